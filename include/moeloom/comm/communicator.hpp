@@ -1,0 +1,104 @@
+// A group of ranks and the few collectives that training needs.
+//
+// Every member function that moves data is collective: all ranks of the communicator call it, with zero
+// elements if need be. All throw MpiError with the call, MPI's text and the world rank.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "moeloom/tensor/matrix.hpp"
+
+namespace moeloom {
+
+/// One handle of MPI, kept out of every other room.
+struct CommunicatorHandle;
+
+/// Bytes that left this rank for another one since the communicator was made, by this rank's own count.
+struct Traffic {
+  std::int64_t bytes_sent = 0;
+  std::int64_t calls = 0;
+};
+
+class Communicator {
+ public:
+  /// MPI_COMM_WORLD, not owned.
+  static Communicator world();
+  /// This process alone: every collective is a local copy and MPI need not be running.
+  static Communicator self();
+  Communicator(Communicator&&) noexcept;
+  Communicator& operator=(Communicator&&) noexcept;
+  ~Communicator();
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  Traffic traffic() const { return traffic_; }
+
+  /// MPI_Comm_split: ranks with the same color, ordered by key.
+  Communicator split(int color, int key) const;
+  /// The ranks that share this rank's memory (MPI_Comm_split_type SHARED).
+  Communicator split_by_node() const;
+
+  void barrier() const;
+  /// mine [n] -> [size, n], rank by rank. The same n on every rank.
+  std::vector<std::int64_t> all_gather(std::span<const std::int64_t> mine) const;
+  std::vector<double> all_gather(std::span<const double> mine) const;
+  /// Any length per rank -> one text per rank, on every rank.
+  std::vector<std::string> all_gather_text(const std::string& mine) const;
+  /// values[i] becomes the sum over ranks, exact.
+  void all_sum(std::span<std::int64_t> values) const;
+  /// values[i] becomes the sum over ranks along the tree of tensor/tree_sum.hpp, the same bits everywhere.
+  void all_sum(std::span<double> values) const;
+  double all_max(double value) const;
+  /// Bytes of `root` to everyone, in place.
+  void broadcast(std::span<std::byte> bytes, int root) const;
+  void broadcast(std::span<float> values, int root) const;
+  std::string broadcast_text(const std::string& text, int root) const;
+
+  /// sent [size, n] -> received [size, n], block i to and from rank i. The same n on every rank.
+  void all_to_all(std::span<const std::int64_t> sent, std::span<std::int64_t> received) const;
+  /// Rows to their ranks: rows [sum(sent_per_rank), C] in rank order -> received [sum(received_per_rank), C].
+  /// Counts are in rows, so 2^31 bytes are no limit. Both views contiguous, the same C on every rank.
+  void all_to_all_rows(ConstMatrixView rows, std::span<const Index> sent_per_rank, MatrixView received,
+                       std::span<const Index> received_per_rank) const;
+
+  /// grads [size * n] on every rank -> shard [n]: sum over ranks of block `rank()`, along the tree (an all-to-all
+  /// and a local sum; platform measurements: the fastest reduce-scatter of Open MPI 4.1 and the only ordered one).
+  /// `scratch` holds size * n floats.
+  void reduce_scatter_tree(std::span<const float> grads, std::span<float> scratch, std::span<float> shard) const;
+  /// In place: values [size * n], this rank's block filled -> all blocks filled.
+  void all_gather_blocks(std::span<float> values) const;
+
+ private:
+  Communicator(std::unique_ptr<CommunicatorHandle> handle, int rank, int size);
+  std::unique_ptr<CommunicatorHandle> handle_;  // none: self()
+  int rank_ = 0;
+  int size_ = 1;
+  mutable Traffic traffic_;
+};
+
+/// Runs `phase` on every rank of `comm`, then compares notes: if it threw anywhere, every rank throws AgreedError
+/// with the distinct messages, each with the ranks that met it. Collective; `phase` itself may be collective only
+/// if it fails on every rank alike. For set-up and files, where one rank may fail alone.
+template <typename Phase>
+void agree(const Communicator& comm, Phase&& phase);
+
+/// The comparing half of agree(): my_error is empty where all went well.
+void throw_if_any_failed(const Communicator& comm, const std::string& my_error);
+
+template <typename Phase>
+void agree(const Communicator& comm, Phase&& phase) {
+  std::string error;
+  try {
+    phase();
+  } catch (const std::exception& e) {
+    error = e.what();
+    if (error.empty()) error = "unknown error";
+  }
+  throw_if_any_failed(comm, error);
+}
+
+}  // namespace moeloom

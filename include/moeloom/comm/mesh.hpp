@@ -1,0 +1,71 @@
+// The device mesh: world = dp x ep.
+//
+//   world = 8, dp = 2, ep = 4; rank = dp_rank * ep + ep_rank
+//              ep_rank  0     1     2     3
+//   dp_rank 0         [ 0 ] [ 1 ] [ 2 ] [ 3 ]    <- one ep communicator: tokens travel along a row
+//   dp_rank 1         [ 4 ] [ 5 ] [ 6 ] [ 7 ]
+//                       ^ one dp communicator: the same experts; their gradients are summed down a column
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "moeloom/comm/communicator.hpp"
+
+namespace moeloom {
+
+/// Sizes of the axes and which one varies fastest over ranks. Arithmetic only.
+struct MeshShape {
+  Index dp = 1;
+  Index ep = 1;
+  /// Axes from slowest to fastest: "dp,ep" (default: ep ranks are neighbours) or "ep,dp".
+  std::vector<std::string> order = {"dp", "ep"};
+
+  Index world() const { return dp * ep; }
+  bool ep_enabled() const { return ep > 1; }
+  Index dp_rank(Index world_rank) const;
+  Index ep_rank(Index world_rank) const;
+  Index world_rank(Index dp_rank, Index ep_rank) const;
+  /// "dp=2 ep=4"
+  std::string text() const;
+};
+
+/// What is wrong with a mesh for `world` ranks and `num_experts`, each with its arithmetic and the way out; empty
+/// when it fits. dp = 0 means: world / ep. `ep = 3 does not divide num_experts = 8; choose ep from 1, 2, 4, 8`
+std::vector<std::string> mesh_violations(const MeshShape& shape, Index world, Index num_experts);
+
+/// Parses "dp,ep" / "ep,dp"; throws ConfigError naming what is unknown or missing.
+std::vector<std::string> parse_mesh_order(const std::string& text);
+
+/// The contiguous block of experts that `ep_rank` holds. The first num_experts mod ep ranks hold one more.
+struct ExpertRange {
+  Index begin = 0;
+  Index count = 0;
+};
+ExpertRange experts_of(Index num_experts, Index ep, Index ep_rank);
+
+/// The communicators of a shape. Collective over the world to make.
+class Mesh {
+ public:
+  /// shape.world() must equal world.size().
+  Mesh(Communicator world, MeshShape shape);
+  /// One process without MPI.
+  static Mesh single();
+
+  const MeshShape& shape() const { return shape_; }
+  const Communicator& world() const { return world_; }
+  const Communicator& dp() const { return dp_; }
+  const Communicator& ep() const { return ep_; }
+  const Communicator& node() const { return node_; }
+  Index nodes() const { return nodes_; }
+
+ private:
+  MeshShape shape_;
+  Communicator world_;
+  Communicator dp_;
+  Communicator ep_;
+  Communicator node_;
+  Index nodes_ = 1;
+};
+
+}  // namespace moeloom

@@ -1,0 +1,22 @@
+// MPI for the lifetime of main.
+#pragma once
+
+namespace moeloom {
+
+/// MPI_Init_thread (FUNNELED: parallel_for's threads never call MPI) and MPI_Finalize. One a process.
+/// If it is destroyed by an exception in flight it does not finalize, because that could wait for other ranks.
+class Session {
+ public:
+  Session(int& argc, char**& argv);
+  ~Session();
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+};
+
+/// Ends every rank of the job with `exit_code`; returns only where MPI is not running.
+void abort_all_ranks(int exit_code);
+
+/// "Open MPI v4.1.4, ..." as the library reports itself.
+const char* mpi_library_version();
+
+}  // namespace moeloom

@@ -1,0 +1,61 @@
+// A JSON object as typed keys, so that no other room needs a JSON library.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "moeloom/base/index.hpp"
+
+namespace moeloom {
+
+/// Values are read by key; every error names the file, the key, what was expected and what was found.
+class Document {
+ public:
+  /// Throws IoError: missing, unreadable, not JSON (with the line), not an object.
+  static Document read(const std::filesystem::path& path);
+  static Document parse(const std::string& text, const std::string& origin);
+  Document();
+  Document(const Document&);
+  Document& operator=(const Document&);
+  ~Document();
+
+  bool has(const std::string& key) const;          // present and not null
+  std::vector<std::string> keys() const;
+  Index integer(const std::string& key) const;     // throws IoError if absent or not an integer
+  double number(const std::string& key) const;
+  bool boolean(const std::string& key) const;
+  std::string text(const std::string& key) const;
+  std::vector<Index> integers(const std::string& key) const;
+  std::vector<std::string> texts(const std::string& key) const;
+  Document object(const std::string& key) const;
+  Index integer_or(const std::string& key, Index fallback) const;   // fallback where absent or null
+  double number_or(const std::string& key, double fallback) const;
+  bool boolean_or(const std::string& key, bool fallback) const;
+  std::string text_or(const std::string& key, const std::string& fallback) const;
+
+  void set(const std::string& key, Index value);
+  void set(const std::string& key, double value);  // printed so that reading gives the same bits
+  void set(const std::string& key, bool value);
+  void set(const std::string& key, const std::string& value);
+  void set(const std::string& key, const char* value) { set(key, std::string(value)); }
+  void set(const std::string& key, const std::vector<Index>& value);
+  void set(const std::string& key, const std::vector<double>& value);
+  void set(const std::string& key, const std::vector<std::string>& value);
+  void set(const std::string& key, const Document& value);
+  void set(const std::string& key, const std::vector<Document>& value);
+  void set_null(const std::string& key);
+  /// Indented, keys in order of insertion, a newline at the end. indent < 0: one line without one.
+  std::string dump(int indent = 2) const;
+  /// Written beside and renamed over, so a reader sees the old file or the new one. Throws IoError.
+  void write(const std::filesystem::path& path) const;
+
+ private:
+  struct Value;
+  std::unique_ptr<Value> value_;
+  std::string origin_;
+};
+
+}  // namespace moeloom

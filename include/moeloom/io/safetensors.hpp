@@ -1,0 +1,113 @@
+// safetensors: an 8-byte little-endian header length, a JSON header, raw row-major data.
+//
+// The file comes from strangers: every offset is checked against the file, every shape against its bytes, before
+// anything is read. Writing is by plan: all ranks compute the same layout, one makes the file, and each writes
+// the byte ranges that it owns.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "moeloom/io/mapped_file.hpp"
+#include "moeloom/tensor/dtype.hpp"
+
+namespace moeloom {
+
+struct TensorInfo {
+  DType dtype = DType::kF32;
+  std::vector<Index> shape;
+  Index begin = 0;  // byte offset in the file (not in the data section)
+  Index bytes = 0;
+  Index elements() const;
+};
+
+/// A safetensors file opened for reading; tensors are views into the mapping.
+class SafetensorsFile {
+ public:
+  /// Throws IoError naming the path and what is wrong: no file, shorter than its header says, header not JSON,
+  /// unknown dtype, offsets outside the file, overlapping or leaving holes, shape not matching bytes, name twice.
+  explicit SafetensorsFile(const std::filesystem::path& path);
+
+  const std::filesystem::path& path() const { return path_; }
+  const std::map<std::string, TensorInfo>& tensors() const { return tensors_; }
+  const std::map<std::string, std::string>& metadata() const { return metadata_; }
+  bool has(const std::string& name) const { return tensors_.contains(name); }
+  /// Throws IoError naming the file and the tensor if it is absent.
+  const TensorInfo& info(const std::string& name) const;
+  std::span<const std::byte> raw(const std::string& name) const;
+  /// elements [begin, begin + target.size()) as fp32.
+  void read(const std::string& name, Index begin, std::span<float> target) const;
+  std::vector<float> floats(const std::string& name) const;
+  std::vector<double> doubles(const std::string& name) const;      // F64 or F32
+  std::vector<std::int64_t> integers(const std::string& name) const;  // I64, I32, U8
+
+ private:
+  std::filesystem::path path_;
+  MappedFile file_;
+  std::map<std::string, TensorInfo> tensors_;
+  std::map<std::string, std::string> metadata_;
+};
+
+/// A checkpoint folder: model.safetensors, or the shards that model.safetensors.index.json names, as one set.
+class SafetensorsFolder {
+ public:
+  /// Throws IoError if neither is there, a shard is missing, or the index disagrees with the shards.
+  explicit SafetensorsFolder(const std::filesystem::path& folder);
+  bool has(const std::string& name) const { return home_.contains(name); }
+  std::vector<std::string> names() const;
+  const SafetensorsFile& file_of(const std::string& name) const;
+  const TensorInfo& info(const std::string& name) const { return file_of(name).info(name); }
+  void read(const std::string& name, Index begin, std::span<float> target) const;
+
+ private:
+  std::filesystem::path folder_;
+  std::vector<SafetensorsFile> files_;
+  std::map<std::string, std::size_t> home_;
+};
+
+struct TensorSpec {
+  std::string name;
+  DType dtype = DType::kF32;
+  std::vector<Index> shape;
+};
+
+/// Where everything goes in a file that is to be written; the same on every rank that is given the same specs.
+struct SafetensorsLayout {
+  std::string header;                          // the length and the JSON, padded to 8 bytes
+  std::map<std::string, TensorInfo> tensors;
+  Index file_bytes = 0;
+};
+/// Tensors in the order given; throws ShapeError for a name given twice.
+SafetensorsLayout plan_safetensors(const std::vector<TensorSpec>& specs,
+                                   const std::map<std::string, std::string>& metadata);
+
+/// Makes the file with its full size reserved on the disk, so that "disk full" is met here and not half way;
+/// throws IoError. One rank calls it.
+void create_safetensors(const std::filesystem::path& path, const SafetensorsLayout& layout);
+
+/// Writes into a file that create_safetensors made. close() reports what the system kept for later (fsync).
+class SafetensorsWriter {
+ public:
+  SafetensorsWriter(const std::filesystem::path& path, const SafetensorsLayout& layout);
+  SafetensorsWriter(const SafetensorsWriter&) = delete;
+  SafetensorsWriter& operator=(const SafetensorsWriter&) = delete;
+  ~SafetensorsWriter();
+  /// fp32 elements [begin, begin + values.size()) of an F32 tensor.
+  void write(const std::string& name, Index begin, std::span<const float> values);
+  void close();
+
+ private:
+  std::filesystem::path path_;
+  const SafetensorsLayout& layout_;
+  int descriptor_ = -1;
+};
+
+/// One process, all at once: for small files and tests.
+void write_safetensors(const std::filesystem::path& path, const std::vector<TensorSpec>& specs,
+                       const std::vector<std::span<const float>>& values,
+                       const std::map<std::string, std::string>& metadata = {});
+
+}  // namespace moeloom

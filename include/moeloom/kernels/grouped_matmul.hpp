@@ -1,0 +1,79 @@
+// Grouped matmul (GMM): one product a group of rows, each with its own weight; forward, input and weight gradient.
+//
+// Rows arrive grouped: first the rows of group 0, then those of group 1, ...; within a group by source rank.
+// Weights have two faces. The master is plain fp32 [out, in] a group, stacked. The packed face is made from it
+// once per weight version, in the layout oneDNN wants and in both orientations, so no call copies a weight.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "moeloom/tensor/gemm.hpp"
+#include "moeloom/tensor/matrix.hpp"
+
+namespace moeloom {
+
+/// Masters of `groups` experts, stacked: group g is rows [g*out, (g+1)*out) of `stacked` [groups*out, in].
+struct GroupedWeights {
+  ConstMatrixView stacked;
+  Index groups = 0;
+  Index out() const { return groups == 0 ? 0 : stacked.rows / groups; }
+  Index in() const { return stacked.cols; }
+  ConstMatrixView group(Index g) const { return stacked.rows_from(g * out(), out()); }
+};
+
+/// How many rows each group got from each source rank; rows_per_source[g * sources + s].
+struct GroupedRows {
+  std::span<const Index> rows_per_source;
+  Index sources = 1;
+  Index groups() const { return static_cast<Index>(rows_per_source.size()) / sources; }
+  Index of_source(Index g, Index s) const { return rows_per_source[static_cast<std::size_t>(g * sources + s)]; }
+  Index of_group(Index g) const;
+  Index total() const;
+};
+
+/// The packed faces of stacked weights. Movable; empty until the first pack().
+class PackedWeights {
+ public:
+  PackedWeights();
+  PackedWeights(PackedWeights&&) noexcept;
+  PackedWeights& operator=(PackedWeights&&) noexcept;
+  ~PackedWeights();
+
+  /// Makes both faces from the masters on the rank's threads; memory is kept from the last time.
+  void pack(const GroupedWeights& masters);
+  bool empty() const;
+  Index bytes() const;
+  /// Packings made so far.
+  Index packings() const;
+
+  struct State;
+  const State& state() const { return *state_; }
+
+ private:
+  std::unique_ptr<State> state_;
+};
+
+/// Every function: collective over nothing, threads of the rank share the work, the bits do not depend on how
+/// many there are. Zero rows in a group cost nothing.
+struct GroupedMatmulKernel {
+  /// Whether `packed` must hold the current masters; the native loop reads masters and ignores it.
+  bool uses_packed = false;
+  /// y [R, out] = x_g w_g^T.
+  void (*forward)(const GroupedWeights& w, const PackedWeights& packed, ConstMatrixView x, const GroupedRows& rows,
+                  MatrixView y);
+  /// dx [R, in] = dy_g w_g.
+  void (*input_grad)(const GroupedWeights& w, const PackedWeights& packed, ConstMatrixView dy,
+                     const GroupedRows& rows, MatrixView dx);
+  /// dw [groups*out, in], a group: dy_g^T x_g, in the one order: within a source rank rows in chunks of
+  /// kSumChunkRows, sources along tree_sum's tree. kReplace writes zeros for a group without rows.
+  void (*weight_grad)(ConstMatrixView dy, ConstMatrixView x, const GroupedRows& rows, MatrixView dw, Write mode);
+};
+
+/// A loop over groups on OpenBLAS: the path the policy compares with, and the reference of every GMM result.
+GroupedMatmulKernel native_grouped_matmul();
+/// oneDNN on packed weights. A row's bits do not depend on the other rows of the call.
+GroupedMatmulKernel packed_grouped_matmul();
+
+}  // namespace moeloom

@@ -1,0 +1,72 @@
+// Named kernels: each an edit to a table of functions.
+//
+// A model is given a table of reference functions; applying a kernel replaces one entry, a forward with its
+// backward. Undoing it is assigning the old table back. Nothing is inherited and nothing is patched at run time.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "moeloom/kernels/gmm_policy.hpp"
+#include "moeloom/kernels/grouped_matmul.hpp"
+#include "moeloom/kernels/rmsnorm.hpp"
+#include "moeloom/kernels/rope.hpp"
+#include "moeloom/kernels/swiglu.hpp"
+
+namespace moeloom {
+
+struct KernelTable {
+  RmsNormKernel rmsnorm = reference_rmsnorm();
+  RopeKernel rope = reference_rope();
+  SwigluKernel swiglu = reference_swiglu();
+  GroupedMatmulKernel grouped_matmul = native_grouped_matmul();
+};
+
+/// What a kernel may ask before it agrees to run.
+struct KernelContext {
+  std::string model_type;           // "qwen3_moe"
+  std::string hidden_act = "silu";
+  bool has_experts = true;
+  bool fused_ops_enabled = true;    // MOELOOM_FUSED_OPS: rmsnorm, rope, swiglu
+  GmmDecision gmm;                  // the policy's answer for this model and mesh
+};
+
+struct Kernel {
+  std::string id;
+  std::vector<std::string> aliases;  // upstream's ids
+  std::string replaces;              // one line, for people
+  /// The reason why it cannot run here, or none.
+  std::function<std::optional<std::string>(const KernelContext&)> why_not;
+  std::function<void(KernelTable&)> edit;
+};
+
+struct KernelReport {
+  std::string id;
+  bool applied = false;
+  std::string reason;
+};
+
+class KernelRegistry {
+ public:
+  /// fused_moe, fused_rmsnorm, fused_rope, fused_swiglu.
+  static KernelRegistry builtin();
+
+  /// Throws ConfigError if the id or an alias is taken.
+  void add(Kernel kernel);
+  const std::vector<Kernel>& kernels() const { return kernels_; }
+  /// By id or alias; throws ConfigError: unknown kernel "x"; known: ...
+  const Kernel& find(const std::string& id) const;
+  /// One kernel asked for by name: throws ConfigError with the reason if it cannot run here.
+  KernelReport apply(const std::string& id, KernelTable& table, const KernelContext& context) const;
+  /// "auto": all that fit, the others skipped and reported. "none" or "": nothing. "id,id": exactly those (ids
+  /// trimmed, all checked before the first is applied). One report for every registered kernel, by id.
+  std::vector<KernelReport> apply_all(const std::string& request, KernelTable& table,
+                                      const KernelContext& context) const;
+
+ private:
+  std::vector<Kernel> kernels_;
+};
+
+}  // namespace moeloom

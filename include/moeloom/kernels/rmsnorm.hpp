@@ -1,0 +1,28 @@
+// RMSNorm over groups of columns, forward and backward.
+//
+// y = x * inv_rms * weight, inv_rms = 1 / sqrt(mean(x^2) + eps) over each group of weight.size() columns. A whole
+// row is one group; q and k are normalised per head (Qwen3), a row holding one group a head.
+#pragma once
+
+#include <span>
+
+#include "moeloom/tensor/matrix.hpp"
+
+namespace moeloom {
+
+struct RmsNormKernel {
+  /// x [T, G*D], weight [D] -> y [T, G*D], inv_rms [T*G]. y may be x.
+  void (*forward)(ConstMatrixView x, std::span<const float> weight, float eps, MatrixView y,
+                  std::span<float> inv_rms);
+  /// dy, x as it was before -> dx (replaced; may be dy), d_weight [D] added to: rows in order, in chunks of
+  /// kSumChunkRows, the chunks in order.
+  void (*backward)(ConstMatrixView dy, ConstMatrixView x, std::span<const float> weight,
+                   std::span<const float> inv_rms, MatrixView dx, std::span<float> d_weight);
+};
+
+/// Plain loops, one formula a line; what the fused kernel is tested against.
+RmsNormKernel reference_rmsnorm();
+/// Vectorised, threaded over rows, one read of x and one write a pass.
+RmsNormKernel fused_rmsnorm();
+
+}  // namespace moeloom

@@ -1,0 +1,29 @@
+// Number formats of files and of the wire, and their conversion to fp32.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include "moeloom/base/index.hpp"
+
+namespace moeloom {
+
+enum class DType { kF32, kBF16, kF16, kF64, kI64, kI32, kU8 };
+
+Index bytes_of(DType type);
+/// The safetensors spelling: "F32", "BF16", ...
+std::string_view name_of(DType type);
+std::optional<DType> dtype_from_name(std::string_view name);
+
+float bf16_to_float(std::uint16_t bits);
+/// Rounds to nearest, ties to even; NaN stays NaN.
+std::uint16_t float_to_bf16(float value);
+float f16_to_float(std::uint16_t bits);
+/// Rounds to nearest, ties to even; what is too large becomes infinity.
+std::uint16_t float_to_f16(float value);
+
+/// count numbers of `type` at `source` (any alignment) -> fp32.
+void convert_to_float(DType type, const void* source, Index count, float* target);
+
+}  // namespace moeloom

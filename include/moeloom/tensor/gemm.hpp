@@ -1,0 +1,32 @@
+// Dense products on OpenBLAS, the only place that calls it.
+//
+// Weights are [out, in], as HF stores them. BLAS itself runs on one thread; the rank's threads share fixed row
+// blocks (or column panels of a weight gradient), so the bits do not depend on how many there are.
+#pragma once
+
+#include "moeloom/tensor/matrix.hpp"
+
+namespace moeloom {
+
+/// Rows that one product adds to a weight gradient at a time: the fixed chunk of every sum over tokens.
+inline constexpr Index kSumChunkRows = 256;
+
+enum class Write { kReplace, kAdd };
+
+/// y [M, out] = x [M, in] w^T, w [out, in].
+void matmul(ConstMatrixView x, ConstMatrixView w, MatrixView y, Write mode = Write::kReplace);
+/// dx [M, in] = dy [M, out] w.
+void matmul_input_grad(ConstMatrixView dy, ConstMatrixView w, MatrixView dx, Write mode = Write::kReplace);
+/// dw [out, in] = dy^T x, rows added in chunks of kSumChunkRows in order. M = 0 writes zeros (kReplace).
+void matmul_weight_grad(ConstMatrixView dy, ConstMatrixView x, MatrixView dw, Write mode = Write::kAdd);
+
+/// c = alpha * op(a) op(b) + beta * c on the calling thread: for callers that are themselves a parallel task.
+struct GemmOptions {
+  bool transpose_a = false;
+  bool transpose_b = false;
+  float alpha = 1.0f;
+  float beta = 0.0f;
+};
+void gemm_serial(ConstMatrixView a, ConstMatrixView b, MatrixView c, GemmOptions options);
+
+}  // namespace moeloom

@@ -1,0 +1,79 @@
+// Matrix owns, MatrixView borrows. Row-major fp32; a row is contiguous, rows are `stride` floats apart.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <type_traits>
+
+#include "moeloom/base/index.hpp"
+
+namespace moeloom {
+
+/// Rows [rows, cols] of T that someone else owns. Passed by value.
+template <typename T>
+struct BasicView {
+  T* data = nullptr;
+  Index rows = 0;
+  Index cols = 0;
+  Index stride = 0;
+
+  BasicView() = default;
+  BasicView(T* data, Index rows, Index cols) : BasicView(data, rows, cols, cols) {}
+  BasicView(T* data, Index rows, Index cols, Index stride)
+      : data(data), rows(rows), cols(cols), stride(stride) {}
+  template <typename U>
+    requires std::is_same_v<const U, T>
+  BasicView(BasicView<U> other) : BasicView(other.data, other.rows, other.cols, other.stride) {}
+
+  T* row(Index i) const { return data + i * stride; }
+  T& operator()(Index i, Index j) const { return data[i * stride + j]; }
+  Index size() const { return rows * cols; }
+  bool contiguous() const { return stride == cols || rows <= 1; }
+  BasicView rows_from(Index begin, Index count) const { return {row(begin), count, cols, stride}; }
+  BasicView cols_from(Index begin, Index count) const { return {data + begin, rows, count, stride}; }
+  /// All elements in order; the view must be contiguous.
+  std::span<T> flat() const { return {data, static_cast<std::size_t>(size())}; }
+};
+
+using MatrixView = BasicView<float>;
+using ConstMatrixView = BasicView<const float>;
+
+/// 64-byte aligned memory for `count` floats, not initialised; large blocks ask for huge pages.
+using AlignedFloats = std::unique_ptr<float[], void (*)(float*)>;
+AlignedFloats allocate_floats(Index count);
+
+/// Owns [rows, cols], contiguous. Moves, and copies only by name.
+class Matrix {
+ public:
+  Matrix() : storage_(nullptr, nullptr) {}
+  /// Zeros.
+  Matrix(Index rows, Index cols);
+  /// Memory as it comes, for buffers that are written before they are read.
+  static Matrix uninitialised(Index rows, Index cols);
+  static Matrix copy_of(ConstMatrixView source);
+
+  Index rows() const { return rows_; }
+  Index cols() const { return cols_; }
+  float* row(Index i) { return storage_.get() + i * cols_; }
+  const float* row(Index i) const { return storage_.get() + i * cols_; }
+  MatrixView view() { return {storage_.get(), rows_, cols_}; }
+  ConstMatrixView view() const { return {storage_.get(), rows_, cols_}; }
+  operator MatrixView() { return view(); }
+  operator ConstMatrixView() const { return view(); }
+  /// Makes it [rows, cols], contents unspecified; memory is kept when it is large enough.
+  void reshape_uninitialised(Index rows, Index cols);
+
+ private:
+  AlignedFloats storage_;
+  Index capacity_ = 0;
+  Index rows_ = 0;
+  Index cols_ = 0;
+};
+
+void fill(MatrixView x, float value);
+void copy(ConstMatrixView source, MatrixView target);
+/// target += source.
+void add(ConstMatrixView source, MatrixView target);
+
+}  // namespace moeloom

@@ -1,0 +1,70 @@
+#include "moeloom/tensor/gemm.hpp"
+
+#include <limits>
+
+#include "moeloom/base/errors.hpp"
+#include "moeloom/base/parallel.hpp"
+
+#include <cblas.h>
+
+namespace moeloom {
+namespace {
+
+constexpr Index kBlockRows = 256;
+constexpr Index kPanelColumns = 256;
+
+int blas_int(Index n) {
+  require(n >= 0 && n <= std::numeric_limits<int>::max(), "a BLAS size must fit an int");
+  return static_cast<int>(n);
+}
+
+float beta_of(Write mode) { return mode == Write::kAdd ? 1.0f : 0.0f; }
+
+/// OpenBLAS would start threads of its own beside the rank's team.
+void keep_blas_on_this_thread() {
+  static const bool once = (openblas_set_num_threads(1), true);
+  (void)once;
+}
+
+}  // namespace
+
+void gemm_serial(ConstMatrixView a, ConstMatrixView b, MatrixView c, GemmOptions o) {
+  const Index depth = o.transpose_a ? a.rows : a.cols;
+  require((o.transpose_a ? a.cols : a.rows) == c.rows, "gemm: rows of op(a) must equal rows of c");
+  require((o.transpose_b ? b.cols : b.rows) == depth, "gemm: rows of op(b) must equal columns of op(a)");
+  require((o.transpose_b ? b.rows : b.cols) == c.cols, "gemm: columns of op(b) must equal columns of c");
+  if (c.rows == 0 || c.cols == 0) return;
+  keep_blas_on_this_thread();
+  cblas_sgemm(CblasRowMajor, o.transpose_a ? CblasTrans : CblasNoTrans, o.transpose_b ? CblasTrans : CblasNoTrans,
+              blas_int(c.rows), blas_int(c.cols), blas_int(depth), o.alpha, a.data,
+              blas_int(std::max<Index>(a.stride, 1)), b.data, blas_int(std::max<Index>(b.stride, 1)), o.beta, c.data,
+              blas_int(std::max<Index>(c.stride, 1)));
+}
+
+void matmul(ConstMatrixView x, ConstMatrixView w, MatrixView y, Write mode) {
+  parallel_blocks(x.rows, kBlockRows, [&](Index begin, Index end) {
+    gemm_serial(x.rows_from(begin, end - begin), w, y.rows_from(begin, end - begin),
+                {.transpose_b = true, .beta = beta_of(mode)});
+  });
+}
+
+void matmul_input_grad(ConstMatrixView dy, ConstMatrixView w, MatrixView dx, Write mode) {
+  parallel_blocks(dy.rows, kBlockRows, [&](Index begin, Index end) {
+    gemm_serial(dy.rows_from(begin, end - begin), w, dx.rows_from(begin, end - begin), {.beta = beta_of(mode)});
+  });
+}
+
+void matmul_weight_grad(ConstMatrixView dy, ConstMatrixView x, MatrixView dw, Write mode) {
+  require(dy.rows == x.rows, "a weight gradient needs as many rows of dy as of x");
+  if (dy.rows == 0 && mode == Write::kReplace) return fill(dw, 0.0f);
+  parallel_blocks(dw.cols, kPanelColumns, [&](Index begin, Index end) {
+    for (Index row = 0; row < dy.rows; row += kSumChunkRows) {
+      const Index rows = std::min(kSumChunkRows, dy.rows - row);
+      gemm_serial(dy.rows_from(row, rows), x.rows_from(row, rows).cols_from(begin, end - begin),
+                  dw.cols_from(begin, end - begin),
+                  {.transpose_a = true, .beta = row == 0 ? beta_of(mode) : 1.0f});
+    }
+  });
+}
+
+}  // namespace moeloom

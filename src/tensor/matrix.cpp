@@ -1,0 +1,81 @@
+#include "moeloom/tensor/matrix.hpp"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+
+#include "moeloom/base/errors.hpp"
+#include "moeloom/base/parallel.hpp"
+
+namespace moeloom {
+namespace {
+
+constexpr std::size_t kCacheLine = 64;
+constexpr std::size_t kHugePage = std::size_t{2} << 20;
+constexpr Index kRowsPerTask = 64;
+
+}  // namespace
+
+AlignedFloats allocate_floats(Index count) {
+  const std::size_t bytes = static_cast<std::size_t>(std::max<Index>(count, 1)) * sizeof(float);
+  const std::size_t alignment = bytes >= kHugePage ? kHugePage : kCacheLine;
+  const std::size_t rounded = (bytes + alignment - 1) / alignment * alignment;
+  auto* memory = static_cast<float*>(std::aligned_alloc(alignment, rounded));
+  if (memory == nullptr) throw std::bad_alloc();
+  if (alignment == kHugePage) madvise(memory, rounded, MADV_HUGEPAGE);
+  return {memory, [](float* p) { std::free(p); }};
+}
+
+Matrix::Matrix(Index rows, Index cols) : Matrix(uninitialised(rows, cols)) { fill(*this, 0.0f); }
+
+Matrix Matrix::uninitialised(Index rows, Index cols) {
+  Matrix m;
+  m.reshape_uninitialised(rows, cols);
+  return m;
+}
+
+Matrix Matrix::copy_of(ConstMatrixView source) {
+  Matrix m = uninitialised(source.rows, source.cols);
+  copy(source, m);
+  return m;
+}
+
+void Matrix::reshape_uninitialised(Index rows, Index cols) {
+  require(rows >= 0 && cols >= 0, "a matrix has no negative size");
+  if (storage_ == nullptr || rows * cols > capacity_) {
+    storage_ = allocate_floats(rows * cols);
+    capacity_ = rows * cols;
+  }
+  rows_ = rows;
+  cols_ = cols;
+}
+
+void fill(MatrixView x, float value) {
+  parallel_blocks(x.rows, kRowsPerTask, [&](Index begin, Index end) {
+    for (Index i = begin; i < end; ++i) std::fill_n(x.row(i), x.cols, value);
+  });
+}
+
+void copy(ConstMatrixView source, MatrixView target) {
+  require(source.rows == target.rows && source.cols == target.cols, "copy needs equal shapes");
+  parallel_blocks(source.rows, kRowsPerTask, [&](Index begin, Index end) {
+    for (Index i = begin; i < end; ++i)
+      std::memcpy(target.row(i), source.row(i), static_cast<std::size_t>(source.cols) * sizeof(float));
+  });
+}
+
+void add(ConstMatrixView source, MatrixView target) {
+  require(source.rows == target.rows && source.cols == target.cols, "add needs equal shapes");
+  parallel_blocks(source.rows, kRowsPerTask, [&](Index begin, Index end) {
+    for (Index i = begin; i < end; ++i) {
+      const float* from = source.row(i);
+      float* to = target.row(i);
+      for (Index j = 0; j < source.cols; ++j) to[j] += from[j];
+    }
+  });
+}
+
+}  // namespace moeloom

@@ -1,0 +1,99 @@
+// The weights of one rank: two stretches of memory, one replicated over the world, one over dp, and names for
+// their parts.
+//
+// All values of a placement lie in one arena and their gradients in another of the same layout, so a gradient
+// reduction or a gathering of updated weights is one exchange of one stretch, without a copy.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "moeloom/comm/mesh.hpp"
+#include "moeloom/model/config.hpp"
+#include "moeloom/tensor/matrix.hpp"
+
+namespace moeloom {
+
+enum class Placement {
+  kWorld,    // the same on every rank
+  kExperts,  // the experts of this ep rank; the same down a dp column
+};
+inline constexpr std::array kPlacements = {Placement::kWorld, Placement::kExperts};
+
+enum class Init { kNormal, kOnes, kZeros };
+
+/// A tensor of the checkpoint that is some rows of a parameter.
+struct HfSlice {
+  std::string name;          // "model.layers.0.mlp.experts.3.gate_proj.weight"
+  Index row_begin = 0;
+  Index rows = 0;
+  std::vector<Index> shape;  // as in the file
+};
+
+struct ParameterSpec {
+  std::string name;          // "model.layers.0.mlp.experts.gate_up_proj"
+  Index rows = 0;
+  Index cols = 0;
+  Placement placement = Placement::kWorld;
+  /// Experts in it (1 for a dense weight), each rows / groups rows; the first one's global id; how many in all.
+  Index groups = 1;
+  Index first_group = 0;
+  Index total_groups = 1;
+  Index layer = -1;          // -1: embeddings, final norm, head
+  bool is_matrix = true;     // norms and biases are not: they may be spared weight decay
+  Init init = Init::kNormal;
+  std::vector<HfSlice> slices;
+};
+
+/// Every parameter of the model on a rank that holds `experts`; {0, num_experts} lists the whole model.
+std::vector<ParameterSpec> parameter_specs(const ModelConfig& config, ExpertRange experts);
+
+struct Parameter {
+  ParameterSpec spec;
+  Index offset = 0;  // floats from the start of its arena
+  MatrixView value;
+  MatrixView grad;
+};
+
+class ParameterStore {
+ public:
+  /// Zeros.
+  explicit ParameterStore(std::vector<ParameterSpec> specs);
+  ParameterStore(const ParameterStore&) = delete;
+  ParameterStore& operator=(const ParameterStore&) = delete;
+
+  const std::vector<Parameter>& parameters() const { return parameters_; }
+  /// Throws ShapeError for a name that is not there.
+  const Parameter& find(const std::string& name) const;
+  std::span<float> values(Placement placement) { return arena(placement).values; }
+  std::span<float> gradients(Placement placement) { return arena(placement).gradients; }
+  Index size(Placement placement) const { return arena(placement).size; }
+
+  /// Counts changes of the values, so that what was made from them (packed faces) knows when it is old.
+  std::uint64_t version() const { return version_; }
+  void mark_changed() { ++version_; }
+  void zero_gradients();
+
+ private:
+  struct Arena {
+    Index size = 0;
+    Matrix storage;  // [2, size]: values, gradients
+    std::span<float> values;
+    std::span<float> gradients;
+  };
+  Arena& arena(Placement placement) { return arenas_[static_cast<std::size_t>(placement)]; }
+  const Arena& arena(Placement placement) const { return arenas_[static_cast<std::size_t>(placement)]; }
+
+  std::array<Arena, 2> arenas_;
+  std::vector<Parameter> parameters_;
+  std::uint64_t version_ = 1;
+};
+
+/// Fills the values by name and position alone, so every mesh starts from the same weights: normal with deviation
+/// config.initializer_range, ones for norms, zeros for biases.
+void initialise(ParameterStore& store, const ModelConfig& config, std::uint64_t seed);
+
+}  // namespace moeloom

@@ -65,12 +65,13 @@ class Communicator {
   void all_to_all_rows(ConstMatrixView rows, std::span<const Index> sent_per_rank, MatrixView received,
                        std::span<const Index> received_per_rank) const;
 
-  /// grads [size * n] on every rank -> shard [n]: sum over ranks of block `rank()`, along the tree (an all-to-all
-  /// and a local sum; platform measurements: the fastest reduce-scatter of Open MPI 4.1 and the only ordered one).
-  /// `scratch` holds size * n floats.
-  void reduce_scatter_tree(std::span<const float> grads, std::span<float> scratch, std::span<float> shard) const;
-  /// In place: values [size * n], this rank's block filled -> all blocks filled.
-  void all_gather_blocks(std::span<float> values) const;
+  /// grads [sum(counts_per_rank)] on every rank -> shard [counts_per_rank[rank()]]: the sum over ranks of this rank's
+  /// stretch, along the tree (an all-to-all and a local sum: the fastest reduce-scatter of Open MPI 4.1 and the
+  /// only ordered one). `scratch` holds size() * counts_per_rank[rank()] floats. shard may lie in grads.
+  void reduce_scatter_tree(std::span<const float> grads, std::span<const Index> counts_per_rank,
+                           std::span<float> scratch, std::span<float> shard) const;
+  /// In place: values [sum(counts_per_rank)], this rank's stretch filled -> all stretches filled.
+  void all_gather_stretches(std::span<float> values, std::span<const Index> counts_per_rank) const;
 
  private:
   Communicator(std::unique_ptr<CommunicatorHandle> handle, int rank, int size);

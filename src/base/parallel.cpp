@@ -6,11 +6,17 @@
 
 namespace moeloom {
 
-void set_threads(int threads) { omp_set_num_threads(std::max(1, threads)); }
+void set_threads(int threads) {
+  omp_set_num_threads(std::max(1, threads));
+}
 
-int threads() { return omp_get_max_threads(); }
+int threads() {
+  return omp_get_max_threads();
+}
 
-int thread_index() { return omp_get_thread_num(); }
+int thread_index() {
+  return omp_get_thread_num();
+}
 
 namespace detail {
 

@@ -8,7 +8,9 @@ namespace {
 
 __extension__ using Wide = unsigned __int128;
 
-double to_unit(std::uint64_t bits) { return static_cast<double>(bits >> 11) * 0x1.0p-53; }
+double to_unit(std::uint64_t bits) {
+  return static_cast<double>(bits >> 11) * 0x1.0p-53;
+}
 
 std::uint64_t join(std::uint32_t low, std::uint32_t high) {
   return static_cast<std::uint64_t>(high) << 32 | low;
@@ -42,7 +44,9 @@ std::uint64_t CounterRandom::below(std::uint64_t bound, std::uint64_t position) 
   return static_cast<std::uint64_t>(static_cast<Wide>(bits(position)) * bound >> 64);
 }
 
-double CounterRandom::uniform(std::uint64_t position) const { return to_unit(bits(position)); }
+double CounterRandom::uniform(std::uint64_t position) const {
+  return to_unit(bits(position));
+}
 
 double CounterRandom::normal(std::uint64_t position) const {
   const auto c = block(position);

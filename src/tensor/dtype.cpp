@@ -18,7 +18,9 @@ constexpr std::array kTypes = {Row{DType::kF32, "F32", 4}, Row{DType::kBF16, "BF
                                Row{DType::kI64, "I64", 8}, Row{DType::kI32, "I32", 4},
                                Row{DType::kU8, "U8", 1}};
 
-const Row& row_of(DType type) { return kTypes[static_cast<std::size_t>(type)]; }
+const Row& row_of(DType type) {
+  return kTypes[static_cast<std::size_t>(type)];
+}
 
 template <typename Stored, typename ToFloat>
 void convert(const void* source, Index count, float* target, ToFloat to_float) {
@@ -32,9 +34,13 @@ void convert(const void* source, Index count, float* target, ToFloat to_float) {
 
 }  // namespace
 
-Index bytes_of(DType type) { return row_of(type).bytes; }
+Index bytes_of(DType type) {
+  return row_of(type).bytes;
+}
 
-std::string_view name_of(DType type) { return row_of(type).name; }
+std::string_view name_of(DType type) {
+  return row_of(type).name;
+}
 
 std::optional<DType> dtype_from_name(std::string_view name) {
   for (const Row& row : kTypes)
@@ -42,7 +48,9 @@ std::optional<DType> dtype_from_name(std::string_view name) {
   return std::nullopt;
 }
 
-float bf16_to_float(std::uint16_t bits) { return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16); }
+float bf16_to_float(std::uint16_t bits) {
+  return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
+}
 
 std::uint16_t float_to_bf16(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
@@ -50,20 +58,32 @@ std::uint16_t float_to_bf16(float value) {
   return static_cast<std::uint16_t>((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
 }
 
-float f16_to_float(std::uint16_t bits) { return static_cast<float>(std::bit_cast<_Float16>(bits)); }
+float f16_to_float(std::uint16_t bits) {
+  return static_cast<float>(std::bit_cast<_Float16>(bits));
+}
 
-std::uint16_t float_to_f16(float value) { return std::bit_cast<std::uint16_t>(static_cast<_Float16>(value)); }
+std::uint16_t float_to_f16(float value) {
+  return std::bit_cast<std::uint16_t>(static_cast<_Float16>(value));
+}
 
 void convert_to_float(DType type, const void* source, Index count, float* target) {
   const auto cast = [](auto value) { return static_cast<float>(value); };
   switch (type) {
-    case DType::kF32: std::memcpy(target, source, static_cast<std::size_t>(count) * sizeof(float)); return;
-    case DType::kBF16: return convert<std::uint16_t>(source, count, target, bf16_to_float);
-    case DType::kF16: return convert<std::uint16_t>(source, count, target, f16_to_float);
-    case DType::kF64: return convert<double>(source, count, target, cast);
-    case DType::kI64: return convert<std::int64_t>(source, count, target, cast);
-    case DType::kI32: return convert<std::int32_t>(source, count, target, cast);
-    case DType::kU8: return convert<std::uint8_t>(source, count, target, cast);
+    case DType::kF32:
+      std::memcpy(target, source, static_cast<std::size_t>(count) * sizeof(float));
+      return;
+    case DType::kBF16:
+      return convert<std::uint16_t>(source, count, target, bf16_to_float);
+    case DType::kF16:
+      return convert<std::uint16_t>(source, count, target, f16_to_float);
+    case DType::kF64:
+      return convert<double>(source, count, target, cast);
+    case DType::kI64:
+      return convert<std::int64_t>(source, count, target, cast);
+    case DType::kI32:
+      return convert<std::int32_t>(source, count, target, cast);
+    case DType::kU8:
+      return convert<std::uint8_t>(source, count, target, cast);
   }
 }
 

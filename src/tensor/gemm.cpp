@@ -1,9 +1,9 @@
 #include "moeloom/tensor/gemm.hpp"
 
-#include <limits>
-
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"
+
+#include <limits>
 
 #include <cblas.h>
 
@@ -18,7 +18,9 @@ int blas_int(Index n) {
   return static_cast<int>(n);
 }
 
-float beta_of(Write mode) { return mode == Write::kAdd ? 1.0f : 0.0f; }
+float beta_of(Write mode) {
+  return mode == Write::kAdd ? 1.0f : 0.0f;
+}
 
 /// OpenBLAS would start threads of its own beside the rank's team.
 void keep_blas_on_this_thread() {
@@ -35,10 +37,10 @@ void gemm_serial(ConstMatrixView a, ConstMatrixView b, MatrixView c, GemmOptions
   require((o.transpose_b ? b.rows : b.cols) == c.cols, "gemm: columns of op(b) must equal columns of c");
   if (c.rows == 0 || c.cols == 0) return;
   keep_blas_on_this_thread();
-  cblas_sgemm(CblasRowMajor, o.transpose_a ? CblasTrans : CblasNoTrans, o.transpose_b ? CblasTrans : CblasNoTrans,
-              blas_int(c.rows), blas_int(c.cols), blas_int(depth), o.alpha, a.data,
-              blas_int(std::max<Index>(a.stride, 1)), b.data, blas_int(std::max<Index>(b.stride, 1)), o.beta, c.data,
-              blas_int(std::max<Index>(c.stride, 1)));
+  cblas_sgemm(CblasRowMajor, o.transpose_a ? CblasTrans : CblasNoTrans,
+              o.transpose_b ? CblasTrans : CblasNoTrans, blas_int(c.rows), blas_int(c.cols), blas_int(depth),
+              o.alpha, a.data, blas_int(std::max<Index>(a.stride, 1)), b.data,
+              blas_int(std::max<Index>(b.stride, 1)), o.beta, c.data, blas_int(std::max<Index>(c.stride, 1)));
 }
 
 void matmul(ConstMatrixView x, ConstMatrixView w, MatrixView y, Write mode) {
@@ -50,7 +52,8 @@ void matmul(ConstMatrixView x, ConstMatrixView w, MatrixView y, Write mode) {
 
 void matmul_input_grad(ConstMatrixView dy, ConstMatrixView w, MatrixView dx, Write mode) {
   parallel_blocks(dy.rows, kBlockRows, [&](Index begin, Index end) {
-    gemm_serial(dy.rows_from(begin, end - begin), w, dx.rows_from(begin, end - begin), {.beta = beta_of(mode)});
+    gemm_serial(dy.rows_from(begin, end - begin), w, dx.rows_from(begin, end - begin),
+                {.beta = beta_of(mode)});
   });
 }
 

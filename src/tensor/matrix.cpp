@@ -1,14 +1,13 @@
 #include "moeloom/tensor/matrix.hpp"
 
-#include <sys/mman.h>
+#include "moeloom/base/errors.hpp"
+#include "moeloom/base/parallel.hpp"
 
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <new>
-
-#include "moeloom/base/errors.hpp"
-#include "moeloom/base/parallel.hpp"
+#include <sys/mman.h>
 
 namespace moeloom {
 namespace {
@@ -29,7 +28,9 @@ AlignedFloats allocate_floats(Index count) {
   return {memory, [](float* p) { std::free(p); }};
 }
 
-Matrix::Matrix(Index rows, Index cols) : Matrix(uninitialised(rows, cols)) { fill(*this, 0.0f); }
+Matrix::Matrix(Index rows, Index cols) : Matrix(uninitialised(rows, cols)) {
+  fill(*this, 0.0f);
+}
 
 Matrix Matrix::uninitialised(Index rows, Index cols) {
   Matrix m;

@@ -1,9 +1,9 @@
 #include "moeloom/tensor/tree_sum.hpp"
 
+#include "moeloom/base/parallel.hpp"
+
 #include <algorithm>
 #include <array>
-
-#include "moeloom/base/parallel.hpp"
 
 namespace moeloom {
 namespace {

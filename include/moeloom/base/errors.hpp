@@ -42,8 +42,8 @@ class ConfigError : public Error {
   std::vector<std::string> violations_;
 };
 
-/// Thrown on every rank together, after the ranks agreed that one of them failed: rank 0 alone reports it, and
-/// the ranks may finalize in order, because none of them waits for another.
+/// Thrown on every rank together, after the ranks agreed that one of them failed: rank 0 alone reports it,
+/// and the ranks may finalize in order, because none of them waits for another.
 class AgreedError : public Error {
  public:
   using Error::Error;

@@ -1,4 +1,5 @@
-// The integer of every size, count and offset. It narrows to int only at MPI and BLAS, through a checked cast.
+// The integer of every size, count and offset. It narrows to int only at MPI and BLAS, through a checked
+// cast.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +9,8 @@ namespace moeloom {
 using Index = std::int64_t;
 
 /// Blocks of `block` that cover `n` items.
-constexpr Index ceil_div(Index n, Index block) { return (n + block - 1) / block; }
+constexpr Index ceil_div(Index n, Index block) {
+  return (n + block - 1) / block;
+}
 
 }  // namespace moeloom

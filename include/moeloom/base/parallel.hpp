@@ -1,17 +1,18 @@
 // Threads of one rank: a loop over tasks on OpenMP's team.
 //
-// A task's result may depend on its number, never on the thread that runs it or on how many there are; that is
-// how every sum keeps its bits for any thread count.
+// A task's result may depend on its number, never on the thread that runs it or on how many there are; that
+// is how every sum keeps its bits for any thread count.
 #pragma once
+
+#include "moeloom/base/index.hpp"
 
 #include <algorithm>
 #include <exception>
 
-#include "moeloom/base/index.hpp"
-
 namespace moeloom {
 
-/// Threads that parallel_for uses in this process from now on; at least 1. The setting lives in OpenMP's runtime.
+/// Threads that parallel_for uses in this process from now on; at least 1. The setting lives in OpenMP's
+/// runtime.
 void set_threads(int threads);
 int threads();
 /// The calling thread's place in the team of the parallel_for it runs in, 0 outside; in [0, threads()).
@@ -34,8 +35,7 @@ void parallel_for(Index count, Body&& body) {
 /// The same over ranges of at most `block` items: body(begin, end). Blocks do not depend on the thread count.
 template <typename Body>
 void parallel_blocks(Index count, Index block, Body&& body) {
-  parallel_for(ceil_div(count, block),
-               [&](Index i) { body(i * block, std::min(count, (i + 1) * block)); });
+  parallel_for(ceil_div(count, block), [&](Index i) { body(i * block, std::min(count, (i + 1) * block)); });
 }
 
 }  // namespace moeloom

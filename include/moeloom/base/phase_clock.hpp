@@ -9,7 +9,19 @@
 namespace moeloom {
 
 enum class Phase {
-  kOther, kData, kEmbed, kAttention, kDense, kRouter, kPlan, kDispatch, kExperts, kCombine, kLoss, kReduce, kOptimizer
+  kOther,
+  kData,
+  kEmbed,
+  kAttention,
+  kDense,
+  kRouter,
+  kPlan,
+  kDispatch,
+  kExperts,
+  kCombine,
+  kLoss,
+  kReduce,
+  kOptimizer
 };
 inline constexpr std::size_t kPhases = 13;
 std::string_view name_of(Phase phase);

@@ -1,11 +1,11 @@
 // Number formats of files and of the wire, and their conversion to fp32.
 #pragma once
 
+#include "moeloom/base/index.hpp"
+
 #include <cstdint>
 #include <optional>
 #include <string_view>
-
-#include "moeloom/base/index.hpp"
 
 namespace moeloom {
 

@@ -1,7 +1,7 @@
 // Dense products on OpenBLAS, the only place that calls it.
 //
-// Weights are [out, in], as HF stores them. BLAS itself runs on one thread; the rank's threads share fixed row
-// blocks (or column panels of a weight gradient), so the bits do not depend on how many there are.
+// Weights are [out, in], as HF stores them. BLAS itself runs on one thread; the rank's threads share fixed
+// row blocks (or column panels of a weight gradient), so the bits do not depend on how many there are.
 #pragma once
 
 #include "moeloom/tensor/matrix.hpp"

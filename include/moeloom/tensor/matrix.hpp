@@ -1,12 +1,12 @@
 // Matrix owns, MatrixView borrows. Row-major fp32; a row is contiguous, rows are `stride` floats apart.
 #pragma once
 
+#include "moeloom/base/index.hpp"
+
 #include <cstddef>
 #include <memory>
 #include <span>
 #include <type_traits>
-
-#include "moeloom/base/index.hpp"
 
 namespace moeloom {
 
@@ -23,8 +23,8 @@ struct BasicView {
   BasicView(T* data, Index rows, Index cols, Index stride)
       : data(data), rows(rows), cols(cols), stride(stride) {}
   template <typename U>
-    requires std::is_same_v<const U, T>
-  BasicView(BasicView<U> other) : BasicView(other.data, other.rows, other.cols, other.stride) {}
+  requires std::is_same_v<const U, T> BasicView(BasicView<U> other)
+      : BasicView(other.data, other.rows, other.cols, other.stride) {}
 
   T* row(Index i) const { return data + i * stride; }
   T& operator()(Index i, Index j) const { return data[i * stride + j]; }

@@ -5,9 +5,9 @@
 // summing over the world at once.
 #pragma once
 
-#include <bit>
-
 #include "moeloom/base/index.hpp"
+
+#include <bit>
 
 namespace moeloom {
 
@@ -23,8 +23,9 @@ auto tree_sum(Index lo, Index hi, const Leaf& leaf) -> decltype(leaf(lo)) {
   return tree_sum(lo, mid, leaf) + tree_sum(mid, hi, leaf);
 }
 
-/// rows[i] + i-th contributions of `count` floats each: target = their tree sum, one pass over memory per level.
-/// contributions: `leaves` blocks of `count` floats, `stride` floats apart. target may be the first block.
+/// rows[i] + i-th contributions of `count` floats each: target = their tree sum, one pass over memory per
+/// level. contributions: `leaves` blocks of `count` floats, `stride` floats apart. target may be the first
+/// block.
 void tree_sum_blocks(const float* contributions, Index leaves, Index stride, Index count, float* target);
 
 }  // namespace moeloom

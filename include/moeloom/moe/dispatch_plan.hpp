@@ -1,0 +1,43 @@
+// Where every row goes: integer arithmetic on the chosen experts, without MPI and without a row.
+//
+// A slot is one of a token's K choices, number token * K + choice. Leaving, slots are ordered by expert and,
+// within an expert, by token; experts are contiguous blocks of ranks, so that order is also by rank. Landing,
+// rows are ordered by local expert, then source rank, then token, which is what grouped matmul reads.
+#pragma once
+
+#include "moeloom/base/index.hpp"
+#include "moeloom/kernels/grouped_matmul.hpp"
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace moeloom {
+
+struct DispatchPlan {
+  Index tokens = 0;
+  Index top_k = 0;
+  Index ranks = 1;                       // of ep
+  std::vector<Index> tokens_per_expert;  // [E], of this rank's tokens
+  std::vector<Index> slot_order;         // [N]: slot that leaves at each place
+  std::vector<Index> slot_place;         // [N]: place at which each slot leaves, slot_order's inverse
+  std::vector<Index> sent_per_rank;      // [ep]
+  std::vector<Index> received_per_rank;  // [ep]
+  std::vector<Index> rows_per_source;    // [e, ep]: rows of local expert i from rank s
+  std::vector<Index>
+      landing_order;  // [R]: place among the received rows that lands at each row; empty if ranks = 1
+
+  Index slots() const { return tokens * top_k; }
+  Index rows() const;
+  GroupedRows grouped_rows() const { return {rows_per_source, ranks}; }
+};
+
+/// The sending half: a stable counting sort, O(N + E). topk_idx [T, K], each in [0, num_experts).
+/// Throws ShapeError for an id outside.
+void plan_sending(std::span<const std::int32_t> topk_idx, Index top_k, Index num_experts, Index ranks,
+                  DispatchPlan& plan);
+/// The receiving half from received_counts [ep, e]: rows of local expert i that rank s sends here, at [s * e
+/// + i].
+void plan_receiving(std::span<const std::int64_t> received_counts, DispatchPlan& plan);
+
+}  // namespace moeloom

@@ -1,0 +1,66 @@
+// The experts of one rank: grouped matmul, SwiGLU, grouped matmul, over the rows that dispatch brought.
+//
+//   forward    Z = X W_gate_up^T [R, 2F], A = weight * silu(Z_gate) * Z_up [R, F], Y = A W_down^T [R, D]
+//   backward   dA = dY W_down, (dZ, d_weight, A) from Z, dW_down += dY^T A, dX = dZ W_gate_up, dW_gate_up +=
+//   dZ^T X
+//
+// Kept from forward to backward: X and Z of each row. The routing weight is applied before the down
+// projection, so combine is a plain sum and its gradient needs no expert output (field.md 3.2).
+#pragma once
+
+#include "moeloom/base/phase_clock.hpp"
+#include "moeloom/kernels/registry.hpp"
+
+#include <vector>
+
+namespace moeloom {
+
+/// Views of the masters and gradients of the resident experts, stacked.
+struct ExpertShard {
+  Index experts = 0;   // resident
+  MatrixView gate_up;  // [e*2F, D]
+  MatrixView down;     // [e*D, F]
+  MatrixView d_gate_up;
+  MatrixView d_down;
+  GroupedWeights gate_up_weights() const { return {gate_up, experts}; }
+  GroupedWeights down_weights() const { return {down, experts}; }
+};
+
+/// Both packed faces of a shard, made anew when the weights have changed.
+class PackedExperts {
+ public:
+  /// Packs if `kernel` reads packed weights and `version` is not the one packed last.
+  void refresh(const GroupedMatmulKernel& kernel, const ExpertShard& shard, std::uint64_t version);
+  const PackedWeights& gate_up() const { return gate_up_; }
+  const PackedWeights& down() const { return down_; }
+
+ private:
+  PackedWeights gate_up_;
+  PackedWeights down_;
+  std::uint64_t version_ = 0;
+};
+
+/// What backward needs of forward; memory is reused from step to step.
+struct ExpertActivations {
+  Matrix rows;                 // X [R, D]
+  Matrix gate_up;              // Z [R, 2F]; backward turns it into dZ
+  std::vector<float> weights;  // [R], routing weights of the rows
+};
+
+/// Buffers that no layer keeps; one set serves every layer.
+struct ExpertWorkspace {
+  Matrix activated;              // A [R, F]
+  Matrix d_activated;            // dA [R, F]
+  Matrix output;                 // Y or dX [R, D]
+  std::vector<float> d_weights;  // [R]
+};
+
+/// saved.rows and saved.weights are filled -> workspace.output = Y.
+void experts_forward(const KernelTable& kernels, const ExpertShard& shard, const PackedExperts& packed,
+                     const GroupedRows& rows, ExpertActivations& saved, ExpertWorkspace& workspace);
+/// d_rows [R, D] = dY -> workspace.output = dX, workspace.d_weights; the shard's gradients are added to.
+void experts_backward(const KernelTable& kernels, const ExpertShard& shard, const PackedExperts& packed,
+                      const GroupedRows& rows, ConstMatrixView d_rows, ExpertActivations& saved,
+                      ExpertWorkspace& workspace);
+
+}  // namespace moeloom

@@ -1,0 +1,58 @@
+// One sparse block: router, plan, dispatch, experts, combine, forward and backward.
+#pragma once
+
+#include "moeloom/base/phase_clock.hpp"
+#include "moeloom/moe/dispatcher.hpp"
+#include "moeloom/moe/experts.hpp"
+#include "moeloom/moe/router.hpp"
+
+#include <span>
+
+namespace moeloom {
+
+struct MoeWeights {
+  MatrixView router;  // [E, D]
+  MatrixView d_router;
+  ExpertShard experts;
+};
+
+/// What a forward leaves for its backward and for those who look in from outside.
+struct MoeActivations {
+  Matrix router_logits;  // [T, E]; backward turns it into their gradient
+  Routing routing;
+  DispatchPlan plan;
+  ExpertActivations experts;
+};
+
+/// Buffers shared by all layers of a rank.
+struct MoeWorkspace {
+  ExpertWorkspace experts;
+  Matrix d_rows;                      // [R, D]
+  std::vector<float> d_topk_weights;  // [T, K]
+};
+
+class MoeLayer {
+ public:
+  MoeLayer(MoeWeights weights, RouterSettings router);
+
+  /// hidden_states [T, D] -> combined expert outputs, added to `output` [T, D] (the residual stream).
+  /// version: of the weights; is_real [T] or empty. Adds the layer to `statistics`. Collective over ep.
+  void forward(const KernelTable& kernels, Dispatcher& dispatcher, ConstMatrixView hidden_states,
+               std::span<const std::uint8_t> is_real, std::uint64_t version, MatrixView output,
+               RouterStatistics& statistics, MoeWorkspace& workspace, PhaseClock& clock);
+  /// d_output [T, D] -> d_hidden_states [T, D], replaced; gradients added to. Collective over ep.
+  void backward(const KernelTable& kernels, Dispatcher& dispatcher, ConstMatrixView hidden_states,
+                std::span<const std::uint8_t> is_real, const RouterLossGradient& router_losses,
+                ConstMatrixView d_output, MatrixView d_hidden_states, MoeWorkspace& workspace,
+                PhaseClock& clock);
+
+  const MoeActivations& activations() const { return saved_; }
+
+ private:
+  MoeWeights weights_;
+  RouterSettings router_;
+  PackedExperts packed_;
+  MoeActivations saved_;
+};
+
+}  // namespace moeloom

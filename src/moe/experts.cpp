@@ -1,0 +1,50 @@
+#include "moeloom/moe/experts.hpp"
+
+#include "moeloom/base/errors.hpp"
+
+namespace moeloom {
+
+void PackedExperts::refresh(const GroupedMatmulKernel& kernel, const ExpertShard& shard,
+                            std::uint64_t version) {
+  if (!kernel.uses_packed || version == version_) return;
+  gate_up_.pack(shard.gate_up_weights());
+  down_.pack(shard.down_weights());
+  version_ = version;
+}
+
+void experts_forward(const KernelTable& kernels, const ExpertShard& shard, const PackedExperts& packed,
+                     const GroupedRows& rows, ExpertActivations& saved, ExpertWorkspace& workspace) {
+  const GroupedWeights gate_up = shard.gate_up_weights();
+  const GroupedWeights down = shard.down_weights();
+  const Index total = saved.rows.rows();
+  require(total == rows.total(), "the experts need as many rows as were planned");
+  saved.gate_up.reshape_uninitialised(total, gate_up.out());
+  workspace.activated.reshape_uninitialised(total, down.in());
+  workspace.output.reshape_uninitialised(total, down.out());
+  kernels.grouped_matmul.forward(gate_up, packed.gate_up(), saved.rows, rows, saved.gate_up);
+  kernels.swiglu.forward(saved.gate_up, saved.weights, workspace.activated);
+  kernels.grouped_matmul.forward(down, packed.down(), workspace.activated, rows, workspace.output);
+}
+
+void experts_backward(const KernelTable& kernels, const ExpertShard& shard, const PackedExperts& packed,
+                      const GroupedRows& rows, ConstMatrixView d_rows, ExpertActivations& saved,
+                      ExpertWorkspace& workspace) {
+  const GroupedWeights gate_up = shard.gate_up_weights();
+  const GroupedWeights down = shard.down_weights();
+  const Index total = saved.rows.rows();
+  require(total == rows.total() && d_rows.rows == total,
+          "the experts' backward needs the rows of the forward");
+  workspace.d_activated.reshape_uninitialised(total, down.in());
+  workspace.activated.reshape_uninitialised(total, down.in());
+  workspace.output.reshape_uninitialised(total, gate_up.in());
+  workspace.d_weights.resize(saved.weights.size());
+  Matrix& d_gate_up = saved.gate_up;
+  kernels.grouped_matmul.input_grad(down, packed.down(), d_rows, rows, workspace.d_activated);
+  kernels.swiglu.backward(saved.gate_up, saved.weights, workspace.d_activated, d_gate_up, workspace.d_weights,
+                          workspace.activated);
+  kernels.grouped_matmul.weight_grad(d_rows, workspace.activated, rows, shard.d_down, Write::kAdd);
+  kernels.grouped_matmul.input_grad(gate_up, packed.gate_up(), d_gate_up, rows, workspace.output);
+  kernels.grouped_matmul.weight_grad(d_gate_up, saved.rows, rows, shard.d_gate_up, Write::kAdd);
+}
+
+}  // namespace moeloom

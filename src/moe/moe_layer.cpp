@@ -1,0 +1,54 @@
+#include "moeloom/moe/moe_layer.hpp"
+
+namespace moeloom {
+
+MoeLayer::MoeLayer(MoeWeights weights, RouterSettings router) : weights_(weights), router_(router) {}
+
+void MoeLayer::forward(const KernelTable& kernels, Dispatcher& dispatcher, ConstMatrixView hidden_states,
+                       std::span<const std::uint8_t> is_real, std::uint64_t version, MatrixView output,
+                       RouterStatistics& statistics, MoeWorkspace& workspace, PhaseClock& clock) {
+  clock.enter(Phase::kRouter);
+  saved_.router_logits.reshape_uninitialised(hidden_states.rows, router_.num_experts);
+  matmul(hidden_states, weights_.router, saved_.router_logits);
+  route(saved_.router_logits, router_, saved_.routing);
+  statistics.add(saved_.routing, router_.top_k, is_real);
+
+  clock.enter(Phase::kPlan);
+  dispatcher.plan(saved_.routing.topk_idx, router_.top_k, saved_.plan);
+
+  clock.enter(Phase::kDispatch);
+  dispatcher.dispatch(saved_.plan, hidden_states, saved_.experts.rows);
+  dispatcher.dispatch_scalars(saved_.plan, saved_.routing.topk_weights, saved_.experts.weights);
+
+  clock.enter(Phase::kExperts);
+  packed_.refresh(kernels.grouped_matmul, weights_.experts, version);
+  experts_forward(kernels, weights_.experts, packed_, saved_.plan.grouped_rows(), saved_.experts,
+                  workspace.experts);
+
+  clock.enter(Phase::kCombine);
+  dispatcher.combine(saved_.plan, workspace.experts.output, output, Write::kAdd);
+}
+
+void MoeLayer::backward(const KernelTable& kernels, Dispatcher& dispatcher, ConstMatrixView hidden_states,
+                        std::span<const std::uint8_t> is_real, const RouterLossGradient& router_losses,
+                        ConstMatrixView d_output, MatrixView d_hidden_states, MoeWorkspace& workspace,
+                        PhaseClock& clock) {
+  clock.enter(Phase::kDispatch);
+  dispatcher.dispatch(saved_.plan, d_output, workspace.d_rows);
+
+  clock.enter(Phase::kExperts);
+  experts_backward(kernels, weights_.experts, packed_, saved_.plan.grouped_rows(), workspace.d_rows,
+                   saved_.experts, workspace.experts);
+
+  clock.enter(Phase::kCombine);
+  dispatcher.combine(saved_.plan, workspace.experts.output, d_hidden_states, Write::kReplace);
+  dispatcher.combine_scalars(saved_.plan, workspace.experts.d_weights, workspace.d_topk_weights);
+
+  clock.enter(Phase::kRouter);
+  Matrix& d_logits = saved_.router_logits;
+  route_backward(saved_.routing, router_, workspace.d_topk_weights, router_losses, is_real, d_logits);
+  matmul_input_grad(d_logits, weights_.router, d_hidden_states, Write::kAdd);
+  matmul_weight_grad(d_logits, hidden_states, weights_.d_router);
+}
+
+}  // namespace moeloom

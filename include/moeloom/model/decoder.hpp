@@ -1,0 +1,86 @@
+// The whole decoder on one rank's tokens: embedding, layers, final norm, head; forward, loss, backward.
+#pragma once
+
+#include "moeloom/base/phase_clock.hpp"
+#include "moeloom/model/batch.hpp"
+#include "moeloom/model/decoder_layer.hpp"
+
+#include <deque>
+#include <optional>
+
+namespace moeloom {
+
+/// What one micro-batch adds to the loss that is minimised:
+/// lm_scale * sum of -log p + aux_scale * aux_loss + z_scale * z_loss.
+struct LossScales {
+  double lm = 0;   // 1 / counted targets of the whole global batch
+  double aux = 0;  // coefficient / micro-batches a step
+  double z = 0;
+};
+
+/// Of one micro-batch over the whole world: the same on every rank.
+struct MicroBatchLosses {
+  double nll_sum = 0;  // -log p summed over counted targets
+  Index counted_targets = 0;
+  double aux_loss = 0;  // over the tokens of this micro-batch, all layers pooled
+  double z_loss = 0;
+};
+
+class Decoder {
+ public:
+  /// The store and the mesh must outlive it. Throws ShapeError if the store is not of this config.
+  Decoder(const ModelConfig& config, ParameterStore& store, const Mesh& mesh, KernelTable kernels);
+
+  /// Adds the gradients of this rank's tokens to the store. Collective over the world: also with no token.
+  MicroBatchLosses forward_backward(const Batch& batch, const LossScales& scales);
+  /// Losses alone. Collective over the world.
+  MicroBatchLosses evaluate(const Batch& batch);
+  /// logits [T, V] of every token. Collective over ep.
+  Matrix logits(const Batch& batch);
+  /// logits [1, V] of what follows `input_ids`, the next tokens of the one sequence in the cache; ranks
+  /// without the sequence pass none and get [0, V]. Collective over ep. Throws ShapeError when `capacity`
+  /// positions are full.
+  Matrix next_logits(std::span<const std::int32_t> input_ids);
+  /// Empties the cache and makes room for `capacity` positions.
+  void start_sequence(Index capacity);
+
+  const ModelConfig& config() const { return config_; }
+  const std::deque<DecoderLayer>& layers() const { return layers_; }
+  /// After the final norm, [T, D] of the last forward.
+  const Matrix& final_hidden() const { return final_; }
+  /// The first layer whose output in the last forward is not finite on this rank; layers() for the final
+  /// norm.
+  std::optional<Index> first_non_finite_layer() const;
+  PhaseClock& clock() { return clock_; }
+
+ private:
+  void embed(const Batch& batch);
+  void run_layers(const Batch& batch, RouterStatistics& statistics);
+  void normalise();
+  MicroBatchLosses sum_over_world(double nll_sum, Index counted, RouterStatistics& statistics);
+  void backward(const Batch& batch, const RouterLossGradient& router_losses);
+  LayerContext context(const Batch& batch);
+  void prepare_positions(const Batch& batch, Index first);
+
+  const ModelConfig config_;
+  ParameterStore& store_;
+  const Mesh& mesh_;
+  const KernelTable kernels_;
+  Linear embedding_;
+  Linear head_;
+  Norm final_norm_;
+  std::deque<DecoderLayer> layers_;
+  Dispatcher dispatcher_;
+  RopeTable rope_;
+  std::vector<std::int32_t> position_ids_;
+  std::vector<KeyValueCache> cache_;  // one a layer
+  Index cached_ = 0;
+  Matrix hidden_;                     // [T, D], the residual stream
+  Matrix final_;                      // [T, D]
+  Matrix d_hidden_;                   // [T, D]
+  std::vector<float> final_inv_rms_;  // [T]
+  DecoderWorkspace workspace_;
+  PhaseClock clock_;
+};
+
+}  // namespace moeloom

@@ -1,0 +1,60 @@
+// One decoder layer: attention, then experts (sparse) or an MLP (dense), each after a norm and beside a
+// residual.
+#pragma once
+
+#include "moeloom/model/attention_layer.hpp"
+#include "moeloom/model/mlp_layer.hpp"
+#include "moeloom/moe/moe_layer.hpp"
+
+#include <variant>
+
+namespace moeloom {
+
+/// Buffers that all layers share.
+struct DecoderWorkspace {
+  AttentionWorkspace attention;
+  MlpWorkspace mlp;
+  MoeWorkspace moe;
+  Matrix d_normed;  // [T, D]
+};
+
+/// What every layer of one forward or backward is given.
+struct LayerContext {
+  const KernelTable& kernels;
+  AttentionContext attention;
+  std::span<const std::uint8_t> is_real;
+  std::uint64_t weight_version;
+  Dispatcher& dispatcher;
+  DecoderWorkspace& workspace;
+  PhaseClock& clock;
+};
+
+class DecoderLayer {
+ public:
+  DecoderLayer(const ModelConfig& config, const ParameterStore& store, Index layer);
+
+  /// hidden [T, D] in place; with a cache the rows are the next positions of one sequence. Collective over
+  /// ep.
+  void forward(const LayerContext& context, KeyValueCache* cache, MatrixView hidden,
+               RouterStatistics& statistics);
+  /// d_hidden [T, D] in place. Collective over ep.
+  void backward(const LayerContext& context, const RouterLossGradient& router_losses, MatrixView d_hidden);
+
+  /// The routing of the last forward; null for a dense layer.
+  const MoeActivations* moe() const;
+  const AttentionActivations& attention() const { return attention_.activations(); }
+  /// What entered the experts or the MLP in the last forward, and the residual stream before it, [T, D] each.
+  const Matrix& ffn_input() const { return normed_; }
+  const Matrix& ffn_residual() const { return middle_; }
+
+ private:
+  AttentionLayer attention_;
+  Norm norm_;
+  float epsilon_;
+  std::variant<MoeLayer, MlpLayer> feed_forward_;
+  Matrix middle_;               // [T, D], the residual stream between the halves
+  Matrix normed_;               // [T, D]
+  std::vector<float> inv_rms_;  // [T]
+};
+
+}  // namespace moeloom

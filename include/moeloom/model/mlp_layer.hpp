@@ -1,0 +1,31 @@
+// The dense half of a decoder layer that has no experts: down(swiglu(gate_up(x))).
+#pragma once
+
+#include "moeloom/kernels/registry.hpp"
+#include "moeloom/model/linear.hpp"
+
+namespace moeloom {
+
+struct MlpWorkspace {
+  Matrix activated;    // [T, F]
+  Matrix d_activated;  // [T, F]
+};
+
+class MlpLayer {
+ public:
+  MlpLayer(const ParameterStore& store, Index layer);
+
+  /// hidden_states [T, D] -> added to output [T, D].
+  void forward(const KernelTable& kernels, ConstMatrixView hidden_states, MatrixView output,
+               MlpWorkspace& workspace);
+  /// d_output [T, D] -> d_hidden_states [T, D], replaced.
+  void backward(const KernelTable& kernels, ConstMatrixView hidden_states, ConstMatrixView d_output,
+                MatrixView d_hidden_states, MlpWorkspace& workspace);
+
+ private:
+  Linear gate_up_;
+  Linear down_;
+  Matrix saved_gate_up_;  // [T, 2F]; backward turns it into its gradient
+};
+
+}  // namespace moeloom

@@ -1,0 +1,70 @@
+// One training step, from tokens to new weights.
+#pragma once
+
+#include "moeloom/model/decoder.hpp"
+#include "moeloom/train/batch_sampler.hpp"
+#include "moeloom/train/schedule.hpp"
+#include "moeloom/train/sharded_optimizer.hpp"
+
+namespace moeloom {
+
+enum class OnNan { kStop, kSkip };
+
+struct TrainerSettings {
+  Schedule schedule;
+  BatchShape batch;
+  double aux_loss_coef = 0;
+  double z_loss_coef = 0;
+  OnNan on_nan = OnNan::kStop;
+};
+
+/// The same on every rank but for seconds, phases and bytes_sent, which are this rank's.
+struct StepReport {
+  Index step = 0;
+  double loss = 0;      // what was differentiated: lm_loss + coefficients times aux_loss and z_loss
+  double lm_loss = 0;   // nats a token, mean over the global batch
+  double aux_loss = 0;  // mean over micro-batches
+  double z_loss = 0;
+  double grad_norm = 0;  // before clipping
+  double learning_rate = 0;
+  Index tokens = 0;      // of the global batch
+  bool skipped = false;  // not finite, and left out
+  double seconds = 0;
+  std::array<double, kPhases> phase_seconds{};
+  std::int64_t bytes_sent = 0;
+  std::vector<std::vector<Index>>
+      rows_per_expert;  // [layer][global expert], whole world; empty for dense layers
+};
+
+class Trainer {
+ public:
+  /// All must outlive it.
+  Trainer(Decoder& decoder, ParameterStore& store, const Mesh& mesh, ShardedOptimizer& optimizer,
+          const BatchSampler& sampler, TrainerSettings settings);
+
+  /// Steps are numbered from 0. Collective over the world. Throws AgreedError on every rank when the loss or
+  /// the gradient is not finite and on_nan is kStop, naming step, layer and rank.
+  StepReport step(Index step);
+  /// Mean of -log p over the counted targets of all ranks' batches, each rank giving the same number of
+  /// batches. Collective over the world.
+  double evaluate(const std::vector<Batch>& batches);
+
+ private:
+  void run_micro_batches(StepReport& report);
+  void count_rows(std::vector<std::vector<Index>>& rows_per_expert) const;
+  void sum_rows(std::vector<std::vector<Index>>& rows_per_expert) const;
+  void update(StepReport& report);
+  void on_not_finite(StepReport& report, const std::string& what, const std::string& where_on_this_rank);
+
+  Decoder& decoder_;
+  ParameterStore& store_;
+  const Mesh& mesh_;
+  ShardedOptimizer& optimizer_;
+  const BatchSampler& sampler_;
+  TrainerSettings settings_;
+};
+
+/// Bytes that this rank has sent along any axis of the mesh so far.
+std::int64_t bytes_sent(const Mesh& mesh);
+
+}  // namespace moeloom

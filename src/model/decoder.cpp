@@ -1,0 +1,174 @@
+#include "moeloom/model/decoder.hpp"
+
+#include "moeloom/base/errors.hpp"
+#include "moeloom/model/loss.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+namespace moeloom {
+namespace {
+
+std::size_t at(Index i) {
+  return static_cast<std::size_t>(i);
+}
+
+bool finite(ConstMatrixView x) {
+  return std::all_of(x.data, x.data + x.size(), [](float value) { return std::isfinite(value); });
+}
+
+}  // namespace
+
+Decoder::Decoder(const ModelConfig& config, ParameterStore& store, const Mesh& mesh, KernelTable kernels)
+    : config_(config),
+      store_(store),
+      mesh_(mesh),
+      kernels_(kernels),
+      embedding_(Linear::of(store, "model.embed_tokens.weight")),
+      head_(config.tie_word_embeddings ? embedding_ : Linear::of(store, "lm_head.weight")),
+      final_norm_(Norm::of(store, "model.norm.weight")),
+      dispatcher_(mesh.ep(), std::max<Index>(config.num_experts, 1)) {
+  for (Index layer = 0; layer < config.num_hidden_layers; ++layer) layers_.emplace_back(config, store, layer);
+}
+
+void Decoder::prepare_positions(const Batch& batch, Index first) {
+  const Index needed = first + batch.sequence_length;
+  if (rope_.positions() < needed)
+    rope_ = make_rope_table(std::max(needed, 2 * rope_.positions()), config_.head_dim, config_.rope_theta);
+  position_ids_.resize(at(batch.tokens()));
+  for (Index s = 0; s < batch.sequences; ++s) {
+    const auto begin = position_ids_.begin() + s * batch.sequence_length;
+    std::iota(begin, begin + batch.sequence_length, static_cast<std::int32_t>(first));
+  }
+}
+
+LayerContext Decoder::context(const Batch& batch) {
+  return {.kernels = kernels_,
+          .attention = {.sequences = batch.sequences,
+                        .sequence_length = batch.sequence_length,
+                        .position_ids = position_ids_,
+                        .rope = rope_},
+          .is_real = batch.is_real,
+          .weight_version = store_.version(),
+          .dispatcher = dispatcher_,
+          .workspace = workspace_,
+          .clock = clock_};
+}
+
+void Decoder::embed(const Batch& batch) {
+  clock_.enter(Phase::kEmbed);
+  require(static_cast<Index>(batch.input_ids.size()) == batch.tokens(), "a batch needs one id a token");
+  hidden_.reshape_uninitialised(batch.tokens(), config_.hidden_size);
+  for (Index t = 0; t < batch.tokens(); ++t) {
+    const Index id = batch.input_ids[at(t)];
+    require(id >= 0 && id < config_.vocab_size, "a token id lies outside the vocabulary");
+    std::copy_n(embedding_.weight.row(id), config_.hidden_size, hidden_.row(t));
+  }
+}
+
+void Decoder::run_layers(const Batch& batch, RouterStatistics& statistics) {
+  prepare_positions(batch, 0);
+  embed(batch);
+  for (DecoderLayer& layer : layers_) layer.forward(context(batch), nullptr, hidden_, statistics);
+  normalise();
+}
+
+void Decoder::normalise() {
+  clock_.enter(Phase::kDense);
+  final_.reshape_uninitialised(hidden_.rows(), hidden_.cols());
+  final_inv_rms_.resize(at(hidden_.rows()));
+  kernels_.rmsnorm.forward(hidden_, final_norm_.weight, static_cast<float>(config_.rms_norm_eps), final_,
+                           final_inv_rms_);
+}
+
+MicroBatchLosses Decoder::sum_over_world(double nll_sum, Index counted, RouterStatistics& statistics) {
+  statistics.sum_over(mesh_.world());
+  mesh_.world().all_sum(std::span(&nll_sum, 1));
+  std::int64_t targets = counted;
+  mesh_.world().all_sum(std::span(&targets, 1));
+  return {.nll_sum = nll_sum,
+          .counted_targets = targets,
+          .aux_loss = statistics.aux_loss(),
+          .z_loss = statistics.z_loss()};
+}
+
+MicroBatchLosses Decoder::forward_backward(const Batch& batch, const LossScales& scales) {
+  RouterStatistics statistics(config_.num_experts);
+  run_layers(batch, statistics);
+  clock_.enter(Phase::kLoss);
+  d_hidden_.reshape_uninitialised(hidden_.rows(), hidden_.cols());
+  const double nll_sum = head_loss_backward(final_, head_.weight, batch.targets,
+                                            static_cast<float>(scales.lm), d_hidden_, head_.grad);
+  const MicroBatchLosses losses = sum_over_world(nll_sum, batch.counted_targets(), statistics);
+  backward(batch, router_loss_gradient(statistics, scales.aux, scales.z));
+  clock_.enter(Phase::kOther);
+  return losses;
+}
+
+void Decoder::backward(const Batch& batch, const RouterLossGradient& router_losses) {
+  clock_.enter(Phase::kDense);
+  kernels_.rmsnorm.backward(d_hidden_, hidden_, final_norm_.weight, final_inv_rms_, d_hidden_,
+                            final_norm_.grad);
+  for (auto layer = layers_.rbegin(); layer != layers_.rend(); ++layer)
+    layer->backward(context(batch), router_losses, d_hidden_);
+  clock_.enter(Phase::kEmbed);
+  for (Index t = 0; t < batch.tokens(); ++t) {
+    float* gradient = embedding_.grad.row(batch.input_ids[at(t)]);
+    const float* d = d_hidden_.row(t);
+    for (Index j = 0; j < config_.hidden_size; ++j) gradient[j] += d[j];
+  }
+}
+
+MicroBatchLosses Decoder::evaluate(const Batch& batch) {
+  RouterStatistics statistics(config_.num_experts);
+  run_layers(batch, statistics);
+  clock_.enter(Phase::kLoss);
+  const double nll_sum = head_loss(final_, head_.weight, batch.targets);
+  const MicroBatchLosses losses = sum_over_world(nll_sum, batch.counted_targets(), statistics);
+  clock_.enter(Phase::kOther);
+  return losses;
+}
+
+Matrix Decoder::logits(const Batch& batch) {
+  RouterStatistics statistics(config_.num_experts);
+  run_layers(batch, statistics);
+  Matrix logits = Matrix::uninitialised(batch.tokens(), config_.vocab_size);
+  head_.forward(final_, logits);
+  return logits;
+}
+
+void Decoder::start_sequence(Index capacity) {
+  cache_.clear();
+  for (std::size_t layer = 0; layer < layers_.size(); ++layer)
+    cache_.push_back({Matrix(capacity, config_.kv_width()), Matrix(capacity, config_.kv_width())});
+  cached_ = 0;
+}
+
+Matrix Decoder::next_logits(std::span<const std::int32_t> input_ids) {
+  require(cache_.size() == layers_.size(), "start_sequence comes before next_logits");
+  Batch batch;
+  batch.sequences = input_ids.empty() ? 0 : 1;
+  batch.sequence_length = static_cast<Index>(input_ids.size());
+  batch.input_ids.assign(input_ids.begin(), input_ids.end());
+  RouterStatistics statistics(config_.num_experts);
+  prepare_positions(batch, cached_);
+  embed(batch);
+  for (std::size_t layer = 0; layer < layers_.size(); ++layer)
+    layers_[layer].forward(context(batch), &cache_[layer], hidden_, statistics);
+  cached_ += batch.tokens();
+  normalise();
+  Matrix logits = Matrix::uninitialised(batch.sequences, config_.vocab_size);
+  head_.forward(final_.view().rows_from(std::max<Index>(batch.tokens() - 1, 0), batch.sequences), logits);
+  return logits;
+}
+
+std::optional<Index> Decoder::first_non_finite_layer() const {
+  for (std::size_t layer = 0; layer + 1 < layers_.size(); ++layer)
+    if (!finite(layers_[layer + 1].attention().input)) return static_cast<Index>(layer);
+  if (!layers_.empty() && !finite(hidden_)) return static_cast<Index>(layers_.size()) - 1;
+  if (!finite(final_)) return static_cast<Index>(layers_.size());
+  return std::nullopt;
+}
+
+}  // namespace moeloom

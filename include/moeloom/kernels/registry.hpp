@@ -1,19 +1,20 @@
 // Named kernels: each an edit to a table of functions.
 //
 // A model is given a table of reference functions; applying a kernel replaces one entry, a forward with its
-// backward. Undoing it is assigning the old table back. Nothing is inherited and nothing is patched at run time.
+// backward. Undoing it is assigning the old table back. Nothing is inherited and nothing is patched at run
+// time.
 #pragma once
-
-#include <functional>
-#include <optional>
-#include <string>
-#include <vector>
 
 #include "moeloom/kernels/gmm_policy.hpp"
 #include "moeloom/kernels/grouped_matmul.hpp"
 #include "moeloom/kernels/rmsnorm.hpp"
 #include "moeloom/kernels/rope.hpp"
 #include "moeloom/kernels/swiglu.hpp"
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
 
 namespace moeloom {
 
@@ -26,11 +27,11 @@ struct KernelTable {
 
 /// What a kernel may ask before it agrees to run.
 struct KernelContext {
-  std::string model_type;           // "qwen3_moe"
+  std::string model_type;  // "qwen3_moe"
   std::string hidden_act = "silu";
   bool has_experts = true;
-  bool fused_ops_enabled = true;    // MOELOOM_FUSED_OPS: rmsnorm, rope, swiglu
-  GmmDecision gmm;                  // the policy's answer for this model and mesh
+  bool fused_ops_enabled = true;  // MOELOOM_FUSED_OPS: rmsnorm, rope, swiglu
+  GmmDecision gmm;                // the policy's answer for this model and mesh
 };
 
 struct Kernel {
@@ -40,6 +41,8 @@ struct Kernel {
   /// The reason why it cannot run here, or none.
   std::function<std::optional<std::string>(const KernelContext&)> why_not;
   std::function<void(KernelTable&)> edit;
+  /// What the report says when it runs; empty: "fits: " with the model type and the activation.
+  std::function<std::string(const KernelContext&)> why = nullptr;
 };
 
 struct KernelReport {
@@ -53,15 +56,15 @@ class KernelRegistry {
   /// fused_moe, fused_rmsnorm, fused_rope, fused_swiglu.
   static KernelRegistry builtin();
 
-  /// Throws ConfigError if the id or an alias is taken.
+  /// Kept in the order of ids. Throws ConfigError if the id or an alias is taken.
   void add(Kernel kernel);
   const std::vector<Kernel>& kernels() const { return kernels_; }
   /// By id or alias; throws ConfigError: unknown kernel "x"; known: ...
   const Kernel& find(const std::string& id) const;
   /// One kernel asked for by name: throws ConfigError with the reason if it cannot run here.
   KernelReport apply(const std::string& id, KernelTable& table, const KernelContext& context) const;
-  /// "auto": all that fit, the others skipped and reported. "none" or "": nothing. "id,id": exactly those (ids
-  /// trimmed, all checked before the first is applied). One report for every registered kernel, by id.
+  /// "auto": all that fit, the others skipped and reported. "none" or "": nothing. "id,id": exactly those
+  /// (ids trimmed, all checked before the first is applied). One report for every registered kernel, by id.
   std::vector<KernelReport> apply_all(const std::string& request, KernelTable& table,
                                       const KernelContext& context) const;
 

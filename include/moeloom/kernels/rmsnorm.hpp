@@ -1,12 +1,12 @@
 // RMSNorm over groups of columns, forward and backward.
 //
-// y = x * inv_rms * weight, inv_rms = 1 / sqrt(mean(x^2) + eps) over each group of weight.size() columns. A whole
-// row is one group; q and k are normalised per head (Qwen3), a row holding one group a head.
+// y = x * inv_rms * weight, inv_rms = 1 / sqrt(mean(x^2) + eps) over each group of weight.size() columns. A
+// whole row is one group; q and k are normalised per head (Qwen3), a row holding one group a head.
 #pragma once
 
-#include <span>
-
 #include "moeloom/tensor/matrix.hpp"
+
+#include <span>
 
 namespace moeloom {
 

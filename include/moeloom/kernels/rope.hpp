@@ -4,10 +4,10 @@
 // leading elements turn and the rest pass through (partial RoPE).
 #pragma once
 
+#include "moeloom/tensor/matrix.hpp"
+
 #include <cstdint>
 #include <span>
-
-#include "moeloom/tensor/matrix.hpp"
 
 namespace moeloom {
 

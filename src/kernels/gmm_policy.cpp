@@ -1,0 +1,116 @@
+#include "moeloom/kernels/gmm_policy.hpp"
+
+#include "moeloom/base/errors.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <cstdio>
+
+namespace moeloom {
+namespace {
+
+constexpr std::array kRequests = {GmmRequest::kNever, GmmRequest::kUpstreamRule, GmmRequest::kAuto,
+                                  GmmRequest::kForce};
+
+std::string number(double value, const char* unit) {
+  std::array<char, 64> text;
+  // "64", "0.5", "1.2", "256": a decimal where it carries something.
+  const bool whole = value >= 100 || value == static_cast<double>(static_cast<Index>(value));
+  std::snprintf(text.data(), text.size(), whole ? "%.0f%s" : "%.1f%s", value, unit);
+  return text.data();
+}
+
+std::string bytes_text(Index bytes) {
+  constexpr std::array kUnits = {" bytes", " KiB", " MiB", " GiB", " TiB"};
+  double value = static_cast<double>(bytes);
+  std::size_t unit = 0;
+  for (; value >= 1024 && unit + 1 < kUnits.size(); ++unit) value /= 1024;
+  return number(value, kUnits[unit]);
+}
+
+std::string milliseconds_text(double seconds) {
+  std::array<char, 64> text;
+  std::snprintf(text.data(), text.size(), "%.3g ms", seconds * 1e3);
+  return text.data();
+}
+
+GmmDecision decide_by_upstream_rule(const GmmFacts& facts) {
+  if (!facts.ep_size) {
+    return {false, "no mesh is known, so nothing says that the resident weights are sharded (upstream rule)"};
+  }
+  const std::string ep = "ep = " + std::to_string(*facts.ep_size);
+  if (*facts.ep_size <= 1) {
+    return {false,
+            ep + ": this rank holds every expert, so the resident weights are neither small nor sharded "
+                 "(upstream rule)"};
+  }
+  if (!facts.contiguous) {
+    return {false, ep + ", but the resident expert weights are not contiguous and each call would copy them "
+                        "(upstream rule)"};
+  }
+  const std::string resident = "resident expert weights " + bytes_text(facts.resident_bytes);
+  const std::string budget = "the budget " + bytes_text(facts.budget_bytes);
+  if (facts.resident_bytes > facts.budget_bytes) {
+    return {false, ep + ", but the " + resident + " exceed " + budget + " (upstream rule)"};
+  }
+  return {true,
+          ep + ": the " + resident + " are sharded, contiguous and within " + budget + " (upstream rule)"};
+}
+
+GmmDecision decide_by_prediction(const GmmFacts& facts) {
+  if (!facts.prediction) {
+    throw ConfigError(
+        {"GMM request auto needs a prediction of both paths; calibrate first, or request 0, 1 or "
+         "force"});
+  }
+  const auto [loop, grouped] = *facts.prediction;
+  const bool once = facts.uses_per_packing == 1;
+  return {grouped < loop, "predicted " + milliseconds_text(grouped) + " grouped against " +
+                              milliseconds_text(loop) + " for the loop, at " +
+                              number(facts.rows_per_expert, " rows per expert and ") +
+                              number(facts.uses_per_packing, once ? " use" : " uses") + " per packing"};
+}
+
+}  // namespace
+
+std::string_view name_of(GmmRequest request) {
+  switch (request) {
+    case GmmRequest::kNever:
+      return "0";
+    case GmmRequest::kUpstreamRule:
+      return "1";
+    case GmmRequest::kAuto:
+      return "auto";
+    case GmmRequest::kForce:
+      return "force";
+  }
+  return "";
+}
+
+std::optional<GmmRequest> gmm_request_from_text(std::string_view text) {
+  const auto is_space = [](unsigned char c) { return std::isspace(c) != 0; };
+  const auto begin = std::find_if_not(text.begin(), text.end(), is_space);
+  std::string word(begin,
+                   std::find_if_not(text.rbegin(), std::make_reverse_iterator(begin), is_space).base());
+  std::transform(word.begin(), word.end(), word.begin(), [](unsigned char c) { return std::tolower(c); });
+  const auto found = std::find_if(kRequests.begin(), kRequests.end(),
+                                  [&](GmmRequest request) { return name_of(request) == word; });
+  return found == kRequests.end() ? std::nullopt : std::optional(*found);
+}
+
+GmmDecision decide_gmm(GmmRequest request, const GmmFacts& facts) {
+  switch (request) {
+    case GmmRequest::kNever:
+      return {false, "GMM request 0: the experts run as the native loop"};
+    case GmmRequest::kUpstreamRule:
+      return decide_by_upstream_rule(facts);
+    case GmmRequest::kAuto:
+      return decide_by_prediction(facts);
+    case GmmRequest::kForce:
+      return {true, "GMM request force: the experts run grouped, whatever the facts"};
+  }
+  return {};
+}
+
+}  // namespace moeloom

@@ -1,0 +1,187 @@
+#include "moeloom/kernels/registry.hpp"
+
+#include "moeloom/base/errors.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <set>
+#include <string_view>
+
+namespace moeloom {
+namespace {
+
+using Reason = std::optional<std::string>;
+
+constexpr std::array<std::string_view, 1> kKnownModelTypes = {"qwen3_moe"};
+constexpr std::array<std::string_view, 3> kAllWords = {"auto", "true", "1"};
+constexpr std::array<std::string_view, 4> kNoneWords = {"none", "false", "0", ""};
+
+template <std::size_t kSize>
+bool contains(const std::array<std::string_view, kSize>& words, std::string_view word) {
+  return std::find(words.begin(), words.end(), word) != words.end();
+}
+
+Reason unknown_model_type(const KernelContext& context) {
+  if (contains(kKnownModelTypes, context.model_type)) return std::nullopt;
+  return "model type \"" + context.model_type + "\" is not one this kernel knows";
+}
+
+Reason why_no_fused_op(const KernelContext& context) {
+  if (!context.fused_ops_enabled) return "MOELOOM_FUSED_OPS is off";
+  return unknown_model_type(context);
+}
+
+Reason why_no_fused_swiglu(const KernelContext& context) {
+  if (const Reason reason = why_no_fused_op(context)) return reason;
+  if (context.hidden_act == "silu") return std::nullopt;
+  return "hidden_act is \"" + context.hidden_act + "\", and SwiGLU is silu(gate) * up";
+}
+
+Reason why_no_fused_moe(const KernelContext& context) {
+  if (!context.has_experts) return "this model has no experts";
+  if (const Reason reason = unknown_model_type(context)) return reason;
+  if (!context.gmm.apply) return context.gmm.reason;
+  return std::nullopt;
+}
+
+std::string why(const Kernel& kernel, const KernelContext& context) {
+  if (kernel.why) return kernel.why(context);
+  return "fits: " + context.model_type + ", " + context.hidden_act;
+}
+
+bool answers_to(const Kernel& kernel, std::string_view name) {
+  return kernel.id == name ||
+         std::find(kernel.aliases.begin(), kernel.aliases.end(), name) != kernel.aliases.end();
+}
+
+std::string trimmed(std::string_view text) {
+  constexpr std::string_view kSpace = " \t\r\n";
+  const std::size_t begin = text.find_first_not_of(kSpace);
+  if (begin == std::string_view::npos) return "";
+  return std::string(text.substr(begin, text.find_last_not_of(kSpace) - begin + 1));
+}
+
+std::string lower_case(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
+  return text;
+}
+
+std::vector<std::string> split_at_commas(std::string_view text) {
+  std::vector<std::string> parts;
+  while (true) {
+    const std::size_t comma = text.find(',');
+    parts.push_back(trimmed(text.substr(0, comma)));
+    if (comma == std::string_view::npos) return parts;
+    text.remove_prefix(comma + 1);
+  }
+}
+
+enum class Wanted { kWhatFits, kNothing, kThese };
+
+Wanted wanted_by(const std::string& request) {
+  const std::string word = lower_case(trimmed(request));
+  if (contains(kAllWords, word)) return Wanted::kWhatFits;
+  return contains(kNoneWords, word) ? Wanted::kNothing : Wanted::kThese;
+}
+
+std::string cannot_run(const Kernel& kernel, const std::string& reason) {
+  return "kernel " + kernel.id + " was asked for by name and cannot run here: " + reason;
+}
+
+/// The ids behind the names of a list. Throws ConfigError with every name that is unknown or cannot run.
+std::set<std::string> checked_ids(const KernelRegistry& registry, const std::string& request,
+                                  const KernelContext& context) {
+  std::set<std::string> ids;
+  std::vector<std::string> violations;
+  for (const std::string& name : split_at_commas(request)) {
+    try {
+      const Kernel& kernel = registry.find(name);
+      const Reason reason = kernel.why_not(context);
+      const bool first = ids.insert(kernel.id).second;
+      if (first && reason) violations.push_back(cannot_run(kernel, *reason));
+    } catch (const ConfigError& unknown) {
+      violations.emplace_back(unknown.what());
+    }
+  }
+  if (!violations.empty()) throw ConfigError(violations);
+  return ids;
+}
+
+}  // namespace
+
+KernelRegistry KernelRegistry::builtin() {
+  KernelRegistry registry;
+  registry.add({"fused_moe",
+                {"npu_fused_moe"},
+                "the experts' products: packed weights, one call for all of them",
+                why_no_fused_moe,
+                [](KernelTable& table) { table.grouped_matmul = packed_grouped_matmul(); },
+                [](const KernelContext& context) { return context.gmm.reason; }});
+  registry.add({"fused_rmsnorm",
+                {"npu_fused_rmsnorm"},
+                "RMSNorm of layers and of q and k: one vectorised pass",
+                why_no_fused_op,
+                [](KernelTable& table) { table.rmsnorm = fused_rmsnorm(); }});
+  registry.add({"fused_rope",
+                {"npu_fused_rope"},
+                "rotary embedding of q and k: one vectorised pass in place",
+                why_no_fused_op,
+                [](KernelTable& table) { table.rope = fused_rope(); }});
+  registry.add({"fused_swiglu",
+                {"npu_fused_swiglu"},
+                "silu(gate) * up of MLPs and experts: one vectorised pass",
+                why_no_fused_swiglu,
+                [](KernelTable& table) { table.swiglu = fused_swiglu(); }});
+  return registry;
+}
+
+void KernelRegistry::add(Kernel kernel) {
+  std::vector<std::string> names = kernel.aliases;
+  names.push_back(kernel.id);
+  for (const std::string& name : names) {
+    const auto owner = std::find_if(kernels_.begin(), kernels_.end(),
+                                    [&](const Kernel& other) { return answers_to(other, name); });
+    if (owner == kernels_.end()) continue;
+    throw ConfigError({"kernel name \"" + name + "\" is taken by " + owner->id + "; choose another"});
+  }
+  const auto place =
+      std::upper_bound(kernels_.begin(), kernels_.end(), kernel.id,
+                       [](const std::string& id, const Kernel& other) { return id < other.id; });
+  kernels_.insert(place, std::move(kernel));
+}
+
+const Kernel& KernelRegistry::find(const std::string& id) const {
+  std::string known;
+  for (const Kernel& kernel : kernels_) {
+    if (answers_to(kernel, id)) return kernel;
+    known += (known.empty() ? "" : ", ") + kernel.id;
+  }
+  throw ConfigError({"unknown kernel \"" + id + "\"; known: " + known});
+}
+
+KernelReport KernelRegistry::apply(const std::string& id, KernelTable& table,
+                                   const KernelContext& context) const {
+  const Kernel& kernel = find(trimmed(id));
+  if (const Reason reason = kernel.why_not(context)) throw ConfigError({cannot_run(kernel, *reason)});
+  kernel.edit(table);
+  return {kernel.id, true, why(kernel, context)};
+}
+
+std::vector<KernelReport> KernelRegistry::apply_all(const std::string& request, KernelTable& table,
+                                                    const KernelContext& context) const {
+  const Wanted wanted = wanted_by(request);
+  std::set<std::string> ids;
+  if (wanted == Wanted::kThese) ids = checked_ids(*this, request, context);
+
+  std::vector<KernelReport> reports;
+  for (const Kernel& kernel : kernels_) {
+    const bool asked_for = wanted == Wanted::kWhatFits || ids.contains(kernel.id);
+    const Reason obstacle = asked_for ? kernel.why_not(context) : Reason("not asked for");
+    if (!obstacle) kernel.edit(table);
+    reports.push_back({kernel.id, !obstacle, obstacle ? *obstacle : why(kernel, context)});
+  }
+  return reports;
+}
+
+}  // namespace moeloom

@@ -37,7 +37,9 @@ Trainer::Trainer(Decoder& decoder, ParameterStore& store, const Mesh& mesh, Shar
 StepReport Trainer::step(Index step) {
   const auto start = std::chrono::steady_clock::now();
   const std::int64_t sent_before = bytes_sent(mesh_);
-  StepReport report{.step = step, .learning_rate = settings_.schedule.at(step)};
+  StepReport report;
+  report.step = step;
+  report.learning_rate = settings_.schedule.at(step);
   store_.zero_gradients();
   run_micro_batches(report);
   if (!report.skipped) update(report);

@@ -1,0 +1,79 @@
+#include "moeloom/moe/dispatch_plan.hpp"
+
+#include "moeloom/base/errors.hpp"
+#include "moeloom/comm/mesh.hpp"
+
+#include <algorithm>
+#include <numeric>
+
+#include "support/random_matrix.hpp"
+#include <gtest/gtest.h>
+
+namespace moeloom {
+namespace {
+
+struct Case {
+  Index tokens, top_k, experts, ranks, favourite;
+};
+
+const std::vector<Case> kCases = {{0, 2, 8, 4, -1}, {1, 1, 8, 2, -1}, {1, 8, 8, 8, -1},   {7, 3, 8, 1, -1},
+                                  {50, 2, 8, 4, 5}, {64, 1, 8, 4, 0}, {33, 4, 16, 2, -1}, {9, 2, 7, 3, -1}};
+
+DispatchPlan sending(const Case& c, std::uint64_t seed) {
+  DispatchPlan plan;
+  plan_sending(testing::random_choices(c.tokens, c.top_k, c.experts, seed, c.favourite), c.top_k, c.experts,
+               c.ranks, plan);
+  return plan;
+}
+
+TEST(DispatchPlan, SlotsLeaveOrderedByExpertAndThenByToken) {
+  for (const Case& c : kCases) {
+    const auto chosen = testing::random_choices(c.tokens, c.top_k, c.experts, 3, c.favourite);
+    const DispatchPlan plan = sending(c, 3);
+    ASSERT_EQ(static_cast<Index>(plan.slot_order.size()), c.tokens * c.top_k);
+    for (std::size_t place = 1; place < plan.slot_order.size(); ++place) {
+      const auto before = static_cast<std::size_t>(plan.slot_order[place - 1]);
+      const auto here = static_cast<std::size_t>(plan.slot_order[place]);
+      EXPECT_TRUE(chosen[before] < chosen[here] || (chosen[before] == chosen[here] && before < here));
+    }
+    for (std::size_t slot = 0; slot < plan.slot_place.size(); ++slot)
+      EXPECT_EQ(plan.slot_order[static_cast<std::size_t>(plan.slot_place[slot])], static_cast<Index>(slot));
+  }
+}
+
+TEST(DispatchPlan, CountsAreConserved) {
+  for (const Case& c : kCases) {
+    const DispatchPlan plan = sending(c, 4);
+    EXPECT_EQ(std::reduce(plan.tokens_per_expert.begin(), plan.tokens_per_expert.end()), c.tokens * c.top_k);
+    EXPECT_EQ(std::reduce(plan.sent_per_rank.begin(), plan.sent_per_rank.end()), c.tokens * c.top_k);
+  }
+}
+
+TEST(DispatchPlan, RowsLandByLocalExpertThenSourceThenToken) {
+  // Two sources, three local experts: source 0 sends 2, 0, 1 rows and source 1 sends 1, 3, 0.
+  DispatchPlan plan;
+  plan.ranks = 2;
+  plan_receiving(std::vector<std::int64_t>{2, 0, 1, 1, 3, 0}, plan);
+  EXPECT_EQ(plan.received_per_rank, (std::vector<Index>{3, 4}));
+  EXPECT_EQ(plan.rows_per_source, (std::vector<Index>{2, 1, 0, 3, 1, 0}));
+  EXPECT_EQ(plan.landing_order, (std::vector<Index>{0, 1, 3, 4, 5, 6, 2}));
+  EXPECT_EQ(plan.rows(), 7);
+}
+
+TEST(DispatchPlan, NothingIsReceivedFromRanksWithoutTokens) {
+  DispatchPlan plan;
+  plan.ranks = 4;
+  plan_receiving(std::vector<std::int64_t>(8, 0), plan);
+  EXPECT_EQ(plan.rows(), 0);
+  EXPECT_TRUE(plan.landing_order.empty());
+}
+
+TEST(DispatchPlan, RefusesAnExpertThatDoesNotExist) {
+  DispatchPlan plan;
+  EXPECT_THROW(plan_sending(std::vector<std::int32_t>{0, 8}, 2, 8, 2, plan), ShapeError);
+  EXPECT_THROW(plan_sending(std::vector<std::int32_t>{0, -1}, 2, 8, 2, plan), ShapeError);
+  EXPECT_THROW(plan_sending(std::vector<std::int32_t>{0, 1, 2}, 2, 8, 2, plan), ShapeError);
+}
+
+}  // namespace
+}  // namespace moeloom

@@ -1,0 +1,128 @@
+#include "moeloom/moe/dispatcher.hpp"
+
+#include "moeloom/base/errors.hpp"
+#include "moeloom/comm/mesh.hpp"
+
+#include "support/random_matrix.hpp"
+#include <gtest/gtest.h>
+
+namespace moeloom {
+namespace {
+
+constexpr Index kHidden = 5;
+
+struct Case {
+  const char* name;
+  std::vector<Index> tokens_by_rank;  // repeated when there are more ranks
+  Index top_k, experts, favourite;
+};
+
+const std::vector<Case> kCases = {{"even", {8}, 2, 8, -1},
+                                  {"uneven", {13, 1, 0, 6}, 3, 8, -1},
+                                  {"no tokens anywhere", {0}, 2, 8, -1},
+                                  {"one rank alone", {9, 0}, 2, 8, -1},
+                                  {"one hot expert", {10}, 1, 8, 7},
+                                  {"every expert", {4, 3}, 8, 8, -1},
+                                  {"experts do not divide", {6, 2}, 2, 7, -1}};
+
+Index tokens_of(const Case& c, int rank) {
+  return c.tokens_by_rank[static_cast<std::size_t>(rank) % c.tokens_by_rank.size()];
+}
+
+std::vector<std::int32_t> choices_of(const Case& c, int rank) {
+  return testing::random_choices(tokens_of(c, rank), c.top_k, c.experts,
+                                 70 + static_cast<std::uint64_t>(rank), c.favourite);
+}
+
+Matrix tokens_matrix(const Case& c, int rank) {
+  return testing::random_matrix(tokens_of(c, rank), kHidden, 90 + static_cast<std::uint64_t>(rank));
+}
+
+class DispatcherOnEveryRank : public ::testing::TestWithParam<Case> {
+ protected:
+  const Communicator ep_ = Communicator::world();
+};
+
+TEST_P(DispatcherOnEveryRank, RowsArriveGroupedByExpertSourceAndToken) {
+  const Case& c = GetParam();
+  Dispatcher dispatcher(ep_, c.experts);
+  DispatchPlan plan;
+  dispatcher.plan(choices_of(c, ep_.rank()), c.top_k, plan);
+  Matrix rows;
+  dispatcher.dispatch(plan, tokens_matrix(c, ep_.rank()), rows);
+
+  // The oracle: every rank's choices and tokens are functions of its number.
+  const ExpertRange held = experts_of(c.experts, ep_.size(), ep_.rank());
+  Index row = 0;
+  for (Index expert = held.begin; expert < held.begin + held.count; ++expert) {
+    for (int source = 0; source < ep_.size(); ++source) {
+      const auto chosen = choices_of(c, source);
+      const Matrix tokens = tokens_matrix(c, source);
+      Index here = 0;
+      for (std::size_t slot = 0; slot < chosen.size(); ++slot) {
+        if (chosen[slot] != expert) continue;
+        ASSERT_LT(row, rows.rows());
+        for (Index j = 0; j < kHidden; ++j)
+          EXPECT_EQ(rows.view()(row, j), tokens.view()(static_cast<Index>(slot) / c.top_k, j));
+        ++row, ++here;
+      }
+      EXPECT_EQ(plan.grouped_rows().of_source(expert - held.begin, source), here);
+    }
+  }
+  EXPECT_EQ(row, rows.rows());
+}
+
+TEST_P(DispatcherOnEveryRank, CombineAddsATokensRowsInSlotOrder) {
+  const Case& c = GetParam();
+  Dispatcher dispatcher(ep_, c.experts);
+  DispatchPlan plan;
+  dispatcher.plan(choices_of(c, ep_.rank()), c.top_k, plan);
+  const Matrix tokens = tokens_matrix(c, ep_.rank());
+  Matrix rows;
+  dispatcher.dispatch(plan, tokens, rows);
+  Matrix sums(tokens.rows(), kHidden);
+  dispatcher.combine(plan, rows, sums, Write::kReplace);
+  dispatcher.combine(plan, rows, sums, Write::kAdd);
+  for (Index t = 0; t < tokens.rows(); ++t)
+    for (Index j = 0; j < kHidden; ++j) {
+      float expected = 0;
+      for (Index k = 0; k < c.top_k; ++k) expected += tokens.view()(t, j);
+      EXPECT_EQ(sums.view()(t, j), expected + expected);
+    }
+}
+
+TEST_P(DispatcherOnEveryRank, ScalarsGoOutAndComeBackToTheirSlots) {
+  const Case& c = GetParam();
+  Dispatcher dispatcher(ep_, c.experts);
+  DispatchPlan plan;
+  dispatcher.plan(choices_of(c, ep_.rank()), c.top_k, plan);
+  std::vector<float> slots(static_cast<std::size_t>(plan.slots()));
+  for (std::size_t i = 0; i < slots.size(); ++i)
+    slots[i] = static_cast<float>(i) + 1000.0f * static_cast<float>(ep_.rank());
+  std::vector<float> rows;
+  std::vector<float> back;
+  dispatcher.dispatch_scalars(plan, slots, rows);
+  EXPECT_EQ(static_cast<Index>(rows.size()), plan.rows());
+  dispatcher.combine_scalars(plan, rows, back);
+  EXPECT_EQ(back, slots);
+}
+
+INSTANTIATE_TEST_SUITE_P(AllShapes, DispatcherOnEveryRank, ::testing::ValuesIn(kCases), [](const auto& info) {
+  std::string name = info.param.name;
+  for (char& ch : name)
+    if (ch == ' ') ch = '_';
+  return name;
+});
+
+TEST(Dispatcher, RefusesTokensThatWereNotPlanned) {
+  const Communicator alone = Communicator::self();
+  Dispatcher dispatcher(alone, 4);
+  DispatchPlan plan;
+  dispatcher.plan(std::vector<std::int32_t>{0, 1, 2, 3}, 2, plan);
+  Matrix rows;
+  EXPECT_THROW(dispatcher.dispatch(plan, Matrix(3, kHidden), rows), ShapeError);
+  EXPECT_THROW(dispatcher.combine(plan, Matrix(5, kHidden), Matrix(2, kHidden), Write::kAdd), ShapeError);
+}
+
+}  // namespace
+}  // namespace moeloom

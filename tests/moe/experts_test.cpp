@@ -1,0 +1,80 @@
+#include "moeloom/moe/experts.hpp"
+
+#include "support/random_matrix.hpp"
+#include <gtest/gtest.h>
+
+namespace moeloom {
+namespace {
+
+using testing::random_matrix;
+
+struct Shard {
+  Matrix gate_up, down, d_gate_up, d_down;
+  ExpertShard view;
+  Shard(Index experts, Index hidden, Index inter)
+      : gate_up(random_matrix(experts * 2 * inter, hidden, 1, 0.3)),
+        down(random_matrix(experts * hidden, inter, 2, 0.3)),
+        d_gate_up(gate_up.rows(), hidden),
+        d_down(down.rows(), inter),
+        view{experts, gate_up, down, d_gate_up, d_down} {}
+};
+
+void run(const KernelTable& kernels, Shard& shard, const PackedExperts& packed,
+         const std::vector<Index>& rows, ExpertActivations& saved, ExpertWorkspace& workspace) {
+  Index total = 0;
+  for (const Index r : rows) total += r;
+  saved.rows = random_matrix(total, shard.gate_up.cols(), 3);
+  saved.weights.assign(static_cast<std::size_t>(total), 0.5f);
+  experts_forward(kernels, shard.view, packed, {rows, 1}, saved, workspace);
+}
+
+TEST(Experts, GroupedAndLoopAgreeForEveryDivisionOfRows) {
+  for (const std::vector<Index>& rows : {std::vector<Index>{0, 0, 0}, {1, 0, 0}, {0, 300, 0}, {5, 17, 64}}) {
+    KernelTable loop;
+    KernelTable grouped;
+    grouped.grouped_matmul = packed_grouped_matmul();
+    Shard a(3, 20, 12);
+    Shard b(3, 20, 12);
+    PackedExperts packed;
+    packed.refresh(grouped.grouped_matmul, b.view, 1);
+    ExpertActivations saved_a, saved_b;
+    ExpertWorkspace work_a, work_b;
+    run(loop, a, {}, rows, saved_a, work_a);
+    run(grouped, b, packed, rows, saved_b, work_b);
+    const Matrix d_rows = random_matrix(work_a.output.rows(), 20, 4);
+    for (Index i = 0; i < work_a.output.view().size(); ++i)
+      EXPECT_NEAR(work_a.output.view().data[i], work_b.output.view().data[i], 1e-5);
+    experts_backward(loop, a.view, {}, {rows, 1}, d_rows, saved_a, work_a);
+    experts_backward(grouped, b.view, packed, {rows, 1}, d_rows, saved_b, work_b);
+    for (Index i = 0; i < work_a.output.view().size(); ++i)
+      EXPECT_NEAR(work_a.output.view().data[i], work_b.output.view().data[i], 2e-5);
+    for (std::size_t i = 0; i < work_a.d_weights.size(); ++i)
+      EXPECT_NEAR(work_a.d_weights[i], work_b.d_weights[i], 1e-4);
+    for (Index i = 0; i < a.d_gate_up.view().size(); ++i)
+      EXPECT_NEAR(a.d_gate_up.view().data[i], b.d_gate_up.view().data[i], 2e-4);  // sums of up to 300 rows
+    for (Index i = 0; i < a.d_down.view().size(); ++i)
+      EXPECT_NEAR(a.d_down.view().data[i], b.d_down.view().data[i], 2e-4);
+  }
+}
+
+TEST(Experts, PackAgainOnlyWhenTheWeightsHaveChanged) {
+  Shard shard(2, 8, 4);
+  PackedExperts packed;
+  const GroupedMatmulKernel grouped = packed_grouped_matmul();
+  packed.refresh(grouped, shard.view, 7);
+  packed.refresh(grouped, shard.view, 7);
+  EXPECT_EQ(packed.gate_up().packings(), 1);
+  packed.refresh(grouped, shard.view, 8);
+  EXPECT_EQ(packed.gate_up().packings(), 2);
+  EXPECT_EQ(packed.down().packings(), 2);
+}
+
+TEST(Experts, TheLoopNeverPacks) {
+  Shard shard(2, 8, 4);
+  PackedExperts packed;
+  packed.refresh(native_grouped_matmul(), shard.view, 1);
+  EXPECT_TRUE(packed.gate_up().empty());
+}
+
+}  // namespace
+}  // namespace moeloom

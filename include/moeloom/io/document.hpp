@@ -1,13 +1,13 @@
 // A JSON object as typed keys, so that no other room needs a JSON library.
 #pragma once
 
+#include "moeloom/base/index.hpp"
+
 #include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
-
-#include "moeloom/base/index.hpp"
 
 namespace moeloom {
 
@@ -22,22 +22,25 @@ class Document {
   Document& operator=(const Document&);
   ~Document();
 
-  bool has(const std::string& key) const;          // present and not null
+  bool has(const std::string& key) const;  // present and not null
   std::vector<std::string> keys() const;
-  Index integer(const std::string& key) const;     // throws IoError if absent or not an integer
+  Index integer(const std::string& key) const;  // throws IoError if absent or not an integer
   double number(const std::string& key) const;
   bool boolean(const std::string& key) const;
   std::string text(const std::string& key) const;
   std::vector<Index> integers(const std::string& key) const;
+  std::vector<double> numbers(const std::string& key) const;
   std::vector<std::string> texts(const std::string& key) const;
   Document object(const std::string& key) const;
-  Index integer_or(const std::string& key, Index fallback) const;   // fallback where absent or null
+  Index integer_or(const std::string& key, Index fallback) const;  // fallback where absent or null
   double number_or(const std::string& key, double fallback) const;
   bool boolean_or(const std::string& key, bool fallback) const;
   std::string text_or(const std::string& key, const std::string& fallback) const;
 
   void set(const std::string& key, Index value);
-  void set(const std::string& key, double value);  // printed so that reading gives the same bits
+  void set(const std::string& key, int value) { set(key, static_cast<Index>(value)); }
+  /// Printed so that reading gives the same bits; JSON has no NaN and no infinity, they become null.
+  void set(const std::string& key, double value);
   void set(const std::string& key, bool value);
   void set(const std::string& key, const std::string& value);
   void set(const std::string& key, const char* value) { set(key, std::string(value)); }

@@ -1,18 +1,19 @@
 // safetensors: an 8-byte little-endian header length, a JSON header, raw row-major data.
 //
-// The file comes from strangers: every offset is checked against the file, every shape against its bytes, before
-// anything is read. Writing is by plan: all ranks compute the same layout, one makes the file, and each writes
-// the byte ranges that it owns.
+// The file comes from strangers: every offset is checked against the file, every shape against its bytes,
+// before anything is read. Writing is by plan: all ranks compute the same layout, one makes the file, and
+// each writes the byte ranges that it owns.
 #pragma once
-
-#include <filesystem>
-#include <map>
-#include <span>
-#include <string>
-#include <vector>
 
 #include "moeloom/io/mapped_file.hpp"
 #include "moeloom/tensor/dtype.hpp"
+
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
 
 namespace moeloom {
 
@@ -27,8 +28,9 @@ struct TensorInfo {
 /// A safetensors file opened for reading; tensors are views into the mapping.
 class SafetensorsFile {
  public:
-  /// Throws IoError naming the path and what is wrong: no file, shorter than its header says, header not JSON,
-  /// unknown dtype, offsets outside the file, overlapping or leaving holes, shape not matching bytes, name twice.
+  /// Throws IoError naming the path and what is wrong: no file, shorter than its header says, header not
+  /// JSON, unknown dtype, offsets outside the file, overlapping or leaving holes, shape not matching bytes,
+  /// name twice.
   explicit SafetensorsFile(const std::filesystem::path& path);
 
   const std::filesystem::path& path() const { return path_; }
@@ -41,7 +43,7 @@ class SafetensorsFile {
   /// elements [begin, begin + target.size()) as fp32.
   void read(const std::string& name, Index begin, std::span<float> target) const;
   std::vector<float> floats(const std::string& name) const;
-  std::vector<double> doubles(const std::string& name) const;      // F64 or F32
+  std::vector<double> doubles(const std::string& name) const;         // F64 or F32
   std::vector<std::int64_t> integers(const std::string& name) const;  // I64, I32, U8
 
  private:
@@ -74,9 +76,10 @@ struct TensorSpec {
   std::vector<Index> shape;
 };
 
-/// Where everything goes in a file that is to be written; the same on every rank that is given the same specs.
+/// Where everything goes in a file that is to be written; the same on every rank that is given the same
+/// specs.
 struct SafetensorsLayout {
-  std::string header;                          // the length and the JSON, padded to 8 bytes
+  std::string header;  // the length and the JSON, padded to 8 bytes
   std::map<std::string, TensorInfo> tensors;
   Index file_bytes = 0;
 };
@@ -88,7 +91,10 @@ SafetensorsLayout plan_safetensors(const std::vector<TensorSpec>& specs,
 /// throws IoError. One rank calls it.
 void create_safetensors(const std::filesystem::path& path, const SafetensorsLayout& layout);
 
+class SystemFile;
+
 /// Writes into a file that create_safetensors made. close() reports what the system kept for later (fsync).
+/// The layout must outlive the writer.
 class SafetensorsWriter {
  public:
   SafetensorsWriter(const std::filesystem::path& path, const SafetensorsLayout& layout);
@@ -96,13 +102,14 @@ class SafetensorsWriter {
   SafetensorsWriter& operator=(const SafetensorsWriter&) = delete;
   ~SafetensorsWriter();
   /// fp32 elements [begin, begin + values.size()) of an F32 tensor.
+  /// Throws ShapeError outside the plan, IoError from the system.
   void write(const std::string& name, Index begin, std::span<const float> values);
   void close();
 
  private:
+  std::unique_ptr<SystemFile> file_;
   std::filesystem::path path_;
   const SafetensorsLayout& layout_;
-  int descriptor_ = -1;
 };
 
 /// One process, all at once: for small files and tests.

@@ -1,13 +1,13 @@
 // Training tokens from a file, memory-mapped: text as bytes, raw uint16/uint32 (nanoGPT), Megatron .bin/.idx.
 #pragma once
 
+#include "moeloom/base/index.hpp"
+#include "moeloom/io/mapped_file.hpp"
+
 #include <cstdint>
 #include <filesystem>
 #include <optional>
-#include <string>
-
-#include "moeloom/io/mapped_file.hpp"
-#include "moeloom/base/index.hpp"
+#include <string_view>
 
 namespace moeloom {
 
@@ -15,23 +15,26 @@ enum class TokenFormat { kText, kU16, kU32, kMegatron };
 std::string_view name_of(TokenFormat format);
 /// "text", "u16", "u32", "megatron", or none if it is no format's name.
 std::optional<TokenFormat> token_format_from_name(std::string_view name);
-/// Of a path: .idx beside it (or the path itself ends so) means Megatron, .bin means u16, anything else is text.
+/// Of a path (for Megatron the .bin, the .idx or the prefix of both): .idx beside it (or the path itself ends
+/// so) means Megatron, .bin means u16, anything else is text.
 TokenFormat guess_token_format(const std::filesystem::path& path);
 
 /// One long sequence of token ids; Megatron's documents follow each other in file order.
 class TokenSource {
  public:
-  /// Throws IoError: missing, empty, a size that is no whole number of tokens, an .idx that is damaged, of another
-  /// version or type, or points outside its .bin.
+  /// Throws IoError: missing, empty, a size that is no whole number of tokens, an .idx that is damaged, of
+  /// another version or type, or points outside its .bin.
   TokenSource(const std::filesystem::path& path, TokenFormat format);
 
   Index size() const { return size_; }
   /// [begin, begin + count) -> target, as ids. The range must lie inside.
   void read(Index begin, Index count, std::int32_t* target) const;
-  /// The largest id in the file: one pass, to check against a vocabulary.
+  /// The largest id in the file: one pass, to check against a vocabulary. Throws IoError for an id of 2^31 or
+  /// more.
   std::int32_t largest_id() const;
 
  private:
+  std::filesystem::path path_;
   MappedFile file_;
   Index size_ = 0;
   Index bytes_per_token_ = 1;

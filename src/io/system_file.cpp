@@ -1,0 +1,66 @@
+#include "system_file.hpp"
+
+#include "moeloom/base/errors.hpp"
+
+#include <cerrno>
+#include <fcntl.h>
+#include <string>
+#include <sys/stat.h>
+#include <system_error>
+#include <unistd.h>
+#include <utility>
+
+namespace moeloom {
+
+void throw_system_error(std::string_view action, const std::filesystem::path& path, int error) {
+  throw IoError("cannot " + std::string(action) + " " + path.string() + ": " +
+                std::generic_category().message(error));
+}
+
+SystemFile::SystemFile(std::filesystem::path path, int flags) : path_(std::move(path)) {
+  // Without O_NONBLOCK the open of a pipe would wait for its other end; regular files do not mind.
+  descriptor_ = ::open(path_.c_str(), flags | O_CLOEXEC | O_NONBLOCK, 0644);
+  if (descriptor_ < 0) throw_system_error((flags & O_CREAT) != 0 ? "create" : "open", path_, errno);
+}
+
+SystemFile::~SystemFile() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+Index SystemFile::bytes() const {
+  struct stat status {};
+  if (::fstat(descriptor_, &status) != 0) throw_system_error("ask for the size of", path_, errno);
+  if (S_ISDIR(status.st_mode)) throw IoError(path_.string() + ": expected a file, found a folder");
+  if (!S_ISREG(status.st_mode)) throw IoError(path_.string() + ": expected a regular file");
+  return static_cast<Index>(status.st_size);
+}
+
+void SystemFile::reserve(Index bytes) {
+  int error = EINTR;
+  while (error == EINTR) error = ::posix_fallocate(descriptor_, 0, bytes);
+  if (error == EOPNOTSUPP || error == EINVAL || error == ENOSYS)
+    error = ::ftruncate(descriptor_, bytes) == 0 ? 0 : errno;
+  if (error != 0) throw_system_error("reserve " + std::to_string(bytes) + " bytes for", path_, error);
+}
+
+void SystemFile::write_at(Index offset, std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t written = ::pwrite(descriptor_, bytes.data(), bytes.size(), offset);
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) throw_system_error("write to", path_, errno);
+    if (written == 0) throw_system_error("write to", path_, ENOSPC);
+    bytes = bytes.subspan(static_cast<std::size_t>(written));
+    offset += written;
+  }
+}
+
+void SystemFile::sync_and_close() {
+  const bool synced = ::fsync(descriptor_) == 0;
+  // Some filesystems have no fsync and say EINVAL; there is then nothing to wait for.
+  const int sync_error = synced || errno == EINVAL ? 0 : errno;
+  const bool closed = ::close(std::exchange(descriptor_, -1)) == 0;
+  const int error = sync_error != 0 ? sync_error : closed ? 0 : errno;
+  if (error != 0) throw_system_error("finish writing", path_, error);
+}
+
+}  // namespace moeloom

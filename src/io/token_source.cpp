@@ -1,0 +1,105 @@
+#include "moeloom/io/token_source.hpp"
+
+#include "moeloom/base/errors.hpp"
+#include "moeloom/base/parallel.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include "megatron_index.hpp"
+
+namespace moeloom {
+namespace {
+
+constexpr std::array<std::string_view, 4> kNames = {"text", "u16", "u32", "megatron"};
+constexpr Index kScanBlock = Index{1} << 20;
+
+std::filesystem::path with_suffix(std::filesystem::path path, const char* suffix) {
+  path += suffix;
+  return path;
+}
+
+/// A Megatron data set is named by its .bin, its .idx, or the prefix of both.
+std::filesystem::path megatron_file(const std::filesystem::path& path, const char* suffix) {
+  const bool names_a_file = path.extension() == ".bin" || path.extension() == ".idx";
+  return names_a_file ? std::filesystem::path(path).replace_extension(suffix) : with_suffix(path, suffix);
+}
+
+Index raw_token_bytes(TokenFormat format) {
+  if (format == TokenFormat::kText) return 1;
+  return format == TokenFormat::kU16 ? 2 : 4;
+}
+
+template <typename Stored>
+std::uint32_t token_at(const std::byte* tokens, Index position) {
+  Stored value;
+  std::memcpy(&value, tokens + position * static_cast<Index>(sizeof value), sizeof value);
+  return value;
+}
+
+using TokenAt = std::uint32_t (*)(const std::byte*, Index);
+
+TokenAt reader_of(Index bytes_per_token) {
+  if (bytes_per_token == 1) return token_at<std::uint8_t>;
+  return bytes_per_token == 2 ? token_at<std::uint16_t> : token_at<std::uint32_t>;
+}
+
+}  // namespace
+
+std::string_view name_of(TokenFormat format) {
+  return kNames[static_cast<std::size_t>(format)];
+}
+
+std::optional<TokenFormat> token_format_from_name(std::string_view name) {
+  const auto found = std::ranges::find(kNames, name);
+  if (found == kNames.end()) return std::nullopt;
+  return static_cast<TokenFormat>(found - kNames.begin());
+}
+
+TokenFormat guess_token_format(const std::filesystem::path& path) {
+  if (path.extension() == ".idx") return TokenFormat::kMegatron;
+  std::error_code ignored;
+  if (std::filesystem::exists(megatron_file(path, ".idx"), ignored)) return TokenFormat::kMegatron;
+  return path.extension() == ".bin" ? TokenFormat::kU16 : TokenFormat::kText;
+}
+
+TokenSource::TokenSource(const std::filesystem::path& path, TokenFormat format)
+    : path_(format == TokenFormat::kMegatron ? megatron_file(path, ".bin") : path), file_(path_) {
+  const auto file_bytes = static_cast<Index>(file_.bytes().size());
+  if (file_bytes == 0) throw IoError(path_.string() + ": expected tokens, found an empty file");
+  bytes_per_token_ = format == TokenFormat::kMegatron
+                         ? check_megatron_index(megatron_file(path, ".idx"), path_, file_bytes)
+                         : raw_token_bytes(format);
+  if (file_bytes % bytes_per_token_ != 0)
+    throw IoError(path_.string() + ": expected a whole number of tokens of " +
+                  std::to_string(bytes_per_token_) + " bytes, found " + std::to_string(file_bytes) +
+                  " bytes");
+  size_ = file_bytes / bytes_per_token_;
+}
+
+void TokenSource::read(Index begin, Index count, std::int32_t* target) const {
+  require(begin >= 0 && count >= 0 && begin <= size_ - count, "tokens to read must lie inside the source");
+  const TokenAt token = reader_of(bytes_per_token_);
+  const std::byte* tokens = file_.bytes().data();
+  for (Index i = 0; i < count; ++i) target[i] = static_cast<std::int32_t>(token(tokens, begin + i));
+}
+
+std::int32_t TokenSource::largest_id() const {
+  const TokenAt token = reader_of(bytes_per_token_);
+  const std::byte* tokens = file_.bytes().data();
+  std::vector<std::uint32_t> largest(static_cast<std::size_t>(ceil_div(size_, kScanBlock)));
+  parallel_blocks(size_, kScanBlock, [&](Index begin, Index end) {
+    std::uint32_t& here = largest[static_cast<std::size_t>(begin / kScanBlock)];
+    for (Index i = begin; i < end; ++i) here = std::max(here, token(tokens, i));
+  });
+  const std::uint32_t id = *std::ranges::max_element(largest);
+  if (id > static_cast<std::uint32_t>(std::numeric_limits<std::int32_t>::max()))
+    throw IoError(path_.string() + ": expected token ids below 2^31, found " + std::to_string(id) +
+                  " (a negative id, or tokens of another width?)");
+  return static_cast<std::int32_t>(id);
+}
+
+}  // namespace moeloom

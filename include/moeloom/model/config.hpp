@@ -1,12 +1,12 @@
 // The shape of a model, as Hugging Face's config.json says it.
 #pragma once
 
+#include "moeloom/base/index.hpp"
+#include "moeloom/io/document.hpp"
+
 #include <filesystem>
 #include <string>
 #include <vector>
-
-#include "moeloom/base/index.hpp"
-#include "moeloom/io/document.hpp"
 
 namespace moeloom {
 
@@ -16,8 +16,8 @@ struct ModelConfig {
   std::string hidden_act = "silu";
   Index vocab_size = 256;
   Index hidden_size = 256;
-  Index intermediate_size = 1024;      // of the dense MLP layers
-  Index moe_intermediate_size = 256;   // of one expert
+  Index intermediate_size = 1024;     // of the dense MLP layers
+  Index moe_intermediate_size = 256;  // of one expert
   Index num_hidden_layers = 4;
   Index num_attention_heads = 8;
   Index num_key_value_heads = 4;
@@ -29,7 +29,7 @@ struct ModelConfig {
   Index max_position_embeddings = 32768;
   bool norm_topk_prob = true;
   bool tie_word_embeddings = false;
-  bool output_router_logits = true;    // HF adds the aux loss only then
+  bool output_router_logits = true;  // HF adds the aux loss only then
   double router_aux_loss_coef = 0.001;
   double rms_norm_eps = 1e-6;
   double rope_theta = 10000.0;
@@ -38,7 +38,7 @@ struct ModelConfig {
   Document source;
 
   bool is_sparse(Index layer) const;
-  bool has_experts() const;            // any layer is sparse
+  bool has_experts() const;  // any layer is sparse
   Index attention_width() const { return num_attention_heads * head_dim; }
   Index kv_width() const { return num_key_value_heads * head_dim; }
   /// Parameters in all, and those that one token uses.

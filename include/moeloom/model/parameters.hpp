@@ -5,15 +5,15 @@
 // reduction or a gathering of updated weights is one exchange of one stretch, without a copy.
 #pragma once
 
+#include "moeloom/comm/mesh.hpp"
+#include "moeloom/model/config.hpp"
+#include "moeloom/tensor/matrix.hpp"
+
 #include <array>
 #include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
-
-#include "moeloom/comm/mesh.hpp"
-#include "moeloom/model/config.hpp"
-#include "moeloom/tensor/matrix.hpp"
 
 namespace moeloom {
 
@@ -27,23 +27,24 @@ enum class Init { kNormal, kOnes, kZeros };
 
 /// A tensor of the checkpoint that is some rows of a parameter.
 struct HfSlice {
-  std::string name;          // "model.layers.0.mlp.experts.3.gate_proj.weight"
+  std::string name;  // "model.layers.0.mlp.experts.3.gate_proj.weight"
   Index row_begin = 0;
   Index rows = 0;
   std::vector<Index> shape;  // as in the file
 };
 
 struct ParameterSpec {
-  std::string name;          // "model.layers.0.mlp.experts.gate_up_proj"
+  std::string name;  // "model.layers.0.mlp.experts.gate_up_proj"
   Index rows = 0;
   Index cols = 0;
   Placement placement = Placement::kWorld;
-  /// Experts in it (1 for a dense weight), each rows / groups rows; the first one's global id; how many in all.
+  /// Experts in it (1 for a dense weight), each rows / groups rows; the first one's global id; how many in
+  /// all.
   Index groups = 1;
   Index first_group = 0;
   Index total_groups = 1;
-  Index layer = -1;          // -1: embeddings, final norm, head
-  bool is_matrix = true;     // norms and biases are not: they may be spared weight decay
+  Index layer = -1;       // -1: embeddings, final norm, head
+  bool is_matrix = true;  // norms and biases are not: they may be spared weight decay
   Init init = Init::kNormal;
   std::vector<HfSlice> slices;
 };
@@ -92,8 +93,8 @@ class ParameterStore {
   std::uint64_t version_ = 1;
 };
 
-/// Fills the values by name and position alone, so every mesh starts from the same weights: normal with deviation
-/// config.initializer_range, ones for norms, zeros for biases.
+/// Fills the values by name and position alone, so every mesh starts from the same weights: normal with
+/// deviation config.initializer_range, ones for norms, zeros for biases.
 void initialise(ParameterStore& store, const ModelConfig& config, std::uint64_t seed);
 
 }  // namespace moeloom

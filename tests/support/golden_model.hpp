@@ -1,0 +1,75 @@
+// A golden model on this rank's part of a mesh, read by its own few lines so that the loader under test is
+// not trusted.
+#pragma once
+
+#include "moeloom/io/safetensors.hpp"
+#include "moeloom/model/decoder.hpp"
+#include "moeloom/model/parameters.hpp"
+
+namespace moeloom::testing {
+
+inline void read_slices(ParameterStore& store, const SafetensorsFile& file) {
+  for (const Parameter& parameter : store.parameters())
+    for (const HfSlice& slice : parameter.spec.slices)
+      file.read(slice.name, 0, parameter.value.rows_from(slice.row_begin, slice.rows).flat());
+  store.mark_changed();
+}
+
+struct GoldenModel {
+  ModelConfig config;
+  ParameterStore store;
+  Decoder decoder;
+
+  GoldenModel(const std::filesystem::path& folder, const Mesh& mesh, KernelTable kernels)
+      : config(ModelConfig::read(folder)),
+        store(parameter_specs(config, experts_of(std::max<Index>(config.num_experts, 1), mesh.shape().ep,
+                                                 mesh.shape().ep_rank(mesh.world().rank())))),
+        decoder(config, store, mesh, kernels) {
+    read_slices(store, SafetensorsFile(folder / "model.safetensors"));
+  }
+};
+
+/// Sequences [B, S] dealt to ranks in stretches, the last ranks perhaps with none; targets are the labels
+/// shifted.
+inline Batch deal(const std::vector<std::int64_t>& ids, const std::vector<std::int64_t>& labels,
+                  const std::vector<std::int64_t>& mask, Index sequences, Index length,
+                  const Communicator& world) {
+  const Index each = ceil_div(sequences, world.size());
+  const Index begin = std::min<Index>(sequences, each * world.rank());
+  Batch batch;
+  batch.sequences = std::min(each, sequences - begin);
+  batch.sequence_length = length;
+  for (Index s = begin; s < begin + batch.sequences; ++s)
+    for (Index i = 0; i < length; ++i) {
+      const auto t = static_cast<std::size_t>(s * length + i);
+      batch.input_ids.push_back(static_cast<std::int32_t>(ids[t]));
+      batch.targets.push_back(i + 1 < length ? static_cast<std::int32_t>(labels[t + 1]) : kIgnored);
+      if (!mask.empty()) batch.is_real.push_back(static_cast<std::uint8_t>(mask[t]));
+    }
+  return batch;
+}
+
+inline KernelTable kernel_table(bool fused) {
+  KernelTable kernels;
+  if (fused)
+    kernels = {.rmsnorm = fused_rmsnorm(),
+               .rope = fused_rope(),
+               .swiglu = fused_swiglu(),
+               .grouped_matmul = packed_grouped_matmul()};
+  return kernels;
+}
+
+/// Every (dp, ep) of `world` ranks with which the experts divide.
+inline std::vector<MeshShape> meshes_for(Index world, Index experts) {
+  std::vector<MeshShape> shapes;
+  for (Index ep = 1; ep <= world; ++ep) {
+    if (world % ep != 0 || experts % ep != 0) continue;
+    MeshShape shape;
+    shape.dp = world / ep;
+    shape.ep = ep;
+    shapes.push_back(shape);
+  }
+  return shapes;
+}
+
+}  // namespace moeloom::testing

@@ -1,0 +1,56 @@
+// One sparse block, forward and backward, its experts spread over every rank.
+//   mpirun -n 2 build/examples/moe_layer
+#include "moeloom/moeloom.hpp"
+
+#include <iostream>
+
+using namespace moeloom;
+
+Matrix normal(Index rows, Index cols, const char* name, std::uint64_t first = 0) {
+  Matrix m = Matrix::uninitialised(rows, cols);
+  const CounterRandom random(1, stream_of(name));
+  for (Index i = 0; i < rows * cols; ++i)
+    m.view().data[i] = static_cast<float>(0.1 * random.normal(first + static_cast<std::uint64_t>(i)));
+  return m;
+}
+
+int main(int argc, char** argv) try {
+  Session session(argc, argv);
+  const Communicator ep = Communicator::world();
+  const Index T = 64, D = 32, F = 48, E = 4 * ep.size(), K = 2, e = 4;
+
+  // Masters of the resident experts and room for gradients; expert ids are global, so any ep makes the same
+  // model.
+  const auto first = static_cast<std::uint64_t>(ep.rank() * e);
+  Matrix router = normal(E, D, "router"), d_router(E, D);
+  Matrix gate_up = normal(e * 2 * F, D, "gate_up", first * 2 * F * D), d_gate_up(e * 2 * F, D);
+  Matrix down = normal(e * D, F, "down", first * D * F), d_down(e * D, F);
+  MoeLayer layer({router, d_router, {e, gate_up, down, d_gate_up, d_down}}, {E, K, /*norm_topk_prob=*/true});
+
+  KernelTable kernels;
+  KernelContext context{.model_type = "qwen3_moe", .gmm = decide_gmm(GmmRequest::kForce, {})};
+  KernelRegistry::builtin().apply_all("fused_moe,fused_swiglu", kernels, context);
+
+  const Matrix hidden_states = normal(T, D, "tokens", static_cast<std::uint64_t>(ep.rank() * T * D));
+  const Matrix d_output = normal(T, D, "upstream", static_cast<std::uint64_t>(ep.rank() * T * D));
+  Matrix output(T, D), d_hidden_states(T, D);
+  Dispatcher dispatcher(ep, E);
+  RouterStatistics statistics(E);
+  MoeWorkspace workspace;
+  PhaseClock clock;
+  layer.forward(kernels, dispatcher, hidden_states, {}, /*version=*/1, output, statistics, workspace, clock);
+  layer.backward(kernels, dispatcher, hidden_states, {}, /*router_losses=*/{}, d_output, d_hidden_states,
+                 workspace, clock);
+
+  double loss = 0;  // <d_output, output> over all ranks
+  for (Index i = 0; i < T * D; ++i) loss += output.view().data[i] * d_output.view().data[i];
+  ep.all_sum(std::span(&loss, 1));
+  statistics.sum_over(ep);
+  if (ep.rank() == 0)
+    std::cout << "ep=" << ep.size() << " experts=" << E << " rows_here=" << layer.activations().plan.rows()
+              << " loss=" << loss << " aux_loss=" << statistics.aux_loss() << '\n';
+} catch (const std::exception& error) {
+  std::cerr << error.what() << '\n';
+  abort_all_ranks(1);
+  return 1;
+}

@@ -1,0 +1,58 @@
+// Golden data: cases found by listing a folder, so that another folder of the same structure needs no code.
+#pragma once
+
+#include "moeloom/io/document.hpp"
+#include "moeloom/io/safetensors.hpp"
+
+#include <filesystem>
+#include <functional>
+#include <initializer_list>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace moeloom::testing {
+
+/// F in golden_error, by kind of case.
+inline constexpr double kBlockFloor = 0.1;
+inline constexpr double kModelFloor = 0.01;
+
+/// The source tree: MOELOOM_SOURCE_DIR if set, else where this library was compiled.
+std::filesystem::path source_root();
+
+/// The folder MOELOOM_GOLDEN names; if that is unset, ../shared/golden beside the source tree, else its own
+/// tests/data/golden. Throws IoError if there is none: a golden test may not pass because nothing was found.
+std::filesystem::path golden_root();
+
+using CasePredicate = std::function<bool(const std::filesystem::path&)>;
+
+/// Folders of golden_root()/kind ("models", "blocks", "optim") that satisfy the predicate (all, if it is
+/// empty), by name. Throws IoError if no case does.
+std::vector<std::filesystem::path> golden_cases(const std::string& kind, const CasePredicate& wanted = {});
+
+/// Cases whose meta.json names one of these reference classes ("Qwen3MoeForCausalLM", "Qwen3RMSNorm", ...).
+CasePredicate of_class(std::initializer_list<std::string> classes);
+
+/// A case's meta.json, also that of models and optim.
+Document golden_meta(const std::filesystem::path& folder);
+
+/// max |got - reference| / (max |reference| + floor). A NaN anywhere gives infinity. Throws ShapeError for
+/// different sizes.
+double golden_error(std::span<const float> got, std::span<const double> reference, double floor);
+double golden_error(std::span<const float> got, std::span<const float> reference, double floor);
+
+/// One blocks/CASE: weights, inputs, outputs, gradients.
+struct GoldenBlock {
+  explicit GoldenBlock(const std::filesystem::path& folder);
+
+  std::string name;
+  Document meta;
+  Document config;  // of the block, from meta.json
+  SafetensorsFile tensors;
+
+  std::vector<Index> shape(const std::string& tensor) const { return tensors.info(tensor).shape; }
+  /// The tensors whose names begin so ("grad.weight."), without that beginning.
+  std::vector<std::string> names_after(const std::string& prefix) const;
+};
+
+}  // namespace moeloom::testing

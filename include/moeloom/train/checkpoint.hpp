@@ -1,0 +1,80 @@
+// A training run on disk: RUN/checkpoint-<step>, a Hugging Face folder with the optimizer's state beside the
+// weights.
+//
+//   config.json             as transformers reads it
+//   model.safetensors       weights, fp32, HF names
+//   optimizer.safetensors   exp_avg.<HF name>, exp_avg_sq.<HF name>
+//   trainer_state.json      step, seed, data, mesh and kernels at save, update counts, checksums
+//
+// Nothing in it depends on the mesh: any (dp, ep) can resume. It is written as .checkpoint-<step>.partial and
+// renamed when every byte is on the disk, so a folder with the final name is whole.
+#pragma once
+
+#include "moeloom/model/weights_io.hpp"
+#include "moeloom/train/sharded_optimizer.hpp"
+
+#include <optional>
+
+namespace moeloom {
+
+/// What a run must find again besides tensors. The caller fills the first block; save_checkpoint adds the
+/// second, which is read back by load_checkpoint.
+struct TrainerState {
+  Index step = 0;  // updates done, which is the number of the next step
+  std::uint64_t seed = 0;
+  std::string data_file;
+  Index data_bytes = 0;
+  Index global_batch = 0;
+  Index sequence_length = 0;
+  std::string dtype = "fp32";
+  std::vector<std::string> kernels;
+  bool gmm_applied = false;
+  std::string gmm_reason;
+  std::optional<double> best_validation_loss;
+  Document settings;  // whatever else the program wants back
+
+  MeshShape mesh;                                   // at save
+  std::map<std::string, std::vector<Index>> times;  // updates of each parameter, by global expert
+  TensorChecksums weight_checksums;
+  TensorChecksums moment_checksums;
+
+  Document to_document() const;
+  /// Throws IoError for a key that is missing or of another kind, and for a newer format.
+  static TrainerState from(const Document& document);
+};
+
+/// Writes RUN/checkpoint-<state.step>, replacing one of that name -> its path. Leftovers of killed saves in
+/// RUN are removed. Collective over the world; throws AgreedError with the system's text if any rank fails,
+/// and then nothing is left of this checkpoint and the others are as they were.
+std::filesystem::path save_checkpoint(const std::filesystem::path& run, const ParameterStore& store,
+                                      ShardedOptimizer& optimizer, const Mesh& mesh,
+                                      const ModelConfig& config, TrainerState state);
+
+/// Weights, moments and update counts of `checkpoint`, saved at any mesh, checked against their checksums.
+/// config is the checkpoint's own. Collective over the world; throws AgreedError that lists what does not fit
+/// or is damaged; the store and the optimizer are then half filled.
+TrainerState load_checkpoint(const std::filesystem::path& checkpoint, ParameterStore& store,
+                             ShardedOptimizer& optimizer, const Mesh& mesh, const ModelConfig& config);
+
+/// Weights alone, of a checkpoint (checked against its checksums) or of any HF folder. Collective over the
+/// world; throws AgreedError.
+WeightCoverage load_model(const std::filesystem::path& folder, ParameterStore& store, const Mesh& mesh,
+                          const ModelConfig& config);
+
+/// The folder that a person means: the newest complete checkpoint of a run, a checkpoint itself, or any HF
+/// folder with config.json and weights. Throws IoError saying what was looked for.
+std::filesystem::path resolve_checkpoint(const std::filesystem::path& path);
+
+/// Whether a folder has what load_checkpoint needs; a plain HF folder has not.
+bool is_checkpoint(const std::filesystem::path& folder);
+
+/// Complete checkpoints of a run, oldest step first; none if there is no such folder.
+std::vector<std::filesystem::path> checkpoints_of(const std::filesystem::path& run);
+
+/// Removes all but the newest `keep` checkpoints (0 keeps all) -> what was removed. One rank calls it.
+std::vector<std::filesystem::path> prune_checkpoints(const std::filesystem::path& run, Index keep);
+
+/// Removes what killed saves left behind -> what was removed. One rank calls it.
+std::vector<std::filesystem::path> remove_partial_checkpoints(const std::filesystem::path& run);
+
+}  // namespace moeloom

@@ -4,13 +4,13 @@
 // elements if need be. All throw MpiError with the call, MPI's text and the world rank.
 #pragma once
 
+#include "moeloom/tensor/matrix.hpp"
+
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
 #include <vector>
-
-#include "moeloom/tensor/matrix.hpp"
 
 namespace moeloom {
 
@@ -25,7 +25,7 @@ struct Traffic {
 
 class Communicator {
  public:
-  /// MPI_COMM_WORLD, not owned.
+  /// MPI_COMM_WORLD, not owned; a Session must be alive.
   static Communicator world();
   /// This process alone: every collective is a local copy and MPI need not be running.
   static Communicator self();
@@ -52,6 +52,7 @@ class Communicator {
   void all_sum(std::span<std::int64_t> values) const;
   /// values[i] becomes the sum over ranks along the tree of tensor/tree_sum.hpp, the same bits everywhere.
   void all_sum(std::span<double> values) const;
+  /// The largest; NaN if any rank's value is.
   double all_max(double value) const;
   /// Bytes of `root` to everyone, in place.
   void broadcast(std::span<std::byte> bytes, int root) const;
@@ -65,25 +66,29 @@ class Communicator {
   void all_to_all_rows(ConstMatrixView rows, std::span<const Index> sent_per_rank, MatrixView received,
                        std::span<const Index> received_per_rank) const;
 
-  /// grads [sum(counts_per_rank)] on every rank -> shard [counts_per_rank[rank()]]: the sum over ranks of this rank's
-  /// stretch, along the tree (an all-to-all and a local sum: the fastest reduce-scatter of Open MPI 4.1 and the
-  /// only ordered one). `scratch` holds size() * counts_per_rank[rank()] floats. shard may lie in grads.
+  /// grads [sum(counts_per_rank)] on every rank -> shard [counts_per_rank[rank()]]: the sum over ranks of
+  /// this rank's stretch, along the tree (an all-to-all and a local sum: the fastest reduce-scatter of Open
+  /// MPI 4.1 and the only ordered one). `scratch` holds size() * counts_per_rank[rank()] floats. shard may
+  /// lie in grads.
   void reduce_scatter_tree(std::span<const float> grads, std::span<const Index> counts_per_rank,
                            std::span<float> scratch, std::span<float> shard) const;
   /// In place: values [sum(counts_per_rank)], this rank's stretch filled -> all stretches filled.
   void all_gather_stretches(std::span<float> values, std::span<const Index> counts_per_rank) const;
 
  private:
-  Communicator(std::unique_ptr<CommunicatorHandle> handle, int rank, int size);
+  /// Takes over the handle and asks MPI for rank and size.
+  explicit Communicator(std::unique_ptr<CommunicatorHandle> handle);
+  void count_call(Index bytes_sent) const;
+
   std::unique_ptr<CommunicatorHandle> handle_;  // none: self()
   int rank_ = 0;
   int size_ = 1;
   mutable Traffic traffic_;
 };
 
-/// Runs `phase` on every rank of `comm`, then compares notes: if it threw anywhere, every rank throws AgreedError
-/// with the distinct messages, each with the ranks that met it. Collective; `phase` itself may be collective only
-/// if it fails on every rank alike. For set-up and files, where one rank may fail alone.
+/// Runs `phase` on every rank of `comm`, then compares notes: if it threw anywhere, every rank throws
+/// AgreedError with the distinct messages, each with the ranks that met it. Collective; `phase` itself may be
+/// collective only if it fails on every rank alike. For set-up and files, where one rank may fail alone.
 template <typename Phase>
 void agree(const Communicator& comm, Phase&& phase);
 

@@ -7,10 +7,10 @@
 //                       ^ one dp communicator: the same experts; their gradients are summed down a column
 #pragma once
 
+#include "moeloom/comm/communicator.hpp"
+
 #include <string>
 #include <vector>
-
-#include "moeloom/comm/communicator.hpp"
 
 namespace moeloom {
 
@@ -26,12 +26,15 @@ struct MeshShape {
   Index dp_rank(Index world_rank) const;
   Index ep_rank(Index world_rank) const;
   Index world_rank(Index dp_rank, Index ep_rank) const;
+  /// The same with dp = 0 replaced by world / ep.
+  MeshShape completed(Index world) const;
   /// "dp=2 ep=4"
   std::string text() const;
 };
 
-/// What is wrong with a mesh for `world` ranks and `num_experts`, each with its arithmetic and the way out; empty
-/// when it fits. dp = 0 means: world / ep. `ep = 3 does not divide num_experts = 8; choose ep from 1, 2, 4, 8`
+/// What is wrong with a mesh for `world` ranks and `num_experts` (0: no experts to place), each with its
+/// arithmetic and the way out; empty when it fits. dp = 0 means: world / ep.
+/// `ep = 3 does not divide num_experts = 8; choose ep from 1, 2, 4, 8`
 std::vector<std::string> mesh_violations(const MeshShape& shape, Index world, Index num_experts);
 
 /// Parses "dp,ep" / "ep,dp"; throws ConfigError naming what is unknown or missing.
@@ -47,7 +50,7 @@ ExpertRange experts_of(Index num_experts, Index ep, Index ep_rank);
 /// The communicators of a shape. Collective over the world to make.
 class Mesh {
  public:
-  /// shape.world() must equal world.size().
+  /// Throws ConfigError on every rank unless shape.world() (dp = 0: world / ep) equals world.size().
   Mesh(Communicator world, MeshShape shape);
   /// One process without MPI.
   static Mesh single();

@@ -4,7 +4,8 @@
 namespace moeloom {
 
 /// MPI_Init_thread (FUNNELED: parallel_for's threads never call MPI) and MPI_Finalize. One a process.
-/// If it is destroyed by an exception in flight it does not finalize, because that could wait for other ranks.
+/// If it is destroyed by an exception in flight it does not finalize, because that could wait for other
+/// ranks.
 class Session {
  public:
   Session(int& argc, char**& argv);

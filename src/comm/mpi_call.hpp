@@ -1,0 +1,47 @@
+// One way to call MPI: every return code is read, every count is narrowed once.
+#pragma once
+
+#include "moeloom/base/errors.hpp"
+#include "moeloom/base/index.hpp"
+
+#include <limits>
+#include <string>
+
+#include <mpi.h>
+
+namespace moeloom {
+
+/// Throws MpiError with the call's name, MPI's text and this process's world rank.
+inline void check_mpi(int code, const char* call) {
+  if (code == MPI_SUCCESS) return;
+  char text[MPI_MAX_ERROR_STRING];
+  int length = 0;
+  int rank = -1;
+  MPI_Error_string(code, text, &length);
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  throw MpiError(std::string(call) + " failed on rank " + std::to_string(rank) + ": " +
+                 std::string(text, static_cast<std::size_t>(length)));
+}
+
+inline int mpi_count(Index n) {
+  require(n >= 0 && n <= std::numeric_limits<int>::max(), "an MPI count must fit an int");
+  return static_cast<int>(n);
+}
+
+/// `count` elements of a type as one, so that int counts mean rows and no message is limited to 2^31 bytes.
+class RowType {
+ public:
+  RowType(Index count, MPI_Datatype element) {
+    check_mpi(MPI_Type_contiguous(mpi_count(count), element, &type_), "MPI_Type_contiguous");
+    check_mpi(MPI_Type_commit(&type_), "MPI_Type_commit");
+  }
+  RowType(const RowType&) = delete;
+  RowType& operator=(const RowType&) = delete;
+  ~RowType() { MPI_Type_free(&type_); }
+  MPI_Datatype get() const { return type_; }
+
+ private:
+  MPI_Datatype type_ = MPI_DATATYPE_NULL;
+};
+
+}  // namespace moeloom

@@ -1,0 +1,47 @@
+#include "moeloom/comm/session.hpp"
+
+#include <array>
+#include <exception>
+
+#include "mpi_call.hpp"
+
+namespace moeloom {
+namespace {
+
+bool running() {
+  int initialised = 0;
+  int finalised = 0;
+  MPI_Initialized(&initialised);
+  MPI_Finalized(&finalised);
+  return initialised != 0 && finalised == 0;
+}
+
+}  // namespace
+
+Session::Session(int& argc, char**& argv) {
+  int provided = 0;
+  check_mpi(MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread");
+  if (provided < MPI_THREAD_FUNNELED)
+    throw MpiError("this MPI library does not allow threads (MPI_THREAD_FUNNELED)");
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+}
+
+Session::~Session() {
+  if (running() && std::uncaught_exceptions() == 0) MPI_Finalize();
+}
+
+void abort_all_ranks(int exit_code) {
+  if (running()) MPI_Abort(MPI_COMM_WORLD, exit_code);
+}
+
+const char* mpi_library_version() {
+  static const auto text = [] {
+    std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> buffer{};
+    int length = 0;
+    MPI_Get_library_version(buffer.data(), &length);
+    return buffer;
+  }();
+  return text.data();
+}
+
+}  // namespace moeloom

@@ -20,11 +20,11 @@ struct AttentionShape {
 
 /// query [sequences*query_length, heads*head_dim], key and value [sequences*key_length, kv_heads*head_dim] ->
 /// context as query, log_sum_exp [sequences*query_length, heads]. Scores are scaled by head_dim^-0.5.
-void attention_forward(const AttentionShape& shape, ConstMatrixView query, ConstMatrixView key, ConstMatrixView value,
-                       MatrixView context, MatrixView log_sum_exp);
+void attention_forward(const AttentionShape& shape, ConstMatrixView query, ConstMatrixView key,
+                       ConstMatrixView value, MatrixView context, MatrixView log_sum_exp);
 
-/// For query_length = key_length. d_query, d_key, d_value are replaced. Same bits for any thread count: one task
-/// owns one kv head of one sequence.
+/// For query_length = key_length. d_query, d_key, d_value are replaced. Same bits for any thread count: one
+/// task owns one kv head of one sequence.
 void attention_backward(const AttentionShape& shape, ConstMatrixView query, ConstMatrixView key,
                         ConstMatrixView value, ConstMatrixView context, ConstMatrixView log_sum_exp,
                         ConstMatrixView d_context, MatrixView d_query, MatrixView d_key, MatrixView d_value);

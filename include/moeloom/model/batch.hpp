@@ -1,10 +1,10 @@
 // Tokens of one rank for one micro-batch.
 #pragma once
 
+#include "moeloom/base/index.hpp"
+
 #include <cstdint>
 #include <vector>
-
-#include "moeloom/base/index.hpp"
 
 namespace moeloom {
 
@@ -17,7 +17,8 @@ struct Batch {
   Index sequence_length = 0;
   std::vector<std::int32_t> input_ids;  // [T]
   std::vector<std::int32_t> targets;    // [T]: the token that should come next, or kIgnored
-  std::vector<std::uint8_t> is_real;    // [T] or empty (all): 0 for padding at the right, left out of the router losses
+  std::vector<std::uint8_t>
+      is_real;  // [T] or empty (all): 0 for padding at the right, left out of the router losses
 
   Index tokens() const { return sequences * sequence_length; }
   Index counted_targets() const;

@@ -1,18 +1,19 @@
-// Cross entropy of the head and its gradient in one pass over chunks of rows: logits [T, V] never exist whole.
+// Cross entropy of the head and its gradient in one pass over chunks of rows: logits [T, V] never exist
+// whole.
 #pragma once
+
+#include "moeloom/tensor/matrix.hpp"
 
 #include <cstdint>
 #include <span>
-
-#include "moeloom/tensor/matrix.hpp"
 
 namespace moeloom {
 
 /// Sum of -log p(target) over rows of `hidden` [T, D] whose target is not kIgnored; head [V, D].
 double head_loss(ConstMatrixView hidden, ConstMatrixView head, std::span<const std::int32_t> targets);
 
-/// The same, with gradients of scale * sum: d_hidden [T, D] replaced, d_head [V, D] added to (rows in chunks of
-/// kSumChunkRows, in order). Throws ShapeError for a target outside [0, V) that is not kIgnored.
+/// The same, with gradients of scale * sum: d_hidden [T, D] replaced, d_head [V, D] added to (rows in chunks
+/// of kSumChunkRows, in order). Throws ShapeError for a target outside [0, V) that is not kIgnored.
 double head_loss_backward(ConstMatrixView hidden, ConstMatrixView head, std::span<const std::int32_t> targets,
                           float scale, MatrixView d_hidden, MatrixView d_head);
 

@@ -1,0 +1,136 @@
+#include "moeloom/model/loss.hpp"
+
+#include "moeloom/base/errors.hpp"
+#include "moeloom/base/parallel.hpp"
+#include "moeloom/model/batch.hpp"
+#include "moeloom/tensor/gemm.hpp"
+
+#include <cmath>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "softmax.hpp"
+
+namespace moeloom {
+namespace {
+
+using Targets = std::span<const std::int32_t>;
+
+constexpr Index kRowsPerTask = 16;
+/// Partial sums of a row in fp32 before they go on in double: a vocabulary of 150,000 would lose digits.
+constexpr Index kSummedInFloat = 1024;
+
+void check(ConstMatrixView hidden, ConstMatrixView head, Targets targets) {
+  require(hidden.cols == head.cols, "head_loss: hidden and head must have equally many columns");
+  require(static_cast<Index>(targets.size()) == hidden.rows, "head_loss: one target for each row of hidden");
+  for (const std::int32_t target : targets) {
+    const bool known = target == kIgnored || (target >= 0 && target < head.rows);
+    if (!known)
+      require(false, "head_loss: target " + std::to_string(target) + " is neither ignored (" +
+                         std::to_string(kIgnored) + ") nor below the vocabulary's " +
+                         std::to_string(head.rows));
+  }
+}
+
+/// logits -> e^(logits - their maximum).
+struct Exponentials {
+  float maximum;
+  double sum;
+};
+Exponentials exponentiate(float* logits, Index count) {
+  Exponentials row{softmax::maximum(logits, count), 0.0};
+  for (Index begin = 0; begin < count; begin += kSummedInFloat) {
+    const Index part = std::min(kSummedInFloat, count - begin);
+    softmax::exp_shifted(logits + begin, part, row.maximum);
+    row.sum += static_cast<double>(softmax::sum(logits + begin, part));
+  }
+  return row;
+}
+
+/// -log p(target); the logits are overwritten.
+double row_loss(float* logits, Index count, std::int32_t target) {
+  if (target == kIgnored) return 0.0;
+  const float of_target = logits[target];
+  const Exponentials row = exponentiate(logits, count);
+  return std::log(row.sum) + static_cast<double>(row.maximum) - static_cast<double>(of_target);
+}
+
+/// The same, and logits -> scale * (p - [target]).
+double row_loss_backward(float* logits, Index count, std::int32_t target, float scale) {
+  if (target == kIgnored) {
+    std::fill_n(logits, count, 0.0f);
+    return 0.0;
+  }
+  const float of_target = logits[target];
+  const Exponentials row = exponentiate(logits, count);
+  const auto factor = static_cast<float>(static_cast<double>(scale) / row.sum);
+  for (Index j = 0; j < count; ++j) logits[j] *= factor;
+  logits[target] -= scale;
+  return std::log(row.sum) + static_cast<double>(row.maximum) - static_cast<double>(of_target);
+}
+
+/// One stretch of rows: its logits, and which rows of the whole they are.
+struct Stretch {
+  Index begin;
+  MatrixView logits;
+};
+
+/// Calls use(stretch) with the logits of all rows in turn. A stretch has one chunk of kSumChunkRows rows for
+/// each thread, because a product's chunks are what threads share.
+template <typename Use>
+void for_each_stretch(ConstMatrixView hidden, ConstMatrixView head, const Use& use) {
+  const Index rows = std::min(hidden.rows, kSumChunkRows * static_cast<Index>(threads()));
+  Matrix logits = Matrix::uninitialised(rows, head.rows);
+  for (Index begin = 0; begin < hidden.rows; begin += rows) {
+    const Stretch stretch{begin, logits.view().rows_from(0, std::min(rows, hidden.rows - begin))};
+    matmul(hidden.rows_from(begin, stretch.logits.rows), head, stretch.logits);
+    use(stretch);
+  }
+}
+
+/// row(logits, target) of every row, on the rank's threads; the sum in the order of rows.
+template <typename RowLoss>
+double sum_over_rows(const Stretch& stretch, Targets targets, const RowLoss& row_loss) {
+  std::vector<double> losses(static_cast<std::size_t>(stretch.logits.rows));
+  parallel_blocks(stretch.logits.rows, kRowsPerTask, [&](Index begin, Index end) {
+    for (Index i = begin; i < end; ++i)
+      losses[static_cast<std::size_t>(i)] =
+          row_loss(stretch.logits.row(i), targets[static_cast<std::size_t>(stretch.begin + i)]);
+  });
+  return std::accumulate(losses.begin(), losses.end(), 0.0);
+}
+
+}  // namespace
+
+double head_loss(ConstMatrixView hidden, ConstMatrixView head, Targets targets) {
+  check(hidden, head, targets);
+  double sum = 0.0;
+  for_each_stretch(hidden, head, [&](const Stretch& stretch) {
+    sum += sum_over_rows(stretch, targets, [&](float* logits, std::int32_t target) {
+      return row_loss(logits, head.rows, target);
+    });
+  });
+  return sum;
+}
+
+double head_loss_backward(ConstMatrixView hidden, ConstMatrixView head, Targets targets, float scale,
+                          MatrixView d_hidden, MatrixView d_head) {
+  check(hidden, head, targets);
+  require(d_hidden.rows == hidden.rows && d_hidden.cols == hidden.cols,
+          "head_loss: d_hidden must have the shape of hidden");
+  require(d_head.rows == head.rows && d_head.cols == head.cols,
+          "head_loss: d_head must have the shape of head");
+  double sum = 0.0;
+  for_each_stretch(hidden, head, [&](const Stretch& stretch) {
+    const Index rows = stretch.logits.rows;
+    sum += sum_over_rows(stretch, targets, [&](float* logits, std::int32_t target) {
+      return row_loss_backward(logits, head.rows, target, scale);
+    });
+    matmul_input_grad(stretch.logits, head, d_hidden.rows_from(stretch.begin, rows));
+    matmul_weight_grad(stretch.logits, hidden.rows_from(stretch.begin, rows), d_head);
+  });
+  return sum;
+}
+
+}  // namespace moeloom

@@ -3,6 +3,7 @@
 #include "moeloom/tensor/tree_sum.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <numeric>
 
@@ -63,47 +64,37 @@ std::vector<Index> divided(std::span<const Index> counts, Index unit) {
 
 }  // namespace
 
-Communicator::Communicator(std::unique_ptr<CommunicatorHandle> handle, int rank, int size)
-    : handle_(std::move(handle)), rank_(rank), size_(size) {}
+Communicator::Communicator(std::unique_ptr<CommunicatorHandle> handle) : handle_(std::move(handle)) {
+  if (!handle_) return;
+  check_mpi(MPI_Comm_set_errhandler(handle_->comm, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  check_mpi(MPI_Comm_rank(handle_->comm, &rank_), "MPI_Comm_rank");
+  check_mpi(MPI_Comm_size(handle_->comm, &size_), "MPI_Comm_size");
+}
 Communicator::Communicator(Communicator&&) noexcept = default;
 Communicator& Communicator::operator=(Communicator&&) noexcept = default;
 Communicator::~Communicator() = default;
 
 Communicator Communicator::self() {
-  return {nullptr, 0, 1};
+  return Communicator(nullptr);
 }
 
 Communicator Communicator::world() {
-  int rank = 0;
-  int size = 1;
-  check_mpi(MPI_Comm_rank(MPI_COMM_WORLD, &rank), "MPI_Comm_rank");
-  check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &size), "MPI_Comm_size");
-  return {std::make_unique<CommunicatorHandle>(MPI_COMM_WORLD, false), rank, size};
+  return Communicator(std::make_unique<CommunicatorHandle>(MPI_COMM_WORLD, false));
 }
 
 Communicator Communicator::split(int color, int key) const {
   if (!handle_) return self();
-  auto handle = std::make_unique<CommunicatorHandle>(MPI_COMM_NULL, true);
-  check_mpi(MPI_Comm_split(handle_->comm, color, key, &handle->comm), "MPI_Comm_split");
-  MPI_Comm_set_errhandler(handle->comm, MPI_ERRORS_RETURN);
-  int rank = 0;
-  int size = 1;
-  MPI_Comm_rank(handle->comm, &rank);
-  MPI_Comm_size(handle->comm, &size);
-  return {std::move(handle), rank, size};
+  auto part = std::make_unique<CommunicatorHandle>(MPI_COMM_NULL, true);
+  check_mpi(MPI_Comm_split(handle_->comm, color, key, &part->comm), "MPI_Comm_split");
+  return Communicator(std::move(part));
 }
 
 Communicator Communicator::split_by_node() const {
   if (!handle_) return self();
-  auto handle = std::make_unique<CommunicatorHandle>(MPI_COMM_NULL, true);
-  check_mpi(MPI_Comm_split_type(handle_->comm, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &handle->comm),
+  auto part = std::make_unique<CommunicatorHandle>(MPI_COMM_NULL, true);
+  check_mpi(MPI_Comm_split_type(handle_->comm, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &part->comm),
             "MPI_Comm_split_type");
-  MPI_Comm_set_errhandler(handle->comm, MPI_ERRORS_RETURN);
-  int rank = 0;
-  int size = 1;
-  MPI_Comm_rank(handle->comm, &rank);
-  MPI_Comm_size(handle->comm, &size);
-  return {std::move(handle), rank, size};
+  return Communicator(std::move(part));
 }
 
 void Communicator::barrier() const {
@@ -129,12 +120,12 @@ std::vector<T> gather_everywhere(const CommunicatorHandle* handle, int size, std
 }  // namespace
 
 std::vector<std::int64_t> Communicator::all_gather(std::span<const std::int64_t> mine) const {
-  count_traffic(static_cast<Index>(mine.size_bytes()) * (size_ - 1));
+  count_call(static_cast<Index>(mine.size_bytes()) * (size_ - 1));
   return gather_everywhere(handle_.get(), size_, mine, MPI_INT64_T);
 }
 
 std::vector<double> Communicator::all_gather(std::span<const double> mine) const {
-  count_traffic(static_cast<Index>(mine.size_bytes()) * (size_ - 1));
+  count_call(static_cast<Index>(mine.size_bytes()) * (size_ - 1));
   return gather_everywhere(handle_.get(), size_, mine, MPI_DOUBLE);
 }
 
@@ -156,7 +147,7 @@ std::vector<std::string> Communicator::all_gather_text(const std::string& mine) 
 
 void Communicator::all_sum(std::span<std::int64_t> values) const {
   if (size_ == 1) return;
-  count_traffic(static_cast<Index>(values.size_bytes()));
+  count_call(static_cast<Index>(values.size_bytes()));
   check_mpi(MPI_Allreduce(MPI_IN_PLACE, values.data(), mpi_count(static_cast<Index>(values.size())),
                           MPI_INT64_T, MPI_SUM, handle_->comm),
             "MPI_Allreduce");
@@ -172,13 +163,14 @@ void Communicator::all_sum(std::span<double> values) const {
 
 double Communicator::all_max(double value) const {
   const std::vector<double> all = all_gather(std::span<const double>(&value, 1));
-  return *std::max_element(all.begin(), all.end());
+  const bool unknown = std::any_of(all.begin(), all.end(), [](double each) { return std::isnan(each); });
+  return unknown ? std::nan("") : *std::max_element(all.begin(), all.end());
 }
 
 void Communicator::broadcast(std::span<std::byte> bytes, int root) const {
   if (size_ == 1) return;
   constexpr std::size_t kPiece = std::size_t{1} << 30;
-  if (rank_ == root) count_traffic(static_cast<Index>(bytes.size()) * (size_ - 1));
+  if (rank_ == root) count_call(static_cast<Index>(bytes.size()) * (size_ - 1));
   for (std::size_t done = 0; done < bytes.size(); done += kPiece) {
     const std::size_t piece = std::min(kPiece, bytes.size() - done);
     check_mpi(MPI_Bcast(bytes.data() + done, static_cast<int>(piece), MPI_BYTE, root, handle_->comm),
@@ -207,7 +199,7 @@ void Communicator::all_to_all(std::span<const std::int64_t> sent, std::span<std:
     return;
   }
   const Index block = static_cast<Index>(sent.size()) / size_;
-  count_traffic(block * (size_ - 1) * static_cast<Index>(sizeof(std::int64_t)));
+  count_call(block * (size_ - 1) * static_cast<Index>(sizeof(std::int64_t)));
   check_mpi(MPI_Alltoall(sent.data(), mpi_count(block), MPI_INT64_T, received.data(), mpi_count(block),
                          MPI_INT64_T, handle_->comm),
             "MPI_Alltoall");
@@ -226,7 +218,7 @@ void Communicator::all_to_all_rows(ConstMatrixView rows, std::span<const Index> 
     std::copy_n(rows.data, rows.size(), received.data);
     return;
   }
-  count_traffic((rows.rows - sent_per_rank[at(rank_)]) * rows.cols * static_cast<Index>(sizeof(float)));
+  count_call((rows.rows - sent_per_rank[at(rank_)]) * rows.cols * static_cast<Index>(sizeof(float)));
   const RowType row(rows.cols, MPI_FLOAT);
   const auto send_counts = int_counts(sent_per_rank);
   const auto send_offsets = int_offsets(sent_per_rank);
@@ -260,7 +252,7 @@ void Communicator::all_gather_stretches(std::span<float> values,
               static_cast<Index>(values.size()) == total(counts_per_rank),
           "all_gather_stretches: sizes must follow counts_per_rank");
   if (size_ == 1) return;
-  count_traffic(counts_per_rank[at(rank_)] * (size_ - 1) * static_cast<Index>(sizeof(float)));
+  count_call(counts_per_rank[at(rank_)] * (size_ - 1) * static_cast<Index>(sizeof(float)));
   const Index unit = common_unit(counts_per_rank);
   const RowType type(unit, MPI_FLOAT);
   const auto units = divided(counts_per_rank, unit);
@@ -271,9 +263,9 @@ void Communicator::all_gather_stretches(std::span<float> values,
             "MPI_Allgatherv");
 }
 
-void Communicator::count_traffic(std::int64_t bytes) const {
+void Communicator::count_call(Index bytes_sent) const {
   if (size_ == 1) return;
-  traffic_.bytes_sent += bytes;
+  traffic_.bytes_sent += bytes_sent;
   ++traffic_.calls;
 }
 

@@ -14,8 +14,11 @@ constexpr const char* kHead = "lm_head.weight";
 
 std::string shape_text(const std::vector<Index>& shape) {
   std::string text;
-  for (const Index size : shape) text += (text.empty() ? "" : ",") + std::to_string(size);
-  return "[" + text + "]";
+  for (const Index size : shape) {
+    text += text.empty() ? "[" : ",";
+    text += std::to_string(size);
+  }
+  return text.empty() ? "[]" : text + "]";
 }
 
 bool is_readable(DType type) {

@@ -1,0 +1,201 @@
+#include "moeloom/model/config.hpp"
+
+#include "moeloom/base/errors.hpp"
+#include "moeloom/io/safetensors.hpp"
+
+#include <functional>
+
+#include "support/golden.hpp"
+#include <gtest/gtest.h>
+
+namespace moeloom {
+namespace {
+
+const std::string kMinimal = R"("model_type": "qwen3_moe", "vocab_size": 160, "hidden_size": 48,
+  "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "num_experts": 8,
+  "num_experts_per_tok": 2, "moe_intermediate_size": 72)";
+
+ModelConfig parsed(const std::string& more) {
+  return ModelConfig::from(Document::parse("{" + kMinimal + (more.empty() ? "" : ", " + more) + "}", "test"));
+}
+
+std::string refusal(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(ModelConfig, WritesEveryGoldenConfigBackAsItWas) {
+  for (const auto& folder : testing::golden_cases("models", testing::of_class({"Qwen3MoeForCausalLM"}))) {
+    const ModelConfig config = ModelConfig::read(folder);
+    EXPECT_EQ(config.to_document().dump(), Document::read(folder / "config.json").dump()) << folder;
+  }
+}
+
+TEST(ModelConfig, CountsTheParametersOfGoldenModels) {
+  for (const auto& folder : testing::golden_cases("models", testing::of_class({"Qwen3MoeForCausalLM"}))) {
+    Index elements = 0;
+    const SafetensorsFile file(folder / "model.safetensors");
+    for (const auto& [name, info] : file.tensors()) elements += info.elements();
+    EXPECT_EQ(ModelConfig::read(folder).total_parameters(), elements) << folder;
+  }
+}
+
+TEST(ModelConfig, CountsOnlyTheChosenExpertsAsActive) {
+  const ModelConfig config = parsed("");
+  EXPECT_EQ(config.total_parameters() - config.active_parameters(), 2 * 6 * 3 * 48 * 72);
+}
+
+TEST(ModelConfig, TakesHuggingFaceDefaultsForAbsentKeys) {
+  const ModelConfig config = parsed("");
+  EXPECT_FALSE(config.norm_topk_prob);
+  EXPECT_FALSE(config.output_router_logits);
+  EXPECT_FALSE(config.tie_word_embeddings);
+  EXPECT_EQ(config.head_dim, 12);
+  EXPECT_EQ(config.rope_theta, 10000.0);
+  EXPECT_EQ(config.decoder_sparse_step, 1);
+}
+
+TEST(ModelConfig, ReadsBothSpellingsOfTheRotaryBase) {
+  EXPECT_EQ(parsed(R"("rope_theta": 5e5)").rope_theta, 5e5);
+  const ModelConfig config = parsed(R"("rope_parameters": {"rope_theta": 1e6, "rope_type": "default"})");
+  EXPECT_EQ(config.rope_theta, 1e6);
+  EXPECT_FALSE(config.to_document().has("rope_theta"));
+  EXPECT_EQ(ModelConfig::from(config.to_document()).rope_theta, 1e6);
+}
+
+TEST(ModelConfig, KeepsOtherKeysAndTheirOrder) {
+  ModelConfig config = parsed(R"("_note": "kept", "eos_token_id": [1, 2], "torch_dtype": "bfloat16")");
+  config.rms_norm_eps = 1e-5;
+  const Document document = config.to_document();
+  EXPECT_EQ(document.text("_note"), "kept");
+  EXPECT_EQ(document.integers("eos_token_id"), (std::vector<Index>{1, 2}));
+  EXPECT_EQ(document.number("rms_norm_eps"), 1e-5);
+  EXPECT_EQ(document.text("torch_dtype"), "float32");  // what is written beside it
+  EXPECT_FALSE(document.has("dtype"));
+  const std::vector<std::string> keys = document.keys();
+  EXPECT_EQ(keys[1], "vocab_size");
+  EXPECT_EQ(keys[9], "_note");
+}
+
+TEST(ModelConfig, FromFlagsReadsBackTheSame) {
+  ModelConfig config;
+  config.mlp_only_layers = {1, 3};
+  config.router_aux_loss_coef = 0.1;
+  config.initializer_range = 0.1 + 0.2;
+  const Document document = config.to_document();
+  EXPECT_EQ(document.texts("architectures"), (std::vector<std::string>{"Qwen3MoeForCausalLM"}));
+  EXPECT_EQ(document.text("dtype"), "float32");
+  const ModelConfig again = ModelConfig::from(document);
+  EXPECT_EQ(again.mlp_only_layers, config.mlp_only_layers);
+  EXPECT_EQ(again.initializer_range, config.initializer_range);
+  EXPECT_EQ(again.norm_topk_prob, config.norm_topk_prob);
+  EXPECT_EQ(again.to_document().dump(), document.dump());
+}
+
+TEST(ModelConfig, AcceptsWhatChangesNothing) {
+  for (const std::string more :
+       {R"("attention_dropout": 0.0, "attention_bias": false)", R"("rope_scaling": null)",
+        R"("use_sliding_window": false, "sliding_window": 4096, "max_window_layers": 28)",
+        R"("use_sliding_window": true, "sliding_window": null)", R"("pad_token_id": null)",
+        R"("layer_types": ["full_attention", "full_attention"])",
+        R"("_name_or_path": "x", "use_cache": true)", R"("bos_token_id": 1, "transformers_version": "5.0")"})
+    EXPECT_EQ(refusal([&] { parsed(more); }), "") << more;
+}
+
+TEST(ModelConfig, RefusesByNameWhatWouldChangeTheModel) {
+  const struct {
+    std::string more, expected;
+  } cases[] = {
+      {R"("attention_bias": true)", "attention_bias"},
+      {R"("attention_dropout": 0.1)", "attention_dropout"},
+      {R"("use_sliding_window": true, "sliding_window": 4096)", "sliding_window = 4096"},
+      {R"("rope_scaling": {"type": "yarn"})", "rope_scaling"},
+      {R"("rope_parameters": {"rope_type": "yarn"})", "rope_type = \"yarn\""},
+      {R"("rope_parameters": {"factor": 4})", "rope_parameters.factor"},
+      {R"("rope_theta": 1e4, "rope_parameters": {"rope_theta": 1e6})", "differ"},
+      {R"("partial_rotary_factor": 0.5)", "partial_rotary_factor"},
+      {R"("hidden_act": "gelu")", "hidden_act = \"gelu\""},
+      {R"("pad_token_id": 0)", "pad_token_id = 0"},
+      {R"("layer_types": ["full_attention", "sliding_attention"])", "sliding_attention"},
+      {R"("decoder_sparse_step": 2)", "key intermediate_size is missing"},
+      {R"("shared_expert_gate": 1, "qkv_bias": true)", "unknown keys: shared_expert_gate, qkv_bias"},
+  };
+  for (const auto& c : cases) {
+    const std::string text = refusal([&] { parsed(c.more); });
+    EXPECT_NE(text.find(c.expected), std::string::npos) << c.more << " gave: " << text;
+  }
+}
+
+TEST(ModelConfig, ListsEverythingThatIsWrongAtOnce) {
+  const std::string text = refusal([] {
+    ModelConfig::from(
+        Document::parse(R"({"model_type": "llama", "num_experts": 4, "frobnicate": 1})", "test"));
+  });
+  for (const char* part :
+       {"model_type = \"llama\"", "known: qwen3_moe", "frobnicate", "key vocab_size is missing",
+        "key hidden_size is missing", "key moe_intermediate_size is missing"})
+    EXPECT_NE(text.find(part), std::string::npos) << part << " not in: " << text;
+}
+
+TEST(ModelConfig, NamesTheFileItRefuses) {
+  const auto others = testing::golden_cases("models", testing::of_class({"LlamaForCausalLM"}));
+  const std::string text = refusal([&] { ModelConfig::read(others.front()); });
+  EXPECT_NE(text.find((others.front() / "config.json").string()), std::string::npos) << text;
+}
+
+TEST(ConfigViolations, GiveTheArithmetic) {
+  using Edit = std::function<void(ModelConfig&)>;
+  const struct {
+    Edit edit;
+    std::string expected;
+  } cases[] = {
+      {[](ModelConfig& c) { c.vocab_size = 0; }, "vocab_size = 0 must lie between"},
+      {[](ModelConfig& c) { c.hidden_size = -8; }, "hidden_size = -8"},
+      {[](ModelConfig& c) { c.num_hidden_layers = 0; }, "num_hidden_layers = 0"},
+      {[](ModelConfig& c) { c.num_key_value_heads = 3; }, "num_key_value_heads = 3 does not divide"},
+      {[](ModelConfig& c) { c.num_key_value_heads = 0; }, "num_key_value_heads = 0"},
+      {[](ModelConfig& c) { c.head_dim = 15; }, "head_dim = 15 must be even"},
+      {[](ModelConfig& c) { c.num_experts_per_tok = 9; },
+       "num_experts_per_tok = 9 must lie between 1 and num_experts = 8"},
+      {[](ModelConfig& c) { c.num_experts_per_tok = 0; }, "num_experts_per_tok = 0"},
+      {[](ModelConfig& c) { c.moe_intermediate_size = 0; }, "moe_intermediate_size = 0"},
+      {[](ModelConfig& c) { c.mlp_only_layers = {4}; }, "mlp_only_layers names layer 4"},
+      {[](ModelConfig& c) { c.mlp_only_layers = {-1}; }, "mlp_only_layers names layer -1"},
+      {[](ModelConfig& c) { c.decoder_sparse_step = 0; }, "decoder_sparse_step = 0"},
+      {[](ModelConfig& c) { c.num_experts = 0, c.intermediate_size = 0; }, "intermediate_size = 0"},
+      {[](ModelConfig& c) { c.rms_norm_eps = 0; }, "rms_norm_eps"},
+      {[](ModelConfig& c) { c.rope_theta = -1; }, "rope_theta"},
+      {[](ModelConfig& c) { c.router_aux_loss_coef = -1; }, "router_aux_loss_coef"},
+      {[](ModelConfig& c) { c.hidden_size = c.vocab_size = 1 << 24, c.num_experts = 1 << 16; }, "1e15"},
+  };
+  for (const auto& c : cases) {
+    ModelConfig config;
+    c.edit(config);
+    const std::vector<std::string> found = config_violations(config);
+    ASSERT_EQ(found.size(), 1u) << c.expected;
+    EXPECT_NE(found.front().find(c.expected), std::string::npos) << found.front();
+  }
+  EXPECT_TRUE(config_violations(ModelConfig()).empty());
+}
+
+TEST(ModelConfig, IsSparseByStepAndByList) {
+  ModelConfig config;
+  config.num_hidden_layers = 6;
+  config.decoder_sparse_step = 2;
+  config.mlp_only_layers = {3};
+  std::vector<Index> sparse;
+  for (Index layer = 0; layer < 6; ++layer)
+    if (config.is_sparse(layer)) sparse.push_back(layer);
+  EXPECT_EQ(sparse, (std::vector<Index>{1, 5}));
+  config.mlp_only_layers = {1, 3, 5};
+  EXPECT_FALSE(config.has_experts());
+  config.num_experts = 0;
+  EXPECT_FALSE(config.is_sparse(1));
+}
+
+}  // namespace
+}  // namespace moeloom

@@ -34,6 +34,11 @@ Index MeshShape::ep_rank(Index world_rank) const {
 Index MeshShape::world_rank(Index dp_rank, Index ep_rank) const {
   return ep_is_fastest(*this) ? dp_rank * ep + ep_rank : ep_rank * dp + dp_rank;
 }
+MeshShape MeshShape::completed(Index world) const {
+  MeshShape shape = *this;
+  if (dp == 0 && ep > 0) shape.dp = world / ep;
+  return shape;
+}
 std::string MeshShape::text() const {
   return "dp=" + std::to_string(dp) + " ep=" + std::to_string(ep);
 }

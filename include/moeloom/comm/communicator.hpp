@@ -76,8 +76,9 @@ class Communicator {
   void all_gather_stretches(std::span<float> values, std::span<const Index> counts_per_rank) const;
 
  private:
-  Communicator(std::unique_ptr<CommunicatorHandle> handle, int rank, int size);
-  void count_traffic(std::int64_t bytes) const;
+  /// Takes over the handle and asks MPI for rank and size.
+  explicit Communicator(std::unique_ptr<CommunicatorHandle> handle);
+  void count_call(Index bytes_sent) const;
 
   std::unique_ptr<CommunicatorHandle> handle_;  // none: self()
   int rank_ = 0;

@@ -242,28 +242,45 @@ TEST(Checkpoint, IgnoresAndCleansWhatAKilledSaveLeft) {
   EXPECT_EQ(resolve_checkpoint(folder.path()), folder.path() / "checkpoint-10");
 }
 
-TEST(Checkpoint, AFailedSaveLeavesThePreviousOneWhole) {
+/// While it lives, writing beyond `bytes` of a file fails, in the same calls as on a full disk.
+class FileSizeLimit {
+ public:
+  explicit FileSizeLimit(rlim_t bytes) {
+    std::signal(SIGXFSZ, SIG_IGN);
+    getrlimit(RLIMIT_FSIZE, &before_);
+    rlimit limit = before_;
+    limit.rlim_cur = bytes;
+    setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  FileSizeLimit(const FileSizeLimit&) = delete;
+  FileSizeLimit& operator=(const FileSizeLimit&) = delete;
+  ~FileSizeLimit() {
+    setrlimit(RLIMIT_FSIZE, &before_);
+    std::signal(SIGXFSZ, SIG_DFL);
+  }
+
+ private:
+  rlimit before_{};
+};
+
+TEST(Checkpoint, ASaveThatFailsOnOneRankLeavesThePreviousOneWhole) {
   const Communicator world = Communicator::world();
   const SharedFolder folder(world);
   Trained run(any_mesh());
   fill_by_name(run);
   const fs::path path = run.save(folder.path(), state_at(1));
-  // A limit on the size of a file fails in the same call as a full disk.
-  std::signal(SIGXFSZ, SIG_IGN);
-  rlimit before{};
-  getrlimit(RLIMIT_FSIZE, &before);
-  rlimit small = before;
-  small.rlim_cur = 1 << 16;
-  setrlimit(RLIMIT_FSIZE, &small);
-  const std::string text = failure_of([&] { run.save(folder.path(), state_at(2)); });
-  setrlimit(RLIMIT_FSIZE, &before);
-  std::signal(SIGXFSZ, SIG_DFL);
-  EXPECT_NE(text.find("File too large"), std::string::npos) << text;
-  world.barrier();
-  EXPECT_EQ(names_in(folder.path()), (std::vector<std::string>{"checkpoint-1"}));
-  Trained again(any_mesh());
-  again.load(path);
-  EXPECT_EQ(differences(again), 0);
+  for (const int failing : {0, world.size() - 1}) {
+    std::optional<FileSizeLimit> limit;
+    if (world.rank() == failing) limit.emplace(1 << 16);
+    const std::string text = failure_of([&] { run.save(folder.path(), state_at(2)); });
+    limit.reset();
+    EXPECT_NE(text.find("File too large"), std::string::npos) << text;
+    world.barrier();
+    EXPECT_EQ(names_in(folder.path()), (std::vector<std::string>{"checkpoint-1"}));
+    Trained again(any_mesh());
+    again.load(path);
+    EXPECT_EQ(differences(again), 0);
+  }
 }
 
 TEST(Checkpoint, SaysWhereItCannotBeMade) {

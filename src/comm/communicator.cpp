@@ -18,9 +18,7 @@ struct CommunicatorHandle {
   CommunicatorHandle(const CommunicatorHandle&) = delete;
   CommunicatorHandle& operator=(const CommunicatorHandle&) = delete;
   ~CommunicatorHandle() {
-    int finalised = 0;
-    MPI_Finalized(&finalised);
-    if (owned && comm != MPI_COMM_NULL && finalised == 0) MPI_Comm_free(&comm);
+    if (owned && comm != MPI_COMM_NULL && mpi_is_running()) MPI_Comm_free(&comm);
   }
 };
 
@@ -79,6 +77,7 @@ Communicator Communicator::self() {
 }
 
 Communicator Communicator::world() {
+  if (!mpi_is_running()) throw MpiError("MPI_COMM_WORLD: MPI is not running; make a Session first");
   return Communicator(std::make_unique<CommunicatorHandle>(MPI_COMM_WORLD, false));
 }
 
@@ -98,7 +97,9 @@ Communicator Communicator::split_by_node() const {
 }
 
 void Communicator::barrier() const {
-  if (size_ > 1) check_mpi(MPI_Barrier(handle_->comm), "MPI_Barrier");
+  if (size_ == 1) return;
+  count_call(0);
+  check_mpi(MPI_Barrier(handle_->comm), "MPI_Barrier");
 }
 
 namespace {
@@ -133,9 +134,11 @@ std::vector<std::string> Communicator::all_gather_text(const std::string& mine) 
   if (size_ == 1) return {mine};
   const auto length = static_cast<std::int64_t>(mine.size());
   const std::vector<Index> lengths = all_gather(std::span(&length, 1));
+  if (total(lengths) == 0) return std::vector<std::string>(at(size_));
   const std::vector<int> counts = int_counts(lengths);
   const std::vector<int> offsets = int_offsets(lengths);
   std::string all(at(total(lengths)), '\0');
+  count_call(length * (size_ - 1));
   check_mpi(MPI_Allgatherv(mine.data(), mpi_count(length), MPI_CHAR, all.data(), counts.data(),
                            offsets.data(), MPI_CHAR, handle_->comm),
             "MPI_Allgatherv");
@@ -147,7 +150,7 @@ std::vector<std::string> Communicator::all_gather_text(const std::string& mine) 
 
 void Communicator::all_sum(std::span<std::int64_t> values) const {
   if (size_ == 1) return;
-  count_call(static_cast<Index>(values.size_bytes()));
+  count_call(static_cast<Index>(values.size_bytes()) * (size_ - 1));
   check_mpi(MPI_Allreduce(MPI_IN_PLACE, values.data(), mpi_count(static_cast<Index>(values.size())),
                           MPI_INT64_T, MPI_SUM, handle_->comm),
             "MPI_Allreduce");

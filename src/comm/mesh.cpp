@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <sstream>
+#include <utility>
 
 namespace moeloom {
 namespace {
@@ -12,15 +13,33 @@ bool ep_is_fastest(const MeshShape& shape) {
   return shape.order.back() == "ep";
 }
 
-std::string divisors_of_both(Index a, Index b) {
+std::string divisors(Index n) {
   std::string text;
-  for (Index d = 1; d <= std::min(a, b); ++d)
-    if (a % d == 0 && b % d == 0) text += (text.empty() ? "" : ", ") + std::to_string(d);
+  for (Index d = 1; d <= n; ++d)
+    if (n % d == 0) text += (text.empty() ? "" : ", ") + std::to_string(d);
   return text;
 }
 
-std::string divisors(Index n) {
-  return divisors_of_both(n, n);
+bool names_each_axis_once(std::vector<std::string> order) {
+  std::sort(order.begin(), order.end());
+  return order == std::vector<std::string>{"dp", "ep"};
+}
+
+std::string order_violation(const std::string& text) {
+  return "mesh order \"" + text + "\" must name dp and ep once each, slowest first; choose dp,ep or ep,dp";
+}
+
+std::string joined(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : ",") + word;
+  return text;
+}
+
+/// Throws before the first collective.
+MeshShape checked(const MeshShape& shape, Index world) {
+  const std::vector<std::string> violations = mesh_violations(shape, world, 0);
+  if (!violations.empty()) throw ConfigError(violations);
+  return shape.completed(world);
 }
 
 }  // namespace
@@ -50,6 +69,7 @@ std::vector<std::string> mesh_violations(const MeshShape& shape, Index world, In
     (text << ... << parts);
     violations.push_back(text.str());
   };
+  if (!names_each_axis_once(shape.order)) violations.push_back(order_violation(joined(shape.order)));
   if (shape.ep < 1) {
     say("ep = ", shape.ep, " must be at least 1");
     return violations;
@@ -68,14 +88,14 @@ std::vector<std::string> mesh_violations(const MeshShape& shape, Index world, In
 }
 
 std::vector<std::string> parse_mesh_order(const std::string& text) {
-  std::vector<std::string> order;
-  std::stringstream stream(text);
-  for (std::string axis; std::getline(stream, axis, ',');) order.push_back(axis);
-  std::vector<std::string> sorted = order;
-  std::sort(sorted.begin(), sorted.end());
-  if (sorted != std::vector<std::string>{"dp", "ep"})
-    throw ConfigError(
-        {"mesh order \"" + text + "\" must name dp and ep once each, slowest first; valid: dp,ep and ep,dp"});
+  std::vector<std::string> order(1);
+  for (const char c : text) {
+    if (c == ',')
+      order.emplace_back();
+    else
+      order.back() += c;
+  }
+  if (!names_each_axis_once(order)) throw ConfigError({order_violation(text)});
   return order;
 }
 
@@ -86,17 +106,13 @@ ExpertRange experts_of(Index num_experts, Index ep, Index ep_rank) {
 }
 
 Mesh::Mesh(Communicator world, MeshShape shape)
-    : shape_(std::move(shape)),
+    : shape_(checked(shape, world.size())),
       world_(std::move(world)),
       dp_(Communicator::self()),
       ep_(Communicator::self()),
       node_(world_.split_by_node()) {
-  const auto violations = mesh_violations(shape_, world_.size(), 0);
-  if (!violations.empty()) throw ConfigError(violations);
-  if (shape_.dp == 0) shape_.dp = world_.size() / shape_.ep;
-  const Index rank = world_.rank();
-  const auto dp_rank = static_cast<int>(shape_.dp_rank(rank));
-  const auto ep_rank = static_cast<int>(shape_.ep_rank(rank));
+  const auto dp_rank = static_cast<int>(shape_.dp_rank(world_.rank()));
+  const auto ep_rank = static_cast<int>(shape_.ep_rank(world_.rank()));
   ep_ = world_.split(dp_rank, ep_rank);
   dp_ = world_.split(ep_rank, dp_rank);
   nodes_ = node_.rank() == 0 ? 1 : 0;  // one rank a node counts it

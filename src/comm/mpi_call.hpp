@@ -23,6 +23,15 @@ inline void check_mpi(int code, const char* call) {
                  std::string(text, static_cast<std::size_t>(length)));
 }
 
+/// Between MPI_Init and MPI_Finalize, whoever called them.
+inline bool mpi_is_running() {
+  int initialised = 0;
+  int finalised = 0;
+  MPI_Initialized(&initialised);
+  MPI_Finalized(&finalised);
+  return initialised != 0 && finalised == 0;
+}
+
 inline int mpi_count(Index n) {
   require(n >= 0 && n <= std::numeric_limits<int>::max(), "an MPI count must fit an int");
   return static_cast<int>(n);

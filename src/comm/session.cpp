@@ -6,19 +6,11 @@
 #include "mpi_call.hpp"
 
 namespace moeloom {
-namespace {
-
-bool running() {
-  int initialised = 0;
-  int finalised = 0;
-  MPI_Initialized(&initialised);
-  MPI_Finalized(&finalised);
-  return initialised != 0 && finalised == 0;
-}
-
-}  // namespace
-
 Session::Session(int& argc, char**& argv) {
+  int initialised = 0;
+  MPI_Initialized(&initialised);
+  // Open MPI would end the job on a second start.
+  if (initialised != 0) throw MpiError("MPI_Init_thread: MPI was started before; a process has one Session");
   int provided = 0;
   check_mpi(MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread");
   if (provided < MPI_THREAD_FUNNELED)
@@ -27,11 +19,11 @@ Session::Session(int& argc, char**& argv) {
 }
 
 Session::~Session() {
-  if (running() && std::uncaught_exceptions() == 0) MPI_Finalize();
+  if (mpi_is_running() && std::uncaught_exceptions() == 0) MPI_Finalize();
 }
 
 void abort_all_ranks(int exit_code) {
-  if (running()) MPI_Abort(MPI_COMM_WORLD, exit_code);
+  if (mpi_is_running()) MPI_Abort(MPI_COMM_WORLD, exit_code);
 }
 
 const char* mpi_library_version() {

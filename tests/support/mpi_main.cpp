@@ -7,6 +7,7 @@
 #include "moeloom/comm/communicator.hpp"
 #include "moeloom/comm/session.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <cstdio>
@@ -27,8 +28,8 @@ using Clock = std::chrono::steady_clock;
 constexpr auto kWholeProgram = 550s;  // below ctest's timeout, so that the test's name gets out
 constexpr auto kAfterFailure = 60s;
 
-std::string name_of(const testing::TestInfo* test) {
-  return test == nullptr ? "(outside a test)" : std::string(test->test_suite_name()) + "." + test->name();
+std::string name_of(const testing::TestInfo& test) {
+  return std::string(test.test_suite_name()) + "." + test.name();
 }
 
 /// Ends the process, and with it the job, at a deadline that can be moved. _Exit rather than MPI_Abort: the
@@ -37,6 +38,10 @@ class Watchdog {
  public:
   explicit Watchdog(int rank) : rank_(rank), thread_([this](std::stop_token stop) { watch(stop); }) {}
 
+  void test_starts(const std::string& name) {
+    const std::lock_guard lock(mutex_);
+    test_ = name;
+  }
   void a_check_failed() { move_to(std::min(program_end_, Clock::now() + kAfterFailure)); }
   void ranks_have_met() { move_to(program_end_); }
 
@@ -59,13 +64,13 @@ class Watchdog {
   [[noreturn]] void bark() const {
     const char* reason = deadline_ == program_end_ ? "the tests take too long"
                                                    : "it failed here and another rank does not reach its end";
-    const testing::TestInfo* test = testing::UnitTest::GetInstance()->current_test_info();
-    std::fprintf(stderr, "rank %d: stopped in %s: %s\n", rank_, name_of(test).c_str(), reason);
+    std::fprintf(stderr, "rank %d: stopped in %s: %s\n", rank_, test_.c_str(), reason);
     std::fflush(nullptr);
     std::_Exit(EXIT_FAILURE);
   }
 
   int rank_;
+  std::string test_ = "(before the first test)";
   std::mutex mutex_;
   std::condition_variable_any moved_;
   Clock::time_point program_end_ = Clock::now() + kWholeProgram;
@@ -79,13 +84,18 @@ class Meeting : public testing::EmptyTestEventListener {
   Meeting(const moeloom::Communicator& ranks, Watchdog& watchdog, std::vector<std::string>& failures)
       : ranks_(ranks), watchdog_(watchdog), failures_(failures) {}
 
+  // Kept here, because gtest holds its lock while it reports a result and would not answer.
+  void OnTestStart(const testing::TestInfo& test) override {
+    test_ = name_of(test);
+    watchdog_.test_starts(test_);
+  }
+
   void OnTestPartResult(const testing::TestPartResult& result) override {
     if (!result.failed()) return;
     watchdog_.a_check_failed();
     if (ranks_.rank() == 0) return;  // its own printer reports it
-    const testing::TestInfo* test = testing::UnitTest::GetInstance()->current_test_info();
     const char* file = result.file_name() == nullptr ? "unknown file" : result.file_name();
-    std::fprintf(stderr, "rank %d: %s\n%s:%d: Failure\n%s\n", ranks_.rank(), name_of(test).c_str(), file,
+    std::fprintf(stderr, "rank %d: %s\n%s:%d: Failure\n%s\n", ranks_.rank(), test_.c_str(), file,
                  result.line_number(), result.message());
   }
 
@@ -94,8 +104,8 @@ class Meeting : public testing::EmptyTestEventListener {
     const std::vector<double> failed = ranks_.all_gather(std::span(&failed_here, 1));
     std::string who;
     for (std::size_t rank = 0; rank < failed.size(); ++rank)
-      if (failed[rank] != 0) who += (who.empty() ? "" : ",") + std::to_string(rank);
-    if (!who.empty()) failures_.push_back(name_of(&test) + " on rank " + who);
+      if (failed[rank] != 0) who += ' ' + std::to_string(rank);
+    if (!who.empty()) failures_.push_back(test_ + " on rank" + who);
     watchdog_.ranks_have_met();
   }
 
@@ -103,6 +113,7 @@ class Meeting : public testing::EmptyTestEventListener {
   const moeloom::Communicator& ranks_;
   Watchdog& watchdog_;
   std::vector<std::string>& failures_;
+  std::string test_ = "(outside a test)";
 };
 
 void print_summary(int ranks, const std::vector<std::string>& failures) {

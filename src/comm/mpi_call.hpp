@@ -7,6 +7,7 @@
 #include <limits>
 #include <string>
 
+#define OMPI_SKIP_MPICXX 1  // without the C++ interface, which MPI 3 removed
 #include <mpi.h>
 
 namespace moeloom {

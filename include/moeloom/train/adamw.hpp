@@ -1,9 +1,9 @@
 // AdamW on a stretch of weights (Loshchilov & Hutter 2019, algorithm 2).
 #pragma once
 
-#include <span>
-
 #include "moeloom/base/index.hpp"
+
+#include <span>
 
 namespace moeloom {
 
@@ -17,13 +17,13 @@ struct AdamW {
 /// What one update of one stretch needs besides the numbers themselves.
 struct AdamWUpdate {
   double learning_rate = 0;
-  double grad_scale = 1;     // the clipping coefficient
+  double grad_scale = 1;  // the clipping coefficient
   double weight_decay = 0;
-  Index time = 1;            // updates of this stretch, this one included
+  Index time = 1;  // updates of this stretch, this one included
 };
 
 /// w, m, v [n] in place from grad [n]; one vectorised pass.
-void adamw_update(const AdamW& settings, const AdamWUpdate& update, std::span<const float> grad, std::span<float> w,
-                  std::span<float> m, std::span<float> v);
+void adamw_update(const AdamW& settings, const AdamWUpdate& update, std::span<const float> grad,
+                  std::span<float> w, std::span<float> m, std::span<float> v);
 
 }  // namespace moeloom

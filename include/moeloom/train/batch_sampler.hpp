@@ -1,10 +1,10 @@
 // Which tokens a rank trains on at a step: a function of (seed, step, place in the global batch) alone.
 #pragma once
 
-#include <vector>
-
 #include "moeloom/io/token_source.hpp"
 #include "moeloom/model/batch.hpp"
+
+#include <vector>
 
 namespace moeloom {
 
@@ -15,14 +15,15 @@ struct Split {
   Index heldout_begin = 0;
   Index heldout_end = 0;
 };
-/// What is wrong with the lengths, as violations; empty when both parts hold at least one sequence (or fraction = 0).
+/// What is wrong with the lengths, as violations; empty when both parts hold at least one sequence (or
+/// fraction = 0).
 std::vector<std::string> split_violations(Index tokens, double fraction, Index sequence_length);
 Split split_tokens(Index tokens, double fraction);
 
 struct BatchShape {
-  Index global_batch = 0;      // sequences a step over all ranks
+  Index global_batch = 0;  // sequences a step over all ranks
   Index sequence_length = 0;
-  Index accumulation = 1;      // micro-batches a step
+  Index accumulation = 1;  // micro-batches a step
   Index world = 1;
   Index sequences_per_micro_batch() const { return global_batch / (world * accumulation); }
 };
@@ -31,12 +32,12 @@ class BatchSampler {
  public:
   BatchSampler(const TokenSource& tokens, Split split, BatchShape shape, std::uint64_t seed);
 
-  /// Rank r has the r-th stretch of the global batch, its micro-batches one after the other, so the global batch
-  /// does not depend on the number of ranks. Windows start anywhere in the training part.
+  /// Rank r has the r-th stretch of the global batch, its micro-batches one after the other, so the global
+  /// batch does not depend on the number of ranks. Windows start anywhere in the training part.
   Batch train(Index step, Index micro_batch, Index rank) const;
-  /// Held-out windows, non-overlapping from the start, dealt to ranks in stretches: `count` sequences over all ranks
-  /// (fewer if the part is shorter), at most `per_batch` a batch; the same number of batches on every rank, the last
-  /// ones possibly empty.
+  /// Held-out windows, non-overlapping from the start, dealt to ranks in stretches: `count` sequences over
+  /// all ranks (fewer if the part is shorter), at most `per_batch` a batch; the same number of batches on
+  /// every rank, the last ones possibly empty.
   std::vector<Batch> heldout(Index count, Index per_batch, Index rank) const;
 
  private:

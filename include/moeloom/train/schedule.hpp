@@ -10,7 +10,8 @@ struct Schedule {
   Index warmup_steps = 0;
   Index total_steps = 1;
   double final_fraction = 0.1;
-  /// Of step 0, 1, ...; the first warm-up step is peak / warmup_steps, and steps beyond the total stay at the floor.
+  /// Of step 0, 1, ...; the first warm-up step is peak / warmup_steps, and steps beyond the total stay at the
+  /// floor.
   double at(Index step) const;
 };
 

@@ -1,17 +1,18 @@
-// AdamW with its state sharded over the ranks that replicate a parameter (ZeRO stage 1), and the two sums it needs:
-// gradients over those ranks, and the norm over all parameters.
+// AdamW with its state sharded over the ranks that replicate a parameter (ZeRO stage 1), and the two sums it
+// needs: gradients over those ranks, and the norm over all parameters.
 //
-// A parameter's elements are cut into blocks of at most kBlockElements, inside one expert or one dense weight. A rank
-// owns whole blocks, so a block's sum of squares has the same bits however many ranks share the work, and the norm,
-// added over blocks in global order, has them at every ep.
+// A parameter's elements are cut into blocks of at most kBlockElements, inside one expert or one dense
+// weight. A rank owns whole blocks, so a block's sum of squares has the same bits however many ranks share
+// the work, and the norm, added over blocks in global order, has them at every ep.
 #pragma once
-
-#include <optional>
-#include <vector>
 
 #include "moeloom/comm/mesh.hpp"
 #include "moeloom/model/parameters.hpp"
 #include "moeloom/train/adamw.hpp"
+
+#include <optional>
+#include <string>
+#include <vector>
 
 namespace moeloom {
 
@@ -22,17 +23,17 @@ enum class StarvedExperts {
 
 struct OptimizerSettings {
   AdamW adamw;
-  double max_grad_norm = 1.0;   // 0: no clipping
-  bool decay_all = false;       // false: norms and biases are spared weight decay
+  double max_grad_norm = 1.0;  // 0: no clipping
+  bool decay_all = false;      // false: norms and biases are spared weight decay
   StarvedExperts starved = StarvedExperts::kDecay;
 };
 
 /// Elements [begin, begin + count) of an arena and the parameter and group they belong to.
 struct OwnedBlock {
   Placement placement = Placement::kWorld;
-  Index parameter = 0;     // index into ParameterStore::parameters()
-  Index group = 0;         // local
-  Index begin = 0;         // in the arena
+  Index parameter = 0;  // index into ParameterStore::parameters()
+  Index group = 0;      // local
+  Index begin = 0;      // in the arena
   Index count = 0;
   Index state = 0;         // where its moments start in moments()
   Index global_block = 0;  // place in the order of the norm's sum
@@ -45,16 +46,21 @@ class ShardedOptimizer {
   /// Collective over nothing. The store and the mesh must outlive it.
   ShardedOptimizer(ParameterStore& store, const Mesh& mesh, OptimizerSettings settings);
 
-  /// Sums gradients over the ranks that share them, in bounded buckets: afterwards the owned blocks of the gradient arenas hold
-  /// the sums, everything else there is scratch. Collective over the world.
+  /// Sums gradients over the ranks that share them, in bounded buckets: afterwards the owned blocks of the
+  /// gradient arenas hold the sums, everything else there is scratch. Collective over the world.
   void reduce_gradients();
-  /// The 2-norm of all gradients, each parameter counted once whoever holds it; the same bits on every rank and at
-  /// every ep. After reduce_gradients(); collective over the world.
+  /// The 2-norm of all gradients, each parameter counted once whoever holds it; the same bits on every rank
+  /// and at every ep. After reduce_gradients(); collective over the world.
   double gradient_norm() const;
-  /// Clips by min(1, max_grad_norm / (norm + 1e-6)), updates the owned blocks, and gathers the new weights everywhere.
-  /// rows_per_expert: rows each expert got this step in the whole world, by [layer][global expert] (empty inner vectors
-  /// for dense layers); needed by StarvedExperts::kSkip only. Collective over the world.
+  /// Clips by min(1, max_grad_norm / (norm + 1e-6)), updates the owned blocks, and gathers the new weights
+  /// everywhere. rows_per_expert: rows each expert got this step in the whole world, by [layer][global
+  /// expert] (empty inner vectors for dense layers); needed by StarvedExperts::kSkip only. Collective over
+  /// the world.
   void update(double learning_rate, double norm, const std::vector<std::vector<Index>>& rows_per_expert);
+
+  /// "the gradient of NAME" for the first owned block that is not finite, or nothing. After
+  /// reduce_gradients().
+  std::string first_non_finite() const;
 
   const std::vector<OwnedBlock>& owned_blocks() const { return blocks_; }
   std::span<float> first_moments();
@@ -65,12 +71,27 @@ class ShardedOptimizer {
   const OptimizerSettings& settings() const { return settings_; }
 
  private:
+  /// A stretch of an arena that is reduced and gathered at once, and how much of it each rank owns.
+  struct Bucket {
+    Placement placement = Placement::kWorld;
+    Index begin = 0;
+    std::vector<Index> counts_per_rank;
+  };
+
+  void deal_blocks();
+  static std::span<float> stretch(std::span<float> arena, const Bucket& bucket);
+  std::span<const float> gradient_of(const OwnedBlock& block) const;
+  bool is_starved(const ParameterSpec& spec, Index group,
+                  const std::vector<std::vector<Index>>& rows_per_expert) const;
+
   ParameterStore& store_;
   const Mesh& mesh_;
   OptimizerSettings settings_;
+  std::vector<Bucket> buckets_;
   std::vector<OwnedBlock> blocks_;
   std::vector<std::vector<Index>> times_;
   Matrix moments_;  // [2, owned elements]
+  Matrix scratch_;  // what a reduction receives
 };
 
 }  // namespace moeloom

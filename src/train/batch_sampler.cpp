@@ -1,0 +1,90 @@
+#include "moeloom/train/batch_sampler.hpp"
+
+#include "moeloom/base/errors.hpp"
+#include "moeloom/base/random.hpp"
+
+#include <algorithm>
+#include <sstream>
+
+namespace moeloom {
+
+Split split_tokens(Index tokens, double fraction) {
+  const auto heldout = static_cast<Index>(static_cast<double>(tokens) * fraction);
+  return {.train_begin = 0,
+          .train_end = tokens - heldout,
+          .heldout_begin = tokens - heldout,
+          .heldout_end = tokens};
+}
+
+std::vector<std::string> split_violations(Index tokens, double fraction, Index sequence_length) {
+  const Split split = split_tokens(tokens, fraction);
+  const Index needed = sequence_length + 1;
+  std::vector<std::string> violations;
+  const auto check = [&](const char* part, Index length) {
+    if (length >= needed) return;
+    std::ostringstream text;
+    text << "the " << part << " part holds " << length << " of " << tokens
+         << " tokens, fewer than seq-len + 1 = " << needed
+         << "; give more data, a smaller --seq-len or another --heldout";
+    violations.push_back(text.str());
+  };
+  check("training", split.train_end - split.train_begin);
+  if (fraction > 0) check("held-out", split.heldout_end - split.heldout_begin);
+  return violations;
+}
+
+BatchSampler::BatchSampler(const TokenSource& tokens, Split split, BatchShape shape, std::uint64_t seed)
+    : tokens_(tokens), split_(split), shape_(shape), seed_(seed) {
+  require(shape.world >= 1 && shape.accumulation >= 1 &&
+              shape.global_batch % (shape.world * shape.accumulation) == 0,
+          "the global batch must divide over ranks and micro-batches");
+  require(split.train_end - split.train_begin > shape.sequence_length,
+          "the training part must hold a sequence");
+}
+
+Batch BatchSampler::train(Index step, Index micro_batch, Index rank) const {
+  const CounterRandom random(seed_, stream_of("train-batch"));
+  const auto places =
+      static_cast<std::uint64_t>(split_.train_end - split_.train_begin - shape_.sequence_length);
+  const Index each = shape_.sequences_per_micro_batch();
+  const Index first = (rank * shape_.accumulation + micro_batch) * each;
+  std::vector<Index> starts;
+  for (Index g = first; g < first + each; ++g) {
+    const auto position = static_cast<std::uint64_t>(step * shape_.global_batch + g);
+    starts.push_back(split_.train_begin + static_cast<Index>(random.below(places, position)));
+  }
+  return windows(starts);
+}
+
+std::vector<Batch> BatchSampler::heldout(Index count, Index per_batch, Index rank) const {
+  require(per_batch >= 1, "a batch holds at least one sequence");
+  const Index held = (split_.heldout_end - split_.heldout_begin - 1) / shape_.sequence_length;
+  const Index total = std::clamp<Index>(count, 0, std::max<Index>(held, 0));
+  const Index each = ceil_div(total, shape_.world);
+  const Index begin = std::min(total, rank * each);
+  const Index end = std::min(total, begin + each);
+  std::vector<Batch> batches;
+  for (Index at = 0; at < each; at += per_batch) {
+    std::vector<Index> starts;
+    for (Index g = begin + at; g < std::min(end, begin + at + per_batch); ++g)
+      starts.push_back(split_.heldout_begin + g * shape_.sequence_length);
+    batches.push_back(windows(starts));
+  }
+  return batches;
+}
+
+Batch BatchSampler::windows(const std::vector<Index>& starts) const {
+  const Index length = shape_.sequence_length;
+  Batch batch;
+  batch.sequences = static_cast<Index>(starts.size());
+  batch.sequence_length = length;
+  std::vector<std::int32_t> window(static_cast<std::size_t>(length + 1));
+  for (const Index start : starts) {
+    tokens_.read(start, length + 1, window.data());
+    batch.input_ids.insert(batch.input_ids.end(), window.begin(), window.end() - 1);
+    batch.targets.insert(batch.targets.end(), window.begin() + 1, window.end());
+  }
+  return batch;
+}
+
+}  // namespace moeloom

@@ -1,0 +1,209 @@
+#include "moeloom/train/sharded_optimizer.hpp"
+
+#include "moeloom/base/errors.hpp"
+#include "moeloom/base/parallel.hpp"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+
+namespace moeloom {
+namespace {
+
+constexpr Index kBucketElements = Index{1} << 22;  // bounds the scratch of a reduction: 16 MiB
+
+std::size_t at(Index i) {
+  return static_cast<std::size_t>(i);
+}
+
+const Communicator& sharers(const Mesh& mesh, Placement placement) {
+  return placement == Placement::kWorld ? mesh.world() : mesh.dp();
+}
+
+Index blocks_of_group(const Parameter& parameter) {
+  return ceil_div(parameter.value.size() / parameter.spec.groups, ShardedOptimizer::kBlockElements);
+}
+
+/// Every block of this rank's parameters in arena order, wherever it is owned. global_block counts the blocks
+/// of the whole model: parameters in store order, groups by global id.
+std::vector<OwnedBlock> list_blocks(const ParameterStore& store) {
+  std::vector<OwnedBlock> blocks;
+  Index first_of_parameter = 0;
+  const auto& parameters = store.parameters();
+  for (std::size_t p = 0; p < parameters.size(); ++p) {
+    const ParameterSpec& spec = parameters[p].spec;
+    const Index each = spec.groups == 0 ? 0 : parameters[p].value.size() / spec.groups;
+    const Index blocks_each = spec.groups == 0 ? 0 : blocks_of_group(parameters[p]);
+    for (Index group = 0; group < spec.groups; ++group)
+      for (Index b = 0; b < blocks_each; ++b) {
+        const Index inside = b * ShardedOptimizer::kBlockElements;
+        blocks.push_back({.placement = spec.placement,
+                          .parameter = static_cast<Index>(p),
+                          .group = group,
+                          .begin = parameters[p].offset + group * each + inside,
+                          .count = std::min(ShardedOptimizer::kBlockElements, each - inside),
+                          .state = 0,
+                          .global_block = first_of_parameter + (spec.first_group + group) * blocks_each + b});
+      }
+    first_of_parameter += spec.total_groups * blocks_each;
+  }
+  return blocks;
+}
+
+Index count_global_blocks(const ParameterStore& store) {
+  Index count = 0;
+  for (const Parameter& parameter : store.parameters())
+    if (parameter.spec.groups > 0) count += parameter.spec.total_groups * blocks_of_group(parameter);
+  return count;
+}
+
+/// Sum of squares in eight fixed lanes: the bits depend on the numbers alone.
+double sum_of_squares(std::span<const float> values) {
+  std::array<double, 8> lanes{};
+  const std::size_t whole = values.size() / 8 * 8;
+  for (std::size_t i = 0; i < whole; i += 8)
+    for (std::size_t lane = 0; lane < 8; ++lane)
+      lanes[lane] += static_cast<double>(values[i + lane]) * values[i + lane];
+  for (std::size_t i = whole; i < values.size(); ++i)
+    lanes[i - whole] += static_cast<double>(values[i]) * values[i];
+  double sum = 0;
+  for (const double lane : lanes) sum += lane;
+  return sum;
+}
+
+}  // namespace
+
+ShardedOptimizer::ShardedOptimizer(ParameterStore& store, const Mesh& mesh, OptimizerSettings settings)
+    : store_(store), mesh_(mesh), settings_(settings) {
+  deal_blocks();
+  Index owned = 0;
+  for (OwnedBlock& block : blocks_) {
+    block.state = owned;
+    owned += block.count;
+  }
+  moments_ = Matrix(2, owned);
+  for (const Parameter& parameter : store.parameters()) times_.emplace_back(at(parameter.spec.groups), 0);
+}
+
+/// Cuts each arena into buckets at block borders, and each bucket into runs of blocks, one a rank, that end
+/// where the bucket's even share would.
+void ShardedOptimizer::deal_blocks() {
+  const std::vector<OwnedBlock> all = list_blocks(store_);
+  for (std::size_t first = 0; first < all.size();) {
+    const Placement placement = all[first].placement;
+    std::size_t end = first;
+    Index size = 0;
+    while (end < all.size() && all[end].placement == placement && all[end].begin == all[first].begin + size &&
+           (size == 0 || size + all[end].count <= kBucketElements))
+      size += all[end++].count;
+    const Communicator& group = sharers(mesh_, placement);
+    Bucket bucket{.placement = placement,
+                  .begin = all[first].begin,
+                  .counts_per_rank = std::vector<Index>(at(group.size()))};
+    for (std::size_t b = first; b < end; ++b) {
+      const Index middle = all[b].begin - bucket.begin + all[b].count / 2;
+      const Index owner = std::min<Index>(middle * group.size() / size, group.size() - 1);
+      bucket.counts_per_rank[at(owner)] += all[b].count;
+      if (owner == group.rank()) blocks_.push_back(all[b]);
+    }
+    buckets_.push_back(std::move(bucket));
+    first = end;
+  }
+}
+
+std::span<float> ShardedOptimizer::stretch(std::span<float> arena, const Bucket& bucket) {
+  Index size = 0;
+  for (const Index count : bucket.counts_per_rank) size += count;
+  return arena.subspan(at(bucket.begin), at(size));
+}
+
+void ShardedOptimizer::reduce_gradients() {
+  for (const Bucket& bucket : buckets_) {
+    const Communicator& group = sharers(mesh_, bucket.placement);
+    if (group.size() == 1) continue;
+    const std::span<float> gradients = stretch(store_.gradients(bucket.placement), bucket);
+    const Index mine = bucket.counts_per_rank[at(group.rank())];
+    Index before = 0;
+    for (int rank = 0; rank < group.rank(); ++rank) before += bucket.counts_per_rank[at(rank)];
+    scratch_.reshape_uninitialised(1, mine * group.size());
+    group.reduce_scatter_tree(gradients, bucket.counts_per_rank, scratch_.view().flat(),
+                              gradients.subspan(at(before), at(mine)));
+  }
+}
+
+double ShardedOptimizer::gradient_norm() const {
+  // Exactly one rank fills each place, so an integer sum of the bit patterns moves the numbers unchanged.
+  std::vector<std::int64_t> bits(at(count_global_blocks(store_)));
+  parallel_for(static_cast<Index>(blocks_.size()), [&](Index i) {
+    const OwnedBlock& block = blocks_[at(i)];
+    bits[at(block.global_block)] = std::bit_cast<std::int64_t>(sum_of_squares(gradient_of(block)));
+  });
+  mesh_.world().all_sum(bits);
+  double sum = 0;
+  for (const std::int64_t each : bits) sum += std::bit_cast<double>(each);
+  return std::sqrt(sum);
+}
+
+std::string ShardedOptimizer::first_non_finite() const {
+  for (const OwnedBlock& block : blocks_)
+    for (const float g : gradient_of(block))
+      if (!std::isfinite(g)) {
+        const ParameterSpec& spec = store_.parameters()[at(block.parameter)].spec;
+        if (spec.total_groups == 1) return "the gradient of " + spec.name;
+        return "the gradient of " + spec.name + ", expert " + std::to_string(spec.first_group + block.group);
+      }
+  return {};
+}
+
+std::span<const float> ShardedOptimizer::gradient_of(const OwnedBlock& block) const {
+  return std::span<const float>(store_.gradients(block.placement)).subspan(at(block.begin), at(block.count));
+}
+
+bool ShardedOptimizer::is_starved(const ParameterSpec& spec, Index group,
+                                  const std::vector<std::vector<Index>>& rows_per_expert) const {
+  if (settings_.starved == StarvedExperts::kDecay || spec.placement != Placement::kExperts) return false;
+  require(spec.layer < static_cast<Index>(rows_per_expert.size()),
+          "skipping starved experts needs their rows");
+  return rows_per_expert[at(spec.layer)].at(at(spec.first_group + group)) == 0;
+}
+
+void ShardedOptimizer::update(double learning_rate, double norm,
+                              const std::vector<std::vector<Index>>& rows_per_expert) {
+  const double clip =
+      settings_.max_grad_norm > 0 ? std::min(1.0, settings_.max_grad_norm / (norm + 1e-6)) : 1.0;
+  const auto& parameters = store_.parameters();
+  for (std::size_t p = 0; p < parameters.size(); ++p)
+    for (Index group = 0; group < parameters[p].spec.groups; ++group)
+      if (!is_starved(parameters[p].spec, group, rows_per_expert)) ++times_[p][at(group)];
+  parallel_for(static_cast<Index>(blocks_.size()), [&](Index i) {
+    const OwnedBlock& block = blocks_[at(i)];
+    const ParameterSpec& spec = parameters[at(block.parameter)].spec;
+    if (is_starved(spec, block.group, rows_per_expert)) return;
+    const bool decays = settings_.decay_all || spec.is_matrix;
+    adamw_update(settings_.adamw,
+                 {.learning_rate = learning_rate,
+                  .grad_scale = clip,
+                  .weight_decay = decays ? settings_.adamw.weight_decay : 0.0,
+                  .time = times_[at(block.parameter)][at(block.group)]},
+                 gradient_of(block), store_.values(block.placement).subspan(at(block.begin), at(block.count)),
+                 first_moments().subspan(at(block.state), at(block.count)),
+                 second_moments().subspan(at(block.state), at(block.count)));
+  });
+  for (const Bucket& bucket : buckets_)
+    sharers(mesh_, bucket.placement)
+        .all_gather_stretches(stretch(store_.values(bucket.placement), bucket), bucket.counts_per_rank);
+  store_.mark_changed();
+}
+
+std::span<float> ShardedOptimizer::first_moments() {
+  return moments_.view().rows_from(0, 1).flat();
+}
+std::span<float> ShardedOptimizer::second_moments() {
+  return moments_.view().rows_from(1, 1).flat();
+}
+Index ShardedOptimizer::state_bytes() const {
+  return moments_.view().size() * static_cast<Index>(sizeof(float));
+}
+
+}  // namespace moeloom

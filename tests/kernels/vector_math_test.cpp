@@ -1,0 +1,109 @@
+#include "moeloom/kernels/vector_math.hpp"
+
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace moeloom {
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr float kSmallestNormal = std::numeric_limits<float>::min();
+
+/// Distance in units of the last place of the true value, whose unit does not shrink below the subnormals'.
+double ulps(float got, double truth) {
+  const double magnitude = std::max(std::abs(truth), static_cast<double>(kSmallestNormal));
+  const double unit = std::ldexp(1.0, std::ilogb(magnitude) - 23);
+  return std::abs(static_cast<double>(got) - truth) / unit;
+}
+
+/// Every float from -range to range in steps of a few hundred representable ones, so small magnitudes are
+/// dense.
+std::vector<float> sweep(float range) {
+  std::vector<float> points = {0.0f, -0.0f};
+  for (std::uint32_t bits = 1; std::bit_cast<float>(bits) <= range; bits += 379) {
+    points.push_back(std::bit_cast<float>(bits));
+    points.push_back(-std::bit_cast<float>(bits));
+  }
+  return points;
+}
+
+TEST(VectorExp, IsWithinOneUlpWhereTheResultIsNormal) {
+  double worst = 0;
+  for (const float x : sweep(89.0f)) {
+    const double truth = std::exp(static_cast<double>(x));
+    if (truth < kSmallestNormal || truth > std::numeric_limits<float>::max()) continue;
+    worst = std::max(worst, ulps(vector_math::exp(x), truth));
+  }
+  EXPECT_LE(worst, 1.0);
+  EXPECT_GT(worst, 0.4) << "less than rounding alone: the sweep measured nothing";
+}
+
+TEST(VectorExp, UnderflowsGraduallyToZero) {
+  for (float x = -87.0f; x > -110.0f; x -= 0.0037f) {
+    EXPECT_LE(ulps(vector_math::exp(x), std::exp(static_cast<double>(x))), 1.0) << x;
+  }
+}
+
+TEST(VectorExp, SaturatesAndPassesNaN) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_EQ(vector_math::exp(88.73f), kInfinity);
+  EXPECT_EQ(vector_math::exp(3e38f), kInfinity);
+  EXPECT_EQ(vector_math::exp(kInfinity), kInfinity);
+  EXPECT_EQ(vector_math::exp(-105.0f), 0.0f);
+  EXPECT_EQ(vector_math::exp(-3e38f), 0.0f);
+  EXPECT_EQ(vector_math::exp(-kInfinity), 0.0f);
+  EXPECT_EQ(vector_math::exp(0.0f), 1.0f);
+  EXPECT_EQ(vector_math::exp(-0.0f), 1.0f);
+  EXPECT_TRUE(std::isnan(vector_math::exp(nan)));
+  EXPECT_TRUE(std::isnan(vector_math::exp(-nan)));
+}
+
+TEST(VectorExp, GivesTheSameBitsInALoopAndAlone) {
+  const std::vector<float> points = sweep(110.0f);
+  std::vector<float> together(points.size());
+  for (std::size_t i = 0; i < points.size(); ++i) together[i] = vector_math::exp(points[i]);
+  for (std::size_t i = 0; i < points.size(); i += 101) {
+    volatile float alone = points[i];  // keeps the compiler from joining these calls
+    EXPECT_EQ(together[i], vector_math::exp(alone)) << points[i];
+  }
+}
+
+// Bounds: exp 1 ulp, then one addition, one division and at most two products, each rounded once.
+TEST(VectorSigmoid, IsAccurateInBothTails) {
+  for (const float x : sweep(87.0f)) {
+    const double truth = 1.0 / (1.0 + std::exp(-static_cast<double>(x)));
+    const double complement = 1.0 / (1.0 + std::exp(static_cast<double>(x)));
+    const vector_math::Sigmoid got = vector_math::sigmoid(x);
+    ASSERT_LE(ulps(got.value, truth), 4.0) << x;
+    ASSERT_LE(ulps(got.complement, complement), 4.0) << x;
+  }
+}
+
+TEST(VectorSilu, IsAccurateAndItsSlopeIsItsDerivative) {
+  for (const float x : sweep(87.0f)) {
+    const double sigmoid = 1.0 / (1.0 + std::exp(-static_cast<double>(x)));
+    const double complement = 1.0 / (1.0 + std::exp(static_cast<double>(x)));
+    const double slope = sigmoid * (1 + x * complement);
+    const vector_math::SiluSlope got = vector_math::silu_slope(x);
+    ASSERT_LE(ulps(got.value, x * sigmoid), 5.0) << x;
+    ASSERT_EQ(got.value, vector_math::silu(x)) << x;
+    // The slope crosses zero near x = -1.278, where two terms of about sigmoid(x) cancel.
+    ASSERT_NEAR(got.slope, slope, 8 * 0x1p-24 * sigmoid * (1 + std::abs(x) * complement) + 1e-44) << x;
+  }
+}
+
+TEST(VectorSilu, HasFiniteTails) {
+  for (const float x : {88.0f, 90.0f, 1e4f, 3e38f}) {
+    EXPECT_EQ(vector_math::silu_slope(x).value, x);
+    EXPECT_EQ(vector_math::silu_slope(x).slope, 1.0f);
+    EXPECT_NEAR(vector_math::silu_slope(-x).value, 0.0f, 1e-35f);
+    EXPECT_NEAR(vector_math::silu_slope(-x).slope, 0.0f, 1e-35f);
+  }
+  EXPECT_TRUE(std::isnan(vector_math::silu(std::numeric_limits<float>::quiet_NaN())));
+}
+
+}  // namespace
+}  // namespace moeloom

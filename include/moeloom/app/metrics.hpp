@@ -1,0 +1,55 @@
+// RUN/metrics.jsonl: one JSON object a step, appended and flushed, so that a killed run keeps what it
+// measured.
+#pragma once
+
+#include "moeloom/base/index.hpp"
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace moeloom {
+
+/// Keys in the file are the names here, but for `phases` and `expert_load`. What is not finite is null there
+/// and NaN when read back.
+struct StepMetrics {
+  Index step = 0;
+  double loss = 0;  // nats a token, without auxiliary losses
+  double aux_loss = 0;
+  double z_loss = 0;
+  double grad_norm = 0;  // before clipping
+  double learning_rate = 0;
+  double tokens_per_s = 0;
+  double seconds = 0;
+  Index tokens_seen = 0;
+  Index bytes_sent = 0;  // by all ranks
+  Index rss_bytes = 0;   // peak memory of the largest rank
+  bool skipped = false;
+  std::optional<double> val_loss;
+  std::map<std::string, double> seconds_by_phase;  // "phases"
+  std::vector<double> expert_load_max_over_mean;   // "expert_load", by layer; 0 for a dense one
+};
+
+/// The object on one line.
+std::string metrics_line(const StepMetrics& metrics);
+
+/// Every line that is whole; none for a file that does not exist. Throws IoError if it cannot be read.
+std::vector<StepMetrics> read_metrics(const std::filesystem::path& path);
+
+class MetricsWriter {
+ public:
+  /// Keeps what the file has of steps before `first_step`, so that no step appears twice after a resume. The
+  /// old file stays until the shortened one is whole. Throws IoError.
+  MetricsWriter(std::filesystem::path path, Index first_step);
+  /// Throws IoError with the system's text, as for a full disk.
+  void append(const StepMetrics& metrics);
+
+ private:
+  std::filesystem::path path_;
+  std::ofstream file_;
+};
+
+}  // namespace moeloom

@@ -1,0 +1,151 @@
+// What a person may ask of each command: plain values with their defaults, from the command line and a file.
+#pragma once
+
+#include "moeloom/comm/mesh.hpp"
+#include "moeloom/io/token_source.hpp"
+#include "moeloom/model/config.hpp"
+#include "moeloom/tensor/dtype.hpp"
+#include "moeloom/train/trainer.hpp"
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace moeloom {
+
+/// Either a folder with config.json, or a shape from flags.
+struct ModelOptions {
+  std::filesystem::path folder;
+  ModelConfig shape;
+  std::vector<std::string> shape_given;  // names of the shape options that were given, sorted
+};
+
+struct MeshOptions {
+  Index dp = 0;  // 0: ranks / ep
+  Index ep = 1;
+  std::vector<std::string> order = {"dp", "ep"};
+};
+
+/// What an unset MOELOOM_GMM_PATCH means: the faster path, or upstream's answer (skip).
+enum class GmmRule { kAuto, kUpstream };
+
+struct KernelChoice {
+  std::string kernels = "auto";  // "none", or ids with commas
+  GmmRule gmm_rule = GmmRule::kAuto;
+  Index gmm_budget_bytes = Index{4} << 30;
+  Index threads = 0;  // a rank; 0: the node's processors divided by its ranks
+  DType dtype = DType::kF32;
+};
+
+struct DataOptions {
+  std::filesystem::path file;
+  std::optional<TokenFormat> format;  // none: guessed from the name
+  double heldout = 0.05;
+  Index sequence_length = 256;
+  Index global_batch = 16;  // sequences a step over all ranks
+  Index accumulate = 1;     // micro-batches a step
+};
+
+struct OptimizerOptions {
+  double learning_rate = 1e-3;
+  std::optional<Index> warmup;  // none: a tenth of the schedule, at most 100 steps
+  Index schedule_steps = 0;     // 0: --steps
+  double final_lr_fraction = 0.1;
+  OptimizerSettings settings;
+  std::optional<double> aux_loss_coef;  // none: the model's own
+  double z_loss_coef = 0;
+};
+
+enum class ProgressMode { kAuto, kOn, kOff };
+
+struct RunOptions {
+  std::filesystem::path folder = "runs/latest";
+  std::filesystem::path resume;  // a run or one of its checkpoints; empty: a new run
+  std::uint64_t seed = 0;
+  Index steps = 500;
+  Index save_every = 250;  // 0: only at the end
+  Index keep = 2;          // checkpoints; 0: all
+  Index eval_every = 100;  // 0: only at the end
+  Index eval_sequences = 64;
+  OnNan on_nan = OnNan::kStop;
+  Index sample_chars = 200;
+  std::string prompt = "The ";
+  Index log_every = 1;
+  ProgressMode progress = ProgressMode::kAuto;
+  bool quiet = false;
+};
+
+/// Everything that `moeloom train` takes.
+struct TrainOptions {
+  ModelOptions model;
+  MeshOptions mesh;
+  KernelChoice kernels;
+  DataOptions data;
+  OptimizerOptions optimizer;
+  RunOptions run;
+  bool help = false;  // print train_help() and stop; nothing else was read
+};
+
+struct GenerateOptions {
+  std::filesystem::path model;  // a run, a checkpoint or a Hugging Face folder
+  std::string prompt = "The ";
+  Index tokens = 200;
+  double temperature = 0.8;
+  Index top_k = 0;
+  std::uint64_t seed = 0;
+  Index ep = 1;
+  Index threads = 0;
+  bool help = false;
+};
+
+struct InspectOptions {
+  std::filesystem::path model;
+  Index ranks = 1;
+  Index ep = 1;
+  bool help = false;
+};
+
+struct KernelsOptions {
+  ModelOptions model;
+  Index ranks = 0;  // 0: as many as the command runs on
+  Index ep = 1;
+  KernelChoice kernels;
+  Index sequence_length = 256;
+  Index global_batch = 16;
+  Index accumulate = 1;
+  bool help = false;
+};
+
+/// argv[0] is the command's own name. Settings come from the command line, then from --config FILE, then,
+/// with --resume, from the train.conf of that run; the first that names a setting wins. Throws ConfigError
+/// with every option that is unknown or cannot be read, IoError for the file.
+TrainOptions parse_train_options(int argc, const char* const* argv);
+GenerateOptions parse_generate_options(int argc, const char* const* argv);
+InspectOptions parse_inspect_options(int argc, const char* const* argv);
+KernelsOptions parse_kernels_options(int argc, const char* const* argv);
+
+/// What --help prints, grouped by concern.
+std::string train_help();
+std::string generate_help();
+std::string inspect_help();
+std::string kernels_help();
+/// What `moeloom --help` and `moeloom --version` print.
+std::string moeloom_help();
+std::string moeloom_version();
+
+/// The text of train.conf: `--config` reads it back to the same options.
+std::string resolved_config(const TrainOptions& options);
+
+/// What can be said against the options for `world` ranks before any file is opened; empty: nothing.
+std::vector<std::string> option_violations(const TrainOptions& options, Index world);
+
+/// Shape options that were given and differ from the model that is loaded, one violation each.
+std::vector<std::string> shape_violations(const ModelOptions& given, const ModelConfig& loaded);
+
+/// The mesh that is asked for, dp filled in from `world`.
+MeshShape mesh_shape(const MeshOptions& options, Index world);
+BatchShape batch_shape(const TrainOptions& options, Index world);
+Schedule schedule(const TrainOptions& options);
+
+}  // namespace moeloom

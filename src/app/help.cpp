@@ -1,0 +1,39 @@
+#include "moeloom/app/options.hpp"
+
+namespace moeloom {
+namespace {
+
+constexpr const char* kVersion = "0.1.0";
+
+}  // namespace
+
+std::string moeloom_version() {
+  return std::string("moeloom ") + kVersion + "\n";
+}
+
+std::string moeloom_help() {
+  return R"(moeloom: expert-parallel training of mixture-of-experts language models
+
+  moeloom <command> [options]              on one rank
+  mpirun -n N moeloom <command> [options]  on N
+
+Commands
+  train     train a model on text or tokens, or go on with a run
+  generate  text from a model, after a prompt
+  inspect   what a model or a checkpoint holds, and what each rank would hold of it
+  kernels   the kernels, what each replaces, and the decision for a model and mesh
+
+  moeloom <command> --help  lists its options
+  moeloom --version         prints the version
+
+Environment (the names after the comma are aliases)
+  MOELOOM_PATCH, TWINKLE_NPU_PATCH          0 switches every kernel off; default 1
+  MOELOOM_FUSED_OPS, TWINKLE_NPU_FUSED_OPS  0 switches fused rmsnorm, rope and swiglu off; default 1
+  MOELOOM_GMM_PATCH, TWINKLE_NPU_GMM_PATCH  experts as grouped matmul: 0 never, 1 if ep > 1 and the weights are
+                                            small and contiguous; MOELOOM_ only: auto the faster (the default),
+                                            force always
+  MOELOOM_LOG                               debug, info, warn or error; default info
+)";
+}
+
+}  // namespace moeloom

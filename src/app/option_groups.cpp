@@ -1,0 +1,72 @@
+#include "option_groups.hpp"
+
+#include <algorithm>
+
+namespace moeloom {
+
+void add_model_options(OptionTable& table, ModelOptions& model) {
+  ModelConfig& shape = model.shape;
+  table.group("Model");
+  table.add("model", "DIR",
+            "Hugging Face folder with config.json, and weights if it has them; instead of a shape",
+            model.folder);
+  table.add("layers", "N", "decoder layers", shape.num_hidden_layers);
+  table.add("hidden", "N", "width of hidden_states", shape.hidden_size);
+  table.add("inter", "N", "intermediate width of one expert", shape.moe_intermediate_size);
+  table.add("dense-inter", "N", "intermediate width of a dense MLP layer", shape.intermediate_size);
+  table.add("experts", "N", "experts of a sparse layer; 0: all layers dense", shape.num_experts);
+  table.add("top-k", "N", "experts that a token goes to", shape.num_experts_per_tok);
+  table.add("heads", "N", "query heads", shape.num_attention_heads);
+  table.add("kv-heads", "N", "key and value heads", shape.num_key_value_heads);
+  table.add("head-dim", "N", "width of one head", shape.head_dim);
+  table.add("vocab", "N", "token ids; 256 for bytes", shape.vocab_size);
+  table.add("tie-embeddings", "BOOL", "the output head is the embedding", shape.tie_word_embeddings);
+  table.add("norm-topk", "BOOL", "divide the chosen experts' weights by their sum", shape.norm_topk_prob);
+  table.add("rope-theta", "X", "base of the rotary angles", shape.rope_theta);
+  table.add("sparse-step", "N", "every N-th layer is sparse", shape.decoder_sparse_step);
+  table.add("dense-layers", "LIST", "layers, counted from 0, that are dense whatever else: 0,3",
+            shape.mlp_only_layers);
+  table.add("init-std", "X", "spread of initial weights", shape.initializer_range);
+}
+
+void add_kernel_options(OptionTable& table, KernelChoice& kernels) {
+  table.add("kernels", "LIST", "auto, none, or ids with commas (`moeloom kernels` lists them)",
+            kernels.kernels);
+  table.add_choice("gmm-rule", "what an unset MOELOOM_GMM_PATCH means: the faster path, or upstream's answer",
+                   kernels.gmm_rule, {{"auto", GmmRule::kAuto}, {"upstream", GmmRule::kUpstream}});
+  table.add(
+      "gmm-budget", "BYTES", "resident expert weights of a layer that the upstream rule calls small",
+      [&kernels](const std::string& text) { kernels.gmm_budget_bytes = read_bytes(text); },
+      [&kernels] { return bytes_text(kernels.gmm_budget_bytes); });
+  table.add("threads", "N", "threads of a rank; 0: the node's processors divided by its ranks",
+            kernels.threads);
+  table.add_choice("dtype", "numbers that the products are computed in", kernels.dtype,
+                   std::vector<std::pair<std::string, DType>>{{"fp32", DType::kF32}});
+}
+
+void add_batch_options(OptionTable& table, Index& sequence_length, Index& global_batch, Index& accumulate) {
+  table.add("seq-len", "N", "tokens of one sequence", sequence_length);
+  table.add("global-batch", "N", "sequences a step, over all ranks", global_batch);
+  table.add("accumulate", "N", "micro-batches that one step is cut into", accumulate);
+}
+
+const std::vector<std::string>& shape_option_names() {
+  static const std::vector<std::string> names = [] {
+    ModelOptions model;
+    OptionTable table;
+    add_model_options(table, model);
+    std::vector<std::string> all = table.names();
+    std::erase(all, "model");
+    return all;
+  }();
+  return names;
+}
+
+void note_shape(const Layer& layer, ModelOptions& model) {
+  for (const std::string& name : shape_option_names())
+    if (layer.contains(name) && std::ranges::find(model.shape_given, name) == model.shape_given.end())
+      model.shape_given.push_back(name);
+  std::ranges::sort(model.shape_given);
+}
+
+}  // namespace moeloom

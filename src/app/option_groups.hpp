@@ -1,0 +1,22 @@
+// The rows that commands share: each function ties a group of options to the fields of its struct.
+#pragma once
+
+#include "moeloom/app/options.hpp"
+
+#include "option_table.hpp"
+
+namespace moeloom {
+
+/// --model, then the shape from flags.
+void add_model_options(OptionTable& table, ModelOptions& model);
+/// --kernels, --gmm-rule, --gmm-budget, --threads, --dtype.
+void add_kernel_options(OptionTable& table, KernelChoice& kernels);
+/// --seq-len, --global-batch, --accumulate.
+void add_batch_options(OptionTable& table, Index& sequence_length, Index& global_batch, Index& accumulate);
+
+/// Names of the options that describe a model's shape.
+const std::vector<std::string>& shape_option_names();
+/// Those of them that a layer gives, added to model.shape_given.
+void note_shape(const Layer& layer, ModelOptions& model);
+
+}  // namespace moeloom

@@ -1,0 +1,154 @@
+#include "option_table.hpp"
+
+#include "moeloom/app/environment.hpp"
+
+#include <algorithm>
+#include <sstream>
+
+#include "config_file.hpp"
+#include <boost/program_options.hpp>
+
+namespace moeloom {
+namespace {
+
+namespace po = boost::program_options;
+
+/// One heading a group, in the order in which groups begin.
+po::options_description description_of(const std::vector<Option>& options) {
+  constexpr unsigned kColumns = 110;
+  po::options_description all(kColumns);
+  for (std::size_t i = 0; i < options.size();) {
+    const std::string group = options[i].group;
+    po::options_description part(group, kColumns);
+    for (; i < options.size() && options[i].group == group; ++i) {
+      auto* semantic = po::value<std::string>()->value_name(options[i].value_name);
+      const std::string value = options[i].get();
+      if (!value.empty()) semantic->default_value(value);
+      part.add_options()(options[i].name.c_str(), semantic, options[i].help.c_str());
+    }
+    all.add(part);
+  }
+  return all;
+}
+
+bool is_boolean_text(const char* text) {
+  return boolean_from_text(text).has_value();
+}
+
+/// `--quiet` becomes `--quiet=true`, and `--quiet no` `--quiet=no`: a switch takes the next word only if that
+/// says yes or no.
+std::vector<std::string> with_joined_switches(const OptionTable& table, int argc, const char* const* argv) {
+  std::vector<std::string> words;
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = argv[i];
+    const Option* option = word.starts_with("--") ? table.find(word.substr(2)) : nullptr;
+    if (option == nullptr || !option->is_boolean)
+      words.push_back(word);
+    else
+      words.push_back(word + "=" + (i + 1 < argc && is_boolean_text(argv[i + 1]) ? argv[++i] : "true"));
+  }
+  return words;
+}
+
+std::vector<po::option> cut(const std::vector<Option>& options, const std::vector<std::string>& words) {
+  namespace style = po::command_line_style;
+  const po::options_description description = description_of(options);
+  // No guessing: a script that says --log must not change its meaning when a longer name appears.
+  return po::command_line_parser(words)
+      .options(description)
+      .style(style::allow_long | style::long_allow_adjacent | style::long_allow_next)
+      .allow_unregistered()
+      .run()
+      .options;
+}
+
+}  // namespace
+
+void OptionTable::add(const std::string& name, const std::string& value_name, const std::string& help,
+                      std::function<void(const std::string&)> set, std::function<std::string()> get) {
+  options_.push_back({group_, name, value_name, help, false, std::move(set), std::move(get)});
+}
+
+const Option* OptionTable::find(const std::string& name) const {
+  const auto found = std::ranges::find(options_, name, &Option::name);
+  return found == options_.end() ? nullptr : &*found;
+}
+
+std::vector<std::string> OptionTable::names() const {
+  std::vector<std::string> names;
+  for (const Option& option : options_) names.push_back(option.name);
+  return names;
+}
+
+std::string OptionTable::help() const {
+  std::ostringstream text;
+  text << description_of(options_);
+  return text.str();
+}
+
+std::string OptionTable::unknown(const std::string& origin, const std::string& name,
+                                 const std::string& dashes) const {
+  const auto meant = closest(name, names());
+  return origin + "unknown option \"" + dashes + name + "\"" +
+         (meant ? "; did you mean " + dashes + *meant + "?" : "; --help lists all");
+}
+
+Layer OptionTable::command_line(int argc, const char* const* argv,
+                                std::vector<std::string>& violations) const {
+  Layer layer;
+  bool after_unknown = false;
+  try {
+    for (const po::option& option : cut(options_, with_joined_switches(*this, argc, argv))) {
+      const bool is_stray = option.position_key >= 0;
+      const std::string name = is_stray ? positional_ : option.string_key;
+      const std::string origin = is_stray ? positional_ : "--" + name;
+      if (option.unregistered)
+        violations.push_back(unknown("", name, "--"));
+      else if (is_stray && (positional_.empty() || layer.contains(name)) && !after_unknown)
+        violations.push_back("unexpected \"" + option.original_tokens.at(0) +
+                             "\"; --help lists what is known");
+      else if (!is_stray || !after_unknown)
+        layer[name] = {option.value.at(0), origin};
+      after_unknown = option.unregistered;
+    }
+  } catch (const po::error& error) {
+    violations.push_back(error.what());
+  }
+  return layer;
+}
+
+Layer OptionTable::file(const std::filesystem::path& path, std::vector<std::string>& violations) const {
+  Layer layer;
+  for (const ConfigLine& line : read_config_file(path)) {
+    const std::string where = path.string() + ":" + std::to_string(line.line) + ": ";
+    if (find(line.key) == nullptr || line.key == "config")
+      violations.push_back(unknown(where, line.key, ""));
+    else
+      layer[line.key] = {line.value, where + line.key};
+  }
+  return layer;
+}
+
+void OptionTable::set(const Layer& layer, std::vector<std::string>& violations) const {
+  for (const auto& [name, given] : layer) {
+    try {
+      find(name)->set(given.value);
+    } catch (const BadValue& bad) {
+      violations.push_back(given.origin + " = \"" + given.value + "\": " + bad.what());
+    }
+  }
+}
+
+bool help_requested(int argc, const char* const* argv) {
+  return std::any_of(argv + std::min(argc, 1), argv + argc,
+                     [](const std::string word) { return word == "--help" || word == "-h"; });
+}
+
+void read_command_line(const OptionTable& table, int argc, const char* const* argv) {
+  std::vector<std::string> violations;
+  const Layer layer = table.command_line(argc, argv, violations);
+  table.set(layer, violations);
+  if (!violations.empty()) throw ConfigError(violations);
+}
+
+}  // namespace moeloom

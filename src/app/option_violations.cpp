@@ -1,0 +1,171 @@
+#include "moeloom/app/options.hpp"
+#include "moeloom/base/errors.hpp"
+#include "moeloom/kernels/registry.hpp"
+
+#include <algorithm>
+
+#include "option_groups.hpp"
+
+namespace moeloom {
+namespace {
+
+constexpr Index kLargestCount = Index{1} << 40;  // products of a few such sizes are formed only after this
+
+/// Collects what does not hold, in the words of the options.
+class Violations {
+ public:
+  void unless(bool holds, const std::string& text) {
+    if (!holds) list_.push_back(text);
+  }
+  void unless_at_least(Index least, const std::string& name, Index value) {
+    unless(value >= least, name + " = " + value_text(value) + " must be at least " + value_text(least));
+    unless(value <= kLargestCount, name + " = " + value_text(value) + " is too large");
+  }
+  void unless_not_negative(const std::string& name, double value) {
+    unless(value >= 0, name + " = " + value_text(value) + " must not be negative");
+  }
+  void unless_below_one(const std::string& name, double value) {
+    unless(value >= 0 && value < 1, name + " = " + value_text(value) + " must lie in [0, 1)");
+  }
+  void add(const std::vector<std::string>& others) {
+    list_.insert(list_.end(), others.begin(), others.end());
+  }
+  const std::vector<std::string>& list() const { return list_; }
+
+ private:
+  std::vector<std::string> list_;
+};
+
+bool shape_from_flags(const TrainOptions& options) {
+  return options.model.folder.empty() && options.run.resume.empty();
+}
+
+void check_model(const TrainOptions& options, Violations& violations) {
+  const ModelOptions& model = options.model;
+  violations.unless(model.folder.empty() || options.run.resume.empty(),
+                    "--resume takes the model from the checkpoint; remove --model " + model.folder.string());
+  violations.unless(model.folder.empty() || model.shape_given.empty(),
+                    "--model takes the shape from " + (model.folder / "config.json").string() +
+                        "; remove --" + joined(model.shape_given, ", --"));
+  if (shape_from_flags(options)) violations.add(config_violations(model.shape));
+}
+
+void check_mesh(const TrainOptions& options, Index world, Violations& violations) {
+  const MeshShape shape{options.mesh.dp, options.mesh.ep, options.mesh.order};
+  // Where the model is still to be read, its experts are checked then.
+  violations.add(
+      mesh_violations(shape, world, shape_from_flags(options) ? options.model.shape.num_experts : 0));
+}
+
+void check_kernels(const KernelChoice& choice, Violations& violations) {
+  violations.unless_at_least(0, "threads", choice.threads);
+  const std::string asked = trimmed(choice.kernels);
+  if (asked.empty() || asked == "auto" || asked == "none") return;
+  const KernelRegistry registry = KernelRegistry::builtin();
+  for (const std::string& id : split(asked, ',')) {
+    try {
+      registry.find(id);
+    } catch (const ConfigError& error) {
+      violations.add(error.violations());
+    }
+  }
+}
+
+void check_batch(const DataOptions& data, Index world, Violations& violations) {
+  const std::size_t before = violations.list().size();
+  violations.unless_at_least(1, "seq-len", data.sequence_length);
+  violations.unless_at_least(1, "global-batch", data.global_batch);
+  violations.unless_at_least(1, "accumulate", data.accumulate);
+  if (violations.list().size() > before) return;
+  const Index shares = world * data.accumulate;
+  violations.unless(data.global_batch % shares == 0,
+                    "global-batch = " + value_text(data.global_batch) + " sequences do not divide over " +
+                        value_text(world) + " ranks x " + value_text(data.accumulate) +
+                        " micro-batches; choose a multiple of " + value_text(shares));
+}
+
+void check_data(const DataOptions& data, Index world, Violations& violations) {
+  violations.unless(!data.file.empty(), "--data FILE is needed: the text or the tokens to train on");
+  violations.unless_below_one("heldout", data.heldout);
+  check_batch(data, world, violations);
+}
+
+void check_optimizer(const OptimizerOptions& optimizer, Violations& violations) {
+  const AdamW& adamw = optimizer.settings.adamw;
+  violations.unless(optimizer.learning_rate > 0,
+                    "lr = " + value_text(optimizer.learning_rate) + " must be positive");
+  violations.unless_at_least(0, "warmup", optimizer.warmup.value_or(0));
+  violations.unless_at_least(0, "schedule-steps", optimizer.schedule_steps);
+  violations.unless(optimizer.final_lr_fraction >= 0 && optimizer.final_lr_fraction <= 1,
+                    "final-lr-fraction = " + value_text(optimizer.final_lr_fraction) + " must lie in [0, 1]");
+  violations.unless_below_one("beta1", adamw.beta1);
+  violations.unless_below_one("beta2", adamw.beta2);
+  violations.unless(adamw.epsilon > 0, "eps = " + value_text(adamw.epsilon) + " must be positive");
+  violations.unless_not_negative("weight-decay", adamw.weight_decay);
+  violations.unless_not_negative("max-grad-norm", optimizer.settings.max_grad_norm);
+  violations.unless_not_negative("aux-loss-coef", optimizer.aux_loss_coef.value_or(0));
+  violations.unless_not_negative("z-loss-coef", optimizer.z_loss_coef);
+}
+
+void check_run(const RunOptions& run, Violations& violations) {
+  violations.unless(!run.folder.empty(), "--run DIR must not be empty");
+  violations.unless_at_least(1, "steps", run.steps);
+  violations.unless_at_least(0, "save-every", run.save_every);
+  violations.unless_at_least(0, "keep", run.keep);
+  violations.unless_at_least(0, "eval-every", run.eval_every);
+  violations.unless_at_least(1, "eval-sequences", run.eval_sequences);
+  violations.unless_at_least(0, "sample-chars", run.sample_chars);
+  violations.unless_at_least(1, "log-every", run.log_every);
+  violations.unless(run.sample_chars == 0 || !run.prompt.empty(),
+                    "--prompt must hold at least one character; --sample-chars 0 leaves the sample out");
+}
+
+}  // namespace
+
+std::vector<std::string> option_violations(const TrainOptions& options, Index world) {
+  Violations violations;
+  check_model(options, violations);
+  check_mesh(options, world, violations);
+  check_kernels(options.kernels, violations);
+  check_data(options.data, world, violations);
+  check_optimizer(options.optimizer, violations);
+  check_run(options.run, violations);
+  return violations.list();
+}
+
+std::vector<std::string> shape_violations(const ModelOptions& given, const ModelConfig& loaded) {
+  ModelOptions asked = given;
+  ModelOptions found;
+  found.shape = loaded;
+  OptionTable asked_table;
+  OptionTable found_table;
+  add_model_options(asked_table, asked);
+  add_model_options(found_table, found);
+  std::vector<std::string> violations;
+  for (const std::string& name : given.shape_given) {
+    const std::string wanted = asked_table.find(name)->get();
+    const std::string there = found_table.find(name)->get();
+    if (wanted != there)
+      violations.push_back("--" + name + " = " + wanted + ", but the model that is loaded has " + there +
+                           "; remove the option");
+  }
+  return violations;
+}
+
+MeshShape mesh_shape(const MeshOptions& options, Index world) {
+  return MeshShape{options.dp, options.ep, options.order}.completed(world);
+}
+
+BatchShape batch_shape(const TrainOptions& options, Index world) {
+  return {options.data.global_batch, options.data.sequence_length, options.data.accumulate, world};
+}
+
+Schedule schedule(const TrainOptions& options) {
+  constexpr Index kLongestWarmup = 100;
+  const OptimizerOptions& optimizer = options.optimizer;
+  const Index total = optimizer.schedule_steps > 0 ? optimizer.schedule_steps : options.run.steps;
+  const Index warmup = optimizer.warmup.value_or(std::min(total / 10, kLongestWarmup));
+  return {optimizer.learning_rate, warmup, total, optimizer.final_lr_fraction};
+}
+
+}  // namespace moeloom

@@ -1,0 +1,196 @@
+#include "moeloom/app/options.hpp"
+
+#include <algorithm>
+
+#include "config_file.hpp"
+#include "option_groups.hpp"
+
+namespace moeloom {
+namespace {
+
+namespace fs = std::filesystem;
+
+void add_mesh_options(OptionTable& table, MeshOptions& mesh) {
+  table.group("Mesh and kernels");
+  table.add("dp", "N", "data-parallel groups; 0: ranks / ep", mesh.dp);
+  table.add("ep", "N", "ranks that share the experts of a layer", mesh.ep);
+  table.add(
+      "mesh-order", "LIST", "axes from slowest to fastest over ranks: dp,ep or ep,dp",
+      [&mesh](const std::string& text) {
+        try {
+          mesh.order = parse_mesh_order(text);
+        } catch (const ConfigError& error) {
+          throw BadValue(error.what());
+        }
+      },
+      [&mesh] { return joined(mesh.order, ","); });
+}
+
+void add_data_options(OptionTable& table, DataOptions& data) {
+  using Format = std::optional<TokenFormat>;
+  table.group("Data");
+  table.add("data", "FILE", "text, or token ids", data.file);
+  table.add_choice<Format>(
+      "data-format", "auto goes by the name: .bin with .idx is megatron, .bin u16, else text", data.format,
+      {{"auto", std::nullopt},
+       {"text", TokenFormat::kText},
+       {"u16", TokenFormat::kU16},
+       {"u32", TokenFormat::kU32},
+       {"megatron", TokenFormat::kMegatron}});
+  table.add("heldout", "X", "fraction at the end of the file that is kept for validation", data.heldout);
+  add_batch_options(table, data.sequence_length, data.global_batch, data.accumulate);
+}
+
+void add_optimizer_options(OptionTable& table, OptimizerOptions& optimizer) {
+  AdamW& adamw = optimizer.settings.adamw;
+  table.group("Optimizer");
+  table.add("lr", "X", "peak learning rate", optimizer.learning_rate);
+  table.add("warmup", "N", "steps up to the peak; auto: a tenth of the schedule, at most 100",
+            optimizer.warmup);
+  table.add("schedule-steps", "N", "steps down to the last learning rate; 0: as many as --steps",
+            optimizer.schedule_steps);
+  table.add("final-lr-fraction", "X", "last learning rate as a fraction of the peak",
+            optimizer.final_lr_fraction);
+  table.add("beta1", "X", "AdamW: memory of the mean", adamw.beta1);
+  table.add("beta2", "X", "AdamW: memory of the square", adamw.beta2);
+  table.add("eps", "X", "AdamW: added to the root", adamw.epsilon);
+  table.add("weight-decay", "X", "AdamW: decay, times the learning rate", adamw.weight_decay);
+  table.add("decay-all", "BOOL", "also decay norms", optimizer.settings.decay_all);
+  table.add("max-grad-norm", "X", "clip the gradient to this norm; 0: never",
+            optimizer.settings.max_grad_norm);
+  table.add_choice("starved-experts", "experts without a token this step: decay as any weight, or left alone",
+                   optimizer.settings.starved,
+                   {{"decay", StarvedExperts::kDecay}, {"skip", StarvedExperts::kSkip}});
+  table.add("aux-loss-coef", "X", "weight of the load-balancing loss; auto: the model's own",
+            optimizer.aux_loss_coef);
+  table.add("z-loss-coef", "X", "weight of the router's z-loss", optimizer.z_loss_coef);
+}
+
+void add_run_options(OptionTable& table, RunOptions& run) {
+  table.group("Run");
+  table.add("run", "DIR", "folder for metrics, checkpoints and the report", run.folder);
+  table.add("resume", "DIR", "go on from a run or one of its checkpoints, with its train.conf", run.resume);
+  table.add("seed", "N", "of initial weights, batches and the sample", run.seed);
+  table.add("steps", "N", "updates in all, those before a resume included", run.steps);
+  table.add("save-every", "N", "steps between checkpoints; 0: only at the end", run.save_every);
+  table.add("keep", "N", "checkpoints kept; 0: all", run.keep);
+  table.add("eval-every", "N", "steps between validations; 0: only at the end", run.eval_every);
+  table.add("eval-sequences", "N", "held-out sequences of one validation", run.eval_sequences);
+  table.add_choice("on-nan", "a loss that is not finite: stop, or skip the update", run.on_nan,
+                   {{"stop", OnNan::kStop}, {"skip", OnNan::kSkip}});
+  table.add("sample-chars", "N", "length of the sample at the end; 0: none", run.sample_chars);
+  table.add("prompt", "TEXT", "what the sample begins with", run.prompt);
+  table.add("log-every", "N", "steps between log lines", run.log_every);
+  table.add_choice("progress", "one live line; auto: on a terminal", run.progress,
+                   {{"auto", ProgressMode::kAuto}, {"on", ProgressMode::kOn}, {"off", ProgressMode::kOff}});
+  table.add("quiet", "BOOL", "only warnings and errors on the terminal", run.quiet);
+}
+
+OptionTable train_table(TrainOptions& options) {
+  OptionTable table;
+  add_model_options(table, options.model);
+  add_mesh_options(table, options.mesh);
+  add_kernel_options(table, options.kernels);
+  add_data_options(table, options.data);
+  add_optimizer_options(table, options.optimizer);
+  add_run_options(table, options.run);
+  return table;
+}
+
+/// The run that a checkpoint lies in, or the folder itself.
+fs::path run_of(const fs::path& resume) {
+  const fs::path folder = resume.has_filename() ? resume : resume.parent_path();
+  if (!folder.filename().string().starts_with("checkpoint-")) return folder;
+  return folder.has_parent_path() ? folder.parent_path() : fs::path(".");
+}
+
+/// What the run said when it began: all but where its weights came from and where it lay.
+Layer layer_of_run(const OptionTable& table, const fs::path& resume, std::vector<std::string>& violations) {
+  const fs::path run = run_of(resume);
+  const fs::path config = run / "train.conf";
+  std::error_code ignored;
+  if (!fs::exists(config, ignored)) return {};
+  Layer layer = table.file(config, violations);
+  layer.erase("model");
+  layer.erase("resume");
+  layer["run"] = {run.string(), "--resume"};
+  return layer;
+}
+
+/// --resume, --model and the shape are three answers to where the model comes from: what the command line
+/// answers replaces what a file answered.
+void prefer_answer(const Layer& command_line, Layer& file) {
+  if (command_line.contains("resume")) file.erase("model");
+  if (!command_line.contains("model")) return;
+  file.erase("resume");
+  for (const std::string& name : shape_option_names()) file.erase(name);
+}
+
+Layer merged(Layer winner, const Layer& other) {
+  winner.merge(Layer(other));
+  return winner;
+}
+
+Layer all_layers(const OptionTable& table, int argc, const char* const* argv,
+                 std::vector<std::string>& violations) {
+  Layer layer = table.command_line(argc, argv, violations);
+  if (layer.contains("config")) {
+    Layer file = table.file(layer["config"].value, violations);
+    prefer_answer(layer, file);
+    layer = merged(layer, file);
+  }
+  const auto resume = layer.find("resume");
+  if (resume == layer.end() || resume->second.value.empty()) return layer;
+  return merged(layer, layer_of_run(table, resume->second.value, violations));
+}
+
+void add_config_option(OptionTable& table, fs::path& config) {
+  table.group("Settings from a file");
+  table.add("config", "FILE", "lines `option = value`, # comments; the command line wins", config);
+}
+
+}  // namespace
+
+TrainOptions parse_train_options(int argc, const char* const* argv) {
+  TrainOptions options;
+  options.help = help_requested(argc, argv);
+  if (options.help) return options;
+  OptionTable table = train_table(options);
+  fs::path config;
+  add_config_option(table, config);
+  std::vector<std::string> violations;
+  const Layer layer = all_layers(table, argc, argv, violations);
+  table.set(layer, violations);
+  if (!violations.empty()) throw ConfigError(violations);
+  note_shape(layer, options.model);
+  return options;
+}
+
+std::string train_help() {
+  TrainOptions options;
+  OptionTable table = train_table(options);
+  fs::path config;
+  add_config_option(table, config);
+  return "moeloom train: train a mixture-of-experts language model\n\n"
+         "  mpirun -n 2 moeloom train --ep 2 --data corpus.txt --steps 500\n" +
+         table.help();
+}
+
+std::string resolved_config(const TrainOptions& options) {
+  TrainOptions copy = options;
+  const bool shape_elsewhere = !options.model.folder.empty() || !options.run.resume.empty();
+  const std::vector<std::string>& given = options.model.shape_given;
+  std::string text = "# Settings of `moeloom train`; --config reads them back.\n";
+  std::string group;
+  const OptionTable table = train_table(copy);
+  for (const Option& option : table.options()) {
+    if (group != option.group) text += "\n# " + (group = option.group) + "\n";
+    const bool is_shape = std::ranges::count(shape_option_names(), option.name) > 0;
+    if (is_shape && shape_elsewhere && std::ranges::count(given, option.name) == 0) continue;
+    const std::string value = config_value(option.get());
+    text += option.name + (value.empty() ? " =" : " = " + value) + "\n";
+  }
+  return text;
+}
+
+}  // namespace moeloom

@@ -10,7 +10,8 @@
 
 namespace moeloom {
 
-/// Field names are config.json's. Defaults are Qwen3-MoE's where a file may leave a key out.
+/// Field names are config.json's. Defaults are for a model made from flags; where a file leaves a key out,
+/// HF's Qwen3MoeConfig decides.
 struct ModelConfig {
   std::string model_type = "qwen3_moe";
   std::string hidden_act = "silu";
@@ -46,7 +47,7 @@ struct ModelConfig {
   Index active_parameters() const;
 
   /// Reads `folder`/config.json. Throws IoError for the file, ConfigError for a model that is not supported,
-  /// naming each key: what it says and what would run.
+  /// naming each key: what it says and what would run. Keys that begin with _ are kept and not read.
   static ModelConfig read(const std::filesystem::path& folder);
   static ModelConfig from(const Document& document);
   Document to_document() const;

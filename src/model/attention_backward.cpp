@@ -65,12 +65,6 @@ struct Backward {
   void score_gradients(const QueryBlock& block, MatrixView scores, MatrixView d_scores) const;
 };
 
-float dot(const float* a, const float* b, Index count) {
-  double sum = 0.0;
-  for (Index j = 0; j < count; ++j) sum += static_cast<double>(a[j]) * b[j];
-  return static_cast<float>(sum);
-}
-
 /// scores -> probabilities, d_scores: gradients of the probabilities -> of the scores. The softmax's backward
 /// is p (dp - <p, dp>), and <p, dp> over keys equals <context, d_context> over the head's columns.
 void Backward::score_gradients(const QueryBlock& block, MatrixView scores, MatrixView d_scores) const {
@@ -78,11 +72,11 @@ void Backward::score_gradients(const QueryBlock& block, MatrixView scores, Matri
   const ConstMatrixView d_contexts = block.of(shape, d_context);
   for (Index i = 0; i < block.rows; ++i) {
     const Index visible = visible_keys(shape, block.begin + i);
-    const float mean = dot(contexts.row(i), d_contexts.row(i), shape.head_dim);
+    const float mean = softmax::dot(contexts.row(i), d_contexts.row(i), shape.head_dim);
     float* p = scores.row(i);
     float* dp = d_scores.row(i);
-    softmax::exp_shifted(p, visible, log_sum_exp(block.first_row(shape) + i, block.head));
-    for (Index j = 0; j < visible; ++j) dp[j] = p[j] * (dp[j] - mean);
+    softmax::exp_shifted(p, whole_vectors(visible), log_sum_exp(block.first_row(shape) + i, block.head));
+    for (Index j = 0; j < whole_vectors(visible); ++j) dp[j] = p[j] * (dp[j] - mean);
     std::fill(p + visible, p + scores.cols, 0.0f);
     std::fill(dp + visible, dp + scores.cols, 0.0f);
   }

@@ -25,11 +25,7 @@ float score_scale(const AttentionShape& shape) {
 }
 
 void copy_scaled(ConstMatrixView source, float scale, MatrixView target) {
-  for (Index i = 0; i < source.rows; ++i) {
-    const float* from = source.row(i);
-    float* to = target.row(i);
-    for (Index j = 0; j < source.cols; ++j) to[j] = scale * from[j];
-  }
+  for (Index i = 0; i < source.rows; ++i) copy_scaled(source.row(i), scale, source.cols, target.row(i));
 }
 
 }  // namespace moeloom::attention

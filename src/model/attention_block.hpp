@@ -9,7 +9,7 @@ namespace moeloom::attention {
 
 /// Queries whose scores are formed at once; a multiple of kTileRows. Larger blocks form more scores that the
 /// causal limit then discards, smaller ones read the packed keys more often.
-inline constexpr Index kBlockQueries = 48;
+inline constexpr Index kBlockQueries = 24;
 
 /// Throws ShapeError unless every view has the rows and columns that the shape says.
 void check(const AttentionShape& shape, ConstMatrixView query, ConstMatrixView key, ConstMatrixView value,
@@ -53,6 +53,9 @@ BasicView<T> keys_of(const AttentionShape& shape, BasicView<T> m, Index sequence
       .cols_from(kv_head * shape.head_dim, shape.head_dim);
 }
 
+inline void copy_scaled(const float* source, float scale, Index count, float* target) {
+  for (Index j = 0; j < count; ++j) target[j] = scale * source[j];
+}
 /// target = scale * source on the calling thread.
 void copy_scaled(ConstMatrixView source, float scale, MatrixView target);
 

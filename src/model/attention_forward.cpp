@@ -10,7 +10,7 @@ namespace attention {
 namespace {
 
 /// Queries of a task: enough to pay for packing the keys, few enough to share one long sequence.
-constexpr Index kTaskQueries = 6 * kBlockQueries;
+constexpr Index kTaskQueries = 12 * kBlockQueries;
 
 struct ForwardMemory {
   Panels keys;        // [head_dim, keys], scaled
@@ -46,15 +46,18 @@ struct Forward {
 
   void task(Index sequence, Index kv_head, Index begin, Index end, ForwardMemory& memory) const;
   void block(const QueryBlock& block, ForwardMemory& memory) const;
-  float softmax_row(float* scores, Index visible, Index padded, float& log_sum_exp) const;
 };
 
 /// Scores of one query -> e^(score - largest), zero where the query must not look; returns 1 / their sum.
-float Forward::softmax_row(float* scores, Index visible, Index padded, float& log_sum_exp) const {
-  const float largest = softmax::maximum(scores, visible);
-  softmax::exp_shifted(scores, visible, largest);
+/// What it must not see is first overwritten by a score that it may, so that the passes go over whole
+/// vectors.
+float softmax_row(float* scores, Index visible, Index padded, float& log_sum_exp) {
+  const Index whole = whole_vectors(visible);
+  std::fill(scores + visible, scores + whole, scores[0]);
+  const float largest = softmax::maximum(scores, whole);
+  softmax::exp_shifted(scores, whole, largest);
   std::fill(scores + visible, scores + padded, 0.0f);
-  const float sum = softmax::sum(scores, padded);
+  const float sum = softmax::sum(scores, whole);
   log_sum_exp = largest + std::log(sum);
   return 1.0f / sum;
 }
@@ -75,7 +78,7 @@ void Forward::block(const QueryBlock& block, ForwardMemory& memory) const {
   multiply(as_is(scores), keys, memory.values, sums, Write::kReplace);
   const MatrixView target = block.of(shape, context);
   for (Index i = 0; i < block.rows; ++i)
-    copy_scaled(sums.rows_from(i, 1).cols_from(0, shape.head_dim), inverse_sums[i], target.rows_from(i, 1));
+    copy_scaled(sums.row(i), inverse_sums[i], shape.head_dim, target.row(i));
 }
 
 void Forward::task(Index sequence, Index kv_head, Index begin, Index end, ForwardMemory& memory) const {

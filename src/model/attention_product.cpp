@@ -1,59 +1,59 @@
 #include "attention_product.hpp"
 
 #include <algorithm>
-#include <cstring>
 
 namespace moeloom::attention {
 namespace {
 
-using Vector = float __attribute__((vector_size(kLanes * sizeof(float))));
-
-void load(Vector& to, const float* from) {
-  std::memcpy(&to, from, sizeof to);
-}
-
-void store(float* to, const Vector& from) {
-  std::memcpy(to, &from, sizeof from);
-}
-
 /// Rows x kPanelColumns elements of c, held in registers over the whole depth: every loop over rows must be
-/// unrolled, or the compiler keeps the sums in memory.
-template <Index Rows>
-void tile(LeftSide a, Index depth, const float* panel, float* c, Index c_stride, Write mode) {
-  Vector left_sums[Rows] = {};
-  Vector right_sums[Rows] = {};
-  if (mode == Write::kAdd) {
+/// unrolled, or the compiler keeps the sums in memory. Inlined, because handing LeftSide over through memory
+/// costs as much as four steps of the depth.
+template <Index Rows, Write Mode>
+[[gnu::always_inline]] inline void tile(LeftSide a, Index depth, const float* panel, float* c,
+                                        Index c_stride) {
+  Vector first[Rows] = {};
+  Vector second[Rows] = {};
+  if constexpr (Mode == Write::kAdd) {
 #pragma GCC unroll 16
     for (Index i = 0; i < Rows; ++i) {
-      load(left_sums[i], c + i * c_stride);
-      load(right_sums[i], c + i * c_stride + kLanes);
+      load(first[i], c + i * c_stride);
+      load(second[i], c + i * c_stride + kLanes);
     }
   }
   for (Index k = 0; k < depth; ++k) {
-    Vector left;
-    Vector right;
-    load(left, panel + k * kPanelColumns);
-    load(right, panel + k * kPanelColumns + kLanes);
-    const float* factors = a.data + k * a.depth_stride;
+    Vector first_right;
+    Vector second_right;
+    load(first_right, panel + k * kPanelColumns);
+    load(second_right, panel + k * kPanelColumns + kLanes);
+    const float* left = a.data + k * a.depth_stride;
 #pragma GCC unroll 16
     for (Index i = 0; i < Rows; ++i) {
-      const float factor = factors[i * a.row_stride];
-      left_sums[i] += factor * left;
-      right_sums[i] += factor * right;
+      first[i] += left[i * a.row_stride] * first_right;
+      second[i] += left[i * a.row_stride] * second_right;
     }
   }
 #pragma GCC unroll 16
   for (Index i = 0; i < Rows; ++i) {
-    store(c + i * c_stride, left_sums[i]);
-    store(c + i * c_stride + kLanes, right_sums[i]);
+    store(c + i * c_stride, first[i]);
+    store(c + i * c_stride + kLanes, second[i]);
   }
 }
 
 /// tile<rows> for a number known only at run time, at most Rows.
-template <Index Rows>
-void tile_of(Index rows, LeftSide a, Index depth, const float* panel, float* c, Index c_stride, Write mode) {
-  if (rows == Rows) return tile<Rows>(a, depth, panel, c, c_stride, mode);
-  if constexpr (Rows > 1) tile_of<Rows - 1>(rows, a, depth, panel, c, c_stride, mode);
+template <Index Rows, Write Mode>
+void last_tile(Index rows, LeftSide a, Index depth, const float* panel, float* c, Index c_stride) {
+  if (rows == Rows) return tile<Rows, Mode>(a, depth, panel, c, c_stride);
+  if constexpr (Rows > 1) last_tile<Rows - 1, Mode>(rows, a, depth, panel, c, c_stride);
+}
+
+template <Write Mode>
+void multiply_panel(LeftSide a, Index depth, const float* panel, MatrixView c) {
+  Index i = 0;
+  for (; i + kTileRows <= c.rows; i += kTileRows) {
+    tile<kTileRows, Mode>(a, depth, panel, c.row(i), c.stride);
+    a.data += kTileRows * a.row_stride;
+  }
+  if (i < c.rows) last_tile<kTileRows - 1, Mode>(c.rows - i, a, depth, panel, c.row(i), c.stride);
 }
 
 }  // namespace
@@ -86,10 +86,11 @@ void pack_transposed(ConstMatrixView source, float scale, Panels panels) {
 void multiply(LeftSide a, Index depth, Panels b, MatrixView c, Write mode) {
   for (Index first = 0; first < c.cols; first += kPanelColumns) {
     const float* panel = b.data + first * b.depth;
-    for (Index i = 0; i < c.rows; i += kTileRows) {
-      const LeftSide rows{a.data + i * a.row_stride, a.row_stride, a.depth_stride};
-      tile_of<kTileRows>(std::min(kTileRows, c.rows - i), rows, depth, panel, c.row(i) + first, c.stride,
-                         mode);
+    const MatrixView target = c.cols_from(first, kPanelColumns);
+    if (mode == Write::kAdd) {
+      multiply_panel<Write::kAdd>(a, depth, panel, target);
+    } else {
+      multiply_panel<Write::kReplace>(a, depth, panel, target);
     }
   }
 }

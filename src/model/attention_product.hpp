@@ -8,15 +8,15 @@
 #include "moeloom/tensor/gemm.hpp"
 #include "moeloom/tensor/matrix.hpp"
 
+#include "lanes.hpp"
+
 namespace moeloom::attention {
 
-// Two vectors a panel and as many rows as leave a register for the broadcast number: 32 registers with
-// AVX-512, 16 without.
+// Two vectors a panel and as many rows as leave registers for the right side and one number of the left: 32
+// registers with AVX-512, 16 without.
 #ifdef __AVX512F__
-inline constexpr Index kLanes = 16;
 inline constexpr Index kTileRows = 12;
 #else
-inline constexpr Index kLanes = 8;
 inline constexpr Index kTileRows = 6;
 #endif
 inline constexpr Index kPanelColumns = 2 * kLanes;

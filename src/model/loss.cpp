@@ -89,16 +89,17 @@ void for_each_stretch(ConstMatrixView hidden, ConstMatrixView head, const Use& u
   }
 }
 
-/// row(logits, target) of every row, on the rank's threads; the sum in the order of rows.
+/// sum + row_loss(logits, target) of every row: computed on the rank's threads, added one row after the
+/// other, so that the length of a stretch does not show.
 template <typename RowLoss>
-double sum_over_rows(const Stretch& stretch, Targets targets, const RowLoss& row_loss) {
+double add_rows(double sum, const Stretch& stretch, Targets targets, const RowLoss& row_loss) {
   std::vector<double> losses(static_cast<std::size_t>(stretch.logits.rows));
   parallel_blocks(stretch.logits.rows, kRowsPerTask, [&](Index begin, Index end) {
     for (Index i = begin; i < end; ++i)
       losses[static_cast<std::size_t>(i)] =
           row_loss(stretch.logits.row(i), targets[static_cast<std::size_t>(stretch.begin + i)]);
   });
-  return std::accumulate(losses.begin(), losses.end(), 0.0);
+  return std::accumulate(losses.begin(), losses.end(), sum);
 }
 
 }  // namespace
@@ -107,9 +108,8 @@ double head_loss(ConstMatrixView hidden, ConstMatrixView head, Targets targets) 
   check(hidden, head, targets);
   double sum = 0.0;
   for_each_stretch(hidden, head, [&](const Stretch& stretch) {
-    sum += sum_over_rows(stretch, targets, [&](float* logits, std::int32_t target) {
-      return row_loss(logits, head.rows, target);
-    });
+    sum = add_rows(sum, stretch, targets,
+                   [&](float* logits, std::int32_t target) { return row_loss(logits, head.rows, target); });
   });
   return sum;
 }
@@ -124,7 +124,7 @@ double head_loss_backward(ConstMatrixView hidden, ConstMatrixView head, Targets 
   double sum = 0.0;
   for_each_stretch(hidden, head, [&](const Stretch& stretch) {
     const Index rows = stretch.logits.rows;
-    sum += sum_over_rows(stretch, targets, [&](float* logits, std::int32_t target) {
+    sum = add_rows(sum, stretch, targets, [&](float* logits, std::int32_t target) {
       return row_loss_backward(logits, head.rows, target, scale);
     });
     matmul_input_grad(stretch.logits, head, d_hidden.rows_from(stretch.begin, rows));

@@ -1,3 +1,5 @@
+// Making communicators, and the collectives in which every rank gives the same amount: gathers, sums,
+// broadcasts. A rank alone answers without MPI.
 #include "moeloom/comm/communicator.hpp"
 
 #include "moeloom/tensor/tree_sum.hpp"
@@ -10,17 +12,6 @@
 #include "mpi_call.hpp"
 
 namespace moeloom {
-
-struct CommunicatorHandle {
-  MPI_Comm comm = MPI_COMM_NULL;
-  bool owned = true;
-  CommunicatorHandle(MPI_Comm c, bool o) : comm(c), owned(o) {}
-  CommunicatorHandle(const CommunicatorHandle&) = delete;
-  CommunicatorHandle& operator=(const CommunicatorHandle&) = delete;
-  ~CommunicatorHandle() {
-    if (owned && comm != MPI_COMM_NULL && mpi_is_running()) MPI_Comm_free(&comm);
-  }
-};
 
 namespace {
 
@@ -42,22 +33,6 @@ std::vector<int> int_offsets(std::span<const Index> counts) {
 
 Index total(std::span<const Index> counts) {
   return std::reduce(counts.begin(), counts.end(), Index{0});
-}
-
-/// The largest block of elements in which every count and every offset is whole, so that stretches of more
-/// than 2^31 elements travel under int counts.
-Index common_unit(std::span<const Index> counts) {
-  constexpr Index kLargestInt = 1 << 30;
-  if (total(counts) <= kLargestInt) return 1;
-  Index unit = 0;
-  for (const Index count : counts) unit = std::gcd(unit, count);
-  return std::max<Index>(unit, 1);
-}
-
-std::vector<Index> divided(std::span<const Index> counts, Index unit) {
-  std::vector<Index> units(counts.begin(), counts.end());
-  for (Index& count : units) count /= unit;
-  return units;
 }
 
 }  // namespace
@@ -192,78 +167,6 @@ std::string Communicator::broadcast_text(const std::string& text, int root) cons
   received.resize(at(length));
   broadcast(std::as_writable_bytes(std::span(received)), root);
   return received;
-}
-
-void Communicator::all_to_all(std::span<const std::int64_t> sent, std::span<std::int64_t> received) const {
-  require(sent.size() == received.size() && sent.size() % at(size_) == 0,
-          "all_to_all needs equal blocks for every rank");
-  if (size_ == 1) {
-    std::copy(sent.begin(), sent.end(), received.begin());
-    return;
-  }
-  const Index block = static_cast<Index>(sent.size()) / size_;
-  count_call(block * (size_ - 1) * static_cast<Index>(sizeof(std::int64_t)));
-  check_mpi(MPI_Alltoall(sent.data(), mpi_count(block), MPI_INT64_T, received.data(), mpi_count(block),
-                         MPI_INT64_T, handle_->comm),
-            "MPI_Alltoall");
-}
-
-void Communicator::all_to_all_rows(ConstMatrixView rows, std::span<const Index> sent_per_rank,
-                                   MatrixView received, std::span<const Index> received_per_rank) const {
-  require(
-      static_cast<int>(sent_per_rank.size()) == size_ && static_cast<int>(received_per_rank.size()) == size_,
-      "all_to_all_rows needs one count a rank");
-  require(total(sent_per_rank) == rows.rows && total(received_per_rank) == received.rows,
-          "all_to_all_rows: the counts must add up to the rows");
-  require(rows.cols == received.cols && rows.contiguous() && received.contiguous(),
-          "all_to_all_rows needs contiguous rows of one width");
-  if (size_ == 1) {
-    std::copy_n(rows.data, rows.size(), received.data);
-    return;
-  }
-  count_call((rows.rows - sent_per_rank[at(rank_)]) * rows.cols * static_cast<Index>(sizeof(float)));
-  const RowType row(rows.cols, MPI_FLOAT);
-  const auto send_counts = int_counts(sent_per_rank);
-  const auto send_offsets = int_offsets(sent_per_rank);
-  const auto receive_counts = int_counts(received_per_rank);
-  const auto receive_offsets = int_offsets(received_per_rank);
-  check_mpi(MPI_Alltoallv(rows.data, send_counts.data(), send_offsets.data(), row.get(), received.data,
-                          receive_counts.data(), receive_offsets.data(), row.get(), handle_->comm),
-            "MPI_Alltoallv");
-}
-
-void Communicator::reduce_scatter_tree(std::span<const float> grads, std::span<const Index> counts_per_rank,
-                                       std::span<float> scratch, std::span<float> shard) const {
-  require(static_cast<int>(counts_per_rank.size()) == size_, "reduce_scatter_tree needs one count a rank");
-  const Index mine = counts_per_rank[at(rank_)];
-  require(static_cast<Index>(grads.size()) == total(counts_per_rank) &&
-              static_cast<Index>(shard.size()) == mine && static_cast<Index>(scratch.size()) >= mine * size_,
-          "reduce_scatter_tree: sizes must follow counts_per_rank");
-  if (size_ == 1) {
-    if (shard.data() != grads.data()) std::copy(grads.begin(), grads.end(), shard.begin());
-    return;
-  }
-  const std::vector<Index> from_each(at(size_), mine);
-  const ConstMatrixView sent(grads.data(), static_cast<Index>(grads.size()), 1);
-  all_to_all_rows(sent, counts_per_rank, MatrixView(scratch.data(), mine * size_, 1), from_each);
-  tree_sum_blocks(scratch.data(), size_, mine, mine, shard.data());
-}
-
-void Communicator::all_gather_stretches(std::span<float> values,
-                                        std::span<const Index> counts_per_rank) const {
-  require(static_cast<int>(counts_per_rank.size()) == size_ &&
-              static_cast<Index>(values.size()) == total(counts_per_rank),
-          "all_gather_stretches: sizes must follow counts_per_rank");
-  if (size_ == 1) return;
-  count_call(counts_per_rank[at(rank_)] * (size_ - 1) * static_cast<Index>(sizeof(float)));
-  const Index unit = common_unit(counts_per_rank);
-  const RowType type(unit, MPI_FLOAT);
-  const auto units = divided(counts_per_rank, unit);
-  const auto counts = int_counts(units);
-  const auto offsets = int_offsets(units);
-  check_mpi(MPI_Allgatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, values.data(), counts.data(), offsets.data(),
-                           type.get(), handle_->comm),
-            "MPI_Allgatherv");
 }
 
 void Communicator::count_call(Index bytes_sent) const {

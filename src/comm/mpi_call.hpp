@@ -4,8 +4,10 @@
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/index.hpp"
 
+#include <algorithm>
 #include <limits>
 #include <string>
+#include <vector>
 
 #define OMPI_SKIP_MPICXX 1  // without the C++ interface, which MPI 3 removed
 #include <mpi.h>
@@ -38,6 +40,18 @@ inline int mpi_count(Index n) {
   return static_cast<int>(n);
 }
 
+/// A communicator that frees itself if it is ours.
+struct CommunicatorHandle {
+  MPI_Comm comm = MPI_COMM_NULL;
+  bool owned = true;
+  CommunicatorHandle(MPI_Comm c, bool o) : comm(c), owned(o) {}
+  CommunicatorHandle(const CommunicatorHandle&) = delete;
+  CommunicatorHandle& operator=(const CommunicatorHandle&) = delete;
+  ~CommunicatorHandle() {
+    if (owned && comm != MPI_COMM_NULL && mpi_is_running()) MPI_Comm_free(&comm);
+  }
+};
+
 /// `count` elements of a type as one, so that int counts mean rows and no message is limited to 2^31 bytes.
 class RowType {
  public:
@@ -48,6 +62,31 @@ class RowType {
   RowType(const RowType&) = delete;
   RowType& operator=(const RowType&) = delete;
   ~RowType() { MPI_Type_free(&type_); }
+  MPI_Datatype get() const { return type_; }
+
+ private:
+  MPI_Datatype type_ = MPI_DATATYPE_NULL;
+};
+
+/// `count` floats that start `begin` floats after the buffer; neither has to fit an int.
+class StretchType {
+ public:
+  StretchType(Index begin, Index count) {
+    constexpr Index most = Index{1} << 30;
+    std::vector<int> lengths;
+    std::vector<MPI_Aint> bytes;
+    for (Index done = 0; done < count; done += most) {
+      lengths.push_back(mpi_count(std::min(most, count - done)));
+      bytes.push_back((begin + done) * static_cast<Index>(sizeof(float)));
+    }
+    check_mpi(MPI_Type_create_hindexed(static_cast<int>(lengths.size()), lengths.data(), bytes.data(),
+                                       MPI_FLOAT, &type_),
+              "MPI_Type_create_hindexed");
+    check_mpi(MPI_Type_commit(&type_), "MPI_Type_commit");
+  }
+  StretchType(const StretchType&) = delete;
+  StretchType& operator=(const StretchType&) = delete;
+  ~StretchType() { MPI_Type_free(&type_); }
   MPI_Datatype get() const { return type_; }
 
  private:

@@ -1,0 +1,130 @@
+// The collectives that carry rows and gradients: each rank's share may differ, and none is limited by the
+// 2^31 of an MPI count.
+#include "moeloom/comm/communicator.hpp"
+#include "moeloom/tensor/tree_sum.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
+#include "mpi_call.hpp"
+
+namespace moeloom {
+namespace {
+
+constexpr Index kFloatBytes = sizeof(float);
+
+std::size_t at(Index i) {
+  return static_cast<std::size_t>(i);
+}
+
+/// Where each rank's part begins, and after the last the sum.
+std::vector<Index> offsets_of(std::span<const Index> counts_per_rank) {
+  std::vector<Index> offsets(counts_per_rank.size() + 1);
+  std::partial_sum(counts_per_rank.begin(), counts_per_rank.end(), offsets.begin() + 1);
+  return offsets;
+}
+
+std::vector<int> mpi_counts(std::span<const Index> values) {
+  std::vector<int> counts;
+  for (const Index value : values) counts.push_back(mpi_count(value));
+  return counts;
+}
+
+/// The floats of one buffer that go to or come from each rank, as MPI_Alltoallw wants them: their places are
+/// inside the datatypes, where they are not ints. It is as fast as MPI_Alltoallv.
+class Stretches {
+ public:
+  void add(Index begin, Index count) {
+    owned_.push_back(std::make_unique<StretchType>(begin, count));
+    types_.push_back(owned_.back()->get());
+    counts_.push_back(count > 0 ? 1 : 0);
+  }
+  const int* counts() const { return counts_.data(); }
+  const MPI_Datatype* types() const { return types_.data(); }
+
+ private:
+  std::vector<std::unique_ptr<StretchType>> owned_;
+  std::vector<MPI_Datatype> types_;
+  std::vector<int> counts_;
+};
+
+}  // namespace
+
+void Communicator::all_to_all(std::span<const std::int64_t> sent, std::span<std::int64_t> received) const {
+  require(sent.size() == received.size() && sent.size() % at(size_) == 0,
+          "all_to_all needs equal blocks for every rank");
+  if (size_ == 1) {
+    std::copy(sent.begin(), sent.end(), received.begin());
+    return;
+  }
+  const int block = mpi_count(std::ssize(sent) / size_);
+  count_call(static_cast<Index>(sizeof(std::int64_t)) * block * (size_ - 1));
+  check_mpi(MPI_Alltoall(sent.data(), block, MPI_INT64_T, received.data(), block, MPI_INT64_T, handle_->comm),
+            "MPI_Alltoall");
+}
+
+void Communicator::all_to_all_rows(ConstMatrixView rows, std::span<const Index> sent_per_rank,
+                                   MatrixView received, std::span<const Index> received_per_rank) const {
+  require(std::ssize(sent_per_rank) == size_ && std::ssize(received_per_rank) == size_,
+          "all_to_all_rows needs one count a rank");
+  const std::vector<Index> sent_offsets = offsets_of(sent_per_rank);
+  const std::vector<Index> received_offsets = offsets_of(received_per_rank);
+  require(sent_offsets.back() == rows.rows && received_offsets.back() == received.rows,
+          "all_to_all_rows: the counts must add up to the rows");
+  require(rows.cols == received.cols && rows.contiguous() && received.contiguous(),
+          "all_to_all_rows needs contiguous rows of one width");
+  if (size_ == 1) return copy(rows, received);
+  count_call((rows.rows - sent_per_rank[at(rank_)]) * rows.cols * kFloatBytes);
+  const RowType row(rows.cols, MPI_FLOAT);
+  check_mpi(MPI_Alltoallv(rows.data, mpi_counts(sent_per_rank).data(), mpi_counts(sent_offsets).data(),
+                          row.get(), received.data, mpi_counts(received_per_rank).data(),
+                          mpi_counts(received_offsets).data(), row.get(), handle_->comm),
+            "MPI_Alltoallv");
+}
+
+void Communicator::reduce_scatter_tree(std::span<const float> grads, std::span<const Index> counts_per_rank,
+                                       std::span<float> scratch, std::span<float> shard) const {
+  require(std::ssize(counts_per_rank) == size_, "reduce_scatter_tree needs one count a rank");
+  const std::vector<Index> offsets = offsets_of(counts_per_rank);
+  const Index mine = counts_per_rank[at(rank_)];
+  require(
+      std::ssize(grads) == offsets.back() && std::ssize(shard) == mine && std::ssize(scratch) >= mine * size_,
+      "reduce_scatter_tree: sizes must follow counts_per_rank");
+  if (size_ == 1) {
+    if (shard.data() != grads.data()) std::copy(grads.begin(), grads.end(), shard.begin());
+    return;
+  }
+  count_call((std::ssize(grads) - mine) * kFloatBytes);
+  Stretches to;
+  Stretches from;
+  for (Index rank = 0; rank < size_; ++rank) {
+    to.add(offsets[at(rank)], rank == rank_ ? 0 : counts_per_rank[at(rank)]);
+    from.add(rank * mine, rank == rank_ ? 0 : mine);
+  }
+  std::copy_n(grads.data() + offsets[at(rank_)], mine, scratch.data() + rank_ * mine);
+  const std::vector<int> nowhere(at(size_));  // displacements: the datatypes hold them
+  check_mpi(MPI_Alltoallw(grads.data(), to.counts(), nowhere.data(), to.types(), scratch.data(),
+                          from.counts(), nowhere.data(), from.types(), handle_->comm),
+            "MPI_Alltoallw");
+  tree_sum_blocks(scratch.data(), size_, mine, mine, shard.data());
+}
+
+void Communicator::all_gather_stretches(std::span<float> values,
+                                        std::span<const Index> counts_per_rank) const {
+  require(std::ssize(counts_per_rank) == size_, "all_gather_stretches needs one count a rank");
+  const std::vector<Index> offsets = offsets_of(counts_per_rank);
+  require(std::ssize(values) == offsets.back(), "all_gather_stretches: sizes must follow counts_per_rank");
+  if (size_ == 1) return;
+  if (offsets.back() > std::numeric_limits<int>::max()) {  // too far apart for MPI_Allgatherv
+    for (int root = 0; root < size_; ++root)
+      broadcast(values.subspan(at(offsets[at(root)]), at(counts_per_rank[at(root)])), root);
+    return;
+  }
+  count_call(counts_per_rank[at(rank_)] * kFloatBytes * (size_ - 1));
+  check_mpi(MPI_Allgatherv(MPI_IN_PLACE, 0, MPI_FLOAT, values.data(), mpi_counts(counts_per_rank).data(),
+                           mpi_counts(offsets).data(), MPI_FLOAT, handle_->comm),
+            "MPI_Allgatherv");
+}
+
+}  // namespace moeloom

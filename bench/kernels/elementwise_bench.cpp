@@ -1,0 +1,217 @@
+// How near do rmsnorm, rope and swiglu come to the speed of a copy, and how far are they from their
+// references?
+//
+// Each sample times a copy and then the kernel, so both meet the same state of the machine; the figures are
+// percentiles of the ratios. Bytes are what the kernel must read and write once; a copy's likewise.
+#include "moeloom/base/parallel.hpp"
+#include "moeloom/kernels/rmsnorm.hpp"
+#include "moeloom/kernels/rope.hpp"
+#include "moeloom/kernels/swiglu.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <fstream>
+#include <functional>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include <boost/program_options.hpp>
+#include <nlohmann/json.hpp>
+
+namespace {
+
+using namespace moeloom;
+
+struct Options {
+  Index rows = 16384;
+  Index cols = 2048;
+  Index head_dim = 128;
+  int threads = 1;
+  int samples = 21;
+  std::string json;
+};
+
+/// One kernel's turn: floats it must read and write, and itself.
+struct Subject {
+  std::string name;
+  Index floats_moved = 0;
+  std::function<void()> fused;
+  std::function<void()> reference;
+};
+
+struct Percentiles {
+  double p10 = 0, median = 0, p90 = 0;
+};
+
+Percentiles percentiles(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const auto at = [&](double share) {
+    return values[static_cast<std::size_t>(share * static_cast<double>(values.size() - 1) + 0.5)];
+  };
+  return {at(0.1), at(0.5), at(0.9)};
+}
+
+double seconds_of(const std::function<void()>& work, int repeats) {
+  const auto start = std::chrono::steady_clock::now();
+  for (int i = 0; i < repeats; ++i) work();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() / repeats;
+}
+
+/// So often that a sample lasts at least two milliseconds; the first call warms caches and pages.
+int repeats_for(const std::function<void()>& work) {
+  work();
+  return static_cast<int>(std::clamp(2e-3 / seconds_of(work, 1), 1.0, 1e4));
+}
+
+/// All memory of a run. Every buffer is filled, so each page is there before a clock starts.
+struct Buffers {
+  explicit Buffers(const Options& o)
+      : x(o.rows, o.cols),
+        y(o.rows, o.cols),
+        dy(o.rows, o.cols),
+        gate_up(o.rows, 2 * o.cols),
+        d_gate_up(o.rows, 2 * o.cols),
+        weight(static_cast<std::size_t>(o.cols), 1.1f),
+        d_weight(weight.size()),
+        row_scale(static_cast<std::size_t>(o.rows), 0.5f),
+        d_row_scale(row_scale.size()),
+        inv_rms(row_scale.size(), 1.0f),
+        position_ids(row_scale.size()),
+        table(make_rope_table(4096, o.head_dim, 1e6)) {
+    for (Matrix* m : {&x, &dy, &gate_up})
+      for (Index i = 0; i < m->rows() * m->cols(); ++i)
+        m->view().data[i] = static_cast<float>(i % 613) / 100 - 3;
+    for (std::size_t t = 0; t < position_ids.size(); ++t)
+      position_ids[t] = static_cast<std::int32_t>(t % 4096);
+  }
+
+  Matrix x, y, dy, gate_up, d_gate_up;
+  std::vector<float> weight, d_weight, row_scale, d_row_scale, inv_rms;
+  std::vector<std::int32_t> position_ids;
+  RopeTable table;
+};
+
+/// The two forms of a kernel as two closures.
+template <typename Kernel, typename Call>
+Subject subject(std::string name, Index floats_moved, Kernel fused, Kernel reference, Call call) {
+  return {std::move(name), floats_moved, [=] { call(fused); }, [=] { call(reference); }};
+}
+
+std::vector<Subject> subjects(Buffers& b, const Options& o) {
+  const Index size = o.rows * o.cols;
+  return {
+      subject("rmsnorm forward", 2 * size, fused_rmsnorm(), reference_rmsnorm(),
+              [&b](const RmsNormKernel& k) { k.forward(b.x, b.weight, 1e-6f, b.y, b.inv_rms); }),
+      subject("rmsnorm backward", 3 * size, fused_rmsnorm(), reference_rmsnorm(),
+              [&b](const RmsNormKernel& k) { k.backward(b.dy, b.x, b.weight, b.inv_rms, b.y, b.d_weight); }),
+      subject("rope forward", 2 * size, fused_rope(), reference_rope(),
+              [&b, d = o.head_dim](const RopeKernel& k) { k.forward(b.y, d, b.position_ids, b.table); }),
+      subject("swiglu forward", 3 * size, fused_swiglu(), reference_swiglu(),
+              [&b](const SwigluKernel& k) { k.forward(b.gate_up, b.row_scale, b.y); }),
+      subject("swiglu backward", 6 * size, fused_swiglu(), reference_swiglu(),
+              [&b](const SwigluKernel& k) {
+                k.backward(b.gate_up, b.row_scale, b.dy, b.d_gate_up, b.d_row_scale, b.y);
+              }),
+  };
+}
+
+/// The rows of x to d_gate_up's first half by all threads, with the C library's memcpy.
+void copy_rows(Buffers& b) {
+  parallel_blocks(b.x.rows(), 16, [&](Index begin, Index end) {
+    std::memcpy(b.d_gate_up.row(0) + begin * b.x.cols(), b.x.row(begin),
+                sizeof(float) * static_cast<std::size_t>((end - begin) * b.x.cols()));
+  });
+}
+
+nlohmann::ordered_json measure(const Subject& subject, Buffers& b, const Options& o) {
+  const auto copying = [&b] { copy_rows(b); };
+  const double size = static_cast<double>(o.rows * o.cols);
+  const int copies = repeats_for(copying), repeats = repeats_for(subject.fused);
+  std::vector<double> share, gigabytes, copy_gigabytes;
+  for (int i = 0; i < o.samples; ++i) {
+    copy_gigabytes.push_back(8e-9 * size / seconds_of(copying, copies));
+    gigabytes.push_back(4e-9 * static_cast<double>(subject.floats_moved) /
+                        seconds_of(subject.fused, repeats));
+    share.push_back(gigabytes.back() / copy_gigabytes.back());
+  }
+  std::vector<double> plain_seconds;
+  for (int i = 0; i < 3; ++i) plain_seconds.push_back(seconds_of(subject.reference, 1));
+  const Percentiles of_copy = percentiles(share);
+  const double speed = percentiles(gigabytes).median;
+  const double fused_ns = 4 * static_cast<double>(subject.floats_moved) / speed / size;
+  const double plain_ns = 1e9 * percentiles(plain_seconds).median / size;
+  return {{"kernel", subject.name},
+          {"rows", o.rows},
+          {"cols", o.cols},
+          {"threads", o.threads},
+          {"samples", o.samples},
+          {"gb_per_s", speed},
+          {"copy_gb_per_s", percentiles(copy_gigabytes).median},
+          {"of_copy_p10", of_copy.p10},
+          {"of_copy", of_copy.median},
+          {"of_copy_p90", of_copy.p90},
+          {"fused_ns_per_element", fused_ns},
+          {"reference_ns_per_element", plain_ns},
+          {"speedup", plain_ns / fused_ns}};
+}
+
+Options parse(int argc, char** argv) {
+  namespace po = boost::program_options;
+  Options o;
+  po::options_description known("How near the elementwise kernels come to the speed of a copy");
+  known.add_options()("help", "this text")("rows", po::value(&o.rows)->default_value(o.rows), "tokens")(
+      "cols", po::value(&o.cols)->default_value(o.cols), "hidden or expert size")(
+      "head-dim", po::value(&o.head_dim)->default_value(o.head_dim), "divides cols")(
+      "threads", po::value(&o.threads)->default_value(o.threads), "threads")(
+      "samples", po::value(&o.samples)->default_value(o.samples), "pairs of copy and kernel")(
+      "json", po::value(&o.json), "write an array of objects to this file");
+  po::variables_map given;
+  po::store(po::parse_command_line(argc, argv, known), given);
+  po::notify(given);
+  if (given.count("help") != 0) {
+    std::cout << known;
+    std::exit(0);
+  }
+  if (o.rows < 1 || o.cols < 1 || o.samples < 1 || o.head_dim < 2 || o.cols % o.head_dim != 0) {
+    throw std::invalid_argument("rows, cols and samples must be positive, and head-dim must divide cols");
+  }
+  return o;
+}
+
+void run(const Options& o) {
+  set_threads(o.threads);
+  Buffers buffers(o);
+  std::printf("rows %lld, cols %lld, threads %d, samples %d\n", static_cast<long long>(o.rows),
+              static_cast<long long>(o.cols), o.threads, o.samples);
+  std::printf("%-18s %8s %8s %22s %10s %10s %8s\n", "kernel", "GB/s", "copy", "of copy (p10..p90)",
+              "ns/element", "reference", "speedup");
+  auto results = nlohmann::ordered_json::array();
+  for (const Subject& each : subjects(buffers, o)) {
+    const auto r = measure(each, buffers, o);
+    const auto number = [&r](const char* key) { return r.at(key).get<double>(); };
+    std::printf("%-18s %8.1f %8.1f %8.2f (%5.2f..%5.2f) %10.3f %10.3f %7.1fx\n", each.name.c_str(),
+                number("gb_per_s"), number("copy_gb_per_s"), number("of_copy"), number("of_copy_p10"),
+                number("of_copy_p90"), number("fused_ns_per_element"), number("reference_ns_per_element"),
+                number("speedup"));
+    results.push_back(r);
+  }
+  if (o.json.empty()) return;
+  std::ofstream file(o.json);
+  file << results.dump(2) << '\n';
+  if (!file.flush()) throw std::runtime_error("cannot write " + o.json);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    run(parse(argc, argv));
+  } catch (const std::exception& error) {
+    std::cerr << "elementwise_bench: " << error.what() << '\n';
+    return 1;
+  }
+}

@@ -71,6 +71,16 @@ TEST(VectorExp, GivesTheSameBitsInALoopAndAlone) {
   }
 }
 
+TEST(VectorExp, HasTheSameBitsInTheFormForNonpositiveNumbers) {
+  for (const float x : sweep(110.0f)) {
+    if (x > 0) continue;
+    ASSERT_EQ(vector_math::exp_of_nonpositive(x), vector_math::exp(x)) << x;
+  }
+  EXPECT_EQ(vector_math::exp_of_nonpositive(-3e38f), 0.0f);
+  EXPECT_EQ(vector_math::exp_of_nonpositive(-kInfinity), 0.0f);
+  EXPECT_TRUE(std::isnan(vector_math::exp_of_nonpositive(std::numeric_limits<float>::quiet_NaN())));
+}
+
 // Bounds: exp 1 ulp, then one addition, one division and at most two products, each rounded once.
 TEST(VectorSigmoid, IsAccurateInBothTails) {
   for (const float x : sweep(87.0f)) {

@@ -6,24 +6,27 @@
 #pragma once
 
 #include <bit>
+#include <cmath>
 #include <cstdint>
+#include <limits>
 
 namespace moeloom::vector_math {
 
-/// e^x to 1 ulp where the result is normal; gradual underflow to 0 below -87.3, infinity above 88.72; NaN
-/// stays NaN.
-///
-/// x = n ln 2 + r with ln 2 in two parts (Cody & Waite 1980), e^x = 2^n e^r. e^r = 1 + r + r^2 P(r), P of
-/// degree 4 by Remez exchange for the relative error on |r| <= ln(2)/2: 3.1e-9, a twentieth of an ulp.
-inline float exp(float x) {
+namespace detail {
+
+/// e^x = mantissa 2^exponent; nonsense beyond |x| = 128.
+struct Split {
+  float mantissa;
+  std::int32_t exponent;
+};
+
+/// x = n ln 2 + r with ln 2 in two parts (Cody & Waite 1980), e^r = 1 + r + r^2 P(r), P of degree 4 by Remez
+/// exchange for the relative error on |r| <= ln(2)/2: 3.1e-9, a twentieth of an ulp.
+inline Split split_exp(float x) {
   constexpr float kLog2E = 0x1.715476p+0f;
   constexpr float kLn2High = 0x1.63p-1f;  // nine bits: n times it is exact
   constexpr float kLn2Low = -0x1.bd0106p-13f;
-  constexpr float kRounder =
-      0x1.8p+23f;  // adding it leaves no fraction bits, so the sum is rounded to an integer
-  // Comparisons are false for NaN, which therefore passes both.
-  x = x < -104.0f ? -104.0f : x;
-  x = x > 88.8f ? 88.8f : x;
+  constexpr float kRounder = 0x1.8p+23f;  // a sum with it has no fraction bits: it is rounded to an integer
   const float shifted = x * kLog2E + kRounder;
   const float n = shifted - kRounder;
   const float r = (x - n * kLn2High) - n * kLn2Low;
@@ -34,14 +37,39 @@ inline float exp(float x) {
   p = p * r + 0x1.555490p-3f;
   p = p * r + 0x1.fffffcp-2f;
   p = (p * r) * r + r + 1.0f;
+  return {p, std::bit_cast<std::int32_t>(shifted) - std::bit_cast<std::int32_t>(kRounder)};
+}
 
-  // 2^n as two factors: n reaches -150 and 128, beyond the exponents of one float.
-  const std::int32_t exponent = std::bit_cast<std::int32_t>(shifted) - std::bit_cast<std::int32_t>(kRounder);
-  const std::int32_t half = exponent >> 1;
-  const auto power_of_two = [](std::int32_t e) {
-    return std::bit_cast<float>(static_cast<std::uint32_t>(e + 127) << 23);
-  };
-  return p * power_of_two(half) * power_of_two(exponent - half);
+/// e in [-126, 127].
+inline float power_of_two(std::int32_t e) {
+  return std::bit_cast<float>(static_cast<std::uint32_t>(e + 127) << 23);
+}
+
+constexpr float kZeroBelow = -104.0f;  // e^-104 is less than half of the smallest subnormal number
+constexpr float kInfinityAbove = 88.8f;
+
+}  // namespace detail
+
+// Results beyond the range are chosen last: a choice made first would be copied by the compiler into every
+// later step. Comparisons are false for NaN, which therefore passes.
+
+/// e^x to 1 ulp where the result is normal; gradual underflow to 0 below -87.3, infinity above 88.72; NaN
+/// stays NaN.
+inline float exp(float x) {
+  const detail::Split split = detail::split_exp(x);
+  // Two factors: the exponent reaches -150 and 128, beyond those of one float.
+  const std::int32_t half = split.exponent >> 1;
+  const float power =
+      split.mantissa * detail::power_of_two(half) * detail::power_of_two(split.exponent - half);
+  const float above_zero = x < detail::kZeroBelow ? 0.0f : power;
+  return x > detail::kInfinityAbove ? std::numeric_limits<float>::infinity() : above_zero;
+}
+
+/// The same bits for x <= 0 in fewer steps, as softmax and the sigmoid need it.
+inline float exp_of_nonpositive(float x) {
+  const detail::Split split = detail::split_exp(x);
+  const float power = split.mantissa * detail::power_of_two(split.exponent + 24) * 0x1p-24f;
+  return x < detail::kZeroBelow ? 0.0f : power;
 }
 
 /// The logistic function and one minus it, each to a few ulps however close it is to 0.
@@ -50,11 +78,9 @@ struct Sigmoid {
   float complement;
 };
 inline Sigmoid sigmoid(float x) {
-  const float magnitude = x < 0.0f ? -x : x;
-  const float decay = exp(-magnitude);  // at most 1: nothing here overflows
+  const float decay = exp_of_nonpositive(-std::fabs(x));  // at most 1: nothing here overflows
   const float larger = 1.0f / (1.0f + decay);
-  const float smaller = decay * larger;
-  return x < 0.0f ? Sigmoid{smaller, larger} : Sigmoid{larger, smaller};
+  return {(x < 0.0f ? decay : 1.0f) * larger, (x < 0.0f ? 1.0f : decay) * larger};
 }
 
 /// x sigmoid(x).

@@ -1,4 +1,4 @@
-#include "support/files.hpp"
+#include "files.hpp"
 
 #include <fstream>
 #include <iterator>

@@ -1,4 +1,4 @@
-#include "support/golden.hpp"
+#include "golden.hpp"
 
 #include "moeloom/base/errors.hpp"
 

@@ -1,0 +1,146 @@
+// The rooms' rules as a test: who may include whom, and where each outside library lives.
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <regex>
+#include <set>
+#include <sstream>
+
+#include "support/golden.hpp"
+#include <gtest/gtest.h>
+
+namespace moeloom {
+namespace {
+
+namespace fs = std::filesystem;
+using Rooms = std::set<std::string>;
+
+/// What each room may include besides itself.
+const std::map<std::string, Rooms> kBelow = {
+    {"base", {}},
+    {"tensor", {"base"}},
+    {"io", {"base", "tensor"}},
+    {"comm", {"base", "tensor"}},
+    {"kernels", {"base", "tensor"}},
+    {"moe", {"base", "tensor", "kernels", "comm"}},
+    {"model", {"base", "tensor", "kernels", "comm", "io", "moe"}},
+    {"train", {"base", "tensor", "kernels", "comm", "io", "moe", "model"}},
+    {"app", {"base", "tensor", "kernels", "comm", "io", "moe", "model", "train"}},
+};
+
+struct Home {
+  const char* header;  // a regular expression of the whole name
+  Rooms rooms;
+};
+const std::vector<Home> kHomes = {
+    {"omp\\.h", {"base"}},
+    {"cblas\\.h", {"tensor"}},
+    {"mpi.*\\.h", {"comm"}},
+    {"(oneapi/)?dnnl.*", {"kernels"}},
+    {"nlohmann/.*", {"io", "app"}},
+    {"xxhash\\.h", {"io"}},
+    {"boost/.*", {"app"}},
+    {"(spdlog|fmt)/.*", {"app"}},
+    {"(gtest|gmock|benchmark)/.*", {}},
+};
+
+std::string include_breach(const std::string& room, const std::string& header) {
+  std::smatch match;
+  if (std::regex_match(header, match, std::regex("moeloom/([^/]+)/.*"))) {
+    const std::string other = match[1];
+    const bool allowed = other == room || kBelow.at(room).contains(other);
+    return allowed ? "" : "room " + room + " may not include room " + other;
+  }
+  if (header.find("..") != std::string::npos) return "an include may not leave its room by ..";
+  for (const Home& home : kHomes)
+    if (std::regex_match(header, std::regex(home.header)) && !home.rooms.contains(room))
+      return "<" + header + "> has its home elsewhere than in " + room;
+  return "";
+}
+
+std::string line_breach(const std::string& room, const std::string& line) {
+  std::smatch match;
+  static const std::regex include(R"(^\s*#\s*include\s*[<"]([^>"]+)[>"])");
+  if (std::regex_search(line, match, include)) return include_breach(room, match[1]);
+  // The library neither logs nor reads the environment; the room app does both.
+  static const std::regex voice(
+      R"(\bgetenv\s*\(|\bstd::(cout|cerr|clog)\b|\b(std::)?(printf|puts|perror)\s*\()");
+  if (room != "app" && std::regex_search(line, voice))
+    return "room " + room + " may not log or read the environment";
+  return "";
+}
+
+std::vector<std::string> breaches(const std::string& room, const std::string& file, std::istream& text) {
+  std::vector<std::string> found;
+  std::string line;
+  for (int number = 1; std::getline(text, line); ++number)
+    if (const std::string breach = line_breach(room, line); !breach.empty())
+      found.push_back(file + ":" + std::to_string(number) + ": " + breach);
+  return found;
+}
+
+std::vector<fs::path> files_under(const fs::path& folder) {
+  std::vector<fs::path> files;
+  if (!fs::is_directory(folder)) return files;
+  for (const fs::directory_entry& entry : fs::recursive_directory_iterator(folder))
+    if (entry.is_regular_file()) files.push_back(entry.path());
+  std::ranges::sort(files);
+  return files;
+}
+
+TEST(Layering, IsKeptByEveryFile) {
+  const fs::path root = testing::source_root();
+  int files = 0;
+  for (const auto& [room, below] : kBelow)
+    for (const fs::path& folder : {root / "include" / "moeloom" / room, root / "src" / room})
+      for (const fs::path& path : files_under(folder)) {
+        std::ifstream text(path);
+        ++files;
+        for (const std::string& breach : breaches(room, fs::relative(path, root).string(), text))
+          ADD_FAILURE() << breach;
+      }
+  EXPECT_GT(files, 20) << "no sources found under " << root;
+}
+
+TEST(Layering, KnowsEveryRoom) {
+  const fs::path root = testing::source_root();
+  for (const fs::path& folder : {root / "include" / "moeloom", root / "src"})
+    for (const fs::directory_entry& entry : fs::directory_iterator(folder))
+      EXPECT_TRUE(!entry.is_directory() || kBelow.contains(entry.path().filename())) << entry.path();
+}
+
+TEST(Layering, SeesABreachAndLeavesTheRestAlone) {
+  struct Case {
+    const char* room;
+    const char* line;
+    bool breach;
+  };
+  const Case cases[] = {
+      {"io", "#include \"moeloom/kernels/rope.hpp\"", true},
+      {"kernels", "#include \"moeloom/comm/mesh.hpp\"", true},
+      {"base", "  #  include <moeloom/tensor/gemm.hpp>", true},
+      {"moe", "#include <mpi.h>", true},
+      {"model", "#include <nlohmann/json.hpp>", true},
+      {"moe", "#include <oneapi/dnnl/dnnl.hpp>", true},
+      {"train", "#include <spdlog/spdlog.h>", true},
+      {"moe", "#include \"../comm/detail.hpp\"", true},
+      {"comm", "const char* e = std::getenv(\"X\");", true},
+      {"train", "std::cerr << loss;", true},
+      {"io", "#include \"moeloom/tensor/dtype.hpp\"", false},
+      {"io", "#include \"json.hpp\"", false},
+      {"comm", "#include <mpi.h>", false},
+      {"app", "#include <spdlog/spdlog.h>", false},
+      {"app", "std::cout << text;", false},
+      {"base", "std::snprintf(text, 8, \"x\");", false},
+  };
+  for (const Case& c : cases) {
+    std::istringstream text(std::string("\n") + c.line + "\n");
+    const auto found = breaches(c.room, "file.cpp", text);
+    ASSERT_EQ(found.size(), c.breach ? 1u : 0u) << c.room << ": " << c.line;
+    for (const std::string& message : found) EXPECT_TRUE(message.starts_with("file.cpp:2: ")) << message;
+  }
+}
+
+}  // namespace
+}  // namespace moeloom

@@ -44,6 +44,7 @@ void gemm_serial(ConstMatrixView a, ConstMatrixView b, MatrixView c, GemmOptions
 }
 
 void matmul(ConstMatrixView x, ConstMatrixView w, MatrixView y, Write mode) {
+  require(x.rows == y.rows, "matmul needs as many rows of x as of y");
   parallel_blocks(x.rows, kBlockRows, [&](Index begin, Index end) {
     gemm_serial(x.rows_from(begin, end - begin), w, y.rows_from(begin, end - begin),
                 {.transpose_b = true, .beta = beta_of(mode)});
@@ -51,6 +52,7 @@ void matmul(ConstMatrixView x, ConstMatrixView w, MatrixView y, Write mode) {
 }
 
 void matmul_input_grad(ConstMatrixView dy, ConstMatrixView w, MatrixView dx, Write mode) {
+  require(dy.rows == dx.rows, "an input gradient needs as many rows of dy as of dx");
   parallel_blocks(dy.rows, kBlockRows, [&](Index begin, Index end) {
     gemm_serial(dy.rows_from(begin, end - begin), w, dx.rows_from(begin, end - begin),
                 {.beta = beta_of(mode)});

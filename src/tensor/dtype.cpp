@@ -67,6 +67,7 @@ std::uint16_t float_to_f16(float value) {
 }
 
 void convert_to_float(DType type, const void* source, Index count, float* target) {
+  if (count == 0) return;  // memcpy refuses the null pointers of nothing
   const auto cast = [](auto value) { return static_cast<float>(value); };
   switch (type) {
     case DType::kF32:

@@ -1,16 +1,18 @@
-// Grouped matmul (GMM): one product a group of rows, each with its own weight; forward, input and weight gradient.
+// Grouped matmul (GMM): one product a group of rows, each with its own weight; forward, input and weight
+// gradient.
 //
 // Rows arrive grouped: first the rows of group 0, then those of group 1, ...; within a group by source rank.
-// Weights have two faces. The master is plain fp32 [out, in] a group, stacked. The packed face is made from it
-// once per weight version, in the layout oneDNN wants and in both orientations, so no call copies a weight.
+// Weights have two faces. The master is plain fp32 [out, in] a group, stacked. The packed face is made from
+// it once per weight version, in the layout oneDNN wants and in both orientations, so no call copies a
+// weight.
 #pragma once
+
+#include "moeloom/tensor/gemm.hpp"
+#include "moeloom/tensor/matrix.hpp"
 
 #include <memory>
 #include <span>
 #include <vector>
-
-#include "moeloom/tensor/gemm.hpp"
-#include "moeloom/tensor/matrix.hpp"
 
 namespace moeloom {
 
@@ -28,7 +30,9 @@ struct GroupedRows {
   std::span<const Index> rows_per_source;
   Index sources = 1;
   Index groups() const { return static_cast<Index>(rows_per_source.size()) / sources; }
-  Index of_source(Index g, Index s) const { return rows_per_source[static_cast<std::size_t>(g * sources + s)]; }
+  Index of_source(Index g, Index s) const {
+    return rows_per_source[static_cast<std::size_t>(g * sources + s)];
+  }
   Index of_group(Index g) const;
   Index total() const;
 };
@@ -61,14 +65,15 @@ struct GroupedMatmulKernel {
   /// Whether `packed` must hold the current masters; the native loop reads masters and ignores it.
   bool uses_packed = false;
   /// y [R, out] = x_g w_g^T.
-  void (*forward)(const GroupedWeights& w, const PackedWeights& packed, ConstMatrixView x, const GroupedRows& rows,
-                  MatrixView y);
+  void (*forward)(const GroupedWeights& w, const PackedWeights& packed, ConstMatrixView x,
+                  const GroupedRows& rows, MatrixView y);
   /// dx [R, in] = dy_g w_g.
   void (*input_grad)(const GroupedWeights& w, const PackedWeights& packed, ConstMatrixView dy,
                      const GroupedRows& rows, MatrixView dx);
   /// dw [groups*out, in], a group: dy_g^T x_g, in the one order: within a source rank rows in chunks of
   /// kSumChunkRows, sources along tree_sum's tree. kReplace writes zeros for a group without rows.
-  void (*weight_grad)(ConstMatrixView dy, ConstMatrixView x, const GroupedRows& rows, MatrixView dw, Write mode);
+  void (*weight_grad)(ConstMatrixView dy, ConstMatrixView x, const GroupedRows& rows, MatrixView dw,
+                      Write mode);
 };
 
 /// A loop over groups on OpenBLAS: the path the policy compares with, and the reference of every GMM result.

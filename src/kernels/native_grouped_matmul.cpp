@@ -1,0 +1,94 @@
+// The native path: a loop over groups, each an OpenBLAS product straight from the masters.
+#include "moeloom/base/errors.hpp"
+#include "moeloom/kernels/grouped_matmul.hpp"
+#include "moeloom/tensor/tree_sum.hpp"
+
+namespace moeloom {
+namespace {
+
+/// body(group, first row, rows) for every group.
+template <typename Body>
+void for_each_group(const GroupedRows& rows, Body body) {
+  Index first = 0;
+  for (Index g = 0; g < rows.groups(); ++g) {
+    const Index count = rows.of_group(g);
+    body(g, first, count);
+    first += count;
+  }
+}
+
+void require_rows(const GroupedRows& rows, ConstMatrixView input, ConstMatrixView output) {
+  require(input.rows == rows.total() && output.rows == input.rows,
+          "grouped matmul needs as many rows as its groups have");
+}
+
+void forward(const GroupedWeights& w, const PackedWeights&, ConstMatrixView x, const GroupedRows& rows,
+             MatrixView y) {
+  require_rows(rows, x, y);
+  for_each_group(rows, [&](Index g, Index first, Index count) {
+    matmul(x.rows_from(first, count), w.group(g), y.rows_from(first, count));
+  });
+}
+
+void input_grad(const GroupedWeights& w, const PackedWeights&, ConstMatrixView dy, const GroupedRows& rows,
+                MatrixView dx) {
+  require_rows(rows, dy, dx);
+  for_each_group(rows, [&](Index g, Index first, Index count) {
+    matmul_input_grad(dy.rows_from(first, count), w.group(g), dx.rows_from(first, count));
+  });
+}
+
+/// One group's rows, source after source.
+struct GroupRows {
+  ConstMatrixView dy;
+  ConstMatrixView x;
+  std::span<const Index> rows_per_source;
+};
+
+/// dw = the tree sum over sources [lo, hi), the first of whose rows is `first`; returns the row after them.
+Index sum_sources(const GroupRows& group, Index lo, Index hi, Index first, MatrixView dw) {
+  if (hi - lo == 1) {
+    const Index count = group.rows_per_source[static_cast<std::size_t>(lo)];
+    matmul_weight_grad(group.dy.rows_from(first, count), group.x.rows_from(first, count), dw,
+                       Write::kReplace);
+    return first + count;
+  }
+  const Index mid = tree_split(lo, hi);
+  Matrix right = Matrix::uninitialised(dw.rows, dw.cols);
+  const Index split = sum_sources(group, lo, mid, first, dw);
+  const Index end = sum_sources(group, mid, hi, split, right);
+  add(right, dw);
+  return end;
+}
+
+void write_group(const GroupRows& group, MatrixView dw, Write mode) {
+  const auto sources = static_cast<Index>(group.rows_per_source.size());
+  const Index rows = group.dy.rows;
+  if (rows == 0 || (sources == 1 && rows <= kSumChunkRows))
+    return matmul_weight_grad(group.dy, group.x, dw, mode);
+  if (mode == Write::kReplace) {
+    sum_sources(group, 0, sources, 0, dw);
+    return;
+  }
+  Matrix sum = Matrix::uninitialised(dw.rows, dw.cols);
+  sum_sources(group, 0, sources, 0, sum);
+  add(sum, dw);
+}
+
+void weight_grad(ConstMatrixView dy, ConstMatrixView x, const GroupedRows& rows, MatrixView dw, Write mode) {
+  require_rows(rows, dy, x);
+  for_each_group(rows, [&](Index g, Index first, Index count) {
+    const std::span<const Index> sources = rows.rows_per_source.subspan(
+        static_cast<std::size_t>(g * rows.sources), static_cast<std::size_t>(rows.sources));
+    write_group({dy.rows_from(first, count), x.rows_from(first, count), sources},
+                dw.rows_from(g * dy.cols, dy.cols), mode);
+  });
+}
+
+}  // namespace
+
+GroupedMatmulKernel native_grouped_matmul() {
+  return {.uses_packed = false, .forward = forward, .input_grad = input_grad, .weight_grad = weight_grad};
+}
+
+}  // namespace moeloom

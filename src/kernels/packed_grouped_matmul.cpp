@@ -1,0 +1,71 @@
+// Grouped matmul on packed weights: one list of tasks over (group, column block, row block) for all threads.
+#include "moeloom/base/errors.hpp"
+#include "moeloom/base/parallel.hpp"
+
+#include "packed_weight_grad.hpp"
+#include "packed_weights.hpp"
+
+namespace moeloom {
+namespace {
+
+/// Rows that a task takes at most; a group's rows are split evenly, so that no task is left with a few.
+constexpr Index kBlockRows = 96;
+
+struct Task {
+  Index group = 0;
+  Index column_block = 0;
+  Index first = 0;
+  Index rows = 0;
+};
+
+/// The row blocks of a column block follow each other: its weights are still in cache.
+std::vector<Task> list_tasks(const GroupedRows& rows, Index column_blocks) {
+  std::vector<Task> tasks;
+  Index first = 0;
+  for (Index g = 0; g < rows.groups(); ++g) {
+    const Index count = rows.of_group(g), parts = ceil_div(count, kBlockRows);
+    for (Index block = 0; block < column_blocks; ++block)
+      for (Index part = 0; part < parts; ++part) {
+        const Index begin = count * part / parts, end = count * (part + 1) / parts;
+        tasks.push_back({g, block, first + begin, end - begin});
+      }
+    first += count;
+  }
+  return tasks;
+}
+
+void multiply_groups(const PackedWeights& weights, const packed::Face& face, ConstMatrixView x,
+                     const GroupedRows& rows, MatrixView y) {
+  require(!weights.empty(), "grouped matmul needs packed weights; pack() was never called");
+  require(rows.groups() == weights.state().groups, "grouped matmul needs the rows of every packed group");
+  require(x.rows == rows.total() && y.rows == x.rows, "grouped matmul needs as many rows as its groups have");
+  if (x.rows == 0) return;
+  require(x.cols == face.depth() && y.cols == face.cols(), "grouped matmul: columns must fit the weights");
+  const std::vector<Task> tasks = list_tasks(rows, face.column_blocks());
+  parallel_for(static_cast<Index>(tasks.size()), [&](Index i) {
+    const Task& task = tasks[static_cast<std::size_t>(i)];
+    face.multiply(task.group, task.column_block, x.rows_from(task.first, task.rows),
+                  y.rows_from(task.first, task.rows));
+  });
+}
+
+void forward(const GroupedWeights&, const PackedWeights& packed, ConstMatrixView x, const GroupedRows& rows,
+             MatrixView y) {
+  multiply_groups(packed, packed.state().forward, x, rows, y);
+}
+
+void input_grad(const GroupedWeights&, const PackedWeights& packed, ConstMatrixView dy,
+                const GroupedRows& rows, MatrixView dx) {
+  multiply_groups(packed, packed.state().input_grad, dy, rows, dx);
+}
+
+}  // namespace
+
+GroupedMatmulKernel packed_grouped_matmul() {
+  return {.uses_packed = true,
+          .forward = forward,
+          .input_grad = input_grad,
+          .weight_grad = packed::grouped_weight_grad};
+}
+
+}  // namespace moeloom

@@ -1,0 +1,135 @@
+// The register tile that every packed product is made of: a few rows of the left side times one panel of
+// columns of the right side, summed over a depth that fits the first-level cache.
+//
+// Written with the compiler's vector types, so the same source is AVX-512, AVX2 or SSE code. An element is
+// one chain of fused multiply-adds in the order of depth; its bits depend neither on the tile's other rows
+// nor on where the tile lies.
+#pragma once
+
+#include "moeloom/tensor/gemm.hpp"
+
+#include <array>
+#include <cstring>
+#include <utility>
+
+namespace moeloom::packed {
+
+// As many sums as fit the registers beside two vectors of the right side and one of the left.
+#if defined(__AVX512F__)
+inline constexpr int kLanes = 16;
+inline constexpr int kTileRows = 12;
+#elif defined(__AVX__)
+inline constexpr int kLanes = 8;
+inline constexpr int kTileRows = 6;
+#else
+inline constexpr int kLanes = 4;
+inline constexpr int kTileRows = 6;
+#endif
+inline constexpr int kTileCols = 2 * kLanes;
+/// Depth of one pass over a tile: a panel is then 16 KiB, half of a first-level cache.
+inline constexpr Index kTileDepth = 4096 / kTileCols;
+
+typedef float Lanes __attribute__((vector_size(kLanes * sizeof(float))));
+
+inline Lanes load(const float* source) {
+  Lanes lanes;
+  std::memcpy(&lanes, source, sizeof(lanes));
+  return lanes;
+}
+inline void store(Lanes lanes, float* target) {
+  std::memcpy(target, &lanes, sizeof(lanes));
+}
+
+/// Where element (row, k) of the left side is: rows apart as in a matrix, or the rows of a k side by side.
+enum class Left { kRowMajor, kInterleaved };
+
+/// c [Rows, cols] (+)= left [Rows, depth] panel [depth, kTileCols]; cols <= kTileCols.
+/// left_stride: floats from row to row (kRowMajor) or from k to k (kInterleaved).
+struct TileArguments {
+  const float* left = nullptr;
+  Index left_stride = 0;
+  const float* panel = nullptr;
+  Index depth = 0;
+  float* c = nullptr;
+  Index c_stride = 0;
+  Index cols = kTileCols;
+  Write mode = Write::kReplace;
+};
+
+template <std::size_t Rows>
+using Sums = std::array<std::array<Lanes, 2>, Rows>;
+
+template <std::size_t Rows>
+void store_rows(const Sums<Rows>& sums, float* c, Index stride) {
+#pragma GCC unroll 12
+  for (std::size_t i = 0; i < Rows; ++i, c += stride) {
+    store(sums[i][0], c);
+    store(sums[i][1], c + kLanes);
+  }
+}
+
+template <std::size_t Rows>
+void add_rows(Sums<Rows>& sums, const float* c, Index stride) {
+#pragma GCC unroll 12
+  for (std::size_t i = 0; i < Rows; ++i, c += stride) {
+    sums[i][0] += load(c);
+    sums[i][1] += load(c + kLanes);
+  }
+}
+
+inline void write_columns(const float* sums, Index rows, const TileArguments& t) {
+  for (Index i = 0; i < rows; ++i)
+    for (Index j = 0; j < t.cols; ++j) {
+      float& c = t.c[i * t.c_stride + j];
+      const float sum = sums[i * kTileCols + j];
+      c = t.mode == Write::kAdd ? c + sum : sum;
+    }
+}
+
+template <Left Layout, std::size_t Rows>
+void multiply_tile(const TileArguments& t) {
+  Sums<Rows> sums{};
+  const float* left = t.left;
+  const float* panel = t.panel;
+  const Index next = t.depth * kTileCols;
+  const Index row_step = Layout == Left::kRowMajor ? t.left_stride : 1;
+  const Index depth_step = Layout == Left::kRowMajor ? 1 : t.left_stride;
+#pragma GCC unroll 4
+  for (Index k = 0; k < t.depth; ++k, left += depth_step, panel += kTileCols) {
+    // Panels lie in the order of their use; the next one must come from memory while this one is multiplied.
+    __builtin_prefetch(panel + next);
+    const Lanes first = load(panel), second = load(panel + kLanes);
+#pragma GCC unroll 12
+    for (std::size_t i = 0; i < Rows; ++i) {
+      const float a = left[static_cast<Index>(i) * row_step];
+      sums[i][0] += a * first;
+      sums[i][1] += a * second;
+    }
+  }
+  if (t.cols < kTileCols) {  // a panel that the matrix does not fill
+    std::array<float, Rows * kTileCols> buffer;
+    store_rows(sums, buffer.data(), kTileCols);
+    return write_columns(buffer.data(), Rows, t);
+  }
+  if (t.mode == Write::kAdd) add_rows(sums, t.c, t.c_stride);
+  store_rows(sums, t.c, t.c_stride);
+}
+
+using TileFunction = void (*)(const TileArguments&);
+
+/// multiply_tile for 1 <= rows <= kTileRows.
+template <Left Layout>
+TileFunction tile_function(Index rows) {
+  constexpr auto table = []<std::size_t... I>(std::index_sequence<I...>) {
+    return std::array<TileFunction, kTileRows>{&multiply_tile<Layout, I + 1>...};
+  }
+  (std::make_index_sequence<kTileRows>{});
+  return table[static_cast<std::size_t>(rows - 1)];
+}
+
+/// Rows [begin, end) of part `i` when n rows are split into `parts` parts that differ by at most one row.
+inline std::pair<Index, Index> even_part(Index n, Index parts, Index i) {
+  return {n * i / parts, n * (i + 1) / parts};
+}
+
+}  // namespace moeloom::packed

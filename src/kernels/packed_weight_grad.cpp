@@ -1,0 +1,155 @@
+// A task owns a fixed rectangle of one group's gradient and adds up all its rows, so no two threads add to
+// the same place. Rows of dy and x are the depth of this product: any number of them, nothing to compile.
+#include "packed_weight_grad.hpp"
+
+#include "moeloom/base/errors.hpp"
+#include "moeloom/base/parallel.hpp"
+#include "moeloom/tensor/tree_sum.hpp"
+
+#include <algorithm>
+#include <numeric>
+
+#include "packed_tile.hpp"
+
+namespace moeloom::packed {
+namespace {
+
+constexpr Index kRectangleRows = 256;
+constexpr Index kRectangleCols = 512;
+/// Token rows of one pass. Chunks of kSumChunkRows are whole passes.
+constexpr Index kPassRows = std::min(kTileDepth, kSumChunkRows);
+static_assert(kSumChunkRows % kPassRows == 0);
+
+/// dy [R, rectangle rows] and x [R, rectangle columns] of one group, source after source.
+struct Rectangle {
+  ConstMatrixView dy;
+  ConstMatrixView x;
+  std::span<const Index> rows_per_source;
+};
+
+/// A thread's memory: operands packed for one pass, and partial sums of sources.
+class Workspace {
+ public:
+  Matrix panels;
+  std::array<float, static_cast<std::size_t>(kPassRows) * kTileRows> left;
+  Matrix& partial(std::size_t level) {
+    if (partials_.size() <= level) partials_.resize(level + 1);
+    return partials_[level];
+  }
+
+ private:
+  std::vector<Matrix> partials_;
+};
+
+/// x [depth, cols] -> panels [depth, kTileCols], the last one filled up with zeros.
+void pack_panels(ConstMatrixView x, Matrix& panels) {
+  panels.reshape_uninitialised(ceil_div(x.cols, kTileCols), x.rows * kTileCols);
+  for (Index j = 0; j < x.cols; j += kTileCols) {
+    const Index count = std::min<Index>(kTileCols, x.cols - j);
+    float* panel = panels.row(j / kTileCols);
+    if (count < kTileCols) std::fill_n(panel, x.rows * kTileCols, 0.0f);
+    for (Index k = 0; k < x.rows; ++k) std::copy_n(x.row(k) + j, count, panel + k * kTileCols);
+  }
+}
+
+/// dw (+)= dy^T x for at most kPassRows rows.
+void add_pass(ConstMatrixView dy, ConstMatrixView x, MatrixView dw, Write mode, Workspace& work) {
+  pack_panels(x, work.panels);
+  const Index tiles = ceil_div(dw.rows, kTileRows);
+  for (Index tile = 0; tile < tiles; ++tile) {
+    const auto [begin, end] = even_part(dw.rows, tiles, tile);
+    const Index count = end - begin;
+    for (Index k = 0; k < dy.rows; ++k) std::copy_n(dy.row(k) + begin, count, work.left.data() + k * count);
+    const TileFunction multiply = tile_function<Left::kInterleaved>(count);
+    for (Index j = 0; j < x.cols; j += kTileCols)
+      multiply({.left = work.left.data(),
+                .left_stride = count,
+                .panel = work.panels.row(j / kTileCols),
+                .depth = dy.rows,
+                .c = dw.row(begin) + j,
+                .c_stride = dw.stride,
+                .cols = std::min<Index>(kTileCols, x.cols - j),
+                .mode = mode});
+  }
+}
+
+void sum_rows(ConstMatrixView dy, ConstMatrixView x, MatrixView dw, Workspace& work, Write mode) {
+  for (Index row = 0; row < dy.rows; row += kPassRows) {
+    const Index count = std::min(kPassRows, dy.rows - row);
+    add_pass(dy.rows_from(row, count), x.rows_from(row, count), dw, row == 0 ? mode : Write::kAdd, work);
+  }
+}
+
+Index rows_of(const Rectangle& r, Index lo, Index hi) {
+  return std::reduce(r.rows_per_source.begin() + lo, r.rows_per_source.begin() + hi, Index{0});
+}
+
+/// dw = the sum over sources [lo, hi), which have rows; the first of them is `first`. Sources without rows
+/// are left out, which adding their zeros would not change.
+void sum_sources(const Rectangle& r, Index lo, Index hi, Index first, MatrixView dw, Workspace& work,
+                 std::size_t level) {
+  if (hi - lo == 1) {
+    const Index count = rows_of(r, lo, hi);
+    return sum_rows(r.dy.rows_from(first, count), r.x.rows_from(first, count), dw, work, Write::kReplace);
+  }
+  const Index mid = tree_split(lo, hi);
+  const Index left_rows = rows_of(r, lo, mid);
+  if (left_rows == 0) return sum_sources(r, mid, hi, first, dw, work, level);
+  sum_sources(r, lo, mid, first, dw, work, level);
+  if (rows_of(r, mid, hi) == 0) return;
+  work.partial(level).reshape_uninitialised(dw.rows, dw.cols);
+  const MatrixView right = work.partial(level);
+  sum_sources(r, mid, hi, first + left_rows, right, work, level + 1);
+  add(right, dw);
+}
+
+/// dw (+)= the rectangle's sum over all its rows.
+void write_rectangle(const Rectangle& r, MatrixView dw, Write mode, Workspace& work) {
+  const bool one_pass = r.dy.rows <= kPassRows &&
+                        std::count(r.rows_per_source.begin(), r.rows_per_source.end(), r.dy.rows) == 1;
+  if (one_pass) return sum_rows(r.dy, r.x, dw, work, mode);
+  const auto sources = static_cast<Index>(r.rows_per_source.size());
+  if (mode == Write::kReplace) return sum_sources(r, 0, sources, 0, dw, work, 0);
+  work.partial(0).reshape_uninitialised(dw.rows, dw.cols);
+  const MatrixView sum = work.partial(0);
+  sum_sources(r, 0, sources, 0, sum, work, 1);
+  add(sum, dw);
+}
+
+std::vector<Index> first_rows(const GroupedRows& rows) {
+  std::vector<Index> first = {0};
+  for (Index g = 0; g < rows.groups(); ++g) first.push_back(first.back() + rows.of_group(g));
+  return first;
+}
+
+}  // namespace
+
+void grouped_weight_grad(ConstMatrixView dy, ConstMatrixView x, const GroupedRows& rows, MatrixView dw,
+                         Write mode) {
+  require(dy.rows == rows.total() && x.rows == dy.rows, "weight_grad needs as many rows as its groups have");
+  require(dw.rows == rows.groups() * dy.cols && dw.cols == x.cols,
+          "weight_grad: dw must be [groups * dy.cols, x.cols]");
+  const std::vector<Index> first = first_rows(rows);
+  std::vector<Workspace> workspaces(static_cast<std::size_t>(threads()));
+  const Index down = ceil_div(dy.cols, kRectangleRows), across = ceil_div(x.cols, kRectangleCols);
+  parallel_for(rows.groups() * down * across, [&](Index task) {
+    const Index group = task / (down * across);
+    const Index top = task / across % down * kRectangleRows, left = task % across * kRectangleCols;
+    const Index height = std::min(kRectangleRows, dy.cols - top);
+    const Index width = std::min(kRectangleCols, x.cols - left);
+    const Index begin = first[static_cast<std::size_t>(group)];
+    const Index count = first[static_cast<std::size_t>(group) + 1] - begin;
+    const MatrixView target = dw.rows_from(group * dy.cols + top, height).cols_from(left, width);
+    if (count > 0) {
+      const Rectangle rectangle{dy.rows_from(begin, count).cols_from(top, height),
+                                x.rows_from(begin, count).cols_from(left, width),
+                                rows.rows_per_source.subspan(static_cast<std::size_t>(group * rows.sources),
+                                                             static_cast<std::size_t>(rows.sources))};
+      write_rectangle(rectangle, target, mode, workspaces[static_cast<std::size_t>(thread_index())]);
+    } else if (mode == Write::kReplace) {
+      fill(target, 0.0f);
+    }
+  });
+}
+
+}  // namespace moeloom::packed

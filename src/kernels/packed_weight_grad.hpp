@@ -1,0 +1,12 @@
+// Weight gradients of grouped rows: a group's dy^T x, its sums in the one order.
+#pragma once
+
+#include "moeloom/kernels/grouped_matmul.hpp"
+
+namespace moeloom::packed {
+
+/// GroupedMatmulKernel::weight_grad on the register tile.
+void grouped_weight_grad(ConstMatrixView dy, ConstMatrixView x, const GroupedRows& rows, MatrixView dw,
+                         Write mode);
+
+}  // namespace moeloom::packed

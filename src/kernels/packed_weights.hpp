@@ -1,0 +1,15 @@
+// What PackedWeights holds: both faces of the masters.
+#pragma once
+
+#include "packed_face.hpp"
+
+namespace moeloom {
+
+struct PackedWeights::State {
+  packed::Face forward;     // right side w^T [in, out]
+  packed::Face input_grad;  // right side w [out, in]
+  Index groups = 0;
+  Index packings = 0;
+};
+
+}  // namespace moeloom

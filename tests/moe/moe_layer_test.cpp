@@ -180,8 +180,7 @@ void expect_golden(const std::filesystem::path& folder, bool grouped, const Comm
 
 TEST(MoeLayer, AgreesWithGoldenAtEveryEpWithLoopAndGmm) {
   const Communicator world = Communicator::world();
-  const auto cases =
-      testing::golden_cases("blocks", [](const std::string& name) { return name.starts_with("qwen3_moe_"); });
+  const auto cases = testing::golden_cases("blocks", testing::of_class({"Qwen3MoeSparseMoeBlock"}));
   ASSERT_FALSE(cases.empty());
   for (const auto& folder : cases)
     for (const bool grouped : {false, true}) expect_golden(folder, grouped, world);

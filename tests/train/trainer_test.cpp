@@ -1,6 +1,7 @@
 #include "moeloom/train/trainer.hpp"
 
 #include "moeloom/base/errors.hpp"
+#include "moeloom/base/parallel.hpp"
 
 #include <cmath>
 #include <fstream>
@@ -47,7 +48,7 @@ class TextFile {
   std::filesystem::path path_;
 };
 
-struct RunSettings {
+struct TrainingRunSettings {
   Index global_batch = 8;
   Index accumulation = 1;
   bool fused = true;
@@ -55,7 +56,7 @@ struct RunSettings {
 };
 
 /// Everything a run needs, on a part of the world as large as the shape.
-struct Run {
+struct TrainingRun {
   TextFile text;
   TokenSource tokens{text.path(), TokenFormat::kText};
   Mesh mesh;
@@ -67,7 +68,7 @@ struct Run {
   BatchSampler sampler;
   Trainer trainer;
 
-  Run(MeshShape shape, RunSettings settings)
+  TrainingRun(MeshShape shape, TrainingRunSettings settings)
       : mesh(Communicator::world().split(Communicator::world().rank() / static_cast<int>(shape.world()),
                                          Communicator::world().rank()),
              shape),
@@ -139,18 +140,18 @@ double relative_gap(const std::vector<double>& a, const std::vector<double>& b) 
 
 TEST(Trainer, LossesAndGradientNormsOverTwentyStepsAreThoseOfOneRankOnEveryMesh) {
   for (const bool fused : {true, false}) {
-    const std::vector<double> alone = Run(shape_of(1, 1), {.fused = fused}).losses(20);
+    const std::vector<double> alone = TrainingRun(shape_of(1, 1), {.fused = fused}).losses(20);
     EXPECT_LT(alone[38], 0.8 * alone[0]) << "the model must have learned something for this to be a test";
     for (const MeshShape& shape : all_meshes())
-      EXPECT_LE(relative_gap(Run(shape, {.fused = fused}).losses(20), alone), 1e-5)
+      EXPECT_LE(relative_gap(TrainingRun(shape, {.fused = fused}).losses(20), alone), 1e-5)
           << shape.text() << " fused " << fused;
   }
 }
 
 TEST(Trainer, GradientsPerParameterAreThoseOfOneRankOnEveryMesh) {
-  const auto alone = Run(shape_of(1, 1), {}).gradients();
+  const auto alone = TrainingRun(shape_of(1, 1), {}).gradients();
   for (const MeshShape& shape : all_meshes())
-    for (const auto& [name, gradient] : Run(shape, {}).gradients()) {
+    for (const auto& [name, gradient] : TrainingRun(shape, {}).gradients()) {
       const std::vector<double>& expected = alone.at(name);
       double largest = 1e-12;
       double gap = 0;
@@ -166,24 +167,24 @@ TEST(Trainer, HasTheSameBitsAtEveryEpOfTheSameWorld) {
   const Index world = Communicator::world().size();
   if ((world & (world - 1)) != 0)
     GTEST_SKIP() << world << " ranks: a row of ep is no subtree of the one order";
-  const std::vector<double> all_dp = Run(shape_of(world, 1), {}).losses(20);
+  const std::vector<double> all_dp = TrainingRun(shape_of(world, 1), {}).losses(20);
   for (const MeshShape& shape : testing::meshes_for(world, tiny().num_experts))
-    EXPECT_EQ(Run(shape, {}).losses(20), all_dp) << shape.text();
+    EXPECT_EQ(TrainingRun(shape, {}).losses(20), all_dp) << shape.text();
 }
 
 TEST(Trainer, HasTheSameBitsForAnyNumberOfThreads) {
   const MeshShape shape = shape_of(1, Communicator::world().size());
   if (tiny().num_experts % shape.ep != 0) GTEST_SKIP() << "experts do not divide";
-  const std::vector<double> one = Run(shape, {}).losses(4);
+  const std::vector<double> one = TrainingRun(shape, {}).losses(4);
   set_threads(3);
-  const std::vector<double> three = Run(shape, {}).losses(4);
+  const std::vector<double> three = TrainingRun(shape, {}).losses(4);
   set_threads(1);
   EXPECT_EQ(one, three);
 }
 
 TEST(Trainer, AccumulationGivesTheLossesOfTheWholeBatch) {
-  Run whole(shape_of(1, 1), {});
-  Run halves(shape_of(1, 1), {.accumulation = 2});
+  TrainingRun whole(shape_of(1, 1), {});
+  TrainingRun halves(shape_of(1, 1), {.accumulation = 2});
   const StepReport a = whole.trainer.step(0);
   const StepReport b = halves.trainer.step(0);
   EXPECT_NEAR(a.lm_loss, b.lm_loss, 1e-6 * a.lm_loss);
@@ -193,7 +194,7 @@ TEST(Trainer, AccumulationGivesTheLossesOfTheWholeBatch) {
 }
 
 TEST(Trainer, CountsEveryRowOfEveryExpert) {
-  Run run(shape_of(1, Communicator::world().size() == 3 ? 1 : Communicator::world().size()), {});
+  TrainingRun run(shape_of(1, Communicator::world().size() == 3 ? 1 : Communicator::world().size()), {});
   const StepReport report = run.trainer.step(0);
   ASSERT_EQ(report.rows_per_expert.size(), 3u);
   EXPECT_TRUE(report.rows_per_expert[1].empty()) << "layer 1 is dense";
@@ -203,7 +204,7 @@ TEST(Trainer, CountsEveryRowOfEveryExpert) {
 }
 
 TEST(Trainer, StopsOnEveryRankAndNamesStepAndLayerWhenTheLossIsNotFinite) {
-  Run run(shape_of(1, 1), {});
+  TrainingRun run(shape_of(1, 1), {});
   run.store.find("model.layers.1.mlp.down_proj.weight").value(0, 0) = std::numeric_limits<float>::quiet_NaN();
   try {
     run.trainer.step(7);
@@ -216,7 +217,7 @@ TEST(Trainer, StopsOnEveryRankAndNamesStepAndLayerWhenTheLossIsNotFinite) {
 }
 
 TEST(Trainer, LeavesWeightsAloneWhenItSkipsAStep) {
-  Run run(shape_of(1, 1), {.on_nan = OnNan::kSkip});
+  TrainingRun run(shape_of(1, 1), {.on_nan = OnNan::kSkip});
   const Parameter& poisoned = run.store.find("model.layers.1.mlp.down_proj.weight");
   const Parameter& other = run.store.find("model.norm.weight");
   poisoned.value(0, 0) = std::numeric_limits<float>::quiet_NaN();
@@ -229,10 +230,10 @@ TEST(Trainer, LeavesWeightsAloneWhenItSkipsAStep) {
 }
 
 TEST(Trainer, EvaluatesTheSameOnEveryMesh) {
-  Run alone(shape_of(1, 1), {});
+  TrainingRun alone(shape_of(1, 1), {});
   const double expected = alone.trainer.evaluate(alone.sampler.heldout(5, 2, 0));
   for (const MeshShape& shape : all_meshes()) {
-    Run run(shape, {});
+    TrainingRun run(shape, {});
     EXPECT_NEAR(run.trainer.evaluate(run.sampler.heldout(5, 2, run.mesh.world().rank())), expected, 1e-6)
         << shape.text();
   }

@@ -71,6 +71,7 @@ struct RunOptions {
   OnNan on_nan = OnNan::kStop;
   Index sample_chars = 200;
   std::string prompt = "The ";
+  bool overwrite = false;  // replace a run that the folder holds
   Index log_every = 1;
   ProgressMode progress = ProgressMode::kAuto;
   bool quiet = false;

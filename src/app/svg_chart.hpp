@@ -1,0 +1,30 @@
+// Line charts as SVG text. Colours and fonts come from the page's style sheet, by class.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "series.hpp"
+
+namespace moeloom {
+
+inline constexpr Index kMostPoints = 600;
+
+struct Series {
+  std::string name;  // in tooltips and the legend
+  std::string css_class;
+  std::vector<Point> points;  // x rising
+  bool as_dots = false;
+};
+
+struct LineChart {
+  std::string x_label = "step";
+  std::string y_label;  // with its unit
+  bool from_zero = false;
+  std::vector<Series> series;
+};
+
+/// A chart with axes, a legend if there are several series, and a tooltip for each stretch of x.
+std::string svg_line_chart(const LineChart& chart);
+
+}  // namespace moeloom

@@ -121,11 +121,13 @@ Index wrong_elements(const Case& c, const Problem& p, const Matrix* before = nul
   return wrong;
 }
 
-TEST(GroupedMatmul, BothPathsEqualTheDefinitionInDouble) {
+TEST(GroupedMatmul, EveryPathEqualsTheDefinitionInDouble) {
   for (const Case& c : cases()) {
     SCOPED_TRACE(c);
-    for (const GroupedMatmulKernel& kernel : {native_grouped_matmul(), packed_grouped_matmul()}) {
-      SCOPED_TRACE(kernel.uses_packed ? "packed" : "native");
+    for (const auto& [name, kernel] :
+         {std::pair{"native", native_grouped_matmul()}, std::pair{"packed", packed_grouped_matmul()},
+          std::pair{"onednn", onednn_grouped_matmul()}}) {
+      SCOPED_TRACE(name);
       Problem written(c), added(c);
       const Matrix before = Matrix::copy_of(added.dw);
       written.run(kernel, Write::kReplace);

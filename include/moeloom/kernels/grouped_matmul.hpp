@@ -3,8 +3,8 @@
 //
 // Rows arrive grouped: first the rows of group 0, then those of group 1, ...; within a group by source rank.
 // Weights have two faces. The master is plain fp32 [out, in] a group, stacked. The packed face is made from
-// it once per weight version, in the layout oneDNN wants and in both orientations, so no call copies a
-// weight.
+// it once per weight version, in the order the register tile reads it and in both orientations, so no call
+// copies a weight.
 #pragma once
 
 #include "moeloom/tensor/gemm.hpp"
@@ -78,7 +78,11 @@ struct GroupedMatmulKernel {
 
 /// A loop over groups on OpenBLAS: the path the policy compares with, and the reference of every GMM result.
 GroupedMatmulKernel native_grouped_matmul();
-/// oneDNN on packed weights. A row's bits do not depend on the other rows of the call.
+/// Register tiles on packed weights: any row count, nothing to compile. A row's bits do not depend on the
+/// other rows of the call.
 GroupedMatmulKernel packed_grouped_matmul();
+/// oneDNN on the masters, group after group: a rival for benchmarks. Sources are one sum in the order of
+/// rows, and oneDNN chooses the order inside a product.
+GroupedMatmulKernel onednn_grouped_matmul();
 
 }  // namespace moeloom

@@ -1,0 +1,231 @@
+// How near do the experts' products come to the multiply-add peak, and how far ahead of a loop over experts?
+//
+// Ours, a loop on OpenBLAS, and oneDNN expert by expert on plain weights, each a turn a round beside the
+// peak.
+#include "moeloom/base/parallel.hpp"
+#include "moeloom/kernels/grouped_matmul.hpp"
+
+#include <cmath>
+#include <cstdio>
+#include <exception>
+#include <iostream>
+#include <numeric>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "support/fma_peak.hpp"
+#include "support/json_file.hpp"
+#include "support/measure.hpp"
+#include <boost/program_options.hpp>
+
+namespace {
+
+using namespace moeloom;
+using Json = nlohmann::ordered_json;
+
+struct Shape {
+  const char* name;
+  Index hidden, inter, experts;
+};
+// Resident experts: what one rank of a sharded model holds, and what fits a small machine.
+constexpr Shape kShapes[] = {{"default", 256, 256, 8},
+                             {"qwen3-30b", 2048, 768, 16},
+                             {"mixtral-8x7b", 4096, 14336, 2},
+                             {"deepseek-v3", 7168, 2048, 4}};
+
+struct Options {
+  std::string shapes = "default,qwen3-30b";
+  std::string rows = "8,32,64,256";
+  std::string routing = "balanced,zipf";
+  int threads = 1;
+  int samples = 5;
+  std::string json;
+};
+
+std::vector<std::string> words(const std::string& list) {
+  std::vector<std::string> all;
+  std::istringstream stream(list);
+  for (std::string word; std::getline(stream, word, ',');) all.push_back(word);
+  return all;
+}
+
+const Shape& shape_named(const std::string& name) {
+  for (const Shape& shape : kShapes)
+    if (shape.name == name) return shape;
+  throw std::invalid_argument("unknown shape " + name +
+                              "; known: default, qwen3-30b, mixtral-8x7b, deepseek-v3");
+}
+
+/// Rows of each expert, `rows` on average: equal, or falling as 1 / rank.
+std::vector<Index> route(const std::string& routing, Index experts, Index rows) {
+  std::vector<double> share;
+  for (Index e = 0; e < experts; ++e) {
+    if (routing != "balanced" && routing != "zipf") throw std::invalid_argument("unknown routing " + routing);
+    share.push_back(routing == "zipf" ? 1.0 / static_cast<double>(e + 1) : 1.0);
+  }
+  const double total = std::reduce(share.begin(), share.end());
+  std::vector<Index> counts;
+  double sum = 0;
+  Index before = 0;
+  for (const double s : share) {
+    sum += s / total * static_cast<double>(rows * experts);
+    counts.push_back(std::llround(sum) - before);
+    before += counts.back();
+  }
+  return counts;
+}
+
+/// One weight of every expert, its rows, and both kernels' faces of it.
+class Product {
+ public:
+  Product(Index groups, Index out, Index in, Index most_rows)
+      : masters_(filled(groups * out, in)),
+        x_(filled(most_rows, in)),
+        dy_(filled(most_rows, out)),
+        y_(most_rows, out),
+        dx_(most_rows, in),
+        dw_(groups * out, in),
+        groups_(groups) {
+    packed_.pack(weights());
+  }
+
+  Index out() const { return dy_.cols(); }
+  Index in() const { return x_.cols(); }
+
+  std::function<void()> work(const GroupedMatmulKernel& kernel, const std::string& op, GroupedRows rows) {
+    const Index n = rows.total();
+    const ConstMatrixView x = x_.view().rows_from(0, n), dy = dy_.view().rows_from(0, n);
+    if (op == "forward")
+      return [=, this] { kernel.forward(weights(), packed_, x, rows, y_.view().rows_from(0, n)); };
+    if (op == "dx")
+      return [=, this] { kernel.input_grad(weights(), packed_, dy, rows, dx_.view().rows_from(0, n)); };
+    const Write mode = op == "dw+" ? Write::kAdd : Write::kReplace;
+    return [=, this] { kernel.weight_grad(dy, x, rows, dw_, mode); };
+  }
+
+ private:
+  static Matrix filled(Index rows, Index cols) {
+    Matrix m = Matrix::uninitialised(rows, cols);
+    for (Index i = 0; i < rows * cols; ++i) m.view().data[i] = static_cast<float>(i % 613) * 1e-3f - 0.3f;
+    return m;
+  }
+  GroupedWeights weights() const { return {masters_, groups_}; }
+
+  Matrix masters_, x_, dy_, y_, dx_, dw_;
+  Index groups_;
+  PackedWeights packed_;
+};
+
+void print_head() {
+  std::printf("%-12s %-8s %-8s %-9s %5s %6s | %6s %5s (p10..p90) | %6s %5s %6s | %6s %5s %6s\n", "shape",
+              "weight", "op", "routing", "rows", "peak", "ours", "frac", "loop", "frac", "ours/", "onednn",
+              "frac", "ours/");
+}
+
+Json measure(const std::vector<bench::Contender>& contenders, double flops, const Options& o, Json row) {
+  const bench::Contest contest = bench::compete(
+      contenders, flops, [&] { return bench::fma_peak_gflops(o.threads); }, o.samples);
+  row["threads"] = o.threads;
+  row["samples"] = o.samples;
+  row["peak_gflops"] = contest.peak_gflops;
+  for (std::size_t i = 0; i < contenders.size(); ++i) {
+    const bench::Standing& standing = contest.standings[i];
+    const std::string& name = contenders[i].name;
+    row[name + "_gflops"] = standing.gflops;
+    row[name + "_fraction_p10"] = standing.fraction.p10;
+    row[name + "_fraction"] = standing.fraction.median;
+    row[name + "_fraction_p90"] = standing.fraction.p90;
+    if (i > 0) row["ours_over_" + name] = standing.lead.median;
+  }
+  return row;
+}
+
+void print(const Json& r) {
+  const auto text = [&r](const char* key) { return r.at(key).get<std::string>(); };
+  const auto number = [&r](const char* key) { return r.at(key).get<double>(); };
+  std::printf(
+      "%-12s %-8s %-8s %-9s %5.0f %6.1f | %6.1f %5.3f (%.2f..%.2f) | %6.1f %5.3f %5.2fx | %6.1f %5.3f "
+      "%5.2fx\n",
+      text("shape").c_str(), text("weight").c_str(), text("op").c_str(), text("routing").c_str(),
+      number("rows_per_expert"), number("peak_gflops"), number("ours_gflops"), number("ours_fraction"),
+      number("ours_fraction_p10"), number("ours_fraction_p90"), number("loop_gflops"),
+      number("loop_fraction"), number("ours_over_loop"), number("onednn_gflops"), number("onednn_fraction"),
+      number("ours_over_onednn"));
+  std::fflush(stdout);
+}
+
+void run_product(const Shape& shape, const char* weight, Index out, Index in, const Options& o,
+                 Json& results) {
+  std::vector<Index> row_counts;
+  for (const std::string& word : words(o.rows)) row_counts.push_back(std::stoll(word));
+  const Index most = *std::max_element(row_counts.begin(), row_counts.end());
+  Product product(shape.experts, out, in, most * shape.experts);
+  for (const std::string& routing : words(o.routing))
+    for (const Index rows : row_counts) {
+      const std::vector<Index> counts = route(routing, shape.experts, rows);
+      const GroupedRows grouped{counts, 1};
+      const double flops = 2.0 * static_cast<double>(grouped.total() * out * in);
+      for (const char* op : {"forward", "dx", "dw", "dw+"}) {
+        results.push_back(measure({{"ours", product.work(packed_grouped_matmul(), op, grouped)},
+                                   {"loop", product.work(native_grouped_matmul(), op, grouped)},
+                                   {"onednn", product.work(onednn_grouped_matmul(), op, grouped)}},
+                                  flops, o,
+                                  {{"shape", shape.name},
+                                   {"weight", weight},
+                                   {"out", out},
+                                   {"in", in},
+                                   {"experts", shape.experts},
+                                   {"op", op},
+                                   {"routing", routing},
+                                   {"rows_per_expert", rows}}));
+        print(results.back());
+      }
+    }
+}
+
+Options parse(int argc, char** argv) {
+  namespace po = boost::program_options;
+  Options o;
+  po::options_description known("How near the experts' products come to the multiply-add peak");
+  known.add_options()("help", "this text")("shapes", po::value(&o.shapes)->default_value(o.shapes),
+                                           "of default, qwen3-30b, mixtral-8x7b, deepseek-v3")(
+      "rows", po::value(&o.rows)->default_value(o.rows), "rows per expert, a list")(
+      "routing", po::value(&o.routing)->default_value(o.routing), "of balanced, zipf")(
+      "threads", po::value(&o.threads)->default_value(o.threads), "threads")(
+      "samples", po::value(&o.samples)->default_value(o.samples), "rounds of peak and contenders")(
+      "json", po::value(&o.json), "write an array of objects to this file");
+  po::variables_map given;
+  po::store(po::parse_command_line(argc, argv, known), given);
+  po::notify(given);
+  if (given.count("help") != 0) {
+    std::cout << known;
+    std::exit(0);
+  }
+  return o;
+}
+
+void run(const Options& o) {
+  set_threads(o.threads);
+  std::printf("%s, samples %d\nfraction: of the peak in the same round; dw writes, dw+ adds\n",
+              bench::environment_line(o.threads).c_str(), o.samples);
+  print_head();
+  Json results = Json::array();
+  for (const std::string& name : words(o.shapes)) {
+    const Shape& shape = shape_named(name);
+    run_product(shape, "gate_up", 2 * shape.inter, shape.hidden, o, results);
+    run_product(shape, "down", shape.hidden, shape.inter, o, results);
+  }
+  bench::write_json(o.json, results);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    run(parse(argc, argv));
+  } catch (const std::exception& error) {
+    std::cerr << "grouped_matmul_bench: " << error.what() << '\n';
+    return 1;
+  }
+}

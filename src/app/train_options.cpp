@@ -69,6 +69,7 @@ void add_optimizer_options(OptionTable& table, OptimizerOptions& optimizer) {
 void add_run_options(OptionTable& table, RunOptions& run) {
   table.group("Run");
   table.add("run", "DIR", "folder for metrics, checkpoints and the report", run.folder);
+  table.add("overwrite", "BOOL", "replace a run that the folder holds already", run.overwrite);
   table.add("resume", "DIR", "go on from a run or one of its checkpoints, with its train.conf", run.resume);
   table.add("seed", "N", "of initial weights, batches and the sample", run.seed);
   table.add("steps", "N", "updates in all, those before a resume included", run.steps);

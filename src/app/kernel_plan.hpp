@@ -1,0 +1,34 @@
+// Which kernels a run uses: flags, environment, policy and registry brought together, the same on every rank.
+#pragma once
+
+#include "moeloom/app/environment.hpp"
+#include "moeloom/comm/mesh.hpp"
+#include "moeloom/kernels/registry.hpp"
+
+namespace moeloom {
+
+struct KernelPlan {
+  KernelTable table;
+  std::vector<KernelReport> reports;
+  GmmDecision gmm;
+  std::string gmm_request;  // "auto: MOELOOM_GMM_PATCH is unset"
+  std::string kernels_request;
+};
+
+/// What the policy weighs beside the model and the mesh.
+struct KernelWork {
+  Index tokens = 0;                     // of one rank and micro-batch
+  double uses_per_packing = 1;          // micro-batches a step
+  std::optional<GmmDecision> recorded;  // an earlier part of the run decided under auto
+};
+
+/// Under auto rank 0 measures this machine for a fraction of a second and its answer holds everywhere.
+/// Collective over the world. Throws ConfigError, on every rank, for a kernel asked for by name that cannot
+/// run.
+KernelPlan plan_kernels(const KernelChoice& choice, const EnvironmentFlags& flags, const ModelConfig& config,
+                        const MeshShape& shape, const KernelWork& work, const Communicator& world);
+
+/// One line a decision.
+void log_kernels(Log& log, const KernelPlan& plan);
+
+}  // namespace moeloom

@@ -1,0 +1,67 @@
+#include "moeloom/app/commands.hpp"
+#include "moeloom/app/options.hpp"
+#include "moeloom/base/errors.hpp"
+#include "moeloom/base/parallel.hpp"
+#include "moeloom/train/checkpoint.hpp"
+
+#include <cstdio>
+
+#include "kernel_plan.hpp"
+#include "processors.hpp"
+
+namespace moeloom {
+namespace {
+
+ModelConfig config_of(const ModelOptions& model) {
+  if (model.folder.empty()) return model.shape;
+  return ModelConfig::read(std::filesystem::exists(model.folder / "config.json")
+                               ? model.folder
+                               : resolve_checkpoint(model.folder));
+}
+
+std::string aliases_text(const Kernel& kernel) {
+  std::string text;
+  for (const std::string& alias : kernel.aliases) text += (text.empty() ? "" : ", ") + alias;
+  return text;
+}
+
+void print_plan(const KernelPlan& plan, const MeshShape& shape) {
+  std::printf("kernels for %s\n", shape.text().c_str());
+  std::printf("  asked for  %s\n  GMM        %s\n", plan.kernels_request.c_str(), plan.gmm_request.c_str());
+  std::printf("  decision   %s: %s\n\n", plan.gmm.apply ? "grouped" : "loop", plan.gmm.reason.c_str());
+  const KernelRegistry registry = KernelRegistry::builtin();
+  for (const KernelReport& report : plan.reports) {
+    const Kernel& kernel = registry.find(report.id);
+    std::printf("%-15s %s\n", report.id.c_str(), report.applied ? "applied" : "not applied");
+    std::printf("  replaces %s\n  because  %s\n  alias    %s\n", kernel.replaces.c_str(),
+                report.reason.c_str(), aliases_text(kernel).c_str());
+  }
+}
+
+}  // namespace
+
+int kernels_command(int argc, char** argv) {
+  const KernelsOptions options = parse_kernels_options(argc, argv);
+  if (options.help) {
+    std::fputs(kernels_help().c_str(), stdout);
+    return 0;
+  }
+  const ModelConfig config = config_of(options.model);
+  const Index ranks = std::max(options.ranks, options.ep);
+  std::vector<std::string> violations = config_violations(config);
+  const auto of_mesh =
+      mesh_violations({0, options.ep, {"dp", "ep"}}, ranks, config.has_experts() ? config.num_experts : 0);
+  violations.insert(violations.end(), of_mesh.begin(), of_mesh.end());
+  if (!violations.empty()) throw ConfigError(violations);
+  const MeshShape shape = MeshShape{0, options.ep, {"dp", "ep"}}.completed(ranks);
+  const KernelWork work{.tokens = std::max<Index>(options.global_batch / (ranks * options.accumulate), 1) *
+                                  options.sequence_length,
+                        .uses_per_packing = static_cast<double>(options.accumulate),
+                        .recorded = std::nullopt};
+  set_threads(threads_for(options.kernels.threads, Communicator::self()));
+  print_plan(plan_kernels(options.kernels, read_environment(), config, shape, work, Communicator::self()),
+             shape);
+  return 0;
+}
+
+}  // namespace moeloom

@@ -1,0 +1,106 @@
+#include "run_report.hpp"
+
+#include "moeloom/base/parallel.hpp"
+#include "moeloom/comm/session.hpp"
+
+#include <algorithm>
+#include <numeric>
+#include <sys/resource.h>
+
+namespace moeloom {
+namespace {
+
+Index peak_memory_bytes() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<Index>(usage.ru_maxrss) * 1024;
+}
+
+}  // namespace
+
+StepMetrics measure_step(const StepReport& report, const Communicator& world) {
+  std::vector<double> mine = {report.seconds, static_cast<double>(report.bytes_sent),
+                              static_cast<double>(peak_memory_bytes())};
+  const std::size_t first_phase = mine.size();
+  mine.insert(mine.end(), report.phase_seconds.begin(), report.phase_seconds.end());
+  const std::vector<double> all = world.all_gather(std::span<const double>(mine));
+  const auto of = [&](int rank, std::size_t i) {
+    return all[static_cast<std::size_t>(rank) * mine.size() + i];
+  };
+  StepMetrics metrics;
+  double bytes = 0;
+  double memory = 0;
+  for (int rank = 0; rank < world.size(); ++rank) {
+    metrics.seconds = std::max(metrics.seconds, of(rank, 0));
+    bytes += of(rank, 1);
+    memory = std::max(memory, of(rank, 2));
+    for (std::size_t phase = 0; phase < kPhases; ++phase)
+      metrics.seconds_by_phase[std::string(name_of(static_cast<Phase>(phase)))] +=
+          of(rank, first_phase + phase) / world.size();
+  }
+  metrics.step = report.step;
+  metrics.loss = report.lm_loss;
+  metrics.aux_loss = report.aux_loss;
+  metrics.z_loss = report.z_loss;
+  metrics.grad_norm = report.grad_norm;
+  metrics.learning_rate = report.learning_rate;
+  metrics.tokens_per_s = static_cast<double>(report.tokens) / metrics.seconds;
+  metrics.tokens_seen = (report.step + 1) * report.tokens;
+  metrics.bytes_sent = static_cast<Index>(bytes);
+  metrics.rss_bytes = static_cast<Index>(memory);
+  metrics.skipped = report.skipped;
+  metrics.expert_load_max_over_mean = load_max_over_mean(report.rows_per_expert);
+  return metrics;
+}
+
+std::vector<double> load_max_over_mean(const std::vector<std::vector<Index>>& rows_per_expert) {
+  std::vector<double> loads;
+  for (const std::vector<Index>& rows : rows_per_expert) {
+    const Index total = std::reduce(rows.begin(), rows.end(), Index{0});
+    const double mean = rows.empty() ? 0 : static_cast<double>(total) / static_cast<double>(rows.size());
+    loads.push_back(total == 0 ? 0 : static_cast<double>(*std::max_element(rows.begin(), rows.end())) / mean);
+  }
+  return loads;
+}
+
+Event step_event(const StepMetrics& metrics) {
+  Event event;
+  event.with("step", metrics.step)
+      .with("loss", metrics.loss)
+      .with("aux", metrics.aux_loss)
+      .with("grad_norm", metrics.grad_norm)
+      .with("lr", metrics.learning_rate)
+      .with("tok/s", metrics.tokens_per_s);
+  if (metrics.val_loss) event.with("val_loss", *metrics.val_loss);
+  if (metrics.skipped) event.with("skipped", "not finite");
+  return event;
+}
+
+std::vector<std::pair<std::string, std::string>> run_facts(const TrainOptions& options,
+                                                           const RunInputs& inputs, const Mesh& mesh) {
+  const ModelConfig& c = inputs.config;
+  const auto number = [](Index n) { return std::to_string(n); };
+  std::string model = number(c.num_hidden_layers) + " layers, hidden " + number(c.hidden_size);
+  if (c.has_experts())
+    model += ", " + number(c.num_experts) + " experts of " + number(c.moe_intermediate_size) + ", top-" +
+             number(c.num_experts_per_tok);
+  return {
+      {"model", model},
+      {"parameters", number(c.total_parameters()) + ", " + number(c.active_parameters()) + " active a token"},
+      {"mesh", mesh.shape().text() + " on " + number(mesh.nodes()) + " node(s), " + number(threads()) +
+                   " thread(s) a rank"},
+      {"data", options.data.file.filename().string() + ", " + number(inputs.tokens->size()) + " " +
+                   inputs.unit() + "s"},
+      {"batch", number(options.data.global_batch) + " sequences of " + number(options.data.sequence_length)},
+      {"seed", number(static_cast<Index>(options.run.seed))},
+      {"MPI", std::string(mpi_library_version()).substr(0, std::string(mpi_library_version()).find(','))}};
+}
+
+std::string printable(const std::string& bytes) {
+  std::string text = bytes;
+  for (char& c : text)
+    if (static_cast<unsigned char>(c) < 0x20 && c != '\n' && c != '\t') c = '?';
+  return text;
+}
+
+}  // namespace moeloom

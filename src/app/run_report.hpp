@@ -1,0 +1,30 @@
+// From what a rank saw of a step to what the run's files say of it.
+#pragma once
+
+#include "moeloom/app/metrics.hpp"
+#include "moeloom/app/report.hpp"
+#include "moeloom/train/trainer.hpp"
+
+#include "kernel_plan.hpp"
+#include "run_setup.hpp"
+
+namespace moeloom {
+
+/// Of the whole world: the slowest rank's seconds, the mean of phases, the sum of bytes, the largest memory.
+/// Collective.
+StepMetrics measure_step(const StepReport& report, const Communicator& world);
+
+/// Largest rows of an expert over the mean, by layer; 0 for a dense layer or one without rows.
+std::vector<double> load_max_over_mean(const std::vector<std::vector<Index>>& rows_per_expert);
+
+/// "step=40 loss=3.214 ..."
+Event step_event(const StepMetrics& metrics);
+
+/// Facts of a run in the order in which its page shows them.
+std::vector<std::pair<std::string, std::string>> run_facts(const TrainOptions& options,
+                                                           const RunInputs& inputs, const Mesh& mesh);
+
+/// Text as it can stand on a terminal: control characters but line ends and tabs become '?'.
+std::string printable(const std::string& bytes);
+
+}  // namespace moeloom

@@ -1,0 +1,35 @@
+// A training run before its first step: what was asked, checked on every rank and agreed on by all.
+#pragma once
+
+#include "moeloom/app/environment.hpp"
+#include "moeloom/app/options.hpp"
+#include "moeloom/io/token_source.hpp"
+#include "moeloom/train/checkpoint.hpp"
+
+namespace moeloom {
+
+struct RunRequest {
+  TrainOptions options;
+  EnvironmentFlags flags;
+};
+/// Parses on every rank and compares: ranks that were given different options are an error. Collective;
+/// throws AgreedError with everything that is wrong.
+RunRequest agree_on_request(int argc, char** argv, const Communicator& world);
+
+/// The files a run starts from, opened, and the model they describe.
+struct RunInputs {
+  std::filesystem::path weights;  // a checkpoint or HF folder; empty: initial weights
+  bool resumes = false;           // `weights` is a checkpoint that the run goes on from
+  ModelConfig config;
+  std::unique_ptr<TokenSource> tokens;
+  TokenFormat format = TokenFormat::kText;
+  /// "byte" or "token"
+  std::string unit() const { return format == TokenFormat::kText ? "byte" : "token"; }
+};
+/// Opens and checks everything, listing all violations at once. Collective; throws AgreedError.
+RunInputs open_inputs(const TrainOptions& options, const Communicator& world);
+
+/// Makes the run's folder, or refuses one that holds another run. Collective; throws AgreedError.
+void prepare_run_folder(const TrainOptions& options, const Communicator& world);
+
+}  // namespace moeloom

@@ -89,6 +89,9 @@ inline void write_columns(const float* sums, Index rows, const TileArguments& t)
 template <Left Layout, std::size_t Rows>
 void multiply_tile(const TileArguments& t) {
   Sums<Rows> sums{};
+  // Where the sums go must come from memory too.
+#pragma GCC unroll 12
+  for (std::size_t i = 0; i < Rows; ++i) __builtin_prefetch(t.c + static_cast<Index>(i) * t.c_stride, 1);
   const float* left = t.left;
   const float* panel = t.panel;
   const Index next = t.depth * kTileCols;
@@ -97,7 +100,7 @@ void multiply_tile(const TileArguments& t) {
 #pragma GCC unroll 4
   for (Index k = 0; k < t.depth; ++k, left += depth_step, panel += kTileCols) {
     // Panels lie in the order of their use; the next one must come from memory while this one is multiplied.
-    __builtin_prefetch(panel + next);
+    __builtin_prefetch(panel + next, 0, 2);
     const Lanes first = load(panel), second = load(panel + kLanes);
 #pragma GCC unroll 12
     for (std::size_t i = 0; i < Rows; ++i) {

@@ -30,8 +30,8 @@ struct Rectangle {
 /// A thread's memory: operands packed for one pass, and partial sums of sources.
 class Workspace {
  public:
+  Matrix left;
   Matrix panels;
-  std::array<float, static_cast<std::size_t>(kPassRows) * kTileRows> left;
   Matrix& partial(std::size_t level) {
     if (partials_.size() <= level) partials_.resize(level + 1);
     return partials_[level];
@@ -41,36 +41,36 @@ class Workspace {
   std::vector<Matrix> partials_;
 };
 
-/// x [depth, cols] -> panels [depth, kTileCols], the last one filled up with zeros.
-void pack_panels(ConstMatrixView x, Matrix& panels) {
-  panels.reshape_uninitialised(ceil_div(x.cols, kTileCols), x.rows * kTileCols);
-  for (Index j = 0; j < x.cols; j += kTileCols) {
-    const Index count = std::min<Index>(kTileCols, x.cols - j);
-    float* panel = panels.row(j / kTileCols);
-    if (count < kTileCols) std::fill_n(panel, x.rows * kTileCols, 0.0f);
-    for (Index k = 0; k < x.rows; ++k) std::copy_n(x.row(k) + j, count, panel + k * kTileCols);
+/// source [depth, cols] -> a row of `packed` a strip of Width columns, [depth, Width] side by side; the last
+/// strip is filled up with zeros.
+template <Index Width>
+void pack_strips(ConstMatrixView source, Matrix& packed) {
+  const Index full = source.cols / Width, rest = source.cols % Width;
+  packed.reshape_uninitialised(ceil_div(source.cols, Width), source.rows * Width);
+  for (Index k = 0; k < source.rows; ++k) {
+    const float* from = source.row(k);
+    float* to = packed.row(0) + k * Width;
+    for (Index strip = 0; strip < full; ++strip, from += Width, to += source.rows * Width)
+      std::copy_n(from, Width, to);
+    if (rest > 0) std::fill_n(std::copy_n(from, rest, to), Width - rest, 0.0f);
   }
 }
 
 /// dw (+)= dy^T x for at most kPassRows rows.
 void add_pass(ConstMatrixView dy, ConstMatrixView x, MatrixView dw, Write mode, Workspace& work) {
-  pack_panels(x, work.panels);
-  const Index tiles = ceil_div(dw.rows, kTileRows);
-  for (Index tile = 0; tile < tiles; ++tile) {
-    const auto [begin, end] = even_part(dw.rows, tiles, tile);
-    const Index count = end - begin;
-    for (Index k = 0; k < dy.rows; ++k) std::copy_n(dy.row(k) + begin, count, work.left.data() + k * count);
-    const TileFunction multiply = tile_function<Left::kInterleaved>(count);
-    for (Index j = 0; j < x.cols; j += kTileCols)
-      multiply({.left = work.left.data(),
-                .left_stride = count,
-                .panel = work.panels.row(j / kTileCols),
-                .depth = dy.rows,
-                .c = dw.row(begin) + j,
-                .c_stride = dw.stride,
-                .cols = std::min<Index>(kTileCols, x.cols - j),
-                .mode = mode});
-  }
+  pack_strips<kTileRows>(dy, work.left);
+  pack_strips<kTileCols>(x, work.panels);
+  for (Index i = 0; i < dw.rows; i += kTileRows)
+    for (Index j = 0; j < dw.cols; j += kTileCols)
+      tile_function<Left::kInterleaved>(std::min<Index>(kTileRows, dw.rows - i))(
+          {.left = work.left.row(i / kTileRows),
+           .left_stride = kTileRows,
+           .panel = work.panels.row(j / kTileCols),
+           .depth = dy.rows,
+           .c = dw.row(i) + j,
+           .c_stride = dw.stride,
+           .cols = std::min<Index>(kTileCols, dw.cols - j),
+           .mode = mode});
 }
 
 void sum_rows(ConstMatrixView dy, ConstMatrixView x, MatrixView dw, Workspace& work, Write mode) {

@@ -1,0 +1,67 @@
+#include "moeloom/app/options.hpp"
+#include "moeloom/base/errors.hpp"
+
+#include <cstdlib>
+
+#include "support/files.hpp"
+#include <gtest/gtest.h>
+
+namespace moeloom {
+namespace {
+
+template <typename Options>
+Options parse(Options (*parse_options)(int, const char* const*), std::vector<const char*> words) {
+  words.insert(words.begin(), "command");
+  return parse_options(static_cast<int>(words.size()), words.data());
+}
+
+TEST(CommandOptions, GenerateTakesAFolderWithOrWithoutItsName) {
+  EXPECT_EQ(parse(parse_generate_options, {"runs/a", "--tokens", "5"}).model, "runs/a");
+  const auto options =
+      parse(parse_generate_options, {"--model", "runs/a", "--top-k", "3", "--temperature", "0"});
+  EXPECT_EQ(options.model, "runs/a");
+  EXPECT_EQ(options.top_k, 3);
+  EXPECT_EQ(options.temperature, 0);
+}
+
+TEST(CommandOptions, WhatIsMissingOrOutOfRangeIsListed) {
+  EXPECT_THROW(parse(parse_generate_options, {}), ConfigError);
+  EXPECT_THROW(parse(parse_generate_options, {"a", "b"}), ConfigError);
+  EXPECT_THROW(parse(parse_generate_options, {"a", "--temperature", "-1"}), ConfigError);
+  EXPECT_THROW(parse(parse_generate_options, {"a", "--prompt", ""}), ConfigError);
+  EXPECT_THROW(parse(parse_inspect_options, {}), ConfigError);
+  EXPECT_THROW(parse(parse_inspect_options, {"a", "--ranks", "0"}), ConfigError);
+  EXPECT_THROW(parse(parse_kernels_options, {"--accumulate", "0"}), ConfigError);
+  EXPECT_THROW(parse(parse_kernels_options, {"--model", "a", "--layers", "2"}), ConfigError);
+}
+
+TEST(CommandOptions, KernelsTakesAShapeAndAMesh) {
+  const auto options =
+      parse(parse_kernels_options, {"--experts", "4", "--ranks", "8", "--ep", "2", "--gmm-rule", "upstream"});
+  EXPECT_EQ(options.model.shape.num_experts, 4);
+  EXPECT_EQ(options.model.shape_given, std::vector<std::string>{"experts"});
+  EXPECT_EQ(options.ranks, 8);
+  EXPECT_EQ(options.kernels.gmm_rule, GmmRule::kUpstream);
+}
+
+TEST(CommandOptions, EachCommandHasHelp) {
+  EXPECT_TRUE(parse(parse_generate_options, {"--help"}).help);
+  EXPECT_TRUE(parse(parse_inspect_options, {"-h"}).help);
+  EXPECT_TRUE(parse(parse_kernels_options, {"--help"}).help);
+  EXPECT_NE(generate_help().find("--temperature"), std::string::npos);
+  EXPECT_NE(inspect_help().find("--ranks"), std::string::npos);
+  EXPECT_NE(kernels_help().find("--gmm-budget BYTES (=4GiB)"), std::string::npos);
+  for (const char* part : {"train", "generate", "inspect", "kernels", "MOELOOM_GMM_PATCH", "MOELOOM_LOG"})
+    EXPECT_NE(moeloom_help().find(part), std::string::npos) << part;
+}
+
+TEST(CommandOptions, TheVersionIsTheProjects) {
+  const char* source = std::getenv("MOELOOM_SOURCE_DIR");
+  if (source == nullptr) GTEST_SKIP() << "MOELOOM_SOURCE_DIR is set by ctest";
+  const std::string project = testing::read_bytes(std::filesystem::path(source) / "CMakeLists.txt");
+  const std::string version = moeloom_version().substr(std::string("moeloom ").size());
+  EXPECT_NE(project.find("VERSION " + version.substr(0, version.size() - 1) + " "), std::string::npos);
+}
+
+}  // namespace
+}  // namespace moeloom

@@ -14,7 +14,8 @@
 namespace moeloom::packed {
 namespace {
 
-constexpr Index kRectangleRows = 256;
+// Large enough that packing both operands of a rectangle is little beside multiplying them.
+constexpr Index kRectangleRows = 512;
 constexpr Index kRectangleCols = 512;
 /// Token rows of one pass. Chunks of kSumChunkRows are whole passes.
 constexpr Index kPassRows = std::min(kTileDepth, kSumChunkRows);

@@ -10,5 +10,5 @@ launch/build.sh -- moeloom
 launch/corpus.sh corpus.txt
 # shellcheck source=launch/env.sh
 . launch/env.sh
-mpirun -n 2 "$build/moeloom" train --config launch/quickstart.conf --data corpus.txt --run "$run" "$@"
+mpirun -n 2 "$build/moeloom" train --config launch/quickstart.conf --data corpus.txt --run "$run" --overwrite true "$@"
 echo "The report, with loss curve, expert load and time by phase: $PWD/$run/report.html"

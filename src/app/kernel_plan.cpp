@@ -63,7 +63,8 @@ KernelPlan plan_kernels(const KernelChoice& choice, const EnvironmentFlags& flag
                               .has_experts = config.has_experts(),
                               .fused_ops_enabled = flags.fused_ops,
                               .gmm = plan.gmm};
-  plan.reports = KernelRegistry::builtin().apply_all(kernels.kernels, plan.table, context);
+  agree(world,
+        [&] { plan.reports = KernelRegistry::builtin().apply_all(kernels.kernels, plan.table, context); });
   return plan;
 }
 

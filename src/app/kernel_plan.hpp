@@ -23,7 +23,7 @@ struct KernelWork {
 };
 
 /// Under auto rank 0 measures this machine for a fraction of a second and its answer holds everywhere.
-/// Collective over the world. Throws ConfigError, on every rank, for a kernel asked for by name that cannot
+/// Collective over the world. Throws AgreedError for a kernel asked for by name that cannot
 /// run.
 KernelPlan plan_kernels(const KernelChoice& choice, const EnvironmentFlags& flags, const ModelConfig& config,
                         const MeshShape& shape, const KernelWork& work, const Communicator& world);

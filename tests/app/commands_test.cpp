@@ -130,11 +130,11 @@ TEST_F(Commands, BadInputGetsOneMessageFromOneRankAndAnExitCode) {
   };
   const std::vector<Case> cases = {
       {"--ep 3", {"ep = 3 does not divide num_experts = 4; choose ep from 1, 2, 4"}},
-      {"--ep 3 --top-k 9 --lr 0", {"ep = 3", "num_experts_per_tok", "lr = 0"}},
+      {"--ep 3 --top-k 9 --lr 0", {"ep = 3 does not divide the 2 ranks", "num_experts_per_tok", "lr = 0"}},
       {"--global-batch 3", {"global-batch = 3 sequences do not divide over 2 ranks"}},
       {"--data " + path("nothing.txt"), {"nothing.txt"}},
       {"--data " + path("empty.txt"), {"empty.txt"}},
-      {"--seq-len 100000", {"seq-len + 1 = 100001"}},
+      {"--seq-len 100000", {"the training part holds", "the held-out part holds"}},
       {"--kernels fused_mlp",
        {"unknown kernel \"fused_mlp\"; known: fused_moe, fused_rmsnorm, fused_rope, fused_swiglu"}},
       {"--kernels fused_moe --ep 1", {"fused_moe"}},

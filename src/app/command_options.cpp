@@ -121,7 +121,7 @@ KernelsOptions parse_kernels_options(int argc, const char* const* argv) {
 std::string generate_help() {
   return help_of<GenerateOptions>(
       "moeloom generate: text from a model\n\n"
-      "  moeloom generate --model runs/latest --prompt \"In the beginning\"\n\n");
+      "  moeloom generate --model runs/latest --prompt \"In the beginning\"\n");
 }
 
 std::string inspect_help() {

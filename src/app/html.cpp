@@ -1,5 +1,6 @@
 #include "html.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdio>

@@ -85,7 +85,7 @@ TEST(Report, EscapesEverythingThatAPersonOrAModelWrote) {
 
 TEST(Report, BytesThatAreNoTextAreReplaced) {
   ReportInfo info;
-  info.sample = std::string("caf\xC3\xA9 \xFF\xC3 \xED\xA0\x80 \x01 end", 20);
+  info.sample = "caf\xC3\xA9 \xFF\xC3 \xED\xA0\x80 \x01 end";
   const std::string html = report_html({}, info);
   EXPECT_TRUE(contains(html, "caf\xC3\xA9 &#xFFFD;&#xFFFD; &#xFFFD;&#xFFFD;&#xFFFD; &#xFFFD; end"));
 }

@@ -127,7 +127,7 @@ std::string generate_help() {
 std::string inspect_help() {
   return help_of<InspectOptions>(
       "moeloom inspect: what a model or a checkpoint holds\n\n  moeloom inspect runs/latest --ranks 4 --ep "
-      "2\n\n");
+      "2\n");
 }
 
 std::string kernels_help() {

@@ -1,0 +1,223 @@
+// How long does one MoE layer take, forward and backward, and how near does it come to the FMA peak?
+//
+//   mpirun -n 2 build/bench/layer_bench --ep 2 --tokens 1024 --hidden 1024 --inter 768 --experts 32 --top-k 4
+//
+// --tokens is per rank (weak scaling). The grouped path and the native loop take turns in one run, the peak
+// is measured around each, and the slowest rank's time counts. 18 K T D F FLOPs a rank, the router left out.
+#include "moeloom/base/errors.hpp"
+#include "moeloom/base/parallel.hpp"
+#include "moeloom/base/random.hpp"
+#include "moeloom/comm/mesh.hpp"
+#include "moeloom/comm/session.hpp"
+#include "moeloom/moe/moe_layer.hpp"
+
+#include <chrono>
+#include <cstdio>
+#include <exception>
+#include <iostream>
+
+#include "support/fma_peak.hpp"
+#include "support/json_file.hpp"
+#include "support/measure.hpp"
+#include <boost/program_options.hpp>
+
+namespace {
+
+using namespace moeloom;
+
+struct Options {
+  Index tokens = 1024, hidden = 1024, inter = 768, experts = 32, top_k = 4, ep = 1;
+  int threads = 1, warmup = 2, samples = 9;
+  std::string dtype = "fp32", json;
+  bool help = false;
+};
+
+Options parse(int argc, char** argv) {
+  namespace po = boost::program_options;
+  Options o;
+  po::options_description description(
+      "layer_bench: one MoE layer, forward and backward, beside the FMA peak");
+  description.add_options()("help", po::bool_switch(&o.help), "this text")(
+      "tokens", po::value(&o.tokens)->default_value(o.tokens), "tokens of a rank")(
+      "hidden", po::value(&o.hidden)->default_value(o.hidden), "hidden size")(
+      "inter", po::value(&o.inter)->default_value(o.inter), "intermediate size of an expert")(
+      "experts", po::value(&o.experts)->default_value(o.experts), "experts in all")(
+      "top-k", po::value(&o.top_k)->default_value(o.top_k), "experts a token")(
+      "ep", po::value(&o.ep)->default_value(o.ep), "ranks that share the experts")(
+      "dtype", po::value(&o.dtype)->default_value(o.dtype), "fp32")(
+      "threads", po::value(&o.threads)->default_value(o.threads), "threads of a rank")(
+      "samples", po::value(&o.samples)->default_value(o.samples), "measured steps of each path")(
+      "json", po::value(&o.json), "also write the rows to this file");
+  po::variables_map values;
+  po::store(po::parse_command_line(argc, argv, description), values);
+  po::notify(values);
+  if (o.dtype != "fp32") throw std::runtime_error("--dtype " + o.dtype + " is not supported; valid: fp32");
+  if (o.help) std::cout << description;
+  return o;
+}
+
+Matrix normal(Index rows, Index cols, double scale, const char* name, Index rank) {
+  Matrix m = Matrix::uninitialised(rows, cols);
+  const CounterRandom random(static_cast<std::uint64_t>(rank), stream_of(name));
+  parallel_for(rows, [&](Index i) {
+    for (Index j = 0; j < cols; ++j)
+      m.row(i)[j] = static_cast<float>(scale * random.normal(static_cast<std::uint64_t>(i * cols + j)));
+  });
+  return m;
+}
+
+/// A layer of one path with everything that its steps need.
+class Subject {
+ public:
+  Subject(const Options& o, const Mesh& mesh, std::string name, KernelTable kernels)
+      : name(std::move(name)),
+        mesh_(mesh),
+        kernels_(kernels),
+        resident_(o.experts / mesh.shape().ep),
+        router_(normal(o.experts, o.hidden, 0.03, "router", 0)),
+        d_router_(o.experts, o.hidden),
+        gate_up_(normal(resident_ * 2 * o.inter, o.hidden, 0.03, "gate_up", mesh.ep().rank())),
+        d_gate_up_(gate_up_.rows(), gate_up_.cols()),
+        down_(normal(resident_ * o.hidden, o.inter, 0.03, "down", mesh.ep().rank())),
+        d_down_(down_.rows(), down_.cols()),
+        layer_({router_, d_router_, {resident_, gate_up_, down_, d_gate_up_, d_down_}},
+               {o.experts, o.top_k, true}),
+        dispatcher_(mesh.ep(), o.experts),
+        hidden_(normal(o.tokens, o.hidden, 1, "tokens", mesh.world().rank())),
+        d_output_(normal(o.tokens, o.hidden, 1, "upstream", mesh.world().rank())),
+        output_(o.tokens, o.hidden),
+        d_hidden_(o.tokens, o.hidden) {}
+
+  struct Seconds {
+    double forward = 0, backward = 0;
+  };
+
+  /// One step of all ranks with new weights, so that packing is paid; the slowest rank's seconds.
+  Seconds step() {
+    fill(d_router_, 0);
+    fill(d_gate_up_, 0);
+    fill(d_down_, 0);
+    fill(output_, 0);
+    mesh_.world().barrier();
+    const auto start = std::chrono::steady_clock::now();
+    RouterStatistics statistics(router_.rows());
+    layer_.forward(kernels_, dispatcher_, hidden_, {}, ++version_, output_, statistics, workspace_, clock_);
+    const auto middle = std::chrono::steady_clock::now();
+    layer_.backward(kernels_, dispatcher_, hidden_, {}, {}, d_output_, d_hidden_, workspace_, clock_);
+    const auto end = std::chrono::steady_clock::now();
+    return {mesh_.world().all_max(std::chrono::duration<double>(middle - start).count()),
+            mesh_.world().all_max(std::chrono::duration<double>(end - middle).count())};
+  }
+
+  const std::string name;
+
+ private:
+  const Mesh& mesh_;
+  KernelTable kernels_;
+  Index resident_;
+  Matrix router_, d_router_, gate_up_, d_gate_up_, down_, d_down_;
+  MoeLayer layer_;
+  Dispatcher dispatcher_;
+  Matrix hidden_, d_output_, output_, d_hidden_;
+  MoeWorkspace workspace_;
+  PhaseClock clock_;
+  std::uint64_t version_ = 0;
+};
+
+struct Samples {
+  std::vector<double> forward_ms, backward_ms, total_ms, gflops, peak, fraction;
+};
+
+double median(const std::vector<double>& values) {
+  return bench::percentiles(values).median;
+}
+
+nlohmann::ordered_json row_of(const Options& o, const Mesh& mesh, const std::string& name, const Samples& s) {
+  const auto f = bench::percentiles(s.fraction);
+  return {{"path", name},
+          {"ranks", mesh.world().size()},
+          {"ep", o.ep},
+          {"threads", o.threads},
+          {"tokens", o.tokens},
+          {"hidden", o.hidden},
+          {"inter", o.inter},
+          {"experts", o.experts},
+          {"top_k", o.top_k},
+          {"dtype", o.dtype},
+          {"forward_ms", median(s.forward_ms)},
+          {"backward_ms", median(s.backward_ms)},
+          {"total_ms", median(s.total_ms)},
+          {"gflops_per_rank", median(s.gflops)},
+          {"peak_gflops", median(s.peak)},
+          {"fraction", f.median},
+          {"fraction_p10", f.p10},
+          {"fraction_p90", f.p90},
+          {"commit", bench::commit_text()}};
+}
+
+void measure(const Options& o, const Mesh& mesh, Subject& subject, Samples& samples) {
+  // The slowest rank waits for nobody's peak: each measures its own while all are busy.
+  const double before = bench::fma_peak_gflops(o.threads);
+  const Subject::Seconds seconds = subject.step();
+  const double after = bench::fma_peak_gflops(o.threads);
+  std::vector<double> peaks = mesh.world().all_gather(std::vector<double>{(before + after) / 2});
+  double peak = 0;
+  for (const double each : peaks) peak += each / mesh.world().size();
+  const double total = seconds.forward + seconds.backward;
+  const double gflops = 18e-9 * static_cast<double>(o.top_k * o.tokens * o.hidden * o.inter) / total;
+  samples.forward_ms.push_back(1e3 * seconds.forward);
+  samples.backward_ms.push_back(1e3 * seconds.backward);
+  samples.total_ms.push_back(1e3 * total);
+  samples.gflops.push_back(gflops);
+  samples.peak.push_back(peak);
+  samples.fraction.push_back(gflops / peak);
+}
+
+void run(const Options& o, const Mesh& mesh) {
+  KernelTable loop;
+  loop.swiglu = fused_swiglu();
+  KernelTable grouped = loop;
+  grouped.grouped_matmul = packed_grouped_matmul();
+  Subject subjects[] = {{o, mesh, "gmm", grouped}, {o, mesh, "loop", loop}};
+  Samples samples[2];
+  for (Subject& subject : subjects)
+    for (int i = 0; i < o.warmup; ++i) subject.step();
+  for (int i = 0; i < o.samples; ++i)
+    for (int s = 0; s < 2; ++s) measure(o, mesh, subjects[s], samples[s]);
+  if (mesh.world().rank() != 0) return;
+  std::printf("%s, %s, %d ranks\n", bench::environment_line(o.threads).c_str(), mesh.shape().text().c_str(),
+              mesh.world().size());
+  std::printf("%-6s %12s %12s %12s %16s %14s %10s\n", "path", "forward_ms", "backward_ms", "total_ms",
+              "gflops_per_rank", "peak_gflops", "fraction");
+  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+  for (int s = 0; s < 2; ++s) {
+    rows.push_back(row_of(o, mesh, subjects[s].name, samples[s]));
+    std::printf("%-6s %12.2f %12.2f %12.2f %16.1f %14.1f %10.3f\n", subjects[s].name.c_str(),
+                median(samples[s].forward_ms), median(samples[s].backward_ms), median(samples[s].total_ms),
+                median(samples[s].gflops), median(samples[s].peak), median(samples[s].fraction));
+  }
+  bench::write_json(o.json, rows);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) try {
+  Session session(argc, argv);
+  const Options o = parse(argc, argv);
+  if (o.help) return 0;
+  Communicator world = Communicator::world();
+  MeshShape shape;
+  shape.ep = o.ep;
+  shape.dp = o.ep > 0 ? world.size() / o.ep : 0;
+  const auto violations = mesh_violations(shape, world.size(), o.experts);
+  if (!violations.empty()) {
+    if (world.rank() == 0) std::cerr << ConfigError(violations).what() << '\n';
+    return 1;
+  }
+  set_threads(o.threads);
+  run(o, Mesh(std::move(world), shape));
+} catch (const std::exception& error) {
+  std::cerr << error.what() << '\n';
+  moeloom::abort_all_ranks(1);
+  return 1;
+}

@@ -17,9 +17,8 @@ namespace {
 // Large enough that packing both operands of a rectangle is little beside multiplying them.
 constexpr Index kRectangleRows = 512;
 constexpr Index kRectangleCols = 512;
-/// Token rows of one pass. Chunks of kSumChunkRows are whole passes.
-constexpr Index kPassRows = std::min(kTileDepth, kSumChunkRows);
-static_assert(kSumChunkRows % kPassRows == 0);
+/// Token rows of one pass: a chunk of the one order, whatever the width of this machine's vectors.
+constexpr Index kPassRows = kSumChunkRows;
 
 /// dy [R, rectangle rows] and x [R, rectangle columns] of one group, source after source.
 struct Rectangle {

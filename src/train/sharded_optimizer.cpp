@@ -7,6 +7,7 @@
 #include <array>
 #include <bit>
 #include <cmath>
+#include <utility>
 
 namespace moeloom {
 namespace {
@@ -25,36 +26,47 @@ Index blocks_of_group(const Parameter& parameter) {
   return ceil_div(parameter.value.size() / parameter.spec.groups, ShardedOptimizer::kBlockElements);
 }
 
-/// Every block of this rank's parameters in arena order, wherever it is owned. global_block counts the blocks
-/// of the whole model: parameters in store order, groups by global id.
-std::vector<OwnedBlock> list_blocks(const ParameterStore& store) {
+/// Every block of an arena in its order, wherever it is owned. global_block counts the blocks of the whole
+/// model: parameters in store order, groups by global id.
+std::vector<OwnedBlock> list_blocks(const ParameterStore& store, Placement placement) {
   std::vector<OwnedBlock> blocks;
   Index first_of_parameter = 0;
   const auto& parameters = store.parameters();
   for (std::size_t p = 0; p < parameters.size(); ++p) {
     const ParameterSpec& spec = parameters[p].spec;
-    const Index each = spec.groups == 0 ? 0 : parameters[p].value.size() / spec.groups;
-    const Index blocks_each = spec.groups == 0 ? 0 : blocks_of_group(parameters[p]);
+    const Index each = parameters[p].value.size() / spec.groups;
+    const Index blocks_each = blocks_of_group(parameters[p]);
+    const Index first =
+        std::exchange(first_of_parameter, first_of_parameter + spec.total_groups * blocks_each);
+    if (spec.placement != placement) continue;
     for (Index group = 0; group < spec.groups; ++group)
       for (Index b = 0; b < blocks_each; ++b) {
         const Index inside = b * ShardedOptimizer::kBlockElements;
-        blocks.push_back({.placement = spec.placement,
+        blocks.push_back({.placement = placement,
                           .parameter = static_cast<Index>(p),
                           .group = group,
                           .begin = parameters[p].offset + group * each + inside,
                           .count = std::min(ShardedOptimizer::kBlockElements, each - inside),
                           .state = 0,
-                          .global_block = first_of_parameter + (spec.first_group + group) * blocks_each + b});
+                          .global_block = first + (spec.first_group + group) * blocks_each + b});
       }
-    first_of_parameter += spec.total_groups * blocks_each;
   }
   return blocks;
+}
+
+/// How many of the first blocks make a bucket.
+std::size_t bucket_length(std::span<const OwnedBlock> blocks) {
+  Index size = blocks.front().count;
+  std::size_t length = 1;
+  while (length < blocks.size() && size + blocks[length].count <= kBucketElements)
+    size += blocks[length++].count;
+  return length;
 }
 
 Index count_global_blocks(const ParameterStore& store) {
   Index count = 0;
   for (const Parameter& parameter : store.parameters())
-    if (parameter.spec.groups > 0) count += parameter.spec.total_groups * blocks_of_group(parameter);
+    count += parameter.spec.total_groups * blocks_of_group(parameter);
   return count;
 }
 
@@ -76,6 +88,9 @@ double sum_of_squares(std::span<const float> values) {
 
 ShardedOptimizer::ShardedOptimizer(ParameterStore& store, const Mesh& mesh, OptimizerSettings settings)
     : store_(store), mesh_(mesh), settings_(settings) {
+  // A rank without experts could not tell how many blocks the experts of others have.
+  for (const Parameter& parameter : store.parameters())
+    require(parameter.spec.groups >= 1, "a rank must hold an expert of " + parameter.spec.name);
   deal_blocks();
   Index owned = 0;
   for (OwnedBlock& block : blocks_) {
@@ -86,30 +101,33 @@ ShardedOptimizer::ShardedOptimizer(ParameterStore& store, const Mesh& mesh, Opti
   for (const Parameter& parameter : store.parameters()) times_.emplace_back(at(parameter.spec.groups), 0);
 }
 
-/// Cuts each arena into buckets at block borders, and each bucket into runs of blocks, one a rank, that end
-/// where the bucket's even share would.
+/// Cuts each arena into buckets at block borders.
 void ShardedOptimizer::deal_blocks() {
-  const std::vector<OwnedBlock> all = list_blocks(store_);
-  for (std::size_t first = 0; first < all.size();) {
-    const Placement placement = all[first].placement;
-    std::size_t end = first;
-    Index size = 0;
-    while (end < all.size() && all[end].placement == placement && all[end].begin == all[first].begin + size &&
-           (size == 0 || size + all[end].count <= kBucketElements))
-      size += all[end++].count;
-    const Communicator& group = sharers(mesh_, placement);
-    Bucket bucket{.placement = placement,
-                  .begin = all[first].begin,
-                  .counts_per_rank = std::vector<Index>(at(group.size()))};
-    for (std::size_t b = first; b < end; ++b) {
-      const Index middle = all[b].begin - bucket.begin + all[b].count / 2;
-      const Index owner = std::min<Index>(middle * group.size() / size, group.size() - 1);
-      bucket.counts_per_rank[at(owner)] += all[b].count;
-      if (owner == group.rank()) blocks_.push_back(all[b]);
+  for (const Placement placement : kPlacements) {
+    const std::vector<OwnedBlock> blocks = list_blocks(store_, placement);
+    std::span<const OwnedBlock> rest = blocks;
+    while (!rest.empty()) {
+      const std::size_t length = bucket_length(rest);
+      deal_bucket(placement, rest.first(length));
+      rest = rest.subspan(length);
     }
-    buckets_.push_back(std::move(bucket));
-    first = end;
   }
+}
+
+/// Gives each rank the blocks whose middle lies in its even share of the bucket: a run of them, or none.
+void ShardedOptimizer::deal_bucket(Placement placement, std::span<const OwnedBlock> blocks) {
+  const Communicator& group = sharers(mesh_, placement);
+  const Index size = blocks.back().begin + blocks.back().count - blocks.front().begin;
+  Bucket bucket{.placement = placement,
+                .begin = blocks.front().begin,
+                .counts_per_rank = std::vector<Index>(at(group.size()))};
+  for (const OwnedBlock& block : blocks) {
+    const Index middle = block.begin - bucket.begin + block.count / 2;
+    const Index owner = middle * group.size() / size;
+    bucket.counts_per_rank[at(owner)] += block.count;
+    if (owner == group.rank()) blocks_.push_back(block);
+  }
+  buckets_.push_back(std::move(bucket));
 }
 
 std::span<float> ShardedOptimizer::stretch(std::span<float> arena, const Bucket& bucket) {
@@ -163,9 +181,10 @@ std::span<const float> ShardedOptimizer::gradient_of(const OwnedBlock& block) co
 bool ShardedOptimizer::is_starved(const ParameterSpec& spec, Index group,
                                   const std::vector<std::vector<Index>>& rows_per_expert) const {
   if (settings_.starved == StarvedExperts::kDecay || spec.placement != Placement::kExperts) return false;
-  require(spec.layer < static_cast<Index>(rows_per_expert.size()),
-          "skipping starved experts needs their rows");
-  return rows_per_expert[at(spec.layer)].at(at(spec.first_group + group)) == 0;
+  require(spec.layer >= 0 && spec.layer < std::ssize(rows_per_expert) &&
+              std::ssize(rows_per_expert[at(spec.layer)]) == spec.total_groups,
+          "skipping starved experts needs the rows of every expert of every sparse layer");
+  return rows_per_expert[at(spec.layer)][at(spec.first_group + group)] == 0;
 }
 
 void ShardedOptimizer::update(double learning_rate, double norm,

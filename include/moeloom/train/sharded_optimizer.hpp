@@ -22,7 +22,7 @@ enum class StarvedExperts {
 };
 
 struct OptimizerSettings {
-  AdamW adamw;
+  AdamW adamw = {};
   double max_grad_norm = 1.0;  // 0: no clipping
   bool decay_all = false;      // false: norms and biases are spared weight decay
   StarvedExperts starved = StarvedExperts::kDecay;
@@ -43,7 +43,8 @@ class ShardedOptimizer {
  public:
   static constexpr Index kBlockElements = 1 << 16;
 
-  /// Collective over nothing. The store and the mesh must outlive it.
+  /// Collective over nothing. The store and the mesh must outlive it. Throws ShapeError for a parameter
+  /// without a group on this rank.
   ShardedOptimizer(ParameterStore& store, const Mesh& mesh, OptimizerSettings settings);
 
   /// Sums gradients over the ranks that share them, in bounded buckets: afterwards the owned blocks of the
@@ -79,6 +80,7 @@ class ShardedOptimizer {
   };
 
   void deal_blocks();
+  void deal_bucket(Placement placement, std::span<const OwnedBlock> blocks);
   static std::span<float> stretch(std::span<float> arena, const Bucket& bucket);
   std::span<const float> gradient_of(const OwnedBlock& block) const;
   bool is_starved(const ParameterSpec& spec, Index group,

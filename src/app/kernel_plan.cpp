@@ -3,7 +3,10 @@
 #include "moeloom/base/errors.hpp"
 #include "moeloom/kernels/calibration.hpp"
 
+#include <algorithm>
 #include <array>
+
+#include "option_values.hpp"
 
 namespace moeloom {
 namespace {
@@ -48,13 +51,26 @@ GmmDecision decide(GmmRequest request, GmmFacts facts, const ModelConfig& config
   return decide_gmm(request, facts);
 }
 
+/// Naming the kernel is asking for it: only an unset flag leaves the choice to speed.
+GmmRequestChoice request_for(const KernelChoice& choice, const EnvironmentFlags& flags,
+                             const std::string& kernels) {
+  GmmRequestChoice request = choose_gmm_request(flags, choice.gmm_rule);
+  const std::vector<std::string> ids = split(kernels, ',');
+  const bool named = std::ranges::any_of(ids, [](const std::string& id) {
+    return trimmed(id) == "fused_moe" || trimmed(id) == "npu_fused_moe";
+  });
+  if (named && request.request == GmmRequest::kAuto && !flags.gmm)
+    request = {GmmRequest::kForce, "--kernels names fused_moe"};
+  return request;
+}
+
 }  // namespace
 
 KernelPlan plan_kernels(const KernelChoice& choice, const EnvironmentFlags& flags, const ModelConfig& config,
                         const MeshShape& shape, const KernelWork& work, const Communicator& world) {
   KernelPlan plan;
-  const GmmRequestChoice gmm = choose_gmm_request(flags, choice.gmm_rule);
   const KernelRequestChoice kernels = choose_kernels(flags, choice.kernels);
+  const GmmRequestChoice gmm = request_for(choice, flags, kernels.kernels);
   plan.gmm_request = std::string(name_of(gmm.request)) + ": " + gmm.reason;
   plan.kernels_request = kernels.kernels + ": " + kernels.reason;
   plan.gmm = decide(gmm.request, facts_of(choice, config, shape, work), config, work, world);

@@ -56,9 +56,8 @@ TEST(CommandOptions, EachCommandHasHelp) {
 }
 
 TEST(CommandOptions, TheVersionIsTheProjects) {
-  const char* source = std::getenv("MOELOOM_SOURCE_DIR");
-  if (source == nullptr) GTEST_SKIP() << "MOELOOM_SOURCE_DIR is set by ctest";
-  const std::string project = testing::read_bytes(std::filesystem::path(source) / "CMakeLists.txt");
+  const std::string project =
+      testing::read_bytes(std::filesystem::path(MOELOOM_SOURCE_DIR) / "CMakeLists.txt");
   const std::string version = moeloom_version().substr(std::string("moeloom ").size());
   EXPECT_NE(project.find("VERSION " + version.substr(0, version.size() - 1) + " "), std::string::npos);
 }

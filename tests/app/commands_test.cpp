@@ -4,7 +4,6 @@
 
 #include <array>
 #include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -26,7 +25,7 @@ struct Outcome {
 
 Outcome shell(const std::string& command) {
   Outcome outcome;
-  FILE* pipe = popen(("( " + command + " ) 2>&1").c_str(), "r");
+  FILE* pipe = popen(("( . " MOELOOM_SOURCE_DIR "/launch/env.sh; " + command + " ) 2>&1").c_str(), "r");
   std::array<char, 4096> buffer;
   for (std::size_t n; (n = fread(buffer.data(), 1, buffer.size(), pipe)) > 0;)
     outcome.output.append(buffer.data(), n);
@@ -54,7 +53,7 @@ class Commands : public ::testing::Test {
   }
   void TearDown() override { fs::remove_all(folder_); }
 
-  std::string program() const { return std::string(std::getenv("MOELOOM_BINARY_DIR")) + "/moeloom"; }
+  std::string program() const { return MOELOOM_BINARY_DIR "/moeloom"; }
   std::string path(const std::string& name) const { return (folder_ / name).string(); }
 
   /// `moeloom train` of a tiny model; later flags win over these.

@@ -8,17 +8,16 @@
 #include "moeloom/kernels/rope.hpp"
 #include "moeloom/kernels/swiglu.hpp"
 
-#include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <exception>
-#include <fstream>
 #include <functional>
 #include <iostream>
 #include <string>
 #include <vector>
 
+#include "support/json_file.hpp"
+#include "support/measure.hpp"
 #include <boost/program_options.hpp>
 #include <nlohmann/json.hpp>
 
@@ -43,29 +42,10 @@ struct Subject {
   std::function<void()> reference;
 };
 
-struct Percentiles {
-  double p10 = 0, median = 0, p90 = 0;
-};
-
-Percentiles percentiles(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const auto at = [&](double share) {
-    return values[static_cast<std::size_t>(share * static_cast<double>(values.size() - 1) + 0.5)];
-  };
-  return {at(0.1), at(0.5), at(0.9)};
-}
-
-double seconds_of(const std::function<void()>& work, int repeats) {
-  const auto start = std::chrono::steady_clock::now();
-  for (int i = 0; i < repeats; ++i) work();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() / repeats;
-}
-
-/// So often that a sample lasts at least two milliseconds; the first call warms caches and pages.
-int repeats_for(const std::function<void()>& work) {
-  work();
-  return static_cast<int>(std::clamp(2e-3 / seconds_of(work, 1), 1.0, 1e4));
-}
+using bench::Percentiles;
+using bench::percentiles;
+using bench::repeats_for;
+using bench::seconds_of;
 
 /// All memory of a run. Every buffer is filled, so each page is there before a clock starts.
 struct Buffers {
@@ -199,10 +179,7 @@ void run(const Options& o) {
                 number("speedup"));
     results.push_back(r);
   }
-  if (o.json.empty()) return;
-  std::ofstream file(o.json);
-  file << results.dump(2) << '\n';
-  if (!file.flush()) throw std::runtime_error("cannot write " + o.json);
+  bench::write_json(o.json, results);
 }
 
 }  // namespace

@@ -32,7 +32,8 @@ struct Shape {
 constexpr Shape kShapes[] = {{"default", 256, 256, 8},
                              {"qwen3-30b", 2048, 768, 16},
                              {"mixtral-8x7b", 4096, 14336, 2},
-                             {"deepseek-v3", 7168, 2048, 4}};
+                             {"deepseek-v3", 7168, 2048, 4},
+                              {"layer-bench", 1024, 768, 32}};
 
 struct Options {
   std::string shapes = "default,qwen3-30b";
@@ -54,7 +55,7 @@ const Shape& shape_named(const std::string& name) {
   for (const Shape& shape : kShapes)
     if (shape.name == name) return shape;
   throw std::invalid_argument("unknown shape " + name +
-                              "; known: default, qwen3-30b, mixtral-8x7b, deepseek-v3");
+                              "; known: default, qwen3-30b, mixtral-8x7b, deepseek-v3, layer-bench");
 }
 
 /// Rows of each expert, `rows` on average: equal, or falling as 1 / rank.
@@ -189,7 +190,7 @@ Options parse(int argc, char** argv) {
   Options o;
   po::options_description known("How near the experts' products come to the multiply-add peak");
   known.add_options()("help", "this text")("shapes", po::value(&o.shapes)->default_value(o.shapes),
-                                           "of default, qwen3-30b, mixtral-8x7b, deepseek-v3")(
+                                           "of default, qwen3-30b, mixtral-8x7b, deepseek-v3, layer-bench")(
       "rows", po::value(&o.rows)->default_value(o.rows), "rows per expert, a list")(
       "routing", po::value(&o.routing)->default_value(o.routing), "of balanced, zipf")(
       "threads", po::value(&o.threads)->default_value(o.threads), "threads")(

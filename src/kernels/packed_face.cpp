@@ -7,12 +7,16 @@
 namespace moeloom::packed {
 namespace {
 
-/// Columns that a task takes: few enough that they and the rows of a task stay in the second-level cache.
-constexpr Index kBlockCols = 256;
-static_assert(kBlockCols % kTileCols == 0);
+/// Columns that a task takes at most: the more, the less its copy of the rows weighs.
+constexpr Index kBlockCols = 1024;
 
 Index padded_to_panels(Index cols) {
   return ceil_div(cols, kTileCols) * kTileCols;
+}
+
+/// Lines of the next panel that each of `tiles` tiles asks for every kUnroll of depth.
+Index lines_ahead(Index depth, Index tiles) {
+  return ceil_div(depth * kTileCols / kLineFloats, tiles * std::max<Index>(1, depth / kUnroll));
 }
 
 }  // namespace
@@ -28,9 +32,9 @@ Index Face::column_blocks() const {
 }
 
 Face::Columns Face::columns_of(Index block) const {
-  const Index begin = block * kBlockCols;
-  const Index count = std::min(kBlockCols, cols_ - begin);
-  return {begin, count, padded_to_panels(count)};
+  const auto [first, last] = even_part(ceil_div(cols_, kTileCols), column_blocks(), block);
+  const Index begin = first * kTileCols;
+  return {begin, std::min(last * kTileCols, cols_) - begin};
 }
 
 float* Face::block_data(Index group, const Columns& columns) {
@@ -76,19 +80,24 @@ void Face::multiply(Index group, Index block, ConstMatrixView x, MatrixView y) c
   const Columns columns = columns_of(block);
   const Index tiles = ceil_div(x.rows, kTileRows);
   const float* panel = block_data(group, columns);
+  alignas(64) std::array<float, kBlockRows * kLeftStride> left;
   for (Index k = 0; k < depth_; k += kTileDepth) {
     const Index depth = std::min(kTileDepth, depth_ - k);
+    for (Index i = 0; i < x.rows; ++i) std::copy_n(x.row(i) + k, depth, left.data() + i * kLeftStride);
+    const Index ahead_lines = lines_ahead(depth, tiles);
+    const Index ahead_floats = ahead_lines * kLineFloats * (depth / kUnroll);
     for (Index j = 0; j < columns.count; j += kTileCols, panel += depth * kTileCols) {
       for (Index i = 0; i < tiles; ++i) {
         const auto [begin, end] = even_part(x.rows, tiles, i);
-        tile_function<Left::kRowMajor>(end - begin)({.left = x.row(begin) + k,
-                                                     .left_stride = x.stride,
-                                                     .panel = panel,
-                                                     .depth = depth,
-                                                     .c = y.row(begin) + columns.begin + j,
-                                                     .c_stride = y.stride,
-                                                     .cols = std::min<Index>(kTileCols, columns.count - j),
-                                                     .mode = k == 0 ? Write::kReplace : Write::kAdd});
+        tile_function<Left::kRows>(end - begin)({.left = left.data() + begin * kLeftStride,
+                                                 .panel = panel,
+                                                 .depth = depth,
+                                                 .c = y.row(begin) + columns.begin + j,
+                                                 .c_stride = y.stride,
+                                                 .cols = std::min<Index>(kTileCols, columns.count - j),
+                                                 .mode = k == 0 ? Write::kReplace : Write::kAdd,
+                                                 .ahead = panel + depth * kTileCols + i * ahead_floats,
+                                                 .ahead_lines = ahead_lines});
       }
     }
   }

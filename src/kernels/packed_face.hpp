@@ -9,6 +9,9 @@
 
 namespace moeloom::packed {
 
+/// Rows that multiply() takes at most.
+inline constexpr Index kBlockRows = 96;
+
 class Face {
  public:
   /// Memory for `groups` right sides [depth, cols]; kept when it is large enough.
@@ -23,14 +26,14 @@ class Face {
   /// `master` is its transpose [cols, depth].
   void pack_transposed(Index group, Index block, ConstMatrixView master);
 
-  /// One column block of y [rows, cols] = x [rows, depth] times the group's right side, on this thread.
+  /// One column block of y [rows, cols] = x [rows, depth] times the group's right side, on this
+  /// thread; rows <= kBlockRows.
   void multiply(Index group, Index block, ConstMatrixView x, MatrixView y) const;
 
  private:
   struct Columns {
     Index begin = 0;
-    Index count = 0;   // of the matrix
-    Index padded = 0;  // to whole panels
+    Index count = 0;
   };
   Columns columns_of(Index block) const;
   float* block_data(Index group, const Columns& columns);

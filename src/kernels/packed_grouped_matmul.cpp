@@ -8,9 +8,6 @@
 namespace moeloom {
 namespace {
 
-/// Rows that a task takes at most; a group's rows are split evenly, so that no task is left with a few.
-constexpr Index kBlockRows = 96;
-
 struct Task {
   Index group = 0;
   Index column_block = 0;
@@ -18,12 +15,12 @@ struct Task {
   Index rows = 0;
 };
 
-/// The row blocks of a column block follow each other: its weights are still in cache.
+/// A group's rows are split evenly, so that no task is left with a few. The row blocks of a column block follow each other: its weights are still in cache.
 std::vector<Task> list_tasks(const GroupedRows& rows, Index column_blocks) {
   std::vector<Task> tasks;
   Index first = 0;
   for (Index g = 0; g < rows.groups(); ++g) {
-    const Index count = rows.of_group(g), parts = ceil_div(count, kBlockRows);
+    const Index count = rows.of_group(g), parts = ceil_div(count, packed::kBlockRows);
     for (Index block = 0; block < column_blocks; ++block)
       for (Index part = 0; part < parts; ++part) {
         const Index begin = count * part / parts, end = count * (part + 1) / parts;

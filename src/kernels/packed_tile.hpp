@@ -26,8 +26,11 @@ inline constexpr int kLanes = 4;
 inline constexpr int kTileRows = 6;
 #endif
 inline constexpr int kTileCols = 2 * kLanes;
-/// Depth of one pass over a tile: a panel is then 16 KiB, half of a first-level cache.
-inline constexpr Index kTileDepth = 4096 / kTileCols;
+/// Depth of one pass over a tile: deep enough that reading and writing its sums is little beside it, and a
+/// block of rows still stays in the second-level cache.
+inline constexpr Index kTileDepth = 512;
+/// Floats from row to row of a left side in rows: a power of two would put them all into one cache set.
+inline constexpr Index kLeftStride = kTileDepth + 16;
 
 typedef float Lanes __attribute__((vector_size(kLanes * sizeof(float))));
 
@@ -40,21 +43,26 @@ inline void store(Lanes lanes, float* target) {
   std::memcpy(target, &lanes, sizeof(lanes));
 }
 
-/// Where element (row, k) of the left side is: rows apart as in a matrix, or the rows of a k side by side.
-enum class Left { kRowMajor, kInterleaved };
+/// How the left side lies: rows kLeftStride apart, or the Rows numbers of a k side by side.
+enum class Left { kRows, kStrip };
 
 /// c [Rows, cols] (+)= left [Rows, depth] panel [depth, kTileCols]; cols <= kTileCols.
-/// left_stride: floats from row to row (kRowMajor) or from k to k (kInterleaved).
 struct TileArguments {
   const float* left = nullptr;
-  Index left_stride = 0;
   const float* panel = nullptr;
   Index depth = 0;
   float* c = nullptr;
   Index c_stride = 0;
   Index cols = kTileCols;
   Write mode = Write::kReplace;
+  /// Memory that a later tile reads: this tile asks for `ahead_lines` cache lines of it every kUnroll of depth.
+  const float* ahead = nullptr;
+  Index ahead_lines = 0;
 };
+
+/// Steps of depth between two looks at what comes next.
+inline constexpr Index kUnroll = 8;
+inline constexpr Index kLineFloats = 16;
 
 template <std::size_t Rows>
 using Sums = std::array<std::array<Lanes, 2>, Rows>;
@@ -88,27 +96,28 @@ inline void write_columns(const float* sums, Index rows, const TileArguments& t)
 
 template <Left Layout, std::size_t Rows>
 void multiply_tile(const TileArguments& t) {
+  constexpr Index kRowStep = Layout == Left::kRows ? kLeftStride : 1;
+  constexpr Index kDepthStep = Layout == Left::kRows ? 1 : static_cast<Index>(Rows);
   Sums<Rows> sums{};
-  // Where the sums go must come from memory too.
-#pragma GCC unroll 12
-  for (std::size_t i = 0; i < Rows; ++i) __builtin_prefetch(t.c + static_cast<Index>(i) * t.c_stride, 1);
   const float* left = t.left;
   const float* panel = t.panel;
-  const Index next = t.depth * kTileCols;
-  const Index row_step = Layout == Left::kRowMajor ? t.left_stride : 1;
-  const Index depth_step = Layout == Left::kRowMajor ? 1 : t.left_stride;
-#pragma GCC unroll 4
-  for (Index k = 0; k < t.depth; ++k, left += depth_step, panel += kTileCols) {
-    // Panels lie in the order of their use; the next one must come from memory while this one is multiplied.
-    __builtin_prefetch(panel + next, 0, 2);
-    const Lanes first = load(panel), second = load(panel + kLanes);
+  const float* ahead = t.ahead;
+  const auto multiply_add = [&](Index k) {
+    const Lanes first = load(panel + k * kTileCols), second = load(panel + k * kTileCols + kLanes);
 #pragma GCC unroll 12
     for (std::size_t i = 0; i < Rows; ++i) {
-      const float a = left[static_cast<Index>(i) * row_step];
+      const float a = left[k * kDepthStep + static_cast<Index>(i) * kRowStep];
       sums[i][0] += a * first;
       sums[i][1] += a * second;
     }
+  };
+  Index k = 0;
+  for (; k + kUnroll <= t.depth; k += kUnroll, left += kUnroll * kDepthStep, panel += kUnroll * kTileCols) {
+    for (Index line = 0; line < t.ahead_lines; ++line, ahead += kLineFloats) __builtin_prefetch(ahead, 0, 2);
+#pragma GCC unroll 8
+    for (Index u = 0; u < kUnroll; ++u) multiply_add(u);
   }
+  for (; k < t.depth; ++k, left += kDepthStep, panel += kTileCols) multiply_add(0);
   if (t.cols < kTileCols) {  // a panel that the matrix does not fill
     std::array<float, Rows * kTileCols> buffer;
     store_rows(sums, buffer.data(), kTileCols);

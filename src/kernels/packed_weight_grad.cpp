@@ -41,10 +41,10 @@ class Workspace {
   std::vector<Matrix> partials_;
 };
 
-/// source [depth, cols] -> a row of `packed` a strip of Width columns, [depth, Width] side by side; the last
-/// strip is filled up with zeros.
+/// source [depth, cols] -> a row of `packed` a strip of Width columns, [depth, Width] side by side. The last
+/// strip has `last` columns, of which those that the source lacks are zeros.
 template <Index Width>
-void pack_strips(ConstMatrixView source, Matrix& packed) {
+void pack_strips(ConstMatrixView source, Index last, Matrix& packed) {
   const Index full = source.cols / Width, rest = source.cols % Width;
   packed.reshape_uninitialised(ceil_div(source.cols, Width), source.rows * Width);
   for (Index k = 0; k < source.rows; ++k) {
@@ -52,19 +52,20 @@ void pack_strips(ConstMatrixView source, Matrix& packed) {
     float* to = packed.row(0) + k * Width;
     for (Index strip = 0; strip < full; ++strip, from += Width, to += source.rows * Width)
       std::copy_n(from, Width, to);
-    if (rest > 0) std::fill_n(std::copy_n(from, rest, to), Width - rest, 0.0f);
+    if (rest == 0) continue;
+    to = packed.row(full) + k * last;
+    std::fill_n(std::copy_n(from, rest, to), last - rest, 0.0f);
   }
 }
 
 /// dw (+)= dy^T x for at most kPassRows rows.
 void add_pass(ConstMatrixView dy, ConstMatrixView x, MatrixView dw, Write mode, Workspace& work) {
-  pack_strips<kTileRows>(dy, work.left);
-  pack_strips<kTileCols>(x, work.panels);
+  pack_strips<kTileRows>(dy, dy.cols % kTileRows, work.left);
+  pack_strips<kTileCols>(x, kTileCols, work.panels);
   for (Index i = 0; i < dw.rows; i += kTileRows)
     for (Index j = 0; j < dw.cols; j += kTileCols)
-      tile_function<Left::kInterleaved>(std::min<Index>(kTileRows, dw.rows - i))(
+      tile_function<Left::kStrip>(std::min<Index>(kTileRows, dw.rows - i))(
           {.left = work.left.row(i / kTileRows),
-           .left_stride = kTileRows,
            .panel = work.panels.row(j / kTileCols),
            .depth = dy.rows,
            .c = dw.row(i) + j,

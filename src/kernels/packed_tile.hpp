@@ -111,9 +111,13 @@ void multiply_tile(const TileArguments& t) {
       sums[i][1] += a * second;
     }
   };
+  // A pass of a weight gradient is short: the sums of the tile below must come from memory meanwhile.
+  const float* below = t.c + static_cast<Index>(Rows) * t.c_stride;
+  constexpr Index kBelowSteps = static_cast<Index>(Rows) * kUnroll;
   Index k = 0;
   for (; k + kUnroll <= t.depth; k += kUnroll, left += kUnroll * kDepthStep, panel += kUnroll * kTileCols) {
     for (Index line = 0; line < t.ahead_lines; ++line, ahead += kLineFloats) __builtin_prefetch(ahead, 0, 2);
+    if (Layout == Left::kStrip && k < kBelowSteps) __builtin_prefetch(below, 1), below += t.c_stride;
 #pragma GCC unroll 8
     for (Index u = 0; u < kUnroll; ++u) multiply_add(u);
   }

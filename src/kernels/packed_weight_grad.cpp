@@ -15,8 +15,11 @@ namespace moeloom::packed {
 namespace {
 
 // Large enough that packing both operands of a rectangle is little beside multiplying them.
-constexpr Index kRectangleRows = 512;
-constexpr Index kRectangleCols = 512;
+constexpr Index kRectangleRows = 516;
+constexpr Index kRectangleCols = 1024;
+static_assert(kRectangleRows % kTileRows == 0 && kRectangleCols % kTileCols == 0);
+/// Panels that one strip of dy meets in a row: they stay in the first-level cache for the next strip.
+constexpr Index kPanelsTogether = 4;
 /// Token rows of one pass: a chunk of the one order, whatever the width of this machine's vectors.
 constexpr Index kPassRows = kSumChunkRows;
 
@@ -62,16 +65,20 @@ void pack_strips(ConstMatrixView source, Index last, Matrix& packed) {
 void add_pass(ConstMatrixView dy, ConstMatrixView x, MatrixView dw, Write mode, Workspace& work) {
   pack_strips<kTileRows>(dy, dy.cols % kTileRows, work.left);
   pack_strips<kTileCols>(x, kTileCols, work.panels);
-  for (Index i = 0; i < dw.rows; i += kTileRows)
-    for (Index j = 0; j < dw.cols; j += kTileCols)
-      tile_function<Left::kStrip>(std::min<Index>(kTileRows, dw.rows - i))(
-          {.left = work.left.row(i / kTileRows),
-           .panel = work.panels.row(j / kTileCols),
-           .depth = dy.rows,
-           .c = dw.row(i) + j,
-           .c_stride = dw.stride,
-           .cols = std::min<Index>(kTileCols, dw.cols - j),
-           .mode = mode});
+  const auto multiply = [&](Index i, Index j) {
+    tile_function<Left::kStrip>(std::min<Index>(kTileRows, dw.rows - i))(
+        {.left = work.left.row(i / kTileRows),
+         .panel = work.panels.row(j / kTileCols),
+         .depth = dy.rows,
+         .c = dw.row(i) + j,
+         .c_stride = dw.stride,
+         .cols = std::min<Index>(kTileCols, dw.cols - j),
+         .mode = mode});
+  };
+  constexpr Index kTogether = kPanelsTogether * kTileCols;
+  for (Index first = 0; first < dw.cols; first += kTogether)
+    for (Index i = 0; i < dw.rows; i += kTileRows)
+      for (Index j = first; j < std::min(first + kTogether, dw.cols); j += kTileCols) multiply(i, j);
 }
 
 void sum_rows(ConstMatrixView dy, ConstMatrixView x, MatrixView dw, Workspace& work, Write mode) {

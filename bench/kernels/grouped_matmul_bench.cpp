@@ -33,7 +33,7 @@ constexpr Shape kShapes[] = {{"default", 256, 256, 8},
                              {"qwen3-30b", 2048, 768, 16},
                              {"mixtral-8x7b", 4096, 14336, 2},
                              {"deepseek-v3", 7168, 2048, 4},
-                              {"layer-bench", 1024, 768, 32}};
+                             {"layer-bench", 1024, 768, 32}};
 
 struct Options {
   std::string shapes = "default,qwen3-30b";

@@ -1,46 +1,54 @@
 // One orientation of stacked weights, packed as the register tile reads it: a right side [depth, cols] a
 // group.
 //
-// A group's columns are cut into blocks, a block into passes of kTileDepth, a pass into panels of kTileCols
-// columns, each [depth, kTileCols] and contiguous: a product reads the face from its first byte to its last.
+// A group is cut into passes of kTileDepth, a pass into panels of kTileCols columns, each [depth, kTileCols]
+// and contiguous: a product reads its part of the face from the first byte to the last.
 #pragma once
 
 #include "moeloom/kernels/grouped_matmul.hpp"
+
+#include <algorithm>
+
+#include "packed_tile.hpp"
 
 namespace moeloom::packed {
 
 /// Rows that multiply() takes at most.
 inline constexpr Index kBlockRows = 96;
 
+struct PanelRange {
+  Index begin = 0;
+  Index end = 0;
+};
+
 class Face {
  public:
   /// Memory for `groups` right sides [depth, cols]; kept when it is large enough.
-  void reshape(Index groups, Index depth, Index cols);
-  Index column_blocks() const;
+  void reshape(Index groups, Index depth, Index cols) {
+    depth_ = depth;
+    cols_ = cols;
+    storage_.reshape_uninitialised(groups, depth * panels() * kTileCols);
+  }
   Index bytes() const { return storage_.rows() * storage_.cols() * static_cast<Index>(sizeof(float)); }
   Index depth() const { return depth_; }
   Index cols() const { return cols_; }
+  Index panels() const { return ceil_div(cols_, kTileCols); }
 
-  /// Writes one column block of one group. `master` is the right side itself [depth, cols].
-  void pack(Index group, Index block, ConstMatrixView master);
-  /// `master` is its transpose [cols, depth].
-  void pack_transposed(Index group, Index block, ConstMatrixView master);
+  /// Row k of a panel, kTileCols numbers; the panel's next row of the same pass follows.
+  float* row(Index group, Index panel, Index k) {
+    const Index pass = k / kTileDepth * kTileDepth;
+    const Index depth = std::min(kTileDepth, depth_ - pass);
+    return storage_.row(group) + (pass * panels() + panel * depth + k - pass) * kTileCols;
+  }
+  const float* row(Index group, Index panel, Index k) const {
+    return const_cast<Face*>(this)->row(group, panel, k);
+  }
 
-  /// One column block of y [rows, cols] = x [rows, depth] times the group's right side, on this
-  /// thread; rows <= kBlockRows.
-  void multiply(Index group, Index block, ConstMatrixView x, MatrixView y) const;
+  /// These panels' columns of y [rows, cols] = x [rows, depth] times the group's right side, on this thread;
+  /// rows <= kBlockRows.
+  void multiply(Index group, PanelRange range, ConstMatrixView x, MatrixView y) const;
 
  private:
-  struct Columns {
-    Index begin = 0;
-    Index count = 0;
-  };
-  Columns columns_of(Index block) const;
-  float* block_data(Index group, const Columns& columns);
-  const float* block_data(Index group, const Columns& columns) const;
-  template <typename Copy>
-  void pack_panels(Index group, Index block, Copy copy_panel);
-
   Index depth_ = 0;
   Index cols_ = 0;
   Matrix storage_;  // a row a group

@@ -10,22 +10,37 @@ namespace {
 
 struct Task {
   Index group = 0;
-  Index column_block = 0;
+  packed::PanelRange panels;
   Index first = 0;
   Index rows = 0;
 };
 
-/// A group's rows are split evenly, so that no task is left with a few. The row blocks of a column block follow each other: its weights are still in cache.
-std::vector<Task> list_tasks(const GroupedRows& rows, Index column_blocks) {
+/// A task copies its rows once, so it takes many columns, but not so many that threads are left without one.
+Index column_parts(const GroupedRows& rows, Index panels) {
+  constexpr Index kMostCols = 1024, kFewestCols = 128, kTasksPerThread = 4;
+  Index row_blocks = 0;
+  for (Index g = 0; g < rows.groups(); ++g) row_blocks += ceil_div(rows.of_group(g), packed::kBlockRows);
+  const Index wanted = ceil_div(kTasksPerThread * threads(), std::max<Index>(1, row_blocks));
+  const Index most = std::max<Index>(1, panels * packed::kTileCols / kFewestCols);
+  const Index least = ceil_div(panels * packed::kTileCols, kMostCols);
+  return threads() == 1 ? least : std::max(least, std::min(wanted, most));
+}
+
+/// A group's rows are split evenly, so that no task is left with a few. The row blocks of the same columns
+/// follow each other: their weights are still in cache.
+std::vector<Task> list_tasks(const GroupedRows& rows, Index panels) {
+  const Index column_blocks = column_parts(rows, panels);
   std::vector<Task> tasks;
   Index first = 0;
   for (Index g = 0; g < rows.groups(); ++g) {
     const Index count = rows.of_group(g), parts = ceil_div(count, packed::kBlockRows);
-    for (Index block = 0; block < column_blocks; ++block)
+    for (Index block = 0; block < column_blocks; ++block) {
+      const auto [begin, end] = packed::even_part(panels, column_blocks, block);
       for (Index part = 0; part < parts; ++part) {
-        const Index begin = count * part / parts, end = count * (part + 1) / parts;
-        tasks.push_back({g, block, first + begin, end - begin});
+        const auto [top, bottom] = packed::even_part(count, parts, part);
+        tasks.push_back({g, {begin, end}, first + top, bottom - top});
       }
+    }
     first += count;
   }
   return tasks;
@@ -38,10 +53,10 @@ void multiply_groups(const PackedWeights& weights, const packed::Face& face, Con
   require(x.rows == rows.total() && y.rows == x.rows, "grouped matmul needs as many rows as its groups have");
   if (x.rows == 0) return;
   require(x.cols == face.depth() && y.cols == face.cols(), "grouped matmul: columns must fit the weights");
-  const std::vector<Task> tasks = list_tasks(rows, face.column_blocks());
+  const std::vector<Task> tasks = list_tasks(rows, face.panels());
   parallel_for(static_cast<Index>(tasks.size()), [&](Index i) {
     const Task& task = tasks[static_cast<std::size_t>(i)];
-    face.multiply(task.group, task.column_block, x.rows_from(task.first, task.rows),
+    face.multiply(task.group, task.panels, x.rows_from(task.first, task.rows),
                   y.rows_from(task.first, task.rows));
   });
 }

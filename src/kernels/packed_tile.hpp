@@ -55,7 +55,8 @@ struct TileArguments {
   Index c_stride = 0;
   Index cols = kTileCols;
   Write mode = Write::kReplace;
-  /// Memory that a later tile reads: this tile asks for `ahead_lines` cache lines of it every kUnroll of depth.
+  /// Memory that a later tile reads: this tile asks for `ahead_lines` cache lines of it every kUnroll of
+  /// depth.
   const float* ahead = nullptr;
   Index ahead_lines = 0;
 };

@@ -1,0 +1,55 @@
+// Eight by eight numbers transposed in registers, and stores that do not read what they overwrite.
+#pragma once
+
+#include "moeloom/base/index.hpp"
+
+#include <cstring>
+
+namespace moeloom {
+
+inline constexpr Index kTransposed = 8;
+using Eight = float __attribute__((vector_size(32)));
+
+inline Eight load8(const float* from) {
+  Eight lanes;
+  std::memcpy(&lanes, from, sizeof lanes);
+  return lanes;
+}
+
+/// `to` is aligned to 32 bytes. Other threads see it after finish_streaming().
+inline void stream(Eight lanes, float* to) {
+#ifdef __AVX__
+  __builtin_ia32_movntps256(to, lanes);
+#else
+  std::memcpy(to, &lanes, sizeof lanes);
+#endif
+}
+
+inline void finish_streaming() {
+#ifdef __AVX__
+  __builtin_ia32_sfence();
+#endif
+}
+
+/// to[j * to_stride + i] = from[i * from_stride + j] for i, j < 8; `to` as for stream().
+inline void transpose(const float* from, Index from_stride, float* to, Index to_stride) {
+  Eight r[8], pairs[8], fours[8];
+  for (Index i = 0; i < 8; ++i) r[i] = load8(from + i * from_stride);
+  for (Index i = 0; i < 4; ++i) {
+    pairs[2 * i] = __builtin_shufflevector(r[2 * i], r[2 * i + 1], 0, 8, 1, 9, 4, 12, 5, 13);
+    pairs[2 * i + 1] = __builtin_shufflevector(r[2 * i], r[2 * i + 1], 2, 10, 3, 11, 6, 14, 7, 15);
+  }
+  for (Index half = 0; half < 8; half += 4)
+    for (Index i = 0; i < 2; ++i) {
+      const Eight low = pairs[half + i], high = pairs[half + 2 + i];
+      fours[half + 2 * i] = __builtin_shufflevector(low, high, 0, 1, 8, 9, 4, 5, 12, 13);
+      fours[half + 2 * i + 1] = __builtin_shufflevector(low, high, 2, 3, 10, 11, 6, 7, 14, 15);
+    }
+  for (Index i = 0; i < 4; ++i) {
+    stream(__builtin_shufflevector(fours[i], fours[4 + i], 0, 1, 2, 3, 8, 9, 10, 11), to + i * to_stride);
+    stream(__builtin_shufflevector(fours[i], fours[4 + i], 4, 5, 6, 7, 12, 13, 14, 15),
+           to + (4 + i) * to_stride);
+  }
+}
+
+}  // namespace moeloom

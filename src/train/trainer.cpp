@@ -40,7 +40,7 @@ StepReport Trainer::step(Index step) {
   StepReport report;
   report.step = step;
   report.learning_rate = settings_.schedule.at(step);
-  store_.zero_gradients();
+  store_.restart_gradients();
   run_micro_batches(report);
   if (!report.skipped) update(report);
   report.phase_seconds = decoder_.clock().take();

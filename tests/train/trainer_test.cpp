@@ -100,7 +100,7 @@ struct TrainingRun {
 
   /// Gradients of step 0 summed over their ranks, by HF name, of the experts that live here.
   std::map<std::string, std::vector<double>> gradients() {
-    store.zero_gradients();
+    store.restart_gradients();
     decoder.forward_backward(
         sampler.train(0, 0, mesh.world().rank()),
         {.lm = 1.0 / static_cast<double>(batch.global_batch * batch.sequence_length), .aux = 0.01});

@@ -34,7 +34,7 @@ struct Case {
 };
 
 struct Options {
-  std::string which = "all", json;
+  std::string which = "all", path = "both", json;
   Case custom;
   Index ep = 1;
   int threads = 1, samples = 7;
@@ -75,6 +75,7 @@ Options parse(int argc, char** argv) {
   };
   known.add_options()("help", po::bool_switch(&o.help), "this text")(
       "case", po::value(&o.which)->default_value(o.which), "all, d256, d512, or custom: the sizes below")(
+      "path", po::value(&o.path)->default_value(o.path), "gmm, loop, or both in turn")(
       "threads", po::value(&o.threads)->default_value(o.threads), "threads of a rank")(
       "samples", po::value(&o.samples)->default_value(o.samples), "measured steps of each path")(
       "json", po::value(&o.json), "also write the rows to this file");
@@ -93,6 +94,8 @@ Options parse(int argc, char** argv) {
   po::variables_map values;
   po::store(po::parse_command_line(argc, argv, known), values);
   po::notify(values);
+  if (o.path != "both" && o.path != "gmm" && o.path != "loop")
+    throw std::invalid_argument("unknown --path " + o.path + "; known: gmm, loop, both");
   if (o.help) std::cout << known;
   return o;
 }
@@ -222,7 +225,8 @@ void run_case(const Options& o, const Case& c, const Mesh& mesh, const TokenSour
               nlohmann::ordered_json& rows) {
   std::vector<std::unique_ptr<Subject>> subjects;
   for (const bool grouped : {true, false})
-    subjects.push_back(std::make_unique<Subject>(c, mesh, tokens, grouped));
+    if (o.path == "both" || o.path == (grouped ? "gmm" : "loop"))
+      subjects.push_back(std::make_unique<Subject>(c, mesh, tokens, grouped));
   std::vector<Samples> samples(subjects.size());
   for (const auto& subject : subjects) subject->step(), subject->step();
   for (int i = 0; i < o.samples; ++i)
@@ -240,7 +244,8 @@ void run(const Options& o, Communicator world) {
   shape.dp = o.ep > 0 ? world.size() / o.ep : 0;
   std::vector<std::string> violations;
   for (const Case& c : cases_of(o)) {
-    for (const auto& list : {mesh_violations(shape, world.size(), c.model.num_experts), config_violations(c.model)})
+    for (const auto& list :
+         {mesh_violations(shape, world.size(), c.model.num_experts), config_violations(c.model)})
       violations.insert(violations.end(), list.begin(), list.end());
   }
   if (!violations.empty()) throw ConfigError(violations);

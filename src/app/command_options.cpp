@@ -1,6 +1,7 @@
 #include "moeloom/app/options.hpp"
 
 #include "option_groups.hpp"
+#include "processors.hpp"
 
 namespace moeloom {
 namespace {
@@ -15,7 +16,7 @@ OptionTable table_of(GenerateOptions& options) {
   table.add("top-k", "N", "draw from so many of the likeliest; 0: from all", options.top_k);
   table.add("seed", "N", "of the draws", options.seed);
   table.add("ep", "N", "ranks that share the experts of a layer", options.ep);
-  table.add("threads", "N", "threads of a rank; 0: the node's processors divided by its ranks",
+  table.add("threads", "N", "threads of a rank; 0: OMP_NUM_THREADS, or else its share of the node's processors",
             options.threads);
   table.positional("model");
   return table;
@@ -63,6 +64,10 @@ void require_usable(std::vector<std::string> violations, const std::filesystem::
   if (!violations.empty()) throw ConfigError(violations);
 }
 
+void collect(std::vector<std::string>& violations, const std::vector<std::string>& more) {
+  violations.insert(violations.end(), more.begin(), more.end());
+}
+
 void unless_at_least(Index least, const std::string& name, Index value,
                      std::vector<std::string>& violations) {
   if (value >= least) return;
@@ -78,7 +83,7 @@ GenerateOptions parse_generate_options(int argc, const char* const* argv) {
   unless_at_least(0, "tokens", options.tokens, violations);
   unless_at_least(0, "top-k", options.top_k, violations);
   unless_at_least(1, "ep", options.ep, violations);
-  unless_at_least(0, "threads", options.threads, violations);
+  collect(violations, thread_violations(options.threads));
   if (options.temperature < 0)
     violations.push_back("temperature = " + value_text(options.temperature) + " must not be negative");
   if (options.prompt.empty()) violations.push_back("--prompt must hold at least one character");
@@ -110,7 +115,7 @@ KernelsOptions parse_kernels_options(int argc, const char* const* argv) {
                          joined(options.model.shape_given, ", --"));
   unless_at_least(0, "ranks", options.ranks, violations);
   unless_at_least(1, "ep", options.ep, violations);
-  unless_at_least(0, "threads", options.kernels.threads, violations);
+  collect(violations, thread_violations(options.kernels.threads));
   unless_at_least(1, "seq-len", options.sequence_length, violations);
   unless_at_least(1, "global-batch", options.global_batch, violations);
   unless_at_least(1, "accumulate", options.accumulate, violations);

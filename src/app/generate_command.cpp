@@ -65,7 +65,7 @@ int generate_command(int argc, char** argv) {
   }
   const MeshShape shape = MeshShape{0, options.ep, {"dp", "ep"}}.completed(world.size());
   const Mesh mesh(std::move(world), shape);
-  set_threads(threads_for(options.threads, mesh.node()));
+  set_threads(threads_for(options.threads, request.flags.threads, mesh.node()));
   // One row at a time: packing every expert for it would cost more than it could bring.
   const KernelWork one_row{
       .tokens = 1, .uses_per_packing = 1, .recorded = GmmDecision{false, "one row at a time"}};

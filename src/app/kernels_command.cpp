@@ -48,6 +48,7 @@ int kernels_command(int argc, char** argv) {
   }
   const ModelConfig config = config_of(options.model);
   const Index ranks = std::max(options.ranks, options.ep);
+  const EnvironmentFlags flags = read_environment();
   std::vector<std::string> violations = config_violations(config);
   const auto of_mesh =
       mesh_violations({0, options.ep, {"dp", "ep"}}, ranks, config.has_experts() ? config.num_experts : 0);
@@ -58,9 +59,8 @@ int kernels_command(int argc, char** argv) {
                                   options.sequence_length,
                         .uses_per_packing = static_cast<double>(options.accumulate),
                         .recorded = std::nullopt};
-  set_threads(threads_for(options.kernels.threads, Communicator::self()));
-  print_plan(plan_kernels(options.kernels, read_environment(), config, shape, work, Communicator::self()),
-             shape);
+  set_threads(threads_for(options.kernels.threads, flags.threads, Communicator::self()));
+  print_plan(plan_kernels(options.kernels, flags, config, shape, work, Communicator::self()), shape);
   return 0;
 }
 

@@ -38,7 +38,8 @@ void add_kernel_options(OptionTable& table, KernelChoice& kernels) {
       "gmm-budget", "BYTES", "resident expert weights of a layer that the upstream rule calls small",
       [&kernels](const std::string& text) { kernels.gmm_budget_bytes = read_bytes(text); },
       [&kernels] { return bytes_text(kernels.gmm_budget_bytes); });
-  table.add("threads", "N", "threads of a rank; 0: the node's processors divided by its ranks",
+  table.add("threads", "N",
+            "threads of a rank; 0: OMP_NUM_THREADS, or else its share of the node's processors",
             kernels.threads);
   table.add_choice("dtype", "numbers that the products are computed in", kernels.dtype,
                    std::vector<std::pair<std::string, DType>>{{"fp32", DType::kF32}});

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "option_groups.hpp"
+#include "processors.hpp"
 
 namespace moeloom {
 namespace {
@@ -58,16 +59,11 @@ void check_mesh(const TrainOptions& options, Index world, Violations& violations
 }
 
 void check_kernels(const KernelChoice& choice, Violations& violations) {
-  violations.unless_at_least(0, "threads", choice.threads);
-  const std::string asked = trimmed(choice.kernels);
-  if (asked.empty() || asked == "auto" || asked == "none") return;
-  const KernelRegistry registry = KernelRegistry::builtin();
-  for (const std::string& id : split(asked, ',')) {
-    try {
-      registry.find(id);
-    } catch (const ConfigError& error) {
-      violations.add(error.violations());
-    }
+  violations.add(thread_violations(choice.threads));
+  try {
+    KernelRegistry::builtin().named(choice.kernels);
+  } catch (const ConfigError& unknown) {
+    violations.add(unknown.violations());
   }
 }
 

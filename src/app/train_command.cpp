@@ -293,7 +293,7 @@ int train_command(int argc, char** argv) {
   RunInputs inputs = open_inputs(request.options, world);
   const MeshShape shape = mesh_shape(request.options.mesh, world.size());
   Mesh mesh(std::move(world), shape);
-  set_threads(threads_for(request.options.kernels.threads, mesh.node()));
+  set_threads(threads_for(request.options.kernels.threads, request.flags.threads, mesh.node()));
   TrainRun(request, std::move(inputs), std::move(mesh), log, live).run();
   return 0;
 }

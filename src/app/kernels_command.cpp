@@ -42,10 +42,6 @@ void print_plan(const KernelPlan& plan, const MeshShape& shape) {
 
 int kernels_command(int argc, char** argv) {
   const KernelsOptions options = parse_kernels_options(argc, argv);
-  if (options.help) {
-    std::fputs(kernels_help().c_str(), stdout);
-    return 0;
-  }
   const ModelConfig config = config_of(options.model);
   const Index ranks = std::max(options.ranks, options.ep);
   const EnvironmentFlags flags = read_environment();

@@ -205,8 +205,21 @@ class TrainRun {
     log_.info(Event().with("saved", path.string()));
   }
 
+  std::string why_no_sample() const {
+    if (inputs_.format != TokenFormat::kText)
+      return "the data are token ids, and this program has no tokenizer";
+    if (inputs_.config.vocab_size != 256)
+      return "this program has no tokenizer: vocab_size = " + std::to_string(inputs_.config.vocab_size) +
+             ", and bytes need 256";
+    return {};
+  }
+
   std::string sample() {
-    if (options_.run.sample_chars == 0 || inputs_.format != TokenFormat::kText) return {};
+    if (options_.run.sample_chars == 0) return {};
+    if (const std::string reason = why_no_sample(); !reason.empty()) {
+      log_.info(Event().with("sample", false).with("reason", reason));
+      return {};
+    }
     const std::string& prompt = options_.run.prompt;
     std::vector<std::int32_t> ids;
     for (const char c : prompt) ids.push_back(static_cast<unsigned char>(c));
@@ -282,15 +295,10 @@ class TrainRun {
 
 int train_command(int argc, char** argv) {
   Communicator world = Communicator::world();
-  const RunRequest request = agree_on_request(argc, argv, world);
-  if (request.options.help) {
-    if (world.rank() == 0) std::cout << train_help();
-    return 0;
-  }
+  auto [request, inputs] = agree_on_run(argc, argv, world);
   const RunOptions& run = request.options.run;
   const bool live = world.rank() == 0 && progress_is_live(run.progress, run.quiet, stderr_is_watched());
   Log log({.rank = world.rank(), .level = request.flags.log_level, .quiet = run.quiet, .live_line = live});
-  RunInputs inputs = open_inputs(request.options, world);
   const MeshShape shape = mesh_shape(request.options.mesh, world.size());
   Mesh mesh(std::move(world), shape);
   set_threads(threads_for(request.options.kernels.threads, request.flags.threads, mesh.node()));

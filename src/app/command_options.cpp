@@ -118,7 +118,7 @@ KernelsOptions parse_kernels_options(int argc, const char* const* argv) {
                          joined(options.model.shape_given, ", --"));
   unless_at_least(0, "ranks", options.ranks, violations);
   unless_at_least(1, "ep", options.ep, violations);
-  collect(violations, thread_violations(options.kernels.threads));
+  collect(violations, kernel_violations(options.kernels));
   unless_at_least(1, "seq-len", options.sequence_length, violations);
   unless_at_least(1, "global-batch", options.global_batch, violations);
   unless_at_least(1, "accumulate", options.accumulate, violations);

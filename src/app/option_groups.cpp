@@ -1,6 +1,11 @@
 #include "option_groups.hpp"
 
+#include "moeloom/base/errors.hpp"
+#include "moeloom/kernels/registry.hpp"
+
 #include <algorithm>
+
+#include "processors.hpp"
 
 namespace moeloom {
 
@@ -43,6 +48,16 @@ void add_kernel_options(OptionTable& table, KernelChoice& kernels) {
             kernels.threads);
   table.add_choice("dtype", "numbers that the products are computed in", kernels.dtype,
                    std::vector<std::pair<std::string, DType>>{{"fp32", DType::kF32}});
+}
+
+std::vector<std::string> kernel_violations(const KernelChoice& kernels) {
+  std::vector<std::string> violations = thread_violations(kernels.threads);
+  try {
+    KernelRegistry::builtin().named(kernels.kernels);
+  } catch (const ConfigError& unknown) {
+    violations.insert(violations.end(), unknown.violations().begin(), unknown.violations().end());
+  }
+  return violations;
 }
 
 void add_batch_options(OptionTable& table, Index& sequence_length, Index& global_batch, Index& accumulate) {

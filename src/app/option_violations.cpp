@@ -1,11 +1,8 @@
 #include "moeloom/app/options.hpp"
-#include "moeloom/base/errors.hpp"
-#include "moeloom/kernels/registry.hpp"
 
 #include <algorithm>
 
 #include "option_groups.hpp"
-#include "processors.hpp"
 
 namespace moeloom {
 namespace {
@@ -64,15 +61,6 @@ void check_mesh(const TrainOptions& options, Index world, Violations& violations
   // Where the model is still to be read, its experts are checked then.
   const bool known = shape_from_flags(options) && knows_shape(options);
   violations.add(mesh_violations(shape, world, known ? options.model.shape.num_experts : 0));
-}
-
-void check_kernels(const KernelChoice& choice, Violations& violations) {
-  violations.add(thread_violations(choice.threads));
-  try {
-    KernelRegistry::builtin().named(choice.kernels);
-  } catch (const ConfigError& unknown) {
-    violations.add(unknown.violations());
-  }
 }
 
 void check_batch(const TrainOptions& options, Index world, Violations& violations) {
@@ -137,7 +125,7 @@ std::vector<std::string> option_violations(const TrainOptions& options, Index wo
   Violations violations;
   check_model(options, violations);
   check_mesh(options, world, violations);
-  check_kernels(options.kernels, violations);
+  violations.add(kernel_violations(options.kernels));
   check_data(options, world, violations);
   check_optimizer(options.optimizer, violations);
   check_run(options.run, violations);

@@ -111,6 +111,7 @@ void make_run_folder(const TrainOptions& options) {
 /// Values that nothing can be said against, where it was said already or where they are not known.
 TrainOptions with_usable_data(TrainOptions options) {
   DataOptions& data = options.data;
+  if (!options.knows({"data-format"})) data.format = TokenFormat::kText;  // any file is bytes
   if (!options.knows({"heldout"}) || data.heldout < 0 || data.heldout >= 1) data.heldout = 0;
   if (!options.knows({"seq-len"}) || data.sequence_length < 1) data.sequence_length = 1;
   return options;
@@ -125,9 +126,10 @@ RunInputs open_inputs(const TrainOptions& options, Index world, std::vector<std:
       open_model(options, world, inputs, violations);
       model_known = true;
     });
-  // A vocabulary that is not known bounds no token.
-  if (!model_known) inputs.config.vocab_size = std::numeric_limits<Index>::max();
-  if (options.knows({"data", "data-format"}))
+  // A vocabulary that is not known bounds no token, and bytes that may be something else are not tokens.
+  if (!model_known || !options.knows({"data-format"}))
+    inputs.config.vocab_size = std::numeric_limits<Index>::max();
+  if (options.knows({"data"}))
     attempt_all(violations, [&] { open_data(with_usable_data(options), inputs, violations); });
   if (options.knows({"run", "resume", "overwrite"}))
     attempt_all(violations, [&] { check_run_folder(options); });

@@ -32,6 +32,7 @@ TEST(CommandOptions, WhatIsMissingOrOutOfRangeIsListed) {
   EXPECT_THROW(parse(parse_generate_options, {"a", "--threads", "100000"}), ConfigError);
   EXPECT_THROW(parse(parse_generate_options, {"a", "--prompt", "x", "--prompt-ids", "1"}), ConfigError);
   EXPECT_THROW(parse(parse_kernels_options, {"--threads", "100000"}), ConfigError);
+  EXPECT_THROW(parse(parse_kernels_options, {"--kernels", "fused_mlp"}), ConfigError);
   EXPECT_THROW(parse(parse_inspect_options, {}), ConfigError);
   EXPECT_THROW(parse(parse_inspect_options, {"a", "--ranks", "0"}), ConfigError);
   EXPECT_THROW(parse(parse_kernels_options, {"--accumulate", "0"}), ConfigError);

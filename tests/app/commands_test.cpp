@@ -202,6 +202,8 @@ TEST_F(Commands, BadInputGetsOneMessageFromOneRankAndAnExitCode) {
        {"lr = -1 must be positive", "unknown kernel \"foo\"", "ep = 3 does not divide the 2 ranks",
         "ep = 3 does not divide num_experts = 4", "nowhere.txt"}},
       {"--ep x --lr -1 --dp 2", {"--ep = \"x\": expected a whole number", "lr = -1 must be positive"}},
+      {"--config " + path("none.conf") + " --data " + path("nowhere.txt") + " --data-format x --lr -1",
+       {"none.conf", "--data-format = \"x\"", "nowhere.txt", "lr = -1"}},
       {"--threads 100000", {"threads = 100000 must be at most 1024"}},
       {"--sample-chars 1000000000", {"sample-chars = 1000000000 must be at most 10000"}},
       {"--on-nan skip --warmup 0 --lr 1e38 --steps 50",

@@ -29,8 +29,6 @@ inline constexpr int kTileCols = 2 * kLanes;
 /// Depth of one pass over a tile: deep enough that reading and writing its sums is little beside it, and a
 /// block of rows still stays in the second-level cache.
 inline constexpr Index kTileDepth = 512;
-/// Floats from row to row of a left side in rows: a power of two would put them all into one cache set.
-inline constexpr Index kLeftStride = kTileDepth + 16;
 
 typedef float Lanes __attribute__((vector_size(kLanes * sizeof(float))));
 
@@ -43,10 +41,8 @@ inline void store(Lanes lanes, float* target) {
   std::memcpy(target, &lanes, sizeof(lanes));
 }
 
-/// How the left side lies: rows kLeftStride apart, or the Rows numbers of a k side by side.
-enum class Left { kRows, kStrip };
-
-/// c [Rows, cols] (+)= left [Rows, depth] panel [depth, kTileCols]; cols <= kTileCols.
+/// c [Rows, cols] (+)= left panel; left [depth, Rows]: a strip, the Rows numbers of a k side by side; panel
+/// [depth, kTileCols]; cols <= kTileCols.
 struct TileArguments {
   const float* left = nullptr;
   const float* panel = nullptr;
@@ -56,7 +52,7 @@ struct TileArguments {
   Index cols = kTileCols;
   Write mode = Write::kReplace;
   /// Memory that a later tile reads: this tile asks for `ahead_lines` cache lines of it every kUnroll of
-  /// depth.
+  /// depth. Without any it asks for the sums of the tile below.
   const float* ahead = nullptr;
   Index ahead_lines = 0;
 };
@@ -95,10 +91,9 @@ inline void write_columns(const float* sums, Index rows, const TileArguments& t)
     }
 }
 
-template <Left Layout, std::size_t Rows>
+template <std::size_t Rows>
 void multiply_tile(const TileArguments& t) {
-  constexpr Index kRowStep = Layout == Left::kRows ? kLeftStride : 1;
-  constexpr Index kDepthStep = Layout == Left::kRows ? 1 : static_cast<Index>(Rows);
+  constexpr auto kRows = static_cast<Index>(Rows);
   Sums<Rows> sums{};
   const float* left = t.left;
   const float* panel = t.panel;
@@ -107,22 +102,21 @@ void multiply_tile(const TileArguments& t) {
     const Lanes first = load(panel + k * kTileCols), second = load(panel + k * kTileCols + kLanes);
 #pragma GCC unroll 12
     for (std::size_t i = 0; i < Rows; ++i) {
-      const float a = left[k * kDepthStep + static_cast<Index>(i) * kRowStep];
+      const float a = left[k * kRows + static_cast<Index>(i)];
       sums[i][0] += a * first;
       sums[i][1] += a * second;
     }
   };
-  // A pass of a weight gradient is short: the sums of the tile below must come from memory meanwhile.
-  const float* below = t.c + static_cast<Index>(Rows) * t.c_stride;
-  constexpr Index kBelowSteps = static_cast<Index>(Rows) * kUnroll;
+  const float* below = t.c + kRows * t.c_stride;
+  const Index below_end = t.ahead_lines == 0 ? kRows * kUnroll : 0;
   Index k = 0;
-  for (; k + kUnroll <= t.depth; k += kUnroll, left += kUnroll * kDepthStep, panel += kUnroll * kTileCols) {
+  for (; k + kUnroll <= t.depth; k += kUnroll, left += kUnroll * kRows, panel += kUnroll * kTileCols) {
     for (Index line = 0; line < t.ahead_lines; ++line, ahead += kLineFloats) __builtin_prefetch(ahead, 0, 2);
-    if (Layout == Left::kStrip && k < kBelowSteps) __builtin_prefetch(below, 1), below += t.c_stride;
+    if (k < below_end) __builtin_prefetch(below, 1), below += t.c_stride;
 #pragma GCC unroll 8
     for (Index u = 0; u < kUnroll; ++u) multiply_add(u);
   }
-  for (; k < t.depth; ++k, left += kDepthStep, panel += kTileCols) multiply_add(0);
+  for (; k < t.depth; ++k, left += kRows, panel += kTileCols) multiply_add(0);
   if (t.cols < kTileCols) {  // a panel that the matrix does not fill
     std::array<float, Rows * kTileCols> buffer;
     store_rows(sums, buffer.data(), kTileCols);
@@ -135,10 +129,9 @@ void multiply_tile(const TileArguments& t) {
 using TileFunction = void (*)(const TileArguments&);
 
 /// multiply_tile for 1 <= rows <= kTileRows.
-template <Left Layout>
-TileFunction tile_function(Index rows) {
+inline TileFunction tile_function(Index rows) {
   constexpr auto table = []<std::size_t... I>(std::index_sequence<I...>) {
-    return std::array<TileFunction, kTileRows>{&multiply_tile<Layout, I + 1>...};
+    return std::array<TileFunction, kTileRows>{&multiply_tile<I + 1>...};
   }
   (std::make_index_sequence<kTileRows>{});
   return table[static_cast<std::size_t>(rows - 1)];

@@ -66,14 +66,13 @@ void add_pass(ConstMatrixView dy, ConstMatrixView x, MatrixView dw, Write mode, 
   pack_strips<kTileRows>(dy, dy.cols % kTileRows, work.left);
   pack_strips<kTileCols>(x, kTileCols, work.panels);
   const auto multiply = [&](Index i, Index j) {
-    tile_function<Left::kStrip>(std::min<Index>(kTileRows, dw.rows - i))(
-        {.left = work.left.row(i / kTileRows),
-         .panel = work.panels.row(j / kTileCols),
-         .depth = dy.rows,
-         .c = dw.row(i) + j,
-         .c_stride = dw.stride,
-         .cols = std::min<Index>(kTileCols, dw.cols - j),
-         .mode = mode});
+    tile_function(std::min<Index>(kTileRows, dw.rows - i))({.left = work.left.row(i / kTileRows),
+                                                            .panel = work.panels.row(j / kTileCols),
+                                                            .depth = dy.rows,
+                                                            .c = dw.row(i) + j,
+                                                            .c_stride = dw.stride,
+                                                            .cols = std::min<Index>(kTileCols, dw.cols - j),
+                                                            .mode = mode});
   };
   constexpr Index kTogether = kPanelsTogether * kTileCols;
   for (Index first = 0; first < dw.cols; first += kTogether)

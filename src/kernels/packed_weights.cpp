@@ -25,8 +25,12 @@ void copy_block(const float* master, Index stride, float* panel) {
 
 void transpose_block(const float* master, Index stride, float* panel) {
   for (Index k = 0; k < kTileCols; k += kTransposed)
-    for (Index i = 0; i < kTileCols; i += kTransposed)
-      transpose(master + i * stride + k, stride, panel + k * kTileCols + i, kTileCols);
+    for (Index i = 0; i < kTileCols; i += kTransposed) {
+      EightRows block;
+      for (Index row = 0; row < kTransposed; ++row) block[row] = load8(master + (i + row) * stride + k);
+      transpose(block);
+      for (Index row = 0; row < kTransposed; ++row) stream(block[row], panel + (k + row) * kTileCols + i);
+    }
 }
 
 /// A block at the lower or right edge: what the master lacks are zeros, where the face has a place for it.

@@ -15,6 +15,9 @@ inline Eight load8(const float* from) {
   std::memcpy(&lanes, from, sizeof lanes);
   return lanes;
 }
+inline void store8(Eight lanes, float* to) {
+  std::memcpy(to, &lanes, sizeof lanes);
+}
 
 /// `to` is aligned to 32 bytes. Other threads see it after finish_streaming().
 inline void stream(Eight lanes, float* to) {
@@ -31,10 +34,11 @@ inline void finish_streaming() {
 #endif
 }
 
-/// to[j * to_stride + i] = from[i * from_stride + j] for i, j < 8; `to` as for stream().
-inline void transpose(const float* from, Index from_stride, float* to, Index to_stride) {
-  Eight r[8], pairs[8], fours[8];
-  for (Index i = 0; i < 8; ++i) r[i] = load8(from + i * from_stride);
+using EightRows = Eight[8];
+
+/// In place: lane j of row i becomes lane i of row j.
+inline void transpose(EightRows& r) {
+  EightRows pairs, fours;
   for (Index i = 0; i < 4; ++i) {
     pairs[2 * i] = __builtin_shufflevector(r[2 * i], r[2 * i + 1], 0, 8, 1, 9, 4, 12, 5, 13);
     pairs[2 * i + 1] = __builtin_shufflevector(r[2 * i], r[2 * i + 1], 2, 10, 3, 11, 6, 14, 7, 15);
@@ -46,9 +50,8 @@ inline void transpose(const float* from, Index from_stride, float* to, Index to_
       fours[half + 2 * i + 1] = __builtin_shufflevector(low, high, 2, 3, 10, 11, 6, 7, 14, 15);
     }
   for (Index i = 0; i < 4; ++i) {
-    stream(__builtin_shufflevector(fours[i], fours[4 + i], 0, 1, 2, 3, 8, 9, 10, 11), to + i * to_stride);
-    stream(__builtin_shufflevector(fours[i], fours[4 + i], 4, 5, 6, 7, 12, 13, 14, 15),
-           to + (4 + i) * to_stride);
+    r[i] = __builtin_shufflevector(fours[i], fours[4 + i], 0, 1, 2, 3, 8, 9, 10, 11);
+    r[4 + i] = __builtin_shufflevector(fours[i], fours[4 + i], 4, 5, 6, 7, 12, 13, 14, 15);
   }
 }
 

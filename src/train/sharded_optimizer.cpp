@@ -163,17 +163,6 @@ double ShardedOptimizer::gradient_norm() const {
   return std::sqrt(sum);
 }
 
-std::string ShardedOptimizer::first_non_finite() const {
-  for (const OwnedBlock& block : blocks_)
-    for (const float g : gradient_of(block))
-      if (!std::isfinite(g)) {
-        const ParameterSpec& spec = store_.parameters()[at(block.parameter)].spec;
-        if (spec.total_groups == 1) return "the gradient of " + spec.name;
-        return "the gradient of " + spec.name + ", expert " + std::to_string(spec.first_group + block.group);
-      }
-  return {};
-}
-
 std::span<const float> ShardedOptimizer::gradient_of(const OwnedBlock& block) const {
   return std::span<const float>(store_.gradients(block.placement)).subspan(at(block.begin), at(block.count));
 }

@@ -14,10 +14,6 @@ namespace {
 
 constexpr Index kBucketElements = Index{1} << 22;  // bounds the scratch of a reduction: 16 MiB
 
-std::size_t at(Index i) {
-  return static_cast<std::size_t>(i);
-}
-
 const Communicator& sharers(const Mesh& mesh, Placement placement) {
   return placement == Placement::kWorld ? mesh.world() : mesh.dp();
 }

@@ -15,10 +15,11 @@ constexpr std::array kRequests = {GmmRequest::kNever, GmmRequest::kUpstreamRule,
 
 std::string number(double value, const char* unit) {
   std::array<char, 64> text;
+  std::snprintf(text.data(), text.size(), value >= 100 ? "%.0f" : "%.1f", value);
   // "64", "0.5", "1.2", "256": a decimal where it carries something.
-  const bool whole = value >= 100 || value == static_cast<double>(static_cast<Index>(value));
-  std::snprintf(text.data(), text.size(), whole ? "%.0f%s" : "%.1f%s", value, unit);
-  return text.data();
+  std::string digits = text.data();
+  if (digits.ends_with(".0")) digits.resize(digits.size() - 2);
+  return digits + unit;
 }
 
 std::string bytes_text(Index bytes) {
@@ -27,6 +28,13 @@ std::string bytes_text(Index bytes) {
   std::size_t unit = 0;
   for (; value >= 1024 && unit + 1 < kUnits.size(); ++unit) value /= 1024;
   return number(value, kUnits[unit]);
+}
+
+/// Both in the largest unit that suits them, or in bytes where that would hide the difference.
+std::pair<std::string, std::string> texts_that_differ(Index a, Index b) {
+  const std::pair texts(bytes_text(a), bytes_text(b));
+  if (a == b || texts.first != texts.second) return texts;
+  return {std::to_string(a) + " bytes", std::to_string(b) + " bytes"};
 }
 
 std::string milliseconds_text(double seconds) {
@@ -49,8 +57,9 @@ GmmDecision decide_by_upstream_rule(const GmmFacts& facts) {
     return {false, ep + ", but the resident expert weights are not contiguous and each call would copy them "
                         "(upstream rule)"};
   }
-  const std::string resident = "resident expert weights " + bytes_text(facts.resident_bytes);
-  const std::string budget = "the budget " + bytes_text(facts.budget_bytes);
+  const auto [resident_text, budget_text] = texts_that_differ(facts.resident_bytes, facts.budget_bytes);
+  const std::string resident = "resident expert weights " + resident_text;
+  const std::string budget = "the budget " + budget_text;
   if (facts.resident_bytes > facts.budget_bytes) {
     return {false, ep + ", but the " + resident + " exceed " + budget + " (upstream rule)"};
   }

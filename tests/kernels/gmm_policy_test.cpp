@@ -51,7 +51,12 @@ const std::vector<Case>& cases() {
        "rule)"},
       {"upstream, one byte over the budget", GmmRequest::kUpstreamRule,
        with([](GmmFacts& f) { f.budget_bytes = f.resident_bytes - 1; }), false,
-       "ep = 4, but the resident expert weights 12 MiB exceed the budget 12.0 MiB (upstream rule)"},
+       "ep = 4, but the resident expert weights 12582912 bytes exceed the budget 12582911 bytes (upstream "
+       "rule)"},
+      {"upstream, one byte within the budget", GmmRequest::kUpstreamRule,
+       with([](GmmFacts& f) { f.budget_bytes = f.resident_bytes + 1; }), true,
+       "ep = 4: the resident expert weights 12582912 bytes are sharded, contiguous and within the budget "
+       "12582913 bytes (upstream rule)"},
       {"upstream, far over the budget", GmmRequest::kUpstreamRule,
        with([](GmmFacts& f) { f.resident_bytes = 1229 * kMiB; }), false,
        "ep = 4, but the resident expert weights 1.2 GiB exceed the budget 256 MiB (upstream rule)"},

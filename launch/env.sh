@@ -1,10 +1,8 @@
 # What mpirun has to know here, in one place: `. launch/env.sh`. Whatever is set already stays as it is.
 #
-#   MOELOOM_RANKS_PER_NODE  ranks that share a machine (2), to divide its cores among them
-#   MOELOOM_HOSTS           machines of the job (Slurm's number, else 1)
+#   MOELOOM_HOSTS  machines of the job (Slurm's number, else 1)
 # shellcheck shell=bash
 
-: "${MOELOOM_RANKS_PER_NODE:=2}"
 : "${MOELOOM_HOSTS:=${SLURM_JOB_NUM_NODES:-1}}"
 
 # Open MPI refuses to run as root unless it is told twice; in a container root is the usual user.
@@ -25,8 +23,6 @@ if [ "$MOELOOM_HOSTS" = 1 ] && [ -z "${OMPI_MCA_orte_default_hostfile:-}" ]; the
   export OMPI_MCA_btl="${OMPI_MCA_btl:-self,vader}"
 fi
 
-# Ranks share the cores; without this each would start a thread on every one of them.
-if [ -z "${OMP_NUM_THREADS:-}" ]; then
-  OMP_NUM_THREADS=$(($(nproc) / MOELOOM_RANKS_PER_NODE))
-  export OMP_NUM_THREADS=$((OMP_NUM_THREADS > 0 ? OMP_NUM_THREADS : 1))
-fi
+# Unbound: mpirun would bind each of one or two ranks to a single core, whatever else is free, and the ranks of two
+# jobs to the same ones. The program divides a node's processors among its ranks by itself.
+export OMPI_MCA_hwloc_base_binding_policy="${OMPI_MCA_hwloc_base_binding_policy:-none}"

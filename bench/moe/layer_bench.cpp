@@ -2,8 +2,10 @@
 //
 //   mpirun -n 2 build/bench/layer_bench --ep 2 --tokens 1024 --hidden 1024 --inter 768 --experts 32 --top-k 4
 //
-// --tokens is per rank (weak scaling). The grouped path and the native loop take turns in one run, the peak
-// is measured around each, and the slowest rank's time counts. 18 K T D F FLOPs a rank, the router left out.
+// --tokens is per rank (weak scaling). Every path at every ep takes its turn in one run, the peak is measured
+// around each, and the slowest rank's time counts. 18 K T D F FLOPs a rank, the router left out. Weights are
+// new in every step, so `gmm` packs in every step; `gmm-copy` transposes and copies them in every call, as
+// upstream's grouped matmul does.
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"
 #include "moeloom/base/random.hpp"
@@ -15,6 +17,8 @@
 #include <cstdio>
 #include <exception>
 #include <iostream>
+#include <memory>
+#include <sstream>
 
 #include "support/fma_peak.hpp"
 #include "support/json_file.hpp"
@@ -26,7 +30,8 @@ namespace {
 using namespace moeloom;
 
 struct Options {
-  Index tokens = 1024, hidden = 1024, inter = 768, experts = 32, top_k = 4, ep = 1;
+  Index tokens = 1024, hidden = 1024, inter = 768, experts = 32, top_k = 4;
+  std::string ep = "1", paths = "gmm,loop";
   int threads = 1, warmup = 2, samples = 9;
   std::string dtype = "fp32", json;
   bool help = false;
@@ -43,7 +48,8 @@ Options parse(int argc, char** argv) {
       "inter", po::value(&o.inter)->default_value(o.inter), "intermediate size of an expert")(
       "experts", po::value(&o.experts)->default_value(o.experts), "experts in all")(
       "top-k", po::value(&o.top_k)->default_value(o.top_k), "experts a token")(
-      "ep", po::value(&o.ep)->default_value(o.ep), "ranks that share the experts")(
+      "ep", po::value(&o.ep)->default_value(o.ep), "ranks that share the experts, a list: 1,2")(
+      "paths", po::value(&o.paths)->default_value(o.paths), "of gmm, loop, gmm-copy")(
       "dtype", po::value(&o.dtype)->default_value(o.dtype), "fp32")(
       "threads", po::value(&o.threads)->default_value(o.threads), "threads of a rank")(
       "samples", po::value(&o.samples)->default_value(o.samples), "measured steps of each path")(
@@ -66,13 +72,46 @@ Matrix normal(Index rows, Index cols, double scale, const char* name, Index rank
   return m;
 }
 
+std::vector<std::string> words(const std::string& list) {
+  std::vector<std::string> all;
+  std::istringstream stream(list);
+  for (std::string word; std::getline(stream, word, ',');) all.push_back(word);
+  return all;
+}
+
+/// Upstream's trap: each call transposes and copies the weights of every resident expert.
+PackedWeights& copied(const GroupedWeights& weights) {
+  static PackedWeights copy;  // its memory is kept, as an allocator with a cache would
+  copy.pack(weights);
+  return copy;
+}
+
+KernelTable kernels_of(const std::string& path) {
+  KernelTable table;
+  table.swiglu = fused_swiglu();
+  if (path == "loop") return table;
+  table.grouped_matmul = packed_grouped_matmul();
+  if (path == "gmm") return table;
+  if (path != "gmm-copy") throw std::runtime_error("unknown path " + path + "; valid: gmm, loop, gmm-copy");
+  table.grouped_matmul.uses_packed = false;
+  table.grouped_matmul.forward = [](const GroupedWeights& w, const PackedWeights&, ConstMatrixView x,
+                                    const GroupedRows& rows, MatrixView y) {
+    packed_grouped_matmul().forward(w, copied(w), x, rows, y);
+  };
+  table.grouped_matmul.input_grad = [](const GroupedWeights& w, const PackedWeights&, ConstMatrixView dy,
+                                       const GroupedRows& rows, MatrixView dx) {
+    packed_grouped_matmul().input_grad(w, copied(w), dy, rows, dx);
+  };
+  return table;
+}
+
 /// A layer of one path with everything that its steps need.
 class Subject {
  public:
-  Subject(const Options& o, const Mesh& mesh, std::string name, KernelTable kernels)
-      : name(std::move(name)),
+  Subject(const Options& o, const Mesh& mesh, const std::string& path)
+      : path(path),
         mesh_(mesh),
-        kernels_(kernels),
+        kernels_(kernels_of(path)),
         resident_(o.experts / mesh.shape().ep),
         router_(normal(o.experts, o.hidden, 0.03, "router", 0)),
         d_router_(o.experts, o.hidden),
@@ -95,21 +134,21 @@ class Subject {
   /// One step of all ranks with new weights, so that packing is paid; the slowest rank's seconds.
   Seconds step() {
     fill(d_router_, 0);
-    fill(d_gate_up_, 0);
-    fill(d_down_, 0);
     fill(output_, 0);
     mesh_.world().barrier();
     const auto start = std::chrono::steady_clock::now();
     RouterStatistics statistics(router_.rows());
     layer_.forward(kernels_, dispatcher_, hidden_, {}, ++version_, output_, statistics, workspace_, clock_);
     const auto middle = std::chrono::steady_clock::now();
-    layer_.backward(kernels_, dispatcher_, hidden_, {}, {}, d_output_, d_hidden_, workspace_, clock_);
+    layer_.backward(kernels_, dispatcher_, hidden_, {}, {}, d_output_, d_hidden_, workspace_, clock_,
+                    Write::kReplace);
     const auto end = std::chrono::steady_clock::now();
     return {mesh_.world().all_max(std::chrono::duration<double>(middle - start).count()),
             mesh_.world().all_max(std::chrono::duration<double>(end - middle).count())};
   }
 
-  const std::string name;
+  const Mesh& mesh() const { return mesh_; }
+  const std::string path;
 
  private:
   const Mesh& mesh_;
@@ -132,11 +171,11 @@ double median(const std::vector<double>& values) {
   return bench::percentiles(values).median;
 }
 
-nlohmann::ordered_json row_of(const Options& o, const Mesh& mesh, const std::string& name, const Samples& s) {
+nlohmann::ordered_json row_of(const Options& o, const Subject& subject, const Samples& s) {
   const auto f = bench::percentiles(s.fraction);
-  return {{"path", name},
-          {"ranks", mesh.world().size()},
-          {"ep", o.ep},
+  return {{"path", subject.path},
+          {"ranks", subject.mesh().world().size()},
+          {"ep", subject.mesh().shape().ep},
           {"threads", o.threads},
           {"tokens", o.tokens},
           {"hidden", o.hidden},
@@ -155,14 +194,15 @@ nlohmann::ordered_json row_of(const Options& o, const Mesh& mesh, const std::str
           {"commit", bench::commit_text()}};
 }
 
-void measure(const Options& o, const Mesh& mesh, Subject& subject, Samples& samples) {
+void measure(const Options& o, Subject& subject, Samples& samples) {
+  const Communicator& world = subject.mesh().world();
   // The slowest rank waits for nobody's peak: each measures its own while all are busy.
   const double before = bench::fma_peak_gflops(o.threads);
   const Subject::Seconds seconds = subject.step();
   const double after = bench::fma_peak_gflops(o.threads);
-  std::vector<double> peaks = mesh.world().all_gather(std::vector<double>{(before + after) / 2});
+  std::vector<double> peaks = world.all_gather(std::vector<double>{(before + after) / 2});
   double peak = 0;
-  for (const double each : peaks) peak += each / mesh.world().size();
+  for (const double each : peaks) peak += each / world.size();
   const double total = seconds.forward + seconds.backward;
   const double gflops = 18e-9 * static_cast<double>(o.top_k * o.tokens * o.hidden * o.inter) / total;
   samples.forward_ms.push_back(1e3 * seconds.forward);
@@ -173,30 +213,50 @@ void measure(const Options& o, const Mesh& mesh, Subject& subject, Samples& samp
   samples.fraction.push_back(gflops / peak);
 }
 
-void run(const Options& o, const Mesh& mesh) {
-  KernelTable loop;
-  loop.swiglu = fused_swiglu();
-  KernelTable grouped = loop;
-  grouped.grouped_matmul = packed_grouped_matmul();
-  Subject subjects[] = {{o, mesh, "gmm", grouped}, {o, mesh, "loop", loop}};
-  Samples samples[2];
-  for (Subject& subject : subjects)
-    for (int i = 0; i < o.warmup; ++i) subject.step();
-  for (int i = 0; i < o.samples; ++i)
-    for (int s = 0; s < 2; ++s) measure(o, mesh, subjects[s], samples[s]);
-  if (mesh.world().rank() != 0) return;
-  std::printf("%s, %s, %d ranks\n", bench::environment_line(o.threads).c_str(), mesh.shape().text().c_str(),
-              mesh.world().size());
-  std::printf("%-6s %12s %12s %12s %16s %14s %10s\n", "path", "forward_ms", "backward_ms", "total_ms",
-              "gflops_per_rank", "peak_gflops", "fraction");
+std::vector<std::unique_ptr<Mesh>> meshes_of(const Options& o) {
+  std::vector<std::unique_ptr<Mesh>> meshes;
+  for (const std::string& ep : words(o.ep)) {
+    Communicator world = Communicator::world();
+    MeshShape shape;
+    shape.ep = std::stoll(ep);
+    shape.dp = shape.ep > 0 ? world.size() / shape.ep : 0;
+    const auto violations = mesh_violations(shape, world.size(), o.experts);
+    if (!violations.empty()) throw ConfigError(violations);
+    meshes.push_back(std::make_unique<Mesh>(std::move(world), shape));
+  }
+  return meshes;
+}
+
+void print(const std::vector<std::unique_ptr<Subject>>& subjects, const std::vector<Samples>& samples,
+           const Options& o) {
+  std::printf("%s, %d ranks\n", bench::environment_line(o.threads).c_str(),
+              subjects.front()->mesh().world().size());
+  std::printf("%-9s %3s %12s %12s %12s %16s %14s %10s\n", "path", "ep", "forward_ms", "backward_ms",
+              "total_ms", "gflops_per_rank", "peak_gflops", "fraction");
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
-  for (int s = 0; s < 2; ++s) {
-    rows.push_back(row_of(o, mesh, subjects[s].name, samples[s]));
-    std::printf("%-6s %12.2f %12.2f %12.2f %16.1f %14.1f %10.3f\n", subjects[s].name.c_str(),
-                median(samples[s].forward_ms), median(samples[s].backward_ms), median(samples[s].total_ms),
-                median(samples[s].gflops), median(samples[s].peak), median(samples[s].fraction));
+  for (std::size_t i = 0; i < subjects.size(); ++i) {
+    const Samples& s = samples[i];
+    rows.push_back(row_of(o, *subjects[i], s));
+    std::printf("%-9s %3d %12.2f %12.2f %12.2f %16.1f %14.1f %10.3f\n", subjects[i]->path.c_str(),
+                static_cast<int>(subjects[i]->mesh().shape().ep), median(s.forward_ms), median(s.backward_ms),
+                median(s.total_ms), median(s.gflops), median(s.peak), median(s.fraction));
   }
   bench::write_json(o.json, rows);
+}
+
+void run(const Options& o) {
+  set_threads(o.threads);
+  const auto meshes = meshes_of(o);
+  std::vector<std::unique_ptr<Subject>> subjects;
+  for (const auto& mesh : meshes)
+    for (const std::string& path : words(o.paths))
+      subjects.push_back(std::make_unique<Subject>(o, *mesh, path));
+  std::vector<Samples> samples(subjects.size());
+  for (const auto& subject : subjects)
+    for (int i = 0; i < o.warmup; ++i) subject->step();
+  for (int i = 0; i < o.samples; ++i)
+    for (std::size_t s = 0; s < subjects.size(); ++s) measure(o, *subjects[s], samples[s]);
+  if (subjects.front()->mesh().world().rank() == 0) print(subjects, samples, o);
 }
 
 }  // namespace
@@ -204,20 +264,9 @@ void run(const Options& o, const Mesh& mesh) {
 int main(int argc, char** argv) try {
   Session session(argc, argv);
   const Options o = parse(argc, argv);
-  if (o.help) return 0;
-  Communicator world = Communicator::world();
-  MeshShape shape;
-  shape.ep = o.ep;
-  shape.dp = o.ep > 0 ? world.size() / o.ep : 0;
-  const auto violations = mesh_violations(shape, world.size(), o.experts);
-  if (!violations.empty()) {
-    if (world.rank() == 0) std::cerr << ConfigError(violations).what() << '\n';
-    return 1;
-  }
-  set_threads(o.threads);
-  run(o, Mesh(std::move(world), shape));
+  if (!o.help) run(o);
 } catch (const std::exception& error) {
-  std::cerr << error.what() << '\n';
+  std::cerr << "layer_bench: " << error.what() << '\n';
   moeloom::abort_all_ranks(1);
   return 1;
 }

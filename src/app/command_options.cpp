@@ -1,6 +1,7 @@
 #include "moeloom/app/options.hpp"
 
 #include "option_groups.hpp"
+#include "processors.hpp"
 
 namespace moeloom {
 namespace {
@@ -9,13 +10,17 @@ OptionTable table_of(GenerateOptions& options) {
   OptionTable table;
   table.group("Options");
   table.add("model", "DIR", "a run, a checkpoint or a Hugging Face folder", options.model);
-  table.add("prompt", "TEXT", "what the text begins with", options.prompt);
+  table.add("prompt", "TEXT", "what the text begins with, for a model of bytes (vocab_size 256)",
+            options.prompt);
+  table.add("prompt-ids", "LIST", "instead: token ids with commas, for any vocabulary; the text comes as ids",
+            options.prompt_ids);
   table.add("tokens", "N", "tokens to add", options.tokens);
   table.add("temperature", "X", "0: always the likeliest token", options.temperature);
   table.add("top-k", "N", "draw from so many of the likeliest; 0: from all", options.top_k);
   table.add("seed", "N", "of the draws", options.seed);
   table.add("ep", "N", "ranks that share the experts of a layer", options.ep);
-  table.add("threads", "N", "threads of a rank; 0: the node's processors divided by its ranks",
+  table.add("threads", "N",
+            "threads of a rank; 0: OMP_NUM_THREADS, or else its share of the node's processors",
             options.threads);
   table.positional("model");
   return table;
@@ -44,23 +49,18 @@ OptionTable table_of(KernelsOptions& options) {
 }
 
 template <typename Options>
-Options parsed(int argc, const char* const* argv) {
-  Options options;
-  options.help = help_requested(argc, argv);
-  if (!options.help) read_command_line(table_of(options), argc, argv);
-  return options;
-}
-
-template <typename Options>
 std::string help_of(const std::string& usage) {
   Options options;
   return usage + table_of(options).help();
 }
 
-/// Throws ConfigError unless a model is named and numbers are in range.
-void require_usable(std::vector<std::string> violations, const std::filesystem::path& model) {
-  if (model.empty()) violations.insert(violations.begin(), "--model DIR is needed");
-  if (!violations.empty()) throw ConfigError(violations);
+void collect(std::vector<std::string>& violations, const std::vector<std::string>& more) {
+  violations.insert(violations.end(), more.begin(), more.end());
+}
+
+void require_model(const std::filesystem::path& model, const Mistakes& mistakes,
+                   std::vector<std::string>& violations) {
+  if (model.empty() && !mistakes.unread.contains("model")) violations.emplace_back("--model DIR is needed");
 }
 
 void unless_at_least(Index least, const std::string& name, Index value,
@@ -71,46 +71,54 @@ void unless_at_least(Index least, const std::string& name, Index value,
 
 }  // namespace
 
-GenerateOptions parse_generate_options(int argc, const char* const* argv) {
-  const auto options = parsed<GenerateOptions>(argc, argv);
-  if (options.help) return options;
-  std::vector<std::string> violations;
-  unless_at_least(0, "tokens", options.tokens, violations);
+GenerateOptions parse_generate_options(int argc, const char* const* argv,
+                                       std::vector<std::string>& violations) {
+  GenerateOptions options;
+  Mistakes mistakes;
+  const Layer layer = read_command_line(table_of(options), argc, argv, mistakes);
+  collect(violations, mistakes.violations);
+  require_model(options.model, mistakes, violations);
+  unless_at_least(1, "tokens", options.tokens, violations);
   unless_at_least(0, "top-k", options.top_k, violations);
   unless_at_least(1, "ep", options.ep, violations);
-  unless_at_least(0, "threads", options.threads, violations);
+  collect(violations, thread_violations(options.threads));
   if (options.temperature < 0)
     violations.push_back("temperature = " + value_text(options.temperature) + " must not be negative");
-  if (options.prompt.empty()) violations.push_back("--prompt must hold at least one character");
-  require_usable(violations, options.model);
+  if (!options.prompt_ids.empty() && layer.contains("prompt"))
+    violations.emplace_back("--prompt and --prompt-ids are two prompts; remove one");
+  if (options.prompt.empty()) violations.emplace_back("--prompt must hold at least one character");
+  return options;
+}
+
+GenerateOptions parse_generate_options(int argc, const char* const* argv) {
+  std::vector<std::string> violations;
+  GenerateOptions options = parse_generate_options(argc, argv, violations);
+  if (!violations.empty()) throw ConfigError(violations);
   return options;
 }
 
 InspectOptions parse_inspect_options(int argc, const char* const* argv) {
-  const auto options = parsed<InspectOptions>(argc, argv);
-  if (options.help) return options;
-  std::vector<std::string> violations;
-  unless_at_least(1, "ranks", options.ranks, violations);
-  unless_at_least(1, "ep", options.ep, violations);
-  require_usable(violations, options.model);
+  InspectOptions options;
+  Mistakes mistakes;
+  read_command_line(table_of(options), argc, argv, mistakes);
+  require_model(options.model, mistakes, mistakes.violations);
+  unless_at_least(1, "ranks", options.ranks, mistakes.violations);
+  unless_at_least(1, "ep", options.ep, mistakes.violations);
+  if (!mistakes.violations.empty()) throw ConfigError(mistakes.violations);
   return options;
 }
 
 KernelsOptions parse_kernels_options(int argc, const char* const* argv) {
   KernelsOptions options;
-  options.help = help_requested(argc, argv);
-  if (options.help) return options;
-  const OptionTable table = table_of(options);
-  std::vector<std::string> violations;
-  const Layer layer = table.command_line(argc, argv, violations);
-  table.set(layer, violations);
-  note_shape(layer, options.model);
+  Mistakes mistakes;
+  note_shape(read_command_line(table_of(options), argc, argv, mistakes), options.model);
+  std::vector<std::string>& violations = mistakes.violations;
   if (!options.model.folder.empty() && !options.model.shape_given.empty())
     violations.push_back("--model takes the shape from its config.json; remove --" +
                          joined(options.model.shape_given, ", --"));
   unless_at_least(0, "ranks", options.ranks, violations);
   unless_at_least(1, "ep", options.ep, violations);
-  unless_at_least(0, "threads", options.kernels.threads, violations);
+  collect(violations, kernel_violations(options.kernels));
   unless_at_least(1, "seq-len", options.sequence_length, violations);
   unless_at_least(1, "global-batch", options.global_batch, violations);
   unless_at_least(1, "accumulate", options.accumulate, violations);

@@ -8,6 +8,7 @@
 #include <cstdlib>
 
 #include "option_values.hpp"
+#include "processors.hpp"
 
 namespace moeloom {
 namespace {
@@ -30,6 +31,22 @@ std::optional<GmmRequest> gmm_from_text(std::string_view text) {
 /// Upstream's own switch has two answers: never, and its rule.
 std::optional<GmmRequest> upstream_gmm_from_text(std::string_view text) {
   return boolean_from_text(text) ? gmm_from_text(text) : std::nullopt;
+}
+
+/// "4", or "4,2": teams inside teams, of which the program has none.
+std::optional<Index> threads_from_text(std::string_view text) {
+  std::optional<Index> threads;
+  try {
+    read_value(split(std::string(text), ',').front(), threads);
+  } catch (const BadValue&) {
+    return std::nullopt;
+  }
+  return threads && *threads >= 1 && *threads <= kMostThreads ? threads : std::nullopt;
+}
+
+std::optional<std::string> own_variable(const std::string& name) {
+  const char* value = std::getenv(name.c_str());
+  return value == nullptr ? std::nullopt : std::optional<std::string>(value);
 }
 
 /// Reads variables and keeps what was given and what was wrong.
@@ -97,16 +114,26 @@ EnvironmentFlags read_environment(const EnvironmentLookup& lookup) {
   const auto alias = reader.read("TWINKLE_NPU_GMM_PATCH", kBooleanTexts, upstream_gmm_from_text);
   flags.gmm = reader.agreed("MOELOOM_GMM_PATCH", gmm, "TWINKLE_NPU_GMM_PATCH", alias);
   flags.log_level = reader.read("MOELOOM_LOG", kLogLevelTexts, log_level_from_text).value_or(LogLevel::kInfo);
-  if (!reader.violations.empty()) throw ConfigError(reader.violations);
   flags.given = reader.given;
+  flags.threads = reader.read("OMP_NUM_THREADS", "1 to " + std::to_string(kMostThreads), threads_from_text);
+  if (!reader.violations.empty()) throw ConfigError(reader.violations);
   return flags;
 }
 
 EnvironmentFlags read_environment() {
-  return read_environment([](const std::string& name) -> std::optional<std::string> {
-    const char* value = std::getenv(name.c_str());
-    return value == nullptr ? std::nullopt : std::optional<std::string>(value);
-  });
+  return read_environment(own_variable);
+}
+
+Index launcher_rank(const EnvironmentLookup& lookup) {
+  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"}) {
+    const std::optional<std::string> text = lookup(name);
+    if (text && !text->empty()) return std::atoi(text->c_str());
+  }
+  return 0;
+}
+
+Index launcher_rank() {
+  return launcher_rank(own_variable);
 }
 
 GmmRequestChoice choose_gmm_request(const EnvironmentFlags& flags, GmmRule rule) {

@@ -8,48 +8,105 @@
 #include <iostream>
 
 #include "kernel_plan.hpp"
+#include "option_values.hpp"
 #include "processors.hpp"
 #include "run_report.hpp"
 
 namespace moeloom {
 namespace {
 
+constexpr Index kBytes = 256;  // the vocabulary in which an id is a byte
+
 struct Request {
   GenerateOptions options;
   EnvironmentFlags flags;
   std::filesystem::path folder;
   ModelConfig config;
+
+  bool in_ids() const { return !options.prompt_ids.empty(); }
+  std::vector<std::int32_t> prompt() const;
 };
 
-void check(const Request& request, Index world) {
+std::vector<std::int32_t> Request::prompt() const {
+  std::vector<std::int32_t> ids;
+  for (const Index id : options.prompt_ids) ids.push_back(static_cast<std::int32_t>(id));
+  if (!in_ids())
+    for (const char c : options.prompt) ids.push_back(static_cast<unsigned char>(c));
+  return ids;
+}
+
+void collect(std::vector<std::string>& violations, const std::vector<std::string>& more) {
+  violations.insert(violations.end(), more.begin(), more.end());
+}
+
+void check_prompt(const Request& request, std::vector<std::string>& violations) {
+  const Index vocabulary = request.config.vocab_size;
+  if (!request.in_ids() && vocabulary != kBytes)
+    violations.push_back(
+        "this program has no tokenizer: vocab_size = " + std::to_string(vocabulary) +
+        ", and bytes need 256; give the prompt as token ids, --prompt-ids 1,2,3, and the text "
+        "comes as ids");
+  for (const Index id : request.options.prompt_ids)
+    if (id < 0 || id >= vocabulary)
+      violations.push_back("--prompt-ids holds " + std::to_string(id) + ", but ids go from 0 to " +
+                           std::to_string(vocabulary - 1) + " (vocab_size = " + std::to_string(vocabulary) +
+                           ")");
+}
+
+void check(const Request& request, Index world, std::vector<std::string>& violations) {
   const GenerateOptions& options = request.options;
-  std::vector<std::string> violations = mesh_violations(
-      {0, options.ep, {"dp", "ep"}}, world, request.config.has_experts() ? request.config.num_experts : 0);
-  if (request.config.vocab_size < 256)
-    violations.push_back("vocab_size = " + std::to_string(request.config.vocab_size) +
-                         ": the prompt is given as bytes, which needs at least 256 token ids");
-  if (options.prompt.empty()) violations.emplace_back("--prompt must hold at least one character");
-  if (options.tokens < 1)
-    violations.push_back("tokens = " + std::to_string(options.tokens) + " must be at least 1");
-  const Index length = static_cast<Index>(options.prompt.size()) + options.tokens;
-  if (length > request.config.max_position_embeddings)
-    violations.push_back("prompt and tokens make " + std::to_string(length) +
-                         " positions, but max_position_embeddings = " +
-                         std::to_string(request.config.max_position_embeddings));
-  if (!violations.empty()) throw ConfigError(violations);
+  if (options.ep >= 1)
+    collect(violations, mesh_violations({0, options.ep, {"dp", "ep"}}, world,
+                                        request.config.has_experts() ? request.config.num_experts : 0));
+  check_prompt(request, violations);
+  const auto given = static_cast<Index>(request.prompt().size());
+  const Index positions = request.config.max_position_embeddings;
+  if (options.tokens > positions - given)
+    violations.push_back("a prompt of " + std::to_string(given) +
+                         " and tokens = " + std::to_string(options.tokens) +
+                         " make more positions than max_position_embeddings = " + std::to_string(positions));
+}
+
+/// Runs `attempt`; what it throws becomes violations.
+template <typename Attempt>
+void attempt_all(std::vector<std::string>& violations, Attempt attempt) {
+  try {
+    attempt();
+  } catch (const ConfigError& error) {
+    collect(violations, error.violations());
+  } catch (const IoError& error) {
+    violations.emplace_back(error.what());
+  }
 }
 
 Request agree_on_generation(int argc, char** argv, const Communicator& world) {
   Request request;
   agree(world, [&] {
-    request.options = parse_generate_options(argc, argv);
-    if (request.options.help) return;
-    request.flags = read_environment();
-    request.folder = resolve_checkpoint(request.options.model);
-    request.config = ModelConfig::read(request.folder);
-    check(request, world.size());
+    std::vector<std::string> violations;
+    request.options = parse_generate_options(argc, argv, violations);
+    attempt_all(violations, [&] { request.flags = read_environment(); });
+    attempt_all(violations, [&] {
+      if (request.options.model.empty()) return;
+      request.folder = resolve_checkpoint(request.options.model);
+      request.config = ModelConfig::read(request.folder);
+      check(request, world.size(), violations);
+    });
+    if (!violations.empty()) throw ConfigError(violations);
   });
   return request;
+}
+
+/// As it comes: bytes as text, or ids with commas, as --prompt-ids takes them.
+void say(const Request& request, std::int32_t token) {
+  if (request.in_ids())
+    std::cout << ',' << token << std::flush;
+  else
+    std::cout << printable(std::string(1, static_cast<char>(token))) << std::flush;
+}
+
+void say_prompt(const Request& request) {
+  const GenerateOptions& options = request.options;
+  std::cout << (request.in_ids() ? value_text(options.prompt_ids) : printable(options.prompt)) << std::flush;
 }
 
 }  // namespace
@@ -59,13 +116,9 @@ int generate_command(int argc, char** argv) {
   const Request request = agree_on_generation(argc, argv, world);
   const GenerateOptions& options = request.options;
   const bool speaks = world.rank() == 0;
-  if (options.help) {
-    if (speaks) std::cout << generate_help();
-    return 0;
-  }
   const MeshShape shape = MeshShape{0, options.ep, {"dp", "ep"}}.completed(world.size());
   const Mesh mesh(std::move(world), shape);
-  set_threads(threads_for(options.threads, mesh.node()));
+  set_threads(threads_for(options.threads, request.flags.threads, mesh.node()));
   // One row at a time: packing every expert for it would cost more than it could bring.
   const KernelWork one_row{
       .tokens = 1, .uses_per_packing = 1, .recorded = GmmDecision{false, "one row at a time"}};
@@ -77,14 +130,10 @@ int generate_command(int argc, char** argv) {
   load_model(request.folder, store, mesh, request.config);
   Decoder decoder(request.config, store, mesh, kernels.table);
 
-  std::vector<std::int32_t> prompt;
-  for (const char c : options.prompt) prompt.push_back(static_cast<unsigned char>(c));
-  if (speaks) std::cout << printable(options.prompt) << std::flush;
-  generate(decoder, mesh, prompt, options.tokens,
+  if (speaks) say_prompt(request);
+  generate(decoder, mesh, request.prompt(), options.tokens,
            {.temperature = options.temperature, .top_k = options.top_k, .seed = options.seed},
-           [](std::int32_t token) {
-             std::cout << printable(std::string(1, static_cast<char>(token))) << std::flush;
-           });
+           [&](std::int32_t token) { say(request, token); });
   if (speaks) std::cout << '\n';
   return 0;
 }

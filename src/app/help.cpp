@@ -33,6 +33,8 @@ Environment (the names after the comma are aliases)
                                             small and contiguous; MOELOOM_ only: auto the faster (the default),
                                             force always
   MOELOOM_LOG                               debug, info, warn or error; default info
+  OMP_NUM_THREADS                           threads of a rank where --threads does not say; default: its share of
+                                            the node's processors
 )";
 }
 

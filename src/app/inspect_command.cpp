@@ -80,10 +80,6 @@ void print_tensors(const std::filesystem::path& folder, const ModelConfig& confi
 
 int inspect_command(int argc, char** argv) {
   const InspectOptions options = parse_inspect_options(argc, argv);
-  if (options.help) {
-    std::fputs(inspect_help().c_str(), stdout);
-    return 0;
-  }
   const std::filesystem::path folder = resolve_checkpoint(options.model);
   const ModelConfig config = ModelConfig::read(folder);
   MeshShape mesh;

@@ -3,10 +3,7 @@
 #include "moeloom/base/errors.hpp"
 #include "moeloom/kernels/calibration.hpp"
 
-#include <algorithm>
 #include <array>
-
-#include "option_values.hpp"
 
 namespace moeloom {
 namespace {
@@ -55,10 +52,7 @@ GmmDecision decide(GmmRequest request, GmmFacts facts, const ModelConfig& config
 GmmRequestChoice request_for(const KernelChoice& choice, const EnvironmentFlags& flags,
                              const std::string& kernels) {
   GmmRequestChoice request = choose_gmm_request(flags, choice.gmm_rule);
-  const std::vector<std::string> ids = split(kernels, ',');
-  const bool named = std::ranges::any_of(ids, [](const std::string& id) {
-    return trimmed(id) == "fused_moe" || trimmed(id) == "npu_fused_moe";
-  });
+  const bool named = KernelRegistry::builtin().named(kernels).contains("fused_moe");
   if (named && request.request == GmmRequest::kAuto && !flags.gmm)
     request = {GmmRequest::kForce, "--kernels names fused_moe"};
   return request;

@@ -42,12 +42,9 @@ void print_plan(const KernelPlan& plan, const MeshShape& shape) {
 
 int kernels_command(int argc, char** argv) {
   const KernelsOptions options = parse_kernels_options(argc, argv);
-  if (options.help) {
-    std::fputs(kernels_help().c_str(), stdout);
-    return 0;
-  }
   const ModelConfig config = config_of(options.model);
   const Index ranks = std::max(options.ranks, options.ep);
+  const EnvironmentFlags flags = read_environment();
   std::vector<std::string> violations = config_violations(config);
   const auto of_mesh =
       mesh_violations({0, options.ep, {"dp", "ep"}}, ranks, config.has_experts() ? config.num_experts : 0);
@@ -58,9 +55,8 @@ int kernels_command(int argc, char** argv) {
                                   options.sequence_length,
                         .uses_per_packing = static_cast<double>(options.accumulate),
                         .recorded = std::nullopt};
-  set_threads(threads_for(options.kernels.threads, Communicator::self()));
-  print_plan(plan_kernels(options.kernels, read_environment(), config, shape, work, Communicator::self()),
-             shape);
+  set_threads(threads_for(options.kernels.threads, flags.threads, Communicator::self()));
+  print_plan(plan_kernels(options.kernels, flags, config, shape, work, Communicator::self()), shape);
   return 0;
 }
 

@@ -1,13 +1,18 @@
 // moeloom <command>: the only place that catches. One silent rank is a hang for the others, so an error that
 // the ranks did not agree on ends all of them.
 #include "moeloom/app/commands.hpp"
+#include "moeloom/app/environment.hpp"
 #include "moeloom/app/options.hpp"
 #include "moeloom/base/errors.hpp"
 #include "moeloom/comm/communicator.hpp"
 #include "moeloom/comm/session.hpp"
 
+#include <algorithm>
+#include <array>
 #include <iostream>
 #include <sstream>
+
+#include "option_table.hpp"
 
 namespace {
 
@@ -15,64 +20,71 @@ using namespace moeloom;
 
 constexpr int kFailure = 1;
 
+struct Command {
+  std::string_view name;
+  int (*run)(int, char**);
+  std::string (*help)();
+  bool on_ranks;  // under MPI
+};
+
+constexpr std::array kCommands = {Command{"train", train_command, train_help, true},
+                                  Command{"generate", generate_command, generate_help, true},
+                                  Command{"inspect", inspect_command, inspect_help, false},
+                                  Command{"kernels", kernels_command, kernels_help, false}};
+
 void say_errors(const std::string& text) {
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) std::cerr << "[error] " << line << '\n';
   std::cerr << std::flush;
 }
 
-int run_alone(int (*command)(int, char**), int argc, char** argv) try {
-  return command(argc, argv);
+/// What needs no MPI is said before it starts, and once however many ranks there are.
+int say_once(const std::string& text) {
+  if (launcher_rank() == 0) std::cout << text << std::flush;
+  return 0;
+}
+
+int run_alone(const Command& command, int argc, char** argv) try {
+  return command.run(argc, argv);
 } catch (const std::exception& error) {
   say_errors(error.what());
   return kFailure;
 }
 
-int run_on_ranks(int (*command)(int, char**), int argc, char** argv) {
-  Session session(argc, argv);
+int run_in_session(const Command& command, int argc, char** argv) {
   const int rank = Communicator::world().rank();
   try {
-    return command(argc - 1, argv + 1);
+    return command.run(argc, argv);
   } catch (const AgreedError& error) {
     if (rank == 0) say_errors(error.what());
-    return kFailure;
   } catch (const std::exception& error) {
     say_errors("rank " + std::to_string(rank) + ": " + error.what());
     abort_all_ranks(kFailure);
-    return kFailure;
   }
+  return kFailure;
 }
 
-bool wants_help(int argc, char** argv) {
-  for (int i = 2; i < argc; ++i)
-    if (std::string_view(argv[i]) == "--help" || std::string_view(argv[i]) == "-h") return true;
-  return false;
+int run_on_ranks(const Command& command, int argc, char** argv) try {
+  Session session(argc, argv);
+  return run_in_session(command, argc - 1, argv + 1);
+} catch (const std::exception& error) {
+  say_errors(error.what());
+  abort_all_ranks(kFailure);
+  return kFailure;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  const std::string command = argc > 1 ? argv[1] : "--help";
-  if (command == "--help" || command == "-h" || command == "help") {
-    std::cout << moeloom_help();
-    return 0;
+  const std::string name = argc > 1 ? argv[1] : "--help";
+  if (name == "--help" || name == "-h" || name == "help") return say_once(moeloom_help());
+  if (name == "--version") return say_once(moeloom_version());
+  const auto command = std::ranges::find(kCommands, name, &Command::name);
+  if (command == kCommands.end()) {
+    if (launcher_rank() == 0)
+      say_errors("unknown command \"" + name + "\"; known: train, generate, inspect, kernels");
+    return kFailure;
   }
-  if (command == "--version") {
-    std::cout << moeloom_version();
-    return 0;
-  }
-  if (command == "inspect") return run_alone(inspect_command, argc - 1, argv + 1);
-  if (command == "kernels") return run_alone(kernels_command, argc - 1, argv + 1);
-  if (command == "train" && wants_help(argc, argv)) {
-    std::cout << train_help();
-    return 0;
-  }
-  if (command == "generate" && wants_help(argc, argv)) {
-    std::cout << generate_help();
-    return 0;
-  }
-  if (command == "train") return run_on_ranks(train_command, argc, argv);
-  if (command == "generate") return run_on_ranks(generate_command, argc, argv);
-  say_errors("unknown command \"" + command + "\"; known: train, generate, inspect, kernels");
-  return kFailure;
+  if (help_requested(argc - 1, argv + 1)) return say_once(command->help());
+  return command->on_ranks ? run_on_ranks(*command, argc, argv) : run_alone(*command, argc - 1, argv + 1);
 }

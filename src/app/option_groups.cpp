@@ -1,6 +1,11 @@
 #include "option_groups.hpp"
 
+#include "moeloom/base/errors.hpp"
+#include "moeloom/kernels/registry.hpp"
+
 #include <algorithm>
+
+#include "processors.hpp"
 
 namespace moeloom {
 
@@ -38,10 +43,21 @@ void add_kernel_options(OptionTable& table, KernelChoice& kernels) {
       "gmm-budget", "BYTES", "resident expert weights of a layer that the upstream rule calls small",
       [&kernels](const std::string& text) { kernels.gmm_budget_bytes = read_bytes(text); },
       [&kernels] { return exact_bytes_text(kernels.gmm_budget_bytes); });
-  table.add("threads", "N", "threads of a rank; 0: the node's processors divided by its ranks",
+  table.add("threads", "N",
+            "threads of a rank; 0: OMP_NUM_THREADS, or else its share of the node's processors",
             kernels.threads);
   table.add_choice("dtype", "numbers that the products are computed in", kernels.dtype,
                    std::vector<std::pair<std::string, DType>>{{"fp32", DType::kF32}});
+}
+
+std::vector<std::string> kernel_violations(const KernelChoice& kernels) {
+  std::vector<std::string> violations = thread_violations(kernels.threads);
+  try {
+    KernelRegistry::builtin().named(kernels.kernels);
+  } catch (const ConfigError& unknown) {
+    violations.insert(violations.end(), unknown.violations().begin(), unknown.violations().end());
+  }
+  return violations;
 }
 
 void add_batch_options(OptionTable& table, Index& sequence_length, Index& global_batch, Index& accumulate) {

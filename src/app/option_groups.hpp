@@ -11,6 +11,8 @@ namespace moeloom {
 void add_model_options(OptionTable& table, ModelOptions& model);
 /// --kernels, --gmm-rule, --gmm-budget, --threads, --dtype.
 void add_kernel_options(OptionTable& table, KernelChoice& kernels);
+/// What can be said against their values.
+std::vector<std::string> kernel_violations(const KernelChoice& kernels);
 /// --seq-len, --global-batch, --accumulate.
 void add_batch_options(OptionTable& table, Index& sequence_length, Index& global_batch, Index& accumulate);
 

@@ -35,19 +35,9 @@ bool is_boolean_text(const char* text) {
   return boolean_from_text(text).has_value();
 }
 
-/// `--quiet` becomes `--quiet=true`, and `--quiet no` `--quiet=no`: a switch takes the next word only if that
-/// says yes or no.
-std::vector<std::string> with_joined_switches(const OptionTable& table, int argc, const char* const* argv) {
-  std::vector<std::string> words;
-  for (int i = 1; i < argc; ++i) {
-    const std::string word = argv[i];
-    const Option* option = word.starts_with("--") ? table.find(word.substr(2)) : nullptr;
-    if (option == nullptr || !option->is_boolean)
-      words.push_back(word);
-    else
-      words.push_back(word + "=" + (i + 1 < argc && is_boolean_text(argv[i + 1]) ? argv[++i] : "true"));
-  }
-  return words;
+/// The option that a word names, with a value behind = or without; none for any other word.
+const Option* option_of(const OptionTable& table, const std::string& word) {
+  return word.starts_with("--") ? table.find(word.substr(2, word.find('=') - 2)) : nullptr;
 }
 
 std::vector<po::option> cut(const std::vector<Option>& options, const std::vector<std::string>& words) {
@@ -60,6 +50,18 @@ std::vector<po::option> cut(const std::vector<Option>& options, const std::vecto
       .allow_unregistered()
       .run()
       .options;
+}
+
+void forget_all(const OptionTable& table, Mistakes& mistakes) {
+  for (const Option& option : table.options()) mistakes.unread.insert(option.name);
+}
+
+/// One word where there is a value: behind = it may look like an option.
+void push_pair(const std::string& name, const std::string& value, std::vector<std::string>& words) {
+  if (value.empty())
+    words.insert(words.end(), {name, value});
+  else
+    words.push_back(name + "=" + value);
 }
 
 }  // namespace
@@ -86,55 +88,93 @@ std::string OptionTable::help() const {
   return text.str();
 }
 
-std::string OptionTable::unknown(const std::string& origin, const std::string& name,
-                                 const std::string& dashes) const {
+void OptionTable::note_unknown(const std::string& origin, const std::string& name, const std::string& dashes,
+                               Mistakes& mistakes) const {
   const auto meant = closest(name, names());
-  return origin + "unknown option \"" + dashes + name + "\"" +
-         (meant ? "; did you mean " + dashes + *meant + "?" : "; --help lists all");
+  mistakes.violations.push_back(origin + "unknown option \"" + dashes + name + "\"" +
+                                (meant ? "; did you mean " + dashes + *meant + "?" : "; --help lists all"));
+  if (meant) mistakes.unread.insert(*meant);
 }
 
-Layer OptionTable::command_line(int argc, const char* const* argv,
-                                std::vector<std::string>& violations) const {
+/// Each option of the table with a value of its own, so that one without does not keep the others from being
+/// read.
+/// `--quiet` becomes `--quiet=true`, and `--quiet no` `--quiet=no`: a switch takes the next word only if that
+/// says yes or no.
+std::vector<std::string> OptionTable::with_whole_pairs(int argc, const char* const* argv,
+                                                       Mistakes& mistakes) const {
+  std::vector<std::string> words;
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = argv[i];
+    const Option* option = option_of(*this, word);
+    const bool has_next = i + 1 < argc;
+    if (option == nullptr) {
+      words.push_back(word);
+    } else if (const std::size_t equals = word.find('='); equals != std::string::npos) {
+      push_pair(word.substr(0, equals), word.substr(equals + 1), words);
+    } else if (option->is_boolean) {
+      push_pair(word, has_next && is_boolean_text(argv[i + 1]) ? argv[++i] : "true", words);
+    } else if (has_next && option_of(*this, argv[i + 1]) == nullptr) {
+      push_pair(word, argv[++i], words);
+    } else {
+      mistakes.violations.push_back(word + " needs a value: " + word + " " + option->value_name);
+      mistakes.unread.insert(option->name);
+    }
+  }
+  return words;
+}
+
+Layer OptionTable::command_line(int argc, const char* const* argv, Mistakes& mistakes) const {
   Layer layer;
   bool after_unknown = false;
   try {
-    for (const po::option& option : cut(options_, with_joined_switches(*this, argc, argv))) {
+    for (const po::option& option : cut(options_, with_whole_pairs(argc, argv, mistakes))) {
       const bool is_stray = option.position_key >= 0;
       const std::string name = is_stray ? positional_ : option.string_key;
       const std::string origin = is_stray ? positional_ : "--" + name;
       if (option.unregistered)
-        violations.push_back(unknown("", name, "--"));
+        note_unknown("", name, "--", mistakes);
       else if (is_stray && (positional_.empty() || layer.contains(name)) && !after_unknown)
-        violations.push_back("unexpected \"" + option.original_tokens.at(0) +
-                             "\"; --help lists what is known");
+        mistakes.violations.push_back("unexpected \"" + option.original_tokens.at(0) +
+                                      "\"; --help lists what is known");
       else if (!is_stray || !after_unknown)
         layer[name] = {option.value.at(0), origin};
       after_unknown = option.unregistered;
     }
   } catch (const po::error& error) {
-    violations.push_back(error.what());
+    mistakes.violations.emplace_back(error.what());
+    forget_all(*this, mistakes);
   }
   return layer;
 }
 
-Layer OptionTable::file(const std::filesystem::path& path, std::vector<std::string>& violations) const {
+Layer OptionTable::file(const std::filesystem::path& path, Mistakes& mistakes) const {
   Layer layer;
-  for (const ConfigLine& line : read_config_file(path)) {
-    const std::string where = path.string() + ":" + std::to_string(line.line) + ": ";
-    if (find(line.key) == nullptr || line.key == "config")
-      violations.push_back(unknown(where, line.key, ""));
-    else
-      layer[line.key] = {line.value, where + line.key};
+  try {
+    for (const ConfigLine& line : read_config_file(path)) {
+      const std::string where = path.string() + ":" + std::to_string(line.line) + ": ";
+      if (find(line.key) == nullptr || line.key == "config")
+        note_unknown(where, line.key, "", mistakes);
+      else
+        layer[line.key] = {line.value, where + line.key};
+    }
+  } catch (const ConfigError& error) {
+    mistakes.violations.insert(mistakes.violations.end(), error.violations().begin(),
+                               error.violations().end());
+    forget_all(*this, mistakes);
+  } catch (const IoError& error) {
+    mistakes.violations.emplace_back(error.what());
+    forget_all(*this, mistakes);
   }
   return layer;
 }
 
-void OptionTable::set(const Layer& layer, std::vector<std::string>& violations) const {
+void OptionTable::set(const Layer& layer, Mistakes& mistakes) const {
   for (const auto& [name, given] : layer) {
     try {
       find(name)->set(given.value);
     } catch (const BadValue& bad) {
-      violations.push_back(given.origin + " = \"" + given.value + "\": " + bad.what());
+      mistakes.violations.push_back(given.origin + " = \"" + given.value + "\": " + bad.what());
+      mistakes.unread.insert(name);
     }
   }
 }
@@ -144,11 +184,10 @@ bool help_requested(int argc, const char* const* argv) {
                      [](const std::string word) { return word == "--help" || word == "-h"; });
 }
 
-void read_command_line(const OptionTable& table, int argc, const char* const* argv) {
-  std::vector<std::string> violations;
-  const Layer layer = table.command_line(argc, argv, violations);
-  table.set(layer, violations);
-  if (!violations.empty()) throw ConfigError(violations);
+Layer read_command_line(const OptionTable& table, int argc, const char* const* argv, Mistakes& mistakes) {
+  Layer layer = table.command_line(argc, argv, mistakes);
+  table.set(layer, mistakes);
+  return layer;
 }
 
 }  // namespace moeloom

@@ -6,6 +6,7 @@
 
 #include <functional>
 #include <map>
+#include <set>
 #include <type_traits>
 
 #include "option_values.hpp"
@@ -28,6 +29,12 @@ struct Given {
   std::string origin;
 };
 using Layer = std::map<std::string, Given>;
+
+/// What is wrong with what was said, and the options whose values are therefore not known.
+struct Mistakes {
+  std::vector<std::string> violations;
+  std::set<std::string> unread;
+};
 
 /// The fields that are tied to it must outlive it.
 class OptionTable {
@@ -71,15 +78,17 @@ class OptionTable {
   /// The options by group, with their present values as defaults.
   std::string help() const;
 
-  /// What the command line says; of an option given twice the last. Adds to `violations` what it cannot read.
-  Layer command_line(int argc, const char* const* argv, std::vector<std::string>& violations) const;
-  /// What a file says.
-  Layer file(const std::filesystem::path& path, std::vector<std::string>& violations) const;
-  /// Sets the fields of a layer; adds to `violations` each value that cannot be read.
-  void set(const Layer& layer, std::vector<std::string>& violations) const;
+  /// What the command line says; of an option given twice the last.
+  Layer command_line(int argc, const char* const* argv, Mistakes& mistakes) const;
+  /// What a file says. One that cannot be read could have said anything: then no option is known.
+  Layer file(const std::filesystem::path& path, Mistakes& mistakes) const;
+  /// Sets the fields of a layer.
+  void set(const Layer& layer, Mistakes& mistakes) const;
 
  private:
-  std::string unknown(const std::string& origin, const std::string& name, const std::string& dashes) const;
+  void note_unknown(const std::string& origin, const std::string& name, const std::string& dashes,
+                    Mistakes& mistakes) const;
+  std::vector<std::string> with_whole_pairs(int argc, const char* const* argv, Mistakes& mistakes) const;
 
   std::vector<Option> options_;
   std::string group_;
@@ -89,7 +98,7 @@ class OptionTable {
 /// Whether --help or -h is among the arguments.
 bool help_requested(int argc, const char* const* argv);
 
-/// The command line alone, into the fields. Throws ConfigError with everything that is wrong.
-void read_command_line(const OptionTable& table, int argc, const char* const* argv);
+/// The command line alone, into the fields -> what it named.
+Layer read_command_line(const OptionTable& table, int argc, const char* const* argv, Mistakes& mistakes);
 
 }  // namespace moeloom

@@ -1,7 +1,5 @@
 #include "moeloom/app/options.hpp"
-#include "moeloom/base/errors.hpp"
 #include "moeloom/base/violations.hpp"
-#include "moeloom/kernels/registry.hpp"
 
 #include <algorithm>
 
@@ -10,8 +8,16 @@
 namespace moeloom {
 namespace {
 
+constexpr Index kLongestSample = 10000;
+
 bool shape_from_flags(const TrainOptions& options) {
   return options.model.folder.empty() && options.run.resume.empty();
+}
+
+bool knows_shape(const TrainOptions& options) {
+  return options.knows({"model", "resume"}) &&
+         std::ranges::none_of(shape_option_names(),
+                              [&](const std::string& name) { return options.unread.contains(name); });
 }
 
 void check_model(const TrainOptions& options, Violations& violations) {
@@ -21,36 +27,24 @@ void check_model(const TrainOptions& options, Violations& violations) {
   violations.unless(model.folder.empty() || model.shape_given.empty(),
                     "--model takes the shape from " + (model.folder / "config.json").string() +
                         "; remove --" + joined(model.shape_given, ", --"));
-  if (shape_from_flags(options)) violations.add(config_violations(model.shape));
+  if (shape_from_flags(options) && knows_shape(options)) violations.add(config_violations(model.shape));
 }
 
 void check_mesh(const TrainOptions& options, Index world, Violations& violations) {
   const MeshShape shape{options.mesh.dp, options.mesh.ep, options.mesh.order};
+  if (!options.knows({"dp", "ep", "mesh-order"})) return;
   // Where the model is still to be read, its experts are checked then.
-  violations.add(
-      mesh_violations(shape, world, shape_from_flags(options) ? options.model.shape.num_experts : 0));
+  const bool known = shape_from_flags(options) && knows_shape(options);
+  violations.add(mesh_violations(shape, world, known ? options.model.shape.num_experts : 0));
 }
 
-void check_kernels(const KernelChoice& choice, Violations& violations) {
-  violations.unless_at_least(0, "threads", choice.threads);
-  const std::string asked = trimmed(choice.kernels);
-  if (asked.empty() || asked == "auto" || asked == "none") return;
-  const KernelRegistry registry = KernelRegistry::builtin();
-  for (const std::string& id : split(asked, ',')) {
-    try {
-      registry.find(id);
-    } catch (const ConfigError& error) {
-      violations.add(error.violations());
-    }
-  }
-}
-
-void check_batch(const DataOptions& data, Index world, Violations& violations) {
+void check_batch(const TrainOptions& options, Index world, Violations& violations) {
+  const DataOptions& data = options.data;
   const std::size_t before = violations.list().size();
   violations.unless_at_least(1, "seq-len", data.sequence_length);
   violations.unless_at_least(1, "global-batch", data.global_batch);
   violations.unless_at_least(1, "accumulate", data.accumulate);
-  if (violations.list().size() > before) return;
+  if (violations.list().size() > before || !options.knows({"global-batch", "accumulate"})) return;
   const Index shares = world * data.accumulate;
   violations.unless(data.global_batch % shares == 0,
                     "global-batch = " + value_text(data.global_batch) + " sequences do not divide over " +
@@ -58,10 +52,12 @@ void check_batch(const DataOptions& data, Index world, Violations& violations) {
                         " micro-batches; choose a multiple of " + value_text(shares));
 }
 
-void check_data(const DataOptions& data, Index world, Violations& violations) {
-  violations.unless(!data.file.empty(), "--data FILE is needed: the text or the tokens to train on");
+void check_data(const TrainOptions& options, Index world, Violations& violations) {
+  const DataOptions& data = options.data;
+  violations.unless(!data.file.empty() || !options.knows({"data"}),
+                    "--data FILE is needed: the text or the tokens to train on");
   violations.unless_below_one("heldout", data.heldout);
-  check_batch(data, world, violations);
+  check_batch(options, world, violations);
 }
 
 void check_optimizer(const OptimizerOptions& optimizer, Violations& violations) {
@@ -89,6 +85,10 @@ void check_run(const RunOptions& run, Violations& violations) {
   violations.unless_at_least(0, "eval-every", run.eval_every);
   violations.unless_at_least(1, "eval-sequences", run.eval_sequences);
   violations.unless_at_least(0, "sample-chars", run.sample_chars);
+  violations.unless(run.sample_chars <= kLongestSample || run.sample_chars > kLargestCount,
+                    "sample-chars = " + value_text(run.sample_chars) + " must be at most " +
+                        value_text(kLongestSample) +
+                        ": each looks back at all before it; generate writes longer texts");
   violations.unless_at_least(1, "log-every", run.log_every);
   violations.unless(run.sample_chars == 0 || !run.prompt.empty(),
                     "--prompt must hold at least one character; --sample-chars 0 leaves the sample out");
@@ -100,8 +100,8 @@ std::vector<std::string> option_violations(const TrainOptions& options, Index wo
   Violations violations;
   check_model(options, violations);
   check_mesh(options, world, violations);
-  check_kernels(options.kernels, violations);
-  check_data(options.data, world, violations);
+  violations.add(kernel_violations(options.kernels));
+  check_data(options, world, violations);
   check_optimizer(options.optimizer, violations);
   check_run(options.run, violations);
   return violations.list();

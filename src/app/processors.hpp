@@ -3,10 +3,21 @@
 
 #include "moeloom/comm/mesh.hpp"
 
+#include <optional>
+
 namespace moeloom {
 
-/// `asked`, or, for 0: OMP_NUM_THREADS if it is set, else the processors this process is bound to, divided by
-/// the node's ranks if it may use them all; at least 1.
-int threads_for(Index asked, const Communicator& node);
+/// Each thread has a stack and workspaces of its own; more of them than any machine has processors would only
+/// use up memory.
+inline constexpr Index kMostThreads = 1024;
+std::vector<std::string> thread_violations(Index threads);
+
+/// masks [ranks, words]: the processors that each rank of a node may run on, bit by bit -> how many `rank`
+/// should count as its own: each divided by the ranks that may run on it, the sum rounded down; at least 1.
+int share_of_processors(std::span<const std::int64_t> masks, int ranks, int rank);
+
+/// `asked`; for 0 OMP_NUM_THREADS, for none this rank's share of the processors that mpirun or Slurm left it.
+/// Collective over the node.
+int threads_for(Index asked, std::optional<Index> omp_num_threads, const Communicator& node);
 
 }  // namespace moeloom

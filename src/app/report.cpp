@@ -105,19 +105,6 @@ std::string number_card(const std::string& value, const std::string& what, bool 
          html_escaped(what) + "</span></div>";
 }
 
-/// Mean of the last tenth, at most 50 steps: one step's loss depends on its few sequences.
-double last_loss(const Steps& steps) {
-  const std::size_t count = std::clamp<std::size_t>(steps.size() / 10, 1, 50);
-  double sum = 0;
-  std::size_t finite = 0;
-  for (std::size_t i = steps.size() - std::min(count, steps.size()); i < steps.size(); ++i) {
-    if (!std::isfinite(steps[i].loss)) continue;
-    sum += steps[i].loss;
-    ++finite;
-  }
-  return finite == 0 ? std::numeric_limits<double>::quiet_NaN() : sum / static_cast<double>(finite);
-}
-
 std::string numbers(const Steps& steps, const ReportInfo& info) {
   double seconds = 0;
   Index memory = 0;
@@ -128,8 +115,7 @@ std::string numbers(const Steps& steps, const ReportInfo& info) {
   std::string html = "<div class=\"numbers\">";
   if (info.validation_loss)
     html += number_card(readable(*info.validation_loss, 4), "validation loss, " + info.loss_unit, true);
-  html += number_card(readable(info.train_loss.value_or(last_loss(steps)), 4),
-                      "training loss, " + info.loss_unit);
+  html += number_card(readable(last_loss(steps), 4), "training loss, " + info.loss_unit);
   html += number_card(readable(median(values_of(steps, &StepMetrics::tokens_per_s))), "tokens/s, median");
   html += number_card(duration_text(seconds), "in " + readable(static_cast<double>(steps.size())) +
                                                   (steps.size() == 1 ? " step" : " steps"));
@@ -176,6 +162,18 @@ std::string configuration(const ReportInfo& info) {
 }
 
 }  // namespace
+
+double last_loss(const std::vector<StepMetrics>& steps) {
+  const std::size_t count = std::clamp<std::size_t>(steps.size() / 10, 1, 50);
+  double sum = 0;
+  std::size_t finite = 0;
+  for (std::size_t i = steps.size() - std::min(count, steps.size()); i < steps.size(); ++i) {
+    if (!std::isfinite(steps[i].loss)) continue;
+    sum += steps[i].loss;
+    ++finite;
+  }
+  return finite == 0 ? std::numeric_limits<double>::quiet_NaN() : sum / static_cast<double>(finite);
+}
 
 std::string report_html(const std::vector<StepMetrics>& steps, const ReportInfo& info) {
   const std::string title = html_escaped(info.title);

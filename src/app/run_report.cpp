@@ -18,7 +18,7 @@ Index peak_memory_bytes() {
 
 }  // namespace
 
-StepMetrics measure_step(const StepReport& report, const Communicator& world) {
+StepMetrics measure_step(const StepReport& report, Index tokens_before, const Communicator& world) {
   std::vector<double> mine = {report.seconds, static_cast<double>(report.bytes_sent),
                               static_cast<double>(peak_memory_bytes())};
   const std::size_t first_phase = mine.size();
@@ -45,12 +45,17 @@ StepMetrics measure_step(const StepReport& report, const Communicator& world) {
   metrics.grad_norm = report.grad_norm;
   metrics.learning_rate = report.learning_rate;
   metrics.tokens_per_s = static_cast<double>(report.tokens) / metrics.seconds;
-  metrics.tokens_seen = (report.step + 1) * report.tokens;
+  metrics.tokens_seen = tokens_before + report.tokens;
   metrics.bytes_sent = static_cast<Index>(bytes);
   metrics.rss_bytes = static_cast<Index>(memory);
   metrics.skipped = report.skipped;
   metrics.expert_load_max_over_mean = load_max_over_mean(report.rows_per_expert);
   return metrics;
+}
+
+Index tokens_before(const std::vector<StepMetrics>& earlier, const TrainerState& state) {
+  if (!earlier.empty() && earlier.back().step + 1 == state.step) return earlier.back().tokens_seen;
+  return state.step * state.global_batch * state.sequence_length;
 }
 
 std::vector<double> load_max_over_mean(const std::vector<std::vector<Index>>& rows_per_expert) {

@@ -10,9 +10,13 @@
 
 namespace moeloom {
 
-/// Of the whole world: the slowest rank's seconds, the mean of phases, the sum of bytes, the largest memory.
-/// Collective.
-StepMetrics measure_step(const StepReport& report, const Communicator& world);
+/// Of the whole world: the slowest rank's seconds, the mean of phases, the sum of bytes, the largest memory;
+/// tokens_seen of the steps before are carried on. Collective.
+StepMetrics measure_step(const StepReport& report, Index tokens_before, const Communicator& world);
+
+/// Tokens of the steps before `state`, by the metrics that the run's folder has of them; where it has none,
+/// as if every step had had the last batch.
+Index tokens_before(const std::vector<StepMetrics>& earlier, const TrainerState& state);
 
 /// Largest rows of an expert over the mean, by layer; 0 for a dense layer or one without rows.
 std::vector<double> load_max_over_mean(const std::vector<std::vector<Index>>& rows_per_expert);

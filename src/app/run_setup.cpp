@@ -3,7 +3,9 @@
 #include "moeloom/base/errors.hpp"
 #include "moeloom/io/checksum.hpp"
 
+#include <algorithm>
 #include <fstream>
+#include <limits>
 #include <sstream>
 
 namespace moeloom {
@@ -106,35 +108,60 @@ void make_run_folder(const TrainOptions& options) {
   if (!config) throw IoError("cannot write " + (folder / "train.conf").string());
 }
 
+/// Values that nothing can be said against, where it was said already or where they are not known.
+TrainOptions with_usable_data(TrainOptions options) {
+  DataOptions& data = options.data;
+  if (!options.knows({"data-format"})) data.format = TokenFormat::kText;  // any file is bytes
+  if (!options.knows({"heldout"}) || data.heldout < 0 || data.heldout >= 1) data.heldout = 0;
+  if (!options.knows({"seq-len"}) || data.sequence_length < 1) data.sequence_length = 1;
+  return options;
+}
+
+RunInputs open_inputs(const TrainOptions& options, Index world, std::vector<std::string>& violations) {
+  RunInputs inputs;
+  bool model_known = options.knows({"model", "resume", "vocab"});
+  if (model_known)
+    attempt_all(violations, [&] {
+      model_known = false;
+      open_model(options, world, inputs, violations);
+      model_known = true;
+    });
+  // A vocabulary that is not known bounds no token, and bytes that may be something else are not tokens.
+  if (!model_known || !options.knows({"data-format"}))
+    inputs.config.vocab_size = std::numeric_limits<Index>::max();
+  if (options.knows({"data"}))
+    attempt_all(violations, [&] { open_data(with_usable_data(options), inputs, violations); });
+  if (options.knows({"run", "resume", "overwrite"}))
+    attempt_all(violations, [&] { check_run_folder(options); });
+  return inputs;
+}
+
+/// The first of each: two checks may meet the same mistake.
+std::vector<std::string> without_repeats(const std::vector<std::string>& texts) {
+  std::vector<std::string> once;
+  for (const std::string& text : texts)
+    if (std::ranges::find(once, text) == once.end()) once.push_back(text);
+  return once;
+}
+
 }  // namespace
 
-RunRequest agree_on_request(int argc, char** argv, const Communicator& world) {
-  RunRequest request;
+RunSetup agree_on_run(int argc, char** argv, const Communicator& world) {
+  RunSetup setup;
+  RunRequest& request = setup.request;
   agree(world, [&] {
     std::vector<std::string> violations;
-    attempt_all(violations, [&] { request.options = parse_train_options(argc, argv); });
+    request.options = parse_train_options(argc, argv, violations);
     attempt_all(violations, [&] { request.flags = read_environment(); });
-    if (violations.empty() && !request.options.help)
-      collect(violations, option_violations(request.options, world.size()));
-    if (!violations.empty()) throw ConfigError(violations);
+    collect(violations, option_violations(request.options, world.size()));
+    setup.inputs = open_inputs(request.options, world.size(), violations);
+    if (!violations.empty()) throw ConfigError(without_repeats(violations));
   });
   const std::string ranks = differing_ranks(world.all_gather_text(fingerprint(request)));
   if (!ranks.empty())
     throw AgreedError("options or environment differ between rank 0 and rank " + ranks +
                       "; give every rank the same (mpirun -x NAME exports a variable)");
-  return request;
-}
-
-RunInputs open_inputs(const TrainOptions& options, const Communicator& world) {
-  RunInputs inputs;
-  agree(world, [&] {
-    std::vector<std::string> violations;
-    attempt_all(violations, [&] { open_model(options, world.size(), inputs, violations); });
-    attempt_all(violations, [&] { open_data(options, inputs, violations); });
-    attempt_all(violations, [&] { check_run_folder(options); });
-    if (!violations.empty()) throw ConfigError(violations);
-  });
-  return inputs;
+  return setup;
 }
 
 void prepare_run_folder(const TrainOptions& options, const Communicator& world) {

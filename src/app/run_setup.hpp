@@ -12,10 +12,6 @@ struct RunRequest {
   TrainOptions options;
   EnvironmentFlags flags;
 };
-/// Parses on every rank and compares: ranks that were given different options are an error. Collective;
-/// throws AgreedError with everything that is wrong.
-RunRequest agree_on_request(int argc, char** argv, const Communicator& world);
-
 /// The files a run starts from, opened, and the model they describe.
 struct RunInputs {
   std::filesystem::path weights;  // a checkpoint or HF folder; empty: initial weights
@@ -26,8 +22,14 @@ struct RunInputs {
   /// "byte" or "token"
   std::string unit() const { return format == TokenFormat::kText ? "byte" : "token"; }
 };
-/// Opens and checks everything, listing all violations at once. Collective; throws AgreedError.
-RunInputs open_inputs(const TrainOptions& options, const Communicator& world);
+
+struct RunSetup {
+  RunRequest request;
+  RunInputs inputs;
+};
+/// Parses and opens on every rank and compares: ranks that were given different options are an error.
+/// Collective; throws AgreedError with everything that is wrong with options, environment and files.
+RunSetup agree_on_run(int argc, char** argv, const Communicator& world);
 
 /// Makes the run's folder, or refuses one that holds another run. Collective; throws AgreedError.
 void prepare_run_folder(const TrainOptions& options, const Communicator& world);

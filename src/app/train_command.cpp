@@ -5,6 +5,8 @@
 #include "moeloom/base/parallel.hpp"
 #include "moeloom/model/generate.hpp"
 
+#include <algorithm>
+#include <cmath>
 #include <iostream>
 
 #include "processors.hpp"
@@ -13,6 +15,7 @@
 namespace moeloom {
 namespace {
 
+constexpr Index kMostSkippedInARow = 20;      // the run will not come back by itself
 constexpr Index kSequencesPerEvaluation = 8;  // of one rank at a time, to bound activations
 
 ExpertRange held_experts(const ModelConfig& config, const Mesh& mesh) {
@@ -120,21 +123,35 @@ class TrainRun {
     agree(mesh_.world(), [&] {
       if (!is_rank_0()) return;
       metrics_.emplace(in_run("metrics.jsonl"), first_step_);
+      if (recorded_) tokens_seen_ = tokens_before(read_metrics(in_run("metrics.jsonl")), *recorded_);
       log_.also_to(in_run("train.log"), inputs_.resumes);
     });
   }
 
   void one_step(Index step) {
     const StepReport report = trainer_.step(step);
-    StepMetrics metrics = measure_step(report, mesh_.world());
+    StepMetrics metrics = measure_step(report, tokens_seen_, mesh_.world());
+    tokens_seen_ = metrics.tokens_seen;
     seconds_ += metrics.seconds;
     ++steps_done_;
     const Index done = step + 1;
     if (options_.run.eval_every > 0 && done % options_.run.eval_every == 0 && done < options_.run.steps)
       metrics.val_loss = validate();
     record(metrics);
-    const bool save_now = options_.run.save_every > 0 && done % options_.run.save_every == 0;
+    stop_if_none_is_finite(report);
+    // Weights that gave no finite step may be broken themselves: they must not replace good ones on the disk.
+    const bool save_now =
+        !report.skipped && options_.run.save_every > 0 && done % options_.run.save_every == 0;
     if (save_now && done < options_.run.steps) save(done);
+  }
+
+  void stop_if_none_is_finite(const StepReport& report) {
+    skipped_in_a_row_ = report.skipped ? skipped_in_a_row_ + 1 : 0;
+    if (skipped_in_a_row_ < kMostSkippedInARow) return;
+    progress_.clear();
+    throw AgreedError("--on-nan skip gave up: " + std::to_string(kMostSkippedInARow) +
+                      " steps in a row were not finite, the last is step " + std::to_string(report.step) +
+                      "; lower --lr and --resume a checkpoint of before");
   }
 
   void record(const StepMetrics& metrics) {
@@ -182,8 +199,21 @@ class TrainRun {
     log_.info(Event().with("saved", path.string()));
   }
 
+  std::string why_no_sample() const {
+    if (inputs_.format != TokenFormat::kText)
+      return "the data are token ids, and this program has no tokenizer";
+    if (inputs_.config.vocab_size != 256)
+      return "this program has no tokenizer: vocab_size = " + std::to_string(inputs_.config.vocab_size) +
+             ", and bytes need 256";
+    return {};
+  }
+
   std::string sample() {
-    if (options_.run.sample_chars == 0 || inputs_.format != TokenFormat::kText) return {};
+    if (options_.run.sample_chars == 0) return {};
+    if (const std::string reason = why_no_sample(); !reason.empty()) {
+      log_.info(Event().with("sample", false).with("reason", reason));
+      return {};
+    }
     const std::string& prompt = options_.run.prompt;
     std::vector<std::int32_t> ids;
     for (const char c : prompt) ids.push_back(static_cast<unsigned char>(c));
@@ -196,8 +226,10 @@ class TrainRun {
 
   void finish() {
     const std::optional<double> validation = validate();
-    if (first_step_ < options_.run.steps) save(options_.run.steps);
-    const std::string text = sample();
+    // A broken state is not saved: it would take the place of the last good checkpoint.
+    const bool sound = !validation || std::isfinite(*validation);
+    if (sound && first_step_ < options_.run.steps) save(options_.run.steps);
+    const std::string text = sound ? sample() : std::string();
     agree_on_disk([&] {
       ReportInfo info;
       info.title = "moeloom: " + options_.run.folder.filename().string();
@@ -210,28 +242,23 @@ class TrainRun {
       info.prompt = options_.run.prompt;
       info.sample = printable(text);
       info.configuration = resolved_config(options_);
-      const double train = mean_of_last_steps();
-      info.train_loss = train;
       write_report(in_run("report.html"), in_run("metrics.jsonl"), info);
-      print_result(train, validation, text);
+      print_result(validation, text);
     });
+    if (!sound)
+      throw AgreedError(
+          "the validation loss after step " + std::to_string(options_.run.steps) +
+          " is not finite, and nothing was saved; lower --lr and --resume a checkpoint of before");
   }
 
-  /// Mean loss of the last tenth of the steps, at most 50.
-  double mean_of_last_steps() const {
-    const std::vector<StepMetrics> all = read_metrics(in_run("metrics.jsonl"));
-    const std::size_t count =
-        std::clamp<std::size_t>(all.size() / 10, std::min<std::size_t>(all.size(), 1), 50);
-    double sum = 0;
-    for (std::size_t i = all.size() - count; i < all.size(); ++i) sum += all[i].loss;
-    return count == 0 ? 0 : sum / static_cast<double>(count);
-  }
-
-  void print_result(double train, const std::optional<double>& validation, const std::string& text) {
+  void print_result(const std::optional<double>& validation, const std::string& text) {
+    const std::vector<StepMetrics> steps = read_metrics(in_run("metrics.jsonl"));
     Event result;
-    result.with("train_loss", train);
+    result.with("train_loss", last_loss(steps));
     if (validation) result.with("val_loss", *validation);
     result.with("unit", "nats per " + inputs_.unit()).with("steps", options_.run.steps);
+    const Index skipped = std::ranges::count(steps, true, &StepMetrics::skipped);
+    if (skipped > 0 || options_.run.on_nan == OnNan::kSkip) result.with("skipped_steps", skipped);
     log_.info(result);
     if (!text.empty()) std::cout << options_.run.prompt << printable(text) << "\n";
     log_.info(Event().with("report", in_run("report.html").string()));
@@ -252,6 +279,8 @@ class TrainRun {
   std::optional<MetricsWriter> metrics_;  // rank 0
   Index first_step_ = 0;
   Index steps_done_ = 0;
+  Index skipped_in_a_row_ = 0;
+  Index tokens_seen_ = 0;  // rank 0
   double seconds_ = 0;
 };
 
@@ -259,18 +288,13 @@ class TrainRun {
 
 int train_command(int argc, char** argv) {
   Communicator world = Communicator::world();
-  const RunRequest request = agree_on_request(argc, argv, world);
-  if (request.options.help) {
-    if (world.rank() == 0) std::cout << train_help();
-    return 0;
-  }
+  auto [request, inputs] = agree_on_run(argc, argv, world);
   const RunOptions& run = request.options.run;
   const bool live = world.rank() == 0 && progress_is_live(run.progress, run.quiet, stderr_is_watched());
   Log log({.rank = world.rank(), .level = request.flags.log_level, .quiet = run.quiet, .live_line = live});
-  RunInputs inputs = open_inputs(request.options, world);
   const MeshShape shape = mesh_shape(request.options.mesh, world.size());
   Mesh mesh(std::move(world), shape);
-  set_threads(threads_for(request.options.kernels.threads, mesh.node()));
+  set_threads(threads_for(request.options.kernels.threads, request.flags.threads, mesh.node()));
   TrainRun(request, std::move(inputs), std::move(mesh), log, live).run();
   return 0;
 }

@@ -106,12 +106,12 @@ fs::path run_of(const fs::path& resume) {
 }
 
 /// What the run said when it began: all but where its weights came from and where it lay.
-Layer layer_of_run(const OptionTable& table, const fs::path& resume, std::vector<std::string>& violations) {
+Layer layer_of_run(const OptionTable& table, const fs::path& resume, Mistakes& mistakes) {
   const fs::path run = run_of(resume);
   const fs::path config = run / "train.conf";
   std::error_code ignored;
   if (!fs::exists(config, ignored)) return {};
-  Layer layer = table.file(config, violations);
+  Layer layer = table.file(config, mistakes);
   layer.erase("model");
   layer.erase("resume");
   layer["run"] = {run.string(), "--resume"};
@@ -132,17 +132,23 @@ Layer merged(Layer winner, const Layer& other) {
   return winner;
 }
 
-Layer all_layers(const OptionTable& table, int argc, const char* const* argv,
-                 std::vector<std::string>& violations) {
-  Layer layer = table.command_line(argc, argv, violations);
+Layer with_files(const OptionTable& table, Layer layer, Mistakes& mistakes) {
   if (layer.contains("config")) {
-    Layer file = table.file(layer["config"].value, violations);
+    Layer file = table.file(layer["config"].value, mistakes);
     prefer_answer(layer, file);
     layer = merged(layer, file);
   }
   const auto resume = layer.find("resume");
   if (resume == layer.end() || resume->second.value.empty()) return layer;
-  return merged(layer, layer_of_run(table, resume->second.value, violations));
+  return merged(layer, layer_of_run(table, resume->second.value, mistakes));
+}
+
+Layer all_layers(const OptionTable& table, int argc, const char* const* argv, Mistakes& mistakes) {
+  const Layer said = table.command_line(argc, argv, mistakes);
+  Layer all = with_files(table, said, mistakes);
+  // It wins over any file, so it is known whatever became of that.
+  for (const auto& [name, given] : said) mistakes.unread.erase(name);
+  return all;
 }
 
 void add_config_option(OptionTable& table, fs::path& config) {
@@ -152,19 +158,30 @@ void add_config_option(OptionTable& table, fs::path& config) {
 
 }  // namespace
 
-TrainOptions parse_train_options(int argc, const char* const* argv) {
+TrainOptions parse_train_options(int argc, const char* const* argv, std::vector<std::string>& violations) {
   TrainOptions options;
-  options.help = help_requested(argc, argv);
-  if (options.help) return options;
   OptionTable table = train_table(options);
   fs::path config;
   add_config_option(table, config);
-  std::vector<std::string> violations;
-  const Layer layer = all_layers(table, argc, argv, violations);
-  table.set(layer, violations);
-  if (!violations.empty()) throw ConfigError(violations);
+  Mistakes mistakes;
+  Layer layer = all_layers(table, argc, argv, mistakes);
+  table.set(layer, mistakes);
+  for (const std::string& name : mistakes.unread) layer.erase(name);
   note_shape(layer, options.model);
+  violations.insert(violations.end(), mistakes.violations.begin(), mistakes.violations.end());
+  options.unread = mistakes.unread;
   return options;
+}
+
+TrainOptions parse_train_options(int argc, const char* const* argv) {
+  std::vector<std::string> violations;
+  TrainOptions options = parse_train_options(argc, argv, violations);
+  if (!violations.empty()) throw ConfigError(violations);
+  return options;
+}
+
+bool TrainOptions::knows(std::initializer_list<const char*> names) const {
+  return std::ranges::none_of(names, [&](const char* name) { return unread.contains(name); });
 }
 
 std::string train_help() {

@@ -73,20 +73,29 @@ std::string cannot_run(const Kernel& kernel, const std::string& reason) {
   return "kernel " + kernel.id + " was asked for by name and cannot run here: " + reason;
 }
 
-/// The ids behind the names of a list. Throws ConfigError with every name that is unknown or cannot run.
-std::set<std::string> checked_ids(const KernelRegistry& registry, const std::string& request,
-                                  const KernelContext& context) {
+/// The ids behind the names of a request; adds to `violations` every name that is unknown.
+std::set<std::string> named_in(const KernelRegistry& registry, const std::string& request,
+                               std::vector<std::string>& violations) {
   std::set<std::string> ids;
-  std::vector<std::string> violations;
+  if (wanted_by(request) != Wanted::kThese) return ids;
   for (const std::string& name : split(request, ',')) {
     try {
-      const Kernel& kernel = registry.find(name);
-      const Reason reason = kernel.why_not(context);
-      const bool first = ids.insert(kernel.id).second;
-      if (first && reason) violations.push_back(cannot_run(kernel, *reason));
+      ids.insert(registry.find(name).id);
     } catch (const ConfigError& unknown) {
       violations.emplace_back(unknown.what());
     }
+  }
+  return ids;
+}
+
+/// Throws ConfigError with every name that is unknown or cannot run.
+std::set<std::string> checked_ids(const KernelRegistry& registry, const std::string& request,
+                                  const KernelContext& context) {
+  std::vector<std::string> violations;
+  std::set<std::string> ids = named_in(registry, request, violations);
+  for (const std::string& id : ids) {
+    const Kernel& kernel = registry.find(id);
+    if (const Reason reason = kernel.why_not(context)) violations.push_back(cannot_run(kernel, *reason));
   }
   if (!violations.empty()) throw ConfigError(violations);
   return ids;
@@ -144,6 +153,13 @@ const Kernel& KernelRegistry::find(const std::string& id) const {
   throw ConfigError({"unknown kernel \"" + id + "\"; known: " + known});
 }
 
+std::set<std::string> KernelRegistry::named(const std::string& request) const {
+  std::vector<std::string> violations;
+  std::set<std::string> ids = named_in(*this, request, violations);
+  if (!violations.empty()) throw ConfigError(violations);
+  return ids;
+}
+
 KernelReport KernelRegistry::apply(const std::string& id, KernelTable& table,
                                    const KernelContext& context) const {
   const Kernel& kernel = find(trimmed(id));
@@ -155,8 +171,7 @@ KernelReport KernelRegistry::apply(const std::string& id, KernelTable& table,
 std::vector<KernelReport> KernelRegistry::apply_all(const std::string& request, KernelTable& table,
                                                     const KernelContext& context) const {
   const Wanted wanted = wanted_by(request);
-  std::set<std::string> ids;
-  if (wanted == Wanted::kThese) ids = checked_ids(*this, request, context);
+  const std::set<std::string> ids = checked_ids(*this, request, context);
 
   std::vector<KernelReport> reports;
   for (const Kernel& kernel : kernels_) {

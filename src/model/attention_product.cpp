@@ -20,6 +20,7 @@ template <Index Rows, Write Mode>
       load(second[i], c + i * c_stride + kLanes);
     }
   }
+#pragma GCC unroll 8
   for (Index k = 0; k < depth; ++k) {
     Vector first_right;
     Vector second_right;

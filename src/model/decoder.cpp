@@ -47,6 +47,7 @@ LayerContext Decoder::context(const Batch& batch) {
                         .rope = rope_},
           .is_real = batch.is_real,
           .weight_version = store_.version(),
+          .expert_gradients = store_.expert_gradients(),
           .dispatcher = dispatcher_,
           .workspace = workspace_,
           .clock = clock_};
@@ -98,6 +99,7 @@ MicroBatchLosses Decoder::forward_backward(const Batch& batch, const LossScales&
                                             static_cast<float>(scales.lm), d_hidden_, head_.grad);
   const MicroBatchLosses losses = sum_over_world(nll_sum, batch.counted_targets(), statistics);
   backward(batch, router_loss_gradient(statistics, scales.aux, scales.z));
+  store_.mark_gradients_written();
   clock_.enter(Phase::kOther);
   return losses;
 }

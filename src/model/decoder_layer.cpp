@@ -66,7 +66,7 @@ void DecoderLayer::backward(const LayerContext& c, const RouterLossGradient& rou
   d_normed.reshape_uninitialised(d_hidden.rows, d_hidden.cols);
   if (auto* moe = std::get_if<MoeLayer>(&feed_forward_)) {
     moe->backward(c.kernels, c.dispatcher, normed_, c.is_real, router_losses, d_hidden, d_normed,
-                  c.workspace.moe, c.clock);
+                  c.workspace.moe, c.clock, c.expert_gradients);
     c.clock.enter(Phase::kDense);
   } else {
     c.clock.enter(Phase::kDense);

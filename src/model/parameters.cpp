@@ -37,8 +37,9 @@ const Parameter& ParameterStore::find(const std::string& name) const {
   return *found;
 }
 
-void ParameterStore::zero_gradients() {
-  for (Arena& arena : arenas_) std::ranges::fill(arena.gradients, 0.0f);
+void ParameterStore::restart_gradients() {
+  std::ranges::fill(gradients(Placement::kWorld), 0.0f);
+  expert_gradients_ = Write::kReplace;
 }
 
 }  // namespace moeloom

@@ -28,7 +28,7 @@ void experts_forward(const KernelTable& kernels, const ExpertShard& shard, const
 
 void experts_backward(const KernelTable& kernels, const ExpertShard& shard, const PackedExperts& packed,
                       const GroupedRows& rows, ConstMatrixView d_rows, ExpertActivations& saved,
-                      ExpertWorkspace& workspace) {
+                      ExpertWorkspace& workspace, Write gradients) {
   const GroupedWeights gate_up = shard.gate_up_weights();
   const GroupedWeights down = shard.down_weights();
   const Index total = saved.rows.rows();
@@ -42,9 +42,9 @@ void experts_backward(const KernelTable& kernels, const ExpertShard& shard, cons
   kernels.grouped_matmul.input_grad(down, packed.down(), d_rows, rows, workspace.d_activated);
   kernels.swiglu.backward(saved.gate_up, saved.weights, workspace.d_activated, d_gate_up, workspace.d_weights,
                           workspace.activated);
-  kernels.grouped_matmul.weight_grad(d_rows, workspace.activated, rows, shard.d_down, Write::kAdd);
+  kernels.grouped_matmul.weight_grad(d_rows, workspace.activated, rows, shard.d_down, gradients);
   kernels.grouped_matmul.input_grad(gate_up, packed.gate_up(), d_gate_up, rows, workspace.output);
-  kernels.grouped_matmul.weight_grad(d_gate_up, saved.rows, rows, shard.d_gate_up, Write::kAdd);
+  kernels.grouped_matmul.weight_grad(d_gate_up, saved.rows, rows, shard.d_gate_up, gradients);
 }
 
 }  // namespace moeloom

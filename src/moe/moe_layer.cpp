@@ -32,13 +32,13 @@ void MoeLayer::forward(const KernelTable& kernels, Dispatcher& dispatcher, Const
 void MoeLayer::backward(const KernelTable& kernels, Dispatcher& dispatcher, ConstMatrixView hidden_states,
                         std::span<const std::uint8_t> is_real, const RouterLossGradient& router_losses,
                         ConstMatrixView d_output, MatrixView d_hidden_states, MoeWorkspace& workspace,
-                        PhaseClock& clock) {
+                        PhaseClock& clock, Write expert_gradients) {
   clock.enter(Phase::kDispatch);
   dispatcher.dispatch(saved_.plan, d_output, workspace.d_rows);
 
   clock.enter(Phase::kExperts);
   experts_backward(kernels, weights_.experts, packed_, saved_.plan.grouped_rows(), workspace.d_rows,
-                   saved_.experts, workspace.experts);
+                   saved_.experts, workspace.experts, expert_gradients);
 
   clock.enter(Phase::kCombine);
   dispatcher.combine(saved_.plan, workspace.experts.output, d_hidden_states, Write::kReplace);

@@ -45,7 +45,7 @@ void Trainer::run_micro_batches(StepReport& report) {
                           .aux = settings_.aux_loss_coef / micro_batches,
                           .z = settings_.z_loss_coef / micro_batches};
   report.tokens = shape.global_batch * shape.sequence_length;
-  store_.zero_gradients();
+  store_.restart_gradients();
   for (Index micro_batch = 0; micro_batch < shape.accumulation && !report.skipped; ++micro_batch) {
     decoder_.clock().enter(Phase::kData);
     const Batch batch = sampler_.train(report.step, micro_batch, mesh_.world().rank());

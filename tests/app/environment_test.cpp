@@ -63,6 +63,30 @@ TEST(Environment, TheGmmPatchHasFourAnswersAndItsAliasTwo) {
   for (const auto& [name, text, request] : cases) EXPECT_EQ(flags_of({{name, text}}).gmm, request) << text;
 }
 
+TEST(Environment, ThreadsAreTheFirstNumberOfOmpNumThreads) {
+  EXPECT_FALSE(flags_of({}).threads);
+  EXPECT_FALSE(flags_of({{"OMP_NUM_THREADS", " "}}).threads);
+  EXPECT_EQ(flags_of({{"OMP_NUM_THREADS", "3"}}).threads, 3);
+  EXPECT_EQ(flags_of({{"OMP_NUM_THREADS", "4,2"}}).threads, 4);
+  EXPECT_TRUE(flags_of({{"OMP_NUM_THREADS", "3"}}).given.empty()) << "ranks may differ in it";
+  for (const char* text : {"0", "-1", "100000", "auto", "many", "1.5"})
+    EXPECT_EQ(complaints({{"OMP_NUM_THREADS", text}}),
+              std::vector<std::string>{std::string("OMP_NUM_THREADS = \"") + text +
+                                       "\" is not valid; valid: 1 to 1024"});
+}
+
+TEST(Environment, TheLaunchersRankIsZeroWithoutALauncher) {
+  const auto rank_of = [](const Variables& variables) {
+    return launcher_rank([&](const std::string& name) -> std::optional<std::string> {
+      const auto found = variables.find(name);
+      return found == variables.end() ? std::nullopt : std::optional(found->second);
+    });
+  };
+  EXPECT_EQ(rank_of({}), 0);
+  EXPECT_EQ(rank_of({{"OMPI_COMM_WORLD_RANK", "0"}, {"SLURM_PROCID", "3"}}), 0);
+  EXPECT_EQ(rank_of({{"SLURM_PROCID", "3"}}), 3);
+}
+
 TEST(Environment, EveryValueThatIsNotValidIsListed) {
   EXPECT_EQ(complaints({{"MOELOOM_PATCH", "2"},
                         {"MOELOOM_GMM_PATCH", "maybe"},

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <limits>
 
 #include <gtest/gtest.h>
 
@@ -51,6 +52,10 @@ TEST(OptionViolations, EachSaysItsArithmetic) {
       {[](auto& o) { o.model.shape.hidden_size = 0; }, 2, "hidden_size = 0"},
       {[](auto& o) { o.kernels.kernels = "auto,fused_mlp"; }, 2, "unknown kernel \"fused_mlp\""},
       {[](auto& o) { o.kernels.threads = -1; }, 2, "threads = -1 must be at least 0"},
+      {[](auto& o) { o.kernels.threads = 100000; }, 2,
+       "threads = 100000 must be at most 1024: each has a stack and workspaces of its own"},
+      {[](auto& o) { o.run.sample_chars = 10001; }, 2, "sample-chars = 10001 must be at most 10000"},
+      {[](auto& o) { o.run.sample_chars = std::numeric_limits<Index>::max(); }, 2, "is too large"},
       {[](auto& o) { o.optimizer.learning_rate = 0; }, 2, "lr = 0 must be positive"},
       {[](auto& o) { o.optimizer.warmup = -1; }, 2, "warmup = -1 must be at least 0"},
       {[](auto& o) { o.optimizer.final_lr_fraction = 1.5; }, 2, "final-lr-fraction = 1.5"},
@@ -82,6 +87,27 @@ TEST(OptionViolations, AllAreListedAtOnce) {
     options.run.steps = 0;
   });
   EXPECT_EQ(violations.size(), 3u);
+}
+
+TEST(OptionViolations, ADefaultInPlaceOfAnUnreadValueIsNotJudged) {
+  const auto unread = [](const std::string& name, const Change& change) {
+    return violations_of(
+        [&](TrainOptions& options) {
+          change(options);
+          options.unread.insert(name);
+        },
+        4);
+  };
+  EXPECT_TRUE(unread("ep", [](auto& o) { o.mesh.dp = 2; }).empty());
+  EXPECT_TRUE(unread("global-batch", [](auto& o) { o.data.accumulate = 3; }).empty());
+  EXPECT_TRUE(unread("heads", [](auto& o) { o.model.shape.num_key_value_heads = 3; }).empty());
+  EXPECT_TRUE(unread("data", [](auto& o) { o.data.file.clear(); }).empty());
+  EXPECT_EQ(unread("ep", [](auto& o) { o.optimizer.learning_rate = -1; }).size(), 1u);
+}
+
+TEST(OptionViolations, KernelsTakesEveryWordThatTheRegistryTakes) {
+  for (const char* word : {"AUTO", "true", "1", "None", "0", " npu_fused_moe , fused_rope"})
+    EXPECT_TRUE(violations_of([&](TrainOptions& o) { o.kernels.kernels = word; }).empty()) << word;
 }
 
 TEST(OptionViolations, AModelStillToBeReadIsNotJudgedByTheDefaults) {

@@ -93,10 +93,11 @@ TEST(Report, BytesThatAreNoTextAreReplaced) {
 TEST(Report, SaysTheNumbersThatMatter) {
   ReportInfo info;
   info.validation_loss = 1.6942;
-  info.train_loss = 1.5;
   info.loss_unit = "nats per byte";
   info.kernels = {{"fused_moe", false, "this rank holds every expert"}};
-  const std::string html = report_html(run_of(100), info);
+  std::vector<StepMetrics> steps = run_of(100);
+  for (std::size_t i = 90; i < 100; ++i) steps[i].loss = 1.5;
+  const std::string html = report_html(steps, info);
   for (const char* part :
        {"<b>1.694</b><span>validation loss, nats per byte", "<b>1.5</b><span>training loss",
         "<b>5,000</b><span>tokens/s, median", "<b>50 s</b><span>in 100 steps", "not applied",
@@ -114,6 +115,17 @@ TEST(Report, ValuesThatAreNotFiniteLeaveAGap) {
   const std::string html = report_html(steps, {});
   EXPECT_FALSE(contains(html, "nan"));
   EXPECT_FALSE(contains(report_html({steps[0]}, {}), "nan"));
+}
+
+TEST(Report, TheTrainingLossIsTheMeanOfTheLastFiniteSteps) {
+  EXPECT_TRUE(std::isnan(last_loss({})));
+  std::vector<StepMetrics> steps = run_of(40);
+  for (std::size_t i = 36; i < 40; ++i) steps[i].loss = static_cast<double>(i);
+  EXPECT_EQ(last_loss(steps), 37.5);
+  steps[38].loss = kNan;
+  EXPECT_EQ(last_loss(steps), (36 + 37 + 39) / 3.0);
+  for (std::size_t i = 36; i < 40; ++i) steps[i].loss = kNan;
+  EXPECT_TRUE(std::isnan(last_loss(steps)));
 }
 
 TEST(Report, IsWrittenFromTheMetricsOfARun) {

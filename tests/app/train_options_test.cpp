@@ -167,9 +167,7 @@ TEST(TrainOptions, OfAnOptionGivenTwiceTheLastCounts) {
   EXPECT_EQ(parse({"--steps", "3", "--steps", "4"}).run.steps, 4);
 }
 
-TEST(TrainOptions, HelpStopsBeforeAnythingIsRead) {
-  EXPECT_TRUE(parse({"--help", "--nonsense"}).help);
-  EXPECT_TRUE(parse({"-h"}).help);
+TEST(TrainOptions, HelpShowsEveryGroup) {
   for (const char* part : {"Model:", "Mesh and kernels:", "Data:", "Optimizer:", "Run:", "--starved-experts",
                            "--config", "decay|skip", "(=256)"})
     EXPECT_NE(train_help().find(part), std::string::npos) << part;
@@ -212,8 +210,38 @@ TEST(TrainOptions, AllMistakesAreListedAtOnce) {
 }
 
 TEST(TrainOptions, AMissingValueAndAMissingFileAreErrors) {
-  EXPECT_EQ(complaints({"--steps"}).size(), 1u);
-  EXPECT_THROW(parse({"--config", "/no/such/file.conf"}), IoError);
+  EXPECT_EQ(complaints({"--steps"}), Words{"--steps needs a value: --steps N"});
+  EXPECT_EQ(complaints({"--lr", "--steps", "x"}),
+            (Words{"--lr needs a value: --lr X", "--steps = \"x\": expected a whole number"}));
+  const Words missing = complaints({"--config", "/no/such/file.conf"});
+  ASSERT_EQ(missing.size(), 1u);
+  EXPECT_TRUE(missing[0].starts_with("cannot read /no/such/file.conf")) << missing[0];
+}
+
+TEST(TrainOptions, WhatCanBeReadIsReadBesideWhatCannot) {
+  const auto read = [](const Words& words) {
+    std::vector<const char*> argv = {"train"};
+    for (const std::string& word : words) argv.push_back(word.c_str());
+    Words violations;
+    const TrainOptions options = parse_train_options(static_cast<int>(argv.size()), argv.data(), violations);
+    EXPECT_FALSE(violations.empty());
+    return options;
+  };
+  const TrainOptions one = read({"--ep", "x", "--lr", "-1", "--layer", "3", "--warmup"});
+  EXPECT_EQ(one.optimizer.learning_rate, -1);
+  EXPECT_EQ(one.unread, (std::set<std::string>{"ep", "layers", "warmup"}));
+  EXPECT_TRUE(one.knows({"lr", "dp"}));
+  EXPECT_FALSE(one.knows({"lr", "ep"}));
+  const TrainOptions lost = read({"--config", "/no/such/file.conf", "--lr", "0.5", "--steps", "x"});
+  EXPECT_TRUE(lost.knows({"lr"}));
+  EXPECT_FALSE(lost.knows({"data"}));
+  EXPECT_FALSE(lost.knows({"steps"}));
+}
+
+TEST(TrainOptions, AValueMayBeEmptyOrLookLikeAnOption) {
+  EXPECT_EQ(parse({"--prompt=", "--steps", "3"}).run.prompt, "");
+  EXPECT_EQ(parse({"--prompt", ""}).run.prompt, "");
+  EXPECT_EQ(parse({"--prompt=--steps"}).run.prompt, "--steps");
 }
 
 TEST(TrainOptions, AConfigurationCannotNameAnother) {

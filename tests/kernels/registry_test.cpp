@@ -120,8 +120,17 @@ TEST(KernelRegistry, ListsEveryProblemAndAppliesNothing) {
   context.gmm = {false, "the loop is faster"};
   EXPECT_EQ(error_of("fused_rope, fused_mlp,npu_fused_moe,,fused_moe", context),
             "unknown kernel \"fused_mlp\"; known: fused_moe, fused_rmsnorm, fused_rope, fused_swiglu\n"
-            "kernel fused_moe was asked for by name and cannot run here: the loop is faster\n"
-            "unknown kernel \"\"; known: fused_moe, fused_rmsnorm, fused_rope, fused_swiglu");
+            "unknown kernel \"\"; known: fused_moe, fused_rmsnorm, fused_rope, fused_swiglu\n"
+            "kernel fused_moe was asked for by name and cannot run here: the loop is faster");
+}
+
+TEST(KernelRegistry, SaysWhichKernelsARequestNames) {
+  const KernelRegistry registry = KernelRegistry::builtin();
+  for (const char* word : {"auto", " AUTO", "true", "1", "none", "False", "0", ""})
+    EXPECT_TRUE(registry.named(word).empty()) << word;
+  EXPECT_EQ(registry.named("npu_fused_moe, fused_moe,fused_rope"),
+            (std::set<std::string>{"fused_moe", "fused_rope"}));
+  EXPECT_THROW(registry.named("auto,fused_mlp"), ConfigError);
 }
 
 TEST(KernelRegistry, AppliesOneByNameOrThrowsWithTheReason) {

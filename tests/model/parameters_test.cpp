@@ -116,17 +116,18 @@ TEST(ParameterStore, FindsByNameAndSaysWhatItHasNot) {
   EXPECT_THROW(store.find("model.norm.bias"), ShapeError);
 }
 
-TEST(ParameterStore, ZeroesGradientsAndLeavesValues) {
+TEST(ParameterStore, RestartsGradientsAndLeavesValues) {
   const ModelConfig config = testing::small_config();
   ParameterStore store(parameter_specs(config, {0, 5}));
   const std::uint64_t version = store.version();
   initialise(store, config, 1);
   EXPECT_GT(store.version(), version);
-  for (const Placement placement : kPlacements) {
-    std::ranges::fill(store.gradients(placement), 3.0f);
-    store.zero_gradients();
-    for (const float gradient : store.gradients(placement)) ASSERT_EQ(gradient, 0.0f);
-  }
+  std::ranges::fill(store.gradients(Placement::kWorld), 3.0f);
+  store.restart_gradients();
+  for (const float gradient : store.gradients(Placement::kWorld)) ASSERT_EQ(gradient, 0.0f);
+  EXPECT_EQ(store.expert_gradients(), Write::kReplace);
+  store.mark_gradients_written();
+  EXPECT_EQ(store.expert_gradients(), Write::kAdd);
   EXPECT_EQ(store.find("model.norm.weight").value(0, 7), 1.0f);
 }
 

@@ -60,7 +60,7 @@ void expect_golden(const std::filesystem::path& folder, MeshShape shape, bool fu
     const std::vector<std::int64_t> now(ids.begin() + step * batch_elements,
                                         ids.begin() + (step + 1) * batch_elements);
     const Batch batch = testing::deal(now, now, {}, ids_shape[1], ids_shape[2], mesh.world());
-    model.store.zero_gradients();
+    model.store.restart_gradients();
     const MicroBatchLosses got = model.decoder.forward_backward(batch, {.lm = 1.0 / targets, .aux = aux});
     const auto s = static_cast<std::size_t>(step);
     EXPECT_NEAR(got.nll_sum / targets + aux * got.aux_loss, losses[s], 1e-5 * losses[s]) << "step " << step;

@@ -99,7 +99,7 @@ struct TrainingRun {
 
   /// Gradients of step 0 summed over their ranks, by HF name, of the experts that live here.
   std::map<std::string, std::vector<double>> gradients(double aux_loss_coef) {
-    store.zero_gradients();
+    store.restart_gradients();
     const LossScales scales{.lm = 1.0 / static_cast<double>(batch.global_batch * batch.sequence_length),
                             .aux = aux_loss_coef / static_cast<double>(batch.accumulation)};
     for (Index micro_batch = 0; micro_batch < batch.accumulation; ++micro_batch)

@@ -1,4 +1,4 @@
-// The environment as values. Nothing else in the program reads it.
+// The environment as values. Nothing else of the program reads it; MPI and OpenMP read what is theirs.
 #pragma once
 
 #include "moeloom/app/log.hpp"
@@ -18,7 +18,8 @@ struct EnvironmentFlags {
   bool fused_ops = true;                 // MOELOOM_FUSED_OPS, TWINKLE_NPU_FUSED_OPS: rmsnorm, rope, swiglu
   std::optional<GmmRequest> gmm;         // MOELOOM_GMM_PATCH, TWINKLE_NPU_GMM_PATCH; none: unset
   LogLevel log_level = LogLevel::kInfo;  // MOELOOM_LOG
-  std::vector<std::string> given;        // "MOELOOM_GMM_PATCH=1", what was set, for the log
+  std::optional<Index> threads;          // OMP_NUM_THREADS, its first number; none: unset
+  std::vector<std::string> given;        // "MOELOOM_GMM_PATCH=1", what was set of ours, for the log
 };
 
 /// The text of a variable, or none if it is not set.
@@ -30,6 +31,10 @@ using EnvironmentLookup = std::function<std::optional<std::string>(const std::st
 EnvironmentFlags read_environment(const EnvironmentLookup& lookup);
 /// This process's own.
 EnvironmentFlags read_environment();
+
+/// This process's rank by the launcher's own word, before MPI is started; 0 without a launcher.
+Index launcher_rank(const EnvironmentLookup& lookup);
+Index launcher_rank();
 
 /// What was decided and the sentence for the log that says by whom.
 struct GmmRequestChoice {

@@ -8,7 +8,9 @@
 #include "moeloom/train/trainer.hpp"
 
 #include <filesystem>
+#include <initializer_list>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -85,26 +87,29 @@ struct TrainOptions {
   DataOptions data;
   OptimizerOptions optimizer;
   RunOptions run;
-  bool help = false;  // print train_help() and stop; nothing else was read
+  std::set<std::string> unread;  // options that were given, perhaps, but whose values could not be read
+
+  /// Whether what these options say is known: a default that stands in for an unread value is not to be
+  /// judged.
+  bool knows(std::initializer_list<const char*> names) const;
 };
 
 struct GenerateOptions {
   std::filesystem::path model;  // a run, a checkpoint or a Hugging Face folder
   std::string prompt = "The ";
+  std::vector<Index> prompt_ids;  // instead of prompt: token ids, and the text comes as ids
   Index tokens = 200;
   double temperature = 0.8;
   Index top_k = 0;
   std::uint64_t seed = 0;
   Index ep = 1;
   Index threads = 0;
-  bool help = false;
 };
 
 struct InspectOptions {
   std::filesystem::path model;
   Index ranks = 1;
   Index ep = 1;
-  bool help = false;
 };
 
 struct KernelsOptions {
@@ -115,14 +120,17 @@ struct KernelsOptions {
   Index sequence_length = 256;
   Index global_batch = 16;
   Index accumulate = 1;
-  bool help = false;
 };
 
 /// argv[0] is the command's own name. Settings come from the command line, then from --config FILE, then,
 /// with --resume, from the train.conf of that run; the first that names a setting wins. Throws ConfigError
-/// with every option that is unknown or cannot be read, IoError for the file.
+/// with every option that is unknown or cannot be read, and every file.
 TrainOptions parse_train_options(int argc, const char* const* argv);
 GenerateOptions parse_generate_options(int argc, const char* const* argv);
+/// The same, but reads what can be read and adds the rest to `violations`.
+TrainOptions parse_train_options(int argc, const char* const* argv, std::vector<std::string>& violations);
+GenerateOptions parse_generate_options(int argc, const char* const* argv,
+                                       std::vector<std::string>& violations);
 InspectOptions parse_inspect_options(int argc, const char* const* argv);
 KernelsOptions parse_kernels_options(int argc, const char* const* argv);
 

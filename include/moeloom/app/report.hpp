@@ -18,15 +18,18 @@ struct ReportInfo {
   /// "model", "parameters", "mesh", "data", ...: shown in this order.
   std::vector<std::pair<std::string, std::string>> facts;
   std::vector<KernelReport> kernels;
-  std::string gmm_request;           // who asked for what, empty: not shown
-  std::optional<GmmDecision> gmm;    // none: not shown
-  std::optional<double> train_loss;  // none: the mean of the last steps of the metrics
+  std::string gmm_request;         // who asked for what, empty: not shown
+  std::optional<GmmDecision> gmm;  // none: not shown
   std::optional<double> validation_loss;
   std::string loss_unit = "nats per token";  // or "nats per byte"
   std::string prompt;
   std::string sample;         // what followed the prompt; empty: not shown
   std::string configuration;  // train.conf
 };
+
+/// A run's training loss: the mean of the last tenth of its steps, at most 50, because one step's loss
+/// depends on its few sequences. Skipped steps are left out; NaN if nothing else is left.
+double last_loss(const std::vector<StepMetrics>& steps);
 
 std::string report_html(const std::vector<StepMetrics>& steps, const ReportInfo& info);
 

@@ -13,6 +13,7 @@
 
 #include <functional>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -61,10 +62,14 @@ class KernelRegistry {
   const std::vector<Kernel>& kernels() const { return kernels_; }
   /// By id or alias; throws ConfigError: unknown kernel "x"; known: ...
   const Kernel& find(const std::string& id) const;
+  /// The ids that a request names; none for the words that apply_all takes ("auto", "none", ...). Throws
+  /// ConfigError with every name that is unknown.
+  std::set<std::string> named(const std::string& request) const;
   /// One kernel asked for by name: throws ConfigError with the reason if it cannot run here.
   KernelReport apply(const std::string& id, KernelTable& table, const KernelContext& context) const;
-  /// "auto": all that fit, the others skipped and reported. "none" or "": nothing. "id,id": exactly those
-  /// (ids trimmed, all checked before the first is applied). One report for every registered kernel, by id.
+  /// "auto", "true" or "1": all that fit, the others skipped and reported. "none", "false", "0" or "":
+  /// nothing. "id,id": exactly those (ids trimmed, all checked before the first is applied). One report for
+  /// every registered kernel, by id.
   std::vector<KernelReport> apply_all(const std::string& request, KernelTable& table,
                                       const KernelContext& context) const;
 

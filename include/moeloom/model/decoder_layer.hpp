@@ -24,6 +24,7 @@ struct LayerContext {
   AttentionContext attention;
   std::span<const std::uint8_t> is_real;
   std::uint64_t weight_version;
+  Write expert_gradients;
   Dispatcher& dispatcher;
   DecoderWorkspace& workspace;
   PhaseClock& clock;

@@ -7,6 +7,7 @@
 
 #include "moeloom/comm/mesh.hpp"
 #include "moeloom/model/config.hpp"
+#include "moeloom/tensor/gemm.hpp"
 #include "moeloom/tensor/matrix.hpp"
 
 #include <array>
@@ -76,7 +77,12 @@ class ParameterStore {
   /// Counts changes of the values, so that what was made from them (packed faces) knows when it is old.
   std::uint64_t version() const { return version_; }
   void mark_changed() { ++version_; }
-  void zero_gradients();
+  /// Gradients start anew: dense ones are zeros, those of experts are whatever they were until the next
+  /// backward writes them, which spares a pass over by far the most of them.
+  void restart_gradients();
+  /// How the next backward treats gradients of experts.
+  Write expert_gradients() const { return expert_gradients_; }
+  void mark_gradients_written() { expert_gradients_ = Write::kAdd; }
 
  private:
   struct Arena {
@@ -91,6 +97,7 @@ class ParameterStore {
   std::array<Arena, 2> arenas_;
   std::vector<Parameter> parameters_;
   std::uint64_t version_ = 1;
+  Write expert_gradients_ = Write::kAdd;
 };
 
 /// Fills the values by name and position alone, so every mesh starts from the same weights: normal with

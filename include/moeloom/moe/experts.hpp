@@ -58,9 +58,10 @@ struct ExpertWorkspace {
 /// saved.rows and saved.weights are filled -> workspace.output = Y.
 void experts_forward(const KernelTable& kernels, const ExpertShard& shard, const PackedExperts& packed,
                      const GroupedRows& rows, ExpertActivations& saved, ExpertWorkspace& workspace);
-/// d_rows [R, D] = dY -> workspace.output = dX, workspace.d_weights; the shard's gradients are added to.
+/// d_rows [R, D] = dY -> workspace.output = dX, workspace.d_weights; the shard's gradients are added to, or
+/// written, zeros where an expert has no row: the first micro-batch of a step need not read them.
 void experts_backward(const KernelTable& kernels, const ExpertShard& shard, const PackedExperts& packed,
                       const GroupedRows& rows, ConstMatrixView d_rows, ExpertActivations& saved,
-                      ExpertWorkspace& workspace);
+                      ExpertWorkspace& workspace, Write gradients);
 
 }  // namespace moeloom

@@ -40,11 +40,12 @@ class MoeLayer {
   void forward(const KernelTable& kernels, Dispatcher& dispatcher, ConstMatrixView hidden_states,
                std::span<const std::uint8_t> is_real, std::uint64_t version, MatrixView output,
                RouterStatistics& statistics, MoeWorkspace& workspace, PhaseClock& clock);
-  /// d_output [T, D] -> d_hidden_states [T, D], replaced; gradients added to. Collective over ep.
+  /// d_output [T, D] -> d_hidden_states [T, D], replaced. The router's gradient is added to, the experts' are
+  /// added to or written. Collective over ep.
   void backward(const KernelTable& kernels, Dispatcher& dispatcher, ConstMatrixView hidden_states,
                 std::span<const std::uint8_t> is_real, const RouterLossGradient& router_losses,
                 ConstMatrixView d_output, MatrixView d_hidden_states, MoeWorkspace& workspace,
-                PhaseClock& clock);
+                PhaseClock& clock, Write expert_gradients = Write::kAdd);
 
   const MoeActivations& activations() const { return saved_; }
 

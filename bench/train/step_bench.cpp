@@ -1,0 +1,276 @@
+// How many tokens does a whole training step take in a second, for each GFLOP/s that the machine could do?
+//
+//   mpirun -n 1 build/bench/step_bench                        the two shapes of the table in bench/README.md
+//   mpirun -n 2 build/bench/step_bench --case custom --hidden 512 --experts 16 --ep 2
+//
+// Forward, backward, gradient norm, AdamW and packing; each path takes its turn in every round, between two
+// measurements of the FMA peak. The slowest rank's time counts; sequences are per rank.
+#include "moeloom/base/errors.hpp"
+#include "moeloom/base/parallel.hpp"
+#include "moeloom/base/random.hpp"
+#include "moeloom/comm/session.hpp"
+#include "moeloom/train/trainer.hpp"
+
+#include <cstdio>
+#include <exception>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <memory>
+
+#include "support/fma_peak.hpp"
+#include "support/json_file.hpp"
+#include "support/measure.hpp"
+#include <boost/program_options.hpp>
+
+namespace {
+
+using namespace moeloom;
+
+struct Case {
+  std::string name = "custom";
+  ModelConfig model;
+  Index sequences = 16, sequence_length = 256;
+};
+
+struct Options {
+  std::string which = "all", path = "both", json;
+  Case custom;
+  Index ep = 1;
+  int threads = 1, samples = 7;
+  bool help = false;
+};
+
+ModelConfig model_of(Index hidden, Index inter, Index layers, Index head_dim, Index experts, Index top_k) {
+  ModelConfig model;  // vocabulary 256
+  model.hidden_size = hidden;
+  model.moe_intermediate_size = inter;
+  model.num_hidden_layers = layers;
+  model.num_attention_heads = 8;
+  model.num_key_value_heads = 4;
+  model.head_dim = head_dim;
+  model.num_experts = experts;
+  model.num_experts_per_tok = top_k;
+  return model;
+}
+
+std::vector<Case> cases_of(const Options& o) {
+  const std::vector<Case> known = {{"d256", model_of(256, 512, 6, 32, 8, 2), 16, 256},
+                                   {"d512", model_of(512, 384, 4, 64, 32, 4), 8, 256}};
+  if (o.which == "all") return known;
+  if (o.which == "custom") return {o.custom};
+  for (const Case& each : known)
+    if (each.name == o.which) return {each};
+  throw std::invalid_argument("unknown --case " + o.which + "; known: all, d256, d512, custom");
+}
+
+Options parse(int argc, char** argv) {
+  namespace po = boost::program_options;
+  Options o;
+  o.custom.model = model_of(256, 512, 6, 32, 8, 2);
+  ModelConfig& m = o.custom.model;
+  po::options_description known("step_bench: tokens a second of a whole training step, beside the FMA peak");
+  const auto size = [&known](const char* name, Index* target, const char* text) {
+    known.add_options()(name, po::value(target)->default_value(*target), text);
+  };
+  known.add_options()("help", po::bool_switch(&o.help), "this text")(
+      "case", po::value(&o.which)->default_value(o.which), "all, d256, d512, or custom: the sizes below")(
+      "path", po::value(&o.path)->default_value(o.path), "gmm, loop, or both in turn")(
+      "threads", po::value(&o.threads)->default_value(o.threads), "threads of a rank")(
+      "samples", po::value(&o.samples)->default_value(o.samples), "measured steps of each path")(
+      "json", po::value(&o.json), "also write the rows to this file");
+  size("ep", &o.ep, "ranks that share the experts");
+  size("hidden", &m.hidden_size, "hidden size");
+  size("inter", &m.moe_intermediate_size, "intermediate size of an expert");
+  size("layers", &m.num_hidden_layers, "decoder layers");
+  size("heads", &m.num_attention_heads, "attention heads");
+  size("kv-heads", &m.num_key_value_heads, "key-value heads");
+  size("head-dim", &m.head_dim, "size of a head");
+  size("experts", &m.num_experts, "experts of a layer");
+  size("top-k", &m.num_experts_per_tok, "experts a token");
+  size("vocab", &m.vocab_size, "vocabulary, at least 256");
+  size("sequences", &o.custom.sequences, "sequences a rank");
+  size("seq-len", &o.custom.sequence_length, "tokens of a sequence");
+  po::variables_map values;
+  po::store(po::parse_command_line(argc, argv, known), values);
+  po::notify(values);
+  if (o.path != "both" && o.path != "gmm" && o.path != "loop")
+    throw std::invalid_argument("unknown --path " + o.path + "; known: gmm, loop, both");
+  if (o.help) std::cout << known;
+  return o;
+}
+
+/// A file of bytes that nothing can learn, gone at the end.
+class RandomText {
+ public:
+  explicit RandomText(int rank)
+      : path_(std::filesystem::temp_directory_path() /
+              ("moeloom_step_bench_" + std::to_string(getpid()) + "_" + std::to_string(rank))) {
+    std::ofstream file(path_, std::ios::binary);
+    const CounterRandom random(1, stream_of("text"));
+    for (std::uint64_t i = 0; i < 1 << 16; ++i) file.put(static_cast<char>(random.bits(i) & 0xff));
+    if (!file.flush()) throw std::runtime_error("cannot write " + path_.string());
+  }
+  ~RandomText() { std::filesystem::remove(path_); }
+  RandomText(const RandomText&) = delete;
+  RandomText& operator=(const RandomText&) = delete;
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+/// A model in training with one path of the experts' products.
+class Subject {
+ public:
+  Subject(const Case& c, const Mesh& mesh, const TokenSource& tokens, bool grouped)
+      : name(grouped ? "gmm" : "loop"),
+        store_(parameter_specs(c.model, experts_of(c.model.num_experts, mesh.shape().ep,
+                                                   mesh.shape().ep_rank(mesh.world().rank())))),
+        decoder_(c.model, store_, mesh, kernels(grouped)),
+        optimizer_(store_, mesh, {}),
+        batch_{.global_batch = c.sequences * mesh.world().size(),
+               .sequence_length = c.sequence_length,
+               .accumulation = 1,
+               .world = mesh.world().size()},
+        sampler_(tokens, split_tokens(tokens.size(), 0.1), batch_, 1),
+        trainer_(decoder_, store_, mesh, optimizer_, sampler_,
+                 {.schedule = {.peak = 1e-4, .warmup_steps = 1, .total_steps = 1000},
+                  .batch = batch_,
+                  .aux_loss_coef = 0.001}) {
+    initialise(store_, c.model, 1);
+  }
+
+  StepReport step() { return trainer_.step(next_++); }
+
+  const std::string name;
+
+ private:
+  static KernelTable kernels(bool grouped) {
+    KernelTable table{fused_rmsnorm(), fused_rope(), fused_swiglu(), native_grouped_matmul()};
+    if (grouped) table.grouped_matmul = packed_grouped_matmul();
+    return table;
+  }
+
+  ParameterStore store_;
+  Decoder decoder_;
+  ShardedOptimizer optimizer_;
+  BatchShape batch_;
+  BatchSampler sampler_;
+  Trainer trainer_;
+  Index next_ = 0;
+};
+
+struct Samples {
+  std::vector<double> tokens_per_s, peak, per_gflops;
+  std::array<double, kPhases> phases{};
+};
+
+void measure(const Options& o, const Mesh& mesh, Subject& subject, Samples& samples) {
+  const double before = bench::fma_peak_gflops(o.threads);
+  mesh.world().barrier();
+  const StepReport report = subject.step();
+  const double after = bench::fma_peak_gflops(o.threads);
+  const double seconds = mesh.world().all_max(report.seconds);
+  double peak = 0;
+  for (const double each : mesh.world().all_gather(std::vector<double>{(before + after) / 2})) peak += each;
+  const double rate = static_cast<double>(report.tokens) / seconds;
+  samples.tokens_per_s.push_back(rate);
+  samples.peak.push_back(peak);
+  samples.per_gflops.push_back(rate / peak);
+  for (std::size_t i = 0; i < kPhases; ++i) samples.phases[i] += report.phase_seconds[i];
+}
+
+nlohmann::ordered_json row_of(const Options& o, const Case& c, const Mesh& mesh, const std::string& path,
+                              const Samples& s) {
+  const auto ratio = bench::percentiles(s.per_gflops);
+  nlohmann::ordered_json row = {{"case", c.name},
+                                {"path", path},
+                                {"ranks", mesh.world().size()},
+                                {"ep", o.ep},
+                                {"threads", o.threads},
+                                {"sequences", c.sequences},
+                                {"seq_len", c.sequence_length},
+                                {"hidden", c.model.hidden_size},
+                                {"inter", c.model.moe_intermediate_size},
+                                {"layers", c.model.num_hidden_layers},
+                                {"experts", c.model.num_experts},
+                                {"top_k", c.model.num_experts_per_tok},
+                                {"tokens_per_s", bench::percentiles(s.tokens_per_s).median},
+                                {"peak_gflops", bench::percentiles(s.peak).median},
+                                {"tokens_per_s_per_gflops", ratio.median},
+                                {"tokens_per_s_per_gflops_p10", ratio.p10},
+                                {"tokens_per_s_per_gflops_p90", ratio.p90},
+                                {"commit", bench::commit_text()}};
+  for (std::size_t i = 0; i < kPhases; ++i)
+    row["ms_" + std::string(name_of(static_cast<Phase>(i)))] =
+        1e3 * s.phases[i] / static_cast<double>(s.per_gflops.size());
+  return row;
+}
+
+void print(const nlohmann::ordered_json& row) {
+  const auto number = [&row](const char* key) { return row.at(key).get<double>(); };
+  std::printf("%-8s %-6s %12.0f %12.1f %10.2f (%.2f..%.2f)  ms:", row["case"].get<std::string>().c_str(),
+              row["path"].get<std::string>().c_str(), number("tokens_per_s"), number("peak_gflops"),
+              number("tokens_per_s_per_gflops"), number("tokens_per_s_per_gflops_p10"),
+              number("tokens_per_s_per_gflops_p90"));
+  for (const auto& [key, value] : row.items())
+    if (key.starts_with("ms_") && value.get<double>() >= 1)
+      std::printf(" %s %.0f", key.c_str() + 3, value.get<double>());
+  std::printf("\n");
+  std::fflush(stdout);
+}
+
+void run_case(const Options& o, const Case& c, const Mesh& mesh, const TokenSource& tokens,
+              nlohmann::ordered_json& rows) {
+  std::vector<std::unique_ptr<Subject>> subjects;
+  for (const bool grouped : {true, false})
+    if (o.path == "both" || o.path == (grouped ? "gmm" : "loop"))
+      subjects.push_back(std::make_unique<Subject>(c, mesh, tokens, grouped));
+  std::vector<Samples> samples(subjects.size());
+  for (const auto& subject : subjects) subject->step(), subject->step();
+  for (int i = 0; i < o.samples; ++i)
+    for (std::size_t s = 0; s < subjects.size(); ++s) measure(o, mesh, *subjects[s], samples[s]);
+  if (mesh.world().rank() != 0) return;
+  for (std::size_t s = 0; s < subjects.size(); ++s) {
+    rows.push_back(row_of(o, c, mesh, subjects[s]->name, samples[s]));
+    print(rows.back());
+  }
+}
+
+void run(const Options& o, Communicator world) {
+  MeshShape shape;
+  shape.ep = o.ep;
+  shape.dp = o.ep > 0 ? world.size() / o.ep : 0;
+  std::vector<std::string> violations;
+  for (const Case& c : cases_of(o)) {
+    for (const auto& list :
+         {mesh_violations(shape, world.size(), c.model.num_experts), config_violations(c.model)})
+      violations.insert(violations.end(), list.begin(), list.end());
+  }
+  if (!violations.empty()) throw ConfigError(violations);
+  set_threads(o.threads);
+  const Mesh mesh(std::move(world), shape);
+  const RandomText text(mesh.world().rank());
+  const TokenSource tokens(text.path(), TokenFormat::kText);
+  if (mesh.world().rank() == 0) {
+    std::printf("%s, %s, %d ranks\n", bench::environment_line(o.threads).c_str(), shape.text().c_str(),
+                mesh.world().size());
+    std::printf("%-8s %-6s %12s %12s %10s\n", "case", "path", "tokens_per_s", "peak_gflops", "ratio");
+  }
+  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+  for (const Case& c : cases_of(o)) run_case(o, c, mesh, tokens, rows);
+  if (mesh.world().rank() == 0) bench::write_json(o.json, rows);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) try {
+  Session session(argc, argv);
+  const Options o = parse(argc, argv);
+  if (!o.help) run(o, Communicator::world());
+} catch (const std::exception& error) {
+  std::cerr << "step_bench: " << error.what() << '\n';
+  moeloom::abort_all_ranks(1);
+  return 1;
+}

@@ -1,21 +1,13 @@
 #include "moeloom/app/commands.hpp"
 #include "moeloom/app/options.hpp"
 #include "moeloom/base/errors.hpp"
+#include "moeloom/base/text.hpp"
 #include "moeloom/train/checkpoint.hpp"
 
 #include <cstdio>
 
 namespace moeloom {
 namespace {
-
-std::string bytes_text(double bytes) {
-  const char* units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-  std::size_t unit = 0;
-  for (; bytes >= 1024 && unit + 1 < std::size(units); ++unit) bytes /= 1024;
-  char text[32];
-  std::snprintf(text, sizeof text, "%.*f %s", unit == 0 ? 0 : 2, bytes, units[unit]);
-  return text;
-}
 
 std::string shape_text(const std::vector<Index>& shape) {
   std::string text;

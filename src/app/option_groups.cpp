@@ -42,7 +42,7 @@ void add_kernel_options(OptionTable& table, KernelChoice& kernels) {
   table.add(
       "gmm-budget", "BYTES", "resident expert weights of a layer that the upstream rule calls small",
       [&kernels](const std::string& text) { kernels.gmm_budget_bytes = read_bytes(text); },
-      [&kernels] { return bytes_text(kernels.gmm_budget_bytes); });
+      [&kernels] { return exact_bytes_text(kernels.gmm_budget_bytes); });
   table.add("threads", "N",
             "threads of a rank; 0: OMP_NUM_THREADS, or else its share of the node's processors",
             kernels.threads);

@@ -134,7 +134,7 @@ Index read_bytes(const std::string& text) {
   throw BadValue("expected bytes, as 4GiB, 512MiB, 64KiB or a plain number");
 }
 
-std::string bytes_text(Index bytes) {
+std::string exact_bytes_text(Index bytes) {
   for (const auto& [suffix, unit] : kByteUnits)
     if (bytes != 0 && bytes % unit == 0) return shortest(bytes / unit) + suffix;
   return shortest(bytes);
@@ -144,24 +144,6 @@ std::string joined(const std::vector<std::string>& words, const std::string& sep
   std::string text;
   for (const std::string& word : words) text += (text.empty() ? "" : separator) + word;
   return text;
-}
-
-std::vector<std::string> split(const std::string& text, char separator) {
-  std::vector<std::string> words;
-  std::size_t begin = 0;
-  for (std::size_t end = text.find(separator); end != std::string::npos; end = text.find(separator, begin)) {
-    words.push_back(trimmed(text.substr(begin, end - begin)));
-    begin = end + 1;
-  }
-  words.push_back(trimmed(text.substr(begin)));
-  return words;
-}
-
-std::string trimmed(const std::string& text) {
-  constexpr const char* kSpace = " \t\r\n\v\f";
-  const std::size_t begin = text.find_first_not_of(kSpace);
-  if (begin == std::string::npos) return "";
-  return text.substr(begin, text.find_last_not_of(kSpace) - begin + 1);
 }
 
 std::optional<std::string> closest(const std::string& word, const std::vector<std::string>& known) {

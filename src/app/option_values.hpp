@@ -3,6 +3,7 @@
 
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/index.hpp"
+#include "moeloom/base/text.hpp"
 
 #include <filesystem>
 #include <optional>
@@ -51,12 +52,10 @@ std::string value_text(const std::optional<T>& value) {
 
 /// "4GiB", "512MiB", "64KiB" or plain bytes.
 Index read_bytes(const std::string& text);
-std::string bytes_text(Index bytes);
+std::string exact_bytes_text(Index bytes);
 
 /// "a, b and c" without the last word's flourish: "a, b, c".
 std::string joined(const std::vector<std::string>& words, const std::string& separator = ", ");
-std::vector<std::string> split(const std::string& text, char separator);
-std::string trimmed(const std::string& text);
 
 /// The word of `known` that `word` was probably meant to be, or none if all are far.
 std::optional<std::string> closest(const std::string& word, const std::vector<std::string>& known);

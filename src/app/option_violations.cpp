@@ -1,4 +1,5 @@
 #include "moeloom/app/options.hpp"
+#include "moeloom/base/violations.hpp"
 
 #include <algorithm>
 
@@ -8,32 +9,6 @@ namespace moeloom {
 namespace {
 
 constexpr Index kLongestSample = 10000;
-constexpr Index kLargestCount = Index{1} << 40;  // products of a few such sizes are formed only after this
-
-/// Collects what does not hold, in the words of the options.
-class Violations {
- public:
-  void unless(bool holds, const std::string& text) {
-    if (!holds) list_.push_back(text);
-  }
-  void unless_at_least(Index least, const std::string& name, Index value) {
-    unless(value >= least, name + " = " + value_text(value) + " must be at least " + value_text(least));
-    unless(value <= kLargestCount, name + " = " + value_text(value) + " is too large");
-  }
-  void unless_not_negative(const std::string& name, double value) {
-    unless(value >= 0, name + " = " + value_text(value) + " must not be negative");
-  }
-  void unless_below_one(const std::string& name, double value) {
-    unless(value >= 0 && value < 1, name + " = " + value_text(value) + " must lie in [0, 1)");
-  }
-  void add(const std::vector<std::string>& others) {
-    list_.insert(list_.end(), others.begin(), others.end());
-  }
-  const std::vector<std::string>& list() const { return list_; }
-
- private:
-  std::vector<std::string> list_;
-};
 
 bool shape_from_flags(const TrainOptions& options) {
   return options.model.folder.empty() && options.run.resume.empty();

@@ -92,7 +92,6 @@ class TrainRun {
     if (inputs_.resumes) {
       const TrainerState state = load_checkpoint(inputs_.weights, store_, optimizer_, mesh_, inputs_.config);
       first_step_ = state.step;
-      best_validation_ = state.best_validation_loss;
       warn_if_changed(state);
       log_.info(Event().with("resumed", inputs_.weights.string()).with("step", first_step_));
     } else if (!inputs_.weights.empty()) {
@@ -182,9 +181,7 @@ class TrainRun {
     const std::vector<Batch> batches =
         sampler_.heldout(options_.run.eval_sequences, kSequencesPerEvaluation, mesh_.world().rank());
     if (batches.empty()) return std::nullopt;
-    const double loss = trainer_.evaluate(batches);
-    if (std::isfinite(loss)) best_validation_ = std::min(best_validation_.value_or(loss), loss);
-    return loss;
+    return trainer_.evaluate(batches);
   }
 
   void save(Index done) {
@@ -195,11 +192,8 @@ class TrainRun {
     state.data_bytes = data_bytes();
     state.global_batch = options_.data.global_batch;
     state.sequence_length = options_.data.sequence_length;
-    for (const KernelReport& report : kernels_.reports)
-      if (report.applied) state.kernels.push_back(report.id);
     state.gmm_applied = kernels_.gmm.apply;
     state.gmm_reason = recorded_ ? recorded_->gmm_reason : kernels_.gmm.reason;
-    state.best_validation_loss = best_validation_;
     const auto path = save_checkpoint(options_.run.folder, store_, optimizer_, mesh_, inputs_.config, state);
     agree_on_disk([&] { prune_checkpoints(options_.run.folder, options_.run.keep); });
     log_.info(Event().with("saved", path.string()));
@@ -283,7 +277,6 @@ class TrainRun {
   BatchSampler sampler_;
   Trainer trainer_;
   std::optional<MetricsWriter> metrics_;  // rank 0
-  std::optional<double> best_validation_;
   Index first_step_ = 0;
   Index steps_done_ = 0;
   Index skipped_in_a_row_ = 0;

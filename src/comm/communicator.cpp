@@ -7,35 +7,10 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <numeric>
 
 #include "mpi_call.hpp"
 
 namespace moeloom {
-
-namespace {
-
-std::size_t at(Index i) {
-  return static_cast<std::size_t>(i);
-}
-
-std::vector<int> int_counts(std::span<const Index> counts) {
-  std::vector<int> narrowed(counts.size());
-  std::transform(counts.begin(), counts.end(), narrowed.begin(), mpi_count);
-  return narrowed;
-}
-
-std::vector<int> int_offsets(std::span<const Index> counts) {
-  std::vector<Index> offsets(counts.size());
-  std::exclusive_scan(counts.begin(), counts.end(), offsets.begin(), Index{0});
-  return int_counts(offsets);
-}
-
-Index total(std::span<const Index> counts) {
-  return std::reduce(counts.begin(), counts.end(), Index{0});
-}
-
-}  // namespace
 
 Communicator::Communicator(std::unique_ptr<CommunicatorHandle> handle) : handle_(std::move(handle)) {
   if (!handle_) return;
@@ -109,17 +84,16 @@ std::vector<std::string> Communicator::all_gather_text(const std::string& mine) 
   if (size_ == 1) return {mine};
   const auto length = static_cast<std::int64_t>(mine.size());
   const std::vector<Index> lengths = all_gather(std::span(&length, 1));
-  if (total(lengths) == 0) return std::vector<std::string>(at(size_));
-  const std::vector<int> counts = int_counts(lengths);
-  const std::vector<int> offsets = int_offsets(lengths);
-  std::string all(at(total(lengths)), '\0');
+  const std::vector<Index> offsets = offsets_of(lengths);
+  if (offsets.back() == 0) return std::vector<std::string>(at(size_));
+  std::string all(at(offsets.back()), '\0');
   count_call(length * (size_ - 1));
-  check_mpi(MPI_Allgatherv(mine.data(), mpi_count(length), MPI_CHAR, all.data(), counts.data(),
-                           offsets.data(), MPI_CHAR, handle_->comm),
+  check_mpi(MPI_Allgatherv(mine.data(), mpi_count(length), MPI_CHAR, all.data(), mpi_counts(lengths).data(),
+                           mpi_counts(offsets).data(), MPI_CHAR, handle_->comm),
             "MPI_Allgatherv");
   std::vector<std::string> texts;
   for (std::size_t r = 0; r < lengths.size(); ++r)
-    texts.push_back(all.substr(static_cast<std::size_t>(offsets[r]), at(lengths[r])));
+    texts.push_back(all.substr(at(offsets[r]), at(lengths[r])));
   return texts;
 }
 
@@ -158,15 +132,6 @@ void Communicator::broadcast(std::span<std::byte> bytes, int root) const {
 
 void Communicator::broadcast(std::span<float> values, int root) const {
   broadcast(std::as_writable_bytes(values), root);
-}
-
-std::string Communicator::broadcast_text(const std::string& text, int root) const {
-  std::int64_t length = static_cast<std::int64_t>(text.size());
-  broadcast(std::as_writable_bytes(std::span(&length, 1)), root);
-  std::string received = text;
-  received.resize(at(length));
-  broadcast(std::as_writable_bytes(std::span(received)), root);
-  return received;
 }
 
 void Communicator::count_call(Index bytes_sent) const {

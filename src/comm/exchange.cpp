@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <numeric>
 
 #include "mpi_call.hpp"
 
@@ -13,23 +12,6 @@ namespace moeloom {
 namespace {
 
 constexpr Index kFloatBytes = sizeof(float);
-
-std::size_t at(Index i) {
-  return static_cast<std::size_t>(i);
-}
-
-/// Where each rank's part begins, and after the last the sum.
-std::vector<Index> offsets_of(std::span<const Index> counts_per_rank) {
-  std::vector<Index> offsets(counts_per_rank.size() + 1);
-  std::partial_sum(counts_per_rank.begin(), counts_per_rank.end(), offsets.begin() + 1);
-  return offsets;
-}
-
-std::vector<int> mpi_counts(std::span<const Index> values) {
-  std::vector<int> counts;
-  for (const Index value : values) counts.push_back(mpi_count(value));
-  return counts;
-}
 
 /// The floats of one buffer that go to or come from each rank, as MPI_Alltoallw wants them: their places are
 /// inside the datatypes, where they are not ints. It is as fast as MPI_Alltoallv.

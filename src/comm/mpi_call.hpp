@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -38,6 +40,19 @@ inline bool mpi_is_running() {
 inline int mpi_count(Index n) {
   require(n >= 0 && n <= std::numeric_limits<int>::max(), "an MPI count must fit an int");
   return static_cast<int>(n);
+}
+
+/// Where each rank's part begins, and after the last the sum.
+inline std::vector<Index> offsets_of(std::span<const Index> counts_per_rank) {
+  std::vector<Index> offsets(counts_per_rank.size() + 1);
+  std::partial_sum(counts_per_rank.begin(), counts_per_rank.end(), offsets.begin() + 1);
+  return offsets;
+}
+
+inline std::vector<int> mpi_counts(std::span<const Index> values) {
+  std::vector<int> counts;
+  for (const Index value : values) counts.push_back(mpi_count(value));
+  return counts;
 }
 
 /// A communicator that frees itself if it is ours.

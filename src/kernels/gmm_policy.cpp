@@ -1,6 +1,7 @@
 #include "moeloom/kernels/gmm_policy.hpp"
 
 #include "moeloom/base/errors.hpp"
+#include "moeloom/base/text.hpp"
 
 #include <algorithm>
 #include <array>
@@ -13,26 +14,9 @@ namespace {
 constexpr std::array kRequests = {GmmRequest::kNever, GmmRequest::kUpstreamRule, GmmRequest::kAuto,
                                   GmmRequest::kForce};
 
-std::string number(double value, const char* unit) {
-  std::array<char, 64> text;
-  std::snprintf(text.data(), text.size(), value >= 100 ? "%.0f" : "%.1f", value);
-  // "64", "0.5", "1.2", "256": a decimal where it carries something.
-  std::string digits = text.data();
-  if (digits.ends_with(".0")) digits.resize(digits.size() - 2);
-  return digits + unit;
-}
-
-std::string bytes_text(Index bytes) {
-  constexpr std::array kUnits = {" bytes", " KiB", " MiB", " GiB", " TiB"};
-  double value = static_cast<double>(bytes);
-  std::size_t unit = 0;
-  for (; value >= 1024 && unit + 1 < kUnits.size(); ++unit) value /= 1024;
-  return number(value, kUnits[unit]);
-}
-
 /// Both in the largest unit that suits them, or in bytes where that would hide the difference.
 std::pair<std::string, std::string> texts_that_differ(Index a, Index b) {
-  const std::pair texts(bytes_text(a), bytes_text(b));
+  const std::pair texts(bytes_text(static_cast<double>(a)), bytes_text(static_cast<double>(b)));
   if (a == b || texts.first != texts.second) return texts;
   return {std::to_string(a) + " bytes", std::to_string(b) + " bytes"};
 }
@@ -75,10 +59,10 @@ GmmDecision decide_by_prediction(const GmmFacts& facts) {
   }
   const auto [loop, grouped] = *facts.prediction;
   const bool once = facts.uses_per_packing == 1;
-  return {grouped < loop, "predicted " + milliseconds_text(grouped) + " grouped against " +
-                              milliseconds_text(loop) + " for the loop, at " +
-                              number(facts.rows_per_expert, " rows per expert and ") +
-                              number(facts.uses_per_packing, once ? " use" : " uses") + " per packing"};
+  return {grouped < loop,
+          "predicted " + milliseconds_text(grouped) + " grouped against " + milliseconds_text(loop) +
+              " for the loop, at " + rounded_text(facts.rows_per_expert) + " rows per expert and " +
+              rounded_text(facts.uses_per_packing) + (once ? " use" : " uses") + " per packing"};
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "moeloom/kernels/registry.hpp"
 
 #include "moeloom/base/errors.hpp"
+#include "moeloom/base/text.hpp"
 
 #include <algorithm>
 #include <array>
@@ -55,26 +56,9 @@ bool answers_to(const Kernel& kernel, std::string_view name) {
          std::find(kernel.aliases.begin(), kernel.aliases.end(), name) != kernel.aliases.end();
 }
 
-std::string trimmed(std::string_view text) {
-  constexpr std::string_view kSpace = " \t\r\n";
-  const std::size_t begin = text.find_first_not_of(kSpace);
-  if (begin == std::string_view::npos) return "";
-  return std::string(text.substr(begin, text.find_last_not_of(kSpace) - begin + 1));
-}
-
 std::string lower_case(std::string text) {
   std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
   return text;
-}
-
-std::vector<std::string> split_at_commas(std::string_view text) {
-  std::vector<std::string> parts;
-  while (true) {
-    const std::size_t comma = text.find(',');
-    parts.push_back(trimmed(text.substr(0, comma)));
-    if (comma == std::string_view::npos) return parts;
-    text.remove_prefix(comma + 1);
-  }
 }
 
 enum class Wanted { kWhatFits, kNothing, kThese };
@@ -94,7 +78,7 @@ std::set<std::string> named_in(const KernelRegistry& registry, const std::string
                                std::vector<std::string>& violations) {
   std::set<std::string> ids;
   if (wanted_by(request) != Wanted::kThese) return ids;
-  for (const std::string& name : split_at_commas(request)) {
+  for (const std::string& name : split(request, ',')) {
     try {
       ids.insert(registry.find(name).id);
     } catch (const ConfigError& unknown) {

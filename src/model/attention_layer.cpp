@@ -9,10 +9,6 @@ std::string prefix(Index layer) {
   return "model.layers." + std::to_string(layer) + ".";
 }
 
-std::size_t at(Index i) {
-  return static_cast<std::size_t>(i);
-}
-
 }  // namespace
 
 AttentionLayer::AttentionLayer(const ModelConfig& config, const ParameterStore& store, Index layer)

@@ -1,9 +1,9 @@
 #include "moeloom/model/config.hpp"
 
+#include "moeloom/base/violations.hpp"
 #include "moeloom/model/parameters.hpp"
 
 #include <algorithm>
-#include <cmath>
 
 namespace moeloom {
 namespace {
@@ -15,28 +15,6 @@ constexpr double kMostParameters = 1e15;  // far below where sizes in bytes leav
 Index elements(const ParameterSpec& spec) {
   return spec.rows * spec.cols;
 }
-
-/// Collects what does not hold.
-class Violations {
- public:
-  void unless(bool holds, const std::string& text) {
-    if (!holds) list_.push_back(text);
-  }
-  void unless_between(const std::string& key, Index value, Index least, Index most) {
-    unless(value >= least && value <= most, key + " = " + std::to_string(value) + " must lie between " +
-                                                std::to_string(least) + " and " + std::to_string(most));
-  }
-  void unless_positive(const std::string& key, double value) {
-    unless(std::isfinite(value) && value > 0, key + " must be positive and finite");
-  }
-  void unless_not_negative(const std::string& key, double value) {
-    unless(std::isfinite(value) && value >= 0, key + " must be finite and not negative");
-  }
-  const std::vector<std::string>& list() const { return list_; }
-
- private:
-  std::vector<std::string> list_;
-};
 
 std::string equation(const std::string& key, Index value) {
   return key + " = " + std::to_string(value);

@@ -10,10 +10,6 @@
 namespace moeloom {
 namespace {
 
-std::size_t at(Index i) {
-  return static_cast<std::size_t>(i);
-}
-
 bool finite(ConstMatrixView x) {
   return std::all_of(x.data, x.data + x.size(), [](float value) { return std::isfinite(value); });
 }

@@ -49,7 +49,7 @@ void DecoderLayer::forward(const LayerContext& c, KeyValueCache* cache, MatrixVi
   c.clock.enter(Phase::kDense);
   middle_.reshape_uninitialised(hidden.rows, hidden.cols);
   normed_.reshape_uninitialised(hidden.rows, hidden.cols);
-  inv_rms_.resize(static_cast<std::size_t>(hidden.rows));
+  inv_rms_.resize(at(hidden.rows));
   copy(hidden, middle_);
   c.kernels.rmsnorm.forward(hidden, norm_.weight, epsilon_, normed_, inv_rms_);
   if (auto* moe = std::get_if<MoeLayer>(&feed_forward_)) {

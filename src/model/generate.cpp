@@ -15,12 +15,12 @@ std::vector<std::int32_t> likeliest(std::span<const float> logits, Index keep) {
   std::vector<std::int32_t> ids(logits.size());
   std::iota(ids.begin(), ids.end(), 0);
   const auto falling = [&](std::int32_t a, std::int32_t b) {
-    const float x = logits[static_cast<std::size_t>(a)];
-    const float y = logits[static_cast<std::size_t>(b)];
+    const float x = logits[at(a)];
+    const float y = logits[at(b)];
     return x > y || (x == y && a < b);
   };
   std::partial_sort(ids.begin(), ids.begin() + keep, ids.end(), falling);
-  ids.resize(static_cast<std::size_t>(keep));
+  ids.resize(at(keep));
   return ids;
 }
 
@@ -35,13 +35,13 @@ std::int32_t sample_token(std::span<const float> logits, const SamplingSettings&
   std::vector<double> cumulative;
   double sum = 0;
   for (const std::int32_t id : ids) {
-    const double gap = logits[static_cast<std::size_t>(id)] - logits[static_cast<std::size_t>(ids.front())];
+    const double gap = logits[at(id)] - logits[at(ids.front())];
     cumulative.push_back(sum += std::exp(gap / settings.temperature));
   }
   const CounterRandom random(settings.seed, stream_of("sample"));
   const double drawn = random.uniform(static_cast<std::uint64_t>(position)) * sum;
   const auto found = std::upper_bound(cumulative.begin(), cumulative.end() - 1, drawn);
-  return ids[static_cast<std::size_t>(found - cumulative.begin())];
+  return ids[at(found - cumulative.begin())];
 }
 
 std::vector<std::int32_t> generate(Decoder& decoder, const Mesh& mesh, std::vector<std::int32_t> prompt,

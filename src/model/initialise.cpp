@@ -13,8 +13,7 @@ void fill_normal(const std::string& name, std::uint64_t seed, double deviation, 
   const CounterRandom random(seed, stream_of(name));
   parallel_blocks(static_cast<Index>(values.size()), kElementsPerTask, [&](Index begin, Index end) {
     for (Index i = begin; i < end; ++i)
-      values[static_cast<std::size_t>(i)] =
-          static_cast<float>(deviation * random.normal(static_cast<std::uint64_t>(i)));
+      values[at(i)] = static_cast<float>(deviation * random.normal(static_cast<std::uint64_t>(i)));
   });
 }
 

@@ -88,7 +88,7 @@ WeightCoverage load_weights(ParameterStore& store, const SafetensorsFolder& fold
     for (const HfSlice& slice : parameter.spec.slices)
       reads.emplace_back(&slice, parameter.value.rows_from(slice.row_begin, slice.rows).flat());
   parallel_for(static_cast<Index>(reads.size()), [&](Index i) {
-    const auto& [slice, target] = reads[static_cast<std::size_t>(i)];
+    const auto& [slice, target] = reads[at(i)];
     folder.read(slice->name, 0, target);
   });
   store.mark_changed();

@@ -93,11 +93,10 @@ void for_each_stretch(ConstMatrixView hidden, ConstMatrixView head, const Use& u
 /// other, so that the length of a stretch does not show.
 template <typename RowLoss>
 double add_rows(double sum, const Stretch& stretch, Targets targets, const RowLoss& row_loss) {
-  std::vector<double> losses(static_cast<std::size_t>(stretch.logits.rows));
+  std::vector<double> losses(at(stretch.logits.rows));
   parallel_blocks(stretch.logits.rows, kRowsPerTask, [&](Index begin, Index end) {
     for (Index i = begin; i < end; ++i)
-      losses[static_cast<std::size_t>(i)] =
-          row_loss(stretch.logits.row(i), targets[static_cast<std::size_t>(stretch.begin + i)]);
+      losses[at(i)] = row_loss(stretch.logits.row(i), targets[at(stretch.begin + i)]);
   });
   return std::accumulate(losses.begin(), losses.end(), sum);
 }

@@ -16,8 +16,8 @@ ParameterStore::ParameterStore(std::vector<ParameterSpec> specs) {
   for (const ParameterSpec& spec : specs) arena(spec.placement).size += spec.rows * spec.cols;
   for (Arena& arena : arenas_) {
     arena.storage = Matrix(2, ceil_div(arena.size, kFloatsPerCacheLine) * kFloatsPerCacheLine);
-    arena.values = {arena.storage.row(0), static_cast<std::size_t>(arena.size)};
-    arena.gradients = {arena.storage.row(1), static_cast<std::size_t>(arena.size)};
+    arena.values = {arena.storage.row(0), at(arena.size)};
+    arena.gradients = {arena.storage.row(1), at(arena.size)};
   }
   std::array<Index, kPlacements.size()> end{};
   parameters_.reserve(specs.size());

@@ -8,10 +8,6 @@
 namespace moeloom {
 namespace {
 
-std::size_t at(Index i) {
-  return static_cast<std::size_t>(i);
-}
-
 void count_tokens(std::span<const std::int32_t> topk_idx, Index num_experts,
                   std::vector<Index>& tokens_per_expert) {
   tokens_per_expert.assign(at(num_experts), 0);

@@ -12,10 +12,6 @@ namespace {
 
 constexpr Index kRowsPerTask = 64;
 
-std::size_t at(Index i) {
-  return static_cast<std::size_t>(i);
-}
-
 /// target row i = source row from(i).
 template <typename From>
 void gather_rows(ConstMatrixView source, MatrixView target, From from) {

@@ -40,7 +40,7 @@ void weigh(const float* probabilities, std::span<const std::int32_t> chosen, boo
 }
 
 bool counts(std::span<const std::uint8_t> is_real, Index token) {
-  return is_real.empty() || is_real[static_cast<std::size_t>(token)] != 0;
+  return is_real.empty() || is_real[at(token)] != 0;
 }
 
 }  // namespace
@@ -51,34 +51,30 @@ void route(ConstMatrixView logits, const RouterSettings& settings, Routing& rout
   require(logits.cols == experts, "router logits need one column an expert");
   require(k >= 1 && k <= experts, "top_k must lie in [1, num_experts]");
   routing.probabilities.reshape_uninitialised(logits.rows, experts);
-  routing.log_sum_exp.resize(static_cast<std::size_t>(logits.rows));
-  routing.topk_idx.resize(static_cast<std::size_t>(logits.rows * k));
-  routing.topk_weights.resize(static_cast<std::size_t>(logits.rows * k));
+  routing.log_sum_exp.resize(at(logits.rows));
+  routing.topk_idx.resize(at(logits.rows * k));
+  routing.topk_weights.resize(at(logits.rows * k));
   parallel_blocks(logits.rows, kTokensPerTask, [&](Index begin, Index end) {
     for (Index t = begin; t < end; ++t) {
       float* probabilities = routing.probabilities.row(t);
       std::int32_t* chosen = routing.topk_idx.data() + t * k;
-      routing.log_sum_exp[static_cast<std::size_t>(t)] = softmax(logits.row(t), experts, probabilities);
+      routing.log_sum_exp[at(t)] = softmax(logits.row(t), experts, probabilities);
       choose_largest(probabilities, experts, k, chosen);
-      weigh(probabilities, {chosen, static_cast<std::size_t>(k)}, settings.norm_topk_prob,
-            routing.topk_weights.data() + t * k);
+      weigh(probabilities, {chosen, at(k)}, settings.norm_topk_prob, routing.topk_weights.data() + t * k);
     }
   });
 }
 
 RouterStatistics::RouterStatistics(Index num_experts)
-    : tokens_per_expert(static_cast<std::size_t>(num_experts)),
-      probability_sum(static_cast<std::size_t>(num_experts)) {}
+    : tokens_per_expert(at(num_experts)), probability_sum(at(num_experts)) {}
 
 void RouterStatistics::add(const Routing& routing, Index top_k, std::span<const std::uint8_t> is_real) {
   for (Index t = 0; t < routing.tokens(); ++t) {
     if (!counts(is_real, t)) continue;
-    for (Index j = 0; j < top_k; ++j)
-      ++tokens_per_expert[static_cast<std::size_t>(
-          routing.topk_idx[static_cast<std::size_t>(t * top_k + j)])];
+    for (Index j = 0; j < top_k; ++j) ++tokens_per_expert[at(routing.topk_idx[at(t * top_k + j)])];
     const float* probabilities = routing.probabilities.row(t);
     for (std::size_t e = 0; e < probability_sum.size(); ++e) probability_sum[e] += probabilities[e];
-    const double lse = routing.log_sum_exp[static_cast<std::size_t>(t)];
+    const double lse = routing.log_sum_exp[at(t)];
     squared_log_sum_exp += lse * lse;
     ++tokens;
   }
@@ -138,8 +134,7 @@ void route_backward(const Routing& routing, const RouterSettings& settings,
       const float* dw = d_topk_weights.data() + t * k;
       float* d = d_logits.row(t);
       const bool with_losses = !losses.d_probability.empty() && counts(is_real, t);
-      for (Index e = 0; e < d_logits.cols; ++e)
-        d[e] = with_losses ? losses.d_probability[static_cast<std::size_t>(e)] : 0.0f;
+      for (Index e = 0; e < d_logits.cols; ++e) d[e] = with_losses ? losses.d_probability[at(e)] : 0.0f;
       float chosen_sum = 1;
       float along = 0;  // w_j = p_j / s: d p_j = (dw_j - sum_i dw_i w_i) / s
       if (settings.norm_topk_prob) {
@@ -150,8 +145,7 @@ void route_backward(const Routing& routing, const RouterSettings& settings,
       for (Index j = 0; j < k; ++j) d[chosen[j]] += (dw[j] - along) / chosen_sum;
       float mean = 0;
       for (Index e = 0; e < d_logits.cols; ++e) mean += p[e] * d[e];
-      const float z =
-          with_losses ? losses.d_log_sum_exp * routing.log_sum_exp[static_cast<std::size_t>(t)] : 0.0f;
+      const float z = with_losses ? losses.d_log_sum_exp * routing.log_sum_exp[at(t)] : 0.0f;
       for (Index e = 0; e < d_logits.cols; ++e) d[e] = p[e] * (d[e] - mean + z);
     }
   });

@@ -162,7 +162,7 @@ fs::path resolve_checkpoint(const fs::path& path) {
 std::vector<fs::path> prune_checkpoints(const fs::path& run, Index keep) {
   std::vector<fs::path> old = checkpoints_of(run);
   if (keep <= 0 || static_cast<Index>(old.size()) <= keep) return {};
-  old.resize(old.size() - static_cast<std::size_t>(keep));
+  old.resize(old.size() - at(keep));
   for (const fs::path& checkpoint : old) {
     const fs::path partial = partial_path(run, *step_of(checkpoint));
     rename_folder(checkpoint, partial);

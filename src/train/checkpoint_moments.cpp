@@ -37,7 +37,7 @@ void append_parts(const OwnedBlock& block, const Parameter& parameter, std::vect
 std::vector<OwnedPart> owned_parts(const ParameterStore& store, const ShardedOptimizer& optimizer) {
   std::vector<OwnedPart> parts;
   for (const OwnedBlock& block : optimizer.owned_blocks())
-    append_parts(block, store.parameters()[static_cast<std::size_t>(block.parameter)], parts);
+    append_parts(block, store.parameters()[at(block.parameter)], parts);
   return parts;
 }
 
@@ -47,8 +47,7 @@ std::vector<TensorPart> tensor_parts(const ParameterStore& store, ShardedOptimiz
   for (const OwnedPart& part : owned_parts(store, optimizer))
     for (std::size_t m = 0; m < moments.size(); ++m)
       parts.push_back(
-          {kPrefixes[m] + part.slice->name, part.begin,
-           moments[m].subspan(static_cast<std::size_t>(part.state), static_cast<std::size_t>(part.count))});
+          {kPrefixes[m] + part.slice->name, part.begin, moments[m].subspan(at(part.state), at(part.count))});
   return parts;
 }
 
@@ -106,9 +105,8 @@ void read_moments(const std::filesystem::path& path, const std::vector<TensorSpe
   const auto moments = moments_of(optimizer);
   for (const OwnedPart& part : owned_parts(store, optimizer))
     for (std::size_t m = 0; m < moments.size(); ++m)
-      file.read(
-          kPrefixes[m] + part.slice->name, part.begin,
-          moments[m].subspan(static_cast<std::size_t>(part.state), static_cast<std::size_t>(part.count)));
+      file.read(kPrefixes[m] + part.slice->name, part.begin,
+                moments[m].subspan(at(part.state), at(part.count)));
 }
 
 }  // namespace
@@ -134,7 +132,7 @@ std::map<std::string, std::vector<Index>> gather_times(const ParameterStore& sto
   std::vector<std::int64_t> flat;
   for (std::size_t p = 0; p < store.parameters().size(); ++p) {
     const ParameterSpec& spec = store.parameters()[p].spec;
-    std::vector<std::int64_t> all(static_cast<std::size_t>(spec.total_groups), 0);
+    std::vector<std::int64_t> all(at(spec.total_groups), 0);
     if (writes(mesh, spec.placement)) std::ranges::copy(optimizer.times()[p], all.begin() + spec.first_group);
     flat.insert(flat.end(), all.begin(), all.end());
   }

@@ -53,16 +53,12 @@ void read_data(const Document& document, TrainerState& state) {
 
 Document kernels_of(const TrainerState& state) {
   Document document;
-  document.set("dtype", state.dtype);
-  document.set("applied", state.kernels);
   document.set("gmm", state.gmm_applied);
   document.set("gmm_reason", state.gmm_reason);
   return document;
 }
 
 void read_kernels(const Document& document, TrainerState& state) {
-  state.dtype = document.text("dtype");
-  state.kernels = document.texts("applied");
   state.gmm_applied = document.boolean("gmm");
   state.gmm_reason = document.text("gmm_reason");
 }
@@ -77,10 +73,6 @@ Document TrainerState::to_document() const {
   document.set("mesh", document_of(mesh));
   document.set("data", data_of(*this));
   document.set("kernels", kernels_of(*this));
-  if (best_validation_loss)
-    document.set("best_validation_loss", *best_validation_loss);
-  else
-    document.set_null("best_validation_loss");
   document.set("settings", settings);
   Document counts;
   for (const auto& [name, groups] : times) counts.set(name, groups);
@@ -100,8 +92,6 @@ TrainerState TrainerState::from(const Document& document) {
   state.mesh = mesh_from(document.object("mesh"));
   read_data(document.object("data"), state);
   read_kernels(document.object("kernels"), state);
-  if (document.has("best_validation_loss"))
-    state.best_validation_loss = document.number("best_validation_loss");
   state.settings = document.object("settings");
   const Document counts = document.object("times");
   for (const std::string& name : counts.keys()) state.times[name] = counts.integers(name);

@@ -14,10 +14,6 @@ namespace {
 
 constexpr Index kBucketElements = Index{1} << 22;  // bounds the scratch of a reduction: 16 MiB
 
-std::size_t at(Index i) {
-  return static_cast<std::size_t>(i);
-}
-
 const Communicator& sharers(const Mesh& mesh, Placement placement) {
   return placement == Placement::kWorld ? mesh.world() : mesh.dp();
 }
@@ -161,17 +157,6 @@ double ShardedOptimizer::gradient_norm() const {
   double sum = 0;
   for (const std::int64_t each : bits) sum += std::bit_cast<double>(each);
   return std::sqrt(sum);
-}
-
-std::string ShardedOptimizer::first_non_finite() const {
-  for (const OwnedBlock& block : blocks_)
-    for (const float g : gradient_of(block))
-      if (!std::isfinite(g)) {
-        const ParameterSpec& spec = store_.parameters()[at(block.parameter)].spec;
-        if (spec.total_groups == 1) return "the gradient of " + spec.name;
-        return "the gradient of " + spec.name + ", expert " + std::to_string(spec.first_group + block.group);
-      }
-  return {};
 }
 
 std::span<const float> ShardedOptimizer::gradient_of(const OwnedBlock& block) const {

@@ -1,6 +1,7 @@
 #include "moeloom/train/trainer.hpp"
 
 #include "moeloom/base/errors.hpp"
+#include "moeloom/train/non_finite.hpp"
 
 #include <chrono>
 #include <cmath>
@@ -8,20 +9,7 @@
 namespace moeloom {
 namespace {
 
-std::string list_of_ranks(const std::vector<std::string>& where) {
-  std::string text;
-  for (std::size_t rank = 0; rank < where.size(); ++rank)
-    if (!where[rank].empty())
-      text += (text.empty() ? "" : "; ") + where[rank] + " on rank " + std::to_string(rank);
-  return text;
-}
-
-std::string layer_text(const Decoder& decoder) {
-  const auto layer = decoder.first_non_finite_layer();
-  if (!layer) return {};
-  if (*layer == decoder.config().num_hidden_layers) return "the final norm";
-  return "the output of layer " + std::to_string(*layer);
-}
+constexpr const char* kWayOut = "; lower --lr, or leave such steps out with --on-nan skip";
 
 }  // namespace
 
@@ -36,11 +24,11 @@ Trainer::Trainer(Decoder& decoder, ParameterStore& store, const Mesh& mesh, Shar
 
 StepReport Trainer::step(Index step) {
   const auto start = std::chrono::steady_clock::now();
+  decoder_.clock().start();
   const std::int64_t sent_before = bytes_sent(mesh_);
   StepReport report;
   report.step = step;
   report.learning_rate = settings_.schedule.at(step);
-  store_.restart_gradients();
   run_micro_batches(report);
   if (!report.skipped) update(report);
   report.phase_seconds = decoder_.clock().take();
@@ -57,7 +45,8 @@ void Trainer::run_micro_batches(StepReport& report) {
                           .aux = settings_.aux_loss_coef / micro_batches,
                           .z = settings_.z_loss_coef / micro_batches};
   report.tokens = shape.global_batch * shape.sequence_length;
-  for (Index micro_batch = 0; micro_batch < shape.accumulation; ++micro_batch) {
+  store_.restart_gradients();
+  for (Index micro_batch = 0; micro_batch < shape.accumulation && !report.skipped; ++micro_batch) {
     decoder_.clock().enter(Phase::kData);
     const Batch batch = sampler_.train(report.step, micro_batch, mesh_.world().rank());
     const MicroBatchLosses losses = decoder_.forward_backward(batch, scales);
@@ -66,8 +55,8 @@ void Trainer::run_micro_batches(StepReport& report) {
     report.z_loss += losses.z_loss / micro_batches;
     report.loss =
         report.lm_loss + settings_.aux_loss_coef * report.aux_loss + settings_.z_loss_coef * report.z_loss;
-    if (!std::isfinite(report.loss)) return on_not_finite(report, "the loss", layer_text(decoder_));
     count_rows(report.rows_per_expert);
+    if (!std::isfinite(report.loss)) leave_out(report, "the loss", [&] { return where_the_loss_broke(); });
   }
   sum_rows(report.rows_per_expert);
 }
@@ -97,18 +86,34 @@ void Trainer::update(StepReport& report) {
   optimizer_.reduce_gradients();
   report.grad_norm = optimizer_.gradient_norm();
   if (!std::isfinite(report.grad_norm))
-    return on_not_finite(report, "the gradient", optimizer_.first_non_finite());
+    return leave_out(report, "the gradient", [&] { return where_the_gradient_broke(report.step); });
   decoder_.clock().enter(Phase::kOptimizer);
   optimizer_.update(report.learning_rate, report.grad_norm, report.rows_per_expert);
 }
 
-void Trainer::on_not_finite(StepReport& report, const std::string& what, const std::string& where) {
+template <typename Where>
+void Trainer::leave_out(StepReport& report, const std::string& what, Where where) {
   report.skipped = true;
   if (settings_.on_nan == OnNan::kSkip) return;
-  const std::string ranks = list_of_ranks(mesh_.world().all_gather_text(where));
-  throw AgreedError("step " + std::to_string(report.step) + ": " + what + " is not finite" +
-                    (ranks.empty() ? "" : "; first in " + ranks) +
-                    "; lower --lr, or leave such steps out with --on-nan skip");
+  throw AgreedError("step " + std::to_string(report.step) + ": " + what + " is not finite; " + where());
+}
+
+std::string Trainer::where_the_loss_broke() const {
+  const std::string output = first_non_finite_output(decoder_, mesh_.world());
+  const std::string weight = first_non_finite_weight(store_, mesh_.world());
+  const std::string first = output.empty() ? "the output of every layer is finite" : "first in " + output;
+  if (weight.empty()) return first + kWayOut;
+  return first + "; the weight " + weight + " is not finite itself; go on from an earlier checkpoint";
+}
+
+/// reduce_gradients() has added up the ranks' gradients, which are told apart by running the step once more:
+/// its weights are still there, and the same tokens give the same numbers.
+std::string Trainer::where_the_gradient_broke(Index step) {
+  StepReport again;
+  again.step = step;
+  run_micro_batches(again);
+  const std::string first = first_non_finite_gradient(store_, mesh_.world());
+  return (first.empty() ? "that of each rank is, their sum is not" : "first in that of " + first) + kWayOut;
 }
 
 double Trainer::evaluate(const std::vector<Batch>& batches) {
@@ -119,7 +124,6 @@ double Trainer::evaluate(const std::vector<Batch>& batches) {
     nll_sum += losses.nll_sum;
     targets += losses.counted_targets;
   }
-  decoder_.clock().take();
   return targets == 0 ? 0.0 : nll_sum / static_cast<double>(targets);
 }
 

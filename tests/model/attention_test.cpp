@@ -77,8 +77,6 @@ struct Reference {
   Reference(const AttentionShape& s, const Inputs& in)
       : shape(s), query(to_double(in.query)), key(to_double(in.key)), value(to_double(in.value)) {}
 
-  static std::size_t at(Index i) { return static_cast<std::size_t>(i); }
-
   /// context of one query and head -> out [head_dim]; returns log(sum(exp(scores))).
   double row(Index sequence, Index position, Index head, double* out) const {
     const AttentionShape& s = shape;

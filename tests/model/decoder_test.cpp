@@ -84,9 +84,6 @@ void expect_layers(const Golden& golden, const Decoder& decoder, const Batch& ba
       EXPECT_EQ(chosen[i], selected[first + i]) << layer << i;
     }
   }
-  EXPECT_LE(rows_error(golden, "hidden_states." + std::to_string(layers.size()), batch, world,
-                       decoder.final_hidden()),
-            1e-5);
 }
 
 /// Sums over the ranks that share a parameter, in double.

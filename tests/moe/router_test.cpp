@@ -3,6 +3,8 @@
 #include "moeloom/base/errors.hpp"
 
 #include <cmath>
+#include <limits>
+#include <set>
 
 #include "support/golden.hpp"
 #include "support/random_matrix.hpp"
@@ -53,6 +55,25 @@ struct Reference {
     return total + z * squares / n;
   }
 };
+
+TEST(Router, GivesANaNLogitsTokenDifferentExpertsAndLeavesOthersAlone) {
+  for (const Index k : {1, 2, 4})
+    for (Index bad = 0; bad < 4; ++bad) {
+      Matrix logits = random_matrix(3, 4, 5);
+      Routing healthy, routing;
+      route(logits, {4, k}, healthy);
+      logits.row(1)[bad] = std::numeric_limits<float>::quiet_NaN();
+      route(logits, {4, k}, routing);
+      const auto chosen = routing.topk_idx.begin() + k;
+      EXPECT_EQ(std::set<std::int32_t>(chosen, chosen + k).size(), at(k));
+      for (Index j = 0; j < k; ++j) {
+        EXPECT_TRUE(chosen[j] >= 0 && chosen[j] < 4);
+        EXPECT_TRUE(std::isnan(routing.topk_weights[at(k + j)]));
+        EXPECT_EQ(routing.topk_weights[at(j)], healthy.topk_weights[at(j)]);
+        EXPECT_EQ(routing.topk_idx[at(2 * k + j)], healthy.topk_idx[at(2 * k + j)]);
+      }
+    }
+}
 
 TEST(Router, BackwardMatchesCentralDifferencesInDouble) {
   struct Case {

@@ -14,7 +14,7 @@ class SharedFolder {
  public:
   explicit SharedFolder(const Communicator& world) : world_(world) {
     if (world.rank() == 0) mine_.emplace();
-    path_ = world.broadcast_text(mine_ ? mine_->path().string() : "", 0);
+    path_ = world.all_gather_text(mine_ ? mine_->path().string() : "").front();
   }
   SharedFolder(const SharedFolder&) = delete;
   SharedFolder& operator=(const SharedFolder&) = delete;

@@ -32,10 +32,10 @@ void expect_weights(const ParameterStore& store, const SafetensorsFile& golden, 
     }
 }
 
-void expect_golden(const std::filesystem::path& folder, MeshShape shape) {
-  SCOPED_TRACE(folder.filename().string() + " " + shape.text());
+void expect_golden(const std::filesystem::path& folder, MeshShape shape, bool fused) {
+  SCOPED_TRACE(folder.filename().string() + " " + shape.text() + (fused ? " fused" : " plain"));
   const Mesh mesh(Communicator::world(), shape);
-  testing::GoldenModel model(folder, mesh, testing::kernel_table(true));
+  testing::GoldenModel model(folder, mesh, testing::kernel_table(fused));
   const SafetensorsFile golden(folder / "golden.safetensors");
   const Document meta = Document::read(folder / "meta.json");
   const Document hyper = meta.object("hyper");
@@ -73,13 +73,13 @@ void expect_golden(const std::filesystem::path& folder, MeshShape shape) {
   expect_weights(model.store, golden, 0.05 * hyper.number("lr"));
 }
 
-TEST(GoldenOptimizer, LossesNormsAndFinalWeightsAgreeOnEveryMesh) {
+TEST(GoldenOptimizer, LossesNormsAndFinalWeightsAgreeOnEveryMeshOfLoopAndGroupedMatmul) {
   const auto cases = testing::golden_cases("optim", testing::of_class({"Qwen3MoeForCausalLM"}));
   ASSERT_FALSE(cases.empty());
   for (const auto& folder : cases)
     for (const MeshShape& shape :
          testing::meshes_for(Communicator::world().size(), ModelConfig::read(folder).num_experts))
-      expect_golden(folder, shape);
+      for (const bool fused : {false, true}) expect_golden(folder, shape, fused);
 }
 
 }  // namespace

@@ -15,10 +15,6 @@ namespace moeloom::testing {
 inline constexpr Index kExperts = 5;  // neither two nor four ep ranks divide them
 inline constexpr Index kContributions = 4;
 
-inline std::size_t at(Index i) {
-  return static_cast<std::size_t>(i);
-}
-
 inline ParameterSpec dense(const char* name, Index rows, Index cols, bool is_matrix = true) {
   return {.name = name, .rows = rows, .cols = cols, .is_matrix = is_matrix, .slices = {}};
 }

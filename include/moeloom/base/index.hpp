@@ -2,11 +2,17 @@
 // cast.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 namespace moeloom {
 
 using Index = std::int64_t;
+
+/// A place in a standard container: counts[at(rank)].
+constexpr std::size_t at(Index i) {
+  return static_cast<std::size_t>(i);
+}
 
 /// Blocks of `block` that cover `n` items.
 constexpr Index ceil_div(Index n, Index block) {

@@ -26,7 +26,8 @@ enum class Phase {
 inline constexpr std::size_t kPhases = 13;
 std::string_view name_of(Phase phase);
 
-/// enter() charges the time since the last enter() to the phase that was current.
+/// start() forgets what went before; enter() charges the time since the last enter() to the phase that was
+/// current.
 class PhaseClock {
  public:
   void enter(Phase next) {
@@ -35,7 +36,8 @@ class PhaseClock {
     current_ = next;
     since_ = now;
   }
-  /// Seconds by phase since the last call; the clock goes on in kOther.
+  void start() { *this = PhaseClock(); }
+  /// Seconds by phase since start() or the last call; the clock goes on in kOther.
   std::array<double, kPhases> take() {
     enter(Phase::kOther);
     return std::exchange(seconds_, {});

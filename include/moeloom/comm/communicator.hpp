@@ -57,7 +57,6 @@ class Communicator {
   /// Bytes of `root` to everyone, in place.
   void broadcast(std::span<std::byte> bytes, int root) const;
   void broadcast(std::span<float> values, int root) const;
-  std::string broadcast_text(const std::string& text, int root) const;
 
   /// sent [size, n] -> received [size, n], block i to and from rank i. The same n on every rank.
   void all_to_all(std::span<const std::int64_t> sent, std::span<std::int64_t> received) const;

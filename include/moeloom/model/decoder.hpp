@@ -46,8 +46,6 @@ class Decoder {
 
   const ModelConfig& config() const { return config_; }
   const std::deque<DecoderLayer>& layers() const { return layers_; }
-  /// After the final norm, [T, D] of the last forward.
-  const Matrix& final_hidden() const { return final_; }
   /// The first layer whose output in the last forward is not finite on this rank; layers() for the final
   /// norm.
   std::optional<Index> first_non_finite_layer() const;

@@ -28,7 +28,9 @@ struct Routing {
   Index tokens() const { return probabilities.rows(); }
 };
 
-/// logits [T, E] -> routing, its memory reused. Throws ShapeError for a NaN logit's row only by its number.
+/// logits [T, E] -> routing, its memory reused. Throws ShapeError for logits of another width and for top_k
+/// outside [1, E]. Logits are not searched for NaN: a row with one gets NaN throughout and k different
+/// experts, and the NaN goes on to the loss, where a step is judged.
 void route(ConstMatrixView logits, const RouterSettings& settings, Routing& routing);
 
 /// Sums over tokens and sparse layers that the router losses are made of. HF pools the layers: N = layers *

@@ -30,14 +30,17 @@ struct BatchShape {
 
 class BatchSampler {
  public:
+  /// The tokens must outlive it. Throws ShapeError unless the global batch divides over ranks and
+  /// micro-batches, and the training part is longer than a sequence (the last target lies behind it).
   BatchSampler(const TokenSource& tokens, Split split, BatchShape shape, std::uint64_t seed);
 
   /// Rank r has the r-th stretch of the global batch, its micro-batches one after the other, so the global
-  /// batch does not depend on the number of ranks. Windows start anywhere in the training part.
+  /// batch does not depend on the number of ranks. Windows start anywhere in the training part. No
+  /// collective: any rank may ask for any rank's.
   Batch train(Index step, Index micro_batch, Index rank) const;
   /// Held-out windows, non-overlapping from the start, dealt to ranks in stretches: `count` sequences over
   /// all ranks (fewer if the part is shorter), at most `per_batch` a batch; the same number of batches on
-  /// every rank, the last ones possibly empty.
+  /// every rank, the last ones possibly empty. Throws ShapeError for per_batch < 1. No collective.
   std::vector<Batch> heldout(Index count, Index per_batch, Index rank) const;
 
  private:

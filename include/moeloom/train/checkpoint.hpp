@@ -4,7 +4,7 @@
 //   config.json             as transformers reads it
 //   model.safetensors       weights, fp32, HF names
 //   optimizer.safetensors   exp_avg.<HF name>, exp_avg_sq.<HF name>
-//   trainer_state.json      step, seed, data, mesh and kernels at save, update counts, checksums
+//   trainer_state.json      step, seed, data, mesh and GMM decision at save, update counts, checksums
 //
 // Nothing in it depends on the mesh: any (dp, ep) can resume. It is written as .checkpoint-<step>.partial and
 // renamed when every byte is on the disk, so a folder with the final name is whole.
@@ -12,8 +12,6 @@
 
 #include "moeloom/model/weights_io.hpp"
 #include "moeloom/train/sharded_optimizer.hpp"
-
-#include <optional>
 
 namespace moeloom {
 
@@ -26,11 +24,8 @@ struct TrainerState {
   Index data_bytes = 0;
   Index global_batch = 0;
   Index sequence_length = 0;
-  std::string dtype = "fp32";
-  std::vector<std::string> kernels;
   bool gmm_applied = false;
   std::string gmm_reason;
-  std::optional<double> best_validation_loss;
   Document settings;  // whatever else the program wants back
 
   MeshShape mesh;                                   // at save

@@ -10,8 +10,6 @@
 #include "moeloom/model/parameters.hpp"
 #include "moeloom/train/adamw.hpp"
 
-#include <optional>
-#include <string>
 #include <vector>
 
 namespace moeloom {
@@ -59,17 +57,12 @@ class ShardedOptimizer {
   /// the world.
   void update(double learning_rate, double norm, const std::vector<std::vector<Index>>& rows_per_expert);
 
-  /// "the gradient of NAME" for the first owned block that is not finite, or nothing. After
-  /// reduce_gradients().
-  std::string first_non_finite() const;
-
   const std::vector<OwnedBlock>& owned_blocks() const { return blocks_; }
   std::span<float> first_moments();
   std::span<float> second_moments();
   /// Updates so far of each parameter's groups, by [parameter][local group]; what a checkpoint keeps.
   std::vector<std::vector<Index>>& times() { return times_; }
   Index state_bytes() const;
-  const OptimizerSettings& settings() const { return settings_; }
 
  private:
   /// A stretch of an arena that is reduced and gathered at once, and how much of it each rank owns.

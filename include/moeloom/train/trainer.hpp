@@ -30,10 +30,10 @@ struct StepReport {
   Index tokens = 0;      // of the global batch
   bool skipped = false;  // not finite, and left out
   double seconds = 0;
-  std::array<double, kPhases> phase_seconds{};
+  std::array<double, kPhases> phase_seconds{};  // add up to `seconds`
   std::int64_t bytes_sent = 0;
   std::vector<std::vector<Index>>
-      rows_per_expert;  // [layer][global expert], whole world; empty for dense layers
+      rows_per_expert;  // [layer][global expert], whole world, micro-batches that ran; empty if dense
 };
 
 class Trainer {
@@ -42,8 +42,9 @@ class Trainer {
   Trainer(Decoder& decoder, ParameterStore& store, const Mesh& mesh, ShardedOptimizer& optimizer,
           const BatchSampler& sampler, TrainerSettings settings);
 
-  /// Steps are numbered from 0. Collective over the world. Throws AgreedError on every rank when the loss or
-  /// the gradient is not finite and on_nan is kStop, naming step, layer and rank.
+  /// Steps are numbered from 0. Collective over the world. Throws AgreedError, the same on every rank, when
+  /// the loss or the gradient is not finite and on_nan is kStop: it names the step, where it was met first
+  /// (a layer, or a parameter and its expert), and on which ranks.
   StepReport step(Index step);
   /// Mean of -log p over the counted targets of all ranks' batches, each rank giving the same number of
   /// batches. Collective over the world.
@@ -54,7 +55,10 @@ class Trainer {
   void count_rows(std::vector<std::vector<Index>>& rows_per_expert) const;
   void sum_rows(std::vector<std::vector<Index>>& rows_per_expert) const;
   void update(StepReport& report);
-  void on_not_finite(StepReport& report, const std::string& what, const std::string& where_on_this_rank);
+  template <typename Where>
+  void leave_out(StepReport& report, const std::string& what, Where where);
+  std::string where_the_loss_broke() const;
+  std::string where_the_gradient_broke(Index step);
 
   Decoder& decoder_;
   ParameterStore& store_;

@@ -1,0 +1,51 @@
+#include "moeloom/base/violations.hpp"
+
+#include <limits>
+
+#include <gtest/gtest.h>
+
+namespace moeloom {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+TEST(Violations, AreNoneWhereEverythingHolds) {
+  Violations violations;
+  violations.unless(true, "x");
+  violations.unless_between("n", 1, 1, 1);
+  violations.unless_at_least(0, "n", kLargestCount);
+  violations.unless_positive("x", 1e-300);
+  violations.unless_not_negative("x", 0);
+  violations.unless_below_one("x", 0);
+  EXPECT_TRUE(violations.list().empty());
+}
+
+TEST(Violations, SayWhatWasGivenAndKeepTheirOrder) {
+  Violations violations;
+  violations.unless(false, "first");
+  violations.unless_between("n", 4, 1, 3);
+  violations.unless_at_least(1, "n", 0);
+  violations.unless_at_least(1, "n", kLargestCount + 1);
+  violations.unless_positive("x", 0);
+  violations.unless_not_negative("x", -0.5);
+  violations.unless_below_one("x", 1);
+  violations.add({"last"});
+  EXPECT_EQ(violations.list(),
+            (std::vector<std::string>{
+                "first", "n = 4 must lie between 1 and 3", "n = 0 must be at least 1",
+                "n = 1099511627777 is too large; at most 1099511627776", "x = 0 must be positive and finite",
+                "x = -0.5 must be finite and not negative", "x = 1 must lie in [0, 1)", "last"}));
+}
+
+TEST(Violations, TakeNoNumberThatIsNotFinite) {
+  for (const double bad : {kInfinity, -kInfinity, std::numeric_limits<double>::quiet_NaN()}) {
+    Violations violations;
+    violations.unless_positive("x", bad);
+    violations.unless_not_negative("x", bad);
+    violations.unless_below_one("x", bad);
+    EXPECT_EQ(violations.list().size(), 3u) << bad;
+  }
+}
+
+}  // namespace
+}  // namespace moeloom

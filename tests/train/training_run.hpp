@@ -1,0 +1,160 @@
+// A run of a tiny model on a part of the world: what the tests of the trainer share.
+#pragma once
+
+#include "moeloom/train/trainer.hpp"
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <unistd.h>
+
+#include "support/golden_model.hpp"
+
+namespace moeloom::testing {
+
+inline ModelConfig tiny() {
+  ModelConfig config;
+  config.vocab_size = 256;
+  config.hidden_size = 24;
+  config.intermediate_size = 40;
+  config.moe_intermediate_size = 20;
+  config.num_hidden_layers = 3;
+  config.mlp_only_layers = {1};
+  config.num_attention_heads = 4;
+  config.num_key_value_heads = 2;
+  config.head_dim = 8;
+  config.num_experts = 4;
+  config.num_experts_per_tok = 2;
+  config.initializer_range = 0.1;
+  return config;
+}
+
+/// A text file that lives as long as the test; each rank has its own.
+class TextFile {
+ public:
+  TextFile() {
+    path_ =
+        std::filesystem::temp_directory_path() / ("moeloom-trainer-" + std::to_string(::getpid()) + ".txt");
+    std::ofstream out(path_);
+    for (int i = 0; i < 400; ++i) out << "In the beginning was line " << i * i % 97 << ", and it was good.\n";
+  }
+  ~TextFile() { std::filesystem::remove(path_); }
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+struct TrainingRunSettings {
+  Index global_batch = 12;  // divides over 1, 2, 3 and 4 ranks
+  Index accumulation = 1;
+  bool fused = true;
+  double aux_loss_coef = 0.01;
+  double z_loss_coef = 0.001;
+  OnNan on_nan = OnNan::kStop;
+};
+
+/// Everything a run needs, on a part of the world as large as the shape.
+struct TrainingRun {
+  TextFile text;
+  TokenSource tokens{text.path(), TokenFormat::kText};
+  Mesh mesh;
+  ModelConfig config = tiny();
+  ParameterStore store;
+  Decoder decoder;
+  ShardedOptimizer optimizer;
+  BatchShape batch;
+  BatchSampler sampler;
+  Trainer trainer;
+
+  TrainingRun(MeshShape shape, TrainingRunSettings settings)
+      : mesh(Communicator::world().split(Communicator::world().rank() / static_cast<int>(shape.world()),
+                                         Communicator::world().rank()),
+             shape),
+        store(parameter_specs(config,
+                              experts_of(config.num_experts, shape.ep, shape.ep_rank(mesh.world().rank())))),
+        decoder((initialise(store, config, 3), config), store, mesh, kernel_table(settings.fused)),
+        optimizer(store, mesh, {}),
+        batch{.global_batch = settings.global_batch,
+              .sequence_length = 24,
+              .accumulation = settings.accumulation,
+              .world = shape.world()},
+        sampler(tokens, split_tokens(tokens.size(), 0.1), batch, 17),
+        trainer(decoder, store, mesh, optimizer, sampler,
+                {.schedule = {.peak = 3e-3, .warmup_steps = 3, .total_steps = 20, .final_fraction = 0.1},
+                 .batch = batch,
+                 .aux_loss_coef = settings.aux_loss_coef,
+                 .z_loss_coef = settings.z_loss_coef,
+                 .on_nan = settings.on_nan}) {}
+
+  std::vector<double> losses(Index steps) {
+    std::vector<double> losses;
+    for (Index step = 0; step < steps; ++step) {
+      const StepReport report = trainer.step(step);
+      losses.push_back(report.loss);
+      losses.push_back(report.grad_norm);
+    }
+    return losses;
+  }
+
+  /// Gradients of step 0 summed over their ranks, by HF name, of the experts that live here.
+  std::map<std::string, std::vector<double>> gradients(double aux_loss_coef) {
+    store.restart_gradients();
+    const LossScales scales{.lm = 1.0 / static_cast<double>(batch.global_batch * batch.sequence_length),
+                            .aux = aux_loss_coef / static_cast<double>(batch.accumulation)};
+    for (Index micro_batch = 0; micro_batch < batch.accumulation; ++micro_batch)
+      decoder.forward_backward(sampler.train(0, micro_batch, mesh.world().rank()), scales);
+    std::map<std::string, std::vector<double>> by_name;
+    for (const Parameter& p : store.parameters()) {
+      std::vector<double> sum(p.grad.flat().begin(), p.grad.flat().end());
+      (p.spec.placement == Placement::kWorld ? mesh.world() : mesh.dp()).all_sum(sum);
+      for (const HfSlice& slice : p.spec.slices) {
+        const auto begin = sum.begin() + slice.row_begin * p.spec.cols;
+        by_name[slice.name].assign(begin, begin + slice.rows * p.spec.cols);
+      }
+    }
+    return by_name;
+  }
+
+  std::vector<float> weights() {
+    std::vector<float> all;
+    for (const Placement placement : kPlacements)
+      all.insert(all.end(), store.values(placement).begin(), store.values(placement).end());
+    return all;
+  }
+
+  bool is_last_rank() const { return mesh.world().rank() == mesh.world().size() - 1; }
+};
+
+inline MeshShape shape_of(Index dp, Index ep) {
+  MeshShape shape;
+  shape.dp = dp;
+  shape.ep = ep;
+  return shape;
+}
+
+/// All meshes of `world` ranks, in both orders of the axes where that makes a difference.
+inline std::vector<MeshShape> meshes_of(Index world) {
+  std::vector<MeshShape> shapes;
+  for (MeshShape shape : meshes_for(world, tiny().num_experts)) {
+    shapes.push_back(shape);
+    shape.order = {"ep", "dp"};
+    if (shape.dp > 1 && shape.ep > 1) shapes.push_back(shape);
+  }
+  return shapes;
+}
+
+/// Those of as many ranks as this program runs on, and of every number of ranks that divides it.
+inline std::vector<MeshShape> all_meshes() {
+  std::vector<MeshShape> shapes;
+  for (Index world = 1; world <= Communicator::world().size(); ++world)
+    if (Communicator::world().size() % world == 0)
+      for (const MeshShape& shape : meshes_of(world)) shapes.push_back(shape);
+  return shapes;
+}
+
+inline std::string name_of(const MeshShape& shape) {
+  return shape.text() + ", " + shape.order.back() + " fastest";
+}
+
+}  // namespace moeloom::testing

@@ -51,6 +51,8 @@ StepMetrics metrics_of(const Json& object) {
   metrics.tokens_seen = index_at(object, "tokens_seen");
   metrics.bytes_sent = index_at(object, "bytes_sent");
   metrics.rss_bytes = index_at(object, "rss_bytes");
+  metrics.packings = index_at(object, "packings");
+  metrics.packed_bytes = index_at(object, "packed_bytes");
   metrics.skipped = object.contains("skipped");
   if (object.contains("val_loss")) metrics.val_loss = number_at(object, "val_loss");
   if (object.contains("phases") && object["phases"].is_object())
@@ -115,6 +117,8 @@ std::string metrics_line(const StepMetrics& metrics) {
   object["tokens_seen"] = metrics.tokens_seen;
   object["bytes_sent"] = metrics.bytes_sent;
   object["rss_bytes"] = metrics.rss_bytes;
+  object["packings"] = metrics.packings;
+  object["packed_bytes"] = metrics.packed_bytes;
   if (metrics.skipped) object["skipped"] = true;
   if (metrics.val_loss) object["val_loss"] = number(*metrics.val_loss);
   object["phases"] = Json::object();

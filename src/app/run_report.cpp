@@ -48,6 +48,8 @@ StepMetrics measure_step(const StepReport& report, Index tokens_before, const Co
   metrics.tokens_seen = tokens_before + report.tokens;
   metrics.bytes_sent = static_cast<Index>(bytes);
   metrics.rss_bytes = static_cast<Index>(memory);
+  metrics.packings = report.packings;
+  metrics.packed_bytes = report.packed_bytes;
   metrics.skipped = report.skipped;
   metrics.expert_load_max_over_mean = load_max_over_mean(report.rows_per_expert);
   return metrics;

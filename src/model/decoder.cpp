@@ -169,4 +169,14 @@ std::optional<Index> Decoder::first_non_finite_layer() const {
   return std::nullopt;
 }
 
+ComputeWeights Decoder::compute_weights() const {
+  ComputeWeights sum;
+  for (const DecoderLayer& layer : layers_) {
+    if (layer.packed() == nullptr) continue;
+    sum.packings += layer.packed()->packings();
+    sum.bytes += layer.packed()->bytes();
+  }
+  return sum;
+}
+
 }  // namespace moeloom

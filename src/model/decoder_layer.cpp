@@ -83,4 +83,9 @@ const MoeActivations* DecoderLayer::moe() const {
   return moe == nullptr ? nullptr : &moe->activations();
 }
 
+const PackedExperts* DecoderLayer::packed() const {
+  const auto* moe = std::get_if<MoeLayer>(&feed_forward_);
+  return moe == nullptr ? nullptr : &moe->packed();
+}
+
 }  // namespace moeloom

@@ -125,5 +125,16 @@ TEST(Trainer, EvaluatesTheSameOnEveryMesh) {
   }
 }
 
+TEST(Trainer, PacksEachExpertWeightOnceAStepWhateverTheMicroBatches) {
+  for (const bool fused : {true, false}) {
+    TrainingRun run(shape_of(1, 1), {.accumulation = 3, .fused = fused});
+    for (Index step = 0; step < 2; ++step) {
+      const StepReport report = run.trainer.step(step);
+      EXPECT_EQ(report.packings, fused ? 4 : 0);  // two sparse layers of two weights
+      EXPECT_EQ(report.packed_bytes > 0, fused);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace moeloom

@@ -26,6 +26,12 @@ struct MicroBatchLosses {
   double z_loss = 0;
 };
 
+/// Packed faces of the experts on this rank.
+struct ComputeWeights {
+  Index packings = 0;  // since the start: two a layer and weight version
+  Index bytes = 0;     // held now
+};
+
 class Decoder {
  public:
   /// The store and the mesh must outlive it. Throws ShapeError if the store is not of this config.
@@ -49,6 +55,7 @@ class Decoder {
   /// The first layer whose output in the last forward is not finite on this rank; layers() for the final
   /// norm.
   std::optional<Index> first_non_finite_layer() const;
+  ComputeWeights compute_weights() const;
   PhaseClock& clock() { return clock_; }
 
  private:

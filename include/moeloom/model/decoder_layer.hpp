@@ -43,6 +43,8 @@ class DecoderLayer {
 
   /// The routing of the last forward; null for a dense layer.
   const MoeActivations* moe() const;
+  /// Compute weights of the experts; null for a dense layer.
+  const PackedExperts* packed() const;
   const AttentionActivations& attention() const { return attention_.activations(); }
   /// What entered the experts or the MLP in the last forward, and the residual stream before it, [T, D] each.
   const Matrix& ffn_input() const { return normed_; }

@@ -33,6 +33,9 @@ class PackedExperts {
   void refresh(const GroupedMatmulKernel& kernel, const ExpertShard& shard, std::uint64_t version);
   const PackedWeights& gate_up() const { return gate_up_; }
   const PackedWeights& down() const { return down_; }
+  /// Packings of both weights so far, and the bytes they take.
+  Index packings() const { return gate_up_.packings() + down_.packings(); }
+  Index bytes() const { return gate_up_.bytes() + down_.bytes(); }
 
  private:
   PackedWeights gate_up_;

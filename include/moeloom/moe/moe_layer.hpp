@@ -48,6 +48,7 @@ class MoeLayer {
                 PhaseClock& clock, Write expert_gradients = Write::kAdd);
 
   const MoeActivations& activations() const { return saved_; }
+  const PackedExperts& packed() const { return packed_; }
 
  private:
   MoeWeights weights_;

@@ -1,7 +1,7 @@
 // The register tile that every packed product is made of: a few rows of the left side times one panel of
-// columns of the right side, summed over a depth that fits the first-level cache.
+// columns of the right side, summed in fp32 over a depth that fits the first-level cache.
 //
-// Written with the compiler's vector types, so the same source is AVX-512, AVX2 or SSE code. An element is
+// Written with the compiler's vector types, so the same source is AVX-512, AVX2 or SSE code. A sum is
 // one chain of fused multiply-adds in the order of depth; its bits depend neither on the tile's other rows
 // nor on where the tile lies.
 #pragma once
@@ -9,41 +9,26 @@
 #include "moeloom/tensor/gemm.hpp"
 
 #include <array>
-#include <cstring>
 #include <utility>
+
+#include "packed_element.hpp"
 
 namespace moeloom::packed {
 
 // As many sums as fit the registers beside two vectors of the right side and one of the left.
 #if defined(__AVX512F__)
-inline constexpr int kLanes = 16;
 inline constexpr int kTileRows = 12;
-#elif defined(__AVX__)
-inline constexpr int kLanes = 8;
-inline constexpr int kTileRows = 6;
 #else
-inline constexpr int kLanes = 4;
 inline constexpr int kTileRows = 6;
 #endif
 inline constexpr int kTileCols = 2 * kLanes;
-/// Depth of one pass over a tile: deep enough that reading and writing its sums is little beside it, and a
-/// block of rows still stays in the second-level cache.
+/// Depth of one pass over a tile, here and below in words: deep enough that reading and writing its sums is
+/// little beside it, and a block of rows still stays in the second-level cache.
 inline constexpr Index kTileDepth = 512;
-/// Floats from row to row of a left side in rows: a power of two would put them all into one cache set.
+/// Words from row to row of a left side in rows: a power of two would put them all into one cache set.
 inline constexpr Index kLeftStride = kTileDepth + 16;
 
-typedef float Lanes __attribute__((vector_size(kLanes * sizeof(float))));
-
-inline Lanes load(const float* source) {
-  Lanes lanes;
-  std::memcpy(&lanes, source, sizeof(lanes));
-  return lanes;
-}
-inline void store(Lanes lanes, float* target) {
-  std::memcpy(target, &lanes, sizeof(lanes));
-}
-
-/// How the left side lies: rows kLeftStride apart, or the Rows numbers of a k side by side.
+/// How the left side lies: rows kLeftStride apart, or the Rows words of a k side by side.
 enum class Left { kRows, kStrip };
 
 /// c [Rows, cols] (+)= left [Rows, depth] panel [depth, kTileCols]; cols <= kTileCols.
@@ -95,7 +80,7 @@ inline void write_columns(const float* sums, Index rows, const TileArguments& t)
     }
 }
 
-template <Left Layout, std::size_t Rows>
+template <typename Element, Left Layout, std::size_t Rows>
 void multiply_tile(const TileArguments& t) {
   constexpr Index kRowStep = Layout == Left::kRows ? kLeftStride : 1;
   constexpr Index kDepthStep = Layout == Left::kRows ? 1 : static_cast<Index>(Rows);
@@ -107,9 +92,9 @@ void multiply_tile(const TileArguments& t) {
     const Lanes first = load(panel + k * kTileCols), second = load(panel + k * kTileCols + kLanes);
 #pragma GCC unroll 12
     for (std::size_t i = 0; i < Rows; ++i) {
-      const float a = left[k * kDepthStep + static_cast<Index>(i) * kRowStep];
-      sums[i][0] += a * first;
-      sums[i][1] += a * second;
+      const auto a = Element::load_factor(left + k * kDepthStep + static_cast<Index>(i) * kRowStep);
+      sums[i][0] = Element::multiply_add(sums[i][0], a, first);
+      sums[i][1] = Element::multiply_add(sums[i][1], a, second);
     }
   };
   // A pass of a weight gradient is short: the sums of the tile below must come from memory meanwhile.
@@ -135,10 +120,10 @@ void multiply_tile(const TileArguments& t) {
 using TileFunction = void (*)(const TileArguments&);
 
 /// multiply_tile for 1 <= rows <= kTileRows.
-template <Left Layout>
+template <typename Element, Left Layout>
 TileFunction tile_function(Index rows) {
   constexpr auto table = []<std::size_t... I>(std::index_sequence<I...>) {
-    return std::array<TileFunction, kTileRows>{&multiply_tile<Layout, I + 1>...};
+    return std::array<TileFunction, kTileRows>{&multiply_tile<Element, Layout, I + 1>...};
   }
   (std::make_index_sequence<kTileRows>{});
   return table[static_cast<std::size_t>(rows - 1)];

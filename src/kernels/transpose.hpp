@@ -16,12 +16,16 @@ inline Eight load8(const float* from) {
   return lanes;
 }
 
+inline void store8(Eight lanes, float* to) {
+  std::memcpy(to, &lanes, sizeof lanes);
+}
+
 /// `to` is aligned to 32 bytes. Other threads see it after finish_streaming().
 inline void stream(Eight lanes, float* to) {
 #ifdef __AVX__
   __builtin_ia32_movntps256(to, lanes);
 #else
-  std::memcpy(to, &lanes, sizeof lanes);
+  store8(lanes, to);
 #endif
 }
 
@@ -31,10 +35,11 @@ inline void finish_streaming() {
 #endif
 }
 
-/// to[j * to_stride + i] = from[i * from_stride + j] for i, j < 8; `to` as for stream().
-inline void transpose(const float* from, Index from_stride, float* to, Index to_stride) {
+/// to[j * to_stride + i] = row(i)[j] for i, j < 8; `to` as for stream().
+template <typename Row>
+void transpose(const Row& row, float* to, Index to_stride) {
   Eight r[8], pairs[8], fours[8];
-  for (Index i = 0; i < 8; ++i) r[i] = load8(from + i * from_stride);
+  for (Index i = 0; i < 8; ++i) r[i] = row(i);
   for (Index i = 0; i < 4; ++i) {
     pairs[2 * i] = __builtin_shufflevector(r[2 * i], r[2 * i + 1], 0, 8, 1, 9, 4, 12, 5, 13);
     pairs[2 * i + 1] = __builtin_shufflevector(r[2 * i], r[2 * i + 1], 2, 10, 3, 11, 6, 14, 7, 15);

@@ -32,6 +32,11 @@ std::optional<GmmRequest> upstream_gmm_from_text(std::string_view text) {
   return boolean_from_text(text) ? gmm_from_text(text) : std::nullopt;
 }
 
+/// Only what it stands for can be asked for: a CPU that has bf16 needs no word.
+std::optional<bool> emulation_from_text(std::string_view text) {
+  return text == "emulate" ? std::optional(true) : std::nullopt;
+}
+
 /// Reads variables and keeps what was given and what was wrong.
 class Reader {
  public:
@@ -96,6 +101,7 @@ EnvironmentFlags read_environment(const EnvironmentLookup& lookup) {
   const auto gmm = reader.read("MOELOOM_GMM_PATCH", kGmmRequestTexts, gmm_from_text);
   const auto alias = reader.read("TWINKLE_NPU_GMM_PATCH", kBooleanTexts, upstream_gmm_from_text);
   flags.gmm = reader.agreed("MOELOOM_GMM_PATCH", gmm, "TWINKLE_NPU_GMM_PATCH", alias);
+  flags.emulate_bf16 = reader.read("MOELOOM_BF16", "emulate", emulation_from_text).value_or(false);
   flags.log_level = reader.read("MOELOOM_LOG", kLogLevelTexts, log_level_from_text).value_or(LogLevel::kInfo);
   if (!reader.violations.empty()) throw ConfigError(reader.violations);
   flags.given = reader.given;

@@ -40,8 +40,8 @@ void add_kernel_options(OptionTable& table, KernelChoice& kernels) {
       [&kernels] { return bytes_text(kernels.gmm_budget_bytes); });
   table.add("threads", "N", "threads of a rank; 0: the node's processors divided by its ranks",
             kernels.threads);
-  table.add_choice("dtype", "numbers that the products are computed in", kernels.dtype,
-                   std::vector<std::pair<std::string, DType>>{{"fp32", DType::kF32}});
+  table.add_choice("dtype", "what the experts' products multiply; bf16 sums in fp32 and needs fused_moe",
+                   kernels.dtype, {{"fp32", DType::kF32}, {"bf16", DType::kBF16}});
 }
 
 void add_batch_options(OptionTable& table, Index& sequence_length, Index& global_batch, Index& accumulate) {

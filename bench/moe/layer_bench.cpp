@@ -1,9 +1,10 @@
-// How long does one MoE layer take, forward and backward, and how near does it come to the FMA peak?
+// How long does one MoE layer take, forward and backward, and how near does it come to the peak?
 //
 //   mpirun -n 2 build/bench/layer_bench --ep 2 --tokens 1024 --hidden 1024 --inter 768 --experts 32 --top-k 4
 //
 // --tokens is per rank (weak scaling). The grouped path and the native loop take turns in one run, the peak
 // is measured around each, and the slowest rank's time counts. 18 K T D F FLOPs a rank, the router left out.
+// With --dtype bf16 the grouped path's peak is that of bf16 dot products, the loop's that of fp32.
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"
 #include "moeloom/base/random.hpp"
@@ -16,8 +17,7 @@
 #include <exception>
 #include <iostream>
 
-#include "support/fma_peak.hpp"
-#include "support/json_file.hpp"
+#include "support/dtype.hpp"
 #include "support/measure.hpp"
 #include <boost/program_options.hpp>
 
@@ -44,14 +44,14 @@ Options parse(int argc, char** argv) {
       "experts", po::value(&o.experts)->default_value(o.experts), "experts in all")(
       "top-k", po::value(&o.top_k)->default_value(o.top_k), "experts a token")(
       "ep", po::value(&o.ep)->default_value(o.ep), "ranks that share the experts")(
-      "dtype", po::value(&o.dtype)->default_value(o.dtype), "fp32")(
+      "dtype", po::value(&o.dtype)->default_value(o.dtype), "of the grouped path: fp32, bf16")(
       "threads", po::value(&o.threads)->default_value(o.threads), "threads of a rank")(
       "samples", po::value(&o.samples)->default_value(o.samples), "measured steps of each path")(
       "json", po::value(&o.json), "also write the rows to this file");
   po::variables_map values;
   po::store(po::parse_command_line(argc, argv, description), values);
   po::notify(values);
-  if (o.dtype != "fp32") throw std::runtime_error("--dtype " + o.dtype + " is not supported; valid: fp32");
+  bench::dtype_from_option(o.dtype);
   if (o.help) std::cout << description;
   return o;
 }
@@ -110,6 +110,7 @@ class Subject {
   }
 
   const std::string name;
+  DType dtype() const { return kernels_.grouped_matmul.element; }
 
  private:
   const Mesh& mesh_;
@@ -132,9 +133,9 @@ double median(const std::vector<double>& values) {
   return bench::percentiles(values).median;
 }
 
-nlohmann::ordered_json row_of(const Options& o, const Mesh& mesh, const std::string& name, const Samples& s) {
+nlohmann::ordered_json row_of(const Options& o, const Mesh& mesh, const Subject& subject, const Samples& s) {
   const auto f = bench::percentiles(s.fraction);
-  return {{"path", name},
+  return {{"path", subject.name},
           {"ranks", mesh.world().size()},
           {"ep", o.ep},
           {"threads", o.threads},
@@ -143,7 +144,7 @@ nlohmann::ordered_json row_of(const Options& o, const Mesh& mesh, const std::str
           {"inter", o.inter},
           {"experts", o.experts},
           {"top_k", o.top_k},
-          {"dtype", o.dtype},
+          {"dtype", subject.dtype() == DType::kBF16 ? "bf16" : "fp32"},
           {"forward_ms", median(s.forward_ms)},
           {"backward_ms", median(s.backward_ms)},
           {"total_ms", median(s.total_ms)},
@@ -157,9 +158,9 @@ nlohmann::ordered_json row_of(const Options& o, const Mesh& mesh, const std::str
 
 void measure(const Options& o, const Mesh& mesh, Subject& subject, Samples& samples) {
   // The slowest rank waits for nobody's peak: each measures its own while all are busy.
-  const double before = bench::fma_peak_gflops(o.threads);
+  const double before = bench::peak_gflops(subject.dtype(), o.threads);
   const Subject::Seconds seconds = subject.step();
-  const double after = bench::fma_peak_gflops(o.threads);
+  const double after = bench::peak_gflops(subject.dtype(), o.threads);
   std::vector<double> peaks = mesh.world().all_gather(std::vector<double>{(before + after) / 2});
   double peak = 0;
   for (const double each : peaks) peak += each / mesh.world().size();
@@ -177,7 +178,7 @@ void run(const Options& o, const Mesh& mesh) {
   KernelTable loop;
   loop.swiglu = fused_swiglu();
   KernelTable grouped = loop;
-  grouped.grouped_matmul = packed_grouped_matmul();
+  grouped.grouped_matmul = bench::packed_kernel(bench::dtype_from_option(o.dtype));
   Subject subjects[] = {{o, mesh, "gmm", grouped}, {o, mesh, "loop", loop}};
   Samples samples[2];
   for (Subject& subject : subjects)
@@ -191,7 +192,7 @@ void run(const Options& o, const Mesh& mesh) {
               "gflops_per_rank", "peak_gflops", "fraction");
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
   for (int s = 0; s < 2; ++s) {
-    rows.push_back(row_of(o, mesh, subjects[s].name, samples[s]));
+    rows.push_back(row_of(o, mesh, subjects[s], samples[s]));
     std::printf("%-6s %12.2f %12.2f %12.2f %16.1f %14.1f %10.3f\n", subjects[s].name.c_str(),
                 median(samples[s].forward_ms), median(samples[s].backward_ms), median(samples[s].total_ms),
                 median(samples[s].gflops), median(samples[s].peak), median(samples[s].fraction));
@@ -213,6 +214,10 @@ int main(int argc, char** argv) try {
   if (!violations.empty()) {
     if (world.rank() == 0) std::cerr << ConfigError(violations).what() << '\n';
     return 1;
+  }
+  if (bench::dtype_from_option(o.dtype) == DType::kBF16 && world.all_max(cpu_has_bf16() ? 0 : 1) > 0) {
+    if (world.rank() == 0) bench::report_no_bf16(o.json);
+    return 0;
   }
   set_threads(o.threads);
   run(o, Mesh(std::move(world), shape));

@@ -12,17 +12,19 @@ namespace {
 
 using packed::kTileCols;
 
-/// kTileCols rows of a master and kColumns<Element> of its columns, from `row` and `column` on.
+/// kTileCols rows of a master and columns_of_block() of its columns, from `row` and `column` on.
 struct Block {
   Index group, row, column;
 };
 template <typename Element>
-constexpr Index kColumns = kTileCols* Element::kNumbers;
+constexpr Index columns_of_block() {
+  return kTileCols * Element::kNumbers;
+}
 
 /// The block's columns, a panel after another: the depth goes down the rows.
 template <typename Element>
 void pack_down(const float* master, Index stride, const Block& block, packed::Face& face) {
-  for (Index left = 0; left < kColumns<Element>; left += kTileCols) {
+  for (Index left = 0; left < columns_of_block<Element>(); left += kTileCols) {
     float* words = face.row(block.group, (block.column + left) / kTileCols, block.row / Element::kNumbers);
     for (Index i = 0; i < kTileCols; i += Element::kNumbers, words += kTileCols)
       for (Index j = 0; j < kTileCols; j += kTransposed) {
@@ -48,7 +50,7 @@ void pack_along(const float* master, Index stride, const Block& block, packed::F
 template <typename Element>
 void pack_edge(ConstMatrixView master, const Block& block, PackedWeights::State& state) {
   const Index rows = std::min<Index>(kTileCols, master.rows - block.row);
-  const Index columns = std::min(kColumns<Element>, master.cols - block.column);
+  const Index columns = std::min(columns_of_block<Element>(), master.cols - block.column);
   const auto at = [&](Index i, Index j) {
     return i < rows && j < columns ? master.row(block.row + i)[block.column + j] : 0.0f;
   };
@@ -68,9 +70,9 @@ template <typename Element>
 void pack_strip(ConstMatrixView master, Index group, Index row, PackedWeights::State& state) {
   constexpr Index kReadAhead = 4 * kTileCols;
   const bool whole = row + kTileCols <= master.rows;
-  for (Index column = 0; column < master.cols; column += kColumns<Element>) {
+  for (Index column = 0; column < master.cols; column += columns_of_block<Element>()) {
     const Block block{group, row, column};
-    if (!whole || column + kColumns < Element >> master.cols) {
+    if (!whole || column + columns_of_block<Element>() > master.cols) {
       pack_edge<Element>(master, block, state);
       continue;
     }

@@ -1,5 +1,7 @@
 // How near do the experts' products come to the multiply-add peak, and how far ahead of a loop over experts?
 //
+// With --dtype bf16 ours multiplies bf16 and the peak is that of its dot products; the rivals stay fp32.
+//
 // Ours, a loop on OpenBLAS, and oneDNN expert by expert on plain weights, each a turn a round beside the
 // peak.
 #include "moeloom/base/parallel.hpp"
@@ -14,8 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "support/fma_peak.hpp"
-#include "support/json_file.hpp"
+#include "support/dtype.hpp"
 #include "support/measure.hpp"
 #include <boost/program_options.hpp>
 
@@ -41,7 +42,8 @@ struct Options {
   std::string routing = "balanced,zipf";
   int threads = 1;
   int samples = 5;
-  std::string json;
+  std::string dtype = "fp32", json;
+  DType type() const { return bench::dtype_from_option(dtype); }
 };
 
 std::vector<std::string> words(const std::string& list) {
@@ -80,7 +82,7 @@ std::vector<Index> route(const std::string& routing, Index experts, Index rows) 
 /// One weight of every expert, its rows, and both kernels' faces of it.
 class Product {
  public:
-  Product(Index groups, Index out, Index in, Index most_rows)
+  Product(Index groups, Index out, Index in, Index most_rows, DType type)
       : masters_(filled(groups * out, in)),
         x_(filled(most_rows, in)),
         dy_(filled(most_rows, out)),
@@ -88,7 +90,7 @@ class Product {
         dx_(most_rows, in),
         dw_(groups * out, in),
         groups_(groups) {
-    packed_.pack(weights());
+    packed_.pack(weights(), type);
   }
 
   Index out() const { return dy_.cols(); }
@@ -126,7 +128,8 @@ void print_head() {
 
 Json measure(const std::vector<bench::Contender>& contenders, double flops, const Options& o, Json row) {
   const bench::Contest contest = bench::compete(
-      contenders, flops, [&] { return bench::fma_peak_gflops(o.threads); }, o.samples);
+      contenders, flops, [&] { return bench::peak_gflops(o.type(), o.threads); }, o.samples);
+  row["dtype"] = o.dtype;
   row["threads"] = o.threads;
   row["samples"] = o.samples;
   row["peak_gflops"] = contest.peak_gflops;
@@ -161,14 +164,14 @@ void run_product(const Shape& shape, const char* weight, Index out, Index in, co
   std::vector<Index> row_counts;
   for (const std::string& word : words(o.rows)) row_counts.push_back(std::stoll(word));
   const Index most = *std::max_element(row_counts.begin(), row_counts.end());
-  Product product(shape.experts, out, in, most * shape.experts);
+  Product product(shape.experts, out, in, most * shape.experts, o.type());
   for (const std::string& routing : words(o.routing))
     for (const Index rows : row_counts) {
       const std::vector<Index> counts = route(routing, shape.experts, rows);
       const GroupedRows grouped{counts, 1};
       const double flops = 2.0 * static_cast<double>(grouped.total() * out * in);
       for (const char* op : {"forward", "dx", "dw", "dw+"}) {
-        results.push_back(measure({{"ours", product.work(packed_grouped_matmul(), op, grouped)},
+        results.push_back(measure({{"ours", product.work(bench::packed_kernel(o.type()), op, grouped)},
                                    {"loop", product.work(native_grouped_matmul(), op, grouped)},
                                    {"onednn", product.work(onednn_grouped_matmul(), op, grouped)}},
                                   flops, o,
@@ -194,6 +197,7 @@ Options parse(int argc, char** argv) {
       "rows", po::value(&o.rows)->default_value(o.rows), "rows per expert, a list")(
       "routing", po::value(&o.routing)->default_value(o.routing), "of balanced, zipf")(
       "threads", po::value(&o.threads)->default_value(o.threads), "threads")(
+      "dtype", po::value(&o.dtype)->default_value(o.dtype), "what ours multiplies: fp32, bf16")(
       "samples", po::value(&o.samples)->default_value(o.samples), "rounds of peak and contenders")(
       "json", po::value(&o.json), "write an array of objects to this file");
   po::variables_map given;
@@ -207,9 +211,10 @@ Options parse(int argc, char** argv) {
 }
 
 void run(const Options& o) {
+  if (o.type() == DType::kBF16 && !cpu_has_bf16()) return bench::report_no_bf16(o.json);
   set_threads(o.threads);
-  std::printf("%s, samples %d\nfraction: of the peak in the same round; dw writes, dw+ adds\n",
-              bench::environment_line(o.threads).c_str(), o.samples);
+  std::printf("%s, samples %d, %s\nfraction: of the peak in the same round; dw writes, dw+ adds\n",
+              bench::environment_line(o.threads).c_str(), o.samples, o.dtype.c_str());
   print_head();
   Json results = Json::array();
   for (const std::string& name : words(o.shapes)) {

@@ -1,11 +1,11 @@
-// How long does one MoE layer take, forward and backward, and how near does it come to the FMA peak?
+// How long does one MoE layer take, forward and backward, and how near does it come to the peak?
 //
 //   mpirun -n 2 build/bench/layer_bench --ep 2 --tokens 1024 --hidden 1024 --inter 768 --experts 32 --top-k 4
 //
 // --tokens is per rank (weak scaling). Every path at every ep takes its turn in one run, the peak is measured
 // around each, and the slowest rank's time counts. 18 K T D F FLOPs a rank, the router left out. Weights are
 // new in every step, so `gmm` packs in every step; `gmm-copy` transposes and copies them in every call, as
-// upstream's grouped matmul does.
+// upstream's grouped matmul does. With --dtype bf16 the gmm path's peak is that of bf16 dot products.
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"
 #include "moeloom/base/random.hpp"
@@ -20,8 +20,7 @@
 #include <memory>
 #include <sstream>
 
-#include "support/fma_peak.hpp"
-#include "support/json_file.hpp"
+#include "support/dtype.hpp"
 #include "support/measure.hpp"
 #include <boost/program_options.hpp>
 
@@ -50,14 +49,14 @@ Options parse(int argc, char** argv) {
       "top-k", po::value(&o.top_k)->default_value(o.top_k), "experts a token")(
       "ep", po::value(&o.ep)->default_value(o.ep), "ranks that share the experts, a list: 1,2")(
       "paths", po::value(&o.paths)->default_value(o.paths), "of gmm, loop, gmm-copy")(
-      "dtype", po::value(&o.dtype)->default_value(o.dtype), "fp32")(
+      "dtype", po::value(&o.dtype)->default_value(o.dtype), "of the gmm path: fp32, bf16")(
       "threads", po::value(&o.threads)->default_value(o.threads), "threads of a rank")(
       "samples", po::value(&o.samples)->default_value(o.samples), "measured steps of each path")(
       "json", po::value(&o.json), "also write the rows to this file");
   po::variables_map values;
   po::store(po::parse_command_line(argc, argv, description), values);
   po::notify(values);
-  if (o.dtype != "fp32") throw std::runtime_error("--dtype " + o.dtype + " is not supported; valid: fp32");
+  bench::dtype_from_option(o.dtype);
   if (o.help) std::cout << description;
   return o;
 }
@@ -82,15 +81,15 @@ std::vector<std::string> words(const std::string& list) {
 /// Upstream's trap: each call transposes and copies the weights of every resident expert.
 PackedWeights& copied(const GroupedWeights& weights) {
   static PackedWeights copy;  // its memory is kept, as an allocator with a cache would
-  copy.pack(weights);
+  copy.pack(weights, DType::kF32);
   return copy;
 }
 
-KernelTable kernels_of(const std::string& path) {
+KernelTable kernels_of(const std::string& path, DType dtype) {
   KernelTable table;
   table.swiglu = fused_swiglu();
   if (path == "loop") return table;
-  table.grouped_matmul = packed_grouped_matmul();
+  table.grouped_matmul = bench::packed_kernel(path == "gmm" ? dtype : DType::kF32);
   if (path == "gmm") return table;
   if (path != "gmm-copy") throw std::runtime_error("unknown path " + path + "; valid: gmm, loop, gmm-copy");
   table.grouped_matmul.uses_packed = false;
@@ -111,7 +110,7 @@ class Subject {
   Subject(const Options& o, const Mesh& mesh, const std::string& path)
       : path(path),
         mesh_(mesh),
-        kernels_(kernels_of(path)),
+        kernels_(kernels_of(path, bench::dtype_from_option(o.dtype))),
         resident_(o.experts / mesh.shape().ep),
         router_(normal(o.experts, o.hidden, 0.03, "router", 0)),
         d_router_(o.experts, o.hidden),
@@ -149,6 +148,7 @@ class Subject {
 
   const Mesh& mesh() const { return mesh_; }
   const std::string path;
+  DType dtype() const { return kernels_.grouped_matmul.element; }
 
  private:
   const Mesh& mesh_;
@@ -182,7 +182,7 @@ nlohmann::ordered_json row_of(const Options& o, const Subject& subject, const Sa
           {"inter", o.inter},
           {"experts", o.experts},
           {"top_k", o.top_k},
-          {"dtype", o.dtype},
+          {"dtype", subject.dtype() == DType::kBF16 ? "bf16" : "fp32"},
           {"forward_ms", median(s.forward_ms)},
           {"backward_ms", median(s.backward_ms)},
           {"total_ms", median(s.total_ms)},
@@ -197,9 +197,9 @@ nlohmann::ordered_json row_of(const Options& o, const Subject& subject, const Sa
 void measure(const Options& o, Subject& subject, Samples& samples) {
   const Communicator& world = subject.mesh().world();
   // The slowest rank waits for nobody's peak: each measures its own while all are busy.
-  const double before = bench::fma_peak_gflops(o.threads);
+  const double before = bench::peak_gflops(subject.dtype(), o.threads);
   const Subject::Seconds seconds = subject.step();
-  const double after = bench::fma_peak_gflops(o.threads);
+  const double after = bench::peak_gflops(subject.dtype(), o.threads);
   std::vector<double> peaks = world.all_gather(std::vector<double>{(before + after) / 2});
   double peak = 0;
   for (const double each : peaks) peak += each / world.size();
@@ -245,6 +245,11 @@ void print(const std::vector<std::unique_ptr<Subject>>& subjects, const std::vec
 }
 
 void run(const Options& o) {
+  const bool bf16 = bench::dtype_from_option(o.dtype) == DType::kBF16;
+  if (bf16 && Communicator::world().all_max(cpu_has_bf16() ? 0 : 1) > 0) {
+    if (Communicator::world().rank() == 0) bench::report_no_bf16(o.json);
+    return;
+  }
   set_threads(o.threads);
   const auto meshes = meshes_of(o);
   std::vector<std::unique_ptr<Subject>> subjects;

@@ -44,6 +44,11 @@ std::optional<Index> threads_from_text(std::string_view text) {
   return threads && *threads >= 1 && *threads <= kMostThreads ? threads : std::nullopt;
 }
 
+/// Only what it stands for can be asked for: a CPU that has bf16 needs no word.
+std::optional<bool> emulation_from_text(std::string_view text) {
+  return text == "emulate" ? std::optional(true) : std::nullopt;
+}
+
 std::optional<std::string> own_variable(const std::string& name) {
   const char* value = std::getenv(name.c_str());
   return value == nullptr ? std::nullopt : std::optional<std::string>(value);
@@ -113,6 +118,7 @@ EnvironmentFlags read_environment(const EnvironmentLookup& lookup) {
   const auto gmm = reader.read("MOELOOM_GMM_PATCH", kGmmRequestTexts, gmm_from_text);
   const auto alias = reader.read("TWINKLE_NPU_GMM_PATCH", kBooleanTexts, upstream_gmm_from_text);
   flags.gmm = reader.agreed("MOELOOM_GMM_PATCH", gmm, "TWINKLE_NPU_GMM_PATCH", alias);
+  flags.emulate_bf16 = reader.read("MOELOOM_BF16", "emulate", emulation_from_text).value_or(false);
   flags.log_level = reader.read("MOELOOM_LOG", kLogLevelTexts, log_level_from_text).value_or(LogLevel::kInfo);
   flags.given = reader.given;
   flags.threads = reader.read("OMP_NUM_THREADS", "1 to " + std::to_string(kMostThreads), threads_from_text);

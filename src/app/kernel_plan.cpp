@@ -25,13 +25,14 @@ GmmFacts facts_of(const KernelChoice& choice, const ModelConfig& config, const M
 }
 
 /// Rank 0's measurement, everywhere: the decision must be one.
-GmmPrediction measure_on_rank_0(const ModelConfig& config, const GmmFacts& facts, const Communicator& world) {
+GmmPrediction measure_on_rank_0(const ModelConfig& config, const GmmFacts& facts,
+                                const GroupedMatmulKernel& grouped, const Communicator& world) {
   std::array<double, 2> seconds{};
   if (world.rank() == 0) {
     const Index resident = config.num_experts / *facts.ep_size;
     const auto rows = static_cast<Index>(facts.rows_per_expert + 0.5);
     const GmmRates rates = measure_gmm_rates(config.hidden_size, config.moe_intermediate_size, resident,
-                                             std::max<Index>(rows, 1), kCalibrationSeconds);
+                                             std::max<Index>(rows, 1), kCalibrationSeconds, grouped);
     const GmmPrediction prediction = predict(rates, facts.uses_per_packing);
     seconds = {prediction.loop_seconds, prediction.gmm_seconds};
   }
@@ -40,12 +41,31 @@ GmmPrediction measure_on_rank_0(const ModelConfig& config, const GmmFacts& facts
 }
 
 GmmDecision decide(GmmRequest request, GmmFacts facts, const ModelConfig& config, const KernelWork& work,
-                   const Communicator& world) {
+                   const GroupedMatmulKernel& grouped, const Communicator& world) {
   if (!config.has_experts()) return {.apply = false, .reason = "this model has no experts"};
   if (request != GmmRequest::kAuto) return decide_gmm(request, facts);
   if (work.recorded) return {work.recorded->apply, "as the run began: " + work.recorded->reason};
-  facts.prediction = measure_on_rank_0(config, facts, world);
+  facts.prediction = measure_on_rank_0(config, facts, grouped, world);
   return decide_gmm(request, facts);
+}
+
+DtypeFacts dtype_facts(const KernelChoice& choice, const EnvironmentFlags& flags, const Communicator& world) {
+  DtypeFacts facts{.asked = choice.dtype, .emulate = flags.emulate_bf16, .why_no_bf16 = {}, .why_no_gmm = {}};
+  const std::vector<std::string> reasons = world.all_gather_text(std::string(why_no_bf16()));
+  for (std::size_t rank = 0; rank < reasons.size() && facts.why_no_bf16.empty(); ++rank)
+    if (!reasons[rank].empty())
+      facts.why_no_bf16 = (rank > 0 ? "rank " + std::to_string(rank) + ": " : "") + reasons[rank];
+  return facts;
+}
+
+std::string why_no_gmm(const std::vector<KernelReport>& reports) {
+  for (const KernelReport& report : reports)
+    if (report.id == "fused_moe" && !report.applied) return report.reason;
+  return {};
+}
+
+GroupedMatmulKernel grouped_matmul_in(DType type) {
+  return type == DType::kBF16 ? packed_bf16_grouped_matmul() : packed_grouped_matmul();
 }
 
 /// Naming the kernel is asking for it: only an unset flag leaves the choice to speed.
@@ -67,7 +87,9 @@ KernelPlan plan_kernels(const KernelChoice& choice, const EnvironmentFlags& flag
   const GmmRequestChoice gmm = request_for(choice, flags, kernels.kernels);
   plan.gmm_request = std::string(name_of(gmm.request)) + ": " + gmm.reason;
   plan.kernels_request = kernels.kernels + ": " + kernels.reason;
-  plan.gmm = decide(gmm.request, facts_of(choice, config, shape, work), config, work, world);
+  DtypeFacts dtype = dtype_facts(choice, flags, world);
+  const GroupedMatmulKernel grouped = grouped_matmul_in(decide_dtype(dtype).type);
+  plan.gmm = decide(gmm.request, facts_of(choice, config, shape, work), config, work, grouped, world);
   const KernelContext context{.model_type = config.model_type,
                               .hidden_act = config.hidden_act,
                               .has_experts = config.has_experts(),
@@ -75,12 +97,16 @@ KernelPlan plan_kernels(const KernelChoice& choice, const EnvironmentFlags& flag
                               .gmm = plan.gmm};
   agree(world,
         [&] { plan.reports = KernelRegistry::builtin().apply_all(kernels.kernels, plan.table, context); });
+  dtype.why_no_gmm = why_no_gmm(plan.reports);
+  plan.dtype = decide_dtype(dtype);
+  if (plan.dtype.type == DType::kBF16) plan.table.grouped_matmul = grouped;
   return plan;
 }
 
 void log_kernels(Log& log, const KernelPlan& plan) {
   log.info(Event().with("gmm_request", plan.gmm_request));
   log.info(Event().with("gmm", plan.gmm.apply).with("reason", plan.gmm.reason));
+  log.info(Event().with("dtype", dtype_text(plan.dtype.type)).with("reason", plan.dtype.reason));
   log.info(Event().with("kernels_request", plan.kernels_request));
   for (const KernelReport& report : plan.reports)
     log.info(Event().with("kernel", report.id).with("applied", report.applied).with("reason", report.reason));

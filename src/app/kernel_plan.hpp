@@ -5,12 +5,15 @@
 #include "moeloom/comm/mesh.hpp"
 #include "moeloom/kernels/registry.hpp"
 
+#include "compute_dtype.hpp"
+
 namespace moeloom {
 
 struct KernelPlan {
   KernelTable table;
   std::vector<KernelReport> reports;
   GmmDecision gmm;
+  ComputeDtype dtype;
   std::string gmm_request;  // "auto: MOELOOM_GMM_PATCH is unset"
   std::string kernels_request;
 };

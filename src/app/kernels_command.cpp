@@ -28,7 +28,9 @@ std::string aliases_text(const Kernel& kernel) {
 void print_plan(const KernelPlan& plan, const MeshShape& shape) {
   std::printf("kernels for %s\n", shape.text().c_str());
   std::printf("  asked for  %s\n  GMM        %s\n", plan.kernels_request.c_str(), plan.gmm_request.c_str());
-  std::printf("  decision   %s: %s\n\n", plan.gmm.apply ? "grouped" : "loop", plan.gmm.reason.c_str());
+  std::printf("  decision   %s: %s\n", plan.gmm.apply ? "grouped" : "loop", plan.gmm.reason.c_str());
+  std::printf("  dtype      %s: %s\n\n", std::string(dtype_text(plan.dtype.type)).c_str(),
+              plan.dtype.reason.c_str());
   const KernelRegistry registry = KernelRegistry::builtin();
   for (const KernelReport& report : plan.reports) {
     const Kernel& kernel = registry.find(report.id);

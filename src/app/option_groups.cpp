@@ -46,8 +46,8 @@ void add_kernel_options(OptionTable& table, KernelChoice& kernels) {
   table.add("threads", "N",
             "threads of a rank; 0: OMP_NUM_THREADS, or else its share of the node's processors",
             kernels.threads);
-  table.add_choice("dtype", "numbers that the products are computed in", kernels.dtype,
-                   std::vector<std::pair<std::string, DType>>{{"fp32", DType::kF32}});
+  table.add_choice("dtype", "what the experts' products multiply; bf16 sums in fp32 and needs fused_moe",
+                   kernels.dtype, {{"fp32", DType::kF32}, {"bf16", DType::kBF16}});
 }
 
 std::vector<std::string> kernel_violations(const KernelChoice& kernels) {

@@ -115,6 +115,7 @@ class TrainRun {
     warn("global-batch", state.global_batch, options_.data.global_batch);
     warn("seq-len", state.sequence_length, options_.data.sequence_length);
     warn("data bytes", state.data_bytes, data_bytes());
+    warn("dtype", state.dtype, std::string(dtype_text(kernels_.dtype.type)));
   }
 
   Index data_bytes() const { return static_cast<Index>(std::filesystem::file_size(options_.data.file)); }
@@ -187,6 +188,7 @@ class TrainRun {
   void save(Index done) {
     TrainerState state;
     state.step = done;
+    state.dtype = std::string(dtype_text(kernels_.dtype.type));
     state.seed = options_.run.seed;
     state.data_file = options_.data.file.string();
     state.data_bytes = data_bytes();

@@ -45,7 +45,7 @@ class Product {
         y_(experts * rows, out),
         dx_(experts * rows, in) {}
 
-  void pack() { packed_.pack(weights()); }
+  void pack(DType element) { packed_.pack(weights(), element); }
 
   /// Forward, input gradient, and the weight gradient added as training adds it.
   void run(const GroupedMatmulKernel& kernel) {
@@ -82,8 +82,8 @@ class Layer {
       : gate_up_(2 * size.inter, size.hidden, size.experts, size.rows),
         down_(size.hidden, size.inter, size.experts, size.rows) {}
 
-  double pack_seconds() {
-    return seconds_of([this] { gate_up_.pack(), down_.pack(); });
+  double pack_seconds(DType element) {
+    return seconds_of([&] { gate_up_.pack(element), down_.pack(element); });
   }
   double run_seconds(const GroupedMatmulKernel& kernel) {
     return seconds_of([&] { gate_up_.run(kernel), down_.run(kernel); });
@@ -93,17 +93,17 @@ class Layer {
   Product gate_up_, down_;
 };
 
-GmmRates measure(const LayerSize& size, double budget_seconds) {
+GmmRates measure(const LayerSize& size, double budget_seconds, const GroupedMatmulKernel& kernel) {
   constexpr std::size_t kFewest = 2, kMost = 25;
   const auto start = std::chrono::steady_clock::now();
   Layer layer(size);
-  layer.pack_seconds();  // its memory is new, and a training step's is not
+  layer.pack_seconds(kernel.element);  // its memory is new, and a training step's is not
   std::vector<double> pack, loop, grouped;
   double spent = 0;
   while (pack.size() < kFewest || (spent < budget_seconds && pack.size() < kMost)) {
-    pack.push_back(layer.pack_seconds());
+    pack.push_back(layer.pack_seconds(kernel.element));
     loop.push_back(layer.run_seconds(native_grouped_matmul()));
-    grouped.push_back(layer.run_seconds(packed_grouped_matmul()));
+    grouped.push_back(layer.run_seconds(kernel));
     spent = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   }
   return {median(loop), median(grouped), median(pack)};
@@ -112,12 +112,12 @@ GmmRates measure(const LayerSize& size, double budget_seconds) {
 }  // namespace
 
 GmmRates measure_gmm_rates(Index hidden, Index inter, Index resident_experts, Index rows_per_expert,
-                           double budget_seconds) {
+                           double budget_seconds, const GroupedMatmulKernel& grouped) {
   require(hidden > 0 && inter > 0 && resident_experts > 0,
           "rates need positive hidden and inter sizes and at least one resident expert");
   const LayerSize layer{hidden, inter, resident_experts, std::max<Index>(rows_per_expert, 1)};
   const LayerSize part = measured_part_of(layer);
-  const GmmRates rates = measure(part, budget_seconds);
+  const GmmRates rates = measure(part, budget_seconds, grouped);
   const double products = layer.products() / part.products(), weights = layer.weights() / part.weights();
   return {rates.loop_seconds * products, rates.gmm_seconds * products, rates.pack_seconds * weights};
 }

@@ -46,38 +46,65 @@ std::vector<Task> list_tasks(const GroupedRows& rows, Index panels) {
   return tasks;
 }
 
+template <typename Element>
 void multiply_groups(const PackedWeights& weights, const packed::Face& face, ConstMatrixView x,
                      const GroupedRows& rows, MatrixView y) {
   require(!weights.empty(), "grouped matmul needs packed weights; pack() was never called");
+  require(weights.element() == Element::kType, "grouped matmul needs weights packed as its own element");
   require(rows.groups() == weights.state().groups, "grouped matmul needs the rows of every packed group");
   require(x.rows == rows.total() && y.rows == x.rows, "grouped matmul needs as many rows as its groups have");
   if (x.rows == 0) return;
-  require(x.cols == face.depth() && y.cols == face.cols(), "grouped matmul: columns must fit the weights");
+  require(x.cols == face.numbers() && y.cols == face.cols(), "grouped matmul: columns must fit the weights");
   const std::vector<Task> tasks = list_tasks(rows, face.panels());
   parallel_for(static_cast<Index>(tasks.size()), [&](Index i) {
     const Task& task = tasks[static_cast<std::size_t>(i)];
-    face.multiply(task.group, task.panels, x.rows_from(task.first, task.rows),
-                  y.rows_from(task.first, task.rows));
+    face.multiply<Element>(task.group, task.panels, x.rows_from(task.first, task.rows),
+                           y.rows_from(task.first, task.rows));
   });
 }
 
+template <typename Element>
 void forward(const GroupedWeights&, const PackedWeights& packed, ConstMatrixView x, const GroupedRows& rows,
              MatrixView y) {
-  multiply_groups(packed, packed.state().forward, x, rows, y);
+  multiply_groups<Element>(packed, packed.state().forward, x, rows, y);
 }
 
+template <typename Element>
 void input_grad(const GroupedWeights&, const PackedWeights& packed, ConstMatrixView dy,
                 const GroupedRows& rows, MatrixView dx) {
-  multiply_groups(packed, packed.state().input_grad, dy, rows, dx);
+  multiply_groups<Element>(packed, packed.state().input_grad, dy, rows, dx);
+}
+
+template <typename Element>
+GroupedMatmulKernel kernel_of() {
+  return {.uses_packed = true,
+          .element = Element::kType,
+          .forward = forward<Element>,
+          .input_grad = input_grad<Element>,
+          .weight_grad = packed::grouped_weight_grad<Element>};
 }
 
 }  // namespace
 
 GroupedMatmulKernel packed_grouped_matmul() {
-  return {.uses_packed = true,
-          .forward = forward,
-          .input_grad = input_grad,
-          .weight_grad = packed::grouped_weight_grad};
+  return kernel_of<packed::Fp32>();
+}
+
+GroupedMatmulKernel packed_bf16_grouped_matmul() {
+  return kernel_of<packed::Bf16>();
+}
+
+std::string_view why_no_bf16() {
+  if (!__builtin_cpu_supports("avx512bf16")) return "this CPU has no AVX512_BF16 instructions";
+#ifdef __AVX512BF16__
+  return {};
+#else
+  return "this program was built without AVX512_BF16 instructions";
+#endif
+}
+
+bool cpu_has_bf16() {
+  return why_no_bf16().empty();
 }
 
 }  // namespace moeloom

@@ -1,7 +1,7 @@
 // The register tile that every packed product is made of: a few rows of the left side times one panel of
-// columns of the right side, summed over a depth that fits the first-level cache.
+// columns of the right side, summed in fp32 over a depth that fits the first-level cache.
 //
-// Written with the compiler's vector types, so the same source is AVX-512, AVX2 or SSE code. An element is
+// Written with the compiler's vector types, so the same source is AVX-512, AVX2 or SSE code. A sum is
 // one chain of fused multiply-adds in the order of depth; its bits depend neither on the tile's other rows
 // nor on where the tile lies.
 #pragma once
@@ -9,39 +9,24 @@
 #include "moeloom/tensor/gemm.hpp"
 
 #include <array>
-#include <cstring>
 #include <utility>
+
+#include "packed_element.hpp"
 
 namespace moeloom::packed {
 
 // As many sums as fit the registers beside two vectors of the right side and one of the left.
 #if defined(__AVX512F__)
-inline constexpr int kLanes = 16;
 inline constexpr int kTileRows = 12;
-#elif defined(__AVX__)
-inline constexpr int kLanes = 8;
-inline constexpr int kTileRows = 6;
 #else
-inline constexpr int kLanes = 4;
 inline constexpr int kTileRows = 6;
 #endif
 inline constexpr int kTileCols = 2 * kLanes;
-/// Depth of one pass over a tile: deep enough that reading and writing its sums is little beside it, and a
-/// block of rows still stays in the second-level cache.
+/// Depth of one pass over a tile, here and below in words: deep enough that reading and writing its sums is
+/// little beside it, and a block of rows still stays in the second-level cache.
 inline constexpr Index kTileDepth = 512;
 
-typedef float Lanes __attribute__((vector_size(kLanes * sizeof(float))));
-
-inline Lanes load(const float* source) {
-  Lanes lanes;
-  std::memcpy(&lanes, source, sizeof(lanes));
-  return lanes;
-}
-inline void store(Lanes lanes, float* target) {
-  std::memcpy(target, &lanes, sizeof(lanes));
-}
-
-/// c [Rows, cols] (+)= left panel; left [depth, Rows]: a strip, the Rows numbers of a k side by side; panel
+/// c [Rows, cols] (+)= left panel; left [depth, Rows]: a strip, the Rows words of a k side by side; panel
 /// [depth, kTileCols]; cols <= kTileCols.
 struct TileArguments {
   const float* left = nullptr;
@@ -91,7 +76,7 @@ inline void write_columns(const float* sums, Index rows, const TileArguments& t)
     }
 }
 
-template <std::size_t Rows>
+template <typename Element, std::size_t Rows>
 void multiply_tile(const TileArguments& t) {
   constexpr auto kRows = static_cast<Index>(Rows);
   Sums<Rows> sums{};
@@ -102,9 +87,9 @@ void multiply_tile(const TileArguments& t) {
     const Lanes first = load(panel + k * kTileCols), second = load(panel + k * kTileCols + kLanes);
 #pragma GCC unroll 12
     for (std::size_t i = 0; i < Rows; ++i) {
-      const float a = left[k * kRows + static_cast<Index>(i)];
-      sums[i][0] += a * first;
-      sums[i][1] += a * second;
+      const auto a = Element::load_factor(left + k * kRows + static_cast<Index>(i));
+      sums[i][0] = Element::multiply_add(sums[i][0], a, first);
+      sums[i][1] = Element::multiply_add(sums[i][1], a, second);
     }
   };
   const float* below = t.c + kRows * t.c_stride;
@@ -129,9 +114,10 @@ void multiply_tile(const TileArguments& t) {
 using TileFunction = void (*)(const TileArguments&);
 
 /// multiply_tile for 1 <= rows <= kTileRows.
-inline TileFunction tile_function(Index rows) {
+template <typename Element>
+TileFunction tile_function(Index rows) {
   constexpr auto table = []<std::size_t... I>(std::index_sequence<I...>) {
-    return std::array<TileFunction, kTileRows>{&multiply_tile<I + 1>...};
+    return std::array<TileFunction, kTileRows>{&multiply_tile<Element, I + 1>...};
   }
   (std::make_index_sequence<kTileRows>{});
   return table[static_cast<std::size_t>(rows - 1)];

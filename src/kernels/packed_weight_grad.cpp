@@ -7,6 +7,7 @@
 #include "moeloom/tensor/tree_sum.hpp"
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 
 #include "packed_tile.hpp"
@@ -22,6 +23,7 @@ static_assert(kRectangleRows % kTileRows == 0 && kRectangleCols % kTileCols == 0
 constexpr Index kPanelsTogether = 4;
 /// Token rows of one pass: a chunk of the one order, whatever the width of this machine's vectors.
 constexpr Index kPassRows = kSumChunkRows;
+static_assert(kPassRows % Bf16::kNumbers == 0, "a pair of tokens must not lie in two passes");
 
 /// dy [R, rectangle rows] and x [R, rectangle columns] of one group, source after source.
 struct Rectangle {
@@ -33,6 +35,7 @@ struct Rectangle {
 /// A thread's memory: operands packed for one pass, and partial sums of sources.
 class Workspace {
  public:
+  std::array<float, std::max(kRectangleRows, kRectangleCols)> words;
   Matrix left;
   Matrix panels;
   Matrix& partial(std::size_t level) {
@@ -44,16 +47,19 @@ class Workspace {
   std::vector<Matrix> partials_;
 };
 
-/// source [depth, cols] -> a row of `packed` a strip of Width columns, [depth, Width] side by side. The last
-/// strip has `last` columns, of which those that the source lacks are zeros.
-template <Index Width>
-void pack_strips(ConstMatrixView source, Index last, Matrix& packed) {
+/// source [tokens, cols] -> a row of `packed` a strip of Width columns, [depth, Width] words side by side,
+/// the depth being tokens. The last strip has `last` columns, of which those that the source lacks are zeros.
+template <typename Element, Index Width>
+void pack_strips(ConstMatrixView source, Index last, Matrix& packed, float* words) {
   const Index full = source.cols / Width, rest = source.cols % Width;
-  packed.reshape_uninitialised(ceil_div(source.cols, Width), source.rows * Width);
-  for (Index k = 0; k < source.rows; ++k) {
-    const float* from = source.row(k);
+  const Index depth = ceil_div(source.rows, Element::kNumbers);
+  packed.reshape_uninitialised(ceil_div(source.cols, Width), depth * Width);
+  for (Index k = 0; k < depth; ++k) {
+    const Index row = k * Element::kNumbers;
+    const float* next = row + 1 < source.rows ? source.row(row + 1) : nullptr;
+    const float* from = Element::pack_down(source.row(row), next, source.cols, words);
     float* to = packed.row(0) + k * Width;
-    for (Index strip = 0; strip < full; ++strip, from += Width, to += source.rows * Width)
+    for (Index strip = 0; strip < full; ++strip, from += Width, to += depth * Width)
       std::copy_n(from, Width, to);
     if (rest == 0) continue;
     to = packed.row(full) + k * last;
@@ -62,17 +68,19 @@ void pack_strips(ConstMatrixView source, Index last, Matrix& packed) {
 }
 
 /// dw (+)= dy^T x for at most kPassRows rows.
+template <typename Element>
 void add_pass(ConstMatrixView dy, ConstMatrixView x, MatrixView dw, Write mode, Workspace& work) {
-  pack_strips<kTileRows>(dy, dy.cols % kTileRows, work.left);
-  pack_strips<kTileCols>(x, kTileCols, work.panels);
+  pack_strips<Element, kTileRows>(dy, dy.cols % kTileRows, work.left, work.words.data());
+  pack_strips<Element, kTileCols>(x, kTileCols, work.panels, work.words.data());
   const auto multiply = [&](Index i, Index j) {
-    tile_function(std::min<Index>(kTileRows, dw.rows - i))({.left = work.left.row(i / kTileRows),
-                                                            .panel = work.panels.row(j / kTileCols),
-                                                            .depth = dy.rows,
-                                                            .c = dw.row(i) + j,
-                                                            .c_stride = dw.stride,
-                                                            .cols = std::min<Index>(kTileCols, dw.cols - j),
-                                                            .mode = mode});
+    tile_function<Element>(std::min<Index>(kTileRows, dw.rows - i))(
+        {.left = work.left.row(i / kTileRows),
+         .panel = work.panels.row(j / kTileCols),
+         .depth = ceil_div(dy.rows, Element::kNumbers),
+         .c = dw.row(i) + j,
+         .c_stride = dw.stride,
+         .cols = std::min<Index>(kTileCols, dw.cols - j),
+         .mode = mode});
   };
   constexpr Index kTogether = kPanelsTogether * kTileCols;
   for (Index first = 0; first < dw.cols; first += kTogether)
@@ -80,10 +88,12 @@ void add_pass(ConstMatrixView dy, ConstMatrixView x, MatrixView dw, Write mode, 
       for (Index j = first; j < std::min(first + kTogether, dw.cols); j += kTileCols) multiply(i, j);
 }
 
+template <typename Element>
 void sum_rows(ConstMatrixView dy, ConstMatrixView x, MatrixView dw, Workspace& work, Write mode) {
   for (Index row = 0; row < dy.rows; row += kPassRows) {
     const Index count = std::min(kPassRows, dy.rows - row);
-    add_pass(dy.rows_from(row, count), x.rows_from(row, count), dw, row == 0 ? mode : Write::kAdd, work);
+    add_pass<Element>(dy.rows_from(row, count), x.rows_from(row, count), dw, row == 0 ? mode : Write::kAdd,
+                      work);
   }
 }
 
@@ -93,33 +103,36 @@ Index rows_of(const Rectangle& r, Index lo, Index hi) {
 
 /// dw = the sum over sources [lo, hi), which have rows; the first of them is `first`. Sources without rows
 /// are left out, which adding their zeros would not change.
+template <typename Element>
 void sum_sources(const Rectangle& r, Index lo, Index hi, Index first, MatrixView dw, Workspace& work,
                  std::size_t level) {
   if (hi - lo == 1) {
     const Index count = rows_of(r, lo, hi);
-    return sum_rows(r.dy.rows_from(first, count), r.x.rows_from(first, count), dw, work, Write::kReplace);
+    return sum_rows<Element>(r.dy.rows_from(first, count), r.x.rows_from(first, count), dw, work,
+                             Write::kReplace);
   }
   const Index mid = tree_split(lo, hi);
   const Index left_rows = rows_of(r, lo, mid);
-  if (left_rows == 0) return sum_sources(r, mid, hi, first, dw, work, level);
-  sum_sources(r, lo, mid, first, dw, work, level);
+  if (left_rows == 0) return sum_sources<Element>(r, mid, hi, first, dw, work, level);
+  sum_sources<Element>(r, lo, mid, first, dw, work, level);
   if (rows_of(r, mid, hi) == 0) return;
   work.partial(level).reshape_uninitialised(dw.rows, dw.cols);
   const MatrixView right = work.partial(level);
-  sum_sources(r, mid, hi, first + left_rows, right, work, level + 1);
+  sum_sources<Element>(r, mid, hi, first + left_rows, right, work, level + 1);
   add(right, dw);
 }
 
 /// dw (+)= the rectangle's sum over all its rows.
+template <typename Element>
 void write_rectangle(const Rectangle& r, MatrixView dw, Write mode, Workspace& work) {
   const bool one_pass = r.dy.rows <= kPassRows &&
                         std::count(r.rows_per_source.begin(), r.rows_per_source.end(), r.dy.rows) == 1;
-  if (one_pass) return sum_rows(r.dy, r.x, dw, work, mode);
+  if (one_pass) return sum_rows<Element>(r.dy, r.x, dw, work, mode);
   const auto sources = static_cast<Index>(r.rows_per_source.size());
-  if (mode == Write::kReplace) return sum_sources(r, 0, sources, 0, dw, work, 0);
+  if (mode == Write::kReplace) return sum_sources<Element>(r, 0, sources, 0, dw, work, 0);
   work.partial(0).reshape_uninitialised(dw.rows, dw.cols);
   const MatrixView sum = work.partial(0);
-  sum_sources(r, 0, sources, 0, sum, work, 1);
+  sum_sources<Element>(r, 0, sources, 0, sum, work, 1);
   add(sum, dw);
 }
 
@@ -131,6 +144,7 @@ std::vector<Index> first_rows(const GroupedRows& rows) {
 
 }  // namespace
 
+template <typename Element>
 void grouped_weight_grad(ConstMatrixView dy, ConstMatrixView x, const GroupedRows& rows, MatrixView dw,
                          Write mode) {
   require(dy.rows == rows.total() && x.rows == dy.rows, "weight_grad needs as many rows as its groups have");
@@ -152,11 +166,16 @@ void grouped_weight_grad(ConstMatrixView dy, ConstMatrixView x, const GroupedRow
                                 x.rows_from(begin, count).cols_from(left, width),
                                 rows.rows_per_source.subspan(static_cast<std::size_t>(group * rows.sources),
                                                              static_cast<std::size_t>(rows.sources))};
-      write_rectangle(rectangle, target, mode, workspaces[static_cast<std::size_t>(thread_index())]);
+      write_rectangle<Element>(rectangle, target, mode, workspaces[static_cast<std::size_t>(thread_index())]);
     } else if (mode == Write::kReplace) {
       fill(target, 0.0f);
     }
   });
 }
+
+template void grouped_weight_grad<Fp32>(ConstMatrixView, ConstMatrixView, const GroupedRows&, MatrixView,
+                                        Write);
+template void grouped_weight_grad<Bf16>(ConstMatrixView, ConstMatrixView, const GroupedRows&, MatrixView,
+                                        Write);
 
 }  // namespace moeloom::packed

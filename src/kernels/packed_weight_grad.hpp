@@ -5,7 +5,8 @@
 
 namespace moeloom::packed {
 
-/// GroupedMatmulKernel::weight_grad on the register tile.
+/// GroupedMatmulKernel::weight_grad on the register tile; dy and x become Element on the way.
+template <typename Element>
 void grouped_weight_grad(ConstMatrixView dy, ConstMatrixView x, const GroupedRows& rows, MatrixView dw,
                          Write mode);
 

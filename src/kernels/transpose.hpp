@@ -24,7 +24,7 @@ inline void stream(Eight lanes, float* to) {
 #ifdef __AVX__
   __builtin_ia32_movntps256(to, lanes);
 #else
-  std::memcpy(to, &lanes, sizeof lanes);
+  store8(lanes, to);
 #endif
 }
 

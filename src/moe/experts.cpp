@@ -6,9 +6,9 @@ namespace moeloom {
 
 void PackedExperts::refresh(const GroupedMatmulKernel& kernel, const ExpertShard& shard,
                             std::uint64_t version) {
-  if (!kernel.uses_packed || version == version_) return;
-  gate_up_.pack(shard.gate_up_weights());
-  down_.pack(shard.down_weights());
+  if (!kernel.uses_packed || (version == version_ && kernel.element == gate_up_.element())) return;
+  gate_up_.pack(shard.gate_up_weights(), kernel.element);
+  down_.pack(shard.down_weights(), kernel.element);
   version_ = version;
 }
 

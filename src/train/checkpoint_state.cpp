@@ -53,12 +53,14 @@ void read_data(const Document& document, TrainerState& state) {
 
 Document kernels_of(const TrainerState& state) {
   Document document;
+  document.set("dtype", state.dtype);
   document.set("gmm", state.gmm_applied);
   document.set("gmm_reason", state.gmm_reason);
   return document;
 }
 
 void read_kernels(const Document& document, TrainerState& state) {
+  state.dtype = document.text_or("dtype", state.dtype);
   state.gmm_applied = document.boolean("gmm");
   state.gmm_reason = document.text("gmm_reason");
 }

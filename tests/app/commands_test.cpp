@@ -1,5 +1,6 @@
 // The program as a person meets it: whole commands under mpirun, good ones and broken ones.
 #include "moeloom/app/metrics.hpp"
+#include "moeloom/kernels/grouped_matmul.hpp"
 #include "moeloom/train/checkpoint.hpp"
 
 #include <algorithm>
@@ -173,6 +174,40 @@ TEST_F(Commands, KernelsExplainsEachDecision) {
   EXPECT_EQ(kernels.exit_code, 0) << kernels.output;
   for (const char* part : {"fused_moe", "npu_fused_swiglu", "MOELOOM_FUSED_OPS", "not applied", "ep = 1"})
     EXPECT_NE(kernels.output.find(part), std::string::npos) << part << "\n" << kernels.output;
+}
+
+TEST_F(Commands, Bf16TrainsAsFp32DoesAndWithTheSameBitsAtEveryEpAndThreadCount) {
+  const std::string grouped = "MOELOOM_GMM_PATCH=force ", emulated = grouped + "MOELOOM_BF16=emulate ";
+  const auto trained = [&](const std::string& environment, const std::string& flags) {
+    const Outcome run = shell(environment + train(4, "--overwrite true --steps 20 --lr 0.02 " + flags));
+    EXPECT_EQ(run.exit_code, 0) << run.output;
+    return losses("run");
+  };
+  const std::vector<double> fp32 = trained(grouped, "--ep 4");
+  const std::vector<double> bf16 = trained(emulated, "--ep 4 --dtype bf16");
+  ASSERT_EQ(fp32.size(), 20u);
+  ASSERT_EQ(bf16.size(), 20u);
+  EXPECT_LT(fp32.back(), 0.8 * fp32.front()) << "it must have learned something for this to be a test";
+  EXPECT_NE(bf16, fp32);
+  for (std::size_t i = 0; i < bf16.size(); ++i) EXPECT_NEAR(bf16[i], fp32[i], 0.02 * fp32[i]) << "step " << i;
+  const TrainerState saved =
+      TrainerState::from(Document::read(fs::path(path("run")) / "checkpoint-20" / "trainer_state.json"));
+  EXPECT_EQ(saved.dtype, "bf16");
+  EXPECT_EQ(trained(emulated, "--ep 1 --dtype bf16"), bf16);
+  EXPECT_EQ(trained(emulated, "--ep 2 --dtype bf16"), bf16);
+  EXPECT_EQ(trained(emulated, "--ep 4 --dtype bf16 --threads 3"), bf16);
+}
+
+TEST_F(Commands, WhatBf16CannotRunOnIsSaidAndRunsInFp32) {
+  const Outcome loop =
+      shell("MOELOOM_GMM_PATCH=0 MOELOOM_BF16=emulate " + train(1, "--steps 1 --dtype bf16"));
+  EXPECT_EQ(loop.exit_code, 0) << loop.output;
+  EXPECT_EQ(count_of(loop.output, "dtype=fp32 reason=\"bf16 was asked for; only fused_moe has it"), 1u)
+      << loop.output;
+  if (cpu_has_bf16()) return;
+  const Outcome cpu = shell("MOELOOM_GMM_PATCH=force " + train(1, "--overwrite true --steps 1 --dtype bf16"));
+  EXPECT_EQ(count_of(cpu.output, "dtype=fp32 reason=\"bf16 was asked for; " + std::string(why_no_bf16())), 1u)
+      << cpu.output;
 }
 
 TEST_F(Commands, BadInputGetsOneMessageFromOneRankAndAnExitCode) {

@@ -87,15 +87,23 @@ TEST(Environment, TheLaunchersRankIsZeroWithoutALauncher) {
   EXPECT_EQ(rank_of({{"SLURM_PROCID", "3"}}), 3);
 }
 
+TEST(Environment, Bf16IsEmulatedOnlyWhenAskedFor) {
+  EXPECT_FALSE(flags_of({}).emulate_bf16);
+  EXPECT_FALSE(flags_of({{"MOELOOM_BF16", " "}}).emulate_bf16);
+  EXPECT_TRUE(flags_of({{"MOELOOM_BF16", " Emulate"}}).emulate_bf16);
+}
+
 TEST(Environment, EveryValueThatIsNotValidIsListed) {
   EXPECT_EQ(complaints({{"MOELOOM_PATCH", "2"},
                         {"MOELOOM_GMM_PATCH", "maybe"},
                         {"TWINKLE_NPU_GMM_PATCH", "auto"},
+                        {"MOELOOM_BF16", "1"},
                         {"MOELOOM_LOG", "loud"}}),
             (std::vector<std::string>{
                 "MOELOOM_PATCH = \"2\" is not valid; valid: 1, true, on, yes, 0, false, off, no",
                 "MOELOOM_GMM_PATCH = \"maybe\" is not valid; valid: 0, 1, auto, force",
                 "TWINKLE_NPU_GMM_PATCH = \"auto\" is not valid; valid: 1, true, on, yes, 0, false, off, no",
+                "MOELOOM_BF16 = \"1\" is not valid; valid: emulate",
                 "MOELOOM_LOG = \"loud\" is not valid; valid: debug, info, warn, error"}));
 }
 

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
+#include <limits>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -45,6 +46,7 @@ std::vector<Case> cases() {
   all.push_back({33, 20, {7}});
   all.push_back({72, 530, {3, 0, 4, 1, 0, 0, 0, 0, 270, 300, 0, 2}, 4});
   all.push_back({257, 12, {0, 5, 9, 1, 1, 0}, 3});
+  all.push_back({65, 1061, {0, 7, 1}});  // odd, and deeper than one pass in bf16
   return all;
 }
 
@@ -63,15 +65,26 @@ struct Problem {
 
   void run(const GroupedMatmulKernel& kernel, Write mode = Write::kReplace) {
     PackedWeights packed;
-    if (kernel.uses_packed) packed.pack(weights());
+    if (kernel.uses_packed) packed.pack(weights(), kernel.element);
     kernel.forward(weights(), packed, x, rows, y);
     kernel.input_grad(weights(), packed, dy, rows, dx);
     kernel.weight_grad(dy, x, rows, dw, mode);
   }
 
+  /// Makes every operand a number that bf16 has.
+  void round_to_bf16() {
+    for (Matrix* operand : {&masters, &x, &dy})
+      for (float& value : operand->view().flat()) value = bf16_to_float(float_to_bf16(value));
+  }
+
   GroupedRows rows;
   Matrix masters, x, dy, y, dx, dw;
 };
+
+const std::vector<std::pair<const char*, GroupedMatmulKernel>> kPacked = {
+    {"packed", packed_grouped_matmul()}, {"packed bf16", packed_bf16_grouped_matmul()}};
+const std::vector<std::pair<const char*, GroupedMatmulKernel>> kOurs = {
+    kPacked[0], kPacked[1], {"native", native_grouped_matmul()}};
 
 bool same_bits(ConstMatrixView a, ConstMatrixView b) {
   return a.size() == 0 || std::memcmp(a.data, b.data, a.flat().size_bytes()) == 0;
@@ -124,11 +137,12 @@ Index wrong_elements(const Case& c, const Problem& p, const Matrix* before = nul
 TEST(GroupedMatmul, EveryPathEqualsTheDefinitionInDouble) {
   for (const Case& c : cases()) {
     SCOPED_TRACE(c);
-    for (const auto& [name, kernel] :
-         {std::pair{"native", native_grouped_matmul()}, std::pair{"packed", packed_grouped_matmul()},
-          std::pair{"onednn", onednn_grouped_matmul()}}) {
+    auto kernels = kOurs;
+    kernels.emplace_back("onednn", onednn_grouped_matmul());
+    for (const auto& [name, kernel] : kernels) {
       SCOPED_TRACE(name);
       Problem written(c), added(c);
+      if (kernel.element == DType::kBF16) written.round_to_bf16(), added.round_to_bf16();
       const Matrix before = Matrix::copy_of(added.dw);
       written.run(kernel, Write::kReplace);
       added.run(kernel, Write::kAdd);
@@ -138,21 +152,93 @@ TEST(GroupedMatmul, EveryPathEqualsTheDefinitionInDouble) {
   }
 }
 
+TEST(GroupedMatmul, Bf16RoundsOperandsToNearestEvenAndNothingElse) {
+  for (const Case& c : cases()) {
+    SCOPED_TRACE(c);
+    Problem given(c), rounded(c);
+    rounded.round_to_bf16();
+    given.run(packed_bf16_grouped_matmul(), Write::kAdd);
+    rounded.run(packed_bf16_grouped_matmul(), Write::kAdd);
+    EXPECT_TRUE(same_bits(given.y, rounded.y));
+    EXPECT_TRUE(same_bits(given.dx, rounded.dx));
+    EXPECT_TRUE(same_bits(given.dw, rounded.dw));
+  }
+}
+
+TEST(GroupedMatmul, Bf16RoundsTiesInfinitiesAndNanAsFloatToBf16Does) {
+  const float infinity = std::numeric_limits<float>::infinity();
+  const std::vector<Index> one = {1};
+  for (Index in = 1; in <= 40; ++in)  // every place in a vector, and behind the last whole one
+    for (const float number :
+         {1 + 0x1p-8f, 1 + 0x3p-8f, -1 - 0x1p-8f, 3.4e38f, infinity, -infinity, std::nanf("1")}) {
+      const float expected = bf16_to_float(float_to_bf16(number));
+      Matrix ones(1, in), one_gradient(1, 1), numbers(1, in), y(1, 1), dx(1, in);
+      fill(ones, 1);
+      fill(one_gradient, 1);
+      numbers.view()(0, in - 1) = number;
+      PackedWeights packed;
+      packed.pack({numbers, 1}, DType::kBF16);
+      const GroupedMatmulKernel kernel = packed_bf16_grouped_matmul();
+      const auto expect = [&](float found) {
+        EXPECT_TRUE(found == expected || (found != found && expected != expected))
+            << number << " at " << in << " became " << found << ", not " << expected;
+      };
+      kernel.forward({}, packed, ones, {one}, y);
+      expect(y.view()(0, 0));
+      kernel.input_grad({}, packed, one_gradient, {one}, dx);
+      expect(dx.view()(0, in - 1));
+      packed.pack({ones, 1}, DType::kBF16);
+      kernel.forward({}, packed, numbers, {one}, y);
+      expect(y.view()(0, 0));
+    }
+}
+
+/// Largest distance of a row from its reference, as a part of the reference's norm.
+double worst_row(ConstMatrixView result, ConstMatrixView reference) {
+  double worst = 0;
+  for (Index i = 0; i < result.rows; ++i) {
+    double distance = 0, norm = 0;
+    for (Index j = 0; j < result.cols; ++j) {
+      distance += std::pow(double{result(i, j)} - reference(i, j), 2);
+      norm += std::pow(double{reference(i, j)}, 2);
+    }
+    if (norm > 0) worst = std::max(worst, std::sqrt(distance / norm));
+  }
+  return worst;
+}
+
+TEST(GroupedMatmul, Bf16EqualsTheLoopToAHundredthOfARowsNorm) {
+  // Each product is off by two roundings of 2^-9, at random: a row by 0.3 % however long its sums are.
+  for (const Case& c : cases()) {
+    if (c.out < 12 || c.in < 12) continue;  // a row of one sum may cancel to nothing
+    SCOPED_TRACE(c);
+    Problem bf16(c), loop(c);
+    bf16.run(packed_bf16_grouped_matmul());
+    loop.run(native_grouped_matmul());
+    EXPECT_LE(worst_row(bf16.y, loop.y), 1e-2);
+    EXPECT_LE(worst_row(bf16.dx, loop.dx), 1e-2);
+    EXPECT_LE(worst_row(bf16.dw, loop.dw), 1e-2);
+  }
+}
+
 TEST(GroupedMatmul, ARowsBitsDoNotDependOnTheOtherRows) {
-  const Index out = 72, in = 530, most = 199;
+  const Index out = 72, in = 1061, most = 199;
   const Case all{out, in, {most}};
-  Problem full(all);
-  full.run(packed_grouped_matmul());
-  PackedWeights packed;
-  packed.pack(full.weights());
-  for (Index n = 1; n < most; n += 3) {
-    const Index first = most - n;  // other neighbours and another place in the tile
-    const std::vector<Index> counts = {n};
-    Matrix y(n, out), dx(n, in);
-    packed_grouped_matmul().forward({}, packed, full.x.view().rows_from(first, n), {counts}, y);
-    packed_grouped_matmul().input_grad({}, packed, full.dy.view().rows_from(first, n), {counts}, dx);
-    EXPECT_TRUE(same_bits(y, full.y.view().rows_from(first, n))) << n << " rows";
-    EXPECT_TRUE(same_bits(dx, full.dx.view().rows_from(first, n))) << n << " rows";
+  for (const auto& [name, kernel] : kPacked) {
+    SCOPED_TRACE(name);
+    Problem full(all);
+    full.run(kernel);
+    PackedWeights packed;
+    packed.pack(full.weights(), kernel.element);
+    for (Index n = 1; n < most; n += 3) {
+      const Index first = most - n;  // other neighbours and another place in the tile
+      const std::vector<Index> counts = {n};
+      Matrix y(n, out), dx(n, in);
+      kernel.forward({}, packed, full.x.view().rows_from(first, n), {counts}, y);
+      kernel.input_grad({}, packed, full.dy.view().rows_from(first, n), {counts}, dx);
+      EXPECT_TRUE(same_bits(y, full.y.view().rows_from(first, n))) << n << " rows";
+      EXPECT_TRUE(same_bits(dx, full.dx.view().rows_from(first, n))) << n << " rows";
+    }
   }
 }
 
@@ -160,15 +246,21 @@ TEST(GroupedMatmul, BitsDoNotDependOnTheNumberOfThreads) {
   const int before = threads();
   for (const Case& c : cases()) {
     SCOPED_TRACE(c);
-    for (const GroupedMatmulKernel& kernel : {native_grouped_matmul(), packed_grouped_matmul()}) {
-      Problem alone(c), shared(c);
+    for (const auto& [name, kernel] : kOurs) {
+      SCOPED_TRACE(name);
+      Problem p(c);
+      const Matrix dw = Matrix::copy_of(p.dw);
       set_threads(1);
-      alone.run(kernel, Write::kAdd);
-      set_threads(3);
-      shared.run(kernel, Write::kAdd);
-      EXPECT_TRUE(same_bits(alone.y, shared.y));
-      EXPECT_TRUE(same_bits(alone.dx, shared.dx));
-      EXPECT_TRUE(same_bits(alone.dw, shared.dw));
+      p.run(kernel, Write::kAdd);
+      const Matrix y = Matrix::copy_of(p.y), dx = Matrix::copy_of(p.dx), sum = Matrix::copy_of(p.dw);
+      for (const int n : {2, 3, 4}) {
+        copy(dw, p.dw);
+        set_threads(n);
+        p.run(kernel, Write::kAdd);
+        EXPECT_TRUE(same_bits(p.y, y)) << n << " threads";
+        EXPECT_TRUE(same_bits(p.dx, dx)) << n << " threads";
+        EXPECT_TRUE(same_bits(p.dw, sum)) << n << " threads";
+      }
     }
   }
   set_threads(before);
@@ -206,7 +298,8 @@ TEST(GroupedMatmul, WeightGradientsOfManySourcesEqualTheirTreeSumBitForBit) {
        {Case{72, 530, {3, 0, 4, 1, 0, 0, 0, 0, 270, 300, 0, 2}, 4}, Case{257, 12, {0, 5, 9, 1, 1, 0}, 3},
         Case{20, 520, {0, 0, 0, 0, 6}, 5}, Case{64, 64, {1, 2, 3, 4, 5, 6, 7, 600}, 8}}) {
     SCOPED_TRACE(c);
-    for (const GroupedMatmulKernel& kernel : {native_grouped_matmul(), packed_grouped_matmul()}) {
+    for (const auto& [name, kernel] : kOurs) {
+      SCOPED_TRACE(name);
       Problem together(c), added(c);
       const Matrix expected = tree_sum_of_sources(kernel, c, together);
       Matrix expected_after = Matrix::copy_of(added.dw);
@@ -220,17 +313,21 @@ TEST(GroupedMatmul, WeightGradientsOfManySourcesEqualTheirTreeSumBitForBit) {
 }
 
 TEST(GroupedMatmul, AWeightGradientsRowsAreAddedInChunks) {
-  const Case c{20, 12, {600}};
-  Problem whole(c);
-  whole.run(packed_grouped_matmul());
-  Matrix in_chunks(c.out, c.in);
-  for (Index row = 0; row < 600; row += kSumChunkRows) {
-    const Index n = std::min(kSumChunkRows, 600 - row);
-    const std::vector<Index> counts = {n};
-    packed_grouped_matmul().weight_grad(whole.dy.view().rows_from(row, n), whole.x.view().rows_from(row, n),
-                                        {counts}, in_chunks, row == 0 ? Write::kReplace : Write::kAdd);
+  const Index rows = 601;  // the last chunk is odd
+  const Case c{20, 12, {rows}};
+  for (const auto& [name, kernel] : kPacked) {
+    SCOPED_TRACE(name);
+    Problem whole(c);
+    whole.run(kernel);
+    Matrix in_chunks(c.out, c.in);
+    for (Index row = 0; row < rows; row += kSumChunkRows) {
+      const Index n = std::min(kSumChunkRows, rows - row);
+      const std::vector<Index> counts = {n};
+      kernel.weight_grad(whole.dy.view().rows_from(row, n), whole.x.view().rows_from(row, n), {counts},
+                         in_chunks, row == 0 ? Write::kReplace : Write::kAdd);
+    }
+    EXPECT_TRUE(same_bits(whole.dw, in_chunks));
   }
-  EXPECT_TRUE(same_bits(whole.dw, in_chunks));
 }
 
 TEST(GroupedMatmul, ReadsAndWritesViewsWhoseRowsAreApart) {
@@ -273,6 +370,17 @@ TEST(PackedWeights, FollowTheMastersOnlyWhenPackedAgain) {
   EXPECT_GE(packed.bytes(), 2 * 4 * p.masters.view().size());
 }
 
+TEST(PackedWeights, TakeHalfTheBytesInBf16) {
+  const Matrix masters = random_matrix(3 * 64, 96, 1);
+  PackedWeights fp32, bf16;
+  fp32.pack({masters, 3});
+  bf16.pack({masters, 3}, DType::kBF16);
+  EXPECT_EQ(fp32.element(), DType::kF32);
+  EXPECT_EQ(bf16.element(), DType::kBF16);
+  EXPECT_EQ(2 * bf16.bytes(), fp32.bytes());
+  EXPECT_THROW(bf16.pack({masters, 3}, DType::kF16), ShapeError);
+}
+
 TEST(GroupedMatmul, RefusesWhatDoesNotFit) {
   const Case c{20, 12, {5, 9}};
   Problem p(c);
@@ -284,6 +392,7 @@ TEST(GroupedMatmul, RefusesWhatDoesNotFit) {
   EXPECT_THROW(kernel.forward(p.weights(), packed, p.x, {fewer}, p.y), ShapeError);
   EXPECT_THROW(kernel.forward(p.weights(), packed, p.x, {one_group}, p.y), ShapeError);
   EXPECT_THROW(kernel.forward(p.weights(), packed, p.dy, p.rows, p.y), ShapeError);
+  EXPECT_THROW(packed_bf16_grouped_matmul().forward(p.weights(), packed, p.x, p.rows, p.y), ShapeError);
   EXPECT_THROW(kernel.weight_grad(p.dy, p.x, {fewer}, p.dw, Write::kReplace), ShapeError);
   EXPECT_THROW(native_grouped_matmul().weight_grad(p.dy, p.x, {fewer}, p.dw, Write::kReplace), ShapeError);
 }

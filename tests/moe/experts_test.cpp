@@ -69,6 +69,10 @@ TEST(Experts, PackAgainOnlyWhenTheWeightsHaveChanged) {
   packed.refresh(grouped, shard.view, 8);
   EXPECT_EQ(packed.gate_up().packings(), 2);
   EXPECT_EQ(packed.down().packings(), 2);
+  packed.refresh(packed_bf16_grouped_matmul(), shard.view, 8);
+  EXPECT_EQ(packed.gate_up().element(), DType::kBF16) << "another element is another packing";
+  packed.refresh(packed_bf16_grouped_matmul(), shard.view, 8);
+  EXPECT_EQ(packed.down().packings(), 3);
 }
 
 TEST(Experts, TheLoopNeverPacks) {

@@ -3,6 +3,7 @@
 
 #include "moeloom/base/index.hpp"
 #include "moeloom/kernels/gmm_policy.hpp"
+#include "moeloom/kernels/grouped_matmul.hpp"
 
 namespace moeloom {
 
@@ -14,11 +15,12 @@ struct GmmRates {
   double pack_seconds = 0;
 };
 
-/// Times both paths in turn on the rank's threads and gives medians. What is large is measured in part, a few
-/// experts, columns and rows, and scaled up, so that it takes about `budget_seconds` and at most 150 MiB; two
-/// rounds are made however small the budget.
+/// Times the loop and `grouped` in turn on the rank's threads and gives medians. What is large is measured in
+/// part, a few experts, columns and rows, and scaled up, so that it takes about `budget_seconds` and at most
+/// 150 MiB; two rounds are made however small the budget.
 GmmRates measure_gmm_rates(Index hidden, Index inter, Index resident_experts, Index rows_per_expert,
-                           double budget_seconds);
+                           double budget_seconds,
+                           const GroupedMatmulKernel& grouped = packed_grouped_matmul());
 
 /// Both paths for one micro-batch whose packing serves `uses_per_packing` of them.
 GmmPrediction predict(const GmmRates& rates, double uses_per_packing);

@@ -3,15 +3,17 @@
 //
 // Rows arrive grouped: first the rows of group 0, then those of group 1, ...; within a group by source rank.
 // Weights have two faces. The master is plain fp32 [out, in] a group, stacked. The packed face is made from
-// it once per weight version, in the order the register tile reads it and in both orientations, so no call
-// copies a weight.
+// it once per weight version, in the order the register tile reads it and in both orientations, in fp32 or
+// bf16, so no call copies a weight. Rows and results are fp32 in memory whatever a kernel multiplies.
 #pragma once
 
+#include "moeloom/tensor/dtype.hpp"
 #include "moeloom/tensor/gemm.hpp"
 #include "moeloom/tensor/matrix.hpp"
 
 #include <memory>
 #include <span>
+#include <string_view>
 #include <vector>
 
 namespace moeloom {
@@ -45,9 +47,12 @@ class PackedWeights {
   PackedWeights& operator=(PackedWeights&&) noexcept;
   ~PackedWeights();
 
-  /// Makes both faces from the masters on the rank's threads; memory is kept from the last time.
-  void pack(const GroupedWeights& masters);
+  /// Makes both faces from the masters on the rank's threads, as kF32 or kBF16 (rounded to nearest, ties to
+  /// even); memory is kept from the last time.
+  void pack(const GroupedWeights& masters, DType element = DType::kF32);
   bool empty() const;
+  /// What the last pack() made.
+  DType element() const;
   Index bytes() const;
   /// Packings made so far.
   Index packings() const;
@@ -64,6 +69,8 @@ class PackedWeights {
 struct GroupedMatmulKernel {
   /// Whether `packed` must hold the current masters; the native loop reads masters and ignores it.
   bool uses_packed = false;
+  /// What it multiplies, and what `packed` must have been packed as.
+  DType element = DType::kF32;
   /// y [R, out] = x_g w_g^T.
   void (*forward)(const GroupedWeights& w, const PackedWeights& packed, ConstMatrixView x,
                   const GroupedRows& rows, MatrixView y);
@@ -81,6 +88,14 @@ GroupedMatmulKernel native_grouped_matmul();
 /// Register tiles on packed weights: any row count, nothing to compile. A row's bits do not depend on the
 /// other rows of the call.
 GroupedMatmulKernel packed_grouped_matmul();
+/// The same in bf16: rows, gradients and weights are rounded to it while they are packed, pairs of products
+/// are added up in fp32. Where cpu_has_bf16() is false the same sums are made from fp32 instructions, slowly.
+GroupedMatmulKernel packed_bf16_grouped_matmul();
+/// Whether packed_bf16_grouped_matmul() is made of bf16 instructions here: the build uses AVX512_BF16 and the
+/// CPU has it.
+bool cpu_has_bf16();
+/// Why not, for people; empty if it is.
+std::string_view why_no_bf16();
 /// oneDNN on the masters, group after group: a rival for benchmarks. Sources are one sum in the order of
 /// rows, and oneDNN chooses the order inside a product.
 GroupedMatmulKernel onednn_grouped_matmul();

@@ -29,7 +29,7 @@ struct ExpertShard {
 /// Both packed faces of a shard, made anew when the weights have changed.
 class PackedExperts {
  public:
-  /// Packs if `kernel` reads packed weights and `version` is not the one packed last.
+  /// Packs if `kernel` reads packed weights and `version`, or its element, is not what was packed last.
   void refresh(const GroupedMatmulKernel& kernel, const ExpertShard& shard, std::uint64_t version);
   const PackedWeights& gate_up() const { return gate_up_; }
   const PackedWeights& down() const { return down_; }

@@ -24,6 +24,7 @@ struct TrainerState {
   Index data_bytes = 0;
   Index global_batch = 0;
   Index sequence_length = 0;
+  std::string dtype = "fp32";  // of the experts' products
   bool gmm_applied = false;
   std::string gmm_reason;
   Document settings;  // whatever else the program wants back

@@ -1,0 +1,30 @@
+// Which numbers the experts' products are computed in: what was asked for, and what this run can do of it.
+#pragma once
+
+#include "moeloom/tensor/dtype.hpp"
+
+#include <string>
+#include <string_view>
+
+namespace moeloom {
+
+/// "fp32", "bf16": as --dtype, the log and checkpoints spell it.
+std::string_view dtype_text(DType type);
+
+struct DtypeFacts {
+  DType asked = DType::kF32;
+  bool emulate = false;     // MOELOOM_BF16=emulate
+  std::string why_no_bf16;  // of any rank; empty: every CPU has the instructions
+  std::string why_no_gmm;   // fused_moe's reason; empty: it is applied
+};
+
+struct ComputeDtype {
+  DType type = DType::kF32;
+  std::string reason;
+};
+
+/// Pure. bf16 only if it was asked for, GMM is applied, and the CPUs have its instructions or are asked to do
+/// without; else fp32, with the reason.
+ComputeDtype decide_dtype(const DtypeFacts& facts);
+
+}  // namespace moeloom

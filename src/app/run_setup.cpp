@@ -69,12 +69,13 @@ void open_model(const TrainOptions& options, Index world, RunInputs& inputs,
   if (!bare) check_weights(SafetensorsFolder(folder), inputs.config);
 }
 
-void open_data(const TrainOptions& options, RunInputs& inputs, std::vector<std::string>& violations) {
+void open_data(const TrainOptions& options, Index world, RunInputs& inputs,
+               std::vector<std::string>& violations) {
   if (options.data.file.empty()) return;
   inputs.format = options.data.format.value_or(guess_token_format(options.data.file));
   inputs.tokens = std::make_unique<TokenSource>(options.data.file, inputs.format);
   collect(violations,
-          split_violations(inputs.tokens->size(), options.data.heldout, options.data.sequence_length));
+          split_violations(inputs.tokens->size(), options.data.heldout, options.data.sequence_length, world));
   const Index largest = inputs.tokens->largest_id();
   if (largest >= inputs.config.vocab_size)
     violations.push_back(options.data.file.string() + " holds token id " + std::to_string(largest) +
@@ -130,7 +131,7 @@ RunInputs open_inputs(const TrainOptions& options, Index world, std::vector<std:
   if (!model_known || !options.knows({"data-format"}))
     inputs.config.vocab_size = std::numeric_limits<Index>::max();
   if (options.knows({"data"}))
-    attempt_all(violations, [&] { open_data(with_usable_data(options), inputs, violations); });
+    attempt_all(violations, [&] { open_data(with_usable_data(options), world, inputs, violations); });
   if (options.knows({"run", "resume", "overwrite"}))
     attempt_all(violations, [&] { check_run_folder(options); });
   return inputs;

@@ -195,7 +195,7 @@ class TrainRun {
     state.gmm_applied = kernels_.gmm.apply;
     state.gmm_reason = recorded_ ? recorded_->gmm_reason : kernels_.gmm.reason;
     const auto path = save_checkpoint(options_.run.folder, store_, optimizer_, mesh_, inputs_.config, state);
-    agree_on_disk([&] { prune_checkpoints(options_.run.folder, options_.run.keep); });
+    agree_on_disk([&] { prune_checkpoints(options_.run.folder, options_.run.keep, done); });
     log_.info(Event().with("saved", path.string()));
   }
 

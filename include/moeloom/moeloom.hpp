@@ -20,6 +20,7 @@
 #include "moeloom/comm/session.hpp"
 #include "moeloom/io/document.hpp"
 #include "moeloom/io/safetensors.hpp"
+#include "moeloom/io/text_file.hpp"
 #include "moeloom/io/token_source.hpp"
 #include "moeloom/kernels/gmm_policy.hpp"
 #include "moeloom/kernels/registry.hpp"

@@ -1,6 +1,7 @@
 #include "moeloom/app/metrics.hpp"
 
 #include "moeloom/base/errors.hpp"
+#include "moeloom/io/text_file.hpp"
 
 #include <cerrno>
 #include <cmath>
@@ -89,17 +90,11 @@ void each_line(const std::filesystem::path& path, const Visit& visit) {
 }
 
 void keep_steps_before(Index first_step, const std::filesystem::path& path) {
-  const std::filesystem::path aside = path.string() + ".partial";
-  std::ofstream shortened(aside, std::ios::trunc);
-  if (!shortened) refuse("write", aside);
+  std::string kept;
   each_line(path, [&](const std::string& line, const StepMetrics& metrics) {
-    if (metrics.step < first_step) shortened << line << '\n';
+    if (metrics.step < first_step) kept += line + '\n';
   });
-  shortened.close();
-  if (!shortened) refuse("write", aside);
-  std::error_code error;
-  std::filesystem::rename(aside, path, error);
-  if (error) throw IoError("cannot replace " + path.string() + ": " + error.message());
+  replace_file(path, kept);
 }
 
 }  // namespace

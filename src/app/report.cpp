@@ -1,12 +1,10 @@
 #include "moeloom/app/report.hpp"
 
 #include "moeloom/app/progress.hpp"
-#include "moeloom/base/errors.hpp"
+#include "moeloom/io/text_file.hpp"
 
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
-#include <cstring>
 #include <limits>
 
 #include "html.hpp"
@@ -189,15 +187,7 @@ std::string report_html(const std::vector<StepMetrics>& steps, const ReportInfo&
 
 void write_report(const std::filesystem::path& path, const std::filesystem::path& metrics,
                   const ReportInfo& info) {
-  const std::string html = report_html(read_metrics(metrics), info);
-  const std::filesystem::path aside = path.string() + ".partial";
-  std::ofstream file(aside, std::ios::trunc);
-  file << html;
-  file.close();
-  if (!file) throw IoError("cannot write " + aside.string() + ": " + std::strerror(errno));
-  std::error_code error;
-  std::filesystem::rename(aside, path, error);
-  if (error) throw IoError("cannot replace " + path.string() + ": " + error.message());
+  replace_file(path, report_html(read_metrics(metrics), info));
 }
 
 }  // namespace moeloom

@@ -1,17 +1,16 @@
 #include "run_setup.hpp"
 
 #include "moeloom/base/errors.hpp"
-#include "moeloom/io/checksum.hpp"
+#include "moeloom/base/violations.hpp"
 
 #include <algorithm>
-#include <fstream>
 #include <limits>
-#include <sstream>
+
+#include "model_source.hpp"
+#include "run_folder.hpp"
 
 namespace moeloom {
 namespace {
-
-namespace fs = std::filesystem;
 
 /// Text of everything that must be the same on all ranks.
 std::string fingerprint(const RunRequest& request) {
@@ -44,68 +43,18 @@ void attempt_all(std::vector<std::string>& violations, Attempt attempt) {
   }
 }
 
-void open_model(const TrainOptions& options, Index world, RunInputs& inputs,
-                std::vector<std::string>& violations) {
-  const fs::path& from = options.run.resume.empty() ? options.model.folder : options.run.resume;
-  inputs.config = options.model.shape;
-  if (from.empty()) return;
-  // A model folder may hold a config.json alone: then its weights are initial ones.
-  const bool bare = options.run.resume.empty() && fs::exists(from / "config.json") &&
-                    !fs::exists(from / "model.safetensors") &&
-                    !fs::exists(from / "model.safetensors.index.json");
-  const fs::path folder = bare ? from : resolve_checkpoint(from);
-  if (!bare) inputs.weights = folder;
-  inputs.resumes = !options.run.resume.empty();
-  if (inputs.resumes && !is_checkpoint(folder))
-    violations.push_back("--resume " + folder.string() +
-                         " has no optimizer state; --model starts from its weights");
-  inputs.config = ModelConfig::read(folder);
-  collect(violations, config_violations(inputs.config));
-  collect(violations, shape_violations(options.model, inputs.config));
-  const Index experts = inputs.config.has_experts() ? inputs.config.num_experts : 0;
-  if (options.mesh.ep >= 1 && experts % options.mesh.ep != 0)
-    collect(violations,
-            mesh_violations({options.mesh.dp, options.mesh.ep, options.mesh.order}, world, experts));
-  if (!bare) check_weights(SafetensorsFolder(folder), inputs.config);
-}
-
-void open_data(const TrainOptions& options, RunInputs& inputs, std::vector<std::string>& violations) {
+void open_data(const TrainOptions& options, Index world, RunInputs& inputs,
+               std::vector<std::string>& violations) {
   if (options.data.file.empty()) return;
   inputs.format = options.data.format.value_or(guess_token_format(options.data.file));
   inputs.tokens = std::make_unique<TokenSource>(options.data.file, inputs.format);
   collect(violations,
-          split_violations(inputs.tokens->size(), options.data.heldout, options.data.sequence_length));
+          split_violations(inputs.tokens->size(), options.data.heldout, options.data.sequence_length, world));
   const Index largest = inputs.tokens->largest_id();
   if (largest >= inputs.config.vocab_size)
     violations.push_back(options.data.file.string() + " holds token id " + std::to_string(largest) +
                          ", but vocab = " + std::to_string(inputs.config.vocab_size) +
                          "; set --vocab to at least " + std::to_string(largest + 1) + ", or --data-format");
-}
-
-void check_run_folder(const TrainOptions& options) {
-  const RunOptions& run = options.run;
-  if (!run.resume.empty() || run.overwrite || !fs::exists(run.folder)) return;
-  if (!fs::exists(run.folder / "metrics.jsonl") && checkpoints_of(run.folder).empty()) return;
-  throw IoError(run.folder.string() + " holds a run already; go on with it by --resume " +
-                run.folder.string() + ", choose another --run, or replace it by --overwrite");
-}
-
-void remove_old_run(const fs::path& folder) {
-  for (const fs::path& checkpoint : checkpoints_of(folder)) fs::remove_all(checkpoint);
-  for (const char* name : {"metrics.jsonl", "report.html", "train.log", "train.conf"})
-    fs::remove(folder / name);
-}
-
-void make_run_folder(const TrainOptions& options) {
-  const fs::path& folder = options.run.folder;
-  std::error_code error;
-  fs::create_directories(folder, error);
-  if (error) throw IoError("cannot make the run folder " + folder.string() + ": " + error.message());
-  if (options.run.overwrite && options.run.resume.empty()) remove_old_run(folder);
-  std::ofstream config(folder / "train.conf");
-  config << resolved_config(options);
-  config.close();
-  if (!config) throw IoError("cannot write " + (folder / "train.conf").string());
 }
 
 /// Values that nothing can be said against, where it was said already or where they are not known.
@@ -114,6 +63,7 @@ TrainOptions with_usable_data(TrainOptions options) {
   if (!options.knows({"data-format"})) data.format = TokenFormat::kText;  // any file is bytes
   if (!options.knows({"heldout"}) || data.heldout < 0 || data.heldout >= 1) data.heldout = 0;
   if (!options.knows({"seq-len"}) || data.sequence_length < 1) data.sequence_length = 1;
+  data.sequence_length = std::min(data.sequence_length, kLargestCount);
   return options;
 }
 
@@ -130,9 +80,9 @@ RunInputs open_inputs(const TrainOptions& options, Index world, std::vector<std:
   if (!model_known || !options.knows({"data-format"}))
     inputs.config.vocab_size = std::numeric_limits<Index>::max();
   if (options.knows({"data"}))
-    attempt_all(violations, [&] { open_data(with_usable_data(options), inputs, violations); });
+    attempt_all(violations, [&] { open_data(with_usable_data(options), world, inputs, violations); });
   if (options.knows({"run", "resume", "overwrite"}))
-    attempt_all(violations, [&] { check_run_folder(options); });
+    attempt_all(violations, [&] { check_run_folder(options.run); });
   return inputs;
 }
 

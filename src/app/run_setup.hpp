@@ -12,10 +12,12 @@ struct RunRequest {
   TrainOptions options;
   EnvironmentFlags flags;
 };
+
 /// The files a run starts from, opened, and the model they describe.
 struct RunInputs {
-  std::filesystem::path weights;  // a checkpoint or HF folder; empty: initial weights
-  bool resumes = false;           // `weights` is a checkpoint that the run goes on from
+  std::filesystem::path weights;         // a checkpoint or HF folder; empty: initial weights
+  bool resumes = false;                  // `weights` is a checkpoint that the run goes on from
+  std::optional<TrainerState> recorded;  // of that checkpoint
   ModelConfig config;
   std::unique_ptr<TokenSource> tokens;
   TokenFormat format = TokenFormat::kText;
@@ -31,7 +33,7 @@ struct RunSetup {
 /// Collective; throws AgreedError with everything that is wrong with options, environment and files.
 RunSetup agree_on_run(int argc, char** argv, const Communicator& world);
 
-/// Makes the run's folder, or refuses one that holds another run. Collective; throws AgreedError.
+/// Makes the run's folder on rank 0. Collective; throws AgreedError.
 void prepare_run_folder(const TrainOptions& options, const Communicator& world);
 
 }  // namespace moeloom

@@ -8,25 +8,21 @@
 #include <algorithm>
 #include <cmath>
 #include <iostream>
+#include <new>
 
+#include "model_memory.hpp"
+#include "model_source.hpp"
+#include "option_values.hpp"
 #include "processors.hpp"
+#include "run_folder.hpp"
 #include "run_report.hpp"
+#include "run_settings.hpp"
 
 namespace moeloom {
 namespace {
 
 constexpr Index kMostSkippedInARow = 20;      // the run will not come back by itself
 constexpr Index kSequencesPerEvaluation = 8;  // of one rank at a time, to bound activations
-
-ExpertRange held_experts(const ModelConfig& config, const Mesh& mesh) {
-  const MeshShape& shape = mesh.shape();
-  return experts_of(std::max<Index>(config.num_experts, 1), shape.ep, shape.ep_rank(mesh.world().rank()));
-}
-
-double aux_coefficient(const TrainOptions& options, const ModelConfig& config) {
-  const double of_model = config.output_router_logits ? config.router_aux_loss_coef : 0.0;
-  return options.optimizer.aux_loss_coef.value_or(of_model);
-}
 
 /// A run from its first step to its report; members in the order in which they need each other.
 class TrainRun {
@@ -37,27 +33,21 @@ class TrainRun {
         mesh_(std::move(mesh)),
         log_(log),
         progress_(std::cerr, live),
-        recorded_(recorded_state()),
         kernels_(plan_kernels(options_.kernels, request.flags, inputs_.config, mesh_.shape(), work(),
                               mesh_.world())),
-        store_(parameter_specs(inputs_.config, held_experts(inputs_.config, mesh_))),
-        decoder_(inputs_.config, store_, mesh_, kernels_.table),
-        optimizer_(store_, mesh_, options_.optimizer.settings),
+        settings_(trainer_settings(options_, inputs_.config, mesh_.world().size())),
+        model_(make_model_memory(inputs_.config, mesh_, kernels_.table, options_.optimizer.settings)),
         sampler_(*inputs_.tokens, split_tokens(inputs_.tokens->size(), options_.data.heldout),
-                 batch_shape(options_, mesh_.world().size()), options_.run.seed),
-        trainer_(decoder_, store_, mesh_, optimizer_, sampler_,
-                 {.schedule = schedule(options_),
-                  .batch = batch_shape(options_, mesh_.world().size()),
-                  .aux_loss_coef = aux_coefficient(options_, inputs_.config),
-                  .z_loss_coef = options_.optimizer.z_loss_coef,
-                  .on_nan = options_.run.on_nan}) {}
+                 settings_.batch, options_.run.seed),
+        trainer_(model_->decoder, model_->store, mesh_, model_->optimizer, sampler_, settings_) {}
 
   void run() {
     log_run();
     load();
     prepare_run_folder(options_, mesh_.world());
+    leave_other_course();
     open_files();
-    for (Index step = first_step_; step < options_.run.steps; ++step) one_step(step);
+    for (Index step = first_step_; step < options_.run.steps; ++step) one_step_in_memory(step);
     progress_.clear();
     finish();
   }
@@ -66,20 +56,13 @@ class TrainRun {
   bool is_rank_0() const { return mesh_.world().rank() == 0; }
   std::filesystem::path in_run(const char* name) const { return options_.run.folder / name; }
 
-  std::optional<TrainerState> recorded_state() const {
-    if (!inputs_.resumes) return std::nullopt;
-    std::optional<TrainerState> state;
-    agree(mesh_.world(),
-          [&] { state = TrainerState::from(Document::read(inputs_.weights / "trainer_state.json")); });
-    return state;
-  }
-
   KernelWork work() const {
     const BatchShape batch = batch_shape(options_, mesh_.world().size());
     KernelWork work{.tokens = batch.sequences_per_micro_batch() * batch.sequence_length,
                     .uses_per_packing = static_cast<double>(batch.accumulation),
                     .recorded = std::nullopt};
-    if (recorded_) work.recorded = GmmDecision{recorded_->gmm_applied, recorded_->gmm_reason};
+    if (const auto& recorded = inputs_.recorded)
+      work.recorded = GmmDecision{recorded->gmm_applied, recorded->gmm_reason};
     return work;
   }
 
@@ -89,33 +72,40 @@ class TrainRun {
   }
 
   void load() {
+    ParameterStore& store = model_->store;
     if (inputs_.resumes) {
-      const TrainerState state = load_checkpoint(inputs_.weights, store_, optimizer_, mesh_, inputs_.config);
+      const TrainerState state =
+          load_checkpoint(inputs_.weights, store, model_->optimizer, mesh_, inputs_.config);
       first_step_ = state.step;
-      warn_if_changed(state);
+      for (const Event& change : changes_between(state, state_at(first_step_))) warn_once(change);
       log_.info(Event().with("resumed", inputs_.weights.string()).with("step", first_step_));
     } else if (!inputs_.weights.empty()) {
-      const WeightCoverage coverage = load_model(inputs_.weights, store_, mesh_, inputs_.config);
+      const WeightCoverage coverage = load_model(inputs_.weights, store, mesh_, inputs_.config);
       log_.info(Event()
                     .with("loaded", inputs_.weights.string())
                     .with("tensors", coverage.found)
                     .with("expected", coverage.expected)
                     .with("unused", static_cast<Index>(coverage.unused.size())));
     } else {
-      initialise(store_, inputs_.config, options_.run.seed);
+      initialise(store, inputs_.config, options_.run.seed);
+      if (const std::filesystem::path& folder = options_.model.folder; !folder.empty())
+        warn_once(
+            Event().with("weights", "initial").with("reason", folder.string() + " holds config.json only"));
     }
   }
 
-  void warn_if_changed(const TrainerState& state) {
-    const auto warn = [&](const char* what, const auto& then, const auto& now) {
-      if (then != now && is_rank_0())
-        log_.warn(Event().with("changed", what).with("then", then).with("now", now));
-    };
-    warn("seed", static_cast<Index>(state.seed), static_cast<Index>(options_.run.seed));
-    warn("global-batch", state.global_batch, options_.data.global_batch);
-    warn("seq-len", state.sequence_length, options_.data.sequence_length);
-    warn("data bytes", state.data_bytes, data_bytes());
-    warn("dtype", state.dtype, std::string(dtype_text(kernels_.dtype.type)));
+  void warn_once(const Event& event) {
+    if (is_rank_0()) log_.warn(event);
+  }
+
+  /// What a resumed run did after the step that it goes on from is no longer its past. Checkpoints go before
+  /// metrics: a kill between the two leaves lines too many, which the next resume drops.
+  void leave_other_course() {
+    agree_on_disk([&] {
+      if (!goes_on_in_its_folder(options_.run)) return;
+      for (const auto& checkpoint : remove_checkpoints_after(options_.run.folder, first_step_))
+        left_.push_back(checkpoint.filename().string());
+    });
   }
 
   Index data_bytes() const { return static_cast<Index>(std::filesystem::file_size(options_.data.file)); }
@@ -124,9 +114,25 @@ class TrainRun {
     agree(mesh_.world(), [&] {
       if (!is_rank_0()) return;
       metrics_.emplace(in_run("metrics.jsonl"), first_step_);
-      if (recorded_) tokens_seen_ = tokens_before(read_metrics(in_run("metrics.jsonl")), *recorded_);
+      if (const auto& recorded = inputs_.recorded)
+        tokens_seen_ = tokens_before(read_metrics(in_run("metrics.jsonl")), *recorded);
       log_.also_to(in_run("train.log"), inputs_.resumes);
+      if (left_.empty()) return;
+      log_.info(Event()
+                    .with("removed", joined(left_))
+                    .with("reason", "later than step " + std::to_string(first_step_) +
+                                        ", from which the run takes another course"));
     });
+  }
+
+  /// One rank may meet this alone: it cannot be agreed on.
+  void one_step_in_memory(Index step) {
+    try {
+      one_step(step);
+    } catch (const std::bad_alloc&) {
+      throw Error("no memory is left for the activations of step " + std::to_string(step) +
+                  "; choose a smaller --seq-len or --global-batch, or more --accumulate");
+    }
   }
 
   void one_step(Index step) {
@@ -185,9 +191,9 @@ class TrainRun {
     return trainer_.evaluate(batches);
   }
 
-  void save(Index done) {
+  TrainerState state_at(Index step) const {
     TrainerState state;
-    state.step = done;
+    state.step = step;
     state.dtype = std::string(dtype_text(kernels_.dtype.type));
     state.seed = options_.run.seed;
     state.data_file = options_.data.file.string();
@@ -195,9 +201,15 @@ class TrainRun {
     state.global_batch = options_.data.global_batch;
     state.sequence_length = options_.data.sequence_length;
     state.gmm_applied = kernels_.gmm.apply;
-    state.gmm_reason = recorded_ ? recorded_->gmm_reason : kernels_.gmm.reason;
-    const auto path = save_checkpoint(options_.run.folder, store_, optimizer_, mesh_, inputs_.config, state);
-    agree_on_disk([&] { prune_checkpoints(options_.run.folder, options_.run.keep); });
+    state.gmm_reason = inputs_.recorded ? inputs_.recorded->gmm_reason : kernels_.gmm.reason;
+    state.settings = document_of(settings_);
+    return state;
+  }
+
+  void save(Index done) {
+    const auto path = save_checkpoint(options_.run.folder, model_->store, model_->optimizer, mesh_,
+                                      inputs_.config, state_at(done));
+    agree_on_disk([&] { prune_checkpoints(options_.run.folder, options_.run.keep, done); });
     log_.info(Event().with("saved", path.string()));
   }
 
@@ -207,6 +219,11 @@ class TrainRun {
     if (inputs_.config.vocab_size != 256)
       return "this program has no tokenizer: vocab_size = " + std::to_string(inputs_.config.vocab_size) +
              ", and bytes need 256";
+    const Index positions = sample_positions(options_.run);
+    if (positions > inputs_.config.max_position_embeddings)
+      return "--prompt and --sample-chars make " + std::to_string(positions) +
+             " positions, but max_position_embeddings = " +
+             std::to_string(inputs_.config.max_position_embeddings);
     return {};
   }
 
@@ -219,7 +236,7 @@ class TrainRun {
     const std::string& prompt = options_.run.prompt;
     std::vector<std::int32_t> ids;
     for (const char c : prompt) ids.push_back(static_cast<unsigned char>(c));
-    const auto text = generate(decoder_, mesh_, ids, options_.run.sample_chars,
+    const auto text = generate(model_->decoder, mesh_, ids, options_.run.sample_chars,
                                {.temperature = 0.8, .top_k = 0, .seed = options_.run.seed});
     std::string bytes;
     for (std::size_t i = ids.size(); i < text.size(); ++i) bytes.push_back(static_cast<char>(text[i]));
@@ -271,14 +288,13 @@ class TrainRun {
   const Mesh mesh_;
   Log& log_;
   ProgressLine progress_;
-  const std::optional<TrainerState> recorded_;
   const KernelPlan kernels_;
-  ParameterStore store_;
-  Decoder decoder_;
-  ShardedOptimizer optimizer_;
+  const TrainerSettings settings_;
+  const std::unique_ptr<ModelMemory> model_;
   BatchSampler sampler_;
   Trainer trainer_;
   std::optional<MetricsWriter> metrics_;  // rank 0
+  std::vector<std::string> left_;         // names of checkpoints of another course; rank 0
   Index first_step_ = 0;
   Index steps_done_ = 0;
   Index skipped_in_a_row_ = 0;

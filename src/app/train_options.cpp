@@ -105,7 +105,7 @@ fs::path run_of(const fs::path& resume) {
   return folder.has_parent_path() ? folder.parent_path() : fs::path(".");
 }
 
-/// What the run said when it began: all but where its weights came from and where it lay.
+/// What the run said when it began: all but where its weights came from, where it lay and what it replaced.
 Layer layer_of_run(const OptionTable& table, const fs::path& resume, Mistakes& mistakes) {
   const fs::path run = run_of(resume);
   const fs::path config = run / "train.conf";
@@ -114,6 +114,7 @@ Layer layer_of_run(const OptionTable& table, const fs::path& resume, Mistakes& m
   Layer layer = table.file(config, mistakes);
   layer.erase("model");
   layer.erase("resume");
+  layer.erase("overwrite");
   layer["run"] = {run.string(), "--resume"};
   return layer;
 }

@@ -2,14 +2,12 @@
 
 #include "moeloom/base/errors.hpp"
 #include "moeloom/io/mapped_file.hpp"
+#include "moeloom/io/text_file.hpp"
 
 #include <algorithm>
-#include <fcntl.h>
 #include <limits>
-#include <unistd.h>
 
 #include "json.hpp"
-#include "system_file.hpp"
 
 namespace moeloom {
 namespace {
@@ -187,21 +185,7 @@ std::string Document::dump(int indent) const {
 }
 
 void Document::write(const std::filesystem::path& path) const {
-  std::filesystem::path beside = path;
-  beside += ".writing-" + std::to_string(::getpid());
-  try {
-    const std::string text = dump();
-    SystemFile file(beside, O_CREAT | O_TRUNC | O_WRONLY);
-    file.write_at(0, std::as_bytes(std::span(text)));
-    file.sync_and_close();
-    std::error_code failure;
-    std::filesystem::rename(beside, path, failure);
-    if (failure) throw_system_error("replace", path, failure.value());
-  } catch (const IoError&) {
-    std::error_code ignored;
-    std::filesystem::remove(beside, ignored);
-    throw;
-  }
+  replace_file(path, dump());
 }
 
 }  // namespace moeloom

@@ -16,20 +16,21 @@ Split split_tokens(Index tokens, double fraction) {
           .heldout_end = tokens};
 }
 
-std::vector<std::string> split_violations(Index tokens, double fraction, Index sequence_length) {
+std::vector<std::string> split_violations(Index tokens, double fraction, Index sequence_length, Index world) {
   const Split split = split_tokens(tokens, fraction);
-  const Index needed = sequence_length + 1;
   std::vector<std::string> violations;
-  const auto check = [&](const char* part, Index length) {
+  const auto check = [&](const char* part, Index length, Index sequences) {
+    const Index needed = sequences * sequence_length + 1;
     if (length >= needed) return;
     std::ostringstream text;
-    text << "the " << part << " part holds " << length << " of " << tokens
-         << " tokens, fewer than seq-len + 1 = " << needed
-         << "; give more data, a smaller --seq-len or another --heldout";
+    text << "the " << part << " part holds " << length << " of " << tokens << " tokens, fewer than ";
+    if (sequences > 1) text << sequences << " ranks x ";
+    text << "seq-len + 1 = " << needed << "; give more data, " << (sequences > 1 ? "fewer ranks, " : "")
+         << "a smaller --seq-len or another --heldout";
     violations.push_back(text.str());
   };
-  check("training", split.train_end - split.train_begin);
-  if (fraction > 0) check("held-out", split.heldout_end - split.heldout_begin);
+  check("training", split.train_end - split.train_begin, world);
+  if (fraction > 0) check("held-out", split.heldout_end - split.heldout_begin, 1);
   return violations;
 }
 

@@ -94,6 +94,15 @@ std::vector<fs::path> entries_of(const fs::path& folder) {
   return entries;
 }
 
+/// Each loses its name first, so that what a kill leaves is no checkpoint.
+void remove_checkpoints(const std::vector<fs::path>& checkpoints) {
+  for (const fs::path& checkpoint : checkpoints) {
+    const fs::path partial = partial_path(checkpoint.parent_path(), *step_of(checkpoint));
+    rename_folder(checkpoint, partial);
+    remove_folder(partial);
+  }
+}
+
 bool is_model(const fs::path& folder) {
   return fs::exists(folder / kConfigFile) &&
          (fs::exists(folder / kWeightsFile) || fs::exists(folder / kWeightsIndexFile));
@@ -159,16 +168,23 @@ fs::path resolve_checkpoint(const fs::path& path) {
                 kWeightsFile + " or " + kWeightsIndexFile);
 }
 
-std::vector<fs::path> prune_checkpoints(const fs::path& run, Index keep) {
-  std::vector<fs::path> old = checkpoints_of(run);
-  if (keep <= 0 || static_cast<Index>(old.size()) <= keep) return {};
-  old.resize(old.size() - at(keep));
-  for (const fs::path& checkpoint : old) {
-    const fs::path partial = partial_path(run, *step_of(checkpoint));
-    rename_folder(checkpoint, partial);
-    remove_folder(partial);
-  }
-  return old;
+std::vector<fs::path> prune_checkpoints(const fs::path& run, Index keep, Index written) {
+  std::vector<fs::path> others = checkpoints_of(run);
+  if (keep <= 0) return {};
+  std::erase_if(others, [&](const fs::path& checkpoint) { return step_of(checkpoint) == written; });
+  const auto kept = std::min(others.size(), static_cast<std::size_t>(keep - 1));
+  others.resize(others.size() - kept);
+  remove_checkpoints(others);
+  return others;
+}
+
+std::vector<fs::path> remove_checkpoints_after(const fs::path& run, Index step) {
+  std::vector<fs::path> later = checkpoints_of(run);
+  std::erase_if(later, [&](const fs::path& checkpoint) { return *step_of(checkpoint) <= step; });
+  // The newest first: whenever this stops, the newest that is left belongs to what is left.
+  std::ranges::reverse(later);
+  remove_checkpoints(later);
+  return later;
 }
 
 std::vector<fs::path> remove_partial_checkpoints(const fs::path& run) {

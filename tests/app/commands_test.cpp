@@ -168,6 +168,61 @@ TEST_F(Commands, AResumedRunHasTheLossesOfOneThatDidNotStop) {
     EXPECT_NEAR(moved[i], whole[i], 1e-5 * whole[i]) << "step " << i;
 }
 
+TEST_F(Commands, ARunThatGoesOnFromAnEarlierStepLeavesItsOtherCourse) {
+  ASSERT_EQ(shell(train(2, "--steps 6 --save-every 2 --keep 0 --schedule-steps 6")).exit_code, 0);
+  const Outcome again = shell(on_ranks(2) + "train --steps 3 --keep 1 --resume " + path("run/checkpoint-2/"));
+  ASSERT_EQ(again.exit_code, 0) << again.output;
+  EXPECT_EQ(count_of(again.output, "removed=\"checkpoint-6, checkpoint-4\" reason=\"later than step 2"), 1u)
+      << again.output;
+  EXPECT_EQ(count_of(again.output, "changed="), 0u) << "the schedule was given, and is kept\n"
+                                                    << again.output;
+  EXPECT_EQ(checkpoints_of(path("run")), std::vector<fs::path>{path("run/checkpoint-3")});
+  EXPECT_EQ(losses("run").size(), 3u);
+  const Outcome done = shell(on_ranks(2) + "train --steps 3 --resume " + path("run"));
+  EXPECT_NE(done.exit_code, 0);
+  EXPECT_EQ(count_of(done.output, "the run is at step 3 already; --steps 3 leaves nothing to do"), 1u)
+      << done.output;
+}
+
+TEST_F(Commands, AResumedRunSaysWhatItChangesAndKeepsOtherRunsApart) {
+  ASSERT_EQ(shell(train(1, "--steps 2 --overwrite")).exit_code, 0);
+  ASSERT_EQ(shell(train(1, "--steps 2 --run " + path("other"))).exit_code, 0);
+  const std::string resume = "train --steps 4 --resume " + path("run");
+  const Outcome mixed = shell(on_ranks(2) + resume + " --run " + path("other"));
+  EXPECT_NE(mixed.exit_code, 0);
+  EXPECT_EQ(count_of(mixed.output, "other holds a run already that --resume"), 1u) << mixed.output;
+  const Outcome lost = shell(on_ranks(2) + resume + " --overwrite");
+  EXPECT_NE(lost.exit_code, 0);
+  EXPECT_EQ(count_of(lost.output, "--overwrite would remove"), 1u) << lost.output;
+  const Outcome longer = shell(on_ranks(2) + resume);
+  ASSERT_EQ(longer.exit_code, 0) << longer.output;
+  EXPECT_EQ(count_of(longer.output, "changed=schedule-steps then=2 now=4 keep=\"--schedule-steps 2\""), 1u)
+      << longer.output;
+  EXPECT_EQ(count_of(longer.output, "changed=\"learning rate\" then="), 1u) << longer.output;
+  const Outcome replaced =
+      shell(on_ranks(2) + "train --steps 6 --overwrite --resume " + path("run") + " --run " + path("other"));
+  EXPECT_EQ(replaced.exit_code, 0) << replaced.output;
+  EXPECT_EQ(checkpoints_of(path("other")), std::vector<fs::path>{path("other/checkpoint-6")});
+  EXPECT_EQ(losses("other").size(), 2u) << "steps 4 and 5";
+}
+
+TEST_F(Commands, AModelFolderWithAConfigAloneSaysThatItsWeightsAreInitial) {
+  ASSERT_EQ(shell(train(1, "--steps 1")).exit_code, 0);
+  fs::create_directories(path("model"));
+  fs::copy(path("run/checkpoint-1/config.json"), path("model/config.json"));
+  const std::string from_folder = on_ranks(2) + "train --steps 1 --seq-len 16 --global-batch 4 --data " +
+                                  path("corpus.txt") + " --model " + path("model") + " --run " + path("new");
+  const Outcome initial = shell(from_folder);
+  EXPECT_EQ(initial.exit_code, 0) << initial.output;
+  EXPECT_EQ(count_of(initial.output, "[warning] weights=initial reason=\"" + path("model")), 1u)
+      << initial.output;
+  std::ofstream(path("model/model-00001-of-00002.safetensors")) << "x";
+  const Outcome shards = shell(from_folder + " --overwrite");
+  EXPECT_NE(shards.exit_code, 0);
+  EXPECT_EQ(count_of(shards.output, "holds model-00001-of-00002.safetensors, but no weights"), 1u)
+      << shards.output;
+}
+
 TEST_F(Commands, KernelsExplainsEachDecision) {
   const Outcome kernels =
       shell("MOELOOM_GMM_PATCH=1 MOELOOM_FUSED_OPS=0 " + alone() + "kernels --ranks 1 --ep 1");
@@ -215,6 +270,7 @@ TEST_F(Commands, BadInputGetsOneMessageFromOneRankAndAnExitCode) {
   fs::create_directories(path("broken"));
   std::ofstream(fs::path(path("broken")) / "config.json") << "{\"model_type\": \"qwen3_moe\"";
   std::ofstream(path("a-file")) << "x";
+  std::ofstream(path("two.txt")) << "ab";
   struct Case {
     std::string flags;
     std::vector<std::string> said;  // every one, once
@@ -244,6 +300,10 @@ TEST_F(Commands, BadInputGetsOneMessageFromOneRankAndAnExitCode) {
       {"--on-nan skip --warmup 0 --lr 1e38 --steps 50",
        {"--on-nan skip gave up: 20 steps in a row were not finite"}},
       {"--warmup 0 --lr 1e38 --steps 1", {"the validation loss after step 1 is not finite"}},
+      {"--data " + path("two.txt") + " --seq-len 1 --heldout 0",
+       {"the training part holds 2 of 2 tokens, fewer than 2 ranks x seq-len + 1 = 3"}},
+      {"--hidden 256 --inter 16777216 --experts 4096",
+       {"the model does not fit into memory: each of the 2 ranks of a node asks for"}},
   };
   for (const Case& c : cases) {
     const Outcome outcome = shell(train(2, "--overwrite --steps 2 " + c.flags));

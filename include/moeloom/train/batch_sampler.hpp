@@ -15,9 +15,10 @@ struct Split {
   Index heldout_begin = 0;
   Index heldout_end = 0;
 };
-/// What is wrong with the lengths, as violations; empty when both parts hold at least one sequence (or
-/// fraction = 0).
-std::vector<std::string> split_violations(Index tokens, double fraction, Index sequence_length);
+/// What is wrong with the lengths, as violations; empty when the training part holds a sequence for each of
+/// `world` ranks that shares no input with another's (neighbours share a border token: one's last target,
+/// the next one's first input), and the held-out part one sequence (or fraction = 0).
+std::vector<std::string> split_violations(Index tokens, double fraction, Index sequence_length, Index world);
 Split split_tokens(Index tokens, double fraction);
 
 struct BatchShape {

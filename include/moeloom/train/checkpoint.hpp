@@ -67,8 +67,14 @@ bool is_checkpoint(const std::filesystem::path& folder);
 /// Complete checkpoints of a run, oldest step first; none if there is no such folder.
 std::vector<std::filesystem::path> checkpoints_of(const std::filesystem::path& run);
 
-/// Removes all but the newest `keep` checkpoints (0 keeps all) -> what was removed. One rank calls it.
-std::vector<std::filesystem::path> prune_checkpoints(const std::filesystem::path& run, Index keep);
+/// Removes all but `keep` checkpoints (0 keeps all): the one of step `written`, which was just saved, and the
+/// newest others -> what was removed. One rank calls it.
+std::vector<std::filesystem::path> prune_checkpoints(const std::filesystem::path& run, Index keep,
+                                                     Index written);
+
+/// Removes the checkpoints of later steps than `step`: a run that goes on from there takes another course
+/// -> what was removed, the newest first. One rank calls it.
+std::vector<std::filesystem::path> remove_checkpoints_after(const std::filesystem::path& run, Index step);
 
 /// Removes what killed saves left behind -> what was removed. One rank calls it.
 std::vector<std::filesystem::path> remove_partial_checkpoints(const std::filesystem::path& run);

@@ -11,8 +11,6 @@
 namespace moeloom {
 namespace {
 
-constexpr double kCalibrationSeconds = 0.3;
-
 GmmFacts facts_of(const KernelChoice& choice, const ModelConfig& config, const MeshShape& shape,
                   const KernelWork& work) {
   const Index resident = config.num_experts / shape.ep;
@@ -33,8 +31,10 @@ GmmPrediction measure_on_rank_0(const ModelConfig& config, const GmmFacts& facts
   if (world.rank() == 0) {
     const Index resident = config.num_experts / *facts.ep_size;
     const auto rows = static_cast<Index>(facts.rows_per_expert + 0.5);
-    const GmmRates rates = measure_gmm_rates(config.hidden_size, config.moe_intermediate_size, resident,
-                                             std::max<Index>(rows, 1), kCalibrationSeconds);
+    const GmmCase wanted{config.hidden_size, config.moe_intermediate_size, resident, std::max<Index>(rows, 1),
+                         *facts.ep_size};
+    const GmmCase measured = calibration_case(wanted);
+    const GmmRates rates = scaled(measure_gmm_rates(measured, kCalibrationSeconds), measured, wanted);
     const GmmPrediction prediction = predict(rates, facts.uses_per_packing);
     seconds = {prediction.loop_seconds, prediction.gmm_seconds};
   }

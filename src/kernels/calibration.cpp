@@ -1,74 +1,167 @@
 #include "moeloom/kernels/calibration.hpp"
 
 #include "moeloom/base/errors.hpp"
+#include "moeloom/base/parallel.hpp"
 #include "moeloom/kernels/grouped_matmul.hpp"
+#include "moeloom/kernels/swiglu.hpp"
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
+#include <ctime>
+#include <deque>
 #include <vector>
 
 namespace moeloom {
 namespace {
 
-// More than a second-level cache holds, so that weights come from as far as they will in training.
+// With gradients and packed faces four times the bytes: more than a last-level cache's share, so that weights
+// come from as far as they will in training.
 constexpr Index kMeasuredWeights = 6 << 20;
+constexpr Index kMostLayers = 8;
+constexpr Index kCacheFloats = 12 << 20;
 // Both paths' rates are flat beyond.
-constexpr Index kMeasuredRows = 128;
+constexpr Index kMostRows = 256;
 
-struct LayerSize {
-  Index hidden, inter, experts, rows;  // rows: of each expert
-  double weights() const { return 3.0 * static_cast<double>(hidden * inter * experts); }
-  double products() const { return weights() * static_cast<double>(rows); }
-};
+double weights_of(const GmmCase& c) {
+  return 3.0 * static_cast<double>(c.hidden * c.inter * c.experts);
+}
 
-LayerSize measured_part_of(const LayerSize& layer) {
-  const Index inter = std::clamp<Index>(kMeasuredWeights / (3 * layer.hidden), 1, layer.inter);
-  const Index experts = std::clamp<Index>(kMeasuredWeights / (3 * layer.hidden * inter), 1, layer.experts);
-  return {layer.hidden, inter, experts, std::min(layer.rows, kMeasuredRows)};
+double products_of(const GmmCase& c) {
+  return weights_of(c) * static_cast<double>(std::max<Index>(c.rows_per_expert, 1));
+}
+
+GmmCase part_of(const GmmCase& c) {
+  const Index inter = std::clamp<Index>(kMeasuredWeights / (3 * c.hidden), 1, c.inter);
+  const Index experts = std::clamp<Index>(kMeasuredWeights / (3 * c.hidden * inter), 1, c.experts);
+  return {c.hidden, inter, experts, std::clamp<Index>(c.rows_per_expert, 1, kMostRows), c.sources};
+}
+
+Index layers_of(const GmmCase& part) {
+  return std::clamp<Index>(std::llround(kMeasuredWeights / weights_of(part)), 1, kMostLayers);
 }
 
 Matrix filled(Index rows, Index cols) {
   Matrix m(rows, cols);
-  fill(m, 0.5f);
+  fill(m, 0.01f);
   return m;
 }
 
-/// One weight [out, in] of every expert with its rows and gradients.
-class Product {
- public:
-  Product(Index out, Index in, Index experts, Index rows)
-      : rows_(static_cast<std::size_t>(experts), rows),
-        masters_(filled(experts * out, in)),
-        d_masters_(filled(experts * out, in)),
-        x_(filled(experts * rows, in)),
-        dy_(filled(experts * rows, out)),
-        y_(experts * rows, out),
-        dx_(experts * rows, in) {}
+/// Rows of every expert from every source, as even as they can be.
+std::vector<Index> spread(const GmmCase& c) {
+  std::vector<Index> rows;
+  for (Index expert = 0; expert < c.experts; ++expert)
+    for (Index s = 0; s < c.sources; ++s)
+      rows.push_back(c.rows_per_expert * (s + 1) / c.sources - c.rows_per_expert * s / c.sources);
+  return rows;
+}
 
-  void pack() { packed_.pack(weights()); }
-
-  /// Forward, input gradient, and the weight gradient added as training adds it.
-  void run(const GroupedMatmulKernel& kernel) {
-    const GroupedRows rows{rows_, 1};
-    kernel.forward(weights(), packed_, x_, rows, y_);
-    kernel.input_grad(weights(), packed_, dy_, rows, dx_);
-    kernel.weight_grad(dy_, x_, rows, d_masters_, Write::kAdd);
-  }
-
- private:
-  GroupedWeights weights() const { return {masters_, static_cast<Index>(rows_.size())}; }
-
-  std::vector<Index> rows_;
-  Matrix masters_, d_masters_, x_, dy_, y_, dx_;
-  PackedWeights packed_;
-};
+/// One thread's own time: what it waits for a processor that others use is no path's.
+double now() {
+  timespec time{};
+  clock_gettime(threads() == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
 
 template <typename Work>
 double seconds_of(Work work) {
-  const auto start = std::chrono::steady_clock::now();
+  const double start = now();
   work();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return now() - start;
 }
+
+/// Buffers that the layers share, as in training.
+struct Workspace {
+  explicit Workspace(const GmmCase& c)
+      : activated(filled(c.experts * c.rows_per_expert, c.inter)),
+        d_activated(activated.rows(), c.inter),
+        output(activated.rows(), c.hidden),
+        d_rows(filled(activated.rows(), c.hidden)) {}
+  Matrix activated, d_activated, output, d_rows;
+};
+
+/// One layer's experts: the calls of a training step, in its order.
+class Layer {
+ public:
+  explicit Layer(const GmmCase& c)
+      : counts_(spread(c)),
+        sources_(c.sources),
+        experts_(c.experts),
+        gate_up_(filled(c.experts * 2 * c.inter, c.hidden)),
+        down_(filled(c.experts * c.hidden, c.inter)),
+        d_gate_up_(gate_up_.rows(), gate_up_.cols()),
+        d_down_(down_.rows(), down_.cols()),
+        x_(filled(c.experts * c.rows_per_expert, c.hidden)),
+        z_(x_.rows(), 2 * c.inter) {
+    pack();  // its memory is new, and a training step's is not
+  }
+
+  void pack() {
+    packed_gate_up_.pack({gate_up_, experts_});
+    packed_down_.pack({down_, experts_});
+  }
+
+  void forward(const GroupedMatmulKernel& kernel, Workspace& w) {
+    kernel.forward({gate_up_, experts_}, packed_gate_up_, x_, rows(), z_);
+    fused_swiglu().forward(z_, {}, w.activated);
+    kernel.forward({down_, experts_}, packed_down_, w.activated, rows(), w.output);
+  }
+
+  void input_grads(const GroupedMatmulKernel& kernel, Workspace& w) {
+    kernel.input_grad({down_, experts_}, packed_down_, w.d_rows, rows(), w.d_activated);
+    fused_swiglu().backward(z_, {}, w.d_activated, z_, {}, w.activated);
+    kernel.input_grad({gate_up_, experts_}, packed_gate_up_, z_, rows(), w.output);
+  }
+
+  void weight_grads(const GroupedMatmulKernel& kernel, Workspace& w, Write mode) {
+    kernel.weight_grad(w.d_rows, w.activated, rows(), d_down_, mode);
+    kernel.weight_grad(z_, x_, rows(), d_gate_up_, mode);
+  }
+
+ private:
+  GroupedRows rows() const { return {counts_, sources_}; }
+
+  std::vector<Index> counts_;
+  Index sources_, experts_;
+  Matrix gate_up_, down_, d_gate_up_, d_down_, x_, z_;
+  PackedWeights packed_gate_up_, packed_down_;
+};
+
+/// Of all layers together.
+struct PathSeconds {
+  double pack = 0, products = 0, write = 0, add = 0;
+  double micro_batch() const { return products + write; }
+};
+
+class Layers {
+ public:
+  explicit Layers(const GmmCase& part) : workspace_(part) {
+    for (Index i = layers_of(part); i > 0; --i) layers_.emplace_back(part);
+  }
+  double count() const { return static_cast<double>(layers_.size()); }
+
+  /// A step of two micro-batches, of whose second only what differs is run.
+  PathSeconds step(const GroupedMatmulKernel& kernel) {
+    fill(others_, 1);  // between two steps the optimizer goes through the caches
+    PathSeconds seconds;
+    for (Layer& layer : layers_) {
+      if (kernel.uses_packed) seconds.pack += seconds_of([&] { layer.pack(); });
+      seconds.products += seconds_of([&] { layer.forward(kernel, workspace_); });
+    }
+    for (auto layer = layers_.rbegin(); layer != layers_.rend(); ++layer) {
+      seconds.products += seconds_of([&] { layer->input_grads(kernel, workspace_); });
+      seconds.write += seconds_of([&] { layer->weight_grads(kernel, workspace_, Write::kReplace); });
+    }
+    for (auto layer = layers_.rbegin(); layer != layers_.rend(); ++layer)
+      seconds.add += seconds_of([&] { layer->weight_grads(kernel, workspace_, Write::kAdd); });
+    return seconds;
+  }
+
+ private:
+  std::deque<Layer> layers_;
+  Workspace workspace_;
+  Matrix others_ = Matrix(kCacheFloats >> 10, 1 << 10);
+};
 
 double median(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
@@ -76,55 +169,71 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-class Layer {
+/// Rounds of both paths; everything is kept as a share of the loop's time in the same round, because the
+/// clock of a shared machine moves by half within seconds.
+class Rounds {
  public:
-  explicit Layer(const LayerSize& size)
-      : gate_up_(2 * size.inter, size.hidden, size.experts, size.rows),
-        down_(size.hidden, size.inter, size.experts, size.rows) {}
-
-  double pack_seconds() {
-    return seconds_of([this] { gate_up_.pack(), down_.pack(); });
+  std::size_t size() const { return loop_.size(); }
+  void add(const PathSeconds& loop, const PathSeconds& grouped) {
+    const double unit = loop.micro_batch();
+    loop_.push_back(unit);
+    gmm_.push_back(grouped.micro_batch() / unit);
+    pack_.push_back(grouped.pack / unit);
+    loop_add_.push_back((loop.add - loop.write) / unit);
+    gmm_add_.push_back((grouped.add - grouped.write) / unit);
   }
-  double run_seconds(const GroupedMatmulKernel& kernel) {
-    return seconds_of([&] { gate_up_.run(kernel), down_.run(kernel); });
+  GmmRates rates(double layers) const {
+    const double loop = median(loop_) / layers;
+    return {loop, loop * median(gmm_), loop * median(pack_), loop * median(loop_add_),
+            loop * median(gmm_add_)};
   }
 
  private:
-  Product gate_up_, down_;
+  std::vector<double> loop_, gmm_, pack_, loop_add_, gmm_add_;
 };
 
-GmmRates measure(const LayerSize& size, double budget_seconds) {
+GmmRates measure(const GmmCase& part, double budget_seconds) {
   constexpr std::size_t kFewest = 2, kMost = 25;
   const auto start = std::chrono::steady_clock::now();
-  Layer layer(size);
-  layer.pack_seconds();  // its memory is new, and a training step's is not
-  std::vector<double> pack, loop, grouped;
+  Layers layers(part);
+  Rounds rounds;
   double spent = 0;
-  while (pack.size() < kFewest || (spent < budget_seconds && pack.size() < kMost)) {
-    pack.push_back(layer.pack_seconds());
-    loop.push_back(layer.run_seconds(native_grouped_matmul()));
-    grouped.push_back(layer.run_seconds(packed_grouped_matmul()));
+  while (rounds.size() < kFewest || (spent < budget_seconds && rounds.size() < kMost)) {
+    const PathSeconds loop = layers.step(native_grouped_matmul());
+    rounds.add(loop, layers.step(packed_grouped_matmul()));
     spent = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   }
-  return {median(loop), median(grouped), median(pack)};
+  return rounds.rates(layers.count());
 }
 
 }  // namespace
 
-GmmRates measure_gmm_rates(Index hidden, Index inter, Index resident_experts, Index rows_per_expert,
-                           double budget_seconds) {
-  require(hidden > 0 && inter > 0 && resident_experts > 0,
-          "rates need positive hidden and inter sizes and at least one resident expert");
-  const LayerSize layer{hidden, inter, resident_experts, std::max<Index>(rows_per_expert, 1)};
-  const LayerSize part = measured_part_of(layer);
-  const GmmRates rates = measure(part, budget_seconds);
-  const double products = layer.products() / part.products(), weights = layer.weights() / part.weights();
-  return {rates.loop_seconds * products, rates.gmm_seconds * products, rates.pack_seconds * weights};
+GmmCase calibration_case(const GmmCase& wanted) {
+  GmmCase rounded = wanted;
+  const double rows = static_cast<double>(std::clamp<Index>(wanted.rows_per_expert, 1, kMostRows));
+  rounded.rows_per_expert = std::llround(std::exp2(std::round(2 * std::log2(rows)) / 2));
+  return rounded;
+}
+
+GmmRates measure_gmm_rates(const GmmCase& measured, double budget_seconds) {
+  require(measured.hidden > 0 && measured.inter > 0 && measured.experts > 0 && measured.sources > 0,
+          "rates need positive hidden and inter sizes, at least one resident expert and one source");
+  const GmmCase part = part_of(measured);
+  return scaled(measure(part, budget_seconds), part, measured);
+}
+
+GmmRates scaled(const GmmRates& rates, const GmmCase& measured, const GmmCase& wanted) {
+  const double products = products_of(wanted) / products_of(measured);
+  const double weights = weights_of(wanted) / weights_of(measured);
+  return {rates.loop_seconds * products, rates.gmm_seconds * products, rates.pack_seconds * weights,
+          rates.loop_add_seconds * weights, rates.gmm_add_seconds * weights};
 }
 
 GmmPrediction predict(const GmmRates& rates, double uses_per_packing) {
   require(uses_per_packing > 0, "a packing is used at least once");
-  return {rates.loop_seconds, rates.gmm_seconds + rates.pack_seconds / uses_per_packing};
+  const double added = std::max(0.0, 1 - 1 / uses_per_packing);
+  return {rates.loop_seconds + rates.loop_add_seconds * added,
+          rates.gmm_seconds + rates.gmm_add_seconds * added + rates.pack_seconds / uses_per_packing};
 }
 
 }  // namespace moeloom

@@ -18,6 +18,7 @@ GmmFacts facts_of(const KernelChoice& choice, const ModelConfig& config, const M
   facts.ep_size = shape.ep;
   facts.resident_bytes =
       resident * 3 * config.hidden_size * config.moe_intermediate_size * static_cast<Index>(sizeof(float));
+  facts.packed_bytes = 2 * facts.resident_bytes;  // one face forward, one for input gradients
   facts.budget_bytes = choice.gmm_budget_bytes;
   facts.rows_per_expert = static_cast<double>(work.tokens * shape.ep * config.num_experts_per_tok) /
                           static_cast<double>(config.num_experts);
@@ -47,7 +48,7 @@ GmmDecision decide(GmmRequest request, GmmFacts facts, const ModelConfig& config
   if (!config.has_experts()) return {.apply = false, .reason = "this model has no experts"};
   if (request != GmmRequest::kAuto) return decide_gmm(request, facts);
   if (work.recorded) return {work.recorded->apply, "as the run began: " + work.recorded->reason};
-  facts.prediction = measure_on_rank_0(config, facts, world);
+  if (packed_faces_fit(facts)) facts.prediction = measure_on_rank_0(config, facts, world);
   return decide_gmm(request, facts);
 }
 

@@ -1,5 +1,6 @@
 #include "kernel_plan.hpp"
 
+#include "moeloom/app/rate_cache.hpp"
 #include "moeloom/base/errors.hpp"
 #include "moeloom/kernels/calibration.hpp"
 
@@ -26,29 +27,46 @@ GmmFacts facts_of(const KernelChoice& choice, const ModelConfig& config, const M
   return facts;
 }
 
-/// Rank 0's measurement, everywhere: the decision must be one.
-GmmPrediction measure_on_rank_0(const ModelConfig& config, const GmmFacts& facts, const Communicator& world) {
+GmmCase case_of(const ModelConfig& config, const GmmFacts& facts) {
+  const auto rows = static_cast<Index>(facts.rows_per_expert + 0.5);
+  return {config.hidden_size, config.moe_intermediate_size, config.num_experts / *facts.ep_size,
+          std::max<Index>(rows, 1), *facts.ep_size};
+}
+
+/// This machine's rates of the case, from the user's cache or measured; says in the plan which.
+GmmRates find_rates(const GmmCase& wanted, const KernelChoice& choice, const EnvironmentFlags& flags,
+                    KernelPlan& plan) {
+  const GmmCase measured = calibration_case(wanted);
+  plan.rates_file = rate_cache_file(flags.cache_folder);
+  const RateAnswer answer =
+      cached_rates(plan.rates_file, rate_machine(), measured, choice.calibrate,
+                   [](const GmmCase& c) { return measure_gmm_rates(c, kCalibrationSeconds); });
+  plan.rates = answer.cached ? "cached" : "measured";
+  plan.rates_warning = answer.warning;
+  return scaled(answer.rates, measured, wanted);
+}
+
+/// Rank 0's rates, everywhere: the decision must be one.
+GmmPrediction predict_on_rank_0(const GmmCase& wanted, double uses_per_packing, const KernelChoice& choice,
+                                const EnvironmentFlags& flags, const Communicator& world, KernelPlan& plan) {
   std::array<double, 2> seconds{};
   if (world.rank() == 0) {
-    const Index resident = config.num_experts / *facts.ep_size;
-    const auto rows = static_cast<Index>(facts.rows_per_expert + 0.5);
-    const GmmCase wanted{config.hidden_size, config.moe_intermediate_size, resident, std::max<Index>(rows, 1),
-                         *facts.ep_size};
-    const GmmCase measured = calibration_case(wanted);
-    const GmmRates rates = scaled(measure_gmm_rates(measured, kCalibrationSeconds), measured, wanted);
-    const GmmPrediction prediction = predict(rates, facts.uses_per_packing);
+    const GmmPrediction prediction = predict(find_rates(wanted, choice, flags, plan), uses_per_packing);
     seconds = {prediction.loop_seconds, prediction.gmm_seconds};
   }
   world.broadcast(std::as_writable_bytes(std::span(seconds)), 0);
   return {.loop_seconds = seconds[0], .gmm_seconds = seconds[1]};
 }
 
-GmmDecision decide(GmmRequest request, GmmFacts facts, const ModelConfig& config, const KernelWork& work,
-                   const Communicator& world) {
+GmmDecision decide(GmmRequest request, GmmFacts facts, const KernelChoice& choice,
+                   const EnvironmentFlags& flags, const ModelConfig& config, const KernelWork& work,
+                   const Communicator& world, KernelPlan& plan) {
   if (!config.has_experts()) return {.apply = false, .reason = "this model has no experts"};
   if (request != GmmRequest::kAuto) return decide_gmm(request, facts);
-  if (work.recorded) return {work.recorded->apply, "as the run began: " + work.recorded->reason};
-  if (packed_faces_fit(facts)) facts.prediction = measure_on_rank_0(config, facts, world);
+  if (work.recorded) return {work.recorded->apply, "as the run recorded: " + work.recorded->reason};
+  if (packed_faces_fit(facts))
+    facts.prediction = plan.prediction =
+        predict_on_rank_0(case_of(config, facts), facts.uses_per_packing, choice, flags, world, plan);
   return decide_gmm(request, facts);
 }
 
@@ -74,7 +92,8 @@ KernelPlan plan_kernels(const KernelChoice& choice, const EnvironmentFlags& flag
   const GmmRequestChoice gmm = request_for(choice, flags, kernels.kernels);
   plan.gmm_request = std::string(name_of(gmm.request)) + ": " + gmm.reason;
   plan.kernels_request = kernels.kernels + ": " + kernels.reason;
-  plan.gmm = decide(gmm.request, facts_of(choice, config, shape, work), config, work, world);
+  plan.gmm =
+      decide(gmm.request, facts_of(choice, config, shape, work), choice, flags, config, work, world, plan);
   const KernelContext context{.model_type = config.model_type,
                               .hidden_act = config.hidden_act,
                               .has_experts = config.has_experts(),
@@ -87,7 +106,11 @@ KernelPlan plan_kernels(const KernelChoice& choice, const EnvironmentFlags& flag
 
 void log_kernels(Log& log, const KernelPlan& plan) {
   log.info(Event().with("gmm_request", plan.gmm_request));
-  log.info(Event().with("gmm", plan.gmm.apply).with("reason", plan.gmm.reason));
+  Event decision;
+  decision.with("gmm", plan.gmm.apply).with("reason", plan.gmm.reason);
+  if (!plan.rates.empty()) decision.with("rates", plan.rates).with("rates_file", plan.rates_file.string());
+  log.info(decision);
+  if (!plan.rates_warning.empty()) log.warn(Event().with("rates_warning", plan.rates_warning));
   log.info(Event().with("kernels_request", plan.kernels_request));
   for (const KernelReport& report : plan.reports)
     log.info(Event().with("kernel", report.id).with("applied", report.applied).with("reason", report.reason));

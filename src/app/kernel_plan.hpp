@@ -13,6 +13,11 @@ struct KernelPlan {
   GmmDecision gmm;
   std::string gmm_request;  // "auto: MOELOOM_GMM_PATCH is unset"
   std::string kernels_request;
+  std::optional<GmmPrediction> prediction;  // that the decision was made by
+  // On the rank that found the rates; empty elsewhere, and where no prediction was needed.
+  std::string rates;                 // "measured" or "cached"
+  std::filesystem::path rates_file;  // the user's cache; empty: there is none
+  std::string rates_warning;
 };
 
 /// What the policy weighs beside the model and the mesh.
@@ -22,8 +27,8 @@ struct KernelWork {
   std::optional<GmmDecision> recorded;  // an earlier part of the run decided under auto
 };
 
-/// Under auto rank 0 measures this machine for a fraction of a second and its answer holds everywhere.
-/// Collective over the world. Throws AgreedError for a kernel asked for by name that cannot
+/// Under auto rank 0 measures this machine for a second or knows it from the user's cache, and its answer
+/// holds everywhere. Collective over the world. Throws AgreedError for a kernel asked for by name that cannot
 /// run.
 KernelPlan plan_kernels(const KernelChoice& choice, const EnvironmentFlags& flags, const ModelConfig& config,
                         const MeshShape& shape, const KernelWork& work, const Communicator& world);

@@ -28,7 +28,10 @@ std::string aliases_text(const Kernel& kernel) {
 void print_plan(const KernelPlan& plan, const MeshShape& shape) {
   std::printf("kernels for %s\n", shape.text().c_str());
   std::printf("  asked for  %s\n  GMM        %s\n", plan.kernels_request.c_str(), plan.gmm_request.c_str());
-  std::printf("  decision   %s: %s\n\n", plan.gmm.apply ? "grouped" : "loop", plan.gmm.reason.c_str());
+  std::printf("  decision   %s: %s\n", plan.gmm.apply ? "grouped" : "loop", plan.gmm.reason.c_str());
+  if (!plan.rates.empty()) std::printf("  rates      %s; %s\n", plan.rates.c_str(), plan.rates_file.c_str());
+  if (!plan.rates_warning.empty()) std::printf("  warning    %s\n", plan.rates_warning.c_str());
+  std::printf("\n");
   const KernelRegistry registry = KernelRegistry::builtin();
   for (const KernelReport& report : plan.reports) {
     const Kernel& kernel = registry.find(report.id);

@@ -5,6 +5,7 @@
 #include "moeloom/app/options.hpp"
 #include "moeloom/kernels/gmm_policy.hpp"
 
+#include <filesystem>
 #include <functional>
 #include <optional>
 #include <string>
@@ -19,6 +20,7 @@ struct EnvironmentFlags {
   std::optional<GmmRequest> gmm;         // MOELOOM_GMM_PATCH, TWINKLE_NPU_GMM_PATCH; none: unset
   LogLevel log_level = LogLevel::kInfo;  // MOELOOM_LOG
   std::vector<std::string> given;        // "MOELOOM_GMM_PATCH=1", what was set, for the log
+  std::filesystem::path cache_folder;    // XDG_CACHE_HOME, or HOME/.cache; empty: neither is an absolute path
 };
 
 /// The text of a variable, or none if it is not set.

@@ -104,6 +104,26 @@ KernelPlan plan_kernels(const KernelChoice& choice, const EnvironmentFlags& flag
   return plan;
 }
 
+std::optional<GmmWatch> watch_of(const KernelPlan& plan) {
+  // Where --kernels leaves fused_moe out, the policy decides nothing.
+  const bool decided = std::ranges::any_of(plan.reports, [&](const KernelReport& report) {
+    return report.id == "fused_moe" && report.reason == plan.gmm.reason;
+  });
+  if (!decided || !plan.prediction) return std::nullopt;
+  return GmmWatch(plan.gmm.apply, *plan.prediction);
+}
+
+void use_path(KernelPlan& plan, bool grouped) {
+  plan.table.grouped_matmul = grouped ? packed_grouped_matmul() : native_grouped_matmul();
+}
+
+void revise(KernelPlan& plan, const GmmDecision& decision) {
+  for (KernelReport& report : plan.reports)
+    if (report.id == "fused_moe") report = {report.id, decision.apply, decision.reason};
+  plan.gmm = decision;
+  use_path(plan, decision.apply);
+}
+
 void log_kernels(Log& log, const KernelPlan& plan) {
   log.info(Event().with("gmm_request", plan.gmm_request));
   Event decision;

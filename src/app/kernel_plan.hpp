@@ -2,6 +2,7 @@
 #pragma once
 
 #include "moeloom/app/environment.hpp"
+#include "moeloom/app/gmm_watch.hpp"
 #include "moeloom/comm/mesh.hpp"
 #include "moeloom/kernels/registry.hpp"
 
@@ -32,6 +33,13 @@ struct KernelWork {
 /// run.
 KernelPlan plan_kernels(const KernelChoice& choice, const EnvironmentFlags& flags, const ModelConfig& config,
                         const MeshShape& shape, const KernelWork& work, const Communicator& world);
+
+/// Watches a decision that was predicted; none for a request, or a decision that the run recorded.
+std::optional<GmmWatch> watch_of(const KernelPlan& plan);
+/// The table's path of the experts alone: a trial.
+void use_path(KernelPlan& plan, bool grouped);
+/// The decision itself, with its kernel's report.
+void revise(KernelPlan& plan, const GmmDecision& decision);
 
 /// One line a decision.
 void log_kernels(Log& log, const KernelPlan& plan);

@@ -37,6 +37,7 @@ class TrainRun {
         recorded_(recorded_state()),
         kernels_(plan_kernels(options_.kernels, request.flags, inputs_.config, mesh_.shape(), work(),
                               mesh_.world())),
+        watch_(watch_of(kernels_)),
         store_(parameter_specs(inputs_.config, held_experts(inputs_.config, mesh_))),
         decoder_(inputs_.config, store_, mesh_, kernels_.table),
         optimizer_(store_, mesh_, options_.optimizer.settings),
@@ -131,11 +132,27 @@ class TrainRun {
     seconds_ += metrics.seconds;
     ++steps_done_;
     const Index done = step + 1;
+    if (watch_ && !watch_->done() && !metrics.skipped) watch_experts(metrics);
     if (options_.run.eval_every > 0 && done % options_.run.eval_every == 0 && done < options_.run.steps)
       metrics.val_loss = validate();
     record(metrics);
     const bool save_now = options_.run.save_every > 0 && done % options_.run.save_every == 0;
     if (save_now && done < options_.run.steps) save(done);
+  }
+
+  /// The metrics are the mean over ranks and the same on every rank, so that the switch is, too.
+  void watch_experts(const StepMetrics& metrics) {
+    const auto sparse = std::ranges::count_if(
+        decoder_.layers(), [](const DecoderLayer& layer) { return layer.moe() != nullptr; });
+    const auto parts = static_cast<double>(sparse * options_.data.accumulate);
+    const GmmNews news = watch_->after_step(
+        metrics.step + 1, metrics.seconds_by_phase.at(std::string(name_of(Phase::kExperts))) / parts);
+    for (const Event& event : events_of(news)) log_.info(event);
+    if (news.decision)
+      revise(kernels_, *news.decision);
+    else if (news.use_grouped)
+      use_path(kernels_, *news.use_grouped);
+    decoder_.use(kernels_.table);
   }
 
   void record(const StepMetrics& metrics) {
@@ -249,7 +266,8 @@ class TrainRun {
   Log& log_;
   ProgressLine progress_;
   const std::optional<TrainerState> recorded_;
-  const KernelPlan kernels_;
+  KernelPlan kernels_;
+  std::optional<GmmWatch> watch_;
   ParameterStore store_;
   Decoder decoder_;
   ShardedOptimizer optimizer_;

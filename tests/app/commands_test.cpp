@@ -2,6 +2,7 @@
 #include "moeloom/app/metrics.hpp"
 #include "moeloom/train/checkpoint.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <filesystem>
@@ -108,6 +109,43 @@ TEST_F(Commands, AResumedRunHasTheLossesOfOneThatDidNotStop) {
   ASSERT_EQ(moved.size(), whole.size());
   for (std::size_t i = 0; i < whole.size(); ++i)
     EXPECT_NEAR(moved[i], whole[i], 1e-5 * whole[i]) << "step " << i;
+}
+
+/// Every measured time of a rate cache, as a machine a hundred times slower would have given it.
+void slow_down(const fs::path& cache) {
+  Document file = Document::read(cache), rates = file.object("rates");
+  for (const std::string& key : rates.keys()) {
+    Document seconds = rates.object(key);
+    for (const std::string& name : seconds.keys()) seconds.set(name, 100 * seconds.number(name));
+    rates.set(key, seconds);
+  }
+  file.set("rates", rates);
+  file.write(cache);
+}
+
+TEST_F(Commands, AutoKeepsItsRatesAndRevisesADecisionThatTheyMisled) {
+  const std::string with_cache = "XDG_CACHE_HOME=" + path("cache") + " MOELOOM_GMM_PATCH=auto ";
+  const Outcome first = shell(with_cache + train(2, "--ep 2 --steps 1"));
+  ASSERT_EQ(first.exit_code, 0) << first.output;
+  EXPECT_EQ(count_of(first.output, "rates=measured"), 1u) << first.output;
+  slow_down(fs::path(path("cache")) / "moeloom" / "gmm-rates.json");
+  const Outcome run = shell(with_cache + train(2, "--ep 2 --steps 16 --overwrite"));
+  ASSERT_EQ(run.exit_code, 0) << run.output;
+  for (const char* line : {"rates=cached", "gmm_check step=5 predicted_ms=", "gmm_check step=10 ",
+                           "gmm_switch step=10 to=", "gmm_switch step=15 to="})
+    EXPECT_EQ(count_of(run.output, line), 1u) << line << "\n" << run.output;
+  const auto recorded =
+      TrainerState::from(Document::read(fs::path(path("run")) / "checkpoint-16" / "trainer_state.json"));
+  EXPECT_NE(recorded.gmm_reason.find(" at step 15: measured "), std::string::npos) << recorded.gmm_reason;
+  EXPECT_EQ(std::ranges::count(recorded.kernels, "fused_moe"), recorded.gmm_applied ? 1 : 0);
+  const Outcome resumed =
+      shell(with_cache + "mpirun -n 2 " + program() + " train --steps 22 --resume " + path("run"));
+  ASSERT_EQ(resumed.exit_code, 0) << resumed.output;
+  EXPECT_EQ(count_of(resumed.output, "as the run recorded: " + recorded.gmm_reason), 2u) << resumed.output;
+  EXPECT_EQ(count_of(resumed.output, "gmm_check"), 0u) << "a recorded decision is not watched";
+  const Outcome anew = shell(with_cache + program() +
+                             " kernels --layers 2 --hidden 16 --inter 8 --experts 4 " + "--calibrate yes");
+  EXPECT_NE(anew.output.find("rates      measured; " + path("cache")), std::string::npos) << anew.output;
 }
 
 TEST_F(Commands, KernelsExplainsEachDecision) {

@@ -44,6 +44,9 @@ class Decoder {
   /// Empties the cache and makes room for `capacity` positions.
   void start_sequence(Index capacity);
 
+  /// The kernels from the next forward on; between a forward and its backward there is no other table.
+  void use(const KernelTable& kernels) { kernels_ = kernels; }
+
   const ModelConfig& config() const { return config_; }
   const std::deque<DecoderLayer>& layers() const { return layers_; }
   /// After the final norm, [T, D] of the last forward.
@@ -65,7 +68,7 @@ class Decoder {
   const ModelConfig config_;
   ParameterStore& store_;
   const Mesh& mesh_;
-  const KernelTable kernels_;
+  KernelTable kernels_;
   Linear embedding_;
   Linear head_;
   Norm final_norm_;

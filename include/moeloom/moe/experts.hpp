@@ -29,12 +29,15 @@ struct ExpertShard {
 /// Both packed faces of a shard, made anew when the weights have changed.
 class PackedExperts {
  public:
-  /// Packs if `kernel` reads packed weights and `version` is not the one packed last.
+  /// Packs if `kernel` reads packed weights and `version` is not the one packed last; gives the memory back
+  /// if it does not.
   void refresh(const GroupedMatmulKernel& kernel, const ExpertShard& shard, std::uint64_t version);
   const PackedWeights& gate_up() const { return gate_up_; }
   const PackedWeights& down() const { return down_; }
 
  private:
+  void release();
+
   PackedWeights gate_up_;
   PackedWeights down_;
   std::uint64_t version_ = 0;

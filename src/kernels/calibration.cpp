@@ -107,14 +107,11 @@ class Layer {
     kernel.forward({down_, experts_}, packed_down_, w.activated, rows(), w.output);
   }
 
-  void input_grads(const GroupedMatmulKernel& kernel, Workspace& w) {
+  void backward(const GroupedMatmulKernel& kernel, Workspace& w, Write mode) {
     kernel.input_grad({down_, experts_}, packed_down_, w.d_rows, rows(), w.d_activated);
     fused_swiglu().backward(z_, {}, w.d_activated, z_, {}, w.activated);
-    kernel.input_grad({gate_up_, experts_}, packed_gate_up_, z_, rows(), w.output);
-  }
-
-  void weight_grads(const GroupedMatmulKernel& kernel, Workspace& w, Write mode) {
     kernel.weight_grad(w.d_rows, w.activated, rows(), d_down_, mode);
+    kernel.input_grad({gate_up_, experts_}, packed_gate_up_, z_, rows(), w.output);
     kernel.weight_grad(z_, x_, rows(), d_gate_up_, mode);
   }
 
@@ -129,8 +126,8 @@ class Layer {
 
 /// Of all layers together.
 struct PathSeconds {
-  double pack = 0, products = 0, write = 0, add = 0;
-  double micro_batch() const { return products + write; }
+  double pack = 0;
+  double products = 0;
 };
 
 class Layers {
@@ -140,70 +137,88 @@ class Layers {
   }
   double count() const { return static_cast<double>(layers_.size()); }
 
-  /// A step of two micro-batches, of whose second only what differs is run.
-  PathSeconds step(const GroupedMatmulKernel& kernel) {
+  /// The first micro-batch of a step, which packs and writes weight gradients.
+  PathSeconds first(const GroupedMatmulKernel& kernel) {
     fill(others_, 1);  // between two steps the optimizer goes through the caches
     PathSeconds seconds;
     for (Layer& layer : layers_) {
       if (kernel.uses_packed) seconds.pack += seconds_of([&] { layer.pack(); });
       seconds.products += seconds_of([&] { layer.forward(kernel, workspace_); });
     }
-    for (auto layer = layers_.rbegin(); layer != layers_.rend(); ++layer) {
-      seconds.products += seconds_of([&] { layer->input_grads(kernel, workspace_); });
-      seconds.write += seconds_of([&] { layer->weight_grads(kernel, workspace_, Write::kReplace); });
-    }
-    for (auto layer = layers_.rbegin(); layer != layers_.rend(); ++layer)
-      seconds.add += seconds_of([&] { layer->weight_grads(kernel, workspace_, Write::kAdd); });
+    seconds.products += backward(kernel, Write::kReplace);
     return seconds;
   }
 
+  /// A later one, which adds them.
+  double later(const GroupedMatmulKernel& kernel) {
+    double seconds = 0;
+    for (Layer& layer : layers_) seconds += seconds_of([&] { layer.forward(kernel, workspace_); });
+    return seconds + backward(kernel, Write::kAdd);
+  }
+
  private:
+  double backward(const GroupedMatmulKernel& kernel, Write mode) {
+    double seconds = 0;
+    for (auto layer = layers_.rbegin(); layer != layers_.rend(); ++layer)
+      seconds += seconds_of([&] { layer->backward(kernel, workspace_, mode); });
+    return seconds;
+  }
+
   std::deque<Layer> layers_;
   Workspace workspace_;
   Matrix others_ = Matrix(kCacheFloats >> 10, 1 << 10);
 };
 
-double median(std::vector<double> values) {
+/// Both paths once; all but the loop's first micro-batch as a share of it, because the clock of a shared
+/// machine moves by half within seconds.
+struct Round {
+  double total = 0;
+  double loop = 0;
+  double gmm = 0, pack = 0, loop_add = 0, gmm_add = 0;
+};
+
+Round one_round(Layers& layers) {
+  const double loop = layers.first(native_grouped_matmul()).products;
+  const double loop_later = layers.later(native_grouped_matmul());
+  const PathSeconds grouped = layers.first(packed_grouped_matmul());
+  const double grouped_later = layers.later(packed_grouped_matmul());
+  return {loop + loop_later + grouped.pack + grouped.products + grouped_later,
+          loop,
+          grouped.products / loop,
+          grouped.pack / loop,
+          (loop_later - loop) / loop,
+          (grouped_later - grouped.products) / loop};
+}
+
+double median(const std::vector<Round>& rounds, double Round::*value) {
+  std::vector<double> values;
+  for (const Round& round : rounds) values.push_back(round.*value);
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
   std::nth_element(values.begin(), middle, values.end());
   return *middle;
 }
 
-/// Rounds of both paths; everything is kept as a share of the loop's time in the same round, because the
-/// clock of a shared machine moves by half within seconds.
-class Rounds {
- public:
-  std::size_t size() const { return loop_.size(); }
-  void add(const PathSeconds& loop, const PathSeconds& grouped) {
-    const double unit = loop.micro_batch();
-    loop_.push_back(unit);
-    gmm_.push_back(grouped.micro_batch() / unit);
-    pack_.push_back(grouped.pack / unit);
-    loop_add_.push_back((loop.add - loop.write) / unit);
-    gmm_add_.push_back((grouped.add - grouped.write) / unit);
-  }
-  GmmRates rates(double layers) const {
-    const double loop = median(loop_) / layers;
-    return {loop, loop * median(gmm_), loop * median(pack_), loop * median(loop_add_),
-            loop * median(gmm_add_)};
-  }
-
- private:
-  std::vector<double> loop_, gmm_, pack_, loop_add_, gmm_add_;
-};
+/// Medians of the quietest quarter: who else is busy makes packing dearer than products, and is gone
+/// tomorrow.
+GmmRates rates_of(std::vector<Round> rounds, double layers) {
+  std::ranges::sort(rounds, {}, &Round::total);
+  rounds.resize((rounds.size() + 3) / 4);
+  const double loop = median(rounds, &Round::loop) / layers;
+  return {loop, loop * median(rounds, &Round::gmm), loop * median(rounds, &Round::pack),
+          loop * median(rounds, &Round::loop_add), loop * median(rounds, &Round::gmm_add)};
+}
 
 GmmRates measure(const GmmCase& part, double budget_seconds) {
-  constexpr std::size_t kFewest = 2, kMost = 25;
+  constexpr std::size_t kFewest = 2, kMost = 40;
   const auto start = std::chrono::steady_clock::now();
   Layers layers(part);
-  Rounds rounds;
+  std::vector<Round> rounds;
   double spent = 0;
   while (rounds.size() < kFewest || (spent < budget_seconds && rounds.size() < kMost)) {
-    const PathSeconds loop = layers.step(native_grouped_matmul());
-    rounds.add(loop, layers.step(packed_grouped_matmul()));
+    rounds.push_back(one_round(layers));
     spent = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   }
-  return rounds.rates(layers.count());
+  return rates_of(std::move(rounds), layers.count());
 }
 
 }  // namespace

@@ -27,16 +27,16 @@ struct GmmRates {
 };
 
 /// What a run spends on it before its first step, once a machine and case.
-inline constexpr double kCalibrationSeconds = 1.0;
+inline constexpr double kCalibrationSeconds = 1.5;
 
 /// The case that is measured for `wanted`: its rows are one of a bounded set, powers of the root of two.
 GmmCase calibration_case(const GmmCase& wanted);
 
-/// Times both paths in turn on the rank's threads and gives medians. What is large is measured in part, a few
-/// experts and columns, and scaled up; what is small is measured as several layers, because training comes
-/// back to a layer's weights when the others have been in the caches. Takes about `budget_seconds` and at
-/// most 250 MiB; two rounds are made however small the budget. Throws ShapeError for sizes that are not
-/// positive.
+/// Times both paths in turn on the rank's threads and gives medians of the quietest rounds. What is large is
+/// measured in part, a few experts and columns, and scaled up; what is small is measured as several layers,
+/// because training comes back to a layer's weights when the others have been in the caches. Takes about
+/// `budget_seconds` and at most 250 MiB; two rounds are made however small the budget. Throws ShapeError for
+/// sizes that are not positive.
 GmmRates measure_gmm_rates(const GmmCase& measured, double budget_seconds);
 
 /// Rates of `measured` as those of `wanted`, which differs from it in sizes or rows.

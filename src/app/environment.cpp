@@ -101,6 +101,14 @@ std::string given_as(const EnvironmentFlags& flags, std::string_view suffix) {
   return "the environment's " + std::string(suffix.substr(1));
 }
 
+/// As the XDG base directory specification says: what is not absolute counts as unset.
+std::filesystem::path cache_folder(const EnvironmentLookup& lookup) {
+  const std::filesystem::path chosen = lookup("XDG_CACHE_HOME").value_or("");
+  if (chosen.is_absolute()) return chosen;
+  const std::filesystem::path home = lookup("HOME").value_or("");
+  return home.is_absolute() ? home / ".cache" : std::filesystem::path();
+}
+
 }  // namespace
 
 std::optional<bool> boolean_from_text(std::string_view text) {
@@ -123,6 +131,7 @@ EnvironmentFlags read_environment(const EnvironmentLookup& lookup) {
   flags.given = reader.given;
   flags.threads = reader.read("OMP_NUM_THREADS", "1 to " + std::to_string(kMostThreads), threads_from_text);
   if (!reader.violations.empty()) throw ConfigError(reader.violations);
+  flags.cache_folder = cache_folder(lookup);
   return flags;
 }
 

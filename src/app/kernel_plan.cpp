@@ -1,22 +1,24 @@
 #include "kernel_plan.hpp"
 
+#include "moeloom/app/rate_cache.hpp"
 #include "moeloom/base/errors.hpp"
 #include "moeloom/kernels/calibration.hpp"
 
+#include <algorithm>
 #include <array>
 
 namespace moeloom {
 namespace {
 
-constexpr double kCalibrationSeconds = 0.3;
-
 GmmFacts facts_of(const KernelChoice& choice, const ModelConfig& config, const MeshShape& shape,
-                  const KernelWork& work) {
+                  const KernelWork& work, DType packed) {
   const Index resident = config.num_experts / shape.ep;
   GmmFacts facts;
   facts.ep_size = shape.ep;
   facts.resident_bytes =
       resident * 3 * config.hidden_size * config.moe_intermediate_size * static_cast<Index>(sizeof(float));
+  // One face forward, one for input gradients.
+  facts.packed_bytes = facts.resident_bytes * (packed == DType::kBF16 ? 1 : 2);
   facts.budget_bytes = choice.gmm_budget_bytes;
   facts.rows_per_expert = static_cast<double>(work.tokens * shape.ep * config.num_experts_per_tok) /
                           static_cast<double>(config.num_experts);
@@ -24,28 +26,46 @@ GmmFacts facts_of(const KernelChoice& choice, const ModelConfig& config, const M
   return facts;
 }
 
-/// Rank 0's measurement, everywhere: the decision must be one.
-GmmPrediction measure_on_rank_0(const ModelConfig& config, const GmmFacts& facts,
-                                const GroupedMatmulKernel& grouped, const Communicator& world) {
+GmmCase case_of(const ModelConfig& config, const GmmFacts& facts) {
+  const auto rows = static_cast<Index>(facts.rows_per_expert + 0.5);
+  return {config.hidden_size, config.moe_intermediate_size, config.num_experts / *facts.ep_size,
+          std::max<Index>(rows, 1), *facts.ep_size};
+}
+
+/// This machine's rates of the case, from the user's cache or measured; says in the plan which.
+GmmRates find_rates(const GmmCase& wanted, const KernelChoice& choice, const EnvironmentFlags& flags,
+                    KernelPlan& plan) {
+  const GmmCase measured = calibration_case(wanted);
+  plan.rates_file = rate_cache_file(flags.cache_folder);
+  const RateAnswer answer =
+      cached_rates(plan.rates_file, rate_machine(plan.grouped.element), measured, choice.calibrate,
+                   [&](const GmmCase& c) { return measure_gmm_rates(c, kCalibrationSeconds, plan.grouped); });
+  plan.rates = answer.cached ? "cached" : "measured";
+  plan.rates_warning = answer.warning;
+  return scaled(answer.rates, measured, wanted);
+}
+
+/// Rank 0's rates, everywhere: the decision must be one.
+GmmPrediction predict_on_rank_0(const GmmCase& wanted, double uses_per_packing, const KernelChoice& choice,
+                                const EnvironmentFlags& flags, const Communicator& world, KernelPlan& plan) {
   std::array<double, 2> seconds{};
   if (world.rank() == 0) {
-    const Index resident = config.num_experts / *facts.ep_size;
-    const auto rows = static_cast<Index>(facts.rows_per_expert + 0.5);
-    const GmmRates rates = measure_gmm_rates(config.hidden_size, config.moe_intermediate_size, resident,
-                                             std::max<Index>(rows, 1), kCalibrationSeconds, grouped);
-    const GmmPrediction prediction = predict(rates, facts.uses_per_packing);
+    const GmmPrediction prediction = predict(find_rates(wanted, choice, flags, plan), uses_per_packing);
     seconds = {prediction.loop_seconds, prediction.gmm_seconds};
   }
   world.broadcast(std::as_writable_bytes(std::span(seconds)), 0);
   return {.loop_seconds = seconds[0], .gmm_seconds = seconds[1]};
 }
 
-GmmDecision decide(GmmRequest request, GmmFacts facts, const ModelConfig& config, const KernelWork& work,
-                   const GroupedMatmulKernel& grouped, const Communicator& world) {
+GmmDecision decide(GmmRequest request, GmmFacts facts, const KernelChoice& choice,
+                   const EnvironmentFlags& flags, const ModelConfig& config, const KernelWork& work,
+                   const Communicator& world, KernelPlan& plan) {
   if (!config.has_experts()) return {.apply = false, .reason = "this model has no experts"};
   if (request != GmmRequest::kAuto) return decide_gmm(request, facts);
-  if (work.recorded) return {work.recorded->apply, "as the run began: " + work.recorded->reason};
-  facts.prediction = measure_on_rank_0(config, facts, grouped, world);
+  if (work.recorded) return {work.recorded->apply, "as the run recorded: " + work.recorded->reason};
+  if (packed_faces_fit(facts))
+    facts.prediction = plan.prediction =
+        predict_on_rank_0(case_of(config, facts), facts.uses_per_packing, choice, flags, world, plan);
   return decide_gmm(request, facts);
 }
 
@@ -88,8 +108,9 @@ KernelPlan plan_kernels(const KernelChoice& choice, const EnvironmentFlags& flag
   plan.gmm_request = std::string(name_of(gmm.request)) + ": " + gmm.reason;
   plan.kernels_request = kernels.kernels + ": " + kernels.reason;
   DtypeFacts dtype = dtype_facts(choice, flags, world);
-  const GroupedMatmulKernel grouped = grouped_matmul_in(decide_dtype(dtype).type);
-  plan.gmm = decide(gmm.request, facts_of(choice, config, shape, work), config, work, grouped, world);
+  plan.grouped = grouped_matmul_in(decide_dtype(dtype).type);
+  plan.gmm = decide(gmm.request, facts_of(choice, config, shape, work, plan.grouped.element), choice, flags,
+                    config, work, world, plan);
   const KernelContext context{.model_type = config.model_type,
                               .hidden_act = config.hidden_act,
                               .has_experts = config.has_experts(),
@@ -99,13 +120,37 @@ KernelPlan plan_kernels(const KernelChoice& choice, const EnvironmentFlags& flag
         [&] { plan.reports = KernelRegistry::builtin().apply_all(kernels.kernels, plan.table, context); });
   dtype.why_no_gmm = why_no_gmm(plan.reports);
   plan.dtype = decide_dtype(dtype);
-  if (plan.dtype.type == DType::kBF16) plan.table.grouped_matmul = grouped;
+  if (plan.dtype.type == DType::kBF16) plan.table.grouped_matmul = plan.grouped;
   return plan;
+}
+
+std::optional<GmmWatch> watch_of(const KernelPlan& plan) {
+  // Where --kernels leaves fused_moe out, the policy decides nothing.
+  const bool decided = std::ranges::any_of(plan.reports, [&](const KernelReport& report) {
+    return report.id == "fused_moe" && report.reason == plan.gmm.reason;
+  });
+  if (!decided || !plan.prediction) return std::nullopt;
+  return GmmWatch(plan.gmm.apply, *plan.prediction);
+}
+
+void use_path(KernelPlan& plan, bool grouped) {
+  plan.table.grouped_matmul = grouped ? plan.grouped : native_grouped_matmul();
+}
+
+void revise(KernelPlan& plan, const GmmDecision& decision) {
+  for (KernelReport& report : plan.reports)
+    if (report.id == "fused_moe") report = {report.id, decision.apply, decision.reason};
+  plan.gmm = decision;
+  use_path(plan, decision.apply);
 }
 
 void log_kernels(Log& log, const KernelPlan& plan) {
   log.info(Event().with("gmm_request", plan.gmm_request));
-  log.info(Event().with("gmm", plan.gmm.apply).with("reason", plan.gmm.reason));
+  Event decision;
+  decision.with("gmm", plan.gmm.apply).with("reason", plan.gmm.reason);
+  if (!plan.rates.empty()) decision.with("rates", plan.rates).with("rates_file", plan.rates_file.string());
+  log.info(decision);
+  if (!plan.rates_warning.empty()) log.warn(Event().with("rates_warning", plan.rates_warning));
   log.info(Event().with("dtype", dtype_text(plan.dtype.type)).with("reason", plan.dtype.reason));
   log.info(Event().with("kernels_request", plan.kernels_request));
   for (const KernelReport& report : plan.reports)

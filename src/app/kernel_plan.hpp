@@ -2,6 +2,7 @@
 #pragma once
 
 #include "moeloom/app/environment.hpp"
+#include "moeloom/app/gmm_watch.hpp"
 #include "moeloom/comm/mesh.hpp"
 #include "moeloom/kernels/registry.hpp"
 
@@ -16,6 +17,12 @@ struct KernelPlan {
   ComputeDtype dtype;
   std::string gmm_request;  // "auto: MOELOOM_GMM_PATCH is unset"
   std::string kernels_request;
+  GroupedMatmulKernel grouped = packed_grouped_matmul();  // what GMM means in this run: fp32 or bf16
+  std::optional<GmmPrediction> prediction;                // that the decision was made by
+  // On the rank that found the rates; empty elsewhere, and where no prediction was needed.
+  std::string rates;                 // "measured" or "cached"
+  std::filesystem::path rates_file;  // the user's cache; empty: there is none
+  std::string rates_warning;
 };
 
 /// What the policy weighs beside the model and the mesh.
@@ -25,11 +32,18 @@ struct KernelWork {
   std::optional<GmmDecision> recorded;  // an earlier part of the run decided under auto
 };
 
-/// Under auto rank 0 measures this machine for a fraction of a second and its answer holds everywhere.
-/// Collective over the world. Throws AgreedError for a kernel asked for by name that cannot
+/// Under auto rank 0 measures this machine for a second or knows it from the user's cache, and its answer
+/// holds everywhere. Collective over the world. Throws AgreedError for a kernel asked for by name that cannot
 /// run.
 KernelPlan plan_kernels(const KernelChoice& choice, const EnvironmentFlags& flags, const ModelConfig& config,
                         const MeshShape& shape, const KernelWork& work, const Communicator& world);
+
+/// Watches a decision that was predicted; none for a request, or a decision that the run recorded.
+std::optional<GmmWatch> watch_of(const KernelPlan& plan);
+/// The table's path of the experts alone: a trial.
+void use_path(KernelPlan& plan, bool grouped);
+/// The decision itself, with its kernel's report.
+void revise(KernelPlan& plan, const GmmDecision& decision);
 
 /// One line a decision.
 void log_kernels(Log& log, const KernelPlan& plan);

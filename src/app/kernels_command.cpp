@@ -29,6 +29,8 @@ void print_plan(const KernelPlan& plan, const MeshShape& shape) {
   std::printf("kernels for %s\n", shape.text().c_str());
   std::printf("  asked for  %s\n  GMM        %s\n", plan.kernels_request.c_str(), plan.gmm_request.c_str());
   std::printf("  decision   %s: %s\n", plan.gmm.apply ? "grouped" : "loop", plan.gmm.reason.c_str());
+  if (!plan.rates.empty()) std::printf("  rates      %s; %s\n", plan.rates.c_str(), plan.rates_file.c_str());
+  if (!plan.rates_warning.empty()) std::printf("  warning    %s\n", plan.rates_warning.c_str());
   std::printf("  dtype      %s: %s\n\n", std::string(dtype_text(plan.dtype.type)).c_str(),
               plan.dtype.reason.c_str());
   const KernelRegistry registry = KernelRegistry::builtin();

@@ -40,9 +40,12 @@ void add_kernel_options(OptionTable& table, KernelChoice& kernels) {
   table.add_choice("gmm-rule", "what an unset MOELOOM_GMM_PATCH means: the faster path, or upstream's answer",
                    kernels.gmm_rule, {{"auto", GmmRule::kAuto}, {"upstream", GmmRule::kUpstream}});
   table.add(
-      "gmm-budget", "BYTES", "resident expert weights of a layer that the upstream rule calls small",
+      "gmm-budget", "BYTES",
+      "resident expert weights of a layer that the upstream rule calls small; auto: packed ones",
       [&kernels](const std::string& text) { kernels.gmm_budget_bytes = read_bytes(text); },
       [&kernels] { return exact_bytes_text(kernels.gmm_budget_bytes); });
+  table.add("calibrate", "BOOL", "auto measures this machine anew, whatever the user's cache holds",
+            kernels.calibrate);
   table.add("threads", "N",
             "threads of a rank; 0: OMP_NUM_THREADS, or else its share of the node's processors",
             kernels.threads);

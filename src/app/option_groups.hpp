@@ -9,7 +9,7 @@ namespace moeloom {
 
 /// --model, then the shape from flags.
 void add_model_options(OptionTable& table, ModelOptions& model);
-/// --kernels, --gmm-rule, --gmm-budget, --threads, --dtype.
+/// --kernels, --gmm-rule, --gmm-budget, --calibrate, --threads, --dtype.
 void add_kernel_options(OptionTable& table, KernelChoice& kernels);
 /// What can be said against their values.
 std::vector<std::string> kernel_violations(const KernelChoice& kernels);

@@ -35,6 +35,7 @@ class TrainRun {
         progress_(std::cerr, live),
         kernels_(plan_kernels(options_.kernels, request.flags, inputs_.config, mesh_.shape(), work(),
                               mesh_.world())),
+        watch_(watch_of(kernels_)),
         settings_(trainer_settings(options_, inputs_.config, mesh_.world().size())),
         model_(make_model_memory(inputs_.config, mesh_, kernels_.table, options_.optimizer.settings)),
         sampler_(*inputs_.tokens, split_tokens(inputs_.tokens->size(), options_.data.heldout),
@@ -142,6 +143,7 @@ class TrainRun {
     seconds_ += metrics.seconds;
     ++steps_done_;
     const Index done = step + 1;
+    if (watch_ && !watch_->done() && !metrics.skipped) watch_experts(metrics);
     if (options_.run.eval_every > 0 && done % options_.run.eval_every == 0 && done < options_.run.steps)
       metrics.val_loss = validate();
     record(metrics);
@@ -159,6 +161,21 @@ class TrainRun {
     throw AgreedError("--on-nan skip gave up: " + std::to_string(kMostSkippedInARow) +
                       " steps in a row were not finite, the last is step " + std::to_string(report.step) +
                       "; lower --lr and --resume a checkpoint of before");
+  }
+
+  /// The metrics are the mean over ranks and the same on every rank, so that the switch is, too.
+  void watch_experts(const StepMetrics& metrics) {
+    const auto sparse = std::ranges::count_if(
+        model_->decoder.layers(), [](const DecoderLayer& layer) { return layer.moe() != nullptr; });
+    const auto parts = static_cast<double>(sparse * options_.data.accumulate);
+    const GmmNews news = watch_->after_step(
+        metrics.step + 1, metrics.seconds_by_phase.at(std::string(name_of(Phase::kExperts))) / parts);
+    for (const Event& event : events_of(news)) log_.info(event);
+    if (news.decision)
+      revise(kernels_, *news.decision);
+    else if (news.use_grouped)
+      use_path(kernels_, *news.use_grouped);
+    model_->decoder.use(kernels_.table);
   }
 
   void record(const StepMetrics& metrics) {
@@ -288,7 +305,8 @@ class TrainRun {
   const Mesh mesh_;
   Log& log_;
   ProgressLine progress_;
-  const KernelPlan kernels_;
+  KernelPlan kernels_;
+  std::optional<GmmWatch> watch_;
   const TrainerSettings settings_;
   const std::unique_ptr<ModelMemory> model_;
   BatchSampler sampler_;

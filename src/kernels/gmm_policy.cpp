@@ -52,6 +52,12 @@ GmmDecision decide_by_upstream_rule(const GmmFacts& facts) {
 }
 
 GmmDecision decide_by_prediction(const GmmFacts& facts) {
+  if (!packed_faces_fit(facts)) {
+    return {false, "the resident expert weights of a layer take " + bytes_text(facts.resident_bytes) +
+                       ", and their packed faces would take " + bytes_text(facts.packed_bytes) +
+                       " more, over the budget " + bytes_text(facts.budget_bytes) +
+                       "; raise --gmm-budget, or ep"};
+  }
   if (!facts.prediction) {
     throw ConfigError(
         {"GMM request auto needs a prediction of both paths; calibrate first, or request 0, 1 or "

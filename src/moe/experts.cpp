@@ -6,10 +6,15 @@ namespace moeloom {
 
 void PackedExperts::refresh(const GroupedMatmulKernel& kernel, const ExpertShard& shard,
                             std::uint64_t version) {
-  if (!kernel.uses_packed || (version == version_ && kernel.element == gate_up_.element())) return;
+  if (!kernel.uses_packed) return release();
+  if (version == version_ && kernel.element == gate_up_.element()) return;
   gate_up_.pack(shard.gate_up_weights(), kernel.element);
   down_.pack(shard.down_weights(), kernel.element);
   version_ = version;
+}
+
+void PackedExperts::release() {
+  if (version_ != 0) *this = PackedExperts();
 }
 
 void experts_forward(const KernelTable& kernels, const ExpertShard& shard, const PackedExperts& packed,

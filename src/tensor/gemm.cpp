@@ -43,6 +43,10 @@ void gemm_serial(ConstMatrixView a, ConstMatrixView b, MatrixView c, GemmOptions
               blas_int(std::max<Index>(b.stride, 1)), o.beta, c.data, blas_int(std::max<Index>(c.stride, 1)));
 }
 
+std::string blas_library() {
+  return openblas_get_config() + std::string(" ") + openblas_get_corename();
+}
+
 void matmul(ConstMatrixView x, ConstMatrixView w, MatrixView y, Write mode) {
   require(x.rows == y.rows, "matmul needs as many rows of x as of y");
   parallel_blocks(x.rows, kBlockRows, [&](Index begin, Index end) {

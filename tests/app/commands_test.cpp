@@ -104,6 +104,7 @@ class Commands : public ::testing::Test {
   void SetUp() override {
     folder_ = fs::temp_directory_path() / ("moeloom-commands-" + std::to_string(getpid()));
     fs::create_directories(folder_);
+    setenv("XDG_CACHE_HOME", path("cache").c_str(), 1);  // the user's own stays as it is
     std::ofstream text(folder_ / "corpus.txt");
     for (int i = 0; i < 500; ++i)
       text << "And the weaver drew thread " << i * i % 89 << " through the loom.\n";
@@ -221,6 +222,41 @@ TEST_F(Commands, AModelFolderWithAConfigAloneSaysThatItsWeightsAreInitial) {
   EXPECT_NE(shards.exit_code, 0);
   EXPECT_EQ(count_of(shards.output, "holds model-00001-of-00002.safetensors, but no weights"), 1u)
       << shards.output;
+}
+
+/// Every measured time of a rate cache, as a machine a hundred times faster would have given it.
+void speed_up(const fs::path& cache) {
+  Document file = Document::read(cache), rates = file.object("rates");
+  for (const std::string& key : rates.keys()) {
+    Document seconds = rates.object(key);
+    for (const std::string& name : seconds.keys()) seconds.set(name, 0.01 * seconds.number(name));
+    rates.set(key, seconds);
+  }
+  file.set("rates", rates);
+  file.write(cache);
+}
+
+TEST_F(Commands, AutoKeepsItsRatesAndRevisesADecisionThatTheyMisled) {
+  const std::string automatic = "MOELOOM_GMM_PATCH=auto ";
+  const Outcome first = shell(automatic + train(2, "--ep 2 --steps 1"));
+  ASSERT_EQ(first.exit_code, 0) << first.output;
+  EXPECT_EQ(count_of(first.output, "rates=measured"), 1u) << first.output;
+  speed_up(fs::path(path("cache")) / "moeloom" / "gmm-rates.json");
+  const Outcome run = shell(automatic + train(2, "--ep 2 --steps 16 --overwrite"));
+  ASSERT_EQ(run.exit_code, 0) << run.output;
+  for (const char* line : {"rates=cached", "gmm_check step=5 predicted_ms=", "gmm_check step=10 ",
+                           "gmm_switch step=10 to=", "gmm_switch step=15 to="})
+    EXPECT_EQ(count_of(run.output, line), 1u) << line << "\n" << run.output;
+  const auto recorded =
+      TrainerState::from(Document::read(fs::path(path("run")) / "checkpoint-16" / "trainer_state.json"));
+  EXPECT_NE(recorded.gmm_reason.find(" at step 15: measured "), std::string::npos) << recorded.gmm_reason;
+  const Outcome resumed = shell(automatic + on_ranks(2) + "train --steps 22 --resume " + path("run"));
+  ASSERT_EQ(resumed.exit_code, 0) << resumed.output;
+  EXPECT_EQ(count_of(resumed.output, "as the run recorded: " + recorded.gmm_reason), 2u) << resumed.output;
+  EXPECT_EQ(count_of(resumed.output, "gmm_check"), 0u) << "a recorded decision is not watched";
+  const Outcome anew = shell(automatic + alone() + "kernels --layers 2 --hidden 16 --inter 8 --experts 4 " +
+                             "--calibrate yes");
+  EXPECT_NE(anew.output.find("rates      measured; " + path("cache")), std::string::npos) << anew.output;
 }
 
 TEST_F(Commands, KernelsExplainsEachDecision) {

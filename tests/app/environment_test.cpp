@@ -38,6 +38,14 @@ TEST(Environment, UnsetMeansPatchesOnAndNoWordOnGmm) {
   }
 }
 
+TEST(Environment, TheCacheFolderIsTheOneThatIsSetOrOfTheHomeFolder) {
+  EXPECT_EQ(flags_of({{"XDG_CACHE_HOME", "/c"}, {"HOME", "/h"}}).cache_folder, "/c");
+  EXPECT_EQ(flags_of({{"XDG_CACHE_HOME", "relative"}, {"HOME", "/h"}}).cache_folder, "/h/.cache");
+  EXPECT_EQ(flags_of({{"XDG_CACHE_HOME", ""}, {"HOME", "/h"}}).cache_folder, "/h/.cache");
+  EXPECT_TRUE(flags_of({{"HOME", ""}}).cache_folder.empty());
+  EXPECT_TRUE(flags_of({}).cache_folder.empty());
+}
+
 TEST(Environment, BooleansAreTrimmedAndLowerCased) {
   for (const char* text : {"1", "true", " ON ", "Yes\n"}) {
     EXPECT_TRUE(flags_of({{"MOELOOM_PATCH", text}}).patch) << text;

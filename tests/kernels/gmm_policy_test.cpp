@@ -77,13 +77,25 @@ const std::vector<Case>& cases() {
        with([](GmmFacts& f) { f.prediction = GmmPrediction{.loop_seconds = 1, .gmm_seconds = 1}; }), false,
        "predicted 1e+03 ms grouped against 1e+03 ms for the loop, at 64 rows per expert and 1 use per "
        "packing"},
-      {"auto does not ask for a mesh or a budget", GmmRequest::kAuto, with([](GmmFacts& f) {
+      {"auto does not ask for a mesh", GmmRequest::kAuto, with([](GmmFacts& f) {
          f.ep_size = 1;
          f.budget_bytes = 0;
          f.contiguous = false;
        }),
        true,
        "predicted 4.1 ms grouped against 6 ms for the loop, at 64 rows per expert and 1 use per packing"},
+      {"auto, packed faces of exactly the budget", GmmRequest::kAuto,
+       with([](GmmFacts& f) { f.packed_bytes = f.budget_bytes = 24 * kMiB; }), true,
+       "predicted 4.1 ms grouped against 6 ms for the loop, at 64 rows per expert and 1 use per packing"},
+      {"auto, packed faces over the budget, whatever is faster", GmmRequest::kAuto, with([](GmmFacts& f) {
+         f.packed_bytes = 24 * kMiB;
+         f.budget_bytes = 16 * kMiB;
+         f.prediction.reset();
+       }),
+       false,
+       "the resident expert weights of a layer take 12 MiB, and their packed faces would take 24 MiB more, "
+       "over "
+       "the budget 16 MiB; raise --gmm-budget, or ep"},
   };
   return all;
 }

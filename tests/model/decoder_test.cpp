@@ -197,6 +197,29 @@ TEST(Decoder, NextLogitsWithTheCacheAreThoseOfTheWholeSequence) {
   }
 }
 
+TEST(Decoder, UsesAnotherTableFromTheNextForwardOn) {
+  const Mesh mesh = whole_ep();
+  const ModelConfig config = tiny();
+  const auto store = make_store(config, mesh);
+  Decoder decoder(config, *store, mesh, testing::kernel_table(false));
+  Batch batch;
+  batch.sequences = 1;
+  batch.sequence_length = 4;
+  batch.input_ids = {1, 2, 3, 4};
+  batch.targets = {2, 3, 4, 5};
+  const auto step = [&](bool fused) {
+    decoder.use(testing::kernel_table(fused));
+    store->restart_gradients();
+    decoder.forward_backward(batch, {.lm = 1});
+    return Matrix::copy_of(store->find("model.layers.0.mlp.gate.weight").grad);
+  };
+  const Matrix loop = step(false), grouped = step(true), loop_again = step(false);
+  for (Index i = 0; i < loop.view().size(); ++i) {
+    EXPECT_EQ(loop.view().data[i], loop_again.view().data[i]);
+    EXPECT_NEAR(loop.view().data[i], grouped.view().data[i], 1e-4);  // sums in another order
+  }
+}
+
 TEST(Decoder, NamesTheFirstLayerThatIsNotFinite) {
   const Mesh mesh = whole_ep();
   const ModelConfig config = tiny();

@@ -82,5 +82,16 @@ TEST(Experts, TheLoopNeverPacks) {
   EXPECT_TRUE(packed.gate_up().empty());
 }
 
+TEST(Experts, TheLoopGivesPackedMemoryBackAndGmmPacksAgainAfterIt) {
+  Shard shard(2, 8, 4);
+  PackedExperts packed;
+  packed.refresh(packed_grouped_matmul(), shard.view, 7);
+  EXPECT_GT(packed.gate_up().bytes(), 0);
+  packed.refresh(native_grouped_matmul(), shard.view, 7);
+  EXPECT_EQ(packed.gate_up().bytes() + packed.down().bytes(), 0);
+  packed.refresh(packed_grouped_matmul(), shard.view, 7);
+  EXPECT_EQ(packed.gate_up().packings(), 1) << "of the same weights: the faces are gone";
+}
+
 }  // namespace
 }  // namespace moeloom

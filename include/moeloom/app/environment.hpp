@@ -5,6 +5,7 @@
 #include "moeloom/app/options.hpp"
 #include "moeloom/kernels/gmm_policy.hpp"
 
+#include <filesystem>
 #include <functional>
 #include <optional>
 #include <string>
@@ -21,6 +22,7 @@ struct EnvironmentFlags {
   LogLevel log_level = LogLevel::kInfo;  // MOELOOM_LOG
   std::optional<Index> threads;          // OMP_NUM_THREADS, its first number; none: unset
   std::vector<std::string> given;        // "MOELOOM_GMM_PATCH=1", what was set of ours, for the log
+  std::filesystem::path cache_folder;    // XDG_CACHE_HOME, or HOME/.cache; empty: neither is an absolute path
 };
 
 /// The text of a variable, or none if it is not set.

@@ -36,7 +36,8 @@ struct KernelChoice {
   std::string kernels = "auto";  // "none", or ids with commas
   GmmRule gmm_rule = GmmRule::kAuto;
   Index gmm_budget_bytes = Index{4} << 30;
-  Index threads = 0;  // a rank; 0: the node's processors divided by its ranks
+  bool calibrate = false;  // auto: measure this machine anew, whatever the user's cache holds
+  Index threads = 0;       // a rank; 0: the node's processors divided by its ranks
   DType dtype = DType::kF32;
 };
 

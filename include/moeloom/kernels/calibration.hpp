@@ -7,22 +7,44 @@
 
 namespace moeloom {
 
+/// What decides the speed of one layer's experts on a rank.
+struct GmmCase {
+  Index hidden = 0, inter = 0;
+  Index experts = 0;  // resident
+  Index rows_per_expert = 0;
+  Index sources = 1;  // ranks that the rows come from: a weight gradient is a sum over them
+  bool operator==(const GmmCase&) const = default;
+};
+
 /// Seconds of one layer's experts for one micro-batch: forward, input and weight gradients of gate_up [2F, D]
-/// and down [D, F]. Packing both weights is apart, because micro-batches share it.
+/// and down [D, F], and SwiGLU between them. Packing both weights is apart, because micro-batches share it.
 struct GmmRates {
   double loop_seconds = 0;
   double gmm_seconds = 0;
   double pack_seconds = 0;
+  // What adding weight gradients takes beyond writing them: the first micro-batch of a step writes.
+  double loop_add_seconds = 0;
+  double gmm_add_seconds = 0;
 };
 
-/// Times the loop and `grouped` in turn on the rank's threads and gives medians. What is large is measured in
-/// part, a few experts, columns and rows, and scaled up, so that it takes about `budget_seconds` and at most
-/// 150 MiB; two rounds are made however small the budget.
-GmmRates measure_gmm_rates(Index hidden, Index inter, Index resident_experts, Index rows_per_expert,
-                           double budget_seconds,
+/// What a run spends on it before its first step, once a machine and case.
+inline constexpr double kCalibrationSeconds = 1.5;
+
+/// The case that is measured for `wanted`: its rows are one of a bounded set, powers of the root of two.
+GmmCase calibration_case(const GmmCase& wanted);
+
+/// Times the loop and `grouped` in turn on the rank's threads and gives medians of the quietest rounds. What
+/// is large is measured in part, a few experts and columns, and scaled up; what is small is measured as
+/// several layers, because training comes back to a layer's weights when the others have been in the caches.
+/// Takes about `budget_seconds` and at most 250 MiB; two rounds are made however small the budget. Throws
+/// ShapeError for sizes that are not positive.
+GmmRates measure_gmm_rates(const GmmCase& measured, double budget_seconds,
                            const GroupedMatmulKernel& grouped = packed_grouped_matmul());
 
-/// Both paths for one micro-batch whose packing serves `uses_per_packing` of them.
+/// Rates of `measured` as those of `wanted`, which differs from it in sizes or rows.
+GmmRates scaled(const GmmRates& rates, const GmmCase& measured, const GmmCase& wanted);
+
+/// Both paths for one micro-batch of a step of `uses_per_packing` micro-batches.
 GmmPrediction predict(const GmmRates& rates, double uses_per_packing);
 
 }  // namespace moeloom

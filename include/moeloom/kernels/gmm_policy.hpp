@@ -24,12 +24,13 @@ struct GmmPrediction {
 };
 
 struct GmmFacts {
-  std::optional<Index> ep_size;             // none: no mesh is known
-  Index resident_bytes = 0;                 // this rank's expert weights of one layer, fp32
-  Index budget_bytes = 0;                   // upstream's "small"
-  bool contiguous = true;                   // each weight unit-stride in the layout the product reads
-  double rows_per_expert = 0;               // expected, per micro-batch
-  double uses_per_packing = 1;              // micro-batches that share one packing
+  std::optional<Index> ep_size;  // none: no mesh is known
+  Index resident_bytes = 0;      // this rank's expert weights of one layer, fp32
+  Index packed_bytes = 0;        // both packed faces of them
+  Index budget_bytes = 0;        // of one layer: upstream's "small"; auto: the most for packed_bytes
+  bool contiguous = true;        // each weight unit-stride in the layout the product reads
+  double rows_per_expert = 0;    // expected, per micro-batch
+  double uses_per_packing = 1;   // micro-batches that share one packing
   std::optional<GmmPrediction> prediction;  // needed by kAuto only
 };
 
@@ -38,9 +39,14 @@ struct GmmDecision {
   std::string reason;
 };
 
+/// Whether a rank may hold the packed faces; if not, auto takes the loop and needs no prediction.
+inline bool packed_faces_fit(const GmmFacts& facts) {
+  return facts.packed_bytes <= facts.budget_bytes;
+}
+
 /// Pure. 0: never. 1: only if a mesh is known and ep > 1, and the weights are contiguous and within the
-/// budget. auto: the path predicted faster; the reason carries both predictions. force: always. Throws
-/// ConfigError for kAuto without a prediction.
+/// budget. auto: the path predicted faster, the reason carrying both predictions; the loop if packed faces
+/// exceed the budget. force: always. Throws ConfigError for kAuto without a prediction.
 GmmDecision decide_gmm(GmmRequest request, const GmmFacts& facts);
 
 }  // namespace moeloom

@@ -50,6 +50,9 @@ class Decoder {
   /// Empties the cache and makes room for `capacity` positions.
   void start_sequence(Index capacity);
 
+  /// The kernels from the next forward on; between a forward and its backward there is no other table.
+  void use(const KernelTable& kernels) { kernels_ = kernels; }
+
   const ModelConfig& config() const { return config_; }
   const std::deque<DecoderLayer>& layers() const { return layers_; }
   /// The first layer whose output in the last forward is not finite on this rank; layers() for the final
@@ -70,7 +73,7 @@ class Decoder {
   const ModelConfig config_;
   ParameterStore& store_;
   const Mesh& mesh_;
-  const KernelTable kernels_;
+  KernelTable kernels_;
   Linear embedding_;
   Linear head_;
   Norm final_norm_;

@@ -29,7 +29,8 @@ struct ExpertShard {
 /// Both packed faces of a shard, made anew when the weights have changed.
 class PackedExperts {
  public:
-  /// Packs if `kernel` reads packed weights and `version`, or its element, is not what was packed last.
+  /// Packs if `kernel` reads packed weights and `version`, or its element, is not what was packed last; gives
+  /// the memory back if it reads none.
   void refresh(const GroupedMatmulKernel& kernel, const ExpertShard& shard, std::uint64_t version);
   const PackedWeights& gate_up() const { return gate_up_; }
   const PackedWeights& down() const { return down_; }
@@ -38,6 +39,8 @@ class PackedExperts {
   Index bytes() const { return gate_up_.bytes() + down_.bytes(); }
 
  private:
+  void release();
+
   PackedWeights gate_up_;
   PackedWeights down_;
   std::uint64_t version_ = 0;

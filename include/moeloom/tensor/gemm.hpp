@@ -6,6 +6,8 @@
 
 #include "moeloom/tensor/matrix.hpp"
 
+#include <string>
+
 namespace moeloom {
 
 /// Rows that one product adds to a weight gradient at a time: the fixed chunk of every sum over tokens.
@@ -28,5 +30,8 @@ struct GemmOptions {
   float beta = 0.0f;
 };
 void gemm_serial(ConstMatrixView a, ConstMatrixView b, MatrixView c, GemmOptions options);
+
+/// The library's version and build with the kernels it chose for this CPU: "OpenBLAS 0.3.21 ... Zen ...".
+std::string blas_library();
 
 }  // namespace moeloom

@@ -1,0 +1,310 @@
+// How often does the policy's `auto` pick the faster path of the experts, and what does it cost when it does
+// not?
+//
+//   build/bench/gmm_policy_bench                  every point of the table in bench/README.md
+//   build/bench/gmm_policy_bench --points 10 --rounds 3
+//
+// A point is a shape, rows per expert, source ranks and micro-batches a step. What `auto` decides is what a
+// run would, with its budget; what both paths take is measured on moe/experts.hpp over several layers, in
+// turn.
+#include "moeloom/base/parallel.hpp"
+#include "moeloom/base/random.hpp"
+#include "moeloom/kernels/calibration.hpp"
+#include "moeloom/moe/experts.hpp"
+
+#include <cstdio>
+#include <ctime>
+#include <deque>
+#include <exception>
+#include <iostream>
+#include <optional>
+
+#include "support/json_file.hpp"
+#include "support/measure.hpp"
+#include <boost/program_options.hpp>
+
+namespace {
+
+using namespace moeloom;
+using Json = nlohmann::ordered_json;
+
+struct Shape {
+  const char* name;
+  Index hidden, inter, experts, layers;
+  std::vector<Index> sources, rows, uses;
+};
+
+// Resident experts: few where many would only take longer. Layers: what a model of that size has, or what
+// fits.
+std::vector<Shape> shapes() {
+  return {{"default", 256, 256, 8, 4, {1}, {1, 8, 32, 128, 512}, {1, 2, 8}},
+          {"default", 256, 256, 4, 4, {2}, {8, 64, 256}, {1, 8}},
+          {"d512", 512, 384, 32, 2, {1}, {4, 16, 64, 128}, {1, 2, 8}},
+          {"d512", 512, 384, 8, 4, {4}, {16, 128}, {1, 8}},
+          {"layer", 1024, 768, 32, 1, {1}, {1, 8, 32}, {1, 2, 8}},
+          {"layer", 1024, 768, 8, 1, {1}, {64, 128, 256}, {1, 2, 8}},
+          {"layer", 1024, 768, 8, 1, {4}, {32, 128}, {1, 2}},
+          {"qwen3-30b", 2048, 768, 16, 1, {1}, {1, 4, 16}, {1, 2, 8}},
+          {"qwen3-30b", 2048, 768, 4, 1, {1}, {64, 256, 512}, {1, 2}},
+          {"mixtral", 4096, 14336, 1, 1, {1}, {1, 8}, {1, 2}},
+          {"mixtral/4", 4096, 3584, 1, 1, {1}, {32, 128}, {1, 8}}};
+}
+
+struct Point {
+  const char* name;
+  GmmCase size;
+  Index layers, uses;
+};
+
+std::vector<Point> all_points() {
+  std::vector<Point> points;
+  for (const Shape& s : shapes())
+    for (const Index sources : s.sources)
+      for (const Index rows : s.rows)
+        for (const Index uses : s.uses)
+          points.push_back({s.name, {s.hidden, s.inter, s.experts, rows, sources}, s.layers, uses});
+  return points;
+}
+
+struct Options {
+  std::size_t points = 0;
+  int rounds = 7, threads = 1;
+  double budget = kCalibrationSeconds;
+  std::string json;
+  bool help = false;
+};
+
+Options parse(int argc, char** argv) {
+  namespace po = boost::program_options;
+  Options o;
+  po::options_description known("gmm_policy_bench: what the policy's choice costs");
+  known.add_options()("help", po::bool_switch(&o.help), "this text")(
+      "points", po::value(&o.points)->default_value(o.points), "so many, evenly taken; 0: all")(
+      "rounds", po::value(&o.rounds)->default_value(o.rounds), "measured steps of each path, at least")(
+      "budget", po::value(&o.budget)->default_value(o.budget), "seconds of one calibration")(
+      "threads", po::value(&o.threads)->default_value(o.threads), "threads")(
+      "json", po::value(&o.json), "also write the rows to this file");
+  po::variables_map values;
+  po::store(po::parse_command_line(argc, argv, known), values);
+  po::notify(values);
+  if (o.rounds < 1) throw std::invalid_argument("--rounds must be at least 1");
+  if (o.help) std::cout << known;
+  return o;
+}
+
+std::vector<Point> chosen_points(const Options& o) {
+  const std::vector<Point> all = all_points();
+  if (o.points == 0 || o.points >= all.size()) return all;
+  std::vector<Point> some;
+  for (std::size_t i = 0; i < o.points; ++i) some.push_back(all[i * all.size() / o.points]);
+  return some;
+}
+
+Matrix normal(Index rows, Index cols, double scale) {
+  Matrix m = Matrix::uninitialised(rows, cols);
+  const CounterRandom random(1, stream_of("gmm_policy_bench"));
+  std::vector<float>
+      draws;  // few, and many copies: values do not matter to the clock unless they are denormal
+  for (std::uint64_t i = 0; i < 4099; ++i) draws.push_back(static_cast<float>(scale * random.normal(i)));
+  for (Index i = 0; i < rows * cols; ++i)
+    m.view().data[i] = draws[static_cast<std::size_t>(i) % draws.size()];
+  return m;
+}
+
+std::vector<Index> spread(const GmmCase& c) {
+  std::vector<Index> rows;
+  for (Index expert = 0; expert < c.experts; ++expert)
+    for (Index s = 0; s < c.sources; ++s)
+      rows.push_back(c.rows_per_expert * (s + 1) / c.sources - c.rows_per_expert * s / c.sources);
+  return rows;
+}
+
+/// One thread's own time, so that what it waits for a processor that others use is no path's.
+double now() {
+  timespec time{};
+  clock_gettime(threads() == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+/// One layer's weights, and what its forward leaves for its backward.
+struct Layer {
+  explicit Layer(const GmmCase& c)
+      : gate_up(normal(c.experts * 2 * c.inter, c.hidden, 0.02)),
+        d_gate_up(gate_up.rows(), gate_up.cols()),
+        down(normal(c.experts * c.hidden, c.inter, 0.02)),
+        d_down(down.rows(), down.cols()) {
+    saved.rows = normal(c.experts * c.rows_per_expert, c.hidden, 1);
+    saved.weights.assign(static_cast<std::size_t>(saved.rows.rows()), 0.5f);
+  }
+  ExpertShard shard(Index experts) { return {experts, gate_up, down, d_gate_up, d_down}; }
+
+  Matrix gate_up, d_gate_up, down, d_down;
+  PackedExperts packed;
+  ExpertActivations saved;
+};
+
+/// A model's experts in training; both paths share masters and gradients.
+class Subject {
+ public:
+  explicit Subject(const Point& point)
+      : point_(point),
+        counts_(spread(point.size)),
+        d_rows_(normal(point.size.experts * point.size.rows_per_expert, point.size.hidden, 1)),
+        others_(Index{16} << 10, 1024) {
+    for (Index i = 0; i < point.layers; ++i) layers_.emplace_back(point.size);
+  }
+
+  /// Seconds of one layer and micro-batch.
+  double step(const KernelTable& kernels) {
+    fill(others_, 1);  // the optimizer and the dense layers have been in the caches
+    ++version_;
+    const GroupedRows rows{counts_, point_.size.sources};
+    const double start = now();
+    for (Index use = 0; use < point_.uses; ++use) {
+      for (Layer& layer : layers_) {
+        ExpertShard shard = layer.shard(point_.size.experts);
+        if (kernels.grouped_matmul.uses_packed)  // the loop would give the memory back
+          layer.packed.refresh(kernels.grouped_matmul, shard, version_);
+        experts_forward(kernels, shard, layer.packed, rows, layer.saved, workspace_);
+      }
+      for (auto layer = layers_.rbegin(); layer != layers_.rend(); ++layer)
+        experts_backward(kernels, layer->shard(point_.size.experts), layer->packed, rows, d_rows_,
+                         layer->saved, workspace_, use == 0 ? Write::kReplace : Write::kAdd);
+    }
+    return (now() - start) / static_cast<double>(point_.layers * point_.uses);
+  }
+
+ private:
+  Point point_;
+  std::vector<Index> counts_;
+  std::deque<Layer> layers_;
+  Matrix d_rows_, others_;
+  ExpertWorkspace workspace_;
+  std::uint64_t version_ = 0;
+};
+
+constexpr double kShortestPoint = 1.0;  // seconds: small products need more rounds to be seen
+
+struct Measured {
+  double loop = 0, gmm = 0;
+  double gmm_over_loop = 0;  // the median of rounds
+};
+
+Measured measure(const Point& point, int rounds) {
+  KernelTable loop;
+  loop.swiglu = fused_swiglu();
+  KernelTable grouped = loop;
+  grouped.grouped_matmul = packed_grouped_matmul();
+  Subject subject(point);
+  subject.step(loop), subject.step(grouped);
+  std::vector<double> loop_seconds, gmm_seconds, ratios;
+  double spent = 0;
+  for (int round = 0; round < rounds || (spent < kShortestPoint && round < 8 * rounds); ++round) {
+    // Whoever goes second finds its rows warm: they take turns at it.
+    const bool loop_first = round % 2 == 0;
+    const double first = subject.step(loop_first ? loop : grouped);
+    const double second = subject.step(loop_first ? grouped : loop);
+    loop_seconds.push_back(loop_first ? first : second);
+    gmm_seconds.push_back(loop_first ? second : first);
+    spent += (first + second) * static_cast<double>(point.layers * point.uses);
+    ratios.push_back(gmm_seconds.back() / loop_seconds.back());
+  }
+  return {bench::percentiles(loop_seconds).median, bench::percentiles(gmm_seconds).median,
+          bench::percentiles(ratios).median};
+}
+
+GmmRates rates_of(const GmmCase& wanted, double budget) {
+  const GmmCase measured = calibration_case(wanted);
+  return scaled(measure_gmm_rates(measured, budget), measured, wanted);
+}
+
+GmmDecision decide(const Point& point, const GmmPrediction& prediction) {
+  GmmFacts facts;
+  facts.rows_per_expert = static_cast<double>(point.size.rows_per_expert);
+  facts.uses_per_packing = static_cast<double>(point.uses);
+  facts.prediction = prediction;
+  return decide_gmm(GmmRequest::kAuto, facts);
+}
+
+Json row_of(const Options& o, const Point& point, const GmmPrediction& predicted, const Measured& measured) {
+  const bool grouped = decide(point, predicted).apply;
+  const bool grouped_is_faster = measured.gmm_over_loop < 1;
+  const double lost = grouped ? measured.gmm_over_loop : 1 / measured.gmm_over_loop;
+  return {{"shape", point.name},
+          {"hidden", point.size.hidden},
+          {"inter", point.size.inter},
+          {"experts", point.size.experts},
+          {"layers", point.layers},
+          {"sources", point.size.sources},
+          {"rows_per_expert", point.size.rows_per_expert},
+          {"uses", point.uses},
+          {"threads", o.threads},
+          {"predicted_loop_ms", 1e3 * predicted.loop_seconds},
+          {"predicted_gmm_ms", 1e3 * predicted.gmm_seconds},
+          {"predicted_gmm_over_loop", predicted.gmm_seconds / predicted.loop_seconds},
+          {"loop_ms", 1e3 * measured.loop},
+          {"gmm_ms", 1e3 * measured.gmm},
+          {"gmm_over_loop", measured.gmm_over_loop},
+          {"auto", grouped ? "gmm" : "loop"},
+          {"hit", grouped == grouped_is_faster},
+          {"regret_percent", 100 * std::max(0.0, lost - 1)},
+          {"commit", bench::commit_text()}};
+}
+
+void print(const Json& r) {
+  const auto number = [&r](const char* key) { return r.at(key).get<double>(); };
+  std::printf(
+      "%-10s %5.0f %6.0f %3.0f %3.0f %5.0f %4.0f | %9.3f %9.3f %6.3f | %9.3f %9.3f %6.3f | %-4s %-4s %6.1f\n",
+      r.at("shape").get<std::string>().c_str(), number("hidden"), number("inter"), number("experts"),
+      number("sources"), number("rows_per_expert"), number("uses"), number("predicted_loop_ms"),
+      number("predicted_gmm_ms"), number("predicted_gmm_over_loop"), number("loop_ms"), number("gmm_ms"),
+      number("gmm_over_loop"), r.at("auto").get<std::string>().c_str(),
+      r.at("hit").get<bool>() ? "yes" : "no", number("regret_percent"));
+  std::fflush(stdout);
+}
+
+void print_summary(const Json& rows) {
+  std::size_t hits = 0;
+  double sum = 0, worst = 0;
+  for (const Json& row : rows) {
+    const double regret = row.at("regret_percent").get<double>();
+    hits += row.at("hit").get<bool>() ? 1 : 0;
+    sum += regret;
+    worst = std::max(worst, regret);
+  }
+  std::printf("auto picked the faster path at %zu of %zu points; regret: mean %.2f %%, worst %.1f %%\n", hits,
+              rows.size(), sum / static_cast<double>(std::max<std::size_t>(rows.size(), 1)), worst);
+}
+
+void run(const Options& o) {
+  set_threads(o.threads);
+  std::printf("%s, rounds %d; ms of one layer and micro-batch\n", bench::environment_line(o.threads).c_str(),
+              o.rounds);
+  std::printf("%-10s %5s %6s %3s %3s %5s %4s | %9s %9s %6s | %9s %9s %6s | %-4s %-4s %6s\n", "shape", "D",
+              "F", "E", "src", "rows", "uses", "pred loop", "pred gmm", "ratio", "loop ms", "gmm ms", "ratio",
+              "auto", "hit", "regret");
+  Json rows = Json::array();
+  std::optional<GmmCase> known;
+  GmmRates rates;
+  for (const Point& point : chosen_points(o)) {
+    if (known != point.size) rates = rates_of(point.size, o.budget);
+    known = point.size;
+    rows.push_back(
+        row_of(o, point, predict(rates, static_cast<double>(point.uses)), measure(point, o.rounds)));
+    print(rows.back());
+  }
+  print_summary(rows);
+  bench::write_json(o.json, rows);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    const Options o = parse(argc, argv);
+    if (!o.help) run(o);
+  } catch (const std::exception& error) {
+    std::cerr << "gmm_policy_bench: " << error.what() << '\n';
+    return 1;
+  }
+}

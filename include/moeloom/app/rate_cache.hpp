@@ -1,0 +1,36 @@
+// Rates of the GMM policy, measured once a machine: a file in the user's cache folder.
+//
+//   gmm-rates.json   {"format": 1, "rates": {"<machine> | <case>": {"loop_seconds": ..., ...}, ...}}
+//
+// Losing it costs a second, so nothing about it is an error: what cannot be read is measured anew, what
+// cannot be written is a warning.
+#pragma once
+
+#include "moeloom/kernels/calibration.hpp"
+
+#include <filesystem>
+#include <functional>
+#include <string>
+
+namespace moeloom {
+
+/// The file in a cache folder as $XDG_CACHE_HOME or ~/.cache names it; empty for none.
+std::filesystem::path rate_cache_file(const std::filesystem::path& cache_folder);
+
+/// Whatever else the rates depend on: CPU model, threads of the rank, version of this program and of BLAS,
+/// and what packed products multiply.
+std::string rate_machine(DType element = DType::kF32);
+
+struct RateAnswer {
+  GmmRates rates;
+  bool cached = false;
+  std::string warning;  // empty: none
+};
+
+/// The file's rates of `machine` and `measured`, or those of `measure`, which are then put into the file.
+/// refresh: measures whatever the file says. Empty file: measures, keeps nothing.
+RateAnswer cached_rates(const std::filesystem::path& file, const std::string& machine,
+                        const GmmCase& measured, bool refresh,
+                        const std::function<GmmRates(const GmmCase&)>& measure);
+
+}  // namespace moeloom

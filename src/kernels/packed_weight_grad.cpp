@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <numeric>
 
 #include "packed_tile.hpp"
@@ -19,6 +20,8 @@ namespace {
 constexpr Index kRectangleRows = 516;
 constexpr Index kRectangleCols = 1024;
 static_assert(kRectangleRows % kTileRows == 0 && kRectangleCols % kTileCols == 0);
+/// Rows that are packed at a time.
+constexpr Index kRowsTogether = 8;
 /// Panels that one strip of dy meets in a row: they stay in the first-level cache for the next strip.
 constexpr Index kPanelsTogether = 4;
 /// Token rows of one pass: a chunk of the one order, whatever the width of this machine's vectors.
@@ -35,7 +38,7 @@ struct Rectangle {
 /// A thread's memory: operands packed for one pass, and partial sums of sources.
 class Workspace {
  public:
-  std::array<float, std::max(kRectangleRows, kRectangleCols)> words;
+  std::array<float, kRowsTogether * std::max(kRectangleRows, kRectangleCols)> words;
   Matrix left;
   Matrix panels;
   Matrix& partial(std::size_t level) {
@@ -54,16 +57,23 @@ void pack_strips(ConstMatrixView source, Index last, Matrix& packed, float* word
   const Index full = source.cols / Width, rest = source.cols % Width;
   const Index depth = ceil_div(source.rows, Element::kNumbers);
   packed.reshape_uninitialised(ceil_div(source.cols, Width), depth * Width);
-  for (Index k = 0; k < depth; ++k) {
-    const Index row = k * Element::kNumbers;
-    const float* next = row + 1 < source.rows ? source.row(row + 1) : nullptr;
-    const float* from = Element::pack_down(source.row(row), next, source.cols, words);
-    float* to = packed.row(0) + k * Width;
-    for (Index strip = 0; strip < full; ++strip, from += Width, to += depth * Width)
-      std::copy_n(from, Width, to);
+  // A few rows at a time: each strip's page is then visited once for all of them.
+  for (Index first = 0; first < depth; first += kRowsTogether) {
+    const Index count = std::min(kRowsTogether, depth - first);
+    std::array<const float*, kRowsTogether> from;
+    for (Index i = 0; i < count; ++i) {
+      const Index row = (first + i) * Element::kNumbers;
+      const float* next = row + 1 < source.rows ? source.row(row + 1) : nullptr;
+      from[at(i)] = Element::pack_down(source.row(row), next, source.cols, words + i * source.cols);
+    }
+    float* to = packed.row(0) + first * Width;
+    for (Index strip = 0; strip < full; ++strip, to += depth * Width)
+      for (Index i = 0; i < count; ++i)  // of a size that the compiler knows: no call
+        std::memcpy(to + i * Width, from[at(i)] + strip * Width, Width * sizeof(float));
     if (rest == 0) continue;
-    to = packed.row(full) + k * last;
-    std::fill_n(std::copy_n(from, rest, to), last - rest, 0.0f);
+    to = packed.row(full) + first * last;
+    for (Index i = 0; i < count; ++i, to += last)
+      std::fill_n(std::copy_n(from[at(i)] + full * Width, rest, to), last - rest, 0.0f);
   }
 }
 

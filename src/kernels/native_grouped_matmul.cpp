@@ -75,13 +75,14 @@ void write_group(const GroupRows& group, MatrixView dw, Write mode) {
   add(sum, dw);
 }
 
-void weight_grad(ConstMatrixView dy, ConstMatrixView x, const GroupedRows& rows, MatrixView dw, Write mode) {
+void weight_grad(ConstMatrixView dy, ConstMatrixView x, const GroupedRows& rows, const GroupedGradients& dw,
+                 Write mode) {
   require_rows(rows, dy, x);
+  dw.check(rows.groups(), dy.cols, x.cols);
   for_each_group(rows, [&](Index g, Index first, Index count) {
     const std::span<const Index> sources = rows.rows_per_source.subspan(
         static_cast<std::size_t>(g * rows.sources), static_cast<std::size_t>(rows.sources));
-    write_group({dy.rows_from(first, count), x.rows_from(first, count), sources},
-                dw.rows_from(g * dy.cols, dy.cols), mode);
+    write_group({dy.rows_from(first, count), x.rows_from(first, count), sources}, dw.group(g, dy.cols), mode);
   });
 }
 

@@ -90,9 +90,11 @@ void input_grad(const GroupedWeights& w, const PackedWeights&, ConstMatrixView d
   multiply_groups(w, dy, rows, dx, describe);
 }
 
-void weight_grad(ConstMatrixView dy, ConstMatrixView x, const GroupedRows& rows, MatrixView dw, Write mode) {
+void weight_grad(ConstMatrixView dy, ConstMatrixView x, const GroupedRows& rows, const GroupedGradients& dw,
+                 Write mode) {
+  dw.check(rows.groups(), dy.cols, x.cols);
   for_each_group(rows, [&](Index g, Index first, Index count) {
-    const MatrixView target = dw.rows_from(g * dy.cols, dy.cols);
+    const MatrixView target = dw.group(g, dy.cols);
     if (count == 0 && mode == Write::kReplace) fill(target, 0.0f);
     for (Index row = 0; row < count; row += kSumChunkRows) {
       const Index n = std::min(kSumChunkRows, count - row);

@@ -155,11 +155,10 @@ std::vector<Index> first_rows(const GroupedRows& rows) {
 }  // namespace
 
 template <typename Element>
-void grouped_weight_grad(ConstMatrixView dy, ConstMatrixView x, const GroupedRows& rows, MatrixView dw,
-                         Write mode) {
+void grouped_weight_grad(ConstMatrixView dy, ConstMatrixView x, const GroupedRows& rows,
+                         const GroupedGradients& dw, Write mode) {
   require(dy.rows == rows.total() && x.rows == dy.rows, "weight_grad needs as many rows as its groups have");
-  require(dw.rows == rows.groups() * dy.cols && dw.cols == x.cols,
-          "weight_grad: dw must be [groups * dy.cols, x.cols]");
+  dw.check(rows.groups(), dy.cols, x.cols);
   const std::vector<Index> first = first_rows(rows);
   std::vector<Workspace> workspaces(static_cast<std::size_t>(threads()));
   const Index down = ceil_div(dy.cols, kRectangleRows), across = ceil_div(x.cols, kRectangleCols);
@@ -170,7 +169,7 @@ void grouped_weight_grad(ConstMatrixView dy, ConstMatrixView x, const GroupedRow
     const Index width = std::min(kRectangleCols, x.cols - left);
     const Index begin = first[static_cast<std::size_t>(group)];
     const Index count = first[static_cast<std::size_t>(group) + 1] - begin;
-    const MatrixView target = dw.rows_from(group * dy.cols + top, height).cols_from(left, width);
+    const MatrixView target = dw.group(group, dy.cols).rows_from(top, height).cols_from(left, width);
     if (count > 0) {
       const Rectangle rectangle{dy.rows_from(begin, count).cols_from(top, height),
                                 x.rows_from(begin, count).cols_from(left, width),
@@ -183,9 +182,9 @@ void grouped_weight_grad(ConstMatrixView dy, ConstMatrixView x, const GroupedRow
   });
 }
 
-template void grouped_weight_grad<Fp32>(ConstMatrixView, ConstMatrixView, const GroupedRows&, MatrixView,
-                                        Write);
-template void grouped_weight_grad<Bf16>(ConstMatrixView, ConstMatrixView, const GroupedRows&, MatrixView,
-                                        Write);
+template void grouped_weight_grad<Fp32>(ConstMatrixView, ConstMatrixView, const GroupedRows&,
+                                        const GroupedGradients&, Write);
+template void grouped_weight_grad<Bf16>(ConstMatrixView, ConstMatrixView, const GroupedRows&,
+                                        const GroupedGradients&, Write);
 
 }  // namespace moeloom::packed

@@ -121,8 +121,7 @@ DType PackedWeights::element() const {
 }
 
 void PackedWeights::pack(const GroupedWeights& masters, DType element) {
-  require(masters.groups * masters.out() == masters.stacked.rows,
-          "stacked weights need the same number of rows for every group");
+  masters.check();
   require(element == DType::kF32 || element == DType::kBF16, "weights are packed as fp32 or bf16");
   if (element == DType::kBF16)
     pack_groups<packed::Bf16>(masters, *state_);

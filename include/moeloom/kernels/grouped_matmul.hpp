@@ -18,13 +18,42 @@
 
 namespace moeloom {
 
-/// Masters of `groups` experts, stacked: group g is rows [g*out, (g+1)*out) of `stacked` [groups*out, in].
+/// Masters of `groups` experts of one shape: stacked, group g rows [g*out, (g+1)*out) of [groups*out, in], or
+/// `separate`, a matrix [out, in] each, wherever they lie (list-backed experts: upstream's hybrid GMM). Both
+/// give the same bits.
 struct GroupedWeights {
   ConstMatrixView stacked;
   Index groups = 0;
-  Index out() const { return groups == 0 ? 0 : stacked.rows / groups; }
-  Index in() const { return stacked.cols; }
-  ConstMatrixView group(Index g) const { return stacked.rows_from(g * out(), out()); }
+  std::span<const ConstMatrixView> separate = {};  // if not empty, one a group, and `stacked` is not read
+
+  static GroupedWeights list(std::span<const ConstMatrixView> separate) {
+    return {{}, static_cast<Index>(separate.size()), separate};
+  }
+  Index out() const { return groups == 0 ? 0 : separate.empty() ? stacked.rows / groups : separate[0].rows; }
+  Index in() const { return separate.empty() ? stacked.cols : separate[0].cols; }
+  ConstMatrixView group(Index g) const {
+    return separate.empty() ? stacked.rows_from(g * out(), out()) : separate[static_cast<std::size_t>(g)];
+  }
+  /// Throws ShapeError unless all groups have the same shape.
+  void check() const;
+};
+
+/// Where their gradients go, stacked or a matrix each.
+class GroupedGradients {
+ public:
+  GroupedGradients(MatrixView stacked) : stacked_(stacked) {}  // NOLINT: a view of the whole is one of these
+  GroupedGradients(Matrix& stacked) : stacked_(stacked) {}     // NOLINT
+  explicit GroupedGradients(std::span<const MatrixView> separate) : separate_(separate) {}
+  /// Throws ShapeError unless there are `groups` of [out, in].
+  void check(Index groups, Index out, Index in) const;
+  /// out: rows of every group.
+  MatrixView group(Index g, Index out) const {
+    return separate_.empty() ? stacked_.rows_from(g * out, out) : separate_[static_cast<std::size_t>(g)];
+  }
+
+ private:
+  MatrixView stacked_;
+  std::span<const MatrixView> separate_;
 };
 
 /// How many rows each group got from each source rank; rows_per_source[g * sources + s].
@@ -39,7 +68,7 @@ struct GroupedRows {
   Index total() const;
 };
 
-/// The packed faces of stacked weights. Movable; empty until the first pack().
+/// The packed faces of grouped weights. Movable; empty until the first pack().
 class PackedWeights {
  public:
   PackedWeights();
@@ -77,10 +106,10 @@ struct GroupedMatmulKernel {
   /// dx [R, in] = dy_g w_g.
   void (*input_grad)(const GroupedWeights& w, const PackedWeights& packed, ConstMatrixView dy,
                      const GroupedRows& rows, MatrixView dx);
-  /// dw [groups*out, in], a group: dy_g^T x_g, in the one order: within a source rank rows in chunks of
+  /// dw [out, in] a group: dy_g^T x_g, in the one order: within a source rank rows in chunks of
   /// kSumChunkRows, sources along tree_sum's tree. kReplace writes zeros for a group without rows.
-  void (*weight_grad)(ConstMatrixView dy, ConstMatrixView x, const GroupedRows& rows, MatrixView dw,
-                      Write mode);
+  void (*weight_grad)(ConstMatrixView dy, ConstMatrixView x, const GroupedRows& rows,
+                      const GroupedGradients& dw, Write mode);
 };
 
 /// A loop over groups on OpenBLAS: the path the policy compares with, and the reference of every GMM result.

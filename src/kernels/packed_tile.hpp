@@ -42,6 +42,14 @@ struct TileArguments {
   Index ahead_lines = 0;
 };
 
+/// Else the compiler reads them again for every row of the tile, and loads are what a tile of few rows has
+/// least of.
+inline void keep_in_registers([[maybe_unused]] Lanes& first, [[maybe_unused]] Lanes& second) {
+#ifdef __x86_64__
+  asm("" : "+v"(first), "+v"(second));
+#endif
+}
+
 /// Steps of depth between two looks at what comes next.
 inline constexpr Index kUnroll = 8;
 inline constexpr Index kLineFloats = 16;
@@ -84,7 +92,8 @@ void multiply_tile(const TileArguments& t) {
   const float* panel = t.panel;
   const float* ahead = t.ahead;
   const auto multiply_add = [&](Index k) {
-    const Lanes first = load(panel + k * kTileCols), second = load(panel + k * kTileCols + kLanes);
+    Lanes first = load(panel + k * kTileCols), second = load(panel + k * kTileCols + kLanes);
+    keep_in_registers(first, second);
 #pragma GCC unroll 12
     for (std::size_t i = 0; i < Rows; ++i) {
       const auto a = Element::load_factor(left + k * kRows + static_cast<Index>(i));

@@ -3,7 +3,8 @@
 // With --dtype bf16 ours multiplies bf16 and the peak is that of its dot products; the rivals stay fp32.
 //
 // Ours, a loop on OpenBLAS, and oneDNN expert by expert on plain weights, each a turn a round beside the
-// peak.
+// peak. --weights says what ours reads: the masters, as a step's only micro-batch does, or packed faces,
+// whose packing is not part of the time.
 #include "moeloom/base/parallel.hpp"
 #include "moeloom/kernels/grouped_matmul.hpp"
 
@@ -12,6 +13,7 @@
 #include <exception>
 #include <iostream>
 #include <numeric>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -42,8 +44,13 @@ struct Options {
   std::string routing = "balanced,zipf";
   int threads = 1;
   int samples = 5;
-  std::string dtype = "fp32", json;
+  std::string dtype = "fp32", weights = "master", json;
   DType type() const { return bench::dtype_from_option(dtype); }
+  std::optional<DType> packed_as() const {
+    if (weights != "master" && weights != "packed")
+      throw std::invalid_argument("unknown weights " + weights + "; known: master, packed");
+    return weights == "packed" ? std::optional(type()) : std::nullopt;
+  }
 };
 
 std::vector<std::string> words(const std::string& list) {
@@ -82,7 +89,8 @@ std::vector<Index> route(const std::string& routing, Index experts, Index rows) 
 /// One weight of every expert, its rows, and both kernels' faces of it.
 class Product {
  public:
-  Product(Index groups, Index out, Index in, Index most_rows, DType type)
+  /// packed_as: what its faces hold; none: grouped matmul reads the masters.
+  Product(Index groups, Index out, Index in, Index most_rows, std::optional<DType> packed_as)
       : masters_(filled(groups * out, in)),
         x_(filled(most_rows, in)),
         dy_(filled(most_rows, out)),
@@ -90,7 +98,7 @@ class Product {
         dx_(most_rows, in),
         dw_(groups * out, in),
         groups_(groups) {
-    packed_.pack(weights(), type);
+    if (packed_as) packed_.pack(weights(), *packed_as);
   }
 
   Index out() const { return dy_.cols(); }
@@ -130,6 +138,7 @@ Json measure(const std::vector<bench::Contender>& contenders, double flops, cons
   const bench::Contest contest = bench::compete(
       contenders, flops, [&] { return bench::peak_gflops(o.type(), o.threads); }, o.samples);
   row["dtype"] = o.dtype;
+  row["weights"] = o.weights;
   row["threads"] = o.threads;
   row["samples"] = o.samples;
   row["peak_gflops"] = contest.peak_gflops;
@@ -164,7 +173,7 @@ void run_product(const Shape& shape, const char* weight, Index out, Index in, co
   std::vector<Index> row_counts;
   for (const std::string& word : words(o.rows)) row_counts.push_back(std::stoll(word));
   const Index most = *std::max_element(row_counts.begin(), row_counts.end());
-  Product product(shape.experts, out, in, most * shape.experts, o.type());
+  Product product(shape.experts, out, in, most * shape.experts, o.packed_as());
   for (const std::string& routing : words(o.routing))
     for (const Index rows : row_counts) {
       const std::vector<Index> counts = route(routing, shape.experts, rows);
@@ -198,6 +207,7 @@ Options parse(int argc, char** argv) {
       "routing", po::value(&o.routing)->default_value(o.routing), "of balanced, zipf")(
       "threads", po::value(&o.threads)->default_value(o.threads), "threads")(
       "dtype", po::value(&o.dtype)->default_value(o.dtype), "what ours multiplies: fp32, bf16")(
+      "weights", po::value(&o.weights)->default_value(o.weights), "what ours reads: master, packed")(
       "samples", po::value(&o.samples)->default_value(o.samples), "rounds of peak and contenders")(
       "json", po::value(&o.json), "write an array of objects to this file");
   po::variables_map given;
@@ -213,8 +223,9 @@ Options parse(int argc, char** argv) {
 void run(const Options& o) {
   if (o.type() == DType::kBF16 && !cpu_has_bf16()) return bench::report_no_bf16(o.json);
   set_threads(o.threads);
-  std::printf("%s, samples %d, %s\nfraction: of the peak in the same round; dw writes, dw+ adds\n",
-              bench::environment_line(o.threads).c_str(), o.samples, o.dtype.c_str());
+  std::printf(
+      "%s, samples %d, %s, ours reads %s\nfraction: of the peak in the same round; dw writes, dw+ adds\n",
+      bench::environment_line(o.threads).c_str(), o.samples, o.dtype.c_str(), o.weights.c_str());
   print_head();
   Json results = Json::array();
   for (const std::string& name : words(o.shapes)) {

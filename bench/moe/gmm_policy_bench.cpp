@@ -5,13 +5,15 @@
 //   build/bench/gmm_policy_bench --points 10 --rounds 3
 //
 // A point is a shape, rows per expert, source ranks and micro-batches a step. What `auto` decides is what a
-// run would, with its budget; what both paths take is measured on moe/experts.hpp over several layers, in
+// run would, with its budget; what all paths take is measured on moe/experts.hpp over several layers, in
 // turn.
 #include "moeloom/base/parallel.hpp"
 #include "moeloom/base/random.hpp"
 #include "moeloom/kernels/calibration.hpp"
 #include "moeloom/moe/experts.hpp"
 
+#include <algorithm>
+#include <array>
 #include <cstdio>
 #include <ctime>
 #include <deque>
@@ -138,12 +140,16 @@ struct Layer {
   }
   ExpertShard shard(Index experts) { return {experts, gate_up, down, d_gate_up, d_down}; }
 
+  const PackedExperts& faces(const KernelTable& kernels) const {
+    return kernels.grouped_matmul.uses_packed ? packed : none;
+  }
+
   Matrix gate_up, d_gate_up, down, d_down;
-  PackedExperts packed;
+  PackedExperts packed, none;
   ExpertActivations saved;
 };
 
-/// A model's experts in training; both paths share masters and gradients.
+/// A model's experts in training; all paths share masters and gradients.
 class Subject {
  public:
   explicit Subject(const Point& point)
@@ -163,12 +169,12 @@ class Subject {
     for (Index use = 0; use < point_.uses; ++use) {
       for (Layer& layer : layers_) {
         ExpertShard shard = layer.shard(point_.size.experts);
-        if (kernels.grouped_matmul.uses_packed)  // the loop would give the memory back
+        if (kernels.grouped_matmul.uses_packed)  // the others would give the memory back
           layer.packed.refresh(kernels.grouped_matmul, shard, version_);
-        experts_forward(kernels, shard, layer.packed, rows, layer.saved, workspace_);
+        experts_forward(kernels, shard, layer.faces(kernels), rows, layer.saved, workspace_);
       }
       for (auto layer = layers_.rbegin(); layer != layers_.rend(); ++layer)
-        experts_backward(kernels, layer->shard(point_.size.experts), layer->packed, rows, d_rows_,
+        experts_backward(kernels, layer->shard(point_.size.experts), layer->faces(kernels), rows, d_rows_,
                          layer->saved, workspace_, use == 0 ? Write::kReplace : Write::kAdd);
     }
     return (now() - start) / static_cast<double>(point_.layers * point_.uses);
@@ -185,32 +191,49 @@ class Subject {
 
 constexpr double kShortestPoint = 1.0;  // seconds: small products need more rounds to be seen
 
+enum Path { kLoop, kGmm, kPacked };
+constexpr std::array kPaths = {"loop", "gmm", "packed"};
+
+KernelTable kernels_of(Path path) {
+  KernelTable kernels;
+  kernels.swiglu = fused_swiglu();
+  if (path != kLoop) kernels.grouped_matmul = packed_grouped_matmul();
+  kernels.grouped_matmul.uses_packed = path == kPacked;
+  return kernels;
+}
+
 struct Measured {
-  double loop = 0, gmm = 0;
-  double gmm_over_loop = 0;  // the median of rounds
+  std::array<double, 3> seconds{};    // medians
+  std::array<double, 3> over_loop{};  // medians of the rounds' ratios
+  Path fastest() const {
+    return static_cast<Path>(std::min_element(over_loop.begin(), over_loop.end()) - over_loop.begin());
+  }
 };
 
 Measured measure(const Point& point, int rounds) {
-  KernelTable loop;
-  loop.swiglu = fused_swiglu();
-  KernelTable grouped = loop;
-  grouped.grouped_matmul = packed_grouped_matmul();
   Subject subject(point);
-  subject.step(loop), subject.step(grouped);
-  std::vector<double> loop_seconds, gmm_seconds, ratios;
+  for (const Path path : {kLoop, kGmm, kPacked}) subject.step(kernels_of(path));
+  std::array<std::vector<double>, 3> seconds, ratios;
   double spent = 0;
   for (int round = 0; round < rounds || (spent < kShortestPoint && round < 8 * rounds); ++round) {
-    // Whoever goes second finds its rows warm: they take turns at it.
-    const bool loop_first = round % 2 == 0;
-    const double first = subject.step(loop_first ? loop : grouped);
-    const double second = subject.step(loop_first ? grouped : loop);
-    loop_seconds.push_back(loop_first ? first : second);
-    gmm_seconds.push_back(loop_first ? second : first);
-    spent += (first + second) * static_cast<double>(point.layers * point.uses);
-    ratios.push_back(gmm_seconds.back() / loop_seconds.back());
+    std::array<double, 3> now{};
+    // Whoever goes later finds its rows warm: they take turns at it.
+    for (int i = 0; i < 3; ++i) {
+      const auto path = static_cast<Path>((round + i) % 3);
+      now[path] = subject.step(kernels_of(path));
+      spent += now[path] * static_cast<double>(point.layers * point.uses);
+    }
+    for (const Path path : {kLoop, kGmm, kPacked}) {
+      seconds[path].push_back(now[path]);
+      ratios[path].push_back(now[path] / now[kLoop]);
+    }
   }
-  return {bench::percentiles(loop_seconds).median, bench::percentiles(gmm_seconds).median,
-          bench::percentiles(ratios).median};
+  Measured measured;
+  for (const Path path : {kLoop, kGmm, kPacked}) {
+    measured.seconds[path] = bench::percentiles(seconds[path]).median;
+    measured.over_loop[path] = bench::percentiles(ratios[path]).median;
+  }
+  return measured;
 }
 
 GmmRates rates_of(const GmmCase& wanted, double budget) {
@@ -218,18 +241,17 @@ GmmRates rates_of(const GmmCase& wanted, double budget) {
   return scaled(measure_gmm_rates(measured, budget), measured, wanted);
 }
 
-GmmDecision decide(const Point& point, const GmmPrediction& prediction) {
+Path decide(const Point& point, const GmmPrediction& prediction) {
   GmmFacts facts;
   facts.rows_per_expert = static_cast<double>(point.size.rows_per_expert);
   facts.uses_per_packing = static_cast<double>(point.uses);
   facts.prediction = prediction;
-  return decide_gmm(GmmRequest::kAuto, facts);
+  const GmmDecision decision = decide_gmm(GmmRequest::kAuto, facts);
+  return !decision.apply ? kLoop : decision.packs ? kPacked : kGmm;
 }
 
 Json row_of(const Options& o, const Point& point, const GmmPrediction& predicted, const Measured& measured) {
-  const bool grouped = decide(point, predicted).apply;
-  const bool grouped_is_faster = measured.gmm_over_loop < 1;
-  const double lost = grouped ? measured.gmm_over_loop : 1 / measured.gmm_over_loop;
+  const Path chosen = decide(point, predicted), fastest = measured.fastest();
   return {{"shape", point.name},
           {"hidden", point.size.hidden},
           {"inter", point.size.inter},
@@ -240,26 +262,27 @@ Json row_of(const Options& o, const Point& point, const GmmPrediction& predicted
           {"uses", point.uses},
           {"threads", o.threads},
           {"predicted_loop_ms", 1e3 * predicted.loop_seconds},
-          {"predicted_gmm_ms", 1e3 * predicted.gmm_seconds},
           {"predicted_gmm_over_loop", predicted.gmm_seconds / predicted.loop_seconds},
-          {"loop_ms", 1e3 * measured.loop},
-          {"gmm_ms", 1e3 * measured.gmm},
-          {"gmm_over_loop", measured.gmm_over_loop},
-          {"auto", grouped ? "gmm" : "loop"},
-          {"hit", grouped == grouped_is_faster},
-          {"regret_percent", 100 * std::max(0.0, lost - 1)},
+          {"predicted_packed_over_loop", predicted.packed_seconds / predicted.loop_seconds},
+          {"loop_ms", 1e3 * measured.seconds[kLoop]},
+          {"gmm_over_loop", measured.over_loop[kGmm]},
+          {"packed_over_loop", measured.over_loop[kPacked]},
+          {"auto", kPaths[chosen]},
+          {"fastest", kPaths[fastest]},
+          {"hit", chosen == fastest},
+          {"regret_percent", 100 * (measured.over_loop[chosen] / measured.over_loop[fastest] - 1)},
           {"commit", bench::commit_text()}};
 }
 
 void print(const Json& r) {
   const auto number = [&r](const char* key) { return r.at(key).get<double>(); };
   std::printf(
-      "%-10s %5.0f %6.0f %3.0f %3.0f %5.0f %4.0f | %9.3f %9.3f %6.3f | %9.3f %9.3f %6.3f | %-4s %-4s %6.1f\n",
+      "%-10s %5.0f %6.0f %3.0f %3.0f %5.0f %4.0f | %9.3f %6.3f %6.3f | %9.3f %6.3f %6.3f | %-6s %-6s %6.1f\n",
       r.at("shape").get<std::string>().c_str(), number("hidden"), number("inter"), number("experts"),
       number("sources"), number("rows_per_expert"), number("uses"), number("predicted_loop_ms"),
-      number("predicted_gmm_ms"), number("predicted_gmm_over_loop"), number("loop_ms"), number("gmm_ms"),
-      number("gmm_over_loop"), r.at("auto").get<std::string>().c_str(),
-      r.at("hit").get<bool>() ? "yes" : "no", number("regret_percent"));
+      number("predicted_gmm_over_loop"), number("predicted_packed_over_loop"), number("loop_ms"),
+      number("gmm_over_loop"), number("packed_over_loop"), r.at("auto").get<std::string>().c_str(),
+      r.at("fastest").get<std::string>().c_str(), number("regret_percent"));
   std::fflush(stdout);
 }
 
@@ -272,17 +295,20 @@ void print_summary(const Json& rows) {
     sum += regret;
     worst = std::max(worst, regret);
   }
-  std::printf("auto picked the faster path at %zu of %zu points; regret: mean %.2f %%, worst %.1f %%\n", hits,
-              rows.size(), sum / static_cast<double>(std::max<std::size_t>(rows.size(), 1)), worst);
+  std::printf(
+      "auto picked the fastest of three paths at %zu of %zu points; regret: mean %.2f %%, worst %.1f %%\n",
+      hits, rows.size(), sum / static_cast<double>(std::max<std::size_t>(rows.size(), 1)), worst);
 }
 
 void run(const Options& o) {
   set_threads(o.threads);
   std::printf("%s, rounds %d; ms of one layer and micro-batch\n", bench::environment_line(o.threads).c_str(),
               o.rounds);
-  std::printf("%-10s %5s %6s %3s %3s %5s %4s | %9s %9s %6s | %9s %9s %6s | %-4s %-4s %6s\n", "shape", "D",
-              "F", "E", "src", "rows", "uses", "pred loop", "pred gmm", "ratio", "loop ms", "gmm ms", "ratio",
-              "auto", "hit", "regret");
+  std::printf(
+      "predicted, then measured: the loop, and grouped on masters and on packed faces as a share of it\n");
+  std::printf("%-10s %5s %6s %3s %3s %5s %4s | %9s %6s %6s | %9s %6s %6s | %-6s %-6s %6s\n", "shape", "D",
+              "F", "E", "src", "rows", "uses", "loop ms", "gmm", "packed", "loop ms", "gmm", "packed", "auto",
+              "best", "regret");
   Json rows = Json::array();
   std::optional<GmmCase> known;
   GmmRates rates;

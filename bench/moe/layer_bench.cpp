@@ -4,8 +4,9 @@
 //
 // --tokens is per rank (weak scaling). Every path at every ep takes its turn in one run, the peak is measured
 // around each, and the slowest rank's time counts. 18 K T D F FLOPs a rank, the router left out. Weights are
-// new in every step, so `gmm` packs in every step; `gmm-copy` transposes and copies them in every call, as
-// upstream's grouped matmul does. With --dtype bf16 the gmm path's peak is that of bf16 dot products.
+// new in every step: `gmm` reads the masters, `gmm-packed` packs both faces once a step, `gmm-copy`
+// transposes and copies them in every call, as upstream's grouped matmul does. With --dtype bf16 the peak of
+// gmm and gmm-packed is that of bf16 dot products.
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"
 #include "moeloom/base/random.hpp"
@@ -48,8 +49,8 @@ Options parse(int argc, char** argv) {
       "experts", po::value(&o.experts)->default_value(o.experts), "experts in all")(
       "top-k", po::value(&o.top_k)->default_value(o.top_k), "experts a token")(
       "ep", po::value(&o.ep)->default_value(o.ep), "ranks that share the experts, a list: 1,2")(
-      "paths", po::value(&o.paths)->default_value(o.paths), "of gmm, loop, gmm-copy")(
-      "dtype", po::value(&o.dtype)->default_value(o.dtype), "of the gmm path: fp32, bf16")(
+      "paths", po::value(&o.paths)->default_value(o.paths), "of gmm, loop, gmm-packed, gmm-copy")(
+      "dtype", po::value(&o.dtype)->default_value(o.dtype), "of gmm and gmm-packed: fp32, bf16")(
       "threads", po::value(&o.threads)->default_value(o.threads), "threads of a rank")(
       "samples", po::value(&o.samples)->default_value(o.samples), "measured steps of each path")(
       "json", po::value(&o.json), "also write the rows to this file");
@@ -89,10 +90,11 @@ KernelTable kernels_of(const std::string& path, DType dtype) {
   KernelTable table;
   table.swiglu = fused_swiglu();
   if (path == "loop") return table;
-  table.grouped_matmul = bench::packed_kernel(path == "gmm" ? dtype : DType::kF32);
-  if (path == "gmm") return table;
-  if (path != "gmm-copy") throw std::runtime_error("unknown path " + path + "; valid: gmm, loop, gmm-copy");
-  table.grouped_matmul.uses_packed = false;
+  table.grouped_matmul = bench::packed_kernel(path == "gmm-copy" ? DType::kF32 : dtype);
+  table.grouped_matmul.uses_packed = path == "gmm-packed";
+  if (path == "gmm" || path == "gmm-packed") return table;
+  if (path != "gmm-copy")
+    throw std::runtime_error("unknown path " + path + "; valid: gmm, loop, gmm-packed, gmm-copy");
   table.grouped_matmul.forward = [](const GroupedWeights& w, const PackedWeights&, ConstMatrixView x,
                                     const GroupedRows& rows, MatrixView y) {
     packed_grouped_matmul().forward(w, copied(w), x, rows, y);

@@ -149,6 +149,7 @@ class Subject {
   static KernelTable kernels(bool grouped) {
     KernelTable table{fused_rmsnorm(), fused_rope(), fused_swiglu(), native_grouped_matmul()};
     if (grouped) table.grouped_matmul = packed_grouped_matmul();
+    table.grouped_matmul.uses_packed = false;  // one micro-batch a step
     return table;
   }
 

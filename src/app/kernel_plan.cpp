@@ -48,13 +48,13 @@ GmmRates find_rates(const GmmCase& wanted, const KernelChoice& choice, const Env
 /// Rank 0's rates, everywhere: the decision must be one.
 GmmPrediction predict_on_rank_0(const GmmCase& wanted, double uses_per_packing, const KernelChoice& choice,
                                 const EnvironmentFlags& flags, const Communicator& world, KernelPlan& plan) {
-  std::array<double, 2> seconds{};
+  std::array<double, 3> seconds{};
   if (world.rank() == 0) {
     const GmmPrediction prediction = predict(find_rates(wanted, choice, flags, plan), uses_per_packing);
-    seconds = {prediction.loop_seconds, prediction.gmm_seconds};
+    seconds = {prediction.loop_seconds, prediction.gmm_seconds, prediction.packed_seconds};
   }
   world.broadcast(std::as_writable_bytes(std::span(seconds)), 0);
-  return {.loop_seconds = seconds[0], .gmm_seconds = seconds[1]};
+  return {.loop_seconds = seconds[0], .gmm_seconds = seconds[1], .packed_seconds = seconds[2]};
 }
 
 GmmDecision decide(GmmRequest request, GmmFacts facts, const KernelChoice& choice,
@@ -62,10 +62,11 @@ GmmDecision decide(GmmRequest request, GmmFacts facts, const KernelChoice& choic
                    const Communicator& world, KernelPlan& plan) {
   if (!config.has_experts()) return {.apply = false, .reason = "this model has no experts"};
   if (request != GmmRequest::kAuto) return decide_gmm(request, facts);
-  if (work.recorded) return {work.recorded->apply, "as the run recorded: " + work.recorded->reason};
-  if (packed_faces_fit(facts))
-    facts.prediction = plan.prediction =
-        predict_on_rank_0(case_of(config, facts), facts.uses_per_packing, choice, flags, world, plan);
+  if (work.recorded)  // whose kernel stays; how it reads the weights changes no bit
+    return {work.recorded->apply, "as the run recorded: " + work.recorded->reason,
+            decide_gmm(GmmRequest::kForce, facts).packs};
+  facts.prediction = plan.prediction =
+      predict_on_rank_0(case_of(config, facts), facts.uses_per_packing, choice, flags, world, plan);
   return decide_gmm(request, facts);
 }
 
@@ -111,6 +112,7 @@ KernelPlan plan_kernels(const KernelChoice& choice, const EnvironmentFlags& flag
   plan.grouped = grouped_matmul_in(decide_dtype(dtype).type);
   plan.gmm = decide(gmm.request, facts_of(choice, config, shape, work, plan.grouped.element), choice, flags,
                     config, work, world, plan);
+  plan.grouped.uses_packed = plan.gmm.packs;
   const KernelContext context{.model_type = config.model_type,
                               .hidden_act = config.hidden_act,
                               .has_experts = config.has_experts(),
@@ -120,7 +122,7 @@ KernelPlan plan_kernels(const KernelChoice& choice, const EnvironmentFlags& flag
         [&] { plan.reports = KernelRegistry::builtin().apply_all(kernels.kernels, plan.table, context); });
   dtype.why_no_gmm = why_no_gmm(plan.reports);
   plan.dtype = decide_dtype(dtype);
-  if (plan.dtype.type == DType::kBF16) plan.table.grouped_matmul = plan.grouped;
+  if (dtype.why_no_gmm.empty()) plan.table.grouped_matmul = plan.grouped;
   return plan;
 }
 
@@ -130,7 +132,9 @@ std::optional<GmmWatch> watch_of(const KernelPlan& plan) {
     return report.id == "fused_moe" && report.reason == plan.gmm.reason;
   });
   if (!decided || !plan.prediction) return std::nullopt;
-  return GmmWatch(plan.gmm.apply, *plan.prediction);
+  GmmPrediction prediction = *plan.prediction;
+  if (plan.gmm.packs) prediction.gmm_seconds = prediction.packed_seconds;
+  return GmmWatch(plan.gmm.apply, prediction);
 }
 
 void use_path(KernelPlan& plan, bool grouped) {
@@ -140,7 +144,7 @@ void use_path(KernelPlan& plan, bool grouped) {
 void revise(KernelPlan& plan, const GmmDecision& decision) {
   for (KernelReport& report : plan.reports)
     if (report.id == "fused_moe") report = {report.id, decision.apply, decision.reason};
-  plan.gmm = decision;
+  plan.gmm = {decision.apply, decision.reason, plan.gmm.packs};
   use_path(plan, decision.apply);
 }
 

@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr Index kFormat = 1;
+constexpr Index kFormat = 2;
 constexpr std::size_t kMostEntries = 512;  // the oldest make room
 
 std::string key_of(const std::string& machine, const GmmCase& c) {
@@ -30,6 +30,7 @@ Document document_of(const GmmRates& rates) {
   Document document;
   document.set("loop_seconds", rates.loop_seconds);
   document.set("gmm_seconds", rates.gmm_seconds);
+  document.set("packed_seconds", rates.packed_seconds);
   document.set("pack_seconds", rates.pack_seconds);
   document.set("loop_add_seconds", rates.loop_add_seconds);
   document.set("gmm_add_seconds", rates.gmm_add_seconds);
@@ -38,10 +39,14 @@ Document document_of(const GmmRates& rates) {
 
 /// Throws IoError for rates that no measurement gives.
 GmmRates rates_from(const Document& document) {
-  const GmmRates rates{document.number("loop_seconds"), document.number("gmm_seconds"),
-                       document.number("pack_seconds"), document.number("loop_add_seconds"),
-                       document.number("gmm_add_seconds")};
-  for (const double seconds : {rates.loop_seconds, rates.gmm_seconds, rates.pack_seconds})
+  const GmmRates rates{.loop_seconds = document.number("loop_seconds"),
+                       .gmm_seconds = document.number("gmm_seconds"),
+                       .packed_seconds = document.number("packed_seconds"),
+                       .pack_seconds = document.number("pack_seconds"),
+                       .loop_add_seconds = document.number("loop_add_seconds"),
+                       .gmm_add_seconds = document.number("gmm_add_seconds")};
+  for (const double seconds :
+       {rates.loop_seconds, rates.gmm_seconds, rates.packed_seconds, rates.pack_seconds})
     if (!(seconds > 0) || !std::isfinite(seconds))
       throw IoError("expected positive seconds, found " + std::to_string(seconds));
   return rates;

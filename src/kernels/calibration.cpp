@@ -102,26 +102,29 @@ class Layer {
   }
 
   void forward(const GroupedMatmulKernel& kernel, Workspace& w) {
-    kernel.forward({gate_up_, experts_}, packed_gate_up_, x_, rows(), z_);
+    kernel.forward({gate_up_, experts_}, face(kernel, packed_gate_up_), x_, rows(), z_);
     fused_swiglu().forward(z_, {}, w.activated);
-    kernel.forward({down_, experts_}, packed_down_, w.activated, rows(), w.output);
+    kernel.forward({down_, experts_}, face(kernel, packed_down_), w.activated, rows(), w.output);
   }
 
   void backward(const GroupedMatmulKernel& kernel, Workspace& w, Write mode) {
-    kernel.input_grad({down_, experts_}, packed_down_, w.d_rows, rows(), w.d_activated);
+    kernel.input_grad({down_, experts_}, face(kernel, packed_down_), w.d_rows, rows(), w.d_activated);
     fused_swiglu().backward(z_, {}, w.d_activated, z_, {}, w.activated);
     kernel.weight_grad(w.d_rows, w.activated, rows(), d_down_, mode);
-    kernel.input_grad({gate_up_, experts_}, packed_gate_up_, z_, rows(), w.output);
+    kernel.input_grad({gate_up_, experts_}, face(kernel, packed_gate_up_), z_, rows(), w.output);
     kernel.weight_grad(z_, x_, rows(), d_gate_up_, mode);
   }
 
  private:
   GroupedRows rows() const { return {counts_, sources_}; }
+  const PackedWeights& face(const GroupedMatmulKernel& kernel, const PackedWeights& packed) const {
+    return kernel.uses_packed ? packed : none_;
+  }
 
   std::vector<Index> counts_;
   Index sources_, experts_;
   Matrix gate_up_, down_, d_gate_up_, d_down_, x_, z_;
-  PackedWeights packed_gate_up_, packed_down_;
+  PackedWeights packed_gate_up_, packed_down_, none_;
 };
 
 /// Of all layers together.
@@ -169,25 +172,32 @@ class Layers {
   Matrix others_ = Matrix(kCacheFloats >> 10, 1 << 10);
 };
 
-/// Both paths once; all but the loop's first micro-batch as a share of it, because the clock of a shared
+/// Every path once; all but the loop's first micro-batch as a share of it, because the clock of a shared
 /// machine moves by half within seconds.
 struct Round {
   double total = 0;
   double loop = 0;
-  double gmm = 0, pack = 0, loop_add = 0, gmm_add = 0;
+  double gmm = 0, packed = 0, pack = 0, loop_add = 0, gmm_add = 0;
 };
+
+GroupedMatmulKernel reading(GroupedMatmulKernel kernel, bool packed) {
+  kernel.uses_packed = packed;
+  return kernel;
+}
 
 Round one_round(Layers& layers, const GroupedMatmulKernel& kernel) {
   const double loop = layers.first(native_grouped_matmul()).products;
   const double loop_later = layers.later(native_grouped_matmul());
-  const PathSeconds grouped = layers.first(kernel);
-  const double grouped_later = layers.later(kernel);
-  return {loop + loop_later + grouped.pack + grouped.products + grouped_later,
+  const double grouped = layers.first(reading(kernel, false)).products;
+  const double grouped_later = layers.later(reading(kernel, false));
+  const PathSeconds packed = layers.first(reading(kernel, true));
+  return {loop + loop_later + grouped + grouped_later + packed.pack + packed.products,
           loop,
-          grouped.products / loop,
-          grouped.pack / loop,
+          grouped / loop,
+          packed.products / loop,
+          packed.pack / loop,
           (loop_later - loop) / loop,
-          (grouped_later - grouped.products) / loop};
+          (grouped_later - grouped) / loop};
 }
 
 double median(const std::vector<Round>& rounds, double Round::*value) {
@@ -204,8 +214,13 @@ GmmRates rates_of(std::vector<Round> rounds, double layers) {
   std::ranges::sort(rounds, {}, &Round::total);
   rounds.resize((rounds.size() + 3) / 4);
   const double loop = median(rounds, &Round::loop) / layers;
-  return {loop, loop * median(rounds, &Round::gmm), loop * median(rounds, &Round::pack),
-          loop * median(rounds, &Round::loop_add), loop * median(rounds, &Round::gmm_add)};
+  const auto seconds = [&](double Round::*share) { return loop * median(rounds, share); };
+  return {.loop_seconds = loop,
+          .gmm_seconds = seconds(&Round::gmm),
+          .packed_seconds = seconds(&Round::packed),
+          .pack_seconds = seconds(&Round::pack),
+          .loop_add_seconds = seconds(&Round::loop_add),
+          .gmm_add_seconds = seconds(&Round::gmm_add)};
 }
 
 GmmRates measure(const GmmCase& part, double budget_seconds, const GroupedMatmulKernel& grouped) {
@@ -241,15 +256,20 @@ GmmRates measure_gmm_rates(const GmmCase& measured, double budget_seconds,
 GmmRates scaled(const GmmRates& rates, const GmmCase& measured, const GmmCase& wanted) {
   const double products = products_of(wanted) / products_of(measured);
   const double weights = weights_of(wanted) / weights_of(measured);
-  return {rates.loop_seconds * products, rates.gmm_seconds * products, rates.pack_seconds * weights,
-          rates.loop_add_seconds * weights, rates.gmm_add_seconds * weights};
+  return {.loop_seconds = rates.loop_seconds * products,
+          .gmm_seconds = rates.gmm_seconds * products,
+          .packed_seconds = rates.packed_seconds * products,
+          .pack_seconds = rates.pack_seconds * weights,
+          .loop_add_seconds = rates.loop_add_seconds * weights,
+          .gmm_add_seconds = rates.gmm_add_seconds * weights};
 }
 
 GmmPrediction predict(const GmmRates& rates, double uses_per_packing) {
   require(uses_per_packing > 0, "a packing is used at least once");
   const double added = std::max(0.0, 1 - 1 / uses_per_packing);
-  return {rates.loop_seconds + rates.loop_add_seconds * added,
-          rates.gmm_seconds + rates.gmm_add_seconds * added + rates.pack_seconds / uses_per_packing};
+  const double gmm_added = rates.gmm_add_seconds * added;
+  return {rates.loop_seconds + rates.loop_add_seconds * added, rates.gmm_seconds + gmm_added,
+          rates.packed_seconds + gmm_added + rates.pack_seconds / uses_per_packing};
 }
 
 }  // namespace moeloom

@@ -51,24 +51,49 @@ GmmDecision decide_by_upstream_rule(const GmmFacts& facts) {
           ep + ": the " + resident + " are sharded, contiguous and within " + budget + " (upstream rule)"};
 }
 
+bool packing_pays(const GmmFacts& facts) {
+  if (facts.packed_bytes > facts.budget_bytes) return false;
+  return facts.prediction ? facts.prediction->packed_seconds < facts.prediction->gmm_seconds
+                          : facts.uses_per_packing >= kUsesThatPayPacking;
+}
+
 GmmDecision decide_by_prediction(const GmmFacts& facts) {
-  if (!packed_faces_fit(facts)) {
-    return {false, "the resident expert weights of a layer take " + bytes_text(facts.resident_bytes) +
-                       ", and their packed faces would take " + bytes_text(facts.packed_bytes) +
-                       " more, over the budget " + bytes_text(facts.budget_bytes) +
-                       "; raise --gmm-budget, or ep"};
-  }
   if (!facts.prediction) {
     throw ConfigError(
         {"GMM request auto needs a prediction of both paths; calibrate first, or request 0, 1 or "
          "force"});
   }
-  const auto [loop, grouped] = *facts.prediction;
-  const bool once = facts.uses_per_packing == 1;
-  return {grouped < loop,
-          "predicted " + milliseconds_text(grouped) + " grouped against " + milliseconds_text(loop) +
-              " for the loop, at " + rounded_text(facts.rows_per_expert) + " rows per expert and " +
-              rounded_text(facts.uses_per_packing) + (once ? " use" : " uses") + " per packing"};
+  const auto [loop, masters, packed] = *facts.prediction;
+  const bool packs = packing_pays(facts);
+  const std::string rows = rounded_text(facts.rows_per_expert) + " rows per expert";
+  const std::string against = " against " + milliseconds_text(loop) + " for the loop, at " + rows;
+  if (packs)
+    return {packed < loop, "predicted " + milliseconds_text(packed) + " grouped on packed weights (" +
+                               milliseconds_text(masters) + " on the masters)" + against + " and " +
+                               rounded_text(facts.uses_per_packing) + " uses per packing"};
+  const bool too_large = packed < masters;
+  return {masters < loop, "predicted " + milliseconds_text(masters) + " grouped on the masters" +
+                              (too_large ? " (packed faces would take " +
+                                               bytes_text(static_cast<double>(facts.packed_bytes)) +
+                                               " a layer, over --gmm-budget " +
+                                               bytes_text(static_cast<double>(facts.budget_bytes)) + ")"
+                                         : "") +
+                              against};
+}
+
+/// All but the faces.
+GmmDecision decide_path(GmmRequest request, const GmmFacts& facts) {
+  switch (request) {
+    case GmmRequest::kNever:
+      return {false, "GMM request 0: the experts run as the native loop"};
+    case GmmRequest::kUpstreamRule:
+      return decide_by_upstream_rule(facts);
+    case GmmRequest::kAuto:
+      return decide_by_prediction(facts);
+    case GmmRequest::kForce:
+      return {true, "GMM request force: the experts run grouped, whatever the facts"};
+  }
+  return {};
 }
 
 }  // namespace
@@ -99,17 +124,9 @@ std::optional<GmmRequest> gmm_request_from_text(std::string_view text) {
 }
 
 GmmDecision decide_gmm(GmmRequest request, const GmmFacts& facts) {
-  switch (request) {
-    case GmmRequest::kNever:
-      return {false, "GMM request 0: the experts run as the native loop"};
-    case GmmRequest::kUpstreamRule:
-      return decide_by_upstream_rule(facts);
-    case GmmRequest::kAuto:
-      return decide_by_prediction(facts);
-    case GmmRequest::kForce:
-      return {true, "GMM request force: the experts run grouped, whatever the facts"};
-  }
-  return {};
+  GmmDecision decision = decide_path(request, facts);
+  decision.packs = packing_pays(facts);
+  return decision;
 }
 
 }  // namespace moeloom

@@ -26,6 +26,17 @@ inline constexpr int kTileCols = 2 * kLanes;
 /// little beside it, and a block of rows still stays in the second-level cache.
 inline constexpr Index kTileDepth = 512;
 
+/// Memory that a later tile reads, and this one asks for while it multiplies: `times` times, every `every`
+/// steps of kUnroll, `lines` pieces of kTileCols floats `stride` apart, and then `advance` further.
+struct Ahead {
+  const float* from = nullptr;
+  Index lines = 0;
+  Index stride = 0;
+  Index advance = 0;
+  Index times = 0;
+  Index every = 1;
+};
+
 /// c [Rows, cols] (+)= left panel; left [depth, Rows]: a strip, the Rows words of a k side by side; panel
 /// [depth, kTileCols]; cols <= kTileCols.
 struct TileArguments {
@@ -36,10 +47,8 @@ struct TileArguments {
   Index c_stride = 0;
   Index cols = kTileCols;
   Write mode = Write::kReplace;
-  /// Memory that a later tile reads: this tile asks for `ahead_lines` cache lines of it every kUnroll of
-  /// depth. Without any it asks for the sums of the tile below.
-  const float* ahead = nullptr;
-  Index ahead_lines = 0;
+  /// Without any the tile asks for the sums of the tile below.
+  Ahead ahead = {};
 };
 
 /// Else the compiler reads them again for every row of the tile, and loads are what a tile of few rows has
@@ -53,6 +62,11 @@ inline void keep_in_registers([[maybe_unused]] Lanes& first, [[maybe_unused]] La
 /// Steps of depth between two looks at what comes next.
 inline constexpr Index kUnroll = 8;
 inline constexpr Index kLineFloats = 16;
+
+/// kTileCols floats, into the second-level cache.
+inline void ask_for(const float* words) {
+  for (int i = 0; i < kTileCols; i += kLineFloats) __builtin_prefetch(words + i, 0, 2);
+}
 
 template <std::size_t Rows>
 using Sums = std::array<std::array<Lanes, 2>, Rows>;
@@ -90,7 +104,8 @@ void multiply_tile(const TileArguments& t) {
   Sums<Rows> sums{};
   const float* left = t.left;
   const float* panel = t.panel;
-  const float* ahead = t.ahead;
+  const float* ahead = t.ahead.from;
+  Index times = t.ahead.times, wait = 1;
   const auto multiply_add = [&](Index k) {
     Lanes first = load(panel + k * kTileCols), second = load(panel + k * kTileCols + kLanes);
     keep_in_registers(first, second);
@@ -102,10 +117,13 @@ void multiply_tile(const TileArguments& t) {
     }
   };
   const float* below = t.c + kRows * t.c_stride;
-  const Index below_end = t.ahead_lines == 0 ? kRows * kUnroll : 0;
+  const Index below_end = times == 0 ? kRows * kUnroll : 0;
   Index k = 0;
   for (; k + kUnroll <= t.depth; k += kUnroll, left += kUnroll * kRows, panel += kUnroll * kTileCols) {
-    for (Index line = 0; line < t.ahead_lines; ++line, ahead += kLineFloats) __builtin_prefetch(ahead, 0, 2);
+    if (times > 0 && --wait == 0) {
+      for (Index line = 0; line < t.ahead.lines; ++line) ask_for(ahead + line * t.ahead.stride);
+      ahead += t.ahead.advance, wait = t.ahead.every, --times;
+    }
     if (k < below_end) __builtin_prefetch(below, 1), below += t.c_stride;
 #pragma GCC unroll 8
     for (Index u = 0; u < kUnroll; ++u) multiply_add(u);

@@ -107,9 +107,12 @@ KernelRegistry KernelRegistry::builtin() {
   KernelRegistry registry;
   registry.add({"fused_moe",
                 {"npu_fused_moe"},
-                "the experts' products: packed weights, one call for all of them",
+                "the experts' products: one call for all of them, on register tiles",
                 why_no_fused_moe,
-                [](KernelTable& table) { table.grouped_matmul = packed_grouped_matmul(); },
+                [](KernelTable& table) {
+                  table.grouped_matmul = packed_grouped_matmul();
+                  table.grouped_matmul.uses_packed = false;  // who knows of many uses says so
+                },
                 [](const KernelContext& context) { return context.gmm.reason; }});
   registry.add({"fused_rmsnorm",
                 {"npu_fused_rmsnorm"},

@@ -19,6 +19,7 @@ const GmmCase kCase{64, 32, 4, 16, 2};
 GmmRates rates(double seconds) {
   return {.loop_seconds = seconds,
           .gmm_seconds = 2 * seconds,
+          .packed_seconds = 1.5 * seconds,
           .pack_seconds = 3 * seconds,
           .loop_add_seconds = -seconds,  // adding may measure as the cheaper one
           .gmm_add_seconds = 0};
@@ -50,6 +51,7 @@ TEST(RateCache, MeasuresOnceAndGivesTheSameBitsAfterwards) {
   EXPECT_EQ(machine.measurements, 1);
   EXPECT_EQ(second.rates.loop_seconds, 1.0 / 3);
   EXPECT_EQ(second.rates.gmm_seconds, 2.0 / 3);
+  EXPECT_EQ(second.rates.packed_seconds, 0.5);
   EXPECT_EQ(second.rates.pack_seconds, rates(1.0 / 3).pack_seconds);
   EXPECT_EQ(second.rates.loop_add_seconds, -1.0 / 3);
   EXPECT_EQ(second.rates.gmm_add_seconds, 0);
@@ -93,8 +95,8 @@ TEST(RateCache, ADamagedFileIsAWarningAndIsReplaced) {
   const std::string key = Document::parse(whole, "file").object("rates").keys().front();
   for (const std::string& damaged :
        {std::string(), whole.substr(0, whole.size() / 2), std::string("[]"), std::string(100, '\0'),
-        with("\"format\": 1", "\"format\": 2"), with("loop_seconds", "loops"), with("0.333", "-0.333"),
-        std::string(R"({"format": 1, "rates": 5})"), R"({"format": 1, "rates": {")" + key + R"(": 5}})"}) {
+        with("\"format\": 2", "\"format\": 1"), with("loop_seconds", "loops"), with("0.333", "-0.333"),
+        std::string(R"({"format": 2, "rates": 5})"), R"({"format": 2, "rates": {")" + key + R"(": 5}})"}) {
     write_bytes(file, damaged);
     Machine machine;
     const RateAnswer answer = machine.ask(file);

@@ -11,11 +11,13 @@ namespace moeloom {
 namespace {
 
 TEST(Calibration, APackingsCostIsSharedByItsUses) {
-  const GmmRates rates{.loop_seconds = 5, .gmm_seconds = 2, .pack_seconds = 4};
+  const GmmRates rates{.loop_seconds = 5, .gmm_seconds = 3, .packed_seconds = 2, .pack_seconds = 4};
   EXPECT_EQ(predict(rates, 1).loop_seconds, 5);
-  EXPECT_EQ(predict(rates, 1).gmm_seconds, 6);
+  EXPECT_EQ(predict(rates, 1).gmm_seconds, 3);
+  EXPECT_EQ(predict(rates, 1).packed_seconds, 6);
   EXPECT_EQ(predict(rates, 4).loop_seconds, 5);
   EXPECT_EQ(predict(rates, 4).gmm_seconds, 3);
+  EXPECT_EQ(predict(rates, 4).packed_seconds, 3);
   EXPECT_THROW(predict(rates, 0), ShapeError);
 }
 
@@ -24,16 +26,22 @@ TEST(Calibration, MeasuresEverythingAlsoWithoutABudgetOrRows) {
     const GmmRates rates = measure_gmm_rates({20, 12, 3, rows}, 0);
     EXPECT_GT(rates.loop_seconds, 0);
     EXPECT_GT(rates.gmm_seconds, 0);
+    EXPECT_GT(rates.packed_seconds, 0);
     EXPECT_GT(rates.pack_seconds, 0);
   }
   EXPECT_THROW(measure_gmm_rates({0, 12, 3, 1}, 0), ShapeError);
 }
 
 TEST(Calibration, OnlyTheFirstMicroBatchOfAStepIsSparedTheAdding) {
-  const GmmRates rates{.loop_seconds = 5, .gmm_seconds = 2, .loop_add_seconds = 1, .gmm_add_seconds = -0.5};
+  const GmmRates rates{.loop_seconds = 5,
+                       .gmm_seconds = 2,
+                       .packed_seconds = 3,
+                       .loop_add_seconds = 1,
+                       .gmm_add_seconds = -0.5};
   EXPECT_EQ(predict(rates, 1).loop_seconds, 5);
   EXPECT_EQ(predict(rates, 4).loop_seconds, 5.75);
   EXPECT_EQ(predict(rates, 4).gmm_seconds, 1.625);
+  EXPECT_EQ(predict(rates, 4).packed_seconds, 2.625);
 }
 
 TEST(Calibration, RowsAreOneOfABoundedSetWithinASixth) {
@@ -52,11 +60,16 @@ TEST(Calibration, RowsAreOneOfABoundedSetWithinASixth) {
 }
 
 TEST(Calibration, ProductsScaleWithRowsAndWeightsAndPackingWithWeights) {
-  const GmmRates rates{
-      .loop_seconds = 1, .gmm_seconds = 2, .pack_seconds = 3, .loop_add_seconds = 4, .gmm_add_seconds = 5};
+  const GmmRates rates{.loop_seconds = 1,
+                       .gmm_seconds = 2,
+                       .packed_seconds = 6,
+                       .pack_seconds = 3,
+                       .loop_add_seconds = 4,
+                       .gmm_add_seconds = 5};
   const GmmRates more = scaled(rates, {8, 4, 2, 16}, {16, 4, 2, 48});
   EXPECT_EQ(more.loop_seconds, 6);
   EXPECT_EQ(more.gmm_seconds, 12);
+  EXPECT_EQ(more.packed_seconds, 36);
   EXPECT_EQ(more.pack_seconds, 6);
   EXPECT_EQ(more.loop_add_seconds, 8);
   EXPECT_EQ(more.gmm_add_seconds, 10);
@@ -70,6 +83,7 @@ TEST(Calibration, ALargeLayerIsMeasuredInPartAndScaledUp) {
   // tenth of a second.
   EXPECT_GT(large.loop_seconds, 60);
   EXPECT_GT(large.gmm_seconds, 60);
+  EXPECT_GT(large.packed_seconds, 60);
   EXPECT_GT(large.pack_seconds, 0.1);
   EXPECT_LT(spent, 60) << "a part takes a second or so, also on a busy machine";
 }

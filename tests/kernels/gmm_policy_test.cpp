@@ -15,7 +15,7 @@ GmmFacts sharded() {
   facts.resident_bytes = 12 * kMiB;
   facts.budget_bytes = 256 * kMiB;
   facts.rows_per_expert = 64;
-  facts.prediction = GmmPrediction{.loop_seconds = 6e-3, .gmm_seconds = 4.1e-3};
+  facts.prediction = GmmPrediction{.loop_seconds = 6e-3, .gmm_seconds = 4.1e-3, .packed_seconds = 5e-3};
   return facts;
 }
 
@@ -31,6 +31,7 @@ struct Case {
   GmmFacts facts;
   bool apply;
   const char* reason;
+  bool packs = false;
 };
 
 const std::vector<Case>& cases() {
@@ -65,37 +66,63 @@ const std::vector<Case>& cases() {
        "ep = 4: the resident expert weights 12 MiB are sharded, contiguous and within the budget 12 MiB "
        "(upstream rule)"},
       {"auto, grouped is faster", GmmRequest::kAuto, sharded(), true,
-       "predicted 4.1 ms grouped against 6 ms for the loop, at 64 rows per expert and 1 use per packing"},
+       "predicted 4.1 ms grouped on the masters against 6 ms for the loop, at 64 rows per expert"},
       {"auto, the loop is faster", GmmRequest::kAuto, with([](GmmFacts& f) {
-         f.prediction = GmmPrediction{.loop_seconds = 2.5e-4, .gmm_seconds = 1.5e-2};
+         f.prediction = GmmPrediction{.loop_seconds = 2.5e-4, .gmm_seconds = 2e-2, .packed_seconds = 1.5e-2};
          f.rows_per_expert = 0.5;
          f.uses_per_packing = 4;
        }),
        false,
-       "predicted 15 ms grouped against 0.25 ms for the loop, at 0.5 rows per expert and 4 uses per packing"},
-      {"auto, equal", GmmRequest::kAuto,
-       with([](GmmFacts& f) { f.prediction = GmmPrediction{.loop_seconds = 1, .gmm_seconds = 1}; }), false,
-       "predicted 1e+03 ms grouped against 1e+03 ms for the loop, at 64 rows per expert and 1 use per "
-       "packing"},
+       "predicted 15 ms grouped on packed weights (20 ms on the masters) against 0.25 ms for the loop, at "
+       "0.5 rows "
+       "per expert and 4 uses per packing",
+       true},
+      {"auto, equal", GmmRequest::kAuto, with([](GmmFacts& f) {
+         f.prediction = GmmPrediction{.loop_seconds = 1, .gmm_seconds = 1, .packed_seconds = 1};
+       }),
+       false,
+       "predicted 1e+03 ms grouped on the masters against 1e+03 ms for the loop, at 64 rows per expert"},
       {"auto does not ask for a mesh", GmmRequest::kAuto, with([](GmmFacts& f) {
          f.ep_size = 1;
          f.budget_bytes = 0;
          f.contiguous = false;
        }),
+       true, "predicted 4.1 ms grouped on the masters against 6 ms for the loop, at 64 rows per expert"},
+      {"auto, packed faces of exactly the budget", GmmRequest::kAuto, with([](GmmFacts& f) {
+         f.packed_bytes = f.budget_bytes = 24 * kMiB;
+         f.uses_per_packing = 8;
+         f.prediction->packed_seconds = 3e-3;
+       }),
        true,
-       "predicted 4.1 ms grouped against 6 ms for the loop, at 64 rows per expert and 1 use per packing"},
-      {"auto, packed faces of exactly the budget", GmmRequest::kAuto,
-       with([](GmmFacts& f) { f.packed_bytes = f.budget_bytes = 24 * kMiB; }), true,
-       "predicted 4.1 ms grouped against 6 ms for the loop, at 64 rows per expert and 1 use per packing"},
-      {"auto, packed faces over the budget, whatever is faster", GmmRequest::kAuto, with([](GmmFacts& f) {
+       "predicted 3 ms grouped on packed weights (4.1 ms on the masters) against 6 ms for the loop, at 64 "
+       "rows per "
+       "expert and 8 uses per packing",
+       true},
+      {"auto, packed faces over the budget", GmmRequest::kAuto, with([](GmmFacts& f) {
          f.packed_bytes = 24 * kMiB;
          f.budget_bytes = 16 * kMiB;
-         f.prediction.reset();
+         f.prediction->packed_seconds = 3e-3;
        }),
-       false,
-       "the resident expert weights of a layer take 12 MiB, and their packed faces would take 24 MiB more, "
-       "over "
-       "the budget 16 MiB; raise --gmm-budget, or ep"},
+       true,
+       "predicted 4.1 ms grouped on the masters (packed faces would take 24 MiB a layer, over --gmm-budget "
+       "16 MiB) "
+       "against 6 ms for the loop, at 64 rows per expert"},
+      {"force, few uses", GmmRequest::kForce, with([](GmmFacts& f) {
+         f.prediction.reset();
+         f.uses_per_packing = 3;
+       }),
+       true, "GMM request force: the experts run grouped, whatever the facts"},
+      {"force, many uses", GmmRequest::kForce, with([](GmmFacts& f) {
+         f.prediction.reset();
+         f.uses_per_packing = 4;
+       }),
+       true, "GMM request force: the experts run grouped, whatever the facts", true},
+      {"force, many uses, over the budget", GmmRequest::kForce, with([](GmmFacts& f) {
+         f.prediction.reset();
+         f.uses_per_packing = 4;
+         f.packed_bytes = f.budget_bytes + 1;
+       }),
+       true, "GMM request force: the experts run grouped, whatever the facts"},
   };
   return all;
 }
@@ -105,6 +132,7 @@ TEST(GmmPolicy, DecidesByTheTable) {
     const GmmDecision decision = decide_gmm(c.request, c.facts);
     EXPECT_EQ(decision.apply, c.apply) << c.name;
     EXPECT_EQ(decision.reason, c.reason) << c.name;
+    EXPECT_EQ(decision.packs, c.packs) << c.name;
   }
 }
 

@@ -135,6 +135,21 @@ Index wrong_elements(const Case& c, const Problem& p, const Matrix* before = nul
   return wrong;
 }
 
+TEST(GroupedMatmul, TheMastersGiveTheBitsOfTheirPackedFaces) {
+  for (const Case& c : cases())
+    for (const auto& [name, kernel] : kPacked) {
+      SCOPED_TRACE(c);
+      SCOPED_TRACE(name);
+      Problem packed(c), straight(c);
+      packed.run(kernel);
+      GroupedMatmulKernel masters = kernel;
+      masters.uses_packed = false;
+      straight.run(masters);
+      EXPECT_TRUE(same_bits(packed.y, straight.y));
+      EXPECT_TRUE(same_bits(packed.dx, straight.dx));
+    }
+}
+
 TEST(GroupedMatmul, EveryPathEqualsTheDefinitionInDouble) {
   for (const Case& c : cases()) {
     SCOPED_TRACE(c);
@@ -445,7 +460,9 @@ TEST(GroupedMatmul, RefusesWhatDoesNotFit) {
   packed.pack(p.weights());
   const GroupedMatmulKernel kernel = packed_grouped_matmul();
   const std::vector<Index> fewer = {5, 8}, one_group = {14};
-  EXPECT_THROW(kernel.forward(p.weights(), none, p.x, p.rows, p.y), ShapeError);
+  EXPECT_THROW(kernel.forward(p.weights(), none, p.dy, p.rows, p.y), ShapeError);
+  EXPECT_THROW(kernel.forward(p.weights(), none, p.x, {one_group}, p.y), ShapeError);
+  EXPECT_THROW(kernel.forward({}, none, p.x, p.rows, p.y), ShapeError);
   EXPECT_THROW(kernel.forward(p.weights(), packed, p.x, {fewer}, p.y), ShapeError);
   EXPECT_THROW(kernel.forward(p.weights(), packed, p.x, {one_group}, p.y), ShapeError);
   EXPECT_THROW(kernel.forward(p.weights(), packed, p.dy, p.rows, p.y), ShapeError);

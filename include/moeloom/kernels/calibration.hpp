@@ -20,7 +20,8 @@ struct GmmCase {
 /// and down [D, F], and SwiGLU between them. Packing both weights is apart, because micro-batches share it.
 struct GmmRates {
   double loop_seconds = 0;
-  double gmm_seconds = 0;
+  double gmm_seconds = 0;     // grouped, reading the masters
+  double packed_seconds = 0;  // grouped, reading packed faces
   double pack_seconds = 0;
   // What adding weight gradients takes beyond writing them: the first micro-batch of a step writes.
   double loop_add_seconds = 0;
@@ -33,18 +34,18 @@ inline constexpr double kCalibrationSeconds = 1.5;
 /// The case that is measured for `wanted`: its rows are one of a bounded set, powers of the root of two.
 GmmCase calibration_case(const GmmCase& wanted);
 
-/// Times the loop and `grouped` in turn on the rank's threads and gives medians of the quietest rounds. What
-/// is large is measured in part, a few experts and columns, and scaled up; what is small is measured as
-/// several layers, because training comes back to a layer's weights when the others have been in the caches.
-/// Takes about `budget_seconds` and at most 250 MiB; two rounds are made however small the budget. Throws
-/// ShapeError for sizes that are not positive.
+/// Times the loop and `grouped`, on masters and on packed faces, in turn on the rank's threads and gives
+/// medians of the quietest rounds. What is large is measured in part, a few experts and columns, and scaled
+/// up; what is small is measured as several layers, because training comes back to a layer's weights when the
+/// others have been in the caches. Takes about `budget_seconds` and at most 250 MiB; two rounds are made
+/// however small the budget. Throws ShapeError for sizes that are not positive.
 GmmRates measure_gmm_rates(const GmmCase& measured, double budget_seconds,
                            const GroupedMatmulKernel& grouped = packed_grouped_matmul());
 
 /// Rates of `measured` as those of `wanted`, which differs from it in sizes or rows.
 GmmRates scaled(const GmmRates& rates, const GmmCase& measured, const GmmCase& wanted);
 
-/// Both paths for one micro-batch of a step of `uses_per_packing` micro-batches.
+/// All paths for one micro-batch of a step of `uses_per_packing` micro-batches.
 GmmPrediction predict(const GmmRates& rates, double uses_per_packing);
 
 }  // namespace moeloom

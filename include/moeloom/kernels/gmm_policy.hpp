@@ -20,14 +20,15 @@ inline constexpr std::string_view kGmmRequestTexts = "0, 1, auto, force";
 /// Seconds that one layer's expert products take a step, predicted from rates measured on this machine.
 struct GmmPrediction {
   double loop_seconds = 0;
-  double gmm_seconds = 0;
+  double gmm_seconds = 0;     // grouped, reading the masters
+  double packed_seconds = 0;  // grouped, reading packed faces: with its share of the packing
 };
 
 struct GmmFacts {
   std::optional<Index> ep_size;  // none: no mesh is known
   Index resident_bytes = 0;      // this rank's expert weights of one layer, fp32
   Index packed_bytes = 0;        // both packed faces of them
-  Index budget_bytes = 0;        // of one layer: upstream's "small"; auto: the most for packed_bytes
+  Index budget_bytes = 0;        // of one layer: upstream's "small"; else the most for packed_bytes
   bool contiguous = true;        // each weight unit-stride in the layout the product reads
   double rows_per_expert = 0;    // expected, per micro-batch
   double uses_per_packing = 1;   // micro-batches that share one packing
@@ -37,16 +38,19 @@ struct GmmFacts {
 struct GmmDecision {
   bool apply = false;
   std::string reason;
+  /// Whether grouped products read packed faces, made once a weight version, or the masters. The bits are the
+  /// same.
+  bool packs = false;
 };
 
-/// Whether a rank may hold the packed faces; if not, auto takes the loop and needs no prediction.
-inline bool packed_faces_fit(const GmmFacts& facts) {
-  return facts.packed_bytes <= facts.budget_bytes;
-}
+/// Micro-batches a step from which packed faces are taken for the faster where nothing was measured: packing
+/// moves three times a weight's bytes, a product on the masters reads them once and transposes on the way.
+inline constexpr double kUsesThatPayPacking = 4;
 
 /// Pure. 0: never. 1: only if a mesh is known and ep > 1, and the weights are contiguous and within the
-/// budget. auto: the path predicted faster, the reason carrying both predictions; the loop if packed faces
-/// exceed the budget. force: always. Throws ConfigError for kAuto without a prediction.
+/// budget. auto: the path predicted fastest, the reason carrying the predictions. force: always. Faces are
+/// packed only within the budget, and where they are predicted, or without a prediction known, to pay. Throws
+/// ConfigError for kAuto without a prediction.
 GmmDecision decide_gmm(GmmRequest request, const GmmFacts& facts);
 
 }  // namespace moeloom

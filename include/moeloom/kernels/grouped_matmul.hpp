@@ -2,9 +2,11 @@
 // gradient.
 //
 // Rows arrive grouped: first the rows of group 0, then those of group 1, ...; within a group by source rank.
-// Weights have two faces. The master is plain fp32 [out, in] a group, stacked. The packed face is made from
-// it once per weight version, in the order the register tile reads it and in both orientations, in fp32 or
-// bf16, so no call copies a weight. Rows and results are fp32 in memory whatever a kernel multiplies.
+// Weights have two faces. The master is plain fp32 [out, in] a group. The packed face is made from it once
+// per weight version, in the order the register tile reads it and in both orientations, in fp32 or bf16. A
+// product reads either: the master a panel at a time, packed in the first cache while the tile before it
+// multiplies, or the packed face, which pays for its memory traffic from a few uses on. The bits are the
+// same. Rows and results are fp32 in memory whatever a kernel multiplies.
 #pragma once
 
 #include "moeloom/tensor/dtype.hpp"
@@ -96,9 +98,10 @@ class PackedWeights {
 /// Every function: collective over nothing, threads of the rank share the work, the bits do not depend on how
 /// many there are. Zero rows in a group cost nothing.
 struct GroupedMatmulKernel {
-  /// Whether `packed` must hold the current masters; the native loop reads masters and ignores it.
+  /// Whether `packed` is to be kept as the current masters' faces; else it stays empty, and masters are read.
+  /// The native loop ignores it.
   bool uses_packed = false;
-  /// What it multiplies, and what `packed` must have been packed as.
+  /// What it multiplies, and what `packed` must have been packed as, unless it is empty.
   DType element = DType::kF32;
   /// y [R, out] = x_g w_g^T.
   void (*forward)(const GroupedWeights& w, const PackedWeights& packed, ConstMatrixView x,
@@ -114,8 +117,8 @@ struct GroupedMatmulKernel {
 
 /// A loop over groups on OpenBLAS: the path the policy compares with, and the reference of every GMM result.
 GroupedMatmulKernel native_grouped_matmul();
-/// Register tiles on packed weights: any row count, nothing to compile. A row's bits do not depend on the
-/// other rows of the call.
+/// Register tiles on packed weights, or on masters where uses_packed is set to false: any row count, nothing
+/// to compile. A row's bits do not depend on the other rows of the call.
 GroupedMatmulKernel packed_grouped_matmul();
 /// The same in bf16: rows, gradients and weights are rounded to it while they are packed, pairs of products
 /// are added up in fp32. Where cpu_has_bf16() is false the same sums are made from fp32 instructions, slowly.

@@ -1,0 +1,63 @@
+// The left side of a packed product: rows in strips, as the register tile reads them.
+#pragma once
+
+#include "moeloom/tensor/matrix.hpp"
+
+#include <array>
+
+#include "packed_tile.hpp"
+
+namespace moeloom::packed {
+
+/// x [rows, numbers] -> strip [depth, rows] of words; up to eight words behind the strip are overwritten.
+/// Eight words of a k are written at once, and those that belong to the next k are written again after it.
+template <typename Element>
+void pack_strip(ConstMatrixView x, float* strip) {
+  Index k = 0;
+  for (; (k + kTransposed) * Element::kNumbers <= x.cols; k += kTransposed)
+    for (Index first = (x.rows - 1) / kTransposed * kTransposed; first >= 0; first -= kTransposed) {
+      EightRows block;
+      for (Index i = 0; i < kTransposed; ++i)
+        block[i] = Element::words_along(x.row(std::min(first + i, x.rows - 1)) + k * Element::kNumbers);
+      transpose(block);
+      for (Index i = 0; i < kTransposed; ++i) store8(block[i], strip + (k + i) * x.rows + first);
+    }
+  for (; k * Element::kNumbers < x.cols; ++k)
+    for (Index i = 0; i < x.rows; ++i) {
+      const Index number = k * Element::kNumbers;
+      const float next = number + 1 < x.cols ? x.row(i)[number + 1] : 0.0f;
+      strip[k * x.rows + i] = Element::word(x.row(i)[number], next);
+    }
+}
+
+/// One pass of at most kMostRows rows, in strips that differ by at most one row. Large: lives on the stack of
+/// the thread that multiplies.
+template <typename Element, Index kMostRows>
+class LeftSide {
+ public:
+  explicit LeftSide(ConstMatrixView x) : x_(x), strips_(ceil_div(x.rows, kTileRows)) {}
+
+  /// The words of the pass that begins at word `k`.
+  void pack(Index k) {
+    depth_ = std::min(kTileDepth, ceil_div(x_.cols, Element::kNumbers) - k);
+    const Index number = k * Element::kNumbers;
+    const Index numbers = std::min(depth_ * Element::kNumbers, x_.cols - number);
+    for (Index i = 0; i < strips_; ++i) {
+      const auto [begin, end] = rows(i);
+      pack_strip<Element>(x_.rows_from(begin, end - begin).cols_from(number, numbers),
+                          words_.data() + begin * depth_);
+    }
+  }
+  Index strips() const { return strips_; }
+  Index depth() const { return depth_; }
+  std::pair<Index, Index> rows(Index strip) const { return even_part(x_.rows, strips_, strip); }
+  const float* words(Index strip) const { return words_.data() + rows(strip).first * depth_; }
+
+ private:
+  ConstMatrixView x_;
+  Index strips_;
+  Index depth_ = 0;
+  alignas(64) std::array<float, kMostRows * kTileDepth + kTransposed> words_;
+};
+
+}  // namespace moeloom::packed

@@ -1,0 +1,17 @@
+// A product whose right side is packed on the way, straight from the master: for weights that are used a few
+// times before they change, so that keeping packed faces would cost more than it saves.
+#pragma once
+
+#include "packed_face.hpp"
+
+namespace moeloom::packed {
+
+/// Rows that multiply_master() takes at most: a panel is packed once for all of them.
+inline constexpr Index kMasterRows = 256;
+
+/// These panels' columns of y [rows, cols] (+)= x [rows, numbers] times the right side that Side (Along,
+/// Down) sees in the master, on this thread; the bits of Face::multiply.
+template <typename Element, typename Side>
+void multiply_master(ConstMatrixView master, PanelRange range, ConstMatrixView x, MatrixView y, Write mode);
+
+}  // namespace moeloom::packed

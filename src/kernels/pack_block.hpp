@@ -1,0 +1,85 @@
+// A square block of a master, kTileCols by kTileCols numbers, packed into a panel in either orientation.
+#pragma once
+
+#include "moeloom/tensor/matrix.hpp"
+
+#include <algorithm>
+
+#include "packed_tile.hpp"
+
+namespace moeloom::packed {
+
+/// Words of depth that a block fills.
+template <typename Element>
+inline constexpr Index kBlockDepth = kTileCols / Element::kNumbers;
+
+/// How eight words reach a panel: past the caches, if nobody reads them soon.
+struct Streamed {
+  static void write(Eight words, float* to) { stream(words, to); }
+};
+struct Cached {
+  static void write(Eight words, float* to) { store8(words, to); }
+};
+
+/// The depth goes down the master's rows: dx = dy w.
+struct Down {
+  static Index numbers(ConstMatrixView master) { return master.rows; }
+  static Index cols(ConstMatrixView master) { return master.cols; }
+  /// From one block of a panel to the next.
+  static Index advance(ConstMatrixView master) { return kTileCols * master.stride; }
+  static const float* block(ConstMatrixView master, Index panel, Index number) {
+    return master.row(number) + panel * kTileCols;
+  }
+  static float number(ConstMatrixView master, Index number, Index col) { return master(number, col); }
+
+  template <typename Element, typename Store>
+  static void pack(const float* block, Index stride, float* words) {
+    for (Index i = 0; i < kTileCols; i += Element::kNumbers, words += kTileCols)
+      for (Index j = 0; j < kTileCols; j += kTransposed) {
+        const float* row = block + i * stride + j;
+        Store::write(Element::words_down(row, row + stride), words + j);
+      }
+  }
+};
+
+/// The depth goes along them: y = x w^T.
+struct Along {
+  static Index numbers(ConstMatrixView master) { return master.cols; }
+  static Index cols(ConstMatrixView master) { return master.rows; }
+  static Index advance(ConstMatrixView) { return kTileCols; }
+  static const float* block(ConstMatrixView master, Index panel, Index number) {
+    return master.row(panel * kTileCols) + number;
+  }
+  static float number(ConstMatrixView master, Index number, Index col) { return master(col, number); }
+
+  template <typename Element, typename Store>
+  static void pack(const float* block, Index stride, float* words) {
+    for (Index k = 0; k < kBlockDepth<Element>; k += kTransposed)
+      for (Index i = 0; i < kTileCols; i += kTransposed) {
+        EightRows eight;
+        for (Index row = 0; row < kTransposed; ++row)
+          eight[row] = Element::words_along(block + (i + row) * stride + k * Element::kNumbers);
+        transpose(eight);
+        for (Index row = 0; row < kTransposed; ++row)
+          Store::write(eight[row], words + (k + row) * kTileCols + i);
+      }
+  }
+};
+
+/// Block `number`, a number of depth, of a panel -> words; what the master lacks are zeros, down to the last
+/// word that the depth has a place for.
+template <typename Element, typename Side, typename Store>
+void pack_block(ConstMatrixView master, Index panel, Index number, float* words) {
+  const Index numbers = std::min<Index>(kTileCols, Side::numbers(master) - number);
+  const Index first = panel * kTileCols;
+  const Index cols = std::min<Index>(kTileCols, Side::cols(master) - first);
+  if (numbers == kTileCols && cols == kTileCols)
+    return Side::template pack<Element, Store>(Side::block(master, panel, number), master.stride, words);
+  const auto at = [&](Index i, Index j) {
+    return i < numbers && j < cols ? Side::number(master, number + i, first + j) : 0.0f;
+  };
+  for (Index i = 0; i < numbers; i += Element::kNumbers, words += kTileCols)
+    for (Index j = 0; j < kTileCols; ++j) words[j] = Element::word(at(i, j), at(i + 1, j));
+}
+
+}  // namespace moeloom::packed

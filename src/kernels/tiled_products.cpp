@@ -1,0 +1,70 @@
+// A task copies its rows once and takes many columns; tasks of one group share nothing that is written.
+#include "tiled_products.hpp"
+
+#include "moeloom/base/errors.hpp"
+#include "moeloom/base/parallel.hpp"
+
+namespace moeloom::packed {
+namespace {
+
+/// A task copies its rows once, so it takes many columns, but not so many that threads are left without one.
+Index column_parts(const GroupedRows& rows, Index panels, Index block_rows) {
+  constexpr Index kMostCols = 1024, kFewestCols = 128, kTasksPerThread = 4;
+  Index row_blocks = 0;
+  for (Index g = 0; g < rows.groups(); ++g) row_blocks += ceil_div(rows.of_group(g), block_rows);
+  const Index wanted = ceil_div(kTasksPerThread * threads(), std::max<Index>(1, row_blocks));
+  const Index most = std::max<Index>(1, panels * kTileCols / kFewestCols);
+  const Index least = ceil_div(panels * kTileCols, kMostCols);
+  return threads() == 1 ? least : std::max(least, std::min(wanted, most));
+}
+
+}  // namespace
+
+/// A group's rows are split evenly, so that no task is left with a few. The row blocks of the same columns
+/// follow each other: their weights are still in cache.
+std::vector<Task> list_tasks(const GroupedRows& rows, Index panels, Index block_rows) {
+  const Index column_blocks = column_parts(rows, panels, block_rows);
+  std::vector<Task> tasks;
+  Index first = 0;
+  for (Index g = 0; g < rows.groups(); ++g) {
+    const Index count = rows.of_group(g), parts = ceil_div(count, block_rows);
+    for (Index block = 0; block < column_blocks; ++block) {
+      const auto [begin, end] = even_part(panels, column_blocks, block);
+      for (Index part = 0; part < parts; ++part) {
+        const auto [top, bottom] = even_part(count, parts, part);
+        tasks.push_back({g, {begin, end}, first + top, bottom - top});
+      }
+    }
+    first += count;
+  }
+  return tasks;
+}
+
+template <typename Element, typename Side>
+void multiply_masters(const GroupedWeights& masters, ConstMatrixView x, const GroupedRows& rows, MatrixView y,
+                      Write mode) {
+  masters.check();
+  require(rows.groups() == masters.groups, "grouped matmul needs the rows of every group");
+  require(x.rows == rows.total() && y.rows == x.rows, "grouped matmul needs as many rows as its groups have");
+  if (x.rows == 0) return;
+  const ConstMatrixView shape{nullptr, masters.out(), masters.in(), masters.in()};
+  require(x.cols == Side::numbers(shape) && y.cols == Side::cols(shape),
+          "grouped matmul: columns must fit the weights");
+  const std::vector<Task> tasks = list_tasks(rows, ceil_div(y.cols, kTileCols), kMasterRows);
+  parallel_for(static_cast<Index>(tasks.size()), [&](Index i) {
+    const Task& task = tasks[static_cast<std::size_t>(i)];
+    multiply_master<Element, Side>(masters.group(task.group), task.panels, x.rows_from(task.first, task.rows),
+                                   y.rows_from(task.first, task.rows), mode);
+  });
+}
+
+template void multiply_masters<Fp32, Along>(const GroupedWeights&, ConstMatrixView, const GroupedRows&,
+                                            MatrixView, Write);
+template void multiply_masters<Fp32, Down>(const GroupedWeights&, ConstMatrixView, const GroupedRows&,
+                                           MatrixView, Write);
+template void multiply_masters<Bf16, Along>(const GroupedWeights&, ConstMatrixView, const GroupedRows&,
+                                            MatrixView, Write);
+template void multiply_masters<Bf16, Down>(const GroupedWeights&, ConstMatrixView, const GroupedRows&,
+                                           MatrixView, Write);
+
+}  // namespace moeloom::packed

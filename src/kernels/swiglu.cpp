@@ -91,7 +91,7 @@ float backward_row(const float* gate, const float* up, const float* grad, float 
   float d_scale = 0;
 #pragma omp simd reduction(+ : d_scale)
   for (Index j = 0; j < width; ++j) {
-    const vector_math::SiluSlope silu = vector_math::silu_slope(gate[j]);
+    const vector_math::ValueSlope silu = vector_math::silu_slope(gate[j]);
     const float scaled_grad = scale * grad[j];
     const float product = silu.value * up[j];
     d_scale += grad[j] * product;

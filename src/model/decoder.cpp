@@ -75,7 +75,7 @@ void Decoder::normalise() {
   clock_.enter(Phase::kDense);
   final_.reshape_uninitialised(hidden_.rows(), hidden_.cols());
   final_inv_rms_.resize(at(hidden_.rows()));
-  kernels_.rmsnorm.forward(hidden_, final_norm_.weight, static_cast<float>(config_.rms_norm_eps), final_,
+  kernels_.rmsnorm.forward(hidden_, final_norm_.weight, {static_cast<float>(config_.rms_norm_eps)}, final_,
                            final_inv_rms_);
 }
 
@@ -106,7 +106,8 @@ MicroBatchLosses Decoder::forward_backward(const Batch& batch, const LossScales&
 
 void Decoder::backward(const Batch& batch, const RouterLossGradient& router_losses) {
   clock_.enter(Phase::kDense);
-  kernels_.rmsnorm.backward(d_hidden_, hidden_, final_norm_.weight, final_inv_rms_, d_hidden_,
+  kernels_.rmsnorm.backward(d_hidden_, hidden_, final_norm_.weight,
+                            {static_cast<float>(config_.rms_norm_eps)}, final_inv_rms_, d_hidden_,
                             final_norm_.grad);
   for (auto layer = layers_.rbegin(); layer != layers_.rend(); ++layer)
     layer->backward(context(batch), router_losses, d_hidden_);

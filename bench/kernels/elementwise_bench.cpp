@@ -61,7 +61,7 @@ struct Buffers {
         d_row_scale(row_scale.size()),
         inv_rms(row_scale.size(), 1.0f),
         position_ids(row_scale.size()),
-        table(make_rope_table(4096, o.head_dim, 1e6)) {
+        table(make_rope_table(4096, {.rotary_dim = o.head_dim, .theta = 1e6})) {
     for (Matrix* m : {&x, &dy, &gate_up})
       for (Index i = 0; i < m->rows() * m->cols(); ++i)
         m->view().data[i] = static_cast<float>(i % 613) / 100 - 3;

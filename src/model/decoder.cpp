@@ -44,7 +44,7 @@ LayerContext Decoder::context(const Batch& batch) {
           .attention = {.sequences = batch.sequences,
                         .sequence_length = batch.sequence_length,
                         .position_ids = position_ids_,
-                        .rope = rope_},
+                        .ropes = std::span(&rope_, 1)},
           .is_real = batch.is_real,
           .weight_version = store_.version(),
           .expert_gradients = store_.expert_gradients(),
@@ -140,7 +140,7 @@ Matrix Decoder::logits(const Batch& batch) {
 void Decoder::start_sequence(Index capacity) {
   cache_.clear();
   for (std::size_t layer = 0; layer < layers_.size(); ++layer)
-    cache_.push_back({Matrix(capacity, config_.kv_width()), Matrix(capacity, config_.kv_width())});
+    cache_.push_back(layers_[layer].make_cache(capacity));
   cached_ = 0;
 }
 

@@ -1,0 +1,72 @@
+// What one decoder layer computes, said so that it can be built without knowing the model's name.
+#pragma once
+
+#include "moeloom/kernels/rmsnorm.hpp"
+
+#include <optional>
+#include <string>
+
+namespace moeloom {
+
+struct NormSpec {
+  std::string name;  // of the parameter: "model.layers.0.input_layernorm.weight"
+  Index width = 0;
+  RmsNormSettings settings;
+};
+
+/// RMSNorm of q and k before rotary embedding.
+enum class QkNorm {
+  kNone,
+  kPerHead,     // over each head, weight [head_dim] (Qwen3, Gemma3)
+  kWholeWidth,  // over all heads at once, weight [heads * head_dim] (OLMoE)
+};
+
+/// Multi-head latent attention (DeepSeek-V3): q and [k, v] come through narrow projections with a norm.
+///
+///   q = q_b(norm(q_a x)), or q_proj x if q_rank = 0     [heads * (nope_dim + rope_dim)]
+///   [c, k_rope] = kv_a x                                [kv_rank + rope_dim], one k_rope for all heads
+///   [k_nope, v] = kv_b(norm(c)), head by head           [heads * (nope_dim + value_dim)]
+struct LatentSpec {
+  Index q_rank = 0;
+  Index kv_rank = 0;
+  Index nope_dim = 0;
+  Index rope_dim = 0;
+  RmsNormSettings norm;  // of both latents; HF leaves rms_norm_eps out of it
+};
+
+/// Parameters behind `prefix`: qkv_proj.weight (q, k, v rows), o_proj.weight, .bias of either, q_norm.weight,
+/// k_norm.weight; latent: q_proj.weight or q_a_proj.weight, q_a_layernorm.weight, q_b_proj.weight, then
+/// kv_a_proj_with_mqa.weight, kv_a_layernorm.weight, kv_b_proj.weight, with .bias at q_a, kv_a where
+/// qkv_bias.
+struct AttentionSpec {
+  std::string prefix;  // "model.layers.0.self_attn."
+  Index hidden_size = 0;
+  Index heads = 0;
+  Index kv_heads = 0;
+  Index head_dim = 0;   // of q and k
+  Index value_dim = 0;  // of v
+  std::optional<LatentSpec> latent;
+  QkNorm qk_norm = QkNorm::kNone;
+  RmsNormSettings norm;  // of q and k
+  bool qkv_bias = false;
+  bool output_bias = false;
+  Index rope = 0;    // which of the context's tables
+  Index window = 0;  // keys j with i - window < j <= i; 0: all j <= i
+  float scale = 1;   // of the scores
+
+  Index query_width() const { return heads * head_dim; }
+  Index key_width() const { return kv_heads * head_dim; }
+  Index value_width() const { return kv_heads * value_dim; }
+  Index output_width() const { return heads * value_dim; }  // what o_proj reads
+};
+
+/// down(act(gate x) * up x). Parameters behind `prefix`: gate_up_proj.weight (gate rows first),
+/// down_proj.weight, .bias of either.
+struct MlpSpec {
+  std::string prefix;  // "model.layers.0.mlp."
+  Index hidden_size = 0;
+  Index width = 0;
+  bool bias = false;
+};
+
+}  // namespace moeloom

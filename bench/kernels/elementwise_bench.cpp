@@ -92,10 +92,10 @@ std::vector<Subject> subjects(Buffers& b, const Options& o) {
       subject("rope forward", 2 * size, fused_rope(), reference_rope(),
               [&b, d = o.head_dim](const RopeKernel& k) { k.forward(b.y, d, b.position_ids, b.table); }),
       subject("swiglu forward", 3 * size, fused_swiglu(), reference_swiglu(),
-              [&b](const SwigluKernel& k) { k.forward(b.gate_up, b.row_scale, b.y); }),
+              [&b](const SwigluKernel& k) { k.forward({}, b.gate_up, b.row_scale, b.y); }),
       subject("swiglu backward", 6 * size, fused_swiglu(), reference_swiglu(),
               [&b](const SwigluKernel& k) {
-                k.backward(b.gate_up, b.row_scale, b.dy, b.d_gate_up, b.d_row_scale, b.y);
+                k.backward({}, b.gate_up, b.row_scale, b.dy, b.d_gate_up, b.d_row_scale, b.y);
               }),
   };
 }

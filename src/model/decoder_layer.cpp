@@ -50,7 +50,8 @@ std::variant<MoeLayer, MlpLayer> make_feed_forward(const ModelConfig& config, co
   if (config.is_sparse(layer)) return make_moe(config, store, layer);
   return MlpLayer({.prefix = prefix(layer) + "mlp.",
                    .hidden_size = config.hidden_size,
-                   .width = config.intermediate_size},
+                   .width = config.intermediate_size,
+                   .activation = {}},
                   store);
 }
 

@@ -3,6 +3,7 @@
 #include "moeloom/base/errors.hpp"
 
 #include <cmath>
+#include <numbers>
 #include <numeric>
 #include <vector>
 
@@ -36,17 +37,28 @@ std::vector<ParameterSpec> parameters(bool bias) {
   return specs;
 }
 
-MlpSpec mlp_spec(bool bias) {
+struct Case {
+  bool bias = false;
+  Activation act = Activation::kSilu;
+};
+
+MlpSpec mlp_spec(bool bias, Activation act = Activation::kSilu) {
   MlpSpec spec;
   spec.prefix = "mlp.";
   spec.hidden_size = kWidth;
   spec.width = kInner;
   spec.bias = bias;
+  spec.activation.act = act;
   return spec;
 }
 
-/// down(silu(gate x) * up x) in double; values in the order of parameters().
-Doubles reference(const std::vector<Doubles>& values, const Doubles& x) {
+double activated(Activation act, double x) {
+  if (act == Activation::kSilu) return x / (1 + std::exp(-x));
+  return 0.5 * x * (1 + std::tanh(std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x)));
+}
+
+/// down(act(gate x) * up x) in double; values in the order of parameters().
+Doubles reference(Activation act, const std::vector<Doubles>& values, const Doubles& x) {
   const bool bias = values.size() > 2;
   Doubles y(x.size());
   for (Index t = 0; t < kTokens; ++t) {
@@ -59,18 +71,17 @@ Doubles reference(const std::vector<Doubles>& values, const Doubles& x) {
     for (Index i = 0; i < kWidth; ++i) {
       double& sum = y[at(t * kWidth + i)] = bias ? values[3][at(i)] : 0.0;
       for (Index j = 0; j < kInner; ++j) {
-        const double gate = gate_up[at(j)];
-        sum += values[1][at(i * kInner + j)] * gate / (1 + std::exp(-gate)) * gate_up[at(kInner + j)];
+        sum += values[1][at(i * kInner + j)] * activated(act, gate_up[at(j)]) * gate_up[at(kInner + j)];
       }
     }
   }
   return y;
 }
 
-class MlpLayerWith : public ::testing::TestWithParam<bool> {};
+class MlpLayerWith : public ::testing::TestWithParam<Case> {};
 
 TEST_P(MlpLayerWith, AddsItsDefinitionAndHasItsGradients) {
-  const bool bias = GetParam();
+  const auto [bias, act] = GetParam();
   ParameterStore store(parameters(bias));
   std::vector<Doubles> values;
   for (const Parameter& p : store.parameters()) {
@@ -81,7 +92,7 @@ TEST_P(MlpLayerWith, AddsItsDefinitionAndHasItsGradients) {
   const Matrix d_output = random_matrix(kTokens, kWidth, 21);
   Doubles x(input.view().data, input.view().data + input.view().size());
 
-  MlpLayer layer(mlp_spec(bias), store);
+  MlpLayer layer(mlp_spec(bias, act), store);
   MlpWorkspace workspace;
   const KernelTable kernels;
   Matrix output(kTokens, kWidth), d_input(kTokens, kWidth);
@@ -89,7 +100,7 @@ TEST_P(MlpLayerWith, AddsItsDefinitionAndHasItsGradients) {
   layer.forward(kernels, input, output, workspace);
   layer.backward(kernels, input, d_output, d_input, workspace);
 
-  const Doubles expected = reference(values, x);
+  const Doubles expected = reference(act, values, x);
   for (std::size_t i = 0; i < expected.size(); ++i)
     EXPECT_NEAR(output.view().data[i], 1 + expected[i], 1e-5 * (1 + std::abs(expected[i])));
 
@@ -99,7 +110,7 @@ TEST_P(MlpLayerWith, AddsItsDefinitionAndHasItsGradients) {
       const auto objective = [&](double shift) {
         const double kept = of[i];
         of[i] = kept + shift;
-        const Doubles y = reference(values, x);
+        const Doubles y = reference(act, values, x);
         of[i] = kept;
         return std::inner_product(y.begin(), y.end(), d_output.view().data, 0.0);
       };
@@ -111,7 +122,8 @@ TEST_P(MlpLayerWith, AddsItsDefinitionAndHasItsGradients) {
   for (std::size_t p = 0; p < values.size(); ++p) expect(values[p], store.parameters()[p].grad.data);
 }
 
-INSTANTIATE_TEST_SUITE_P(Bias, MlpLayerWith, ::testing::Bool());
+INSTANTIATE_TEST_SUITE_P(All, MlpLayerWith,
+                         ::testing::Values(Case{}, Case{true}, Case{false, Activation::kGeluTanh}));
 
 TEST(MlpLayer, DoesNothingWithoutTokens) {
   ParameterStore store(parameters(true));

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "moeloom/kernels/rmsnorm.hpp"
+#include "moeloom/kernels/swiglu.hpp"
 
 #include <optional>
 #include <string>
@@ -66,6 +67,7 @@ struct MlpSpec {
   std::string prefix;  // "model.layers.0.mlp."
   Index hidden_size = 0;
   Index width = 0;
+  GatedActivation activation;
   bool bias = false;
 };
 

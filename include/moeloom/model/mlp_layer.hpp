@@ -26,6 +26,7 @@ class MlpLayer {
  private:
   Linear gate_up_;
   Linear down_;
+  GatedActivation activation_;
   Matrix saved_gate_up_;  // [T, 2F]; backward turns it into its gradient
 };
 

@@ -5,6 +5,7 @@
 #include "moeloom/moe/dispatcher.hpp"
 #include "moeloom/moe/experts.hpp"
 #include "moeloom/moe/router.hpp"
+#include "moeloom/moe/router_losses.hpp"
 
 #include <span>
 

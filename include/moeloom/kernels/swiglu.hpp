@@ -11,6 +11,13 @@
 
 namespace moeloom {
 
+enum class Activation { kSilu, kGeluTanh, kGelu };
+
+struct GatedActivation {
+  Activation act = Activation::kSilu;
+  float sparsity = 0;  // Gemma3n's Gaussian top-k on the gate
+};
+
 struct SwigluKernel {
   /// gate_up [R, 2F] (gate first), row_scale [R] or empty (1) -> activated [R, F].
   void (*forward)(ConstMatrixView gate_up, std::span<const float> row_scale, MatrixView activated);

@@ -30,8 +30,8 @@ Decoder::Decoder(const ModelConfig& config, ParameterStore& store, const Mesh& m
 
 void Decoder::prepare_positions(const Batch& batch, Index first) {
   const Index needed = first + batch.sequence_length;
-  if (rope_.positions() < needed)
-    rope_ = make_rope_table(std::max(needed, 2 * rope_.positions()), config_.head_dim, config_.rope_theta);
+  const RopeSettings rope{.rotary_dim = config_.head_dim, .theta = config_.rope_theta};
+  if (!rope_.serves(needed)) rope_ = make_rope_table(roomy_rope_positions(needed, rope), rope);
   position_ids_.resize(at(batch.tokens()));
   for (Index s = 0; s < batch.sequences; ++s) {
     const auto begin = position_ids_.begin() + s * batch.sequence_length;

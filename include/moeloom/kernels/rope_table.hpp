@@ -71,4 +71,38 @@ struct RopeSettings {
   Index first_dim = 0;  // the first turned element of a head; those before it pass through
 };
 
+/// 1 + 0.1 mscale ln(factor), 1 for factors up to 1. DeepSeek also multiplies its attention scores by the
+/// square of yarn_mscale(factor, mscale_all_dim).
+double yarn_mscale(double factor, double mscale);
+
+/// How fast each pair turns, radians a position [rotary_dim / 2], in sequences of so many positions.
+std::vector<double> rope_frequencies(Index sequence_length, const RopeSettings& settings);
+
+/// What cos and sin are multiplied by.
+double rope_attention_factor(const RopeSettings& settings);
+
+/// cos and sin [positions, rotary_dim / 2] times the attention factor, computed in double.
+struct RopeTable {
+  Matrix cosine;
+  Matrix sine;
+  RopePairs pairs = RopePairs::kHalfSplit;
+  Index first_dim = 0;
+  Index shortest_served = 0;  // sequences below it need another table (longrope)
+
+  Index rotary_dim() const { return 2 * cosine.cols(); }
+  Index positions() const { return cosine.rows(); }
+  /// Whether it holds the angles of sequences of this length: of one as long as the longest of a batch.
+  bool serves(Index sequence_length) const {
+    return sequence_length <= positions() && sequence_length >= shortest_served;
+  }
+};
+
+/// The table of a batch whose longest sequence has so many positions; it serves shorter ones too, except that
+/// beyond longrope's original_max_position_embeddings it holds the long factors. Throws ShapeError for
+/// settings that have no frequencies.
+RopeTable make_rope_table(Index positions, const RopeSettings& settings);
+
+/// Positions for a table that serves this length and, as far as one table can, later and longer ones.
+Index roomy_rope_positions(Index sequence_length, const RopeSettings& settings);
+
 }  // namespace moeloom

@@ -54,7 +54,7 @@ void MoeLayer::backward(const KernelTable& kernels, Dispatcher& dispatcher, Cons
   Matrix& d_logits = saved_.router_logits;
   route_backward(saved_.routing, router_, workspace.d_topk_weights, router_losses, is_real, d_logits);
   matmul_input_grad(d_logits, weights_.router, d_hidden_states, Write::kAdd);
-  matmul_weight_grad(d_logits, hidden_states, weights_.d_router);
+  if (weights_.d_router.rows > 0) matmul_weight_grad(d_logits, hidden_states, weights_.d_router);
 
   if (!shared_) return;
   clock.enter(Phase::kDense);

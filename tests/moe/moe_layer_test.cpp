@@ -199,5 +199,44 @@ TEST(MoeLayer, HasTheSameBitsSpreadOverRanksAsOnOneRank) {
   }
 }
 
+TEST(MoeLayer, LeavesOutTheGradientOfAFrozenWeightAndChangesNoOther) {
+  const Communicator world = Communicator::world();
+  const RandomBlock shape{6, 5, 4, true};
+  const BlockWeights weights = shape.weights(4, 51);
+  const Matrix hidden = random_matrix(7, 6, 58);
+  const Matrix upstream = random_matrix(7, 6, 59);
+  const std::map<std::string, Matrix BlockWeights::*> named = {
+      {"router", &BlockWeights::router},
+      {"gate_up", &BlockWeights::gate_up},
+      {"down", &BlockWeights::down},
+      {"shared_gate_up", &BlockWeights::shared_gate_up},
+      {"shared_down", &BlockWeights::shared_down},
+      {"shared_gate", &BlockWeights::shared_gate}};
+  const auto run = [&](bool grouped, const std::set<std::string>& frozen) {
+    auto block =
+        std::make_unique<Block>(world, RouterSettings{4, 2, true}, weights, block_kernels(grouped), frozen);
+    block->run(stretch(hidden, world), stretch(upstream, world));
+    return block;
+  };
+  for (const bool grouped : {false, true}) {
+    const auto trained = run(grouped, {});
+    std::vector<std::set<std::string>> choices = {
+        {"router", "gate_up", "down", "shared_gate_up", "shared_down", "shared_gate"}};
+    for (const auto& [name, part] : named) choices.push_back({name});
+    for (const auto& frozen : choices) {
+      const auto block = run(grouped, frozen);
+      expect_same_bits(block->output, trained->output, "output");
+      expect_same_bits(block->d_hidden, trained->d_hidden, "d_hidden");
+      for (const auto& [name, part] : named) {
+        if (frozen.contains(name)) {
+          EXPECT_EQ((block->gradients().*part).rows(), 0);
+        } else {
+          expect_same_bits(block->gradients().*part, trained->gradients().*part, name);
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace moeloom

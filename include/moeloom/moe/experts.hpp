@@ -17,10 +17,10 @@ namespace moeloom {
 
 /// Views of the masters and gradients of the resident experts, stacked.
 struct ExpertShard {
-  Index experts = 0;   // resident
-  MatrixView gate_up;  // [e*2F, D]
-  MatrixView down;     // [e*D, F]
-  MatrixView d_gate_up;
+  Index experts = 0;     // resident
+  MatrixView gate_up;    // [e*2F, D]
+  MatrixView down;       // [e*D, F]
+  MatrixView d_gate_up;  // without rows, like d_down: frozen, not computed
   MatrixView d_down;
   GroupedWeights gate_up_weights() const { return {gate_up, experts}; }
   GroupedWeights down_weights() const { return {down, experts}; }

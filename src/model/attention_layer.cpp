@@ -45,11 +45,11 @@ void AttentionLayer::project(const KernelTable& kernels, const AttentionContext&
   saved_.inv_rms.resize(at(tokens));
   saved_.query_inv_rms.resize(at(tokens * heads_));
   saved_.key_inv_rms.resize(at(tokens * kv_heads_));
-  kernels.rmsnorm.forward(hidden, norm_.weight, epsilon_, saved_.normed, saved_.inv_rms);
+  kernels.rmsnorm.forward(hidden, norm_.weight, {epsilon_}, saved_.normed, saved_.inv_rms);
   qkv_.forward(saved_.normed, saved_.qkv);
-  kernels.rmsnorm.forward(query_part(saved_.qkv), query_norm_.weight, epsilon_, saved_.query,
+  kernels.rmsnorm.forward(query_part(saved_.qkv), query_norm_.weight, {epsilon_}, saved_.query,
                           saved_.query_inv_rms);
-  kernels.rmsnorm.forward(key_part(saved_.qkv), key_norm_.weight, epsilon_, saved_.key, saved_.key_inv_rms);
+  kernels.rmsnorm.forward(key_part(saved_.qkv), key_norm_.weight, {epsilon_}, saved_.key, saved_.key_inv_rms);
   kernels.rope.forward(saved_.query, head_dim_, context.position_ids, context.rope);
   kernels.rope.forward(saved_.key, head_dim_, context.position_ids, context.rope);
 }
@@ -92,13 +92,13 @@ void AttentionLayer::backward(const KernelTable& kernels, const AttentionContext
                      workspace.d_query, workspace.d_key, value_part(workspace.d_qkv));
   kernels.rope.backward(workspace.d_query, head_dim_, context.position_ids, context.rope);
   kernels.rope.backward(workspace.d_key, head_dim_, context.position_ids, context.rope);
-  kernels.rmsnorm.backward(workspace.d_query, query_part(saved_.qkv), query_norm_.weight,
+  kernels.rmsnorm.backward(workspace.d_query, query_part(saved_.qkv), query_norm_.weight, {epsilon_},
                            saved_.query_inv_rms, query_part(workspace.d_qkv), query_norm_.grad);
-  kernels.rmsnorm.backward(workspace.d_key, key_part(saved_.qkv), key_norm_.weight, saved_.key_inv_rms,
-                           key_part(workspace.d_qkv), key_norm_.grad);
+  kernels.rmsnorm.backward(workspace.d_key, key_part(saved_.qkv), key_norm_.weight, {epsilon_},
+                           saved_.key_inv_rms, key_part(workspace.d_qkv), key_norm_.grad);
   qkv_.backward(workspace.d_qkv, saved_.normed, workspace.d_normed);
-  kernels.rmsnorm.backward(workspace.d_normed, saved_.input, norm_.weight, saved_.inv_rms, workspace.d_normed,
-                           norm_.grad);
+  kernels.rmsnorm.backward(workspace.d_normed, saved_.input, norm_.weight, {epsilon_}, saved_.inv_rms,
+                           workspace.d_normed, norm_.grad);
   add(workspace.d_normed, d_hidden);
 }
 

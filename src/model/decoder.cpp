@@ -30,8 +30,8 @@ Decoder::Decoder(const ModelConfig& config, ParameterStore& store, const Mesh& m
 
 void Decoder::prepare_positions(const Batch& batch, Index first) {
   const Index needed = first + batch.sequence_length;
-  if (rope_.positions() < needed)
-    rope_ = make_rope_table(std::max(needed, 2 * rope_.positions()), config_.head_dim, config_.rope_theta);
+  const RopeSettings rope{.rotary_dim = config_.head_dim, .theta = config_.rope_theta};
+  if (!rope_.serves(needed)) rope_ = make_rope_table(roomy_rope_positions(needed, rope), rope);
   position_ids_.resize(at(batch.tokens()));
   for (Index s = 0; s < batch.sequences; ++s) {
     const auto begin = position_ids_.begin() + s * batch.sequence_length;
@@ -75,7 +75,7 @@ void Decoder::normalise() {
   clock_.enter(Phase::kDense);
   final_.reshape_uninitialised(hidden_.rows(), hidden_.cols());
   final_inv_rms_.resize(at(hidden_.rows()));
-  kernels_.rmsnorm.forward(hidden_, final_norm_.weight, static_cast<float>(config_.rms_norm_eps), final_,
+  kernels_.rmsnorm.forward(hidden_, final_norm_.weight, {static_cast<float>(config_.rms_norm_eps)}, final_,
                            final_inv_rms_);
 }
 
@@ -106,7 +106,8 @@ MicroBatchLosses Decoder::forward_backward(const Batch& batch, const LossScales&
 
 void Decoder::backward(const Batch& batch, const RouterLossGradient& router_losses) {
   clock_.enter(Phase::kDense);
-  kernels_.rmsnorm.backward(d_hidden_, hidden_, final_norm_.weight, final_inv_rms_, d_hidden_,
+  kernels_.rmsnorm.backward(d_hidden_, hidden_, final_norm_.weight,
+                            {static_cast<float>(config_.rms_norm_eps)}, final_inv_rms_, d_hidden_,
                             final_norm_.grad);
   for (auto layer = layers_.rbegin(); layer != layers_.rend(); ++layer)
     layer->backward(context(batch), router_losses, d_hidden_);

@@ -51,7 +51,7 @@ void DecoderLayer::forward(const LayerContext& c, KeyValueCache* cache, MatrixVi
   normed_.reshape_uninitialised(hidden.rows, hidden.cols);
   inv_rms_.resize(at(hidden.rows));
   copy(hidden, middle_);
-  c.kernels.rmsnorm.forward(hidden, norm_.weight, epsilon_, normed_, inv_rms_);
+  c.kernels.rmsnorm.forward(hidden, norm_.weight, {epsilon_}, normed_, inv_rms_);
   if (auto* moe = std::get_if<MoeLayer>(&feed_forward_)) {
     moe->forward(c.kernels, c.dispatcher, normed_, c.is_real, c.weight_version, hidden, statistics,
                  c.workspace.moe, c.clock);
@@ -72,7 +72,7 @@ void DecoderLayer::backward(const LayerContext& c, const RouterLossGradient& rou
     c.clock.enter(Phase::kDense);
     std::get<MlpLayer>(feed_forward_).backward(c.kernels, normed_, d_hidden, d_normed, c.workspace.mlp);
   }
-  c.kernels.rmsnorm.backward(d_normed, middle_, norm_.weight, inv_rms_, d_normed, norm_.grad);
+  c.kernels.rmsnorm.backward(d_normed, middle_, norm_.weight, {epsilon_}, inv_rms_, d_normed, norm_.grad);
   add(d_normed, d_hidden);
   c.clock.enter(Phase::kAttention);
   attention_.backward(c.kernels, c.attention, d_hidden, c.workspace.attention);

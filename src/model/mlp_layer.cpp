@@ -18,7 +18,7 @@ void MlpLayer::forward(const KernelTable& kernels, ConstMatrixView hidden_states
   saved_gate_up_.reshape_uninitialised(hidden_states.rows, gate_up_.out());
   workspace.activated.reshape_uninitialised(hidden_states.rows, down_.weight.cols);
   gate_up_.forward(hidden_states, saved_gate_up_);
-  kernels.swiglu.forward(saved_gate_up_, {}, workspace.activated);
+  kernels.swiglu.forward({}, saved_gate_up_, {}, workspace.activated);
   down_.forward(workspace.activated, output, Write::kAdd);
 }
 
@@ -28,7 +28,7 @@ void MlpLayer::backward(const KernelTable& kernels, ConstMatrixView hidden_state
   workspace.activated.reshape_uninitialised(d_output.rows, down_.weight.cols);
   matmul_input_grad(d_output, down_.weight, workspace.d_activated);
   Matrix& d_gate_up = saved_gate_up_;
-  kernels.swiglu.backward(saved_gate_up_, {}, workspace.d_activated, d_gate_up, {}, workspace.activated);
+  kernels.swiglu.backward({}, saved_gate_up_, {}, workspace.d_activated, d_gate_up, {}, workspace.activated);
   matmul_weight_grad(d_output, workspace.activated, down_.grad);
   gate_up_.backward(d_gate_up, hidden_states, d_hidden_states);
 }

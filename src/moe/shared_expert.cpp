@@ -47,7 +47,7 @@ void SharedExpert::forward(const KernelTable& kernels, ConstMatrixView hidden_st
   if (gated()) matmul(hidden_states, weights_.gate, as_column(gate_));
   for (float& g : gate_) g = 1 / (1 + std::exp(-g));
   matmul(hidden_states, weights_.gate_up, gate_up_);
-  kernels.swiglu.forward({}, gate_up_, gate_, workspace.activated);
+  kernels.swiglu.forward(weights_.activation, gate_up_, gate_, workspace.activated);
   matmul(workspace.activated, weights_.down, output, Write::kAdd);
 }
 
@@ -60,8 +60,8 @@ void SharedExpert::backward(const KernelTable& kernels, ConstMatrixView hidden_s
   workspace.d_gate.resize(gate_.size());
   matmul_input_grad(d_output, weights_.down, workspace.d_activated);
   Matrix& d_gate_up = gate_up_;
-  kernels.swiglu.backward({}, gate_up_, gate_, workspace.d_activated, d_gate_up, workspace.d_gate,
-                          workspace.activated);
+  kernels.swiglu.backward(weights_.activation, gate_up_, gate_, workspace.d_activated, d_gate_up,
+                          workspace.d_gate, workspace.activated);
   add_weight_grad(d_output, workspace.activated, weights_.d_down);
   add_weight_grad(d_gate_up, hidden_states, weights_.d_gate_up);
   matmul_input_grad(d_gate_up, weights_.gate_up, d_hidden_states, Write::kAdd);

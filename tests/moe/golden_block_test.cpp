@@ -140,6 +140,9 @@ struct Case {
         family(*family_of(folder)),
         weights(BlockReader(golden, family, "weight.").read()),
         gradients(BlockReader(golden, family, "grad.weight.").read()) {
+    const auto act = activation_named(golden.config.text_or("hidden_act", "silu"));
+    require(act.has_value(), "the block's hidden_act must be an activation that we know");
+    weights.activation.act = *act;
     const std::string bias_name = "weight.gate.e_score_correction_bias";
     if (golden.tensors.has(bias_name)) bias = golden.tensors.floats(bias_name);
     router = {.num_experts = weights.experts(),

@@ -23,6 +23,7 @@ struct BlockWeights {
   Matrix shared_gate_up = {};  // [2S, D]; without rows, like down: no shared expert
   Matrix shared_down = {};     // [D, S]
   Matrix shared_gate = {};     // [1, D]; without rows: not gated
+  GatedActivation activation = {};
 
   Index experts() const { return router.rows(); }
   Index hidden() const { return router.cols(); }
@@ -32,11 +33,13 @@ struct BlockWeights {
 struct RandomBlock {
   Index hidden, inter, shared = 0;
   bool shared_gated = false;
+  GatedActivation activation = {};
 
   BlockWeights weights(Index experts, std::uint64_t seed) const {
-    BlockWeights w{random_matrix(experts, hidden, seed),
-                   random_matrix(experts * 2 * inter, hidden, seed + 1, 0.4),
-                   random_matrix(experts * hidden, inter, seed + 2, 0.4)};
+    BlockWeights w{.router = random_matrix(experts, hidden, seed),
+                   .gate_up = random_matrix(experts * 2 * inter, hidden, seed + 1, 0.4),
+                   .down = random_matrix(experts * hidden, inter, seed + 2, 0.4),
+                   .activation = activation};
     if (shared > 0) w.shared_gate_up = random_matrix(2 * shared, hidden, seed + 3, 0.4);
     if (shared > 0) w.shared_down = random_matrix(hidden, shared, seed + 4, 0.4);
     if (shared_gated) w.shared_gate = random_matrix(1, hidden, seed + 5);
@@ -90,7 +93,8 @@ class Block {
                  .down = part(whole.down, whole.hidden()),
                  .shared_gate_up = Matrix::copy_of(whole.shared_gate_up),
                  .shared_down = Matrix::copy_of(whole.shared_down),
-                 .shared_gate = Matrix::copy_of(whole.shared_gate)},
+                 .shared_gate = Matrix::copy_of(whole.shared_gate),
+                 .activation = whole.activation},
         gradients_{.router = zeros(weights_.router, frozen.contains("router")),
                    .gate_up = zeros(weights_.gate_up, frozen.contains("gate_up")),
                    .down = zeros(weights_.down, frozen.contains("down")),
@@ -131,14 +135,16 @@ class Block {
                                    .gate_up = weights_.gate_up,
                                    .down = weights_.down,
                                    .d_gate_up = gradients_.gate_up,
-                                   .d_down = gradients_.down}};
+                                   .d_down = gradients_.down,
+                                   .activation = weights_.activation}};
     if (weights_.shared_down.rows() > 0)
       weights.shared = {.gate_up = weights_.shared_gate_up,
                         .down = weights_.shared_down,
                         .gate = weights_.shared_gate,
                         .d_gate_up = gradients_.shared_gate_up,
                         .d_down = gradients_.shared_down,
-                        .d_gate = gradients_.shared_gate};
+                        .d_gate = gradients_.shared_gate,
+                        .activation = weights_.activation};
     return weights;
   }
 

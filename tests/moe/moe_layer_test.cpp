@@ -35,11 +35,24 @@ std::vector<Shape> shapes() {
           {"every expert", {6, 5}, {4, 4, true}},
           {"a shared expert", {5, 4, 7}, {4, 2, true}},
           {"a gated shared expert", {5, 4, 7, true}, {4, 3, false}},
+          {"gelu, exact", {5, 4, 3, true, {Activation::kGelu}}, {4, 2, true}},
+          {"gelu by tanh", {5, 4, 3, false, {Activation::kGeluTanh}}, {4, 2, true}},
           {"sigmoid scores, groups, scaling, a shared expert", {6, 3, 6}, sigmoid}};
 }
 
 std::vector<double> doubles(const Matrix& m) {
   return {m.view().flat().begin(), m.view().flat().end()};
+}
+
+double activated(Activation act, double x) {
+  switch (act) {
+    case Activation::kGelu:
+      return 0.5 * x * std::erfc(-x / std::sqrt(2.0));
+    case Activation::kGeluTanh:
+      return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+    default:
+      return x / (1 + std::exp(-x));
+  }
 }
 
 /// <upstream, block(hidden)> on one process, in double, from the formulas.
@@ -48,6 +61,7 @@ struct Reference {
 
   RouterSettings router;
   Index hidden, inter, shared;
+  Activation act;
   std::array<std::vector<double>, 7> parts;
   std::vector<double> upstream;
   std::vector<std::int32_t> chosen;  // constant under differentiation
@@ -63,8 +77,8 @@ struct Reference {
   double mlp(Part gate_up, Index gate_row, Part down, Index down_row, Index width, Index token) const {
     double sum = 0;
     for (Index f = 0; f < width; ++f) {
-      const double gate = dot(gate_up, gate_row + f, token);
-      const double a = gate / (1 + std::exp(-gate)) * dot(gate_up, gate_row + width + f, token);
+      const double gate = activated(act, dot(gate_up, gate_row + f, token));
+      const double a = gate * dot(gate_up, gate_row + width + f, token);
       for (Index d = 0; d < hidden; ++d)
         sum += a * parts[down][at((down_row + d) * width + f)] * upstream[at(token * hidden + d)];
     }
@@ -139,6 +153,7 @@ TEST(MoeLayer, BackwardMatchesCentralDifferencesInDouble) {
                         s.block.hidden,
                         s.block.inter,
                         s.block.shared,
+                        s.block.activation.act,
                         {doubles(weights.router), doubles(weights.gate_up), doubles(weights.down),
                          doubles(weights.shared_gate_up), doubles(weights.shared_down),
                          doubles(weights.shared_gate), doubles(hidden)},

@@ -1,6 +1,6 @@
 // The shared expert: an MLP that every token visits on its own rank, beside the experts it is sent to.
 //
-//   forward    Z = x W_gate_up^T [T, 2S], A = g * silu(Z_gate) * Z_up [T, S], output += A W_down^T
+//   forward    Z = x W_gate_up^T [T, 2S], A = g * act(Z_gate) * Z_up [T, S], output += A W_down^T
 //
 // g = 1, or sigmoid(x gate^T) a token (Qwen2-MoE). Like a routing weight it scales a row before the down
 // projection, so its gradient needs no output of the MLP. Nothing travels, so the bits are the same at every
@@ -22,6 +22,7 @@ struct SharedExpertWeights {
   MatrixView d_gate_up;
   MatrixView d_down;
   MatrixView d_gate = {};
+  GatedActivation activation = {};
 };
 
 /// Buffers that no layer keeps; one set serves every layer.

@@ -1,7 +1,5 @@
 #include "moeloom/model/decoder_layer.hpp"
 
-#include <cmath>
-
 namespace moeloom {
 namespace {
 
@@ -9,23 +7,8 @@ std::string prefix(Index layer) {
   return "model.layers." + std::to_string(layer) + ".";
 }
 
-RmsNormSettings norm_settings(const ModelConfig& config) {
-  return {.eps = static_cast<float>(config.rms_norm_eps)};
-}
-
-AttentionLayer make_attention(const ModelConfig& config, const ParameterStore& store, Index layer) {
-  AttentionSpec spec;
-  spec.prefix = prefix(layer) + "self_attn.";
-  spec.hidden_size = config.hidden_size;
-  spec.heads = config.num_attention_heads;
-  spec.kv_heads = config.num_key_value_heads;
-  spec.head_dim = config.head_dim;
-  spec.value_dim = config.head_dim;
-  spec.qk_norm = QkNorm::kPerHead;
-  spec.norm = norm_settings(config);
-  spec.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(config.head_dim)));
-  const NormSpec norm{prefix(layer) + "input_layernorm.weight", config.hidden_size, norm_settings(config)};
-  return AttentionLayer(spec, norm, std::nullopt, store);
+AttentionLayer make_attention(const LayerSpec& spec, const ParameterStore& store) {
+  return AttentionLayer(spec.attention, spec.attention_norm, spec.attention_output_norm, store);
 }
 
 MoeLayer make_moe(const ModelConfig& config, const ParameterStore& store, Index layer) {
@@ -48,17 +31,13 @@ MoeLayer make_moe(const ModelConfig& config, const ParameterStore& store, Index 
 std::variant<MoeLayer, MlpLayer> make_feed_forward(const ModelConfig& config, const ParameterStore& store,
                                                    Index layer) {
   if (config.is_sparse(layer)) return make_moe(config, store, layer);
-  return MlpLayer({.prefix = prefix(layer) + "mlp.",
-                   .hidden_size = config.hidden_size,
-                   .width = config.intermediate_size,
-                   .activation = {}},
-                  store);
+  return MlpLayer(config.layer(layer).mlp.value(), store);
 }
 
 }  // namespace
 
 DecoderLayer::DecoderLayer(const ModelConfig& config, const ParameterStore& store, Index layer)
-    : attention_(make_attention(config, store, layer)),
+    : attention_(make_attention(config.layer(layer), store)),
       norm_(Norm::of(store, prefix(layer) + "post_attention_layernorm.weight")),
       epsilon_(static_cast<float>(config.rms_norm_eps)),
       feed_forward_(make_feed_forward(config, store, layer)) {}

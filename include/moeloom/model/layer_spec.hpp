@@ -1,8 +1,13 @@
 // What one decoder layer computes, said so that it can be built without knowing the model's name.
+//
+// ModelConfig makes these from config.json and the family's row (family.hpp); the decoder, the attention
+// layers and the list of parameters read nothing else. Names are those of parameters (parameters.hpp), which
+// are the same for every family except norms, whose names say where they stand.
 #pragma once
 
 #include "moeloom/kernels/rmsnorm.hpp"
 #include "moeloom/kernels/swiglu.hpp"
+#include "moeloom/moe/router.hpp"
 
 #include <optional>
 #include <string>
@@ -51,7 +56,7 @@ struct AttentionSpec {
   RmsNormSettings norm;  // of q and k
   bool qkv_bias = false;
   bool output_bias = false;
-  Index rope = 0;    // which of the context's tables
+  Index rope = 0;    // which of ModelConfig::ropes()
   Index window = 0;  // keys j with i - window < j <= i; 0: all j <= i
   float scale = 1;   // of the scores
 
@@ -69,6 +74,36 @@ struct MlpSpec {
   Index width = 0;
   GatedActivation activation;
   bool bias = false;
+};
+
+/// An MLP that every token visits, behind `prefix` of the block: shared_expert.gate_up_proj.weight,
+/// shared_expert.down_proj.weight and, if gated, shared_expert_gate.weight [1, D].
+struct SharedExpertSpec {
+  Index width = 0;
+  bool gated = false;  // times sigmoid(shared_expert_gate x)
+};
+
+/// Parameters behind `prefix`: gate.weight, gate.e_score_correction_bias, experts.gate_up_proj,
+/// experts.down_proj.
+struct MoeSpec {
+  std::string prefix;  // "model.layers.0.mlp."
+  Index hidden_size = 0;
+  Index width = 0;  // of one expert
+  GatedActivation activation;
+  RouterSettings router;         // without the bias itself, which is a parameter
+  bool correction_bias = false;  // the router has one
+  std::optional<SharedExpertSpec> shared = {};
+};
+
+/// hidden += output_norm(attention(norm(hidden))), then the same with the MLP or the experts.
+struct LayerSpec {
+  NormSpec attention_norm;
+  AttentionSpec attention;
+  std::optional<NormSpec> attention_output_norm;
+  NormSpec feed_forward_norm;
+  std::optional<MlpSpec> mlp;  // this or moe
+  std::optional<MoeSpec> moe;
+  std::optional<NormSpec> feed_forward_output_norm;
 };
 
 }  // namespace moeloom

@@ -61,7 +61,7 @@ struct Buffers {
         d_row_scale(row_scale.size()),
         inv_rms(row_scale.size(), 1.0f),
         position_ids(row_scale.size()),
-        table(make_rope_table(4096, o.head_dim, 1e6)) {
+        table(make_rope_table(4096, {.rotary_dim = o.head_dim, .theta = 1e6})) {
     for (Matrix* m : {&x, &dy, &gate_up})
       for (Index i = 0; i < m->rows() * m->cols(); ++i)
         m->view().data[i] = static_cast<float>(i % 613) / 100 - 3;
@@ -85,16 +85,17 @@ std::vector<Subject> subjects(Buffers& b, const Options& o) {
   const Index size = o.rows * o.cols;
   return {
       subject("rmsnorm forward", 2 * size, fused_rmsnorm(), reference_rmsnorm(),
-              [&b](const RmsNormKernel& k) { k.forward(b.x, b.weight, 1e-6f, b.y, b.inv_rms); }),
-      subject("rmsnorm backward", 3 * size, fused_rmsnorm(), reference_rmsnorm(),
-              [&b](const RmsNormKernel& k) { k.backward(b.dy, b.x, b.weight, b.inv_rms, b.y, b.d_weight); }),
+              [&b](const RmsNormKernel& k) { k.forward(b.x, b.weight, {}, b.y, b.inv_rms); }),
+      subject(
+          "rmsnorm backward", 3 * size, fused_rmsnorm(), reference_rmsnorm(),
+          [&b](const RmsNormKernel& k) { k.backward(b.dy, b.x, b.weight, {}, b.inv_rms, b.y, b.d_weight); }),
       subject("rope forward", 2 * size, fused_rope(), reference_rope(),
               [&b, d = o.head_dim](const RopeKernel& k) { k.forward(b.y, d, b.position_ids, b.table); }),
       subject("swiglu forward", 3 * size, fused_swiglu(), reference_swiglu(),
-              [&b](const SwigluKernel& k) { k.forward(b.gate_up, b.row_scale, b.y); }),
+              [&b](const SwigluKernel& k) { k.forward({}, b.gate_up, b.row_scale, b.y); }),
       subject("swiglu backward", 6 * size, fused_swiglu(), reference_swiglu(),
               [&b](const SwigluKernel& k) {
-                k.backward(b.gate_up, b.row_scale, b.dy, b.d_gate_up, b.d_row_scale, b.y);
+                k.backward({}, b.gate_up, b.row_scale, b.dy, b.d_gate_up, b.d_row_scale, b.y);
               }),
   };
 }

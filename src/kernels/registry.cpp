@@ -35,8 +35,9 @@ Reason why_no_fused_op(const KernelContext& context) {
 
 Reason why_no_fused_swiglu(const KernelContext& context) {
   if (const Reason reason = why_no_fused_op(context)) return reason;
-  if (context.hidden_act == "silu") return std::nullopt;
-  return "hidden_act is \"" + context.hidden_act + "\", and SwiGLU is silu(gate) * up";
+  if (activation_named(context.hidden_act)) return std::nullopt;
+  return "hidden_act is \"" + context.hidden_act +
+         "\", and it knows silu, swish, gelu_pytorch_tanh, gelu_new and gelu";
 }
 
 Reason why_no_fused_moe(const KernelContext& context) {
@@ -126,7 +127,7 @@ KernelRegistry KernelRegistry::builtin() {
                 [](KernelTable& table) { table.rope = fused_rope(); }});
   registry.add({"fused_swiglu",
                 {"npu_fused_swiglu"},
-                "silu(gate) * up of MLPs and experts: one vectorised pass",
+                "act(gate) * up of MLPs and experts, act being silu or gelu: one vectorised pass",
                 why_no_fused_swiglu,
                 [](KernelTable& table) { table.swiglu = fused_swiglu(); }});
   return registry;

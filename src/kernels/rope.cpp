@@ -4,7 +4,6 @@
 #include "moeloom/base/parallel.hpp"
 
 #include <algorithm>
-#include <cmath>
 
 #include "row_tasks.hpp"
 
@@ -18,37 +17,72 @@ constexpr int kBackward = -1;
 void check(ConstMatrixView x, Index head_dim, std::span<const std::int32_t> position_ids,
            const RopeTable& table) {
   require(head_dim > 0 && x.cols % head_dim == 0, "head_dim must divide the columns");
-  require(table.rotary_dim() <= head_dim, "rotary_dim must not exceed head_dim");
+  require(table.first_dim + table.rotary_dim() <= head_dim,
+          "first_dim + rotary_dim must not exceed head_dim");
   require(static_cast<Index>(position_ids.size()) == x.rows, "position_ids needs one position for each row");
   const bool known = std::all_of(position_ids.begin(), position_ids.end(),
                                  [&](std::int32_t id) { return id >= 0 && id < table.positions(); });
   require(known, "each position must be at least 0 and below the table's positions");
 }
 
+/// Where the two elements of a pair are among the turned ones.
+struct Places {
+  Index first;
+  Index second;
+};
+
+Places halves(Index pair, Index pairs) {
+  return {pair, pair + pairs};
+}
+Places neighbours(Index pair, Index) {
+  return {2 * pair, 2 * pair + 1};
+}
+
+using PlacesOf = Places (*)(Index, Index);
+PlacesOf places_before(RopePairs pairs) {
+  return pairs == RopePairs::kHalfSplit ? halves : neighbours;
+}
+PlacesOf places_after(RopePairs pairs) {
+  return pairs == RopePairs::kInterleaved ? neighbours : halves;
+}
+
 template <int kSign>
 void turn_plainly(MatrixView x, Index head_dim, std::span<const std::int32_t> position_ids,
                   const RopeTable& table) {
   check(x, head_dim, position_ids, table);
-  const Index half = table.rotary_dim() / 2;
+  const PlacesOf from = kSign == kForward ? places_before(table.pairs) : places_after(table.pairs);
+  const PlacesOf to = kSign == kForward ? places_after(table.pairs) : places_before(table.pairs);
+  const Index pairs = table.rotary_dim() / 2;
   for (Index t = 0; t < x.rows; ++t) {
     const Index position = position_ids[static_cast<std::size_t>(t)];
-    for (Index head = 0; head < x.cols; head += head_dim) {
-      for (Index i = 0; i < half; ++i) {
+    for (Index first = table.first_dim; first < x.cols; first += head_dim) {
+      const Matrix before = Matrix::copy_of(x.rows_from(t, 1).cols_from(first, table.rotary_dim()));
+      for (Index i = 0; i < pairs; ++i) {
         const float cosine = table.cosine.row(position)[i];
         const float sine = kSign * table.sine.row(position)[i];
-        const float a = x(t, head + i);
-        const float b = x(t, head + half + i);
-        x(t, head + i) = a * cosine - b * sine;
-        x(t, head + half + i) = b * cosine + a * sine;
+        const float a = before.row(0)[from(i, pairs).first];
+        const float b = before.row(0)[from(i, pairs).second];
+        x(t, first + to(i, pairs).first) = a * cosine - b * sine;
+        x(t, first + to(i, pairs).second) = b * cosine + a * sine;
       }
     }
   }
 }
 
+/// A position's cos and sin, and memory for a head's turned elements.
+struct Turn {
+  const float* cosine;
+  const float* sine;
+  Index pairs;
+  float* scratch;
+};
+
 template <int kSign>
-void turn_head(float* first, float* second, const float* cosine, const float* sine, Index half) {
+void turn_halves(float* x, const Turn& turn) {
+  float *first = x, *second = x + turn.pairs;
+  const float *cosine = turn.cosine, *sine = turn.sine;
 #pragma omp simd
-  for (Index i = 0; i < half; ++i) {
+  for (Index i = 0; i < turn.pairs; ++i) {
     const float a = first[i];
     const float b = second[i];
     const float s = kSign * sine[i];
@@ -58,44 +92,98 @@ void turn_head(float* first, float* second, const float* cosine, const float* si
 }
 
 template <int kSign>
-void turn(MatrixView x, Index head_dim, std::span<const std::int32_t> position_ids, const RopeTable& table) {
+void turn_neighbours(float* x, const Turn& turn) {
+  const float *cosine = turn.cosine, *sine = turn.sine;
+#pragma omp simd
+  for (Index i = 0; i < turn.pairs; ++i) {
+    const float a = x[2 * i];
+    const float b = x[2 * i + 1];
+    const float s = kSign * sine[i];
+    x[2 * i] = a * cosine[i] - b * s;
+    x[2 * i + 1] = b * cosine[i] + a * s;
+  }
+}
+
+void neighbours_to_halves(const float* x, Index pairs, float* y) {
+#pragma omp simd
+  for (Index i = 0; i < pairs; ++i) {
+    y[i] = x[2 * i];
+    y[i + pairs] = x[2 * i + 1];
+  }
+}
+
+void halves_to_neighbours(const float* x, Index pairs, float* y) {
+#pragma omp simd
+  for (Index i = 0; i < pairs; ++i) {
+    y[2 * i] = x[i];
+    y[2 * i + 1] = x[i + pairs];
+  }
+}
+
+void turn_into_halves(float* x, const Turn& turn) {
+  neighbours_to_halves(x, turn.pairs, turn.scratch);
+  turn_halves<kForward>(turn.scratch, turn);
+  std::copy_n(turn.scratch, 2 * turn.pairs, x);
+}
+
+void turn_back_from_halves(float* x, const Turn& turn) {
+  turn_halves<kBackward>(x, turn);
+  std::copy_n(x, 2 * turn.pairs, turn.scratch);
+  halves_to_neighbours(turn.scratch, turn.pairs, x);
+}
+
+/// turn_head(first turned element, turn) for every head, rows shared out among the threads.
+template <typename TurnHead>
+void turn_heads(MatrixView x, Index head_dim, std::span<const std::int32_t> position_ids,
+                const RopeTable& table, TurnHead&& turn_head) {
   check(x, head_dim, position_ids, table);
-  const Index half = table.rotary_dim() / 2;
   parallel_blocks(x.rows, rows_per_task(x.cols), [&](Index begin, Index end) {
+    Matrix scratch(1, table.rotary_dim());
     for (Index t = begin; t < end; ++t) {
       const Index position = position_ids[static_cast<std::size_t>(t)];
-      const float* cosine = table.cosine.row(position);
-      const float* sine = table.sine.row(position);
-      for (float* head = x.row(t); head < x.row(t) + x.cols; head += head_dim) {
-        turn_head<kSign>(head, head + half, cosine, sine, half);
-      }
+      const Turn turn{table.cosine.row(position), table.sine.row(position), table.rotary_dim() / 2,
+                      scratch.row(0)};
+      for (Index head = 0; head < x.cols; head += head_dim)
+        turn_head(x.row(t) + head + table.first_dim, turn);
     }
   });
 }
 
-}  // namespace
-
-RopeTable make_rope_table(Index positions, Index rotary_dim, double theta) {
-  require(positions >= 0 && rotary_dim >= 0 && rotary_dim % 2 == 0, "rotary_dim must be even");
-  require(theta > 0, "theta must be positive");
-  const Index half = rotary_dim / 2;
-  RopeTable table{Matrix(positions, half), Matrix(positions, half)};
-  for (Index i = 0; i < half; ++i) {
-    const double frequency = std::pow(theta, -2.0 * static_cast<double>(i) / static_cast<double>(rotary_dim));
-    for (Index position = 0; position < positions; ++position) {
-      const double angle = static_cast<double>(position) * frequency;
-      table.cosine.row(position)[i] = static_cast<float>(std::cos(angle));
-      table.sine.row(position)[i] = static_cast<float>(std::sin(angle));
-    }
+void forward(MatrixView x, Index head_dim, std::span<const std::int32_t> ids, const RopeTable& table) {
+  switch (table.pairs) {
+    case RopePairs::kHalfSplit:
+      return turn_heads(x, head_dim, ids, table,
+                        [](float* head, const Turn& turn) { turn_halves<kForward>(head, turn); });
+    case RopePairs::kInterleaved:
+      return turn_heads(x, head_dim, ids, table,
+                        [](float* head, const Turn& turn) { turn_neighbours<kForward>(head, turn); });
+    case RopePairs::kInterleavedToHalves:
+      return turn_heads(x, head_dim, ids, table,
+                        [](float* head, const Turn& turn) { turn_into_halves(head, turn); });
   }
-  return table;
 }
+
+void backward(MatrixView dx, Index head_dim, std::span<const std::int32_t> ids, const RopeTable& table) {
+  switch (table.pairs) {
+    case RopePairs::kHalfSplit:
+      return turn_heads(dx, head_dim, ids, table,
+                        [](float* head, const Turn& turn) { turn_halves<kBackward>(head, turn); });
+    case RopePairs::kInterleaved:
+      return turn_heads(dx, head_dim, ids, table,
+                        [](float* head, const Turn& turn) { turn_neighbours<kBackward>(head, turn); });
+    case RopePairs::kInterleavedToHalves:
+      return turn_heads(dx, head_dim, ids, table,
+                        [](float* head, const Turn& turn) { turn_back_from_halves(head, turn); });
+  }
+}
+
+}  // namespace
 
 RopeKernel reference_rope() {
   return {turn_plainly<kForward>, turn_plainly<kBackward>};
 }
 RopeKernel fused_rope() {
-  return {turn<kForward>, turn<kBackward>};
+  return {forward, backward};
 }
 
 }  // namespace moeloom

@@ -19,10 +19,24 @@ inline Index group_size(const AttentionShape& shape) {
   return shape.heads / shape.kv_heads;
 }
 
-/// Keys that the query at `position` of its sequence sees: those up to itself.
-inline Index visible_keys(const AttentionShape& shape, Index position) {
-  return shape.key_length - shape.query_length + position + 1;
+/// Keys [begin, end) of a sequence.
+struct KeyRange {
+  Index begin = 0;
+  Index end = 0;
+
+  Index size() const { return end - begin; }
+  /// Counted from key `first`.
+  KeyRange after(Index first) const { return {begin - first, end - first}; }
+};
+
+/// Keys that some query of [begin, end) of a sequence sees: up to the last query itself, from as far back as
+/// the first one's window reaches.
+KeyRange visible_keys(const AttentionShape& shape, Index begin, Index end);
+inline KeyRange visible_keys(const AttentionShape& shape, Index position) {
+  return visible_keys(shape, position, position + 1);
 }
+/// The same keys from the beginning of a panel.
+KeyRange panels_of(KeyRange keys);
 
 /// Floats from one row of scores to the next: a power of two would send the rows to the same cache sets.
 constexpr Index score_stride(Index keys) {
@@ -39,18 +53,17 @@ struct QueryBlock {
   Index rows = 0;
 
   Index first_row(const AttentionShape& shape) const { return sequence * shape.query_length + begin; }
-  /// This block of a matrix laid out as the query.
+  /// This block of a matrix laid out as the query or the context, with `size` columns a head.
   template <typename T>
-  BasicView<T> of(const AttentionShape& shape, BasicView<T> m) const {
-    return m.rows_from(first_row(shape), rows).cols_from(head * shape.head_dim, shape.head_dim);
+  BasicView<T> of(const AttentionShape& shape, BasicView<T> m, Index size) const {
+    return m.rows_from(first_row(shape), rows).cols_from(head * size, size);
   }
 };
 
-/// All keys (or values) of one sequence and one kv head.
+/// The keys or values of one sequence and one kv head, with `size` columns a head.
 template <typename T>
-BasicView<T> keys_of(const AttentionShape& shape, BasicView<T> m, Index sequence, Index kv_head) {
-  return m.rows_from(sequence * shape.key_length, shape.key_length)
-      .cols_from(kv_head * shape.head_dim, shape.head_dim);
+BasicView<T> keys_of(const AttentionShape& shape, BasicView<T> m, Index sequence, Index kv_head, Index size) {
+  return m.rows_from(sequence * shape.key_length, shape.key_length).cols_from(kv_head * size, size);
 }
 
 inline void copy_scaled(const float* source, float scale, Index count, float* target) {

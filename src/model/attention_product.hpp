@@ -33,6 +33,9 @@ struct Panels {
 
   static constexpr Index floats(Index depth, Index cols) { return depth * padded_columns(cols); }
   Index panel_floats() const { return depth * kPanelColumns; }
+  /// Without the rows or the columns before `begin`; of columns, a multiple of kPanelColumns.
+  Panels rows_after(Index begin) const { return {data + begin * kPanelColumns, depth, cols}; }
+  Panels cols_after(Index begin) const { return {data + begin * depth, depth, cols - begin}; }
 };
 
 /// panels = scale * source, source [depth, cols].
@@ -53,7 +56,7 @@ inline LeftSide transposed(ConstMatrixView a) {
   return {a.data, 1, a.stride};
 }
 
-/// c (=, +=) a b over the first `depth` rows of the panels and the first c.cols columns; c.cols is a multiple
+/// c (=, +=) a b over the next `depth` rows of the panels and the first c.cols columns; c.cols is a multiple
 /// of kPanelColumns. Each element adds its products in the order of depth.
 void multiply(LeftSide a, Index depth, Panels b, MatrixView c, Write mode);
 

@@ -4,6 +4,9 @@
 #include "moeloom/model/parameters.hpp"
 
 #include <algorithm>
+#include <cmath>
+
+#include "activation_names.hpp"
 
 namespace moeloom {
 namespace {
@@ -20,40 +23,93 @@ std::string equation(const std::string& key, Index value) {
   return key + " = " + std::to_string(value);
 }
 
+/// Sizes of latent attention; heads share no keys in it.
+void check_latent(const ModelConfig& c, Violations& violations) {
+  violations.unless_between("q_lora_rank", c.q_lora_rank, 0, kLargestSize);
+  violations.unless_between("kv_lora_rank", c.kv_lora_rank, 1, kLargestSize);
+  violations.unless_between("qk_nope_head_dim", c.qk_nope_head_dim, 1, kMostLayers);
+  violations.unless_between("v_head_dim", c.v_head_dim, 1, kMostLayers);
+  violations.unless(c.num_key_value_heads == c.num_attention_heads,
+                    equation("num_key_value_heads", c.num_key_value_heads) + " must be " +
+                        equation("num_attention_heads", c.num_attention_heads) +
+                        ": in latent attention each head has keys of its own");
+}
+
+void check_rotary(const ModelConfig& c, Violations& violations) {
+  const std::string name = c.family().latent_attention      ? "qk_rope_head_dim"
+                           : c.partial_rotary_factor == 1.0 ? "head_dim"
+                                                            : "head_dim * partial_rotary_factor";
+  const Index dim = c.rotary_dim();
+  violations.unless(dim >= 2 && dim % 2 == 0,
+                    equation(name, dim) + " must be even: rotary embedding turns pairs of elements");
+  violations.unless(c.partial_rotary_factor > 0 && c.partial_rotary_factor <= 1,
+                    "partial_rotary_factor must lie in (0, 1]");
+  violations.unless_positive("rope_theta", c.rope_theta);
+  violations.unless_not_negative("rope_local_base_freq", c.rope_local_base_freq);
+  violations.unless_not_negative("query_pre_attn_scalar^-0.5", c.score_scale);
+}
+
 void check_attention(const ModelConfig& c, Violations& violations) {
   violations.unless_between("num_attention_heads", c.num_attention_heads, 1, kMostLayers);
   violations.unless_between("num_key_value_heads", c.num_key_value_heads, 1, kMostLayers);
   violations.unless_between("head_dim", c.head_dim, 2, kMostLayers);
-  violations.unless(c.head_dim % 2 == 0, equation("head_dim", c.head_dim) +
-                                             " must be even: rotary embedding turns pairs of elements");
+  check_rotary(c, violations);
+  if (c.family().latent_attention) return check_latent(c, violations);
   if (c.num_attention_heads > 0 && c.num_key_value_heads > 0)
     violations.unless(c.num_attention_heads % c.num_key_value_heads == 0,
                       equation("num_key_value_heads", c.num_key_value_heads) + " does not divide " +
                           equation("num_attention_heads", c.num_attention_heads));
 }
 
+/// Groups of equal size, and enough experts in those that are kept.
+void check_groups(const ModelConfig& c, Violations& violations) {
+  violations.unless(std::isfinite(c.routed_scaling_factor), "routed_scaling_factor must be finite");
+  violations.unless_between("n_group", c.n_group, 1, kMostLayers);
+  violations.unless_between("topk_group", c.topk_group, 1, c.n_group);
+  if (c.n_group < 1 || c.topk_group < 1) return;
+  violations.unless(c.num_experts % c.n_group == 0, equation("n_group", c.n_group) + " does not divide " +
+                                                        equation("the number of experts", c.num_experts));
+  const Index kept = c.num_experts / c.n_group * c.topk_group;
+  violations.unless(c.num_experts_per_tok <= kept, equation("num_experts_per_tok", c.num_experts_per_tok) +
+                                                       " is more than the " + std::to_string(kept) +
+                                                       " experts of " + equation("topk_group", c.topk_group) +
+                                                       " groups");
+}
+
+void check_experts(const ModelConfig& c, Violations& violations) {
+  violations.unless_between("moe_intermediate_size", c.moe_intermediate_size, 1, kLargestSize);
+  violations.unless_between("shared_expert_intermediate_size", c.shared_expert_intermediate_size, 0,
+                            kLargestSize);
+  violations.unless(c.num_experts_per_tok >= 1 && c.num_experts_per_tok <= c.num_experts,
+                    equation("num_experts_per_tok", c.num_experts_per_tok) + " must lie between 1 and " +
+                        equation("num_experts", c.num_experts));
+  check_groups(c, violations);
+}
+
 void check_feed_forward(const ModelConfig& c, Violations& violations) {
   violations.unless_between("num_experts", c.num_experts, 0, kMostLayers);
   violations.unless_between("decoder_sparse_step", c.decoder_sparse_step, 1, kLargestSize);
+  violations.unless_between("first_k_dense_replace", c.first_k_dense_replace, 0, kLargestSize);
   for (const Index layer : c.mlp_only_layers)
     violations.unless(layer >= 0 && layer < c.num_hidden_layers,
                       "mlp_only_layers names layer " + std::to_string(layer) + ", but " +
                           equation("num_hidden_layers", c.num_hidden_layers) + " counts from 0");
-  if (c.num_experts > 0) {
-    violations.unless_between("moe_intermediate_size", c.moe_intermediate_size, 1, kLargestSize);
-    violations.unless(c.num_experts_per_tok >= 1 && c.num_experts_per_tok <= c.num_experts,
-                      equation("num_experts_per_tok", c.num_experts_per_tok) + " must lie between 1 and " +
-                          equation("num_experts", c.num_experts));
-  }
-  if (c.num_experts == 0 || c.decoder_sparse_step > 1 || !c.mlp_only_layers.empty())
+  violations.unless(activation_named(c.hidden_act).has_value(),
+                    "hidden_act = \"" + c.hidden_act + "\" is not supported; known: " + kActivationNames);
+  if (c.num_experts > 0) check_experts(c, violations);
+  if (c.num_experts == 0 || c.decoder_sparse_step > 1 || !c.mlp_only_layers.empty() ||
+      c.first_k_dense_replace > 0)
     violations.unless_between("intermediate_size", c.intermediate_size, 1, kLargestSize);
 }
 
 double most_parameters(const ModelConfig& c) {
   const double d = static_cast<double>(c.hidden_size);
+  const double latents =
+      static_cast<double>(c.q_lora_rank + c.kv_lora_rank) *
+      (d + 2.0 * static_cast<double>(c.attention_width() + c.v_head_dim * c.num_attention_heads));
   const double layer =
-      2.0 * d * static_cast<double>(c.attention_width() + c.kv_width()) +
-      3.0 * d * static_cast<double>(c.intermediate_size) +
+      latents + 2.0 * d * static_cast<double>(c.attention_width() + c.kv_width()) +
+      3.0 * d * static_cast<double>(c.intermediate_size + c.shared_expert_intermediate_size) +
       3.0 * d * static_cast<double>(c.moe_intermediate_size) * static_cast<double>(c.num_experts);
   return 2.0 * d * static_cast<double>(c.vocab_size) + static_cast<double>(c.num_hidden_layers) * layer;
 }
@@ -61,7 +117,7 @@ double most_parameters(const ModelConfig& c) {
 }  // namespace
 
 bool ModelConfig::is_sparse(Index layer) const {
-  return num_experts > 0 && (layer + 1) % decoder_sparse_step == 0 &&
+  return num_experts > 0 && layer >= first_k_dense_replace && (layer + 1) % decoder_sparse_step == 0 &&
          std::ranges::find(mlp_only_layers, layer) == mlp_only_layers.end();
 }
 
@@ -73,15 +129,17 @@ bool ModelConfig::has_experts() const {
 
 Index ModelConfig::total_parameters() const {
   Index sum = 0;
-  for (const ParameterSpec& spec : parameter_specs(*this, {0, num_experts})) sum += elements(spec);
+  for (const ParameterSpec& spec : parameter_specs(*this, {0, num_experts}))
+    if (!spec.frozen) sum += elements(spec);
   return sum;
 }
 
 Index ModelConfig::active_parameters() const {
   Index sum = 0;
   for (const ParameterSpec& spec : parameter_specs(*this, {0, num_experts}))
-    sum += spec.placement == Placement::kExperts ? elements(spec) / num_experts * num_experts_per_tok
-                                                 : elements(spec);
+    if (!spec.frozen)
+      sum += spec.placement == Placement::kExperts ? elements(spec) / num_experts * num_experts_per_tok
+                                                   : elements(spec);
   return sum;
 }
 
@@ -91,12 +149,17 @@ std::vector<std::string> config_violations(const ModelConfig& config) {
   violations.unless_between("hidden_size", config.hidden_size, 1, kLargestSize);
   violations.unless_between("num_hidden_layers", config.num_hidden_layers, 1, kMostLayers);
   violations.unless_between("max_position_embeddings", config.max_position_embeddings, 1, Index{1} << 31);
+  const Family* family = find_family(config.model_type);
+  if (!family || !family->refusal.empty())
+    return {"model_type = \"" + config.model_type + "\" is not supported; known: " + known_families()};
+  violations.unless(
+      family->moe || config.num_experts == 0,
+      equation("num_experts", config.num_experts) + " must be 0: " + config.model_type + " has no experts");
   check_attention(config, violations);
   check_feed_forward(config, violations);
   violations.unless_not_negative("router_aux_loss_coef", config.router_aux_loss_coef);
   violations.unless_not_negative("initializer_range", config.initializer_range);
   violations.unless_positive("rms_norm_eps", config.rms_norm_eps);
-  violations.unless_positive("rope_theta", config.rope_theta);
   if (violations.list().empty())
     violations.unless(most_parameters(config) <= kMostParameters,
                       "the model would have more than 1e15 parameters");

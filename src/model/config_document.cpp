@@ -1,219 +1,236 @@
 // config.json to ModelConfig and back. No key is passed over in silence: it is read, or known to have no
 // effect on training, or refused by name.
 #include "moeloom/base/errors.hpp"
+#include "moeloom/io/safetensors.hpp"
 #include "moeloom/model/config.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <set>
-#include <string_view>
+
+#include "activation_names.hpp"
+#include "config_reader.hpp"
+#include "config_rope.hpp"
+#include "config_windows.hpp"
 
 namespace moeloom {
 namespace {
 
-/// Read by read_sizes and its neighbours.
-constexpr std::array kRead = {"model_type",           "hidden_act",
-                              "vocab_size",           "hidden_size",
-                              "intermediate_size",    "num_hidden_layers",
-                              "num_attention_heads",  "num_key_value_heads",
-                              "num_experts",          "num_experts_per_tok",
-                              "decoder_sparse_step",  "moe_intermediate_size",
-                              "mlp_only_layers",      "head_dim",
-                              "norm_topk_prob",       "max_position_embeddings",
-                              "tie_word_embeddings",  "rms_norm_eps",
-                              "output_router_logits", "router_aux_loss_coef",
-                              "rope_theta",           "rope_parameters",
-                              "initializer_range"};
-
-/// Accepted only where they change nothing; check_refused looks at each.
-constexpr std::array kChecked = {"attention_bias", "attention_dropout",    "use_sliding_window",
-                                 "sliding_window", "rope_scaling",         "layer_types",
-                                 "pad_token_id",   "partial_rotary_factor"};
-
-/// What they say does not reach a training step: who wrote the file, how to generate, what to return.
-constexpr std::array kWithoutEffect = {"architectures",
-                                       "transformers_version",
-                                       "use_cache",
-                                       "torch_dtype",
-                                       "dtype",
-                                       "bos_token_id",
-                                       "eos_token_id",
-                                       "sep_token_id",
-                                       "max_window_layers",
-                                       "tokenizer_class",
-                                       "return_dict",
-                                       "output_attentions",
-                                       "output_hidden_states",
-                                       "torchscript",
-                                       "id2label",
-                                       "label2id",
-                                       "is_decoder",
-                                       "is_encoder_decoder",
-                                       "name_or_path",
-                                       "chunk_size_feed_forward",
-                                       "problem_type",
-                                       "finetuning_task",
-                                       "task_specific_params",
-                                       "attn_implementation"};
-
-bool is_known(const std::string& key) {
-  const auto lists = [&](const auto& keys) { return std::ranges::find(keys, key) != keys.end(); };
-  return key.starts_with('_') || lists(kRead) || lists(kChecked) || lists(kWithoutEffect);
-}
-
 using List = std::vector<std::string>;
 
-void check_unknown(const Document& document, List& violations) {
-  std::string unknown;
-  for (const std::string& key : document.keys())
-    if (!is_known(key)) unknown += (unknown.empty() ? "" : ", ") + key;
-  if (!unknown.empty())
-    violations.push_back("unknown keys: " + unknown +
-                         "; a key that may change the model is not ignored: remove what does not matter");
-}
+/// What they say does not reach a training step: who wrote the file, how to generate, what to return.
+const List kWithoutEffect = {"architectures",
+                             "transformers_version",
+                             "use_cache",
+                             "torch_dtype",
+                             "dtype",
+                             "bos_token_id",
+                             "eos_token_id",
+                             "sep_token_id",
+                             "tokenizer_class",
+                             "return_dict",
+                             "output_attentions",
+                             "output_hidden_states",
+                             "torchscript",
+                             "id2label",
+                             "label2id",
+                             "is_decoder",
+                             "is_encoder_decoder",
+                             "name_or_path",
+                             "chunk_size_feed_forward",
+                             "problem_type",
+                             "finetuning_task",
+                             "task_specific_params",
+                             "attn_implementation",
+                             "auto_map"};
 
-void check_missing(const Document& document, List& violations) {
-  List needed = {"model_type",          "vocab_size",          "hidden_size", "num_hidden_layers",
-                 "num_attention_heads", "num_key_value_heads", "num_experts"};
-  const Index experts = document.integer_or("num_experts", 0);
-  if (experts > 0) needed.insert(needed.end(), {"num_experts_per_tok", "moe_intermediate_size"});
-  const bool any_dense = experts == 0 || document.integer_or("decoder_sparse_step", 1) > 1 ||
-                         (document.has("mlp_only_layers") && !document.integers("mlp_only_layers").empty());
-  if (any_dense) needed.push_back("intermediate_size");
-  for (const std::string& key : needed)
-    if (!document.has(key)) violations.push_back("key " + key + " is missing");
-}
-
-void check_names(const Document& document, List& violations) {
-  const std::string type = document.text_or("model_type", "qwen3_moe");
-  if (type != "qwen3_moe")
-    violations.push_back("model_type = \"" + type + "\" is not supported; known: qwen3_moe");
-  const std::string act = document.text_or("hidden_act", "silu");
-  if (act != "silu") violations.push_back("hidden_act = \"" + act + "\": expert MLPs here are silu only");
-}
-
-void check_attention(const Document& document, List& violations) {
-  if (document.boolean_or("attention_bias", false))
-    violations.push_back("attention_bias = true: attention here has no biases");
-  if (document.number_or("attention_dropout", 0) != 0)
-    violations.push_back("attention_dropout must be 0: training here has no dropout");
-  if (document.boolean_or("use_sliding_window", false) && document.has("sliding_window"))
-    violations.push_back("use_sliding_window = true with sliding_window = " +
-                         std::to_string(document.integer("sliding_window")) +
-                         ": attention here sees all earlier tokens");
-  if (!document.has("layer_types")) return;
-  for (const std::string& type : document.texts("layer_types"))
-    if (type != "full_attention") {
-      violations.push_back("layer_types holds \"" + type + "\": attention here is full_attention only");
-      return;
-    }
-}
-
-void check_rope(const Document& document, List& violations) {
-  if (document.has("rope_scaling"))
-    violations.push_back("rope_scaling is set: rotary embedding here is not scaled; only null is supported");
-  if (document.number_or("partial_rotary_factor", 1) != 1)
-    violations.push_back("partial_rotary_factor must be 1: the whole head is turned here");
-  if (!document.has("rope_parameters")) return;
-  const Document rope = document.object("rope_parameters");
-  for (const std::string& key : rope.keys())
-    if (key != "rope_theta" && key != "rope_type" && key != "partial_rotary_factor")
-      violations.push_back("rope_parameters." + key + " is not supported; known: rope_theta, rope_type");
-  const std::string type = rope.text_or("rope_type", "default");
-  if (type != "default")
-    violations.push_back("rope_parameters.rope_type = \"" + type + "\" is not supported; known: default");
-  if (rope.number_or("partial_rotary_factor", 1) != 1)
-    violations.push_back("rope_parameters.partial_rotary_factor must be 1: the whole head is turned here");
-  if (rope.has("rope_theta") && document.has("rope_theta") &&
-      rope.number("rope_theta") != document.number("rope_theta"))
-    violations.push_back("rope_theta and rope_parameters.rope_theta differ");
-}
-
-void check_padding(const Document& document, List& violations) {
-  if (document.has("pad_token_id"))
-    violations.push_back("pad_token_id = " + std::to_string(document.integer("pad_token_id")) +
-                         ": Hugging Face leaves that embedding row without gradient, and here every row "
-                         "trains; set the key to null to accept that");
-}
+const FixedKey kNoDropout = {"attention_dropout", 0.0, "training here has no dropout"};
+const FixedKey kNotQuantized = {"quantization_config", {}, "weights here are fp32, bf16 or fp16"};
 
 void throw_if_any(const List& violations) {
   if (!violations.empty()) throw ConfigError(violations);
 }
 
-double rope_theta_of(const Document& document) {
-  constexpr double kDefault = 10000.0;
-  if (document.has("rope_parameters"))
-    return document.object("rope_parameters")
-        .number_or("rope_theta", document.number_or("rope_theta", kDefault));
-  return document.number_or("rope_theta", kDefault);
+const Family& family_of(const Document& document) {
+  const std::string type = document.text_or("model_type", "");
+  if (const Family* family = find_family(type); family) {
+    if (family->refusal.empty()) return *family;
+    throw ConfigError({"model_type = \"" + type + "\" is not supported: " + family->refusal +
+                       "; known: " + known_families()});
+  }
+  throw ConfigError({type.empty()
+                         ? "key model_type is missing; known: " + known_families()
+                         : "model_type = \"" + type + "\" is not supported; known: " + known_families()});
 }
 
-void read_sizes(const Document& document, ModelConfig& config) {
-  config.vocab_size = document.integer("vocab_size");
-  config.hidden_size = document.integer("hidden_size");
-  config.intermediate_size = document.integer_or("intermediate_size", config.intermediate_size);
-  config.moe_intermediate_size = document.integer_or("moe_intermediate_size", config.moe_intermediate_size);
-  config.num_hidden_layers = document.integer("num_hidden_layers");
-  config.num_attention_heads = document.integer("num_attention_heads");
-  config.num_key_value_heads = document.integer("num_key_value_heads");
-  config.head_dim =
-      document.integer_or("head_dim", config.hidden_size / std::max<Index>(config.num_attention_heads, 1));
-  config.num_experts = document.integer("num_experts");
-  config.num_experts_per_tok = document.integer_or("num_experts_per_tok", config.num_experts_per_tok);
-  config.decoder_sparse_step = document.integer_or("decoder_sparse_step", 1);
-  if (document.has("mlp_only_layers")) config.mlp_only_layers = document.integers("mlp_only_layers");
+void read_sizes(ConfigReader& reader, const Family& family, ModelConfig& config) {
+  config.vocab_size = reader.integer("vocab_size");
+  config.hidden_size = reader.integer("hidden_size");
+  config.num_hidden_layers = reader.integer("num_hidden_layers");
+  config.num_attention_heads = reader.integer("num_attention_heads");
   config.max_position_embeddings =
-      document.integer_or("max_position_embeddings", config.max_position_embeddings);
+      reader.integer_or("max_position_embeddings", family.max_position_embeddings);
+  config.tie_word_embeddings = reader.boolean_or("tie_word_embeddings", family.tie_word_embeddings);
+  config.rms_norm_eps = reader.number_or("rms_norm_eps", family.rms_norm_eps);
+  config.initializer_range = reader.number_or("initializer_range", 0.02);
+  config.hidden_act = reader.text_or(family.activation_key, family.activation);
+  if (!activation_named(config.hidden_act))
+    reader.refuse(family.activation_key + " = \"" + config.hidden_act +
+                  "\" is not supported; known: " + kActivationNames);
 }
 
-/// Fallbacks are those of HF's Qwen3MoeConfig, which are not everywhere ours.
-void read_settings(const Document& document, ModelConfig& config) {
-  config.norm_topk_prob = document.boolean_or("norm_topk_prob", false);
-  config.tie_word_embeddings = document.boolean_or("tie_word_embeddings", false);
-  config.output_router_logits = document.boolean_or("output_router_logits", false);
-  config.router_aux_loss_coef = document.number_or("router_aux_loss_coef", 0.001);
-  config.rms_norm_eps = document.number_or("rms_norm_eps", 1e-6);
-  config.rope_theta = rope_theta_of(document);
-  config.initializer_range = document.number_or("initializer_range", 0.02);
+void read_padding(ConfigReader& reader, const Family& family, ModelConfig& config) {
+  const bool stated = reader.stated("pad_token_id");
+  std::optional<Index> row = reader.optional_integer("pad_token_id", family.pad_token_id);
+  if (!row) return;
+  if (*row < 0) *row += config.vocab_size;  // as torch counts from the end
+  if (*row < 0 || *row >= config.vocab_size)
+    return reader.refuse("pad_token_id = " + std::to_string(*row) +
+                         (stated ? "" : ", as where the key is absent,") + " is no row of vocab_size = " +
+                         std::to_string(config.vocab_size) + "; null means that there is none");
+  config.pad_token_id = row;
 }
 
-/// What a config made from flags says besides the fields.
-Document fresh_document() {
-  Document document;
-  document.set("architectures", std::vector<std::string>{"Qwen3MoeForCausalLM"});
-  document.set("attention_bias", false);
-  document.set("attention_dropout", 0.0);
-  document.set_null("rope_scaling");
-  document.set_null("sliding_window");
-  document.set("use_cache", true);
-  document.set("use_sliding_window", false);
-  return document;
+/// q and k are [nope, rope] by head, and every head has its own keys.
+void read_latent(ConfigReader& reader, ModelConfig& config) {
+  config.q_lora_rank = reader.optional_integer("q_lora_rank", 1536).value_or(0);
+  config.kv_lora_rank = reader.integer("kv_lora_rank");
+  config.qk_nope_head_dim = reader.integer("qk_nope_head_dim");
+  config.qk_rope_head_dim = reader.integer("qk_rope_head_dim");
+  config.v_head_dim = reader.integer("v_head_dim");
+  config.head_dim = config.qk_nope_head_dim + config.qk_rope_head_dim;
+  const auto derived = [&](const char* key, Index value, const char* sum) {
+    const Index found = reader.integer_or(key, value);
+    if (found != value)
+      reader.refuse(std::string(key) + " = " + std::to_string(found) + " must be " + sum + " = " +
+                    std::to_string(value));
+  };
+  derived("head_dim", config.qk_rope_head_dim, "qk_rope_head_dim");
+  derived("qk_head_dim", config.head_dim, "qk_nope_head_dim + qk_rope_head_dim");
 }
 
-void write_rope_theta(double theta, Document& document) {
-  if (!document.has("rope_parameters")) return document.set("rope_theta", theta);
-  Document rope = document.object("rope_parameters");
-  rope.set("rope_theta", theta);
-  document.set("rope_parameters", rope);
-  if (document.has("rope_theta")) document.set("rope_theta", theta);
+void read_attention(ConfigReader& reader, const Family& family, ModelConfig& config) {
+  const Index heads = config.num_attention_heads;
+  config.num_key_value_heads =
+      reader.optional_integer("num_key_value_heads", family.num_key_value_heads).value_or(heads);
+  const Index split = config.hidden_size / std::max<Index>(heads, 1);
+  if (family.latent_attention)
+    read_latent(reader, config);
+  else
+    config.head_dim = reader.optional_integer("head_dim", family.head_dim).value_or(split);
+  if (!family.bias.key.empty())
+    config.attention_bias = reader.boolean_or(family.bias.key, family.bias.fallback);
+  if (family.query_scalar) config.score_scale = 1 / std::sqrt(reader.number_or("query_pre_attn_scalar", 256));
+  config.windows = read_windows(reader, family, std::clamp<Index>(config.num_hidden_layers, 0, 1 << 16));
+}
+
+void read_sparse_layers(ConfigReader& reader, const MoeRule& rule, ModelConfig& config) {
+  if (rule.sparse == SparseRule::kAfterFirst)
+    config.first_k_dense_replace = reader.integer_or("first_k_dense_replace", 3);
+  if (rule.sparse != SparseRule::kStepAndList) return;
+  config.decoder_sparse_step = reader.integer_or("decoder_sparse_step", 1);
+  config.mlp_only_layers = reader.integers("mlp_only_layers");
+}
+
+void read_router(ConfigReader& reader, const MoeRule& rule, ModelConfig& config) {
+  config.norm_topk_prob =
+      rule.topk_norm == TopkNorm::kAlways || reader.boolean_or("norm_topk_prob", rule.topk_norm_fallback);
+  config.output_router_logits = rule.aux_loss_fallback && reader.boolean_or("output_router_logits", false);
+  config.router_aux_loss_coef =
+      rule.aux_loss_fallback ? reader.number_or("router_aux_loss_coef", *rule.aux_loss_fallback) : 0.0;
+  if (!rule.grouped) return;
+  config.n_group = reader.integer_or("n_group", 8);
+  config.topk_group = reader.integer_or("topk_group", 4);
+  config.routed_scaling_factor = reader.number_or("routed_scaling_factor", 2.5);
+}
+
+void read_shared_expert(ConfigReader& reader, const SharedExpertRule& rule, ModelConfig& config) {
+  config.shared_expert_intermediate_size =
+      rule.counts_experts ? reader.integer_or(rule.width_key, 1) * config.moe_intermediate_size
+                          : reader.integer(rule.width_key);
+  if (config.shared_expert_intermediate_size < 1)
+    reader.refuse(rule.width_key + " must be at least 1: every layer with experts has a shared one");
+}
+
+void read_experts(ConfigReader& reader, const MoeRule& rule, ModelConfig& config) {
+  config.num_experts = reader.integer(rule.experts_key);
+  read_sparse_layers(reader, rule, config);
+  read_router(reader, rule, config);
+  if (config.num_experts > 0) {
+    config.num_experts_per_tok = reader.integer("num_experts_per_tok");
+    config.moe_intermediate_size = reader.integer(rule.width_key);
+    if (rule.shared) read_shared_expert(reader, *rule.shared, config);
+  }
+  reader.skip({"num_experts_per_tok", rule.width_key});
+  if (rule.shared) reader.skip({rule.shared->width_key});
+}
+
+/// Whether a layer of the stated shape is dense, as far as the keys read so far can say.
+bool any_dense(const ModelConfig& config) {
+  if (config.decoder_sparse_step < 1) return false;  // told elsewhere
+  for (Index layer = 0; layer < config.num_hidden_layers; ++layer)
+    if (!config.is_sparse(layer)) return true;
+  return false;
+}
+
+void read_feed_forward(ConfigReader& reader, const Family& family, ModelConfig& config) {
+  config.num_experts = 0;
+  config.output_router_logits = false;
+  config.router_aux_loss_coef = 0;
+  if (family.moe) read_experts(reader, *family.moe, config);
+  config.intermediate_size =
+      any_dense(config) ? reader.integer("intermediate_size") : reader.integer_or("intermediate_size", 0);
+  if (family.mlp_bias) config.mlp_bias = reader.boolean_or("mlp_bias", false);
+}
+
+void read_text(ConfigReader& reader, const Family& family, ModelConfig& config) {
+  read_sizes(reader, family, config);
+  read_padding(reader, family, config);
+  read_attention(reader, family, config);
+  read_rope(reader, family, config);
+  read_feed_forward(reader, family, config);
+  reader.fixed(kNoDropout);
+  reader.fixed(kNotQuantized);
+  for (const FixedKey& key : family.fixed) reader.fixed(key);
+  reader.skip(kWithoutEffect);
+  reader.skip(family.without_effect);
+}
+
+/// Down to the text model's object, through objects whose other keys belong to other towers.
+void read_nested(ConfigReader outer, const TextConfigRule& rule, std::size_t depth, const Family& family,
+                 ModelConfig& config) {
+  ConfigReader inner = outer.object(rule.path[depth]);
+  outer.skip(rule.without_effect);
+  outer.skip(kWithoutEffect);
+  outer.skip({"model_type", "initializer_range"});
+  const bool tied = outer.boolean_or("tie_word_embeddings", false);
+  outer.refuse_the_rest();
+  if (depth + 1 < rule.path.size()) return read_nested(std::move(inner), rule, depth + 1, family, config);
+  const std::string type = inner.text_or("model_type", rule.model_type);
+  if (type != rule.model_type)
+    inner.refuse("model_type = \"" + type + "\" must be \"" + rule.model_type + "\"");
+  read_text(inner, family, config);
+  if (outer.has("tie_word_embeddings") && tied != config.tie_word_embeddings)
+    outer.refuse("tie_word_embeddings contradicts that of the text model");
+  inner.refuse_the_rest();
 }
 
 }  // namespace
 
 ModelConfig ModelConfig::from(const Document& document) {
+  const Family& family = family_of(document);
   List violations;
-  check_unknown(document, violations);
-  check_missing(document, violations);
-  check_names(document, violations);
-  check_attention(document, violations);
-  check_rope(document, violations);
-  check_padding(document, violations);
-  throw_if_any(violations);
+  ConfigReader reader(document, "", violations);
   ModelConfig config;
-  read_sizes(document, config);
-  read_settings(document, config);
+  config.model_type = reader.text_or("model_type", "");
+  if (family.text_config) {
+    read_nested(std::move(reader), *family.text_config, 0, family, config);
+  } else {
+    read_text(reader, family, config);
+    reader.refuse_the_rest();
+  }
+  config.names = checkpoint_names(family, {});
   config.source = document;
+  throw_if_any(violations);
   throw_if_any(config_violations(config));
   return config;
 }
@@ -221,42 +238,18 @@ ModelConfig ModelConfig::from(const Document& document) {
 ModelConfig ModelConfig::read(const std::filesystem::path& folder) {
   const std::filesystem::path path = folder / "config.json";
   const Document document = Document::read(path);
+  ModelConfig config;
   try {
-    return from(document);
+    config = from(document);
   } catch (const ConfigError& error) {
     List violations = error.violations();
     for (std::string& violation : violations) violation = path.string() + ": " + violation;
     throw ConfigError(violations);
   }
-}
-
-Document ModelConfig::to_document() const {
-  Document document = source.keys().empty() ? fresh_document() : source;
-  document.set("model_type", model_type);
-  document.set("hidden_act", hidden_act);
-  document.set("vocab_size", vocab_size);
-  document.set("hidden_size", hidden_size);
-  document.set("intermediate_size", intermediate_size);
-  document.set("moe_intermediate_size", moe_intermediate_size);
-  document.set("num_hidden_layers", num_hidden_layers);
-  document.set("num_attention_heads", num_attention_heads);
-  document.set("num_key_value_heads", num_key_value_heads);
-  document.set("head_dim", head_dim);
-  document.set("num_experts", num_experts);
-  document.set("num_experts_per_tok", num_experts_per_tok);
-  document.set("decoder_sparse_step", decoder_sparse_step);
-  document.set("mlp_only_layers", mlp_only_layers);
-  document.set("max_position_embeddings", max_position_embeddings);
-  document.set("norm_topk_prob", norm_topk_prob);
-  document.set("tie_word_embeddings", tie_word_embeddings);
-  document.set("output_router_logits", output_router_logits);
-  document.set("router_aux_loss_coef", router_aux_loss_coef);
-  document.set("rms_norm_eps", rms_norm_eps);
-  document.set("initializer_range", initializer_range);
-  write_rope_theta(rope_theta, document);
-  // The weights beside it are written in fp32 whatever they were read from.
-  document.set(document.has("torch_dtype") ? "torch_dtype" : "dtype", "float32");
-  return document;
+  if (std::filesystem::exists(folder / "model.safetensors") ||
+      std::filesystem::exists(folder / "model.safetensors.index.json"))
+    config.names = checkpoint_names(config.family(), SafetensorsFolder(folder).names());
+  return config;
 }
 
 }  // namespace moeloom

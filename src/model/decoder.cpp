@@ -30,8 +30,8 @@ Decoder::Decoder(const ModelConfig& config, ParameterStore& store, const Mesh& m
 
 void Decoder::prepare_positions(const Batch& batch, Index first) {
   const Index needed = first + batch.sequence_length;
-  if (rope_.positions() < needed)
-    rope_ = make_rope_table(std::max(needed, 2 * rope_.positions()), config_.head_dim, config_.rope_theta);
+  const RopeSettings rope{.rotary_dim = config_.head_dim, .theta = config_.rope_theta};
+  if (!rope_.serves(needed)) rope_ = make_rope_table(roomy_rope_positions(needed, rope), rope);
   position_ids_.resize(at(batch.tokens()));
   for (Index s = 0; s < batch.sequences; ++s) {
     const auto begin = position_ids_.begin() + s * batch.sequence_length;
@@ -44,7 +44,7 @@ LayerContext Decoder::context(const Batch& batch) {
           .attention = {.sequences = batch.sequences,
                         .sequence_length = batch.sequence_length,
                         .position_ids = position_ids_,
-                        .rope = rope_},
+                        .ropes = std::span(&rope_, 1)},
           .is_real = batch.is_real,
           .weight_version = store_.version(),
           .expert_gradients = store_.expert_gradients(),
@@ -75,7 +75,7 @@ void Decoder::normalise() {
   clock_.enter(Phase::kDense);
   final_.reshape_uninitialised(hidden_.rows(), hidden_.cols());
   final_inv_rms_.resize(at(hidden_.rows()));
-  kernels_.rmsnorm.forward(hidden_, final_norm_.weight, static_cast<float>(config_.rms_norm_eps), final_,
+  kernels_.rmsnorm.forward(hidden_, final_norm_.weight, {static_cast<float>(config_.rms_norm_eps)}, final_,
                            final_inv_rms_);
 }
 
@@ -106,7 +106,8 @@ MicroBatchLosses Decoder::forward_backward(const Batch& batch, const LossScales&
 
 void Decoder::backward(const Batch& batch, const RouterLossGradient& router_losses) {
   clock_.enter(Phase::kDense);
-  kernels_.rmsnorm.backward(d_hidden_, hidden_, final_norm_.weight, final_inv_rms_, d_hidden_,
+  kernels_.rmsnorm.backward(d_hidden_, hidden_, final_norm_.weight,
+                            {static_cast<float>(config_.rms_norm_eps)}, final_inv_rms_, d_hidden_,
                             final_norm_.grad);
   for (auto layer = layers_.rbegin(); layer != layers_.rend(); ++layer)
     layer->backward(context(batch), router_losses, d_hidden_);
@@ -139,7 +140,7 @@ Matrix Decoder::logits(const Batch& batch) {
 void Decoder::start_sequence(Index capacity) {
   cache_.clear();
   for (std::size_t layer = 0; layer < layers_.size(); ++layer)
-    cache_.push_back({Matrix(capacity, config_.kv_width()), Matrix(capacity, config_.kv_width())});
+    cache_.push_back(layers_[layer].make_cache(capacity));
   cached_ = 0;
 }
 

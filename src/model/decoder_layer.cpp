@@ -7,6 +7,10 @@ std::string prefix(Index layer) {
   return "model.layers." + std::to_string(layer) + ".";
 }
 
+AttentionLayer make_attention(const LayerSpec& spec, const ParameterStore& store) {
+  return AttentionLayer(spec.attention, spec.attention_norm, spec.attention_output_norm, store);
+}
+
 MoeLayer make_moe(const ModelConfig& config, const ParameterStore& store, Index layer) {
   const std::string mlp = prefix(layer) + "mlp.";
   const Parameter& gate_up = store.find(mlp + "experts.gate_up_proj");
@@ -27,13 +31,13 @@ MoeLayer make_moe(const ModelConfig& config, const ParameterStore& store, Index 
 std::variant<MoeLayer, MlpLayer> make_feed_forward(const ModelConfig& config, const ParameterStore& store,
                                                    Index layer) {
   if (config.is_sparse(layer)) return make_moe(config, store, layer);
-  return MlpLayer(store, layer);
+  return MlpLayer(config.layer(layer).mlp.value(), store);
 }
 
 }  // namespace
 
 DecoderLayer::DecoderLayer(const ModelConfig& config, const ParameterStore& store, Index layer)
-    : attention_(config, store, layer),
+    : attention_(make_attention(config.layer(layer), store)),
       norm_(Norm::of(store, prefix(layer) + "post_attention_layernorm.weight")),
       epsilon_(static_cast<float>(config.rms_norm_eps)),
       feed_forward_(make_feed_forward(config, store, layer)) {}
@@ -51,7 +55,7 @@ void DecoderLayer::forward(const LayerContext& c, KeyValueCache* cache, MatrixVi
   normed_.reshape_uninitialised(hidden.rows, hidden.cols);
   inv_rms_.resize(at(hidden.rows));
   copy(hidden, middle_);
-  c.kernels.rmsnorm.forward(hidden, norm_.weight, epsilon_, normed_, inv_rms_);
+  c.kernels.rmsnorm.forward(hidden, norm_.weight, {epsilon_}, normed_, inv_rms_);
   if (auto* moe = std::get_if<MoeLayer>(&feed_forward_)) {
     moe->forward(c.kernels, c.dispatcher, normed_, c.is_real, c.weight_version, hidden, statistics,
                  c.workspace.moe, c.clock);
@@ -72,7 +76,7 @@ void DecoderLayer::backward(const LayerContext& c, const RouterLossGradient& rou
     c.clock.enter(Phase::kDense);
     std::get<MlpLayer>(feed_forward_).backward(c.kernels, normed_, d_hidden, d_normed, c.workspace.mlp);
   }
-  c.kernels.rmsnorm.backward(d_normed, middle_, norm_.weight, inv_rms_, d_normed, norm_.grad);
+  c.kernels.rmsnorm.backward(d_normed, middle_, norm_.weight, {epsilon_}, inv_rms_, d_normed, norm_.grad);
   add(d_normed, d_hidden);
   c.clock.enter(Phase::kAttention);
   attention_.backward(c.kernels, c.attention, d_hidden, c.workspace.attention);

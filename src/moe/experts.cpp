@@ -27,7 +27,7 @@ void experts_forward(const KernelTable& kernels, const ExpertShard& shard, const
   workspace.activated.reshape_uninitialised(total, down.in());
   workspace.output.reshape_uninitialised(total, down.out());
   kernels.grouped_matmul.forward(gate_up, packed.gate_up(), saved.rows, rows, saved.gate_up);
-  kernels.swiglu.forward(saved.gate_up, saved.weights, workspace.activated);
+  kernels.swiglu.forward(shard.activation, saved.gate_up, saved.weights, workspace.activated);
   kernels.grouped_matmul.forward(down, packed.down(), workspace.activated, rows, workspace.output);
 }
 
@@ -45,11 +45,13 @@ void experts_backward(const KernelTable& kernels, const ExpertShard& shard, cons
   workspace.d_weights.resize(saved.weights.size());
   Matrix& d_gate_up = saved.gate_up;
   kernels.grouped_matmul.input_grad(down, packed.down(), d_rows, rows, workspace.d_activated);
-  kernels.swiglu.backward(saved.gate_up, saved.weights, workspace.d_activated, d_gate_up, workspace.d_weights,
-                          workspace.activated);
-  kernels.grouped_matmul.weight_grad(d_rows, workspace.activated, rows, shard.d_down, gradients);
+  kernels.swiglu.backward(shard.activation, saved.gate_up, saved.weights, workspace.d_activated, d_gate_up,
+                          workspace.d_weights, workspace.activated);
+  if (shard.d_down.rows > 0)
+    kernels.grouped_matmul.weight_grad(d_rows, workspace.activated, rows, shard.d_down, gradients);
   kernels.grouped_matmul.input_grad(gate_up, packed.gate_up(), d_gate_up, rows, workspace.output);
-  kernels.grouped_matmul.weight_grad(d_gate_up, saved.rows, rows, shard.d_gate_up, gradients);
+  if (shard.d_gate_up.rows > 0)
+    kernels.grouped_matmul.weight_grad(d_gate_up, saved.rows, rows, shard.d_gate_up, gradients);
 }
 
 }  // namespace moeloom

@@ -2,7 +2,9 @@
 
 namespace moeloom {
 
-MoeLayer::MoeLayer(MoeWeights weights, RouterSettings router) : weights_(weights), router_(router) {}
+MoeLayer::MoeLayer(MoeWeights weights, RouterSettings router) : weights_(weights), router_(router) {
+  if (weights.shared) shared_.emplace(*weights.shared);
+}
 
 void MoeLayer::forward(const KernelTable& kernels, Dispatcher& dispatcher, ConstMatrixView hidden_states,
                        std::span<const std::uint8_t> is_real, std::uint64_t version, MatrixView output,
@@ -27,6 +29,10 @@ void MoeLayer::forward(const KernelTable& kernels, Dispatcher& dispatcher, Const
 
   clock.enter(Phase::kCombine);
   dispatcher.combine(saved_.plan, workspace.experts.output, output, Write::kAdd);
+
+  if (!shared_) return;
+  clock.enter(Phase::kDense);  // not kExperts: the prediction of grouped matmul is held against that one
+  shared_->forward(kernels, hidden_states, output, workspace.shared);
 }
 
 void MoeLayer::backward(const KernelTable& kernels, Dispatcher& dispatcher, ConstMatrixView hidden_states,
@@ -48,7 +54,11 @@ void MoeLayer::backward(const KernelTable& kernels, Dispatcher& dispatcher, Cons
   Matrix& d_logits = saved_.router_logits;
   route_backward(saved_.routing, router_, workspace.d_topk_weights, router_losses, is_real, d_logits);
   matmul_input_grad(d_logits, weights_.router, d_hidden_states, Write::kAdd);
-  matmul_weight_grad(d_logits, hidden_states, weights_.d_router);
+  if (weights_.d_router.rows > 0) matmul_weight_grad(d_logits, hidden_states, weights_.d_router);
+
+  if (!shared_) return;
+  clock.enter(Phase::kDense);
+  shared_->backward(kernels, hidden_states, d_output, d_hidden_states, workspace.shared);
 }
 
 }  // namespace moeloom

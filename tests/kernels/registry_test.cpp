@@ -88,14 +88,20 @@ TEST(KernelRegistry, ReportsEveryKernelWithAReason) {
 TEST(KernelRegistry, SkipsUnderAutoWhatCannotRunAndSaysWhy) {
   KernelContext context = fitting();
   context.gmm = {false, "ep = 1: this rank holds every expert"};
-  context.hidden_act = "gelu_pytorch_tanh";
+  context.hidden_act = "relu";
   KernelTable table;
-  EXPECT_EQ(text_of(KernelRegistry::builtin().apply_all("auto", table, context)),
-            "fused_moe no: ep = 1: this rank holds every expert\n"
-            "fused_rmsnorm yes: fits: qwen3_moe, gelu_pytorch_tanh\n"
-            "fused_rope yes: fits: qwen3_moe, gelu_pytorch_tanh\n"
-            "fused_swiglu no: hidden_act is \"gelu_pytorch_tanh\", and SwiGLU is silu(gate) * up\n");
+  EXPECT_EQ(
+      text_of(KernelRegistry::builtin().apply_all("auto", table, context)),
+      "fused_moe no: ep = 1: this rank holds every expert\n"
+      "fused_rmsnorm yes: fits: qwen3_moe, relu\n"
+      "fused_rope yes: fits: qwen3_moe, relu\n"
+      "fused_swiglu no: hidden_act is \"relu\", and it knows silu, swish, gelu_pytorch_tanh, gelu_new and "
+      "gelu\n");
   EXPECT_EQ(applied_in(table), "fused_rmsnorm fused_rope ");
+
+  context = fitting();
+  context.hidden_act = "gelu_pytorch_tanh";
+  EXPECT_TRUE(KernelRegistry::builtin().apply("fused_swiglu", table, context).applied);
 
   context = fitting();
   context.has_experts = false;

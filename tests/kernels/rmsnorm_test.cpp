@@ -18,7 +18,8 @@ struct Named {
 };
 const Named kKernels[] = {{"reference", reference_rmsnorm()}, {"fused", fused_rmsnorm()}};
 
-constexpr float kEps = 1e-6f;
+constexpr RmsNormSettings kPlain = {.eps = 1e-6f};
+constexpr RmsNormSettings kGemma = {.eps = 1e-6f, .weight_offset = 1};
 
 struct Size {
   Index rows, groups, width;
@@ -30,10 +31,11 @@ struct Forward {
   Matrix y;
   std::vector<float> inv_rms;
 };
-Forward forward(const RmsNormKernel& kernel, ConstMatrixView x, const std::vector<float>& weight) {
+Forward forward(const RmsNormKernel& kernel, ConstMatrixView x, const std::vector<float>& weight,
+                RmsNormSettings settings = kPlain) {
   const auto groups = x.cols / static_cast<Index>(weight.size());
   Forward result{Matrix(x.rows, x.cols), std::vector<float>(static_cast<std::size_t>(x.rows * groups))};
-  kernel.forward(x, weight, kEps, result.y, result.inv_rms);
+  kernel.forward(x, weight, settings, result.y, result.inv_rms);
   return result;
 }
 
@@ -42,22 +44,31 @@ struct Backward {
   std::vector<float> d_weight;
 };
 Backward backward(const RmsNormKernel& kernel, ConstMatrixView dy, ConstMatrixView x,
-                  const std::vector<float>& weight, const std::vector<float>& inv_rms) {
+                  const std::vector<float>& weight, const std::vector<float>& inv_rms,
+                  RmsNormSettings settings = kPlain) {
   Backward result{Matrix(x.rows, x.cols), std::vector<float>(weight.size())};
-  kernel.backward(dy, x, weight, inv_rms, result.dx, result.d_weight);
+  kernel.backward(dy, x, weight, settings, inv_rms, result.dx, result.d_weight);
   return result;
 }
 
-std::vector<double> normed(const std::vector<double>& x, const std::vector<double>& weight) {
+std::vector<double> normed(const std::vector<double>& x, const std::vector<double>& weight,
+                           RmsNormSettings settings) {
   std::vector<double> y(x.size());
   const std::size_t width = weight.size();
   for (std::size_t begin = 0; begin < x.size(); begin += width) {
     double squares = 0;
     for (std::size_t j = 0; j < width; ++j) squares += x[begin + j] * x[begin + j];
-    const double rms = std::sqrt(squares / static_cast<double>(width) + static_cast<double>(kEps));
-    for (std::size_t j = 0; j < width; ++j) y[begin + j] = x[begin + j] / rms * weight[j];
+    const double rms = std::sqrt(squares / static_cast<double>(width) + static_cast<double>(settings.eps));
+    for (std::size_t j = 0; j < width; ++j)
+      y[begin + j] = x[begin + j] / rms * (settings.weight_offset + weight[j]);
   }
   return y;
+}
+
+double dot(const std::vector<double>& a, const std::vector<double>& b) {
+  double sum = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) sum += a[i] * b[i];
+  return sum;
 }
 
 // Sums of up to 1000 positive squares in 16 or more lanes, and two products: below 1e-6. d_weight sums up to
@@ -70,8 +81,8 @@ TEST(RmsNorm, FusedEqualsTheReferenceAtAnySizeAndStride) {
     const Forward plain = forward(reference_rmsnorm(), x, weight);
     GappedMatrix y(size.rows, cols, 4), dx(size.rows, cols, 5);
     std::vector<float> inv_rms(plain.inv_rms.size()), d_weight(weight.size());
-    fused_rmsnorm().forward(x, weight, kEps, y, inv_rms);
-    fused_rmsnorm().backward(dy, x, weight, inv_rms, dx, d_weight);
+    fused_rmsnorm().forward(x, weight, kPlain, y, inv_rms);
+    fused_rmsnorm().backward(dy, x, weight, kPlain, inv_rms, dx, d_weight);
     const Backward plain_back = backward(reference_rmsnorm(), dy, x, weight, plain.inv_rms);
 
     EXPECT_LE(worst_error(doubles_of(y), doubles_of(plain.y)), 1e-6) << size.rows << 'x' << size.width;
@@ -83,26 +94,22 @@ TEST(RmsNorm, FusedEqualsTheReferenceAtAnySizeAndStride) {
 }
 
 TEST(RmsNorm, ForwardAndBackwardAgreeWithTheFormulaInDouble) {
-  for (const Size size : {Size{1, 1, 1}, Size{3, 1, 20}, Size{2, 1, 36}, Size{2, 3, 20}, Size{2, 1, 130}}) {
-    const Index cols = size.groups * size.width;
-    const Matrix x = random_matrix(size.rows, cols, 6), dy = random_matrix(size.rows, cols, 7);
-    const auto weight = random_vector(size.width, 8);
-    auto values = doubles_of(x), weights = doubles_of(row_view(weight));
-    const auto loss = [&] {
-      const auto y = normed(values, weights), u = doubles_of(dy);
-      double sum = 0;
-      for (std::size_t i = 0; i < y.size(); ++i) sum += y[i] * u[i];
-      return sum;
-    };
-    const auto dx = central_differences(values, loss), dw = central_differences(weights, loss);
-    for (const auto& [name, kernel] : kKernels) {
-      const Forward got = forward(kernel, x, weight);
-      const Backward back = backward(kernel, dy, x, weight, got.inv_rms);
-      EXPECT_LE(worst_error(doubles_of(got.y), normed(values, weights)), 1e-6) << name;
-      EXPECT_LE(worst_error(doubles_of(back.dx), dx), 2e-6) << name << ' ' << size.width;
-      EXPECT_LE(worst_error(doubles_of(row_view(back.d_weight)), dw), 2e-6) << name;
+  for (const RmsNormSettings settings : {kPlain, kGemma, RmsNormSettings{.eps = 0.5f}})
+    for (const Size size : {Size{1, 1, 1}, Size{3, 1, 20}, Size{2, 1, 36}, Size{2, 3, 20}, Size{2, 1, 130}}) {
+      const Index cols = size.groups * size.width;
+      const Matrix x = random_matrix(size.rows, cols, 6), dy = random_matrix(size.rows, cols, 7);
+      const auto weight = random_vector(size.width, 8);
+      auto values = doubles_of(x), weights = doubles_of(row_view(weight));
+      const auto loss = [&] { return dot(normed(values, weights, settings), doubles_of(dy)); };
+      const auto dx = central_differences(values, loss), dw = central_differences(weights, loss);
+      for (const auto& [name, kernel] : kKernels) {
+        const Forward got = forward(kernel, x, weight, settings);
+        const Backward back = backward(kernel, dy, x, weight, got.inv_rms, settings);
+        EXPECT_LE(worst_error(doubles_of(got.y), normed(values, weights, settings)), 1e-6) << name;
+        EXPECT_LE(worst_error(doubles_of(back.dx), dx), 2e-6) << name << ' ' << size.width;
+        EXPECT_LE(worst_error(doubles_of(row_view(back.d_weight)), dw), 2e-6) << name;
+      }
     }
-  }
 }
 
 TEST(RmsNorm, MayWriteOverItsInputs) {
@@ -116,8 +123,8 @@ TEST(RmsNorm, MayWriteOverItsInputs) {
 
       Matrix y = Matrix::copy_of(x), dx = Matrix::copy_of(dy);
       std::vector<float> inv_rms(apart.inv_rms.size()), d_weight(weight.size());
-      kernel.forward(y, weight, kEps, y, inv_rms);
-      kernel.backward(dx, x, weight, inv_rms, dx, d_weight);
+      kernel.forward(y, weight, kPlain, y, inv_rms);
+      kernel.backward(dx, x, weight, kPlain, inv_rms, dx, d_weight);
       EXPECT_EQ(bits_of(y), bits_of(apart.y)) << name;
       EXPECT_EQ(inv_rms, apart.inv_rms) << name;
       EXPECT_EQ(bits_of(dx), bits_of(back_apart.dx)) << name;
@@ -156,14 +163,14 @@ TEST(RmsNorm, AddsTheWeightGradientInChunksOfRowsInOrder) {
       const Forward norm = forward(kernel, x, weight);
       Matrix dx(rows, groups * width);
       std::vector<float> whole = before, by_chunk = before;
-      kernel.backward(dy, x, weight, norm.inv_rms, dx, whole);
+      kernel.backward(dy, x, weight, kPlain, norm.inv_rms, dx, whole);
       for (Index begin = 0; begin < rows; begin += kSumChunkRows) {
         const Index count = std::min(kSumChunkRows, rows - begin);
         const auto part =
             std::span(norm.inv_rms)
                 .subspan(static_cast<std::size_t>(begin * groups), static_cast<std::size_t>(count * groups));
-        kernel.backward(dy.view().rows_from(begin, count), x.view().rows_from(begin, count), weight, part,
-                        dx.view().rows_from(begin, count), by_chunk);
+        kernel.backward(dy.view().rows_from(begin, count), x.view().rows_from(begin, count), weight, kPlain,
+                        part, dx.view().rows_from(begin, count), by_chunk);
       }
       EXPECT_EQ(whole, by_chunk) << name;
       EXPECT_NE(whole, before) << name;
@@ -186,34 +193,42 @@ TEST(RmsNorm, RefusesShapesThatDoNotFit) {
   const std::vector<float> weight(6), odd(5), none;
   std::vector<float> four(4), two(2), d_weight(6), short_d_weight(5);
   for (const auto& [name, kernel] : kKernels) {
-    EXPECT_NO_THROW(kernel.forward(x, weight, kEps, x, four)) << name;
-    EXPECT_THROW(kernel.forward(x, odd, kEps, x, four), ShapeError) << name;
-    EXPECT_THROW(kernel.forward(x, none, kEps, x, four), ShapeError) << name;
-    EXPECT_THROW(kernel.forward(x, weight, kEps, narrow, four), ShapeError) << name;
-    EXPECT_THROW(kernel.forward(x, weight, kEps, x, two), ShapeError) << name;
-    EXPECT_THROW(kernel.backward(narrow, x, weight, four, x, d_weight), ShapeError) << name;
-    EXPECT_THROW(kernel.backward(x, x, weight, four, x, short_d_weight), ShapeError) << name;
+    EXPECT_NO_THROW(kernel.forward(x, weight, kPlain, x, four)) << name;
+    EXPECT_THROW(kernel.forward(x, odd, kPlain, x, four), ShapeError) << name;
+    EXPECT_THROW(kernel.forward(x, none, kPlain, x, four), ShapeError) << name;
+    EXPECT_THROW(kernel.forward(x, weight, kPlain, narrow, four), ShapeError) << name;
+    EXPECT_THROW(kernel.forward(x, weight, kPlain, x, two), ShapeError) << name;
+    EXPECT_THROW(kernel.backward(narrow, x, weight, kPlain, four, x, d_weight), ShapeError) << name;
+    EXPECT_THROW(kernel.backward(x, x, weight, kPlain, four, x, short_d_weight), ShapeError) << name;
   }
 }
 
+/// What the reference classes fix in their code rather than in the case's config.
+RmsNormSettings settings_of(const std::string& hf_class) {
+  if (hf_class == "Gemma3RMSNorm") return kGemma;
+  return hf_class == "LlamaRMSNorm" ? RmsNormSettings{.eps = 1e-5f} : kPlain;
+}
+
 TEST(RmsNorm, GivesTheGoldenOutputAndGradients) {
-  for (const auto& folder : golden_cases("blocks", of_class({"Qwen3RMSNorm"})))
+  const auto classes = of_class({"Qwen3RMSNorm", "Gemma3RMSNorm", "Gemma3nRMSNorm", "LlamaRMSNorm"});
+  for (const auto& folder : golden_cases("blocks", classes))
     for (const auto& [name, kernel] : kKernels) {
       const GoldenBlock block(folder);
+      const RmsNormSettings settings = settings_of(block.meta.text("hf"));
       const auto weight = block.tensors.floats("weight.weight");
       const auto cols = static_cast<Index>(weight.size());
       const auto values = block.tensors.floats("input.hidden_states");
       const auto upstream = block.tensors.floats("upstream_grad.output");
       const ConstMatrixView x(values.data(), static_cast<Index>(values.size()) / cols, cols);
       const ConstMatrixView dy(upstream.data(), x.rows, cols);
-      const Forward got = forward(kernel, x, weight);
-      const Backward back = backward(kernel, dy, x, weight, got.inv_rms);
+      const Forward got = forward(kernel, x, weight, settings);
+      const Backward back = backward(kernel, dy, x, weight, got.inv_rms, settings);
       const auto error = [&](std::span<const float> result, const std::string& tensor) {
         return golden_error(result, block.tensors.doubles(tensor), kBlockFloor);
       };
-      EXPECT_LE(error(got.y.view().flat(), "output"), 1e-5) << name;
-      EXPECT_LE(error(back.dx.view().flat(), "grad.input.hidden_states"), 2e-5) << name;
-      EXPECT_LE(error(back.d_weight, "grad.weight.weight"), 2e-5) << name;
+      EXPECT_LE(error(got.y.view().flat(), "output"), 1e-5) << block.name << ' ' << name;
+      EXPECT_LE(error(back.dx.view().flat(), "grad.input.hidden_states"), 2e-5) << block.name << ' ' << name;
+      EXPECT_LE(error(back.d_weight, "grad.weight.weight"), 2e-5) << block.name << ' ' << name;
     }
 }
 

@@ -22,9 +22,21 @@ constexpr Index kPositions = 50;
 
 struct Size {
   Index rows, heads, head_dim, rotary_dim;
+  Index first_dim = 0;
 };
-const Size kSizes[] = {{0, 2, 16, 16}, {1, 1, 2, 2},   {1, 1, 16, 16}, {5, 3, 20, 20},   {4, 2, 36, 36},
-                       {4, 2, 20, 6},  {3, 2, 36, 34}, {3, 2, 8, 0},   {300, 4, 64, 64}, {3, 0, 16, 16}};
+const Size kSizes[] = {{0, 2, 16, 16},   {1, 1, 2, 2},   {1, 1, 16, 16},    {5, 3, 20, 20},
+                       {4, 2, 36, 36},   {4, 2, 20, 6},  {3, 2, 36, 34},    {3, 2, 8, 0},
+                       {300, 4, 64, 64}, {3, 0, 16, 16}, {4, 3, 24, 8, 16}, {4, 2, 15, 6, 4}};
+const RopePairs kPairs[] = {RopePairs::kHalfSplit, RopePairs::kInterleaved, RopePairs::kInterleavedToHalves};
+
+/// Settings whose attention factor is not 1, so that transpose and inverse differ.
+RopeSettings settings_for(Size size, RopePairs pairs) {
+  return {.rotary_dim = size.rotary_dim,
+          .theta = kTheta,
+          .pairs = pairs,
+          .scaling = YarnScaling{.factor = 4, .original_max_position_embeddings = 20},
+          .first_dim = size.first_dim};
+}
 
 std::vector<std::int32_t> positions_for(Index rows) {
   std::vector<std::int32_t> ids;
@@ -33,107 +45,119 @@ std::vector<std::int32_t> positions_for(Index rows) {
 }
 
 /// The formula, element by element in double.
-std::vector<double> turned(std::vector<double> x, Size size, const std::vector<std::int32_t>& ids,
-                           double sign) {
+std::vector<double> turned(const std::vector<double>& x, Size size, const std::vector<std::int32_t>& ids,
+                           RopePairs pairs) {
+  const RopeSettings settings = settings_for(size, pairs);
+  const auto frequencies = rope_frequencies(kPositions, settings);
+  const double factor = rope_attention_factor(settings);
   const Index half = size.rotary_dim / 2;
+  const bool split_before = pairs == RopePairs::kHalfSplit, split_after = pairs != RopePairs::kInterleaved;
+  std::vector<double> y = x;
   for (Index t = 0; t < size.rows; ++t)
     for (Index h = 0; h < size.heads; ++h)
       for (Index i = 0; i < half; ++i) {
-        const double angle =
-            sign * ids[static_cast<std::size_t>(t)] *
-            std::pow(kTheta, -2.0 * static_cast<double>(i) / static_cast<double>(size.rotary_dim));
-        double& first = x[static_cast<std::size_t>((t * size.heads + h) * size.head_dim + i)];
-        double& second = x[static_cast<std::size_t>((t * size.heads + h) * size.head_dim + half + i)];
-        const double a = first, b = second;
-        first = a * std::cos(angle) - b * std::sin(angle);
-        second = b * std::cos(angle) + a * std::sin(angle);
+        const double angle = ids[static_cast<std::size_t>(t)] * frequencies[static_cast<std::size_t>(i)];
+        const Index begin = (t * size.heads + h) * size.head_dim + size.first_dim;
+        const double a = x[static_cast<std::size_t>(begin + (split_before ? i : 2 * i))];
+        const double b = x[static_cast<std::size_t>(begin + (split_before ? i + half : 2 * i + 1))];
+        y[static_cast<std::size_t>(begin + (split_after ? i : 2 * i))] =
+            factor * (a * std::cos(angle) - b * std::sin(angle));
+        y[static_cast<std::size_t>(begin + (split_after ? i + half : 2 * i + 1))] =
+            factor * (b * std::cos(angle) + a * std::sin(angle));
       }
-  return x;
+  return y;
+}
+
+double dot(const std::vector<double>& a, const std::vector<double>& b) {
+  double sum = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) sum += a[i] * b[i];
+  return sum;
 }
 
 // cos and sin rounded once, two products and a sum: 3e-7 is some three units in the last place.
-TEST(Rope, TurnsPairsOfHalvesForwardAndBackAtAnySizeAndStride) {
+TEST(Rope, TurnsPairsWhereverTheyStandAtAnySizeAndStride) {
   for (const auto& [name, kernel] : kKernels)
-    for (const Size size : kSizes) {
-      const RopeTable table = make_rope_table(kPositions, size.rotary_dim, kTheta);
-      const auto ids = positions_for(size.rows);
-      GappedMatrix x(size.rows, size.heads * size.head_dim, 1), dx(size.rows, size.heads * size.head_dim, 2);
-      const auto expected = turned(doubles_of(x), size, ids, 1),
-                 d_expected = turned(doubles_of(dx), size, ids, -1);
-      kernel.forward(x, size.head_dim, ids, table);
-      kernel.backward(dx, size.head_dim, ids, table);
-      EXPECT_LE(worst_error(doubles_of(x), expected), 3e-7) << name << ' ' << size.head_dim;
-      EXPECT_LE(worst_error(doubles_of(dx), d_expected), 3e-7) << name << ' ' << size.head_dim;
-      EXPECT_TRUE(x.gap_is_untouched() && dx.gap_is_untouched()) << name;
-    }
+    for (const RopePairs pairs : kPairs)
+      for (const Size size : kSizes) {
+        const RopeTable table = make_rope_table(kPositions, settings_for(size, pairs));
+        const auto ids = positions_for(size.rows);
+        GappedMatrix x(size.rows, size.heads * size.head_dim, 1);
+        const auto expected = turned(doubles_of(x), size, ids, pairs);
+        kernel.forward(x, size.head_dim, ids, table);
+        EXPECT_LE(worst_error(doubles_of(x), expected), 3e-7) << name << ' ' << size.head_dim;
+        EXPECT_TRUE(x.gap_is_untouched()) << name;
+      }
 }
 
-TEST(Rope, LeavesWhatIsBeyondRotaryDimBitForBit) {
-  const Size size = {6, 3, 20, 6};
-  const RopeTable table = make_rope_table(kPositions, size.rotary_dim, kTheta);
-  for (const auto& [name, kernel] : kKernels) {
-    const Matrix before = random_matrix(size.rows, 60, 3);
-    Matrix x = Matrix::copy_of(before);
-    kernel.forward(x, size.head_dim, positions_for(size.rows), table);
-    for (Index h = 0; h < size.heads; ++h) {
-      EXPECT_EQ(bits_of(x.view().cols_from(h * 20 + 6, 14)),
-                bits_of(before.view().cols_from(h * 20 + 6, 14)));
-      EXPECT_NE(bits_of(x.view().cols_from(h * 20, 6)), bits_of(before.view().cols_from(h * 20, 6)));
-    }
-  }
+// <turned(x), u> = <x, turned back(u)> for every x and u is what a transpose is.
+TEST(Rope, BackwardIsTheTransposeOfForward) {
+  for (const auto& [name, kernel] : kKernels)
+    for (const RopePairs pairs : kPairs)
+      for (const Size size : kSizes) {
+        const RopeTable table = make_rope_table(kPositions, settings_for(size, pairs));
+        const auto ids = positions_for(size.rows);
+        const Index cols = size.heads * size.head_dim;
+        const Matrix x = random_matrix(size.rows, cols, 4);
+        GappedMatrix u(size.rows, cols, 5);
+        auto values = doubles_of(x);
+        const auto upstream = doubles_of(u);
+        kernel.backward(u, size.head_dim, ids, table);
+        EXPECT_TRUE(u.gap_is_untouched()) << name;
+        if (size.rows > 10) {
+          const double there = dot(turned(values, size, ids, pairs), upstream);
+          EXPECT_NEAR(dot(values, doubles_of(u)), there, 1e-4) << name;
+          continue;
+        }
+        const auto slopes =
+            central_differences(values, [&] { return dot(turned(values, size, ids, pairs), upstream); });
+        EXPECT_LE(worst_error(doubles_of(u), slopes), 1e-6) << name << ' ' << size.head_dim;
+      }
 }
 
-TEST(Rope, BackwardAgreesWithCentralDifferences) {
-  const Size size = {3, 2, 20, 12};
-  const RopeTable table = make_rope_table(kPositions, size.rotary_dim, kTheta);
-  const auto ids = positions_for(size.rows);
-  const Matrix x = random_matrix(3, 40, 4), upstream = random_matrix(3, 40, 5);
-  auto values = doubles_of(x);
-  const auto slopes = central_differences(values, [&] {
-    const auto y = turned(values, size, ids, 1), u = doubles_of(upstream);
-    double loss = 0;
-    for (std::size_t i = 0; i < y.size(); ++i) loss += y[i] * u[i];
-    return loss;
-  });
-  for (const auto& [name, kernel] : kKernels) {
-    Matrix dx = Matrix::copy_of(upstream);
-    kernel.backward(dx, size.head_dim, ids, table);
-    EXPECT_LE(worst_error(doubles_of(dx), slopes), 1e-6) << name;
+TEST(Rope, LeavesWhatIsNotTurnedBitForBit) {
+  const Size size = {6, 3, 20, 6, 4};
+  for (const RopePairs pairs : kPairs) {
+    const RopeTable table = make_rope_table(kPositions, settings_for(size, pairs));
+    for (const auto& [name, kernel] : kKernels) {
+      const Matrix before = random_matrix(size.rows, 60, 3);
+      Matrix x = Matrix::copy_of(before);
+      kernel.forward(x, size.head_dim, positions_for(size.rows), table);
+      const auto part = [](const Matrix& m, Index begin, Index count) {
+        return bits_of(m.view().cols_from(begin, count));
+      };
+      for (Index head = 0; head < 60; head += 20) {
+        EXPECT_EQ(part(x, head, 4), part(before, head, 4)) << name;
+        EXPECT_EQ(part(x, head + 10, 10), part(before, head + 10, 10)) << name;
+        EXPECT_NE(part(x, head + 4, 6), part(before, head + 4, 6)) << name;
+      }
+    }
   }
 }
 
 TEST(Rope, GivesTheSameBitsOnAnyThreads) {
-  const RopeTable table = make_rope_table(kPositions, 64, kTheta);
-  const auto run = [&] {
-    Matrix x = random_matrix(700, 256, 6);
-    fused_rope().forward(x, 64, positions_for(700), table);
-    return x;
-  };
-  EXPECT_EQ(bits_of(on_threads(1, run)), bits_of(on_threads(3, run)));
-}
-
-TEST(RopeTable, IsExactAtFarPositions) {
-  const RopeTable table = make_rope_table(100001, 8, 1e6);
-  for (Index i = 0; i < 4; ++i) {
-    const double angle = 100000.0 * std::pow(1e6, -2.0 * static_cast<double>(i) / 8.0);
-    EXPECT_EQ(table.cosine.row(100000)[i], static_cast<float>(std::cos(angle)));
-    EXPECT_EQ(table.sine.row(100000)[i], static_cast<float>(std::sin(angle)));
+  for (const RopePairs pairs : kPairs) {
+    const RopeTable table = make_rope_table(kPositions, settings_for({700, 4, 64, 64}, pairs));
+    const auto run = [&] {
+      Matrix x = random_matrix(700, 256, 6);
+      fused_rope().forward(x, 64, positions_for(700), table);
+      return x;
+    };
+    EXPECT_EQ(bits_of(on_threads(1, run)), bits_of(on_threads(3, run)));
   }
-  EXPECT_EQ(table.rotary_dim(), 8);
-  EXPECT_EQ(make_rope_table(0, 8, 1e6).positions(), 0);
 }
 
 TEST(Rope, RefusesWhatDoesNotFit) {
-  const RopeTable table = make_rope_table(4, 8, kTheta);
+  const RopeTable table = make_rope_table(4, {.rotary_dim = 8});
+  const RopeTable late = make_rope_table(4, {.rotary_dim = 8, .first_dim = 1});
   Matrix x(2, 16);
   const auto ids = [](std::int32_t a, std::int32_t b) { return std::vector<std::int32_t>{a, b}; };
-  EXPECT_THROW(make_rope_table(4, 7, kTheta), ShapeError);
   for (const auto& [name, kernel] : kKernels) {
     EXPECT_NO_THROW(kernel.forward(x, 8, ids(0, 3), table)) << name;
     EXPECT_THROW(kernel.forward(x, 8, ids(0, 4), table), ShapeError) << name;
     EXPECT_THROW(kernel.forward(x, 8, ids(-1, 0), table), ShapeError) << name;
     EXPECT_THROW(kernel.forward(x, 4, ids(0, 1), table), ShapeError) << name;
     EXPECT_THROW(kernel.forward(x, 12, ids(0, 1), table), ShapeError) << name;
+    EXPECT_THROW(kernel.forward(x, 8, ids(0, 1), late), ShapeError) << name;
     EXPECT_THROW(kernel.backward(x, 8, std::vector<std::int32_t>{0}, table), ShapeError) << name;
   }
 }
@@ -151,23 +175,59 @@ Matrix tokens_of(const GoldenBlock& block, const std::string& name) {
   return m;
 }
 
+/// How a reference class pairs elements, and what its config calls the size of the turned part.
+RopeSettings golden_settings(const GoldenBlock& block) {
+  const std::string hf = block.meta.text("hf");
+  const Document& config = block.config;
+  RopeSettings settings{.theta = config.number("rope_theta")};
+  if (hf.starts_with("Glm4")) settings.pairs = RopePairs::kInterleaved;
+  if (hf.starts_with("Deepseek")) settings.pairs = RopePairs::kInterleavedToHalves;
+  const std::string size = config.has("qk_rope_head_dim") ? "qk_rope_head_dim" : "head_dim";
+  settings.rotary_dim = static_cast<Index>(static_cast<double>(config.integer(size)) *
+                                           config.number_or("partial_rotary_factor", 1));
+  if (!config.has("rope_scaling")) return settings;
+  const Document scaling = config.object("rope_scaling");
+  const double factor = scaling.number("factor");
+  const double original = scaling.number("original_max_position_embeddings");
+  if (scaling.text("rope_type") == "llama3") {
+    settings.scaling = Llama3Scaling{.factor = factor,
+                                     .low_freq_factor = scaling.number("low_freq_factor"),
+                                     .high_freq_factor = scaling.number("high_freq_factor"),
+                                     .original_max_position_embeddings = original};
+  } else {
+    settings.scaling = YarnScaling{.factor = factor,
+                                   .beta_fast = scaling.number("beta_fast"),
+                                   .beta_slow = scaling.number("beta_slow"),
+                                   .mscale = scaling.number_or("mscale", 0),
+                                   .mscale_all_dim = scaling.number_or("mscale_all_dim", 0),
+                                   .original_max_position_embeddings = original};
+  }
+  return settings;
+}
+
 TEST(Rope, GivesTheGoldenQueriesKeysAndGradients) {
-  for (const auto& folder : golden_cases("blocks", of_class({"Qwen3RotaryEmbedding + apply_rotary_pos_emb"})))
+  const auto classes =
+      of_class({"Qwen3RotaryEmbedding + apply_rotary_pos_emb", "LlamaRotaryEmbedding + apply_rotary_pos_emb",
+                "Glm4RotaryEmbedding + apply_rotary_pos_emb",
+                "DeepseekV3RotaryEmbedding + apply_rotary_pos_emb_interleave"});
+  for (const auto& folder : golden_cases("blocks", classes))
     for (const auto& [name, kernel] : kKernels) {
       const GoldenBlock block(folder);
-      const Index head_dim = block.config.integer("head_dim");
       const auto ids64 = block.tensors.integers("input.position_ids");
       const std::vector<std::int32_t> ids(ids64.begin(), ids64.end());
-      const RopeTable table = make_rope_table(*std::max_element(ids.begin(), ids.end()) + 1, head_dim,
-                                              block.config.number("rope_theta"));
+      const RopeTable table =
+          make_rope_table(*std::max_element(ids.begin(), ids.end()) + 1, golden_settings(block));
+      const Index head_dim = block.shape("input.q").back();
       for (const std::string which : {"q", "k"}) {
         Matrix x = tokens_of(block, "input." + which),
                dx = tokens_of(block, "upstream_grad." + which + "_out");
         kernel.forward(x, head_dim, ids, table);
         kernel.backward(dx, head_dim, ids, table);
         const Matrix y = tokens_of(block, which + "_out"), grad = tokens_of(block, "grad.input." + which);
-        EXPECT_LE(golden_error(x.view().flat(), y.view().flat(), kBlockFloor), 1e-5) << name << which;
-        EXPECT_LE(golden_error(dx.view().flat(), grad.view().flat(), kBlockFloor), 2e-5) << name << which;
+        EXPECT_LE(golden_error(x.view().flat(), y.view().flat(), kBlockFloor), 1e-5)
+            << block.name << ' ' << name << which;
+        EXPECT_LE(golden_error(dx.view().flat(), grad.view().flat(), kBlockFloor), 2e-5)
+            << block.name << ' ' << name << which;
       }
     }
 }

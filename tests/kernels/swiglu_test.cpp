@@ -3,6 +3,9 @@
 #include "moeloom/base/errors.hpp"
 #include "moeloom/tensor/gemm.hpp"
 
+#include <limits>
+#include <string>
+
 #include "elementwise_testing.hpp"
 #include "support/golden.hpp"
 #include <gtest/gtest.h>
@@ -18,6 +21,18 @@ struct Named {
 };
 const Named kKernels[] = {{"reference", reference_swiglu()}, {"fused", fused_swiglu()}};
 
+/// Each formula, and each way through the gate.
+const GatedActivation kActivations[] = {{},
+                                        {Activation::kGeluTanh},
+                                        {Activation::kGelu},
+                                        {Activation::kGeluTanh, 0.95f},
+                                        {Activation::kSilu, 0.4f}};
+
+std::string name_of(const GatedActivation& activation) {
+  const char* const names[] = {"silu", "gelu_tanh", "gelu"};
+  return names[static_cast<int>(activation.act)] + std::string(" ") + std::to_string(activation.sparsity);
+}
+
 struct Size {
   Index rows;
   Index width;
@@ -29,95 +44,167 @@ struct Backward {
   std::vector<float> d_row_scale;
 };
 
-Backward backward(const SwigluKernel& kernel, ConstMatrixView gate_up, const std::vector<float>& row_scale,
-                  ConstMatrixView d_activated) {
+Backward backward(const SwigluKernel& kernel, const GatedActivation& activation, ConstMatrixView gate_up,
+                  const std::vector<float>& row_scale, ConstMatrixView d_activated) {
   Backward result{Matrix(gate_up.rows, gate_up.cols), Matrix(d_activated.rows, d_activated.cols),
                   std::vector<float>(row_scale.size())};
-  kernel.backward(gate_up, row_scale, d_activated, result.d_gate_up, result.d_row_scale, result.activated);
+  kernel.backward(activation, gate_up, row_scale, d_activated, result.d_gate_up, result.d_row_scale,
+                  result.activated);
   return result;
 }
 
-/// <upstream, row_scale * silu(gate) * up> in double; row_scale may be empty.
-double loss_of(const std::vector<double>& gate_up, const std::vector<double>& row_scale,
-               const std::vector<double>& upstream, Size size) {
-  double loss = 0;
-  const auto width = static_cast<std::size_t>(size.width);
-  for (std::size_t i = 0; i < static_cast<std::size_t>(size.rows); ++i)
-    for (std::size_t j = 0; j < width; ++j) {
-      const double gate = gate_up[2 * i * width + j], up = gate_up[(2 * i + 1) * width + j];
-      loss += upstream[i * width + j] * (row_scale.empty() ? 1 : row_scale[i]) * up * gate /
-              (1 + std::exp(-gate));
-    }
-  return loss;
+double act_of(Activation act, double x) {
+  if (act == Activation::kSilu) return x / (1 + std::exp(-x));
+  if (act == Activation::kGelu) return x * std::erfc(-x / std::sqrt(2)) / 2;
+  return x / 2 * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
 }
 
-// A handful of rounded operations each: 1e-6 is eight units in the last place.
+/// max(0, gate - (mean + z deviation)), with z from the inverse of what the distribution says.
+std::vector<double> cut(std::vector<double> gate, double sparsity) {
+  if (sparsity == 0) return gate;
+  const double n = static_cast<double>(gate.size());
+  double z = 0, mean = 0, variance = 0;
+  for (double step = 4; step > 1e-13; step /= 2)
+    z += std::erfc(-z / std::sqrt(2)) / 2 < sparsity ? step : -step;
+  for (const double g : gate) mean += g / n;
+  for (const double g : gate) variance += (g - mean) * (g - mean) / n;
+  for (double& g : gate) g = std::max(0.0, g - mean - z * std::sqrt(variance));
+  return gate;
+}
+
+/// row_scale * act(gate) * up in double; row_scale may be empty.
+std::vector<double> formula(const GatedActivation& activation, const std::vector<double>& gate_up,
+                            const std::vector<double>& row_scale, Size size) {
+  std::vector<double> y;
+  for (Index i = 0; i < size.rows; ++i) {
+    const auto row = gate_up.begin() + 2 * i * size.width;
+    const auto gate = cut({row, row + size.width}, static_cast<double>(activation.sparsity));
+    for (Index j = 0; j < size.width; ++j)
+      y.push_back((row_scale.empty() ? 1 : row_scale[static_cast<std::size_t>(i)]) * row[size.width + j] *
+                  act_of(activation.act, gate[static_cast<std::size_t>(j)]));
+  }
+  return y;
+}
+
+double dot(const std::vector<double>& a, const std::vector<double>& b) {
+  double sum = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) sum += a[i] * b[i];
+  return sum;
+}
+
+// A handful of rounded operations each: 1e-6 is eight units in the last place. A cutoff is a sum over the
+// row.
 TEST(Swiglu, FusedEqualsTheReferenceAtAnySizeAndStride) {
-  for (const Size size : kSizes)
-    for (const bool scaled : {false, true}) {
-      const GappedMatrix gate_up(size.rows, 2 * size.width, 1, 3.0), upstream(size.rows, size.width, 2);
-      const auto scale = random_vector(scaled ? size.rows : 0, 3);
-      GappedMatrix fused(size.rows, size.width, 4);
-      Matrix plain(size.rows, size.width);
-      reference_swiglu().forward(gate_up, scale, plain);
-      fused_swiglu().forward(gate_up, scale, fused);
-      EXPECT_LE(worst_error(doubles_of(fused), doubles_of(plain)), 1e-6) << size.rows << 'x' << size.width;
-      EXPECT_TRUE(fused.gap_is_untouched());
+  for (const GatedActivation& activation : kActivations)
+    for (const Size size : kSizes)
+      for (const bool scaled : {false, true}) {
+        const double tolerance = activation.sparsity > 0 ? 3e-6 : 1e-6;
+        const GappedMatrix gate_up(size.rows, 2 * size.width, 1, 3.0), upstream(size.rows, size.width, 2);
+        const auto scale = random_vector(scaled ? size.rows : 0, 3);
+        GappedMatrix fused(size.rows, size.width, 4);
+        Matrix plain(size.rows, size.width);
+        reference_swiglu().forward(activation, gate_up, scale, plain);
+        fused_swiglu().forward(activation, gate_up, scale, fused);
+        const std::string which = name_of(activation) + ' ' + std::to_string(size.width);
+        EXPECT_LE(worst_error(doubles_of(fused), doubles_of(plain)), tolerance) << which;
+        EXPECT_TRUE(fused.gap_is_untouched());
 
-      const Backward a = backward(reference_swiglu(), gate_up, scale, upstream);
-      const Backward b = backward(fused_swiglu(), gate_up, scale, upstream);
-      EXPECT_LE(worst_error(doubles_of(b.d_gate_up), doubles_of(a.d_gate_up)), 1e-6);
-      EXPECT_LE(worst_error(doubles_of(b.activated), doubles_of(a.activated)), 1e-6);
-      EXPECT_LE(worst_error(doubles_of(row_view(b.d_row_scale)), doubles_of(row_view(a.d_row_scale))), 2e-6);
-    }
+        const Backward a = backward(reference_swiglu(), activation, gate_up, scale, upstream);
+        const Backward b = backward(fused_swiglu(), activation, gate_up, scale, upstream);
+        EXPECT_LE(worst_error(doubles_of(b.d_gate_up), doubles_of(a.d_gate_up)), tolerance) << which;
+        EXPECT_LE(worst_error(doubles_of(b.activated), doubles_of(a.activated)), tolerance) << which;
+        EXPECT_LE(worst_error(doubles_of(row_view(b.d_row_scale)), doubles_of(row_view(a.d_row_scale))),
+                  2 * tolerance);
+      }
 }
 
-TEST(Swiglu, BackwardAgreesWithCentralDifferences) {
-  for (const Size size : {Size{1, 1}, Size{2, 3}, Size{3, 17}, Size{2, 20}})
-    for (const bool scaled : {false, true}) {
-      const Matrix gate_up = random_matrix(size.rows, 2 * size.width, 5, 2.0);
-      const Matrix upstream = random_matrix(size.rows, size.width, 6);
-      const auto row_scale = random_vector(scaled ? size.rows : 0, 7);
-      auto x = doubles_of(gate_up), scale = doubles_of(row_view(row_scale));
-      const auto loss = [&] { return loss_of(x, scale, doubles_of(upstream), size); };
-      const auto d_gate_up = central_differences(x, loss);
-      const auto d_scale = central_differences(scale, loss);
-      for (const auto& [name, kernel] : kKernels) {
-        const Backward got = backward(kernel, gate_up, row_scale, upstream);
-        EXPECT_LE(worst_error(doubles_of(got.d_gate_up), d_gate_up), 1e-6) << name;
-        EXPECT_LE(worst_error(doubles_of(row_view(got.d_row_scale)), d_scale), 1e-6) << name;
+TEST(Swiglu, ForwardAndBackwardAgreeWithTheFormulaInDouble) {
+  for (const GatedActivation& activation : kActivations)
+    for (const Size size : {Size{1, 1}, Size{2, 3}, Size{3, 17}, Size{2, 20}, Size{1, 100}})
+      for (const bool scaled : {false, true}) {
+        const Matrix gate_up = random_matrix(size.rows, 2 * size.width, 5, 2.0);
+        const Matrix upstream = random_matrix(size.rows, size.width, 6);
+        const auto row_scale = random_vector(scaled ? size.rows : 0, 7);
+        auto x = doubles_of(gate_up), scale = doubles_of(row_view(row_scale));
+        const auto loss = [&] { return dot(formula(activation, x, scale, size), doubles_of(upstream)); };
+        const auto y = formula(activation, x, scale, size);
+        const auto d_gate_up = central_differences(x, loss);
+        const auto d_scale = central_differences(scale, loss);
+        for (const auto& [name, kernel] : kKernels) {
+          Matrix activated(size.rows, size.width);
+          kernel.forward(activation, gate_up, row_scale, activated);
+          const Backward got = backward(kernel, activation, gate_up, row_scale, upstream);
+          const std::string which = name + (' ' + name_of(activation)) + ' ' + std::to_string(size.width);
+          EXPECT_LE(worst_error(doubles_of(activated), y), 1e-6) << which;
+          EXPECT_LE(worst_error(doubles_of(got.d_gate_up), d_gate_up), 2e-6) << which;
+          EXPECT_LE(worst_error(doubles_of(row_view(got.d_row_scale)), d_scale), 1e-6) << which;
+        }
       }
-    }
 }
 
 TEST(Swiglu, MayWriteOverItsInputs) {
   for (const auto& [name, kernel] : kKernels)
-    for (const Size size : kSizes) {
-      const Matrix gate_up = random_matrix(size.rows, 2 * size.width, 8),
-                   upstream = random_matrix(size.rows, size.width, 9);
-      const auto scale = random_vector(size.rows, 10);
-      const Backward apart = backward(kernel, gate_up, scale, upstream);
-      Matrix x = Matrix::copy_of(gate_up), y = Matrix::copy_of(upstream);
-      std::vector<float> d_scale(scale.size());
-      kernel.backward(x, scale, y, x, d_scale, y);
-      EXPECT_EQ(bits_of(x), bits_of(apart.d_gate_up)) << name;
-      EXPECT_EQ(bits_of(y), bits_of(apart.activated)) << name;
-      EXPECT_EQ(d_scale, apart.d_row_scale) << name;
-    }
+    for (const GatedActivation& activation : kActivations)
+      for (const Size size : kSizes) {
+        const Matrix gate_up = random_matrix(size.rows, 2 * size.width, 8),
+                     upstream = random_matrix(size.rows, size.width, 9);
+        const auto scale = random_vector(size.rows, 10);
+        const Backward apart = backward(kernel, activation, gate_up, scale, upstream);
+        Matrix x = Matrix::copy_of(gate_up), y = Matrix::copy_of(upstream);
+        std::vector<float> d_scale(scale.size());
+        kernel.backward(activation, x, scale, y, x, d_scale, y);
+        EXPECT_EQ(bits_of(x), bits_of(apart.d_gate_up)) << name << ' ' << name_of(activation);
+        EXPECT_EQ(bits_of(y), bits_of(apart.activated)) << name << ' ' << name_of(activation);
+        EXPECT_EQ(d_scale, apart.d_row_scale) << name << ' ' << name_of(activation);
+      }
 }
 
 TEST(Swiglu, RecomputesInBackwardWhatForwardGave) {
   const Matrix gate_up = random_matrix(9, 2 * 37, 11), upstream = random_matrix(9, 37, 12);
   const auto scale = random_vector(9, 13);
+  for (const auto& [name, kernel] : kKernels)
+    for (const GatedActivation& activation : kActivations) {
+      Matrix activated(9, 37);
+      kernel.forward(activation, gate_up, scale, activated);
+      const Backward back = backward(kernel, activation, gate_up, scale, upstream);
+      // The products may be taken in another order: two roundings apart.
+      EXPECT_LE(worst_error(doubles_of(back.activated), doubles_of(activated)), 2e-7)
+          << name << ' ' << name_of(activation);
+    }
+}
+
+TEST(Swiglu, CutsOffTheShareOfTheGateThatSparsityNames) {
+  const Matrix gate_up = random_matrix(4, 2 * 5000, 18);
+  for (const auto& [name, kernel] : kKernels)
+    for (const float sparsity : {0.05f, 0.5f, 0.95f}) {
+      Matrix activated(4, 5000);
+      kernel.forward({Activation::kGeluTanh, sparsity}, gate_up, {}, activated);
+      for (Index i = 0; i < 4; ++i) {
+        const auto zeros = std::count(activated.row(i), activated.row(i) + 5000, 0.0f);
+        EXPECT_NEAR(static_cast<double>(zeros) / 5000, sparsity, 0.02) << name;
+      }
+    }
+}
+
+TEST(Swiglu, CutsOffARowOfEqualGatesWithoutAGradient) {
+  Matrix gate_up(1, 12), upstream(1, 6);
+  fill(gate_up, 0.75f);
+  fill(upstream, 1.0f);
   for (const auto& [name, kernel] : kKernels) {
-    Matrix activated(9, 37);
-    kernel.forward(gate_up, scale, activated);
-    // The products may be taken in another order: two roundings apart.
-    EXPECT_LE(
-        worst_error(doubles_of(backward(kernel, gate_up, scale, upstream).activated), doubles_of(activated)),
-        2e-7)
-        << name;
+    const Backward got = backward(kernel, {Activation::kGeluTanh, 0.5f}, gate_up, {}, upstream);
+    EXPECT_EQ(doubles_of(got.activated), std::vector<double>(6, 0.0)) << name;
+    EXPECT_EQ(doubles_of(got.d_gate_up), std::vector<double>(12, 0.0)) << name;
   }
+}
+
+TEST(Swiglu, KnowsTheActivationsOfConfigsByName) {
+  EXPECT_EQ(activation_named("silu"), Activation::kSilu);
+  EXPECT_EQ(activation_named("swish"), Activation::kSilu);
+  EXPECT_EQ(activation_named("gelu_pytorch_tanh"), Activation::kGeluTanh);
+  EXPECT_EQ(activation_named("gelu_new"), Activation::kGeluTanh);
+  EXPECT_EQ(activation_named("gelu"), Activation::kGelu);
+  EXPECT_EQ(activation_named("relu"), std::nullopt);
+  EXPECT_EQ(activation_named(""), std::nullopt);
 }
 
 TEST(Swiglu, IsAccurateAndFiniteForLargeGates) {
@@ -129,7 +216,7 @@ TEST(Swiglu, IsAccurateAndFiniteForLargeGates) {
   std::fill_n(gate_up.row(0) + width, width, 1.5f);
   fill(upstream, 2.0f);
   for (const auto& [name, kernel] : kKernels) {
-    const Backward got = backward(kernel, gate_up, {0.5f}, upstream);
+    const Backward got = backward(kernel, {}, gate_up, {0.5f}, upstream);
     for (Index j = 0; j < width; ++j) {
       const double gate = gates[static_cast<std::size_t>(j)];
       const double sigmoid = 1 / (1 + std::exp(-gate)), complement = 1 / (1 + std::exp(gate));
@@ -149,18 +236,20 @@ TEST(Swiglu, GivesARowTheSameBitsWhereverItStandsAndOnAnyThreads) {
   const Index rows = 700, width = 131;
   const Matrix gate_up = random_matrix(rows, 2 * width, 14), upstream = random_matrix(rows, width, 15);
   const auto scale = random_vector(rows, 16);
-  const auto run = [&] { return backward(fused_swiglu(), gate_up, scale, upstream); };
-  const Backward one = on_threads(1, run), three = on_threads(3, run);
-  EXPECT_EQ(bits_of(one.d_gate_up), bits_of(three.d_gate_up));
-  EXPECT_EQ(bits_of(one.activated), bits_of(three.activated));
-  EXPECT_EQ(one.d_row_scale, three.d_row_scale);
-  for (const Index row : {Index{0}, Index{1}, Index{333}, rows - 1}) {
-    GappedMatrix alone(1, 2 * width, 17);
-    copy(gate_up.view().rows_from(row, 1), alone);
-    const Backward got = backward(fused_swiglu(), alone, {scale[static_cast<std::size_t>(row)]},
-                                  upstream.view().rows_from(row, 1));
-    EXPECT_EQ(bits_of(got.d_gate_up), bits_of(one.d_gate_up.view().rows_from(row, 1)));
-    EXPECT_EQ(got.d_row_scale[0], one.d_row_scale[static_cast<std::size_t>(row)]);
+  for (const GatedActivation& activation : kActivations) {
+    const auto run = [&] { return backward(fused_swiglu(), activation, gate_up, scale, upstream); };
+    const Backward one = on_threads(1, run), three = on_threads(3, run);
+    EXPECT_EQ(bits_of(one.d_gate_up), bits_of(three.d_gate_up));
+    EXPECT_EQ(bits_of(one.activated), bits_of(three.activated));
+    EXPECT_EQ(one.d_row_scale, three.d_row_scale);
+    for (const Index row : {Index{0}, Index{1}, Index{333}, rows - 1}) {
+      GappedMatrix alone(1, 2 * width, 17);
+      copy(gate_up.view().rows_from(row, 1), alone);
+      const Backward got = backward(fused_swiglu(), activation, alone, {scale[static_cast<std::size_t>(row)]},
+                                    upstream.view().rows_from(row, 1));
+      EXPECT_EQ(bits_of(got.d_gate_up), bits_of(one.d_gate_up.view().rows_from(row, 1)));
+      EXPECT_EQ(got.d_row_scale[0], one.d_row_scale[static_cast<std::size_t>(row)]);
+    }
   }
 }
 
@@ -168,12 +257,14 @@ TEST(Swiglu, RefusesShapesThatDoNotFit) {
   Matrix gate_up(3, 8), activated(3, 4), wide(3, 5), longer(4, 4);
   const std::vector<float> two_scales(2);
   for (const auto& [name, kernel] : kKernels) {
-    EXPECT_THROW(kernel.forward(gate_up, {}, wide), ShapeError) << name;
-    EXPECT_THROW(kernel.forward(gate_up, {}, longer), ShapeError) << name;
-    EXPECT_THROW(kernel.forward(gate_up, two_scales, activated), ShapeError) << name;
-    EXPECT_THROW(kernel.backward(gate_up, {}, activated, activated, {}, activated), ShapeError) << name;
-    EXPECT_THROW(kernel.backward(gate_up, std::vector<float>(3), activated, gate_up, {}, activated),
+    EXPECT_THROW(kernel.forward({}, gate_up, {}, wide), ShapeError) << name;
+    EXPECT_THROW(kernel.forward({}, gate_up, {}, longer), ShapeError) << name;
+    EXPECT_THROW(kernel.forward({}, gate_up, two_scales, activated), ShapeError) << name;
+    EXPECT_THROW(kernel.backward({}, gate_up, {}, activated, activated, {}, activated), ShapeError) << name;
+    EXPECT_THROW(kernel.backward({}, gate_up, std::vector<float>(3), activated, gate_up, {}, activated),
                  ShapeError);
+    for (const float sparsity : {-0.1f, 1.0f, std::numeric_limits<float>::quiet_NaN()})
+      EXPECT_THROW(kernel.forward({Activation::kSilu, sparsity}, gate_up, {}, activated), ShapeError) << name;
   }
 }
 
@@ -185,40 +276,81 @@ Matrix matrix_of(const GoldenBlock& block, const std::string& name) {
   return m;
 }
 
-TEST(Swiglu, GivesTheGoldenMlpAndItsGradients) {
-  for (const auto& folder : golden_cases("blocks", of_class({"Qwen3MLP"})))
-    for (const auto& [name, kernel] : kKernels) {
-      const GoldenBlock block(folder);
-      const Matrix x = matrix_of(block, "input.hidden_states"), dy = matrix_of(block, "upstream_grad.output");
-      const Matrix gate = matrix_of(block, "weight.gate_proj.weight"),
-                   up = matrix_of(block, "weight.up_proj.weight");
-      const Matrix down = matrix_of(block, "weight.down_proj.weight");
-      const Index width = gate.rows();
-      const auto check = [&, &name = name](const Matrix& got, const std::string& tensor, double tolerance) {
-        EXPECT_LE(golden_error(got.view().flat(), block.tensors.doubles(tensor), kBlockFloor), tolerance)
-            << block.name << ' ' << name << ' ' << tensor;
-      };
-      Matrix gate_up(x.rows(), 2 * width), activated(x.rows(), width), y(x.rows(), down.rows());
-      matmul(x, gate, gate_up.view().cols_from(0, width));
-      matmul(x, up, gate_up.view().cols_from(width, width));
-      kernel.forward(gate_up, {}, activated);
-      matmul(activated, down, y);
-      check(y, "output", 1e-5);
+/// The reference classes' activations; the sparsity of a Gemma3n block is in its name ("..._sparsity_0p95").
+GatedActivation golden_activation(const GoldenBlock& block) {
+  if (!block.meta.text("hf").starts_with("Gemma3")) return {};
+  const std::string key = "sparsity_";
+  const auto found = block.name.find(key);
+  if (found == std::string::npos) return {Activation::kGeluTanh};
+  std::string number = block.name.substr(found + key.size());
+  std::ranges::replace(number, 'p', '.');
+  return {Activation::kGeluTanh, std::stof(number)};
+}
 
-      Matrix d_activated(x.rows(), width), dx(x.rows(), x.cols());
-      matmul_input_grad(dy, down, d_activated);
-      kernel.backward(gate_up, {}, d_activated, gate_up, {}, d_activated);
-      Matrix d_gate(width, x.cols()), d_up(width, x.cols()), d_down(down.rows(), width);
-      matmul_weight_grad(dy, d_activated, d_down);
-      matmul_weight_grad(gate_up.view().cols_from(0, width), x, d_gate);
-      matmul_weight_grad(gate_up.view().cols_from(width, width), x, d_up);
-      matmul_input_grad(gate_up.view().cols_from(0, width), gate, dx);
-      matmul_input_grad(gate_up.view().cols_from(width, width), up, dx, Write::kAdd);
-      check(d_down, "grad.weight.down_proj.weight", 2e-5);
-      check(d_gate, "grad.weight.gate_proj.weight", 2e-5);
-      check(d_up, "grad.weight.up_proj.weight", 2e-5);
-      check(dx, "grad.input.hidden_states", 2e-5);
-    }
+/// gate_up_proj as the file has it, or gate_proj's numbers and then up_proj's; kind: weight or bias. Empty if
+/// the block has neither.
+std::vector<float> gate_up_of(const GoldenBlock& block, const std::string& prefix, const std::string& kind) {
+  const SafetensorsFile& file = block.tensors;
+  if (file.has(prefix + "gate_up_proj." + kind)) return file.floats(prefix + "gate_up_proj." + kind);
+  if (!file.has(prefix + "gate_proj." + kind)) return {};
+  auto numbers = file.floats(prefix + "gate_proj." + kind);
+  const auto up = file.floats(prefix + "up_proj." + kind);
+  numbers.insert(numbers.end(), up.begin(), up.end());
+  return numbers;
+}
+
+void add_to_rows(const std::vector<float>& bias, MatrixView y) {
+  for (Index i = 0; i < y.rows; ++i)
+    for (std::size_t j = 0; j < bias.size(); ++j) y.row(i)[j] += bias[j];
+}
+
+std::vector<float> column_sums(ConstMatrixView y) {
+  std::vector<float> sums(static_cast<std::size_t>(y.cols));
+  for (Index i = 0; i < y.rows; ++i)
+    for (std::size_t j = 0; j < sums.size(); ++j) sums[j] += y.row(i)[j];
+  return sums;
+}
+
+void expect_golden(const GoldenBlock& block, const SwigluKernel& kernel, const std::string& name) {
+  const auto check = [&](std::span<const float> got, const std::vector<float>& golden, const char* what,
+                         double tolerance) {
+    EXPECT_LE(golden_error(got, golden, kBlockFloor), tolerance) << block.name << ' ' << name << ' ' << what;
+  };
+  const SafetensorsFile& file = block.tensors;
+  const GatedActivation activation = golden_activation(block);
+  const Matrix x = matrix_of(block, "input.hidden_states"), dy = matrix_of(block, "upstream_grad.output");
+  const Matrix down = matrix_of(block, "weight.down_proj.weight");
+  const Index width = down.cols();
+  const auto weights = gate_up_of(block, "weight.", "weight"), bias = gate_up_of(block, "weight.", "bias");
+  const ConstMatrixView gate_up_weight(weights.data(), 2 * width, x.cols());
+
+  Matrix gate_up(x.rows(), 2 * width), activated(x.rows(), width), y(x.rows(), down.rows());
+  matmul(x, gate_up_weight, gate_up);
+  add_to_rows(bias, gate_up);
+  kernel.forward(activation, gate_up, {}, activated);
+  matmul(activated, down, y);
+  if (!bias.empty()) add_to_rows(file.floats("weight.down_proj.bias"), y);
+  check(y.view().flat(), file.floats("output"), "output", 1e-5);
+
+  Matrix d_activated(x.rows(), width), dx(x.rows(), x.cols());
+  matmul_input_grad(dy, down, d_activated);
+  kernel.backward(activation, gate_up, {}, d_activated, gate_up, {}, d_activated);
+  Matrix d_gate_up(2 * width, x.cols()), d_down(down.rows(), width);
+  matmul_weight_grad(dy, d_activated, d_down);
+  matmul_weight_grad(gate_up, x, d_gate_up);
+  matmul_input_grad(gate_up, gate_up_weight, dx);
+  check(d_down.view().flat(), file.floats("grad.weight.down_proj.weight"), "d_down", 2e-5);
+  check(d_gate_up.view().flat(), gate_up_of(block, "grad.weight.", "weight"), "d_gate_up", 2e-5);
+  check(dx.view().flat(), file.floats("grad.input.hidden_states"), "dx", 2e-5);
+  if (!bias.empty())
+    check(column_sums(gate_up), gate_up_of(block, "grad.weight.", "bias"), "d_gate_up bias", 2e-5);
+}
+
+TEST(Swiglu, GivesTheGoldenMlpsAndTheirGradients) {
+  const auto mlps = of_class(
+      {"Qwen3MLP", "LlamaMLP", "DeepseekV3MLP", "Glm4MLP", "Phi3MLP", "Gemma3MLP", "Gemma3nTextMLP"});
+  for (const auto& folder : golden_cases("blocks", mlps))
+    for (const auto& [name, kernel] : kKernels) expect_golden(GoldenBlock(folder), kernel, name);
 }
 
 }  // namespace

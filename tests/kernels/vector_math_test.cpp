@@ -97,7 +97,7 @@ TEST(VectorSilu, IsAccurateAndItsSlopeIsItsDerivative) {
     const double sigmoid = 1.0 / (1.0 + std::exp(-static_cast<double>(x)));
     const double complement = 1.0 / (1.0 + std::exp(static_cast<double>(x)));
     const double slope = sigmoid * (1 + x * complement);
-    const vector_math::SiluSlope got = vector_math::silu_slope(x);
+    const vector_math::ValueSlope got = vector_math::silu_slope(x);
     ASSERT_LE(ulps(got.value, x * sigmoid), 5.0) << x;
     ASSERT_EQ(got.value, vector_math::silu(x)) << x;
     // The slope crosses zero near x = -1.278, where two terms of about sigmoid(x) cancel.
@@ -113,6 +113,59 @@ TEST(VectorSilu, HasFiniteTails) {
     EXPECT_NEAR(vector_math::silu_slope(-x).slope, 0.0f, 1e-35f);
   }
   EXPECT_TRUE(std::isnan(vector_math::silu(std::numeric_limits<float>::quiet_NaN())));
+}
+
+struct GeluForm {
+  const char* name;
+  float (*value)(float);
+  vector_math::ValueSlope (*slope)(float);
+  /// Phi, or what stands for it, at x and its derivative.
+  double (*share)(double);
+  double (*share_slope)(double);
+};
+
+double inner(double x) {
+  return std::sqrt(8 / M_PI) * (x + static_cast<double>(0.044715f) * x * x * x);
+}
+double inner_slope(double x) {
+  return std::sqrt(8 / M_PI) * (1 + 3 * static_cast<double>(0.044715f) * x * x);
+}
+
+const GeluForm kGeluForms[] = {
+    {"tanh", vector_math::gelu_tanh, vector_math::gelu_tanh_slope,
+     [](double x) { return 1 / (1 + std::exp(-inner(x))); },
+     [](double x) { return inner_slope(x) / (1 + std::exp(-inner(x))) / (1 + std::exp(inner(x))); }},
+    {"exact", vector_math::gelu, vector_math::gelu_slope,
+     [](double x) { return std::erfc(-x / std::sqrt(2)) / 2; },
+     [](double x) { return std::exp(-x * x / 2) / std::sqrt(2 * M_PI); }}};
+
+// The exponent's rounding, up to 100 units of 2^-24, is an error of the result relative to the share's own
+// size; in the middle a polynomial of nine terms costs a few ulps.
+TEST(VectorGelu, IsAccurateAndItsSlopeIsItsDerivative) {
+  for (const GeluForm& form : kGeluForms)
+    for (const float x : sweep(20.0f)) {
+      const double share = form.share(x), slope = share + x * form.share_slope(x);
+      const double unit = 0x1p-24 * (1 + 0.5 * double{x} * x) * std::min(share, 1.0);
+      const vector_math::ValueSlope got = form.slope(x);
+      ASSERT_NEAR(got.value, x * share, 10 * std::abs(x) * unit + 1e-37) << form.name << ' ' << x;
+      ASSERT_NEAR(form.value(x), x * share, 10 * std::abs(x) * unit + 1e-37) << form.name << ' ' << x;
+      ASSERT_NEAR(got.slope, slope, 16 * (1 + double{x} * x) * unit + 1e-37) << form.name << ' ' << x;
+    }
+}
+
+TEST(VectorGelu, HasFiniteTails) {
+  for (const GeluForm& form : kGeluForms) {
+    for (const float x : {20.0f, 88.0f, 1e4f, 1e13f, 3e38f}) {
+      EXPECT_EQ(form.slope(x).value, x) << form.name;
+      EXPECT_EQ(form.slope(x).slope, 1.0f) << form.name;
+      EXPECT_EQ(form.slope(-x).value, 0.0f) << form.name;
+      EXPECT_EQ(form.slope(-x).slope, 0.0f) << form.name;
+    }
+    EXPECT_EQ(form.value(0.0f), 0.0f) << form.name;
+    EXPECT_NEAR(form.slope(0.0f).slope, 0.5f, 6e-8) << form.name;
+    EXPECT_TRUE(std::isnan(form.value(std::numeric_limits<float>::quiet_NaN()))) << form.name;
+    EXPECT_TRUE(std::isnan(form.slope(-std::numeric_limits<float>::quiet_NaN()).slope)) << form.name;
+  }
 }
 
 }  // namespace

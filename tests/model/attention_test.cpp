@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <ostream>
 #include <vector>
 
@@ -15,7 +16,8 @@ namespace moeloom {
 
 void PrintTo(const AttentionShape& s, std::ostream* out) {
   *out << s.sequences << " sequences, " << s.query_length << " of " << s.key_length << " positions, heads "
-       << s.heads << "/" << s.kv_heads << ", head_dim " << s.head_dim;
+       << s.heads << "/" << s.kv_heads << ", head_dim " << s.head_dim << "/" << s.value_size() << ", window "
+       << s.window << ", scale " << s.scale;
 }
 
 namespace {
@@ -34,8 +36,8 @@ Inputs random_inputs(const AttentionShape& s, std::uint64_t seed = 11) {
   const Index keys = s.sequences * s.key_length;
   return {random_matrix(queries, s.heads * s.head_dim, seed, 1.5),
           random_matrix(keys, s.kv_heads * s.head_dim, seed + 1, 1.5),
-          random_matrix(keys, s.kv_heads * s.head_dim, seed + 2),
-          random_matrix(queries, s.heads * s.head_dim, seed + 3)};
+          random_matrix(keys, s.kv_heads * s.value_size(), seed + 2),
+          random_matrix(queries, s.heads * s.value_size(), seed + 3)};
 }
 
 struct Outputs {
@@ -49,10 +51,9 @@ struct Outputs {
 Outputs run(const AttentionShape& s, const Inputs& in) {
   const Index queries = s.sequences * s.query_length;
   const Index keys = s.sequences * s.key_length;
-  const Index width = s.heads * s.head_dim;
-  const Index kv_width = s.kv_heads * s.head_dim;
-  Outputs out{Matrix(queries, width), Matrix(queries, s.heads), Matrix(queries, width),
-              Matrix(keys, kv_width), Matrix(keys, kv_width)};
+  Outputs out{Matrix(queries, s.heads * s.value_size()), Matrix(queries, s.heads),
+              Matrix(queries, s.heads * s.head_dim), Matrix(keys, s.kv_heads * s.head_dim),
+              Matrix(keys, s.kv_heads * s.value_size())};
   attention_forward(s, in.query, in.key, in.value, out.context, out.log_sum_exp);
   if (s.query_length == s.key_length)
     attention_backward(s, in.query, in.key, in.value, out.context, out.log_sum_exp, in.d_context, out.d_query,
@@ -77,39 +78,47 @@ struct Reference {
   Reference(const AttentionShape& s, const Inputs& in)
       : shape(s), query(to_double(in.query)), key(to_double(in.key)), value(to_double(in.value)) {}
 
-  /// context of one query and head -> out [head_dim]; returns log(sum(exp(scores))).
+  double scale() const {
+    return shape.scale != 0.0f ? shape.scale : 1.0 / std::sqrt(static_cast<double>(shape.head_dim));
+  }
+
+  /// context of one query and head -> out [value_dim]; returns log(sum(exp(scores))).
   double row(Index sequence, Index position, Index head, double* out) const {
     const AttentionShape& s = shape;
     const Index kv_head = head / (s.heads / s.kv_heads);
     const double* q = &query[at(((sequence * s.query_length + position) * s.heads + head) * s.head_dim)];
-    const auto offset = [&](Index j) {
-      return at(((sequence * s.key_length + j) * s.kv_heads + kv_head) * s.head_dim);
+    const auto offset = [&](Index j, Index size) {
+      return at(((sequence * s.key_length + j) * s.kv_heads + kv_head) * size);
     };
-    const Index keys = s.key_length - s.query_length + position + 1;
+    const Index self = s.key_length - s.query_length + position;
+    const auto seen = [&](Index j) { return j <= self && (s.window == 0 || j > self - s.window); };
+    const Index keys = s.key_length;
     Doubles weights(at(keys));
     double sum = 0.0;
     for (Index j = 0; j < keys; ++j) {
+      if (!seen(j)) continue;
       double score = 0.0;
-      for (Index d = 0; d < s.head_dim; ++d) score += q[d] * key[offset(j) + at(d)];
-      weights[at(j)] = std::exp(score / std::sqrt(static_cast<double>(s.head_dim)));
+      for (Index d = 0; d < s.head_dim; ++d) score += q[d] * key[offset(j, s.head_dim) + at(d)];
+      weights[at(j)] = std::exp(score * scale());
       sum += weights[at(j)];
     }
-    std::fill_n(out, s.head_dim, 0.0);
+    std::fill_n(out, s.value_size(), 0.0);
     for (Index j = 0; j < keys; ++j)
-      for (Index d = 0; d < s.head_dim; ++d) out[d] += weights[at(j)] / sum * value[offset(j) + at(d)];
+      for (Index d = 0; d < s.value_size(); ++d)
+        out[d] += weights[at(j)] / sum * value[offset(j, s.value_size()) + at(d)];
     return std::log(sum);
   }
 
   /// <context, d_context> over one sequence: what the gradients are the gradients of.
   double objective(Index sequence, const Doubles& d_context) const {
-    Doubles out(at(shape.head_dim));
+    Doubles out(at(shape.value_size()));
     double sum = 0.0;
     for (Index position = 0; position < shape.query_length; ++position) {
       for (Index head = 0; head < shape.heads; ++head) {
         row(sequence, position, head, out.data());
         const Index first =
-            ((sequence * shape.query_length + position) * shape.heads + head) * shape.head_dim;
-        for (Index d = 0; d < shape.head_dim; ++d) sum += out[at(d)] * d_context[at(first + d)];
+            ((sequence * shape.query_length + position) * shape.heads + head) * shape.value_size();
+        for (Index d = 0; d < shape.value_size(); ++d) sum += out[at(d)] * d_context[at(first + d)];
       }
     }
     return sum;
@@ -134,11 +143,74 @@ std::vector<AttentionShape> shapes() {
   return all;
 }
 
+/// Windows below, at and above the length, at both sides of a block and of a panel; sizes of heads that no
+/// vector divides; values narrower and wider than keys; scales of their own.
+std::vector<AttentionShape> windowed_shapes() {
+  std::vector<AttentionShape> all;
+  const Index head_dims[][2] = {{2, 0}, {24, 16}, {7, 9}, {33, 0}, {20, 40}};
+  const Index heads[][2] = {{3, 1}, {2, 2}, {4, 2}};
+  const float scales[] = {0.0f, 0.3f};
+  std::size_t turn = 0;
+  for (const Index length : {7, 48, 130})
+    for (const Index window : {1, 2, 7, 16, 17, 23, 25, 48, 60, 129, 130, 200}) {
+      const auto& size = head_dims[turn % 5];
+      const auto& h = heads[turn % 3];
+      all.push_back({.sequences = 2,
+                     .query_length = length,
+                     .key_length = length,
+                     .heads = h[0],
+                     .kv_heads = h[1],
+                     .head_dim = size[0],
+                     .value_dim = size[1],
+                     .window = window,
+                     .scale = scales[turn % 2]});
+      ++turn;
+    }
+  all.push_back({.sequences = 1,
+                 .query_length = 41,
+                 .key_length = 41,
+                 .heads = 2,
+                 .kv_heads = 1,
+                 .head_dim = 24,
+                 .value_dim = 16});
+  all.push_back({.sequences = 1,
+                 .query_length = 41,
+                 .key_length = 41,
+                 .heads = 7,
+                 .kv_heads = 1,
+                 .head_dim = 3,
+                 .value_dim = 1,
+                 .scale = 0.7f});
+  return all;
+}
+
 std::vector<AttentionShape> cached_shapes() {
   return {{.sequences = 1, .query_length = 1, .key_length = 130, .heads = 4, .kv_heads = 2, .head_dim = 32},
           {.sequences = 2, .query_length = 1, .key_length = 2, .heads = 2, .kv_heads = 1, .head_dim = 8},
           {.sequences = 2, .query_length = 30, .key_length = 77, .heads = 6, .kv_heads = 2, .head_dim = 20},
-          {.sequences = 1, .query_length = 300, .key_length = 333, .heads = 2, .kv_heads = 1, .head_dim = 8}};
+          {.sequences = 1, .query_length = 300, .key_length = 333, .heads = 2, .kv_heads = 1, .head_dim = 8},
+          {.sequences = 2,
+           .query_length = 1,
+           .key_length = 77,
+           .heads = 4,
+           .kv_heads = 2,
+           .head_dim = 20,
+           .value_dim = 12,
+           .window = 9},
+          {.sequences = 1,
+           .query_length = 30,
+           .key_length = 90,
+           .heads = 2,
+           .kv_heads = 1,
+           .head_dim = 5,
+           .window = 33},
+          {.sequences = 1,
+           .query_length = 600,
+           .key_length = 700,
+           .heads = 2,
+           .kv_heads = 1,
+           .head_dim = 8,
+           .window = 50}};
 }
 
 class AttentionOf : public ::testing::TestWithParam<AttentionShape> {};
@@ -149,7 +221,7 @@ TEST_P(AttentionOf, EqualsTheDefinition) {
   const Inputs in = random_inputs(s);
   const Outputs out = run(s, in);
   const Reference reference(s, in);
-  Doubles expected(static_cast<std::size_t>(s.head_dim));
+  Doubles expected(at(s.value_size()));
   for (Index sequence = 0; sequence < s.sequences; ++sequence) {
     for (Index position = 0; position < s.query_length; ++position) {
       for (Index head = 0; head < s.heads; ++head) {
@@ -157,9 +229,8 @@ TEST_P(AttentionOf, EqualsTheDefinition) {
         const double log_sum = reference.row(sequence, position, head, expected.data());
         // Scores reach about ten; each carries head_dim roundings of fp32, and e^x makes them relative ones.
         ASSERT_NEAR(out.log_sum_exp.view()(t, head), log_sum, 5e-6);
-        for (Index d = 0; d < s.head_dim; ++d)
-          ASSERT_NEAR(out.context.view()(t, head * s.head_dim + d), expected[static_cast<std::size_t>(d)],
-                      1e-5)
+        for (Index d = 0; d < s.value_size(); ++d)
+          ASSERT_NEAR(out.context.view()(t, head * s.value_size() + d), expected[at(d)], 1e-5)
               << "sequence " << sequence << " position " << position << " head " << head << " column " << d;
       }
     }
@@ -199,6 +270,8 @@ TEST_P(AttentionGradientOf, EqualsCentralDifferencesOfTheDefinition) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Whole, AttentionOf, ::testing::ValuesIn(shapes()));
+INSTANTIATE_TEST_SUITE_P(Windowed, AttentionOf, ::testing::ValuesIn(windowed_shapes()));
+INSTANTIATE_TEST_SUITE_P(Windowed, AttentionGradientOf, ::testing::ValuesIn(windowed_shapes()));
 INSTANTIATE_TEST_SUITE_P(Cached, AttentionOf, ::testing::ValuesIn(cached_shapes()));
 INSTANTIATE_TEST_SUITE_P(Whole, AttentionGradientOf, ::testing::ValuesIn(shapes()));
 
@@ -224,7 +297,9 @@ TEST(Attention, HasTheSameBitsOnOneThreadAndOnThree) {
            .key_length = 700,
            .heads = 2,
            .kv_heads = 1,
-           .head_dim = 8}}) {
+           .head_dim = 8,
+           .value_dim = 5,
+           .window = 100}}) {
     const Inputs in = random_inputs(s);
     set_threads(1);
     const Outputs alone = run(s, in);
@@ -270,6 +345,35 @@ TEST(Attention, ReadsAndWritesPartsOfWiderMatrices) {
                        wide(apart.d_value)});
 }
 
+TEST(Attention, OfAWindowAsLongAsTheSequenceHasTheBitsOfNoWindow) {
+  AttentionShape s{
+      .sequences = 2, .query_length = 70, .key_length = 70, .heads = 4, .kv_heads = 2, .head_dim = 20};
+  const Inputs in = random_inputs(s);
+  const Outputs all = run(s, in);
+  s.window = 70;
+  expect_same_bits(all, run(s, in));
+}
+
+// What lies outside the window is never read into a sum: not as 0 * NaN either.
+TEST(Attention, DoesNotSeeWhatTheWindowLeavesOut) {
+  const AttentionShape s{.sequences = 1,
+                         .query_length = 200,
+                         .key_length = 200,
+                         .heads = 2,
+                         .kv_heads = 1,
+                         .head_dim = 8,
+                         .window = 40};
+  Inputs in = random_inputs(s);
+  const Outputs before = run(s, in);
+  // Queries from 120 on reach back to key 81; blocks of whole panels, to key 80.
+  fill(in.key.view().rows_from(0, 64), std::numeric_limits<float>::quiet_NaN());
+  fill(in.value.view().rows_from(0, 64), std::numeric_limits<float>::quiet_NaN());
+  const Outputs after = run(s, in);
+  const auto late = [](const Matrix& m) { return Matrix::copy_of(m.view().rows_from(120, 80)); };
+  expect_same_bits(late(before.context), late(after.context));
+  expect_same_bits(late(before.d_query), late(after.d_query));
+}
+
 TEST(Attention, StaysFiniteWithScoresOfThousands) {
   const AttentionShape s{
       .sequences = 1, .query_length = 40, .key_length = 40, .heads = 1, .kv_heads = 1, .head_dim = 8};
@@ -301,6 +405,12 @@ TEST(Attention, RefusesShapesThatDoNotFit) {
   AttentionShape too_long = good;
   too_long.query_length = 5;
   EXPECT_THROW(forward(too_long), ShapeError);
+  AttentionShape wide_values = good;
+  wide_values.value_dim = 9;
+  EXPECT_THROW(forward(wide_values), ShapeError);
+  AttentionShape backwards = good;
+  backwards.window = -1;
+  EXPECT_THROW(forward(backwards), ShapeError);
   AttentionShape cached = good;
   cached.query_length = 2;
   EXPECT_THROW(attention_backward(cached, in.query, in.key, in.value, context, log_sum_exp, in.d_context,

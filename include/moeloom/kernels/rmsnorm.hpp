@@ -1,7 +1,8 @@
-// RMSNorm over groups of columns, forward and backward.
+// RMSNorm over groups of columns, forward and backward, plain and gated.
 //
-// y = x * inv_rms * weight, inv_rms = 1 / sqrt(mean(x^2) + eps) over each group of weight.size() columns. A
-// whole row is one group; q and k are normalised per head (Qwen3), a row holding one group a head.
+// y = x * inv_rms * (weight_offset + weight), inv_rms = 1 / sqrt(mean(x^2) + eps) over each group of
+// weight.size() columns. A whole row is one group; q and k are normalised per head (Qwen3), a row holding one
+// group a head. Gated (Qwen3-Next): that y times silu(gate), all in fp32.
 #pragma once
 
 #include "moeloom/tensor/matrix.hpp"
@@ -10,19 +11,33 @@
 
 namespace moeloom {
 
+struct RmsNormSettings {
+  float eps = 1e-6f;
+  float weight_offset = 0;  // 1: Gemma's 1 + weight
+};
+
 struct RmsNormKernel {
   /// x [T, G*D], weight [D] -> y [T, G*D], inv_rms [T*G]. y may be x.
-  void (*forward)(ConstMatrixView x, std::span<const float> weight, float eps, MatrixView y,
+  void (*forward)(ConstMatrixView x, std::span<const float> weight, RmsNormSettings settings, MatrixView y,
                   std::span<float> inv_rms);
   /// dy, x as it was before -> dx (replaced; may be dy), d_weight [D] added to: rows in order, in chunks of
   /// kSumChunkRows, the chunks in order.
   void (*backward)(ConstMatrixView dy, ConstMatrixView x, std::span<const float> weight,
-                   std::span<const float> inv_rms, MatrixView dx, std::span<float> d_weight);
+                   RmsNormSettings settings, std::span<const float> inv_rms, MatrixView dx,
+                   std::span<float> d_weight);
+  /// gate [T, G*D] as x. y may be x or gate.
+  void (*gated_forward)(ConstMatrixView x, ConstMatrixView gate, std::span<const float> weight,
+                        RmsNormSettings settings, MatrixView y, std::span<float> inv_rms);
+  /// As backward; d_gate is replaced and may be gate.
+  void (*gated_backward)(ConstMatrixView dy, ConstMatrixView x, ConstMatrixView gate,
+                         std::span<const float> weight, RmsNormSettings settings,
+                         std::span<const float> inv_rms, MatrixView dx, MatrixView d_gate,
+                         std::span<float> d_weight);
 };
 
 /// Plain loops, one formula a line; what the fused kernel is tested against.
 RmsNormKernel reference_rmsnorm();
-/// Vectorised, threaded over rows, one read of x and one write a pass.
+/// Vectorised, threaded over rows, one read of each input and one write a pass.
 RmsNormKernel fused_rmsnorm();
 
 }  // namespace moeloom

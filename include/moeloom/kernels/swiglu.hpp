@@ -1,28 +1,46 @@
-// SwiGLU: activated = row_scale * silu(gate) * up, forward and backward.
+// The gated activation: activated = row_scale * act(gate) * up, forward and backward. With silu it is SwiGLU,
+// with gelu GeGLU (Shazeer 2020).
 //
 // Inside an expert row_scale is the row's routing weight. Applied here, before the down projection, combine
 // becomes a plain sum, and the weight's gradient is a dot product that the backward pass has at hand:
-// d_row_scale = <d_activated, silu(gate) * up>, without the expert's output.
+// d_row_scale = <d_activated, act(gate) * up>, without the expert's output.
 #pragma once
 
 #include "moeloom/tensor/matrix.hpp"
 
+#include <optional>
 #include <span>
+#include <string_view>
 
 namespace moeloom {
 
+enum class Activation { kSilu, kGeluTanh, kGelu };
+
+/// By its name in a config.json: silu or swish; gelu_pytorch_tanh or gelu_new (one formula); gelu (exact).
+std::optional<Activation> activation_named(std::string_view hidden_act);
+
+struct GatedActivation {
+  Activation act = Activation::kSilu;
+  /// In [0, 1). Above 0 the gate is first replaced by max(0, gate - (mean + z deviation)), mean and
+  /// population deviation over its row, z the normal quantile of sparsity (Gemma3n's Gaussian top-k).
+  float sparsity = 0;
+};
+
 struct SwigluKernel {
   /// gate_up [R, 2F] (gate first), row_scale [R] or empty (1) -> activated [R, F].
-  void (*forward)(ConstMatrixView gate_up, std::span<const float> row_scale, MatrixView activated);
+  void (*forward)(const GatedActivation& activation, ConstMatrixView gate_up,
+                  std::span<const float> row_scale, MatrixView activated);
   /// -> d_gate_up [R, 2F] (may be gate_up itself), d_row_scale [R] (empty if row_scale is), and activated [R,
   /// F] again, which the down projection's weight gradient needs and forward did not keep. d_activated may be
-  /// the same memory as activated.
-  void (*backward)(ConstMatrixView gate_up, std::span<const float> row_scale, ConstMatrixView d_activated,
-                   MatrixView d_gate_up, std::span<float> d_row_scale, MatrixView activated);
+  /// the same memory as activated. Through mean and deviation the gradient runs too.
+  void (*backward)(const GatedActivation& activation, ConstMatrixView gate_up,
+                   std::span<const float> row_scale, ConstMatrixView d_activated, MatrixView d_gate_up,
+                   std::span<float> d_row_scale, MatrixView activated);
 };
 
 SwigluKernel reference_swiglu();
-/// One vectorised pass, threaded over rows; a row's result does not depend on the rows beside it.
+/// One vectorised pass (sparsity looks at the gate's row a few times while it is in the cache), threaded over
+/// rows; a row's result does not depend on the rows beside it.
 SwigluKernel fused_swiglu();
 
 }  // namespace moeloom

@@ -1,4 +1,5 @@
-// Causal grouped-query attention over blocks of queries: memory O(T), never [T, T].
+// Causal grouped-query attention, with or without a sliding window, over blocks of queries: memory O(T),
+// never [T, T].
 //
 // Forward keeps one number a query and head, log(sum(exp(scores))); backward forms the scores again block by
 // block (Dao et al. 2022, without the tiling of keys that a CPU's cache does not need).
@@ -15,11 +16,17 @@ struct AttentionShape {
   Index key_length = 0;
   Index heads = 0;
   Index kv_heads = 0;
-  Index head_dim = 0;
+  Index head_dim = 0;   // of queries and keys
+  Index value_dim = 0;  // of values and context; 0: head_dim
+  Index window = 0;     // a query sees so many keys, itself the last; 0: all before it
+  float scale = 0.0f;   // of the scores; 0: head_dim^-0.5
+
+  Index value_size() const { return value_dim > 0 ? value_dim : head_dim; }
 };
 
-/// query [sequences*query_length, heads*head_dim], key and value [sequences*key_length, kv_heads*head_dim] ->
-/// context as query, log_sum_exp [sequences*query_length, heads]. Scores are scaled by head_dim^-0.5.
+/// query [sequences*query_length, heads*head_dim], key [sequences*key_length, kv_heads*head_dim], value
+/// [sequences*key_length, kv_heads*value_dim] -> context [sequences*query_length, heads*value_dim],
+/// log_sum_exp [sequences*query_length, heads]. Keys outside the window cost nothing.
 void attention_forward(const AttentionShape& shape, ConstMatrixView query, ConstMatrixView key,
                        ConstMatrixView value, MatrixView context, MatrixView log_sum_exp);
 

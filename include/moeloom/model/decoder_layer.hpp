@@ -41,6 +41,7 @@ class DecoderLayer {
   /// d_hidden [T, D] in place. Collective over ep.
   void backward(const LayerContext& context, const RouterLossGradient& router_losses, MatrixView d_hidden);
 
+  KeyValueCache make_cache(Index capacity) const { return attention_.make_cache(capacity); }
   /// The routing of the last forward; null for a dense layer.
   const MoeActivations* moe() const;
   /// Compute weights of the experts; null for a dense layer.

@@ -1,4 +1,4 @@
-// One dense weight [out, in] and its gradient.
+// One dense weight [out, in], perhaps a bias, and their gradients.
 #pragma once
 
 #include "moeloom/model/parameters.hpp"
@@ -6,36 +6,32 @@
 
 namespace moeloom {
 
+/// An empty gradient is that of a frozen weight: backward leaves it out.
 struct Linear {
   MatrixView weight;  // [out, in]
   MatrixView grad;
+  std::span<const float> bias = {};  // [out]; empty: there is none
+  std::span<float> bias_grad = {};
 
-  static Linear of(const ParameterStore& store, const std::string& name) {
-    const Parameter& parameter = store.find(name);
-    return {parameter.value, parameter.grad};
+  static Linear of(const ParameterStore& store, const std::string& weight);
+  /// module.weight and module.bias.
+  static Linear with_bias(const ParameterStore& store, const std::string& module);
+  /// Either of them, as a specification says.
+  static Linear of_module(const ParameterStore& store, const std::string& module, bool has_bias) {
+    return has_bias ? with_bias(store, module) : of(store, module + ".weight");
   }
   Index out() const { return weight.rows; }
+  Index in() const { return weight.cols; }
 
   /// y [T, out], written or added to.
-  void forward(ConstMatrixView x, MatrixView y, Write mode = Write::kReplace) const {
-    matmul(x, weight, y, mode);
-  }
-  /// dx [T, in], written or added to; the gradient is added to.
-  void backward(ConstMatrixView dy, ConstMatrixView x, MatrixView dx, Write mode = Write::kReplace) const {
-    matmul_weight_grad(dy, x, grad);
-    matmul_input_grad(dy, weight, dx, mode);
-  }
+  void forward(ConstMatrixView x, MatrixView y, Write mode = Write::kReplace) const;
+  /// The gradients of weight and bias, added to.
+  void backward_weight(ConstMatrixView dy, ConstMatrixView x) const;
+  /// dx [T, in], written or added to; the gradients are added to.
+  void backward(ConstMatrixView dy, ConstMatrixView x, MatrixView dx, Write mode = Write::kReplace) const;
 };
 
-/// RMSNorm's weight [D] and its gradient.
-struct Norm {
-  std::span<const float> weight;
-  std::span<float> grad;
-
-  static Norm of(const ParameterStore& store, const std::string& name) {
-    const Parameter& parameter = store.find(name);
-    return {parameter.value.flat(), parameter.grad.flat()};
-  }
-};
+/// sums [cols of x] += rows of x, in chunks of kSumChunkRows, the chunks in order.
+void add_row_sums(ConstMatrixView x, std::span<float> sums);
 
 }  // namespace moeloom

@@ -1,7 +1,8 @@
-// The dense half of a decoder layer that has no experts: down(swiglu(gate_up(x))).
+// The dense half of a decoder layer that has no experts, and a shared expert: down(act(gate x) * up x).
 #pragma once
 
 #include "moeloom/kernels/registry.hpp"
+#include "moeloom/model/layer_spec.hpp"
 #include "moeloom/model/linear.hpp"
 
 namespace moeloom {
@@ -13,7 +14,7 @@ struct MlpWorkspace {
 
 class MlpLayer {
  public:
-  MlpLayer(const ParameterStore& store, Index layer);
+  MlpLayer(const MlpSpec& spec, const ParameterStore& store);
 
   /// hidden_states [T, D] -> added to output [T, D].
   void forward(const KernelTable& kernels, ConstMatrixView hidden_states, MatrixView output,
@@ -25,6 +26,7 @@ class MlpLayer {
  private:
   Linear gate_up_;
   Linear down_;
+  GatedActivation activation_;
   Matrix saved_gate_up_;  // [T, 2F]; backward turns it into its gradient
 };
 

@@ -26,12 +26,21 @@ inline constexpr std::array kPlacements = {Placement::kWorld, Placement::kExpert
 
 enum class Init { kNormal, kOnes, kZeros };
 
-/// A tensor of the checkpoint that is some rows of a parameter.
+/// How a checkpoint keeps rows of a parameter. It is said, never guessed: where 2F = D or F = D the shapes of
+/// both are the same.
+enum class SliceLayout {
+  kRows,        // one row after the other
+  kTransposed,  // one column after the other, shape.back() elements apart
+};
+
+/// A tensor of the checkpoint, or a part of one, that is some rows of a parameter.
 struct HfSlice {
   std::string name;  // "model.layers.0.mlp.experts.3.gate_proj.weight"
   Index row_begin = 0;
   Index rows = 0;
-  std::vector<Index> shape;  // as in the file
+  std::vector<Index> shape;  // of the whole tensor, as in the file
+  Index source_begin = 0;    // its first element in that tensor
+  SliceLayout layout = SliceLayout::kRows;
 };
 
 struct ParameterSpec {
@@ -47,6 +56,7 @@ struct ParameterSpec {
   Index layer = -1;       // -1: embeddings, final norm, head
   bool is_matrix = true;  // norms and biases are not: they may be spared weight decay
   Init init = Init::kNormal;
+  bool frozen = false;  // keeps its values: it has no gradient to speak of and no optimizer state
   std::vector<HfSlice> slices;
 };
 

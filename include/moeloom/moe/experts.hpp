@@ -1,6 +1,7 @@
-// The experts of one rank: grouped matmul, SwiGLU, grouped matmul, over the rows that dispatch brought.
+// The experts of one rank: grouped matmul, gated activation, grouped matmul, over the rows that dispatch
+// brought.
 //
-//   forward    Z = X W_gate_up^T [R, 2F], A = weight * silu(Z_gate) * Z_up [R, F], Y = A W_down^T [R, D]
+//   forward    Z = X W_gate_up^T [R, 2F], A = weight * act(Z_gate) * Z_up [R, F], Y = A W_down^T [R, D]
 //   backward   dA = dY W_down, (dZ, d_weight, A) from Z, dW_down += dY^T A, dX = dZ W_gate_up, dW_gate_up +=
 //   dZ^T X
 //
@@ -17,11 +18,12 @@ namespace moeloom {
 
 /// Views of the masters and gradients of the resident experts, stacked.
 struct ExpertShard {
-  Index experts = 0;   // resident
-  MatrixView gate_up;  // [e*2F, D]
-  MatrixView down;     // [e*D, F]
-  MatrixView d_gate_up;
+  Index experts = 0;     // resident
+  MatrixView gate_up;    // [e*2F, D]
+  MatrixView down;       // [e*D, F]
+  MatrixView d_gate_up;  // without rows, like d_down: frozen, not computed
   MatrixView d_down;
+  GatedActivation activation = {};
   GroupedWeights gate_up_weights() const { return {gate_up, experts}; }
   GroupedWeights down_weights() const { return {down, experts}; }
 };

@@ -1,19 +1,24 @@
-// One sparse block: router, plan, dispatch, experts, combine, forward and backward.
+// One sparse block: router, plan, dispatch, experts, combine, and the shared expert of the families that have
+// one, forward and backward.
 #pragma once
 
 #include "moeloom/base/phase_clock.hpp"
 #include "moeloom/moe/dispatcher.hpp"
 #include "moeloom/moe/experts.hpp"
 #include "moeloom/moe/router.hpp"
+#include "moeloom/moe/router_losses.hpp"
+#include "moeloom/moe/shared_expert.hpp"
 
+#include <optional>
 #include <span>
 
 namespace moeloom {
 
 struct MoeWeights {
-  MatrixView router;  // [E, D]
-  MatrixView d_router;
+  MatrixView router;    // [E, D]
+  MatrixView d_router;  // without rows: frozen, not computed
   ExpertShard experts;
+  std::optional<SharedExpertWeights> shared = std::nullopt;
 };
 
 /// What a forward leaves for its backward and for those who look in from outside.
@@ -27,6 +32,7 @@ struct MoeActivations {
 /// Buffers shared by all layers of a rank.
 struct MoeWorkspace {
   ExpertWorkspace experts;
+  SharedExpertWorkspace shared;
   Matrix d_rows;                      // [R, D]
   std::vector<float> d_topk_weights;  // [T, K]
 };
@@ -35,13 +41,14 @@ class MoeLayer {
  public:
   MoeLayer(MoeWeights weights, RouterSettings router);
 
-  /// hidden_states [T, D] -> combined expert outputs, added to `output` [T, D] (the residual stream).
-  /// version: of the weights; is_real [T] or empty. Adds the layer to `statistics`. Collective over ep.
+  /// hidden_states [T, D] -> the outputs of the chosen experts and the shared one, added to `output` [T, D]
+  /// (the residual stream). version: of the weights; is_real [T] or empty. Adds the layer to `statistics`.
+  /// Collective over ep.
   void forward(const KernelTable& kernels, Dispatcher& dispatcher, ConstMatrixView hidden_states,
                std::span<const std::uint8_t> is_real, std::uint64_t version, MatrixView output,
                RouterStatistics& statistics, MoeWorkspace& workspace, PhaseClock& clock);
-  /// d_output [T, D] -> d_hidden_states [T, D], replaced. The router's gradient is added to, the experts' are
-  /// added to or written. Collective over ep.
+  /// d_output [T, D] -> d_hidden_states [T, D], replaced. The router's and the shared expert's gradients
+  /// are added to, the experts' are added to or written. Collective over ep.
   void backward(const KernelTable& kernels, Dispatcher& dispatcher, ConstMatrixView hidden_states,
                 std::span<const std::uint8_t> is_real, const RouterLossGradient& router_losses,
                 ConstMatrixView d_output, MatrixView d_hidden_states, MoeWorkspace& workspace,
@@ -55,6 +62,7 @@ class MoeLayer {
   RouterSettings router_;
   PackedExperts packed_;
   MoeActivations saved_;
+  std::optional<SharedExpert> shared_;
 };
 
 }  // namespace moeloom

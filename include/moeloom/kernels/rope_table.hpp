@@ -1,0 +1,108 @@
+// The angles of rotary position embedding: which pairs of a head's elements turn, how fast, and how far.
+//
+// angle = position * frequency_i, frequency_i = theta^(-2i / rotary_dim) (Su et al. 2021) before scaling, for
+// pair i of rotary_dim / 2. The scalings are those of Hugging Face's rope_scaling / rope_parameters, their
+// fields named as there.
+#pragma once
+
+#include "moeloom/tensor/matrix.hpp"
+
+#include <optional>
+#include <variant>
+#include <vector>
+
+namespace moeloom {
+
+/// Which elements of the turned ones make pair i, in and out.
+enum class RopePairs {
+  kHalfSplit,            // i with i + rotary_dim/2 (Qwen, Llama, ...)
+  kInterleaved,          // 2i with 2i + 1 (Glm4)
+  kInterleavedToHalves,  // read at 2i and 2i + 1, written to i and i + rotary_dim/2 (DeepSeek)
+};
+
+/// Every frequency divided by factor.
+struct LinearScaling {
+  double factor = 1;
+};
+
+/// Llama 3.1: wavelengths above original/low_freq_factor are divided by factor, those below
+/// original/high_freq_factor kept, and between them the two are mixed.
+struct Llama3Scaling {
+  double factor = 1;
+  double low_freq_factor = 1;
+  double high_freq_factor = 4;
+  double original_max_position_embeddings = 8192;
+};
+
+/// Peng et al. 2023: frequencies that turn more than beta_fast times over the original length are kept, those
+/// below beta_slow turns divided by factor, a ramp over the pairs between them.
+struct YarnScaling {
+  double factor = 1;
+  /// What cos and sin are multiplied by. Unset: yarn_mscale(factor, mscale) / yarn_mscale(factor,
+  /// mscale_all_dim) where both are given and not 0 (DeepSeek), else yarn_mscale(factor, 1).
+  std::optional<double> attention_factor = {};
+  double beta_fast = 32;
+  double beta_slow = 1;
+  double mscale = 0;
+  double mscale_all_dim = 0;
+  bool truncate = true;  // the ramp's ends are rounded outwards to whole pairs
+  double original_max_position_embeddings = 4096;
+};
+
+/// Phi3: a factor of its own for each frequency, one list for sequences of up to
+/// original_max_position_embeddings positions and another for longer ones.
+struct LongRopeScaling {
+  std::vector<double> short_factor = {};  // rotary_dim / 2 numbers each
+  std::vector<double> long_factor = {};
+  /// max_position_embeddings / original_max_position_embeddings, where the config does not give it.
+  double factor = 1;
+  /// Unset: sqrt(1 + ln(factor) / ln(original_max_position_embeddings)), 1 for factors up to 1.
+  std::optional<double> attention_factor = {};
+  Index original_max_position_embeddings = 4096;
+};
+
+using RopeScaling = std::variant<std::monostate, LinearScaling, Llama3Scaling, YarnScaling, LongRopeScaling>;
+
+struct RopeSettings {
+  Index rotary_dim = 0;
+  double theta = 10000;
+  RopePairs pairs = RopePairs::kHalfSplit;
+  RopeScaling scaling = {};
+  Index first_dim = 0;  // the first turned element of a head; those before it pass through
+};
+
+/// 1 + 0.1 mscale ln(factor), 1 for factors up to 1. DeepSeek also multiplies its attention scores by the
+/// square of yarn_mscale(factor, mscale_all_dim).
+double yarn_mscale(double factor, double mscale);
+
+/// How fast each pair turns, radians a position [rotary_dim / 2], in sequences of so many positions.
+std::vector<double> rope_frequencies(Index sequence_length, const RopeSettings& settings);
+
+/// What cos and sin are multiplied by.
+double rope_attention_factor(const RopeSettings& settings);
+
+/// cos and sin [positions, rotary_dim / 2] times the attention factor, computed in double.
+struct RopeTable {
+  Matrix cosine;
+  Matrix sine;
+  RopePairs pairs = RopePairs::kHalfSplit;
+  Index first_dim = 0;
+  Index shortest_served = 0;  // sequences below it need another table (longrope)
+
+  Index rotary_dim() const { return 2 * cosine.cols(); }
+  Index positions() const { return cosine.rows(); }
+  /// Whether it holds the angles of sequences of this length: of one as long as the longest of a batch.
+  bool serves(Index sequence_length) const {
+    return sequence_length <= positions() && sequence_length >= shortest_served;
+  }
+};
+
+/// The table of a batch whose longest sequence has so many positions; it serves shorter ones too, except that
+/// beyond longrope's original_max_position_embeddings it holds the long factors. Throws ShapeError for
+/// settings that have no frequencies.
+RopeTable make_rope_table(Index positions, const RopeSettings& settings);
+
+/// Positions for a table that serves this length and, as far as one table can, later and longer ones.
+Index roomy_rope_positions(Index sequence_length, const RopeSettings& settings);
+
+}  // namespace moeloom

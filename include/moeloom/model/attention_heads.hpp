@@ -1,0 +1,72 @@
+// Where attention's queries, keys and values come from: one projection of the normed input, its parts
+// perhaps normed, then turned.
+#pragma once
+
+#include "moeloom/kernels/registry.hpp"
+#include "moeloom/model/layer_spec.hpp"
+#include "moeloom/model/linear.hpp"
+#include "moeloom/model/norm.hpp"
+
+#include <optional>
+#include <span>
+
+namespace moeloom {
+
+/// What is the same for every layer of a forward.
+struct AttentionContext {
+  Index sequences = 0;
+  Index sequence_length = 0;
+  std::span<const std::int32_t> position_ids;  // [T]
+  std::span<const RopeTable> ropes;            // AttentionSpec::rope names one
+};
+
+/// What attention multiplies, or the gradients of it: query [T, H*head_dim], key [T, KV*head_dim], value
+/// [T, KV*value_dim].
+struct AttentionHeads {
+  MatrixView query;
+  MatrixView key;
+  MatrixView value;
+};
+
+/// Buffers of heads' backward that all layers share.
+struct HeadsWorkspace {
+  Matrix d_query;
+  Matrix d_key;
+  Matrix d_value;
+  Matrix d_qkv;
+  // Of latent attention.
+  Matrix d_query_latent;
+  Matrix d_key_value;
+  Matrix d_key_value_latent;
+};
+
+/// q, k, v as rows of one weight.
+class ProjectedHeads {
+ public:
+  ProjectedHeads(const AttentionSpec& spec, const ParameterStore& store);
+
+  /// normed [T, D] -> heads; what backward needs is kept.
+  void forward(const KernelTable& kernels, const AttentionContext& context, ConstMatrixView normed);
+  /// Of the last forward.
+  AttentionHeads heads();
+  /// Where attention's backward puts the gradients of the heads.
+  AttentionHeads gradients(Index tokens, HeadsWorkspace& workspace) const;
+  /// From those gradients to that of normed, replaced.
+  void backward(const KernelTable& kernels, const AttentionContext& context, ConstMatrixView normed,
+                HeadsWorkspace& workspace, MatrixView d_normed) const;
+
+ private:
+  AttentionHeads parts_of(MatrixView qkv) const;
+
+  AttentionSpec spec_;
+  Linear qkv_;
+  std::optional<Norm> query_norm_;
+  std::optional<Norm> key_norm_;
+  Matrix projected_;  // [T, q, k, v], before the norms; turned in place where there are none
+  Matrix query_;      // normed and turned
+  Matrix key_;
+  std::vector<float> query_inv_rms_;
+  std::vector<float> key_inv_rms_;
+};
+
+}  // namespace moeloom

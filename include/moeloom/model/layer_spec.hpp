@@ -1,0 +1,109 @@
+// What one decoder layer computes, said so that it can be built without knowing the model's name.
+//
+// ModelConfig makes these from config.json and the family's row (family.hpp); the decoder, the attention
+// layers and the list of parameters read nothing else. Names are those of parameters (parameters.hpp), which
+// are the same for every family except norms, whose names say where they stand.
+#pragma once
+
+#include "moeloom/kernels/rmsnorm.hpp"
+#include "moeloom/kernels/swiglu.hpp"
+#include "moeloom/moe/router.hpp"
+
+#include <optional>
+#include <string>
+
+namespace moeloom {
+
+struct NormSpec {
+  std::string name;  // of the parameter: "model.layers.0.input_layernorm.weight"
+  Index width = 0;
+  RmsNormSettings settings;
+};
+
+/// RMSNorm of q and k before rotary embedding.
+enum class QkNorm {
+  kNone,
+  kPerHead,     // over each head, weight [head_dim] (Qwen3, Gemma3)
+  kWholeWidth,  // over all heads at once, weight [heads * head_dim] (OLMoE)
+};
+
+/// Multi-head latent attention (DeepSeek-V3): q and [k, v] come through narrow projections with a norm.
+///
+///   q = q_b(norm(q_a x)), or q_proj x if q_rank = 0     [heads * (nope_dim + rope_dim)]
+///   [c, k_rope] = kv_a x                                [kv_rank + rope_dim], one k_rope for all heads
+///   [k_nope, v] = kv_b(norm(c)), head by head           [heads * (nope_dim + value_dim)]
+struct LatentSpec {
+  Index q_rank = 0;
+  Index kv_rank = 0;
+  Index nope_dim = 0;
+  Index rope_dim = 0;
+  RmsNormSettings norm;  // of both latents; HF leaves rms_norm_eps out of it
+};
+
+/// Parameters behind `prefix`: qkv_proj.weight (q, k, v rows), o_proj.weight, .bias of either, q_norm.weight,
+/// k_norm.weight; latent: q_proj.weight or q_a_proj.weight, q_a_layernorm.weight, q_b_proj.weight, then
+/// kv_a_proj_with_mqa.weight, kv_a_layernorm.weight, kv_b_proj.weight, with .bias at q_a, kv_a where
+/// qkv_bias.
+struct AttentionSpec {
+  std::string prefix;  // "model.layers.0.self_attn."
+  Index hidden_size = 0;
+  Index heads = 0;
+  Index kv_heads = 0;
+  Index head_dim = 0;   // of q and k
+  Index value_dim = 0;  // of v
+  std::optional<LatentSpec> latent;
+  QkNorm qk_norm = QkNorm::kNone;
+  RmsNormSettings norm;  // of q and k
+  bool qkv_bias = false;
+  bool output_bias = false;
+  Index rope = 0;    // which of ModelConfig::ropes()
+  Index window = 0;  // keys j with i - window < j <= i; 0: all j <= i
+  float scale = 1;   // of the scores
+
+  Index query_width() const { return heads * head_dim; }
+  Index key_width() const { return kv_heads * head_dim; }
+  Index value_width() const { return kv_heads * value_dim; }
+  Index output_width() const { return heads * value_dim; }  // what o_proj reads
+};
+
+/// down(act(gate x) * up x). Parameters behind `prefix`: gate_up_proj.weight (gate rows first),
+/// down_proj.weight, .bias of either.
+struct MlpSpec {
+  std::string prefix;  // "model.layers.0.mlp."
+  Index hidden_size = 0;
+  Index width = 0;
+  GatedActivation activation;
+  bool bias = false;
+};
+
+/// An MLP that every token visits, behind `prefix` of the block: shared_expert.gate_up_proj.weight,
+/// shared_expert.down_proj.weight and, if gated, shared_expert_gate.weight [1, D].
+struct SharedExpertSpec {
+  Index width = 0;
+  bool gated = false;  // times sigmoid(shared_expert_gate x)
+};
+
+/// Parameters behind `prefix`: gate.weight, gate.e_score_correction_bias, experts.gate_up_proj,
+/// experts.down_proj.
+struct MoeSpec {
+  std::string prefix;  // "model.layers.0.mlp."
+  Index hidden_size = 0;
+  Index width = 0;  // of one expert
+  GatedActivation activation;
+  RouterSettings router;         // without the bias itself, which is a parameter
+  bool correction_bias = false;  // the router has one
+  std::optional<SharedExpertSpec> shared = {};
+};
+
+/// hidden += output_norm(attention(norm(hidden))), then the same with the MLP or the experts.
+struct LayerSpec {
+  NormSpec attention_norm;
+  AttentionSpec attention;
+  std::optional<NormSpec> attention_output_norm;
+  NormSpec feed_forward_norm;
+  std::optional<MlpSpec> mlp;  // this or moe
+  std::optional<MoeSpec> moe;
+  std::optional<NormSpec> feed_forward_output_norm;
+};
+
+}  // namespace moeloom

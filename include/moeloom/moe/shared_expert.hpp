@@ -1,0 +1,55 @@
+// The shared expert: an MLP that every token visits on its own rank, beside the experts it is sent to.
+//
+//   forward    Z = x W_gate_up^T [T, 2S], A = g * act(Z_gate) * Z_up [T, S], output += A W_down^T
+//
+// g = 1, or sigmoid(x gate^T) a token (Qwen2-MoE). Like a routing weight it scales a row before the down
+// projection, so its gradient needs no output of the MLP. Nothing travels, so the bits are the same at every
+// ep.
+#pragma once
+
+#include "moeloom/kernels/registry.hpp"
+
+#include <vector>
+
+namespace moeloom {
+
+/// Views of the masters and gradients. A gradient without rows belongs to a frozen weight and is not
+/// computed.
+struct SharedExpertWeights {
+  MatrixView gate_up;    // [2S, D], gate first
+  MatrixView down;       // [D, S]
+  MatrixView gate = {};  // [1, D]; without rows: g = 1
+  MatrixView d_gate_up;
+  MatrixView d_down;
+  MatrixView d_gate = {};
+  GatedActivation activation = {};
+};
+
+/// Buffers that no layer keeps; one set serves every layer.
+struct SharedExpertWorkspace {
+  Matrix activated;           // A [T, S]
+  Matrix d_activated;         // dA [T, S]
+  std::vector<float> d_gate;  // [T]: of g, then of its logit
+};
+
+class SharedExpert {
+ public:
+  /// Throws ShapeError for weights or gradients that do not fit each other.
+  explicit SharedExpert(const SharedExpertWeights& weights);
+
+  /// hidden_states [T, D] -> added to output [T, D].
+  void forward(const KernelTable& kernels, ConstMatrixView hidden_states, MatrixView output,
+               SharedExpertWorkspace& workspace);
+  /// d_output [T, D] -> added to d_hidden_states [T, D] and to the gradients. Once a forward.
+  void backward(const KernelTable& kernels, ConstMatrixView hidden_states, ConstMatrixView d_output,
+                MatrixView d_hidden_states, SharedExpertWorkspace& workspace);
+
+ private:
+  bool gated() const { return weights_.gate.rows > 0; }
+
+  SharedExpertWeights weights_;
+  Matrix gate_up_;           // Z [T, 2S]; backward turns it into dZ
+  std::vector<float> gate_;  // g [T]; empty if not gated
+};
+
+}  // namespace moeloom

@@ -1,0 +1,149 @@
+// From config.json's words and the family's row to what the layers compute.
+#include "moeloom/model/layer_spec.hpp"
+
+#include "moeloom/base/errors.hpp"
+#include "moeloom/model/config.hpp"
+
+#include <array>
+#include <cmath>
+
+#include "activation_names.hpp"
+
+namespace moeloom {
+namespace {
+
+RmsNormSettings norm_settings(const ModelConfig& config) {
+  return {.eps = static_cast<float>(config.rms_norm_eps), .weight_offset = config.family().norm_offset};
+}
+
+NormSpec norm_of(const ModelConfig& config, const std::string& name) {
+  return {name + ".weight", config.hidden_size, norm_settings(config)};
+}
+
+std::optional<NormSpec> output_norm(const ModelConfig& config, const std::string& layer,
+                                    const std::string& name) {
+  if (name.empty()) return std::nullopt;
+  return norm_of(config, layer + name);
+}
+
+/// DeepSeek's latents are normalised with HF's default epsilon, whatever rms_norm_eps says.
+LatentSpec latent_of(const ModelConfig& config) {
+  return {.q_rank = config.q_lora_rank,
+          .kv_rank = config.kv_lora_rank,
+          .nope_dim = config.qk_nope_head_dim,
+          .rope_dim = config.qk_rope_head_dim,
+          .norm = {.eps = 1e-6f}};
+}
+
+float score_scale(const ModelConfig& config) {
+  if (config.score_scale > 0) return static_cast<float>(config.score_scale);
+  return static_cast<float>(1 / std::sqrt(static_cast<double>(config.head_dim)));
+}
+
+AttentionSpec attention_of(const ModelConfig& config, Index layer, const std::string& prefix) {
+  const Family& family = config.family();
+  AttentionSpec spec;
+  spec.prefix = prefix + "self_attn.";
+  spec.hidden_size = config.hidden_size;
+  spec.heads = config.num_attention_heads;
+  spec.kv_heads = config.num_key_value_heads;
+  spec.head_dim = spec.value_dim = config.head_dim;
+  if (family.latent_attention) {
+    spec.value_dim = config.v_head_dim;
+    spec.latent = latent_of(config);
+  }
+  spec.qk_norm = family.qk_norm;
+  spec.norm = norm_settings(config);
+  spec.qkv_bias = config.attention_bias;
+  spec.output_bias = config.attention_bias && family.bias.of_output;
+  if (!config.windows.empty()) spec.window = config.windows[static_cast<std::size_t>(layer)];
+  spec.rope = config.rope_local_base_freq > 0 && spec.window > 0 ? 1 : 0;
+  spec.scale = score_scale(config);
+  return spec;
+}
+
+MlpSpec mlp_of(const ModelConfig& config, const std::string& prefix) {
+  return {.prefix = prefix + "mlp.",
+          .hidden_size = config.hidden_size,
+          .width = config.intermediate_size,
+          .activation = {.act = *activation_named(config.hidden_act)},
+          .bias = config.mlp_bias};
+}
+
+RouterSettings router_of(const ModelConfig& config, const MoeRule& rule) {
+  return {.num_experts = config.num_experts,
+          .top_k = config.num_experts_per_tok,
+          .norm_topk_prob = config.norm_topk_prob,
+          .score = rule.score,
+          .num_groups = config.n_group,
+          .topk_group = config.topk_group,
+          .scaling_factor = static_cast<float>(config.routed_scaling_factor)};
+}
+
+MoeSpec moe_of(const ModelConfig& config, const std::string& prefix) {
+  const MoeRule& rule = *config.family().moe;
+  MoeSpec spec = {.prefix = prefix + "mlp.",
+                  .hidden_size = config.hidden_size,
+                  .width = config.moe_intermediate_size,
+                  .activation = {.act = *activation_named(config.hidden_act)},
+                  .router = router_of(config, rule),
+                  .correction_bias = rule.grouped};
+  if (rule.shared && config.shared_expert_intermediate_size > 0)
+    spec.shared = SharedExpertSpec{config.shared_expert_intermediate_size, rule.shared->gated};
+  return spec;
+}
+
+}  // namespace
+
+const Family& ModelConfig::family() const {
+  const Family* family = find_family(model_type);
+  if (!family || !family->refusal.empty())
+    throw ConfigError({"model_type = \"" + model_type + "\" is not supported; known: " + known_families()});
+  return *family;
+}
+
+Index ModelConfig::rotary_dim() const {
+  if (family().latent_attention) return qk_rope_head_dim;
+  return static_cast<Index>(static_cast<double>(head_dim) * partial_rotary_factor);
+}
+
+LayerSpec ModelConfig::layer(Index layer) const {
+  const std::string prefix = "model.layers." + std::to_string(layer) + ".";
+  const LayerNormNames& names = family().norms;
+  LayerSpec spec;
+  spec.attention_norm = norm_of(*this, prefix + names.attention);
+  spec.attention = attention_of(*this, layer, prefix);
+  spec.attention_output_norm = output_norm(*this, prefix, names.attention_output);
+  spec.feed_forward_norm = norm_of(*this, prefix + names.feed_forward);
+  if (is_sparse(layer))
+    spec.moe = moe_of(*this, prefix);
+  else
+    spec.mlp = mlp_of(*this, prefix);
+  spec.feed_forward_output_norm = output_norm(*this, prefix, names.feed_forward_output);
+  return spec;
+}
+
+NormSpec ModelConfig::final_norm() const {
+  return norm_of(*this, "model.norm");
+}
+
+std::vector<RopeSettings> ModelConfig::ropes() const {
+  RopeSettings settings;
+  settings.rotary_dim = rotary_dim();
+  settings.theta = rope_theta;
+  settings.pairs = rope_interleave ? family().rope.pairs : RopePairs::kHalfSplit;
+  settings.scaling = rope_scaling;
+  std::vector<RopeSettings> list = {settings};
+  if (rope_local_base_freq > 0) {  // positions are never scaled within a window
+    settings.theta = rope_local_base_freq;
+    settings.scaling = {};
+    list.push_back(settings);
+  }
+  return list;
+}
+
+float ModelConfig::embedding_scale() const {
+  return family().scaled_embeddings ? std::sqrt(static_cast<float>(hidden_size)) : 1.0f;
+}
+
+}  // namespace moeloom

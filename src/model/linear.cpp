@@ -1,0 +1,74 @@
+#include "moeloom/model/linear.hpp"
+
+#include "moeloom/base/errors.hpp"
+#include "moeloom/base/parallel.hpp"
+
+#include <algorithm>
+#include <array>
+
+namespace moeloom {
+namespace {
+
+constexpr Index kBlockRows = 256;
+constexpr Index kBlockColumns = 256;  // floats: a block's sums stay in the first-level cache
+
+/// y (=, +=) bias in every row.
+void write_bias(std::span<const float> bias, MatrixView y, Write mode) {
+  parallel_blocks(y.rows, kBlockRows, [&](Index begin, Index end) {
+    for (Index t = begin; t < end; ++t) {
+      float* row = y.row(t);
+      if (mode == Write::kReplace) {
+        std::ranges::copy(bias, row);
+      } else {
+        for (Index j = 0; j < y.cols; ++j) row[j] += bias[at(j)];
+      }
+    }
+  });
+}
+
+}  // namespace
+
+Linear Linear::of(const ParameterStore& store, const std::string& weight) {
+  const Parameter& parameter = store.find(weight);
+  return {parameter.value, parameter.grad};
+}
+
+Linear Linear::with_bias(const ParameterStore& store, const std::string& module) {
+  Linear linear = of(store, module + ".weight");
+  const Parameter& bias = store.find(module + ".bias");
+  require(bias.value.size() == linear.out(), "a bias needs one number for each row of its weight");
+  linear.bias = bias.value.flat();
+  linear.bias_grad = bias.grad.flat();
+  return linear;
+}
+
+void Linear::forward(ConstMatrixView x, MatrixView y, Write mode) const {
+  if (bias.empty()) return matmul(x, weight, y, mode);
+  write_bias(bias, y, mode);
+  matmul(x, weight, y, Write::kAdd);
+}
+
+void Linear::backward_weight(ConstMatrixView dy, ConstMatrixView x) const {
+  if (grad.size() > 0) matmul_weight_grad(dy, x, grad);
+  if (!bias_grad.empty()) add_row_sums(dy, bias_grad);
+}
+
+void Linear::backward(ConstMatrixView dy, ConstMatrixView x, MatrixView dx, Write mode) const {
+  backward_weight(dy, x);
+  matmul_input_grad(dy, weight, dx, mode);
+}
+
+void add_row_sums(ConstMatrixView x, std::span<float> sums) {
+  require(static_cast<Index>(sums.size()) == x.cols, "a row sum needs one number for each column");
+  parallel_blocks(x.cols, kBlockColumns, [&](Index first, Index last) {
+    std::array<float, kBlockColumns> chunk;
+    for (Index begin = 0; begin < x.rows; begin += kSumChunkRows) {
+      chunk.fill(0.0f);
+      for (Index t = begin; t < std::min(begin + kSumChunkRows, x.rows); ++t)
+        for (Index j = first; j < last; ++j) chunk[at(j - first)] += x.row(t)[j];
+      for (Index j = first; j < last; ++j) sums[at(j)] += chunk[at(j - first)];
+    }
+  });
+}
+
+}  // namespace moeloom

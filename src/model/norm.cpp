@@ -1,0 +1,46 @@
+#include "moeloom/model/norm.hpp"
+
+#include "moeloom/base/errors.hpp"
+
+namespace moeloom {
+
+Norm Norm::of(const ParameterStore& store, const std::string& name, RmsNormSettings settings) {
+  const Parameter& parameter = store.find(name);
+  return {parameter.value.flat(), parameter.grad.flat(), settings};
+}
+
+Norm Norm::of(const ParameterStore& store, const NormSpec& spec) {
+  const Norm norm = of(store, spec.name, spec.settings);
+  require(static_cast<Index>(norm.weight.size()) == spec.width, spec.name + " must have the norm's width");
+  return norm;
+}
+
+void Norm::forward(const RmsNormKernel& kernel, ConstMatrixView x, MatrixView y,
+                   std::vector<float>& inv_rms) const {
+  inv_rms.resize(at(x.size()) / weight.size());
+  kernel.forward(x, weight, settings, y, inv_rms);
+}
+
+void Norm::backward(const RmsNormKernel& kernel, ConstMatrixView dy, ConstMatrixView x,
+                    std::span<const float> inv_rms, MatrixView dx) const {
+  if (!grad.empty()) return kernel.backward(dy, x, weight, settings, inv_rms, dx, grad);
+  std::vector<float> nobody_reads(weight.size());
+  kernel.backward(dy, x, weight, settings, inv_rms, dx, nobody_reads);
+}
+
+MatrixView OutputNorm::input(Index rows, Index cols) {
+  input_.reshape_uninitialised(rows, cols);
+  return input_;
+}
+
+void OutputNorm::forward(const RmsNormKernel& kernel, MatrixView hidden) {
+  normed_.reshape_uninitialised(hidden.rows, hidden.cols);
+  norm_.forward(kernel, input_, normed_, inv_rms_);
+  add(normed_, hidden);
+}
+
+void OutputNorm::backward(const RmsNormKernel& kernel, ConstMatrixView d_hidden, MatrixView d_input) const {
+  norm_.backward(kernel, d_hidden, input_, inv_rms_, d_input);
+}
+
+}  // namespace moeloom

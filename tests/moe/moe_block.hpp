@@ -1,0 +1,161 @@
+// A whole sparse block for tests: its weights, and one rank's part of it with the gradients that come out.
+#pragma once
+
+#include "moeloom/comm/mesh.hpp"
+#include "moeloom/moe/moe_layer.hpp"
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <numeric>
+#include <set>
+#include <string>
+
+#include "support/random_matrix.hpp"
+
+namespace moeloom::testing {
+
+/// The same for weights and for their gradients; each rank takes its experts.
+struct BlockWeights {
+  Matrix router = {};          // [E, D]
+  Matrix gate_up = {};         // [E*2F, D]
+  Matrix down = {};            // [E*D, F]
+  Matrix shared_gate_up = {};  // [2S, D]; without rows, like down: no shared expert
+  Matrix shared_down = {};     // [D, S]
+  Matrix shared_gate = {};     // [1, D]; without rows: not gated
+  GatedActivation activation = {};
+
+  Index experts() const { return router.rows(); }
+  Index hidden() const { return router.cols(); }
+  Index inter() const { return down.cols(); }
+};
+
+struct RandomBlock {
+  Index hidden, inter, shared = 0;
+  bool shared_gated = false;
+  GatedActivation activation = {};
+
+  BlockWeights weights(Index experts, std::uint64_t seed) const {
+    BlockWeights w{.router = random_matrix(experts, hidden, seed),
+                   .gate_up = random_matrix(experts * 2 * inter, hidden, seed + 1, 0.4),
+                   .down = random_matrix(experts * hidden, inter, seed + 2, 0.4),
+                   .activation = activation};
+    if (shared > 0) w.shared_gate_up = random_matrix(2 * shared, hidden, seed + 3, 0.4);
+    if (shared > 0) w.shared_down = random_matrix(hidden, shared, seed + 4, 0.4);
+    if (shared_gated) w.shared_gate = random_matrix(1, hidden, seed + 5);
+    return w;
+  }
+};
+
+inline KernelTable block_kernels(bool grouped) {
+  KernelTable kernels;
+  if (grouped) {
+    kernels.grouped_matmul = packed_grouped_matmul();
+    kernels.swiglu = fused_swiglu();
+  }
+  return kernels;
+}
+
+/// The largest ep that divides both the ranks and the experts; every such row of ranks runs the same block.
+inline Communicator largest_ep(const Communicator& world, Index experts) {
+  const auto ep = static_cast<int>(std::gcd(static_cast<Index>(world.size()), experts));
+  return world.split(world.rank() / ep, world.rank());
+}
+
+/// Tokens are dealt in stretches; the last ranks may get none.
+inline ConstMatrixView stretch(ConstMatrixView tokens, int rank, int ranks) {
+  const Index each = ceil_div(tokens.rows, ranks);
+  const Index begin = std::min<Index>(tokens.rows, each * rank);
+  return tokens.rows_from(begin, std::min(each, tokens.rows - begin));
+}
+inline ConstMatrixView stretch(ConstMatrixView tokens, const Communicator& ep) {
+  return stretch(tokens, ep.rank(), ep.size());
+}
+
+inline Matrix sum_over(const Communicator& comm, ConstMatrixView mine) {
+  std::vector<double> sum(mine.flat().begin(), mine.flat().end());
+  comm.all_sum(sum);
+  Matrix total = Matrix::uninitialised(mine.rows, mine.cols);
+  std::copy(sum.begin(), sum.end(), total.view().data);
+  return total;
+}
+
+/// One rank's part of a block spread over `ep`. Weights named in `frozen` ("router", "gate_up", "down",
+/// "shared_gate_up", "shared_down", "shared_gate") have no gradient.
+class Block {
+ public:
+  Block(const Communicator& ep, const RouterSettings& router, const BlockWeights& whole, KernelTable kernels,
+        const std::set<std::string>& frozen = {})
+      : kernels_(kernels),
+        held_(experts_of(whole.experts(), ep.size(), ep.rank())),
+        weights_{.router = Matrix::copy_of(whole.router),
+                 .gate_up = part(whole.gate_up, 2 * whole.inter()),
+                 .down = part(whole.down, whole.hidden()),
+                 .shared_gate_up = Matrix::copy_of(whole.shared_gate_up),
+                 .shared_down = Matrix::copy_of(whole.shared_down),
+                 .shared_gate = Matrix::copy_of(whole.shared_gate),
+                 .activation = whole.activation},
+        gradients_{.router = zeros(weights_.router, frozen.contains("router")),
+                   .gate_up = zeros(weights_.gate_up, frozen.contains("gate_up")),
+                   .down = zeros(weights_.down, frozen.contains("down")),
+                   .shared_gate_up = zeros(weights_.shared_gate_up, frozen.contains("shared_gate_up")),
+                   .shared_down = zeros(weights_.shared_down, frozen.contains("shared_down")),
+                   .shared_gate = zeros(weights_.shared_gate, frozen.contains("shared_gate"))},
+        layer_(views(), router),
+        dispatcher_(ep, whole.experts()) {}
+
+  /// Forward and backward of this rank's tokens.
+  void run(ConstMatrixView hidden, ConstMatrixView d_output) {
+    RouterStatistics statistics(weights_.experts());
+    output = Matrix(hidden.rows, hidden.cols);
+    d_hidden = Matrix(hidden.rows, hidden.cols);
+    layer_.forward(kernels_, dispatcher_, hidden, {}, ++version_, output, statistics, workspace_, clock_);
+    layer_.backward(kernels_, dispatcher_, hidden, {}, {}, d_output, d_hidden, workspace_, clock_);
+  }
+
+  /// The experts' are those of the held ones.
+  const BlockWeights& gradients() const { return gradients_; }
+  ExpertRange held() const { return held_; }
+  const Routing& routing() const { return layer_.activations().routing; }
+
+  Matrix output, d_hidden;
+
+ private:
+  Matrix part(const Matrix& stacked, Index rows_each) const {
+    return Matrix::copy_of(stacked.view().rows_from(held_.begin * rows_each, held_.count * rows_each));
+  }
+  static Matrix zeros(const Matrix& weight, bool frozen) {
+    return frozen ? Matrix() : Matrix(weight.rows(), weight.cols());
+  }
+
+  MoeWeights views() {
+    MoeWeights weights{.router = weights_.router,
+                       .d_router = gradients_.router,
+                       .experts = {.experts = held_.count,
+                                   .gate_up = weights_.gate_up,
+                                   .down = weights_.down,
+                                   .d_gate_up = gradients_.gate_up,
+                                   .d_down = gradients_.down,
+                                   .activation = weights_.activation}};
+    if (weights_.shared_down.rows() > 0)
+      weights.shared = {.gate_up = weights_.shared_gate_up,
+                        .down = weights_.shared_down,
+                        .gate = weights_.shared_gate,
+                        .d_gate_up = gradients_.shared_gate_up,
+                        .d_down = gradients_.shared_down,
+                        .d_gate = gradients_.shared_gate,
+                        .activation = weights_.activation};
+    return weights;
+  }
+
+  KernelTable kernels_;
+  ExpertRange held_;
+  BlockWeights weights_, gradients_;
+  MoeLayer layer_;
+  Dispatcher dispatcher_;
+  MoeWorkspace workspace_;
+  PhaseClock clock_;
+  std::uint64_t version_ = 0;
+};
+
+}  // namespace moeloom::testing

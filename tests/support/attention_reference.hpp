@@ -1,0 +1,159 @@
+// Attention's half of a decoder layer by its definition, in double, one number at a time: what gradients of
+// the layer are differences of.
+#pragma once
+
+#include "moeloom/kernels/rope_table.hpp"
+#include "moeloom/model/layer_spec.hpp"
+#include "moeloom/model/parameters.hpp"
+
+#include <cmath>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace moeloom::testing {
+
+using Doubles = std::vector<double>;
+
+struct AttentionReference {
+  AttentionSpec spec;
+  NormSpec norm;
+  std::optional<NormSpec> output_norm;
+  const RopeTable* rope = nullptr;        // half-split pairs
+  std::map<std::string, Doubles> values;  // parameters by name
+  Index length = 0;                       // of a sequence
+
+  /// y [rows of the parameter] = w x (+ bias), where there is such a parameter.
+  Doubles project(const std::string& module, const Doubles& x) const {
+    const Doubles& w = values.at(module + ".weight");
+    Doubles y(w.size() / x.size());
+    const auto bias = values.find(module + ".bias");
+    for (std::size_t i = 0; i < y.size(); ++i) {
+      y[i] = bias == values.end() ? 0.0 : bias->second[i];
+      for (std::size_t j = 0; j < x.size(); ++j) y[i] += w[i * x.size() + j] * x[j];
+    }
+    return y;
+  }
+
+  /// Each group of as many numbers as the weight has.
+  Doubles normalise(const std::string& name, RmsNormSettings settings, Doubles x) const {
+    const Doubles& w = values.at(name);
+    for (std::size_t first = 0; first < x.size(); first += w.size()) {
+      double mean = 0;
+      for (std::size_t j = 0; j < w.size(); ++j) mean += x[first + j] * x[first + j];
+      const double inverse = 1 / std::sqrt(mean / static_cast<double>(w.size()) + settings.eps);
+      for (std::size_t j = 0; j < w.size(); ++j)
+        x[first + j] *= inverse * (static_cast<double>(settings.weight_offset) + w[j]);
+    }
+    return x;
+  }
+
+  /// The columns from `first` on of each head of `size`.
+  void turn(Doubles& x, Index size, Index first, Index position) const {
+    const Index half = rope->rotary_dim() / 2;
+    for (std::size_t head = at(first); head < x.size(); head += at(size)) {
+      for (Index i = 0; i < half; ++i) {
+        const double cosine = rope->cosine.row(position)[i];
+        const double sine = rope->sine.row(position)[i];
+        double& a = x[head + at(i)];
+        double& b = x[head + at(half + i)];
+        const double turned = a * cosine - b * sine;
+        b = b * cosine + a * sine;
+        a = turned;
+      }
+    }
+  }
+
+  struct Heads {
+    Doubles query, key, value;
+  };
+
+  static Doubles part(const Doubles& x, Index begin, Index count) {
+    return {x.begin() + begin, x.begin() + begin + count};
+  }
+
+  Heads projected(const Doubles& x, Index position) const {
+    const Doubles qkv = project(spec.prefix + "qkv_proj", x);
+    Heads h{part(qkv, 0, spec.query_width()), part(qkv, spec.query_width(), spec.key_width()),
+            part(qkv, spec.query_width() + spec.key_width(), spec.value_width())};
+    if (spec.qk_norm != QkNorm::kNone) {
+      h.query = normalise(spec.prefix + "q_norm.weight", spec.norm, h.query);
+      h.key = normalise(spec.prefix + "k_norm.weight", spec.norm, h.key);
+    }
+    turn(h.query, spec.head_dim, 0, position);
+    turn(h.key, spec.head_dim, 0, position);
+    return h;
+  }
+
+  /// Heads are [nope, rope], as the formulas say.
+  Heads latent(const Doubles& x, Index position) const {
+    const LatentSpec& l = *spec.latent;
+    Heads h;
+    if (l.q_rank > 0) {
+      const Doubles low = project(spec.prefix + "q_a_proj", x);
+      h.query =
+          project(spec.prefix + "q_b_proj", normalise(spec.prefix + "q_a_layernorm.weight", l.norm, low));
+    } else {
+      h.query = project(spec.prefix + "q_proj", x);
+    }
+    const Doubles low = project(spec.prefix + "kv_a_proj_with_mqa", x);
+    const Doubles both = project(spec.prefix + "kv_b_proj", normalise(spec.prefix + "kv_a_layernorm.weight",
+                                                                      l.norm, part(low, 0, l.kv_rank)));
+    Doubles key_rope = part(low, l.kv_rank, l.rope_dim);
+    turn(key_rope, l.rope_dim, 0, position);
+    turn(h.query, spec.head_dim, l.nope_dim, position);
+    for (Index head = 0; head < spec.heads; ++head) {
+      const Doubles mine = part(both, head * (l.nope_dim + spec.value_dim), l.nope_dim + spec.value_dim);
+      h.key.insert(h.key.end(), mine.begin(), mine.begin() + l.nope_dim);
+      h.key.insert(h.key.end(), key_rope.begin(), key_rope.end());
+      h.value.insert(h.value.end(), mine.begin() + l.nope_dim, mine.end());
+    }
+    return h;
+  }
+
+  /// Context of query i of one sequence.
+  Doubles attend(const std::vector<Heads>& heads, Index i) const {
+    Doubles context(at(spec.output_width()));
+    for (Index head = 0; head < spec.heads; ++head) {
+      const Index kv = head / (spec.heads / spec.kv_heads);
+      Doubles weights;
+      double sum = 0;
+      const Index first = spec.window > 0 ? std::max<Index>(0, i - spec.window + 1) : 0;
+      for (Index j = first; j <= i; ++j) {
+        double score = 0;
+        for (Index d = 0; d < spec.head_dim; ++d)
+          score +=
+              heads[at(i)].query[at(head * spec.head_dim + d)] * heads[at(j)].key[at(kv * spec.head_dim + d)];
+        sum += weights.emplace_back(std::exp(score * static_cast<double>(spec.scale)));
+      }
+      for (Index j = first; j <= i; ++j)
+        for (Index d = 0; d < spec.value_dim; ++d)
+          context[at(head * spec.value_dim + d)] +=
+              weights[at(j - first)] / sum * heads[at(j)].value[at(kv * spec.value_dim + d)];
+    }
+    return context;
+  }
+
+  /// hidden [T, D] with attention added.
+  Doubles forward(const Doubles& hidden) const {
+    const std::size_t width = at(norm.width);
+    Doubles out = hidden;
+    for (std::size_t begin = 0; begin < hidden.size(); begin += at(length) * width) {
+      std::vector<Heads> heads;
+      for (Index i = 0; i < length; ++i) {
+        const Doubles row = part(hidden, static_cast<Index>(begin) + i * norm.width, norm.width);
+        const Doubles x = normalise(norm.name, norm.settings, row);
+        heads.push_back(spec.latent ? latent(x, i) : projected(x, i));
+      }
+      for (Index i = 0; i < length; ++i) {
+        Doubles y = project(spec.prefix + "o_proj", attend(heads, i));
+        if (output_norm) y = normalise(output_norm->name, output_norm->settings, y);
+        for (std::size_t j = 0; j < width; ++j) out[begin + at(i) * width + j] += y[j];
+      }
+    }
+    return out;
+  }
+};
+
+}  // namespace moeloom::testing

@@ -31,6 +31,7 @@ struct Options {
   Index head_dim = 128;
   int threads = 1;
   int samples = 21;
+  std::string only;
   std::string json;
 };
 
@@ -47,6 +48,10 @@ using bench::percentiles;
 using bench::repeats_for;
 using bench::seconds_of;
 
+RopeTable table_for(const Options& o, RopePairs pairs) {
+  return make_rope_table(4096, {.rotary_dim = o.head_dim, .theta = 1e6, .pairs = pairs});
+}
+
 /// All memory of a run. Every buffer is filled, so each page is there before a clock starts.
 struct Buffers {
   explicit Buffers(const Options& o)
@@ -61,7 +66,9 @@ struct Buffers {
         d_row_scale(row_scale.size()),
         inv_rms(row_scale.size(), 1.0f),
         position_ids(row_scale.size()),
-        table(make_rope_table(4096, {.rotary_dim = o.head_dim, .theta = 1e6})) {
+        halves(table_for(o, RopePairs::kHalfSplit)),
+        neighbours(table_for(o, RopePairs::kInterleaved)),
+        into_halves(table_for(o, RopePairs::kInterleavedToHalves)) {
     for (Matrix* m : {&x, &dy, &gate_up})
       for (Index i = 0; i < m->rows() * m->cols(); ++i)
         m->view().data[i] = static_cast<float>(i % 613) / 100 - 3;
@@ -72,7 +79,7 @@ struct Buffers {
   Matrix x, y, dy, gate_up, d_gate_up;
   std::vector<float> weight, d_weight, row_scale, d_row_scale, inv_rms;
   std::vector<std::int32_t> position_ids;
-  RopeTable table;
+  RopeTable halves, neighbours, into_halves;
 };
 
 /// The two forms of a kernel as two closures.
@@ -81,23 +88,63 @@ Subject subject(std::string name, Index floats_moved, Kernel fused, Kernel refer
   return {std::move(name), floats_moved, [=] { call(fused); }, [=] { call(reference); }};
 }
 
-std::vector<Subject> subjects(Buffers& b, const Options& o) {
-  const Index size = o.rows * o.cols;
+std::vector<Subject> norm_subjects(Buffers& b, Index size) {
   return {
       subject("rmsnorm forward", 2 * size, fused_rmsnorm(), reference_rmsnorm(),
               [&b](const RmsNormKernel& k) { k.forward(b.x, b.weight, {}, b.y, b.inv_rms); }),
       subject(
           "rmsnorm backward", 3 * size, fused_rmsnorm(), reference_rmsnorm(),
           [&b](const RmsNormKernel& k) { k.backward(b.dy, b.x, b.weight, {}, b.inv_rms, b.y, b.d_weight); }),
-      subject("rope forward", 2 * size, fused_rope(), reference_rope(),
-              [&b, d = o.head_dim](const RopeKernel& k) { k.forward(b.y, d, b.position_ids, b.table); }),
-      subject("swiglu forward", 3 * size, fused_swiglu(), reference_swiglu(),
-              [&b](const SwigluKernel& k) { k.forward({}, b.gate_up, b.row_scale, b.y); }),
-      subject("swiglu backward", 6 * size, fused_swiglu(), reference_swiglu(),
-              [&b](const SwigluKernel& k) {
-                k.backward({}, b.gate_up, b.row_scale, b.dy, b.d_gate_up, b.d_row_scale, b.y);
+      subject("gated rmsnorm forward", 3 * size, fused_rmsnorm(), reference_rmsnorm(),
+              [&b](const RmsNormKernel& k) { k.gated_forward(b.x, b.dy, b.weight, {}, b.y, b.inv_rms); }),
+      subject("gated rmsnorm backward", 5 * size, fused_rmsnorm(), reference_rmsnorm(),
+              [&b, gate = b.gate_up.view().rows_from(0, b.x.rows()).cols_from(0, b.x.cols()),
+               d_gate = b.d_gate_up.view().cols_from(0, b.x.cols())](const RmsNormKernel& k) {
+                k.gated_backward(b.dy, b.x, gate, b.weight, {}, b.inv_rms, b.y, d_gate, b.d_weight);
               }),
   };
+}
+
+std::vector<Subject> rope_subjects(Buffers& b, Index size, Index head_dim) {
+  std::vector<Subject> all;
+  for (const auto& [name, table] :
+       {std::pair{"half-split", &b.halves}, std::pair{"interleaved", &b.neighbours},
+        std::pair{"to halves", &b.into_halves}})
+    all.push_back(subject(std::string("rope ") + name, 2 * size, fused_rope(), reference_rope(),
+                          [&b, head_dim, table = table](const RopeKernel& k) {
+                            k.forward(b.y, head_dim, b.position_ids, *table);
+                          }));
+  return all;
+}
+
+std::vector<Subject> gated_subjects(Buffers& b, Index size) {
+  std::vector<Subject> all;
+  const std::pair<const char*, GatedActivation> activations[] = {
+      {"swiglu", {}},
+      {"geglu tanh", {Activation::kGeluTanh}},
+      {"geglu", {Activation::kGelu}},
+      {"geglu tanh, sparse", {Activation::kGeluTanh, 0.95f}}};
+  for (const auto& [name, activation] : activations) {
+    all.push_back(subject(name + std::string(" forward"), 3 * size, fused_swiglu(), reference_swiglu(),
+                          [&b, activation = activation](const SwigluKernel& k) {
+                            k.forward(activation, b.gate_up, b.row_scale, b.y);
+                          }));
+    all.push_back(subject(name + std::string(" backward"), 6 * size, fused_swiglu(), reference_swiglu(),
+                          [&b, activation = activation](const SwigluKernel& k) {
+                            k.backward(activation, b.gate_up, b.row_scale, b.dy, b.d_gate_up, b.d_row_scale,
+                                       b.y);
+                          }));
+  }
+  return all;
+}
+
+std::vector<Subject> subjects(Buffers& b, const Options& o) {
+  const Index size = o.rows * o.cols;
+  std::vector<Subject> chosen;
+  for (auto& group : {norm_subjects(b, size), rope_subjects(b, size, o.head_dim), gated_subjects(b, size)})
+    for (const Subject& each : group)
+      if (each.name.find(o.only) != std::string::npos) chosen.push_back(each);
+  return chosen;
 }
 
 /// The rows of x to d_gate_up's first half by all threads, with the C library's memcpy.
@@ -149,6 +196,7 @@ Options parse(int argc, char** argv) {
       "head-dim", po::value(&o.head_dim)->default_value(o.head_dim), "divides cols")(
       "threads", po::value(&o.threads)->default_value(o.threads), "threads")(
       "samples", po::value(&o.samples)->default_value(o.samples), "pairs of copy and kernel")(
+      "only", po::value(&o.only), "kernels whose names hold this text")(
       "json", po::value(&o.json), "write an array of objects to this file");
   po::variables_map given;
   po::store(po::parse_command_line(argc, argv, known), given);
@@ -168,13 +216,13 @@ void run(const Options& o) {
   Buffers buffers(o);
   std::printf("rows %lld, cols %lld, threads %d, samples %d\n", static_cast<long long>(o.rows),
               static_cast<long long>(o.cols), o.threads, o.samples);
-  std::printf("%-18s %8s %8s %22s %10s %10s %8s\n", "kernel", "GB/s", "copy", "of copy (p10..p90)",
+  std::printf("%-27s %8s %8s %22s %10s %10s %8s\n", "kernel", "GB/s", "copy", "of copy (p10..p90)",
               "ns/element", "reference", "speedup");
   auto results = nlohmann::ordered_json::array();
   for (const Subject& each : subjects(buffers, o)) {
     const auto r = measure(each, buffers, o);
     const auto number = [&r](const char* key) { return r.at(key).get<double>(); };
-    std::printf("%-18s %8.1f %8.1f %8.2f (%5.2f..%5.2f) %10.3f %10.3f %7.1fx\n", each.name.c_str(),
+    std::printf("%-27s %8.1f %8.1f %8.2f (%5.2f..%5.2f) %10.3f %10.3f %7.1fx\n", each.name.c_str(),
                 number("gb_per_s"), number("copy_gb_per_s"), number("of_copy"), number("of_copy_p10"),
                 number("of_copy_p90"), number("fused_ns_per_element"), number("reference_ns_per_element"),
                 number("speedup"));

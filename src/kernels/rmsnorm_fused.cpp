@@ -5,6 +5,7 @@
 
 #include "rmsnorm_groups.hpp"
 #include "row_tasks.hpp"
+#include "streaming.hpp"
 
 namespace moeloom {
 namespace {
@@ -37,6 +38,18 @@ void scale_group(const float* x, const float* weight, float offset, float inv, I
   for (Index j = 0; j < width; ++j) y[j] = x[j] * inv * (weight[j] + offset);
 }
 
+/// The same past the cache, while the next group to be summed is fetched into it: so that reading and writing
+/// overlap. width is whole lines.
+void stream_group(const float* x, const float* next, const float* weight, float offset, float inv,
+                  Index width, float* y) {
+  for (Index begin = 0; begin < width; begin += streaming::kLine) {
+    __builtin_prefetch(next + begin);
+    alignas(64) float line[streaming::kLine];
+    scale_group(x + begin, weight + begin, offset, inv, streaming::kLine, line);
+    streaming::write_line(line, y + begin);
+  }
+}
+
 void scale_group_gated(const float* x, const float* gate, const float* weight, float offset, float inv,
                        Index width, float* y) {
 #pragma omp simd
@@ -55,6 +68,7 @@ void normalise_groups(ConstMatrixView x, Index groups, Index width, float eps, s
         inv_rms[static_cast<std::size_t>(i * groups + g)] = inv;
       }
     }
+    streaming::finish();
   });
 }
 
@@ -62,8 +76,15 @@ void forward(ConstMatrixView x, std::span<const float> weight, RmsNormSettings s
              std::span<float> inv_rms) {
   const Index groups = rmsnorm::check_forward(x, weight, y, inv_rms);
   const Index width = static_cast<Index>(weight.size());
+  const float offset = settings.weight_offset;
+  if (streaming::pays(y, width) && y.data != x.data) {
+    return normalise_groups(x, groups, width, settings.eps, inv_rms, [&](Index i, Index column, float inv) {
+      const float* next = x.row(std::min(i + 1, x.rows - 1)) + column;
+      stream_group(x.row(i) + column, next, weight.data(), offset, inv, width, y.row(i) + column);
+    });
+  }
   normalise_groups(x, groups, width, settings.eps, inv_rms, [&](Index i, Index column, float inv) {
-    scale_group(x.row(i) + column, weight.data(), settings.weight_offset, inv, width, y.row(i) + column);
+    scale_group(x.row(i) + column, weight.data(), offset, inv, width, y.row(i) + column);
   });
 }
 

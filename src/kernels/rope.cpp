@@ -4,6 +4,7 @@
 #include "moeloom/base/parallel.hpp"
 
 #include <algorithm>
+#include <vector>
 
 #include "row_tasks.hpp"
 
@@ -25,45 +26,38 @@ void check(ConstMatrixView x, Index head_dim, std::span<const std::int32_t> posi
   require(known, "each position must be at least 0 and below the table's positions");
 }
 
-/// Where the two elements of a pair are among the turned ones.
+/// Where pairs stand among the turned elements: pair i at i * step and i * step + gap.
 struct Places {
-  Index first;
-  Index second;
+  Index step;
+  Index gap;
 };
 
-Places halves(Index pair, Index pairs) {
-  return {pair, pair + pairs};
+Places places_before(const RopeTable& table) {
+  return table.pairs == RopePairs::kHalfSplit ? Places{1, table.rotary_dim() / 2} : Places{2, 1};
 }
-Places neighbours(Index pair, Index) {
-  return {2 * pair, 2 * pair + 1};
-}
-
-using PlacesOf = Places (*)(Index, Index);
-PlacesOf places_before(RopePairs pairs) {
-  return pairs == RopePairs::kHalfSplit ? halves : neighbours;
-}
-PlacesOf places_after(RopePairs pairs) {
-  return pairs == RopePairs::kInterleaved ? neighbours : halves;
+Places places_after(const RopeTable& table) {
+  return table.pairs == RopePairs::kInterleaved ? Places{2, 1} : Places{1, table.rotary_dim() / 2};
 }
 
 template <int kSign>
 void turn_plainly(MatrixView x, Index head_dim, std::span<const std::int32_t> position_ids,
                   const RopeTable& table) {
   check(x, head_dim, position_ids, table);
-  const PlacesOf from = kSign == kForward ? places_before(table.pairs) : places_after(table.pairs);
-  const PlacesOf to = kSign == kForward ? places_after(table.pairs) : places_before(table.pairs);
-  const Index pairs = table.rotary_dim() / 2;
+  const Places from = kSign == kForward ? places_before(table) : places_after(table);
+  const Places to = kSign == kForward ? places_after(table) : places_before(table);
+  std::vector<float> before(static_cast<std::size_t>(table.rotary_dim()));
   for (Index t = 0; t < x.rows; ++t) {
     const Index position = position_ids[static_cast<std::size_t>(t)];
-    for (Index first = table.first_dim; first < x.cols; first += head_dim) {
-      const Matrix before = Matrix::copy_of(x.rows_from(t, 1).cols_from(first, table.rotary_dim()));
-      for (Index i = 0; i < pairs; ++i) {
+    for (Index head = 0; head < x.cols; head += head_dim) {
+      float* turned = x.row(t) + head + table.first_dim;
+      std::copy_n(turned, before.size(), before.begin());
+      for (Index i = 0; i < table.rotary_dim() / 2; ++i) {
         const float cosine = table.cosine.row(position)[i];
         const float sine = kSign * table.sine.row(position)[i];
-        const float a = before.row(0)[from(i, pairs).first];
-        const float b = before.row(0)[from(i, pairs).second];
-        x(t, first + to(i, pairs).first) = a * cosine - b * sine;
-        x(t, first + to(i, pairs).second) = b * cosine + a * sine;
+        const float a = before[static_cast<std::size_t>(i * from.step)];
+        const float b = before[static_cast<std::size_t>(i * from.step + from.gap)];
+        turned[i * to.step] = a * cosine - b * sine;
+        turned[i * to.step + to.gap] = b * cosine + a * sine;
       }
     }
   }

@@ -2,6 +2,7 @@
 
 #include "moeloom/base/errors.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 
@@ -37,8 +38,7 @@ void check_backward(const GatedActivation& activation, ConstMatrixView gate_up,
 }
 
 double normal_quantile(double probability) {
-  if (probability < 0.5) return -normal_quantile(1 - probability);
-  const double tail = 1 - probability;
+  const double tail = std::min(probability, 1 - probability);  // 1 - tail would round a small one away
   // Newton from the middle: right of it the distribution is concave, so no step passes the root.
   double z = 0;
   for (double step = 1; step > 1e-15 * (1 + z);) {
@@ -46,7 +46,7 @@ double normal_quantile(double probability) {
     step = (std::erfc(z / std::numbers::sqrt2) / 2 - tail) / density;
     z += step;
   }
-  return z;
+  return probability < 0.5 ? -z : z;
 }
 
 }  // namespace swiglu

@@ -154,6 +154,21 @@ TEST(RmsNorm, GivesARowTheSameBitsWhereverItStandsAndOnAnyThreads) {
   }
 }
 
+// Beyond the cache the result takes another way to memory.
+TEST(RmsNorm, GivesARowTheSameBitsInAMatrixLargerThanTheCache) {
+  const Index rows = 2100, groups = 2, width = 2048;
+  const Matrix x = random_matrix(rows, groups * width, 21);
+  const auto weight = random_vector(width, 22);
+  const Forward whole = forward(fused_rmsnorm(), x, weight, kGemma);
+  const Forward three = on_threads(3, [&] { return forward(fused_rmsnorm(), x, weight, kGemma); });
+  EXPECT_EQ(whole.inv_rms, three.inv_rms);
+  for (const Index row : {Index{0}, Index{1}, Index{1050}, rows - 1}) {
+    const Forward alone = forward(fused_rmsnorm(), x.view().rows_from(row, 1), weight, kGemma);
+    EXPECT_EQ(bits_of(whole.y.view().rows_from(row, 1)), bits_of(alone.y)) << row;
+    EXPECT_EQ(bits_of(three.y.view().rows_from(row, 1)), bits_of(alone.y)) << row;
+  }
+}
+
 TEST(RmsNorm, AddsTheWeightGradientInChunksOfRowsInOrder) {
   for (const auto& [name, kernel] : kKernels)
     for (const Index groups : {Index{1}, Index{3}}) {

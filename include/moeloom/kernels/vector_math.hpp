@@ -108,7 +108,8 @@ namespace detail {
 constexpr float kTwoRootTwoOverPi = 0x1.988454p+0f;
 constexpr float kCubic = 0.044715f;
 
-/// Beyond +-30 the sigmoid of 2u is 0 or 1, while x^3 would overflow somewhere. NaN passes.
+/// Beyond +-30 the sigmoid of 2u is 0 or 1, whatever the cube overflows to; its slope would be 0 times
+/// infinity. NaN passes.
 inline float within_thirty(float x) {
   const float above = x < -30.0f ? -30.0f : x;
   return above > 30.0f ? 30.0f : above;
@@ -140,8 +141,7 @@ inline Normal normal(float x) {
 }  // namespace detail
 
 inline float gelu_tanh(float x) {
-  const float c = detail::within_thirty(x);
-  return x * sigmoid(detail::kTwoRootTwoOverPi * c * (1.0f + detail::kCubic * c * c)).value;
+  return x * sigmoid(detail::kTwoRootTwoOverPi * x * (1.0f + detail::kCubic * x * x)).value;
 }
 
 inline ValueSlope gelu_tanh_slope(float x) {

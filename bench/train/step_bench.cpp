@@ -147,8 +147,8 @@ class Subject {
 
  private:
   static KernelTable kernels(bool grouped) {
-    KernelTable table{fused_rmsnorm(), fused_rope(), fused_swiglu(), native_grouped_matmul()};
-    if (grouped) table.grouped_matmul = packed_grouped_matmul();
+    KernelTable table{.rmsnorm = fused_rmsnorm(), .rope = fused_rope(), .swiglu = fused_swiglu()};
+    if (grouped) table.grouped_matmul = packed_grouped_matmul(), table.dense = tiled_dense();
     table.grouped_matmul.uses_packed = false;  // one micro-batch a step
     return table;
   }

@@ -117,7 +117,8 @@ KernelPlan plan_kernels(const KernelChoice& choice, const EnvironmentFlags& flag
                               .hidden_act = config.hidden_act,
                               .has_experts = config.has_experts(),
                               .fused_ops_enabled = flags.fused_ops,
-                              .gmm = plan.gmm};
+                              .gmm = plan.gmm,
+                              .rows = work.tokens};
   agree(world,
         [&] { plan.reports = KernelRegistry::builtin().apply_all(kernels.kernels, plan.table, context); });
   dtype.why_no_gmm = why_no_gmm(plan.reports);

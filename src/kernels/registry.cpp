@@ -14,7 +14,14 @@ namespace {
 
 using Reason = std::optional<std::string>;
 
-constexpr std::array<std::string_view, 1> kKnownModelTypes = {"qwen3_moe"};
+/// Families whose layers are made of these kernels' formulas; model/families.cpp has what each is made of.
+constexpr std::array<std::string_view, 15> kKnownModelTypes = {
+    "deepseek_v3",         "gemma3_text",  "glm4",           "llama",
+    "mixtral",             "olmoe",        "phi3",           "qwen2_moe",
+    "qwen3",               "qwen3_moe",    "qwen3_omni_moe", "qwen3_omni_moe_text",
+    "qwen3_omni_moe_thinker", "qwen3_vl_moe", "qwen3_vl_moe_text"};
+/// Below it a product reads its weight faster where it lies than it is packed.
+constexpr Index kRowsThatPayTiles = 8;
 constexpr std::array<std::string_view, 3> kAllWords = {"auto", "true", "1"};
 constexpr std::array<std::string_view, 4> kNoneWords = {"none", "false", "0", ""};
 
@@ -45,6 +52,13 @@ Reason why_no_fused_moe(const KernelContext& context) {
   if (const Reason reason = unknown_model_type(context)) return reason;
   if (!context.gmm.apply) return context.gmm.reason;
   return std::nullopt;
+}
+
+Reason why_no_tiled_dense(const KernelContext& context) {
+  if (const Reason reason = why_no_fused_op(context)) return reason;
+  if (context.rows >= kRowsThatPayTiles) return std::nullopt;
+  return "a forward has " + std::to_string(context.rows) + " rows, and packing a weight on the way pays from " +
+         std::to_string(kRowsThatPayTiles) + " on";
 }
 
 std::string why(const Kernel& kernel, const KernelContext& context) {
@@ -130,6 +144,11 @@ KernelRegistry KernelRegistry::builtin() {
                 "act(gate) * up of MLPs and experts, act being silu or gelu: one vectorised pass",
                 why_no_fused_swiglu,
                 [](KernelTable& table) { table.swiglu = fused_swiglu(); }});
+  registry.add({"tiled_dense",
+                {},
+                "dense products (q, k, v, o, MLPs, shared experts, head): register tiles for OpenBLAS",
+                why_no_tiled_dense,
+                [](KernelTable& table) { table.dense = tiled_dense(); }});
   return registry;
 }
 

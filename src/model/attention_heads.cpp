@@ -39,7 +39,7 @@ AttentionHeads ProjectedHeads::heads() {
 void ProjectedHeads::forward(const KernelTable& kernels, const AttentionContext& context,
                              ConstMatrixView normed) {
   projected_.reshape_uninitialised(normed.rows, qkv_.out());
-  qkv_.forward(normed, projected_);
+  qkv_.forward(kernels.dense, normed, projected_);
   if (query_norm_) {
     const AttentionHeads parts = parts_of(projected_);
     query_.reshape_uninitialised(normed.rows, spec_.query_width());
@@ -75,7 +75,7 @@ void ProjectedHeads::backward(const KernelTable& kernels, const AttentionContext
     query_norm_->backward(kernels.rmsnorm, d_query, queries, query_inv_rms_, d_parts.query);
     key_norm_->backward(kernels.rmsnorm, d_key, keys, key_inv_rms_, d_parts.key);
   }
-  qkv_.backward(workspace.d_qkv, normed, d_normed);
+  qkv_.backward(kernels.dense, workspace.d_qkv, normed, d_normed);
 }
 
 }  // namespace moeloom

@@ -54,8 +54,8 @@ AttentionHeads AttentionLayer::project(const KernelTable& kernels, const Attenti
 }
 
 void AttentionLayer::add_output(const KernelTable& kernels, MatrixView hidden) {
-  if (!output_norm_) return output_.forward(saved_.context, hidden, Write::kAdd);
-  output_.forward(saved_.context, output_norm_->input(hidden.rows, hidden.cols));
+  if (!output_norm_) return output_.forward(kernels.dense, saved_.context, hidden, Write::kAdd);
+  output_.forward(kernels.dense, saved_.context, output_norm_->input(hidden.rows, hidden.cols));
   output_norm_->forward(kernels.rmsnorm, hidden);
 }
 
@@ -89,10 +89,10 @@ void AttentionLayer::forward_cached(const KernelTable& kernels, const AttentionC
 void AttentionLayer::backward_output(const KernelTable& kernels, ConstMatrixView d_hidden,
                                      AttentionWorkspace& workspace) {
   workspace.d_context.reshape_uninitialised(d_hidden.rows, spec_.output_width());
-  if (!output_norm_) return output_.backward(d_hidden, saved_.context, workspace.d_context);
+  if (!output_norm_) return output_.backward(kernels.dense, d_hidden, saved_.context, workspace.d_context);
   workspace.d_output.reshape_uninitialised(d_hidden.rows, d_hidden.cols);
   output_norm_->backward(kernels.rmsnorm, d_hidden, workspace.d_output);
-  output_.backward(workspace.d_output, saved_.context, workspace.d_context);
+  output_.backward(kernels.dense, workspace.d_output, saved_.context, workspace.d_context);
 }
 
 void AttentionLayer::backward(const KernelTable& kernels, const AttentionContext& context,

@@ -95,7 +95,7 @@ MicroBatchLosses Decoder::forward_backward(const Batch& batch, const LossScales&
   run_layers(batch, statistics);
   clock_.enter(Phase::kLoss);
   d_hidden_.reshape_uninitialised(hidden_.rows(), hidden_.cols());
-  const double nll_sum = head_loss_backward(final_, head_.weight, batch.targets,
+  const double nll_sum = head_loss_backward(kernels_.dense, final_, head_.weight, batch.targets,
                                             static_cast<float>(scales.lm), d_hidden_, head_.grad);
   const MicroBatchLosses losses = sum_over_world(nll_sum, batch.counted_targets(), statistics);
   backward(batch, router_loss_gradient(statistics, scales.aux, scales.z));
@@ -123,7 +123,7 @@ MicroBatchLosses Decoder::evaluate(const Batch& batch) {
   RouterStatistics statistics(config_.num_experts);
   run_layers(batch, statistics);
   clock_.enter(Phase::kLoss);
-  const double nll_sum = head_loss(final_, head_.weight, batch.targets);
+  const double nll_sum = head_loss(kernels_.dense, final_, head_.weight, batch.targets);
   const MicroBatchLosses losses = sum_over_world(nll_sum, batch.counted_targets(), statistics);
   clock_.enter(Phase::kOther);
   return losses;
@@ -133,7 +133,7 @@ Matrix Decoder::logits(const Batch& batch) {
   RouterStatistics statistics(config_.num_experts);
   run_layers(batch, statistics);
   Matrix logits = Matrix::uninitialised(batch.tokens(), config_.vocab_size);
-  head_.forward(final_, logits);
+  head_.forward(kernels_.dense, final_, logits);
   return logits;
 }
 
@@ -158,7 +158,7 @@ Matrix Decoder::next_logits(std::span<const std::int32_t> input_ids) {
   cached_ += batch.tokens();
   normalise();
   Matrix logits = Matrix::uninitialised(batch.sequences, config_.vocab_size);
-  head_.forward(final_.view().rows_from(std::max<Index>(batch.tokens() - 1, 0), batch.sequences), logits);
+  head_.forward(kernels_.dense, final_.view().rows_from(std::max<Index>(batch.tokens() - 1, 0), batch.sequences), logits);
   return logits;
 }
 

@@ -97,11 +97,11 @@ void LatentHeads::forward_query(const RmsNormKernel& kernel, ConstMatrixView nor
   if (query_latent_) {
     query_low_.reshape_uninitialised(normed.rows, latent_.q_rank);
     query_low_normed_.reshape_uninitialised(normed.rows, latent_.q_rank);
-    query_latent_->down.forward(normed, query_low_);
+    query_latent_->down.forward(kernels.dense, normed, query_low_);
     query_latent_->norm.forward(kernel, query_low_, query_low_normed_, query_inv_rms_);
-    query_up_.forward(query_low_normed_, projected_query_);
+    query_up_.forward(kernels.dense, query_low_normed_, projected_query_);
   } else {
-    query_up_.forward(normed, projected_query_);
+    query_up_.forward(kernels.dense, normed, projected_query_);
   }
   copy_heads(spec_.heads, latent_.nope_dim, projected_query_, 0, query_, latent_.rope_dim);
   copy_heads(spec_.heads, latent_.rope_dim, projected_query_, latent_.nope_dim, query_, 0);
@@ -113,10 +113,10 @@ void LatentHeads::forward_key_value(const RmsNormKernel& kernel, ConstMatrixView
   key_value_.reshape_uninitialised(normed.rows, key_value_up_.out());
   key_.reshape_uninitialised(normed.rows, spec_.key_width());
   value_.reshape_uninitialised(normed.rows, spec_.value_width());
-  key_value_down_.forward(normed, key_value_low_);
+  key_value_down_.forward(kernels.dense, normed, key_value_low_);
   key_value_norm_.forward(kernel, key_value_low_.view().cols_from(0, latent_.kv_rank), key_value_low_normed_,
                           key_value_inv_rms_);
-  key_value_up_.forward(key_value_low_normed_, key_value_);
+  key_value_up_.forward(kernels.dense, key_value_low_normed_, key_value_);
   copy_heads(spec_.heads, latent_.nope_dim, key_value_, 0, key_, latent_.rope_dim);
   copy_heads(spec_.heads, spec_.value_dim, key_value_, latent_.nope_dim, value_, 0);
 }
@@ -141,11 +141,11 @@ void LatentHeads::backward_query(const RmsNormKernel& kernel, ConstMatrixView no
   d_projected.reshape_uninitialised(normed.rows, spec_.query_width());
   copy_heads(spec_.heads, latent_.nope_dim, w.d_query, latent_.rope_dim, d_projected, 0);
   copy_heads(spec_.heads, latent_.rope_dim, w.d_query, 0, d_projected, latent_.nope_dim);
-  if (!query_latent_) return query_up_.backward(d_projected, normed, d_normed);
+  if (!query_latent_) return query_up_.backward(kernels.dense, d_projected, normed, d_normed);
   w.d_query_latent.reshape_uninitialised(normed.rows, latent_.q_rank);
-  query_up_.backward(d_projected, query_low_normed_, w.d_query_latent);
+  query_up_.backward(kernels.dense, d_projected, query_low_normed_, w.d_query_latent);
   query_latent_->norm.backward(kernel, w.d_query_latent, query_low_, query_inv_rms_, w.d_query_latent);
-  query_latent_->down.backward(w.d_query_latent, normed, d_normed);
+  query_latent_->down.backward(kernels.dense, w.d_query_latent, normed, d_normed);
 }
 
 void LatentHeads::backward_key_value(const KernelTable& kernels, const AttentionContext& context,
@@ -159,10 +159,10 @@ void LatentHeads::backward_key_value(const KernelTable& kernels, const Attention
   const MatrixView d_rope = w.d_key_value_latent.view().cols_from(latent_.kv_rank, latent_.rope_dim);
   sum_of_heads(spec_.heads, w.d_key, d_rope);
   kernels.rope.backward(d_rope, latent_.rope_dim, context.position_ids, rope(context));
-  key_value_up_.backward(w.d_key_value, key_value_low_normed_, d_latent);
+  key_value_up_.backward(kernels.dense, w.d_key_value, key_value_low_normed_, d_latent);
   key_value_norm_.backward(kernels.rmsnorm, d_latent, key_value_low_.view().cols_from(0, latent_.kv_rank),
                            key_value_inv_rms_, d_latent);
-  key_value_down_.backward(w.d_key_value_latent, normed, d_normed, Write::kAdd);
+  key_value_down_.backward(kernels.dense, w.d_key_value_latent, normed, d_normed, Write::kAdd);
 }
 
 }  // namespace moeloom

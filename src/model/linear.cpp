@@ -42,20 +42,20 @@ Linear Linear::with_bias(const ParameterStore& store, const std::string& module)
   return linear;
 }
 
-void Linear::forward(ConstMatrixView x, MatrixView y, Write mode) const {
-  if (bias.empty()) return matmul(x, weight, y, mode);
+void Linear::forward(const DenseKernel& kernel, ConstMatrixView x, MatrixView y, Write mode) const {
+  if (bias.empty()) return kernel.forward(x, weight, y, mode);
   write_bias(bias, y, mode);
-  matmul(x, weight, y, Write::kAdd);
+  kernel.forward(x, weight, y, Write::kAdd);
 }
 
-void Linear::backward_weight(ConstMatrixView dy, ConstMatrixView x) const {
-  if (grad.size() > 0) matmul_weight_grad(dy, x, grad);
+void Linear::backward_weight(const DenseKernel& kernel, ConstMatrixView dy, ConstMatrixView x) const {
+  if (grad.size() > 0) kernel.weight_grad(dy, x, grad, Write::kAdd);
   if (!bias_grad.empty()) add_row_sums(dy, bias_grad);
 }
 
-void Linear::backward(ConstMatrixView dy, ConstMatrixView x, MatrixView dx, Write mode) const {
-  backward_weight(dy, x);
-  matmul_input_grad(dy, weight, dx, mode);
+void Linear::backward(const DenseKernel& kernel, ConstMatrixView dy, ConstMatrixView x, MatrixView dx, Write mode) const {
+  backward_weight(kernel, dy, x);
+  kernel.input_grad(dy, weight, dx, mode);
 }
 
 void add_row_sums(ConstMatrixView x, std::span<float> sums) {

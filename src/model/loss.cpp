@@ -79,12 +79,12 @@ struct Stretch {
 /// Calls use(stretch) with the logits of all rows in turn. A stretch has one chunk of kSumChunkRows rows for
 /// each thread, because a product's chunks are what threads share.
 template <typename Use>
-void for_each_stretch(ConstMatrixView hidden, ConstMatrixView head, const Use& use) {
+void for_each_stretch(const DenseKernel& kernel, ConstMatrixView hidden, ConstMatrixView head, const Use& use) {
   const Index rows = std::min(hidden.rows, kSumChunkRows * static_cast<Index>(threads()));
   Matrix logits = Matrix::uninitialised(rows, head.rows);
   for (Index begin = 0; begin < hidden.rows; begin += rows) {
     const Stretch stretch{begin, logits.view().rows_from(0, std::min(rows, hidden.rows - begin))};
-    matmul(hidden.rows_from(begin, stretch.logits.rows), head, stretch.logits);
+    kernel.forward(hidden.rows_from(begin, stretch.logits.rows), head, stretch.logits, Write::kReplace);
     use(stretch);
   }
 }
@@ -103,17 +103,17 @@ double add_rows(double sum, const Stretch& stretch, Targets targets, const RowLo
 
 }  // namespace
 
-double head_loss(ConstMatrixView hidden, ConstMatrixView head, Targets targets) {
+double head_loss(const DenseKernel& kernel, ConstMatrixView hidden, ConstMatrixView head, Targets targets) {
   check(hidden, head, targets);
   double sum = 0.0;
-  for_each_stretch(hidden, head, [&](const Stretch& stretch) {
+  for_each_stretch(kernel, hidden, head, [&](const Stretch& stretch) {
     sum = add_rows(sum, stretch, targets,
                    [&](float* logits, std::int32_t target) { return row_loss(logits, head.rows, target); });
   });
   return sum;
 }
 
-double head_loss_backward(ConstMatrixView hidden, ConstMatrixView head, Targets targets, float scale,
+double head_loss_backward(const DenseKernel& kernel, ConstMatrixView hidden, ConstMatrixView head, Targets targets, float scale,
                           MatrixView d_hidden, MatrixView d_head) {
   check(hidden, head, targets);
   require(d_hidden.rows == hidden.rows && d_hidden.cols == hidden.cols,
@@ -121,13 +121,18 @@ double head_loss_backward(ConstMatrixView hidden, ConstMatrixView head, Targets 
   require(d_head.rows == head.rows && d_head.cols == head.cols,
           "head_loss: d_head must have the shape of head");
   double sum = 0.0;
-  for_each_stretch(hidden, head, [&](const Stretch& stretch) {
+  for_each_stretch(kernel, hidden, head, [&](const Stretch& stretch) {
     const Index rows = stretch.logits.rows;
     sum = add_rows(sum, stretch, targets, [&](float* logits, std::int32_t target) {
       return row_loss_backward(logits, head.rows, target, scale);
     });
-    matmul_input_grad(stretch.logits, head, d_hidden.rows_from(stretch.begin, rows));
-    matmul_weight_grad(stretch.logits, hidden.rows_from(stretch.begin, rows), d_head);
+    kernel.input_grad(stretch.logits, head, d_hidden.rows_from(stretch.begin, rows), Write::kReplace);
+    // A chunk at a time: how many a stretch has depends on the threads, and the order of sums must not.
+    for (Index begin = 0; begin < rows; begin += kSumChunkRows) {
+      const Index count = std::min(kSumChunkRows, rows - begin);
+      kernel.weight_grad(stretch.logits.rows_from(begin, count),
+                         hidden.rows_from(stretch.begin + begin, count), d_head, Write::kAdd);
+    }
   });
   return sum;
 }

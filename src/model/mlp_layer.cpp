@@ -16,21 +16,21 @@ void MlpLayer::forward(const KernelTable& kernels, ConstMatrixView hidden_states
                        MlpWorkspace& workspace) {
   saved_gate_up_.reshape_uninitialised(hidden_states.rows, gate_up_.out());
   workspace.activated.reshape_uninitialised(hidden_states.rows, down_.in());
-  gate_up_.forward(hidden_states, saved_gate_up_);
+  gate_up_.forward(kernels.dense, hidden_states, saved_gate_up_);
   kernels.swiglu.forward(activation_, saved_gate_up_, {}, workspace.activated);
-  down_.forward(workspace.activated, output, Write::kAdd);
+  down_.forward(kernels.dense, workspace.activated, output, Write::kAdd);
 }
 
 void MlpLayer::backward(const KernelTable& kernels, ConstMatrixView hidden_states, ConstMatrixView d_output,
                         MatrixView d_hidden_states, MlpWorkspace& workspace) {
   workspace.d_activated.reshape_uninitialised(d_output.rows, down_.in());
   workspace.activated.reshape_uninitialised(d_output.rows, down_.in());
-  matmul_input_grad(d_output, down_.weight, workspace.d_activated);
+  kernels.dense.input_grad(d_output, down_.weight, workspace.d_activated, Write::kReplace);
   Matrix& d_gate_up = saved_gate_up_;
   kernels.swiglu.backward(activation_, saved_gate_up_, {}, workspace.d_activated, d_gate_up, {},
                           workspace.activated);
-  down_.backward_weight(d_output, workspace.activated);
-  gate_up_.backward(d_gate_up, hidden_states, d_hidden_states);
+  down_.backward_weight(kernels.dense, d_output, workspace.activated);
+  gate_up_.backward(kernels.dense, d_gate_up, hidden_states, d_hidden_states);
 }
 
 }  // namespace moeloom

@@ -29,8 +29,8 @@ MatrixView as_column(std::vector<float>& values) {
   return {values.data(), static_cast<Index>(values.size()), 1};
 }
 
-void add_weight_grad(ConstMatrixView dy, ConstMatrixView x, MatrixView gradient) {
-  if (gradient.rows > 0) matmul_weight_grad(dy, x, gradient);
+void add_weight_grad(const DenseKernel& kernel, ConstMatrixView dy, ConstMatrixView x, MatrixView gradient) {
+  if (gradient.rows > 0) kernel.weight_grad(dy, x, gradient, Write::kAdd);
 }
 
 }  // namespace
@@ -46,9 +46,9 @@ void SharedExpert::forward(const KernelTable& kernels, ConstMatrixView hidden_st
   gate_.resize(gated() ? at(hidden_states.rows) : 0);
   if (gated()) matmul(hidden_states, weights_.gate, as_column(gate_));
   for (float& g : gate_) g = 1 / (1 + std::exp(-g));
-  matmul(hidden_states, weights_.gate_up, gate_up_);
+  kernels.dense.forward(hidden_states, weights_.gate_up, gate_up_, Write::kReplace);
   kernels.swiglu.forward(weights_.activation, gate_up_, gate_, workspace.activated);
-  matmul(workspace.activated, weights_.down, output, Write::kAdd);
+  kernels.dense.forward(workspace.activated, weights_.down, output, Write::kAdd);
 }
 
 void SharedExpert::backward(const KernelTable& kernels, ConstMatrixView hidden_states,
@@ -58,16 +58,16 @@ void SharedExpert::backward(const KernelTable& kernels, ConstMatrixView hidden_s
   workspace.activated.reshape_uninitialised(d_output.rows, weights_.down.cols);
   workspace.d_activated.reshape_uninitialised(d_output.rows, weights_.down.cols);
   workspace.d_gate.resize(gate_.size());
-  matmul_input_grad(d_output, weights_.down, workspace.d_activated);
+  kernels.dense.input_grad(d_output, weights_.down, workspace.d_activated, Write::kReplace);
   Matrix& d_gate_up = gate_up_;
   kernels.swiglu.backward(weights_.activation, gate_up_, gate_, workspace.d_activated, d_gate_up,
                           workspace.d_gate, workspace.activated);
-  add_weight_grad(d_output, workspace.activated, weights_.d_down);
-  add_weight_grad(d_gate_up, hidden_states, weights_.d_gate_up);
-  matmul_input_grad(d_gate_up, weights_.gate_up, d_hidden_states, Write::kAdd);
+  add_weight_grad(kernels.dense, d_output, workspace.activated, weights_.d_down);
+  add_weight_grad(kernels.dense, d_gate_up, hidden_states, weights_.d_gate_up);
+  kernels.dense.input_grad(d_gate_up, weights_.gate_up, d_hidden_states, Write::kAdd);
   if (!gated()) return;
   for (std::size_t t = 0; t < gate_.size(); ++t) workspace.d_gate[t] *= gate_[t] * (1 - gate_[t]);
-  add_weight_grad(as_column(workspace.d_gate), hidden_states, weights_.d_gate);
+  add_weight_grad(native_dense(), as_column(workspace.d_gate), hidden_states, weights_.d_gate);
   matmul_input_grad(as_column(workspace.d_gate), weights_.gate, d_hidden_states, Write::kAdd);
 }
 

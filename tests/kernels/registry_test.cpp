@@ -22,6 +22,7 @@ std::string applied_in(const KernelTable& table) {
   note(table.rmsnorm.forward == fused_rmsnorm().forward, "fused_rmsnorm");
   note(table.rope.forward == fused_rope().forward, "fused_rope");
   note(table.swiglu.forward == fused_swiglu().forward, "fused_swiglu");
+  note(table.dense.forward == tiled_dense().forward, "tiled_dense");
   return ids;
 }
 
@@ -50,7 +51,7 @@ std::string error_of(const std::string& request, const KernelContext& context) {
 }
 
 TEST(KernelRegistry, AppliesWhatIsAskedFor) {
-  const std::string all = "fused_moe fused_rmsnorm fused_rope fused_swiglu ";
+  const std::string all = "fused_moe fused_rmsnorm fused_rope fused_swiglu tiled_dense ";
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"auto", all},
       {" AUTO ", all},
@@ -77,12 +78,14 @@ TEST(KernelRegistry, ReportsEveryKernelWithAReason) {
             "fused_moe yes: predicted faster\n"
             "fused_rmsnorm yes: fits: qwen3_moe, silu\n"
             "fused_rope yes: fits: qwen3_moe, silu\n"
-            "fused_swiglu yes: fits: qwen3_moe, silu\n");
+            "fused_swiglu yes: fits: qwen3_moe, silu\n"
+            "tiled_dense yes: fits: qwen3_moe, silu\n");
   EXPECT_EQ(text_of(registry.apply_all("fused_rope", table, fitting())),
             "fused_moe no: not asked for\n"
             "fused_rmsnorm no: not asked for\n"
             "fused_rope yes: fits: qwen3_moe, silu\n"
-            "fused_swiglu no: not asked for\n");
+            "fused_swiglu no: not asked for\n"
+            "tiled_dense no: not asked for\n");
 }
 
 TEST(KernelRegistry, SkipsUnderAutoWhatCannotRunAndSaysWhy) {
@@ -110,14 +113,15 @@ TEST(KernelRegistry, SkipsUnderAutoWhatCannotRunAndSaysWhy) {
             "fused_moe no: this model has no experts\n"
             "fused_rmsnorm no: MOELOOM_FUSED_OPS is off\n"
             "fused_rope no: MOELOOM_FUSED_OPS is off\n"
-            "fused_swiglu no: MOELOOM_FUSED_OPS is off\n");
+            "fused_swiglu no: MOELOOM_FUSED_OPS is off\n"
+            "tiled_dense no: MOELOOM_FUSED_OPS is off\n");
 }
 
 TEST(KernelRegistry, LeavesAModelItDoesNotKnowUnchanged) {
   KernelContext context = fitting();
-  context.model_type = "gemma3_text";
+  context.model_type = "gemma9";
   EXPECT_EQ(applied_by("auto", context), "");
-  EXPECT_NE(error_of("fused_rope", context).find("model type \"gemma3_text\" is not one this kernel knows"),
+  EXPECT_NE(error_of("fused_rope", context).find("model type \"gemma9\" is not one this kernel knows"),
             std::string::npos);
 }
 

@@ -45,8 +45,8 @@ TEST_P(LinearOfRows, AddsItsBiasToEveryRowWrittenOrAdded) {
   Matrix written = random_matrix(GetParam(), kOut, 9);
   Matrix added = Matrix::copy_of(written);
   const Matrix before = Matrix::copy_of(written);
-  linear.forward(x, written);
-  linear.forward(x, added, Write::kAdd);
+  linear.forward(native_dense(), x, written);
+  linear.forward(native_dense(), x, added, Write::kAdd);
   for (Index t = 0; t < x.rows(); ++t)
     for (Index i = 0; i < kOut; ++i) {
       double y = linear.bias[at(i)];
@@ -63,7 +63,7 @@ TEST_P(LinearOfRows, AddsTheRowsOfTheGradientInChunks) {
   const Matrix x = random_matrix(GetParam(), kIn, 11);
   Matrix dx(GetParam(), kIn);
   std::ranges::fill(linear.bias_grad, 2.0f);
-  linear.backward(dy, x, dx);
+  linear.backward(native_dense(), dy, x, dx);
   for (Index i = 0; i < kOut; ++i) {
     float expected = 2.0f;
     for (Index begin = 0; begin < dy.rows(); begin += kSumChunkRows) {
@@ -100,9 +100,9 @@ TEST(Linear, LeavesTheGradientsOfFrozenWeightsOut) {
   const Matrix x = random_matrix(30, kIn, 13);
   Matrix dx(30, kIn);
   Matrix expected(30, kIn);
-  frozen.backward(dy, x, dx);
+  frozen.backward(native_dense(), dy, x, dx);
   EXPECT_TRUE(std::ranges::all_of(store.gradients(Placement::kWorld), [](float g) { return g == 0.0f; }));
-  trained.backward(dy, x, expected);
+  trained.backward(native_dense(), dy, x, expected);
   EXPECT_TRUE(std::ranges::equal(dx.view().flat(), expected.view().flat()));
   EXPECT_FALSE(std::ranges::all_of(store.gradients(Placement::kWorld), [](float g) { return g == 0.0f; }));
 }
@@ -113,7 +113,7 @@ TEST(Linear, WithAFrozenWeightStillTrainsItsBias) {
   linear.grad = {};
   const Matrix dy = random_matrix(3, kOut, 12);
   Matrix dx(3, kIn);
-  linear.backward(dy, random_matrix(3, kIn, 13), dx);
+  linear.backward(native_dense(), dy, random_matrix(3, kIn, 13), dx);
   EXPECT_NE(linear.bias_grad[0], 0.0f);
 }
 

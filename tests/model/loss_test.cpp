@@ -76,7 +76,7 @@ struct Result {
 
 Result run(const Matrix& hidden, const Matrix& head, const Targets& targets, float scale) {
   Result result{0, random_matrix(hidden.rows(), hidden.cols(), 8), Matrix(head.rows(), head.cols())};
-  result.loss = head_loss_backward(hidden, head, targets, scale, result.d_hidden, result.d_head);
+  result.loss = head_loss_backward(native_dense(), hidden, head, targets, scale, result.d_hidden, result.d_head);
   return result;
 }
 
@@ -88,7 +88,7 @@ TEST(HeadLoss, EqualsTheDefinition) {
     const Targets targets = random_targets(c);
     const double expected =
         reference_loss(to_double(hidden), to_double(head), c.width, c.vocabulary, targets);
-    const double loss = head_loss(hidden, head, targets);
+    const double loss = head_loss(native_dense(), hidden, head, targets);
     EXPECT_NEAR(loss, expected, 2e-6 * (1 + expected));  // fp32 logits, summed in double
     EXPECT_EQ(loss, run(hidden, head, targets, 0.5f).loss);
   }
@@ -132,7 +132,7 @@ TEST(HeadLoss, AddsToTheHeadsGradientAndReplacesThatOfHidden) {
   const Targets targets = random_targets(c);
   Result result = run(hidden, head, targets, 1.0f);
   const Result once = run(hidden, head, targets, 1.0f);
-  head_loss_backward(hidden, head, targets, 1.0f, result.d_hidden, result.d_head);
+  head_loss_backward(native_dense(), hidden, head, targets, 1.0f, result.d_hidden, result.d_head);
   for (std::size_t i = 0; i < once.d_head.view().flat().size(); ++i)
     EXPECT_NEAR(result.d_head.view().flat()[i], 2 * once.d_head.view().flat()[i], 1e-5);
   for (std::size_t i = 0; i < once.d_hidden.view().flat().size(); ++i)
@@ -157,7 +157,7 @@ TEST(HeadLoss, HasTheSameBitsOnOneThreadAndOnThree) {
   const Result alone = run(hidden, head, targets, 0.1f);
   set_threads(3);
   const Result together = run(hidden, head, targets, 0.1f);
-  EXPECT_EQ(head_loss(hidden, head, targets), alone.loss);
+  EXPECT_EQ(head_loss(native_dense(), hidden, head, targets), alone.loss);
   set_threads(before);
   EXPECT_EQ(alone.loss, together.loss);
   const auto same = [](const Matrix& a, const Matrix& b) {
@@ -173,19 +173,19 @@ TEST(HeadLoss, StaysExactWithLogitsOfThousands) {
   hidden.row(0)[0] = 1000.0f;
   head.row(0)[0] = 2.0f;
   head.row(1)[0] = -3.0f;
-  EXPECT_DOUBLE_EQ(head_loss(hidden, head, Targets{0}), 0.0);
-  EXPECT_DOUBLE_EQ(head_loss(hidden, head, Targets{1}), 5000.0);
+  EXPECT_DOUBLE_EQ(head_loss(native_dense(), hidden, head, Targets{0}), 0.0);
+  EXPECT_DOUBLE_EQ(head_loss(native_dense(), hidden, head, Targets{1}), 5000.0);
 }
 
 TEST(HeadLoss, RefusesTargetsOutsideTheVocabulary) {
   const Matrix hidden = random_matrix(2, 4, 1);
   const Matrix head = random_matrix(5, 4, 2);
   for (const std::int32_t bad : {5, -1, -99}) {
-    EXPECT_THROW(head_loss(hidden, head, Targets{0, bad}), ShapeError);
+    EXPECT_THROW(head_loss(native_dense(), hidden, head, Targets{0, bad}), ShapeError);
     EXPECT_THROW(run(hidden, head, Targets{bad, 0}, 1.0f), ShapeError);
   }
-  EXPECT_THROW(head_loss(hidden, head, Targets{0}), ShapeError);
-  EXPECT_THROW(head_loss(hidden, random_matrix(5, 3, 2), Targets{0, 1}), ShapeError);
+  EXPECT_THROW(head_loss(native_dense(), hidden, head, Targets{0}), ShapeError);
+  EXPECT_THROW(head_loss(native_dense(), hidden, random_matrix(5, 3, 2), Targets{0, 1}), ShapeError);
 }
 
 /// Logits are given, so the head is the identity and d_hidden is the gradient of the logits.

@@ -55,7 +55,8 @@ inline KernelTable kernel_table(bool fused) {
     kernels = {.rmsnorm = fused_rmsnorm(),
                .rope = fused_rope(),
                .swiglu = fused_swiglu(),
-               .grouped_matmul = packed_grouped_matmul()};
+               .grouped_matmul = packed_grouped_matmul(),
+               .dense = tiled_dense()};
   return kernels;
 }
 

@@ -5,6 +5,7 @@
 // time.
 #pragma once
 
+#include "moeloom/kernels/dense.hpp"
 #include "moeloom/kernels/gmm_policy.hpp"
 #include "moeloom/kernels/grouped_matmul.hpp"
 #include "moeloom/kernels/rmsnorm.hpp"
@@ -24,6 +25,7 @@ struct KernelTable {
   RopeKernel rope = reference_rope();
   SwigluKernel swiglu = reference_swiglu();
   GroupedMatmulKernel grouped_matmul = native_grouped_matmul();
+  DenseKernel dense = native_dense();
 };
 
 /// What a kernel may ask before it agrees to run.
@@ -33,6 +35,7 @@ struct KernelContext {
   bool has_experts = true;
   bool fused_ops_enabled = true;  // MOELOOM_FUSED_OPS: rmsnorm, rope, swiglu
   GmmDecision gmm;                // the policy's answer for this model and mesh
+  Index rows = 256;               // tokens of a forward on a rank
 };
 
 struct Kernel {
@@ -54,7 +57,7 @@ struct KernelReport {
 
 class KernelRegistry {
  public:
-  /// fused_moe, fused_rmsnorm, fused_rope, fused_swiglu.
+  /// fused_moe, fused_rmsnorm, fused_rope, fused_swiglu, tiled_dense.
   static KernelRegistry builtin();
 
   /// Kept in the order of ids. Throws ConfigError if the id or an alias is taken.

@@ -1,8 +1,8 @@
 // One dense weight [out, in], perhaps a bias, and their gradients.
 #pragma once
 
+#include "moeloom/kernels/dense.hpp"
 #include "moeloom/model/parameters.hpp"
-#include "moeloom/tensor/gemm.hpp"
 
 namespace moeloom {
 
@@ -24,11 +24,11 @@ struct Linear {
   Index in() const { return weight.cols; }
 
   /// y [T, out], written or added to.
-  void forward(ConstMatrixView x, MatrixView y, Write mode = Write::kReplace) const;
+  void forward(const DenseKernel& kernel, ConstMatrixView x, MatrixView y, Write mode = Write::kReplace) const;
   /// The gradients of weight and bias, added to.
-  void backward_weight(ConstMatrixView dy, ConstMatrixView x) const;
+  void backward_weight(const DenseKernel& kernel, ConstMatrixView dy, ConstMatrixView x) const;
   /// dx [T, in], written or added to; the gradients are added to.
-  void backward(ConstMatrixView dy, ConstMatrixView x, MatrixView dx, Write mode = Write::kReplace) const;
+  void backward(const DenseKernel& kernel, ConstMatrixView dy, ConstMatrixView x, MatrixView dx, Write mode = Write::kReplace) const;
 };
 
 /// sums [cols of x] += rows of x, in chunks of kSumChunkRows, the chunks in order.

@@ -26,12 +26,21 @@ inline constexpr std::array kPlacements = {Placement::kWorld, Placement::kExpert
 
 enum class Init { kNormal, kOnes, kZeros };
 
-/// A tensor of the checkpoint that is some rows of a parameter.
+/// How a checkpoint keeps rows of a parameter. It is said, never guessed: where 2F = D or F = D the shapes of
+/// both are the same.
+enum class SliceLayout {
+  kRows,        // one row after the other
+  kTransposed,  // one column after the other, shape.back() elements apart
+};
+
+/// A tensor of the checkpoint, or a part of one, that is some rows of a parameter.
 struct HfSlice {
   std::string name;  // "model.layers.0.mlp.experts.3.gate_proj.weight"
   Index row_begin = 0;
   Index rows = 0;
-  std::vector<Index> shape;  // as in the file
+  std::vector<Index> shape;  // of the whole tensor, as in the file
+  Index source_begin = 0;    // its first element in that tensor
+  SliceLayout layout = SliceLayout::kRows;
 };
 
 struct ParameterSpec {
@@ -47,6 +56,7 @@ struct ParameterSpec {
   Index layer = -1;       // -1: embeddings, final norm, head
   bool is_matrix = true;  // norms and biases are not: they may be spared weight decay
   Init init = Init::kNormal;
+  bool frozen = false;  // keeps its values: it has no gradient to speak of and no optimizer state
   std::vector<HfSlice> slices;
 };
 
@@ -57,6 +67,8 @@ struct Parameter {
   ParameterSpec spec;
   Index offset = 0;  // floats from the start of its arena
   MatrixView value;
+  /// Of a frozen matrix without rows, so that its product can be left out. A frozen vector has one that
+  /// nobody reads: it comes with the gradient of the layer's input.
   MatrixView grad;
 };
 
@@ -70,6 +82,7 @@ class ParameterStore {
   const std::vector<Parameter>& parameters() const { return parameters_; }
   /// Throws ShapeError for a name that is not there.
   const Parameter& find(const std::string& name) const;
+  /// What is trained comes first and lies as its gradients do; what is frozen follows.
   std::span<float> values(Placement placement) { return arena(placement).values; }
   std::span<float> gradients(Placement placement) { return arena(placement).gradients; }
   Index size(Placement placement) const { return arena(placement).size; }
@@ -87,14 +100,18 @@ class ParameterStore {
  private:
   struct Arena {
     Index size = 0;
-    Matrix storage;  // [2, size]: values, gradients
+    Index trained = 0;  // of them
+    Matrix storage;     // values, then gradients of those that are trained
     std::span<float> values;
     std::span<float> gradients;
   };
   Arena& arena(Placement placement) { return arenas_[static_cast<std::size_t>(placement)]; }
   const Arena& arena(Placement placement) const { return arenas_[static_cast<std::size_t>(placement)]; }
 
+  void place(ParameterSpec spec, Index& offset);
+
   std::array<Arena, 2> arenas_;
+  Matrix unread_;  // gradients of frozen vectors
   std::vector<Parameter> parameters_;
   std::uint64_t version_ = 1;
   Write expert_gradients_ = Write::kAdd;

@@ -1,5 +1,7 @@
 #include "moeloom/app/options.hpp"
 
+#include <algorithm>
+
 #include "option_groups.hpp"
 #include "processors.hpp"
 
@@ -33,6 +35,33 @@ OptionTable table_of(InspectOptions& options) {
   table.add("ranks", "N", "show what each of so many ranks would hold", options.ranks);
   table.add("ep", "N", "ranks that share the experts of a layer", options.ep);
   table.positional("model");
+  return table;
+}
+
+/// Fields of Upcycling are tied to `upcycling`, which is taken over where --experts asks for it.
+OptionTable table_of(ConvertOptions& options, Upcycling& upcycling) {
+  using Layout = std::optional<ExpertFiles>;
+  OptionTable table;
+  table.group("Folders");
+  table.add("source", "DIR", "a run, a checkpoint or a Hugging Face folder", options.source);
+  table.add("target", "DIR", "a new folder", options.target);
+  table.group("Experts from a dense model");
+  table.add("experts", "N", "each a copy of the dense MLP; without this option the model stays what it is",
+            upcycling.experts);
+  table.add("top-k", "N", "experts that a token goes to", upcycling.top_k);
+  table.add("noise", "X", "normal noise on each copy, relative to the weight's root mean square",
+            upcycling.noise);
+  table.add("seed", "N", "of the new router and the noise", options.seed);
+  table.group("Files");
+  table.add_choice<Layout>(
+      "layout", "experts: as they are, a tensor each (transformers 4), or stacked (5)", options.layout,
+      {{"same", std::nullopt}, {"list", ExpertFiles::kList}, {"stacked", ExpertFiles::kStacked}});
+  table.add_choice<std::optional<DType>>(
+      "export-dtype", "what numbers are rounded to", options.dtype,
+      {{"same", std::nullopt}, {"fp32", DType::kF32}, {"bf16", DType::kBF16}});
+  add_shard_option(table, options.shard_bytes);
+  table.positional("source");
+  table.positional("target");
   return table;
 }
 
@@ -108,6 +137,29 @@ InspectOptions parse_inspect_options(int argc, const char* const* argv) {
   return options;
 }
 
+ConvertOptions parse_convert_options(int argc, const char* const* argv) {
+  ConvertOptions options;
+  Upcycling upcycling;
+  Mistakes mistakes;
+  const Layer layer = read_command_line(table_of(options, upcycling), argc, argv, mistakes);
+  std::vector<std::string>& violations = mistakes.violations;
+  for (const char* name : {"source", "target"})
+    if (!layer.contains(name) && !mistakes.unread.contains(name))
+      violations.push_back("two folders are needed: moeloom convert SOURCE TARGET");
+  if (layer.contains("experts")) options.upcycling = upcycling;
+  for (const char* name : {"top-k", "noise", "seed"})
+    if (layer.contains(name) && !layer.contains("experts") && !mistakes.unread.contains("experts"))
+      violations.push_back("--" + std::string(name) +
+                           " belongs to --experts N, which is not given; remove it");
+  const bool any = std::ranges::any_of(
+      std::initializer_list<const char*>{"experts", "layout", "export-dtype", "shard-size"},
+      [&](const char* name) { return layer.contains(name); });
+  if (!any && violations.empty())
+    violations.emplace_back("nothing to convert: give --experts, --layout, --export-dtype or --shard-size");
+  if (!violations.empty()) throw ConfigError(violations);
+  return options;
+}
+
 KernelsOptions parse_kernels_options(int argc, const char* const* argv) {
   KernelsOptions options;
   Mistakes mistakes;
@@ -136,6 +188,15 @@ std::string inspect_help() {
   return help_of<InspectOptions>(
       "moeloom inspect: what a model or a checkpoint holds\n\n  moeloom inspect runs/latest --ranks 4 --ep "
       "2\n");
+}
+
+std::string convert_help() {
+  ConvertOptions options;
+  Upcycling upcycling;
+  return "moeloom convert: a model's folder into another\n\n"
+         "  moeloom convert DENSE_DIR MOE_DIR --experts 8 --top-k 2\n"
+         "  moeloom convert SRC DST --layout stacked\n" +
+         table_of(options, upcycling).help();
 }
 
 std::string kernels_help() {

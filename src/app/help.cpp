@@ -21,6 +21,7 @@ Commands
   train     train a model on text or tokens, or go on with a run
   generate  text from a model, after a prompt
   inspect   what a model or a checkpoint holds, and what each rank would hold of it
+  convert   a model's folder into another: experts from a dense MLP, listed or stacked experts, format, shards
   kernels   the kernels, what each replaces, and the decision for a model and mesh
 
   moeloom <command> --help  lists its options

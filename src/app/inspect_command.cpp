@@ -69,10 +69,16 @@ void print_tensors(const std::filesystem::path& folder, const ModelConfig& confi
   const WeightCoverage coverage = check_weights(tensors, config);
   std::printf("\ntensors: %lld expected, %lld found, %zu unused\n", static_cast<long long>(coverage.expected),
               static_cast<long long>(coverage.found), coverage.unused.size());
+  const bool sharded = tensors.files().size() > 1;
+  for (const SafetensorsFile& file : tensors.files())
+    std::printf("  file %s, %zu tensors, %s\n", file.path().filename().c_str(), file.tensors().size(),
+                bytes_text(static_cast<double>(std::filesystem::file_size(file.path()))).c_str());
   for (const std::string& name : tensors.names()) {
     const TensorInfo& info = tensors.info(name);
-    std::printf("  %-5s %-20s %s\n", std::string(name_of(info.dtype)).c_str(), shape_text(info.shape).c_str(),
-                name.c_str());
+    const std::string file =
+        sharded ? "  " + tensors.file_of(name).path().filename().string() : std::string();
+    std::printf("  %-5s %-20s %s%s\n", std::string(name_of(info.dtype)).c_str(),
+                shape_text(info.shape).c_str(), name.c_str(), file.c_str());
   }
 }
 

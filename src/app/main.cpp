@@ -30,6 +30,7 @@ struct Command {
 constexpr std::array kCommands = {Command{"train", train_command, train_help, true},
                                   Command{"generate", generate_command, generate_help, true},
                                   Command{"inspect", inspect_command, inspect_help, false},
+                                  Command{"convert", convert_command, convert_help, false},
                                   Command{"kernels", kernels_command, kernels_help, false}};
 
 void say_errors(const std::string& text) {
@@ -82,7 +83,7 @@ int main(int argc, char** argv) {
   const auto command = std::ranges::find(kCommands, name, &Command::name);
   if (command == kCommands.end()) {
     if (launcher_rank() == 0)
-      say_errors("unknown command \"" + name + "\"; known: train, generate, inspect, kernels");
+      say_errors("unknown command \"" + name + "\"; known: train, generate, inspect, convert, kernels");
     return kFailure;
   }
   if (help_requested(argc - 1, argv + 1)) return say_once(command->help());

@@ -14,6 +14,11 @@ ExpertRange held_experts(const ModelConfig& config, const Mesh& mesh) {
   return experts_of(std::max<Index>(config.num_experts, 1), shape.ep, shape.ep_rank(mesh.world().rank()));
 }
 
+std::vector<ParameterSpec> specs_here(const ModelConfig& config, const Mesh& mesh,
+                                      const std::set<std::string>& frozen) {
+  return with_frozen(parameter_specs(config, held_experts(config, mesh)), frozen);
+}
+
 /// Bytes of one rank, without activations and what kernels keep.
 struct MemoryNeed {
   double dense = 0;  // weights and gradients
@@ -22,14 +27,14 @@ struct MemoryNeed {
   double total() const { return dense + experts + moments; }
 };
 
-MemoryNeed memory_need(const ModelConfig& config, const Mesh& mesh) {
-  constexpr double kTwoFloats = 2 * sizeof(float);
+MemoryNeed memory_need(const std::vector<ParameterSpec>& specs, const MeshShape& mesh) {
   MemoryNeed need;
-  for (const ParameterSpec& spec : parameter_specs(config, held_experts(config, mesh)))
-    (spec.placement == Placement::kWorld ? need.dense : need.experts) +=
-        kTwoFloats * static_cast<double>(spec.rows) * static_cast<double>(spec.cols);
-  need.moments = need.dense / static_cast<double>(mesh.shape().world()) +
-                 need.experts / static_cast<double>(mesh.shape().dp);
+  for (const ParameterSpec& spec : specs) {
+    const double values = sizeof(float) * static_cast<double>(spec.rows) * static_cast<double>(spec.cols);
+    const bool is_dense = spec.placement == Placement::kWorld;
+    (is_dense ? need.dense : need.experts) += spec.frozen ? values : 2 * values;
+    if (!spec.frozen) need.moments += 2 * values / static_cast<double>(is_dense ? mesh.world() : mesh.dp);
+  }
   return need;
 }
 
@@ -50,15 +55,15 @@ std::string does_not_fit(const MemoryNeed& need, const Mesh& mesh) {
 }  // namespace
 
 ModelMemory::ModelMemory(const ModelConfig& config, const Mesh& mesh, const KernelTable& kernels,
-                         const OptimizerSettings& settings)
-    : store(parameter_specs(config, held_experts(config, mesh))),
+                         const OptimizerSettings& settings, const std::set<std::string>& frozen)
+    : store(specs_here(config, mesh, frozen)),
       decoder(config, store, mesh, kernels),
       optimizer(store, mesh, settings) {}
 
 std::unique_ptr<ModelMemory> make_model_memory(const ModelConfig& config, const Mesh& mesh,
-                                               const KernelTable& kernels,
-                                               const OptimizerSettings& settings) {
-  const MemoryNeed need = memory_need(config, mesh);
+                                               const KernelTable& kernels, const OptimizerSettings& settings,
+                                               const std::set<std::string>& frozen) {
+  const MemoryNeed need = memory_need(specs_here(config, mesh, frozen), mesh.shape());
   double on_node = need.total();
   mesh.node().all_sum(std::span(&on_node, 1));
   std::unique_ptr<ModelMemory> memory;
@@ -66,7 +71,7 @@ std::unique_ptr<ModelMemory> make_model_memory(const ModelConfig& config, const 
     // Linux gives more than it has and ends the process that uses it, without a word: so this comes first.
     if (on_node > memory_of_this_node()) throw Error(does_not_fit(need, mesh));
     try {
-      memory = std::make_unique<ModelMemory>(config, mesh, kernels, settings);
+      memory = std::make_unique<ModelMemory>(config, mesh, kernels, settings, frozen);
     } catch (const std::bad_alloc&) {
       throw Error(does_not_fit(need, mesh));
     }

@@ -2,6 +2,7 @@
 
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/violations.hpp"
+#include "moeloom/model/freeze.hpp"
 
 #include <algorithm>
 #include <array>
@@ -72,6 +73,25 @@ void check_positions(const TrainOptions& options, const fs::path& folder, const 
                        ", or raise it there");
 }
 
+/// What --freeze names, or where it is not given what the resumed run had frozen.
+void open_frozen(const TrainOptions& options, RunInputs& inputs, std::vector<std::string>& violations) {
+  const NamePatterns& patterns = options.optimizer.freeze;
+  if (patterns.empty() && inputs.recorded)
+    inputs.frozen = {inputs.recorded->frozen.begin(), inputs.recorded->frozen.end()};
+  if (patterns.empty() || !options.knows({"freeze"}) || !config_violations(inputs.config).empty()) return;
+  const auto specs = parameter_specs(inputs.config, {0, inputs.config.num_experts});
+  try {
+    inputs.frozen = matching_parameters(specs, patterns);
+  } catch (const ConfigError& error) {
+    for (const std::string& violation : error.violations()) violations.push_back("--freeze: " + violation);
+  }
+  const auto rests = [&](const ParameterSpec& spec) {
+    return spec.frozen || inputs.frozen.contains(spec.name);
+  };
+  if (std::ranges::all_of(specs, rests))
+    violations.push_back("--freeze " + joined(patterns, ",") + " leaves nothing to train");
+}
+
 /// A model from flags generates what it is trained on, and the final sample.
 ModelConfig with_positions(ModelConfig config, const TrainOptions& options) {
   const Index needed = std::min(options.data.sequence_length, kLargestCount) + sample_positions(options.run);
@@ -106,7 +126,7 @@ void open_model(const TrainOptions& options, Index world, RunInputs& inputs,
                 std::vector<std::string>& violations) {
   inputs.resumes = !options.run.resume.empty();
   inputs.config = with_positions(options.model.shape, options);
-  if (!inputs.resumes && options.model.folder.empty()) return;
+  if (!inputs.resumes && options.model.folder.empty()) return open_frozen(options, inputs, violations);
   const fs::path folder =
       inputs.resumes ? open_resumed(options, inputs, violations) : open_folder(options, inputs);
   const auto add = [&](const std::vector<std::string>& more) {
@@ -119,7 +139,13 @@ void open_model(const TrainOptions& options, Index world, RunInputs& inputs,
   const Index experts = inputs.config.has_experts() ? inputs.config.num_experts : 0;
   if (options.mesh.ep >= 1 && experts % options.mesh.ep != 0)
     add(mesh_violations({options.mesh.dp, options.mesh.ep, options.mesh.order}, world, experts));
-  if (!inputs.weights.empty()) check_weights(SafetensorsFolder(folder), inputs.config);
+  open_frozen(options, inputs, violations);
+  const NamePatterns& allowed = options.model.allow_missing;
+  if (!inputs.weights.empty())
+    check_weights(SafetensorsFolder(folder), inputs.config, allowed);
+  else if (!allowed.empty())
+    violations.push_back("--allow-missing has nothing to allow: " + folder.string() +
+                         " holds config.json only; remove it");
 }
 
 }  // namespace moeloom

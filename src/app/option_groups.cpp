@@ -69,6 +69,16 @@ void add_batch_options(OptionTable& table, Index& sequence_length, Index& global
   table.add("accumulate", "N", "micro-batches that one step is cut into", accumulate);
 }
 
+void add_shard_option(OptionTable& table, Index& shard_bytes) {
+  table.add(
+      "shard-size", "BYTES", "weights beyond it are written in several files with an index",
+      [&shard_bytes](const std::string& text) {
+        shard_bytes = read_bytes(text);
+        if (shard_bytes < 1) throw BadValue("a shard needs at least one byte");
+      },
+      [&shard_bytes] { return exact_bytes_text(shard_bytes); });
+}
+
 const std::vector<std::string>& shape_option_names() {
   static const std::vector<std::string> names = [] {
     ModelOptions model;

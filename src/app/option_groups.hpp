@@ -16,6 +16,9 @@ std::vector<std::string> kernel_violations(const KernelChoice& kernels);
 /// --seq-len, --global-batch, --accumulate.
 void add_batch_options(OptionTable& table, Index& sequence_length, Index& global_batch, Index& accumulate);
 
+/// --shard-size.
+void add_shard_option(OptionTable& table, Index& shard_bytes);
+
 /// Names of the options that describe a model's shape.
 const std::vector<std::string>& shape_option_names();
 /// Those of them that a layer gives, added to model.shape_given.

@@ -125,19 +125,22 @@ std::vector<std::string> OptionTable::with_whole_pairs(int argc, const char* con
 
 Layer OptionTable::command_line(int argc, const char* const* argv, Mistakes& mistakes) const {
   Layer layer;
+  std::size_t strays = 0;
   bool after_unknown = false;
   try {
     for (const po::option& option : cut(options_, with_whole_pairs(argc, argv, mistakes))) {
       const bool is_stray = option.position_key >= 0;
-      const std::string name = is_stray ? positional_ : option.string_key;
-      const std::string origin = is_stray ? positional_ : "--" + name;
+      const bool has_place = is_stray && strays < positional_.size();
+      const std::string name = has_place ? positional_[strays] : option.string_key;
+      const std::string origin = is_stray ? name : "--" + name;
       if (option.unregistered)
         note_unknown("", name, "--", mistakes);
-      else if (is_stray && (positional_.empty() || layer.contains(name)) && !after_unknown)
+      else if (is_stray && (!has_place || layer.contains(name)) && !after_unknown)
         mistakes.violations.push_back("unexpected \"" + option.original_tokens.at(0) +
                                       "\"; --help lists what is known");
       else if (!is_stray || !after_unknown)
         layer[name] = {option.value.at(0), origin};
+      if (is_stray && !after_unknown) ++strays;
       after_unknown = option.unregistered;
     }
   } catch (const po::error& error) {

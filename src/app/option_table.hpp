@@ -69,8 +69,8 @@ class OptionTable {
           return std::string();
         });
   }
-  /// A word without dashes sets this option.
-  void positional(const std::string& name) { positional_ = name; }
+  /// The next word without dashes sets this option.
+  void positional(const std::string& name) { positional_.push_back(name); }
 
   const std::vector<Option>& options() const { return options_; }
   const Option* find(const std::string& name) const;
@@ -92,7 +92,7 @@ class OptionTable {
 
   std::vector<Option> options_;
   std::string group_;
-  std::string positional_;
+  std::vector<std::string> positional_;
 };
 
 /// Whether --help or -h is among the arguments.

@@ -31,8 +31,14 @@ struct ByteUnit {
   const char* suffix;
   Index bytes;
 };
-constexpr std::array kByteUnits = {ByteUnit{"TiB", Index{1} << 40}, ByteUnit{"GiB", Index{1} << 30},
-                                   ByteUnit{"MiB", Index{1} << 20}, ByteUnit{"KiB", Index{1} << 10},
+constexpr std::array kByteUnits = {ByteUnit{"TiB", Index{1} << 40},
+                                   ByteUnit{"GiB", Index{1} << 30},
+                                   ByteUnit{"MiB", Index{1} << 20},
+                                   ByteUnit{"KiB", Index{1} << 10},
+                                   ByteUnit{"TB", 1'000'000'000'000},
+                                   ByteUnit{"GB", 1'000'000'000},
+                                   ByteUnit{"MB", 1'000'000},
+                                   ByteUnit{"KB", 1'000},
                                    ByteUnit{"", 1}};
 
 /// Insertions, deletions and substitutions from one word to the other (Levenshtein).
@@ -94,6 +100,13 @@ void read_value(const std::string& text, std::vector<Index>& value) {
   }
 }
 
+void read_value(const std::string& text, std::vector<std::string>& value) {
+  value.clear();
+  if (text.empty()) return;
+  value = split(text, ',');
+  if (std::ranges::count(value, "") > 0) throw BadValue("expected words with commas between them");
+}
+
 std::string value_text(Index value) {
   return shortest(value);
 }
@@ -124,6 +137,10 @@ std::string value_text(const std::vector<Index>& value) {
   return joined(words, ",");
 }
 
+std::string value_text(const std::vector<std::string>& value) {
+  return joined(value, ",");
+}
+
 Index read_bytes(const std::string& text) {
   for (const auto& [suffix, bytes] : kByteUnits) {
     if (!text.ends_with(suffix)) continue;
@@ -131,13 +148,17 @@ Index read_bytes(const std::string& text) {
     if (count && *count >= 0 && *count <= std::numeric_limits<Index>::max() / bytes) return *count * bytes;
     break;
   }
-  throw BadValue("expected bytes, as 4GiB, 512MiB, 64KiB or a plain number");
+  throw BadValue("expected bytes, as 4GiB, 512MiB, 64KiB, 5GB, 500MB or a plain number");
 }
 
 std::string exact_bytes_text(Index bytes) {
-  for (const auto& [suffix, unit] : kByteUnits)
-    if (bytes != 0 && bytes % unit == 0) return shortest(bytes / unit) + suffix;
-  return shortest(bytes);
+  std::string best = shortest(bytes);
+  for (const auto& [suffix, unit] : kByteUnits) {
+    if (bytes == 0 || bytes % unit != 0) continue;
+    const std::string text = shortest(bytes / unit) + suffix;
+    if (text.size() < best.size()) best = text;
+  }
+  return best;
 }
 
 std::string joined(const std::vector<std::string>& words, const std::string& separator) {

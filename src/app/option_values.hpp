@@ -24,7 +24,8 @@ void read_value(const std::string& text, double& value);  // finite
 void read_value(const std::string& text, bool& value);    // 1 true on yes, 0 false off no
 void read_value(const std::string& text, std::string& value);
 void read_value(const std::string& text, std::filesystem::path& value);
-void read_value(const std::string& text, std::vector<Index>& value);  // 0,3,5
+void read_value(const std::string& text, std::vector<Index>& value);        // 0,3,5
+void read_value(const std::string& text, std::vector<std::string>& value);  // words with commas
 
 std::string value_text(Index value);
 std::string value_text(std::uint64_t value);
@@ -33,6 +34,7 @@ std::string value_text(bool value);
 std::string value_text(const std::string& value);
 std::string value_text(const std::filesystem::path& value);
 std::string value_text(const std::vector<Index>& value);
+std::string value_text(const std::vector<std::string>& value);
 
 /// "auto" is no value.
 template <typename T>
@@ -50,7 +52,7 @@ std::string value_text(const std::optional<T>& value) {
   return value ? value_text(*value) : "auto";
 }
 
-/// "4GiB", "512MiB", "64KiB" or plain bytes.
+/// "4GiB", "512MiB", "64KiB" (powers of 1024), "5GB", "500MB", "64KB" (of 1000) or plain bytes.
 Index read_bytes(const std::string& text);
 std::string exact_bytes_text(Index bytes);
 

@@ -27,6 +27,9 @@ void check_model(const TrainOptions& options, Violations& violations) {
   violations.unless(model.folder.empty() || model.shape_given.empty(),
                     "--model takes the shape from " + (model.folder / "config.json").string() +
                         "; remove --" + joined(model.shape_given, ", --"));
+  violations.unless(
+      model.allow_missing.empty() || !model.folder.empty() || !options.knows({"model"}),
+      "--allow-missing speaks of the tensors of a --model folder, and none is given; remove it");
   if (shape_from_flags(options) && knows_shape(options)) violations.add(config_violations(model.shape));
 }
 
@@ -90,6 +93,8 @@ void check_run(const RunOptions& run, Violations& violations) {
                         value_text(kLongestSample) +
                         ": each looks back at all before it; generate writes longer texts");
   violations.unless_at_least(1, "log-every", run.log_every);
+  violations.unless(run.export_dtype == DType::kF32 || !run.export_folder.empty(),
+                    "--export-dtype is that of --export DIR, which is not given; remove it");
   violations.unless(run.sample_chars == 0 || !run.prompt.empty(),
                     "--prompt must hold at least one character; --sample-chars 0 leaves the sample out");
 }

@@ -22,6 +22,13 @@ void remove_old_run(const fs::path& folder) {
     fs::remove(folder / name);
 }
 
+/// Before the first step, so that the last one's result has a place.
+void check_export_folder(const fs::path& folder) {
+  if (folder.empty() || !fs::exists(folder) || (fs::is_directory(folder) && fs::is_empty(folder))) return;
+  throw IoError("--export " + folder.string() +
+                " is there and not an empty folder; choose another, or remove it");
+}
+
 }  // namespace
 
 bool goes_on_in_its_folder(const RunOptions& run) {
@@ -32,6 +39,7 @@ bool goes_on_in_its_folder(const RunOptions& run) {
 }
 
 void check_run_folder(const RunOptions& run) {
+  check_export_folder(run.export_folder);
   if (goes_on_in_its_folder(run)) {
     if (run.overwrite)
       throw ConfigError({"--overwrite would remove " + run.folder.string() +

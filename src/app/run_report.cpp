@@ -16,6 +16,13 @@ Index peak_memory_bytes() {
   return static_cast<Index>(usage.ru_maxrss) * 1024;
 }
 
+std::string frozen_text(const ModelConfig& config, const std::set<std::string>& frozen) {
+  Index elements = 0;
+  for (const ParameterSpec& spec : parameter_specs(config, {0, config.num_experts}))
+    if (frozen.contains(spec.name)) elements += spec.rows * spec.cols;
+  return std::to_string(elements) + " parameters in " + std::to_string(frozen.size()) + " weights";
+}
+
 }  // namespace
 
 StepMetrics measure_step(const StepReport& report, Index tokens_before, const Communicator& world) {
@@ -91,7 +98,7 @@ std::vector<std::pair<std::string, std::string>> run_facts(const TrainOptions& o
   if (c.has_experts())
     model += ", " + number(c.num_experts) + " experts of " + number(c.moe_intermediate_size) + ", top-" +
              number(c.num_experts_per_tok);
-  return {
+  std::vector<std::pair<std::string, std::string>> facts = {
       {"model", model},
       {"parameters", number(c.total_parameters()) + ", " + number(c.active_parameters()) + " active a token"},
       {"mesh", mesh.shape().text() + " on " + number(mesh.nodes()) + " node(s), " + number(threads()) +
@@ -101,6 +108,8 @@ std::vector<std::pair<std::string, std::string>> run_facts(const TrainOptions& o
       {"batch", number(options.data.global_batch) + " sequences of " + number(options.data.sequence_length)},
       {"seed", number(static_cast<Index>(options.run.seed))},
       {"MPI", std::string(mpi_library_version()).substr(0, std::string(mpi_library_version()).find(','))}};
+  if (!inputs.frozen.empty()) facts.insert(facts.begin() + 2, {"frozen", frozen_text(c, inputs.frozen)});
+  return facts;
 }
 
 std::string printable(const std::string& bytes) {

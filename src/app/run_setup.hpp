@@ -19,6 +19,7 @@ struct RunInputs {
   bool resumes = false;                  // `weights` is a checkpoint that the run goes on from
   std::optional<TrainerState> recorded;  // of that checkpoint
   ModelConfig config;
+  std::set<std::string> frozen;  // names of parameters
   std::unique_ptr<TokenSource> tokens;
   TokenFormat format = TokenFormat::kText;
   /// "byte" or "token"

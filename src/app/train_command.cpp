@@ -37,7 +37,8 @@ class TrainRun {
                               mesh_.world())),
         watch_(watch_of(kernels_)),
         settings_(trainer_settings(options_, inputs_.config, mesh_.world().size())),
-        model_(make_model_memory(inputs_.config, mesh_, kernels_.table, options_.optimizer.settings)),
+        model_(make_model_memory(inputs_.config, mesh_, kernels_.table, options_.optimizer.settings,
+                                 inputs_.frozen)),
         sampler_(*inputs_.tokens, split_tokens(inputs_.tokens->size(), options_.data.heldout),
                  settings_.batch, options_.run.seed),
         trainer_(model_->decoder, model_->store, mesh_, model_->optimizer, sampler_, settings_) {}
@@ -81,18 +82,28 @@ class TrainRun {
       for (const Event& change : changes_between(state, state_at(first_step_))) warn_once(change);
       log_.info(Event().with("resumed", inputs_.weights.string()).with("step", first_step_));
     } else if (!inputs_.weights.empty()) {
-      const WeightCoverage coverage = load_model(inputs_.weights, store, mesh_, inputs_.config);
-      log_.info(Event()
-                    .with("loaded", inputs_.weights.string())
-                    .with("tensors", coverage.found)
-                    .with("expected", coverage.expected)
-                    .with("unused", static_cast<Index>(coverage.unused.size())));
+      load_weights_alone();
     } else {
       initialise(store, inputs_.config, options_.run.seed);
       if (const std::filesystem::path& folder = options_.model.folder; !folder.empty())
         warn_once(
             Event().with("weights", "initial").with("reason", folder.string() + " holds config.json only"));
     }
+  }
+
+  void load_weights_alone() {
+    const NamePatterns& allowed = options_.model.allow_missing;
+    if (!allowed.empty()) initialise(model_->store, inputs_.config, options_.run.seed);
+    const WeightCoverage coverage =
+        load_model(inputs_.weights, model_->store, mesh_, inputs_.config, allowed);
+    log_.info(Event()
+                  .with("loaded", inputs_.weights.string())
+                  .with("tensors", coverage.found)
+                  .with("expected", coverage.expected)
+                  .with("unused", static_cast<Index>(coverage.unused.size())));
+    if (!coverage.unused.empty()) log_.info(Event().with("unused", joined(coverage.unused)));
+    if (!coverage.missing.empty())
+      warn_once(Event().with("missing", joined(coverage.missing)).with("weights", "initial"));
   }
 
   void warn_once(const Event& event) {
@@ -225,9 +236,18 @@ class TrainRun {
 
   void save(Index done) {
     const auto path = save_checkpoint(options_.run.folder, model_->store, model_->optimizer, mesh_,
-                                      inputs_.config, state_at(done));
+                                      inputs_.config, state_at(done), options_.run.shard_bytes);
     agree_on_disk([&] { prune_checkpoints(options_.run.folder, options_.run.keep, done); });
     log_.info(Event().with("saved", path.string()));
+  }
+
+  void export_weights() {
+    const std::filesystem::path& folder = options_.run.export_folder;
+    export_model(folder, model_->store, mesh_, inputs_.config,
+                 {.shard_bytes = options_.run.shard_bytes, .dtype = options_.run.export_dtype});
+    log_.info(Event()
+                  .with("exported", folder.string())
+                  .with("dtype", std::string(dtype_text(options_.run.export_dtype))));
   }
 
   std::string why_no_sample() const {
@@ -265,6 +285,7 @@ class TrainRun {
     // A broken state is not saved: it would take the place of the last good checkpoint.
     const bool sound = !validation || std::isfinite(*validation);
     if (sound && first_step_ < options_.run.steps) save(options_.run.steps);
+    if (sound && !options_.run.export_folder.empty()) export_weights();
     const std::string text = sound ? sample() : std::string();
     agree_on_disk([&] {
       ReportInfo info;

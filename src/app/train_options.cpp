@@ -64,6 +64,8 @@ void add_optimizer_options(OptionTable& table, OptimizerOptions& optimizer) {
   table.add("aux-loss-coef", "X", "weight of the load-balancing loss; auto: the model's own",
             optimizer.aux_loss_coef);
   table.add("z-loss-coef", "X", "weight of the router's z-loss", optimizer.z_loss_coef);
+  table.add("freeze", "LIST", "names of tensors or parameters that are not trained, * for any characters",
+            optimizer.freeze);
 }
 
 void add_run_options(OptionTable& table, RunOptions& run) {
@@ -75,6 +77,11 @@ void add_run_options(OptionTable& table, RunOptions& run) {
   table.add("steps", "N", "updates in all, those before a resume included", run.steps);
   table.add("save-every", "N", "steps between checkpoints; 0: only at the end", run.save_every);
   table.add("keep", "N", "checkpoints kept; 0: all", run.keep);
+  add_shard_option(table, run.shard_bytes);
+  table.add("export", "DIR", "new folder for config.json and weights alone, after the last step",
+            run.export_folder);
+  table.add_choice("export-dtype", "what the weights in --export are rounded to", run.export_dtype,
+                   {{"fp32", DType::kF32}, {"bf16", DType::kBF16}});
   table.add("eval-every", "N", "steps between validations; 0: only at the end", run.eval_every);
   table.add("eval-sequences", "N", "held-out sequences of one validation", run.eval_sequences);
   table.add_choice("on-nan", "a loss that is not finite: stop, or skip the update", run.on_nan,
@@ -90,6 +97,11 @@ void add_run_options(OptionTable& table, RunOptions& run) {
 OptionTable train_table(TrainOptions& options) {
   OptionTable table;
   add_model_options(table, options.model);
+  table.add(
+      "allow-missing", "LIST",
+      "names of tensors, * for any characters, that the --model folder may lack (then they start anew) or "
+      "have too many",
+      options.model.allow_missing);
   add_mesh_options(table, options.mesh);
   add_kernel_options(table, options.kernels);
   add_data_options(table, options.data);
@@ -105,7 +117,8 @@ fs::path run_of(const fs::path& resume) {
   return folder.has_parent_path() ? folder.parent_path() : fs::path(".");
 }
 
-/// What the run said when it began: all but where its weights came from, where it lay and what it replaced.
+/// What the run said when it began: all but where its weights came from, where it lay, what it replaced and
+/// what it left elsewhere.
 Layer layer_of_run(const OptionTable& table, const fs::path& resume, Mistakes& mistakes) {
   const fs::path run = run_of(resume);
   const fs::path config = run / "train.conf";
@@ -115,6 +128,9 @@ Layer layer_of_run(const OptionTable& table, const fs::path& resume, Mistakes& m
   layer.erase("model");
   layer.erase("resume");
   layer.erase("overwrite");
+  layer.erase("allow-missing");
+  layer.erase("export");
+  layer.erase("export-dtype");
   layer["run"] = {run.string(), "--resume"};
   return layer;
 }
@@ -122,7 +138,10 @@ Layer layer_of_run(const OptionTable& table, const fs::path& resume, Mistakes& m
 /// --resume, --model and the shape are three answers to where the model comes from: what the command line
 /// answers replaces what a file answered.
 void prefer_answer(const Layer& command_line, Layer& file) {
-  if (command_line.contains("resume")) file.erase("model");
+  if (command_line.contains("resume")) {
+    file.erase("model");
+    file.erase("allow-missing");
+  }
   if (!command_line.contains("model")) return;
   file.erase("resume");
   for (const std::string& name : shape_option_names()) file.erase(name);

@@ -178,6 +178,10 @@ void Document::set_null(const std::string& key) {
   value_->json[key] = nullptr;
 }
 
+void Document::erase(const std::string& key) {
+  value_->json.erase(key);
+}
+
 std::string Document::dump(int indent) const {
   // Generated text may end inside a character: a replacement mark is better than no report.
   const std::string text = value_->json.dump(indent, ' ', false, Json::error_handler_t::replace);

@@ -54,8 +54,9 @@ struct Along {
 
   template <typename Element, typename Store>
   static void pack(const float* block, Index stride, float* words) {
-    for (Index k = 0; k < kBlockDepth<Element>; k += kTransposed)
-      for (Index i = 0; i < kTileCols; i += kTransposed) {
+    // Both halves of eight rows' lines at once: rows a power of two apart share the ways of one set.
+    for (Index i = 0; i < kTileCols; i += kTransposed)
+      for (Index k = 0; k < kBlockDepth<Element>; k += kTransposed) {
         EightRows eight;
         for (Index row = 0; row < kTransposed; ++row)
           eight[row] = Element::words_along(block + (i + row) * stride + k * Element::kNumbers);

@@ -118,8 +118,8 @@ double head_loss_backward(const DenseKernel& kernel, ConstMatrixView hidden, Con
   check(hidden, head, targets);
   require(d_hidden.rows == hidden.rows && d_hidden.cols == hidden.cols,
           "head_loss: d_hidden must have the shape of hidden");
-  require(d_head.rows == head.rows && d_head.cols == head.cols,
-          "head_loss: d_head must have the shape of head");
+  require(d_head.rows == 0 || (d_head.rows == head.rows && d_head.cols == head.cols),
+          "head_loss: d_head must have the shape of head, or no rows where that is frozen");
   double sum = 0.0;
   for_each_stretch(kernel, hidden, head, [&](const Stretch& stretch) {
     const Index rows = stretch.logits.rows;
@@ -127,6 +127,7 @@ double head_loss_backward(const DenseKernel& kernel, ConstMatrixView hidden, Con
       return row_loss_backward(logits, head.rows, target, scale);
     });
     kernel.input_grad(stretch.logits, head, d_hidden.rows_from(stretch.begin, rows), Write::kReplace);
+    if (d_head.rows == 0) return;
     // A chunk at a time: how many a stretch has depends on the threads, and the order of sums must not.
     for (Index begin = 0; begin < rows; begin += kSumChunkRows) {
       const Index count = std::min(kSumChunkRows, rows - begin);

@@ -62,12 +62,41 @@ TEST(CommandOptions, KernelsTakesAShapeAndAMesh) {
   EXPECT_EQ(options.kernels.gmm_rule, GmmRule::kUpstream);
 }
 
+TEST(CommandOptions, ConvertTakesTwoFoldersAndWhatIsToBeDone) {
+  const auto upcycling =
+      parse(parse_convert_options, {"dense", "moe", "--experts", "4", "--top-k", "1", "--noise", "0.1"});
+  EXPECT_EQ(upcycling.source, "dense");
+  EXPECT_EQ(upcycling.target, "moe");
+  ASSERT_TRUE(upcycling.upcycling);
+  EXPECT_EQ(upcycling.upcycling->experts, 4);
+  EXPECT_EQ(upcycling.upcycling->noise, 0.1);
+  const auto files = parse(parse_convert_options, {"a", "b", "--layout", "stacked", "--shard-size", "2GB"});
+  EXPECT_FALSE(files.upcycling);
+  EXPECT_EQ(files.layout, ExpertFiles::kStacked);
+  EXPECT_EQ(files.shard_bytes, 2'000'000'000);
+  EXPECT_FALSE(files.dtype);
+}
+
+TEST(CommandOptions, ConvertRefusesWhatWouldHaveNoEffect) {
+  for (const std::vector<const char*>& words :
+       std::vector<std::vector<const char*>>{{"a"},
+                                             {"a", "b"},
+                                             {"a", "b", "c", "--layout", "list"},
+                                             {"a", "b", "--layout", "list", "--top-k", "2"},
+                                             {"a", "b", "--layout", "list", "--seed", "2"},
+                                             {"a", "b", "--layout", "heap"},
+                                             {"a", "b", "--shard-size", "0"},
+                                             {"a", "b", "--export-dtype", "int8"}})
+    EXPECT_THROW(parse(parse_convert_options, words), ConfigError) << words.size() << words.back();
+}
+
 TEST(CommandOptions, EachCommandHasHelp) {
+  EXPECT_NE(convert_help().find("--shard-size BYTES (=5GB)"), std::string::npos) << convert_help();
   EXPECT_NE(generate_help().find("--temperature"), std::string::npos);
   EXPECT_NE(inspect_help().find("--ranks"), std::string::npos);
   EXPECT_NE(kernels_help().find("--gmm-budget BYTES (=4GiB)"), std::string::npos);
-  for (const char* part :
-       {"train", "generate", "inspect", "kernels", "MOELOOM_GMM_PATCH", "MOELOOM_LOG", "OMP_NUM_THREADS"})
+  for (const char* part : {"train", "generate", "inspect", "convert", "kernels", "MOELOOM_GMM_PATCH",
+                           "MOELOOM_LOG", "OMP_NUM_THREADS"})
     EXPECT_NE(moeloom_help().find(part), std::string::npos) << part;
 }
 

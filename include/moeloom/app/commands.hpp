@@ -9,6 +9,7 @@ int train_command(int argc, char** argv);
 int generate_command(int argc, char** argv);
 /// In one process, without MPI.
 int inspect_command(int argc, char** argv);
+int convert_command(int argc, char** argv);
 int kernels_command(int argc, char** argv);
 
 }  // namespace moeloom

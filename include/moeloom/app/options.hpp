@@ -1,9 +1,12 @@
 // What a person may ask of each command: plain values with their defaults, from the command line and a file.
 #pragma once
 
+#include "moeloom/base/glob.hpp"
 #include "moeloom/comm/mesh.hpp"
+#include "moeloom/io/safetensors_shards.hpp"
 #include "moeloom/io/token_source.hpp"
 #include "moeloom/model/config.hpp"
+#include "moeloom/model/convert.hpp"
 #include "moeloom/tensor/dtype.hpp"
 #include "moeloom/train/trainer.hpp"
 
@@ -21,6 +24,7 @@ struct ModelOptions {
   std::filesystem::path folder;
   ModelConfig shape;
   std::vector<std::string> shape_given;  // names of the shape options that were given, sorted
+  NamePatterns allow_missing;            // tensors that the folder may lack, or have too many
 };
 
 struct MeshOptions {
@@ -58,6 +62,7 @@ struct OptimizerOptions {
   OptimizerSettings settings;
   std::optional<double> aux_loss_coef;  // none: the model's own
   double z_loss_coef = 0;
+  NamePatterns freeze;  // tensors or parameters that are not trained
 };
 
 enum class ProgressMode { kAuto, kOn, kOff };
@@ -74,7 +79,10 @@ struct RunOptions {
   OnNan on_nan = OnNan::kStop;
   Index sample_chars = 200;
   std::string prompt = "The ";
-  bool overwrite = false;  // replace a run that the folder holds
+  std::filesystem::path export_folder;  // a plain Hugging Face folder after the last step; empty: none
+  DType export_dtype = DType::kF32;
+  Index shard_bytes = kShardBytes;  // of a file of weights
+  bool overwrite = false;           // replace a run that the folder holds
   Index log_every = 1;
   ProgressMode progress = ProgressMode::kAuto;
   bool quiet = false;
@@ -113,6 +121,16 @@ struct InspectOptions {
   Index ep = 1;
 };
 
+struct ConvertOptions {
+  std::filesystem::path source;  // a run, a checkpoint or a Hugging Face folder
+  std::filesystem::path target;  // new
+  std::optional<Upcycling> upcycling;
+  std::optional<ExpertFiles> layout;
+  std::optional<DType> dtype;
+  Index shard_bytes = kShardBytes;
+  std::uint64_t seed = 0;
+};
+
 struct KernelsOptions {
   ModelOptions model;
   Index ranks = 0;  // 0: as many as the command runs on
@@ -133,12 +151,14 @@ TrainOptions parse_train_options(int argc, const char* const* argv, std::vector<
 GenerateOptions parse_generate_options(int argc, const char* const* argv,
                                        std::vector<std::string>& violations);
 InspectOptions parse_inspect_options(int argc, const char* const* argv);
+ConvertOptions parse_convert_options(int argc, const char* const* argv);
 KernelsOptions parse_kernels_options(int argc, const char* const* argv);
 
 /// What --help prints, grouped by concern.
 std::string train_help();
 std::string generate_help();
 std::string inspect_help();
+std::string convert_help();
 std::string kernels_help();
 /// What `moeloom --help` and `moeloom --version` print.
 std::string moeloom_help();

@@ -50,6 +50,7 @@ class Document {
   void set(const std::string& key, const Document& value);
   void set(const std::string& key, const std::vector<Document>& value);
   void set_null(const std::string& key);
+  void erase(const std::string& key);  // also one that is not there
   /// Indented, keys in order of insertion, a newline at the end. indent < 0: one line without one.
   std::string dump(int indent = 2) const;
   /// Written beside and renamed over, so a reader sees the old file or the new one. Throws IoError.

@@ -9,7 +9,7 @@ namespace moeloom {
 /// An empty gradient is that of a frozen weight: backward leaves it out.
 struct Linear {
   MatrixView weight;  // [out, in]
-  MatrixView grad;
+  MatrixView grad;    // without rows where the weight is frozen
   std::span<const float> bias = {};  // [out]; empty: there is none
   std::span<float> bias_grad = {};
 

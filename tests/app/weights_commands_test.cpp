@@ -1,0 +1,151 @@
+// Weights from and to folders as a person meets them: shards, exports, exceptions, frozen weights,
+// conversions.
+#include "moeloom/io/document.hpp"
+#include "moeloom/io/safetensors.hpp"
+#include "moeloom/train/checkpoint.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <fstream>
+#include <sys/wait.h>
+
+#include "support/files.hpp"
+#include <gtest/gtest.h>
+
+namespace moeloom {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Outcome {
+  int exit_code = 0;
+  std::string output;
+};
+
+class WeightsCommands : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::ofstream text(folder_ / "corpus.txt");
+    for (int i = 0; i < 300; ++i) text << "And the weaver drew thread " << i * i % 89 << ".\n";
+  }
+
+  std::string path(const std::string& name) const { return (folder_ / name).string(); }
+
+  Outcome shell(const std::string& words, int ranks = 1) const {
+    Outcome outcome;
+    const std::string program = MOELOOM_BINARY_DIR "/moeloom ";
+    const std::string run = ranks == 0 ? program : "mpirun -n " + std::to_string(ranks) + " " + program;
+    const std::string command =
+        "( . " MOELOOM_SOURCE_DIR "/launch/env.sh; export XDG_CACHE_HOME=" + path("cache") +
+        "; timeout -k 5 120 " + run + words + " ) 2>&1";
+    FILE* pipe = popen(command.c_str(), "r");
+    std::array<char, 4096> buffer;
+    for (std::size_t n; (n = fread(buffer.data(), 1, buffer.size(), pipe)) > 0;)
+      outcome.output.append(buffer.data(), n);
+    const int status = pclose(pipe);
+    outcome.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128;
+    return outcome;
+  }
+
+  std::string shape() const {
+    return "--layers 1 --hidden 16 --inter 8 --heads 2 --kv-heads 1 --head-dim 8 --experts 4 --top-k 2 ";
+  }
+  std::string train(const std::string& flags) const {
+    return "train --seq-len 16 --global-batch 4 --eval-sequences 4 --sample-chars 0 --gmm-rule upstream "
+           "--data " +
+           path("corpus.txt") + " " + flags;
+  }
+
+  void expect_says(const Outcome& outcome, int exit_code, const std::string& part) const {
+    EXPECT_EQ(outcome.exit_code, exit_code) << outcome.output;
+    EXPECT_NE(outcome.output.find(part), std::string::npos) << outcome.output;
+  }
+
+  testing::TemporaryFolder folder_;
+};
+
+bool same_tensor(const SafetensorsFolder& a, const SafetensorsFolder& b, const std::string& name) {
+  return std::ranges::equal(a.file_of(name).raw(name), b.file_of(name).raw(name));
+}
+
+TEST_F(WeightsCommands, FrozenWeightsStayThroughShardsAResumeAndAnExport) {
+  const std::string freeze = "--freeze '*self_attn*,model.embed_tokens.weight' ";
+  const Outcome run = shell(train(shape() + freeze + "--run " + path("run") +
+                                  " --keep 0 --save-every 1 --steps 2 --shard-size 10KB"),
+                            2);
+  expect_says(run, 0, "frozen=\"");
+  const Outcome resumed = shell(
+      train("--resume " + path("run") + " --steps 3 --export " + path("out") + " --export-dtype bf16"), 1);
+  expect_says(resumed, 0, "exported=" + path("out"));
+  const SafetensorsFolder first(path("run/checkpoint-1"));
+  const SafetensorsFolder last(path("run/checkpoint-3"));
+  EXPECT_GT(first.files().size(), 2u);
+  EXPECT_GT(last.files().size(), 2u) << "the size of shards belongs to the run";
+  for (const std::string& name : first.names()) {
+    const bool frozen = name.find("self_attn") != std::string::npos || name == "model.embed_tokens.weight";
+    EXPECT_EQ(same_tensor(first, last, name), frozen) << name;
+  }
+  EXPECT_EQ(SafetensorsFolder(path("out")).info("lm_head.weight").dtype, DType::kBF16);
+  EXPECT_FALSE(fs::exists(path("out/optimizer.safetensors")));
+  const Outcome thawed = shell(train("--resume " + path("run") + " --steps 4 --freeze lm_head.weight"), 1);
+  expect_says(thawed, 1, "was trained with other parameters frozen");
+  expect_says(shell("inspect " + path("run/checkpoint-1"), 0), 0, "file model-00001-of-0000");
+}
+
+TEST_F(WeightsCommands, TensorsMayBeMissingWhereThatIsSaid) {
+  ASSERT_EQ(shell(train(shape() + "--run " + path("run") + " --steps 1 --export " + path("one"))).exit_code,
+            0);
+  Document config = Document::read(path("one") + "/config.json");
+  config.set("num_hidden_layers", 2);
+  config.write(path("one") + "/config.json");
+  const std::string from_one = "--steps 1 --model " + path("one") + " --run " + path("two");
+  expect_says(shell(train(from_one)), 1, "model.layers.1.input_layernorm.weight: missing");
+  expect_says(shell(train(from_one + " --allow-missing 'model.layers.?.*,visual.*'")), 1,
+              "pattern \"visual.*\": no missing or unexpected");
+  const Outcome allowed = shell(train(from_one + " --allow-missing 'model.layers.1.*'"), 2);
+  expect_says(allowed, 0, "missing=\"model.layers.1.");
+}
+
+TEST_F(WeightsCommands, OptionsWithoutEffectAndPatternsWithoutMatchAreRefused) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"--allow-missing 'x.*'", "--allow-missing speaks of the tensors of a --model folder"},
+      {"--export-dtype bf16", "--export-dtype is that of --export DIR"},
+      {"--freeze 'x.*'", "--freeze: pattern \"x.*\" matches no tensor"},
+      {"--freeze '*.q_proj.weight'", "self_attn.qkv_proj.weight is trained as one: the patterns match"},
+      {"--freeze '*'", "--freeze * leaves nothing to train"},
+      {"--shard-size 5XB", "expected bytes"},
+      {"--export .", "is there and not an empty folder"},
+  };
+  for (const auto& [flags, expected] : cases) {
+    const Outcome outcome = shell(train(shape() + "--steps 1 --run " + path("run") + " " + flags));
+    expect_says(outcome, 1, expected);
+    EXPECT_FALSE(fs::exists(path("run"))) << flags;
+  }
+}
+
+TEST_F(WeightsCommands, ConvertStacksAndListsBitForBitAndReplacesNothing) {
+  ASSERT_EQ(shell(train(shape() + "--run " + path("run") + " --steps 1")).exit_code, 0);
+  testing::write_bytes(folder_ / "run" / "checkpoint-1" / "tokenizer.json", "{}");
+  expect_says(shell("convert " + path("run") + " " + path("stacked") + " --layout stacked", 0), 0,
+              "qwen3_moe, ");
+  EXPECT_TRUE(fs::exists(path("stacked/tokenizer.json")));
+  EXPECT_TRUE(SafetensorsFolder(path("stacked")).has("model.layers.0.mlp.experts.gate_up_proj"));
+  ASSERT_EQ(shell("convert " + path("stacked") + " " + path("list") + " --layout list --shard-size 5KB", 0)
+                .exit_code,
+            0);
+  const SafetensorsFolder before(path("run/checkpoint-1"));
+  const SafetensorsFolder after(path("list"));
+  EXPECT_GT(after.files().size(), 1u);
+  EXPECT_EQ(before.names(), after.names());
+  for (const std::string& name : before.names()) EXPECT_TRUE(same_tensor(before, after, name)) << name;
+  expect_says(shell("inspect " + path("list"), 0), 0, "unused");
+  expect_says(shell("convert " + path("run") + " " + path("list") + " --layout stacked", 0), 1,
+              "is there and not an empty folder");
+  expect_says(shell("convert " + path("run") + " " + path("moe") + " --experts 4", 0), 1,
+              "cannot be upcycled");
+  EXPECT_FALSE(fs::exists(path(".moe.partial")));
+}
+
+}  // namespace
+}  // namespace moeloom

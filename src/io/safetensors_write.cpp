@@ -2,6 +2,7 @@
 #include "moeloom/base/errors.hpp"
 #include "moeloom/io/safetensors.hpp"
 
+#include <algorithm>
 #include <cstring>
 #include <fcntl.h>
 #include <limits>
@@ -14,6 +15,8 @@
 
 namespace moeloom {
 namespace {
+
+constexpr std::size_t kRoundedAtOnce = 1 << 16;
 
 std::string quoted(const std::string& text) {
   try {
@@ -108,16 +111,34 @@ SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path, const Sa
 
 SafetensorsWriter::~SafetensorsWriter() = default;
 
-void SafetensorsWriter::write(const std::string& name, Index begin, std::span<const float> values) {
+const TensorInfo& SafetensorsWriter::planned_tensor(const std::string& name) const {
   const auto found = layout_.tensors.find(name);
   require(found != layout_.tensors.end(), "tensor \"" + name + "\" is not in the plan of " + path_.string());
-  const TensorInfo& tensor = found->second;
-  require(tensor.dtype == DType::kF32, "tensor \"" + name + "\" must be F32 to be written from floats");
-  const auto count = static_cast<Index>(values.size());
-  require(begin >= 0 && begin <= tensor.elements() - count,
+  return found->second;
+}
+
+void SafetensorsWriter::write(const std::string& name, Index begin, std::span<const float> values) {
+  const DType type = planned_tensor(name).dtype;
+  if (type == DType::kF32) return write_bytes(name, begin, std::as_bytes(values));
+  require(type == DType::kBF16 || type == DType::kF16,
+          "tensor \"" + name + "\" must be F32, BF16 or F16 to be written from floats");
+  std::vector<std::uint16_t> rounded(std::min(values.size(), kRoundedAtOnce));
+  for (std::size_t done = 0; done < values.size(); done += rounded.size()) {
+    rounded.resize(std::min(rounded.size(), values.size() - done));
+    std::ranges::transform(values.subspan(done, rounded.size()), rounded.begin(),
+                           type == DType::kBF16 ? float_to_bf16 : float_to_f16);
+    write_bytes(name, begin + static_cast<Index>(done), std::as_bytes(std::span(rounded)));
+  }
+}
+
+void SafetensorsWriter::write_bytes(const std::string& name, Index begin, std::span<const std::byte> bytes) {
+  const TensorInfo& tensor = planned_tensor(name);
+  const Index each = bytes_of(tensor.dtype);
+  const auto count = static_cast<Index>(bytes.size());
+  require(count % each == 0 && begin >= 0 && begin <= tensor.elements() - count / each,
           "elements to write must lie inside tensor \"" + name + "\"");
   require(file_ != nullptr, "a closed SafetensorsWriter writes no more");
-  file_->write_at(tensor.begin + begin * bytes_of(DType::kF32), std::as_bytes(values));
+  file_->write_at(tensor.begin + begin * each, bytes);
 }
 
 void SafetensorsWriter::close() {

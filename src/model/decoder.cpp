@@ -112,6 +112,7 @@ void Decoder::backward(const Batch& batch, const RouterLossGradient& router_loss
   for (auto layer = layers_.rbegin(); layer != layers_.rend(); ++layer)
     layer->backward(context(batch), router_losses, d_hidden_);
   clock_.enter(Phase::kEmbed);
+  if (embedding_.grad.rows == 0) return;
   for (Index t = 0; t < batch.tokens(); ++t) {
     float* gradient = embedding_.grad.row(batch.input_ids[at(t)]);
     const float* d = d_hidden_.row(t);

@@ -1,6 +1,7 @@
 #include "moeloom/base/parallel.hpp"
 #include "moeloom/base/random.hpp"
 #include "moeloom/model/parameters.hpp"
+#include "moeloom/model/slice_io.hpp"
 
 #include <algorithm>
 
@@ -9,11 +10,13 @@ namespace {
 
 constexpr Index kElementsPerTask = 1 << 14;
 
-void fill_normal(const std::string& name, std::uint64_t seed, double deviation, std::span<float> values) {
-  const CounterRandom random(seed, stream_of(name));
-  parallel_blocks(static_cast<Index>(values.size()), kElementsPerTask, [&](Index begin, Index end) {
+/// By the place in the file's tensor, so that the experts of a stacked one are not all the same.
+void fill_normal(const HfSlice& slice, std::uint64_t seed, double deviation, MatrixView rows) {
+  const CounterRandom random(seed, stream_of(slice.name));
+  parallel_blocks(rows.size(), kElementsPerTask, [&](Index begin, Index end) {
     for (Index i = begin; i < end; ++i)
-      values[at(i)] = static_cast<float>(deviation * random.normal(static_cast<std::uint64_t>(i)));
+      rows.data[i] = static_cast<float>(
+          deviation * random.normal(static_cast<std::uint64_t>(place_in_file(slice, rows.cols, i))));
   });
 }
 
@@ -26,8 +29,7 @@ void initialise(ParameterStore& store, const ModelConfig& config, std::uint64_t 
     if (parameter.spec.init == Init::kZeros) std::ranges::fill(value.flat(), 0.0f);
     if (parameter.spec.init != Init::kNormal) continue;
     for (const HfSlice& slice : parameter.spec.slices)
-      fill_normal(slice.name, seed, config.initializer_range,
-                  value.rows_from(slice.row_begin, slice.rows).flat());
+      fill_normal(slice, seed, config.initializer_range, value.rows_from(slice.row_begin, slice.rows));
   }
   store.mark_changed();
 }

@@ -7,8 +7,6 @@
 #include <array>
 #include <cmath>
 
-#include "activation_names.hpp"
-
 namespace moeloom {
 namespace {
 

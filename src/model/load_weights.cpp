@@ -1,5 +1,6 @@
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"
+#include "moeloom/model/slice_io.hpp"
 #include "moeloom/model/weights_io.hpp"
 
 #include <algorithm>
@@ -57,40 +58,73 @@ bool is_tied_head(const std::string& name, const SafetensorsFolder& folder, cons
          folder.info(name).shape == std::vector<Index>{config.vocab_size, config.hidden_size};
 }
 
+/// Patterns of tensors that may be missing or unexpected, and whether each was needed.
+class Exceptions {
+ public:
+  explicit Exceptions(const NamePatterns& patterns) : patterns_(patterns), needed_(patterns.size(), false) {}
+
+  bool excuse(const std::string& name) {
+    bool excused = false;
+    for (std::size_t i = 0; i < patterns_.size(); ++i) {
+      if (!matches_glob(patterns_[i], name)) continue;
+      needed_[i] = true;
+      excused = true;
+    }
+    return excused;
+  }
+
+  void complain_of_idle_ones(std::vector<std::string>& complaints) const {
+    for (std::size_t i = 0; i < patterns_.size(); ++i)
+      if (!needed_[i])
+        complaints.push_back("pattern \"" + patterns_[i] +
+                             "\": no missing or unexpected tensor has such a name; remove it");
+  }
+
+ private:
+  const NamePatterns& patterns_;
+  std::vector<bool> needed_;
+};
+
 }  // namespace
 
-WeightCoverage check_weights(const SafetensorsFolder& folder, const ModelConfig& config) {
+WeightCoverage check_weights(const SafetensorsFolder& folder, const ModelConfig& config,
+                             const NamePatterns& allowed) {
   WeightCoverage coverage;
   std::vector<std::string> complaints;
   std::set<std::string> known;
+  Exceptions exceptions(allowed);
   for (const TensorSpec& wanted : tensor_specs(config)) {
     known.insert(wanted.name);
     ++coverage.expected;
-    coverage.found += folder.has(wanted.name) ? 1 : 0;
-    if (const std::string text = complaint(wanted, folder); !text.empty()) complaints.push_back(text);
+    const bool there = folder.has(wanted.name);
+    coverage.found += there ? 1 : 0;
+    if (!there && exceptions.excuse(wanted.name))
+      coverage.missing.push_back(wanted.name);
+    else if (const std::string text = complaint(wanted, folder); !text.empty())
+      complaints.push_back(text);
   }
   for (const std::string& name : folder.names()) {
     if (known.contains(name)) continue;
-    if (is_tied_head(name, folder, config))
+    if (is_tied_head(name, folder, config) || exceptions.excuse(name))
       coverage.unused.push_back(name);
     else
       complaints.push_back("tensor " + name + ": unexpected, found " + shape_text(folder.info(name).shape));
   }
+  exceptions.complain_of_idle_ones(complaints);
   if (!complaints.empty()) refuse(folder, std::move(complaints));
   return coverage;
 }
 
-WeightCoverage load_weights(ParameterStore& store, const SafetensorsFolder& folder,
-                            const ModelConfig& config) {
-  WeightCoverage coverage = check_weights(folder, config);
-  std::vector<std::pair<const HfSlice*, std::span<float>>> reads;
+WeightCoverage load_weights(ParameterStore& store, const SafetensorsFolder& folder, const ModelConfig& config,
+                            const NamePatterns& allowed) {
+  WeightCoverage coverage = check_weights(folder, config, allowed);
+  std::vector<std::pair<const HfSlice*, MatrixView>> reads;
   for (const Parameter& parameter : store.parameters())
     for (const HfSlice& slice : parameter.spec.slices)
-      reads.emplace_back(&slice, parameter.value.rows_from(slice.row_begin, slice.rows).flat());
-  parallel_for(static_cast<Index>(reads.size()), [&](Index i) {
-    const auto& [slice, target] = reads[at(i)];
-    folder.read(slice->name, 0, target);
-  });
+      if (folder.has(slice.name))
+        reads.emplace_back(&slice, parameter.value.rows_from(slice.row_begin, slice.rows));
+  parallel_for(static_cast<Index>(reads.size()),
+               [&](Index i) { read_slice(folder, *reads[at(i)].first, reads[at(i)].second); });
   store.mark_changed();
   return coverage;
 }

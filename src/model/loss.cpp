@@ -118,8 +118,8 @@ double head_loss_backward(ConstMatrixView hidden, ConstMatrixView head, Targets 
   check(hidden, head, targets);
   require(d_hidden.rows == hidden.rows && d_hidden.cols == hidden.cols,
           "head_loss: d_hidden must have the shape of hidden");
-  require(d_head.rows == head.rows && d_head.cols == head.cols,
-          "head_loss: d_head must have the shape of head");
+  require(d_head.rows == 0 || (d_head.rows == head.rows && d_head.cols == head.cols),
+          "head_loss: d_head must have the shape of head, or no rows where that is frozen");
   double sum = 0.0;
   for_each_stretch(hidden, head, [&](const Stretch& stretch) {
     const Index rows = stretch.logits.rows;
@@ -127,7 +127,7 @@ double head_loss_backward(ConstMatrixView hidden, ConstMatrixView head, Targets 
       return row_loss_backward(logits, head.rows, target, scale);
     });
     matmul_input_grad(stretch.logits, head, d_hidden.rows_from(stretch.begin, rows));
-    matmul_weight_grad(stretch.logits, hidden.rows_from(stretch.begin, rows), d_head);
+    if (d_head.rows > 0) matmul_weight_grad(stretch.logits, hidden.rows_from(stretch.begin, rows), d_head);
   });
   return sum;
 }

@@ -29,7 +29,7 @@ void MlpLayer::backward(const KernelTable& kernels, ConstMatrixView hidden_state
   matmul_input_grad(d_output, down_.weight, workspace.d_activated);
   Matrix& d_gate_up = saved_gate_up_;
   kernels.swiglu.backward({}, saved_gate_up_, {}, workspace.d_activated, d_gate_up, {}, workspace.activated);
-  matmul_weight_grad(d_output, workspace.activated, down_.grad);
+  if (down_.grad.rows > 0) matmul_weight_grad(d_output, workspace.activated, down_.grad);
   gate_up_.backward(d_gate_up, hidden_states, d_hidden_states);
 }
 

@@ -10,25 +10,49 @@ namespace {
 
 constexpr Index kFloatsPerCacheLine = 16;
 
+Index whole_lines(Index floats) {
+  return ceil_div(floats, kFloatsPerCacheLine) * kFloatsPerCacheLine;
+}
+
 }  // namespace
 
 ParameterStore::ParameterStore(std::vector<ParameterSpec> specs) {
-  for (const ParameterSpec& spec : specs) arena(spec.placement).size += spec.rows * spec.cols;
-  for (Arena& arena : arenas_) {
-    arena.storage = Matrix(2, ceil_div(arena.size, kFloatsPerCacheLine) * kFloatsPerCacheLine);
-    arena.values = {arena.storage.row(0), at(arena.size)};
-    arena.gradients = {arena.storage.row(1), at(arena.size)};
+  Index longest_frozen_vector = 0;
+  for (const ParameterSpec& spec : specs) {
+    Arena& home = arena(spec.placement);
+    home.size += spec.rows * spec.cols;
+    if (!spec.frozen) home.trained += spec.rows * spec.cols;
+    if (spec.frozen && !spec.is_matrix)
+      longest_frozen_vector = std::max(longest_frozen_vector, spec.rows * spec.cols);
   }
-  std::array<Index, kPlacements.size()> end{};
+  unread_ = Matrix(1, longest_frozen_vector);
+  std::array<Index, kPlacements.size()> trained_end{};
+  std::array<Index, kPlacements.size()> frozen_end{};
+  for (const Placement placement : kPlacements) {
+    Arena& home = arena(placement);
+    home.storage = Matrix(1, whole_lines(home.size) + whole_lines(home.trained));
+    home.values = {home.storage.row(0), at(home.size)};
+    home.gradients = {home.storage.row(0) + whole_lines(home.size), at(home.trained)};
+    frozen_end[static_cast<std::size_t>(placement)] = home.trained;
+  }
   parameters_.reserve(specs.size());
   for (ParameterSpec& spec : specs) {
-    Arena& home = arena(spec.placement);
-    const Index offset = std::exchange(end[static_cast<std::size_t>(spec.placement)],
-                                       end[static_cast<std::size_t>(spec.placement)] + spec.rows * spec.cols);
-    const MatrixView value(home.values.data() + offset, spec.rows, spec.cols);
-    const MatrixView grad(home.gradients.data() + offset, spec.rows, spec.cols);
-    parameters_.push_back({std::move(spec), offset, value, grad});
+    auto& end = spec.frozen ? frozen_end : trained_end;
+    Index& offset = end[static_cast<std::size_t>(spec.placement)];
+    place(std::move(spec), offset);
   }
+}
+
+/// At the offset, which moves behind it.
+void ParameterStore::place(ParameterSpec spec, Index& offset) {
+  Arena& home = arena(spec.placement);
+  MatrixView grad(home.gradients.data() + offset, spec.rows, spec.cols);
+  if (spec.frozen)
+    grad =
+        spec.is_matrix ? MatrixView(nullptr, 0, spec.cols) : MatrixView(unread_.row(0), spec.rows, spec.cols);
+  const MatrixView value(home.values.data() + offset, spec.rows, spec.cols);
+  const Index begin = std::exchange(offset, offset + value.size());
+  parameters_.push_back({std::move(spec), begin, value, grad});
 }
 
 const Parameter& ParameterStore::find(const std::string& name) const {

@@ -1,33 +1,43 @@
 #include "moeloom/model/weights_io.hpp"
 
+#include "moeloom/base/errors.hpp"
 #include "moeloom/io/checksum.hpp"
+#include "moeloom/model/slice_io.hpp"
 
 #include <sstream>
 
 namespace moeloom {
 namespace {
 
-/// What this rank writes of the whole model.
-std::vector<TensorPart> written_parts(const ParameterStore& store, const Mesh& mesh) {
-  std::vector<TensorPart> parts;
-  for (const Parameter& parameter : store.parameters()) {
-    if (!writes(mesh, parameter.spec.placement)) continue;
-    for (const HfSlice& slice : parameter.spec.slices)
-      parts.push_back({slice.name, 0, parameter.value.rows_from(slice.row_begin, slice.rows).flat()});
-  }
-  return parts;
+/// use(parameter, slice) for what this rank writes of the whole model.
+template <typename Use>
+void for_written_slices(const ParameterStore& store, const Mesh& mesh, const Use& use) {
+  for (const Parameter& parameter : store.parameters())
+    if (writes(mesh, parameter.spec.placement))
+      for (const HfSlice& slice : parameter.spec.slices) use(parameter, slice);
 }
 
-TensorChecksums gather_checksums(const Communicator& world, const std::vector<TensorPart>& parts) {
+TensorChecksums gather_checksums(const ParameterStore& store, const Mesh& mesh) {
   std::string mine;
-  for (const TensorPart& part : parts)
-    mine += part.name + ' ' + hex_text(checksum(std::as_bytes(part.values))) + '\n';
+  for_written_slices(store, mesh, [&](const Parameter& parameter, const HfSlice& slice) {
+    mine += slice_key(slice, parameter.spec.cols) + ' ' + checksum_text(parameter, slice) + '\n';
+  });
   TensorChecksums all;
-  for (const std::string& text : world.all_gather_text(mine)) {
+  for (const std::string& text : mesh.world().all_gather_text(mine)) {
     std::istringstream lines(text);
     for (std::string name, hex; lines >> name >> hex;) all[name] = hex;
   }
   return all;
+}
+
+void add_tensor(const HfSlice& slice, Index cols, DType dtype, std::map<std::string, std::size_t>& place,
+                std::vector<TensorSpec>& tensors) {
+  const std::string violation = slice_violation(slice, cols);
+  require(violation.empty(), violation);
+  const auto [found, is_new] = place.try_emplace(slice.name, tensors.size());
+  if (is_new) return tensors.push_back({slice.name, dtype, slice.shape});
+  require(tensors[found->second].shape == slice.shape,
+          "slices of " + slice.name + " must agree on the tensor's shape");
 }
 
 }  // namespace
@@ -37,33 +47,40 @@ bool writes(const Mesh& mesh, Placement placement) {
   return placement == Placement::kWorld ? rank == 0 : mesh.shape().dp_rank(rank) == 0;
 }
 
-std::vector<TensorSpec> tensor_specs(const ModelConfig& config, const std::string& prefix) {
+std::string checksum_text(const Parameter& parameter, const HfSlice& slice) {
+  const auto rows = parameter.value.rows_from(slice.row_begin, slice.rows).flat();
+  return hex_text(checksum(std::as_bytes(rows)));
+}
+
+std::vector<TensorSpec> tensor_specs(const ModelConfig& config, DType dtype) {
   std::vector<TensorSpec> tensors;
+  std::map<std::string, std::size_t> place;
   for (const ParameterSpec& spec : parameter_specs(config, {0, config.num_experts}))
-    for (const HfSlice& slice : spec.slices)
-      tensors.push_back({prefix + slice.name, DType::kF32, slice.shape});
+    for (const HfSlice& slice : spec.slices) add_tensor(slice, spec.cols, dtype, place, tensors);
   return tensors;
 }
 
-void write_parts(const Communicator& world, const std::filesystem::path& path,
-                 const std::vector<TensorSpec>& specs, const std::vector<TensorPart>& parts) {
-  const SafetensorsLayout layout = plan_safetensors(specs, {{"format", "pt"}});
+void write_together(const Communicator& world, const std::filesystem::path& folder, const ShardPlan& plan,
+                    const std::function<void(ShardWriter&)>& write_mine) {
   agree(world, [&] {
-    if (world.rank() == 0) create_safetensors(path, layout);
+    if (world.rank() == 0) create_shards(folder, plan);
   });
   agree(world, [&] {
-    if (parts.empty()) return;
-    SafetensorsWriter writer(path, layout);
-    for (const TensorPart& part : parts) writer.write(part.name, part.begin, part.values);
+    ShardWriter writer(folder, plan);
+    write_mine(writer);
     writer.close();
   });
 }
 
 TensorChecksums save_weights(const ParameterStore& store, const ModelConfig& config, const Mesh& mesh,
-                             const std::filesystem::path& path) {
-  const std::vector<TensorPart> parts = written_parts(store, mesh);
-  write_parts(mesh.world(), path, tensor_specs(config), parts);
-  return gather_checksums(mesh.world(), parts);
+                             const std::filesystem::path& folder, const WeightFormat& format) {
+  const ShardPlan plan = plan_shards(tensor_specs(config, format.dtype), format.shard_bytes);
+  write_together(mesh.world(), folder, plan, [&](ShardWriter& writer) {
+    for_written_slices(store, mesh, [&](const Parameter& parameter, const HfSlice& slice) {
+      write_slice(writer, slice, parameter.value.rows_from(slice.row_begin, slice.rows));
+    });
+  });
+  return gather_checksums(store, mesh);
 }
 
 }  // namespace moeloom

@@ -1,6 +1,7 @@
 #include "checkpoint_files.hpp"
 
 #include "moeloom/base/errors.hpp"
+#include "moeloom/io/new_folder.hpp"
 #include "moeloom/train/checkpoint.hpp"
 
 #include <algorithm>
@@ -39,21 +40,6 @@ bool is_partial(const fs::path& folder) {
 
 void throw_if(const std::error_code& failure, const std::string& action, const fs::path& path) {
   if (failure) throw IoError("cannot " + action + " " + path.string() + ": " + failure.message());
-}
-
-[[noreturn]] void throw_errno(const std::string& action, const fs::path& path) {
-  throw IoError("cannot " + action + " " + path.string() + ": " + std::strerror(errno));
-}
-
-/// A folder's list of names is data too: without this a rename may be forgotten in a power cut.
-void sync_folder(const fs::path& folder) {
-  const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY);
-  if (descriptor < 0) throw_errno("open", folder);
-  const int result = ::fsync(descriptor);
-  const int error = errno;
-  ::close(descriptor);
-  errno = error;
-  if (result != 0 && error != EINVAL) throw_errno("sync", folder);
 }
 
 void remove_folder(const fs::path& folder) {

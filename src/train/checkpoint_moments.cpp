@@ -15,51 +15,40 @@ std::array<std::span<float>, 2> moments_of(ShardedOptimizer& optimizer) {
   return {optimizer.first_moments(), optimizer.second_moments()};
 }
 
-/// Elements of one tensor of the file that this rank owns, and where they lie in moments().
-struct OwnedPart {
-  const HfSlice* slice = nullptr;
-  Index begin = 0;  // in the tensor
-  Index state = 0;
-  Index count = 0;
+/// Elements [begin, begin + values.size()) of one of the file's tensors.
+struct MomentPart {
+  std::string name;
+  Index begin = 0;
+  std::span<float> values;
 };
 
-void append_parts(const OwnedBlock& block, const Parameter& parameter, std::vector<OwnedPart>& parts) {
-  const Index begin = block.begin - parameter.offset;
-  for (const HfSlice& slice : parameter.spec.slices) {
-    const Index slice_begin = slice.row_begin * parameter.spec.cols;
-    const Index slice_end = slice_begin + slice.rows * parameter.spec.cols;
-    const Index low = std::max(begin, slice_begin);
-    const Index high = std::min(begin + block.count, slice_end);
-    if (low < high) parts.push_back({&slice, low - slice_begin, block.state + low - begin, high - low});
-  }
-}
-
-std::vector<OwnedPart> owned_parts(const ParameterStore& store, const ShardedOptimizer& optimizer) {
-  std::vector<OwnedPart> parts;
-  for (const OwnedBlock& block : optimizer.owned_blocks())
-    append_parts(block, store.parameters()[at(block.parameter)], parts);
-  return parts;
-}
-
-std::vector<TensorPart> tensor_parts(const ParameterStore& store, ShardedOptimizer& optimizer) {
-  std::vector<TensorPart> parts;
+/// What this rank owns. A parameter lies in the file as in memory, its groups by their global id.
+std::vector<MomentPart> owned_parts(const ParameterStore& store, ShardedOptimizer& optimizer) {
+  std::vector<MomentPart> parts;
   const auto moments = moments_of(optimizer);
-  for (const OwnedPart& part : owned_parts(store, optimizer))
+  for (const OwnedBlock& block : optimizer.owned_blocks()) {
+    const Parameter& parameter = store.parameters()[at(block.parameter)];
+    const ParameterSpec& spec = parameter.spec;
+    const Index before = spec.first_group * (spec.rows / spec.groups) * spec.cols;
     for (std::size_t m = 0; m < moments.size(); ++m)
-      parts.push_back(
-          {kPrefixes[m] + part.slice->name, part.begin, moments[m].subspan(at(part.state), at(part.count))});
+      parts.push_back({kPrefixes[m] + spec.name, before + block.begin - parameter.offset,
+                       moments[m].subspan(at(block.state), at(block.count))});
+  }
   return parts;
 }
 
-std::vector<TensorSpec> moment_specs(const ModelConfig& config) {
+/// Of the whole model: what is trained.
+std::vector<TensorSpec> moment_specs(const ModelConfig& config, const ParameterStore& store) {
   std::vector<TensorSpec> specs;
   for (const char* prefix : kPrefixes)
-    for (TensorSpec& spec : tensor_specs(config, prefix)) specs.push_back(std::move(spec));
+    for (const ParameterSpec& spec : parameter_specs(config, {0, config.num_experts}))
+      if (!store.find(spec.name).spec.frozen)
+        specs.push_back({prefix + spec.name, DType::kF32, {spec.rows, spec.cols}});
   return specs;
 }
 
 /// Of a part and its place, so that parts which changed places are found.
-std::int64_t checksum_of(const TensorPart& part) {
+std::int64_t checksum_of(const MomentPart& part) {
   const std::array<std::uint64_t, 2> both = {checksum(std::as_bytes(part.values)),
                                              static_cast<std::uint64_t>(part.begin)};
   return static_cast<std::int64_t>(checksum(std::as_bytes(std::span(both))));
@@ -69,12 +58,12 @@ std::int64_t wrapping_sum(std::int64_t a, std::int64_t b) {
   return static_cast<std::int64_t>(static_cast<std::uint64_t>(a) + static_cast<std::uint64_t>(b));
 }
 
-TensorChecksums sum_checksums(const std::vector<TensorSpec>& specs, const std::vector<TensorPart>& parts,
+TensorChecksums sum_checksums(const std::vector<TensorSpec>& specs, const std::vector<MomentPart>& parts,
                               const Communicator& world) {
   std::map<std::string, std::size_t> place;
   for (const TensorSpec& spec : specs) place.emplace(spec.name, place.size());
   std::vector<std::int64_t> sums(specs.size(), 0);
-  for (const TensorPart& part : parts) {
+  for (const MomentPart& part : parts) {
     std::int64_t& sum = sums[place.at(part.name)];
     sum = wrapping_sum(sum, checksum_of(part));
   }
@@ -102,28 +91,27 @@ void read_moments(const std::filesystem::path& path, const std::vector<TensorSpe
   for (const TensorSpec& spec : specs)
     if (file.info(spec.name).shape != spec.shape)
       throw IoError(path.string() + ": tensor " + spec.name + " has not the shape of its weight");
-  const auto moments = moments_of(optimizer);
-  for (const OwnedPart& part : owned_parts(store, optimizer))
-    for (std::size_t m = 0; m < moments.size(); ++m)
-      file.read(kPrefixes[m] + part.slice->name, part.begin,
-                moments[m].subspan(at(part.state), at(part.count)));
+  for (const MomentPart& part : owned_parts(store, optimizer)) file.read(part.name, part.begin, part.values);
 }
 
 }  // namespace
 
 TensorChecksums save_moments(const std::filesystem::path& path, const ParameterStore& store,
                              ShardedOptimizer& optimizer, const Mesh& mesh, const ModelConfig& config) {
-  const std::vector<TensorSpec> specs = moment_specs(config);
-  const std::vector<TensorPart> parts = tensor_parts(store, optimizer);
-  write_parts(mesh.world(), path, specs, parts);
+  const std::vector<TensorSpec> specs = moment_specs(config, store);
+  const std::vector<MomentPart> parts = owned_parts(store, optimizer);
+  write_together(mesh.world(), path.parent_path(), plan_single_file(path.filename().string(), specs),
+                 [&](ShardWriter& writer) {
+                   for (const MomentPart& part : parts) writer.write(part.name, part.begin, part.values);
+                 });
   return sum_checksums(specs, parts, mesh.world());
 }
 
 void load_moments(const std::filesystem::path& path, const ParameterStore& store, ShardedOptimizer& optimizer,
                   const Mesh& mesh, const ModelConfig& config, const TensorChecksums& checksums) {
-  const std::vector<TensorSpec> specs = moment_specs(config);
+  const std::vector<TensorSpec> specs = moment_specs(config, store);
   agree(mesh.world(), [&] { read_moments(path, specs, store, optimizer); });
-  const TensorChecksums found = sum_checksums(specs, tensor_parts(store, optimizer), mesh.world());
+  const TensorChecksums found = sum_checksums(specs, owned_parts(store, optimizer), mesh.world());
   agree(mesh.world(), [&] { require_same(path, checksums, found); });
 }
 

@@ -1,4 +1,4 @@
-// AdamW's moments and update counts in a checkpoint, by HF name and global expert.
+// AdamW's moments and update counts in a checkpoint, by parameter and global expert.
 #pragma once
 
 #include "moeloom/train/checkpoint.hpp"

@@ -4,7 +4,7 @@
 namespace moeloom {
 namespace {
 
-constexpr Index kFormat = 1;
+constexpr Index kFormat = 2;
 
 Document document_of(const TensorChecksums& checksums) {
   Document document;
@@ -79,6 +79,7 @@ Document TrainerState::to_document() const {
   Document counts;
   for (const auto& [name, groups] : times) counts.set(name, groups);
   document.set("times", counts);
+  document.set("frozen", frozen);
   document.set("weight_checksums", document_of(weight_checksums));
   document.set("moment_checksums", document_of(moment_checksums));
   return document;
@@ -87,7 +88,7 @@ Document TrainerState::to_document() const {
 TrainerState TrainerState::from(const Document& document) {
   if (const Index format = document.integer("format"); format != kFormat)
     throw IoError("the trainer state has format " + std::to_string(format) + "; this program reads format " +
-                  std::to_string(kFormat));
+                  std::to_string(kFormat) + "; --model begins a new run from the weights beside it");
   TrainerState state;
   state.step = document.integer("global_step");
   state.seed = static_cast<std::uint64_t>(document.integer("seed"));
@@ -97,6 +98,7 @@ TrainerState TrainerState::from(const Document& document) {
   state.settings = document.object("settings");
   const Document counts = document.object("times");
   for (const std::string& name : counts.keys()) state.times[name] = counts.integers(name);
+  state.frozen = document.texts("frozen");
   state.weight_checksums = checksums_from(document.object("weight_checksums"));
   state.moment_checksums = checksums_from(document.object("moment_checksums"));
   return state;

@@ -71,6 +71,7 @@ std::string first_parameter(const ParameterStore& store, const Communicator& wor
   Finding mine;
   for (Index place = 0; place < std::ssize(store.parameters()) && mine.place == kNowhere; ++place) {
     const Parameter& parameter = parameter_at(place);
+    if (values == &Parameter::grad && parameter.spec.frozen) continue;
     mine = finding_in(parameter.spec, parameter.*values, place);
   }
   const FirstOfAll first = first_of_all(mine, world);

@@ -30,6 +30,7 @@ std::vector<OwnedBlock> list_blocks(const ParameterStore& store, Placement place
   const auto& parameters = store.parameters();
   for (std::size_t p = 0; p < parameters.size(); ++p) {
     const ParameterSpec& spec = parameters[p].spec;
+    if (spec.frozen) continue;
     const Index each = parameters[p].value.size() / spec.groups;
     const Index blocks_each = blocks_of_group(parameters[p]);
     const Index first =
@@ -62,7 +63,7 @@ std::size_t bucket_length(std::span<const OwnedBlock> blocks) {
 Index count_global_blocks(const ParameterStore& store) {
   Index count = 0;
   for (const Parameter& parameter : store.parameters())
-    count += parameter.spec.total_groups * blocks_of_group(parameter);
+    if (!parameter.spec.frozen) count += parameter.spec.total_groups * blocks_of_group(parameter);
   return count;
 }
 
@@ -178,7 +179,7 @@ void ShardedOptimizer::update(double learning_rate, double norm,
       settings_.max_grad_norm > 0 ? std::min(1.0, settings_.max_grad_norm / (norm + 1e-6)) : 1.0;
   const auto& parameters = store_.parameters();
   for (std::size_t p = 0; p < parameters.size(); ++p)
-    for (Index group = 0; group < parameters[p].spec.groups; ++group)
+    for (Index group = 0; group < parameters[p].spec.groups && !parameters[p].spec.frozen; ++group)
       if (!is_starved(parameters[p].spec, group, rows_per_expert)) ++times_[p][at(group)];
   parallel_for(static_cast<Index>(blocks_.size()), [&](Index i) {
     const OwnedBlock& block = blocks_[at(i)];

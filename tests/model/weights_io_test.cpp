@@ -132,6 +132,41 @@ TEST(LoadWeights, ListsEveryTensorThatDoesNotFit) {
   }
 }
 
+TEST(LoadWeights, LeavesMissingTensorsThatAreAllowedAsTheyWere) {
+  const ModelConfig config = tiny_config();
+  const testing::TemporaryFolder folder;
+  Tensors tensors = tensors_of(config);
+  tensors.erase("model.norm.weight");
+  tensors.erase("model.layers.0.mlp.experts.4.up_proj.weight");
+  tensors["visual.patch.weight"] = {{1}, {0}};
+  write(tensors, folder.path());
+  const SafetensorsFolder set(folder.path());
+  ParameterStore store(parameter_specs(config, {0, config.num_experts}));
+  for (const Placement placement : kPlacements) std::ranges::fill(store.values(placement), -1.0f);
+  const WeightCoverage coverage =
+      load_weights(store, set, config, {"model.norm.weight", "*.experts.4.*", "visual.*"});
+  EXPECT_EQ(coverage.missing,
+            (std::vector<std::string>{"model.layers.0.mlp.experts.4.up_proj.weight", "model.norm.weight"}));
+  EXPECT_EQ(coverage.unused, (std::vector<std::string>{"visual.patch.weight"}));
+  EXPECT_EQ(coverage.found + 2, coverage.expected);
+  Index left = 0;
+  for (const Placement placement : kPlacements) left += std::ranges::count(store.values(placement), -1.0f);
+  EXPECT_EQ(left, config.hidden_size + config.moe_intermediate_size * config.hidden_size);
+}
+
+TEST(LoadWeights, RefusesExceptionsThatExcuseNothing) {
+  const ModelConfig config = tiny_config();
+  const testing::TemporaryFolder folder;
+  write(tensors_of(config), folder.path());
+  try {
+    check_weights(SafetensorsFolder(folder.path()), config, {"model.norm.*"});
+    FAIL() << "nothing is missing";
+  } catch (const ConfigError& error) {
+    EXPECT_NE(std::string(error.what()).find("pattern \"model.norm.*\": no missing"), std::string::npos)
+        << error.what();
+  }
+}
+
 TEST(LoadWeights, ShowsTwentyComplaintsAndCountsTheRest) {
   const testing::TemporaryFolder folder;
   write({{"x", {{1}, {0}}}}, folder.path());
@@ -188,9 +223,11 @@ TEST(SaveWeights, WritesTheSameFileFromEveryMesh) {
     const Mesh mesh(Communicator::world(), shape);
     ParameterStore store(parameter_specs(config, experts_here(config, mesh)));
     initialise(store, config, kSeed);
-    const auto path = folder.path() / (std::to_string(number++) + ".safetensors");
+    const auto path = folder.path() / std::to_string(number++);
+    if (world.rank() == 0) std::filesystem::create_directory(path);
+    world.barrier();
     const TensorChecksums checksums = save_weights(store, config, mesh, path);
-    const SafetensorsFile file(path);
+    const SafetensorsFile file(path / "model.safetensors");
     EXPECT_EQ(file.metadata().at("format"), "pt");
     EXPECT_EQ(file.tensors().size(), tensor_specs(config).size());
     EXPECT_EQ(checksums.size(), file.tensors().size());
@@ -203,6 +240,79 @@ TEST(SaveWeights, WritesTheSameFileFromEveryMesh) {
   }
 }
 
+TEST(SaveWeights, WritesShardsThatReadBackAsOneSet) {
+  const Communicator world = Communicator::world();
+  const testing::SharedFolder folder(world);
+  const ModelConfig config = tiny_config();
+  const Mesh mesh(Communicator::world(), {1, world.size(), {"dp", "ep"}});
+  ParameterStore store(parameter_specs(config, experts_here(config, mesh)));
+  initialise(store, config, kSeed);
+  const TensorChecksums checksums =
+      save_weights(store, config, mesh, folder.path(), {.shard_bytes = 1000, .dtype = DType::kF32});
+  const SafetensorsFolder shards(folder.path());
+  EXPECT_GT(shards.files().size(), 3u);
+  EXPECT_EQ(shards.names().size(), tensor_specs(config).size());
+  for (const auto& [name, hex] : checksums)
+    EXPECT_EQ(hex, hex_text(checksum(shards.file_of(name).raw(name)))) << name;
+  ParameterStore again(parameter_specs(config, experts_here(config, mesh)));
+  EXPECT_EQ(load_weights(again, shards, config).found, static_cast<Index>(checksums.size()));
+  for (const Placement placement : kPlacements)
+    EXPECT_TRUE(std::ranges::equal(again.values(placement), store.values(placement)));
+}
+
+TEST(SaveWeights, RoundsToHalfPrecisionWhereAsked) {
+  const Communicator world = Communicator::world();
+  const testing::SharedFolder folder(world);
+  const ModelConfig config = tiny_config();
+  const Mesh mesh(Communicator::world(), {1, world.size(), {"dp", "ep"}});
+  ParameterStore store(parameter_specs(config, experts_here(config, mesh)));
+  initialise(store, config, kSeed);
+  save_weights(store, config, mesh, folder.path(), {.shard_bytes = kShardBytes, .dtype = DType::kBF16});
+  const SafetensorsFolder half(folder.path());
+  for (const Parameter& parameter : store.parameters())
+    for (const HfSlice& slice : parameter.spec.slices) {
+      ASSERT_EQ(half.info(slice.name).dtype, DType::kBF16);
+      std::vector<float> read(static_cast<std::size_t>(slice.rows * parameter.spec.cols));
+      half.read(slice.name, 0, read);
+      const auto part = parameter.value.rows_from(slice.row_begin, slice.rows).flat();
+      for (std::size_t i = 0; i < read.size(); ++i)
+        ASSERT_EQ(read[i], bf16_to_float(float_to_bf16(part[i]))) << slice.name;
+    }
+}
+
+/// Every golden model whose config can be read today.
+std::vector<std::filesystem::path> readable_models() {
+  return testing::golden_cases("models", [](const std::filesystem::path& folder) {
+    try {
+      ModelConfig::read(folder);
+      return true;
+    } catch (const ConfigError&) {
+      return false;
+    }
+  });
+}
+
+TEST(SaveWeights, ImportAndExportKeepEveryBitOfGoldenModels) {
+  const Communicator world = Communicator::world();
+  for (const auto& golden : readable_models()) {
+    const ModelConfig config = ModelConfig::read(golden);
+    const testing::SharedFolder folder(world);
+    const Mesh mesh(Communicator::world(), {1, world.size(), {"dp", "ep"}});
+    ParameterStore store(parameter_specs(
+        config, experts_of(std::max<Index>(config.num_experts, 1), world.size(), world.rank())));
+    const SafetensorsFolder imported(golden);
+    load_weights(store, imported, config);
+    save_weights(store, config, mesh, folder.path());
+    const SafetensorsFolder exported(folder.path());
+    ASSERT_EQ(exported.names(), imported.names()) << golden;
+    for (const std::string& name : imported.names()) {
+      EXPECT_EQ(exported.info(name).shape, imported.info(name).shape) << golden << name;
+      EXPECT_TRUE(std::ranges::equal(exported.file_of(name).raw(name), imported.file_of(name).raw(name)))
+          << golden << name;
+    }
+  }
+}
+
 TEST(SaveWeights, FailsOnEveryRankTogether) {
   const Communicator world = Communicator::world();
   const testing::SharedFolder folder(world);
@@ -210,7 +320,7 @@ TEST(SaveWeights, FailsOnEveryRankTogether) {
   const Mesh mesh(Communicator::world(), {1, world.size(), {"dp", "ep"}});
   const ParameterStore store(parameter_specs(config, experts_here(config, mesh)));
   try {
-    save_weights(store, config, mesh, folder.path() / "absent" / "model.safetensors");
+    save_weights(store, config, mesh, folder.path() / "absent");
     FAIL() << "there is no such folder";
   } catch (const AgreedError& error) {
     EXPECT_NE(std::string(error.what()).find("No such file"), std::string::npos) << error.what();

@@ -10,8 +10,16 @@ namespace moeloom::testing {
 
 inline void read_slices(ParameterStore& store, const SafetensorsFile& file) {
   for (const Parameter& parameter : store.parameters())
-    for (const HfSlice& slice : parameter.spec.slices)
-      file.read(slice.name, 0, parameter.value.rows_from(slice.row_begin, slice.rows).flat());
+    for (const HfSlice& slice : parameter.spec.slices) {
+      const std::vector<float> tensor = file.floats(slice.name);
+      const bool transposed = slice.layout == SliceLayout::kTransposed;
+      const Index row_step = transposed ? 1 : parameter.spec.cols;
+      const Index col_step = transposed ? slice.shape.back() : 1;
+      for (Index r = 0; r < slice.rows; ++r)
+        for (Index c = 0; c < parameter.spec.cols; ++c)
+          parameter.value(slice.row_begin + r, c) =
+              tensor.at(at(slice.source_begin + r * row_step + c * col_step));
+    }
   store.mark_changed();
 }
 

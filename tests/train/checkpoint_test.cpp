@@ -2,6 +2,7 @@
 
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/random.hpp"
+#include "moeloom/model/freeze.hpp"
 
 #include <algorithm>
 #include <csignal>
@@ -28,13 +29,13 @@ struct Trained {
   ParameterStore store;
   ShardedOptimizer optimizer;
 
-  explicit Trained(const MeshShape& shape)
+  explicit Trained(const MeshShape& shape, const std::set<std::string>& frozen = {})
       : mesh(Communicator::world(), shape),
-        store(parameter_specs(config, testing::experts_here(config, mesh))),
+        store(with_frozen(parameter_specs(config, testing::experts_here(config, mesh)), frozen)),
         optimizer(store, mesh, {}) {}
 
-  fs::path save(const fs::path& folder, TrainerState state) {
-    return save_checkpoint(folder, store, optimizer, mesh, config, std::move(state));
+  fs::path save(const fs::path& folder, TrainerState state, Index shard_bytes = kShardBytes) {
+    return save_checkpoint(folder, store, optimizer, mesh, config, std::move(state), shard_bytes);
   }
   TrainerState load(const fs::path& checkpoint) {
     return load_checkpoint(checkpoint, store, optimizer, mesh, config);
@@ -157,6 +158,66 @@ TEST(Checkpoint, KeepsEveryBitFromAnyMeshToAnyMesh) {
       EXPECT_EQ(state.mesh.ep, saved_at.ep);
     }
   }
+}
+
+TEST(Checkpoint, ResumesFromShards) {
+  const Communicator world = Communicator::world();
+  const SharedFolder folder(world);
+  Trained first(any_mesh());
+  fill_by_name(first);
+  const fs::path path = first.save(folder.path(), state_at(1), 2000);
+  EXPECT_TRUE(is_checkpoint(path));
+  EXPECT_FALSE(fs::exists(path / "model.safetensors"));
+  EXPECT_TRUE(fs::exists(path / "model.safetensors.index.json"));
+  EXPECT_EQ(resolve_checkpoint(folder.path()), path);
+  for (const MeshShape& shape : all_meshes(world.size())) {
+    Trained second(shape);
+    second.load(path);
+    EXPECT_EQ(differences(second), 0) << shape.text();
+  }
+}
+
+TEST(Checkpoint, KeepsNoMomentsOfWhatIsFrozenAndResumesOnlyWithTheSame) {
+  const Communicator world = Communicator::world();
+  const SharedFolder folder(world);
+  const std::set<std::string> frozen = {"model.norm.weight", "model.layers.0.mlp.experts.down_proj"};
+  Trained first(any_mesh(), frozen);
+  fill_by_name(first);
+  const fs::path path = first.save(folder.path(), state_at(1));
+  const SafetensorsFile moments(path / "optimizer.safetensors");
+  EXPECT_FALSE(moments.has("exp_avg.model.norm.weight"));
+  EXPECT_TRUE(moments.has("exp_avg_sq.model.layers.0.mlp.experts.gate_up_proj"));
+  Trained second(any_mesh(), frozen);
+  EXPECT_EQ(second.load(path).frozen, std::vector<std::string>(frozen.begin(), frozen.end()));
+  EXPECT_EQ(differences(second), 0);
+  Trained other(any_mesh(), {"model.norm.weight", "lm_head.weight"});
+  const std::string text = failure_of([&] { other.load(path); });
+  EXPECT_NE(text.find("only then model.layers.0.mlp.experts.down_proj; only now lm_head.weight; resume"),
+            std::string::npos)
+      << text;
+}
+
+TEST(ExportModel, LeavesAFolderOfConfigAndWeightsOrNothing) {
+  const Communicator world = Communicator::world();
+  const SharedFolder folder(world);
+  Trained run(any_mesh());
+  fill_by_name(run);
+  for (const DType type : {DType::kF32, DType::kBF16}) {
+    const fs::path path = folder.path() / std::string(name_of(type));
+    export_model(path, run.store, run.mesh, run.config, {.shard_bytes = kShardBytes, .dtype = type});
+    EXPECT_EQ(names_in(path), (std::vector<std::string>{"config.json", "model.safetensors"}));
+    const Document config = Document::read(path / "config.json");
+    EXPECT_EQ(config.text("dtype"), type == DType::kF32 ? "float32" : "bfloat16");
+    EXPECT_EQ(config.texts("architectures").size(), 1u);
+    Trained again(all_meshes(world.size()).front());
+    load_model(path, again.store, again.mesh, ModelConfig::read(path));
+    const float first = again.store.parameters()[0].value(0, 0);
+    EXPECT_NEAR(first, expected_value("model.embed_tokens.weight", 0), type == DType::kF32 ? 0 : 0.02);
+    const std::string text = failure_of([&] { export_model(path, run.store, run.mesh, run.config, {}); });
+    EXPECT_NE(text.find("not an empty folder"), std::string::npos) << text;
+  }
+  world.barrier();
+  EXPECT_EQ(names_in(folder.path()), (std::vector<std::string>{"BF16", "F32"}));
 }
 
 TEST(Checkpoint, KeepsTheTrainerState) {

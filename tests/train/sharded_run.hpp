@@ -110,7 +110,8 @@ struct ShardedRun {
       const Parameter& parameter = parameters[p];
       const Index before = first_element(parameter.spec);
       for (Index i = 0; i < parameter.value.size(); ++i)
-        visit(static_cast<Index>(p), before + i, parameter.value.data[i], parameter.grad.data[i]);
+        visit(static_cast<Index>(p), before + i, parameter.value.data[i],
+              parameter.spec.frozen ? unread_ : parameter.grad.data[i]);
     }
   }
   static Index first_element(const ParameterSpec& spec) {
@@ -147,6 +148,9 @@ struct ShardedRun {
     optimizer.update(0.01, norm, rows);
     return norm;
   }
+
+ private:
+  float unread_ = 0;  // the gradient of what is frozen
 };
 
 }  // namespace moeloom::testing

@@ -44,7 +44,7 @@ void scale(MatrixView values, float factor) {
 }
 
 /// A loss that is finite, gradients of the router near 1e28: what multiplies them by 1e16 overflows.
-constexpr TrainingRunSettings kSteep{.z_loss_coef = 1e30};
+const TrainingRunSettings kSteep{.z_loss_coef = 1e30};
 
 /// The forward pass gives what it would without it, but the rows before the down projection are large.
 void steepen_expert_3_of_layer_0(TrainingRun& run) {

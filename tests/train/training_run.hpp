@@ -1,6 +1,7 @@
 // A run of a tiny model on a part of the world: what the tests of the trainer share.
 #pragma once
 
+#include "moeloom/model/freeze.hpp"
 #include "moeloom/train/trainer.hpp"
 
 #include <filesystem>
@@ -52,6 +53,7 @@ struct TrainingRunSettings {
   double aux_loss_coef = 0.01;
   double z_loss_coef = 0.001;
   OnNan on_nan = OnNan::kStop;
+  std::set<std::string> frozen = {};  // names of parameters
 };
 
 /// Everything a run needs, on a part of the world as large as the shape.
@@ -71,8 +73,9 @@ struct TrainingRun {
       : mesh(Communicator::world().split(Communicator::world().rank() / static_cast<int>(shape.world()),
                                          Communicator::world().rank()),
              shape),
-        store(parameter_specs(config,
-                              experts_of(config.num_experts, shape.ep, shape.ep_rank(mesh.world().rank())))),
+        store(with_frozen(parameter_specs(config, experts_of(config.num_experts, shape.ep,
+                                                             shape.ep_rank(mesh.world().rank()))),
+                          settings.frozen)),
         decoder((initialise(store, config, 3), config), store, mesh, kernel_table(settings.fused)),
         optimizer(store, mesh, {}),
         batch{.global_batch = settings.global_batch,
@@ -106,6 +109,7 @@ struct TrainingRun {
       decoder.forward_backward(sampler.train(0, micro_batch, mesh.world().rank()), scales);
     std::map<std::string, std::vector<double>> by_name;
     for (const Parameter& p : store.parameters()) {
+      if (p.spec.frozen) continue;
       std::vector<double> sum(p.grad.flat().begin(), p.grad.flat().end());
       (p.spec.placement == Placement::kWorld ? mesh.world() : mesh.dp()).all_sum(sum);
       for (const HfSlice& slice : p.spec.slices) {

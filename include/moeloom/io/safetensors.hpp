@@ -60,6 +60,7 @@ class SafetensorsFolder {
   explicit SafetensorsFolder(const std::filesystem::path& folder);
   bool has(const std::string& name) const { return home_.contains(name); }
   std::vector<std::string> names() const;
+  const std::vector<SafetensorsFile>& files() const { return files_; }
   const SafetensorsFile& file_of(const std::string& name) const;
   const TensorInfo& info(const std::string& name) const { return file_of(name).info(name); }
   void read(const std::string& name, Index begin, std::span<float> target) const;
@@ -101,12 +102,16 @@ class SafetensorsWriter {
   SafetensorsWriter(const SafetensorsWriter&) = delete;
   SafetensorsWriter& operator=(const SafetensorsWriter&) = delete;
   ~SafetensorsWriter();
-  /// fp32 elements [begin, begin + values.size()) of an F32 tensor.
+  /// Elements [begin, begin + values.size()) of an F32, BF16 or F16 tensor, rounded to its format.
   /// Throws ShapeError outside the plan, IoError from the system.
   void write(const std::string& name, Index begin, std::span<const float> values);
+  /// The same in the tensor's own format: bytes of whole elements from element `begin` on.
+  void write_bytes(const std::string& name, Index begin, std::span<const std::byte> bytes);
   void close();
 
  private:
+  const TensorInfo& planned_tensor(const std::string& name) const;
+
   std::unique_ptr<SystemFile> file_;
   std::filesystem::path path_;
   const SafetensorsLayout& layout_;

@@ -8,7 +8,7 @@ namespace moeloom {
 
 struct Linear {
   MatrixView weight;  // [out, in]
-  MatrixView grad;
+  MatrixView grad;    // without rows where the weight is frozen
 
   static Linear of(const ParameterStore& store, const std::string& name) {
     const Parameter& parameter = store.find(name);
@@ -22,7 +22,7 @@ struct Linear {
   }
   /// dx [T, in], written or added to; the gradient is added to.
   void backward(ConstMatrixView dy, ConstMatrixView x, MatrixView dx, Write mode = Write::kReplace) const {
-    matmul_weight_grad(dy, x, grad);
+    if (grad.rows > 0) matmul_weight_grad(dy, x, grad);
     matmul_input_grad(dy, weight, dx, mode);
   }
 };

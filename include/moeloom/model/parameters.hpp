@@ -67,6 +67,8 @@ struct Parameter {
   ParameterSpec spec;
   Index offset = 0;  // floats from the start of its arena
   MatrixView value;
+  /// Of a frozen matrix without rows, so that its product can be left out. A frozen vector has one that
+  /// nobody reads: it comes with the gradient of the layer's input.
   MatrixView grad;
 };
 
@@ -80,6 +82,7 @@ class ParameterStore {
   const std::vector<Parameter>& parameters() const { return parameters_; }
   /// Throws ShapeError for a name that is not there.
   const Parameter& find(const std::string& name) const;
+  /// What is trained comes first and lies as its gradients do; what is frozen follows.
   std::span<float> values(Placement placement) { return arena(placement).values; }
   std::span<float> gradients(Placement placement) { return arena(placement).gradients; }
   Index size(Placement placement) const { return arena(placement).size; }
@@ -97,14 +100,18 @@ class ParameterStore {
  private:
   struct Arena {
     Index size = 0;
-    Matrix storage;  // [2, size]: values, gradients
+    Index trained = 0;  // of them
+    Matrix storage;     // values, then gradients of those that are trained
     std::span<float> values;
     std::span<float> gradients;
   };
   Arena& arena(Placement placement) { return arenas_[static_cast<std::size_t>(placement)]; }
   const Arena& arena(Placement placement) const { return arenas_[static_cast<std::size_t>(placement)]; }
 
+  void place(ParameterSpec spec, Index& offset);
+
   std::array<Arena, 2> arenas_;
+  Matrix unread_;  // gradients of frozen vectors
   std::vector<Parameter> parameters_;
   std::uint64_t version_ = 1;
   Write expert_gradients_ = Write::kAdd;

@@ -2,9 +2,10 @@
 // weights.
 //
 //   config.json             as transformers reads it
-//   model.safetensors       weights, fp32, HF names
-//   optimizer.safetensors   exp_avg.<HF name>, exp_avg_sq.<HF name>
-//   trainer_state.json      step, seed, data, mesh and GMM decision at save, update counts, checksums
+//   model.safetensors       weights, fp32, HF names; beyond a size shards and their index
+//   optimizer.safetensors   exp_avg.<parameter>, exp_avg_sq.<parameter>, as they lie in memory
+//   trainer_state.json      step, seed, data, mesh and GMM decision at save, update counts, checksums, and
+//                           which parameters are frozen
 //
 // Nothing in it depends on the mesh: any (dp, ep) can resume. It is written as .checkpoint-<step>.partial and
 // renamed when every byte is on the disk, so a folder with the final name is whole.
@@ -31,6 +32,7 @@ struct TrainerState {
 
   MeshShape mesh;                                   // at save
   std::map<std::string, std::vector<Index>> times;  // updates of each parameter, by global expert
+  std::vector<std::string> frozen;                  // parameters that have no moments, sorted
   TensorChecksums weight_checksums;
   TensorChecksums moment_checksums;
 
@@ -44,18 +46,25 @@ struct TrainerState {
 /// and then nothing is left of this checkpoint and the others are as they were.
 std::filesystem::path save_checkpoint(const std::filesystem::path& run, const ParameterStore& store,
                                       ShardedOptimizer& optimizer, const Mesh& mesh,
-                                      const ModelConfig& config, TrainerState state);
+                                      const ModelConfig& config, TrainerState state,
+                                      Index shard_bytes = kShardBytes);
 
 /// Weights, moments and update counts of `checkpoint`, saved at any mesh, checked against their checksums.
-/// config is the checkpoint's own. Collective over the world; throws AgreedError that lists what does not fit
-/// or is damaged; the store and the optimizer are then half filled.
+/// config is the checkpoint's own, and the store must have the same parameters frozen. Collective over the
+/// world; throws AgreedError that lists what does not fit or is damaged; the store and the optimizer are then
+/// half filled.
 TrainerState load_checkpoint(const std::filesystem::path& checkpoint, ParameterStore& store,
                              ShardedOptimizer& optimizer, const Mesh& mesh, const ModelConfig& config);
 
-/// Weights alone, of a checkpoint (checked against its checksums) or of any HF folder. Collective over the
-/// world; throws AgreedError.
+/// Weights alone, of a checkpoint (checked against its checksums) or of any HF folder. Tensors that `allowed`
+/// matches may be missing and keep their values. Collective over the world; throws AgreedError.
 WeightCoverage load_model(const std::filesystem::path& folder, ParameterStore& store, const Mesh& mesh,
-                          const ModelConfig& config);
+                          const ModelConfig& config, const NamePatterns& allowed = {});
+
+/// Writes config.json and weights alone, whole or not at all, into the new or empty `folder`. Collective over
+/// the world; throws AgreedError.
+void export_model(const std::filesystem::path& folder, const ParameterStore& store, const Mesh& mesh,
+                  const ModelConfig& config, const WeightFormat& format);
 
 /// The folder that a person means: the newest complete checkpoint of a run, a checkpoint itself, or any HF
 /// folder with config.json and weights. Throws IoError saying what was looked for.

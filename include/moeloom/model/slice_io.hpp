@@ -1,0 +1,25 @@
+// One slice of a parameter to and from its place in a checkpoint's tensor, which may be a part of a stack and
+// may be transposed there.
+#pragma once
+
+#include "moeloom/io/safetensors.hpp"
+#include "moeloom/io/safetensors_shards.hpp"
+#include "moeloom/model/parameters.hpp"
+
+namespace moeloom {
+
+/// Where element i of the slice's rows [rows, cols], counted along the rows, lies in the file's tensor.
+Index place_in_file(const HfSlice& slice, Index cols, Index i);
+
+/// rows: the slice's part of a parameter, contiguous. Touches no other bytes of the tensor.
+void read_slice(const SafetensorsFolder& folder, const HfSlice& slice, MatrixView rows);
+void write_slice(ShardWriter& writer, const HfSlice& slice, ConstMatrixView rows);
+
+/// What is wrong with a slice of a parameter with so many columns: it must lie in its tensor. Empty if
+/// nothing is.
+std::string slice_violation(const HfSlice& slice, Index cols);
+
+/// The tensor's name, and behind @ where it begins if the tensor holds other slices, too.
+std::string slice_key(const HfSlice& slice, Index cols);
+
+}  // namespace moeloom

@@ -1,0 +1,76 @@
+#include "moeloom/model/freeze.hpp"
+
+#include "moeloom/base/errors.hpp"
+
+#include <algorithm>
+
+namespace moeloom {
+namespace {
+
+constexpr std::size_t kNamed = 4;
+
+/// The first few, and how many more there are.
+std::string list_of(const std::vector<std::string>& names) {
+  std::string text;
+  for (std::size_t i = 0; i < std::min(names.size(), kNamed); ++i) text += (i == 0 ? "" : ", ") + names[i];
+  if (names.size() > kNamed) text += " and " + std::to_string(names.size() - kNamed) + " more";
+  return text;
+}
+
+struct Parts {
+  std::vector<std::string> inside;
+  std::vector<std::string> outside;
+};
+
+Parts parts_of(const ParameterSpec& spec, const NamePatterns& patterns) {
+  Parts parts;
+  for (const HfSlice& slice : spec.slices) {
+    const bool fits = std::ranges::any_of(
+        patterns, [&](const std::string& pattern) { return matches_glob(pattern, slice.name); });
+    (fits ? parts.inside : parts.outside).push_back(slice.name);
+  }
+  return parts;
+}
+
+bool names_it(const ParameterSpec& spec, const std::string& pattern) {
+  return matches_glob(pattern, spec.name) ||
+         std::ranges::any_of(spec.slices, [&](const HfSlice& s) { return matches_glob(pattern, s.name); });
+}
+
+}  // namespace
+
+std::set<std::string> matching_parameters(const std::vector<ParameterSpec>& specs,
+                                          const NamePatterns& patterns) {
+  std::set<std::string> names;
+  std::vector<std::string> violations;
+  for (const std::string& pattern : patterns)
+    if (std::ranges::none_of(specs, [&](const ParameterSpec& spec) { return names_it(spec, pattern); }))
+      violations.push_back("pattern \"" + pattern + "\" matches no tensor and no parameter of the model");
+  for (const ParameterSpec& spec : specs) {
+    const bool by_name = std::ranges::any_of(
+        patterns, [&](const std::string& pattern) { return matches_glob(pattern, spec.name); });
+    const Parts parts = parts_of(spec, patterns);
+    if (by_name || (parts.outside.empty() && !parts.inside.empty()))
+      names.insert(spec.name);
+    else if (!parts.inside.empty())
+      violations.push_back(spec.name + " is trained as one: the patterns match " + list_of(parts.inside) +
+                           " of it, but not " + list_of(parts.outside) + "; name all of it or none");
+  }
+  if (!violations.empty()) throw ConfigError(violations);
+  return names;
+}
+
+std::vector<ParameterSpec> with_frozen(std::vector<ParameterSpec> specs, const std::set<std::string>& names) {
+  for (ParameterSpec& spec : specs) spec.frozen = spec.frozen || names.contains(spec.name);
+  return specs;
+}
+
+std::vector<std::string> frozen_names(const ParameterStore& store) {
+  std::vector<std::string> names;
+  for (const Parameter& parameter : store.parameters())
+    if (parameter.spec.frozen) names.push_back(parameter.spec.name);
+  std::ranges::sort(names);
+  return names;
+}
+
+}  // namespace moeloom

@@ -6,8 +6,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "activation_names.hpp"
-
 namespace moeloom {
 namespace {
 
@@ -63,7 +61,6 @@ void check_attention(const ModelConfig& c, Violations& violations) {
 
 /// Groups of equal size, and enough experts in those that are kept.
 void check_groups(const ModelConfig& c, Violations& violations) {
-  violations.unless(std::isfinite(c.routed_scaling_factor), "routed_scaling_factor must be finite");
   violations.unless_between("n_group", c.n_group, 1, kMostLayers);
   violations.unless_between("topk_group", c.topk_group, 1, c.n_group);
   if (c.n_group < 1 || c.topk_group < 1) return;
@@ -80,10 +77,11 @@ void check_experts(const ModelConfig& c, Violations& violations) {
   violations.unless_between("moe_intermediate_size", c.moe_intermediate_size, 1, kLargestSize);
   violations.unless_between("shared_expert_intermediate_size", c.shared_expert_intermediate_size, 0,
                             kLargestSize);
+  violations.unless(std::isfinite(c.routed_scaling_factor), "routed_scaling_factor must be finite");
   violations.unless(c.num_experts_per_tok >= 1 && c.num_experts_per_tok <= c.num_experts,
                     equation("num_experts_per_tok", c.num_experts_per_tok) + " must lie between 1 and " +
                         equation("num_experts", c.num_experts));
-  check_groups(c, violations);
+  if (c.n_group != 1 || c.topk_group != 1) check_groups(c, violations);
 }
 
 void check_feed_forward(const ModelConfig& c, Violations& violations) {
@@ -95,7 +93,8 @@ void check_feed_forward(const ModelConfig& c, Violations& violations) {
                       "mlp_only_layers names layer " + std::to_string(layer) + ", but " +
                           equation("num_hidden_layers", c.num_hidden_layers) + " counts from 0");
   violations.unless(activation_named(c.hidden_act).has_value(),
-                    "hidden_act = \"" + c.hidden_act + "\" is not supported; known: " + kActivationNames);
+                    c.family().activation_key + " = \"" + c.hidden_act +
+                        "\" is not supported; known: silu, swish, gelu, gelu_new, gelu_pytorch_tanh");
   if (c.num_experts > 0) check_experts(c, violations);
   if (c.num_experts == 0 || c.decoder_sparse_step > 1 || !c.mlp_only_layers.empty() ||
       c.first_k_dense_replace > 0)

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "activation_names.hpp"
 #include "config_reader.hpp"
 #include "config_rope.hpp"
 #include "config_windows.hpp"
@@ -73,9 +72,6 @@ void read_sizes(ConfigReader& reader, const Family& family, ModelConfig& config)
   config.rms_norm_eps = reader.number_or("rms_norm_eps", family.rms_norm_eps);
   config.initializer_range = reader.number_or("initializer_range", 0.02);
   config.hidden_act = reader.text_or(family.activation_key, family.activation);
-  if (!activation_named(config.hidden_act))
-    reader.refuse(family.activation_key + " = \"" + config.hidden_act +
-                  "\" is not supported; known: " + kActivationNames);
 }
 
 void read_padding(ConfigReader& reader, const Family& family, ModelConfig& config) {

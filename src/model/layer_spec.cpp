@@ -4,10 +4,7 @@
 #include "moeloom/base/errors.hpp"
 #include "moeloom/model/config.hpp"
 
-#include <array>
 #include <cmath>
-
-#include "activation_names.hpp"
 
 namespace moeloom {
 namespace {
@@ -133,7 +130,8 @@ std::vector<RopeSettings> ModelConfig::ropes() const {
   settings.theta = rope_theta;
   settings.pairs = rope_interleave ? family().rope.pairs : RopePairs::kHalfSplit;
   settings.scaling = rope_scaling;
-  std::vector<RopeSettings> list = {settings};
+  std::vector<RopeSettings> list;
+  list.push_back(settings);
   if (rope_local_base_freq > 0) {  // positions are never scaled within a window
     settings.theta = rope_local_base_freq;
     settings.scaling = {};

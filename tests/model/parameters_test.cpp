@@ -4,6 +4,7 @@
 #include "moeloom/base/parallel.hpp"
 #include "moeloom/io/safetensors.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 
@@ -68,6 +69,59 @@ TEST(ParameterSpecs, SlicesCoverEachRowOnce) {
       }
       EXPECT_EQ(row, spec.rows) << spec.name;
     }
+}
+
+/// What of a stacked tensor each element of an expert's rows is, marked in `seen`.
+void mark(const ParameterSpec& spec, const HfSlice& slice, std::vector<int>& seen) {
+  for (Index row = 0; row < slice.rows; ++row)
+    for (Index col = 0; col < spec.cols; ++col) {
+      const Index place =
+          slice.layout == SliceLayout::kTransposed ? col * slice.shape.back() + row : row * spec.cols + col;
+      ++seen.at(static_cast<std::size_t>(slice.source_begin + place));
+    }
+}
+
+TEST(ParameterSpecs, CoverEachElementOfStackedExpertsOnce) {
+  for (const ExpertLayout layout : {ExpertLayout::kStacked, ExpertLayout::kStackedTransposed})
+    for (const Index width : {4, 6, 8}) {  // 2F = D, and F = D
+      ModelConfig config = testing::small_config();
+      config.moe_intermediate_size = width;
+      config.names.experts = layout;
+      const bool transposed = layout == ExpertLayout::kStackedTransposed;
+      std::map<std::string, std::vector<int>> seen;
+      for (const ExpertRange experts : {ExpertRange{0, 2}, ExpertRange{2, 3}})
+        for (const ParameterSpec& spec : parameter_specs(config, experts)) {
+          if (spec.placement != Placement::kExperts) continue;
+          for (const HfSlice& slice : spec.slices) {
+            const bool gate_up = slice.name.ends_with(".mlp.experts.gate_up_proj");
+            const std::vector<Index> plain =
+                gate_up ? std::vector<Index>{5, 2 * width, 8} : std::vector<Index>{5, 8, width};
+            EXPECT_EQ(slice.shape, transposed ? (std::vector<Index>{5, plain[2], plain[1]}) : plain);
+            seen[slice.name].resize(static_cast<std::size_t>(5 * plain[1] * plain[2]));
+            mark(spec, slice, seen[slice.name]);
+          }
+        }
+      ASSERT_EQ(seen.size(), 4u);  // two sparse layers, two tensors each
+      for (const auto& [name, counts] : seen)
+        EXPECT_EQ(std::ranges::count(counts, 1), std::ssize(counts)) << name;
+    }
+}
+
+TEST(CheckpointNames, ComeFromTheNamesFoundAndTheFamilysRow) {
+  const auto names = [](const std::string& type, const std::vector<std::string>& found) {
+    return checkpoint_names(*find_family(type), found);
+  };
+  const std::string stacked = "model.layers.0.mlp.experts.gate_up_proj";
+  EXPECT_EQ(names("qwen3_moe", {}).experts, ExpertLayout::kList);
+  EXPECT_EQ(names("qwen3_moe", {stacked}).experts, ExpertLayout::kStacked);
+  EXPECT_EQ(names("qwen3_vl_moe_text", {}).experts, ExpertLayout::kStackedTransposed);
+  EXPECT_EQ(names("qwen3_vl_moe_text", {stacked}).experts, ExpertLayout::kStackedTransposed);
+  EXPECT_EQ(names("mixtral", {}).block, "block_sparse_moe");
+  EXPECT_EQ(names("mixtral", {stacked}).block, "mlp");
+  EXPECT_EQ(names("qwen3_vl_moe", {}).prefix.body, "model.language_model.");
+  EXPECT_EQ(names("qwen3_vl_moe_text", {"model.language_model.embed_tokens.weight"}).prefix.body,
+            "model.language_model.");
+  EXPECT_EQ(names("qwen3_omni_moe", {}).prefix.head, "thinker.lm_head.weight");
 }
 
 TEST(ParameterSpecs, GiveARankItsExpertsUnderTheirGlobalIds) {

@@ -126,6 +126,11 @@ bool ModelConfig::has_experts() const {
   return false;
 }
 
+bool ModelConfig::has_router_losses() const {
+  const std::optional<MoeRule>& moe = family().moe;
+  return moe && moe->score == RouterScore::kSoftmax && has_experts();
+}
+
 Index ModelConfig::total_parameters() const {
   Index sum = 0;
   for (const ParameterSpec& spec : parameter_specs(*this, {0, num_experts}))

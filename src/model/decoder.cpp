@@ -10,6 +10,12 @@
 namespace moeloom {
 namespace {
 
+/// The row whose look-up trains nothing, as PyTorch's padding_idx; a negative one counts from the end.
+Index padding_row_of(const ModelConfig& config) {
+  if (!config.pad_token_id) return -1;
+  return *config.pad_token_id < 0 ? *config.pad_token_id + config.vocab_size : *config.pad_token_id;
+}
+
 bool finite(ConstMatrixView x) {
   return std::all_of(x.data, x.data + x.size(), [](float value) { return std::isfinite(value); });
 }
@@ -23,15 +29,21 @@ Decoder::Decoder(const ModelConfig& config, ParameterStore& store, const Mesh& m
       kernels_(kernels),
       embedding_(Linear::of(store, "model.embed_tokens.weight")),
       head_(config.tie_word_embeddings ? embedding_ : Linear::of(store, "lm_head.weight")),
-      final_norm_(Norm::of(store, "model.norm.weight")),
-      dispatcher_(mesh.ep(), std::max<Index>(config.num_experts, 1)) {
-  for (Index layer = 0; layer < config.num_hidden_layers; ++layer) layers_.emplace_back(config, store, layer);
+      final_norm_(Norm::of(store, config.final_norm())),
+      dispatcher_(mesh.ep(), std::max<Index>(config.num_experts, 1)),
+      rope_settings_(config.ropes()),
+      ropes_(rope_settings_.size()),
+      embedding_scale_(config.embedding_scale()),
+      padding_row_(padding_row_of(config)) {
+  for (Index layer = 0; layer < config.num_hidden_layers; ++layer)
+    layers_.emplace_back(config.layer(layer), store);
 }
 
 void Decoder::prepare_positions(const Batch& batch, Index first) {
   const Index needed = first + batch.sequence_length;
-  const RopeSettings rope{.rotary_dim = config_.head_dim, .theta = config_.rope_theta};
-  if (!rope_.serves(needed)) rope_ = make_rope_table(roomy_rope_positions(needed, rope), rope);
+  for (std::size_t i = 0; i < ropes_.size(); ++i)
+    if (!ropes_[i].serves(needed))
+      ropes_[i] = make_rope_table(roomy_rope_positions(needed, rope_settings_[i]), rope_settings_[i]);
   position_ids_.resize(at(batch.tokens()));
   for (Index s = 0; s < batch.sequences; ++s) {
     const auto begin = position_ids_.begin() + s * batch.sequence_length;
@@ -44,7 +56,7 @@ LayerContext Decoder::context(const Batch& batch) {
           .attention = {.sequences = batch.sequences,
                         .sequence_length = batch.sequence_length,
                         .position_ids = position_ids_,
-                        .ropes = std::span(&rope_, 1)},
+                        .ropes = ropes_},
           .is_real = batch.is_real,
           .weight_version = store_.version(),
           .expert_gradients = store_.expert_gradients(),
@@ -60,7 +72,8 @@ void Decoder::embed(const Batch& batch) {
   for (Index t = 0; t < batch.tokens(); ++t) {
     const Index id = batch.input_ids[at(t)];
     require(id >= 0 && id < config_.vocab_size, "a token id lies outside the vocabulary");
-    std::copy_n(embedding_.weight.row(id), config_.hidden_size, hidden_.row(t));
+    const float* row = embedding_.weight.row(id);
+    for (Index j = 0; j < config_.hidden_size; ++j) hidden_.row(t)[j] = row[j] * embedding_scale_;
   }
 }
 
@@ -74,9 +87,7 @@ void Decoder::run_layers(const Batch& batch, RouterStatistics& statistics) {
 void Decoder::normalise() {
   clock_.enter(Phase::kDense);
   final_.reshape_uninitialised(hidden_.rows(), hidden_.cols());
-  final_inv_rms_.resize(at(hidden_.rows()));
-  kernels_.rmsnorm.forward(hidden_, final_norm_.weight, {static_cast<float>(config_.rms_norm_eps)}, final_,
-                           final_inv_rms_);
+  final_norm_.forward(kernels_.rmsnorm, hidden_, final_, final_inv_rms_);
 }
 
 MicroBatchLosses Decoder::sum_over_world(double nll_sum, Index counted, RouterStatistics& statistics) {
@@ -98,7 +109,8 @@ MicroBatchLosses Decoder::forward_backward(const Batch& batch, const LossScales&
   const double nll_sum = head_loss_backward(kernels_.dense, final_, head_.weight, batch.targets,
                                             static_cast<float>(scales.lm), d_hidden_, head_.grad);
   const MicroBatchLosses losses = sum_over_world(nll_sum, batch.counted_targets(), statistics);
-  backward(batch, router_loss_gradient(statistics, scales.aux, scales.z));
+  const bool has_losses = config_.has_router_losses();
+  backward(batch, has_losses ? router_loss_gradient(statistics, scales.aux, scales.z) : RouterLossGradient{});
   store_.mark_gradients_written();
   clock_.enter(Phase::kOther);
   return losses;
@@ -106,17 +118,16 @@ MicroBatchLosses Decoder::forward_backward(const Batch& batch, const LossScales&
 
 void Decoder::backward(const Batch& batch, const RouterLossGradient& router_losses) {
   clock_.enter(Phase::kDense);
-  kernels_.rmsnorm.backward(d_hidden_, hidden_, final_norm_.weight,
-                            {static_cast<float>(config_.rms_norm_eps)}, final_inv_rms_, d_hidden_,
-                            final_norm_.grad);
+  final_norm_.backward(kernels_.rmsnorm, d_hidden_, hidden_, final_inv_rms_, d_hidden_);
   for (auto layer = layers_.rbegin(); layer != layers_.rend(); ++layer)
     layer->backward(context(batch), router_losses, d_hidden_);
   clock_.enter(Phase::kEmbed);
   if (embedding_.grad.rows == 0) return;
   for (Index t = 0; t < batch.tokens(); ++t) {
+    if (batch.input_ids[at(t)] == padding_row_) continue;
     float* gradient = embedding_.grad.row(batch.input_ids[at(t)]);
     const float* d = d_hidden_.row(t);
-    for (Index j = 0; j < config_.hidden_size; ++j) gradient[j] += d[j];
+    for (Index j = 0; j < config_.hidden_size; ++j) gradient[j] += d[j] * embedding_scale_;
   }
 }
 

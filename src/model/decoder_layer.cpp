@@ -3,44 +3,57 @@
 namespace moeloom {
 namespace {
 
-std::string prefix(Index layer) {
-  return "model.layers." + std::to_string(layer) + ".";
+SharedExpertWeights shared_weights(const MoeSpec& spec, const ParameterStore& store) {
+  const Parameter& gate_up = store.find(spec.prefix + "shared_expert.gate_up_proj.weight");
+  const Parameter& down = store.find(spec.prefix + "shared_expert.down_proj.weight");
+  SharedExpertWeights weights{.gate_up = gate_up.value,
+                              .down = down.value,
+                              .d_gate_up = gate_up.grad,
+                              .d_down = down.grad,
+                              .activation = spec.activation};
+  if (!spec.shared->gated) return weights;
+  const Parameter& gate = store.find(spec.prefix + "shared_expert_gate.weight");
+  weights.gate = gate.value;
+  weights.d_gate = gate.grad;
+  return weights;
 }
 
-AttentionLayer make_attention(const LayerSpec& spec, const ParameterStore& store) {
-  return AttentionLayer(spec.attention, spec.attention_norm, spec.attention_output_norm, store);
+MoeLayer make_moe(const MoeSpec& spec, const ParameterStore& store) {
+  const Parameter& gate_up = store.find(spec.prefix + "experts.gate_up_proj");
+  const Parameter& down = store.find(spec.prefix + "experts.down_proj");
+  const Parameter& router = store.find(spec.prefix + "gate.weight");
+  RouterSettings settings = spec.router;
+  if (spec.correction_bias)
+    settings.correction_bias = store.find(spec.prefix + "gate.e_score_correction_bias").value.flat();
+  MoeWeights weights{.router = router.value,
+                     .d_router = router.grad,
+                     .experts = {.experts = gate_up.spec.groups,
+                                 .gate_up = gate_up.value,
+                                 .down = down.value,
+                                 .d_gate_up = gate_up.grad,
+                                 .d_down = down.grad,
+                                 .activation = spec.activation}};
+  if (spec.shared) weights.shared = shared_weights(spec, store);
+  return MoeLayer(weights, settings);
 }
 
-MoeLayer make_moe(const ModelConfig& config, const ParameterStore& store, Index layer) {
-  const std::string mlp = prefix(layer) + "mlp.";
-  const Parameter& gate_up = store.find(mlp + "experts.gate_up_proj");
-  const Parameter& down = store.find(mlp + "experts.down_proj");
-  const Parameter& router = store.find(mlp + "gate.weight");
-  return MoeLayer({.router = router.value,
-                   .d_router = router.grad,
-                   .experts = {.experts = gate_up.spec.groups,
-                               .gate_up = gate_up.value,
-                               .down = down.value,
-                               .d_gate_up = gate_up.grad,
-                               .d_down = down.grad}},
-                  {.num_experts = config.num_experts,
-                   .top_k = config.num_experts_per_tok,
-                   .norm_topk_prob = config.norm_topk_prob});
+std::variant<MoeLayer, MlpLayer> make_feed_forward(const LayerSpec& spec, const ParameterStore& store) {
+  if (spec.moe) return make_moe(*spec.moe, store);
+  return MlpLayer(spec.mlp.value(), store);
 }
 
-std::variant<MoeLayer, MlpLayer> make_feed_forward(const ModelConfig& config, const ParameterStore& store,
-                                                   Index layer) {
-  if (config.is_sparse(layer)) return make_moe(config, store, layer);
-  return MlpLayer(config.layer(layer).mlp.value(), store);
+std::optional<OutputNorm> make_output_norm(const LayerSpec& spec, const ParameterStore& store) {
+  if (!spec.feed_forward_output_norm) return std::nullopt;
+  return OutputNorm(Norm::of(store, *spec.feed_forward_output_norm));
 }
 
 }  // namespace
 
-DecoderLayer::DecoderLayer(const ModelConfig& config, const ParameterStore& store, Index layer)
-    : attention_(make_attention(config.layer(layer), store)),
-      norm_(Norm::of(store, prefix(layer) + "post_attention_layernorm.weight")),
-      epsilon_(static_cast<float>(config.rms_norm_eps)),
-      feed_forward_(make_feed_forward(config, store, layer)) {}
+DecoderLayer::DecoderLayer(const LayerSpec& spec, const ParameterStore& store)
+    : attention_(spec.attention, spec.attention_norm, spec.attention_output_norm, store),
+      norm_(Norm::of(store, spec.feed_forward_norm)),
+      feed_forward_(make_feed_forward(spec, store)),
+      output_norm_(make_output_norm(spec, store)) {}
 
 void DecoderLayer::forward(const LayerContext& c, KeyValueCache* cache, MatrixView hidden,
                            RouterStatistics& statistics) {
@@ -53,14 +66,21 @@ void DecoderLayer::forward(const LayerContext& c, KeyValueCache* cache, MatrixVi
   c.clock.enter(Phase::kDense);
   middle_.reshape_uninitialised(hidden.rows, hidden.cols);
   normed_.reshape_uninitialised(hidden.rows, hidden.cols);
-  inv_rms_.resize(at(hidden.rows));
   copy(hidden, middle_);
-  c.kernels.rmsnorm.forward(hidden, norm_.weight, {epsilon_}, normed_, inv_rms_);
+  norm_.forward(c.kernels.rmsnorm, hidden, normed_, inv_rms_);
+  if (!output_norm_) return add_feed_forward(c, hidden, statistics);
+  const MatrixView output = output_norm_->input(hidden.rows, hidden.cols);
+  fill(output, 0.0f);
+  add_feed_forward(c, output, statistics);
+  output_norm_->forward(c.kernels.rmsnorm, hidden);
+}
+
+void DecoderLayer::add_feed_forward(const LayerContext& c, MatrixView output, RouterStatistics& statistics) {
   if (auto* moe = std::get_if<MoeLayer>(&feed_forward_)) {
-    moe->forward(c.kernels, c.dispatcher, normed_, c.is_real, c.weight_version, hidden, statistics,
+    moe->forward(c.kernels, c.dispatcher, normed_, c.is_real, c.weight_version, output, statistics,
                  c.workspace.moe, c.clock);
   } else {
-    std::get<MlpLayer>(feed_forward_).forward(c.kernels, normed_, hidden, c.workspace.mlp);
+    std::get<MlpLayer>(feed_forward_).forward(c.kernels, normed_, output, c.workspace.mlp);
   }
 }
 
@@ -68,18 +88,31 @@ void DecoderLayer::backward(const LayerContext& c, const RouterLossGradient& rou
                             MatrixView d_hidden) {
   Matrix& d_normed = c.workspace.d_normed;
   d_normed.reshape_uninitialised(d_hidden.rows, d_hidden.cols);
+  if (output_norm_) {
+    c.clock.enter(Phase::kDense);
+    Matrix& d_output = c.workspace.d_output;
+    d_output.reshape_uninitialised(d_hidden.rows, d_hidden.cols);
+    output_norm_->backward(c.kernels.rmsnorm, d_hidden, d_output);
+    backward_feed_forward(c, router_losses, d_output, d_normed);
+  } else {
+    backward_feed_forward(c, router_losses, d_hidden, d_normed);
+  }
+  norm_.backward(c.kernels.rmsnorm, d_normed, middle_, inv_rms_, d_normed);
+  add(d_normed, d_hidden);
+  c.clock.enter(Phase::kAttention);
+  attention_.backward(c.kernels, c.attention, d_hidden, c.workspace.attention);
+}
+
+void DecoderLayer::backward_feed_forward(const LayerContext& c, const RouterLossGradient& router_losses,
+                                         ConstMatrixView d_output, MatrixView d_normed) {
   if (auto* moe = std::get_if<MoeLayer>(&feed_forward_)) {
-    moe->backward(c.kernels, c.dispatcher, normed_, c.is_real, router_losses, d_hidden, d_normed,
+    moe->backward(c.kernels, c.dispatcher, normed_, c.is_real, router_losses, d_output, d_normed,
                   c.workspace.moe, c.clock, c.expert_gradients);
     c.clock.enter(Phase::kDense);
   } else {
     c.clock.enter(Phase::kDense);
-    std::get<MlpLayer>(feed_forward_).backward(c.kernels, normed_, d_hidden, d_normed, c.workspace.mlp);
+    std::get<MlpLayer>(feed_forward_).backward(c.kernels, normed_, d_output, d_normed, c.workspace.mlp);
   }
-  c.kernels.rmsnorm.backward(d_normed, middle_, norm_.weight, {epsilon_}, inv_rms_, d_normed, norm_.grad);
-  add(d_normed, d_hidden);
-  c.clock.enter(Phase::kAttention);
-  attention_.backward(c.kernels, c.attention, d_hidden, c.workspace.attention);
 }
 
 const MoeActivations* DecoderLayer::moe() const {

@@ -83,22 +83,22 @@ const RopeTable& LatentHeads::rope(const AttentionContext& context) const {
 
 void LatentHeads::forward(const KernelTable& kernels, const AttentionContext& context,
                           ConstMatrixView normed) {
-  forward_query(kernels.rmsnorm, normed);
-  forward_key_value(kernels.rmsnorm, normed);
+  forward_query(kernels, normed);
+  forward_key_value(kernels, normed);
   const MatrixView key_rope = key_value_low_.view().cols_from(latent_.kv_rank, latent_.rope_dim);
   kernels.rope.forward(query_, spec_.head_dim, context.position_ids, rope(context));
   kernels.rope.forward(key_rope, latent_.rope_dim, context.position_ids, rope(context));
   copy_to_heads(spec_.heads, key_rope, key_);
 }
 
-void LatentHeads::forward_query(const RmsNormKernel& kernel, ConstMatrixView normed) {
+void LatentHeads::forward_query(const KernelTable& kernels, ConstMatrixView normed) {
   projected_query_.reshape_uninitialised(normed.rows, spec_.query_width());
   query_.reshape_uninitialised(normed.rows, spec_.query_width());
   if (query_latent_) {
     query_low_.reshape_uninitialised(normed.rows, latent_.q_rank);
     query_low_normed_.reshape_uninitialised(normed.rows, latent_.q_rank);
     query_latent_->down.forward(kernels.dense, normed, query_low_);
-    query_latent_->norm.forward(kernel, query_low_, query_low_normed_, query_inv_rms_);
+    query_latent_->norm.forward(kernels.rmsnorm, query_low_, query_low_normed_, query_inv_rms_);
     query_up_.forward(kernels.dense, query_low_normed_, projected_query_);
   } else {
     query_up_.forward(kernels.dense, normed, projected_query_);
@@ -107,14 +107,14 @@ void LatentHeads::forward_query(const RmsNormKernel& kernel, ConstMatrixView nor
   copy_heads(spec_.heads, latent_.rope_dim, projected_query_, latent_.nope_dim, query_, 0);
 }
 
-void LatentHeads::forward_key_value(const RmsNormKernel& kernel, ConstMatrixView normed) {
+void LatentHeads::forward_key_value(const KernelTable& kernels, ConstMatrixView normed) {
   key_value_low_.reshape_uninitialised(normed.rows, key_value_down_.out());
   key_value_low_normed_.reshape_uninitialised(normed.rows, latent_.kv_rank);
   key_value_.reshape_uninitialised(normed.rows, key_value_up_.out());
   key_.reshape_uninitialised(normed.rows, spec_.key_width());
   value_.reshape_uninitialised(normed.rows, spec_.value_width());
   key_value_down_.forward(kernels.dense, normed, key_value_low_);
-  key_value_norm_.forward(kernel, key_value_low_.view().cols_from(0, latent_.kv_rank), key_value_low_normed_,
+  key_value_norm_.forward(kernels.rmsnorm, key_value_low_.view().cols_from(0, latent_.kv_rank), key_value_low_normed_,
                           key_value_inv_rms_);
   key_value_up_.forward(kernels.dense, key_value_low_normed_, key_value_);
   copy_heads(spec_.heads, latent_.nope_dim, key_value_, 0, key_, latent_.rope_dim);
@@ -131,11 +131,11 @@ AttentionHeads LatentHeads::gradients(Index tokens, HeadsWorkspace& workspace) c
 void LatentHeads::backward(const KernelTable& kernels, const AttentionContext& context,
                            ConstMatrixView normed, HeadsWorkspace& workspace, MatrixView d_normed) const {
   kernels.rope.backward(workspace.d_query, spec_.head_dim, context.position_ids, rope(context));
-  backward_query(kernels.rmsnorm, normed, workspace, d_normed);
+  backward_query(kernels, normed, workspace, d_normed);
   backward_key_value(kernels, context, normed, workspace, d_normed);
 }
 
-void LatentHeads::backward_query(const RmsNormKernel& kernel, ConstMatrixView normed, HeadsWorkspace& w,
+void LatentHeads::backward_query(const KernelTable& kernels, ConstMatrixView normed, HeadsWorkspace& w,
                                  MatrixView d_normed) const {
   Matrix& d_projected = w.d_qkv;
   d_projected.reshape_uninitialised(normed.rows, spec_.query_width());
@@ -144,7 +144,7 @@ void LatentHeads::backward_query(const RmsNormKernel& kernel, ConstMatrixView no
   if (!query_latent_) return query_up_.backward(kernels.dense, d_projected, normed, d_normed);
   w.d_query_latent.reshape_uninitialised(normed.rows, latent_.q_rank);
   query_up_.backward(kernels.dense, d_projected, query_low_normed_, w.d_query_latent);
-  query_latent_->norm.backward(kernel, w.d_query_latent, query_low_, query_inv_rms_, w.d_query_latent);
+  query_latent_->norm.backward(kernels.rmsnorm, w.d_query_latent, query_low_, query_inv_rms_, w.d_query_latent);
   query_latent_->down.backward(kernels.dense, w.d_query_latent, normed, d_normed);
 }
 

@@ -6,19 +6,28 @@
 #include "moeloom/model/decoder.hpp"
 #include "moeloom/model/parameters.hpp"
 
+#include <algorithm>
+
 namespace moeloom::testing {
+
+/// A slice's rows [rows, cols] as the parameter has them, from a file of the checkpoint's layout.
+inline std::vector<float> slice_values(const SafetensorsFile& file, const HfSlice& slice, Index cols) {
+  const std::vector<float> tensor = file.floats(slice.name);
+  const bool transposed = slice.layout == SliceLayout::kTransposed;
+  const Index row_step = transposed ? 1 : cols;
+  const Index col_step = transposed ? slice.shape.back() : 1;
+  std::vector<float> values;
+  for (Index r = 0; r < slice.rows; ++r)
+    for (Index c = 0; c < cols; ++c)
+      values.push_back(tensor.at(at(slice.source_begin + r * row_step + c * col_step)));
+  return values;
+}
 
 inline void read_slices(ParameterStore& store, const SafetensorsFile& file) {
   for (const Parameter& parameter : store.parameters())
     for (const HfSlice& slice : parameter.spec.slices) {
-      const std::vector<float> tensor = file.floats(slice.name);
-      const bool transposed = slice.layout == SliceLayout::kTransposed;
-      const Index row_step = transposed ? 1 : parameter.spec.cols;
-      const Index col_step = transposed ? slice.shape.back() : 1;
-      for (Index r = 0; r < slice.rows; ++r)
-        for (Index c = 0; c < parameter.spec.cols; ++c)
-          parameter.value(slice.row_begin + r, c) =
-              tensor.at(at(slice.source_begin + r * row_step + c * col_step));
+      const std::vector<float> values = slice_values(file, slice, parameter.spec.cols);
+      std::ranges::copy(values, parameter.value.rows_from(slice.row_begin, slice.rows).flat().begin());
     }
   store.mark_changed();
 }

@@ -79,7 +79,10 @@ class Decoder {
   Norm final_norm_;
   std::deque<DecoderLayer> layers_;
   Dispatcher dispatcher_;
-  RopeTable rope_;
+  std::vector<RopeSettings> rope_settings_;
+  std::vector<RopeTable> ropes_;  // one for each of them
+  float embedding_scale_;
+  Index padding_row_;  // -1: there is none
   std::vector<std::int32_t> position_ids_;
   std::vector<KeyValueCache> cache_;  // one a layer
   Index cached_ = 0;

@@ -16,6 +16,7 @@ struct DecoderWorkspace {
   MlpWorkspace mlp;
   MoeWorkspace moe;
   Matrix d_normed;  // [T, D]
+  Matrix d_output;  // [T, D], where a norm stands between the feed-forward and the residual
 };
 
 /// What every layer of one forward or backward is given.
@@ -32,7 +33,7 @@ struct LayerContext {
 
 class DecoderLayer {
  public:
-  DecoderLayer(const ModelConfig& config, const ParameterStore& store, Index layer);
+  DecoderLayer(const LayerSpec& spec, const ParameterStore& store);
 
   /// hidden [T, D] in place; with a cache the rows are the next positions of one sequence. Collective over
   /// ep.
@@ -52,10 +53,15 @@ class DecoderLayer {
   const Matrix& ffn_residual() const { return middle_; }
 
  private:
+  /// Adds the MLP's or the experts' output of normed_ to `output` [T, D].
+  void add_feed_forward(const LayerContext& context, MatrixView output, RouterStatistics& statistics);
+  void backward_feed_forward(const LayerContext& context, const RouterLossGradient& router_losses,
+                             ConstMatrixView d_output, MatrixView d_normed);
+
   AttentionLayer attention_;
   Norm norm_;
-  float epsilon_;
   std::variant<MoeLayer, MlpLayer> feed_forward_;
+  std::optional<OutputNorm> output_norm_;
   Matrix middle_;               // [T, D], the residual stream between the halves
   Matrix normed_;               // [T, D]
   std::vector<float> inv_rms_;  // [T]

@@ -25,9 +25,9 @@ class LatentHeads {
     Linear down;  // q_a_proj
     Norm norm;
   };
-  void forward_query(const RmsNormKernel& kernel, ConstMatrixView normed);
-  void forward_key_value(const RmsNormKernel& kernel, ConstMatrixView normed);
-  void backward_query(const RmsNormKernel& kernel, ConstMatrixView normed, HeadsWorkspace& workspace,
+  void forward_query(const KernelTable& kernels, ConstMatrixView normed);
+  void forward_key_value(const KernelTable& kernels, ConstMatrixView normed);
+  void backward_query(const KernelTable& kernels, ConstMatrixView normed, HeadsWorkspace& workspace,
                       MatrixView d_normed) const;
   void backward_key_value(const KernelTable& kernels, const AttentionContext& context, ConstMatrixView normed,
                           HeadsWorkspace& workspace, MatrixView d_normed) const;

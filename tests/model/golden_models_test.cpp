@@ -1,0 +1,167 @@
+// Every golden model of a family that runs: logits, layers, choices of experts, losses and every gradient.
+#include "moeloom/model/decoder.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <set>
+
+#include "support/golden.hpp"
+#include "support/golden_model.hpp"
+#include <gtest/gtest.h>
+
+namespace moeloom {
+namespace {
+
+constexpr double kFloor = 0.01;  // of the golden data's error measure, for models
+
+double error(std::span<const float> got, std::span<const float> expected) {
+  return testing::golden_error(got, expected, kFloor);
+}
+
+struct Golden {
+  std::filesystem::path folder;
+  SafetensorsFile results;
+  Document meta;
+  explicit Golden(const std::filesystem::path& f)
+      : folder(f), results(f / "golden.safetensors"), meta(Document::read(f / "meta.json")) {}
+
+  Batch batch(const Communicator& world) const {
+    const std::vector<Index>& shape = results.info("input_ids").shape;
+    return testing::deal(
+        results.integers("input_ids"), results.integers("labels"),
+        results.has("attention_mask") ? results.integers("attention_mask") : std::vector<std::int64_t>{},
+        shape[0], shape[1], world);
+  }
+};
+
+/// Rows of this rank of a [B * S, cols] result, without padding, side by side with what came out.
+double rows_error(const Golden& golden, const std::string& name, const Batch& batch,
+                  const Communicator& world, ConstMatrixView got) {
+  const std::vector<float> whole = golden.results.floats(name);
+  const Index each = ceil_div(golden.results.info("input_ids").shape[0], world.size());
+  const Index first =
+      std::min(golden.results.info("input_ids").elements(), each * world.rank() * batch.sequence_length);
+  std::vector<float> ours, theirs;
+  for (Index t = 0; t < got.rows; ++t) {
+    if (!batch.is_real.empty() && batch.is_real[static_cast<std::size_t>(t)] == 0) continue;
+    for (Index j = 0; j < got.cols; ++j) {
+      ours.push_back(got(t, j));
+      theirs.push_back(whole[static_cast<std::size_t>((first + t) * got.cols + j)]);
+    }
+  }
+  return error(ours, theirs);
+}
+
+Matrix difference(ConstMatrixView a, ConstMatrixView b) {
+  Matrix d = Matrix::copy_of(a);
+  for (Index i = 0; i < a.rows; ++i)
+    for (Index j = 0; j < a.cols; ++j) d.view()(i, j) -= b(i, j);
+  return d;
+}
+
+/// The experts of each real token, in the order of the file where that means something: by falling weight.
+void expect_choices(std::vector<std::int64_t> all, const MoeActivations& moe, const Batch& batch,
+                    const Communicator& world, const std::string& layer) {
+  const auto& chosen = moe.routing.topk_idx;
+  const auto tokens = static_cast<std::size_t>(batch.tokens());
+  const std::size_t top_k = tokens == 0 ? 0 : chosen.size() / tokens;
+  std::int64_t before = static_cast<std::int64_t>(chosen.size());
+  const std::vector<std::int64_t> counts = world.all_gather(std::vector<std::int64_t>{before});
+  before = std::accumulate(counts.begin(), counts.begin() + world.rank(), std::int64_t{0});
+  for (std::size_t t = 0; t < tokens; ++t) {
+    if (!batch.is_real.empty() && batch.is_real[t] == 0) continue;
+    const auto theirs = all.begin() + before + static_cast<std::ptrdiff_t>(t * top_k);
+    std::vector<std::int64_t> ours(chosen.begin() + static_cast<std::ptrdiff_t>(t * top_k),
+                                   chosen.begin() + static_cast<std::ptrdiff_t>((t + 1) * top_k));
+    if (moe.routing.log_sum_exp.empty()) std::ranges::sort(ours);  // sigmoid: by rising number
+    EXPECT_TRUE(std::ranges::equal(ours, std::span(theirs, theirs + static_cast<std::ptrdiff_t>(top_k))))
+        << layer << " token " << t;
+  }
+}
+
+void expect_layers(const Golden& golden, const Decoder& decoder, const Batch& batch,
+                   const Communicator& world) {
+  const auto& layers = decoder.layers();
+  for (std::size_t l = 0; l < layers.size(); ++l) {
+    const std::string layer = "layers." + std::to_string(l) + ".";
+    EXPECT_LE(
+        rows_error(golden, "hidden_states." + std::to_string(l), batch, world, layers[l].attention().input),
+        1e-5);
+    EXPECT_LE(rows_error(golden, layer + "ffn_input", batch, world, layers[l].ffn_input()), 1e-5);
+    // A norm behind the block stands between its output and the residual stream.
+    const bool plain = !decoder.config().layer(static_cast<Index>(l)).feed_forward_output_norm;
+    if (plain && l + 1 < layers.size()) {
+      EXPECT_LE(rows_error(golden, layer + "ffn_output", batch, world,
+                           difference(layers[l + 1].attention().input, layers[l].ffn_residual())),
+                2e-5);
+    }
+    if (layers[l].moe() != nullptr)
+      expect_choices(golden.results.integers(layer + "selected_experts"), *layers[l].moe(), batch, world, layer);
+  }
+}
+
+/// Sums over the ranks that share a parameter, in double.
+void expect_gradients(const Golden& golden, const ParameterStore& store, const Mesh& mesh) {
+  const SafetensorsFile grads(golden.folder / "grads.safetensors");
+  std::set<std::string> seen;
+  for (const Parameter& parameter : store.parameters()) {
+    if (parameter.spec.frozen) continue;  // DeepSeek's correction bias
+    const Communicator& sharers = parameter.spec.placement == Placement::kWorld ? mesh.world() : mesh.dp();
+    std::vector<double> sum(parameter.grad.flat().begin(), parameter.grad.flat().end());
+    sharers.all_sum(sum);
+    const std::vector<float> total(sum.begin(), sum.end());
+    for (const HfSlice& slice : parameter.spec.slices) {
+      const auto begin = static_cast<std::size_t>(slice.row_begin * parameter.spec.cols);
+      const auto count = static_cast<std::size_t>(slice.rows * parameter.spec.cols);
+      const std::vector<float> expected = testing::slice_values(grads, slice, parameter.spec.cols);
+      EXPECT_LE(error(std::span(total).subspan(begin, count), expected), 2e-5) << slice.name;
+      seen.insert(slice.name);
+    }
+  }
+  if (mesh.shape().ep == 1) {
+    EXPECT_EQ(seen.size(), grads.tensors().size());
+  }
+}
+
+void expect_golden(const std::filesystem::path& folder, bool fused, MeshShape shape) {
+  SCOPED_TRACE(folder.filename().string() + (fused ? " fused " : " reference ") + shape.text());
+  const Mesh mesh(Communicator::world(), shape);
+  const Golden golden(folder);
+  testing::GoldenModel model(folder, mesh, testing::kernel_table(fused));
+  const Batch batch = golden.batch(mesh.world());
+  EXPECT_LE(rows_error(golden, "logits", batch, mesh.world(), model.decoder.logits(batch)), 1e-5);
+  expect_layers(golden, model.decoder, batch, mesh.world());
+
+  std::int64_t targets = batch.counted_targets();
+  mesh.world().all_sum(std::span(&targets, 1));
+  const bool with_aux = golden.meta.boolean("aux_loss_in_loss");
+  const double coefficient = with_aux ? model.config.router_aux_loss_coef : 0.0;
+  const MicroBatchLosses losses =
+      model.decoder.forward_backward(batch, {.lm = 1.0 / static_cast<double>(targets), .aux = coefficient});
+  const double loss = losses.nll_sum / static_cast<double>(targets) + coefficient * losses.aux_loss;
+  const double expected = golden.meta.number("loss");
+  EXPECT_NEAR(loss, expected, 2e-6 * std::abs(expected));
+  if (with_aux) {
+    EXPECT_NEAR(losses.aux_loss, golden.meta.number("aux_loss"), 2e-6 * golden.meta.number("aux_loss"));
+  }
+  expect_gradients(golden, model.store, mesh);
+}
+
+/// Whether it is of a family that runs; what else stands in the folder is another program's.
+bool loads(const std::filesystem::path& folder) {
+  const Family* family = find_family(Document::read(folder / "config.json").text("model_type"));
+  return family != nullptr && family->refusal.empty();
+}
+
+TEST(GoldenModels, AgreeOnEveryMeshWithLoopAndGmm) {
+  const Index world = Communicator::world().size();
+  const auto cases = testing::golden_cases("models", loads);
+  ASSERT_FALSE(cases.empty());
+  for (const auto& folder : cases)
+    for (const MeshShape& shape : testing::meshes_for(world, std::max<Index>(ModelConfig::read(folder).num_experts, 1)))
+      for (const bool fused : {false, true}) expect_golden(folder, fused, shape);
+}
+
+}  // namespace
+}  // namespace moeloom

@@ -1,4 +1,4 @@
-// Which numbers the experts' products are computed in: what was asked for, and what this run can do of it.
+// Which numbers the products of experts and dense layers are computed in: what was asked for, and what this run can do of it.
 #pragma once
 
 #include "moeloom/tensor/dtype.hpp"
@@ -15,7 +15,9 @@ struct DtypeFacts {
   DType asked = DType::kF32;
   bool emulate = false;     // MOELOOM_BF16=emulate
   std::string why_no_bf16;  // of any rank; empty: every CPU has the instructions
-  std::string why_no_gmm;   // fused_moe's reason; empty: it is applied
+  // The reasons of the kernels that have it; empty: it is applied.
+  std::string why_no_fused_moe;
+  std::string why_no_tiled_dense;
 };
 
 struct ComputeDtype {
@@ -23,8 +25,8 @@ struct ComputeDtype {
   std::string reason;
 };
 
-/// Pure. bf16 only if it was asked for, GMM is applied, and the CPUs have its instructions or are asked to do
-/// without; else fp32, with the reason.
+/// Pure. bf16 only if it was asked for, a kernel that has it is applied, and the CPUs have its instructions or
+/// are asked to do without; else fp32, with the reason. What it says of bf16 says of which products.
 ComputeDtype decide_dtype(const DtypeFacts& facts);
 
 }  // namespace moeloom

@@ -71,7 +71,11 @@ GmmDecision decide(GmmRequest request, GmmFacts facts, const KernelChoice& choic
 }
 
 DtypeFacts dtype_facts(const KernelChoice& choice, const EnvironmentFlags& flags, const Communicator& world) {
-  DtypeFacts facts{.asked = choice.dtype, .emulate = flags.emulate_bf16, .why_no_bf16 = {}, .why_no_gmm = {}};
+  DtypeFacts facts{.asked = choice.dtype,
+                   .emulate = flags.emulate_bf16,
+                   .why_no_bf16 = {},
+                   .why_no_fused_moe = {},
+                   .why_no_tiled_dense = {}};
   const std::vector<std::string> reasons = world.all_gather_text(std::string(why_no_bf16()));
   for (std::size_t rank = 0; rank < reasons.size() && facts.why_no_bf16.empty(); ++rank)
     if (!reasons[rank].empty())
@@ -79,9 +83,10 @@ DtypeFacts dtype_facts(const KernelChoice& choice, const EnvironmentFlags& flags
   return facts;
 }
 
-std::string why_no_gmm(const std::vector<KernelReport>& reports) {
+/// Why a kernel is not applied; empty if it is.
+std::string why_not(const std::vector<KernelReport>& reports, std::string_view id) {
   for (const KernelReport& report : reports)
-    if (report.id == "fused_moe" && !report.applied) return report.reason;
+    if (report.id == id && !report.applied) return report.reason;
   return {};
 }
 
@@ -121,9 +126,12 @@ KernelPlan plan_kernels(const KernelChoice& choice, const EnvironmentFlags& flag
                               .rows = work.tokens};
   agree(world,
         [&] { plan.reports = KernelRegistry::builtin().apply_all(kernels.kernels, plan.table, context); });
-  dtype.why_no_gmm = why_no_gmm(plan.reports);
+  dtype.why_no_fused_moe = why_not(plan.reports, "fused_moe");
+  dtype.why_no_tiled_dense = why_not(plan.reports, "tiled_dense");
   plan.dtype = decide_dtype(dtype);
-  if (dtype.why_no_gmm.empty()) plan.table.grouped_matmul = plan.grouped;
+  if (dtype.why_no_fused_moe.empty()) plan.table.grouped_matmul = plan.grouped;
+  if (dtype.why_no_tiled_dense.empty() && plan.dtype.type == DType::kBF16)
+    plan.table.dense = tiled_bf16_dense();
   return plan;
 }
 

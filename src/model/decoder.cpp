@@ -170,7 +170,8 @@ Matrix Decoder::next_logits(std::span<const std::int32_t> input_ids) {
   cached_ += batch.tokens();
   normalise();
   Matrix logits = Matrix::uninitialised(batch.sequences, config_.vocab_size);
-  head_.forward(kernels_.dense, final_.view().rows_from(std::max<Index>(batch.tokens() - 1, 0), batch.sequences), logits);
+  head_.forward(kernels_.dense,
+                final_.view().rows_from(std::max<Index>(batch.tokens() - 1, 0), batch.sequences), logits);
   return logits;
 }
 

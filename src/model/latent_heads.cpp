@@ -114,8 +114,8 @@ void LatentHeads::forward_key_value(const KernelTable& kernels, ConstMatrixView 
   key_.reshape_uninitialised(normed.rows, spec_.key_width());
   value_.reshape_uninitialised(normed.rows, spec_.value_width());
   key_value_down_.forward(kernels.dense, normed, key_value_low_);
-  key_value_norm_.forward(kernels.rmsnorm, key_value_low_.view().cols_from(0, latent_.kv_rank), key_value_low_normed_,
-                          key_value_inv_rms_);
+  key_value_norm_.forward(kernels.rmsnorm, key_value_low_.view().cols_from(0, latent_.kv_rank),
+                          key_value_low_normed_, key_value_inv_rms_);
   key_value_up_.forward(kernels.dense, key_value_low_normed_, key_value_);
   copy_heads(spec_.heads, latent_.nope_dim, key_value_, 0, key_, latent_.rope_dim);
   copy_heads(spec_.heads, spec_.value_dim, key_value_, latent_.nope_dim, value_, 0);
@@ -144,7 +144,8 @@ void LatentHeads::backward_query(const KernelTable& kernels, ConstMatrixView nor
   if (!query_latent_) return query_up_.backward(kernels.dense, d_projected, normed, d_normed);
   w.d_query_latent.reshape_uninitialised(normed.rows, latent_.q_rank);
   query_up_.backward(kernels.dense, d_projected, query_low_normed_, w.d_query_latent);
-  query_latent_->norm.backward(kernels.rmsnorm, w.d_query_latent, query_low_, query_inv_rms_, w.d_query_latent);
+  query_latent_->norm.backward(kernels.rmsnorm, w.d_query_latent, query_low_, query_inv_rms_,
+                               w.d_query_latent);
   query_latent_->down.backward(kernels.dense, w.d_query_latent, normed, d_normed);
 }
 

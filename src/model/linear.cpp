@@ -53,7 +53,8 @@ void Linear::backward_weight(const DenseKernel& kernel, ConstMatrixView dy, Cons
   if (!bias_grad.empty()) add_row_sums(dy, bias_grad);
 }
 
-void Linear::backward(const DenseKernel& kernel, ConstMatrixView dy, ConstMatrixView x, MatrixView dx, Write mode) const {
+void Linear::backward(const DenseKernel& kernel, ConstMatrixView dy, ConstMatrixView x, MatrixView dx,
+                      Write mode) const {
   backward_weight(kernel, dy, x);
   kernel.input_grad(dy, weight, dx, mode);
 }

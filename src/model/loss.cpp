@@ -79,7 +79,8 @@ struct Stretch {
 /// Calls use(stretch) with the logits of all rows in turn. A stretch has one chunk of kSumChunkRows rows for
 /// each thread, because a product's chunks are what threads share.
 template <typename Use>
-void for_each_stretch(const DenseKernel& kernel, ConstMatrixView hidden, ConstMatrixView head, const Use& use) {
+void for_each_stretch(const DenseKernel& kernel, ConstMatrixView hidden, ConstMatrixView head,
+                      const Use& use) {
   const Index rows = std::min(hidden.rows, kSumChunkRows * static_cast<Index>(threads()));
   Matrix logits = Matrix::uninitialised(rows, head.rows);
   for (Index begin = 0; begin < hidden.rows; begin += rows) {
@@ -113,8 +114,8 @@ double head_loss(const DenseKernel& kernel, ConstMatrixView hidden, ConstMatrixV
   return sum;
 }
 
-double head_loss_backward(const DenseKernel& kernel, ConstMatrixView hidden, ConstMatrixView head, Targets targets, float scale,
-                          MatrixView d_hidden, MatrixView d_head) {
+double head_loss_backward(const DenseKernel& kernel, ConstMatrixView hidden, ConstMatrixView head,
+                          Targets targets, float scale, MatrixView d_hidden, MatrixView d_head) {
   check(hidden, head, targets);
   require(d_hidden.rows == hidden.rows && d_hidden.cols == hidden.cols,
           "head_loss: d_hidden must have the shape of hidden");

@@ -99,8 +99,9 @@ TEST(KernelRegistry, SkipsUnderAutoWhatCannotRunAndSaysWhy) {
       "fused_rmsnorm yes: fits: qwen3_moe, relu\n"
       "fused_rope yes: fits: qwen3_moe, relu\n"
       "fused_swiglu no: hidden_act is \"relu\", and it knows silu, swish, gelu_pytorch_tanh, gelu_new and "
-      "gelu\n");
-  EXPECT_EQ(applied_in(table), "fused_rmsnorm fused_rope ");
+      "gelu\n"
+      "tiled_dense yes: fits: qwen3_moe, relu\n");
+  EXPECT_EQ(applied_in(table), "fused_rmsnorm fused_rope tiled_dense ");
 
   context = fitting();
   context.hidden_act = "gelu_pytorch_tanh";
@@ -117,6 +118,16 @@ TEST(KernelRegistry, SkipsUnderAutoWhatCannotRunAndSaysWhy) {
             "tiled_dense no: MOELOOM_FUSED_OPS is off\n");
 }
 
+TEST(KernelRegistry, TilesDenseProductsFromEightRowsOn) {
+  KernelContext context = fitting();
+  for (const Index rows : {Index{1}, Index{7}, Index{8}}) {
+    context.rows = rows;
+    KernelTable table;
+    KernelRegistry::builtin().apply_all("auto", table, context);
+    EXPECT_EQ(table.dense.forward == tiled_dense().forward, rows >= 8) << rows;
+  }
+}
+
 TEST(KernelRegistry, LeavesAModelItDoesNotKnowUnchanged) {
   KernelContext context = fitting();
   context.model_type = "gemma9";
@@ -128,10 +139,11 @@ TEST(KernelRegistry, LeavesAModelItDoesNotKnowUnchanged) {
 TEST(KernelRegistry, ListsEveryProblemAndAppliesNothing) {
   KernelContext context = fitting();
   context.gmm = {false, "the loop is faster"};
-  EXPECT_EQ(error_of("fused_rope, fused_mlp,npu_fused_moe,,fused_moe", context),
-            "unknown kernel \"fused_mlp\"; known: fused_moe, fused_rmsnorm, fused_rope, fused_swiglu\n"
-            "unknown kernel \"\"; known: fused_moe, fused_rmsnorm, fused_rope, fused_swiglu\n"
-            "kernel fused_moe was asked for by name and cannot run here: the loop is faster");
+  EXPECT_EQ(
+      error_of("fused_rope, fused_mlp,npu_fused_moe,,fused_moe", context),
+      "unknown kernel \"fused_mlp\"; known: fused_moe, fused_rmsnorm, fused_rope, fused_swiglu, tiled_dense\n"
+      "unknown kernel \"\"; known: fused_moe, fused_rmsnorm, fused_rope, fused_swiglu, tiled_dense\n"
+      "kernel fused_moe was asked for by name and cannot run here: the loop is faster");
 }
 
 TEST(KernelRegistry, SaysWhichKernelsARequestNames) {
@@ -167,7 +179,7 @@ TEST(KernelRegistry, TakesKernelsOfOthersInOrderAndRefusesTakenNames) {
   EXPECT_THROW(registry.add({"mine", {}, "an alias as id", fits, [](KernelTable&) {}}), ConfigError);
   EXPECT_THROW(registry.add({"other", {"fused_moe"}, "an id as alias", fits, [](KernelTable&) {}}),
                ConfigError);
-  EXPECT_EQ(registry.kernels().size(), 5u);
+  EXPECT_EQ(registry.kernels().size(), 6u);
 }
 
 TEST(KernelTable, IsUndoneByAssigningTheOldOne) {

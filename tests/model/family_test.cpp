@@ -1,8 +1,10 @@
 #include "moeloom/model/family.hpp"
 
 #include "moeloom/base/errors.hpp"
+#include "moeloom/kernels/registry.hpp"
 #include "moeloom/model/config.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <set>
 
@@ -276,6 +278,16 @@ TEST(Families, PaddingIsCountedAsTorchCounts) {
   EXPECT_EQ(padding("gemma3_text", ""), 0);
   EXPECT_EQ(padding("gemma3_text", "null"), std::nullopt);
   EXPECT_THROW(padding("glm4", ""), ConfigError);  // 151329 is no row
+}
+
+TEST(Families, ThatRunAreThoseThatTheKernelsKnow) {
+  for (const Family& family : families()) {
+    const KernelContext context{.model_type = family.model_type, .hidden_act = family.activation, .gmm = {}};
+    KernelTable table;
+    const auto reports = KernelRegistry::builtin().apply_all("auto", table, context);
+    const bool known = std::ranges::any_of(reports, [](const KernelReport& r) { return r.applied; });
+    EXPECT_EQ(known, family.refusal.empty()) << family.model_type;
+  }
 }
 
 }  // namespace

@@ -97,7 +97,8 @@ void expect_layers(const Golden& golden, const Decoder& decoder, const Batch& ba
                 2e-5);
     }
     if (layers[l].moe() != nullptr)
-      expect_choices(golden.results.integers(layer + "selected_experts"), *layers[l].moe(), batch, world, layer);
+      expect_choices(golden.results.integers(layer + "selected_experts"), *layers[l].moe(), batch, world,
+                     layer);
   }
 }
 
@@ -159,7 +160,8 @@ TEST(GoldenModels, AgreeOnEveryMeshWithLoopAndGmm) {
   const auto cases = testing::golden_cases("models", loads);
   ASSERT_FALSE(cases.empty());
   for (const auto& folder : cases)
-    for (const MeshShape& shape : testing::meshes_for(world, std::max<Index>(ModelConfig::read(folder).num_experts, 1)))
+    for (const MeshShape& shape :
+         testing::meshes_for(world, std::max<Index>(ModelConfig::read(folder).num_experts, 1)))
       for (const bool fused : {false, true}) expect_golden(folder, fused, shape);
 }
 

@@ -76,7 +76,8 @@ struct Result {
 
 Result run(const Matrix& hidden, const Matrix& head, const Targets& targets, float scale) {
   Result result{0, random_matrix(hidden.rows(), hidden.cols(), 8), Matrix(head.rows(), head.cols())};
-  result.loss = head_loss_backward(native_dense(), hidden, head, targets, scale, result.d_hidden, result.d_head);
+  result.loss =
+      head_loss_backward(native_dense(), hidden, head, targets, scale, result.d_hidden, result.d_head);
   return result;
 }
 

@@ -8,8 +8,8 @@ namespace moeloom {
 
 /// An empty gradient is that of a frozen weight: backward leaves it out.
 struct Linear {
-  MatrixView weight;  // [out, in]
-  MatrixView grad;    // without rows where the weight is frozen
+  MatrixView weight;                 // [out, in]
+  MatrixView grad;                   // without rows where the weight is frozen
   std::span<const float> bias = {};  // [out]; empty: there is none
   std::span<float> bias_grad = {};
 
@@ -24,11 +24,13 @@ struct Linear {
   Index in() const { return weight.cols; }
 
   /// y [T, out], written or added to.
-  void forward(const DenseKernel& kernel, ConstMatrixView x, MatrixView y, Write mode = Write::kReplace) const;
+  void forward(const DenseKernel& kernel, ConstMatrixView x, MatrixView y,
+               Write mode = Write::kReplace) const;
   /// The gradients of weight and bias, added to.
   void backward_weight(const DenseKernel& kernel, ConstMatrixView dy, ConstMatrixView x) const;
   /// dx [T, in], written or added to; the gradients are added to.
-  void backward(const DenseKernel& kernel, ConstMatrixView dy, ConstMatrixView x, MatrixView dx, Write mode = Write::kReplace) const;
+  void backward(const DenseKernel& kernel, ConstMatrixView dy, ConstMatrixView x, MatrixView dx,
+                Write mode = Write::kReplace) const;
 };
 
 /// sums [cols of x] += rows of x, in chunks of kSumChunkRows, the chunks in order.

@@ -10,11 +10,13 @@
 namespace moeloom {
 
 /// Sum of -log p(target) over rows of `hidden` [T, D] whose target is not kIgnored; head [V, D].
-double head_loss(const DenseKernel& kernel, ConstMatrixView hidden, ConstMatrixView head, std::span<const std::int32_t> targets);
+double head_loss(const DenseKernel& kernel, ConstMatrixView hidden, ConstMatrixView head,
+                 std::span<const std::int32_t> targets);
 
 /// The same, with gradients of scale * sum: d_hidden [T, D] replaced, d_head [V, D] added to (rows in chunks
 /// of kSumChunkRows, in order). Throws ShapeError for a target outside [0, V) that is not kIgnored.
-double head_loss_backward(const DenseKernel& kernel, ConstMatrixView hidden, ConstMatrixView head, std::span<const std::int32_t> targets,
-                          float scale, MatrixView d_hidden, MatrixView d_head);
+double head_loss_backward(const DenseKernel& kernel, ConstMatrixView hidden, ConstMatrixView head,
+                          std::span<const std::int32_t> targets, float scale, MatrixView d_hidden,
+                          MatrixView d_head);
 
 }  // namespace moeloom

@@ -165,5 +165,32 @@ TEST(GoldenModels, AgreeOnEveryMeshWithLoopAndGmm) {
       for (const bool fused : {false, true}) expect_golden(folder, fused, shape);
 }
 
+/// The loss of one forward on this rank's part, over all ranks' targets.
+double loss_of(const std::filesystem::path& folder, const Mesh& mesh, const KernelTable& kernels) {
+  const Golden golden(folder);
+  testing::GoldenModel model(folder, mesh, kernels);
+  const MicroBatchLosses losses = model.decoder.evaluate(golden.batch(mesh.world()));
+  return losses.nll_sum / static_cast<double>(losses.counted_targets);
+}
+
+TEST(GoldenModels, LoseTheSameInBf16ToTwoPercent) {
+  MeshShape shape;
+  shape.dp = Communicator::world().size();
+  const Mesh mesh(Communicator::world(), shape);
+  KernelTable bf16 = testing::kernel_table(true);
+  bf16.grouped_matmul = packed_bf16_grouped_matmul();
+  bf16.dense = tiled_bf16_dense();
+  for (const auto& folder : testing::golden_cases("models", loads)) {
+    const Document meta = Golden(folder).meta;
+    const bool with_aux = meta.boolean("aux_loss_in_loss");
+    const double aux =
+        with_aux ? ModelConfig::read(folder).router_aux_loss_coef * meta.number("aux_loss") : 0;
+    const double expected = meta.number("loss") - aux;
+    const double found = loss_of(folder, mesh, bf16);
+    EXPECT_NEAR(found, expected, 2e-2 * expected) << folder;
+    EXPECT_NE(found, loss_of(folder, mesh, testing::kernel_table(true))) << folder << ": nothing was bf16";
+  }
+}
+
 }  // namespace
 }  // namespace moeloom

@@ -3,8 +3,9 @@
 //   mpirun -n 1 build/bench/step_bench                        the two shapes of the table in bench/README.md
 //   mpirun -n 2 build/bench/step_bench --case custom --hidden 512 --experts 16 --ep 2
 //
-// Forward, backward, gradient norm, AdamW and packing; each path takes its turn in every round, between two
-// measurements of the FMA peak. The slowest rank's time counts; sequences are per rank.
+// Forward, backward, gradient norm and AdamW; each path takes its turn in every round, between two
+// measurements of the fp32 FMA peak. gmm has every kernel; loop multiplies by OpenBLAS. --dtype is gmm's. The
+// slowest rank's time counts; sequences are per rank.
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"
 #include "moeloom/base/random.hpp"
@@ -18,6 +19,7 @@
 #include <iostream>
 #include <memory>
 
+#include "support/dtype.hpp"
 #include "support/fma_peak.hpp"
 #include "support/json_file.hpp"
 #include "support/measure.hpp"
@@ -34,7 +36,7 @@ struct Case {
 };
 
 struct Options {
-  std::string which = "all", path = "both", json;
+  std::string which = "all", path = "both", dtype = "fp32", json;
   Case custom;
   Index ep = 1;
   int threads = 1, samples = 7;
@@ -76,6 +78,7 @@ Options parse(int argc, char** argv) {
   known.add_options()("help", po::bool_switch(&o.help), "this text")(
       "case", po::value(&o.which)->default_value(o.which), "all, d256, d512, or custom: the sizes below")(
       "path", po::value(&o.path)->default_value(o.path), "gmm, loop, or both in turn")(
+      "dtype", po::value(&o.dtype)->default_value(o.dtype), "of the gmm path: fp32, bf16")(
       "threads", po::value(&o.threads)->default_value(o.threads), "threads of a rank")(
       "samples", po::value(&o.samples)->default_value(o.samples), "measured steps of each path")(
       "json", po::value(&o.json), "also write the rows to this file");
@@ -123,11 +126,11 @@ class RandomText {
 /// A model in training with one path of the experts' products.
 class Subject {
  public:
-  Subject(const Case& c, const Mesh& mesh, const TokenSource& tokens, bool grouped)
+  Subject(const Case& c, const Mesh& mesh, const TokenSource& tokens, bool grouped, DType dtype)
       : name(grouped ? "gmm" : "loop"),
         store_(parameter_specs(c.model, experts_of(c.model.num_experts, mesh.shape().ep,
                                                    mesh.shape().ep_rank(mesh.world().rank())))),
-        decoder_(c.model, store_, mesh, kernels(grouped)),
+        decoder_(c.model, store_, mesh, kernels(grouped, dtype)),
         optimizer_(store_, mesh, {}),
         batch_{.global_batch = c.sequences * mesh.world().size(),
                .sequence_length = c.sequence_length,
@@ -146,9 +149,11 @@ class Subject {
   const std::string name;
 
  private:
-  static KernelTable kernels(bool grouped) {
+  static KernelTable kernels(bool grouped, DType dtype) {
     KernelTable table{.rmsnorm = fused_rmsnorm(), .rope = fused_rope(), .swiglu = fused_swiglu()};
-    if (grouped) table.grouped_matmul = packed_grouped_matmul(), table.dense = tiled_dense();
+    if (!grouped) return table;
+    table.grouped_matmul = bench::packed_kernel(dtype);
+    table.dense = dtype == DType::kBF16 ? tiled_bf16_dense() : tiled_dense();
     table.grouped_matmul.uses_packed = false;  // one micro-batch a step
     return table;
   }
@@ -190,6 +195,7 @@ nlohmann::ordered_json row_of(const Options& o, const Case& c, const Mesh& mesh,
                                 {"ranks", mesh.world().size()},
                                 {"ep", o.ep},
                                 {"threads", o.threads},
+                                {"dtype", path == "gmm" ? o.dtype : "fp32"},
                                 {"sequences", c.sequences},
                                 {"seq_len", c.sequence_length},
                                 {"hidden", c.model.hidden_size},
@@ -227,7 +233,8 @@ void run_case(const Options& o, const Case& c, const Mesh& mesh, const TokenSour
   std::vector<std::unique_ptr<Subject>> subjects;
   for (const bool grouped : {true, false})
     if (o.path == "both" || o.path == (grouped ? "gmm" : "loop"))
-      subjects.push_back(std::make_unique<Subject>(c, mesh, tokens, grouped));
+      subjects.push_back(
+          std::make_unique<Subject>(c, mesh, tokens, grouped, bench::dtype_from_option(o.dtype)));
   std::vector<Samples> samples(subjects.size());
   for (const auto& subject : subjects) subject->step(), subject->step();
   for (int i = 0; i < o.samples; ++i)
@@ -250,6 +257,10 @@ void run(const Options& o, Communicator world) {
       violations.insert(violations.end(), list.begin(), list.end());
   }
   if (!violations.empty()) throw ConfigError(violations);
+  if (bench::dtype_from_option(o.dtype) == DType::kBF16 && world.all_max(cpu_has_bf16() ? 0 : 1) > 0) {
+    if (world.rank() == 0) bench::report_no_bf16(o.json);
+    return;
+  }
   set_threads(o.threads);
   const Mesh mesh(std::move(world), shape);
   const RandomText text(mesh.world().rank());

@@ -30,12 +30,12 @@ void pack_strip(ConstMatrixView x, float* strip) {
     }
 }
 
-/// One pass of at most kMostRows rows, in strips that differ by at most one row. Large: lives on the stack of
-/// the thread that multiplies.
+/// One pass of at most kMostRows rows, in strips that differ by at most one row.
 template <typename Element, Index kMostRows>
 class LeftSide {
  public:
-  explicit LeftSide(ConstMatrixView x) : x_(x), strips_(ceil_div(x.rows, kTileRows)) {}
+  /// The rows of the next passes.
+  void take(ConstMatrixView x) { x_ = x, strips_ = ceil_div(x.rows, kTileRows); }
 
   /// The words of the pass that begins at word `k`.
   void pack(Index k) {
@@ -55,7 +55,7 @@ class LeftSide {
 
  private:
   ConstMatrixView x_;
-  Index strips_;
+  Index strips_ = 0;
   Index depth_ = 0;
   alignas(64) std::array<float, kMostRows * kTileDepth + kTransposed> words_;
 };

@@ -1,6 +1,5 @@
 #include "master_panels.hpp"
 
-#include "left_side.hpp"
 #include "pack_block.hpp"
 
 namespace moeloom::packed {
@@ -46,7 +45,7 @@ class MasterPanels {
     return {.from = Side::block(master_, place.panel, number),
             .lines = kTileCols,
             .stride = master_.stride,
-            .advance = Side::advance(master_),
+            .advance = Side::advance(master_, kBlockNumbers<Element>),
             .times = end - begin,
             .every = std::max<Index>(1, depth / kUnroll / (end - begin))};
   }
@@ -60,10 +59,11 @@ class MasterPanels {
 }  // namespace
 
 template <typename Element, typename Side>
-void multiply_master(ConstMatrixView master, PanelRange range, ConstMatrixView x, MatrixView y, Write mode) {
+void multiply_master(ConstMatrixView master, PanelRange range, ConstMatrixView x, MatrixView y, Write mode,
+                     MasterWorkspace<Element>& work) {
   const MasterPanels<Element, Side> panels(master, range);
-  LeftSide<Element, kMasterRows> left(x);
-  alignas(64) std::array<std::array<float, kTileDepth * kTileCols>, 2> packed;
+  auto& [left, packed] = work;
+  left.take(x);
   Place place = panels.first();
   panels.pack(place, 0, panels.blocks(place), packed[0].data());
   for (std::size_t turn = 0; panels.blocks(place) > 0; turn ^= 1) {
@@ -87,9 +87,13 @@ void multiply_master(ConstMatrixView master, PanelRange range, ConstMatrixView x
   }
 }
 
-template void multiply_master<Fp32, Along>(ConstMatrixView, PanelRange, ConstMatrixView, MatrixView, Write);
-template void multiply_master<Fp32, Down>(ConstMatrixView, PanelRange, ConstMatrixView, MatrixView, Write);
-template void multiply_master<Bf16, Along>(ConstMatrixView, PanelRange, ConstMatrixView, MatrixView, Write);
-template void multiply_master<Bf16, Down>(ConstMatrixView, PanelRange, ConstMatrixView, MatrixView, Write);
+template void multiply_master<Fp32, Along>(ConstMatrixView, PanelRange, ConstMatrixView, MatrixView, Write,
+                                           MasterWorkspace<Fp32>&);
+template void multiply_master<Fp32, Down>(ConstMatrixView, PanelRange, ConstMatrixView, MatrixView, Write,
+                                          MasterWorkspace<Fp32>&);
+template void multiply_master<Bf16, Along>(ConstMatrixView, PanelRange, ConstMatrixView, MatrixView, Write,
+                                           MasterWorkspace<Bf16>&);
+template void multiply_master<Bf16, Down>(ConstMatrixView, PanelRange, ConstMatrixView, MatrixView, Write,
+                                          MasterWorkspace<Bf16>&);
 
 }  // namespace moeloom::packed

@@ -2,6 +2,9 @@
 // times before they change, so that keeping packed faces would cost more than it saves.
 #pragma once
 
+#include <array>
+
+#include "left_side.hpp"
 #include "packed_face.hpp"
 
 namespace moeloom::packed {
@@ -9,9 +12,17 @@ namespace moeloom::packed {
 /// Rows that multiply_master() takes at most: a panel is packed once for all of them.
 inline constexpr Index kMasterRows = 256;
 
+/// A thread's memory: half a megabyte, too much for a stack that somebody has made small.
+template <typename Element>
+struct MasterWorkspace {
+  LeftSide<Element, kMasterRows> left;
+  alignas(64) std::array<std::array<float, kTileDepth * kTileCols>, 2> panels;
+};
+
 /// These panels' columns of y [rows, cols] (+)= x [rows, numbers] times the right side that Side (Along,
 /// Down) sees in the master, on this thread; the bits of Face::multiply.
 template <typename Element, typename Side>
-void multiply_master(ConstMatrixView master, PanelRange range, ConstMatrixView x, MatrixView y, Write mode);
+void multiply_master(ConstMatrixView master, PanelRange range, ConstMatrixView x, MatrixView y, Write mode,
+                     MasterWorkspace<Element>& work);
 
 }  // namespace moeloom::packed

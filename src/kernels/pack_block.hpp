@@ -1,4 +1,5 @@
-// A square block of a master, kTileCols by kTileCols numbers, packed into a panel in either orientation.
+// A block of a master, kTileCols columns of a panel by kBlockNumbers of its depth, packed in either
+// orientation.
 #pragma once
 
 #include "moeloom/tensor/matrix.hpp"
@@ -9,9 +10,12 @@
 
 namespace moeloom::packed {
 
-/// Words of depth that a block fills.
+/// Numbers of depth in a block: what fills a line of memory, and at least what is transposed at a time.
 template <typename Element>
-inline constexpr Index kBlockDepth = kTileCols / Element::kNumbers;
+inline constexpr Index kBlockNumbers = std::max<Index>(kTileCols, kTransposed* Element::kNumbers);
+/// Words of depth that it fills.
+template <typename Element>
+inline constexpr Index kBlockDepth = kBlockNumbers<Element> / Element::kNumbers;
 
 /// How eight words reach a panel: past the caches, if nobody reads them soon.
 struct Streamed {
@@ -26,7 +30,7 @@ struct Down {
   static Index numbers(ConstMatrixView master) { return master.rows; }
   static Index cols(ConstMatrixView master) { return master.cols; }
   /// From one block of a panel to the next.
-  static Index advance(ConstMatrixView master) { return kTileCols * master.stride; }
+  static Index advance(ConstMatrixView master, Index numbers) { return numbers * master.stride; }
   static const float* block(ConstMatrixView master, Index panel, Index number) {
     return master.row(number) + panel * kTileCols;
   }
@@ -34,7 +38,7 @@ struct Down {
 
   template <typename Element, typename Store>
   static void pack(const float* block, Index stride, float* words) {
-    for (Index i = 0; i < kTileCols; i += Element::kNumbers, words += kTileCols)
+    for (Index i = 0; i < kBlockNumbers<Element>; i += Element::kNumbers, words += kTileCols)
       for (Index j = 0; j < kTileCols; j += kTransposed) {
         const float* row = block + i * stride + j;
         Store::write(Element::words_down(row, row + stride), words + j);
@@ -46,7 +50,7 @@ struct Down {
 struct Along {
   static Index numbers(ConstMatrixView master) { return master.cols; }
   static Index cols(ConstMatrixView master) { return master.rows; }
-  static Index advance(ConstMatrixView) { return kTileCols; }
+  static Index advance(ConstMatrixView, Index numbers) { return numbers; }
   static const float* block(ConstMatrixView master, Index panel, Index number) {
     return master.row(panel * kTileCols) + number;
   }
@@ -71,10 +75,10 @@ struct Along {
 /// word that the depth has a place for.
 template <typename Element, typename Side, typename Store>
 void pack_block(ConstMatrixView master, Index panel, Index number, float* words) {
-  const Index numbers = std::min<Index>(kTileCols, Side::numbers(master) - number);
+  const Index numbers = std::min(kBlockNumbers<Element>, Side::numbers(master) - number);
   const Index first = panel * kTileCols;
   const Index cols = std::min<Index>(kTileCols, Side::cols(master) - first);
-  if (numbers == kTileCols && cols == kTileCols)
+  if (numbers == kBlockNumbers<Element> && cols == kTileCols)
     return Side::template pack<Element, Store>(Side::block(master, panel, number), master.stride, words);
   const auto at = [&](Index i, Index j) {
     return i < numbers && j < cols ? Side::number(master, number + i, first + j) : 0.0f;

@@ -20,7 +20,8 @@ Ahead ahead_of(const float* next, Index depth, Index tiles, Index tile) {
 
 template <typename Element>
 void Face::multiply(Index group, PanelRange range, ConstMatrixView x, MatrixView y) const {
-  LeftSide<Element, kBlockRows> left(x);
+  LeftSide<Element, kBlockRows> left;
+  left.take(x);
   for (Index k = 0; k < depth_; k += kTileDepth) {
     left.pack(k);
     for (Index p = range.begin; p < range.end; ++p) {

@@ -12,18 +12,24 @@ namespace {
 
 using namespace packed;
 
-/// kTileCols rows of one group's master, from left to right.
+/// kBlockNumbers rows of one group's master, from left to right, a square at a time.
 template <typename Element>
 void pack_strip(ConstMatrixView master, Index group, Index row, PackedWeights::State& state) {
-  constexpr Index kReadAhead = 4 * kTileCols;
-  for (Index column = 0; column < master.cols; column += kTileCols) {
+  constexpr Index kSide = kBlockNumbers<Element>;
+  constexpr Index kReadAhead = 4 * kSide;
+  for (Index column = 0; column < master.cols; column += kSide) {
     const float* from = master.row(row) + column;
-    for (Index i = 0; i < kTileCols; ++i) __builtin_prefetch(from + i * master.stride + kReadAhead);
-    const Index across = column / kTileCols, down = row / kTileCols;
-    pack_block<Element, Down, Streamed>(master, across, row,
-                                        state.input_grad.row(group, across, row / Element::kNumbers));
-    pack_block<Element, Along, Streamed>(master, down, column,
-                                         state.forward.row(group, down, column / Element::kNumbers));
+    for (Index i = 0; i < kSide; ++i) __builtin_prefetch(from + i * master.stride + kReadAhead);
+    for (Index left = column; left < std::min(column + kSide, master.cols); left += kTileCols) {
+      const Index panel = left / kTileCols;
+      pack_block<Element, Down, Streamed>(master, panel, row,
+                                          state.input_grad.row(group, panel, row / Element::kNumbers));
+    }
+    for (Index top = row; top < std::min(row + kSide, master.rows); top += kTileCols) {
+      const Index panel = top / kTileCols;
+      pack_block<Element, Along, Streamed>(master, panel, column,
+                                           state.forward.row(group, panel, column / Element::kNumbers));
+    }
   }
   finish_streaming();
 }
@@ -32,10 +38,11 @@ template <typename Element>
 void pack_groups(const GroupedWeights& masters, PackedWeights::State& state) {
   state.forward.reshape(masters.groups, masters.in(), masters.out(), Element::kNumbers);
   state.input_grad.reshape(masters.groups, masters.out(), masters.in(), Element::kNumbers);
-  const Index strips = ceil_div(masters.out(), kTileCols);
+  constexpr Index kSide = kBlockNumbers<Element>;
+  const Index strips = ceil_div(masters.out(), kSide);
   parallel_for(masters.groups * strips, [&](Index task) {
     const Index group = task / strips;
-    pack_strip<Element>(masters.group(group), group, task % strips * kTileCols, state);
+    pack_strip<Element>(masters.group(group), group, task % strips * kSide, state);
   });
 }
 

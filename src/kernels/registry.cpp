@@ -15,11 +15,21 @@ namespace {
 using Reason = std::optional<std::string>;
 
 /// Families whose layers are made of these kernels' formulas; model/families.cpp has what each is made of.
-constexpr std::array<std::string_view, 15> kKnownModelTypes = {
-    "deepseek_v3",         "gemma3_text",  "glm4",           "llama",
-    "mixtral",             "olmoe",        "phi3",           "qwen2_moe",
-    "qwen3",               "qwen3_moe",    "qwen3_omni_moe", "qwen3_omni_moe_text",
-    "qwen3_omni_moe_thinker", "qwen3_vl_moe", "qwen3_vl_moe_text"};
+constexpr std::array<std::string_view, 15> kKnownModelTypes = {"deepseek_v3",
+                                                               "gemma3_text",
+                                                               "glm4",
+                                                               "llama",
+                                                               "mixtral",
+                                                               "olmoe",
+                                                               "phi3",
+                                                               "qwen2_moe",
+                                                               "qwen3",
+                                                               "qwen3_moe",
+                                                               "qwen3_omni_moe",
+                                                               "qwen3_omni_moe_text",
+                                                               "qwen3_omni_moe_thinker",
+                                                               "qwen3_vl_moe",
+                                                               "qwen3_vl_moe_text"};
 /// Below it a product reads its weight faster where it lies than it is packed.
 constexpr Index kRowsThatPayTiles = 8;
 constexpr std::array<std::string_view, 3> kAllWords = {"auto", "true", "1"};
@@ -57,8 +67,8 @@ Reason why_no_fused_moe(const KernelContext& context) {
 Reason why_no_tiled_dense(const KernelContext& context) {
   if (const Reason reason = why_no_fused_op(context)) return reason;
   if (context.rows >= kRowsThatPayTiles) return std::nullopt;
-  return "a forward has " + std::to_string(context.rows) + " rows, and packing a weight on the way pays from " +
-         std::to_string(kRowsThatPayTiles) + " on";
+  return "a forward has " + std::to_string(context.rows) +
+         " rows, and packing a weight on the way pays from " + std::to_string(kRowsThatPayTiles) + " on";
 }
 
 std::string why(const Kernel& kernel, const KernelContext& context) {

@@ -4,6 +4,8 @@
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"
 
+#include <memory>
+
 namespace moeloom::packed {
 namespace {
 
@@ -51,10 +53,11 @@ void multiply_masters(const GroupedWeights& masters, ConstMatrixView x, const Gr
   require(x.cols == Side::numbers(shape) && y.cols == Side::cols(shape),
           "grouped matmul: columns must fit the weights");
   const std::vector<Task> tasks = list_tasks(rows, ceil_div(y.cols, kTileCols), kMasterRows);
+  const std::unique_ptr<MasterWorkspace<Element>[]> workspaces(new MasterWorkspace<Element>[at(threads())]);
   parallel_for(static_cast<Index>(tasks.size()), [&](Index i) {
     const Task& task = tasks[static_cast<std::size_t>(i)];
     multiply_master<Element, Side>(masters.group(task.group), task.panels, x.rows_from(task.first, task.rows),
-                                   y.rows_from(task.first, task.rows), mode);
+                                   y.rows_from(task.first, task.rows), mode, workspaces[at(thread_index())]);
   });
 }
 

@@ -1,5 +1,6 @@
 #include "moeloom/model/config.hpp"
 
+#include "moeloom/base/errors.hpp"
 #include "moeloom/base/violations.hpp"
 #include "moeloom/model/parameters.hpp"
 
@@ -66,6 +67,9 @@ void check_groups(const ModelConfig& c, Violations& violations) {
   if (c.n_group < 1 || c.topk_group < 1) return;
   violations.unless(c.num_experts % c.n_group == 0, equation("n_group", c.n_group) + " does not divide " +
                                                         equation("the number of experts", c.num_experts));
+  violations.unless(c.num_experts / c.n_group >= 2,
+                    equation("n_group", c.n_group) + " leaves groups of one expert, and a group's score is " +
+                        "the sum of its two best");
   const Index kept = c.num_experts / c.n_group * c.topk_group;
   violations.unless(c.num_experts_per_tok <= kept, equation("num_experts_per_tok", c.num_experts_per_tok) +
                                                        " is more than the " + std::to_string(kept) +
@@ -99,6 +103,15 @@ void check_feed_forward(const ModelConfig& c, Violations& violations) {
   if (c.num_experts == 0 || c.decoder_sparse_step > 1 || !c.mlp_only_layers.empty() ||
       c.first_k_dense_replace > 0)
     violations.unless_between("intermediate_size", c.intermediate_size, 1, kLargestSize);
+}
+
+/// The scaling's own numbers: a table of them is made, or says why it cannot be.
+void check_ropes(const ModelConfig& c, Violations& violations) {
+  try {
+    for (const RopeSettings& rope : c.ropes()) make_rope_table(1, rope);
+  } catch (const ShapeError& error) {
+    violations.unless(false, std::string("rope_scaling or rope_parameters: ") + error.what());
+  }
 }
 
 double most_parameters(const ModelConfig& c) {
@@ -164,6 +177,7 @@ std::vector<std::string> config_violations(const ModelConfig& config) {
   violations.unless_not_negative("router_aux_loss_coef", config.router_aux_loss_coef);
   violations.unless_not_negative("initializer_range", config.initializer_range);
   violations.unless_positive("rms_norm_eps", config.rms_norm_eps);
+  if (violations.list().empty()) check_ropes(config, violations);
   if (violations.list().empty())
     violations.unless(most_parameters(config) <= kMostParameters,
                       "the model would have more than 1e15 parameters");

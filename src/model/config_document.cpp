@@ -140,9 +140,10 @@ void read_router(ConfigReader& reader, const MoeRule& rule, ModelConfig& config)
 }
 
 void read_shared_expert(ConfigReader& reader, const SharedExpertRule& rule, ModelConfig& config) {
-  config.shared_expert_intermediate_size =
-      rule.counts_experts ? reader.integer_or(rule.width_key, 1) * config.moe_intermediate_size
-                          : reader.integer(rule.width_key);
+  const Index experts = rule.counts_experts ? reader.integer_or(rule.width_key, 1) : 1;
+  const Index width = rule.counts_experts ? config.moe_intermediate_size : reader.integer(rule.width_key);
+  if (__builtin_mul_overflow(experts, width, &config.shared_expert_intermediate_size))
+    config.shared_expert_intermediate_size = 0;
   if (config.shared_expert_intermediate_size < 1)
     reader.refuse(rule.width_key + " must be at least 1: every layer with experts has a shared one");
 }
@@ -163,7 +164,9 @@ void read_experts(ConfigReader& reader, const MoeRule& rule, ModelConfig& config
 /// Whether a layer of the stated shape is dense, as far as the keys read so far can say.
 bool any_dense(const ModelConfig& config) {
   if (config.decoder_sparse_step < 1) return false;  // told elsewhere
-  for (Index layer = 0; layer < config.num_hidden_layers; ++layer)
+  constexpr Index kMostLayers = Index{1} << 16;      // more are refused later
+  const Index layers = std::min(config.num_hidden_layers, kMostLayers);
+  for (Index layer = 0; layer < layers; ++layer)
     if (!config.is_sparse(layer)) return true;
   return false;
 }

@@ -41,9 +41,11 @@ Decoder::Decoder(const ModelConfig& config, ParameterStore& store, const Mesh& m
 
 void Decoder::prepare_positions(const Batch& batch, Index first) {
   const Index needed = first + batch.sequence_length;
-  for (std::size_t i = 0; i < ropes_.size(); ++i)
-    if (!ropes_[i].serves(needed))
-      ropes_[i] = make_rope_table(roomy_rope_positions(needed, rope_settings_[i]), rope_settings_[i]);
+  for (std::size_t i = 0; i < ropes_.size(); ++i) {
+    if (ropes_[i].serves(needed)) continue;
+    const RopeSettings& settings = rope_settings_[i];
+    ropes_[i] = make_rope_table(roomy_rope_positions(needed, settings), settings);
+  }
   position_ids_.resize(at(batch.tokens()));
   for (Index s = 0; s < batch.sequences; ++s) {
     const auto begin = position_ids_.begin() + s * batch.sequence_length;
@@ -153,15 +155,24 @@ void Decoder::start_sequence(Index capacity) {
   cache_.clear();
   for (std::size_t layer = 0; layer < layers_.size(); ++layer)
     cache_.push_back(layers_[layer].make_cache(capacity));
+  sequence_.clear();
   cached_ = 0;
+}
+
+bool Decoder::turns_anew(Index before, Index now) const {
+  return before > 0 && std::ranges::any_of(rope_settings_, [&](const RopeSettings& rope) {
+           return rope_frequencies(before, rope) != rope_frequencies(now, rope);
+         });
 }
 
 Matrix Decoder::next_logits(std::span<const std::int32_t> input_ids) {
   require(cache_.size() == layers_.size(), "start_sequence comes before next_logits");
+  sequence_.insert(sequence_.end(), input_ids.begin(), input_ids.end());
+  if (turns_anew(cached_, static_cast<Index>(sequence_.size()))) cached_ = 0;
   Batch batch;
-  batch.sequences = input_ids.empty() ? 0 : 1;
-  batch.sequence_length = static_cast<Index>(input_ids.size());
-  batch.input_ids.assign(input_ids.begin(), input_ids.end());
+  batch.input_ids.assign(sequence_.begin() + cached_, sequence_.end());
+  batch.sequences = batch.input_ids.empty() ? 0 : 1;
+  batch.sequence_length = static_cast<Index>(batch.input_ids.size());
   RouterStatistics statistics(config_.num_experts);
   prepare_positions(batch, cached_);
   embed(batch);

@@ -17,6 +17,9 @@ const FixedKey kNoEmbeddingDropout = {"embd_pdrop", 0.0, "training here has no d
 const FixedKey kNoClip = {"clip_qkv", {}, "q, k and v are not clipped here"};
 const FixedKey kNoAttentionCap = {"attn_logit_softcapping", {}, "scores are not capped here"};
 const FixedKey kNoLogitCap = {"final_logit_softcapping", {}, "logits are not capped here"};
+const FixedKey kNoMlpBias = {"mlp_bias", false, "MLPs of this family have no biases"};
+const FixedKey kNoHeadBias = {"lm_head_bias", false, "the head has no bias"};
+const FixedKey kEveryAttention = {"full_attn_mod", 1.0, "attention of this family is one kind in all layers"};
 const FixedKey kCausal = {"use_bidirectional_attention", false, "attention here is causal"};
 const FixedKey kSigmoid = {"scoring_func", "sigmoid", "the only scores of this family"};
 const FixedKey kNoAuxTopk = {"topk_method", "noaux_tc", "the only choice of this family"};
@@ -168,7 +171,8 @@ const Family kPhi3 = {
     .fused_gate_up = true,
     .max_position_embeddings = 4096,
     .pad_token_id = 32000,
-    .fixed = {kNoDropout, kNoEmbeddingDropout, kNoAttentionBias},
+    .fixed = {kNoDropout, kNoEmbeddingDropout, kNoAttentionBias, kNoMlpBias, kNoHeadBias, kEveryAttention},
+    .without_effect = {"interpolate_factor"},
 };
 
 const Family kGemma3Text = {

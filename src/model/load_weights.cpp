@@ -11,7 +11,6 @@ namespace moeloom {
 namespace {
 
 constexpr std::size_t kListedViolations = 20;
-constexpr const char* kHead = "lm_head.weight";
 
 std::string shape_text(const std::vector<Index>& shape) {
   std::string text;
@@ -54,7 +53,7 @@ std::string complaint(const TensorSpec& wanted, const SafetensorsFolder& folder)
 
 /// The copy of a tied head that some writers store; HF reads the embedding in its place.
 bool is_tied_head(const std::string& name, const SafetensorsFolder& folder, const ModelConfig& config) {
-  return config.tie_word_embeddings && name == kHead &&
+  return config.tie_word_embeddings && name == config.names.prefix.head &&
          folder.info(name).shape == std::vector<Index>{config.vocab_size, config.hidden_size};
 }
 

@@ -220,5 +220,30 @@ TEST(ModelConfig, IsSparseByStepAndByList) {
   EXPECT_FALSE(config.is_sparse(1));
 }
 
+TEST(ConfigViolations, NameAScalingThatHasNoAngles) {
+  ModelConfig config;
+  config.rope_scaling = LinearScaling{.factor = 0};
+  const std::vector<std::string> violations = config_violations(config);
+  ASSERT_EQ(violations.size(), 1u);
+  EXPECT_NE(violations.front().find("rope_scaling"), std::string::npos) << violations.front();
+}
+
+TEST(ModelConfig, YarnStretchesByTheLengthsInRopeScalingAndByItsFactorInRopeParameters) {
+  const auto factor_of = [](const std::string& key) {
+    ModelConfig config;
+    Document document = config.to_document();
+    document.erase("rope_scaling");
+    document.erase("rope_parameters");
+    Document rope;
+    rope.set("rope_type", std::string("yarn"));
+    rope.set("factor", 4.0);
+    rope.set("original_max_position_embeddings", Index{16384});
+    document.set(key, rope);
+    return std::get<YarnScaling>(ModelConfig::from(document).rope_scaling).factor;
+  };
+  EXPECT_EQ(factor_of("rope_scaling"), 2);  // 32768 / 16384
+  EXPECT_EQ(factor_of("rope_parameters"), 4);
+}
+
 }  // namespace
 }  // namespace moeloom

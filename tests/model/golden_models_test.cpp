@@ -2,6 +2,7 @@
 #include "moeloom/model/decoder.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <numeric>
 #include <set>
@@ -125,11 +126,16 @@ void expect_gradients(const Golden& golden, const ParameterStore& store, const M
   }
 }
 
-void expect_golden(const std::filesystem::path& folder, bool fused, MeshShape shape) {
-  SCOPED_TRACE(folder.filename().string() + (fused ? " fused " : " reference ") + shape.text());
+enum class Path { kReference, kMasters, kPackedFaces };
+constexpr std::array kPaths = {"reference", "fused, on masters", "fused, on packed faces"};
+
+void expect_golden(const std::filesystem::path& folder, Path path, MeshShape shape) {
+  SCOPED_TRACE(folder.filename().string() + " " + kPaths[static_cast<std::size_t>(path)] + " " +
+               shape.text());
   const Mesh mesh(Communicator::world(), shape);
   const Golden golden(folder);
-  testing::GoldenModel model(folder, mesh, testing::kernel_table(fused));
+  testing::GoldenModel model(folder, mesh,
+                             testing::kernel_table(path != Path::kReference, path == Path::kPackedFaces));
   const Batch batch = golden.batch(mesh.world());
   EXPECT_LE(rows_error(golden, "logits", batch, mesh.world(), model.decoder.logits(batch)), 1e-5);
   expect_layers(golden, model.decoder, batch, mesh.world());
@@ -162,7 +168,8 @@ TEST(GoldenModels, AgreeOnEveryMeshWithLoopAndGmm) {
   for (const auto& folder : cases)
     for (const MeshShape& shape :
          testing::meshes_for(world, std::max<Index>(ModelConfig::read(folder).num_experts, 1)))
-      for (const bool fused : {false, true}) expect_golden(folder, fused, shape);
+      for (const Path path : {Path::kReference, Path::kMasters, Path::kPackedFaces})
+        expect_golden(folder, path, shape);
 }
 
 /// The loss of one forward on this rank's part, over all ranks' targets.

@@ -66,7 +66,8 @@ inline Batch deal(const std::vector<std::int64_t>& ids, const std::vector<std::i
   return batch;
 }
 
-inline KernelTable kernel_table(bool fused) {
+/// packed: grouped products read packed faces; without, masters, as most runs do.
+inline KernelTable kernel_table(bool fused, bool packed = false) {
   KernelTable kernels;
   if (fused)
     kernels = {.rmsnorm = fused_rmsnorm(),
@@ -74,6 +75,7 @@ inline KernelTable kernel_table(bool fused) {
                .swiglu = fused_swiglu(),
                .grouped_matmul = packed_grouped_matmul(),
                .dense = tiled_dense()};
+  kernels.grouped_matmul.uses_packed = packed;
   return kernels;
 }
 

@@ -127,7 +127,7 @@ TEST(Trainer, EvaluatesTheSameOnEveryMesh) {
 
 TEST(Trainer, PacksEachExpertWeightOnceAStepWhateverTheMicroBatches) {
   for (const bool fused : {true, false}) {
-    TrainingRun run(shape_of(1, 1), {.accumulation = 3, .fused = fused});
+    TrainingRun run(shape_of(1, 1), {.accumulation = 3, .fused = fused, .packed = fused});
     for (Index step = 0; step < 2; ++step) {
       const StepReport report = run.trainer.step(step);
       EXPECT_EQ(report.packings, fused ? 4 : 0);  // two sparse layers of two weights

@@ -50,6 +50,7 @@ struct TrainingRunSettings {
   Index global_batch = 12;  // divides over 1, 2, 3 and 4 ranks
   Index accumulation = 1;
   bool fused = true;
+  bool packed = false;  // grouped products on packed faces
   double aux_loss_coef = 0.01;
   double z_loss_coef = 0.001;
   OnNan on_nan = OnNan::kStop;
@@ -76,7 +77,8 @@ struct TrainingRun {
         store(with_frozen(parameter_specs(config, experts_of(config.num_experts, shape.ep,
                                                              shape.ep_rank(mesh.world().rank()))),
                           settings.frozen)),
-        decoder((initialise(store, config, 3), config), store, mesh, kernel_table(settings.fused)),
+        decoder((initialise(store, config, 3), config), store, mesh,
+                kernel_table(settings.fused, settings.packed)),
         optimizer(store, mesh, {}),
         batch{.global_batch = settings.global_batch,
               .sequence_length = 24,

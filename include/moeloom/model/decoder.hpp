@@ -69,6 +69,8 @@ class Decoder {
   void backward(const Batch& batch, const RouterLossGradient& router_losses);
   LayerContext context(const Batch& batch);
   void prepare_positions(const Batch& batch, Index first);
+  /// Whether a sequence that grows so turns its keys in another way (longrope): what is cached is then void.
+  bool turns_anew(Index before, Index now) const;
 
   const ModelConfig config_;
   ParameterStore& store_;
@@ -84,12 +86,13 @@ class Decoder {
   float embedding_scale_;
   Index padding_row_;  // -1: there is none
   std::vector<std::int32_t> position_ids_;
-  std::vector<KeyValueCache> cache_;  // one a layer
-  Index cached_ = 0;
-  Matrix hidden_;                     // [T, D], the residual stream
-  Matrix final_;                      // [T, D]
-  Matrix d_hidden_;                   // [T, D]
-  std::vector<float> final_inv_rms_;  // [T]
+  std::vector<KeyValueCache> cache_;    // one a layer
+  std::vector<std::int32_t> sequence_;  // the tokens since start_sequence
+  Index cached_ = 0;                    // of them
+  Matrix hidden_;                       // [T, D], the residual stream
+  Matrix final_;                        // [T, D]
+  Matrix d_hidden_;                     // [T, D]
+  std::vector<float> final_inv_rms_;    // [T]
   DecoderWorkspace workspace_;
   PhaseClock clock_;
 };

@@ -119,6 +119,7 @@ struct InspectOptions {
   std::filesystem::path model;
   Index ranks = 1;
   Index ep = 1;
+  NamePatterns freeze;  // memory as with these not trained
 };
 
 struct ConvertOptions {

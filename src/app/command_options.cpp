@@ -34,6 +34,7 @@ OptionTable table_of(InspectOptions& options) {
   table.add("model", "DIR", "a run, a checkpoint or a Hugging Face folder", options.model);
   table.add("ranks", "N", "show what each of so many ranks would hold", options.ranks);
   table.add("ep", "N", "ranks that share the experts of a layer", options.ep);
+  table.add("freeze", "LIST", "as of train: memory where these are not trained", options.freeze);
   table.positional("model");
   return table;
 }

@@ -2,8 +2,10 @@
 #include "moeloom/app/options.hpp"
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/text.hpp"
+#include "moeloom/model/freeze.hpp"
 #include "moeloom/train/checkpoint.hpp"
 
+#include <algorithm>
 #include <cstdio>
 
 namespace moeloom {
@@ -15,53 +17,117 @@ std::string shape_text(const std::vector<Index>& shape) {
   return text.empty() ? "[]" : text + "]";
 }
 
+void line(const char* what, const std::string& value) {
+  std::printf("%-22s %s\n", what, value.c_str());
+}
+
+void line(const char* what, Index value) {
+  line(what, std::to_string(value));
+}
+
+void print_attention(const ModelConfig& c) {
+  line("heads", std::to_string(c.num_attention_heads) + " of " + std::to_string(c.head_dim) + ", " +
+                    std::to_string(c.num_key_value_heads) + " for keys and values");
+  if (c.family().latent_attention)
+    line("latents", (c.q_lora_rank > 0 ? std::to_string(c.q_lora_rank) + " for queries, " : "") +
+                        std::to_string(c.kv_lora_rank) + " for keys and values of " +
+                        std::to_string(c.v_head_dim));
+  const Index windowed = std::ranges::count_if(c.windows, [](const Index window) { return window > 0; });
+  if (windowed > 0)
+    line("windows", std::to_string(std::ranges::max(c.windows)) + " tokens in " + std::to_string(windowed) +
+                        " of " + std::to_string(c.num_hidden_layers) + " layers");
+}
+
+std::string layout_text(ExpertLayout layout) {
+  switch (layout) {
+    case ExpertLayout::kList:
+      return "a tensor each";
+    case ExpertLayout::kStacked:
+      return "stacked, [E, 2F, D]";
+    case ExpertLayout::kStackedTransposed:
+      return "stacked, [E, D, 2F]";
+  }
+  return {};
+}
+
+void print_experts(const ModelConfig& c) {
+  const MoeRule& rule = *c.family().moe;
+  line("experts", std::to_string(c.num_experts) + " of size " + std::to_string(c.moe_intermediate_size) +
+                      ", top-" + std::to_string(c.num_experts_per_tok));
+  line("router", std::string(rule.score == RouterScore::kSigmoid ? "sigmoid" : "softmax") +
+                     (c.norm_topk_prob ? ", weights divided by their sum" : "") +
+                     (c.n_group > 1 ? ", from " + std::to_string(c.topk_group) + " of " +
+                                          std::to_string(c.n_group) + " groups"
+                                    : ""));
+  if (c.shared_expert_intermediate_size > 0)
+    line("shared expert", "of size " + std::to_string(c.shared_expert_intermediate_size) +
+                              (rule.shared && rule.shared->gated ? ", gated" : ""));
+  line("experts' tensors", layout_text(c.names.experts));
+}
+
 void print_architecture(const std::filesystem::path& folder, const ModelConfig& c) {
   Index sparse = 0;
   for (Index layer = 0; layer < c.num_hidden_layers; ++layer) sparse += c.is_sparse(layer) ? 1 : 0;
-  const auto line = [](const char* what, const std::string& value) {
-    std::printf("%-22s %s\n", what, value.c_str());
-  };
-  const auto number = [&](const char* what, Index value) { line(what, std::to_string(value)); };
   line("folder", folder.string());
-  line("model_type", c.model_type);
+  line("model_type", c.model_type + " (" + c.family().architecture + ")");
   line("layers", std::to_string(c.num_hidden_layers) + " (" + std::to_string(sparse) + " sparse, " +
                      std::to_string(c.num_hidden_layers - sparse) + " dense)");
-  number("hidden_size", c.hidden_size);
-  line("heads", std::to_string(c.num_attention_heads) + " of " + std::to_string(c.head_dim) + ", " +
-                    std::to_string(c.num_key_value_heads) + " for keys and values");
-  if (sparse > 0)
-    line("experts", std::to_string(c.num_experts) + " of size " + std::to_string(c.moe_intermediate_size) +
-                        ", top-" + std::to_string(c.num_experts_per_tok));
-  number("vocab_size", c.vocab_size);
+  line("hidden_size", c.hidden_size);
+  print_attention(c);
+  if (sparse < c.num_hidden_layers) line("intermediate_size", c.intermediate_size);
+  if (sparse > 0) print_experts(c);
+  line("activation", c.hidden_act);
+  line("vocab_size", c.vocab_size);
   line("head", c.tie_word_embeddings ? "tied to the embeddings" : "its own");
-  number("parameters", c.total_parameters());
-  number("  active a token", c.active_parameters());
+  line("parameters", c.total_parameters());
+  line("  active a token", c.active_parameters());
+}
+
+/// Values of one rank.
+struct HeldValues {
+  double dense = 0;
+  double experts = 0;
+  double trained_dense = 0;
+  double trained_experts = 0;
+};
+
+HeldValues held_values(const ModelConfig& c, const InspectOptions& options,
+                       const std::set<std::string>& frozen) {
+  HeldValues held;
+  for (const ParameterSpec& spec : with_frozen(
+           parameter_specs(c, experts_of(std::max<Index>(c.num_experts, 1), options.ep, 0)), frozen)) {
+    const bool is_dense = spec.placement == Placement::kWorld;
+    const auto values = static_cast<double>(spec.rows * spec.cols);
+    (is_dense ? held.dense : held.experts) += values;
+    if (!spec.frozen) (is_dense ? held.trained_dense : held.trained_experts) += values;
+  }
+  return held;
 }
 
 /// Bytes of one rank by what they are for; activations come on top and grow with the tokens.
-void print_memory(const ModelConfig& c, const InspectOptions& options) {
+void print_memory(const ModelConfig& c, const InspectOptions& options, const std::set<std::string>& frozen) {
   MeshShape mesh;
   mesh.ep = options.ep;
   mesh.dp = options.ranks / options.ep;
-  double dense = 0;
-  double experts = 0;
-  for (const ParameterSpec& spec :
-       parameter_specs(c, experts_of(std::max<Index>(c.num_experts, 1), mesh.ep, 0)))
-    (spec.placement == Placement::kWorld ? dense : experts) += static_cast<double>(spec.rows * spec.cols);
+  const HeldValues held = held_values(c, options, frozen);
   const double f = sizeof(float);
-  const double moments =
-      2 * f * (dense / static_cast<double>(options.ranks) + experts / static_cast<double>(mesh.dp));
-  const double total = 2 * f * (dense + experts) + moments + 2 * f * experts;
-  std::printf("\nmemory of a rank for training, %s, without activations\n", mesh.text().c_str());
-  const auto line = [](const char* what, double bytes) {
+  const double gradients = f * (held.trained_dense + held.trained_experts);
+  const double moments = 2 * f *
+                         (held.trained_dense / static_cast<double>(options.ranks) +
+                          held.trained_experts / static_cast<double>(mesh.dp));
+  const double packed = 2 * f * held.experts;
+  const double total = f * (held.dense + held.experts) + gradients + moments + packed;
+  std::printf("\nmemory of a rank for training, %s, %swithout activations\n", mesh.text().c_str(),
+              frozen.empty() ? "" : "parts frozen, ");
+  const auto part = [](const char* what, double bytes) {
     std::printf("  %-20s %12s\n", what, bytes_text(bytes).c_str());
   };
-  line("weights, dense", f * dense);
-  line("weights, experts", f * experts);
-  line("gradients", f * (dense + experts));
-  line("AdamW moments", moments);
-  line("packed experts (GMM)", 2 * f * experts);
-  line("total", total);
+  part("weights, dense", f * held.dense);
+  if (held.experts > 0) part("weights, experts", f * held.experts);
+  part("gradients", gradients);
+  part("AdamW moments", moments);
+  if (held.experts > 0) part("packed experts (GMM)", packed);
+  part("total", total);
 }
 
 void print_tensors(const std::filesystem::path& folder, const ModelConfig& config) {
@@ -93,8 +159,9 @@ int inspect_command(int argc, char** argv) {
   mesh.dp = 0;
   const auto violations = mesh_violations(mesh, options.ranks, config.has_experts() ? config.num_experts : 0);
   if (!violations.empty()) throw ConfigError(violations);
+  const auto frozen = matching_parameters(parameter_specs(config, {0, config.num_experts}), options.freeze);
   print_architecture(folder, config);
-  print_memory(config, options);
+  print_memory(config, options, frozen);
   print_tensors(folder, config);
   return 0;
 }

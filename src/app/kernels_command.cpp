@@ -4,8 +4,10 @@
 #include "moeloom/base/parallel.hpp"
 #include "moeloom/train/checkpoint.hpp"
 
+#include <algorithm>
 #include <cstdio>
 
+#include "kernel_modules.hpp"
 #include "kernel_plan.hpp"
 #include "processors.hpp"
 
@@ -37,8 +39,27 @@ void print_plan(const KernelPlan& plan, const MeshShape& shape) {
   for (const KernelReport& report : plan.reports) {
     const Kernel& kernel = registry.find(report.id);
     std::printf("%-15s %s\n", report.id.c_str(), report.applied ? "applied" : "not applied");
-    std::printf("  replaces %s\n  because  %s\n  alias    %s\n", kernel.replaces.c_str(),
-                report.reason.c_str(), aliases_text(kernel).c_str());
+    std::printf("  replaces %s\n  because  %s\n", kernel.replaces.c_str(), report.reason.c_str());
+    if (!kernel.aliases.empty()) std::printf("  alias    %s\n", aliases_text(kernel).c_str());
+  }
+}
+
+/// The layers as a heading where they change, then a module a line.
+void print_modules(const std::vector<ModuleRow>& rows) {
+  std::size_t module_width = 0;
+  std::size_t kernel_width = 0;
+  for (const ModuleRow& row : rows) {
+    module_width = std::max(module_width, row.module.size());
+    kernel_width = std::max(kernel_width, row.kernel.size());
+  }
+  std::printf("\nmodules\n");
+  std::string layers;
+  for (const ModuleRow& row : rows) {
+    if (row.layers != layers && !row.layers.empty()) std::printf("  %s\n", row.layers.c_str());
+    layers = row.layers;
+    const int indent = row.layers.empty() ? 2 : 4;
+    std::printf("%*s%-*s  %-*s  %s\n", indent, "", static_cast<int>(module_width) + 4 - indent,
+                row.module.c_str(), static_cast<int>(kernel_width), row.kernel.c_str(), row.what.c_str());
   }
 }
 
@@ -60,7 +81,9 @@ int kernels_command(int argc, char** argv) {
                         .uses_per_packing = static_cast<double>(options.accumulate),
                         .recorded = std::nullopt};
   set_threads(threads_for(options.kernels.threads, flags.threads, Communicator::self()));
-  print_plan(plan_kernels(options.kernels, flags, config, shape, work, Communicator::self()), shape);
+  const KernelPlan plan = plan_kernels(options.kernels, flags, config, shape, work, Communicator::self());
+  print_plan(plan, shape);
+  print_modules(kernel_modules(config, plan.reports));
   return 0;
 }
 

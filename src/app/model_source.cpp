@@ -126,15 +126,19 @@ void open_model(const TrainOptions& options, Index world, RunInputs& inputs,
                 std::vector<std::string>& violations) {
   inputs.resumes = !options.run.resume.empty();
   inputs.config = with_positions(options.model.shape, options);
-  if (!inputs.resumes && options.model.folder.empty()) return open_frozen(options, inputs, violations);
-  const fs::path folder =
-      inputs.resumes ? open_resumed(options, inputs, violations) : open_folder(options, inputs);
   const auto add = [&](const std::vector<std::string>& more) {
     violations.insert(violations.end(), more.begin(), more.end());
   };
+  if (!inputs.resumes && options.model.folder.empty()) {
+    if (config_violations(inputs.config).empty()) add(router_loss_violations(options, inputs.config));
+    return open_frozen(options, inputs, violations);
+  }
+  const fs::path folder =
+      inputs.resumes ? open_resumed(options, inputs, violations) : open_folder(options, inputs);
   inputs.config = ModelConfig::read(folder);
   add(config_violations(inputs.config));
   add(shape_violations(options.model, inputs.config));
+  add(router_loss_violations(options, inputs.config));
   check_positions(options, folder, inputs.config, violations);
   const Index experts = inputs.config.has_experts() ? inputs.config.num_experts : 0;
   if (options.mesh.ep >= 1 && experts % options.mesh.ep != 0)

@@ -131,6 +131,24 @@ std::vector<std::string> shape_violations(const ModelOptions& given, const Model
   return violations;
 }
 
+std::vector<std::string> router_loss_violations(const TrainOptions& options, const ModelConfig& config) {
+  if (config.has_router_losses()) return {};
+  const std::string reason =
+      config.has_experts()
+          ? "the router of " + config.model_type +
+                " scores each expert by a sigmoid, so there are no probabilities over the experts to balance"
+          : "no layer of this model has experts";
+  std::vector<std::string> violations;
+  const auto refuse = [&](const char* name, double coefficient) {
+    if (coefficient <= 0 || !options.knows({name})) return;
+    violations.push_back("--" + std::string(name) + " " + value_text(coefficient) +
+                         " has nothing to weigh: " + reason + "; remove it");
+  };
+  refuse("aux-loss-coef", options.optimizer.aux_loss_coef.value_or(0));
+  refuse("z-loss-coef", options.optimizer.z_loss_coef);
+  return violations;
+}
+
 MeshShape mesh_shape(const MeshOptions& options, Index world) {
   return MeshShape{options.dp, options.ep, options.order}.completed(world);
 }

@@ -78,7 +78,8 @@ void add_run_options(OptionTable& table, RunOptions& run) {
   table.add("save-every", "N", "steps between checkpoints; 0: only at the end", run.save_every);
   table.add("keep", "N", "checkpoints kept; 0: all", run.keep);
   add_shard_option(table, run.shard_bytes);
-  table.add("export", "DIR", "new folder for config.json and weights alone, after the last step",
+  table.add("export", "DIR",
+            "new folder for config.json and weights alone, after the last step; a resumed run still makes it",
             run.export_folder);
   table.add_choice("export-dtype", "what the weights in --export are rounded to", run.export_dtype,
                    {{"fp32", DType::kF32}, {"bf16", DType::kBF16}});
@@ -117,9 +118,27 @@ fs::path run_of(const fs::path& resume) {
   return folder.has_parent_path() ? folder.parent_path() : fs::path(".");
 }
 
+bool is_filled(const fs::path& folder) {
+  std::error_code failure;
+  const bool empty = fs::is_empty(folder, failure);
+  return !failure && !empty;
+}
+
+/// An export that was made is not made again; one that the run still owes stays, with its format, which is
+/// also that of another --export said now.
+void settle_export(const Layer& said, Layer& layer) {
+  const auto made = layer.find("export");
+  if (made != layer.end() && is_filled(made->second.value)) layer.erase(made);
+  const auto exports = [](const Layer& l) {
+    const auto found = l.find("export");
+    return found != l.end() && !found->second.value.empty();
+  };
+  if (!exports(layer) && !exports(said)) layer.erase("export-dtype");
+}
+
 /// What the run said when it began: all but where its weights came from, where it lay, what it replaced and
-/// what it left elsewhere.
-Layer layer_of_run(const OptionTable& table, const fs::path& resume, Mistakes& mistakes) {
+/// the export that it has made.
+Layer layer_of_run(const OptionTable& table, const fs::path& resume, const Layer& said, Mistakes& mistakes) {
   const fs::path run = run_of(resume);
   const fs::path config = run / "train.conf";
   std::error_code ignored;
@@ -129,8 +148,7 @@ Layer layer_of_run(const OptionTable& table, const fs::path& resume, Mistakes& m
   layer.erase("resume");
   layer.erase("overwrite");
   layer.erase("allow-missing");
-  layer.erase("export");
-  layer.erase("export-dtype");
+  settle_export(said, layer);
   layer["run"] = {run.string(), "--resume"};
   return layer;
 }
@@ -160,7 +178,7 @@ Layer with_files(const OptionTable& table, Layer layer, Mistakes& mistakes) {
   }
   const auto resume = layer.find("resume");
   if (resume == layer.end() || resume->second.value.empty()) return layer;
-  return merged(layer, layer_of_run(table, resume->second.value, mistakes));
+  return merged(layer, layer_of_run(table, resume->second.value, layer, mistakes));
 }
 
 Layer all_layers(const OptionTable& table, int argc, const char* const* argv, Mistakes& mistakes) {

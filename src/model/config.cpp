@@ -60,13 +60,22 @@ void check_attention(const ModelConfig& c, Violations& violations) {
                           equation("num_attention_heads", c.num_attention_heads));
 }
 
+/// As the family's config.json calls it.
+std::string experts_key(const ModelConfig& c) {
+  return c.family().moe ? c.family().moe->experts_key : "num_experts";
+}
+std::string width_key(const ModelConfig& c) {
+  return c.family().moe ? c.family().moe->width_key : "moe_intermediate_size";
+}
+
 /// Groups of equal size, and enough experts in those that are kept.
 void check_groups(const ModelConfig& c, Violations& violations) {
   violations.unless_between("n_group", c.n_group, 1, kMostLayers);
   violations.unless_between("topk_group", c.topk_group, 1, c.n_group);
   if (c.n_group < 1 || c.topk_group < 1) return;
   violations.unless(c.num_experts % c.n_group == 0, equation("n_group", c.n_group) + " does not divide " +
-                                                        equation("the number of experts", c.num_experts));
+                                                        equation(experts_key(c), c.num_experts));
+  if (c.num_experts % c.n_group != 0 || c.topk_group > c.n_group) return;
   violations.unless(c.num_experts / c.n_group >= 2,
                     equation("n_group", c.n_group) + " leaves groups of one expert, and a group's score is " +
                         "the sum of its two best");
@@ -78,18 +87,18 @@ void check_groups(const ModelConfig& c, Violations& violations) {
 }
 
 void check_experts(const ModelConfig& c, Violations& violations) {
-  violations.unless_between("moe_intermediate_size", c.moe_intermediate_size, 1, kLargestSize);
+  violations.unless_between(width_key(c), c.moe_intermediate_size, 1, kLargestSize);
   violations.unless_between("shared_expert_intermediate_size", c.shared_expert_intermediate_size, 0,
                             kLargestSize);
   violations.unless(std::isfinite(c.routed_scaling_factor), "routed_scaling_factor must be finite");
   violations.unless(c.num_experts_per_tok >= 1 && c.num_experts_per_tok <= c.num_experts,
                     equation("num_experts_per_tok", c.num_experts_per_tok) + " must lie between 1 and " +
-                        equation("num_experts", c.num_experts));
+                        equation(experts_key(c), c.num_experts));
   if (c.n_group != 1 || c.topk_group != 1) check_groups(c, violations);
 }
 
 void check_feed_forward(const ModelConfig& c, Violations& violations) {
-  violations.unless_between("num_experts", c.num_experts, 0, kMostLayers);
+  violations.unless_between(experts_key(c), c.num_experts, 0, kMostLayers);
   violations.unless_between("decoder_sparse_step", c.decoder_sparse_step, 1, kLargestSize);
   violations.unless_between("first_k_dense_replace", c.first_k_dense_replace, 0, kLargestSize);
   for (const Index layer : c.mlp_only_layers)

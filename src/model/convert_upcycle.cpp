@@ -1,6 +1,7 @@
 // Sparse upcycling, Komatsuzaki et al. 2023: experts that start as copies of a dense MLP.
 #include "moeloom/base/errors.hpp"
 #include "moeloom/model/convert.hpp"
+#include "moeloom/model/family.hpp"
 
 #include <algorithm>
 #include <array>
@@ -9,7 +10,7 @@ namespace moeloom {
 namespace {
 
 /// A dense family and the MoE family whose layer computes the same with one expert.
-struct Family {
+struct Upgrade {
   const char* dense;
   const char* sparse;
   const char* architecture;
@@ -18,25 +19,25 @@ struct Family {
   std::array<const char*, 3> parts;  // in place of gate_proj, up_proj, down_proj
 };
 
-constexpr std::array kFamilies = {Family{"qwen3",
-                                         "qwen3_moe",
-                                         "Qwen3MoeForCausalLM",
-                                         "num_experts",
-                                         "mlp.",
-                                         {"gate_proj", "up_proj", "down_proj"}},
-                                  Family{"llama",
-                                         "mixtral",
-                                         "MixtralForCausalLM",
-                                         "num_local_experts",
-                                         "block_sparse_moe.",
-                                         {"w1", "w3", "w2"}}};
+constexpr std::array kUpgrades = {Upgrade{"qwen3",
+                                          "qwen3_moe",
+                                          "Qwen3MoeForCausalLM",
+                                          "num_experts",
+                                          "mlp.",
+                                          {"gate_proj", "up_proj", "down_proj"}},
+                                  Upgrade{"llama",
+                                          "mixtral",
+                                          "MixtralForCausalLM",
+                                          "num_local_experts",
+                                          "block_sparse_moe.",
+                                          {"w1", "w3", "w2"}}};
 constexpr std::array kDenseParts = {"gate_proj", "up_proj", "down_proj"};
 constexpr std::string_view kMlp = ".mlp.";
 
-const Family& family_of(const Document& config) {
+const Upgrade& upgrade_of(const Document& config) {
   const std::string type = config.text("model_type");
-  const auto found = std::ranges::find_if(kFamilies, [&](const Family& f) { return type == f.dense; });
-  if (found != kFamilies.end()) return *found;
+  const auto found = std::ranges::find_if(kUpgrades, [&](const Upgrade& f) { return type == f.dense; });
+  if (found != kUpgrades.end()) return *found;
   throw ConfigError(
       {"model_type \"" + type + "\" cannot be upcycled; known: qwen3 (to qwen3_moe), llama (to mixtral)"});
 }
@@ -53,7 +54,7 @@ void check_settings(const Upcycling& settings) {
 }
 
 /// What the dense layer computes and the sparse family has no words for.
-void check_config(const Document& config, const Family& family) {
+void check_config(const Document& config, const Upgrade& family) {
   std::vector<std::string> violations;
   const std::string ending = " cannot be said in a config.json of " + std::string(family.sparse);
   if (config.boolean_or("mlp_bias", false)) violations.push_back("mlp_bias = true" + ending);
@@ -73,6 +74,23 @@ void check_config(const Document& config, const Family& family) {
         break;
       }
   if (!violations.empty()) throw ConfigError(violations);
+}
+
+template <typename Value>
+void say(Document& config, const std::string& key, const Value& value) {
+  if (std::ranges::count(config.keys(), key) == 0) config.set(key, value);
+}
+
+/// Where a key is absent the dense family has its own fallback, and the sparse one may have another.
+void say_fallbacks(const Family& dense, Document& config) {
+  say(config, "rms_norm_eps", dense.rms_norm_eps);
+  say(config, "max_position_embeddings", dense.max_position_embeddings);
+  if (dense.head_dim) say(config, "head_dim", *dense.head_dim);
+  if (config.has("num_attention_heads"))
+    say(config, "num_key_value_heads",
+        dense.num_key_value_heads.value_or(config.integer("num_attention_heads")));
+  if (!config.has("rope_parameters") || !config.object("rope_parameters").has("rope_theta"))
+    say(config, "rope_theta", dense.rope.theta);
 }
 
 struct DensePart {
@@ -112,7 +130,7 @@ TensorRecipe new_router(const TensorRecipe& gate, const std::string& name, Index
 
 Recipes upcycled(const Recipes& dense, const Document& config, const Upcycling& settings) {
   check_settings(settings);
-  const Family& family = family_of(config);
+  const Upgrade& family = upgrade_of(config);
   check_config(config, family);
   Recipes sparse;
   for (const TensorRecipe& recipe : dense) {
@@ -135,9 +153,10 @@ Recipes upcycled(const Recipes& dense, const Document& config, const Upcycling& 
 
 Document upcycled_config(const Document& config, const Upcycling& settings) {
   check_settings(settings);
-  const Family& family = family_of(config);
+  const Upgrade& family = upgrade_of(config);
   check_config(config, family);
   Document sparse = config;
+  say_fallbacks(*find_family(family.dense), sparse);
   for (const char* key : {"layer_types", "mlp_bias", "pretraining_tp"}) sparse.erase(key);
   sparse.set("model_type", family.sparse);
   sparse.set("architectures", std::vector<std::string>{family.architecture});

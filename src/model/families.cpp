@@ -23,6 +23,10 @@ const FixedKey kEveryAttention = {"full_attn_mod", 1.0, "attention of this famil
 const FixedKey kCausal = {"use_bidirectional_attention", false, "attention here is causal"};
 const FixedKey kSigmoid = {"scoring_func", "sigmoid", "the only scores of this family"};
 const FixedKey kNoAuxTopk = {"topk_method", "noaux_tc", "the only choice of this family"};
+const FixedKey kNoAuxLoss = {"router_aux_loss_coef", 0.0,
+                             "a sigmoid router has no probabilities over the experts to balance"};
+const FixedKey kNoRouterLogits = {"output_router_logits", false,
+                                  "this family adds no router losses, which it stands for"};
 const FixedKey kEveryLayer = {"moe_layer_freq", 1.0, "all layers after the dense ones have experts"};
 
 const MoeRule kQwen3Experts = {.sparse = SparseRule::kStepAndList};
@@ -95,7 +99,7 @@ const Family kDeepseekV3 = {
                                               .counts_experts = true,
                                               .name = "shared_experts"}},
     .max_position_embeddings = 4096,
-    .fixed = {kSigmoid, kNoAuxTopk, kEveryLayer},
+    .fixed = {kSigmoid, kNoAuxTopk, kNoAuxLoss, kNoRouterLogits, kEveryLayer},
     // Layers that predict further tokens are no part of HF's model.
     .without_effect = {"pretraining_tp", "ep_size", "aux_loss_alpha", "seq_aux", "num_nextn_predict_layers"},
 };

@@ -271,6 +271,24 @@ TEST(TrainOptions, AResumedRunGoesOnWithItsOwnSettings) {
   EXPECT_EQ(parse({"--resume", folder.path().string(), "--run", "other"}).run.folder, "other");
 }
 
+TEST(TrainOptions, AResumedRunOwesTheExportThatItHasNotMade) {
+  const TemporaryFolder folder;
+  const std::filesystem::path made = folder / "made";
+  write_bytes(folder / "train.conf", "export = " + made.string() + "\nexport-dtype = bf16\n");
+  const auto resumed = [&](Words more) {
+    more.insert(more.end(), {"--resume", folder.path().string()});
+    return parse(more).run;
+  };
+  EXPECT_EQ(resumed({}).export_folder, made);
+  EXPECT_EQ(resumed({}).export_dtype, DType::kBF16);
+  EXPECT_EQ(resumed({"--export-dtype", "fp32"}).export_dtype, DType::kF32);
+  std::filesystem::create_directory(made);
+  write_bytes(made / "config.json", "{}");
+  EXPECT_TRUE(resumed({}).export_folder.empty());
+  EXPECT_EQ(resumed({}).export_dtype, DType::kF32) << "without an export it has no say";
+  EXPECT_EQ(resumed({"--export", "other"}).export_dtype, DType::kBF16);
+}
+
 TEST(TrainOptions, TheCommandLineAnswersWhereTheModelComesFrom) {
   const TemporaryFolder folder;
   write_bytes(folder / "a.conf", "model = qwen\n");

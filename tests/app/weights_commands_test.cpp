@@ -5,11 +5,9 @@
 #include "moeloom/train/checkpoint.hpp"
 
 #include <algorithm>
-#include <array>
-#include <cstdio>
 #include <fstream>
-#include <sys/wait.h>
 
+#include "command_line.hpp"
 #include "support/files.hpp"
 #include <gtest/gtest.h>
 
@@ -18,10 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Outcome {
-  int exit_code = 0;
-  std::string output;
-};
+using testing::Outcome;
 
 class WeightsCommands : public ::testing::Test {
  protected:
@@ -33,19 +28,7 @@ class WeightsCommands : public ::testing::Test {
   std::string path(const std::string& name) const { return (folder_ / name).string(); }
 
   Outcome shell(const std::string& words, int ranks = 1) const {
-    Outcome outcome;
-    const std::string program = MOELOOM_BINARY_DIR "/moeloom ";
-    const std::string run = ranks == 0 ? program : "mpirun -n " + std::to_string(ranks) + " " + program;
-    const std::string command =
-        "( . " MOELOOM_SOURCE_DIR "/launch/env.sh; export XDG_CACHE_HOME=" + path("cache") +
-        "; timeout -k 5 120 " + run + words + " ) 2>&1";
-    FILE* pipe = popen(command.c_str(), "r");
-    std::array<char, 4096> buffer;
-    for (std::size_t n; (n = fread(buffer.data(), 1, buffer.size(), pipe)) > 0;)
-      outcome.output.append(buffer.data(), n);
-    const int status = pclose(pipe);
-    outcome.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128;
-    return outcome;
+    return testing::moeloom_command(words, ranks, path("cache"));
   }
 
   std::string shape() const {

@@ -265,28 +265,49 @@ std::vector<float> logits_of(const std::filesystem::path& folder, const Safetens
   return {logits.view().flat().begin(), logits.view().flat().end()};
 }
 
+void expect_dense_logits(const std::filesystem::path& dense, const Upcycling& settings) {
+  const Document config = Document::read(dense / "config.json");
+  const SafetensorsFile golden(dense / "golden.safetensors");
+  const TemporaryFolder folder;
+  convert(dense, folder / "moe", [&](const Recipes& r) { return upcycled(r, config, settings); });
+  upcycled_config(config, settings).write(folder / "moe" / "config.json");
+  // The tolerance of golden logits.
+  EXPECT_LE(
+      testing::golden_error(logits_of(folder / "moe", golden), golden.floats("logits"), testing::kModelFloor),
+      1e-5)
+      << dense << settings.experts;
+}
+
 TEST(Upcycled, WithoutNoiseComputesWhatTheDenseModelDid) {
   bool any = false;
   for (const auto& dense : testing::golden_cases("models")) {
-    Document config = Document::read(dense / "config.json");
-    if (config.text("model_type") != "qwen3") continue;
+    const std::string type = Document::read(dense / "config.json").text("model_type");
+    if (type != "qwen3" && type != "llama") continue;
     any = true;
-    config.set_null("pad_token_id");
-    const SafetensorsFile golden(dense / "golden.safetensors");
     for (const Upcycling& settings :
          {Upcycling{.experts = 4, .top_k = 2}, Upcycling{.experts = 3, .top_k = 3},
-          Upcycling{.experts = 1, .top_k = 1}}) {
-      const TemporaryFolder folder;
-      convert(dense, folder / "moe", [&](const Recipes& r) { return upcycled(r, config, settings); });
-      upcycled_config(config, settings).write(folder / "moe" / "config.json");
-      // The tolerance of golden logits.
-      EXPECT_LE(testing::golden_error(logits_of(folder / "moe", golden), golden.floats("logits"),
-                                      testing::kModelFloor),
-                1e-5)
-          << settings.experts;
-    }
+          Upcycling{.experts = 1, .top_k = 1}})
+      expect_dense_logits(dense, settings);
   }
-  if (!any) GTEST_SKIP() << "no dense Qwen3 among the golden models";
+  if (!any) GTEST_SKIP() << "no dense Qwen3 or Llama among the golden models";
+}
+
+TEST(UpcycledConfig, SaysWhatTheDenseFamilyFallsBackTo) {
+  for (const char* type : {"qwen3", "llama"}) {
+    Document config = config_of(type);
+    config.erase("rms_norm_eps");
+    for (const char* key : {"vocab_size", "num_hidden_layers"}) config.set(key, 2);
+    config.set("num_attention_heads", 64);
+    config.set("hidden_size", 64 * 96);
+    const ModelConfig dense = ModelConfig::from(config);
+    const ModelConfig sparse = ModelConfig::from(upcycled_config(config, {.experts = 4, .top_k = 2}));
+    EXPECT_EQ(sparse.rms_norm_eps, dense.rms_norm_eps) << type;
+    EXPECT_EQ(sparse.rope_theta, dense.rope_theta) << type;
+    EXPECT_EQ(sparse.num_key_value_heads, dense.num_key_value_heads) << type;
+    EXPECT_EQ(sparse.head_dim, dense.head_dim) << type;
+    EXPECT_EQ(sparse.max_position_embeddings, dense.max_position_embeddings) << type;
+    EXPECT_EQ(sparse.tie_word_embeddings, dense.tie_word_embeddings) << type;
+  }
 }
 
 TEST(UpcycledConfig, SaysTheNewFamilyAndKeepsTheRest) {

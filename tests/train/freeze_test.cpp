@@ -23,6 +23,8 @@ const std::vector<NamePatterns> kChoices = {
     {"lm_head.weight"},
     {"*norm*"},
     {"*self_attn*"},
+    {"*experts*"},
+    {"*.mlp.gate.weight"},
     {"model.layers.1.*", "lm_head.weight"},
     {"model.embed_tokens.weight", "*self_attn*", "model.layers.1.mlp.*", "lm_head.weight"},
 };

@@ -119,6 +119,7 @@ struct InspectOptions {
   std::filesystem::path model;
   Index ranks = 1;
   Index ep = 1;
+  NamePatterns freeze;  // memory as with these not trained
 };
 
 struct ConvertOptions {
@@ -172,6 +173,9 @@ std::vector<std::string> option_violations(const TrainOptions& options, Index wo
 
 /// Shape options that were given and differ from the model that is loaded, one violation each.
 std::vector<std::string> shape_violations(const ModelOptions& given, const ModelConfig& loaded);
+
+/// Router losses that are asked for of a model that has none.
+std::vector<std::string> router_loss_violations(const TrainOptions& options, const ModelConfig& config);
 
 /// The mesh that is asked for, dp filled in from `world`.
 MeshShape mesh_shape(const MeshOptions& options, Index world);

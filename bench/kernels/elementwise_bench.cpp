@@ -13,12 +13,13 @@
 #include <exception>
 #include <functional>
 #include <iostream>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "support/json_file.hpp"
 #include "support/measure.hpp"
-#include <boost/program_options.hpp>
+#include "support/options.hpp"
 #include <nlohmann/json.hpp>
 
 namespace {
@@ -187,24 +188,18 @@ nlohmann::ordered_json measure(const Subject& subject, Buffers& b, const Options
           {"speedup", plain_ns / fused_ns}};
 }
 
-Options parse(int argc, char** argv) {
+std::optional<Options> parse(int argc, char** argv) {
   namespace po = boost::program_options;
   Options o;
   po::options_description known("How near the elementwise kernels come to the speed of a copy");
-  known.add_options()("help", "this text")("rows", po::value(&o.rows)->default_value(o.rows), "tokens")(
+  known.add_options()("rows", po::value(&o.rows)->default_value(o.rows), "tokens")(
       "cols", po::value(&o.cols)->default_value(o.cols), "hidden or expert size")(
       "head-dim", po::value(&o.head_dim)->default_value(o.head_dim), "divides cols")(
       "threads", po::value(&o.threads)->default_value(o.threads), "threads")(
       "samples", po::value(&o.samples)->default_value(o.samples), "pairs of copy and kernel")(
       "only", po::value(&o.only), "kernels whose names hold this text")(
       "json", po::value(&o.json), "write an array of objects to this file");
-  po::variables_map given;
-  po::store(po::parse_command_line(argc, argv, known), given);
-  po::notify(given);
-  if (given.count("help") != 0) {
-    std::cout << known;
-    std::exit(0);
-  }
+  if (!bench::read_options(known, argc, argv)) return std::nullopt;
   if (o.rows < 1 || o.cols < 1 || o.samples < 1 || o.head_dim < 2 || o.cols % o.head_dim != 0) {
     throw std::invalid_argument("rows, cols and samples must be positive, and head-dim must divide cols");
   }
@@ -235,7 +230,7 @@ void run(const Options& o) {
 
 int main(int argc, char** argv) {
   try {
-    run(parse(argc, argv));
+    if (const auto o = parse(argc, argv)) run(*o);
   } catch (const std::exception& error) {
     std::cerr << "elementwise_bench: " << error.what() << '\n';
     return 1;

@@ -14,13 +14,12 @@
 #include <iostream>
 #include <numeric>
 #include <optional>
-#include <sstream>
 #include <string>
 #include <vector>
 
 #include "support/dtype.hpp"
 #include "support/measure.hpp"
-#include <boost/program_options.hpp>
+#include "support/options.hpp"
 
 namespace {
 
@@ -52,13 +51,6 @@ struct Options {
     return weights == "packed" ? std::optional(type()) : std::nullopt;
   }
 };
-
-std::vector<std::string> words(const std::string& list) {
-  std::vector<std::string> all;
-  std::istringstream stream(list);
-  for (std::string word; std::getline(stream, word, ',');) all.push_back(word);
-  return all;
-}
 
 const Shape& shape_named(const std::string& name) {
   for (const Shape& shape : kShapes)
@@ -171,10 +163,10 @@ void print(const Json& r) {
 void run_product(const Shape& shape, const char* weight, Index out, Index in, const Options& o,
                  Json& results) {
   std::vector<Index> row_counts;
-  for (const std::string& word : words(o.rows)) row_counts.push_back(std::stoll(word));
+  for (const std::string& word : bench::words(o.rows)) row_counts.push_back(std::stoll(word));
   const Index most = *std::max_element(row_counts.begin(), row_counts.end());
   Product product(shape.experts, out, in, most * shape.experts, o.packed_as());
-  for (const std::string& routing : words(o.routing))
+  for (const std::string& routing : bench::words(o.routing))
     for (const Index rows : row_counts) {
       const std::vector<Index> counts = route(routing, shape.experts, rows);
       const GroupedRows grouped{counts, 1};
@@ -197,12 +189,12 @@ void run_product(const Shape& shape, const char* weight, Index out, Index in, co
     }
 }
 
-Options parse(int argc, char** argv) {
+std::optional<Options> parse(int argc, char** argv) {
   namespace po = boost::program_options;
   Options o;
   po::options_description known("How near the experts' products come to the multiply-add peak");
-  known.add_options()("help", "this text")("shapes", po::value(&o.shapes)->default_value(o.shapes),
-                                           "of default, qwen3-30b, mixtral-8x7b, deepseek-v3, layer-bench")(
+  known.add_options()("shapes", po::value(&o.shapes)->default_value(o.shapes),
+                      "of default, qwen3-30b, mixtral-8x7b, deepseek-v3, layer-bench")(
       "rows", po::value(&o.rows)->default_value(o.rows), "rows per expert, a list")(
       "routing", po::value(&o.routing)->default_value(o.routing), "of balanced, zipf")(
       "threads", po::value(&o.threads)->default_value(o.threads), "threads")(
@@ -210,13 +202,7 @@ Options parse(int argc, char** argv) {
       "weights", po::value(&o.weights)->default_value(o.weights), "what ours reads: master, packed")(
       "samples", po::value(&o.samples)->default_value(o.samples), "rounds of peak and contenders")(
       "json", po::value(&o.json), "write an array of objects to this file");
-  po::variables_map given;
-  po::store(po::parse_command_line(argc, argv, known), given);
-  po::notify(given);
-  if (given.count("help") != 0) {
-    std::cout << known;
-    std::exit(0);
-  }
+  if (!bench::read_options(known, argc, argv)) return std::nullopt;
   return o;
 }
 
@@ -228,7 +214,7 @@ void run(const Options& o) {
       bench::environment_line(o.threads).c_str(), o.samples, o.dtype.c_str(), o.weights.c_str());
   print_head();
   Json results = Json::array();
-  for (const std::string& name : words(o.shapes)) {
+  for (const std::string& name : bench::words(o.shapes)) {
     const Shape& shape = shape_named(name);
     run_product(shape, "gate_up", 2 * shape.inter, shape.hidden, o, results);
     run_product(shape, "down", shape.hidden, shape.inter, o, results);
@@ -240,7 +226,7 @@ void run(const Options& o) {
 
 int main(int argc, char** argv) {
   try {
-    run(parse(argc, argv));
+    if (const auto o = parse(argc, argv)) run(*o);
   } catch (const std::exception& error) {
     std::cerr << "grouped_matmul_bench: " << error.what() << '\n';
     return 1;

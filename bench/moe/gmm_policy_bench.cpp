@@ -15,7 +15,6 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
-#include <ctime>
 #include <deque>
 #include <exception>
 #include <iostream>
@@ -23,7 +22,7 @@
 
 #include "support/json_file.hpp"
 #include "support/measure.hpp"
-#include <boost/program_options.hpp>
+#include "support/options.hpp"
 
 namespace {
 
@@ -73,24 +72,20 @@ struct Options {
   int rounds = 7, threads = 1;
   double budget = kCalibrationSeconds;
   std::string json;
-  bool help = false;
 };
 
-Options parse(int argc, char** argv) {
+std::optional<Options> parse(int argc, char** argv) {
   namespace po = boost::program_options;
   Options o;
   po::options_description known("gmm_policy_bench: what the policy's choice costs");
-  known.add_options()("help", po::bool_switch(&o.help), "this text")(
-      "points", po::value(&o.points)->default_value(o.points), "so many, evenly taken; 0: all")(
+  known.add_options()("points", po::value(&o.points)->default_value(o.points),
+                      "so many, evenly taken; 0: all")(
       "rounds", po::value(&o.rounds)->default_value(o.rounds), "measured steps of each path, at least")(
       "budget", po::value(&o.budget)->default_value(o.budget), "seconds of one calibration")(
       "threads", po::value(&o.threads)->default_value(o.threads), "threads")(
       "json", po::value(&o.json), "also write the rows to this file");
-  po::variables_map values;
-  po::store(po::parse_command_line(argc, argv, known), values);
-  po::notify(values);
+  if (!bench::read_options(known, argc, argv)) return std::nullopt;
   if (o.rounds < 1) throw std::invalid_argument("--rounds must be at least 1");
-  if (o.help) std::cout << known;
   return o;
 }
 
@@ -111,21 +106,6 @@ Matrix normal(Index rows, Index cols, double scale) {
   for (Index i = 0; i < rows * cols; ++i)
     m.view().data[i] = draws[static_cast<std::size_t>(i) % draws.size()];
   return m;
-}
-
-std::vector<Index> spread(const GmmCase& c) {
-  std::vector<Index> rows;
-  for (Index expert = 0; expert < c.experts; ++expert)
-    for (Index s = 0; s < c.sources; ++s)
-      rows.push_back(c.rows_per_expert * (s + 1) / c.sources - c.rows_per_expert * s / c.sources);
-  return rows;
-}
-
-/// One thread's own time, so that what it waits for a processor that others use is no path's.
-double now() {
-  timespec time{};
-  clock_gettime(threads() == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &time);
-  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
 /// One layer's weights, and what its forward leaves for its backward.
@@ -154,7 +134,7 @@ class Subject {
  public:
   explicit Subject(const Point& point)
       : point_(point),
-        counts_(spread(point.size)),
+        counts_(even_rows(point.size)),
         d_rows_(normal(point.size.experts * point.size.rows_per_expert, point.size.hidden, 1)),
         others_(Index{16} << 10, 1024) {
     for (Index i = 0; i < point.layers; ++i) layers_.emplace_back(point.size);
@@ -165,7 +145,7 @@ class Subject {
     fill(others_, 1);  // the optimizer and the dense layers have been in the caches
     ++version_;
     const GroupedRows rows{counts_, point_.size.sources};
-    const double start = now();
+    const double start = rate_clock();
     for (Index use = 0; use < point_.uses; ++use) {
       for (Layer& layer : layers_) {
         ExpertShard shard = layer.shard(point_.size.experts);
@@ -177,7 +157,7 @@ class Subject {
         experts_backward(kernels, layer->shard(point_.size.experts), layer->faces(kernels), rows, d_rows_,
                          layer->saved, workspace_, use == 0 ? Write::kReplace : Write::kAdd);
     }
-    return (now() - start) / static_cast<double>(point_.layers * point_.uses);
+    return (rate_clock() - start) / static_cast<double>(point_.layers * point_.uses);
   }
 
  private:
@@ -327,8 +307,7 @@ void run(const Options& o) {
 
 int main(int argc, char** argv) {
   try {
-    const Options o = parse(argc, argv);
-    if (!o.help) run(o);
+    if (const auto o = parse(argc, argv)) run(*o);
   } catch (const std::exception& error) {
     std::cerr << "gmm_policy_bench: " << error.what() << '\n';
     return 1;

@@ -19,11 +19,11 @@
 #include <exception>
 #include <iostream>
 #include <memory>
-#include <sstream>
+#include <optional>
 
 #include "support/dtype.hpp"
 #include "support/measure.hpp"
-#include <boost/program_options.hpp>
+#include "support/options.hpp"
 
 namespace {
 
@@ -34,16 +34,13 @@ struct Options {
   std::string ep = "1", paths = "gmm,loop";
   int threads = 1, warmup = 2, samples = 9;
   std::string dtype = "fp32", json;
-  bool help = false;
 };
 
-Options parse(int argc, char** argv) {
+std::optional<Options> parse(int argc, char** argv) {
   namespace po = boost::program_options;
   Options o;
-  po::options_description description(
-      "layer_bench: one MoE layer, forward and backward, beside the FMA peak");
-  description.add_options()("help", po::bool_switch(&o.help), "this text")(
-      "tokens", po::value(&o.tokens)->default_value(o.tokens), "tokens of a rank")(
+  po::options_description known("layer_bench: one MoE layer, forward and backward, beside the FMA peak");
+  known.add_options()("tokens", po::value(&o.tokens)->default_value(o.tokens), "tokens of a rank")(
       "hidden", po::value(&o.hidden)->default_value(o.hidden), "hidden size")(
       "inter", po::value(&o.inter)->default_value(o.inter), "intermediate size of an expert")(
       "experts", po::value(&o.experts)->default_value(o.experts), "experts in all")(
@@ -54,11 +51,8 @@ Options parse(int argc, char** argv) {
       "threads", po::value(&o.threads)->default_value(o.threads), "threads of a rank")(
       "samples", po::value(&o.samples)->default_value(o.samples), "measured steps of each path")(
       "json", po::value(&o.json), "also write the rows to this file");
-  po::variables_map values;
-  po::store(po::parse_command_line(argc, argv, description), values);
-  po::notify(values);
+  if (!bench::read_options(known, argc, argv)) return std::nullopt;
   bench::dtype_from_option(o.dtype);
-  if (o.help) std::cout << description;
   return o;
 }
 
@@ -70,13 +64,6 @@ Matrix normal(Index rows, Index cols, double scale, const char* name, Index rank
       m.row(i)[j] = static_cast<float>(scale * random.normal(static_cast<std::uint64_t>(i * cols + j)));
   });
   return m;
-}
-
-std::vector<std::string> words(const std::string& list) {
-  std::vector<std::string> all;
-  std::istringstream stream(list);
-  for (std::string word; std::getline(stream, word, ',');) all.push_back(word);
-  return all;
 }
 
 /// Upstream's trap: each call transposes and copies the weights of every resident expert.
@@ -217,7 +204,7 @@ void measure(const Options& o, Subject& subject, Samples& samples) {
 
 std::vector<std::unique_ptr<Mesh>> meshes_of(const Options& o) {
   std::vector<std::unique_ptr<Mesh>> meshes;
-  for (const std::string& ep : words(o.ep)) {
+  for (const std::string& ep : bench::words(o.ep)) {
     Communicator world = Communicator::world();
     MeshShape shape;
     shape.ep = std::stoll(ep);
@@ -256,7 +243,7 @@ void run(const Options& o) {
   const auto meshes = meshes_of(o);
   std::vector<std::unique_ptr<Subject>> subjects;
   for (const auto& mesh : meshes)
-    for (const std::string& path : words(o.paths))
+    for (const std::string& path : bench::words(o.paths))
       subjects.push_back(std::make_unique<Subject>(o, *mesh, path));
   std::vector<Samples> samples(subjects.size());
   for (const auto& subject : subjects)
@@ -270,8 +257,7 @@ void run(const Options& o) {
 
 int main(int argc, char** argv) try {
   Session session(argc, argv);
-  const Options o = parse(argc, argv);
-  if (!o.help) run(o);
+  if (const auto o = parse(argc, argv)) run(*o);
 } catch (const std::exception& error) {
   std::cerr << "layer_bench: " << error.what() << '\n';
   moeloom::abort_all_ranks(1);

@@ -18,12 +18,13 @@
 #include <fstream>
 #include <iostream>
 #include <memory>
+#include <optional>
 
 #include "support/dtype.hpp"
 #include "support/fma_peak.hpp"
 #include "support/json_file.hpp"
 #include "support/measure.hpp"
-#include <boost/program_options.hpp>
+#include "support/options.hpp"
 
 namespace {
 
@@ -40,7 +41,6 @@ struct Options {
   Case custom;
   Index ep = 1;
   int threads = 1, samples = 7;
-  bool help = false;
 };
 
 ModelConfig model_of(Index hidden, Index inter, Index layers, Index head_dim, Index experts, Index top_k) {
@@ -66,7 +66,7 @@ std::vector<Case> cases_of(const Options& o) {
   throw std::invalid_argument("unknown --case " + o.which + "; known: all, d256, d512, custom");
 }
 
-Options parse(int argc, char** argv) {
+std::optional<Options> parse(int argc, char** argv) {
   namespace po = boost::program_options;
   Options o;
   o.custom.model = model_of(256, 512, 6, 32, 8, 2);
@@ -75,8 +75,8 @@ Options parse(int argc, char** argv) {
   const auto size = [&known](const char* name, Index* target, const char* text) {
     known.add_options()(name, po::value(target)->default_value(*target), text);
   };
-  known.add_options()("help", po::bool_switch(&o.help), "this text")(
-      "case", po::value(&o.which)->default_value(o.which), "all, d256, d512, or custom: the sizes below")(
+  known.add_options()("case", po::value(&o.which)->default_value(o.which),
+                      "all, d256, d512, or custom: the sizes below")(
       "path", po::value(&o.path)->default_value(o.path), "gmm, loop, or both in turn")(
       "dtype", po::value(&o.dtype)->default_value(o.dtype), "of the gmm path: fp32, bf16")(
       "threads", po::value(&o.threads)->default_value(o.threads), "threads of a rank")(
@@ -94,12 +94,9 @@ Options parse(int argc, char** argv) {
   size("vocab", &m.vocab_size, "vocabulary, at least 256");
   size("sequences", &o.custom.sequences, "sequences a rank");
   size("seq-len", &o.custom.sequence_length, "tokens of a sequence");
-  po::variables_map values;
-  po::store(po::parse_command_line(argc, argv, known), values);
-  po::notify(values);
+  if (!bench::read_options(known, argc, argv)) return std::nullopt;
   if (o.path != "both" && o.path != "gmm" && o.path != "loop")
     throw std::invalid_argument("unknown --path " + o.path + "; known: gmm, loop, both");
-  if (o.help) std::cout << known;
   return o;
 }
 
@@ -279,8 +276,7 @@ void run(const Options& o, Communicator world) {
 
 int main(int argc, char** argv) try {
   Session session(argc, argv);
-  const Options o = parse(argc, argv);
-  if (!o.help) run(o, Communicator::world());
+  if (const auto o = parse(argc, argv)) run(*o, Communicator::world());
 } catch (const std::exception& error) {
   std::cerr << "step_bench: " << error.what() << '\n';
   moeloom::abort_all_ranks(1);

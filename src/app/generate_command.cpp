@@ -7,6 +7,7 @@
 
 #include <iostream>
 
+#include "attempt.hpp"
 #include "kernel_plan.hpp"
 #include "option_values.hpp"
 #include "processors.hpp"
@@ -35,10 +36,6 @@ std::vector<std::int32_t> Request::prompt() const {
   return ids;
 }
 
-void collect(std::vector<std::string>& violations, const std::vector<std::string>& more) {
-  violations.insert(violations.end(), more.begin(), more.end());
-}
-
 void check_prompt(const Request& request, std::vector<std::string>& violations) {
   const Index vocabulary = request.config.vocab_size;
   if (!request.in_ids() && vocabulary != kBytes)
@@ -65,18 +62,6 @@ void check(const Request& request, Index world, std::vector<std::string>& violat
     violations.push_back("a prompt of " + std::to_string(given) +
                          " and tokens = " + std::to_string(options.tokens) +
                          " make more positions than max_position_embeddings = " + std::to_string(positions));
-}
-
-/// Runs `attempt`; what it throws becomes violations.
-template <typename Attempt>
-void attempt_all(std::vector<std::string>& violations, Attempt attempt) {
-  try {
-    attempt();
-  } catch (const ConfigError& error) {
-    collect(violations, error.violations());
-  } catch (const IoError& error) {
-    violations.emplace_back(error.what());
-  }
 }
 
 Request agree_on_generation(int argc, char** argv, const Communicator& world) {

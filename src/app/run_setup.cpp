@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "attempt.hpp"
 #include "model_source.hpp"
 #include "run_folder.hpp"
 
@@ -25,22 +26,6 @@ std::string differing_ranks(const std::vector<std::string>& texts) {
   for (std::size_t rank = 1; rank < texts.size(); ++rank)
     if (texts[rank] != texts[0]) ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank);
   return ranks;
-}
-
-void collect(std::vector<std::string>& violations, const std::vector<std::string>& more) {
-  violations.insert(violations.end(), more.begin(), more.end());
-}
-
-/// Runs `attempt`; what it throws becomes violations, so that the next file is looked at too.
-template <typename Attempt>
-void attempt_all(std::vector<std::string>& violations, Attempt attempt) {
-  try {
-    attempt();
-  } catch (const ConfigError& error) {
-    collect(violations, error.violations());
-  } catch (const Error& error) {
-    violations.emplace_back(error.what());
-  }
 }
 
 void open_data(const TrainOptions& options, Index world, RunInputs& inputs,

@@ -4,16 +4,13 @@
 #include <cmath>
 
 #include "html.hpp"
+#include "svg.hpp"
 
 namespace moeloom {
 namespace {
 
-constexpr double kWidth = 640;
 constexpr double kHeight = 260;
-constexpr double kLeft = 82;
-constexpr double kRight = 14;
 constexpr double kTop = 14;
-constexpr double kBottom = 44;
 constexpr Index kMostTooltips = 150;
 
 struct Range {
@@ -55,10 +52,10 @@ struct Scale {
     if (!chart.from_zero) y.low -= margin;
   }
   double left_of(double value) const {
-    return kLeft + (value - x.low) / (x.high - x.low) * (kWidth - kLeft - kRight);
+    return kSvgLeft + (value - x.low) / (x.high - x.low) * (kSvgWidth - kSvgLeft - kSvgRight);
   }
   double top_of(double value) const {
-    return kHeight - kBottom - (value - y.low) / (y.high - y.low) * (kHeight - kTop - kBottom);
+    return kHeight - kSvgBottom - (value - y.low) / (y.high - y.low) * (kHeight - kTop - kSvgBottom);
   }
 };
 
@@ -67,26 +64,22 @@ std::string line(double x1, double y1, double x2, double y2, const std::string& 
          "\" x2=\"" + coordinate(x2) + "\" y2=\"" + coordinate(y2) + "\"/>";
 }
 
-std::string label(double x, double y, const std::string& anchor, const std::string& text) {
-  return "<text x=\"" + coordinate(x) + "\" y=\"" + coordinate(y) + "\" text-anchor=\"" + anchor + "\">" +
-         html_escaped(text) + "</text>";
-}
-
 std::string axes(const LineChart& chart, const Scale& scale) {
   std::string svg;
   for (const double mark : ticks(scale.y.low, scale.y.high, 5)) {
     const double y = scale.top_of(mark);
-    svg += line(kLeft, y, kWidth - kRight, y, "grid") + label(kLeft - 8, y + 4, "end", readable(mark, 4));
+    svg += line(kSvgLeft, y, kSvgWidth - kSvgRight, y, "grid") +
+           svg_text(kSvgLeft - 8, y + 4, "end", readable(mark, 4));
   }
   for (const double mark : ticks(scale.x.low, scale.x.high, 6)) {
     if (mark != std::floor(mark)) continue;  // there is no half step
     const double x = scale.left_of(mark);
-    svg += line(x, kHeight - kBottom, x, kHeight - kBottom + 4, "axis") +
-           label(x, kHeight - kBottom + 18, "middle", readable(mark, 7));
+    svg += line(x, kHeight - kSvgBottom, x, kHeight - kSvgBottom + 4, "axis") +
+           svg_text(x, kHeight - kSvgBottom + 18, "middle", readable(mark, 7));
   }
-  svg += line(kLeft, kHeight - kBottom, kWidth - kRight, kHeight - kBottom, "axis");
-  svg += label((kLeft + kWidth - kRight) / 2, kHeight - 6, "middle", chart.x_label);
-  const std::string middle = coordinate((kTop + kHeight - kBottom) / 2);
+  svg += line(kSvgLeft, kHeight - kSvgBottom, kSvgWidth - kSvgRight, kHeight - kSvgBottom, "axis");
+  svg += svg_text((kSvgLeft + kSvgWidth - kSvgRight) / 2, kHeight - 6, "middle", chart.x_label);
+  const std::string middle = coordinate((kTop + kHeight - kSvgBottom) / 2);
   svg += "<text transform=\"translate(13 " + middle + ") rotate(-90)\" text-anchor=\"middle\">" +
          html_escaped(chart.y_label) + "</text>";
   return svg;
@@ -149,7 +142,7 @@ std::string tooltips(const LineChart& chart, const Scale& scale) {
     const double left = scale.left_of(low);
     svg += "<rect class=\"hit\" x=\"" + coordinate(left) + "\" y=\"" + coordinate(kTop) + "\" width=\"" +
            coordinate(scale.left_of(low + wide) - left) + "\" height=\"" +
-           coordinate(kHeight - kTop - kBottom) + "\"><title>" + html_escaped(text) + "</title></rect>";
+           coordinate(kHeight - kTop - kSvgBottom) + "\"><title>" + html_escaped(text) + "</title></rect>";
   }
   return svg;
 }
@@ -166,9 +159,7 @@ std::string legend(const LineChart& chart) {
 
 std::string svg_line_chart(const LineChart& chart) {
   const Scale scale(chart);
-  std::string svg = "<svg viewBox=\"0 0 " + coordinate(kWidth) + " " + coordinate(kHeight) +
-                    "\" role=\"img\" aria-label=\"" + html_escaped(chart.y_label + " by " + chart.x_label) +
-                    "\">" + axes(chart, scale);
+  std::string svg = svg_begin(kHeight, chart.y_label + " by " + chart.x_label) + axes(chart, scale);
   for (const Series& series : chart.series) svg += curve(scale, series);
   return legend(chart) + svg + tooltips(chart, scale) + "</svg>";
 }

@@ -5,15 +5,12 @@
 
 #include "html.hpp"
 #include "series.hpp"
+#include "svg.hpp"
 
 namespace moeloom {
 namespace {
 
-constexpr double kWidth = 640;
-constexpr double kLeft = 82;
-constexpr double kRight = 14;
 constexpr double kTop = 6;
-constexpr double kBottom = 44;
 constexpr double kMostHeight = 400;
 constexpr Index kMostColumns = 60;
 constexpr double kPalest = 0.06;
@@ -48,17 +45,12 @@ double shade(double load, double largest) {
   return kPalest + (1 - kPalest) * std::clamp(above, 0.0, 1.0);
 }
 
-std::string text(double x, double y, const std::string& anchor, const std::string& content) {
-  return "<text x=\"" + coordinate(x) + "\" y=\"" + coordinate(y) + "\" text-anchor=\"" + anchor + "\">" +
-         content + "</text>";
-}
-
 std::string cell(const LoadMap& map, std::size_t layer, std::size_t column) {
   const std::vector<Point>& row = map.rows[layer];
   const Point& point = row[column];
   if (!(point.y > 0)) return "";
-  const double wide = (kWidth - kLeft - kRight) / static_cast<double>(row.size());
-  return "<rect class=\"load\" x=\"" + coordinate(kLeft + wide * static_cast<double>(column)) + "\" y=\"" +
+  const double wide = (kSvgWidth - kSvgLeft - kSvgRight) / static_cast<double>(row.size());
+  return "<rect class=\"load\" x=\"" + coordinate(kSvgLeft + wide * static_cast<double>(column)) + "\" y=\"" +
          coordinate(kTop + map.cell_height * static_cast<double>(layer)) + "\" width=\"" + coordinate(wide) +
          "\" height=\"" + coordinate(map.cell_height - 1) + "\" fill-opacity=\"" +
          coordinate(shade(point.y, map.largest)) + "\"><title>layer " + std::to_string(layer) +
@@ -72,9 +64,9 @@ std::string rows(const LoadMap& map) {
   std::string svg;
   for (std::size_t layer = 0; layer < map.rows.size(); ++layer) {
     const double middle = kTop + map.cell_height * (static_cast<double>(layer) + 0.5) + 4;
-    if (layer % every == 0) svg += text(kLeft - 8, middle, "end", "layer " + std::to_string(layer));
+    if (layer % every == 0) svg += svg_text(kSvgLeft - 8, middle, "end", "layer " + std::to_string(layer));
     const bool is_dense = std::ranges::none_of(map.rows[layer], [](const Point& p) { return p.y > 0; });
-    if (is_dense) svg += text(kLeft + 8, middle, "start", "dense");
+    if (is_dense) svg += svg_text(kSvgLeft + 8, middle, "start", "dense");
     for (std::size_t column = 0; column < map.rows[layer].size(); ++column) svg += cell(map, layer, column);
   }
   return svg;
@@ -82,9 +74,9 @@ std::string rows(const LoadMap& map) {
 
 std::string step_axis(const LoadMap& map, double bottom) {
   const std::vector<Point>& row = map.rows.front();
-  std::string svg = text((kLeft + kWidth - kRight) / 2, bottom + 38, "middle", "step");
-  svg += text(kLeft, bottom + 18, "start", readable(row.front().x, 7));
-  if (row.size() > 1) svg += text(kWidth - kRight, bottom + 18, "end", readable(row.back().x, 7));
+  std::string svg = svg_text((kSvgLeft + kSvgWidth - kSvgRight) / 2, bottom + 38, "middle", "step");
+  svg += svg_text(kSvgLeft, bottom + 18, "start", readable(row.front().x, 7));
+  if (row.size() > 1) svg += svg_text(kSvgWidth - kSvgRight, bottom + 18, "end", readable(row.back().x, 7));
   return svg;
 }
 
@@ -102,8 +94,7 @@ std::string svg_load_map(const std::vector<StepMetrics>& steps) {
   });
   if (!any) return "";
   const double bottom = kTop + map.cell_height * static_cast<double>(map.rows.size());
-  return legend(map) + "<svg viewBox=\"0 0 " + coordinate(kWidth) + " " + coordinate(bottom + kBottom) +
-         "\" role=\"img\" aria-label=\"expert load by layer and step\">" + rows(map) +
+  return legend(map) + svg_begin(bottom + kSvgBottom, "expert load by layer and step") + rows(map) +
          step_axis(map, bottom) + "</svg>";
 }
 

@@ -4,12 +4,12 @@
 #include <cmath>
 
 #include "html.hpp"
+#include "svg.hpp"
 
 namespace moeloom {
 namespace {
 
 constexpr std::size_t kColours = 8;  // classes p0 .. p7 of the style sheet
-constexpr double kWidth = 640;
 constexpr double kHeight = 34;
 
 struct PhaseTime {
@@ -50,11 +50,10 @@ std::string percent(double part, double whole) {
 }
 
 std::string bar(const std::vector<PhaseTime>& phases, double total) {
-  std::string svg = "<svg viewBox=\"0 0 " + coordinate(kWidth) + " " + coordinate(kHeight) +
-                    "\" role=\"img\" aria-label=\"time by phase\">";
+  std::string svg = svg_begin(kHeight, "time by phase");
   double left = 0;
   for (std::size_t i = 0; i < phases.size(); ++i) {
-    const double width = phases[i].seconds / total * kWidth;
+    const double width = phases[i].seconds / total * kSvgWidth;
     svg += "<rect class=\"p" + std::to_string(i) + "\" x=\"" + coordinate(left) + "\" y=\"0\" width=\"" +
            coordinate(std::max(width - 1, 0.5)) + "\" height=\"" + coordinate(kHeight) + "\"><title>" +
            html_escaped(phases[i].name) + "\n" + readable_seconds(phases[i].seconds) + " a step, " +

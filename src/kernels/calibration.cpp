@@ -47,27 +47,11 @@ Matrix filled(Index rows, Index cols) {
   return m;
 }
 
-/// Rows of every expert from every source, as even as they can be.
-std::vector<Index> spread(const GmmCase& c) {
-  std::vector<Index> rows;
-  for (Index expert = 0; expert < c.experts; ++expert)
-    for (Index s = 0; s < c.sources; ++s)
-      rows.push_back(c.rows_per_expert * (s + 1) / c.sources - c.rows_per_expert * s / c.sources);
-  return rows;
-}
-
-/// One thread's own time: what it waits for a processor that others use is no path's.
-double now() {
-  timespec time{};
-  clock_gettime(threads() == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &time);
-  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
-}
-
 template <typename Work>
 double seconds_of(Work work) {
-  const double start = now();
+  const double start = rate_clock();
   work();
-  return now() - start;
+  return rate_clock() - start;
 }
 
 /// Buffers that the layers share, as in training.
@@ -84,7 +68,7 @@ struct Workspace {
 class Layer {
  public:
   Layer(const GmmCase& c, DType element)
-      : counts_(spread(c)),
+      : counts_(even_rows(c)),
         sources_(c.sources),
         experts_(c.experts),
         gate_up_(filled(c.experts * 2 * c.inter, c.hidden)),
@@ -237,6 +221,20 @@ GmmRates measure(const GmmCase& part, double budget_seconds, const GroupedMatmul
 }
 
 }  // namespace
+
+std::vector<Index> even_rows(const GmmCase& c) {
+  std::vector<Index> rows;
+  for (Index expert = 0; expert < c.experts; ++expert)
+    for (Index s = 0; s < c.sources; ++s)
+      rows.push_back(c.rows_per_expert * (s + 1) / c.sources - c.rows_per_expert * s / c.sources);
+  return rows;
+}
+
+double rate_clock() {
+  timespec time{};
+  clock_gettime(threads() == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
 
 GmmCase calibration_case(const GmmCase& wanted) {
   GmmCase rounded = wanted;

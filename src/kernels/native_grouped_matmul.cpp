@@ -1,5 +1,4 @@
 // The native path: a loop over groups, each an OpenBLAS product straight from the masters.
-#include "moeloom/base/errors.hpp"
 #include "moeloom/kernels/grouped_matmul.hpp"
 #include "moeloom/tensor/tree_sum.hpp"
 
@@ -17,14 +16,9 @@ void for_each_group(const GroupedRows& rows, Body body) {
   }
 }
 
-void require_rows(const GroupedRows& rows, ConstMatrixView input, ConstMatrixView output) {
-  require(input.rows == rows.total() && output.rows == input.rows,
-          "grouped matmul needs as many rows as its groups have");
-}
-
 void forward(const GroupedWeights& w, const PackedWeights&, ConstMatrixView x, const GroupedRows& rows,
              MatrixView y) {
-  require_rows(rows, x, y);
+  rows.check(x, y);
   for_each_group(rows, [&](Index g, Index first, Index count) {
     matmul(x.rows_from(first, count), w.group(g), y.rows_from(first, count));
   });
@@ -32,7 +26,7 @@ void forward(const GroupedWeights& w, const PackedWeights&, ConstMatrixView x, c
 
 void input_grad(const GroupedWeights& w, const PackedWeights&, ConstMatrixView dy, const GroupedRows& rows,
                 MatrixView dx) {
-  require_rows(rows, dy, dx);
+  rows.check(dy, dx);
   for_each_group(rows, [&](Index g, Index first, Index count) {
     matmul_input_grad(dy.rows_from(first, count), w.group(g), dx.rows_from(first, count));
   });
@@ -77,7 +71,7 @@ void write_group(const GroupRows& group, MatrixView dw, Write mode) {
 
 void weight_grad(ConstMatrixView dy, ConstMatrixView x, const GroupedRows& rows, const GroupedGradients& dw,
                  Write mode) {
-  require_rows(rows, dy, x);
+  rows.check(dy, x);
   dw.check(rows.groups(), dy.cols, x.cols);
   for_each_group(rows, [&](Index g, Index first, Index count) {
     const std::span<const Index> sources = rows.rows_per_source.subspan(

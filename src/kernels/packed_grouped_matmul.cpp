@@ -1,6 +1,5 @@
 // Grouped matmul on register tiles, from packed faces or from the masters.
 #include "moeloom/base/errors.hpp"
-#include "moeloom/base/parallel.hpp"
 
 #include <type_traits>
 
@@ -15,16 +14,9 @@ namespace {
 template <typename Element>
 void multiply_faces(const packed::Face& face, Index groups, ConstMatrixView x, const GroupedRows& rows,
                     MatrixView y) {
-  require(rows.groups() == groups, "grouped matmul needs the rows of every packed group");
-  require(x.rows == rows.total() && y.rows == x.rows, "grouped matmul needs as many rows as its groups have");
-  if (x.rows == 0) return;
-  require(x.cols == face.numbers() && y.cols == face.cols(), "grouped matmul: columns must fit the weights");
-  const std::vector<packed::Task> tasks = packed::list_tasks(rows, face.panels(), packed::kBlockRows);
-  parallel_for(static_cast<Index>(tasks.size()), [&](Index i) {
-    const packed::Task& task = tasks[static_cast<std::size_t>(i)];
-    face.multiply<Element>(task.group, task.panels, x.rows_from(task.first, task.rows),
-                           y.rows_from(task.first, task.rows));
-  });
+  packed::for_each_task(
+      {groups, face.numbers(), face.cols()}, x, rows, y, packed::kBlockRows,
+      [&](const packed::Task& task) { face.multiply<Element>(task.group, task.panels, task.x, task.y); });
 }
 
 /// y = x times each group's right side as Side sees it: packed faces if there are any, else the masters.

@@ -2,7 +2,6 @@
 // the same place. Rows of dy and x are the depth of this product: any number of them, nothing to compile.
 #include "packed_weight_grad.hpp"
 
-#include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"
 #include "moeloom/tensor/tree_sum.hpp"
 
@@ -157,7 +156,7 @@ std::vector<Index> first_rows(const GroupedRows& rows) {
 template <typename Element>
 void grouped_weight_grad(ConstMatrixView dy, ConstMatrixView x, const GroupedRows& rows,
                          const GroupedGradients& dw, Write mode) {
-  require(dy.rows == rows.total() && x.rows == dy.rows, "weight_grad needs as many rows as its groups have");
+  rows.check(dy, x);
   dw.check(rows.groups(), dy.cols, x.cols);
   const std::vector<Index> first = first_rows(rows);
   std::vector<Workspace> workspaces(static_cast<std::size_t>(threads()));

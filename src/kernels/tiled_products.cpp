@@ -20,11 +20,10 @@ Index column_parts(const GroupedRows& rows, Index panels, Index block_rows) {
   return threads() == 1 ? least : std::max(least, std::min(wanted, most));
 }
 
-}  // namespace
-
 /// A group's rows are split evenly, so that no task is left with a few. The row blocks of the same columns
 /// follow each other: their weights are still in cache.
-std::vector<Task> list_tasks(const GroupedRows& rows, Index panels, Index block_rows) {
+std::vector<Task> list_tasks(ConstMatrixView x, const GroupedRows& rows, MatrixView y, Index block_rows) {
+  const Index panels = ceil_div(y.cols, kTileCols);
   const Index column_blocks = column_parts(rows, panels, block_rows);
   std::vector<Task> tasks;
   Index first = 0;
@@ -34,7 +33,10 @@ std::vector<Task> list_tasks(const GroupedRows& rows, Index panels, Index block_
       const auto [begin, end] = even_part(panels, column_blocks, block);
       for (Index part = 0; part < parts; ++part) {
         const auto [top, bottom] = even_part(count, parts, part);
-        tasks.push_back({g, {begin, end}, first + top, bottom - top});
+        tasks.push_back({g,
+                         {begin, end},
+                         x.rows_from(first + top, bottom - top),
+                         y.rows_from(first + top, bottom - top)});
       }
     }
     first += count;
@@ -42,23 +44,29 @@ std::vector<Task> list_tasks(const GroupedRows& rows, Index panels, Index block_
   return tasks;
 }
 
+}  // namespace
+
+void for_each_task(const RightSides& sides, ConstMatrixView x, const GroupedRows& rows, MatrixView y,
+                   Index block_rows, const std::function<void(const Task&)>& body) {
+  require(rows.groups() == sides.groups, "grouped matmul needs the rows of every group");
+  rows.check(x, y);
+  if (x.rows == 0) return;
+  require(x.cols == sides.numbers && y.cols == sides.cols, "grouped matmul: columns must fit the weights");
+  const std::vector<Task> tasks = list_tasks(x, rows, y, block_rows);
+  parallel_for(static_cast<Index>(tasks.size()), [&](Index i) { body(tasks[static_cast<std::size_t>(i)]); });
+}
+
 template <typename Element, typename Side>
 void multiply_masters(const GroupedWeights& masters, ConstMatrixView x, const GroupedRows& rows, MatrixView y,
                       Write mode) {
   masters.check();
-  require(rows.groups() == masters.groups, "grouped matmul needs the rows of every group");
-  require(x.rows == rows.total() && y.rows == x.rows, "grouped matmul needs as many rows as its groups have");
-  if (x.rows == 0) return;
   const ConstMatrixView shape{nullptr, masters.out(), masters.in(), masters.in()};
-  require(x.cols == Side::numbers(shape) && y.cols == Side::cols(shape),
-          "grouped matmul: columns must fit the weights");
-  const std::vector<Task> tasks = list_tasks(rows, ceil_div(y.cols, kTileCols), kMasterRows);
   const std::unique_ptr<MasterWorkspace<Element>[]> workspaces(new MasterWorkspace<Element>[at(threads())]);
-  parallel_for(static_cast<Index>(tasks.size()), [&](Index i) {
-    const Task& task = tasks[static_cast<std::size_t>(i)];
-    multiply_master<Element, Side>(masters.group(task.group), task.panels, x.rows_from(task.first, task.rows),
-                                   y.rows_from(task.first, task.rows), mode, workspaces[at(thread_index())]);
-  });
+  for_each_task({masters.groups, Side::numbers(shape), Side::cols(shape)}, x, rows, y, kMasterRows,
+                [&](const Task& task) {
+                  multiply_master<Element, Side>(masters.group(task.group), task.panels, task.x, task.y, mode,
+                                                 workspaces[at(thread_index())]);
+                });
 }
 
 template void multiply_masters<Fp32, Along>(const GroupedWeights&, ConstMatrixView, const GroupedRows&,

@@ -3,21 +3,32 @@
 
 #include "moeloom/kernels/grouped_matmul.hpp"
 
+#include <functional>
+
 #include "master_panels.hpp"
 #include "pack_block.hpp"
 
 namespace moeloom::packed {
 
-/// One group's part of a product: these panels of y from these rows of x.
+/// What rows are multiplied by: a right side [numbers, cols] a group.
+struct RightSides {
+  Index groups = 0;
+  Index numbers = 0;
+  Index cols = 0;
+};
+
+/// One group's part of a product: these panels of y's columns from x, of which it sees its own rows alone.
 struct Task {
   Index group = 0;
   PanelRange panels;
-  Index first = 0;
-  Index rows = 0;
+  ConstMatrixView x;
+  MatrixView y;
 };
 
-/// One list of tasks over (group, column block, row block of at most `block_rows`) for all threads.
-std::vector<Task> list_tasks(const GroupedRows& rows, Index panels, Index block_rows);
+/// body(task) on the rank's threads for all of y = x times `sides`: one list of tasks over (group, column
+/// block, row block of at most `block_rows`). Throws ShapeError unless x, rows and y fit the sides.
+void for_each_task(const RightSides& sides, ConstMatrixView x, const GroupedRows& rows, MatrixView y,
+                   Index block_rows, const std::function<void(const Task&)>& body);
 
 /// y (+)= x times each master as Side sees it.
 template <typename Element, typename Side>

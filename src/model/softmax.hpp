@@ -3,6 +3,8 @@
 // A maximum or a sum is kept in one partial result a lane: that makes it vector code, and gives it one order.
 #pragma once
 
+#include "moeloom/kernels/vector_math.hpp"
+
 #include <algorithm>
 #include <bit>
 #include <cstdint>
@@ -59,21 +61,9 @@ inline float dot(const float* x, const float* y, Index count) {
 /// e^x for x <= 0 (and up to 88), vector_math::exp without what only other x need: a third fewer operations.
 /// Below -87 the result stays at 1.6e-38, which no sum of a row with e^0 in it can notice.
 inline float exp_of_nonpositive(float x) {
-  constexpr float kLog2E = 0x1.715476p+0f;
-  constexpr float kLn2High = 0x1.63p-1f;
-  constexpr float kLn2Low = -0x1.bd0106p-13f;
-  constexpr float kRounder = 0x1.8p+23f;
-  x = x < -87.0f ? -87.0f : x;
-  const float shifted = x * kLog2E + kRounder;
-  const float n = shifted - kRounder;
-  const float r = (x - n * kLn2High) - n * kLn2Low;
-  float p = 0x1.6a2352p-10f;
-  p = p * r + 0x1.123a6cp-7f;
-  p = p * r + 0x1.5558f4p-5f;
-  p = p * r + 0x1.555490p-3f;
-  p = p * r + 0x1.fffffcp-2f;
-  p = (p * r) * r + r + 1.0f;
-  return std::bit_cast<float>(std::bit_cast<std::int32_t>(p) + (std::bit_cast<std::int32_t>(shifted) << 23));
+  const vector_math::Split split = vector_math::split_exp(x < -87.0f ? -87.0f : x);
+  // The mantissa is about 1 and the exponent at least -126: a sum of exponent bits is the product.
+  return std::bit_cast<float>(std::bit_cast<std::int32_t>(split.mantissa) + (split.sum_bits << 23));
 }
 
 /// x = e^(x - shift), shift at least the largest x up to rounding.

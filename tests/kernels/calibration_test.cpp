@@ -44,6 +44,12 @@ TEST(Calibration, OnlyTheFirstMicroBatchOfAStepIsSparedTheAdding) {
   EXPECT_EQ(predict(rates, 4).packed_seconds, 2.625);
 }
 
+TEST(Calibration, RowsComeFromTheSourcesAsEvenlyAsTheyCan) {
+  EXPECT_EQ(even_rows({64, 32, 2, 7, 3}), (std::vector<Index>{2, 2, 3, 2, 2, 3}));
+  EXPECT_EQ(even_rows({64, 32, 2, 1, 2}), (std::vector<Index>{0, 1, 0, 1}));
+  EXPECT_EQ(even_rows({64, 32, 3, 0, 1}), (std::vector<Index>{0, 0, 0}));
+}
+
 TEST(Calibration, RowsAreOneOfABoundedSetWithinASixth) {
   std::set<Index> measured;
   for (Index rows = 0; rows < 5000; ++rows) {

@@ -4,92 +4,23 @@
 #include "moeloom/base/parallel.hpp"
 #include "moeloom/tensor/tree_sum.hpp"
 
+#include <algorithm>
 #include <cmath>
-#include <cstring>
-#include <deque>
-#include <functional>
 #include <limits>
-#include <numeric>
-#include <string>
 #include <vector>
 
-#include "support/random_matrix.hpp"
+#include "grouped_matmul_testing.hpp"
 #include <gtest/gtest.h>
 
 namespace moeloom {
 namespace {
 
-using testing::random_matrix;
-
-struct Case {
-  Index out;
-  Index in;
-  std::vector<Index> rows;  // a group's rows by source, group after group
-  Index sources = 1;
-  GroupedRows grouped() const { return {rows, sources}; }
-  Index groups() const { return grouped().groups(); }
-};
-
-std::ostream& operator<<(std::ostream& stream, const Case& c) {
-  stream << "out " << c.out << ", in " << c.in << ", sources " << c.sources << ", rows";
-  for (const Index n : c.rows) stream << ' ' << n;
-  return stream;
-}
-
-std::vector<Case> cases() {
-  std::vector<Case> all;
-  const std::vector<std::vector<Index>> routings = {{0, 0, 0},  {1, 0, 0},    {0, 97, 0},
-                                                    {5, 64, 2}, {13, 0, 199}, {300, 1, 31}};
-  for (const auto& [out, in] : std::vector<std::pair<Index, Index>>{
-           {20, 12}, {1, 1}, {1, 17}, {17, 1}, {72, 20}, {12, 72}, {40, 768}, {768, 17}, {260, 520}})
-    for (const auto& routing : routings) all.push_back({out, in, routing});
-  all.push_back({33, 20, {}});
-  all.push_back({33, 20, {7}});
-  all.push_back({72, 530, {3, 0, 4, 1, 0, 0, 0, 0, 270, 300, 0, 2}, 4});
-  all.push_back({257, 12, {0, 5, 9, 1, 1, 0}, 3});
-  all.push_back({65, 1061, {0, 7, 1}});  // odd, and deeper than one pass in bf16
-  return all;
-}
-
-/// Operands and results of one case; results start as `before`.
-struct Problem {
-  explicit Problem(const Case& c)
-      : rows(c.grouped()),
-        masters(random_matrix(c.groups() * c.out, c.in, 1)),
-        x(random_matrix(rows.total(), c.in, 2)),
-        dy(random_matrix(rows.total(), c.out, 3)),
-        y(rows.total(), c.out),
-        dx(rows.total(), c.in),
-        dw(Matrix::copy_of(random_matrix(c.groups() * c.out, c.in, 4))) {}
-
-  GroupedWeights weights() const { return {masters, rows.groups()}; }
-
-  void run(const GroupedMatmulKernel& kernel, Write mode = Write::kReplace) {
-    PackedWeights packed;
-    if (kernel.uses_packed) packed.pack(weights(), kernel.element);
-    kernel.forward(weights(), packed, x, rows, y);
-    kernel.input_grad(weights(), packed, dy, rows, dx);
-    kernel.weight_grad(dy, x, rows, dw, mode);
-  }
-
-  /// Makes every operand a number that bf16 has.
-  void round_to_bf16() {
-    for (Matrix* operand : {&masters, &x, &dy})
-      for (float& value : operand->view().flat()) value = bf16_to_float(float_to_bf16(value));
-  }
-
-  GroupedRows rows;
-  Matrix masters, x, dy, y, dx, dw;
-};
-
-const std::vector<std::pair<const char*, GroupedMatmulKernel>> kPacked = {
-    {"packed", packed_grouped_matmul()}, {"packed bf16", packed_bf16_grouped_matmul()}};
-const std::vector<std::pair<const char*, GroupedMatmulKernel>> kOurs = {
-    kPacked[0], kPacked[1], {"native", native_grouped_matmul()}};
-
-bool same_bits(ConstMatrixView a, ConstMatrixView b) {
-  return a.size() == 0 || std::memcmp(a.data, b.data, a.flat().size_bytes()) == 0;
-}
+using testing::Case;
+using testing::cases;
+using testing::kOurs;
+using testing::kPacked;
+using testing::Problem;
+using testing::same_bits;
 
 /// |difference| against the sum of |products|, which bounds what rounding in any order can do: each of n
 /// additions is off by at most half an ulp of a partial sum.
@@ -133,21 +64,6 @@ Index wrong_elements(const Case& c, const Problem& p, const Matrix* before = nul
     first = end;
   }
   return wrong;
-}
-
-TEST(GroupedMatmul, TheMastersGiveTheBitsOfTheirPackedFaces) {
-  for (const Case& c : cases())
-    for (const auto& [name, kernel] : kPacked) {
-      SCOPED_TRACE(c);
-      SCOPED_TRACE(name);
-      Problem packed(c), straight(c);
-      packed.run(kernel);
-      GroupedMatmulKernel masters = kernel;
-      masters.uses_packed = false;
-      straight.run(masters);
-      EXPECT_TRUE(same_bits(packed.y, straight.y));
-      EXPECT_TRUE(same_bits(packed.dx, straight.dx));
-    }
 }
 
 TEST(GroupedMatmul, EveryPathEqualsTheDefinitionInDouble) {
@@ -361,96 +277,6 @@ TEST(GroupedMatmul, ReadsAndWritesViewsWhoseRowsAreApart) {
     EXPECT_EQ(y.view()(r, 2), 0) << "wrote before the view";
     EXPECT_EQ(y.view()(r, 23), 0) << "wrote behind the view";
   }
-}
-
-TEST(PackedWeights, FollowTheMastersOnlyWhenPackedAgain) {
-  const Case c{20, 12, {5, 9}};
-  Problem p(c);
-  PackedWeights packed;
-  EXPECT_TRUE(packed.empty());
-  EXPECT_EQ(packed.bytes(), 0);
-  packed.pack(p.weights());
-  const auto forward = [&] {
-    packed_grouped_matmul().forward(p.weights(), packed, p.x, p.rows, p.y);
-    return Matrix::copy_of(p.y);
-  };
-  const Matrix first = forward();
-  for (float& value : p.masters.view().flat()) value *= 2;
-  EXPECT_TRUE(same_bits(forward(), first));
-  packed.pack(p.weights());
-  const Matrix second = forward();
-  for (Index i = 0; i < first.rows() * first.cols(); ++i)
-    ASSERT_EQ(second.view().data[i], 2 * first.view().data[i]);
-  EXPECT_FALSE(packed.empty());
-  EXPECT_EQ(packed.packings(), 2);
-  EXPECT_GE(packed.bytes(), 2 * 4 * p.masters.view().size());
-}
-
-TEST(PackedWeights, TakeHalfTheBytesInBf16) {
-  const Matrix masters = random_matrix(3 * 64, 96, 1);
-  PackedWeights fp32, bf16;
-  fp32.pack({masters, 3});
-  bf16.pack({masters, 3}, DType::kBF16);
-  EXPECT_EQ(fp32.element(), DType::kF32);
-  EXPECT_EQ(bf16.element(), DType::kBF16);
-  EXPECT_EQ(2 * bf16.bytes(), fp32.bytes());
-  EXPECT_THROW(bf16.pack({masters, 3}, DType::kF16), ShapeError);
-}
-
-/// Experts that own their weights, in memory of their own and in another order than their numbers.
-struct Separate {
-  explicit Separate(const Problem& p) {
-    const Index groups = p.rows.groups();
-    for (Index g = 0; g < groups; ++g) {
-      weights.push_front(Matrix::copy_of(p.weights().group(groups - 1 - g)));
-      gradients.push_front(Matrix(p.weights().out(), p.weights().in()));
-    }
-    for (const Matrix& w : weights) weight_views.push_back(w);
-    for (Matrix& dw : gradients) gradient_views.push_back(dw);
-  }
-  std::deque<Matrix> weights, gradients;
-  std::vector<ConstMatrixView> weight_views;
-  std::vector<MatrixView> gradient_views;
-};
-
-TEST(GroupedMatmul, SeparateWeightsGiveTheBitsOfStackedOnes) {
-  for (const Case& c : cases())
-    for (const GroupedMatmulKernel& kernel :
-         {native_grouped_matmul(), packed_grouped_matmul(), packed_bf16_grouped_matmul()}) {
-      SCOPED_TRACE(c);
-      Problem stacked(c), lists(c);
-      stacked.run(kernel);
-      Separate own(lists);
-      const auto weights = GroupedWeights::list(own.weight_views);
-      PackedWeights packed;
-      if (kernel.uses_packed) packed.pack(weights, kernel.element);
-      kernel.forward(weights, packed, lists.x, lists.rows, lists.y);
-      kernel.input_grad(weights, packed, lists.dy, lists.rows, lists.dx);
-      const GroupedGradients gradients(std::span<const MatrixView>(own.gradient_views));
-      kernel.weight_grad(lists.dy, lists.x, lists.rows,
-                         c.groups() == 0 ? GroupedGradients(lists.dw) : gradients, Write::kReplace);
-      EXPECT_TRUE(std::ranges::equal(stacked.y.view().flat(), lists.y.view().flat()));
-      EXPECT_TRUE(std::ranges::equal(stacked.dx.view().flat(), lists.dx.view().flat()));
-      for (Index g = 0; g < c.groups(); ++g)
-        EXPECT_TRUE(std::ranges::equal(stacked.dw.view().rows_from(g * c.out, c.out).flat(),
-                                       own.gradient_views[static_cast<std::size_t>(g)].flat()))
-            << "group " << g;
-    }
-}
-
-TEST(GroupedMatmul, RefusesSeparateWeightsOfDifferentShapes) {
-  const Matrix a(4, 6), b(4, 5);
-  const std::vector<ConstMatrixView> uneven = {a, b};
-  PackedWeights packed;
-  EXPECT_THROW(packed.pack(GroupedWeights::list(uneven)), ShapeError);
-  Problem p({4, 6, {2, 1}});
-  Matrix first(4, 6), second(4, 5);
-  const std::vector<MatrixView> gradients = {first, second};
-  for (const auto& kernel : {native_grouped_matmul(), packed_grouped_matmul()})
-    EXPECT_THROW(
-        kernel.weight_grad(p.dy, p.x, p.rows, GroupedGradients(std::span<const MatrixView>(gradients)),
-                           Write::kReplace),
-        ShapeError);
 }
 
 TEST(GroupedMatmul, RefusesWhatDoesNotFit) {

@@ -4,66 +4,36 @@
 
 #include <cmath>
 
-#include "support/golden_model.hpp"
+#include "tiny_model.hpp"
 #include <gtest/gtest.h>
 
 namespace moeloom {
 namespace {
 
-ModelConfig tiny() {
-  ModelConfig config;
-  config.vocab_size = 17;
-  config.hidden_size = 12;
-  config.intermediate_size = 20;
-  config.moe_intermediate_size = 10;
-  config.num_hidden_layers = 3;
-  config.mlp_only_layers = {1};
-  config.num_attention_heads = 2;
-  config.num_key_value_heads = 1;
-  config.head_dim = 6;
-  config.num_experts = 4;
-  config.initializer_range = 0.3;
-  return config;
-}
-
-std::unique_ptr<ParameterStore> make_store(const ModelConfig& config, const Mesh& mesh) {
-  auto store = std::make_unique<ParameterStore>(parameter_specs(
-      config, experts_of(config.num_experts, mesh.shape().ep, mesh.shape().ep_rank(mesh.world().rank()))));
-  initialise(*store, config, 5);
-  return store;
-}
-
-Mesh whole_ep() {
-  Communicator world = Communicator::world();
-  MeshShape shape;
-  shape.ep = world.size();
-  return Mesh(std::move(world), shape);
-}
+using testing::counting;
+using testing::TinyModel;
 
 TEST(Decoder, NextLogitsWithTheCacheAreThoseOfTheWholeSequence) {
-  const Mesh mesh = whole_ep();
-  const ModelConfig config = tiny();
-  const auto store = make_store(config, mesh);
-  Decoder decoder(config, *store, mesh, testing::kernel_table(true));
+  TinyModel model(Communicator::world(), true);
   Batch batch;
-  if (mesh.world().rank() == 0) {
+  if (model.mesh.world().rank() == 0) {
     batch.sequences = 1;
     batch.sequence_length = 9;
     for (std::int32_t i = 0; i < 9; ++i) batch.input_ids.push_back(i * 5 % 17);
   }
-  const Matrix whole = decoder.logits(batch);
-  decoder.start_sequence(9);
+  const Matrix whole = model.decoder.logits(batch);
+  model.decoder.start_sequence(9);
   const std::span ids(batch.input_ids);
   const auto part = [&](std::size_t begin, std::size_t count) {
     return ids.empty() ? ids : ids.subspan(begin, count);
   };
   for (const auto& [begin, count] : {std::pair<std::size_t, std::size_t>{0, 4}, {4, 1}, {5, 1}, {6, 3}}) {
-    const Matrix next = decoder.next_logits(part(begin, count));
+    const Matrix next = model.decoder.next_logits(part(begin, count));
     for (Index v = 0; v < next.view().size(); ++v)
       EXPECT_NEAR(next.view().data[v], whole.view()(static_cast<Index>(begin + count) - 1, v), 1e-5);
   }
-  if (mesh.world().rank() == 0 && mesh.world().size() == 1) {
-    EXPECT_THROW(decoder.next_logits(ids.subspan(0, 1)), ShapeError);
+  if (model.mesh.world().rank() == 0 && model.mesh.world().size() == 1) {
+    EXPECT_THROW(model.decoder.next_logits(ids.subspan(0, 1)), ShapeError);
   }
 }
 
@@ -94,20 +64,13 @@ TEST(Decoder, ASequenceThatOutgrowsLongRopesShortFactorsIsTurnedAnew) {
 }
 
 TEST(Decoder, UsesAnotherTableFromTheNextForwardOn) {
-  const Mesh mesh = whole_ep();
-  const ModelConfig config = tiny();
-  const auto store = make_store(config, mesh);
-  Decoder decoder(config, *store, mesh, testing::kernel_table(false));
-  Batch batch;
-  batch.sequences = 1;
-  batch.sequence_length = 4;
-  batch.input_ids = {1, 2, 3, 4};
-  batch.targets = {2, 3, 4, 5};
+  TinyModel model(Communicator::world(), false);
+  const Batch batch = counting(4);
   const auto step = [&](bool fused) {
-    decoder.use(testing::kernel_table(fused));
-    store->restart_gradients();
-    decoder.forward_backward(batch, {.lm = 1});
-    return Matrix::copy_of(store->find("model.layers.0.mlp.gate.weight").grad);
+    model.decoder.use(testing::kernel_table(fused));
+    model.store.restart_gradients();
+    model.decoder.forward_backward(batch, {.lm = 1});
+    return Matrix::copy_of(model.store.find("model.layers.0.mlp.gate.weight").grad);
   };
   const Matrix loop = step(false), grouped = step(true), loop_again = step(false);
   for (Index i = 0; i < loop.view().size(); ++i) {
@@ -117,31 +80,20 @@ TEST(Decoder, UsesAnotherTableFromTheNextForwardOn) {
 }
 
 TEST(Decoder, NamesTheFirstLayerThatIsNotFinite) {
-  const Mesh mesh = whole_ep();
-  const ModelConfig config = tiny();
-  const auto store = make_store(config, mesh);
-  Decoder decoder(config, *store, mesh, testing::kernel_table(false));
-  Batch batch;
-  batch.sequences = 1;
-  batch.sequence_length = 4;
-  batch.input_ids = {1, 2, 3, 4};
-  decoder.logits(batch);
-  EXPECT_FALSE(decoder.first_non_finite_layer());
-  store->find("model.layers.1.mlp.down_proj.weight").value(0, 0) = NAN;
-  decoder.logits(batch);
-  EXPECT_EQ(decoder.first_non_finite_layer(), 1);
+  TinyModel model(Communicator::world(), false);
+  const Batch batch = counting(4);
+  model.decoder.logits(batch);
+  EXPECT_FALSE(model.decoder.first_non_finite_layer());
+  model.store.find("model.layers.1.mlp.down_proj.weight").value(0, 0) = NAN;
+  model.decoder.logits(batch);
+  EXPECT_EQ(model.decoder.first_non_finite_layer(), 1);
 }
 
 TEST(Decoder, RefusesTokensOutsideTheVocabulary) {
-  const Mesh mesh = whole_ep();
-  const ModelConfig config = tiny();
-  const auto store = make_store(config, mesh);
-  Decoder decoder(config, *store, mesh, {});
-  Batch batch;
-  batch.sequences = 1;
-  batch.sequence_length = 1;
-  batch.input_ids = {17};
-  EXPECT_THROW(decoder.logits(batch), ShapeError);
+  TinyModel model(Communicator::world(), false);
+  Batch batch = counting(1);
+  batch.input_ids = {static_cast<std::int32_t>(model.config.vocab_size)};
+  EXPECT_THROW(model.decoder.logits(batch), ShapeError);
 }
 
 }  // namespace

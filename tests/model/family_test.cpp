@@ -24,7 +24,7 @@ std::string needs(const std::string& type) {
     return R"(, "num_key_value_heads": 2, "num_local_experts": 4, "num_experts_per_tok": 2)";
   if (type == "olmoe") return R"(, "num_experts": 4, "num_experts_per_tok": 2)";
   if (type == "deepseek_v3")
-    return R"(, "n_routed_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 8,
+    return R"(, "n_routed_experts": 16, "num_experts_per_tok": 2, "moe_intermediate_size": 8,
       "kv_lora_rank": 12, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8,
       "v_head_dim": 12)";
   if (type == "qwen2_moe")

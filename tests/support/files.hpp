@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace moeloom::testing {
 
@@ -26,6 +27,9 @@ class TemporaryFolder {
 /// Bytes as a string, which may hold zeros. Throws std::runtime_error naming the path.
 std::string read_bytes(const std::filesystem::path& path);
 void write_bytes(const std::filesystem::path& path, std::string_view bytes);
+
+/// What a folder holds, sorted.
+std::vector<std::string> names_in(const std::filesystem::path& folder);
 
 /// The number's bytes as they lie in memory, for building files by hand.
 template <typename Number>

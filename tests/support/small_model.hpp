@@ -1,4 +1,4 @@
-// A small model with everything that distinguishes one checkpoint layout from another, and stores of it on
+// Small models with everything that distinguishes one checkpoint layout from another, and stores of them on
 // any mesh.
 #pragma once
 
@@ -6,20 +6,34 @@
 
 namespace moeloom::testing {
 
-/// Sparse, dense, sparse; experts that few rank counts divide; an embedding of more than 2^16 elements.
-inline ModelConfig small_config() {
+/// Of bytes, quick to train: layers sparse, dense, sparse.
+inline ModelConfig tiny_config() {
   ModelConfig config;
+  config.vocab_size = 256;
+  config.hidden_size = 24;
+  config.intermediate_size = 40;
+  config.moe_intermediate_size = 20;
+  config.num_hidden_layers = 3;
+  config.mlp_only_layers = {1};
+  config.num_attention_heads = 4;
+  config.num_key_value_heads = 2;
+  config.head_dim = 8;
+  config.num_experts = 4;
+  config.num_experts_per_tok = 2;
+  config.initializer_range = 0.1;
+  return config;
+}
+
+/// The same with experts that few rank counts divide and an embedding of more than 2^16 elements, narrow.
+inline ModelConfig small_config() {
+  ModelConfig config = tiny_config();
   config.vocab_size = 9001;
   config.hidden_size = 8;
   config.intermediate_size = 12;
   config.moe_intermediate_size = 6;
-  config.num_hidden_layers = 3;
-  config.num_attention_heads = 4;
-  config.num_key_value_heads = 2;
   config.head_dim = 4;
   config.num_experts = 5;
-  config.num_experts_per_tok = 2;
-  config.mlp_only_layers = {1};
+  config.initializer_range = ModelConfig{}.initializer_range;
   return config;
 }
 

@@ -15,7 +15,7 @@ using namespace testing;
 
 /// Names of parameters, by patterns.
 std::set<std::string> named(const NamePatterns& patterns) {
-  return matching_parameters(parameter_specs(tiny(), {0, tiny().num_experts}), patterns);
+  return matching_parameters(parameter_specs(tiny_config(), {0, tiny_config().num_experts}), patterns);
 }
 
 const std::vector<NamePatterns> kChoices = {

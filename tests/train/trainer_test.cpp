@@ -69,7 +69,7 @@ TEST(Trainer, HasTheSameBitsAtEveryEpOfTheSameWorld) {
 
 TEST(Trainer, HasTheSameBitsForAnyNumberOfThreads) {
   const MeshShape shape = shape_of(1, Communicator::world().size());
-  if (tiny().num_experts % shape.ep != 0) GTEST_SKIP() << "experts do not divide";
+  if (tiny_config().num_experts % shape.ep != 0) GTEST_SKIP() << "experts do not divide";
   const std::vector<double> one = TrainingRun(shape, {}).losses(4);
   set_threads(3);
   const std::vector<double> three = TrainingRun(shape, {}).losses(4);

@@ -10,25 +10,9 @@
 #include <unistd.h>
 
 #include "support/golden_model.hpp"
+#include "support/small_model.hpp"
 
 namespace moeloom::testing {
-
-inline ModelConfig tiny() {
-  ModelConfig config;
-  config.vocab_size = 256;
-  config.hidden_size = 24;
-  config.intermediate_size = 40;
-  config.moe_intermediate_size = 20;
-  config.num_hidden_layers = 3;
-  config.mlp_only_layers = {1};
-  config.num_attention_heads = 4;
-  config.num_key_value_heads = 2;
-  config.head_dim = 8;
-  config.num_experts = 4;
-  config.num_experts_per_tok = 2;
-  config.initializer_range = 0.1;
-  return config;
-}
 
 /// A text file that lives as long as the test; each rank has its own.
 class TextFile {
@@ -62,7 +46,7 @@ struct TrainingRun {
   TextFile text;
   TokenSource tokens{text.path(), TokenFormat::kText};
   Mesh mesh;
-  ModelConfig config = tiny();
+  ModelConfig config = tiny_config();
   ParameterStore store;
   Decoder decoder;
   ShardedOptimizer optimizer;
@@ -74,9 +58,7 @@ struct TrainingRun {
       : mesh(Communicator::world().split(Communicator::world().rank() / static_cast<int>(shape.world()),
                                          Communicator::world().rank()),
              shape),
-        store(with_frozen(parameter_specs(config, experts_of(config.num_experts, shape.ep,
-                                                             shape.ep_rank(mesh.world().rank()))),
-                          settings.frozen)),
+        store(with_frozen(parameter_specs(config, experts_here(config, mesh)), settings.frozen)),
         decoder((initialise(store, config, 3), config), store, mesh,
                 kernel_table(settings.fused, settings.packed)),
         optimizer(store, mesh, {}),
@@ -142,7 +124,7 @@ inline MeshShape shape_of(Index dp, Index ep) {
 /// All meshes of `world` ranks, in both orders of the axes where that makes a difference.
 inline std::vector<MeshShape> meshes_of(Index world) {
   std::vector<MeshShape> shapes;
-  for (MeshShape shape : meshes_for(world, tiny().num_experts)) {
+  for (MeshShape shape : meshes_for(world, tiny_config().num_experts)) {
     shapes.push_back(shape);
     shape.order = {"ep", "dp"};
     if (shape.dp > 1 && shape.ep > 1) shapes.push_back(shape);

@@ -5,6 +5,8 @@
 #include "moeloom/kernels/gmm_policy.hpp"
 #include "moeloom/kernels/grouped_matmul.hpp"
 
+#include <vector>
+
 namespace moeloom {
 
 /// What decides the speed of one layer's experts on a rank.
@@ -27,6 +29,13 @@ struct GmmRates {
   double loop_add_seconds = 0;
   double gmm_add_seconds = 0;
 };
+
+/// So many rows for every expert from every source, expert after expert, as even as they can be.
+std::vector<Index> even_rows(const GmmCase& measured);
+
+/// The clock by which rates are measured, in seconds from some start: one thread's own time, so that what it
+/// waits for a processor that others use is no path's; the wall's, where a rank has several.
+double rate_clock();
 
 /// What a run spends on it before its first step, once a machine and case.
 inline constexpr double kCalibrationSeconds = 1.5;

@@ -68,6 +68,8 @@ struct GroupedRows {
   }
   Index of_group(Index g) const;
   Index total() const;
+  /// Throws ShapeError unless what goes in and what comes out both have these rows.
+  void check(ConstMatrixView input, ConstMatrixView output) const;
 };
 
 /// The packed faces of grouped weights. Movable; empty until the first pack().

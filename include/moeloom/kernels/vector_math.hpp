@@ -14,10 +14,15 @@ namespace moeloom::vector_math {
 
 namespace detail {
 
-/// e^x = mantissa 2^exponent; nonsense beyond |x| = 128.
+constexpr float kRounder = 0x1.8p+23f;  // a sum with it has no fraction bits: it is rounded to an integer
+
+}  // namespace detail
+
+/// e^x = mantissa 2^exponent(); nonsense beyond |x| = 128.
 struct Split {
   float mantissa;
-  std::int32_t exponent;
+  std::int32_t sum_bits;  // of kRounder + the exponent: in its lowest nine bits the exponent alone
+  std::int32_t exponent() const { return sum_bits - std::bit_cast<std::int32_t>(detail::kRounder); }
 };
 
 /// x = n ln 2 + r with ln 2 in two parts (Cody & Waite 1980), e^r = 1 + r + r^2 P(r), P of degree 4 by Remez
@@ -26,9 +31,8 @@ inline Split split_exp(float x) {
   constexpr float kLog2E = 0x1.715476p+0f;
   constexpr float kLn2High = 0x1.63p-1f;  // nine bits: n times it is exact
   constexpr float kLn2Low = -0x1.bd0106p-13f;
-  constexpr float kRounder = 0x1.8p+23f;  // a sum with it has no fraction bits: it is rounded to an integer
-  const float shifted = x * kLog2E + kRounder;
-  const float n = shifted - kRounder;
+  const float shifted = x * kLog2E + detail::kRounder;
+  const float n = shifted - detail::kRounder;
   const float r = (x - n * kLn2High) - n * kLn2Low;
 
   float p = 0x1.6a2352p-10f;
@@ -37,8 +41,10 @@ inline Split split_exp(float x) {
   p = p * r + 0x1.555490p-3f;
   p = p * r + 0x1.fffffcp-2f;
   p = (p * r) * r + r + 1.0f;
-  return {p, std::bit_cast<std::int32_t>(shifted) - std::bit_cast<std::int32_t>(kRounder)};
+  return {p, std::bit_cast<std::int32_t>(shifted)};
 }
+
+namespace detail {
 
 /// e in [-126, 127].
 inline float power_of_two(std::int32_t e) {
@@ -56,19 +62,19 @@ constexpr float kInfinityAbove = 88.8f;
 /// e^x to 1 ulp where the result is normal; gradual underflow to 0 below -87.3, infinity above 88.72; NaN
 /// stays NaN.
 inline float exp(float x) {
-  const detail::Split split = detail::split_exp(x);
+  const Split split = split_exp(x);
   // Two factors: the exponent reaches -150 and 128, beyond those of one float.
-  const std::int32_t half = split.exponent >> 1;
+  const std::int32_t half = split.exponent() >> 1;
   const float power =
-      split.mantissa * detail::power_of_two(half) * detail::power_of_two(split.exponent - half);
+      split.mantissa * detail::power_of_two(half) * detail::power_of_two(split.exponent() - half);
   const float above_zero = x < detail::kZeroBelow ? 0.0f : power;
   return x > detail::kInfinityAbove ? std::numeric_limits<float>::infinity() : above_zero;
 }
 
 /// The same bits for x <= 0 in fewer steps, as softmax and the sigmoid need it.
 inline float exp_of_nonpositive(float x) {
-  const detail::Split split = detail::split_exp(x);
-  const float power = split.mantissa * detail::power_of_two(split.exponent + 24) * 0x1p-24f;
+  const Split split = split_exp(x);
+  const float power = split.mantissa * detail::power_of_two(split.exponent() + 24) * 0x1p-24f;
   return x < detail::kZeroBelow ? 0.0f : power;
 }
 

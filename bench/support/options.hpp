@@ -1,0 +1,34 @@
+// What reading the options of a benchmark shares.
+#pragma once
+
+#include <iostream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include <boost/program_options.hpp>
+
+namespace moeloom::bench {
+
+/// Reads argv into the variables that `known` names. False: --help was asked and `known` was printed, so
+/// there is nothing to run. Throws what Boost says about an option that is unknown or cannot be read.
+inline bool read_options(boost::program_options::options_description known, int argc, char** argv) {
+  namespace po = boost::program_options;
+  known.add_options()("help", "this text");
+  po::variables_map given;
+  po::store(po::parse_command_line(argc, argv, known), given);
+  po::notify(given);
+  if (given.count("help") == 0) return true;
+  std::cout << known;
+  return false;
+}
+
+/// "a,b" -> a, b.
+inline std::vector<std::string> words(const std::string& list) {
+  std::vector<std::string> all;
+  std::istringstream stream(list);
+  for (std::string word; std::getline(stream, word, ',');) all.push_back(word);
+  return all;
+}
+
+}  // namespace moeloom::bench

@@ -1,0 +1,109 @@
+// Runs that stop and go on: resumed, moved to another mesh, taken back to an earlier step, killed.
+#include "moeloom/train/checkpoint.hpp"
+
+#include <csignal>
+#include <future>
+
+#include "program_testing.hpp"
+
+namespace moeloom {
+namespace {
+
+namespace fs = std::filesystem;
+
+using namespace std::chrono_literals;
+using testing::count_of;
+using testing::on_ranks;
+using testing::Outcome;
+using testing::ranks_with;
+using testing::shell;
+using testing::soon;
+
+class Resume : public testing::ProgramTest {};
+
+TEST_F(Resume, AResumedRunHasTheLossesOfOneThatDidNotStop) {
+  ASSERT_EQ(shell(train(2, "--ep 2 --steps 8 --schedule-steps 8")).exit_code, 0);
+  const std::vector<double> whole = losses("run");
+  ASSERT_EQ(shell(train(2, "--ep 2 --steps 4 --schedule-steps 8 --run " + path("part"))).exit_code, 0);
+  fs::copy(path("part"), path("elsewhere"), fs::copy_options::recursive);
+  const Outcome same = shell(on_ranks(2) + "train --steps 8 --resume " + path("part"));
+  ASSERT_EQ(same.exit_code, 0) << same.output;
+  EXPECT_EQ(losses("part"), whole) << "bit for bit on the same mesh";
+  const Outcome other = shell(on_ranks(4) + "train --steps 8 --ep 4 --resume " + path("elsewhere"));
+  ASSERT_EQ(other.exit_code, 0) << other.output;
+  const std::vector<double> moved = losses("elsewhere");
+  ASSERT_EQ(moved.size(), whole.size());
+  for (std::size_t i = 0; i < whole.size(); ++i)
+    EXPECT_NEAR(moved[i], whole[i], 1e-5 * whole[i]) << "step " << i;
+}
+
+TEST_F(Resume, ARunThatGoesOnFromAnEarlierStepLeavesItsOtherCourse) {
+  ASSERT_EQ(shell(train(2, "--steps 6 --save-every 2 --keep 0 --schedule-steps 6")).exit_code, 0);
+  const Outcome again = shell(on_ranks(2) + "train --steps 3 --keep 1 --resume " + path("run/checkpoint-2/"));
+  ASSERT_EQ(again.exit_code, 0) << again.output;
+  EXPECT_EQ(count_of(again.output, "removed=\"checkpoint-6, checkpoint-4\" reason=\"later than step 2"), 1u)
+      << again.output;
+  EXPECT_EQ(count_of(again.output, "changed="), 0u) << "the schedule was given, and is kept\n"
+                                                    << again.output;
+  EXPECT_EQ(checkpoints_of(path("run")), std::vector<fs::path>{path("run/checkpoint-3")});
+  EXPECT_EQ(losses("run").size(), 3u);
+  const Outcome done = shell(on_ranks(2) + "train --steps 3 --resume " + path("run"));
+  EXPECT_NE(done.exit_code, 0);
+  EXPECT_EQ(count_of(done.output, "the run is at step 3 already; --steps 3 leaves nothing to do"), 1u)
+      << done.output;
+}
+
+TEST_F(Resume, AResumedRunSaysWhatItChangesAndKeepsOtherRunsApart) {
+  ASSERT_EQ(shell(train(1, "--steps 2 --overwrite")).exit_code, 0);
+  ASSERT_EQ(shell(train(1, "--steps 2 --run " + path("other"))).exit_code, 0);
+  const std::string resume = "train --steps 4 --resume " + path("run");
+  const Outcome mixed = shell(on_ranks(2) + resume + " --run " + path("other"));
+  EXPECT_NE(mixed.exit_code, 0);
+  EXPECT_EQ(count_of(mixed.output, "other holds a run already that --resume"), 1u) << mixed.output;
+  const Outcome lost = shell(on_ranks(2) + resume + " --overwrite");
+  EXPECT_NE(lost.exit_code, 0);
+  EXPECT_EQ(count_of(lost.output, "--overwrite would remove"), 1u) << lost.output;
+  const Outcome longer = shell(on_ranks(2) + resume);
+  ASSERT_EQ(longer.exit_code, 0) << longer.output;
+  EXPECT_EQ(count_of(longer.output, "changed=schedule-steps then=2 now=4 keep=\"--schedule-steps 2\""), 1u)
+      << longer.output;
+  EXPECT_EQ(count_of(longer.output, "changed=\"learning rate\" then="), 1u) << longer.output;
+  const Outcome replaced =
+      shell(on_ranks(2) + "train --steps 6 --overwrite --resume " + path("run") + " --run " + path("other"));
+  EXPECT_EQ(replaced.exit_code, 0) << replaced.output;
+  EXPECT_EQ(checkpoints_of(path("other")), std::vector<fs::path>{path("other/checkpoint-6")});
+  EXPECT_EQ(losses("other").size(), 2u) << "steps 4 and 5";
+}
+
+TEST_F(Resume, AKilledRankEndsTheJobAndTheRunGoesOnFromItsCheckpoint) {
+  const std::string long_run = train(2, "--ep 2 --steps 100000 --save-every 5 --quiet true");
+  std::future<Outcome> job = std::async(std::launch::async, [&] { return shell(long_run); });
+  const bool saved = soon(60s, [&] { return !checkpoints_of(path("run")).empty(); });
+  const std::vector<pid_t> ranks = ranks_with(path("run"));
+  EXPECT_TRUE(saved);
+  EXPECT_EQ(ranks.size(), 2u);
+  if (!ranks.empty()) kill(ranks.back(), SIGKILL);
+  const Outcome killed = job.get();
+  EXPECT_NE(killed.exit_code, 0) << killed.output;
+  EXPECT_TRUE(soon(10s, [&] { return ranks_with(path("run")).empty(); })) << "the other rank lives on";
+  const auto checkpoints = checkpoints_of(path("run"));
+  ASSERT_FALSE(checkpoints.empty()) << killed.output;
+  const Index done = std::stoll(checkpoints.back().filename().string().substr(11));
+  const Outcome resumed = shell(on_ranks(2) + "train --quiet true --steps " + std::to_string(done + 2) +
+                                " --resume " + path("run"));
+  EXPECT_EQ(resumed.exit_code, 0) << resumed.output;
+  EXPECT_EQ(static_cast<Index>(losses("run").size()), done + 2) << "no step twice, none missing";
+}
+
+TEST_F(Resume, TokensSeenGoOnAfterAChangeOfTheBatch) {
+  ASSERT_EQ(shell(train(2, "--steps 3 --schedule-steps 5")).exit_code, 0);
+  const Outcome resumed = shell(on_ranks(2) + "train --steps 5 --global-batch 8 --resume " + path("run"));
+  ASSERT_EQ(resumed.exit_code, 0) << resumed.output;
+  std::vector<Index> seen;
+  for (const StepMetrics& step : read_metrics(fs::path(path("run")) / "metrics.jsonl"))
+    seen.push_back(step.tokens_seen);
+  EXPECT_EQ(seen, (std::vector<Index>{64, 128, 192, 320, 448}));
+}
+
+}  // namespace
+}  // namespace moeloom

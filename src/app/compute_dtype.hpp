@@ -1,4 +1,5 @@
-// Which numbers the products of experts and dense layers are computed in: what was asked for, and what this run can do of it.
+// Which numbers the products of experts and dense layers are computed in: what was asked for, and what this
+// run can do of it.
 #pragma once
 
 #include "moeloom/tensor/dtype.hpp"
@@ -25,8 +26,8 @@ struct ComputeDtype {
   std::string reason;
 };
 
-/// Pure. bf16 only if it was asked for, a kernel that has it is applied, and the CPUs have its instructions or
-/// are asked to do without; else fp32, with the reason. What it says of bf16 says of which products.
+/// Pure. bf16 only if it was asked for, a kernel that has it is applied, and the CPUs have its instructions
+/// or are asked to do without; else fp32, with the reason. What it says of bf16 says of which products.
 ComputeDtype decide_dtype(const DtypeFacts& facts);
 
 }  // namespace moeloom

@@ -119,10 +119,12 @@ TEST_F(Commands, Bf16TrainsAsFp32DoesAndWithTheSameBitsAtEveryEpAndThreadCount) 
 }
 
 TEST_F(Commands, WhatBf16CannotRunOnIsSaidAndRunsInFp32) {
-  const Outcome loop =
-      shell("MOELOOM_GMM_PATCH=0 MOELOOM_FUSED_OPS=0 MOELOOM_BF16=emulate " + train(1, "--steps 1 --dtype bf16"));
+  const Outcome loop = shell("MOELOOM_GMM_PATCH=0 MOELOOM_FUSED_OPS=0 MOELOOM_BF16=emulate " +
+                             train(1, "--steps 1 --dtype bf16"));
   EXPECT_EQ(loop.exit_code, 0) << loop.output;
-  EXPECT_EQ(count_of(loop.output, "dtype=fp32 reason=\"bf16 was asked for; only fused_moe has it"), 1u)
+  EXPECT_EQ(
+      count_of(loop.output, "dtype=fp32 reason=\"bf16 was asked for; only fused_moe and tiled_dense have it"),
+      1u)
       << loop.output;
   if (cpu_has_bf16()) return;
   const Outcome cpu = shell("MOELOOM_GMM_PATCH=force " + train(1, "--overwrite true --steps 1 --dtype bf16"));

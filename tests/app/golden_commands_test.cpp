@@ -140,8 +140,9 @@ TEST_F(GoldenCommands, AreTrainedFrozenInPartsResumedExportedAndAsked) {
     const SafetensorsFolder before(model.folder);
     const SafetensorsFolder after(fs::path(path("run")) / "checkpoint-3");
     for (const std::string& name : before.names())
-      if (name.find("self_attn") != std::string::npos)
+      if (name.find("self_attn") != std::string::npos) {
         EXPECT_TRUE(std::ranges::equal(before.file_of(name).raw(name), after.file_of(name).raw(name)));
+      }
     const std::string words = "generate --prompt-ids 1,2,3 --tokens 4 --temperature 0 --model " + path("out");
     EXPECT_EQ(run(words), run(words + " " + mesh(model), 2)) << "the text does not depend on ep";
   }

@@ -38,26 +38,24 @@ TEST(Decoder, NextLogitsWithTheCacheAreThoseOfTheWholeSequence) {
 }
 
 TEST(Decoder, ASequenceThatOutgrowsLongRopesShortFactorsIsTurnedAnew) {
-  const Mesh mesh = whole_ep();
-  ModelConfig config = tiny();
-  config.rope_scaling = LongRopeScaling{.short_factor = {1, 1.5, 2},
-                                        .long_factor = {1, 4, 9},
+  ModelConfig config = testing::loud_config();
+  config.rope_scaling = LongRopeScaling{.short_factor = {1, 1.5, 2, 2.5},
+                                        .long_factor = {1, 4, 9, 16},
                                         .factor = 2,
                                         .original_max_position_embeddings = 5};
-  const auto store = make_store(config, mesh);
-  Decoder decoder(config, *store, mesh, testing::kernel_table(true));
+  TinyModel growing(Communicator::world(), true, config);
   const std::vector<std::int32_t> ids = {3, 1, 4, 1, 5, 9, 2, 6};
-  const bool holds_it = mesh.world().rank() == 0;
-  decoder.start_sequence(8);
+  const bool holds_it = growing.mesh.world().rank() == 0;
+  growing.decoder.start_sequence(8);
   for (std::size_t n = 1; n <= ids.size(); ++n) {
     const std::span next = std::span(ids).subspan(n - 1, holds_it ? 1 : 0);
-    const Matrix grown = decoder.next_logits(next);
+    const Matrix grown = growing.decoder.next_logits(next);
     Batch batch;
     batch.sequences = holds_it ? 1 : 0;
     batch.sequence_length = holds_it ? static_cast<Index>(n) : 0;
     if (holds_it) batch.input_ids.assign(ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(n));
-    Decoder fresh(config, *store, mesh, testing::kernel_table(true));
-    const Matrix whole = fresh.logits(batch);
+    TinyModel fresh(Communicator::world(), true, config);
+    const Matrix whole = fresh.decoder.logits(batch);
     for (Index v = 0; v < grown.view().size(); ++v)
       EXPECT_NEAR(grown.view().data[v], whole.view()(static_cast<Index>(n) - 1, v), 1e-5) << n << " tokens";
   }

@@ -112,7 +112,7 @@ TEST(Families, RefuseTheKeysOfOthers) {
       {"deepseek_v3", R"("num_key_value_heads": 2)", "num_key_value_heads = 2 must be"},
       {"deepseek_v3", R"("qk_head_dim": 20)", "qk_head_dim = 20 must be qk_nope_head_dim + qk_rope_head_dim"},
       {"deepseek_v3", R"("n_group": 3)", "n_group = 3 does not divide"},
-      {"deepseek_v3", R"("n_group": 8, "topk_group": 1)", "num_experts_per_tok = 2 is more than the 1"},
+      {"deepseek_v3", R"("n_group": 16, "topk_group": 8)", "n_group = 16 leaves groups of one expert"},
       {"deepseek_v3", R"("n_group": 2, "topk_group": 3)", "topk_group = 3 must lie between 1 and 2"},
       {"deepseek_v3", R"("router_aux_loss_coef": 0.001)",
        "router_aux_loss_coef = 0.001 must be 0: a sigmoid"},

@@ -26,12 +26,13 @@ inline ModelConfig loud_config() {
 /// The same model at every ep.
 struct TinyModel {
   Mesh mesh;
-  ModelConfig config = loud_config();
+  ModelConfig config;
   ParameterStore store;
   Decoder decoder;
 
-  TinyModel(Communicator world, bool fused)
+  TinyModel(Communicator world, bool fused, const ModelConfig& like = loud_config())
       : mesh(whole_ep(std::move(world))),
+        config(like),
         store(parameter_specs(config, experts_here(config, mesh))),
         decoder((initialise(store, config, 5), config), store, mesh, kernel_table(fused)) {}
 };

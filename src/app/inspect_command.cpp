@@ -115,8 +115,7 @@ void print_memory(const ModelConfig& c, const InspectOptions& options, const std
   const double moments = 2 * f *
                          (held.trained_dense / static_cast<double>(options.ranks) +
                           held.trained_experts / static_cast<double>(mesh.dp));
-  const double packed = 2 * f * held.experts;
-  const double total = f * (held.dense + held.experts) + gradients + moments + packed;
+  const double total = f * (held.dense + held.experts) + gradients + moments;
   std::printf("\nmemory of a rank for training, %s, %swithout activations\n", mesh.text().c_str(),
               frozen.empty() ? "" : "parts frozen, ");
   const auto part = [](const char* what, double bytes) {
@@ -126,8 +125,10 @@ void print_memory(const ModelConfig& c, const InspectOptions& options, const std
   if (held.experts > 0) part("weights, experts", f * held.experts);
   part("gradients", gradients);
   part("AdamW moments", moments);
-  if (held.experts > 0) part("packed experts (GMM)", packed);
   part("total", total);
+  if (held.experts > 0)
+    std::printf("  and %s where packed experts pay: several micro-batches a step, within --gmm-budget\n",
+                bytes_text(2 * f * held.experts).c_str());
 }
 
 void print_tensors(const std::filesystem::path& folder, const ModelConfig& config) {

@@ -18,7 +18,6 @@ class MasterPanels {
   MasterPanels(ConstMatrixView master, PanelRange range)
       : master_(master), range_(range), words_(ceil_div(Side::numbers(master), Element::kNumbers)) {}
 
-  Index words() const { return words_; }
   Place first() const { return {0, range_.begin}; }
   Place after(Place place) const {
     return place.panel + 1 < range_.end ? Place{place.k, place.panel + 1}
@@ -41,7 +40,8 @@ class MasterPanels {
   /// What a tile of `depth` asks for, so that pack(place, begin, end) finds it near.
   Ahead ahead(Place place, Index begin, Index end, Index depth) const {
     if (begin == end) return {};
-    const Index number = (place.k + begin * kBlockDepth<Element>)*Element::kNumbers;
+    const Index word = place.k + begin * kBlockDepth<Element>;
+    const Index number = word * Element::kNumbers;
     return {.from = Side::block(master_, place.panel, number),
             .lines = kTileCols,
             .stride = master_.stride,
@@ -72,15 +72,15 @@ void multiply_master(ConstMatrixView master, PanelRange range, ConstMatrixView x
     for (Index i = 0; i < left.strips(); ++i) {
       const auto [begin, end] = left.rows(i);
       const auto [first, last] = even_part(panels.blocks(next), left.strips(), i);
-      tile_function<Element>(end -
-                             begin)({.left = left.words(i),
-                                     .panel = packed[turn].data(),
-                                     .depth = left.depth(),
-                                     .c = y.row(begin) + place.panel * kTileCols,
-                                     .c_stride = y.stride,
-                                     .cols = std::min<Index>(kTileCols, y.cols - place.panel * kTileCols),
-                                     .mode = place.k == 0 ? mode : Write::kAdd,
-                                     .ahead = panels.ahead(next, first, last, left.depth())});
+      const TileFunction multiply_tile = tile_function<Element>(end - begin);
+      multiply_tile({.left = left.words(i),
+                     .panel = packed[turn].data(),
+                     .depth = left.depth(),
+                     .c = y.row(begin) + place.panel * kTileCols,
+                     .c_stride = y.stride,
+                     .cols = std::min<Index>(kTileCols, y.cols - place.panel * kTileCols),
+                     .mode = place.k == 0 ? mode : Write::kAdd,
+                     .ahead = panels.ahead(next, first, last, left.depth())});
       panels.pack(next, first, last, packed[turn ^ 1].data());
     }
     place = next;

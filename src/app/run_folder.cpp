@@ -23,7 +23,9 @@ void remove_old_run(const fs::path& folder) {
 }
 
 /// Before the first step, so that the last one's result has a place.
-void check_export_folder(const fs::path& folder) {
+void check_export_folder(const fs::path& folder, const fs::path& run) {
+  if (!folder.empty() && real_path(folder) == real_path(run))
+    throw ConfigError({"--export " + folder.string() + " is the run's own folder; choose another"});
   if (folder.empty() || !fs::exists(folder) || (fs::is_directory(folder) && fs::is_empty(folder))) return;
   throw IoError("--export " + folder.string() +
                 " is there and not an empty folder; choose another, or remove it");
@@ -39,7 +41,7 @@ bool goes_on_in_its_folder(const RunOptions& run) {
 }
 
 void check_run_folder(const RunOptions& run) {
-  check_export_folder(run.export_folder);
+  check_export_folder(run.export_folder, run.folder);
   if (goes_on_in_its_folder(run)) {
     if (run.overwrite)
       throw ConfigError({"--overwrite would remove " + run.folder.string() +

@@ -270,6 +270,10 @@ class TrainRun {
       log_.info(Event().with("sample", false).with("reason", reason));
       return {};
     }
+    KernelTable one_row = kernels_.table;  // tiles would pack every weight for each character
+    one_row.grouped_matmul = native_grouped_matmul();
+    one_row.dense = native_dense();
+    model_->decoder.use(one_row);
     const std::string& prompt = options_.run.prompt;
     std::vector<std::int32_t> ids;
     for (const char c : prompt) ids.push_back(static_cast<unsigned char>(c));

@@ -20,8 +20,7 @@ void weight_grad(ConstMatrixView dy, ConstMatrixView x, MatrixView dw, Write mod
 
 template <typename Element>
 DenseKernel kernel_of() {
-  return {.element = Element::kType,
-          .forward = multiply<Element, packed::Along>,
+  return {.forward = multiply<Element, packed::Along>,
           .input_grad = multiply<Element, packed::Down>,
           .weight_grad = weight_grad<Element>};
 }

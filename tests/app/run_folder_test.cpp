@@ -167,5 +167,14 @@ TEST(Positions, OfALoadedModelBoundTheSequence) {
     EXPECT_NE(violations[0].find(part), std::string::npos) << violations[0];
 }
 
+TEST(RunFolder, IsNoPlaceForAnExport) {
+  const TemporaryFolder folder;
+  RunOptions run = run_into(folder / "new");
+  run.export_folder = folder / "." / "new";
+  EXPECT_NE(refusal_of(run).find("is the run's own folder"), std::string::npos) << refusal_of(run);
+  run.export_folder = folder / "out";
+  EXPECT_EQ(refusal_of(run), "nothing thrown");
+}
+
 }  // namespace
 }  // namespace moeloom

@@ -2,7 +2,6 @@
 // rows.
 #pragma once
 
-#include "moeloom/tensor/dtype.hpp"
 #include "moeloom/tensor/gemm.hpp"
 
 namespace moeloom {
@@ -10,8 +9,6 @@ namespace moeloom {
 /// As tensor/gemm.hpp says it; every function shares its work among the rank's threads, and the bits do not
 /// depend on how many there are.
 struct DenseKernel {
-  /// What it multiplies; sums, rows and results are fp32.
-  DType element = DType::kF32;
   /// y [M, out] = x [M, in] w^T, w [out, in].
   void (*forward)(ConstMatrixView x, ConstMatrixView w, MatrixView y, Write mode) = matmul;
   /// dx [M, in] = dy [M, out] w.
@@ -27,7 +24,7 @@ inline DenseKernel native_dense() {
 /// The grouped matmul's register tiles with one group, reading the master: a row's bits do not depend on the
 /// other rows. For many rows: each call packs the weight on the way.
 DenseKernel tiled_dense();
-/// The same in bf16; where cpu_has_bf16() is false, slowly.
+/// The same multiplying bf16, with sums, rows and results in fp32; where cpu_has_bf16() is false, slowly.
 DenseKernel tiled_bf16_dense();
 
 }  // namespace moeloom

@@ -128,7 +128,8 @@ void print_head() {
 
 Json measure(const std::vector<bench::Contender>& contenders, double flops, const Options& o, Json row) {
   const bench::Contest contest = bench::compete(
-      contenders, flops, [&] { return bench::peak_gflops(o.type(), o.threads); }, o.samples);
+      contenders, flops, [&](double seconds) { return bench::peak_gflops(o.type(), o.threads, seconds); },
+      o.samples);
   row["dtype"] = o.dtype;
   row["weights"] = o.weights;
   row["threads"] = o.threads;

@@ -131,9 +131,11 @@ class Subject {
     layer_.backward(kernels_, dispatcher_, hidden_, {}, {}, d_output_, d_hidden_, workspace_, clock_,
                     Write::kReplace);
     const auto end = std::chrono::steady_clock::now();
-    return {mesh_.world().all_max(std::chrono::duration<double>(middle - start).count()),
-            mesh_.world().all_max(std::chrono::duration<double>(end - middle).count())};
+    last_ = {mesh_.world().all_max(std::chrono::duration<double>(middle - start).count()),
+             mesh_.world().all_max(std::chrono::duration<double>(end - middle).count())};
+    return last_;
   }
+  double last_seconds() const { return last_.forward + last_.backward; }
 
   const Mesh& mesh() const { return mesh_; }
   const std::string path;
@@ -150,6 +152,7 @@ class Subject {
   MoeWorkspace workspace_;
   PhaseClock clock_;
   std::uint64_t version_ = 0;
+  Seconds last_;
 };
 
 struct Samples {
@@ -186,9 +189,10 @@ nlohmann::ordered_json row_of(const Options& o, const Subject& subject, const Sa
 void measure(const Options& o, Subject& subject, Samples& samples) {
   const Communicator& world = subject.mesh().world();
   // The slowest rank waits for nobody's peak: each measures its own while all are busy.
-  const double before = bench::peak_gflops(subject.dtype(), o.threads);
+  const double half_step = subject.last_seconds() / 2;
+  const double before = bench::peak_gflops(subject.dtype(), o.threads, half_step);
   const Subject::Seconds seconds = subject.step();
-  const double after = bench::peak_gflops(subject.dtype(), o.threads);
+  const double after = bench::peak_gflops(subject.dtype(), o.threads, half_step);
   std::vector<double> peaks = world.all_gather(std::vector<double>{(before + after) / 2});
   double peak = 0;
   for (const double each : peaks) peak += each / world.size();

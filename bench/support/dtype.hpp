@@ -22,8 +22,9 @@ inline GroupedMatmulKernel packed_kernel(DType type) {
   return type == DType::kBF16 ? packed_bf16_grouped_matmul() : packed_grouped_matmul();
 }
 
-inline double peak_gflops(DType type, int threads) {
-  return type == DType::kBF16 ? bf16_peak_gflops(threads).value() : fma_peak_gflops(threads);
+inline double peak_gflops(DType type, int threads, double seconds) {
+  return type == DType::kBF16 ? bf16_peak_gflops(threads, seconds).value()
+                              : fma_peak_gflops(threads, seconds);
 }
 
 /// Emulated bf16 would say nothing about a machine that has it: no rows.

@@ -47,20 +47,25 @@ __attribute__((target("avx512f,avx512bf16"))) void multiply_and_add_bf16() {
   }
 }
 
-double gflops_of(void (*loop)(), int threads, double flops_per_instruction) {
-  const double seconds = seconds_of([&] { parallel_for(threads, [&](Index) { loop(); }); }, 1);
-  return 1e-9 * threads * kRounds * kChains * flops_per_instruction / seconds;
+double gflops_of(void (*loop)(), int threads, double seconds, double flops_per_instruction) {
+  Index loops = 0;
+  double elapsed = 0;
+  do {
+    elapsed += seconds_of([&] { parallel_for(threads, [&](Index) { loop(); }); }, 1);
+    loops += threads;
+  } while (elapsed < seconds);
+  return 1e-9 * static_cast<double>(loops) * kRounds * kChains * flops_per_instruction / elapsed;
 }
 
 }  // namespace
 
-double fma_peak_gflops(int threads) {
-  return gflops_of(multiply_and_add, threads, 2.0 * kLanes);
+double fma_peak_gflops(int threads, double seconds) {
+  return gflops_of(multiply_and_add, threads, seconds, 2.0 * kLanes);
 }
 
-std::optional<double> bf16_peak_gflops(int threads) {
+std::optional<double> bf16_peak_gflops(int threads, double seconds) {
   if (!__builtin_cpu_supports("avx512bf16")) return std::nullopt;
-  return gflops_of(multiply_and_add_bf16, threads, 4.0 * 16);
+  return gflops_of(multiply_and_add_bf16, threads, seconds, 4.0 * 16);
 }
 
 }  // namespace moeloom::bench

@@ -38,18 +38,22 @@ int repeats_for(const std::function<void()>& work, double seconds) {
   return static_cast<int>(std::clamp(seconds / seconds_of(work, 1), 1.0, 1e4));
 }
 
-Contest compete(const std::vector<Contender>& contenders, double flops, const std::function<double()>& peak,
-                int samples) {
+Contest compete(const std::vector<Contender>& contenders, double flops,
+                const std::function<double(double seconds)>& peak, int samples) {
   const std::size_t n = contenders.size();
   std::vector<int> repeats;
-  for (const Contender& each : contenders) repeats.push_back(repeats_for(each.work));
+  double half_sample = 0;
+  for (const Contender& each : contenders) {
+    repeats.push_back(repeats_for(each.work));
+    half_sample = std::max(half_sample, seconds_of(each.work, 1) * repeats.back() / 2);
+  }
   std::vector<double> peaks;
   std::vector<std::vector<double>> gflops(n), fraction(n), lead(n);
   for (int sample = 0; sample < samples; ++sample) {
-    double before = peak();
+    double before = peak(half_sample);
     for (std::size_t i = 0; i < n; ++i) {
       gflops[i].push_back(1e-9 * flops / seconds_of(contenders[i].work, repeats[i]));
-      const double after = peak();
+      const double after = peak(half_sample);
       peaks.push_back((before + after) / 2);
       fraction[i].push_back(gflops[i].back() / peaks.back());
       lead[i].push_back(gflops[0].back() / gflops[i].back());

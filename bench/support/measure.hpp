@@ -33,9 +33,10 @@ struct Contest {
   double peak_gflops = 0;
   std::vector<Standing> standings;  // a contender each
 };
-/// All do the same `flops`. `peak` gives GFLOP/s with as many busy threads as the contenders use.
-Contest compete(const std::vector<Contender>& contenders, double flops, const std::function<double()>& peak,
-                int samples);
+/// All do the same `flops`. `peak` gives GFLOP/s over so many seconds, with as many busy threads as the
+/// contenders use: half as long as a contender before it, and half as long after it.
+Contest compete(const std::vector<Contender>& contenders, double flops,
+                const std::function<double(double seconds)>& peak, int samples);
 
 /// "commit 0123abc, threads 1, AMD EPYC", for the head of a table.
 std::string environment_line(int threads);

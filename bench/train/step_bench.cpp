@@ -167,14 +167,16 @@ class Subject {
 struct Samples {
   std::vector<double> tokens_per_s, peak, per_gflops;
   std::array<double, kPhases> phases{};
+  double last_seconds = 0;  // of the slowest rank: how long the peak is measured
 };
 
 void measure(const Options& o, const Mesh& mesh, Subject& subject, Samples& samples) {
-  const double before = bench::fma_peak_gflops(o.threads);
+  const double before = bench::fma_peak_gflops(o.threads, samples.last_seconds / 2);
   mesh.world().barrier();
   const StepReport report = subject.step();
-  const double after = bench::fma_peak_gflops(o.threads);
+  const double after = bench::fma_peak_gflops(o.threads, samples.last_seconds / 2);
   const double seconds = mesh.world().all_max(report.seconds);
+  samples.last_seconds = seconds;
   double peak = 0;
   for (const double each : mesh.world().all_gather(std::vector<double>{(before + after) / 2})) peak += each;
   const double rate = static_cast<double>(report.tokens) / seconds;
@@ -233,7 +235,10 @@ void run_case(const Options& o, const Case& c, const Mesh& mesh, const TokenSour
       subjects.push_back(
           std::make_unique<Subject>(c, mesh, tokens, grouped, bench::dtype_from_option(o.dtype)));
   std::vector<Samples> samples(subjects.size());
-  for (const auto& subject : subjects) subject->step(), subject->step();
+  for (std::size_t s = 0; s < subjects.size(); ++s) {
+    subjects[s]->step();
+    samples[s].last_seconds = mesh.world().all_max(subjects[s]->step().seconds);
+  }
   for (int i = 0; i < o.samples; ++i)
     for (std::size_t s = 0; s < subjects.size(); ++s) measure(o, mesh, *subjects[s], samples[s]);
   if (mesh.world().rank() != 0) return;

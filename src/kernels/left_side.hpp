@@ -9,10 +9,11 @@
 
 namespace moeloom::packed {
 
-/// x [rows, numbers] -> strip [depth, rows] of words; up to eight words behind the strip are overwritten.
-/// Eight words of a k are written at once, and those that belong to the next k are written again after it.
+/// x [rows, numbers] -> strip [depth, stride] of words, stride >= rows; up to eight words behind the strip
+/// are overwritten. Eight words of a k are written at once, and those that belong to the next k are written
+/// again after it; words behind a k's rows are left over.
 template <typename Element>
-void pack_strip(ConstMatrixView x, float* strip) {
+void pack_strip(ConstMatrixView x, Index stride, float* strip) {
   Index k = 0;
   for (; (k + kTransposed) * Element::kNumbers <= x.cols; k += kTransposed)
     for (Index first = (x.rows - 1) / kTransposed * kTransposed; first >= 0; first -= kTransposed) {
@@ -20,13 +21,13 @@ void pack_strip(ConstMatrixView x, float* strip) {
       for (Index i = 0; i < kTransposed; ++i)
         block[i] = Element::words_along(x.row(std::min(first + i, x.rows - 1)) + k * Element::kNumbers);
       transpose(block);
-      for (Index i = 0; i < kTransposed; ++i) store8(block[i], strip + (k + i) * x.rows + first);
+      for (Index i = 0; i < kTransposed; ++i) store8(block[i], strip + (k + i) * stride + first);
     }
   for (; k * Element::kNumbers < x.cols; ++k)
     for (Index i = 0; i < x.rows; ++i) {
       const Index number = k * Element::kNumbers;
       const float next = number + 1 < x.cols ? x.row(i)[number + 1] : 0.0f;
-      strip[k * x.rows + i] = Element::word(x.row(i)[number], next);
+      strip[k * stride + i] = Element::word(x.row(i)[number], next);
     }
 }
 
@@ -44,7 +45,7 @@ class LeftSide {
     const Index numbers = std::min(depth_ * Element::kNumbers, x_.cols - number);
     for (Index i = 0; i < strips_; ++i) {
       const auto [begin, end] = rows(i);
-      pack_strip<Element>(x_.rows_from(begin, end - begin).cols_from(number, numbers),
+      pack_strip<Element>(x_.rows_from(begin, end - begin).cols_from(number, numbers), end - begin,
                           words_.data() + begin * depth_);
     }
   }

@@ -53,9 +53,9 @@ struct TileArguments {
 
 /// Else the compiler reads them again for every row of the tile, and loads are what a tile of few rows has
 /// least of.
-inline void keep_in_registers([[maybe_unused]] Lanes& first, [[maybe_unused]] Lanes& second) {
+inline void keep_in_register([[maybe_unused]] Lanes& lanes) {
 #ifdef __x86_64__
-  asm("" : "+v"(first), "+v"(second));
+  asm("" : "+v"(lanes));
 #endif
 }
 
@@ -108,7 +108,8 @@ void multiply_tile(const TileArguments& t) {
   Index times = t.ahead.times, wait = 1;
   const auto multiply_add = [&](Index k) {
     Lanes first = load(panel + k * kTileCols), second = load(panel + k * kTileCols + kLanes);
-    keep_in_registers(first, second);
+    keep_in_register(first);
+    keep_in_register(second);
 #pragma GCC unroll 12
     for (std::size_t i = 0; i < Rows; ++i) {
       const auto a = Element::load_factor(left + k * kRows + static_cast<Index>(i));

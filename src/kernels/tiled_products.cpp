@@ -5,6 +5,9 @@
 #include "moeloom/base/parallel.hpp"
 
 #include <memory>
+#include <type_traits>
+
+#include "few_rows.hpp"
 
 namespace moeloom::packed {
 namespace {
@@ -56,16 +59,39 @@ void for_each_task(const RightSides& sides, ConstMatrixView x, const GroupedRows
   parallel_for(static_cast<Index>(tasks.size()), [&](Index i) { body(tasks[static_cast<std::size_t>(i)]); });
 }
 
+namespace {
+
+/// A thread's memory; pages that its tasks do not touch cost nothing.
+template <typename Element>
+struct Workspace {
+  MasterWorkspace<Element> panels;
+  FewRowsWorkspace few;
+};
+
+template <typename Element, typename Side>
+void multiply_task(ConstMatrixView master, const Task& task, Write mode, Workspace<Element>& work) {
+  if constexpr (std::is_same_v<Element, Fp32> && std::is_same_v<Side, Along>)
+    if (few_rows_pay(task.x.rows)) {
+      const Index first = task.panels.begin * kTileCols;
+      const Index cols = std::min(task.panels.end * kTileCols, master.rows) - first;
+      return multiply_few_rows(master.rows_from(first, cols), task.x, task.y.cols_from(first, cols), mode,
+                               work.few);
+    }
+  multiply_master<Element, Side>(master, task.panels, task.x, task.y, mode, work.panels);
+}
+
+}  // namespace
+
 template <typename Element, typename Side>
 void multiply_masters(const GroupedWeights& masters, ConstMatrixView x, const GroupedRows& rows, MatrixView y,
                       Write mode) {
   masters.check();
   const ConstMatrixView shape{nullptr, masters.out(), masters.in(), masters.in()};
-  const std::unique_ptr<MasterWorkspace<Element>[]> workspaces(new MasterWorkspace<Element>[at(threads())]);
+  const std::unique_ptr<Workspace<Element>[]> workspaces(new Workspace<Element>[at(threads())]);
   for_each_task({masters.groups, Side::numbers(shape), Side::cols(shape)}, x, rows, y, kMasterRows,
                 [&](const Task& task) {
-                  multiply_master<Element, Side>(masters.group(task.group), task.panels, task.x, task.y, mode,
-                                                 workspaces[at(thread_index())]);
+                  multiply_task<Element, Side>(masters.group(task.group), task, mode,
+                                               workspaces[at(thread_index())]);
                 });
 }
 

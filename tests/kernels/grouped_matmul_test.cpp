@@ -170,6 +170,8 @@ TEST(GroupedMatmul, ARowsBitsDoNotDependOnTheOtherRows) {
       kernel.input_grad({}, packed, full.dy.view().rows_from(first, n), {counts}, dx);
       EXPECT_TRUE(same_bits(y, full.y.view().rows_from(first, n))) << n << " rows";
       EXPECT_TRUE(same_bits(dx, full.dx.view().rows_from(first, n))) << n << " rows";
+      kernel.forward(full.weights(), {}, full.x.view().rows_from(first, n), {counts}, y);
+      EXPECT_TRUE(same_bits(y, full.y.view().rows_from(first, n))) << n << " rows of the master";
     }
   }
 }

@@ -39,7 +39,8 @@ inline std::vector<Case> cases() {
   all.push_back({33, 20, {7}});
   all.push_back({72, 530, {3, 0, 4, 1, 0, 0, 0, 0, 270, 300, 0, 2}, 4});
   all.push_back({257, 12, {0, 5, 9, 1, 1, 0}, 3});
-  all.push_back({65, 1061, {0, 7, 1}});  // odd, and deeper than one pass in bf16
+  all.push_back({65, 1061, {0, 7, 1}});                   // odd, and deeper than one pass in bf16
+  all.push_back({37, 2100, {8, 48, 20, 16, 41, 9, 31}});  // few rows, deeper than they are packed at a time
   return all;
 }
 

@@ -19,6 +19,7 @@
 #include "run_report.hpp"
 #include "run_settings.hpp"
 #include "sample.hpp"
+#include "trace.hpp"
 
 namespace moeloom {
 namespace {
@@ -49,6 +50,7 @@ class TrainRun {
   int run() {
     log_run();
     load();
+    open_trace();
     prepare_run_folder(options_, mesh_.world());
     leave_other_course();
     open_files();
@@ -159,7 +161,7 @@ class TrainRun {
   /// -> whether the weights may be saved: those that gave no finite step may be broken themselves, and must
   /// not replace good ones on the disk.
   bool one_step(Index step) {
-    const StepReport report = trainer_.step(step);
+    const StepReport report = train(step);
     auto [metrics, signal] = measure_step(report, tokens_seen_, signals_.take(), mesh_.world());
     if (signal != 0) signal_ = signal;
     tokens_seen_ = metrics.tokens_seen;
@@ -170,6 +172,7 @@ class TrainRun {
     if (options_.run.eval_every > 0 && done % options_.run.eval_every == 0 && done < options_.run.steps)
       metrics.val_loss = validate();
     record(metrics);
+    if (trace_ && trace_->ends_with(step)) write_trace();
     stop_if_none_is_finite(report);
     const bool save_now =
         !report.skipped && options_.run.save_every > 0 && done % options_.run.save_every == 0;
@@ -177,8 +180,25 @@ class TrainRun {
     return !report.skipped;
   }
 
+  StepReport train(Index step) {
+    const auto run = [&] { return trainer_.step(step); };
+    return trace_ && trace_->covers(step) ? trace_->record(step, model_->decoder.clock(), run) : run();
+  }
+
+  /// Before the run's folder is touched: its file may not open, its steps not be those of this run.
+  void open_trace() {
+    const TraceOptions& trace = options_.run.trace;
+    if (!trace.file.empty()) trace_.emplace(trace, StepRange{first_step_, options_.run.steps}, mesh_);
+  }
+
+  void write_trace() {
+    trace_->write();
+    log_.info(Event().with("trace", trace_->path().string()));
+  }
+
   void stop(Index done) {
     progress_.clear();
+    if (trace_ && trace_->pending()) write_trace();
     if (saved_ != done) save(done);
     warn_once(Event()
                   .with("stopped", signal_name(signal_))
@@ -346,6 +366,7 @@ class TrainRun {
   BatchSampler sampler_;
   Trainer trainer_;
   StopSignals signals_;
+  std::optional<Trace> trace_;
   std::optional<MetricsWriter> metrics_;  // rank 0
   std::vector<std::string> left_;         // names of checkpoints of another course; rank 0
   Index first_step_ = 0;

@@ -104,12 +104,14 @@ void TraceFile::finish(int ranks) {
 }
 
 Trace::Trace(const TraceOptions& options, StepRange run, const Mesh& mesh)
-    : path_(options.file), mesh_(mesh) {
+    : path_(options.file), range_(asked_range(options, run)), mesh_(mesh) {
+  spans_.reserve(kReserved);
+}
+
+void Trace::open() {
   agree(mesh_.world(), [&] {
-    range_ = asked_range(options, run);
     if (mesh_.world().rank() == 0) file_.emplace(path_);
   });
-  spans_.reserve(kReserved);
 }
 
 /// Every host counts from its own start. All of a node's ranks read one clock, so they share the offset of

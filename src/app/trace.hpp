@@ -41,9 +41,11 @@ class TraceFile {
 /// The recorder of one rank; its functions are called on all ranks alike.
 class Trace {
  public:
-  /// Opens the file on rank 0, before anything is measured. Collective; throws AgreedError, also for a range
-  /// without a step of `run`.
+  /// The steps of `run` that are asked for. Throws ConfigError if there are none.
   Trace(const TraceOptions& options, StepRange run, const Mesh& mesh);
+  /// Opens the file on rank 0: a place that cannot be written is met before anything is measured. Collective;
+  /// throws AgreedError.
+  void open();
 
   bool covers(Index step) const { return range_.from <= step && step < range_.to; }
   bool ends_with(Index step) const { return step + 1 == range_.to; }

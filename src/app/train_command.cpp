@@ -50,8 +50,9 @@ class TrainRun {
   int run() {
     log_run();
     load();
-    open_trace();
+    plan_trace();
     prepare_run_folder(options_, mesh_.world());
+    if (trace_) trace_->open();
     leave_other_course();
     open_files();
     for (Index step = first_step_; step < options_.run.steps; ++step) {
@@ -185,10 +186,11 @@ class TrainRun {
     return trace_ && trace_->covers(step) ? trace_->record(step, model_->decoder.clock(), run) : run();
   }
 
-  /// Before the run's folder is touched: its file may not open, its steps not be those of this run.
-  void open_trace() {
+  /// Before the run's folder is touched: the steps may not be those of this run.
+  void plan_trace() {
     const TraceOptions& trace = options_.run.trace;
-    if (!trace.file.empty()) trace_.emplace(trace, StepRange{first_step_, options_.run.steps}, mesh_);
+    if (trace.file.empty()) return;
+    agree(mesh_.world(), [&] { trace_.emplace(trace, StepRange{first_step_, options_.run.steps}, mesh_); });
   }
 
   void write_trace() {

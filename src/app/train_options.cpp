@@ -235,9 +235,8 @@ std::string train_help() {
   add_config_option(table, config);
   return "moeloom train: train a mixture-of-experts language model\n\n"
          "  mpirun -n 2 moeloom train --ep 2 --data corpus.txt --steps 500\n\n"
-         "On SIGTERM or SIGUSR1 to any rank all of them stop after the same step, with a checkpoint, and "
-         "answer\n"
-         "75; --resume goes on from it. (mpirun hands SIGUSR1 on to its ranks.)\n" +
+         "On SIGTERM or SIGUSR1 to any rank all stop after the same step, with a checkpoint, and answer 75;\n"
+         "--resume goes on from it. (mpirun hands SIGUSR1 on to its ranks.)\n" +
          table.help();
 }
 

@@ -1,6 +1,7 @@
 # What mpirun has to know here, in one place: `. launch/env.sh`. Whatever is set already stays as it is.
 #
 #   MOELOOM_HOSTS  machines of the job (Slurm's number, else 1)
+#   MOELOOM_NET    what connects them, where a machine has several networks: 10.0.0.0/24, or interfaces (eth1)
 # shellcheck shell=bash
 
 : "${MOELOOM_HOSTS:=${SLURM_JOB_NUM_NODES:-1}}"
@@ -21,6 +22,18 @@ export OMPI_MCA_mpi_yield_when_idle="${OMPI_MCA_mpi_yield_when_idle:-1}"
 if [ "$MOELOOM_HOSTS" = 1 ] && [ -z "${OMPI_MCA_orte_default_hostfile:-}" ]; then
   export OMPI_MCA_pml="${OMPI_MCA_pml:-ob1}"
   export OMPI_MCA_btl="${OMPI_MCA_btl:-self,vader}"
+fi
+
+# Several machines: a link that is down or a machine without power says nothing, so that by default the others wait
+# for ever. With these mpirun and its daemons miss each other after 2 + 3 x 1 seconds of silence and end the job.
+if [ "$MOELOOM_HOSTS" != 1 ] || [ -n "${OMPI_MCA_orte_default_hostfile:-}" ]; then
+  export OMPI_MCA_oob_tcp_keepalive_time="${OMPI_MCA_oob_tcp_keepalive_time:-2}"
+  export OMPI_MCA_oob_tcp_keepalive_intvl="${OMPI_MCA_oob_tcp_keepalive_intvl:-1}"
+  export OMPI_MCA_oob_tcp_keepalive_probes="${OMPI_MCA_oob_tcp_keepalive_probes:-3}"
+  if [ -n "${MOELOOM_NET:-}" ]; then
+    export OMPI_MCA_oob_tcp_if_include="${OMPI_MCA_oob_tcp_if_include:-$MOELOOM_NET}"
+    export OMPI_MCA_btl_tcp_if_include="${OMPI_MCA_btl_tcp_if_include:-$MOELOOM_NET}"
+  fi
 fi
 
 # Unbound: mpirun would bind each of one or two ranks to a single core, whatever else is free, and the ranks of two

@@ -151,11 +151,11 @@ class Subject {
         ExpertShard shard = layer.shard(point_.size.experts);
         if (kernels.grouped_matmul.uses_packed)  // the others would give the memory back
           layer.packed.refresh(kernels.grouped_matmul, shard, version_);
-        experts_forward(kernels, shard, layer.faces(kernels), rows, layer.saved, workspace_);
+        experts_forward(kernels, shard, layer.faces(kernels), rows, layer.saved, workspace_, clock_);
       }
       for (auto layer = layers_.rbegin(); layer != layers_.rend(); ++layer)
         experts_backward(kernels, layer->shard(point_.size.experts), layer->faces(kernels), rows, d_rows_,
-                         layer->saved, workspace_, use == 0 ? Write::kReplace : Write::kAdd);
+                         layer->saved, workspace_, use == 0 ? Write::kReplace : Write::kAdd, clock_);
     }
     return (rate_clock() - start) / static_cast<double>(point_.layers * point_.uses);
   }
@@ -166,6 +166,7 @@ class Subject {
   std::deque<Layer> layers_;
   Matrix d_rows_, others_;
   ExpertWorkspace workspace_;
+  PhaseClock clock_;
   std::uint64_t version_ = 0;
 };
 

@@ -3,6 +3,7 @@
 #include "moeloom/app/commands.hpp"
 #include "moeloom/app/environment.hpp"
 #include "moeloom/app/options.hpp"
+#include "moeloom/app/stop_signals.hpp"
 #include "moeloom/base/errors.hpp"
 #include "moeloom/comm/communicator.hpp"
 #include "moeloom/comm/session.hpp"
@@ -24,10 +25,11 @@ struct Command {
   std::string_view name;
   int (*run)(int, char**);
   std::string (*help)();
-  bool on_ranks;  // under MPI
+  bool on_ranks;                // under MPI
+  bool stops_in_order = false;  // when a signal asks it to
 };
 
-constexpr std::array kCommands = {Command{"train", train_command, train_help, true},
+constexpr std::array kCommands = {Command{"train", train_command, train_help, true, true},
                                   Command{"generate", generate_command, generate_help, true},
                                   Command{"inspect", inspect_command, inspect_help, false},
                                   Command{"convert", convert_command, convert_help, false},
@@ -66,6 +68,7 @@ int run_in_session(const Command& command, int argc, char** argv) {
 }
 
 int run_on_ranks(const Command& command, int argc, char** argv) try {
+  if (command.stops_in_order) hold_stop_signals();
   Session session(argc, argv);
   return run_in_session(command, argc - 1, argv + 1);
 } catch (const std::exception& error) {

@@ -107,6 +107,14 @@ void read_value(const std::string& text, std::vector<std::string>& value) {
   if (std::ranges::count(value, "") > 0) throw BadValue("expected words with commas between them");
 }
 
+void read_value(const std::string& text, StepRange& value) {
+  const std::vector<std::string> parts = split(text, ':');
+  const auto from = whole<Index>(parts.front());
+  const auto to = whole<Index>(parts.back());
+  if (parts.size() != 2 || !from || !to) throw BadValue("expected two whole numbers, as 10:20");
+  value = {*from, *to};
+}
+
 std::string value_text(Index value) {
   return shortest(value);
 }
@@ -139,6 +147,10 @@ std::string value_text(const std::vector<Index>& value) {
 
 std::string value_text(const std::vector<std::string>& value) {
   return joined(value, ",");
+}
+
+std::string value_text(const StepRange& value) {
+  return value_text(value.from) + ":" + value_text(value.to);
 }
 
 Index read_bytes(const std::string& text) {

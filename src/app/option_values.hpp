@@ -1,6 +1,7 @@
 // Values of options as text and back: what is written is read to the same value, and nothing else is taken.
 #pragma once
 
+#include "moeloom/app/options.hpp"
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/index.hpp"
 #include "moeloom/base/text.hpp"
@@ -26,6 +27,7 @@ void read_value(const std::string& text, std::string& value);
 void read_value(const std::string& text, std::filesystem::path& value);
 void read_value(const std::string& text, std::vector<Index>& value);        // 0,3,5
 void read_value(const std::string& text, std::vector<std::string>& value);  // words with commas
+void read_value(const std::string& text, StepRange& value);                 // 10:20
 
 std::string value_text(Index value);
 std::string value_text(std::uint64_t value);
@@ -35,6 +37,7 @@ std::string value_text(const std::string& value);
 std::string value_text(const std::filesystem::path& value);
 std::string value_text(const std::vector<Index>& value);
 std::string value_text(const std::vector<std::string>& value);
+std::string value_text(const StepRange& value);
 
 /// "auto" is no value.
 template <typename T>

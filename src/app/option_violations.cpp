@@ -95,6 +95,13 @@ void check_run(const RunOptions& run, Violations& violations) {
   violations.unless_at_least(1, "log-every", run.log_every);
   violations.unless(run.export_dtype == DType::kF32 || !run.export_folder.empty(),
                     "--export-dtype is that of --export DIR, which is not given; remove it");
+  if (const std::optional<StepRange>& steps = run.trace.steps) {
+    violations.unless(!run.trace.file.empty(),
+                      "--trace-steps are those of --trace FILE, which is not given; remove it");
+    violations.unless(0 <= steps->from && steps->from < steps->to,
+                      "--trace-steps " + value_text(*steps) +
+                          " holds no step; FROM must be at least 0, and TO larger than FROM");
+  }
   violations.unless(run.sample_chars == 0 || !run.prompt.empty(),
                     "--prompt must hold at least one character; --sample-chars 0 leaves the sample out");
 }

@@ -25,22 +25,24 @@ std::string frozen_text(const ModelConfig& config, const std::set<std::string>& 
 
 }  // namespace
 
-StepMetrics measure_step(const StepReport& report, Index tokens_before, const Communicator& world) {
+WorldStep measure_step(const StepReport& report, Index tokens_before, int signal, const Communicator& world) {
   std::vector<double> mine = {report.seconds, static_cast<double>(report.bytes_sent),
-                              static_cast<double>(peak_memory_bytes())};
+                              static_cast<double>(peak_memory_bytes()), static_cast<double>(signal)};
   const std::size_t first_phase = mine.size();
   mine.insert(mine.end(), report.phase_seconds.begin(), report.phase_seconds.end());
   const std::vector<double> all = world.all_gather(std::span<const double>(mine));
   const auto of = [&](int rank, std::size_t i) {
     return all[static_cast<std::size_t>(rank) * mine.size() + i];
   };
-  StepMetrics metrics;
+  WorldStep step;
+  StepMetrics& metrics = step.metrics;
   double bytes = 0;
   double memory = 0;
   for (int rank = 0; rank < world.size(); ++rank) {
     metrics.seconds = std::max(metrics.seconds, of(rank, 0));
     bytes += of(rank, 1);
     memory = std::max(memory, of(rank, 2));
+    step.signal = std::max(step.signal, static_cast<int>(of(rank, 3)));
     for (std::size_t phase = 0; phase < kPhases; ++phase)
       metrics.seconds_by_phase[std::string(name_of(static_cast<Phase>(phase)))] +=
           of(rank, first_phase + phase) / world.size();
@@ -59,7 +61,7 @@ StepMetrics measure_step(const StepReport& report, Index tokens_before, const Co
   metrics.packed_bytes = report.packed_bytes;
   metrics.skipped = report.skipped;
   metrics.expert_load_max_over_mean = load_max_over_mean(report.rows_per_expert);
-  return metrics;
+  return step;
 }
 
 Index tokens_before(const std::vector<StepMetrics>& earlier, const TrainerState& state) {

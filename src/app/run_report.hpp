@@ -10,9 +10,16 @@
 
 namespace moeloom {
 
+/// The same on every rank.
+struct WorldStep {
+  StepMetrics metrics;
+  int signal = 0;  // the largest that a rank was sent; 0: none
+};
+
 /// Of the whole world: the slowest rank's seconds, the mean of phases, the sum of bytes, the largest memory;
-/// tokens_seen of the steps before are carried on. Collective.
-StepMetrics measure_step(const StepReport& report, Index tokens_before, const Communicator& world);
+/// tokens_seen of the steps before are carried on. `signal` is what this rank was sent: it travels with the
+/// rest, so that stopping at the same step costs no exchange of its own. Collective.
+WorldStep measure_step(const StepReport& report, Index tokens_before, int signal, const Communicator& world);
 
 /// Tokens of the steps before `state`, by the metrics that the run's folder has of them; where it has none,
 /// as if every step had had the last batch.

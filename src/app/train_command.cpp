@@ -1,5 +1,6 @@
 #include "moeloom/app/commands.hpp"
 #include "moeloom/app/progress.hpp"
+#include "moeloom/app/stop_signals.hpp"
 #include "moeloom/app/terminal.hpp"
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"
@@ -17,6 +18,8 @@
 #include "run_folder.hpp"
 #include "run_report.hpp"
 #include "run_settings.hpp"
+#include "sample.hpp"
+#include "trace.hpp"
 
 namespace moeloom {
 namespace {
@@ -43,15 +46,24 @@ class TrainRun {
                  settings_.batch, options_.run.seed),
         trainer_(model_->decoder, model_->store, mesh_, model_->optimizer, sampler_, settings_) {}
 
-  void run() {
+  /// -> the exit code
+  int run() {
     log_run();
     load();
+    plan_trace();
     prepare_run_folder(options_, mesh_.world());
+    if (trace_) trace_->open();
     leave_other_course();
     open_files();
-    for (Index step = first_step_; step < options_.run.steps; ++step) one_step_in_memory(step);
+    for (Index step = first_step_; step < options_.run.steps; ++step) {
+      const bool sound = one_step_in_memory(step);
+      if (signal_ == 0 || !sound || step + 1 == options_.run.steps) continue;
+      stop(step + 1);
+      return kStoppedExitCode;
+    }
     progress_.clear();
     finish();
+    return 0;
   }
 
  private:
@@ -138,18 +150,21 @@ class TrainRun {
   }
 
   /// One rank may meet this alone: it cannot be agreed on.
-  void one_step_in_memory(Index step) {
+  bool one_step_in_memory(Index step) {
     try {
-      one_step(step);
+      return one_step(step);
     } catch (const std::bad_alloc&) {
       throw Error("no memory is left for the activations of step " + std::to_string(step) +
                   "; choose a smaller --seq-len or --global-batch, or more --accumulate");
     }
   }
 
-  void one_step(Index step) {
-    const StepReport report = trainer_.step(step);
-    StepMetrics metrics = measure_step(report, tokens_seen_, mesh_.world());
+  /// -> whether the weights may be saved: those that gave no finite step may be broken themselves, and must
+  /// not replace good ones on the disk.
+  bool one_step(Index step) {
+    const StepReport report = train(step);
+    auto [metrics, signal] = measure_step(report, tokens_seen_, signals_.take(), mesh_.world());
+    if (signal != 0) signal_ = signal;
     tokens_seen_ = metrics.tokens_seen;
     seconds_ += metrics.seconds;
     ++steps_done_;
@@ -158,11 +173,39 @@ class TrainRun {
     if (options_.run.eval_every > 0 && done % options_.run.eval_every == 0 && done < options_.run.steps)
       metrics.val_loss = validate();
     record(metrics);
+    if (trace_ && trace_->ends_with(step)) write_trace();
     stop_if_none_is_finite(report);
-    // Weights that gave no finite step may be broken themselves: they must not replace good ones on the disk.
     const bool save_now =
         !report.skipped && options_.run.save_every > 0 && done % options_.run.save_every == 0;
     if (save_now && done < options_.run.steps) save(done);
+    return !report.skipped;
+  }
+
+  StepReport train(Index step) {
+    const auto run = [&] { return trainer_.step(step); };
+    return trace_ && trace_->covers(step) ? trace_->record(step, model_->decoder.clock(), run) : run();
+  }
+
+  /// Before the run's folder is touched: the steps may not be those of this run.
+  void plan_trace() {
+    const TraceOptions& trace = options_.run.trace;
+    if (trace.file.empty()) return;
+    agree(mesh_.world(), [&] { trace_.emplace(trace, StepRange{first_step_, options_.run.steps}, mesh_); });
+  }
+
+  void write_trace() {
+    trace_->write();
+    log_.info(Event().with("trace", trace_->path().string()));
+  }
+
+  void stop(Index done) {
+    progress_.clear();
+    if (trace_ && trace_->pending()) write_trace();
+    if (saved_ != done) save(done);
+    warn_once(Event()
+                  .with("stopped", signal_name(signal_))
+                  .with("step", done)
+                  .with("go_on", "--resume " + options_.run.folder.string()));
   }
 
   void stop_if_none_is_finite(const StepReport& report) {
@@ -239,6 +282,7 @@ class TrainRun {
                                       inputs_.config, state_at(done), options_.run.shard_bytes);
     agree_on_disk([&] { prune_checkpoints(options_.run.folder, options_.run.keep, done); });
     log_.info(Event().with("saved", path.string()));
+    saved_ = done;
   }
 
   void export_weights() {
@@ -250,23 +294,10 @@ class TrainRun {
                   .with("dtype", std::string(dtype_text(options_.run.export_dtype))));
   }
 
-  std::string why_no_sample() const {
-    if (inputs_.format != TokenFormat::kText)
-      return "the data are token ids, and this program has no tokenizer";
-    if (inputs_.config.vocab_size != 256)
-      return "this program has no tokenizer: vocab_size = " + std::to_string(inputs_.config.vocab_size) +
-             ", and bytes need 256";
-    const Index positions = sample_positions(options_.run);
-    if (positions > inputs_.config.max_position_embeddings)
-      return "--prompt and --sample-chars make " + std::to_string(positions) +
-             " positions, but max_position_embeddings = " +
-             std::to_string(inputs_.config.max_position_embeddings);
-    return {};
-  }
-
   std::string sample() {
     if (options_.run.sample_chars == 0) return {};
-    if (const std::string reason = why_no_sample(); !reason.empty()) {
+    const std::string reason = why_no_sample(options_.run, inputs_.format, inputs_.config);
+    if (!reason.empty()) {
       log_.info(Event().with("sample", false).with("reason", reason));
       return {};
     }
@@ -336,11 +367,15 @@ class TrainRun {
   const std::unique_ptr<ModelMemory> model_;
   BatchSampler sampler_;
   Trainer trainer_;
+  StopSignals signals_;
+  std::optional<Trace> trace_;
   std::optional<MetricsWriter> metrics_;  // rank 0
   std::vector<std::string> left_;         // names of checkpoints of another course; rank 0
   Index first_step_ = 0;
   Index steps_done_ = 0;
   Index skipped_in_a_row_ = 0;
+  Index saved_ = -1;       // the step of the last checkpoint
+  int signal_ = 0;         // that asks the run to stop; 0: none
   Index tokens_seen_ = 0;  // rank 0
   double seconds_ = 0;
 };
@@ -356,8 +391,7 @@ int train_command(int argc, char** argv) {
   const MeshShape shape = mesh_shape(request.options.mesh, world.size());
   Mesh mesh(std::move(world), shape);
   set_threads(threads_for(request.options.kernels.threads, request.flags.threads, mesh.node()));
-  TrainRun(request, std::move(inputs), std::move(mesh), log, live).run();
-  return 0;
+  return TrainRun(request, std::move(inputs), std::move(mesh), log, live).run();
 }
 
 }  // namespace moeloom

@@ -93,6 +93,10 @@ void add_run_options(OptionTable& table, RunOptions& run) {
   table.add_choice("progress", "one live line; auto: on a terminal", run.progress,
                    {{"auto", ProgressMode::kAuto}, {"on", ProgressMode::kOn}, {"off", ProgressMode::kOff}});
   table.add("quiet", "BOOL", "only warnings and errors on the terminal", run.quiet);
+  table.add("trace", "FILE", "every rank's phases and products of a few steps, for ui.perfetto.dev",
+            run.trace.file);
+  table.add("trace-steps", "FROM:TO", "those steps, without TO; auto: ten, after the first of the run",
+            run.trace.steps);
 }
 
 OptionTable train_table(TrainOptions& options) {
@@ -136,8 +140,8 @@ void settle_export(const Layer& said, Layer& layer) {
   if (!exports(layer) && !exports(said)) layer.erase("export-dtype");
 }
 
-/// What the run said when it began: all but where its weights came from, where it lay, what it replaced and
-/// the export that it has made.
+/// What the run said when it began: all but where its weights came from, where it lay, what it replaced, the
+/// export that it has made and the steps that it traced.
 Layer layer_of_run(const OptionTable& table, const fs::path& resume, const Layer& said, Mistakes& mistakes) {
   const fs::path run = run_of(resume);
   const fs::path config = run / "train.conf";
@@ -147,6 +151,8 @@ Layer layer_of_run(const OptionTable& table, const fs::path& resume, const Layer
   layer.erase("model");
   layer.erase("resume");
   layer.erase("overwrite");
+  layer.erase("trace");
+  layer.erase("trace-steps");
   layer.erase("allow-missing");
   settle_export(said, layer);
   layer["run"] = {run.string(), "--resume"};
@@ -228,7 +234,9 @@ std::string train_help() {
   fs::path config;
   add_config_option(table, config);
   return "moeloom train: train a mixture-of-experts language model\n\n"
-         "  mpirun -n 2 moeloom train --ep 2 --data corpus.txt --steps 500\n" +
+         "  mpirun -n 2 moeloom train --ep 2 --data corpus.txt --steps 500\n\n"
+         "On SIGTERM or SIGUSR1 to any rank all stop after the same step, with a checkpoint, and answer 75;\n"
+         "--resume goes on from it. (mpirun hands SIGUSR1 on to its ranks.)\n" +
          table.help();
 }
 

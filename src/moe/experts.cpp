@@ -18,7 +18,8 @@ void PackedExperts::release() {
 }
 
 void experts_forward(const KernelTable& kernels, const ExpertShard& shard, const PackedExperts& packed,
-                     const GroupedRows& rows, ExpertActivations& saved, ExpertWorkspace& workspace) {
+                     const GroupedRows& rows, ExpertActivations& saved, ExpertWorkspace& workspace,
+                     PhaseClock& clock) {
   const GroupedWeights gate_up = shard.gate_up_weights();
   const GroupedWeights down = shard.down_weights();
   const Index total = saved.rows.rows();
@@ -26,14 +27,18 @@ void experts_forward(const KernelTable& kernels, const ExpertShard& shard, const
   saved.gate_up.reshape_uninitialised(total, gate_up.out());
   workspace.activated.reshape_uninitialised(total, down.in());
   workspace.output.reshape_uninitialised(total, down.out());
-  kernels.grouped_matmul.forward(gate_up, packed.gate_up(), saved.rows, rows, saved.gate_up);
+  clock.product("gate_up", total, [&] {
+    kernels.grouped_matmul.forward(gate_up, packed.gate_up(), saved.rows, rows, saved.gate_up);
+  });
   kernels.swiglu.forward(shard.activation, saved.gate_up, saved.weights, workspace.activated);
-  kernels.grouped_matmul.forward(down, packed.down(), workspace.activated, rows, workspace.output);
+  clock.product("down", total, [&] {
+    kernels.grouped_matmul.forward(down, packed.down(), workspace.activated, rows, workspace.output);
+  });
 }
 
 void experts_backward(const KernelTable& kernels, const ExpertShard& shard, const PackedExperts& packed,
                       const GroupedRows& rows, ConstMatrixView d_rows, ExpertActivations& saved,
-                      ExpertWorkspace& workspace, Write gradients) {
+                      ExpertWorkspace& workspace, Write gradients, PhaseClock& clock) {
   const GroupedWeights gate_up = shard.gate_up_weights();
   const GroupedWeights down = shard.down_weights();
   const Index total = saved.rows.rows();
@@ -44,14 +49,22 @@ void experts_backward(const KernelTable& kernels, const ExpertShard& shard, cons
   workspace.output.reshape_uninitialised(total, gate_up.in());
   workspace.d_weights.resize(saved.weights.size());
   Matrix& d_gate_up = saved.gate_up;
-  kernels.grouped_matmul.input_grad(down, packed.down(), d_rows, rows, workspace.d_activated);
+  clock.product("down input_grad", total, [&] {
+    kernels.grouped_matmul.input_grad(down, packed.down(), d_rows, rows, workspace.d_activated);
+  });
   kernels.swiglu.backward(shard.activation, saved.gate_up, saved.weights, workspace.d_activated, d_gate_up,
                           workspace.d_weights, workspace.activated);
   if (shard.d_down.rows > 0)
-    kernels.grouped_matmul.weight_grad(d_rows, workspace.activated, rows, shard.d_down, gradients);
-  kernels.grouped_matmul.input_grad(gate_up, packed.gate_up(), d_gate_up, rows, workspace.output);
+    clock.product("down weight_grad", total, [&] {
+      kernels.grouped_matmul.weight_grad(d_rows, workspace.activated, rows, shard.d_down, gradients);
+    });
+  clock.product("gate_up input_grad", total, [&] {
+    kernels.grouped_matmul.input_grad(gate_up, packed.gate_up(), d_gate_up, rows, workspace.output);
+  });
   if (shard.d_gate_up.rows > 0)
-    kernels.grouped_matmul.weight_grad(d_gate_up, saved.rows, rows, shard.d_gate_up, gradients);
+    clock.product("gate_up weight_grad", total, [&] {
+      kernels.grouped_matmul.weight_grad(d_gate_up, saved.rows, rows, shard.d_gate_up, gradients);
+    });
 }
 
 }  // namespace moeloom

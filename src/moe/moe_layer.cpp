@@ -25,7 +25,7 @@ void MoeLayer::forward(const KernelTable& kernels, Dispatcher& dispatcher, Const
   clock.enter(Phase::kExperts);
   packed_.refresh(kernels.grouped_matmul, weights_.experts, version);
   experts_forward(kernels, weights_.experts, packed_, saved_.plan.grouped_rows(), saved_.experts,
-                  workspace.experts);
+                  workspace.experts, clock);
 
   clock.enter(Phase::kCombine);
   dispatcher.combine(saved_.plan, workspace.experts.output, output, Write::kAdd);
@@ -44,7 +44,7 @@ void MoeLayer::backward(const KernelTable& kernels, Dispatcher& dispatcher, Cons
 
   clock.enter(Phase::kExperts);
   experts_backward(kernels, weights_.experts, packed_, saved_.plan.grouped_rows(), workspace.d_rows,
-                   saved_.experts, workspace.experts, expert_gradients);
+                   saved_.experts, workspace.experts, expert_gradients, clock);
 
   clock.enter(Phase::kCombine);
   dispatcher.combine(saved_.plan, workspace.experts.output, d_hidden_states, Write::kReplace);

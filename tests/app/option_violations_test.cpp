@@ -64,6 +64,18 @@ TEST(OptionViolations, EachSaysItsArithmetic) {
       {[](auto& o) { o.optimizer.settings.max_grad_norm = -1; }, 2, "max-grad-norm = -1"},
       {[](auto& o) { o.optimizer.aux_loss_coef = -1; }, 2, "aux-loss-coef = -1"},
       {[](auto& o) { o.run.steps = 0; }, 2, "steps = 0 must be at least 1"},
+      {[](auto& o) {
+         o.run.trace.steps = StepRange{0, 4};
+       },
+       2, "--trace-steps are those of --trace FILE, which is not given; remove it"},
+      {[](auto& o) {
+         o.run.trace = {"t.json", StepRange{4, 4}};
+       },
+       2, "--trace-steps 4:4 holds no step"},
+      {[](auto& o) {
+         o.run.trace = {"t.json", StepRange{-1, 4}};
+       },
+       2, "FROM must be at least 0"},
       {[](auto& o) { o.run.log_every = 0; }, 2, "log-every = 0 must be at least 1"},
       {[](auto& o) { o.run.folder.clear(); }, 2, "--run DIR must not be empty"},
       {[](auto& o) { o.run.prompt.clear(); }, 2, "--prompt must hold at least one character"},

@@ -1,4 +1,5 @@
 // Runs that stop and go on: resumed, moved to another mesh, taken back to an earlier step, killed.
+#include "moeloom/app/stop_signals.hpp"
 #include "moeloom/train/checkpoint.hpp"
 
 #include <csignal>
@@ -93,6 +94,31 @@ TEST_F(Resume, AKilledRankEndsTheJobAndTheRunGoesOnFromItsCheckpoint) {
                                 " --resume " + path("run"));
   EXPECT_EQ(resumed.exit_code, 0) << resumed.output;
   EXPECT_EQ(static_cast<Index>(losses("run").size()), done + 2) << "no step twice, none missing";
+}
+
+TEST_F(Resume, ASignalToOneRankStopsAllAfterTheSameStepWithACheckpoint) {
+  for (const int signal : {SIGTERM, SIGUSR1}) {
+    fs::remove_all(path("run"));
+    const std::string run = train(2, "--ep 2 --steps 1000000 --save-every 0 --log-every 1000000");
+    std::future<Outcome> job = std::async(std::launch::async, [&] { return shell(run); });
+    const bool trains = soon(60s, [&] { return losses("run").size() >= 3; });
+    const std::vector<pid_t> ranks = ranks_with(path("run"));
+    EXPECT_TRUE(trains);
+    EXPECT_EQ(ranks.size(), 2u);
+    if (!ranks.empty()) kill(ranks.back(), signal);
+    const Outcome stopped = job.get();
+    EXPECT_EQ(stopped.exit_code, kStoppedExitCode) << stopped.output;
+    const auto done = static_cast<Index>(losses("run").size());
+    const std::string said = "stopped=" + std::string(signal_name(signal)) + " step=" + std::to_string(done) +
+                             " go_on=\"--resume " + path("run") + "\"";
+    EXPECT_EQ(count_of(stopped.output, said), 1u) << stopped.output;
+    ASSERT_EQ(checkpoints_of(path("run")),
+              std::vector<fs::path>{path("run/checkpoint-" + std::to_string(done))});
+    const Outcome resumed =
+        shell(on_ranks(2) + "train --steps " + std::to_string(done + 2) + " --resume " + path("run"));
+    EXPECT_EQ(resumed.exit_code, 0) << resumed.output;
+    EXPECT_EQ(static_cast<Index>(losses("run").size()), done + 2) << "no step twice, none missing";
+  }
 }
 
 TEST_F(Resume, TokensSeenGoOnAfterAChangeOfTheBatch) {

@@ -106,6 +106,8 @@ const std::map<std::string, std::string> kOtherValues = {{"layers", "3"},
                                                          {"export-dtype", "bf16"},
                                                          {"log-every", "10"},
                                                          {"progress", "off"},
+                                                         {"trace", "runs/trace.json"},
+                                                         {"trace-steps", "10:20"},
                                                          {"quiet", "true"}};
 
 TEST(TrainOptions, EveryOptionComesBackFromTheResolvedConfiguration) {
@@ -194,6 +196,9 @@ TEST(TrainOptions, WhatCannotBeReadIsNamedWithTheWayOut) {
       {{"--lr", "1e-3x"}, "--lr = \"1e-3x\": expected a finite number"},
       {{"--dtype", "fp16"}, "--dtype = \"fp16\": valid: fp32, bf16"},
       {{"--on-nan", "panic"}, "--on-nan = \"panic\": valid: stop, skip"},
+      {{"--trace-steps", "10"}, "--trace-steps = \"10\": expected two whole numbers, as 10:20"},
+      {{"--trace-steps", "1:2:3"}, "--trace-steps = \"1:2:3\": expected two whole numbers, as 10:20"},
+      {{"--trace-steps", "a:2"}, "--trace-steps = \"a:2\": expected two whole numbers, as 10:20"},
       {{"--quiet=maybe"}, "--quiet = \"maybe\": expected one of 1, true, on, yes, 0, false, off, no"},
       {{"--gmm-budget", "4XB"},
        "--gmm-budget = \"4XB\": expected bytes, as 4GiB, 512MiB, 64KiB, 5GB, 500MB or a plain number"},
@@ -259,13 +264,17 @@ TEST(TrainOptions, AConfigurationCannotNameAnother) {
 
 TEST(TrainOptions, AResumedRunGoesOnWithItsOwnSettings) {
   const TemporaryFolder folder;
-  write_bytes(folder / "train.conf", "model = qwen\nlr = 0.25\nsteps = 10\nrun = gone\ndata = c.txt\n");
+  write_bytes(
+      folder / "train.conf",
+      "model = qwen\nlr = 0.25\nsteps = 10\nrun = gone\ndata = c.txt\ntrace = t.json\ntrace-steps = 1:3\n");
   for (const char* where : {"", "checkpoint-5", "checkpoint-5/"}) {
     const TrainOptions read = parse({"--resume", (folder / where).string(), "--steps", "20"});
     EXPECT_EQ(read.optimizer.learning_rate, 0.25);
     EXPECT_EQ(read.run.steps, 20);
     EXPECT_EQ(read.data.file, "c.txt");
     EXPECT_TRUE(read.model.folder.empty());
+    EXPECT_TRUE(read.run.trace.file.empty()) << "it would replace the trace of other steps";
+    EXPECT_FALSE(read.run.trace.steps);
     EXPECT_TRUE(std::filesystem::equivalent(read.run.folder, folder.path())) << where;
   }
   EXPECT_EQ(parse({"--resume", folder.path().string(), "--run", "other"}).run.folder, "other");

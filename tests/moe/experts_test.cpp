@@ -25,7 +25,8 @@ void run(const KernelTable& kernels, Shard& shard, const PackedExperts& packed,
   for (const Index r : rows) total += r;
   saved.rows = random_matrix(total, shard.gate_up.cols(), 3);
   saved.weights.assign(static_cast<std::size_t>(total), 0.5f);
-  experts_forward(kernels, shard.view, packed, {rows, 1}, saved, workspace);
+  PhaseClock clock;
+  experts_forward(kernels, shard.view, packed, {rows, 1}, saved, workspace, clock);
 }
 
 TEST(Experts, GroupedAndLoopAgreeForEveryDivisionOfRows) {
@@ -46,8 +47,9 @@ TEST(Experts, GroupedAndLoopAgreeForEveryDivisionOfRows) {
       EXPECT_NEAR(work_a.output.view().data[i], work_b.output.view().data[i], 1e-5);
     fill(b.d_gate_up, 5.0f);  // to be written, also where an expert has no row
     fill(b.d_down, 5.0f);
-    experts_backward(loop, a.view, {}, {rows, 1}, d_rows, saved_a, work_a, Write::kAdd);
-    experts_backward(grouped, b.view, packed, {rows, 1}, d_rows, saved_b, work_b, Write::kReplace);
+    PhaseClock clock;
+    experts_backward(loop, a.view, {}, {rows, 1}, d_rows, saved_a, work_a, Write::kAdd, clock);
+    experts_backward(grouped, b.view, packed, {rows, 1}, d_rows, saved_b, work_b, Write::kReplace, clock);
     for (Index i = 0; i < work_a.output.view().size(); ++i)
       EXPECT_NEAR(work_a.output.view().data[i], work_b.output.view().data[i], 2e-5);
     for (std::size_t i = 0; i < work_a.d_weights.size(); ++i)

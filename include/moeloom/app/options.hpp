@@ -65,6 +65,17 @@ struct OptimizerOptions {
   NamePatterns freeze;  // tensors or parameters that are not trained
 };
 
+/// Steps from `from` to before `to`, numbered as in metrics.jsonl.
+struct StepRange {
+  Index from = 0;
+  Index to = 0;
+};
+
+struct TraceOptions {
+  std::filesystem::path file;      // empty: none
+  std::optional<StepRange> steps;  // none: ten, after the first of the run
+};
+
 enum class ProgressMode { kAuto, kOn, kOff };
 
 struct RunOptions {
@@ -86,6 +97,7 @@ struct RunOptions {
   Index log_every = 1;
   ProgressMode progress = ProgressMode::kAuto;
   bool quiet = false;
+  TraceOptions trace;
 };
 
 /// Everything that `moeloom train` takes.

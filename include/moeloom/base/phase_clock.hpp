@@ -1,10 +1,12 @@
 // Where a step's time goes: one stopwatch that is always in exactly one phase.
 #pragma once
 
+#include "moeloom/base/span.hpp"
+
 #include <array>
-#include <chrono>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 namespace moeloom {
 
@@ -31,22 +33,40 @@ std::string_view name_of(Phase phase);
 class PhaseClock {
  public:
   void enter(Phase next) {
-    const auto now = std::chrono::steady_clock::now();
+    const auto now = Span::Clock::now();
     seconds_[static_cast<std::size_t>(current_)] += std::chrono::duration<double>(now - since_).count();
+    if (spans_ != nullptr && now > since_)
+      spans_->push_back({SpanKind::kPhase, name_of(current_), since_, now});
     current_ = next;
     since_ = now;
   }
-  void start() { *this = PhaseClock(); }
+  void start() {
+    current_ = Phase::kOther;
+    seconds_ = {};
+    since_ = Span::Clock::now();
+  }
   /// Seconds by phase since start() or the last call; the clock goes on in kOther.
   std::array<double, kPhases> take() {
     enter(Phase::kOther);
     return std::exchange(seconds_, {});
   }
 
+  /// From now on what is timed is also appended to `spans`, which must outlive that; null: no longer.
+  void record_into(std::vector<Span>* spans) { spans_ = spans; }
+  /// work(), a product of `rows` rows, as a span of its own inside the current phase.
+  template <typename Work>
+  void product(std::string_view name, Index rows, const Work& work) {
+    if (spans_ == nullptr) return work();
+    const auto begin = Span::Clock::now();
+    work();
+    spans_->push_back({SpanKind::kProduct, name, begin, Span::Clock::now(), rows});
+  }
+
  private:
   Phase current_ = Phase::kOther;
-  std::chrono::steady_clock::time_point since_ = std::chrono::steady_clock::now();
+  Span::Clock::time_point since_ = Span::Clock::now();
   std::array<double, kPhases> seconds_{};
+  std::vector<Span>* spans_ = nullptr;
 };
 
 }  // namespace moeloom

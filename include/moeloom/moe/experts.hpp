@@ -63,13 +63,14 @@ struct ExpertWorkspace {
   std::vector<float> d_weights;  // [R]
 };
 
-/// saved.rows and saved.weights are filled -> workspace.output = Y.
+/// saved.rows and saved.weights are filled -> workspace.output = Y. The clock is told of each product.
 void experts_forward(const KernelTable& kernels, const ExpertShard& shard, const PackedExperts& packed,
-                     const GroupedRows& rows, ExpertActivations& saved, ExpertWorkspace& workspace);
+                     const GroupedRows& rows, ExpertActivations& saved, ExpertWorkspace& workspace,
+                     PhaseClock& clock);
 /// d_rows [R, D] = dY -> workspace.output = dX, workspace.d_weights; the shard's gradients are added to, or
 /// written, zeros where an expert has no row: the first micro-batch of a step need not read them.
 void experts_backward(const KernelTable& kernels, const ExpertShard& shard, const PackedExperts& packed,
                       const GroupedRows& rows, ConstMatrixView d_rows, ExpertActivations& saved,
-                      ExpertWorkspace& workspace, Write gradients);
+                      ExpertWorkspace& workspace, Write gradients, PhaseClock& clock);
 
 }  // namespace moeloom

@@ -1,0 +1,34 @@
+// The signals that ask a run to stop, kept until the run asks for them between two steps.
+#pragma once
+
+#include <string_view>
+
+namespace moeloom {
+
+/// SIGTERM and SIGUSR1 no longer end this thread or one that it starts: they wait for StopSignals. Threads
+/// that are there already would still die of them, so this comes before MPI starts its own.
+void hold_stop_signals();
+
+class StopSignals {
+ public:
+  /// Holds them, and takes them from now on. Throws Error with the system's text.
+  StopSignals();
+  ~StopSignals();
+  StopSignals(const StopSignals&) = delete;
+  StopSignals& operator=(const StopSignals&) = delete;
+
+  /// The number of one that has come since the last call; 0: none. Does not wait.
+  int take();
+
+ private:
+  int descriptor_;
+};
+
+/// "SIGTERM"
+std::string_view signal_name(int signal);
+
+/// What a run that was stopped in order answers (EX_TEMPFAIL of sysexits.h): done is 0, failed is 1, and this
+/// one wants to be started again with --resume.
+inline constexpr int kStoppedExitCode = 75;
+
+}  // namespace moeloom

@@ -1,0 +1,55 @@
+#!/usr/bin/env bash
+# launch/cluster.sh HOSTFILE COMMAND...: `moeloom COMMAND...` over plain ssh, a rank for each slot in the hostfile.
+#
+#   $ cat hosts
+#   node1 slots=16
+#   node2 slots=16
+#   $ launch/cluster.sh hosts train --ep 16 --data /shared/corpus.txt --run /shared/run
+#   [info] mesh="dp=2 ep=16 on 2 node(s), 1 thread(s) a rank"
+#   ...
+#
+# ssh must reach each machine without a password, and the program, the data and the run's folder must be at the same
+# paths on all. What dies (a rank, a machine, a link) ends the job within seconds: start again with
+# `train --resume /shared/run`. TERM or USR1 to this script stops all ranks after the same step with a checkpoint;
+# the exit code is then 75.
+#
+#   MOELOOM_BUILD  the build folder (build)
+#   MOELOOM_NET    see launch/env.sh
+#   OMPI_MCA_...   as ever; OMPI_MCA_plm_rsh_agent is a program in ssh's place: AGENT HOST COMMAND...
+set -euo pipefail
+
+hostfile=${1:?usage: launch/cluster.sh HOSTFILE COMMAND...}
+shift
+[[ -r $hostfile ]] || { echo "cannot read the hostfile $hostfile; it holds a line 'node1 slots=16' a machine" >&2; exit 1; }
+here=$(cd "$(dirname "$0")" && pwd)
+program=$(realpath "${MOELOOM_BUILD:-$here/../build}")/moeloom
+[[ -x $program ]] || { echo "there is no $program; build it by launch/build.sh, or set MOELOOM_BUILD" >&2; exit 1; }
+
+MOELOOM_HOSTS=$(grep -cvE '^[[:space:]]*(#|$)' "$hostfile") ||
+  { echo "the hostfile $hostfile names no machine; write a line 'node1 slots=16' for each" >&2; exit 1; }
+# shellcheck source=launch/env.sh
+. "$here/env.sh"
+# A password that is asked for, or a machine that does not answer, would be waited for in silence.
+export OMPI_MCA_plm_rsh_agent="${OMPI_MCA_plm_rsh_agent:-ssh -o BatchMode=yes -o ConnectTimeout=10}"
+
+# mpirun hands on what is its own; what the program and its threads read has to be named.
+named=()
+for name in $(compgen -e | grep -E '^(MOELOOM_|TWINKLE_NPU_|OMP_|OPENBLAS_|XDG_CACHE_HOME$)'); do
+  named+=(-x "$name")
+done
+
+# In the background, because bash hears signals only while it waits. mpirun would answer TERM by killing its ranks; USR1
+# it hands on to them.
+mpirun --hostfile "$hostfile" "${named[@]}" "$program" "$@" < /dev/null &
+job=$!
+heard=
+trap 'heard=yes; kill -USR1 "$job" 2> /dev/null || true' TERM USR1
+code=0
+wait "$job" || code=$?
+while [[ -n $heard ]]; do
+  heard=
+  again=0
+  wait "$job" || again=$?
+  [[ $again == 127 ]] || code=$again  # 127: the job had ended before the signal came
+done
+exit "$code"

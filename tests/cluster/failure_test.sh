@@ -1,0 +1,49 @@
+#!/usr/bin/env bash
+# A rank that is killed on another host, and a host whose link is down, end the job within seconds. Nothing is left,
+# and the run goes on from its checkpoint.
+set -euo pipefail
+# shellcheck source=tests/cluster/hosts.sh
+. "$(dirname "$0")/hosts.sh"
+
+run=$scratch/run
+
+# The program itself, neither mpirun nor a shell that names it.
+ranks_on() {
+  local pid
+  for pid in $(ip netns pids "$(namespace_of "$1")"); do
+    [[ $(readlink "/proc/$pid/exe") != */moeloom ]] || echo "$pid"
+  done
+}
+has_checkpoint() { compgen -G "$run/checkpoint-*" > /dev/null; }
+ended() { ! kill -0 "$job" 2> /dev/null; }
+
+# start: in the background, until there is a checkpoint.
+start() {
+  on 0 timeout -k 5 60 "$root/launch/go-on.sh" "$run" "$root/launch/cluster.sh" "$(hostfile 1)" -- "${small_run[@]}" \
+    --ep 4 --steps 1000000 --save-every 5 --quiet true > "$scratch/log" 2>&1 &
+  job=$!
+  soon 30 has_checkpoint || fail "no checkpoint: $(cat "$scratch/log")"
+}
+
+# expect_end WHAT SECONDS
+expect_end() {
+  local begin=$SECONDS code=0
+  soon "$2" ended || fail "$1: the job still runs after $2 s: $(cat "$scratch/log")"
+  wait "$job" || code=$?
+  [[ $code != 0 ]] || fail "$1: the job says that it has succeeded"
+  soon 10 none_of "$hosts_prefix" || fail "$1: left: $(processes_of "$hosts_prefix" | xargs -r ps -f -p)"
+  echo "$1: ended after $((SECONDS - begin)) s with code $code, nothing is left"
+}
+
+make_hosts 4
+start
+kill -KILL "$(ranks_on 2)"
+expect_end "a rank killed on host 2" 30
+
+newest() { find "$run" -maxdepth 1 -name 'checkpoint-*' | sort -V | tail -n 1; }
+before=$(newest)
+goes_on() { [[ $(newest) != "$before" ]]; }
+start
+soon 30 goes_on || fail "the run does not go on from $before: $(cat "$scratch/log")"
+link down 3
+expect_end "the link of host 3 down" 30

@@ -22,7 +22,7 @@ Index column_parts(const GroupedRows& rows, Index panels, Index block_rows) {
 
 /// A group's rows are split evenly, so that no task is left with a few. The row blocks of the same columns
 /// follow each other: their weights are still in cache.
-std::vector<Task> list_tasks(ConstMatrixView x, const GroupedRows& rows, MatrixView y, Index block_rows) {
+std::vector<Task> list_tasks(ConstRows x, const GroupedRows& rows, MatrixView y, Index block_rows) {
   const Index panels = ceil_div(y.cols, kTileCols);
   const Index column_blocks = column_parts(rows, panels, block_rows);
   std::vector<Task> tasks;
@@ -46,18 +46,18 @@ std::vector<Task> list_tasks(ConstMatrixView x, const GroupedRows& rows, MatrixV
 
 }  // namespace
 
-void for_each_task(const RightSides& sides, ConstMatrixView x, const GroupedRows& rows, MatrixView y,
+void for_each_task(const RightSides& sides, ConstRows x, const GroupedRows& rows, MatrixView y,
                    Index block_rows, const std::function<void(const Task&)>& body) {
   require(rows.groups() == sides.groups, "grouped matmul needs the rows of every group");
   rows.check(x, y);
-  if (x.rows == 0) return;
-  require(x.cols == sides.numbers && y.cols == sides.cols, "grouped matmul: columns must fit the weights");
+  if (x.rows() == 0) return;
+  require(x.cols() == sides.numbers && y.cols == sides.cols, "grouped matmul: columns must fit the weights");
   const std::vector<Task> tasks = list_tasks(x, rows, y, block_rows);
   parallel_for(static_cast<Index>(tasks.size()), [&](Index i) { body(tasks[static_cast<std::size_t>(i)]); });
 }
 
 template <typename Element, typename Side>
-void multiply_masters(const GroupedWeights& masters, ConstMatrixView x, const GroupedRows& rows, MatrixView y,
+void multiply_masters(const GroupedWeights& masters, ConstRows x, const GroupedRows& rows, MatrixView y,
                       Write mode) {
   masters.check();
   const ConstMatrixView shape{nullptr, masters.out(), masters.in(), masters.in()};
@@ -69,13 +69,13 @@ void multiply_masters(const GroupedWeights& masters, ConstMatrixView x, const Gr
                 });
 }
 
-template void multiply_masters<Fp32, Along>(const GroupedWeights&, ConstMatrixView, const GroupedRows&,
-                                            MatrixView, Write);
-template void multiply_masters<Fp32, Down>(const GroupedWeights&, ConstMatrixView, const GroupedRows&,
-                                           MatrixView, Write);
-template void multiply_masters<Bf16, Along>(const GroupedWeights&, ConstMatrixView, const GroupedRows&,
-                                            MatrixView, Write);
-template void multiply_masters<Bf16, Down>(const GroupedWeights&, ConstMatrixView, const GroupedRows&,
-                                           MatrixView, Write);
+template void multiply_masters<Fp32, Along>(const GroupedWeights&, ConstRows, const GroupedRows&, MatrixView,
+                                            Write);
+template void multiply_masters<Fp32, Down>(const GroupedWeights&, ConstRows, const GroupedRows&, MatrixView,
+                                           Write);
+template void multiply_masters<Bf16, Along>(const GroupedWeights&, ConstRows, const GroupedRows&, MatrixView,
+                                            Write);
+template void multiply_masters<Bf16, Down>(const GroupedWeights&, ConstRows, const GroupedRows&, MatrixView,
+                                           Write);
 
 }  // namespace moeloom::packed

@@ -341,7 +341,10 @@ TEST(UpcycledConfig, SaysTheNewFamilyAndKeepsTheRest) {
 
 TEST(UpcycledConfig, RefusesWhatTheNewFamilyCannotSay) {
   const std::tuple<const char*, std::function<void(Document&)>, Upcycling, const char*> cases[] = {
-      {"gemma3_text", [](Document&) {}, {}, "\"gemma3_text\" cannot be upcycled; known: llama (to mixtral), qwen3 (to qwen3_moe)"},
+      {"gemma3_text",
+       [](Document&) {},
+       {},
+       "\"gemma3_text\" cannot be upcycled; known: llama (to mixtral), qwen3 (to qwen3_moe)"},
       {"qwen3_moe", [](Document&) {}, {}, "cannot be upcycled"},
       {"llama", [](Document& c) { c.set("mlp_bias", true); }, {}, "mlp_bias = true cannot be said"},
       {"llama", [](Document& c) { c.set("attention_bias", true); }, {}, "attention_bias = true cannot"},

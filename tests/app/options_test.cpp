@@ -1,8 +1,6 @@
 // What options.hpp makes of options once they are read; how they are read is in the tests of each command.
 #include "moeloom/app/options.hpp"
 
-#include "moeloom/base/errors.hpp"
-
 #include <gtest/gtest.h>
 
 namespace moeloom {
@@ -15,7 +13,6 @@ TEST(Options, TheMeshFillsInWhatTheRanksLeaveOpen) {
   const MeshShape strided = mesh_shape({.dp = 3, .ep = 2, .order = {"ep", "dp"}}, 6);
   EXPECT_EQ(strided.dp, 3);
   EXPECT_EQ(strided.order, (std::vector<std::string>{"ep", "dp"}));
-  EXPECT_THROW(mesh_shape({.dp = 2, .ep = 2}, 8), ConfigError) << "4 of 8 ranks";
 }
 
 TEST(Options, TheBatchIsSharedByRanksAndMicroBatches) {

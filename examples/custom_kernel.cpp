@@ -13,8 +13,8 @@ namespace {
 // RMSNorm with a counter: the forward is ours, the backward stays the fused one.
 int calls = 0;
 
-void counting_forward(ConstMatrixView x, std::span<const float> weight, RmsNormSettings settings,
-                      MatrixView y, std::span<float> inv_rms) {
+void counting_forward(ConstMatrixView x, std::span<const float> weight, RmsNormSettings settings, Rows y,
+                      std::span<float> inv_rms) {
   ++calls;
   fused_rmsnorm().forward(x, weight, settings, y, inv_rms);
 }

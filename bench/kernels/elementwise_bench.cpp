@@ -8,6 +8,7 @@
 #include "moeloom/kernels/rope.hpp"
 #include "moeloom/kernels/swiglu.hpp"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <exception>
@@ -36,10 +37,10 @@ struct Options {
   std::string json;
 };
 
-/// One kernel's turn: floats it must read and write, and itself.
+/// One kernel's turn: bytes it must read and write, and itself.
 struct Subject {
   std::string name;
-  Index floats_moved = 0;
+  Index bytes_moved = 0;
   std::function<void()> fused;
   std::function<void()> reference;
 };
@@ -70,6 +71,10 @@ struct Buffers {
         halves(table_for(o, RopePairs::kHalfSplit)),
         neighbours(table_for(o, RopePairs::kInterleaved)),
         into_halves(table_for(o, RopePairs::kInterleavedToHalves)) {
+    for (const auto& [memory, cols] : {std::pair{&half, o.cols}, std::pair{&d_gate_up_half, 2 * o.cols}}) {
+      const auto rows = std::get<Bf16View>(memory->reshape_uninitialised(DType::kBF16, o.rows, cols));
+      std::fill_n(rows.data, rows.rows * rows.stride, std::uint16_t{0});
+    }
     for (Matrix* m : {&x, &dy, &gate_up})
       for (Index i = 0; i < m->rows() * m->cols(); ++i)
         m->view().data[i] = static_cast<float>(i % 613) / 100 - 3;
@@ -78,6 +83,7 @@ struct Buffers {
   }
 
   Matrix x, y, dy, gate_up, d_gate_up;
+  RowMemory half, d_gate_up_half;
   std::vector<float> weight, d_weight, row_scale, d_row_scale, inv_rms;
   std::vector<std::int32_t> position_ids;
   RopeTable halves, neighbours, into_halves;
@@ -85,20 +91,22 @@ struct Buffers {
 
 /// The two forms of a kernel as two closures.
 template <typename Kernel, typename Call>
-Subject subject(std::string name, Index floats_moved, Kernel fused, Kernel reference, Call call) {
-  return {std::move(name), floats_moved, [=] { call(fused); }, [=] { call(reference); }};
+Subject subject(std::string name, Index bytes_moved, Kernel fused, Kernel reference, Call call) {
+  return {std::move(name), bytes_moved, [=] { call(fused); }, [=] { call(reference); }};
 }
 
 std::vector<Subject> norm_subjects(Buffers& b, Index size) {
   return {
-      subject("rmsnorm forward", 2 * size, fused_rmsnorm(), reference_rmsnorm(),
+      subject("rmsnorm forward", 8 * size, fused_rmsnorm(), reference_rmsnorm(),
               [&b](const RmsNormKernel& k) { k.forward(b.x, b.weight, {}, b.y, b.inv_rms); }),
+      subject("rmsnorm forward to bf16", 6 * size, fused_rmsnorm(), reference_rmsnorm(),
+              [&b](const RmsNormKernel& k) { k.forward(b.x, b.weight, {}, b.half.rows(), b.inv_rms); }),
       subject(
-          "rmsnorm backward", 3 * size, fused_rmsnorm(), reference_rmsnorm(),
+          "rmsnorm backward", 12 * size, fused_rmsnorm(), reference_rmsnorm(),
           [&b](const RmsNormKernel& k) { k.backward(b.dy, b.x, b.weight, {}, b.inv_rms, b.y, b.d_weight); }),
-      subject("gated rmsnorm forward", 3 * size, fused_rmsnorm(), reference_rmsnorm(),
+      subject("gated rmsnorm forward", 12 * size, fused_rmsnorm(), reference_rmsnorm(),
               [&b](const RmsNormKernel& k) { k.gated_forward(b.x, b.dy, b.weight, {}, b.y, b.inv_rms); }),
-      subject("gated rmsnorm backward", 5 * size, fused_rmsnorm(), reference_rmsnorm(),
+      subject("gated rmsnorm backward", 20 * size, fused_rmsnorm(), reference_rmsnorm(),
               [&b, gate = b.gate_up.view().rows_from(0, b.x.rows()).cols_from(0, b.x.cols()),
                d_gate = b.d_gate_up.view().cols_from(0, b.x.cols())](const RmsNormKernel& k) {
                 k.gated_backward(b.dy, b.x, gate, b.weight, {}, b.inv_rms, b.y, d_gate, b.d_weight);
@@ -111,7 +119,7 @@ std::vector<Subject> rope_subjects(Buffers& b, Index size, Index head_dim) {
   for (const auto& [name, table] :
        {std::pair{"half-split", &b.halves}, std::pair{"interleaved", &b.neighbours},
         std::pair{"to halves", &b.into_halves}})
-    all.push_back(subject(std::string("rope ") + name, 2 * size, fused_rope(), reference_rope(),
+    all.push_back(subject(std::string("rope ") + name, 8 * size, fused_rope(), reference_rope(),
                           [&b, head_dim, table = table](const RopeKernel& k) {
                             k.forward(b.y, head_dim, b.position_ids, *table);
                           }));
@@ -126,16 +134,23 @@ std::vector<Subject> gated_subjects(Buffers& b, Index size) {
       {"geglu", {Activation::kGelu}},
       {"geglu tanh, sparse", {Activation::kGeluTanh, 0.95f}}};
   for (const auto& [name, activation] : activations) {
-    all.push_back(subject(name + std::string(" forward"), 3 * size, fused_swiglu(), reference_swiglu(),
+    all.push_back(subject(name + std::string(" forward"), 12 * size, fused_swiglu(), reference_swiglu(),
                           [&b, activation = activation](const SwigluKernel& k) {
                             k.forward(activation, b.gate_up, b.row_scale, b.y);
                           }));
-    all.push_back(subject(name + std::string(" backward"), 6 * size, fused_swiglu(), reference_swiglu(),
+    all.push_back(subject(name + std::string(" backward"), 24 * size, fused_swiglu(), reference_swiglu(),
                           [&b, activation = activation](const SwigluKernel& k) {
                             k.backward(activation, b.gate_up, b.row_scale, b.dy, b.d_gate_up, b.d_row_scale,
                                        b.y);
                           }));
   }
+  all.push_back(
+      subject("swiglu forward to bf16", 10 * size, fused_swiglu(), reference_swiglu(),
+              [&b](const SwigluKernel& k) { k.forward({}, b.gate_up, b.row_scale, b.half.rows()); }));
+  all.push_back(subject(
+      "swiglu backward to bf16", 18 * size, fused_swiglu(), reference_swiglu(), [&b](const SwigluKernel& k) {
+        k.backward({}, b.gate_up, b.row_scale, b.dy, b.d_gate_up_half.rows(), b.d_row_scale, b.half.rows());
+      }));
   return all;
 }
 
@@ -163,15 +178,14 @@ nlohmann::ordered_json measure(const Subject& subject, Buffers& b, const Options
   std::vector<double> share, gigabytes, copy_gigabytes;
   for (int i = 0; i < o.samples; ++i) {
     copy_gigabytes.push_back(8e-9 * size / seconds_of(copying, copies));
-    gigabytes.push_back(4e-9 * static_cast<double>(subject.floats_moved) /
-                        seconds_of(subject.fused, repeats));
+    gigabytes.push_back(1e-9 * static_cast<double>(subject.bytes_moved) / seconds_of(subject.fused, repeats));
     share.push_back(gigabytes.back() / copy_gigabytes.back());
   }
   std::vector<double> plain_seconds;
   for (int i = 0; i < 3; ++i) plain_seconds.push_back(seconds_of(subject.reference, 1));
   const Percentiles of_copy = percentiles(share);
   const double speed = percentiles(gigabytes).median;
-  const double fused_ns = 4 * static_cast<double>(subject.floats_moved) / speed / size;
+  const double fused_ns = static_cast<double>(subject.bytes_moved) / speed / size;
   const double plain_ns = 1e9 * percentiles(plain_seconds).median / size;
   return {{"kernel", subject.name},
           {"rows", o.rows},

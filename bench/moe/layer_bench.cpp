@@ -82,11 +82,11 @@ KernelTable kernels_of(const std::string& path, DType dtype) {
   if (path == "gmm" || path == "gmm-packed") return table;
   if (path != "gmm-copy")
     throw std::runtime_error("unknown path " + path + "; valid: gmm, loop, gmm-packed, gmm-copy");
-  table.grouped_matmul.forward = [](const GroupedWeights& w, const PackedWeights&, ConstMatrixView x,
+  table.grouped_matmul.forward = [](const GroupedWeights& w, const PackedWeights&, ConstRows x,
                                     const GroupedRows& rows, MatrixView y) {
     packed_grouped_matmul().forward(w, copied(w), x, rows, y);
   };
-  table.grouped_matmul.input_grad = [](const GroupedWeights& w, const PackedWeights&, ConstMatrixView dy,
+  table.grouped_matmul.input_grad = [](const GroupedWeights& w, const PackedWeights&, ConstRows dy,
                                        const GroupedRows& rows, MatrixView dx) {
     packed_grouped_matmul().input_grad(w, copied(w), dy, rows, dx);
   };

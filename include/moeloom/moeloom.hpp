@@ -30,6 +30,7 @@
 #include "moeloom/model/parameters.hpp"
 #include "moeloom/moe/moe_layer.hpp"
 #include "moeloom/tensor/matrix.hpp"
+#include "moeloom/tensor/rows.hpp"
 #include "moeloom/train/batch_sampler.hpp"
 #include "moeloom/train/sharded_optimizer.hpp"
 #include "moeloom/train/trainer.hpp"

@@ -40,9 +40,7 @@ Converted converted(const SafetensorsFolder& tensors, const Document& config, co
   }
   if (options.layout)
     result.recipes = in_layout(result.recipes, *options.layout, result.config.text("model_type"));
-  if (options.dtype)
-    result.config.set(config.has("torch_dtype") ? "torch_dtype" : "dtype",
-                      *options.dtype == DType::kBF16 ? "bfloat16" : "float32");
+  if (options.dtype) set_weights_dtype(result.config, *options.dtype);
   return result;
 }
 

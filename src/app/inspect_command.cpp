@@ -134,8 +134,9 @@ void print_memory(const ModelConfig& c, const InspectOptions& options, const std
 void print_tensors(const std::filesystem::path& folder, const ModelConfig& config) {
   const SafetensorsFolder tensors(folder);
   const WeightCoverage coverage = check_weights(tensors, config);
-  std::printf("\ntensors: %lld expected, %lld found, %zu unused\n", static_cast<long long>(coverage.expected),
-              static_cast<long long>(coverage.found), coverage.unused.size());
+  std::printf("\ntensors: %lld expected, %lld found, %zu unused, %lld carried\n",
+              static_cast<long long>(coverage.expected), static_cast<long long>(coverage.found),
+              coverage.unused.size(), static_cast<long long>(coverage.carried));
   const bool sharded = tensors.files().size() > 1;
   for (const SafetensorsFile& file : tensors.files())
     std::printf("  file %s, %zu tensors, %s\n", file.path().filename().c_str(), file.tensors().size(),

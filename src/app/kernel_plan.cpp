@@ -119,6 +119,7 @@ KernelPlan plan_kernels(const KernelChoice& choice, const EnvironmentFlags& flag
                     config, work, world, plan);
   plan.grouped.uses_packed = plan.gmm.packs;
   const KernelContext context{.model_type = config.model_type,
+                              .known_model_type = config.family().refusal.empty(),
                               .hidden_act = config.hidden_act,
                               .has_experts = config.has_experts(),
                               .fused_ops_enabled = flags.fused_ops,

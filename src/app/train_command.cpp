@@ -87,12 +87,16 @@ class TrainRun {
 
   void load() {
     ParameterStore& store = model_->store;
+    if (!inputs_.weights.empty()) say_what_towers_are_missing();
     if (inputs_.resumes) {
       const TrainerState state =
           load_checkpoint(inputs_.weights, store, model_->optimizer, mesh_, inputs_.config);
       first_step_ = state.step;
       for (const Event& change : changes_between(state, state_at(first_step_))) warn_once(change);
-      log_.info(Event().with("resumed", inputs_.weights.string()).with("step", first_step_));
+      log_.info(Event()
+                    .with("resumed", inputs_.weights.string())
+                    .with("step", first_step_)
+                    .with("carried", static_cast<Index>(inputs_.config.names.carried.names.size())));
     } else if (!inputs_.weights.empty()) {
       load_weights_alone();
     } else {
@@ -101,6 +105,18 @@ class TrainRun {
         warn_once(
             Event().with("weights", "initial").with("reason", folder.string() + " holds config.json only"));
     }
+  }
+
+  void say_what_towers_are_missing() {
+    const auto& rule = inputs_.config.family().text_config;
+    if (!rule || rule->towers.empty() || !inputs_.config.names.carried.names.empty()) return;
+    warn_once(
+        Event()
+            .with("carried", Index{0})
+            .with(
+                "reason",
+                inputs_.weights.string() + " holds no tensor of " + joined(rule->towers) +
+                    ": checkpoints and exports will not, either, and transformers starts such towers anew"));
   }
 
   void load_weights_alone() {
@@ -112,7 +128,8 @@ class TrainRun {
                   .with("loaded", inputs_.weights.string())
                   .with("tensors", coverage.found)
                   .with("expected", coverage.expected)
-                  .with("unused", static_cast<Index>(coverage.unused.size())));
+                  .with("unused", static_cast<Index>(coverage.unused.size()))
+                  .with("carried", coverage.carried));
     if (!coverage.unused.empty()) log_.info(Event().with("unused", joined(coverage.unused)));
     if (!coverage.missing.empty())
       warn_once(Event().with("missing", joined(coverage.missing)).with("weights", "initial"));

@@ -39,8 +39,8 @@ Index GroupedRows::total() const {
   return std::reduce(rows_per_source.begin(), rows_per_source.end(), Index{0});
 }
 
-void GroupedRows::check(ConstMatrixView input, ConstMatrixView output) const {
-  require(input.rows == total() && output.rows == input.rows,
+void GroupedRows::check(ConstRows input, ConstRows output) const {
+  require(input.rows() == total() && output.rows() == input.rows(),
           "grouped matmul needs as many rows as its groups have");
 }
 

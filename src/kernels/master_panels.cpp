@@ -59,7 +59,7 @@ class MasterPanels {
 }  // namespace
 
 template <typename Element, typename Side>
-void multiply_master(ConstMatrixView master, PanelRange range, ConstMatrixView x, MatrixView y, Write mode,
+void multiply_master(ConstMatrixView master, PanelRange range, ConstRows x, MatrixView y, Write mode,
                      MasterWorkspace<Element>& work) {
   const MasterPanels<Element, Side> panels(master, range);
   auto& [left, packed] = work;
@@ -87,13 +87,13 @@ void multiply_master(ConstMatrixView master, PanelRange range, ConstMatrixView x
   }
 }
 
-template void multiply_master<Fp32, Along>(ConstMatrixView, PanelRange, ConstMatrixView, MatrixView, Write,
+template void multiply_master<Fp32, Along>(ConstMatrixView, PanelRange, ConstRows, MatrixView, Write,
                                            MasterWorkspace<Fp32>&);
-template void multiply_master<Fp32, Down>(ConstMatrixView, PanelRange, ConstMatrixView, MatrixView, Write,
+template void multiply_master<Fp32, Down>(ConstMatrixView, PanelRange, ConstRows, MatrixView, Write,
                                           MasterWorkspace<Fp32>&);
-template void multiply_master<Bf16, Along>(ConstMatrixView, PanelRange, ConstMatrixView, MatrixView, Write,
+template void multiply_master<Bf16, Along>(ConstMatrixView, PanelRange, ConstRows, MatrixView, Write,
                                            MasterWorkspace<Bf16>&);
-template void multiply_master<Bf16, Down>(ConstMatrixView, PanelRange, ConstMatrixView, MatrixView, Write,
+template void multiply_master<Bf16, Down>(ConstMatrixView, PanelRange, ConstRows, MatrixView, Write,
                                           MasterWorkspace<Bf16>&);
 
 }  // namespace moeloom::packed

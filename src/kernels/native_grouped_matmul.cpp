@@ -16,17 +16,19 @@ void for_each_group(const GroupedRows& rows, Body body) {
   }
 }
 
-void forward(const GroupedWeights& w, const PackedWeights&, ConstMatrixView x, const GroupedRows& rows,
+void forward(const GroupedWeights& w, const PackedWeights&, ConstRows given, const GroupedRows& rows,
              MatrixView y) {
-  rows.check(x, y);
+  rows.check(given, y);
+  const ConstMatrixView x = given.fp32();
   for_each_group(rows, [&](Index g, Index first, Index count) {
     matmul(x.rows_from(first, count), w.group(g), y.rows_from(first, count));
   });
 }
 
-void input_grad(const GroupedWeights& w, const PackedWeights&, ConstMatrixView dy, const GroupedRows& rows,
+void input_grad(const GroupedWeights& w, const PackedWeights&, ConstRows given, const GroupedRows& rows,
                 MatrixView dx) {
-  rows.check(dy, dx);
+  rows.check(given, dx);
+  const ConstMatrixView dy = given.fp32();
   for_each_group(rows, [&](Index g, Index first, Index count) {
     matmul_input_grad(dy.rows_from(first, count), w.group(g), dx.rows_from(first, count));
   });
@@ -69,9 +71,10 @@ void write_group(const GroupRows& group, MatrixView dw, Write mode) {
   add(sum, dw);
 }
 
-void weight_grad(ConstMatrixView dy, ConstMatrixView x, const GroupedRows& rows, const GroupedGradients& dw,
+void weight_grad(ConstRows given_dy, ConstRows given_x, const GroupedRows& rows, const GroupedGradients& dw,
                  Write mode) {
-  rows.check(dy, x);
+  rows.check(given_dy, given_x);
+  const ConstMatrixView dy = given_dy.fp32(), x = given_x.fp32();
   dw.check(rows.groups(), dy.cols, x.cols);
   for_each_group(rows, [&](Index g, Index first, Index count) {
     const std::span<const Index> sources = rows.rows_per_source.subspan(

@@ -80,18 +80,19 @@ void multiply_groups(const GroupedWeights& w, ConstMatrixView x, const GroupedRo
   });
 }
 
-void forward(const GroupedWeights& w, const PackedWeights&, ConstMatrixView x, const GroupedRows& rows,
+void forward(const GroupedWeights& w, const PackedWeights&, ConstRows x, const GroupedRows& rows,
              MatrixView y) {
-  multiply_groups(w, x, rows, y, describe_transposed);
+  multiply_groups(w, x.fp32(), rows, y, describe_transposed);
 }
 
-void input_grad(const GroupedWeights& w, const PackedWeights&, ConstMatrixView dy, const GroupedRows& rows,
+void input_grad(const GroupedWeights& w, const PackedWeights&, ConstRows dy, const GroupedRows& rows,
                 MatrixView dx) {
-  multiply_groups(w, dy, rows, dx, describe);
+  multiply_groups(w, dy.fp32(), rows, dx, describe);
 }
 
-void weight_grad(ConstMatrixView dy, ConstMatrixView x, const GroupedRows& rows, const GroupedGradients& dw,
+void weight_grad(ConstRows given_dy, ConstRows given_x, const GroupedRows& rows, const GroupedGradients& dw,
                  Write mode) {
+  const ConstMatrixView dy = given_dy.fp32(), x = given_x.fp32();
   dw.check(rows.groups(), dy.cols, x.cols);
   for_each_group(rows, [&](Index g, Index first, Index count) {
     const MatrixView target = dw.group(g, dy.cols);

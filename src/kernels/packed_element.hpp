@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <type_traits>
 
 #include "transpose.hpp"
 #ifdef __FMA__
@@ -37,10 +38,19 @@ inline void store(Lanes lanes, float* target) {
   std::memcpy(target, &lanes, sizeof(lanes));
 }
 
+inline Eight load_words(const std::uint16_t* pairs) {
+  Eight words;
+  std::memcpy(&words, pairs, sizeof words);
+  return words;
+}
+
 /// Element types say how words are made of numbers and multiplied. `next` is the row below, one deeper.
+/// Number is what rows may consist of: float, and what is Element already.
 struct Fp32 {
   static constexpr DType kType = DType::kF32;
   static constexpr Index kNumbers = 1;  // in a word
+  template <typename Number>
+  static constexpr bool reads = std::is_same_v<Number, float>;
 
   using Factor = float;
   static Factor load_factor(const float* word) { return *word; }
@@ -74,6 +84,8 @@ struct Fp32 {
 struct Bf16 {
   static constexpr DType kType = DType::kBF16;
   static constexpr Index kNumbers = 2;
+  template <typename Number>
+  static constexpr bool reads = std::is_same_v<Number, float> || std::is_same_v<Number, std::uint16_t>;
 
   typedef std::uint32_t Factor __attribute__((vector_size(sizeof(Lanes))));
   static Factor load_factor(const float* word) { return Factor{} + std::bit_cast<std::uint32_t>(*word); }
@@ -89,12 +101,18 @@ struct Bf16 {
   }
 
   static float word(float number, float next) {
-    return std::bit_cast<float>(std::uint32_t{float_to_bf16(next)} << 16 | float_to_bf16(number));
+    return word(float_to_bf16(number), float_to_bf16(next));
+  }
+  static float word(std::uint16_t number, std::uint16_t next) {
+    return std::bit_cast<float>(std::uint32_t{next} << 16 | number);
   }
   static Eight words_along(const float* row) {
     const Eight low = load8(row), high = load8(row + 8);
     return words_of(__builtin_shufflevector(low, high, 0, 2, 4, 6, 8, 10, 12, 14),
                     __builtin_shufflevector(low, high, 1, 3, 5, 7, 9, 11, 13, 15));
+  }
+  static Eight words_along(const std::uint16_t* row) {
+    return load_words(row);
   }
   static Eight words_down(const float* row, const float* next) {
     return words_of(load8(row), load8(next));
@@ -104,6 +122,14 @@ struct Bf16 {
     for (; j + 8 <= cols; j += 8)
       store8(words_of(load8(row + j), next == nullptr ? Eight{} : load8(next + j)), words + j);
     for (; j < cols; ++j) words[j] = word(row[j], next == nullptr ? 0.0f : next[j]);
+    return words;
+  }
+  static const float* pack_down(const std::uint16_t* row, const std::uint16_t* next, Index cols,
+                                float* words) {
+    if (next == nullptr)
+      for (Index j = 0; j < cols; ++j) words[j] = word(row[j], std::uint16_t{0});
+    else
+      for (Index j = 0; j < cols; ++j) words[j] = word(row[j], next[j]);
     return words;
   }
 

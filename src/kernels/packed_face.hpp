@@ -48,7 +48,7 @@ class Face {
   /// These panels' columns of y [rows, cols] = x [rows, numbers] times the group's right side, on this
   /// thread; rows <= kBlockRows. Element is what the face was packed as; x becomes it on the way.
   template <typename Element>
-  void multiply(Index group, PanelRange range, ConstMatrixView x, MatrixView y) const;
+  void multiply(Index group, PanelRange range, ConstRows x, MatrixView y) const;
 
  private:
   Index numbers_ = 0;  // of depth

@@ -12,7 +12,7 @@ namespace {
 
 /// y = x times each group's packed face.
 template <typename Element>
-void multiply_faces(const packed::Face& face, Index groups, ConstMatrixView x, const GroupedRows& rows,
+void multiply_faces(const packed::Face& face, Index groups, ConstRows x, const GroupedRows& rows,
                     MatrixView y) {
   packed::for_each_task(
       {groups, face.numbers(), face.cols()}, x, rows, y, packed::kBlockRows,
@@ -21,8 +21,9 @@ void multiply_faces(const packed::Face& face, Index groups, ConstMatrixView x, c
 
 /// y = x times each group's right side as Side sees it: packed faces if there are any, else the masters.
 template <typename Element, typename Side>
-void multiply(const GroupedWeights& masters, const PackedWeights& faces, ConstMatrixView x,
-              const GroupedRows& rows, MatrixView y) {
+void multiply(const GroupedWeights& masters, const PackedWeights& faces, ConstRows x, const GroupedRows& rows,
+              MatrixView y) {
+  packed::check_that_it_reads<Element>(x);
   if (faces.empty()) return packed::multiply_masters<Element, Side>(masters, x, rows, y);
   require(faces.element() == Element::kType, "grouped matmul needs weights packed as its own element");
   const PackedWeights::State& state = faces.state();

@@ -11,6 +11,7 @@
 #include <numeric>
 
 #include "packed_tile.hpp"
+#include "tiled_products.hpp"
 
 namespace moeloom::packed {
 namespace {
@@ -29,8 +30,8 @@ static_assert(kPassRows % Bf16::kNumbers == 0, "a pair of tokens must not lie in
 
 /// dy [R, rectangle rows] and x [R, rectangle columns] of one group, source after source.
 struct Rectangle {
-  ConstMatrixView dy;
-  ConstMatrixView x;
+  ConstRows dy;
+  ConstRows x;
   std::span<const Index> rows_per_source;
 };
 
@@ -51,8 +52,8 @@ class Workspace {
 
 /// source [tokens, cols] -> a row of `packed` a strip of Width columns, [depth, Width] words side by side,
 /// the depth being tokens. The last strip has `last` columns, of which those that the source lacks are zeros.
-template <typename Element, Index Width>
-void pack_strips(ConstMatrixView source, Index last, Matrix& packed, float* words) {
+template <typename Element, Index Width, typename Number>
+void pack_strips(BasicView<const Number> source, Index last, Matrix& packed, float* words) {
   const Index full = source.cols / Width, rest = source.cols % Width;
   const Index depth = ceil_div(source.rows, Element::kNumbers);
   packed.reshape_uninitialised(ceil_div(source.cols, Width), depth * Width);
@@ -62,7 +63,7 @@ void pack_strips(ConstMatrixView source, Index last, Matrix& packed, float* word
     std::array<const float*, kRowsTogether> from;
     for (Index i = 0; i < count; ++i) {
       const Index row = (first + i) * Element::kNumbers;
-      const float* next = row + 1 < source.rows ? source.row(row + 1) : nullptr;
+      const Number* next = row + 1 < source.rows ? source.row(row + 1) : nullptr;
       from[at(i)] = Element::pack_down(source.row(row), next, source.cols, words + i * source.cols);
     }
     float* to = packed.row(0) + first * Width;
@@ -76,16 +77,23 @@ void pack_strips(ConstMatrixView source, Index last, Matrix& packed, float* word
   }
 }
 
+template <typename Element, Index Width>
+void pack_strips(ConstRows source, Index last, Matrix& packed, float* words) {
+  source.visit([&]<typename Number>(BasicView<const Number> view) {
+    if constexpr (Element::template reads<Number>) pack_strips<Element, Width>(view, last, packed, words);
+  });
+}
+
 /// dw (+)= dy^T x for at most kPassRows rows.
 template <typename Element>
-void add_pass(ConstMatrixView dy, ConstMatrixView x, MatrixView dw, Write mode, Workspace& work) {
-  pack_strips<Element, kTileRows>(dy, dy.cols % kTileRows, work.left, work.words.data());
+void add_pass(ConstRows dy, ConstRows x, MatrixView dw, Write mode, Workspace& work) {
+  pack_strips<Element, kTileRows>(dy, dy.cols() % kTileRows, work.left, work.words.data());
   pack_strips<Element, kTileCols>(x, kTileCols, work.panels, work.words.data());
   const auto multiply = [&](Index i, Index j) {
     tile_function<Element>(std::min<Index>(kTileRows, dw.rows - i))(
         {.left = work.left.row(i / kTileRows),
          .panel = work.panels.row(j / kTileCols),
-         .depth = ceil_div(dy.rows, Element::kNumbers),
+         .depth = ceil_div(dy.rows(), Element::kNumbers),
          .c = dw.row(i) + j,
          .c_stride = dw.stride,
          .cols = std::min<Index>(kTileCols, dw.cols - j),
@@ -98,9 +106,9 @@ void add_pass(ConstMatrixView dy, ConstMatrixView x, MatrixView dw, Write mode, 
 }
 
 template <typename Element>
-void sum_rows(ConstMatrixView dy, ConstMatrixView x, MatrixView dw, Workspace& work, Write mode) {
-  for (Index row = 0; row < dy.rows; row += kPassRows) {
-    const Index count = std::min(kPassRows, dy.rows - row);
+void sum_rows(ConstRows dy, ConstRows x, MatrixView dw, Workspace& work, Write mode) {
+  for (Index row = 0; row < dy.rows(); row += kPassRows) {
+    const Index count = std::min(kPassRows, dy.rows() - row);
     add_pass<Element>(dy.rows_from(row, count), x.rows_from(row, count), dw, row == 0 ? mode : Write::kAdd,
                       work);
   }
@@ -134,8 +142,8 @@ void sum_sources(const Rectangle& r, Index lo, Index hi, Index first, MatrixView
 /// dw (+)= the rectangle's sum over all its rows.
 template <typename Element>
 void write_rectangle(const Rectangle& r, MatrixView dw, Write mode, Workspace& work) {
-  const bool one_pass = r.dy.rows <= kPassRows &&
-                        std::count(r.rows_per_source.begin(), r.rows_per_source.end(), r.dy.rows) == 1;
+  const bool one_pass = r.dy.rows() <= kPassRows &&
+                        std::count(r.rows_per_source.begin(), r.rows_per_source.end(), r.dy.rows()) == 1;
   if (one_pass) return sum_rows<Element>(r.dy, r.x, dw, work, mode);
   const auto sources = static_cast<Index>(r.rows_per_source.size());
   if (mode == Write::kReplace) return sum_sources<Element>(r, 0, sources, 0, dw, work, 0);
@@ -154,21 +162,23 @@ std::vector<Index> first_rows(const GroupedRows& rows) {
 }  // namespace
 
 template <typename Element>
-void grouped_weight_grad(ConstMatrixView dy, ConstMatrixView x, const GroupedRows& rows,
-                         const GroupedGradients& dw, Write mode) {
+void grouped_weight_grad(ConstRows dy, ConstRows x, const GroupedRows& rows, const GroupedGradients& dw,
+                         Write mode) {
   rows.check(dy, x);
-  dw.check(rows.groups(), dy.cols, x.cols);
+  check_that_it_reads<Element>(dy);
+  check_that_it_reads<Element>(x);
+  dw.check(rows.groups(), dy.cols(), x.cols());
   const std::vector<Index> first = first_rows(rows);
   std::vector<Workspace> workspaces(static_cast<std::size_t>(threads()));
-  const Index down = ceil_div(dy.cols, kRectangleRows), across = ceil_div(x.cols, kRectangleCols);
+  const Index down = ceil_div(dy.cols(), kRectangleRows), across = ceil_div(x.cols(), kRectangleCols);
   parallel_for(rows.groups() * down * across, [&](Index task) {
     const Index group = task / (down * across);
     const Index top = task / across % down * kRectangleRows, left = task % across * kRectangleCols;
-    const Index height = std::min(kRectangleRows, dy.cols - top);
-    const Index width = std::min(kRectangleCols, x.cols - left);
+    const Index height = std::min(kRectangleRows, dy.cols() - top);
+    const Index width = std::min(kRectangleCols, x.cols() - left);
     const Index begin = first[static_cast<std::size_t>(group)];
     const Index count = first[static_cast<std::size_t>(group) + 1] - begin;
-    const MatrixView target = dw.group(group, dy.cols).rows_from(top, height).cols_from(left, width);
+    const MatrixView target = dw.group(group, dy.cols()).rows_from(top, height).cols_from(left, width);
     if (count > 0) {
       const Rectangle rectangle{dy.rows_from(begin, count).cols_from(top, height),
                                 x.rows_from(begin, count).cols_from(left, width),
@@ -181,9 +191,9 @@ void grouped_weight_grad(ConstMatrixView dy, ConstMatrixView x, const GroupedRow
   });
 }
 
-template void grouped_weight_grad<Fp32>(ConstMatrixView, ConstMatrixView, const GroupedRows&,
-                                        const GroupedGradients&, Write);
-template void grouped_weight_grad<Bf16>(ConstMatrixView, ConstMatrixView, const GroupedRows&,
-                                        const GroupedGradients&, Write);
+template void grouped_weight_grad<Fp32>(ConstRows, ConstRows, const GroupedRows&, const GroupedGradients&,
+                                        Write);
+template void grouped_weight_grad<Bf16>(ConstRows, ConstRows, const GroupedRows&, const GroupedGradients&,
+                                        Write);
 
 }  // namespace moeloom::packed

@@ -7,7 +7,7 @@ namespace moeloom::packed {
 
 /// GroupedMatmulKernel::weight_grad on the register tile; dy and x become Element on the way.
 template <typename Element>
-void grouped_weight_grad(ConstMatrixView dy, ConstMatrixView x, const GroupedRows& rows,
-                         const GroupedGradients& dw, Write mode);
+void grouped_weight_grad(ConstRows dy, ConstRows x, const GroupedRows& rows, const GroupedGradients& dw,
+                         Write mode);
 
 }  // namespace moeloom::packed

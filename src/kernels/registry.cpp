@@ -14,22 +14,6 @@ namespace {
 
 using Reason = std::optional<std::string>;
 
-/// Families whose layers are made of these kernels' formulas; model/families.cpp has what each is made of.
-constexpr std::array<std::string_view, 15> kKnownModelTypes = {"deepseek_v3",
-                                                               "gemma3_text",
-                                                               "glm4",
-                                                               "llama",
-                                                               "mixtral",
-                                                               "olmoe",
-                                                               "phi3",
-                                                               "qwen2_moe",
-                                                               "qwen3",
-                                                               "qwen3_moe",
-                                                               "qwen3_omni_moe",
-                                                               "qwen3_omni_moe_text",
-                                                               "qwen3_omni_moe_thinker",
-                                                               "qwen3_vl_moe",
-                                                               "qwen3_vl_moe_text"};
 /// Below it a product reads its weight faster where it lies than it is packed.
 constexpr Index kRowsThatPayTiles = 8;
 constexpr std::array<std::string_view, 3> kAllWords = {"auto", "true", "1"};
@@ -41,7 +25,7 @@ bool contains(const std::array<std::string_view, kSize>& words, std::string_view
 }
 
 Reason unknown_model_type(const KernelContext& context) {
-  if (contains(kKnownModelTypes, context.model_type)) return std::nullopt;
+  if (context.known_model_type) return std::nullopt;
   return "model type \"" + context.model_type + "\" is not one this kernel knows";
 }
 

@@ -33,19 +33,23 @@ float inv_rms_of(const float* x, Index width, float eps) {
   return 1.0f / std::sqrt(sum_of_squares(x, width) / static_cast<float>(width) + eps);
 }
 
-void scale_group(const float* x, const float* weight, float offset, float inv, Index width, float* y) {
+template <typename Number>
+void scale_group(const float* x, const float* weight, float offset, float inv, Index width, Number* y) {
 #pragma omp simd
-  for (Index j = 0; j < width; ++j) y[j] = x[j] * inv * (weight[j] + offset);
+  for (Index j = 0; j < width; ++j) set(y[j], x[j] * inv * (weight[j] + offset));
 }
 
 /// The same past the cache, while the next group to be summed is fetched into it: so that reading and writing
 /// overlap. width is whole lines.
+template <typename Number>
 void stream_group(const float* x, const float* next, const float* weight, float offset, float inv,
-                  Index width, float* y) {
-  for (Index begin = 0; begin < width; begin += streaming::kLine) {
-    __builtin_prefetch(next + begin);
-    alignas(64) float line[streaming::kLine];
-    scale_group(x + begin, weight + begin, offset, inv, streaming::kLine, line);
+                  Index width, Number* y) {
+  constexpr Index kLine = streaming::kLine<Number>;
+  for (Index begin = 0; begin < width; begin += kLine) {
+    for (Index read = 0; read < kLine; read += streaming::kLine<float>)
+      __builtin_prefetch(next + begin + read);
+    alignas(64) Number line[kLine];
+    scale_group(x + begin, weight + begin, offset, inv, kLine, line);
     streaming::write_line(line, y + begin);
   }
 }
@@ -72,12 +76,13 @@ void normalise_groups(ConstMatrixView x, Index groups, Index width, float eps, s
   });
 }
 
-void forward(ConstMatrixView x, std::span<const float> weight, RmsNormSettings settings, MatrixView y,
-             std::span<float> inv_rms) {
-  const Index groups = rmsnorm::check_forward(x, weight, y, inv_rms);
-  const Index width = static_cast<Index>(weight.size());
+template <typename Number>
+void forward_to(ConstMatrixView x, std::span<const float> weight, RmsNormSettings settings,
+                BasicView<Number> y, std::span<float> inv_rms) {
+  const Index width = static_cast<Index>(weight.size()), groups = x.cols / width;
   const float offset = settings.weight_offset;
-  if (streaming::pays(y, width) && y.data != x.data) {
+  const bool in_place = static_cast<const void*>(y.data) == x.data;
+  if (streaming::pays(y, width) && !in_place) {
     return normalise_groups(x, groups, width, settings.eps, inv_rms, [&](Index i, Index column, float inv) {
       const float* next = x.row(std::min(i + 1, x.rows - 1)) + column;
       stream_group(x.row(i) + column, next, weight.data(), offset, inv, width, y.row(i) + column);
@@ -86,6 +91,12 @@ void forward(ConstMatrixView x, std::span<const float> weight, RmsNormSettings s
   normalise_groups(x, groups, width, settings.eps, inv_rms, [&](Index i, Index column, float inv) {
     scale_group(x.row(i) + column, weight.data(), offset, inv, width, y.row(i) + column);
   });
+}
+
+void forward(ConstMatrixView x, std::span<const float> weight, RmsNormSettings settings, Rows y,
+             std::span<float> inv_rms) {
+  rmsnorm::check_forward(x, weight, y, inv_rms);
+  std::visit([&](auto view) { forward_to(x, weight, settings, view, inv_rms); }, y);
 }
 
 void gated_forward(ConstMatrixView x, ConstMatrixView gate, std::span<const float> weight,

@@ -15,11 +15,11 @@ inline bool same_shape(ConstMatrixView a, ConstMatrixView b) {
 }
 
 /// Checks the shapes and returns the groups of a row.
-inline Index check_forward(ConstMatrixView x, std::span<const float> weight, ConstMatrixView y,
+inline Index check_forward(ConstMatrixView x, std::span<const float> weight, ConstRows y,
                            std::span<const float> inv_rms) {
   const Index width = static_cast<Index>(weight.size());
   require(width > 0 && x.cols % width == 0, "the weight's size must divide the columns");
-  require(same_shape(x, y), "input and output must have one shape");
+  require(x.rows == y.rows() && x.cols == y.cols(), "input and output must have one shape");
   require(static_cast<Index>(inv_rms.size()) == x.rows * (x.cols / width),
           "inv_rms needs one number for each group of each row");
   return x.cols / width;

@@ -26,15 +26,15 @@ void for_each_group(Index begin, Index end, Index groups, Index width, Body&& bo
     body(i / groups, i % groups * width, static_cast<std::size_t>(i));
 }
 
-void forward(ConstMatrixView x, std::span<const float> weight, RmsNormSettings settings, MatrixView y,
+void forward(ConstMatrixView x, std::span<const float> weight, RmsNormSettings settings, Rows y,
              std::span<float> inv_rms) {
   const Index groups = rmsnorm::check_forward(x, weight, y, inv_rms);
   const Index width = static_cast<Index>(weight.size());
   for_each_group(0, x.rows, groups, width, [&](Index row, Index column, std::size_t group) {
     inv_rms[group] = inv_rms_of(x.row(row) + column, width, settings.eps);
     for (Index j = 0; j < width; ++j)
-      y(row, column + j) =
-          static_cast<float>(x(row, column + j) * inv_rms[group] * weight_at(weight, j, settings));
+      set(y, row, column + j,
+          static_cast<float>(x(row, column + j) * inv_rms[group] * weight_at(weight, j, settings)));
   });
 }
 

@@ -16,22 +16,29 @@
 
 namespace moeloom::streaming {
 
-inline constexpr Index kLine = 16;  // floats of a cache line
+template <typename Number>
+inline constexpr Index kLine = 64 / static_cast<Index>(sizeof(Number));  // numbers of a cache line
 
 /// Whether a result, written in groups of so many columns, is larger than the caches it could wait in and can
 /// be written in whole lines.
-inline bool pays(ConstMatrixView result, Index group) {
-  constexpr Index kCachedFloats = 8 * 1024 * 1024;
-  const bool aligned = reinterpret_cast<std::uintptr_t>(result.data) % 16 == 0 && result.stride % 4 == 0;
-  return result.rows * result.cols >= kCachedFloats && group % kLine == 0 && aligned;
+template <typename Number>
+bool pays(BasicView<Number> result, Index group) {
+  constexpr Index kCachedBytes = 32 * 1024 * 1024;
+  constexpr auto kBytes = static_cast<Index>(sizeof(Number));
+  const bool aligned =
+      reinterpret_cast<std::uintptr_t>(result.data) % 16 == 0 && result.stride * kBytes % 16 == 0;
+  return result.rows * result.cols * kBytes >= kCachedBytes && group % kLine<Number> == 0 && aligned;
 }
 
 /// One line to an address that is a multiple of 16.
-inline void write_line(const float* line, float* to) {
+template <typename Number>
+void write_line(const Number* line, Number* to) {
 #ifdef __SSE2__
-  for (Index j = 0; j < kLine; j += 4) _mm_stream_ps(to + j, _mm_load_ps(line + j));
+  for (Index part = 0; part < 4; ++part)
+    _mm_stream_si128(reinterpret_cast<__m128i*>(to) + part,
+                     _mm_load_si128(reinterpret_cast<const __m128i*>(line) + part));
 #else
-  std::copy_n(line, kLine, to);
+  std::copy_n(line, kLine<Number>, to);
 #endif
 }
 

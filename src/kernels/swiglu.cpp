@@ -20,19 +20,20 @@ std::optional<Activation> activation_named(std::string_view hidden_act) {
 namespace swiglu {
 
 void check_forward(const GatedActivation& activation, ConstMatrixView gate_up,
-                   std::span<const float> row_scale, ConstMatrixView activated) {
+                   std::span<const float> row_scale, ConstRows activated) {
   require(activation.sparsity >= 0 && activation.sparsity < 1, "sparsity must be at least 0 and below 1");
-  require(activated.rows == gate_up.rows, "activated needs one row for each row of gate_up");
-  require(gate_up.cols == 2 * activated.cols, "gate_up needs twice the columns of activated");
+  require(activated.rows() == gate_up.rows, "activated needs one row for each row of gate_up");
+  require(gate_up.cols == 2 * activated.cols(), "gate_up needs twice the columns of activated");
   require(row_scale.empty() || static_cast<Index>(row_scale.size()) == gate_up.rows,
           "row_scale needs one number for each row of gate_up, or none");
 }
 
 void check_backward(const GatedActivation& activation, ConstMatrixView gate_up,
-                    std::span<const float> row_scale, ConstMatrixView d_activated, ConstMatrixView d_gate_up,
-                    std::span<const float> d_row_scale, ConstMatrixView activated) {
+                    std::span<const float> row_scale, ConstMatrixView d_activated, ConstRows d_gate_up,
+                    std::span<const float> d_row_scale, ConstRows activated) {
   check_forward(activation, gate_up, row_scale, activated);
-  check_forward(activation, d_gate_up, row_scale, activated);
+  require(d_gate_up.rows() == gate_up.rows && d_gate_up.cols() == gate_up.cols,
+          "d_gate_up needs the shape of gate_up");
   check_forward(activation, gate_up, row_scale, d_activated);
   require(d_row_scale.size() == row_scale.size(), "d_row_scale needs as many numbers as row_scale");
 }

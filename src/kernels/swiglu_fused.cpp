@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "row_tasks.hpp"
+#include "streaming.hpp"
 #include "swiglu_rows.hpp"
 
 namespace moeloom {
@@ -24,10 +25,21 @@ vector_math::ValueSlope value_slope(float x) {
   if constexpr (kAct == Activation::kGelu) return vector_math::gelu_slope(x);
 }
 
-template <Activation kAct>
-void forward_row(const float* gate, const float* up, float scale, Index width, float* activated) {
+template <Activation kAct, typename Number>
+void forward_row(const float* gate, const float* up, float scale, Index width, Number* activated) {
 #pragma omp simd
-  for (Index j = 0; j < width; ++j) activated[j] = scale * value<kAct>(gate[j]) * up[j];
+  for (Index j = 0; j < width; ++j) set(activated[j], scale * value<kAct>(gate[j]) * up[j]);
+}
+
+/// The same past the cache; width is whole lines.
+template <Activation kAct, typename Number>
+void stream_row(const float* gate, const float* up, float scale, Index width, Number* activated) {
+  constexpr Index kLine = streaming::kLine<Number>;
+  for (Index begin = 0; begin < width; begin += kLine) {
+    alignas(64) Number line[kLine];
+    forward_row<kAct>(gate + begin, up + begin, scale, kLine, line);
+    streaming::write_line(line, activated + begin);
+  }
 }
 
 /// Returns <grad, act(gate) * up>. Column j is read before it is written, so d_gate may be gate, d_up may be
@@ -51,16 +63,40 @@ float backward_row(const float* gate, const float* up, const float* grad, float 
   return d_scale;
 }
 
-using ForwardRow = decltype(&forward_row<Activation::kSilu>);
-ForwardRow forward_row_of(Activation act) {
-  if (act == Activation::kGeluTanh) return forward_row<Activation::kGeluTanh>;
-  return act == Activation::kGelu ? forward_row<Activation::kGelu> : forward_row<Activation::kSilu>;
-}
+/// Where rows of results are computed: fp32 in its place, bf16 in a row of scratch, from which it is rounded.
+/// A loop that stored narrow numbers itself would add up d_scale in more lanes, and change its bits.
+template <typename Number>
+class ResultRows {
+ public:
+  explicit ResultRows(BasicView<Number> rows)
+      : rows_(rows), scratch_(Matrix::uninitialised(kRounds ? 1 : 0, rows.cols)) {}
+  float* place(Index i) {
+    if constexpr (kRounds)
+      return scratch_.row(0);
+    else
+      return rows_.row(i);
+  }
+  void settle(Index i) {
+    if constexpr (kRounds) {
+      const float* computed = scratch_.row(0);
+      Number* row = rows_.row(i);
+#pragma omp simd
+      for (Index j = 0; j < rows_.cols; ++j) set(row[j], computed[j]);
+    }
+  }
 
-using BackwardRow = decltype(&backward_row<Activation::kSilu>);
-BackwardRow backward_row_of(Activation act) {
-  if (act == Activation::kGeluTanh) return backward_row<Activation::kGeluTanh>;
-  return act == Activation::kGelu ? backward_row<Activation::kGelu> : backward_row<Activation::kSilu>;
+ private:
+  static constexpr bool kRounds = !std::is_same_v<Number, float>;
+  BasicView<Number> rows_;
+  Matrix scratch_;
+};
+
+/// use(std::integral_constant<Activation, act>).
+template <typename Use>
+auto with_activation(Activation act, Use&& use) {
+  if (act == Activation::kGeluTanh) return use(std::integral_constant<Activation, Activation::kGeluTanh>());
+  if (act == Activation::kGelu) return use(std::integral_constant<Activation, Activation::kGelu>());
+  return use(std::integral_constant<Activation, Activation::kSilu>());
 }
 
 /// Of a row of the gate; slope is z over the deviation, 0 where the deviation is.
@@ -111,81 +147,112 @@ void for_each_row(Index rows, Index width, Body&& body) {
   });
 }
 
-void dense_forward(ForwardRow row, ConstMatrixView gate_up, std::span<const float> row_scale,
-                   MatrixView activated) {
+template <Activation kAct, typename Number>
+void dense_forward(ConstMatrixView gate_up, std::span<const float> row_scale, BasicView<Number> activated) {
   const Index width = activated.cols;
+  const auto write_row =
+      streaming::pays(activated, width) ? stream_row<kAct, Number> : forward_row<kAct, Number>;
   parallel_blocks(activated.rows, rows_per_task(2 * width), [&](Index begin, Index end) {
     for (Index i = begin; i < end; ++i)
-      row(gate_up.row(i), gate_up.row(i) + width, swiglu::scale_of(row_scale, i), width, activated.row(i));
+      write_row(gate_up.row(i), gate_up.row(i) + width, swiglu::scale_of(row_scale, i), width,
+                activated.row(i));
+    streaming::finish();
   });
 }
 
-void sparse_forward(ForwardRow row, float z, ConstMatrixView gate_up, std::span<const float> row_scale,
-                    MatrixView activated) {
+template <Activation kAct, typename Number>
+void sparse_forward(float z, ConstMatrixView gate_up, std::span<const float> row_scale,
+                    BasicView<Number> activated) {
   const Index width = activated.cols;
   for_each_row(activated.rows, width, [&](Index i, Matrix& scratch) {
     const float* gate = gate_up.row(i);
     cut_row(gate, cut_of(gate, width, z).cutoff, width, scratch.row(0));
-    row(scratch.row(0), gate + width, swiglu::scale_of(row_scale, i), width, activated.row(i));
+    forward_row<kAct>(scratch.row(0), gate + width, swiglu::scale_of(row_scale, i), width, activated.row(i));
   });
 }
 
-void forward(const GatedActivation& activation, ConstMatrixView gate_up, std::span<const float> row_scale,
-             MatrixView activated) {
-  swiglu::check_forward(activation, gate_up, row_scale, activated);
-  const ForwardRow row = forward_row_of(activation.act);
-  if (activation.sparsity == 0) return dense_forward(row, gate_up, row_scale, activated);
-  const auto z = static_cast<float>(swiglu::normal_quantile(activation.sparsity));
-  sparse_forward(row, z, gate_up, row_scale, activated);
+float quantile_of(const GatedActivation& activation) {
+  return static_cast<float>(swiglu::normal_quantile(activation.sparsity));
 }
 
-/// What backward is given, apart from the activation.
+void forward(const GatedActivation& activation, ConstMatrixView gate_up, std::span<const float> row_scale,
+             Rows activated) {
+  swiglu::check_forward(activation, gate_up, row_scale, activated);
+  with_activation(activation.act, [&](auto act) {
+    std::visit(
+        [&](auto view) {
+          if (activation.sparsity == 0) return dense_forward<act()>(gate_up, row_scale, view);
+          sparse_forward<act()>(quantile_of(activation), gate_up, row_scale, view);
+        },
+        activated);
+  });
+}
+
+/// What backward reads and writes beside its two results of either kind, apart from the activation.
 struct BackwardRows {
   ConstMatrixView gate_up;
   std::span<const float> row_scale;
   ConstMatrixView d_activated;
-  MatrixView d_gate_up;
   std::span<float> d_row_scale;
-  MatrixView activated;
 
   void set_d_scale(Index i, float d_scale) const {
     if (!d_row_scale.empty()) d_row_scale[static_cast<std::size_t>(i)] = d_scale;
   }
 };
 
-void dense_backward(BackwardRow row, const BackwardRows& rows) {
-  const Index width = rows.activated.cols;
-  parallel_blocks(rows.activated.rows, rows_per_task(2 * width), [&](Index begin, Index end) {
+/// body(row, d_gate, activated, scratch [2, width]) for each row by all threads; what body writes to the
+/// first two becomes the results.
+template <typename GradNumber, typename Number, typename Body>
+void for_each_result(BasicView<GradNumber> d_gate_up, BasicView<Number> activated, Body&& body) {
+  parallel_blocks(activated.rows, rows_per_task(2 * activated.cols), [&](Index begin, Index end) {
+    ResultRows<GradNumber> grads(d_gate_up);
+    ResultRows<Number> results(activated);
+    Matrix scratch = Matrix::uninitialised(2, activated.cols);
     for (Index i = begin; i < end; ++i) {
-      const float *gate = rows.gate_up.row(i), *grad = rows.d_activated.row(i);
-      float* d_gate = rows.d_gate_up.row(i);
-      rows.set_d_scale(i, row(gate, gate + width, grad, swiglu::scale_of(rows.row_scale, i), width, d_gate,
-                              d_gate + width, rows.activated.row(i)));
+      body(i, grads.place(i), results.place(i), scratch);
+      grads.settle(i);
+      results.settle(i);
     }
   });
 }
 
-void sparse_backward(BackwardRow row, float z, const BackwardRows& rows) {
-  const Index width = rows.activated.cols;
-  for_each_row(rows.activated.rows, width, [&](Index i, Matrix& scratch) {
+template <Activation kAct, typename GradNumber, typename Number>
+void dense_backward(const BackwardRows& rows, BasicView<GradNumber> d_gate_up, BasicView<Number> activated) {
+  const Index width = activated.cols;
+  for_each_result(d_gate_up, activated, [&](Index i, float* d_gate, float* result, Matrix&) {
     const float *gate = rows.gate_up.row(i), *grad = rows.d_activated.row(i);
-    float *d_gate = rows.d_gate_up.row(i), *cut = scratch.row(0), *d_cut = scratch.row(1);
+    rows.set_d_scale(i, backward_row<kAct>(gate, gate + width, grad, swiglu::scale_of(rows.row_scale, i),
+                                           width, d_gate, d_gate + width, result));
+  });
+}
+
+template <Activation kAct, typename GradNumber, typename Number>
+void sparse_backward(float z, const BackwardRows& rows, BasicView<GradNumber> d_gate_up,
+                     BasicView<Number> activated) {
+  const Index width = activated.cols;
+  for_each_result(d_gate_up, activated, [&](Index i, float* d_gate, float* result, Matrix& scratch) {
+    const float *gate = rows.gate_up.row(i), *grad = rows.d_activated.row(i);
+    float *cut = scratch.row(0), *d_cut = scratch.row(1);
     const Cut of_row = cut_of(gate, width, z);
     cut_row(gate, of_row.cutoff, width, cut);
-    rows.set_d_scale(i, row(cut, gate + width, grad, swiglu::scale_of(rows.row_scale, i), width, d_cut,
-                            d_gate + width, rows.activated.row(i)));
+    rows.set_d_scale(i, backward_row<kAct>(cut, gate + width, grad, swiglu::scale_of(rows.row_scale, i),
+                                           width, d_cut, d_gate + width, result));
     uncut_gradient(gate, cut, d_cut, of_row, width, d_gate);
   });
 }
 
 void backward(const GatedActivation& activation, ConstMatrixView gate_up, std::span<const float> row_scale,
-              ConstMatrixView d_activated, MatrixView d_gate_up, std::span<float> d_row_scale,
-              MatrixView activated) {
+              ConstMatrixView d_activated, Rows d_gate_up, std::span<float> d_row_scale, Rows activated) {
   swiglu::check_backward(activation, gate_up, row_scale, d_activated, d_gate_up, d_row_scale, activated);
-  const BackwardRow row = backward_row_of(activation.act);
-  const BackwardRows rows{gate_up, row_scale, d_activated, d_gate_up, d_row_scale, activated};
-  if (activation.sparsity == 0) return dense_backward(row, rows);
-  sparse_backward(row, static_cast<float>(swiglu::normal_quantile(activation.sparsity)), rows);
+  const BackwardRows rows{gate_up, row_scale, d_activated, d_row_scale};
+  with_activation(activation.act, [&](auto act) {
+    std::visit(
+        [&](auto grad_view, auto view) {
+          if (activation.sparsity == 0) return dense_backward<act()>(rows, grad_view, view);
+          sparse_backward<act()>(quantile_of(activation), rows, grad_view, view);
+        },
+        d_gate_up, activated);
+  });
 }
 
 }  // namespace

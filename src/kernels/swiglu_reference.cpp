@@ -82,26 +82,25 @@ void uncut_gradient(const Gate& cut, std::vector<double>& d_gate) {
 }
 
 void forward(const GatedActivation& activation, ConstMatrixView gate_up, std::span<const float> row_scale,
-             MatrixView activated) {
+             Rows activated) {
   swiglu::check_forward(activation, gate_up, row_scale, activated);
-  const Index width = activated.cols;
-  for (Index i = 0; i < activated.rows; ++i) {
+  const Index width = gate_up.cols / 2;
+  for (Index i = 0; i < gate_up.rows; ++i) {
     const Gate gate = cut_gate(activation, gate_up.row(i), width);
     for (Index j = 0; j < width; ++j) {
       const double up = gate_up(i, width + j);
       const double act = value_slope(activation.act, gate.values[static_cast<std::size_t>(j)]).value;
-      activated(i, j) = static_cast<float>(swiglu::scale_of(row_scale, i) * act * up);
+      set(activated, i, j, static_cast<float>(swiglu::scale_of(row_scale, i) * act * up));
     }
   }
 }
 
 void backward(const GatedActivation& activation, ConstMatrixView gate_up, std::span<const float> row_scale,
-              ConstMatrixView d_activated, MatrixView d_gate_up, std::span<float> d_row_scale,
-              MatrixView activated) {
+              ConstMatrixView d_activated, Rows d_gate_up, std::span<float> d_row_scale, Rows activated) {
   swiglu::check_backward(activation, gate_up, row_scale, d_activated, d_gate_up, d_row_scale, activated);
-  const Index width = activated.cols;
+  const Index width = d_activated.cols;
   std::vector<double> d_gate(static_cast<std::size_t>(width));
-  for (Index i = 0; i < activated.rows; ++i) {
+  for (Index i = 0; i < gate_up.rows; ++i) {
     const Gate gate = cut_gate(activation, gate_up.row(i), width);
     const double scale = swiglu::scale_of(row_scale, i);
     double d_scale = 0;
@@ -111,13 +110,13 @@ void backward(const GatedActivation& activation, ConstMatrixView gate_up, std::s
       const double up = gate_up(i, width + j);
       const double grad = d_activated(i, j);
       d_gate[at] = scale * grad * up * act.slope;
-      d_gate_up(i, width + j) = static_cast<float>(scale * grad * act.value);
-      activated(i, j) = static_cast<float>(scale * act.value * up);
+      set(d_gate_up, i, width + j, static_cast<float>(scale * grad * act.value));
+      set(activated, i, j, static_cast<float>(scale * act.value * up));
       d_scale += grad * act.value * up;
     }
     if (activation.sparsity > 0) uncut_gradient(gate, d_gate);
     for (Index j = 0; j < width; ++j)
-      d_gate_up(i, j) = static_cast<float>(d_gate[static_cast<std::size_t>(j)]);
+      set(d_gate_up, i, j, static_cast<float>(d_gate[static_cast<std::size_t>(j)]));
     if (!d_row_scale.empty()) d_row_scale[static_cast<std::size_t>(i)] = static_cast<float>(d_scale);
   }
 }

@@ -7,20 +7,22 @@ namespace moeloom {
 namespace {
 
 template <typename Element, typename Side>
-void multiply(ConstMatrixView x, ConstMatrixView w, MatrixView y, Write mode) {
-  const Index rows = x.rows;
+void multiply(ConstRows x, ConstMatrixView w, MatrixView y, Write mode) {
+  packed::check_that_it_reads<Element>(x);
+  const Index rows = x.rows();
   packed::multiply_masters<Element, Side>({w, 1}, x, {std::span(&rows, 1)}, y, mode);
 }
 
 template <typename Element>
-void weight_grad(ConstMatrixView dy, ConstMatrixView x, MatrixView dw, Write mode) {
-  const Index rows = x.rows;
+void weight_grad(ConstRows dy, ConstRows x, MatrixView dw, Write mode) {
+  const Index rows = x.rows();
   packed::grouped_weight_grad<Element>(dy, x, {std::span(&rows, 1)}, dw, mode);
 }
 
 template <typename Element>
 DenseKernel kernel_of() {
-  return {.forward = multiply<Element, packed::Along>,
+  return {.element = Element::kType,
+          .forward = multiply<Element, packed::Along>,
           .input_grad = multiply<Element, packed::Down>,
           .weight_grad = weight_grad<Element>};
 }

@@ -25,7 +25,7 @@ Index column_parts(const GroupedRows& rows, Index panels, Index block_rows) {
 
 /// A group's rows are split evenly, so that no task is left with a few. The row blocks of the same columns
 /// follow each other: their weights are still in cache.
-std::vector<Task> list_tasks(ConstMatrixView x, const GroupedRows& rows, MatrixView y, Index block_rows) {
+std::vector<Task> list_tasks(ConstRows x, const GroupedRows& rows, MatrixView y, Index block_rows) {
   const Index panels = ceil_div(y.cols, kTileCols);
   const Index column_blocks = column_parts(rows, panels, block_rows);
   std::vector<Task> tasks;
@@ -49,12 +49,12 @@ std::vector<Task> list_tasks(ConstMatrixView x, const GroupedRows& rows, MatrixV
 
 }  // namespace
 
-void for_each_task(const RightSides& sides, ConstMatrixView x, const GroupedRows& rows, MatrixView y,
+void for_each_task(const RightSides& sides, ConstRows x, const GroupedRows& rows, MatrixView y,
                    Index block_rows, const std::function<void(const Task&)>& body) {
   require(rows.groups() == sides.groups, "grouped matmul needs the rows of every group");
   rows.check(x, y);
-  if (x.rows == 0) return;
-  require(x.cols == sides.numbers && y.cols == sides.cols, "grouped matmul: columns must fit the weights");
+  if (x.rows() == 0) return;
+  require(x.cols() == sides.numbers && y.cols == sides.cols, "grouped matmul: columns must fit the weights");
   const std::vector<Task> tasks = list_tasks(x, rows, y, block_rows);
   parallel_for(static_cast<Index>(tasks.size()), [&](Index i) { body(tasks[static_cast<std::size_t>(i)]); });
 }
@@ -71,11 +71,11 @@ struct Workspace {
 template <typename Element, typename Side>
 void multiply_task(ConstMatrixView master, const Task& task, Write mode, Workspace<Element>& work) {
   if constexpr (std::is_same_v<Element, Fp32> && std::is_same_v<Side, Along>)
-    if (few_rows_pay(task.x.rows)) {
+    if (few_rows_pay(task.x.rows())) {
       const Index first = task.panels.begin * kTileCols;
       const Index cols = std::min(task.panels.end * kTileCols, master.rows) - first;
-      return multiply_few_rows(master.rows_from(first, cols), task.x, task.y.cols_from(first, cols), mode,
-                               work.few);
+      return multiply_few_rows(master.rows_from(first, cols), task.x.fp32(), task.y.cols_from(first, cols),
+                               mode, work.few);
     }
   multiply_master<Element, Side>(master, task.panels, task.x, task.y, mode, work.panels);
 }
@@ -83,7 +83,7 @@ void multiply_task(ConstMatrixView master, const Task& task, Write mode, Workspa
 }  // namespace
 
 template <typename Element, typename Side>
-void multiply_masters(const GroupedWeights& masters, ConstMatrixView x, const GroupedRows& rows, MatrixView y,
+void multiply_masters(const GroupedWeights& masters, ConstRows x, const GroupedRows& rows, MatrixView y,
                       Write mode) {
   masters.check();
   const ConstMatrixView shape{nullptr, masters.out(), masters.in(), masters.in()};
@@ -95,13 +95,13 @@ void multiply_masters(const GroupedWeights& masters, ConstMatrixView x, const Gr
                 });
 }
 
-template void multiply_masters<Fp32, Along>(const GroupedWeights&, ConstMatrixView, const GroupedRows&,
-                                            MatrixView, Write);
-template void multiply_masters<Fp32, Down>(const GroupedWeights&, ConstMatrixView, const GroupedRows&,
-                                           MatrixView, Write);
-template void multiply_masters<Bf16, Along>(const GroupedWeights&, ConstMatrixView, const GroupedRows&,
-                                            MatrixView, Write);
-template void multiply_masters<Bf16, Down>(const GroupedWeights&, ConstMatrixView, const GroupedRows&,
-                                           MatrixView, Write);
+template void multiply_masters<Fp32, Along>(const GroupedWeights&, ConstRows, const GroupedRows&, MatrixView,
+                                            Write);
+template void multiply_masters<Fp32, Down>(const GroupedWeights&, ConstRows, const GroupedRows&, MatrixView,
+                                           Write);
+template void multiply_masters<Bf16, Along>(const GroupedWeights&, ConstRows, const GroupedRows&, MatrixView,
+                                            Write);
+template void multiply_masters<Bf16, Down>(const GroupedWeights&, ConstRows, const GroupedRows&, MatrixView,
+                                           Write);
 
 }  // namespace moeloom::packed

@@ -1,6 +1,7 @@
 // y = x times one right side a group, on register tiles: what grouped and dense products share.
 #pragma once
 
+#include "moeloom/base/errors.hpp"
 #include "moeloom/kernels/grouped_matmul.hpp"
 
 #include <functional>
@@ -21,18 +22,25 @@ struct RightSides {
 struct Task {
   Index group = 0;
   PanelRange panels;
-  ConstMatrixView x;
+  ConstRows x;
   MatrixView y;
 };
 
+/// Throws ShapeError for rows that are neither fp32 nor of Element.
+template <typename Element>
+void check_that_it_reads(ConstRows rows) {
+  require(rows.type() == DType::kF32 || rows.type() == Element::kType,
+          "bf16 rows are for bf16 products, and this one multiplies fp32");
+}
+
 /// body(task) on the rank's threads for all of y = x times `sides`: one list of tasks over (group, column
 /// block, row block of at most `block_rows`). Throws ShapeError unless x, rows and y fit the sides.
-void for_each_task(const RightSides& sides, ConstMatrixView x, const GroupedRows& rows, MatrixView y,
+void for_each_task(const RightSides& sides, ConstRows x, const GroupedRows& rows, MatrixView y,
                    Index block_rows, const std::function<void(const Task&)>& body);
 
 /// y (+)= x times each master as Side sees it.
 template <typename Element, typename Side>
-void multiply_masters(const GroupedWeights& masters, ConstMatrixView x, const GroupedRows& rows, MatrixView y,
+void multiply_masters(const GroupedWeights& masters, ConstRows x, const GroupedRows& rows, MatrixView y,
                       Write mode = Write::kReplace);
 
 }  // namespace moeloom::packed

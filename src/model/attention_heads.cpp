@@ -36,14 +36,13 @@ AttentionHeads ProjectedHeads::heads() {
   return {query_, key_, parts.value};
 }
 
-void ProjectedHeads::forward(const KernelTable& kernels, const AttentionContext& context,
-                             ConstMatrixView normed) {
-  projected_.reshape_uninitialised(normed.rows, qkv_.out());
+void ProjectedHeads::forward(const KernelTable& kernels, const AttentionContext& context, ConstRows normed) {
+  projected_.reshape_uninitialised(normed.rows(), qkv_.out());
   qkv_.forward(kernels.dense, normed, projected_);
   if (query_norm_) {
     const AttentionHeads parts = parts_of(projected_);
-    query_.reshape_uninitialised(normed.rows, spec_.query_width());
-    key_.reshape_uninitialised(normed.rows, spec_.key_width());
+    query_.reshape_uninitialised(normed.rows(), spec_.query_width());
+    key_.reshape_uninitialised(normed.rows(), spec_.key_width());
     query_norm_->forward(kernels.rmsnorm, parts.query, query_, query_inv_rms_);
     key_norm_->forward(kernels.rmsnorm, parts.key, key_, key_inv_rms_);
   }
@@ -61,8 +60,8 @@ AttentionHeads ProjectedHeads::gradients(Index tokens, HeadsWorkspace& workspace
   return {workspace.d_query, workspace.d_key, parts.value};
 }
 
-void ProjectedHeads::backward(const KernelTable& kernels, const AttentionContext& context,
-                              ConstMatrixView normed, HeadsWorkspace& workspace, MatrixView d_normed) const {
+void ProjectedHeads::backward(const KernelTable& kernels, const AttentionContext& context, ConstRows normed,
+                              HeadsWorkspace& workspace, MatrixView d_normed) const {
   const AttentionHeads d_parts = parts_of(workspace.d_qkv);
   const MatrixView d_query = query_norm_ ? workspace.d_query.view() : d_parts.query;
   const MatrixView d_key = query_norm_ ? workspace.d_key.view() : d_parts.key;

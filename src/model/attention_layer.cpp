@@ -2,6 +2,8 @@
 
 #include "moeloom/base/errors.hpp"
 
+#include <utility>
+
 namespace moeloom {
 namespace {
 
@@ -41,13 +43,13 @@ AttentionShape AttentionLayer::shape(const AttentionContext& context, Index key_
 
 AttentionHeads AttentionLayer::project(const KernelTable& kernels, const AttentionContext& context,
                                        ConstMatrixView hidden) {
-  saved_.normed.reshape_uninitialised(hidden.rows, hidden.cols);
+  const Rows normed = saved_.normed.reshape_uninitialised(kernels.dense.element, hidden.rows, hidden.cols);
   saved_.context.reshape_uninitialised(hidden.rows, spec_.output_width());
   saved_.log_sum_exp.reshape_uninitialised(hidden.rows, spec_.heads);
-  norm_.forward(kernels.rmsnorm, hidden, saved_.normed, saved_.inv_rms);
+  norm_.forward(kernels.rmsnorm, hidden, normed, saved_.inv_rms);
   return std::visit(
       [&](auto& heads) {
-        heads.forward(kernels, context, saved_.normed);
+        heads.forward(kernels, context, normed);
         return heads.heads();
       },
       heads_);
@@ -105,7 +107,8 @@ void AttentionLayer::backward(const KernelTable& kernels, const AttentionContext
         const AttentionHeads d = sources.gradients(d_hidden.rows, workspace.heads);
         attention_backward(shape(context, context.sequence_length), heads.query, heads.key, heads.value,
                            saved_.context, saved_.log_sum_exp, workspace.d_context, d.query, d.key, d.value);
-        sources.backward(kernels, context, saved_.normed, workspace.heads, workspace.d_normed);
+        sources.backward(kernels, context, std::as_const(saved_).normed.rows(), workspace.heads,
+                         workspace.d_normed);
       },
       heads_);
   norm_.backward(kernels.rmsnorm, workspace.d_normed, saved_.input, saved_.inv_rms, workspace.d_normed);

@@ -234,6 +234,20 @@ ModelConfig ModelConfig::from(const Document& document) {
   return config;
 }
 
+namespace {
+
+CheckpointNames names_in(const std::filesystem::path& folder, const Family& family) {
+  auto source = std::make_shared<const SafetensorsFolder>(folder);
+  List of_text, of_towers;
+  for (const std::string& name : source->names())
+    (is_of_a_tower(family, name) ? of_towers : of_text).push_back(name);
+  CheckpointNames names = checkpoint_names(family, of_text);
+  if (!of_towers.empty()) names.carried = {std::move(source), std::move(of_towers)};
+  return names;
+}
+
+}  // namespace
+
 ModelConfig ModelConfig::read(const std::filesystem::path& folder) {
   const std::filesystem::path path = folder / "config.json";
   const Document document = Document::read(path);
@@ -247,7 +261,7 @@ ModelConfig ModelConfig::read(const std::filesystem::path& folder) {
   }
   if (std::filesystem::exists(folder / "model.safetensors") ||
       std::filesystem::exists(folder / "model.safetensors.index.json"))
-    config.names = checkpoint_names(config.family(), SafetensorsFolder(folder).names());
+    config.names = names_in(folder, config.family());
   return config;
 }
 

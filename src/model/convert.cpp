@@ -2,6 +2,7 @@
 
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/random.hpp"
+#include "moeloom/model/family.hpp"
 
 #include <cmath>
 
@@ -79,7 +80,8 @@ void write_recipes(const SafetensorsFolder& source, Recipes recipes, const std::
   std::vector<TensorSpec> specs;
   for (TensorRecipe& recipe : recipes) {
     check_that_pieces_cover(recipe);
-    if (format.dtype && is_float(recipe.spec.dtype)) recipe.spec.dtype = *format.dtype;
+    if (format.dtype && is_float(recipe.spec.dtype))
+      recipe.spec.dtype = stays_fp32(recipe.spec.name) ? DType::kF32 : *format.dtype;
     specs.push_back(recipe.spec);
   }
   const ShardPlan plan = plan_shards(specs, format.shard_bytes);

@@ -1,6 +1,7 @@
 // Experts as a list of tensors or as one stack, by name; nothing here is guessed from a shape.
 #include "moeloom/base/errors.hpp"
 #include "moeloom/model/convert.hpp"
+#include "moeloom/model/family.hpp"
 
 #include <algorithm>
 #include <array>
@@ -13,18 +14,21 @@ namespace {
 constexpr std::string_view kExperts = "experts.";
 
 /// What a family calls the parts of a listed expert, and the block that holds them in either layout.
-struct ExpertNames {
-  std::array<const char*, 3> parts;  // gate, up, down
-  const char* list_block;
-  const char* stacked_block;
+struct LayoutNames {
+  std::array<std::string, 3> parts;  // gate, up, down
+  std::string list_block;
+  std::string stacked_block = "mlp.";
 };
 
-ExpertNames names_of(const std::string& model_type) {
-  if (model_type == "mixtral") return {{"w1", "w3", "w2"}, "block_sparse_moe.", "mlp."};
-  if (model_type.starts_with("qwen3_vl_moe"))
-    throw ConfigError({"model_type " + model_type +
-                       ": its stacks are [E, D, 2F], not those of --layout; leave --layout out"});
-  return {{"gate_proj", "up_proj", "down_proj"}, "mlp.", "mlp."};
+LayoutNames names_of(const std::string& model_type) {
+  const Family* family = find_family(model_type);
+  const MoeRule rule = family != nullptr && family->moe ? *family->moe : MoeRule();
+  if (rule.transposed)
+    throw ConfigError(
+        {"model_type " + model_type +
+         ": transformers reads its experts as stacks [E, D, 2F] alone, neither as a list nor as "
+         "the stacks [E, 2F, D] of --layout; leave --layout out"});
+  return {{rule.experts.gate, rule.experts.up, rule.experts.down}, rule.block + "."};
 }
 
 /// "model.layers.0.", 3 and 1 of "model.layers.0.mlp.experts.3.up_proj.weight".
@@ -34,8 +38,8 @@ struct ListedPart {
   std::size_t part = 0;
 };
 
-std::optional<ListedPart> listed_part(const std::string& name, const ExpertNames& names) {
-  const std::string before = std::string(names.list_block) + std::string(kExperts);
+std::optional<ListedPart> listed_part(const std::string& name, const LayoutNames& names) {
+  const std::string before = names.list_block + std::string(kExperts);
   const std::size_t found = name.find("." + before);
   if (found == std::string::npos) return std::nullopt;
   ListedPart listed{name.substr(0, found + 1), 0, 0};
@@ -43,7 +47,7 @@ std::optional<ListedPart> listed_part(const std::string& name, const ExpertNames
   const auto [end, error] = std::from_chars(begin, name.data() + name.size(), listed.expert);
   if (error != std::errc() || listed.expert < 0) return std::nullopt;
   for (; listed.part < names.parts.size(); ++listed.part)
-    if ("." + std::string(names.parts[listed.part]) + ".weight" == end) return listed;
+    if ("." + names.parts[listed.part] + ".weight" == end) return listed;
   return std::nullopt;
 }
 
@@ -77,7 +81,7 @@ void append(TensorRecipe& target, const TensorRecipe& part) {
 using Listed = std::map<Index, std::array<const TensorRecipe*, 3>>;
 
 const TensorRecipe& part_of(const Listed& experts, Index expert, std::size_t part, const std::string& where,
-                            const ExpertNames& names) {
+                            const LayoutNames& names) {
   const auto found = experts.find(expert);
   const TensorRecipe* recipe = found == experts.end() ? nullptr : found->second[part];
   const std::string name = where + std::to_string(expert) + "." + names.parts[part] + ".weight";
@@ -92,7 +96,7 @@ const TensorRecipe& part_of(const Listed& experts, Index expert, std::size_t par
 
 /// gate_up_proj [E, 2F, D] from parts {0, 1}, down_proj [E, D, F] from {2}.
 TensorRecipe stack(const Listed& experts, const std::string& name, const std::vector<std::size_t>& parts,
-                   const std::string& where, const ExpertNames& names) {
+                   const std::string& where, const LayoutNames& names) {
   TensorRecipe stacked;
   const auto count = static_cast<Index>(experts.size());
   Index rows = 0;
@@ -119,7 +123,7 @@ std::string moved(const std::string& name, const std::string& from, const std::s
   return name.substr(0, name.size() - gate.size()) + "." + to + "gate.weight";
 }
 
-Recipes stacked(const Recipes& recipes, const ExpertNames& names) {
+Recipes stacked(const Recipes& recipes, const LayoutNames& names) {
   Recipes result;
   std::map<std::string, Listed> layers;
   for (const TensorRecipe& recipe : recipes) {
@@ -140,7 +144,7 @@ Recipes stacked(const Recipes& recipes, const ExpertNames& names) {
 }
 
 /// Expert by expert, `parts` of equal rows each.
-void unstack(const TensorRecipe& stacked, const std::string& where, const std::vector<const char*>& parts,
+void unstack(const TensorRecipe& stacked, const std::string& where, const std::vector<std::string>& parts,
              Recipes& result) {
   const TensorSpec& spec = stacked.spec;
   const auto count = static_cast<Index>(parts.size());
@@ -156,11 +160,11 @@ void unstack(const TensorRecipe& stacked, const std::string& where, const std::v
            cut(stacked, (expert * count + part) * each, each)});
 }
 
-Recipes listed(const Recipes& recipes, const ExpertNames& names) {
+Recipes listed(const Recipes& recipes, const LayoutNames& names) {
   Recipes result;
   for (const TensorRecipe& recipe : recipes) {
     const std::string& name = recipe.spec.name;
-    const std::string block = "." + std::string(names.stacked_block) + std::string(kExperts);
+    const std::string block = "." + names.stacked_block + std::string(kExperts);
     const std::size_t found = name.find(block);
     const std::string tail = found == std::string::npos ? "" : name.substr(found + block.size());
     const std::string where =
@@ -183,7 +187,7 @@ Recipes in_layout(const Recipes& recipes, ExpertFiles layout, const std::string&
   const bool any = std::ranges::any_of(
       recipes, [](const TensorRecipe& r) { return r.spec.name.find(".experts.") != std::string::npos; });
   if (!any) throw ConfigError({"--layout arranges experts, and no tensor of this model is one; remove it"});
-  const ExpertNames names = names_of(model_type);
+  const LayoutNames names = names_of(model_type);
   return layout == ExpertFiles::kStacked ? stacked(recipes, names) : listed(recipes, names);
 }
 

@@ -9,37 +9,33 @@
 namespace moeloom {
 namespace {
 
-/// A dense family and the MoE family whose layer computes the same with one expert.
-struct Upgrade {
-  const char* dense;
-  const char* sparse;
-  const char* architecture;
-  const char* experts_key;
-  const char* block;                 // in place of "mlp."
-  std::array<const char*, 3> parts;  // in place of gate_proj, up_proj, down_proj
-};
-
-constexpr std::array kUpgrades = {Upgrade{"qwen3",
-                                          "qwen3_moe",
-                                          "Qwen3MoeForCausalLM",
-                                          "num_experts",
-                                          "mlp.",
-                                          {"gate_proj", "up_proj", "down_proj"}},
-                                  Upgrade{"llama",
-                                          "mixtral",
-                                          "MixtralForCausalLM",
-                                          "num_local_experts",
-                                          "block_sparse_moe.",
-                                          {"w1", "w3", "w2"}}};
 constexpr std::array kDenseParts = {"gate_proj", "up_proj", "down_proj"};
 constexpr std::string_view kMlp = ".mlp.";
 
-const Upgrade& upgrade_of(const Document& config) {
+/// A dense family, and the one that its experts make.
+struct Upgrade {
+  const Family& dense;
+  const Family& sparse;
+  std::string part(std::size_t i) const {
+    const ExpertNames& names = sparse.moe->experts;
+    return std::array{names.gate, names.up, names.down}[i];
+  }
+};
+
+std::string known_upgrades() {
+  std::string known;
+  for (const Family& family : families())
+    if (!family.upcycled.empty())
+      known += (known.empty() ? "" : ", ") + family.model_type + " (to " + family.upcycled + ")";
+  return known;
+}
+
+Upgrade upgrade_of(const Document& config) {
   const std::string type = config.text("model_type");
-  const auto found = std::ranges::find_if(kUpgrades, [&](const Upgrade& f) { return type == f.dense; });
-  if (found != kUpgrades.end()) return *found;
-  throw ConfigError(
-      {"model_type \"" + type + "\" cannot be upcycled; known: qwen3 (to qwen3_moe), llama (to mixtral)"});
+  const Family* dense = find_family(type);
+  if (dense == nullptr || dense->upcycled.empty())
+    throw ConfigError({"model_type \"" + type + "\" cannot be upcycled; known: " + known_upgrades()});
+  return {*dense, *find_family(dense->upcycled)};
 }
 
 void check_settings(const Upcycling& settings) {
@@ -56,11 +52,11 @@ void check_settings(const Upcycling& settings) {
 /// What the dense layer computes and the sparse family has no words for.
 void check_config(const Document& config, const Upgrade& family) {
   std::vector<std::string> violations;
-  const std::string ending = " cannot be said in a config.json of " + std::string(family.sparse);
+  const std::string ending = " cannot be said in a config.json of " + family.sparse.model_type;
   if (config.boolean_or("mlp_bias", false)) violations.push_back("mlp_bias = true" + ending);
   if (config.text_or("hidden_act", "silu") != "silu")
     violations.push_back("hidden_act = \"" + config.text("hidden_act") + "\": experts are silu");
-  const bool is_llama = std::string(family.dense) == "llama";
+  const bool is_llama = family.dense.model_type == "llama";
   if (is_llama && config.boolean_or("attention_bias", false))
     violations.push_back("attention_bias = true" + ending);
   if (is_llama && config.integer_or("pretraining_tp", 1) != 1)
@@ -130,7 +126,7 @@ TensorRecipe new_router(const TensorRecipe& gate, const std::string& name, Index
 
 Recipes upcycled(const Recipes& dense, const Document& config, const Upcycling& settings) {
   check_settings(settings);
-  const Upgrade& family = upgrade_of(config);
+  const Upgrade family = upgrade_of(config);
   check_config(config, family);
   Recipes sparse;
   for (const TensorRecipe& recipe : dense) {
@@ -139,10 +135,10 @@ Recipes upcycled(const Recipes& dense, const Document& config, const Upcycling& 
       sparse.push_back(recipe);
       continue;
     }
-    const std::string block = part->layer + family.block;
+    const std::string block = part->layer + family.sparse.moe->block + ".";
     for (Index expert = 0; expert < settings.experts; ++expert)
       sparse.push_back(expert_copy(
-          recipe, block + "experts." + std::to_string(expert) + "." + family.parts[part->part] + ".weight",
+          recipe, block + "experts." + std::to_string(expert) + "." + family.part(part->part) + ".weight",
           settings.noise));
     if (part->part == 0)
       sparse.push_back(new_router(recipe, block + "gate.weight", settings.experts,
@@ -153,19 +149,19 @@ Recipes upcycled(const Recipes& dense, const Document& config, const Upcycling& 
 
 Document upcycled_config(const Document& config, const Upcycling& settings) {
   check_settings(settings);
-  const Upgrade& family = upgrade_of(config);
+  const Upgrade family = upgrade_of(config);
   check_config(config, family);
   Document sparse = config;
-  say_fallbacks(*find_family(family.dense), sparse);
+  say_fallbacks(family.dense, sparse);
   for (const char* key : {"layer_types", "mlp_bias", "pretraining_tp"}) sparse.erase(key);
-  sparse.set("model_type", family.sparse);
-  sparse.set("architectures", std::vector<std::string>{family.architecture});
-  sparse.set(family.experts_key, settings.experts);
+  sparse.set("model_type", family.sparse.model_type);
+  sparse.set("architectures", std::vector<std::string>{family.sparse.architecture});
+  sparse.set(family.sparse.moe->experts_key, settings.experts);
   sparse.set("num_experts_per_tok", settings.top_k);
   // Experts that start alike part only if the router is held to use them all.
   sparse.set("output_router_logits", true);
   sparse.set("router_aux_loss_coef", 0.001);
-  if (std::string(family.sparse) == "mixtral") {
+  if (family.sparse.model_type == "mixtral") {
     sparse.erase("attention_bias");
     if (!config.has("rope_scaling")) sparse.erase("rope_scaling");
     sparse.set("router_jitter_noise", 0.0);

@@ -1,6 +1,8 @@
 // The table of families. Fallbacks are those of Hugging Face's config classes, 4.57.
 #include "moeloom/model/family.hpp"
 
+#include <algorithm>
+
 namespace moeloom {
 namespace {
 
@@ -135,6 +137,7 @@ const Family kQwen3OmniMoeText = {
 const Family kQwen3 = {
     .model_type = "qwen3",
     .architecture = "Qwen3ForCausalLM",
+    .upcycled = "qwen3_moe",
     .qk_norm = QkNorm::kPerHead,
     .bias = kAttentionBias,
     .window = WindowRule::kLayerTypes,
@@ -145,6 +148,7 @@ const Family kQwen3 = {
 const Family kLlama = {
     .model_type = "llama",
     .architecture = "LlamaForCausalLM",
+    .upcycled = "mixtral",
     .bias = kAttentionBias,
     .mlp_bias = true,
     .max_position_embeddings = 2048,
@@ -207,8 +211,8 @@ const Family kGemma3Text = {
 
 Family inside(Family text, const std::string& model_type, const std::string& architecture,
               const FilePrefix& prefix, const std::vector<std::string>& path,
-              const std::vector<std::string>& without_effect) {
-  text.text_config = TextConfigRule{path, text.model_type, without_effect};
+              const std::vector<std::string>& without_effect, const NamePatterns& towers) {
+  text.text_config = TextConfigRule{path, text.model_type, without_effect, towers};
   text.model_type = model_type;
   text.architecture = architecture;
   text.prefix = prefix;
@@ -248,12 +252,13 @@ std::vector<Family> make_families() {
       kQwen3Moe,
       kQwen3OmniMoeText,
       inside(kQwen3OmniMoeText, "qwen3_omni_moe_thinker", "Qwen3OmniMoeThinkerForConditionalGeneration", {},
-             {"text_config"}, kThinkerKeys),
+             {"text_config"}, kThinkerKeys, {"audio_tower.*", "visual.*"}),
       inside(kQwen3OmniMoeText, "qwen3_omni_moe", "Qwen3OmniMoeForConditionalGeneration",
-             {"thinker.model.", "thinker.lm_head.weight"}, {"thinker_config", "text_config"}, kThinkerKeys),
+             {"thinker.model.", "thinker.lm_head.weight"}, {"thinker_config", "text_config"}, kThinkerKeys,
+             {"thinker.audio_tower.*", "thinker.visual.*", "talker.*", "code2wav.*"}),
       kQwen3VlMoeText,
       inside(kQwen3VlMoeText, "qwen3_vl_moe", "Qwen3VLMoeForConditionalGeneration",
-             {"model.language_model.", "lm_head.weight"}, {"text_config"}, kVisionKeys),
+             {"model.language_model.", "lm_head.weight"}, {"text_config"}, kVisionKeys, {"model.visual.*"}),
       refused("qwen3_next", kDeltaNet),
       refused("qwen3_5_moe", kDeltaNet),
       refused("qwen3_5_moe_text", kDeltaNet),
@@ -277,6 +282,16 @@ const Family* find_family(const std::string& model_type) {
   for (const Family& family : families())
     if (family.model_type == model_type) return &family;
   return nullptr;
+}
+
+bool is_of_a_tower(const Family& family, const std::string& tensor) {
+  return family.text_config && std::ranges::any_of(family.text_config->towers, [&](const std::string& tower) {
+           return matches_glob(tower, tensor);
+         });
+}
+
+bool stays_fp32(const std::string& tensor) {
+  return tensor.ends_with(".e_score_correction_bias");
 }
 
 std::string known_families() {

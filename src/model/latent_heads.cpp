@@ -81,8 +81,7 @@ const RopeTable& LatentHeads::rope(const AttentionContext& context) const {
   return table;
 }
 
-void LatentHeads::forward(const KernelTable& kernels, const AttentionContext& context,
-                          ConstMatrixView normed) {
+void LatentHeads::forward(const KernelTable& kernels, const AttentionContext& context, ConstRows normed) {
   forward_query(kernels, normed);
   forward_key_value(kernels, normed);
   const MatrixView key_rope = key_value_low_.view().cols_from(latent_.kv_rank, latent_.rope_dim);
@@ -91,12 +90,12 @@ void LatentHeads::forward(const KernelTable& kernels, const AttentionContext& co
   copy_to_heads(spec_.heads, key_rope, key_);
 }
 
-void LatentHeads::forward_query(const KernelTable& kernels, ConstMatrixView normed) {
-  projected_query_.reshape_uninitialised(normed.rows, spec_.query_width());
-  query_.reshape_uninitialised(normed.rows, spec_.query_width());
+void LatentHeads::forward_query(const KernelTable& kernels, ConstRows normed) {
+  projected_query_.reshape_uninitialised(normed.rows(), spec_.query_width());
+  query_.reshape_uninitialised(normed.rows(), spec_.query_width());
   if (query_latent_) {
-    query_low_.reshape_uninitialised(normed.rows, latent_.q_rank);
-    query_low_normed_.reshape_uninitialised(normed.rows, latent_.q_rank);
+    query_low_.reshape_uninitialised(normed.rows(), latent_.q_rank);
+    query_low_normed_.reshape_uninitialised(normed.rows(), latent_.q_rank);
     query_latent_->down.forward(kernels.dense, normed, query_low_);
     query_latent_->norm.forward(kernels.rmsnorm, query_low_, query_low_normed_, query_inv_rms_);
     query_up_.forward(kernels.dense, query_low_normed_, projected_query_);
@@ -107,12 +106,12 @@ void LatentHeads::forward_query(const KernelTable& kernels, ConstMatrixView norm
   copy_heads(spec_.heads, latent_.rope_dim, projected_query_, latent_.nope_dim, query_, 0);
 }
 
-void LatentHeads::forward_key_value(const KernelTable& kernels, ConstMatrixView normed) {
-  key_value_low_.reshape_uninitialised(normed.rows, key_value_down_.out());
-  key_value_low_normed_.reshape_uninitialised(normed.rows, latent_.kv_rank);
-  key_value_.reshape_uninitialised(normed.rows, key_value_up_.out());
-  key_.reshape_uninitialised(normed.rows, spec_.key_width());
-  value_.reshape_uninitialised(normed.rows, spec_.value_width());
+void LatentHeads::forward_key_value(const KernelTable& kernels, ConstRows normed) {
+  key_value_low_.reshape_uninitialised(normed.rows(), key_value_down_.out());
+  key_value_low_normed_.reshape_uninitialised(normed.rows(), latent_.kv_rank);
+  key_value_.reshape_uninitialised(normed.rows(), key_value_up_.out());
+  key_.reshape_uninitialised(normed.rows(), spec_.key_width());
+  value_.reshape_uninitialised(normed.rows(), spec_.value_width());
   key_value_down_.forward(kernels.dense, normed, key_value_low_);
   key_value_norm_.forward(kernels.rmsnorm, key_value_low_.view().cols_from(0, latent_.kv_rank),
                           key_value_low_normed_, key_value_inv_rms_);
@@ -128,21 +127,21 @@ AttentionHeads LatentHeads::gradients(Index tokens, HeadsWorkspace& workspace) c
   return {workspace.d_query, workspace.d_key, workspace.d_value};
 }
 
-void LatentHeads::backward(const KernelTable& kernels, const AttentionContext& context,
-                           ConstMatrixView normed, HeadsWorkspace& workspace, MatrixView d_normed) const {
+void LatentHeads::backward(const KernelTable& kernels, const AttentionContext& context, ConstRows normed,
+                           HeadsWorkspace& workspace, MatrixView d_normed) const {
   kernels.rope.backward(workspace.d_query, spec_.head_dim, context.position_ids, rope(context));
   backward_query(kernels, normed, workspace, d_normed);
   backward_key_value(kernels, context, normed, workspace, d_normed);
 }
 
-void LatentHeads::backward_query(const KernelTable& kernels, ConstMatrixView normed, HeadsWorkspace& w,
+void LatentHeads::backward_query(const KernelTable& kernels, ConstRows normed, HeadsWorkspace& w,
                                  MatrixView d_normed) const {
   Matrix& d_projected = w.d_qkv;
-  d_projected.reshape_uninitialised(normed.rows, spec_.query_width());
+  d_projected.reshape_uninitialised(normed.rows(), spec_.query_width());
   copy_heads(spec_.heads, latent_.nope_dim, w.d_query, latent_.rope_dim, d_projected, 0);
   copy_heads(spec_.heads, latent_.rope_dim, w.d_query, 0, d_projected, latent_.nope_dim);
   if (!query_latent_) return query_up_.backward(kernels.dense, d_projected, normed, d_normed);
-  w.d_query_latent.reshape_uninitialised(normed.rows, latent_.q_rank);
+  w.d_query_latent.reshape_uninitialised(normed.rows(), latent_.q_rank);
   query_up_.backward(kernels.dense, d_projected, query_low_normed_, w.d_query_latent);
   query_latent_->norm.backward(kernels.rmsnorm, w.d_query_latent, query_low_, query_inv_rms_,
                                w.d_query_latent);
@@ -150,9 +149,9 @@ void LatentHeads::backward_query(const KernelTable& kernels, ConstMatrixView nor
 }
 
 void LatentHeads::backward_key_value(const KernelTable& kernels, const AttentionContext& context,
-                                     ConstMatrixView normed, HeadsWorkspace& w, MatrixView d_normed) const {
-  w.d_key_value.reshape_uninitialised(normed.rows, key_value_up_.out());
-  w.d_key_value_latent.reshape_uninitialised(normed.rows, key_value_down_.out());
+                                     ConstRows normed, HeadsWorkspace& w, MatrixView d_normed) const {
+  w.d_key_value.reshape_uninitialised(normed.rows(), key_value_up_.out());
+  w.d_key_value_latent.reshape_uninitialised(normed.rows(), key_value_down_.out());
   copy_heads(spec_.heads, latent_.nope_dim, w.d_key, latent_.rope_dim, w.d_key_value, 0);
   copy_heads(spec_.heads, spec_.value_dim, w.d_value, 0, w.d_key_value, latent_.nope_dim);
 

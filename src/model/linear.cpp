@@ -42,18 +42,18 @@ Linear Linear::with_bias(const ParameterStore& store, const std::string& module)
   return linear;
 }
 
-void Linear::forward(const DenseKernel& kernel, ConstMatrixView x, MatrixView y, Write mode) const {
+void Linear::forward(const DenseKernel& kernel, ConstRows x, MatrixView y, Write mode) const {
   if (bias.empty()) return kernel.forward(x, weight, y, mode);
   write_bias(bias, y, mode);
   kernel.forward(x, weight, y, Write::kAdd);
 }
 
-void Linear::backward_weight(const DenseKernel& kernel, ConstMatrixView dy, ConstMatrixView x) const {
+void Linear::backward_weight(const DenseKernel& kernel, ConstMatrixView dy, ConstRows x) const {
   if (grad.size() > 0) kernel.weight_grad(dy, x, grad, Write::kAdd);
   if (!bias_grad.empty()) add_row_sums(dy, bias_grad);
 }
 
-void Linear::backward(const DenseKernel& kernel, ConstMatrixView dy, ConstMatrixView x, MatrixView dx,
+void Linear::backward(const DenseKernel& kernel, ConstMatrixView dy, ConstRows x, MatrixView dx,
                       Write mode) const {
   backward_weight(kernel, dy, x);
   kernel.input_grad(dy, weight, dx, mode);

@@ -15,21 +15,22 @@ MlpLayer::MlpLayer(const MlpSpec& spec, const ParameterStore& store)
 void MlpLayer::forward(const KernelTable& kernels, ConstMatrixView hidden_states, MatrixView output,
                        MlpWorkspace& workspace) {
   saved_gate_up_.reshape_uninitialised(hidden_states.rows, gate_up_.out());
-  workspace.activated.reshape_uninitialised(hidden_states.rows, down_.in());
+  const Rows activated =
+      workspace.activated.reshape_uninitialised(kernels.dense.element, hidden_states.rows, down_.in());
   gate_up_.forward(kernels.dense, hidden_states, saved_gate_up_);
-  kernels.swiglu.forward(activation_, saved_gate_up_, {}, workspace.activated);
-  down_.forward(kernels.dense, workspace.activated, output, Write::kAdd);
+  kernels.swiglu.forward(activation_, saved_gate_up_, {}, activated);
+  down_.forward(kernels.dense, activated, output, Write::kAdd);
 }
 
 void MlpLayer::backward(const KernelTable& kernels, ConstMatrixView hidden_states, ConstMatrixView d_output,
                         MatrixView d_hidden_states, MlpWorkspace& workspace) {
   workspace.d_activated.reshape_uninitialised(d_output.rows, down_.in());
-  workspace.activated.reshape_uninitialised(d_output.rows, down_.in());
+  const Rows activated =
+      workspace.activated.reshape_uninitialised(kernels.dense.element, d_output.rows, down_.in());
   kernels.dense.input_grad(d_output, down_.weight, workspace.d_activated, Write::kReplace);
   Matrix& d_gate_up = saved_gate_up_;
-  kernels.swiglu.backward(activation_, saved_gate_up_, {}, workspace.d_activated, d_gate_up, {},
-                          workspace.activated);
-  down_.backward_weight(kernels.dense, d_output, workspace.activated);
+  kernels.swiglu.backward(activation_, saved_gate_up_, {}, workspace.d_activated, d_gate_up, {}, activated);
+  down_.backward_weight(kernels.dense, d_output, activated);
   gate_up_.backward(kernels.dense, d_gate_up, hidden_states, d_hidden_states);
 }
 

@@ -15,7 +15,7 @@ Norm Norm::of(const ParameterStore& store, const NormSpec& spec) {
   return norm;
 }
 
-void Norm::forward(const RmsNormKernel& kernel, ConstMatrixView x, MatrixView y,
+void Norm::forward(const RmsNormKernel& kernel, ConstMatrixView x, Rows y,
                    std::vector<float>& inv_rms) const {
   inv_rms.resize(at(x.size()) / weight.size());
   kernel.forward(x, weight, settings, y, inv_rms);

@@ -40,6 +40,20 @@ void add_tensor(const HfSlice& slice, Index cols, DType dtype, std::map<std::str
           "slices of " + slice.name + " must agree on the tensor's shape");
 }
 
+void add_specs(const CarriedTensors& carried, std::vector<TensorSpec>& specs) {
+  for (const std::string& name : carried.names) {
+    const TensorInfo& info = carried.source->info(name);
+    specs.push_back({name, info.dtype, info.shape});
+  }
+}
+
+/// By one rank: it is also the one that removes old checkpoints, and a network file system keeps a removed
+/// file readable on the machine that removed it.
+void write_carried(const CarriedTensors& carried, ShardWriter& writer) {
+  for (const std::string& name : carried.names)
+    writer.write_bytes(name, 0, carried.source->file_of(name).raw(name));
+}
+
 }  // namespace
 
 bool writes(const Mesh& mesh, Placement placement) {
@@ -56,7 +70,8 @@ std::vector<TensorSpec> tensor_specs(const ModelConfig& config, DType dtype) {
   std::vector<TensorSpec> tensors;
   std::map<std::string, std::size_t> place;
   for (const ParameterSpec& spec : parameter_specs(config, {0, config.num_experts}))
-    for (const HfSlice& slice : spec.slices) add_tensor(slice, spec.cols, dtype, place, tensors);
+    for (const HfSlice& slice : spec.slices)
+      add_tensor(slice, spec.cols, stays_fp32(slice.name) ? DType::kF32 : dtype, place, tensors);
   return tensors;
 }
 
@@ -74,8 +89,11 @@ void write_together(const Communicator& world, const std::filesystem::path& fold
 
 TensorChecksums save_weights(const ParameterStore& store, const ModelConfig& config, const Mesh& mesh,
                              const std::filesystem::path& folder, const WeightFormat& format) {
-  const ShardPlan plan = plan_shards(tensor_specs(config, format.dtype), format.shard_bytes);
+  std::vector<TensorSpec> specs = tensor_specs(config, format.dtype);
+  add_specs(config.names.carried, specs);
+  const ShardPlan plan = plan_shards(specs, format.shard_bytes);
   write_together(mesh.world(), folder, plan, [&](ShardWriter& writer) {
+    if (mesh.world().rank() == 0) write_carried(config.names.carried, writer);
     for_written_slices(store, mesh, [&](const Parameter& parameter, const HfSlice& slice) {
       write_slice(writer, slice, parameter.value.rows_from(slice.row_begin, slice.rows));
     });

@@ -1,6 +1,8 @@
 // ModelConfig to config.json: the file it came from, with what has changed since.
 #include "moeloom/model/config.hpp"
 
+#include <span>
+
 namespace moeloom {
 namespace {
 
@@ -91,11 +93,27 @@ void write_text(const ModelConfig& config, const ModelConfig* before, Document& 
   if (writer.changed(&ModelConfig::rope_theta)) write_rope_theta(config.rope_theta, document);
 }
 
-/// The weights beside it are written in fp32 whatever they were read from.
-void write_dtype(Document& document, bool always) {
-  for (const char* key : {"torch_dtype", "dtype"})
-    if (document.has(key)) return document.set(key, "float32");
-  if (always) document.set("dtype", "float32");
+std::string text_of(DType weights) {
+  return weights == DType::kBF16 ? "bfloat16" : weights == DType::kF16 ? "float16" : "float32";
+}
+
+/// Whether the key was there.
+bool replace_dtype(Document& document, const std::string& dtype) {
+  bool replaced = false;
+  for (const char* key : {"torch_dtype", "dtype"}) {
+    if (!document.has(key)) continue;
+    document.set(key, dtype);
+    replaced = true;
+  }
+  return replaced;
+}
+
+void replace_nested_dtype(Document& document, std::span<const std::string> path, const std::string& dtype) {
+  if (path.empty() || !document.has(path.front())) return;
+  Document inner = document.object(path.front());
+  replace_dtype(inner, dtype);
+  replace_nested_dtype(inner, path.subspan(1), dtype);
+  document.set(path.front(), inner);
 }
 
 /// The text model's object at `depth` of the path, and those around it.
@@ -105,13 +123,20 @@ void write_nested(const ModelConfig& config, const ModelConfig* before, const Te
   const std::string& key = rule.path[depth];
   Document inner = document.has(key) ? document.object(key) : Document();
   write_nested(config, before, rule, depth + 1, inner);
-  write_dtype(inner, false);
   document.set(key, inner);
 }
 
 }  // namespace
 
-Document ModelConfig::to_document() const {
+void set_weights_dtype(Document& config, DType weights) {
+  const std::string dtype = text_of(weights);
+  if (!replace_dtype(config, dtype)) config.set("dtype", dtype);
+  const Family* family = find_family(config.text("model_type"));
+  if (family != nullptr && family->text_config)
+    replace_nested_dtype(config, family->text_config->path, dtype);
+}
+
+Document ModelConfig::to_document(DType weights) const {
   const bool fresh = source.keys().empty();
   const Family& row = family();
   Document document = fresh ? fresh_document(row) : source;
@@ -121,7 +146,7 @@ Document ModelConfig::to_document() const {
     write_nested(*this, fresh ? nullptr : &before, *row.text_config, 0, document);
   else
     write_text(*this, fresh ? nullptr : &before, document);
-  write_dtype(document, true);
+  set_weights_dtype(document, weights);
   return document;
 }
 

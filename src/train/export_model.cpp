@@ -5,21 +5,8 @@
 #include "checkpoint_files.hpp"
 
 namespace moeloom {
-namespace {
 
 namespace fs = std::filesystem;
-
-std::string dtype_key_value(DType type) {
-  return type == DType::kBF16 ? "bfloat16" : type == DType::kF16 ? "float16" : "float32";
-}
-
-Document config_document(const ModelConfig& config, DType type) {
-  Document document = config.to_document();
-  document.set(document.has("torch_dtype") ? "torch_dtype" : "dtype", dtype_key_value(type));
-  return document;
-}
-
-}  // namespace
 
 void export_model(const fs::path& folder, const ParameterStore& store, const Mesh& mesh,
                   const ModelConfig& config, const WeightFormat& format) {
@@ -33,7 +20,7 @@ void export_model(const fs::path& folder, const ParameterStore& store, const Mes
     save_weights(store, config, mesh, partial, format);
     agree(world, [&] {
       if (!leads) return;
-      config_document(config, format.dtype).write(partial / kConfigFile);
+      config.to_document(format.dtype).write(partial / kConfigFile);
       publish_folder(folder);
     });
   } catch (...) {

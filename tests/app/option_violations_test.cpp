@@ -141,18 +141,5 @@ TEST(OptionViolations, AGivenShapeMustAgreeWithTheLoadedModel) {
   EXPECT_EQ(violations[0], "--layers = 2, but the model that is loaded has 6; remove the option");
 }
 
-TEST(OptionViolations, TheScheduleFillsInWhatIsLeftOpen) {
-  TrainOptions options;
-  options.run.steps = 50;
-  EXPECT_EQ(schedule(options).total_steps, 50);
-  EXPECT_EQ(schedule(options).warmup_steps, 5);
-  options.run.steps = 100000;
-  EXPECT_EQ(schedule(options).warmup_steps, 100);
-  options.optimizer.warmup = 0;
-  options.optimizer.schedule_steps = 70;
-  EXPECT_EQ(schedule(options).warmup_steps, 0);
-  EXPECT_EQ(schedule(options).total_steps, 70);
-}
-
 }  // namespace
 }  // namespace moeloom

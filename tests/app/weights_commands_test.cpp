@@ -1,7 +1,7 @@
 // Weights from and to folders as a person meets them: shards, exports, exceptions, frozen weights,
 // conversions.
 #include "moeloom/io/document.hpp"
-#include "moeloom/io/safetensors.hpp"
+#include "moeloom/io/safetensors_shards.hpp"
 #include "moeloom/train/checkpoint.hpp"
 
 #include <algorithm>
@@ -105,6 +105,49 @@ TEST_F(WeightsCommands, OptionsWithoutEffectAndPatternsWithoutMatchAreRefused) {
     expect_says(outcome, 1, expected);
     EXPECT_FALSE(fs::exists(path("run"))) << flags;
   }
+}
+
+/// A multimodal folder: the text model starts anew, and a tower of another format is put beside it.
+void add_tower(const fs::path& text, const fs::path& target) {
+  const SafetensorsFolder before(text);
+  fs::create_directory(target);
+  fs::copy_file(text / "config.json", target / "config.json");
+  std::vector<TensorSpec> specs = {{"model.visual.merger.norm.weight", DType::kBF16, {6}}};
+  for (const std::string& name : before.names())
+    specs.push_back({name, before.info(name).dtype, before.info(name).shape});
+  const ShardPlan plan = plan_shards(specs);
+  create_shards(target, plan);
+  ShardWriter writer(target, plan);
+  writer.write(specs[0].name, 0, std::vector<float>{1, -2, 3, -4, 5, -6});
+  for (const std::string& name : before.names()) writer.write_bytes(name, 0, before.file_of(name).raw(name));
+  writer.close();
+}
+
+TEST_F(WeightsCommands, OtherTowersGoThroughTrainingAResumeAndExports) {
+  fs::create_directory(path("text"));
+  std::ofstream(path("text/config.json")) << R"({"model_type": "qwen3_vl_moe", "dtype": "float32",
+    "vision_config": {"dtype": "bfloat16"}, "text_config": {"model_type": "qwen3_vl_moe_text",
+    "dtype": "float32", "vocab_size": 256, "hidden_size": 16, "num_hidden_layers": 1,
+    "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 8, "intermediate_size": 8,
+    "moe_intermediate_size": 8, "num_experts": 4, "num_experts_per_tok": 2}})";
+  const std::string start = "--steps 1 --model " + path("text") + " --export " + path("one");
+  ASSERT_EQ(shell(train(start + " --run " + path("first"))).exit_code, 0);
+  expect_says(shell(train("--steps 1 --model " + path("one") + " --run " + path("second"))), 0,
+              "holds no tensor of model.visual.*");
+  add_tower(path("one"), path("whole"));
+  expect_says(shell("inspect " + path("whole"), 0), 0, "0 unused, 1 carried");
+  expect_says(shell(train("--steps 1 --model " + path("whole") + " --run " + path("run")), 2), 0,
+              "carried=1");
+  expect_says(shell(train("--resume " + path("run") + " --steps 3 --keep 1 --save-every 1 --export " +
+                          path("out") + " --export-dtype bf16")),
+              0, "exported=" + path("out"));
+  const SafetensorsFolder whole(path("whole")), out(path("out")), kept(path("run/checkpoint-3"));
+  EXPECT_EQ(whole.names(), out.names());
+  EXPECT_TRUE(same_tensor(whole, out, "model.visual.merger.norm.weight"));
+  EXPECT_TRUE(same_tensor(whole, kept, "model.visual.merger.norm.weight"));
+  const Document config = Document::read(path("out") + "/config.json");
+  EXPECT_EQ(config.text("dtype"), "bfloat16");
+  EXPECT_EQ(config.object("text_config").text("dtype"), "bfloat16");
 }
 
 TEST_F(WeightsCommands, ConvertStacksAndListsBitForBitAndReplacesNothing) {

@@ -13,6 +13,7 @@
 namespace moeloom {
 namespace {
 
+using testing::as_bf16;
 using testing::random_matrix;
 
 struct Case {
@@ -98,6 +99,26 @@ TEST(Dense, ARowsBitsDependNeitherOnTheOtherRowsNorOnThreads) {
     EXPECT_TRUE(same_bits(again.dw, whole.dw));
   }
   set_threads(used);
+}
+
+TEST(Dense, RowsThatAreBf16AlreadyGiveTheBitsOfRoundingThem) {
+  const DenseKernel kernel = tiled_bf16_dense();
+  EXPECT_EQ(kernel.element, DType::kBF16);
+  for (const Case& c : kCases) {
+    SCOPED_TRACE(std::to_string(c.rows) + " rows, " + std::to_string(c.out) + " x " + std::to_string(c.in));
+    Problem rounds(c), is_rounded(c);
+    rounds.run(kernel, Write::kAdd);
+    RowMemory x_memory, dy_memory;
+    const ConstRows x = as_bf16(is_rounded.x, x_memory), dy = as_bf16(is_rounded.dy, dy_memory);
+    kernel.forward(x, is_rounded.w, is_rounded.y, Write::kAdd);
+    kernel.input_grad(dy, is_rounded.w, is_rounded.dx, Write::kAdd);
+    kernel.weight_grad(dy, x, is_rounded.dw, Write::kAdd);
+    EXPECT_TRUE(same_bits(rounds.y, is_rounded.y));
+    EXPECT_TRUE(same_bits(rounds.dx, is_rounded.dx));
+    EXPECT_TRUE(same_bits(rounds.dw, is_rounded.dw));
+    for (const DenseKernel& fp32 : {tiled_dense(), native_dense()})
+      EXPECT_THROW(fp32.forward(x, is_rounded.w, is_rounded.y, Write::kReplace), ShapeError);
+  }
 }
 
 TEST(Dense, RefusesWhatDoesNotFit) {

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "moeloom/base/parallel.hpp"
-#include "moeloom/tensor/matrix.hpp"
+#include "moeloom/tensor/rows.hpp"
 
 #include <algorithm>
 #include <bit>
@@ -51,6 +51,20 @@ inline std::vector<double> doubles_of(ConstMatrixView x) {
   std::vector<double> values;
   for (Index i = 0; i < x.rows; ++i) values.insert(values.end(), x.row(i), x.row(i) + x.cols);
   return values;
+}
+
+/// What a bf16 product would make of these rows.
+inline std::vector<std::uint16_t> rounded_bits_of(ConstMatrixView x) {
+  std::vector<std::uint16_t> bits;
+  for (Index i = 0; i < x.rows; ++i)
+    for (Index j = 0; j < x.cols; ++j) bits.push_back(float_to_bf16(x(i, j)));
+  return bits;
+}
+inline std::vector<std::uint16_t> half_bits_of(const Rows& bf16) {
+  const auto x = std::get<Bf16View>(bf16);
+  std::vector<std::uint16_t> bits;
+  for (Index i = 0; i < x.rows; ++i) bits.insert(bits.end(), x.row(i), x.row(i) + x.cols);
+  return bits;
 }
 
 inline std::vector<std::uint32_t> bits_of(ConstMatrixView x) {

@@ -2,6 +2,7 @@
 #include "moeloom/kernels/rmsnorm.hpp"
 
 #include "elementwise_testing.hpp"
+#include "rmsnorm_testing.hpp"
 #include <gtest/gtest.h>
 
 namespace moeloom {
@@ -9,20 +10,11 @@ namespace {
 
 using namespace testing;
 
-struct Named {
-  const char* name;
-  RmsNormKernel kernel;
-};
-const Named kKernels[] = {{"reference", reference_rmsnorm()}, {"fused", fused_rmsnorm()}};
-
-struct Size {
-  Index rows, groups, width;
-};
-const Size kSizes[] = {{0, 1, 8}, {1, 1, 1}, {3, 1, 20}, {4, 3, 7}, {2, 2, 67}, {520, 2, 16}};
+const RmsNormSize kSizes[] = {{0, 1, 8}, {1, 1, 1}, {3, 1, 20}, {4, 3, 7}, {2, 2, 67}, {520, 2, 16}};
 
 /// A case's inputs, and what a kernel makes of them.
 struct Case {
-  explicit Case(Size size, RmsNormSettings settings_ = {})
+  explicit Case(RmsNormSize size, RmsNormSettings settings_ = {})
       : settings(settings_),
         x(random_matrix(size.rows, size.groups * size.width, 1)),
         gate(random_matrix(size.rows, x.cols(), 2, 2.0)),
@@ -64,7 +56,7 @@ std::vector<double> formula(const std::vector<double>& x, const std::vector<doub
 
 // The norm's tolerances, and a silu of some five units in the last place.
 TEST(GatedRmsNorm, FusedEqualsTheReferenceAtAnySize) {
-  for (const Size size : kSizes) {
+  for (const RmsNormSize size : kSizes) {
     const Case c(size);
     const Result plain = run(reference_rmsnorm(), c), fused = run(fused_rmsnorm(), c);
     EXPECT_LE(worst_error(doubles_of(fused.y), doubles_of(plain.y)), 2e-6) << size.rows << 'x' << size.width;
@@ -76,7 +68,7 @@ TEST(GatedRmsNorm, FusedEqualsTheReferenceAtAnySize) {
 
 TEST(GatedRmsNorm, AgreesWithTheFormulaAndItsCentralDifferences) {
   for (const RmsNormSettings settings : {RmsNormSettings{}, RmsNormSettings{.eps = 0.1f, .weight_offset = 1}})
-    for (const Size size : {Size{1, 1, 1}, Size{2, 1, 20}, Size{2, 3, 7}}) {
+    for (const RmsNormSize size : {RmsNormSize{1, 1, 1}, RmsNormSize{2, 1, 20}, RmsNormSize{2, 3, 7}}) {
       const Case c(size, settings);
       auto x = doubles_of(c.x), gate = doubles_of(c.gate), weight = doubles_of(row_view(c.weight));
       const auto loss = [&] {
@@ -87,7 +79,7 @@ TEST(GatedRmsNorm, AgreesWithTheFormulaAndItsCentralDifferences) {
       };
       const auto dx = central_differences(x, loss), d_gate = central_differences(gate, loss),
                  d_weight = central_differences(weight, loss);
-      for (const auto& [name, kernel] : kKernels) {
+      for (const auto& [name, kernel] : kRmsNorms) {
         const Result got = run(kernel, c);
         EXPECT_LE(worst_error(doubles_of(got.y), formula(x, gate, weight, settings)), 2e-6) << name;
         EXPECT_LE(worst_error(doubles_of(got.dx), dx), 4e-6) << name;
@@ -98,8 +90,8 @@ TEST(GatedRmsNorm, AgreesWithTheFormulaAndItsCentralDifferences) {
 }
 
 TEST(GatedRmsNorm, MayWriteOverItsInputs) {
-  for (const auto& [name, kernel] : kKernels)
-    for (const Size size : kSizes) {
+  for (const auto& [name, kernel] : kRmsNorms)
+    for (const RmsNormSize size : kSizes) {
       const Case c(size);
       const Result apart = run(kernel, c);
       Matrix over_x = Matrix::copy_of(c.x), over_gate = Matrix::copy_of(c.gate);
@@ -130,7 +122,7 @@ TEST(GatedRmsNorm, RefusesShapesThatDoNotFit) {
   Matrix x(2, 12), narrow(2, 6);
   const std::vector<float> weight(6);
   std::vector<float> four(4), d_weight(6);
-  for (const auto& [name, kernel] : kKernels) {
+  for (const auto& [name, kernel] : kRmsNorms) {
     EXPECT_THROW(kernel.gated_forward(x, narrow, weight, {}, x, four), ShapeError) << name;
     EXPECT_THROW(kernel.gated_forward(x, x, weight, {}, narrow, four), ShapeError) << name;
     EXPECT_THROW(kernel.gated_backward(x, x, narrow, weight, {}, four, x, x, d_weight), ShapeError) << name;

@@ -97,6 +97,28 @@ TEST(GroupedMatmul, Bf16RoundsOperandsToNearestEvenAndNothingElse) {
   }
 }
 
+TEST(GroupedMatmul, RowsThatAreBf16AlreadyGiveTheBitsOfRoundingThem) {
+  for (const bool packs : {false, true})
+    for (const Case& c : cases()) {
+      SCOPED_TRACE(c);
+      GroupedMatmulKernel kernel = packed_bf16_grouped_matmul();
+      kernel.uses_packed = packs;
+      Problem rounds(c), is_rounded(c);
+      rounds.run(kernel, Write::kAdd);
+      is_rounded.run_on_bf16_rows(kernel, Write::kAdd);
+      EXPECT_TRUE(same_bits(rounds.y, is_rounded.y));
+      EXPECT_TRUE(same_bits(rounds.dx, is_rounded.dx));
+      EXPECT_TRUE(same_bits(rounds.dw, is_rounded.dw));
+    }
+}
+
+TEST(GroupedMatmul, RowsThatAreBf16AreRefusedByFp32Products) {
+  const Case c{4, 6, {2}};
+  for (const GroupedMatmulKernel& kernel :
+       {packed_grouped_matmul(), native_grouped_matmul(), onednn_grouped_matmul()})
+    EXPECT_THROW(Problem(c).run_on_bf16_rows(kernel), ShapeError);
+}
+
 TEST(GroupedMatmul, Bf16RoundsTiesInfinitiesAndNanAsFloatToBf16Does) {
   const float infinity = std::numeric_limits<float>::infinity();
   const std::vector<Index> one = {1};

@@ -65,6 +65,17 @@ struct Problem {
     kernel.weight_grad(dy, x, rows, dw, mode);
   }
 
+  /// run() with rows that are bf16 in memory.
+  void run_on_bf16_rows(const GroupedMatmulKernel& kernel, Write mode = Write::kReplace) {
+    PackedWeights packed;
+    if (kernel.uses_packed) packed.pack(weights(), kernel.element);
+    RowMemory x_memory, dy_memory;
+    const ConstRows x_rows = as_bf16(x, x_memory), dy_rows = as_bf16(dy, dy_memory);
+    kernel.forward(weights(), packed, x_rows, rows, y);
+    kernel.input_grad(weights(), packed, dy_rows, rows, dx);
+    kernel.weight_grad(dy_rows, x_rows, rows, dw, mode);
+  }
+
   /// Makes every operand a number that bf16 has.
   void round_to_bf16() {
     for (Matrix* operand : {&masters, &x, &dy})

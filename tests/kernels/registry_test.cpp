@@ -131,6 +131,7 @@ TEST(KernelRegistry, TilesDenseProductsFromEightRowsOn) {
 TEST(KernelRegistry, LeavesAModelItDoesNotKnowUnchanged) {
   KernelContext context = fitting();
   context.model_type = "gemma9";
+  context.known_model_type = false;
   EXPECT_EQ(applied_by("auto", context), "");
   EXPECT_NE(error_of("fused_rope", context).find("model type \"gemma9\" is not one this kernel knows"),
             std::string::npos);

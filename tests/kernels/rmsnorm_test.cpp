@@ -4,6 +4,7 @@
 #include "moeloom/tensor/gemm.hpp"
 
 #include "elementwise_testing.hpp"
+#include "rmsnorm_testing.hpp"
 #include "support/golden.hpp"
 #include <gtest/gtest.h>
 
@@ -12,20 +13,11 @@ namespace {
 
 using namespace testing;
 
-struct Named {
-  const char* name;
-  RmsNormKernel kernel;
-};
-const Named kKernels[] = {{"reference", reference_rmsnorm()}, {"fused", fused_rmsnorm()}};
-
 constexpr RmsNormSettings kPlain = {.eps = 1e-6f};
 constexpr RmsNormSettings kGemma = {.eps = 1e-6f, .weight_offset = 1};
 
-struct Size {
-  Index rows, groups, width;
-};
-const Size kSizes[] = {{0, 1, 8},  {1, 1, 1},  {1, 1, 16}, {5, 1, 20},   {3, 1, 36},   {4, 3, 20},
-                       {2, 4, 36}, {7, 2, 64}, {3, 1, 67}, {2, 1, 1000}, {600, 1, 33}, {520, 4, 32}};
+const RmsNormSize kSizes[] = {{0, 1, 8},  {1, 1, 1},  {1, 1, 16}, {5, 1, 20},   {3, 1, 36},   {4, 3, 20},
+                              {2, 4, 36}, {7, 2, 64}, {3, 1, 67}, {2, 1, 1000}, {600, 1, 33}, {520, 4, 32}};
 
 struct Forward {
   Matrix y;
@@ -74,7 +66,7 @@ double dot(const std::vector<double>& a, const std::vector<double>& b) {
 // Sums of up to 1000 positive squares in 16 or more lanes, and two products: below 1e-6. d_weight sums up to
 // 2080 terms of both signs in fp32: 1e-5.
 TEST(RmsNorm, FusedEqualsTheReferenceAtAnySizeAndStride) {
-  for (const Size size : kSizes) {
+  for (const RmsNormSize size : kSizes) {
     const Index cols = size.groups * size.width;
     const GappedMatrix x(size.rows, cols, 1), dy(size.rows, cols, 2);
     const auto weight = random_vector(size.width, 3);
@@ -95,14 +87,15 @@ TEST(RmsNorm, FusedEqualsTheReferenceAtAnySizeAndStride) {
 
 TEST(RmsNorm, ForwardAndBackwardAgreeWithTheFormulaInDouble) {
   for (const RmsNormSettings settings : {kPlain, kGemma, RmsNormSettings{.eps = 0.5f}})
-    for (const Size size : {Size{1, 1, 1}, Size{3, 1, 20}, Size{2, 1, 36}, Size{2, 3, 20}, Size{2, 1, 130}}) {
+    for (const RmsNormSize size : {RmsNormSize{1, 1, 1}, RmsNormSize{3, 1, 20}, RmsNormSize{2, 1, 36},
+                                   RmsNormSize{2, 3, 20}, RmsNormSize{2, 1, 130}}) {
       const Index cols = size.groups * size.width;
       const Matrix x = random_matrix(size.rows, cols, 6), dy = random_matrix(size.rows, cols, 7);
       const auto weight = random_vector(size.width, 8);
       auto values = doubles_of(x), weights = doubles_of(row_view(weight));
       const auto loss = [&] { return dot(normed(values, weights, settings), doubles_of(dy)); };
       const auto dx = central_differences(values, loss), dw = central_differences(weights, loss);
-      for (const auto& [name, kernel] : kKernels) {
+      for (const auto& [name, kernel] : kRmsNorms) {
         const Forward got = forward(kernel, x, weight, settings);
         const Backward back = backward(kernel, dy, x, weight, got.inv_rms, settings);
         EXPECT_LE(worst_error(doubles_of(got.y), normed(values, weights, settings)), 1e-6) << name;
@@ -113,8 +106,8 @@ TEST(RmsNorm, ForwardAndBackwardAgreeWithTheFormulaInDouble) {
 }
 
 TEST(RmsNorm, MayWriteOverItsInputs) {
-  for (const auto& [name, kernel] : kKernels)
-    for (const Size size : kSizes) {
+  for (const auto& [name, kernel] : kRmsNorms)
+    for (const RmsNormSize size : kSizes) {
       const Index cols = size.groups * size.width;
       const Matrix x = random_matrix(size.rows, cols, 9), dy = random_matrix(size.rows, cols, 10);
       const auto weight = random_vector(size.width, 11);
@@ -169,8 +162,26 @@ TEST(RmsNorm, GivesARowTheSameBitsInAMatrixLargerThanTheCache) {
   }
 }
 
+/// The last size is written around the cache.
+TEST(RmsNorm, WritesBf16AsABf16ProductWouldRoundIt) {
+  std::vector<RmsNormSize> sizes(std::begin(kSizes), std::end(kSizes));
+  sizes.push_back({16500, 2, 512});
+  for (const RmsNormSize size : sizes)
+    for (const auto& [name, kernel] : kRmsNorms) {
+      const Matrix x = random_matrix(size.rows, size.groups * size.width, 31, 2.0);
+      const auto weight = random_vector(size.width, 32);
+      const Forward plain = forward(kernel, x, weight, kGemma);
+      RowMemory memory;
+      const Rows y = memory.reshape_uninitialised(DType::kBF16, x.rows(), x.cols());
+      std::vector<float> inv_rms(plain.inv_rms.size());
+      kernel.forward(x, weight, kGemma, y, inv_rms);
+      EXPECT_EQ(half_bits_of(y), rounded_bits_of(plain.y)) << name << ' ' << size.width;
+      EXPECT_EQ(inv_rms, plain.inv_rms) << name << ' ' << size.width;
+    }
+}
+
 TEST(RmsNorm, AddsTheWeightGradientInChunksOfRowsInOrder) {
-  for (const auto& [name, kernel] : kKernels)
+  for (const auto& [name, kernel] : kRmsNorms)
     for (const Index groups : {Index{1}, Index{3}}) {
       const Index rows = 2 * kSumChunkRows + 77, width = 20;
       const Matrix x = random_matrix(rows, groups * width, 16), dy = random_matrix(rows, groups * width, 17);
@@ -195,7 +206,7 @@ TEST(RmsNorm, AddsTheWeightGradientInChunksOfRowsInOrder) {
 TEST(RmsNorm, GivesZeroForAZeroRow) {
   const std::vector<float> weight(24, 2.0f);
   const Matrix x(2, 24), dy = random_matrix(2, 24, 20);
-  for (const auto& [name, kernel] : kKernels) {
+  for (const auto& [name, kernel] : kRmsNorms) {
     const Forward got = forward(kernel, x, weight);
     EXPECT_EQ(doubles_of(got.y), std::vector<double>(48, 0.0)) << name;
     EXPECT_NEAR(got.inv_rms[0], 1000.0, 1e-3) << name;
@@ -207,7 +218,7 @@ TEST(RmsNorm, RefusesShapesThatDoNotFit) {
   Matrix x(2, 12), narrow(2, 8);
   const std::vector<float> weight(6), odd(5), none;
   std::vector<float> four(4), two(2), d_weight(6), short_d_weight(5);
-  for (const auto& [name, kernel] : kKernels) {
+  for (const auto& [name, kernel] : kRmsNorms) {
     EXPECT_NO_THROW(kernel.forward(x, weight, kPlain, x, four)) << name;
     EXPECT_THROW(kernel.forward(x, odd, kPlain, x, four), ShapeError) << name;
     EXPECT_THROW(kernel.forward(x, none, kPlain, x, four), ShapeError) << name;
@@ -227,7 +238,7 @@ RmsNormSettings settings_of(const std::string& hf_class) {
 TEST(RmsNorm, GivesTheGoldenOutputAndGradients) {
   const auto classes = of_class({"Qwen3RMSNorm", "Gemma3RMSNorm", "Gemma3nRMSNorm", "LlamaRMSNorm"});
   for (const auto& folder : golden_cases("blocks", classes))
-    for (const auto& [name, kernel] : kKernels) {
+    for (const auto& [name, kernel] : kRmsNorms) {
       const GoldenBlock block(folder);
       const RmsNormSettings settings = settings_of(block.meta.text("hf"));
       const auto weight = block.tensors.floats("weight.weight");

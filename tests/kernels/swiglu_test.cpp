@@ -254,6 +254,51 @@ TEST(Swiglu, GivesARowTheSameBitsWhereverItStandsAndOnAnyThreads) {
   }
 }
 
+TEST(Swiglu, WritesBf16AsABf16ProductWouldRoundIt) {
+  for (const auto& [name, kernel] : kKernels)
+    for (const GatedActivation& activation : kActivations)
+      for (const Size size : kSizes) {
+        const Matrix gate_up = random_matrix(size.rows, 2 * size.width, 20, 3.0);
+        const Matrix upstream = random_matrix(size.rows, size.width, 21);
+        const auto scale = random_vector(size.rows, 22);
+        const Backward plain = backward(kernel, activation, gate_up, scale, upstream);
+        RowMemory activated_memory, d_gate_up_memory;
+        const Rows activated = activated_memory.reshape_uninitialised(DType::kBF16, size.rows, size.width);
+        const Rows d_gate_up =
+            d_gate_up_memory.reshape_uninitialised(DType::kBF16, size.rows, 2 * size.width);
+        const std::string which = name + (' ' + name_of(activation)) + ' ' + std::to_string(size.width);
+        Matrix forward(size.rows, size.width);
+        kernel.forward(activation, gate_up, scale, forward);
+        kernel.forward(activation, gate_up, scale, activated);
+        EXPECT_EQ(half_bits_of(activated), rounded_bits_of(forward)) << which;
+        std::vector<float> d_scale(scale.size());
+        kernel.backward(activation, gate_up, scale, upstream, d_gate_up, d_scale, activated);
+        EXPECT_EQ(half_bits_of(activated), rounded_bits_of(plain.activated)) << which;
+        EXPECT_EQ(half_bits_of(d_gate_up), rounded_bits_of(plain.d_gate_up)) << which;
+        EXPECT_EQ(d_scale, plain.d_row_scale) << which;
+      }
+}
+
+/// Results larger than the cache are written around it.
+TEST(Swiglu, GivesARowTheSameBitsInAMatrixLargerThanTheCache) {
+  const Index rows = 16500, width = 1024;
+  Matrix gate_up = Matrix::uninitialised(rows, 2 * width);
+  for (Index i = 0; i < gate_up.view().size(); ++i)
+    gate_up.view().data[i] = static_cast<float>(i % 7919) / 1000 - 4;
+  Matrix whole(rows, width);
+  RowMemory memory;
+  const Rows half = memory.reshape_uninitialised(DType::kBF16, rows, width);
+  const auto scale = random_vector(rows, 23);
+  fused_swiglu().forward({}, gate_up, scale, whole);
+  fused_swiglu().forward({}, gate_up, scale, half);
+  EXPECT_EQ(half_bits_of(half), rounded_bits_of(whole));
+  for (const Index row : {Index{0}, Index{8000}, rows - 1}) {
+    Matrix alone(1, width);
+    fused_swiglu().forward({}, gate_up.view().rows_from(row, 1), std::span(&scale[at(row)], 1), alone);
+    EXPECT_EQ(bits_of(alone), bits_of(whole.view().rows_from(row, 1)));
+  }
+}
+
 TEST(Swiglu, RefusesShapesThatDoNotFit) {
   Matrix gate_up(3, 8), activated(3, 4), wide(3, 5), longer(4, 4);
   const std::vector<float> two_scales(2);

@@ -83,6 +83,22 @@ TEST(ModelConfig, KeepsOtherKeysAndTheirOrder) {
   EXPECT_EQ(keys[9], "_note");
 }
 
+TEST(SetWeightsDtype, SaysItWhereverTheTextModelHasItAndNowhereElse) {
+  Document config = Document::parse(R"({"model_type": "qwen3_omni_moe", "torch_dtype": "float32",
+    "thinker_config": {"dtype": "float32", "audio_config": {"dtype": "float32"},
+    "text_config": {"torch_dtype": "float32"}}, "talker_config": {"dtype": "float32"}})",
+                                    "test");
+  set_weights_dtype(config, DType::kBF16);
+  EXPECT_EQ(config.text("torch_dtype"), "bfloat16");
+  EXPECT_FALSE(config.has("dtype"));
+  const Document thinker = config.object("thinker_config");
+  EXPECT_EQ(thinker.text("dtype"), "bfloat16");
+  EXPECT_EQ(thinker.object("text_config").text("torch_dtype"), "bfloat16");
+  EXPECT_FALSE(thinker.object("text_config").has("dtype"));
+  EXPECT_EQ(thinker.object("audio_config").text("dtype"), "float32");
+  EXPECT_EQ(config.object("talker_config").text("dtype"), "float32");
+}
+
 TEST(ModelConfig, FromFlagsReadsBackTheSame) {
   ModelConfig config;
   config.mlp_only_layers = {1, 3};

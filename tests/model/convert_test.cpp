@@ -98,6 +98,17 @@ Document config_of(const std::string& type) {
   return config;
 }
 
+TEST(WriteRecipes, KeepsTheBiasThatChoosesExpertsInFp32) {
+  const TemporaryFolder folder;
+  const std::string bias = kLayer + "mlp.gate.e_score_correction_bias";
+  write({{"model.embed_tokens.weight", {7, kHidden}}, {bias, {3}}}, folder.path());
+  convert(folder.path(), folder / "half", [](const Recipes& r) { return r; }, {.dtype = DType::kBF16});
+  const SafetensorsFolder source(folder.path()), half(folder / "half");
+  EXPECT_EQ(half.info("model.embed_tokens.weight").dtype, DType::kBF16);
+  EXPECT_EQ(half.info(bias).dtype, DType::kF32);
+  EXPECT_EQ(floats(half, bias), floats(source, bias));
+}
+
 TEST(InLayout, StacksGateOverUpExpertByExpert) {
   const TemporaryFolder folder;
   write(qwen_list(11), folder.path());  // 10 sorts before 2
@@ -163,7 +174,7 @@ TEST(InLayout, RefusesWhatIsNoWholeStackOfLikeExperts) {
        },
        "qwen3_moe", "has not the shape"},
       {[](Shapes& s) { s = dense_shapes(); }, "qwen3", "no tensor of this model is one"},
-      {[](Shapes&) {}, "qwen3_vl_moe_text", "its stacks are [E, D, 2F]"}};
+      {[](Shapes&) {}, "qwen3_vl_moe_text", "reads its experts as stacks [E, D, 2F] alone"}};
   for (const auto& [edit, type, expected] : cases) {
     const TemporaryFolder folder;
     Shapes shapes = qwen_list(3);
@@ -330,7 +341,10 @@ TEST(UpcycledConfig, SaysTheNewFamilyAndKeepsTheRest) {
 
 TEST(UpcycledConfig, RefusesWhatTheNewFamilyCannotSay) {
   const std::tuple<const char*, std::function<void(Document&)>, Upcycling, const char*> cases[] = {
-      {"gemma3_text", [](Document&) {}, {}, "\"gemma3_text\" cannot be upcycled; known: qwen3"},
+      {"gemma3_text",
+       [](Document&) {},
+       {},
+       "\"gemma3_text\" cannot be upcycled; known: llama (to mixtral), qwen3 (to qwen3_moe)"},
       {"qwen3_moe", [](Document&) {}, {}, "cannot be upcycled"},
       {"llama", [](Document& c) { c.set("mlp_bias", true); }, {}, "mlp_bias = true cannot be said"},
       {"llama", [](Document& c) { c.set("attention_bias", true); }, {}, "attention_bias = true cannot"},

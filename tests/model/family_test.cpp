@@ -287,16 +287,9 @@ TEST(Families, PaddingIsCountedAsTorchCounts) {
   EXPECT_THROW(padding("glm4", ""), ConfigError);  // 151329 is no row
 }
 
-TEST(Families, ThatRunAreThoseThatTheKernelsKnow) {
+TEST(Families, FifteenRunAndTheOthersSayWhyNot) {
   EXPECT_EQ(std::ranges::count_if(families(), [](const Family& f) { return f.refusal.empty(); }), 15);
-  for (const Family& family : families()) {
-    const KernelContext context{.model_type = family.model_type, .hidden_act = family.activation, .gmm = {}};
-    KernelTable table;
-    const auto reports = KernelRegistry::builtin().apply_all("auto", table, context);
-    const bool known = std::ranges::any_of(reports, [](const KernelReport& r) { return r.applied; });
-    EXPECT_EQ(known, family.refusal.empty()) << family.model_type;
-  }
+  for (const Family& family : families()) EXPECT_EQ(family.architecture.empty(), !family.refusal.empty());
 }
-
 }  // namespace
 }  // namespace moeloom

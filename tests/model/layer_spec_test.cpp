@@ -17,21 +17,6 @@
 namespace moeloom {
 namespace {
 
-ModelConfig deepseek() {
-  ModelConfig config = testing::tiny_config();
-  config.model_type = "deepseek_v3";
-  config.mlp_only_layers = {};
-  config.first_k_dense_replace = 1;
-  config.num_key_value_heads = config.num_attention_heads;
-  config.q_lora_rank = 6;
-  config.kv_lora_rank = 10;
-  config.qk_nope_head_dim = 4;
-  config.qk_rope_head_dim = 4;
-  config.v_head_dim = 6;
-  config.shared_expert_intermediate_size = 20;
-  return config;
-}
-
 ModelConfig dense(const std::string& type) {
   ModelConfig config = testing::tiny_config();
   config.model_type = type;
@@ -41,7 +26,8 @@ ModelConfig dense(const std::string& type) {
 }
 
 std::vector<ModelConfig> models() {
-  return {testing::tiny_config(), deepseek(), dense("glm4"), dense("gemma3_text"), dense("llama")};
+  return {testing::tiny_config(), testing::deepseek_config(), dense("glm4"), dense("gemma3_text"),
+          dense("llama")};
 }
 
 std::vector<NormSpec> norms_of(const LayerSpec& layer) {
@@ -89,7 +75,7 @@ TEST(LayerSpec, HasEitherAnMlpOrExpertsWithAPrefixThatParametersHave) {
 }
 
 TEST(LayerSpec, WidthsFollowFromHeads) {
-  const AttentionSpec latent = deepseek().layer(0).attention;
+  const AttentionSpec latent = testing::deepseek_config().layer(0).attention;
   EXPECT_EQ(latent.output_width(), 4 * 6);
   EXPECT_EQ(latent.value_width(), 4 * 6);
   const AttentionSpec grouped = testing::tiny_config().layer(0).attention;

@@ -29,6 +29,11 @@ void run(const KernelTable& kernels, Shard& shard, const PackedExperts& packed,
   experts_forward(kernels, shard.view, packed, {rows, 1}, saved, workspace, clock);
 }
 
+std::vector<float> floats_of(const Matrix& m) {
+  const auto flat = m.view().flat();
+  return {flat.begin(), flat.end()};
+}
+
 TEST(Experts, GroupedAndLoopAgreeForEveryDivisionOfRows) {
   for (const std::vector<Index>& rows : {std::vector<Index>{0, 0, 0}, {1, 0, 0}, {0, 300, 0}, {5, 17, 64}}) {
     KernelTable loop;
@@ -59,6 +64,42 @@ TEST(Experts, GroupedAndLoopAgreeForEveryDivisionOfRows) {
     for (Index i = 0; i < a.d_down.view().size(); ++i)
       EXPECT_NEAR(a.d_down.view().data[i], b.d_down.view().data[i], 2e-4);
   }
+}
+
+/// The bits of activations that stay fp32 and are rounded by each product: what bf16 rows must not change.
+TEST(Experts, InBf16EqualsProductsThatRoundFp32RowsThemselves) {
+  const std::vector<Index> counts = {5, 0, 33};
+  const GroupedRows rows{counts, 1};
+  KernelTable kernels;
+  kernels.grouped_matmul = packed_bf16_grouped_matmul();
+  kernels.grouped_matmul.uses_packed = false;
+  kernels.swiglu = fused_swiglu();
+  Shard shard(3, 20, 13);  // an odd width: the last word of a row is half empty
+  ExpertActivations saved;
+  ExpertWorkspace workspace;
+  run(kernels, shard, {}, counts, saved, workspace);
+
+  const GroupedMatmulKernel& product = kernels.grouped_matmul;
+  const GroupedWeights gate_up = shard.view.gate_up_weights(), down = shard.view.down_weights();
+  Matrix z(38, 26), activated(38, 13), y(38, 20);
+  product.forward(gate_up, {}, saved.rows, rows, z);
+  kernels.swiglu.forward({}, z, saved.weights, activated);
+  product.forward(down, {}, activated, rows, y);
+  EXPECT_EQ(floats_of(workspace.output), floats_of(y));
+
+  const Matrix d_rows = random_matrix(38, 20, 4);
+  experts_backward(kernels, shard.view, {}, rows, d_rows, saved, workspace, Write::kReplace);
+  Matrix d_activated(38, 13), dx(38, 20), d_down(60, 13), d_gate_up(78, 20);
+  std::vector<float> d_weights(38);
+  product.input_grad(down, {}, d_rows, rows, d_activated);
+  kernels.swiglu.backward({}, z, saved.weights, d_activated, z, d_weights, activated);
+  product.weight_grad(d_rows, activated, rows, d_down, Write::kReplace);
+  product.input_grad(gate_up, {}, z, rows, dx);
+  product.weight_grad(z, saved.rows, rows, d_gate_up, Write::kReplace);
+  EXPECT_EQ(floats_of(workspace.output), floats_of(dx));
+  EXPECT_EQ(workspace.d_weights, d_weights);
+  EXPECT_EQ(floats_of(shard.d_down), floats_of(d_down));
+  EXPECT_EQ(floats_of(shard.d_gate_up), floats_of(d_gate_up));
 }
 
 TEST(Experts, PackAgainOnlyWhenTheWeightsHaveChanged) {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "moeloom/base/random.hpp"
-#include "moeloom/tensor/matrix.hpp"
+#include "moeloom/tensor/rows.hpp"
 
 #include <string>
 #include <vector>
@@ -16,6 +16,14 @@ inline Matrix random_matrix(Index rows, Index cols, std::uint64_t seed, double s
   for (Index i = 0; i < rows * cols; ++i)
     m.view().data[i] = static_cast<float>(scale * random.normal(static_cast<std::uint64_t>(i)));
   return m;
+}
+
+/// The same numbers, rounded, in `memory`.
+inline ConstRows as_bf16(ConstMatrixView x, RowMemory& memory) {
+  const Rows rows = memory.reshape_uninitialised(DType::kBF16, x.rows, x.cols);
+  for (Index i = 0; i < x.rows; ++i)
+    for (Index j = 0; j < x.cols; ++j) set(rows, i, j, x(i, j));
+  return rows;
 }
 
 /// A top-k choice a token without repetition; `favourite` < experts draws every token's first choice there.

@@ -24,7 +24,24 @@ inline ModelConfig tiny_config() {
   return config;
 }
 
-/// The same with experts that few rank counts divide and an embedding of more than 2^16 elements, narrow.
+/// Of the family with latent attention and a sigmoid router: layers dense, sparse, sparse.
+inline ModelConfig deepseek_config() {
+  ModelConfig config = tiny_config();
+  config.model_type = "deepseek_v3";
+  config.mlp_only_layers = {};
+  config.first_k_dense_replace = 1;
+  config.num_key_value_heads = config.num_attention_heads;
+  config.q_lora_rank = 6;
+  config.kv_lora_rank = 10;
+  config.qk_nope_head_dim = 4;
+  config.qk_rope_head_dim = 4;
+  config.v_head_dim = 6;
+  config.shared_expert_intermediate_size = 20;
+  return config;
+}
+
+/// tiny_config() with experts that few rank counts divide and an embedding of more than 2^16 elements,
+/// narrow.
 inline ModelConfig small_config() {
   ModelConfig config = tiny_config();
   config.vocab_size = 9001;

@@ -3,18 +3,32 @@
 #pragma once
 
 #include "moeloom/tensor/gemm.hpp"
+#include "moeloom/tensor/rows.hpp"
 
 namespace moeloom {
+
+// tensor/gemm.hpp's products, of fp32 rows alone.
+inline void native_forward(ConstRows x, ConstMatrixView w, MatrixView y, Write mode) {
+  matmul(x.fp32(), w, y, mode);
+}
+inline void native_input_grad(ConstRows dy, ConstMatrixView w, MatrixView dx, Write mode) {
+  matmul_input_grad(dy.fp32(), w, dx, mode);
+}
+inline void native_weight_grad(ConstRows dy, ConstRows x, MatrixView dw, Write mode) {
+  matmul_weight_grad(dy.fp32(), x.fp32(), dw, mode);
+}
 
 /// As tensor/gemm.hpp says it; every function shares its work among the rank's threads, and the bits do not
 /// depend on how many there are.
 struct DenseKernel {
+  /// What it multiplies. Rows may be of it or kF32, with the same bits; else they are refused (ShapeError).
+  DType element = DType::kF32;
   /// y [M, out] = x [M, in] w^T, w [out, in].
-  void (*forward)(ConstMatrixView x, ConstMatrixView w, MatrixView y, Write mode) = matmul;
+  void (*forward)(ConstRows x, ConstMatrixView w, MatrixView y, Write mode) = native_forward;
   /// dx [M, in] = dy [M, out] w.
-  void (*input_grad)(ConstMatrixView dy, ConstMatrixView w, MatrixView dx, Write mode) = matmul_input_grad;
+  void (*input_grad)(ConstRows dy, ConstMatrixView w, MatrixView dx, Write mode) = native_input_grad;
   /// dw [out, in] = dy^T x, rows in chunks of kSumChunkRows in order.
-  void (*weight_grad)(ConstMatrixView dy, ConstMatrixView x, MatrixView dw, Write mode) = matmul_weight_grad;
+  void (*weight_grad)(ConstRows dy, ConstRows x, MatrixView dw, Write mode) = native_weight_grad;
 };
 
 /// OpenBLAS.
@@ -24,7 +38,7 @@ inline DenseKernel native_dense() {
 /// The grouped matmul's register tiles with one group, reading the master: a row's bits do not depend on the
 /// other rows. For many rows: each call packs the weight on the way.
 DenseKernel tiled_dense();
-/// The same multiplying bf16, with sums, rows and results in fp32; where cpu_has_bf16() is false, slowly.
+/// The same multiplying bf16, with sums and results in fp32; where cpu_has_bf16() is false, slowly.
 DenseKernel tiled_bf16_dense();
 
 }  // namespace moeloom

@@ -6,12 +6,12 @@
 // per weight version, in the order the register tile reads it and in both orientations, in fp32 or bf16. A
 // product reads either: the master a panel at a time, packed in the first cache while the tile before it
 // multiplies, or the packed face, which pays for its memory traffic from a few uses on. The bits are the
-// same. Rows and results are fp32 in memory whatever a kernel multiplies.
+// same. Rows are fp32 in memory, or bf16 where that is what a kernel multiplies; results are fp32.
 #pragma once
 
 #include "moeloom/tensor/dtype.hpp"
 #include "moeloom/tensor/gemm.hpp"
-#include "moeloom/tensor/matrix.hpp"
+#include "moeloom/tensor/rows.hpp"
 
 #include <memory>
 #include <span>
@@ -69,7 +69,7 @@ struct GroupedRows {
   Index of_group(Index g) const;
   Index total() const;
   /// Throws ShapeError unless what goes in and what comes out both have these rows.
-  void check(ConstMatrixView input, ConstMatrixView output) const;
+  void check(ConstRows input, ConstRows output) const;
 };
 
 /// The packed faces of grouped weights. Movable; empty until the first pack().
@@ -103,18 +103,19 @@ struct GroupedMatmulKernel {
   /// Whether `packed` is to be kept as the current masters' faces; else it stays empty, and masters are read.
   /// The native loop ignores it.
   bool uses_packed = false;
-  /// What it multiplies, and what `packed` must have been packed as, unless it is empty.
+  /// What it multiplies, and what `packed` must have been packed as, unless it is empty. Rows may be of it or
+  /// kF32, with the same bits; of anything else they are refused (ShapeError).
   DType element = DType::kF32;
   /// y [R, out] = x_g w_g^T.
-  void (*forward)(const GroupedWeights& w, const PackedWeights& packed, ConstMatrixView x,
-                  const GroupedRows& rows, MatrixView y);
+  void (*forward)(const GroupedWeights& w, const PackedWeights& packed, ConstRows x, const GroupedRows& rows,
+                  MatrixView y);
   /// dx [R, in] = dy_g w_g.
-  void (*input_grad)(const GroupedWeights& w, const PackedWeights& packed, ConstMatrixView dy,
+  void (*input_grad)(const GroupedWeights& w, const PackedWeights& packed, ConstRows dy,
                      const GroupedRows& rows, MatrixView dx);
   /// dw [out, in] a group: dy_g^T x_g, in the one order: within a source rank rows in chunks of
   /// kSumChunkRows, sources along tree_sum's tree. kReplace writes zeros for a group without rows.
-  void (*weight_grad)(ConstMatrixView dy, ConstMatrixView x, const GroupedRows& rows,
-                      const GroupedGradients& dw, Write mode);
+  void (*weight_grad)(ConstRows dy, ConstRows x, const GroupedRows& rows, const GroupedGradients& dw,
+                      Write mode);
 };
 
 /// A loop over groups on OpenBLAS: the path the policy compares with, and the reference of every GMM result.

@@ -30,7 +30,9 @@ struct KernelTable {
 
 /// What a kernel may ask before it agrees to run.
 struct KernelContext {
-  std::string model_type;  // "qwen3_moe"
+  std::string model_type;  // "qwen3_moe"; for people
+  /// Whether its layers are made of these kernels' formulas: it has a row among the model's families.
+  bool known_model_type = true;
   std::string hidden_act = "silu";
   bool has_experts = true;
   bool fused_ops_enabled = true;  // MOELOOM_FUSED_OPS: rmsnorm, rope, swiglu

@@ -5,7 +5,7 @@
 // group a head. Gated (Qwen3-Next): that y times silu(gate), all in fp32.
 #pragma once
 
-#include "moeloom/tensor/matrix.hpp"
+#include "moeloom/tensor/rows.hpp"
 
 #include <span>
 
@@ -17,8 +17,9 @@ struct RmsNormSettings {
 };
 
 struct RmsNormKernel {
-  /// x [T, G*D], weight [D] -> y [T, G*D], inv_rms [T*G]. y may be x.
-  void (*forward)(ConstMatrixView x, std::span<const float> weight, RmsNormSettings settings, MatrixView y,
+  /// x [T, G*D], weight [D] -> y [T, G*D], inv_rms [T*G]. y may be x. As bf16, y is what a bf16 product would
+  /// round it to: nearest, ties to even.
+  void (*forward)(ConstMatrixView x, std::span<const float> weight, RmsNormSettings settings, Rows y,
                   std::span<float> inv_rms);
   /// dy, x as it was before -> dx (replaced; may be dy), d_weight [D] added to: rows in order, in chunks of
   /// kSumChunkRows, the chunks in order.

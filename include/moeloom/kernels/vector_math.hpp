@@ -5,6 +5,7 @@
 // true value to about one unit in the last place.
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -21,18 +22,20 @@ constexpr float kRounder = 0x1.8p+23f;  // a sum with it has no fraction bits: i
 /// e^x = mantissa 2^exponent(); nonsense beyond |x| = 128.
 struct Split {
   float mantissa;
-  std::int32_t sum_bits;  // of kRounder + the exponent: in its lowest nine bits the exponent alone
+  std::int32_t sum_bits;  // of a rounder + the exponent: in its lowest nine bits the exponent + kOffset alone
   std::int32_t exponent() const { return sum_bits - std::bit_cast<std::int32_t>(detail::kRounder); }
 };
 
 /// x = n ln 2 + r with ln 2 in two parts (Cody & Waite 1980), e^r = 1 + r + r^2 P(r), P of degree 4 by Remez
 /// exchange for the relative error on |r| <= ln(2)/2: 3.1e-9, a twentieth of an ulp.
+template <int kOffset = 0>
 inline Split split_exp(float x) {
+  constexpr float kRounder = detail::kRounder + kOffset;
   constexpr float kLog2E = 0x1.715476p+0f;
   constexpr float kLn2High = 0x1.63p-1f;  // nine bits: n times it is exact
   constexpr float kLn2Low = -0x1.bd0106p-13f;
-  const float shifted = x * kLog2E + detail::kRounder;
-  const float n = shifted - detail::kRounder;
+  const float shifted = x * kLog2E + kRounder;
+  const float n = shifted - kRounder;
   const float r = (x - n * kLn2High) - n * kLn2Low;
 
   float p = 0x1.6a2352p-10f;
@@ -78,15 +81,41 @@ inline float exp_of_nonpositive(float x) {
   return x < detail::kZeroBelow ? 0.0f : power;
 }
 
-/// The logistic function and one minus it, each to a few ulps however close it is to 0.
+namespace detail {
+
+// The logistic function is 1 / (1 + e^-x), with both ones and the power times 2^-24: so a single factor of
+// the power reaches from e^104, whose inverse is rounded to 0, to e^-70, which is nothing beside 1.
+constexpr int kScaleBits = 24;
+constexpr float kScale = 0x1p-24f;
+
+/// x kept in [-104, 70]; of NaN one of both. By the order of bits: negative numbers are below others as
+/// signed integers and above them, the larger the further, as unsigned ones. The compiler makes two minima of
+/// it, where it would copy choices between floats into every later step.
+inline float within_scale(float x) {
+  const std::int32_t below = std::min(std::bit_cast<std::int32_t>(x), std::bit_cast<std::int32_t>(70.0f));
+  return std::bit_cast<float>(
+      std::min(static_cast<std::uint32_t>(below), std::bit_cast<std::uint32_t>(kZeroBelow)));
+}
+
+/// 2^-24 e^-x for -104 <= x <= 70: the sum's lowest bits are the factor's exponent as a float has it.
+inline float scaled_decay(float x) {
+  const Split split = split_exp<127 - kScaleBits>(-x);
+  return split.mantissa * std::bit_cast<float>(static_cast<std::uint32_t>(split.sum_bits) << 23);
+}
+
+}  // namespace detail
+
+/// The logistic function and one minus it, to a few ulps however close the first is to 0; the second stays at
+/// e^-70 beyond 70, and an x that it is multiplied with must stay there, too. Of NaN they are numbers: what
+/// they are multiplied with passes it.
 struct Sigmoid {
   float value;
   float complement;
 };
 inline Sigmoid sigmoid(float x) {
-  const float decay = exp_of_nonpositive(-std::fabs(x));  // at most 1: nothing here overflows
-  const float larger = 1.0f / (1.0f + decay);
-  return {(x < 0.0f ? decay : 1.0f) * larger, (x < 0.0f ? 1.0f : decay) * larger};
+  const float decay = detail::scaled_decay(detail::within_scale(x));
+  const float inverse = 1.0f / (detail::kScale + decay);
+  return {detail::kScale * inverse, decay * inverse};
 }
 
 /// x sigmoid(x).
@@ -100,10 +129,10 @@ struct ValueSlope {
   float slope;
 };
 
-/// silu and sigmoid(x) (1 + x (1 - sigmoid(x))).
+/// silu and sigmoid(x) (1 + x (1 - sigmoid(x))); of NaN the value alone is NaN.
 inline ValueSlope silu_slope(float x) {
   const Sigmoid s = sigmoid(x);
-  return {x * s.value, s.value * (1.0f + x * s.complement)};
+  return {x * s.value, s.value * (1.0f + detail::within_scale(x) * s.complement)};
 }
 
 // GELU, Hendrycks & Gimpel 2016: x Phi(x), Phi the normal distribution function, and its tanh form, where

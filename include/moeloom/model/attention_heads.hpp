@@ -46,13 +46,13 @@ class ProjectedHeads {
   ProjectedHeads(const AttentionSpec& spec, const ParameterStore& store);
 
   /// normed [T, D] -> heads; what backward needs is kept.
-  void forward(const KernelTable& kernels, const AttentionContext& context, ConstMatrixView normed);
+  void forward(const KernelTable& kernels, const AttentionContext& context, ConstRows normed);
   /// Of the last forward.
   AttentionHeads heads();
   /// Where attention's backward puts the gradients of the heads.
   AttentionHeads gradients(Index tokens, HeadsWorkspace& workspace) const;
   /// From those gradients to that of normed, replaced.
-  void backward(const KernelTable& kernels, const AttentionContext& context, ConstMatrixView normed,
+  void backward(const KernelTable& kernels, const AttentionContext& context, ConstRows normed,
                 HeadsWorkspace& workspace, MatrixView d_normed) const;
 
  private:

@@ -18,7 +18,7 @@ struct KeyValueCache {
 
 struct AttentionActivations {
   Matrix input;                // [T, D], the residual stream as it came
-  Matrix normed;               // [T, D]
+  RowMemory normed;            // [T, D], of what the dense products multiply
   Matrix context;              // [T, H value_dim]
   Matrix log_sum_exp;          // [T, H]
   std::vector<float> inv_rms;  // [T]

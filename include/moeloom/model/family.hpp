@@ -4,6 +4,7 @@
 // config classes of 4.57 do), which parts its layers are made of, and what a checkpoint calls the weights.
 #pragma once
 
+#include "moeloom/base/glob.hpp"
 #include "moeloom/kernels/rope_table.hpp"
 #include "moeloom/model/layer_spec.hpp"
 
@@ -108,12 +109,14 @@ struct TextConfigRule {
   std::vector<std::string> path;            // {"text_config"}
   std::string model_type;                   // as that object calls itself
   std::vector<std::string> without_effect;  // keys of the objects around it: other towers, token ids
+  NamePatterns towers;                      // tensors of those other towers
 };
 
 struct Family {
   std::string model_type;
-  std::string architecture;  // the class that HF loads it with
-  std::string refusal = {};  // why it does not run; the rest of the row is then empty
+  std::string architecture;   // the class that HF loads it with
+  std::string refusal = {};   // why it does not run; the rest of the row is then empty
+  std::string upcycled = {};  // the family whose layer computes the same with one expert
   std::optional<TextConfigRule> text_config = {};
   FilePrefix prefix = {};
 
@@ -150,6 +153,11 @@ struct Family {
 const std::vector<Family>& families();
 /// Null for a model_type that is not in it.
 const Family* find_family(const std::string& model_type);
+/// Whether a tensor of a file is of one of the family's other towers.
+bool is_of_a_tower(const Family& family, const std::string& tensor);
+/// Tensors of a file that stay fp32 whatever the others are rounded to, as HF's _keep_in_fp32_modules_strict
+/// says: with its correction bias rounded to bf16, DeepSeek's router would choose other experts.
+bool stays_fp32(const std::string& tensor);
 /// "deepseek_v3, gemma3_text, ...": those that run.
 std::string known_families();
 

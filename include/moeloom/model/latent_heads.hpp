@@ -14,10 +14,10 @@ class LatentHeads {
  public:
   LatentHeads(const AttentionSpec& spec, const ParameterStore& store);
 
-  void forward(const KernelTable& kernels, const AttentionContext& context, ConstMatrixView normed);
+  void forward(const KernelTable& kernels, const AttentionContext& context, ConstRows normed);
   AttentionHeads heads() { return {query_, key_, value_}; }
   AttentionHeads gradients(Index tokens, HeadsWorkspace& workspace) const;
-  void backward(const KernelTable& kernels, const AttentionContext& context, ConstMatrixView normed,
+  void backward(const KernelTable& kernels, const AttentionContext& context, ConstRows normed,
                 HeadsWorkspace& workspace, MatrixView d_normed) const;
 
  private:
@@ -25,11 +25,11 @@ class LatentHeads {
     Linear down;  // q_a_proj
     Norm norm;
   };
-  void forward_query(const KernelTable& kernels, ConstMatrixView normed);
-  void forward_key_value(const KernelTable& kernels, ConstMatrixView normed);
-  void backward_query(const KernelTable& kernels, ConstMatrixView normed, HeadsWorkspace& workspace,
+  void forward_query(const KernelTable& kernels, ConstRows normed);
+  void forward_key_value(const KernelTable& kernels, ConstRows normed);
+  void backward_query(const KernelTable& kernels, ConstRows normed, HeadsWorkspace& workspace,
                       MatrixView d_normed) const;
-  void backward_key_value(const KernelTable& kernels, const AttentionContext& context, ConstMatrixView normed,
+  void backward_key_value(const KernelTable& kernels, const AttentionContext& context, ConstRows normed,
                           HeadsWorkspace& workspace, MatrixView d_normed) const;
   const RopeTable& rope(const AttentionContext& context) const;
 

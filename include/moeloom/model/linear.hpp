@@ -24,12 +24,11 @@ struct Linear {
   Index in() const { return weight.cols; }
 
   /// y [T, out], written or added to.
-  void forward(const DenseKernel& kernel, ConstMatrixView x, MatrixView y,
-               Write mode = Write::kReplace) const;
+  void forward(const DenseKernel& kernel, ConstRows x, MatrixView y, Write mode = Write::kReplace) const;
   /// The gradients of weight and bias, added to.
-  void backward_weight(const DenseKernel& kernel, ConstMatrixView dy, ConstMatrixView x) const;
+  void backward_weight(const DenseKernel& kernel, ConstMatrixView dy, ConstRows x) const;
   /// dx [T, in], written or added to; the gradients are added to.
-  void backward(const DenseKernel& kernel, ConstMatrixView dy, ConstMatrixView x, MatrixView dx,
+  void backward(const DenseKernel& kernel, ConstMatrixView dy, ConstRows x, MatrixView dx,
                 Write mode = Write::kReplace) const;
 };
 

@@ -8,8 +8,8 @@
 namespace moeloom {
 
 struct MlpWorkspace {
-  Matrix activated;    // [T, F]
-  Matrix d_activated;  // [T, F]
+  RowMemory activated;  // [T, F], of what the down product multiplies
+  Matrix d_activated;   // [T, F]
 };
 
 class MlpLayer {

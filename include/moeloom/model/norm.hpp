@@ -19,8 +19,7 @@ struct Norm {
   static Norm of(const ParameterStore& store, const NormSpec& spec);
 
   /// x [T, G*D] -> y, inv_rms [T*G].
-  void forward(const RmsNormKernel& kernel, ConstMatrixView x, MatrixView y,
-               std::vector<float>& inv_rms) const;
+  void forward(const RmsNormKernel& kernel, ConstMatrixView x, Rows y, std::vector<float>& inv_rms) const;
   /// dx is replaced (and may be dy), the gradient is added to.
   void backward(const RmsNormKernel& kernel, ConstMatrixView dy, ConstMatrixView x,
                 std::span<const float> inv_rms, MatrixView dx) const;

@@ -20,6 +20,7 @@ struct WeightCoverage {
   Index found = 0;                   // of those
   std::vector<std::string> missing;  // allowed to be: they keep the values they have
   std::vector<std::string> unused;   // accepted but not read: allowed, or the stored copy of a tied head
+  Index carried = 0;                 // of other towers: not read either, and written back
 };
 
 /// Names, shapes and number formats of the whole model, whatever this rank holds. Throws ConfigError that
@@ -44,16 +45,18 @@ struct WeightFormat {
   DType dtype = DType::kF32;  // or kBF16, kF16: rounded
 };
 
-/// Writes the whole model into `folder`, which exists and has no weights -> checksums of all its tensors, on
-/// every rank. Dense weights come from world rank 0, experts from the ranks of dp_rank 0. Collective over the
-/// world; throws AgreedError on every rank if one could not write, and leaves what there is of the files.
+/// Writes the whole model into `folder`, which exists and has no weights, and what config.names carries
+/// beside it, in its own format -> checksums of the model's tensors, on every rank. Dense weights come from
+/// world rank 0, experts from the ranks of dp_rank 0. Collective over the world; throws AgreedError on every
+/// rank if one could not write, and leaves what there is of the files.
 TensorChecksums save_weights(const ParameterStore& store, const ModelConfig& config, const Mesh& mesh,
                              const std::filesystem::path& folder, const WeightFormat& format = {});
 
 /// Whether this rank is the one that writes the parameters of a placement.
 bool writes(const Mesh& mesh, Placement placement);
 
-/// Every tensor of the model as the file has it, once, in the order of the parameters.
+/// Every tensor of the model as the file has it, once, in the order of the parameters; of `dtype` but for
+/// those that stay fp32.
 std::vector<TensorSpec> tensor_specs(const ModelConfig& config, DType dtype = DType::kF32);
 
 /// Makes the files of a plan and has every rank write its parts, which together should cover it. Collective;

@@ -51,13 +51,14 @@ class PackedExperts {
 /// What backward needs of forward; memory is reused from step to step.
 struct ExpertActivations {
   Matrix rows;                 // X [R, D]
-  Matrix gate_up;              // Z [R, 2F]; backward turns it into dZ
+  Matrix gate_up;              // Z [R, 2F]; backward may turn it into dZ
   std::vector<float> weights;  // [R], routing weights of the rows
 };
 
 /// Buffers that no layer keeps; one set serves every layer.
 struct ExpertWorkspace {
-  Matrix activated;              // A [R, F]
+  RowMemory activated;           // A [R, F], of what the down product multiplies
+  RowMemory d_gate_up;           // dZ [R, 2F] in bf16; fp32 stands in Z's place
   Matrix d_activated;            // dA [R, F]
   Matrix output;                 // Y or dX [R, D]
   std::vector<float> d_weights;  // [R]

@@ -27,7 +27,7 @@ struct SharedExpertWeights {
 
 /// Buffers that no layer keeps; one set serves every layer.
 struct SharedExpertWorkspace {
-  Matrix activated;           // A [T, S]
+  RowMemory activated;        // A [T, S], of what the down product multiplies
   Matrix d_activated;         // dA [T, S]
   std::vector<float> d_gate;  // [T]: of g, then of its logit
 };

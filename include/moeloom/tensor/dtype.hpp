@@ -3,6 +3,7 @@
 
 #include "moeloom/base/index.hpp"
 
+#include <bit>
 #include <cstdint>
 #include <optional>
 #include <string_view>
@@ -16,9 +17,16 @@ Index bytes_of(DType type);
 std::string_view name_of(DType type);
 std::optional<DType> dtype_from_name(std::string_view name);
 
-float bf16_to_float(std::uint16_t bits);
-/// Rounds to nearest, ties to even; NaN stays NaN.
-std::uint16_t float_to_bf16(float value);
+inline float bf16_to_float(std::uint16_t bits) {
+  return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
+}
+/// Rounds to nearest, ties to even; NaN stays NaN. Without a branch, so that loops over it become vector
+/// code.
+inline std::uint16_t float_to_bf16(float value) {
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  const std::uint32_t rounded = value != value ? bits | 0x400000 : bits + 0x7FFF + (bits >> 16 & 1);
+  return static_cast<std::uint16_t>(rounded >> 16);
+}
 float f16_to_float(std::uint16_t bits);
 /// Rounds to nearest, ties to even; what is too large becomes infinity.
 std::uint16_t float_to_f16(float value);

@@ -1,0 +1,83 @@
+// Rows on their way into a product, in fp32 or in bf16.
+//
+// A bf16 product rounds its rows while it packs them. Rows that are written as bf16 in the first place give
+// the same bits, move half the bytes, and are rounded once instead of once a pass.
+#pragma once
+
+#include "moeloom/tensor/dtype.hpp"
+#include "moeloom/tensor/matrix.hpp"
+
+#include <variant>
+
+namespace moeloom {
+
+using Bf16View = BasicView<std::uint16_t>;
+using ConstBf16View = BasicView<const std::uint16_t>;
+
+/// An element of rows becomes `value`, rounded if it is bf16.
+inline void set(float& element, float value) {
+  element = value;
+}
+inline void set(std::uint16_t& element, float value) {
+  element = float_to_bf16(value);
+}
+
+/// To be written; a Matrix is one of these.
+using Rows = std::variant<MatrixView, Bf16View>;
+
+inline void set(Rows rows, Index i, Index j, float value) {
+  std::visit([=](auto view) { set(view(i, j), value); }, rows);
+}
+
+/// To be read. Passed by value, as the views.
+class ConstRows {
+ public:
+  ConstRows() : view_(ConstMatrixView()) {}
+  ConstRows(ConstMatrixView fp32) : view_(fp32) {}          // NOLINT: each of these is rows
+  ConstRows(MatrixView fp32) : view_(fp32) {}               // NOLINT
+  ConstRows(const Matrix& fp32) : view_(fp32) {}            // NOLINT
+  ConstRows(ConstBf16View bf16) : view_(bf16) {}            // NOLINT
+  ConstRows(Bf16View bf16) : view_(ConstBf16View(bf16)) {}  // NOLINT
+  ConstRows(Rows written)                                   // NOLINT
+      : ConstRows(std::visit([](auto view) { return ConstRows(view); }, written)) {}
+
+  /// use(view) with a ConstMatrixView or a ConstBf16View.
+  template <typename Use>
+  decltype(auto) visit(Use&& use) const {
+    return std::visit(use, view_);
+  }
+  DType type() const { return std::holds_alternative<ConstMatrixView>(view_) ? DType::kF32 : DType::kBF16; }
+  Index rows() const {
+    return visit([](auto view) { return view.rows; });
+  }
+  Index cols() const {
+    return visit([](auto view) { return view.cols; });
+  }
+  ConstRows rows_from(Index begin, Index count) const {
+    return visit([=](auto view) { return ConstRows(view.rows_from(begin, count)); });
+  }
+  ConstRows cols_from(Index begin, Index count) const {
+    return visit([=](auto view) { return ConstRows(view.cols_from(begin, count)); });
+  }
+  /// Throws ShapeError for bf16.
+  ConstMatrixView fp32() const;
+
+ private:
+  std::variant<ConstMatrixView, ConstBf16View> view_;
+};
+
+/// Memory for rows of either kind, kept when it is large enough.
+class RowMemory {
+ public:
+  /// [rows, cols] of kF32 or kBF16, contents unspecified.
+  Rows reshape_uninitialised(DType type, Index rows, Index cols);
+  Rows rows();
+  ConstRows rows() const { return const_cast<RowMemory*>(this)->rows(); }
+
+ private:
+  Matrix memory_;
+  DType type_ = DType::kF32;
+  Index cols_ = 0;
+};
+
+}  // namespace moeloom

@@ -1,0 +1,51 @@
+#include "moeloom/tensor/rows.hpp"
+
+#include "moeloom/base/errors.hpp"
+
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace moeloom {
+namespace {
+
+TEST(Rows, AreReadAsWhatTheyWereWrittenAs) {
+  RowMemory memory;
+  const Rows half = memory.reshape_uninitialised(DType::kBF16, 3, 5);
+  auto view = std::get<Bf16View>(half);
+  for (Index i = 0; i < 3; ++i)
+    for (Index j = 0; j < 5; ++j) view(i, j) = static_cast<std::uint16_t>(10 * i + j);
+  const ConstRows part = ConstRows(half).rows_from(1, 2).cols_from(2, 3);
+  EXPECT_EQ(part.type(), DType::kBF16);
+  EXPECT_EQ(part.rows(), 2);
+  EXPECT_EQ(part.cols(), 3);
+  part.visit([](auto rows) { EXPECT_EQ(rows(1, 2), 24); });
+  const RowMemory& written = memory;
+  written.rows().visit([](auto rows) { EXPECT_EQ(rows(2, 4), 24); });
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(view.row(1)) % 4, 0u) << "pairs are read as words";
+}
+
+TEST(Rows, OfFp32AreTheMatrixItself) {
+  Matrix x(2, 3);
+  const ConstRows rows = x;
+  EXPECT_EQ(rows.type(), DType::kF32);
+  EXPECT_EQ(rows.fp32().data, x.row(0));
+  EXPECT_EQ(ConstRows().rows(), 0);
+  EXPECT_EQ(ConstRows(RowMemory().rows()).rows(), 0);
+}
+
+TEST(Rows, ReuseMemoryThatIsLargeEnoughForEitherKind) {
+  RowMemory memory;
+  const auto large = std::get<MatrixView>(memory.reshape_uninitialised(DType::kF32, 4, 6));
+  const auto half = std::get<Bf16View>(memory.reshape_uninitialised(DType::kBF16, 8, 6));
+  EXPECT_EQ(static_cast<const void*>(large.data), static_cast<const void*>(half.data));
+}
+
+TEST(Rows, OfBf16AreNoFp32AndOtherFormatsAreNoRows) {
+  std::vector<std::uint16_t> numbers(4);
+  EXPECT_THROW(ConstRows(Bf16View(numbers.data(), 2, 2)).fp32(), ShapeError);
+  EXPECT_THROW(RowMemory().reshape_uninitialised(DType::kI64, 1, 1), ShapeError);
+}
+
+}  // namespace
+}  // namespace moeloom

@@ -48,7 +48,7 @@ TEST_P(DispatcherOnEveryRank, RowsArriveGroupedByExpertSourceAndToken) {
   Dispatcher dispatcher(ep_, c.experts);
   DispatchPlan plan;
   dispatcher.plan(choices_of(c, ep_.rank()), c.top_k, plan);
-  Matrix rows;
+  RowBuffer rows;
   dispatcher.dispatch(plan, tokens_matrix(c, ep_.rank()), rows);
 
   // The oracle: every rank's choices and tokens are functions of its number.
@@ -78,7 +78,7 @@ TEST_P(DispatcherOnEveryRank, CombineAddsATokensRowsInSlotOrder) {
   DispatchPlan plan;
   dispatcher.plan(choices_of(c, ep_.rank()), c.top_k, plan);
   const Matrix tokens = tokens_matrix(c, ep_.rank());
-  Matrix rows;
+  RowBuffer rows;
   dispatcher.dispatch(plan, tokens, rows);
   Matrix sums(tokens.rows(), kHidden);
   dispatcher.combine(plan, rows, sums, Write::kReplace);
@@ -101,9 +101,12 @@ TEST_P(DispatcherOnEveryRank, ScalarsGoOutAndComeBackToTheirSlots) {
     slots[i] = static_cast<float>(i) + 1000.0f * static_cast<float>(ep_.rank());
   std::vector<float> rows;
   std::vector<float> back;
-  dispatcher.dispatch_scalars(plan, slots, rows);
+  const Matrix tokens = tokens_matrix(c, ep_.rank());
+  Matrix sums(tokens.rows(), kHidden);
+  RowBuffer landed;
+  dispatcher.dispatch(plan, tokens, landed, ScalarsOut{slots, rows});
   EXPECT_EQ(static_cast<Index>(rows.size()), plan.rows());
-  dispatcher.combine_scalars(plan, rows, back);
+  dispatcher.combine(plan, landed, sums, Write::kReplace, ScalarsBack{rows, back});
   EXPECT_EQ(back, slots);
 }
 
@@ -119,7 +122,7 @@ TEST(Dispatcher, RefusesTokensThatWereNotPlanned) {
   Dispatcher dispatcher(alone, 4);
   DispatchPlan plan;
   dispatcher.plan(std::vector<std::int32_t>{0, 1, 2, 3}, 2, plan);
-  Matrix rows;
+  RowBuffer rows;
   EXPECT_THROW(dispatcher.dispatch(plan, Matrix(3, kHidden), rows), ShapeError);
   EXPECT_THROW(dispatcher.combine(plan, Matrix(5, kHidden), Matrix(2, kHidden), Write::kAdd), ShapeError);
 }

@@ -11,6 +11,7 @@
 
 #include "moeloom/base/phase_clock.hpp"
 #include "moeloom/kernels/registry.hpp"
+#include "moeloom/moe/row_buffer.hpp"
 
 #include <vector>
 
@@ -50,7 +51,7 @@ class PackedExperts {
 
 /// What backward needs of forward; memory is reused from step to step.
 struct ExpertActivations {
-  Matrix rows;                 // X [R, D]
+  RowBuffer rows;              // X [R, D]
   Matrix gate_up;              // Z [R, 2F]; backward turns it into dZ
   std::vector<float> weights;  // [R], routing weights of the rows
 };
@@ -59,7 +60,7 @@ struct ExpertActivations {
 struct ExpertWorkspace {
   Matrix activated;              // A [R, F]
   Matrix d_activated;            // dA [R, F]
-  Matrix output;                 // Y or dX [R, D]
+  RowBuffer output;              // Y or dX [R, D]
   std::vector<float> d_weights;  // [R]
 };
 

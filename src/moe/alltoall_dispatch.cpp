@@ -33,11 +33,9 @@ void scatter_rows(ConstMatrixView source, MatrixView target, To to) {
 
 void sum_slots(const DispatchPlan& plan, ConstMatrixView rows, MatrixView tokens, Write mode) {
   parallel_blocks(plan.tokens, kRowsPerTask, [&](Index begin, Index end) {
-    std::vector<const float*> chosen(at(plan.top_k));
     for (Index t = begin; t < end; ++t) {
-      for (Index k = 0; k < plan.top_k; ++k)
-        chosen[at(k)] = rows.row(plan.slot_place[at(t * plan.top_k + k)]);
-      sum_rows(chosen, rows.cols, tokens.row(t), mode);
+      const auto row_of = [&](Index k) { return rows.row(plan.slot_place[at(t * plan.top_k + k)]); };
+      sum_rows(plan.top_k, rows.cols, row_of, tokens.row(t), mode);
     }
   });
 }

@@ -12,15 +12,26 @@ void check_scalars(const DispatchPlan& plan, const std::optional<ScalarsBack>& s
   require(!scalars || std::ssize(scalars->rows) == plan.rows(), "combine needs one number a row");
 }
 
-}  // namespace
-
-Dispatcher::Dispatcher(const Communicator& ep, Index num_experts, const DispatcherSettings& settings)
-    : way_(AlltoallDispatch(ep, num_experts)) {
-  require(settings.kind == DispatcherKind::kAlltoall, "only alltoall is built so far");
+std::variant<AlltoallDispatch, SharedDispatch> way_of(const Communicator& ep, Index num_experts,
+                                                      const DispatcherSettings& settings) {
+  require(settings.kind != DispatcherKind::kAuto, "a dispatcher is decided before it is made");
+  if (settings.kind == DispatcherKind::kShared) return SharedDispatch(ep, num_experts, settings.memory);
+  return AlltoallDispatch(ep, num_experts);
 }
 
+}  // namespace
+
+DispatcherSettings open_dispatcher(DispatcherKind kind, const Communicator& ep, Index num_experts) {
+  if (kind != DispatcherKind::kShared) return {.kind = kind};
+  return {.kind = kind,
+          .memory = std::make_shared<NodeMemory>(ep, SharedDispatch::mailbox_bytes(num_experts))};
+}
+
+Dispatcher::Dispatcher(const Communicator& ep, Index num_experts, const DispatcherSettings& settings)
+    : way_(way_of(ep, num_experts, settings)) {}
+
 DispatcherKind Dispatcher::kind() const {
-  return DispatcherKind::kAlltoall;
+  return std::holds_alternative<SharedDispatch>(way_) ? DispatcherKind::kShared : DispatcherKind::kAlltoall;
 }
 
 void Dispatcher::plan(std::span<const std::int32_t> topk_idx, Index top_k, DispatchPlan& plan) {

@@ -4,20 +4,23 @@
 #include "moeloom/tensor/gemm.hpp"
 
 #include <algorithm>
-#include <span>
 
 namespace moeloom {
 
-/// out [cols] = or += rows[0] + rows[1] + ... Slot after slot over a stretch that stays in registers, so that
-/// the loop over columns is vector code and the order of each sum is that of the slots.
-inline void sum_rows(std::span<const float* const> rows, Index cols, float* out, Write mode) {
-  constexpr Index kStretch = 64;
+/// out [cols] = or += row_of(0) + row_of(1) + ... + row_of(count - 1). Slot after slot over a stretch that
+/// stays in the nearest cache, so that the loop over columns is vector code and the order of each sum is the
+/// slots'.
+template <typename RowOf>
+void sum_rows(Index count, Index cols, RowOf row_of, float* out, Write mode) {
+  constexpr Index kStretch = 512;
   float sum[kStretch];
   for (Index begin = 0; begin < cols; begin += kStretch) {
     const Index n = std::min(kStretch, cols - begin);
-    std::copy_n(rows.front() + begin, n, sum);
-    for (const float* row : rows.subspan(1))
-      for (Index j = 0; j < n; ++j) sum[j] += row[begin + j];
+    std::copy_n(row_of(Index{0}) + begin, n, sum);
+    for (Index k = 1; k < count; ++k) {
+      const float* row = row_of(k) + begin;
+      for (Index j = 0; j < n; ++j) sum[j] += row[j];
+    }
     if (mode == Write::kAdd)
       for (Index j = 0; j < n; ++j) out[begin + j] += sum[j];
     else

@@ -7,6 +7,7 @@
 
 #include "moeloom/moe/alltoall_dispatch.hpp"
 #include "moeloom/moe/dispatcher_choice.hpp"
+#include "moeloom/moe/shared_dispatch.hpp"
 
 #include <variant>
 
@@ -15,12 +16,18 @@ namespace moeloom {
 /// Of the ranks of one ep row; all of them give the same.
 struct DispatcherSettings {
   DispatcherKind kind = DispatcherKind::kAlltoall;
+  std::shared_ptr<NodeMemory> memory = nullptr;  // of the ranks of ep; kShared needs it
 };
+
+/// What a kind needs beside its name. Collective over `ep`; throws AgreedError on every rank if one cannot
+/// open another's memory.
+DispatcherSettings open_dispatcher(DispatcherKind kind, const Communicator& ep, Index num_experts);
 
 /// Every member function but prepare() is collective over ep: all ranks call it, also with no token.
 class Dispatcher {
  public:
-  /// `ep` must outlive it. Throws ShapeError for kAuto, which is to be decided first.
+  /// `ep` must outlive it. Collective over nothing. Throws ShapeError for kAuto, which is to be decided
+  /// first, and for kShared without memory.
   Dispatcher(const Communicator& ep, Index num_experts, const DispatcherSettings& settings = {});
 
   DispatcherKind kind() const;
@@ -40,7 +47,7 @@ class Dispatcher {
                std::optional<ScalarsBack> scalars = std::nullopt);
 
  private:
-  std::variant<AlltoallDispatch> way_;
+  std::variant<AlltoallDispatch, SharedDispatch> way_;
 };
 
 }  // namespace moeloom

@@ -18,9 +18,9 @@ std::string_view name_of(DispatcherKind kind);
 
 struct DispatcherFacts {
   Index ep_ranks = 1;
-  Index ep_nodes = 1;          // the most nodes that the ranks of one ep row lie on
-  std::string no_node_memory;  // why ranks cannot open each other's memory; empty: they can
-  Index bytes_per_pair = 0;    // expected from one rank to another in one exchange, if experts are even
+  Index ep_nodes = 1;               // the most nodes that the ranks of one ep row lie on
+  std::string no_node_memory = {};  // why ranks cannot open each other's memory; empty: they can
+  Index bytes_per_pair = 0;         // expected from one rank to another in one exchange, if experts are even
 };
 
 struct DispatcherChoice {

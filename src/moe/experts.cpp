@@ -39,7 +39,7 @@ void experts_forward(const KernelTable& kernels, const ExpertShard& shard, const
       workspace.activated.reshape_uninitialised(kernels.grouped_matmul.element, total, down.in());
   workspace.output.reshape_uninitialised(total, down.out());
   clock.product("gate_up", total, [&] {
-    kernels.grouped_matmul.forward(gate_up, packed.gate_up(), saved.rows, rows, saved.gate_up);
+    kernels.grouped_matmul.forward(gate_up, packed.gate_up(), saved.rows.view(), rows, saved.gate_up);
   });
   kernels.swiglu.forward(shard.activation, saved.gate_up, saved.weights, activated);
   clock.product("down", total, [&] {
@@ -75,7 +75,7 @@ void experts_backward(const KernelTable& kernels, const ExpertShard& shard, cons
   });
   if (shard.d_gate_up.rows > 0)
     clock.product("gate_up weight_grad", total, [&] {
-      kernels.grouped_matmul.weight_grad(d_gate_up, saved.rows, rows, shard.d_gate_up, gradients);
+      kernels.grouped_matmul.weight_grad(d_gate_up, saved.rows.view(), rows, shard.d_gate_up, gradients);
     });
 }
 

@@ -19,11 +19,12 @@ void MoeLayer::forward(const KernelTable& kernels, Dispatcher& dispatcher, Const
   dispatcher.plan(saved_.routing.topk_idx, router_.top_k, saved_.plan);
 
   clock.enter(Phase::kDispatch);
-  dispatcher.dispatch(saved_.plan, hidden_states, saved_.experts.rows);
-  dispatcher.dispatch_scalars(saved_.plan, saved_.routing.topk_weights, saved_.experts.weights);
+  dispatcher.dispatch(saved_.plan, hidden_states, saved_.experts.rows,
+                      ScalarsOut{saved_.routing.topk_weights, saved_.experts.weights});
 
   clock.enter(Phase::kExperts);
   packed_.refresh(kernels.grouped_matmul, weights_.experts, version);
+  dispatcher.prepare(workspace.experts.output, saved_.plan.rows(), hidden_states.cols);
   experts_forward(kernels, weights_.experts, packed_, saved_.plan.grouped_rows(), saved_.experts,
                   workspace.experts, clock);
 
@@ -43,12 +44,13 @@ void MoeLayer::backward(const KernelTable& kernels, Dispatcher& dispatcher, Cons
   dispatcher.dispatch(saved_.plan, d_output, workspace.d_rows);
 
   clock.enter(Phase::kExperts);
+  dispatcher.prepare(workspace.experts.output, saved_.plan.rows(), hidden_states.cols);
   experts_backward(kernels, weights_.experts, packed_, saved_.plan.grouped_rows(), workspace.d_rows,
                    saved_.experts, workspace.experts, expert_gradients, clock);
 
   clock.enter(Phase::kCombine);
-  dispatcher.combine(saved_.plan, workspace.experts.output, d_hidden_states, Write::kReplace);
-  dispatcher.combine_scalars(saved_.plan, workspace.experts.d_weights, workspace.d_topk_weights);
+  dispatcher.combine(saved_.plan, workspace.experts.output, d_hidden_states, Write::kReplace,
+                     ScalarsBack{workspace.experts.d_weights, workspace.d_topk_weights});
 
   clock.enter(Phase::kRouter);
   Matrix& d_logits = saved_.router_logits;

@@ -68,6 +68,60 @@ TEST(DispatchPlan, NothingIsReceivedFromRanksWithoutTokens) {
   EXPECT_TRUE(plan.landing_order.empty());
 }
 
+/// Both receiving halves of every rank of a case, from the same choices.
+TEST(DispatchPlan, LandingsAreThePlacesThatRowsWouldBeRegroupedTo) {
+  for (const Case& c : kCases) {
+    std::vector<std::vector<std::int32_t>> chosen;
+    std::vector<std::int64_t> counts;  // [ep, E]
+    for (Index rank = 0; rank < c.ranks; ++rank) {
+      chosen.push_back(testing::random_choices(c.tokens + 3 * rank, c.top_k, c.experts,
+                                               static_cast<std::uint64_t>(rank), c.favourite));
+      std::vector<std::int64_t> own(static_cast<std::size_t>(c.experts));
+      for (const std::int32_t expert : chosen.back()) ++own[static_cast<std::size_t>(expert)];
+      counts.insert(counts.end(), own.begin(), own.end());
+    }
+    std::vector<std::vector<int>> landed;  // [rank][row]: slots that land there
+    for (Index rank = 0; rank < c.ranks; ++rank) {
+      const ExpertRange held = experts_of(c.experts, c.ranks, rank);
+      std::vector<std::int64_t> received;
+      for (Index source = 0; source < c.ranks; ++source)
+        for (Index i = 0; i < held.count; ++i)
+          received.push_back(counts[static_cast<std::size_t>(source * c.experts + held.begin + i)]);
+      DispatchPlan regrouped;
+      regrouped.ranks = c.ranks;
+      plan_receiving(received, regrouped);
+      DispatchPlan plan;
+      plan_sending(chosen[static_cast<std::size_t>(rank)], c.top_k, c.experts, c.ranks, plan);
+      plan_landing(counts, chosen[static_cast<std::size_t>(rank)], rank, plan);
+      EXPECT_EQ(plan.rows_per_source, regrouped.rows_per_source);
+      EXPECT_EQ(plan.received_per_rank, regrouped.received_per_rank);
+      landed.emplace_back(static_cast<std::size_t>(plan.rows()));
+    }
+    for (Index source = 0; source < c.ranks; ++source) {
+      const auto& choices = chosen[static_cast<std::size_t>(source)];
+      DispatchPlan plan;
+      plan_sending(choices, c.top_k, c.experts, c.ranks, plan);
+      plan_landing(counts, choices, source, plan);
+      for (std::size_t slot = 0; slot < choices.size(); ++slot) {
+        const auto [rank, row] = plan.landings[slot];
+        Index expected = 0;  // rows of earlier experts, earlier sources and earlier tokens of this one
+        const Index first = experts_of(c.experts, c.ranks, rank).begin;
+        for (Index other = 0; other < c.ranks; ++other) {
+          const auto& theirs = chosen[static_cast<std::size_t>(other)];
+          for (std::size_t i = 0; i < theirs.size(); ++i)
+            expected += theirs[i] >= first &&
+                        (theirs[i] < choices[slot] ||
+                         (theirs[i] == choices[slot] && (other < source || (other == source && i < slot))));
+        }
+        EXPECT_EQ(row, expected);
+        ++landed[static_cast<std::size_t>(rank)][static_cast<std::size_t>(row)];
+      }
+    }
+    for (const std::vector<int>& rows : landed)
+      for (const int slots : rows) EXPECT_EQ(slots, 1) << "a row from no slot, or from several";
+  }
+}
+
 TEST(DispatchPlan, RefusesAnExpertThatDoesNotExist) {
   DispatchPlan plan;
   EXPECT_THROW(plan_sending(std::vector<std::int32_t>{0, 8}, 2, 8, 2, plan), ShapeError);

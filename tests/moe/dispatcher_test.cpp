@@ -22,8 +22,10 @@ const std::vector<Case> kCases = {{"even", {8}, 2, 8, -1},
                                   {"no tokens anywhere", {0}, 2, 8, -1},
                                   {"one rank alone", {9, 0}, 2, 8, -1},
                                   {"one hot expert", {10}, 1, 8, 7},
+                                  {"one hot rank", {10, 70}, 2, 16, 0},
                                   {"every expert", {4, 3}, 8, 8, -1},
-                                  {"experts do not divide", {6, 2}, 2, 7, -1}};
+                                  {"experts do not divide", {6, 2}, 2, 7, -1},
+                                  {"many tokens", {300, 20, 100}, 2, 10, -1}};
 
 Index tokens_of(const Case& c, int rank) {
   return c.tokens_by_rank[static_cast<std::size_t>(rank) % c.tokens_by_rank.size()];
@@ -38,17 +40,23 @@ Matrix tokens_matrix(const Case& c, int rank) {
   return testing::random_matrix(tokens_of(c, rank), kHidden, 90 + static_cast<std::uint64_t>(rank));
 }
 
-class DispatcherOnEveryRank : public ::testing::TestWithParam<Case> {
+const std::vector<DispatcherKind> kKinds = {DispatcherKind::kAlltoall, DispatcherKind::kShared};
+
+class DispatcherOnEveryRank : public ::testing::TestWithParam<std::tuple<DispatcherKind, Case>> {
  protected:
+  Dispatcher dispatcher(Index experts) const {
+    return Dispatcher(ep_, experts, open_dispatcher(std::get<0>(GetParam()), ep_, experts));
+  }
   const Communicator ep_ = Communicator::world();
 };
 
 TEST_P(DispatcherOnEveryRank, RowsArriveGroupedByExpertSourceAndToken) {
-  const Case& c = GetParam();
-  Dispatcher dispatcher(ep_, c.experts);
+  const Case& c = std::get<1>(GetParam());
+  Dispatcher dispatcher = this->dispatcher(c.experts);
+  EXPECT_EQ(dispatcher.kind(), std::get<0>(GetParam()));
   DispatchPlan plan;
   dispatcher.plan(choices_of(c, ep_.rank()), c.top_k, plan);
-  Matrix rows;
+  RowBuffer rows;
   dispatcher.dispatch(plan, tokens_matrix(c, ep_.rank()), rows);
 
   // The oracle: every rank's choices and tokens are functions of its number.
@@ -73,12 +81,12 @@ TEST_P(DispatcherOnEveryRank, RowsArriveGroupedByExpertSourceAndToken) {
 }
 
 TEST_P(DispatcherOnEveryRank, CombineAddsATokensRowsInSlotOrder) {
-  const Case& c = GetParam();
-  Dispatcher dispatcher(ep_, c.experts);
+  const Case& c = std::get<1>(GetParam());
+  Dispatcher dispatcher = this->dispatcher(c.experts);
   DispatchPlan plan;
   dispatcher.plan(choices_of(c, ep_.rank()), c.top_k, plan);
   const Matrix tokens = tokens_matrix(c, ep_.rank());
-  Matrix rows;
+  RowBuffer rows;
   dispatcher.dispatch(plan, tokens, rows);
   Matrix sums(tokens.rows(), kHidden);
   dispatcher.combine(plan, rows, sums, Write::kReplace);
@@ -92,36 +100,62 @@ TEST_P(DispatcherOnEveryRank, CombineAddsATokensRowsInSlotOrder) {
 }
 
 TEST_P(DispatcherOnEveryRank, ScalarsGoOutAndComeBackToTheirSlots) {
-  const Case& c = GetParam();
-  Dispatcher dispatcher(ep_, c.experts);
+  const Case& c = std::get<1>(GetParam());
+  Dispatcher dispatcher = this->dispatcher(c.experts);
   DispatchPlan plan;
   dispatcher.plan(choices_of(c, ep_.rank()), c.top_k, plan);
   std::vector<float> slots(static_cast<std::size_t>(plan.slots()));
   for (std::size_t i = 0; i < slots.size(); ++i)
     slots[i] = static_cast<float>(i) + 1000.0f * static_cast<float>(ep_.rank());
   std::vector<float> rows;
-  std::vector<float> back;
-  dispatcher.dispatch_scalars(plan, slots, rows);
+  const Matrix tokens = tokens_matrix(c, ep_.rank());
+  Matrix sums(tokens.rows(), kHidden);
+  RowBuffer landed;
+  dispatcher.dispatch(plan, tokens, landed, ScalarsOut{slots, rows});
   EXPECT_EQ(static_cast<Index>(rows.size()), plan.rows());
-  dispatcher.combine_scalars(plan, rows, back);
-  EXPECT_EQ(back, slots);
+  for (int turn = 0; turn < 3; ++turn) {  // combine after combine, each with other numbers
+    std::vector<float> back;
+    dispatcher.combine(plan, landed, sums, Write::kReplace, ScalarsBack{rows, back});
+    EXPECT_EQ(back, slots);
+    for (float& number : rows) number += 0.5f;
+    for (float& number : slots) number += 0.5f;
+  }
 }
 
-INSTANTIATE_TEST_SUITE_P(AllShapes, DispatcherOnEveryRank, ::testing::ValuesIn(kCases), [](const auto& info) {
-  std::string name = info.param.name;
-  for (char& ch : name)
-    if (ch == ' ') ch = '_';
-  return name;
-});
+INSTANTIATE_TEST_SUITE_P(AllShapes, DispatcherOnEveryRank,
+                         ::testing::Combine(::testing::ValuesIn(kKinds), ::testing::ValuesIn(kCases)),
+                         [](const auto& info) {
+                           std::string name = std::string(name_of(std::get<0>(info.param))) + "_" +
+                                              std::get<1>(info.param).name;
+                           for (char& ch : name)
+                             if (ch == ' ') ch = '_';
+                           return name;
+                         });
 
 TEST(Dispatcher, RefusesTokensThatWereNotPlanned) {
+  for (const DispatcherKind kind : kKinds) {
+    const Communicator alone = Communicator::self();
+    Dispatcher dispatcher(alone, 4, open_dispatcher(kind, alone, 4));
+    DispatchPlan plan;
+    dispatcher.plan(std::vector<std::int32_t>{0, 1, 2, 3}, 2, plan);
+    RowBuffer rows;
+    EXPECT_THROW(dispatcher.dispatch(plan, Matrix(3, kHidden), rows), ShapeError);
+    std::vector<float> three(3);
+    std::vector<float> four(4);
+    EXPECT_THROW(dispatcher.dispatch(plan, Matrix(2, kHidden), rows, ScalarsOut{three, four}), ShapeError);
+    dispatcher.prepare(rows, 5, kHidden);
+    EXPECT_THROW(dispatcher.combine(plan, rows, Matrix(2, kHidden), Write::kAdd), ShapeError);
+  }
+}
+
+TEST(Dispatcher, SharedRefusesRowsThatOthersCannotRead) {
   const Communicator alone = Communicator::self();
-  Dispatcher dispatcher(alone, 4);
+  Dispatcher dispatcher(alone, 4, open_dispatcher(DispatcherKind::kShared, alone, 4));
   DispatchPlan plan;
   dispatcher.plan(std::vector<std::int32_t>{0, 1, 2, 3}, 2, plan);
-  Matrix rows;
-  EXPECT_THROW(dispatcher.dispatch(plan, Matrix(3, kHidden), rows), ShapeError);
-  EXPECT_THROW(dispatcher.combine(plan, Matrix(5, kHidden), Matrix(2, kHidden), Write::kAdd), ShapeError);
+  EXPECT_THROW(dispatcher.combine(plan, Matrix(4, kHidden), Matrix(2, kHidden), Write::kAdd), ShapeError);
+  EXPECT_THROW(Dispatcher(alone, 4, {.kind = DispatcherKind::kShared}), ShapeError);
+  EXPECT_THROW(Dispatcher(alone, 4, {.kind = DispatcherKind::kAuto}), ShapeError);
 }
 
 }  // namespace

@@ -14,6 +14,12 @@
 
 namespace moeloom {
 
+/// A row of the rank that holds a slot's expert.
+struct Landing {
+  Index rank = 0;
+  Index row = 0;
+};
+
 struct DispatchPlan {
   Index tokens = 0;
   Index top_k = 0;
@@ -26,6 +32,7 @@ struct DispatchPlan {
   std::vector<Index> rows_per_source;    // [e, ep]: rows of local expert i from rank s
   std::vector<Index>
       landing_order;  // [R]: place among the received rows that lands at each row; empty if ranks = 1
+  std::vector<Landing> landings;  // [N]: where each slot's row lands; filled by plan_landing alone
 
   Index slots() const { return tokens * top_k; }
   Index rows() const;
@@ -39,5 +46,10 @@ void plan_sending(std::span<const std::int32_t> topk_idx, Index top_k, Index num
 /// The receiving half from received_counts [ep, e]: rows of local expert i that rank s sends here, at [s * e
 /// + i].
 void plan_receiving(std::span<const std::int64_t> received_counts, DispatchPlan& plan);
+/// The receiving half where every rank knows every count, so that nothing arrives before it lands:
+/// counts [ep, E], the rows that each rank has for each expert -> received_per_rank, rows_per_source and
+/// landings, without landing_order. Needs the sending half of the same topk_idx; `rank` is this one.
+void plan_landing(std::span<const std::int64_t> counts, std::span<const std::int32_t> topk_idx, Index rank,
+                  DispatchPlan& plan);
 
 }  // namespace moeloom

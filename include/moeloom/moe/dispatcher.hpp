@@ -1,43 +1,53 @@
 // Dispatch: rows out to the ranks that hold their experts, and back again.
 //
 // A plan is made once a layer from counts alone; dispatch and combine then move rows by the same plan in
-// opposite directions, so each is the other's backward (as in DeepEP). Rows travel as MPI_Alltoallv of whole
-// rows; with one ep rank nothing travels and dispatch is a gather.
+// opposite directions, so each is the other's backward (as in DeepEP). How rows travel is a choice
+// (dispatcher_choice.hpp) that changes no bit: they land in one order, and a token's sum has one.
 #pragma once
 
-#include "moeloom/comm/communicator.hpp"
-#include "moeloom/moe/dispatch_plan.hpp"
-#include "moeloom/tensor/gemm.hpp"
-#include "moeloom/tensor/matrix.hpp"
+#include "moeloom/moe/alltoall_dispatch.hpp"
+#include "moeloom/moe/dispatcher_choice.hpp"
+#include "moeloom/moe/shared_dispatch.hpp"
 
-#include <span>
+#include <variant>
 
 namespace moeloom {
 
-/// Every member function is collective over ep: all ranks call it, also with no token.
+/// Of the ranks of one ep row; all of them give the same.
+struct DispatcherSettings {
+  DispatcherKind kind = DispatcherKind::kAlltoall;
+  std::shared_ptr<NodeMemory> memory = nullptr;  // of the ranks of ep; kShared needs it
+};
+
+/// What a kind needs beside its name. Collective over `ep`; throws AgreedError on every rank if one cannot
+/// open another's memory.
+DispatcherSettings open_dispatcher(DispatcherKind kind, const Communicator& ep, Index num_experts);
+
+/// Every member function but prepare() is collective over ep: all ranks call it, also with no token.
 class Dispatcher {
  public:
-  /// `ep` must outlive it.
-  Dispatcher(const Communicator& ep, Index num_experts);
+  /// `ep` must outlive it. Collective over nothing. Throws ShapeError for kAuto, which is to be decided
+  /// first, and for kShared without memory.
+  Dispatcher(const Communicator& ep, Index num_experts, const DispatcherSettings& settings = {});
+
+  DispatcherKind kind() const;
 
   /// topk_idx [T, K]. Counts travel first: no row can move before its receiver knows how many come.
   void plan(std::span<const std::int32_t> topk_idx, Index top_k, DispatchPlan& plan);
+  /// Makes `rows` [count, cols] where combine can fetch from; contents unspecified. What combine is given is
+  /// made here, and may be written again from the next dispatch() or plan() on.
+  void prepare(RowBuffer& rows, Index count, Index cols);
 
-  /// tokens [T, D] -> rows [R, D], each token once a slot, grouped by local expert. Throws ShapeError,
-  /// MpiError.
-  void dispatch(const DispatchPlan& plan, ConstMatrixView tokens, Matrix& rows);
-  /// One number a slot [N] -> one a row [R].
-  void dispatch_scalars(const DispatchPlan& plan, std::span<const float> slots, std::vector<float>& rows);
+  /// tokens [T, D] -> rows [R, D], each token once a slot, grouped by local expert; scalars beside them.
+  /// Throws ShapeError, MpiError.
+  void dispatch(const DispatchPlan& plan, ConstMatrixView tokens, RowBuffer& rows,
+                std::optional<ScalarsOut> scalars = std::nullopt);
   /// rows [R, D] -> tokens [T, D]: the sum of a token's K rows in slot order, written or added.
-  void combine(const DispatchPlan& plan, ConstMatrixView rows, MatrixView tokens, Write mode);
-  /// One number a row [R] -> one a slot [N].
-  void combine_scalars(const DispatchPlan& plan, std::span<const float> rows, std::vector<float>& slots);
+  void combine(const DispatchPlan& plan, const RowBuffer& rows, MatrixView tokens, Write mode,
+               std::optional<ScalarsBack> scalars = std::nullopt);
 
  private:
-  const Communicator& ep_;
-  Index num_experts_;
-  Matrix leaving_;   // rows in the order in which they leave
-  Matrix arriving_;  // rows in the order in which they arrive
+  std::variant<AlltoallDispatch, SharedDispatch> way_;
 };
 
 }  // namespace moeloom

@@ -11,6 +11,7 @@
 
 #include "moeloom/base/phase_clock.hpp"
 #include "moeloom/kernels/registry.hpp"
+#include "moeloom/moe/row_buffer.hpp"
 
 #include <vector>
 
@@ -50,7 +51,7 @@ class PackedExperts {
 
 /// What backward needs of forward; memory is reused from step to step.
 struct ExpertActivations {
-  Matrix rows;                 // X [R, D]
+  RowBuffer rows;              // X [R, D]
   Matrix gate_up;              // Z [R, 2F]; backward may turn it into dZ
   std::vector<float> weights;  // [R], routing weights of the rows
 };
@@ -60,7 +61,7 @@ struct ExpertWorkspace {
   RowMemory activated;           // A [R, F], of what the down product multiplies
   RowMemory d_gate_up;           // dZ [R, 2F] in bf16; fp32 stands in Z's place
   Matrix d_activated;            // dA [R, F]
-  Matrix output;                 // Y or dX [R, D]
+  RowBuffer output;              // Y or dX [R, D]
   std::vector<float> d_weights;  // [R]
 };
 

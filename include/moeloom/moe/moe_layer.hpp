@@ -33,7 +33,7 @@ struct MoeActivations {
 struct MoeWorkspace {
   ExpertWorkspace experts;
   SharedExpertWorkspace shared;
-  Matrix d_rows;                      // [R, D]
+  RowBuffer d_rows;                   // [R, D]
   std::vector<float> d_topk_weights;  // [T, K]
 };
 

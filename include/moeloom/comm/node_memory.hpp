@@ -1,0 +1,95 @@
+// Memory of each rank of a node that every rank of it reads and writes in place, and how they take turns.
+//
+// A rank's memory is one anonymous file (memfd) that the others open through /proc/<pid>/fd and map whole,
+// with far more address space than pages. So it grows by its owner alone: no collective, no data moved, no
+// address changed, and a block that the system cannot back is an error, not a signal. The file has no name:
+// what a killed rank leaves is nothing.
+//
+// Turns. meet() signals and waits until every rank has signalled as often. Whatever a rank wrote before its
+// n-th signal, the others see after their n-th meeting, and may use until their next signal; once a rank has
+// met n + 1 times, nobody uses what it showed at n. A mailbox therefore has two sides, written in turn, and a
+// block is given back to the system one meeting after it was released.
+#pragma once
+
+#include "moeloom/comm/communicator.hpp"
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <vector>
+
+namespace moeloom {
+
+class NodeMemory {
+ public:
+  /// Collective over `node`, whose ranks must share a machine. Throws AgreedError on every rank if one cannot
+  /// make its memory or open another's, as where processes do not see each other in /proc.
+  NodeMemory(const Communicator& node, Index mailbox_bytes);
+  ~NodeMemory();
+  NodeMemory(const NodeMemory&) = delete;
+  NodeMemory& operator=(const NodeMemory&) = delete;
+
+  int rank() const { return rank_; }
+  int size() const { return static_cast<int>(maps_.size()); }
+  /// A place in some rank's memory, as this process sees it.
+  std::byte* address(int rank, Index offset) const { return maps_[at(rank)] + offset; }
+
+  /// What the others read in inbox(rank()) after the next meeting.
+  std::span<std::byte> outbox();
+  /// What `rank` wrote into its outbox before the last meeting; to be read before the next.
+  std::span<const std::byte> inbox(int rank) const;
+  /// Collective over the node. Waits without sleeping, but leaves the processor to others soon.
+  void meet();
+
+  /// Bytes that the system holds for this rank's blocks.
+  Index bytes() const { return bytes_; }
+
+ private:
+  friend class NodeBlock;
+  struct Extent {
+    Index offset, bytes;
+  };
+  Extent allocate(Index bytes);
+  void release(Extent extent) noexcept;
+  void map(const Communicator& node);
+  void unmap() noexcept;
+  void give_back_released() noexcept;
+
+  int rank_;
+  int file_ = -1;
+  Index reserve_ = 0;  // address space of each rank's memory
+  Index mailbox_bytes_;
+  Index end_ = 0;  // where the next block begins
+  Index bytes_ = 0;
+  std::uint64_t meetings_ = 0;
+  std::vector<std::byte*> maps_;
+  std::vector<Extent> released_;  // since the last meeting
+};
+
+/// Bytes of this rank's memory, page by page its own until it dies.
+class NodeBlock {
+ public:
+  /// Not initialised. Throws Error with the bytes if the node cannot give them.
+  NodeBlock(std::shared_ptr<NodeMemory> memory, Index bytes)
+      : memory_(std::move(memory)), extent_(memory_->allocate(bytes)) {}
+  NodeBlock(NodeBlock&& other) noexcept = default;
+  NodeBlock& operator=(NodeBlock&& other) noexcept {
+    std::swap(memory_, other.memory_);
+    std::swap(extent_, other.extent_);
+    return *this;
+  }
+  ~NodeBlock() {
+    if (memory_) memory_->release(extent_);
+  }
+
+  /// Where every rank finds it in this rank's memory.
+  Index offset() const { return extent_.offset; }
+  Index bytes() const { return extent_.bytes; }
+  std::byte* data() const { return memory_->address(memory_->rank(), extent_.offset); }
+
+ private:
+  std::shared_ptr<NodeMemory> memory_;
+  NodeMemory::Extent extent_;
+};
+
+}  // namespace moeloom

@@ -1,0 +1,44 @@
+// Rows that dispatch brings or combine fetches: memory of this process, or memory of the node that the other
+// ranks write and read in place.
+#pragma once
+
+#include "moeloom/comm/node_memory.hpp"
+#include "moeloom/tensor/matrix.hpp"
+
+#include <optional>
+
+namespace moeloom {
+
+/// Owns [rows, cols], contiguous, 64-byte aligned. Moves like a Matrix and is filled like one.
+class RowBuffer {
+ public:
+  RowBuffer() = default;
+  RowBuffer(Matrix rows) : own_(std::move(rows)), rows_(own_.rows()), cols_(own_.cols()) {}
+  /// Without rows, which will lie in this rank's part of `memory`.
+  explicit RowBuffer(std::shared_ptr<NodeMemory> memory) : memory_(std::move(memory)) {}
+
+  Index rows() const { return rows_; }
+  Index cols() const { return cols_; }
+  MatrixView view() { return {data(), rows_, cols_}; }
+  ConstMatrixView view() const { return {data(), rows_, cols_}; }
+  operator MatrixView() { return view(); }
+  operator ConstMatrixView() const { return view(); }
+  /// Makes it [rows, cols], contents unspecified; memory is kept when it is large enough.
+  void reshape_uninitialised(Index rows, Index cols);
+
+  /// The node's memory that the rows lie in; null: they are this process's own.
+  const NodeMemory* memory() const { return memory_.get(); }
+  /// Where every rank of it finds them; 0 before there were any.
+  Index offset() const { return block_ ? block_->offset() : 0; }
+
+ private:
+  float* data() const;
+
+  Matrix own_;
+  std::shared_ptr<NodeMemory> memory_;
+  std::optional<NodeBlock> block_;
+  Index rows_ = 0;
+  Index cols_ = 0;
+};
+
+}  // namespace moeloom

@@ -1,0 +1,215 @@
+#include "moeloom/comm/node_memory.hpp"
+
+#include "moeloom/base/errors.hpp"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <fcntl.h>
+#include <new>
+#include <random>
+#include <sched.h>
+#include <sys/mman.h>
+#include <unistd.h>
+#include <utility>
+
+#ifdef __SSE2__
+#include <immintrin.h>
+#endif
+
+namespace moeloom {
+namespace {
+
+constexpr Index kPage = 4096;
+constexpr Index kHugePage = Index{2} << 20;
+constexpr Index kLine = 64;
+
+/// The first page of each rank's memory; mailboxes follow.
+struct Head {
+  std::uint64_t check_word;
+  alignas(kLine) std::atomic<std::uint64_t> meetings;
+};
+static_assert(std::atomic<std::uint64_t>::is_always_lock_free, "a flag between processes needs no lock");
+static_assert(sizeof(Head) <= kPage);
+
+Head& head(std::byte* map) {
+  return *std::launder(reinterpret_cast<Head*>(map));
+}
+
+Index rounded_up(Index bytes, Index unit) {
+  return ceil_div(bytes, unit) * unit;
+}
+
+std::string system_text(const std::string& call) {
+  return call + ": " + std::strerror(errno);
+}
+
+/// Closes on the way out.
+class Descriptor {
+ public:
+  explicit Descriptor(int fd) : fd_(fd) {}
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  ~Descriptor() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  int get() const { return fd_; }
+  int release() { return std::exchange(fd_, -1); }
+
+ private:
+  int fd_;
+};
+
+/// Blocks are never put where others were, and each growth is by a quarter at least, so that addresses are
+/// spent in proportion to what is held: the node's memory several times over, divided among its ranks.
+Index reserve_bytes(int ranks) {
+  constexpr Index kTimes = 16;
+  const Index node = Index{::sysconf(_SC_PHYS_PAGES)} * ::sysconf(_SC_PAGESIZE);
+  return rounded_up(node / ranks * kTimes, kHugePage);
+}
+
+/// What a rank tells the others: where its file is, and the word that proves it is the one.
+using Card = std::array<std::int64_t, 3>;
+
+std::int64_t random_word() {
+  std::random_device device;
+  return static_cast<std::int64_t>(std::uint64_t{device()} << 32 | device());
+}
+
+std::byte* map_whole(int fd, Index bytes) {
+  void* place = ::mmap(nullptr, at(bytes), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+  if (place == MAP_FAILED)
+    throw Error(system_text("mmap of " + std::to_string(bytes) + " bytes of addresses"));
+  ::madvise(place, at(bytes), MADV_DONTDUMP);  // every rank would write the whole node's
+  ::madvise(place, at(bytes), MADV_HUGEPAGE);  // where the system gives them to shared memory
+  return static_cast<std::byte*>(place);
+}
+
+/// Non-blocking: where processes do not see each other, the name may be anything.
+std::byte* map_of_peer(const Card& card, Index bytes) {
+  const std::string path = "/proc/" + std::to_string(card[0]) + "/fd/" + std::to_string(card[1]);
+  const Descriptor file(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK));
+  if (file.get() < 0) throw Error(system_text("open " + path));
+  std::int64_t word = 0;
+  if (::pread(file.get(), &word, sizeof word, 0) != sizeof word || word != card[2])
+    throw Error(path + " is not the memory of the rank that gave this name");
+  return map_whole(file.get(), bytes);
+}
+
+void reserve_pages(int fd, Index offset, Index bytes) {
+  int result = -1;
+  do result = ::fallocate(fd, 0, offset, bytes);
+  while (result != 0 && errno == EINTR);
+  if (result != 0)
+    throw Error(system_text("the node has no " + std::to_string(bytes) +
+                            " bytes more for rows that ranks share; choose fewer tokens a step, or "
+                            "--dispatcher alltoall: fallocate"));
+}
+
+void pause() {
+#ifdef __SSE2__
+  _mm_pause();
+#endif
+}
+
+/// A peer that is running answers within the pauses; one that waits for a processor needs this one's.
+void wait_until(const std::atomic<std::uint64_t>& flag, std::uint64_t least) {
+  constexpr int kPauses = 100;
+  for (int i = 0; i < kPauses; ++i) {
+    if (flag.load(std::memory_order_acquire) >= least) return;
+    pause();
+  }
+  while (flag.load(std::memory_order_acquire) < least) ::sched_yield();
+}
+
+}  // namespace
+
+NodeMemory::NodeMemory(const Communicator& node, Index mailbox_bytes)
+    : rank_(node.rank()), mailbox_bytes_(rounded_up(mailbox_bytes, kLine)), maps_(at(node.size())) {
+  try {
+    map(node);
+  } catch (...) {
+    unmap();
+    throw;
+  }
+}
+
+NodeMemory::~NodeMemory() {
+  unmap();
+}
+
+void NodeMemory::map(const Communicator& node) {
+  reserve_ = reserve_bytes(node.size());
+  const std::int64_t word = random_word();
+  agree(node, [&] {
+    Descriptor file(::memfd_create("moeloom", MFD_CLOEXEC));
+    if (file.get() < 0) throw Error(system_text("memfd_create"));
+    if (::ftruncate(file.get(), reserve_) != 0) throw Error(system_text("ftruncate of a memfd"));
+    end_ = kPage + rounded_up(2 * mailbox_bytes_, kPage);
+    reserve_pages(file.get(), 0, end_);
+    maps_[at(rank_)] = map_whole(file.get(), reserve_);
+    new (maps_[at(rank_)]) Head{static_cast<std::uint64_t>(word), {}};
+    file_ = file.release();
+  });
+  const Card mine = {::getpid(), file_, word};
+  const std::vector<std::int64_t> cards = node.all_gather(std::span<const std::int64_t>(mine));
+  agree(node, [&] {
+    for (int peer = 0; peer < node.size(); ++peer) {
+      Card card{};
+      std::copy_n(cards.begin() + peer * std::ssize(card), card.size(), card.begin());
+      if (peer != rank_) maps_[at(peer)] = map_of_peer(card, reserve_);
+    }
+  });
+}
+
+void NodeMemory::unmap() noexcept {
+  for (std::byte* map : maps_)
+    if (map != nullptr) ::munmap(map, at(reserve_));
+  if (file_ >= 0) ::close(file_);
+}
+
+std::span<std::byte> NodeMemory::outbox() {
+  const auto side = static_cast<Index>((meetings_ + 1) % 2);
+  return {address(rank_, kPage + side * mailbox_bytes_), at(mailbox_bytes_)};
+}
+
+std::span<const std::byte> NodeMemory::inbox(int rank) const {
+  const auto side = static_cast<Index>(meetings_ % 2);
+  return {address(rank, kPage + side * mailbox_bytes_), at(mailbox_bytes_)};
+}
+
+void NodeMemory::meet() {
+  ++meetings_;
+  head(maps_[at(rank_)]).meetings.store(meetings_, std::memory_order_release);
+  for (std::byte* map : maps_) wait_until(head(map).meetings, meetings_);
+  give_back_released();
+}
+
+NodeMemory::Extent NodeMemory::allocate(Index bytes) {
+  const Index unit = bytes >= kHugePage ? kHugePage : kPage;
+  const Extent extent{rounded_up(end_, unit), rounded_up(std::max<Index>(bytes, 1), unit)};
+  if (extent.offset + extent.bytes > reserve_)
+    throw Error("a block of " + std::to_string(bytes) + " bytes does not fit behind the " +
+                std::to_string(end_) + " bytes of addresses that were used of " + std::to_string(reserve_) +
+                "; choose --dispatcher alltoall");
+  reserve_pages(file_, extent.offset, extent.bytes);
+  end_ = extent.offset + extent.bytes;
+  bytes_ += extent.bytes;
+  return extent;
+}
+
+void NodeMemory::release(Extent extent) noexcept {
+  released_.push_back(extent);
+}
+
+void NodeMemory::give_back_released() noexcept {
+  for (const Extent& extent : released_) {
+    ::fallocate(file_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, extent.offset, extent.bytes);
+    bytes_ -= extent.bytes;
+  }
+  released_.clear();
+}
+
+}  // namespace moeloom

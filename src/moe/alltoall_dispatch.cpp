@@ -1,0 +1,124 @@
+#include "moeloom/moe/alltoall_dispatch.hpp"
+
+#include "moeloom/base/parallel.hpp"
+#include "moeloom/comm/mesh.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "row_sum.hpp"
+
+namespace moeloom {
+namespace {
+
+constexpr Index kRowsPerTask = 64;
+
+/// target row i = source row from(i).
+template <typename From>
+void gather_rows(ConstMatrixView source, MatrixView target, From from) {
+  parallel_blocks(target.rows, kRowsPerTask, [&](Index begin, Index end) {
+    for (Index i = begin; i < end; ++i)
+      std::memcpy(target.row(i), source.row(from(i)), at(target.cols) * sizeof(float));
+  });
+}
+
+/// target row to(i) = source row i.
+template <typename To>
+void scatter_rows(ConstMatrixView source, MatrixView target, To to) {
+  parallel_blocks(source.rows, kRowsPerTask, [&](Index begin, Index end) {
+    for (Index i = begin; i < end; ++i)
+      std::memcpy(target.row(to(i)), source.row(i), at(source.cols) * sizeof(float));
+  });
+}
+
+void sum_slots(const DispatchPlan& plan, ConstMatrixView rows, MatrixView tokens, Write mode) {
+  parallel_blocks(plan.tokens, kRowsPerTask, [&](Index begin, Index end) {
+    for (Index t = begin; t < end; ++t) {
+      const auto row_of = [&](Index k) { return rows.row(plan.slot_place[at(t * plan.top_k + k)]); };
+      sum_rows(plan.top_k, rows.cols, row_of, tokens.row(t), mode);
+    }
+  });
+}
+
+ConstMatrixView as_column(std::span<const float> values) {
+  return {values.data(), static_cast<Index>(values.size()), 1};
+}
+
+/// The place among what has arrived that lands at a row.
+Index arrival_of(const DispatchPlan& plan, Index row) {
+  return plan.ranks == 1 ? row : plan.landing_order[at(row)];
+}
+
+}  // namespace
+
+AlltoallDispatch::AlltoallDispatch(const Communicator& ep, Index num_experts)
+    : ep_(&ep), num_experts_(num_experts) {}
+
+void AlltoallDispatch::plan(std::span<const std::int32_t> topk_idx, Index top_k, DispatchPlan& plan) {
+  plan_sending(topk_idx, top_k, num_experts_, ep_->size(), plan);
+  const ExpertRange largest = experts_of(num_experts_, ep_->size(), 0);
+  const ExpertRange mine = experts_of(num_experts_, ep_->size(), ep_->rank());
+  // Equal blocks for MPI_Alltoall: ranks with one expert less pad theirs.
+  std::vector<std::int64_t> sent(at(largest.count * ep_->size()));
+  std::vector<std::int64_t> received(sent.size());
+  for (Index rank = 0; rank < ep_->size(); ++rank) {
+    const ExpertRange held = experts_of(num_experts_, ep_->size(), rank);
+    std::copy_n(plan.tokens_per_expert.begin() + held.begin, held.count, sent.begin() + rank * largest.count);
+  }
+  ep_->all_to_all(sent, received);
+  std::vector<std::int64_t> counts(at(mine.count * ep_->size()));
+  for (Index rank = 0; rank < ep_->size(); ++rank)
+    std::copy_n(received.begin() + rank * largest.count, mine.count, counts.begin() + rank * mine.count);
+  plan_receiving(counts, plan);
+}
+
+void AlltoallDispatch::dispatch(const DispatchPlan& plan, ConstMatrixView tokens, RowBuffer& rows,
+                                std::optional<ScalarsOut> scalars) {
+  const auto token_of = [&](Index place) { return plan.slot_order[at(place)] / plan.top_k; };
+  rows.reshape_uninitialised(plan.rows(), tokens.cols);
+  if (plan.ranks == 1) {
+    gather_rows(tokens, rows, token_of);
+  } else {
+    leaving_.reshape_uninitialised(plan.slots(), tokens.cols);
+    arriving_.reshape_uninitialised(plan.rows(), tokens.cols);
+    gather_rows(tokens, leaving_, token_of);
+    ep_->all_to_all_rows(leaving_, plan.sent_per_rank, arriving_, plan.received_per_rank);
+    gather_rows(arriving_, rows, [&](Index row) { return plan.landing_order[at(row)]; });
+  }
+  if (scalars) send_scalars(plan, *scalars);
+}
+
+void AlltoallDispatch::combine(const DispatchPlan& plan, const RowBuffer& rows, MatrixView tokens, Write mode,
+                               std::optional<ScalarsBack> scalars) {
+  if (plan.ranks == 1) {
+    sum_slots(plan, rows, tokens, mode);
+  } else {
+    arriving_.reshape_uninitialised(plan.rows(), rows.cols());
+    leaving_.reshape_uninitialised(plan.slots(), rows.cols());
+    scatter_rows(rows, arriving_, [&](Index row) { return plan.landing_order[at(row)]; });
+    ep_->all_to_all_rows(arriving_, plan.received_per_rank, leaving_, plan.sent_per_rank);
+    sum_slots(plan, leaving_, tokens, mode);
+  }
+  if (scalars) return_scalars(plan, *scalars);
+}
+
+void AlltoallDispatch::send_scalars(const DispatchPlan& plan, ScalarsOut scalars) const {
+  Matrix leaving = Matrix::uninitialised(plan.slots(), 1);
+  Matrix arriving = Matrix::uninitialised(plan.rows(), 1);
+  gather_rows(as_column(scalars.slots), leaving, [&](Index place) { return plan.slot_order[at(place)]; });
+  ep_->all_to_all_rows(leaving, plan.sent_per_rank, arriving, plan.received_per_rank);
+  scalars.rows.resize(at(plan.rows()));
+  for (Index row = 0; row < plan.rows(); ++row) scalars.rows[at(row)] = *arriving.row(arrival_of(plan, row));
+}
+
+void AlltoallDispatch::return_scalars(const DispatchPlan& plan, ScalarsBack scalars) const {
+  Matrix arriving = Matrix::uninitialised(plan.rows(), 1);
+  Matrix leaving = Matrix::uninitialised(plan.slots(), 1);
+  for (Index row = 0; row < plan.rows(); ++row) *arriving.row(arrival_of(plan, row)) = scalars.rows[at(row)];
+  ep_->all_to_all_rows(arriving, plan.received_per_rank, leaving, plan.sent_per_rank);
+  scalars.slots.resize(at(plan.slots()));
+  for (Index slot = 0; slot < plan.slots(); ++slot)
+    scalars.slots[at(slot)] = *leaving.row(plan.slot_place[at(slot)]);
+}
+
+}  // namespace moeloom

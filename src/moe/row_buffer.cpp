@@ -1,0 +1,29 @@
+#include "moeloom/moe/row_buffer.hpp"
+
+#include "moeloom/base/errors.hpp"
+
+#include <algorithm>
+
+namespace moeloom {
+
+void RowBuffer::reshape_uninitialised(Index rows, Index cols) {
+  require(rows >= 0 && cols >= 0, "a row buffer has no negative size");
+  const Index bytes = rows * cols * static_cast<Index>(sizeof(float));
+  if (!memory_) {
+    own_.reshape_uninitialised(rows, cols);
+  } else if (!block_ || bytes > block_->bytes()) {
+    const Index least =
+        block_ ? block_->bytes() + block_->bytes() / 4 : 0;  // as NodeMemory asks of who grows
+    block_.reset();
+    block_.emplace(memory_, std::max(bytes, least));
+  }
+  rows_ = rows;
+  cols_ = cols;
+}
+
+float* RowBuffer::data() const {
+  if (!memory_) return const_cast<float*>(own_.view().data);
+  return block_ ? reinterpret_cast<float*>(block_->data()) : nullptr;
+}
+
+}  // namespace moeloom

@@ -1,0 +1,162 @@
+#include "moeloom/comm/node_memory.hpp"
+
+#include "moeloom/base/errors.hpp"
+
+#include <algorithm>
+#include <csignal>
+#include <cstring>
+#include <filesystem>
+#include <set>
+#include <string>
+#include <sys/wait.h>
+#include <thread>
+#include <unistd.h>
+
+#include <gtest/gtest.h>
+
+namespace moeloom {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::shared_ptr<NodeMemory> memory_of_world(Index mailbox_bytes = 64) {
+  return std::make_shared<NodeMemory>(Communicator::world().split_by_node(), mailbox_bytes);
+}
+
+template <typename T>
+T& value_in(std::span<std::byte> bytes) {
+  return *reinterpret_cast<T*>(bytes.data());
+}
+template <typename T>
+T value_in(std::span<const std::byte> bytes) {
+  return *reinterpret_cast<const T*>(bytes.data());
+}
+
+/// Ranks that are late by turns: whoever reads too early or too late reads another round's number.
+TEST(NodeMemory, EachMeetingShowsWhatEveryRankWroteBeforeIt) {
+  const auto memory = memory_of_world();
+  for (Index round = 0; round < 500; ++round) {
+    value_in<Index>(memory->outbox()) = 1000 * round + memory->rank();
+    if (round % 50 == memory->rank()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    memory->meet();
+    if (round % 50 == memory->rank() + 25) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    for (int rank = 0; rank < memory->size(); ++rank)
+      ASSERT_EQ(value_in<Index>(memory->inbox(rank)), 1000 * round + rank);
+  }
+}
+
+TEST(NodeMemory, EveryRankWritesIntoEveryOthersBlock) {
+  const auto memory = memory_of_world();
+  const NodeBlock block(memory, memory->size() * static_cast<Index>(sizeof(int)));
+  value_in<Index>(memory->outbox()) = block.offset();
+  memory->meet();
+  for (int rank = 0; rank < memory->size(); ++rank) {
+    auto* theirs = reinterpret_cast<int*>(memory->address(rank, value_in<Index>(memory->inbox(rank))));
+    theirs[memory->rank()] = 100 * memory->rank() + rank;
+  }
+  memory->meet();
+  const auto* mine = reinterpret_cast<const int*>(block.data());
+  for (int rank = 0; rank < memory->size(); ++rank) EXPECT_EQ(mine[rank], 100 * rank + memory->rank());
+  memory->meet();
+}
+
+TEST(NodeMemory, GrowsByOneRankAloneAndKeepsWhatOthersHold) {
+  const auto memory = memory_of_world();
+  std::vector<NodeBlock> blocks;
+  for (Index i = 0; i < 20 * (memory->rank() + 1); ++i) {  // no other rank takes part
+    blocks.emplace_back(memory, (i + 1) * 5000);
+    std::memset(blocks.back().data(), static_cast<int>(i), at(blocks.back().bytes()));
+  }
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    EXPECT_EQ(blocks[i].data()[0], static_cast<std::byte>(i));
+    EXPECT_EQ(blocks[i].data()[at(blocks[i].bytes()) - 1], static_cast<std::byte>(i));
+  }
+  value_in<Index>(memory->outbox()) = blocks.back().offset();
+  memory->meet();
+  for (int rank = 0; rank < memory->size(); ++rank)
+    EXPECT_EQ(*memory->address(rank, value_in<Index>(memory->inbox(rank))),
+              static_cast<std::byte>(20 * (rank + 1) - 1));
+  memory->meet();
+}
+
+TEST(NodeMemory, AReleasedBlockOutlivesTheMeetingThatShowedItAndNoMore) {
+  const auto memory = memory_of_world();
+  std::optional<NodeBlock> block(std::in_place, memory, Index{1} << 20);
+  EXPECT_EQ(memory->bytes(), Index{1} << 20);
+  *block->data() = std::byte{7};
+  value_in<Index>(memory->outbox()) = block->offset();
+  memory->meet();
+  block.reset();
+  const int peer = (memory->rank() + 1) % memory->size();
+  EXPECT_EQ(*memory->address(peer, value_in<Index>(memory->inbox(peer))), std::byte{7});
+  EXPECT_EQ(memory->bytes(), Index{1} << 20) << "a peer may be reading it";
+  memory->meet();
+  EXPECT_EQ(memory->bytes(), 0);
+}
+
+TEST(NodeMemory, WhatTheNodeCannotGiveIsAnErrorThatNamesTheBytes) {
+  const auto memory = std::make_shared<NodeMemory>(Communicator::self(), 64);
+  const Index all = Index{::sysconf(_SC_PHYS_PAGES)} * ::sysconf(_SC_PAGESIZE);
+  try {
+    const NodeBlock block(memory, 17 * all);
+    FAIL() << "a block of 17 times the node's memory was given";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find(std::to_string(17 * all)), std::string::npos) << error.what();
+  }
+  const NodeBlock block(memory, 4096);
+  *block.data() = std::byte{1};
+  EXPECT_EQ(memory->bytes(), 4096);
+}
+
+std::set<std::string> names_in(const fs::path& folder) {
+  std::set<std::string> names;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    const std::string name = entry.path().filename();
+    if (name.find("moeloom") != std::string::npos) names.insert(name);
+  }
+  return names;
+}
+
+std::set<fs::path> memories_of(pid_t process) {
+  std::set<fs::path> found;
+  for (const auto& entry : fs::directory_iterator("/proc/" + std::to_string(process) + "/fd")) {
+    std::error_code gone;
+    if (fs::read_symlink(entry.path(), gone).string().find("memfd:moeloom") != std::string::npos)
+      found.insert(entry.path());
+  }
+  return found;
+}
+
+/// A child with 64 MiB of shared blocks waits to be killed; it has told that it holds them.
+[[noreturn]] void hold_memory(int told) {
+  const auto memory = std::make_shared<NodeMemory>(Communicator::self(), 64);
+  const NodeBlock block(memory, Index{64} << 20);
+  std::memset(block.data(), 1, at(block.bytes()));
+  const char word = 'x';
+  if (::write(told, &word, 1) != 1) ::_exit(1);
+  for (;;) ::pause();
+}
+
+TEST(NodeMemory, AKilledProcessLeavesNothingBehind) {
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  const auto before = names_in("/dev/shm");
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) hold_memory(ends[1]);
+  char word = 0;
+  ASSERT_EQ(::read(ends[0], &word, 1), 1);
+  EXPECT_EQ(memories_of(child).size(), 1u);
+  EXPECT_EQ(names_in("/dev/shm"), before) << "it has a name that someone would have to remove";
+  ::kill(child, SIGKILL);
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFSIGNALED(status));
+  EXPECT_FALSE(fs::exists("/proc/" + std::to_string(child)));
+  EXPECT_EQ(names_in("/dev/shm"), before);
+  ::close(ends[0]);
+  ::close(ends[1]);
+}
+
+}  // namespace
+}  // namespace moeloom

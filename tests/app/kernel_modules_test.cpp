@@ -23,7 +23,7 @@ std::vector<std::string> rows_of(const std::vector<ModuleRow>& rows, const std::
   return found;
 }
 
-using Rows = std::vector<std::string>;
+using Lines = std::vector<std::string>;
 
 ModelConfig mixed_layers() {
   ModelConfig config;
@@ -34,12 +34,12 @@ ModelConfig mixed_layers() {
 
 TEST(KernelModules, LayersThatAreAlikeStandInOneRow) {
   const auto rows = kernel_modules(mixed_layers(), all_apply());
-  EXPECT_EQ(rows_of(rows, "self_attn.o_proj"), (Rows{"layers 0-5: self_attn.o_proj: tiled_dense"}));
-  EXPECT_EQ(rows_of(rows, "mlp.down_proj"), (Rows{"layers 0, 4: mlp.down_proj: tiled_dense"}));
-  EXPECT_EQ(rows_of(rows, "mlp.experts"), (Rows{"layers 1-3, 5: mlp.experts: fused_moe",
-                                                "layers 1-3, 5: mlp.experts activation: fused_swiglu"}));
+  EXPECT_EQ(rows_of(rows, "self_attn.o_proj"), (Lines{"layers 0-5: self_attn.o_proj: tiled_dense"}));
+  EXPECT_EQ(rows_of(rows, "mlp.down_proj"), (Lines{"layers 0, 4: mlp.down_proj: tiled_dense"}));
+  EXPECT_EQ(rows_of(rows, "mlp.experts"), (Lines{"layers 1-3, 5: mlp.experts: fused_moe",
+                                                 "layers 1-3, 5: mlp.experts activation: fused_swiglu"}));
   EXPECT_EQ(rows_of(rows, "mlp.gate"),
-            (Rows{"layers 0, 4: mlp.gate_proj, up_proj: tiled_dense", "layers 1-3, 5: mlp.gate: native"}));
+            (Lines{"layers 0, 4: mlp.gate_proj, up_proj: tiled_dense", "layers 1-3, 5: mlp.gate: native"}));
   EXPECT_EQ(rows.front().module, "embed_tokens");
   EXPECT_EQ(rows.back().module, "lm_head");
 }
@@ -53,9 +53,10 @@ TEST(KernelModules, AWindowOrAnotherRopePartsTheAttentionAlone) {
   config.rope_local_base_freq = 1e4;
   config.rope_theta = 1e6;
   const auto rows = kernel_modules(config, all_apply());
-  EXPECT_EQ(rows_of(rows, "self_attn rotary"), (Rows{"layers 0, 2: self_attn rotary embedding: fused_rope",
-                                                     "layers 1, 3: self_attn rotary embedding: fused_rope"}));
-  EXPECT_EQ(rows_of(rows, "mlp activation"), (Rows{"layers 0-3: mlp activation: fused_swiglu"}));
+  EXPECT_EQ(rows_of(rows, "self_attn rotary"),
+            (Lines{"layers 0, 2: self_attn rotary embedding: fused_rope",
+                   "layers 1, 3: self_attn rotary embedding: fused_rope"}));
+  EXPECT_EQ(rows_of(rows, "mlp activation"), (Lines{"layers 0-3: mlp activation: fused_swiglu"}));
   const auto what = [&](const std::string& module) {
     return std::ranges::find(rows, module, &ModuleRow::module)->what;
   };
@@ -90,10 +91,10 @@ TEST(KernelModules, EveryFamilyCallsItsModulesAsItsFilesDo) {
   qwen2.model_type = "qwen2_moe";
   qwen2.shared_expert_intermediate_size = 24;
   EXPECT_EQ(rows_of(kernel_modules(qwen2, all_apply()), "mlp.shared_expert"),
-            (Rows{"layers 0-3: mlp.shared_expert_gate: native",
-                  "layers 0-3: mlp.shared_expert.gate_proj, up_proj: tiled_dense",
-                  "layers 0-3: mlp.shared_expert activation: fused_swiglu",
-                  "layers 0-3: mlp.shared_expert.down_proj: tiled_dense"}));
+            (Lines{"layers 0-3: mlp.shared_expert_gate: native",
+                   "layers 0-3: mlp.shared_expert.gate_proj, up_proj: tiled_dense",
+                   "layers 0-3: mlp.shared_expert activation: fused_swiglu",
+                   "layers 0-3: mlp.shared_expert.down_proj: tiled_dense"}));
 }
 
 }  // namespace

@@ -23,7 +23,7 @@ class SerialOptimizer {
     }
   }
 
-  double step(const Gradient& gradient, Index step, const Rows& rows = {}) {
+  double step(const Gradient& gradient, Index step, const ExpertRows& rows = {}) {
     double squares = 0;
     std::vector<std::vector<double>> grads;
     for (std::size_t p = 0; p < specs_.size(); ++p)
@@ -50,7 +50,7 @@ class SerialOptimizer {
     if (settings_.max_grad_norm == 0) return 1;
     return std::min(1.0, settings_.max_grad_norm / (norm + 1e-6));
   }
-  bool skipped(const ParameterSpec& spec, Index group, const Rows& rows) const {
+  bool skipped(const ParameterSpec& spec, Index group, const ExpertRows& rows) const {
     return settings_.starved == StarvedExperts::kSkip && spec.placement == Placement::kExperts &&
            rows[at(spec.layer)][at(group)] == 0;
   }

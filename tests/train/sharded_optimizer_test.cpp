@@ -55,7 +55,7 @@ void expect_state(ShardedRun& run, const SerialOptimizer& serial, double gradien
 }
 
 void expect_serial_training(ModelSpecs model, const OptimizerSettings& settings, const Gradient& gradient,
-                            const std::vector<Rows>& rows_by_step, double largest_gradient) {
+                            const std::vector<ExpertRows>& rows_by_step, double largest_gradient) {
   SerialOptimizer serial(model, settings);
   std::vector<double> norms;
   for (std::size_t step = 0; step < rows_by_step.size(); ++step)
@@ -71,33 +71,34 @@ void expect_serial_training(ModelSpecs model, const OptimizerSettings& settings,
 }
 
 TEST(ShardedOptimizer, TrainsAsOneProcessDoesOnEveryMesh) {
-  expect_serial_training(sparse_model, {.max_grad_norm = 0}, sixteenths, {3, Rows()}, 2.0);
+  expect_serial_training(sparse_model, {.max_grad_norm = 0}, sixteenths, {3, ExpertRows()}, 2.0);
 }
 
 TEST(ShardedOptimizer, TrainsADenseModelWhoseExpertArenaIsEmpty) {
-  expect_serial_training(dense_model, {.max_grad_norm = 0}, sixteenths, {3, Rows()}, 2.0);
+  expect_serial_training(dense_model, {.max_grad_norm = 0}, sixteenths, {3, ExpertRows()}, 2.0);
 }
 
 TEST(ShardedOptimizer, ClipsByTheNormOverTheWholeModel) {
   const double norm = SerialOptimizer(dense_model, {}).step(sixteenths, 0);
   ASSERT_GT(norm, 1.0);
   for (const double max_norm : {0.25 * norm, 100 * norm})
-    expect_serial_training(dense_model, {.max_grad_norm = max_norm}, sixteenths, {3, Rows()},
+    expect_serial_training(dense_model, {.max_grad_norm = max_norm}, sixteenths, {3, ExpertRows()},
                            2.0 * std::min(1.0, max_norm / norm));
   const double sparse_norm = SerialOptimizer(sparse_model, {}).step(sixteenths, 0);
-  expect_serial_training(sparse_model, {.max_grad_norm = 1.0}, sixteenths, {2, Rows()}, 2.0 / sparse_norm);
+  expect_serial_training(sparse_model, {.max_grad_norm = 1.0}, sixteenths, {2, ExpertRows()},
+                         2.0 / sparse_norm);
 }
 
 TEST(ShardedOptimizer, SparesNormsAndBiasesDecayUnlessAllDecays) {
   for (const bool decay_all : {false, true})
     expect_serial_training(dense_model, {.adamw = {.weight_decay = 2.0}, .decay_all = decay_all}, sixteenths,
-                           {2, Rows()}, 2.0);
+                           {2, ExpertRows()}, 2.0);
 }
 
 /// Layer 0 starves experts 1 and 4 in step 1, layer 2 expert 0 in every step.
-const std::vector<Rows> kStarving = {{{1, 2, 3, 4, 5}, {}, {0, 1, 1, 1, 1}},
-                                     {{7, 0, 1, 1, 0}, {}, {0, 9, 0, 0, 0}},
-                                     {{1, 1, 1, 1, 1}, {}, {0, 1, 1, 1, 1}}};
+const std::vector<ExpertRows> kStarving = {{{1, 2, 3, 4, 5}, {}, {0, 1, 1, 1, 1}},
+                                           {{7, 0, 1, 1, 0}, {}, {0, 9, 0, 0, 0}},
+                                           {{1, 1, 1, 1, 1}, {}, {0, 1, 1, 1, 1}}};
 
 /// The specs looked up once a parameter, not once an element.
 Gradient starving_gradient() {
@@ -246,7 +247,8 @@ TEST(ShardedOptimizer, TellsPackedFacesThatWeightsChanged) {
 
 TEST(ShardedOptimizer, RefusesToSkipWithoutRowsAndToShareExpertsWithARankThatHasNone) {
   ShardedRun run(meshes().front(), sparse_model, {.starved = StarvedExperts::kSkip});
-  for (const Rows& rows : {Rows(), Rows{{1, 1, 1, 1, 1}}, Rows{{1, 1}, {}, {1, 1, 1, 1, 1}}})
+  for (const ExpertRows& rows :
+       {ExpertRows(), ExpertRows{{1, 1, 1, 1, 1}}, ExpertRows{{1, 1}, {}, {1, 1, 1, 1, 1}}})
     EXPECT_THROW(run.optimizer.update(0.01, 1.0, rows), ShapeError);
   const ModelSpecs none_here = [](ExpertRange) {
     return std::vector<ParameterSpec>{experts("experts.0.down", 0, 2, 2, {5, 0})};

@@ -56,7 +56,7 @@ inline ExpertRange part_of_experts(const Mesh& mesh) {
 }
 
 /// Rows each expert got, by [layer][expert].
-using Rows = std::vector<std::vector<Index>>;
+using ExpertRows = std::vector<std::vector<Index>>;
 
 /// Well mixed bits of a parameter's element, numbered over all its groups.
 inline std::uint64_t mix(Index step, Index contribution, Index parameter, Index element) {
@@ -141,7 +141,7 @@ struct ShardedRun {
     });
   }
 
-  double step(const Gradient& gradient, Index step, const Rows& rows = {}) {
+  double step(const Gradient& gradient, Index step, const ExpertRows& rows = {}) {
     fill_gradients(gradient, step);
     optimizer.reduce_gradients();
     const double norm = optimizer.gradient_norm();

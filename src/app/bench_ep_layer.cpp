@@ -90,7 +90,7 @@ LayerSubject::LayerSubject(const ModelConfig& c, const PlannedPoint& planned, st
                         kWeightScale, "down", seed)),
       d_down_(down_.rows(), down_.cols()),
       layer_({router_, d_router_, {held_.count, gate_up_, down_, d_gate_up_, d_down_}},
-             {c.num_experts, c.num_experts_per_tok}),
+             {c.num_experts, c.num_experts_per_tok, c.norm_topk_prob}),
       dispatcher_(mesh_->ep(), c.num_experts, planned.dispatcher.settings) {}
 
 StepSample LayerSubject::step(const LayerInputs& inputs) {

@@ -63,7 +63,7 @@ void read_eps(const std::string& text, std::vector<Index>& eps) {
 
 void add_point_options(OptionTable& table, BenchEpOptions& o) {
   const auto name = [](auto value) { return name_of(value); };
-  table.group("Points: every combination is measured");
+  table.group("Points, every combination of them");
   add_words(table, "mode", "the MoE layer forward and backward, the whole training step", o.modes,
             {BenchMode::kLayer, BenchMode::kStep}, name);
   add_words(table, "scaling", "the same tokens over all ranks, or on each", o.scalings,

@@ -23,6 +23,7 @@ Commands
   inspect   what a model or a checkpoint holds, and what each rank would hold of it
   convert   a model's folder into another: experts from a dense MLP, listed or stacked experts, format, shards
   kernels   the kernels, what each replaces, and the decision for a model and mesh
+  bench     bench ep: a layer and a training step at every ep, checked, timed, with a report
 
   moeloom <command> --help  lists its options
   moeloom --version         prints the version

@@ -2,24 +2,17 @@
 #include "moeloom/app/options.hpp"
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"
-#include "moeloom/train/checkpoint.hpp"
 
 #include <algorithm>
 #include <cstdio>
 
 #include "kernel_modules.hpp"
 #include "kernel_plan.hpp"
+#include "model_source.hpp"
 #include "processors.hpp"
 
 namespace moeloom {
 namespace {
-
-ModelConfig config_of(const ModelOptions& model) {
-  if (model.folder.empty()) return model.shape;
-  return ModelConfig::read(std::filesystem::exists(model.folder / "config.json")
-                               ? model.folder
-                               : resolve_checkpoint(model.folder));
-}
 
 std::string aliases_text(const Kernel& kernel) {
   std::string text;

@@ -13,6 +13,7 @@
 #include <iostream>
 #include <sstream>
 
+#include "bench_ep_points.hpp"
 #include "option_table.hpp"
 
 namespace {
@@ -33,7 +34,8 @@ constexpr std::array kCommands = {Command{"train", train_command, train_help, tr
                                   Command{"generate", generate_command, generate_help, true},
                                   Command{"inspect", inspect_command, inspect_help, false},
                                   Command{"convert", convert_command, convert_help, false},
-                                  Command{"kernels", kernels_command, kernels_help, false}};
+                                  Command{"kernels", kernels_command, kernels_help, false},
+                                  Command{"bench", bench_command, bench_ep_help, true}};
 
 void say_errors(const std::string& text) {
   std::istringstream lines(text);
@@ -86,7 +88,8 @@ int main(int argc, char** argv) {
   const auto command = std::ranges::find(kCommands, name, &Command::name);
   if (command == kCommands.end()) {
     if (launcher_rank() == 0)
-      say_errors("unknown command \"" + name + "\"; known: train, generate, inspect, convert, kernels");
+      say_errors("unknown command \"" + name +
+                 "\"; known: train, generate, inspect, convert, kernels, bench");
     return kFailure;
   }
   if (help_requested(argc - 1, argv + 1)) return say_once(command->help());

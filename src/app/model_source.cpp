@@ -101,6 +101,13 @@ ModelConfig with_positions(ModelConfig config, const TrainOptions& options) {
 
 }  // namespace
 
+ModelConfig config_of(const ModelOptions& model) {
+  if (model.folder.empty()) return model.shape;
+  return ModelConfig::read(std::filesystem::exists(model.folder / "config.json")
+                               ? model.folder
+                               : resolve_checkpoint(model.folder));
+}
+
 bool holds_config_alone(const fs::path& folder) {
   if (!fs::exists(folder / "config.json") || fs::exists(folder / "model.safetensors") ||
       fs::exists(folder / "model.safetensors.index.json"))

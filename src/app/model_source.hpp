@@ -10,6 +10,10 @@ namespace moeloom {
 void open_model(const TrainOptions& options, Index world, RunInputs& inputs,
                 std::vector<std::string>& violations);
 
+/// The model of a command that loads no weights: of a run, a checkpoint or a folder with config.json, or a
+/// shape from flags. Throws IoError, ConfigError.
+ModelConfig config_of(const ModelOptions& model);
+
 /// Whether a folder has a config.json and nothing that looks like weights: these are then initial ones.
 /// Throws IoError for weights that cannot be loaded, because training from others would not be noticed.
 bool holds_config_alone(const std::filesystem::path& folder);

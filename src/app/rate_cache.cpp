@@ -97,14 +97,6 @@ void store(const fs::path& file, const std::string& key, const GmmRates& rates) 
   document.write(file);
 }
 
-std::string cpu_model() {
-  std::ifstream file("/proc/cpuinfo");
-  for (std::string line; std::getline(file, line);)
-    if (line.starts_with("model name") && line.find(": ") != std::string::npos)
-      return line.substr(line.find(": ") + 2);
-  return "unknown CPU";
-}
-
 std::optional<GmmRates> found(const fs::path& file, const std::string& key, std::string& warning) {
   try {
     const Document entries = entries_of(file);
@@ -120,6 +112,14 @@ std::optional<GmmRates> found(const fs::path& file, const std::string& key, std:
 
 fs::path rate_cache_file(const fs::path& cache_folder) {
   return cache_folder.empty() ? fs::path() : cache_folder / "moeloom" / "gmm-rates.json";
+}
+
+std::string cpu_model() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);)
+    if (line.starts_with("model name") && line.find(": ") != std::string::npos)
+      return line.substr(line.find(": ") + 2);
+  return "unknown CPU";
 }
 
 std::string rate_machine(DType element) {

@@ -8,7 +8,7 @@
 #include <limits>
 
 #include "html.hpp"
-#include "report_style.hpp"
+#include "report_page.hpp"
 #include "svg_chart.hpp"
 #include "svg_load_map.hpp"
 #include "svg_phase_bar.hpp"
@@ -35,15 +35,6 @@ std::vector<Point> validation_points(const Steps& steps) {
   for (const StepMetrics& step : steps)
     if (step.val_loss) points.push_back({static_cast<double>(step.step), *step.val_loss});
   return points;
-}
-
-/// What a section may say, left out if there is nothing to show.
-std::string section(const std::string& title, const std::string& note, const std::string& content,
-                    const std::string& css_class = "") {
-  if (content.empty()) return "";
-  return "<section" + (css_class.empty() ? "" : " class=\"" + css_class + "\"") + "><h2>" +
-         html_escaped(title) + "</h2>" +
-         (note.empty() ? "" : "<p class=\"note\">" + html_escaped(note) + "</p>") + content + "</section>\n";
 }
 
 std::string loss_chart(const Steps& steps, const ReportInfo& info) {
@@ -87,20 +78,16 @@ std::string aux_chart(const Steps& steps) {
 }
 
 std::string charts(const Steps& steps, const ReportInfo& info) {
-  if (steps.empty()) return section("No steps", "The metrics hold no finished step.", " ", "wide");
-  return section("Loss", "each step, its moving average, and the held-out text", loss_chart(steps, info)) +
-         section("Speed", "tokens of all ranks per second of wall time", rate_chart(steps)) +
-         section("Expert load", "rows of the fullest expert over those of the average one, by layer",
-                 svg_load_map(steps)) +
-         section("Time by phase", "mean of all steps", svg_phase_bar(steps)) +
-         section("Gradient norm", "before clipping; the largest of each stretch", norm_chart(steps)) +
-         section("Learning rate", "warm-up, then half a cosine", learning_rate_chart(steps)) +
-         section("Load-balancing loss", "mean of the micro-batches", aux_chart(steps));
-}
-
-std::string number_card(const std::string& value, const std::string& what, bool first = false) {
-  return std::string("<div") + (first ? " class=\"first\"" : "") + "><b>" + value + "</b><span>" +
-         html_escaped(what) + "</span></div>";
+  if (steps.empty()) return report_section("No steps", "The metrics hold no finished step.", " ", "wide");
+  return report_section("Loss", "each step, its moving average, and the held-out text",
+                        loss_chart(steps, info)) +
+         report_section("Speed", "tokens of all ranks per second of wall time", rate_chart(steps)) +
+         report_section("Expert load", "rows of the fullest expert over those of the average one, by layer",
+                        svg_load_map(steps)) +
+         report_section("Time by phase", "mean of all steps", svg_phase_bar(steps)) +
+         report_section("Gradient norm", "before clipping; the largest of each stretch", norm_chart(steps)) +
+         report_section("Learning rate", "warm-up, then half a cosine", learning_rate_chart(steps)) +
+         report_section("Load-balancing loss", "mean of the micro-batches", aux_chart(steps));
 }
 
 std::string numbers(const Steps& steps, const ReportInfo& info) {
@@ -121,14 +108,6 @@ std::string numbers(const Steps& steps, const ReportInfo& info) {
     html += number_card(readable(static_cast<double>(steps.back().tokens_seen)), "tokens seen");
   if (memory > 0) html += number_card(readable_bytes(static_cast<double>(memory)), "peak memory of a rank");
   return html + "</div>\n";
-}
-
-std::string facts_table(const ReportInfo& info) {
-  if (info.facts.empty()) return "";
-  std::string html = "<table class=\"facts\">";
-  for (const auto& [name, value] : info.facts)
-    html += "<tr><td>" + html_escaped(name) + "</td><td>" + html_escaped(value) + "</td></tr>";
-  return html + "</table>";
 }
 
 std::string decision_row(const std::string& id, bool applied, const std::string& reason) {
@@ -174,15 +153,12 @@ double last_loss(const std::vector<StepMetrics>& steps) {
 }
 
 std::string report_html(const std::vector<StepMetrics>& steps, const ReportInfo& info) {
-  const std::string title = html_escaped(info.title);
-  return "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
-         "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n<title>" +
-         title + "</title>\n<style>" + kReportStyle + "</style>\n</head>\n<body>\n<main>\n<h1>" + title +
-         "</h1>\n" + numbers(steps, info) + "<div class=\"grid\">\n" + charts(steps, info) +
-         section("The run", "", facts_table(info)) +
-         section("Sample", "the prompt, and what the model wrote after it", sample(info), "wide") +
-         section("Kernels", "what was replaced, and why or why not", kernels_table(info), "wide") +
-         section("Configuration", "", configuration(info), "wide") + "</div>\n</main>\n</body>\n</html>\n";
+  return report_page(
+      info.title, numbers(steps, info),
+      charts(steps, info) + report_section("The run", "", facts_table(info.facts)) +
+          report_section("Sample", "the prompt, and what the model wrote after it", sample(info), "wide") +
+          report_section("Kernels", "what was replaced, and why or why not", kernels_table(info), "wide") +
+          report_section("Configuration", "", configuration(info), "wide"));
 }
 
 void write_report(const std::filesystem::path& path, const std::filesystem::path& metrics,

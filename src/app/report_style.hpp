@@ -6,10 +6,10 @@ namespace moeloom {
 inline constexpr const char* kReportStyle = R"css(
 :root{color-scheme:light dark;--page:#f6f6f3;--card:#fff;--ink:#1d2126;--soft:#626a73;--rule:#e3e3de;
 --main:#1f6f8b;--faint:#9cc4d1;--second:#c8552d;--good:#2c7a51;
---p0:#1f6f8b;--p1:#e0a030;--p2:#7a5195;--p3:#4e9a6b;--p4:#c8552d;--p5:#7f8fa6;--p6:#b5838d;--p7:#c3c3bb}
+--p0:#1f6f8b;--p1:#e0a030;--p2:#7a5195;--p3:#4e9a6b;--p4:#c8552d;--p5:#7f8fa6;--p6:#b5838d;--p7:#c3c3bb;--p8:#8a6d3b}
 @media (prefers-color-scheme:dark){:root{--page:#14171a;--card:#1d2125;--ink:#e7e9ea;--soft:#98a1aa;--rule:#30363c;
 --main:#5cb8d6;--faint:#2f5f70;--second:#f0875f;--good:#6cc795;
---p0:#4aa3c0;--p1:#e3b04b;--p2:#a684c4;--p3:#6bbd8b;--p4:#e8784f;--p5:#8fa0b8;--p6:#cf9aa5;--p7:#5b6168}}
+--p0:#4aa3c0;--p1:#e3b04b;--p2:#a684c4;--p3:#6bbd8b;--p4:#e8784f;--p5:#8fa0b8;--p6:#cf9aa5;--p7:#5b6168;--p8:#b8976a}}
 *{box-sizing:border-box}
 body{margin:0;background:var(--page);color:var(--ink);font:15px/1.5 system-ui,-apple-system,"Segoe UI",sans-serif}
 main{max-width:1180px;margin:0 auto;padding:28px 20px 48px}
@@ -65,6 +65,21 @@ rect.p0{fill:var(--p0)}rect.p1{fill:var(--p1)}rect.p2{fill:var(--p2)}rect.p3{fil
 rect.p4{fill:var(--p4)}rect.p5{fill:var(--p5)}rect.p6{fill:var(--p6)}rect.p7{fill:var(--p7)}
 i.p0{background:var(--p0)}i.p1{background:var(--p1)}i.p2{background:var(--p2)}i.p3{background:var(--p3)}
 i.p4{background:var(--p4)}i.p5{background:var(--p5)}i.p6{background:var(--p6)}i.p7{background:var(--p7)}
+rect.p8{fill:var(--p8)}i.p8{background:var(--p8)}
+)css"
+                                            // Lines of a comparison, and tables wider than the page.
+                                            R"css(
+path.p0{stroke:var(--p0)}path.p1{stroke:var(--p1)}path.p2{stroke:var(--p2)}path.p3{stroke:var(--p3)}
+path.p4{stroke:var(--p4)}path.p5{stroke:var(--p5)}path.p6{stroke:var(--p6)}path.p7{stroke:var(--p7)}
+path.p8{stroke:var(--p8)}
+.dot.p0{fill:var(--p0)}.dot.p1{fill:var(--p1)}.dot.p2{fill:var(--p2)}.dot.p3{fill:var(--p3)}
+.dot.p4{fill:var(--p4)}.dot.p5{fill:var(--p5)}.dot.p6{fill:var(--p6)}.dot.p7{fill:var(--p7)}.dot.p8{fill:var(--p8)}
+.legend .block{width:11px;height:11px;border-radius:3px}
+.answer{margin:6px 0 10px}
+.scroll{overflow-x:auto}
+.points{font-size:13px;font-variant-numeric:tabular-nums;white-space:nowrap}
+.points td,.points th{overflow-wrap:normal;padding-right:16px}
+.points .number{text-align:right}
 )css";
 
 }  // namespace moeloom

@@ -92,11 +92,15 @@ RunSetup agree_on_run(int argc, char** argv, const Communicator& world) {
     setup.inputs = open_inputs(request.options, world.size(), violations);
     if (!violations.empty()) throw ConfigError(without_repeats(violations));
   });
-  const std::string ranks = differing_ranks(world.all_gather_text(fingerprint(request)));
+  require_same_on_all_ranks(fingerprint(request), world);
+  return setup;
+}
+
+void require_same_on_all_ranks(const std::string& said, const Communicator& world) {
+  const std::string ranks = differing_ranks(world.all_gather_text(said));
   if (!ranks.empty())
     throw AgreedError("options or environment differ between rank 0 and rank " + ranks +
                       "; give every rank the same (mpirun -x NAME exports a variable)");
-  return setup;
 }
 
 void prepare_run_folder(const TrainOptions& options, const Communicator& world) {

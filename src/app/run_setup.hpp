@@ -34,6 +34,9 @@ struct RunSetup {
 /// Collective; throws AgreedError with everything that is wrong with options, environment and files.
 RunSetup agree_on_run(int argc, char** argv, const Communicator& world);
 
+/// Throws AgreedError naming the ranks that were told something else than rank 0. Collective.
+void require_same_on_all_ranks(const std::string& said, const Communicator& world);
+
 /// Makes the run's folder on rank 0. Collective; throws AgreedError.
 void prepare_run_folder(const TrainOptions& options, const Communicator& world);
 

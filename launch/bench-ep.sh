@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# launch/bench-ep.sh [--ranks 1,2,4] [options of moeloom bench ep]: builds, measures every world one after the
+# other and writes one report: bench-ep/report.html, beside points.jsonl and points.csv. Stopped in the middle,
+# the same line goes on with the points that are missing.
+#
+#   MOELOOM_PROGRAM  measure this program instead of building one
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+ranks=1,2,4
+out=bench-ep
+options=()
+while [[ $# -gt 0 ]]; do
+  case $1 in
+    --ranks=*) ranks=${1#*=} ;;
+    --ranks | --out)
+      [[ $# -gt 1 ]] || { echo "bench-ep: $1 needs a value" >&2; exit 1; }
+      if [[ $1 == --ranks ]]; then ranks=$2; else out=$2; fi
+      shift
+      ;;
+    --out=*) out=${1#*=} ;;
+    -h | --help)
+      sed -n '2,6s/^# \{0,1\}//p' "$0"
+      exit 0
+      ;;
+    *) options+=("$1") ;;
+  esac
+  shift
+done
+[[ $ranks =~ ^[1-9][0-9]*(,[1-9][0-9]*)*$ ]] ||
+  { echo "bench-ep: --ranks \"$ranks\" must be numbers of ranks with commas, as in --ranks 1,2,4" >&2; exit 1; }
+
+if [[ -n ${MOELOOM_PROGRAM:-} ]]; then
+  program=$MOELOOM_PROGRAM
+  commit=program-$(sha256sum "$program" | cut -c1-12)
+else
+  launch/build.sh -- moeloom
+  program=${MOELOOM_BUILD:-build}/moeloom
+  commit=$(git rev-parse --short HEAD 2>/dev/null || echo unknown)
+  git diff --quiet HEAD 2>/dev/null || commit+=-with-changes
+fi
+# shellcheck source=launch/env.sh
+. launch/env.sh
+for world in ${ranks//,/ }; do
+  mpirun -n "$world" "$program" bench ep --commit "$commit" --out "$out" "${options[@]}"
+done
+echo "The report: $out/report.html"

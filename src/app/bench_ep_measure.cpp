@@ -1,0 +1,75 @@
+#include "bench_ep_measure.hpp"
+
+#include "moeloom/base/errors.hpp"
+#include "moeloom/base/text.hpp"
+
+#include <algorithm>
+
+#include "bench_ep_layer.hpp"
+#include "bench_ep_sample.hpp"
+#include "bench_ep_step.hpp"
+#include "compute_dtype.hpp"
+
+namespace moeloom {
+namespace {
+
+void describe(const PlannedPoint& planned, EpRow& row) {
+  row.gmm_applied = std::ranges::any_of(planned.kernels.reports, [](const KernelReport& report) {
+    return report.id == "fused_moe" && report.applied;
+  });
+  row.gmm_reason = planned.kernels.gmm.reason;
+  row.dispatcher_used = name_of(planned.dispatcher.choice.kind);
+  row.dispatcher_reason = planned.dispatcher.choice.reason;
+  row.dtype_used = dtype_text(planned.kernels.dtype.type);
+}
+
+void refuse_unless_right(const EpPoint& point, double error, double tolerance) {
+  if (error <= tolerance) return;
+  throw AgreedError(text_of(point) + " differs from ep = 1 by " + number_text(error) + ", more than " +
+                    number_text(tolerance) +
+                    "; a wrong answer is not timed: leave this point out, and report it with this line");
+}
+
+/// The member with its check and its warm-up, after which its memory is known.
+template <typename Group>
+void add_member(const EpWorld& world, const EpPoint& point, Group& group, std::size_t member, EpRow& row) {
+  const PlannedPoint planned = world.plan(point);  // may measure rates, in memory that is not the point's
+  describe(planned, row);
+  const Index before = resident_bytes();
+  row.error = group.add(planned);
+  row.tolerance = Group::tolerance(planned.kernels.dtype.type);
+  refuse_unless_right(point, row.error, row.tolerance);
+  for (Index step = 0; step < world.options().warmup; ++step) {
+    group.prepare(step);
+    group.step(member);
+  }
+  const auto grown = static_cast<double>(resident_bytes() - before);
+  row.memory_bytes = static_cast<Index>(world.world().all_max(grown));
+}
+
+template <typename Group>
+std::vector<EpRow> measure_in(const EpWorld& world, const EpGroup& points, const EpRow& blank) {
+  Group group(world, points.front());
+  std::vector<EpRow> rows;
+  for (std::size_t member = 0; member < points.size(); ++member) {
+    rows.push_back(row_of(points[member], blank));
+    add_member(world, points[member], group, member, rows.back());
+  }
+  std::vector<std::vector<WorldSample>> samples(points.size());
+  for (Index i = 0; i < world.options().samples; ++i) {
+    group.prepare(world.options().warmup + i);
+    for (std::size_t member = 0; member < points.size(); ++member)
+      samples[member].push_back(gather(group.step(member), world.world()));
+  }
+  for (std::size_t member = 0; member < points.size(); ++member) summarise(samples[member], rows[member]);
+  return rows;
+}
+
+}  // namespace
+
+std::vector<EpRow> measure(const EpWorld& world, const EpGroup& group, const EpRow& blank) {
+  return group.front().mode == BenchMode::kLayer ? measure_in<LayerGroup>(world, group, blank)
+                                                 : measure_in<StepGroup>(world, group, blank);
+}
+
+}  // namespace moeloom

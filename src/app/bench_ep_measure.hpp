@@ -1,0 +1,14 @@
+// A comparison measured: its points built and checked one after the other, then timed in turn.
+#pragma once
+
+#include "bench_ep_row.hpp"
+#include "bench_ep_world.hpp"
+
+namespace moeloom {
+
+/// One row a point, in the group's order, the same on every rank; `blank` is what all of them share.
+/// Collective over the world. Throws AgreedError with the arithmetic for a point that does not agree with ep
+/// = 1: a wrong answer is not timed.
+std::vector<EpRow> measure(const EpWorld& world, const EpGroup& group, const EpRow& blank);
+
+}  // namespace moeloom

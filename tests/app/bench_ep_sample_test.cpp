@@ -1,0 +1,72 @@
+#include "bench_ep_sample.hpp"
+
+#include "moeloom/comm/communicator.hpp"
+#include "moeloom/moe/dispatch_plan.hpp"
+#include "moeloom/tensor/matrix.hpp"
+
+#include <gtest/gtest.h>
+
+namespace moeloom {
+namespace {
+
+TEST(BenchEpSample, ARowIsTheMedianOfTimesAndTheMeanOfTheRest) {
+  EpRow row;
+  row.tokens = 600;
+  std::vector<WorldSample> samples(3);
+  for (std::size_t i = 0; i < samples.size(); ++i) {
+    const auto n = static_cast<double>(i + 1);
+    samples[i] = {.seconds = 0.1 * n * n,
+                  .wire_bytes = 10 * n,
+                  .logical_bytes = 20 * n,
+                  .expert_load = n,
+                  .rank_load = 2 * n};
+    samples[i].phase_seconds[2] = 0.01 * n;
+  }
+  summarise(samples, row);
+  EXPECT_DOUBLE_EQ(row.step_ms.p10, 100);
+  EXPECT_DOUBLE_EQ(row.step_ms.median, 400);
+  EXPECT_DOUBLE_EQ(row.step_ms.p90, 900);
+  EXPECT_DOUBLE_EQ(row.tokens_per_s, 1500);
+  EXPECT_DOUBLE_EQ(row.phase_ms[2], 20);
+  EXPECT_EQ(row.wire_bytes, 20);
+  EXPECT_EQ(row.logical_bytes, 40);
+  EXPECT_EQ(row.expert_load, 2);
+  EXPECT_EQ(row.rank_load, 4);
+  EXPECT_EQ(row.samples, 3);
+}
+
+TEST(BenchEpSample, OneRankIsItsWholeWorld) {
+  StepSample mine{.seconds = 2, .wire_bytes = 3, .logical_bytes = 4, .rows = 5, .expert_load = 6};
+  mine.phase_seconds[1] = 7;
+  const WorldSample sample = gather(mine, Communicator::self());
+  EXPECT_EQ(sample.seconds, 2);
+  EXPECT_EQ(sample.wire_bytes, 3);
+  EXPECT_EQ(sample.logical_bytes, 4);
+  EXPECT_EQ(sample.rank_load, 1);
+  EXPECT_EQ(sample.expert_load, 6);
+  EXPECT_EQ(sample.phase_seconds[1], 7);
+  mine.rows = 0;
+  EXPECT_EQ(gather(mine, Communicator::self()).rank_load, 0) << "no row, no load";
+}
+
+TEST(BenchEpSample, LogicalBytesAreTheRowsThatLeaveOverFourExchanges) {
+  DispatchPlan plan;
+  plan.sent_per_rank = {5, 7, 11};
+  EXPECT_EQ(logical_bytes(plan, 1, 64), 4 * (5 + 11) * 64 * 4);
+  plan.sent_per_rank = {5};
+  EXPECT_EQ(logical_bytes(plan, 0, 64), 0);
+}
+
+TEST(BenchEpSample, ResidentBytesGrowWithWhatIsTouchedAndShrinkWithWhatIsFreed) {
+  constexpr Index kBytes = Index{64} << 20;
+  const Index before = resident_bytes();
+  {
+    const Matrix zeros(1024, kBytes / 4 / 1024);
+    Matrix touched = Matrix::copy_of(zeros);
+    EXPECT_GT(resident_bytes() - before, kBytes * 9 / 10);
+  }
+  EXPECT_LT(resident_bytes() - before, kBytes / 10);
+}
+
+}  // namespace
+}  // namespace moeloom

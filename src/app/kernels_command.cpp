@@ -2,7 +2,6 @@
 #include "moeloom/app/options.hpp"
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"
-#include "moeloom/train/checkpoint.hpp"
 
 #include <algorithm>
 #include <cstdio>
@@ -10,16 +9,10 @@
 #include "kernel_modules.hpp"
 #include "kernel_plan.hpp"
 #include "processors.hpp"
+#include "rate_source.hpp"
 
 namespace moeloom {
 namespace {
-
-ModelConfig config_of(const ModelOptions& model) {
-  if (model.folder.empty()) return model.shape;
-  return ModelConfig::read(std::filesystem::exists(model.folder / "config.json")
-                               ? model.folder
-                               : resolve_checkpoint(model.folder));
-}
 
 std::string aliases_text(const Kernel& kernel) {
   std::string text;
@@ -67,7 +60,7 @@ void print_modules(const std::vector<ModuleRow>& rows) {
 
 int kernels_command(int argc, char** argv) {
   const KernelsOptions options = parse_kernels_options(argc, argv);
-  const ModelConfig config = config_of(options.model);
+  const ModelConfig config = read_config(options.model);
   const Index ranks = std::max(options.ranks, options.ep);
   const EnvironmentFlags flags = read_environment();
   std::vector<std::string> violations = config_violations(config);

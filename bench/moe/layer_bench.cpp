@@ -21,6 +21,7 @@
 #include <memory>
 #include <optional>
 
+#include "support/dispatcher.hpp"
 #include "support/dtype.hpp"
 #include "support/measure.hpp"
 #include "support/options.hpp"
@@ -31,7 +32,7 @@ using namespace moeloom;
 
 struct Options {
   Index tokens = 1024, hidden = 1024, inter = 768, experts = 32, top_k = 4;
-  std::string ep = "1", paths = "gmm,loop";
+  std::string ep = "1", paths = "gmm,loop", dispatcher = "alltoall";
   int threads = 1, warmup = 2, samples = 9;
   std::string dtype = "fp32", json;
 };
@@ -47,12 +48,14 @@ std::optional<Options> parse(int argc, char** argv) {
       "top-k", po::value(&o.top_k)->default_value(o.top_k), "experts a token")(
       "ep", po::value(&o.ep)->default_value(o.ep), "ranks that share the experts, a list: 1,2")(
       "paths", po::value(&o.paths)->default_value(o.paths), "of gmm, loop, gmm-packed, gmm-copy")(
+      "dispatcher", po::value(&o.dispatcher)->default_value(o.dispatcher), "of alltoall, shared")(
       "dtype", po::value(&o.dtype)->default_value(o.dtype), "of gmm and gmm-packed: fp32, bf16")(
       "threads", po::value(&o.threads)->default_value(o.threads), "threads of a rank")(
       "samples", po::value(&o.samples)->default_value(o.samples), "measured steps of each path")(
       "json", po::value(&o.json), "also write the rows to this file");
   if (!bench::read_options(known, argc, argv)) return std::nullopt;
   bench::dtype_from_option(o.dtype);
+  bench::dispatcher_named(o.dispatcher);
   return o;
 }
 
@@ -100,7 +103,7 @@ class Subject {
       : path(path),
         mesh_(mesh),
         kernels_(kernels_of(path, bench::dtype_from_option(o.dtype))),
-        resident_(o.experts / mesh.shape().ep),
+        resident_(experts_of(o.experts, mesh.shape().ep, mesh.ep().rank()).count),
         router_(normal(o.experts, o.hidden, 0.03, "router", 0)),
         d_router_(o.experts, o.hidden),
         gate_up_(normal(resident_ * 2 * o.inter, o.hidden, 0.03, "gate_up", mesh.ep().rank())),
@@ -109,7 +112,8 @@ class Subject {
         d_down_(down_.rows(), down_.cols()),
         layer_({router_, d_router_, {resident_, gate_up_, down_, d_gate_up_, d_down_}},
                {o.experts, o.top_k, true}),
-        dispatcher_(mesh.ep(), o.experts),
+        dispatcher_(mesh.ep(), o.experts,
+                    open_dispatcher(bench::dispatcher_named(o.dispatcher), mesh.ep(), o.experts)),
         hidden_(normal(o.tokens, o.hidden, 1, "tokens", mesh.world().rank())),
         d_output_(normal(o.tokens, o.hidden, 1, "upstream", mesh.world().rank())),
         output_(o.tokens, o.hidden),
@@ -171,6 +175,7 @@ nlohmann::ordered_json row_of(const Options& o, const Subject& subject, const Sa
           {"inter", o.inter},
           {"experts", o.experts},
           {"top_k", o.top_k},
+          {"dispatcher", o.dispatcher},
           {"dtype", subject.dtype() == DType::kBF16 ? "bf16" : "fp32"},
           {"forward_ms", median(s.forward_ms)},
           {"backward_ms", median(s.backward_ms)},

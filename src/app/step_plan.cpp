@@ -104,11 +104,6 @@ std::string model_words(const ModelOptions& model) {
   return words;
 }
 
-/// Without the option every run takes alltoall.
-bool train_takes_dispatcher() {
-  return train_help().find("--dispatcher") != std::string::npos;
-}
-
 }  // namespace
 
 double PlanPoint::tokens_per_second() const {
@@ -116,7 +111,6 @@ double PlanPoint::tokens_per_second() const {
 }
 
 std::vector<ExchangeWay> known_ways() {
-  if (!train_takes_dispatcher()) return {ExchangeWay::kAlltoall};
   std::vector<ExchangeWay> ways;
   for (const ExchangeWay way : kExchangeWays)
     if (std::ranges::any_of(kDispatcherKinds,
@@ -193,7 +187,7 @@ std::string run_line(const PlanOptions& options, const PlanPoint& point) {
   line += " moeloom train" + model_words(options.model) + " --ep " + std::to_string(step.mesh.ep) +
           " --seq-len " + std::to_string(step.sequence_length) + " --global-batch " +
           std::to_string(sequences) + " --accumulate " + std::to_string(step.micro_batches);
-  if (step.mesh.ep > 1 && train_takes_dispatcher()) line += " --dispatcher " + std::string(name_of(step.way));
+  if (step.mesh.ep > 1) line += " --dispatcher " + std::string(name_of(step.way));
   if (options.threads > 0) line += " --threads " + std::to_string(options.threads);
   if (options.dtype == DType::kBF16) line += " --dtype bf16";
   if (options.gmm_budget_bytes != KernelChoice{}.gmm_budget_bytes)

@@ -2,8 +2,6 @@
 
 #include "moeloom/base/errors.hpp"
 
-#include <optional>
-
 namespace moeloom {
 namespace {
 
@@ -34,6 +32,12 @@ DispatcherChoice decide_auto(const DispatcherFacts& facts) {
 std::string_view name_of(DispatcherKind kind) {
   constexpr std::array<std::string_view, kDispatcherKinds.size()> names = {"auto", "alltoall", "shared"};
   return names[static_cast<std::size_t>(kind)];
+}
+
+std::optional<DispatcherKind> dispatcher_kind_from_text(std::string_view text) {
+  for (const DispatcherKind kind : kDispatcherKinds)
+    if (name_of(kind) == text) return kind;
+  return std::nullopt;
 }
 
 DispatcherChoice decide_dispatcher(DispatcherKind request, const DispatcherFacts& facts) {

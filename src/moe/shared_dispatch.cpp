@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "row_copy.hpp"
 #include "row_sum.hpp"
 
 namespace moeloom {
@@ -70,16 +71,21 @@ void SharedDispatch::dispatch(const DispatchPlan& plan, ConstMatrixView tokens, 
                               std::optional<ScalarsOut> scalars) {
   require(std::ssize(plan.landings) == plan.slots(), "the shared dispatcher needs a plan of its own");
   const Index cols = tokens.cols;
+  const bool around = leaves_cache(plan.slots(), cols);
   prepare(rows, plan.rows(), cols);
   if (scalars) landed_scalars_.reshape_uninitialised(plan.rows(), 1);
   exchange_places(rows, landed_scalars_);
   parallel_blocks(plan.tokens, kTokensPerTask, [&](Index begin, Index end) {
     for (Index slot = begin * plan.top_k; slot < end * plan.top_k; ++slot) {
       const Landing& to = plan.landings[at(slot)];
-      std::memcpy(rows_of_[at(to.rank)] + to.row * cols, tokens.row(slot / plan.top_k),
-                  at(cols) * sizeof(float));
+      float* place = rows_of_[at(to.rank)] + to.row * cols;
+      if (around)
+        copy_row_around_cache(tokens.row(slot / plan.top_k), cols, place);
+      else
+        copy_row(tokens.row(slot / plan.top_k), cols, place);
       if (scalars) scalars_of_[at(to.rank)][to.row] = scalars->slots[at(slot)];
     }
+    if (around) finish_rows();
   });
   memory_->meet();
   if (!scalars) return;

@@ -10,11 +10,9 @@
 #include "moeloom/train/adamw.hpp"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <functional>
-#include <numeric>
 
 #include "exchange_rates.hpp"
 

@@ -122,11 +122,9 @@ TEST(StepPlan, TheLineSaysEverythingThatThePointDoes) {
                            .tokens = 2048,
                            .sequence_length = 256,
                            .micro_batches = 2}};
-  const std::string dispatcher = known_ways().size() > 1 ? " --dispatcher shared" : "";
   EXPECT_EQ(run_line(options, point),
             "mpirun -n 1024 --map-by ppr:64:node moeloom train --layers 6 --ep 64 --seq-len 256 "
-            "--global-batch 16384 --accumulate 2" +
-                dispatcher + " --data text.bin");
+            "--global-batch 16384 --accumulate 2 --dispatcher shared --data text.bin");
   options.model.folder = "model";
   options.threads = 2;
   options.dtype = DType::kBF16;

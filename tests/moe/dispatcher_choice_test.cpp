@@ -54,6 +54,13 @@ TEST(DispatcherChoice, AKindAskedForByNameIsTakenWhateverTheSizes) {
   }
 }
 
+TEST(DispatcherChoice, NamesAreReadBack) {
+  for (const DispatcherKind kind : kDispatcherKinds)
+    EXPECT_EQ(dispatcher_kind_from_text(name_of(kind)), kind);
+  EXPECT_EQ(dispatcher_kind_from_text("Shared"), std::nullopt);
+  EXPECT_EQ(dispatcher_kind_from_text(""), std::nullopt);
+}
+
 TEST(DispatcherChoice, AKindThatCannotRunIsAnErrorWithItsReasonAndTheWayOut) {
   DispatcherFacts facts = kOneNode;
   facts.ep_nodes = 2;

@@ -4,6 +4,7 @@
 #include "moeloom/base/index.hpp"
 
 #include <array>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -15,6 +16,7 @@ inline constexpr std::array kDispatcherKinds = {DispatcherKind::kAuto, Dispatche
                                                 DispatcherKind::kShared};
 /// As it is written: "auto", "alltoall", "shared".
 std::string_view name_of(DispatcherKind kind);
+std::optional<DispatcherKind> dispatcher_kind_from_text(std::string_view text);
 
 struct DispatcherFacts {
   Index ep_ranks = 1;

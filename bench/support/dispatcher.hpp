@@ -1,0 +1,21 @@
+// A way to move rows by its name on a benchmark's command line.
+#pragma once
+
+#include "moeloom/moe/dispatcher_choice.hpp"
+
+#include <stdexcept>
+#include <string>
+
+namespace moeloom::bench {
+
+/// Throws for auto too: a benchmark measures what it names.
+inline DispatcherKind dispatcher_named(const std::string& name) {
+  const auto kind = dispatcher_kind_from_text(name);
+  if (kind && *kind != DispatcherKind::kAuto) return *kind;
+  std::string known;
+  for (const DispatcherKind each : kDispatcherKinds)
+    if (each != DispatcherKind::kAuto) known += (known.empty() ? "" : ", ") + std::string(name_of(each));
+  throw std::invalid_argument("unknown dispatcher \"" + name + "\"; valid: " + known);
+}
+
+}  // namespace moeloom::bench

@@ -8,14 +8,10 @@
 // slowest rank's time counts; sequences are per rank.
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"
-#include "moeloom/base/random.hpp"
 #include "moeloom/comm/session.hpp"
-#include "moeloom/train/trainer.hpp"
 
 #include <cstdio>
 #include <exception>
-#include <filesystem>
-#include <fstream>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -25,6 +21,7 @@
 #include "support/json_file.hpp"
 #include "support/measure.hpp"
 #include "support/options.hpp"
+#include "support/training.hpp"
 
 namespace {
 
@@ -100,69 +97,16 @@ std::optional<Options> parse(int argc, char** argv) {
   return o;
 }
 
-/// A file of bytes that nothing can learn, gone at the end.
-class RandomText {
- public:
-  explicit RandomText(int rank)
-      : path_(std::filesystem::temp_directory_path() /
-              ("moeloom_step_bench_" + std::to_string(getpid()) + "_" + std::to_string(rank))) {
-    std::ofstream file(path_, std::ios::binary);
-    const CounterRandom random(1, stream_of("text"));
-    for (std::uint64_t i = 0; i < 1 << 16; ++i) file.put(static_cast<char>(random.bits(i) & 0xff));
-    if (!file.flush()) throw std::runtime_error("cannot write " + path_.string());
-  }
-  ~RandomText() { std::filesystem::remove(path_); }
-  RandomText(const RandomText&) = delete;
-  RandomText& operator=(const RandomText&) = delete;
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
+struct Subject {
+  std::string name;
+  std::unique_ptr<bench::Subject> training;
 };
 
-/// A model in training with one path of the experts' products.
-class Subject {
- public:
-  Subject(const Case& c, const Mesh& mesh, const TokenSource& tokens, bool grouped, DType dtype)
-      : name(grouped ? "gmm" : "loop"),
-        store_(parameter_specs(c.model, experts_of(c.model.num_experts, mesh.shape().ep,
-                                                   mesh.shape().ep_rank(mesh.world().rank())))),
-        decoder_(c.model, store_, mesh, kernels(grouped, dtype)),
-        optimizer_(store_, mesh, {}),
-        batch_{.global_batch = c.sequences * mesh.world().size(),
-               .sequence_length = c.sequence_length,
-               .accumulation = 1,
-               .world = mesh.world().size()},
-        sampler_(tokens, split_tokens(tokens.size(), 0.1), batch_, 1),
-        trainer_(decoder_, store_, mesh, optimizer_, sampler_,
-                 {.schedule = {.peak = 1e-4, .warmup_steps = 1, .total_steps = 1000},
-                  .batch = batch_,
-                  .aux_loss_coef = 0.001}) {
-    initialise(store_, c.model, 1);
-  }
-
-  StepReport step() { return trainer_.step(next_++); }
-
-  const std::string name;
-
- private:
-  static KernelTable kernels(bool grouped, DType dtype) {
-    KernelTable table{.rmsnorm = fused_rmsnorm(), .rope = fused_rope(), .swiglu = fused_swiglu()};
-    if (!grouped) return table;
-    table.grouped_matmul = bench::packed_kernel(dtype);
-    table.dense = dtype == DType::kBF16 ? tiled_bf16_dense() : tiled_dense();
-    table.grouped_matmul.uses_packed = false;  // one micro-batch a step
-    return table;
-  }
-
-  ParameterStore store_;
-  Decoder decoder_;
-  ShardedOptimizer optimizer_;
-  BatchShape batch_;
-  BatchSampler sampler_;
-  Trainer trainer_;
-  Index next_ = 0;
-};
+Subject subject_of(const Case& c, const Mesh& mesh, const TokenSource& tokens, bool grouped, DType dtype) {
+  return {grouped ? "gmm" : "loop",
+          std::make_unique<bench::Subject>(c.model, bench::RankBatch{c.sequences, c.sequence_length}, mesh,
+                                           tokens, bench::kernels_of(grouped, dtype))};
+}
 
 struct Samples {
   std::vector<double> tokens_per_s, peak, per_gflops;
@@ -170,10 +114,10 @@ struct Samples {
   double last_seconds = 0;  // of the slowest rank: how long the peak is measured
 };
 
-void measure(const Options& o, const Mesh& mesh, Subject& subject, Samples& samples) {
+void measure(const Options& o, const Mesh& mesh, const Subject& subject, Samples& samples) {
   const double before = bench::fma_peak_gflops(o.threads, samples.last_seconds / 2);
   mesh.world().barrier();
-  const StepReport report = subject.step();
+  const StepReport report = subject.training->step();
   const double after = bench::fma_peak_gflops(o.threads, samples.last_seconds / 2);
   const double seconds = mesh.world().all_max(report.seconds);
   samples.last_seconds = seconds;
@@ -229,21 +173,20 @@ void print(const nlohmann::ordered_json& row) {
 
 void run_case(const Options& o, const Case& c, const Mesh& mesh, const TokenSource& tokens,
               nlohmann::ordered_json& rows) {
-  std::vector<std::unique_ptr<Subject>> subjects;
+  std::vector<Subject> subjects;
   for (const bool grouped : {true, false})
     if (o.path == "both" || o.path == (grouped ? "gmm" : "loop"))
-      subjects.push_back(
-          std::make_unique<Subject>(c, mesh, tokens, grouped, bench::dtype_from_option(o.dtype)));
+      subjects.push_back(subject_of(c, mesh, tokens, grouped, bench::dtype_from_option(o.dtype)));
   std::vector<Samples> samples(subjects.size());
   for (std::size_t s = 0; s < subjects.size(); ++s) {
-    subjects[s]->step();
-    samples[s].last_seconds = mesh.world().all_max(subjects[s]->step().seconds);
+    subjects[s].training->step();
+    samples[s].last_seconds = mesh.world().all_max(subjects[s].training->step().seconds);
   }
   for (int i = 0; i < o.samples; ++i)
-    for (std::size_t s = 0; s < subjects.size(); ++s) measure(o, mesh, *subjects[s], samples[s]);
+    for (std::size_t s = 0; s < subjects.size(); ++s) measure(o, mesh, subjects[s], samples[s]);
   if (mesh.world().rank() != 0) return;
   for (std::size_t s = 0; s < subjects.size(); ++s) {
-    rows.push_back(row_of(o, c, mesh, subjects[s]->name, samples[s]));
+    rows.push_back(row_of(o, c, mesh, subjects[s].name, samples[s]));
     print(rows.back());
   }
 }
@@ -265,7 +208,7 @@ void run(const Options& o, Communicator world) {
   }
   set_threads(o.threads);
   const Mesh mesh(std::move(world), shape);
-  const RandomText text(mesh.world().rank());
+  const bench::RandomText text(mesh.world().rank());
   const TokenSource tokens(text.path(), TokenFormat::kText);
   if (mesh.world().rank() == 0) {
     std::printf("%s, %s, %d ranks\n", bench::environment_line(o.threads).c_str(), shape.text().c_str(),

@@ -10,7 +10,7 @@
 namespace moeloom {
 namespace {
 
-using Rows = std::vector<EpRow>;
+using EpRows = std::vector<EpRow>;
 
 bool same_comparison(const EpView& a, const EpView& b) {
   return a.mode == b.mode && a.scaling == b.scaling;
@@ -84,7 +84,7 @@ std::string drawings(const EpView& view, const std::vector<EpView>& all) {
                         workload_table(all_workloads), "wide");
 }
 
-std::string points_table(const Rows& rows) {
+std::string points_table(const EpRows& rows) {
   std::string html = "<div class=\"scroll\"><table class=\"points\"><thead><tr>";
   for (const char* name :
        {"mode",    "scaling",        "routing",      "ranks",      "dp x ep",  "gmm",    "dispatcher",
@@ -122,7 +122,7 @@ std::string points_table(const Rows& rows) {
 
 /// The different values of a field, in order.
 template <typename Value>
-std::string distinct(const Rows& rows, Value value) {
+std::string distinct(const EpRows& rows, Value value) {
   std::vector<std::string> seen;
   for (const EpRow& row : rows)
     if (const std::string text = value(row); std::ranges::find(seen, text) == seen.end())
@@ -132,7 +132,7 @@ std::string distinct(const Rows& rows, Value value) {
   return joined;
 }
 
-std::string environment(const Rows& rows, std::size_t others) {
+std::string environment(const EpRows& rows, std::size_t others) {
   const auto of = [&](auto value) { return distinct(rows, value); };
   std::vector<std::pair<std::string, std::string>> facts = {
       {"model", of([](const EpRow& r) { return r.model; })},
@@ -153,7 +153,7 @@ std::string environment(const Rows& rows, std::size_t others) {
   return facts_table(facts);
 }
 
-std::string cards(const Rows& rows, const std::vector<EpView>& main) {
+std::string cards(const EpRows& rows, const std::vector<EpView>& main) {
   const EpView& view = main.back();  // the training step if it was measured: modes are in this order
   const EpRow& best = fastest_row(view);
   std::set<Index> worlds;
@@ -172,7 +172,7 @@ std::string cards(const Rows& rows, const std::vector<EpView>& main) {
 
 std::string bench_ep_report(const std::vector<EpRow>& all, const std::string& settings) {
   const std::string title = "moeloom bench ep";
-  Rows rows;
+  EpRows rows;
   std::ranges::copy_if(all, std::back_inserter(rows),
                        [&](const EpRow& row) { return row.settings == settings; });
   if (rows.empty())

@@ -24,6 +24,8 @@ Commands
   convert   a model's folder into another: experts from a dense MLP, listed or stacked experts, format, shards
   kernels   the kernels, what each replaces, and the decision for a model and mesh
   bench     bench ep: a layer and a training step at every ep, checked, timed, with a report
+  calibrate measures this machine for plan: products, memory, and under mpirun the ways between ranks
+  plan      which mesh and dispatcher to run on how many ranks: predicted time, memory and bytes
 
   moeloom <command> --help  lists its options
   moeloom --version         prints the version

@@ -8,10 +8,9 @@
 #include <array>
 
 namespace moeloom {
-namespace {
 
-GmmFacts facts_of(const KernelChoice& choice, const ModelConfig& config, const MeshShape& shape,
-                  const KernelWork& work, DType packed) {
+GmmFacts gmm_facts(const KernelChoice& choice, const ModelConfig& config, const MeshShape& shape,
+                   const KernelWork& work, DType packed) {
   const Index resident = experts_of(config.num_experts, shape.ep, 0).count;  // the most that a rank holds
   GmmFacts facts;
   facts.ep_size = shape.ep;
@@ -26,11 +25,13 @@ GmmFacts facts_of(const KernelChoice& choice, const ModelConfig& config, const M
   return facts;
 }
 
-GmmCase case_of(const ModelConfig& config, const GmmFacts& facts) {
+GmmCase gmm_case(const ModelConfig& config, const GmmFacts& facts) {
   const auto rows = static_cast<Index>(facts.rows_per_expert + 0.5);
   return {config.hidden_size, config.moe_intermediate_size,
           experts_of(config.num_experts, *facts.ep_size, 0).count, std::max<Index>(rows, 1), *facts.ep_size};
 }
+
+namespace {
 
 /// This machine's rates of the case, from the user's cache or measured; says in the plan which.
 GmmRates find_rates(const GmmCase& wanted, const KernelChoice& choice, const EnvironmentFlags& flags,
@@ -66,7 +67,7 @@ GmmDecision decide(GmmRequest request, GmmFacts facts, const KernelChoice& choic
     return {work.recorded->apply, "as the run recorded: " + work.recorded->reason,
             decide_gmm(GmmRequest::kForce, facts).packs};
   facts.prediction = plan.prediction =
-      predict_on_rank_0(case_of(config, facts), facts.uses_per_packing, choice, flags, world, plan);
+      predict_on_rank_0(gmm_case(config, facts), facts.uses_per_packing, choice, flags, world, plan);
   return decide_gmm(request, facts);
 }
 
@@ -115,7 +116,7 @@ KernelPlan plan_kernels(const KernelChoice& choice, const EnvironmentFlags& flag
   plan.kernels_request = kernels.kernels + ": " + kernels.reason;
   DtypeFacts dtype = dtype_facts(choice, flags, world);
   plan.grouped = grouped_matmul_in(decide_dtype(dtype).type);
-  plan.gmm = decide(gmm.request, facts_of(choice, config, shape, work, plan.grouped.element), choice, flags,
+  plan.gmm = decide(gmm.request, gmm_facts(choice, config, shape, work, plan.grouped.element), choice, flags,
                     config, work, world, plan);
   plan.grouped.uses_packed = plan.gmm.packs;
   const KernelContext context{.model_type = config.model_type,

@@ -4,6 +4,7 @@
 #include "moeloom/app/environment.hpp"
 #include "moeloom/app/gmm_watch.hpp"
 #include "moeloom/comm/mesh.hpp"
+#include "moeloom/kernels/calibration.hpp"
 #include "moeloom/kernels/registry.hpp"
 
 #include "compute_dtype.hpp"
@@ -31,6 +32,12 @@ struct KernelWork {
   double uses_per_packing = 1;          // micro-batches a step
   std::optional<GmmDecision> recorded;  // an earlier part of the run decided under auto
 };
+
+/// What the policy weighs, without a prediction; packed: what packed faces hold.
+GmmFacts gmm_facts(const KernelChoice& choice, const ModelConfig& config, const MeshShape& shape,
+                   const KernelWork& work, DType packed);
+/// The experts' products that these facts are of.
+GmmCase gmm_case(const ModelConfig& config, const GmmFacts& facts);
 
 /// Under auto rank 0 measures this machine for a second or knows it from the user's cache, and its answer
 /// holds everywhere. Collective over the world. Throws AgreedError for a kernel asked for by name that cannot

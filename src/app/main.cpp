@@ -35,7 +35,9 @@ constexpr std::array kCommands = {Command{"train", train_command, train_help, tr
                                   Command{"inspect", inspect_command, inspect_help, false},
                                   Command{"convert", convert_command, convert_help, false},
                                   Command{"kernels", kernels_command, kernels_help, false},
-                                  Command{"bench", bench_command, bench_ep_help, true}};
+                                  Command{"bench", bench_command, bench_ep_help, true},
+                                  Command{"calibrate", calibrate_command, calibrate_help, true},
+                                  Command{"plan", plan_command, plan_help, false}};
 
 void say_errors(const std::string& text) {
   std::istringstream lines(text);
@@ -89,7 +91,7 @@ int main(int argc, char** argv) {
   if (command == kCommands.end()) {
     if (launcher_rank() == 0)
       say_errors("unknown command \"" + name +
-                 "\"; known: train, generate, inspect, convert, kernels, bench");
+                 "\"; known: train, generate, inspect, convert, kernels, bench, calibrate, plan");
     return kFailure;
   }
   if (help_requested(argc - 1, argv + 1)) return say_once(command->help());

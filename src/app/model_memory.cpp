@@ -2,6 +2,7 @@
 
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/text.hpp"
+#include "moeloom/train/memory_need.hpp"
 
 #include <new>
 #include <unistd.h>
@@ -19,25 +20,6 @@ std::vector<ParameterSpec> specs_here(const ModelConfig& config, const Mesh& mes
   return with_frozen(parameter_specs(config, held_experts(config, mesh)), frozen);
 }
 
-/// Bytes of one rank, without activations and what kernels keep.
-struct MemoryNeed {
-  double dense = 0;  // weights and gradients
-  double experts = 0;
-  double moments = 0;
-  double total() const { return dense + experts + moments; }
-};
-
-MemoryNeed memory_need(const std::vector<ParameterSpec>& specs, const MeshShape& mesh) {
-  MemoryNeed need;
-  for (const ParameterSpec& spec : specs) {
-    const double values = sizeof(float) * static_cast<double>(spec.rows) * static_cast<double>(spec.cols);
-    const bool is_dense = spec.placement == Placement::kWorld;
-    (is_dense ? need.dense : need.experts) += spec.frozen ? values : 2 * values;
-    if (!spec.frozen) need.moments += 2 * values / static_cast<double>(is_dense ? mesh.world() : mesh.dp);
-  }
-  return need;
-}
-
 double memory_of_this_node() {
   return static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGESIZE));
 }
@@ -45,8 +27,9 @@ double memory_of_this_node() {
 /// The same text on ranks of like nodes, so that it is said once.
 std::string does_not_fit(const MemoryNeed& need, const Mesh& mesh) {
   return "the model does not fit into memory: each of the " + std::to_string(mesh.node().size()) +
-         " ranks of a node asks for " + bytes_text(need.total()) + " = " + bytes_text(need.dense) +
-         " dense weights and gradients + " + bytes_text(need.experts) +
+         " ranks of a node asks for " + bytes_text(need.lasting()) + " = " +
+         bytes_text(need.dense_weights + need.dense_gradients) + " dense weights and gradients + " +
+         bytes_text(need.expert_weights + need.expert_gradients) +
          " of its experts (ep = " + std::to_string(mesh.shape().ep) + ") + " + bytes_text(need.moments) +
          " AdamW moments, activations not counted, and the node has " + bytes_text(memory_of_this_node()) +
          "; choose a smaller model, or a larger --ep on more nodes";
@@ -66,8 +49,8 @@ std::unique_ptr<ModelMemory> make_model_memory(const ModelConfig& config, const 
                                                const DispatcherSettings& dispatcher,
                                                const OptimizerSettings& settings,
                                                const std::set<std::string>& frozen) {
-  const MemoryNeed need = memory_need(specs_here(config, mesh, frozen), mesh.shape());
-  double on_node = need.total();
+  const MemoryNeed need = lasting_memory(specs_here(config, mesh, frozen), mesh.shape());
+  double on_node = need.lasting();
   mesh.node().all_sum(std::span(&on_node, 1));
   std::unique_ptr<ModelMemory> memory;
   agree(mesh.world(), [&] {

@@ -12,8 +12,6 @@
 namespace moeloom {
 namespace {
 
-constexpr Index kBucketElements = Index{1} << 22;  // bounds the scratch of a reduction: 16 MiB
-
 const Communicator& sharers(const Mesh& mesh, Placement placement) {
   return placement == Placement::kWorld ? mesh.world() : mesh.dp();
 }
@@ -55,7 +53,7 @@ std::vector<OwnedBlock> list_blocks(const ParameterStore& store, Placement place
 std::size_t bucket_length(std::span<const OwnedBlock> blocks) {
   Index size = blocks.front().count;
   std::size_t length = 1;
-  while (length < blocks.size() && size + blocks[length].count <= kBucketElements)
+  while (length < blocks.size() && size + blocks[length].count <= ShardedOptimizer::kBucketElements)
     size += blocks[length++].count;
   return length;
 }

@@ -95,8 +95,8 @@ TEST(RateCache, ADamagedFileIsAWarningAndIsReplaced) {
   const std::string key = Document::parse(whole, "file").object("rates").keys().front();
   for (const std::string& damaged :
        {std::string(), whole.substr(0, whole.size() / 2), std::string("[]"), std::string(100, '\0'),
-        with("\"format\": 2", "\"format\": 1"), with("loop_seconds", "loops"), with("0.333", "-0.333"),
-        std::string(R"({"format": 2, "rates": 5})"), R"({"format": 2, "rates": {")" + key + R"(": 5}})"}) {
+        with("\"format\": 3", "\"format\": 2"), with("loop_seconds", "loops"), with("0.333", "-0.333"),
+        std::string(R"({"format": 3, "rates": 5})"), R"({"format": 3, "rates": {")" + key + R"(": 5}})"}) {
     write_bytes(file, damaged);
     Machine machine;
     const RateAnswer answer = machine.ask(file);
@@ -151,6 +151,69 @@ TEST(RateCache, LeavesNothingBesideTheFile) {
   Machine().ask(rate_cache_file(folder.path()));
   const std::filesystem::directory_iterator files(folder / "moeloom");
   EXPECT_EQ(std::distance(begin(files), end(files)), 1);
+}
+
+const RateCase kSizes{.hidden = 64,
+                      .heads = 4,
+                      .kv_heads = 2,
+                      .head_dim = 16,
+                      .value_dim = 16,
+                      .sequence_length = 32,
+                      .experts = 8,
+                      .top_k = 2,
+                      .vocabulary = 256};
+
+MachineRates machine_rates(Index ranks) {
+  MachineRates rates{.dense_flops = {1, 2, 3, 4},
+                     .attention_flops = 5,
+                     .head_flops = 6,
+                     .router_tokens = 7,
+                     .plan_slots = 8,
+                     .elementwise_bytes = 9,
+                     .copy_bytes = 10,
+                     .updated_elements = 1.0 / 3,
+                     .ranks = ranks};
+  if (ranks > 1) rates.node_bytes = 11;
+  return rates;
+}
+
+TEST(RateCache, KeepsAMachinesRatesBesideThoseOfTheExpertsAndGivesThoseOfMostRanks) {
+  const TemporaryFolder folder;
+  const auto file = rate_cache_file(folder.path());
+  EXPECT_FALSE(kept_machine_rates(file, "cpu", kSizes, 8).rates);
+  Machine().ask(file);
+  for (const Index ranks : {1, 4, 2})
+    EXPECT_EQ(keep_machine_rates(file, "cpu", kSizes, machine_rates(ranks)), "");
+  const auto of = [&](Index most) { return kept_machine_rates(file, "cpu", kSizes, most).rates.value(); };
+  EXPECT_EQ(of(8).ranks, 4);
+  EXPECT_EQ(of(3).ranks, 2);
+  EXPECT_EQ(of(3).node_bytes, 11);
+  EXPECT_EQ(of(1).ranks, 1);
+  EXPECT_EQ(of(1).dense_flops[3], 4);
+  EXPECT_EQ(of(1).updated_elements, 1.0 / 3);
+  EXPECT_FALSE(kept_machine_rates(file, "another cpu", kSizes, 8).rates);
+  RateCase other = kSizes;
+  other.sequence_length = 64;
+  EXPECT_FALSE(kept_machine_rates(file, "cpu", other, 8).rates);
+  EXPECT_TRUE(Machine().ask(file).cached) << "the experts' rates stay";
+}
+
+TEST(RateCache, MachineRatesThatNoMeasurementGivesAreAWarning) {
+  const TemporaryFolder folder;
+  const auto file = rate_cache_file(folder.path());
+  keep_machine_rates(file, "cpu", kSizes, machine_rates(1));
+  const std::string whole = read_bytes(file);
+  const auto with = [&](const std::string& old, const std::string& text) {
+    std::string changed = whole;
+    return changed.replace(changed.find(old), old.size(), text);
+  };
+  for (const std::string& damaged : {with("\"head_flops\": 6.0", "\"head_flops\": 0.0"), with("4.0", "-4.0"),
+                                     with("plan_slots", "slots")}) {
+    write_bytes(file, damaged);
+    const MachineAnswer answer = kept_machine_rates(file, "cpu", kSizes, 8);
+    EXPECT_FALSE(answer.rates) << damaged;
+    EXPECT_NE(answer.warning.find("cannot be used"), std::string::npos) << damaged;
+  }
 }
 
 TEST(RateMachine, NamesTheCpuTheThreadsAndTheLibraries) {

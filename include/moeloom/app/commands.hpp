@@ -8,9 +8,11 @@ namespace moeloom {
 int train_command(int argc, char** argv);
 int generate_command(int argc, char** argv);
 int bench_command(int argc, char** argv);
+int calibrate_command(int argc, char** argv);
 /// In one process, without MPI.
 int inspect_command(int argc, char** argv);
 int convert_command(int argc, char** argv);
 int kernels_command(int argc, char** argv);
+int plan_command(int argc, char** argv);
 
 }  // namespace moeloom

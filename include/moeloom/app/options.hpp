@@ -156,6 +156,39 @@ struct KernelsOptions {
   Index accumulate = 1;
 };
 
+/// A network as `--net` says it: of a node, and of one message.
+struct NetworkOptions {
+  double bytes_per_second = 0;  // 0: not given
+  double message_seconds = 0;
+};
+
+struct CalibrateOptions {
+  ModelOptions model;
+  Index sequence_length = 256;
+  Index threads = 0;
+  DType dtype = DType::kF32;
+  double seconds = 3;
+};
+
+struct PlanOptions {
+  ModelOptions model;
+  Index ranks = 1;
+  Index ranks_per_node = 0;  // 0: all
+  Index processors = 0;      // of a node; 0: as many as this one has
+  Index memory_bytes = 0;    // of a node; 0: as this one has
+  NetworkOptions network;
+  Index tokens_per_rank = 4096;  // a step
+  Index sequence_length = 256;
+  Index accumulate = 1;
+  Index threads = 0;
+  DType dtype = DType::kF32;
+  Index gmm_budget_bytes = KernelChoice{}.gmm_budget_bytes;
+  bool calibrate = false;
+  Index rows = 20;  // of the table; 0: all
+  std::filesystem::path data = "corpus.txt";
+  std::filesystem::path json;
+};
+
 /// argv[0] is the command's own name. Settings come from the command line, then from --config FILE, then,
 /// with --resume, from the train.conf of that run; the first that names a setting wins. Throws ConfigError
 /// with every option that is unknown or cannot be read, and every file.
@@ -168,6 +201,8 @@ GenerateOptions parse_generate_options(int argc, const char* const* argv,
 InspectOptions parse_inspect_options(int argc, const char* const* argv);
 ConvertOptions parse_convert_options(int argc, const char* const* argv);
 KernelsOptions parse_kernels_options(int argc, const char* const* argv);
+CalibrateOptions parse_calibrate_options(int argc, const char* const* argv);
+PlanOptions parse_plan_options(int argc, const char* const* argv);
 
 /// What --help prints, grouped by concern.
 std::string train_help();
@@ -175,6 +210,8 @@ std::string generate_help();
 std::string inspect_help();
 std::string convert_help();
 std::string kernels_help();
+std::string calibrate_help();
+std::string plan_help();
 /// What `moeloom --help` and `moeloom --version` print.
 std::string moeloom_help();
 std::string moeloom_version();

@@ -1,15 +1,18 @@
-// Rates of the GMM policy, measured once a machine: a file in the user's cache folder.
+// Rates of the GMM policy and of the planner, measured once a machine: a file in the user's cache folder.
 //
-//   gmm-rates.json   {"format": 1, "rates": {"<machine> | <case>": {"loop_seconds": ..., ...}, ...}}
+//   gmm-rates.json   {"format": 3, "rates":    {"<machine> | <case>": {"loop_seconds": ..., ...}, ...},
+//                                  "machines": {"<machine> | <case>": {"dense_flops": [...], ...}, ...}}
 //
 // Losing it costs a second, so nothing about it is an error: what cannot be read is measured anew, what
 // cannot be written is a warning.
 #pragma once
 
 #include "moeloom/kernels/calibration.hpp"
+#include "moeloom/train/machine_rates.hpp"
 
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
 
 namespace moeloom {
@@ -35,5 +38,17 @@ struct RateAnswer {
 RateAnswer cached_rates(const std::filesystem::path& file, const std::string& machine,
                         const GmmCase& measured, bool refresh,
                         const std::function<GmmRates(const GmmCase&)>& measure);
+
+struct MachineAnswer {
+  std::optional<MachineRates> rates;
+  std::string warning;  // empty: none
+};
+
+/// The file's rates of `machine` and `sizes` that most ranks measured together, of up to most_ranks.
+MachineAnswer kept_machine_rates(const std::filesystem::path& file, const std::string& machine,
+                                 const RateCase& sizes, Index most_ranks);
+/// Puts them into the file -> a warning, or nothing.
+std::string keep_machine_rates(const std::filesystem::path& file, const std::string& machine,
+                               const RateCase& sizes, const MachineRates& rates);
 
 }  // namespace moeloom

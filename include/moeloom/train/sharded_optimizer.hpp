@@ -40,6 +40,8 @@ struct OwnedBlock {
 class ShardedOptimizer {
  public:
   static constexpr Index kBlockElements = 1 << 16;
+  /// Of what is reduced at once: bounds the scratch to 16 MiB.
+  static constexpr Index kBucketElements = Index{1} << 22;
 
   /// Collective over nothing. The store and the mesh must outlive it. Throws ShapeError for a parameter
   /// without a group on this rank.

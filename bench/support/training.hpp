@@ -1,0 +1,86 @@
+// A model in training on tokens that nothing can learn, as the benchmarks of whole steps measure it.
+#pragma once
+
+#include "moeloom/base/random.hpp"
+#include "moeloom/train/trainer.hpp"
+
+#include <filesystem>
+#include <fstream>
+#include <stdexcept>
+#include <string>
+#include <unistd.h>
+
+#include "support/dtype.hpp"
+
+namespace moeloom::bench {
+
+/// A file of bytes that nothing can learn, gone at the end.
+class RandomText {
+ public:
+  explicit RandomText(int rank)
+      : path_(std::filesystem::temp_directory_path() /
+              ("moeloom_bench_" + std::to_string(getpid()) + "_" + std::to_string(rank))) {
+    std::ofstream file(path_, std::ios::binary);
+    const CounterRandom random(1, stream_of("text"));
+    for (std::uint64_t i = 0; i < 1 << 16; ++i) file.put(static_cast<char>(random.bits(i) & 0xff));
+    if (!file.flush()) throw std::runtime_error("cannot write " + path_.string());
+  }
+  ~RandomText() { std::filesystem::remove(path_); }
+  RandomText(const RandomText&) = delete;
+  RandomText& operator=(const RandomText&) = delete;
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+/// What one rank does a step.
+struct RankBatch {
+  Index sequences = 0;
+  Index sequence_length = 0;
+};
+
+/// Fused kernels everywhere; `grouped`: dense layers and experts on our tiles, else on OpenBLAS.
+inline KernelTable kernels_of(bool grouped, DType dtype) {
+  KernelTable table{.rmsnorm = fused_rmsnorm(), .rope = fused_rope(), .swiglu = fused_swiglu()};
+  if (!grouped) return table;
+  table.grouped_matmul = packed_kernel(dtype);
+  table.dense = dtype == DType::kBF16 ? tiled_bf16_dense() : tiled_dense();
+  table.grouped_matmul.uses_packed = false;  // one micro-batch a step
+  return table;
+}
+
+/// A model in training with one path of the experts' products.
+class Subject {
+ public:
+  Subject(const ModelConfig& model, const RankBatch& batch, const Mesh& mesh, const TokenSource& tokens,
+          const KernelTable& kernels)
+      : store_(parameter_specs(model, experts_of(model.num_experts, mesh.shape().ep,
+                                                 mesh.shape().ep_rank(mesh.world().rank())))),
+        decoder_(model, store_, mesh, kernels),
+        optimizer_(store_, mesh, {}),
+        batch_{.global_batch = batch.sequences * mesh.world().size(),
+               .sequence_length = batch.sequence_length,
+               .accumulation = 1,
+               .world = mesh.world().size()},
+        sampler_(tokens, split_tokens(tokens.size(), 0.1), batch_, 1),
+        trainer_(decoder_, store_, mesh, optimizer_, sampler_,
+                 {.schedule = {.peak = 1e-4, .warmup_steps = 1, .total_steps = 1000},
+                  .batch = batch_,
+                  .aux_loss_coef = 0.001}) {
+    initialise(store_, model, 1);
+  }
+
+  StepReport step() { return trainer_.step(next_++); }
+
+ private:
+  ParameterStore store_;
+  Decoder decoder_;
+  ShardedOptimizer optimizer_;
+  BatchShape batch_;
+  BatchSampler sampler_;
+  Trainer trainer_;
+  Index next_ = 0;
+};
+
+}  // namespace moeloom::bench

@@ -1,0 +1,77 @@
+// What one exchange of rows along ep costs, by the way they travel: bytes by link, messages, bytes that local
+// passes move, and from these seconds. Arithmetic alone, for even routing.
+//
+// One direction of one layer is costed: dispatch and combine are each other's mirror, and backward repeats
+// both, so a layer has four exchanges a micro-batch.
+#pragma once
+
+#include "moeloom/base/index.hpp"
+
+#include <array>
+#include <string_view>
+
+namespace moeloom {
+
+/// alltoall: packed, sent rank to rank, regrouped. shared: written in place into memory of the node.
+/// hierarchical: once a node, then shared inside it. allgather: every token to every rank.
+enum class ExchangeWay { kAlltoall, kShared, kHierarchical, kAllgather };
+inline constexpr std::array kExchangeWays = {ExchangeWay::kAlltoall, ExchangeWay::kShared,
+                                             ExchangeWay::kHierarchical, ExchangeWay::kAllgather};
+/// As --dispatcher writes it.
+std::string_view name_of(ExchangeWay way);
+
+/// One micro-batch's rows of one rank, and where the ranks of its ep row lie.
+struct ExchangeCase {
+  Index tokens = 0;
+  Index hidden = 0;
+  Index top_k = 1;
+  Index num_experts = 1;
+  Index ep = 1;
+  Index ep_on_node = 1;  // ranks of the ep row on each of its nodes; divides ep
+};
+
+/// Of one rank in one direction.
+struct ExchangeVolume {
+  double node_bytes = 0;     // to other ranks of its node, through MPI
+  double network_bytes = 0;  // to ranks of other nodes
+  double node_messages = 0;
+  double network_messages = 0;
+  double copied_bytes = 0;  // read and written by the rank itself
+  double meetings = 0;      // of the ranks of a node
+};
+
+/// The expected number of groups, of `groups` equal ones, that top_k of num_experts experts drawn at random
+/// visit: G (1 - C(E - E/G, k) / C(E, k)).
+double groups_visited(Index num_experts, Index top_k, Index groups);
+
+/// With T tokens of B = 4 D bytes, K experts a token, R = ep, n = ep_on_node, N = R / n nodes:
+///   alltoall      K T B (R-1)/R out, of it K T B (n-1)/R inside the node; packing and regrouping or summing
+///                 read and write K T B twice
+///   shared        K T B written and T B read, or the reverse; n = R; one meeting before, and one after
+///   hierarchical  D(N) T B (N-1)/N over the network in N-1 messages, D(N) = groups_visited(E, K, N); inside
+///                 the node as shared, of the D(N) T rows that the rank relays
+///   allgather     T B out; the K T rows of the rank are picked out of R T
+ExchangeVolume exchange_volume(ExchangeWay way, const ExchangeCase& exchange);
+
+/// Bytes of the counts that travel before the rows: 8 ceil(E/R) to each of R - 1 ranks, as alltoall sends
+/// them.
+double count_bytes(const ExchangeCase& exchange);
+
+/// Whether the way can be taken at all: shared needs one node.
+bool can_run(ExchangeWay way, const ExchangeCase& exchange);
+
+/// What carries rows. Bandwidths are bytes a second.
+struct ExchangeRates {
+  double node_message_seconds = 0;
+  double node_bandwidth = 0;  // of one rank, while all of the node exchange
+  double network_message_seconds = 0;
+  double network_bandwidth = 0;  // of a node, shared by its ranks
+  double copy_bandwidth = 0;     // of one rank, read plus written
+  double meeting_seconds = 0;
+};
+
+/// seconds = messages * latency + node bytes / node bandwidth + network bytes * sharers / network bandwidth +
+/// copied bytes / copy bandwidth + meetings * meeting. `sharers`: ranks of a node that exchange at once.
+double exchange_seconds(const ExchangeVolume& volume, const ExchangeRates& rates, Index sharers);
+
+}  // namespace moeloom

@@ -1,0 +1,83 @@
+// What a training step costs, phase by phase: a model in the open, each term a function with its formula.
+//
+// Letters: T tokens of a rank and micro-batch, D hidden size, K experts a token, V vocabulary, S sequence
+// length, W ranks, P parameters on a rank. Routing is even and nothing overlaps. Rates are
+// machine_rates.hpp's, of one rank with a processor for each of its threads; where a node has more threads
+// than processors, all but the network takes oversubscription() times as long.
+#pragma once
+
+#include "moeloom/base/phase_clock.hpp"
+#include "moeloom/comm/mesh.hpp"
+#include "moeloom/kernels/gmm_policy.hpp"
+#include "moeloom/model/parameters.hpp"
+#include "moeloom/train/machine_rates.hpp"
+
+namespace moeloom {
+
+struct StepCase {
+  MeshShape mesh;
+  Index ranks_per_node = 1;
+  Index processors_per_node = 1;
+  Index threads = 1;  // of a rank
+  ExchangeWay way = ExchangeWay::kAlltoall;
+  Index tokens = 0;  // of a rank and micro-batch
+  Index sequence_length = 0;
+  Index micro_batches = 1;  // of a step
+};
+
+/// max(1, ranks a node * threads / processors a node).
+double oversubscription(const StepCase& step);
+
+/// Ranks of an ep row on each of its nodes: neighbours where ep varies fastest, else one in dp of a node's.
+Index ep_on_node(const StepCase& step);
+ExchangeCase exchange_case(const ModelConfig& config, const StepCase& step);
+
+/// 6 T (sum of out * in of the layer's dense products): forward 2, input gradient 2, weight gradient 2.
+double attention_product_flops(const LayerSpec& layer, Index tokens);
+/// The same of the dense MLP or the shared expert; 0 where there is neither.
+double mlp_product_flops(const LayerSpec& layer, Index tokens);
+/// T (S + 1) / 2 pairs of query and key a head, or T w under a window w < S; each 8 head_dim + 6 value_dim.
+double score_flops(const AttentionSpec& attention, Index tokens, Index sequence_length);
+/// 6 T V D.
+double head_flops(const ModelConfig& config, Index tokens);
+
+/// Copy, norm both ways, residual both ways: 10 T D; q and k turned and perhaps normed: 4 or 9 T (q + k).
+double attention_elementwise_bytes(const LayerSpec& layer, Index tokens);
+/// Copy, norm both ways, residual: 10 T D; an MLP's activation both ways: 9 T F.
+double dense_elementwise_bytes(const LayerSpec& layer, Index tokens);
+
+/// Four exchanges a layer and micro-batch: dispatch and combine, forward and backward.
+double exchange_seconds_of_layer(const ModelConfig& config, const StepCase& step, const ExchangeRates& rates);
+/// Counts to ep - 1 ranks, and slots sorted: T K / slots a second.
+double plan_seconds_of_layer(const ModelConfig& config, const StepCase& step, const MachineRates& machine,
+                             const ExchangeRates& rates);
+
+/// Elements of each placement that are trained on a rank.
+struct Trained {
+  double dense = 0;
+  double experts = 0;
+};
+Trained trained_elements(const std::vector<ParameterSpec>& specs);
+/// Of them those whose moments a rank owns: dense / W + experts / dp.
+double owned_elements(const Trained& trained, const MeshShape& mesh);
+
+/// A reduce-scatter or an all-gather of P elements over a group: 4 P (n - 1) / n bytes out of each rank, in
+/// ceil(P / 4 Mi) messages to each other rank; reducing also reads and writes 4 P.
+double reduction_seconds(double elements, Index group, Index group_on_node, const StepCase& step,
+                         const ExchangeRates& rates, bool sums);
+
+/// What carries rows and gradients: the machine's rates, slower where cores are shared, and the network. A
+/// link that was not measured is taken from copying: half its bandwidth, a microsecond a message.
+ExchangeRates link_rates(const MachineRates& machine, const StepCase& step);
+
+using PhaseSeconds = std::array<double, kPhases>;
+
+/// A whole step. expert_seconds: of one layer and micro-batch, as the GMM policy predicts them.
+PhaseSeconds step_seconds(const ModelConfig& config, const std::vector<ParameterSpec>& specs,
+                          const StepCase& step, const MachineRates& machine, double expert_seconds);
+double total(const PhaseSeconds& seconds);
+
+/// Bytes that one rank sends in a step, to any other rank, as StepReport::bytes_sent counts them.
+double step_bytes(const ModelConfig& config, const std::vector<ParameterSpec>& specs, const StepCase& step);
+
+}  // namespace moeloom

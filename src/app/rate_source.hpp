@@ -1,0 +1,23 @@
+// Where commands that predict have this machine's rates from: the user's cache, or a measurement now.
+#pragma once
+
+#include "moeloom/app/environment.hpp"
+#include "moeloom/train/machine_rates.hpp"
+
+namespace moeloom {
+
+/// A model as a person names it: a folder, a run or a checkpoint, or a shape from flags.
+ModelConfig read_config(const ModelOptions& model);
+/// The same; throws ConfigError for a shape that does not fit together.
+ModelConfig config_of(const ModelOptions& model);
+
+/// What products multiply in these commands. Throws ConfigError for bf16 on a CPU without it.
+void require_dtype(DType dtype, const EnvironmentFlags& flags);
+
+/// Every kernel that `train` would use of itself.
+KernelTable usual_kernels(const ModelConfig& config, Index rows, DType dtype);
+
+/// Processors that this process may run on.
+Index processors_here();
+
+}  // namespace moeloom

@@ -1,0 +1,198 @@
+#include "step_plan.hpp"
+
+#include "moeloom/base/errors.hpp"
+#include "moeloom/base/text.hpp"
+#include "moeloom/moe/dispatcher_choice.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "kernel_plan.hpp"
+#include "option_groups.hpp"
+
+namespace moeloom {
+namespace {
+
+StepCase step_case(const PlanRequest& request, Index ep) {
+  return {.mesh = MeshShape{0, ep, {"dp", "ep"}}.completed(request.ranks),
+          .ranks_per_node = std::min(request.ranks_per_node, request.ranks),
+          .processors_per_node = request.processors_per_node,
+          .threads = request.threads,
+          .way = ExchangeWay::kAlltoall,
+          .tokens = request.tokens / request.micro_batches,
+          .sequence_length = request.sequence_length,
+          .micro_batches = request.micro_batches};
+}
+
+std::vector<Index> ep_sizes(const PlanRequest& request) {
+  const Index experts = request.config.has_experts() ? request.config.num_experts : 0;
+  std::vector<Index> sizes;
+  for (Index ep = 1; ep <= std::max<Index>(experts, 1); ++ep)
+    if (mesh_violations({0, ep, {"dp", "ep"}}, request.ranks, experts).empty()) sizes.push_back(ep);
+  return sizes;
+}
+
+/// How the experts run on a mesh: as GMM auto would have it, and the other way.
+struct ExpertsPlan {
+  GmmPrediction prediction;
+  bool packs = false;
+  double seconds(bool grouped) const {
+    return !grouped ? prediction.loop_seconds : packs ? prediction.packed_seconds : prediction.gmm_seconds;
+  }
+};
+
+ExpertsPlan experts_plan(const PlanRequest& request, const StepCase& step, const PredictExperts& predict) {
+  if (!request.config.has_experts()) return {};
+  KernelChoice choice;
+  choice.gmm_budget_bytes = request.gmm_budget_bytes;
+  GmmFacts facts = gmm_facts(choice, request.config, step.mesh,
+                             {.tokens = step.tokens,
+                              .uses_per_packing = static_cast<double>(step.micro_batches),
+                              .recorded = std::nullopt},
+                             request.dtype);
+  ExpertsPlan plan{.prediction = predict(facts, step.mesh)};
+  facts.prediction = plan.prediction;
+  plan.packs = decide_gmm(GmmRequest::kAuto, facts).packs;
+  return plan;
+}
+
+std::vector<ParameterSpec> specs_of(const PlanRequest& request, const MeshShape& mesh) {
+  return parameter_specs(request.config,
+                         experts_of(std::max<Index>(request.config.num_experts, 1), mesh.ep, 0));
+}
+
+PlanPoint point_of(const PlanRequest& request, const MachineRates& machine, const StepCase& step,
+                   const std::vector<ParameterSpec>& specs, const ExpertsPlan& experts, bool grouped) {
+  PlanPoint point{.step = step, .grouped = grouped, .packs = grouped && experts.packs};
+  point.seconds = step_seconds(request.config, specs, step, machine, experts.seconds(grouped));
+  point.memory = training_memory(request.config, specs, step.mesh, step.way,
+                                 {.tokens = step.tokens,
+                                  .sequence_length = step.sequence_length,
+                                  .rows = step.tokens * request.config.num_experts_per_tok,
+                                  .threads = step.threads},
+                                 point.packs, request.dtype);
+  point.wire_bytes = step_bytes(request.config, specs, step);
+  point.fits = point.memory.total() * static_cast<double>(step.ranks_per_node) <= request.memory_per_node;
+  point.bottleneck = bottleneck(point.seconds);
+  return point;
+}
+
+struct Part {
+  const char* name;
+  std::vector<Phase> phases;
+};
+
+const std::vector<Part>& parts() {
+  static const std::vector<Part> all = {
+      {"experts", {Phase::kExperts}},
+      {"dense", {Phase::kEmbed, Phase::kAttention, Phase::kDense, Phase::kRouter, Phase::kOther}},
+      {"loss", {Phase::kLoss}},
+      {"exchange", {Phase::kPlan, Phase::kDispatch, Phase::kCombine}},
+      {"reduce", {Phase::kReduce}},
+      {"optimizer", {Phase::kOptimizer}}};
+  return all;
+}
+
+/// The shape as its options, for a model that has no folder.
+std::string model_words(const ModelOptions& model) {
+  if (!model.folder.empty()) return " --model " + model.folder.string();
+  ModelOptions copy = model;
+  OptionTable table;
+  add_model_options(table, copy);
+  std::string words;
+  for (const std::string& name : model.shape_given) words += " --" + name + " " + table.find(name)->get();
+  return words;
+}
+
+}  // namespace
+
+double PlanPoint::tokens_per_second() const {
+  return static_cast<double>(step.tokens * step.micro_batches * step.mesh.world()) / step_seconds();
+}
+
+std::vector<ExchangeWay> known_ways() {
+  std::vector<ExchangeWay> ways;
+  for (const ExchangeWay way : kExchangeWays)
+    if (std::ranges::any_of(kDispatcherKinds,
+                            [&](DispatcherKind kind) { return name_of(kind) == name_of(way); }))
+      ways.push_back(way);
+  return ways;
+}
+
+std::vector<PlanPoint> plan_points(const PlanRequest& request, const MachineRates& machine,
+                                   const std::vector<ExchangeWay>& ways, const PredictExperts& predict) {
+  std::vector<PlanPoint> points;
+  for (const Index ep : ep_sizes(request)) {
+    StepCase step = step_case(request, ep);
+    const std::vector<ParameterSpec> specs = specs_of(request, step.mesh);
+    const ExpertsPlan experts = experts_plan(request, step, predict);
+    for (const ExchangeWay way : ways) {
+      step.way = way;
+      // Alone, rows stay where they are: there is nothing to choose.
+      if (ep == 1 ? way != ExchangeWay::kAlltoall : !can_run(way, exchange_case(request.config, step)))
+        continue;
+      for (const bool grouped : {false, true})
+        if (!grouped || request.config.has_experts())
+          points.push_back(point_of(request, machine, step, specs, experts, grouped));
+    }
+  }
+  std::ranges::stable_sort(points, [](const PlanPoint& a, const PlanPoint& b) {
+    return a.fits != b.fits ? a.fits : a.step_seconds() < b.step_seconds();
+  });
+  return points;
+}
+
+std::string bottleneck(const PhaseSeconds& seconds) {
+  const auto of_part = [&](const Part& part) {
+    double sum = 0;
+    for (const Phase phase : part.phases) sum += seconds[static_cast<std::size_t>(phase)];
+    return sum;
+  };
+  const Part& largest = *std::ranges::max_element(parts(), {}, of_part);
+  return std::string(largest.name) + " " +
+         std::to_string(std::lround(100 * of_part(largest) / total(seconds))) + " %";
+}
+
+std::string gmm_text(const PlanPoint& point) {
+  return !point.grouped ? "loop" : point.packs ? "gmm, packed" : "gmm";
+}
+
+std::vector<std::string> extrapolations(const PlanRequest& request, const MachineRates& machine,
+                                        bool network_given) {
+  std::vector<std::string> sentences;
+  const Index near = std::min(request.ranks_per_node, request.ranks);
+  const Index busy = std::min(near, request.processors_per_node);
+  if (machine.ranks < busy)
+    sentences.push_back("rates are of " + std::to_string(machine.ranks) + " busy ranks; " +
+                        std::to_string(busy) + " a node share its memory: mpirun -n " + std::to_string(busy) +
+                        " moeloom calibrate measures that");
+  if (near > 1 && !machine.measured_node())
+    sentences.push_back(
+        "exchanges inside a node are taken from copying, because no two ranks measured them: mpirun -n 2 "
+        "moeloom calibrate does");
+  if (request.ranks > near && network_given)
+    sentences.push_back("the network is as --net gives it, without contention between nodes");
+  if (request.ranks > machine.ranks)
+    sentences.push_back(std::to_string(request.ranks) + " ranks are extrapolated from " +
+                        std::to_string(machine.ranks) + "; routing is taken as even, and every rank as fast");
+  return sentences;
+}
+
+std::string run_line(const PlanOptions& options, const PlanPoint& point) {
+  const StepCase& step = point.step;
+  const Index world = step.mesh.world();
+  const Index sequences = step.tokens * step.micro_batches / step.sequence_length * world;
+  std::string line = "mpirun -n " + std::to_string(world);
+  if (world > step.ranks_per_node) line += " --map-by ppr:" + std::to_string(step.ranks_per_node) + ":node";
+  line += " moeloom train" + model_words(options.model) + " --ep " + std::to_string(step.mesh.ep) +
+          " --seq-len " + std::to_string(step.sequence_length) + " --global-batch " +
+          std::to_string(sequences) + " --accumulate " + std::to_string(step.micro_batches);
+  if (step.mesh.ep > 1) line += " --dispatcher " + std::string(name_of(step.way));
+  if (options.threads > 0) line += " --threads " + std::to_string(options.threads);
+  if (options.dtype == DType::kBF16) line += " --dtype bf16";
+  if (options.gmm_budget_bytes != KernelChoice{}.gmm_budget_bytes)
+    line += " --gmm-budget " + exact_bytes_text(options.gmm_budget_bytes);
+  return line + " --data " + options.data.string();
+}
+
+}  // namespace moeloom

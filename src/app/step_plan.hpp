@@ -1,0 +1,66 @@
+// Every mesh, dispatcher and GMM choice of a job, with the step, the memory and the bytes that are predicted.
+#pragma once
+
+#include "moeloom/app/options.hpp"
+#include "moeloom/kernels/gmm_policy.hpp"
+#include "moeloom/train/memory_need.hpp"
+#include "moeloom/train/step_cost.hpp"
+
+#include <functional>
+
+namespace moeloom {
+
+/// A job, its mesh left open.
+struct PlanRequest {
+  ModelConfig config;
+  Index ranks = 1;
+  Index ranks_per_node = 1;
+  Index processors_per_node = 1;
+  double memory_per_node = 0;
+  Index threads = 1;
+  Index tokens = 0;  // of a rank and step
+  Index sequence_length = 0;
+  Index micro_batches = 1;
+  Index gmm_budget_bytes = 0;
+  DType dtype = DType::kF32;
+};
+
+/// One row of the plan.
+struct PlanPoint {
+  StepCase step;
+  bool grouped = false;  // the experts as grouped matmul
+  bool packs = false;    // reading packed faces
+  PhaseSeconds seconds{};
+  MemoryNeed memory = {};
+  double wire_bytes = 0;  // that a rank sends in a step
+  bool fits = true;       // into the node's memory
+  std::string bottleneck = {};
+
+  double step_seconds() const { return total(seconds); }
+  double tokens_per_second() const;
+};
+
+/// Seconds of one layer's experts for one micro-batch on such a mesh, of every path.
+using PredictExperts = std::function<GmmPrediction(const GmmFacts& facts, const MeshShape& mesh)>;
+
+/// All that can run, those that fit first, then the fastest first. `ways`: dispatchers to choose from.
+std::vector<PlanPoint> plan_points(const PlanRequest& request, const MachineRates& machine,
+                                   const std::vector<ExchangeWay>& ways, const PredictExperts& predict);
+
+/// The ways that this program's --dispatcher names.
+std::vector<ExchangeWay> known_ways();
+
+/// What of the step takes longest: "experts 46 %".
+std::string bottleneck(const PhaseSeconds& seconds);
+
+/// "loop", "gmm" or "gmm, packed".
+std::string gmm_text(const PlanPoint& point);
+
+/// Where the prediction goes beyond what was measured, a sentence each.
+std::vector<std::string> extrapolations(const PlanRequest& request, const MachineRates& machine,
+                                        bool network_given);
+
+/// The line that runs a point: mpirun ... moeloom train ...
+std::string run_line(const PlanOptions& options, const PlanPoint& point);
+
+}  // namespace moeloom

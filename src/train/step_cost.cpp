@@ -1,0 +1,262 @@
+#include "moeloom/train/step_cost.hpp"
+
+#include "moeloom/train/sharded_optimizer.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+namespace moeloom {
+namespace {
+
+constexpr double kFloat = sizeof(float);
+constexpr double kWord = 8;  // a count, or a double
+constexpr double kUnmeasuredMessageSeconds = 1e-6;
+
+double real(Index n) {
+  return static_cast<double>(n);
+}
+
+double per(double amount, double rate) {
+  return amount == 0 ? 0 : amount / rate;
+}
+
+Index sparse_layers(const ModelConfig& config) {
+  Index count = 0;
+  for (Index layer = 0; layer < config.num_hidden_layers; ++layer) count += config.is_sparse(layer) ? 1 : 0;
+  return count;
+}
+
+/// What several functions divide by: seconds of one rank where threads share processors.
+struct Local {
+  const MachineRates& machine;
+  double slowdown;
+  double elementwise(double bytes) const { return slowdown * per(bytes, machine.elementwise_bytes); }
+  double dense(double flops, Index rows) const {
+    return slowdown * per(flops, dense_flops_at(machine, real(rows)));
+  }
+};
+
+double& of(PhaseSeconds& seconds, Phase phase) {
+  return seconds[static_cast<std::size_t>(phase)];
+}
+
+/// One layer of one micro-batch, but for its experts and exchanges.
+void add_layer(const LayerSpec& layer, const StepCase& step, const Local& local, PhaseSeconds& seconds) {
+  const Index t = step.tokens;
+  of(seconds, Phase::kAttention) +=
+      local.dense(attention_product_flops(layer, t), t) +
+      local.slowdown *
+          per(score_flops(layer.attention, t, step.sequence_length), local.machine.attention_flops) +
+      local.elementwise(attention_elementwise_bytes(layer, t));
+  of(seconds, Phase::kDense) +=
+      local.dense(mlp_product_flops(layer, t), t) + local.elementwise(dense_elementwise_bytes(layer, t));
+  if (layer.moe) of(seconds, Phase::kRouter) += local.slowdown * per(real(t), local.machine.router_tokens);
+}
+
+/// Even halves, because each is the other's mirror.
+void add_exchanges(double exchanges, double plan, PhaseSeconds& seconds) {
+  of(seconds, Phase::kDispatch) += exchanges / 2;
+  of(seconds, Phase::kCombine) += exchanges / 2;
+  of(seconds, Phase::kPlan) += plan;
+}
+
+void add_micro_batch(const ModelConfig& config, const StepCase& step, const Local& local,
+                     const ExchangeRates& links, double expert_seconds, PhaseSeconds& seconds) {
+  for (Index layer = 0; layer < config.num_hidden_layers; ++layer)
+    add_layer(config.layer(layer), step, local, seconds);
+  const double sparse = real(sparse_layers(config));
+  add_exchanges(sparse * exchange_seconds_of_layer(config, step, links),
+                sparse * plan_seconds_of_layer(config, step, local.machine, links), seconds);
+  of(seconds, Phase::kExperts) += sparse * local.slowdown * expert_seconds;
+  const double stream = kFloat * real(step.tokens * config.hidden_size);
+  of(seconds, Phase::kDense) += local.elementwise(5 * stream);  // the final norm both ways
+  of(seconds, Phase::kEmbed) += local.elementwise(5 * stream);  // looked up, and added to the gradient
+  of(seconds, Phase::kLoss) +=
+      local.slowdown * per(head_flops(config, step.tokens), local.machine.head_flops);
+}
+
+void add_update(const Trained& trained, const StepCase& step, const Local& local, const ExchangeRates& links,
+                PhaseSeconds& seconds) {
+  const MeshShape& mesh = step.mesh;
+  const Index near_ep = ep_on_node(step);
+  const Index near_world = std::min(step.ranks_per_node, mesh.world());
+  const Index near_dp = std::max<Index>(near_world / near_ep, 1);
+  const auto over = [&](bool sums) {
+    return reduction_seconds(trained.dense, mesh.world(), near_world, step, links, sums) +
+           reduction_seconds(trained.experts, mesh.dp, near_dp, step, links, sums);
+  };
+  const double owned = owned_elements(trained, mesh);
+  of(seconds, Phase::kOther) += local.elementwise(kFloat * trained.dense);  // dense gradients start at zero
+  of(seconds, Phase::kReduce) += over(true) + local.elementwise(kFloat * owned);  // and their norm
+  of(seconds, Phase::kOptimizer) += over(false) + local.slowdown * per(owned, local.machine.updated_elements);
+}
+
+/// Words that every rank gives every other: sums of the router's statistics, losses, rows and norms.
+double bookkeeping_bytes(const ModelConfig& config, const std::vector<ParameterSpec>& specs,
+                         const StepCase& step) {
+  const double experts = config.has_experts() ? real(config.num_experts) : 0;
+  const double a_micro_batch = 2 * (experts + 1) + 2;
+  double blocks = 0;
+  for (const ParameterSpec& spec : specs)
+    if (!spec.frozen)
+      blocks += real(spec.total_groups *
+                     ceil_div(spec.rows * spec.cols / spec.groups, ShardedOptimizer::kBlockElements));
+  return kWord * real(step.mesh.world() - 1) *
+         (real(step.micro_batches) * a_micro_batch + real(sparse_layers(config)) * experts + blocks);
+}
+
+}  // namespace
+
+double oversubscription(const StepCase& step) {
+  return std::max(1.0, real(step.ranks_per_node * step.threads) / real(step.processors_per_node));
+}
+
+Index ep_on_node(const StepCase& step) {
+  const MeshShape& mesh = step.mesh;
+  const Index apart = mesh.order.back() == "ep" ? 1 : mesh.dp;
+  // A row that begins in the middle of a node lies on more nodes: then as the worst of them.
+  return std::gcd(mesh.ep, std::max<Index>(step.ranks_per_node / apart, 1));
+}
+
+ExchangeCase exchange_case(const ModelConfig& config, const StepCase& step) {
+  return {.tokens = step.tokens,
+          .hidden = config.hidden_size,
+          .top_k = config.num_experts_per_tok,
+          .num_experts = std::max<Index>(config.num_experts, 1),
+          .ep = step.mesh.ep,
+          .ep_on_node = ep_on_node(step)};
+}
+
+double attention_product_flops(const LayerSpec& layer, Index tokens) {
+  const AttentionSpec& spec = layer.attention;
+  double weights = real(spec.output_width() * spec.hidden_size);
+  if (spec.latent) {
+    const LatentSpec& latent = *spec.latent;
+    const Index up_from = latent.q_rank > 0 ? latent.q_rank : spec.hidden_size;
+    weights += real(up_from * spec.query_width()) + real(latent.q_rank * spec.hidden_size) +
+               real(spec.hidden_size * (latent.kv_rank + latent.rope_dim)) +
+               real(latent.kv_rank * spec.heads * (latent.nope_dim + spec.value_dim));
+  } else {
+    weights += real(spec.hidden_size * (spec.query_width() + spec.key_width() + spec.value_width()));
+  }
+  return 6 * real(tokens) * weights;
+}
+
+double mlp_product_flops(const LayerSpec& layer, Index tokens) {
+  const Index width = layer.mlp ? layer.mlp->width : layer.moe->shared ? layer.moe->shared->width : 0;
+  return 6 * real(tokens) * 3 * real(width * layer.attention.hidden_size);
+}
+
+double score_flops(const AttentionSpec& attention, Index tokens, Index sequence_length) {
+  const bool windowed = attention.window > 0 && attention.window < sequence_length;
+  const double keys = windowed ? real(attention.window) : real(sequence_length + 1) / 2;
+  const double a_pair =
+      8 * real(attention.query_width()) + 6 * real(attention.output_width());  // of all heads
+  return real(tokens) * keys * a_pair;
+}
+
+double head_flops(const ModelConfig& config, Index tokens) {
+  return 6 * real(tokens) * real(config.vocab_size * config.hidden_size);
+}
+
+double attention_elementwise_bytes(const LayerSpec& layer, Index tokens) {
+  const AttentionSpec& spec = layer.attention;
+  const double turned = spec.qk_norm == QkNorm::kNone ? 4 : 9;
+  return kFloat * real(tokens) *
+         (10 * real(spec.hidden_size) + turned * real(spec.query_width() + spec.key_width()));
+}
+
+double dense_elementwise_bytes(const LayerSpec& layer, Index tokens) {
+  const Index width = layer.mlp ? layer.mlp->width : layer.moe->shared ? layer.moe->shared->width : 0;
+  return kFloat * real(tokens) * (10 * real(layer.attention.hidden_size) + 9 * real(width));
+}
+
+double exchange_seconds_of_layer(const ModelConfig& config, const StepCase& step,
+                                 const ExchangeRates& rates) {
+  const ExchangeVolume volume = exchange_volume(step.way, exchange_case(config, step));
+  return 4 * exchange_seconds(volume, rates, step.ranks_per_node);
+}
+
+double plan_seconds_of_layer(const ModelConfig& config, const StepCase& step, const MachineRates& machine,
+                             const ExchangeRates& rates) {
+  const ExchangeCase exchange = exchange_case(config, step);
+  const double slots = real(step.tokens * config.num_experts_per_tok);
+  const double sorted = oversubscription(step) * per(slots, machine.plan_slots);
+  if (step.way == ExchangeWay::kShared) return sorted + rates.meeting_seconds;
+  return sorted + real(exchange.ep_on_node - 1) * rates.node_message_seconds +
+         real(exchange.ep - exchange.ep_on_node) * rates.network_message_seconds;
+}
+
+Trained trained_elements(const std::vector<ParameterSpec>& specs) {
+  Trained trained;
+  for (const ParameterSpec& spec : specs)
+    if (!spec.frozen)
+      (spec.placement == Placement::kWorld ? trained.dense : trained.experts) += real(spec.rows * spec.cols);
+  return trained;
+}
+
+double owned_elements(const Trained& trained, const MeshShape& mesh) {
+  return trained.dense / real(mesh.world()) + trained.experts / real(mesh.dp);
+}
+
+double reduction_seconds(double elements, Index group, Index group_on_node, const StepCase& step,
+                         const ExchangeRates& rates, bool sums) {
+  if (group == 1 || elements == 0) return 0;
+  const double buckets = std::ceil(elements / real(ShardedOptimizer::kBucketElements));
+  const double to_each = kFloat * elements / real(group);
+  const ExchangeVolume volume{.node_bytes = to_each * real(group_on_node - 1),
+                              .network_bytes = to_each * real(group - group_on_node),
+                              .node_messages = buckets * real(group_on_node - 1),
+                              .network_messages = buckets * real(group - group_on_node),
+                              .copied_bytes = sums ? 2 * kFloat * elements : 0};
+  return exchange_seconds(volume, rates, step.ranks_per_node);
+}
+
+ExchangeRates link_rates(const MachineRates& machine, const StepCase& step) {
+  const double slowdown = oversubscription(step);
+  const auto seconds = [](double measured) { return measured > 0 ? measured : kUnmeasuredMessageSeconds; };
+  return {
+      .node_message_seconds = seconds(machine.node_message_seconds) * slowdown,
+      .node_bandwidth = (machine.measured_node() ? machine.node_bytes : machine.copy_bytes / 2) / slowdown,
+      .network_message_seconds = machine.network_message_seconds,
+      .network_bandwidth = machine.network_bytes,
+      .copy_bandwidth = machine.copy_bytes / slowdown,
+      .meeting_seconds = seconds(machine.meeting_seconds) * slowdown};
+}
+
+PhaseSeconds step_seconds(const ModelConfig& config, const std::vector<ParameterSpec>& specs,
+                          const StepCase& step, const MachineRates& machine, double expert_seconds) {
+  const Local local{machine, oversubscription(step)};
+  const ExchangeRates links = link_rates(machine, step);
+  PhaseSeconds micro_batch{};
+  add_micro_batch(config, step, local, links, expert_seconds, micro_batch);
+  PhaseSeconds seconds{};
+  for (std::size_t i = 0; i < kPhases; ++i) seconds[i] = real(step.micro_batches) * micro_batch[i];
+  add_update(trained_elements(specs), step, local, links, seconds);
+  return seconds;
+}
+
+double total(const PhaseSeconds& seconds) {
+  return std::accumulate(seconds.begin(), seconds.end(), 0.0);
+}
+
+double step_bytes(const ModelConfig& config, const std::vector<ParameterSpec>& specs, const StepCase& step) {
+  const ExchangeCase exchange = exchange_case(config, step);
+  const ExchangeVolume rows = exchange_volume(step.way, exchange);
+  // A routing weight goes with each row and its gradient comes home, where rows travel slot by slot.
+  const double scalars = step.way == ExchangeWay::kAlltoall
+                             ? 2 * kFloat * real(step.tokens * exchange.top_k) * (1 - 1 / real(step.mesh.ep))
+                             : 0;
+  const double counts = step.way == ExchangeWay::kShared ? 0 : count_bytes(exchange);
+  const double a_layer = 4 * (rows.node_bytes + rows.network_bytes) + scalars + counts;
+  const Trained trained = trained_elements(specs);
+  const auto both_ways = [](double elements, Index group) {
+    return 2 * kFloat * elements * (1 - 1 / real(group));
+  };
+  return real(step.micro_batches * sparse_layers(config)) * a_layer +
+         both_ways(trained.dense, step.mesh.world()) + both_ways(trained.experts, step.mesh.dp) +
+         bookkeeping_bytes(config, specs, step);
+}
+
+}  // namespace moeloom

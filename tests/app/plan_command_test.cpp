@@ -1,0 +1,100 @@
+// plan and calibrate as a person meets them; and the memory that plan promises against that of a real job.
+#include "program_testing.hpp"
+#include <nlohmann/json.hpp>
+
+namespace moeloom {
+namespace {
+
+using testing::alone;
+using testing::count_of;
+using testing::on_ranks;
+using testing::Outcome;
+using testing::shell;
+
+class PlanCommand : public testing::ProgramTest {
+ protected:
+  static constexpr const char* kShape =
+      "--layers 2 --hidden 16 --inter 8 --heads 2 --kv-heads 1 --head-dim 8 --experts 4 --top-k 2 "
+      "--seq-len 16 ";
+  nlohmann::json planned() const {
+    std::ifstream file(path("plan.json"));
+    return nlohmann::json::parse(file);
+  }
+};
+
+TEST_F(PlanCommand, CalibrateKeepsWhatPlanThenReads) {
+  const Outcome measured = shell(on_ranks(2) + "calibrate --seconds 0.1 --threads 1 " + kShape);
+  ASSERT_EQ(measured.exit_code, 0) << measured.output;
+  EXPECT_EQ(count_of(measured.output, "exchange in a node"), 2u) << measured.output;
+  EXPECT_EQ(count_of(measured.output, "kept in " + path("cache")), 1u) << measured.output;
+  const Outcome plan = shell(alone() + "plan --ranks 2 --processors 2 --threads 1 --tokens-per-rank 32 " +
+                             kShape + "--data " + path("corpus.txt"));
+  ASSERT_EQ(plan.exit_code, 0) << plan.output;
+  EXPECT_EQ(count_of(plan.output, "note:"), 0u) << "nothing is extrapolated\n" << plan.output;
+  EXPECT_NE(plan.output.find("recommended"), std::string::npos);
+}
+
+TEST_F(PlanCommand, TheRecommendedLineTrains) {
+  const Outcome plan = shell(alone() + "plan --ranks 2 --threads 1 --tokens-per-rank 32 " + kShape +
+                             "--data " + path("corpus.txt") + " --json " + path("plan.json"));
+  ASSERT_EQ(plan.exit_code, 0) << plan.output;
+  std::string line = planned()["recommended"];
+  EXPECT_NE(plan.output.find(line), std::string::npos);
+  line.replace(line.find("moeloom train"), std::string("moeloom").size(), testing::kProgram);
+  const Outcome run = shell("timeout -k 5 120 " + line + " --steps 1 --sample-chars 0 --run " + path("run"));
+  EXPECT_EQ(run.exit_code, 0) << line << "\n" << run.output;
+  EXPECT_EQ(losses("run").size(), 1u);
+}
+
+TEST_F(PlanCommand, SeveralNodesNeedANetwork) {
+  const std::string line = alone() + "plan --ranks 8 --ranks-per-node 2 --tokens-per-rank 32 " + kShape;
+  const Outcome unknown = shell(line);
+  EXPECT_NE(unknown.exit_code, 0);
+  EXPECT_EQ(count_of(unknown.output, "give --net 200Gbit,2us"), 1u) << unknown.output;
+  const Outcome given = shell(line + "--net 10Gbit,20us");
+  EXPECT_EQ(given.exit_code, 0) << given.output;
+  EXPECT_EQ(count_of(given.output, "8 ranks are extrapolated from 1"), 1u) << given.output;
+  EXPECT_EQ(count_of(given.output, "--map-by ppr:2:node"), 1u) << given.output;
+}
+
+TEST_F(PlanCommand, WhatDoesNotFitIsSaidAndNotRecommended) {
+  const Outcome plan =
+      shell(alone() + "plan --ranks 2 --memory 64KiB --tokens-per-rank 32 " + std::string(kShape));
+  EXPECT_EQ(plan.exit_code, 0) << plan.output;
+  EXPECT_EQ(count_of(plan.output, "nothing fits"), 1u) << plan.output;
+  EXPECT_EQ(count_of(plan.output, "recommended"), 0u) << plan.output;
+}
+
+/// The largest memory of a rank of a job without evaluation, and without a calibration to take memory.
+double peak_of(const std::string& run) {
+  return static_cast<double>(read_metrics(std::filesystem::path(run) / "metrics.jsonl").back().rss_bytes);
+}
+
+TEST_F(PlanCommand, MemoryIsWithinTenPercentOfWhatARealJobTakes) {
+  const std::string force = "MOELOOM_GMM_PATCH=force ";
+  const std::string rest =
+      " --eval-every 0 --steps 2 --save-every 0 --sample-chars 0 --threads 1 --seq-len 128 ";
+  for (const Index ep : {1, 2}) {
+    const std::string mesh = " --ep " + std::to_string(ep) + rest;
+    // The program, MPI and what every run needs, as a job of next to nothing has them.
+    ASSERT_EQ(shell(force + train(2, mesh + "--global-batch 2 --run " + path("small"))).exit_code, 0);
+    const std::string shape =
+        "--layers 4 --hidden 256 --inter 384 --experts 8 --heads 8 --kv-heads 4 "
+        "--head-dim 32 --top-k 2 ";
+    const Outcome big = shell(force + train(2, mesh + shape + "--global-batch 16 --run " + path("big")));
+    ASSERT_EQ(big.exit_code, 0) << big.output;
+    const Outcome plan = shell(alone() + "plan --ranks 2 --threads 1 --seq-len 128 --tokens-per-rank 1024 " +
+                               shape + "--json " + path("plan.json"));
+    ASSERT_EQ(plan.exit_code, 0) << plan.output;
+    for (const auto& point : planned()["points"]) {
+      if (point["ep"] != ep || point["experts"] != "gmm" || point["dispatcher"] != "alltoall") continue;
+      const double predicted = point["memory"]["total"].get<double>();
+      const double measured = peak_of(path("big")) - peak_of(path("small"));
+      EXPECT_NEAR(predicted, measured, 0.1 * measured) << "ep = " << ep;
+    }
+    for (const char* run : {"small", "big"}) std::filesystem::remove_all(path(run));
+  }
+}
+
+}  // namespace
+}  // namespace moeloom

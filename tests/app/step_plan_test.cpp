@@ -1,0 +1,139 @@
+#include "step_plan.hpp"
+
+#include <algorithm>
+#include <set>
+
+#include <gtest/gtest.h>
+
+namespace moeloom {
+namespace {
+
+MachineRates rates(Index ranks) {
+  return {.dense_flops = {1e10, 2e10, 4e10, 4e10},
+          .attention_flops = 1e10,
+          .head_flops = 2e10,
+          .router_tokens = 1e6,
+          .plan_slots = 1e8,
+          .elementwise_bytes = 1e10,
+          .copy_bytes = 1e10,
+          .updated_elements = 1e9,
+          .ranks = ranks,
+          .node_message_seconds = ranks > 1 ? 1e-6 : 0.0,
+          .node_bytes = ranks > 1 ? 5e9 : 0.0};
+}
+
+PlanRequest request(Index ranks, Index per_node) {
+  return {.config = {},
+          .ranks = ranks,
+          .ranks_per_node = per_node,
+          .processors_per_node = per_node,
+          .memory_per_node = 64e9,
+          .tokens = 1024,
+          .sequence_length = 256,
+          .gmm_budget_bytes = Index{4} << 30};
+}
+
+GmmPrediction grouped_is_faster(const GmmFacts&, const MeshShape&) {
+  return {.loop_seconds = 2e-3, .gmm_seconds = 1e-3, .packed_seconds = 3e-3};
+}
+
+TEST(StepPlan, HasEveryMeshThatRunsWithEveryDispatcherThatCan) {
+  MachineRates machine = rates(2);
+  machine.network_bytes = 1e9;
+  const auto points =
+      plan_points(request(16, 4), machine, {ExchangeWay::kAlltoall, ExchangeWay::kShared}, grouped_is_faster);
+  std::set<std::pair<Index, ExchangeWay>> seen;
+  for (const PlanPoint& p : points) {
+    EXPECT_EQ(p.step.mesh.world(), 16);
+    seen.insert({p.step.mesh.ep, p.step.way});
+  }
+  const std::set<std::pair<Index, ExchangeWay>> expected = {
+      {1, ExchangeWay::kAlltoall}, {2, ExchangeWay::kAlltoall}, {2, ExchangeWay::kShared},
+      {4, ExchangeWay::kAlltoall}, {4, ExchangeWay::kShared},   {8, ExchangeWay::kAlltoall}};
+  EXPECT_EQ(seen, expected) << "8 experts; 8 ranks of ep lie on two nodes, which share no memory";
+  EXPECT_EQ(points.size(), 2 * expected.size()) << "loop and grouped";
+}
+
+TEST(StepPlan, TheFastestComesFirstAndWhatDoesNotFitLast) {
+  PlanRequest small = request(4, 4);
+  const auto points = plan_points(small, rates(4), {ExchangeWay::kAlltoall}, grouped_is_faster);
+  for (std::size_t i = 1; i < points.size(); ++i)
+    EXPECT_LE(points[i - 1].step_seconds(), points[i].step_seconds());
+  EXPECT_TRUE(points.front().grouped);
+  EXPECT_DOUBLE_EQ(points.front().tokens_per_second(), 4 * 1024 / points.front().step_seconds());
+  const auto by_memory = [](const PlanPoint& p) { return p.memory.total(); };
+  const double least = by_memory(*std::ranges::min_element(points, {}, by_memory));
+  small.memory_per_node = 4 * least;
+  const auto tight = plan_points(small, rates(4), {ExchangeWay::kAlltoall}, grouped_is_faster);
+  EXPECT_TRUE(tight.front().fits);
+  EXPECT_FALSE(tight.back().fits);
+  EXPECT_TRUE(std::ranges::is_partitioned(tight, &PlanPoint::fits));
+}
+
+TEST(StepPlan, PacksWherePackedFacesArePredictedToPay) {
+  const auto packed = [](const GmmFacts&, const MeshShape&) {
+    return GmmPrediction{.loop_seconds = 3e-3, .gmm_seconds = 2e-3, .packed_seconds = 1e-3};
+  };
+  const PlanRequest r = request(1, 1);
+  const auto points = plan_points(r, rates(1), {ExchangeWay::kAlltoall}, packed);
+  EXPECT_EQ(gmm_text(points.front()), "gmm, packed");
+  EXPECT_GT(points.front().memory.packed, 0);
+  EXPECT_EQ(gmm_text(points.back()), "loop");
+  EXPECT_EQ(points.back().memory.packed, 0);
+  PlanRequest without_budget = r;
+  without_budget.gmm_budget_bytes = 0;
+  EXPECT_EQ(gmm_text(plan_points(without_budget, rates(1), {ExchangeWay::kAlltoall}, packed).front()), "gmm");
+}
+
+TEST(StepPlan, ADenseModelHasOneMesh) {
+  PlanRequest dense = request(4, 4);
+  dense.config.num_experts = 0;
+  dense.config.num_experts_per_tok = 0;
+  const auto points = plan_points(dense, rates(4), known_ways(), grouped_is_faster);
+  ASSERT_EQ(points.size(), 1u);
+  EXPECT_EQ(points.front().step.mesh.ep, 1);
+}
+
+TEST(StepPlan, TheBottleneckIsTheLargestPart) {
+  PhaseSeconds seconds{};
+  seconds[static_cast<std::size_t>(Phase::kExperts)] = 3;
+  seconds[static_cast<std::size_t>(Phase::kDispatch)] = 2;
+  seconds[static_cast<std::size_t>(Phase::kCombine)] = 2;
+  seconds[static_cast<std::size_t>(Phase::kLoss)] = 1;
+  EXPECT_EQ(bottleneck(seconds), "exchange 50 %");
+}
+
+TEST(StepPlan, SaysWhereItExtrapolates) {
+  EXPECT_TRUE(extrapolations(request(2, 2), rates(2), false).empty());
+  EXPECT_EQ(extrapolations(request(2, 2), rates(1), false).size(), 3u) << "memory, links, ranks";
+  const auto far = extrapolations(request(1024, 64), rates(2), true);
+  ASSERT_EQ(far.size(), 3u);
+  EXPECT_NE(far.back().find("1024 ranks are extrapolated from 2"), std::string::npos) << far.back();
+}
+
+TEST(StepPlan, TheLineSaysEverythingThatThePointDoes) {
+  PlanOptions options;
+  options.model.shape.num_hidden_layers = 6;
+  options.model.shape_given = {"layers"};
+  options.data = "text.bin";
+  PlanPoint point{.step = {.mesh = {16, 64, {"dp", "ep"}},
+                           .ranks_per_node = 64,
+                           .way = ExchangeWay::kShared,
+                           .tokens = 2048,
+                           .sequence_length = 256,
+                           .micro_batches = 2}};
+  EXPECT_EQ(run_line(options, point),
+            "mpirun -n 1024 --map-by ppr:64:node moeloom train --layers 6 --ep 64 --seq-len 256 "
+            "--global-batch 16384 --accumulate 2 --dispatcher shared --data text.bin");
+  options.model.folder = "model";
+  options.threads = 2;
+  options.dtype = DType::kBF16;
+  options.gmm_budget_bytes = 1 << 20;
+  point.step.mesh = {2, 1, {"dp", "ep"}};
+  EXPECT_EQ(run_line(options, point),
+            "mpirun -n 2 moeloom train --model model --ep 1 --seq-len 256 --global-batch 32 --accumulate 2 "
+            "--threads 2 --dtype bf16 --gmm-budget 1MiB --data text.bin");
+}
+
+}  // namespace
+}  // namespace moeloom

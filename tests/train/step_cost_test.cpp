@@ -1,0 +1,137 @@
+#include "moeloom/train/step_cost.hpp"
+
+#include "training_run.hpp"
+#include <gtest/gtest.h>
+
+namespace moeloom {
+namespace {
+
+using namespace testing;
+
+StepCase case_of(Index dp, Index ep) {
+  return {.mesh = shape_of(dp, ep),
+          .ranks_per_node = dp * ep,
+          .processors_per_node = dp * ep,
+          .tokens = 48,
+          .sequence_length = 24};
+}
+
+TEST(StepCost, ThreadsBeyondTheProcessorsShareThem) {
+  StepCase step = case_of(2, 4);
+  EXPECT_EQ(oversubscription(step), 1);
+  step.processors_per_node = 2;
+  EXPECT_EQ(oversubscription(step), 4);
+  step.threads = 2;
+  EXPECT_EQ(oversubscription(step), 8);
+  step.processors_per_node = 64;
+  EXPECT_EQ(oversubscription(step), 1);
+}
+
+TEST(StepCost, RanksOfAnEpRowAreNeighboursWhereEpVariesFastest) {
+  StepCase step = case_of(4, 8);
+  step.ranks_per_node = 4;
+  EXPECT_EQ(ep_on_node(step), 4);
+  step.ranks_per_node = 16;
+  EXPECT_EQ(ep_on_node(step), 8);
+  step.mesh.order = {"ep", "dp"};
+  EXPECT_EQ(ep_on_node(step), 4) << "of 16 ranks a node each fourth is of one row";
+}
+
+TEST(StepCost, FlopsOfALayerAreItsProductsThreeTimes) {
+  const ModelConfig config = tiny_config();  // D = 24, 4 heads of 8, 2 for keys, dense layer 1 of 40
+  const LayerSpec sparse = config.layer(0), dense = config.layer(1);
+  EXPECT_EQ(attention_product_flops(sparse, 10), 6 * 10 * (24 * (32 + 16 + 16) + 32 * 24));
+  EXPECT_EQ(mlp_product_flops(sparse, 10), 0);
+  EXPECT_EQ(mlp_product_flops(dense, 10), 6 * 10 * 3 * 24 * 40);
+  EXPECT_EQ(head_flops(config, 10), 6 * 10 * 256 * 24);
+  EXPECT_EQ(score_flops(sparse.attention, 10, 5), 10 * 3 * (8 + 6) * 32);
+  AttentionSpec windowed = sparse.attention;
+  windowed.window = 2;
+  EXPECT_EQ(score_flops(windowed, 10, 5), 10 * 2 * (8 + 6) * 32);
+}
+
+TEST(StepCost, ElementwiseBytesAreReadsAndWritesOfFloats) {
+  const ModelConfig config = tiny_config();
+  EXPECT_EQ(attention_elementwise_bytes(config.layer(0), 10), 4 * 10 * (10 * 24 + 9 * (32 + 16)));
+  EXPECT_EQ(dense_elementwise_bytes(config.layer(0), 10), 4 * 10 * 10 * 24);
+  EXPECT_EQ(dense_elementwise_bytes(config.layer(1), 10), 4 * 10 * (10 * 24 + 9 * 40));
+}
+
+TEST(StepCost, AReductionMovesAllButARanksOwnShare) {
+  StepCase step = case_of(4, 1);
+  step.ranks_per_node = 2;
+  const ExchangeRates rates{.node_message_seconds = 1,
+                            .node_bandwidth = 100,
+                            .network_message_seconds = 10,
+                            .network_bandwidth = 50,
+                            .copy_bandwidth = 200};
+  EXPECT_EQ(reduction_seconds(1000, 1, 1, step, rates, true), 0);
+  // 4 ranks, 2 a node, 1000 bytes to each: 1 in the node, 2 over the network that 2 ranks share.
+  EXPECT_DOUBLE_EQ(reduction_seconds(1000, 4, 2, step, rates, false), 1 + 10 + 2 * 10 + 2 * 2000 / 50.0);
+  EXPECT_DOUBLE_EQ(
+      reduction_seconds(1000, 4, 2, step, rates, true) - reduction_seconds(1000, 4, 2, step, rates, false),
+      8000 / 200.0);
+}
+
+MachineRates even_rates() {
+  return {.dense_flops = {1e9, 1e9, 1e9, 1e9},
+          .attention_flops = 1e9,
+          .head_flops = 1e9,
+          .router_tokens = 1e6,
+          .plan_slots = 1e6,
+          .elementwise_bytes = 1e9,
+          .copy_bytes = 1e9,
+          .updated_elements = 1e9};
+}
+
+TEST(StepCost, PhasesAreTheirTerms) {
+  const ModelConfig config = tiny_config();
+  const StepCase step = case_of(1, 1);
+  const auto specs = parameter_specs(config, {0, config.num_experts});
+  const PhaseSeconds seconds = step_seconds(config, specs, step, even_rates(), 0.25);
+  const auto of = [&](Phase phase) { return seconds[static_cast<std::size_t>(phase)]; };
+  EXPECT_DOUBLE_EQ(of(Phase::kExperts), 2 * 0.25) << "two layers are sparse";
+  EXPECT_DOUBLE_EQ(of(Phase::kRouter), 2 * 48 / 1e6);
+  EXPECT_DOUBLE_EQ(of(Phase::kPlan), 2 * 48 * 2 / 1e6);
+  EXPECT_DOUBLE_EQ(of(Phase::kLoss), head_flops(config, 48) / 1e9);
+  const double slots = 4.0 * 48 * 2 * 24;
+  EXPECT_DOUBLE_EQ(of(Phase::kDispatch) + of(Phase::kCombine), 2 * 4 * 2 * slots / 1e9);
+  const Trained trained = trained_elements(specs);
+  EXPECT_DOUBLE_EQ(of(Phase::kOptimizer), (trained.dense + trained.experts) / 1e9);
+  EXPECT_EQ(of(Phase::kData), 0);
+  StepCase twice = step;
+  twice.micro_batches = 2;
+  EXPECT_DOUBLE_EQ(
+      step_seconds(config, specs, twice, even_rates(), 0.25)[static_cast<std::size_t>(Phase::kLoss)],
+      2 * of(Phase::kLoss));
+  twice.processors_per_node = 1;
+  twice.ranks_per_node = 3;
+  EXPECT_DOUBLE_EQ(
+      step_seconds(config, specs, twice, even_rates(), 0.25)[static_cast<std::size_t>(Phase::kLoss)],
+      6 * of(Phase::kLoss));
+}
+
+TEST(StepCost, OwnedElementsAreSharedByTheRanksThatHoldThem) {
+  EXPECT_DOUBLE_EQ(owned_elements({.dense = 80, .experts = 60}, shape_of(2, 4)), 10 + 30);
+}
+
+/// Routing is not even, so what travels is what is expected of it, over ranks and steps.
+TEST(StepCost, BytesAreThoseThatATrainingStepCounts) {
+  const Communicator world = Communicator::world();
+  for (const MeshShape& shape : meshes_for(world.size(), tiny_config().num_experts)) {
+    TrainingRun run(shape, {.accumulation = 12 / world.size() % 3 == 0 ? 3 : 1});
+    StepCase step = case_of(shape.dp, shape.ep);
+    step.micro_batches = run.batch.accumulation;
+    step.tokens = run.batch.sequences_per_micro_batch() * run.batch.sequence_length;
+    const double predicted = step_bytes(
+        run.config, with_frozen(parameter_specs(run.config, experts_here(run.config, run.mesh)), {}), step);
+    double counted = 0;
+    for (Index i = 0; i < 3; ++i) counted += static_cast<double>(run.trainer.step(i).bytes_sent);
+    counted /= 3.0 * static_cast<double>(world.size());
+    world.all_sum(std::span(&counted, 1));
+    EXPECT_NEAR(predicted, counted, 0.02 * counted) << shape.text();
+  }
+}
+
+}  // namespace
+}  // namespace moeloom

@@ -52,6 +52,7 @@ void AllgatherDispatch::dispatch(const DispatchPlan& plan, ConstMatrixView token
                                  std::optional<ScalarsOut> scalars) {
   require(std::ssize(plan.gathered_order) == plan.rows() && std::ssize(plan.tokens_per_rank) == plan.ranks,
           "the allgather dispatcher needs a plan of its own");
+  if (plan.ranks == 1) return back_.dispatch(plan, tokens, rows, scalars);
   const Index cols = tokens.cols;
   const Index packed = wire_cols(cols, wire_);
   const auto mine = plan.tokens_per_rank.begin() + ep_->rank();

@@ -179,8 +179,9 @@ TEST(Dispatcher, Bf16OnTheWireRoundsEachRowOnceADirection) {
           there_and_back(ep, way.kind, {.dtype = WireDType::kBf16, .pretended_nodes = way.nodes}, top_k,
                          tokens),
           exact);
-      // Out: half a unit in the 8th bit. Back: none, it is a bf16 number already.
-      EXPECT_LE(error, 1.0 / 256) << way.name;
+      // Half a unit in the 8th bit out, and as much back where a node returns a sum; a row alone is a bf16
+      // number already.
+      EXPECT_LE(error, (way.kind == DispatcherKind::kHierarchical ? 2.01 : 1.0) / 256) << way.name;
       const bool travels = ep.size() > 1 && (way.kind != DispatcherKind::kHierarchical || way.nodes > 1);
       EXPECT_EQ(error > 1e-4, travels) << way.name;
     }
@@ -195,7 +196,7 @@ TEST(Dispatcher, FastSumsDifferFromExactOnesByRoundingAlone) {
                                      {.combine = CombineMode::kFast, .pretended_nodes = 2}, 7, tokens);
   // Seven equal numbers: six additions, each rounded to half a unit in the 24th bit, in either order.
   EXPECT_LE(largest_relative_error(fast, exact), 2 * 6 * 0x1p-24);
-  if (ep.size() > 1) EXPECT_NE(largest_relative_error(fast, exact), 0);
+  EXPECT_EQ(largest_relative_error(fast, exact) != 0, ep.size() > 1);
 }
 
 TEST(Dispatcher, RefusesTokensThatWereNotPlanned) {

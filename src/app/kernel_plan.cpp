@@ -12,7 +12,7 @@ namespace {
 
 GmmFacts facts_of(const KernelChoice& choice, const ModelConfig& config, const MeshShape& shape,
                   const KernelWork& work, DType packed) {
-  const Index resident = config.num_experts / shape.ep;
+  const Index resident = experts_of(config.num_experts, shape.ep, 0).count;  // the most that a rank holds
   GmmFacts facts;
   facts.ep_size = shape.ep;
   facts.resident_bytes =
@@ -28,8 +28,8 @@ GmmFacts facts_of(const KernelChoice& choice, const ModelConfig& config, const M
 
 GmmCase case_of(const ModelConfig& config, const GmmFacts& facts) {
   const auto rows = static_cast<Index>(facts.rows_per_expert + 0.5);
-  return {config.hidden_size, config.moe_intermediate_size, config.num_experts / *facts.ep_size,
-          std::max<Index>(rows, 1), *facts.ep_size};
+  return {config.hidden_size, config.moe_intermediate_size,
+          experts_of(config.num_experts, *facts.ep_size, 0).count, std::max<Index>(rows, 1), *facts.ep_size};
 }
 
 /// This machine's rates of the case, from the user's cache or measured; says in the plan which.

@@ -55,13 +55,16 @@ std::string does_not_fit(const MemoryNeed& need, const Mesh& mesh) {
 }  // namespace
 
 ModelMemory::ModelMemory(const ModelConfig& config, const Mesh& mesh, const KernelTable& kernels,
-                         const OptimizerSettings& settings, const std::set<std::string>& frozen)
+                         const DispatcherSettings& dispatcher, const OptimizerSettings& settings,
+                         const std::set<std::string>& frozen)
     : store(specs_here(config, mesh, frozen)),
-      decoder(config, store, mesh, kernels),
+      decoder(config, store, mesh, kernels, dispatcher),
       optimizer(store, mesh, settings) {}
 
 std::unique_ptr<ModelMemory> make_model_memory(const ModelConfig& config, const Mesh& mesh,
-                                               const KernelTable& kernels, const OptimizerSettings& settings,
+                                               const KernelTable& kernels,
+                                               const DispatcherSettings& dispatcher,
+                                               const OptimizerSettings& settings,
                                                const std::set<std::string>& frozen) {
   const MemoryNeed need = memory_need(specs_here(config, mesh, frozen), mesh.shape());
   double on_node = need.total();
@@ -71,7 +74,7 @@ std::unique_ptr<ModelMemory> make_model_memory(const ModelConfig& config, const 
     // Linux gives more than it has and ends the process that uses it, without a word: so this comes first.
     if (on_node > memory_of_this_node()) throw Error(does_not_fit(need, mesh));
     try {
-      memory = std::make_unique<ModelMemory>(config, mesh, kernels, settings, frozen);
+      memory = std::make_unique<ModelMemory>(config, mesh, kernels, dispatcher, settings, frozen);
     } catch (const std::bad_alloc&) {
       throw Error(does_not_fit(need, mesh));
     }

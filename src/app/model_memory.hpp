@@ -10,7 +10,8 @@ namespace moeloom {
 /// The config and the mesh must outlive it. frozen: names of parameters.
 struct ModelMemory {
   ModelMemory(const ModelConfig& config, const Mesh& mesh, const KernelTable& kernels,
-              const OptimizerSettings& settings, const std::set<std::string>& frozen);
+              const DispatcherSettings& dispatcher, const OptimizerSettings& settings,
+              const std::set<std::string>& frozen);
 
   ParameterStore store;
   Decoder decoder;
@@ -20,7 +21,9 @@ struct ModelMemory {
 /// Collective over the world; throws AgreedError with the bytes that were asked for if they do not fit on any
 /// rank.
 std::unique_ptr<ModelMemory> make_model_memory(const ModelConfig& config, const Mesh& mesh,
-                                               const KernelTable& kernels, const OptimizerSettings& settings,
+                                               const KernelTable& kernels,
+                                               const DispatcherSettings& dispatcher,
+                                               const OptimizerSettings& settings,
                                                const std::set<std::string>& frozen);
 
 }  // namespace moeloom

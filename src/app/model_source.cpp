@@ -141,7 +141,7 @@ void open_model(const TrainOptions& options, Index world, RunInputs& inputs,
   add(router_loss_violations(options, inputs.config));
   check_positions(options, folder, inputs.config, violations);
   const Index experts = inputs.config.has_experts() ? inputs.config.num_experts : 0;
-  if (options.mesh.ep >= 1 && experts % options.mesh.ep != 0)
+  if (options.mesh.ep >= 1 && options.mesh.ep > experts && experts > 0)
     add(mesh_violations({options.mesh.dp, options.mesh.ep, options.mesh.order}, world, experts));
   open_frozen(options, inputs, violations);
   const NamePatterns& allowed = options.model.allow_missing;

@@ -10,6 +10,7 @@
 #include <iostream>
 #include <new>
 
+#include "dispatcher_plan.hpp"
 #include "model_memory.hpp"
 #include "model_source.hpp"
 #include "option_values.hpp"
@@ -36,9 +37,10 @@ class TrainRun {
         kernels_(plan_kernels(options_.kernels, request.flags, inputs_.config, mesh_.shape(), work(),
                               mesh_.world())),
         watch_(watch_of(kernels_)),
+        dispatcher_(plan_dispatcher(options_.mesh.dispatcher, inputs_.config, mesh_, work().tokens)),
         settings_(trainer_settings(options_, inputs_.config, mesh_.world().size())),
-        model_(make_model_memory(inputs_.config, mesh_, kernels_.table, options_.optimizer.settings,
-                                 inputs_.frozen)),
+        model_(make_model_memory(inputs_.config, mesh_, kernels_.table, dispatcher_.settings,
+                                 options_.optimizer.settings, inputs_.frozen)),
         sampler_(*inputs_.tokens, split_tokens(inputs_.tokens->size(), options_.data.heldout),
                  settings_.batch, options_.run.seed),
         trainer_(model_->decoder, model_->store, mesh_, model_->optimizer, sampler_, settings_) {}
@@ -70,6 +72,7 @@ class TrainRun {
 
   void log_run() {
     for (const auto& [key, value] : run_facts(options_, inputs_, mesh_)) log_.info(Event().with(key, value));
+    log_.info(event_of(dispatcher_.choice));
     log_kernels(log_, kernels_);
   }
 
@@ -295,6 +298,8 @@ class TrainRun {
       ReportInfo info;
       info.title = "moeloom: " + options_.run.folder.filename().string();
       info.facts = run_facts(options_, inputs_, mesh_);
+      info.facts.emplace_back(
+          "dispatcher", std::string(name_of(dispatcher_.choice.kind)) + ": " + dispatcher_.choice.reason);
       info.kernels = kernels_.reports;
       info.gmm_request = kernels_.gmm_request;
       info.gmm = kernels_.gmm;
@@ -332,6 +337,7 @@ class TrainRun {
   ProgressLine progress_;
   KernelPlan kernels_;
   std::optional<GmmWatch> watch_;
+  const DispatcherPlan dispatcher_;
   const TrainerSettings settings_;
   const std::unique_ptr<ModelMemory> model_;
   BatchSampler sampler_;

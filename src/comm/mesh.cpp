@@ -81,9 +81,9 @@ std::vector<std::string> mesh_violations(const MeshShape& shape, Index world, In
   else if (shape.dp > 0 && shape.dp * shape.ep != world)
     say("dp x ep = ", shape.dp, " x ", shape.ep, " = ", shape.dp * shape.ep, " but there are ", world,
         " ranks; leave dp out, or set it to ", world / shape.ep);
-  if (num_experts > 0 && num_experts % shape.ep != 0)
-    say("ep = ", shape.ep, " does not divide num_experts = ", num_experts, "; choose ep from ",
-        divisors(num_experts));
+  if (num_experts > 0 && num_experts < shape.ep)
+    say("ep = ", shape.ep, " is more than num_experts = ", num_experts, ", so that ", shape.ep - num_experts,
+        " rank(s) of each ep row would hold no expert; choose ep of at most ", num_experts);
   return violations;
 }
 

@@ -22,7 +22,8 @@ bool finite(ConstMatrixView x) {
 
 }  // namespace
 
-Decoder::Decoder(const ModelConfig& config, ParameterStore& store, const Mesh& mesh, KernelTable kernels)
+Decoder::Decoder(const ModelConfig& config, ParameterStore& store, const Mesh& mesh, KernelTable kernels,
+                 const DispatcherSettings& dispatcher)
     : config_(config),
       store_(store),
       mesh_(mesh),
@@ -30,7 +31,7 @@ Decoder::Decoder(const ModelConfig& config, ParameterStore& store, const Mesh& m
       embedding_(Linear::of(store, "model.embed_tokens.weight")),
       head_(config.tie_word_embeddings ? embedding_ : Linear::of(store, "lm_head.weight")),
       final_norm_(Norm::of(store, config.final_norm())),
-      dispatcher_(mesh.ep(), std::max<Index>(config.num_experts, 1)),
+      dispatcher_(mesh.ep(), std::max<Index>(config.num_experts, 1), dispatcher),
       rope_settings_(config.ropes()),
       ropes_(rope_settings_.size()),
       embedding_scale_(config.embedding_scale()),

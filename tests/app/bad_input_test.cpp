@@ -27,7 +27,7 @@ TEST_F(BadInput, GetsOneMessageFromOneRankAndAnExitCode) {
     std::vector<std::string> said;  // every one, once
   };
   const std::vector<Case> cases = {
-      {"--ep 3", {"ep = 3 does not divide num_experts = 4; choose ep from 1, 2, 4"}},
+      {"--ep 2 --experts 1 --top-k 1", {"ep = 2 is more than num_experts = 1"}},
       {"--ep 3 --top-k 9 --lr 0", {"ep = 3 does not divide the 2 ranks", "num_experts_per_tok", "lr = 0"}},
       {"--global-batch 3", {"global-batch = 3 sequences do not divide over 2 ranks"}},
       {"--data " + path("nothing.txt"), {"nothing.txt"}},
@@ -42,7 +42,7 @@ TEST_F(BadInput, GetsOneMessageFromOneRankAndAnExitCode) {
       {"--vocab 60", {"holds token id"}},
       {"--lr -1 --kernels foo --ep 3 --data " + path("nowhere.txt"),
        {"lr = -1 must be positive", "unknown kernel \"foo\"", "ep = 3 does not divide the 2 ranks",
-        "ep = 3 does not divide num_experts = 4", "nowhere.txt"}},
+        "nowhere.txt"}},
       {"--ep x --lr -1 --dp 2", {"--ep = \"x\": expected a whole number", "lr = -1 must be positive"}},
       {"--config " + path("none.conf") + " --data " + path("nowhere.txt") + " --data-format x --lr -1",
        {"none.conf", "--data-format = \"x\"", "nowhere.txt", "lr = -1"}},

@@ -36,6 +36,30 @@ TEST_F(Commands, TrainLeavesMetricsAReportAndACheckpointThatGenerateAndInspectRe
   EXPECT_NE(inspected.output.find("experts.3.down_proj.weight"), std::string::npos);
 }
 
+TEST_F(Commands, TrainsTheSameWithEveryDispatcherAndSaysWhichAndWhy) {
+  struct Case {
+    const char* run;
+    const char* flags;
+    const char* said;
+  };
+  const std::vector<Case> cases = {
+      {"alltoall", "--dispatcher alltoall", "dispatcher=alltoall reason=\"--dispatcher alltoall\""},
+      {"shared", "--dispatcher shared", "dispatcher=shared reason=\"--dispatcher shared\""},
+      {"wide", "--hidden 64",
+       "dispatcher=shared reason=\"the 2 ranks of ep share their node's memory, 8192 bytes"},
+      {"auto", "", "dispatcher=alltoall reason=\"2048 bytes a pair of ranks are below 4096"}};
+  for (const Case& c : cases) {  // of 5 experts one rank holds 3
+    const Outcome run = shell(train(2, "--ep 2 --experts 5 --steps 3 --run " + path(c.run) + " " + c.flags));
+    ASSERT_EQ(run.exit_code, 0) << run.output;
+    EXPECT_EQ(count_of(run.output, c.said), 1u) << c.run << ": " << run.output;
+  }
+  EXPECT_EQ(losses("shared"), losses("alltoall"));
+  EXPECT_EQ(losses("auto"), losses("alltoall"));
+  const Outcome refused = shell(train(2, "--ep 2 --dispatcher fast"));
+  EXPECT_NE(refused.exit_code, 0);
+  EXPECT_EQ(count_of(refused.output, "valid: auto, alltoall, shared"), 1u) << refused.output;
+}
+
 TEST_F(Commands, AModelFolderWithAConfigAloneSaysThatItsWeightsAreInitial) {
   ASSERT_EQ(shell(train(1, "--steps 1")).exit_code, 0);
   fs::create_directories(path("model"));

@@ -79,11 +79,11 @@ inline KernelTable kernel_table(bool fused, bool packed = false) {
   return kernels;
 }
 
-/// Every (dp, ep) of `world` ranks with which the experts divide.
+/// Every (dp, ep) of `world` ranks in which each holds an expert.
 inline std::vector<MeshShape> meshes_for(Index world, Index experts) {
   std::vector<MeshShape> shapes;
   for (Index ep = 1; ep <= world; ++ep) {
-    if (world % ep != 0 || experts % ep != 0) continue;
+    if (world % ep != 0 || experts < ep) continue;
     MeshShape shape;
     shape.dp = world / ep;
     shape.ep = ep;

@@ -38,15 +38,22 @@ struct TrainingRunSettings {
   double aux_loss_coef = 0.01;
   double z_loss_coef = 0.001;
   OnNan on_nan = OnNan::kStop;
+  Index experts = tiny_config().num_experts;
+  DispatcherKind dispatcher = DispatcherKind::kAlltoall;
   std::set<std::string> frozen = {};  // names of parameters
 };
+
+inline ModelConfig with_experts(ModelConfig config, Index experts) {
+  config.num_experts = experts;
+  return config;
+}
 
 /// Everything a run needs, on a part of the world as large as the shape.
 struct TrainingRun {
   TextFile text;
   TokenSource tokens{text.path(), TokenFormat::kText};
   Mesh mesh;
-  ModelConfig config = tiny_config();
+  ModelConfig config;
   ParameterStore store;
   Decoder decoder;
   ShardedOptimizer optimizer;
@@ -58,9 +65,11 @@ struct TrainingRun {
       : mesh(Communicator::world().split(Communicator::world().rank() / static_cast<int>(shape.world()),
                                          Communicator::world().rank()),
              shape),
+        config(with_experts(tiny_config(), settings.experts)),
         store(with_frozen(parameter_specs(config, experts_here(config, mesh)), settings.frozen)),
         decoder((initialise(store, config, 3), config), store, mesh,
-                kernel_table(settings.fused, settings.packed)),
+                kernel_table(settings.fused, settings.packed),
+                open_dispatcher(settings.dispatcher, mesh.ep(), config.num_experts)),
         optimizer(store, mesh, {}),
         batch{.global_batch = settings.global_batch,
               .sequence_length = 24,

@@ -7,6 +7,7 @@
 #include "moeloom/io/token_source.hpp"
 #include "moeloom/model/config.hpp"
 #include "moeloom/model/convert.hpp"
+#include "moeloom/moe/dispatcher_choice.hpp"
 #include "moeloom/tensor/dtype.hpp"
 #include "moeloom/train/trainer.hpp"
 
@@ -31,6 +32,7 @@ struct MeshOptions {
   Index dp = 0;  // 0: ranks / ep
   Index ep = 1;
   std::vector<std::string> order = {"dp", "ep"};
+  DispatcherKind dispatcher = DispatcherKind::kAuto;
 };
 
 /// What an unset MOELOOM_GMM_PATCH means: the faster path, or upstream's answer (skip).

@@ -34,7 +34,7 @@ struct MeshShape {
 
 /// What is wrong with a mesh for `world` ranks and `num_experts` (0: no experts to place), each with its
 /// arithmetic and the way out; empty when it fits. dp = 0 means: world / ep.
-/// `ep = 3 does not divide num_experts = 8; choose ep from 1, 2, 4, 8`
+/// `ep = 3 does not divide the 4 ranks; choose ep from 1, 2, 4, or start a multiple of 3 ranks`
 std::vector<std::string> mesh_violations(const MeshShape& shape, Index world, Index num_experts);
 
 /// Parses "dp,ep" / "ep,dp"; throws ConfigError naming what is unknown or missing.

@@ -35,7 +35,9 @@ struct ComputeWeights {
 class Decoder {
  public:
   /// The store and the mesh must outlive it. Throws ShapeError if the store is not of this config.
-  Decoder(const ModelConfig& config, ParameterStore& store, const Mesh& mesh, KernelTable kernels);
+  /// dispatcher: that of the mesh's ep ranks.
+  Decoder(const ModelConfig& config, ParameterStore& store, const Mesh& mesh, KernelTable kernels,
+          const DispatcherSettings& dispatcher = {});
 
   /// Adds the gradients of this rank's tokens to the store. Collective over the world: also with no token.
   MicroBatchLosses forward_backward(const Batch& batch, const LossScales& scales);

@@ -1,9 +1,11 @@
 #include "moeloom/moe/crossing_plan.hpp"
 
 #include "moeloom/base/errors.hpp"
+#include "moeloom/comm/mesh.hpp"
 #include "moeloom/moe/dispatch_plan.hpp"
 
 #include <limits>
+#include <numeric>
 
 namespace moeloom {
 namespace {
@@ -111,6 +113,21 @@ std::vector<CrossingCopy> plan_leaving(const NodeMap& nodes, const CrossingRoute
                if (slot % plan.top_k == plan.top_k - 1)
                  crossing.summand_offsets.push_back(std::ssize(crossing.summands));
              });
+  return copies;
+}
+
+std::vector<Index> copies_for_node(const NodeMap& nodes, Index node, std::span<const Index> ranks,
+                                   std::span<const std::int64_t> counts) {
+  const Index experts = std::ssize(counts) / std::ssize(nodes.node_of);
+  std::vector<Index> copies;
+  for (const Index rank : ranks) {
+    Index& sum = copies.emplace_back(0);
+    for (const Index holder : nodes.members[at(node)]) {
+      const ExpertRange held = experts_of(experts, std::ssize(nodes.node_of), holder);
+      const auto first = counts.begin() + rank * experts + held.begin;
+      sum = std::reduce(first, first + held.count, sum);
+    }
+  }
   return copies;
 }
 

@@ -2,7 +2,6 @@
 
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"
-#include "moeloom/comm/mesh.hpp"
 
 #include <numeric>
 
@@ -21,6 +20,10 @@ Index copies_of(const std::vector<CrossingCounts>& counts) {
                                [](const CrossingCounts& each) { return each.copies; });
 }
 
+Index floats_of(std::span<const Parcel> parcels) {
+  return parcels.empty() ? 0 : parcels.back().end();
+}
+
 std::span<float> as_floats(std::span<CrossingCopy> copies) {
   return {reinterpret_cast<float*>(copies.data()), copies.size() * kFloatsPerCopy};
 }
@@ -28,20 +31,9 @@ std::span<const float> as_floats(std::span<const CrossingCopy> copies) {
   return {reinterpret_cast<const float*>(copies.data()), copies.size() * kFloatsPerCopy};
 }
 
-/// What each of the ranks has for the experts of a node: counts [ep, E].
-std::vector<Index> copies_for_node(std::span<const std::int64_t> counts, const NodeMap& nodes, Index node,
-                                   std::span<const Index> ranks) {
-  const Index experts = std::ssize(counts) / std::ssize(nodes.node_of);
-  std::vector<Index> copies;
-  for (const Index rank : ranks) {
-    Index& sum = copies.emplace_back(0);
-    for (const Index holder : nodes.members[at(node)]) {
-      const ExpertRange held = experts_of(experts, std::ssize(nodes.node_of), holder);
-      const auto first = counts.begin() + rank * experts + held.begin;
-      sum = std::reduce(first, first + held.count, sum);
-    }
-  }
-  return copies;
+bool has_crossings(const DispatchPlan& plan) {
+  return std::ssize(plan.landings) == plan.slots() &&
+         std::ssize(plan.crossing.summand_offsets) == plan.tokens + 1;
 }
 
 HierarchicalSettings checked(HierarchicalSettings settings, const Communicator& ep) {
@@ -73,7 +65,7 @@ void HierarchicalDispatch::plan(std::span<const std::int32_t> topk_idx, Index to
   const std::vector<CrossingCopy> leaving =
       plan_leaving(nodes, routes_, ep_->rank(), settings_.combine, plan);
   const std::vector<Index> copies_per_route =
-      copies_for_node(counts, nodes, nodes.node_of[at(ep_->rank())], routes_.in);
+      copies_for_node(nodes, nodes.node_of[at(ep_->rank())], routes_.in, counts);
   plan_arriving(exchange_copies(leaving, plan.crossing, copies_per_route), copies_per_route, plan.crossing);
 }
 
@@ -99,10 +91,11 @@ std::vector<CrossingCopy> HierarchicalDispatch::exchange_copies(const std::vecto
 
 void HierarchicalDispatch::dispatch(const DispatchPlan& plan, ConstMatrixView tokens, RowBuffer& rows,
                                     std::optional<ScalarsOut> scalars) {
-  require(std::ssize(plan.landings) == plan.slots(), "the hierarchical dispatcher needs a plan of its own");
+  require(has_crossings(plan), "the hierarchical dispatcher needs a plan of its own");
   const CrossingPlan& crossing = plan.crossing;
-  const std::vector<Parcel> arriving = parcels(routes_.in, crossing.arriving, &CrossingCounts::tokens,
-                                               tokens.cols, scalars.has_value(), arriving_);
+  const std::vector<Parcel> arriving =
+      parcels_of(routes_.in, crossing.arriving, &CrossingCounts::tokens,
+                 wire_cols(tokens.cols, settings_.wire), scalars.has_value());
   Messages messages(*ep_);
   receive_all(arriving, messages);
   send_tokens(plan, tokens, scalars, messages);
@@ -116,40 +109,24 @@ void HierarchicalDispatch::dispatch(const DispatchPlan& plan, ConstMatrixView to
 
 void HierarchicalDispatch::combine(const DispatchPlan& plan, const RowBuffer& rows, MatrixView tokens,
                                    Write mode, std::optional<ScalarsBack> scalars) {
-  require(std::ssize(plan.landings) == plan.slots(), "the hierarchical dispatcher needs a plan of its own");
+  require(has_crossings(plan), "the hierarchical dispatcher needs a plan of its own");
   const CrossingPlan& crossing = plan.crossing;
-  const std::vector<Parcel> arriving = parcels(routes_.out, crossing.leaving, &CrossingCounts::sums,
-                                               rows.cols(), scalars.has_value(), arriving_);
+  const std::vector<Parcel> arriving =
+      parcels_of(routes_.out, crossing.leaving, &CrossingCounts::sums, wire_cols(rows.cols(), settings_.wire),
+                 scalars.has_value());
   Messages messages(*ep_);
   receive_all(arriving, messages);
   node_.show(rows, scalars);
   send_sums(crossing, rows.cols(), scalars.has_value(), messages);
-  widen_arrivals(arriving, rows.cols(), messages);
+  locate_sources(arriving, rows.cols());
+  receive_sums(arriving, rows.cols(), messages);
   sum_tokens(plan, rows.cols(), tokens, mode);
   if (scalars) take_scalars(plan, arriving, *scalars);
   messages.finish();
 }
 
-std::vector<HierarchicalDispatch::Parcel> HierarchicalDispatch::parcels(
-    std::span<const Index> peers, const std::vector<CrossingCounts>& counts, Index CrossingCounts::*rows,
-    Index cols, bool scalars, Matrix& buffer) const {
-  std::vector<Parcel> parcels;
-  Parcel next{.wire_cols = wire_cols(cols, settings_.wire)};
-  for (std::size_t i = 0; i < peers.size(); ++i) {
-    next.peer = peers[i];
-    next.rows = counts[i].*rows;
-    next.copies = counts[i].copies;
-    next.scalars = scalars ? next.copies : 0;
-    parcels.push_back(next);
-    next.begin = next.end();
-    next.first_row += next.rows;
-    next.first_copy += next.copies;
-  }
-  buffer.reshape_uninitialised(next.begin, 1);
-  return parcels;
-}
-
-void HierarchicalDispatch::receive_all(const std::vector<Parcel>& parcels, Messages& messages) {
+void HierarchicalDispatch::receive_all(std::span<const Parcel> parcels, Messages& messages) {
+  arriving_.reshape_uninitialised(floats_of(parcels), 1);
   for (const Parcel& parcel : parcels)
     messages.receive(static_cast<int>(parcel.peer), parcel.of(arriving_.view().flat()));
 }
@@ -162,8 +139,9 @@ void HierarchicalDispatch::send(Index to, std::span<const float> values, Message
 void HierarchicalDispatch::send_tokens(const DispatchPlan& plan, ConstMatrixView tokens,
                                        const std::optional<ScalarsOut>& scalars, Messages& messages) {
   const CrossingPlan& crossing = plan.crossing;
-  const std::vector<Parcel> leaving = parcels(routes_.out, crossing.leaving, &CrossingCounts::tokens,
-                                              tokens.cols, scalars.has_value(), leaving_);
+  const std::vector<Parcel> leaving = parcels_of(routes_.out, crossing.leaving, &CrossingCounts::tokens,
+                                                 wire_cols(tokens.cols, settings_.wire), scalars.has_value());
+  leaving_.reshape_uninitialised(floats_of(leaving), 1);
   traffic_.logical_bytes += copies_of(crossing.leaving) * tokens.cols * kFloatBytes;
   for (const Parcel& parcel : leaving) {
     const std::span<float> message = parcel.of(leaving_.view().flat());
@@ -206,12 +184,8 @@ void HierarchicalDispatch::hand_out(const DispatchPlan& plan, const Parcel& parc
         from_wire(row, cols, settings_.wire, scratch_.row(thread_index()));
         row = scratch_.row(thread_index());
       }
-      const Index token = parcel.first_row + i;
-      for (Index copy = crossing.token_offsets[at(token)]; copy < crossing.token_offsets[at(token + 1)];
-           ++copy) {
-        const CrossingCopy& to = crossing.copies[at(copy)];
+      for (const CrossingCopy& to : crossing.copies_of_token(parcel.first_row + i))
         write(row, node_.rows_of(to.member) + to.row * cols);
-      }
     }
     write.finish();
   });
@@ -221,30 +195,18 @@ void HierarchicalDispatch::hand_out(const DispatchPlan& plan, const Parcel& parc
   }
 }
 
-void HierarchicalDispatch::send_sums(const CrossingPlan& crossing, Index cols, bool scalars,
+void HierarchicalDispatch::send_sums(const CrossingPlan& crossing, Index cols, bool with_scalars,
                                      Messages& messages) {
-  const std::vector<Parcel> leaving =
-      parcels(routes_.in, crossing.arriving, &CrossingCounts::sums, cols, scalars, leaving_);
-  traffic_.logical_bytes += copies_of(crossing.arriving) * cols * kFloatBytes;
+  const std::vector<Parcel> leaving = parcels_of(routes_.in, crossing.arriving, &CrossingCounts::sums,
+                                                 wire_cols(cols, settings_.wire), with_scalars);
+  leaving_.reshape_uninitialised(floats_of(leaving), 1);
   scratch_.reshape_uninitialised(threads(), cols);
+  traffic_.logical_bytes += copies_of(crossing.arriving) * cols * kFloatBytes;
   for (const Parcel& parcel : leaving) {
     const std::span<float> message = parcel.of(leaving_.view().flat());
     parallel_blocks(parcel.rows, kRowsPerTask, [&](Index begin, Index end) {
-      for (Index i = begin; i < end; ++i) {
-        const CrossingCopy* first = &crossing.copies[at(crossing.sum_offsets[at(parcel.first_row + i)])];
-        const Index count = crossing.copies_of_sum(parcel.first_row + i);
-        const auto row_of = [&](Index k) -> const float* {
-          return node_.rows_of(first[k].member) + first[k].row * cols;
-        };
-        float* wire = parcel.row(message, i);
-        if (settings_.wire == WireDType::kFp32) {
-          sum_rows(count, cols, row_of, wire, Write::kReplace);
-        } else {
-          float* sum = scratch_.row(thread_index());
-          sum_rows(count, cols, row_of, sum, Write::kReplace);
-          to_wire(sum, cols, settings_.wire, wire);
-        }
-      }
+      for (Index i = begin; i < end; ++i)
+        sum_copies(crossing, parcel.first_row + i, cols, parcel.row(message, i));
     });
     for (Index copy = 0; copy < parcel.scalars; ++copy) {
       const CrossingCopy& from = crossing.copies[at(parcel.first_copy + copy)];
@@ -254,20 +216,31 @@ void HierarchicalDispatch::send_sums(const CrossingPlan& crossing, Index cols, b
   }
 }
 
-void HierarchicalDispatch::widen_arrivals(const std::vector<Parcel>& arriving, Index cols,
-                                          Messages& messages) {
+void HierarchicalDispatch::sum_copies(const CrossingPlan& crossing, Index sum, Index cols, float* wire) {
+  const std::span<const CrossingCopy> copies = crossing.copies_of_sum(sum);
+  const auto row_of = [&](Index k) -> const float* {
+    return node_.rows_of(copies[at(k)].member) + copies[at(k)].row * cols;
+  };
+  if (settings_.wire == WireDType::kFp32)
+    return sum_rows(std::ssize(copies), cols, row_of, wire, Write::kReplace);
+  float* row = scratch_.row(thread_index());
+  sum_rows(std::ssize(copies), cols, row_of, row, Write::kReplace);
+  to_wire(row, cols, settings_.wire, wire);
+}
+
+void HierarchicalDispatch::locate_sources(std::span<const Parcel> arriving, Index cols) {
   const Index members = node_.memory().size();
   for (Index member = 0; member < members; ++member) sources_[at(member)] = node_.rows_of(member);
-  const bool narrow = settings_.wire != WireDType::kFp32;
-  if (narrow && !arriving.empty())
-    widened_.reshape_uninitialised(arriving.back().first_row + arriving.back().rows, cols);
-  for (std::size_t route = 0; route < arriving.size(); ++route) {
-    const Parcel& parcel = arriving[route];
+  const bool widen = settings_.wire != WireDType::kFp32 && !arriving.empty();
+  if (widen) widened_.reshape_uninitialised(arriving.back().first_row + arriving.back().rows, cols);
+  for (std::size_t route = 0; route < arriving.size(); ++route)
     sources_[at(members) + route] =
-        narrow ? widened_.row(parcel.first_row) : parcel.of(arriving_.view().flat()).data();
-  }
+        widen ? widened_.row(arriving[route].first_row) : arriving[route].of(arriving_.view().flat()).data();
+}
+
+void HierarchicalDispatch::receive_sums(std::span<const Parcel> arriving, Index cols, Messages& messages) {
   while (const std::optional<Index> route = messages.next_arrival()) {
-    if (!narrow) continue;
+    if (settings_.wire == WireDType::kFp32) continue;
     const Parcel& parcel = arriving[at(*route)];
     const std::span<float> message = parcel.of(arriving_.view().flat());
     parallel_blocks(parcel.rows, kRowsPerTask, [&](Index begin, Index end) {
@@ -292,7 +265,7 @@ void HierarchicalDispatch::sum_tokens(const DispatchPlan& plan, Index cols, Matr
   });
 }
 
-void HierarchicalDispatch::take_scalars(const DispatchPlan& plan, const std::vector<Parcel>& arriving,
+void HierarchicalDispatch::take_scalars(const DispatchPlan& plan, std::span<const Parcel> arriving,
                                         ScalarsBack scalars) const {
   const NodeMap& nodes = settings_.nodes;
   scalars.slots.resize(at(plan.slots()));
@@ -304,8 +277,7 @@ void HierarchicalDispatch::take_scalars(const DispatchPlan& plan, const std::vec
   for (const Parcel& parcel : arriving) {
     const std::span<const float> message = parcel.of(arriving_.view().flat());
     for (Index copy = 0; copy < parcel.scalars; ++copy)
-      scalars.slots[at(plan.crossing.slots[at(parcel.first_copy + copy)])] =
-          message[at(parcel.rows * parcel.wire_cols + copy)];
+      scalars.slots[at(plan.crossing.slots[at(parcel.first_copy + copy)])] = parcel.scalar(message, copy);
   }
 }
 

@@ -60,6 +60,15 @@ TEST(CrossingPlan, ATokenCrossesOnceAndReturnsWhatItsSumNeeds) {
   }
 }
 
+TEST(CrossingPlan, ANodeKnowsFromTheCountsHowManyCopiesEachRankHasForIt) {
+  std::vector<std::int64_t> counts;  // [5 ranks, 7 experts]: ranks 0 and 1 hold two, the others one
+  for (std::int64_t i = 0; i < 35; ++i) counts.push_back(i);
+  EXPECT_EQ(copies_for_node(kNodes, 1, std::vector<Index>{0, 4}, counts),
+            (std::vector<Index>{4 + 5, 32 + 33}));
+  EXPECT_EQ(copies_for_node(kNodes, 0, std::vector<Index>{2}, counts),
+            (std::vector<Index>{14 + 15 + 16 + 17}));
+}
+
 TEST(CrossingPlan, SummandsKeepSlotOrderAndNameWhereEachComesFrom) {
   DispatchPlan plan = plan_to({1, 4, 0, 2, /*next token*/ 2, 3, 1, 4}, 4);
   const CrossingRoutes routes = crossing_routes(kNodes, 0);

@@ -61,13 +61,22 @@ struct CrossingPlan {
   std::vector<Index> token_offsets;      // [tokens arriving + 1] among the copies
   std::vector<Index> sum_offsets;        // [sums leaving + 1] among the copies
 
-  Index copies_of_sum(Index sum) const { return sum_offsets[at(sum + 1)] - sum_offsets[at(sum)]; }
+  std::span<const CrossingCopy> copies_of_token(Index token) const { return between(token_offsets, token); }
+  std::span<const CrossingCopy> copies_of_sum(Index sum) const { return between(sum_offsets, sum); }
+
+ private:
+  std::span<const CrossingCopy> between(const std::vector<Index>& offsets, Index i) const {
+    return std::span(copies).subspan(at(offsets[at(i)]), at(offsets[at(i + 1)] - offsets[at(i)]));
+  }
 };
 
 /// The half of the tokens' owner: fills plan.crossing but for what arrives, from plan.landings. Returns the
 /// copies that leave, route after route, which their receivers need.
 std::vector<CrossingCopy> plan_leaving(const NodeMap& nodes, const CrossingRoutes& routes, Index rank,
                                        CombineMode mode, DispatchPlan& plan);
+/// What each of `ranks` has for the experts of a node, from counts [ep, E].
+std::vector<Index> copies_for_node(const NodeMap& nodes, Index node, std::span<const Index> ranks,
+                                   std::span<const std::int64_t> counts);
 /// The other half, from the copies that arrive; copies_per_route [in routes].
 void plan_arriving(std::vector<CrossingCopy> copies, std::span<const Index> copies_per_route,
                    CrossingPlan& plan);

@@ -18,6 +18,9 @@ struct DispatchTraffic {
     logical_bytes += other.logical_bytes;
     return *this;
   }
+  DispatchTraffic operator-(const DispatchTraffic& earlier) const {
+    return {wire_bytes - earlier.wire_bytes, logical_bytes - earlier.logical_bytes};
+  }
 };
 
 /// Of per_rank [ranks], what is for ranks on other nodes than `rank`. No nodes: all ranks are on one.

@@ -16,7 +16,7 @@
 #include "moeloom/moe/dispatch_plan.hpp"
 #include "moeloom/moe/dispatch_traffic.hpp"
 #include "moeloom/moe/node_rows.hpp"
-#include "moeloom/moe/wire.hpp"
+#include "moeloom/moe/parcel.hpp"
 #include "moeloom/tensor/gemm.hpp"
 
 namespace moeloom {
@@ -42,39 +42,21 @@ class HierarchicalDispatch {
   DispatchTraffic traffic() const { return traffic_; }
 
  private:
-  /// One message's part of leaving_ or arriving_: rows as they travel, then a number for each of their
-  /// copies.
-  struct Parcel {
-    Index peer = 0;
-    Index rows = 0, first_row = 0;     // tokens or sums, and the first one's number among those of all
-    Index copies = 0, first_copy = 0;  // likewise
-    Index scalars = 0;                 // as many as copies, or none
-    Index begin = 0;                   // in the buffer of all parcels
-    Index wire_cols = 0;
-
-    Index end() const { return begin + rows * wire_cols + scalars; }
-    template <typename Float>
-    std::span<Float> of(std::span<Float> buffer) const {
-      return buffer.subspan(at(begin), at(end() - begin));
-    }
-    float* row(std::span<float> message, Index i) const { return message.data() + i * wire_cols; }
-    float& scalar(std::span<float> message, Index copy) const { return message[at(rows * wire_cols + copy)]; }
-  };
-  std::vector<Parcel> parcels(std::span<const Index> peers, const std::vector<CrossingCounts>& counts,
-                              Index CrossingCounts::*rows, Index cols, bool scalars, Matrix& buffer) const;
   std::vector<CrossingCopy> exchange_copies(const std::vector<CrossingCopy>& leaving,
                                             const CrossingPlan& crossing,
                                             std::span<const Index> copies_per_route);
-  void receive_all(const std::vector<Parcel>& parcels, Messages& messages);
+  void receive_all(std::span<const Parcel> parcels, Messages& messages);
   void send_tokens(const DispatchPlan& plan, ConstMatrixView tokens, const std::optional<ScalarsOut>& scalars,
                    Messages& messages);
   void write_own_node(const DispatchPlan& plan, ConstMatrixView tokens,
                       const std::optional<ScalarsOut>& scalars) const;
   void hand_out(const DispatchPlan& plan, const Parcel& parcel, Index cols);
-  void send_sums(const CrossingPlan& crossing, Index cols, bool scalars, Messages& messages);
-  void widen_arrivals(const std::vector<Parcel>& arriving, Index cols, Messages& messages);
+  void send_sums(const CrossingPlan& crossing, Index cols, bool with_scalars, Messages& messages);
+  void sum_copies(const CrossingPlan& crossing, Index sum, Index cols, float* wire);
+  void locate_sources(std::span<const Parcel> arriving, Index cols);
+  void receive_sums(std::span<const Parcel> arriving, Index cols, Messages& messages);
   void sum_tokens(const DispatchPlan& plan, Index cols, MatrixView tokens, Write mode) const;
-  void take_scalars(const DispatchPlan& plan, const std::vector<Parcel>& arriving, ScalarsBack scalars) const;
+  void take_scalars(const DispatchPlan& plan, std::span<const Parcel> arriving, ScalarsBack scalars) const;
   void send(Index to, std::span<const float> values, Messages& messages);
 
   const Communicator* ep_;

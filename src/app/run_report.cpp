@@ -26,8 +26,9 @@ std::string frozen_text(const ModelConfig& config, const std::set<std::string>& 
 }  // namespace
 
 StepMetrics measure_step(const StepReport& report, Index tokens_before, const Communicator& world) {
-  std::vector<double> mine = {report.seconds, static_cast<double>(report.bytes_sent),
-                              static_cast<double>(peak_memory_bytes())};
+  std::vector<double> mine = {
+      report.seconds, static_cast<double>(report.bytes_sent), static_cast<double>(peak_memory_bytes()),
+      static_cast<double>(report.dispatch.wire_bytes), static_cast<double>(report.dispatch.logical_bytes)};
   const std::size_t first_phase = mine.size();
   mine.insert(mine.end(), report.phase_seconds.begin(), report.phase_seconds.end());
   const std::vector<double> all = world.all_gather(std::span<const double>(mine));
@@ -41,6 +42,8 @@ StepMetrics measure_step(const StepReport& report, Index tokens_before, const Co
     metrics.seconds = std::max(metrics.seconds, of(rank, 0));
     bytes += of(rank, 1);
     memory = std::max(memory, of(rank, 2));
+    metrics.wire_bytes += static_cast<Index>(of(rank, 3));
+    metrics.logical_bytes += static_cast<Index>(of(rank, 4));
     for (std::size_t phase = 0; phase < kPhases; ++phase)
       metrics.seconds_by_phase[std::string(name_of(static_cast<Phase>(phase)))] +=
           of(rank, first_phase + phase) / world.size();

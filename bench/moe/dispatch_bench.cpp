@@ -7,12 +7,16 @@
 // piece. Every way takes its turn in each round and the slowest rank's time counts; a ratio is the median of
 // the ratios within rounds. --bytes go from a rank to each of the others if experts are even; rows are as
 // wide as the model's, or as the bytes where those are fewer. The plan is made once and not timed.
+//
+// --nodes pretends that the ranks lie on so many machines: times then mean nothing, but the bytes that would
+// cross between them are counted, beside one fp32 copy of a row for each expert on another node.
 #include "moeloom/base/parallel.hpp"
 #include "moeloom/base/random.hpp"
 #include "moeloom/comm/session.hpp"
 #include "moeloom/moe/dispatcher.hpp"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
@@ -41,6 +45,8 @@ struct Options {
   std::string models = "qwen3,mixtral,deepseek", loads = "balanced,zipf", ways = "alltoall,shared";
   std::string bytes = "64,4096,65536,262144,1048576,4194304,16777216";
   std::string json;
+  std::string combine = "exact", wire_dtype = "fp32";
+  Index nodes = 0;
   int threads = 1, samples = 9;
 };
 
@@ -53,6 +59,9 @@ std::optional<Options> parse(int argc, char** argv) {
       "loads", po::value(&o.loads)->default_value(o.loads), "of balanced, zipf")(
       "ways", po::value(&o.ways)->default_value(o.ways), "dispatchers; the last is compared with the others")(
       "bytes", po::value(&o.bytes)->default_value(o.bytes), "of a pair of ranks in one exchange, a list")(
+      "nodes", po::value(&o.nodes)->default_value(o.nodes), "pretended, of the ranks; 0: the real ones")(
+      "combine", po::value(&o.combine)->default_value(o.combine), "of hierarchical: exact, fast")(
+      "wire-dtype", po::value(&o.wire_dtype)->default_value(o.wire_dtype), "of rows that travel: fp32, bf16")(
       "threads", po::value(&o.threads)->default_value(o.threads), "threads of a rank")(
       "samples", po::value(&o.samples)->default_value(o.samples), "rounds")(
       "json", po::value(&o.json), "also write the rows to this file");
@@ -99,11 +108,22 @@ Point point_of(const std::string& model, const std::string& load, Index bytes, i
   return {m, load, bytes, cols, ceil_div(rows_per_pair * ranks, m.top_k)};
 }
 
+WireSettings wire_of(const Options& o) {
+  if (o.combine != "exact" && o.combine != "fast")
+    throw std::invalid_argument("unknown --combine \"" + o.combine + "\"; valid: exact, fast");
+  if (o.wire_dtype != "fp32" && o.wire_dtype != "bf16")
+    throw std::invalid_argument("unknown --wire-dtype \"" + o.wire_dtype + "\"; valid: fp32, bf16");
+  return {o.combine == "fast" ? CombineMode::kFast : CombineMode::kExact,
+          o.wire_dtype == "bf16" ? WireDType::kBf16 : WireDType::kFp32, o.nodes};
+}
+
 /// One way's own dispatcher and buffers.
 class Exchange {
  public:
-  Exchange(const Communicator& ep, const Point& p, DispatcherKind kind, std::span<const std::int32_t> chosen)
-      : dispatcher_(ep, p.model.experts, open_dispatcher(kind, ep, p.model.experts)),
+  Exchange(const Communicator& ep, const Point& p, DispatcherKind kind, const WireSettings& wire,
+           std::span<const std::int32_t> chosen)
+      : ep_(ep),
+        dispatcher_(ep, p.model.experts, open_dispatcher(kind, ep, p.model.experts, wire)),
         tokens_(p.tokens, p.cols),
         sums_(p.tokens, p.cols),
         slots_(at(p.tokens * p.model.top_k), 1.0f) {
@@ -117,8 +137,18 @@ class Exchange {
     dispatcher_.dispatch(plan_, tokens_, d_rows_);
     dispatcher_.combine(plan_, output_, sums_, Write::kReplace, ScalarsBack{row_scalars_, slots_});
   }
+  /// Of a run by all ranks.
+  DispatchTraffic run_and_count() {
+    const DispatchTraffic before = dispatcher_.traffic();
+    run();
+    const DispatchTraffic mine = dispatcher_.traffic() - before;
+    std::array<std::int64_t, 2> bytes = {mine.wire_bytes, mine.logical_bytes};
+    ep_.all_sum(bytes);
+    return {bytes[0], bytes[1]};
+  }
 
  private:
+  const Communicator& ep_;
   Dispatcher dispatcher_;
   Matrix tokens_, sums_;
   DispatchPlan plan_;
@@ -158,6 +188,7 @@ double slowest_seconds(const Communicator& ep, const std::function<void()>& work
 
 struct Samples {
   std::vector<double> ms, against_memcpy, against_last;
+  DispatchTraffic traffic;
 };
 
 /// samples[0] is memcpy; the others are the ways in their order.
@@ -167,7 +198,7 @@ std::vector<Samples> measure(const Options& o, const Communicator& ep, const Poi
   std::vector<std::unique_ptr<Exchange>> exchanges;
   std::vector<std::function<void()>> works = {[&] { copy.run(); }};
   for (const std::string& way : bench::words(o.ways)) {
-    exchanges.push_back(std::make_unique<Exchange>(ep, p, bench::dispatcher_named(way), chosen));
+    exchanges.push_back(std::make_unique<Exchange>(ep, p, bench::dispatcher_named(way), wire_of(o), chosen));
     works.push_back([&exchange = *exchanges.back()] { exchange.run(); });
   }
   std::vector<int> repeats;
@@ -177,6 +208,7 @@ std::vector<Samples> measure(const Options& o, const Communicator& ep, const Poi
     repeats.push_back(static_cast<int>(std::clamp(4e-3 / once, 1.0, 1e4)));
   }
   std::vector<Samples> samples(works.size());
+  for (std::size_t i = 0; i < exchanges.size(); ++i) samples[i + 1].traffic = exchanges[i]->run_and_count();
   for (int round = 0; round < o.samples; ++round) {
     std::vector<double> seconds;
     for (std::size_t i = 0; i < works.size(); ++i)
@@ -197,10 +229,12 @@ void report(const Options& o, const Point& p, int ranks, const std::vector<Sampl
     const bench::Percentiles ms = bench::percentiles(samples[i].ms);
     const bench::Percentiles share = bench::percentiles(samples[i].against_memcpy);
     const bench::Percentiles behind = bench::percentiles(samples[i].against_last);
-    std::printf("%-9s %-9s %10lld %7lld %-9s %10.4f %8.0f %% %5.0f %5.0f %8.2f x\n", p.model.name,
-                p.load.c_str(), static_cast<long long>(p.bytes), static_cast<long long>(p.tokens),
-                names[i].c_str(), ms.median, 100 * share.median, 100 * share.p10, 100 * share.p90,
-                behind.median);
+    std::printf("%-9s %-9s %10lld %7lld %-9s %10.4f %8.0f %% %5.0f %5.0f %8.2f x %12lld %12lld\n",
+                p.model.name, p.load.c_str(), static_cast<long long>(p.bytes),
+                static_cast<long long>(p.tokens), names[i].c_str(), ms.median, 100 * share.median,
+                100 * share.p10, 100 * share.p90, behind.median,
+                static_cast<long long>(samples[i].traffic.wire_bytes),
+                static_cast<long long>(samples[i].traffic.logical_bytes));
     rows.push_back({{"model", p.model.name},
                     {"load", p.load},
                     {"ranks", ranks},
@@ -215,6 +249,11 @@ void report(const Options& o, const Point& p, int ranks, const std::vector<Sampl
                     {"of_memcpy_p10", share.p10},
                     {"of_memcpy_p90", share.p90},
                     {"times_last", behind.median},
+                    {"nodes", o.nodes},
+                    {"combine", o.combine},
+                    {"wire_dtype", o.wire_dtype},
+                    {"wire_bytes", samples[i].traffic.wire_bytes},
+                    {"logical_bytes", samples[i].traffic.logical_bytes},
                     {"commit", bench::commit_text()}});
   }
 }
@@ -226,9 +265,9 @@ void run(const Options& o) {
   if (ep.rank() == 0)
     std::printf(
         "%s, %d ranks; a copy's time over a way's, p10, p90, and a way's time over the last's\n%-9s %-9s "
-        "%10s %7s %-9s %10s %10s %5s %5s %10s\n",
+        "%10s %7s %-9s %10s %10s %5s %5s %10s %12s %12s\n",
         bench::environment_line(o.threads).c_str(), ep.size(), "model", "load", "bytes/pair", "tokens", "way",
-        "ms", "of memcpy", "p10", "p90", "of last");
+        "ms", "of memcpy", "p10", "p90", "of last", "wire B", "logical B");
   for (const std::string& model : bench::words(o.models))
     for (const std::string& load : bench::words(o.loads))
       for (const std::string& bytes : bench::words(o.bytes)) {

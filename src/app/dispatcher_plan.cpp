@@ -6,17 +6,26 @@ namespace moeloom {
 namespace {
 
 /// The most nodes that any ep row lies on.
-Index nodes_of_ep(const Mesh& mesh) {
-  Index nodes = mesh.ep().split_by_node().rank() == 0 ? 1 : 0;  // one rank a node counts it
-  mesh.ep().all_sum(std::span(&nodes, 1));
+Index nodes_of_ep(const Mesh& mesh, Index pretended) {
+  const Index nodes = find_nodes(mesh.ep(), pretended).nodes();
   return static_cast<Index>(mesh.world().all_max(static_cast<double>(nodes)));
 }
 
-/// Opens the memory that `shared` needs; why not, where any ep row could not. Collective over the world.
-std::string try_shared(const Mesh& mesh, Index num_experts, DispatcherSettings& settings) {
+/// Whose memory is opened before it is known whether it can be; none for ways that need none.
+std::optional<DispatcherKind> kind_to_try(DispatcherKind request, Index nodes) {
+  if (request == DispatcherKind::kAuto)
+    return nodes == 1 ? DispatcherKind::kShared : DispatcherKind::kHierarchical;
+  if (request == DispatcherKind::kHierarchical || (request == DispatcherKind::kShared && nodes == 1))
+    return request;
+  return std::nullopt;
+}
+
+/// Opens what `kind` needs; why not, where any ep row could not. Collective over the world.
+std::string try_open(DispatcherKind kind, const WireSettings& wire, const Mesh& mesh, Index num_experts,
+                     DispatcherSettings& settings) {
   std::string error;
   try {
-    settings = open_dispatcher(DispatcherKind::kShared, mesh.ep(), num_experts);
+    settings = open_dispatcher(kind, mesh.ep(), num_experts, wire);
   } catch (const AgreedError& refused) {
     error = refused.what();
   }
@@ -27,20 +36,22 @@ std::string try_shared(const Mesh& mesh, Index num_experts, DispatcherSettings& 
 
 }  // namespace
 
-DispatcherPlan plan_dispatcher(DispatcherKind request, const ModelConfig& config, const Mesh& mesh,
-                               Index tokens) {
+DispatcherPlan plan_dispatcher(DispatcherKind request, const WireSettings& wire, const ModelConfig& config,
+                               const Mesh& mesh, Index tokens) {
   if (!config.has_experts()) return {{DispatcherKind::kAlltoall, "this model has no experts"}, {}};
   DispatcherPlan plan;
   DispatcherFacts facts;
   facts.ep_ranks = mesh.ep().size();
-  facts.ep_nodes = nodes_of_ep(mesh);
+  facts.ep_nodes = nodes_of_ep(mesh, wire.pretended_nodes);
+  facts.num_experts = config.num_experts;
+  facts.top_k = config.num_experts_per_tok;
   facts.bytes_per_pair = tokens * config.num_experts_per_tok * config.hidden_size *
                          static_cast<Index>(sizeof(float)) / facts.ep_ranks;
-  DispatcherSettings shared;
-  if (request != DispatcherKind::kAlltoall && facts.ep_nodes == 1)
-    facts.no_node_memory = try_shared(mesh, config.num_experts, shared);
-  agree(mesh.world(), [&] { plan.choice = decide_dispatcher(request, facts); });
-  if (plan.choice.kind == DispatcherKind::kShared) plan.settings = std::move(shared);
+  const std::optional<DispatcherKind> tried = kind_to_try(request, facts.ep_nodes);
+  if (tried) facts.no_node_memory = try_open(*tried, wire, mesh, config.num_experts, plan.settings);
+  agree(mesh.world(), [&] { plan.choice = decide_dispatcher(request, facts, wire); });
+  if (plan.choice.kind != tried)
+    plan.settings = open_dispatcher(plan.choice.kind, mesh.ep(), config.num_experts, wire);
   return plan;
 }
 

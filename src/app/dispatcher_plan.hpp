@@ -15,8 +15,8 @@ struct DispatcherPlan {
 
 /// tokens: of one rank and micro-batch. Collective over the world. Throws AgreedError for a kind asked for by
 /// name that cannot run.
-DispatcherPlan plan_dispatcher(DispatcherKind request, const ModelConfig& config, const Mesh& mesh,
-                               Index tokens);
+DispatcherPlan plan_dispatcher(DispatcherKind request, const WireSettings& wire, const ModelConfig& config,
+                               const Mesh& mesh, Index tokens);
 
 /// dispatcher=shared reason="..."
 Event event_of(const DispatcherChoice& choice);

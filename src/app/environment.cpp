@@ -49,6 +49,10 @@ std::optional<bool> emulation_from_text(std::string_view text) {
   return text == "emulate" ? std::optional(true) : std::nullopt;
 }
 
+std::optional<Index> nodes_from_text(std::string_view text) {
+  return text.find(',') == text.npos ? threads_from_text(text) : std::nullopt;
+}
+
 std::optional<std::string> own_variable(const std::string& name) {
   const char* value = std::getenv(name.c_str());
   return value == nullptr ? std::nullopt : std::optional<std::string>(value);
@@ -127,6 +131,9 @@ EnvironmentFlags read_environment(const EnvironmentLookup& lookup) {
   const auto alias = reader.read("TWINKLE_NPU_GMM_PATCH", kBooleanTexts, upstream_gmm_from_text);
   flags.gmm = reader.agreed("MOELOOM_GMM_PATCH", gmm, "TWINKLE_NPU_GMM_PATCH", alias);
   flags.emulate_bf16 = reader.read("MOELOOM_BF16", "emulate", emulation_from_text).value_or(false);
+  flags.pretended_nodes =
+      reader.read("MOELOOM_PRETEND_NODES", "1 to " + std::to_string(kMostThreads), nodes_from_text)
+          .value_or(0);
   flags.log_level = reader.read("MOELOOM_LOG", kLogLevelTexts, log_level_from_text).value_or(LogLevel::kInfo);
   flags.given = reader.given;
   flags.threads = reader.read("OMP_NUM_THREADS", "1 to " + std::to_string(kMostThreads), threads_from_text);

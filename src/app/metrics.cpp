@@ -51,6 +51,8 @@ StepMetrics metrics_of(const Json& object) {
   metrics.seconds = number_at(object, "seconds");
   metrics.tokens_seen = index_at(object, "tokens_seen");
   metrics.bytes_sent = index_at(object, "bytes_sent");
+  metrics.wire_bytes = index_at(object, "wire_bytes");
+  metrics.logical_bytes = index_at(object, "logical_bytes");
   metrics.rss_bytes = index_at(object, "rss_bytes");
   metrics.packings = index_at(object, "packings");
   metrics.packed_bytes = index_at(object, "packed_bytes");
@@ -111,6 +113,8 @@ std::string metrics_line(const StepMetrics& metrics) {
   object["seconds"] = number(metrics.seconds);
   object["tokens_seen"] = metrics.tokens_seen;
   object["bytes_sent"] = metrics.bytes_sent;
+  object["wire_bytes"] = metrics.wire_bytes;
+  object["logical_bytes"] = metrics.logical_bytes;
   object["rss_bytes"] = metrics.rss_bytes;
   object["packings"] = metrics.packings;
   object["packed_bytes"] = metrics.packed_bytes;

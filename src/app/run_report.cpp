@@ -26,8 +26,12 @@ std::string frozen_text(const ModelConfig& config, const std::set<std::string>& 
 }  // namespace
 
 WorldStep measure_step(const StepReport& report, Index tokens_before, int signal, const Communicator& world) {
-  std::vector<double> mine = {report.seconds, static_cast<double>(report.bytes_sent),
-                              static_cast<double>(peak_memory_bytes()), static_cast<double>(signal)};
+  std::vector<double> mine = {report.seconds,
+                              static_cast<double>(report.bytes_sent),
+                              static_cast<double>(peak_memory_bytes()),
+                              static_cast<double>(signal),
+                              static_cast<double>(report.dispatch.wire_bytes),
+                              static_cast<double>(report.dispatch.logical_bytes)};
   const std::size_t first_phase = mine.size();
   mine.insert(mine.end(), report.phase_seconds.begin(), report.phase_seconds.end());
   const std::vector<double> all = world.all_gather(std::span<const double>(mine));
@@ -43,6 +47,8 @@ WorldStep measure_step(const StepReport& report, Index tokens_before, int signal
     bytes += of(rank, 1);
     memory = std::max(memory, of(rank, 2));
     step.signal = std::max(step.signal, static_cast<int>(of(rank, 3)));
+    metrics.wire_bytes += static_cast<Index>(of(rank, 4));
+    metrics.logical_bytes += static_cast<Index>(of(rank, 5));
     for (std::size_t phase = 0; phase < kPhases; ++phase)
       metrics.seconds_by_phase[std::string(name_of(static_cast<Phase>(phase)))] +=
           of(rank, first_phase + phase) / world.size();

@@ -40,7 +40,10 @@ class TrainRun {
         kernels_(plan_kernels(options_.kernels, request.flags, inputs_.config, mesh_.shape(), work(),
                               mesh_.world())),
         watch_(watch_of(kernels_)),
-        dispatcher_(plan_dispatcher(options_.mesh.dispatcher, inputs_.config, mesh_, work().tokens)),
+        dispatcher_(
+            plan_dispatcher(options_.mesh.dispatcher,
+                            {options_.mesh.combine, options_.mesh.wire_dtype, request.flags.pretended_nodes},
+                            inputs_.config, mesh_, work().tokens)),
         settings_(trainer_settings(options_, inputs_.config, mesh_.world().size())),
         model_(make_model_memory(inputs_.config, mesh_, kernels_.table, dispatcher_.settings,
                                  options_.optimizer.settings, inputs_.frozen)),

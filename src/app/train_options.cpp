@@ -28,6 +28,13 @@ void add_mesh_options(OptionTable& table, MeshOptions& mesh) {
   for (const DispatcherKind kind : kDispatcherKinds) dispatchers.emplace_back(name_of(kind), kind);
   table.add_choice("dispatcher", "how rows travel between the ranks of ep; auto: the fastest that can run",
                    mesh.dispatcher, dispatchers);
+  table.add_choice<CombineMode>("combine",
+                                "exact: sums in slot order, the same bits for every dispatcher; fast: "
+                                "hierarchical sums on each node before the wire",
+                                mesh.combine, {{"exact", CombineMode::kExact}, {"fast", CombineMode::kFast}});
+  table.add_choice<WireDType>("wire-dtype",
+                              "of rows between ranks, or with hierarchical between nodes; sums stay fp32",
+                              mesh.wire_dtype, {{"fp32", WireDType::kFp32}, {"bf16", WireDType::kBf16}});
 }
 
 void add_data_options(OptionTable& table, DataOptions& data) {

@@ -12,23 +12,32 @@ namespace moeloom {
 namespace {
 
 constexpr Index kRowsPerTask = 64;
+constexpr Index kFloatBytes = sizeof(float);
 
-/// target row i = source row from(i).
-template <typename From>
-void gather_rows(ConstMatrixView source, MatrixView target, From from) {
+/// For each row, copy(source row from(i), target row i).
+template <typename From, typename Copy>
+void gather_rows(ConstMatrixView source, MatrixView target, From from, Copy copy) {
   parallel_blocks(target.rows, kRowsPerTask, [&](Index begin, Index end) {
-    for (Index i = begin; i < end; ++i)
-      std::memcpy(target.row(i), source.row(from(i)), at(target.cols) * sizeof(float));
+    for (Index i = begin; i < end; ++i) copy(source.row(from(i)), target.row(i));
   });
 }
 
-/// target row to(i) = source row i.
-template <typename To>
-void scatter_rows(ConstMatrixView source, MatrixView target, To to) {
+/// For each row, copy(source row i, target row to(i)).
+template <typename To, typename Copy>
+void scatter_rows(ConstMatrixView source, MatrixView target, To to, Copy copy) {
   parallel_blocks(source.rows, kRowsPerTask, [&](Index begin, Index end) {
-    for (Index i = begin; i < end; ++i)
-      std::memcpy(target.row(to(i)), source.row(i), at(source.cols) * sizeof(float));
+    for (Index i = begin; i < end; ++i) copy(source.row(i), target.row(to(i)));
   });
+}
+
+auto plain_copy(Index cols) {
+  return [cols](const float* from, float* to) { std::memcpy(to, from, at(cols) * sizeof(float)); };
+}
+auto narrowing_copy(Index cols, WireDType wire) {
+  return [cols, wire](const float* row, float* packed) { to_wire(row, cols, wire, packed); };
+}
+auto widening_copy(Index cols, WireDType wire) {
+  return [cols, wire](const float* packed, float* row) { from_wire(packed, cols, wire, row); };
 }
 
 void sum_slots(const DispatchPlan& plan, ConstMatrixView rows, MatrixView tokens, Write mode) {
@@ -51,8 +60,8 @@ Index arrival_of(const DispatchPlan& plan, Index row) {
 
 }  // namespace
 
-AlltoallDispatch::AlltoallDispatch(const Communicator& ep, Index num_experts)
-    : ep_(&ep), num_experts_(num_experts) {}
+AlltoallDispatch::AlltoallDispatch(const Communicator& ep, Index num_experts, NodeMap nodes, WireDType wire)
+    : ep_(&ep), num_experts_(num_experts), nodes_(std::move(nodes)), wire_(wire) {}
 
 void AlltoallDispatch::plan(std::span<const std::int32_t> topk_idx, Index top_k, DispatchPlan& plan) {
   plan_sending(topk_idx, top_k, num_experts_, ep_->size(), plan);
@@ -75,37 +84,59 @@ void AlltoallDispatch::plan(std::span<const std::int32_t> topk_idx, Index top_k,
 void AlltoallDispatch::dispatch(const DispatchPlan& plan, ConstMatrixView tokens, RowBuffer& rows,
                                 std::optional<ScalarsOut> scalars) {
   const auto token_of = [&](Index place) { return plan.slot_order[at(place)] / plan.top_k; };
-  rows.reshape_uninitialised(plan.rows(), tokens.cols);
+  const Index cols = tokens.cols;
+  rows.reshape_uninitialised(plan.rows(), cols);
   if (plan.ranks == 1) {
-    gather_rows(tokens, rows, token_of);
+    gather_rows(tokens, rows, token_of, plain_copy(cols));
   } else {
-    leaving_.reshape_uninitialised(plan.slots(), tokens.cols);
-    arriving_.reshape_uninitialised(plan.rows(), tokens.cols);
-    gather_rows(tokens, leaving_, token_of);
+    leaving_.reshape_uninitialised(plan.slots(), wire_cols(cols, wire_));
+    arriving_.reshape_uninitialised(plan.rows(), wire_cols(cols, wire_));
+    gather_rows(tokens, leaving_, token_of, narrowing_copy(cols, wire_));
     ep_->all_to_all_rows(leaving_, plan.sent_per_rank, arriving_, plan.received_per_rank);
-    gather_rows(arriving_, rows, [&](Index row) { return plan.landing_order[at(row)]; });
+    count(plan.sent_per_rank, cols, scalars.has_value());
+    gather_rows(
+        arriving_, rows, [&](Index row) { return plan.landing_order[at(row)]; }, widening_copy(cols, wire_));
   }
   if (scalars) send_scalars(plan, *scalars);
 }
 
 void AlltoallDispatch::combine(const DispatchPlan& plan, const RowBuffer& rows, MatrixView tokens, Write mode,
                                std::optional<ScalarsBack> scalars) {
+  const Index cols = rows.cols();
   if (plan.ranks == 1) {
     sum_slots(plan, rows, tokens, mode);
   } else {
-    arriving_.reshape_uninitialised(plan.rows(), rows.cols());
-    leaving_.reshape_uninitialised(plan.slots(), rows.cols());
-    scatter_rows(rows, arriving_, [&](Index row) { return plan.landing_order[at(row)]; });
+    arriving_.reshape_uninitialised(plan.rows(), wire_cols(cols, wire_));
+    leaving_.reshape_uninitialised(plan.slots(), wire_cols(cols, wire_));
+    scatter_rows(
+        rows, arriving_, [&](Index row) { return plan.landing_order[at(row)]; }, narrowing_copy(cols, wire_));
     ep_->all_to_all_rows(arriving_, plan.received_per_rank, leaving_, plan.sent_per_rank);
-    sum_slots(plan, leaving_, tokens, mode);
+    count(plan.received_per_rank, cols, scalars.has_value());
+    sum_returned(plan, cols, tokens, mode);
   }
   if (scalars) return_scalars(plan, *scalars);
+}
+
+void AlltoallDispatch::count(std::span<const Index> rows_per_rank, Index cols, bool with_scalars) {
+  const Index rows = sum_off_node(nodes_, ep_->rank(), rows_per_rank);
+  traffic_.wire_bytes += rows * (wire_cols(cols, wire_) + (with_scalars ? 1 : 0)) * kFloatBytes;
+  traffic_.logical_bytes += rows * cols * kFloatBytes;
+}
+
+void AlltoallDispatch::sum_returned(const DispatchPlan& plan, Index cols, MatrixView tokens, Write mode) {
+  if (wire_ == WireDType::kFp32) return sum_slots(plan, leaving_, tokens, mode);
+  returned_.reshape_uninitialised(plan.slots(), cols);
+  gather_rows(
+      leaving_, returned_, [](Index place) { return place; }, widening_copy(cols, wire_));
+  sum_slots(plan, returned_, tokens, mode);
 }
 
 void AlltoallDispatch::send_scalars(const DispatchPlan& plan, ScalarsOut scalars) const {
   Matrix leaving = Matrix::uninitialised(plan.slots(), 1);
   Matrix arriving = Matrix::uninitialised(plan.rows(), 1);
-  gather_rows(as_column(scalars.slots), leaving, [&](Index place) { return plan.slot_order[at(place)]; });
+  gather_rows(
+      as_column(scalars.slots), leaving, [&](Index place) { return plan.slot_order[at(place)]; },
+      plain_copy(1));
   ep_->all_to_all_rows(leaving, plan.sent_per_rank, arriving, plan.received_per_rank);
   scalars.rows.resize(at(plan.rows()));
   for (Index row = 0; row < plan.rows(); ++row) scalars.rows[at(row)] = *arriving.row(arrival_of(plan, row));

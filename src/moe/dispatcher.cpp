@@ -12,26 +12,55 @@ void check_scalars(const DispatchPlan& plan, const std::optional<ScalarsBack>& s
   require(!scalars || std::ssize(scalars->rows) == plan.rows(), "combine needs one number a row");
 }
 
-std::variant<AlltoallDispatch, SharedDispatch> way_of(const Communicator& ep, Index num_experts,
-                                                      const DispatcherSettings& settings) {
-  require(settings.kind != DispatcherKind::kAuto, "a dispatcher is decided before it is made");
-  if (settings.kind == DispatcherKind::kShared) return SharedDispatch(ep, num_experts, settings.memory);
-  return AlltoallDispatch(ep, num_experts);
+std::shared_ptr<NodeMemory> memory_of_node(const Communicator& ep, const NodeMap& nodes) {
+  const Communicator node = ep.split(static_cast<int>(nodes.node_of[at(ep.rank())]), ep.rank());
+  std::shared_ptr<NodeMemory> memory;
+  // A node fails as a whole and by itself, so that those which did not must hear of it.
+  agree(ep, [&] { memory = std::make_shared<NodeMemory>(node, NodeRows::mailbox_bytes()); });
+  return memory;
 }
 
 }  // namespace
 
-DispatcherSettings open_dispatcher(DispatcherKind kind, const Communicator& ep, Index num_experts) {
-  if (kind != DispatcherKind::kShared) return {.kind = kind};
-  return {.kind = kind,
-          .memory = std::make_shared<NodeMemory>(ep, SharedDispatch::mailbox_bytes(num_experts))};
+DispatcherSettings open_dispatcher(DispatcherKind kind, const Communicator& ep, Index num_experts,
+                                   const WireSettings& wire) {
+  DispatcherSettings settings{.kind = kind, .nodes = find_nodes(ep, wire.pretended_nodes), .wire = wire};
+  if (kind == DispatcherKind::kShared)
+    settings.memory = std::make_shared<NodeMemory>(ep, SharedDispatch::mailbox_bytes(num_experts));
+  if (kind == DispatcherKind::kHierarchical) settings.memory = memory_of_node(ep, settings.nodes);
+  return settings;
 }
 
 Dispatcher::Dispatcher(const Communicator& ep, Index num_experts, const DispatcherSettings& settings)
-    : way_(way_of(ep, num_experts, settings)) {}
+    : way_(AlltoallDispatch(ep, num_experts, settings.nodes, settings.wire.dtype)) {
+  switch (settings.kind) {
+    case DispatcherKind::kAuto:
+      require(false, "a dispatcher is decided before it is made");
+    case DispatcherKind::kAlltoall:
+      return;
+    case DispatcherKind::kShared:
+      way_ = SharedDispatch(ep, num_experts, settings.memory);
+      return;
+    case DispatcherKind::kHierarchical:
+      way_ = HierarchicalDispatch(
+          ep, num_experts, {settings.nodes, settings.memory, settings.wire.combine, settings.wire.dtype});
+      return;
+    case DispatcherKind::kAllgather:
+      way_ = AllgatherDispatch(ep, num_experts, settings.nodes, settings.wire.dtype);
+      return;
+  }
+}
 
 DispatcherKind Dispatcher::kind() const {
-  return std::holds_alternative<SharedDispatch>(way_) ? DispatcherKind::kShared : DispatcherKind::kAlltoall;
+  // In the order of the variant.
+  constexpr std::array kinds = {DispatcherKind::kAlltoall, DispatcherKind::kShared,
+                                DispatcherKind::kHierarchical, DispatcherKind::kAllgather};
+  static_assert(kinds.size() == std::variant_size_v<decltype(way_)>);
+  return kinds[way_.index()];
+}
+
+DispatchTraffic Dispatcher::traffic() const {
+  return std::visit([](const auto& way) { return way.traffic(); }, way_);
 }
 
 void Dispatcher::plan(std::span<const std::int32_t> topk_idx, Index top_k, DispatchPlan& plan) {

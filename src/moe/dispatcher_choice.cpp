@@ -2,24 +2,76 @@
 
 #include "moeloom/base/errors.hpp"
 
+#include <algorithm>
+#include <iomanip>
+#include <sstream>
+#include <vector>
+
 namespace moeloom {
 namespace {
 
 /// Below it MPI's exchange of small messages is level or faster: a rank waits three times in `shared`.
 constexpr Index kLeastSharedBytes = 4096;
+/// A share of rows saved that pays for telling the other node where each copy lands.
+constexpr double kWorthPlanning = 0.95;
 
-std::optional<std::string> why_not_shared(const DispatcherFacts& facts) {
-  if (facts.ep_nodes > 1)
+std::optional<std::string> why_not(DispatcherKind kind, const DispatcherFacts& facts) {
+  if (kind != DispatcherKind::kShared && kind != DispatcherKind::kHierarchical) return std::nullopt;
+  if (kind == DispatcherKind::kShared && facts.ep_nodes > 1)
     return "the " + std::to_string(facts.ep_ranks) + " ranks of ep lie on " + std::to_string(facts.ep_nodes) +
            " nodes, which share no memory";
   if (!facts.no_node_memory.empty()) return "memory cannot be shared: " + facts.no_node_memory;
   return std::nullopt;
 }
 
+/// Rows that leave a node for others, per token, if experts are even.
+struct Crossings {
+  double once_a_slot, once_a_node;
+};
+Crossings expected_crossings(const DispatcherFacts& facts) {
+  const auto nodes = static_cast<double>(facts.ep_nodes);
+  const auto experts = static_cast<double>(facts.num_experts);
+  double none_on_a_node = 1;
+  for (Index k = 0; k < facts.top_k; ++k) {
+    const auto drawn = static_cast<double>(k);
+    none_on_a_node *= std::max(0.0, experts - experts / nodes - drawn) / (experts - drawn);
+  }
+  return {static_cast<double>(facts.top_k) * (nodes - 1) / nodes, (nodes - 1) * (1 - none_on_a_node)};
+}
+
+std::string two_decimals(double value) {
+  std::ostringstream text;
+  text << std::fixed << std::setprecision(2) << value;
+  return text.str();
+}
+
+/// Fewer rows cross, or fewer messages do the same.
+DispatcherChoice choose_between_nodes(const DispatcherFacts& facts) {
+  const Crossings rows = expected_crossings(facts);
+  const std::string where = "the " + std::to_string(facts.ep_ranks) + " ranks of ep lie on " +
+                            std::to_string(facts.ep_nodes) + " nodes";
+  if (facts.ep_ranks == facts.ep_nodes && rows.once_a_node > kWorthPlanning * rows.once_a_slot)
+    return {DispatcherKind::kAlltoall, where + ", one each, and a token would cross " +
+                                           two_decimals(rows.once_a_node) + " times instead of " +
+                                           two_decimals(rows.once_a_slot)};
+  return {DispatcherKind::kHierarchical, where + ": a token crosses " + two_decimals(rows.once_a_node) +
+                                             " times, once to a node, instead of " +
+                                             two_decimals(rows.once_a_slot)};
+}
+
+DispatcherChoice choose_without_memory(const DispatcherFacts& facts) {
+  const std::string why = "memory cannot be shared: " + facts.no_node_memory;
+  if (facts.top_k <= facts.ep_ranks) return {DispatcherKind::kAlltoall, why};
+  return {DispatcherKind::kAllgather, why + "; a token has " + std::to_string(facts.top_k) +
+                                          " experts and there are only " + std::to_string(facts.ep_ranks) +
+                                          " ranks to send it to"};
+}
+
 DispatcherChoice decide_auto(const DispatcherFacts& facts) {
   const std::string bytes = std::to_string(facts.bytes_per_pair) + " bytes a pair of ranks";
   if (facts.ep_ranks == 1) return {DispatcherKind::kAlltoall, "ep = 1: rows stay on their rank"};
-  if (const auto reason = why_not_shared(facts)) return {DispatcherKind::kAlltoall, *reason};
+  if (!facts.no_node_memory.empty()) return choose_without_memory(facts);
+  if (facts.ep_nodes > 1) return choose_between_nodes(facts);
   if (facts.bytes_per_pair < kLeastSharedBytes)
     return {DispatcherKind::kAlltoall,
             bytes + " are below " + std::to_string(kLeastSharedBytes) + ", where MPI is as fast"};
@@ -27,10 +79,36 @@ DispatcherChoice decide_auto(const DispatcherFacts& facts) {
           "the " + std::to_string(facts.ep_ranks) + " ranks of ep share their node's memory, " + bytes};
 }
 
+DispatcherChoice decide_kind(DispatcherKind request, const DispatcherFacts& facts) {
+  if (request == DispatcherKind::kAuto) return decide_auto(facts);
+  const auto reason = why_not(request, facts);
+  if (!reason) return {request, "--dispatcher " + std::string(name_of(request))};
+  throw ConfigError({"--dispatcher " + std::string(name_of(request)) + " cannot run: " + *reason +
+                     "; choose alltoall or auto"});
+}
+
+/// What of `wire` a kind has no use for; empty: it has for all.
+std::vector<std::string> idle_settings(DispatcherKind kind, const DispatcherFacts& facts,
+                                       const WireSettings& wire) {
+  std::vector<std::string> idle;
+  if (wire.dtype == WireDType::kBf16) {
+    if (kind == DispatcherKind::kShared)
+      idle.emplace_back("--wire-dtype bf16 rounds nothing: rows in the node's memory stay fp32");
+    else if (facts.ep_ranks == 1)
+      idle.emplace_back("--wire-dtype bf16 rounds nothing: no row travels");
+    else if (kind == DispatcherKind::kHierarchical && facts.ep_nodes == 1)
+      idle.emplace_back("--wire-dtype bf16 rounds nothing: no row leaves the node");
+  }
+  if (wire.combine == CombineMode::kFast && (kind != DispatcherKind::kHierarchical || facts.ep_nodes == 1))
+    idle.emplace_back("--combine fast changes nothing: no sum is made before a wire");
+  return idle;
+}
+
 }  // namespace
 
 std::string_view name_of(DispatcherKind kind) {
-  constexpr std::array<std::string_view, kDispatcherKinds.size()> names = {"auto", "alltoall", "shared"};
+  constexpr std::array<std::string_view, kDispatcherKinds.size()> names = {"auto", "alltoall", "shared",
+                                                                           "hierarchical", "allgather"};
   return names[static_cast<std::size_t>(kind)];
 }
 
@@ -40,12 +118,15 @@ std::optional<DispatcherKind> dispatcher_kind_from_text(std::string_view text) {
   return std::nullopt;
 }
 
-DispatcherChoice decide_dispatcher(DispatcherKind request, const DispatcherFacts& facts) {
-  if (request == DispatcherKind::kAuto) return decide_auto(facts);
-  if (request == DispatcherKind::kShared)
-    if (const auto reason = why_not_shared(facts))
-      throw ConfigError({"--dispatcher shared cannot run: " + *reason + "; choose alltoall or auto"});
-  return {request, "--dispatcher " + std::string(name_of(request))};
+DispatcherChoice decide_dispatcher(DispatcherKind request, const DispatcherFacts& facts,
+                                   const WireSettings& wire) {
+  DispatcherChoice choice = decide_kind(request, facts);
+  for (const std::string& idle : idle_settings(choice.kind, facts, wire)) {
+    if (request != DispatcherKind::kAuto && facts.ep_ranks > 1)
+      throw ConfigError({choice.reason + ": " + idle + "; leave it out, or choose --dispatcher auto"});
+    choice.reason += "; " + idle;
+  }
+  return choice;
 }
 
 }  // namespace moeloom

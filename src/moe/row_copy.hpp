@@ -41,4 +41,25 @@ inline void finish_rows() {
 #endif
 }
 
+/// Writes rows of one exchange by the copy that suits its size.
+class RowWriter {
+ public:
+  /// `rows` [rows, cols] are written in all, each to an address that suits leaves_cache().
+  RowWriter(Index rows, Index cols) : cols_(cols), around_(leaves_cache(rows, cols)) {}
+  void operator()(const float* from, float* to) const {
+    if (around_)
+      copy_row_around_cache(from, cols_, to);
+    else
+      copy_row(from, cols_, to);
+  }
+  /// After the last row of a thread, before another one may read it.
+  void finish() const {
+    if (around_) finish_rows();
+  }
+
+ private:
+  Index cols_;
+  bool around_;
+};
+
 }  // namespace moeloom

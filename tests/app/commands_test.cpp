@@ -57,7 +57,42 @@ TEST_F(Commands, TrainsTheSameWithEveryDispatcherAndSaysWhichAndWhy) {
   EXPECT_EQ(losses("auto"), losses("alltoall"));
   const Outcome refused = shell(train(2, "--ep 2 --dispatcher fast"));
   EXPECT_NE(refused.exit_code, 0);
-  EXPECT_EQ(count_of(refused.output, "valid: auto, alltoall, shared"), 1u) << refused.output;
+  EXPECT_EQ(count_of(refused.output, "valid: auto, alltoall, shared, hierarchical, allgather"), 1u)
+      << refused.output;
+}
+
+TEST_F(Commands, TrainsAcrossPretendedNodesWithTheSameBitsAndFewerBytes) {
+  struct Case {
+    const char* run;
+    const char* flags;
+    const char* said;
+  };
+  const std::vector<Case> cases = {
+      {"alltoall", "--dispatcher alltoall", "dispatcher=alltoall"},
+      {"auto", "", "dispatcher=hierarchical reason=\"the 2 ranks of ep lie on 2 nodes: a token crosses"},
+      {"allgather", "--dispatcher allgather", "dispatcher=allgather"},
+      {"fast", "--combine fast", "dispatcher=hierarchical"},
+      {"narrow", "--wire-dtype bf16", "dispatcher=hierarchical"}};
+  for (const Case& c : cases) {
+    const Outcome run =
+        shell("MOELOOM_PRETEND_NODES=2 " +
+              train(2, "--ep 2 --experts 8 --top-k 4 --steps 3 --run " + path(c.run) + " " + c.flags));
+    ASSERT_EQ(run.exit_code, 0) << run.output;
+    EXPECT_EQ(count_of(run.output, c.said), 1u) << c.run << ": " << run.output;
+  }
+  EXPECT_EQ(losses("auto"), losses("alltoall"));
+  EXPECT_EQ(losses("allgather"), losses("alltoall"));
+  const auto wire_share = [&](const char* run) {
+    const StepMetrics step = read_metrics(path(run) + "/metrics.jsonl").back();
+    return static_cast<double>(step.wire_bytes) / static_cast<double>(step.logical_bytes);
+  };
+  EXPECT_GT(wire_share("alltoall"), 1.0);  // rows and the numbers beside them
+  EXPECT_LT(wire_share("auto"), 0.95);
+  EXPECT_LT(wire_share("fast"), wire_share("auto"));
+  EXPECT_LT(wire_share("narrow"), 0.75 * wire_share("auto"));
+  const Outcome refused = shell(train(2, "--ep 2 --dispatcher shared --wire-dtype bf16"));
+  EXPECT_NE(refused.exit_code, 0);
+  EXPECT_EQ(count_of(refused.output, "rows in the node's memory stay fp32"), 1u) << refused.output;
 }
 
 TEST_F(Commands, AModelFolderWithAConfigAloneSaysThatItsWeightsAreInitial) {

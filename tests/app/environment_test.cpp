@@ -101,6 +101,13 @@ TEST(Environment, Bf16IsEmulatedOnlyWhenAskedFor) {
   EXPECT_TRUE(flags_of({{"MOELOOM_BF16", " Emulate"}}).emulate_bf16);
 }
 
+TEST(Environment, NodesArePretendedOnlyWhenAskedFor) {
+  EXPECT_EQ(flags_of({}).pretended_nodes, 0);
+  EXPECT_EQ(flags_of({{"MOELOOM_PRETEND_NODES", " 3 "}}).pretended_nodes, 3);
+  EXPECT_EQ(complaints({{"MOELOOM_PRETEND_NODES", "4,2"}}),
+            std::vector<std::string>{"MOELOOM_PRETEND_NODES = \"4,2\" is not valid; valid: 1 to 1024"});
+}
+
 TEST(Environment, EveryValueThatIsNotValidIsListed) {
   EXPECT_EQ(complaints({{"MOELOOM_PATCH", "2"},
                         {"MOELOOM_GMM_PATCH", "maybe"},

@@ -26,13 +26,29 @@ TEST(DispatcherChoice, AutoTakesTheFastestThatCanRunAndSaysWhy) {
        DispatcherKind::kAlltoall,
        "ep = 1: rows stay on their rank"},
       {"two nodes",
-       {.ep_ranks = 4, .ep_nodes = 2, .bytes_per_pair = 1 << 20},
+       {.ep_ranks = 4, .ep_nodes = 2, .num_experts = 64, .top_k = 8, .bytes_per_pair = 1 << 20},
+       DispatcherKind::kHierarchical,
+       "the 4 ranks of ep lie on 2 nodes: a token crosses 1.00 times, once to a node, instead of 4.00"},
+      {"one choice on two nodes of several ranks",
+       {.ep_ranks = 4, .ep_nodes = 2, .num_experts = 8, .top_k = 1},
+       DispatcherKind::kHierarchical,
+       "the 4 ranks of ep lie on 2 nodes: a token crosses 0.50 times, once to a node, instead of 0.50"},
+      {"one choice, a node a rank",
+       {.ep_ranks = 4, .ep_nodes = 4, .num_experts = 8, .top_k = 1},
        DispatcherKind::kAlltoall,
-       "the 4 ranks of ep lie on 2 nodes, which share no memory"},
+       "the 4 ranks of ep lie on 4 nodes, one each, and a token would cross 0.75 times instead of 0.75"},
+      {"every expert",
+       {.ep_ranks = 2, .ep_nodes = 2, .num_experts = 4, .top_k = 4},
+       DispatcherKind::kHierarchical,
+       "the 2 ranks of ep lie on 2 nodes: a token crosses 1.00 times, once to a node, instead of 2.00"},
       {"containers",
-       {.ep_ranks = 4, .no_node_memory = "open /proc/7/fd/9: denied", .bytes_per_pair = 1 << 20},
+       {.ep_ranks = 4, .no_node_memory = "open /proc/7/fd/9: denied", .top_k = 4},
        DispatcherKind::kAlltoall,
        "memory cannot be shared: open /proc/7/fd/9: denied"},
+      {"containers and more experts than ranks",
+       {.ep_ranks = 4, .no_node_memory = "denied", .num_experts = 64, .top_k = 5},
+       DispatcherKind::kAllgather,
+       "memory cannot be shared: denied; a token has 5 experts and there are only 4 ranks to send it to"},
       {"small rows",
        {.ep_ranks = 4, .bytes_per_pair = 4095},
        DispatcherKind::kAlltoall,
@@ -48,7 +64,8 @@ TEST(DispatcherChoice, AutoTakesTheFastestThatCanRunAndSaysWhy) {
 TEST(DispatcherChoice, AKindAskedForByNameIsTakenWhateverTheSizes) {
   DispatcherFacts facts = kOneNode;
   facts.bytes_per_pair = 1;
-  for (const DispatcherKind kind : {DispatcherKind::kAlltoall, DispatcherKind::kShared}) {
+  for (const DispatcherKind kind : {DispatcherKind::kAlltoall, DispatcherKind::kShared,
+                                    DispatcherKind::kHierarchical, DispatcherKind::kAllgather}) {
     EXPECT_EQ(decide_dispatcher(kind, facts).kind, kind);
     EXPECT_EQ(decide_dispatcher(kind, facts).reason, "--dispatcher " + std::string(name_of(kind)));
   }
@@ -76,6 +93,27 @@ TEST(DispatcherChoice, AKindThatCannotRunIsAnErrorWithItsReasonAndTheWayOut) {
   facts.no_node_memory = "memfd_create: not here";
   EXPECT_THROW(decide_dispatcher(DispatcherKind::kShared, facts), ConfigError);
   EXPECT_EQ(decide_dispatcher(DispatcherKind::kAlltoall, facts).kind, DispatcherKind::kAlltoall);
+}
+
+TEST(DispatcherChoice, WhatHasNothingToActOnIsSaidOrRefused) {
+  const WireSettings narrow = {.dtype = WireDType::kBf16};
+  const WireSettings fast = {.combine = CombineMode::kFast};
+  DispatcherFacts two_nodes = kOneNode;
+  two_nodes.ep_nodes = 2;
+  const std::string plain = decide_dispatcher(DispatcherKind::kAuto, kOneNode).reason;
+  EXPECT_EQ(decide_dispatcher(DispatcherKind::kAuto, kOneNode, narrow).reason,
+            plain + "; --wire-dtype bf16 rounds nothing: rows in the node's memory stay fp32");
+  EXPECT_EQ(decide_dispatcher(DispatcherKind::kAuto, kOneNode, fast).reason,
+            plain + "; --combine fast changes nothing: no sum is made before a wire");
+  EXPECT_EQ(decide_dispatcher(DispatcherKind::kAuto, two_nodes, narrow).reason,
+            decide_dispatcher(DispatcherKind::kAuto, two_nodes).reason);
+  EXPECT_THROW(decide_dispatcher(DispatcherKind::kShared, kOneNode, narrow), ConfigError);
+  EXPECT_THROW(decide_dispatcher(DispatcherKind::kHierarchical, kOneNode, narrow), ConfigError);
+  EXPECT_THROW(decide_dispatcher(DispatcherKind::kAlltoall, two_nodes, fast), ConfigError);
+  EXPECT_NO_THROW(decide_dispatcher(DispatcherKind::kAlltoall, kOneNode, narrow));
+  EXPECT_NO_THROW(decide_dispatcher(DispatcherKind::kHierarchical, two_nodes, fast));
+  EXPECT_NO_THROW(
+      decide_dispatcher(DispatcherKind::kAlltoall, {.ep_ranks = 1}, narrow));  // any mesh of a file
 }
 
 }  // namespace

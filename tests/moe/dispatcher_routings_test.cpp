@@ -13,7 +13,16 @@ namespace moeloom {
 namespace {
 
 constexpr std::uint64_t kSeed = 20261121;
-constexpr Index kRoutings = 3000;  // of each way
+constexpr Index kRoutings = 900;  // of each way
+
+struct Way {
+  DispatcherKind kind;
+  Index pretended_nodes = 0;
+};
+constexpr Way kWays[] = {{DispatcherKind::kAlltoall},        {DispatcherKind::kShared},
+                         {DispatcherKind::kHierarchical, 1}, {DispatcherKind::kHierarchical, 2},
+                         {DispatcherKind::kHierarchical, 3}, {DispatcherKind::kHierarchical, 4},
+                         {DispatcherKind::kAllgather}};
 
 /// One routing of the whole world, made of its number alone: every rank knows every rank's part.
 struct World {
@@ -93,8 +102,10 @@ void expect_combined(const World& w, int rank, const Matrix& before, const Matri
 /// Forward (rows with numbers out, rows back and added) and backward (rows out, rows with numbers back).
 class Exchange {
  public:
-  Exchange(const Communicator& ep, Index experts, DispatcherKind kind)
-      : ep_(ep), dispatcher_(ep, experts, open_dispatcher(kind, ep, experts)) {}
+  Exchange(const Communicator& ep, Index experts, const Way& way)
+      : ep_(ep),
+        dispatcher_(ep, experts,
+                    open_dispatcher(way.kind, ep, experts, {.pretended_nodes = way.pretended_nodes})) {}
 
   void check(const World& w) {
     const auto own = static_cast<std::size_t>(ep_.rank());
@@ -129,10 +140,11 @@ class Exchange {
 
 TEST(DispatcherRoutings, EveryWayMovesTheSameBitsAsASerialOracle) {
   const Communicator ep = Communicator::world();
-  for (const DispatcherKind kind : {DispatcherKind::kAlltoall, DispatcherKind::kShared}) {
-    SCOPED_TRACE(std::string(name_of(kind)) + ", seed " + std::to_string(kSeed));
+  for (const Way& way : kWays) {
+    SCOPED_TRACE(std::string(name_of(way.kind)) + " on " + std::to_string(way.pretended_nodes) +
+                 " nodes, seed " + std::to_string(kSeed));
     for (const Index experts : {Index{ep.size()}, Index{ep.size() + 3}, Index{16}}) {
-      Exchange exchange(ep, experts, kind);
+      Exchange exchange(ep, experts, way);
       for (Index number = 0; number < kRoutings / 3; ++number) {
         SCOPED_TRACE("experts " + std::to_string(experts) + ", routing " + std::to_string(number));
         exchange.check(world_of(number, experts, ep.size()));

@@ -3,6 +3,9 @@
 #include "moeloom/base/errors.hpp"
 #include "moeloom/comm/mesh.hpp"
 
+#include <algorithm>
+#include <cmath>
+
 #include "support/random_matrix.hpp"
 #include <gtest/gtest.h>
 
@@ -40,12 +43,25 @@ Matrix tokens_matrix(const Case& c, int rank) {
   return testing::random_matrix(tokens_of(c, rank), kHidden, 90 + static_cast<std::uint64_t>(rank));
 }
 
-const std::vector<DispatcherKind> kKinds = {DispatcherKind::kAlltoall, DispatcherKind::kShared};
+/// A way to move rows, on so many pretended nodes.
+struct Way {
+  const char* name;
+  DispatcherKind kind;
+  Index nodes = 0;
+};
+const std::vector<Way> kWays = {{"alltoall", DispatcherKind::kAlltoall},
+                                {"shared", DispatcherKind::kShared},
+                                {"hierarchical", DispatcherKind::kHierarchical},
+                                {"hierarchical on 2 nodes", DispatcherKind::kHierarchical, 2},
+                                {"hierarchical on 3 nodes", DispatcherKind::kHierarchical, 3},
+                                {"hierarchical on 4 nodes", DispatcherKind::kHierarchical, 4},
+                                {"allgather", DispatcherKind::kAllgather}};
 
-class DispatcherOnEveryRank : public ::testing::TestWithParam<std::tuple<DispatcherKind, Case>> {
+class DispatcherOnEveryRank : public ::testing::TestWithParam<std::tuple<Way, Case>> {
  protected:
   Dispatcher dispatcher(Index experts) const {
-    return Dispatcher(ep_, experts, open_dispatcher(std::get<0>(GetParam()), ep_, experts));
+    const Way& way = std::get<0>(GetParam());
+    return Dispatcher(ep_, experts, open_dispatcher(way.kind, ep_, experts, {.pretended_nodes = way.nodes}));
   }
   const Communicator ep_ = Communicator::world();
 };
@@ -53,7 +69,7 @@ class DispatcherOnEveryRank : public ::testing::TestWithParam<std::tuple<Dispatc
 TEST_P(DispatcherOnEveryRank, RowsArriveGroupedByExpertSourceAndToken) {
   const Case& c = std::get<1>(GetParam());
   Dispatcher dispatcher = this->dispatcher(c.experts);
-  EXPECT_EQ(dispatcher.kind(), std::get<0>(GetParam()));
+  EXPECT_EQ(dispatcher.kind(), std::get<0>(GetParam()).kind);
   DispatchPlan plan;
   dispatcher.plan(choices_of(c, ep_.rank()), c.top_k, plan);
   RowBuffer rows;
@@ -123,19 +139,70 @@ TEST_P(DispatcherOnEveryRank, ScalarsGoOutAndComeBackToTheirSlots) {
 }
 
 INSTANTIATE_TEST_SUITE_P(AllShapes, DispatcherOnEveryRank,
-                         ::testing::Combine(::testing::ValuesIn(kKinds), ::testing::ValuesIn(kCases)),
+                         ::testing::Combine(::testing::ValuesIn(kWays), ::testing::ValuesIn(kCases)),
                          [](const auto& info) {
-                           std::string name = std::string(name_of(std::get<0>(info.param))) + "_" +
-                                              std::get<1>(info.param).name;
-                           for (char& ch : name)
-                             if (ch == ' ') ch = '_';
+                           std::string name =
+                               std::string(std::get<0>(info.param).name) + "_" + std::get<1>(info.param).name;
+                           std::ranges::replace(name, ' ', '_');
                            return name;
                          });
 
+/// Tokens out and, as they landed, back: their sums over top_k experts.
+Matrix there_and_back(const Communicator& ep, DispatcherKind kind, const WireSettings& wire, Index top_k,
+                      ConstMatrixView tokens) {
+  constexpr Index kExperts = 16;
+  Dispatcher dispatcher(ep, kExperts, open_dispatcher(kind, ep, kExperts, wire));
+  DispatchPlan plan;
+  dispatcher.plan(testing::random_choices(tokens.rows, top_k, kExperts, 7), top_k, plan);
+  RowBuffer rows;
+  dispatcher.dispatch(plan, tokens, rows);
+  Matrix sums(tokens.rows, tokens.cols);
+  dispatcher.combine(plan, rows, sums, Write::kReplace);
+  return sums;
+}
+
+double largest_relative_error(ConstMatrixView values, ConstMatrixView exact) {
+  double largest = 0;
+  for (Index i = 0; i < exact.size(); ++i)
+    largest = std::max(largest, std::abs(double{values.data[i]} - exact.data[i]) / std::abs(exact.data[i]));
+  return largest;
+}
+
+TEST(Dispatcher, Bf16OnTheWireRoundsEachRowOnceADirection) {
+  const Communicator ep = Communicator::world();
+  const Matrix tokens = testing::random_matrix(40, 33, 5);
+  for (const Index top_k : {1, 4}) {
+    const Matrix exact = there_and_back(ep, DispatcherKind::kAlltoall, {}, top_k, tokens);
+    for (const Way& way : kWays) {
+      if (way.kind == DispatcherKind::kShared) continue;
+      const double error = largest_relative_error(
+          there_and_back(ep, way.kind, {.dtype = WireDType::kBf16, .pretended_nodes = way.nodes}, top_k,
+                         tokens),
+          exact);
+      // Half a unit in the 8th bit out, and as much back where a node returns a sum; a row alone is a bf16
+      // number already.
+      EXPECT_LE(error, (way.kind == DispatcherKind::kHierarchical ? 2.01 : 1.0) / 256) << way.name;
+      const bool travels = ep.size() > 1 && (way.kind != DispatcherKind::kHierarchical || way.nodes > 1);
+      EXPECT_EQ(error > 1e-4, travels) << way.name;
+    }
+  }
+}
+
+TEST(Dispatcher, FastSumsDifferFromExactOnesByRoundingAlone) {
+  const Communicator ep = Communicator::world();
+  const Matrix tokens = testing::random_matrix(40, 33, 5);
+  const Matrix exact = there_and_back(ep, DispatcherKind::kHierarchical, {.pretended_nodes = 2}, 7, tokens);
+  const Matrix fast = there_and_back(ep, DispatcherKind::kHierarchical,
+                                     {.combine = CombineMode::kFast, .pretended_nodes = 2}, 7, tokens);
+  // Seven equal numbers: six additions, each rounded to half a unit in the 24th bit, in either order.
+  EXPECT_LE(largest_relative_error(fast, exact), 2 * 6 * 0x1p-24);
+  EXPECT_EQ(largest_relative_error(fast, exact) != 0, ep.size() > 1);
+}
+
 TEST(Dispatcher, RefusesTokensThatWereNotPlanned) {
-  for (const DispatcherKind kind : kKinds) {
+  for (const Way& way : kWays) {
     const Communicator alone = Communicator::self();
-    Dispatcher dispatcher(alone, 4, open_dispatcher(kind, alone, 4));
+    Dispatcher dispatcher(alone, 4, open_dispatcher(way.kind, alone, 4));
     DispatchPlan plan;
     dispatcher.plan(std::vector<std::int32_t>{0, 1, 2, 3}, 2, plan);
     RowBuffer rows;
@@ -148,13 +215,15 @@ TEST(Dispatcher, RefusesTokensThatWereNotPlanned) {
   }
 }
 
-TEST(Dispatcher, SharedRefusesRowsThatOthersCannotRead) {
+TEST(Dispatcher, RefusesRowsThatOthersCannotRead) {
   const Communicator alone = Communicator::self();
-  Dispatcher dispatcher(alone, 4, open_dispatcher(DispatcherKind::kShared, alone, 4));
-  DispatchPlan plan;
-  dispatcher.plan(std::vector<std::int32_t>{0, 1, 2, 3}, 2, plan);
-  EXPECT_THROW(dispatcher.combine(plan, Matrix(4, kHidden), Matrix(2, kHidden), Write::kAdd), ShapeError);
-  EXPECT_THROW(Dispatcher(alone, 4, {.kind = DispatcherKind::kShared}), ShapeError);
+  for (const DispatcherKind kind : {DispatcherKind::kShared, DispatcherKind::kHierarchical}) {
+    Dispatcher dispatcher(alone, 4, open_dispatcher(kind, alone, 4));
+    DispatchPlan plan;
+    dispatcher.plan(std::vector<std::int32_t>{0, 1, 2, 3}, 2, plan);
+    EXPECT_THROW(dispatcher.combine(plan, Matrix(4, kHidden), Matrix(2, kHidden), Write::kAdd), ShapeError);
+    EXPECT_THROW(Dispatcher(alone, 4, {.kind = kind}), ShapeError);
+  }
   EXPECT_THROW(Dispatcher(alone, 4, {.kind = DispatcherKind::kAuto}), ShapeError);
 }
 

@@ -40,6 +40,7 @@ struct TrainingRunSettings {
   OnNan on_nan = OnNan::kStop;
   Index experts = tiny_config().num_experts;
   DispatcherKind dispatcher = DispatcherKind::kAlltoall;
+  WireSettings wire = {};
   std::set<std::string> frozen = {};  // names of parameters
 };
 
@@ -69,7 +70,7 @@ struct TrainingRun {
         store(with_frozen(parameter_specs(config, experts_here(config, mesh)), settings.frozen)),
         decoder((initialise(store, config, 3), config), store, mesh,
                 kernel_table(settings.fused, settings.packed),
-                open_dispatcher(settings.dispatcher, mesh.ep(), config.num_experts)),
+                open_dispatcher(settings.dispatcher, mesh.ep(), config.num_experts, settings.wire)),
         optimizer(store, mesh, {}),
         batch{.global_batch = settings.global_batch,
               .sequence_length = 24,

@@ -15,10 +15,11 @@
 namespace moeloom {
 
 struct EnvironmentFlags {
-  bool patch = true;                     // MOELOOM_PATCH, TWINKLE_NPU_PATCH: any kernel at all
-  bool fused_ops = true;                 // MOELOOM_FUSED_OPS, TWINKLE_NPU_FUSED_OPS: rmsnorm, rope, swiglu
-  std::optional<GmmRequest> gmm;         // MOELOOM_GMM_PATCH, TWINKLE_NPU_GMM_PATCH; none: unset
-  bool emulate_bf16 = false;             // MOELOOM_BF16=emulate: bf16 also without its instructions
+  bool patch = true;              // MOELOOM_PATCH, TWINKLE_NPU_PATCH: any kernel at all
+  bool fused_ops = true;          // MOELOOM_FUSED_OPS, TWINKLE_NPU_FUSED_OPS: rmsnorm, rope, swiglu
+  std::optional<GmmRequest> gmm;  // MOELOOM_GMM_PATCH, TWINKLE_NPU_GMM_PATCH; none: unset
+  bool emulate_bf16 = false;      // MOELOOM_BF16=emulate: bf16 also without its instructions
+  Index pretended_nodes = 0;      // MOELOOM_PRETEND_NODES: of the ranks of ep, for tests; 0: the real ones
   LogLevel log_level = LogLevel::kInfo;  // MOELOOM_LOG
   std::optional<Index> threads;          // OMP_NUM_THREADS, its first number; none: unset
   std::vector<std::string> given;        // "MOELOOM_GMM_PATCH=1", what was set of ours, for the log

@@ -25,10 +25,12 @@ struct StepMetrics {
   double tokens_per_s = 0;
   double seconds = 0;
   Index tokens_seen = 0;
-  Index bytes_sent = 0;    // by all ranks
-  Index rss_bytes = 0;     // peak memory of the largest rank
-  Index packings = 0;      // of expert weights, on rank 0
-  Index packed_bytes = 0;  // that they take on rank 0
+  Index bytes_sent = 0;     // by all ranks
+  Index wire_bytes = 0;     // of those, the dispatcher's between nodes
+  Index logical_bytes = 0;  // the same rows as one fp32 copy for each expert
+  Index rss_bytes = 0;      // peak memory of the largest rank
+  Index packings = 0;       // of expert weights, on rank 0
+  Index packed_bytes = 0;   // that they take on rank 0
   bool skipped = false;
   std::optional<double> val_loss;
   std::map<std::string, double> seconds_by_phase;  // "phases"

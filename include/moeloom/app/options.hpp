@@ -33,6 +33,8 @@ struct MeshOptions {
   Index ep = 1;
   std::vector<std::string> order = {"dp", "ep"};
   DispatcherKind dispatcher = DispatcherKind::kAuto;
+  CombineMode combine = CombineMode::kExact;
+  WireDType wire_dtype = WireDType::kFp32;
 };
 
 /// What an unset MOELOOM_GMM_PATCH means: the faster path, or upstream's answer (skip).

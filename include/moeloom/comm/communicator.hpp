@@ -75,6 +75,7 @@ class Communicator {
   void all_gather_stretches(std::span<float> values, std::span<const Index> counts_per_rank) const;
 
  private:
+  friend class Messages;
   /// Takes over the handle and asks MPI for rank and size.
   explicit Communicator(std::unique_ptr<CommunicatorHandle> handle);
   void count_call(Index bytes_sent) const;

@@ -61,6 +61,7 @@ class Decoder {
   /// norm.
   std::optional<Index> first_non_finite_layer() const;
   ComputeWeights compute_weights() const;
+  DispatchTraffic dispatch_traffic() const { return dispatcher_.traffic(); }
   PhaseClock& clock() { return clock_; }
 
  private:

@@ -7,6 +7,7 @@
 
 #include "moeloom/base/index.hpp"
 #include "moeloom/kernels/grouped_matmul.hpp"
+#include "moeloom/moe/crossing_plan.hpp"
 
 #include <cstdint>
 #include <span>
@@ -32,7 +33,10 @@ struct DispatchPlan {
   std::vector<Index> rows_per_source;    // [e, ep]: rows of local expert i from rank s
   std::vector<Index>
       landing_order;  // [R]: place among the received rows that lands at each row; empty if ranks = 1
-  std::vector<Landing> landings;  // [N]: where each slot's row lands; filled by plan_landing alone
+  std::vector<Landing> landings;       // [N]: where each slot's row lands; filled by plan_landing alone
+  std::vector<Index> tokens_per_rank;  // [ep]; filled by AllgatherDispatch alone, as is the next
+  std::vector<Index> gathered_order;   // [R]: token among those of all ranks that lands at each row
+  CrossingPlan crossing;               // between nodes; filled by plan_leaving and plan_arriving alone
 
   Index slots() const { return tokens * top_k; }
   Index rows() const;

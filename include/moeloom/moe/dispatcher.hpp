@@ -2,11 +2,14 @@
 //
 // A plan is made once a layer from counts alone; dispatch and combine then move rows by the same plan in
 // opposite directions, so each is the other's backward (as in DeepEP). How rows travel is a choice
-// (dispatcher_choice.hpp) that changes no bit: they land in one order, and a token's sum has one.
+// (dispatcher_choice.hpp) that changes no bit: they land in one order, and a token's sum has one. Only
+// CombineMode::kFast and rows rounded on the wire change bits, and both are asked for.
 #pragma once
 
+#include "moeloom/moe/allgather_dispatch.hpp"
 #include "moeloom/moe/alltoall_dispatch.hpp"
 #include "moeloom/moe/dispatcher_choice.hpp"
+#include "moeloom/moe/hierarchical_dispatch.hpp"
 #include "moeloom/moe/shared_dispatch.hpp"
 
 #include <variant>
@@ -16,21 +19,25 @@ namespace moeloom {
 /// Of the ranks of one ep row; all of them give the same.
 struct DispatcherSettings {
   DispatcherKind kind = DispatcherKind::kAlltoall;
-  std::shared_ptr<NodeMemory> memory = nullptr;  // of the ranks of ep; kShared needs it
+  std::shared_ptr<NodeMemory> memory = nullptr;  // kShared: of the ranks of ep; kHierarchical: of this node's
+  NodeMap nodes = {};                            // of the ranks of ep; kHierarchical needs them
+  WireSettings wire = {};
 };
 
 /// What a kind needs beside its name. Collective over `ep`; throws AgreedError on every rank if one cannot
 /// open another's memory.
-DispatcherSettings open_dispatcher(DispatcherKind kind, const Communicator& ep, Index num_experts);
+DispatcherSettings open_dispatcher(DispatcherKind kind, const Communicator& ep, Index num_experts,
+                                   const WireSettings& wire = {});
 
-/// Every member function but prepare() is collective over ep: all ranks call it, also with no token.
+/// plan(), dispatch() and combine() are collective over ep: all ranks call it, also with no token.
 class Dispatcher {
  public:
   /// `ep` must outlive it. Collective over nothing. Throws ShapeError for kAuto, which is to be decided
-  /// first, and for kShared without memory.
+  /// first, and for kShared and kHierarchical without what they need.
   Dispatcher(const Communicator& ep, Index num_experts, const DispatcherSettings& settings = {});
 
   DispatcherKind kind() const;
+  DispatchTraffic traffic() const;
 
   /// topk_idx [T, K]. Counts travel first: no row can move before its receiver knows how many come.
   void plan(std::span<const std::int32_t> topk_idx, Index top_k, DispatchPlan& plan);
@@ -47,7 +54,7 @@ class Dispatcher {
                std::optional<ScalarsBack> scalars = std::nullopt);
 
  private:
-  std::variant<AlltoallDispatch, SharedDispatch> way_;
+  std::variant<AlltoallDispatch, SharedDispatch, HierarchicalDispatch, AllgatherDispatch> way_;
 };
 
 }  // namespace moeloom

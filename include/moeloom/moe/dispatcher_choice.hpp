@@ -2,6 +2,8 @@
 #pragma once
 
 #include "moeloom/base/index.hpp"
+#include "moeloom/moe/crossing_plan.hpp"
+#include "moeloom/moe/wire.hpp"
 
 #include <array>
 #include <optional>
@@ -11,18 +13,29 @@
 namespace moeloom {
 
 /// alltoall: packed, MPI_Alltoallv, regrouped. shared: written in place into memory of the node.
-enum class DispatcherKind { kAuto, kAlltoall, kShared };
+/// hierarchical: once to each other node, and there as shared. allgather: every token to every rank.
+enum class DispatcherKind { kAuto, kAlltoall, kShared, kHierarchical, kAllgather };
 inline constexpr std::array kDispatcherKinds = {DispatcherKind::kAuto, DispatcherKind::kAlltoall,
-                                                DispatcherKind::kShared};
-/// As it is written: "auto", "alltoall", "shared".
+                                                DispatcherKind::kShared, DispatcherKind::kHierarchical,
+                                                DispatcherKind::kAllgather};
+/// As it is written: "auto", "alltoall", "shared", ...
 std::string_view name_of(DispatcherKind kind);
 std::optional<DispatcherKind> dispatcher_kind_from_text(std::string_view text);
+
+/// How rows cross between ranks that share no memory.
+struct WireSettings {
+  CombineMode combine = CombineMode::kExact;  // kFast: of hierarchical; others sum at home
+  WireDType dtype = WireDType::kFp32;         // of all but shared, where nothing travels
+  Index pretended_nodes = 0;                  // find_nodes()'s
+};
 
 struct DispatcherFacts {
   Index ep_ranks = 1;
   Index ep_nodes = 1;               // the most nodes that the ranks of one ep row lie on
   std::string no_node_memory = {};  // why ranks cannot open each other's memory; empty: they can
-  Index bytes_per_pair = 0;         // expected from one rank to another in one exchange, if experts are even
+  Index num_experts = 1;
+  Index top_k = 1;
+  Index bytes_per_pair = 0;  // expected from one rank to another in one exchange, if experts are even
 };
 
 struct DispatcherChoice {
@@ -30,8 +43,10 @@ struct DispatcherChoice {
   std::string reason;
 };
 
-/// Pure. auto: the fastest that can run, the reason carrying the facts it was chosen by. Throws ConfigError
-/// with the way out for a kind asked for by name that cannot run.
-DispatcherChoice decide_dispatcher(DispatcherKind request, const DispatcherFacts& facts);
+/// Pure. auto: the fastest that can run, the reason carrying the facts it was chosen by, and what of `wire`
+/// has nothing to act on. Throws ConfigError with the way out for a kind asked for by name that cannot run,
+/// or that `wire` does not fit.
+DispatcherChoice decide_dispatcher(DispatcherKind request, const DispatcherFacts& facts,
+                                   const WireSettings& wire = {});
 
 }  // namespace moeloom

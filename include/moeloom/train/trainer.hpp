@@ -18,7 +18,7 @@ struct TrainerSettings {
   OnNan on_nan = OnNan::kStop;
 };
 
-/// The same on every rank but for seconds, phases, bytes_sent and packings, which are this rank's.
+/// The same on every rank but for seconds, phases, bytes and packings, which are this rank's.
 struct StepReport {
   Index step = 0;
   double loss = 0;      // what was differentiated: lm_loss + coefficients times aux_loss and z_loss
@@ -32,8 +32,9 @@ struct StepReport {
   double seconds = 0;
   std::array<double, kPhases> phase_seconds{};  // add up to `seconds`
   std::int64_t bytes_sent = 0;
-  Index packings = 0;      // of expert weights in this step
-  Index packed_bytes = 0;  // that their packed faces take
+  DispatchTraffic dispatch;  // of those bytes, the dispatcher's between nodes
+  Index packings = 0;        // of expert weights in this step
+  Index packed_bytes = 0;    // that their packed faces take
   std::vector<std::vector<Index>>
       rows_per_expert;  // [layer][global expert], whole world, micro-batches that ran; empty if dense
 };

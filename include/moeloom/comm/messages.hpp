@@ -1,0 +1,42 @@
+// Messages under way between this rank and a few others.
+//
+// For exchanges in which most pairs have nothing to say to each other, whom a collective would visit all the
+// same, and in which what has arrived is used while the rest still travels. Both sides know every size, so
+// nothing is sent for an empty message. Between two ranks, messages arrive in the order in which they were
+// sent.
+#pragma once
+
+#include "moeloom/comm/communicator.hpp"
+
+#include <memory>
+#include <optional>
+#include <span>
+
+namespace moeloom {
+
+/// Buffers must live and be left alone until finish(). Throws MpiError.
+class Messages {
+ public:
+  explicit Messages(const Communicator& ranks);
+  ~Messages();
+  Messages(const Messages&) = delete;
+  Messages& operator=(const Messages&) = delete;
+
+  /// The first receive is number 0, the next 1. Bits, not numbers: whatever has the size of a float.
+  void receive(int from, std::span<float> into);
+  void send(int to, std::span<const float> values);
+
+  /// Waits for a receive that was not yet told of; its number, or none when all were. An empty message is not
+  /// told of.
+  std::optional<Index> next_arrival();
+  /// Waits for all that is still under way.
+  void finish();
+
+ private:
+  struct Requests;
+
+  const Communicator* ranks_;
+  std::unique_ptr<Requests> requests_;
+};
+
+}  // namespace moeloom

@@ -1,0 +1,66 @@
+#include "moeloom/comm/messages.hpp"
+
+#include "mpi_call.hpp"
+
+namespace moeloom {
+namespace {
+
+constexpr int kTag = 1;
+
+void wait_for_all(std::vector<MPI_Request>& requests) {
+  if (requests.empty()) return;  // nor is MPI needed by a rank alone
+  check_mpi(MPI_Waitall(mpi_count(std::ssize(requests)), requests.data(), MPI_STATUSES_IGNORE),
+            "MPI_Waitall");
+}
+
+}  // namespace
+
+struct Messages::Requests {
+  std::vector<MPI_Request> receives, sends;
+
+  /// Of an exchange that an exception ended: nobody waits for these any more, and the job is about to end.
+  ~Requests() {
+    for (MPI_Request& request : receives)
+      if (request != MPI_REQUEST_NULL && MPI_Cancel(&request) == MPI_SUCCESS) MPI_Request_free(&request);
+    for (MPI_Request& request : sends)
+      if (request != MPI_REQUEST_NULL) MPI_Request_free(&request);
+  }
+};
+
+Messages::Messages(const Communicator& ranks) : ranks_(&ranks), requests_(std::make_unique<Requests>()) {}
+Messages::~Messages() = default;
+
+void Messages::receive(int from, std::span<float> into) {
+  MPI_Request& request = requests_->receives.emplace_back(MPI_REQUEST_NULL);
+  if (into.empty()) return;
+  require(ranks_->handle_ != nullptr, "a rank alone has nobody to hear from");
+  check_mpi(MPI_Irecv(into.data(), mpi_count(std::ssize(into)), MPI_FLOAT, from, kTag, ranks_->handle_->comm,
+                      &request),
+            "MPI_Irecv");
+}
+
+void Messages::send(int to, std::span<const float> values) {
+  if (values.empty()) return;
+  require(ranks_->handle_ != nullptr, "a rank alone has nobody to write to");
+  ranks_->count_call(static_cast<Index>(values.size_bytes()));
+  MPI_Request& request = requests_->sends.emplace_back(MPI_REQUEST_NULL);
+  check_mpi(MPI_Isend(values.data(), mpi_count(std::ssize(values)), MPI_FLOAT, to, kTag,
+                      ranks_->handle_->comm, &request),
+            "MPI_Isend");
+}
+
+std::optional<Index> Messages::next_arrival() {
+  if (requests_->receives.empty()) return std::nullopt;
+  int number = MPI_UNDEFINED;
+  check_mpi(MPI_Waitany(mpi_count(std::ssize(requests_->receives)), requests_->receives.data(), &number,
+                        MPI_STATUS_IGNORE),
+            "MPI_Waitany");
+  return number == MPI_UNDEFINED ? std::nullopt : std::optional<Index>(number);
+}
+
+void Messages::finish() {
+  wait_for_all(requests_->receives);
+  wait_for_all(requests_->sends);
+}
+
+}  // namespace moeloom

@@ -52,7 +52,7 @@ int calibrate_command(int argc, char** argv) {
   agree(world, [&] {
     options = parse_calibrate_options(argc, argv);
     flags = read_environment();
-    config = config_of(options.model);
+    config = checked_config(options.model);
     require_dtype(options.dtype, flags);
   });
   set_threads(threads_for(options.threads, flags.threads, world.split_by_node()));

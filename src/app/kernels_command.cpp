@@ -10,7 +10,6 @@
 #include "kernel_plan.hpp"
 #include "model_source.hpp"
 #include "processors.hpp"
-#include "rate_source.hpp"
 
 namespace moeloom {
 namespace {
@@ -61,7 +60,7 @@ void print_modules(const std::vector<ModuleRow>& rows) {
 
 int kernels_command(int argc, char** argv) {
   const KernelsOptions options = parse_kernels_options(argc, argv);
-  const ModelConfig config = read_config(options.model);
+  const ModelConfig config = config_of(options.model);
   const Index ranks = std::max(options.ranks, options.ep);
   const EnvironmentFlags flags = read_environment();
   std::vector<std::string> violations = config_violations(config);

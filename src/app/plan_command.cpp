@@ -191,7 +191,7 @@ void print_advice(const PlanOptions& options, const PlanRequest& request, const 
 int plan_command(int argc, char** argv) {
   const PlanOptions options = parse_plan_options(argc, argv);
   const EnvironmentFlags flags = read_environment();
-  const ModelConfig config = config_of(options.model);
+  const ModelConfig config = checked_config(options.model);
   require_dtype(options.dtype, flags);
   const PlanRequest request = request_of(options, config, flags);
   set_threads(static_cast<int>(request.threads));

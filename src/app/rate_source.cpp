@@ -2,20 +2,14 @@
 
 #include "moeloom/base/errors.hpp"
 #include "moeloom/kernels/grouped_matmul.hpp"
-#include "moeloom/train/checkpoint.hpp"
 
+#include "model_source.hpp"
 #include "processors.hpp"
 
 namespace moeloom {
-ModelConfig read_config(const ModelOptions& model) {
-  if (model.folder.empty()) return model.shape;
-  return ModelConfig::read(std::filesystem::exists(model.folder / "config.json")
-                               ? model.folder
-                               : resolve_checkpoint(model.folder));
-}
 
-ModelConfig config_of(const ModelOptions& model) {
-  const ModelConfig config = read_config(model);
+ModelConfig checked_config(const ModelOptions& model) {
+  const ModelConfig config = config_of(model);
   if (const auto violations = config_violations(config); !violations.empty()) throw ConfigError(violations);
   return config;
 }

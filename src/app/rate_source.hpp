@@ -6,10 +6,9 @@
 
 namespace moeloom {
 
-/// A model as a person names it: a folder, a run or a checkpoint, or a shape from flags.
-ModelConfig read_config(const ModelOptions& model);
-/// The same; throws ConfigError for a shape that does not fit together.
-ModelConfig config_of(const ModelOptions& model);
+/// A folder's, a run's or a checkpoint's, or a shape from flags; throws ConfigError for one that does not fit
+/// together.
+ModelConfig checked_config(const ModelOptions& model);
 
 /// What products multiply in these commands. Throws ConfigError for bf16 on a CPU without it.
 void require_dtype(DType dtype, const EnvironmentFlags& flags);

@@ -106,7 +106,7 @@ double StepGroup::add(const PlannedPoint& planned) {
   double error = 0;
   for (std::size_t i = 0; i < numbers.size(); ++i) {
     const double difference = std::fabs(numbers[i] - reference_[i]) / std::fabs(reference_[i]);
-    if (!(difference <= error)) error = difference;
+    error = worse(error, difference);
   }
   return world_.world().all_max(error);
 }

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <string>
 #include <sys/signalfd.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 namespace moeloom {
@@ -20,11 +21,27 @@ sigset_t stop_signals() {
   return set;
 }
 
+/// OpenBLAS starts threads before main, which hold nothing and may be the ones that a signal of the process
+/// meets: they pass it on to the first thread, whose number is the process's, where it waits to be taken. If
+/// that thread does not hold it any more, it is the default's.
+void pass_on(int signal) {
+  const int error = errno;
+  if (gettid() == getpid()) std::signal(signal, SIG_DFL);
+  syscall(SYS_tgkill, getpid(), getpid(), signal);
+  errno = error;
+}
+
 }  // namespace
 
 void hold_stop_signals() {
   const sigset_t set = stop_signals();
   pthread_sigmask(SIG_BLOCK, &set, nullptr);
+  for (const int signal : {SIGTERM, SIGUSR1}) {
+    struct sigaction action {};
+    action.sa_handler = pass_on;
+    action.sa_flags = SA_RESTART;
+    sigaction(signal, &action, nullptr);
+  }
 }
 
 StopSignals::StopSignals() {

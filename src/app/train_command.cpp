@@ -193,7 +193,8 @@ class TrainRun {
     ++steps_done_;
     const Index done = step + 1;
     if (watch_ && !watch_->done() && !metrics.skipped) watch_experts(metrics);
-    if (options_.run.eval_every > 0 && done % options_.run.eval_every == 0 && done < options_.run.steps)
+    if (signal_ == 0 && options_.run.eval_every > 0 && done % options_.run.eval_every == 0 &&
+        done < options_.run.steps)
       metrics.val_loss = validate();
     record(metrics);
     if (trace_ && trace_->ends_with(step)) write_trace();

@@ -63,11 +63,12 @@ class Descriptor {
 };
 
 /// Blocks are never put where others were, and each growth is by a quarter at least, so that addresses are
-/// spent in proportion to what is held: the node's memory several times over, divided among its ranks.
+/// spent in proportion to what is held: the node's memory several times over, divided among its ranks. A
+/// process has 128 TiB of addresses, and may hold many of these.
 Index reserve_bytes(int ranks) {
-  constexpr Index kTimes = 16;
+  constexpr Index kTimes = 16, kMostOfANode = Index{4} << 40;
   const Index node = Index{::sysconf(_SC_PHYS_PAGES)} * ::sysconf(_SC_PAGESIZE);
-  return rounded_up(node / ranks * kTimes, kHugePage);
+  return rounded_up(std::min(node * kTimes, std::max(kMostOfANode, 2 * node)) / ranks, kHugePage);
 }
 
 /// What a rank tells the others: where its file is, and the word that proves it is the one.

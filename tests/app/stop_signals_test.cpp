@@ -1,6 +1,8 @@
 #include "moeloom/app/stop_signals.hpp"
 
 #include <csignal>
+#include <future>
+#include <sys/syscall.h>
 #include <thread>
 #include <unistd.h>
 
@@ -41,6 +43,19 @@ TEST_F(StopSignalsTest, SpareAThreadThatWasStartedLater) {
   StopSignals signals;
   std::thread([] { kill(getpid(), SIGUSR1); }).join();
   EXPECT_EQ(signals.take(), SIGUSR1);
+}
+
+/// As OpenBLAS's, which are there before main.
+TEST_F(StopSignalsTest, SpareAThreadThatWasStartedEarlier) {
+  std::promise<void> held;
+  std::thread earlier([&held] {
+    held.get_future().wait();
+    syscall(SYS_tgkill, getpid(), gettid(), SIGTERM);
+  });
+  StopSignals signals;
+  held.set_value();
+  earlier.join();
+  EXPECT_EQ(signals.take(), SIGTERM);
 }
 
 TEST_F(StopSignalsTest, ThatCameBeforeAreNotLost) {

@@ -5,13 +5,13 @@
 
 namespace moeloom {
 
-/// SIGTERM and SIGUSR1 no longer end this thread or one that it starts: they wait for StopSignals. Threads
-/// that are there already would still die of them, so this comes before MPI starts its own.
+/// SIGTERM and SIGUSR1 no longer end this process: they wait for StopSignals, whichever thread they meet. Call it
+/// on the first thread, before MPI starts.
 void hold_stop_signals();
 
 class StopSignals {
  public:
-  /// Holds them, and takes them from now on. Throws Error with the system's text.
+  /// Holds them, and takes them from now on, all on the first thread. Throws Error with the system's text.
   StopSignals();
   ~StopSignals();
   StopSignals(const StopSignals&) = delete;

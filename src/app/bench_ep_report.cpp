@@ -158,14 +158,14 @@ std::string cards(const EpRows& rows, const std::vector<EpView>& main) {
   const EpRow& best = fastest_row(view);
   std::set<Index> worlds;
   for (const EpRow& row : rows) worlds.insert(row.ranks);
+  std::string ranks;
+  for (const Index world : worlds) ranks += (ranks.empty() ? "" : ", ") + std::to_string(world);
   return "<div class=\"numbers\">" +
          number_card("ep = " + std::to_string(best.ep), "the fastest: " + view.title(), true) +
          number_card(readable(best.tokens_per_s, 4), "tokens/s with it") +
          number_card(readable(best.step_ms.median, 4) + " ms", "a " + view.mode + " with it") +
          number_card(std::to_string(rows.size()), "points, each checked against ep = 1") +
-         number_card(std::to_string(worlds.size()),
-                     worlds.size() == 1 ? "number of ranks" : "numbers of ranks") +
-         "</div>\n";
+         number_card(ranks, ranks == "1" ? "rank" : "ranks") + "</div>\n";
 }
 
 }  // namespace

@@ -47,10 +47,13 @@ TEST_F(PlanCommand, TheRecommendedLineTrains) {
 }
 
 TEST_F(PlanCommand, SeveralNodesNeedANetwork) {
-  const std::string line = alone() + "plan --ranks 8 --ranks-per-node 2 --tokens-per-rank 32 " + kShape;
+  const std::string line =
+      alone() + "plan --ranks 8 --ranks-per-node 2 --processors 2 --threads 1 --tokens-per-rank 32 " + kShape;
   const Outcome unknown = shell(line);
   EXPECT_NE(unknown.exit_code, 0);
   EXPECT_EQ(count_of(unknown.output, "give --net 200Gbit,2us"), 1u) << unknown.output;
+  EXPECT_EQ(count_of(unknown.output, "mpirun -n 4 --map-by ppr:2:node moeloom calibrate --experts 4"), 1u)
+      << unknown.output;
   const Outcome given = shell(line + "--net 10Gbit,20us");
   EXPECT_EQ(given.exit_code, 0) << given.output;
   EXPECT_EQ(count_of(given.output, "8 ranks are extrapolated from 1"), 1u) << given.output;

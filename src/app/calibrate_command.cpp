@@ -8,6 +8,7 @@
 
 #include "processors.hpp"
 #include "rate_source.hpp"
+#include "step_plan.hpp"
 
 namespace moeloom {
 namespace {
@@ -16,9 +17,10 @@ void line(const char* what, double value, const char* unit) {
   std::printf("  %-34s %10s %s\n", what, rounded_text(value).c_str(), unit);
 }
 
-void print_rates(const MachineRates& rates, int threads_of_a_rank) {
-  std::printf("of one rank with %d threads, %lld ranks at work together\n", threads_of_a_rank,
-              static_cast<long long>(rates.ranks));
+/// options: as measured, their threads settled.
+void print_rates(const MachineRates& rates, const CalibrateOptions& options) {
+  std::printf("of one rank with %lld threads, %lld ranks at work together\n",
+              static_cast<long long>(options.threads), static_cast<long long>(rates.ranks));
   for (std::size_t i = 0; i < kRateRows.size(); ++i)
     line(("dense products, " + std::to_string(kRateRows[i]) + " rows").c_str(), 1e-9 * rates.dense_flops[i],
          "GFLOP/s");
@@ -30,7 +32,8 @@ void print_rates(const MachineRates& rates, int threads_of_a_rank) {
   line("copied rows", 1e-9 * rates.copy_bytes, "GB/s");
   line("AdamW", 1e-6 * rates.updated_elements, "M elements/s");
   if (!rates.measured_node() && !rates.measured_network())
-    std::printf("  one rank exchanges nothing: mpirun -n 2 moeloom calibrate measures that too\n");
+    std::printf("  one rank exchanges nothing: `%s` measures that too\n",
+                calibrate_line(options, 2, 1).c_str());
   if (rates.measured_node()) {
     line("exchange in a node, a message", 1e6 * rates.node_message_seconds, "us");
     line("exchange in a node, a rank", 1e-9 * rates.node_bytes, "GB/s");
@@ -60,7 +63,8 @@ int calibrate_command(int argc, char** argv) {
   const MachineRates rates = measure_machine_rates(sizes, usual_kernels(config, kSumChunkRows, options.dtype),
                                                    world, options.seconds);
   if (world.rank() != 0) return 0;
-  print_rates(rates, threads());
+  options.threads = threads();
+  print_rates(rates, options);
   const std::filesystem::path file = rate_cache_file(flags.cache_folder);
   const std::string warning = keep_machine_rates(file, rate_machine(options.dtype), sizes, rates);
   if (!warning.empty())

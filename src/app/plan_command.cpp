@@ -45,10 +45,8 @@ MachineRates machine_rates(const PlanRequest& request, const PlanOptions& option
                            const std::filesystem::path& file) {
   const RateCase sizes = rate_case(request.config, request.sequence_length);
   const std::string machine = rate_machine(request.dtype);
-  const Index busy = std::max<Index>(
-      std::min(request.ranks, request.processors_per_node / std::max<Index>(request.threads, 1)), 1);
   if (!options.calibrate) {
-    const MachineAnswer kept = kept_machine_rates(file, machine, sizes, busy);
+    const MachineAnswer kept = kept_machine_rates(file, machine, sizes, busy_node_ranks(request));
     if (!kept.warning.empty()) std::printf("warning: %s\n", kept.warning.c_str());
     if (kept.rates) return *kept.rates;
   }
@@ -61,7 +59,7 @@ MachineRates machine_rates(const PlanRequest& request, const PlanOptions& option
 }
 
 /// The network as it was given, or as it was measured.
-void choose_network(const PlanOptions& options, MachineRates& machine) {
+void choose_network(const PlanRequest& request, const PlanOptions& options, MachineRates& machine) {
   if (options.network.bytes_per_second > 0) {
     machine.network_bytes = options.network.bytes_per_second;
     machine.network_message_seconds = options.network.message_seconds;
@@ -70,7 +68,8 @@ void choose_network(const PlanOptions& options, MachineRates& machine) {
   throw ConfigError({std::to_string(options.ranks) + " ranks, " + std::to_string(options.ranks_per_node) +
                      " a node, lie on " + std::to_string(options.ranks / options.ranks_per_node) +
                      " nodes and nothing is known of the network between them; give --net 200Gbit,2us, or "
-                     "measure it by `mpirun --hostfile FILE ... moeloom calibrate`"});
+                     "measure it on two of them by `" +
+                     calibrate_line(calibration_of(request, options), busy_node_ranks(request), 2) + "`"});
 }
 
 PredictExperts predictor(const PlanOptions& options, const ModelConfig& config,
@@ -197,11 +196,10 @@ int plan_command(int argc, char** argv) {
   set_threads(static_cast<int>(request.threads));
   const std::filesystem::path file = rate_cache_file(flags.cache_folder);
   MachineRates machine = machine_rates(request, options, file);
-  choose_network(options, machine);
+  choose_network(request, options, machine);
   const std::vector<PlanPoint> points =
       plan_points(request, machine, known_ways(), predictor(options, config, file));
-  const std::vector<std::string> notes =
-      extrapolations(request, machine, options.network.bytes_per_second > 0);
+  const std::vector<std::string> notes = extrapolations(request, machine, options);
   print_table(points, options.rows);
   for (const std::string& note : notes) std::printf("note: %s\n", note.c_str());
   print_advice(options, request, points.front());

@@ -19,17 +19,24 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr Index kFormat = 3;
+constexpr Index kFormat = 4;
 constexpr std::string_view kGmmSection = "rates";
 constexpr std::string_view kMachineSection = "machines";
 constexpr std::size_t kMostEntries = 512;  // the oldest make room
 
-std::string key_of(const std::string& machine, const RateCase& c, Index ranks) {
+std::string key_of(const std::string& machine, const RateCase& c, const MachineRates& rates) {
   std::string key = machine;
-  const std::initializer_list<std::pair<const char*, Index>> sizes = {
-      {" | D=", c.hidden},      {" heads=", c.heads},       {" kv=", c.kv_heads}, {" of=", c.head_dim},
-      {" value=", c.value_dim}, {" S=", c.sequence_length}, {" E=", c.experts},   {" K=", c.top_k},
-      {" V=", c.vocabulary},    {" ranks=", ranks}};
+  const std::initializer_list<std::pair<const char*, Index>> sizes = {{" | D=", c.hidden},
+                                                                      {" heads=", c.heads},
+                                                                      {" kv=", c.kv_heads},
+                                                                      {" of=", c.head_dim},
+                                                                      {" value=", c.value_dim},
+                                                                      {" S=", c.sequence_length},
+                                                                      {" E=", c.experts},
+                                                                      {" K=", c.top_k},
+                                                                      {" V=", c.vocabulary},
+                                                                      {" ranks=", rates.ranks},
+                                                                      {" a node=", rates.node_ranks}};
   for (const auto& [name, size] : sizes) key += name + std::to_string(size);
   return key;
 }
@@ -87,6 +94,7 @@ Document document_of(const MachineRates& rates) {
   document.set("dense_flops", std::vector<double>(rates.dense_flops.begin(), rates.dense_flops.end()));
   for (const auto& [name, number] : kMachineNumbers) document.set(name, rates.*number);
   document.set("ranks", rates.ranks);
+  document.set("node_ranks", rates.node_ranks);
   return document;
 }
 
@@ -100,6 +108,7 @@ MachineRates machine_rates_from(const Document& document) {
   std::ranges::copy(dense, rates.dense_flops.begin());
   for (const auto& [name, number] : kMachineNumbers) rates.*number = document.number(name);
   rates.ranks = document.integer("ranks");
+  rates.node_ranks = document.integer("node_ranks");
   const auto check = [](double rate, bool may_be_zero) {
     if (!std::isfinite(rate) || rate < 0 || (rate == 0 && !may_be_zero))
       throw IoError("expected a positive rate, found " + std::to_string(rate));
@@ -195,6 +204,12 @@ std::optional<GmmRates> found(const fs::path& file, const std::string& key, std:
   return rates;
 }
 
+/// Of most ranks a node; of these, of most ranks in all.
+void keep_better(const MachineRates& rates, std::optional<MachineRates>& best) {
+  const auto ranks = [](const MachineRates& r) { return std::pair(r.node_ranks, r.ranks); };
+  if (!best || ranks(rates) > ranks(*best)) best = rates;
+}
+
 }  // namespace
 
 fs::path rate_cache_file(const fs::path& cache_folder) {
@@ -230,21 +245,27 @@ RateAnswer cached_rates(const fs::path& file, const std::string& machine, const 
 }
 
 MachineAnswer kept_machine_rates(const fs::path& file, const std::string& machine, const RateCase& sizes,
-                                 Index most_ranks) {
+                                 Index most_node_ranks) {
   MachineAnswer answer;
+  std::optional<MachineRates> network;
   use_entries(file, kMachineSection, answer.warning, [&](const Document& entries) {
     for (const std::string& key : entries.keys()) {
       const MachineRates rates = machine_rates_from(entries.object(key));
-      if (rates.ranks > most_ranks || key != key_of(machine, sizes, rates.ranks)) continue;
-      if (!answer.rates || rates.ranks > answer.rates->ranks) answer.rates = rates;
+      if (rates.node_ranks > most_node_ranks || key != key_of(machine, sizes, rates)) continue;
+      keep_better(rates, answer.rates);
+      if (rates.measured_network()) keep_better(rates, network);
     }
   });
+  if (answer.rates && network) {
+    answer.rates->network_message_seconds = network->network_message_seconds;
+    answer.rates->network_bytes = network->network_bytes;
+  }
   return answer;
 }
 
 std::string keep_machine_rates(const fs::path& file, const std::string& machine, const RateCase& sizes,
                                const MachineRates& rates) {
-  return try_to_store(file, kMachineSection, key_of(machine, sizes, rates.ranks), document_of(rates));
+  return try_to_store(file, kMachineSection, key_of(machine, sizes, rates), document_of(rates));
 }
 
 }  // namespace moeloom

@@ -93,6 +93,11 @@ const std::vector<Part>& parts() {
   return all;
 }
 
+std::string mpirun_words(Index ranks, Index node_ranks) {
+  const std::string words = "mpirun -n " + std::to_string(ranks);
+  return ranks <= node_ranks ? words : words + " --map-by ppr:" + std::to_string(node_ranks) + ":node";
+}
+
 /// The shape as its options, for a model that has no folder.
 std::string model_words(const ModelOptions& model) {
   if (!model.folder.empty()) return " --model " + model.folder.string();
@@ -157,20 +162,25 @@ std::string gmm_text(const PlanPoint& point) {
   return !point.grouped ? "loop" : point.packs ? "gmm, packed" : "gmm";
 }
 
+Index busy_node_ranks(const PlanRequest& request) {
+  const Index on_node = std::min(request.ranks_per_node, request.ranks);
+  return std::clamp<Index>(request.processors_per_node / std::max<Index>(request.threads, 1), 1, on_node);
+}
+
 std::vector<std::string> extrapolations(const PlanRequest& request, const MachineRates& machine,
-                                        bool network_given) {
+                                        const PlanOptions& options) {
   std::vector<std::string> sentences;
   const Index near = std::min(request.ranks_per_node, request.ranks);
-  const Index busy = std::min(near, request.processors_per_node);
-  if (machine.ranks < busy)
-    sentences.push_back("rates are of " + std::to_string(machine.ranks) + " busy ranks; " +
-                        std::to_string(busy) + " a node share its memory: mpirun -n " + std::to_string(busy) +
-                        " moeloom calibrate measures that");
+  const Index busy = busy_node_ranks(request);
+  const std::string line = calibrate_line(calibration_of(request, options), busy, 1);
+  if (machine.node_ranks < busy)
+    sentences.push_back("rates are of " + std::to_string(machine.node_ranks) + " busy ranks; " +
+                        std::to_string(busy) + " a node share its memory: `" + line + "` measures that");
   if (near > 1 && !machine.measured_node())
     sentences.push_back(
-        "exchanges inside a node are taken from copying, because no two ranks measured them: mpirun -n 2 "
-        "moeloom calibrate does");
-  if (request.ranks > near && network_given)
+        "exchanges inside a node are taken from copying, because no two ranks measured them" +
+        (busy > 1 ? ": `" + line + "` does" : "; two could if --threads left each processors of its own"));
+  if (request.ranks > near && options.network.bytes_per_second > 0)
     sentences.push_back("the network is as --net gives it, without contention between nodes");
   if (request.ranks > machine.ranks)
     sentences.push_back(std::to_string(request.ranks) + " ranks are extrapolated from " +
@@ -178,12 +188,24 @@ std::vector<std::string> extrapolations(const PlanRequest& request, const Machin
   return sentences;
 }
 
+CalibrateOptions calibration_of(const PlanRequest& request, const PlanOptions& options) {
+  return {.model = options.model,
+          .sequence_length = request.sequence_length,
+          .threads = request.threads,
+          .dtype = request.dtype};
+}
+
+std::string calibrate_line(const CalibrateOptions& options, Index node_ranks, Index nodes) {
+  return mpirun_words(node_ranks * nodes, node_ranks) + " moeloom calibrate" + model_words(options.model) +
+         " --seq-len " + std::to_string(options.sequence_length) + " --threads " +
+         std::to_string(options.threads) + (options.dtype == DType::kBF16 ? " --dtype bf16" : "");
+}
+
 std::string run_line(const PlanOptions& options, const PlanPoint& point) {
   const StepCase& step = point.step;
   const Index world = step.mesh.world();
   const Index sequences = step.tokens * step.micro_batches / step.sequence_length * world;
-  std::string line = "mpirun -n " + std::to_string(world);
-  if (world > step.ranks_per_node) line += " --map-by ppr:" + std::to_string(step.ranks_per_node) + ":node";
+  std::string line = mpirun_words(world, step.ranks_per_node);
   line += " moeloom train" + model_words(options.model) + " --ep " + std::to_string(step.mesh.ep) +
           " --seq-len " + std::to_string(step.sequence_length) + " --global-batch " +
           std::to_string(sequences) + " --accumulate " + std::to_string(step.micro_batches);

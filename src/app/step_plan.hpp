@@ -56,9 +56,17 @@ std::string bottleneck(const PhaseSeconds& seconds);
 /// "loop", "gmm" or "gmm, packed".
 std::string gmm_text(const PlanPoint& point);
 
+/// Ranks of a node that have processors of their own at the same time: those whose rates a plan asks for.
+Index busy_node_ranks(const PlanRequest& request);
+
 /// Where the prediction goes beyond what was measured, a sentence each.
 std::vector<std::string> extrapolations(const PlanRequest& request, const MachineRates& machine,
-                                        bool network_given);
+                                        const PlanOptions& options);
+
+/// What measures the rates that the plan reads, its threads settled.
+CalibrateOptions calibration_of(const PlanRequest& request, const PlanOptions& options);
+/// The line that does so with as many ranks a node on so many nodes: mpirun ... moeloom calibrate ...
+std::string calibrate_line(const CalibrateOptions& options, Index node_ranks, Index nodes);
 
 /// The line that runs a point: mpirun ... moeloom train ...
 std::string run_line(const PlanOptions& options, const PlanPoint& point);

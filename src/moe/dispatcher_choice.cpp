@@ -1,6 +1,7 @@
 #include "moeloom/moe/dispatcher_choice.hpp"
 
 #include "moeloom/base/errors.hpp"
+#include "moeloom/moe/exchange_cost.hpp"
 
 #include <algorithm>
 #include <iomanip>
@@ -24,21 +25,6 @@ std::optional<std::string> why_not(DispatcherKind kind, const DispatcherFacts& f
   return std::nullopt;
 }
 
-/// Rows that leave a node for others, per token, if experts are even.
-struct Crossings {
-  double once_a_slot, once_a_node;
-};
-Crossings expected_crossings(const DispatcherFacts& facts) {
-  const auto nodes = static_cast<double>(facts.ep_nodes);
-  const auto experts = static_cast<double>(facts.num_experts);
-  double none_on_a_node = 1;
-  for (Index k = 0; k < facts.top_k; ++k) {
-    const auto drawn = static_cast<double>(k);
-    none_on_a_node *= std::max(0.0, experts - experts / nodes - drawn) / (experts - drawn);
-  }
-  return {static_cast<double>(facts.top_k) * (nodes - 1) / nodes, (nodes - 1) * (1 - none_on_a_node)};
-}
-
 std::string two_decimals(double value) {
   std::ostringstream text;
   text << std::fixed << std::setprecision(2) << value;
@@ -46,17 +32,18 @@ std::string two_decimals(double value) {
 }
 
 /// Fewer rows cross, or fewer messages do the same.
-DispatcherChoice choose_between_nodes(const DispatcherFacts& facts) {
-  const Crossings rows = expected_crossings(facts);
+DispatcherChoice choose_between_nodes(const DispatcherFacts& facts, CombineMode mode) {
+  const auto slots = static_cast<double>(facts.top_k);
+  const double once_a_slot = slots - slots / static_cast<double>(facts.ep_nodes);
+  const double out = crossings_out(facts.num_experts, facts.top_k, facts.ep_nodes);
+  const double back = crossings_back(facts.num_experts, facts.top_k, facts.ep_nodes, mode);
   const std::string where = "the " + std::to_string(facts.ep_ranks) + " ranks of ep lie on " +
                             std::to_string(facts.ep_nodes) + " nodes";
-  if (facts.ep_ranks == facts.ep_nodes && rows.once_a_node > kWorthPlanning * rows.once_a_slot)
-    return {DispatcherKind::kAlltoall, where + ", one each, and a token would cross " +
-                                           two_decimals(rows.once_a_node) + " times instead of " +
-                                           two_decimals(rows.once_a_slot)};
-  return {DispatcherKind::kHierarchical, where + ": a token crosses " + two_decimals(rows.once_a_node) +
-                                             " times, once to a node, instead of " +
-                                             two_decimals(rows.once_a_slot)};
+  const std::string rows = two_decimals(out) + " rows out, once to a node, and " + two_decimals(back) +
+                           " back instead of " + two_decimals(once_a_slot) + " each way";
+  if (facts.ep_ranks == facts.ep_nodes && out + back > kWorthPlanning * 2 * once_a_slot)
+    return {DispatcherKind::kAlltoall, where + ", one each, and a token would cross as " + rows};
+  return {DispatcherKind::kHierarchical, where + ": a token crosses as " + rows};
 }
 
 DispatcherChoice choose_without_memory(const DispatcherFacts& facts) {
@@ -67,11 +54,11 @@ DispatcherChoice choose_without_memory(const DispatcherFacts& facts) {
                                           " ranks to send it to"};
 }
 
-DispatcherChoice decide_auto(const DispatcherFacts& facts) {
+DispatcherChoice decide_auto(const DispatcherFacts& facts, CombineMode mode) {
   const std::string bytes = std::to_string(facts.bytes_per_pair) + " bytes a pair of ranks";
   if (facts.ep_ranks == 1) return {DispatcherKind::kAlltoall, "ep = 1: rows stay on their rank"};
   if (!facts.no_node_memory.empty()) return choose_without_memory(facts);
-  if (facts.ep_nodes > 1) return choose_between_nodes(facts);
+  if (facts.ep_nodes > 1) return choose_between_nodes(facts, mode);
   if (facts.bytes_per_pair < kLeastSharedBytes)
     return {DispatcherKind::kAlltoall,
             bytes + " are below " + std::to_string(kLeastSharedBytes) + ", where MPI is as fast"};
@@ -79,8 +66,8 @@ DispatcherChoice decide_auto(const DispatcherFacts& facts) {
           "the " + std::to_string(facts.ep_ranks) + " ranks of ep share their node's memory, " + bytes};
 }
 
-DispatcherChoice decide_kind(DispatcherKind request, const DispatcherFacts& facts) {
-  if (request == DispatcherKind::kAuto) return decide_auto(facts);
+DispatcherChoice decide_kind(DispatcherKind request, const DispatcherFacts& facts, CombineMode mode) {
+  if (request == DispatcherKind::kAuto) return decide_auto(facts, mode);
   const auto reason = why_not(request, facts);
   if (!reason) return {request, "--dispatcher " + std::string(name_of(request))};
   throw ConfigError({"--dispatcher " + std::string(name_of(request)) + " cannot run: " + *reason +
@@ -120,7 +107,7 @@ std::optional<DispatcherKind> dispatcher_kind_from_text(std::string_view text) {
 
 DispatcherChoice decide_dispatcher(DispatcherKind request, const DispatcherFacts& facts,
                                    const WireSettings& wire) {
-  DispatcherChoice choice = decide_kind(request, facts);
+  DispatcherChoice choice = decide_kind(request, facts, wire.combine);
   for (const std::string& idle : idle_settings(choice.kind, facts, wire)) {
     if (request != DispatcherKind::kAuto && facts.ep_ranks > 1)
       throw ConfigError({choice.reason + ": " + idle + "; leave it out, or choose --dispatcher auto"});

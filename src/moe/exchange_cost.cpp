@@ -3,6 +3,7 @@
 #include "moeloom/base/errors.hpp"
 
 #include <algorithm>
+#include <optional>
 
 namespace moeloom {
 namespace {
@@ -38,20 +39,49 @@ ExchangeVolume shared_volume(const ExchangeCase& e) {
   return {.copied_bytes = token_bytes(e) + slots_bytes(e), .meetings = 2};
 }
 
-ExchangeVolume hierarchical_volume(const ExchangeCase& e) {
-  const Index nodes = e.ep / e.ep_on_node;
-  const auto n = static_cast<double>(nodes);
-  const double relayed = groups_visited(e.num_experts, e.top_k, nodes) * token_bytes(e);
-  return {.network_bytes = relayed * (n - 1) / n,
-          .network_messages = n - 1,
-          .copied_bytes = 2 * relayed + token_bytes(e) + slots_bytes(e),
+Index nodes_of(const ExchangeCase& e) {
+  return e.ep / e.ep_on_node;
+}
+
+/// Of `groups` equal ones, those that are not a token's own.
+double elsewhere(Index groups) {
+  return 1 - 1 / static_cast<double>(groups);
+}
+
+/// Rows that cross are written into a message by one rank and read from it by another.
+ExchangeVolume crossing_volume(const ExchangeCase& e, double crossing_rows, double copied_bytes) {
+  const double crossing = crossing_rows * token_bytes(e);
+  return {.network_bytes = crossing,
+          .network_messages = static_cast<double>(nodes_of(e) - 1),
+          .copied_bytes = copied_bytes + 2 * crossing,
           .meetings = 2};
 }
 
-ExchangeVolume allgather_volume(const ExchangeCase& e) {
+ExchangeVolume hierarchical_dispatch(const ExchangeCase& e) {
+  const double read = groups_visited(e.num_experts, e.top_k, nodes_of(e)) * token_bytes(e);
+  return crossing_volume(e, crossings_out(e.num_experts, e.top_k, nodes_of(e)), read + slots_bytes(e));
+}
+
+ExchangeVolume hierarchical_combine(const ExchangeCase& e) {
+  return crossing_volume(e, crossings_back(e.num_experts, e.top_k, nodes_of(e), e.combine),
+                         slots_bytes(e) + token_bytes(e));
+}
+
+ExchangeVolume allgather_dispatch(const ExchangeCase& e) {
   ExchangeVolume volume = sent_to_all(e, token_bytes(e) * static_cast<double>(e.ep));
-  volume.copied_bytes = 2 * slots_bytes(e);
+  volume.copied_bytes = 2 * token_bytes(e) + 2 * slots_bytes(e);
   return volume;
+}
+
+/// Of ep = 1, whichever way: rows only change places.
+std::optional<ExchangeVolume> alone(const ExchangeCase& e) {
+  require(e.ep >= 1 && e.ep_on_node >= 1 && e.ep % e.ep_on_node == 0, "an ep row lies evenly on its nodes");
+  if (e.ep > 1) return std::nullopt;
+  return ExchangeVolume{.copied_bytes = 2 * slots_bytes(e)};
+}
+
+double counts_bytes(const ExchangeCase& e, Index counts_to_each) {
+  return kCount * static_cast<double>(counts_to_each * (e.ep - 1));
 }
 
 }  // namespace
@@ -73,24 +103,72 @@ double groups_visited(Index num_experts, Index top_k, Index groups) {
   return static_cast<double>(groups) * (1 - missed);
 }
 
-ExchangeVolume exchange_volume(ExchangeWay way, const ExchangeCase& e) {
-  require(e.ep >= 1 && e.ep_on_node >= 1 && e.ep % e.ep_on_node == 0, "an ep row lies evenly on its nodes");
-  if (e.ep == 1) return {.copied_bytes = 2 * slots_bytes(e)};
+double crossings_out(Index num_experts, Index top_k, Index nodes) {
+  return groups_visited(num_experts, top_k, nodes) * elsewhere(nodes);
+}
+
+double crossings_back(Index num_experts, Index top_k, Index nodes, CombineMode mode) {
+  if (mode == CombineMode::kFast) return crossings_out(num_experts, top_k, nodes);
+  const double on_a_node = static_cast<double>(num_experts) / static_cast<double>(nodes);
+  double rows = static_cast<double>(top_k);
+  double all_on_one = 1;  // P(i + 1)
+  for (Index i = 1; i < top_k; ++i) {
+    const auto drawn = static_cast<double>(i);
+    all_on_one *= std::max(0.0, on_a_node - drawn) / (static_cast<double>(num_experts) - drawn);
+    rows -= all_on_one;
+  }
+  return rows * elsewhere(nodes);
+}
+
+ExchangeVolume dispatch_volume(ExchangeWay way, const ExchangeCase& e) {
+  if (const auto volume = alone(e)) return *volume;
   switch (way) {
     case ExchangeWay::kAlltoall:
       return alltoall_volume(e);
     case ExchangeWay::kShared:
       return shared_volume(e);
     case ExchangeWay::kHierarchical:
-      return hierarchical_volume(e);
+      return hierarchical_dispatch(e);
     case ExchangeWay::kAllgather:
-      return allgather_volume(e);
+      return allgather_dispatch(e);
   }
   return {};
 }
 
-double count_bytes(const ExchangeCase& e) {
-  return kCount * static_cast<double>(ceil_div(e.num_experts, e.ep) * (e.ep - 1));
+ExchangeVolume combine_volume(ExchangeWay way, const ExchangeCase& e) {
+  if (const auto volume = alone(e)) return *volume;
+  switch (way) {
+    case ExchangeWay::kAlltoall:
+    case ExchangeWay::kAllgather:
+      return alltoall_volume(e);
+    case ExchangeWay::kShared:
+      return shared_volume(e);
+    case ExchangeWay::kHierarchical:
+      return hierarchical_combine(e);
+  }
+  return {};
+}
+
+double planning_bytes(ExchangeWay way, const ExchangeCase& e) {
+  const double even_counts = counts_bytes(e, ceil_div(e.num_experts, e.ep));
+  const auto slots = static_cast<double>(e.tokens * e.top_k);
+  switch (way) {
+    case ExchangeWay::kAlltoall:
+      return even_counts;
+    case ExchangeWay::kShared:
+      return 0;
+    case ExchangeWay::kHierarchical:
+      return counts_bytes(e, e.num_experts) + sizeof(CrossingCopy) * slots * elsewhere(nodes_of(e));
+    case ExchangeWay::kAllgather:
+      return even_counts + counts_bytes(e, 1) + scalar_bytes(way, e);
+  }
+  return 0;
+}
+
+double scalar_bytes(ExchangeWay way, const ExchangeCase& e) {
+  if (way == ExchangeWay::kShared) return 0;
+  const Index groups = way == ExchangeWay::kHierarchical ? nodes_of(e) : e.ep;
+  return kFloat * static_cast<double>(e.tokens * e.top_k) * elsewhere(groups);
 }
 
 bool can_run(ExchangeWay way, const ExchangeCase& e) {

@@ -229,6 +229,7 @@ MachineRates measure_machine_rates(const RateCase& sizes, const KernelTable& ker
   rates.copy_bytes = meter.copy();
   rates.updated_elements = meter.update();
   rates.ranks = world.size();
+  rates.node_ranks = static_cast<Index>(world.all_max(world.split_by_node().size()));
   measure_exchange(world, rates);
   return rates;
 }

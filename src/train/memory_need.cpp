@@ -113,15 +113,18 @@ double moe_workspace(const MoeSpec& moe, const MicroBatchShape& batch) {
          array(batch.tokens * moe.router.top_k) + shared;
 }
 
-/// What the dispatcher itself holds of rows under way: packed to leave and as they arrived.
+/// What the dispatcher itself holds of rows under way: packed to leave and as they arrived, and
+/// everyone's tokens where all get all.
 double rows_under_way(const ModelConfig& config, const MeshShape& mesh, ExchangeWay way,
                       const MicroBatchShape& batch) {
   if (mesh.ep == 1 || !config.has_experts()) return 0;
   if (way == ExchangeWay::kShared)  // the others' rows are theirs; counts and scalars are ours
     return array(mesh.ep * config.num_experts, kIndex) + 3 * array(batch.rows);
-  if (way == ExchangeWay::kAllgather) return rows_of(batch.tokens * mesh.ep, config.hidden_size, 2);
-  return rows_of(batch.tokens * config.num_experts_per_tok, config.hidden_size) +
-         rows_of(batch.rows, config.hidden_size);
+  const double both_ends = rows_of(batch.tokens * config.num_experts_per_tok, config.hidden_size) +
+                           rows_of(batch.rows, config.hidden_size);
+  // Its outputs return as those of alltoall.
+  if (way == ExchangeWay::kAllgather) return rows_of(batch.tokens * mesh.ep, config.hidden_size) + both_ends;
+  return both_ends;
 }
 
 /// The scratch of the largest bucket of a gradient reduction: an owner's stretch from every rank.

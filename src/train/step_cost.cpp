@@ -54,20 +54,15 @@ void add_layer(const LayerSpec& layer, const StepCase& step, const Local& local,
   if (layer.moe) of(seconds, Phase::kRouter) += local.slowdown * per(real(t), local.machine.router_tokens);
 }
 
-/// Even halves, because each is the other's mirror.
-void add_exchanges(double exchanges, double plan, PhaseSeconds& seconds) {
-  of(seconds, Phase::kDispatch) += exchanges / 2;
-  of(seconds, Phase::kCombine) += exchanges / 2;
-  of(seconds, Phase::kPlan) += plan;
-}
-
 void add_micro_batch(const ModelConfig& config, const StepCase& step, const Local& local,
                      const ExchangeRates& links, double expert_seconds, PhaseSeconds& seconds) {
   for (Index layer = 0; layer < config.num_hidden_layers; ++layer)
     add_layer(config.layer(layer), step, local, seconds);
   const double sparse = real(sparse_layers(config));
-  add_exchanges(sparse * exchange_seconds_of_layer(config, step, links),
-                sparse * plan_seconds_of_layer(config, step, local.machine, links), seconds);
+  const ExchangeSeconds exchange = exchange_seconds_of_layer(config, step, links);
+  of(seconds, Phase::kDispatch) += sparse * exchange.dispatch;
+  of(seconds, Phase::kCombine) += sparse * exchange.combine;
+  of(seconds, Phase::kPlan) += sparse * plan_seconds_of_layer(config, step, local.machine, links);
   of(seconds, Phase::kExperts) += sparse * local.slowdown * expert_seconds;
   const double stream = kFloat * real(step.tokens * config.hidden_size);
   of(seconds, Phase::kDense) += local.elementwise(5 * stream);  // the final norm both ways
@@ -125,7 +120,8 @@ ExchangeCase exchange_case(const ModelConfig& config, const StepCase& step) {
           .top_k = config.num_experts_per_tok,
           .num_experts = std::max<Index>(config.num_experts, 1),
           .ep = step.mesh.ep,
-          .ep_on_node = ep_on_node(step)};
+          .ep_on_node = ep_on_node(step),
+          .combine = step.combine};
 }
 
 double attention_product_flops(const LayerSpec& layer, Index tokens) {
@@ -172,10 +168,13 @@ double dense_elementwise_bytes(const LayerSpec& layer, Index tokens) {
   return kFloat * real(tokens) * (10 * real(layer.attention.hidden_size) + 9 * real(width));
 }
 
-double exchange_seconds_of_layer(const ModelConfig& config, const StepCase& step,
-                                 const ExchangeRates& rates) {
-  const ExchangeVolume volume = exchange_volume(step.way, exchange_case(config, step));
-  return 4 * exchange_seconds(volume, rates, step.ranks_per_node);
+ExchangeSeconds exchange_seconds_of_layer(const ModelConfig& config, const StepCase& step,
+                                          const ExchangeRates& rates) {
+  const ExchangeCase exchange = exchange_case(config, step);
+  const auto both_passes = [&](const ExchangeVolume& volume) {
+    return 2 * exchange_seconds(volume, rates, step.ranks_per_node);
+  };
+  return {both_passes(dispatch_volume(step.way, exchange)), both_passes(combine_volume(step.way, exchange))};
 }
 
 double plan_seconds_of_layer(const ModelConfig& config, const StepCase& step, const MachineRates& machine,
@@ -243,13 +242,10 @@ double total(const PhaseSeconds& seconds) {
 
 double step_bytes(const ModelConfig& config, const std::vector<ParameterSpec>& specs, const StepCase& step) {
   const ExchangeCase exchange = exchange_case(config, step);
-  const ExchangeVolume rows = exchange_volume(step.way, exchange);
-  // A routing weight goes with each row and its gradient comes home, where rows travel slot by slot.
-  const double scalars = step.way == ExchangeWay::kAlltoall
-                             ? 2 * kFloat * real(step.tokens * exchange.top_k) * (1 - 1 / real(step.mesh.ep))
-                             : 0;
-  const double counts = step.way == ExchangeWay::kShared ? 0 : count_bytes(exchange);
-  const double a_layer = 4 * (rows.node_bytes + rows.network_bytes) + scalars + counts;
+  const ExchangeVolume out = dispatch_volume(step.way, exchange), back = combine_volume(step.way, exchange);
+  const double rows = out.node_bytes + out.network_bytes + back.node_bytes + back.network_bytes;
+  // A routing weight goes out with each row and its gradient comes home.
+  const double a_layer = 2 * (rows + scalar_bytes(step.way, exchange)) + planning_bytes(step.way, exchange);
   const Trained trained = trained_elements(specs);
   const auto both_ways = [](double elements, Index group) {
     return 2 * kFloat * elements * (1 - 1 / real(group));

@@ -95,8 +95,8 @@ TEST(RateCache, ADamagedFileIsAWarningAndIsReplaced) {
   const std::string key = Document::parse(whole, "file").object("rates").keys().front();
   for (const std::string& damaged :
        {std::string(), whole.substr(0, whole.size() / 2), std::string("[]"), std::string(100, '\0'),
-        with("\"format\": 3", "\"format\": 2"), with("loop_seconds", "loops"), with("0.333", "-0.333"),
-        std::string(R"({"format": 3, "rates": 5})"), R"({"format": 3, "rates": {")" + key + R"(": 5}})"}) {
+        with("\"format\": 4", "\"format\": 3"), with("loop_seconds", "loops"), with("0.333", "-0.333"),
+        std::string(R"({"format": 4, "rates": 5})"), R"({"format": 4, "rates": {")" + key + R"(": 5}})"}) {
     write_bytes(file, damaged);
     Machine machine;
     const RateAnswer answer = machine.ask(file);
@@ -172,7 +172,8 @@ MachineRates machine_rates(Index ranks) {
                      .elementwise_bytes = 9,
                      .copy_bytes = 10,
                      .updated_elements = 1.0 / 3,
-                     .ranks = ranks};
+                     .ranks = ranks,
+                     .node_ranks = ranks};
   if (ranks > 1) rates.node_bytes = 11;
   return rates;
 }
@@ -196,6 +197,29 @@ TEST(RateCache, KeepsAMachinesRatesBesideThoseOfTheExpertsAndGivesThoseOfMostRan
   other.sequence_length = 64;
   EXPECT_FALSE(kept_machine_rates(file, "cpu", other, 8).rates);
   EXPECT_TRUE(Machine().ask(file).cached) << "the experts' rates stay";
+}
+
+TEST(RateCache, WhatSeveralNodesMeasuredServesAPlanOfOneNodesRanks) {
+  const TemporaryFolder folder;
+  const auto file = rate_cache_file(folder.path());
+  const auto kept = [&](Index node_ranks, Index nodes, double network_bytes) {
+    MachineRates rates = machine_rates(node_ranks);
+    rates.ranks = node_ranks * nodes;
+    rates.network_bytes = network_bytes;
+    EXPECT_EQ(keep_machine_rates(file, "cpu", kSizes, rates), "");
+  };
+  const auto of = [&](Index most) { return kept_machine_rates(file, "cpu", kSizes, most).rates.value(); };
+  kept(2, 4, 5e9);
+  EXPECT_EQ(of(2).ranks, 8) << "8 ranks in all are 2 of a node";
+  EXPECT_EQ(of(2).network_bytes, 5e9);
+  EXPECT_FALSE(kept_machine_rates(file, "cpu", kSizes, 1).rates);
+  kept(8, 1, 0);
+  EXPECT_EQ(of(8).node_ranks, 8) << "the same number of ranks elsewhere is another measurement";
+  EXPECT_EQ(of(8).network_bytes, 5e9) << "the node's ranks from one, the network from the other";
+  kept(8, 2, 7e9);
+  EXPECT_EQ(of(8).ranks, 16);
+  EXPECT_EQ(of(8).network_bytes, 7e9);
+  EXPECT_EQ(of(2).network_bytes, 5e9);
 }
 
 TEST(RateCache, MachineRatesThatNoMeasurementGivesAreAWarning) {

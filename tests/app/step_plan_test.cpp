@@ -18,6 +18,7 @@ MachineRates rates(Index ranks) {
           .copy_bytes = 1e10,
           .updated_elements = 1e9,
           .ranks = ranks,
+          .node_ranks = ranks,
           .node_message_seconds = ranks > 1 ? 1e-6 : 0.0,
           .node_bytes = ranks > 1 ? 5e9 : 0.0};
 }
@@ -104,11 +105,46 @@ TEST(StepPlan, TheBottleneckIsTheLargestPart) {
 }
 
 TEST(StepPlan, SaysWhereItExtrapolates) {
-  EXPECT_TRUE(extrapolations(request(2, 2), rates(2), false).empty());
-  EXPECT_EQ(extrapolations(request(2, 2), rates(1), false).size(), 3u) << "memory, links, ranks";
-  const auto far = extrapolations(request(1024, 64), rates(2), true);
+  EXPECT_TRUE(extrapolations(request(2, 2), rates(2), {}).empty());
+  EXPECT_EQ(extrapolations(request(2, 2), rates(1), {}).size(), 3u) << "memory, links, ranks";
+  PlanOptions given;
+  given.network.bytes_per_second = 1e9;
+  const auto far = extrapolations(request(1024, 64), rates(2), given);
   ASSERT_EQ(far.size(), 3u);
   EXPECT_NE(far.back().find("1024 ranks are extrapolated from 2"), std::string::npos) << far.back();
+}
+
+TEST(StepPlan, BusyRanksAreThoseThatHaveProcessors) {
+  PlanRequest job = request(16, 8);
+  EXPECT_EQ(busy_node_ranks(job), 8);
+  job.threads = 4;
+  EXPECT_EQ(busy_node_ranks(job), 2);
+  job.threads = 16;
+  EXPECT_EQ(busy_node_ranks(job), 1);
+  job = request(4, 8);
+  EXPECT_EQ(busy_node_ranks(job), 4) << "a job of part of a node";
+}
+
+TEST(StepPlan, CalibrationIsAdvisedForTheSizesThatThePlanReads) {
+  PlanRequest job = request(16, 8);
+  job.threads = 4;
+  PlanOptions options;
+  options.model.folder = "model";
+  const auto line = [&](Index nodes) { return calibrate_line(calibration_of(job, options), 2, nodes); };
+  EXPECT_EQ(line(1), "mpirun -n 2 moeloom calibrate --model model --seq-len 256 --threads 4");
+  job.dtype = DType::kBF16;
+  EXPECT_EQ(line(2),
+            "mpirun -n 4 --map-by ppr:2:node moeloom calibrate --model model --seq-len 256 --threads 4 "
+            "--dtype bf16");
+  auto notes = extrapolations(job, rates(1), options);
+  ASSERT_EQ(notes.size(), 3u) << "memory, links, ranks";
+  EXPECT_EQ(notes[0],
+            "rates are of 1 busy ranks; 2 a node share its memory: `" + line(1) + "` measures that");
+  EXPECT_NE(notes[1].find("`" + line(1) + "` does"), std::string::npos) << notes[1];
+  job.threads = 8;
+  notes = extrapolations(job, rates(1), options);
+  ASSERT_EQ(notes.size(), 2u) << "no two ranks have processors of their own to measure on";
+  EXPECT_EQ(notes[0].find("calibrate"), std::string::npos) << notes[0];
 }
 
 TEST(StepPlan, TheLineSaysEverythingThatThePointDoes) {

@@ -28,19 +28,23 @@ TEST(DispatcherChoice, AutoTakesTheFastestThatCanRunAndSaysWhy) {
       {"two nodes",
        {.ep_ranks = 4, .ep_nodes = 2, .num_experts = 64, .top_k = 8, .bytes_per_pair = 1 << 20},
        DispatcherKind::kHierarchical,
-       "the 4 ranks of ep lie on 2 nodes: a token crosses 1.00 times, once to a node, instead of 4.00"},
+       "the 4 ranks of ep lie on 2 nodes: a token crosses as 1.00 rows out, once to a node, "
+       "and 3.53 back instead of 4.00 each way"},
       {"one choice on two nodes of several ranks",
        {.ep_ranks = 4, .ep_nodes = 2, .num_experts = 8, .top_k = 1},
        DispatcherKind::kHierarchical,
-       "the 4 ranks of ep lie on 2 nodes: a token crosses 0.50 times, once to a node, instead of 0.50"},
+       "the 4 ranks of ep lie on 2 nodes: a token crosses as 0.50 rows out, once to a node, "
+       "and 0.50 back instead of 0.50 each way"},
       {"one choice, a node a rank",
        {.ep_ranks = 4, .ep_nodes = 4, .num_experts = 8, .top_k = 1},
        DispatcherKind::kAlltoall,
-       "the 4 ranks of ep lie on 4 nodes, one each, and a token would cross 0.75 times instead of 0.75"},
+       "the 4 ranks of ep lie on 4 nodes, one each, and a token would cross as 0.75 rows out, "
+       "once to a node, and 0.75 back instead of 0.75 each way"},
       {"every expert",
        {.ep_ranks = 2, .ep_nodes = 2, .num_experts = 4, .top_k = 4},
        DispatcherKind::kHierarchical,
-       "the 2 ranks of ep lie on 2 nodes: a token crosses 1.00 times, once to a node, instead of 2.00"},
+       "the 2 ranks of ep lie on 2 nodes: a token crosses as 1.00 rows out, once to a node, "
+       "and 1.83 back instead of 2.00 each way"},
       {"containers",
        {.ep_ranks = 4, .no_node_memory = "open /proc/7/fd/9: denied", .top_k = 4},
        DispatcherKind::kAlltoall,

@@ -82,6 +82,8 @@ TEST(MemoryNeed, RowsUnderWayAreTheDispatchersOwn) {
   for (const ParameterSpec& spec : specs)
     if (spec.placement == Placement::kWorld) reduced += 4.0 * static_cast<double>(spec.rows * spec.cols);
   EXPECT_EQ(bytes(2, ExchangeWay::kAlltoall) - alone, reduced + 2 * 4.0 * 256 * 24);
+  EXPECT_EQ(bytes(2, ExchangeWay::kAllgather) - bytes(2, ExchangeWay::kAlltoall), 4.0 * 2 * 128 * 24)
+      << "the tokens of both ranks, beside the outputs";
   EXPECT_LT(bytes(2, ExchangeWay::kShared), bytes(2, ExchangeWay::kAlltoall));
 }
 

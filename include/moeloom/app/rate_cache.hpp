@@ -1,6 +1,6 @@
 // Rates of the GMM policy and of the planner, measured once a machine: a file in the user's cache folder.
 //
-//   gmm-rates.json   {"format": 3, "rates":    {"<machine> | <case>": {"loop_seconds": ..., ...}, ...},
+//   gmm-rates.json   {"format": 4, "rates":    {"<machine> | <case>": {"loop_seconds": ..., ...}, ...},
 //                                  "machines": {"<machine> | <case>": {"dense_flops": [...], ...}, ...}}
 //
 // Losing it costs a second, so nothing about it is an error: what cannot be read is measured anew, what
@@ -44,9 +44,11 @@ struct MachineAnswer {
   std::string warning;  // empty: none
 };
 
-/// The file's rates of `machine` and `sizes` that most ranks measured together, of up to most_ranks.
+/// The file's rates of `machine` and `sizes` that most ranks of a node measured together, of up to
+/// most_node_ranks; the network's, which is of whole nodes, from the like measurement that several nodes
+/// made.
 MachineAnswer kept_machine_rates(const std::filesystem::path& file, const std::string& machine,
-                                 const RateCase& sizes, Index most_ranks);
+                                 const RateCase& sizes, Index most_node_ranks);
 /// Puts them into the file -> a warning, or nothing.
 std::string keep_machine_rates(const std::filesystem::path& file, const std::string& machine,
                                const RateCase& sizes, const MachineRates& rates);

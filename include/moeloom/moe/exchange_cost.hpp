@@ -1,11 +1,12 @@
 // What one exchange of rows along ep costs, by the way they travel: bytes by link, messages, bytes that local
 // passes move, and from these seconds. Arithmetic alone, for even routing.
 //
-// One direction of one layer is costed: dispatch and combine are each other's mirror, and backward repeats
-// both, so a layer has four exchanges a micro-batch.
+// One direction of one layer is costed. Each direction's backward is the other, so a layer has two of both a
+// micro-batch; the two differ where what goes out once for several experts comes back from each of them.
 #pragma once
 
 #include "moeloom/base/index.hpp"
+#include "moeloom/moe/crossing_plan.hpp"
 
 #include <array>
 #include <string_view>
@@ -28,6 +29,7 @@ struct ExchangeCase {
   Index num_experts = 1;
   Index ep = 1;
   Index ep_on_node = 1;  // ranks of the ep row on each of its nodes; divides ep
+  CombineMode combine = CombineMode::kExact;
 };
 
 /// Of one rank in one direction.
@@ -44,18 +46,35 @@ struct ExchangeVolume {
 /// visit: G (1 - C(E - E/G, k) / C(E, k)).
 double groups_visited(Index num_experts, Index top_k, Index groups);
 
-/// With T tokens of B = 4 D bytes, K experts a token, R = ep, n = ep_on_node, N = R / n nodes:
-///   alltoall      K T B (R-1)/R out, of it K T B (n-1)/R inside the node; packing and regrouping or summing
-///                 read and write K T B twice
-///   shared        K T B written and T B read, or the reverse; n = R; one meeting before, and one after
-///   hierarchical  D(N) T B (N-1)/N over the network in N-1 messages, D(N) = groups_visited(E, K, N); inside
-///                 the node as shared, of the D(N) T rows that the rank relays
-///   allgather     T B out; the K T rows of the rank are picked out of R T
-ExchangeVolume exchange_volume(ExchangeWay way, const ExchangeCase& exchange);
+/// Rows that one token sends to other nodes if each node it visits gets it once: D(N) (N-1)/N, with
+/// D(N) = groups_visited(E, K, N).
+double crossings_out(Index num_experts, Index top_k, Index nodes);
+/// Rows that come back for it. fast: as many. exact: one a slot, but the i slots that open its sum return as
+/// one where they lie on one other node: (N-1)/N (K - sum over i = 2..K of P(i)), where
+/// P(i) = C(E/N, i) / C(E, i) * N is the probability that the first i slots lie on one node.
+double crossings_back(Index num_experts, Index top_k, Index nodes, CombineMode mode);
 
-/// Bytes of the counts that travel before the rows: 8 ceil(E/R) to each of R - 1 ranks, as alltoall sends
-/// them.
-double count_bytes(const ExchangeCase& exchange);
+/// With T tokens of B = 4 D bytes, K experts a token, R = ep, n = ep_on_node, N = R / n nodes, and X rows out
+/// and Y rows back of a token as above:
+///   alltoall      K T B (R-1)/R either way, of it K T B (n-1)/R inside the node; packing and regrouping or
+///                 summing read and write K T B twice
+///   shared        K T B written and T B read, or the reverse; n = R; one meeting before, and one after
+///   hierarchical  X T B out, Y T B back over the network in N-1 messages, written to leave and read on
+///                 arrival; inside the node as shared: D(N) T B read and K T B written, or K T B and T B
+///   allgather     T B out, T B of it written to leave, and the K T rows of the rank are picked out of
+///                 R T; back as alltoall
+ExchangeVolume dispatch_volume(ExchangeWay way, const ExchangeCase& exchange);
+ExchangeVolume combine_volume(ExchangeWay way, const ExchangeCase& exchange);
+
+/// Sent before the rows, so that all know where they land:
+///   alltoall      counts, 8 ceil(E/R) to each of R - 1 ranks
+///   shared        nothing: counts lie in the node's memory
+///   hierarchical  counts, 8 E to each; where each copy lands, 8 K T (N-1)/N
+///   allgather     as alltoall; a count of tokens to each; the token of each slot, 4 K T (R-1)/R
+double planning_bytes(ExchangeWay way, const ExchangeCase& exchange);
+/// A number beside each row of a slot, either way: 4 K T (R-1)/R, of hierarchical 4 K T (N-1)/N, of shared
+/// nothing.
+double scalar_bytes(ExchangeWay way, const ExchangeCase& exchange);
 
 /// Whether the way can be taken at all: shared needs one node.
 bool can_run(ExchangeWay way, const ExchangeCase& exchange);

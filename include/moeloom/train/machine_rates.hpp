@@ -39,6 +39,7 @@ struct MachineRates {
   double copy_bytes = 0;         // rows through a permutation, read plus written
   double updated_elements = 0;   // AdamW
   Index ranks = 1;               // that measured together
+  Index node_ranks = 1;          // of them on a node, at most
   // 0: there was no other rank to exchange with.
   double node_message_seconds = 0;
   double node_bytes = 0;

@@ -20,6 +20,7 @@ struct StepCase {
   Index processors_per_node = 1;
   Index threads = 1;  // of a rank
   ExchangeWay way = ExchangeWay::kAlltoall;
+  CombineMode combine = CombineMode::kExact;
   Index tokens = 0;  // of a rank and micro-batch
   Index sequence_length = 0;
   Index micro_batches = 1;  // of a step
@@ -46,8 +47,13 @@ double attention_elementwise_bytes(const LayerSpec& layer, Index tokens);
 /// Copy, norm both ways, residual: 10 T D; an MLP's activation both ways: 9 T F.
 double dense_elementwise_bytes(const LayerSpec& layer, Index tokens);
 
-/// Four exchanges a layer and micro-batch: dispatch and combine, forward and backward.
-double exchange_seconds_of_layer(const ModelConfig& config, const StepCase& step, const ExchangeRates& rates);
+/// Of a layer and micro-batch: each is one direction of forward and the same of backward.
+struct ExchangeSeconds {
+  double dispatch = 0;
+  double combine = 0;
+};
+ExchangeSeconds exchange_seconds_of_layer(const ModelConfig& config, const StepCase& step,
+                                          const ExchangeRates& rates);
 /// Counts to ep - 1 ranks, and slots sorted: T K / slots a second.
 double plan_seconds_of_layer(const ModelConfig& config, const StepCase& step, const MachineRates& machine,
                              const ExchangeRates& rates);

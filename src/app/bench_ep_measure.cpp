@@ -4,11 +4,13 @@
 #include "moeloom/base/text.hpp"
 
 #include <algorithm>
+#include <malloc.h>
 
 #include "bench_ep_layer.hpp"
 #include "bench_ep_sample.hpp"
 #include "bench_ep_step.hpp"
 #include "compute_dtype.hpp"
+#include "process_memory.hpp"
 
 namespace moeloom {
 namespace {
@@ -35,7 +37,8 @@ template <typename Group>
 void add_member(const EpWorld& world, const EpPoint& point, Group& group, std::size_t member, EpRow& row) {
   const PlannedPoint planned = world.plan(point);  // may measure rates, in memory that is not the point's
   describe(planned, row);
-  const Index before = resident_bytes();
+  malloc_trim(0);  // memory that was freed and is used again would not be seen to grow
+  const Index before = private_bytes();
   row.error = group.add(planned);
   row.tolerance = Group::tolerance(planned.kernels.dtype.type);
   refuse_unless_right(point, row.error, row.tolerance);
@@ -43,7 +46,8 @@ void add_member(const EpWorld& world, const EpPoint& point, Group& group, std::s
     group.prepare(step);
     group.step(member);
   }
-  const auto grown = static_cast<double>(resident_bytes() - before);
+  malloc_trim(0);
+  const auto grown = static_cast<double>(held_bytes(planned.dispatcher.settings.memory.get()) - before);
   row.memory_bytes = static_cast<Index>(world.world().all_max(grown));
 }
 

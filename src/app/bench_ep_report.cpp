@@ -71,7 +71,7 @@ std::string drawings(const EpView& view, const std::vector<EpView>& all) {
          report_section("Time" + title, "the slowest rank's median, by ep", time_chart(view)) +
          report_section("Time by phase" + title, "mean of samples and ranks", phase_chart(view)) +
          report_section("Memory of a rank" + title,
-                        "resident memory that the point added, after its warm-up; the largest rank",
+                        "what the point added, after its warm-up; the largest rank, of shared pages its own",
                         memory_chart(view)) +
          report_section("Bytes of a step" + title,
                         "all ranks; rows through a node's shared memory are no wire bytes",

@@ -9,6 +9,7 @@
 #include <numeric>
 #include <unistd.h>
 
+#include "bench_ep_error.hpp"
 #include "run_report.hpp"
 
 namespace moeloom {

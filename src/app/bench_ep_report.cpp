@@ -120,6 +120,16 @@ std::string points_table(const EpRows& rows) {
   return html + "</table></div>";
 }
 
+/// Empty without any.
+std::string skipped_table(const EpRows& rows) {
+  if (rows.empty()) return "";
+  std::string html =
+      "<div class=\"scroll\"><table class=\"points\"><thead><tr><th>point</th><th>reason</th></tr></thead>";
+  for (const EpRow& row : rows)
+    html += "<tr><td>" + html_escaped(row.point) + "</td><td>" + html_escaped(row.skipped) + "</td></tr>";
+  return html + "</table></div>";
+}
+
 /// The different values of a field, in order.
 template <typename Value>
 std::string distinct(const EpRows& rows, Value value) {
@@ -172,18 +182,21 @@ std::string cards(const EpRows& rows, const std::vector<EpView>& main) {
 
 std::string bench_ep_report(const std::vector<EpRow>& all, const std::string& settings) {
   const std::string title = "moeloom bench ep";
-  EpRows rows;
-  std::ranges::copy_if(all, std::back_inserter(rows),
-                       [&](const EpRow& row) { return row.settings == settings; });
+  EpRows rows, skipped;
+  for (const EpRow& row : all)
+    if (row.settings == settings) (row.skipped.empty() ? rows : skipped).push_back(row);
+  const std::string left_out =
+      report_section("Skipped", "points that cannot run here", skipped_table(skipped), "wide");
   if (rows.empty())
-    return report_page(title, "", report_section("No points", "", "<p>None is measured yet.</p>"));
+    return report_page(title, "", report_section("No points", "", "<p>None is measured yet.</p>") + left_out);
   const std::vector<EpView> views = views_of(rows);
   const std::vector<EpView> main = main_views(views);
   std::string sections;
   for (const EpView& view : main) sections += answers(view);
   for (const EpView& view : main) sections += drawings(view, views);
-  sections += report_section("All points", "", points_table(rows), "wide");
-  sections += report_section("Where", "", environment(rows, all.size() - rows.size()), "wide");
+  sections += report_section("All points", "", points_table(rows), "wide") + left_out;
+  sections +=
+      report_section("Where", "", environment(rows, all.size() - rows.size() - skipped.size()), "wide");
   return report_page(title, cards(rows, main), sections);
 }
 

@@ -1,4 +1,4 @@
-// One measured point: what stands on a line of points.jsonl and of points.csv.
+// One point, measured or skipped: what stands on a line of points.jsonl and of points.csv.
 #pragma once
 
 #include "moeloom/base/phase_clock.hpp"
@@ -42,7 +42,8 @@ struct EpRow {
   double error = 0;                        // against ep = 1, at most
   double tolerance = 0;
   Index samples = 0;
-  std::string model;  // its sizes
+  std::string skipped;  // why it could not run here, and has no numbers; empty: it was measured
+  std::string model;    // its sizes
   std::string cpu;
   Index processors = 0;
   Index nodes = 1;

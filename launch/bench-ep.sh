@@ -5,7 +5,7 @@
 #
 #   MOELOOM_PROGRAM  measure this program instead of building one
 set -euo pipefail
-cd "$(dirname "$0")/.."
+repository=$(cd "$(dirname "$0")/.." && pwd)  # files are named from the caller's folder, which is kept
 
 ranks=1,2,4
 out=bench-ep
@@ -34,13 +34,15 @@ if [[ -n ${MOELOOM_PROGRAM:-} ]]; then
   program=$MOELOOM_PROGRAM
   commit=program-$(sha256sum "$program" | cut -c1-12)
 else
-  launch/build.sh -- moeloom
-  program=${MOELOOM_BUILD:-build}/moeloom
-  commit=$(git rev-parse --short HEAD 2>/dev/null || echo unknown)
-  git diff --quiet HEAD 2>/dev/null || commit+=-with-changes
+  "$repository/launch/build.sh" -- moeloom
+  build=${MOELOOM_BUILD:-build}
+  [[ $build == /* ]] || build=$repository/$build
+  program=$build/moeloom
+  commit=$(git -C "$repository" rev-parse --short HEAD 2>/dev/null || echo unknown)
+  git -C "$repository" diff --quiet HEAD 2>/dev/null || commit+=-with-changes
 fi
 # shellcheck source=launch/env.sh
-. launch/env.sh
+. "$repository/launch/env.sh"
 for world in ${ranks//,/ }; do
   mpirun -n "$world" "$program" bench ep --commit "$commit" --out "$out" "${options[@]}"
 done

@@ -4,7 +4,8 @@
 //   build/bench/plan_scaling_bench                    ep = 2..1024, E = 1024, T = 4096, K = 8
 //
 // Sending (order of leaving, rows by rank) and receiving (rows by source, order of landing) are timed apart
-// and together; it should grow no faster than ep + E, and stay under 5 ms at ep = 1024.
+// and together, and beside them what takes the place of receiving where rows land at once: each slot's row
+// on the rank that holds its expert. It should grow no faster than ep + E, and stay under 5 ms at ep = 1024.
 #include "moeloom/base/random.hpp"
 #include "moeloom/comm/mesh.hpp"
 #include "moeloom/moe/dispatch_plan.hpp"
@@ -71,17 +72,28 @@ std::vector<std::int64_t> simulated_counts(const Options& o, Index ranks) {
   return counts;
 }
 
+/// The same where rows land at once, at the rank in the middle.
+LandingCounts simulated_landing(const Options& o, Index ranks, const std::vector<std::int64_t>& received) {
+  const Index mean = o.tokens * o.top_k / o.experts;
+  return {.of_all = std::vector<std::int64_t>(at(o.experts), mean * ranks),
+          .before = std::vector<std::int64_t>(at(o.experts), mean * (ranks / 2)),
+          .received = received};
+}
+
 nlohmann::ordered_json measure(const Options& o, Index ranks) {
   const auto chosen = simulated_choices(o);
   const auto counts = simulated_counts(o, ranks);
+  const LandingCounts landing_counts = simulated_landing(o, ranks, counts);
   DispatchPlan plan;
-  std::vector<double> sending, receiving, both;
+  std::vector<double> sending, receiving, landing, both;
   for (int i = 0; i < o.samples + 1; ++i) {
     const double send = bench::seconds_of([&] { plan_sending(chosen, o.top_k, o.experts, ranks, plan); }, 1);
     const double receive = bench::seconds_of([&] { plan_receiving(counts, plan); }, 1);
+    const double land = bench::seconds_of([&] { plan_landing(landing_counts, chosen, 0, plan); }, 1);
     if (i == 0) continue;  // memory is new
     sending.push_back(1e3 * send);
     receiving.push_back(1e3 * receive);
+    landing.push_back(1e3 * land);
     both.push_back(1e3 * (send + receive));
   }
   const bench::Percentiles together = bench::percentiles(both);
@@ -92,6 +104,7 @@ nlohmann::ordered_json measure(const Options& o, Index ranks) {
           {"rows", plan.rows()},
           {"sending_ms", bench::percentiles(sending).median},
           {"receiving_ms", bench::percentiles(receiving).median},
+          {"landing_ms", bench::percentiles(landing).median},
           {"ms", together.median},
           {"ms_p10", together.p10},
           {"ms_p90", together.p90},
@@ -99,15 +112,15 @@ nlohmann::ordered_json measure(const Options& o, Index ranks) {
 }
 
 void run(const Options& o) {
-  std::printf("%s\n%6s %10s %12s %8s (p10..p90)\n", bench::environment_line(1).c_str(), "ep", "sending ms",
-              "receiving ms", "both ms");
+  std::printf("%s\n%6s %10s %12s %10s %8s (p10..p90)\n", bench::environment_line(1).c_str(), "ep",
+              "sending ms", "receiving ms", "landing ms", "both ms");
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
   for (Index ranks = 2; ranks <= std::min(o.most_ranks, o.experts); ranks *= 2) {
     rows.push_back(measure(o, ranks));
     const auto number = [&](const char* key) { return rows.back().at(key).get<double>(); };
-    std::printf("%6lld %10.3f %12.3f %8.3f (%.3f..%.3f)\n", static_cast<long long>(ranks),
-                number("sending_ms"), number("receiving_ms"), number("ms"), number("ms_p10"),
-                number("ms_p90"));
+    std::printf("%6lld %10.3f %12.3f %10.3f %8.3f (%.3f..%.3f)\n", static_cast<long long>(ranks),
+                number("sending_ms"), number("receiving_ms"), number("landing_ms"), number("ms"),
+                number("ms_p10"), number("ms_p90"));
   }
   bench::write_json(o.json, rows);
 }

@@ -150,10 +150,17 @@ class Sweep {
       for (EpRow& row : rows) {
         row.measured_at = now_text();
         file_->append(row);
-        log_.info(event_of(row));
+        say(row);
       }
       write_results();
     });
+  }
+
+  void say(const EpRow& row) const {
+    if (row.skipped.empty())
+      log_.info(event_of(row));
+    else
+      log_.warn(Event().with("point", row.point).with("skipped", row.skipped));
   }
 
   void write_results() const {

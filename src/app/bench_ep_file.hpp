@@ -1,5 +1,6 @@
-// points.jsonl: one line a measured point, appended and flushed at once, so that a killed sweep keeps what it
-// measured and the next one goes on from there.
+// points.jsonl: one line a point, measured or skipped. The points of a comparison are timed in turn, so their
+// lines are appended together when it is done, each flushed at once: a killed sweep keeps the comparisons
+// before it, and the next one goes on from there.
 #pragma once
 
 #include <fstream>

@@ -4,11 +4,14 @@
 #include "moeloom/base/text.hpp"
 
 #include <algorithm>
+#include <malloc.h>
+#include <optional>
 
 #include "bench_ep_layer.hpp"
 #include "bench_ep_sample.hpp"
 #include "bench_ep_step.hpp"
 #include "compute_dtype.hpp"
+#include "process_memory.hpp"
 
 namespace moeloom {
 namespace {
@@ -30,20 +33,32 @@ void refuse_unless_right(const EpPoint& point, double error, double tolerance) {
                     "; a wrong answer is not timed: leave this point out, and report it with this line");
 }
 
+/// The point with its kernels and its dispatcher; none, and the row says why, if it cannot run here.
+std::optional<PlannedPoint> plan_or_skip(const EpWorld& world, const EpPoint& point, EpRow& row) {
+  try {
+    return world.plan(point);
+  } catch (const AgreedError& refused) {  // by all ranks
+    row.skipped = refused.what();
+    return std::nullopt;
+  }
+}
+
 /// The member with its check and its warm-up, after which its memory is known.
 template <typename Group>
-void add_member(const EpWorld& world, const EpPoint& point, Group& group, std::size_t member, EpRow& row) {
-  const PlannedPoint planned = world.plan(point);  // may measure rates, in memory that is not the point's
+void add_member(const EpWorld& world, const PlannedPoint& planned, Group& group, std::size_t member,
+                EpRow& row) {
   describe(planned, row);
-  const Index before = resident_bytes();
+  malloc_trim(0);  // memory that was freed and is used again would not be seen to grow
+  const Index before = private_bytes();
   row.error = group.add(planned);
   row.tolerance = Group::tolerance(planned.kernels.dtype.type);
-  refuse_unless_right(point, row.error, row.tolerance);
+  refuse_unless_right(planned.point, row.error, row.tolerance);
   for (Index step = 0; step < world.options().warmup; ++step) {
     group.prepare(step);
     group.step(member);
   }
-  const auto grown = static_cast<double>(resident_bytes() - before);
+  malloc_trim(0);
+  const auto grown = static_cast<double>(held_bytes(planned.dispatcher.settings.memory.get()) - before);
   row.memory_bytes = static_cast<Index>(world.world().all_max(grown));
 }
 
@@ -51,17 +66,23 @@ template <typename Group>
 std::vector<EpRow> measure_in(const EpWorld& world, const EpGroup& points, const EpRow& blank) {
   Group group(world, points.front());
   std::vector<EpRow> rows;
-  for (std::size_t member = 0; member < points.size(); ++member) {
-    rows.push_back(row_of(points[member], blank));
-    add_member(world, points[member], group, member, rows.back());
+  std::vector<std::size_t> members;  // which row each member of the group has
+  for (const EpPoint& point : points) {
+    EpRow& row = rows.emplace_back(row_of(point, blank));
+    // May measure rates, in memory that is not the point's.
+    const std::optional<PlannedPoint> planned = plan_or_skip(world, point, row);
+    if (!planned) continue;
+    add_member(world, *planned, group, members.size(), row);
+    members.push_back(rows.size() - 1);
   }
-  std::vector<std::vector<WorldSample>> samples(points.size());
+  std::vector<std::vector<WorldSample>> samples(members.size());
   for (Index i = 0; i < world.options().samples; ++i) {
     group.prepare(world.options().warmup + i);
-    for (std::size_t member = 0; member < points.size(); ++member)
+    for (std::size_t member = 0; member < members.size(); ++member)
       samples[member].push_back(gather(group.step(member), world.world()));
   }
-  for (std::size_t member = 0; member < points.size(); ++member) summarise(samples[member], rows[member]);
+  for (std::size_t member = 0; member < members.size(); ++member)
+    summarise(samples[member], rows[members[member]]);
   return rows;
 }
 

@@ -8,7 +8,7 @@ namespace moeloom {
 
 /// One row a point, in the group's order, the same on every rank; `blank` is what all of them share.
 /// Collective over the world. Throws AgreedError with the arithmetic for a point that does not agree with ep
-/// = 1: a wrong answer is not timed.
+/// = 1: a wrong answer is not timed. A point that cannot run here is skipped, and its row says why.
 std::vector<EpRow> measure(const EpWorld& world, const EpGroup& group, const EpRow& blank);
 
 }  // namespace moeloom

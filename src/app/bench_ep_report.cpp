@@ -71,7 +71,7 @@ std::string drawings(const EpView& view, const std::vector<EpView>& all) {
          report_section("Time" + title, "the slowest rank's median, by ep", time_chart(view)) +
          report_section("Time by phase" + title, "mean of samples and ranks", phase_chart(view)) +
          report_section("Memory of a rank" + title,
-                        "resident memory that the point added, after its warm-up; the largest rank",
+                        "what the point added, after its warm-up; the largest rank, of shared pages its own",
                         memory_chart(view)) +
          report_section("Bytes of a step" + title,
                         "all ranks; rows through a node's shared memory are no wire bytes",
@@ -117,6 +117,16 @@ std::string points_table(const EpRows& rows) {
       html += "<td>" + html_escaped(text) + "</td>";
     html += "</tr>";
   }
+  return html + "</table></div>";
+}
+
+/// Empty without any.
+std::string skipped_table(const EpRows& rows) {
+  if (rows.empty()) return "";
+  std::string html =
+      "<div class=\"scroll\"><table class=\"points\"><thead><tr><th>point</th><th>reason</th></tr></thead>";
+  for (const EpRow& row : rows)
+    html += "<tr><td>" + html_escaped(row.point) + "</td><td>" + html_escaped(row.skipped) + "</td></tr>";
   return html + "</table></div>";
 }
 
@@ -172,18 +182,21 @@ std::string cards(const EpRows& rows, const std::vector<EpView>& main) {
 
 std::string bench_ep_report(const std::vector<EpRow>& all, const std::string& settings) {
   const std::string title = "moeloom bench ep";
-  EpRows rows;
-  std::ranges::copy_if(all, std::back_inserter(rows),
-                       [&](const EpRow& row) { return row.settings == settings; });
+  EpRows rows, skipped;
+  for (const EpRow& row : all)
+    if (row.settings == settings) (row.skipped.empty() ? rows : skipped).push_back(row);
+  const std::string left_out =
+      report_section("Skipped", "points that cannot run here", skipped_table(skipped), "wide");
   if (rows.empty())
-    return report_page(title, "", report_section("No points", "", "<p>None is measured yet.</p>"));
+    return report_page(title, "", report_section("No points", "", "<p>None is measured yet.</p>") + left_out);
   const std::vector<EpView> views = views_of(rows);
   const std::vector<EpView> main = main_views(views);
   std::string sections;
   for (const EpView& view : main) sections += answers(view);
   for (const EpView& view : main) sections += drawings(view, views);
-  sections += report_section("All points", "", points_table(rows), "wide");
-  sections += report_section("Where", "", environment(rows, all.size() - rows.size()), "wide");
+  sections += report_section("All points", "", points_table(rows), "wide") + left_out;
+  sections +=
+      report_section("Where", "", environment(rows, all.size() - rows.size() - skipped.size()), "wide");
   return report_page(title, cards(rows, main), sections);
 }
 

@@ -44,6 +44,7 @@ void each_field(Row& row, Visit visit) {
   visit("error", row.error);
   visit("tolerance", row.tolerance);
   visit("samples", row.samples);
+  visit("skipped", row.skipped);
   visit("model", row.model);
   visit("cpu", row.cpu);
   visit("processors", row.processors);

@@ -1,4 +1,4 @@
-// One measured point: what stands on a line of points.jsonl and of points.csv.
+// One point, measured or skipped: what stands on a line of points.jsonl and of points.csv.
 #pragma once
 
 #include "moeloom/base/phase_clock.hpp"
@@ -34,7 +34,7 @@ struct EpRow {
   Spread step_ms;    // of the slowest rank
   double tokens_per_s = 0;
   std::array<double, kPhases> phase_ms{};  // mean over samples and ranks
-  Index memory_bytes = 0;                  // resident, of the largest rank
+  Index memory_bytes = 0;                  // that the largest rank holds
   Index wire_bytes = 0;                    // handed to MPI by all ranks
   Index logical_bytes = 0;                 // rows that experts of another rank needed, a copy each
   double expert_load = 0;                  // rows of the fullest expert over the mean
@@ -42,7 +42,8 @@ struct EpRow {
   double error = 0;                        // against ep = 1, at most
   double tolerance = 0;
   Index samples = 0;
-  std::string model;  // its sizes
+  std::string skipped;  // why it could not run here, and has no numbers; empty: it was measured
+  std::string model;    // its sizes
   std::string cpu;
   Index processors = 0;
   Index nodes = 1;

@@ -4,10 +4,7 @@
 #include "moeloom/moe/dispatch_plan.hpp"
 
 #include <algorithm>
-#include <fstream>
-#include <malloc.h>
 #include <numeric>
-#include <unistd.h>
 
 namespace moeloom {
 namespace {
@@ -57,15 +54,6 @@ void summarise(const std::vector<WorldSample>& samples, EpRow& row) {
   row.logical_bytes = static_cast<Index>(mean(samples, [](const WorldSample& s) { return s.logical_bytes; }));
   row.expert_load = mean(samples, [](const WorldSample& s) { return s.expert_load; });
   row.rank_load = mean(samples, [](const WorldSample& s) { return s.rank_load; });
-}
-
-Index resident_bytes() {
-  malloc_trim(0);
-  std::ifstream file("/proc/self/statm");
-  Index pages = 0;
-  Index resident = 0;
-  file >> pages >> resident;
-  return resident * static_cast<Index>(::sysconf(_SC_PAGESIZE));
 }
 
 Index logical_bytes(const DispatchPlan& plan, Index rank, Index cols) {

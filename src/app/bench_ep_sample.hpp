@@ -30,9 +30,6 @@ WorldSample gather(const StepSample& mine, const Communicator& world);
 /// The measurements of a row from its samples.
 void summarise(const std::vector<WorldSample>& samples, EpRow& row);
 
-/// Bytes of this process in memory, after what it has freed was given back.
-Index resident_bytes();
-
 /// Bytes of the rows that a plan sends to other ranks, over its four exchanges: out and back, forward and
 /// backward.
 Index logical_bytes(const DispatchPlan& plan, Index rank, Index cols);

@@ -5,16 +5,9 @@
 
 #include <algorithm>
 #include <numeric>
-#include <sys/resource.h>
 
 namespace moeloom {
 namespace {
-
-Index peak_memory_bytes() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  return static_cast<Index>(usage.ru_maxrss) * 1024;
-}
 
 std::string frozen_text(const ModelConfig& config, const std::set<std::string>& frozen) {
   Index elements = 0;
@@ -25,10 +18,11 @@ std::string frozen_text(const ModelConfig& config, const std::set<std::string>& 
 
 }  // namespace
 
-WorldStep measure_step(const StepReport& report, Index tokens_before, int signal, const Communicator& world) {
+WorldStep measure_step(const StepReport& report, Index tokens_before, Index memory_bytes, int signal,
+                       const Communicator& world) {
   std::vector<double> mine = {report.seconds,
                               static_cast<double>(report.bytes_sent),
-                              static_cast<double>(peak_memory_bytes()),
+                              static_cast<double>(memory_bytes),
                               static_cast<double>(signal),
                               static_cast<double>(report.dispatch.wire_bytes),
                               static_cast<double>(report.dispatch.logical_bytes)};

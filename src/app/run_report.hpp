@@ -17,9 +17,11 @@ struct WorldStep {
 };
 
 /// Of the whole world: the slowest rank's seconds, the mean of phases, the sum of bytes, the largest memory;
-/// tokens_seen of the steps before are carried on. `signal` is what this rank was sent: it travels with the
-/// rest, so that stopping at the same step costs no exchange of its own. Collective.
-WorldStep measure_step(const StepReport& report, Index tokens_before, int signal, const Communicator& world);
+/// tokens_seen of the steps before are carried on. Of this rank are `memory_bytes`, the most that
+/// it has held, and `signal`, what it was sent: it travels with the rest, so that stopping at the same step
+/// costs no exchange of its own. Collective.
+WorldStep measure_step(const StepReport& report, Index tokens_before, Index memory_bytes, int signal,
+                       const Communicator& world);
 
 /// Tokens of the steps before `state`, by the metrics that the run's folder has of them; where it has none,
 /// as if every step had had the last batch.

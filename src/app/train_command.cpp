@@ -15,6 +15,7 @@
 #include "model_memory.hpp"
 #include "model_source.hpp"
 #include "option_values.hpp"
+#include "process_memory.hpp"
 #include "processors.hpp"
 #include "run_folder.hpp"
 #include "run_report.hpp"
@@ -186,7 +187,9 @@ class TrainRun {
   /// not replace good ones on the disk.
   bool one_step(Index step) {
     const StepReport report = train(step);
-    auto [metrics, signal] = measure_step(report, tokens_seen_, signals_.take(), mesh_.world());
+    memory_bytes_ = std::max(memory_bytes_, held_bytes(dispatcher_.settings.memory.get()));
+    auto [metrics, signal] =
+        measure_step(report, tokens_seen_, memory_bytes_, signals_.take(), mesh_.world());
     if (signal != 0) signal_ = signal;
     tokens_seen_ = metrics.tokens_seen;
     seconds_ += metrics.seconds;
@@ -400,6 +403,7 @@ class TrainRun {
   std::vector<std::string> left_;         // names of checkpoints of another course; rank 0
   Index first_step_ = 0;
   Index steps_done_ = 0;
+  Index memory_bytes_ = 0;  // the most that this rank held at the end of a step
   Index skipped_in_a_row_ = 0;
   Index saved_ = -1;       // the step of the last checkpoint
   int signal_ = 0;         // that asks the run to stop; 0: none

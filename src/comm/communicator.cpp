@@ -105,6 +105,16 @@ void Communicator::all_sum(std::span<std::int64_t> values) const {
             "MPI_Allreduce");
 }
 
+void Communicator::sum_before(std::span<std::int64_t> values) const {
+  if (size_ > 1) {
+    count_call(static_cast<Index>(values.size_bytes()) * (size_ - 1 - rank_));
+    check_mpi(MPI_Exscan(MPI_IN_PLACE, values.data(), mpi_count(static_cast<Index>(values.size())),
+                         MPI_INT64_T, MPI_SUM, handle_->comm),
+              "MPI_Exscan");
+  }
+  if (rank_ == 0) std::ranges::fill(values, 0);  // which MPI leaves undefined
+}
+
 void Communicator::all_sum(std::span<double> values) const {
   if (size_ == 1) return;
   const std::vector<double> all = all_gather(values);

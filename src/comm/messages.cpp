@@ -1,11 +1,21 @@
 #include "moeloom/comm/messages.hpp"
 
+#include <limits>
+
 #include "mpi_call.hpp"
 
 namespace moeloom {
 namespace {
 
 constexpr int kTag = 1;
+
+/// start(count, type) of so many floats, whose number need not fit an int. The signature is the same either
+/// way, and few messages pay for a type of their own.
+template <typename Start>
+void of_floats(Index count, Start start) {
+  if (count <= std::numeric_limits<int>::max()) return start(static_cast<int>(count), MPI_FLOAT);
+  start(1, StretchType(0, count).get());  // MPI keeps a type that was freed until its messages are done
+}
 
 void wait_for_all(std::vector<MPI_Request>& requests) {
   if (requests.empty()) return;  // nor is MPI needed by a rank alone
@@ -34,9 +44,9 @@ void Messages::receive(int from, std::span<float> into) {
   MPI_Request& request = requests_->receives.emplace_back(MPI_REQUEST_NULL);
   if (into.empty()) return;
   require(ranks_->handle_ != nullptr, "a rank alone has nobody to hear from");
-  check_mpi(MPI_Irecv(into.data(), mpi_count(std::ssize(into)), MPI_FLOAT, from, kTag, ranks_->handle_->comm,
-                      &request),
-            "MPI_Irecv");
+  of_floats(std::ssize(into), [&](int count, MPI_Datatype type) {
+    check_mpi(MPI_Irecv(into.data(), count, type, from, kTag, ranks_->handle_->comm, &request), "MPI_Irecv");
+  });
 }
 
 void Messages::send(int to, std::span<const float> values) {
@@ -44,9 +54,9 @@ void Messages::send(int to, std::span<const float> values) {
   require(ranks_->handle_ != nullptr, "a rank alone has nobody to write to");
   ranks_->count_call(static_cast<Index>(values.size_bytes()));
   MPI_Request& request = requests_->sends.emplace_back(MPI_REQUEST_NULL);
-  check_mpi(MPI_Isend(values.data(), mpi_count(std::ssize(values)), MPI_FLOAT, to, kTag,
-                      ranks_->handle_->comm, &request),
-            "MPI_Isend");
+  of_floats(std::ssize(values), [&](int count, MPI_Datatype type) {
+    check_mpi(MPI_Isend(values.data(), count, type, to, kTag, ranks_->handle_->comm, &request), "MPI_Isend");
+  });
 }
 
 std::optional<Index> Messages::next_arrival() {

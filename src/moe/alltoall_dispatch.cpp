@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "count_exchange.hpp"
 #include "row_sum.hpp"
 
 namespace moeloom {
@@ -65,20 +66,7 @@ AlltoallDispatch::AlltoallDispatch(const Communicator& ep, Index num_experts, No
 
 void AlltoallDispatch::plan(std::span<const std::int32_t> topk_idx, Index top_k, DispatchPlan& plan) {
   plan_sending(topk_idx, top_k, num_experts_, ep_->size(), plan);
-  const ExpertRange largest = experts_of(num_experts_, ep_->size(), 0);
-  const ExpertRange mine = experts_of(num_experts_, ep_->size(), ep_->rank());
-  // Equal blocks for MPI_Alltoall: ranks with one expert less pad theirs.
-  std::vector<std::int64_t> sent(at(largest.count * ep_->size()));
-  std::vector<std::int64_t> received(sent.size());
-  for (Index rank = 0; rank < ep_->size(); ++rank) {
-    const ExpertRange held = experts_of(num_experts_, ep_->size(), rank);
-    std::copy_n(plan.tokens_per_expert.begin() + held.begin, held.count, sent.begin() + rank * largest.count);
-  }
-  ep_->all_to_all(sent, received);
-  std::vector<std::int64_t> counts(at(mine.count * ep_->size()));
-  for (Index rank = 0; rank < ep_->size(); ++rank)
-    std::copy_n(received.begin() + rank * largest.count, mine.count, counts.begin() + rank * mine.count);
-  plan_receiving(counts, plan);
+  plan_receiving(exchange_counts(*ep_, plan.tokens_per_expert).of_experts, plan);
 }
 
 void AlltoallDispatch::dispatch(const DispatchPlan& plan, ConstMatrixView tokens, RowBuffer& rows,

@@ -116,19 +116,10 @@ std::vector<CrossingCopy> plan_leaving(const NodeMap& nodes, const CrossingRoute
   return copies;
 }
 
-std::vector<Index> copies_for_node(const NodeMap& nodes, Index node, std::span<const Index> ranks,
-                                   std::span<const std::int64_t> counts) {
-  const Index experts = std::ssize(counts) / std::ssize(nodes.node_of);
-  std::vector<Index> copies;
-  for (const Index rank : ranks) {
-    Index& sum = copies.emplace_back(0);
-    for (const Index holder : nodes.members[at(node)]) {
-      const ExpertRange held = experts_of(experts, std::ssize(nodes.node_of), holder);
-      const auto first = counts.begin() + rank * experts + held.begin;
-      sum = std::reduce(first, first + held.count, sum);
-    }
-  }
-  return copies;
+Index rows_for_node(const NodeMap& nodes, Index node, std::span<const Index> sent_per_rank) {
+  Index rows = 0;
+  for (const Index holder : nodes.members[at(node)]) rows += sent_per_rank[at(holder)];
+  return rows;
 }
 
 void plan_arriving(std::vector<CrossingCopy> copies, std::span<const Index> copies_per_route,

@@ -30,14 +30,15 @@ void order_by_expert(std::span<const std::int32_t> topk_idx, DispatchPlan& plan)
   }
 }
 
-/// counts_of(source, expert) of the local experts -> what is known before any row has a place.
-template <typename CountsOf>
-void count_received(Index experts, CountsOf counts_of, DispatchPlan& plan) {
+/// What is known before any row has a place.
+void count_received(std::span<const std::int64_t> received_counts, DispatchPlan& plan) {
+  require(std::ssize(received_counts) % plan.ranks == 0, "received_counts must be [ep, local experts]");
+  const Index experts = std::ssize(received_counts) / plan.ranks;
   plan.received_per_rank.assign(at(plan.ranks), 0);
-  plan.rows_per_source.assign(at(experts * plan.ranks), 0);
+  plan.rows_per_source.assign(received_counts.size(), 0);
   for (Index source = 0; source < plan.ranks; ++source) {
     for (Index expert = 0; expert < experts; ++expert) {
-      const Index count = counts_of(source, expert);
+      const Index count = received_counts[at(source * experts + expert)];
       require(count >= 0, "a count of received rows is negative");
       plan.rows_per_source[at(expert * plan.ranks + source)] = count;
       plan.received_per_rank[at(source)] += count;
@@ -68,13 +69,9 @@ void plan_sending(std::span<const std::int32_t> topk_idx, Index top_k, Index num
 }
 
 void plan_receiving(std::span<const std::int64_t> received_counts, DispatchPlan& plan) {
+  count_received(received_counts, plan);
   const Index ranks = plan.ranks;
-  require(static_cast<Index>(received_counts.size()) % ranks == 0,
-          "received_counts must be [ep, local experts]");
-  const Index experts = static_cast<Index>(received_counts.size()) / ranks;
-  count_received(
-      experts, [&](Index source, Index expert) { return received_counts[at(source * experts + expert)]; },
-      plan);
+  const Index experts = std::ssize(received_counts) / ranks;
   std::vector<Index> arrival(received_counts.size());  // where each chunk [source][expert] arrives
   std::exclusive_scan(received_counts.begin(), received_counts.end(), arrival.begin(), Index{0});
   plan.landing_order.clear();
@@ -86,15 +83,31 @@ void plan_receiving(std::span<const std::int64_t> received_counts, DispatchPlan&
         plan.landing_order.push_back(arrival[at(source * experts + expert)] + i);
 }
 
-void plan_landing(std::span<const std::int64_t> counts, std::span<const std::int32_t> topk_idx, Index rank,
+LandingCounts landing_counts(Index num_experts, Index ranks, Index rank,
+                             const std::function<std::span<const std::int64_t>(Index source)>& counts_of) {
+  const ExpertRange mine = experts_of(num_experts, ranks, rank);
+  LandingCounts sums{.of_all = std::vector<std::int64_t>(at(num_experts)), .before = {}, .received = {}};
+  sums.received.reserve(at(ranks * mine.count));
+  for (Index source = 0; source < ranks; ++source) {
+    const std::span<const std::int64_t> counts = counts_of(source);
+    require(std::ssize(counts) == num_experts, "a rank's counts must be [experts]");
+    if (source == rank) sums.before = sums.of_all;
+    for (std::size_t expert = 0; expert < counts.size(); ++expert) sums.of_all[expert] += counts[expert];
+    const auto first = counts.begin() + mine.begin;
+    sums.received.insert(sums.received.end(), first, first + mine.count);
+  }
+  return sums;
+}
+
+void plan_landing(const LandingCounts& counts, std::span<const std::int32_t> topk_idx, Index rank,
                   DispatchPlan& plan) {
   const auto experts = std::ssize(plan.tokens_per_expert);
-  require(std::ssize(counts) == plan.ranks * experts, "counts must be [ep, experts]");
+  require(std::ssize(counts.of_all) == experts && std::ssize(counts.before) == experts,
+          "counts of all ranks and of those before must be [experts]");
+  require(std::ssize(counts.received) == plan.ranks * experts_of(experts, plan.ranks, rank).count,
+          "received counts must be [ep, local experts]");
   require(std::ssize(topk_idx) == plan.slots(), "plan_landing needs the choices that were planned");
-  const ExpertRange mine = experts_of(experts, plan.ranks, rank);
-  const auto count_of = [&](Index source, Index expert) { return counts[at(source * experts + expert)]; };
-  count_received(
-      mine.count, [&](Index source, Index local) { return count_of(source, mine.begin + local); }, plan);
+  count_received(counts.received, plan);
   plan.landing_order.clear();
 
   // Of each expert: who holds it, and the row of this rank's slot that leaves at place 0, were it the
@@ -105,10 +118,8 @@ void plan_landing(std::span<const std::int64_t> counts, std::span<const std::int
     const ExpertRange held = experts_of(experts, plan.ranks, holder);
     Index row = 0;
     for (Index expert = held.begin; expert < held.begin + held.count; ++expert) {
-      for (Index source = 0; source < plan.ranks; ++source) {
-        if (source == rank) origin[at(expert)] = {holder, row - place};
-        row += count_of(source, expert);
-      }
+      origin[at(expert)] = {holder, row + counts.before[at(expert)] - place};
+      row += counts.of_all[at(expert)];
       place += plan.tokens_per_expert[at(expert)];
     }
   }

@@ -5,6 +5,7 @@
 
 #include <numeric>
 
+#include "count_exchange.hpp"
 #include "row_copy.hpp"
 #include "row_sum.hpp"
 
@@ -58,14 +59,20 @@ HierarchicalDispatch::HierarchicalDispatch(const Communicator& ep, Index num_exp
 
 void HierarchicalDispatch::plan(std::span<const std::int32_t> topk_idx, Index top_k, DispatchPlan& plan) {
   plan_sending(topk_idx, top_k, num_experts_, ep_->size(), plan);
-  const std::vector<std::int64_t> counts =
-      ep_->all_gather(std::span<const std::int64_t>(plan.tokens_per_expert));
-  plan_landing(counts, topk_idx, ep_->rank(), plan);
   const NodeMap& nodes = settings_.nodes;
+  // Beside its counts a rank tells those that it sends copies to how many there are.
+  std::vector<std::int64_t> copies(at(ep_->size()));
+  for (const Index to : routes_.out)
+    copies[at(to)] = rows_for_node(nodes, nodes.node_of[at(to)], plan.sent_per_rank);
+  ReceivedCounts received = exchange_counts(*ep_, plan.tokens_per_expert, copies);
+  LandingCounts counts{plan.tokens_per_expert, plan.tokens_per_expert, std::move(received.of_experts)};
+  ep_->all_sum(counts.of_all);
+  ep_->sum_before(counts.before);
+  plan_landing(counts, topk_idx, ep_->rank(), plan);
   const std::vector<CrossingCopy> leaving =
       plan_leaving(nodes, routes_, ep_->rank(), settings_.combine, plan);
-  const std::vector<Index> copies_per_route =
-      copies_for_node(nodes, nodes.node_of[at(ep_->rank())], routes_.in, counts);
+  std::vector<Index> copies_per_route;
+  for (const Index from : routes_.in) copies_per_route.push_back(received.beside[at(from)]);
   plan_arriving(exchange_copies(leaving, plan.crossing, copies_per_route), copies_per_route, plan.crossing);
 }
 

@@ -21,7 +21,7 @@ Index SharedDispatch::mailbox_bytes(Index num_experts) {
 }
 
 SharedDispatch::SharedDispatch(const Communicator& ep, Index num_experts, std::shared_ptr<NodeMemory> memory)
-    : node_(std::move(memory)), num_experts_(num_experts), counts_(at(ep.size() * num_experts)) {
+    : node_(std::move(memory)), num_experts_(num_experts) {
   require(node_.memory().size() == ep.size() && node_.memory().rank() == ep.rank(),
           "the shared dispatcher needs the node memory of the ranks of ep");
   require(std::ssize(node_.memory().outbox()) >= mailbox_bytes(num_experts),
@@ -34,9 +34,11 @@ void SharedDispatch::plan(std::span<const std::int32_t> topk_idx, Index top_k, D
   const std::size_t bytes = at(num_experts_) * sizeof(std::int64_t);
   std::memcpy(memory.outbox().data(), plan.tokens_per_expert.data(), bytes);
   memory.meet();
-  for (int rank = 0; rank < memory.size(); ++rank)
-    std::memcpy(counts_.data() + rank * num_experts_, memory.inbox(rank).data(), bytes);
-  plan_landing(counts_, topk_idx, memory.rank(), plan);
+  const LandingCounts counts = landing_counts(num_experts_, memory.size(), memory.rank(), [&](Index source) {
+    const std::byte* inbox = memory.inbox(static_cast<int>(source)).data();
+    return std::span(reinterpret_cast<const std::int64_t*>(inbox), at(num_experts_));
+  });
+  plan_landing(counts, topk_idx, memory.rank(), plan);
 }
 
 void SharedDispatch::dispatch(const DispatchPlan& plan, ConstMatrixView tokens, RowBuffer& rows,

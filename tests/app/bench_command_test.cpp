@@ -155,6 +155,39 @@ TEST_F(Bench, Bf16IsCheckedWithItsOwnToleranceAndRefusedWhereItCannotRun) {
   EXPECT_EQ(count_of(refused.output, "leave bf16 out, or set MOELOOM_BF16=emulate"), 1u) << refused.output;
 }
 
+TEST_F(Bench, APointThatCannotRunIsSkippedWithItsReasonAndTheSweepGoesOn) {
+  const std::string sweep = "export MOELOOM_PRETEND_NODES=2; " +
+                            bench(2, "--mode layer --scaling strong --gmm off --dispatcher shared,alltoall");
+  const Outcome run = shell(sweep);
+  ASSERT_EQ(run.exit_code, 0) << run.output;
+  const std::vector<EpRow> all = rows();
+  ASSERT_EQ(all.size(), 4u);
+  std::string reason;
+  for (const EpRow& row : all) {
+    const bool across_nodes = row.ep == 2 && row.dispatcher == "shared";
+    EXPECT_EQ(!row.skipped.empty(), across_nodes) << row.point << ": " << row.skipped;
+    EXPECT_EQ(row.samples, across_nodes ? 0 : 2) << row.point;
+    EXPECT_EQ(row.step_ms.median > 0, !across_nodes) << row.point;
+    if (across_nodes) reason = row.skipped;
+  }
+  EXPECT_NE(reason.find("nodes"), std::string::npos) << reason;
+  EXPECT_EQ(count_of(run.output, "skipped="), 1u) << run.output;
+  EXPECT_EQ(count_of(text_of_file("report.html"), "<h2>Skipped</h2>"), 1u);
+  EXPECT_NE(text_of_file("points.csv").find(reason.substr(0, reason.find('"'))), std::string::npos);
+  EXPECT_EQ(count_of(shell(sweep).output, "point="), 0u) << "what was skipped is not tried again";
+}
+
+TEST_F(Bench, ItsScriptKeepsTheFolderThatItIsCalledFrom) {
+  const std::string there = testing::kProgram.substr(0, testing::kProgram.rfind('/'));
+  const std::string out = fs::relative(path("out"), there).string();
+  const Outcome run =
+      shell("cd " + there + " && " + testing::within_time() +
+            "env MOELOOM_PROGRAM=./moeloom " MOELOOM_SOURCE_DIR "/launch/bench-ep.sh --ranks 1 --out " + out +
+            tiny_model() + " --mode layer --samples 1");
+  EXPECT_EQ(run.exit_code, 0) << run.output;
+  EXPECT_FALSE(rows().empty());
+}
+
 TEST_F(Bench, ItsScriptMeasuresSeveralWorldsIntoOneReport) {
   const std::string script =
       "MOELOOM_PROGRAM=" + testing::kProgram + " " MOELOOM_SOURCE_DIR "/launch/bench-ep.sh ";

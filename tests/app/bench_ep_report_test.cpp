@@ -46,6 +46,21 @@ TEST(BenchEpReport, IsWholeForAnySweep) {
   }
 }
 
+TEST(BenchEpReport, NamesWhatWasSkippedAndComparesTheRest) {
+  std::vector<EpRow> rows = sweep({2});
+  const std::string whole = bench_ep_report(rows, "settings");
+  EpRow refused = row_of({.ranks = 2, .ep = 2}, rows.front());
+  refused.step_ms = {};
+  refused.skipped = "2 < 3 nodes";
+  rows.push_back(refused);
+  const std::string html = bench_ep_report(rows, "settings");
+  EXPECT_EQ(count_of(html, "<td>" + html_escaped(refused.point) + "</td><td>2 &lt; 3 nodes</td>"), 1u);
+  EXPECT_LT(whole.size(), html.size());
+  const std::size_t answers = html.find("All points");
+  EXPECT_EQ(html.substr(0, answers), whole.substr(0, answers)) << "no answer is drawn from it";
+  EXPECT_TRUE(contains(bench_ep_report({refused}, "settings"), "2 &lt; 3 nodes"));
+}
+
 TEST(BenchEpReport, HoldsEveryNumberOfEveryRow) {
   const std::vector<EpRow> rows = sweep({1, 2, 4});
   const std::string html = bench_ep_report(rows, "settings");

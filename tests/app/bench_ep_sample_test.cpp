@@ -2,7 +2,6 @@
 
 #include "moeloom/comm/communicator.hpp"
 #include "moeloom/moe/dispatch_plan.hpp"
-#include "moeloom/tensor/matrix.hpp"
 
 #include <gtest/gtest.h>
 
@@ -55,17 +54,6 @@ TEST(BenchEpSample, LogicalBytesAreTheRowsThatLeaveOverFourExchanges) {
   EXPECT_EQ(logical_bytes(plan, 1, 64), 4 * (5 + 11) * 64 * 4);
   plan.sent_per_rank = {5};
   EXPECT_EQ(logical_bytes(plan, 0, 64), 0);
-}
-
-TEST(BenchEpSample, ResidentBytesGrowWithWhatIsTouchedAndShrinkWithWhatIsFreed) {
-  constexpr Index kBytes = Index{64} << 20;
-  const Index before = resident_bytes();
-  {
-    const Matrix zeros(1024, kBytes / 4 / 1024);
-    Matrix touched = Matrix::copy_of(zeros);
-    EXPECT_GT(resident_bytes() - before, kBytes * 9 / 10);
-  }
-  EXPECT_LT(resident_bytes() - before, kBytes / 10);
 }
 
 }  // namespace

@@ -144,6 +144,15 @@ TEST_F(TraceOption, ARunThatIsStoppedWritesWhatItHas) {
   EXPECT_EQ(steps.back().name, "step " + std::to_string(losses("run").size() - 1));
 }
 
+TEST_F(TraceOption, ARunThatHasTakenItsStepsIsRefusedForThatAndNotForItsTrace) {
+  ASSERT_EQ(shell(train(1, "--steps 3")).exit_code, 0);
+  const Outcome again =
+      shell(testing::on_ranks(1) + "train --resume " + path("run") + " --trace " + path("trace.json"));
+  EXPECT_NE(again.exit_code, 0);
+  EXPECT_EQ(count_of(again.output, "the run is at step 3 already"), 1u) << again.output;
+  EXPECT_EQ(count_of(again.output, "--trace-steps"), 0u) << again.output;
+}
+
 TEST_F(TraceOption, WhatCannotBeTracedIsSaidBeforeTheRunBegins) {
   const Outcome late = shell(train(2, "--steps 3 --trace-steps 5:9 --trace " + path("trace.json")));
   EXPECT_NE(late.exit_code, 0);

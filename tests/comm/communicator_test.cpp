@@ -117,6 +117,17 @@ TEST(Communicator, AddsIntegersExactly) {
   }
 }
 
+TEST(Communicator, SumsBeforeAreThoseOfTheRanksBefore) {
+  for (const Communicator& comm : groups()) {
+    const std::int64_t rank = comm.rank();
+    const std::int64_t large = (std::int64_t{1} << 53) + 1;  // a double would lose the last digit
+    std::vector<std::int64_t> values = {rank + 1, large};
+    comm.sum_before(values);
+    EXPECT_EQ(values, (std::vector<std::int64_t>{rank * (rank + 1) / 2, rank * large}));
+    comm.sum_before(std::span<std::int64_t>());
+  }
+}
+
 TEST(Communicator, AddsNumbersAlongTheTreeToTheBit) {
   for (const Communicator& comm : groups())
     for (const Index n : {0, 1, 257}) {

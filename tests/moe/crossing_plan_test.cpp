@@ -60,13 +60,10 @@ TEST(CrossingPlan, ATokenCrossesOnceAndReturnsWhatItsSumNeeds) {
   }
 }
 
-TEST(CrossingPlan, ANodeKnowsFromTheCountsHowManyCopiesEachRankHasForIt) {
-  std::vector<std::int64_t> counts;  // [5 ranks, 7 experts]: ranks 0 and 1 hold two, the others one
-  for (std::int64_t i = 0; i < 35; ++i) counts.push_back(i);
-  EXPECT_EQ(copies_for_node(kNodes, 1, std::vector<Index>{0, 4}, counts),
-            (std::vector<Index>{4 + 5, 32 + 33}));
-  EXPECT_EQ(copies_for_node(kNodes, 0, std::vector<Index>{2}, counts),
-            (std::vector<Index>{14 + 15 + 16 + 17}));
+TEST(CrossingPlan, RowsForANodeAreThoseOfItsRanks) {
+  const std::vector<Index> sent = {1, 20, 300, 4000, 50000};
+  EXPECT_EQ(rows_for_node(kNodes, 0, sent), 1 + 20);
+  EXPECT_EQ(rows_for_node(kNodes, 1, sent), 300 + 4000);
 }
 
 TEST(CrossingPlan, SummandsKeepSlotOrderAndNameWhereEachComesFrom) {

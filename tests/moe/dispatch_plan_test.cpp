@@ -80,6 +80,11 @@ TEST(DispatchPlan, LandingsAreThePlacesThatRowsWouldBeRegroupedTo) {
       for (const std::int32_t expert : chosen.back()) ++own[static_cast<std::size_t>(expert)];
       counts.insert(counts.end(), own.begin(), own.end());
     }
+    const auto counts_for = [&](Index rank) {
+      return landing_counts(c.experts, c.ranks, rank, [&](Index source) {
+        return std::span<const std::int64_t>(counts).subspan(at(source * c.experts), at(c.experts));
+      });
+    };
     std::vector<std::vector<int>> landed;  // [rank][row]: slots that land there
     for (Index rank = 0; rank < c.ranks; ++rank) {
       const ExpertRange held = experts_of(c.experts, c.ranks, rank);
@@ -92,7 +97,7 @@ TEST(DispatchPlan, LandingsAreThePlacesThatRowsWouldBeRegroupedTo) {
       plan_receiving(received, regrouped);
       DispatchPlan plan;
       plan_sending(chosen[static_cast<std::size_t>(rank)], c.top_k, c.experts, c.ranks, plan);
-      plan_landing(counts, chosen[static_cast<std::size_t>(rank)], rank, plan);
+      plan_landing(counts_for(rank), chosen[static_cast<std::size_t>(rank)], rank, plan);
       EXPECT_EQ(plan.rows_per_source, regrouped.rows_per_source);
       EXPECT_EQ(plan.received_per_rank, regrouped.received_per_rank);
       landed.emplace_back(static_cast<std::size_t>(plan.rows()));
@@ -101,7 +106,7 @@ TEST(DispatchPlan, LandingsAreThePlacesThatRowsWouldBeRegroupedTo) {
       const auto& choices = chosen[static_cast<std::size_t>(source)];
       DispatchPlan plan;
       plan_sending(choices, c.top_k, c.experts, c.ranks, plan);
-      plan_landing(counts, choices, source, plan);
+      plan_landing(counts_for(source), choices, source, plan);
       for (std::size_t slot = 0; slot < choices.size(); ++slot) {
         const auto [rank, row] = plan.landings[slot];
         Index expected = 0;  // rows of earlier experts, earlier sources and earlier tokens of this one

@@ -199,6 +199,43 @@ TEST(Dispatcher, FastSumsDifferFromExactOnesByRoundingAlone) {
   EXPECT_EQ(largest_relative_error(fast, exact) != 0, ep.size() > 1);
 }
 
+/// What one rank gets of an exchange of its own rows, out and back.
+struct RoundTrip {
+  RowBuffer rows;
+  Matrix sums;
+};
+
+RoundTrip round_trip(const Communicator& ep, const Way& way, std::span<const std::int32_t> chosen,
+                     Index experts, const Matrix& tokens) {
+  Dispatcher dispatcher(ep, experts, open_dispatcher(way.kind, ep, experts, {.pretended_nodes = way.nodes}));
+  DispatchPlan plan;
+  RoundTrip result;
+  dispatcher.plan(chosen, std::ssize(chosen) / tokens.rows(), plan);
+  dispatcher.dispatch(plan, tokens, result.rows);
+  result.sums = Matrix(tokens.rows(), tokens.cols());
+  dispatcher.combine(plan, result.rows, result.sums, Write::kReplace);
+  return result;
+}
+
+bool same_bits(ConstMatrixView a, ConstMatrixView b) {
+  return a.rows == b.rows && a.cols == b.cols && std::ranges::equal(a.flat(), b.flat());
+}
+
+TEST(Dispatcher, RowsThatAreWrittenAroundTheCacheAreTheSame) {
+  constexpr Index kTokens = 1031, kTopK = 4, kCols = 1040, kExperts = 8;
+  static_assert(kTokens * kTopK * kCols >= 4 * 1024 * 1024 && kCols % 16 == 0, "fewer stay in the cache");
+  const Communicator ep = Communicator::world();
+  const auto seed = static_cast<std::uint64_t>(ep.rank());
+  const Matrix tokens = testing::random_matrix(kTokens, kCols, seed);
+  const auto chosen = testing::random_choices(kTokens, kTopK, kExperts, seed, -1);
+  const RoundTrip reference = round_trip(ep, kWays.front(), chosen, kExperts, tokens);
+  for (const Way& way : kWays) {
+    const RoundTrip other = round_trip(ep, way, chosen, kExperts, tokens);
+    EXPECT_TRUE(same_bits(other.rows, reference.rows)) << way.name;
+    EXPECT_TRUE(same_bits(other.sums, reference.sums)) << way.name;
+  }
+}
+
 TEST(Dispatcher, RefusesTokensThatWereNotPlanned) {
   for (const Way& way : kWays) {
     const Communicator alone = Communicator::self();

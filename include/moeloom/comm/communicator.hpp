@@ -50,6 +50,8 @@ class Communicator {
   std::vector<std::string> all_gather_text(const std::string& mine) const;
   /// values[i] becomes the sum over ranks, exact.
   void all_sum(std::span<std::int64_t> values) const;
+  /// values[i] becomes the sum over the ranks before this one, exact; 0 on the first.
+  void sum_before(std::span<std::int64_t> values) const;
   /// values[i] becomes the sum over ranks along the tree of tensor/tree_sum.hpp, the same bits everywhere.
   void all_sum(std::span<double> values) const;
   /// The largest; NaN if any rank's value is.

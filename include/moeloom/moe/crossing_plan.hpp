@@ -74,9 +74,8 @@ struct CrossingPlan {
 /// copies that leave, route after route, which their receivers need.
 std::vector<CrossingCopy> plan_leaving(const NodeMap& nodes, const CrossingRoutes& routes, Index rank,
                                        CombineMode mode, DispatchPlan& plan);
-/// What each of `ranks` has for the experts of a node, from counts [ep, E].
-std::vector<Index> copies_for_node(const NodeMap& nodes, Index node, std::span<const Index> ranks,
-                                   std::span<const std::int64_t> counts);
+/// What a rank that sends sent_per_rank [ep] has for the experts of a node: its copies, if that is another.
+Index rows_for_node(const NodeMap& nodes, Index node, std::span<const Index> sent_per_rank);
 /// The other half, from the copies that arrive; copies_per_route [in routes].
 void plan_arriving(std::vector<CrossingCopy> copies, std::span<const Index> copies_per_route,
                    CrossingPlan& plan);

@@ -10,6 +10,7 @@
 #include "moeloom/moe/crossing_plan.hpp"
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -50,10 +51,20 @@ void plan_sending(std::span<const std::int32_t> topk_idx, Index top_k, Index num
 /// The receiving half from received_counts [ep, e]: rows of local expert i that rank s sends here, at [s * e
 /// + i].
 void plan_receiving(std::span<const std::int64_t> received_counts, DispatchPlan& plan);
-/// The receiving half where every rank knows every count, so that nothing arrives before it lands:
-/// counts [ep, E], the rows that each rank has for each expert -> received_per_rank, rows_per_source and
-/// landings, without landing_order. Needs the sending half of the same topk_idx; `rank` is this one.
-void plan_landing(std::span<const std::int64_t> counts, std::span<const std::int32_t> topk_idx, Index rank,
+
+/// What a rank must know of all ranks' counts [ep, E] to tell where its rows land: sums and its own columns,
+/// 2 E + ep e numbers.
+struct LandingCounts {
+  std::vector<std::int64_t> of_all;    // [E]: rows of each expert from all ranks
+  std::vector<std::int64_t> before;    // [E]: of those, from the ranks before this one
+  std::vector<std::int64_t> received;  // [ep, e], as plan_receiving takes them
+};
+/// From the counts [E] of each rank of `ranks`.
+LandingCounts landing_counts(Index num_experts, Index ranks, Index rank,
+                             const std::function<std::span<const std::int64_t>(Index source)>& counts_of);
+/// The receiving half where nothing arrives before it lands: received_per_rank, rows_per_source and landings,
+/// without landing_order. O(N + E + ep e). Needs the sending half of the same topk_idx; `rank` is this one.
+void plan_landing(const LandingCounts& counts, std::span<const std::int32_t> topk_idx, Index rank,
                   DispatchPlan& plan);
 
 }  // namespace moeloom

@@ -5,11 +5,12 @@
 // rows move as in shared_dispatch.hpp, by the same protocol, and those of the own node are written while the
 // others travel.
 //
-//   plan       everyone's counts; to each other node where the copies of my tokens land
+//   plan       counts; to each other node where the copies of my tokens land
 //   dispatch   open my rows   meet   send my tokens; write into my node's rows; hand out what arrives   meet
 //   combine    show my rows   meet   send back the sums of what I handed out; sum what my tokens are due
 //
-// Nobody meets in plan, but nobody has all counts before every rank has left the combine before it.
+// Nobody meets in plan, but nobody has the sums of all counts before every rank has left the combine before
+// it.
 #pragma once
 
 #include "moeloom/comm/messages.hpp"

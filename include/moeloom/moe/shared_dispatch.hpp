@@ -41,7 +41,6 @@ class SharedDispatch {
  private:
   NodeRows node_;
   Index num_experts_;
-  std::vector<std::int64_t> counts_;  // [ep, E]
 };
 
 }  // namespace moeloom

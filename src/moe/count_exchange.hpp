@@ -1,0 +1,20 @@
+// Counts that travel before rows can: to each rank the rows that there are for its experts.
+#pragma once
+
+#include "moeloom/comm/communicator.hpp"
+
+#include <vector>
+
+namespace moeloom {
+
+struct ReceivedCounts {
+  std::vector<std::int64_t> of_experts;  // [ep, e]: rows that each rank has for the experts here
+  std::vector<std::int64_t> beside;      // [ep]: the number that each rank sent here with them
+};
+
+/// tokens_per_expert [E] and, on every rank or on none, a number for each rank, `beside` [ep]. One
+/// MPI_Alltoall; collective over ep.
+ReceivedCounts exchange_counts(const Communicator& ep, std::span<const std::int64_t> tokens_per_expert,
+                               std::span<const std::int64_t> beside = {});
+
+}  // namespace moeloom

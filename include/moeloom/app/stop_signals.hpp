@@ -5,8 +5,8 @@
 
 namespace moeloom {
 
-/// SIGTERM and SIGUSR1 no longer end this process: they wait for StopSignals, whichever thread they meet. Call it
-/// on the first thread, before MPI starts.
+/// SIGTERM and SIGUSR1 no longer end this process: they wait for StopSignals, whichever thread they meet.
+/// Call it on the first thread, before MPI starts.
 void hold_stop_signals();
 
 class StopSignals {

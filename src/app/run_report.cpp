@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "option_values.hpp"
+
 namespace moeloom {
 namespace {
 
@@ -119,6 +121,36 @@ std::string printable(const std::string& bytes) {
   for (char& c : text)
     if (static_cast<unsigned char>(c) < 0x20 && c != '\n' && c != '\t') c = '?';
   return text;
+}
+
+std::optional<Event> missing_towers(const RunInputs& inputs) {
+  const auto& rule = inputs.config.family().text_config;
+  if (!rule || rule->towers.empty() || !inputs.config.names.carried.names.empty()) return std::nullopt;
+  return Event()
+      .with("carried", Index{0})
+      .with("reason", inputs.weights.string() + " holds no tensor of " + joined(rule->towers) +
+                          ": checkpoints and exports will not, either, and transformers starts such towers "
+                          "anew");
+}
+
+Event event_of(const WeightCoverage& coverage, const std::filesystem::path& folder) {
+  return Event()
+      .with("loaded", folder.string())
+      .with("tensors", coverage.found)
+      .with("expected", coverage.expected)
+      .with("unused", static_cast<Index>(coverage.unused.size()))
+      .with("carried", coverage.carried);
+}
+
+Event result_event(const std::vector<StepMetrics>& steps, const std::optional<double>& validation,
+                   const std::string& unit, const RunOptions& run) {
+  Event result;
+  result.with("train_loss", last_loss(steps));
+  if (validation) result.with("val_loss", *validation);
+  result.with("unit", "nats per " + unit).with("steps", run.steps);
+  const Index skipped = std::ranges::count(steps, true, &StepMetrics::skipped);
+  if (skipped > 0 || run.on_nan == OnNan::kSkip) result.with("skipped_steps", skipped);
+  return result;
 }
 
 }  // namespace moeloom

@@ -1,6 +1,7 @@
 // From what a rank saw of a step to what the run's files say of it.
 #pragma once
 
+#include "moeloom/app/log.hpp"
 #include "moeloom/app/metrics.hpp"
 #include "moeloom/app/report.hpp"
 #include "moeloom/train/trainer.hpp"
@@ -32,6 +33,14 @@ std::vector<double> load_max_over_mean(const std::vector<std::vector<Index>>& ro
 
 /// "step=40 loss=3.214 ..."
 Event step_event(const StepMetrics& metrics);
+
+/// A warning where the folder of a model with other towers holds none of their tensors.
+std::optional<Event> missing_towers(const RunInputs& inputs);
+/// What of a folder's tensors was loaded.
+Event event_of(const WeightCoverage& coverage, const std::filesystem::path& folder);
+/// The last line of a run; `unit` is what a token is.
+Event result_event(const std::vector<StepMetrics>& steps, const std::optional<double>& validation,
+                   const std::string& unit, const RunOptions& run);
 
 /// Facts of a run in the order in which its page shows them.
 std::vector<std::pair<std::string, std::string>> run_facts(const TrainOptions& options,

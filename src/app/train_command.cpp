@@ -63,7 +63,11 @@ class TrainRun {
     open_files();
     for (Index step = first_step_; step < options_.run.steps; ++step) {
       const bool sound = one_step_in_memory(step);
-      if (signal_ == 0 || !sound || step + 1 == options_.run.steps) continue;
+      if (signal_ == 0 || !sound) continue;
+      if (step + 1 == options_.run.steps) {
+        save(step + 1);  // before a validation for which there may be no time
+        continue;
+      }
       stop(step + 1);
       return kStoppedExitCode;
     }
@@ -94,7 +98,8 @@ class TrainRun {
 
   void load() {
     ParameterStore& store = model_->store;
-    if (!inputs_.weights.empty()) say_what_towers_are_missing();
+    if (!inputs_.weights.empty())
+      if (const auto event = missing_towers(inputs_)) warn_once(*event);
     if (inputs_.resumes) {
       const TrainerState state =
           load_checkpoint(inputs_.weights, store, model_->optimizer, mesh_, inputs_.config);
@@ -114,29 +119,12 @@ class TrainRun {
     }
   }
 
-  void say_what_towers_are_missing() {
-    const auto& rule = inputs_.config.family().text_config;
-    if (!rule || rule->towers.empty() || !inputs_.config.names.carried.names.empty()) return;
-    warn_once(
-        Event()
-            .with("carried", Index{0})
-            .with(
-                "reason",
-                inputs_.weights.string() + " holds no tensor of " + joined(rule->towers) +
-                    ": checkpoints and exports will not, either, and transformers starts such towers anew"));
-  }
-
   void load_weights_alone() {
     const NamePatterns& allowed = options_.model.allow_missing;
     if (!allowed.empty()) initialise(model_->store, inputs_.config, options_.run.seed);
     const WeightCoverage coverage =
         load_model(inputs_.weights, model_->store, mesh_, inputs_.config, allowed);
-    log_.info(Event()
-                  .with("loaded", inputs_.weights.string())
-                  .with("tensors", coverage.found)
-                  .with("expected", coverage.expected)
-                  .with("unused", static_cast<Index>(coverage.unused.size()))
-                  .with("carried", coverage.carried));
+    log_.info(event_of(coverage, inputs_.weights));
     if (!coverage.unused.empty()) log_.info(Event().with("unused", joined(coverage.unused)));
     if (!coverage.missing.empty())
       warn_once(Event().with("missing", joined(coverage.missing)).with("weights", "initial"));
@@ -328,25 +316,14 @@ class TrainRun {
       log_.info(Event().with("sample", false).with("reason", reason));
       return {};
     }
-    KernelTable one_row = kernels_.table;  // tiles would pack every weight for each character
-    one_row.grouped_matmul = native_grouped_matmul();
-    one_row.dense = native_dense();
-    model_->decoder.use(one_row);
-    const std::string& prompt = options_.run.prompt;
-    std::vector<std::int32_t> ids;
-    for (const char c : prompt) ids.push_back(static_cast<unsigned char>(c));
-    const auto text = generate(model_->decoder, mesh_, ids, options_.run.sample_chars,
-                               {.temperature = 0.8, .top_k = 0, .seed = options_.run.seed});
-    std::string bytes;
-    for (std::size_t i = ids.size(); i < text.size(); ++i) bytes.push_back(static_cast<char>(text[i]));
-    return bytes;
+    return sample_text(model_->decoder, mesh_, kernels_.table, options_.run);
   }
 
   void finish() {
     const std::optional<double> validation = validate();
     // A broken state is not saved: it would take the place of the last good checkpoint.
     const bool sound = !validation || std::isfinite(*validation);
-    if (sound && first_step_ < options_.run.steps) save(options_.run.steps);
+    if (sound && first_step_ < options_.run.steps && saved_ != options_.run.steps) save(options_.run.steps);
     if (sound && !options_.run.export_folder.empty()) export_weights();
     const std::string text = sound ? sample() : std::string();
     agree_on_disk([&] {
@@ -374,13 +351,7 @@ class TrainRun {
 
   void print_result(const std::optional<double>& validation, const std::string& text) {
     const std::vector<StepMetrics> steps = read_metrics(in_run("metrics.jsonl"));
-    Event result;
-    result.with("train_loss", last_loss(steps));
-    if (validation) result.with("val_loss", *validation);
-    result.with("unit", "nats per " + inputs_.unit()).with("steps", options_.run.steps);
-    const Index skipped = std::ranges::count(steps, true, &StepMetrics::skipped);
-    if (skipped > 0 || options_.run.on_nan == OnNan::kSkip) result.with("skipped_steps", skipped);
-    log_.info(result);
+    log_.info(result_event(steps, validation, inputs_.unit(), options_.run));
     if (!text.empty()) std::cout << options_.run.prompt << printable(text) << "\n";
     log_.info(Event().with("report", in_run("report.html").string()));
   }

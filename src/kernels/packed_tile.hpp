@@ -47,7 +47,7 @@ struct TileArguments {
   Index c_stride = 0;
   Index cols = kTileCols;
   Write mode = Write::kReplace;
-  /// Without any the tile asks for the sums of the tile below.
+  /// A tile also asks for memory of sums: its own; without anything else, of the tile below.
   Ahead ahead = {};
 };
 
@@ -117,15 +117,14 @@ void multiply_tile(const TileArguments& t) {
       sums[i][1] = Element::multiply_add(sums[i][1], a, second);
     }
   };
-  const float* below = t.c + kRows * t.c_stride;
-  const Index below_end = times == 0 ? kRows * kUnroll : 0;
+  const float* wanted = t.c + (times == 0 ? kRows * t.c_stride : 0);
   Index k = 0;
   for (; k + kUnroll <= t.depth; k += kUnroll, left += kUnroll * kRows, panel += kUnroll * kTileCols) {
     if (times > 0 && --wait == 0) {
       for (Index line = 0; line < t.ahead.lines; ++line) ask_for(ahead + line * t.ahead.stride);
       ahead += t.ahead.advance, wait = t.ahead.every, --times;
     }
-    if (k < below_end) __builtin_prefetch(below, 1), below += t.c_stride;
+    if (k < kRows * kUnroll) __builtin_prefetch(wanted, 1), wanted += t.c_stride;
 #pragma GCC unroll 8
     for (Index u = 0; u < kUnroll; ++u) multiply_add(u);
   }

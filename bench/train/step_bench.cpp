@@ -109,7 +109,7 @@ Subject subject_of(const Case& c, const Mesh& mesh, const TokenSource& tokens, b
 }
 
 struct Samples {
-  std::vector<double> tokens_per_s, peak, per_gflops;
+  std::vector<double> seconds, tokens_per_s, peak, per_gflops;
   std::array<double, kPhases> phases{};
   double last_seconds = 0;  // of the slowest rank: how long the peak is measured
 };
@@ -124,6 +124,7 @@ void measure(const Options& o, const Mesh& mesh, const Subject& subject, Samples
   double peak = 0;
   for (const double each : mesh.world().all_gather(std::vector<double>{(before + after) / 2})) peak += each;
   const double rate = static_cast<double>(report.tokens) / seconds;
+  samples.seconds.push_back(seconds);
   samples.tokens_per_s.push_back(rate);
   samples.peak.push_back(peak);
   samples.per_gflops.push_back(rate / peak);
@@ -146,6 +147,7 @@ nlohmann::ordered_json row_of(const Options& o, const Case& c, const Mesh& mesh,
                                 {"layers", c.model.num_hidden_layers},
                                 {"experts", c.model.num_experts},
                                 {"top_k", c.model.num_experts_per_tok},
+                                {"step_ms", 1e3 * bench::percentiles(s.seconds).median},
                                 {"tokens_per_s", bench::percentiles(s.tokens_per_s).median},
                                 {"peak_gflops", bench::percentiles(s.peak).median},
                                 {"tokens_per_s_per_gflops", ratio.median},

@@ -5,7 +5,7 @@
         --ours "mpirun -n 2 build/bench/layer_bench --ep 2 --paths gmm --samples 3 --json {json}" \\
         --rival "python3 torch_layer.py --ranks 2 --steps 3"
 
-A command writes its result to the file that stands for {json} (an array: its first object counts), or prints one JSON object
+A command writes its result to the file that stands for {json} (an array: its last object counts), or prints one JSON object
 as its last line. The ratio is rival / ours, so above 1 we take less time.
 """
 import argparse
@@ -25,7 +25,7 @@ def run(command, field):
             sys.exit(f"failed with code {done.returncode}: {command}\n{done.stderr}")
         text = result.read() or done.stdout.strip().splitlines()[-1]
     answer = json.loads(text)
-    row = answer[0] if isinstance(answer, list) else answer
+    row = answer[-1] if isinstance(answer, list) else answer
     if field not in row:
         sys.exit(f"no field {field} in the result of: {command}\nit has: {', '.join(row)}")
     return row[field]

@@ -44,12 +44,12 @@ TEST_F(NodeRowsOnEveryRank, OthersWriteIntoRowsThatAreOpenUntilTheyClose) {
     std::vector<float> landed;
     const std::vector<float> slots;
     node_.close(with_scalars ? std::optional(ScalarsOut{slots, landed}) : std::nullopt);
-    ASSERT_EQ(std::ssize(landed), with_scalars ? size_ : 0);
+    EXPECT_EQ(std::ssize(landed), with_scalars ? size_ : 0);
     for (int other = 0; other < size_; ++other) {
       for (Index j = 0; j < kCols; ++j)
-        ASSERT_EQ(rows.view()(other, j), value_of(round, rank_, other)) << "round " << round;
+        EXPECT_EQ(rows.view()(other, j), value_of(round, rank_, other)) << "round " << round;
       if (with_scalars) {
-        ASSERT_EQ(landed[at(other)], -value_of(round, rank_, other)) << "round " << round;
+        EXPECT_EQ(landed[at(other)], -value_of(round, rank_, other)) << "round " << round;
       }
     }
   }
@@ -70,8 +70,8 @@ TEST_F(NodeRowsOnEveryRank, OthersReadWhatIsShownAlsoWhileTheNextIsMade) {
     for (int owner = 0; owner < size_; ++owner)
       for (Index row = 0; row < count_of(round, owner); ++row) {
         for (Index j = 0; j < kCols; ++j)
-          ASSERT_EQ(node_.rows_of(owner)[row * kCols + j], value_of(round, owner, 0)) << "round " << round;
-        ASSERT_EQ(node_.scalars_of(owner)[row], -value_of(round, owner, 0)) << "round " << round;
+          EXPECT_EQ(node_.rows_of(owner)[row * kCols + j], value_of(round, owner, 0)) << "round " << round;
+        EXPECT_EQ(node_.scalars_of(owner)[row], -value_of(round, owner, 0)) << "round " << round;
       }
   }
 }

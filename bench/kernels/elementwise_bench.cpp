@@ -11,9 +11,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
-#include <exception>
 #include <functional>
-#include <iostream>
 #include <optional>
 #include <string>
 #include <vector>
@@ -243,10 +241,5 @@ void run(const Options& o) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  try {
-    if (const auto o = parse(argc, argv)) run(*o);
-  } catch (const std::exception& error) {
-    std::cerr << "elementwise_bench: " << error.what() << '\n';
-    return 1;
-  }
+  return bench::run_main("elementwise_bench", argc, argv, parse, run);
 }

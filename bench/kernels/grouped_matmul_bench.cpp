@@ -10,8 +10,6 @@
 
 #include <cmath>
 #include <cstdio>
-#include <exception>
-#include <iostream>
 #include <numeric>
 #include <optional>
 #include <string>
@@ -226,10 +224,5 @@ void run(const Options& o) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  try {
-    if (const auto o = parse(argc, argv)) run(*o);
-  } catch (const std::exception& error) {
-    std::cerr << "grouped_matmul_bench: " << error.what() << '\n';
-    return 1;
-  }
+  return bench::run_main("grouped_matmul_bench", argc, argv, parse, run);
 }

@@ -16,8 +16,6 @@
 #include <array>
 #include <cstdio>
 #include <deque>
-#include <exception>
-#include <iostream>
 #include <optional>
 
 #include "support/json_file.hpp"
@@ -307,10 +305,5 @@ void run(const Options& o) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  try {
-    if (const auto o = parse(argc, argv)) run(*o);
-  } catch (const std::exception& error) {
-    std::cerr << "gmm_policy_bench: " << error.what() << '\n';
-    return 1;
-  }
+  return bench::run_main("gmm_policy_bench", argc, argv, parse, run);
 }

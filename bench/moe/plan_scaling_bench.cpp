@@ -11,8 +11,6 @@
 #include "moeloom/moe/dispatch_plan.hpp"
 
 #include <cstdio>
-#include <exception>
-#include <iostream>
 #include <optional>
 
 #include "support/json_file.hpp"
@@ -127,9 +125,6 @@ void run(const Options& o) {
 
 }  // namespace
 
-int main(int argc, char** argv) try {
-  if (const auto o = parse(argc, argv)) run(*o);
-} catch (const std::exception& error) {
-  std::cerr << "plan_scaling_bench: " << error.what() << '\n';
-  return 1;
+int main(int argc, char** argv) {
+  return bench::run_main("plan_scaling_bench", argc, argv, parse, run);
 }

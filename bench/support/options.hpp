@@ -1,6 +1,7 @@
 // What reading the options of a benchmark shares.
 #pragma once
 
+#include <exception>
 #include <iostream>
 #include <sstream>
 #include <string>
@@ -21,6 +22,17 @@ inline bool read_options(boost::program_options::options_description known, int 
   if (given.count("help") == 0) return true;
   std::cout << known;
   return false;
+}
+
+/// The whole of a benchmark's main() that needs no ranks: parse() gives options, or none if there is nothing
+/// to run.
+template <typename Parse, typename Run>
+int run_main(const char* name, int argc, char** argv, Parse parse, Run run) try {
+  if (const auto options = parse(argc, argv)) run(*options);
+  return 0;
+} catch (const std::exception& error) {
+  std::cerr << name << ": " << error.what() << '\n';
+  return 1;
 }
 
 /// "a,b" -> a, b.

@@ -4,6 +4,7 @@
 #include "moeloom/base/text.hpp"
 #include "moeloom/model/freeze.hpp"
 #include "moeloom/train/checkpoint.hpp"
+#include "moeloom/train/memory_need.hpp"
 
 #include <algorithm>
 #include <cstdio>
@@ -83,52 +84,25 @@ void print_architecture(const std::filesystem::path& folder, const ModelConfig& 
   line("  active a token", c.active_parameters());
 }
 
-/// Values of one rank.
-struct HeldValues {
-  double dense = 0;
-  double experts = 0;
-  double trained_dense = 0;
-  double trained_experts = 0;
-};
-
-HeldValues held_values(const ModelConfig& c, const InspectOptions& options,
-                       const std::set<std::string>& frozen) {
-  HeldValues held;
-  for (const ParameterSpec& spec : with_frozen(
-           parameter_specs(c, experts_of(std::max<Index>(c.num_experts, 1), options.ep, 0)), frozen)) {
-    const bool is_dense = spec.placement == Placement::kWorld;
-    const auto values = static_cast<double>(spec.rows * spec.cols);
-    (is_dense ? held.dense : held.experts) += values;
-    if (!spec.frozen) (is_dense ? held.trained_dense : held.trained_experts) += values;
-  }
-  return held;
-}
-
 /// Bytes of one rank by what they are for; activations come on top and grow with the tokens.
 void print_memory(const ModelConfig& c, const InspectOptions& options, const std::set<std::string>& frozen) {
-  MeshShape mesh;
-  mesh.ep = options.ep;
-  mesh.dp = options.ranks / options.ep;
-  const HeldValues held = held_values(c, options, frozen);
-  const double f = sizeof(float);
-  const double gradients = f * (held.trained_dense + held.trained_experts);
-  const double moments = 2 * f *
-                         (held.trained_dense / static_cast<double>(options.ranks) +
-                          held.trained_experts / static_cast<double>(mesh.dp));
-  const double total = f * (held.dense + held.experts) + gradients + moments;
+  const MeshShape mesh = {.dp = options.ranks / options.ep, .ep = options.ep};
+  const std::vector<ParameterSpec> specs =
+      with_frozen(parameter_specs(c, experts_of(std::max<Index>(c.num_experts, 1), options.ep, 0)), frozen);
+  const MemoryNeed need = lasting_memory(specs, mesh);
   std::printf("\nmemory of a rank for training, %s, %swithout activations\n", mesh.text().c_str(),
               frozen.empty() ? "" : "parts frozen, ");
   const auto part = [](const char* what, double bytes) {
     std::printf("  %-20s %12s\n", what, bytes_text(bytes).c_str());
   };
-  part("weights, dense", f * held.dense);
-  if (held.experts > 0) part("weights, experts", f * held.experts);
-  part("gradients", gradients);
-  part("AdamW moments", moments);
-  part("total", total);
-  if (held.experts > 0)
+  part("weights, dense", need.dense_weights);
+  if (need.expert_weights > 0) part("weights, experts", need.expert_weights);
+  part("gradients", need.dense_gradients + need.expert_gradients);
+  part("AdamW moments", need.moments);
+  part("total", need.total());
+  if (need.expert_weights > 0)
     std::printf("  and %s where packed experts pay: several micro-batches a step, within --gmm-budget\n",
-                bytes_text(2 * f * held.experts).c_str());
+                bytes_text(packed_bytes(specs, DType::kF32)).c_str());
 }
 
 void print_tensors(const std::filesystem::path& folder, const ModelConfig& config) {

@@ -57,10 +57,20 @@ OptionTable table_of(PlanOptions& options) {
   return table;
 }
 
-void check_model(const ModelOptions& model, Violations& violations) {
+/// The command line into the options that `table` names, and what is wrong with it so far.
+Violations read(const OptionTable& table, int argc, const char* const* argv, ModelOptions& model) {
+  Mistakes mistakes;
+  note_shape(read_command_line(table, argc, argv, mistakes), model);
+  Violations violations;
+  violations.add(mistakes.violations);
   violations.unless(
       model.folder.empty() || model.shape_given.empty(),
       "--model takes the shape from its config.json; remove --" + joined(model.shape_given, ", --"));
+  return violations;
+}
+
+void throw_if_any(const Violations& violations) {
+  if (!violations.list().empty()) throw ConfigError(violations.list());
 }
 
 /// Sequences of a rank are whole, in every micro-batch.
@@ -85,25 +95,17 @@ void check_ranks(const PlanOptions& o, Violations& violations) {
 
 CalibrateOptions parse_calibrate_options(int argc, const char* const* argv) {
   CalibrateOptions options;
-  Mistakes mistakes;
-  note_shape(read_command_line(table_of(options), argc, argv, mistakes), options.model);
-  Violations violations;
-  violations.add(mistakes.violations);
-  check_model(options.model, violations);
+  Violations violations = read(table_of(options), argc, argv, options.model);
   violations.unless_at_least(1, "seq-len", options.sequence_length);
   violations.unless_positive("seconds", options.seconds);
   violations.add(thread_violations(options.threads));
-  if (!violations.list().empty()) throw ConfigError(violations.list());
+  throw_if_any(violations);
   return options;
 }
 
 PlanOptions parse_plan_options(int argc, const char* const* argv) {
   PlanOptions options;
-  Mistakes mistakes;
-  note_shape(read_command_line(table_of(options), argc, argv, mistakes), options.model);
-  Violations violations;
-  violations.add(mistakes.violations);
-  check_model(options.model, violations);
+  Violations violations = read(table_of(options), argc, argv, options.model);
   violations.unless_at_least(1, "ranks", options.ranks);
   violations.unless_at_least(0, "ranks-per-node", options.ranks_per_node);
   violations.unless_at_least(0, "processors", options.processors);
@@ -114,7 +116,7 @@ PlanOptions parse_plan_options(int argc, const char* const* argv) {
   violations.add(thread_violations(options.threads));
   check_tokens(options, violations);
   check_ranks(options, violations);
-  if (!violations.list().empty()) throw ConfigError(violations.list());
+  throw_if_any(violations);
   if (options.ranks_per_node == 0) options.ranks_per_node = options.ranks;
   return options;
 }

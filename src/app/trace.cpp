@@ -1,6 +1,7 @@
 #include "trace.hpp"
 
 #include "moeloom/base/errors.hpp"
+#include "moeloom/comm/messages.hpp"
 
 #include <algorithm>
 #include <cerrno>
@@ -49,6 +50,27 @@ std::string event_line(const Span& span, Span::Clock::time_point origin, int ran
 std::string named(const std::string& event, int tid, const std::string& args) {
   return "{\"name\":\"" + event + "\",\"ph\":\"M\",\"pid\":0,\"tid\":" + std::to_string(tid) + ",\"args\":{" +
          args + "}}";
+}
+
+/// Messages carry floats: text in as many as hold it.
+std::vector<float> floats_for(Index bytes) {
+  return std::vector<float>(at(ceil_div(bytes, static_cast<Index>(sizeof(float)))));
+}
+
+void send_text(const Communicator& ranks, int to, const std::string& text) {
+  std::vector<float> packed = floats_for(std::ssize(text));
+  if (!text.empty()) std::memcpy(packed.data(), text.data(), text.size());
+  Messages messages(ranks);
+  messages.send(to, packed);
+  messages.finish();
+}
+
+std::string receive_text(const Communicator& ranks, int from, Index bytes) {
+  std::vector<float> packed = floats_for(bytes);
+  Messages messages(ranks);
+  messages.receive(from, packed);
+  messages.finish();
+  return {reinterpret_cast<const char*>(packed.data()), at(bytes)};
 }
 
 /// The steps of `run` that are asked for; by itself ten of them, after the first, which warms up.
@@ -131,18 +153,16 @@ void Trace::align() {
   origin_ = Span::Clock::time_point(origin);
 }
 
-/// Rank after rank, so that rank 0 holds no more than one lane.
+/// Rank after rank, so that rank 0 holds no more than one lane beside its own.
 void Trace::write() {
   const Communicator& world = mesh_.world();
   const std::string mine = trace_events(std::exchange(spans_, {}), origin_, world.rank());
   const auto size = static_cast<std::int64_t>(mine.size());
   const std::vector<std::int64_t> sizes = world.all_gather(std::span(&size, 1));
-  std::string events;
-  for (int rank = 0; rank < world.size(); ++rank) {
-    events = rank == world.rank() ? mine : std::string(at(sizes[at(rank)]), '\0');
-    world.broadcast(std::as_writable_bytes(std::span(events)), rank);
-    if (file_) file_->append(events);
-  }
+  if (world.rank() != 0) send_text(world, 0, mine);
+  if (file_) file_->append(mine);
+  for (int rank = 1; rank < world.size() && world.rank() == 0; ++rank)
+    file_->append(receive_text(world, rank, sizes[at(rank)]));
   agree(world, [&] {
     if (file_) file_->finish(world.size());
   });

@@ -165,6 +165,11 @@ std::vector<double> rope_frequencies(Index sequence_length, const RopeSettings& 
   return frequencies;
 }
 
+bool rope_turns_anew(Index before, Index now, const RopeSettings& settings) {
+  const Index limit = short_until(settings);
+  return limit > 0 && before <= limit && now > limit;
+}
+
 double rope_attention_factor(const RopeSettings& settings) {
   return std::visit([](const auto& scaling) { return attention_factor_of(scaling); }, settings.scaling);
 }

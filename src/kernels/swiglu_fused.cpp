@@ -1,11 +1,11 @@
 #include "moeloom/base/parallel.hpp"
 #include "moeloom/kernels/vector_math.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
 #include "row_tasks.hpp"
-#include "streaming.hpp"
 #include "swiglu_rows.hpp"
 
 namespace moeloom {
@@ -31,14 +31,22 @@ void forward_row(const float* gate, const float* up, float scale, Index width, N
   for (Index j = 0; j < width; ++j) set(activated[j], scale * value<kAct>(gate[j]) * up[j]);
 }
 
-/// The same past the cache; width is whole lines.
+void ask_for(const float* values, Index count) {
+  constexpr Index kLine = 16;
+  for (Index j = 0; j < count; j += kLine) __builtin_prefetch(values + j);
+}
+
+/// The same, while the two stretches of the next row are on their way: the hardware's own streams begin anew
+/// with every row, and rows of an expert are short.
 template <Activation kAct, typename Number>
-void stream_row(const float* gate, const float* up, float scale, Index width, Number* activated) {
-  constexpr Index kLine = streaming::kLine<Number>;
-  for (Index begin = 0; begin < width; begin += kLine) {
-    alignas(64) Number line[kLine];
-    forward_row<kAct>(gate + begin, up + begin, scale, kLine, line);
-    streaming::write_line(line, activated + begin);
+void forward_row_before(const float* next, const float* gate, const float* up, float scale, Index width,
+                        Number* activated) {
+  constexpr Index kStretch = 128;
+  for (Index begin = 0; begin < width; begin += kStretch) {
+    const Index count = std::min(kStretch, width - begin);
+    ask_for(next + begin, count);
+    ask_for(next + width + begin, count);
+    forward_row<kAct>(gate + begin, up + begin, scale, count, activated + begin);
   }
 }
 
@@ -147,16 +155,26 @@ void for_each_row(Index rows, Index width, Body&& body) {
   });
 }
 
+/// Whether rows come from memory: what a cache holds, it gives without being asked.
+bool lies_beyond_cache(ConstMatrixView rows) {
+  constexpr Index kCachedBytes = 32 * 1024 * 1024;
+  return rows.size() * static_cast<Index>(sizeof(float)) > kCachedBytes;
+}
+
 template <Activation kAct, typename Number>
 void dense_forward(ConstMatrixView gate_up, std::span<const float> row_scale, BasicView<Number> activated) {
-  const Index width = activated.cols;
-  const auto write_row =
-      streaming::pays(activated, width) ? stream_row<kAct, Number> : forward_row<kAct, Number>;
+  const Index width = activated.cols, last = gate_up.rows - 1;
+  const bool far = lies_beyond_cache(gate_up);
   parallel_blocks(activated.rows, rows_per_task(2 * width), [&](Index begin, Index end) {
-    for (Index i = begin; i < end; ++i)
-      write_row(gate_up.row(i), gate_up.row(i) + width, swiglu::scale_of(row_scale, i), width,
-                activated.row(i));
-    streaming::finish();
+    for (Index i = begin; i < end; ++i) {
+      const float *gate = gate_up.row(i), *up = gate + width;
+      const float scale = swiglu::scale_of(row_scale, i);
+      if (far)
+        forward_row_before<kAct>(gate_up.row(std::min(i + 1, last)), gate, up, scale, width,
+                                 activated.row(i));
+      else
+        forward_row<kAct>(gate, up, scale, width, activated.row(i));
+    }
   });
 }
 

@@ -176,8 +176,8 @@ void read_feed_forward(ConfigReader& reader, const Family& family, ModelConfig& 
   config.output_router_logits = false;
   config.router_aux_loss_coef = 0;
   if (family.moe) read_experts(reader, *family.moe, config);
-  config.intermediate_size =
-      any_dense(config) ? reader.integer("intermediate_size") : reader.integer_or("intermediate_size", 0);
+  config.intermediate_size = any_dense(config) ? reader.integer("intermediate_size")
+                                               : reader.optional_integer("intermediate_size", 0).value_or(0);
   if (family.mlp_bias) config.mlp_bias = reader.boolean_or("mlp_bias", false);
 }
 

@@ -54,20 +54,27 @@ double ConfigReader::number(const std::string& key) {
   return 1;
 }
 
+bool ConfigReader::has_value(const std::string& key) {
+  if (stated(key) && !has(key))
+    violations_.push_back("key " + path_ + key + " is null; give it a value, or remove it for the fallback");
+  return has(key);
+}
+
 Index ConfigReader::integer_or(const std::string& key, Index fallback) {
-  return has(key) ? document_.integer(key) : fallback;
+  return has_value(key) ? document_.integer(key) : fallback;
 }
 
 double ConfigReader::number_or(const std::string& key, double fallback) {
-  return has(key) ? document_.number(key) : fallback;
+  return has_value(key) ? document_.number(key) : fallback;
 }
 
 bool ConfigReader::boolean_or(const std::string& key, bool fallback) {
-  return has(key) ? document_.boolean(key) : fallback;
+  if (!stated(key)) return fallback;
+  return has(key) && document_.boolean(key);
 }
 
 std::string ConfigReader::text_or(const std::string& key, const std::string& fallback) {
-  return has(key) ? document_.text(key) : fallback;
+  return has_value(key) ? document_.text(key) : fallback;
 }
 
 std::optional<Index> ConfigReader::optional_integer(const std::string& key, std::optional<Index> fallback) {

@@ -10,8 +10,8 @@
 
 namespace moeloom {
 
-/// A value of the wrong type throws IoError with the file and the key. Null is as if the key were absent,
-/// except where said.
+/// A value of the wrong type throws IoError with the file and the key. Null is no value, which HF's classes
+/// do not take for their fallback: it is a violation, except where said.
 class ConfigReader {
  public:
   /// Violations are added to `violations`, keys named with `path` before them ("rope_parameters.").
@@ -24,9 +24,9 @@ class ConfigReader {
   double number(const std::string& key);
   Index integer_or(const std::string& key, Index fallback);
   double number_or(const std::string& key, double fallback);
-  bool boolean_or(const std::string& key, bool fallback);
+  bool boolean_or(const std::string& key, bool fallback);  // null is false, as in Python
   std::string text_or(const std::string& key, const std::string& fallback);
-  /// Null is none, absence is the fallback.
+  /// Null is none, as absence is where there is no fallback.
   std::optional<Index> optional_integer(const std::string& key, std::optional<Index> fallback);
   std::optional<double> optional_number(const std::string& key);
   std::vector<Index> integers(const std::string& key);  // empty if there are none
@@ -41,6 +41,8 @@ class ConfigReader {
   void refuse_the_rest();
 
  private:
+  bool has_value(const std::string& key);  // has(); null is a violation
+
   Document document_;
   std::string path_;
   std::set<std::string> asked_;

@@ -25,18 +25,19 @@ YarnScaling yarn(ConfigReader& rope, const ModelConfig& config, bool of_paramete
   const double length = static_cast<double>(config.max_position_embeddings);
   YarnScaling scaling;
   scaling.factor = rope.number("factor");
-  scaling.original_max_position_embeddings = rope.number_or("original_max_position_embeddings", length);
+  scaling.original_max_position_embeddings =
+      rope.optional_number("original_max_position_embeddings").value_or(length);
   if (!of_parameters && rope.has("original_max_position_embeddings"))
     scaling.factor = length / scaling.original_max_position_embeddings;
   scaling.attention_factor = rope.optional_number("attention_factor");
   const auto or_default = [&](const char* key, double fallback) {
-    const double value = rope.number_or(key, fallback);
+    const double value = rope.optional_number(key).value_or(0);
     return value == 0 ? fallback : value;  // as HF's `or`
   };
   scaling.beta_fast = or_default("beta_fast", 32);
   scaling.beta_slow = or_default("beta_slow", 1);
-  scaling.mscale = rope.number_or("mscale", 0);
-  scaling.mscale_all_dim = rope.number_or("mscale_all_dim", 0);
+  scaling.mscale = rope.optional_number("mscale").value_or(0);
+  scaling.mscale_all_dim = rope.optional_number("mscale_all_dim").value_or(0);
   scaling.truncate = rope.boolean_or("truncate", true);
   return scaling;
 }

@@ -162,7 +162,7 @@ void Decoder::start_sequence(Index capacity) {
 
 bool Decoder::turns_anew(Index before, Index now) const {
   return before > 0 && std::ranges::any_of(rope_settings_, [&](const RopeSettings& rope) {
-           return rope_frequencies(before, rope) != rope_frequencies(now, rope);
+           return rope_turns_anew(before, now, rope);
          });
 }
 

@@ -182,7 +182,7 @@ void HierarchicalDispatch::write_own_node(const DispatchPlan& plan, ConstMatrixV
 void HierarchicalDispatch::hand_out(const DispatchPlan& plan, const Parcel& parcel, Index cols) {
   const CrossingPlan& crossing = plan.crossing;
   const std::span<float> message = parcel.of(arriving_.view().flat());
-  const RowWriter write(plan.slots(), cols);
+  const RowWriter write(std::ssize(crossing.copies), cols);
   scratch_.reshape_uninitialised(threads(), cols);
   parallel_blocks(parcel.rows, kRowsPerTask, [&](Index begin, Index end) {
     for (Index i = begin; i < end; ++i) {

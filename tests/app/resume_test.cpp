@@ -13,12 +13,7 @@ namespace {
 namespace fs = std::filesystem;
 
 using namespace std::chrono_literals;
-using testing::count_of;
-using testing::on_ranks;
-using testing::Outcome;
-using testing::ranks_with;
-using testing::shell;
-using testing::soon;
+using namespace testing;
 
 class Resume : public testing::ProgramTest {};
 

@@ -108,6 +108,20 @@ TEST(RopeTable, TakesLongRopesFactorsByTheLengthOfTheSequence) {
   EXPECT_TRUE(far.serves(21) && far.serves(32) && !far.serves(33) && !far.serves(20));
 }
 
+TEST(RopeTable, TurnsAnewExactlyWhereTheFrequenciesOfAGrowingSequenceChange) {
+  RopeSettings longrope{.rotary_dim = 4, .theta = 10000};
+  longrope.scaling = LongRopeScaling{
+      .short_factor = {1, 2}, .long_factor = {3, 4}, .factor = 2, .original_max_position_embeddings = 6};
+  RopeSettings yarn = kFourPairs;
+  yarn.scaling = YarnScaling{.factor = 4, .original_max_position_embeddings = 6};
+  for (const RopeSettings& settings : {kFourPairs, yarn, longrope})
+    for (Index before = 1; before < 9; ++before)
+      for (Index now = before; now < 9; ++now)
+        EXPECT_EQ(rope_turns_anew(before, now, settings),
+                  rope_frequencies(before, settings) != rope_frequencies(now, settings))
+            << before << " to " << now;
+}
+
 TEST(RopeTable, ServesAnyShorterSequenceWhereNothingDependsOnTheLength) {
   EXPECT_EQ(roomy_rope_positions(17, kFourPairs), 32);
   const RopeTable table = make_rope_table(32, kFourPairs);

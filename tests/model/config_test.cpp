@@ -155,6 +155,29 @@ TEST(ModelConfig, RefusesByNameWhatWouldChangeTheModel) {
   }
 }
 
+TEST(ModelConfig, TakesNullAsPythonDoes) {
+  // None is false where a truth is asked for, whatever the fallback.
+  const auto glm = [](const std::string& bias) {
+    return ModelConfig::from(Document::parse(R"({"model_type": "glm4", "vocab_size": 160, "hidden_size": 48,
+      "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64, "pad_token_id": null)" +
+                                                 bias + "}",
+                                             "test"));
+  };
+  EXPECT_TRUE(glm("").attention_bias);
+  EXPECT_FALSE(glm(R"(, "attention_bias": null)").attention_bias);
+  // Nor does it stand for a number that a class falls back to when the key is absent.
+  for (const std::string key : {"rope_theta", "rms_norm_eps", "decoder_sparse_step", "hidden_act",
+                                "partial_rotary_factor", "max_position_embeddings"}) {
+    const std::string text = refusal([&] { parsed("\"" + key + "\": null"); });
+    EXPECT_NE(text.find("key " + key + " is null"), std::string::npos) << key << " gave: " << text;
+  }
+  EXPECT_EQ(refusal([&] {
+              parsed(R"("intermediate_size": null, "rope_scaling": {"type": "yarn", "factor": 2,
+                "original_max_position_embeddings": null, "beta_fast": null, "mscale": null})");
+            }),
+            "");
+}
+
 TEST(ModelConfig, NamesTheKeyOfAWrongType) {
   for (const std::string more :
        {R"("attention_bias": 1)", R"("sliding_window": "all")", R"("rope_scaling": true)",

@@ -1,9 +1,10 @@
 // Where a step's time goes: one stopwatch that is always in exactly one phase.
 #pragma once
 
-#include "moeloom/base/span.hpp"
+#include "moeloom/base/index.hpp"
 
 #include <array>
+#include <chrono>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -27,6 +28,20 @@ enum class Phase {
 };
 inline constexpr std::size_t kPhases = 13;
 std::string_view name_of(Phase phase);
+
+/// From the widest: a step holds phases, a phase holds products.
+enum class SpanKind { kStep, kPhase, kProduct };
+
+/// A stretch of a rank's time with a name: what a trace is made of.
+struct Span {
+  using Clock = std::chrono::steady_clock;
+
+  SpanKind kind = SpanKind::kPhase;
+  std::string_view name;  // outlives the span
+  Clock::time_point begin;
+  Clock::time_point end;
+  Index number = 0;  // a step's own, a product's rows
+};
 
 /// start() forgets what went before; enter() charges the time since the last enter() to the phase that was
 /// current.

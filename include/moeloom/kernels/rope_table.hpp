@@ -78,6 +78,10 @@ double yarn_mscale(double factor, double mscale);
 /// How fast each pair turns, radians a position [rotary_dim / 2], in sequences of so many positions.
 std::vector<double> rope_frequencies(Index sequence_length, const RopeSettings& settings);
 
+/// Whether a sequence that grows so turns at other frequencies from its first position on (longrope): keys
+/// that were turned before are then void.
+bool rope_turns_anew(Index before, Index now, const RopeSettings& settings);
+
 /// What cos and sin are multiplied by.
 double rope_attention_factor(const RopeSettings& settings);
 

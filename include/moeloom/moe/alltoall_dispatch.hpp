@@ -8,7 +8,6 @@
 #include "moeloom/moe/dispatch_plan.hpp"
 #include "moeloom/moe/dispatch_traffic.hpp"
 #include "moeloom/moe/row_buffer.hpp"
-#include "moeloom/moe/travelling.hpp"
 #include "moeloom/moe/wire.hpp"
 
 namespace moeloom {

@@ -10,7 +10,6 @@
 #pragma once
 
 #include "moeloom/moe/row_buffer.hpp"
-#include "moeloom/moe/travelling.hpp"
 
 #include <array>
 

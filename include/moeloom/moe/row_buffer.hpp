@@ -1,13 +1,25 @@
 // Rows that dispatch brings or combine fetches: memory of this process, or memory of the node that the other
-// ranks write and read in place.
+// ranks write and read in place. And what travels beside them.
 #pragma once
 
 #include "moeloom/comm/node_memory.hpp"
 #include "moeloom/tensor/matrix.hpp"
 
 #include <optional>
+#include <span>
+#include <vector>
 
 namespace moeloom {
+
+/// One number a slot on its way out is one a row where it lands.
+struct ScalarsOut {
+  std::span<const float> slots;  // [N]
+  std::vector<float>& rows;      // [R]
+};
+struct ScalarsBack {
+  std::span<const float> rows;  // [R]
+  std::vector<float>& slots;    // [N]
+};
 
 /// Owns [rows, cols], contiguous, 64-byte aligned. Moves like a Matrix and is filled like one.
 class RowBuffer {

@@ -104,8 +104,8 @@ void reserve_pages(int fd, Index offset, Index bytes) {
   while (result != 0 && errno == EINTR);
   if (result != 0)
     throw Error(system_text("the node has no " + std::to_string(bytes) +
-                            " bytes more for rows that ranks share; choose fewer tokens a step, or "
-                            "--dispatcher alltoall: fallocate"));
+                            " bytes more for memory that ranks share; choose fewer tokens a step, or "
+                            "--dispatcher alltoall without --node-pool: fallocate"));
 }
 
 void pause() {
@@ -202,7 +202,7 @@ NodeMemory::Extent NodeMemory::allocate(Index bytes) {
   if (!gap && behind.offset + whole > reserve_)
     throw Error("a block of " + std::to_string(bytes) + " bytes does not fit behind the " +
                 std::to_string(end_) + " bytes of addresses that were used of " + std::to_string(reserve_) +
-                "; choose fewer tokens a step, or --dispatcher alltoall");
+                "; choose fewer tokens a step, or --dispatcher alltoall without --node-pool");
   const Extent extent = gap.value_or(behind);
   try {
     reserve_pages(file_, extent.offset, extent.bytes);

@@ -5,8 +5,9 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <functional>
+#include <memory>
 #include <new>
-#include <numeric>
 
 namespace moeloom {
 namespace {
@@ -80,7 +81,8 @@ struct PoolBoard::Head {
 
 PoolBoard::PoolBoard(std::shared_ptr<NodeMemory> memory)
     : memory_(std::move(memory)), mine_(memory_), boards_(at(memory_ ? memory_->size() : 0)) {
-  require(memory_ != nullptr, "a board that ranks share needs the node's memory");
+  require(memory_ != nullptr && std::ssize(memory_->outbox()) >= mailbox_bytes(),
+          "a board that ranks share needs the node's memory, with a mailbox for its place");
 }
 
 Index PoolBoard::mailbox_bytes() {

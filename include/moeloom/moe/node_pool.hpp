@@ -4,9 +4,9 @@
 // Weights, gradients and rows lie in the node's memory; nothing of them moves. Every rank takes its own tasks
 // to the end (their weights are in its cache), then those of the others. Two kinds (pool_board.hpp):
 //
-//   a block   up to kGemmRows rows of an expert through all of it: gate_up, activation, down; or backward:
-//   dA,
-//             dZ and A, dX. A row depends on no other, so nothing is waited for between the products.
+//   a block   up to kGemmRows rows of an expert through all of it: gate_up, activation, down; or
+//             backward, dA, dZ and A, dX. A row depends on no other, so nothing is waited for between the
+//             products.
 //   a panel   columns of one weight's gradient, over all rows of the expert.
 //
 // Both are cut where a product of every kernel may be cut (gemm.hpp), so the bits are those of

@@ -36,9 +36,14 @@ std::string try_open(DispatcherKind kind, const WireSettings& wire, const Mesh& 
 
 }  // namespace
 
-DispatcherPlan plan_dispatcher(DispatcherKind request, const WireSettings& wire, const ModelConfig& config,
-                               const Mesh& mesh, Index tokens) {
-  if (!config.has_experts()) return {{DispatcherKind::kAlltoall, "this model has no experts"}, {}};
+DispatcherPlan plan_dispatcher(const DispatcherRequest& request, const ModelConfig& config, const Mesh& mesh,
+                               Index tokens) {
+  const auto& [kind, wire, node_pool] = request;
+  if (!config.has_experts()) {
+    if (node_pool)
+      throw AgreedError("--node-pool has nothing to share: this model has no experts; leave it out");
+    return {{DispatcherKind::kAlltoall, "this model has no experts"}, {}};
+  }
   DispatcherPlan plan;
   DispatcherFacts facts;
   facts.ep_ranks = mesh.ep().size();
@@ -47,16 +52,21 @@ DispatcherPlan plan_dispatcher(DispatcherKind request, const WireSettings& wire,
   facts.top_k = config.num_experts_per_tok;
   facts.bytes_per_pair = tokens * config.num_experts_per_tok * config.hidden_size *
                          static_cast<Index>(sizeof(float)) / facts.ep_ranks;
-  const std::optional<DispatcherKind> tried = kind_to_try(request, facts.ep_nodes);
+  facts.node_pool = node_pool;
+  const std::optional<DispatcherKind> tried = kind_to_try(kind, facts.ep_nodes);
   if (tried) facts.no_node_memory = try_open(*tried, wire, mesh, config.num_experts, plan.settings);
-  agree(mesh.world(), [&] { plan.choice = decide_dispatcher(request, facts, wire); });
+  agree(mesh.world(), [&] { plan.choice = decide_dispatcher(kind, facts, wire); });
   if (plan.choice.kind != tried)
     plan.settings = open_dispatcher(plan.choice.kind, mesh.ep(), config.num_experts, wire);
+  plan.settings.node_pool = node_pool;
   return plan;
 }
 
-Event event_of(const DispatcherChoice& choice) {
-  return Event().with("dispatcher", name_of(choice.kind)).with("reason", choice.reason);
+Event event_of(const DispatcherPlan& plan) {
+  return Event()
+      .with("dispatcher", name_of(plan.choice.kind))
+      .with("reason", plan.choice.reason)
+      .with("node_pool", plan.settings.node_pool);
 }
 
 }  // namespace moeloom

@@ -8,17 +8,24 @@
 
 namespace moeloom {
 
+/// What a run asks for.
+struct DispatcherRequest {
+  DispatcherKind kind = DispatcherKind::kAuto;
+  WireSettings wire = {};
+  bool node_pool = false;
+};
+
 struct DispatcherPlan {
   DispatcherChoice choice;
   DispatcherSettings settings;
 };
 
 /// tokens: of one rank and micro-batch. Collective over the world. Throws AgreedError for a kind asked for by
-/// name that cannot run.
-DispatcherPlan plan_dispatcher(DispatcherKind request, const WireSettings& wire, const ModelConfig& config,
-                               const Mesh& mesh, Index tokens);
+/// name that cannot run, and for a node pool that cannot.
+DispatcherPlan plan_dispatcher(const DispatcherRequest& request, const ModelConfig& config, const Mesh& mesh,
+                               Index tokens);
 
-/// dispatcher=shared reason="..."
-Event event_of(const DispatcherChoice& choice);
+/// dispatcher=shared reason="..." node_pool=no
+Event event_of(const DispatcherPlan& plan);
 
 }  // namespace moeloom

@@ -130,6 +130,7 @@ EnvironmentFlags read_environment(const EnvironmentLookup& lookup) {
   const auto gmm = reader.read("MOELOOM_GMM_PATCH", kGmmRequestTexts, gmm_from_text);
   const auto alias = reader.read("TWINKLE_NPU_GMM_PATCH", kBooleanTexts, upstream_gmm_from_text);
   flags.gmm = reader.agreed("MOELOOM_GMM_PATCH", gmm, "TWINKLE_NPU_GMM_PATCH", alias);
+  flags.node_pool = reader.read("MOELOOM_NODE_POOL", kBooleanTexts, boolean_from_text);
   flags.emulate_bf16 = reader.read("MOELOOM_BF16", "emulate", emulation_from_text).value_or(false);
   flags.pretended_nodes =
       reader.read("MOELOOM_PRETEND_NODES", "1 to " + std::to_string(kMostThreads), nodes_from_text)

@@ -22,6 +22,7 @@ GmmFacts gmm_facts(const KernelChoice& choice, const ModelConfig& config, const 
   facts.rows_per_expert = static_cast<double>(work.tokens * shape.ep * config.num_experts_per_tok) /
                           static_cast<double>(config.num_experts);
   facts.uses_per_packing = work.uses_per_packing;
+  facts.may_pack = work.may_pack;
   return facts;
 }
 

@@ -31,6 +31,7 @@ struct KernelWork {
   Index tokens = 0;                     // of one rank and micro-batch
   double uses_per_packing = 1;          // micro-batches a step
   std::optional<GmmDecision> recorded;  // an earlier part of the run decided under auto
+  bool may_pack = true;                 // GmmFacts::may_pack
 };
 
 /// What the policy weighs, without a prediction; packed: what packed faces hold.

@@ -53,6 +53,8 @@ StepMetrics metrics_of(const Json& object) {
   metrics.bytes_sent = index_at(object, "bytes_sent");
   metrics.wire_bytes = index_at(object, "wire_bytes");
   metrics.logical_bytes = index_at(object, "logical_bytes");
+  metrics.pool_tasks = index_at(object, "pool_tasks");
+  metrics.pool_shared = index_at(object, "pool_shared");
   metrics.rss_bytes = index_at(object, "rss_bytes");
   metrics.packings = index_at(object, "packings");
   metrics.packed_bytes = index_at(object, "packed_bytes");
@@ -115,6 +117,8 @@ std::string metrics_line(const StepMetrics& metrics) {
   object["bytes_sent"] = metrics.bytes_sent;
   object["wire_bytes"] = metrics.wire_bytes;
   object["logical_bytes"] = metrics.logical_bytes;
+  object["pool_tasks"] = metrics.pool_tasks;
+  object["pool_shared"] = metrics.pool_shared;
   object["rss_bytes"] = metrics.rss_bytes;
   object["packings"] = metrics.packings;
   object["packed_bytes"] = metrics.packed_bytes;

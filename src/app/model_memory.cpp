@@ -40,7 +40,7 @@ std::string does_not_fit(const MemoryNeed& need, const Mesh& mesh) {
 ModelMemory::ModelMemory(const ModelConfig& config, const Mesh& mesh, const KernelTable& kernels,
                          const DispatcherSettings& dispatcher, const OptimizerSettings& settings,
                          const std::set<std::string>& frozen)
-    : store(specs_here(config, mesh, frozen)),
+    : store(specs_here(config, mesh, frozen), dispatcher.node_pool ? dispatcher.memory : nullptr),
       decoder(config, store, mesh, kernels, dispatcher),
       optimizer(store, mesh, settings) {}
 

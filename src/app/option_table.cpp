@@ -31,8 +31,9 @@ po::options_description description_of(const std::vector<Option>& options) {
   return all;
 }
 
-bool is_boolean_text(const char* text) {
-  return boolean_from_text(text).has_value();
+/// A boolean, or the word for the option's default.
+bool is_boolean_text(const Option& option, const char* text) {
+  return boolean_from_text(text).has_value() || text == option.get();
 }
 
 /// The option that a word names, with a value behind = or without; none for any other word.
@@ -112,7 +113,7 @@ std::vector<std::string> OptionTable::with_whole_pairs(int argc, const char* con
     } else if (const std::size_t equals = word.find('='); equals != std::string::npos) {
       push_pair(word.substr(0, equals), word.substr(equals + 1), words);
     } else if (option->is_boolean) {
-      push_pair(word, has_next && is_boolean_text(argv[i + 1]) ? argv[++i] : "true", words);
+      push_pair(word, has_next && is_boolean_text(*option, argv[i + 1]) ? argv[++i] : "true", words);
     } else if (has_next && option_of(*this, argv[i + 1]) == nullptr) {
       push_pair(word, argv[++i], words);
     } else {

@@ -48,7 +48,7 @@ class OptionTable {
     add(
         name, value_name, help, [&field](const std::string& text) { read_value(text, field); },
         [&field] { return value_text(field); });
-    options_.back().is_boolean = std::is_same_v<T, bool>;
+    options_.back().is_boolean = std::is_same_v<T, bool> || std::is_same_v<T, std::optional<bool>>;
   }
   /// One of a few words.
   template <typename T>

@@ -27,7 +27,9 @@ WorldStep measure_step(const StepReport& report, Index tokens_before, Index memo
                               static_cast<double>(memory_bytes),
                               static_cast<double>(signal),
                               static_cast<double>(report.dispatch.wire_bytes),
-                              static_cast<double>(report.dispatch.logical_bytes)};
+                              static_cast<double>(report.dispatch.logical_bytes),
+                              static_cast<double>(report.pool.tasks),
+                              static_cast<double>(report.pool.for_others)};
   const std::size_t first_phase = mine.size();
   mine.insert(mine.end(), report.phase_seconds.begin(), report.phase_seconds.end());
   const std::vector<double> all = world.all_gather(std::span<const double>(mine));
@@ -45,6 +47,8 @@ WorldStep measure_step(const StepReport& report, Index tokens_before, Index memo
     step.signal = std::max(step.signal, static_cast<int>(of(rank, 3)));
     metrics.wire_bytes += static_cast<Index>(of(rank, 4));
     metrics.logical_bytes += static_cast<Index>(of(rank, 5));
+    metrics.pool_tasks += static_cast<Index>(of(rank, 6));
+    metrics.pool_shared += static_cast<Index>(of(rank, 7));
     for (std::size_t phase = 0; phase < kPhases; ++phase)
       metrics.seconds_by_phase[std::string(name_of(static_cast<Phase>(phase)))] +=
           of(rank, first_phase + phase) / world.size();

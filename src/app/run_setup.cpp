@@ -81,6 +81,13 @@ std::vector<std::string> without_repeats(const std::vector<std::string>& texts) 
 
 }  // namespace
 
+DispatcherRequest dispatcher_request(const RunRequest& request) {
+  const MeshOptions& mesh = request.options.mesh;
+  return {.kind = mesh.dispatcher,
+          .wire = {mesh.combine, mesh.wire_dtype, request.flags.pretended_nodes},
+          .node_pool = mesh.node_pool.value_or(request.flags.node_pool.value_or(false))};
+}
+
 RunSetup agree_on_run(int argc, char** argv, const Communicator& world) {
   RunSetup setup;
   RunRequest& request = setup.request;

@@ -6,12 +6,17 @@
 #include "moeloom/io/token_source.hpp"
 #include "moeloom/train/checkpoint.hpp"
 
+#include "dispatcher_plan.hpp"
+
 namespace moeloom {
 
 struct RunRequest {
   TrainOptions options;
   EnvironmentFlags flags;
 };
+
+/// The command line's word for the node pool goes before the environment's.
+DispatcherRequest dispatcher_request(const RunRequest& request);
 
 /// The files a run starts from, opened, and the model they describe.
 struct RunInputs {

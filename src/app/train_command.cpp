@@ -38,13 +38,11 @@ class TrainRun {
         mesh_(std::move(mesh)),
         log_(log),
         progress_(std::cerr, live),
+        node_pool_(dispatcher_request(request).node_pool),
         kernels_(plan_kernels(options_.kernels, request.flags, inputs_.config, mesh_.shape(), work(),
                               mesh_.world())),
         watch_(watch_of(kernels_)),
-        dispatcher_(
-            plan_dispatcher(options_.mesh.dispatcher,
-                            {options_.mesh.combine, options_.mesh.wire_dtype, request.flags.pretended_nodes},
-                            inputs_.config, mesh_, work().tokens)),
+        dispatcher_(plan_dispatcher(dispatcher_request(request), inputs_.config, mesh_, work().tokens)),
         settings_(trainer_settings(options_, inputs_.config, mesh_.world().size())),
         model_(make_model_memory(inputs_.config, mesh_, kernels_.table, dispatcher_.settings,
                                  options_.optimizer.settings, inputs_.frozen)),
@@ -84,7 +82,8 @@ class TrainRun {
     const BatchShape batch = batch_shape(options_, mesh_.world().size());
     KernelWork work{.tokens = batch.sequences_per_micro_batch() * batch.sequence_length,
                     .uses_per_packing = static_cast<double>(batch.accumulation),
-                    .recorded = std::nullopt};
+                    .recorded = std::nullopt,
+                    .may_pack = !node_pool_};
     if (const auto& recorded = inputs_.recorded)
       work.recorded = GmmDecision{recorded->gmm_applied, recorded->gmm_reason};
     return work;
@@ -92,7 +91,7 @@ class TrainRun {
 
   void log_run() {
     for (const auto& [key, value] : run_facts(options_, inputs_, mesh_)) log_.info(Event().with(key, value));
-    log_.info(event_of(dispatcher_.choice));
+    log_.info(event_of(dispatcher_));
     log_kernels(log_, kernels_);
   }
 
@@ -361,6 +360,7 @@ class TrainRun {
   const Mesh mesh_;
   Log& log_;
   ProgressLine progress_;
+  const bool node_pool_;
   KernelPlan kernels_;
   std::optional<GmmWatch> watch_;
   const DispatcherPlan dispatcher_;

@@ -35,6 +35,10 @@ void add_mesh_options(OptionTable& table, MeshOptions& mesh) {
   table.add_choice<WireDType>("wire-dtype",
                               "of rows between ranks, or with hierarchical between nodes; sums stay fp32",
                               mesh.wire_dtype, {{"fp32", WireDType::kFp32}, {"bf16", WireDType::kBf16}});
+  table.add("node-pool", "BOOL",
+            "ranks of a node run each other's experts in its memory, so that uneven rows cost it nothing; "
+            "auto: what MOELOOM_NODE_POOL says, or else off",
+            mesh.node_pool);
 }
 
 void add_data_options(OptionTable& table, DataOptions& data) {

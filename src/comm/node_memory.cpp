@@ -62,9 +62,8 @@ class Descriptor {
   int fd_;
 };
 
-/// Blocks are never put where others were, and each growth is by a quarter at least, so that addresses are
-/// spent in proportion to what is held: the node's memory several times over, divided among its ranks. A
-/// process has 128 TiB of addresses, and may hold many of these.
+/// The node's memory several times over, divided among its ranks, because blocks that come and go leave gaps
+/// too small for the next. A process has 128 TiB of addresses, and may hold many of these.
 Index reserve_bytes(int ranks) {
   constexpr Index kTimes = 16, kMostOfANode = Index{4} << 40;
   const Index node = Index{::sysconf(_SC_PHYS_PAGES)} * ::sysconf(_SC_PAGESIZE);
@@ -105,8 +104,8 @@ void reserve_pages(int fd, Index offset, Index bytes) {
   while (result != 0 && errno == EINTR);
   if (result != 0)
     throw Error(system_text("the node has no " + std::to_string(bytes) +
-                            " bytes more for rows that ranks share; choose fewer tokens a step, or "
-                            "--dispatcher alltoall: fallocate"));
+                            " bytes more for memory that ranks share; choose fewer tokens a step, or "
+                            "--dispatcher alltoall without --node-pool: fallocate"));
 }
 
 void pause() {
@@ -114,6 +113,8 @@ void pause() {
   _mm_pause();
 #endif
 }
+
+}  // namespace
 
 /// A peer that is running answers within the pauses; one that waits for a processor needs this one's.
 void wait_until(const std::atomic<std::uint64_t>& flag, std::uint64_t least) {
@@ -124,8 +125,6 @@ void wait_until(const std::atomic<std::uint64_t>& flag, std::uint64_t least) {
   }
   while (flag.load(std::memory_order_acquire) < least) ::sched_yield();
 }
-
-}  // namespace
 
 NodeMemory::NodeMemory(const Communicator& node, Index mailbox_bytes)
     : rank_(node.rank()), mailbox_bytes_(rounded_up(mailbox_bytes, kLine)), maps_(at(node.size())) {
@@ -188,17 +187,63 @@ void NodeMemory::meet() {
   give_back_released();
 }
 
+Index NodeMemory::offset_of(const void* place) const {
+  const std::ptrdiff_t offset = static_cast<const std::byte*>(place) - maps_[at(rank_)];
+  require(place != nullptr && offset >= 0 && offset < end_,
+          "what ranks of a node share must lie in the node's memory");
+  return offset;
+}
+
 NodeMemory::Extent NodeMemory::allocate(Index bytes) {
   const Index unit = bytes >= kHugePage ? kHugePage : kPage;
-  const Extent extent{rounded_up(end_, unit), rounded_up(std::max<Index>(bytes, 1), unit)};
-  if (extent.offset + extent.bytes > reserve_)
+  const Index whole = rounded_up(std::max<Index>(bytes, 1), unit);
+  const Extent behind{rounded_up(end_, unit), whole};
+  const std::optional<Extent> gap = take_free(whole, unit);
+  if (!gap && behind.offset + whole > reserve_)
     throw Error("a block of " + std::to_string(bytes) + " bytes does not fit behind the " +
                 std::to_string(end_) + " bytes of addresses that were used of " + std::to_string(reserve_) +
-                "; choose --dispatcher alltoall");
-  reserve_pages(file_, extent.offset, extent.bytes);
-  end_ = extent.offset + extent.bytes;
-  bytes_ += extent.bytes;
+                "; choose fewer tokens a step, or --dispatcher alltoall without --node-pool");
+  const Extent extent = gap.value_or(behind);
+  try {
+    reserve_pages(file_, extent.offset, extent.bytes);
+  } catch (...) {
+    if (gap) make_free(extent);
+    throw;
+  }
+  if (!gap) {
+    if (behind.offset > end_) make_free({end_, behind.offset - end_});
+    end_ = behind.offset + whole;
+  }
+  bytes_ += whole;
   return extent;
+}
+
+/// From the smallest gap that has room, so that large ones stay whole.
+std::optional<NodeMemory::Extent> NodeMemory::take_free(Index bytes, Index unit) {
+  const auto begins = [unit](const Extent& gap) { return rounded_up(gap.offset, unit); };
+  auto best = free_.end();
+  for (auto gap = free_.begin(); gap != free_.end(); ++gap)
+    if (begins(*gap) + bytes <= gap->offset + gap->bytes && (best == free_.end() || gap->bytes < best->bytes))
+      best = gap;
+  if (best == free_.end()) return std::nullopt;
+  const Extent gap = *best, taken{begins(gap), bytes};
+  free_.erase(best);
+  const Index taken_end = taken.offset + bytes;
+  if (taken.offset > gap.offset) make_free({gap.offset, taken.offset - gap.offset});
+  if (gap.offset + gap.bytes > taken_end) make_free({taken_end, gap.offset + gap.bytes - taken_end});
+  return taken;
+}
+
+void NodeMemory::make_free(Extent extent) {
+  auto next = std::ranges::lower_bound(free_, extent.offset, {}, &Extent::offset);
+  if (next != free_.end() && extent.offset + extent.bytes == next->offset) {
+    extent.bytes += next->bytes;
+    next = free_.erase(next);
+  }
+  if (next != free_.begin() && std::prev(next)->offset + std::prev(next)->bytes == extent.offset)
+    std::prev(next)->bytes += extent.bytes;
+  else
+    free_.insert(next, extent);
 }
 
 void NodeMemory::release(Extent extent) noexcept {
@@ -209,6 +254,7 @@ void NodeMemory::give_back_released() noexcept {
   for (const Extent& extent : released_) {
     ::fallocate(file_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, extent.offset, extent.bytes);
     bytes_ -= extent.bytes;
+    make_free(extent);
   }
   released_.clear();
 }

@@ -52,9 +52,17 @@ GmmDecision decide_by_upstream_rule(const GmmFacts& facts) {
 }
 
 bool packing_pays(const GmmFacts& facts) {
-  if (facts.packed_bytes > facts.budget_bytes) return false;
+  if (!facts.may_pack || facts.packed_bytes > facts.budget_bytes) return false;
   return facts.prediction ? facts.prediction->packed_seconds < facts.prediction->gmm_seconds
                           : facts.uses_per_packing >= kUsesThatPayPacking;
+}
+
+/// Why faces that would be faster are not packed; empty where they would not.
+std::string unpacked_text(const GmmFacts& facts) {
+  if (facts.prediction->packed_seconds >= facts.prediction->gmm_seconds) return {};
+  if (!facts.may_pack) return " (packed faces would be out of the node's other ranks' reach)";
+  return " (packed faces would take " + bytes_text(static_cast<double>(facts.packed_bytes)) +
+         " a layer, over --gmm-budget " + bytes_text(static_cast<double>(facts.budget_bytes)) + ")";
 }
 
 GmmDecision decide_by_prediction(const GmmFacts& facts) {
@@ -71,14 +79,8 @@ GmmDecision decide_by_prediction(const GmmFacts& facts) {
     return {packed < loop, "predicted " + milliseconds_text(packed) + " grouped on packed weights (" +
                                milliseconds_text(masters) + " on the masters)" + against + " and " +
                                rounded_text(facts.uses_per_packing) + " uses per packing"};
-  const bool too_large = packed < masters;
   return {masters < loop, "predicted " + milliseconds_text(masters) + " grouped on the masters" +
-                              (too_large ? " (packed faces would take " +
-                                               bytes_text(static_cast<double>(facts.packed_bytes)) +
-                                               " a layer, over --gmm-budget " +
-                                               bytes_text(static_cast<double>(facts.budget_bytes)) + ")"
-                                         : "") +
-                              against};
+                              unpacked_text(facts) + against};
 }
 
 /// All but the faces.

@@ -38,6 +38,7 @@ Decoder::Decoder(const ModelConfig& config, ParameterStore& store, const Mesh& m
       padding_row_(padding_row_of(config)) {
   for (Index layer = 0; layer < config.num_hidden_layers; ++layer)
     layers_.emplace_back(config.layer(layer), store);
+  if (dispatcher.node_pool) workspace_.moe.pool.emplace(dispatcher.memory);
 }
 
 void Decoder::prepare_positions(const Batch& batch, Index first) {
@@ -193,6 +194,10 @@ std::optional<Index> Decoder::first_non_finite_layer() const {
   if (!layers_.empty() && !finite(hidden_)) return static_cast<Index>(layers_.size()) - 1;
   if (!finite(final_)) return static_cast<Index>(layers_.size());
   return std::nullopt;
+}
+
+PoolCounts Decoder::pool_counts() const {
+  return workspace_.moe.pool ? workspace_.moe.pool->counts() : PoolCounts{};
 }
 
 ComputeWeights Decoder::compute_weights() const {

@@ -16,7 +16,8 @@ Index whole_lines(Index floats) {
 
 }  // namespace
 
-ParameterStore::ParameterStore(std::vector<ParameterSpec> specs) {
+ParameterStore::ParameterStore(std::vector<ParameterSpec> specs, std::shared_ptr<NodeMemory> experts_in) {
+  if (experts_in) arena(Placement::kExperts).storage = RowBuffer(std::move(experts_in));
   Index longest_frozen_vector = 0;
   for (const ParameterSpec& spec : specs) {
     Arena& home = arena(spec.placement);
@@ -30,9 +31,11 @@ ParameterStore::ParameterStore(std::vector<ParameterSpec> specs) {
   std::array<Index, kPlacements.size()> frozen_end{};
   for (const Placement placement : kPlacements) {
     Arena& home = arena(placement);
-    home.storage = Matrix(1, whole_lines(home.size) + whole_lines(home.trained));
-    home.values = {home.storage.row(0), at(home.size)};
-    home.gradients = {home.storage.row(0) + whole_lines(home.size), at(home.trained)};
+    home.storage.reshape_uninitialised(1, whole_lines(home.size) + whole_lines(home.trained));
+    fill(home.storage, 0.0f);
+    float* first = home.storage.view().data;
+    home.values = {first, at(home.size)};
+    home.gradients = {first + whole_lines(home.size), at(home.trained)};
     frozen_end[static_cast<std::size_t>(placement)] = home.trained;
   }
   parameters_.reserve(specs.size());

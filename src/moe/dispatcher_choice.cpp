@@ -66,7 +66,34 @@ DispatcherChoice decide_auto(const DispatcherFacts& facts, CombineMode mode) {
           "the " + std::to_string(facts.ep_ranks) + " ranks of ep share their node's memory, " + bytes};
 }
 
+std::optional<std::string> why_no_pool(DispatcherKind request, const DispatcherFacts& facts) {
+  if (facts.ep_ranks == 1) return "has nobody to share experts with: ep = 1; choose a larger --ep";
+  if (facts.ep_ranks == facts.ep_nodes)
+    return "has nobody to share experts with: the " + std::to_string(facts.ep_ranks) +
+           " ranks of ep lie on as many nodes; start more ranks a node";
+  if (!facts.no_node_memory.empty())
+    return "cannot run: memory cannot be shared: " + facts.no_node_memory +
+           "; let the ranks of a node see each other in /proc";
+  if (request == DispatcherKind::kAlltoall || request == DispatcherKind::kAllgather)
+    return "needs rows in the node's memory, and --dispatcher " + std::string(name_of(request)) +
+           " keeps them in each rank's own; choose shared, hierarchical or auto";
+  return std::nullopt;
+}
+
+/// Of the kinds whose rows other ranks can reach.
+DispatcherChoice decide_for_pool(const DispatcherFacts& facts) {
+  const auto kind = facts.ep_nodes == 1 ? DispatcherKind::kShared : DispatcherKind::kHierarchical;
+  return {kind, "--node-pool needs rows in the node's memory, and the " + std::to_string(facts.ep_ranks) +
+                    " ranks of ep lie on " + std::to_string(facts.ep_nodes) +
+                    (facts.ep_nodes == 1 ? " node" : " nodes")};
+}
+
 DispatcherChoice decide_kind(DispatcherKind request, const DispatcherFacts& facts, CombineMode mode) {
+  if (facts.node_pool) {
+    if (const auto reason = why_no_pool(request, facts))
+      throw ConfigError({"--node-pool " + *reason + ", or leave --node-pool out"});
+    if (request == DispatcherKind::kAuto) return decide_for_pool(facts);
+  }
   if (request == DispatcherKind::kAuto) return decide_auto(facts, mode);
   const auto reason = why_not(request, facts);
   if (!reason) return {request, "--dispatcher " + std::string(name_of(request))};

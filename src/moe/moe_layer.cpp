@@ -23,10 +23,8 @@ void MoeLayer::forward(const KernelTable& kernels, Dispatcher& dispatcher, Const
                       ScalarsOut{saved_.routing.topk_weights, saved_.experts.weights});
 
   clock.enter(Phase::kExperts);
-  packed_.refresh(kernels.grouped_matmul, weights_.experts, version);
   dispatcher.prepare(workspace.experts.output, saved_.plan.rows(), hidden_states.cols);
-  experts_forward(kernels, weights_.experts, packed_, saved_.plan.grouped_rows(), saved_.experts,
-                  workspace.experts, clock);
+  run_experts(kernels, version, workspace, clock);
 
   clock.enter(Phase::kCombine);
   dispatcher.combine(saved_.plan, workspace.experts.output, output, Write::kAdd);
@@ -45,8 +43,7 @@ void MoeLayer::backward(const KernelTable& kernels, Dispatcher& dispatcher, Cons
 
   clock.enter(Phase::kExperts);
   dispatcher.prepare(workspace.experts.output, saved_.plan.rows(), hidden_states.cols);
-  experts_backward(kernels, weights_.experts, packed_, saved_.plan.grouped_rows(), workspace.d_rows,
-                   saved_.experts, workspace.experts, expert_gradients, clock);
+  run_experts_backward(kernels, workspace, expert_gradients, clock);
 
   clock.enter(Phase::kCombine);
   dispatcher.combine(saved_.plan, workspace.experts.output, d_hidden_states, Write::kReplace,
@@ -61,6 +58,25 @@ void MoeLayer::backward(const KernelTable& kernels, Dispatcher& dispatcher, Cons
   if (!shared_) return;
   clock.enter(Phase::kDense);
   shared_->backward(kernels, hidden_states, d_output, d_hidden_states, workspace.shared);
+}
+
+void MoeLayer::run_experts(const KernelTable& kernels, std::uint64_t version, MoeWorkspace& workspace,
+                           PhaseClock& clock) {
+  const GroupedRows rows = saved_.plan.grouped_rows();
+  if (workspace.pool)
+    return workspace.pool->forward(kernels, weights_.experts, rows, saved_.experts, workspace.experts, clock);
+  packed_.refresh(kernels.grouped_matmul, weights_.experts, version);
+  experts_forward(kernels, weights_.experts, packed_, rows, saved_.experts, workspace.experts, clock);
+}
+
+void MoeLayer::run_experts_backward(const KernelTable& kernels, MoeWorkspace& workspace, Write gradients,
+                                    PhaseClock& clock) {
+  const GroupedRows rows = saved_.plan.grouped_rows();
+  if (workspace.pool)
+    return workspace.pool->backward(kernels, weights_.experts, rows, workspace.d_rows, saved_.experts,
+                                    workspace.experts, gradients, clock);
+  experts_backward(kernels, weights_.experts, packed_, rows, workspace.d_rows, saved_.experts,
+                   workspace.experts, gradients, clock);
 }
 
 }  // namespace moeloom

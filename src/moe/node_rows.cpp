@@ -29,8 +29,7 @@ Index NodeRows::mailbox_bytes() {
 }
 
 void NodeRows::prepare(RowBuffer& rows, Index count, Index cols) const {
-  if (rows.memory() != memory_.get()) rows = RowBuffer(memory_);
-  rows.reshape_uninitialised(count, cols);
+  rows.reshape_in(memory_, count, cols);
 }
 
 void NodeRows::open(RowBuffer& rows, Index count, Index cols, bool with_scalars) {

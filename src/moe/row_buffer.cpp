@@ -21,6 +21,11 @@ void RowBuffer::reshape_uninitialised(Index rows, Index cols) {
   cols_ = cols;
 }
 
+void RowBuffer::reshape_in(const std::shared_ptr<NodeMemory>& memory, Index rows, Index cols) {
+  if (memory_ != memory) *this = RowBuffer(memory);
+  reshape_uninitialised(rows, cols);
+}
+
 float* RowBuffer::data() const {
   if (!memory_) return const_cast<float*>(own_.view().data);
   return block_ ? reinterpret_cast<float*>(block_->data()) : nullptr;

@@ -10,9 +10,6 @@
 namespace moeloom {
 namespace {
 
-constexpr Index kBlockRows = 256;
-constexpr Index kPanelColumns = 256;
-
 int blas_int(Index n) {
   require(n >= 0 && n <= std::numeric_limits<int>::max(), "a BLAS size must fit an int");
   return static_cast<int>(n);
@@ -49,7 +46,7 @@ std::string blas_library() {
 
 void matmul(ConstMatrixView x, ConstMatrixView w, MatrixView y, Write mode) {
   require(x.rows == y.rows, "matmul needs as many rows of x as of y");
-  parallel_blocks(x.rows, kBlockRows, [&](Index begin, Index end) {
+  parallel_blocks(x.rows, kGemmRows, [&](Index begin, Index end) {
     gemm_serial(x.rows_from(begin, end - begin), w, y.rows_from(begin, end - begin),
                 {.transpose_b = true, .beta = beta_of(mode)});
   });
@@ -57,7 +54,7 @@ void matmul(ConstMatrixView x, ConstMatrixView w, MatrixView y, Write mode) {
 
 void matmul_input_grad(ConstMatrixView dy, ConstMatrixView w, MatrixView dx, Write mode) {
   require(dy.rows == dx.rows, "an input gradient needs as many rows of dy as of dx");
-  parallel_blocks(dy.rows, kBlockRows, [&](Index begin, Index end) {
+  parallel_blocks(dy.rows, kGemmRows, [&](Index begin, Index end) {
     gemm_serial(dy.rows_from(begin, end - begin), w, dx.rows_from(begin, end - begin),
                 {.beta = beta_of(mode)});
   });
@@ -66,7 +63,7 @@ void matmul_input_grad(ConstMatrixView dy, ConstMatrixView w, MatrixView dx, Wri
 void matmul_weight_grad(ConstMatrixView dy, ConstMatrixView x, MatrixView dw, Write mode) {
   require(dy.rows == x.rows, "a weight gradient needs as many rows of dy as of x");
   if (dy.rows == 0 && mode == Write::kReplace) return fill(dw, 0.0f);
-  parallel_blocks(dw.cols, kPanelColumns, [&](Index begin, Index end) {
+  parallel_blocks(dw.cols, kGemmColumns, [&](Index begin, Index end) {
     for (Index row = 0; row < dy.rows; row += kSumChunkRows) {
       const Index rows = std::min(kSumChunkRows, dy.rows - row);
       gemm_serial(dy.rows_from(row, rows), x.rows_from(row, rows).cols_from(begin, end - begin),

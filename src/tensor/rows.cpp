@@ -9,19 +9,17 @@ ConstMatrixView ConstRows::fp32() const {
   return std::get<ConstMatrixView>(view_);
 }
 
-Rows RowMemory::reshape_uninitialised(DType type, Index rows, Index cols) {
+Rows rows_in(float* memory, DType type, Index rows, Index cols) {
   require(type == DType::kF32 || type == DType::kBF16, "rows are fp32 or bf16");
-  // Each bf16 row begins at a whole word.
-  memory_.reshape_uninitialised(rows, type == DType::kF32 ? cols : (cols + 1) / 2);
+  if (type == DType::kF32) return MatrixView(memory, rows, cols);
+  return Bf16View(reinterpret_cast<std::uint16_t*>(memory), rows, cols, 2 * floats_of_row(type, cols));
+}
+
+Rows RowMemory::reshape_uninitialised(DType type, Index rows, Index cols) {
+  memory_.reshape_uninitialised(rows, floats_of_row(type, cols));
   type_ = type;
   cols_ = cols;
   return this->rows();
-}
-
-Rows RowMemory::rows() {
-  if (type_ == DType::kF32) return memory_.view();
-  return Bf16View(reinterpret_cast<std::uint16_t*>(memory_.row(0)), memory_.rows(), cols_,
-                  2 * memory_.cols());
 }
 
 }  // namespace moeloom

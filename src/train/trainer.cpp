@@ -27,6 +27,7 @@ StepReport Trainer::step(Index step) {
   decoder_.clock().start();
   const std::int64_t sent_before = bytes_sent(mesh_);
   const DispatchTraffic dispatched_before = decoder_.dispatch_traffic();
+  const PoolCounts pooled_before = decoder_.pool_counts();
   const Index packings_before = decoder_.compute_weights().packings;
   StepReport report;
   report.step = step;
@@ -36,6 +37,7 @@ StepReport Trainer::step(Index step) {
   report.phase_seconds = decoder_.clock().take();
   report.bytes_sent = bytes_sent(mesh_) - sent_before;
   report.dispatch = decoder_.dispatch_traffic() - dispatched_before;
+  report.pool = decoder_.pool_counts() - pooled_before;
   report.packings = decoder_.compute_weights().packings - packings_before;
   report.packed_bytes = decoder_.compute_weights().bytes;
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

@@ -33,8 +33,9 @@ std::vector<Index> steps_in(const std::filesystem::path& path) {
 
 TEST(Metrics, EveryLineHasTheKeysThatScriptsRelyOn) {
   const Document line = Document::parse(metrics_line(step(3)), "line");
-  for (const char* key : {"step", "loss", "aux_loss", "grad_norm", "tokens_per_s", "seconds", "phases",
-                          "bytes_sent", "wire_bytes", "logical_bytes", "expert_load"})
+  for (const char* key :
+       {"step", "loss", "aux_loss", "grad_norm", "tokens_per_s", "seconds", "phases", "bytes_sent",
+        "wire_bytes", "logical_bytes", "pool_tasks", "pool_shared", "expert_load"})
     EXPECT_TRUE(line.has(key)) << key;
   EXPECT_EQ(line.number("loss"), step(3).loss);
   EXPECT_EQ(line.object("phases").number("experts"), 0.25);

@@ -94,6 +94,43 @@ TEST(NodeMemory, AReleasedBlockOutlivesTheMeetingThatShowedItAndNoMore) {
   EXPECT_EQ(memory->bytes(), 0);
 }
 
+/// Without new addresses for what comes and goes, a run of any length fits the reserve.
+TEST(NodeMemory, AddressesOfReleasedBlocksAreDealtAnewAndNoneTwice) {
+  const auto memory = std::make_shared<NodeMemory>(Communicator::self(), 64);
+  constexpr Index kMiB = Index{1} << 20;
+  std::vector<std::optional<NodeBlock>> blocks(7);
+  Index highest = 0;
+  for (Index round = 0; round < 200; ++round) {
+    auto& block = blocks[at(round % 7)];
+    block.reset();
+    memory->meet();
+    // Of pages, of huge pages, and of both sizes by turns.
+    block.emplace(memory, round % 3 == 0 ? 5000 + 4096 * (round % 11) : kMiB * (1 + round % 5));
+    std::memset(block->data(), static_cast<int>(round % 7), at(block->bytes()));
+    highest = std::max(highest, block->offset() + block->bytes());
+    for (std::size_t i = 0; i < blocks.size(); ++i) {
+      if (!blocks[i]) continue;
+      EXPECT_EQ(blocks[i]->data()[0], static_cast<std::byte>(i)) << "round " << round;
+      EXPECT_EQ(blocks[i]->data()[at(blocks[i]->bytes()) - 1], static_cast<std::byte>(i))
+          << "round " << round;
+    }
+  }
+  EXPECT_LE(highest, 7 * 8 * kMiB) << "seven blocks of at most 6 MiB";
+  const NodeBlock zeros(memory, 4096);
+  EXPECT_TRUE(std::all_of(zeros.data(), zeros.data() + 4096, [](std::byte b) { return b == std::byte{0}; }))
+      << "pages of a released block come back empty";
+}
+
+TEST(NodeMemory, TellsWhereInItAPlaceLiesAndRefusesOthers) {
+  const auto memory = memory_of_world();
+  const NodeBlock block(memory, 8192);
+  EXPECT_EQ(memory->offset_of(block.data() + 100), block.offset() + 100);
+  const int elsewhere = 0;
+  EXPECT_THROW(memory->offset_of(&elsewhere), ShapeError);
+  EXPECT_THROW(memory->offset_of(nullptr), ShapeError);
+  memory->meet();
+}
+
 TEST(NodeMemory, WhatTheNodeCannotGiveIsAnErrorThatNamesTheBytes) {
   const auto memory = std::make_shared<NodeMemory>(Communicator::self(), 64);
   const Index all = Index{::sysconf(_SC_PHYS_PAGES)} * ::sysconf(_SC_PAGESIZE);

@@ -107,6 +107,19 @@ const std::vector<Case>& cases() {
        "predicted 4.1 ms grouped on the masters (packed faces would take 24 MiB a layer, over --gmm-budget "
        "16 MiB) "
        "against 6 ms for the loop, at 64 rows per expert"},
+      {"auto, packed faces that a node pool could not reach", GmmRequest::kAuto, with([](GmmFacts& f) {
+         f.may_pack = false;
+         f.prediction->packed_seconds = 3e-3;
+       }),
+       true,
+       "predicted 4.1 ms grouped on the masters (packed faces would be out of the node's other ranks' reach) "
+       "against 6 ms for the loop, at 64 rows per expert"},
+      {"force, many uses that a node pool could not share", GmmRequest::kForce, with([](GmmFacts& f) {
+         f.prediction.reset();
+         f.may_pack = false;
+         f.uses_per_packing = 8;
+       }),
+       true, "GMM request force: the experts run grouped, whatever the facts"},
       {"force, few uses", GmmRequest::kForce, with([](GmmFacts& f) {
          f.prediction.reset();
          f.uses_per_packing = 3;

@@ -164,6 +164,25 @@ TEST(ParameterStore, PacksEachPlacementBackToBack) {
     }
 }
 
+TEST(ParameterStore, ExpertsOfANodePoolLieInItsMemoryAsElsewhere) {
+  const ModelConfig config = configs()[0];
+  const auto memory = std::make_shared<NodeMemory>(Communicator::self(), 64);
+  const auto specs = parameter_specs(config, {0, config.num_experts});
+  ParameterStore pooled(specs, memory), own(specs);
+  initialise(pooled, config, 3);
+  initialise(own, config, 3);
+  EXPECT_TRUE(std::ranges::equal(pooled.values(Placement::kExperts), own.values(Placement::kExperts)));
+  EXPECT_TRUE(std::ranges::all_of(pooled.gradients(Placement::kExperts), [](float g) { return g == 0; }));
+  for (const Parameter& parameter : pooled.parameters()) {
+    if (parameter.spec.placement == Placement::kWorld) {
+      EXPECT_THROW(memory->offset_of(parameter.value.data), ShapeError) << parameter.spec.name;
+      continue;
+    }
+    EXPECT_GT(memory->offset_of(parameter.value.data), 0) << parameter.spec.name;
+    EXPECT_GT(memory->offset_of(parameter.grad.data), 0) << parameter.spec.name;
+  }
+}
+
 TEST(ParameterStore, FindsByNameAndSaysWhatItHasNot) {
   const ParameterStore store(parameter_specs(testing::small_config(), {0, 5}));
   EXPECT_EQ(store.find("model.norm.weight").spec.cols, 8);

@@ -75,6 +75,49 @@ TEST(DispatcherChoice, AKindAskedForByNameIsTakenWhateverTheSizes) {
   }
 }
 
+TEST(DispatcherChoice, ANodePoolTakesAKindWhoseRowsOthersReachWhateverTheSizes) {
+  DispatcherFacts facts = kOneNode;
+  facts.node_pool = true;
+  facts.bytes_per_pair = 1;
+  const DispatcherChoice shared = decide_dispatcher(DispatcherKind::kAuto, facts);
+  EXPECT_EQ(shared.kind, DispatcherKind::kShared);
+  EXPECT_EQ(shared.reason,
+            "--node-pool needs rows in the node's memory, and the 4 ranks of ep lie on 1 node");
+  EXPECT_EQ(decide_dispatcher(DispatcherKind::kHierarchical, facts).kind, DispatcherKind::kHierarchical);
+  facts.ep_nodes = 2;
+  EXPECT_EQ(decide_dispatcher(DispatcherKind::kAuto, facts).kind, DispatcherKind::kHierarchical);
+  EXPECT_THROW(decide_dispatcher(DispatcherKind::kShared, facts), ConfigError) << "two nodes";
+}
+
+TEST(DispatcherChoice, ANodePoolThatCannotRunIsAnErrorWithItsReasonAndTheWayOut) {
+  const auto refusal = [](DispatcherKind kind, DispatcherFacts facts) {
+    facts.node_pool = true;
+    try {
+      return "took " + std::string(name_of(decide_dispatcher(kind, facts).kind));
+    } catch (const ConfigError& error) {
+      return error.violations().front();
+    }
+  };
+  const auto automatic = DispatcherKind::kAuto;
+  EXPECT_EQ(
+      refusal(automatic, {.ep_ranks = 1}),
+      "--node-pool has nobody to share experts with: ep = 1; choose a larger --ep, or leave --node-pool "
+      "out");
+  EXPECT_EQ(
+      refusal(automatic, {.ep_ranks = 2, .ep_nodes = 2}),
+      "--node-pool has nobody to share experts with: the 2 ranks of ep lie on as many nodes; start more "
+      "ranks a node, or leave --node-pool out");
+  EXPECT_EQ(
+      refusal(automatic, {.ep_ranks = 2, .no_node_memory = "denied"}),
+      "--node-pool cannot run: memory cannot be shared: denied; let the ranks of a node see each other in "
+      "/proc, or leave --node-pool out");
+  for (const DispatcherKind kind : {DispatcherKind::kAlltoall, DispatcherKind::kAllgather})
+    EXPECT_EQ(
+        refusal(kind, kOneNode),
+        "--node-pool needs rows in the node's memory, and --dispatcher " + std::string(name_of(kind)) +
+            " keeps them in each rank's own; choose shared, hierarchical or auto, or leave --node-pool out");
+}
+
 TEST(DispatcherChoice, NamesAreReadBack) {
   for (const DispatcherKind kind : kDispatcherKinds)
     EXPECT_EQ(dispatcher_kind_from_text(name_of(kind)), kind);

@@ -41,6 +41,7 @@ struct TrainingRunSettings {
   Index experts = tiny_config().num_experts;
   DispatcherKind dispatcher = DispatcherKind::kAlltoall;
   WireSettings wire = {};
+  bool node_pool = false;
   std::set<std::string> frozen = {};  // names of parameters
 };
 
@@ -55,6 +56,7 @@ struct TrainingRun {
   TokenSource tokens{text.path(), TokenFormat::kText};
   Mesh mesh;
   ModelConfig config;
+  DispatcherSettings dispatcher;
   ParameterStore store;
   Decoder decoder;
   ShardedOptimizer optimizer;
@@ -67,10 +69,11 @@ struct TrainingRun {
                                          Communicator::world().rank()),
              shape),
         config(with_experts(tiny_config(), settings.experts)),
-        store(with_frozen(parameter_specs(config, experts_here(config, mesh)), settings.frozen)),
+        dispatcher(dispatcher_of(settings)),
+        store(with_frozen(parameter_specs(config, experts_here(config, mesh)), settings.frozen),
+              settings.node_pool ? dispatcher.memory : nullptr),
         decoder((initialise(store, config, 3), config), store, mesh,
-                kernel_table(settings.fused, settings.packed),
-                open_dispatcher(settings.dispatcher, mesh.ep(), config.num_experts, settings.wire)),
+                kernel_table(settings.fused, settings.packed), dispatcher),
         optimizer(store, mesh, {}),
         batch{.global_batch = settings.global_batch,
               .sequence_length = 24,
@@ -83,6 +86,13 @@ struct TrainingRun {
                  .aux_loss_coef = settings.aux_loss_coef,
                  .z_loss_coef = settings.z_loss_coef,
                  .on_nan = settings.on_nan}) {}
+
+  DispatcherSettings dispatcher_of(const TrainingRunSettings& settings) const {
+    DispatcherSettings made =
+        open_dispatcher(settings.dispatcher, mesh.ep(), config.num_experts, settings.wire);
+    made.node_pool = settings.node_pool;
+    return made;
+  }
 
   std::vector<double> losses(Index steps) {
     std::vector<double> losses;

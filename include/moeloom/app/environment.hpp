@@ -18,6 +18,7 @@ struct EnvironmentFlags {
   bool patch = true;              // MOELOOM_PATCH, TWINKLE_NPU_PATCH: any kernel at all
   bool fused_ops = true;          // MOELOOM_FUSED_OPS, TWINKLE_NPU_FUSED_OPS: rmsnorm, rope, swiglu
   std::optional<GmmRequest> gmm;  // MOELOOM_GMM_PATCH, TWINKLE_NPU_GMM_PATCH; none: unset
+  std::optional<bool> node_pool;  // MOELOOM_NODE_POOL, where --node-pool says nothing; none: unset
   bool emulate_bf16 = false;      // MOELOOM_BF16=emulate: bf16 also without its instructions
   Index pretended_nodes = 0;      // MOELOOM_PRETEND_NODES: of the ranks of ep, for tests; 0: the real ones
   LogLevel log_level = LogLevel::kInfo;  // MOELOOM_LOG

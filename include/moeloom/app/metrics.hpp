@@ -28,6 +28,8 @@ struct StepMetrics {
   Index bytes_sent = 0;     // by all ranks
   Index wire_bytes = 0;     // of those, the dispatcher's between nodes
   Index logical_bytes = 0;  // the same rows as one fp32 copy for each expert
+  Index pool_tasks = 0;     // of the node pool, by all ranks
+  Index pool_shared = 0;    // of those, run by another rank than the experts'
   Index rss_bytes = 0;      // the most that a rank held after a step so far; of shared pages its own
   Index packings = 0;       // of expert weights, on rank 0
   Index packed_bytes = 0;   // that they take on rank 0

@@ -35,6 +35,7 @@ struct MeshOptions {
   DispatcherKind dispatcher = DispatcherKind::kAuto;
   CombineMode combine = CombineMode::kExact;
   WireDType wire_dtype = WireDType::kFp32;
+  std::optional<bool> node_pool;  // none: what MOELOOM_NODE_POOL says, or else off
 };
 
 /// What an unset MOELOOM_GMM_PATCH means: the faster path, or upstream's answer (skip).

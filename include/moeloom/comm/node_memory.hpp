@@ -3,7 +3,9 @@
 // A rank's memory is one anonymous file (memfd) that the others open through /proc/<pid>/fd and map whole,
 // with far more address space than pages. So it grows by its owner alone: no collective, no data moved, no
 // address changed, and a block that the system cannot back is an error, not a signal. The file has no name:
-// what a killed rank leaves is nothing.
+// what a killed rank leaves is nothing. Addresses are dealt anew once their block was given back; together
+// the ranks have 16 times the node's memory of them, at most 4 TiB or twice the memory, and a block that does
+// not fit is an error that says so.
 //
 // Turns. meet() signals and waits until every rank has signalled as often. Whatever a rank wrote before its
 // n-th signal, the others see after their n-th meeting, and may use until their next signal; once a rank has
@@ -13,8 +15,10 @@
 
 #include "moeloom/comm/communicator.hpp"
 
+#include <atomic>
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -33,6 +37,9 @@ class NodeMemory {
   int size() const { return static_cast<int>(maps_.size()); }
   /// A place in some rank's memory, as this process sees it.
   std::byte* address(int rank, Index offset) const { return maps_[at(rank)] + offset; }
+  /// Where every rank finds, in this rank's memory, what lies there at `place`. Throws ShapeError for what
+  /// lies elsewhere.
+  Index offset_of(const void* place) const;
 
   /// What the others read in inbox(rank()) after the next meeting.
   std::span<std::byte> outbox();
@@ -54,6 +61,8 @@ class NodeMemory {
   void map(const Communicator& node);
   void unmap() noexcept;
   void give_back_released() noexcept;
+  std::optional<Extent> take_free(Index bytes, Index unit);
+  void make_free(Extent extent);
 
   int rank_;
   int file_ = -1;
@@ -64,7 +73,12 @@ class NodeMemory {
   std::uint64_t meetings_ = 0;
   std::vector<std::byte*> maps_;
   std::vector<Extent> released_;  // since the last meeting
+  std::vector<Extent> free_;      // before end_, by offset; no two touch
 };
+
+/// Waits without sleeping for a flag that other ranks of the node raise, but leaves the processor to others
+/// soon. A rank that died raises nothing: as in every collective it is the launcher that then ends the job.
+void wait_until(const std::atomic<std::uint64_t>& flag, std::uint64_t least);
 
 /// Bytes of this rank's memory, page by page its own until it dies.
 class NodeBlock {

@@ -32,6 +32,7 @@ struct GmmFacts {
   bool contiguous = true;        // each weight unit-stride in the layout the product reads
   double rows_per_expert = 0;    // expected, per micro-batch
   double uses_per_packing = 1;   // micro-batches that share one packing
+  bool may_pack = true;          // false: ranks that read each other's masters could not reach packed faces
   std::optional<GmmPrediction> prediction;  // needed by kAuto only
 };
 

@@ -35,7 +35,7 @@ struct ComputeWeights {
 class Decoder {
  public:
   /// The store and the mesh must outlive it. Throws ShapeError if the store is not of this config.
-  /// dispatcher: that of the mesh's ep ranks.
+  /// dispatcher: that of the mesh's ep ranks; with a node pool the store's experts lie in its memory.
   Decoder(const ModelConfig& config, ParameterStore& store, const Mesh& mesh, KernelTable kernels,
           const DispatcherSettings& dispatcher = {});
 
@@ -62,6 +62,8 @@ class Decoder {
   std::optional<Index> first_non_finite_layer() const;
   ComputeWeights compute_weights() const;
   DispatchTraffic dispatch_traffic() const { return dispatcher_.traffic(); }
+  /// All zeros without a node pool.
+  PoolCounts pool_counts() const;
   PhaseClock& clock() { return clock_; }
 
  private:

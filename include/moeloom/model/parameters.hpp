@@ -7,6 +7,7 @@
 
 #include "moeloom/comm/mesh.hpp"
 #include "moeloom/model/config.hpp"
+#include "moeloom/moe/row_buffer.hpp"
 #include "moeloom/tensor/gemm.hpp"
 #include "moeloom/tensor/matrix.hpp"
 
@@ -74,8 +75,8 @@ struct Parameter {
 
 class ParameterStore {
  public:
-  /// Zeros.
-  explicit ParameterStore(std::vector<ParameterSpec> specs);
+  /// Zeros; those of experts in this rank's part of `experts_in`, if there is one.
+  explicit ParameterStore(std::vector<ParameterSpec> specs, std::shared_ptr<NodeMemory> experts_in = nullptr);
   ParameterStore(const ParameterStore&) = delete;
   ParameterStore& operator=(const ParameterStore&) = delete;
 
@@ -101,7 +102,7 @@ class ParameterStore {
   struct Arena {
     Index size = 0;
     Index trained = 0;  // of them
-    Matrix storage;     // values, then gradients of those that are trained
+    RowBuffer storage;  // values, then gradients of those that are trained
     std::span<float> values;
     std::span<float> gradients;
   };

@@ -22,6 +22,7 @@ struct DispatcherSettings {
   std::shared_ptr<NodeMemory> memory = nullptr;  // kShared: of the ranks of ep; kHierarchical: of this node's
   NodeMap nodes = {};                            // of the ranks of ep; kHierarchical needs them
   WireSettings wire = {};
+  bool node_pool = false;  // the experts lie in `memory` too, and its ranks run each other's tasks
 };
 
 /// What a kind needs beside its name. Collective over `ep`; throws AgreedError on every rank if one cannot

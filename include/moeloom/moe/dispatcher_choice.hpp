@@ -36,6 +36,7 @@ struct DispatcherFacts {
   Index num_experts = 1;
   Index top_k = 1;
   Index bytes_per_pair = 0;  // expected from one rank to another in one exchange, if experts are even
+  bool node_pool = false;    // asked for: rows must lie in the node's memory
 };
 
 struct DispatcherChoice {
@@ -45,7 +46,7 @@ struct DispatcherChoice {
 
 /// Pure. auto: the fastest that can run, the reason carrying the facts it was chosen by, and what of `wire`
 /// has nothing to act on. Throws ConfigError with the way out for a kind asked for by name that cannot run,
-/// or that `wire` does not fit.
+/// or that `wire` does not fit, and for a node pool where ranks share no memory.
 DispatcherChoice decide_dispatcher(DispatcherKind request, const DispatcherFacts& facts,
                                    const WireSettings& wire = {});
 

@@ -52,7 +52,7 @@ class PackedExperts {
 /// What backward needs of forward; memory is reused from step to step.
 struct ExpertActivations {
   RowBuffer rows;              // X [R, D]
-  Matrix gate_up;              // Z [R, 2F]; backward may turn it into dZ
+  RowBuffer gate_up;           // Z [R, 2F]; backward may turn it into dZ
   std::vector<float> weights;  // [R], routing weights of the rows
 };
 

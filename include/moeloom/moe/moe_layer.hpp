@@ -4,7 +4,7 @@
 
 #include "moeloom/base/phase_clock.hpp"
 #include "moeloom/moe/dispatcher.hpp"
-#include "moeloom/moe/experts.hpp"
+#include "moeloom/moe/node_pool.hpp"
 #include "moeloom/moe/router.hpp"
 #include "moeloom/moe/router_losses.hpp"
 #include "moeloom/moe/shared_expert.hpp"
@@ -35,6 +35,7 @@ struct MoeWorkspace {
   SharedExpertWorkspace shared;
   RowBuffer d_rows;                   // [R, D]
   std::vector<float> d_topk_weights;  // [T, K]
+  std::optional<NodePool> pool;       // of the ranks that run each other's experts
 };
 
 class MoeLayer {
@@ -58,6 +59,11 @@ class MoeLayer {
   const PackedExperts& packed() const { return packed_; }
 
  private:
+  void run_experts(const KernelTable& kernels, std::uint64_t version, MoeWorkspace& workspace,
+                   PhaseClock& clock);
+  void run_experts_backward(const KernelTable& kernels, MoeWorkspace& workspace, Write gradients,
+                            PhaseClock& clock);
+
   MoeWeights weights_;
   RouterSettings router_;
   PackedExperts packed_;

@@ -37,6 +37,8 @@ class RowBuffer {
   operator ConstMatrixView() const { return view(); }
   /// Makes it [rows, cols], contents unspecified; memory is kept when it is large enough.
   void reshape_uninitialised(Index rows, Index cols);
+  /// The same, in this rank's part of `memory`, to which it moves if it lay elsewhere.
+  void reshape_in(const std::shared_ptr<NodeMemory>& memory, Index rows, Index cols);
 
   /// The node's memory that the rows lie in; null: they are this process's own.
   const NodeMemory* memory() const { return memory_.get(); }

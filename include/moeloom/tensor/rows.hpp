@@ -66,12 +66,20 @@ class ConstRows {
   std::variant<ConstMatrixView, ConstBf16View> view_;
 };
 
+/// Floats' worth of memory of a row: each bf16 row begins at a whole one.
+inline Index floats_of_row(DType type, Index cols) {
+  return type == DType::kF32 ? cols : ceil_div(cols, 2);
+}
+/// [rows, cols] of kF32 or kBF16 in rows * floats_of_row(type, cols) floats that someone else owns. Throws
+/// ShapeError for another type.
+Rows rows_in(float* memory, DType type, Index rows, Index cols);
+
 /// Memory for rows of either kind, kept when it is large enough.
 class RowMemory {
  public:
   /// [rows, cols] of kF32 or kBF16, contents unspecified.
   Rows reshape_uninitialised(DType type, Index rows, Index cols);
-  Rows rows();
+  Rows rows() { return rows_in(memory_.row(0), type_, memory_.rows(), cols_); }
   ConstRows rows() const { return const_cast<RowMemory*>(this)->rows(); }
 
  private:

@@ -33,6 +33,7 @@ struct StepReport {
   std::array<double, kPhases> phase_seconds{};  // add up to `seconds`
   std::int64_t bytes_sent = 0;
   DispatchTraffic dispatch;  // of those bytes, the dispatcher's between nodes
+  PoolCounts pool;           // tasks of the node pool that this rank ran
   Index packings = 0;        // of expert weights in this step
   Index packed_bytes = 0;    // that their packed faces take
   std::vector<std::vector<Index>>

@@ -1,0 +1,76 @@
+// Training with the experts of a node as one pool.
+#include "moeloom/base/parallel.hpp"
+
+#include "training_run.hpp"
+#include <gtest/gtest.h>
+
+namespace moeloom {
+namespace {
+
+using namespace testing;
+
+/// Losses and gradient norms of some steps, a validation, and the weights after them.
+struct Course {
+  std::vector<double> losses;
+  double validation;
+  std::vector<float> weights;
+  Index tasks;  // of this rank in the last step
+};
+
+Course course_of(const MeshShape& shape, TrainingRunSettings settings, bool node_pool) {
+  settings.node_pool = node_pool;
+  TrainingRun run(shape, settings);
+  Course course{run.losses(4), 0, {}, 0};
+  course.validation = run.trainer.evaluate({run.sampler.train(7, 0, run.mesh.world().rank())});
+  course.tasks = run.trainer.step(4).pool.tasks;
+  course.weights = run.weights();
+  return course;
+}
+
+void expect_same_course(const MeshShape& shape, const TrainingRunSettings& settings) {
+  const Course own = course_of(shape, settings, false);
+  const Course pooled = course_of(shape, settings, true);
+  EXPECT_EQ(pooled.losses, own.losses);
+  EXPECT_EQ(pooled.validation, own.validation);
+  EXPECT_EQ(pooled.weights, own.weights);
+  EXPECT_EQ(own.tasks, 0);
+  std::vector<Index> tasks = {pooled.tasks};
+  Communicator::world().all_sum(std::span(tasks));
+  EXPECT_GT(tasks[0], 0);
+}
+
+TEST(TrainerNodePool, HasTheSameBitsAsWithoutOnEveryMesh) {
+  for (const MeshShape& shape : all_meshes())
+    for (const bool fused : {true, false}) {
+      SCOPED_TRACE(name_of(shape) + (fused ? ", grouped" : ", loop"));
+      expect_same_course(shape, {.fused = fused, .dispatcher = DispatcherKind::kShared});
+    }
+}
+
+TEST(TrainerNodePool, HasTheSameBitsForMicroBatchesFrozenExpertsAndNodes) {
+  const Index world = Communicator::world().size();
+  const TrainingRunSettings shared{.dispatcher = DispatcherKind::kShared};
+  std::vector<std::pair<const char*, TrainingRunSettings>> cases(4, {"", shared});
+  cases[0].first = "micro-batches, packed faces without the pool", cases[0].second.accumulation = 2;
+  cases[0].second.global_batch = 24, cases[0].second.packed = true;
+  cases[1].first = "five experts", cases[1].second.experts = 5;
+  cases[2].first = "frozen experts";
+  cases[2].second.frozen = {"model.layers.0.mlp.experts.gate_up_proj",
+                            "model.layers.2.mlp.experts.down_proj"};
+  cases[3].first = "two nodes", cases[3].second.wire.pretended_nodes = 2;
+  cases[3].second.dispatcher = DispatcherKind::kHierarchical;
+  for (const auto& [name, settings] : cases) {
+    SCOPED_TRACE(name);
+    expect_same_course(shape_of(1, world), settings);
+  }
+}
+
+TEST(TrainerNodePool, HasTheSameBitsForTwoThreads) {
+  if (Communicator::world().size() != 2) GTEST_SKIP() << "on 2 ranks";
+  set_threads(2);
+  expect_same_course(shape_of(1, 2), {.dispatcher = DispatcherKind::kShared});
+  set_threads(1);
+}
+
+}  // namespace
+}  // namespace moeloom

@@ -58,6 +58,10 @@ class MoeLayer {
   const PackedExperts& packed() const { return packed_; }
 
  private:
+  ExpertPass expert_pass(const KernelTable& kernels, const Dispatcher& dispatcher, MoeWorkspace& workspace,
+                         PhaseClock& clock);
+  ExpertChunk part(const Dispatcher& dispatcher, Index chunk) const;
+
   MoeWeights weights_;
   RouterSettings router_;
   PackedExperts packed_;

@@ -20,9 +20,12 @@ int thread_index() {
 
 namespace detail {
 
-void run_tasks(Index count, void (*task)(void*, Index), void* context) {
+void run_tasks(Index count, void (*task)(void*, Index), void* context, Interlude between) {
   if (count <= 1 || threads() == 1 || omp_in_parallel()) {
-    for (Index i = 0; i < count; ++i) task(context, i);
+    for (Index i = 0; i < count; ++i) {
+      task(context, i);
+      between();
+    }
     return;
   }
   std::exception_ptr first;
@@ -31,6 +34,7 @@ void run_tasks(Index count, void (*task)(void*, Index), void* context) {
   for (Index i = 0; i < count; ++i) {
     try {
       task(context, i);
+      if (thread_index() == 0) between();  // the one that called
     } catch (...) {
       const std::lock_guard lock(guard);
       if (!first) first = std::current_exception();

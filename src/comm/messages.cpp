@@ -17,10 +17,21 @@ void of_floats(Index count, Start start) {
   start(1, StretchType(0, count).get());  // MPI keeps a type that was freed until its messages are done
 }
 
-void wait_for_all(std::vector<MPI_Request>& requests) {
+void wait_for_all(std::span<MPI_Request> requests) {
   if (requests.empty()) return;  // nor is MPI needed by a rank alone
   check_mpi(MPI_Waitall(mpi_count(std::ssize(requests)), requests.data(), MPI_STATUSES_IGNORE),
             "MPI_Waitall");
+}
+
+/// Whether one of them is still under way, about which MPI was asked and so saw to all of them.
+bool one_travels(std::span<const MPI_Request> requests) {
+  for (const MPI_Request request : requests) {
+    int done = 1;
+    if (request != MPI_REQUEST_NULL)
+      check_mpi(MPI_Request_get_status(request, &done, MPI_STATUS_IGNORE), "MPI_Request_get_status");
+    if (done == 0) return true;
+  }
+  return false;
 }
 
 }  // namespace
@@ -68,9 +79,19 @@ std::optional<Index> Messages::next_arrival() {
   return number == MPI_UNDEFINED ? std::nullopt : std::optional<Index>(number);
 }
 
+void Messages::wait_for(Index first, Index count) {
+  wait_for_all(std::span(requests_->receives).subspan(at(first), at(count)));
+}
+
+void Messages::progress() {
+  if (!one_travels(requests_->receives)) one_travels(requests_->sends);
+}
+
 void Messages::finish() {
   wait_for_all(requests_->receives);
   wait_for_all(requests_->sends);
+  requests_->receives.clear();
+  requests_->sends.clear();
 }
 
 }  // namespace moeloom

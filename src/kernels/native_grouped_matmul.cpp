@@ -12,6 +12,7 @@ void for_each_group(const GroupedRows& rows, Body body) {
   for (Index g = 0; g < rows.groups(); ++g) {
     const Index count = rows.of_group(g);
     body(g, first, count);
+    if (count > 0) rows.between();
     first += count;
   }
 }

@@ -171,7 +171,7 @@ void grouped_weight_grad(ConstRows dy, ConstRows x, const GroupedRows& rows, con
   const std::vector<Index> first = first_rows(rows);
   std::vector<Workspace> workspaces(static_cast<std::size_t>(threads()));
   const Index down = ceil_div(dy.cols(), kRectangleRows), across = ceil_div(x.cols(), kRectangleCols);
-  parallel_for(rows.groups() * down * across, [&](Index task) {
+  const auto write_task = [&](Index task) {
     const Index group = task / (down * across);
     const Index top = task / across % down * kRectangleRows, left = task % across * kRectangleCols;
     const Index height = std::min(kRectangleRows, dy.cols() - top);
@@ -188,7 +188,8 @@ void grouped_weight_grad(ConstRows dy, ConstRows x, const GroupedRows& rows, con
     } else if (mode == Write::kReplace) {
       fill(target, 0.0f);
     }
-  });
+  };
+  parallel_for(rows.groups() * down * across, write_task, rows.between);
 }
 
 template void grouped_weight_grad<Fp32>(ConstRows, ConstRows, const GroupedRows&, const GroupedGradients&,

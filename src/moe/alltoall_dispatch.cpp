@@ -7,7 +7,7 @@
 #include <cstring>
 
 #include "count_exchange.hpp"
-#include "row_sum.hpp"
+#include "slot_sum.hpp"
 
 namespace moeloom {
 namespace {
@@ -39,15 +39,6 @@ auto narrowing_copy(Index cols, WireDType wire) {
 }
 auto widening_copy(Index cols, WireDType wire) {
   return [cols, wire](const float* packed, float* row) { from_wire(packed, cols, wire, row); };
-}
-
-void sum_slots(const DispatchPlan& plan, ConstMatrixView rows, MatrixView tokens, Write mode) {
-  parallel_blocks(plan.tokens, kRowsPerTask, [&](Index begin, Index end) {
-    for (Index t = begin; t < end; ++t) {
-      const auto row_of = [&](Index k) { return rows.row(plan.slot_place[at(t * plan.top_k + k)]); };
-      sum_rows(plan.top_k, rows.cols, row_of, tokens.row(t), mode);
-    }
-  });
 }
 
 ConstMatrixView as_column(std::span<const float> values) {

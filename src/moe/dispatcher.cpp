@@ -5,6 +5,12 @@
 namespace moeloom {
 namespace {
 
+void check_tokens(const DispatchPlan& plan, ConstMatrixView tokens) {
+  require(tokens.rows == plan.tokens, "dispatch needs the plan's tokens");
+}
+void check_sums(const DispatchPlan& plan, ConstMatrixView sums, Index cols) {
+  require(sums.rows == plan.tokens && sums.cols == cols, "combine fills the plan's tokens");
+}
 void check_scalars(const DispatchPlan& plan, const std::optional<ScalarsOut>& scalars) {
   require(!scalars || std::ssize(scalars->slots) == plan.slots(), "dispatch needs one number a slot");
 }
@@ -33,10 +39,14 @@ DispatcherSettings open_dispatcher(DispatcherKind kind, const Communicator& ep, 
 
 Dispatcher::Dispatcher(const Communicator& ep, Index num_experts, const DispatcherSettings& settings)
     : way_(AlltoallDispatch(ep, num_experts, settings.nodes, settings.wire.dtype)) {
+  require(settings.chunks == 0 || settings.kind == DispatcherKind::kAlltoall,
+          "only the alltoall dispatcher moves rows in chunks");
   switch (settings.kind) {
     case DispatcherKind::kAuto:
       require(false, "a dispatcher is decided before it is made");
     case DispatcherKind::kAlltoall:
+      if (settings.chunks > 0)
+        way_ = OverlappedDispatch(ep, num_experts, settings.chunks, settings.nodes, settings.wire.dtype);
       return;
     case DispatcherKind::kShared:
       way_ = SharedDispatch(ep, num_experts, settings.memory);
@@ -54,7 +64,8 @@ Dispatcher::Dispatcher(const Communicator& ep, Index num_experts, const Dispatch
 DispatcherKind Dispatcher::kind() const {
   // In the order of the variant.
   constexpr std::array kinds = {DispatcherKind::kAlltoall, DispatcherKind::kShared,
-                                DispatcherKind::kHierarchical, DispatcherKind::kAllgather};
+                                DispatcherKind::kHierarchical, DispatcherKind::kAllgather,
+                                DispatcherKind::kAlltoall};
   static_assert(kinds.size() == std::variant_size_v<decltype(way_)>);
   return kinds[way_.index()];
 }
@@ -73,7 +84,7 @@ void Dispatcher::prepare(RowBuffer& rows, Index count, Index cols) {
 
 void Dispatcher::dispatch(const DispatchPlan& plan, ConstMatrixView tokens, RowBuffer& rows,
                           std::optional<ScalarsOut> scalars) {
-  require(tokens.rows == plan.tokens, "dispatch needs the plan's tokens");
+  check_tokens(plan, tokens);
   check_scalars(plan, scalars);
   std::visit([&](auto& way) { way.dispatch(plan, tokens, rows, scalars); }, way_);
 }
@@ -81,9 +92,47 @@ void Dispatcher::dispatch(const DispatchPlan& plan, ConstMatrixView tokens, RowB
 void Dispatcher::combine(const DispatchPlan& plan, const RowBuffer& rows, MatrixView tokens, Write mode,
                          std::optional<ScalarsBack> scalars) {
   require(rows.rows() == plan.rows(), "combine needs the plan's rows");
-  require(tokens.rows == plan.tokens && tokens.cols == rows.cols(), "combine fills the plan's tokens");
+  check_sums(plan, tokens, rows.cols());
   check_scalars(plan, scalars);
   std::visit([&](auto& way) { way.combine(plan, rows, tokens, mode, scalars); }, way_);
+}
+
+Index Dispatcher::chunks() const {
+  const auto* const overlapped = std::get_if<OverlappedDispatch>(&way_);
+  return overlapped != nullptr ? overlapped->chunks() : 1;
+}
+
+void Dispatcher::begin(const RoundTrip& trip) {
+  auto* const overlapped = std::get_if<OverlappedDispatch>(&way_);
+  if (overlapped == nullptr) {
+    dispatch(trip.plan, trip.tokens, trip.rows, trip.scalars_out);
+    return prepare(trip.results, trip.plan.rows(), trip.tokens.cols);
+  }
+  check_tokens(trip.plan, trip.tokens);
+  check_scalars(trip.plan, trip.scalars_out);
+  check_sums(trip.plan, trip.sums, trip.tokens.cols);
+  overlapped->begin(trip);
+}
+
+void Dispatcher::await(const RoundTrip& trip, Index chunk) {
+  if (auto* const overlapped = std::get_if<OverlappedDispatch>(&way_)) overlapped->await(trip, chunk);
+}
+
+void Dispatcher::send_back(const RoundTrip& trip, Index chunk) {
+  if (auto* const overlapped = std::get_if<OverlappedDispatch>(&way_)) {
+    check_scalars(trip.plan, trip.scalars_back);
+    overlapped->send_back(trip, chunk);
+  }
+}
+
+void Dispatcher::finish(const RoundTrip& trip) {
+  if (auto* const overlapped = std::get_if<OverlappedDispatch>(&way_)) return overlapped->finish(trip);
+  combine(trip.plan, trip.results, trip.sums, trip.mode, trip.scalars_back);
+}
+
+Interlude Dispatcher::progress() const {
+  const auto* const overlapped = std::get_if<OverlappedDispatch>(&way_);
+  return overlapped != nullptr ? overlapped->progress() : Interlude();
 }
 
 }  // namespace moeloom

@@ -18,65 +18,108 @@ void MoeLayer::forward(const KernelTable& kernels, Dispatcher& dispatcher, Const
   clock.enter(Phase::kPlan);
   dispatcher.plan(saved_.routing.topk_idx, router_.top_k, saved_.plan);
 
+  const RoundTrip trip{.plan = saved_.plan,
+                       .tokens = hidden_states,
+                       .rows = saved_.experts.rows,
+                       .scalars_out = ScalarsOut{saved_.routing.topk_weights, saved_.experts.weights},
+                       .results = workspace.experts.output,
+                       .sums = output,
+                       .mode = Write::kAdd};
   clock.enter(Phase::kDispatch);
-  dispatcher.dispatch(saved_.plan, hidden_states, saved_.experts.rows,
-                      ScalarsOut{saved_.routing.topk_weights, saved_.experts.weights});
+  dispatcher.begin(trip);
+
+  if (shared_) {
+    clock.enter(Phase::kDense);  // not kExperts: the prediction of grouped matmul is held against that one
+    shared_->forward(kernels, hidden_states, output, workspace.shared);
+  }
 
   clock.enter(Phase::kExperts);
-  dispatcher.prepare(workspace.experts.output, saved_.plan.rows(), hidden_states.cols);
-  run_experts(kernels, version, workspace, clock);
+  if (!workspace.pool) packed_.refresh(kernels.grouped_matmul, weights_.experts, version);
+  run_experts(kernels, dispatcher, trip, workspace, clock);
 
   clock.enter(Phase::kCombine);
-  dispatcher.combine(saved_.plan, workspace.experts.output, output, Write::kAdd);
-
-  if (!shared_) return;
-  clock.enter(Phase::kDense);  // not kExperts: the prediction of grouped matmul is held against that one
-  shared_->forward(kernels, hidden_states, output, workspace.shared);
+  dispatcher.finish(trip);
 }
 
 void MoeLayer::backward(const KernelTable& kernels, Dispatcher& dispatcher, ConstMatrixView hidden_states,
                         std::span<const std::uint8_t> is_real, const RouterLossGradient& router_losses,
                         ConstMatrixView d_output, MatrixView d_hidden_states, MoeWorkspace& workspace,
                         PhaseClock& clock, Write expert_gradients) {
+  const RoundTrip trip{.plan = saved_.plan,
+                       .tokens = d_output,
+                       .rows = workspace.d_rows,
+                       .scalars_out = std::nullopt,
+                       .results = workspace.experts.output,
+                       .sums = d_hidden_states,
+                       .mode = shared_ ? Write::kAdd : Write::kReplace,
+                       .scalars_back = ScalarsBack{workspace.experts.d_weights, workspace.d_topk_weights}};
   clock.enter(Phase::kDispatch);
-  dispatcher.dispatch(saved_.plan, d_output, workspace.d_rows);
+  dispatcher.begin(trip);
 
-  clock.enter(Phase::kExperts);
-  dispatcher.prepare(workspace.experts.output, saved_.plan.rows(), hidden_states.cols);
-  run_experts_backward(kernels, workspace, expert_gradients, clock);
+  if (shared_) {
+    clock.enter(Phase::kDense);
+    fill(d_hidden_states, 0);
+    shared_->backward(kernels, hidden_states, d_output, d_hidden_states, workspace.shared);
+  }
 
+  run_experts_backward(kernels, dispatcher, trip, workspace, expert_gradients, clock);
   clock.enter(Phase::kCombine);
-  dispatcher.combine(saved_.plan, workspace.experts.output, d_hidden_states, Write::kReplace,
-                     ScalarsBack{workspace.experts.d_weights, workspace.d_topk_weights});
+  dispatcher.finish(trip);
 
   clock.enter(Phase::kRouter);
   Matrix& d_logits = saved_.router_logits;
   route_backward(saved_.routing, router_, workspace.d_topk_weights, router_losses, is_real, d_logits);
   matmul_input_grad(d_logits, weights_.router, d_hidden_states, Write::kAdd);
   if (weights_.d_router.rows > 0) matmul_weight_grad(d_logits, hidden_states, weights_.d_router);
-
-  if (!shared_) return;
-  clock.enter(Phase::kDense);
-  shared_->backward(kernels, hidden_states, d_output, d_hidden_states, workspace.shared);
 }
 
-void MoeLayer::run_experts(const KernelTable& kernels, std::uint64_t version, MoeWorkspace& workspace,
-                           PhaseClock& clock) {
-  const GroupedRows rows = saved_.plan.grouped_rows();
-  if (workspace.pool)
-    return workspace.pool->forward(kernels, weights_.experts, rows, saved_.experts, workspace.experts, clock);
-  packed_.refresh(kernels.grouped_matmul, weights_.experts, version);
-  experts_forward(kernels, weights_.experts, packed_, rows, saved_.experts, workspace.experts, clock);
+ExpertPass MoeLayer::expert_pass(const KernelTable& kernels, const Dispatcher& dispatcher,
+                                 MoeWorkspace& workspace, PhaseClock& clock) {
+  GroupedRows rows = saved_.plan.grouped_rows();
+  rows.between = dispatcher.progress();
+  return {kernels, weights_.experts, packed_, rows, saved_.experts, workspace.experts, clock};
 }
 
-void MoeLayer::run_experts_backward(const KernelTable& kernels, MoeWorkspace& workspace, Write gradients,
-                                    PhaseClock& clock) {
-  const GroupedRows rows = saved_.plan.grouped_rows();
+ExpertChunk MoeLayer::part(const Dispatcher& dispatcher, Index chunk) const {
+  if (dispatcher.overlaps()) return chunk_of(saved_.plan.chunks, chunk);
+  return {{0, weights_.experts.experts}, {0, saved_.plan.rows()}};
+}
+
+void MoeLayer::run_experts(const KernelTable& kernels, Dispatcher& dispatcher, const RoundTrip& trip,
+                           MoeWorkspace& workspace, PhaseClock& clock) {
+  if (workspace.pool)  // whose rows have landed, because its dispatchers move them whole
+    return workspace.pool->forward(kernels, weights_.experts, saved_.plan.grouped_rows(), saved_.experts,
+                                   workspace.experts, clock);
+  const ExpertPass pass = expert_pass(kernels, dispatcher, workspace, clock);
+  prepare_forward(pass);
+  for (Index chunk = 0; chunk < dispatcher.chunks(); ++chunk) {
+    clock.enter(Phase::kDispatch);
+    dispatcher.await(trip, chunk);
+    clock.enter(Phase::kExperts);
+    forward_chunk(pass, part(dispatcher, chunk));
+    clock.enter(Phase::kCombine);
+    dispatcher.send_back(trip, chunk);
+  }
+}
+
+void MoeLayer::run_experts_backward(const KernelTable& kernels, Dispatcher& dispatcher, const RoundTrip& trip,
+                                    MoeWorkspace& workspace, Write gradients, PhaseClock& clock) {
+  clock.enter(Phase::kExperts);
   if (workspace.pool)
-    return workspace.pool->backward(kernels, weights_.experts, rows, workspace.d_rows, saved_.experts,
-                                    workspace.experts, gradients, clock);
-  experts_backward(kernels, weights_.experts, packed_, rows, workspace.d_rows, saved_.experts,
-                   workspace.experts, gradients, clock);
+    return workspace.pool->backward(kernels, weights_.experts, saved_.plan.grouped_rows(), workspace.d_rows,
+                                    saved_.experts, workspace.experts, gradients, clock);
+  const ExpertPass pass = expert_pass(kernels, dispatcher, workspace, clock);
+  prepare_backward(pass);
+  for (Index chunk = 0; chunk < dispatcher.chunks(); ++chunk) {
+    clock.enter(Phase::kDispatch);
+    dispatcher.await(trip, chunk);
+    clock.enter(Phase::kExperts);
+    backward_chunk(pass, part(dispatcher, chunk), workspace.d_rows);
+    clock.enter(Phase::kCombine);
+    dispatcher.send_back(trip, chunk);
+    clock.enter(Phase::kExperts);
+    weight_gradients(pass, part(dispatcher, chunk), workspace.d_rows, gradients);
+  }
 }
 
 }  // namespace moeloom

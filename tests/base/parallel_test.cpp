@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <stdexcept>
+#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -25,6 +26,19 @@ TEST_P(Parallel, RunsEachTaskOnce) {
     parallel_for(count, [&](Index i) { ++runs[static_cast<std::size_t>(i)]; });
     for (const auto& times : runs) EXPECT_EQ(times, 1);
   }
+}
+
+TEST_P(Parallel, TheCallingThreadAloneDoesWhatIsBetweenItsTasks) {
+  const auto caller = std::this_thread::get_id();
+  std::atomic<int> own_tasks = 0;
+  int interludes = 0;
+  auto work = [&] {
+    EXPECT_EQ(std::this_thread::get_id(), caller);
+    EXPECT_EQ(++interludes, own_tasks);
+  };
+  parallel_for(
+      1000, [&](Index) { own_tasks += std::this_thread::get_id() == caller ? 1 : 0; }, Interlude(work));
+  EXPECT_EQ(interludes, own_tasks);
 }
 
 TEST_P(Parallel, CutsBlocksThatDoNotDependOnTheThreads) {

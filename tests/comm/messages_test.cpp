@@ -57,6 +57,50 @@ TEST(Messages, FinishWaitsForWhatNobodyAskedAfterAndCountsWhatWasSent) {
   EXPECT_FALSE(messages.next_arrival());
 }
 
+TEST(Messages, AReceiveIsWaitedForByItsNumberWhileOthersTravelAndNumbersBeginAgain) {
+  const Communicator world = Communicator::world();
+  if (world.size() == 1) GTEST_SKIP() << "nobody to wait for";
+  const bool asks = world.rank() == 0, answers = world.rank() == 1;
+  Messages messages(world);
+  for (int round = 0; round < 2; ++round) {
+    const std::vector<float> question(70'000, static_cast<float>(round)), later(100'000, 5.0f);
+    std::vector<float> first(question.size()), last(later.size());
+    if (asks || answers) {
+      messages.receive(1 - world.rank(), first);
+      messages.receive(1 - world.rank(), last);
+    }
+    if (asks) messages.send(1, question);
+    if (answers) messages.wait_for(0, 1);  // before it sends anything
+    if (answers) messages.send(0, first);
+    if (asks) messages.wait_for(0, 1);
+    if (asks || answers) {
+      EXPECT_EQ(first, question);
+      messages.send(1 - world.rank(), later);
+      messages.wait_for(1, 1);
+      EXPECT_EQ(last, later);
+    }
+    messages.finish();
+  }
+}
+
+TEST(Messages, MoveOnWhileTheirRankOnlyAsksForProgress) {
+  const Communicator world = Communicator::world();
+  if (world.size() == 1) GTEST_SKIP() << "nobody to write to";
+  const std::vector<float> sent(1'000'000, 3.0f);  // more than is sent unasked
+  std::vector<float> received(sent.size());
+  Messages messages(world);
+  if (world.rank() == 0) messages.send(1, sent);
+  if (world.rank() == 1) {
+    messages.receive(0, received);
+    volatile float* const last = &received.back();
+    while (*last == 0) messages.progress();
+  }
+  messages.finish();
+  if (world.rank() == 1) {
+    EXPECT_EQ(received, sent);
+  }
+}
+
 /// More floats than an int counts, in little memory: one small file lies behind the addresses again and
 /// again.
 class FoldedFloats {

@@ -18,11 +18,13 @@ constexpr Index kRoutings = 900;  // of each way
 struct Way {
   DispatcherKind kind;
   Index pretended_nodes = 0;
+  Index chunks = 0;
 };
 constexpr Way kWays[] = {{DispatcherKind::kAlltoall},        {DispatcherKind::kShared},
                          {DispatcherKind::kHierarchical, 1}, {DispatcherKind::kHierarchical, 2},
                          {DispatcherKind::kHierarchical, 3}, {DispatcherKind::kHierarchical, 4},
-                         {DispatcherKind::kAllgather}};
+                         {DispatcherKind::kAllgather},       {DispatcherKind::kAlltoall, 2, 1},
+                         {DispatcherKind::kAlltoall, 2, 3},  {DispatcherKind::kAlltoall, 2, 16}};
 
 /// One routing of the whole world, made of its number alone: every rank knows every rank's part.
 struct World {
@@ -77,15 +79,14 @@ void expect_landed(const World& w, const ExpertRange& held, const RowBuffer& row
   ASSERT_EQ(row, rows.rows());
 }
 
-/// Applies of_expert in place of the experts; rows are grouped by local expert.
-void run_experts(const DispatchPlan& plan, const ExpertRange& held, const RowBuffer& rows,
-                 RowBuffer& output) {
+/// Applies of_expert in place of some of the experts; rows are grouped by local expert.
+void run_experts(const DispatchPlan& plan, const ExpertRange& held, const RowBuffer& rows, RowBuffer& output,
+                 Stretch experts) {
   Index row = 0;
-  for (Index local = 0; local < held.count; ++local)
-    for (Index source = 0; source < plan.ranks; ++source)
-      for (Index i = 0; i < plan.grouped_rows().of_source(local, source); ++i, ++row)
-        for (Index j = 0; j < rows.cols(); ++j)
-          output.view()(row, j) = of_expert(held.begin + local, rows.view()(row, j));
+  for (Index local = 0; local < experts.end; ++local)
+    for (Index i = 0; i < plan.grouped_rows().of_group(local); ++i, ++row)
+      for (Index j = 0; local >= experts.begin && j < rows.cols(); ++j)
+        output.view()(row, j) = of_expert(held.begin + local, rows.view()(row, j));
 }
 
 void expect_combined(const World& w, int rank, const Matrix& before, const Matrix& sums) {
@@ -103,9 +104,14 @@ void expect_combined(const World& w, int rank, const Matrix& before, const Matri
 class Exchange {
  public:
   Exchange(const Communicator& ep, Index experts, const Way& way)
-      : ep_(ep),
-        dispatcher_(ep, experts,
-                    open_dispatcher(way.kind, ep, experts, {.pretended_nodes = way.pretended_nodes})) {}
+      : ep_(ep), dispatcher_(ep, experts, settings_of(ep, experts, way)) {}
+
+  static DispatcherSettings settings_of(const Communicator& ep, Index experts, const Way& way) {
+    DispatcherSettings settings =
+        open_dispatcher(way.kind, ep, experts, {.pretended_nodes = way.pretended_nodes});
+    settings.chunks = way.chunks;
+    return settings;
+  }
 
   void check(const World& w) {
     const auto own = static_cast<std::size_t>(ep_.rank());
@@ -114,23 +120,66 @@ class Exchange {
     std::vector<float> slots(w.chosen[own].size());
     for (std::size_t i = 0; i < slots.size(); ++i) slots[i] = scalar_of(ep_.rank(), static_cast<Index>(i));
     dispatcher_.plan(w.chosen[own], w.top_k, plan_);
+    if (dispatcher_.overlaps()) return check_in_parts(w, held, slots);
     dispatcher_.dispatch(plan_, tokens, rows_, ScalarsOut{slots, row_scalars_});
     expect_landed(w, held, rows_, row_scalars_);
     dispatcher_.prepare(output_, plan_.rows(), w.cols);
-    run_experts(plan_, held, rows_, output_);
+    run_experts(plan_, held, rows_, output_, {0, held.count});
     Matrix sums = Matrix::copy_of(tokens);
     dispatcher_.combine(plan_, output_, sums, Write::kAdd);
     expect_combined(w, ep_.rank(), tokens, sums);
 
     dispatcher_.dispatch(plan_, tokens, d_rows_);
     dispatcher_.prepare(output_, plan_.rows(), w.cols);
-    run_experts(plan_, held, d_rows_, output_);
+    run_experts(plan_, held, d_rows_, output_, {0, held.count});
     dispatcher_.combine(plan_, output_, sums, Write::kReplace, ScalarsBack{row_scalars_, back_});
     expect_combined(w, ep_.rank(), Matrix(tokens.rows(), w.cols), sums);
     ASSERT_EQ(back_, slots);
   }
 
  private:
+  /// Forward and backward as a layer does them, chunk after chunk.
+  void check_in_parts(const World& w, const ExpertRange& held, const std::vector<float>& slots) {
+    const Matrix& tokens = w.tokens[at(ep_.rank())];
+    Matrix sums = Matrix::copy_of(tokens);
+    const RoundTrip forward{.plan = plan_,
+                            .tokens = tokens,
+                            .rows = rows_,
+                            .scalars_out = ScalarsOut{slots, row_scalars_},
+                            .results = output_,
+                            .sums = sums,
+                            .mode = Write::kAdd};
+    travel(forward, held);
+    expect_landed(w, held, rows_, row_scalars_);
+    expect_combined(w, ep_.rank(), tokens, sums);
+
+    const RoundTrip backward{.plan = plan_,
+                             .tokens = tokens,
+                             .rows = d_rows_,
+                             .scalars_out = std::nullopt,
+                             .results = output_,
+                             .sums = sums,
+                             .scalars_back = ScalarsBack{row_scalars_, back_}};
+    travel(backward, held);
+    expect_combined(w, ep_.rank(), Matrix(tokens.rows(), w.cols), sums);
+    ASSERT_EQ(back_, slots);
+  }
+
+  void travel(const RoundTrip& trip, const ExpertRange& held) {
+    dispatcher_.begin(trip);
+    for (Index chunk = 0; chunk < dispatcher_.chunks(); ++chunk) {
+      dispatcher_.await(trip, chunk);
+      dispatcher_.progress()();
+      run_experts(plan_, held, trip.rows, trip.results, part(held, chunk));
+      dispatcher_.send_back(trip, chunk);
+    }
+    dispatcher_.finish(trip);
+  }
+
+  Stretch part(const ExpertRange& held, Index chunk) const {
+    return dispatcher_.overlaps() ? plan_.chunks.experts_of(chunk) : Stretch{0, held.count};
+  }
+
   const Communicator& ep_;
   Dispatcher dispatcher_;
   DispatchPlan plan_;

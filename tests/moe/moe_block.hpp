@@ -85,7 +85,7 @@ inline Matrix sum_over(const Communicator& comm, ConstMatrixView mine) {
 class Block {
  public:
   Block(const Communicator& ep, const RouterSettings& router, const BlockWeights& whole, KernelTable kernels,
-        const std::set<std::string>& frozen = {})
+        const std::set<std::string>& frozen = {}, const DispatcherSettings& dispatcher = {})
       : kernels_(kernels),
         held_(experts_of(whole.experts(), ep.size(), ep.rank())),
         weights_{.router = Matrix::copy_of(whole.router),
@@ -102,7 +102,7 @@ class Block {
                    .shared_down = zeros(weights_.shared_down, frozen.contains("shared_down")),
                    .shared_gate = zeros(weights_.shared_gate, frozen.contains("shared_gate"))},
         layer_(views(), router),
-        dispatcher_(ep, whole.experts()) {}
+        dispatcher_(ep, whole.experts(), dispatcher) {}
 
   /// Forward and backward of this rank's tokens.
   void run(ConstMatrixView hidden, ConstMatrixView d_output) {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "moeloom/base/index.hpp"
+#include "moeloom/base/interlude.hpp"
 
 #include <algorithm>
 #include <exception>
@@ -19,17 +20,18 @@ int threads();
 int thread_index();
 
 namespace detail {
-void run_tasks(Index count, void (*task)(void*, Index), void* context);
+void run_tasks(Index count, void (*task)(void*, Index), void* context, Interlude between);
 }
 
 /// Runs body(0) ... body(count - 1) in any order on the rank's threads; the first exception is rethrown here.
-/// Nested calls run on the calling thread.
+/// Nested calls run on the calling thread. After each of its own tasks the calling thread, and no other, does
+/// what is `between` them.
 template <typename Body>
-void parallel_for(Index count, Body&& body) {
+void parallel_for(Index count, Body&& body, Interlude between = {}) {
   using Stored = std::remove_reference_t<Body>;
   detail::run_tasks(
       count, [](void* context, Index i) { (*static_cast<Stored*>(context))(i); },
-      const_cast<void*>(static_cast<const void*>(&body)));
+      const_cast<void*>(static_cast<const void*>(&body)), between);
 }
 
 /// The same over ranges of at most `block` items: body(begin, end). Blocks do not depend on the thread count.

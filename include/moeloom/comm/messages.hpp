@@ -14,7 +14,7 @@
 
 namespace moeloom {
 
-/// Buffers must live and be left alone until finish(). Throws MpiError.
+/// Buffers must live and be left alone until finish(), a receive's until it has arrived. Throws MpiError.
 class Messages {
  public:
   explicit Messages(const Communicator& ranks);
@@ -22,14 +22,19 @@ class Messages {
   Messages(const Messages&) = delete;
   Messages& operator=(const Messages&) = delete;
 
-  /// The first receive is number 0, the next 1. Bits, not numbers: whatever has the size of a float.
+  /// The first receive is number 0, the next 1, from 0 again after finish(). Bits, not numbers: whatever has
+  /// the size of a float.
   void receive(int from, std::span<float> into);
   void send(int to, std::span<const float> values);
 
   /// Waits for a receive that was not yet told of; its number, or none when all were. An empty message is not
   /// told of.
   std::optional<Index> next_arrival();
-  /// Waits for all that is still under way.
+  /// Waits for receives [first, first + count), of which next_arrival() will then not tell.
+  void wait_for(Index first, Index count);
+  /// Lets messages move on without waiting: MPI moves them in its calls alone.
+  void progress();
+  /// Waits for all that is still under way, and forgets it.
   void finish();
 
  private:

@@ -9,6 +9,7 @@
 // same. Rows are fp32 in memory, or bf16 where that is what a kernel multiplies; results are fp32.
 #pragma once
 
+#include "moeloom/base/interlude.hpp"
 #include "moeloom/tensor/dtype.hpp"
 #include "moeloom/tensor/gemm.hpp"
 #include "moeloom/tensor/rows.hpp"
@@ -58,10 +59,13 @@ class GroupedGradients {
   std::span<const MatrixView> separate_;
 };
 
-/// How many rows each group got from each source rank; rows_per_source[g * sources + s].
+/// How many rows each group got from each source rank; rows_per_source[g * sources + s]. `between`: what the
+/// calling thread does after each of its tasks of a product on these rows; a kernel that has no tasks leaves
+/// it out.
 struct GroupedRows {
   std::span<const Index> rows_per_source;
   Index sources = 1;
+  Interlude between = {};
   Index groups() const { return static_cast<Index>(rows_per_source.size()) / sources; }
   Index of_source(Index g, Index s) const {
     return rows_per_source[static_cast<std::size_t>(g * sources + s)];

@@ -7,6 +7,7 @@
 
 #include "moeloom/base/index.hpp"
 #include "moeloom/kernels/grouped_matmul.hpp"
+#include "moeloom/moe/chunk_plan.hpp"
 #include "moeloom/moe/crossing_plan.hpp"
 
 #include <cstdint>
@@ -38,6 +39,7 @@ struct DispatchPlan {
   std::vector<Index> tokens_per_rank;  // [ep]; filled by AllgatherDispatch alone, as is the next
   std::vector<Index> gathered_order;   // [R]: token among those of all ranks that lands at each row
   CrossingPlan crossing;               // between nodes; filled by plan_leaving and plan_arriving alone
+  ChunkPlan chunks;                    // filled by OverlappedDispatch alone
 
   Index slots() const { return tokens * top_k; }
   Index rows() const;

@@ -10,6 +10,7 @@
 #include "moeloom/moe/alltoall_dispatch.hpp"
 #include "moeloom/moe/dispatcher_choice.hpp"
 #include "moeloom/moe/hierarchical_dispatch.hpp"
+#include "moeloom/moe/overlapped_dispatch.hpp"
 #include "moeloom/moe/shared_dispatch.hpp"
 
 #include <variant>
@@ -23,6 +24,7 @@ struct DispatcherSettings {
   NodeMap nodes = {};                            // of the ranks of ep; kHierarchical needs them
   WireSettings wire = {};
   bool node_pool = false;  // the experts lie in `memory` too, and its ranks run each other's tasks
+  Index chunks = 0;  // of kAlltoall alone: rows travel in so many while experts compute; 0: whole, before
 };
 
 /// What a kind needs beside its name. Collective over `ep`; throws AgreedError on every rank if one cannot
@@ -34,7 +36,7 @@ DispatcherSettings open_dispatcher(DispatcherKind kind, const Communicator& ep, 
 class Dispatcher {
  public:
   /// `ep` must outlive it. Collective over nothing. Throws ShapeError for kAuto, which is to be decided
-  /// first, and for kShared and kHierarchical without what they need.
+  /// first, for kShared and kHierarchical without what they need, and for chunks of other kinds.
   Dispatcher(const Communicator& ep, Index num_experts, const DispatcherSettings& settings = {});
 
   DispatcherKind kind() const;
@@ -54,8 +56,23 @@ class Dispatcher {
   void combine(const DispatchPlan& plan, const RowBuffer& rows, MatrixView tokens, Write mode,
                std::optional<ScalarsBack> scalars = std::nullopt);
 
+  /// A dispatch and a combine in parts, between which the caller computes: begin, then of each chunk in order
+  /// await and send_back, then finish. All four are collective over ep. Of ways that move rows whole there is
+  /// one chunk, begin is the dispatch, and finish the combine. Throws as those do.
+  bool overlaps() const { return std::holds_alternative<OverlappedDispatch>(way_); }
+  Index chunks() const;
+  void begin(const RoundTrip& trip);
+  /// trip.rows of the experts of `chunk` have landed.
+  void await(const RoundTrip& trip, Index chunk);
+  /// trip.results of those experts leave; they may not be written any more.
+  void send_back(const RoundTrip& trip, Index chunk);
+  void finish(const RoundTrip& trip);
+  /// To be done now and then by the thread that calls the others, so that rows travel while it computes.
+  Interlude progress() const;
+
  private:
-  std::variant<AlltoallDispatch, SharedDispatch, HierarchicalDispatch, AllgatherDispatch> way_;
+  std::variant<AlltoallDispatch, SharedDispatch, HierarchicalDispatch, AllgatherDispatch, OverlappedDispatch>
+      way_;
 };
 
 }  // namespace moeloom

@@ -11,6 +11,7 @@
 
 #include "moeloom/base/phase_clock.hpp"
 #include "moeloom/kernels/registry.hpp"
+#include "moeloom/moe/chunk_plan.hpp"
 #include "moeloom/moe/row_buffer.hpp"
 
 #include <vector>
@@ -58,12 +59,46 @@ struct ExpertActivations {
 
 /// Buffers that no layer keeps; one set serves every layer.
 struct ExpertWorkspace {
-  RowMemory activated;           // A [R, F], of what the down product multiplies
-  RowMemory d_gate_up;           // dZ [R, 2F] in bf16; fp32 stands in Z's place
-  Matrix d_activated;            // dA [R, F]
-  RowBuffer output;              // Y or dX [R, D]
-  std::vector<float> d_weights;  // [R]
+  RowMemory activated;            // A [R, F], of what the down product multiplies
+  RowMemory d_gate_up;            // dZ [R, 2F] in bf16; fp32 stands in Z's place
+  Matrix d_activated;             // dA [R, F]
+  RowBuffer output;               // Y or dX [R, D]
+  std::vector<float> d_weights;   // [R]
+  std::vector<Index> chunk_rows;  // [e, ep], of the experts of one chunk alone
 };
+
+/// A forward or a backward of a shard over the rows that dispatch brought. Between tasks of its products the
+/// calling thread does rows.between.
+struct ExpertPass {
+  const KernelTable& kernels;
+  const ExpertShard& shard;
+  const PackedExperts& packed;
+  GroupedRows rows;
+  ExpertActivations& saved;
+  ExpertWorkspace& workspace;
+  PhaseClock& clock;
+};
+
+/// Consecutive experts and their rows. Whatever the chunks, the bits are those of the whole.
+struct ExpertChunk {
+  Stretch experts;
+  Stretch rows;
+};
+inline ExpertChunk chunk_of(const ChunkPlan& plan, Index chunk) {
+  return {plan.experts_of(chunk), plan.rows_of(chunk)};
+}
+
+// A pass in chunks: prepared once, when the number of rows is known, and then each chunk once, as soon as its
+// rows are there. Who calls them has made workspace.output [R, D]; what each computes is said of the whole
+// passes below.
+void prepare_forward(const ExpertPass& pass);
+void forward_chunk(const ExpertPass& pass, const ExpertChunk& chunk);
+void prepare_backward(const ExpertPass& pass);
+/// -> the chunk's rows of workspace.output and workspace.d_weights, which may leave.
+void backward_chunk(const ExpertPass& pass, const ExpertChunk& chunk, ConstMatrixView d_rows);
+/// -> its gradients, after backward_chunk(), which left what they are made of.
+void weight_gradients(const ExpertPass& pass, const ExpertChunk& chunk, ConstMatrixView d_rows,
+                      Write gradients);
 
 /// saved.rows and saved.weights are filled -> workspace.output = Y. The clock is told of each product.
 void experts_forward(const KernelTable& kernels, const ExpertShard& shard, const PackedExperts& packed,

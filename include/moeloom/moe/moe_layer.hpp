@@ -59,10 +59,13 @@ class MoeLayer {
   const PackedExperts& packed() const { return packed_; }
 
  private:
-  void run_experts(const KernelTable& kernels, std::uint64_t version, MoeWorkspace& workspace,
-                   PhaseClock& clock);
-  void run_experts_backward(const KernelTable& kernels, MoeWorkspace& workspace, Write gradients,
-                            PhaseClock& clock);
+  void run_experts(const KernelTable& kernels, Dispatcher& dispatcher, const RoundTrip& trip,
+                   MoeWorkspace& workspace, PhaseClock& clock);
+  void run_experts_backward(const KernelTable& kernels, Dispatcher& dispatcher, const RoundTrip& trip,
+                            MoeWorkspace& workspace, Write gradients, PhaseClock& clock);
+  ExpertPass expert_pass(const KernelTable& kernels, const Dispatcher& dispatcher, MoeWorkspace& workspace,
+                         PhaseClock& clock);
+  ExpertChunk part(const Dispatcher& dispatcher, Index chunk) const;
 
   MoeWeights weights_;
   RouterSettings router_;

@@ -29,6 +29,10 @@ inline void set(Rows rows, Index i, Index j, float value) {
   std::visit([=](auto view) { set(view(i, j), value); }, rows);
 }
 
+inline Rows rows_from(Rows rows, Index begin, Index count) {
+  return std::visit([=](auto view) { return Rows(view.rows_from(begin, count)); }, rows);
+}
+
 /// To be read. Passed by value, as the views.
 class ConstRows {
  public:

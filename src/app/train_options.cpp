@@ -10,6 +10,22 @@ namespace {
 
 namespace fs = std::filesystem;
 
+/// auto, off, or how many chunks.
+void read_overlap(const std::string& text, OverlapRequest& overlap) {
+  OverlapRequest read = 0;
+  if (text != "off") read_value(text, read);
+  if (text != "off" && read && *read < 1) throw BadValue("valid: auto, off, or a number of chunks from 1");
+  overlap = read;
+}
+
+void add_overlap_option(OptionTable& table, OverlapRequest& overlap) {
+  table.add(
+      "overlap", "auto|off|N",
+      "experts compute in N chunks while rows travel, with the same bits; auto: where rows leave the node",
+      [&overlap](const std::string& text) { read_overlap(text, overlap); },
+      [&overlap] { return overlap == 0 ? "off" : value_text(overlap); });
+}
+
 void add_mesh_options(OptionTable& table, MeshOptions& mesh) {
   table.group("Mesh and kernels");
   table.add("dp", "N", "data-parallel groups; 0: ranks / ep", mesh.dp);
@@ -35,6 +51,7 @@ void add_mesh_options(OptionTable& table, MeshOptions& mesh) {
   table.add_choice<WireDType>("wire-dtype",
                               "of rows between ranks, or with hierarchical between nodes; sums stay fp32",
                               mesh.wire_dtype, {{"fp32", WireDType::kFp32}, {"bf16", WireDType::kBf16}});
+  add_overlap_option(table, mesh.overlap);
 }
 
 void add_data_options(OptionTable& table, DataOptions& data) {

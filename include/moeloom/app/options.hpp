@@ -8,6 +8,7 @@
 #include "moeloom/model/config.hpp"
 #include "moeloom/model/convert.hpp"
 #include "moeloom/moe/dispatcher_choice.hpp"
+#include "moeloom/moe/overlap_choice.hpp"
 #include "moeloom/tensor/dtype.hpp"
 #include "moeloom/train/trainer.hpp"
 
@@ -35,6 +36,7 @@ struct MeshOptions {
   DispatcherKind dispatcher = DispatcherKind::kAuto;
   CombineMode combine = CombineMode::kExact;
   WireDType wire_dtype = WireDType::kFp32;
+  OverlapRequest overlap;
 };
 
 /// What an unset MOELOOM_GMM_PATCH means: the faster path, or upstream's answer (skip).

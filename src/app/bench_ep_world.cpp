@@ -34,9 +34,10 @@ PlannedPoint EpWorld::plan(const EpPoint& point) const {
                        .mesh = &on,
                        .kernels = plan_kernels(choice, flags, config_, on.shape(),
                                                {.tokens = tokens, .recorded = std::nullopt}, on.world()),
-                       .dispatcher = plan_dispatcher(
-                           {.kind = point.dispatcher, .wire = {.pretended_nodes = flags_.pretended_nodes}},
-                           config_, on, tokens)};
+                       .dispatcher = {}};
+  planned.dispatcher =
+      plan_dispatcher({.kind = point.dispatcher, .wire = {.pretended_nodes = flags_.pretended_nodes}},
+                      config_, on, {tokens, predicted_seconds(planned.kernels)});
   // A fallback to fp32 would stand in the report beside the bf16 that was asked for. Under auto the loop may
   // be the faster, and is fp32.
   if (point.dtype == DType::kBF16 && planned.kernels.dtype.type != DType::kBF16 && planned.kernels.gmm.apply)

@@ -37,28 +37,36 @@ std::string try_open(DispatcherKind kind, const WireSettings& wire, const Mesh& 
 }  // namespace
 
 DispatcherPlan plan_dispatcher(const DispatcherRequest& request, const ModelConfig& config, const Mesh& mesh,
-                               Index tokens) {
-  const auto& [kind, wire, node_pool] = request;
+                               const LayerWork& work) {
   if (!config.has_experts()) {
-    if (node_pool)
+    if (request.node_pool)
       throw AgreedError("--node-pool has nothing to share: this model has no experts; leave it out");
-    return {{DispatcherKind::kAlltoall, "this model has no experts"}, {}};
+    return {{DispatcherKind::kAlltoall, "this model has no experts"}, {0, "this model has no experts"}, {}};
   }
   DispatcherPlan plan;
   DispatcherFacts facts;
   facts.ep_ranks = mesh.ep().size();
-  facts.ep_nodes = nodes_of_ep(mesh, wire.pretended_nodes);
+  facts.ep_nodes = nodes_of_ep(mesh, request.wire.pretended_nodes);
   facts.num_experts = config.num_experts;
   facts.top_k = config.num_experts_per_tok;
-  facts.bytes_per_pair = tokens * config.num_experts_per_tok * config.hidden_size *
+  facts.bytes_per_pair = work.tokens * config.num_experts_per_tok * config.hidden_size *
                          static_cast<Index>(sizeof(float)) / facts.ep_ranks;
-  facts.node_pool = node_pool;
-  const std::optional<DispatcherKind> tried = kind_to_try(kind, facts.ep_nodes);
-  if (tried) facts.no_node_memory = try_open(*tried, wire, mesh, config.num_experts, plan.settings);
-  agree(mesh.world(), [&] { plan.choice = decide_dispatcher(kind, facts, wire); });
+  facts.node_pool = request.node_pool;
+  const std::optional<DispatcherKind> tried = kind_to_try(request.kind, facts.ep_nodes);
+  if (tried) facts.no_node_memory = try_open(*tried, request.wire, mesh, config.num_experts, plan.settings);
+  agree(mesh.world(), [&] {
+    plan.choice = decide_dispatcher(request.kind, facts, request.wire);
+    plan.overlap = decide_overlap(request.overlap, {.dispatcher = plan.choice.kind,
+                                                    .ep_ranks = facts.ep_ranks,
+                                                    .ep_nodes = facts.ep_nodes,
+                                                    .experts = facts.num_experts / facts.ep_ranks,
+                                                    .bytes_per_pair = facts.bytes_per_pair,
+                                                    .products_seconds = work.products_seconds});
+  });
   if (plan.choice.kind != tried)
-    plan.settings = open_dispatcher(plan.choice.kind, mesh.ep(), config.num_experts, wire);
-  plan.settings.node_pool = node_pool;
+    plan.settings = open_dispatcher(plan.choice.kind, mesh.ep(), config.num_experts, request.wire);
+  plan.settings.chunks = plan.overlap.chunks;
+  plan.settings.node_pool = request.node_pool;
   return plan;
 }
 
@@ -67,6 +75,14 @@ Event event_of(const DispatcherPlan& plan) {
       .with("dispatcher", name_of(plan.choice.kind))
       .with("reason", plan.choice.reason)
       .with("node_pool", plan.settings.node_pool);
+}
+
+Event event_of(const OverlapChoice& choice) {
+  return Event().with("overlap", overlap_text(choice)).with("reason", choice.reason);
+}
+
+std::string overlap_text(const OverlapChoice& choice) {
+  return choice.chunks == 0 ? "off" : std::to_string(choice.chunks);
 }
 
 }  // namespace moeloom

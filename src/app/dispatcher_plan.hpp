@@ -1,10 +1,12 @@
-// Which way rows travel in a run, the same on every rank, and what that way needs.
+// Which way rows travel in a run and whether experts compute meanwhile, the same on every rank, and what that
+// way needs.
 #pragma once
 
 #include "moeloom/app/log.hpp"
 #include "moeloom/comm/mesh.hpp"
 #include "moeloom/model/config.hpp"
 #include "moeloom/moe/dispatcher.hpp"
+#include "moeloom/moe/overlap_choice.hpp"
 
 namespace moeloom {
 
@@ -12,20 +14,32 @@ namespace moeloom {
 struct DispatcherRequest {
   DispatcherKind kind = DispatcherKind::kAuto;
   WireSettings wire = {};
+  OverlapRequest overlap = {};
   bool node_pool = false;
+};
+
+/// What is sent and computed of one layer.
+struct LayerWork {
+  Index tokens = 0;                        // of one rank and micro-batch
+  std::optional<double> products_seconds;  // OverlapFacts'
 };
 
 struct DispatcherPlan {
   DispatcherChoice choice;
+  OverlapChoice overlap;
   DispatcherSettings settings;
 };
 
-/// tokens: of one rank and micro-batch. Collective over the world. Throws AgreedError for a kind asked for by
-/// name that cannot run, and for a node pool that cannot.
+/// Collective over the world. Throws AgreedError for a kind, an overlap or a node pool asked for by name that
+/// cannot run.
 DispatcherPlan plan_dispatcher(const DispatcherRequest& request, const ModelConfig& config, const Mesh& mesh,
-                               Index tokens);
+                               const LayerWork& work);
 
 /// dispatcher=shared reason="..." node_pool=no
 Event event_of(const DispatcherPlan& plan);
+/// overlap=4 reason="...", or overlap=off
+Event event_of(const OverlapChoice& choice);
+/// "off" or the number of chunks.
+std::string overlap_text(const OverlapChoice& choice);
 
 }  // namespace moeloom

@@ -138,6 +138,13 @@ KernelPlan plan_kernels(const KernelChoice& choice, const EnvironmentFlags& flag
   return plan;
 }
 
+std::optional<double> predicted_seconds(const KernelPlan& plan) {
+  if (!plan.prediction) return std::nullopt;
+  const GmmPrediction& seconds = *plan.prediction;
+  if (!plan.gmm.apply) return seconds.loop_seconds;
+  return plan.gmm.packs ? seconds.packed_seconds : seconds.gmm_seconds;
+}
+
 std::optional<GmmWatch> watch_of(const KernelPlan& plan) {
   // Where --kernels leaves fused_moe out, the policy decides nothing.
   const bool decided = std::ranges::any_of(plan.reports, [&](const KernelReport& report) {

@@ -46,6 +46,9 @@ GmmCase gmm_case(const ModelConfig& config, const GmmFacts& facts);
 KernelPlan plan_kernels(const KernelChoice& choice, const EnvironmentFlags& flags, const ModelConfig& config,
                         const MeshShape& shape, const KernelWork& work, const Communicator& world);
 
+/// Of a layer's expert products in a step, as the path that was chosen was predicted; none if nothing was.
+std::optional<double> predicted_seconds(const KernelPlan& plan);
+
 /// Watches a decision that was predicted; none for a request, or a decision that the run recorded.
 std::optional<GmmWatch> watch_of(const KernelPlan& plan);
 /// The table's path of the experts alone: a trial.

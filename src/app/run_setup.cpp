@@ -85,6 +85,7 @@ DispatcherRequest dispatcher_request(const RunRequest& request) {
   const MeshOptions& mesh = request.options.mesh;
   return {.kind = mesh.dispatcher,
           .wire = {mesh.combine, mesh.wire_dtype, request.flags.pretended_nodes},
+          .overlap = mesh.overlap,
           .node_pool = mesh.node_pool.value_or(request.flags.node_pool.value_or(false))};
 }
 

@@ -42,7 +42,8 @@ class TrainRun {
         kernels_(plan_kernels(options_.kernels, request.flags, inputs_.config, mesh_.shape(), work(),
                               mesh_.world())),
         watch_(watch_of(kernels_)),
-        dispatcher_(plan_dispatcher(dispatcher_request(request), inputs_.config, mesh_, work().tokens)),
+        dispatcher_(plan_dispatcher(dispatcher_request(request), inputs_.config, mesh_,
+                                    {work().tokens, predicted_seconds(kernels_)})),
         settings_(trainer_settings(options_, inputs_.config, mesh_.world().size())),
         model_(make_model_memory(inputs_.config, mesh_, kernels_.table, dispatcher_.settings,
                                  options_.optimizer.settings, inputs_.frozen)),
@@ -92,6 +93,7 @@ class TrainRun {
   void log_run() {
     for (const auto& [key, value] : run_facts(options_, inputs_, mesh_)) log_.info(Event().with(key, value));
     log_.info(event_of(dispatcher_));
+    log_.info(event_of(dispatcher_.overlap));
     log_kernels(log_, kernels_);
   }
 
@@ -331,6 +333,8 @@ class TrainRun {
       info.facts = run_facts(options_, inputs_, mesh_);
       info.facts.emplace_back(
           "dispatcher", std::string(name_of(dispatcher_.choice.kind)) + ": " + dispatcher_.choice.reason);
+      info.facts.emplace_back("overlap",
+                              overlap_text(dispatcher_.overlap) + ": " + dispatcher_.overlap.reason);
       info.kernels = kernels_.reports;
       info.gmm_request = kernels_.gmm_request;
       info.gmm = kernels_.gmm;

@@ -10,6 +10,22 @@ namespace {
 
 namespace fs = std::filesystem;
 
+/// auto, off, or how many chunks.
+void read_overlap(const std::string& text, OverlapRequest& overlap) {
+  OverlapRequest read = 0;
+  if (text != "off") read_value(text, read);
+  if (text != "off" && read && *read < 1) throw BadValue("valid: auto, off, or a number of chunks from 1");
+  overlap = read;
+}
+
+void add_overlap_option(OptionTable& table, OverlapRequest& overlap) {
+  table.add(
+      "overlap", "auto|off|N",
+      "experts compute in N chunks while rows travel, with the same bits; auto: where rows leave the node",
+      [&overlap](const std::string& text) { read_overlap(text, overlap); },
+      [&overlap] { return overlap == 0 ? "off" : value_text(overlap); });
+}
+
 void add_mesh_options(OptionTable& table, MeshOptions& mesh) {
   table.group("Mesh and kernels");
   table.add("dp", "N", "data-parallel groups; 0: ranks / ep", mesh.dp);
@@ -39,6 +55,7 @@ void add_mesh_options(OptionTable& table, MeshOptions& mesh) {
             "ranks of a node run each other's experts in its memory, so that uneven rows cost it nothing; "
             "auto: what MOELOOM_NODE_POOL says, or else off",
             mesh.node_pool);
+  add_overlap_option(table, mesh.overlap);
 }
 
 void add_data_options(OptionTable& table, DataOptions& data) {

@@ -58,10 +58,12 @@ void Communicator::all_to_all_rows(ConstMatrixView rows, std::span<const Index> 
           "all_to_all_rows needs contiguous rows of one width");
   if (size_ == 1) return copy(rows, received);
   count_call((rows.rows - sent_per_rank[at(rank_)]) * rows.cols * kFloatBytes);
-  const RowType row(rows.cols, MPI_FLOAT);
-  check_mpi(MPI_Alltoallv(rows.data, mpi_counts(sent_per_rank).data(), mpi_counts(sent_offsets).data(),
-                          row.get(), received.data, mpi_counts(received_per_rank).data(),
-                          mpi_counts(received_offsets).data(), row.get(), handle_->comm),
+  RowExchangeMemory& kept = handle_->rows;
+  const MPI_Datatype row = kept.row_of(rows.cols);
+  check_mpi(MPI_Alltoallv(rows.data, mpi_counts(sent_per_rank, kept.sent),
+                          mpi_counts(sent_offsets, kept.sent_offsets), row, received.data,
+                          mpi_counts(received_per_rank, kept.received),
+                          mpi_counts(received_offsets, kept.received_offsets), row, handle_->comm),
             "MPI_Alltoallv");
 }
 

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <memory>
 #include <numeric>
 #include <span>
 #include <string>
@@ -49,23 +50,17 @@ inline std::vector<Index> offsets_of(std::span<const Index> counts_per_rank) {
   return offsets;
 }
 
+/// Into memory that is kept; returns where they are.
+inline const int* mpi_counts(std::span<const Index> values, std::vector<int>& counts) {
+  counts.resize(values.size());
+  std::ranges::transform(values, counts.begin(), mpi_count);
+  return counts.data();
+}
 inline std::vector<int> mpi_counts(std::span<const Index> values) {
   std::vector<int> counts;
-  for (const Index value : values) counts.push_back(mpi_count(value));
+  mpi_counts(values, counts);
   return counts;
 }
-
-/// A communicator that frees itself if it is ours.
-struct CommunicatorHandle {
-  MPI_Comm comm = MPI_COMM_NULL;
-  bool owned = true;
-  CommunicatorHandle(MPI_Comm c, bool o) : comm(c), owned(o) {}
-  CommunicatorHandle(const CommunicatorHandle&) = delete;
-  CommunicatorHandle& operator=(const CommunicatorHandle&) = delete;
-  ~CommunicatorHandle() {
-    if (owned && comm != MPI_COMM_NULL && mpi_is_running()) MPI_Comm_free(&comm);
-  }
-};
 
 /// `count` elements of a type as one, so that int counts mean rows and no message is limited to 2^31 bytes.
 class RowType {
@@ -76,11 +71,47 @@ class RowType {
   }
   RowType(const RowType&) = delete;
   RowType& operator=(const RowType&) = delete;
-  ~RowType() { MPI_Type_free(&type_); }
+  ~RowType() {
+    if (mpi_is_running()) MPI_Type_free(&type_);  // a communicator may outlive MPI
+  }
   MPI_Datatype get() const { return type_; }
 
  private:
   MPI_Datatype type_ = MPI_DATATYPE_NULL;
+};
+
+/// What exchanges of rows need each time: the types of the widths that were sent last, and counts as ints.
+struct RowExchangeMemory {
+  static constexpr std::size_t kWidths = 4;  // of a run: rows and the numbers beside them, out and home
+  struct Width {
+    Index cols;
+    std::unique_ptr<RowType> type;
+  };
+  std::vector<Width> widths;  // the last one first
+  std::vector<int> sent, sent_offsets, received, received_offsets;
+
+  MPI_Datatype row_of(Index cols) {
+    auto width = std::ranges::find(widths, cols, &Width::cols);
+    if (width == widths.end()) {
+      if (widths.size() == kWidths) widths.pop_back();
+      width = widths.insert(widths.end(), {cols, std::make_unique<RowType>(cols, MPI_FLOAT)});
+    }
+    std::rotate(widths.begin(), width, width + 1);
+    return widths.front().type->get();
+  }
+};
+
+/// A communicator that frees itself if it is ours.
+struct CommunicatorHandle {
+  MPI_Comm comm = MPI_COMM_NULL;
+  bool owned = true;
+  RowExchangeMemory rows;
+  CommunicatorHandle(MPI_Comm c, bool o) : comm(c), owned(o) {}
+  CommunicatorHandle(const CommunicatorHandle&) = delete;
+  CommunicatorHandle& operator=(const CommunicatorHandle&) = delete;
+  ~CommunicatorHandle() {
+    if (owned && comm != MPI_COMM_NULL && mpi_is_running()) MPI_Comm_free(&comm);
+  }
 };
 
 /// `count` floats that start `begin` floats after the buffer; neither has to fit an int.

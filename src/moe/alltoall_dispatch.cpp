@@ -110,25 +110,27 @@ void AlltoallDispatch::sum_returned(const DispatchPlan& plan, Index cols, Matrix
   sum_slots(plan, returned_, tokens, mode);
 }
 
-void AlltoallDispatch::send_scalars(const DispatchPlan& plan, ScalarsOut scalars) const {
-  Matrix leaving = Matrix::uninitialised(plan.slots(), 1);
-  Matrix arriving = Matrix::uninitialised(plan.rows(), 1);
+void AlltoallDispatch::send_scalars(const DispatchPlan& plan, ScalarsOut scalars) {
+  leaving_scalars_.reshape_uninitialised(plan.slots(), 1);
+  arriving_scalars_.reshape_uninitialised(plan.rows(), 1);
   gather_rows(
-      as_column(scalars.slots), leaving, [&](Index place) { return plan.slot_order[at(place)]; },
+      as_column(scalars.slots), leaving_scalars_, [&](Index place) { return plan.slot_order[at(place)]; },
       plain_copy(1));
-  ep_->all_to_all_rows(leaving, plan.sent_per_rank, arriving, plan.received_per_rank);
+  ep_->all_to_all_rows(leaving_scalars_, plan.sent_per_rank, arriving_scalars_, plan.received_per_rank);
   scalars.rows.resize(at(plan.rows()));
-  for (Index row = 0; row < plan.rows(); ++row) scalars.rows[at(row)] = *arriving.row(arrival_of(plan, row));
+  for (Index row = 0; row < plan.rows(); ++row)
+    scalars.rows[at(row)] = *arriving_scalars_.row(arrival_of(plan, row));
 }
 
-void AlltoallDispatch::return_scalars(const DispatchPlan& plan, ScalarsBack scalars) const {
-  Matrix arriving = Matrix::uninitialised(plan.rows(), 1);
-  Matrix leaving = Matrix::uninitialised(plan.slots(), 1);
-  for (Index row = 0; row < plan.rows(); ++row) *arriving.row(arrival_of(plan, row)) = scalars.rows[at(row)];
-  ep_->all_to_all_rows(arriving, plan.received_per_rank, leaving, plan.sent_per_rank);
+void AlltoallDispatch::return_scalars(const DispatchPlan& plan, ScalarsBack scalars) {
+  arriving_scalars_.reshape_uninitialised(plan.rows(), 1);
+  leaving_scalars_.reshape_uninitialised(plan.slots(), 1);
+  for (Index row = 0; row < plan.rows(); ++row)
+    *arriving_scalars_.row(arrival_of(plan, row)) = scalars.rows[at(row)];
+  ep_->all_to_all_rows(arriving_scalars_, plan.received_per_rank, leaving_scalars_, plan.sent_per_rank);
   scalars.slots.resize(at(plan.slots()));
   for (Index slot = 0; slot < plan.slots(); ++slot)
-    scalars.slots[at(slot)] = *leaving.row(plan.slot_place[at(slot)]);
+    scalars.slots[at(slot)] = *leaving_scalars_.row(plan.slot_place[at(slot)]);
 }
 
 }  // namespace moeloom

@@ -30,7 +30,7 @@ void MoeLayer::forward(const KernelTable& kernels, Dispatcher& dispatcher, Const
 
   if (shared_) {
     clock.enter(Phase::kDense);  // not kExperts: the prediction of grouped matmul is held against that one
-    shared_->forward(kernels, hidden_states, output, workspace.shared);
+    shared_->forward(kernels, hidden_states, output, workspace.shared, dispatcher.progress());
   }
 
   clock.enter(Phase::kExperts);
@@ -58,8 +58,9 @@ void MoeLayer::backward(const KernelTable& kernels, Dispatcher& dispatcher, Cons
 
   if (shared_) {
     clock.enter(Phase::kDense);
-    fill(d_hidden_states, 0);
-    shared_->backward(kernels, hidden_states, d_output, d_hidden_states, workspace.shared);
+    fill(d_hidden_states, 0);  // it adds, as what comes back will
+    shared_->backward(kernels, hidden_states, d_output, d_hidden_states, workspace.shared,
+                      dispatcher.progress());
   }
 
   run_experts_backward(kernels, dispatcher, trip, workspace, expert_gradients, clock);

@@ -19,6 +19,10 @@ std::string ranks_text(const OverlapFacts& facts) {
   return "the " + std::to_string(facts.ep_ranks) + " ranks of ep";
 }
 
+std::string parts_text(Index chunks) {
+  return ", sent in " + std::to_string(chunks) + (chunks == 1 ? " part" : " parts");
+}
+
 /// Why rows travel whole under auto; empty: they need not.
 std::string why_whole(const OverlapFacts& facts) {
   if (facts.ep_ranks == 1) return "ep = 1: rows stay on their rank";
@@ -37,12 +41,12 @@ OverlapChoice decide_auto(const OverlapFacts& facts) {
   if (by_bytes < 2)
     return {0, where + ", too few to be sent in parts of " + std::to_string(kLeastMessageBytes)};
   Index chunks = std::min({kMostChunks, by_bytes, std::max<Index>(facts.experts, 1)});
-  if (!facts.products_seconds) return {chunks, where + ", sent in " + std::to_string(chunks) + " parts"};
+  if (!facts.products_seconds) return {chunks, where + parts_text(chunks)};
   const auto milliseconds = static_cast<Index>(1e3 * *facts.products_seconds);
   chunks = std::min(chunks, static_cast<Index>(*facts.products_seconds / kLeastChunkSeconds));
   const std::string products = " behind products of " + std::to_string(milliseconds) + " ms";
   if (chunks < 1) return {0, where + ", which nothing hides" + products};
-  return {chunks, where + ", sent in " + std::to_string(chunks) + " parts" + products};
+  return {chunks, where + parts_text(chunks) + products};
 }
 
 }  // namespace

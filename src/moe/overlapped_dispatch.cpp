@@ -123,6 +123,7 @@ void OverlappedDispatch::pack(const RoundTrip& trip, Stretch places) {
 void OverlappedDispatch::send(Index to, Matrix& rows, Stretch places, Index cols) {
   const std::span<const float> message = as_message(rows, places);
   messages_->send(static_cast<int>(to), message);
+  messages_->progress();  // while the next one is packed, this one may leave
   if (nodes_.nodes() <= 1 || nodes_.same_node(ep_->rank(), to)) return;
   traffic_.wire_bytes += static_cast<Index>(message.size_bytes());
   traffic_.logical_bytes += places.size() * cols * kFloatBytes;

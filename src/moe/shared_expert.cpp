@@ -29,8 +29,9 @@ MatrixView as_column(std::vector<float>& values) {
   return {values.data(), static_cast<Index>(values.size()), 1};
 }
 
-void add_weight_grad(const DenseKernel& kernel, ConstMatrixView dy, ConstRows x, MatrixView gradient) {
-  if (gradient.rows > 0) kernel.weight_grad(dy, x, gradient, Write::kAdd);
+void add_weight_grad(const DenseKernel& kernel, ConstMatrixView dy, ConstRows x, MatrixView gradient,
+                     Interlude between = {}) {
+  if (gradient.rows > 0) kernel.weight_grad(dy, x, gradient, {Write::kAdd, between});
 }
 
 }  // namespace
@@ -40,33 +41,33 @@ SharedExpert::SharedExpert(const SharedExpertWeights& weights) : weights_(weight
 }
 
 void SharedExpert::forward(const KernelTable& kernels, ConstMatrixView hidden_states, MatrixView output,
-                           SharedExpertWorkspace& workspace) {
+                           SharedExpertWorkspace& workspace, Interlude between) {
   gate_up_.reshape_uninitialised(hidden_states.rows, weights_.gate_up.rows);
   const Rows activated = workspace.activated.reshape_uninitialised(kernels.dense.element, hidden_states.rows,
                                                                    weights_.down.cols);
   gate_.resize(gated() ? at(hidden_states.rows) : 0);
   if (gated()) matmul(hidden_states, weights_.gate, as_column(gate_));
   for (float& g : gate_) g = 1 / (1 + std::exp(-g));
-  kernels.dense.forward(hidden_states, weights_.gate_up, gate_up_, Write::kReplace);
+  kernels.dense.forward(hidden_states, weights_.gate_up, gate_up_, {Write::kReplace, between});
   kernels.swiglu.forward(weights_.activation, gate_up_, gate_, activated);
-  kernels.dense.forward(activated, weights_.down, output, Write::kAdd);
+  kernels.dense.forward(activated, weights_.down, output, {Write::kAdd, between});
 }
 
 void SharedExpert::backward(const KernelTable& kernels, ConstMatrixView hidden_states,
                             ConstMatrixView d_output, MatrixView d_hidden_states,
-                            SharedExpertWorkspace& workspace) {
+                            SharedExpertWorkspace& workspace, Interlude between) {
   require(d_output.rows == gate_up_.rows(), "a shared expert's backward needs the rows of its forward");
   const Rows activated =
       workspace.activated.reshape_uninitialised(kernels.dense.element, d_output.rows, weights_.down.cols);
   workspace.d_activated.reshape_uninitialised(d_output.rows, weights_.down.cols);
   workspace.d_gate.resize(gate_.size());
-  kernels.dense.input_grad(d_output, weights_.down, workspace.d_activated, Write::kReplace);
+  kernels.dense.input_grad(d_output, weights_.down, workspace.d_activated, {Write::kReplace, between});
   Matrix& d_gate_up = gate_up_;
   kernels.swiglu.backward(weights_.activation, gate_up_, gate_, workspace.d_activated, d_gate_up,
                           workspace.d_gate, activated);
-  add_weight_grad(kernels.dense, d_output, activated, weights_.d_down);
-  add_weight_grad(kernels.dense, d_gate_up, hidden_states, weights_.d_gate_up);
-  kernels.dense.input_grad(d_gate_up, weights_.gate_up, d_hidden_states, Write::kAdd);
+  add_weight_grad(kernels.dense, d_output, activated, weights_.d_down, between);
+  add_weight_grad(kernels.dense, d_gate_up, hidden_states, weights_.d_gate_up, between);
+  kernels.dense.input_grad(d_gate_up, weights_.gate_up, d_hidden_states, {Write::kAdd, between});
   if (!gated()) return;
   for (std::size_t t = 0; t < gate_.size(); ++t) workspace.d_gate[t] *= gate_[t] * (1 - gate_[t]);
   add_weight_grad(native_dense(), as_column(workspace.d_gate), hidden_states, weights_.d_gate);

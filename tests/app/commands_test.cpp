@@ -95,6 +95,41 @@ TEST_F(Commands, TrainsAcrossPretendedNodesWithTheSameBitsAndFewerBytes) {
   EXPECT_EQ(count_of(refused.output, "rows in the node's memory stay fp32"), 1u) << refused.output;
 }
 
+TEST_F(Commands, OverlapLeavesTheLossesAsTheyAreAndSaysWhy) {
+  struct Case {
+    const char* run;
+    const char* flags;
+    const char* said;
+  };
+  const std::vector<Case> cases = {
+      {"off", "--overlap off", "overlap=off reason=\"--overlap off\""},
+      {"one", "--overlap 1", "overlap=1 reason=\"--overlap 1\""},
+      {"three", "--overlap 3", "overlap=3 reason=\"--overlap 3\""},
+      {"many", "--overlap 9", "overlap=9"},  // of 3 experts on one rank and 2 on the other
+      {"auto", "", "overlap=off reason=\"the 2 ranks of ep lie on 2 nodes, with 2048 bytes a pair, too few"}};
+  for (const Case& c : cases) {
+    const Outcome run = shell(
+        "MOELOOM_PRETEND_NODES=2 " +
+        train(2, "--ep 2 --experts 5 --steps 3 --dispatcher alltoall --run " + path(c.run) + " " + c.flags));
+    ASSERT_EQ(run.exit_code, 0) << run.output;
+    EXPECT_EQ(count_of(run.output, c.said), 1u) << c.run << ": " << run.output;
+    EXPECT_EQ(losses(c.run), losses("off")) << c.run;
+  }
+  const Outcome wide =
+      shell("MOELOOM_PRETEND_NODES=2 " +
+            train(2, "--ep 2 --dispatcher alltoall --hidden 1024 --steps 1 --run " + path("wide")));
+  EXPECT_EQ(
+      count_of(wide.output, "overlap=2 reason=\"the 2 ranks of ep lie on 2 nodes, with 131072 bytes a pair"),
+      1u)
+      << wide.output;
+  const Outcome refused = shell(train(2, "--ep 2 --dispatcher shared --overlap 2"));
+  EXPECT_NE(refused.exit_code, 0);
+  EXPECT_EQ(count_of(refused.output, "--overlap 2 cannot run: the shared dispatcher moves rows whole"), 1u)
+      << refused.output;
+  const Outcome unknown = shell(train(2, "--ep 2 --overlap 0"));
+  EXPECT_EQ(count_of(unknown.output, "valid: auto, off, or a number of chunks from 1"), 1u) << unknown.output;
+}
+
 TEST_F(Commands, AModelFolderWithAConfigAloneSaysThatItsWeightsAreInitial) {
   ASSERT_EQ(shell(train(1, "--steps 1")).exit_code, 0);
   fs::create_directories(path("model"));

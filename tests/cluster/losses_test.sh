@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Training over four hosts with links of 1 Gbit/s has the losses of one host, bit for bit, with one rank a host and two.
+# Training over four hosts with links of 1 Gbit/s has the losses of one host, bit for bit, with one rank a host and two,
+# whether or not experts compute while rows travel.
 set -euo pipefail
 # shellcheck source=tests/cluster/hosts.sh
 . "$(dirname "$0")/hosts.sh"
@@ -14,11 +15,16 @@ for slots in 1 2; do
     timeout -k 5 60 "$root/launch/with-env.sh" mpirun -n "$ranks" --mca plm_rsh_agent false \
       "$MOELOOM_BUILD/moeloom" train "${small_run[@]}" --steps 6 --ep "$ep" --run "$one" > "$scratch/log" 2>&1 ||
       fail "one host, $ranks ranks, ep = $ep: $(cat "$scratch/log")"
-    on 0 timeout -k 5 60 "$root/launch/cluster.sh" "$(hostfile "$slots")" train "${small_run[@]}" --steps 6 --ep "$ep" \
-      --run "$over" > "$scratch/log" 2>&1 || fail "4 hosts x $slots, ep = $ep: $(cat "$scratch/log")"
-    grep -q 'on 4 node(s)' "$scratch/log" || fail "the ranks are not on four hosts: $(cat "$scratch/log")"
-    [[ $(losses "$one" | wc -l) == 6 ]] || fail "six steps have six losses: $(losses "$one")"
-    diff <(losses "$one") <(losses "$over") || fail "4 hosts x $slots, ep = $ep: other losses than one host's"
-    echo "4 hosts x $slots, ep = $ep: the losses of one host"
+    for way in "" "--dispatcher alltoall --overlap 3"; do
+      [[ -z $way || $ep == 4 ]] || continue
+      # shellcheck disable=SC2086  # words
+      on 0 timeout -k 5 60 "$root/launch/cluster.sh" "$(hostfile "$slots")" train "${small_run[@]}" --steps 6 --ep "$ep" \
+        --run "$over" --overwrite $way > "$scratch/log" 2>&1 ||
+        fail "4 hosts x $slots, ep = $ep $way: $(cat "$scratch/log")"
+      grep -q 'on 4 node(s)' "$scratch/log" || fail "the ranks are not on four hosts: $(cat "$scratch/log")"
+      [[ $(losses "$one" | wc -l) == 6 ]] || fail "six steps have six losses: $(losses "$one")"
+      diff <(losses "$one") <(losses "$over") || fail "4 hosts x $slots, ep = $ep $way: other losses than one host's"
+      echo "4 hosts x $slots, ep = $ep $way: the losses of one host"
+    done
   done
 done

@@ -103,6 +103,74 @@ TEST(Experts, InBf16EqualsProductsThatRoundFp32RowsThemselves) {
   EXPECT_EQ(floats_of(shard.d_gate_up), floats_of(d_gate_up));
 }
 
+struct PassResult {
+  std::vector<float> output, d_output, d_weights, d_gate_up, d_down;
+  bool operator==(const PassResult&) const = default;
+};
+
+/// Forward and backward, the chunks beginning at `first_experts`; gradients replace what was there.
+PassResult run_in_chunks(const KernelTable& kernels, const std::vector<Index>& first_experts,
+                         std::vector<Span>& spans, Interlude between) {
+  const std::vector<Index> counts = {5, 0, 33, 300, 0, 17};
+  const std::vector<Index> first_rows = {0, 5, 5, 38, 338, 338, 355};
+  Shard shard(6, 20, 13);
+  fill(shard.d_gate_up, 5);
+  fill(shard.d_down, 5);
+  PackedExperts packed;
+  packed.refresh(kernels.grouped_matmul, shard.view, 1);
+  ExpertActivations saved{.rows = random_matrix(355, 20, 3), .gate_up = {}, .weights = {}};
+  saved.weights.assign(355, 0.5f);
+  ExpertWorkspace workspace;
+  workspace.output.reshape_uninitialised(355, 20);
+  PhaseClock clock;
+  clock.record_into(&spans);
+  const ExpertPass pass{kernels, shard.view, packed, {counts, 1, between}, saved, workspace, clock};
+  const auto chunk_at = [&](std::size_t i) {
+    const Stretch experts{first_experts[i], first_experts[i + 1]};
+    return ExpertChunk{experts, {first_rows[at(experts.begin)], first_rows[at(experts.end)]}};
+  };
+  prepare_forward(pass);
+  for (std::size_t i = 0; i + 1 < first_experts.size(); ++i) forward_chunk(pass, chunk_at(i));
+  PassResult result{.output = floats_of(workspace.output)};
+  const Matrix d_rows = random_matrix(355, 20, 4);
+  prepare_backward(pass);
+  for (std::size_t i = 0; i + 1 < first_experts.size(); ++i) {
+    backward_chunk(pass, chunk_at(i), d_rows);
+    weight_gradients(pass, chunk_at(i), d_rows, Write::kReplace);
+  }
+  result.d_output = floats_of(workspace.output);
+  result.d_weights = workspace.d_weights;
+  result.d_gate_up = floats_of(shard.d_gate_up);
+  result.d_down = floats_of(shard.d_down);
+  return result;
+}
+
+TEST(Experts, InChunksHaveTheBitsOfTheWholeAndEachProductIsTimedAndInterrupted) {
+  KernelTable loop, masters, faces, bf16;
+  masters.grouped_matmul = faces.grouped_matmul = packed_grouped_matmul();
+  masters.grouped_matmul.uses_packed = false;
+  bf16.grouped_matmul = packed_bf16_grouped_matmul();
+  for (const KernelTable& kernels : {loop, masters, faces, bf16}) {
+    std::vector<Span> spans;
+    int interludes = 0;
+    auto count = [&] { ++interludes; };
+    const PassResult whole = run_in_chunks(kernels, {0, 6}, spans, {});
+    EXPECT_EQ(spans.size(), 6u);
+    spans.clear();
+    EXPECT_EQ(run_in_chunks(kernels, {0, 1, 3, 3, 6}, spans, Interlude(count)), whole);
+    // Three chunks of six products; the one without an expert has no gradients to write.
+    EXPECT_EQ(spans.size(), 3u * 6 + 4);
+    EXPECT_GE(interludes, 6 * 4);  // six products, four experts with rows
+    const auto rows_of = [&](std::string_view name) {
+      Index rows = 0;
+      for (const Span& span : spans) rows += span.name == name ? span.number : 0;
+      return rows;
+    };
+    EXPECT_EQ(rows_of("gate_up"), 355);
+    EXPECT_EQ(rows_of("down weight_grad"), 355);
+  }
+}
+
 TEST(Experts, PackAgainOnlyWhenTheWeightsHaveChanged) {
   Shard shard(2, 8, 4);
   PackedExperts packed;

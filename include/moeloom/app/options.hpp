@@ -8,6 +8,7 @@
 #include "moeloom/model/config.hpp"
 #include "moeloom/model/convert.hpp"
 #include "moeloom/moe/dispatcher_choice.hpp"
+#include "moeloom/moe/overlap_choice.hpp"
 #include "moeloom/tensor/dtype.hpp"
 #include "moeloom/train/trainer.hpp"
 
@@ -36,6 +37,7 @@ struct MeshOptions {
   CombineMode combine = CombineMode::kExact;
   WireDType wire_dtype = WireDType::kFp32;
   std::optional<bool> node_pool;  // none: what MOELOOM_NODE_POOL says, or else off
+  OverlapRequest overlap;
 };
 
 /// What an unset MOELOOM_GMM_PATCH means: the faster path, or upstream's answer (skip).

@@ -2,20 +2,31 @@
 // rows.
 #pragma once
 
+#include "moeloom/base/interlude.hpp"
 #include "moeloom/tensor/gemm.hpp"
 #include "moeloom/tensor/rows.hpp"
 
 namespace moeloom {
 
-// tensor/gemm.hpp's products, of fp32 rows alone.
-inline void native_forward(ConstRows x, ConstMatrixView w, MatrixView y, Write mode) {
-  matmul(x.fp32(), w, y, mode);
+/// What becomes of what a result held before, and what the calling thread does after each of its tasks.
+struct ProductMode {
+  Write write;
+  Interlude between;
+  ProductMode(Write write, Interlude between = {}) : write(write), between(between) {}  // NOLINT: mostly that
+};
+
+// tensor/gemm.hpp's products, of fp32 rows alone; each is one task.
+inline void native_forward(ConstRows x, ConstMatrixView w, MatrixView y, ProductMode mode) {
+  matmul(x.fp32(), w, y, mode.write);
+  mode.between();
 }
-inline void native_input_grad(ConstRows dy, ConstMatrixView w, MatrixView dx, Write mode) {
-  matmul_input_grad(dy.fp32(), w, dx, mode);
+inline void native_input_grad(ConstRows dy, ConstMatrixView w, MatrixView dx, ProductMode mode) {
+  matmul_input_grad(dy.fp32(), w, dx, mode.write);
+  mode.between();
 }
-inline void native_weight_grad(ConstRows dy, ConstRows x, MatrixView dw, Write mode) {
-  matmul_weight_grad(dy.fp32(), x.fp32(), dw, mode);
+inline void native_weight_grad(ConstRows dy, ConstRows x, MatrixView dw, ProductMode mode) {
+  matmul_weight_grad(dy.fp32(), x.fp32(), dw, mode.write);
+  mode.between();
 }
 
 /// As tensor/gemm.hpp says it; every function shares its work among the rank's threads, and the bits do not
@@ -24,11 +35,11 @@ struct DenseKernel {
   /// What it multiplies. Rows may be of it or kF32, with the same bits; else they are refused (ShapeError).
   DType element = DType::kF32;
   /// y [M, out] = x [M, in] w^T, w [out, in].
-  void (*forward)(ConstRows x, ConstMatrixView w, MatrixView y, Write mode) = native_forward;
+  void (*forward)(ConstRows x, ConstMatrixView w, MatrixView y, ProductMode mode) = native_forward;
   /// dx [M, in] = dy [M, out] w.
-  void (*input_grad)(ConstRows dy, ConstMatrixView w, MatrixView dx, Write mode) = native_input_grad;
+  void (*input_grad)(ConstRows dy, ConstMatrixView w, MatrixView dx, ProductMode mode) = native_input_grad;
   /// dw [out, in] = dy^T x, rows in chunks of kSumChunkRows in order.
-  void (*weight_grad)(ConstRows dy, ConstRows x, MatrixView dw, Write mode) = native_weight_grad;
+  void (*weight_grad)(ConstRows dy, ConstRows x, MatrixView dw, ProductMode mode) = native_weight_grad;
 };
 
 /// OpenBLAS.

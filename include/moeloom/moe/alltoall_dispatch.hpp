@@ -27,21 +27,22 @@ class AlltoallDispatch {
                std::optional<ScalarsBack> scalars);
 
   /// The numbers alone.
-  void send_scalars(const DispatchPlan& plan, ScalarsOut scalars) const;
+  void send_scalars(const DispatchPlan& plan, ScalarsOut scalars);
   DispatchTraffic traffic() const { return traffic_; }
 
  private:
   void count(std::span<const Index> rows_per_rank, Index cols, bool with_scalars);
   void sum_returned(const DispatchPlan& plan, Index cols, MatrixView tokens, Write mode);
-  void return_scalars(const DispatchPlan& plan, ScalarsBack scalars) const;
+  void return_scalars(const DispatchPlan& plan, ScalarsBack scalars);
 
   const Communicator* ep_;
   Index num_experts_;
   NodeMap nodes_;
   WireDType wire_;
-  Matrix leaving_;   // rows in the order in which they leave, as they travel
-  Matrix arriving_;  // rows in the order in which they arrive, likewise
-  Matrix returned_;  // rows that came back as bf16
+  Matrix leaving_;                             // rows in the order in which they leave, as they travel
+  Matrix arriving_;                            // rows in the order in which they arrive, likewise
+  Matrix returned_;                            // rows that came back as bf16
+  Matrix leaving_scalars_, arriving_scalars_;  // the numbers beside them
   DispatchTraffic traffic_;
 };
 

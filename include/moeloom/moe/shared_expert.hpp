@@ -37,12 +37,13 @@ class SharedExpert {
   /// Throws ShapeError for weights or gradients that do not fit each other.
   explicit SharedExpert(const SharedExpertWeights& weights);
 
-  /// hidden_states [T, D] -> added to output [T, D].
+  /// hidden_states [T, D] -> added to output [T, D]. `between` tasks of its products, the calling thread does
+  /// that; in backward too.
   void forward(const KernelTable& kernels, ConstMatrixView hidden_states, MatrixView output,
-               SharedExpertWorkspace& workspace);
+               SharedExpertWorkspace& workspace, Interlude between = {});
   /// d_output [T, D] -> added to d_hidden_states [T, D] and to the gradients. Once a forward.
   void backward(const KernelTable& kernels, ConstMatrixView hidden_states, ConstMatrixView d_output,
-                MatrixView d_hidden_states, SharedExpertWorkspace& workspace);
+                MatrixView d_hidden_states, SharedExpertWorkspace& workspace, Interlude between = {});
 
  private:
   bool gated() const { return weights_.gate.rows > 0; }

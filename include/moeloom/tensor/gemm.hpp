@@ -13,8 +13,8 @@ namespace moeloom {
 /// Rows that one product adds to a weight gradient at a time: the fixed chunk of every sum over tokens.
 inline constexpr Index kSumChunkRows = 256;
 /// What one product of BLAS takes of matmul() and matmul_input_grad(), rows from the first on, and of
-/// matmul_weight_grad(), columns from the first on. So parts cut at their multiples have the bits of the whole,
-/// whoever multiplies them.
+/// matmul_weight_grad(), columns from the first on. So parts cut at their multiples have the bits of the
+/// whole, whoever multiplies them.
 inline constexpr Index kGemmRows = 256;
 inline constexpr Index kGemmColumns = 256;
 

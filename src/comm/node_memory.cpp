@@ -197,23 +197,14 @@ Index NodeMemory::offset_of(const void* place) const {
 NodeMemory::Extent NodeMemory::allocate(Index bytes) {
   const Index unit = bytes >= kHugePage ? kHugePage : kPage;
   const Index whole = rounded_up(std::max<Index>(bytes, 1), unit);
-  const Extent behind{rounded_up(end_, unit), whole};
-  const std::optional<Extent> gap = take_free(whole, unit);
-  if (!gap && behind.offset + whole > reserve_)
+  const Extent extent = take_free(whole, unit).value_or(Extent{rounded_up(end_, unit), whole});
+  if (extent.offset + whole > reserve_)
     throw Error("a block of " + std::to_string(bytes) + " bytes does not fit behind the " +
                 std::to_string(end_) + " bytes of addresses that were used of " + std::to_string(reserve_) +
                 "; choose fewer tokens a step, or --dispatcher alltoall without --node-pool");
-  const Extent extent = gap.value_or(behind);
-  try {
-    reserve_pages(file_, extent.offset, extent.bytes);
-  } catch (...) {
-    if (gap) make_free(extent);
-    throw;
-  }
-  if (!gap) {
-    if (behind.offset > end_) make_free({end_, behind.offset - end_});
-    end_ = behind.offset + whole;
-  }
+  reserve_pages(file_, extent.offset, whole);  // a gap that it throws for is lost, and so is the job
+  if (extent.offset > end_) make_free({end_, extent.offset - end_});
+  end_ = std::max(end_, extent.offset + whole);
   bytes_ += whole;
   return extent;
 }

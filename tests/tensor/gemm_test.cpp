@@ -4,6 +4,7 @@
 #include "moeloom/base/parallel.hpp"
 #include "moeloom/base/random.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <vector>
@@ -163,6 +164,35 @@ TEST(GemmBits, DoNotDependOnTheNumberOfThreads) {
           << "product " << i << " of " << rows << " rows, " << in << " -> " << out;
   }
   set_threads(before);
+}
+
+/// What a pool of ranks relies on, each of which multiplies some of the parts.
+TEST(GemmBits, OfPartsCutAtTheirMultiplesAreThoseOfTheWhole) {
+  constexpr Index kRows = 2 * kGemmRows + 33, kIn = 3 * kGemmColumns + 17, kOut = 70;
+  const Matrix x = random_matrix(kRows, kIn, 1), w = random_matrix(kOut, kIn, 2),
+               dy = random_matrix(kRows, kOut, 3);
+  const auto rows_of = [](const Matrix& m, Index begin) {
+    return m.view().rows_from(begin, std::min(kGemmRows, kRows - begin));
+  };
+  Matrix y(kRows, kOut), y_parts(kRows, kOut), dx(kRows, kIn), dx_parts(kRows, kIn);
+  matmul(x, w, y);
+  matmul_input_grad(dy, w, dx);
+  for (Index begin = 0; begin < kRows; begin += kGemmRows) {
+    const Index count = std::min(kGemmRows, kRows - begin);
+    matmul(rows_of(x, begin), w, y_parts.view().rows_from(begin, count));
+    matmul_input_grad(rows_of(dy, begin), w, dx_parts.view().rows_from(begin, count));
+  }
+  Matrix dw(kOut, kIn), dw_parts(kOut, kIn);
+  matmul_weight_grad(dy, x, dw);
+  for (const auto& [begin, count] :
+       {std::pair<Index, Index>{0, kGemmColumns}, {kGemmColumns, kIn - kGemmColumns}})
+    matmul_weight_grad(dy, x.view().cols_from(begin, count), dw_parts.view().cols_from(begin, count));
+  const auto same = [](const Matrix& a, const Matrix& b) {
+    return std::memcmp(a.row(0), b.row(0), a.view().flat().size_bytes()) == 0;
+  };
+  EXPECT_TRUE(same(y, y_parts));
+  EXPECT_TRUE(same(dx, dx_parts));
+  EXPECT_TRUE(same(dw, dw_parts));
 }
 
 TEST(GemmSerial, HandlesEveryTransposeAndScale) {

@@ -2,6 +2,7 @@
 
 #include "moeloom/base/errors.hpp"
 
+#include <algorithm>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -39,6 +40,24 @@ TEST(Rows, ReuseMemoryThatIsLargeEnoughForEitherKind) {
   const auto large = std::get<MatrixView>(memory.reshape_uninitialised(DType::kF32, 4, 6));
   const auto half = std::get<Bf16View>(memory.reshape_uninitialised(DType::kBF16, 8, 6));
   EXPECT_EQ(static_cast<const void*>(large.data), static_cast<const void*>(half.data));
+}
+
+/// Another process that maps the memory finds the rows from the address and the shape alone.
+TEST(Rows, InSomeoneElsesMemoryBeginAtWholeFloats) {
+  for (const DType type : {DType::kF32, DType::kBF16}) {
+    EXPECT_EQ(floats_of_row(type, 5), type == DType::kF32 ? 5 : 3);
+    std::vector<float> memory(at(4 * floats_of_row(type, 5)));
+    const Rows written = rows_in(memory.data(), type, 4, 5);
+    for (Index i = 0; i < 4; ++i)
+      for (Index j = 0; j < 5; ++j) set(written, i, j, static_cast<float>(10 * i + j));
+    const ConstRows last = rows_in(memory.data() + 3 * floats_of_row(type, 5), type, 1, 5);
+    EXPECT_EQ(last.type(), type);
+    last.visit([&](auto row) {
+      std::vector<std::remove_cvref_t<decltype(*row.data)>> expected(5);
+      for (Index j = 0; j < 5; ++j) set(expected[at(j)], static_cast<float>(30 + j));
+      EXPECT_TRUE(std::equal(expected.begin(), expected.end(), row.data));
+    });
+  }
 }
 
 TEST(Rows, OfBf16AreNoFp32AndOtherFormatsAreNoRows) {

@@ -5,8 +5,9 @@
 // Every ep and path of the experts at the ranks it runs on; the rows of --json are kept and added to, and the
 // summary is over all. Rates are measured where no more ranks than processors run, and kept beside the rows
 // (FILE.rates), so more ranks are predicted from those: start with few. An untrained router's choices are not
-// even: their counts at ep = 1 are the plan's. Points take turns, a step each, so that what else
-// the machine does meets them all; two whose p10 to p90 overlap are a tie, which no prediction can rank.
+// even: their counts at ep = 1 are the plan's. Points take turns, a step each, so that what else the machine
+// does meets them all; two of which neither is the faster in nine of ten rounds are a tie, which no
+// prediction can rank.
 //
 // --clock wall is the slowest rank's time. --clock cpu is the processor time of all ranks over the processors
 // they have: on a machine that others use too, what the step would take if its processors were its own.

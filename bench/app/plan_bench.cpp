@@ -4,7 +4,10 @@
 //
 // Every ep and path of the experts at the ranks it runs on; the rows of --json are kept and added to, and the
 // summary is over all. Rates are measured where no more ranks than processors run, and kept beside the rows
-// (FILE.rates), so more ranks are predicted from those: start with few.
+// (FILE.rates), so more ranks are predicted from those: start with few. An untrained router's choices are not
+// even: their counts at ep = 1 are the plan's. Points take turns, a step each, so that what else the machine
+// does meets them all; two of which neither is the faster in nine of ten rounds are a tie, which no
+// prediction can rank.
 //
 // --clock wall is the slowest rank's time. --clock cpu is the processor time of all ranks over the processors
 // they have: on a machine that others use too, what the step would take if its processors were its own.
@@ -17,9 +20,9 @@
 #include <cmath>
 #include <cstdio>
 #include <ctime>
+#include <deque>
 #include <exception>
 #include <iostream>
-#include <map>
 #include <optional>
 #include <thread>
 
@@ -104,33 +107,62 @@ GmmPrediction predict_experts(const Options& o, const GmmFacts& facts, const Com
   return {seconds[0], seconds[1], seconds[2]};
 }
 
-struct Measured {
-  double seconds = 0;
-  PhaseSeconds phases{};  // means over ranks, by the wall
-};
-
-Measured measure(const Options& o, const Mesh& mesh, const TokenSource& tokens, bool grouped) {
-  KernelTable kernels = bench::kernels_of(true, DType::kF32);
-  if (!grouped) kernels.grouped_matmul = native_grouped_matmul();  // dense layers stay as train has them
-  bench::Subject subject(o.model, {o.sequences, o.sequence_length}, mesh, tokens, kernels);
+/// Rows of each expert, by step and layer, in the steps that will be measured: choices change while a model
+/// learns, and are the same on every mesh.
+std::vector<std::vector<double>> rows_of_steps(const Options& o, const TokenSource& tokens) {
+  const Mesh mesh(Communicator::world(),
+                  MeshShape{0, 1, {"dp", "ep"}}.completed(Communicator::world().size()));
+  bench::Subject subject(o.model, {o.sequences, o.sequence_length}, mesh, tokens,
+                         bench::kernels_of(true, DType::kF32));
   subject.step();
-  std::vector<double> seconds;
-  Measured measured;
-  for (int i = 0; i < o.samples; ++i) {
-    mesh.world().barrier();
-    const double before = processor_seconds();
-    const StepReport report = subject.step();
-    std::vector<double> used = {processor_seconds() - before};
-    mesh.world().all_sum(used);
-    const auto busy = static_cast<double>(std::min<Index>(mesh.world().size(), o.processors));
-    seconds.push_back(o.clock == "cpu" ? used[0] / busy : mesh.world().all_max(report.seconds));
-    for (std::size_t p = 0; p < kPhases; ++p) measured.phases[p] += report.phase_seconds[p] / o.samples;
-  }
-  measured.seconds = bench::percentiles(seconds).median;
-  return measured;
+  std::vector<std::vector<double>> rows;
+  for (int sample = 0; sample < o.samples; ++sample)
+    for (const std::vector<Index>& layer : subject.step().rows_per_expert)
+      if (!layer.empty()) rows.emplace_back(layer.begin(), layer.end());
+  return rows;
 }
 
-PlanRequest request_of(const Options& o, const Communicator& world) {
+/// One point in training.
+class Runner {
+ public:
+  Runner(const Options& o, const MeshShape& shape, const TokenSource& tokens, bool grouped)
+      : options_(o),
+        mesh_(Communicator::world(), shape),
+        subject_(o.model, {o.sequences, o.sequence_length}, mesh_, tokens, kernels(grouped)) {
+    subject_.step();
+  }
+
+  void step() {
+    mesh_.world().barrier();
+    const double before = processor_seconds();
+    const StepReport report = subject_.step();
+    std::vector<double> used = {processor_seconds() - before};
+    mesh_.world().all_sum(used);
+    const auto busy = static_cast<double>(std::min<Index>(mesh_.world().size(), options_.processors));
+    seconds_.push_back(options_.clock == "cpu" ? used[0] / busy : mesh_.world().all_max(report.seconds));
+    for (std::size_t p = 0; p < kPhases; ++p) phases_[p] += report.phase_seconds[p] / options_.samples;
+  }
+
+  const std::vector<double>& seconds() const { return seconds_; }
+  /// Means of rank 0, by the wall.
+  const PhaseSeconds& phases() const { return phases_; }
+
+ private:
+  static KernelTable kernels(bool grouped) {
+    KernelTable table = bench::kernels_of(true, DType::kF32);
+    if (!grouped) table.grouped_matmul = native_grouped_matmul();  // dense layers stay as train has them
+    return table;
+  }
+
+  const Options& options_;
+  Mesh mesh_;
+  bench::Subject subject_;
+  std::vector<double> seconds_;
+  PhaseSeconds phases_{};
+};
+
+PlanRequest request_of(const Options& o, const Communicator& world,
+                       std::vector<std::vector<double>> expert_rows) {
   return {.config = o.model,
           .ranks = world.size(),
           .ranks_per_node = world.size(),
@@ -139,22 +171,28 @@ PlanRequest request_of(const Options& o, const Communicator& world) {
           .threads = 1,
           .tokens = o.sequences * o.sequence_length,
           .sequence_length = o.sequence_length,
-          .gmm_budget_bytes = 0};  // on the masters
+          .gmm_budget_bytes = 0,  // on the masters
+          .expert_rows = std::move(expert_rows)};
 }
 
-nlohmann::ordered_json row_of(const Options& o, const PlanPoint& point, const Measured& measured) {
+nlohmann::ordered_json row_of(const Options& o, const PlanPoint& point, const Runner& runner) {
+  const bench::Percentiles measured = bench::percentiles(runner.seconds());
   nlohmann::ordered_json row = {{"ranks", point.step.mesh.world()},
                                 {"dp", point.step.mesh.dp},
                                 {"ep", point.step.mesh.ep},
                                 {"experts", gmm_text(point)},
+                                {"busiest_load", mean_busiest_load(point.step)},
                                 {"clock", o.clock},
                                 {"predicted_ms", 1e3 * point.step_seconds()},
-                                {"measured_ms", 1e3 * measured.seconds},
-                                {"error", point.step_seconds() / measured.seconds - 1},
+                                {"measured_ms", 1e3 * measured.median},
+                                {"p10_ms", 1e3 * measured.p10},
+                                {"p90_ms", 1e3 * measured.p90},
+                                {"rounds_seconds", runner.seconds()},
+                                {"error", point.step_seconds() / measured.median - 1},
                                 {"commit", bench::commit_text()}};
   for (std::size_t p = 0; p < kPhases; ++p)
     row["phases"][std::string(name_of(static_cast<Phase>(p)))] = {{"predicted_ms", 1e3 * point.seconds[p]},
-                                                                  {"wall_ms", 1e3 * measured.phases[p]}};
+                                                                  {"wall_ms", 1e3 * runner.phases()[p]}};
   return row;
 }
 
@@ -163,55 +201,68 @@ nlohmann::ordered_json kept_rows(const std::string& path) {
   return file ? nlohmann::ordered_json::parse(file) : nlohmann::ordered_json::array();
 }
 
-/// Pairs of points of one rank count that the prediction puts in the order of the measurement; those that
-/// were measured within a tenth of each other have none.
-std::pair<int, int> ranked_pairs(const nlohmann::ordered_json& rows) {
-  int right = 0, all = 0;
+/// What share of the rounds the first of two points at the same ranks was the faster in.
+double rounds_won(const nlohmann::ordered_json& first, const nlohmann::ordered_json& second) {
+  const auto a = first["rounds_seconds"].get<std::vector<double>>();
+  const auto b = second["rounds_seconds"].get<std::vector<double>>();
+  const std::size_t rounds = std::min(a.size(), b.size());
+  int won = 0;
+  for (std::size_t i = 0; i < rounds; ++i) won += a[i] < b[i] ? 1 : 0;
+  return static_cast<double>(won) / static_cast<double>(rounds);
+}
+
+/// Of the pairs at the same ranks.
+struct Ranking {
+  int right = 0, wrong = 0, ties = 0;
+};
+Ranking ranking_of(const nlohmann::ordered_json& rows) {
+  constexpr double kMostRounds = 0.9;
+  Ranking ranking;
   for (std::size_t i = 0; i < rows.size(); ++i)
     for (std::size_t j = 0; j < i; ++j) {
-      const auto of = [&](std::size_t row, const char* key) { return rows[row][key].get<double>(); };
-      if (of(i, "ranks") != of(j, "ranks")) continue;
-      const double measured = std::log(of(i, "measured_ms") / of(j, "measured_ms"));
-      const double predicted = std::log(of(i, "predicted_ms") / of(j, "predicted_ms"));
-      if (std::abs(measured) < std::log(1.1)) continue;
-      ++all;
-      right += measured * predicted > 0 ? 1 : 0;
+      if (rows[i]["ranks"] != rows[j]["ranks"]) continue;
+      const double won = rounds_won(rows[i], rows[j]);
+      const bool predicted = rows[i]["predicted_ms"].get<double>() < rows[j]["predicted_ms"].get<double>();
+      if (won < kMostRounds && won > 1 - kMostRounds)
+        ++ranking.ties;
+      else
+        ++(predicted == (won >= kMostRounds) ? ranking.right : ranking.wrong);
     }
-  return {right, all};
+  return ranking;
 }
 
 void print(const nlohmann::ordered_json& rows) {
-  std::printf("%5s %4s %4s %-8s %12s %12s %7s\n", "ranks", "dp", "ep", "experts", "predicted ms",
-              "measured ms", "error");
+  std::printf("%5s %4s %4s %-8s %8s %12s %12s %17s %7s\n", "ranks", "dp", "ep", "experts", "busiest",
+              "predicted ms", "measured ms", "p10 .. p90", "error");
   std::vector<double> errors;
   for (const auto& row : rows) {
-    errors.push_back(std::abs(row["error"].get<double>()));
-    std::printf("%5d %4d %4d %-8s %12.1f %12.1f %+6.0f%%\n", row["ranks"].get<int>(), row["dp"].get<int>(),
-                row["ep"].get<int>(), row["experts"].get<std::string>().c_str(),
-                row["predicted_ms"].get<double>(), row["measured_ms"].get<double>(),
-                100 * row["error"].get<double>());
+    const auto of = [&](const char* key) { return row[key].get<double>(); };
+    errors.push_back(std::abs(of("error")));
+    std::printf("%5.0f %4.0f %4.0f %-8s %7.2fx %12.1f %12.1f %8.1f %8.1f %+6.0f%%\n", of("ranks"), of("dp"),
+                of("ep"), row["experts"].get<std::string>().c_str(), of("busiest_load"), of("predicted_ms"),
+                of("measured_ms"), of("p10_ms"), of("p90_ms"), 100 * of("error"));
   }
-  const auto [right, all] = ranked_pairs(rows);
-  std::printf("median error %.0f %%; of %d pairs at the same ranks that differ by a tenth, %d ranked right\n",
-              100 * bench::percentiles(errors).median, all, right);
+  const Ranking ranking = ranking_of(rows);
+  std::printf(
+      "median error %.0f %%; of the pairs at the same ranks %d are ranked right, %d wrong, %d are ties\n",
+      100 * bench::percentiles(errors).median, ranking.right, ranking.wrong, ranking.ties);
 }
 
 void run(const Options& o, Communicator world) {
   set_threads(1);
   const MachineRates machine = machine_rates(o, world);
-  const std::vector<PlanPoint> points =
-      plan_points(request_of(o, world), machine, {ExchangeWay::kAlltoall},
-                  [&](const GmmFacts& facts, const MeshShape&) { return predict_experts(o, facts, world); });
   const bench::RandomText text(world.rank());
   const TokenSource tokens(text.path(), TokenFormat::kText);
-  const bool speaks = world.rank() == 0;
+  const std::vector<PlanPoint> points =
+      plan_points(request_of(o, world, rows_of_steps(o, tokens)), machine, {ExchangeWay::kAlltoall},
+                  [&](const GmmFacts& facts, const MeshShape&) { return predict_experts(o, facts, world); });
+  std::deque<Runner> runners;
+  for (const PlanPoint& point : points) runners.emplace_back(o, point.step.mesh, tokens, point.grouped);
+  for (int sample = 0; sample < o.samples; ++sample)
+    for (Runner& runner : runners) runner.step();
+  if (world.rank() != 0) return;
   nlohmann::ordered_json rows = kept_rows(o.json);
-  for (const PlanPoint& point : points) {
-    const Mesh mesh(Communicator::world(), point.step.mesh);
-    const Measured measured = measure(o, mesh, tokens, point.grouped);
-    rows.push_back(row_of(o, point, measured));
-  }
-  if (!speaks) return;
+  for (std::size_t i = 0; i < points.size(); ++i) rows.push_back(row_of(o, points[i], runners[i]));
   std::printf("%s, %d ranks on %lld processors, clock %s\n", bench::environment_line(1).c_str(), world.size(),
               static_cast<long long>(o.processors), o.clock.c_str());
   print(rows);

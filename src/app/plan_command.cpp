@@ -19,6 +19,19 @@ namespace {
 
 constexpr double kMachineSeconds = 2;  // for what the cache does not hold
 
+/// Rows of each expert, the same in every layer; none where they are even.
+std::vector<std::vector<double>> expert_rows(double load, const ModelConfig& config) {
+  if (load == 1 || !config.has_experts()) return {};
+  const auto experts = static_cast<double>(config.num_experts);
+  const auto chosen = static_cast<double>(config.num_experts_per_tok);
+  if (load > experts / chosen)
+    throw ConfigError({"expert-load = " + number_text(load) +
+                       " is more than experts / top-k = " + number_text(experts) + " / " +
+                       number_text(chosen) + ", where every token has chosen that expert; choose " +
+                       number_text(experts / chosen) + " or less"});
+  return {rows_with_fullest(config.num_experts, load)};
+}
+
 PlanRequest request_of(const PlanOptions& o, const ModelConfig& config, const EnvironmentFlags& flags) {
   PlanRequest request{.config = config,
                       .ranks = o.ranks,
@@ -30,7 +43,8 @@ PlanRequest request_of(const PlanOptions& o, const ModelConfig& config, const En
                       .sequence_length = o.sequence_length,
                       .micro_batches = o.accumulate,
                       .gmm_budget_bytes = o.gmm_budget_bytes,
-                      .dtype = o.dtype};
+                      .dtype = o.dtype,
+                      .expert_rows = expert_rows(o.expert_load, config)};
   if (o.memory_bytes == 0)
     request.memory_per_node =
         static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGESIZE));
@@ -163,6 +177,7 @@ void write_json(const PlanOptions& options, const PlanRequest& request, const st
   document.set("tokens_per_rank", request.tokens);
   document.set("sequence_length", request.sequence_length);
   document.set("accumulate", request.micro_batches);
+  document.set("expert_load", options.expert_load);
   document.set("network", network_text(options.network));
   document.set("notes", notes);
   std::vector<Document> rows;

@@ -1,4 +1,5 @@
 #include "moeloom/app/options.hpp"
+#include "moeloom/base/text.hpp"
 #include "moeloom/base/violations.hpp"
 
 #include "network_text.hpp"
@@ -43,6 +44,8 @@ OptionTable table_of(PlanOptions& options) {
   table.add("tokens-per-rank", "N", "of a step", options.tokens_per_rank);
   table.add("seq-len", "N", "tokens of one sequence", options.sequence_length);
   table.add("accumulate", "N", "micro-batches that one step is cut into", options.accumulate);
+  table.add("expert-load", "X", "rows of the fullest expert over the mean, as metrics.jsonl has it; 1: even",
+            options.expert_load);
   add_rate_options(table, options.threads, options.dtype);
   table.add(
       "gmm-budget", "BYTES", "as of train: the most that packed experts of a layer may take",
@@ -112,6 +115,8 @@ PlanOptions parse_plan_options(int argc, const char* const* argv) {
   violations.unless_at_least(1, "tokens-per-rank", options.tokens_per_rank);
   violations.unless_at_least(1, "seq-len", options.sequence_length);
   violations.unless_at_least(1, "accumulate", options.accumulate);
+  violations.unless(options.expert_load >= 1, "expert-load = " + number_text(options.expert_load) +
+                                                  " is below 1, the mean of all experts; choose 1 or more");
   violations.unless_at_least(0, "rows", options.rows);
   violations.add(thread_violations(options.threads));
   check_tokens(options, violations);

@@ -21,7 +21,14 @@ StepCase step_case(const PlanRequest& request, Index ep) {
           .way = ExchangeWay::kAlltoall,
           .tokens = request.tokens / request.micro_batches,
           .sequence_length = request.sequence_length,
-          .micro_batches = request.micro_batches};
+          .micro_batches = request.micro_batches,
+          .expert_rows = request.expert_rows};
+}
+
+/// In a sparse layer, of the rank that has the most.
+Index most_rows(const PlanRequest& request, const StepCase& step) {
+  const double even = static_cast<double>(step.tokens * request.config.num_experts_per_tok);
+  return std::llround(even * fullest_rank_load(step));
 }
 
 std::vector<Index> ep_sizes(const PlanRequest& request) {
@@ -68,7 +75,7 @@ PlanPoint point_of(const PlanRequest& request, const MachineRates& machine, cons
   point.memory = training_memory(request.config, specs, step.mesh, step.way,
                                  {.tokens = step.tokens,
                                   .sequence_length = step.sequence_length,
-                                  .rows = step.tokens * request.config.num_experts_per_tok,
+                                  .rows = most_rows(request, step),
                                   .threads = step.threads},
                                  point.packs, request.dtype);
   point.wire_bytes = step_bytes(request.config, specs, step);
@@ -183,8 +190,11 @@ std::vector<std::string> extrapolations(const PlanRequest& request, const Machin
   if (request.ranks > near && options.network.bytes_per_second > 0)
     sentences.push_back("the network is as --net gives it, without contention between nodes");
   if (request.ranks > machine.ranks)
-    sentences.push_back(std::to_string(request.ranks) + " ranks are extrapolated from " +
-                        std::to_string(machine.ranks) + "; routing is taken as even, and every rank as fast");
+    sentences.push_back(
+        std::to_string(request.ranks) + " ranks are extrapolated from " + std::to_string(machine.ranks) +
+        "; " +
+        (request.expert_rows.empty() ? "routing is taken as even (--expert-load X: another), and " : "") +
+        "every rank as fast");
   return sentences;
 }
 

@@ -23,6 +23,7 @@ struct PlanRequest {
   Index micro_batches = 1;
   Index gmm_budget_bytes = 0;
   DType dtype = DType::kF32;
+  std::vector<std::vector<double>> expert_rows = {};  // StepCase's
 };
 
 /// One row of the plan.

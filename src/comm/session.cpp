@@ -6,15 +6,15 @@
 #include "mpi_call.hpp"
 
 namespace moeloom {
-Session::Session(int& argc, char**& argv) {
+Session::Session(int& argc, char**& argv, MpiThreads threads) {
   int initialised = 0;
   MPI_Initialized(&initialised);
   // Open MPI would end the job on a second start.
   if (initialised != 0) throw MpiError("MPI_Init_thread: MPI was started before; a process has one Session");
   int provided = 0;
-  check_mpi(MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread");
-  if (provided < MPI_THREAD_FUNNELED)
-    throw MpiError("this MPI library does not allow threads (MPI_THREAD_FUNNELED)");
+  const int needed = threads == MpiThreads::kOne ? MPI_THREAD_SINGLE : MPI_THREAD_FUNNELED;
+  check_mpi(MPI_Init_thread(&argc, &argv, needed, &provided), "MPI_Init_thread");
+  if (provided < needed) throw MpiError("this MPI library does not allow threads (MPI_THREAD_FUNNELED)");
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
 }
 

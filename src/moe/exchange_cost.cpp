@@ -52,7 +52,7 @@ double elsewhere(Index groups) {
 ExchangeVolume crossing_volume(const ExchangeCase& e, double crossing_rows, double copied_bytes) {
   const double crossing = crossing_rows * token_bytes(e);
   return {.network_bytes = crossing,
-          .network_messages = static_cast<double>(nodes_of(e) - 1),
+          .network_messages = nodes_of(e) > 1 ? 1.0 : 0.0,
           .copied_bytes = copied_bytes + 2 * crossing,
           .meetings = 2};
 }

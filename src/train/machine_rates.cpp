@@ -33,8 +33,8 @@ Matrix random_rows(Index rows, Index cols, std::uint64_t seed) {
   return m;
 }
 
-/// Seconds of one call: the lower quartile of rounds, by the rank's own clock.
-double quiet_seconds(double budget_seconds, const std::function<void()>& work) {
+/// Seconds of one call: the median of rounds, as of the steps that are predicted, by the rank's own clock.
+double median_seconds(double budget_seconds, const std::function<void()>& work) {
   constexpr std::size_t kFewest = 4, kMost = 400;
   work();  // caches, pages and tables
   std::vector<double> seconds;
@@ -45,9 +45,9 @@ double quiet_seconds(double budget_seconds, const std::function<void()>& work) {
     seconds.push_back(rate_clock() - start);
     spent += seconds.back();
   }
-  const auto quartile = seconds.begin() + static_cast<std::ptrdiff_t>(seconds.size() / 4);
-  std::nth_element(seconds.begin(), quartile, seconds.end());
-  return *quartile;
+  const auto middle = seconds.begin() + static_cast<std::ptrdiff_t>(seconds.size() / 2);
+  std::nth_element(seconds.begin(), middle, seconds.end());
+  return *middle;
 }
 
 /// The measurements of one rank, each for an even part of the budget.
@@ -181,7 +181,7 @@ class Meter {
   /// amount / seconds on the slowest rank, all of them at work at once.
   double rate(double amount, const std::function<void()>& work) const {
     world_.barrier();
-    return amount / world_.all_max(quiet_seconds(part_, work));
+    return amount / world_.all_max(median_seconds(part_, work));
   }
 
   const RateCase& sizes_;

@@ -34,6 +34,29 @@ TEST_F(PlanCommand, CalibrateKeepsWhatPlanThenReads) {
   EXPECT_NE(plan.output.find("recommended"), std::string::npos);
 }
 
+TEST_F(PlanCommand, AFullExpertCostsTimeAndMemoryWhereRanksWaitForIt) {
+  const std::string line = alone() + "plan --ranks 2 --threads 1 --processors 2 --tokens-per-rank 32 " +
+                           kShape + "--json " + path("plan.json");
+  // Of the first row of such ep: every run reads the same rates.
+  const auto of = [&](const std::string& load, Index ep, const char* key) {
+    const Outcome plan = shell(line + " --expert-load " + load);
+    EXPECT_EQ(plan.exit_code, 0) << plan.output;
+    const nlohmann::json document = planned();
+    for (const auto& point : document["points"])
+      if (point["ep"] == ep && point["experts"] == "loop")
+        return key == std::string("memory") ? point[key]["total"].get<double>() : point[key].get<double>();
+    ADD_FAILURE() << "no loop at ep = " << ep;
+    return 0.0;
+  };
+  for (const char* key : {"step_seconds", "memory"}) {
+    EXPECT_EQ(of("1.5", 1, key), of("1", 1, key)) << key << ": ep = 1 holds every expert";
+    EXPECT_GT(of("1.5", 2, key), of("1", 2, key)) << key;
+  }
+  const Outcome more = shell(line + " --expert-load 1000");
+  EXPECT_EQ(more.exit_code, 1);
+  EXPECT_NE(more.output.find("is more than experts / top-k"), std::string::npos) << more.output;
+}
+
 TEST_F(PlanCommand, TheRecommendedLineTrains) {
   const Outcome plan = shell(alone() + "plan --ranks 2 --threads 1 --tokens-per-rank 32 " + kShape +
                              "--data " + path("corpus.txt") + " --json " + path("plan.json"));

@@ -35,6 +35,8 @@ TEST(PlanOptions, EveryOptionSetsItsField) {
                                     "512",
                                     "--accumulate",
                                     "2",
+                                    "--expert-load",
+                                    "1.5",
                                     "--threads",
                                     "3",
                                     "--dtype",
@@ -57,6 +59,7 @@ TEST(PlanOptions, EveryOptionSetsItsField) {
   EXPECT_EQ(options.tokens_per_rank, 8192);
   EXPECT_EQ(options.sequence_length, 512);
   EXPECT_EQ(options.accumulate, 2);
+  EXPECT_EQ(options.expert_load, 1.5);
   EXPECT_EQ(options.threads, 3);
   EXPECT_EQ(options.dtype, DType::kBF16);
   EXPECT_EQ(options.gmm_budget_bytes, Index{1} << 30);
@@ -81,6 +84,7 @@ TEST(PlanOptions, WhatDoesNotFitSaysItsArithmetic) {
             std::string::npos);
   EXPECT_NE(why({"--net", "fast"}).find("200Gbit,2us"), std::string::npos) << why({"--net", "fast"});
   EXPECT_NE(why({"--ranks", "0"}).find("ranks = 0"), std::string::npos);
+  EXPECT_NE(why({"--expert-load", "0.9"}).find("expert-load = 0.9 is below 1"), std::string::npos);
   EXPECT_NE(why({"--model", "a", "--layers", "2"}).find("remove --layers"), std::string::npos);
 }
 
@@ -98,9 +102,10 @@ TEST(CalibrateOptions, EveryOptionSetsItsField) {
 }
 
 TEST(PlanOptions, HelpNamesEveryOption) {
-  for (const char* name : {"--ranks", "--ranks-per-node", "--processors", "--memory", "--net",
-                           "--tokens-per-rank", "--seq-len", "--accumulate", "--threads", "--dtype",
-                           "--gmm-budget", "--calibrate", "--rows", "--data", "--json", "--layers"})
+  for (const char* name :
+       {"--ranks", "--ranks-per-node", "--processors", "--memory", "--net", "--tokens-per-rank", "--seq-len",
+        "--accumulate", "--expert-load", "--threads", "--dtype", "--gmm-budget", "--calibrate", "--rows",
+        "--data", "--json", "--layers"})
     EXPECT_NE(plan_help().find(name), std::string::npos) << name;
   for (const char* name : {"--seconds", "--seq-len", "--model"})
     EXPECT_NE(calibrate_help().find(name), std::string::npos) << name;

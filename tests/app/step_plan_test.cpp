@@ -111,7 +111,12 @@ TEST(StepPlan, SaysWhereItExtrapolates) {
   given.network.bytes_per_second = 1e9;
   const auto far = extrapolations(request(1024, 64), rates(2), given);
   ASSERT_EQ(far.size(), 3u);
-  EXPECT_NE(far.back().find("1024 ranks are extrapolated from 2"), std::string::npos) << far.back();
+  EXPECT_NE(far.back().find("1024 ranks are extrapolated from 2; routing is taken as even"),
+            std::string::npos)
+      << far.back();
+  PlanRequest uneven = request(1024, 64);
+  uneven.expert_rows = {{3, 1}};
+  EXPECT_EQ(extrapolations(uneven, rates(2), given).back().find("even"), std::string::npos);
 }
 
 TEST(StepPlan, BusyRanksAreThoseThatHaveProcessors) {

@@ -64,6 +64,9 @@ TEST(ExchangeCost, HierarchicalCrossesOnceANodeAndReturnsAsOftenAsCombineAsks) {
   const ExchangeVolume out = dispatch_volume(ExchangeWay::kHierarchical, exchange);
   EXPECT_DOUBLE_EQ(out.network_bytes, visited * 320 / 2);
   EXPECT_EQ(out.network_messages, 1);
+  EXPECT_EQ(dispatch_volume(ExchangeWay::kHierarchical, four_ranks(1)).network_messages, 1)
+      << "three at once";
+  EXPECT_EQ(dispatch_volume(ExchangeWay::kHierarchical, four_ranks(4)).network_messages, 0) << "one node";
   EXPECT_DOUBLE_EQ(out.copied_bytes, visited * 320 + 640 + 2 * out.network_bytes);
   const ExchangeVolume exact = combine_volume(ExchangeWay::kHierarchical, exchange);
   EXPECT_DOUBLE_EQ(exact.network_bytes, (2 - 7 / 15.0) / 2 * 320) << "both slots on one node are one row";

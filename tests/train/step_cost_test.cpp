@@ -16,6 +16,17 @@ StepCase case_of(Index dp, Index ep) {
           .sequence_length = 24};
 }
 
+MachineRates even_rates() {
+  return {.dense_flops = {1e9, 1e9, 1e9, 1e9},
+          .attention_flops = 1e9,
+          .head_flops = 1e9,
+          .router_tokens = 1e6,
+          .plan_slots = 1e6,
+          .elementwise_bytes = 1e9,
+          .copy_bytes = 1e9,
+          .updated_elements = 1e9};
+}
+
 TEST(StepCost, ThreadsBeyondTheProcessorsShareThem) {
   StepCase step = case_of(2, 4);
   EXPECT_EQ(oversubscription(step), 1);
@@ -35,6 +46,63 @@ TEST(StepCost, RanksOfAnEpRowAreNeighboursWhereEpVariesFastest) {
   EXPECT_EQ(ep_on_node(step), 8);
   step.mesh.order = {"ep", "dp"};
   EXPECT_EQ(ep_on_node(step), 4) << "of 16 ranks a node each fourth is of one row";
+}
+
+TEST(StepCost, ARankHoldsTheRowsOfItsExperts) {
+  const auto loads = [](const std::vector<double>& rows) { return rank_loads(rows, 2); };
+  EXPECT_EQ(loads({3, 1, 1, 3}), (std::vector<double>{1, 1}));
+  EXPECT_EQ(loads({1, 1, 0, 0}), (std::vector<double>{2, 0}));
+  EXPECT_EQ(loads({0, 0, 0, 0}), (std::vector<double>{1, 1})) << "no rows at all";
+  EXPECT_DOUBLE_EQ(loads({3, 1, 1, 1, 1})[0], 2 * 5 / 7.0) << "the first of 5 experts' 2 ranks holds 3";
+  StepCase step = case_of(1, 2);
+  EXPECT_EQ(fullest_rank_load(step), 1) << "even";
+  step.expert_rows = {{3, 1}, {0, 1}, {1, 1}};  // of rank 0 1.5, 0, 1; of rank 1 0.5, 2, 1
+  EXPECT_DOUBLE_EQ(fullest_rank_load(step), 3.5 / 3);
+}
+
+TEST(StepCost, TheFullestExpertLeavesTheRestToTheOthers) {
+  EXPECT_EQ(rows_with_fullest(5, 2), (std::vector<double>{2, 0.75, 0.75, 0.75, 0.75}));
+  EXPECT_EQ(rows_with_fullest(1, 1), (std::vector<double>{1}));
+}
+
+TEST(StepCost, AStepWaitsForTheBusiestProcessor) {
+  const std::vector<double> rows = {4, 1, 2, 1};  // loads of four ranks 2, 0.5, 1, 0.5
+  StepCase step = case_of(1, 4);
+  EXPECT_DOUBLE_EQ(busiest_load(step, rows), 2);
+  step.ranks_per_node = 2;
+  EXPECT_DOUBLE_EQ(busiest_load(step, rows), 2) << "a processor each on two nodes";
+  step.ranks_per_node = 4;
+  step.processors_per_node = 2;
+  EXPECT_DOUBLE_EQ(busiest_load(step, rows), 1.5) << "ranks 0 and 2 share one";
+  step.processors_per_node = 1;
+  EXPECT_DOUBLE_EQ(busiest_load(step, rows), 1) << "all share one, and no time is lost";
+  step = case_of(2, 2);
+  step.processors_per_node = 2;
+  EXPECT_DOUBLE_EQ(busiest_load(step, rows), 1.25) << "both rows' fullest ranks share a processor";
+  step.processors_per_node = 3;
+  EXPECT_DOUBLE_EQ(busiest_load(step, {{1, 1, 1, 1}}), 1) << "even, though one processor has two ranks";
+}
+
+TEST(StepCost, ListsOfRowsCountByTheirMean) {
+  StepCase step = case_of(1, 2);
+  EXPECT_EQ(mean_busiest_load(step), 1);
+  step.expert_rows = {{3, 1}, {1, 1}, {0, 1}};
+  EXPECT_DOUBLE_EQ(mean_busiest_load(step), (1.5 + 1 + 2) / 3);
+}
+
+TEST(StepCost, TheOthersWaitInCombine) {
+  EXPECT_DOUBLE_EQ(waiting_seconds(1.5, 4, {.dispatch = 1, .combine = 3}), 0.5 * (4 + 2));
+  const ModelConfig config = tiny_config();
+  StepCase step = case_of(1, 2);
+  const auto specs = parameter_specs(config, {0, config.num_experts / 2});
+  const MachineRates machine = even_rates();
+  const PhaseSeconds even = step_seconds(config, specs, step, machine, 0.25);
+  step.expert_rows = {{3, 1}, {1, 1}};  // of the two sparse layers, as if of two experts
+  const PhaseSeconds uneven = step_seconds(config, specs, step, machine, 0.25);
+  const ExchangeSeconds exchange = exchange_seconds_of_layer(config, step, link_rates(machine, step));
+  EXPECT_NEAR(total(uneven) - total(even), 2 * waiting_seconds(1.25, 0.25, exchange), 1e-12);
+  EXPECT_EQ(uneven[static_cast<std::size_t>(Phase::kExperts)],
+            even[static_cast<std::size_t>(Phase::kExperts)]);
 }
 
 TEST(StepCost, FlopsOfALayerAreItsProductsThreeTimes) {
@@ -71,17 +139,6 @@ TEST(StepCost, AReductionMovesAllButARanksOwnShare) {
   EXPECT_DOUBLE_EQ(
       reduction_seconds(1000, 4, 2, step, rates, true) - reduction_seconds(1000, 4, 2, step, rates, false),
       8000 / 200.0);
-}
-
-MachineRates even_rates() {
-  return {.dense_flops = {1e9, 1e9, 1e9, 1e9},
-          .attention_flops = 1e9,
-          .head_flops = 1e9,
-          .router_tokens = 1e6,
-          .plan_slots = 1e6,
-          .elementwise_bytes = 1e9,
-          .copy_bytes = 1e9,
-          .updated_elements = 1e9};
 }
 
 TEST(StepCost, PhasesAreTheirTerms) {

@@ -185,6 +185,7 @@ struct PlanOptions {
   Index tokens_per_rank = 4096;  // a step
   Index sequence_length = 256;
   Index accumulate = 1;
+  double expert_load = 1;  // rows of the fullest expert over the mean
   Index threads = 0;
   DType dtype = DType::kF32;
   Index gmm_budget_bytes = KernelChoice{}.gmm_budget_bytes;

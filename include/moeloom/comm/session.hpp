@@ -3,12 +3,15 @@
 
 namespace moeloom {
 
+/// Of a rank that runs in MPI's process. kOne: parallel_for is to have one, as a simulator of MPI asks.
+enum class MpiThreads { kSeveral, kOne };
+
 /// MPI_Init_thread (FUNNELED: parallel_for's threads never call MPI) and MPI_Finalize. One a process.
 /// If it is destroyed by an exception in flight it does not finalize, because that could wait for other
 /// ranks.
 class Session {
  public:
-  Session(int& argc, char**& argv);
+  Session(int& argc, char**& argv, MpiThreads threads = MpiThreads::kSeveral);
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;

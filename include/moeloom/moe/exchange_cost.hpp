@@ -36,6 +36,7 @@ struct ExchangeCase {
 struct ExchangeVolume {
   double node_bytes = 0;     // to other ranks of its node, through MPI
   double network_bytes = 0;  // to ranks of other nodes
+  // That wait for each other: MPI_Alltoallv's go from rank to rank, those that a rank posts at once are one.
   double node_messages = 0;
   double network_messages = 0;
   double copied_bytes = 0;  // read and written by the rank itself
@@ -59,8 +60,8 @@ double crossings_back(Index num_experts, Index top_k, Index nodes, CombineMode m
 ///   alltoall      K T B (R-1)/R either way, of it K T B (n-1)/R inside the node; packing and regrouping or
 ///                 summing read and write K T B twice
 ///   shared        K T B written and T B read, or the reverse; n = R; one meeting before, and one after
-///   hierarchical  X T B out, Y T B back over the network in N-1 messages, written to leave and read on
-///                 arrival; inside the node as shared: D(N) T B read and K T B written, or K T B and T B
+///   hierarchical  X T B out, Y T B back over the network in N-1 messages at once, written to leave and read
+///                 on arrival; inside the node as shared: D(N) T B read and K T B written, or K T B and T B
 ///   allgather     T B out, T B of it written to leave, and the K T rows of the rank are picked out of
 ///                 R T; back as alltoall
 ExchangeVolume dispatch_volume(ExchangeWay way, const ExchangeCase& exchange);

@@ -1,9 +1,10 @@
 // What a training step costs, phase by phase: a model in the open, each term a function with its formula.
 //
 // Letters: T tokens of a rank and micro-batch, D hidden size, K experts a token, V vocabulary, S sequence
-// length, W ranks, P parameters on a rank. Routing is even and nothing overlaps. Rates are
-// machine_rates.hpp's, of one rank with a processor for each of its threads; where a node has more threads
-// than processors, all but the network takes oversubscription() times as long.
+// length, W ranks, P parameters on a rank. Nothing overlaps. Rates are machine_rates.hpp's, of one rank with
+// a processor for each of its threads; where a node has more threads than processors, all but the network
+// takes oversubscription() times as long. Every exchange of rows waits for the fullest rank:
+// mean_busiest_load().
 #pragma once
 
 #include "moeloom/base/phase_clock.hpp"
@@ -11,6 +12,9 @@
 #include "moeloom/kernels/gmm_policy.hpp"
 #include "moeloom/model/parameters.hpp"
 #include "moeloom/train/machine_rates.hpp"
+
+#include <span>
+#include <vector>
 
 namespace moeloom {
 
@@ -24,6 +28,9 @@ struct StepCase {
   Index tokens = 0;  // of a rank and micro-batch
   Index sequence_length = 0;
   Index micro_batches = 1;  // of a step
+  // Rows of each expert, a list for each sparse layer (of several steps, if so many are known), or one for
+  // all: their ratios count, and the lists' mean. Empty: even.
+  std::vector<std::vector<double>> expert_rows = {};
 };
 
 /// max(1, ranks a node * threads / processors a node).
@@ -32,6 +39,21 @@ double oversubscription(const StepCase& step);
 /// Ranks of an ep row on each of its nodes: neighbours where ep varies fastest, else one in dp of a node's.
 Index ep_on_node(const StepCase& step);
 ExchangeCase exchange_case(const ModelConfig& config, const StepCase& step);
+
+/// Rows of an expert: `fullest` times the mean for the first, the others share the rest evenly. The least
+/// that a rank can be burdened with where no more is known than metrics.jsonl's expert_load.
+std::vector<double> rows_with_fullest(Index num_experts, double fullest);
+/// Rows of each rank of an ep row over the mean of its ranks.
+std::vector<double> rank_loads(std::span<const double> expert_rows, Index ep);
+/// max over processors of the sum of its ranks' loads, over that of even ones: the fullest rank's load where
+/// each has processors of its own. Else rank r of a node shares a processor with r + P, r + 2 P ..., P =
+/// processors / threads, as they are dealt at start; a waiting rank looks busy, so the kernel leaves it
+/// there.
+double busiest_load(const StepCase& step, std::span<const double> expert_rows);
+/// Over the step's lists.
+double mean_busiest_load(const StepCase& step);
+/// Of the rank with the most rows in all lists together: what its memory holds, over even routing's.
+double fullest_rank_load(const StepCase& step);
 
 /// 6 T (sum of out * in of the layer's dense products): forward 2, input gradient 2, weight gradient 2.
 double attention_product_flops(const LayerSpec& layer, Index tokens);
@@ -52,8 +74,12 @@ struct ExchangeSeconds {
   double dispatch = 0;
   double combine = 0;
 };
+/// For even routing.
 ExchangeSeconds exchange_seconds_of_layer(const ModelConfig& config, const StepCase& step,
                                           const ExchangeRates& rates);
+/// What uneven routing adds to combine, where the others wait: b = mean_busiest_load(); (b - 1) of the
+/// experts, and of half of both exchanges, because a rank sends or gets back as many rows as any.
+double waiting_seconds(double busiest, double expert_seconds, const ExchangeSeconds& exchange);
 /// Counts to ep - 1 ranks, and slots sorted: T K / slots a second.
 double plan_seconds_of_layer(const ModelConfig& config, const StepCase& step, const MachineRates& machine,
                              const ExchangeRates& rates);
@@ -78,7 +104,7 @@ ExchangeRates link_rates(const MachineRates& machine, const StepCase& step);
 
 using PhaseSeconds = std::array<double, kPhases>;
 
-/// A whole step. expert_seconds: of one layer and micro-batch, as the GMM policy predicts them.
+/// A whole step. expert_seconds: of one layer and micro-batch, of even routing, as the GMM policy predicts.
 PhaseSeconds step_seconds(const ModelConfig& config, const std::vector<ParameterSpec>& specs,
                           const StepCase& step, const MachineRates& machine, double expert_seconds);
 double total(const PhaseSeconds& seconds);

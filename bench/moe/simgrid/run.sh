@@ -1,0 +1,59 @@
+#!/usr/bin/env bash
+# The dispatchers' exchanges on the hosts of a simulated fat tree, beside what the cost model says of them:
+#
+#   bench/moe/simgrid/run.sh               16 and 64 ranks, a minute
+#   bench/moe/simgrid/run.sh 256           the cost of a simulation grows faster than the square of the ranks
+#   bench/moe/simgrid/run.sh 64 --tokens 8 options of exchange_replay_bench follow the ranks
+#
+# The rooms are built by SimGrid's smpicxx, so that their MPI calls are simulated; computing takes no time.
+# Links are of 100 Gbit/s and 1 us, with full bisection. A message costs the same whatever its size: SimGrid's
+# own factors, which make short messages slower, were fitted to another network. MOELOOM_SIMGRID_BUILD is
+# where it builds, and remains.
+set -euo pipefail
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../../.." && pwd)
+for program in smpicxx smpirun; do
+  command -v "$program" > /dev/null || {
+    echo "skipped: $program is not installed (apt-get install libsimgrid-dev)"
+    exit 77
+  }
+done
+
+ranks=()
+while [[ ${1:-} =~ ^[0-9]+$ ]]; do
+  ranks+=("$1")
+  shift
+done
+[[ ${#ranks[@]} -gt 0 ]] || ranks=(16 64)
+
+build=${MOELOOM_SIMGRID_BUILD:-$root/build/simgrid}
+mkdir -p "$build"
+{
+  cmake -S "$root" -B "$build" -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_COMPILER=smpicxx -DMPI_CXX_COMPILER=smpicxx \
+    -DMOELOOM_TESTS=OFF
+  cmake --build "$build" --target exchange_replay_bench -j 2
+} > "$build/build.log" 2>&1 || {
+  tail -n 30 "$build/build.log" >&2
+  exit 1
+}
+
+# fat_tree SIDE: SIDE switches of SIDE hosts, and SIDE switches over them.
+fat_tree() {
+  cat << END
+<?xml version="1.0"?>
+<!DOCTYPE platform SYSTEM "https://simgrid.org/simgrid.dtd">
+<platform version="4.1">
+  <cluster id="fat_tree" prefix="h" suffix="" radical="0-$(($1 * $1 - 1))" speed="1Gf" bw="12.5GBps" lat="1us"
+           topology="FAT_TREE" topo_parameters="2;$1,$1;1,$1;1,1"/>
+</platform>
+END
+}
+
+for n in "${ranks[@]}"; do
+  side=2
+  while ((side * side < n)); do ((side *= 2)); done
+  fat_tree "$side" > "$build/platform.xml"
+  seq -f 'h%g' 0 $((n - 1)) > "$build/hosts"
+  OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 smpirun -np "$n" -platform "$build/platform.xml" -hostfile "$build/hosts" \
+    --cfg=smpi/simulate-computation:no --cfg=smpi/coll-selector:ompi --cfg=smpi/bw-factor:1 --cfg=smpi/lat-factor:1 \
+    --log=root.thresh:warning "$build/bench/exchange_replay_bench" "$@"
+done

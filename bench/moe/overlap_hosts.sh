@@ -13,7 +13,7 @@ set -euo pipefail
 rate=${1:-1gbit}
 shape=("${@:2}")
 [[ ${#shape[@]} -gt 0 ]] || shape=(--tokens 512 --hidden 1024 --inter 256 --experts 16 --top-k 4 --samples 9
-  --overlap off,1,2,4,8)
+  --overlap "off,1,2,4,8")
 make_hosts 2
 shape_links "$rate"
 echo "two hosts, $rate each way, one rank and one thread each: ${shape[*]}"

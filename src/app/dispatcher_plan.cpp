@@ -34,6 +34,11 @@ std::string try_open(DispatcherKind kind, const WireSettings& wire, const Mesh& 
   return {};
 }
 
+/// "off" or the number of chunks.
+std::string overlap_text(const OverlapChoice& choice) {
+  return choice.chunks == 0 ? "off" : std::to_string(choice.chunks);
+}
+
 }  // namespace
 
 DispatcherPlan plan_dispatcher(const DispatcherRequest& request, const ModelConfig& config, const Mesh& mesh,
@@ -81,8 +86,9 @@ Event event_of(const OverlapChoice& choice) {
   return Event().with("overlap", overlap_text(choice)).with("reason", choice.reason);
 }
 
-std::string overlap_text(const OverlapChoice& choice) {
-  return choice.chunks == 0 ? "off" : std::to_string(choice.chunks);
+std::vector<std::pair<std::string, std::string>> facts_of(const DispatcherPlan& plan) {
+  return {{"dispatcher", std::string(name_of(plan.choice.kind)) + ": " + plan.choice.reason},
+          {"overlap", overlap_text(plan.overlap) + ": " + plan.overlap.reason}};
 }
 
 }  // namespace moeloom

@@ -39,7 +39,7 @@ DispatcherPlan plan_dispatcher(const DispatcherRequest& request, const ModelConf
 Event event_of(const DispatcherPlan& plan);
 /// overlap=4 reason="...", or overlap=off
 Event event_of(const OverlapChoice& choice);
-/// "off" or the number of chunks.
-std::string overlap_text(const OverlapChoice& choice);
+/// The same for the report, by name.
+std::vector<std::pair<std::string, std::string>> facts_of(const DispatcherPlan& plan);
 
 }  // namespace moeloom

@@ -331,10 +331,7 @@ class TrainRun {
       ReportInfo info;
       info.title = "moeloom: " + options_.run.folder.filename().string();
       info.facts = run_facts(options_, inputs_, mesh_);
-      info.facts.emplace_back(
-          "dispatcher", std::string(name_of(dispatcher_.choice.kind)) + ": " + dispatcher_.choice.reason);
-      info.facts.emplace_back("overlap",
-                              overlap_text(dispatcher_.overlap) + ": " + dispatcher_.overlap.reason);
+      for (auto& fact : facts_of(dispatcher_)) info.facts.push_back(std::move(fact));
       info.kernels = kernels_.reports;
       info.gmm_request = kernels_.gmm_request;
       info.gmm = kernels_.gmm;

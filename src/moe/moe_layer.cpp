@@ -45,6 +45,7 @@ void MoeLayer::backward(const KernelTable& kernels, Dispatcher& dispatcher, Cons
                         std::span<const std::uint8_t> is_real, const RouterLossGradient& router_losses,
                         ConstMatrixView d_output, MatrixView d_hidden_states, MoeWorkspace& workspace,
                         PhaseClock& clock, Write expert_gradients) {
+  workspace.experts.d_weights.resize(saved_.experts.weights.size());  // before the trip says where they are
   const RoundTrip trip{.plan = saved_.plan,
                        .tokens = d_output,
                        .rows = workspace.d_rows,

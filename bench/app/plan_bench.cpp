@@ -198,7 +198,12 @@ nlohmann::ordered_json row_of(const Options& o, const PlanPoint& point, const Ru
 
 nlohmann::ordered_json kept_rows(const std::string& path) {
   std::ifstream file(path);
-  return file ? nlohmann::ordered_json::parse(file) : nlohmann::ordered_json::array();
+  if (!file) return nlohmann::ordered_json::array();
+  nlohmann::ordered_json rows = nlohmann::ordered_json::parse(file);
+  for (const auto& row : rows)
+    if (!row.contains("rounds_seconds"))
+      throw std::runtime_error(path + " holds rows of another version; choose another --json");
+  return rows;
 }
 
 /// What share of the rounds the first of two points at the same ranks was the faster in.

@@ -16,19 +16,13 @@
 // the same round, where exchange and experts are those of the round without overlap.
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"
-#include "moeloom/base/random.hpp"
-#include "moeloom/comm/mesh.hpp"
 #include "moeloom/comm/session.hpp"
-#include "moeloom/moe/moe_layer.hpp"
 
-#include <array>
 #include <cmath>
 #include <cstdio>
-#include <cstdlib>
 #include <exception>
 #include <iostream>
 #include <memory>
-#include <numeric>
 #include <optional>
 
 #include "moe/layer_subject.hpp"

@@ -24,7 +24,7 @@ void run_tasks(Index count, void (*task)(void*, Index), void* context, Interlude
   if (count <= 1 || threads() == 1 || omp_in_parallel()) {
     for (Index i = 0; i < count; ++i) {
       task(context, i);
-      between();
+      if (thread_index() == 0) between();  // never a thread of a loop around this one
     }
     return;
   }

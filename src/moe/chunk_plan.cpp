@@ -46,7 +46,8 @@ void plan_chunks(std::span<const std::int64_t> cuts, Index rank, DispatchPlan& p
   require(std::ssize(cuts) % ranks == 0 && std::ssize(cuts) >= 2 * ranks, "cuts must be [ep, chunks + 1]");
   const std::size_t places = cuts.size() / at(ranks);
   ChunkPlan& chunks = plan.chunks;
-  chunks = {.chunks = static_cast<Index>(places) - 1};
+  chunks.chunks = static_cast<Index>(places) - 1;
+  for (auto* const offsets : {&chunks.landing, &chunks.leaving, &chunks.arriving}) offsets->clear();
   const std::span<const std::int64_t> mine = cuts.subspan(at(rank) * places, places);
   chunks.experts.assign(mine.begin(), mine.end());
   const GroupedRows rows = plan.grouped_rows();

@@ -44,6 +44,7 @@ Dispatcher::Dispatcher(const Communicator& ep, Index num_experts, const Dispatch
   switch (settings.kind) {
     case DispatcherKind::kAuto:
       require(false, "a dispatcher is decided before it is made");
+      return;
     case DispatcherKind::kAlltoall:
       if (settings.chunks > 0)
         way_ = OverlappedDispatch(ep, num_experts, settings.chunks, settings.nodes, settings.wire.dtype);

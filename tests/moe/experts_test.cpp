@@ -131,7 +131,8 @@ PassResult run_in_chunks(const KernelTable& kernels, const std::vector<Index>& f
   };
   prepare_forward(pass);
   for (std::size_t i = 0; i + 1 < first_experts.size(); ++i) forward_chunk(pass, chunk_at(i));
-  PassResult result{.output = floats_of(workspace.output)};
+  PassResult result;
+  result.output = floats_of(workspace.output);
   const Matrix d_rows = random_matrix(355, 20, 4);
   prepare_backward(pass);
   for (std::size_t i = 0; i + 1 < first_experts.size(); ++i) {

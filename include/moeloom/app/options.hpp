@@ -36,8 +36,8 @@ struct MeshOptions {
   DispatcherKind dispatcher = DispatcherKind::kAuto;
   CombineMode combine = CombineMode::kExact;
   WireDType wire_dtype = WireDType::kFp32;
-  std::optional<bool> node_pool;  // none: what MOELOOM_NODE_POOL says, or else off
-  OverlapRequest overlap;
+  std::optional<bool> node_pool = std::nullopt;  // none: what MOELOOM_NODE_POOL says, or else off
+  OverlapRequest overlap = std::nullopt;
 };
 
 /// What an unset MOELOOM_GMM_PATCH means: the faster path, or upstream's answer (skip).

@@ -23,8 +23,8 @@
 namespace moeloom {
 
 struct HierarchicalSettings {
-  NodeMap nodes;                       // of the ranks of ep
-  std::shared_ptr<NodeMemory> memory;  // of those of this rank's node, in their order
+  NodeMap nodes = {};                            // of the ranks of ep
+  std::shared_ptr<NodeMemory> memory = nullptr;  // of those of this rank's node, in their order
   CombineMode combine = CombineMode::kExact;
   WireDType wire = WireDType::kFp32;
 };

@@ -58,12 +58,12 @@ class OverlappedDispatch {
   NodeMap nodes_;
   WireDType wire_;
   AlltoallDispatch whole_;
-  std::unique_ptr<Messages> messages_;
   // Rows as they travel, with the numbers beside them: out in the order in which they leave, as they arrive
   // and again to go home, and home.
   Matrix leaving_, arriving_, returning_;
   Matrix widened_;  // rows that came home as bf16
   DispatchTraffic traffic_;
+  std::unique_ptr<Messages> messages_;  // ends before the rows that it reads and writes
 };
 
 }  // namespace moeloom

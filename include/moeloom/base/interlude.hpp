@@ -12,7 +12,8 @@ class Interlude {
   /// work() each time. `work` must outlive it.
   template <typename Work>
   requires(!std::is_same_v<std::remove_const_t<Work>, Interlude>) explicit Interlude(Work& work)
-      : Interlude([](void* context) { (*static_cast<Work*>(context))(); }, &work) {}
+      : Interlude([](void* context) { (*static_cast<Work*>(context))(); },
+                  const_cast<void*>(static_cast<const void*>(&work))) {}
   /// (object.*Member)() each time; `object` must outlive it.
   template <auto Member, typename Object>
   static Interlude calling(Object& object) {

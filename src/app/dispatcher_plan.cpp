@@ -45,7 +45,8 @@ DispatcherPlan plan_dispatcher(const DispatcherRequest& request, const ModelConf
                                const LayerWork& work) {
   if (!config.has_experts()) {
     if (request.node_pool)
-      throw AgreedError("--node-pool has nothing to share: this model has no experts; leave it out");
+      throw AgreedError(
+          "--node-pool has nothing to share: this model has no experts; choose --node-pool off");
     return {{DispatcherKind::kAlltoall, "this model has no experts"}, {0, "this model has no experts"}, {}};
   }
   DispatcherPlan plan;
@@ -57,6 +58,9 @@ DispatcherPlan plan_dispatcher(const DispatcherRequest& request, const ModelConf
   facts.bytes_per_pair = work.tokens * config.num_experts_per_tok * config.hidden_size *
                          static_cast<Index>(sizeof(float)) / facts.ep_ranks;
   facts.node_pool = request.node_pool;
+  const auto on_the_wire = [&](Index bytes) {  // of fp32 rows
+    return bytes / config.hidden_size * wire_cols(config.hidden_size, request.wire.dtype);
+  };
   const std::optional<DispatcherKind> tried = kind_to_try(request.kind, facts.ep_nodes);
   if (tried) facts.no_node_memory = try_open(*tried, request.wire, mesh, config.num_experts, plan.settings);
   agree(mesh.world(), [&] {
@@ -65,7 +69,7 @@ DispatcherPlan plan_dispatcher(const DispatcherRequest& request, const ModelConf
                                                     .ep_ranks = facts.ep_ranks,
                                                     .ep_nodes = facts.ep_nodes,
                                                     .experts = facts.num_experts / facts.ep_ranks,
-                                                    .bytes_per_pair = facts.bytes_per_pair,
+                                                    .bytes_per_pair = on_the_wire(facts.bytes_per_pair),
                                                     .products_seconds = work.products_seconds});
   });
   if (plan.choice.kind != tried)

@@ -91,7 +91,7 @@ DispatcherChoice decide_for_pool(const DispatcherFacts& facts) {
 DispatcherChoice decide_kind(DispatcherKind request, const DispatcherFacts& facts, CombineMode mode) {
   if (facts.node_pool) {
     if (const auto reason = why_no_pool(request, facts))
-      throw ConfigError({"--node-pool " + *reason + ", or leave --node-pool out"});
+      throw ConfigError({"--node-pool " + *reason + ", or choose --node-pool off"});
     if (request == DispatcherKind::kAuto) return decide_for_pool(facts);
   }
   if (request == DispatcherKind::kAuto) return decide_auto(facts, mode);

@@ -14,6 +14,8 @@ constexpr Index kMostChunks = 8;
 constexpr Index kLeastMessageBytes = 64 * 1024;
 /// Products of a chunk below it are no longer than a message takes to be answered.
 constexpr double kLeastChunkSeconds = 1e-3;
+/// Of a step's six products of an expert, forward has two, and has to hide as many bytes as backward.
+constexpr double kForwardShare = 1.0 / 3;
 
 std::string ranks_text(const OverlapFacts& facts) {
   return "the " + std::to_string(facts.ep_ranks) + " ranks of ep";
@@ -43,7 +45,7 @@ OverlapChoice decide_auto(const OverlapFacts& facts) {
   Index chunks = std::min({kMostChunks, by_bytes, std::max<Index>(facts.experts, 1)});
   if (!facts.products_seconds) return {chunks, where + parts_text(chunks)};
   const auto milliseconds = static_cast<Index>(1e3 * *facts.products_seconds);
-  chunks = std::min(chunks, static_cast<Index>(*facts.products_seconds / kLeastChunkSeconds));
+  chunks = std::min(chunks, static_cast<Index>(kForwardShare * *facts.products_seconds / kLeastChunkSeconds));
   const std::string products = " behind products of " + std::to_string(milliseconds) + " ms";
   if (chunks < 1) return {0, where + ", which nothing hides" + products};
   return {chunks, where + parts_text(chunks) + products};

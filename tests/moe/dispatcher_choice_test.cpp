@@ -101,21 +101,21 @@ TEST(DispatcherChoice, ANodePoolThatCannotRunIsAnErrorWithItsReasonAndTheWayOut)
   const auto automatic = DispatcherKind::kAuto;
   EXPECT_EQ(
       refusal(automatic, {.ep_ranks = 1}),
-      "--node-pool has nobody to share experts with: ep = 1; choose a larger --ep, or leave --node-pool "
-      "out");
+      "--node-pool has nobody to share experts with: ep = 1; choose a larger --ep, or choose --node-pool "
+      "off");
   EXPECT_EQ(
       refusal(automatic, {.ep_ranks = 2, .ep_nodes = 2}),
       "--node-pool has nobody to share experts with: the 2 ranks of ep lie on as many nodes; start more "
-      "ranks a node, or leave --node-pool out");
+      "ranks a node, or choose --node-pool off");
   EXPECT_EQ(
       refusal(automatic, {.ep_ranks = 2, .no_node_memory = "denied"}),
       "--node-pool cannot run: memory cannot be shared: denied; let the ranks of a node see each other in "
-      "/proc, or leave --node-pool out");
+      "/proc, or choose --node-pool off");
   for (const DispatcherKind kind : {DispatcherKind::kAlltoall, DispatcherKind::kAllgather})
     EXPECT_EQ(
         refusal(kind, kOneNode),
         "--node-pool needs rows in the node's memory, and --dispatcher " + std::string(name_of(kind)) +
-            " keeps them in each rank's own; choose shared, hierarchical or auto, or leave --node-pool out");
+            " keeps them in each rank's own; choose shared, hierarchical or auto, or choose --node-pool off");
 }
 
 TEST(DispatcherChoice, NamesAreReadBack) {

@@ -6,6 +6,7 @@
 
 #include <set>
 
+#include "foreign_plan.hpp"
 #include "support/random_matrix.hpp"
 #include <gtest/gtest.h>
 
@@ -93,14 +94,7 @@ TEST(HierarchicalDispatch, RefusesAPlanThatDoesNotSayWhatCrosses) {
   const Communicator alone = Communicator::self();
   const NodeMap nodes = find_nodes(alone);
   HierarchicalDispatch dispatch(alone, kExperts, {.nodes = nodes, .memory = memory_of(alone, nodes)});
-  DispatchPlan plan;
-  plan_sending(testing::random_choices(kTokens, kTopK, kExperts, 1), kTopK, kExperts, 1, plan);
-  plan_receiving(plan.tokens_per_expert, plan);
-  RowBuffer rows;
-  EXPECT_THROW(dispatch.dispatch(plan, Matrix(kTokens, kHidden), rows, std::nullopt), ShapeError);
-  dispatch.prepare(rows, plan.rows(), kHidden);
-  EXPECT_THROW(dispatch.combine(plan, rows, Matrix(kTokens, kHidden), Write::kReplace, std::nullopt),
-               ShapeError);
+  testing::expect_refusal_of_a_foreign_plan(dispatch, kExperts);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include "moeloom/base/errors.hpp"
 
+#include "foreign_plan.hpp"
 #include "support/random_matrix.hpp"
 #include <gtest/gtest.h>
 
@@ -55,14 +56,7 @@ TEST(SharedDispatch, RowsLandAndStayInTheMemoryOfTheNode) {
 TEST(SharedDispatch, RefusesAPlanThatDoesNotSayWhereRowsLand) {
   const Communicator alone = Communicator::self();
   SharedDispatch dispatch(alone, kExperts, memory_of(alone, SharedDispatch::mailbox_bytes(kExperts)));
-  DispatchPlan plan;
-  plan_sending(testing::random_choices(kTokens, kTopK, kExperts, 1), kTopK, kExperts, 1, plan);
-  plan_receiving(plan.tokens_per_expert, plan);
-  RowBuffer rows;
-  EXPECT_THROW(dispatch.dispatch(plan, Matrix(kTokens, kHidden), rows, std::nullopt), ShapeError);
-  dispatch.prepare(rows, plan.rows(), kHidden);
-  EXPECT_THROW(dispatch.combine(plan, rows, Matrix(kTokens, kHidden), Write::kReplace, std::nullopt),
-               ShapeError);
+  testing::expect_refusal_of_a_foreign_plan(dispatch, kExperts);
 }
 
 }  // namespace

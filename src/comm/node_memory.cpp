@@ -87,10 +87,10 @@ std::byte* map_whole(int fd, Index bytes) {
   return static_cast<std::byte*>(place);
 }
 
-/// Non-blocking: where processes do not see each other, the name may be anything.
+/// Non-blocking, and no terminal of ours: where processes do not see each other, the name may be anything.
 std::byte* map_of_peer(const Card& card, Index bytes) {
   const std::string path = "/proc/" + std::to_string(card[0]) + "/fd/" + std::to_string(card[1]);
-  const Descriptor file(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK));
+  const Descriptor file(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   if (file.get() < 0) throw Error(system_text("open " + path));
   std::int64_t word = 0;
   if (::pread(file.get(), &word, sizeof word, 0) != sizeof word || word != card[2])
@@ -197,16 +197,31 @@ Index NodeMemory::offset_of(const void* place) const {
 NodeMemory::Extent NodeMemory::allocate(Index bytes) {
   const Index unit = bytes >= kHugePage ? kHugePage : kPage;
   const Index whole = rounded_up(std::max<Index>(bytes, 1), unit);
-  const Extent extent = take_free(whole, unit).value_or(Extent{rounded_up(end_, unit), whole});
-  if (extent.offset + whole > reserve_)
-    throw Error("a block of " + std::to_string(bytes) + " bytes does not fit behind the " +
-                std::to_string(end_) + " bytes of addresses that were used of " + std::to_string(reserve_) +
-                "; choose fewer tokens a step, or --dispatcher alltoall without --node-pool");
-  reserve_pages(file_, extent.offset, whole);  // a gap that it throws for is lost, and so is the job
-  if (extent.offset > end_) make_free({end_, extent.offset - end_});
-  end_ = std::max(end_, extent.offset + whole);
+  const std::optional<Extent> gap = take_free(whole, unit);
+  const Extent extent = gap ? *gap : take_at_end(whole, unit);
+  try {
+    reserve_pages(file_, extent.offset, whole);
+  } catch (...) {
+    make_free(extent);
+    throw;
+  }
   bytes_ += whole;
   return extent;
+}
+
+/// Behind the last block in use: a block that grows at the end does not leave its old addresses behind.
+NodeMemory::Extent NodeMemory::take_at_end(Index bytes, Index unit) {
+  const bool extends = !free_.empty() && free_.back().offset + free_.back().bytes == end_;
+  const Index begin = extends ? free_.back().offset : end_;
+  const Index offset = rounded_up(begin, unit);
+  if (offset + bytes > reserve_)
+    throw Error("a block of " + std::to_string(bytes) + " bytes does not fit behind the " +
+                std::to_string(begin) + " bytes of addresses that were used of " + std::to_string(reserve_) +
+                "; choose fewer tokens a step, or --dispatcher alltoall without --node-pool");
+  if (extends) free_.pop_back();
+  if (offset > begin) make_free({begin, offset - begin});
+  end_ = offset + bytes;
+  return {offset, bytes};
 }
 
 /// From the smallest gap that has room, so that large ones stay whole.

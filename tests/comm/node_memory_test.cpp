@@ -121,6 +121,15 @@ TEST(NodeMemory, AddressesOfReleasedBlocksAreDealtAnewAndNoneTwice) {
       << "pages of a released block come back empty";
 }
 
+TEST(NodeMemory, ABlockThatGrowsAtTheEndBeginsWhereItWas) {
+  const auto memory = std::make_shared<NodeMemory>(Communicator::self(), 64);
+  const Index first = NodeBlock(memory, 4096).offset();
+  for (Index pages = 2; pages < 100; pages *= 2) {
+    memory->meet();  // gives back what was released before it
+    EXPECT_EQ(NodeBlock(memory, pages * 4096).offset(), first) << pages << " pages";
+  }
+}
+
 TEST(NodeMemory, TellsWhereInItAPlaceLiesAndRefusesOthers) {
   const auto memory = memory_of_world();
   const NodeBlock block(memory, 8192);

@@ -62,6 +62,7 @@ class NodeMemory {
   void unmap() noexcept;
   void give_back_released() noexcept;
   std::optional<Extent> take_free(Index bytes, Index unit);
+  Extent take_at_end(Index bytes, Index unit);
   void make_free(Extent extent);
 
   int rank_;

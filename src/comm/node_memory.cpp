@@ -198,7 +198,7 @@ NodeMemory::Extent NodeMemory::allocate(Index bytes) {
   const Index unit = bytes >= kHugePage ? kHugePage : kPage;
   const Index whole = rounded_up(std::max<Index>(bytes, 1), unit);
   const std::optional<Extent> gap = take_free(whole, unit);
-  const Extent extent = gap ? *gap : take_at_end(whole, unit);
+  const Extent extent = gap ? *gap : take_at_end(bytes, unit);
   try {
     reserve_pages(file_, extent.offset, whole);
   } catch (...) {
@@ -213,15 +213,15 @@ NodeMemory::Extent NodeMemory::allocate(Index bytes) {
 NodeMemory::Extent NodeMemory::take_at_end(Index bytes, Index unit) {
   const bool extends = !free_.empty() && free_.back().offset + free_.back().bytes == end_;
   const Index begin = extends ? free_.back().offset : end_;
-  const Index offset = rounded_up(begin, unit);
-  if (offset + bytes > reserve_)
+  const Extent taken{rounded_up(begin, unit), rounded_up(std::max<Index>(bytes, 1), unit)};
+  if (taken.offset + taken.bytes > reserve_)
     throw Error("a block of " + std::to_string(bytes) + " bytes does not fit behind the " +
                 std::to_string(begin) + " bytes of addresses that were used of " + std::to_string(reserve_) +
                 "; choose fewer tokens a step, or --dispatcher alltoall without --node-pool");
   if (extends) free_.pop_back();
-  if (offset > begin) make_free({begin, offset - begin});
-  end_ = offset + bytes;
-  return {offset, bytes};
+  if (taken.offset > begin) make_free({begin, taken.offset - begin});
+  end_ = taken.offset + taken.bytes;
+  return taken;
 }
 
 /// From the smallest gap that has room, so that large ones stay whole.

@@ -13,6 +13,7 @@ namespace fs = std::filesystem;
 
 using namespace std::chrono_literals;
 using testing::count_of;
+using testing::on_ranks;
 using testing::Outcome;
 using testing::ranks_with;
 using testing::shell;
@@ -75,14 +76,16 @@ TEST_F(NodePoolCommand, WhereItCannotRunItIsRefusedWithTheReason) {
 }
 
 TEST_F(NodePoolCommand, ARunGoesOnWithOrWithoutIt) {
-  const std::string own = path("own"), mixed = path("mixed");
-  ASSERT_EQ(shell(train(2, "--ep 2 --steps 4 --dispatcher alltoall --run '" + own + "'")).exit_code, 0);
-  const std::string resumed = "--ep 2 --schedule-steps 4 --resume '" + mixed + "' --steps ";
-  ASSERT_EQ(
-      shell(train(2, "--ep 2 --schedule-steps 4 --steps 2 --node-pool --run '" + mixed + "'")).exit_code, 0);
-  ASSERT_EQ(shell(train(2, resumed + "3 --node-pool off")).exit_code, 0);
+  const auto must_run = [](const std::string& command) {
+    const Outcome run = shell(command);
+    ASSERT_EQ(run.exit_code, 0) << command << "\n" << run.output;
+  };
+  must_run(train(2, "--ep 2 --steps 4 --dispatcher alltoall --run " + path("own")));
+  must_run(train(2, "--ep 2 --steps 2 --schedule-steps 4 --node-pool --run " + path("mixed")));
+  const std::string resumed = on_ranks(2) + "train --resume " + path("mixed");
+  must_run(resumed + " --steps 3 --node-pool off");
   EXPECT_EQ(tasks_in("mixed"), 0);
-  ASSERT_EQ(shell(train(2, resumed + "4 --node-pool")).exit_code, 0);
+  must_run(resumed + " --steps 4 --node-pool");
   EXPECT_GT(tasks_in("mixed"), 0);
   EXPECT_EQ(losses("mixed"), losses("own"));
   EXPECT_EQ(weights("mixed"), weights("own"));

@@ -11,11 +11,10 @@ void RowBuffer::reshape_uninitialised(Index rows, Index cols) {
   const Index bytes = rows * cols * static_cast<Index>(sizeof(float));
   if (!memory_) {
     own_.reshape_uninitialised(rows, cols);
-  } else if (!block_ || bytes > block_->bytes()) {
-    const Index least =
-        block_ ? block_->bytes() + block_->bytes() / 4 : 0;  // as NodeMemory asks of who grows
-    block_.reset();
-    block_.emplace(memory_, std::max(bytes, least));
+  } else if (block_.data() == nullptr || bytes > block_.bytes()) {
+    const Index least = block_.bytes() + block_.bytes() / 4;  // as NodeMemory asks of who grows
+    block_ = {};
+    block_ = {memory_, std::max(bytes, least)};
   }
   rows_ = rows;
   cols_ = cols;
@@ -28,7 +27,7 @@ void RowBuffer::reshape_in(const std::shared_ptr<NodeMemory>& memory, Index rows
 
 float* RowBuffer::data() const {
   if (!memory_) return const_cast<float*>(own_.view().data);
-  return block_ ? reinterpret_cast<float*>(block_->data()) : nullptr;
+  return reinterpret_cast<float*>(block_.data());
 }
 
 }  // namespace moeloom

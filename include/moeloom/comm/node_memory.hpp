@@ -54,7 +54,7 @@ class NodeMemory {
  private:
   friend class NodeBlock;
   struct Extent {
-    Index offset, bytes;
+    Index offset = 0, bytes = 0;
   };
   Extent allocate(Index bytes);
   void release(Extent extent) noexcept;
@@ -84,6 +84,8 @@ void wait_until(const std::atomic<std::uint64_t>& flag, std::uint64_t least);
 /// Bytes of this rank's memory, page by page its own until it dies.
 class NodeBlock {
  public:
+  /// Of no bytes, nowhere.
+  NodeBlock() = default;
   /// Not initialised. Throws Error with the bytes if the node cannot give them.
   NodeBlock(std::shared_ptr<NodeMemory> memory, Index bytes)
       : memory_(std::move(memory)), extent_(memory_->allocate(bytes)) {}
@@ -100,7 +102,8 @@ class NodeBlock {
   /// Where every rank finds it in this rank's memory.
   Index offset() const { return extent_.offset; }
   Index bytes() const { return extent_.bytes; }
-  std::byte* data() const { return memory_->address(memory_->rank(), extent_.offset); }
+  /// Null where there are none.
+  std::byte* data() const { return memory_ ? memory_->address(memory_->rank(), extent_.offset) : nullptr; }
 
  private:
   std::shared_ptr<NodeMemory> memory_;

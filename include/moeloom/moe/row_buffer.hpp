@@ -5,7 +5,6 @@
 #include "moeloom/comm/node_memory.hpp"
 #include "moeloom/tensor/matrix.hpp"
 
-#include <optional>
 #include <span>
 #include <vector>
 
@@ -43,14 +42,14 @@ class RowBuffer {
   /// The node's memory that the rows lie in; null: they are this process's own.
   const NodeMemory* memory() const { return memory_.get(); }
   /// Where every rank of it finds them; 0 before there were any.
-  Index offset() const { return block_ ? block_->offset() : 0; }
+  Index offset() const { return block_.offset(); }
 
  private:
   float* data() const;
 
   Matrix own_;
   std::shared_ptr<NodeMemory> memory_;
-  std::optional<NodeBlock> block_;
+  NodeBlock block_;
   Index rows_ = 0;
   Index cols_ = 0;
 };

@@ -1,6 +1,6 @@
 #include "moeloom/comm/messages.hpp"
 
-#include <limits>
+#include <algorithm>
 
 #include "mpi_call.hpp"
 
@@ -9,42 +9,95 @@ namespace {
 
 constexpr int kTag = 1;
 
-/// start(count, type) of so many floats, whose number need not fit an int. The signature is the same either
-/// way, and few messages pay for a type of their own.
-template <typename Start>
-void of_floats(Index count, Start start) {
-  if (count <= std::numeric_limits<int>::max()) return start(static_cast<int>(count), MPI_FLOAT);
-  start(1, StretchType(0, count).get());  // MPI keeps a type that was freed until its messages are done
+/// Open MPI sends up to 64 KiB over TCP unasked. Anything longer asks first and leaves when the answer has
+/// come, which stands in line behind all that the other side is sending: of two ranks that compute and have
+/// megabytes for each other, one's rows would hardly move before the other's had all been taken.
+constexpr Index kPieceFloats = 60 * 1024 / sizeof(float);
+
+/// visit(piece) of each; the receiver cuts as the sender does.
+template <typename Number, typename Visit>
+void for_each_piece(std::span<Number> message, Visit visit) {
+  for (Index done = 0; done < std::ssize(message); done += kPieceFloats)
+    visit(message.subspan(at(done), at(std::min(kPieceFloats, std::ssize(message) - done))));
 }
 
-void wait_for_all(std::span<MPI_Request> requests) {
-  if (requests.empty()) return;  // nor is MPI needed by a rank alone
-  check_mpi(MPI_Waitall(mpi_count(std::ssize(requests)), requests.data(), MPI_STATUSES_IGNORE),
-            "MPI_Waitall");
-}
-
-/// Whether one of them is still under way, about which MPI was asked and so saw to all of them.
-bool one_travels(std::span<const MPI_Request> requests) {
-  for (const MPI_Request request : requests) {
-    int done = 1;
-    if (request != MPI_REQUEST_NULL)
-      check_mpi(MPI_Request_get_status(request, &done, MPI_STATUS_IGNORE), "MPI_Request_get_status");
-    if (done == 0) return true;
+/// The requests of one direction, in the order in which they were made.
+class RequestList {
+ public:
+  RequestList() = default;
+  RequestList(const RequestList&) = delete;
+  RequestList& operator=(const RequestList&) = delete;
+  /// Of an exchange that an exception ended: nobody waits for these any more, and the job is about to end.
+  ~RequestList() {
+    for (MPI_Request& request : requests_)
+      if (request != MPI_REQUEST_NULL) MPI_Request_free(&request);
   }
-  return false;
-}
+
+  Index size() const { return std::ssize(requests_); }
+  MPI_Request& add() { return requests_.emplace_back(MPI_REQUEST_NULL); }
+  void cancel() {
+    for (MPI_Request& request : requests_)
+      if (request != MPI_REQUEST_NULL) MPI_Cancel(&request);
+  }
+  void clear() {
+    requests_.clear();
+    first_open_ = 0;
+  }
+
+  void wait_for(Index first, Index count) {
+    if (count == 0) return;  // nor is MPI needed by a rank alone
+    check_mpi(MPI_Waitall(mpi_count(count), requests_.data() + first, MPI_STATUSES_IGNORE), "MPI_Waitall");
+  }
+  /// note(request) of those that ended since they were last asked after; false: none did.
+  template <typename Note>
+  bool look(Note note) {
+    return ask(MPI_Testsome, "MPI_Testsome", note);
+  }
+  /// The same, but waits for one at least; false: all had ended before.
+  template <typename Note>
+  bool wait_for_some(Note note) {
+    return ask(MPI_Waitsome, "MPI_Waitsome", note);
+  }
+
+ private:
+  template <typename Ask, typename Note>
+  bool ask(Ask some, const char* call, Note note) {
+    while (first_open_ < requests_.size() && requests_[first_open_] == MPI_REQUEST_NULL) ++first_open_;
+    const std::span open = std::span(requests_).subspan(first_open_);
+    if (open.empty()) return false;
+    ended_.resize(open.size());
+    int count = 0;
+    check_mpi(some(mpi_count(std::ssize(open)), open.data(), &count, ended_.data(), MPI_STATUSES_IGNORE),
+              call);
+    if (count == MPI_UNDEFINED) return false;
+    for (int i = 0; i < count; ++i) note(static_cast<Index>(first_open_) + ended_[at(i)]);
+    return count > 0;
+  }
+
+  std::vector<MPI_Request> requests_;
+  std::size_t first_open_ = 0;  // all before it have ended
+  std::vector<int> ended_;
+};
 
 }  // namespace
 
 struct Messages::Requests {
-  std::vector<MPI_Request> receives, sends;
+  /// What is received, until its last piece has arrived.
+  struct Letter {
+    Index first_piece;
+    Index pieces;
+    Index travelling;
+  };
+  RequestList receives, sends;
+  std::vector<Letter> letters;
+  std::vector<Index> letter_of;  // each piece
+  std::vector<Index> untold;     // letters that have arrived
 
-  /// Of an exchange that an exception ended: nobody waits for these any more, and the job is about to end.
-  ~Requests() {
-    for (MPI_Request& request : receives)
-      if (request != MPI_REQUEST_NULL && MPI_Cancel(&request) == MPI_SUCCESS) MPI_Request_free(&request);
-    for (MPI_Request& request : sends)
-      if (request != MPI_REQUEST_NULL) MPI_Request_free(&request);
+  ~Requests() { receives.cancel(); }
+
+  void note_arrival(Index piece) {
+    const Index number = letter_of[at(piece)];
+    if (--letters[at(number)].travelling == 0) untold.push_back(number);
   }
 };
 
@@ -52,46 +105,72 @@ Messages::Messages(const Communicator& ranks) : ranks_(&ranks), requests_(std::m
 Messages::~Messages() = default;
 
 void Messages::receive(int from, std::span<float> into) {
-  MPI_Request& request = requests_->receives.emplace_back(MPI_REQUEST_NULL);
-  if (into.empty()) return;
-  require(ranks_->handle_ != nullptr, "a rank alone has nobody to hear from");
-  of_floats(std::ssize(into), [&](int count, MPI_Datatype type) {
-    check_mpi(MPI_Irecv(into.data(), count, type, from, kTag, ranks_->handle_->comm, &request), "MPI_Irecv");
+  require(into.empty() || ranks_->handle_ != nullptr, "a rank alone has nobody to hear from");
+  auto& [receives, sends, letters, letter_of, untold] = *requests_;
+  const Index first = receives.size(), number = std::ssize(letters);
+  for_each_piece(into, [&](std::span<float> piece) {
+    check_mpi(MPI_Irecv(piece.data(), mpi_count(std::ssize(piece)), MPI_FLOAT, from, kTag,
+                        ranks_->handle_->comm, &receives.add()),
+              "MPI_Irecv");
+    letter_of.push_back(number);
   });
+  letters.push_back({first, receives.size() - first, receives.size() - first});
 }
 
 void Messages::send(int to, std::span<const float> values) {
   if (values.empty()) return;
   require(ranks_->handle_ != nullptr, "a rank alone has nobody to write to");
   ranks_->count_call(static_cast<Index>(values.size_bytes()));
-  MPI_Request& request = requests_->sends.emplace_back(MPI_REQUEST_NULL);
-  of_floats(std::ssize(values), [&](int count, MPI_Datatype type) {
-    check_mpi(MPI_Isend(values.data(), count, type, to, kTag, ranks_->handle_->comm, &request), "MPI_Isend");
+  for_each_piece(values, [&](std::span<const float> piece) {
+    check_mpi(MPI_Isend(piece.data(), mpi_count(std::ssize(piece)), MPI_FLOAT, to, kTag,
+                        ranks_->handle_->comm, &requests_->sends.add()),
+              "MPI_Isend");
   });
 }
 
 std::optional<Index> Messages::next_arrival() {
-  if (requests_->receives.empty()) return std::nullopt;
-  int number = MPI_UNDEFINED;
-  check_mpi(MPI_Waitany(mpi_count(std::ssize(requests_->receives)), requests_->receives.data(), &number,
-                        MPI_STATUS_IGNORE),
-            "MPI_Waitany");
-  return number == MPI_UNDEFINED ? std::nullopt : std::optional<Index>(number);
+  std::vector<Index>& untold = requests_->untold;
+  while (untold.empty())
+    if (!requests_->receives.wait_for_some([&](Index piece) { requests_->note_arrival(piece); }))
+      return std::nullopt;
+  const Index number = untold.front();
+  untold.erase(untold.begin());
+  return number;
 }
 
 void Messages::wait_for(Index first, Index count) {
-  wait_for_all(std::span(requests_->receives).subspan(at(first), at(count)));
+  for (Index number = first; number < first + count; ++number) {
+    auto& letter = requests_->letters[at(number)];
+    requests_->receives.wait_for(letter.first_piece, letter.pieces);
+    letter.travelling = 0;
+    std::erase(requests_->untold, number);
+  }
 }
 
+bool Messages::arrived(Index first, Index count) {
+  progress();
+  return std::ranges::all_of(std::span(requests_->letters).subspan(at(first), at(count)),
+                             [](const auto& letter) { return letter.travelling == 0; });
+}
+
+/// A look takes one piece of each peer from its socket, where the next one may lie already.
 void Messages::progress() {
-  if (!one_travels(requests_->receives)) one_travels(requests_->sends);
+  bool moved = true;
+  while (moved) {
+    moved = requests_->receives.look([&](Index piece) { requests_->note_arrival(piece); });
+    moved = requests_->sends.look([](Index) {}) || moved;
+  }
 }
 
 void Messages::finish() {
-  wait_for_all(requests_->receives);
-  wait_for_all(requests_->sends);
-  requests_->receives.clear();
-  requests_->sends.clear();
+  auto& [receives, sends, letters, letter_of, untold] = *requests_;
+  receives.wait_for(0, receives.size());
+  sends.wait_for(0, sends.size());
+  receives.clear();
+  sends.clear();
+  letters.clear();
+  letter_of.clear();
+  untold.clear();
 }
 
 }  // namespace moeloom

@@ -1,6 +1,7 @@
 #include "moeloom/comm/messages.hpp"
 
 #include <algorithm>
+#include <array>
 #include <new>
 #include <set>
 #include <sys/mman.h>
@@ -99,6 +100,46 @@ TEST(Messages, MoveOnWhileTheirRankOnlyAsksForProgress) {
   if (world.rank() == 1) {
     EXPECT_EQ(received, sent);
   }
+}
+
+TEST(Messages, WhatArrivesBetweenLooksIsToldOfOnceAndNotIfItWasWaitedFor) {
+  const Communicator world = Communicator::world();
+  if (world.size() == 1) GTEST_SKIP() << "nobody to write to";
+  constexpr std::array<std::size_t, 4> sizes = {200'000, 0, 1, 100'000};  // of several pieces, none, and one
+  Messages messages(world);
+  std::vector<std::vector<float>> sent, received;
+  for (const std::size_t size : sizes) {
+    sent.emplace_back(size, 2.0f);
+    received.emplace_back(size);
+  }
+  if (world.rank() == 0) {
+    for (const auto& letter : sent) messages.send(1, letter);
+  } else if (world.rank() == 1) {
+    for (auto& letter : received) messages.receive(0, letter);
+    while (!messages.arrived(0, 4)) {
+    }
+    EXPECT_EQ(received, sent);
+    messages.wait_for(0, 1);
+    std::set<Index> told;
+    while (const auto number = messages.next_arrival()) EXPECT_TRUE(told.insert(*number).second);
+    EXPECT_EQ(told, (std::set<Index>{2, 3}));
+  }
+  messages.finish();
+}
+
+TEST(Messages, NothingHasArrivedBeforeItWasSent) {
+  const Communicator world = Communicator::world();
+  if (world.size() == 1) GTEST_SKIP() << "nobody to write to";
+  const std::vector<float> sent(20'000, 2.0f);
+  std::vector<float> received(sent.size());
+  Messages messages(world);
+  if (world.rank() == 1) {
+    messages.receive(0, received);
+    EXPECT_FALSE(messages.arrived(0, 1));
+  }
+  world.barrier();
+  if (world.rank() == 0) messages.send(1, sent);
+  messages.finish();
 }
 
 /// More floats than an int counts, in little memory: one small file lies behind the addresses again and

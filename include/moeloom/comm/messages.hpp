@@ -32,6 +32,8 @@ class Messages {
   std::optional<Index> next_arrival();
   /// Waits for receives [first, first + count), of which next_arrival() will then not tell.
   void wait_for(Index first, Index count);
+  /// Whether receives [first, first + count) have arrived, without waiting.
+  bool arrived(Index first, Index count);
   /// Lets messages move on without waiting: MPI moves them in its calls alone.
   void progress();
   /// Waits for all that is still under way, and forgets it.

@@ -9,10 +9,11 @@
 
 namespace moeloom::packed {
 
-/// Rows that multiply_master() takes at most: a panel is packed once for all of them.
-inline constexpr Index kMasterRows = 256;
+/// Rows that multiply_master() takes at most: a panel is packed once for all of them. Half as many
+/// again as fit the second-level cache: they take less from the third than packing every panel twice.
+inline constexpr Index kMasterRows = 384;
 
-/// A thread's memory: half a megabyte, too much for a stack that somebody has made small.
+/// A thread's memory: most of a megabyte, too much for a stack that somebody has made small.
 template <typename Element>
 struct MasterWorkspace {
   LeftSide<Element, kMasterRows> left;

@@ -118,6 +118,13 @@ Index rows_of(const Rectangle& r, Index lo, Index hi) {
   return std::reduce(r.rows_per_source.begin() + lo, r.rows_per_source.begin() + hi, Index{0});
 }
 
+/// Whether the `rows` of sources [lo, hi) are one pass of one source: its sums are whole in the tile, which
+/// may therefore add them to another source's.
+bool is_one_pass(const Rectangle& r, Index lo, Index hi, Index rows) {
+  const auto sources = r.rows_per_source.subspan(at(lo), at(hi - lo));
+  return rows <= kPassRows && std::ranges::count(sources, rows) == 1;
+}
+
 /// dw = the sum over sources [lo, hi), which have rows; the first of them is `first`. Sources without rows
 /// are left out, which adding their zeros would not change.
 template <typename Element>
@@ -129,23 +136,25 @@ void sum_sources(const Rectangle& r, Index lo, Index hi, Index first, MatrixView
                              Write::kReplace);
   }
   const Index mid = tree_split(lo, hi);
-  const Index left_rows = rows_of(r, lo, mid);
+  const Index left_rows = rows_of(r, lo, mid), right_rows = rows_of(r, mid, hi);
   if (left_rows == 0) return sum_sources<Element>(r, mid, hi, first, dw, work, level);
   sum_sources<Element>(r, lo, mid, first, dw, work, level);
-  if (rows_of(r, mid, hi) == 0) return;
+  if (right_rows == 0) return;
+  const Index next = first + left_rows;
+  if (is_one_pass(r, mid, hi, right_rows))
+    return add_pass<Element>(r.dy.rows_from(next, right_rows), r.x.rows_from(next, right_rows), dw,
+                             Write::kAdd, work);
   work.partial(level).reshape_uninitialised(dw.rows, dw.cols);
   const MatrixView right = work.partial(level);
-  sum_sources<Element>(r, mid, hi, first + left_rows, right, work, level + 1);
+  sum_sources<Element>(r, mid, hi, next, right, work, level + 1);
   add(right, dw);
 }
 
 /// dw (+)= the rectangle's sum over all its rows.
 template <typename Element>
 void write_rectangle(const Rectangle& r, MatrixView dw, Write mode, Workspace& work) {
-  const bool one_pass = r.dy.rows() <= kPassRows &&
-                        std::count(r.rows_per_source.begin(), r.rows_per_source.end(), r.dy.rows()) == 1;
-  if (one_pass) return sum_rows<Element>(r.dy, r.x, dw, work, mode);
   const auto sources = static_cast<Index>(r.rows_per_source.size());
+  if (is_one_pass(r, 0, sources, r.dy.rows())) return add_pass<Element>(r.dy, r.x, dw, mode, work);
   if (mode == Write::kReplace) return sum_sources<Element>(r, 0, sources, 0, dw, work, 0);
   work.partial(0).reshape_uninitialised(dw.rows, dw.cols);
   const MatrixView sum = work.partial(0);

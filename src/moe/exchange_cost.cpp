@@ -31,6 +31,7 @@ ExchangeVolume sent_to_all(const ExchangeCase& e, double bytes) {
 
 ExchangeVolume alltoall_volume(const ExchangeCase& e) {
   ExchangeVolume volume = sent_to_all(e, slots_bytes(e));
+  volume.network_messages = messages_in_turn(e.ep, volume.network_messages);
   volume.copied_bytes = 4 * slots_bytes(e);
   return volume;
 }
@@ -73,6 +74,19 @@ ExchangeVolume allgather_dispatch(const ExchangeCase& e) {
   return volume;
 }
 
+struct Directions {
+  ExchangeVolume (*out)(const ExchangeCase&);
+  ExchangeVolume (*back)(const ExchangeCase&);
+};
+const Directions& directions_of(ExchangeWay way) {
+  static constexpr std::array<Directions, kExchangeWays.size()> all = {
+      {{alltoall_volume, alltoall_volume},
+       {shared_volume, shared_volume},
+       {hierarchical_dispatch, hierarchical_combine},
+       {allgather_dispatch, alltoall_volume}}};
+  return all[static_cast<std::size_t>(way)];
+}
+
 /// Of ep = 1, whichever way: rows only change places.
 std::optional<ExchangeVolume> alone(const ExchangeCase& e) {
   require(e.ep >= 1 && e.ep_on_node >= 1 && e.ep % e.ep_on_node == 0, "an ep row lies evenly on its nodes");
@@ -90,6 +104,11 @@ std::string_view name_of(ExchangeWay way) {
   constexpr std::array<std::string_view, kExchangeWays.size()> names = {"alltoall", "shared", "hierarchical",
                                                                         "allgather"};
   return names[static_cast<std::size_t>(way)];
+}
+
+double messages_in_turn(Index ranks, double messages) {
+  const bool at_once = (ranks >= 4 && ranks < 64) || (ranks >= 128 && ranks < 256) || ranks >= 1024;
+  return at_once ? std::min(messages, 1.0) : messages;
 }
 
 double groups_visited(Index num_experts, Index top_k, Index groups) {
@@ -122,31 +141,12 @@ double crossings_back(Index num_experts, Index top_k, Index nodes, CombineMode m
 
 ExchangeVolume dispatch_volume(ExchangeWay way, const ExchangeCase& e) {
   if (const auto volume = alone(e)) return *volume;
-  switch (way) {
-    case ExchangeWay::kAlltoall:
-      return alltoall_volume(e);
-    case ExchangeWay::kShared:
-      return shared_volume(e);
-    case ExchangeWay::kHierarchical:
-      return hierarchical_dispatch(e);
-    case ExchangeWay::kAllgather:
-      return allgather_dispatch(e);
-  }
-  return {};
+  return directions_of(way).out(e);
 }
 
 ExchangeVolume combine_volume(ExchangeWay way, const ExchangeCase& e) {
   if (const auto volume = alone(e)) return *volume;
-  switch (way) {
-    case ExchangeWay::kAlltoall:
-    case ExchangeWay::kAllgather:
-      return alltoall_volume(e);
-    case ExchangeWay::kShared:
-      return shared_volume(e);
-    case ExchangeWay::kHierarchical:
-      return hierarchical_combine(e);
-  }
-  return {};
+  return directions_of(way).back(e);
 }
 
 double planning_bytes(ExchangeWay way, const ExchangeCase& e) {

@@ -32,6 +32,10 @@ double seconds_of(const Communicator& comm, const std::function<void()>& work) {
   return seconds[kRounds / 4];
 }
 
+double others_in(const Communicator& comm) {
+  return static_cast<double>(comm.size() - 1);
+}
+
 double exchange_of(const Communicator& comm, Index rows_per_pair) {
   const Matrix sent(rows_per_pair * comm.size(), kColumns);
   Matrix received(sent.rows(), kColumns);
@@ -39,17 +43,18 @@ double exchange_of(const Communicator& comm, Index rows_per_pair) {
   return seconds_of(comm, [&] { comm.all_to_all_rows(sent, counts, received, counts); });
 }
 
-/// Between n ranks at once, of one rank: t(bytes) = (n - 1) * message + bytes / bandwidth, from two sizes.
+/// Of one rank while all of `comm` exchange: t(bytes) = messages * message + bytes / bandwidth, from two
+/// sizes.
 struct Line {
   double message_seconds = 0;
   double bandwidth = 0;
 };
-Line exchange_line(const Communicator& comm) {
+Line exchange_line(const Communicator& comm, double messages) {
   const double small = exchange_of(comm, kSmall), large = exchange_of(comm, kLarge);
-  const auto others = static_cast<double>(comm.size() - 1);
+  const double others = others_in(comm);
   const double bytes_a_row = static_cast<double>(sizeof(float)) * kColumns * others;
   const double seconds_a_row = std::max(large - small, 0.1 * large) / static_cast<double>(kLarge - kSmall);
-  return {std::max(small - kSmall * seconds_a_row, 0.0) / others, bytes_a_row / seconds_a_row};
+  return {std::max(small - kSmall * seconds_a_row, 0.0) / messages, bytes_a_row / seconds_a_row};
 }
 
 /// Of ranks that signal and wait for each other; 0 where a node's memory cannot be shared.
@@ -80,13 +85,13 @@ void measure_exchange(const Communicator& world, MachineRates& rates) {
   for (std::size_t i = 0; i < all.size(); ++i) even = even && all[i] == shape[i % 2];
   if (!even) return;  // every rank sees the same table
   if (node.size() > 1) {
-    const Line line = exchange_line(node);
+    const Line line = exchange_line(node, others_in(node));
     rates.node_message_seconds = line.message_seconds;
     rates.node_bytes = line.bandwidth;
     rates.meeting_seconds = meeting_of(node);
   }
   if (across.size() > 1) {
-    const Line line = exchange_line(across);
+    const Line line = exchange_line(across, messages_in_turn(across.size(), others_in(across)));
     rates.network_message_seconds = line.message_seconds;
     rates.network_bytes = line.bandwidth * static_cast<double>(node.size());
   }

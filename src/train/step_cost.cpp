@@ -3,6 +3,7 @@
 #include "moeloom/train/sharded_optimizer.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <numeric>
 
@@ -240,8 +241,9 @@ double plan_seconds_of_layer(const ModelConfig& config, const StepCase& step, co
   const double slots = real(step.tokens * config.num_experts_per_tok);
   const double sorted = oversubscription(step) * per(slots, machine.plan_slots);
   if (step.way == ExchangeWay::kShared) return sorted + rates.meeting_seconds;
+  const Index rounds = exchange.ep == exchange.ep_on_node ? 0 : std::bit_width(at(exchange.ep - 1));
   return sorted + real(exchange.ep_on_node - 1) * rates.node_message_seconds +
-         real(exchange.ep - exchange.ep_on_node) * rates.network_message_seconds;
+         real(rounds) * rates.network_message_seconds;
 }
 
 Trained trained_elements(const std::vector<ParameterSpec>& specs) {
@@ -261,10 +263,11 @@ double reduction_seconds(double elements, Index group, Index group_on_node, cons
   if (group == 1 || elements == 0) return 0;
   const double buckets = std::ceil(elements / real(ShardedOptimizer::kBucketElements));
   const double to_each = kFloat * elements / real(group);
+  const double elsewhere = real(group - group_on_node);
   const ExchangeVolume volume{.node_bytes = to_each * real(group_on_node - 1),
-                              .network_bytes = to_each * real(group - group_on_node),
+                              .network_bytes = to_each * elsewhere,
                               .node_messages = buckets * real(group_on_node - 1),
-                              .network_messages = buckets * real(group - group_on_node),
+                              .network_messages = buckets * (sums ? std::min(elsewhere, 1.0) : elsewhere),
                               .copied_bytes = sums ? 2 * kFloat * elements : 0};
   return exchange_seconds(volume, rates, step.ranks_per_node);
 }

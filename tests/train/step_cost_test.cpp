@@ -138,7 +138,24 @@ TEST(StepCost, AReductionMovesAllButARanksOwnShare) {
   EXPECT_DOUBLE_EQ(reduction_seconds(1000, 4, 2, step, rates, false), 1 + 10 + 2 * 10 + 2 * 2000 / 50.0);
   EXPECT_DOUBLE_EQ(
       reduction_seconds(1000, 4, 2, step, rates, true) - reduction_seconds(1000, 4, 2, step, rates, false),
-      8000 / 200.0);
+      8000 / 200.0 - 10)
+      << "what is summed is sent to both at once, what is gathered goes round";
+}
+
+TEST(StepCost, CountsTravelARoundForEachDoublingOfTheRanks) {
+  const ModelConfig config = tiny_config();
+  const MachineRates machine = even_rates();
+  const ExchangeRates rates{.node_message_seconds = 1, .network_message_seconds = 100};
+  const auto counts = [&](Index ep, Index ranks_per_node) {
+    StepCase step = case_of(1, ep);
+    step.ranks_per_node = ranks_per_node;
+    return plan_seconds_of_layer(config, step, machine, rates) -
+           plan_seconds_of_layer(config, step, machine, {});
+  };
+  EXPECT_DOUBLE_EQ(counts(4, 4), 3) << "each is work of the node's processors";
+  EXPECT_DOUBLE_EQ(counts(2, 1), 100);
+  EXPECT_DOUBLE_EQ(counts(4, 2), 1 + 200);
+  EXPECT_DOUBLE_EQ(counts(5, 1), 300);
 }
 
 TEST(StepCost, PhasesAreTheirTerms) {

@@ -6,8 +6,7 @@
 #   bench/moe/simgrid/run.sh 64 --tokens 8 options of exchange_replay_bench follow the ranks
 #
 # The rooms are built by SimGrid's smpicxx, so that their MPI calls are simulated; computing takes no time. Links are
-# of 100 Gbit/s and 1 us, with full bisection. Collectives choose their algorithms as Open MPI's do, which from 4 to 63
-# ranks posts the messages of MPI_Alltoallv at once, where the model lets them wait for each other. A message costs the
+# of 100 Gbit/s and 1 us, with full bisection. Collectives choose their algorithms as Open MPI's do. A message costs the
 # same whatever its size: SimGrid's own factors were fitted to another network. MOELOOM_SIMGRID_BUILD is where it
 # builds, and remains.
 set -euo pipefail

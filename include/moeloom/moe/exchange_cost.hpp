@@ -32,15 +32,19 @@ struct ExchangeCase {
   CombineMode combine = CombineMode::kExact;
 };
 
+/// Of `messages` between nodes in one MPI_Alltoallv of so many ranks, those that wait for each other. Open
+/// MPI 4 and 5 post all at once from 4 to 63, from 128 to 255 and from 1024 ranks on, whatever the sizes, and
+/// go from rank to rank otherwise (coll/tuned, ompi_coll_tuned_alltoallv_intra_dec_fixed).
+double messages_in_turn(Index ranks, double messages);
+
 /// Of one rank in one direction.
 struct ExchangeVolume {
-  double node_bytes = 0;     // to other ranks of its node, through MPI
-  double network_bytes = 0;  // to ranks of other nodes
-  // That wait for each other: MPI_Alltoallv's go from rank to rank, those that a rank posts at once are one.
-  double node_messages = 0;
-  double network_messages = 0;
-  double copied_bytes = 0;  // read and written by the rank itself
-  double meetings = 0;      // of the ranks of a node
+  double node_bytes = 0;        // to other ranks of its node, through MPI
+  double network_bytes = 0;     // to ranks of other nodes
+  double node_messages = 0;     // each is work of the processors
+  double network_messages = 0;  // that wait for each other: those under way together are one
+  double copied_bytes = 0;      // read and written by the rank itself
+  double meetings = 0;          // of the ranks of a node
 };
 
 /// The expected number of groups, of `groups` equal ones, that top_k of num_experts experts drawn at random
@@ -57,13 +61,14 @@ double crossings_back(Index num_experts, Index top_k, Index nodes, CombineMode m
 
 /// With T tokens of B = 4 D bytes, K experts a token, R = ep, n = ep_on_node, N = R / n nodes, and X rows out
 /// and Y rows back of a token as above:
-///   alltoall      K T B (R-1)/R either way, of it K T B (n-1)/R inside the node; packing and regrouping or
-///                 summing read and write K T B twice
+///   alltoall      K T B (R-1)/R either way, of it K T B (n-1)/R inside the node; R-n messages between nodes,
+///                 messages_in_turn() of them; packing and regrouping or summing read and write K T B twice
 ///   shared        K T B written and T B read, or the reverse; n = R; one meeting before, and one after
 ///   hierarchical  X T B out, Y T B back over the network in N-1 messages at once, written to leave and read
 ///                 on arrival; inside the node as shared: D(N) T B read and K T B written, or K T B and T B
-///   allgather     T B out, T B of it written to leave, and the K T rows of the rank are picked out of
-///                 R T; back as alltoall
+///   allgather     T B out, in R-1 rounds of a ring, T B of it written to leave, and the K T rows of
+///   the
+///                 rank are picked out of R T; back as alltoall
 ExchangeVolume dispatch_volume(ExchangeWay way, const ExchangeCase& exchange);
 ExchangeVolume combine_volume(ExchangeWay way, const ExchangeCase& exchange);
 

@@ -80,7 +80,8 @@ ExchangeSeconds exchange_seconds_of_layer(const ModelConfig& config, const StepC
 /// What uneven routing adds to combine, where the others wait: b = mean_busiest_load(); (b - 1) of the
 /// experts, and of half of both exchanges, because a rank sends or gets back as many rows as any.
 double waiting_seconds(double busiest, double expert_seconds, const ExchangeSeconds& exchange);
-/// Counts to ep - 1 ranks, and slots sorted: T K / slots a second.
+/// Slots sorted: T K / slots a second. Counts: a message to each rank of the node, and where ep leaves it
+/// ceil(log2 ep) rounds between nodes, as MPI_Alltoall sends few bytes (Bruck et al. 1997).
 double plan_seconds_of_layer(const ModelConfig& config, const StepCase& step, const MachineRates& machine,
                              const ExchangeRates& rates);
 
@@ -94,7 +95,8 @@ Trained trained_elements(const std::vector<ParameterSpec>& specs);
 double owned_elements(const Trained& trained, const MeshShape& mesh);
 
 /// A reduce-scatter or an all-gather of P elements over a group: 4 P (n - 1) / n bytes out of each rank, in
-/// ceil(P / 4 Mi) messages to each other rank; reducing also reads and writes 4 P.
+/// ceil(P / 4 Mi) messages to each other rank. MPI_Alltoallw posts those of a reduce-scatter at once;
+/// an all-gather's go round a ring. Reducing also reads and writes 4 P.
 double reduction_seconds(double elements, Index group, Index group_on_node, const StepCase& step,
                          const ExchangeRates& rates, bool sums);
 

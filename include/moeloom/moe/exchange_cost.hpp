@@ -66,9 +66,8 @@ double crossings_back(Index num_experts, Index top_k, Index nodes, CombineMode m
 ///   shared        K T B written and T B read, or the reverse; n = R; one meeting before, and one after
 ///   hierarchical  X T B out, Y T B back over the network in N-1 messages at once, written to leave and read
 ///                 on arrival; inside the node as shared: D(N) T B read and K T B written, or K T B and T B
-///   allgather     T B out, in R-1 rounds of a ring, T B of it written to leave, and the K T rows of
-///   the
-///                 rank are picked out of R T; back as alltoall
+///   allgather     T B out in R-1 rounds of a ring, T B of it written to leave, and K T rows picked
+///                 out of R T; back as alltoall
 ExchangeVolume dispatch_volume(ExchangeWay way, const ExchangeCase& exchange);
 ExchangeVolume combine_volume(ExchangeWay way, const ExchangeCase& exchange);
 

@@ -115,6 +115,11 @@ void Dispatcher::begin(const RoundTrip& trip) {
   overlapped->begin(trip);
 }
 
+bool Dispatcher::arrived(Index chunk) {
+  auto* const overlapped = std::get_if<OverlappedDispatch>(&way_);
+  return overlapped == nullptr || overlapped->arrived(chunk);
+}
+
 void Dispatcher::await(const RoundTrip& trip, Index chunk) {
   if (auto* const overlapped = std::get_if<OverlappedDispatch>(&way_)) overlapped->await(trip, chunk);
 }

@@ -112,16 +112,23 @@ void MoeLayer::run_experts_backward(const KernelTable& kernels, Dispatcher& disp
                                     saved_.experts, workspace.experts, gradients, clock);
   const ExpertPass pass = expert_pass(kernels, dispatcher, workspace, clock);
   prepare_backward(pass);
+  // Others wait for rows, nobody for weight gradients: those fill the time until rows come, and that in which
+  // the last ones travel.
+  Index with_gradients = 0;
+  const auto next_gradients = [&] {
+    clock.enter(Phase::kExperts);
+    weight_gradients(pass, part(dispatcher, with_gradients++), workspace.d_rows, gradients);
+  };
   for (Index chunk = 0; chunk < dispatcher.chunks(); ++chunk) {
+    while (with_gradients < chunk && !dispatcher.arrived(chunk)) next_gradients();
     clock.enter(Phase::kDispatch);
     dispatcher.await(trip, chunk);
     clock.enter(Phase::kExperts);
     backward_chunk(pass, part(dispatcher, chunk), workspace.d_rows);
     clock.enter(Phase::kCombine);
     dispatcher.send_back(trip, chunk);
-    clock.enter(Phase::kExperts);
-    weight_gradients(pass, part(dispatcher, chunk), workspace.d_rows, gradients);
   }
+  while (with_gradients < dispatcher.chunks()) next_gradients();
 }
 
 }  // namespace moeloom

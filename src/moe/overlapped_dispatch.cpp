@@ -46,6 +46,7 @@ OverlappedDispatch::OverlappedDispatch(const Communicator& ep, Index num_experts
                                        WireDType wire)
     : ep_(&ep),
       chunks_(chunks),
+      peers_(ep.size() - 1),
       nodes_(nodes),
       wire_(ep.size() == 1 ? WireDType::kFp32 : wire),  // nothing travels
       whole_(ep, num_experts, std::move(nodes), wire),
@@ -129,10 +130,14 @@ void OverlappedDispatch::send(Index to, Matrix& rows, Stretch places, Index cols
   traffic_.logical_bytes += places.size() * cols * kFloatBytes;
 }
 
+bool OverlappedDispatch::arrived(Index chunk) {
+  return messages_->arrived(chunk * peers_, peers_);
+}
+
 void OverlappedDispatch::await(const RoundTrip& trip, Index chunk) {
   const DispatchPlan& plan = trip.plan;
-  const Index cols = trip.rows.cols(), number = wire_cols(cols, wire_), peers = ep_->size() - 1;
-  messages_->wait_for(chunk * peers, peers);
+  const Index cols = trip.rows.cols(), number = wire_cols(cols, wire_);
+  messages_->wait_for(chunk * peers_, peers_);
   const Stayed stayed(plan.chunks, ep_->rank());
   for_each_place(plan.chunks.rows_of(chunk), [&](Index row) {
     const Index place = arrival_of(plan, row);

@@ -117,6 +117,8 @@ class Block {
   const BlockWeights& gradients() const { return gradients_; }
   ExpertRange held() const { return held_; }
   const Routing& routing() const { return layer_.activations().routing; }
+  /// What is timed from now on goes to `spans`.
+  void record_into(std::vector<Span>& spans) { clock_.record_into(&spans); }
 
   Matrix output, d_hidden;
 

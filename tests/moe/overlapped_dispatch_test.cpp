@@ -102,6 +102,10 @@ TEST(OverlappedDispatch, ResultsOfAChunkLeaveBeforeTheLastRowHasCome) {
       dispatcher.await(trip, chunk);
       const Stretch part = plan.chunks.rows_of(chunk);
       copy(rows.view().rows_from(part.begin, part.size()), results.view().rows_from(part.begin, part.size()));
+      if (chunk == 0) {
+        EXPECT_TRUE(dispatcher.arrived(0));
+        EXPECT_FALSE(dispatcher.arrived(1));
+      }
       dispatcher.send_back(trip, chunk);
     }
     dispatcher.finish(trip);
@@ -122,6 +126,24 @@ TEST(OverlappedDispatch, ResultsOfAChunkLeaveBeforeTheLastRowHasCome) {
   for (const std::vector<float>& row : theirs) messages.send(0, row);
   messages.finish();
   EXPECT_EQ(back[1], mine);
+}
+
+/// Of one rank, whose rows are all there from the beginning.
+TEST(OverlappedDispatch, WeightGradientsAreMadeWhenEveryRowThatHasComeIsOnItsWayBack) {
+  const Communicator world = Communicator::world(), alone = world.split(world.rank(), 0);
+  const Case c{"", 64, 6, 2};
+  const RandomBlock shape{24, 20};
+  Block block(alone, {c.experts, c.top_k, true}, weights_of(c, shape), block_kernels(true), {},
+              {.chunks = 3});
+  std::vector<Span> spans;
+  block.record_into(spans);
+  block.run(hidden_of(c, shape.hidden), random_matrix(c.tokens, shape.hidden, 62));
+  std::vector<std::string_view> made;
+  for (const Span& span : spans)
+    if (span.name == "gate_up input_grad" || span.name == "gate_up weight_grad") made.push_back(span.name);
+  std::vector<std::string_view> expected(6, "gate_up weight_grad");
+  std::fill_n(expected.begin(), 3, "gate_up input_grad");
+  EXPECT_EQ(made, expected);
 }
 
 TEST(OverlappedDispatch, Bf16OnTheWireRoundsAsTheWholeExchangeDoes) {

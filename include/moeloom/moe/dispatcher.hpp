@@ -57,11 +57,14 @@ class Dispatcher {
                std::optional<ScalarsBack> scalars = std::nullopt);
 
   /// A dispatch and a combine in parts, between which the caller computes: begin, then of each chunk in order
-  /// await and send_back, then finish. All four are collective over ep. Of ways that move rows whole there is
-  /// one chunk, begin is the dispatch, and finish the combine. Throws as those do.
+  /// await and send_back, then finish. All four are collective over ep, and arrived is over nothing. Of ways
+  /// that move rows whole there is one chunk, begin is the dispatch, and finish the combine. Throws as those
+  /// do.
   bool overlaps() const { return std::holds_alternative<OverlappedDispatch>(way_); }
   Index chunks() const;
   void begin(const RoundTrip& trip);
+  /// Whether await(chunk) would not have to wait.
+  bool arrived(Index chunk);
   /// trip.rows of the experts of `chunk` have landed.
   void await(const RoundTrip& trip, Index chunk);
   /// trip.results of those experts leave; they may not be written any more.

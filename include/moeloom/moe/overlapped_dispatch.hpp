@@ -52,6 +52,7 @@ class OverlappedDispatch {
 
   Index chunks() const { return chunks_; }
   void begin(const RoundTrip& trip);
+  bool arrived(Index chunk);
   void await(const RoundTrip& trip, Index chunk);
   void send_back(const RoundTrip& trip, Index chunk);
   void finish(const RoundTrip& trip);
@@ -67,6 +68,7 @@ class OverlappedDispatch {
 
   const Communicator* ep_;
   Index chunks_;
+  Index peers_;  // other ranks, each with one message a chunk
   NodeMap nodes_;
   WireDType wire_;
   AlltoallDispatch whole_;

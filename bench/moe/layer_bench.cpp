@@ -63,9 +63,7 @@ std::optional<Options> parse(int argc, char** argv) {
   bench::dtype_from_option(o.dtype);
   bench::dispatcher_named(o.dispatcher);
   for (const std::string& name : bench::words(o.routing)) bench::routing_named(name);
-  for (const std::string& word : bench::words(o.node_pool))
-    if (word != "off" && word != "on")
-      throw std::invalid_argument("--node-pool \"" + word + "\" is not valid; valid: off, on");
+  for (const std::string& word : bench::words(o.node_pool)) bench::is_on("--node-pool", word);
   for (const std::string& overlap : bench::words(o.overlap)) bench::chunks_of(overlap);
   return o;
 }
@@ -177,7 +175,7 @@ std::vector<Variant> variants_of(const Options& o) {
     for (const std::string& routing : bench::words(o.routing))
       for (const std::string& pool : bench::words(o.node_pool))
         for (const std::string& overlap : bench::words(o.overlap))
-          variants.push_back({path, routing, overlap, pool == "on"});
+          variants.push_back({path, routing, overlap, bench::is_on("--node-pool", pool)});
   return variants;
 }
 

@@ -5,7 +5,7 @@
 
 Index the tokens by expert, all_to_all_single, regroup by expert; then back: regroup by source, all_to_all_single, add
 each token's rows; autograd does the same in reverse. The counts are exchanged once and not timed, as dispatch_bench
-does not time its plan. Models and --bytes (of a pair of ranks in one exchange) mean what they mean there.
+does not time its plan. Models, --load and --bytes (of a pair of ranks in one exchange) mean what they mean there.
 Prints one JSON line: the median over --steps of the slowest rank's milliseconds.
 """
 import argparse
@@ -54,6 +54,14 @@ class Plan:
         self.by_source = torch.argsort(self.by_expert)
 
 
+def choices(count, experts, top_k, load):
+    """A draw without replacement: the largest of log(weight) + Gumbel noise, weights even or 1 / (expert + 1)."""
+    noise = -torch.log(-torch.log(torch.rand(count, experts).clamp(1e-12, 1 - 1e-7)))
+    if load == "zipf":
+        noise -= torch.arange(1.0, experts + 1).log()
+    return noise.topk(top_k, -1).indices
+
+
 def exchange(tokens, plan):
     rows = Exchange.apply(tokens[plan.order // plan.top_k], plan.sent, plan.received)[plan.by_expert]
     home = Exchange.apply(rows[plan.by_source], plan.received, plan.sent)
@@ -68,7 +76,7 @@ def run(rank, options, port, answer):
     cols = max(1, min(options.bytes // 4, hidden))
     count = -(-max(1, options.bytes // (4 * cols)) * options.ranks // top_k)
     torch.manual_seed(rank)
-    plan = Plan(torch.rand(count, experts).topk(top_k, -1).indices, experts, options.ranks)
+    plan = Plan(choices(count, experts, top_k, options.load), experts, options.ranks)
     tokens = torch.randn(count, cols).requires_grad_()
     gradient = torch.randn(count, cols)
     seconds = []
@@ -82,8 +90,8 @@ def run(rank, options, port, answer):
         if step >= 2:
             seconds.append(slowest.item())
     if rank == 0:
-        answer.put({"model": options.model, "ranks": options.ranks, "bytes_per_pair": options.bytes, "tokens": count,
-                    "ms": 1e3 * statistics.median(seconds)})
+        answer.put({"model": options.model, "load": options.load, "ranks": options.ranks,
+                    "bytes_per_pair": options.bytes, "tokens": count, "ms": 1e3 * statistics.median(seconds)})
     dist.barrier()
 
 
@@ -91,6 +99,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--model", choices=MODELS, default="qwen3")
+    parser.add_argument("--load", choices=["balanced", "zipf"], default="balanced")
     parser.add_argument("--bytes", type=int, default=1 << 20, help="of a pair of ranks in one exchange (default 1 MiB)")
     parser.add_argument("--steps", type=int, default=21)
     options = parser.parse_args()

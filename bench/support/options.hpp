@@ -4,6 +4,7 @@
 #include <exception>
 #include <iostream>
 #include <sstream>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -41,6 +42,12 @@ inline std::vector<std::string> words(const std::string& list) {
   std::istringstream stream(list);
   for (std::string word; std::getline(stream, word, ',');) all.push_back(word);
   return all;
+}
+
+/// Throws for a word that is neither on nor off.
+inline bool is_on(const std::string& option, const std::string& word) {
+  if (word == "on" || word == "off") return word == "on";
+  throw std::invalid_argument(option + " \"" + word + "\" is not valid; valid: off, on");
 }
 
 }  // namespace moeloom::bench

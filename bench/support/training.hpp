@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "support/dtype.hpp"
+#include "support/routing.hpp"
 
 namespace moeloom::bench {
 
@@ -50,14 +51,27 @@ inline KernelTable kernels_of(bool grouped, DType dtype) {
   return table;
 }
 
+/// Tokens of random text choose experts as `routing` says: an embedding holds its token's logits, eight
+/// apart, which layers of initial weights hardly move, and every router reads them.
+inline void route_as(Routing routing, const ModelConfig& model, ParameterStore& store) {
+  if (routing == Routing::kRandom) return;
+  write_logits(routing, 0, model.num_experts_per_tok, model.num_experts,
+               store.find("model.embed_tokens.weight").value);
+  for (Index layer = 0; layer < model.num_hidden_layers; ++layer)
+    read_logits(store.find("model.layers." + std::to_string(layer) + ".mlp.gate.weight").value);
+  store.mark_changed();
+}
+
 /// A model in training with one path of the experts' products.
 class Subject {
  public:
   Subject(const ModelConfig& model, const RankBatch& batch, const Mesh& mesh, const TokenSource& tokens,
-          const KernelTable& kernels)
+          const KernelTable& kernels, Routing routing = Routing::kRandom,
+          const DispatcherSettings& dispatcher = {})
       : store_(parameter_specs(model, experts_of(model.num_experts, mesh.shape().ep,
-                                                 mesh.shape().ep_rank(mesh.world().rank())))),
-        decoder_(model, store_, mesh, kernels),
+                                                 mesh.shape().ep_rank(mesh.world().rank()))),
+               dispatcher.node_pool ? dispatcher.memory : nullptr),
+        decoder_(model, store_, mesh, kernels, dispatcher),
         optimizer_(store_, mesh, {}),
         batch_{.global_batch = batch.sequences * mesh.world().size(),
                .sequence_length = batch.sequence_length,
@@ -69,6 +83,7 @@ class Subject {
                   .batch = batch_,
                   .aux_loss_coef = 0.001}) {
     initialise(store_, model, 1);
+    route_as(routing, model, store_);
   }
 
   StepReport step() { return trainer_.step(next_++); }

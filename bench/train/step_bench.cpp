@@ -2,10 +2,13 @@
 //
 //   mpirun -n 1 build/bench/step_bench                        the two shapes of the table in bench/README.md
 //   mpirun -n 2 build/bench/step_bench --case custom --hidden 512 --experts 16 --ep 2
+//   mpirun -n 2 build/bench/step_bench --case custom --path gmm --ep 2 --dispatcher shared
+//     --routing balanced,hot --node-pool off,on
 //
 // Forward, backward, gradient norm and AdamW; each path takes its turn in every round, between two
 // measurements of the fp32 FMA peak. gmm has every kernel; loop multiplies by OpenBLAS. --dtype is gmm's. The
-// slowest rank's time counts; sequences are per rank.
+// slowest rank's time counts; sequences are per rank. `of_first` is a subject's time over that of the first
+// in the same round.
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"
 #include "moeloom/comm/session.hpp"
@@ -16,6 +19,7 @@
 #include <memory>
 #include <optional>
 
+#include "support/dispatcher.hpp"
 #include "support/dtype.hpp"
 #include "support/fma_peak.hpp"
 #include "support/json_file.hpp"
@@ -35,6 +39,7 @@ struct Case {
 
 struct Options {
   std::string which = "all", path = "both", dtype = "fp32", json;
+  std::string dispatcher = "alltoall", routing = "random", node_pool = "off";
   Case custom;
   Index ep = 1;
   int threads = 1, samples = 7;
@@ -76,6 +81,11 @@ std::optional<Options> parse(int argc, char** argv) {
                       "all, d256, d512, or custom: the sizes below")(
       "path", po::value(&o.path)->default_value(o.path), "gmm, loop, or both in turn")(
       "dtype", po::value(&o.dtype)->default_value(o.dtype), "of the gmm path: fp32, bf16")(
+      "dispatcher", po::value(&o.dispatcher)->default_value(o.dispatcher),
+      "alltoall, shared, hierarchical or allgather")(
+      "routing", po::value(&o.routing)->default_value(o.routing), "a list of random, balanced, hot")(
+      "node-pool", po::value(&o.node_pool)->default_value(o.node_pool),
+      "a list of off, on: ranks of a node run each other's experts")(
       "threads", po::value(&o.threads)->default_value(o.threads), "threads of a rank")(
       "samples", po::value(&o.samples)->default_value(o.samples), "measured steps of each path")(
       "json", po::value(&o.json), "also write the rows to this file");
@@ -94,22 +104,47 @@ std::optional<Options> parse(int argc, char** argv) {
   if (!bench::read_options(known, argc, argv)) return std::nullopt;
   if (o.path != "both" && o.path != "gmm" && o.path != "loop")
     throw std::invalid_argument("unknown --path " + o.path + "; known: gmm, loop, both");
+  bench::dispatcher_named(o.dispatcher);
+  for (const std::string& name : bench::words(o.routing)) bench::routing_named(name);
+  for (const std::string& word : bench::words(o.node_pool)) bench::is_on("--node-pool", word);
   return o;
 }
 
+struct Variant {
+  std::string path, routing;
+  bool node_pool = false;
+};
+
+std::vector<Variant> variants_of(const Options& o) {
+  std::vector<Variant> variants;
+  for (const std::string& path : bench::words(o.path == "both" ? "gmm,loop" : o.path))
+    for (const std::string& routing : bench::words(o.routing))
+      for (const std::string& pool : bench::words(o.node_pool))
+        variants.push_back({path, routing, bench::is_on("--node-pool", pool)});
+  return variants;
+}
+
 struct Subject {
-  std::string name;
+  Variant variant;
   std::unique_ptr<bench::Subject> training;
 };
 
-Subject subject_of(const Case& c, const Mesh& mesh, const TokenSource& tokens, bool grouped, DType dtype) {
-  return {grouped ? "gmm" : "loop",
-          std::make_unique<bench::Subject>(c.model, bench::RankBatch{c.sequences, c.sequence_length}, mesh,
-                                           tokens, bench::kernels_of(grouped, dtype))};
+Subject subject_of(const Options& o, const Case& c, const Mesh& mesh, const TokenSource& tokens,
+                   const Variant& variant) {
+  DispatcherSettings dispatcher =
+      open_dispatcher(bench::dispatcher_named(o.dispatcher), mesh.ep(), c.model.num_experts);
+  dispatcher.node_pool = variant.node_pool;
+  if (variant.node_pool && !dispatcher.memory)
+    throw std::invalid_argument("--node-pool on needs --dispatcher shared or hierarchical");
+  const KernelTable kernels = bench::kernels_of(variant.path == "gmm", bench::dtype_from_option(o.dtype));
+  return {variant, std::make_unique<bench::Subject>(c.model, bench::RankBatch{c.sequences, c.sequence_length},
+                                                    mesh, tokens, kernels,
+                                                    bench::routing_named(variant.routing), dispatcher)};
 }
 
 struct Samples {
   std::vector<double> seconds, tokens_per_s, peak, per_gflops;
+  std::vector<double> of_first;  // seconds over the first subject's in the same round
   std::array<double, kPhases> phases{};
   double last_seconds = 0;  // of the slowest rank: how long the peak is measured
 };
@@ -131,15 +166,19 @@ void measure(const Options& o, const Mesh& mesh, const Subject& subject, Samples
   for (std::size_t i = 0; i < kPhases; ++i) samples.phases[i] += report.phase_seconds[i];
 }
 
-nlohmann::ordered_json row_of(const Options& o, const Case& c, const Mesh& mesh, const std::string& path,
+nlohmann::ordered_json row_of(const Options& o, const Case& c, const Mesh& mesh, const Variant& variant,
                               const Samples& s) {
   const auto ratio = bench::percentiles(s.per_gflops);
+  const auto of_first = bench::percentiles(s.of_first);
   nlohmann::ordered_json row = {{"case", c.name},
-                                {"path", path},
+                                {"path", variant.path},
+                                {"routing", variant.routing},
+                                {"node_pool", variant.node_pool},
+                                {"dispatcher", o.dispatcher},
                                 {"ranks", mesh.world().size()},
                                 {"ep", o.ep},
                                 {"threads", o.threads},
-                                {"dtype", path == "gmm" ? o.dtype : "fp32"},
+                                {"dtype", variant.path == "gmm" ? o.dtype : "fp32"},
                                 {"sequences", c.sequences},
                                 {"seq_len", c.sequence_length},
                                 {"hidden", c.model.hidden_size},
@@ -153,6 +192,9 @@ nlohmann::ordered_json row_of(const Options& o, const Case& c, const Mesh& mesh,
                                 {"tokens_per_s_per_gflops", ratio.median},
                                 {"tokens_per_s_per_gflops_p10", ratio.p10},
                                 {"tokens_per_s_per_gflops_p90", ratio.p90},
+                                {"of_first", of_first.median},
+                                {"of_first_p10", of_first.p10},
+                                {"of_first_p90", of_first.p90},
                                 {"commit", bench::commit_text()}};
   for (std::size_t i = 0; i < kPhases; ++i)
     row["ms_" + std::string(name_of(static_cast<Phase>(i)))] =
@@ -162,10 +204,13 @@ nlohmann::ordered_json row_of(const Options& o, const Case& c, const Mesh& mesh,
 
 void print(const nlohmann::ordered_json& row) {
   const auto number = [&row](const char* key) { return row.at(key).get<double>(); };
-  std::printf("%-8s %-6s %12.0f %12.1f %10.2f (%.2f..%.2f)  ms:", row["case"].get<std::string>().c_str(),
-              row["path"].get<std::string>().c_str(), number("tokens_per_s"), number("peak_gflops"),
-              number("tokens_per_s_per_gflops"), number("tokens_per_s_per_gflops_p10"),
-              number("tokens_per_s_per_gflops_p90"));
+  const auto text = [&row](const char* key) { return row.at(key).get<std::string>(); };
+  std::printf(
+      "%-8s %-6s %-9s %4s %12.0f %12.1f %10.2f (%.2f..%.2f) %9.3f (%.3f..%.3f)  ms:", text("case").c_str(),
+      text("path").c_str(), text("routing").c_str(), row["node_pool"].get<bool>() ? "on" : "off",
+      number("tokens_per_s"), number("peak_gflops"), number("tokens_per_s_per_gflops"),
+      number("tokens_per_s_per_gflops_p10"), number("tokens_per_s_per_gflops_p90"), number("of_first"),
+      number("of_first_p10"), number("of_first_p90"));
   for (const auto& [key, value] : row.items())
     if (key.starts_with("ms_") && value.get<double>() >= 1)
       std::printf(" %s %.0f", key.c_str() + 3, value.get<double>());
@@ -176,19 +221,20 @@ void print(const nlohmann::ordered_json& row) {
 void run_case(const Options& o, const Case& c, const Mesh& mesh, const TokenSource& tokens,
               nlohmann::ordered_json& rows) {
   std::vector<Subject> subjects;
-  for (const bool grouped : {true, false})
-    if (o.path == "both" || o.path == (grouped ? "gmm" : "loop"))
-      subjects.push_back(subject_of(c, mesh, tokens, grouped, bench::dtype_from_option(o.dtype)));
+  for (const Variant& variant : variants_of(o)) subjects.push_back(subject_of(o, c, mesh, tokens, variant));
   std::vector<Samples> samples(subjects.size());
   for (std::size_t s = 0; s < subjects.size(); ++s) {
     subjects[s].training->step();
     samples[s].last_seconds = mesh.world().all_max(subjects[s].training->step().seconds);
   }
   for (int i = 0; i < o.samples; ++i)
-    for (std::size_t s = 0; s < subjects.size(); ++s) measure(o, mesh, subjects[s], samples[s]);
+    for (std::size_t s = 0; s < subjects.size(); ++s) {
+      measure(o, mesh, subjects[s], samples[s]);
+      samples[s].of_first.push_back(samples[s].seconds.back() / samples[0].seconds.back());
+    }
   if (mesh.world().rank() != 0) return;
   for (std::size_t s = 0; s < subjects.size(); ++s) {
-    rows.push_back(row_of(o, c, mesh, subjects[s].name, samples[s]));
+    rows.push_back(row_of(o, c, mesh, subjects[s].variant, samples[s]));
     print(rows.back());
   }
 }
@@ -215,7 +261,8 @@ void run(const Options& o, Communicator world) {
   if (mesh.world().rank() == 0) {
     std::printf("%s, %s, %d ranks\n", bench::environment_line(o.threads).c_str(), shape.text().c_str(),
                 mesh.world().size());
-    std::printf("%-8s %-6s %12s %12s %10s\n", "case", "path", "tokens_per_s", "peak_gflops", "ratio");
+    std::printf("%-8s %-6s %-9s %4s %12s %12s %10s %25s\n", "case", "path", "routing", "pool", "tokens_per_s",
+                "peak_gflops", "ratio", "of_first");
   }
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
   for (const Case& c : cases_of(o)) run_case(o, c, mesh, tokens, rows);

@@ -39,7 +39,7 @@ Index drawn(const CounterRandom& random, std::uint64_t i, Index least, Index mos
 
 World world_of(Index number, Index experts, int ranks) {
   const CounterRandom random(kSeed + static_cast<std::uint64_t>(number), stream_of("routing"));
-  World w{.experts = experts, .top_k = drawn(random, 0, 1, experts), .cols = drawn(random, 1, 1, 40)};
+  World w{.experts = experts, .top_k = drawn(random, 0, 1, experts), .cols = drawn(random, 1, 1, 150)};
   const Index most = drawn(random, 2, 0, 6) * drawn(random, 3, 0, 6);
   const Index favourite = drawn(random, 4, -2, experts - 1);
   for (int rank = 0; rank < ranks; ++rank) {

@@ -197,6 +197,9 @@ Index NodeMemory::offset_of(const void* place) const {
 NodeMemory::Extent NodeMemory::allocate(Index bytes) {
   const Index unit = bytes >= kHugePage ? kHugePage : kPage;
   const Index whole = rounded_up(std::max<Index>(bytes, 1), unit);
+  // Giving back must not fail, so it finds its room: gaps lie between blocks, at most one more than these.
+  released_.reserve(at(blocks_ + 1));
+  free_.reserve(at(blocks_ + 2));
   const std::optional<Extent> gap = take_free(whole, unit);
   const Extent extent = gap ? *gap : take_at_end(bytes, unit);
   try {
@@ -206,6 +209,7 @@ NodeMemory::Extent NodeMemory::allocate(Index bytes) {
     throw;
   }
   bytes_ += whole;
+  ++blocks_;
   return extent;
 }
 
@@ -260,6 +264,7 @@ void NodeMemory::give_back_released() noexcept {
   for (const Extent& extent : released_) {
     ::fallocate(file_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, extent.offset, extent.bytes);
     bytes_ -= extent.bytes;
+    --blocks_;
     make_free(extent);
   }
   released_.clear();

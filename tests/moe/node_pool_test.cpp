@@ -269,6 +269,22 @@ TEST(NodePool, OtherRanksRunTasksOfTheOneThatHasAllRows) {
     EXPECT_TRUE(mine.for_others > 0 || ep.rank() == 0) << "of " << sums[0] << " tasks";
 }
 
+/// Of ranks by themselves, because in a pool of several the others would wait until the job is ended.
+TEST(NodePool, AnExceptionInABlockEndsTheThreadThatWaitsForItAndReachesTheCaller) {
+  const Communicator world = Communicator::world();
+  const Communicator alone = world.split(world.rank(), 0);
+  Experts experts(alone, {"one block", {20}, 1, 1, -1}, Way{});
+  NodePool pool(experts.memory());
+  KernelTable table = table_of(packed_grouped_matmul());
+  table.grouped_matmul.input_grad = [](const GroupedWeights&, const PackedWeights&, ConstRows,
+                                       const GroupedRows&, MatrixView) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // the other thread has a panel by then
+    throw Error("no input gradient");
+  };
+  const Threads threads(2);
+  EXPECT_THROW(experts.run(table, &pool), Error);
+}
+
 TEST(NodePool, RefusesRowsAndWeightsThatOtherRanksCannotReach) {
   const Communicator ep = Communicator::world();
   const Case c{"even", {8}, 2, 8, -1};

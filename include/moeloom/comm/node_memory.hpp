@@ -71,6 +71,7 @@ class NodeMemory {
   Index mailbox_bytes_;
   Index end_ = 0;  // where the next block begins
   Index bytes_ = 0;
+  Index blocks_ = 0;  // that were not given back
   std::uint64_t meetings_ = 0;
   std::vector<std::byte*> maps_;
   std::vector<Extent> released_;  // since the last meeting

@@ -51,6 +51,13 @@ OverlapChoice decide_auto(const OverlapFacts& facts) {
   return {chunks, where + parts_text(chunks) + products};
 }
 
+/// Chunks beyond the experts of a rank are empty, and a rank that has none to compute hides nothing.
+OverlapChoice decide_asked(Index chunks, const std::string& asked, const OverlapFacts& facts) {
+  const Index most = std::max<Index>(facts.experts, 1);
+  if (chunks <= most) return {chunks, asked};
+  return {most, asked + ", cut to the experts of a rank: " + std::to_string(most)};
+}
+
 }  // namespace
 
 OverlapChoice decide_overlap(OverlapRequest request, const OverlapFacts& facts) {
@@ -58,7 +65,7 @@ OverlapChoice decide_overlap(OverlapRequest request, const OverlapFacts& facts) 
   if (*request == 0) return {0, "--overlap off"};
   const std::string asked = "--overlap " + std::to_string(*request);
   if (facts.ep_ranks == 1) return {0, asked + " hides nothing: ep = 1, and rows stay on their rank"};
-  if (facts.dispatcher == DispatcherKind::kAlltoall) return {*request, asked};
+  if (facts.dispatcher == DispatcherKind::kAlltoall) return decide_asked(*request, asked, facts);
   throw ConfigError({asked + " cannot run: the " + std::string(name_of(facts.dispatcher)) +
                      " dispatcher moves rows whole; choose --dispatcher alltoall, or --overlap auto"});
 }

@@ -104,8 +104,8 @@ TEST_F(Commands, OverlapLeavesTheLossesAsTheyAreAndSaysWhy) {
   const std::vector<Case> cases = {
       {"off", "--overlap off", "overlap=off reason=\"--overlap off\""},
       {"one", "--overlap 1", "overlap=1 reason=\"--overlap 1\""},
-      {"three", "--overlap 3", "overlap=3 reason=\"--overlap 3\""},
-      {"many", "--overlap 9", "overlap=9"},  // of 3 experts on one rank and 2 on the other
+      {"two", "--overlap 2", "overlap=2 reason=\"--overlap 2\""},  // of 3 and 2 experts
+      {"many", "--overlap 9", "overlap=2 reason=\"--overlap 9, cut to the experts of a rank: 2\""},
       {"auto", "", "overlap=off reason=\"the 2 ranks of ep lie on 2 nodes, with 2048 bytes a pair, too few"}};
   for (const Case& c : cases) {
     const Outcome run = shell(

@@ -56,6 +56,9 @@ TEST(OverlapChoice, ObeysWhatIsAskedForOrSaysWhyItCannot) {
   EXPECT_EQ(decide_overlap(0, facts).chunks, 0);
   EXPECT_EQ(decide_overlap(3, facts).chunks, 3);
   EXPECT_EQ(decide_overlap(3, facts).reason, "--overlap 3");
+  EXPECT_EQ(decide_overlap(16, facts).reason, "--overlap 16");
+  EXPECT_EQ(decide_overlap(1'000'000'000, facts).chunks, 16);
+  EXPECT_EQ(decide_overlap(17, facts).reason, "--overlap 17, cut to the experts of a rank: 16");
   for (const DispatcherKind kind :
        {DispatcherKind::kShared, DispatcherKind::kHierarchical, DispatcherKind::kAllgather}) {
     facts.dispatcher = kind;

@@ -24,8 +24,8 @@ struct OverlapChoice {
 };
 
 /// Pure. auto: chunks that are large enough to pay for their messages, where rows leave the node, because
-/// inside one the CPU itself is what copies rows. Throws ConfigError with the way out for a number of chunks
-/// and a dispatcher that moves rows whole.
+/// inside one the CPU itself is what copies rows. No more chunks than experts, whatever is asked for. Throws
+/// ConfigError with the way out for a number of chunks and a dispatcher that moves rows whole.
 OverlapChoice decide_overlap(OverlapRequest request, const OverlapFacts& facts);
 
 }  // namespace moeloom

@@ -58,6 +58,7 @@ DispatcherPlan plan_dispatcher(const DispatcherRequest& request, const ModelConf
   facts.bytes_per_pair = work.tokens * config.num_experts_per_tok * config.hidden_size *
                          static_cast<Index>(sizeof(float)) / facts.ep_ranks;
   facts.node_pool = request.node_pool;
+  facts.in_chunks = request.overlap.value_or(0) > 0;
   const auto on_the_wire = [&](Index bytes) {  // of fp32 rows
     return bytes / config.hidden_size * wire_cols(config.hidden_size, request.wire.dtype);
   };

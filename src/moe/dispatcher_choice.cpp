@@ -94,6 +94,9 @@ DispatcherChoice decide_kind(DispatcherKind request, const DispatcherFacts& fact
       throw ConfigError({"--node-pool " + *reason + ", or choose --node-pool off"});
     if (request == DispatcherKind::kAuto) return decide_for_pool(facts);
   }
+  if (request == DispatcherKind::kAuto && facts.in_chunks && facts.ep_ranks > 1)
+    return {DispatcherKind::kAlltoall,
+            "--overlap needs rows that travel in chunks, which alltoall alone sends"};
   if (request == DispatcherKind::kAuto) return decide_auto(facts, mode);
   const auto reason = why_not(request, facts);
   if (!reason) return {request, "--dispatcher " + std::string(name_of(request))};

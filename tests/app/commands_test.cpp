@@ -105,6 +105,7 @@ TEST_F(Commands, OverlapLeavesTheLossesAsTheyAreAndSaysWhy) {
       {"off", "--overlap off", "overlap=off reason=\"--overlap off\""},
       {"one", "--overlap 1", "overlap=1 reason=\"--overlap 1\""},
       {"two", "--overlap 2", "overlap=2 reason=\"--overlap 2\""},  // of 3 and 2 experts
+      {"chosen", "--dispatcher auto --overlap 2", "dispatcher=alltoall reason=\"--overlap needs rows that"},
       {"many", "--overlap 9", "overlap=2 reason=\"--overlap 9, cut to the experts of a rank: 2\""},
       {"auto", "", "overlap=off reason=\"the 2 ranks of ep lie on 2 nodes, with 2048 bytes a pair, too few"}};
   for (const Case& c : cases) {

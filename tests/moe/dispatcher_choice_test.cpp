@@ -75,6 +75,18 @@ TEST(DispatcherChoice, AKindAskedForByNameIsTakenWhateverTheSizes) {
   }
 }
 
+TEST(DispatcherChoice, ChunksTakeTheKindThatSendsThemUnlessAnotherIsNamed) {
+  for (const Index nodes : {1, 2}) {
+    DispatcherFacts facts = kOneNode;
+    facts.ep_nodes = nodes;
+    facts.in_chunks = true;
+    const DispatcherChoice choice = decide_dispatcher(DispatcherKind::kAuto, facts);
+    EXPECT_EQ(choice.kind, DispatcherKind::kAlltoall);
+    EXPECT_EQ(choice.reason, "--overlap needs rows that travel in chunks, which alltoall alone sends");
+    EXPECT_EQ(decide_dispatcher(DispatcherKind::kHierarchical, facts).kind, DispatcherKind::kHierarchical);
+  }
+}
+
 TEST(DispatcherChoice, ANodePoolTakesAKindWhoseRowsOthersReachWhateverTheSizes) {
   DispatcherFacts facts = kOneNode;
   facts.node_pool = true;

@@ -37,6 +37,7 @@ struct DispatcherFacts {
   Index top_k = 1;
   Index bytes_per_pair = 0;  // expected from one rank to another in one exchange, if experts are even
   bool node_pool = false;    // asked for: rows must lie in the node's memory
+  bool in_chunks = false;    // asked for: rows must travel in chunks, between which experts compute
 };
 
 struct DispatcherChoice {

@@ -6,8 +6,9 @@
 // summary is over all. Rates are measured where no more ranks than processors run, and kept beside the rows
 // (FILE.rates), so more ranks are predicted from those: start with few. An untrained router's choices are not
 // even: their counts at ep = 1 are the plan's. Points take turns, a step each, so that what else the machine
-// does meets them all; two of which neither is the faster in nine of ten rounds are a tie, which no
-// prediction can rank.
+// does meets them all. Two whose medians are nearer than half of p10 to p90 of the noisier one, or of which
+// neither is the faster in more rounds than a coin would be (sign test, 5 %: all of 6, 8 of 9), are a tie,
+// which no prediction can rank.
 //
 // --clock wall is the slowest rank's time. --clock cpu is the processor time of all ranks over the processors
 // they have: on a machine that others use too, what the step would take if its processors were its own.
@@ -48,17 +49,14 @@ std::optional<Options> parse(int argc, char** argv) {
   namespace po = boost::program_options;
   Options o;
   po::options_description known("plan_bench: predicted against measured steps of every mesh");
-  const auto size = [&known](const char* name, Index* target, const char* text) {
-    known.add_options()(name, po::value(target)->default_value(*target), text);
-  };
-  size("hidden", &o.model.hidden_size, "hidden size");
-  size("inter", &o.model.moe_intermediate_size, "intermediate size of an expert");
-  size("layers", &o.model.num_hidden_layers, "decoder layers");
-  size("experts", &o.model.num_experts, "experts of a layer");
-  size("top-k", &o.model.num_experts_per_tok, "experts a token");
-  size("sequences", &o.sequences, "sequences a rank");
-  size("seq-len", &o.sequence_length, "tokens of a sequence");
-  size("processors", &o.processors, "of this machine");
+  bench::add_sizes(known, {{"hidden", &o.model.hidden_size, "hidden size"},
+                           {"inter", &o.model.moe_intermediate_size, "intermediate size of an expert"},
+                           {"layers", &o.model.num_hidden_layers, "decoder layers"},
+                           {"experts", &o.model.num_experts, "experts of a layer"},
+                           {"top-k", &o.model.num_experts_per_tok, "experts a token"},
+                           {"sequences", &o.sequences, "sequences a rank"},
+                           {"seq-len", &o.sequence_length, "tokens of a sequence"},
+                           {"processors", &o.processors, "of this machine"}});
   known.add_options()("samples", po::value(&o.samples)->default_value(o.samples), "measured steps")(
       "clock", po::value(&o.clock)->default_value(o.clock), "wall or cpu")(
       "json", po::value(&o.json)->default_value(o.json), "rows are added to this file");
@@ -206,14 +204,33 @@ nlohmann::ordered_json kept_rows(const std::string& path) {
   return rows;
 }
 
-/// What share of the rounds the first of two points at the same ranks was the faster in.
-double rounds_won(const nlohmann::ordered_json& first, const nlohmann::ordered_json& second) {
+/// Of a fair coin: falling on one side, whichever, at least so often.
+double chance_of(int on_one_side, int throws) {
+  double chance = 0, ways = std::exp2(1 - throws);  // both sides' C(n, k) / 2^n, from k = n on
+  for (int k = throws; k >= std::max(on_one_side, throws - on_one_side); --k) {
+    chance += ways;
+    ways *= static_cast<double>(k) / (throws - k + 1);
+  }
+  return chance;
+}
+
+/// -1, 1: the first or the second of two points at the same ranks is the faster; 0: neither can be said to
+/// be.
+int faster_of(const nlohmann::ordered_json& first, const nlohmann::ordered_json& second) {
+  constexpr double kMostChance = 0.05;
   const auto a = first["rounds_seconds"].get<std::vector<double>>();
   const auto b = second["rounds_seconds"].get<std::vector<double>>();
-  const std::size_t rounds = std::min(a.size(), b.size());
+  const int rounds = static_cast<int>(std::min(a.size(), b.size()));
   int won = 0;
-  for (std::size_t i = 0; i < rounds; ++i) won += a[i] < b[i] ? 1 : 0;
-  return static_cast<double>(won) / static_cast<double>(rounds);
+  for (int i = 0; i < rounds; ++i) won += a[at(i)] < b[at(i)] ? 1 : 0;
+  const auto of = [](const nlohmann::ordered_json& row, const char* key) { return row[key].get<double>(); };
+  const auto spread = [&](const nlohmann::ordered_json& row) {
+    return of(row, "p90_ms") - of(row, "p10_ms");
+  };
+  const double apart = of(second, "measured_ms") - of(first, "measured_ms");
+  if (chance_of(won, rounds) > kMostChance || std::abs(apart) < std::max(spread(first), spread(second)) / 2)
+    return 0;
+  return apart > 0 ? -1 : 1;
 }
 
 /// Of the pairs at the same ranks.
@@ -221,17 +238,13 @@ struct Ranking {
   int right = 0, wrong = 0, ties = 0;
 };
 Ranking ranking_of(const nlohmann::ordered_json& rows) {
-  constexpr double kMostRounds = 0.9;
   Ranking ranking;
   for (std::size_t i = 0; i < rows.size(); ++i)
     for (std::size_t j = 0; j < i; ++j) {
       if (rows[i]["ranks"] != rows[j]["ranks"]) continue;
-      const double won = rounds_won(rows[i], rows[j]);
       const bool predicted = rows[i]["predicted_ms"].get<double>() < rows[j]["predicted_ms"].get<double>();
-      if (won < kMostRounds && won > 1 - kMostRounds)
-        ++ranking.ties;
-      else
-        ++(predicted == (won >= kMostRounds) ? ranking.right : ranking.wrong);
+      const int faster = faster_of(rows[i], rows[j]);
+      ++(faster == 0 ? ranking.ties : predicted == (faster < 0) ? ranking.right : ranking.wrong);
     }
   return ranking;
 }

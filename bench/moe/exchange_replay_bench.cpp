@@ -38,16 +38,12 @@ std::optional<Options> parse(int argc, char** argv) {
   namespace po = boost::program_options;
   Options o;
   po::options_description known("exchange_replay_bench: predicted beside replayed exchanges of rows");
-  const auto size = [&known](const char* name, Index* target, const char* text) {
-    known.add_options()(name, po::value(target)->default_value(*target), text);
-  };
-  size("tokens", &o.tokens, "tokens of a rank");
-  size("hidden", &o.hidden, "hidden size");
-  size("top-k", &o.top_k, "experts a token");
-  size("experts", &o.experts_a_rank, "experts of a rank");
-  known.add_options()("samples", po::value(&o.samples)->default_value(o.samples), "exchanges, for a median")(
-      "ways", po::value(&o.ways)->default_value(o.ways), "dispatchers, with commas")(
-      "json", po::value(&o.json), "also write the rows to this file");
+  bench::add_sizes(known, {{"tokens", &o.tokens, "tokens of a rank"},
+                           {"hidden", &o.hidden, "hidden size"},
+                           {"top-k", &o.top_k, "experts a token"},
+                           {"experts", &o.experts_a_rank, "experts of a rank"}});
+  bench::add_row_options(known, o.samples, "exchanges, for a median", o.json);
+  known.add_options()("ways", po::value(&o.ways)->default_value(o.ways), "dispatchers, with commas");
   if (!bench::read_options(known, argc, argv)) return std::nullopt;
   if (o.samples < 1) throw std::invalid_argument("--samples is at least 1");
   return o;

@@ -28,18 +28,14 @@ struct Options {
 };
 
 std::optional<Options> parse(int argc, char** argv) {
-  namespace po = boost::program_options;
   Options o;
-  po::options_description known("plan_scaling_bench: bookkeeping of an exchange by ranks");
-  const auto size = [&known](const char* name, Index* target, const char* text) {
-    known.add_options()(name, po::value(target)->default_value(*target), text);
-  };
-  size("experts", &o.experts, "experts of a layer");
-  size("tokens", &o.tokens, "tokens of a rank");
-  size("top-k", &o.top_k, "experts a token");
-  size("ranks", &o.most_ranks, "the most ranks of ep");
-  known.add_options()("samples", po::value(&o.samples)->default_value(o.samples), "measured plans")(
-      "json", po::value(&o.json), "also write the rows to this file");
+  boost::program_options::options_description known(
+      "plan_scaling_bench: bookkeeping of an exchange by ranks");
+  bench::add_sizes(known, {{"experts", &o.experts, "experts of a layer"},
+                           {"tokens", &o.tokens, "tokens of a rank"},
+                           {"top-k", &o.top_k, "experts a token"},
+                           {"ranks", &o.most_ranks, "the most ranks of ep"}});
+  bench::add_row_options(known, o.samples, "measured plans", o.json);
   if (!bench::read_options(known, argc, argv)) return std::nullopt;
   if (o.top_k < 1 || o.top_k > o.experts || o.samples < 1)
     throw std::invalid_argument("top-k must be between 1 and --experts, and --samples at least 1");

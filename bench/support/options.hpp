@@ -1,7 +1,10 @@
 // What reading the options of a benchmark shares.
 #pragma once
 
+#include "moeloom/base/index.hpp"
+
 #include <exception>
+#include <initializer_list>
 #include <iostream>
 #include <sstream>
 #include <stdexcept>
@@ -23,6 +26,27 @@ inline bool read_options(boost::program_options::options_description known, int 
   if (given.count("help") == 0) return true;
   std::cout << known;
   return false;
+}
+
+/// An option whose variable holds its default.
+struct SizeOption {
+  const char* name;
+  Index* target;
+  const char* text;
+};
+inline void add_sizes(boost::program_options::options_description& known,
+                      std::initializer_list<SizeOption> sizes) {
+  namespace po = boost::program_options;
+  for (const SizeOption& size : sizes)
+    known.add_options()(size.name, po::value(size.target)->default_value(*size.target), size.text);
+}
+
+/// --samples and --json, of a benchmark that prints rows.
+inline void add_row_options(boost::program_options::options_description& known, int& samples,
+                            const char* samples_text, std::string& json) {
+  namespace po = boost::program_options;
+  known.add_options()("samples", po::value(&samples)->default_value(samples), samples_text)(
+      "json", po::value(&json), "also write the rows to this file");
 }
 
 /// The whole of a benchmark's main() that needs no ranks: parse() gives options, or none if there is nothing

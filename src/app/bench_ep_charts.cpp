@@ -29,17 +29,35 @@ std::string colour(std::size_t i) {
   return "p" + std::to_string(i % kColours);
 }
 
-std::string chart_by_ep(const EpView& view, const std::string& y_label, double (*value)(const EpRow&)) {
-  LineChart chart{.x_label = "ep", .y_label = y_label, .from_zero = true, .series = {}};
-  for (const EpRow& row : view.rows) {
-    const std::string name = choice_of(row, view);
-    auto series = std::ranges::find(chart.series, name, &Series::name);
-    if (series == chart.series.end()) {
-      chart.series.push_back({name, colour(chart.series.size()), {}, true});
-      series = chart.series.end() - 1;
-    }
-    series->points.push_back({static_cast<double>(row.ep), value(row)});
+std::vector<Index> eps_of(const EpView& view) {
+  std::vector<Index> eps;
+  for (const EpRow& row : view.rows)
+    if (eps.empty() || eps.back() != row.ep) eps.push_back(row.ep);
+  return eps;
+}
+
+/// A chart over a few numbers, each a name below it.
+LineChart chart_over(const std::string& x_label, const std::vector<Index>& choices,
+                     const std::string& y_label) {
+  LineChart chart{.x_label = x_label, .y_label = y_label, .from_zero = true, .x_names = {}, .series = {}};
+  for (const Index choice : choices) chart.x_names.push_back(std::to_string(choice));
+  return chart;
+}
+
+/// To the series of that name, which is made if there is none.
+void add_point(LineChart& chart, const std::string& name, Index choice, double value) {
+  auto series = std::ranges::find(chart.series, name, &Series::name);
+  if (series == chart.series.end()) {
+    chart.series.push_back({name, colour(chart.series.size()), {}, true});
+    series = chart.series.end() - 1;
   }
+  const auto place = std::ranges::find(chart.x_names, std::to_string(choice)) - chart.x_names.begin();
+  series->points.push_back({static_cast<double>(place), value});
+}
+
+std::string chart_by_ep(const EpView& view, const std::string& y_label, double (*value)(const EpRow&)) {
+  LineChart chart = chart_over("ep", eps_of(view), y_label);
+  for (const EpRow& row : view.rows) add_point(chart, choice_of(row, view), row.ep, value(row));
   return svg_line_chart(chart);
 }
 
@@ -71,13 +89,6 @@ template <typename Parts>
 std::string bars_of(const EpView& view, BarChart chart, Parts parts) {
   for (const EpRow& row : view.rows) chart.bars.push_back({label_of(row, view), parts(row)});
   return svg_bar_chart(chart);
-}
-
-std::vector<Index> eps_of(const EpView& view) {
-  std::vector<Index> eps;
-  for (const EpRow& row : view.rows)
-    if (eps.empty() || eps.back() != row.ep) eps.push_back(row.ep);
-  return eps;
 }
 
 const EpRow& fastest_at(const EpView& view, Index ep) {
@@ -138,21 +149,28 @@ std::string bytes_chart(const EpView& view) {
       });
 }
 
+std::string load_chart(const EpView& view) {
+  return bars_of(view,
+                 {.name = "imbalance",
+                  .parts = {"fullest expert", "fullest rank"},
+                  .stacked = false,
+                  .text = [](double load) { return readable(load) + "x"; },
+                  .bars = {}},
+                 [](const EpRow& row) {
+                   return std::vector{row.expert_load, row.rank_load};
+                 });
+}
+
 std::string scaling_chart(const std::vector<EpView>& views) {
-  LineChart chart{.x_label = "ranks", .y_label = "tokens per second", .from_zero = true, .series = {}};
   std::vector<EpView> by_ranks = views;
   std::ranges::sort(by_ranks, {}, &EpView::ranks);
   if (by_ranks.empty() || by_ranks.front().ranks == by_ranks.back().ranks) return "";
+  std::vector<Index> worlds;
+  for (const EpView& view : by_ranks) worlds.push_back(view.ranks);
+  LineChart chart = chart_over("ranks", worlds, "tokens per second");
   for (const EpView& view : by_ranks)
-    for (const Index ep : eps_of(view)) {
-      const std::string name = "ep " + std::to_string(ep);
-      auto series = std::ranges::find(chart.series, name, &Series::name);
-      if (series == chart.series.end()) {
-        chart.series.push_back({name, colour(chart.series.size()), {}, true});
-        series = chart.series.end() - 1;
-      }
-      series->points.push_back({static_cast<double>(view.ranks), fastest_at(view, ep).tokens_per_s});
-    }
+    for (const Index ep : eps_of(view))
+      add_point(chart, "ep " + std::to_string(ep), view.ranks, fastest_at(view, ep).tokens_per_s);
   return svg_line_chart(chart);
 }
 

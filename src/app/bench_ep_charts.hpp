@@ -15,6 +15,8 @@ std::string time_chart(const EpView& view);
 std::string phase_chart(const EpView& view);
 std::string memory_chart(const EpView& view);
 std::string bytes_chart(const EpView& view);
+/// Rows of the fullest expert and of the fullest rank, over the mean.
+std::string load_chart(const EpView& view);
 
 /// Tokens/s of the fastest row of each ep by number of ranks; empty unless there are several numbers. The
 /// views are of one mode, scaling and workload.

@@ -42,8 +42,8 @@ std::string answer(const std::string& question, const std::string& text) {
 std::string square_table(const GmmSquare& s) {
   const auto row = [](const std::string& name, const EpRow& one, const EpRow& many) {
     const auto cell = [](const EpRow& r) {
-      return "<td class=\"number\">" + readable(r.step_ms.median, 4) + " ms (" + readable(r.step_ms.p10, 4) +
-             " to " + readable(r.step_ms.p90, 4) + ")</td>";
+      return "<td class=\"number\">" + readable(r.step_ms.median, 4) + " ms<span class=\"range\">" +
+             readable(r.step_ms.p10, 4) + " to " + readable(r.step_ms.p90, 4) + "</span></td>";
     };
     return "<tr><td>" + name + "</td>" + cell(one) + cell(many) + "</tr>";
   };
@@ -76,6 +76,8 @@ std::string drawings(const EpView& view, const std::vector<EpView>& all) {
          report_section("Bytes of a step" + title,
                         "all ranks; rows through a node's shared memory are no wire bytes",
                         bytes_chart(view)) +
+         report_section("Imbalance" + title, "rows over the mean, of experts and of ranks; mean of samples",
+                        load_chart(view)) +
          report_section("More ranks: " + view.mode + ", " + view.scaling + " scaling",
                         "tokens per second by ranks; the fastest row of each ep",
                         scaling_chart(in_all_worlds)) +

@@ -26,9 +26,9 @@ h2{font-size:15px;font-weight:650;margin:0 0 2px}
 .grid .wide{grid-column:1/-1}
 @media (max-width:820px){.grid{grid-template-columns:minmax(0,1fr)}}
 section{padding:14px 16px;min-width:0}
-svg{display:block;width:100%;height:auto}
+svg{display:block;width:100%;height:auto;overflow:visible}
 svg text{fill:var(--soft);font:13px system-ui,-apple-system,"Segoe UI",sans-serif;font-variant-numeric:tabular-nums}
-@media (max-width:520px){svg text{font-size:16px}}
+@media (max-width:520px){svg text{font-size:16px}svg .upright{display:none}}
 svg .grid{stroke:var(--rule);stroke-width:1}
 svg .axis{stroke:var(--soft);stroke-width:1}
 path{fill:none;stroke-width:2;stroke-linejoin:round;stroke-linecap:round}
@@ -80,6 +80,7 @@ path.p8{stroke:var(--p8)}
 .points{font-size:13px;font-variant-numeric:tabular-nums;white-space:nowrap}
 .points td,.points th{overflow-wrap:normal;padding-right:16px}
 .points .number{text-align:right}
+.points .range{display:block;color:var(--soft)}
 )css";
 
 }  // namespace moeloom

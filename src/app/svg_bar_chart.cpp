@@ -10,7 +10,8 @@
 namespace moeloom {
 namespace {
 
-constexpr double kLabelWidth = 230;
+constexpr double kMostLabelWidth = 340;
+constexpr double kLetter = 7.6;  // of the larger text on narrow screens
 constexpr double kValueWidth = 84;
 constexpr double kBarHeight = 15;
 constexpr double kGap = 8;
@@ -34,16 +35,26 @@ double longest(const BarChart& chart) {
   return most > 0 ? most : 1;
 }
 
+/// Room for the longest label.
+double label_width(const BarChart& chart) {
+  std::size_t letters = 0;
+  for (const Bar& bar : chart.bars) letters = std::max(letters, bar.label.size());
+  return std::min(kLetter * static_cast<double>(letters) + 12, kMostLabelWidth);
+}
+
 /// Draws a chart from the top down.
 class Drawing {
  public:
   explicit Drawing(const BarChart& chart)
-      : chart_(chart), shown_(shown_parts(chart)), scale_(width_of_bars() / longest(chart)) {}
+      : chart_(chart),
+        shown_(shown_parts(chart)),
+        left_(label_width(chart)),
+        scale_((kSvgWidth - left_ - kValueWidth) / longest(chart)) {}
 
   std::string svg() {
     std::string content;
     for (const Bar& bar : chart_.bars) {
-      content += svg_text(kLabelWidth - 8, top_ + kBarHeight - 3, "end", bar.label);
+      content += svg_text(left_ - 8, top_ + kBarHeight - 3, "end", bar.label);
       content += chart_.stacked ? stack(bar) : rows(bar);
       top_ += kGap;
     }
@@ -51,8 +62,6 @@ class Drawing {
   }
 
  private:
-  static double width_of_bars() { return kSvgWidth - kLabelWidth - kValueWidth; }
-
   std::string rectangle(const Bar& bar, std::size_t part, double left) const {
     return "<rect class=\"p" + std::to_string(part) + "\" x=\"" + coordinate(left) + "\" y=\"" +
            coordinate(top_) + "\" width=\"" + coordinate(bar.parts[part] * scale_) + "\" height=\"" +
@@ -61,12 +70,12 @@ class Drawing {
   }
 
   std::string value_beside(double value) const {
-    return svg_text(kLabelWidth + value * scale_ + 6, top_ + kBarHeight - 3, "start", chart_.text(value));
+    return svg_text(left_ + value * scale_ + 6, top_ + kBarHeight - 3, "start", chart_.text(value));
   }
 
   std::string stack(const Bar& bar) {
     std::string content;
-    double left = kLabelWidth;
+    double left = left_;
     for (const std::size_t part : shown_) {
       content += rectangle(bar, part, left);
       left += bar.parts[part] * scale_;
@@ -79,7 +88,7 @@ class Drawing {
   std::string rows(const Bar& bar) {
     std::string content;
     for (const std::size_t part : shown_) {
-      content += rectangle(bar, part, kLabelWidth) + value_beside(bar.parts[part]);
+      content += rectangle(bar, part, left_) + value_beside(bar.parts[part]);
       top_ += kBarHeight + 2;
     }
     if (shown_.empty()) top_ += kBarHeight;
@@ -88,6 +97,7 @@ class Drawing {
 
   const BarChart& chart_;
   std::vector<std::size_t> shown_;
+  double left_;  // where bars begin
   double scale_;
   double top_ = 2;
 };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "html.hpp"
 #include "svg.hpp"
@@ -64,6 +65,20 @@ std::string line(double x1, double y1, double x2, double y2, const std::string& 
          "\" x2=\"" + coordinate(x2) + "\" y2=\"" + coordinate(y2) + "\"/>";
 }
 
+std::vector<double> x_marks(const LineChart& chart, const Scale& scale) {
+  std::vector<double> marks = ticks(scale.x.low, scale.x.high, 6);
+  if (!chart.x_names.empty()) {
+    marks.resize(chart.x_names.size());
+    std::iota(marks.begin(), marks.end(), 0.0);
+  }
+  std::erase_if(marks, [](double mark) { return mark != std::floor(mark); });  // there is no half step
+  return marks;
+}
+
+std::string x_text(const LineChart& chart, double x) {
+  return chart.x_names.empty() ? readable(x, 7) : chart.x_names[static_cast<std::size_t>(x)];
+}
+
 std::string axes(const LineChart& chart, const Scale& scale) {
   std::string svg;
   for (const double mark : ticks(scale.y.low, scale.y.high, 5)) {
@@ -71,17 +86,17 @@ std::string axes(const LineChart& chart, const Scale& scale) {
     svg += line(kSvgLeft, y, kSvgWidth - kSvgRight, y, "grid") +
            svg_text(kSvgLeft - 8, y + 4, "end", readable(mark, 4));
   }
-  for (const double mark : ticks(scale.x.low, scale.x.high, 6)) {
-    if (mark != std::floor(mark)) continue;  // there is no half step
+  for (const double mark : x_marks(chart, scale)) {
     const double x = scale.left_of(mark);
     svg += line(x, kHeight - kSvgBottom, x, kHeight - kSvgBottom + 4, "axis") +
-           svg_text(x, kHeight - kSvgBottom + 18, "middle", readable(mark, 7));
+           svg_text(x, kHeight - kSvgBottom + 18, "middle", x_text(chart, mark));
   }
   svg += line(kSvgLeft, kHeight - kSvgBottom, kSvgWidth - kSvgRight, kHeight - kSvgBottom, "axis");
   svg += svg_text((kSvgLeft + kSvgWidth - kSvgRight) / 2, kHeight - 6, "middle", chart.x_label);
   const std::string middle = coordinate((kTop + kHeight - kSvgBottom) / 2);
-  svg += "<text transform=\"translate(13 " + middle + ") rotate(-90)\" text-anchor=\"middle\">" +
-         html_escaped(chart.y_label) + "</text>";
+  // Over the marks where text is large: the heading says it there.
+  svg += "<text class=\"upright\" transform=\"translate(13 " + middle +
+         ") rotate(-90)\" text-anchor=\"middle\">" + html_escaped(chart.y_label) + "</text>";
   return svg;
 }
 
@@ -121,7 +136,7 @@ std::string tooltip_text(const LineChart& chart, double low, double high) {
   for (const Series& series : chart.series) {
     const Point* point = last_within(series, low, high);
     if (point == nullptr) continue;
-    if (text.empty()) text = chart.x_label + " " + readable(point->x, 7);
+    if (text.empty()) text = chart.x_label + " " + x_text(chart, point->x);
     text += "\n" + series.name + " " + readable(point->y, 4);
   }
   return text;

@@ -21,6 +21,7 @@ struct LineChart {
   std::string x_label = "step";
   std::string y_label;  // with its unit
   bool from_zero = false;
+  std::vector<std::string> x_names = {};  // if any: x are places of these, which alone are marked
   std::vector<Series> series;
 };
 

@@ -74,6 +74,24 @@ TEST(BenchEpCharts, MemoryAndBytesStandBesideTheirBars) {
   }
 }
 
+TEST(BenchEpCharts, WhatWasMeasuredAloneIsMarkedBelowALine) {
+  const EpView view = views(layer_alone(), {4}).front();
+  const std::string svg = tokens_chart(view);
+  const auto marked = [&](const std::string& ep) {
+    return count_of(svg, "text-anchor=\"middle\">" + ep + "</text>");
+  };
+  EXPECT_EQ(marked("1") + marked("2") + marked("4"), 3u);
+  EXPECT_EQ(marked("3") + marked("0"), 0u);
+  EXPECT_EQ(count_of(svg, "<title>ep 4\n"), 1u);
+}
+
+TEST(BenchEpCharts, ImbalanceIsOfExpertsAndRanks) {
+  const EpView view = views(layer_alone(), {2}).front();
+  const std::string svg = load_chart(view);
+  EXPECT_EQ(count_of(svg, ">1.37x</text>"), view.rows.size());
+  EXPECT_EQ(count_of(svg, ">1.19x</text>"), view.rows.size());
+}
+
 TEST(BenchEpCharts, ScalingNeedsSeveralWorldsAndShowsEachEpsFastestRow) {
   EXPECT_EQ(scaling_chart(views(layer_alone(), {4})), "");
   const std::string svg = scaling_chart(views(layer_alone(), {4, 1, 2}));

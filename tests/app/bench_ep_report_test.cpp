@@ -96,8 +96,9 @@ TEST(BenchEpReport, AnswersFromTheLargestWorldForEachModeAndScaling) {
 TEST(BenchEpReport, DrawsWhatIsAskedForOfEachModeAndScaling) {
   const std::string html =
       bench_ep_report(sweep({1, 2, 4}, {Workload::kBalanced, Workload::kBurst}), "settings");
-  for (const char* title : {"<h2>Tokens per second: ", "<h2>Time: ", "<h2>Time by phase: ",
-                            "<h2>Memory of a rank: ", "<h2>Bytes of a step: ", "<h2>More ranks: "})
+  for (const char* title :
+       {"<h2>Tokens per second: ", "<h2>Time: ", "<h2>Time by phase: ", "<h2>Memory of a rank: ",
+        "<h2>Bytes of a step: ", "<h2>Imbalance: ", "<h2>More ranks: "})
     EXPECT_EQ(count_of(html, title), 4u) << title;
   EXPECT_EQ(count_of(html, "<h2>Routings: "), 2u) << "a training step has its router's alone";
   EXPECT_EQ(count_of(html, "<td>burst</td>"), 2u * 3 + 2u * 3 * (1 + 2 + 3)) << "by ep, and in all points";

@@ -38,8 +38,8 @@ TEST(SvgBarChart, BarsBesideEachOtherHaveAValueEach) {
 
 TEST(SvgBarChart, TheLongestBarFillsTheWidthAndTheOthersFollow) {
   const std::string svg = svg_bar_chart(chart_of({{"a", {10, 0, 0}}, {"b", {40, 0, 0}}}));
-  EXPECT_TRUE(contains(svg, "width=\"326.00\"")) << svg;
-  EXPECT_TRUE(contains(svg, "width=\"81.50\"")) << svg;
+  EXPECT_TRUE(contains(svg, "width=\"536.40\"")) << svg;
+  EXPECT_TRUE(contains(svg, "width=\"134.10\"")) << svg;
 }
 
 TEST(SvgBarChart, NothingOrZerosAloneDivideByNothing) {
@@ -53,6 +53,15 @@ TEST(SvgBarChart, NothingOrZerosAloneDivideByNothing) {
 
 TEST(SvgBarChart, EscapesLabels) {
   EXPECT_TRUE(contains(svg_bar_chart(chart_of({{"<a>", {1, 1, 1}}})), "&lt;a&gt;"));
+}
+
+TEST(SvgBarChart, BarsBeginBesideTheLongestLabel) {
+  const auto left_of_bar = [](const std::string& label) {
+    const std::string svg = svg_bar_chart(chart_of({{label, {1, 0, 0}}}));
+    return std::stod(svg.substr(svg.find(" x=\"", svg.find("<rect")) + 4));
+  };
+  EXPECT_LT(left_of_bar("ep 1, gmm off"), left_of_bar("ep 4, gmm auto, shared (grouped)"));
+  EXPECT_EQ(left_of_bar(std::string(100, 'x')), left_of_bar(std::string(200, 'x'))) << "bars keep room";
 }
 
 }  // namespace

@@ -264,6 +264,9 @@ void print(const nlohmann::ordered_json& rows) {
   std::printf(
       "median error %.0f %%; of the pairs at the same ranks %d are ranked right, %d wrong, %d are ties\n",
       100 * bench::percentiles(errors).median, ranking.right, ranking.wrong, ranking.ties);
+  constexpr std::size_t kFewestRounds = 6;  // of which all on one side are rarer than kMostChance
+  if (rows.back()["rounds_seconds"].size() < kFewestRounds)
+    std::printf("fewer than %zu samples tell no pair apart\n", kFewestRounds);
 }
 
 void run(const Options& o, Communicator world) {

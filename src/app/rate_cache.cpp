@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr Index kFormat = 4;
+constexpr Index kFormat = 5;
 constexpr std::string_view kGmmSection = "rates";
 constexpr std::string_view kMachineSection = "machines";
 constexpr std::size_t kMostEntries = 512;  // the oldest make room

@@ -57,10 +57,14 @@ std::vector<float> floats_for(Index bytes) {
   return std::vector<float>(at(ceil_div(bytes, static_cast<Index>(sizeof(float)))));
 }
 
+/// When it is asked for, so that rank 0 need not hold what others would send it meanwhile.
 void send_text(const Communicator& ranks, int to, const std::string& text) {
   std::vector<float> packed = floats_for(std::ssize(text));
   if (!text.empty()) std::memcpy(packed.data(), text.data(), text.size());
   Messages messages(ranks);
+  float request = 0;
+  messages.receive(to, {&request, 1});
+  messages.wait_for(0, 1);
   messages.send(to, packed);
   messages.finish();
 }
@@ -69,6 +73,8 @@ std::string receive_text(const Communicator& ranks, int from, Index bytes) {
   std::vector<float> packed = floats_for(bytes);
   Messages messages(ranks);
   messages.receive(from, packed);
+  constexpr float kRequest = 1;
+  messages.send(from, {&kRequest, 1});
   messages.finish();
   return {reinterpret_cast<const char*>(packed.data()), at(bytes)};
 }

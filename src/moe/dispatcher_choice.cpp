@@ -89,6 +89,10 @@ DispatcherChoice decide_for_pool(const DispatcherFacts& facts) {
 }
 
 DispatcherChoice decide_kind(DispatcherKind request, const DispatcherFacts& facts, CombineMode mode) {
+  if (facts.node_pool && facts.in_chunks && facts.ep_ranks > 1)
+    throw ConfigError(
+        {"--node-pool keeps rows in the node's memory, where they do not travel in the chunks of --overlap; "
+         "choose --overlap off, or --node-pool off"});
   if (facts.node_pool) {
     if (const auto reason = why_no_pool(request, facts))
       throw ConfigError({"--node-pool " + *reason + ", or choose --node-pool off"});

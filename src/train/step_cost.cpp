@@ -241,7 +241,9 @@ double plan_seconds_of_layer(const ModelConfig& config, const StepCase& step, co
   const double slots = real(step.tokens * config.num_experts_per_tok);
   const double sorted = oversubscription(step) * per(slots, machine.plan_slots);
   if (step.way == ExchangeWay::kShared) return sorted + rates.meeting_seconds;
-  const Index rounds = exchange.ep == exchange.ep_on_node ? 0 : std::bit_width(at(exchange.ep - 1));
+  constexpr Index kFewestOfBruck = 16;  // ranks
+  Index rounds = exchange.ep > exchange.ep_on_node ? 1 : 0;
+  if (rounds > 0 && exchange.ep >= kFewestOfBruck) rounds = std::bit_width(at(exchange.ep - 1));
   return sorted + real(exchange.ep_on_node - 1) * rates.node_message_seconds +
          real(rounds) * rates.network_message_seconds;
 }

@@ -95,8 +95,8 @@ TEST(RateCache, ADamagedFileIsAWarningAndIsReplaced) {
   const std::string key = Document::parse(whole, "file").object("rates").keys().front();
   for (const std::string& damaged :
        {std::string(), whole.substr(0, whole.size() / 2), std::string("[]"), std::string(100, '\0'),
-        with("\"format\": 4", "\"format\": 3"), with("loop_seconds", "loops"), with("0.333", "-0.333"),
-        std::string(R"({"format": 4, "rates": 5})"), R"({"format": 4, "rates": {")" + key + R"(": 5}})"}) {
+        with("\"format\": 5", "\"format\": 4"), with("loop_seconds", "loops"), with("0.333", "-0.333"),
+        std::string(R"({"format": 5, "rates": 5})"), R"({"format": 5, "rates": {")" + key + R"(": 5}})"}) {
     write_bytes(file, damaged);
     Machine machine;
     const RateAnswer answer = machine.ask(file);

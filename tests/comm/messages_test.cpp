@@ -87,7 +87,7 @@ TEST(Messages, AReceiveIsWaitedForByItsNumberWhileOthersTravelAndNumbersBeginAga
 TEST(Messages, MoveOnWhileTheirRankOnlyAsksForProgress) {
   const Communicator world = Communicator::world();
   if (world.size() == 1) GTEST_SKIP() << "nobody to write to";
-  const std::vector<float> sent(1'000'000, 3.0f);  // more than is sent unasked
+  const std::vector<float> sent(1'000'000, 3.0f);  // of several pieces
   std::vector<float> received(sent.size());
   Messages messages(world);
   if (world.rank() == 0) messages.send(1, sent);

@@ -87,6 +87,20 @@ TEST(DispatcherChoice, ChunksTakeTheKindThatSendsThemUnlessAnotherIsNamed) {
   }
 }
 
+TEST(DispatcherChoice, ANodePoolAndChunksAreAnErrorThatNamesBoth) {
+  DispatcherFacts facts = kOneNode;
+  facts.in_chunks = facts.node_pool = true;
+  for (const DispatcherKind kind :
+       {DispatcherKind::kAuto, DispatcherKind::kShared, DispatcherKind::kAlltoall})
+    try {
+      decide_dispatcher(kind, facts);
+      FAIL() << name_of(kind);
+    } catch (const ConfigError& error) {
+      EXPECT_NE(error.violations().front().find("choose --overlap off, or --node-pool off"),
+                std::string::npos);
+    }
+}
+
 TEST(DispatcherChoice, ANodePoolTakesAKindWhoseRowsOthersReachWhateverTheSizes) {
   DispatcherFacts facts = kOneNode;
   facts.node_pool = true;

@@ -86,7 +86,7 @@ TEST(OverlappedDispatch, ResultsOfAChunkLeaveBeforeTheLastRowHasCome) {
   const Communicator world = Communicator::world();
   const Communicator ep = world.split(std::min(world.rank() / 2, 1), world.rank());
   if (world.rank() >= 2 || world.size() == 1) GTEST_SKIP() << "a play for two ranks";
-  constexpr Index kExperts = 4, kCols = 20'000;  // two resident ones, of rows that are not sent unasked
+  constexpr Index kExperts = 4, kCols = 20'000;  // two resident ones, of rows in several pieces
   OverlappedDispatch dispatcher(ep, kExperts, 2);
   DispatchPlan plan;
   const std::vector<std::int32_t> chosen = {0, 1, 2, 3};

@@ -142,7 +142,7 @@ TEST(StepCost, AReductionMovesAllButARanksOwnShare) {
       << "what is summed is sent to both at once, what is gathered goes round";
 }
 
-TEST(StepCost, CountsTravelARoundForEachDoublingOfTheRanks) {
+TEST(StepCost, CountsTravelAtOnceAndInRoundsBetweenManyRanks) {
   const ModelConfig config = tiny_config();
   const MachineRates machine = even_rates();
   const ExchangeRates rates{.node_message_seconds = 1, .network_message_seconds = 100};
@@ -154,8 +154,10 @@ TEST(StepCost, CountsTravelARoundForEachDoublingOfTheRanks) {
   };
   EXPECT_DOUBLE_EQ(counts(4, 4), 3) << "each is work of the node's processors";
   EXPECT_DOUBLE_EQ(counts(2, 1), 100);
-  EXPECT_DOUBLE_EQ(counts(4, 2), 1 + 200);
-  EXPECT_DOUBLE_EQ(counts(5, 1), 300);
+  EXPECT_DOUBLE_EQ(counts(4, 2), 1 + 100);
+  EXPECT_DOUBLE_EQ(counts(15, 1), 100);
+  EXPECT_DOUBLE_EQ(counts(16, 1), 400);
+  EXPECT_DOUBLE_EQ(counts(17, 1), 500);
 }
 
 TEST(StepCost, PhasesAreTheirTerms) {

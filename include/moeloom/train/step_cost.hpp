@@ -81,7 +81,9 @@ ExchangeSeconds exchange_seconds_of_layer(const ModelConfig& config, const StepC
 /// experts, and of half of both exchanges, because a rank sends or gets back as many rows as any.
 double waiting_seconds(double busiest, double expert_seconds, const ExchangeSeconds& exchange);
 /// Slots sorted: T K / slots a second. Counts: a message to each rank of the node, and where ep leaves it
-/// ceil(log2 ep) rounds between nodes, as MPI_Alltoall sends few bytes (Bruck et al. 1997).
+/// rounds between nodes as Open MPI's MPI_Alltoall makes for few bytes: one, because all are posted at once,
+/// and from 16 ranks on ceil(log2 ep) (Bruck et al. 1997; coll/tuned,
+/// ompi_coll_tuned_alltoall_intra_dec_fixed).
 double plan_seconds_of_layer(const ModelConfig& config, const StepCase& step, const MachineRates& machine,
                              const ExchangeRates& rates);
 

@@ -2,22 +2,11 @@
 #pragma once
 
 #include "moeloom/base/index.hpp"
-
-#include <cstring>
+#include "moeloom/tensor/eight.hpp"
 
 namespace moeloom {
 
 inline constexpr Index kTransposed = 8;
-using Eight = float __attribute__((vector_size(32)));
-
-inline Eight load8(const float* from) {
-  Eight lanes;
-  std::memcpy(&lanes, from, sizeof lanes);
-  return lanes;
-}
-inline void store8(Eight lanes, float* to) {
-  std::memcpy(to, &lanes, sizeof lanes);
-}
 
 /// `to` is aligned to 32 bytes. Other threads see it after finish_streaming().
 inline void stream(Eight lanes, float* to) {

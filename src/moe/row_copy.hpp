@@ -6,11 +6,10 @@
 #pragma once
 
 #include "moeloom/base/index.hpp"
+#include "moeloom/tensor/eight.hpp"
 
 #include <cstdint>
 #include <cstring>
-
-#include "row_lanes.hpp"
 
 #ifdef __SSE2__
 #include <immintrin.h>
@@ -27,12 +26,12 @@ inline bool leaves_cache(Index rows, Index cols) {
 /// In lanes: memcpy takes a row of 2 KiB or more for a string, which some processors copy a third slower than
 /// registers.
 inline void copy_row(const float* from, Index cols, float* to) {
-  constexpr Index kAtOnce = 4 * kRowLanes;
+  constexpr Index kAtOnce = 4 * 8;
   Index j = 0;
   for (; j + kAtOnce <= cols; j += kAtOnce) {
-    RowLanes lanes[4];
-    for (Index i = 0; i < 4; ++i) lanes[i] = load_lanes(from + j + i * kRowLanes);
-    for (Index i = 0; i < 4; ++i) store_lanes(lanes[i], to + j + i * kRowLanes);
+    Eight lanes[4];
+    for (Index i = 0; i < 4; ++i) lanes[i] = load8(from + j + i * 8);
+    for (Index i = 0; i < 4; ++i) store8(lanes[i], to + j + i * 8);
   }
   std::memcpy(to + j, from + j, at(cols - j) * sizeof(float));
 }

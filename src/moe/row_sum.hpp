@@ -1,31 +1,30 @@
 // The one sum of combine: rows of a token, in slot order.
 #pragma once
 
+#include "moeloom/tensor/eight.hpp"
 #include "moeloom/tensor/gemm.hpp"
-
-#include "row_lanes.hpp"
 
 namespace moeloom {
 
 /// Columns that are summed at once: all slots' before the next ones, so that the sums stay in registers and
 /// each row is read as one stream.
-inline constexpr Index kSummedAtOnce = 8 * kRowLanes;
+inline constexpr Index kSummedAtOnce = 64;
 
 /// out [kSummedAtOnce] = or += row_of(0) + row_of(1) + ... at columns from `begin` on. In lanes by name: the
 /// compiler keeps an array of float sums in memory, which takes three times as long.
 template <typename RowOf>
 void sum_lanes(Index count, Index begin, RowOf row_of, float* out, Write mode) {
-  constexpr Index kSums = kSummedAtOnce / kRowLanes;
-  RowLanes sums[kSums];
+  constexpr Index kSums = kSummedAtOnce / 8;
+  Eight sums[kSums];
   const float* row = row_of(Index{0}) + begin;
-  for (Index i = 0; i < kSums; ++i) sums[i] = load_lanes(row + i * kRowLanes);
+  for (Index i = 0; i < kSums; ++i) sums[i] = load8(row + i * 8);
   for (Index k = 1; k < count; ++k) {
     row = row_of(k) + begin;
-    for (Index i = 0; i < kSums; ++i) sums[i] += load_lanes(row + i * kRowLanes);
+    for (Index i = 0; i < kSums; ++i) sums[i] += load8(row + i * 8);
   }
   if (mode == Write::kAdd)
-    for (Index i = 0; i < kSums; ++i) sums[i] += load_lanes(out + i * kRowLanes);
-  for (Index i = 0; i < kSums; ++i) store_lanes(sums[i], out + i * kRowLanes);
+    for (Index i = 0; i < kSums; ++i) sums[i] += load8(out + i * 8);
+  for (Index i = 0; i < kSums; ++i) store8(sums[i], out + i * 8);
 }
 
 /// out [cols] = or += row_of(0) + row_of(1) + ... + row_of(count - 1), in this order.

@@ -6,15 +6,11 @@
 
 namespace moeloom {
 
-/// Columns that are summed at once: all slots' before the next ones, so that the sums stay in registers and
-/// each row is read as one stream.
-inline constexpr Index kSummedAtOnce = 64;
-
-/// out [kSummedAtOnce] = or += row_of(0) + row_of(1) + ... at columns from `begin` on. In lanes by name: the
-/// compiler keeps an array of float sums in memory, which takes three times as long.
-template <typename RowOf>
+/// out [8 kSums] = or += row_of(0) + row_of(1) + ... at columns from `begin` on, all slots' before the next
+/// columns, so that each row is read as one stream. In lanes by name: the compiler keeps an array of float
+/// sums in memory, which takes three times as long.
+template <Index kSums, typename RowOf>
 void sum_lanes(Index count, Index begin, RowOf row_of, float* out, Write mode) {
-  constexpr Index kSums = kSummedAtOnce / 8;
   Eight sums[kSums];
   const float* row = row_of(Index{0}) + begin;
   for (Index i = 0; i < kSums; ++i) sums[i] = load8(row + i * 8);
@@ -31,7 +27,8 @@ void sum_lanes(Index count, Index begin, RowOf row_of, float* out, Write mode) {
 template <typename RowOf>
 void sum_rows(Index count, Index cols, RowOf row_of, float* out, Write mode) {
   Index j = 0;
-  for (; j + kSummedAtOnce <= cols; j += kSummedAtOnce) sum_lanes(count, j, row_of, out + j, mode);
+  for (; j + 64 <= cols; j += 64) sum_lanes<8>(count, j, row_of, out + j, mode);
+  for (; j + 8 <= cols; j += 8) sum_lanes<1>(count, j, row_of, out + j, mode);
   for (; j < cols; ++j) {
     float sum = row_of(Index{0})[j];
     for (Index k = 1; k < count; ++k) sum += row_of(k)[j];

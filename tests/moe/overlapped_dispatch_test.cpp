@@ -3,6 +3,8 @@
 #include "moeloom/base/errors.hpp"
 
 #include <algorithm>
+#include <chrono>
+#include <utility>
 
 #include "moe_block.hpp"
 #include <gtest/gtest.h>
@@ -144,6 +146,78 @@ TEST(OverlappedDispatch, WeightGradientsAreMadeWhenEveryRowThatHasComeIsOnItsWay
   std::vector<std::string_view> expected(6, "gate_up weight_grad");
   std::fill_n(expected.begin(), 3, "gate_up input_grad");
   EXPECT_EQ(made, expected);
+}
+
+/// What rank 0 tells rank 1 when it begins with weight gradients.
+struct Told {
+  explicit Told(const Communicator& ranks) : messages(ranks) {}
+  Messages messages;
+  std::vector<float> word = {1};
+  bool said = false;
+};
+
+/// Rank 0 has a layer. Rank 1 plays its partner in backward by hand, and keeps its last rows until it is told
+/// that weight gradients are being made: a layer that waited for rows first would have no time for them.
+TEST(OverlappedDispatch, WeightGradientsFillTheWaitForRows) {
+  const Communicator world = Communicator::world();
+  const Communicator ep = world.split(std::min(world.rank() / 2, 1), world.rank());
+  if (world.rank() >= 2 || world.size() == 1) GTEST_SKIP() << "a play for two ranks";
+  static Told* told = nullptr;
+  const Communicator line = ep.split(0, ep.rank());
+  Told mine(line);
+  told = &mine;
+  constexpr Index kExperts = 4, kTokens = 3;  // every token goes to all experts, two of each rank
+  const RandomBlock shape{24, 20};
+  if (ep.rank() == 0) {
+    KernelTable kernels = block_kernels(true);
+    kernels.grouped_matmul.weight_grad = [](ConstRows dy, ConstRows x, const GroupedRows& rows,
+                                            const GroupedGradients& dw, Write mode) {
+      if (!std::exchange(told->said, true)) told->messages.send(1, told->word);
+      told->messages.progress();
+      packed_grouped_matmul().weight_grad(dy, x, rows, dw, mode);
+    };
+    Block block(ep, {kExperts, kExperts, true}, shape.weights(kExperts, 60), kernels, {}, {.chunks = 2});
+    block.run(random_matrix(kTokens, shape.hidden, 61), random_matrix(kTokens, shape.hidden, 62));
+    mine.messages.finish();
+    return;
+  }
+  OverlappedDispatch dispatcher(ep, kExperts, 2);
+  DispatchPlan plan;
+  dispatcher.plan(std::vector<std::int32_t>{0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3}, kExperts, plan);
+  Matrix tokens(kTokens, shape.hidden);
+  std::vector<float> weights(kTokens * kExperts), landed;
+  RowBuffer rows, results;
+  const RoundTrip trip{.plan = plan,
+                       .tokens = tokens,
+                       .rows = rows,
+                       .scalars_out = ScalarsOut{weights, landed},
+                       .results = results,
+                       .sums = tokens};
+  dispatcher.begin(trip);
+  for (Index chunk = 0; chunk < 2; ++chunk) {
+    dispatcher.await(trip, chunk);
+    fill(results.view(), 0);
+    dispatcher.send_back(trip, chunk);
+  }
+  dispatcher.finish(trip);
+
+  Messages messages(ep);
+  const std::vector<float> gradients(at(kTokens * (shape.hidden + 1)));  // a chunk's, and numbers beside them
+  std::vector<std::vector<float>> theirs(2, gradients), back(2, gradients);
+  for (std::vector<float>& chunk : theirs) messages.receive(0, chunk);
+  for (std::vector<float>& chunk : back) messages.receive(0, chunk);
+  messages.send(0, gradients);
+  messages.wait_for(2, 1);  // what became of the first chunk: rank 0 has nothing more to do for others
+  mine.messages.receive(0, mine.word);
+  const auto patience = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  bool made = false;
+  while (!made && std::chrono::steady_clock::now() < patience) made = mine.messages.arrived(0, 1);
+  EXPECT_TRUE(made) << "no weight gradient was made while rows were missing";
+  messages.send(0, gradients);
+  messages.wait_for(0, 2);
+  for (const std::vector<float>& chunk : theirs) messages.send(0, chunk);
+  messages.finish();
+  mine.messages.finish();
 }
 
 TEST(OverlappedDispatch, Bf16OnTheWireRoundsAsTheWholeExchangeDoes) {

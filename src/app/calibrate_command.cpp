@@ -31,6 +31,8 @@ void print_rates(const MachineRates& rates, const CalibrateOptions& options) {
   line("norms and sums", 1e-9 * rates.elementwise_bytes, "GB/s");
   line("copied rows", 1e-9 * rates.copy_bytes, "GB/s");
   line("AdamW", 1e-6 * rates.updated_elements, "M elements/s");
+  if (rates.expert_slowdown != 1)
+    line("experts beside the others' at work", rates.expert_slowdown, "times as long");
   if (!rates.measured_node() && !rates.measured_network())
     std::printf("  one rank exchanges nothing: `%s` measures that too\n",
                 calibrate_line(options, 2, 1).c_str());

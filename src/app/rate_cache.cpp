@@ -19,24 +19,18 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr Index kFormat = 5;
+constexpr Index kFormat = 6;
 constexpr std::string_view kGmmSection = "rates";
 constexpr std::string_view kMachineSection = "machines";
 constexpr std::size_t kMostEntries = 512;  // the oldest make room
 
 std::string key_of(const std::string& machine, const RateCase& c, const MachineRates& rates) {
   std::string key = machine;
-  const std::initializer_list<std::pair<const char*, Index>> sizes = {{" | D=", c.hidden},
-                                                                      {" heads=", c.heads},
-                                                                      {" kv=", c.kv_heads},
-                                                                      {" of=", c.head_dim},
-                                                                      {" value=", c.value_dim},
-                                                                      {" S=", c.sequence_length},
-                                                                      {" E=", c.experts},
-                                                                      {" K=", c.top_k},
-                                                                      {" V=", c.vocabulary},
-                                                                      {" ranks=", rates.ranks},
-                                                                      {" a node=", rates.node_ranks}};
+  const std::initializer_list<std::pair<const char*, Index>> sizes = {
+      {" | D=", c.hidden},   {" heads=", c.heads},     {" kv=", c.kv_heads},
+      {" of=", c.head_dim},  {" value=", c.value_dim}, {" S=", c.sequence_length},
+      {" E=", c.experts},    {" K=", c.top_k},         {" F=", c.inter},
+      {" V=", c.vocabulary}, {" ranks=", rates.ranks}, {" a node=", rates.node_ranks}};
   for (const auto& [name, size] : sizes) key += name + std::to_string(size);
   return key;
 }
@@ -82,12 +76,13 @@ constexpr std::array kMachineNumbers = {
     std::pair("elementwise_bytes", &MachineRates::elementwise_bytes),
     std::pair("copy_bytes", &MachineRates::copy_bytes),
     std::pair("updated_elements", &MachineRates::updated_elements),
+    std::pair("expert_slowdown", &MachineRates::expert_slowdown),
     std::pair("node_message_seconds", &MachineRates::node_message_seconds),
     std::pair("node_bytes", &MachineRates::node_bytes),
     std::pair("meeting_seconds", &MachineRates::meeting_seconds),
     std::pair("network_message_seconds", &MachineRates::network_message_seconds),
     std::pair("network_bytes", &MachineRates::network_bytes)};
-constexpr std::size_t kAlwaysMeasured = 7;  // of them; the others need several ranks
+constexpr std::size_t kAlwaysMeasured = 8;  // of them; the others need several ranks
 
 Document document_of(const MachineRates& rates) {
   Document document;

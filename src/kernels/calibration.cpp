@@ -10,6 +10,7 @@
 #include <cmath>
 #include <ctime>
 #include <deque>
+#include <memory>
 #include <vector>
 
 namespace moeloom {
@@ -19,7 +20,6 @@ namespace {
 // come from as far as they will in training.
 constexpr Index kMeasuredWeights = 6 << 20;
 constexpr Index kMostLayers = 8;
-constexpr Index kCacheFloats = 12 << 20;
 // Both paths' rates are flat beyond.
 constexpr Index kMostRows = 256;
 
@@ -192,12 +192,12 @@ double median(const std::vector<Round>& rounds, double Round::*value) {
   return *middle;
 }
 
-/// Medians of the quietest quarter: who else is busy makes packing dearer than products, and is gone
-/// tomorrow.
+/// The loop's median, because it is the usual step that is predicted; shares of it from the quietest quarter:
+/// who else is busy makes packing dearer than products, and is gone tomorrow.
 GmmRates rates_of(std::vector<Round> rounds, double layers) {
+  const double loop = median(rounds, &Round::loop) / layers;
   std::ranges::sort(rounds, {}, &Round::total);
   rounds.resize((rounds.size() + 3) / 4);
-  const double loop = median(rounds, &Round::loop) / layers;
   const auto seconds = [&](double Round::*share) { return loop * median(rounds, share); };
   return {.loop_seconds = loop,
           .gmm_seconds = seconds(&Round::gmm),
@@ -218,6 +218,11 @@ GmmRates measure(const GmmCase& part, double budget_seconds, const GroupedMatmul
     spent = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   }
   return rates_of(std::move(rounds), layers.count());
+}
+
+void require_sizes(const GmmCase& c) {
+  require(c.hidden > 0 && c.inter > 0 && c.experts > 0 && c.sources > 0,
+          "rates need positive hidden and inter sizes, at least one resident expert and one source");
 }
 
 }  // namespace
@@ -245,10 +250,20 @@ GmmCase calibration_case(const GmmCase& wanted) {
 
 GmmRates measure_gmm_rates(const GmmCase& measured, double budget_seconds,
                            const GroupedMatmulKernel& grouped) {
-  require(measured.hidden > 0 && measured.inter > 0 && measured.experts > 0 && measured.sources > 0,
-          "rates need positive hidden and inter sizes, at least one resident expert and one source");
+  require_sizes(measured);
   const GmmCase part = part_of(measured);
   return scaled(measure(part, budget_seconds, grouped), part, measured);
+}
+
+std::function<double()> gmm_timer(const GmmCase& measured, const GroupedMatmulKernel& kernel) {
+  require_sizes(measured);
+  const GmmCase part = part_of(measured);
+  const auto layers = std::make_shared<Layers>(part, kernel.element);
+  const double parts = products_of(measured) / (products_of(part) * layers->count());
+  return [=] {
+    const PathSeconds seconds = layers->first(kernel);
+    return parts * (seconds.pack + seconds.products);
+  };
 }
 
 GmmRates scaled(const GmmRates& rates, const GmmCase& measured, const GmmCase& wanted) {

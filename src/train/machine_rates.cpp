@@ -13,6 +13,7 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
+#include <ranges>
 
 #include "exchange_rates.hpp"
 
@@ -58,13 +59,21 @@ class Meter {
 
   /// Flops a second of y = x w^T and both gradients, w [D, D].
   double dense(Index rows) const {
+    struct Product {
+      Matrix x, w, y, dw;
+    };
     const Index d = sizes_.hidden;
-    const Matrix x = random_rows(rows, d, 1), w = random_rows(d, d, 2);
-    Matrix y(rows, d), dx(rows, d), dw(d, d);
-    return rate(6.0 * static_cast<double>(rows * d * d), [&] {
-      kernels_.dense.forward(x, w, y, Write::kReplace);
-      kernels_.dense.input_grad(y, w, dx, Write::kReplace);
-      kernels_.dense.weight_grad(y, x, dw, Write::kAdd);
+    const Matrix dy = random_rows(rows, d, 3);
+    Matrix dx(rows, d);
+    std::vector<Product> products;
+    for (Index i = copies_past_caches(2 * rows * d + 2 * d * d); i > 0; --i)
+      products.push_back({random_rows(rows, d, 1), random_rows(d, d, 2), Matrix(rows, d), Matrix(d, d)});
+    return rate(6.0 * static_cast<double>(std::ssize(products) * rows * d * d), [&] {
+      for (Product& p : products) kernels_.dense.forward(p.x, p.w, p.y, Write::kReplace);
+      for (Product& p : products | std::views::reverse) {
+        kernels_.dense.input_grad(dy, p.w, dx, Write::kReplace);
+        kernels_.dense.weight_grad(dy, p.x, p.dw, Write::kAdd);
+      }
     });
   }
 
@@ -78,16 +87,23 @@ class Meter {
                                .kv_heads = sizes_.kv_heads,
                                .head_dim = sizes_.head_dim,
                                .value_dim = sizes_.value_dim};
+    struct Layer {
+      Matrix query, key, value, context, lse;
+    };
     const Index q = shape.heads * shape.head_dim, k = shape.kv_heads * shape.head_dim;
     const Index v = shape.kv_heads * shape.value_dim, out = shape.heads * shape.value_dim;
-    const Matrix query = random_rows(s, q, 3), key = random_rows(s, k, 4), value = random_rows(s, v, 5);
     const Matrix d_context = random_rows(s, out, 6);
-    Matrix context(s, out), lse(s, shape.heads), dq(s, q), dk(s, k), dv(s, v);
+    Matrix dq(s, q), dk(s, k), dv(s, v);
+    std::vector<Layer> layers;
+    for (Index i = copies_past_caches(s * (q + k + v + out)); i > 0; --i)
+      layers.push_back({random_rows(s, q, 3), random_rows(s, k, 4), random_rows(s, v, 5), Matrix(s, out),
+                        Matrix(s, shape.heads)});
     const double pairs = static_cast<double>(s) * static_cast<double>(s + 1) / 2;
     const double a_pair = 2.0 * static_cast<double>(4 * q + 3 * out);
-    return rate(pairs * a_pair, [&] {
-      attention_forward(shape, query, key, value, context, lse);
-      attention_backward(shape, query, key, value, context, lse, d_context, dq, dk, dv);
+    return rate(static_cast<double>(layers.size()) * pairs * a_pair, [&] {
+      for (Layer& l : layers) attention_forward(shape, l.query, l.key, l.value, l.context, l.lse);
+      for (Layer& l : layers | std::views::reverse)
+        attention_backward(shape, l.query, l.key, l.value, l.context, l.lse, d_context, dq, dk, dv);
     });
   }
 
@@ -173,8 +189,36 @@ class Meter {
     });
   }
 
+  /// The others wait while the first rank of a node computes alone, and compute then with it, in turn,
+  /// because the clock of a shared machine moves. Even rows, as in the middle of what policies choose from.
+  double expert_slowdown() const {
+    constexpr std::size_t kPairs = 5;
+    constexpr Index kRows = 128;
+    const Communicator node = world_.split_by_node();
+    if (sizes_.inter == 0 || world_.all_max(node.size()) == 1) return 1;
+    const auto seconds_of_experts = gmm_timer(
+        {.hidden = sizes_.hidden, .inter = sizes_.inter, .experts = sizes_.experts, .rows_per_expert = kRows},
+        kernels_.grouped_matmul);
+    std::vector<double> ratios;
+    while (ratios.size() < kPairs) {
+      world_.barrier();
+      std::vector<double> alone = {0, 0};  // seconds, ranks
+      if (node.rank() == 0) alone = {seconds_of_experts(), 1};
+      world_.barrier();
+      std::vector<double> together = {seconds_of_experts()};
+      world_.all_sum(alone);
+      world_.all_sum(together);
+      ratios.push_back((together[0] / world_.size()) / (alone[0] / alone[1]));
+    }
+    std::ranges::nth_element(ratios, ratios.begin() + kPairs / 2);
+    return std::max(1.0, ratios[kPairs / 2]);
+  }
+
  private:
   static constexpr double kParts = 11;
+
+  /// As many layers of so many floats as it takes that each finds the caches full of others.
+  static Index copies_past_caches(Index floats) { return std::clamp<Index>(kCacheFloats / floats, 1, 64); }
 
   Index moved_rows() const { return std::max<Index>(kMovedFloats / sizes_.hidden, 32); }
 
@@ -202,6 +246,7 @@ RateCase rate_case(const ModelConfig& config, Index sequence_length) {
           .sequence_length = sequence_length,
           .experts = config.has_experts() ? config.num_experts : 1,
           .top_k = config.has_experts() ? config.num_experts_per_tok : 1,
+          .inter = config.has_experts() ? config.moe_intermediate_size : 0,
           .vocabulary = config.vocab_size};
 }
 
@@ -228,6 +273,7 @@ MachineRates measure_machine_rates(const RateCase& sizes, const KernelTable& ker
   rates.elementwise_bytes = meter.elementwise();
   rates.copy_bytes = meter.copy();
   rates.updated_elements = meter.update();
+  rates.expert_slowdown = meter.expert_slowdown();
   rates.ranks = world.size();
   rates.node_ranks = static_cast<Index>(world.all_max(world.split_by_node().size()));
   measure_exchange(world, rates);

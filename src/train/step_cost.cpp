@@ -61,7 +61,7 @@ void add_micro_batch(const ModelConfig& config, const StepCase& step, const Loca
     add_layer(config.layer(layer), step, local, seconds);
   const double sparse = real(sparse_layers(config));
   const ExchangeSeconds exchange = exchange_seconds_of_layer(config, step, links);
-  const double experts = local.slowdown * expert_seconds;
+  const double experts = local.slowdown * local.machine.expert_slowdown * expert_seconds;
   of(seconds, Phase::kDispatch) += sparse * exchange.dispatch;
   of(seconds, Phase::kCombine) +=
       sparse * (exchange.combine + waiting_seconds(mean_busiest_load(step), experts, exchange));
@@ -242,8 +242,9 @@ double plan_seconds_of_layer(const ModelConfig& config, const StepCase& step, co
   const double sorted = oversubscription(step) * per(slots, machine.plan_slots);
   if (step.way == ExchangeWay::kShared) return sorted + rates.meeting_seconds;
   constexpr Index kFewestOfBruck = 16;  // ranks
-  Index rounds = exchange.ep > exchange.ep_on_node ? 1 : 0;
-  if (rounds > 0 && exchange.ep >= kFewestOfBruck) rounds = std::bit_width(at(exchange.ep - 1));
+  const Index rounds = exchange.ep == exchange.ep_on_node ? 0
+                       : exchange.ep < kFewestOfBruck     ? 1
+                                                          : std::bit_width(at(exchange.ep - 1));
   return sorted + real(exchange.ep_on_node - 1) * rates.node_message_seconds +
          real(rounds) * rates.network_message_seconds;
 }

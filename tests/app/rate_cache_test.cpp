@@ -95,8 +95,8 @@ TEST(RateCache, ADamagedFileIsAWarningAndIsReplaced) {
   const std::string key = Document::parse(whole, "file").object("rates").keys().front();
   for (const std::string& damaged :
        {std::string(), whole.substr(0, whole.size() / 2), std::string("[]"), std::string(100, '\0'),
-        with("\"format\": 5", "\"format\": 4"), with("loop_seconds", "loops"), with("0.333", "-0.333"),
-        std::string(R"({"format": 5, "rates": 5})"), R"({"format": 5, "rates": {")" + key + R"(": 5}})"}) {
+        with("\"format\": 6", "\"format\": 5"), with("loop_seconds", "loops"), with("0.333", "-0.333"),
+        std::string(R"({"format": 6, "rates": 5})"), R"({"format": 6, "rates": {")" + key + R"(": 5}})"}) {
     write_bytes(file, damaged);
     Machine machine;
     const RateAnswer answer = machine.ask(file);
@@ -161,6 +161,7 @@ const RateCase kSizes{.hidden = 64,
                       .sequence_length = 32,
                       .experts = 8,
                       .top_k = 2,
+                      .inter = 48,
                       .vocabulary = 256};
 
 MachineRates machine_rates(Index ranks) {
@@ -172,6 +173,7 @@ MachineRates machine_rates(Index ranks) {
                      .elementwise_bytes = 9,
                      .copy_bytes = 10,
                      .updated_elements = 1.0 / 3,
+                     .expert_slowdown = 1.25,
                      .ranks = ranks,
                      .node_ranks = ranks};
   if (ranks > 1) rates.node_bytes = 11;
@@ -192,6 +194,7 @@ TEST(RateCache, KeepsAMachinesRatesBesideThoseOfTheExpertsAndGivesThoseOfMostRan
   EXPECT_EQ(of(1).ranks, 1);
   EXPECT_EQ(of(1).dense_flops[3], 4);
   EXPECT_EQ(of(1).updated_elements, 1.0 / 3);
+  EXPECT_EQ(of(1).expert_slowdown, 1.25);
   EXPECT_FALSE(kept_machine_rates(file, "another cpu", kSizes, 8).rates);
   RateCase other = kSizes;
   other.sequence_length = 64;

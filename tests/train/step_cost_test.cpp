@@ -167,6 +167,9 @@ TEST(StepCost, PhasesAreTheirTerms) {
   const PhaseSeconds seconds = step_seconds(config, specs, step, even_rates(), 0.25);
   const auto of = [&](Phase phase) { return seconds[static_cast<std::size_t>(phase)]; };
   EXPECT_DOUBLE_EQ(of(Phase::kExperts), 2 * 0.25) << "two layers are sparse";
+  MachineRates crowded = even_rates();
+  crowded.expert_slowdown = 1.5;
+  EXPECT_DOUBLE_EQ(total(step_seconds(config, specs, step, crowded, 0.25)) - total(seconds), 2 * 0.25 / 2);
   EXPECT_DOUBLE_EQ(of(Phase::kRouter), 2 * 48 / 1e6);
   EXPECT_DOUBLE_EQ(of(Phase::kPlan), 2 * 48 * 2 / 1e6);
   EXPECT_DOUBLE_EQ(of(Phase::kLoss), head_flops(config, 48) / 1e9);

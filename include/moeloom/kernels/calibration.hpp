@@ -5,6 +5,7 @@
 #include "moeloom/kernels/gmm_policy.hpp"
 #include "moeloom/kernels/grouped_matmul.hpp"
 
+#include <functional>
 #include <vector>
 
 namespace moeloom {
@@ -43,13 +44,21 @@ inline constexpr double kCalibrationSeconds = 1.5;
 /// The case that is measured for `wanted`: its rows are one of a bounded set, powers of the root of two.
 GmmCase calibration_case(const GmmCase& wanted);
 
-/// Times the loop and `grouped`, on masters and on packed faces, in turn on the rank's threads and gives
-/// medians of the quietest rounds. What is large is measured in part, a few experts and columns, and scaled
-/// up; what is small is measured as several layers, because training comes back to a layer's weights when the
-/// others have been in the caches. Takes about `budget_seconds` and at most 250 MiB; two rounds are made
-/// however small the budget. Throws ShapeError for sizes that are not positive.
+/// Times the loop and `grouped`, on masters and on packed faces, in turn on the rank's threads; gives the
+/// loop's median, and the others by their shares of it in the quietest rounds. What is large is measured in
+/// part, a few experts and columns, and scaled up; what is small is measured as several layers, because
+/// training comes back to a layer's weights when the others have been in the caches. Takes about
+/// `budget_seconds` and at most 250 MiB; two rounds are made however small the budget. Throws ShapeError for
+/// sizes that are not positive.
 GmmRates measure_gmm_rates(const GmmCase& measured, double budget_seconds,
                            const GroupedMatmulKernel& grouped = packed_grouped_matmul());
+
+/// Seconds of the first micro-batch of a step by `kernel`, packing included, each time it is called: for who
+/// compares calls in turn. In parts, in cold caches and by the clock of measure_gmm_rates().
+std::function<double()> gmm_timer(const GmmCase& measured, const GroupedMatmulKernel& kernel);
+
+/// Floats that fill more than a last-level cache's share.
+inline constexpr Index kCacheFloats = 12 << 20;
 
 /// Rates of `measured` as those of `wanted`, which differs from it in sizes or rows.
 GmmRates scaled(const GmmRates& rates, const GmmCase& measured, const GmmCase& wanted);

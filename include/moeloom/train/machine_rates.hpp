@@ -1,8 +1,10 @@
 // How fast this machine does each kind of work of a training step, measured: what the cost model multiplies.
 //
 // Each rate is of one rank on its threads, while the other ranks of the job do the same: cores share caches,
-// memory and clock, so a rate of one rank alone promises too much. The experts' products have rates of their
-// own (kernels/calibration.hpp), by shape and rows.
+// memory and clock, so a rate of one rank alone promises too much. Operands come from as far as they do in a
+// step, in which everything else has been in the caches since they were last used. The experts' products have
+// rates of their own (kernels/calibration.hpp), by shape and rows, of a rank alone: what the others at work
+// take from it is a factor here.
 #pragma once
 
 #include "moeloom/comm/communicator.hpp"
@@ -20,6 +22,7 @@ struct RateCase {
   Index heads = 0, kv_heads = 0, head_dim = 0, value_dim = 0;
   Index sequence_length = 0;
   Index experts = 1, top_k = 1;
+  Index inter = 0;  // of an expert
   Index vocabulary = 0;
   bool operator==(const RateCase&) const = default;
 };
@@ -38,6 +41,7 @@ struct MachineRates {
   double elementwise_bytes = 0;  // read plus written
   double copy_bytes = 0;         // rows through a permutation, read plus written
   double updated_elements = 0;   // AdamW
+  double expert_slowdown = 1;    // experts' seconds while all ranks compute theirs, over one rank's alone
   Index ranks = 1;               // that measured together
   Index node_ranks = 1;          // of them on a node, at most
   // 0: there was no other rank to exchange with.
@@ -56,7 +60,7 @@ struct MachineRates {
 double dense_flops_at(const MachineRates& rates, double rows);
 
 /// Times each kind of work in turn, `budget_seconds` for all, and takes the slowest rank's; then exchanges
-/// between the ranks of each node, and between nodes. Collective over `world`; 200 MiB at most.
+/// between the ranks of each node, and between nodes. Collective over `world`; 250 MiB at most.
 MachineRates measure_machine_rates(const RateCase& sizes, const KernelTable& kernels,
                                    const Communicator& world, double budget_seconds);
 

@@ -108,7 +108,8 @@ ExchangeRates link_rates(const MachineRates& machine, const StepCase& step);
 
 using PhaseSeconds = std::array<double, kPhases>;
 
-/// A whole step. expert_seconds: of one layer and micro-batch, of even routing, as the GMM policy predicts.
+/// A whole step. expert_seconds: of one layer and micro-batch, of even routing, as the GMM policy predicts
+/// for a rank alone; they take machine.expert_slowdown times as long beside the others.
 PhaseSeconds step_seconds(const ModelConfig& config, const std::vector<ParameterSpec>& specs,
                           const StepCase& step, const MachineRates& machine, double expert_seconds);
 double total(const PhaseSeconds& seconds);

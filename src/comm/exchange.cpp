@@ -4,6 +4,7 @@
 #include "moeloom/tensor/tree_sum.hpp"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 
 #include "mpi_call.hpp"
@@ -12,6 +13,11 @@ namespace moeloom {
 namespace {
 
 constexpr Index kFloatBytes = sizeof(float);
+
+struct Message {
+  int count;
+  MPI_Datatype type;
+};
 
 /// The floats of one buffer that go to or come from each rank, as MPI_Alltoallw wants them: their places are
 /// inside the datatypes, where they are not ints. It is as fast as MPI_Alltoallv.
@@ -22,6 +28,7 @@ class Stretches {
     types_.push_back(owned_.back()->get());
     counts_.push_back(count > 0 ? 1 : 0);
   }
+  Message operator[](Index rank) const { return {counts_[at(rank)], types_[at(rank)]}; }
   const int* counts() const { return counts_.data(); }
   const MPI_Datatype* types() const { return types_.data(); }
 
@@ -30,6 +37,17 @@ class Stretches {
   std::vector<MPI_Datatype> types_;
   std::vector<int> counts_;
 };
+
+/// What two ranks have for each other. A rank that comes late announces its message before it takes the
+/// other's: who takes first answers first, and its announcement meets a rank that sends already, whose answer
+/// over TCP stands in line behind all that. Then one sends when the other is done, as in MPI's collectives.
+void swap_with(int other, const float* sent, Message mine, float* received, Message theirs, MPI_Comm comm) {
+  constexpr int kTag = 2;
+  std::array<MPI_Request, 2> requests = {MPI_REQUEST_NULL, MPI_REQUEST_NULL};
+  check_mpi(MPI_Isend(sent, mine.count, mine.type, other, kTag, comm, &requests[0]), "MPI_Isend");
+  check_mpi(MPI_Irecv(received, theirs.count, theirs.type, other, kTag, comm, &requests[1]), "MPI_Irecv");
+  check_mpi(MPI_Waitall(2, requests.data(), MPI_STATUSES_IGNORE), "MPI_Waitall");
+}
 
 }  // namespace
 
@@ -60,6 +78,14 @@ void Communicator::all_to_all_rows(ConstMatrixView rows, std::span<const Index> 
   count_call((rows.rows - sent_per_rank[at(rank_)]) * rows.cols * kFloatBytes);
   RowExchangeMemory& kept = handle_->rows;
   const MPI_Datatype row = kept.row_of(rows.cols);
+  if (size_ == 2) {
+    const Index other = 1 - rank_;
+    swap_with(1 - rank_, rows.row(sent_offsets[at(other)]), {mpi_count(sent_per_rank[at(other)]), row},
+              received.row(received_offsets[at(other)]), {mpi_count(received_per_rank[at(other)]), row},
+              handle_->comm);
+    return copy(rows.rows_from(sent_offsets[at(rank_)], sent_per_rank[at(rank_)]),
+                received.rows_from(received_offsets[at(rank_)], received_per_rank[at(rank_)]));
+  }
   check_mpi(MPI_Alltoallv(rows.data, mpi_counts(sent_per_rank, kept.sent),
                           mpi_counts(sent_offsets, kept.sent_offsets), row, received.data,
                           mpi_counts(received_per_rank, kept.received),
@@ -80,17 +106,22 @@ void Communicator::reduce_scatter_tree(std::span<const float> grads, std::span<c
     return;
   }
   count_call((std::ssize(grads) - mine) * kFloatBytes);
+  std::copy_n(grads.data() + offsets[at(rank_)], mine, scratch.data() + rank_ * mine);
   Stretches to;
   Stretches from;
   for (Index rank = 0; rank < size_; ++rank) {
     to.add(offsets[at(rank)], rank == rank_ ? 0 : counts_per_rank[at(rank)]);
     from.add(rank * mine, rank == rank_ ? 0 : mine);
   }
-  std::copy_n(grads.data() + offsets[at(rank_)], mine, scratch.data() + rank_ * mine);
-  const std::vector<int> nowhere(at(size_));  // displacements: the datatypes hold them
-  check_mpi(MPI_Alltoallw(grads.data(), to.counts(), nowhere.data(), to.types(), scratch.data(),
-                          from.counts(), nowhere.data(), from.types(), handle_->comm),
-            "MPI_Alltoallw");
+  if (size_ == 2) {
+    const Index other = 1 - rank_;
+    swap_with(1 - rank_, grads.data(), to[other], scratch.data(), from[other], handle_->comm);
+  } else {
+    const std::vector<int> nowhere(at(size_));  // displacements: the datatypes hold them
+    check_mpi(MPI_Alltoallw(grads.data(), to.counts(), nowhere.data(), to.types(), scratch.data(),
+                            from.counts(), nowhere.data(), from.types(), handle_->comm),
+              "MPI_Alltoallw");
+  }
   tree_sum_blocks(scratch.data(), size_, mine, mine, shard.data());
 }
 
@@ -100,6 +131,12 @@ void Communicator::all_gather_stretches(std::span<float> values,
   const std::vector<Index> offsets = offsets_of(counts_per_rank);
   require(std::ssize(values) == offsets.back(), "all_gather_stretches: sizes must follow counts_per_rank");
   if (size_ == 1) return;
+  if (size_ == 2) {
+    count_call(counts_per_rank[at(rank_)] * kFloatBytes);
+    Stretches parts;
+    for (Index rank = 0; rank < size_; ++rank) parts.add(offsets[at(rank)], counts_per_rank[at(rank)]);
+    return swap_with(1 - rank_, values.data(), parts[rank_], values.data(), parts[1 - rank_], handle_->comm);
+  }
   if (offsets.back() > std::numeric_limits<int>::max()) {  // too far apart for MPI_Allgatherv
     for (int root = 0; root < size_; ++root)
       broadcast(values.subspan(at(offsets[at(root)]), at(counts_per_rank[at(root)])), root);

@@ -95,12 +95,13 @@ make_hosts() {
   on 0 true 2> "$scratch/why" || skip "no names for hosts here: $(cat "$scratch/why")"
 }
 
-# shape_links RATE: both directions of every host's link.
+# shape_links RATE: both directions of every host's link. What a link has saved up while it was idle passes at once:
+# little more than the 64 KiB that leave a host together, which would be cut up below that.
 shape_links() {
   local host
   for ((host = 0; host < number_of_hosts; ++host)); do
-    tc -n "$(namespace_of "$host")" qdisc add dev eth0 root tbf rate "$1" burst 256kb latency 50ms &&
-      tc -n "$hosts_prefix-net" qdisc add dev "h$host" root tbf rate "$1" burst 256kb latency 50ms
+    tc -n "$(namespace_of "$host")" qdisc add dev eth0 root tbf rate "$1" burst 80kb latency 50ms &&
+      tc -n "$hosts_prefix-net" qdisc add dev "h$host" root tbf rate "$1" burst 80kb latency 50ms
   done 2> "$scratch/why" || skip "no shaped links here: $(cat "$scratch/why")"
 }
 

@@ -117,10 +117,10 @@ void print_row(const PlanPoint& p) {
   const auto ms = [&](std::initializer_list<Phase> phases) {
     return milliseconds(sum_of(p.seconds, phases));
   };
-  std::printf("%4lld %4lld  %-12s %-11s %9s %10s %8s %8s %8s %8s %8s %8s %10s %10s  %s%s\n",
+  std::printf("%4lld %4lld  %-13s %-11s %9s %10s %8s %8s %8s %8s %8s %8s %10s %10s  %s%s\n",
               static_cast<long long>(p.step.mesh.dp), static_cast<long long>(p.step.mesh.ep),
-              p.step.mesh.ep == 1 ? "-" : std::string(name_of(p.step.way)).c_str(), gmm_text(p).c_str(),
-              milliseconds(p.step_seconds()).c_str(), rounded_text(p.tokens_per_second()).c_str(),
+              dispatcher_text(p).c_str(), gmm_text(p).c_str(), milliseconds(p.step_seconds()).c_str(),
+              rounded_text(p.tokens_per_second()).c_str(),
               ms({Phase::kAttention, Phase::kDense, Phase::kRouter, Phase::kEmbed, Phase::kOther}).c_str(),
               ms({Phase::kExperts}).c_str(), ms({Phase::kPlan, Phase::kDispatch, Phase::kCombine}).c_str(),
               ms({Phase::kLoss}).c_str(), ms({Phase::kReduce}).c_str(), ms({Phase::kOptimizer}).c_str(),
@@ -129,7 +129,7 @@ void print_row(const PlanPoint& p) {
 }
 
 void print_table(const std::vector<PlanPoint>& points, Index rows) {
-  std::printf("%4s %4s  %-12s %-11s %9s %10s %8s %8s %8s %8s %8s %8s %10s %10s  %s\n", "dp", "ep",
+  std::printf("%4s %4s  %-13s %-11s %9s %10s %8s %8s %8s %8s %8s %8s %10s %10s  %s\n", "dp", "ep",
               "dispatcher", "experts as", "step ms", "tokens/s", "dense", "experts", "exchange", "loss",
               "reduce", "optim", "memory", "wire", "bottleneck");
   const Index shown = rows == 0 ? std::ssize(points) : std::min(rows, static_cast<Index>(std::ssize(points)));
@@ -155,6 +155,7 @@ Document document_of(const PlanPoint& p) {
   row.set("dp", p.step.mesh.dp);
   row.set("ep", p.step.mesh.ep);
   row.set("dispatcher", std::string(name_of(p.step.way)));
+  row.set("chunks", p.step.chunks);
   row.set("experts", gmm_text(p));
   row.set("step_seconds", p.step_seconds());
   row.set("tokens_per_s", p.tokens_per_second());

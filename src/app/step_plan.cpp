@@ -2,7 +2,7 @@
 
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/text.hpp"
-#include "moeloom/moe/dispatcher_choice.hpp"
+#include "moeloom/moe/overlap_choice.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -63,6 +63,20 @@ ExpertsPlan experts_plan(const PlanRequest& request, const StepCase& step, const
   return plan;
 }
 
+/// As train chooses it where nothing is asked for.
+Index chunks_of(const PlanRequest& request, const StepCase& step, double expert_seconds) {
+  if (step.way != ExchangeWay::kAlltoall || !request.config.has_experts()) return 0;
+  const ExchangeCase exchange = exchange_case(request.config, step);
+  return decide_overlap(std::nullopt, {.dispatcher = DispatcherKind::kAlltoall,
+                                       .ep_ranks = exchange.ep,
+                                       .ep_nodes = exchange.ep / exchange.ep_on_node,
+                                       .experts = exchange.num_experts / exchange.ep,
+                                       .bytes_per_pair = exchange.tokens * exchange.top_k * exchange.hidden *
+                                                         static_cast<Index>(sizeof(float)) / exchange.ep,
+                                       .products_seconds = expert_seconds})
+      .chunks;
+}
+
 std::vector<ParameterSpec> specs_of(const PlanRequest& request, const MeshShape& mesh) {
   return parameter_specs(request.config,
                          experts_of(std::max<Index>(request.config.num_experts, 1), mesh.ep, 0));
@@ -71,11 +85,13 @@ std::vector<ParameterSpec> specs_of(const PlanRequest& request, const MeshShape&
 PlanPoint point_of(const PlanRequest& request, const MachineRates& machine, const StepCase& step,
                    const std::vector<ParameterSpec>& specs, const ExpertsPlan& experts, bool grouped) {
   PlanPoint point{.step = step, .grouped = grouped, .packs = grouped && experts.packs};
-  point.seconds = step_seconds(request.config, specs, step, machine, experts.seconds(grouped));
+  point.step.chunks = chunks_of(request, step, experts.seconds(grouped));
+  point.seconds = step_seconds(request.config, specs, point.step, machine, experts.seconds(grouped));
   point.memory = training_memory(request.config, specs, step.mesh, step.way,
                                  {.tokens = step.tokens,
                                   .sequence_length = step.sequence_length,
                                   .rows = most_rows(request, step),
+                                  .in_chunks = point.step.chunks > 0,
                                   .threads = step.threads},
                                  point.packs, request.dtype);
   point.wire_bytes = step_bytes(request.config, specs, step);
@@ -163,6 +179,13 @@ std::string bottleneck(const PhaseSeconds& seconds) {
   const Part& largest = *std::ranges::max_element(parts(), {}, of_part);
   return std::string(largest.name) + " " +
          std::to_string(std::lround(100 * of_part(largest) / total(seconds))) + " %";
+}
+
+std::string dispatcher_text(const PlanPoint& point) {
+  if (point.step.mesh.ep == 1) return "-";
+  std::string text(name_of(point.step.way));
+  if (point.step.chunks > 0) text += " in " + std::to_string(point.step.chunks);
+  return text;
 }
 
 std::string gmm_text(const PlanPoint& point) {

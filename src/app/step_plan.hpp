@@ -54,6 +54,9 @@ std::vector<ExchangeWay> known_ways();
 /// What of the step takes longest: "experts 46 %".
 std::string bottleneck(const PhaseSeconds& seconds);
 
+/// "alltoall", "alltoall in 4" where rows travel in so many chunks while experts compute, "-" for ep = 1.
+std::string dispatcher_text(const PlanPoint& point);
+
 /// "loop", "gmm" or "gmm, packed".
 std::string gmm_text(const PlanPoint& point);
 

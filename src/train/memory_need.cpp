@@ -124,6 +124,8 @@ double rows_under_way(const ModelConfig& config, const MeshShape& mesh, Exchange
                            rows_of(batch.rows, config.hidden_size);
   // Its outputs return as those of alltoall.
   if (way == ExchangeWay::kAllgather) return rows_of(batch.tokens * mesh.ep, config.hidden_size) + both_ends;
+  if (batch.in_chunks)  // what comes home has a place of its own
+    return both_ends + rows_of(batch.tokens * config.num_experts_per_tok, config.hidden_size);
   return both_ends;
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <limits>
 #include <numeric>
 
 namespace moeloom {
@@ -60,8 +61,8 @@ void add_micro_batch(const ModelConfig& config, const StepCase& step, const Loca
   for (Index layer = 0; layer < config.num_hidden_layers; ++layer)
     add_layer(config.layer(layer), step, local, seconds);
   const double sparse = real(sparse_layers(config));
-  const ExchangeSeconds exchange = exchange_seconds_of_layer(config, step, links);
   const double experts = local.slowdown * local.machine.expert_slowdown * expert_seconds;
+  const ExchangeSeconds exchange = overlapped_exchange(config, step, links, experts);
   of(seconds, Phase::kDispatch) += sparse * exchange.dispatch;
   of(seconds, Phase::kCombine) +=
       sparse * (exchange.combine + waiting_seconds(mean_busiest_load(step), experts, exchange));
@@ -231,6 +232,27 @@ ExchangeSeconds exchange_seconds_of_layer(const ModelConfig& config, const StepC
   return {both_passes(dispatch_volume(step.way, exchange)), both_passes(combine_volume(step.way, exchange))};
 }
 
+double exposed_seconds(double wire, double products, Index chunks) {
+  const double share = 1 / real(chunks);
+  return std::max(wire * share, wire - (1 - share) * products);
+}
+
+ExchangeSeconds overlapped_exchange(const ModelConfig& config, const StepCase& step,
+                                    const ExchangeRates& rates, double expert_seconds) {
+  ExchangeSeconds whole = exchange_seconds_of_layer(config, step, rates);
+  if (step.chunks == 0 || exchange_case(config, step).ep == exchange_case(config, step).ep_on_node)
+    return whole;
+  ExchangeRates no_network = rates;
+  no_network.network_message_seconds = 0;
+  no_network.network_bandwidth = std::numeric_limits<double>::infinity();
+  const ExchangeSeconds copies = exchange_seconds_of_layer(config, step, no_network);
+  const double wire = whole.dispatch + whole.combine - copies.dispatch - copies.combine;  // of both passes
+  const double exposed = exposed_seconds(wire / 2, expert_seconds / 3, step.chunks) +
+                         exposed_seconds(wire / 2, 2 * expert_seconds / 3, step.chunks);
+  const double left = per(exposed, wire);
+  return {std::lerp(copies.dispatch, whole.dispatch, left), std::lerp(copies.combine, whole.combine, left)};
+}
+
 double waiting_seconds(double busiest, double expert_seconds, const ExchangeSeconds& exchange) {
   return (busiest - 1) * (expert_seconds + (exchange.dispatch + exchange.combine) / 2);
 }
@@ -246,7 +268,7 @@ double plan_seconds_of_layer(const ModelConfig& config, const StepCase& step, co
                        : exchange.ep < kFewestOfBruck     ? 1
                                                           : std::bit_width(at(exchange.ep - 1));
   return sorted + real(exchange.ep_on_node - 1) * rates.node_message_seconds +
-         real(rounds) * rates.network_message_seconds;
+         real(step.chunks > 0 ? 2 * rounds : rounds) * rates.network_message_seconds;
 }
 
 Trained trained_elements(const std::vector<ParameterSpec>& specs) {

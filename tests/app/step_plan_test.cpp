@@ -55,6 +55,20 @@ TEST(StepPlan, HasEveryMeshThatRunsWithEveryDispatcherThatCan) {
   EXPECT_EQ(points.size(), 2 * expected.size()) << "loop and grouped";
 }
 
+TEST(StepPlan, RowsTravelInChunksWhereTrainWouldSendThemSo) {
+  MachineRates machine = rates(2);
+  machine.network_bytes = 1e8;
+  const auto products = [](const GmmFacts&, const MeshShape&) {
+    return GmmPrediction{.loop_seconds = 2e-3, .gmm_seconds = 9e-3, .packed_seconds = 9e-3};
+  };
+  for (const PlanPoint& p : plan_points(request(4, 2), machine, known_ways(), products)) {
+    const bool crosses = p.step.mesh.ep == 4 && p.step.way == ExchangeWay::kAlltoall;
+    EXPECT_EQ(p.step.chunks, crosses && p.grouped ? 2 : 0) << "of the 2 experts of a rank, behind 9 ms";
+    const std::string way(name_of(p.step.way));
+    EXPECT_EQ(dispatcher_text(p), p.step.mesh.ep == 1 ? "-" : p.step.chunks > 0 ? way + " in 2" : way);
+  }
+}
+
 TEST(StepPlan, TheFastestComesFirstAndWhatDoesNotFitLast) {
   PlanRequest small = request(4, 4);
   const auto points = plan_points(small, rates(4), {ExchangeWay::kAlltoall}, grouped_is_faster);

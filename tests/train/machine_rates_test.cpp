@@ -28,7 +28,9 @@ TEST(MachineRates, EveryRankMeasuresTheSamePositiveRates) {
     EXPECT_EQ(-world.all_max(-rate), rate);
   }
   EXPECT_GE(rates.expert_slowdown, 1);
-  if (world.size() == 1) EXPECT_EQ(rates.expert_slowdown, 1) << "there is nobody beside it";
+  if (world.size() == 1) {
+    EXPECT_EQ(rates.expert_slowdown, 1) << "there is nobody beside it";
+  }
   EXPECT_EQ(rates.ranks, world.size());
   EXPECT_EQ(rates.node_ranks, world.split_by_node().size());
   EXPECT_EQ(rates.measured_node(), world.size() > 1);

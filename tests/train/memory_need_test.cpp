@@ -73,7 +73,7 @@ TEST(MemoryNeed, LargeArraysTakeWholeHugePages) {
 TEST(MemoryNeed, RowsUnderWayAreTheDispatchersOwn) {
   const ModelConfig config = tiny_config();
   const auto specs = parameter_specs(config, {0, 2});
-  const MicroBatchShape batch{.tokens = 128, .sequence_length = 16, .rows = 256};
+  MicroBatchShape batch{.tokens = 128, .sequence_length = 16, .rows = 256};
   const auto bytes = [&](Index ep, ExchangeWay way) {
     return buffer_bytes(config, specs, shape_of(1, ep), way, batch);
   };
@@ -85,6 +85,8 @@ TEST(MemoryNeed, RowsUnderWayAreTheDispatchersOwn) {
   EXPECT_EQ(bytes(2, ExchangeWay::kAllgather) - bytes(2, ExchangeWay::kAlltoall), 4.0 * 2 * 128 * 24)
       << "the tokens of both ranks, beside the outputs";
   EXPECT_LT(bytes(2, ExchangeWay::kShared), bytes(2, ExchangeWay::kAlltoall));
+  batch.in_chunks = true;
+  EXPECT_EQ(bytes(2, ExchangeWay::kAlltoall) - alone, reduced + 3 * 4.0 * 256 * 24);
 }
 
 }  // namespace

@@ -158,6 +158,42 @@ TEST(StepCost, CountsTravelAtOnceAndInRoundsBetweenManyRanks) {
   EXPECT_DOUBLE_EQ(counts(15, 1), 100);
   EXPECT_DOUBLE_EQ(counts(16, 1), 400);
   EXPECT_DOUBLE_EQ(counts(17, 1), 500);
+  StepCase chunks = case_of(1, 4);
+  chunks.ranks_per_node = 1;
+  chunks.chunks = 2;
+  EXPECT_DOUBLE_EQ(plan_seconds_of_layer(config, chunks, machine, rates) -
+                       plan_seconds_of_layer(config, chunks, machine, {}),
+                   200)
+      << "where experts are cut goes round too";
+}
+
+TEST(StepCost, ChunksLeaveTheFirstAndWhatIsLongerThanTheProducts) {
+  EXPECT_DOUBLE_EQ(exposed_seconds(8, 100, 1), 8) << "nothing to hide behind";
+  EXPECT_DOUBLE_EQ(exposed_seconds(8, 100, 4), 2);
+  EXPECT_DOUBLE_EQ(exposed_seconds(8, 4, 4), 5) << "products hide three quarters of themselves";
+  EXPECT_DOUBLE_EQ(exposed_seconds(8, 0, 4), 8);
+}
+
+TEST(StepCost, ChunksHideTheNetworkAndNotTheCopies) {
+  const ModelConfig config = tiny_config();
+  StepCase step = case_of(1, 2);
+  step.ranks_per_node = 1;
+  const ExchangeRates rates{.network_message_seconds = 0, .network_bandwidth = 1, .copy_bandwidth = 1};
+  const double row_bytes = 48.0 * 2 * 24 * 4;  // of all slots: half of them cross, each way and pass
+  const auto sum = [](const ExchangeSeconds& e) { return e.dispatch + e.combine; };
+  const double whole = sum(exchange_seconds_of_layer(config, step, rates));
+  const double copies = whole - 4 * row_bytes / 2;
+  EXPECT_DOUBLE_EQ(sum(overlapped_exchange(config, step, rates, 1e9)), whole) << "not in chunks";
+  step.chunks = 4;
+  EXPECT_DOUBLE_EQ(sum(overlapped_exchange(config, step, rates, 1e9)), copies + 4 * row_bytes / 2 / 4);
+  EXPECT_DOUBLE_EQ(sum(overlapped_exchange(config, step, rates, 0)), whole) << "no products to hide behind";
+  const double products =
+      0.3 * row_bytes;  // forward's third hides three quarters of itself, as backward's do
+  EXPECT_NEAR(sum(overlapped_exchange(config, step, rates, products)), whole - 0.75 * products, 1e-6);
+  step.ranks_per_node = 2;
+  EXPECT_DOUBLE_EQ(sum(overlapped_exchange(config, step, {.node_bandwidth = 1, .copy_bandwidth = 1}, 1e9)),
+                   whole)
+      << "inside a node processors move rows";
 }
 
 TEST(StepCost, PhasesAreTheirTerms) {

@@ -32,7 +32,8 @@ struct MemoryNeed {
 struct MicroBatchShape {
   Index tokens = 0;
   Index sequence_length = 0;
-  Index rows = 0;  // that dispatch brings to the rank's experts; even routing: tokens * top_k
+  Index rows = 0;          // that dispatch brings to the rank's experts; even routing: tokens * top_k
+  bool in_chunks = false;  // rows travel while experts compute
   Index threads = 1;
 };
 

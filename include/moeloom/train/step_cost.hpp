@@ -1,10 +1,10 @@
 // What a training step costs, phase by phase: a model in the open, each term a function with its formula.
 //
 // Letters: T tokens of a rank and micro-batch, D hidden size, K experts a token, V vocabulary, S sequence
-// length, W ranks, P parameters on a rank. Nothing overlaps. Rates are machine_rates.hpp's, of one rank with
-// a processor for each of its threads; where a node has more threads than processors, all but the network
-// takes oversubscription() times as long. Every exchange of rows waits for the fullest rank:
-// mean_busiest_load().
+// length, W ranks, P parameters on a rank. Nothing overlaps but what exposed_seconds() says. Rates are
+// machine_rates.hpp's, of one rank with a processor for each of its threads; where a node has more threads
+// than processors, all but the network takes oversubscription() times as long. Every exchange of rows waits
+// for the fullest rank: mean_busiest_load().
 #pragma once
 
 #include "moeloom/base/phase_clock.hpp"
@@ -25,6 +25,7 @@ struct StepCase {
   Index threads = 1;  // of a rank
   ExchangeWay way = ExchangeWay::kAlltoall;
   CombineMode combine = CombineMode::kExact;
+  Index chunks = 0;  // in which rows travel while experts compute; 0: whole, before and after
   Index tokens = 0;  // of a rank and micro-batch
   Index sequence_length = 0;
   Index micro_batches = 1;  // of a step
@@ -74,16 +75,24 @@ struct ExchangeSeconds {
   double dispatch = 0;
   double combine = 0;
 };
-/// For even routing.
+/// For even routing and rows that travel whole.
 ExchangeSeconds exchange_seconds_of_layer(const ModelConfig& config, const StepCase& step,
                                           const ExchangeRates& rates);
+/// What n chunks leave of w seconds on the network beside p seconds of products: the first chunk has nothing
+/// to hide behind on its way out, nor the last one on its way home, and a wire that is slower than the
+/// products keeps them waiting: max(w / n, w - (1 - 1 / n) p).
+double exposed_seconds(double wire, double products, Index chunks);
+/// Of exchange_seconds_of_layer(): the network's part as each pass leaves it exposed, forward beside a third
+/// of the products and backward beside two; copying is work of the processors and stays.
+ExchangeSeconds overlapped_exchange(const ModelConfig& config, const StepCase& step,
+                                    const ExchangeRates& rates, double expert_seconds);
 /// What uneven routing adds to combine, where the others wait: b = mean_busiest_load(); (b - 1) of the
 /// experts, and of half of both exchanges, because a rank sends or gets back as many rows as any.
 double waiting_seconds(double busiest, double expert_seconds, const ExchangeSeconds& exchange);
 /// Slots sorted: T K / slots a second. Counts: a message to each rank of the node, and where ep leaves it
 /// rounds between nodes as Open MPI's MPI_Alltoall makes for few bytes: one, because all are posted at once,
 /// and from 16 ranks on ceil(log2 ep) (Bruck et al. 1997; coll/tuned,
-/// ompi_coll_tuned_alltoall_intra_dec_fixed).
+/// ompi_coll_tuned_alltoall_intra_dec_fixed). In chunks: as many rounds again, for where experts are cut.
 double plan_seconds_of_layer(const ModelConfig& config, const StepCase& step, const MachineRates& machine,
                              const ExchangeRates& rates);
 

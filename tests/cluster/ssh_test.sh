@@ -1,0 +1,55 @@
+#!/usr/bin/env bash
+# launch/cluster.sh over real ssh: each of two hosts has an sshd, to which nothing but a key leads. The losses are those
+# of one host, and a host that ssh does not reach ends the job with a word.
+set -euo pipefail
+# shellcheck source=tests/cluster/hosts.sh
+. "$(dirname "$0")/hosts.sh"
+
+for program in ssh ssh-keygen; do command -v "$program" > /dev/null || skip "$program is not installed"; done
+sshd=$(PATH=$PATH:/usr/sbin command -v sshd) || skip "sshd is not installed"
+mkdir -p /run/sshd 2> "$scratch/why" || skip "no /run/sshd for sshd here: $(cat "$scratch/why")"
+
+make_hosts 2
+ssh-keygen -q -t ed25519 -N '' -f "$scratch/key"
+ssh-keygen -q -t ed25519 -N '' -f "$scratch/host_key"
+cp "$scratch/key.pub" "$scratch/authorized_keys"
+cat > "$scratch/sshd_config" << END
+HostKey $scratch/host_key
+AuthorizedKeysFile $scratch/authorized_keys
+PermitRootLogin prohibit-password
+PasswordAuthentication no
+StrictModes no
+PidFile none
+UsePAM no
+END
+cat > "$scratch/ssh_config" << END
+IdentityFile $scratch/key
+UserKnownHostsFile $scratch/known_hosts
+StrictHostKeyChecking accept-new
+BatchMode yes
+ConnectTimeout 5
+END
+export OMPI_MCA_plm_rsh_agent="ssh -F $scratch/ssh_config"
+
+listens() { on 0 ssh -F "$scratch/ssh_config" "10.77.0.$(($1 + 1))" true 2> "$scratch/why"; }
+for host in 0 1; do
+  on "$host" "$sshd" -D -e -f "$scratch/sshd_config" > "$scratch/sshd-$host.log" 2>&1 &
+  soon 10 listens "$host" || fail "no ssh to host $host: $(cat "$scratch/why" "$scratch/sshd-$host.log")"
+done
+
+over_ssh() {
+  on 0 timeout -k 5 60 "$root/launch/cluster.sh" "$(hostfile 1)" train "${small_run[@]}" --steps 4 --ep 2 --run "$1" \
+    > "$scratch/log" 2>&1
+}
+over_ssh "$scratch/over" || fail "two hosts over ssh: $(cat "$scratch/log")"
+grep -q 'on 2 node(s)' "$scratch/log" || fail "the ranks are not on two hosts: $(cat "$scratch/log")"
+timeout -k 5 60 "$root/launch/with-env.sh" mpirun -n 2 "$MOELOOM_BUILD/moeloom" train "${small_run[@]}" --steps 4 --ep 2 \
+  --run "$scratch/one" > "$scratch/log" 2>&1 || fail "one host: $(cat "$scratch/log")"
+diff <(losses "$scratch/one") <(losses "$scratch/over") || fail "over ssh: other losses than one host's"
+echo "2 hosts over ssh: the losses of one host"
+
+echo > "$scratch/authorized_keys"
+if over_ssh "$scratch/refused"; then fail "trained without a key"; fi
+grep -qi 'permission denied' "$scratch/log" || fail "no word of the key: $(cat "$scratch/log")"
+[[ ! -e $scratch/refused ]] || fail "a run has begun without a key"
+echo "a host whose key is gone: ended with ssh's word"

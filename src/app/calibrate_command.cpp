@@ -26,7 +26,7 @@ void print_rates(const MachineRates& rates, const CalibrateOptions& options) {
          "GFLOP/s");
   line("attention", 1e-9 * rates.attention_flops, "GFLOP/s");
   line("head and loss", 1e-9 * rates.head_flops, "GFLOP/s");
-  line("router", 1e-6 * rates.router_tokens, "M tokens/s");
+  line("router", 1e-3 * rates.router_tokens, "k tokens/s");
   line("plan of an exchange", 1e-6 * rates.plan_slots, "M slots/s");
   line("norms and sums", 1e-9 * rates.elementwise_bytes, "GB/s");
   line("copied rows", 1e-9 * rates.copy_bytes, "GB/s");

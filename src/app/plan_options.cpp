@@ -21,7 +21,8 @@ OptionTable table_of(CalibrateOptions& options) {
   table.group("Measurement");
   table.add("seq-len", "N", "tokens of one sequence", options.sequence_length);
   add_rate_options(table, options.threads, options.dtype);
-  table.add("seconds", "X", "to spend on work inside a rank", options.seconds);
+  table.add("seconds", "X", "to spend on work inside a rank, or as long as four rounds of each take",
+            options.seconds);
   return table;
 }
 

@@ -21,7 +21,12 @@ namespace moeloom {
 namespace {
 
 constexpr Index kTokens = 1024;
-constexpr Index kMostLogits = 8192;         // columns: softmax and products are as fast beyond
+// What is large is measured in part: rates are flat beyond.
+constexpr Index kMostSide = 4096;    // of a dense weight
+constexpr Index kMostLogits = 8192;  // columns
+constexpr Index kMostHeadFloats = Index{1} << 25;
+constexpr Index kMostPositions = 1024;
+constexpr Index kMostQueryFloats = Index{1} << 20;
 constexpr Index kUpdated = Index{1} << 22;  // with gradient and moments past any cache
 constexpr Index kMovedFloats = Index{1} << 22;
 
@@ -57,12 +62,12 @@ class Meter {
   Meter(const RateCase& sizes, const KernelTable& kernels, const Communicator& world, double budget_seconds)
       : sizes_(sizes), kernels_(kernels), world_(world), part_(budget_seconds / kParts) {}
 
-  /// Flops a second of y = x w^T and both gradients, w [D, D].
+  /// Flops a second of y = x w^T and both gradients, w [D, D] or a part of it.
   double dense(Index rows) const {
     struct Product {
       Matrix x, w, y, dw;
     };
-    const Index d = sizes_.hidden;
+    const Index d = std::min(sizes_.hidden, kMostSide);
     const Matrix dy = random_rows(rows, d, 3);
     Matrix dx(rows, d);
     std::vector<Product> products;
@@ -79,12 +84,15 @@ class Meter {
 
   /// Of causal attention: two products forward and five backward, each over S (S + 1) / 2 pairs a head.
   double attention() const {
-    const Index s = sizes_.sequence_length;
+    const Index s = std::min(sizes_.sequence_length, kMostPositions);
+    const Index group = sizes_.heads / sizes_.kv_heads;
+    const Index kv_heads =
+        std::clamp<Index>(kMostQueryFloats / (s * group * sizes_.head_dim), 1, sizes_.kv_heads);
     const AttentionShape shape{.sequences = 1,
                                .query_length = s,
                                .key_length = s,
-                               .heads = sizes_.heads,
-                               .kv_heads = sizes_.kv_heads,
+                               .heads = group * kv_heads,
+                               .kv_heads = kv_heads,
                                .head_dim = sizes_.head_dim,
                                .value_dim = sizes_.value_dim};
     struct Layer {
@@ -108,7 +116,7 @@ class Meter {
   }
 
   double head() const {
-    const Index vocabulary = std::min(sizes_.vocabulary, kMostLogits);
+    const Index vocabulary = std::min({sizes_.vocabulary, kMostLogits, kMostHeadFloats / sizes_.hidden});
     const Matrix hidden = random_rows(kSumChunkRows, sizes_.hidden, 7);
     const Matrix head = random_rows(vocabulary, sizes_.hidden, 8);
     Matrix d_hidden(hidden.rows(), hidden.cols()), d_head(head.rows(), head.cols());

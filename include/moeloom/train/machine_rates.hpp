@@ -60,7 +60,7 @@ struct MachineRates {
 double dense_flops_at(const MachineRates& rates, double rows);
 
 /// Times each kind of work in turn, `budget_seconds` for all, and takes the slowest rank's; then exchanges
-/// between the ranks of each node, and between nodes. Collective over `world`; 250 MiB at most.
+/// between the ranks of each node, and between nodes. Collective over `world`; 350 MiB at most.
 MachineRates measure_machine_rates(const RateCase& sizes, const KernelTable& kernels,
                                    const Communicator& world, double budget_seconds);
 

@@ -12,8 +12,7 @@ Index nodes_of_ep(const Mesh& mesh, Index pretended) {
 }
 
 /// Whose memory is opened before it is known whether it can be; none for ways that need none.
-std::optional<DispatcherKind> kind_to_try(DispatcherKind request, Index nodes, bool in_chunks) {
-  if (request == DispatcherKind::kAuto && in_chunks) return std::nullopt;  // only alltoall moves chunks
+std::optional<DispatcherKind> kind_to_try(DispatcherKind request, Index nodes) {
   if (request == DispatcherKind::kAuto)
     return nodes == 1 ? DispatcherKind::kShared : DispatcherKind::kHierarchical;
   if (request == DispatcherKind::kHierarchical || (request == DispatcherKind::kShared && nodes == 1))
@@ -63,7 +62,10 @@ DispatcherPlan plan_dispatcher(const DispatcherRequest& request, const ModelConf
   const auto on_the_wire = [&](Index bytes) {  // of fp32 rows
     return bytes / config.hidden_size * wire_cols(config.hidden_size, request.wire.dtype);
   };
-  const std::optional<DispatcherKind> tried = kind_to_try(request.kind, facts.ep_nodes, facts.in_chunks);
+  // Only alltoall moves chunks, and it needs no memory.
+  const std::optional<DispatcherKind> tried = request.kind == DispatcherKind::kAuto && facts.in_chunks
+                                                  ? std::nullopt
+                                                  : kind_to_try(request.kind, facts.ep_nodes);
   if (tried) facts.no_node_memory = try_open(*tried, request.wire, mesh, config.num_experts, plan.settings);
   agree(mesh.world(), [&] {
     plan.choice = decide_dispatcher(request.kind, facts, request.wire);

@@ -14,7 +14,8 @@ namespace {
 
 constexpr Index kFloatBytes = sizeof(float);
 
-struct Message {
+/// What one rank has for another, in some buffer.
+struct Part {
   int count;
   MPI_Datatype type;
 };
@@ -28,7 +29,7 @@ class Stretches {
     types_.push_back(owned_.back()->get());
     counts_.push_back(count > 0 ? 1 : 0);
   }
-  Message operator[](Index rank) const { return {counts_[at(rank)], types_[at(rank)]}; }
+  Part operator[](Index rank) const { return {counts_[at(rank)], types_[at(rank)]}; }
   const int* counts() const { return counts_.data(); }
   const MPI_Datatype* types() const { return types_.data(); }
 
@@ -38,10 +39,11 @@ class Stretches {
   std::vector<int> counts_;
 };
 
-/// What two ranks have for each other. A rank that comes late announces its message before it takes the
-/// other's: who takes first answers first, and its announcement meets a rank that sends already, whose answer
-/// over TCP stands in line behind all that. Then one sends when the other is done, as in MPI's collectives.
-void swap_with(int other, const float* sent, Message mine, float* received, Message theirs, MPI_Comm comm) {
+/// What two ranks have for each other. Each announces its message before it takes the other's: a rank that
+/// comes late and takes first answers before it announces, and over TCP the answer to its announcement stands
+/// in line behind what the other sends already. Then one direction waits until the other is through; so it is
+/// in Open MPI's collectives.
+void swap_with(int other, const float* sent, Part mine, float* received, Part theirs, MPI_Comm comm) {
   constexpr int kTag = 2;
   std::array<MPI_Request, 2> requests = {MPI_REQUEST_NULL, MPI_REQUEST_NULL};
   check_mpi(MPI_Isend(sent, mine.count, mine.type, other, kTag, comm, &requests[0]), "MPI_Isend");
@@ -79,8 +81,8 @@ void Communicator::all_to_all_rows(ConstMatrixView rows, std::span<const Index> 
   RowExchangeMemory& kept = handle_->rows;
   const MPI_Datatype row = kept.row_of(rows.cols);
   if (size_ == 2) {
-    const Index other = 1 - rank_;
-    swap_with(1 - rank_, rows.row(sent_offsets[at(other)]), {mpi_count(sent_per_rank[at(other)]), row},
+    const int other = 1 - rank_;
+    swap_with(other, rows.row(sent_offsets[at(other)]), {mpi_count(sent_per_rank[at(other)]), row},
               received.row(received_offsets[at(other)]), {mpi_count(received_per_rank[at(other)]), row},
               handle_->comm);
     return copy(rows.rows_from(sent_offsets[at(rank_)], sent_per_rank[at(rank_)]),
@@ -114,8 +116,8 @@ void Communicator::reduce_scatter_tree(std::span<const float> grads, std::span<c
     from.add(rank * mine, rank == rank_ ? 0 : mine);
   }
   if (size_ == 2) {
-    const Index other = 1 - rank_;
-    swap_with(1 - rank_, grads.data(), to[other], scratch.data(), from[other], handle_->comm);
+    const int other = 1 - rank_;
+    swap_with(other, grads.data(), to[other], scratch.data(), from[other], handle_->comm);
   } else {
     const std::vector<int> nowhere(at(size_));  // displacements: the datatypes hold them
     check_mpi(MPI_Alltoallw(grads.data(), to.counts(), nowhere.data(), to.types(), scratch.data(),

@@ -27,7 +27,9 @@ void sum_lanes(Index count, Index begin, RowOf row_of, float* out, Write mode) {
 template <typename RowOf>
 void sum_rows(Index count, Index cols, RowOf row_of, float* out, Write mode) {
   Index j = 0;
-  for (; j + 64 <= cols; j += 64) sum_lanes<8>(count, j, row_of, out + j, mode);
+  constexpr Index kRegisters = 8;  // of sums at once, beside those that rows are loaded to
+  for (; j + 8 * kRegisters <= cols; j += 8 * kRegisters)
+    sum_lanes<kRegisters>(count, j, row_of, out + j, mode);
   for (; j + 8 <= cols; j += 8) sum_lanes<1>(count, j, row_of, out + j, mode);
   for (; j < cols; ++j) {
     float sum = row_of(Index{0})[j];

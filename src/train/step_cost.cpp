@@ -1,5 +1,6 @@
 #include "moeloom/train/step_cost.hpp"
 
+#include "moeloom/base/errors.hpp"
 #include "moeloom/train/sharded_optimizer.hpp"
 
 #include <algorithm>
@@ -89,6 +90,17 @@ void add_update(const Trained& trained, const StepCase& step, const Local& local
   of(seconds, Phase::kOther) += local.elementwise(kFloat * trained.dense);  // dense gradients start at zero
   of(seconds, Phase::kReduce) += over(true) + local.elementwise(kFloat * owned);  // and their norm
   of(seconds, Phase::kOptimizer) += over(false) + local.slowdown * per(owned, local.machine.updated_elements);
+}
+
+/// MPI_Allgather of a few words, whichever algorithm Open MPI takes for them (recursive doubling, Bruck).
+Index rounds_of_cuts(const ExchangeCase& exchange, Index chunks) {
+  if (chunks == 0 || exchange.ep == exchange.ep_on_node) return 0;
+  return std::bit_width(at(exchange.ep - 1));
+}
+
+/// Where each rank's chunks end, given to every other.
+double cut_bytes(const ExchangeCase& exchange, Index chunks) {
+  return chunks == 0 ? 0 : kWord * real((chunks + 1) * (exchange.ep - 1));
 }
 
 /// Words that every rank gives every other: sums of the router's statistics, losses, rows and norms.
@@ -239,18 +251,21 @@ double exposed_seconds(double wire, double products, Index chunks) {
 
 ExchangeSeconds overlapped_exchange(const ModelConfig& config, const StepCase& step,
                                     const ExchangeRates& rates, double expert_seconds) {
-  ExchangeSeconds whole = exchange_seconds_of_layer(config, step, rates);
-  if (step.chunks == 0 || exchange_case(config, step).ep == exchange_case(config, step).ep_on_node)
-    return whole;
-  ExchangeRates no_network = rates;
-  no_network.network_message_seconds = 0;
-  no_network.network_bandwidth = std::numeric_limits<double>::infinity();
-  const ExchangeSeconds copies = exchange_seconds_of_layer(config, step, no_network);
-  const double wire = whole.dispatch + whole.combine - copies.dispatch - copies.combine;  // of both passes
+  const ExchangeCase exchange = exchange_case(config, step);
+  if (step.chunks == 0 || exchange.ep == exchange.ep_on_node)
+    return exchange_seconds_of_layer(config, step, rates);
+  require(rates.network_bandwidth > 0, "rows that leave a node need a bandwidth between nodes");
+  ExchangeRates only = rates;
+  only.network_message_seconds = 0;
+  const ExchangeSeconds bytes = exchange_seconds_of_layer(config, step, only);
+  only.network_bandwidth = std::numeric_limits<double>::infinity();
+  const ExchangeSeconds copies = exchange_seconds_of_layer(config, step, only);
+  const double wire = bytes.dispatch + bytes.combine - copies.dispatch - copies.combine;  // of both passes
   const double exposed = exposed_seconds(wire / 2, expert_seconds / 3, step.chunks) +
                          exposed_seconds(wire / 2, 2 * expert_seconds / 3, step.chunks);
-  const double left = per(exposed, wire);
-  return {std::lerp(copies.dispatch, whole.dispatch, left), std::lerp(copies.combine, whole.combine, left)};
+  const double left = per(exposed, wire), answers = 2 * rates.network_message_seconds;
+  return {std::lerp(copies.dispatch, bytes.dispatch, left) + answers,
+          std::lerp(copies.combine, bytes.combine, left) + answers};
 }
 
 double waiting_seconds(double busiest, double expert_seconds, const ExchangeSeconds& exchange) {
@@ -268,7 +283,7 @@ double plan_seconds_of_layer(const ModelConfig& config, const StepCase& step, co
                        : exchange.ep < kFewestOfBruck     ? 1
                                                           : std::bit_width(at(exchange.ep - 1));
   return sorted + real(exchange.ep_on_node - 1) * rates.node_message_seconds +
-         real(step.chunks > 0 ? 2 * rounds : rounds) * rates.network_message_seconds;
+         real(rounds + rounds_of_cuts(exchange, step.chunks)) * rates.network_message_seconds;
 }
 
 Trained trained_elements(const std::vector<ParameterSpec>& specs) {
@@ -329,8 +344,11 @@ double step_bytes(const ModelConfig& config, const std::vector<ParameterSpec>& s
   const ExchangeCase exchange = exchange_case(config, step);
   const ExchangeVolume out = dispatch_volume(step.way, exchange), back = combine_volume(step.way, exchange);
   const double rows = out.node_bytes + out.network_bytes + back.node_bytes + back.network_bytes;
-  // A routing weight goes out with each row and its gradient comes home.
-  const double a_layer = 2 * (rows + scalar_bytes(step.way, exchange)) + planning_bytes(step.way, exchange);
+  // A routing weight goes out with each row and its gradient comes home; in chunks every row has a number
+  // beside it, both ways.
+  const double scalars = (step.chunks > 0 ? 4 : 2) * scalar_bytes(step.way, exchange);
+  const double a_layer =
+      2 * rows + scalars + planning_bytes(step.way, exchange) + cut_bytes(exchange, step.chunks);
   const Trained trained = trained_elements(specs);
   const auto both_ways = [](double elements, Index group) {
     return 2 * kFloat * elements * (1 - 1 / real(group));

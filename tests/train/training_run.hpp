@@ -41,6 +41,7 @@ struct TrainingRunSettings {
   Index experts = tiny_config().num_experts;
   DispatcherKind dispatcher = DispatcherKind::kAlltoall;
   WireSettings wire = {};
+  Index chunks = 0;  // in which rows travel
   bool node_pool = false;
   std::set<std::string> frozen = {};  // names of parameters
 };
@@ -90,6 +91,7 @@ struct TrainingRun {
   DispatcherSettings dispatcher_of(const TrainingRunSettings& settings) const {
     DispatcherSettings made =
         open_dispatcher(settings.dispatcher, mesh.ep(), config.num_experts, settings.wire);
+    made.chunks = settings.chunks;
     made.node_pool = settings.node_pool;
     return made;
   }

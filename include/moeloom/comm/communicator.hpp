@@ -63,7 +63,8 @@ class Communicator {
   /// sent [size, n] -> received [size, n], block i to and from rank i. The same n on every rank.
   void all_to_all(std::span<const std::int64_t> sent, std::span<std::int64_t> received) const;
   /// Rows to their ranks: rows [sum(sent_per_rank), C] in rank order -> received [sum(received_per_rank), C].
-  /// Counts are in rows, so 2^31 bytes are no limit. Both views contiguous, the same C on every rank.
+  /// Counts are in rows, so 2^31 bytes are no limit. Both views contiguous, the same C on every rank. Two
+  /// ranks swap messages here and in the two below; more call MPI's collectives.
   void all_to_all_rows(ConstMatrixView rows, std::span<const Index> sent_per_rank, MatrixView received,
                        std::span<const Index> received_per_rank) const;
 

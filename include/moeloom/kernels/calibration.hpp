@@ -53,8 +53,8 @@ GmmCase calibration_case(const GmmCase& wanted);
 GmmRates measure_gmm_rates(const GmmCase& measured, double budget_seconds,
                            const GroupedMatmulKernel& grouped = packed_grouped_matmul());
 
-/// Seconds of the first micro-batch of a step by `kernel`, packing included, each time it is called: for who
-/// compares calls in turn. In parts, in cold caches and by the clock of measure_gmm_rates().
+/// Seconds of the first micro-batch of a step by `kernel`, packing included, each time it is called: of the
+/// part that measure_gmm_rates() measures, by its clock and in cold caches, for who compares calls in turn.
 std::function<double()> gmm_timer(const GmmCase& measured, const GroupedMatmulKernel& kernel);
 
 /// Floats that fill more than a last-level cache's share.

@@ -41,9 +41,11 @@ struct MachineRates {
   double elementwise_bytes = 0;  // read plus written
   double copy_bytes = 0;         // rows through a permutation, read plus written
   double updated_elements = 0;   // AdamW
-  double expert_slowdown = 1;    // experts' seconds while all ranks compute theirs, over one rank's alone
-  Index ranks = 1;               // that measured together
-  Index node_ranks = 1;          // of them on a node, at most
+  // Experts' seconds while all ranks compute theirs, in the mean, over those of a node's first rank alone;
+  // measured of the grouped path, and taken for both.
+  double expert_slowdown = 1;
+  Index ranks = 1;       // that measured together
+  Index node_ranks = 1;  // of them on a node, at most
   // 0: there was no other rank to exchange with.
   double node_message_seconds = 0;
   double node_bytes = 0;

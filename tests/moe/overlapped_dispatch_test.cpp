@@ -82,6 +82,18 @@ TEST(OverlappedDispatch, LeavesTheBitsOfALayerAsTheyAreAtEveryNumberOfChunks) {
   }
 }
 
+/// A whole trip of two chunks, in which every row becomes zeros.
+template <typename AnyDispatcher>
+void run_with_zeros(AnyDispatcher& dispatcher, const RoundTrip& trip) {
+  dispatcher.begin(trip);
+  for (Index chunk = 0; chunk < 2; ++chunk) {
+    dispatcher.await(trip, chunk);
+    fill(trip.results.view(), 0);
+    dispatcher.send_back(trip, chunk);
+  }
+  dispatcher.finish(trip);
+}
+
 /// Rank 0 has a dispatcher; rank 1 plays its partner by hand, and keeps its last chunk until the results of
 /// the first one have come: without overlap both would wait for ever.
 TEST(OverlappedDispatch, ResultsOfAChunkLeaveBeforeTheLastRowHasCome) {
@@ -193,13 +205,7 @@ TEST(OverlappedDispatch, WeightGradientsFillTheWaitForRows) {
                        .scalars_out = ScalarsOut{weights, landed},
                        .results = results,
                        .sums = tokens};
-  dispatcher.begin(trip);
-  for (Index chunk = 0; chunk < 2; ++chunk) {
-    dispatcher.await(trip, chunk);
-    fill(results.view(), 0);
-    dispatcher.send_back(trip, chunk);
-  }
-  dispatcher.finish(trip);
+  run_with_zeros(dispatcher, trip);
 
   Messages messages(ep);
   const std::vector<float> gradients(at(kTokens * (shape.hidden + 1)));  // a chunk's, and numbers beside them
@@ -250,13 +256,7 @@ TEST(OverlappedDispatch, CountsRowsWithTheNumbersBesideThemBothWays) {
   RowBuffer rows, results;
   const RoundTrip trip{
       .plan = plan, .tokens = token, .rows = rows, .scalars_out = {}, .results = results, .sums = sums};
-  dispatcher.begin(trip);
-  for (Index chunk = 0; chunk < 2; ++chunk) {
-    dispatcher.await(trip, chunk);
-    fill(results.view(), 0);
-    dispatcher.send_back(trip, chunk);
-  }
-  dispatcher.finish(trip);
+  run_with_zeros(dispatcher, trip);
   const Index held = plan.rows() / ep.size();  // each rank sends a row to each expert
   const Index moved = (kExperts - held) + (plan.rows() - held);
   EXPECT_EQ(dispatcher.traffic().wire_bytes, moved * (kCols + 1) * 4);

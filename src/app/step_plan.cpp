@@ -82,16 +82,16 @@ std::vector<ParameterSpec> specs_of(const PlanRequest& request, const MeshShape&
                          experts_of(std::max<Index>(request.config.num_experts, 1), mesh.ep, 0));
 }
 
-PlanPoint point_of(const PlanRequest& request, const MachineRates& machine, const StepCase& step,
+PlanPoint point_of(const PlanRequest& request, const MachineRates& machine, StepCase step,
                    const std::vector<ParameterSpec>& specs, const ExpertsPlan& experts, bool grouped) {
+  step.chunks = chunks_of(request, step, experts.seconds(grouped));
   PlanPoint point{.step = step, .grouped = grouped, .packs = grouped && experts.packs};
-  point.step.chunks = chunks_of(request, step, experts.seconds(grouped));
-  point.seconds = step_seconds(request.config, specs, point.step, machine, experts.seconds(grouped));
+  point.seconds = step_seconds(request.config, specs, step, machine, experts.seconds(grouped));
   point.memory = training_memory(request.config, specs, step.mesh, step.way,
                                  {.tokens = step.tokens,
                                   .sequence_length = step.sequence_length,
                                   .rows = most_rows(request, step),
-                                  .in_chunks = point.step.chunks > 0,
+                                  .in_chunks = step.chunks > 0,
                                   .threads = step.threads},
                                  point.packs, request.dtype);
   point.wire_bytes = step_bytes(request.config, specs, step);

@@ -61,12 +61,15 @@ TEST(StepPlan, RowsTravelInChunksWhereTrainWouldSendThemSo) {
   const auto products = [](const GmmFacts&, const MeshShape&) {
     return GmmPrediction{.loop_seconds = 2e-3, .gmm_seconds = 9e-3, .packed_seconds = 9e-3};
   };
+  double whole = 0, in_chunks = 0;  // bytes on the wire
   for (const PlanPoint& p : plan_points(request(4, 2), machine, known_ways(), products)) {
     const bool crosses = p.step.mesh.ep == 4 && p.step.way == ExchangeWay::kAlltoall;
     EXPECT_EQ(p.step.chunks, crosses && p.grouped ? 2 : 0) << "of the 2 experts of a rank, behind 9 ms";
     const std::string way(name_of(p.step.way));
     EXPECT_EQ(dispatcher_text(p), p.step.mesh.ep == 1 ? "-" : p.step.chunks > 0 ? way + " in 2" : way);
+    if (crosses) (p.step.chunks > 0 ? in_chunks : whole) = p.wire_bytes;
   }
+  EXPECT_GT(in_chunks, whole) << "a number travels beside each row, both ways, and where experts are cut";
 }
 
 TEST(StepPlan, TheFastestComesFirstAndWhatDoesNotFitLast) {

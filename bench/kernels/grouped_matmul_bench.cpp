@@ -2,12 +2,13 @@
 //
 // With --dtype bf16 ours multiplies bf16 and the peak is that of its dot products; the rivals stay fp32.
 //
-// Ours, a loop on OpenBLAS, and oneDNN expert by expert on plain weights, each a turn a round beside the
-// peak. --weights says what ours reads: the masters, as a step's only micro-batch does, or packed faces,
-// whose packing is not part of the time.
+// Ours, a loop on OpenBLAS, and, where the build found it, oneDNN expert by expert on plain weights, each a
+// turn a round beside the peak; all must agree before they are timed. --weights says what ours reads: the
+// masters, as a step's only micro-batch does, or packed faces, whose packing is not part of the time.
 #include "moeloom/base/parallel.hpp"
 #include "moeloom/kernels/grouped_matmul.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <numeric>
@@ -18,6 +19,9 @@
 #include "support/dtype.hpp"
 #include "support/measure.hpp"
 #include "support/options.hpp"
+#ifdef MOELOOM_HAS_ONEDNN
+#include "onednn_grouped_matmul.hpp"
+#endif
 
 namespace {
 
@@ -49,6 +53,18 @@ struct Options {
     return weights == "packed" ? std::optional(type()) : std::nullopt;
   }
 };
+
+struct Rival {
+  std::string name;
+  GroupedMatmulKernel kernel;
+};
+std::vector<Rival> rivals() {
+  return {{"loop", native_grouped_matmul()},
+#ifdef MOELOOM_HAS_ONEDNN
+          {"onednn", bench::onednn_grouped_matmul()}
+#endif
+  };
+}
 
 const Shape& shape_named(const std::string& name) {
   for (const Shape& shape : kShapes)
@@ -94,6 +110,11 @@ class Product {
   Index out() const { return dy_.cols(); }
   Index in() const { return x_.cols(); }
 
+  /// What the last run of `op` wrote.
+  ConstMatrixView result(const std::string& op) const {
+    return op == "forward" ? y_ : op == "dx" ? dx_ : dw_;
+  }
+
   std::function<void()> work(const GroupedMatmulKernel& kernel, const std::string& op, GroupedRows rows) {
     const Index n = rows.total();
     const ConstMatrixView x = x_.view().rows_from(0, n), dy = dy_.view().rows_from(0, n);
@@ -118,10 +139,33 @@ class Product {
   PackedWeights packed_;
 };
 
+/// Throws where a rival's result is further from ours than rounding explains: then it does other work.
+void check(Product& product, const GroupedMatmulKernel& ours, const GroupedRows& rows) {
+  for (const char* op : {"forward", "dx", "dw"}) {
+    product.work(ours, op, rows)();
+    const Matrix expected = Matrix::copy_of(product.result(op));
+    for (const Rival& rival : rivals()) {
+      product.work(rival.kernel, op, rows)();
+      const std::span<const float> found = product.result(op).flat();
+      const std::span<const float> wanted = expected.view().flat();
+      float largest = 0, apart = 0;
+      for (std::size_t i = 0; i < wanted.size(); ++i) {
+        largest = std::max(largest, std::abs(wanted[i]));
+        apart = std::max(apart, std::abs(found[i] - wanted[i]));
+      }
+      // Both sum the same products, in fp32 or of operands with bf16's 8 bits.
+      if (!(apart <= (ours.element == DType::kBF16 ? 2e-2f : 1e-3f) * largest))
+        throw std::runtime_error(rival.name + "'s " + op + " differs from ours by " + std::to_string(apart) +
+                                 ", largest value " + std::to_string(largest));
+    }
+  }
+}
+
 void print_head() {
-  std::printf("%-12s %-8s %-8s %-9s %5s %6s | %6s %5s (p10..p90) | %6s %5s %6s | %6s %5s %6s\n", "shape",
-              "weight", "op", "routing", "rows", "peak", "ours", "frac", "loop", "frac", "ours/", "onednn",
-              "frac", "ours/");
+  std::printf("%-12s %-8s %-8s %-9s %5s %6s | %6s %5s (p10..p90)", "shape", "weight", "op", "routing", "rows",
+              "peak", "ours", "frac");
+  for (const Rival& rival : rivals()) std::printf(" | %6s %5s %6s", rival.name.c_str(), "frac", "ours/");
+  std::printf("\n");
 }
 
 Json measure(const std::vector<bench::Contender>& contenders, double flops, const Options& o, Json row) {
@@ -147,15 +191,15 @@ Json measure(const std::vector<bench::Contender>& contenders, double flops, cons
 
 void print(const Json& r) {
   const auto text = [&r](const char* key) { return r.at(key).get<std::string>(); };
-  const auto number = [&r](const char* key) { return r.at(key).get<double>(); };
-  std::printf(
-      "%-12s %-8s %-8s %-9s %5.0f %6.1f | %6.1f %5.3f (%.2f..%.2f) | %6.1f %5.3f %5.2fx | %6.1f %5.3f "
-      "%5.2fx\n",
-      text("shape").c_str(), text("weight").c_str(), text("op").c_str(), text("routing").c_str(),
-      number("rows_per_expert"), number("peak_gflops"), number("ours_gflops"), number("ours_fraction"),
-      number("ours_fraction_p10"), number("ours_fraction_p90"), number("loop_gflops"),
-      number("loop_fraction"), number("ours_over_loop"), number("onednn_gflops"), number("onednn_fraction"),
-      number("ours_over_onednn"));
+  const auto number = [&r](const std::string& key) { return r.at(key).get<double>(); };
+  std::printf("%-12s %-8s %-8s %-9s %5.0f %6.1f | %6.1f %5.3f (%.2f..%.2f)", text("shape").c_str(),
+              text("weight").c_str(), text("op").c_str(), text("routing").c_str(), number("rows_per_expert"),
+              number("peak_gflops"), number("ours_gflops"), number("ours_fraction"),
+              number("ours_fraction_p10"), number("ours_fraction_p90"));
+  for (const Rival& rival : rivals())
+    std::printf(" | %6.1f %5.3f %5.2fx", number(rival.name + "_gflops"), number(rival.name + "_fraction"),
+                number("ours_over_" + rival.name));
+  std::printf("\n");
   std::fflush(stdout);
 }
 
@@ -170,11 +214,13 @@ void run_product(const Shape& shape, const char* weight, Index out, Index in, co
       const std::vector<Index> counts = route(routing, shape.experts, rows);
       const GroupedRows grouped{counts, 1};
       const double flops = 2.0 * static_cast<double>(grouped.total() * out * in);
+      const GroupedMatmulKernel ours = bench::packed_kernel(o.type());
+      check(product, ours, grouped);
       for (const char* op : {"forward", "dx", "dw", "dw+"}) {
-        results.push_back(measure({{"ours", product.work(bench::packed_kernel(o.type()), op, grouped)},
-                                   {"loop", product.work(native_grouped_matmul(), op, grouped)},
-                                   {"onednn", product.work(onednn_grouped_matmul(), op, grouped)}},
-                                  flops, o,
+        std::vector<bench::Contender> contenders = {{"ours", product.work(ours, op, grouped)}};
+        for (const Rival& rival : rivals())
+          contenders.push_back({rival.name, product.work(rival.kernel, op, grouped)});
+        results.push_back(measure(contenders, flops, o,
                                   {{"shape", shape.name},
                                    {"weight", weight},
                                    {"out", out},
@@ -211,6 +257,9 @@ void run(const Options& o) {
   std::printf(
       "%s, samples %d, %s, ours reads %s\nfraction: of the peak in the same round; dw writes, dw+ adds\n",
       bench::environment_line(o.threads).c_str(), o.samples, o.dtype.c_str(), o.weights.c_str());
+#ifndef MOELOOM_HAS_ONEDNN
+  std::printf("no column onednn: the build found no oneDNN (Debian: libdnnl-dev)\n");
+#endif
   print_head();
   Json results = Json::array();
   for (const std::string& name : bench::words(o.shapes)) {

@@ -135,8 +135,5 @@ GroupedMatmulKernel packed_bf16_grouped_matmul();
 bool cpu_has_bf16();
 /// Why not, for people; empty if it is.
 std::string_view why_no_bf16();
-/// oneDNN on the masters, group after group: a rival for benchmarks. Sources are one sum in the order of
-/// rows, and oneDNN chooses the order inside a product.
-GroupedMatmulKernel onednn_grouped_matmul();
 
 }  // namespace moeloom

@@ -10,9 +10,8 @@
 //   a panel   columns of one weight's gradient, over all rows of the expert.
 //
 // Both are cut where products of the loop and of the tile may be cut (gemm.hpp), so the bits are those of
-// experts_forward() and experts_backward(). (oneDNN's, with which benchmarks compare, sum a gradient's rows
-// in one product.) Masters are read where they lie; packed faces, which other ranks could not reach, are not
-// used.
+// experts_forward() and experts_backward(). Masters are read where they lie; packed faces, which other ranks
+// could not reach, are not used.
 #pragma once
 
 #include "moeloom/moe/experts.hpp"

@@ -1,15 +1,13 @@
-// oneDNN, one product an expert, straight from the masters: what the packed path is measured beside.
-//
 // The only file that knows oneDNN; 3.x builds a primitive without the descriptor object that 2.x has.
-#include "moeloom/base/errors.hpp"
+#include "onednn_grouped_matmul.hpp"
+
 #include "moeloom/base/parallel.hpp"
-#include "moeloom/kernels/grouped_matmul.hpp"
 
 #include <algorithm>
 
 #include <oneapi/dnnl/dnnl.hpp>
 
-namespace moeloom {
+namespace moeloom::bench {
 namespace {
 
 using dnnl::memory;
@@ -112,4 +110,4 @@ GroupedMatmulKernel onednn_grouped_matmul() {
   return {.uses_packed = false, .forward = forward, .input_grad = input_grad, .weight_grad = weight_grad};
 }
 
-}  // namespace moeloom
+}  // namespace moeloom::bench

@@ -1,79 +1,52 @@
 #include "moeloom/app/metrics.hpp"
 
 #include "moeloom/base/errors.hpp"
+#include "moeloom/io/document.hpp"
 #include "moeloom/io/text_file.hpp"
 
 #include <cerrno>
-#include <cmath>
 #include <cstring>
-#include <limits>
-
-#include <nlohmann/json.hpp>
 
 namespace moeloom {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
-Json number(double value) {
-  return std::isfinite(value) ? Json(value) : Json(nullptr);
-}
-
-Json numbers(const std::vector<double>& values) {
-  Json list = Json::array();
-  for (const double value : values) list.push_back(number(value));
-  return list;
-}
-
-double number_of(const Json& value) {
-  return value.is_number() ? value.get<double>() : std::numeric_limits<double>::quiet_NaN();
-}
-
-double number_at(const Json& object, const char* key) {
-  const auto found = object.find(key);
-  return found == object.end() ? 0.0 : number_of(*found);
-}
-
-Index index_at(const Json& object, const char* key) {
-  const auto found = object.find(key);
-  return found != object.end() && found->is_number_integer() ? found->get<Index>() : 0;
-}
-
-StepMetrics metrics_of(const Json& object) {
+StepMetrics metrics_of(const Document& object) {
   StepMetrics metrics;
-  metrics.step = index_at(object, "step");
-  metrics.loss = number_at(object, "loss");
-  metrics.aux_loss = number_at(object, "aux_loss");
-  metrics.z_loss = number_at(object, "z_loss");
-  metrics.grad_norm = number_at(object, "grad_norm");
-  metrics.learning_rate = number_at(object, "learning_rate");
-  metrics.tokens_per_s = number_at(object, "tokens_per_s");
-  metrics.seconds = number_at(object, "seconds");
-  metrics.tokens_seen = index_at(object, "tokens_seen");
-  metrics.bytes_sent = index_at(object, "bytes_sent");
-  metrics.wire_bytes = index_at(object, "wire_bytes");
-  metrics.logical_bytes = index_at(object, "logical_bytes");
-  metrics.pool_tasks = index_at(object, "pool_tasks");
-  metrics.pool_shared = index_at(object, "pool_shared");
-  metrics.rss_bytes = index_at(object, "rss_bytes");
-  metrics.packings = index_at(object, "packings");
-  metrics.packed_bytes = index_at(object, "packed_bytes");
-  metrics.skipped = object.contains("skipped");
-  if (object.contains("val_loss")) metrics.val_loss = number_at(object, "val_loss");
-  if (object.contains("phases") && object["phases"].is_object())
-    for (const auto& [phase, seconds] : object["phases"].items())
-      metrics.seconds_by_phase[phase] = number_of(seconds);
-  if (object.contains("expert_load") && object["expert_load"].is_array())
-    for (const Json& load : object["expert_load"])
-      metrics.expert_load_max_over_mean.push_back(number_of(load));
+  metrics.step = object.integer("step");
+  metrics.loss = object.number_or_nan("loss").value_or(0);
+  metrics.aux_loss = object.number_or_nan("aux_loss").value_or(0);
+  metrics.z_loss = object.number_or_nan("z_loss").value_or(0);
+  metrics.grad_norm = object.number_or_nan("grad_norm").value_or(0);
+  metrics.learning_rate = object.number_or_nan("learning_rate").value_or(0);
+  metrics.tokens_per_s = object.number_or_nan("tokens_per_s").value_or(0);
+  metrics.seconds = object.number_or_nan("seconds").value_or(0);
+  metrics.tokens_seen = object.integer_or("tokens_seen", 0);
+  metrics.bytes_sent = object.integer_or("bytes_sent", 0);
+  metrics.wire_bytes = object.integer_or("wire_bytes", 0);
+  metrics.logical_bytes = object.integer_or("logical_bytes", 0);
+  metrics.pool_tasks = object.integer_or("pool_tasks", 0);
+  metrics.pool_shared = object.integer_or("pool_shared", 0);
+  metrics.rss_bytes = object.integer_or("rss_bytes", 0);
+  metrics.packings = object.integer_or("packings", 0);
+  metrics.packed_bytes = object.integer_or("packed_bytes", 0);
+  metrics.skipped = object.has("skipped");
+  metrics.val_loss = object.number_or_nan("val_loss");
+  if (object.has("phases")) {
+    const Document phases = object.object("phases");
+    for (const std::string& phase : phases.keys())
+      metrics.seconds_by_phase[phase] = phases.number_or_nan(phase).value_or(0);
+  }
+  metrics.expert_load_max_over_mean = object.numbers_or_nan("expert_load");
   return metrics;
 }
 
 /// A step's object, or nothing for a line that a kill cut short.
-std::optional<StepMetrics> parse_line(const std::string& line) {
-  const Json object = Json::parse(line, nullptr, /*allow_exceptions=*/false);
-  if (!object.is_object() || !object.contains("step")) return std::nullopt;
-  return metrics_of(object);
+std::optional<StepMetrics> parse_line(const std::string& line, const std::string& origin) {
+  try {
+    return metrics_of(Document::parse(line, origin));
+  } catch (const IoError&) {
+    return std::nullopt;
+  }
 }
 
 [[noreturn]] void refuse(const std::string& action, const std::filesystem::path& path) {
@@ -89,7 +62,7 @@ void each_line(const std::filesystem::path& path, const Visit& visit) {
   if (!file) refuse("read", path);
   std::string line;
   while (std::getline(file, line))
-    if (const auto metrics = parse_line(line)) visit(line, *metrics);
+    if (const auto metrics = parse_line(line, path.string())) visit(line, *metrics);
   if (file.bad()) refuse("read", path);
 }
 
@@ -104,30 +77,31 @@ void keep_steps_before(Index first_step, const std::filesystem::path& path) {
 }  // namespace
 
 std::string metrics_line(const StepMetrics& metrics) {
-  Json object;
-  object["step"] = metrics.step;
-  object["loss"] = number(metrics.loss);
-  object["aux_loss"] = number(metrics.aux_loss);
-  object["z_loss"] = number(metrics.z_loss);
-  object["grad_norm"] = number(metrics.grad_norm);
-  object["learning_rate"] = number(metrics.learning_rate);
-  object["tokens_per_s"] = number(metrics.tokens_per_s);
-  object["seconds"] = number(metrics.seconds);
-  object["tokens_seen"] = metrics.tokens_seen;
-  object["bytes_sent"] = metrics.bytes_sent;
-  object["wire_bytes"] = metrics.wire_bytes;
-  object["logical_bytes"] = metrics.logical_bytes;
-  object["pool_tasks"] = metrics.pool_tasks;
-  object["pool_shared"] = metrics.pool_shared;
-  object["rss_bytes"] = metrics.rss_bytes;
-  object["packings"] = metrics.packings;
-  object["packed_bytes"] = metrics.packed_bytes;
-  if (metrics.skipped) object["skipped"] = true;
-  if (metrics.val_loss) object["val_loss"] = number(*metrics.val_loss);
-  object["phases"] = Json::object();
-  for (const auto& [phase, seconds] : metrics.seconds_by_phase) object["phases"][phase] = number(seconds);
-  object["expert_load"] = numbers(metrics.expert_load_max_over_mean);
-  return object.dump();
+  Document object;
+  object.set("step", metrics.step);
+  object.set("loss", metrics.loss);
+  object.set("aux_loss", metrics.aux_loss);
+  object.set("z_loss", metrics.z_loss);
+  object.set("grad_norm", metrics.grad_norm);
+  object.set("learning_rate", metrics.learning_rate);
+  object.set("tokens_per_s", metrics.tokens_per_s);
+  object.set("seconds", metrics.seconds);
+  object.set("tokens_seen", metrics.tokens_seen);
+  object.set("bytes_sent", metrics.bytes_sent);
+  object.set("wire_bytes", metrics.wire_bytes);
+  object.set("logical_bytes", metrics.logical_bytes);
+  object.set("pool_tasks", metrics.pool_tasks);
+  object.set("pool_shared", metrics.pool_shared);
+  object.set("rss_bytes", metrics.rss_bytes);
+  object.set("packings", metrics.packings);
+  object.set("packed_bytes", metrics.packed_bytes);
+  if (metrics.skipped) object.set("skipped", true);
+  if (metrics.val_loss) object.set("val_loss", *metrics.val_loss);
+  Document phases;
+  for (const auto& [phase, seconds] : metrics.seconds_by_phase) phases.set(phase, seconds);
+  object.set("phases", phases);
+  object.set("expert_load", metrics.expert_load_max_over_mean);
+  return object.dump(-1);
 }
 
 std::vector<StepMetrics> read_metrics(const std::filesystem::path& path) {

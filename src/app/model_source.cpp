@@ -109,8 +109,8 @@ ModelConfig config_of(const ModelOptions& model) {
 }
 
 bool holds_config_alone(const fs::path& folder) {
-  if (!fs::exists(folder / "config.json") || fs::exists(folder / "model.safetensors") ||
-      fs::exists(folder / "model.safetensors.index.json"))
+  if (!fs::exists(folder / "config.json") || fs::exists(folder / kWeightsFile) ||
+      fs::exists(folder / kWeightsIndexFile))
     return false;
   const std::vector<fs::path> weights = weights_in(folder);
   if (weights.empty()) return true;

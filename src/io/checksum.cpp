@@ -1,6 +1,9 @@
 #include "moeloom/io/checksum.hpp"
 
 #define XXH_INLINE_ALL
+#if defined(__AVX512F__) && !defined(__clang__) && __GNUC__ < 13
+#define XXH_VECTOR XXH_AVX2  // GCC 12 warns of its own AVX-512 header (bug 105593); the hash is the same
+#endif
 #include <xxhash.h>
 
 namespace moeloom {

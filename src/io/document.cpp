@@ -14,6 +14,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
 [[noreturn]] void refuse(const std::string& origin, const std::string& key, const std::string& expected,
                          const std::string& found) {
   throw IoError(origin + ": key \"" + key + "\": expected " + expected + ", found " + found);
@@ -50,6 +52,10 @@ bool is_indices(const Json& value) {
 }
 bool is_numbers(const Json& value) {
   return value.is_array() && std::ranges::all_of(value, is_number);
+}
+bool is_numbers_or_null(const Json& value) {
+  return value.is_array() &&
+         std::ranges::all_of(value, [](const Json& v) { return v.is_number() || v.is_null(); });
 }
 bool is_texts(const Json& value) {
   return value.is_array() && std::ranges::all_of(value, is_text);
@@ -143,6 +149,19 @@ bool Document::boolean_or(const std::string& key, bool fallback) const {
 }
 std::string Document::text_or(const std::string& key, const std::string& fallback) const {
   return has(key) ? text(key) : fallback;
+}
+
+std::optional<double> Document::number_or_nan(const std::string& key) const {
+  if (has(key)) return number(key);
+  return value_->json.contains(key) ? std::optional(kNan) : std::nullopt;
+}
+std::vector<double> Document::numbers_or_nan(const std::string& key) const {
+  std::vector<double> numbers;
+  if (!value_->json.contains(key)) return numbers;
+  for (const Json& value :
+       expect(value_->json, origin_, key, "an array of numbers or null", is_numbers_or_null))
+    numbers.push_back(value.is_null() ? kNan : value.get<double>());
+  return numbers;
 }
 
 void Document::set(const std::string& key, Index value) {

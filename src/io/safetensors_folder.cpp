@@ -8,9 +8,6 @@
 namespace moeloom {
 namespace {
 
-constexpr const char* kSingle = "model.safetensors";
-constexpr const char* kIndex = "model.safetensors.index.json";
-
 /// A shard is a file of this folder: an index may not point elsewhere.
 bool is_plain_file_name(const std::string& name) {
   return !name.empty() && name != "." && name != ".." && name.find('/') == std::string::npos;
@@ -49,14 +46,15 @@ void check_that_index_and_shard_agree(const std::filesystem::path& index,
 }  // namespace
 
 SafetensorsFolder::SafetensorsFolder(const std::filesystem::path& folder) : folder_(folder) {
-  if (std::filesystem::exists(folder / kSingle)) {
-    files_.emplace_back(folder / kSingle);
+  if (std::filesystem::exists(folder / kWeightsFile)) {
+    files_.emplace_back(folder / kWeightsFile);
     for (const auto& [name, info] : files_[0].tensors()) home_[name] = 0;
     return;
   }
-  const std::filesystem::path index = folder / kIndex;
+  const std::filesystem::path index = folder / kWeightsIndexFile;
   if (!std::filesystem::exists(index))
-    throw IoError(folder.string() + ": expected " + kSingle + " or " + kIndex + ", found neither");
+    throw IoError(folder.string() + ": expected " + kWeightsFile + " or " + kWeightsIndexFile +
+                  ", found neither");
   const auto shard_of = read_weight_map(index);
   std::map<std::string, std::size_t> place_of_shard;
   for (const auto& [name, shard] : shard_of) {

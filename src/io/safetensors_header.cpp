@@ -15,7 +15,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little,
               "safetensors data are read and written as they lie");
 
-using Json = nlohmann::json;
+using HeaderJson = nlohmann::json;  // sorted: a header has thousands of keys
 
 [[noreturn]] void refuse(const std::string& origin, const std::string& what) {
   throw IoError(origin + ": " + what);
@@ -38,7 +38,7 @@ std::string_view header_text(std::span<const std::byte> file, const std::string&
 /// One tensor's entry of the header, and how to complain about it.
 class Entry {
  public:
-  Entry(const std::string& origin, const std::string& name, const Json& fields)
+  Entry(const std::string& origin, const std::string& name, const HeaderJson& fields)
       : origin_(origin), name_(name), fields_(fields) {
     if (!fields.is_object()) fail("expected an object, found " + described(fields));
   }
@@ -48,28 +48,28 @@ class Entry {
   }
 
   DType dtype() const {
-    const Json& value = field("dtype");
+    const HeaderJson& value = field("dtype");
     const auto type = value.is_string() ? dtype_from_name(value.get<std::string>()) : std::nullopt;
     if (!type) fail("unknown dtype " + described(value) + "; known: F32, BF16, F16, F64, I64, I32, U8");
     return *type;
   }
 
   std::vector<Index> sizes(const char* key) const {
-    const Json& value = field(key);
+    const HeaderJson& value = field(key);
     if (!value.is_array()) fail(std::string(key) + ": expected an array, found " + described(value));
     std::vector<Index> sizes;
-    for (const Json& size : value) sizes.push_back(size_of(key, size));
+    for (const HeaderJson& size : value) sizes.push_back(size_of(key, size));
     return sizes;
   }
 
  private:
-  const Json& field(const char* key) const {
+  const HeaderJson& field(const char* key) const {
     const auto found = fields_.find(key);
     if (found == fields_.end()) fail("has no \"" + std::string(key) + "\"");
     return *found;
   }
 
-  Index size_of(const char* key, const Json& value) const {
+  Index size_of(const char* key, const HeaderJson& value) const {
     constexpr auto kLargest = static_cast<std::uint64_t>(std::numeric_limits<Index>::max());
     // Non-negative integers are what the parser calls unsigned.
     if (!value.is_number_unsigned() || value.get<std::uint64_t>() > kLargest)
@@ -79,7 +79,7 @@ class Entry {
 
   const std::string& origin_;
   const std::string& name_;
-  const Json& fields_;
+  const HeaderJson& fields_;
 };
 
 Index bytes_of_shape(const Entry& entry, const TensorInfo& info) {
@@ -110,7 +110,7 @@ TensorInfo tensor_of(const Entry& entry, Index data_begin, Index data_bytes) {
   return info;
 }
 
-std::map<std::string, std::string> metadata_of(const Json& value, const std::string& origin) {
+std::map<std::string, std::string> metadata_of(const HeaderJson& value, const std::string& origin) {
   if (!value.is_object())
     refuse(origin, std::string(kMetadataKey) + ": expected an object, found " + described(value));
   std::map<std::string, std::string> metadata;
@@ -150,7 +150,7 @@ void check_that_nothing_overlaps_or_is_left_over(const std::map<std::string, Ten
 
 SafetensorsHeader read_safetensors_header(std::span<const std::byte> file, const std::string& origin) {
   const std::string_view text = header_text(file, origin);
-  const Json json = parse_json<Json>(text, origin);
+  const HeaderJson json = parse_json<HeaderJson>(text, origin);
   if (!json.is_object()) refuse(origin, "header: expected a JSON object, found " + described(json));
   const auto file_bytes = static_cast<Index>(file.size());
   const Index data_begin = kHeaderLengthBytes + static_cast<Index>(text.size());

@@ -11,9 +11,6 @@
 namespace moeloom {
 namespace {
 
-constexpr const char* kSingle = "model.safetensors";
-constexpr const char* kIndex = "model.safetensors.index.json";
-
 Index bytes_of_tensor(const TensorSpec& spec) {
   Index bytes = bytes_of(spec.dtype);
   for (const Index size : spec.shape)
@@ -69,7 +66,7 @@ ShardPlan plan_shards(const std::vector<TensorSpec>& specs, Index shard_bytes) {
   for (std::size_t shard = 0; shard < parts.size(); ++shard) {
     for (const TensorSpec& spec : parts[shard])
       require(plan.shard_of.emplace(spec.name, shard).second, "tensor \"" + spec.name + "\" is given twice");
-    plan.shards.push_back({parts.size() == 1 ? kSingle : shard_name(shard, parts.size()),
+    plan.shards.push_back({parts.size() == 1 ? kWeightsFile : shard_name(shard, parts.size()),
                            plan_safetensors(parts[shard], {{"format", "pt"}})});
   }
   if (parts.size() > 1) plan.index = index_text(plan, specs);
@@ -79,7 +76,7 @@ ShardPlan plan_shards(const std::vector<TensorSpec>& specs, Index shard_bytes) {
 void create_shards(const std::filesystem::path& folder, const ShardPlan& plan) {
   for (const SafetensorsShard& shard : plan.shards)
     create_safetensors(folder / shard.file_name, shard.layout);
-  if (!plan.index.empty()) replace_file(folder / kIndex, plan.index);
+  if (!plan.index.empty()) replace_file(folder / kWeightsIndexFile, plan.index);
 }
 
 ShardWriter::ShardWriter(std::filesystem::path folder, const ShardPlan& plan)

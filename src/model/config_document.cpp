@@ -42,7 +42,7 @@ const List kWithoutEffect = {"architectures",
                              "attn_implementation",
                              "auto_map"};
 
-const FixedKey kNoDropout = {"attention_dropout", 0.0, "training here has no dropout"};
+const FixedKey kNoAttentionDropout = {"attention_dropout", 0.0, "training here has no dropout"};
 const FixedKey kNotQuantized = {"quantization_config", {}, "weights here are fp32, bf16 or fp16"};
 
 void throw_if_any(const List& violations) {
@@ -187,7 +187,7 @@ void read_text(ConfigReader& reader, const Family& family, ModelConfig& config) 
   read_attention(reader, family, config);
   read_rope(reader, family, config);
   read_feed_forward(reader, family, config);
-  reader.fixed(kNoDropout);
+  reader.fixed(kNoAttentionDropout);
   reader.fixed(kNotQuantized);
   for (const FixedKey& key : family.fixed) reader.fixed(key);
   reader.skip(kWithoutEffect);
@@ -259,8 +259,7 @@ ModelConfig ModelConfig::read(const std::filesystem::path& folder) {
     for (std::string& violation : violations) violation = path.string() + ": " + violation;
     throw ConfigError(violations);
   }
-  if (std::filesystem::exists(folder / "model.safetensors") ||
-      std::filesystem::exists(folder / "model.safetensors.index.json"))
+  if (std::filesystem::exists(folder / kWeightsFile) || std::filesystem::exists(folder / kWeightsIndexFile))
     config.names = names_in(folder, config.family());
   return config;
 }

@@ -8,8 +8,6 @@
 namespace moeloom {
 
 inline constexpr const char* kConfigFile = "config.json";
-inline constexpr const char* kWeightsFile = "model.safetensors";
-inline constexpr const char* kWeightsIndexFile = "model.safetensors.index.json";
 inline constexpr const char* kMomentsFile = "optimizer.safetensors";
 inline constexpr const char* kStateFile = "trainer_state.json";
 

@@ -126,6 +126,23 @@ TEST(Document, WritesNumbersSoThatReadingGivesTheSameBits) {
   EXPECT_EQ(document.dump(-1), R"({"x":null,"n":-9223372036854775808})");
 }
 
+TEST(Document, ReadsBackWhatIsNotFiniteAsNan) {
+  Document written;
+  written.set("number", std::numeric_limits<double>::infinity());
+  written.set("numbers", std::vector<double>{1.5, std::nan("")});
+  const Document read = Document::parse(written.dump(), "text");
+  EXPECT_TRUE(std::isnan(read.number_or_nan("number").value()));
+  EXPECT_EQ(read.number_or_nan("absent"), std::nullopt);
+  const std::vector<double> numbers = read.numbers_or_nan("numbers");
+  ASSERT_EQ(numbers.size(), 2u);
+  EXPECT_EQ(numbers[0], 1.5);
+  EXPECT_TRUE(std::isnan(numbers[1]));
+  EXPECT_TRUE(read.numbers_or_nan("absent").empty());
+  const Document wrong = Document::parse(R"({"number": "1", "numbers": [1, "2"]})", "text");
+  EXPECT_THROW(wrong.number_or_nan("number"), IoError);
+  EXPECT_THROW(wrong.numbers_or_nan("numbers"), IoError);
+}
+
 TEST(Document, WritesNestedDocumentsAndBytesThatAreNoText) {
   Document inner;
   inner.set("flag", true);

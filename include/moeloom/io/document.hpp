@@ -37,6 +37,10 @@ class Document {
   bool boolean_or(const std::string& key, bool fallback) const;
   std::string text_or(const std::string& key, const std::string& fallback) const;
 
+  /// null, which is how set() writes what is not finite, reads as NaN; none where the key is absent.
+  std::optional<double> number_or_nan(const std::string& key) const;
+  std::vector<double> numbers_or_nan(const std::string& key) const;
+
   void set(const std::string& key, Index value);
   void set(const std::string& key, int value) { set(key, static_cast<Index>(value)); }
   /// Printed so that reading gives the same bits; JSON has no NaN and no infinity, they become null.

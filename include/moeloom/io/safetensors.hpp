@@ -17,6 +17,10 @@
 
 namespace moeloom {
 
+/// What Hugging Face calls the weights of a folder: one file, or the index of several.
+inline constexpr const char* kWeightsFile = "model.safetensors";
+inline constexpr const char* kWeightsIndexFile = "model.safetensors.index.json";
+
 struct TensorInfo {
   DType dtype = DType::kF32;
   std::vector<Index> shape;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "moeloom/base/random.hpp"
+#include "moeloom/model/decoder.hpp"
 #include "moeloom/train/trainer.hpp"
 
 #include <filesystem>

@@ -2,6 +2,7 @@
 #include "moeloom/app/options.hpp"
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/text.hpp"
+#include "moeloom/model/family.hpp"
 #include "moeloom/model/freeze.hpp"
 #include "moeloom/train/checkpoint.hpp"
 #include "moeloom/train/memory_need.hpp"

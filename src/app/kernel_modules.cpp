@@ -1,6 +1,8 @@
 #include "kernel_modules.hpp"
 
 #include "moeloom/base/text.hpp"
+#include "moeloom/model/family.hpp"
+#include "moeloom/model/layer_spec.hpp"
 
 #include <algorithm>
 #include <array>

@@ -3,6 +3,7 @@
 #include "moeloom/app/rate_cache.hpp"
 #include "moeloom/base/errors.hpp"
 #include "moeloom/kernels/calibration.hpp"
+#include "moeloom/model/family.hpp"
 
 #include <algorithm>
 #include <array>

@@ -2,6 +2,7 @@
 
 #include "moeloom/base/parallel.hpp"
 #include "moeloom/comm/session.hpp"
+#include "moeloom/model/family.hpp"
 
 #include <algorithm>
 #include <numeric>

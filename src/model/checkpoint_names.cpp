@@ -1,6 +1,8 @@
 // Which of a family's ways to name tensors a folder uses. Names decide, shapes never: with 2F = D or F = D
 // those of [E, 2F, D] and [E, D, 2F] are the same.
-#include "moeloom/model/config.hpp"
+#include "moeloom/model/checkpoint_names.hpp"
+
+#include "moeloom/model/family.hpp"
 
 #include <algorithm>
 

@@ -2,6 +2,7 @@
 
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/violations.hpp"
+#include "moeloom/model/family.hpp"
 #include "moeloom/model/parameters.hpp"
 
 #include <algorithm>

@@ -14,7 +14,7 @@ const FixedKey kNoWindowFlag = {"use_sliding_window", false,
 const FixedKey kNoAttentionBias = {"attention_bias", false, "attention of this family has no biases"};
 const FixedKey kAlwaysNormed = {"norm_topk_prob", true, "this family's router always divides by the sum"};
 const FixedKey kNoJitter = {"router_jitter_noise", 0.0, "routers here add no noise"};
-const FixedKey kNoDropout = {"resid_pdrop", 0.0, "training here has no dropout"};
+const FixedKey kNoResidualDropout = {"resid_pdrop", 0.0, "training here has no dropout"};
 const FixedKey kNoEmbeddingDropout = {"embd_pdrop", 0.0, "training here has no dropout"};
 const FixedKey kNoClip = {"clip_qkv", {}, "q, k and v are not clipped here"};
 const FixedKey kNoAttentionCap = {"attn_logit_softcapping", {}, "scores are not capped here"};
@@ -179,7 +179,8 @@ const Family kPhi3 = {
     .fused_gate_up = true,
     .max_position_embeddings = 4096,
     .pad_token_id = 32000,
-    .fixed = {kNoDropout, kNoEmbeddingDropout, kNoAttentionBias, kNoMlpBias, kNoHeadBias, kEveryAttention},
+    .fixed = {kNoResidualDropout, kNoEmbeddingDropout, kNoAttentionBias, kNoMlpBias, kNoHeadBias,
+              kEveryAttention},
     .without_effect = {"interpolate_factor"},
 };
 

@@ -17,19 +17,19 @@ std::string list_of(const std::vector<std::string>& names) {
   return text;
 }
 
-struct Parts {
+struct Sides {
   std::vector<std::string> inside;
   std::vector<std::string> outside;
 };
 
-Parts parts_of(const ParameterSpec& spec, const NamePatterns& patterns) {
-  Parts parts;
+Sides sides_of(const ParameterSpec& spec, const NamePatterns& patterns) {
+  Sides sides;
   for (const HfSlice& slice : spec.slices) {
     const bool fits = std::ranges::any_of(
         patterns, [&](const std::string& pattern) { return matches_glob(pattern, slice.name); });
-    (fits ? parts.inside : parts.outside).push_back(slice.name);
+    (fits ? sides.inside : sides.outside).push_back(slice.name);
   }
-  return parts;
+  return sides;
 }
 
 bool names_it(const ParameterSpec& spec, const std::string& pattern) {
@@ -49,12 +49,12 @@ std::set<std::string> matching_parameters(const std::vector<ParameterSpec>& spec
   for (const ParameterSpec& spec : specs) {
     const bool by_name = std::ranges::any_of(
         patterns, [&](const std::string& pattern) { return matches_glob(pattern, spec.name); });
-    const Parts parts = parts_of(spec, patterns);
-    if (by_name || (parts.outside.empty() && !parts.inside.empty()))
+    const Sides sides = sides_of(spec, patterns);
+    if (by_name || (sides.outside.empty() && !sides.inside.empty()))
       names.insert(spec.name);
-    else if (!parts.inside.empty())
-      violations.push_back(spec.name + " is trained as one: the patterns match " + list_of(parts.inside) +
-                           " of it, but not " + list_of(parts.outside) + "; name all of it or none");
+    else if (!sides.inside.empty())
+      violations.push_back(spec.name + " is trained as one: the patterns match " + list_of(sides.inside) +
+                           " of it, but not " + list_of(sides.outside) + "; name all of it or none");
   }
   if (!violations.empty()) throw ConfigError(violations);
   return names;

@@ -3,6 +3,7 @@
 
 #include "moeloom/base/errors.hpp"
 #include "moeloom/model/config.hpp"
+#include "moeloom/model/family.hpp"
 
 #include <cmath>
 

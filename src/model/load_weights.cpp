@@ -1,5 +1,6 @@
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"
+#include "moeloom/model/family.hpp"
 #include "moeloom/model/slice_io.hpp"
 #include "moeloom/model/weights_io.hpp"
 

@@ -2,6 +2,7 @@
 
 #include "moeloom/base/errors.hpp"
 #include "moeloom/io/checksum.hpp"
+#include "moeloom/model/family.hpp"
 #include "moeloom/model/slice_io.hpp"
 
 #include <sstream>

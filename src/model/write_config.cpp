@@ -1,5 +1,6 @@
 // ModelConfig to config.json: the file it came from, with what has changed since.
 #include "moeloom/model/config.hpp"
+#include "moeloom/model/family.hpp"
 
 #include <span>
 

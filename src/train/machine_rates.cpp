@@ -4,6 +4,7 @@
 #include "moeloom/base/random.hpp"
 #include "moeloom/kernels/calibration.hpp"
 #include "moeloom/model/attention.hpp"
+#include "moeloom/model/layer_spec.hpp"
 #include "moeloom/model/loss.hpp"
 #include "moeloom/moe/dispatch_plan.hpp"
 #include "moeloom/moe/router_losses.hpp"

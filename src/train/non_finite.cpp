@@ -1,5 +1,8 @@
 #include "moeloom/train/non_finite.hpp"
 
+#include "moeloom/model/decoder.hpp"
+#include "moeloom/model/parameters.hpp"
+
 #include <algorithm>
 #include <cmath>
 #include <limits>

@@ -1,6 +1,7 @@
 #include "moeloom/train/step_cost.hpp"
 
 #include "moeloom/base/errors.hpp"
+#include "moeloom/model/layer_spec.hpp"
 #include "moeloom/train/sharded_optimizer.hpp"
 
 #include <algorithm>
@@ -12,7 +13,7 @@
 namespace moeloom {
 namespace {
 
-constexpr double kFloat = sizeof(float);
+constexpr double kFloatBytes = sizeof(float);
 constexpr double kWord = 8;  // a count, or a double
 constexpr double kUnmeasuredMessageSeconds = 1e-6;
 
@@ -69,7 +70,7 @@ void add_micro_batch(const ModelConfig& config, const StepCase& step, const Loca
       sparse * (exchange.combine + waiting_seconds(mean_busiest_load(step), experts, exchange));
   of(seconds, Phase::kPlan) += sparse * plan_seconds_of_layer(config, step, local.machine, links);
   of(seconds, Phase::kExperts) += sparse * experts;
-  const double stream = kFloat * real(step.tokens * config.hidden_size);
+  const double stream = kFloatBytes * real(step.tokens * config.hidden_size);
   of(seconds, Phase::kDense) += local.elementwise(5 * stream);  // the final norm both ways
   of(seconds, Phase::kEmbed) += local.elementwise(5 * stream);  // looked up, and added to the gradient
   of(seconds, Phase::kLoss) +=
@@ -87,8 +88,9 @@ void add_update(const Trained& trained, const StepCase& step, const Local& local
            reduction_seconds(trained.experts, mesh.dp, near_dp, step, links, sums);
   };
   const double owned = owned_elements(trained, mesh);
-  of(seconds, Phase::kOther) += local.elementwise(kFloat * trained.dense);  // dense gradients start at zero
-  of(seconds, Phase::kReduce) += over(true) + local.elementwise(kFloat * owned);  // and their norm
+  of(seconds, Phase::kOther) +=
+      local.elementwise(kFloatBytes * trained.dense);  // dense gradients start at zero
+  of(seconds, Phase::kReduce) += over(true) + local.elementwise(kFloatBytes * owned);  // and their norm
   of(seconds, Phase::kOptimizer) += over(false) + local.slowdown * per(owned, local.machine.updated_elements);
 }
 
@@ -226,13 +228,13 @@ double head_flops(const ModelConfig& config, Index tokens) {
 double attention_elementwise_bytes(const LayerSpec& layer, Index tokens) {
   const AttentionSpec& spec = layer.attention;
   const double turned = spec.qk_norm == QkNorm::kNone ? 4 : 9;
-  return kFloat * real(tokens) *
+  return kFloatBytes * real(tokens) *
          (10 * real(spec.hidden_size) + turned * real(spec.query_width() + spec.key_width()));
 }
 
 double dense_elementwise_bytes(const LayerSpec& layer, Index tokens) {
   const Index width = layer.mlp ? layer.mlp->width : layer.moe->shared ? layer.moe->shared->width : 0;
-  return kFloat * real(tokens) * (10 * real(layer.attention.hidden_size) + 9 * real(width));
+  return kFloatBytes * real(tokens) * (10 * real(layer.attention.hidden_size) + 9 * real(width));
 }
 
 ExchangeSeconds exchange_seconds_of_layer(const ModelConfig& config, const StepCase& step,
@@ -302,13 +304,13 @@ double reduction_seconds(double elements, Index group, Index group_on_node, cons
                          const ExchangeRates& rates, bool sums) {
   if (group == 1 || elements == 0) return 0;
   const double buckets = std::ceil(elements / real(ShardedOptimizer::kBucketElements));
-  const double to_each = kFloat * elements / real(group);
+  const double to_each = kFloatBytes * elements / real(group);
   const double elsewhere = real(group - group_on_node);
   const ExchangeVolume volume{.node_bytes = to_each * real(group_on_node - 1),
                               .network_bytes = to_each * elsewhere,
                               .node_messages = buckets * real(group_on_node - 1),
                               .network_messages = buckets * (sums ? std::min(elsewhere, 1.0) : elsewhere),
-                              .copied_bytes = sums ? 2 * kFloat * elements : 0};
+                              .copied_bytes = sums ? 2 * kFloatBytes * elements : 0};
   return exchange_seconds(volume, rates, step.ranks_per_node);
 }
 
@@ -351,7 +353,7 @@ double step_bytes(const ModelConfig& config, const std::vector<ParameterSpec>& s
       2 * rows + scalars + planning_bytes(step.way, exchange) + cut_bytes(exchange, step.chunks);
   const Trained trained = trained_elements(specs);
   const auto both_ways = [](double elements, Index group) {
-    return 2 * kFloat * elements * (1 - 1 / real(group));
+    return 2 * kFloatBytes * elements * (1 - 1 / real(group));
   };
   return real(step.micro_batches * sparse_layers(config)) * a_layer +
          both_ways(trained.dense, step.mesh.world()) + both_ways(trained.experts, step.mesh.dp) +

@@ -1,6 +1,7 @@
 #include "moeloom/train/trainer.hpp"
 
 #include "moeloom/base/errors.hpp"
+#include "moeloom/model/decoder.hpp"
 #include "moeloom/train/non_finite.hpp"
 
 #include <chrono>

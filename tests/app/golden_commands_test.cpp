@@ -2,6 +2,7 @@
 #include "moeloom/base/random.hpp"
 #include "moeloom/io/safetensors.hpp"
 #include "moeloom/model/config.hpp"
+#include "moeloom/model/family.hpp"
 
 #include <algorithm>
 #include <fstream>

@@ -3,31 +3,19 @@
 
 #include "moeloom/base/index.hpp"
 #include "moeloom/io/document.hpp"
-#include "moeloom/io/safetensors.hpp"
-#include "moeloom/model/family.hpp"
+#include "moeloom/kernels/rope_table.hpp"
+#include "moeloom/model/checkpoint_names.hpp"
+#include "moeloom/tensor/dtype.hpp"
 
 #include <filesystem>
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 namespace moeloom {
 
-/// Tensors of other towers (TextConfigRule::towers) that a folder holds beside the text model: they are not
-/// trained, and written back as they are. The mapped files stay readable when the folder is removed.
-struct CarriedTensors {
-  std::shared_ptr<const SafetensorsFolder> source;  // null where there are none
-  std::vector<std::string> names;
-};
-
-/// What a folder's tensors are called beyond what the family says; it is kept when the model is written back.
-struct CheckpointNames {
-  FilePrefix prefix;
-  std::string block = "mlp";  // around the experts and their router
-  ExpertLayout experts = ExpertLayout::kList;
-  CarriedTensors carried;
-};
+struct LayerSpec;
+struct NormSpec;
 
 /// Field names are config.json's, where two families differ those of Qwen3-MoE. Defaults are for a model made
 /// from flags; where a file leaves a key out, the family's row decides.
@@ -110,10 +98,6 @@ struct ModelConfig {
 /// Says the format of the weights wherever `config` says one for the text model: at the top, where it is
 /// added if it is missing, and in the objects around the text model's keys.
 void set_weights_dtype(Document& config, DType weights);
-
-/// The names of a folder with these tensors, without what is carried; where they do not say, the family's
-/// own.
-CheckpointNames checkpoint_names(const Family& family, const std::vector<std::string>& tensors);
 
 /// What is wrong with the numbers themselves, with the arithmetic; empty when they fit together.
 std::vector<std::string> config_violations(const ModelConfig& config);

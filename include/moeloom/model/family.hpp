@@ -6,6 +6,7 @@
 
 #include "moeloom/base/glob.hpp"
 #include "moeloom/kernels/rope_table.hpp"
+#include "moeloom/model/checkpoint_names.hpp"
 #include "moeloom/model/layer_spec.hpp"
 
 #include <optional>
@@ -47,13 +48,6 @@ struct LayerNormNames {
   std::string feed_forward_output = {};
 };
 
-/// How a checkpoint keeps the experts of a layer.
-enum class ExpertLayout {
-  kList,               // a tensor an expert and projection
-  kStacked,            // gate_up_proj [E, 2F, D], down_proj [E, D, F]
-  kStackedTransposed,  // gate_up_proj [E, D, 2F], down_proj [E, F, D]
-};
-
 struct ExpertNames {
   std::string gate = "gate_proj";
   std::string up = "up_proj";
@@ -89,12 +83,6 @@ struct MoeRule {
   ExpertNames experts = {};
   bool transposed = false;                    // stacked experts are [E, D, 2F]
   ExpertLayout layout = ExpertLayout::kList;  // where no file says
-};
-
-/// Where a file keeps the text model.
-struct FilePrefix {
-  std::string body = "model.";
-  std::string head = "lm_head.weight";
 };
 
 /// A key that may only say what changes nothing: this, or null.

@@ -15,6 +15,15 @@
 
 namespace moeloom {
 
+/// Since the pool was made.
+struct PoolCounts {
+  Index tasks = 0;       // that this rank ran
+  Index for_others = 0;  // of those, in another rank's experts
+};
+inline PoolCounts operator-(const PoolCounts& a, const PoolCounts& b) {
+  return {a.tasks - b.tasks, a.for_others - b.for_others};
+}
+
 struct PoolTask {
   enum class Kind { kBlock, kGateUpPanel, kDownPanel };
 

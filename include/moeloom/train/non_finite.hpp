@@ -4,11 +4,13 @@
 // ranks 2,3", or nothing. They read what a step left behind, so a step in which all is well pays nothing.
 #pragma once
 
-#include "moeloom/model/decoder.hpp"
-
 #include <string>
 
 namespace moeloom {
+
+class Communicator;
+class Decoder;
+class ParameterStore;
 
 /// "the output of layer L" (or "the final norm") of the last forward, the first on any rank, and the ranks
 /// whose own tokens met it there.

@@ -10,6 +10,7 @@
 #include "moeloom/base/phase_clock.hpp"
 #include "moeloom/comm/mesh.hpp"
 #include "moeloom/kernels/gmm_policy.hpp"
+#include "moeloom/model/layer_spec.hpp"
 #include "moeloom/model/parameters.hpp"
 #include "moeloom/train/machine_rates.hpp"
 

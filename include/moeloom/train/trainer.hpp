@@ -1,12 +1,16 @@
 // One training step, from tokens to new weights.
 #pragma once
 
-#include "moeloom/model/decoder.hpp"
+#include "moeloom/base/phase_clock.hpp"
+#include "moeloom/moe/dispatch_traffic.hpp"
+#include "moeloom/moe/pool_board.hpp"
 #include "moeloom/train/batch_sampler.hpp"
 #include "moeloom/train/schedule.hpp"
 #include "moeloom/train/sharded_optimizer.hpp"
 
 namespace moeloom {
+
+class Decoder;
 
 enum class OnNan { kStop, kSkip };
 

@@ -1,27 +1,25 @@
 #!/usr/bin/env bash
-# launch/cluster.sh over real ssh: each of two hosts has an sshd, to which nothing but a key leads. The losses are those
-# of one host, and a host that ssh does not reach ends the job with a word.
+# launch/cluster.sh over real ssh: each of two hosts has a server, to which nothing but a key leads. The losses are those
+# of one host, and a host that ssh does not reach ends the job with a word. The server is dropbear, because installing
+# Debian's sshd would open this machine to the network.
 set -euo pipefail
 # shellcheck source=tests/cluster/hosts.sh
 . "$(dirname "$0")/hosts.sh"
 
-for program in ssh ssh-keygen; do command -v "$program" > /dev/null || skip "$program is not installed"; done
-sshd=$(PATH=$PATH:/usr/sbin command -v sshd) || skip "sshd is not installed"
-mkdir -p /run/sshd 2> "$scratch/why" || skip "no /run/sshd for sshd here: $(cat "$scratch/why")"
+PATH=$PATH:/usr/sbin
+for program in ssh ssh-keygen dropbear dropbearkey; do
+  command -v "$program" > /dev/null || skip "$program is not installed"
+done
 
 make_hosts 2
 ssh-keygen -q -t ed25519 -N '' -f "$scratch/key"
-ssh-keygen -q -t ed25519 -N '' -f "$scratch/host_key"
-cp "$scratch/key.pub" "$scratch/authorized_keys"
-cat > "$scratch/sshd_config" << END
-HostKey $scratch/host_key
-AuthorizedKeysFile $scratch/authorized_keys
-PermitRootLogin prohibit-password
-PasswordAuthentication no
-StrictModes no
-PidFile none
-UsePAM no
-END
+dropbearkey -t ed25519 -f "$scratch/host_key" > /dev/null
+# dropbear looks for keys in the home that /etc/passwd names, so its own copy names one of this test.
+authorized=$scratch/home/.ssh/authorized_keys
+mkdir -p -m 700 "$scratch/home" "$scratch/home/.ssh"
+cp "$scratch/key.pub" "$authorized"
+chmod 600 "$authorized"
+sed "s,^root:.*,root:x:0:0:root:$scratch/home:/bin/bash," /etc/passwd > "$scratch/passwd"
 cat > "$scratch/ssh_config" << END
 IdentityFile $scratch/key
 UserKnownHostsFile $scratch/known_hosts
@@ -33,7 +31,8 @@ export OMPI_MCA_plm_rsh_agent="ssh -F $scratch/ssh_config"
 
 listens() { on 0 ssh -F "$scratch/ssh_config" "10.77.0.$(($1 + 1))" true 2> "$scratch/why"; }
 for host in 0 1; do
-  on "$host" "$sshd" -D -e -f "$scratch/sshd_config" > "$scratch/sshd-$host.log" 2>&1 &
+  on "$host" bash -c "mount --bind '$scratch/passwd' /etc/passwd &&
+    exec dropbear -F -E -s -m -P '$scratch/pid-$host' -r '$scratch/host_key' -p 22" > "$scratch/sshd-$host.log" 2>&1 &
   soon 10 listens "$host" || fail "no ssh to host $host: $(cat "$scratch/why" "$scratch/sshd-$host.log")"
 done
 
@@ -48,7 +47,7 @@ timeout -k 5 60 "$root/launch/with-env.sh" mpirun -n 2 "$MOELOOM_BUILD/moeloom" 
 diff <(losses "$scratch/one") <(losses "$scratch/over") || fail "over ssh: other losses than one host's"
 echo "2 hosts over ssh: the losses of one host"
 
-echo > "$scratch/authorized_keys"
+echo > "$authorized"
 code=0
 over_ssh "$scratch/refused" || code=$?
 [[ $code != 0 ]] || fail "trained without a key"

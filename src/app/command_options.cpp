@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "attempt.hpp"
 #include "option_groups.hpp"
 #include "processors.hpp"
 
@@ -82,10 +83,6 @@ template <typename Options>
 std::string help_of(const std::string& usage) {
   Options options;
   return usage + table_of(options).help();
-}
-
-void collect(std::vector<std::string>& violations, const std::vector<std::string>& more) {
-  violations.insert(violations.end(), more.begin(), more.end());
 }
 
 void require_model(const std::filesystem::path& model, const Mistakes& mistakes,

@@ -10,7 +10,7 @@
 namespace moeloom {
 namespace {
 
-constexpr double kTop = 6;
+constexpr double kMapTop = 6;
 constexpr double kMostHeight = 400;
 constexpr Index kMostColumns = 60;
 constexpr double kPalest = 0.06;
@@ -51,8 +51,8 @@ std::string cell(const LoadMap& map, std::size_t layer, std::size_t column) {
   if (!(point.y > 0)) return "";
   const double wide = (kSvgWidth - kSvgLeft - kSvgRight) / static_cast<double>(row.size());
   return "<rect class=\"load\" x=\"" + coordinate(kSvgLeft + wide * static_cast<double>(column)) + "\" y=\"" +
-         coordinate(kTop + map.cell_height * static_cast<double>(layer)) + "\" width=\"" + coordinate(wide) +
-         "\" height=\"" + coordinate(map.cell_height - 1) + "\" fill-opacity=\"" +
+         coordinate(kMapTop + map.cell_height * static_cast<double>(layer)) + "\" width=\"" +
+         coordinate(wide) + "\" height=\"" + coordinate(map.cell_height - 1) + "\" fill-opacity=\"" +
          coordinate(shade(point.y, map.largest)) + "\"><title>layer " + std::to_string(layer) +
          ", from step " + readable(point.x, 7) + "\nfullest expert " + readable(point.y) +
          " x the average</title></rect>";
@@ -63,7 +63,7 @@ std::string rows(const LoadMap& map) {
   const auto every = static_cast<std::size_t>(std::ceil(kLeastLabelHeight / map.cell_height));
   std::string svg;
   for (std::size_t layer = 0; layer < map.rows.size(); ++layer) {
-    const double middle = kTop + map.cell_height * (static_cast<double>(layer) + 0.5) + 4;
+    const double middle = kMapTop + map.cell_height * (static_cast<double>(layer) + 0.5) + 4;
     if (layer % every == 0) svg += svg_text(kSvgLeft - 8, middle, "end", "layer " + std::to_string(layer));
     const bool is_dense = std::ranges::none_of(map.rows[layer], [](const Point& p) { return p.y > 0; });
     if (is_dense) svg += svg_text(kSvgLeft + 8, middle, "start", "dense");
@@ -93,7 +93,7 @@ std::string svg_load_map(const std::vector<StepMetrics>& steps) {
     return std::ranges::any_of(row, [](const Point& point) { return point.y > 0; });
   });
   if (!any) return "";
-  const double bottom = kTop + map.cell_height * static_cast<double>(map.rows.size());
+  const double bottom = kMapTop + map.cell_height * static_cast<double>(map.rows.size());
   return legend(map) + svg_begin(bottom + kSvgBottom, "expert load by layer and step") + rows(map) +
          step_axis(map, bottom) + "</svg>";
 }

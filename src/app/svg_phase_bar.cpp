@@ -10,7 +10,7 @@ namespace moeloom {
 namespace {
 
 constexpr std::size_t kColours = 8;  // classes p0 .. p7 of the style sheet
-constexpr double kHeight = 34;
+constexpr double kPhaseHeight = 34;
 
 struct PhaseTime {
   std::string name;
@@ -50,12 +50,12 @@ std::string percent(double part, double whole) {
 }
 
 std::string bar(const std::vector<PhaseTime>& phases, double total) {
-  std::string svg = svg_begin(kHeight, "time by phase");
+  std::string svg = svg_begin(kPhaseHeight, "time by phase");
   double left = 0;
   for (std::size_t i = 0; i < phases.size(); ++i) {
     const double width = phases[i].seconds / total * kSvgWidth;
     svg += "<rect class=\"p" + std::to_string(i) + "\" x=\"" + coordinate(left) + "\" y=\"0\" width=\"" +
-           coordinate(std::max(width - 1, 0.5)) + "\" height=\"" + coordinate(kHeight) + "\"><title>" +
+           coordinate(std::max(width - 1, 0.5)) + "\" height=\"" + coordinate(kPhaseHeight) + "\"><title>" +
            html_escaped(phases[i].name) + "\n" + readable_seconds(phases[i].seconds) + " a step, " +
            percent(phases[i].seconds, total) + "</title></rect>";
     left += width;

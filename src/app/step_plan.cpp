@@ -39,7 +39,7 @@ std::vector<Index> ep_sizes(const PlanRequest& request) {
   return sizes;
 }
 
-/// How the experts run on a mesh: as GMM auto would have it, and the other way.
+/// How the experts run on a mesh: as the loop, and as GMM request auto has them.
 struct ExpertsPlan {
   GmmPrediction prediction;
   bool packs = false;
@@ -52,15 +52,12 @@ ExpertsPlan experts_plan(const PlanRequest& request, const StepCase& step, const
   if (!request.config.has_experts()) return {};
   KernelChoice choice;
   choice.gmm_budget_bytes = request.gmm_budget_bytes;
-  GmmFacts facts = gmm_facts(choice, request.config, step.mesh,
-                             {.tokens = step.tokens,
-                              .uses_per_packing = static_cast<double>(step.micro_batches),
-                              .recorded = std::nullopt},
-                             request.dtype);
-  ExpertsPlan plan{.prediction = predict(facts, step.mesh)};
-  facts.prediction = plan.prediction;
-  plan.packs = decide_gmm(GmmRequest::kAuto, facts).packs;
-  return plan;
+  const GmmFacts facts = gmm_facts(choice, request.config, step.mesh,
+                                   {.tokens = step.tokens,
+                                    .uses_per_packing = static_cast<double>(step.micro_batches),
+                                    .recorded = std::nullopt},
+                                   request.dtype);
+  return {.prediction = predict(facts, step.mesh), .packs = decide_gmm(GmmRequest::kAuto, facts).packs};
 }
 
 /// As train chooses it where nothing is asked for.

@@ -88,11 +88,14 @@ TEST(StepPlan, TheFastestComesFirstAndWhatDoesNotFitLast) {
   EXPECT_TRUE(std::ranges::is_partitioned(tight, &PlanPoint::fits));
 }
 
-TEST(StepPlan, PacksWherePackedFacesArePredictedToPay) {
+TEST(StepPlan, PacksAsTrainDoesUnasked) {
   const auto packed = [](const GmmFacts&, const MeshShape&) {
     return GmmPrediction{.loop_seconds = 3e-3, .gmm_seconds = 2e-3, .packed_seconds = 1e-3};
   };
-  const PlanRequest r = request(1, 1);
+  PlanRequest r = request(1, 1);
+  EXPECT_EQ(gmm_text(plan_points(r, rates(1), {ExchangeWay::kAlltoall}, packed).front()), "gmm")
+      << "one micro-batch a step, whatever is predicted";
+  r.micro_batches = 4;
   const auto points = plan_points(r, rates(1), {ExchangeWay::kAlltoall}, packed);
   EXPECT_EQ(gmm_text(points.front()), "gmm, packed");
   EXPECT_GT(points.front().memory.packed, 0);

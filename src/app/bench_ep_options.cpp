@@ -72,7 +72,8 @@ void add_point_options(OptionTable& table, BenchEpOptions& o) {
       "ep", "LIST", "ranks that share the experts; auto: every divisor of the ranks up to the experts",
       [&o](const std::string& text) { read_eps(text, o.eps); },
       [&o] { return o.eps.empty() ? std::string("auto") : value_text(o.eps); });
-  add_words(table, "gmm", "experts as a loop, as grouped matmul, as the policy decides", o.patches,
+  add_words(table, "gmm",
+            "experts as a loop, as grouped matmul, as train has them where nothing is asked for", o.patches,
             {GmmPatch::kOff, GmmPatch::kOn, GmmPatch::kAuto}, name);
   add_words(table, "dispatcher", "how rows travel between the ranks of ep", o.dispatchers,
             std::vector<DispatcherKind>(kDispatcherKinds.begin(), kDispatcherKinds.end()), name);

@@ -38,8 +38,8 @@ PlannedPoint EpWorld::plan(const EpPoint& point) const {
   planned.dispatcher =
       plan_dispatcher({.kind = point.dispatcher, .wire = {.pretended_nodes = flags_.pretended_nodes}},
                       config_, on, {tokens, predicted_seconds(planned.kernels)});
-  // A fallback to fp32 would stand in the report beside the bf16 that was asked for. Under auto the loop may
-  // be the faster, and is fp32.
+  // A fallback to fp32 would stand in the report beside the bf16 that was asked for. Where auto takes the
+  // loop, it is fp32.
   if (point.dtype == DType::kBF16 && planned.kernels.dtype.type != DType::kBF16 && planned.kernels.gmm.apply)
     throw AgreedError("--dtype bf16: " + planned.kernels.dtype.reason + "; leave bf16 out of --dtype");
   return planned;

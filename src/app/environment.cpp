@@ -22,7 +22,7 @@ std::string lowered(std::string_view text) {
   return word;
 }
 
-/// 0, 1, auto, force, and what else means 0 or 1.
+/// 0, 1, auto, measure, force, and what else means 0 or 1.
 std::optional<GmmRequest> gmm_from_text(std::string_view text) {
   if (const auto on = boolean_from_text(text)) return *on ? GmmRequest::kUpstreamRule : GmmRequest::kNever;
   return gmm_request_from_text(text);
@@ -166,7 +166,7 @@ GmmRequestChoice choose_gmm_request(const EnvironmentFlags& flags, GmmRule rule)
     return {GmmRequest::kNever,
             "neither MOELOOM_GMM_PATCH nor TWINKLE_NPU_GMM_PATCH is set, and unset means off upstream "
             "(--gmm-rule upstream)"};
-  return {GmmRequest::kAuto, "no flag is set, so the faster path is chosen"};
+  return {GmmRequest::kAuto, "no flag is set, so a rule decides from the sizes"};
 }
 
 KernelRequestChoice choose_kernels(const EnvironmentFlags& flags, const std::string& asked) {

@@ -34,8 +34,8 @@ Environment (the names after the comma are aliases)
   MOELOOM_PATCH, TWINKLE_NPU_PATCH          0 switches every kernel off; default 1
   MOELOOM_FUSED_OPS, TWINKLE_NPU_FUSED_OPS  0 switches fused rmsnorm, rope, swiglu and tiled dense off
   MOELOOM_GMM_PATCH, TWINKLE_NPU_GMM_PATCH  experts as grouped matmul: 0 never, 1 if ep > 1 and the weights are
-                                            small and contiguous; MOELOOM_ only: auto the faster (the default),
-                                            force always
+                                            small and contiguous; MOELOOM_ only: auto (the default) if they are
+                                            contiguous, measure if it is the faster when timed, force always
   MOELOOM_NODE_POOL                         1: the node pool where --node-pool does not say; default 0
   MOELOOM_BF16                              emulate: --dtype bf16 on CPUs without its instructions, slowly
   MOELOOM_LOG                               debug, info, warn or error; default info

@@ -64,12 +64,13 @@ GmmDecision decide(GmmRequest request, GmmFacts facts, const KernelChoice& choic
                    const EnvironmentFlags& flags, const ModelConfig& config, const KernelWork& work,
                    const Communicator& world, KernelPlan& plan) {
   if (!config.has_experts()) return {.apply = false, .reason = "this model has no experts"};
-  if (request != GmmRequest::kAuto) return decide_gmm(request, facts);
-  if (work.recorded)  // whose kernel stays; how it reads the weights changes no bit
+  const bool chooses = request == GmmRequest::kAuto || request == GmmRequest::kMeasure;
+  if (work.recorded && chooses)  // whose kernel stays; how it reads the weights changes no bit
     return {work.recorded->apply, "as the run recorded: " + work.recorded->reason,
             decide_gmm(GmmRequest::kForce, facts).packs};
-  facts.prediction = plan.prediction =
-      predict_on_rank_0(gmm_case(config, facts), facts.uses_per_packing, choice, flags, world, plan);
+  if (request == GmmRequest::kMeasure)
+    facts.prediction = plan.prediction =
+        predict_on_rank_0(gmm_case(config, facts), facts.uses_per_packing, choice, flags, world, plan);
   return decide_gmm(request, facts);
 }
 
@@ -97,23 +98,28 @@ GroupedMatmulKernel grouped_matmul_in(DType type) {
   return type == DType::kBF16 ? packed_bf16_grouped_matmul() : packed_grouped_matmul();
 }
 
-/// Naming the kernel is asking for it: only an unset flag leaves the choice to speed.
-GmmRequestChoice request_for(const KernelChoice& choice, const EnvironmentFlags& flags,
-                             const std::string& kernels) {
+}  // namespace
+
+GmmRequestChoice gmm_request(const KernelChoice& choice, const EnvironmentFlags& flags) {
   GmmRequestChoice request = choose_gmm_request(flags, choice.gmm_rule);
-  const bool named = KernelRegistry::builtin().named(kernels).contains("fused_moe");
-  if (named && request.request == GmmRequest::kAuto && !flags.gmm)
-    request = {GmmRequest::kForce, "--kernels names fused_moe"};
+  if (request.request == GmmRequest::kAuto && !flags.gmm) {
+    if (KernelRegistry::builtin().named(choice.kernels).contains("fused_moe"))
+      request = {GmmRequest::kForce, "--kernels names fused_moe"};
+    else if (choice.calibrate)
+      request = {GmmRequest::kMeasure, "--calibrate asks for it"};
+  }
+  if (choice.calibrate && request.request != GmmRequest::kMeasure)
+    throw ConfigError({"--calibrate times what GMM request measure chooses from, but the request is " +
+                       std::string(name_of(request.request)) + " (" + request.reason +
+                       "); set MOELOOM_GMM_PATCH=measure, or choose --calibrate no"});
   return request;
 }
-
-}  // namespace
 
 KernelPlan plan_kernels(const KernelChoice& choice, const EnvironmentFlags& flags, const ModelConfig& config,
                         const MeshShape& shape, const KernelWork& work, const Communicator& world) {
   KernelPlan plan;
   const KernelRequestChoice kernels = choose_kernels(flags, choice.kernels);
-  const GmmRequestChoice gmm = request_for(choice, flags, kernels.kernels);
+  const GmmRequestChoice gmm = gmm_request(choice, flags);
   plan.gmm_request = std::string(name_of(gmm.request)) + ": " + gmm.reason;
   plan.kernels_request = kernels.kernels + ": " + kernels.reason;
   DtypeFacts dtype = dtype_facts(choice, flags, world);

@@ -30,7 +30,7 @@ struct KernelPlan {
 struct KernelWork {
   Index tokens = 0;                     // of one rank and micro-batch
   double uses_per_packing = 1;          // micro-batches a step
-  std::optional<GmmDecision> recorded;  // an earlier part of the run decided under auto
+  std::optional<GmmDecision> recorded;  // by an earlier part of the run; auto and measure keep it
   bool may_pack = true;                 // GmmFacts::may_pack
 };
 
@@ -40,9 +40,13 @@ GmmFacts gmm_facts(const KernelChoice& choice, const ModelConfig& config, const 
 /// The experts' products that these facts are of.
 GmmCase gmm_case(const ModelConfig& config, const GmmFacts& facts);
 
-/// Under auto rank 0 measures this machine for a second or knows it from the user's cache, and its answer
+/// The flags' request, or what the options ask for where no flag is set: --calibrate is asking for measure,
+/// and naming fused_moe for force. Throws ConfigError for --calibrate beside another request.
+GmmRequestChoice gmm_request(const KernelChoice& choice, const EnvironmentFlags& flags);
+
+/// Under measure rank 0 times this machine for a second or knows it from the user's cache, and its answer
 /// holds everywhere. Collective over the world. Throws AgreedError for a kernel asked for by name that cannot
-/// run.
+/// run, ConfigError as gmm_request does.
 KernelPlan plan_kernels(const KernelChoice& choice, const EnvironmentFlags& flags, const ModelConfig& config,
                         const MeshShape& shape, const KernelWork& work, const Communicator& world);
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "attempt.hpp"
 #include "kernel_modules.hpp"
 #include "kernel_plan.hpp"
 #include "model_source.hpp"
@@ -67,6 +68,7 @@ int kernels_command(int argc, char** argv) {
   const auto of_mesh =
       mesh_violations({0, options.ep, {"dp", "ep"}}, ranks, config.has_experts() ? config.num_experts : 0);
   violations.insert(violations.end(), of_mesh.begin(), of_mesh.end());
+  attempt_all(violations, [&] { gmm_request(options.kernels, flags); });
   if (!violations.empty()) throw ConfigError(violations);
   const MeshShape shape = MeshShape{0, options.ep, {"dp", "ep"}}.completed(ranks);
   const KernelWork work{.tokens = std::max<Index>(options.global_batch / (ranks * options.accumulate), 1) *

@@ -37,14 +37,18 @@ void add_model_options(OptionTable& table, ModelOptions& model) {
 void add_kernel_options(OptionTable& table, KernelChoice& kernels) {
   table.add("kernels", "LIST", "auto, none, or ids with commas (`moeloom kernels` lists them)",
             kernels.kernels);
-  table.add_choice("gmm-rule", "what an unset MOELOOM_GMM_PATCH means: the faster path, or upstream's answer",
+  table.add_choice("gmm-rule",
+                   "what an unset MOELOOM_GMM_PATCH means: a rule from the sizes, or upstream's answer",
                    kernels.gmm_rule, {{"auto", GmmRule::kAuto}, {"upstream", GmmRule::kUpstream}});
   table.add(
       "gmm-budget", "BYTES",
-      "resident expert weights of a layer that the upstream rule calls small; auto: packed ones",
+      "the most that packed copies of a layer's expert weights may take; what upstream's rule calls small",
       [&kernels](const std::string& text) { kernels.gmm_budget_bytes = read_bytes(text); },
       [&kernels] { return exact_bytes_text(kernels.gmm_budget_bytes); });
-  table.add("calibrate", "BOOL", "auto measures this machine anew, whatever the user's cache holds",
+  table.add("calibrate", "BOOL",
+            "time the experts' paths before the first step, whatever the user's cache holds, and take the "
+            "fastest, as "
+            "MOELOOM_GMM_PATCH=measure does; a resumed run keeps its decision",
             kernels.calibrate);
   table.add("threads", "N",
             "threads of a rank; 0: OMP_NUM_THREADS, or else its share of the node's processors",

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "attempt.hpp"
+#include "kernel_plan.hpp"
 #include "model_source.hpp"
 #include "run_folder.hpp"
 
@@ -97,6 +98,7 @@ RunSetup agree_on_run(int argc, char** argv, const Communicator& world) {
     request.options = parse_train_options(argc, argv, violations);
     attempt_all(violations, [&] { request.flags = read_environment(); });
     collect(violations, option_violations(request.options, world.size()));
+    attempt_all(violations, [&] { gmm_request(request.options.kernels, request.flags); });
     setup.inputs = open_inputs(request.options, world.size(), violations);
     if (!violations.empty()) throw ConfigError(without_repeats(violations));
   });

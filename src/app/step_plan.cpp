@@ -39,7 +39,7 @@ std::vector<Index> ep_sizes(const PlanRequest& request) {
   return sizes;
 }
 
-/// How the experts run on a mesh: as GMM auto would have it, and the other way.
+/// How the experts run on a mesh: as the loop, and as GMM request auto has them.
 struct ExpertsPlan {
   GmmPrediction prediction;
   bool packs = false;
@@ -52,18 +52,15 @@ ExpertsPlan experts_plan(const PlanRequest& request, const StepCase& step, const
   if (!request.config.has_experts()) return {};
   KernelChoice choice;
   choice.gmm_budget_bytes = request.gmm_budget_bytes;
-  GmmFacts facts = gmm_facts(choice, request.config, step.mesh,
-                             {.tokens = step.tokens,
-                              .uses_per_packing = static_cast<double>(step.micro_batches),
-                              .recorded = std::nullopt},
-                             request.dtype);
-  ExpertsPlan plan{.prediction = predict(facts, step.mesh)};
-  facts.prediction = plan.prediction;
-  plan.packs = decide_gmm(GmmRequest::kAuto, facts).packs;
-  return plan;
+  const GmmFacts facts = gmm_facts(choice, request.config, step.mesh,
+                                   {.tokens = step.tokens,
+                                    .uses_per_packing = static_cast<double>(step.micro_batches),
+                                    .recorded = std::nullopt},
+                                   request.dtype);
+  return {.prediction = predict(facts, step.mesh), .packs = decide_gmm(GmmRequest::kAuto, facts).packs};
 }
 
-/// As train chooses it where nothing is asked for.
+/// As train would choose it if it knew the experts' predicted time.
 Index chunks_of(const PlanRequest& request, const StepCase& step, double expert_seconds) {
   if (step.way != ExchangeWay::kAlltoall || !request.config.has_experts()) return 0;
   const ExchangeCase exchange = exchange_case(request.config, step);
@@ -85,7 +82,10 @@ std::vector<ParameterSpec> specs_of(const PlanRequest& request, const MeshShape&
 PlanPoint point_of(const PlanRequest& request, const MachineRates& machine, StepCase step,
                    const std::vector<ParameterSpec>& specs, const ExpertsPlan& experts, bool grouped) {
   step.chunks = chunks_of(request, step, experts.seconds(grouped));
-  PlanPoint point{.step = step, .grouped = grouped, .packs = grouped && experts.packs};
+  PlanPoint point{.step = step,
+                  .grouped = grouped,
+                  .packs = grouped && experts.packs,
+                  .sparse = request.config.has_experts()};
   point.seconds = step_seconds(request.config, specs, step, machine, experts.seconds(grouped));
   point.memory = training_memory(request.config, specs, step.mesh, step.way,
                                  {.tokens = step.tokens,
@@ -119,6 +119,12 @@ const std::vector<Part>& parts() {
 std::string mpirun_words(Index ranks, Index node_ranks) {
   const std::string words = "mpirun -n " + std::to_string(ranks);
   return ranks <= node_ranks ? words : words + " --map-by ppr:" + std::to_string(node_ranks) + ":node";
+}
+
+/// What train would choose from sizes alone: whether rows travel in chunks where they may leave their node.
+std::string overlap_words(const StepCase& step) {
+  if (step.way != ExchangeWay::kAlltoall || step.mesh.world() <= step.ranks_per_node) return {};
+  return " --overlap " + (step.chunks > 0 ? std::to_string(step.chunks) : "off");
 }
 
 /// The shape as its options, for a model that has no folder.
@@ -239,10 +245,11 @@ std::string run_line(const PlanOptions& options, const PlanPoint& point) {
   const Index world = step.mesh.world();
   const Index sequences = step.tokens * step.micro_batches / step.sequence_length * world;
   std::string line = mpirun_words(world, step.ranks_per_node);
+  if (point.sparse && !point.grouped) line += " -x MOELOOM_GMM_PATCH=0";  // unset, train runs them grouped
   line += " moeloom train" + model_words(options.model) + " --ep " + std::to_string(step.mesh.ep) +
           " --seq-len " + std::to_string(step.sequence_length) + " --global-batch " +
           std::to_string(sequences) + " --accumulate " + std::to_string(step.micro_batches);
-  if (step.mesh.ep > 1) line += " --dispatcher " + std::string(name_of(step.way));
+  if (step.mesh.ep > 1) line += " --dispatcher " + std::string(name_of(step.way)) + overlap_words(step);
   if (options.threads > 0) line += " --threads " + std::to_string(options.threads);
   if (options.dtype == DType::kBF16) line += " --dtype bf16";
   if (options.gmm_budget_bytes != KernelChoice{}.gmm_budget_bytes)

@@ -31,6 +31,7 @@ struct PlanPoint {
   StepCase step;
   bool grouped = false;  // the experts as grouped matmul
   bool packs = false;    // reading packed faces
+  bool sparse = false;   // the model has experts
   PhaseSeconds seconds{};
   MemoryNeed memory = {};
   double wire_bytes = 0;  // that a rank sends in a step

@@ -12,7 +12,7 @@ namespace moeloom {
 namespace {
 
 constexpr std::array kRequests = {GmmRequest::kNever, GmmRequest::kUpstreamRule, GmmRequest::kAuto,
-                                  GmmRequest::kForce};
+                                  GmmRequest::kMeasure, GmmRequest::kForce};
 
 /// Both in the largest unit that suits them, or in bytes where that would hide the difference.
 std::pair<std::string, std::string> texts_that_differ(Index a, Index b) {
@@ -51,10 +51,40 @@ GmmDecision decide_by_upstream_rule(const GmmFacts& facts) {
           ep + ": the " + resident + " are sharded, contiguous and within " + budget + " (upstream rule)"};
 }
 
-bool packing_pays(const GmmFacts& facts) {
+/// Faces that would be faster, where they can be had.
+bool packs(GmmRequest request, const GmmFacts& facts) {
   if (!facts.may_pack || facts.packed_bytes > facts.budget_bytes) return false;
-  return facts.prediction ? facts.prediction->packed_seconds < facts.prediction->gmm_seconds
-                          : facts.uses_per_packing >= kUsesThatPayPacking;
+  return request == GmmRequest::kMeasure ? facts.prediction->packed_seconds < facts.prediction->gmm_seconds
+                                         : facts.uses_per_packing >= kUsesThatPayPacking;
+}
+
+/// What keeps faces from being packed, as the end of a sentence.
+std::string why_not_packed(const GmmFacts& facts) {
+  if (facts.uses_per_packing < kUsesThatPayPacking)
+    return "packing pays from " + rounded_text(kUsesThatPayPacking) + " micro-batches a step on and there " +
+           (facts.uses_per_packing == 1 ? "is " : "are ") + rounded_text(facts.uses_per_packing);
+  if (!facts.may_pack) return "packed copies would be out of the reach of the node's other ranks";
+  const auto [packed, budget] = texts_that_differ(facts.packed_bytes, facts.budget_bytes);
+  return "packed copies would take " + packed + ", over the budget " + budget;
+}
+
+GmmDecision decide_by_rule(const GmmFacts& facts) {
+  const std::string weights =
+      "a rank's expert weights (" + bytes_text(static_cast<double>(facts.resident_bytes)) + " a layer) are ";
+  if (packs(GmmRequest::kAuto, facts)) {
+    const auto [packed, budget] = texts_that_differ(facts.packed_bytes, facts.budget_bytes);
+    return {true, weights + (facts.contiguous ? "contiguous" : "not contiguous, but packed copies are") +
+                      "; grouped products read packed copies (" + packed + ", within the budget " + budget +
+                      "), because " + rounded_text(facts.uses_per_packing) +
+                      " micro-batches a step use them and " + rounded_text(kUsesThatPayPacking) +
+                      " pay for packing"};
+  }
+  const std::string because = ", because " + why_not_packed(facts);
+  if (facts.contiguous) return {true, weights + "contiguous; grouped products read the masters" + because};
+  return {false, weights +
+                     "not contiguous, so every grouped product would copy them; packed copies, which "
+                     "would be contiguous, are not made" +
+                     because};
 }
 
 /// Why faces that would be faster are not packed; empty where they would not.
@@ -68,14 +98,13 @@ std::string unpacked_text(const GmmFacts& facts) {
 GmmDecision decide_by_prediction(const GmmFacts& facts) {
   if (!facts.prediction) {
     throw ConfigError(
-        {"GMM request auto needs a prediction of both paths; calibrate first, or request 0, 1 or "
+        {"GMM request measure needs a prediction of both paths; calibrate first, or request 0, 1, auto or "
          "force"});
   }
   const auto [loop, masters, packed] = *facts.prediction;
-  const bool packs = packing_pays(facts);
   const std::string rows = rounded_text(facts.rows_per_expert) + " rows per expert";
   const std::string against = " against " + milliseconds_text(loop) + " for the loop, at " + rows;
-  if (packs)
+  if (packs(GmmRequest::kMeasure, facts))
     return {packed < loop, "predicted " + milliseconds_text(packed) + " grouped on packed weights (" +
                                milliseconds_text(masters) + " on the masters)" + against + " and " +
                                rounded_text(facts.uses_per_packing) + " uses per packing"};
@@ -91,6 +120,8 @@ GmmDecision decide_path(GmmRequest request, const GmmFacts& facts) {
     case GmmRequest::kUpstreamRule:
       return decide_by_upstream_rule(facts);
     case GmmRequest::kAuto:
+      return decide_by_rule(facts);
+    case GmmRequest::kMeasure:
       return decide_by_prediction(facts);
     case GmmRequest::kForce:
       return {true, "GMM request force: the experts run grouped, whatever the facts"};
@@ -108,6 +139,8 @@ std::string_view name_of(GmmRequest request) {
       return "1";
     case GmmRequest::kAuto:
       return "auto";
+    case GmmRequest::kMeasure:
+      return "measure";
     case GmmRequest::kForce:
       return "force";
   }
@@ -127,7 +160,7 @@ std::optional<GmmRequest> gmm_request_from_text(std::string_view text) {
 
 GmmDecision decide_gmm(GmmRequest request, const GmmFacts& facts) {
   GmmDecision decision = decide_path(request, facts);
-  decision.packs = packing_pays(facts);
+  decision.packs = packs(request, facts);
   return decision;
 }
 

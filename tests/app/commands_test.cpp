@@ -160,13 +160,13 @@ void speed_up(const fs::path& cache) {
   file.write(cache);
 }
 
-TEST_F(Commands, AutoKeepsItsRatesAndRevisesADecisionThatTheyMisled) {
-  const std::string automatic = "MOELOOM_GMM_PATCH=auto ";
-  const Outcome first = shell(automatic + train(2, "--ep 2 --steps 1"));
+TEST_F(Commands, MeasureKeepsItsRatesAndRevisesADecisionThatTheyMisled) {
+  const std::string measured = "MOELOOM_GMM_PATCH=measure ";
+  const Outcome first = shell(measured + train(2, "--ep 2 --steps 1"));
   ASSERT_EQ(first.exit_code, 0) << first.output;
   EXPECT_EQ(count_of(first.output, "rates=measured"), 1u) << first.output;
   speed_up(fs::path(path("cache")) / "moeloom" / "gmm-rates.json");
-  const Outcome run = shell(automatic + train(2, "--ep 2 --steps 16 --overwrite"));
+  const Outcome run = shell(measured + train(2, "--ep 2 --steps 16 --overwrite"));
   ASSERT_EQ(run.exit_code, 0) << run.output;
   for (const char* line : {"rates=cached", "gmm_check step=5 predicted_ms=", "gmm_check step=10 ",
                            "gmm_switch step=10 to=", "gmm_switch step=15 to="})
@@ -174,13 +174,38 @@ TEST_F(Commands, AutoKeepsItsRatesAndRevisesADecisionThatTheyMisled) {
   const auto recorded =
       TrainerState::from(Document::read(fs::path(path("run")) / "checkpoint-16" / "trainer_state.json"));
   EXPECT_NE(recorded.gmm_reason.find(" at step 15: measured "), std::string::npos) << recorded.gmm_reason;
-  const Outcome resumed = shell(automatic + on_ranks(2) + "train --steps 22 --resume " + path("run"));
-  ASSERT_EQ(resumed.exit_code, 0) << resumed.output;
-  EXPECT_EQ(count_of(resumed.output, "as the run recorded: " + recorded.gmm_reason), 2u) << resumed.output;
-  EXPECT_EQ(count_of(resumed.output, "gmm_check"), 0u) << "a recorded decision is not watched";
-  const Outcome anew = shell(automatic + alone() + "kernels --layers 2 --hidden 16 --inter 8 --experts 4 " +
-                             "--calibrate yes");
-  EXPECT_NE(anew.output.find("rates      measured; " + path("cache")), std::string::npos) << anew.output;
+  int steps = 22;
+  for (const std::string& request : {measured, std::string("MOELOOM_GMM_PATCH=auto ")}) {
+    const Outcome resumed = shell(request + on_ranks(2) + "train --steps " + std::to_string(steps++) +
+                                  " --resume " + path("run"));
+    ASSERT_EQ(resumed.exit_code, 0) << resumed.output;
+    EXPECT_EQ(count_of(resumed.output, "as the run recorded: " + recorded.gmm_reason), 2u) << resumed.output;
+    EXPECT_EQ(count_of(resumed.output, "gmm_check"), 0u) << "a recorded decision is not watched";
+  }
+}
+
+TEST_F(Commands, CalibrateMeasuresAnewOrIsRefused) {
+  const std::string kernels = alone() + "kernels --layers 2 --hidden 16 --inter 8 --experts 4 ";
+  const Outcome by_rule = shell(kernels);
+  EXPECT_NE(by_rule.output.find("GMM        auto: no flag is set"), std::string::npos) << by_rule.output;
+  EXPECT_NE(by_rule.output.find("decision   grouped: a rank's expert weights (6 KiB a layer) are contiguous; "
+                                "grouped products read the masters, because packing pays from 4"),
+            std::string::npos)
+      << by_rule.output;
+  EXPECT_FALSE(fs::exists(path("cache"))) << "something was measured";
+  for (int time = 0; time < 2; ++time) {
+    const Outcome anew = shell(kernels + "--calibrate yes");
+    EXPECT_NE(anew.output.find("GMM        measure: --calibrate asks for it"), std::string::npos)
+        << anew.output;
+    EXPECT_NE(anew.output.find("rates      measured; " + path("cache")), std::string::npos) << anew.output;
+  }
+  const std::string refusal =
+      "--calibrate times what GMM request measure chooses from, but the request is force";
+  for (const std::string& line : {kernels + "--calibrate yes", train(2, "--gmm-rule auto --calibrate yes")}) {
+    const Outcome refused = shell("MOELOOM_GMM_PATCH=force " + line);
+    EXPECT_NE(refused.exit_code, 0);
+    EXPECT_EQ(count_of(refused.output, refusal), 1u) << refused.output;
+  }
 }
 
 TEST_F(Commands, KernelsExplainsEachDecision) {

@@ -57,12 +57,13 @@ TEST(Environment, BooleansAreTrimmedAndLowerCased) {
   }
 }
 
-TEST(Environment, TheGmmPatchHasFourAnswersAndItsAliasTwo) {
+TEST(Environment, TheGmmPatchHasFiveAnswersAndItsAliasTwo) {
   const std::vector<std::tuple<std::string, std::string, GmmRequest>> cases = {
       {"MOELOOM_GMM_PATCH", "0", GmmRequest::kNever},
       {"MOELOOM_GMM_PATCH", "off", GmmRequest::kNever},
       {"MOELOOM_GMM_PATCH", " 1 ", GmmRequest::kUpstreamRule},
       {"MOELOOM_GMM_PATCH", "Auto", GmmRequest::kAuto},
+      {"MOELOOM_GMM_PATCH", "measure ", GmmRequest::kMeasure},
       {"MOELOOM_GMM_PATCH", "FORCE", GmmRequest::kForce},
       {"TWINKLE_NPU_GMM_PATCH", "0", GmmRequest::kNever},
       {"TWINKLE_NPU_GMM_PATCH", "no", GmmRequest::kNever},
@@ -123,7 +124,7 @@ TEST(Environment, EveryValueThatIsNotValidIsListed) {
                         {"MOELOOM_LOG", "loud"}}),
             (std::vector<std::string>{
                 "MOELOOM_PATCH = \"2\" is not valid; valid: 1, true, on, yes, 0, false, off, no",
-                "MOELOOM_GMM_PATCH = \"maybe\" is not valid; valid: 0, 1, auto, force",
+                "MOELOOM_GMM_PATCH = \"maybe\" is not valid; valid: 0, 1, auto, measure, force",
                 "TWINKLE_NPU_GMM_PATCH = \"auto\" is not valid; valid: 1, true, on, yes, 0, false, off, no",
                 "MOELOOM_BF16 = \"1\" is not valid; valid: emulate",
                 "MOELOOM_LOG = \"loud\" is not valid; valid: debug, info, warn, error"}));

@@ -55,7 +55,7 @@ TEST(StepPlan, HasEveryMeshThatRunsWithEveryDispatcherThatCan) {
   EXPECT_EQ(points.size(), 2 * expected.size()) << "loop and grouped";
 }
 
-TEST(StepPlan, RowsTravelInChunksWhereTrainWouldSendThemSo) {
+TEST(StepPlan, RowsTravelInChunksWhereExpertsHideThem) {
   MachineRates machine = rates(2);
   machine.network_bytes = 1e8;
   const auto products = [](const GmmFacts&, const MeshShape&) {
@@ -88,11 +88,14 @@ TEST(StepPlan, TheFastestComesFirstAndWhatDoesNotFitLast) {
   EXPECT_TRUE(std::ranges::is_partitioned(tight, &PlanPoint::fits));
 }
 
-TEST(StepPlan, PacksWherePackedFacesArePredictedToPay) {
+TEST(StepPlan, PacksAsTrainDoesUnasked) {
   const auto packed = [](const GmmFacts&, const MeshShape&) {
     return GmmPrediction{.loop_seconds = 3e-3, .gmm_seconds = 2e-3, .packed_seconds = 1e-3};
   };
-  const PlanRequest r = request(1, 1);
+  PlanRequest r = request(1, 1);
+  EXPECT_EQ(gmm_text(plan_points(r, rates(1), {ExchangeWay::kAlltoall}, packed).front()), "gmm")
+      << "one micro-batch a step, whatever is predicted";
+  r.micro_batches = 4;
   const auto points = plan_points(r, rates(1), {ExchangeWay::kAlltoall}, packed);
   EXPECT_EQ(gmm_text(points.front()), "gmm, packed");
   EXPECT_GT(points.front().memory.packed, 0);
@@ -191,6 +194,32 @@ TEST(StepPlan, TheLineSaysEverythingThatThePointDoes) {
   EXPECT_EQ(run_line(options, point),
             "mpirun -n 2 moeloom train --model model --ep 1 --seq-len 256 --global-batch 32 --accumulate 2 "
             "--threads 2 --dtype bf16 --gmm-budget 1MiB --data text.bin");
+}
+
+TEST(StepPlan, TheLineAsksForWhatTrainWouldNotDoUnasked) {
+  PlanOptions options;
+  options.model.folder = "model";
+  PlanPoint point{.step = {.mesh = {1, 4, {"dp", "ep"}},
+                           .ranks_per_node = 2,
+                           .way = ExchangeWay::kAlltoall,
+                           .tokens = 1024,
+                           .sequence_length = 256},
+                  .grouped = true,
+                  .sparse = true};
+  point.step.chunks = 2;
+  const auto says = [&](const std::string& words) {
+    return run_line(options, point).find(words) != std::string::npos;
+  };
+  EXPECT_TRUE(says("--dispatcher alltoall --overlap 2 --data")) << run_line(options, point);
+  EXPECT_FALSE(says("GMM_PATCH")) << "grouped is what an unset flag means";
+  point.step.chunks = 0;
+  EXPECT_TRUE(says("--dispatcher alltoall --overlap off --data")) << run_line(options, point);
+  point.step.ranks_per_node = 4;
+  EXPECT_TRUE(says("--dispatcher alltoall --data")) << run_line(options, point);
+  point.grouped = false;
+  EXPECT_TRUE(says("mpirun -n 4 -x MOELOOM_GMM_PATCH=0 moeloom train")) << run_line(options, point);
+  point.sparse = false;
+  EXPECT_FALSE(says("GMM_PATCH")) << "a dense model has no experts to run as a loop";
 }
 
 }  // namespace

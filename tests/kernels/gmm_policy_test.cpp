@@ -25,6 +25,18 @@ GmmFacts with(void (*change)(GmmFacts&)) {
   return facts;
 }
 
+/// As train's: packed faces take twice what the masters do.
+GmmFacts facts_of(bool contiguous, double uses, bool may_pack, bool within_budget) {
+  GmmFacts facts = sharded();
+  facts.prediction.reset();
+  facts.contiguous = contiguous;
+  facts.uses_per_packing = uses;
+  facts.may_pack = may_pack;
+  facts.packed_bytes = 24 * kMiB;
+  facts.budget_bytes = within_budget ? facts.packed_bytes : facts.packed_bytes - 1;
+  return facts;
+}
+
 struct Case {
   const char* name;
   GmmRequest request;
@@ -65,9 +77,35 @@ const std::vector<Case>& cases() {
        with([](GmmFacts& f) { f.budget_bytes = f.resident_bytes; }), true,
        "ep = 4: the resident expert weights 12 MiB are sharded, contiguous and within the budget 12 MiB "
        "(upstream rule)"},
-      {"auto, grouped is faster", GmmRequest::kAuto, sharded(), true,
+      {"auto, one use", GmmRequest::kAuto, facts_of(true, 1, true, true), true,
+       "a rank's expert weights (12 MiB a layer) are contiguous; grouped products read the masters, because "
+       "packing pays from 4 micro-batches a step on and there is 1"},
+      {"auto, few uses, whatever else", GmmRequest::kAuto, facts_of(true, 3, false, false), true,
+       "a rank's expert weights (12 MiB a layer) are contiguous; grouped products read the masters, because "
+       "packing pays from 4 micro-batches a step on and there are 3"},
+      {"auto, many uses", GmmRequest::kAuto, facts_of(true, 8, true, true), true,
+       "a rank's expert weights (12 MiB a layer) are contiguous; grouped products read packed copies "
+       "(24 MiB, within the budget 24 MiB), because 8 micro-batches a step use them and 4 pay for packing",
+       true},
+      {"auto, many uses, one byte over the budget", GmmRequest::kAuto, facts_of(true, 8, true, false), true,
+       "a rank's expert weights (12 MiB a layer) are contiguous; grouped products read the masters, because "
+       "packed copies would take 25165824 bytes, over the budget 25165823 bytes"},
+      {"auto, many uses that a node pool could not share", GmmRequest::kAuto, facts_of(true, 8, false, true),
+       true,
+       "a rank's expert weights (12 MiB a layer) are contiguous; grouped products read the masters, because "
+       "packed copies would be out of the reach of the node's other ranks"},
+      {"auto, not contiguous", GmmRequest::kAuto, facts_of(false, 1, true, true), false,
+       "a rank's expert weights (12 MiB a layer) are not contiguous, so every grouped product would copy "
+       "them; packed copies, which would be contiguous, are not made, because packing pays from 4 "
+       "micro-batches a step on and there is 1"},
+      {"auto, not contiguous, many uses", GmmRequest::kAuto, facts_of(false, 4, true, true), true,
+       "a rank's expert weights (12 MiB a layer) are not contiguous, but packed copies are; grouped products "
+       "read packed copies (24 MiB, within the budget 24 MiB), because 4 micro-batches a step use them and 4 "
+       "pay for packing",
+       true},
+      {"measure, grouped is faster", GmmRequest::kMeasure, sharded(), true,
        "predicted 4.1 ms grouped on the masters against 6 ms for the loop, at 64 rows per expert"},
-      {"auto, the loop is faster", GmmRequest::kAuto, with([](GmmFacts& f) {
+      {"measure, the loop is faster", GmmRequest::kMeasure, with([](GmmFacts& f) {
          f.prediction = GmmPrediction{.loop_seconds = 2.5e-4, .gmm_seconds = 2e-2, .packed_seconds = 1.5e-2};
          f.rows_per_expert = 0.5;
          f.uses_per_packing = 4;
@@ -77,18 +115,18 @@ const std::vector<Case>& cases() {
        "0.5 rows "
        "per expert and 4 uses per packing",
        true},
-      {"auto, equal", GmmRequest::kAuto, with([](GmmFacts& f) {
+      {"measure, equal", GmmRequest::kMeasure, with([](GmmFacts& f) {
          f.prediction = GmmPrediction{.loop_seconds = 1, .gmm_seconds = 1, .packed_seconds = 1};
        }),
        false,
        "predicted 1e+03 ms grouped on the masters against 1e+03 ms for the loop, at 64 rows per expert"},
-      {"auto does not ask for a mesh", GmmRequest::kAuto, with([](GmmFacts& f) {
+      {"measure does not ask for a mesh", GmmRequest::kMeasure, with([](GmmFacts& f) {
          f.ep_size = 1;
          f.budget_bytes = 0;
          f.contiguous = false;
        }),
        true, "predicted 4.1 ms grouped on the masters against 6 ms for the loop, at 64 rows per expert"},
-      {"auto, packed faces of exactly the budget", GmmRequest::kAuto, with([](GmmFacts& f) {
+      {"measure, packed faces of exactly the budget", GmmRequest::kMeasure, with([](GmmFacts& f) {
          f.packed_bytes = f.budget_bytes = 24 * kMiB;
          f.uses_per_packing = 8;
          f.prediction->packed_seconds = 3e-3;
@@ -98,7 +136,7 @@ const std::vector<Case>& cases() {
        "rows per "
        "expert and 8 uses per packing",
        true},
-      {"auto, packed faces over the budget", GmmRequest::kAuto, with([](GmmFacts& f) {
+      {"measure, packed faces over the budget", GmmRequest::kMeasure, with([](GmmFacts& f) {
          f.packed_bytes = 24 * kMiB;
          f.budget_bytes = 16 * kMiB;
          f.prediction->packed_seconds = 3e-3;
@@ -107,7 +145,7 @@ const std::vector<Case>& cases() {
        "predicted 4.1 ms grouped on the masters (packed faces would take 24 MiB a layer, over --gmm-budget "
        "16 MiB) "
        "against 6 ms for the loop, at 64 rows per expert"},
-      {"auto, packed faces that a node pool could not reach", GmmRequest::kAuto, with([](GmmFacts& f) {
+      {"measure, packed faces that a node pool could not reach", GmmRequest::kMeasure, with([](GmmFacts& f) {
          f.may_pack = false;
          f.prediction->packed_seconds = 3e-3;
        }),
@@ -149,26 +187,61 @@ TEST(GmmPolicy, DecidesByTheTable) {
   }
 }
 
-TEST(GmmPolicy, NeedsAPredictionForAutoOnly) {
+TEST(GmmPolicy, NeedsAPredictionForMeasureOnly) {
   const GmmFacts facts = with([](GmmFacts& f) { f.prediction.reset(); });
-  EXPECT_THROW(decide_gmm(GmmRequest::kAuto, facts), ConfigError);
-  for (const GmmRequest request : {GmmRequest::kNever, GmmRequest::kUpstreamRule, GmmRequest::kForce}) {
+  try {
+    decide_gmm(GmmRequest::kMeasure, facts);
+    FAIL();
+  } catch (const ConfigError& error) {
+    EXPECT_NE(std::string(error.what()).find("GMM request measure needs a prediction"), std::string::npos)
+        << error.what();
+  }
+  for (const GmmRequest request :
+       {GmmRequest::kNever, GmmRequest::kUpstreamRule, GmmRequest::kAuto, GmmRequest::kForce}) {
     EXPECT_NO_THROW(decide_gmm(request, facts));
   }
 }
 
+TEST(GmmPolicy, AutoRunsGroupedWhereWhatItReadsIsContiguous) {
+  for (const bool contiguous : {true, false})
+    for (const double uses : {0.0, 1.0, 3.0, 3.5, 4.0, 5.0, 64.0})
+      for (const bool may_pack : {true, false})
+        for (const bool within_budget : {true, false}) {
+          const GmmFacts facts = facts_of(contiguous, uses, may_pack, within_budget);
+          const GmmDecision decision = decide_gmm(GmmRequest::kAuto, facts);
+          EXPECT_EQ(decision.packs, uses >= 4 && may_pack && within_budget) << decision.reason;
+          EXPECT_EQ(decision.apply, contiguous || decision.packs) << decision.reason;
+        }
+}
+
+TEST(GmmPolicy, AutoLooksAtNoClock) {
+  for (const bool contiguous : {true, false})
+    for (const double uses : {1.0, 8.0}) {
+      GmmFacts facts = facts_of(contiguous, uses, true, true);
+      const GmmDecision unmeasured = decide_gmm(GmmRequest::kAuto, facts);
+      for (const GmmPrediction& prediction : {GmmPrediction{1, 2, 3}, GmmPrediction{3, 2, 1}}) {
+        facts.prediction = prediction;
+        const GmmDecision decision = decide_gmm(GmmRequest::kAuto, facts);
+        EXPECT_EQ(decision.apply, unmeasured.apply);
+        EXPECT_EQ(decision.packs, unmeasured.packs);
+        EXPECT_EQ(decision.reason, unmeasured.reason);
+      }
+    }
+}
+
 TEST(GmmRequestText, IsTrimmedInAnyCaseAndReadsBackItsName) {
-  for (const GmmRequest request :
-       {GmmRequest::kNever, GmmRequest::kUpstreamRule, GmmRequest::kAuto, GmmRequest::kForce}) {
+  for (const GmmRequest request : {GmmRequest::kNever, GmmRequest::kUpstreamRule, GmmRequest::kAuto,
+                                   GmmRequest::kMeasure, GmmRequest::kForce}) {
     EXPECT_EQ(gmm_request_from_text(name_of(request)), request);
     EXPECT_NE(kGmmRequestTexts.find(name_of(request)), std::string_view::npos);
   }
   EXPECT_EQ(gmm_request_from_text("  AUTO\n"), GmmRequest::kAuto);
+  EXPECT_EQ(gmm_request_from_text(" Measure"), GmmRequest::kMeasure);
   EXPECT_EQ(gmm_request_from_text("\tForce "), GmmRequest::kForce);
 }
 
 TEST(GmmRequestText, IsNoneForAnythingElse) {
-  for (const char* text : {"", "  ", "2", "yes", "on", "true", "au to", "0,1", "01", "auto."}) {
+  for (const char* text : {"", "  ", "2", "yes", "on", "true", "au to", "0,1", "01", "auto.", "measured"}) {
     EXPECT_EQ(gmm_request_from_text(text), std::nullopt) << text;
   }
 }

@@ -40,14 +40,14 @@ struct MeshOptions {
   OverlapRequest overlap = std::nullopt;
 };
 
-/// What an unset MOELOOM_GMM_PATCH means: the faster path, or upstream's answer (skip).
+/// What an unset MOELOOM_GMM_PATCH means: auto's rule, or upstream's answer (skip).
 enum class GmmRule { kAuto, kUpstream };
 
 struct KernelChoice {
   std::string kernels = "auto";  // "none", or ids with commas
   GmmRule gmm_rule = GmmRule::kAuto;
   Index gmm_budget_bytes = Index{4} << 30;
-  bool calibrate = false;  // auto: measure this machine anew, whatever the user's cache holds
+  bool calibrate = false;  // asks for GMM request measure, anew, whatever the user's cache holds
   Index threads = 0;       // a rank; 0: the node's processors divided by its ranks
   DType dtype = DType::kF32;
 };

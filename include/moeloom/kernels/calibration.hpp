@@ -1,4 +1,4 @@
-// Rates of both paths of the experts' products on this machine, as the GMM policy's `auto` needs them.
+// Rates of both paths of the experts' products on this machine, as the GMM policy's `measure` needs them.
 #pragma once
 
 #include "moeloom/base/index.hpp"

@@ -10,6 +10,9 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "model_source.hpp"
+#include "rate_source.hpp"
+
 namespace moeloom {
 namespace {
 
@@ -125,12 +128,25 @@ void print_tensors(const std::filesystem::path& folder, const ModelConfig& confi
   }
 }
 
+/// Of a folder without weights, which would have shown what does not fit together.
+ModelConfig config_by_itself(const std::filesystem::path& folder) {
+  ModelOptions model;
+  model.folder = folder;
+  return checked_config(model);
+}
+
+void print_no_tensors(const std::filesystem::path& folder, const ModelConfig& config) {
+  std::printf("\ntensors: %zu expected, none found: %s holds config.json only, no weights\n",
+              tensor_specs(config).size(), folder.string().c_str());
+}
+
 }  // namespace
 
 int inspect_command(int argc, char** argv) {
   const InspectOptions options = parse_inspect_options(argc, argv);
-  const std::filesystem::path folder = resolve_checkpoint(options.model);
-  const ModelConfig config = ModelConfig::read(folder);
+  const bool config_alone = holds_config_alone(options.model);
+  const std::filesystem::path folder = config_alone ? options.model : resolve_checkpoint(options.model);
+  const ModelConfig config = config_alone ? config_by_itself(folder) : ModelConfig::read(folder);
   MeshShape mesh;
   mesh.ep = options.ep;
   mesh.dp = 0;
@@ -139,7 +155,10 @@ int inspect_command(int argc, char** argv) {
   const auto frozen = matching_parameters(parameter_specs(config, {0, config.num_experts}), options.freeze);
   print_architecture(folder, config);
   print_memory(config, options, frozen);
-  print_tensors(folder, config);
+  if (config_alone)
+    print_no_tensors(folder, config);
+  else
+    print_tensors(folder, config);
   return 0;
 }
 

@@ -11,6 +11,7 @@
 
 #include "kernel_plan.hpp"
 #include "network_text.hpp"
+#include "plan_fit.hpp"
 #include "rate_source.hpp"
 #include "step_plan.hpp"
 
@@ -168,7 +169,7 @@ Document document_of(const PlanPoint& p) {
 }
 
 void write_json(const PlanOptions& options, const PlanRequest& request, const std::vector<PlanPoint>& points,
-                const std::vector<std::string>& notes) {
+                const std::vector<std::string>& notes, const std::optional<FittingJob>& fit) {
   if (options.json.empty()) return;
   Document document;
   document.set("ranks", request.ranks);
@@ -185,20 +186,16 @@ void write_json(const PlanOptions& options, const PlanRequest& request, const st
   for (const PlanPoint& point : points) rows.push_back(document_of(point));
   document.set("points", rows);
   document.set("recommended", points.front().fits ? run_line(options, points.front()) : std::string());
+  document.set("fits_with", fit ? changed_options(request, fit->request) : std::string());
   document.write(options.json);
 }
 
-void print_advice(const PlanOptions& options, const PlanRequest& request, const PlanPoint& best) {
-  if (best.fits) {
-    std::printf("\nrecommended\n  %s\n", run_line(options, best).c_str());
-    return;
-  }
-  std::printf(
-      "\nnothing fits: the least of these asks for %s a rank, %lld ranks for %s a node, which has %s; "
-      "choose fewer --ranks-per-node, fewer --tokens-per-rank or more --accumulate\n",
-      bytes_text(best.memory.total()).c_str(), static_cast<long long>(request.ranks_per_node),
-      bytes_text(best.memory.total() * static_cast<double>(request.ranks_per_node)).c_str(),
-      bytes_text(request.memory_per_node).c_str());
+void print_advice(const PlanOptions& options, const PlanRequest& request,
+                  const std::vector<PlanPoint>& points, const std::optional<FittingJob>& fit) {
+  if (points.front().fits)
+    std::printf("\nrecommended\n  %s\n", run_line(options, points.front()).c_str());
+  else
+    std::printf("\n%s", memory_advice(request, smallest_point(points), fit).c_str());
 }
 
 }  // namespace
@@ -218,8 +215,9 @@ int plan_command(int argc, char** argv) {
   const std::vector<std::string> notes = extrapolations(request, machine, options);
   print_table(points, options.rows);
   for (const std::string& note : notes) std::printf("note: %s\n", note.c_str());
-  print_advice(options, request, points.front());
-  write_json(options, request, points, notes);
+  const auto fit = points.front().fits ? std::nullopt : cheapest_fit(request, known_ways());
+  print_advice(options, request, points, fit);
+  write_json(options, request, points, notes, fit);
   return 0;
 }
 

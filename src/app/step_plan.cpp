@@ -31,14 +31,6 @@ Index most_rows(const PlanRequest& request, const StepCase& step) {
   return std::llround(even * fullest_rank_load(step));
 }
 
-std::vector<Index> ep_sizes(const PlanRequest& request) {
-  const Index experts = request.config.has_experts() ? request.config.num_experts : 0;
-  std::vector<Index> sizes;
-  for (Index ep = 1; ep <= std::max<Index>(experts, 1); ++ep)
-    if (mesh_violations({0, ep, {"dp", "ep"}}, request.ranks, experts).empty()) sizes.push_back(ep);
-  return sizes;
-}
-
 /// How the experts run on a mesh: as the loop, and as GMM request auto has them.
 struct ExpertsPlan {
   GmmPrediction prediction;
@@ -61,7 +53,7 @@ ExpertsPlan experts_plan(const PlanRequest& request, const StepCase& step, const
 }
 
 /// As train would choose it if it knew the experts' predicted time.
-Index chunks_of(const PlanRequest& request, const StepCase& step, double expert_seconds) {
+Index chunks_of(const PlanRequest& request, const StepCase& step, std::optional<double> expert_seconds) {
   if (step.way != ExchangeWay::kAlltoall || !request.config.has_experts()) return 0;
   const ExchangeCase exchange = exchange_case(request.config, step);
   return decide_overlap(std::nullopt, {.dispatcher = DispatcherKind::kAlltoall,
@@ -74,11 +66,6 @@ Index chunks_of(const PlanRequest& request, const StepCase& step, double expert_
       .chunks;
 }
 
-std::vector<ParameterSpec> specs_of(const PlanRequest& request, const MeshShape& mesh) {
-  return parameter_specs(request.config,
-                         experts_of(std::max<Index>(request.config.num_experts, 1), mesh.ep, 0));
-}
-
 PlanPoint point_of(const PlanRequest& request, const MachineRates& machine, StepCase step,
                    const std::vector<ParameterSpec>& specs, const ExpertsPlan& experts, bool grouped) {
   step.chunks = chunks_of(request, step, experts.seconds(grouped));
@@ -87,15 +74,9 @@ PlanPoint point_of(const PlanRequest& request, const MachineRates& machine, Step
                   .packs = grouped && experts.packs,
                   .sparse = request.config.has_experts()};
   point.seconds = step_seconds(request.config, specs, step, machine, experts.seconds(grouped));
-  point.memory = training_memory(request.config, specs, step.mesh, step.way,
-                                 {.tokens = step.tokens,
-                                  .sequence_length = step.sequence_length,
-                                  .rows = most_rows(request, step),
-                                  .in_chunks = step.chunks > 0,
-                                  .threads = step.threads},
-                                 point.packs, request.dtype);
+  point.memory = memory_of(request, step, specs, point.packs);
   point.wire_bytes = step_bytes(request.config, specs, step);
-  point.fits = point.memory.total() * static_cast<double>(step.ranks_per_node) <= request.memory_per_node;
+  point.fits = node_bytes(step, point.memory) <= request.memory_per_node;
   point.bottleneck = bottleneck(point.seconds);
   return point;
 }
@@ -153,22 +134,57 @@ std::vector<ExchangeWay> known_ways() {
   return ways;
 }
 
+std::vector<Index> ep_sizes(const PlanRequest& request) {
+  const Index experts = request.config.has_experts() ? request.config.num_experts : 0;
+  std::vector<Index> sizes;
+  for (Index ep = 1; ep <= std::max<Index>(experts, 1); ++ep)
+    if (mesh_violations({0, ep, {"dp", "ep"}}, request.ranks, experts).empty()) sizes.push_back(ep);
+  return sizes;
+}
+
+std::vector<StepCase> steps_at(const PlanRequest& request, Index ep, const std::vector<ExchangeWay>& ways) {
+  std::vector<StepCase> steps;
+  StepCase step = step_case(request, ep);
+  for (const ExchangeWay way : ways) {
+    step.way = way;
+    // Alone, rows stay where they are: there is nothing to choose.
+    if (ep == 1 ? way != ExchangeWay::kAlltoall : !can_run(way, exchange_case(request.config, step)))
+      continue;
+    step.chunks = chunks_of(request, step, std::nullopt);
+    steps.push_back(step);
+  }
+  return steps;
+}
+
+std::vector<ParameterSpec> specs_at(const PlanRequest& request, Index ep) {
+  return parameter_specs(request.config, experts_of(std::max<Index>(request.config.num_experts, 1), ep, 0));
+}
+
+MemoryNeed memory_of(const PlanRequest& request, const StepCase& step,
+                     const std::vector<ParameterSpec>& specs, bool packs) {
+  return training_memory(request.config, specs, step.mesh, step.way,
+                         {.tokens = step.tokens,
+                          .sequence_length = step.sequence_length,
+                          .rows = most_rows(request, step),
+                          .in_chunks = step.chunks > 0,
+                          .threads = step.threads},
+                         packs, request.dtype);
+}
+
+double node_bytes(const StepCase& step, const MemoryNeed& memory) {
+  return memory.total() * static_cast<double>(step.ranks_per_node);
+}
+
 std::vector<PlanPoint> plan_points(const PlanRequest& request, const MachineRates& machine,
                                    const std::vector<ExchangeWay>& ways, const PredictExperts& predict) {
   std::vector<PlanPoint> points;
   for (const Index ep : ep_sizes(request)) {
-    StepCase step = step_case(request, ep);
-    const std::vector<ParameterSpec> specs = specs_of(request, step.mesh);
-    const ExpertsPlan experts = experts_plan(request, step, predict);
-    for (const ExchangeWay way : ways) {
-      step.way = way;
-      // Alone, rows stay where they are: there is nothing to choose.
-      if (ep == 1 ? way != ExchangeWay::kAlltoall : !can_run(way, exchange_case(request.config, step)))
-        continue;
+    const std::vector<ParameterSpec> specs = specs_at(request, ep);
+    const ExpertsPlan experts = experts_plan(request, step_case(request, ep), predict);
+    for (const StepCase& step : steps_at(request, ep, ways))
       for (const bool grouped : {false, true})
         if (!grouped || request.config.has_experts())
           points.push_back(point_of(request, machine, step, specs, experts, grouped));
-    }
   }
   std::ranges::stable_sort(points, [](const PlanPoint& a, const PlanPoint& b) {
     return a.fits != b.fits ? a.fits : a.step_seconds() < b.step_seconds();

@@ -52,6 +52,21 @@ std::vector<PlanPoint> plan_points(const PlanRequest& request, const MachineRate
 /// The ways that this program's --dispatcher names.
 std::vector<ExchangeWay> known_ways();
 
+/// Sizes of ep that the job can have.
+std::vector<Index> ep_sizes(const PlanRequest& request);
+
+/// The job at one of them by each of `ways` that can run there, rows in the most chunks that they might
+/// travel in.
+std::vector<StepCase> steps_at(const PlanRequest& request, Index ep, const std::vector<ExchangeWay>& ways);
+
+/// What a rank holds in such a step whose parameters these are. packs: experts read packed faces.
+MemoryNeed memory_of(const PlanRequest& request, const StepCase& step,
+                     const std::vector<ParameterSpec>& specs, bool packs);
+std::vector<ParameterSpec> specs_at(const PlanRequest& request, Index ep);
+
+/// All ranks of a node together.
+double node_bytes(const StepCase& step, const MemoryNeed& memory);
+
 /// What of the step takes longest: "experts 46 %".
 std::string bottleneck(const PhaseSeconds& seconds);
 

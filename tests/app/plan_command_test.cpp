@@ -1,4 +1,6 @@
 // plan and calibrate as a person meets them; and the memory that plan promises against that of a real job.
+#include "moeloom/base/text.hpp"
+
 #include "program_testing.hpp"
 #include <nlohmann/json.hpp>
 
@@ -89,6 +91,28 @@ TEST_F(PlanCommand, WhatDoesNotFitIsSaidAndNotRecommended) {
   EXPECT_EQ(plan.exit_code, 0) << plan.output;
   EXPECT_EQ(count_of(plan.output, "nothing fits"), 1u) << plan.output;
   EXPECT_EQ(count_of(plan.output, "recommended"), 0u) << plan.output;
+}
+
+TEST_F(PlanCommand, TheSmallestNeedIsNamedAndTheChangeThatIsSaidToFitFits) {
+  const std::string line = alone() + "plan --ranks 2 --processors 2 --threads 1 --tokens-per-rank 1024 " +
+                           kShape + "--rows 1 --json " + path("plan.json") + " --memory ";
+  EXPECT_EQ(shell(line + "64GiB").exit_code, 0);
+  const nlohmann::json plenty = planned();
+  double smallest = 1e18;
+  for (const auto& point : plenty["points"])
+    smallest = std::min(smallest, point["memory"]["total"].get<double>());
+  const std::string tight = line + std::to_string(static_cast<Index>(2 * 0.8 * smallest));
+  const Outcome none = shell(tight);
+  EXPECT_EQ(none.exit_code, 0) << none.output;
+  EXPECT_EQ(count_of(none.output, "the smallest need is " + bytes_text(smallest) + " a rank"), 1u)
+      << "of all rows, not only those shown\n"
+      << none.output;
+  EXPECT_EQ(planned()["recommended"], "");
+  const std::string change = planned()["fits_with"];
+  EXPECT_EQ(count_of(none.output, "with the same tokens a step: " + change + "\n"), 1u) << none.output;
+  EXPECT_EQ(change.find("--accumulate "), 0u) << change;
+  const Outcome fits = shell(tight + " " + change);
+  EXPECT_EQ(count_of(fits.output, "recommended"), 1u) << fits.output;
 }
 
 /// The largest memory of a rank of a job without evaluation, and without a calibration to take memory.

@@ -76,6 +76,42 @@ TEST_F(WeightsCommands, FrozenWeightsStayThroughShardsAResumeAndAnExport) {
   expect_says(shell("inspect " + path("run/checkpoint-1"), 0), 0, "file model-00001-of-0000");
 }
 
+TEST_F(WeightsCommands, InspectTakesAConfigAloneButNotWeightsThatAreBroken) {
+  ASSERT_EQ(shell(train(shape() + "--run " + path("run") + " --steps 1 --export " + path("one"))).exit_code,
+            0);
+  fs::create_directory(path("alone"));
+  fs::copy_file(path("one/config.json"), path("alone/config.json"));
+  const auto inspected = [&](const char* folder) {
+    return shell("inspect " + path(folder) + " --ranks 2 --ep 2", 0);
+  };
+  const Outcome whole = inspected("one");
+  const Outcome alone = inspected("alone");
+  // Behind the folder's name and before the tensors, the two say the same.
+  const auto middle = [](const Outcome& outcome) {
+    const std::size_t begin = outcome.output.find("model_type");
+    return outcome.output.substr(begin, outcome.output.find("\ntensors: ") - begin);
+  };
+  EXPECT_EQ(middle(whole), middle(alone));
+  EXPECT_NE(middle(alone).find("memory of a rank"), std::string::npos) << alone.output;
+  const auto count = std::to_string(SafetensorsFolder(path("one")).names().size());
+  expect_says(whole, 0, "\ntensors: " + count + " expected, " + count + " found");
+  expect_says(alone, 0,
+              "\ntensors: " + count + " expected, none found: " + path("alone") +
+                  " holds config.json only, no weights\n");
+  const fs::path weights = path("alone/model.safetensors");
+  testing::write_bytes(path("alone/pytorch_model.bin"), "x");
+  expect_says(inspected("alone"), 1, "no weights that can be loaded");
+  fs::remove(path("alone/pytorch_model.bin"));
+  fs::copy_file(path("one/model.safetensors"), weights);
+  fs::resize_file(weights, fs::file_size(weights) - 4);
+  expect_says(inspected("alone"), 1, weights.string());
+  fs::remove(weights);
+  Document config = Document::read(path("alone") + "/config.json");
+  config.set("num_key_value_heads", 3);
+  config.write(path("alone") + "/config.json");
+  expect_says(inspected("alone"), 1, "num_key_value_heads = 3");
+}
+
 TEST_F(WeightsCommands, TensorsMayBeMissingWhereThatIsSaid) {
   ASSERT_EQ(shell(train(shape() + "--run " + path("run") + " --steps 1 --export " + path("one"))).exit_code,
             0);

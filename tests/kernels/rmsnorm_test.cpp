@@ -229,10 +229,19 @@ TEST(RmsNorm, RefusesShapesThatDoNotFit) {
   }
 }
 
-/// What the reference classes fix in their code rather than in the case's config.
-RmsNormSettings settings_of(const std::string& hf_class) {
-  if (hf_class == "Gemma3RMSNorm") return kGemma;
-  return hf_class == "LlamaRMSNorm" ? RmsNormSettings{.eps = 1e-5f} : kPlain;
+/// A case of another eps than the reference classes' own has it in its name: "..._eps1e5" for 1e-5.
+float eps_of(const std::string& name) {
+  const std::size_t begin = name.find("_eps");
+  if (begin == std::string::npos) return kPlain.eps;
+  std::string number = name.substr(begin + 4, name.find('_', begin + 1) - begin - 4);
+  number.insert(number.find('e') + 1, "-");
+  return std::stof(number);
+}
+
+RmsNormSettings settings_of(const GoldenBlock& block) {
+  RmsNormSettings settings = block.meta.text("hf") == "Gemma3RMSNorm" ? kGemma : kPlain;
+  settings.eps = eps_of(block.name);
+  return settings;
 }
 
 TEST(RmsNorm, GivesTheGoldenOutputAndGradients) {
@@ -240,7 +249,7 @@ TEST(RmsNorm, GivesTheGoldenOutputAndGradients) {
   for (const auto& folder : golden_cases("blocks", classes))
     for (const auto& [name, kernel] : kRmsNorms) {
       const GoldenBlock block(folder);
-      const RmsNormSettings settings = settings_of(block.meta.text("hf"));
+      const RmsNormSettings settings = settings_of(block);
       const auto weight = block.tensors.floats("weight.weight");
       const auto cols = static_cast<Index>(weight.size());
       const auto values = block.tensors.floats("input.hidden_states");

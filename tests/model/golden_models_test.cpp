@@ -15,10 +15,8 @@
 namespace moeloom {
 namespace {
 
-constexpr double kFloor = 0.01;  // of the golden data's error measure, for models
-
 double error(std::span<const float> got, std::span<const float> expected) {
-  return testing::golden_error(got, expected, kFloor);
+  return testing::golden_error(got, expected, testing::kModelFloor);
 }
 
 struct Golden {

@@ -102,7 +102,8 @@ TEST(RouterLosses, AuxLossAndItsGradientAgreeWithGolden) {
       route_backward(routing, settings, no_weights, router_loss_gradient(statistics, upstream, 0), is_real,
                      d_logits);
       EXPECT_LE(testing::golden_error(d_logits.view().flat(),
-                                      block.floats("grad.input.router_logits." + std::to_string(l)), 0.1),
+                                      block.floats("grad.input.router_logits." + std::to_string(l)),
+                                      testing::kBlockFloor),
                 2e-5)
           << folder << " layer " << l;
     }

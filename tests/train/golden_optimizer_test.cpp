@@ -39,9 +39,11 @@ void expect_golden(const std::filesystem::path& folder, MeshShape shape, bool fu
   const SafetensorsFile golden(folder / "golden.safetensors");
   const Document meta = Document::read(folder / "meta.json");
   const Document hyper = meta.object("hyper");
+  const std::vector<double> betas = hyper.numbers("betas");
+  ASSERT_EQ(betas.size(), 2u) << folder;
   OptimizerSettings settings;
-  settings.adamw = {.beta1 = 0.9,
-                    .beta2 = 0.999,
+  settings.adamw = {.beta1 = betas[0],
+                    .beta2 = betas[1],
                     .epsilon = hyper.number("eps"),
                     .weight_decay = hyper.number("weight_decay")};
   settings.max_grad_norm = hyper.number("max_grad_norm");

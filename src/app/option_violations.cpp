@@ -65,7 +65,7 @@ void check_data(const TrainOptions& options, Index world, Violations& violations
 
 void check_optimizer(const OptimizerOptions& optimizer, Violations& violations) {
   const AdamW& adamw = optimizer.settings.adamw;
-  violations.unless(optimizer.learning_rate > 0,
+  violations.unless(optimizer.learning_rate.value_or(1) > 0,
                     "lr = " + value_text(optimizer.learning_rate) + " must be positive");
   violations.unless_at_least(0, "warmup", optimizer.warmup.value_or(0));
   violations.unless_at_least(0, "schedule-steps", optimizer.schedule_steps);
@@ -164,12 +164,14 @@ BatchShape batch_shape(const TrainOptions& options, Index world) {
   return {options.data.global_batch, options.data.sequence_length, options.data.accumulate, world};
 }
 
-Schedule schedule(const TrainOptions& options) {
-  constexpr Index kLongestWarmup = 100;
+Schedule schedule(const TrainOptions& options, Index hidden_size) {
   const OptimizerOptions& optimizer = options.optimizer;
   const Index total = optimizer.schedule_steps > 0 ? optimizer.schedule_steps : options.run.steps;
-  const Index warmup = optimizer.warmup.value_or(std::min(total / 10, kLongestWarmup));
-  return {optimizer.learning_rate, warmup, total, optimizer.final_lr_fraction};
+  const Index warmup = optimizer.learning_rate ? usual_warmup(total) : careful_warmup(total);
+  return {.peak = optimizer.learning_rate.value_or(usual_peak(hidden_size)),
+          .warmup_steps = optimizer.warmup.value_or(warmup),
+          .total_steps = total,
+          .final_fraction = optimizer.final_lr_fraction};
 }
 
 }  // namespace moeloom

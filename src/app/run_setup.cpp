@@ -9,6 +9,7 @@
 #include "attempt.hpp"
 #include "kernel_plan.hpp"
 #include "model_source.hpp"
+#include "option_values.hpp"
 #include "run_folder.hpp"
 
 namespace moeloom {
@@ -90,6 +91,24 @@ DispatcherRequest dispatcher_request(const RunRequest& request) {
           .node_pool = mesh.node_pool.value_or(request.flags.node_pool.value_or(false))};
 }
 
+std::string settle_rate(TrainOptions& options, const RunInputs& inputs) {
+  OptimizerOptions& optimizer = options.optimizer;
+  if (optimizer.learning_rate) return {};
+  if (inputs.recorded && inputs.recorded->settings.has("lr")) {
+    const Document& before = inputs.recorded->settings;
+    optimizer.learning_rate = before.number("lr");
+    if (!optimizer.warmup) optimizer.warmup = before.integer("warmup");
+    return "auto: as the resumed run has it";
+  }
+  const Index width = inputs.config.hidden_size;
+  const Schedule usual = schedule(options, width);
+  optimizer.learning_rate = usual.peak;
+  optimizer.warmup = usual.warmup_steps;
+  const std::string peak = "auto: " + value_text(kUsualPeak), limit = std::to_string(kUsualPeakWidth);
+  return width <= kUsualPeakWidth ? peak + " up to hidden_size " + limit
+                                  : peak + " x " + limit + " / hidden_size " + std::to_string(width);
+}
+
 RunSetup agree_on_run(int argc, char** argv, const Communicator& world) {
   RunSetup setup;
   RunRequest& request = setup.request;
@@ -101,6 +120,7 @@ RunSetup agree_on_run(int argc, char** argv, const Communicator& world) {
     attempt_all(violations, [&] { gmm_request(request.options.kernels, request.flags); });
     setup.inputs = open_inputs(request.options, world.size(), violations);
     if (!violations.empty()) throw ConfigError(without_repeats(violations));
+    request.rate_reason = settle_rate(request.options, setup.inputs);
   });
   require_same_on_all_ranks(fingerprint(request), world);
   return setup;

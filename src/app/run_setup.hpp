@@ -13,6 +13,7 @@ namespace moeloom {
 struct RunRequest {
   TrainOptions options;
   EnvironmentFlags flags;
+  std::string rate_reason = {};  // of a learning rate that was not said
 };
 
 /// The command line's word for the node pool goes before the environment's.
@@ -38,6 +39,10 @@ struct RunSetup {
 /// Parses and opens on every rank and compares: ranks that were given different options are an error.
 /// Collective; throws AgreedError with everything that is wrong with options, environment and files.
 RunSetup agree_on_run(int argc, char** argv, const Communicator& world);
+
+/// Makes numbers of --lr auto and its warm-up, as train.conf keeps them: those of the run that is resumed, or
+/// else by the model's width -> why; empty: a rate was said.
+std::string settle_rate(TrainOptions& options, const RunInputs& inputs);
 
 /// Throws AgreedError naming the ranks that were told something else than rank 0. Collective.
 void require_same_on_all_ranks(const std::string& said, const Communicator& world);

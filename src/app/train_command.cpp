@@ -34,6 +34,7 @@ class TrainRun {
  public:
   TrainRun(const RunRequest& request, RunInputs inputs, Mesh mesh, Log& log, bool live)
       : options_(request.options),
+        rate_reason_(request.rate_reason),
         inputs_(std::move(inputs)),
         mesh_(std::move(mesh)),
         log_(log),
@@ -92,6 +93,11 @@ class TrainRun {
 
   void log_run() {
     for (const auto& [key, value] : run_facts(options_, inputs_, mesh_)) log_.info(Event().with(key, value));
+    if (!rate_reason_.empty())
+      log_.info(Event()
+                    .with("lr", settings_.schedule.peak)
+                    .with("warmup", settings_.schedule.warmup_steps)
+                    .with("reason", rate_reason_));
     log_.info(event_of(dispatcher_));
     log_.info(event_of(dispatcher_.overlap));
     log_kernels(log_, kernels_);
@@ -357,6 +363,7 @@ class TrainRun {
   }
 
   const TrainOptions options_;
+  const std::string rate_reason_;
   const RunInputs inputs_;
   const Mesh mesh_;
   Log& log_;

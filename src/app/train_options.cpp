@@ -76,9 +76,13 @@ void add_data_options(OptionTable& table, DataOptions& data) {
 void add_optimizer_options(OptionTable& table, OptimizerOptions& optimizer) {
   AdamW& adamw = optimizer.settings.adamw;
   table.group("Optimizer");
-  table.add("lr", "X", "peak learning rate", optimizer.learning_rate);
-  table.add("warmup", "N", "steps up to the peak; auto: a tenth of the schedule, at most 100",
-            optimizer.warmup);
+  table.add("lr", "X",
+            "peak learning rate; auto: 1e-3 up to a hidden size of 256, beyond it 1e-3 x 256 / hidden size",
+            optimizer.learning_rate);
+  table.add(
+      "warmup", "N",
+      "steps up to the peak; auto: a tenth of the schedule, at most 100, and with --lr auto at least 10",
+      optimizer.warmup);
   table.add("schedule-steps", "N", "steps down to the last learning rate; 0: as many as --steps",
             optimizer.schedule_steps);
   table.add("final-lr-fraction", "X", "last learning rate as a fraction of the peak",

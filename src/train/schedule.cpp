@@ -14,4 +14,17 @@ double Schedule::at(Index step) const {
   return peak * (final_fraction + (1 - final_fraction) * half_cosine);
 }
 
+double usual_peak(Index hidden_size) {
+  const Index wider = std::max(hidden_size, kUsualPeakWidth);
+  return kUsualPeak * static_cast<double>(kUsualPeakWidth) / static_cast<double>(wider);
+}
+
+Index usual_warmup(Index total_steps) {
+  return std::min<Index>(total_steps / 10, 100);
+}
+
+Index careful_warmup(Index total_steps) {
+  return std::max<Index>(usual_warmup(total_steps), 10);
+}
+
 }  // namespace moeloom

@@ -28,16 +28,24 @@ TEST(Options, TheBatchIsSharedByRanksAndMicroBatches) {
 }
 
 TEST(Options, TheScheduleFillsInWhatIsLeftOpen) {
+  constexpr Index kWidth = 2048;
   TrainOptions options;
   options.run.steps = 50;
-  EXPECT_EQ(schedule(options).total_steps, 50);
-  EXPECT_EQ(schedule(options).warmup_steps, 5);
+  EXPECT_EQ(schedule(options, kWidth).total_steps, 50);
+  EXPECT_EQ(schedule(options, kWidth).warmup_steps, 10);
+  EXPECT_EQ(schedule(options, kWidth).peak, 1.25e-4);
+  options.optimizer.learning_rate = 0.003;
+  EXPECT_EQ(schedule(options, kWidth).warmup_steps, 5);
+  EXPECT_EQ(schedule(options, kWidth).peak, 0.003) << "a rate that was said is left alone";
   options.run.steps = 100000;
-  EXPECT_EQ(schedule(options).warmup_steps, 100);
-  options.optimizer.warmup = 0;
-  options.optimizer.schedule_steps = 70;
-  EXPECT_EQ(schedule(options).warmup_steps, 0);
-  EXPECT_EQ(schedule(options).total_steps, 70);
+  EXPECT_EQ(schedule(options, kWidth).warmup_steps, 100);
+  for (const bool said : {true, false}) {
+    if (!said) options.optimizer.learning_rate.reset();
+    options.optimizer.warmup = 0;
+    options.optimizer.schedule_steps = 70;
+    EXPECT_EQ(schedule(options, kWidth).warmup_steps, 0);
+    EXPECT_EQ(schedule(options, kWidth).total_steps, 70);
+  }
 }
 
 ModelConfig of_type(const std::string& type, Index experts) {

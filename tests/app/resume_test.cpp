@@ -126,5 +126,47 @@ TEST_F(Resume, TokensSeenGoOnAfterAChangeOfTheBatch) {
   EXPECT_EQ(seen, (std::vector<Index>{64, 128, 192, 320, 448}));
 }
 
+/// The rate of each step, from a run's metrics.
+std::vector<double> rates_of(const std::string& run) {
+  std::vector<double> rates;
+  for (const StepMetrics& step : read_metrics(std::filesystem::path(run) / "metrics.jsonl"))
+    rates.push_back(step.learning_rate);
+  return rates;
+}
+
+TEST_F(Resume, ARateThatNobodySaidIsByWidthSaidInTheLogAndKept) {
+  const std::string wide = "--hidden 512 --heads 2 --head-dim 4 --steps 4 ";
+  const Outcome whole = shell(train(2, wide));
+  ASSERT_EQ(whole.exit_code, 0) << whole.output;
+  EXPECT_EQ(count_of(whole.output, "lr=0.0005 warmup=10 reason=\"auto: 0.001 x 256 / hidden_size 512\""), 1u)
+      << whole.output;
+  EXPECT_EQ(rates_of(path("run")), (std::vector<double>{5e-5, 1e-4, 5e-4 * 3 / 10, 2e-4}));
+  const std::string conf = path("run") + "/train.conf";
+  const Outcome again = shell(on_ranks(2) + "train --config " + conf + " --run " + path("again"));
+  EXPECT_EQ(count_of(again.output, "reason=\"auto:"), 0u) << "train.conf says numbers";
+  EXPECT_EQ(losses("again"), losses("run"));
+  ASSERT_EQ(shell(train(2, wide + "--overwrite --run " + path("again"))).exit_code, 0);
+  EXPECT_EQ(losses("again"), losses("run")) << "no clock decides";
+  // A folder's width counts, and a resumed run keeps its rate though it has more steps and no train.conf.
+  const std::string model = on_ranks(2) +
+                            "train --gmm-rule upstream --seq-len 16 --global-batch 4 --steps 2 --data " +
+                            path("corpus.txt") + " --run " + path("folder");
+  const Outcome folder = shell(model + " --model " + path("run"));
+  EXPECT_EQ(count_of(folder.output, "hidden_size 512"), 1u) << folder.output;
+  std::filesystem::remove(path("folder") + "/train.conf");
+  const Outcome resumed = shell(model + " --steps 4 --schedule-steps 2 --resume " + path("folder"));
+  EXPECT_EQ(resumed.exit_code, 0) << resumed.output;
+  EXPECT_EQ(count_of(resumed.output, "as the resumed run has it"), 1u) << resumed.output;
+  EXPECT_EQ(count_of(resumed.output, "changed="), 0u) << resumed.output;
+  EXPECT_EQ(rates_of(path("folder")), rates_of(path("run")));
+}
+
+TEST_F(Resume, ARateThatWasSaidHasNoLineAndTheWarmUpThatItHad) {
+  const Outcome run = shell(train(2, "--hidden 512 --lr 1e-3 --steps 4"));
+  ASSERT_EQ(run.exit_code, 0) << run.output;
+  EXPECT_EQ(count_of(run.output, "warmup="), 0u) << run.output;
+  EXPECT_EQ(rates_of(path("run")).front(), 1e-3);
+}
+
 }  // namespace
 }  // namespace moeloom

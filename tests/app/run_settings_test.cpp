@@ -9,6 +9,8 @@ namespace {
 
 using Texts = std::vector<std::string>;
 
+const Index kWidth = ModelConfig().hidden_size;
+
 TrainerState state_of(const TrainOptions& options, Index step) {
   TrainerState state;
   state.step = step;
@@ -48,8 +50,8 @@ TEST(RunSettings, MoreStepsChangeTheScheduleAndSaySo) {
   after.run.steps = 800;
   const Event seam = Event()
                          .with("changed", "learning rate")
-                         .with("then", schedule(before).at(199))
-                         .with("now", schedule(after).at(200))
+                         .with("then", schedule(before, kWidth).at(199))
+                         .with("now", schedule(after, kWidth).at(200))
                          .with("step", 200);
   EXPECT_EQ(changes_by([](TrainOptions& o) { o.run.steps = 800; }),
             (Texts{"changed=warmup then=50 now=80 keep=\"--warmup 50\"",

@@ -47,5 +47,28 @@ TEST(Schedule, RisesThenNeverRisesAgain) {
   for (Index step = 21; step < 310; ++step) EXPECT_LE(schedule.at(step), schedule.at(step - 1)) << step;
 }
 
+TEST(Schedule, ThePeakThatNobodySaidFallsAsOneByTheWidth) {
+  const std::pair<Index, double> cases[] = {{1, 1e-3},       {64, 1e-3},        {256, 1e-3},
+                                            {512, 5e-4},     {768, 1e-3 / 3},   {1024, 2.5e-4},
+                                            {2048, 1.25e-4}, {16384, 1e-3 / 64}};
+  for (const auto& [hidden_size, peak] : cases)
+    EXPECT_DOUBLE_EQ(usual_peak(hidden_size), peak) << hidden_size;
+  EXPECT_EQ(usual_peak(256), 1e-3) << "to the last bit, as a run that says it";
+}
+
+TEST(Schedule, WarmUpIsATenthAndOfAPeakThatNobodySaidTenStepsAtLeast) {
+  struct Case {
+    Index total, usual, careful;
+  };
+  const Case cases[] = {{1, 0, 10},    {5, 0, 10},    {50, 5, 10},      {100, 10, 10},   {109, 10, 10},
+                        {300, 30, 30}, {500, 50, 50}, {1000, 100, 100}, {5000, 100, 100}};
+  for (const auto& [total, usual, careful] : cases) {
+    EXPECT_EQ(usual_warmup(total), usual) << total;
+    EXPECT_EQ(careful_warmup(total), careful) << total;
+  }
+  const Schedule five{.peak = 1, .warmup_steps = careful_warmup(5), .total_steps = 5, .final_fraction = 0.1};
+  EXPECT_EQ(five.at(4), 0.5) << "five steps end half-way up";
+}
+
 }  // namespace
 }  // namespace moeloom

@@ -62,9 +62,9 @@ struct DataOptions {
 };
 
 struct OptimizerOptions {
-  double learning_rate = 1e-3;
-  std::optional<Index> warmup;  // none: a tenth of the schedule, at most 100 steps
-  Index schedule_steps = 0;     // 0: --steps
+  std::optional<double> learning_rate;  // none: usual_peak() of the model
+  std::optional<Index> warmup;          // none: usual_warmup(), or careful_warmup() where no rate is said
+  Index schedule_steps = 0;             // 0: --steps
   double final_lr_fraction = 0.1;
   OptimizerSettings settings;
   std::optional<double> aux_loss_coef;  // none: the model's own
@@ -237,6 +237,7 @@ std::vector<std::string> router_loss_violations(const TrainOptions& options, con
 /// The mesh that is asked for, dp filled in from `world`.
 MeshShape mesh_shape(const MeshOptions& options, Index world);
 BatchShape batch_shape(const TrainOptions& options, Index world);
-Schedule schedule(const TrainOptions& options);
+/// For a model of such a width; it counts where no rate is said.
+Schedule schedule(const TrainOptions& options, Index hidden_size);
 
 }  // namespace moeloom

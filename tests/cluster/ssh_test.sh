@@ -13,7 +13,7 @@ done
 
 make_hosts 2
 ssh-keygen -q -t ed25519 -N '' -f "$scratch/key"
-dropbearkey -t ed25519 -f "$scratch/host_key" > /dev/null
+dropbearkey -t ed25519 -f "$scratch/host_key" > /dev/null 2>&1
 # dropbear looks for keys in the home that /etc/passwd names, so its own copy names one of this test.
 authorized=$scratch/home/.ssh/authorized_keys
 mkdir -p -m 700 "$scratch/home" "$scratch/home/.ssh"

@@ -1,12 +1,16 @@
 #!/usr/bin/env bash
-# launch/install-deps.sh [LIST...] [PACKAGE...]: installs what launch/packages.txt, other lists (launch/packages-test.txt)
-# and the arguments name and dpkg does not know yet: as root directly, else through sudo if it asks no password, else it
-# prints the line to type and stops.
+# launch/install-deps.sh [LIST...] [PACKAGE...]: installs what launch/packages.txt, other lists of this folder
+# (packages-test.txt) and the arguments name and dpkg does not know yet: as root directly, else through sudo if it asks no
+# password, else it prints the line to type and stops.
 set -euo pipefail
 
-mapfile -t wanted < "$(dirname "$0")/packages.txt"
-for argument in "$@"; do
-  if [[ $argument == *.txt ]]; then mapfile -t -O "${#wanted[@]}" wanted < "$argument"; else wanted+=("$argument"); fi
+wanted=()
+for argument in packages.txt "$@"; do
+  if [[ $argument == *.txt ]]; then
+    mapfile -t -O "${#wanted[@]}" wanted < "$(dirname "$0")/$argument"
+  else
+    wanted+=("$argument")
+  fi
 done
 missing=()
 for package in "${wanted[@]}"; do

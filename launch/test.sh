@@ -3,10 +3,13 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-launch/install-deps.sh launch/packages-test.txt
+launch/install-deps.sh packages-test.txt || echo "Tests that need these packages will be skipped." >&2
 # $MOELOOM_CMAKE_OPTIONS is a list of words.
 # shellcheck disable=SC2086
 launch/build.sh -DMOELOOM_TESTS=ON ${MOELOOM_CMAKE_OPTIONS:-} -- all
 # shellcheck source=launch/env.sh
 . launch/env.sh
-ctest --test-dir "${MOELOOM_BUILD:-build}" --output-on-failure "$@"
+build=${MOELOOM_BUILD:-build}
+ctest --test-dir "$build" --output-on-failure "$@"
+# Why a test was skipped, if one was.
+grep '^skipped: ' "$build/Testing/Temporary/LastTest.log" | sort | uniq -c || true

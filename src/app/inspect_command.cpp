@@ -136,8 +136,8 @@ ModelConfig config_by_itself(const std::filesystem::path& folder) {
 }
 
 void print_no_tensors(const std::filesystem::path& folder, const ModelConfig& config) {
-  std::printf("\ntensors: %zu expected, none found: %s holds config.json only, no weights\n",
-              tensor_specs(config).size(), folder.string().c_str());
+  std::printf("\ntensors: %zu expected, none found: %s holds no weights\n", tensor_specs(config).size(),
+              folder.string().c_str());
 }
 
 }  // namespace

@@ -40,10 +40,12 @@ StepMetrics metrics_of(const Document& object) {
   return metrics;
 }
 
-/// A step's object, or nothing for a line that a kill cut short.
-std::optional<StepMetrics> parse_line(const std::string& line, const std::string& origin) {
+/// What `read` makes of a line, or nothing where it is not what it should be, as one that a kill cut short.
+template <typename Read>
+auto read_line(const std::string& line, const std::filesystem::path& path, const Read& read)
+    -> std::optional<decltype(read(Document()))> {
   try {
-    return metrics_of(Document::parse(line, origin));
+    return read(Document::parse(line, path.string()));
   } catch (const IoError&) {
     return std::nullopt;
   }
@@ -53,7 +55,7 @@ std::optional<StepMetrics> parse_line(const std::string& line, const std::string
   throw IoError("cannot " + action + " " + path.string() + ": " + std::strerror(errno));
 }
 
-/// The whole lines of a file with what they say, in order.
+/// The lines of a file, in order.
 template <typename Visit>
 void each_line(const std::filesystem::path& path, const Visit& visit) {
   std::error_code ignored;
@@ -61,15 +63,15 @@ void each_line(const std::filesystem::path& path, const Visit& visit) {
   std::ifstream file(path);
   if (!file) refuse("read", path);
   std::string line;
-  while (std::getline(file, line))
-    if (const auto metrics = parse_line(line, path.string())) visit(line, *metrics);
+  while (std::getline(file, line)) visit(line);
   if (file.bad()) refuse("read", path);
 }
 
 void keep_steps_before(Index first_step, const std::filesystem::path& path) {
   std::string kept;
-  each_line(path, [&](const std::string& line, const StepMetrics& metrics) {
-    if (metrics.step < first_step) kept += line + '\n';
+  each_line(path, [&](const std::string& line) {
+    const auto step = read_line(line, path, [](const Document& object) { return object.integer("step"); });
+    if (step && *step < first_step) kept += line + '\n';
   });
   replace_file(path, kept);
 }
@@ -106,7 +108,9 @@ std::string metrics_line(const StepMetrics& metrics) {
 
 std::vector<StepMetrics> read_metrics(const std::filesystem::path& path) {
   std::vector<StepMetrics> steps;
-  each_line(path, [&](const std::string&, const StepMetrics& metrics) { steps.push_back(metrics); });
+  each_line(path, [&](const std::string& line) {
+    if (const auto metrics = read_line(line, path, metrics_of)) steps.push_back(*metrics);
+  });
   return steps;
 }
 

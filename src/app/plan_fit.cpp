@@ -26,13 +26,13 @@ class Fitter {
 
   /// The fewest micro-batches with which such a layout fits.
   std::optional<FittingJob> on(Index nodes, Index ranks_per_node) {
+    const Index sequences = asked_.tokens * asked_.ranks / asked_.sequence_length;  // of a step
+    if (sequences % (nodes * ranks_per_node) != 0) return std::nullopt;
     PlanRequest job = asked_;
     job.ranks = nodes * ranks_per_node;
     job.ranks_per_node = ranks_per_node;
     // With --threads unset a rank takes over what its neighbours leave; more threads hold more, not less.
     job.threads = asked_.threads * std::max<Index>(asked_.ranks_per_node / ranks_per_node, 1);
-    const Index sequences = asked_.tokens * asked_.ranks / asked_.sequence_length;  // of a step
-    if (sequences % job.ranks != 0) return std::nullopt;
     job.tokens = sequences / job.ranks * asked_.sequence_length;
     const std::vector<Index> micro_batches = divisors(sequences / job.ranks);
     job.micro_batches = micro_batches.back();

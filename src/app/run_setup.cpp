@@ -97,7 +97,7 @@ std::string settle_rate(TrainOptions& options, const RunInputs& inputs) {
   if (inputs.recorded && inputs.recorded->settings.has("lr")) {
     const Document& before = inputs.recorded->settings;
     optimizer.learning_rate = before.number("lr");
-    if (!optimizer.warmup) optimizer.warmup = before.integer("warmup");
+    if (!optimizer.warmup && before.has("warmup")) optimizer.warmup = before.integer("warmup");
     return "auto: as the resumed run has it";
   }
   const Index width = inputs.config.hidden_size;

@@ -8,14 +8,8 @@
 namespace moeloom {
 namespace {
 
+using testing::layer_alone;
 using testing::rows_of_world;
-
-BenchEpOptions layer_alone() {
-  BenchEpOptions options;
-  options.modes = {BenchMode::kLayer};
-  options.scalings = {Scaling::kStrong};
-  return options;
-}
 
 /// A view of 4 ranks where the loop takes `loop` ms and GMM `grouped`, at ep = 1 and at the rest.
 EpView view_of(double loop, double grouped, double loop_ep, double grouped_ep) {

@@ -8,14 +8,8 @@ namespace moeloom {
 namespace {
 
 using testing::count_of;
+using testing::layer_alone;
 using testing::rows_of_world;
-
-BenchEpOptions layer_alone() {
-  BenchEpOptions options;
-  options.modes = {BenchMode::kLayer};
-  options.scalings = {Scaling::kStrong};
-  return options;
-}
 
 double ms_of(const EpPoint& point) {
   return 40.0 / static_cast<double>(point.ep) + 7.1 * static_cast<double>(point.patch) +

@@ -5,6 +5,13 @@
 
 namespace moeloom::testing {
 
+inline BenchEpOptions layer_alone() {
+  BenchEpOptions options;
+  options.modes = {BenchMode::kLayer};
+  options.scalings = {Scaling::kStrong};
+  return options;
+}
+
 inline EpRow point_row(const EpPoint& point, double ms) {
   EpRow blank;
   blank.settings = "settings";

@@ -83,7 +83,7 @@ TEST(Metrics, ALineThatAKillCutShortIsDropped) {
 
 TEST(Metrics, KeptLinesKeepTheirBytes) {
   const TemporaryFolder folder;
-  const std::string line = R"({"step":0,"loss":1.25,"of_a_later_version":[1,2]})";
+  const std::string line = R"({"step":0,"loss":1.25,"bytes_sent":"of a later version","more":[1,2]})";
   write_bytes(folder / "m.jsonl", line + "\n");
   MetricsWriter(folder / "m.jsonl", 1).append(step(1));
   EXPECT_TRUE(read_bytes(folder / "m.jsonl").starts_with(line + "\n"));

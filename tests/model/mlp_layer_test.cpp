@@ -37,7 +37,7 @@ std::vector<ParameterSpec> parameters(bool bias) {
   return specs;
 }
 
-struct Case {
+struct MlpCase {
   bool bias = false;
   Activation act = Activation::kSilu;
 };
@@ -58,7 +58,7 @@ double activated(Activation act, double x) {
 }
 
 /// down(act(gate x) * up x) in double; values in the order of parameters().
-Doubles reference(Activation act, const std::vector<Doubles>& values, const Doubles& x) {
+Doubles mlp_reference(Activation act, const std::vector<Doubles>& values, const Doubles& x) {
   const bool bias = values.size() > 2;
   Doubles y(x.size());
   for (Index t = 0; t < kTokens; ++t) {
@@ -78,7 +78,7 @@ Doubles reference(Activation act, const std::vector<Doubles>& values, const Doub
   return y;
 }
 
-class MlpLayerWith : public ::testing::TestWithParam<Case> {};
+class MlpLayerWith : public ::testing::TestWithParam<MlpCase> {};
 
 TEST_P(MlpLayerWith, AddsItsDefinitionAndHasItsGradients) {
   const auto [bias, act] = GetParam();
@@ -100,7 +100,7 @@ TEST_P(MlpLayerWith, AddsItsDefinitionAndHasItsGradients) {
   layer.forward(kernels, input, output, workspace);
   layer.backward(kernels, input, d_output, d_input, workspace);
 
-  const Doubles expected = reference(act, values, x);
+  const Doubles expected = mlp_reference(act, values, x);
   for (std::size_t i = 0; i < expected.size(); ++i)
     EXPECT_NEAR(output.view().data[i], 1 + expected[i], 1e-5 * (1 + std::abs(expected[i])));
 
@@ -110,7 +110,7 @@ TEST_P(MlpLayerWith, AddsItsDefinitionAndHasItsGradients) {
       const auto objective = [&](double shift) {
         const double kept = of[i];
         of[i] = kept + shift;
-        const Doubles y = reference(act, values, x);
+        const Doubles y = mlp_reference(act, values, x);
         of[i] = kept;
         return std::inner_product(y.begin(), y.end(), d_output.view().data, 0.0);
       };
@@ -123,7 +123,7 @@ TEST_P(MlpLayerWith, AddsItsDefinitionAndHasItsGradients) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, MlpLayerWith,
-                         ::testing::Values(Case{}, Case{true}, Case{false, Activation::kGeluTanh}));
+                         ::testing::Values(MlpCase{}, MlpCase{true}, MlpCase{false, Activation::kGeluTanh}));
 
 TEST(MlpLayer, DoesNothingWithoutTokens) {
   ParameterStore store(parameters(true));

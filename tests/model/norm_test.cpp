@@ -12,26 +12,27 @@ namespace {
 
 using testing::random_matrix;
 
-constexpr Index kWidth = 6;
+constexpr Index kNormWidth = 6;
 
 std::vector<ParameterSpec> one_norm() {
   ParameterSpec spec;
   spec.name = "norm.weight";
   spec.rows = 1;
-  spec.cols = kWidth;
+  spec.cols = kNormWidth;
   return {spec};
 }
 
 TEST(Norm, HandsItsSettingsToTheKernelBothWays) {
   ParameterStore store(one_norm());
-  copy(random_matrix(1, kWidth, 1), store.find("norm.weight").value);
+  copy(random_matrix(1, kNormWidth, 1), store.find("norm.weight").value);
   const RmsNormSettings settings{.eps = 0.1f, .weight_offset = 1};
-  const Norm norm = Norm::of(store, NormSpec{"norm.weight", kWidth, settings});
+  const Norm norm = Norm::of(store, NormSpec{"norm.weight", kNormWidth, settings});
   const RmsNormKernel kernel = reference_rmsnorm();
-  const Matrix x = random_matrix(4, 2 * kWidth, 2);  // two groups
-  const Matrix dy = random_matrix(4, 2 * kWidth, 3);
-  Matrix y(4, 2 * kWidth), dx(4, 2 * kWidth), expected(4, 2 * kWidth), expected_dx(4, 2 * kWidth);
-  std::vector<float> inv_rms, expected_inv_rms(8), d_weight(kWidth);
+  const Matrix x = random_matrix(4, 2 * kNormWidth, 2);  // two groups
+  const Matrix dy = random_matrix(4, 2 * kNormWidth, 3);
+  Matrix y(4, 2 * kNormWidth), dx(4, 2 * kNormWidth), expected(4, 2 * kNormWidth),
+      expected_dx(4, 2 * kNormWidth);
+  std::vector<float> inv_rms, expected_inv_rms(8), d_weight(kNormWidth);
   norm.forward(kernel, x, y, inv_rms);
   norm.backward(kernel, dy, x, inv_rms, dx);
   kernel.forward(x, norm.weight, settings, expected, expected_inv_rms);
@@ -51,22 +52,22 @@ TEST(Norm, HandsItsSettingsToTheKernelBothWays) {
 
 TEST(Norm, RefusesAWidthThatTheParameterDoesNotHave) {
   const ParameterStore store(one_norm());
-  EXPECT_THROW(Norm::of(store, NormSpec{"norm.weight", kWidth + 1, {}}), ShapeError);
+  EXPECT_THROW(Norm::of(store, NormSpec{"norm.weight", kNormWidth + 1, {}}), ShapeError);
 }
 
 TEST(OutputNorm, StandsBetweenABlocksOutputAndTheResidual) {
   ParameterStore store(one_norm());
-  copy(random_matrix(1, kWidth, 1), store.find("norm.weight").value);
+  copy(random_matrix(1, kNormWidth, 1), store.find("norm.weight").value);
   const Norm norm = Norm::of(store, "norm.weight");
   const RmsNormKernel kernel = reference_rmsnorm();
   for (const Index rows : {0, 1, 5}) {
     OutputNorm output(norm);
-    const Matrix x = random_matrix(rows, kWidth, 2);
-    const Matrix residual = random_matrix(rows, kWidth, 3);
+    const Matrix x = random_matrix(rows, kNormWidth, 2);
+    const Matrix residual = random_matrix(rows, kNormWidth, 3);
     Matrix hidden = Matrix::copy_of(residual);
-    Matrix normed(rows, kWidth), d_input(rows, kWidth), expected(rows, kWidth);
+    Matrix normed(rows, kNormWidth), d_input(rows, kNormWidth), expected(rows, kNormWidth);
     std::vector<float> inv_rms;
-    copy(x, output.input(rows, kWidth));
+    copy(x, output.input(rows, kNormWidth));
     output.forward(kernel, hidden);
     norm.forward(kernel, x, normed, inv_rms);
     for (Index i = 0; i < normed.view().size(); ++i)

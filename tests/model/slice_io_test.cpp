@@ -14,7 +14,7 @@ namespace {
 constexpr Index kExperts = 3;
 
 /// One way in which a checkpoint keeps a parameter of kExperts x [rows, cols], and where its element lies.
-struct Case {
+struct SliceCase {
   std::string text;
   Index rows;  // of an expert
   Index cols;
@@ -27,16 +27,18 @@ HfSlice slice_of(Index row_begin, Index rows, std::vector<Index> shape, Index be
 }
 
 /// [E, 2F, D] as transformers 5 stacks them.
-Case stacked_rows(Index f, Index d) {
-  Case c{"stacked rows", 2 * f, d, {}, [=](Index e, Index r, Index j) { return (e * 2 * f + r) * d + j; }};
+SliceCase stacked_rows(Index f, Index d) {
+  SliceCase c{
+      "stacked rows", 2 * f, d, {}, [=](Index e, Index r, Index j) { return (e * 2 * f + r) * d + j; }};
   for (Index e = 0; e < kExperts; ++e)
     c.slices.push_back(slice_of(e * 2 * f, 2 * f, {kExperts, 2 * f, d}, e * 2 * f * d, SliceLayout::kRows));
   return c;
 }
 
 /// [E, D, 2F]: gate and up side by side in the columns, as one slice or as two.
-Case stacked_columns(Index f, Index d, bool apart) {
-  Case c{"stacked columns", 2 * f, d, {}, [=](Index e, Index r, Index j) { return (e * d + j) * 2 * f + r; }};
+SliceCase stacked_columns(Index f, Index d, bool apart) {
+  SliceCase c{
+      "stacked columns", 2 * f, d, {}, [=](Index e, Index r, Index j) { return (e * d + j) * 2 * f + r; }};
   for (Index e = 0; e < kExperts; ++e)
     for (Index part = 0; part < (apart ? 2 : 1); ++part) {
       const Index rows = apart ? f : 2 * f;
@@ -48,8 +50,8 @@ Case stacked_columns(Index f, Index d, bool apart) {
 
 /// Sizes that are no multiples of a block, one row, one column, and those of which the shapes say nothing:
 /// 2F = D and F = D.
-std::vector<Case> cases() {
-  std::vector<Case> all;
+std::vector<SliceCase> cases() {
+  std::vector<SliceCase> all;
   for (const auto& [f, d] : std::vector<std::pair<Index, Index>>{{3, 5}, {4, 8}, {8, 8}, {1, 40}, {20, 1}}) {
     all.push_back(stacked_rows(f, d));
     all.push_back(stacked_columns(f, d, false));
@@ -59,7 +61,7 @@ std::vector<Case> cases() {
 }
 
 TEST(SliceIo, ReadsEveryLayoutToItsPlace) {
-  for (const Case& c : cases()) {
+  for (const SliceCase& c : cases()) {
     const testing::TemporaryFolder folder;
     std::vector<float> file(static_cast<std::size_t>(kExperts * c.rows * c.cols));
     std::iota(file.begin(), file.end(), 1.0f);
@@ -76,7 +78,7 @@ TEST(SliceIo, ReadsEveryLayoutToItsPlace) {
 }
 
 TEST(SliceIo, WritesWhatItReadsBitForBit) {
-  for (const Case& c : cases()) {
+  for (const SliceCase& c : cases()) {
     const testing::TemporaryFolder folder;
     Matrix parameter(kExperts * c.rows, c.cols);
     std::iota(parameter.view().flat().begin(), parameter.view().flat().end(), 1.0f);
@@ -95,7 +97,7 @@ TEST(SliceIo, WritesWhatItReadsBitForBit) {
 }
 
 TEST(SliceIo, PlacesInTheFileAreThoseThatAreRead) {
-  for (const Case& c : cases())
+  for (const SliceCase& c : cases())
     for (const HfSlice& slice : c.slices) {
       EXPECT_EQ(slice_violation(slice, c.cols), "");
       for (Index i = 0; i < slice.rows * c.cols; ++i) {
@@ -120,7 +122,7 @@ TEST(SliceIo, NamesASliceThatLiesOutsideItsTensor) {
 }
 
 TEST(SliceIo, KeysOfAStackDiffer) {
-  const Case c = stacked_rows(2, 3);
+  const SliceCase c = stacked_rows(2, 3);
   EXPECT_EQ(slice_key(c.slices[0], c.cols), "w@0");
   EXPECT_EQ(slice_key(c.slices[1], c.cols), "w@12");
   EXPECT_EQ(slice_key(slice_of(7, 2, {2, 3}, 0, SliceLayout::kRows), 3), "w");

@@ -40,7 +40,7 @@ void expect_same_course(const MeshShape& shape, const TrainingRunSettings& setti
 }
 
 TEST(TrainerNodePool, HasTheSameBitsAsWithoutOnEveryMesh) {
-  for (const MeshShape& shape : all_meshes())
+  for (const MeshShape& shape : meshes_of_every_size())
     for (const bool fused : {true, false}) {
       SCOPED_TRACE(name_of(shape) + (fused ? ", grouped" : ", loop"));
       expect_same_course(shape, {.fused = fused, .dispatcher = DispatcherKind::kShared});

@@ -23,7 +23,7 @@ TEST(Trainer, LossesAndGradientNormsOverTwentyStepsAreThoseOfOneRankOnEveryMesh)
   for (const bool fused : {true, false}) {
     const std::vector<double> alone = TrainingRun(shape_of(1, 1), {.fused = fused}).losses(20);
     EXPECT_LT(alone[38], 0.8 * alone[0]) << "the model must have learned something for this to be a test";
-    for (const MeshShape& shape : all_meshes())
+    for (const MeshShape& shape : meshes_of_every_size())
       EXPECT_LE(relative_gap(TrainingRun(shape, {.fused = fused}).losses(20), alone), 1e-5)
           << name_of(shape) << " fused " << fused;
   }
@@ -47,7 +47,7 @@ void expect_same_gradients(const Gradients& got, const Gradients& expected) {
 
 TEST(Trainer, GradientsPerParameterAreThoseOfOneRankOnEveryMesh) {
   const Gradients alone = TrainingRun(shape_of(1, 1), {}).gradients(0.01);
-  for (const MeshShape& shape : all_meshes()) {
+  for (const MeshShape& shape : meshes_of_every_size()) {
     SCOPED_TRACE(name_of(shape));
     expect_same_gradients(TrainingRun(shape, {}).gradients(0.01), alone);
   }
@@ -157,7 +157,7 @@ TEST(Trainer, PhasesAddUpToTheSecondsOfTheStepAndToNothingBetweenSteps) {
 TEST(Trainer, EvaluatesTheSameOnEveryMesh) {
   TrainingRun alone(shape_of(1, 1), {});
   const double expected = alone.trainer.evaluate(alone.sampler.heldout(5, 2, 0));
-  for (const MeshShape& shape : all_meshes()) {
+  for (const MeshShape& shape : meshes_of_every_size()) {
     TrainingRun run(shape, {});
     EXPECT_NEAR(run.trainer.evaluate(run.sampler.heldout(5, 2, run.mesh.world().rank())), expected, 1e-6)
         << shape.text();

@@ -155,7 +155,7 @@ inline std::vector<MeshShape> meshes_of(Index world) {
 }
 
 /// Those of as many ranks as this program runs on, and of every number of ranks that divides it.
-inline std::vector<MeshShape> all_meshes() {
+inline std::vector<MeshShape> meshes_of_every_size() {
   std::vector<MeshShape> shapes;
   for (Index world = 1; world <= Communicator::world().size(); ++world)
     if (Communicator::world().size() % world == 0)

@@ -1,5 +1,5 @@
-// oneDNN, one product an expert, straight from the masters: the rival that grouped_matmul_bench measures beside
-// ours where CMake found the library (MOELOOM_HAS_ONEDNN).
+// oneDNN, one product an expert, straight from the masters: the rival that grouped_matmul_bench measures
+// beside ours where CMake found the library (MOELOOM_HAS_ONEDNN).
 #pragma once
 
 #include "moeloom/kernels/grouped_matmul.hpp"

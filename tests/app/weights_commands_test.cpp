@@ -96,8 +96,7 @@ TEST_F(WeightsCommands, InspectTakesAConfigAloneButNotWeightsThatAreBroken) {
   const auto count = std::to_string(SafetensorsFolder(path("one")).names().size());
   expect_says(whole, 0, "\ntensors: " + count + " expected, " + count + " found");
   expect_says(alone, 0,
-              "\ntensors: " + count + " expected, none found: " + path("alone") +
-                  " holds no weights\n");
+              "\ntensors: " + count + " expected, none found: " + path("alone") + " holds no weights\n");
   const fs::path weights = path("alone/model.safetensors");
   testing::write_bytes(path("alone/pytorch_model.bin"), "x");
   expect_says(inspected("alone"), 1, "no weights that can be loaded");

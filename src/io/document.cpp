@@ -158,9 +158,8 @@ std::optional<double> Document::number_or_nan(const std::string& key) const {
 std::vector<double> Document::numbers_or_nan(const std::string& key) const {
   std::vector<double> numbers;
   if (!value_->json.contains(key)) return numbers;
-  for (const Json& value :
-       expect(value_->json, origin_, key, "an array of numbers or null", is_numbers_or_null))
-    numbers.push_back(value.is_null() ? kNan : value.get<double>());
+  const Json list = expect(value_->json, origin_, key, "an array of numbers or null", is_numbers_or_null);
+  for (const Json& value : list) numbers.push_back(value.is_null() ? kNan : value.get<double>());
   return numbers;
 }
 

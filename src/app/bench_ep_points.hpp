@@ -2,7 +2,7 @@
 #pragma once
 
 #include "moeloom/app/options.hpp"
-#include "moeloom/moe/dispatcher_choice.hpp"
+#include "moeloom/moe/dispatcher_kind.hpp"
 
 #include "bench_ep_workload.hpp"
 

@@ -127,18 +127,6 @@ std::vector<std::string> idle_settings(DispatcherKind kind, const DispatcherFact
 
 }  // namespace
 
-std::string_view name_of(DispatcherKind kind) {
-  constexpr std::array<std::string_view, kDispatcherKinds.size()> names = {"auto", "alltoall", "shared",
-                                                                           "hierarchical", "allgather"};
-  return names[static_cast<std::size_t>(kind)];
-}
-
-std::optional<DispatcherKind> dispatcher_kind_from_text(std::string_view text) {
-  for (const DispatcherKind kind : kDispatcherKinds)
-    if (name_of(kind) == text) return kind;
-  return std::nullopt;
-}
-
 DispatcherChoice decide_dispatcher(DispatcherKind request, const DispatcherFacts& facts,
                                    const WireSettings& wire) {
   DispatcherChoice choice = decide_kind(request, facts, wire.combine);

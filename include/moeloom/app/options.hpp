@@ -7,7 +7,7 @@
 #include "moeloom/io/token_source.hpp"
 #include "moeloom/model/config.hpp"
 #include "moeloom/model/convert.hpp"
-#include "moeloom/moe/dispatcher_choice.hpp"
+#include "moeloom/moe/dispatcher_kind.hpp"
 #include "moeloom/moe/overlap_choice.hpp"
 #include "moeloom/tensor/dtype.hpp"
 #include "moeloom/train/trainer.hpp"

@@ -8,7 +8,7 @@
 
 #include "moeloom/moe/allgather_dispatch.hpp"
 #include "moeloom/moe/alltoall_dispatch.hpp"
-#include "moeloom/moe/dispatcher_choice.hpp"
+#include "moeloom/moe/dispatcher_kind.hpp"
 #include "moeloom/moe/hierarchical_dispatch.hpp"
 #include "moeloom/moe/overlapped_dispatch.hpp"
 #include "moeloom/moe/shared_dispatch.hpp"

@@ -15,7 +15,7 @@
 #include "moeloom/base/parallel.hpp"
 #include "moeloom/comm/messages.hpp"
 #include "moeloom/comm/session.hpp"
-#include "moeloom/kernels/calibration.hpp"
+#include "moeloom/plan/rates/calibration.hpp"
 
 #include <algorithm>
 #include <cstdio>
@@ -27,8 +27,8 @@
 #include <thread>
 
 #include "app/plan_ranking.hpp"
-#include "kernel_plan.hpp"
-#include "step_plan.hpp"
+#include "commands/step_plan.hpp"
+#include "run/kernel_plan.hpp"
 #include "support/options.hpp"
 #include "support/training.hpp"
 

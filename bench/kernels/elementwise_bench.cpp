@@ -4,9 +4,9 @@
 // Each sample times a copy and then the kernel, so both meet the same state of the machine; the figures are
 // percentiles of the ratios. Bytes are what the kernel must read and write once; a copy's likewise.
 #include "moeloom/base/parallel.hpp"
-#include "moeloom/kernels/rmsnorm.hpp"
-#include "moeloom/kernels/rope.hpp"
-#include "moeloom/kernels/swiglu.hpp"
+#include "moeloom/kernels/elementwise/rmsnorm.hpp"
+#include "moeloom/kernels/elementwise/rope.hpp"
+#include "moeloom/kernels/elementwise/swiglu.hpp"
 
 #include <algorithm>
 #include <cstdio>

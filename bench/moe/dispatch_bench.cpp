@@ -13,7 +13,7 @@
 #include "moeloom/base/parallel.hpp"
 #include "moeloom/base/random.hpp"
 #include "moeloom/comm/session.hpp"
-#include "moeloom/moe/dispatcher.hpp"
+#include "moeloom/moe/dispatch/dispatcher.hpp"
 
 #include <algorithm>
 #include <array>

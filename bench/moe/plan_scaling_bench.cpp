@@ -8,7 +8,7 @@
 // on the rank that holds its expert. It should grow no faster than ep + E, and stay under 5 ms at ep = 1024.
 #include "moeloom/base/random.hpp"
 #include "moeloom/comm/mesh.hpp"
-#include "moeloom/moe/dispatch_plan.hpp"
+#include "moeloom/moe/dispatch/dispatch_plan.hpp"
 
 #include <cstdio>
 #include <optional>

@@ -1,7 +1,7 @@
 // A way to move rows by its name on a benchmark's command line.
 #pragma once
 
-#include "moeloom/moe/dispatcher_kind.hpp"
+#include "moeloom/moe/dispatch/dispatcher_kind.hpp"
 
 #include <stdexcept>
 #include <string>

@@ -1,10 +1,9 @@
 #include "bench_ep_answers.hpp"
 
 #include "moeloom/base/text.hpp"
+#include "moeloom/report/html.hpp"
 
 #include <algorithm>
-
-#include "html.hpp"
 
 namespace moeloom {
 namespace {

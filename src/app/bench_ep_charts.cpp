@@ -1,10 +1,10 @@
 #include "bench_ep_charts.hpp"
 
-#include <algorithm>
+#include "moeloom/report/html.hpp"
+#include "moeloom/report/svg_bar_chart.hpp"
+#include "moeloom/report/svg_chart.hpp"
 
-#include "html.hpp"
-#include "svg_bar_chart.hpp"
-#include "svg_chart.hpp"
+#include <algorithm>
 
 namespace moeloom {
 namespace {

@@ -7,7 +7,7 @@
 #include <chrono>
 
 #include "bench_ep_error.hpp"
-#include "run_report.hpp"
+#include "run/run_report.hpp"
 
 namespace moeloom {
 namespace {

@@ -2,6 +2,8 @@
 
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/text.hpp"
+#include "moeloom/comm/process_memory.hpp"
+#include "moeloom/plan/decide/compute_dtype.hpp"
 
 #include <algorithm>
 #include <malloc.h>
@@ -10,8 +12,6 @@
 #include "bench_ep_layer.hpp"
 #include "bench_ep_sample.hpp"
 #include "bench_ep_step.hpp"
-#include "compute_dtype.hpp"
-#include "process_memory.hpp"
 
 namespace moeloom {
 namespace {

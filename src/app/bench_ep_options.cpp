@@ -1,11 +1,11 @@
 #include "moeloom/base/violations.hpp"
+#include "moeloom/plan/decide/compute_dtype.hpp"
 
 #include <algorithm>
 
 #include "bench_ep_points.hpp"
-#include "compute_dtype.hpp"
-#include "option_groups.hpp"
-#include "processors.hpp"
+#include "cli/option_groups.hpp"
+#include "cli/processors.hpp"
 
 namespace moeloom {
 namespace {

@@ -1,10 +1,9 @@
 #include "bench_ep_points.hpp"
 
 #include "moeloom/io/checksum.hpp"
+#include "moeloom/plan/decide/compute_dtype.hpp"
 
 #include <algorithm>
-
-#include "compute_dtype.hpp"
 
 namespace moeloom {
 namespace {

@@ -1,10 +1,10 @@
 // What `moeloom bench ep` measures: its options, and the points that follow from them in a world.
 #pragma once
 
-#include "moeloom/app/options.hpp"
-#include "moeloom/moe/dispatcher_kind.hpp"
+#include "moeloom/moe/dispatch/dispatcher_kind.hpp"
 
 #include "bench_ep_workload.hpp"
+#include "cli/options.hpp"
 
 namespace moeloom {
 

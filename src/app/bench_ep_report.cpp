@@ -1,11 +1,12 @@
 #include "bench_ep_report.hpp"
 
+#include "moeloom/report/html.hpp"
+#include "moeloom/report/report_page.hpp"
+
 #include <algorithm>
 #include <set>
 
 #include "bench_ep_charts.hpp"
-#include "html.hpp"
-#include "report_page.hpp"
 
 namespace moeloom {
 namespace {

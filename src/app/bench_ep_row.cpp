@@ -1,11 +1,10 @@
 #include "bench_ep_row.hpp"
 
 #include "moeloom/base/text.hpp"
+#include "moeloom/plan/decide/compute_dtype.hpp"
 
 #include <algorithm>
 #include <cmath>
-
-#include "compute_dtype.hpp"
 
 namespace moeloom {
 namespace {

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "bench_ep_error.hpp"
-#include "run_report.hpp"
+#include "run/run_report.hpp"
 
 namespace moeloom {
 namespace {

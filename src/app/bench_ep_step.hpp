@@ -7,7 +7,7 @@
 
 #include "bench_ep_sample.hpp"
 #include "bench_ep_world.hpp"
-#include "model_memory.hpp"
+#include "run/model_memory.hpp"
 
 namespace moeloom {
 

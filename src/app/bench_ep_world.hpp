@@ -1,14 +1,13 @@
 // The ranks of a sweep: one process group, and a mesh of it for every ep.
 #pragma once
 
-#include "moeloom/app/environment.hpp"
-
 #include <map>
 #include <memory>
 
 #include "bench_ep_points.hpp"
-#include "dispatcher_plan.hpp"
-#include "kernel_plan.hpp"
+#include "cli/environment.hpp"
+#include "run/dispatcher_plan.hpp"
+#include "run/kernel_plan.hpp"
 
 namespace moeloom {
 

@@ -1,9 +1,5 @@
 // moeloom <command>: the only place that catches. One silent rank is a hang for the others, so an error that
 // the ranks did not agree on ends all of them.
-#include "moeloom/app/commands.hpp"
-#include "moeloom/app/environment.hpp"
-#include "moeloom/app/options.hpp"
-#include "moeloom/app/stop_signals.hpp"
 #include "moeloom/base/errors.hpp"
 #include "moeloom/comm/communicator.hpp"
 #include "moeloom/comm/session.hpp"
@@ -14,7 +10,11 @@
 #include <sstream>
 
 #include "bench_ep_points.hpp"
-#include "option_table.hpp"
+#include "cli/environment.hpp"
+#include "cli/option_table.hpp"
+#include "cli/options.hpp"
+#include "commands/commands.hpp"
+#include "run/stop_signals.hpp"
 
 namespace {
 

@@ -1,7 +1,7 @@
 #include "moeloom/base/parallel.hpp"
 #include "moeloom/base/random.hpp"
+#include "moeloom/model/hf/slice_io.hpp"
 #include "moeloom/model/parameters.hpp"
-#include "moeloom/model/slice_io.hpp"
 
 #include <algorithm>
 

@@ -2,8 +2,8 @@
 #include "moeloom/model/layer_spec.hpp"
 
 #include "moeloom/base/errors.hpp"
-#include "moeloom/model/config.hpp"
-#include "moeloom/model/family.hpp"
+#include "moeloom/model/hf/config.hpp"
+#include "moeloom/model/hf/family.hpp"
 
 #include <cmath>
 

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "softmax.hpp"
+#include "attention/softmax.hpp"
 
 namespace moeloom {
 namespace {

@@ -1,8 +1,9 @@
 #include "bench_ep_charts.hpp"
 
+#include "moeloom/report/html.hpp"
+
 #include "bench_ep_rows_testing.hpp"
-#include "html.hpp"
-#include "program_testing.hpp"
+#include "program/program_testing.hpp"
 
 namespace moeloom {
 namespace {
@@ -11,7 +12,7 @@ using testing::count_of;
 using testing::layer_alone;
 using testing::rows_of_world;
 
-double ms_of(const EpPoint& point) {
+double charted_ms(const EpPoint& point) {
   return 40.0 / static_cast<double>(point.ep) + 7.1 * static_cast<double>(point.patch) +
          3.3 * static_cast<double>(point.ranks) + 1.9 * static_cast<double>(point.workload);
 }
@@ -19,7 +20,7 @@ double ms_of(const EpPoint& point) {
 std::vector<EpView> views(const BenchEpOptions& options, std::vector<Index> worlds) {
   std::vector<EpRow> rows;
   for (const Index ranks : worlds)
-    for (EpRow& row : rows_of_world(options, ranks, ms_of)) rows.push_back(std::move(row));
+    for (EpRow& row : rows_of_world(options, ranks, charted_ms)) rows.push_back(std::move(row));
   return views_of(rows);
 }
 

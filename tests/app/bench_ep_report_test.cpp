@@ -1,9 +1,10 @@
 #include "bench_ep_report.hpp"
 
+#include "moeloom/report/html.hpp"
+
 #include "bench_ep_answers.hpp"
 #include "bench_ep_rows_testing.hpp"
-#include "html.hpp"
-#include "program_testing.hpp"
+#include "program/program_testing.hpp"
 
 namespace moeloom {
 namespace {

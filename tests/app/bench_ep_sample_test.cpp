@@ -1,7 +1,7 @@
 #include "bench_ep_sample.hpp"
 
 #include "moeloom/comm/communicator.hpp"
-#include "moeloom/moe/dispatch_plan.hpp"
+#include "moeloom/moe/dispatch/dispatch_plan.hpp"
 
 #include <gtest/gtest.h>
 

@@ -26,7 +26,9 @@ const std::map<std::string, Rooms> kBelow = {
     {"moe", {"base", "tensor", "kernels", "comm"}},
     {"model", {"base", "tensor", "kernels", "comm", "io", "moe"}},
     {"train", {"base", "tensor", "kernels", "comm", "io", "moe", "model"}},
-    {"app", {"base", "tensor", "kernels", "comm", "io", "moe", "model", "train"}},
+    {"plan", {"base", "tensor", "kernels", "comm", "io", "moe", "model", "train"}},
+    {"report", {"base"}},
+    {"app", {"base", "tensor", "kernels", "comm", "io", "moe", "model", "train", "plan", "report"}},
 };
 
 struct Home {

@@ -1,5 +1,5 @@
 // Gated activations in the MLPs of public model code.
-#include "moeloom/kernels/swiglu.hpp"
+#include "moeloom/kernels/elementwise/swiglu.hpp"
 #include "moeloom/tensor/gemm.hpp"
 
 #include <algorithm>

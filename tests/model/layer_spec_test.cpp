@@ -3,7 +3,7 @@
 #include "moeloom/model/layer_spec.hpp"
 
 #include "moeloom/base/errors.hpp"
-#include "moeloom/model/config.hpp"
+#include "moeloom/model/hf/config.hpp"
 #include "moeloom/model/parameters.hpp"
 
 #include <algorithm>

@@ -3,7 +3,7 @@
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"
 #include "moeloom/io/safetensors.hpp"
-#include "moeloom/model/family.hpp"
+#include "moeloom/model/hf/family.hpp"
 
 #include <algorithm>
 #include <cmath>

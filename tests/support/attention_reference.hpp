@@ -2,7 +2,7 @@
 // the layer are differences of.
 #pragma once
 
-#include "moeloom/kernels/rope_table.hpp"
+#include "moeloom/kernels/elementwise/rope_table.hpp"
 #include "moeloom/model/layer_spec.hpp"
 #include "moeloom/model/parameters.hpp"
 

@@ -6,11 +6,11 @@
 #pragma once
 
 #include "moeloom/kernels/dense.hpp"
+#include "moeloom/kernels/elementwise/rmsnorm.hpp"
+#include "moeloom/kernels/elementwise/rope.hpp"
+#include "moeloom/kernels/elementwise/swiglu.hpp"
 #include "moeloom/kernels/gmm_policy.hpp"
 #include "moeloom/kernels/grouped_matmul.hpp"
-#include "moeloom/kernels/rmsnorm.hpp"
-#include "moeloom/kernels/rope.hpp"
-#include "moeloom/kernels/swiglu.hpp"
 
 #include <functional>
 #include <optional>

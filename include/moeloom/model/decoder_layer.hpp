@@ -2,7 +2,7 @@
 // residual.
 #pragma once
 
-#include "moeloom/model/attention_layer.hpp"
+#include "moeloom/model/attention/attention_layer.hpp"
 #include "moeloom/model/mlp_layer.hpp"
 #include "moeloom/moe/moe_layer.hpp"
 

@@ -5,8 +5,8 @@
 // are the same for every family except norms, whose names say where they stand.
 #pragma once
 
-#include "moeloom/kernels/rmsnorm.hpp"
-#include "moeloom/kernels/swiglu.hpp"
+#include "moeloom/kernels/elementwise/rmsnorm.hpp"
+#include "moeloom/kernels/elementwise/swiglu.hpp"
 #include "moeloom/moe/router.hpp"
 
 #include <optional>

@@ -1,7 +1,7 @@
 // RMSNorm's weight, its gradient and its settings; and a norm between a block's output and the residual.
 #pragma once
 
-#include "moeloom/kernels/rmsnorm.hpp"
+#include "moeloom/kernels/elementwise/rmsnorm.hpp"
 #include "moeloom/model/layer_spec.hpp"
 #include "moeloom/model/parameters.hpp"
 

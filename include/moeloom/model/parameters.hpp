@@ -6,8 +6,8 @@
 #pragma once
 
 #include "moeloom/comm/mesh.hpp"
-#include "moeloom/model/config.hpp"
-#include "moeloom/moe/row_buffer.hpp"
+#include "moeloom/model/hf/config.hpp"
+#include "moeloom/moe/dispatch/row_buffer.hpp"
 #include "moeloom/tensor/gemm.hpp"
 #include "moeloom/tensor/matrix.hpp"
 

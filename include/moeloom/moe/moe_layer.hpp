@@ -3,11 +3,11 @@
 #pragma once
 
 #include "moeloom/base/phase_clock.hpp"
-#include "moeloom/moe/dispatcher.hpp"
-#include "moeloom/moe/node_pool.hpp"
+#include "moeloom/moe/dispatch/dispatcher.hpp"
+#include "moeloom/moe/experts/node_pool.hpp"
+#include "moeloom/moe/experts/shared_expert.hpp"
 #include "moeloom/moe/router.hpp"
 #include "moeloom/moe/router_losses.hpp"
-#include "moeloom/moe/shared_expert.hpp"
 
 #include <optional>
 #include <span>

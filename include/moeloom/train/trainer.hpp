@@ -2,8 +2,8 @@
 #pragma once
 
 #include "moeloom/base/phase_clock.hpp"
-#include "moeloom/moe/dispatch_traffic.hpp"
-#include "moeloom/moe/pool_board.hpp"
+#include "moeloom/moe/dispatch/dispatch_traffic.hpp"
+#include "moeloom/moe/experts/pool_board.hpp"
 #include "moeloom/train/batch_sampler.hpp"
 #include "moeloom/train/schedule.hpp"
 #include "moeloom/train/sharded_optimizer.hpp"

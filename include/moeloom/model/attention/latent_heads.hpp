@@ -1,0 +1,57 @@
+// Multi-head latent attention's queries, keys and values (DeepSeek-V2, 2024, section 2.1): through narrow
+// projections with a norm, and one turned part of the key that all heads share.
+//
+// Inside a head the turned part comes first, [rope, nope], in queries and keys alike: a partial rotary
+// embedding turns leading columns, and scores do not depend on the order of columns.
+#pragma once
+
+#include "moeloom/model/attention/attention_heads.hpp"
+
+namespace moeloom {
+
+/// The interface of ProjectedHeads. LatentSpec has the formulas.
+class LatentHeads {
+ public:
+  LatentHeads(const AttentionSpec& spec, const ParameterStore& store);
+
+  void forward(const KernelTable& kernels, const AttentionContext& context, ConstRows normed);
+  AttentionHeads heads() { return {query_, key_, value_}; }
+  AttentionHeads gradients(Index tokens, HeadsWorkspace& workspace) const;
+  void backward(const KernelTable& kernels, const AttentionContext& context, ConstRows normed,
+                HeadsWorkspace& workspace, MatrixView d_normed) const;
+
+ private:
+  struct QueryLatent {
+    Linear down;  // q_a_proj
+    Norm norm;
+  };
+  void forward_query(const KernelTable& kernels, ConstRows normed);
+  void forward_key_value(const KernelTable& kernels, ConstRows normed);
+  void backward_query(const KernelTable& kernels, ConstRows normed, HeadsWorkspace& workspace,
+                      MatrixView d_normed) const;
+  void backward_key_value(const KernelTable& kernels, const AttentionContext& context, ConstRows normed,
+                          HeadsWorkspace& workspace, MatrixView d_normed) const;
+  const RopeTable& rope(const AttentionContext& context) const;
+
+  AttentionSpec spec_;
+  LatentSpec latent_;
+  std::optional<QueryLatent> query_latent_;
+  Linear query_up_;        // q_b_proj, or q_proj
+  Linear key_value_down_;  // kv_a_proj_with_mqa
+  Norm key_value_norm_;
+  Linear key_value_up_;  // kv_b_proj
+
+  Matrix projected_query_;       // [T, H (nope + rope)]
+  Matrix query_low_;             // [T, q_rank], before the norm
+  Matrix query_low_normed_;      //
+  Matrix key_value_low_;         // [T, kv_rank + rope], before the norm; the rope part is turned
+  Matrix key_value_low_normed_;  // [T, kv_rank]
+  Matrix key_value_;             // [T, H (nope + value)]
+  Matrix query_;                 // [T, H (rope + nope)]
+  Matrix key_;
+  Matrix value_;
+  std::vector<float> query_inv_rms_;
+  std::vector<float> key_value_inv_rms_;
+};
+
+}  // namespace moeloom

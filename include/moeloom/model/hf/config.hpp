@@ -1,0 +1,105 @@
+// The shape of a model, as Hugging Face's config.json says it.
+#pragma once
+
+#include "moeloom/base/index.hpp"
+#include "moeloom/io/document.hpp"
+#include "moeloom/kernels/elementwise/rope_table.hpp"
+#include "moeloom/model/hf/checkpoint_names.hpp"
+#include "moeloom/tensor/dtype.hpp"
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace moeloom {
+
+struct LayerSpec;
+struct NormSpec;
+
+/// Field names are config.json's, where two families differ those of Qwen3-MoE. Defaults are for a model made
+/// from flags; where a file leaves a key out, the family's row decides.
+struct ModelConfig {
+  std::string model_type = "qwen3_moe";
+  std::string hidden_act = "silu";
+  Index vocab_size = 256;
+  Index hidden_size = 256;
+  Index intermediate_size = 1024;     // of the dense MLP layers
+  Index moe_intermediate_size = 256;  // of one expert
+  Index num_hidden_layers = 4;
+  Index num_attention_heads = 8;
+  Index num_key_value_heads = 4;
+  Index head_dim = 32;  // of q and k
+  Index num_experts = 8;
+  Index num_experts_per_tok = 2;
+  Index decoder_sparse_step = 1;
+  std::vector<Index> mlp_only_layers;
+  Index max_position_embeddings = 32768;
+  bool norm_topk_prob = true;
+  bool tie_word_embeddings = false;
+  bool output_router_logits = true;  // HF adds the aux loss only then
+  double router_aux_loss_coef = 0.001;
+  double rms_norm_eps = 1e-6;
+  double rope_theta = 10000.0;
+  double initializer_range = 0.02;
+
+  // What some families say besides; the defaults are as if they did not.
+  bool attention_bias = false;
+  bool mlp_bias = false;
+  RopeScaling rope_scaling;
+  double partial_rotary_factor = 1;
+  double rope_local_base_freq = 0;    // rope_theta of layers with a window; 0: the same
+  std::vector<Index> windows;         // one a layer, 0: all earlier tokens; empty: 0 for all
+  double score_scale = 0;             // of attention's scores; 0: head_dim^-0.5
+  std::optional<Index> pad_token_id;  // the look-up of this row trains nothing
+  Index q_lora_rank = 0;              // latent attention; 0: q is one projection
+  Index kv_lora_rank = 0;
+  Index qk_nope_head_dim = 0;
+  Index qk_rope_head_dim = 0;
+  Index v_head_dim = 0;
+  bool rope_interleave = true;
+  Index first_k_dense_replace = 0;
+  Index n_group = 1;
+  Index topk_group = 1;
+  double routed_scaling_factor = 1;
+  Index shared_expert_intermediate_size = 0;  // 0: there is none
+
+  CheckpointNames names;
+  /// The file this came from, whose other keys are written back unchanged.
+  Document source;
+
+  bool is_sparse(Index layer) const;
+  bool has_experts() const;        // any layer is sparse
+  bool has_router_losses() const;  // aux and z loss: of softmax routers alone
+  Index attention_width() const { return num_attention_heads * head_dim; }
+  Index kv_width() const { return num_key_value_heads * head_dim; }
+  Index rotary_dim() const;  // elements of a head that turn
+  /// Parameters in all, and those that one token uses.
+  Index total_parameters() const;
+  Index active_parameters() const;
+
+  /// The row of this model_type; throws ConfigError if there is none.
+  const Family& family() const;
+  /// What to build: layers, the norm before the head, one rope table an entry, the factor of embeddings.
+  LayerSpec layer(Index layer) const;
+  NormSpec final_norm() const;
+  std::vector<RopeSettings> ropes() const;
+  float embedding_scale() const;
+
+  /// Reads `folder`/config.json and, if there are weights, how they are called. Throws IoError for the files,
+  /// ConfigError for a model that is not supported, naming each key: what it says and what would run. Keys
+  /// that begin with _ are kept and not read.
+  static ModelConfig read(const std::filesystem::path& folder);
+  static ModelConfig from(const Document& document);
+  /// Of a folder whose weights are of this format (kF32, kBF16 or kF16).
+  Document to_document(DType weights = DType::kF32) const;
+};
+
+/// Says the format of the weights wherever `config` says one for the text model: at the top, where it is
+/// added if it is missing, and in the objects around the text model's keys.
+void set_weights_dtype(Document& config, DType weights);
+
+/// What is wrong with the numbers themselves, with the arithmetic; empty when they fit together.
+std::vector<std::string> config_violations(const ModelConfig& config);
+
+}  // namespace moeloom

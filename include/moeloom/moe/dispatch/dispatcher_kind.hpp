@@ -1,0 +1,30 @@
+// The ways that rows can travel, and how they cross between ranks that share no memory.
+#pragma once
+
+#include "moeloom/moe/dispatch/crossing_plan.hpp"
+#include "moeloom/moe/dispatch/wire.hpp"
+
+#include <array>
+#include <optional>
+#include <string_view>
+
+namespace moeloom {
+
+/// alltoall: packed, MPI_Alltoallv, regrouped. shared: written in place into memory of the node.
+/// hierarchical: once to each other node, and there as shared. allgather: every token to every rank.
+enum class DispatcherKind { kAuto, kAlltoall, kShared, kHierarchical, kAllgather };
+inline constexpr std::array kDispatcherKinds = {DispatcherKind::kAuto, DispatcherKind::kAlltoall,
+                                                DispatcherKind::kShared, DispatcherKind::kHierarchical,
+                                                DispatcherKind::kAllgather};
+/// As it is written: "auto", "alltoall", "shared", ...
+std::string_view name_of(DispatcherKind kind);
+std::optional<DispatcherKind> dispatcher_kind_from_text(std::string_view text);
+
+/// How rows cross between ranks that share no memory.
+struct WireSettings {
+  CombineMode combine = CombineMode::kExact;  // kFast: of hierarchical; others sum at home
+  WireDType dtype = WireDType::kFp32;         // of all but shared, where nothing travels
+  Index pretended_nodes = 0;                  // find_nodes()'s
+};
+
+}  // namespace moeloom

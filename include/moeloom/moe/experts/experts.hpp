@@ -1,0 +1,113 @@
+// The experts of one rank: grouped matmul, gated activation, grouped matmul, over the rows that dispatch
+// brought.
+//
+//   forward    Z = X W_gate_up^T [R, 2F], A = weight * act(Z_gate) * Z_up [R, F], Y = A W_down^T [R, D]
+//   backward   dA = dY W_down, (dZ, d_weight, A) from Z, dW_down += dY^T A, dX = dZ W_gate_up, dW_gate_up +=
+//   dZ^T X
+//
+// Kept from forward to backward: X and Z of each row. The routing weight is applied before the down
+// projection, so combine is a plain sum and its gradient needs no expert output (field.md 3.2).
+#pragma once
+
+#include "moeloom/base/phase_clock.hpp"
+#include "moeloom/kernels/registry.hpp"
+#include "moeloom/moe/dispatch/chunk_plan.hpp"
+#include "moeloom/moe/dispatch/row_buffer.hpp"
+
+#include <vector>
+
+namespace moeloom {
+
+/// Views of the masters and gradients of the resident experts, stacked.
+struct ExpertShard {
+  Index experts = 0;     // resident
+  MatrixView gate_up;    // [e*2F, D]
+  MatrixView down;       // [e*D, F]
+  MatrixView d_gate_up;  // without rows, like d_down: frozen, not computed
+  MatrixView d_down;
+  GatedActivation activation = {};
+  GroupedWeights gate_up_weights() const { return {gate_up, experts}; }
+  GroupedWeights down_weights() const { return {down, experts}; }
+};
+
+/// Both packed faces of a shard, made anew when the weights have changed.
+class PackedExperts {
+ public:
+  /// Packs if `kernel` reads packed weights and `version`, or its element, is not what was packed last; gives
+  /// the memory back if it reads none.
+  void refresh(const GroupedMatmulKernel& kernel, const ExpertShard& shard, std::uint64_t version);
+  const PackedWeights& gate_up() const { return gate_up_; }
+  const PackedWeights& down() const { return down_; }
+  /// Packings of both weights so far, and the bytes they take.
+  Index packings() const { return gate_up_.packings() + down_.packings(); }
+  Index bytes() const { return gate_up_.bytes() + down_.bytes(); }
+
+ private:
+  void release();
+
+  PackedWeights gate_up_;
+  PackedWeights down_;
+  std::uint64_t version_ = 0;
+};
+
+/// What backward needs of forward; memory is reused from step to step.
+struct ExpertActivations {
+  RowBuffer rows;              // X [R, D]
+  RowBuffer gate_up;           // Z [R, 2F]; backward may turn it into dZ
+  std::vector<float> weights;  // [R], routing weights of the rows
+};
+
+/// Buffers that no layer keeps; one set serves every layer.
+struct ExpertWorkspace {
+  RowMemory activated;            // A [R, F], of what the down product multiplies
+  RowMemory d_gate_up;            // dZ [R, 2F] in bf16; fp32 stands in Z's place
+  Matrix d_activated;             // dA [R, F]
+  RowBuffer output;               // Y or dX [R, D]
+  std::vector<float> d_weights;   // [R]
+  std::vector<Index> chunk_rows;  // [e, ep], of the experts of one chunk alone
+};
+
+/// A forward or a backward of a shard over the rows that dispatch brought. Between tasks of its products the
+/// calling thread does rows.between.
+struct ExpertPass {
+  const KernelTable& kernels;
+  const ExpertShard& shard;
+  const PackedExperts& packed;
+  GroupedRows rows;
+  ExpertActivations& saved;
+  ExpertWorkspace& workspace;
+  PhaseClock& clock;
+};
+
+/// Consecutive experts and their rows. Whatever the chunks, the bits are those of the whole.
+struct ExpertChunk {
+  Stretch experts;
+  Stretch rows;
+};
+inline ExpertChunk chunk_of(const ChunkPlan& plan, Index chunk) {
+  return {plan.experts_of(chunk), plan.rows_of(chunk)};
+}
+
+// A pass in chunks: prepared once, when the number of rows is known, and then each chunk once, as soon as its
+// rows are there. Who calls them has made workspace.output [R, D]; what each computes is said of the whole
+// passes below.
+void prepare_forward(const ExpertPass& pass);
+void forward_chunk(const ExpertPass& pass, const ExpertChunk& chunk);
+void prepare_backward(const ExpertPass& pass);
+/// -> the chunk's rows of workspace.output and workspace.d_weights, which may leave.
+void backward_chunk(const ExpertPass& pass, const ExpertChunk& chunk, ConstMatrixView d_rows);
+/// -> its gradients, after backward_chunk(), which left what they are made of.
+void weight_gradients(const ExpertPass& pass, const ExpertChunk& chunk, ConstMatrixView d_rows,
+                      Write gradients);
+
+/// saved.rows and saved.weights are filled -> workspace.output = Y. The clock is told of each product.
+void experts_forward(const KernelTable& kernels, const ExpertShard& shard, const PackedExperts& packed,
+                     const GroupedRows& rows, ExpertActivations& saved, ExpertWorkspace& workspace,
+                     PhaseClock& clock);
+/// d_rows [R, D] = dY -> workspace.output = dX, workspace.d_weights; the shard's gradients are added to, or
+/// written, zeros where an expert has no row: the first micro-batch of a step need not read them.
+void experts_backward(const KernelTable& kernels, const ExpertShard& shard, const PackedExperts& packed,
+                      const GroupedRows& rows, ConstMatrixView d_rows, ExpertActivations& saved,
+                      ExpertWorkspace& workspace, Write gradients, PhaseClock& clock);
+
+}  // namespace moeloom

@@ -1,0 +1,60 @@
+// The experts of a node's ranks as one pool of work: any rank runs any part of it, in the memory of the rank
+// that owns it, so that an expert or a rank with most of the rows costs the node no more than even ones.
+//
+// Weights, gradients and rows lie in the node's memory; nothing of them moves. Every rank takes its own tasks
+// to the end (their weights are in its cache), then those of the others. Two kinds (pool_board.hpp):
+//
+//   a block   up to kGemmRows rows of an expert through all of it: gate_up, activation, down; or
+//             backward, dA, dZ and A, dX. A row depends on no other, so nothing is waited for between the
+//             products.
+//   a panel   columns of one weight's gradient, over all rows of the expert.
+//
+// Both are cut where products of the loop and of the tile may be cut (gemm.hpp), so the bits are those of
+// experts_forward() and experts_backward(). Masters are read where they lie; packed faces, which other ranks
+// could not reach, are not used.
+#pragma once
+
+#include "moeloom/moe/experts/experts.hpp"
+#include "moeloom/moe/experts/pool_board.hpp"
+
+namespace moeloom {
+
+/// A thread's own: memory between the products of a block, and what it did.
+struct PoolWorker {
+  PackedWeights no_faces;  // the masters are read
+  RowMemory activated;
+  Matrix d_activated;
+  PoolCounts counts;
+};
+
+/// forward() and backward() are collective over the ranks of the memory: all call them, also without a row.
+class NodePool {
+ public:
+  explicit NodePool(std::shared_ptr<NodeMemory> memory);
+
+  /// As experts_forward() and experts_backward(). The shard, saved.rows, d_rows and workspace.output lie in
+  /// this rank's part of the memory. Widths, kernels, what is frozen and `gradients` are the same on all
+  /// ranks. Throws ShapeError.
+  void forward(const KernelTable& kernels, const ExpertShard& shard, const GroupedRows& rows,
+               ExpertActivations& saved, ExpertWorkspace& workspace, PhaseClock& clock);
+  void backward(const KernelTable& kernels, const ExpertShard& shard, const GroupedRows& rows,
+                ConstMatrixView d_rows, ExpertActivations& saved, ExpertWorkspace& workspace, Write gradients,
+                PhaseClock& clock);
+
+  PoolCounts counts() const;
+
+ private:
+  PoolPlaces places_of(const ExpertShard& shard, ExpertActivations& saved, ExpertWorkspace& workspace);
+  template <typename Run>
+  void run_all(const KernelTable& kernels, const ExpertShard& shard, Run run);
+
+  std::shared_ptr<NodeMemory> memory_;
+  PoolBoard board_;
+  std::vector<PoolTask> tasks_;
+  RowBuffer weights_, d_weights_;  // [R, 1]
+  RowBuffer activated_;            // A, from a backward's blocks to its panels
+  RowBuffer d_gate_up_;            // dZ in bf16; fp32 stands in Z's place
+  std::vector<PoolWorker> workers_;
+};
+
+}  // namespace moeloom

@@ -1,0 +1,33 @@
+// Which way rows travel, and why: a pure function of the mesh, the machine and the sizes.
+#pragma once
+
+#include "moeloom/base/index.hpp"
+#include "moeloom/moe/dispatch/dispatcher_kind.hpp"
+
+#include <string>
+
+namespace moeloom {
+
+struct DispatcherFacts {
+  Index ep_ranks = 1;
+  Index ep_nodes = 1;               // the most nodes that the ranks of one ep row lie on
+  std::string no_node_memory = {};  // why ranks cannot open each other's memory; empty: they can
+  Index num_experts = 1;
+  Index top_k = 1;
+  Index bytes_per_pair = 0;  // expected from one rank to another in one exchange, if experts are even
+  bool node_pool = false;    // asked for: rows must lie in the node's memory
+  bool in_chunks = false;    // asked for: rows must travel in chunks, between which experts compute
+};
+
+struct DispatcherChoice {
+  DispatcherKind kind = DispatcherKind::kAlltoall;  // never kAuto
+  std::string reason;
+};
+
+/// Pure. auto: the fastest that can run, the reason carrying the facts it was chosen by, and what of `wire`
+/// has nothing to act on. Throws ConfigError with the way out for a kind asked for by name that cannot run,
+/// or that `wire` does not fit, and for a node pool where ranks share no memory.
+DispatcherChoice decide_dispatcher(DispatcherKind request, const DispatcherFacts& facts,
+                                   const WireSettings& wire = {});
+
+}  // namespace moeloom

@@ -1,0 +1,205 @@
+#include <algorithm>
+
+#include "cli/attempt.hpp"
+#include "cli/option_groups.hpp"
+#include "cli/options.hpp"
+#include "cli/processors.hpp"
+
+namespace moeloom {
+namespace {
+
+OptionTable table_of(GenerateOptions& options) {
+  OptionTable table;
+  table.group("Options");
+  table.add("model", "DIR", "a run, a checkpoint or a Hugging Face folder", options.model);
+  table.add("prompt", "TEXT", "what the text begins with, for a model of bytes (vocab_size 256)",
+            options.prompt);
+  table.add("prompt-ids", "LIST", "instead: token ids with commas, for any vocabulary; the text comes as ids",
+            options.prompt_ids);
+  table.add("tokens", "N", "tokens to add", options.tokens);
+  table.add("temperature", "X", "0: always the likeliest token", options.temperature);
+  table.add("top-k", "N", "draw from so many of the likeliest; 0: from all", options.top_k);
+  table.add("seed", "N", "of the draws", options.seed);
+  table.add("ep", "N", "ranks that share the experts of a layer", options.ep);
+  table.add("threads", "N",
+            "threads of a rank; 0: OMP_NUM_THREADS, or else its share of the node's processors",
+            options.threads);
+  table.positional("model");
+  return table;
+}
+
+OptionTable table_of(InspectOptions& options) {
+  OptionTable table;
+  table.group("Options");
+  table.add("model", "DIR", "a run, a checkpoint or a Hugging Face folder", options.model);
+  table.add("ranks", "N", "show what each of so many ranks would hold", options.ranks);
+  table.add("ep", "N", "ranks that share the experts of a layer", options.ep);
+  table.add("freeze", "LIST", "as of train: memory where these are not trained", options.freeze);
+  table.positional("model");
+  return table;
+}
+
+/// Fields of Upcycling are tied to `upcycling`, which is taken over where --experts asks for it.
+OptionTable table_of(ConvertOptions& options, Upcycling& upcycling) {
+  using Layout = std::optional<ExpertFiles>;
+  OptionTable table;
+  table.group("Folders");
+  table.add("source", "DIR", "a run, a checkpoint or a Hugging Face folder", options.source);
+  table.add("target", "DIR", "a new folder", options.target);
+  table.group("Experts from a dense model");
+  table.add("experts", "N", "each a copy of the dense MLP; without this option the model stays what it is",
+            upcycling.experts);
+  table.add("top-k", "N", "experts that a token goes to", upcycling.top_k);
+  table.add("noise", "X", "normal noise on each copy, relative to the weight's root mean square",
+            upcycling.noise);
+  table.add("seed", "N", "of the new router and the noise", options.seed);
+  table.group("Files");
+  table.add_choice<Layout>(
+      "layout", "experts: as they are, a tensor each (transformers 4), or stacked (5)", options.layout,
+      {{"same", std::nullopt}, {"list", ExpertFiles::kList}, {"stacked", ExpertFiles::kStacked}});
+  table.add_choice<std::optional<DType>>(
+      "export-dtype", "what numbers are rounded to", options.dtype,
+      {{"same", std::nullopt}, {"fp32", DType::kF32}, {"bf16", DType::kBF16}});
+  add_shard_option(table, options.shard_bytes);
+  table.positional("source");
+  table.positional("target");
+  return table;
+}
+
+OptionTable table_of(KernelsOptions& options) {
+  OptionTable table;
+  add_model_options(table, options.model);
+  table.group("Mesh and kernels");
+  table.add("ranks", "N", "decide for so many ranks; 0: those that run the command", options.ranks);
+  table.add("ep", "N", "ranks that share the experts of a layer", options.ep);
+  add_kernel_options(table, options.kernels);
+  table.group("Batch");
+  add_batch_options(table, options.sequence_length, options.global_batch, options.accumulate);
+  return table;
+}
+
+template <typename Options>
+std::string help_of(const std::string& usage) {
+  Options options;
+  return usage + table_of(options).help();
+}
+
+void require_model(const std::filesystem::path& model, const Mistakes& mistakes,
+                   std::vector<std::string>& violations) {
+  if (model.empty() && !mistakes.unread.contains("model")) violations.emplace_back("--model DIR is needed");
+}
+
+void unless_at_least(Index least, const std::string& name, Index value,
+                     std::vector<std::string>& violations) {
+  if (value >= least) return;
+  violations.push_back(name + " = " + std::to_string(value) + " must be at least " + std::to_string(least));
+}
+
+}  // namespace
+
+GenerateOptions parse_generate_options(int argc, const char* const* argv,
+                                       std::vector<std::string>& violations) {
+  GenerateOptions options;
+  Mistakes mistakes;
+  const Layer layer = read_command_line(table_of(options), argc, argv, mistakes);
+  collect(violations, mistakes.violations);
+  require_model(options.model, mistakes, violations);
+  unless_at_least(1, "tokens", options.tokens, violations);
+  unless_at_least(0, "top-k", options.top_k, violations);
+  unless_at_least(1, "ep", options.ep, violations);
+  collect(violations, thread_violations(options.threads));
+  if (options.temperature < 0)
+    violations.push_back("temperature = " + value_text(options.temperature) + " must not be negative");
+  if (!options.prompt_ids.empty() && layer.contains("prompt"))
+    violations.emplace_back("--prompt and --prompt-ids are two prompts; remove one");
+  if (options.prompt.empty()) violations.emplace_back("--prompt must hold at least one character");
+  return options;
+}
+
+GenerateOptions parse_generate_options(int argc, const char* const* argv) {
+  std::vector<std::string> violations;
+  GenerateOptions options = parse_generate_options(argc, argv, violations);
+  if (!violations.empty()) throw ConfigError(violations);
+  return options;
+}
+
+InspectOptions parse_inspect_options(int argc, const char* const* argv) {
+  InspectOptions options;
+  Mistakes mistakes;
+  read_command_line(table_of(options), argc, argv, mistakes);
+  require_model(options.model, mistakes, mistakes.violations);
+  unless_at_least(1, "ranks", options.ranks, mistakes.violations);
+  unless_at_least(1, "ep", options.ep, mistakes.violations);
+  if (!mistakes.violations.empty()) throw ConfigError(mistakes.violations);
+  return options;
+}
+
+ConvertOptions parse_convert_options(int argc, const char* const* argv) {
+  ConvertOptions options;
+  Upcycling upcycling;
+  Mistakes mistakes;
+  const Layer layer = read_command_line(table_of(options, upcycling), argc, argv, mistakes);
+  std::vector<std::string>& violations = mistakes.violations;
+  for (const char* name : {"source", "target"})
+    if (!layer.contains(name) && !mistakes.unread.contains(name))
+      violations.push_back("two folders are needed: moeloom convert SOURCE TARGET");
+  if (layer.contains("experts")) options.upcycling = upcycling;
+  for (const char* name : {"top-k", "noise", "seed"})
+    if (layer.contains(name) && !layer.contains("experts") && !mistakes.unread.contains("experts"))
+      violations.push_back("--" + std::string(name) +
+                           " belongs to --experts N, which is not given; remove it");
+  const bool any = std::ranges::any_of(
+      std::initializer_list<const char*>{"experts", "layout", "export-dtype", "shard-size"},
+      [&](const char* name) { return layer.contains(name); });
+  if (!any && violations.empty())
+    violations.emplace_back("nothing to convert: give --experts, --layout, --export-dtype or --shard-size");
+  if (!violations.empty()) throw ConfigError(violations);
+  return options;
+}
+
+KernelsOptions parse_kernels_options(int argc, const char* const* argv) {
+  KernelsOptions options;
+  Mistakes mistakes;
+  note_shape(read_command_line(table_of(options), argc, argv, mistakes), options.model);
+  std::vector<std::string>& violations = mistakes.violations;
+  if (!options.model.folder.empty() && !options.model.shape_given.empty())
+    violations.push_back("--model takes the shape from its config.json; remove --" +
+                         joined(options.model.shape_given, ", --"));
+  unless_at_least(0, "ranks", options.ranks, violations);
+  unless_at_least(1, "ep", options.ep, violations);
+  collect(violations, kernel_violations(options.kernels));
+  unless_at_least(1, "seq-len", options.sequence_length, violations);
+  unless_at_least(1, "global-batch", options.global_batch, violations);
+  unless_at_least(1, "accumulate", options.accumulate, violations);
+  if (!violations.empty()) throw ConfigError(violations);
+  return options;
+}
+
+std::string generate_help() {
+  return help_of<GenerateOptions>(
+      "moeloom generate: text from a model\n\n"
+      "  moeloom generate --model runs/latest --prompt \"In the beginning\"\n");
+}
+
+std::string inspect_help() {
+  return help_of<InspectOptions>(
+      "moeloom inspect: what a model or a checkpoint holds\n\n  moeloom inspect runs/latest --ranks 4 --ep "
+      "2\n");
+}
+
+std::string convert_help() {
+  ConvertOptions options;
+  Upcycling upcycling;
+  return "moeloom convert: a model's folder into another\n\n"
+         "  moeloom convert DENSE_DIR MOE_DIR --experts 8 --top-k 2\n"
+         "  moeloom convert SRC DST --layout stacked\n" +
+         table_of(options, upcycling).help();
+}
+
+std::string kernels_help() {
+  return help_of<KernelsOptions>(
+      "moeloom kernels: the kernels, what each replaces, and the decision for a model and mesh\n\n"
+      "  moeloom kernels --model DIR --ranks 4 --ep 2\n");
+}
+
+}  // namespace moeloom

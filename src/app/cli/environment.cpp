@@ -1,0 +1,177 @@
+#include "cli/environment.hpp"
+
+#include "moeloom/base/errors.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <cstdlib>
+
+#include "cli/option_values.hpp"
+#include "cli/processors.hpp"
+
+namespace moeloom {
+namespace {
+
+constexpr std::array<std::string_view, 4> kTrue = {"1", "true", "on", "yes"};
+constexpr std::array<std::string_view, 4> kFalse = {"0", "false", "off", "no"};
+
+std::string lowered(std::string_view text) {
+  std::string word = trimmed(std::string(text));
+  std::ranges::transform(word, word.begin(), [](unsigned char c) { return std::tolower(c); });
+  return word;
+}
+
+/// 0, 1, auto, measure, force, and what else means 0 or 1.
+std::optional<GmmRequest> gmm_from_text(std::string_view text) {
+  if (const auto on = boolean_from_text(text)) return *on ? GmmRequest::kUpstreamRule : GmmRequest::kNever;
+  return gmm_request_from_text(text);
+}
+
+/// Upstream's own switch has two answers: never, and its rule.
+std::optional<GmmRequest> upstream_gmm_from_text(std::string_view text) {
+  return boolean_from_text(text) ? gmm_from_text(text) : std::nullopt;
+}
+
+/// "4", or "4,2": teams inside teams, of which the program has none.
+std::optional<Index> threads_from_text(std::string_view text) {
+  std::optional<Index> threads;
+  try {
+    read_value(split(std::string(text), ',').front(), threads);
+  } catch (const BadValue&) {
+    return std::nullopt;
+  }
+  return threads && *threads >= 1 && *threads <= kMostThreads ? threads : std::nullopt;
+}
+
+/// Only what it stands for can be asked for: a CPU that has bf16 needs no word.
+std::optional<bool> emulation_from_text(std::string_view text) {
+  return text == "emulate" ? std::optional(true) : std::nullopt;
+}
+
+std::optional<Index> nodes_from_text(std::string_view text) {
+  return text.find(',') == text.npos ? threads_from_text(text) : std::nullopt;
+}
+
+std::optional<std::string> own_variable(const std::string& name) {
+  const char* value = std::getenv(name.c_str());
+  return value == nullptr ? std::nullopt : std::optional<std::string>(value);
+}
+
+/// Reads variables and keeps what was given and what was wrong.
+class Reader {
+ public:
+  explicit Reader(const EnvironmentLookup& lookup) : lookup_(lookup) {}
+
+  template <typename T>
+  std::optional<T> read(const std::string& name, std::string_view valid,
+                        std::optional<T> (*from_text)(std::string_view)) {
+    const std::optional<std::string> text = lookup_(name);
+    if (!text || trimmed(*text).empty()) return std::nullopt;
+    const std::optional<T> value = from_text(lowered(*text));
+    if (value)
+      given.push_back(name + "=" + lowered(*text));
+    else
+      violations.push_back(name + " = \"" + *text + "\" is not valid; valid: " + std::string(valid));
+    return value;
+  }
+
+  /// The first that is set; both if they agree.
+  template <typename T>
+  std::optional<T> agreed(const std::string& name, std::optional<T> value, const std::string& alias,
+                          std::optional<T> alias_value) {
+    if (value && alias_value && *value != *alias_value)
+      violations.push_back(name + " and its alias " + alias + " disagree (" + given[given.size() - 2] + ", " +
+                           given.back() + "); unset one of them");
+    return value ? value : alias_value;
+  }
+
+  bool boolean(const std::string& name, const std::string& alias) {
+    const auto value = read(name, kBooleanTexts, boolean_from_text);
+    const auto alias_value = read(alias, kBooleanTexts, boolean_from_text);
+    return agreed(name, value, alias, alias_value).value_or(true);
+  }
+
+  std::vector<std::string> given;
+  std::vector<std::string> violations;
+
+ private:
+  const EnvironmentLookup& lookup_;
+};
+
+std::string given_as(const EnvironmentFlags& flags, std::string_view suffix) {
+  for (const std::string& text : flags.given)
+    if (text.substr(0, text.find('=')).ends_with(suffix)) return text;
+  return "the environment's " + std::string(suffix.substr(1));
+}
+
+/// As the XDG base directory specification says: what is not absolute counts as unset.
+std::filesystem::path cache_folder(const EnvironmentLookup& lookup) {
+  const std::filesystem::path chosen = lookup("XDG_CACHE_HOME").value_or("");
+  if (chosen.is_absolute()) return chosen;
+  const std::filesystem::path home = lookup("HOME").value_or("");
+  return home.is_absolute() ? home / ".cache" : std::filesystem::path();
+}
+
+}  // namespace
+
+std::optional<bool> boolean_from_text(std::string_view text) {
+  const std::string word = lowered(text);
+  if (std::ranges::find(kTrue, word) != kTrue.end()) return true;
+  if (std::ranges::find(kFalse, word) != kFalse.end()) return false;
+  return std::nullopt;
+}
+
+EnvironmentFlags read_environment(const EnvironmentLookup& lookup) {
+  Reader reader(lookup);
+  EnvironmentFlags flags;
+  flags.patch = reader.boolean("MOELOOM_PATCH", "TWINKLE_NPU_PATCH");
+  flags.fused_ops = reader.boolean("MOELOOM_FUSED_OPS", "TWINKLE_NPU_FUSED_OPS");
+  const auto gmm = reader.read("MOELOOM_GMM_PATCH", kGmmRequestTexts, gmm_from_text);
+  const auto alias = reader.read("TWINKLE_NPU_GMM_PATCH", kBooleanTexts, upstream_gmm_from_text);
+  flags.gmm = reader.agreed("MOELOOM_GMM_PATCH", gmm, "TWINKLE_NPU_GMM_PATCH", alias);
+  flags.node_pool = reader.read("MOELOOM_NODE_POOL", kBooleanTexts, boolean_from_text);
+  flags.emulate_bf16 = reader.read("MOELOOM_BF16", "emulate", emulation_from_text).value_or(false);
+  flags.pretended_nodes =
+      reader.read("MOELOOM_PRETEND_NODES", "1 to " + std::to_string(kMostThreads), nodes_from_text)
+          .value_or(0);
+  flags.log_level = reader.read("MOELOOM_LOG", kLogLevelTexts, log_level_from_text).value_or(LogLevel::kInfo);
+  flags.given = reader.given;
+  flags.threads = reader.read("OMP_NUM_THREADS", "1 to " + std::to_string(kMostThreads), threads_from_text);
+  if (!reader.violations.empty()) throw ConfigError(reader.violations);
+  flags.cache_folder = cache_folder(lookup);
+  return flags;
+}
+
+EnvironmentFlags read_environment() {
+  return read_environment(own_variable);
+}
+
+Index launcher_rank(const EnvironmentLookup& lookup) {
+  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"}) {
+    const std::optional<std::string> text = lookup(name);
+    if (text && !text->empty()) return std::atoi(text->c_str());
+  }
+  return 0;
+}
+
+Index launcher_rank() {
+  return launcher_rank(own_variable);
+}
+
+GmmRequestChoice choose_gmm_request(const EnvironmentFlags& flags, GmmRule rule) {
+  if (!flags.patch) return {GmmRequest::kNever, given_as(flags, "_PATCH") + " switches every kernel off"};
+  if (flags.gmm) return {*flags.gmm, given_as(flags, "_GMM_PATCH")};
+  if (rule == GmmRule::kUpstream)
+    return {GmmRequest::kNever,
+            "neither MOELOOM_GMM_PATCH nor TWINKLE_NPU_GMM_PATCH is set, and unset means off upstream "
+            "(--gmm-rule upstream)"};
+  return {GmmRequest::kAuto, "no flag is set, so a rule decides from the sizes"};
+}
+
+KernelRequestChoice choose_kernels(const EnvironmentFlags& flags, const std::string& asked) {
+  if (!flags.patch) return {"none", given_as(flags, "_PATCH") + " switches every kernel off"};
+  return {asked, "--kernels " + asked};
+}
+
+}  // namespace moeloom

@@ -1,0 +1,62 @@
+// The environment as values. Nothing else of the program reads it; MPI and OpenMP read what is theirs.
+#pragma once
+
+#include "moeloom/kernels/gmm_policy.hpp"
+
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cli/options.hpp"
+#include "run/log.hpp"
+
+namespace moeloom {
+
+struct EnvironmentFlags {
+  bool patch = true;              // MOELOOM_PATCH, TWINKLE_NPU_PATCH: any kernel at all
+  bool fused_ops = true;          // MOELOOM_FUSED_OPS, TWINKLE_NPU_FUSED_OPS: rmsnorm, rope, swiglu
+  std::optional<GmmRequest> gmm;  // MOELOOM_GMM_PATCH, TWINKLE_NPU_GMM_PATCH; none: unset
+  std::optional<bool> node_pool;  // MOELOOM_NODE_POOL, where --node-pool says nothing; none: unset
+  bool emulate_bf16 = false;      // MOELOOM_BF16=emulate: bf16 also without its instructions
+  Index pretended_nodes = 0;      // MOELOOM_PRETEND_NODES: of the ranks of ep, for tests; 0: the real ones
+  LogLevel log_level = LogLevel::kInfo;  // MOELOOM_LOG
+  std::optional<Index> threads;          // OMP_NUM_THREADS, its first number; none: unset
+  std::vector<std::string> given;        // "MOELOOM_GMM_PATCH=1", what was set of ours, for the log
+  std::filesystem::path cache_folder;    // XDG_CACHE_HOME, or HOME/.cache; empty: neither is an absolute path
+};
+
+/// The text of a variable, or none if it is not set.
+using EnvironmentLookup = std::function<std::optional<std::string>(const std::string& name)>;
+
+/// Pure. Values are trimmed and lower-cased; an empty one counts as unset. A MOELOOM_ name and its
+/// TWINKLE_NPU_ alias may both be set if they agree. Throws ConfigError with every value that is not valid
+/// and every pair that disagrees.
+EnvironmentFlags read_environment(const EnvironmentLookup& lookup);
+/// This process's own.
+EnvironmentFlags read_environment();
+
+/// This process's rank by the launcher's own word, before MPI is started; 0 without a launcher.
+Index launcher_rank(const EnvironmentLookup& lookup);
+Index launcher_rank();
+
+/// What was decided and the sentence for the log that says by whom.
+struct GmmRequestChoice {
+  GmmRequest request = GmmRequest::kAuto;
+  std::string reason;
+};
+GmmRequestChoice choose_gmm_request(const EnvironmentFlags& flags, GmmRule rule);
+
+struct KernelRequestChoice {
+  std::string kernels;  // for KernelRegistry::apply_all
+  std::string reason;
+};
+KernelRequestChoice choose_kernels(const EnvironmentFlags& flags, const std::string& asked);
+
+inline constexpr std::string_view kBooleanTexts = "1, true, on, yes, 0, false, off, no";
+/// In any case, with spaces around it; none for any other text.
+std::optional<bool> boolean_from_text(std::string_view text);
+
+}  // namespace moeloom

@@ -1,0 +1,44 @@
+#include "moeloom/base/version.hpp"
+
+#include "cli/options.hpp"
+
+namespace moeloom {
+
+std::string moeloom_version() {
+  return std::string("moeloom ") + kVersion + "\n";
+}
+
+std::string moeloom_help() {
+  return R"(moeloom: expert-parallel training of mixture-of-experts language models
+
+  moeloom <command> [options]              on one rank
+  mpirun -n N moeloom <command> [options]  on N
+
+Commands
+  train     train a model on text or tokens, or go on with a run
+  generate  text from a model, after a prompt
+  inspect   what a model or a checkpoint holds, and what each rank would hold of it
+  convert   a model's folder into another: experts from a dense MLP, listed or stacked experts, format, shards
+  kernels   the kernels, what each replaces, and the decision for a model and mesh
+  bench     bench ep: a layer and a training step at every ep, checked, timed, with a report
+  calibrate measures this machine for plan: products, memory, and under mpirun the ways between ranks
+  plan      which mesh and dispatcher to run on how many ranks: predicted time, memory and bytes
+
+  moeloom <command> --help  lists its options
+  moeloom --version         prints the version
+
+Environment (the names after the comma are aliases)
+  MOELOOM_PATCH, TWINKLE_NPU_PATCH          0 switches every kernel off; default 1
+  MOELOOM_FUSED_OPS, TWINKLE_NPU_FUSED_OPS  0 switches fused rmsnorm, rope, swiglu and tiled dense off
+  MOELOOM_GMM_PATCH, TWINKLE_NPU_GMM_PATCH  experts as grouped matmul: 0 never, 1 if ep > 1 and the weights are
+                                            small and contiguous; MOELOOM_ only: auto (the default) if they are
+                                            contiguous, measure if it is the faster when timed, force always
+  MOELOOM_NODE_POOL                         1: the node pool where --node-pool does not say; default 0
+  MOELOOM_BF16                              emulate: --dtype bf16 on CPUs without its instructions, slowly
+  MOELOOM_LOG                               debug, info, warn or error; default info
+  OMP_NUM_THREADS                           threads of a rank where --threads does not say; default: its share of
+                                            the node's processors
+)";
+}
+
+}  // namespace moeloom

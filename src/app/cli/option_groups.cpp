@@ -1,0 +1,105 @@
+#include "cli/option_groups.hpp"
+
+#include "moeloom/base/errors.hpp"
+#include "moeloom/kernels/registry.hpp"
+
+#include <algorithm>
+
+#include "cli/processors.hpp"
+
+namespace moeloom {
+
+void add_model_options(OptionTable& table, ModelOptions& model) {
+  ModelConfig& shape = model.shape;
+  table.group("Model");
+  table.add("model", "DIR",
+            "Hugging Face folder with config.json, and weights if it has them; instead of a shape",
+            model.folder);
+  table.add("layers", "N", "decoder layers", shape.num_hidden_layers);
+  table.add("hidden", "N", "width of hidden_states", shape.hidden_size);
+  table.add("inter", "N", "intermediate width of one expert", shape.moe_intermediate_size);
+  table.add("dense-inter", "N", "intermediate width of a dense MLP layer", shape.intermediate_size);
+  table.add("experts", "N", "experts of a sparse layer; 0: all layers dense", shape.num_experts);
+  table.add("top-k", "N", "experts that a token goes to", shape.num_experts_per_tok);
+  table.add("heads", "N", "query heads", shape.num_attention_heads);
+  table.add("kv-heads", "N", "key and value heads", shape.num_key_value_heads);
+  table.add("head-dim", "N", "width of one head", shape.head_dim);
+  table.add("vocab", "N", "token ids; 256 for bytes", shape.vocab_size);
+  table.add("tie-embeddings", "BOOL", "the output head is the embedding", shape.tie_word_embeddings);
+  table.add("norm-topk", "BOOL", "divide the chosen experts' weights by their sum", shape.norm_topk_prob);
+  table.add("rope-theta", "X", "base of the rotary angles", shape.rope_theta);
+  table.add("sparse-step", "N", "every N-th layer is sparse", shape.decoder_sparse_step);
+  table.add("dense-layers", "LIST", "layers, counted from 0, that are dense whatever else: 0,3",
+            shape.mlp_only_layers);
+  table.add("init-std", "X", "spread of initial weights", shape.initializer_range);
+}
+
+void add_kernel_options(OptionTable& table, KernelChoice& kernels) {
+  table.add("kernels", "LIST", "auto, none, or ids with commas (`moeloom kernels` lists them)",
+            kernels.kernels);
+  table.add_choice("gmm-rule",
+                   "what an unset MOELOOM_GMM_PATCH means: a rule from the sizes, or upstream's answer",
+                   kernels.gmm_rule, {{"auto", GmmRule::kAuto}, {"upstream", GmmRule::kUpstream}});
+  table.add(
+      "gmm-budget", "BYTES",
+      "the most that packed copies of a layer's expert weights may take; what upstream's rule calls small",
+      [&kernels](const std::string& text) { kernels.gmm_budget_bytes = read_bytes(text); },
+      [&kernels] { return exact_bytes_text(kernels.gmm_budget_bytes); });
+  table.add("calibrate", "BOOL",
+            "time the experts' paths before the first step, whatever the user's cache holds, and take the "
+            "fastest, as "
+            "MOELOOM_GMM_PATCH=measure does; a resumed run keeps its decision",
+            kernels.calibrate);
+  table.add("threads", "N",
+            "threads of a rank; 0: OMP_NUM_THREADS, or else its share of the node's processors",
+            kernels.threads);
+  table.add_choice("dtype", "what the experts' products multiply; bf16 sums in fp32 and needs fused_moe",
+                   kernels.dtype, {{"fp32", DType::kF32}, {"bf16", DType::kBF16}});
+}
+
+std::vector<std::string> kernel_violations(const KernelChoice& kernels) {
+  std::vector<std::string> violations = thread_violations(kernels.threads);
+  try {
+    KernelRegistry::builtin().named(kernels.kernels);
+  } catch (const ConfigError& unknown) {
+    violations.insert(violations.end(), unknown.violations().begin(), unknown.violations().end());
+  }
+  return violations;
+}
+
+void add_batch_options(OptionTable& table, Index& sequence_length, Index& global_batch, Index& accumulate) {
+  table.add("seq-len", "N", "tokens of one sequence", sequence_length);
+  table.add("global-batch", "N", "sequences a step, over all ranks", global_batch);
+  table.add("accumulate", "N", "micro-batches that one step is cut into", accumulate);
+}
+
+void add_shard_option(OptionTable& table, Index& shard_bytes) {
+  table.add(
+      "shard-size", "BYTES", "weights beyond it are written in several files with an index",
+      [&shard_bytes](const std::string& text) {
+        shard_bytes = read_bytes(text);
+        if (shard_bytes < 1) throw BadValue("a shard needs at least one byte");
+      },
+      [&shard_bytes] { return exact_bytes_text(shard_bytes); });
+}
+
+const std::vector<std::string>& shape_option_names() {
+  static const std::vector<std::string> names = [] {
+    ModelOptions model;
+    OptionTable table;
+    add_model_options(table, model);
+    std::vector<std::string> all = table.names();
+    std::erase(all, "model");
+    return all;
+  }();
+  return names;
+}
+
+void note_shape(const Layer& layer, ModelOptions& model) {
+  for (const std::string& name : shape_option_names())
+    if (layer.contains(name) && std::ranges::find(model.shape_given, name) == model.shape_given.end())
+      model.shape_given.push_back(name);
+  std::ranges::sort(model.shape_given);
+}
+
+}  // namespace moeloom

@@ -1,0 +1,26 @@
+// The rows that commands share: each function ties a group of options to the fields of its struct.
+#pragma once
+
+#include "cli/option_table.hpp"
+#include "cli/options.hpp"
+
+namespace moeloom {
+
+/// --model, then the shape from flags.
+void add_model_options(OptionTable& table, ModelOptions& model);
+/// --kernels, --gmm-rule, --gmm-budget, --calibrate, --threads, --dtype.
+void add_kernel_options(OptionTable& table, KernelChoice& kernels);
+/// What can be said against their values.
+std::vector<std::string> kernel_violations(const KernelChoice& kernels);
+/// --seq-len, --global-batch, --accumulate.
+void add_batch_options(OptionTable& table, Index& sequence_length, Index& global_batch, Index& accumulate);
+
+/// --shard-size.
+void add_shard_option(OptionTable& table, Index& shard_bytes);
+
+/// Names of the options that describe a model's shape.
+const std::vector<std::string>& shape_option_names();
+/// Those of them that a layer gives, added to model.shape_given.
+void note_shape(const Layer& layer, ModelOptions& model);
+
+}  // namespace moeloom

@@ -1,0 +1,177 @@
+#include "moeloom/base/violations.hpp"
+
+#include <algorithm>
+
+#include "cli/option_groups.hpp"
+#include "cli/options.hpp"
+
+namespace moeloom {
+namespace {
+
+constexpr Index kLongestSample = 10000;
+
+bool shape_from_flags(const TrainOptions& options) {
+  return options.model.folder.empty() && options.run.resume.empty();
+}
+
+bool knows_shape(const TrainOptions& options) {
+  return options.knows({"model", "resume"}) &&
+         std::ranges::none_of(shape_option_names(),
+                              [&](const std::string& name) { return options.unread.contains(name); });
+}
+
+void check_model(const TrainOptions& options, Violations& violations) {
+  const ModelOptions& model = options.model;
+  violations.unless(model.folder.empty() || options.run.resume.empty(),
+                    "--resume takes the model from the checkpoint; remove --model " + model.folder.string());
+  violations.unless(model.folder.empty() || model.shape_given.empty(),
+                    "--model takes the shape from " + (model.folder / "config.json").string() +
+                        "; remove --" + joined(model.shape_given, ", --"));
+  violations.unless(
+      model.allow_missing.empty() || !model.folder.empty() || !options.knows({"model"}),
+      "--allow-missing speaks of the tensors of a --model folder, and none is given; remove it");
+  if (shape_from_flags(options) && knows_shape(options)) violations.add(config_violations(model.shape));
+}
+
+void check_mesh(const TrainOptions& options, Index world, Violations& violations) {
+  const MeshShape shape{options.mesh.dp, options.mesh.ep, options.mesh.order};
+  if (!options.knows({"dp", "ep", "mesh-order"})) return;
+  // Where the model is still to be read, its experts are checked then.
+  const bool known = shape_from_flags(options) && knows_shape(options);
+  violations.add(mesh_violations(shape, world, known ? options.model.shape.num_experts : 0));
+}
+
+void check_batch(const TrainOptions& options, Index world, Violations& violations) {
+  const DataOptions& data = options.data;
+  const std::size_t before = violations.list().size();
+  violations.unless_at_least(1, "seq-len", data.sequence_length);
+  violations.unless_at_least(1, "global-batch", data.global_batch);
+  violations.unless_at_least(1, "accumulate", data.accumulate);
+  if (violations.list().size() > before || !options.knows({"global-batch", "accumulate"})) return;
+  const Index shares = world * data.accumulate;
+  violations.unless(data.global_batch % shares == 0,
+                    "global-batch = " + value_text(data.global_batch) + " sequences do not divide over " +
+                        value_text(world) + " ranks x " + value_text(data.accumulate) +
+                        " micro-batches; choose a multiple of " + value_text(shares));
+}
+
+void check_data(const TrainOptions& options, Index world, Violations& violations) {
+  const DataOptions& data = options.data;
+  violations.unless(!data.file.empty() || !options.knows({"data"}),
+                    "--data FILE is needed: the text or the tokens to train on");
+  violations.unless_below_one("heldout", data.heldout);
+  check_batch(options, world, violations);
+}
+
+void check_optimizer(const OptimizerOptions& optimizer, Violations& violations) {
+  const AdamW& adamw = optimizer.settings.adamw;
+  violations.unless(optimizer.learning_rate.value_or(1) > 0,
+                    "lr = " + value_text(optimizer.learning_rate) + " must be positive");
+  violations.unless_at_least(0, "warmup", optimizer.warmup.value_or(0));
+  violations.unless_at_least(0, "schedule-steps", optimizer.schedule_steps);
+  violations.unless(optimizer.final_lr_fraction >= 0 && optimizer.final_lr_fraction <= 1,
+                    "final-lr-fraction = " + value_text(optimizer.final_lr_fraction) + " must lie in [0, 1]");
+  violations.unless_below_one("beta1", adamw.beta1);
+  violations.unless_below_one("beta2", adamw.beta2);
+  violations.unless(adamw.epsilon > 0, "eps = " + value_text(adamw.epsilon) + " must be positive");
+  violations.unless_not_negative("weight-decay", adamw.weight_decay);
+  violations.unless_not_negative("max-grad-norm", optimizer.settings.max_grad_norm);
+  violations.unless_not_negative("aux-loss-coef", optimizer.aux_loss_coef.value_or(0));
+  violations.unless_not_negative("z-loss-coef", optimizer.z_loss_coef);
+}
+
+void check_run(const RunOptions& run, Violations& violations) {
+  violations.unless(!run.folder.empty(), "--run DIR must not be empty");
+  violations.unless_at_least(1, "steps", run.steps);
+  violations.unless_at_least(0, "save-every", run.save_every);
+  violations.unless_at_least(0, "keep", run.keep);
+  violations.unless_at_least(0, "eval-every", run.eval_every);
+  violations.unless_at_least(1, "eval-sequences", run.eval_sequences);
+  violations.unless_at_least(0, "sample-chars", run.sample_chars);
+  violations.unless(run.sample_chars <= kLongestSample || run.sample_chars > kLargestCount,
+                    "sample-chars = " + value_text(run.sample_chars) + " must be at most " +
+                        value_text(kLongestSample) +
+                        ": each looks back at all before it; generate writes longer texts");
+  violations.unless_at_least(1, "log-every", run.log_every);
+  violations.unless(run.export_dtype == DType::kF32 || !run.export_folder.empty(),
+                    "--export-dtype is that of --export DIR, which is not given; remove it");
+  if (const std::optional<StepRange>& steps = run.trace.steps) {
+    violations.unless(!run.trace.file.empty(),
+                      "--trace-steps are those of --trace FILE, which is not given; remove it");
+    violations.unless(0 <= steps->from && steps->from < steps->to,
+                      "--trace-steps " + value_text(*steps) +
+                          " holds no step; FROM must be at least 0, and TO larger than FROM");
+  }
+  violations.unless(run.sample_chars == 0 || !run.prompt.empty(),
+                    "--prompt must hold at least one character; --sample-chars 0 leaves the sample out");
+}
+
+}  // namespace
+
+std::vector<std::string> option_violations(const TrainOptions& options, Index world) {
+  Violations violations;
+  check_model(options, violations);
+  check_mesh(options, world, violations);
+  violations.add(kernel_violations(options.kernels));
+  check_data(options, world, violations);
+  check_optimizer(options.optimizer, violations);
+  check_run(options.run, violations);
+  return violations.list();
+}
+
+std::vector<std::string> shape_violations(const ModelOptions& given, const ModelConfig& loaded) {
+  ModelOptions asked = given;
+  ModelOptions found;
+  found.shape = loaded;
+  OptionTable asked_table;
+  OptionTable found_table;
+  add_model_options(asked_table, asked);
+  add_model_options(found_table, found);
+  std::vector<std::string> violations;
+  for (const std::string& name : given.shape_given) {
+    const std::string wanted = asked_table.find(name)->get();
+    const std::string there = found_table.find(name)->get();
+    if (wanted != there)
+      violations.push_back("--" + name + " = " + wanted + ", but the model that is loaded has " + there +
+                           "; remove the option");
+  }
+  return violations;
+}
+
+std::vector<std::string> router_loss_violations(const TrainOptions& options, const ModelConfig& config) {
+  if (config.has_router_losses()) return {};
+  const std::string reason =
+      config.has_experts()
+          ? "the router of " + config.model_type +
+                " scores each expert by a sigmoid, so there are no probabilities over the experts to balance"
+          : "no layer of this model has experts";
+  std::vector<std::string> violations;
+  const auto refuse = [&](const char* name, double coefficient) {
+    if (coefficient <= 0 || !options.knows({name})) return;
+    violations.push_back("--" + std::string(name) + " " + value_text(coefficient) +
+                         " has nothing to weigh: " + reason + "; remove it");
+  };
+  refuse("aux-loss-coef", options.optimizer.aux_loss_coef.value_or(0));
+  refuse("z-loss-coef", options.optimizer.z_loss_coef);
+  return violations;
+}
+
+MeshShape mesh_shape(const MeshOptions& options, Index world) {
+  return MeshShape{options.dp, options.ep, options.order}.completed(world);
+}
+
+BatchShape batch_shape(const TrainOptions& options, Index world) {
+  return {options.data.global_batch, options.data.sequence_length, options.data.accumulate, world};
+}
+
+Schedule schedule(const TrainOptions& options, Index hidden_size) {
+  const OptimizerOptions& optimizer = options.optimizer;
+  const Index total = optimizer.schedule_steps > 0 ? optimizer.schedule_steps : options.run.steps;
+  const Index warmup = optimizer.learning_rate ? usual_warmup(total) : careful_warmup(total);
+  return {.peak = optimizer.learning_rate.value_or(usual_peak(hidden_size)),
+          .warmup_steps = optimizer.warmup.value_or(warmup),
+          .total_steps = total,
+          .final_fraction = optimizer.final_lr_fraction};
+}
+
+}  // namespace moeloom

@@ -1,0 +1,243 @@
+// What a person may ask of each command: plain values with their defaults, from the command line and a file.
+#pragma once
+
+#include "moeloom/base/glob.hpp"
+#include "moeloom/comm/mesh.hpp"
+#include "moeloom/io/safetensors_shards.hpp"
+#include "moeloom/io/token_source.hpp"
+#include "moeloom/model/hf/config.hpp"
+#include "moeloom/model/hf/convert.hpp"
+#include "moeloom/moe/dispatch/dispatcher_kind.hpp"
+#include "moeloom/plan/decide/overlap_choice.hpp"
+#include "moeloom/tensor/dtype.hpp"
+#include "moeloom/train/trainer.hpp"
+
+#include <filesystem>
+#include <initializer_list>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace moeloom {
+
+/// Either a folder with config.json, or a shape from flags.
+struct ModelOptions {
+  std::filesystem::path folder;
+  ModelConfig shape;
+  std::vector<std::string> shape_given;  // names of the shape options that were given, sorted
+  NamePatterns allow_missing;            // tensors that the folder may lack, or have too many
+};
+
+struct MeshOptions {
+  Index dp = 0;  // 0: ranks / ep
+  Index ep = 1;
+  std::vector<std::string> order = {"dp", "ep"};
+  DispatcherKind dispatcher = DispatcherKind::kAuto;
+  CombineMode combine = CombineMode::kExact;
+  WireDType wire_dtype = WireDType::kFp32;
+  std::optional<bool> node_pool = std::nullopt;  // none: what MOELOOM_NODE_POOL says, or else off
+  OverlapRequest overlap = std::nullopt;
+};
+
+/// What an unset MOELOOM_GMM_PATCH means: auto's rule, or upstream's answer (skip).
+enum class GmmRule { kAuto, kUpstream };
+
+struct KernelChoice {
+  std::string kernels = "auto";  // "none", or ids with commas
+  GmmRule gmm_rule = GmmRule::kAuto;
+  Index gmm_budget_bytes = Index{4} << 30;
+  bool calibrate = false;  // asks for GMM request measure, anew, whatever the user's cache holds
+  Index threads = 0;       // a rank; 0: the node's processors divided by its ranks
+  DType dtype = DType::kF32;
+};
+
+struct DataOptions {
+  std::filesystem::path file;
+  std::optional<TokenFormat> format;  // none: guessed from the name
+  double heldout = 0.05;
+  Index sequence_length = 256;
+  Index global_batch = 16;  // sequences a step over all ranks
+  Index accumulate = 1;     // micro-batches a step
+};
+
+struct OptimizerOptions {
+  std::optional<double> learning_rate;  // none: usual_peak() of the model
+  std::optional<Index> warmup;          // none: usual_warmup(), or careful_warmup() where no rate is said
+  Index schedule_steps = 0;             // 0: --steps
+  double final_lr_fraction = 0.1;
+  OptimizerSettings settings;
+  std::optional<double> aux_loss_coef;  // none: the model's own
+  double z_loss_coef = 0;
+  NamePatterns freeze;  // tensors or parameters that are not trained
+};
+
+/// Steps from `from` to before `to`, numbered as in metrics.jsonl.
+struct StepRange {
+  Index from = 0;
+  Index to = 0;
+};
+
+struct TraceOptions {
+  std::filesystem::path file;      // empty: none
+  std::optional<StepRange> steps;  // none: ten, after the first of the run
+};
+
+enum class ProgressMode { kAuto, kOn, kOff };
+
+struct RunOptions {
+  std::filesystem::path folder = "runs/latest";
+  std::filesystem::path resume;  // a run or one of its checkpoints; empty: a new run
+  std::uint64_t seed = 0;
+  Index steps = 500;
+  Index save_every = 250;  // 0: only at the end
+  Index keep = 2;          // checkpoints; 0: all
+  Index eval_every = 100;  // 0: only at the end
+  Index eval_sequences = 64;
+  OnNan on_nan = OnNan::kStop;
+  Index sample_chars = 200;
+  std::string prompt = "The ";
+  std::filesystem::path export_folder;  // a plain Hugging Face folder after the last step; empty: none
+  DType export_dtype = DType::kF32;
+  Index shard_bytes = kShardBytes;  // of a file of weights
+  bool overwrite = false;           // replace a run that the folder holds
+  Index log_every = 1;
+  ProgressMode progress = ProgressMode::kAuto;
+  bool quiet = false;
+  TraceOptions trace;
+};
+
+/// Everything that `moeloom train` takes.
+struct TrainOptions {
+  ModelOptions model;
+  MeshOptions mesh;
+  KernelChoice kernels;
+  DataOptions data;
+  OptimizerOptions optimizer;
+  RunOptions run;
+  std::set<std::string> unread;  // options that were given, perhaps, but whose values could not be read
+
+  /// Whether what these options say is known: a default that stands in for an unread value is not to be
+  /// judged.
+  bool knows(std::initializer_list<const char*> names) const;
+};
+
+struct GenerateOptions {
+  std::filesystem::path model;  // a run, a checkpoint or a Hugging Face folder
+  std::string prompt = "The ";
+  std::vector<Index> prompt_ids;  // instead of prompt: token ids, and the text comes as ids
+  Index tokens = 200;
+  double temperature = 0.8;
+  Index top_k = 0;
+  std::uint64_t seed = 0;
+  Index ep = 1;
+  Index threads = 0;
+};
+
+struct InspectOptions {
+  std::filesystem::path model;
+  Index ranks = 1;
+  Index ep = 1;
+  NamePatterns freeze;  // memory as with these not trained
+};
+
+struct ConvertOptions {
+  std::filesystem::path source;  // a run, a checkpoint or a Hugging Face folder
+  std::filesystem::path target;  // new
+  std::optional<Upcycling> upcycling;
+  std::optional<ExpertFiles> layout;
+  std::optional<DType> dtype;
+  Index shard_bytes = kShardBytes;
+  std::uint64_t seed = 0;
+};
+
+struct KernelsOptions {
+  ModelOptions model;
+  Index ranks = 0;  // 0: as many as the command runs on
+  Index ep = 1;
+  KernelChoice kernels;
+  Index sequence_length = 256;
+  Index global_batch = 16;
+  Index accumulate = 1;
+};
+
+/// A network as `--net` says it: of a node, and of one message.
+struct NetworkOptions {
+  double bytes_per_second = 0;  // 0: not given
+  double message_seconds = 0;
+};
+
+struct CalibrateOptions {
+  ModelOptions model;
+  Index sequence_length = 256;
+  Index threads = 0;
+  DType dtype = DType::kF32;
+  double seconds = 3;
+};
+
+struct PlanOptions {
+  ModelOptions model;
+  Index ranks = 1;
+  Index ranks_per_node = 0;  // 0: all
+  Index processors = 0;      // of a node; 0: as many as this one has
+  Index memory_bytes = 0;    // of a node; 0: as this one has
+  NetworkOptions network;
+  Index tokens_per_rank = 4096;  // a step
+  Index sequence_length = 256;
+  Index accumulate = 1;
+  double expert_load = 1;  // rows of the fullest expert over the mean
+  Index threads = 0;
+  DType dtype = DType::kF32;
+  Index gmm_budget_bytes = KernelChoice{}.gmm_budget_bytes;
+  bool calibrate = false;
+  Index rows = 20;  // of the table; 0: all
+  std::filesystem::path data = "corpus.txt";
+  std::filesystem::path json;
+};
+
+/// argv[0] is the command's own name. Settings come from the command line, then from --config FILE, then,
+/// with --resume, from the train.conf of that run; the first that names a setting wins. Throws ConfigError
+/// with every option that is unknown or cannot be read, and every file.
+TrainOptions parse_train_options(int argc, const char* const* argv);
+GenerateOptions parse_generate_options(int argc, const char* const* argv);
+/// The same, but reads what can be read and adds the rest to `violations`.
+TrainOptions parse_train_options(int argc, const char* const* argv, std::vector<std::string>& violations);
+GenerateOptions parse_generate_options(int argc, const char* const* argv,
+                                       std::vector<std::string>& violations);
+InspectOptions parse_inspect_options(int argc, const char* const* argv);
+ConvertOptions parse_convert_options(int argc, const char* const* argv);
+KernelsOptions parse_kernels_options(int argc, const char* const* argv);
+CalibrateOptions parse_calibrate_options(int argc, const char* const* argv);
+PlanOptions parse_plan_options(int argc, const char* const* argv);
+
+/// What --help prints, grouped by concern.
+std::string train_help();
+std::string generate_help();
+std::string inspect_help();
+std::string convert_help();
+std::string kernels_help();
+std::string calibrate_help();
+std::string plan_help();
+/// What `moeloom --help` and `moeloom --version` print.
+std::string moeloom_help();
+std::string moeloom_version();
+
+/// The text of train.conf: `--config` reads it back to the same options.
+std::string resolved_config(const TrainOptions& options);
+
+/// What can be said against the options for `world` ranks before any file is opened; empty: nothing.
+std::vector<std::string> option_violations(const TrainOptions& options, Index world);
+
+/// Shape options that were given and differ from the model that is loaded, one violation each.
+std::vector<std::string> shape_violations(const ModelOptions& given, const ModelConfig& loaded);
+
+/// Router losses that are asked for of a model that has none.
+std::vector<std::string> router_loss_violations(const TrainOptions& options, const ModelConfig& config);
+
+/// The mesh that is asked for, dp filled in from `world`.
+MeshShape mesh_shape(const MeshOptions& options, Index world);
+BatchShape batch_shape(const TrainOptions& options, Index world);
+/// For a model of such a width; it counts where no rate is said.
+Schedule schedule(const TrainOptions& options, Index hidden_size);
+
+}  // namespace moeloom

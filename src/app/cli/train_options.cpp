@@ -1,0 +1,295 @@
+#include <algorithm>
+
+#include "cli/config_file.hpp"
+#include "cli/option_groups.hpp"
+#include "cli/options.hpp"
+
+namespace moeloom {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// auto, off, or how many chunks.
+void read_overlap(const std::string& text, OverlapRequest& overlap) {
+  OverlapRequest read = 0;
+  if (text != "off") read_value(text, read);
+  if (text != "off" && read && *read < 1) throw BadValue("valid: auto, off, or a number of chunks from 1");
+  overlap = read;
+}
+
+void add_overlap_option(OptionTable& table, OverlapRequest& overlap) {
+  table.add(
+      "overlap", "auto|off|N",
+      "experts compute in N chunks while rows travel, with the same bits; auto: where rows leave the node",
+      [&overlap](const std::string& text) { read_overlap(text, overlap); },
+      [&overlap] { return overlap == 0 ? "off" : value_text(overlap); });
+}
+
+void add_mesh_options(OptionTable& table, MeshOptions& mesh) {
+  table.group("Mesh and kernels");
+  table.add("dp", "N", "data-parallel groups; 0: ranks / ep", mesh.dp);
+  table.add("ep", "N", "ranks that share the experts of a layer", mesh.ep);
+  table.add(
+      "mesh-order", "LIST", "axes from slowest to fastest over ranks: dp,ep or ep,dp",
+      [&mesh](const std::string& text) {
+        try {
+          mesh.order = parse_mesh_order(text);
+        } catch (const ConfigError& error) {
+          throw BadValue(error.what());
+        }
+      },
+      [&mesh] { return joined(mesh.order, ","); });
+  std::vector<std::pair<std::string, DispatcherKind>> dispatchers;
+  for (const DispatcherKind kind : kDispatcherKinds) dispatchers.emplace_back(name_of(kind), kind);
+  table.add_choice("dispatcher", "how rows travel between the ranks of ep; auto: the fastest that can run",
+                   mesh.dispatcher, dispatchers);
+  table.add_choice<CombineMode>("combine",
+                                "exact: sums in slot order, the same bits for every dispatcher; fast: "
+                                "hierarchical sums on each node before the wire",
+                                mesh.combine, {{"exact", CombineMode::kExact}, {"fast", CombineMode::kFast}});
+  table.add_choice<WireDType>("wire-dtype",
+                              "of rows between ranks, or with hierarchical between nodes; sums stay fp32",
+                              mesh.wire_dtype, {{"fp32", WireDType::kFp32}, {"bf16", WireDType::kBf16}});
+  table.add("node-pool", "BOOL",
+            "ranks of a node run each other's experts in its memory, so that uneven rows cost it nothing; "
+            "auto: what MOELOOM_NODE_POOL says, or else off",
+            mesh.node_pool);
+  add_overlap_option(table, mesh.overlap);
+}
+
+void add_data_options(OptionTable& table, DataOptions& data) {
+  using Format = std::optional<TokenFormat>;
+  table.group("Data");
+  table.add("data", "FILE", "text, or token ids", data.file);
+  table.add_choice<Format>(
+      "data-format", "auto goes by the name: .bin with .idx is megatron, .bin u16, else text", data.format,
+      {{"auto", std::nullopt},
+       {"text", TokenFormat::kText},
+       {"u16", TokenFormat::kU16},
+       {"u32", TokenFormat::kU32},
+       {"megatron", TokenFormat::kMegatron}});
+  table.add("heldout", "X", "fraction at the end of the file that is kept for validation", data.heldout);
+  add_batch_options(table, data.sequence_length, data.global_batch, data.accumulate);
+}
+
+void add_optimizer_options(OptionTable& table, OptimizerOptions& optimizer) {
+  AdamW& adamw = optimizer.settings.adamw;
+  table.group("Optimizer");
+  table.add("lr", "X",
+            "peak learning rate; auto: 1e-3 up to a hidden size of 256, beyond it 1e-3 x 256 / hidden size",
+            optimizer.learning_rate);
+  table.add(
+      "warmup", "N",
+      "steps up to the peak; auto: a tenth of the schedule, at most 100, and with --lr auto at least 10",
+      optimizer.warmup);
+  table.add("schedule-steps", "N", "steps down to the last learning rate; 0: as many as --steps",
+            optimizer.schedule_steps);
+  table.add("final-lr-fraction", "X", "last learning rate as a fraction of the peak",
+            optimizer.final_lr_fraction);
+  table.add("beta1", "X", "AdamW: memory of the mean", adamw.beta1);
+  table.add("beta2", "X", "AdamW: memory of the square", adamw.beta2);
+  table.add("eps", "X", "AdamW: added to the root", adamw.epsilon);
+  table.add("weight-decay", "X", "AdamW: decay, times the learning rate", adamw.weight_decay);
+  table.add("decay-all", "BOOL", "also decay norms", optimizer.settings.decay_all);
+  table.add("max-grad-norm", "X", "clip the gradient to this norm; 0: never",
+            optimizer.settings.max_grad_norm);
+  table.add_choice("starved-experts", "experts without a token this step: decay as any weight, or left alone",
+                   optimizer.settings.starved,
+                   {{"decay", StarvedExperts::kDecay}, {"skip", StarvedExperts::kSkip}});
+  table.add("aux-loss-coef", "X", "weight of the load-balancing loss; auto: the model's own",
+            optimizer.aux_loss_coef);
+  table.add("z-loss-coef", "X", "weight of the router's z-loss", optimizer.z_loss_coef);
+  table.add("freeze", "LIST", "names of tensors or parameters that are not trained, * for any characters",
+            optimizer.freeze);
+}
+
+void add_run_options(OptionTable& table, RunOptions& run) {
+  table.group("Run");
+  table.add("run", "DIR", "folder for metrics, checkpoints and the report", run.folder);
+  table.add("overwrite", "BOOL", "replace a run that the folder holds already", run.overwrite);
+  table.add("resume", "DIR", "go on from a run or one of its checkpoints, with its train.conf", run.resume);
+  table.add("seed", "N", "of initial weights, batches and the sample", run.seed);
+  table.add("steps", "N", "updates in all, those before a resume included", run.steps);
+  table.add("save-every", "N", "steps between checkpoints; 0: only at the end", run.save_every);
+  table.add("keep", "N", "checkpoints kept; 0: all", run.keep);
+  add_shard_option(table, run.shard_bytes);
+  table.add("export", "DIR",
+            "new folder for config.json and weights alone, after the last step; a resumed run still makes it",
+            run.export_folder);
+  table.add_choice("export-dtype", "what the weights in --export are rounded to", run.export_dtype,
+                   {{"fp32", DType::kF32}, {"bf16", DType::kBF16}});
+  table.add("eval-every", "N", "steps between validations; 0: only at the end", run.eval_every);
+  table.add("eval-sequences", "N", "held-out sequences of one validation", run.eval_sequences);
+  table.add_choice("on-nan", "a loss that is not finite: stop, or skip the update", run.on_nan,
+                   {{"stop", OnNan::kStop}, {"skip", OnNan::kSkip}});
+  table.add("sample-chars", "N", "length of the sample at the end; 0: none", run.sample_chars);
+  table.add("prompt", "TEXT", "what the sample begins with", run.prompt);
+  table.add("log-every", "N", "steps between log lines", run.log_every);
+  table.add_choice("progress", "one live line; auto: on a terminal", run.progress,
+                   {{"auto", ProgressMode::kAuto}, {"on", ProgressMode::kOn}, {"off", ProgressMode::kOff}});
+  table.add("quiet", "BOOL", "only warnings and errors on the terminal", run.quiet);
+  table.add("trace", "FILE", "every rank's phases and products of a few steps, for ui.perfetto.dev",
+            run.trace.file);
+  table.add("trace-steps", "FROM:TO", "those steps, without TO; auto: ten, after the first of the run",
+            run.trace.steps);
+}
+
+OptionTable train_table(TrainOptions& options) {
+  OptionTable table;
+  add_model_options(table, options.model);
+  table.add(
+      "allow-missing", "LIST",
+      "names of tensors, * for any characters, that the --model folder may lack (then they start anew) or "
+      "have too many",
+      options.model.allow_missing);
+  add_mesh_options(table, options.mesh);
+  add_kernel_options(table, options.kernels);
+  add_data_options(table, options.data);
+  add_optimizer_options(table, options.optimizer);
+  add_run_options(table, options.run);
+  return table;
+}
+
+/// The run that a checkpoint lies in, or the folder itself.
+fs::path run_of(const fs::path& resume) {
+  const fs::path folder = resume.has_filename() ? resume : resume.parent_path();
+  if (!folder.filename().string().starts_with("checkpoint-")) return folder;
+  return folder.has_parent_path() ? folder.parent_path() : fs::path(".");
+}
+
+bool is_filled(const fs::path& folder) {
+  std::error_code failure;
+  const bool empty = fs::is_empty(folder, failure);
+  return !failure && !empty;
+}
+
+/// An export that was made is not made again; one that the run still owes stays, with its format, which is
+/// also that of another --export said now.
+void settle_export(const Layer& said, Layer& layer) {
+  const auto made = layer.find("export");
+  if (made != layer.end() && is_filled(made->second.value)) layer.erase(made);
+  const auto exports = [](const Layer& l) {
+    const auto found = l.find("export");
+    return found != l.end() && !found->second.value.empty();
+  };
+  if (!exports(layer) && !exports(said)) layer.erase("export-dtype");
+}
+
+/// What the run said when it began: all but where its weights came from, where it lay, what it replaced, the
+/// export that it has made and the steps that it traced.
+Layer layer_of_run(const OptionTable& table, const fs::path& resume, const Layer& said, Mistakes& mistakes) {
+  const fs::path run = run_of(resume);
+  const fs::path config = run / "train.conf";
+  std::error_code ignored;
+  if (!fs::exists(config, ignored)) return {};
+  Layer layer = table.file(config, mistakes);
+  layer.erase("model");
+  layer.erase("resume");
+  layer.erase("overwrite");
+  layer.erase("trace");
+  layer.erase("trace-steps");
+  layer.erase("allow-missing");
+  settle_export(said, layer);
+  layer["run"] = {run.string(), "--resume"};
+  return layer;
+}
+
+/// --resume, --model and the shape are three answers to where the model comes from: what the command line
+/// answers replaces what a file answered.
+void prefer_answer(const Layer& command_line, Layer& file) {
+  if (command_line.contains("resume")) {
+    file.erase("model");
+    file.erase("allow-missing");
+  }
+  if (!command_line.contains("model")) return;
+  file.erase("resume");
+  for (const std::string& name : shape_option_names()) file.erase(name);
+}
+
+Layer merged(Layer winner, const Layer& other) {
+  winner.merge(Layer(other));
+  return winner;
+}
+
+Layer with_files(const OptionTable& table, Layer layer, Mistakes& mistakes) {
+  if (layer.contains("config")) {
+    Layer file = table.file(layer["config"].value, mistakes);
+    prefer_answer(layer, file);
+    layer = merged(layer, file);
+  }
+  const auto resume = layer.find("resume");
+  if (resume == layer.end() || resume->second.value.empty()) return layer;
+  return merged(layer, layer_of_run(table, resume->second.value, layer, mistakes));
+}
+
+Layer all_layers(const OptionTable& table, int argc, const char* const* argv, Mistakes& mistakes) {
+  const Layer said = table.command_line(argc, argv, mistakes);
+  Layer all = with_files(table, said, mistakes);
+  // It wins over any file, so it is known whatever became of that.
+  for (const auto& [name, given] : said) mistakes.unread.erase(name);
+  return all;
+}
+
+void add_config_option(OptionTable& table, fs::path& config) {
+  table.group("Settings from a file");
+  table.add("config", "FILE", "lines `option = value`, # comments; the command line wins", config);
+}
+
+}  // namespace
+
+TrainOptions parse_train_options(int argc, const char* const* argv, std::vector<std::string>& violations) {
+  TrainOptions options;
+  OptionTable table = train_table(options);
+  fs::path config;
+  add_config_option(table, config);
+  Mistakes mistakes;
+  Layer layer = all_layers(table, argc, argv, mistakes);
+  table.set(layer, mistakes);
+  for (const std::string& name : mistakes.unread) layer.erase(name);
+  note_shape(layer, options.model);
+  violations.insert(violations.end(), mistakes.violations.begin(), mistakes.violations.end());
+  options.unread = mistakes.unread;
+  return options;
+}
+
+TrainOptions parse_train_options(int argc, const char* const* argv) {
+  std::vector<std::string> violations;
+  TrainOptions options = parse_train_options(argc, argv, violations);
+  if (!violations.empty()) throw ConfigError(violations);
+  return options;
+}
+
+bool TrainOptions::knows(std::initializer_list<const char*> names) const {
+  return std::ranges::none_of(names, [&](const char* name) { return unread.contains(name); });
+}
+
+std::string train_help() {
+  TrainOptions options;
+  OptionTable table = train_table(options);
+  fs::path config;
+  add_config_option(table, config);
+  return "moeloom train: train a mixture-of-experts language model\n\n"
+         "  mpirun -n 2 moeloom train --ep 2 --data corpus.txt --steps 500\n\n"
+         "On SIGTERM or SIGUSR1 to any rank all stop after the same step, with a checkpoint, and answer 75;\n"
+         "--resume goes on from it. (mpirun hands SIGUSR1 on to its ranks.)\n" +
+         table.help();
+}
+
+std::string resolved_config(const TrainOptions& options) {
+  TrainOptions copy = options;
+  const bool shape_elsewhere = !options.model.folder.empty() || !options.run.resume.empty();
+  const std::vector<std::string>& given = options.model.shape_given;
+  std::string text = "# Settings of `moeloom train`; --config reads them back.\n";
+  std::string group;
+  const OptionTable table = train_table(copy);
+  for (const Option& option : table.options()) {
+    if (group != option.group) text += "\n# " + (group = option.group) + "\n";
+    const bool is_shape = std::ranges::count(shape_option_names(), option.name) > 0;
+    if (is_shape && shape_elsewhere && std::ranges::count(given, option.name) == 0) continue;
+    const std::string value = config_value(option.get());
+    text += option.name + (value.empty() ? " =" : " = " + value) + "\n";
+  }
+  return text;
+}
+
+}  // namespace moeloom

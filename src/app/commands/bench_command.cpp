@@ -1,0 +1,192 @@
+#include "moeloom/base/errors.hpp"
+#include "moeloom/base/parallel.hpp"
+#include "moeloom/comm/session.hpp"
+#include "moeloom/io/text_file.hpp"
+#include "moeloom/kernels/grouped_matmul.hpp"
+#include "moeloom/plan/rates/rate_cache.hpp"
+#include "moeloom/tensor/gemm.hpp"
+
+#include <algorithm>
+#include <ctime>
+#include <thread>
+
+#include "bench_ep_file.hpp"
+#include "bench_ep_measure.hpp"
+#include "bench_ep_report.hpp"
+#include "cli/attempt.hpp"
+#include "cli/processors.hpp"
+#include "commands/commands.hpp"
+#include "run/log.hpp"
+#include "run/model_source.hpp"
+
+namespace moeloom {
+namespace {
+
+struct BenchRequest {
+  BenchEpOptions options;
+  ModelConfig config;
+  EnvironmentFlags flags;
+};
+
+/// Throws ConfigError with all that is wrong.
+BenchRequest read_request(int argc, const char* const* argv, Index world) {
+  if (argc < 2 || std::string_view(argv[1]) != "ep")
+    throw ConfigError({"moeloom bench needs to know what; known: ep, as in `moeloom bench ep`"});
+  BenchRequest request;
+  std::vector<std::string> violations;
+  request.options = parse_bench_ep_options(argc - 1, argv + 1, violations);
+  attempt_all(violations, [&] { request.flags = read_environment(); });
+  const std::vector<DType>& dtypes = request.options.dtypes;
+  if (std::ranges::count(dtypes, DType::kBF16) > 0 && !cpu_has_bf16() && !request.flags.emulate_bf16)
+    violations.push_back("--dtype bf16: " + std::string(why_no_bf16()) +
+                         "; leave bf16 out, or set MOELOOM_BF16=emulate, which is slow");
+  attempt_all(violations, [&] {
+    request.config = config_of(request.options.model);
+    collect(violations, bench_ep_violations(request.options, request.config, world));
+  });
+  if (!violations.empty()) throw ConfigError(violations);
+  return request;
+}
+
+/// Text of everything that must be the same on all ranks.
+std::string fingerprint(const BenchRequest& request, Index world) {
+  std::string text = settings_text(request.options, request.config, request.flags.given, "");
+  for (const EpGroup& group : groups_of(request.options, request.config.num_experts, world))
+    for (const EpPoint& point : group) text += "\n" + text_of(point);
+  return text;
+}
+
+std::string first_line(const std::string& text) {
+  return text.substr(0, text.find('\n'));
+}
+
+std::string model_text(const ModelConfig& c, const BenchEpOptions& o) {
+  const auto number = [](Index n) { return std::to_string(n); };
+  return number(c.num_hidden_layers) + " layers, hidden " + number(c.hidden_size) + ", " +
+         number(c.num_experts) + " experts of " + number(c.moe_intermediate_size) + ", top-" +
+         number(c.num_experts_per_tok) + ", sequences of " + number(o.sequence_length);
+}
+
+std::string now_text() {
+  const std::time_t now = std::time(nullptr);
+  std::tm utc{};
+  gmtime_r(&now, &utc);
+  std::array<char, 32> text{};
+  std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%SZ", &utc);
+  return text.data();
+}
+
+Event event_of(const EpRow& row) {
+  return Event()
+      .with("point", row.point)
+      .with("ms", row.step_ms.median)
+      .with("p10", row.step_ms.p10)
+      .with("p90", row.step_ms.p90)
+      .with("tok/s", row.tokens_per_s)
+      .with("error", row.error)
+      .with("tolerance", row.tolerance);
+}
+
+/// A sweep from its first missing point to its report.
+class Sweep {
+ public:
+  Sweep(const BenchRequest& request, Log& log)
+      : options_(request.options),
+        groups_(groups_of(options_, request.config.num_experts, Communicator::world().size())),
+        world_(options_, request.config, request.flags, groups_),
+        log_(log) {
+    const std::string machine = cpu_model() + " | " + first_line(moeloom_version()) + " | " + blas_library();
+    const std::string settings = settings_text(options_, request.config, request.flags.given, machine);
+    blank_.model = model_text(request.config, options_);
+    // Rank 0's machine speaks for all, and its file knows what is there.
+    blank_.settings = world_.world().all_gather_text(settings).front();
+    blank_.cpu = cpu_model();
+    blank_.processors = std::thread::hardware_concurrency();
+    blank_.nodes = world_.mesh(1).nodes();
+    blank_.threads = static_cast<Index>(world_.world().all_max(threads()));
+    const std::string mpi = mpi_library_version();
+    blank_.mpi = mpi.substr(0, mpi.find(','));
+    blank_.blas = blas_library();
+    blank_.version = first_line(moeloom_version());
+    blank_.commit = options_.commit;
+  }
+
+  void run() {
+    on_rank_0([&] { file_.emplace(options_.out, options_.fresh ? world_.world().size() : 0); });
+    for (const EpGroup& group : groups_) {
+      const EpGroup left = missing(group);
+      if (left.size() < group.size())
+        log_.info(Event()
+                      .with("kept", static_cast<Index>(group.size() - left.size()))
+                      .with("of", text_of(group.front())));
+      if (!left.empty()) keep(measure(world_, left, blank_));
+    }
+    on_rank_0([&] { write_results(); });
+    log_.info(Event().with("report", (options_.out / "report.html").string()));
+  }
+
+ private:
+  template <typename Work>
+  void on_rank_0(Work work) {
+    agree(world_.world(), [&] {
+      if (world_.world().rank() == 0) work();
+    });
+  }
+
+  /// What rank 0's file does not hold yet, the same on every rank.
+  EpGroup missing(const EpGroup& group) const {
+    std::string known;
+    for (const EpPoint& point : group)
+      known += file_ && file_->has(key_of(row_of(point, blank_))) ? '1' : '0';
+    known = world_.world().all_gather_text(known).front();
+    EpGroup left;
+    for (std::size_t i = 0; i < group.size(); ++i)
+      if (known[i] == '0') left.push_back(group[i]);
+    return left;
+  }
+
+  void keep(std::vector<EpRow> rows) {
+    on_rank_0([&] {
+      for (EpRow& row : rows) {
+        row.measured_at = now_text();
+        file_->append(row);
+        say(row);
+      }
+      write_results();
+    });
+  }
+
+  void say(const EpRow& row) const {
+    if (row.skipped.empty())
+      log_.info(event_of(row));
+    else
+      log_.warn(Event().with("point", row.point).with("skipped", row.skipped));
+  }
+
+  void write_results() const {
+    replace_file(options_.out / "points.csv", csv_of(file_->rows()));
+    replace_file(options_.out / "report.html", bench_ep_report(file_->rows(), blank_.settings));
+  }
+
+  const BenchEpOptions& options_;
+  const std::vector<EpGroup> groups_;
+  const EpWorld world_;
+  Log& log_;
+  EpRow blank_;                     // of no point: settings and machine
+  std::optional<PointsFile> file_;  // rank 0
+};
+
+}  // namespace
+
+int bench_command(int argc, char** argv) {
+  const Communicator world = Communicator::world();
+  BenchRequest request;
+  agree(world, [&] { request = read_request(argc, argv, world.size()); });
+  require_same_on_all_ranks(fingerprint(request, world.size()), world);
+  set_threads(threads_for(request.options.threads, request.flags.threads, world.split_by_node()));
+  Log log({.rank = world.rank(), .level = request.flags.log_level});
+  Sweep(request, log).run();
+  return 0;
+}
+
+}  // namespace moeloom

@@ -1,0 +1,79 @@
+#include "moeloom/base/errors.hpp"
+#include "moeloom/base/text.hpp"
+#include "moeloom/io/new_folder.hpp"
+#include "moeloom/train/checkpoint/checkpoint.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+
+#include "cli/options.hpp"
+#include "commands/commands.hpp"
+
+namespace moeloom {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// What belongs to a model beside its config and weights: its words.
+bool goes_along(const std::string& name) {
+  constexpr std::array kBeginnings = {"tokenizer", "special_tokens_map", "added_tokens",     "vocab.",
+                                      "merges.",   "chat_template",      "generation_config"};
+  return std::ranges::any_of(kBeginnings, [&](const char* beginning) { return name.starts_with(beginning); });
+}
+
+void copy_words(const fs::path& source, const fs::path& target) {
+  for (const fs::directory_entry& entry : fs::directory_iterator(source))
+    if (entry.is_regular_file() && goes_along(entry.path().filename().string()))
+      fs::copy_file(entry.path(), target / entry.path().filename());
+}
+
+struct Converted {
+  Recipes recipes;
+  Document config;
+};
+
+Converted converted(const SafetensorsFolder& tensors, const Document& config, const ConvertOptions& options) {
+  Converted result{copies_of(tensors), config};
+  if (options.upcycling) {
+    result.recipes = upcycled(result.recipes, config, *options.upcycling);
+    result.config = upcycled_config(config, *options.upcycling);
+  }
+  if (options.layout)
+    result.recipes = in_layout(result.recipes, *options.layout, result.config.text("model_type"));
+  if (options.dtype) set_weights_dtype(result.config, *options.dtype);
+  return result;
+}
+
+void write_folder(const SafetensorsFolder& tensors, const Converted& model, const fs::path& source,
+                  const ConvertOptions& options) {
+  const fs::path partial = partial_folder(options.target);
+  write_recipes(tensors, model.recipes, partial,
+                {.shard_bytes = options.shard_bytes, .dtype = options.dtype, .seed = options.seed});
+  model.config.write(partial / "config.json");
+  copy_words(source, partial);
+}
+
+}  // namespace
+
+int convert_command(int argc, char** argv) {
+  const ConvertOptions options = parse_convert_options(argc, argv);
+  const fs::path source = resolve_checkpoint(options.source);
+  const SafetensorsFolder tensors(source);
+  const Converted model = converted(tensors, Document::read(source / "config.json"), options);
+  begin_folder(options.target);
+  try {
+    write_folder(tensors, model, source, options);
+    publish_folder(options.target);
+  } catch (...) {
+    discard_folder(options.target);
+    throw;
+  }
+  const SafetensorsFolder written(options.target);
+  std::printf("%s: %s, %zu tensors in %zu file(s), from %s with %zu\n", options.target.c_str(),
+              model.config.text("model_type").c_str(), written.names().size(), written.files().size(),
+              source.c_str(), tensors.names().size());
+  return 0;
+}
+
+}  // namespace moeloom

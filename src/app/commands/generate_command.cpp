@@ -1,0 +1,126 @@
+#include "moeloom/base/errors.hpp"
+#include "moeloom/base/parallel.hpp"
+#include "moeloom/model/generate.hpp"
+#include "moeloom/train/checkpoint/checkpoint.hpp"
+
+#include <iostream>
+
+#include "cli/attempt.hpp"
+#include "cli/environment.hpp"
+#include "cli/option_values.hpp"
+#include "cli/processors.hpp"
+#include "commands/commands.hpp"
+#include "run/kernel_plan.hpp"
+#include "run/run_report.hpp"
+
+namespace moeloom {
+namespace {
+
+constexpr Index kBytes = 256;  // the vocabulary in which an id is a byte
+
+struct Request {
+  GenerateOptions options;
+  EnvironmentFlags flags;
+  std::filesystem::path folder;
+  ModelConfig config;
+
+  bool in_ids() const { return !options.prompt_ids.empty(); }
+  std::vector<std::int32_t> prompt() const;
+};
+
+std::vector<std::int32_t> Request::prompt() const {
+  std::vector<std::int32_t> ids;
+  for (const Index id : options.prompt_ids) ids.push_back(static_cast<std::int32_t>(id));
+  if (!in_ids())
+    for (const char c : options.prompt) ids.push_back(static_cast<unsigned char>(c));
+  return ids;
+}
+
+void check_prompt(const Request& request, std::vector<std::string>& violations) {
+  const Index vocabulary = request.config.vocab_size;
+  if (!request.in_ids() && vocabulary != kBytes)
+    violations.push_back(
+        "this program has no tokenizer: vocab_size = " + std::to_string(vocabulary) +
+        ", and bytes need 256; give the prompt as token ids, --prompt-ids 1,2,3, and the text "
+        "comes as ids");
+  for (const Index id : request.options.prompt_ids)
+    if (id < 0 || id >= vocabulary)
+      violations.push_back("--prompt-ids holds " + std::to_string(id) + ", but ids go from 0 to " +
+                           std::to_string(vocabulary - 1) + " (vocab_size = " + std::to_string(vocabulary) +
+                           ")");
+}
+
+void check(const Request& request, Index world, std::vector<std::string>& violations) {
+  const GenerateOptions& options = request.options;
+  if (options.ep >= 1)
+    collect(violations, mesh_violations({0, options.ep, {"dp", "ep"}}, world,
+                                        request.config.has_experts() ? request.config.num_experts : 0));
+  check_prompt(request, violations);
+  const auto given = static_cast<Index>(request.prompt().size());
+  const Index positions = request.config.max_position_embeddings;
+  if (options.tokens > positions - given)
+    violations.push_back("a prompt of " + std::to_string(given) +
+                         " and tokens = " + std::to_string(options.tokens) +
+                         " make more positions than max_position_embeddings = " + std::to_string(positions));
+}
+
+Request agree_on_generation(int argc, char** argv, const Communicator& world) {
+  Request request;
+  agree(world, [&] {
+    std::vector<std::string> violations;
+    request.options = parse_generate_options(argc, argv, violations);
+    attempt_all(violations, [&] { request.flags = read_environment(); });
+    attempt_all(violations, [&] {
+      if (request.options.model.empty()) return;
+      request.folder = resolve_checkpoint(request.options.model);
+      request.config = ModelConfig::read(request.folder);
+      check(request, world.size(), violations);
+    });
+    if (!violations.empty()) throw ConfigError(violations);
+  });
+  return request;
+}
+
+/// As it comes: bytes as text, or ids with commas, as --prompt-ids takes them.
+void say(const Request& request, std::int32_t token) {
+  if (request.in_ids())
+    std::cout << ',' << token << std::flush;
+  else
+    std::cout << printable(std::string(1, static_cast<char>(token))) << std::flush;
+}
+
+void say_prompt(const Request& request) {
+  const GenerateOptions& options = request.options;
+  std::cout << (request.in_ids() ? value_text(options.prompt_ids) : printable(options.prompt)) << std::flush;
+}
+
+}  // namespace
+
+int generate_command(int argc, char** argv) {
+  Communicator world = Communicator::world();
+  const Request request = agree_on_generation(argc, argv, world);
+  const GenerateOptions& options = request.options;
+  const bool speaks = world.rank() == 0;
+  const MeshShape shape = MeshShape{0, options.ep, {"dp", "ep"}}.completed(world.size());
+  const Mesh mesh(std::move(world), shape);
+  set_threads(threads_for(options.threads, request.flags.threads, mesh.node()));
+  // One row at a time: packing every expert for it would cost more than it could bring.
+  const KernelWork one_row{
+      .tokens = 1, .uses_per_packing = 1, .recorded = GmmDecision{false, "one row at a time"}};
+  const KernelPlan kernels =
+      plan_kernels({}, request.flags, request.config, mesh.shape(), one_row, mesh.world());
+  ParameterStore store(
+      parameter_specs(request.config, experts_of(std::max<Index>(request.config.num_experts, 1), shape.ep,
+                                                 shape.ep_rank(mesh.world().rank()))));
+  load_model(request.folder, store, mesh, request.config);
+  Decoder decoder(request.config, store, mesh, kernels.table);
+
+  if (speaks) say_prompt(request);
+  generate(decoder, mesh, request.prompt(), options.tokens,
+           {.temperature = options.temperature, .top_k = options.top_k, .seed = options.seed},
+           [&](std::int32_t token) { say(request, token); });
+  if (speaks) std::cout << '\n';
+  return 0;
+}
+
+}  // namespace moeloom

@@ -1,0 +1,165 @@
+#include "moeloom/base/errors.hpp"
+#include "moeloom/base/text.hpp"
+#include "moeloom/model/freeze.hpp"
+#include "moeloom/model/hf/family.hpp"
+#include "moeloom/plan/memory_need.hpp"
+#include "moeloom/train/checkpoint/checkpoint.hpp"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "cli/options.hpp"
+#include "commands/commands.hpp"
+#include "commands/rate_source.hpp"
+#include "run/model_source.hpp"
+
+namespace moeloom {
+namespace {
+
+std::string shape_text(const std::vector<Index>& shape) {
+  std::string text;
+  for (const Index n : shape) text += (text.empty() ? "[" : ", ") + std::to_string(n);
+  return text.empty() ? "[]" : text + "]";
+}
+
+void line(const char* what, const std::string& value) {
+  std::printf("%-22s %s\n", what, value.c_str());
+}
+
+void line(const char* what, Index value) {
+  line(what, std::to_string(value));
+}
+
+void print_attention(const ModelConfig& c) {
+  line("heads", std::to_string(c.num_attention_heads) + " of " + std::to_string(c.head_dim) + ", " +
+                    std::to_string(c.num_key_value_heads) + " for keys and values");
+  if (c.family().latent_attention)
+    line("latents", (c.q_lora_rank > 0 ? std::to_string(c.q_lora_rank) + " for queries, " : "") +
+                        std::to_string(c.kv_lora_rank) + " for keys and values of " +
+                        std::to_string(c.v_head_dim));
+  const Index windowed = std::ranges::count_if(c.windows, [](const Index window) { return window > 0; });
+  if (windowed > 0)
+    line("windows", std::to_string(std::ranges::max(c.windows)) + " tokens in " + std::to_string(windowed) +
+                        " of " + std::to_string(c.num_hidden_layers) + " layers");
+}
+
+std::string layout_text(ExpertLayout layout) {
+  switch (layout) {
+    case ExpertLayout::kList:
+      return "a tensor each";
+    case ExpertLayout::kStacked:
+      return "stacked, [E, 2F, D]";
+    case ExpertLayout::kStackedTransposed:
+      return "stacked, [E, D, 2F]";
+  }
+  return {};
+}
+
+void print_experts(const ModelConfig& c) {
+  const MoeRule& rule = *c.family().moe;
+  line("experts", std::to_string(c.num_experts) + " of size " + std::to_string(c.moe_intermediate_size) +
+                      ", top-" + std::to_string(c.num_experts_per_tok));
+  line("router", std::string(rule.score == RouterScore::kSigmoid ? "sigmoid" : "softmax") +
+                     (c.norm_topk_prob ? ", weights divided by their sum" : "") +
+                     (c.n_group > 1 ? ", from " + std::to_string(c.topk_group) + " of " +
+                                          std::to_string(c.n_group) + " groups"
+                                    : ""));
+  if (c.shared_expert_intermediate_size > 0)
+    line("shared expert", "of size " + std::to_string(c.shared_expert_intermediate_size) +
+                              (rule.shared && rule.shared->gated ? ", gated" : ""));
+  line("experts' tensors", layout_text(c.names.experts));
+}
+
+void print_architecture(const std::filesystem::path& folder, const ModelConfig& c) {
+  Index sparse = 0;
+  for (Index layer = 0; layer < c.num_hidden_layers; ++layer) sparse += c.is_sparse(layer) ? 1 : 0;
+  line("folder", folder.string());
+  line("model_type", c.model_type + " (" + c.family().architecture + ")");
+  line("layers", std::to_string(c.num_hidden_layers) + " (" + std::to_string(sparse) + " sparse, " +
+                     std::to_string(c.num_hidden_layers - sparse) + " dense)");
+  line("hidden_size", c.hidden_size);
+  print_attention(c);
+  if (sparse < c.num_hidden_layers) line("intermediate_size", c.intermediate_size);
+  if (sparse > 0) print_experts(c);
+  line("activation", c.hidden_act);
+  line("vocab_size", c.vocab_size);
+  line("head", c.tie_word_embeddings ? "tied to the embeddings" : "its own");
+  line("parameters", c.total_parameters());
+  line("  active a token", c.active_parameters());
+}
+
+/// Bytes of one rank by what they are for; activations come on top and grow with the tokens.
+void print_memory(const ModelConfig& c, const InspectOptions& options, const std::set<std::string>& frozen) {
+  const MeshShape mesh = {.dp = options.ranks / options.ep, .ep = options.ep};
+  const std::vector<ParameterSpec> specs =
+      with_frozen(parameter_specs(c, experts_of(std::max<Index>(c.num_experts, 1), options.ep, 0)), frozen);
+  const MemoryNeed need = lasting_memory(specs, mesh);
+  std::printf("\nmemory of a rank for training, %s, %swithout activations\n", mesh.text().c_str(),
+              frozen.empty() ? "" : "parts frozen, ");
+  const auto part = [](const char* what, double bytes) {
+    std::printf("  %-20s %12s\n", what, bytes_text(bytes).c_str());
+  };
+  part("weights, dense", need.dense_weights);
+  if (need.expert_weights > 0) part("weights, experts", need.expert_weights);
+  part("gradients", need.dense_gradients + need.expert_gradients);
+  part("AdamW moments", need.moments);
+  part("total", need.total());
+  if (need.expert_weights > 0)
+    std::printf("  and %s where packed experts pay: several micro-batches a step, within --gmm-budget\n",
+                bytes_text(packed_bytes(specs, DType::kF32)).c_str());
+}
+
+void print_tensors(const std::filesystem::path& folder, const ModelConfig& config) {
+  const SafetensorsFolder tensors(folder);
+  const WeightCoverage coverage = check_weights(tensors, config);
+  std::printf("\ntensors: %lld expected, %lld found, %zu unused, %lld carried\n",
+              static_cast<long long>(coverage.expected), static_cast<long long>(coverage.found),
+              coverage.unused.size(), static_cast<long long>(coverage.carried));
+  const bool sharded = tensors.files().size() > 1;
+  for (const SafetensorsFile& file : tensors.files())
+    std::printf("  file %s, %zu tensors, %s\n", file.path().filename().c_str(), file.tensors().size(),
+                bytes_text(static_cast<double>(std::filesystem::file_size(file.path()))).c_str());
+  for (const std::string& name : tensors.names()) {
+    const TensorInfo& info = tensors.info(name);
+    const std::string file =
+        sharded ? "  " + tensors.file_of(name).path().filename().string() : std::string();
+    std::printf("  %-5s %-20s %s%s\n", std::string(name_of(info.dtype)).c_str(),
+                shape_text(info.shape).c_str(), name.c_str(), file.c_str());
+  }
+}
+
+/// Of a folder without weights, which would have shown what does not fit together.
+ModelConfig config_by_itself(const std::filesystem::path& folder) {
+  ModelOptions model;
+  model.folder = folder;
+  return checked_config(model);
+}
+
+void print_no_tensors(const std::filesystem::path& folder, const ModelConfig& config) {
+  std::printf("\ntensors: %zu expected, none found: %s holds no weights\n", tensor_specs(config).size(),
+              folder.string().c_str());
+}
+
+}  // namespace
+
+int inspect_command(int argc, char** argv) {
+  const InspectOptions options = parse_inspect_options(argc, argv);
+  const bool config_alone = holds_config_alone(options.model);
+  const std::filesystem::path folder = config_alone ? options.model : resolve_checkpoint(options.model);
+  const ModelConfig config = config_alone ? config_by_itself(folder) : ModelConfig::read(folder);
+  MeshShape mesh;
+  mesh.ep = options.ep;
+  mesh.dp = 0;
+  const auto violations = mesh_violations(mesh, options.ranks, config.has_experts() ? config.num_experts : 0);
+  if (!violations.empty()) throw ConfigError(violations);
+  const auto frozen = matching_parameters(parameter_specs(config, {0, config.num_experts}), options.freeze);
+  print_architecture(folder, config);
+  print_memory(config, options, frozen);
+  if (config_alone)
+    print_no_tensors(folder, config);
+  else
+    print_tensors(folder, config);
+  return 0;
+}
+
+}  // namespace moeloom

@@ -1,0 +1,238 @@
+#include "commands/kernel_modules.hpp"
+
+#include "moeloom/base/text.hpp"
+#include "moeloom/model/hf/family.hpp"
+#include "moeloom/model/layer_spec.hpp"
+
+#include <algorithm>
+#include <array>
+
+namespace moeloom {
+namespace {
+
+/// One module of one layer, before it is known which kernels apply.
+struct Module {
+  std::string name;
+  std::string kernel;  // id; empty: no named kernel replaces it
+  std::string what;
+  bool operator==(const Module&) const = default;
+};
+using Modules = std::vector<Module>;
+
+std::string count(Index n, const char* what) {
+  return std::to_string(n) + " " + what;
+}
+
+std::string product(Index in, Index out) {
+  return std::to_string(in) + " -> " + std::to_string(out);
+}
+
+/// "norm" of "model.norm.weight", in a layer "input_layernorm" of "model.layers.0.input_layernorm.weight".
+std::string module_of(const std::string& parameter) {
+  const std::size_t end = parameter.rfind('.');
+  const std::size_t begin = parameter.rfind('.', end - 1) + 1;
+  return parameter.substr(begin, end - begin);
+}
+
+Module norm_module(const std::string& name, Index width, const RmsNormSettings& settings) {
+  return {name, "fused_rmsnorm",
+          std::string("RMSNorm") + (settings.weight_offset == 0 ? "" : " times 1 + w") + " over " +
+              std::to_string(width)};
+}
+
+Module norm_module(const NormSpec& spec) {
+  return norm_module(module_of(spec.name), spec.width, spec.settings);
+}
+
+std::string text_of(RopePairs pairs) {
+  switch (pairs) {
+    case RopePairs::kHalfSplit:
+      return "half-split pairs";
+    case RopePairs::kInterleaved:
+      return "interleaved pairs";
+    case RopePairs::kInterleavedToHalves:
+      return "interleaved pairs, written as halves";
+  }
+  return {};
+}
+
+std::string text_of(const RopeScaling& scaling) {
+  constexpr std::array kNames = {"", ", linear scaling", ", llama3 scaling", ", yarn", ", longrope"};
+  static_assert(kNames.size() == std::variant_size_v<RopeScaling>);
+  return kNames[scaling.index()];
+}
+
+Module rope_module(const RopeSettings& rope, Index head_dim) {
+  return {"self_attn rotary embedding", "fused_rope",
+          text_of(rope.pairs) + ", " + std::to_string(rope.rotary_dim) + " of a head's " +
+              count(head_dim, "elements") + ", theta " + number_text(rope.theta) + text_of(rope.scaling)};
+}
+
+Module dense_module(const std::string& name, Index in, Index out, bool bias = false) {
+  return {name, "tiled_dense", product(in, out) + (bias ? " + bias" : "")};
+}
+
+void add_latent(const AttentionSpec& spec, const LatentSpec& latent, Modules& modules) {
+  const Index heads = spec.query_width();
+  if (latent.q_rank > 0) {
+    modules.push_back(dense_module("self_attn.q_a_proj", spec.hidden_size, latent.q_rank, spec.qkv_bias));
+    modules.push_back(norm_module("self_attn.q_a_layernorm", latent.q_rank, latent.norm));
+    modules.push_back(dense_module("self_attn.q_b_proj", latent.q_rank, heads));
+  } else {
+    modules.push_back(dense_module("self_attn.q_proj", spec.hidden_size, heads));
+  }
+  modules.push_back(dense_module("self_attn.kv_a_proj_with_mqa", spec.hidden_size,
+                                 latent.kv_rank + latent.rope_dim, spec.qkv_bias));
+  modules.push_back(norm_module("self_attn.kv_a_layernorm", latent.kv_rank, latent.norm));
+  modules.push_back(
+      dense_module("self_attn.kv_b_proj", latent.kv_rank, spec.heads * (latent.nope_dim + spec.value_dim)));
+}
+
+void add_heads(const AttentionSpec& spec, const Family& family, Modules& modules) {
+  modules.push_back(dense_module(family.fused_qkv ? "self_attn.qkv_proj" : "self_attn.q_proj, k_proj, v_proj",
+                                 spec.hidden_size, spec.query_width() + spec.key_width() + spec.value_width(),
+                                 spec.qkv_bias));
+  if (spec.qk_norm == QkNorm::kNone) return;
+  Module norm = norm_module("self_attn.q_norm, k_norm", spec.head_dim, spec.norm);
+  if (spec.qk_norm == QkNorm::kWholeWidth)
+    norm.what = "RMSNorm over " + std::to_string(spec.query_width()) + " and " +
+                std::to_string(spec.key_width()) + ", all heads at once";
+  modules.push_back(norm);
+}
+
+void add_attention(const AttentionSpec& spec, const ModelConfig& config, Modules& modules) {
+  if (spec.latent)
+    add_latent(spec, *spec.latent, modules);
+  else
+    add_heads(spec, config.family(), modules);
+  modules.push_back(rope_module(config.ropes()[static_cast<std::size_t>(spec.rope)], spec.head_dim));
+  modules.push_back({"self_attn scores", "",
+                     count(spec.heads, "heads") + ", " + count(spec.kv_heads, "of keys and values") +
+                         (spec.window > 0 ? ", a window of " + count(spec.window, "tokens") : "") +
+                         ": products on tiles of its own, no kernel has another"});
+  modules.push_back(
+      dense_module("self_attn.o_proj", spec.output_width(), spec.hidden_size, spec.output_bias));
+}
+
+Module activation_module(const std::string& name, const ModelConfig& config, const std::string& more = {}) {
+  return {name, "fused_swiglu", config.hidden_act + "(gate) * up" + more};
+}
+
+void add_mlp(const MlpSpec& spec, const ModelConfig& config, Modules& modules) {
+  modules.push_back(
+      dense_module(config.family().fused_gate_up ? "mlp.gate_up_proj" : "mlp.gate_proj, up_proj",
+                   spec.hidden_size, 2 * spec.width, spec.bias));
+  modules.push_back(activation_module("mlp activation", config));
+  Module down = dense_module("mlp.down_proj", spec.width, spec.hidden_size, spec.bias);
+  if (config.has_experts()) down.what += "; a dense layer, where fused_moe has nothing to do";
+  modules.push_back(down);
+}
+
+void add_shared_expert(const MoeSpec& spec, const ModelConfig& config, const std::string& block,
+                       Modules& modules) {
+  const std::string name = block + config.family().moe->shared->name;
+  if (spec.shared->gated)
+    modules.push_back(
+        {name + "_gate", "", product(spec.hidden_size, 1) + ", sigmoid: too few columns for tiles"});
+  modules.push_back(dense_module(name + ".gate_proj, up_proj", spec.hidden_size, 2 * spec.shared->width));
+  modules.push_back(activation_module(name + " activation", config));
+  modules.push_back(dense_module(name + ".down_proj", spec.shared->width, spec.hidden_size));
+}
+
+void add_moe(const MoeSpec& spec, const ModelConfig& config, Modules& modules) {
+  const std::string block = config.names.block + ".";
+  const RouterSettings& router = spec.router;
+  modules.push_back({block + "gate", "",
+                     product(spec.hidden_size, router.num_experts) +
+                         (router.score == RouterScore::kSigmoid ? ", sigmoid" : ", softmax") + ", top-" +
+                         std::to_string(router.top_k) + ": too few columns for tiles"});
+  if (spec.shared) add_shared_expert(spec, config, block, modules);
+  modules.push_back({block + "experts", "fused_moe",
+                     std::to_string(router.num_experts) + " experts, each " +
+                         product(spec.hidden_size, 2 * spec.width) + " and " +
+                         product(spec.width, spec.hidden_size)});
+  modules.push_back(activation_module(block + "experts activation", config, " * routing weight"));
+}
+
+Modules attention_half(const LayerSpec& spec, const ModelConfig& config) {
+  Modules modules = {norm_module(spec.attention_norm)};
+  add_attention(spec.attention, config, modules);
+  if (spec.attention_output_norm) modules.push_back(norm_module(*spec.attention_output_norm));
+  return modules;
+}
+
+Modules feed_forward_half(const LayerSpec& spec, const ModelConfig& config) {
+  Modules modules = {norm_module(spec.feed_forward_norm)};
+  if (spec.mlp) add_mlp(*spec.mlp, config, modules);
+  if (spec.moe) add_moe(*spec.moe, config, modules);
+  if (spec.feed_forward_output_norm) modules.push_back(norm_module(*spec.feed_forward_output_norm));
+  return modules;
+}
+
+/// Layers in rising order, and the modules that all of them have alike.
+struct LayerGroup {
+  std::vector<Index> layers;
+  Modules modules;
+};
+
+void add_layer(Index layer, Modules modules, std::vector<LayerGroup>& groups) {
+  auto group = std::ranges::find(groups, modules, &LayerGroup::modules);
+  if (group == groups.end()) group = groups.insert(group, {{}, std::move(modules)});
+  group->layers.push_back(layer);
+}
+
+/// By halves: where a window ends and where experts begin are two things.
+std::vector<LayerGroup> groups_of(const ModelConfig& config) {
+  std::vector<LayerGroup> attention;
+  std::vector<LayerGroup> feed_forward;
+  for (Index layer = 0; layer < config.num_hidden_layers; ++layer) {
+    const LayerSpec spec = config.layer(layer);
+    add_layer(layer, attention_half(spec, config), attention);
+    add_layer(layer, feed_forward_half(spec, config), feed_forward);
+  }
+  attention.insert(attention.end(), feed_forward.begin(), feed_forward.end());
+  return attention;
+}
+
+/// {0, 1, 2, 5} -> "layers 0-2, 5".
+std::string layers_text(const std::vector<Index>& layers) {
+  std::string text = layers.size() == 1 ? "layer " : "layers ";
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    std::size_t last = i;
+    while (last + 1 < layers.size() && layers[last + 1] == layers[last] + 1) ++last;
+    text += (i == 0 ? "" : ", ") + std::to_string(layers[i]);
+    if (last > i) text += "-" + std::to_string(layers[last]);
+    i = last;
+  }
+  return text;
+}
+
+ModuleRow row_of(const std::string& layers, const Module& module, const std::vector<KernelReport>& reports) {
+  if (module.kernel.empty()) return {layers, module.name, "native", module.what};
+  const auto report = std::ranges::find(reports, module.kernel, &KernelReport::id);
+  if (report == reports.end()) return {layers, module.name, "native", module.what};
+  if (report->applied) return {layers, module.name, module.kernel, module.what};
+  const bool is_product = module.kernel == "tiled_dense" || module.kernel == "fused_moe";
+  return {layers, module.name, is_product ? "native" : "reference",
+          module.what + "; not " + module.kernel + ": " + report->reason};
+}
+
+}  // namespace
+
+std::vector<ModuleRow> kernel_modules(const ModelConfig& config, const std::vector<KernelReport>& reports) {
+  std::vector<ModuleRow> rows = {
+      row_of("",
+             {"embed_tokens", "",
+              count(config.vocab_size, "rows of ") + std::to_string(config.hidden_size) + ": a look-up"},
+             reports)};
+  for (const LayerGroup& group : groups_of(config))
+    for (const Module& module : group.modules)
+      rows.push_back(row_of(layers_text(group.layers), module, reports));
+  rows.push_back(row_of("", norm_module(config.final_norm()), reports));
+  Module head = dense_module("lm_head", config.hidden_size, config.vocab_size);
+  if (config.tie_word_embeddings) head.what += ", the embeddings' weight";
+  rows.push_back(row_of("", head, reports));
+  return rows;
+}
+
+}  // namespace moeloom

@@ -1,0 +1,85 @@
+#include "moeloom/base/errors.hpp"
+#include "moeloom/base/parallel.hpp"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "cli/attempt.hpp"
+#include "cli/options.hpp"
+#include "cli/processors.hpp"
+#include "commands/commands.hpp"
+#include "commands/kernel_modules.hpp"
+#include "run/kernel_plan.hpp"
+#include "run/model_source.hpp"
+
+namespace moeloom {
+namespace {
+
+std::string aliases_text(const Kernel& kernel) {
+  std::string text;
+  for (const std::string& alias : kernel.aliases) text += (text.empty() ? "" : ", ") + alias;
+  return text;
+}
+
+void print_plan(const KernelPlan& plan, const MeshShape& shape) {
+  std::printf("kernels for %s\n", shape.text().c_str());
+  std::printf("  asked for  %s\n  GMM        %s\n", plan.kernels_request.c_str(), plan.gmm_request.c_str());
+  std::printf("  decision   %s: %s\n", plan.gmm.apply ? "grouped" : "loop", plan.gmm.reason.c_str());
+  if (!plan.rates.empty()) std::printf("  rates      %s; %s\n", plan.rates.c_str(), plan.rates_file.c_str());
+  if (!plan.rates_warning.empty()) std::printf("  warning    %s\n", plan.rates_warning.c_str());
+  std::printf("  dtype      %s: %s\n\n", std::string(dtype_text(plan.dtype.type)).c_str(),
+              plan.dtype.reason.c_str());
+  const KernelRegistry registry = KernelRegistry::builtin();
+  for (const KernelReport& report : plan.reports) {
+    const Kernel& kernel = registry.find(report.id);
+    std::printf("%-15s %s\n", report.id.c_str(), report.applied ? "applied" : "not applied");
+    std::printf("  replaces %s\n  because  %s\n", kernel.replaces.c_str(), report.reason.c_str());
+    if (!kernel.aliases.empty()) std::printf("  alias    %s\n", aliases_text(kernel).c_str());
+  }
+}
+
+/// The layers as a heading where they change, then a module a line.
+void print_modules(const std::vector<ModuleRow>& rows) {
+  std::size_t module_width = 0;
+  std::size_t kernel_width = 0;
+  for (const ModuleRow& row : rows) {
+    module_width = std::max(module_width, row.module.size());
+    kernel_width = std::max(kernel_width, row.kernel.size());
+  }
+  std::printf("\nmodules\n");
+  std::string layers;
+  for (const ModuleRow& row : rows) {
+    if (row.layers != layers && !row.layers.empty()) std::printf("  %s\n", row.layers.c_str());
+    layers = row.layers;
+    const int indent = row.layers.empty() ? 2 : 4;
+    std::printf("%*s%-*s  %-*s  %s\n", indent, "", static_cast<int>(module_width) + 4 - indent,
+                row.module.c_str(), static_cast<int>(kernel_width), row.kernel.c_str(), row.what.c_str());
+  }
+}
+
+}  // namespace
+
+int kernels_command(int argc, char** argv) {
+  const KernelsOptions options = parse_kernels_options(argc, argv);
+  const ModelConfig config = config_of(options.model);
+  const Index ranks = std::max(options.ranks, options.ep);
+  const EnvironmentFlags flags = read_environment();
+  std::vector<std::string> violations = config_violations(config);
+  const auto of_mesh =
+      mesh_violations({0, options.ep, {"dp", "ep"}}, ranks, config.has_experts() ? config.num_experts : 0);
+  violations.insert(violations.end(), of_mesh.begin(), of_mesh.end());
+  attempt_all(violations, [&] { gmm_request(options.kernels, flags); });
+  if (!violations.empty()) throw ConfigError(violations);
+  const MeshShape shape = MeshShape{0, options.ep, {"dp", "ep"}}.completed(ranks);
+  const KernelWork work{.tokens = std::max<Index>(options.global_batch / (ranks * options.accumulate), 1) *
+                                  options.sequence_length,
+                        .uses_per_packing = static_cast<double>(options.accumulate),
+                        .recorded = std::nullopt};
+  set_threads(threads_for(options.kernels.threads, flags.threads, Communicator::self()));
+  const KernelPlan plan = plan_kernels(options.kernels, flags, config, shape, work, Communicator::self());
+  print_plan(plan, shape);
+  print_modules(kernel_modules(config, plan.reports));
+  return 0;
+}
+
+}  // namespace moeloom

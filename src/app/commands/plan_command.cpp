@@ -1,0 +1,224 @@
+#include "moeloom/base/errors.hpp"
+#include "moeloom/base/parallel.hpp"
+#include "moeloom/base/text.hpp"
+#include "moeloom/plan/rates/calibration.hpp"
+#include "moeloom/plan/rates/rate_cache.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <unistd.h>
+
+#include "cli/network_text.hpp"
+#include "commands/commands.hpp"
+#include "commands/plan_fit.hpp"
+#include "commands/rate_source.hpp"
+#include "commands/step_plan.hpp"
+#include "run/kernel_plan.hpp"
+
+namespace moeloom {
+namespace {
+
+constexpr double kMachineSeconds = 2;  // for what the cache does not hold
+
+/// Rows of each expert, the same in every layer; none where they are even.
+std::vector<std::vector<double>> expert_rows(double load, const ModelConfig& config) {
+  if (load == 1 || !config.has_experts()) return {};
+  const auto experts = static_cast<double>(config.num_experts);
+  const auto chosen = static_cast<double>(config.num_experts_per_tok);
+  if (load > experts / chosen)
+    throw ConfigError({"expert-load = " + number_text(load) +
+                       " is more than experts / top-k = " + number_text(experts) + " / " +
+                       number_text(chosen) + ", where every token has chosen that expert; choose " +
+                       number_text(experts / chosen) + " or less"});
+  return {rows_with_fullest(config.num_experts, load)};
+}
+
+PlanRequest request_of(const PlanOptions& o, const ModelConfig& config, const EnvironmentFlags& flags) {
+  PlanRequest request{.config = config,
+                      .ranks = o.ranks,
+                      .ranks_per_node = o.ranks_per_node,
+                      .processors_per_node = o.processors > 0 ? o.processors : processors_here(),
+                      .memory_per_node = static_cast<double>(o.memory_bytes),
+                      .threads = o.threads,
+                      .tokens = o.tokens_per_rank,
+                      .sequence_length = o.sequence_length,
+                      .micro_batches = o.accumulate,
+                      .gmm_budget_bytes = o.gmm_budget_bytes,
+                      .dtype = o.dtype,
+                      .expert_rows = expert_rows(o.expert_load, config)};
+  if (o.memory_bytes == 0)
+    request.memory_per_node =
+        static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGESIZE));
+  if (o.threads == 0)
+    request.threads =
+        flags.threads.value_or(std::max<Index>(request.processors_per_node / o.ranks_per_node, 1));
+  return request;
+}
+
+/// The rates of ranks that share a node as the job's will, from the cache; else of this process alone.
+MachineRates machine_rates(const PlanRequest& request, const PlanOptions& options,
+                           const std::filesystem::path& file) {
+  const RateCase sizes = rate_case(request.config, request.sequence_length);
+  const std::string machine = rate_machine(request.dtype);
+  if (!options.calibrate) {
+    const MachineAnswer kept = kept_machine_rates(file, machine, sizes, busy_node_ranks(request));
+    if (!kept.warning.empty()) std::printf("warning: %s\n", kept.warning.c_str());
+    if (kept.rates) return *kept.rates;
+  }
+  const MachineRates rates =
+      measure_machine_rates(sizes, usual_kernels(request.config, kSumChunkRows, request.dtype),
+                            Communicator::self(), kMachineSeconds);
+  const std::string warning = keep_machine_rates(file, machine, sizes, rates);
+  if (!warning.empty()) std::printf("warning: %s\n", warning.c_str());
+  return rates;
+}
+
+/// The network as it was given, or as it was measured.
+void choose_network(const PlanRequest& request, const PlanOptions& options, MachineRates& machine) {
+  if (options.network.bytes_per_second > 0) {
+    machine.network_bytes = options.network.bytes_per_second;
+    machine.network_message_seconds = options.network.message_seconds;
+  }
+  if (options.ranks <= options.ranks_per_node || machine.measured_network()) return;
+  throw ConfigError({std::to_string(options.ranks) + " ranks, " + std::to_string(options.ranks_per_node) +
+                     " a node, lie on " + std::to_string(options.ranks / options.ranks_per_node) +
+                     " nodes and nothing is known of the network between them; give --net 200Gbit,2us, or "
+                     "measure it on two of them by `" +
+                     calibrate_line(calibration_of(request, options), busy_node_ranks(request), 2) + "`"});
+}
+
+PredictExperts predictor(const PlanOptions& options, const ModelConfig& config,
+                         const std::filesystem::path& file) {
+  return [&options, &config, file](const GmmFacts& facts, const MeshShape& mesh) {
+    const GroupedMatmulKernel grouped =
+        options.dtype == DType::kBF16 ? packed_bf16_grouped_matmul() : packed_grouped_matmul();
+    const GmmCase wanted = gmm_case(config, facts);
+    const GmmCase measured = calibration_case(wanted);
+    const RateAnswer answer =
+        cached_rates(file, rate_machine(options.dtype), measured, options.calibrate, [&](const GmmCase& c) {
+          std::fprintf(stderr, "measuring the experts' products for ep = %lld\n",
+                       static_cast<long long>(mesh.ep));
+          return measure_gmm_rates(c, kCalibrationSeconds, grouped);
+        });
+    return predict(scaled(answer.rates, measured, wanted), facts.uses_per_packing);
+  };
+}
+
+std::string milliseconds(double seconds) {
+  return rounded_text(1e3 * seconds);
+}
+
+double sum_of(const PhaseSeconds& seconds, std::initializer_list<Phase> phases) {
+  double sum = 0;
+  for (const Phase phase : phases) sum += seconds[static_cast<std::size_t>(phase)];
+  return sum;
+}
+
+void print_row(const PlanPoint& p) {
+  const auto ms = [&](std::initializer_list<Phase> phases) {
+    return milliseconds(sum_of(p.seconds, phases));
+  };
+  std::printf("%4lld %4lld  %-13s %-11s %9s %10s %8s %8s %8s %8s %8s %8s %10s %10s  %s%s\n",
+              static_cast<long long>(p.step.mesh.dp), static_cast<long long>(p.step.mesh.ep),
+              dispatcher_text(p).c_str(), gmm_text(p).c_str(), milliseconds(p.step_seconds()).c_str(),
+              rounded_text(p.tokens_per_second()).c_str(),
+              ms({Phase::kAttention, Phase::kDense, Phase::kRouter, Phase::kEmbed, Phase::kOther}).c_str(),
+              ms({Phase::kExperts}).c_str(), ms({Phase::kPlan, Phase::kDispatch, Phase::kCombine}).c_str(),
+              ms({Phase::kLoss}).c_str(), ms({Phase::kReduce}).c_str(), ms({Phase::kOptimizer}).c_str(),
+              bytes_text(p.memory.total()).c_str(), bytes_text(p.wire_bytes).c_str(), p.bottleneck.c_str(),
+              p.fits ? "" : "; does not fit");
+}
+
+void print_table(const std::vector<PlanPoint>& points, Index rows) {
+  std::printf("%4s %4s  %-13s %-11s %9s %10s %8s %8s %8s %8s %8s %8s %10s %10s  %s\n", "dp", "ep",
+              "dispatcher", "experts as", "step ms", "tokens/s", "dense", "experts", "exchange", "loss",
+              "reduce", "optim", "memory", "wire", "bottleneck");
+  const Index shown = rows == 0 ? std::ssize(points) : std::min(rows, static_cast<Index>(std::ssize(points)));
+  for (Index i = 0; i < shown; ++i) print_row(points[at(i)]);
+  if (shown < std::ssize(points))
+    std::printf("%lld more, slower; --rows 0 shows all\n",
+                static_cast<long long>(std::ssize(points) - shown));
+}
+
+Document document_of(const PlanPoint& p) {
+  Document row, phases, memory;
+  for (std::size_t i = 0; i < kPhases; ++i)
+    phases.set(std::string(name_of(static_cast<Phase>(i))), p.seconds[i]);
+  memory.set("dense_weights", p.memory.dense_weights);
+  memory.set("dense_gradients", p.memory.dense_gradients);
+  memory.set("expert_weights", p.memory.expert_weights);
+  memory.set("expert_gradients", p.memory.expert_gradients);
+  memory.set("moments", p.memory.moments);
+  memory.set("packed", p.memory.packed);
+  memory.set("activations", p.memory.activations);
+  memory.set("buffers", p.memory.buffers);
+  memory.set("total", p.memory.total());
+  row.set("dp", p.step.mesh.dp);
+  row.set("ep", p.step.mesh.ep);
+  row.set("dispatcher", std::string(name_of(p.step.way)));
+  row.set("chunks", p.step.chunks);
+  row.set("experts", gmm_text(p));
+  row.set("step_seconds", p.step_seconds());
+  row.set("tokens_per_s", p.tokens_per_second());
+  row.set("phases", phases);
+  row.set("memory", memory);
+  row.set("wire_bytes", p.wire_bytes);
+  row.set("fits", p.fits);
+  row.set("bottleneck", p.bottleneck);
+  return row;
+}
+
+void write_json(const PlanOptions& options, const PlanRequest& request, const std::vector<PlanPoint>& points,
+                const std::vector<std::string>& notes, const std::optional<FittingJob>& fit) {
+  if (options.json.empty()) return;
+  Document document;
+  document.set("ranks", request.ranks);
+  document.set("ranks_per_node", request.ranks_per_node);
+  document.set("processors_per_node", request.processors_per_node);
+  document.set("threads", request.threads);
+  document.set("tokens_per_rank", request.tokens);
+  document.set("sequence_length", request.sequence_length);
+  document.set("accumulate", request.micro_batches);
+  document.set("expert_load", options.expert_load);
+  document.set("network", network_text(options.network));
+  document.set("notes", notes);
+  std::vector<Document> rows;
+  for (const PlanPoint& point : points) rows.push_back(document_of(point));
+  document.set("points", rows);
+  document.set("recommended", points.front().fits ? run_line(options, points.front()) : std::string());
+  document.set("fits_with", fit ? changed_options(request, fit->request) : std::string());
+  document.write(options.json);
+}
+
+void print_advice(const PlanOptions& options, const PlanRequest& request,
+                  const std::vector<PlanPoint>& points, const std::optional<FittingJob>& fit) {
+  if (points.front().fits)
+    std::printf("\nrecommended\n  %s\n", run_line(options, points.front()).c_str());
+  else
+    std::printf("\n%s", memory_advice(request, smallest_point(points), fit).c_str());
+}
+
+}  // namespace
+
+int plan_command(int argc, char** argv) {
+  const PlanOptions options = parse_plan_options(argc, argv);
+  const EnvironmentFlags flags = read_environment();
+  const ModelConfig config = checked_config(options.model);
+  require_dtype(options.dtype, flags);
+  const PlanRequest request = request_of(options, config, flags);
+  set_threads(static_cast<int>(request.threads));
+  const std::filesystem::path file = rate_cache_file(flags.cache_folder);
+  MachineRates machine = machine_rates(request, options, file);
+  choose_network(request, options, machine);
+  const std::vector<PlanPoint> points =
+      plan_points(request, machine, known_ways(), predictor(options, config, file));
+  const std::vector<std::string> notes = extrapolations(request, machine, options);
+  print_table(points, options.rows);
+  for (const std::string& note : notes) std::printf("note: %s\n", note.c_str());
+  const auto fit = points.front().fits ? std::nullopt : cheapest_fit(request, known_ways());
+  print_advice(options, request, points, fit);
+  write_json(options, request, points, notes, fit);
+  return 0;
+}
+
+}  // namespace moeloom

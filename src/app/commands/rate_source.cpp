@@ -1,0 +1,40 @@
+#include "commands/rate_source.hpp"
+
+#include "moeloom/base/errors.hpp"
+#include "moeloom/kernels/grouped_matmul.hpp"
+
+#include "cli/processors.hpp"
+#include "run/model_source.hpp"
+
+namespace moeloom {
+
+ModelConfig checked_config(const ModelOptions& model) {
+  const ModelConfig config = config_of(model);
+  if (const auto violations = config_violations(config); !violations.empty()) throw ConfigError(violations);
+  return config;
+}
+
+void require_dtype(DType dtype, const EnvironmentFlags& flags) {
+  if (dtype != DType::kBF16 || cpu_has_bf16() || flags.emulate_bf16) return;
+  throw ConfigError({"--dtype bf16 cannot be measured here: " + std::string(why_no_bf16()) +
+                     "; train would take fp32, so plan --dtype fp32"});
+}
+
+KernelTable usual_kernels(const ModelConfig& config, Index rows, DType dtype) {
+  KernelTable table;
+  KernelRegistry::builtin().apply_all("auto", table,
+                                      {.model_type = config.model_type,
+                                       .hidden_act = config.hidden_act,
+                                       .has_experts = config.has_experts(),
+                                       .fused_ops_enabled = true,
+                                       .gmm = {.apply = true, .reason = {}},
+                                       .rows = rows});
+  if (dtype == DType::kBF16) table.dense = tiled_bf16_dense();
+  return table;
+}
+
+Index processors_here() {
+  return threads_for(0, std::nullopt, Communicator::self());
+}
+
+}  // namespace moeloom

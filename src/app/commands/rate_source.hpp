@@ -1,0 +1,23 @@
+// Where commands that predict have this machine's rates from: the user's cache, or a measurement now.
+#pragma once
+
+#include "moeloom/plan/rates/machine_rates.hpp"
+
+#include "cli/environment.hpp"
+
+namespace moeloom {
+
+/// A folder's, a run's or a checkpoint's, or a shape from flags; throws ConfigError for one that does not fit
+/// together.
+ModelConfig checked_config(const ModelOptions& model);
+
+/// What products multiply in these commands. Throws ConfigError for bf16 on a CPU without it.
+void require_dtype(DType dtype, const EnvironmentFlags& flags);
+
+/// Every kernel that `train` would use of itself.
+KernelTable usual_kernels(const ModelConfig& config, Index rows, DType dtype);
+
+/// Processors that this process may run on.
+Index processors_here();
+
+}  // namespace moeloom

@@ -1,0 +1,128 @@
+#include "run/metrics.hpp"
+
+#include "moeloom/base/errors.hpp"
+#include "moeloom/io/document.hpp"
+#include "moeloom/io/text_file.hpp"
+
+#include <cerrno>
+#include <cstring>
+
+namespace moeloom {
+namespace {
+
+StepMetrics metrics_of(const Document& object) {
+  StepMetrics metrics;
+  metrics.step = object.integer("step");
+  metrics.loss = object.number_or_nan("loss").value_or(0);
+  metrics.aux_loss = object.number_or_nan("aux_loss").value_or(0);
+  metrics.z_loss = object.number_or_nan("z_loss").value_or(0);
+  metrics.grad_norm = object.number_or_nan("grad_norm").value_or(0);
+  metrics.learning_rate = object.number_or_nan("learning_rate").value_or(0);
+  metrics.tokens_per_s = object.number_or_nan("tokens_per_s").value_or(0);
+  metrics.seconds = object.number_or_nan("seconds").value_or(0);
+  metrics.tokens_seen = object.integer_or("tokens_seen", 0);
+  metrics.bytes_sent = object.integer_or("bytes_sent", 0);
+  metrics.wire_bytes = object.integer_or("wire_bytes", 0);
+  metrics.logical_bytes = object.integer_or("logical_bytes", 0);
+  metrics.pool_tasks = object.integer_or("pool_tasks", 0);
+  metrics.pool_shared = object.integer_or("pool_shared", 0);
+  metrics.rss_bytes = object.integer_or("rss_bytes", 0);
+  metrics.packings = object.integer_or("packings", 0);
+  metrics.packed_bytes = object.integer_or("packed_bytes", 0);
+  metrics.skipped = object.has("skipped");
+  metrics.val_loss = object.number_or_nan("val_loss");
+  if (object.has("phases")) {
+    const Document phases = object.object("phases");
+    for (const std::string& phase : phases.keys())
+      metrics.seconds_by_phase[phase] = phases.number_or_nan(phase).value_or(0);
+  }
+  metrics.expert_load_max_over_mean = object.numbers_or_nan("expert_load");
+  return metrics;
+}
+
+/// What `read` makes of a line, or nothing where it is not what it should be, as one that a kill cut short.
+template <typename Read>
+auto read_line(const std::string& line, const std::filesystem::path& path, const Read& read)
+    -> std::optional<decltype(read(Document()))> {
+  try {
+    return read(Document::parse(line, path.string()));
+  } catch (const IoError&) {
+    return std::nullopt;
+  }
+}
+
+[[noreturn]] void refuse(const std::string& action, const std::filesystem::path& path) {
+  throw IoError("cannot " + action + " " + path.string() + ": " + std::strerror(errno));
+}
+
+/// The lines of a file, in order.
+template <typename Visit>
+void each_line(const std::filesystem::path& path, const Visit& visit) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(path, ignored)) return;
+  std::ifstream file(path);
+  if (!file) refuse("read", path);
+  std::string line;
+  while (std::getline(file, line)) visit(line);
+  if (file.bad()) refuse("read", path);
+}
+
+void keep_steps_before(Index first_step, const std::filesystem::path& path) {
+  std::string kept;
+  each_line(path, [&](const std::string& line) {
+    const auto step = read_line(line, path, [](const Document& object) { return object.integer("step"); });
+    if (step && *step < first_step) kept += line + '\n';
+  });
+  replace_file(path, kept);
+}
+
+}  // namespace
+
+std::string metrics_line(const StepMetrics& metrics) {
+  Document object;
+  object.set("step", metrics.step);
+  object.set("loss", metrics.loss);
+  object.set("aux_loss", metrics.aux_loss);
+  object.set("z_loss", metrics.z_loss);
+  object.set("grad_norm", metrics.grad_norm);
+  object.set("learning_rate", metrics.learning_rate);
+  object.set("tokens_per_s", metrics.tokens_per_s);
+  object.set("seconds", metrics.seconds);
+  object.set("tokens_seen", metrics.tokens_seen);
+  object.set("bytes_sent", metrics.bytes_sent);
+  object.set("wire_bytes", metrics.wire_bytes);
+  object.set("logical_bytes", metrics.logical_bytes);
+  object.set("pool_tasks", metrics.pool_tasks);
+  object.set("pool_shared", metrics.pool_shared);
+  object.set("rss_bytes", metrics.rss_bytes);
+  object.set("packings", metrics.packings);
+  object.set("packed_bytes", metrics.packed_bytes);
+  if (metrics.skipped) object.set("skipped", true);
+  if (metrics.val_loss) object.set("val_loss", *metrics.val_loss);
+  Document phases;
+  for (const auto& [phase, seconds] : metrics.seconds_by_phase) phases.set(phase, seconds);
+  object.set("phases", phases);
+  object.set("expert_load", metrics.expert_load_max_over_mean);
+  return object.dump(-1);
+}
+
+std::vector<StepMetrics> read_metrics(const std::filesystem::path& path) {
+  std::vector<StepMetrics> steps;
+  each_line(path, [&](const std::string& line) {
+    if (const auto metrics = read_line(line, path, metrics_of)) steps.push_back(*metrics);
+  });
+  return steps;
+}
+
+MetricsWriter::MetricsWriter(std::filesystem::path path, Index first_step) : path_(std::move(path)) {
+  keep_steps_before(first_step, path_);
+  file_.open(path_, std::ios::app);
+  if (!file_) refuse("write", path_);
+}
+
+void MetricsWriter::append(const StepMetrics& metrics) {
+  file_ << metrics_line(metrics) << '\n' << std::flush;
+  if (!file_) refuse("write", path_);
+}
+
+}  // namespace moeloom

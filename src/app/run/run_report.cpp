@@ -1,0 +1,161 @@
+#include "run/run_report.hpp"
+
+#include "moeloom/base/parallel.hpp"
+#include "moeloom/comm/session.hpp"
+#include "moeloom/model/hf/family.hpp"
+
+#include <algorithm>
+#include <numeric>
+
+#include "cli/option_values.hpp"
+
+namespace moeloom {
+namespace {
+
+std::string frozen_text(const ModelConfig& config, const std::set<std::string>& frozen) {
+  Index elements = 0;
+  for (const ParameterSpec& spec : parameter_specs(config, {0, config.num_experts}))
+    if (frozen.contains(spec.name)) elements += spec.rows * spec.cols;
+  return std::to_string(elements) + " parameters in " + std::to_string(frozen.size()) + " weights";
+}
+
+}  // namespace
+
+WorldStep measure_step(const StepReport& report, Index tokens_before, Index memory_bytes, int signal,
+                       const Communicator& world) {
+  std::vector<double> mine = {report.seconds,
+                              static_cast<double>(report.bytes_sent),
+                              static_cast<double>(memory_bytes),
+                              static_cast<double>(signal),
+                              static_cast<double>(report.dispatch.wire_bytes),
+                              static_cast<double>(report.dispatch.logical_bytes),
+                              static_cast<double>(report.pool.tasks),
+                              static_cast<double>(report.pool.for_others)};
+  const std::size_t first_phase = mine.size();
+  mine.insert(mine.end(), report.phase_seconds.begin(), report.phase_seconds.end());
+  const std::vector<double> all = world.all_gather(std::span<const double>(mine));
+  const auto of = [&](int rank, std::size_t i) {
+    return all[static_cast<std::size_t>(rank) * mine.size() + i];
+  };
+  WorldStep step;
+  StepMetrics& metrics = step.metrics;
+  double bytes = 0;
+  double memory = 0;
+  for (int rank = 0; rank < world.size(); ++rank) {
+    metrics.seconds = std::max(metrics.seconds, of(rank, 0));
+    bytes += of(rank, 1);
+    memory = std::max(memory, of(rank, 2));
+    step.signal = std::max(step.signal, static_cast<int>(of(rank, 3)));
+    metrics.wire_bytes += static_cast<Index>(of(rank, 4));
+    metrics.logical_bytes += static_cast<Index>(of(rank, 5));
+    metrics.pool_tasks += static_cast<Index>(of(rank, 6));
+    metrics.pool_shared += static_cast<Index>(of(rank, 7));
+    for (std::size_t phase = 0; phase < kPhases; ++phase)
+      metrics.seconds_by_phase[std::string(name_of(static_cast<Phase>(phase)))] +=
+          of(rank, first_phase + phase) / world.size();
+  }
+  metrics.step = report.step;
+  metrics.loss = report.lm_loss;
+  metrics.aux_loss = report.aux_loss;
+  metrics.z_loss = report.z_loss;
+  metrics.grad_norm = report.grad_norm;
+  metrics.learning_rate = report.learning_rate;
+  metrics.tokens_per_s = static_cast<double>(report.tokens) / metrics.seconds;
+  metrics.tokens_seen = tokens_before + report.tokens;
+  metrics.bytes_sent = static_cast<Index>(bytes);
+  metrics.rss_bytes = static_cast<Index>(memory);
+  metrics.packings = report.packings;
+  metrics.packed_bytes = report.packed_bytes;
+  metrics.skipped = report.skipped;
+  metrics.expert_load_max_over_mean = load_max_over_mean(report.rows_per_expert);
+  return step;
+}
+
+Index tokens_before(const std::vector<StepMetrics>& earlier, const TrainerState& state) {
+  if (!earlier.empty() && earlier.back().step + 1 == state.step) return earlier.back().tokens_seen;
+  return state.step * state.global_batch * state.sequence_length;
+}
+
+std::vector<double> load_max_over_mean(const std::vector<std::vector<Index>>& rows_per_expert) {
+  std::vector<double> loads;
+  for (const std::vector<Index>& rows : rows_per_expert) {
+    const Index total = std::reduce(rows.begin(), rows.end(), Index{0});
+    const double mean = rows.empty() ? 0 : static_cast<double>(total) / static_cast<double>(rows.size());
+    loads.push_back(total == 0 ? 0 : static_cast<double>(*std::max_element(rows.begin(), rows.end())) / mean);
+  }
+  return loads;
+}
+
+Event step_event(const StepMetrics& metrics) {
+  Event event;
+  event.with("step", metrics.step)
+      .with("loss", metrics.loss)
+      .with("aux", metrics.aux_loss)
+      .with("grad_norm", metrics.grad_norm)
+      .with("lr", metrics.learning_rate)
+      .with("tok/s", metrics.tokens_per_s);
+  if (metrics.val_loss) event.with("val_loss", *metrics.val_loss);
+  if (metrics.skipped) event.with("skipped", "not finite");
+  return event;
+}
+
+std::vector<std::pair<std::string, std::string>> run_facts(const TrainOptions& options,
+                                                           const RunInputs& inputs, const Mesh& mesh) {
+  const ModelConfig& c = inputs.config;
+  const auto number = [](Index n) { return std::to_string(n); };
+  std::string model = number(c.num_hidden_layers) + " layers, hidden " + number(c.hidden_size);
+  if (c.has_experts())
+    model += ", " + number(c.num_experts) + " experts of " + number(c.moe_intermediate_size) + ", top-" +
+             number(c.num_experts_per_tok);
+  std::vector<std::pair<std::string, std::string>> facts = {
+      {"model", model},
+      {"parameters", number(c.total_parameters()) + ", " + number(c.active_parameters()) + " active a token"},
+      {"mesh", mesh.shape().text() + " on " + number(mesh.nodes()) + " node(s), " + number(threads()) +
+                   " thread(s) a rank"},
+      {"data", options.data.file.filename().string() + ", " + number(inputs.tokens->size()) + " " +
+                   inputs.unit() + "s"},
+      {"batch", number(options.data.global_batch) + " sequences of " + number(options.data.sequence_length)},
+      {"seed", number(static_cast<Index>(options.run.seed))},
+      {"MPI", std::string(mpi_library_version()).substr(0, std::string(mpi_library_version()).find(','))}};
+  if (!inputs.frozen.empty()) facts.insert(facts.begin() + 2, {"frozen", frozen_text(c, inputs.frozen)});
+  return facts;
+}
+
+std::string printable(const std::string& bytes) {
+  std::string text = bytes;
+  for (char& c : text)
+    if (static_cast<unsigned char>(c) < 0x20 && c != '\n' && c != '\t') c = '?';
+  return text;
+}
+
+std::optional<Event> missing_towers(const RunInputs& inputs) {
+  const auto& rule = inputs.config.family().text_config;
+  if (!rule || rule->towers.empty() || !inputs.config.names.carried.names.empty()) return std::nullopt;
+  return Event()
+      .with("carried", Index{0})
+      .with("reason", inputs.weights.string() + " holds no tensor of " + joined(rule->towers) +
+                          ": checkpoints and exports will not, either, and transformers starts such towers "
+                          "anew");
+}
+
+Event event_of(const WeightCoverage& coverage, const std::filesystem::path& folder) {
+  return Event()
+      .with("loaded", folder.string())
+      .with("tensors", coverage.found)
+      .with("expected", coverage.expected)
+      .with("unused", static_cast<Index>(coverage.unused.size()))
+      .with("carried", coverage.carried);
+}
+
+Event result_event(const std::vector<StepMetrics>& steps, const std::optional<double>& validation,
+                   const std::string& unit, const RunOptions& run) {
+  Event result;
+  result.with("train_loss", last_loss(steps));
+  if (validation) result.with("val_loss", *validation);
+  result.with("unit", "nats per " + unit).with("steps", run.steps);
+  const Index skipped = std::ranges::count(steps, true, &StepMetrics::skipped);
+  if (skipped > 0 || run.on_nan == OnNan::kSkip) result.with("skipped_steps", skipped);
+  return result;
+}
+
+}  // namespace moeloom

@@ -1,0 +1,52 @@
+// From what a rank saw of a step to what the run's files say of it.
+#pragma once
+
+#include "moeloom/train/trainer.hpp"
+
+#include "run/kernel_plan.hpp"
+#include "run/log.hpp"
+#include "run/metrics.hpp"
+#include "run/report.hpp"
+#include "run/run_setup.hpp"
+
+namespace moeloom {
+
+/// The same on every rank.
+struct WorldStep {
+  StepMetrics metrics;
+  int signal = 0;  // the largest that a rank was sent; 0: none
+};
+
+/// Of the whole world: the slowest rank's seconds, the mean of phases, the sum of bytes, the largest memory;
+/// tokens_seen of the steps before are carried on. Of this rank are `memory_bytes`, the most that
+/// it has held, and `signal`, what it was sent: it travels with the rest, so that stopping at the same step
+/// costs no exchange of its own. Collective.
+WorldStep measure_step(const StepReport& report, Index tokens_before, Index memory_bytes, int signal,
+                       const Communicator& world);
+
+/// Tokens of the steps before `state`, by the metrics that the run's folder has of them; where it has none,
+/// as if every step had had the last batch.
+Index tokens_before(const std::vector<StepMetrics>& earlier, const TrainerState& state);
+
+/// Largest rows of an expert over the mean, by layer; 0 for a dense layer or one without rows.
+std::vector<double> load_max_over_mean(const std::vector<std::vector<Index>>& rows_per_expert);
+
+/// "step=40 loss=3.214 ..."
+Event step_event(const StepMetrics& metrics);
+
+/// A warning where the folder of a model with other towers holds none of their tensors.
+std::optional<Event> missing_towers(const RunInputs& inputs);
+/// What of a folder's tensors was loaded.
+Event event_of(const WeightCoverage& coverage, const std::filesystem::path& folder);
+/// The last line of a run; `unit` is what a token is.
+Event result_event(const std::vector<StepMetrics>& steps, const std::optional<double>& validation,
+                   const std::string& unit, const RunOptions& run);
+
+/// Facts of a run in the order in which its page shows them.
+std::vector<std::pair<std::string, std::string>> run_facts(const TrainOptions& options,
+                                                           const RunInputs& inputs, const Mesh& mesh);
+
+/// Text as it can stand on a terminal: control characters but line ends and tabs become '?'.
+std::string printable(const std::string& bytes);
+
+}  // namespace moeloom

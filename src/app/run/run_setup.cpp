@@ -1,0 +1,142 @@
+#include "run/run_setup.hpp"
+
+#include "moeloom/base/errors.hpp"
+#include "moeloom/base/violations.hpp"
+
+#include <algorithm>
+#include <limits>
+
+#include "cli/attempt.hpp"
+#include "cli/option_values.hpp"
+#include "run/kernel_plan.hpp"
+#include "run/model_source.hpp"
+#include "run/run_folder.hpp"
+
+namespace moeloom {
+namespace {
+
+/// Text of everything that must be the same on all ranks.
+std::string fingerprint(const RunRequest& request) {
+  std::string text = resolved_config(request.options);
+  for (const std::string& given : request.flags.given)
+    if (!given.starts_with("MOELOOM_LOG")) text += given + "\n";
+  return text;
+}
+
+std::string differing_ranks(const std::vector<std::string>& texts) {
+  std::string ranks;
+  for (std::size_t rank = 1; rank < texts.size(); ++rank)
+    if (texts[rank] != texts[0]) ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank);
+  return ranks;
+}
+
+void open_data(const TrainOptions& options, Index world, RunInputs& inputs,
+               std::vector<std::string>& violations) {
+  if (options.data.file.empty()) return;
+  inputs.format = options.data.format.value_or(guess_token_format(options.data.file));
+  inputs.tokens = std::make_unique<TokenSource>(options.data.file, inputs.format);
+  collect(violations,
+          split_violations(inputs.tokens->size(), options.data.heldout, options.data.sequence_length, world));
+  const Index largest = inputs.tokens->largest_id();
+  if (largest >= inputs.config.vocab_size)
+    violations.push_back(options.data.file.string() + " holds token id " + std::to_string(largest) +
+                         ", but vocab = " + std::to_string(inputs.config.vocab_size) +
+                         "; set --vocab to at least " + std::to_string(largest + 1) + ", or --data-format");
+}
+
+/// Values that nothing can be said against, where it was said already or where they are not known.
+TrainOptions with_usable_data(TrainOptions options) {
+  DataOptions& data = options.data;
+  if (!options.knows({"data-format"})) data.format = TokenFormat::kText;  // any file is bytes
+  if (!options.knows({"heldout"}) || data.heldout < 0 || data.heldout >= 1) data.heldout = 0;
+  if (!options.knows({"seq-len"}) || data.sequence_length < 1) data.sequence_length = 1;
+  data.sequence_length = std::min(data.sequence_length, kLargestCount);
+  return options;
+}
+
+RunInputs open_inputs(const TrainOptions& options, Index world, std::vector<std::string>& violations) {
+  RunInputs inputs;
+  bool model_known = options.knows({"model", "resume", "vocab"});
+  if (model_known)
+    attempt_all(violations, [&] {
+      model_known = false;
+      open_model(options, world, inputs, violations);
+      model_known = true;
+    });
+  // A vocabulary that is not known bounds no token, and bytes that may be something else are not tokens.
+  if (!model_known || !options.knows({"data-format"}))
+    inputs.config.vocab_size = std::numeric_limits<Index>::max();
+  if (options.knows({"data"}))
+    attempt_all(violations, [&] { open_data(with_usable_data(options), world, inputs, violations); });
+  if (options.knows({"run", "resume", "overwrite"}))
+    attempt_all(violations, [&] { check_run_folder(options.run); });
+  return inputs;
+}
+
+/// The first of each: two checks may meet the same mistake.
+std::vector<std::string> without_repeats(const std::vector<std::string>& texts) {
+  std::vector<std::string> once;
+  for (const std::string& text : texts)
+    if (std::ranges::find(once, text) == once.end()) once.push_back(text);
+  return once;
+}
+
+}  // namespace
+
+DispatcherRequest dispatcher_request(const RunRequest& request) {
+  const MeshOptions& mesh = request.options.mesh;
+  return {.kind = mesh.dispatcher,
+          .wire = {mesh.combine, mesh.wire_dtype, request.flags.pretended_nodes},
+          .overlap = mesh.overlap,
+          .node_pool = mesh.node_pool.value_or(request.flags.node_pool.value_or(false))};
+}
+
+std::string settle_rate(TrainOptions& options, const RunInputs& inputs) {
+  OptimizerOptions& optimizer = options.optimizer;
+  if (optimizer.learning_rate) return {};
+  if (inputs.recorded && inputs.recorded->settings.has("lr")) {
+    const Document& before = inputs.recorded->settings;
+    optimizer.learning_rate = before.number("lr");
+    if (!optimizer.warmup && before.has("warmup")) optimizer.warmup = before.integer("warmup");
+    return "auto: as the resumed run has it";
+  }
+  const Index width = inputs.config.hidden_size;
+  const Schedule usual = schedule(options, width);
+  optimizer.learning_rate = usual.peak;
+  optimizer.warmup = usual.warmup_steps;
+  const std::string peak = "auto: " + value_text(kUsualPeak), limit = std::to_string(kUsualPeakWidth);
+  return width <= kUsualPeakWidth ? peak + " up to hidden_size " + limit
+                                  : peak + " x " + limit + " / hidden_size " + std::to_string(width);
+}
+
+RunSetup agree_on_run(int argc, char** argv, const Communicator& world) {
+  RunSetup setup;
+  RunRequest& request = setup.request;
+  agree(world, [&] {
+    std::vector<std::string> violations;
+    request.options = parse_train_options(argc, argv, violations);
+    attempt_all(violations, [&] { request.flags = read_environment(); });
+    collect(violations, option_violations(request.options, world.size()));
+    attempt_all(violations, [&] { gmm_request(request.options.kernels, request.flags); });
+    setup.inputs = open_inputs(request.options, world.size(), violations);
+    if (!violations.empty()) throw ConfigError(without_repeats(violations));
+    request.rate_reason = settle_rate(request.options, setup.inputs);
+  });
+  require_same_on_all_ranks(fingerprint(request), world);
+  return setup;
+}
+
+void require_same_on_all_ranks(const std::string& said, const Communicator& world) {
+  const std::string ranks = differing_ranks(world.all_gather_text(said));
+  if (!ranks.empty())
+    throw AgreedError("options or environment differ between rank 0 and rank " + ranks +
+                      "; give every rank the same (mpirun -x NAME exports a variable)");
+}
+
+void prepare_run_folder(const TrainOptions& options, const Communicator& world) {
+  agree(world, [&] {
+    if (world.rank() == 0) make_run_folder(options);
+  });
+}
+
+}  // namespace moeloom

@@ -1,0 +1,53 @@
+// A training run before its first step: what was asked, checked on every rank and agreed on by all.
+#pragma once
+
+#include "moeloom/io/token_source.hpp"
+#include "moeloom/train/checkpoint/checkpoint.hpp"
+
+#include "cli/environment.hpp"
+#include "cli/options.hpp"
+#include "run/dispatcher_plan.hpp"
+
+namespace moeloom {
+
+struct RunRequest {
+  TrainOptions options;
+  EnvironmentFlags flags;
+  std::string rate_reason = {};  // of a learning rate that was not said
+};
+
+/// The command line's word for the node pool goes before the environment's.
+DispatcherRequest dispatcher_request(const RunRequest& request);
+
+/// The files a run starts from, opened, and the model they describe.
+struct RunInputs {
+  std::filesystem::path weights;         // a checkpoint or HF folder; empty: initial weights
+  bool resumes = false;                  // `weights` is a checkpoint that the run goes on from
+  std::optional<TrainerState> recorded;  // of that checkpoint
+  ModelConfig config;
+  std::set<std::string> frozen;  // names of parameters
+  std::unique_ptr<TokenSource> tokens;
+  TokenFormat format = TokenFormat::kText;
+  /// "byte" or "token"
+  std::string unit() const { return format == TokenFormat::kText ? "byte" : "token"; }
+};
+
+struct RunSetup {
+  RunRequest request;
+  RunInputs inputs;
+};
+/// Parses and opens on every rank and compares: ranks that were given different options are an error.
+/// Collective; throws AgreedError with everything that is wrong with options, environment and files.
+RunSetup agree_on_run(int argc, char** argv, const Communicator& world);
+
+/// Makes numbers of --lr auto and its warm-up, as train.conf keeps them: those of the run that is resumed, or
+/// else by the model's width -> why; empty: a rate was said.
+std::string settle_rate(TrainOptions& options, const RunInputs& inputs);
+
+/// Throws AgreedError naming the ranks that were told something else than rank 0. Collective.
+void require_same_on_all_ranks(const std::string& said, const Communicator& world);
+
+/// Makes the run's folder on rank 0. Collective; throws AgreedError.
+void prepare_run_folder(const TrainOptions& options, const Communicator& world);
+
+}  // namespace moeloom

@@ -1,0 +1,199 @@
+#include "moeloom/base/parallel.hpp"
+#include "moeloom/kernels/elementwise/vector_math.hpp"
+
+#include <cmath>
+
+#include "elementwise/rmsnorm_groups.hpp"
+#include "elementwise/row_tasks.hpp"
+#include "elementwise/streaming.hpp"
+
+namespace moeloom {
+namespace {
+
+// One vector accumulator waits for its own last addition; four that do not wait for each other run at the
+// speed of the loads. Quarters of the row keep each of them contiguous.
+float sum_of_squares(const float* x, Index width) {
+  const Index quarter = width / 64 * 16;
+  const float *x1 = x + quarter, *x2 = x1 + quarter, *x3 = x2 + quarter;
+  float s0 = 0, s1 = 0, s2 = 0, s3 = 0;
+#pragma omp simd reduction(+ : s0, s1, s2, s3)
+  for (Index j = 0; j < quarter; ++j) {
+    s0 += x[j] * x[j];
+    s1 += x1[j] * x1[j];
+    s2 += x2[j] * x2[j];
+    s3 += x3[j] * x3[j];
+  }
+  float rest = 0;
+#pragma omp simd reduction(+ : rest)
+  for (Index j = 4 * quarter; j < width; ++j) rest += x[j] * x[j];
+  return ((s0 + s1) + (s2 + s3)) + rest;
+}
+
+float inv_rms_of(const float* x, Index width, float eps) {
+  return 1.0f / std::sqrt(sum_of_squares(x, width) / static_cast<float>(width) + eps);
+}
+
+template <typename Number>
+void scale_group(const float* x, const float* weight, float offset, float inv, Index width, Number* y) {
+#pragma omp simd
+  for (Index j = 0; j < width; ++j) set(y[j], x[j] * inv * (weight[j] + offset));
+}
+
+/// The same past the cache, while the next group to be summed is fetched into it: so that reading and writing
+/// overlap. width is whole lines.
+template <typename Number>
+void stream_group(const float* x, const float* next, const float* weight, float offset, float inv,
+                  Index width, Number* y) {
+  constexpr Index kLine = streaming::kLine<Number>;
+  for (Index begin = 0; begin < width; begin += kLine) {
+    for (Index read = 0; read < kLine; read += streaming::kLine<float>)
+      __builtin_prefetch(next + begin + read);
+    alignas(64) Number line[kLine];
+    scale_group(x + begin, weight + begin, offset, inv, kLine, line);
+    streaming::write_line(line, y + begin);
+  }
+}
+
+void scale_group_gated(const float* x, const float* gate, const float* weight, float offset, float inv,
+                       Index width, float* y) {
+#pragma omp simd
+  for (Index j = 0; j < width; ++j) y[j] = x[j] * inv * (weight[j] + offset) * vector_math::silu(gate[j]);
+}
+
+/// inv_rms of each group, and scale(row, first column, inv_rms) of it, by all threads.
+template <typename Scale>
+void normalise_groups(ConstMatrixView x, Index groups, Index width, float eps, std::span<float> inv_rms,
+                      Scale&& scale) {
+  parallel_blocks(x.rows, rows_per_task(x.cols), [&](Index begin, Index end) {
+    for (Index i = begin; i < end; ++i) {
+      for (Index g = 0; g < groups; ++g) {
+        const float inv = inv_rms_of(x.row(i) + g * width, width, eps);
+        scale(i, g * width, inv);
+        inv_rms[static_cast<std::size_t>(i * groups + g)] = inv;
+      }
+    }
+    streaming::finish();
+  });
+}
+
+template <typename Number>
+void forward_to(ConstMatrixView x, std::span<const float> weight, RmsNormSettings settings,
+                BasicView<Number> y, std::span<float> inv_rms) {
+  const Index width = static_cast<Index>(weight.size()), groups = x.cols / width;
+  const float offset = settings.weight_offset;
+  const bool in_place = static_cast<const void*>(y.data) == x.data;
+  if (streaming::pays(y, width) && !in_place) {
+    return normalise_groups(x, groups, width, settings.eps, inv_rms, [&](Index i, Index column, float inv) {
+      const float* next = x.row(std::min(i + 1, x.rows - 1)) + column;
+      stream_group(x.row(i) + column, next, weight.data(), offset, inv, width, y.row(i) + column);
+    });
+  }
+  normalise_groups(x, groups, width, settings.eps, inv_rms, [&](Index i, Index column, float inv) {
+    scale_group(x.row(i) + column, weight.data(), offset, inv, width, y.row(i) + column);
+  });
+}
+
+void forward(ConstMatrixView x, std::span<const float> weight, RmsNormSettings settings, Rows y,
+             std::span<float> inv_rms) {
+  rmsnorm::check_forward(x, weight, y, inv_rms);
+  std::visit([&](auto view) { forward_to(x, weight, settings, view, inv_rms); }, y);
+}
+
+void gated_forward(ConstMatrixView x, ConstMatrixView gate, std::span<const float> weight,
+                   RmsNormSettings settings, MatrixView y, std::span<float> inv_rms) {
+  const Index groups = rmsnorm::check_forward(x, weight, y, inv_rms);
+  rmsnorm::check_gate(x, gate);
+  const Index width = static_cast<Index>(weight.size());
+  normalise_groups(x, groups, width, settings.eps, inv_rms, [&](Index i, Index column, float inv) {
+    scale_group_gated(x.row(i) + column, gate.row(i) + column, weight.data(), settings.weight_offset, inv,
+                      width, y.row(i) + column);
+  });
+}
+
+float weighted_dot(const float* weight, float offset, const float* dy, const float* x, Index width) {
+  const Index half = width / 32 * 16;
+  const float *w1 = weight + half, *dy1 = dy + half, *x1 = x + half;
+  float s0 = 0, s1 = 0;
+#pragma omp simd reduction(+ : s0, s1)
+  for (Index j = 0; j < half; ++j) {
+    s0 += (weight[j] + offset) * dy[j] * x[j];
+    s1 += (w1[j] + offset) * dy1[j] * x1[j];
+  }
+  float rest = 0;
+#pragma omp simd reduction(+ : rest)
+  for (Index j = 2 * half; j < width; ++j) rest += (weight[j] + offset) * dy[j] * x[j];
+  return (s0 + s1) + rest;
+}
+
+void group_backward(const float* dy, const float* x, const float* weight, float offset, Index width,
+                    float inv, float* dx, float* dw) {
+  const float mean = weighted_dot(weight, offset, dy, x, width) * inv / static_cast<float>(width);
+#pragma omp simd
+  for (Index j = 0; j < width; ++j) {
+    const float normed = x[j] * inv;
+    const float grad = dy[j];
+    dw[j] += grad * normed;
+    dx[j] = inv * ((weight[j] + offset) * grad - normed * mean);
+  }
+}
+
+/// The gate's gradient, and in d_normed (which may be dy) that of the norm's result.
+void gate_backward(const float* dy, const float* x, const float* gate, const float* weight, float offset,
+                   Index width, float inv, float* d_normed, float* d_gate) {
+#pragma omp simd
+  for (Index j = 0; j < width; ++j) {
+    const vector_math::ValueSlope silu = vector_math::silu_slope(gate[j]);
+    const float grad = dy[j];
+    d_gate[j] = grad * (x[j] * inv * (weight[j] + offset)) * silu.slope;
+    d_normed[j] = grad * silu.value;
+  }
+}
+
+/// add_group(row, first column, inv_rms, sum) for each group, chunks of rows by all threads.
+template <typename AddGroup>
+void add_groups(Index rows, Index groups, std::span<const float> inv_rms, std::span<float> d_weight,
+                AddGroup&& add_group) {
+  const Index width = static_cast<Index>(d_weight.size());
+  const auto on_threads = [](Index count, auto&& body) { parallel_for(count, body); };
+  rmsnorm::add_in_chunks(rows, d_weight, on_threads, [&](Index begin, Index end, float* sum) {
+    for (Index i = begin; i < end; ++i) {
+      for (Index g = 0; g < groups; ++g)
+        add_group(i, g * width, inv_rms[static_cast<std::size_t>(i * groups + g)], sum);
+    }
+  });
+}
+
+void backward(ConstMatrixView dy, ConstMatrixView x, std::span<const float> weight, RmsNormSettings settings,
+              std::span<const float> inv_rms, MatrixView dx, std::span<float> d_weight) {
+  const Index groups = rmsnorm::check_backward(dy, x, weight, inv_rms, dx, d_weight);
+  const Index width = static_cast<Index>(weight.size());
+  add_groups(x.rows, groups, inv_rms, d_weight, [&](Index i, Index column, float inv, float* sum) {
+    group_backward(dy.row(i) + column, x.row(i) + column, weight.data(), settings.weight_offset, width, inv,
+                   dx.row(i) + column, sum);
+  });
+}
+
+void gated_backward(ConstMatrixView dy, ConstMatrixView x, ConstMatrixView gate,
+                    std::span<const float> weight, RmsNormSettings settings, std::span<const float> inv_rms,
+                    MatrixView dx, MatrixView d_gate, std::span<float> d_weight) {
+  const Index groups = rmsnorm::check_backward(dy, x, weight, inv_rms, dx, d_weight);
+  rmsnorm::check_gate(x, gate);
+  rmsnorm::check_gate(x, d_gate);
+  const Index width = static_cast<Index>(weight.size());
+  const float offset = settings.weight_offset;
+  add_groups(x.rows, groups, inv_rms, d_weight, [&](Index i, Index column, float inv, float* sum) {
+    const float* in = x.row(i) + column;
+    float* out = dx.row(i) + column;  // holds the gradient of the norm's result while it is in the cache
+    gate_backward(dy.row(i) + column, in, gate.row(i) + column, weight.data(), offset, width, inv, out,
+                  d_gate.row(i) + column);
+    group_backward(out, in, weight.data(), offset, width, inv, out, sum);
+  });
+}
+
+}  // namespace
+
+RmsNormKernel fused_rmsnorm() {
+  return {forward, backward, gated_forward, gated_backward};
+}
+
+}  // namespace moeloom

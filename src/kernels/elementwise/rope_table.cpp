@@ -1,0 +1,203 @@
+#include "moeloom/kernels/elementwise/rope_table.hpp"
+
+#include "moeloom/base/errors.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <numbers>
+#include <string>
+
+namespace moeloom {
+namespace {
+
+constexpr double kTurn = 2 * std::numbers::pi;
+
+std::size_t pairs_of(const RopeSettings& settings) {
+  return static_cast<std::size_t>(settings.rotary_dim / 2);
+}
+
+void require_positive(double value, const char* name) {
+  require(value > 0, std::string("rope: ") + name + " must be positive, not " + std::to_string(value));
+}
+
+void check_scaling(const std::monostate&, const RopeSettings&) {}
+
+void check_scaling(const LinearScaling& scaling, const RopeSettings&) {
+  require_positive(scaling.factor, "factor");
+}
+
+void check_scaling(const Llama3Scaling& scaling, const RopeSettings&) {
+  require_positive(scaling.factor, "factor");
+  require_positive(scaling.low_freq_factor, "low_freq_factor");
+  require_positive(scaling.original_max_position_embeddings, "original_max_position_embeddings");
+  require(scaling.high_freq_factor > scaling.low_freq_factor,
+          "rope: high_freq_factor must be above low_freq_factor");
+}
+
+void check_scaling(const YarnScaling& scaling, const RopeSettings& settings) {
+  require_positive(scaling.factor, "factor");
+  require_positive(scaling.beta_fast, "beta_fast");
+  require_positive(scaling.beta_slow, "beta_slow");
+  require_positive(scaling.original_max_position_embeddings, "original_max_position_embeddings");
+  require(settings.theta != 1, "rope: yarn needs a theta other than 1");
+}
+
+void check_scaling(const LongRopeScaling& scaling, const RopeSettings& settings) {
+  const std::size_t pairs = pairs_of(settings);
+  require(scaling.short_factor.size() == pairs && scaling.long_factor.size() == pairs,
+          "rope: short_factor and long_factor need rotary_dim / 2 = " + std::to_string(pairs) +
+              " numbers each, not " + std::to_string(scaling.short_factor.size()) + " and " +
+              std::to_string(scaling.long_factor.size()));
+  for (const double factor : scaling.short_factor) require_positive(factor, "each short_factor");
+  for (const double factor : scaling.long_factor) require_positive(factor, "each long_factor");
+  require(scaling.original_max_position_embeddings > 1,
+          "rope: original_max_position_embeddings must be above 1");
+}
+
+void check(const RopeSettings& settings) {
+  require(settings.rotary_dim >= 0 && settings.rotary_dim % 2 == 0,
+          "rotary_dim must be even, not " + std::to_string(settings.rotary_dim));
+  require(settings.first_dim >= 0, "first_dim must not be negative");
+  require_positive(settings.theta, "theta");
+  std::visit([&](const auto& scaling) { check_scaling(scaling, settings); }, settings.scaling);
+}
+
+using Frequencies = std::vector<double>;
+
+void scale(Frequencies&, const std::monostate&, const RopeSettings&, Index) {}
+
+void scale(Frequencies& frequencies, const LinearScaling& scaling, const RopeSettings&, Index) {
+  for (double& frequency : frequencies) frequency /= scaling.factor;
+}
+
+/// The share of a frequency that is kept as it is; the rest of it is divided by factor.
+double kept_share(double frequency, const Llama3Scaling& scaling) {
+  const double turns = scaling.original_max_position_embeddings * frequency / kTurn;
+  const double share =
+      (turns - scaling.low_freq_factor) / (scaling.high_freq_factor - scaling.low_freq_factor);
+  return std::clamp(share, 0.0, 1.0);
+}
+
+double mixed(double frequency, double kept, double factor) {
+  return kept * frequency + (1 - kept) * frequency / factor;
+}
+
+void scale(Frequencies& frequencies, const Llama3Scaling& scaling, const RopeSettings&, Index) {
+  for (double& frequency : frequencies)
+    frequency = mixed(frequency, kept_share(frequency, scaling), scaling.factor);
+}
+
+/// The pair, as a real number, that turns so often over the original length.
+double pair_with_turns(double turns, const YarnScaling& scaling, const RopeSettings& settings) {
+  const double pairs = static_cast<double>(settings.rotary_dim) / 2;
+  return pairs * std::log(scaling.original_max_position_embeddings / (turns * kTurn)) /
+         std::log(settings.theta);
+}
+
+void scale(Frequencies& frequencies, const YarnScaling& scaling, const RopeSettings& settings, Index) {
+  double begin = pair_with_turns(scaling.beta_fast, scaling, settings);
+  double end = pair_with_turns(scaling.beta_slow, scaling, settings);
+  if (scaling.truncate) {
+    begin = std::floor(begin);
+    end = std::ceil(end);
+  }
+  begin = std::max(begin, 0.0);
+  // HF's bound, though there are only half as many pairs.
+  end = std::min(end, static_cast<double>(settings.rotary_dim - 1));
+  if (begin == end) end += 0.001;  // HF's way around a ramp of no length
+  for (std::size_t i = 0; i < frequencies.size(); ++i) {
+    const double ramp = std::clamp((static_cast<double>(i) - begin) / (end - begin), 0.0, 1.0);
+    frequencies[i] = mixed(frequencies[i], 1 - ramp, scaling.factor);
+  }
+}
+
+void scale(Frequencies& frequencies, const LongRopeScaling& scaling, const RopeSettings&,
+           Index sequence_length) {
+  const bool is_long = sequence_length > scaling.original_max_position_embeddings;
+  const std::vector<double>& factors = is_long ? scaling.long_factor : scaling.short_factor;
+  for (std::size_t i = 0; i < frequencies.size(); ++i) frequencies[i] /= factors[i];
+}
+
+double attention_factor_of(const std::monostate&) {
+  return 1;
+}
+double attention_factor_of(const LinearScaling&) {
+  return 1;
+}
+double attention_factor_of(const Llama3Scaling&) {
+  return 1;
+}
+
+double attention_factor_of(const YarnScaling& scaling) {
+  if (scaling.attention_factor) return *scaling.attention_factor;
+  if (scaling.mscale == 0 || scaling.mscale_all_dim == 0) return yarn_mscale(scaling.factor, 1);
+  return yarn_mscale(scaling.factor, scaling.mscale) / yarn_mscale(scaling.factor, scaling.mscale_all_dim);
+}
+
+double attention_factor_of(const LongRopeScaling& scaling) {
+  if (scaling.attention_factor) return *scaling.attention_factor;
+  if (scaling.factor <= 1) return 1;
+  const double original = static_cast<double>(scaling.original_max_position_embeddings);
+  return std::sqrt(1 + std::log(scaling.factor) / std::log(original));
+}
+
+/// The length up to which longrope takes the short factors; 0 if nothing depends on the length.
+Index short_until(const RopeSettings& settings) {
+  const auto* longrope = std::get_if<LongRopeScaling>(&settings.scaling);
+  return longrope == nullptr ? 0 : longrope->original_max_position_embeddings;
+}
+
+}  // namespace
+
+double yarn_mscale(double factor, double mscale) {
+  return factor <= 1 ? 1 : 1 + 0.1 * mscale * std::log(factor);
+}
+
+std::vector<double> rope_frequencies(Index sequence_length, const RopeSettings& settings) {
+  check(settings);
+  Frequencies frequencies(pairs_of(settings));
+  for (std::size_t i = 0; i < frequencies.size(); ++i)
+    frequencies[i] =
+        std::pow(settings.theta, -2.0 * static_cast<double>(i) / static_cast<double>(settings.rotary_dim));
+  std::visit([&](const auto& scaling) { scale(frequencies, scaling, settings, sequence_length); },
+             settings.scaling);
+  return frequencies;
+}
+
+bool rope_turns_anew(Index before, Index now, const RopeSettings& settings) {
+  const Index limit = short_until(settings);
+  return limit > 0 && before <= limit && now > limit;
+}
+
+double rope_attention_factor(const RopeSettings& settings) {
+  return std::visit([](const auto& scaling) { return attention_factor_of(scaling); }, settings.scaling);
+}
+
+RopeTable make_rope_table(Index positions, const RopeSettings& settings) {
+  require(positions >= 0, "positions must not be negative");
+  const Frequencies frequencies = rope_frequencies(positions, settings);
+  const double factor = rope_attention_factor(settings);
+  const Index pairs = settings.rotary_dim / 2, limit = short_until(settings);
+  RopeTable table{.cosine = Matrix(positions, pairs),
+                  .sine = Matrix(positions, pairs),
+                  .pairs = settings.pairs,
+                  .first_dim = settings.first_dim,
+                  .shortest_served = limit > 0 && positions > limit ? limit + 1 : 0};
+  for (Index position = 0; position < positions; ++position) {
+    for (Index i = 0; i < pairs; ++i) {
+      const double angle = static_cast<double>(position) * frequencies[static_cast<std::size_t>(i)];
+      table.cosine.row(position)[i] = static_cast<float>(factor * std::cos(angle));
+      table.sine.row(position)[i] = static_cast<float>(factor * std::sin(angle));
+    }
+  }
+  return table;
+}
+
+Index roomy_rope_positions(Index sequence_length, const RopeSettings& settings) {
+  const auto roomy = static_cast<Index>(std::bit_ceil(static_cast<std::uint64_t>(sequence_length)));
+  const Index limit = short_until(settings);
+  return sequence_length <= limit ? std::min(roomy, limit) : roomy;
+}
+
+}  // namespace moeloom

@@ -1,0 +1,282 @@
+#include "moeloom/base/parallel.hpp"
+#include "moeloom/kernels/elementwise/vector_math.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "elementwise/row_tasks.hpp"
+#include "elementwise/swiglu_rows.hpp"
+
+namespace moeloom {
+namespace {
+
+template <Activation kAct>
+float value(float x) {
+  if constexpr (kAct == Activation::kSilu) return vector_math::silu(x);
+  if constexpr (kAct == Activation::kGeluTanh) return vector_math::gelu_tanh(x);
+  if constexpr (kAct == Activation::kGelu) return vector_math::gelu(x);
+}
+
+template <Activation kAct>
+vector_math::ValueSlope value_slope(float x) {
+  if constexpr (kAct == Activation::kSilu) return vector_math::silu_slope(x);
+  if constexpr (kAct == Activation::kGeluTanh) return vector_math::gelu_tanh_slope(x);
+  if constexpr (kAct == Activation::kGelu) return vector_math::gelu_slope(x);
+}
+
+template <Activation kAct, typename Number>
+void forward_row(const float* gate, const float* up, float scale, Index width, Number* activated) {
+#pragma omp simd
+  for (Index j = 0; j < width; ++j) set(activated[j], scale * value<kAct>(gate[j]) * up[j]);
+}
+
+void ask_for(const float* values, Index count) {
+  constexpr Index kLine = 16;
+  for (Index j = 0; j < count; j += kLine) __builtin_prefetch(values + j);
+}
+
+/// The same, while the two stretches of the next row are on their way: the hardware's own streams begin anew
+/// with every row, and rows of an expert are short.
+template <Activation kAct, typename Number>
+void forward_row_before(const float* next, const float* gate, const float* up, float scale, Index width,
+                        Number* activated) {
+  constexpr Index kStretch = 128;
+  for (Index begin = 0; begin < width; begin += kStretch) {
+    const Index count = std::min(kStretch, width - begin);
+    ask_for(next + begin, count);
+    ask_for(next + width + begin, count);
+    forward_row<kAct>(gate + begin, up + begin, scale, count, activated + begin);
+  }
+}
+
+/// Returns <grad, act(gate) * up>. Column j is read before it is written, so d_gate may be gate, d_up may be
+/// up and activated may be grad.
+template <Activation kAct>
+float backward_row(const float* gate, const float* up, const float* grad, float scale, Index width,
+                   float* d_gate, float* d_up, float* activated) {
+  float d_scale = 0;
+#pragma omp simd reduction(+ : d_scale)
+  for (Index j = 0; j < width; ++j) {
+    const vector_math::ValueSlope act = value_slope<kAct>(gate[j]);
+    const float scaled_grad = scale * grad[j];
+    const float product = act.value * up[j];
+    d_scale += grad[j] * product;
+    const float d_gate_j = scaled_grad * up[j] * act.slope;
+    const float d_up_j = scaled_grad * act.value;
+    d_gate[j] = d_gate_j;
+    d_up[j] = d_up_j;
+    activated[j] = scale * product;
+  }
+  return d_scale;
+}
+
+/// Where rows of results are computed: fp32 in its place, bf16 in a row of scratch, from which it is rounded.
+/// A loop that stored narrow numbers itself would add up d_scale in more lanes, and change its bits.
+template <typename Number>
+class ResultRows {
+ public:
+  explicit ResultRows(BasicView<Number> rows)
+      : rows_(rows), scratch_(Matrix::uninitialised(kRounds ? 1 : 0, rows.cols)) {}
+  float* place(Index i) {
+    if constexpr (kRounds)
+      return scratch_.row(0);
+    else
+      return rows_.row(i);
+  }
+  void settle(Index i) {
+    if constexpr (kRounds) {
+      const float* computed = scratch_.row(0);
+      Number* row = rows_.row(i);
+#pragma omp simd
+      for (Index j = 0; j < rows_.cols; ++j) set(row[j], computed[j]);
+    }
+  }
+
+ private:
+  static constexpr bool kRounds = !std::is_same_v<Number, float>;
+  BasicView<Number> rows_;
+  Matrix scratch_;
+};
+
+/// use(std::integral_constant<Activation, act>).
+template <typename Use>
+auto with_activation(Activation act, Use&& use) {
+  if (act == Activation::kGeluTanh) return use(std::integral_constant<Activation, Activation::kGeluTanh>());
+  if (act == Activation::kGelu) return use(std::integral_constant<Activation, Activation::kGelu>());
+  return use(std::integral_constant<Activation, Activation::kSilu>());
+}
+
+/// Of a row of the gate; slope is z over the deviation, 0 where the deviation is.
+struct Cut {
+  float mean;
+  float cutoff;
+  float slope;
+};
+
+Cut cut_of(const float* gate, Index width, float z) {
+  float sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (Index j = 0; j < width; ++j) sum += gate[j];
+  const float mean = sum / static_cast<float>(width);
+  float squares = 0;
+#pragma omp simd reduction(+ : squares)
+  for (Index j = 0; j < width; ++j) squares += (gate[j] - mean) * (gate[j] - mean);
+  const float deviation = std::sqrt(squares / static_cast<float>(width));
+  return {mean, mean + z * deviation, deviation > 0 ? z / deviation : 0.0f};
+}
+
+void cut_row(const float* gate, float cutoff, Index width, float* cut) {
+#pragma omp simd
+  for (Index j = 0; j < width; ++j) cut[j] = gate[j] < cutoff ? 0.0f : gate[j] - cutoff;
+}
+
+/// The gate's gradient from that of the cut gate, which is 0 where the cut gate is: every element also moves
+/// mean and deviation. d_gate may be gate.
+void uncut_gradient(const float* gate, const float* cut, const float* d_cut, const Cut& row, Index width,
+                    float* d_gate) {
+  float sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (Index j = 0; j < width; ++j) sum += cut[j] <= 0 ? 0.0f : d_cut[j];
+  const float share = sum / static_cast<float>(width);
+#pragma omp simd
+  for (Index j = 0; j < width; ++j) {
+    const float direct = cut[j] <= 0 ? 0.0f : d_cut[j];
+    d_gate[j] = direct - share * (1.0f + row.slope * (gate[j] - row.mean));
+  }
+}
+
+/// body(row, scratch [2, width]) for each row by all threads.
+template <typename Body>
+void for_each_row(Index rows, Index width, Body&& body) {
+  parallel_blocks(rows, rows_per_task(2 * width), [&](Index begin, Index end) {
+    Matrix scratch(2, width);
+    for (Index i = begin; i < end; ++i) body(i, scratch);
+  });
+}
+
+/// Whether rows come from memory: what a cache holds, it gives without being asked.
+bool lies_beyond_cache(ConstMatrixView rows) {
+  constexpr Index kCachedBytes = 32 * 1024 * 1024;
+  return rows.size() * static_cast<Index>(sizeof(float)) > kCachedBytes;
+}
+
+template <Activation kAct, typename Number>
+void dense_forward(ConstMatrixView gate_up, std::span<const float> row_scale, BasicView<Number> activated) {
+  const Index width = activated.cols, last = gate_up.rows - 1;
+  const bool far = lies_beyond_cache(gate_up);
+  parallel_blocks(activated.rows, rows_per_task(2 * width), [&](Index begin, Index end) {
+    for (Index i = begin; i < end; ++i) {
+      const float *gate = gate_up.row(i), *up = gate + width;
+      const float scale = swiglu::scale_of(row_scale, i);
+      if (far)
+        forward_row_before<kAct>(gate_up.row(std::min(i + 1, last)), gate, up, scale, width,
+                                 activated.row(i));
+      else
+        forward_row<kAct>(gate, up, scale, width, activated.row(i));
+    }
+  });
+}
+
+template <Activation kAct, typename Number>
+void sparse_forward(float z, ConstMatrixView gate_up, std::span<const float> row_scale,
+                    BasicView<Number> activated) {
+  const Index width = activated.cols;
+  for_each_row(activated.rows, width, [&](Index i, Matrix& scratch) {
+    const float* gate = gate_up.row(i);
+    cut_row(gate, cut_of(gate, width, z).cutoff, width, scratch.row(0));
+    forward_row<kAct>(scratch.row(0), gate + width, swiglu::scale_of(row_scale, i), width, activated.row(i));
+  });
+}
+
+float quantile_of(const GatedActivation& activation) {
+  return static_cast<float>(swiglu::normal_quantile(activation.sparsity));
+}
+
+void forward(const GatedActivation& activation, ConstMatrixView gate_up, std::span<const float> row_scale,
+             Rows activated) {
+  swiglu::check_forward(activation, gate_up, row_scale, activated);
+  with_activation(activation.act, [&](auto act) {
+    std::visit(
+        [&](auto view) {
+          if (activation.sparsity == 0) return dense_forward<act()>(gate_up, row_scale, view);
+          sparse_forward<act()>(quantile_of(activation), gate_up, row_scale, view);
+        },
+        activated);
+  });
+}
+
+/// What backward reads and writes beside its two results of either kind, apart from the activation.
+struct BackwardRows {
+  ConstMatrixView gate_up;
+  std::span<const float> row_scale;
+  ConstMatrixView d_activated;
+  std::span<float> d_row_scale;
+
+  void set_d_scale(Index i, float d_scale) const {
+    if (!d_row_scale.empty()) d_row_scale[static_cast<std::size_t>(i)] = d_scale;
+  }
+};
+
+/// body(row, d_gate, activated, scratch [2, width]) for each row by all threads; what body writes to the
+/// first two becomes the results.
+template <typename GradNumber, typename Number, typename Body>
+void for_each_result(BasicView<GradNumber> d_gate_up, BasicView<Number> activated, Body&& body) {
+  parallel_blocks(activated.rows, rows_per_task(2 * activated.cols), [&](Index begin, Index end) {
+    ResultRows<GradNumber> grads(d_gate_up);
+    ResultRows<Number> results(activated);
+    Matrix scratch = Matrix::uninitialised(2, activated.cols);
+    for (Index i = begin; i < end; ++i) {
+      body(i, grads.place(i), results.place(i), scratch);
+      grads.settle(i);
+      results.settle(i);
+    }
+  });
+}
+
+template <Activation kAct, typename GradNumber, typename Number>
+void dense_backward(const BackwardRows& rows, BasicView<GradNumber> d_gate_up, BasicView<Number> activated) {
+  const Index width = activated.cols;
+  for_each_result(d_gate_up, activated, [&](Index i, float* d_gate, float* result, Matrix&) {
+    const float *gate = rows.gate_up.row(i), *grad = rows.d_activated.row(i);
+    rows.set_d_scale(i, backward_row<kAct>(gate, gate + width, grad, swiglu::scale_of(rows.row_scale, i),
+                                           width, d_gate, d_gate + width, result));
+  });
+}
+
+template <Activation kAct, typename GradNumber, typename Number>
+void sparse_backward(float z, const BackwardRows& rows, BasicView<GradNumber> d_gate_up,
+                     BasicView<Number> activated) {
+  const Index width = activated.cols;
+  for_each_result(d_gate_up, activated, [&](Index i, float* d_gate, float* result, Matrix& scratch) {
+    const float *gate = rows.gate_up.row(i), *grad = rows.d_activated.row(i);
+    float *cut = scratch.row(0), *d_cut = scratch.row(1);
+    const Cut of_row = cut_of(gate, width, z);
+    cut_row(gate, of_row.cutoff, width, cut);
+    rows.set_d_scale(i, backward_row<kAct>(cut, gate + width, grad, swiglu::scale_of(rows.row_scale, i),
+                                           width, d_cut, d_gate + width, result));
+    uncut_gradient(gate, cut, d_cut, of_row, width, d_gate);
+  });
+}
+
+void backward(const GatedActivation& activation, ConstMatrixView gate_up, std::span<const float> row_scale,
+              ConstMatrixView d_activated, Rows d_gate_up, std::span<float> d_row_scale, Rows activated) {
+  swiglu::check_backward(activation, gate_up, row_scale, d_activated, d_gate_up, d_row_scale, activated);
+  const BackwardRows rows{gate_up, row_scale, d_activated, d_row_scale};
+  with_activation(activation.act, [&](auto act) {
+    std::visit(
+        [&](auto grad_view, auto view) {
+          if (activation.sparsity == 0) return dense_backward<act()>(rows, grad_view, view);
+          sparse_backward<act()>(quantile_of(activation), rows, grad_view, view);
+        },
+        d_gate_up, activated);
+  });
+}
+
+}  // namespace
+
+SwigluKernel fused_swiglu() {
+  return {forward, backward};
+}
+
+}  // namespace moeloom

@@ -1,0 +1,99 @@
+#include "tile/master_panels.hpp"
+
+#include "tile/pack_block.hpp"
+
+namespace moeloom::packed {
+namespace {
+
+/// A panel of one pass.
+struct Place {
+  Index k = 0;  // the pass's first word
+  Index panel = 0;
+};
+
+/// The panels of a master in the order in which they are multiplied, packed one ahead of the other.
+template <typename Element, typename Side>
+class MasterPanels {
+ public:
+  MasterPanels(ConstMatrixView master, PanelRange range)
+      : master_(master), range_(range), words_(ceil_div(Side::numbers(master), Element::kNumbers)) {}
+
+  Place first() const { return {0, range_.begin}; }
+  Place after(Place place) const {
+    return place.panel + 1 < range_.end ? Place{place.k, place.panel + 1}
+                                        : Place{place.k + kTileDepth, range_.begin};
+  }
+  /// Blocks of a panel; none behind the last.
+  Index blocks(Place place) const {
+    const Index depth = std::clamp<Index>(words_ - place.k, 0, kTileDepth);
+    return ceil_div(depth, kBlockDepth<Element>);
+  }
+
+  void pack(Place place, Index begin, Index end, float* panel) const {
+    for (Index block = begin; block < end; ++block) {
+      const Index word = block * kBlockDepth<Element>;
+      pack_block<Element, Side, Cached>(master_, place.panel, (place.k + word) * Element::kNumbers,
+                                        panel + word * kTileCols);
+    }
+  }
+
+  /// What a tile of `depth` asks for, so that pack(place, begin, end) finds it near.
+  Ahead ahead(Place place, Index begin, Index end, Index depth) const {
+    if (begin == end) return {};
+    const Index word = place.k + begin * kBlockDepth<Element>;
+    const Index number = word * Element::kNumbers;
+    return {.from = Side::block(master_, place.panel, number),
+            .lines = kTileCols,
+            .stride = master_.stride,
+            .advance = Side::advance(master_, kBlockNumbers<Element>),
+            .times = end - begin,
+            .every = std::max<Index>(1, depth / kUnroll / (end - begin))};
+  }
+
+ private:
+  ConstMatrixView master_;
+  PanelRange range_;
+  Index words_;
+};
+
+}  // namespace
+
+template <typename Element, typename Side>
+void multiply_master(ConstMatrixView master, PanelRange range, ConstRows x, MatrixView y, Write mode,
+                     MasterWorkspace<Element>& work) {
+  const MasterPanels<Element, Side> panels(master, range);
+  auto& [left, packed] = work;
+  left.take(x);
+  Place place = panels.first();
+  panels.pack(place, 0, panels.blocks(place), packed[0].data());
+  for (std::size_t turn = 0; panels.blocks(place) > 0; turn ^= 1) {
+    const Place next = panels.after(place);
+    if (place.panel == range.begin) left.pack(place.k);
+    for (Index i = 0; i < left.strips(); ++i) {
+      const auto [begin, end] = left.rows(i);
+      const auto [first, last] = even_part(panels.blocks(next), left.strips(), i);
+      const TileFunction multiply_tile = tile_function<Element>(end - begin);
+      multiply_tile({.left = left.words(i),
+                     .panel = packed[turn].data(),
+                     .depth = left.depth(),
+                     .c = y.row(begin) + place.panel * kTileCols,
+                     .c_stride = y.stride,
+                     .cols = std::min<Index>(kTileCols, y.cols - place.panel * kTileCols),
+                     .mode = place.k == 0 ? mode : Write::kAdd,
+                     .ahead = panels.ahead(next, first, last, left.depth())});
+      panels.pack(next, first, last, packed[turn ^ 1].data());
+    }
+    place = next;
+  }
+}
+
+template void multiply_master<Fp32, Along>(ConstMatrixView, PanelRange, ConstRows, MatrixView, Write,
+                                           MasterWorkspace<Fp32>&);
+template void multiply_master<Fp32, Down>(ConstMatrixView, PanelRange, ConstRows, MatrixView, Write,
+                                          MasterWorkspace<Fp32>&);
+template void multiply_master<Bf16, Along>(ConstMatrixView, PanelRange, ConstRows, MatrixView, Write,
+                                           MasterWorkspace<Bf16>&);
+template void multiply_master<Bf16, Down>(ConstMatrixView, PanelRange, ConstRows, MatrixView, Write,
+                                          MasterWorkspace<Bf16>&);
+
+}  // namespace moeloom::packed

@@ -1,0 +1,29 @@
+// A product whose right side is packed on the way, straight from the master: for weights that are used a few
+// times before they change, so that keeping packed faces would cost more than it saves.
+#pragma once
+
+#include <array>
+
+#include "tile/left_side.hpp"
+#include "tile/packed_face.hpp"
+
+namespace moeloom::packed {
+
+/// Rows that multiply_master() takes at most: a panel is packed once for all of them. Half as many
+/// again as fit the second-level cache: they take less from the third than packing every panel twice.
+inline constexpr Index kMasterRows = 384;
+
+/// A thread's memory: most of a megabyte, too much for a stack that somebody has made small.
+template <typename Element>
+struct MasterWorkspace {
+  LeftSide<Element, kMasterRows> left;
+  alignas(64) std::array<std::array<float, kTileDepth * kTileCols>, 2> panels;
+};
+
+/// These panels' columns of y [rows, cols] (+)= x [rows, numbers] times the right side that Side (Along,
+/// Down) sees in the master, on this thread; the bits of Face::multiply.
+template <typename Element, typename Side>
+void multiply_master(ConstMatrixView master, PanelRange range, ConstRows x, MatrixView y, Write mode,
+                     MasterWorkspace<Element>& work);
+
+}  // namespace moeloom::packed

@@ -1,0 +1,150 @@
+// What a packed product multiplies: fp32 numbers, or bf16 pairs summed in fp32.
+//
+// Both are packed in words of 32 bits: one fp32 number, or the bf16 numbers of depth k (lower half) and
+// k + 1, the depth padded with a zero where it is odd. So panels, strips, passes and tiles are the same for
+// both, and bf16 has half as many words. Words lie in memory of floats and are never computed with as such.
+#pragma once
+
+#include "moeloom/tensor/dtype.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <type_traits>
+
+#include "tile/transpose.hpp"
+#ifdef __FMA__
+#include <immintrin.h>
+#endif
+
+namespace moeloom::packed {
+
+#if defined(__AVX512F__)
+inline constexpr int kLanes = 16;
+#elif defined(__AVX__)
+inline constexpr int kLanes = 8;
+#else
+inline constexpr int kLanes = 4;
+#endif
+
+typedef float Lanes __attribute__((vector_size(kLanes * sizeof(float))));
+
+inline Lanes load(const float* source) {
+  Lanes lanes;
+  std::memcpy(&lanes, source, sizeof(lanes));
+  return lanes;
+}
+inline void store(Lanes lanes, float* target) {
+  std::memcpy(target, &lanes, sizeof(lanes));
+}
+
+inline Eight load_words(const std::uint16_t* pairs) {
+  Eight words;
+  std::memcpy(&words, pairs, sizeof words);
+  return words;
+}
+
+/// Element types say how words are made of numbers and multiplied. `next` is the row below, one deeper.
+/// Number is what rows may consist of: float, and what is Element already.
+struct Fp32 {
+  static constexpr DType kType = DType::kF32;
+  static constexpr Index kNumbers = 1;  // in a word
+  template <typename Number>
+  static constexpr bool reads = std::is_same_v<Number, float>;
+
+  using Factor = float;
+  static Factor load_factor(const float* word) { return *word; }
+  /// By name: for a chain of its own the compiler prefers a product and a sum, which round twice.
+  static Lanes multiply_add(Lanes sum, Factor a, Lanes b) {
+#if defined(__AVX512F__)
+    return _mm512_fmadd_ps(_mm512_set1_ps(a), b, sum);
+#elif defined(__FMA__)
+    return _mm256_fmadd_ps(_mm256_set1_ps(a), b, sum);
+#else
+    return sum + a * b;
+#endif
+  }
+
+  static float word(float number, float) {
+    return number;
+  }
+  /// Eight words of a row whose numbers follow each other in depth.
+  static Eight words_along(const float* row) {
+    return load8(row);
+  }
+  static Eight words_down(const float* row, const float*) {
+    return load8(row);
+  }
+  /// `cols` words side by side: written to `words`, unless they lie somewhere already. No `next` at the end.
+  static const float* pack_down(const float* row, const float*, Index, float*) {
+    return row;
+  }
+};
+
+struct Bf16 {
+  static constexpr DType kType = DType::kBF16;
+  static constexpr Index kNumbers = 2;
+  template <typename Number>
+  static constexpr bool reads = std::is_same_v<Number, float> || std::is_same_v<Number, std::uint16_t>;
+
+  typedef std::uint32_t Factor __attribute__((vector_size(sizeof(Lanes))));
+  static Factor load_factor(const float* word) { return Factor{} + std::bit_cast<std::uint32_t>(*word); }
+  /// The product of the upper halves is added first, as the instruction does.
+  static Lanes multiply_add(Lanes sum, Factor a, Lanes b) {
+#ifdef __AVX512BF16__
+    return _mm512_dpbf16_ps(sum, std::bit_cast<__m512bh>(a), std::bit_cast<__m512bh>(b));
+#else
+    const auto pairs = std::bit_cast<Factor>(b);
+    sum += std::bit_cast<Lanes>(a & kUpper) * std::bit_cast<Lanes>(pairs & kUpper);
+    return sum + std::bit_cast<Lanes>(a << 16) * std::bit_cast<Lanes>(pairs << 16);
+#endif
+  }
+
+  static float word(float number, float next) {
+    return word(float_to_bf16(number), float_to_bf16(next));
+  }
+  static float word(std::uint16_t number, std::uint16_t next) {
+    return std::bit_cast<float>(std::uint32_t{next} << 16 | number);
+  }
+  static Eight words_along(const float* row) {
+    const Eight low = load8(row), high = load8(row + 8);
+    return words_of(__builtin_shufflevector(low, high, 0, 2, 4, 6, 8, 10, 12, 14),
+                    __builtin_shufflevector(low, high, 1, 3, 5, 7, 9, 11, 13, 15));
+  }
+  static Eight words_along(const std::uint16_t* row) {
+    return load_words(row);
+  }
+  static Eight words_down(const float* row, const float* next) {
+    return words_of(load8(row), load8(next));
+  }
+  static const float* pack_down(const float* row, const float* next, Index cols, float* words) {
+    Index j = 0;
+    for (; j + 8 <= cols; j += 8)
+      store8(words_of(load8(row + j), next == nullptr ? Eight{} : load8(next + j)), words + j);
+    for (; j < cols; ++j) words[j] = word(row[j], next == nullptr ? 0.0f : next[j]);
+    return words;
+  }
+  static const float* pack_down(const std::uint16_t* row, const std::uint16_t* next, Index cols,
+                                float* words) {
+    if (next == nullptr)
+      for (Index j = 0; j < cols; ++j) words[j] = word(row[j], std::uint16_t{0});
+    else
+      for (Index j = 0; j < cols; ++j) words[j] = word(row[j], next[j]);
+    return words;
+  }
+
+ private:
+  static constexpr std::uint32_t kUpper = 0xFFFF0000;
+  using EightBits = std::uint32_t __attribute__((vector_size(sizeof(Eight))));
+
+  /// float_to_bf16 in the upper half of each lane; the lower is left over.
+  static EightBits rounded(Eight numbers) {
+    const auto bits = std::bit_cast<EightBits>(numbers);
+    return numbers != numbers ? bits | 0x400000 : bits + 0x7FFF + (bits >> 16 & 1);
+  }
+  static Eight words_of(Eight numbers, Eight next) {
+    return std::bit_cast<Eight>((rounded(next) & kUpper) | rounded(numbers) >> 16);
+  }
+};
+
+}  // namespace moeloom::packed

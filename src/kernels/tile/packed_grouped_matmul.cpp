@@ -1,0 +1,66 @@
+// Grouped matmul on register tiles, from packed faces or from the masters.
+#include "moeloom/base/errors.hpp"
+
+#include <type_traits>
+
+#include "tile/packed_weight_grad.hpp"
+#include "tile/packed_weights.hpp"
+#include "tile/tiled_products.hpp"
+
+namespace moeloom {
+namespace {
+
+/// y = x times each group's packed face.
+template <typename Element>
+void multiply_faces(const packed::Face& face, Index groups, ConstRows x, const GroupedRows& rows,
+                    MatrixView y) {
+  packed::for_each_task(
+      {groups, face.numbers(), face.cols()}, x, rows, y, packed::kBlockRows,
+      [&](const packed::Task& task) { face.multiply<Element>(task.group, task.panels, task.x, task.y); });
+}
+
+/// y = x times each group's right side as Side sees it: packed faces if there are any, else the masters.
+template <typename Element, typename Side>
+void multiply(const GroupedWeights& masters, const PackedWeights& faces, ConstRows x, const GroupedRows& rows,
+              MatrixView y) {
+  packed::check_that_it_reads<Element>(x);
+  if (faces.empty()) return packed::multiply_masters<Element, Side>(masters, x, rows, y);
+  require(faces.element() == Element::kType, "grouped matmul needs weights packed as its own element");
+  const PackedWeights::State& state = faces.state();
+  const bool forward = std::is_same_v<Side, packed::Along>;
+  multiply_faces<Element>(forward ? state.forward : state.input_grad, state.groups, x, rows, y);
+}
+
+template <typename Element>
+GroupedMatmulKernel kernel_of() {
+  return {.uses_packed = true,
+          .element = Element::kType,
+          .forward = multiply<Element, packed::Along>,
+          .input_grad = multiply<Element, packed::Down>,
+          .weight_grad = packed::grouped_weight_grad<Element>};
+}
+
+}  // namespace
+
+GroupedMatmulKernel packed_grouped_matmul() {
+  return kernel_of<packed::Fp32>();
+}
+
+GroupedMatmulKernel packed_bf16_grouped_matmul() {
+  return kernel_of<packed::Bf16>();
+}
+
+std::string_view why_no_bf16() {
+  if (!__builtin_cpu_supports("avx512bf16")) return "this CPU has no AVX512_BF16 instructions";
+#ifdef __AVX512BF16__
+  return {};
+#else
+  return "this program was built without AVX512_BF16 instructions";
+#endif
+}
+
+bool cpu_has_bf16() {
+  return why_no_bf16().empty();
+}
+
+}  // namespace moeloom

@@ -1,0 +1,158 @@
+// The register tile that every packed product is made of: a few rows of the left side times one panel of
+// columns of the right side, summed in fp32 over a depth that fits the first-level cache.
+//
+// Written with the compiler's vector types, so the same source is AVX-512, AVX2 or SSE code. A sum is
+// one chain of fused multiply-adds in the order of depth; its bits depend neither on the tile's other rows
+// nor on where the tile lies.
+#pragma once
+
+#include "moeloom/tensor/gemm.hpp"
+
+#include <array>
+#include <utility>
+
+#include "tile/packed_element.hpp"
+
+namespace moeloom::packed {
+
+// As many sums as fit the registers beside two vectors of the right side and one of the left.
+#if defined(__AVX512F__)
+inline constexpr int kTileRows = 12;
+#else
+inline constexpr int kTileRows = 6;
+#endif
+inline constexpr int kTileCols = 2 * kLanes;
+/// Depth of one pass over a tile, here and below in words: deep enough that reading and writing its sums is
+/// little beside it, and a block of rows still stays in the second-level cache.
+inline constexpr Index kTileDepth = 512;
+
+/// Memory that a later tile reads, and this one asks for while it multiplies: `times` times, every `every`
+/// steps of kUnroll, `lines` pieces of kTileCols floats `stride` apart, and then `advance` further.
+struct Ahead {
+  const float* from = nullptr;
+  Index lines = 0;
+  Index stride = 0;
+  Index advance = 0;
+  Index times = 0;
+  Index every = 1;
+};
+
+/// c [Rows, cols] (+)= left panel; left [depth, Rows]: a strip, the Rows words of a k side by side; panel
+/// [depth, kTileCols]; cols <= kTileCols.
+struct TileArguments {
+  const float* left = nullptr;
+  const float* panel = nullptr;
+  Index depth = 0;
+  float* c = nullptr;
+  Index c_stride = 0;
+  Index cols = kTileCols;
+  Write mode = Write::kReplace;
+  /// A tile also asks for memory of sums: its own; without anything else, of the tile below.
+  Ahead ahead = {};
+};
+
+/// Else the compiler reads them again for every row of the tile, and loads are what a tile of few rows has
+/// least of.
+inline void keep_in_register([[maybe_unused]] Lanes& lanes) {
+#ifdef __x86_64__
+  asm("" : "+v"(lanes));
+#endif
+}
+
+/// Steps of depth between two looks at what comes next.
+inline constexpr Index kUnroll = 8;
+inline constexpr Index kLineFloats = 16;
+
+/// kTileCols floats, into the second-level cache.
+inline void ask_for(const float* words) {
+  for (int i = 0; i < kTileCols; i += kLineFloats) __builtin_prefetch(words + i, 0, 2);
+}
+
+template <std::size_t Rows>
+using Sums = std::array<std::array<Lanes, 2>, Rows>;
+
+template <std::size_t Rows>
+void store_rows(const Sums<Rows>& sums, float* c, Index stride) {
+#pragma GCC unroll 12
+  for (std::size_t i = 0; i < Rows; ++i, c += stride) {
+    store(sums[i][0], c);
+    store(sums[i][1], c + kLanes);
+  }
+}
+
+template <std::size_t Rows>
+void add_rows(Sums<Rows>& sums, const float* c, Index stride) {
+#pragma GCC unroll 12
+  for (std::size_t i = 0; i < Rows; ++i, c += stride) {
+    sums[i][0] += load(c);
+    sums[i][1] += load(c + kLanes);
+  }
+}
+
+inline void write_columns(const float* sums, Index rows, const TileArguments& t) {
+  for (Index i = 0; i < rows; ++i)
+    for (Index j = 0; j < t.cols; ++j) {
+      float& c = t.c[i * t.c_stride + j];
+      const float sum = sums[i * kTileCols + j];
+      c = t.mode == Write::kAdd ? c + sum : sum;
+    }
+}
+
+template <typename Element, std::size_t Rows>
+void multiply_tile(const TileArguments& t) {
+  constexpr auto kRows = static_cast<Index>(Rows);
+  Sums<Rows> sums{};
+  const float* left = t.left;
+  const float* panel = t.panel;
+  const float* ahead = t.ahead.from;
+  Index times = t.ahead.times, wait = 1;
+  const auto multiply_add = [&](Index k) {
+    Lanes first = load(panel + k * kTileCols), second = load(panel + k * kTileCols + kLanes);
+    keep_in_register(first);
+    keep_in_register(second);
+#pragma GCC unroll 12
+    for (std::size_t i = 0; i < Rows; ++i) {
+      const auto a = Element::load_factor(left + k * kRows + static_cast<Index>(i));
+      sums[i][0] = Element::multiply_add(sums[i][0], a, first);
+      sums[i][1] = Element::multiply_add(sums[i][1], a, second);
+    }
+  };
+  const float* wanted = t.c + (times == 0 ? kRows * t.c_stride : 0);
+  Index k = 0;
+  for (; k + kUnroll <= t.depth; k += kUnroll, left += kUnroll * kRows, panel += kUnroll * kTileCols) {
+    if (times > 0 && --wait == 0) {
+      for (Index line = 0; line < t.ahead.lines; ++line) ask_for(ahead + line * t.ahead.stride);
+      ahead += t.ahead.advance, wait = t.ahead.every, --times;
+    }
+    if (k < kRows * kUnroll) __builtin_prefetch(wanted, 1), wanted += t.c_stride;
+#pragma GCC unroll 8
+    for (Index u = 0; u < kUnroll; ++u) multiply_add(u);
+  }
+  for (; k < t.depth; ++k, left += kRows, panel += kTileCols) multiply_add(0);
+  if (t.cols < kTileCols) {  // a panel that the matrix does not fill
+    std::array<float, Rows * kTileCols> buffer;
+    store_rows(sums, buffer.data(), kTileCols);
+    return write_columns(buffer.data(), Rows, t);
+  }
+  if (t.mode == Write::kAdd) add_rows(sums, t.c, t.c_stride);
+  store_rows(sums, t.c, t.c_stride);
+}
+
+using TileFunction = void (*)(const TileArguments&);
+
+/// multiply_tile for 1 <= rows <= kTileRows.
+template <typename Element>
+TileFunction tile_function(Index rows) {
+  constexpr auto table = []<std::size_t... I>(std::index_sequence<I...>) {
+    return std::array<TileFunction, kTileRows>{&multiply_tile<Element, I + 1>...};
+  }
+  (std::make_index_sequence<kTileRows>{});
+  return table[static_cast<std::size_t>(rows - 1)];
+}
+
+/// Rows [begin, end) of part `i` when n rows are split into `parts` parts that differ by at most one row.
+inline std::pair<Index, Index> even_part(Index n, Index parts, Index i) {
+  return {n * i / parts, n * (i + 1) / parts};
+}
+
+}  // namespace moeloom::packed

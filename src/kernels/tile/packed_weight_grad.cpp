@@ -1,0 +1,209 @@
+// A task owns a fixed rectangle of one group's gradient and adds up all its rows, so no two threads add to
+// the same place. Rows of dy and x are the depth of this product: any number of them, nothing to compile.
+#include "tile/packed_weight_grad.hpp"
+
+#include "moeloom/base/parallel.hpp"
+#include "moeloom/tensor/tree_sum.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <numeric>
+
+#include "tile/packed_tile.hpp"
+#include "tile/tiled_products.hpp"
+
+namespace moeloom::packed {
+namespace {
+
+// Large enough that packing both operands of a rectangle is little beside multiplying them.
+constexpr Index kRectangleRows = 516;
+constexpr Index kRectangleCols = 1024;
+static_assert(kRectangleRows % kTileRows == 0 && kRectangleCols % kTileCols == 0);
+/// Rows that are packed at a time.
+constexpr Index kRowsTogether = 8;
+/// Panels that one strip of dy meets in a row: they stay in the first-level cache for the next strip.
+constexpr Index kPanelsTogether = 4;
+/// Token rows of one pass: a chunk of the one order, whatever the width of this machine's vectors.
+constexpr Index kPassRows = kSumChunkRows;
+static_assert(kPassRows % Bf16::kNumbers == 0, "a pair of tokens must not lie in two passes");
+
+/// dy [R, rectangle rows] and x [R, rectangle columns] of one group, source after source.
+struct Rectangle {
+  ConstRows dy;
+  ConstRows x;
+  std::span<const Index> rows_per_source;
+};
+
+/// A thread's memory: operands packed for one pass, and partial sums of sources.
+class Workspace {
+ public:
+  std::array<float, kRowsTogether * std::max(kRectangleRows, kRectangleCols)> words;
+  Matrix left;
+  Matrix panels;
+  Matrix& partial(std::size_t level) {
+    if (partials_.size() <= level) partials_.resize(level + 1);
+    return partials_[level];
+  }
+
+ private:
+  std::vector<Matrix> partials_;
+};
+
+/// source [tokens, cols] -> a row of `packed` a strip of Width columns, [depth, Width] words side by side,
+/// the depth being tokens. The last strip has `last` columns, of which those that the source lacks are zeros.
+template <typename Element, Index Width, typename Number>
+void pack_strips(BasicView<const Number> source, Index last, Matrix& packed, float* words) {
+  const Index full = source.cols / Width, rest = source.cols % Width;
+  const Index depth = ceil_div(source.rows, Element::kNumbers);
+  packed.reshape_uninitialised(ceil_div(source.cols, Width), depth * Width);
+  // A few rows at a time: each strip's page is then visited once for all of them.
+  for (Index first = 0; first < depth; first += kRowsTogether) {
+    const Index count = std::min(kRowsTogether, depth - first);
+    std::array<const float*, kRowsTogether> from;
+    for (Index i = 0; i < count; ++i) {
+      const Index row = (first + i) * Element::kNumbers;
+      const Number* next = row + 1 < source.rows ? source.row(row + 1) : nullptr;
+      from[at(i)] = Element::pack_down(source.row(row), next, source.cols, words + i * source.cols);
+    }
+    float* to = packed.row(0) + first * Width;
+    for (Index strip = 0; strip < full; ++strip, to += depth * Width)
+      for (Index i = 0; i < count; ++i)  // of a size that the compiler knows: no call
+        std::memcpy(to + i * Width, from[at(i)] + strip * Width, Width * sizeof(float));
+    if (rest == 0) continue;
+    to = packed.row(full) + first * last;
+    for (Index i = 0; i < count; ++i, to += last)
+      std::fill_n(std::copy_n(from[at(i)] + full * Width, rest, to), last - rest, 0.0f);
+  }
+}
+
+template <typename Element, Index Width>
+void pack_strips(ConstRows source, Index last, Matrix& packed, float* words) {
+  source.visit([&]<typename Number>(BasicView<const Number> view) {
+    if constexpr (Element::template reads<Number>) pack_strips<Element, Width>(view, last, packed, words);
+  });
+}
+
+/// dw (+)= dy^T x for at most kPassRows rows.
+template <typename Element>
+void add_pass(ConstRows dy, ConstRows x, MatrixView dw, Write mode, Workspace& work) {
+  pack_strips<Element, kTileRows>(dy, dy.cols() % kTileRows, work.left, work.words.data());
+  pack_strips<Element, kTileCols>(x, kTileCols, work.panels, work.words.data());
+  const auto multiply = [&](Index i, Index j) {
+    tile_function<Element>(std::min<Index>(kTileRows, dw.rows - i))(
+        {.left = work.left.row(i / kTileRows),
+         .panel = work.panels.row(j / kTileCols),
+         .depth = ceil_div(dy.rows(), Element::kNumbers),
+         .c = dw.row(i) + j,
+         .c_stride = dw.stride,
+         .cols = std::min<Index>(kTileCols, dw.cols - j),
+         .mode = mode});
+  };
+  constexpr Index kTogether = kPanelsTogether * kTileCols;
+  for (Index first = 0; first < dw.cols; first += kTogether)
+    for (Index i = 0; i < dw.rows; i += kTileRows)
+      for (Index j = first; j < std::min(first + kTogether, dw.cols); j += kTileCols) multiply(i, j);
+}
+
+template <typename Element>
+void sum_rows(ConstRows dy, ConstRows x, MatrixView dw, Workspace& work, Write mode) {
+  for (Index row = 0; row < dy.rows(); row += kPassRows) {
+    const Index count = std::min(kPassRows, dy.rows() - row);
+    add_pass<Element>(dy.rows_from(row, count), x.rows_from(row, count), dw, row == 0 ? mode : Write::kAdd,
+                      work);
+  }
+}
+
+Index rows_of(const Rectangle& r, Index lo, Index hi) {
+  return std::reduce(r.rows_per_source.begin() + lo, r.rows_per_source.begin() + hi, Index{0});
+}
+
+/// Whether the `rows` of sources [lo, hi) are one pass of one source: its sums are whole in the tile, which
+/// may therefore add them to another source's.
+bool is_one_pass(const Rectangle& r, Index lo, Index hi, Index rows) {
+  const auto sources = r.rows_per_source.subspan(at(lo), at(hi - lo));
+  return rows <= kPassRows && std::ranges::count(sources, rows) == 1;
+}
+
+/// dw = the sum over sources [lo, hi), which have rows; the first of them is `first`. Sources without rows
+/// are left out, which adding their zeros would not change.
+template <typename Element>
+void sum_sources(const Rectangle& r, Index lo, Index hi, Index first, MatrixView dw, Workspace& work,
+                 std::size_t level) {
+  if (hi - lo == 1) {
+    const Index count = rows_of(r, lo, hi);
+    return sum_rows<Element>(r.dy.rows_from(first, count), r.x.rows_from(first, count), dw, work,
+                             Write::kReplace);
+  }
+  const Index mid = tree_split(lo, hi);
+  const Index left_rows = rows_of(r, lo, mid), right_rows = rows_of(r, mid, hi);
+  if (left_rows == 0) return sum_sources<Element>(r, mid, hi, first, dw, work, level);
+  sum_sources<Element>(r, lo, mid, first, dw, work, level);
+  if (right_rows == 0) return;
+  const Index next = first + left_rows;
+  if (is_one_pass(r, mid, hi, right_rows))
+    return add_pass<Element>(r.dy.rows_from(next, right_rows), r.x.rows_from(next, right_rows), dw,
+                             Write::kAdd, work);
+  work.partial(level).reshape_uninitialised(dw.rows, dw.cols);
+  const MatrixView right = work.partial(level);
+  sum_sources<Element>(r, mid, hi, next, right, work, level + 1);
+  add(right, dw);
+}
+
+/// dw (+)= the rectangle's sum over all its rows.
+template <typename Element>
+void write_rectangle(const Rectangle& r, MatrixView dw, Write mode, Workspace& work) {
+  const auto sources = static_cast<Index>(r.rows_per_source.size());
+  if (is_one_pass(r, 0, sources, r.dy.rows())) return add_pass<Element>(r.dy, r.x, dw, mode, work);
+  if (mode == Write::kReplace) return sum_sources<Element>(r, 0, sources, 0, dw, work, 0);
+  work.partial(0).reshape_uninitialised(dw.rows, dw.cols);
+  const MatrixView sum = work.partial(0);
+  sum_sources<Element>(r, 0, sources, 0, sum, work, 1);
+  add(sum, dw);
+}
+
+std::vector<Index> first_rows(const GroupedRows& rows) {
+  std::vector<Index> first = {0};
+  for (Index g = 0; g < rows.groups(); ++g) first.push_back(first.back() + rows.of_group(g));
+  return first;
+}
+
+}  // namespace
+
+template <typename Element>
+void grouped_weight_grad(ConstRows dy, ConstRows x, const GroupedRows& rows, const GroupedGradients& dw,
+                         Write mode) {
+  rows.check(dy, x);
+  check_that_it_reads<Element>(dy);
+  check_that_it_reads<Element>(x);
+  dw.check(rows.groups(), dy.cols(), x.cols());
+  const std::vector<Index> first = first_rows(rows);
+  std::vector<Workspace> workspaces(static_cast<std::size_t>(threads()));
+  const Index down = ceil_div(dy.cols(), kRectangleRows), across = ceil_div(x.cols(), kRectangleCols);
+  const auto write_task = [&](Index task) {
+    const Index group = task / (down * across);
+    const Index top = task / across % down * kRectangleRows, left = task % across * kRectangleCols;
+    const Index height = std::min(kRectangleRows, dy.cols() - top);
+    const Index width = std::min(kRectangleCols, x.cols() - left);
+    const Index begin = first[static_cast<std::size_t>(group)];
+    const Index count = first[static_cast<std::size_t>(group) + 1] - begin;
+    const MatrixView target = dw.group(group, dy.cols()).rows_from(top, height).cols_from(left, width);
+    if (count > 0) {
+      const Rectangle rectangle{dy.rows_from(begin, count).cols_from(top, height),
+                                x.rows_from(begin, count).cols_from(left, width),
+                                rows.rows_per_source.subspan(static_cast<std::size_t>(group * rows.sources),
+                                                             static_cast<std::size_t>(rows.sources))};
+      write_rectangle<Element>(rectangle, target, mode, workspaces[static_cast<std::size_t>(thread_index())]);
+    } else if (mode == Write::kReplace) {
+      fill(target, 0.0f);
+    }
+  };
+  parallel_for(rows.groups() * down * across, write_task, rows.between);
+}
+
+template void grouped_weight_grad<Fp32>(ConstRows, ConstRows, const GroupedRows&, const GroupedGradients&,
+                                        Write);
+template void grouped_weight_grad<Bf16>(ConstRows, ConstRows, const GroupedRows&, const GroupedGradients&,
+                                        Write);
+
+}  // namespace moeloom::packed

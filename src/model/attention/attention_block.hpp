@@ -1,0 +1,94 @@
+// What attention's forward and backward share: where a head's rows lie, the causal limit, a task's memory.
+#pragma once
+
+#include "moeloom/model/attention/attention.hpp"
+
+#include "attention/attention_product.hpp"
+
+namespace moeloom::attention {
+
+/// Queries whose scores are formed at once; a multiple of kTileRows. Larger blocks form more scores that the
+/// causal limit then discards, smaller ones read the packed keys more often.
+inline constexpr Index kBlockQueries = 24;
+
+/// Throws ShapeError unless every view has the rows and columns that the shape says.
+void check(const AttentionShape& shape, ConstMatrixView query, ConstMatrixView key, ConstMatrixView value,
+           ConstMatrixView context, ConstMatrixView log_sum_exp);
+
+inline Index group_size(const AttentionShape& shape) {
+  return shape.heads / shape.kv_heads;
+}
+
+/// Keys [begin, end) of a sequence.
+struct KeyRange {
+  Index begin = 0;
+  Index end = 0;
+
+  Index size() const { return end - begin; }
+  /// Counted from key `first`.
+  KeyRange after(Index first) const { return {begin - first, end - first}; }
+};
+
+/// Keys that some query of [begin, end) of a sequence sees: up to the last query itself, from as far back as
+/// the first one's window reaches.
+KeyRange visible_keys(const AttentionShape& shape, Index begin, Index end);
+inline KeyRange visible_keys(const AttentionShape& shape, Index position) {
+  return visible_keys(shape, position, position + 1);
+}
+/// The same keys from the beginning of a panel.
+KeyRange panels_of(KeyRange keys);
+
+/// Floats from one row of scores to the next: a power of two would send the rows to the same cache sets.
+constexpr Index score_stride(Index keys) {
+  return padded_columns(keys) + kPanelColumns;
+}
+
+float score_scale(const AttentionShape& shape);
+
+/// Queries [begin, begin + rows) of one sequence and one head.
+struct QueryBlock {
+  Index head = 0;
+  Index sequence = 0;
+  Index begin = 0;
+  Index rows = 0;
+
+  Index first_row(const AttentionShape& shape) const { return sequence * shape.query_length + begin; }
+  /// This block of a matrix laid out as the query or the context, with `size` columns a head.
+  template <typename T>
+  BasicView<T> of(const AttentionShape& shape, BasicView<T> m, Index size) const {
+    return m.rows_from(first_row(shape), rows).cols_from(head * size, size);
+  }
+};
+
+/// The keys or values of one sequence and one kv head, with `size` columns a head.
+template <typename T>
+BasicView<T> keys_of(const AttentionShape& shape, BasicView<T> m, Index sequence, Index kv_head, Index size) {
+  return m.rows_from(sequence * shape.key_length, shape.key_length).cols_from(kv_head * size, size);
+}
+
+inline void copy_scaled(const float* source, float scale, Index count, float* target) {
+  for (Index j = 0; j < count; ++j) target[j] = scale * source[j];
+}
+/// target = scale * source on the calling thread.
+void copy_scaled(ConstMatrixView source, float scale, MatrixView target);
+
+/// Hands out pieces of a task's memory, each on a cache line of its own.
+class Pieces {
+ public:
+  static constexpr Index rounded(Index floats) { return ceil_div(floats, 16) * 16; }
+
+  explicit Pieces(float* memory) : next_(memory) {}
+  Panels panels(Index depth, Index cols) { return {take(Panels::floats(depth, cols)), depth, cols}; }
+  MatrixView matrix(Index rows, Index cols) { return {take(rows * cols), rows, cols}; }
+
+ private:
+  float* take(Index floats) {
+    float* piece = next_;
+    next_ += rounded(floats);
+    return piece;
+  }
+
+  float* next_;
+};
+
+}  // namespace moeloom::attention

@@ -1,0 +1,99 @@
+#include "attention/attention_product.hpp"
+
+#include <algorithm>
+
+namespace moeloom::attention {
+namespace {
+
+/// Rows x kPanelColumns elements of c, held in registers over the whole depth: every loop over rows must be
+/// unrolled, or the compiler keeps the sums in memory. Inlined, because handing LeftSide over through memory
+/// costs as much as four steps of the depth.
+template <Index Rows, Write Mode>
+[[gnu::always_inline]] inline void tile(LeftSide a, Index depth, const float* panel, float* c,
+                                        Index c_stride) {
+  Vector first[Rows] = {};
+  Vector second[Rows] = {};
+  if constexpr (Mode == Write::kAdd) {
+#pragma GCC unroll 16
+    for (Index i = 0; i < Rows; ++i) {
+      load(first[i], c + i * c_stride);
+      load(second[i], c + i * c_stride + kLanes);
+    }
+  }
+#pragma GCC unroll 8
+  for (Index k = 0; k < depth; ++k) {
+    Vector first_right;
+    Vector second_right;
+    load(first_right, panel + k * kPanelColumns);
+    load(second_right, panel + k * kPanelColumns + kLanes);
+    const float* left = a.data + k * a.depth_stride;
+#pragma GCC unroll 16
+    for (Index i = 0; i < Rows; ++i) {
+      first[i] += left[i * a.row_stride] * first_right;
+      second[i] += left[i * a.row_stride] * second_right;
+    }
+  }
+#pragma GCC unroll 16
+  for (Index i = 0; i < Rows; ++i) {
+    store(c + i * c_stride, first[i]);
+    store(c + i * c_stride + kLanes, second[i]);
+  }
+}
+
+/// tile<rows> for a number known only at run time, at most Rows.
+template <Index Rows, Write Mode>
+void last_tile(Index rows, LeftSide a, Index depth, const float* panel, float* c, Index c_stride) {
+  if (rows == Rows) return tile<Rows, Mode>(a, depth, panel, c, c_stride);
+  if constexpr (Rows > 1) last_tile<Rows - 1, Mode>(rows, a, depth, panel, c, c_stride);
+}
+
+template <Write Mode>
+void multiply_panel(LeftSide a, Index depth, const float* panel, MatrixView c) {
+  Index i = 0;
+  for (; i + kTileRows <= c.rows; i += kTileRows) {
+    tile<kTileRows, Mode>(a, depth, panel, c.row(i), c.stride);
+    a.data += kTileRows * a.row_stride;
+  }
+  if (i < c.rows) last_tile<kTileRows - 1, Mode>(c.rows - i, a, depth, panel, c.row(i), c.stride);
+}
+
+}  // namespace
+
+void pack(ConstMatrixView source, float scale, Panels panels) {
+  for (Index first = 0; first < source.cols; first += kPanelColumns) {
+    float* panel = panels.data + first * panels.depth;
+    const Index cols = std::min(kPanelColumns, source.cols - first);
+    for (Index k = 0; k < source.rows; ++k) {
+      const float* from = source.row(k) + first;
+      float* to = panel + k * kPanelColumns;
+      for (Index j = 0; j < cols; ++j) to[j] = scale * from[j];
+      std::fill(to + cols, to + kPanelColumns, 0.0f);
+    }
+  }
+}
+
+void pack_transposed(ConstMatrixView source, float scale, Panels panels) {
+  for (Index first = 0; first < source.rows; first += kPanelColumns) {
+    float* panel = panels.data + first * panels.depth;
+    const Index cols = std::min(kPanelColumns, source.rows - first);
+    if (cols < kPanelColumns) std::fill_n(panel, panels.panel_floats(), 0.0f);
+    for (Index j = 0; j < cols; ++j) {
+      const float* from = source.row(first + j);
+      for (Index k = 0; k < source.cols; ++k) panel[k * kPanelColumns + j] = scale * from[k];
+    }
+  }
+}
+
+void multiply(LeftSide a, Index depth, Panels b, MatrixView c, Write mode) {
+  for (Index first = 0; first < c.cols; first += kPanelColumns) {
+    const float* panel = b.data + first * b.depth;
+    const MatrixView target = c.cols_from(first, kPanelColumns);
+    if (mode == Write::kAdd) {
+      multiply_panel<Write::kAdd>(a, depth, panel, target);
+    } else {
+      multiply_panel<Write::kReplace>(a, depth, panel, target);
+    }
+  }
+}
+
+}  // namespace moeloom::attention

@@ -1,0 +1,197 @@
+#include "moeloom/model/hf/config.hpp"
+
+#include "moeloom/base/errors.hpp"
+#include "moeloom/base/violations.hpp"
+#include "moeloom/model/hf/family.hpp"
+#include "moeloom/model/parameters.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace moeloom {
+namespace {
+
+constexpr Index kLargestSize = Index{1} << 24;
+constexpr Index kMostLayers = Index{1} << 16;
+constexpr double kMostParameters = 1e15;  // far below where sizes in bytes leave 64 bits
+
+Index elements(const ParameterSpec& spec) {
+  return spec.rows * spec.cols;
+}
+
+std::string equation(const std::string& key, Index value) {
+  return key + " = " + std::to_string(value);
+}
+
+/// Sizes of latent attention; heads share no keys in it.
+void check_latent(const ModelConfig& c, Violations& violations) {
+  violations.unless_between("q_lora_rank", c.q_lora_rank, 0, kLargestSize);
+  violations.unless_between("kv_lora_rank", c.kv_lora_rank, 1, kLargestSize);
+  violations.unless_between("qk_nope_head_dim", c.qk_nope_head_dim, 1, kMostLayers);
+  violations.unless_between("v_head_dim", c.v_head_dim, 1, kMostLayers);
+  violations.unless(c.num_key_value_heads == c.num_attention_heads,
+                    equation("num_key_value_heads", c.num_key_value_heads) + " must be " +
+                        equation("num_attention_heads", c.num_attention_heads) +
+                        ": in latent attention each head has keys of its own");
+}
+
+void check_rotary(const ModelConfig& c, Violations& violations) {
+  const std::string name = c.family().latent_attention      ? "qk_rope_head_dim"
+                           : c.partial_rotary_factor == 1.0 ? "head_dim"
+                                                            : "head_dim * partial_rotary_factor";
+  const Index dim = c.rotary_dim();
+  violations.unless(dim >= 2 && dim % 2 == 0,
+                    equation(name, dim) + " must be even: rotary embedding turns pairs of elements");
+  violations.unless(c.partial_rotary_factor > 0 && c.partial_rotary_factor <= 1,
+                    "partial_rotary_factor must lie in (0, 1]");
+  violations.unless_positive("rope_theta", c.rope_theta);
+  violations.unless_not_negative("rope_local_base_freq", c.rope_local_base_freq);
+  violations.unless_not_negative("query_pre_attn_scalar^-0.5", c.score_scale);
+}
+
+void check_attention(const ModelConfig& c, Violations& violations) {
+  violations.unless_between("num_attention_heads", c.num_attention_heads, 1, kMostLayers);
+  violations.unless_between("num_key_value_heads", c.num_key_value_heads, 1, kMostLayers);
+  violations.unless_between("head_dim", c.head_dim, 2, kMostLayers);
+  check_rotary(c, violations);
+  if (c.family().latent_attention) return check_latent(c, violations);
+  if (c.num_attention_heads > 0 && c.num_key_value_heads > 0)
+    violations.unless(c.num_attention_heads % c.num_key_value_heads == 0,
+                      equation("num_key_value_heads", c.num_key_value_heads) + " does not divide " +
+                          equation("num_attention_heads", c.num_attention_heads));
+}
+
+/// As the family's config.json calls it.
+std::string experts_key(const ModelConfig& c) {
+  return c.family().moe ? c.family().moe->experts_key : "num_experts";
+}
+std::string width_key(const ModelConfig& c) {
+  return c.family().moe ? c.family().moe->width_key : "moe_intermediate_size";
+}
+
+/// Groups of equal size, and enough experts in those that are kept.
+void check_groups(const ModelConfig& c, Violations& violations) {
+  violations.unless_between("n_group", c.n_group, 1, kMostLayers);
+  violations.unless_between("topk_group", c.topk_group, 1, c.n_group);
+  if (c.n_group < 1 || c.topk_group < 1) return;
+  violations.unless(c.num_experts % c.n_group == 0, equation("n_group", c.n_group) + " does not divide " +
+                                                        equation(experts_key(c), c.num_experts));
+  if (c.num_experts % c.n_group != 0 || c.topk_group > c.n_group) return;
+  violations.unless(c.num_experts / c.n_group >= 2,
+                    equation("n_group", c.n_group) + " leaves groups of one expert, and a group's score is " +
+                        "the sum of its two best");
+  const Index kept = c.num_experts / c.n_group * c.topk_group;
+  violations.unless(c.num_experts_per_tok <= kept, equation("num_experts_per_tok", c.num_experts_per_tok) +
+                                                       " is more than the " + std::to_string(kept) +
+                                                       " experts of " + equation("topk_group", c.topk_group) +
+                                                       " groups");
+}
+
+void check_experts(const ModelConfig& c, Violations& violations) {
+  violations.unless_between(width_key(c), c.moe_intermediate_size, 1, kLargestSize);
+  violations.unless_between("shared_expert_intermediate_size", c.shared_expert_intermediate_size, 0,
+                            kLargestSize);
+  violations.unless(std::isfinite(c.routed_scaling_factor), "routed_scaling_factor must be finite");
+  violations.unless(c.num_experts_per_tok >= 1 && c.num_experts_per_tok <= c.num_experts,
+                    equation("num_experts_per_tok", c.num_experts_per_tok) + " must lie between 1 and " +
+                        equation(experts_key(c), c.num_experts));
+  if (c.n_group != 1 || c.topk_group != 1) check_groups(c, violations);
+}
+
+void check_feed_forward(const ModelConfig& c, Violations& violations) {
+  violations.unless_between(experts_key(c), c.num_experts, 0, kMostLayers);
+  violations.unless_between("decoder_sparse_step", c.decoder_sparse_step, 1, kLargestSize);
+  violations.unless_between("first_k_dense_replace", c.first_k_dense_replace, 0, kLargestSize);
+  for (const Index layer : c.mlp_only_layers)
+    violations.unless(layer >= 0 && layer < c.num_hidden_layers,
+                      "mlp_only_layers names layer " + std::to_string(layer) + ", but " +
+                          equation("num_hidden_layers", c.num_hidden_layers) + " counts from 0");
+  violations.unless(activation_named(c.hidden_act).has_value(),
+                    c.family().activation_key + " = \"" + c.hidden_act +
+                        "\" is not supported; known: silu, swish, gelu, gelu_new, gelu_pytorch_tanh");
+  if (c.num_experts > 0) check_experts(c, violations);
+  if (c.num_experts == 0 || c.decoder_sparse_step > 1 || !c.mlp_only_layers.empty() ||
+      c.first_k_dense_replace > 0)
+    violations.unless_between("intermediate_size", c.intermediate_size, 1, kLargestSize);
+}
+
+/// The scaling's own numbers: a table of them is made, or says why it cannot be.
+void check_ropes(const ModelConfig& c, Violations& violations) {
+  try {
+    for (const RopeSettings& rope : c.ropes()) make_rope_table(1, rope);
+  } catch (const ShapeError& error) {
+    violations.unless(false, std::string("rope_scaling or rope_parameters: ") + error.what());
+  }
+}
+
+double most_parameters(const ModelConfig& c) {
+  const double d = static_cast<double>(c.hidden_size);
+  const double latents =
+      static_cast<double>(c.q_lora_rank + c.kv_lora_rank) *
+      (d + 2.0 * static_cast<double>(c.attention_width() + c.v_head_dim * c.num_attention_heads));
+  const double layer =
+      latents + 2.0 * d * static_cast<double>(c.attention_width() + c.kv_width()) +
+      3.0 * d * static_cast<double>(c.intermediate_size + c.shared_expert_intermediate_size) +
+      3.0 * d * static_cast<double>(c.moe_intermediate_size) * static_cast<double>(c.num_experts);
+  return 2.0 * d * static_cast<double>(c.vocab_size) + static_cast<double>(c.num_hidden_layers) * layer;
+}
+
+}  // namespace
+
+bool ModelConfig::is_sparse(Index layer) const {
+  return num_experts > 0 && layer >= first_k_dense_replace && (layer + 1) % decoder_sparse_step == 0 &&
+         std::ranges::find(mlp_only_layers, layer) == mlp_only_layers.end();
+}
+
+bool ModelConfig::has_experts() const {
+  for (Index layer = 0; layer < num_hidden_layers; ++layer)
+    if (is_sparse(layer)) return true;
+  return false;
+}
+
+bool ModelConfig::has_router_losses() const {
+  const std::optional<MoeRule>& moe = family().moe;
+  return moe && moe->score == RouterScore::kSoftmax && has_experts();
+}
+
+Index ModelConfig::total_parameters() const {
+  Index sum = 0;
+  for (const ParameterSpec& spec : parameter_specs(*this, {0, num_experts}))
+    if (!spec.frozen) sum += elements(spec);
+  return sum;
+}
+
+Index ModelConfig::active_parameters() const {
+  Index sum = 0;
+  for (const ParameterSpec& spec : parameter_specs(*this, {0, num_experts}))
+    if (!spec.frozen)
+      sum += spec.placement == Placement::kExperts ? elements(spec) / num_experts * num_experts_per_tok
+                                                   : elements(spec);
+  return sum;
+}
+
+std::vector<std::string> config_violations(const ModelConfig& config) {
+  Violations violations;
+  violations.unless_between("vocab_size", config.vocab_size, 1, kLargestSize);
+  violations.unless_between("hidden_size", config.hidden_size, 1, kLargestSize);
+  violations.unless_between("num_hidden_layers", config.num_hidden_layers, 1, kMostLayers);
+  violations.unless_between("max_position_embeddings", config.max_position_embeddings, 1, Index{1} << 31);
+  const Family* family = find_family(config.model_type);
+  if (!family || !family->refusal.empty())
+    return {"model_type = \"" + config.model_type + "\" is not supported; known: " + known_families()};
+  violations.unless(
+      family->moe || config.num_experts == 0,
+      equation("num_experts", config.num_experts) + " must be 0: " + config.model_type + " has no experts");
+  check_attention(config, violations);
+  check_feed_forward(config, violations);
+  violations.unless_not_negative("router_aux_loss_coef", config.router_aux_loss_coef);
+  violations.unless_not_negative("initializer_range", config.initializer_range);
+  violations.unless_positive("rms_norm_eps", config.rms_norm_eps);
+  if (violations.list().empty()) check_ropes(config, violations);
+  if (violations.list().empty())
+    violations.unless(most_parameters(config) <= kMostParameters,
+                      "the model would have more than 1e15 parameters");
+  return violations.list();
+}
+
+}  // namespace moeloom

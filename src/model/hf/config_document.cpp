@@ -1,0 +1,267 @@
+// config.json to ModelConfig and back. No key is passed over in silence: it is read, or known to have no
+// effect on training, or refused by name.
+#include "moeloom/base/errors.hpp"
+#include "moeloom/io/safetensors.hpp"
+#include "moeloom/model/hf/config.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "hf/config_reader.hpp"
+#include "hf/config_rope.hpp"
+#include "hf/config_windows.hpp"
+
+namespace moeloom {
+namespace {
+
+using List = std::vector<std::string>;
+
+/// What they say does not reach a training step: who wrote the file, how to generate, what to return.
+const List kWithoutEffect = {"architectures",
+                             "transformers_version",
+                             "use_cache",
+                             "torch_dtype",
+                             "dtype",
+                             "bos_token_id",
+                             "eos_token_id",
+                             "sep_token_id",
+                             "tokenizer_class",
+                             "return_dict",
+                             "output_attentions",
+                             "output_hidden_states",
+                             "torchscript",
+                             "id2label",
+                             "label2id",
+                             "is_decoder",
+                             "is_encoder_decoder",
+                             "name_or_path",
+                             "chunk_size_feed_forward",
+                             "problem_type",
+                             "finetuning_task",
+                             "task_specific_params",
+                             "attn_implementation",
+                             "auto_map"};
+
+const FixedKey kNoAttentionDropout = {"attention_dropout", 0.0, "training here has no dropout"};
+const FixedKey kNotQuantized = {"quantization_config", {}, "weights here are fp32, bf16 or fp16"};
+
+void throw_if_any(const List& violations) {
+  if (!violations.empty()) throw ConfigError(violations);
+}
+
+const Family& family_of(const Document& document) {
+  const std::string type = document.text_or("model_type", "");
+  if (const Family* family = find_family(type); family) {
+    if (family->refusal.empty()) return *family;
+    throw ConfigError({"model_type = \"" + type + "\" is not supported: " + family->refusal +
+                       "; known: " + known_families()});
+  }
+  throw ConfigError({type.empty()
+                         ? "key model_type is missing; known: " + known_families()
+                         : "model_type = \"" + type + "\" is not supported; known: " + known_families()});
+}
+
+void read_sizes(ConfigReader& reader, const Family& family, ModelConfig& config) {
+  config.vocab_size = reader.integer("vocab_size");
+  config.hidden_size = reader.integer("hidden_size");
+  config.num_hidden_layers = reader.integer("num_hidden_layers");
+  config.num_attention_heads = reader.integer("num_attention_heads");
+  config.max_position_embeddings =
+      reader.integer_or("max_position_embeddings", family.max_position_embeddings);
+  config.tie_word_embeddings = reader.boolean_or("tie_word_embeddings", family.tie_word_embeddings);
+  config.rms_norm_eps = reader.number_or("rms_norm_eps", family.rms_norm_eps);
+  config.initializer_range = reader.number_or("initializer_range", 0.02);
+  config.hidden_act = reader.text_or(family.activation_key, family.activation);
+}
+
+void read_padding(ConfigReader& reader, const Family& family, ModelConfig& config) {
+  const bool stated = reader.stated("pad_token_id");
+  std::optional<Index> row = reader.optional_integer("pad_token_id", family.pad_token_id);
+  if (!row) return;
+  if (*row < 0) *row += config.vocab_size;  // as torch counts from the end
+  if (*row < 0 || *row >= config.vocab_size)
+    return reader.refuse("pad_token_id = " + std::to_string(*row) +
+                         (stated ? "" : ", as where the key is absent,") + " is no row of vocab_size = " +
+                         std::to_string(config.vocab_size) + "; null means that there is none");
+  config.pad_token_id = row;
+}
+
+/// q and k are [nope, rope] by head, and every head has its own keys.
+void read_latent(ConfigReader& reader, ModelConfig& config) {
+  config.q_lora_rank = reader.optional_integer("q_lora_rank", 1536).value_or(0);
+  config.kv_lora_rank = reader.integer("kv_lora_rank");
+  config.qk_nope_head_dim = reader.integer("qk_nope_head_dim");
+  config.qk_rope_head_dim = reader.integer("qk_rope_head_dim");
+  config.v_head_dim = reader.integer("v_head_dim");
+  config.head_dim = config.qk_nope_head_dim + config.qk_rope_head_dim;
+  const auto derived = [&](const char* key, Index value, const char* sum) {
+    const Index found = reader.integer_or(key, value);
+    if (found != value)
+      reader.refuse(std::string(key) + " = " + std::to_string(found) + " must be " + sum + " = " +
+                    std::to_string(value));
+  };
+  derived("head_dim", config.qk_rope_head_dim, "qk_rope_head_dim");
+  derived("qk_head_dim", config.head_dim, "qk_nope_head_dim + qk_rope_head_dim");
+}
+
+void read_attention(ConfigReader& reader, const Family& family, ModelConfig& config) {
+  const Index heads = config.num_attention_heads;
+  config.num_key_value_heads =
+      reader.optional_integer("num_key_value_heads", family.num_key_value_heads).value_or(heads);
+  const Index split = config.hidden_size / std::max<Index>(heads, 1);
+  if (family.latent_attention)
+    read_latent(reader, config);
+  else
+    config.head_dim = reader.optional_integer("head_dim", family.head_dim).value_or(split);
+  if (!family.bias.key.empty())
+    config.attention_bias = reader.boolean_or(family.bias.key, family.bias.fallback);
+  if (family.query_scalar) config.score_scale = 1 / std::sqrt(reader.number_or("query_pre_attn_scalar", 256));
+  config.windows = read_windows(reader, family, std::clamp<Index>(config.num_hidden_layers, 0, 1 << 16));
+}
+
+void read_sparse_layers(ConfigReader& reader, const MoeRule& rule, ModelConfig& config) {
+  if (rule.sparse == SparseRule::kAfterFirst)
+    config.first_k_dense_replace = reader.integer_or("first_k_dense_replace", 3);
+  if (rule.sparse != SparseRule::kStepAndList) return;
+  config.decoder_sparse_step = reader.integer_or("decoder_sparse_step", 1);
+  config.mlp_only_layers = reader.integers("mlp_only_layers");
+}
+
+void read_router(ConfigReader& reader, const MoeRule& rule, ModelConfig& config) {
+  config.norm_topk_prob =
+      rule.topk_norm == TopkNorm::kAlways || reader.boolean_or("norm_topk_prob", rule.topk_norm_fallback);
+  config.output_router_logits = rule.aux_loss_fallback && reader.boolean_or("output_router_logits", false);
+  config.router_aux_loss_coef =
+      rule.aux_loss_fallback ? reader.number_or("router_aux_loss_coef", *rule.aux_loss_fallback) : 0.0;
+  if (!rule.grouped) return;
+  config.n_group = reader.integer_or("n_group", 8);
+  config.topk_group = reader.integer_or("topk_group", 4);
+  config.routed_scaling_factor = reader.number_or("routed_scaling_factor", 2.5);
+}
+
+void read_shared_expert(ConfigReader& reader, const SharedExpertRule& rule, ModelConfig& config) {
+  const Index experts = rule.counts_experts ? reader.integer_or(rule.width_key, 1) : 1;
+  const Index width = rule.counts_experts ? config.moe_intermediate_size : reader.integer(rule.width_key);
+  if (__builtin_mul_overflow(experts, width, &config.shared_expert_intermediate_size))
+    config.shared_expert_intermediate_size = 0;
+  if (config.shared_expert_intermediate_size < 1)
+    reader.refuse(rule.width_key + " must be at least 1: every layer with experts has a shared one");
+}
+
+void read_experts(ConfigReader& reader, const MoeRule& rule, ModelConfig& config) {
+  config.num_experts = reader.integer(rule.experts_key);
+  read_sparse_layers(reader, rule, config);
+  read_router(reader, rule, config);
+  if (config.num_experts > 0) {
+    config.num_experts_per_tok = reader.integer("num_experts_per_tok");
+    config.moe_intermediate_size = reader.integer(rule.width_key);
+    if (rule.shared) read_shared_expert(reader, *rule.shared, config);
+  }
+  reader.skip({"num_experts_per_tok", rule.width_key});
+  if (rule.shared) reader.skip({rule.shared->width_key});
+}
+
+/// Whether a layer of the stated shape is dense, as far as the keys read so far can say.
+bool any_dense(const ModelConfig& config) {
+  if (config.decoder_sparse_step < 1) return false;  // told elsewhere
+  constexpr Index kMostLayers = Index{1} << 16;      // more are refused later
+  const Index layers = std::min(config.num_hidden_layers, kMostLayers);
+  for (Index layer = 0; layer < layers; ++layer)
+    if (!config.is_sparse(layer)) return true;
+  return false;
+}
+
+void read_feed_forward(ConfigReader& reader, const Family& family, ModelConfig& config) {
+  config.num_experts = 0;
+  config.output_router_logits = false;
+  config.router_aux_loss_coef = 0;
+  if (family.moe) read_experts(reader, *family.moe, config);
+  config.intermediate_size = any_dense(config) ? reader.integer("intermediate_size")
+                                               : reader.optional_integer("intermediate_size", 0).value_or(0);
+  if (family.mlp_bias) config.mlp_bias = reader.boolean_or("mlp_bias", false);
+}
+
+void read_text(ConfigReader& reader, const Family& family, ModelConfig& config) {
+  read_sizes(reader, family, config);
+  read_padding(reader, family, config);
+  read_attention(reader, family, config);
+  read_rope(reader, family, config);
+  read_feed_forward(reader, family, config);
+  reader.fixed(kNoAttentionDropout);
+  reader.fixed(kNotQuantized);
+  for (const FixedKey& key : family.fixed) reader.fixed(key);
+  reader.skip(kWithoutEffect);
+  reader.skip(family.without_effect);
+}
+
+/// Down to the text model's object, through objects whose other keys belong to other towers.
+void read_nested(ConfigReader outer, const TextConfigRule& rule, std::size_t depth, const Family& family,
+                 ModelConfig& config) {
+  ConfigReader inner = outer.object(rule.path[depth]);
+  outer.skip(rule.without_effect);
+  outer.skip(kWithoutEffect);
+  outer.skip({"model_type", "initializer_range"});
+  const bool tied = outer.boolean_or("tie_word_embeddings", false);
+  outer.refuse_the_rest();
+  if (depth + 1 < rule.path.size()) return read_nested(std::move(inner), rule, depth + 1, family, config);
+  const std::string type = inner.text_or("model_type", rule.model_type);
+  if (type != rule.model_type)
+    inner.refuse("model_type = \"" + type + "\" must be \"" + rule.model_type + "\"");
+  read_text(inner, family, config);
+  if (outer.has("tie_word_embeddings") && tied != config.tie_word_embeddings)
+    outer.refuse("tie_word_embeddings contradicts that of the text model");
+  inner.refuse_the_rest();
+}
+
+}  // namespace
+
+ModelConfig ModelConfig::from(const Document& document) {
+  const Family& family = family_of(document);
+  List violations;
+  ConfigReader reader(document, "", violations);
+  ModelConfig config;
+  config.model_type = reader.text_or("model_type", "");
+  if (family.text_config) {
+    read_nested(std::move(reader), *family.text_config, 0, family, config);
+  } else {
+    read_text(reader, family, config);
+    reader.refuse_the_rest();
+  }
+  config.names = checkpoint_names(family, {});
+  config.source = document;
+  throw_if_any(violations);
+  throw_if_any(config_violations(config));
+  return config;
+}
+
+namespace {
+
+CheckpointNames names_in(const std::filesystem::path& folder, const Family& family) {
+  auto source = std::make_shared<const SafetensorsFolder>(folder);
+  List of_text, of_towers;
+  for (const std::string& name : source->names())
+    (is_of_a_tower(family, name) ? of_towers : of_text).push_back(name);
+  CheckpointNames names = checkpoint_names(family, of_text);
+  if (!of_towers.empty()) names.carried = {std::move(source), std::move(of_towers)};
+  return names;
+}
+
+}  // namespace
+
+ModelConfig ModelConfig::read(const std::filesystem::path& folder) {
+  const std::filesystem::path path = folder / "config.json";
+  const Document document = Document::read(path);
+  ModelConfig config;
+  try {
+    config = from(document);
+  } catch (const ConfigError& error) {
+    List violations = error.violations();
+    for (std::string& violation : violations) violation = path.string() + ": " + violation;
+    throw ConfigError(violations);
+  }
+  if (std::filesystem::exists(folder / kWeightsFile) || std::filesystem::exists(folder / kWeightsIndexFile))
+    config.names = names_in(folder, config.family());
+  return config;
+}
+
+}  // namespace moeloom

@@ -1,0 +1,127 @@
+#include "hf/config_reader.hpp"
+
+#include "moeloom/base/text.hpp"
+
+#include <algorithm>
+
+namespace moeloom {
+namespace {
+
+/// Whether the document says this of the key; if not, what it says instead.
+std::optional<std::string> other_than(std::monostate, const Document&, const std::string&) {
+  return "is set and must be null";
+}
+std::optional<std::string> other_than(double value, const Document& document, const std::string& key) {
+  const double found = document.number(key);
+  if (found == value) return std::nullopt;
+  return "= " + number_text(found) + " must be " + number_text(value);
+}
+std::optional<std::string> other_than(bool value, const Document& document, const std::string& key) {
+  if (document.boolean(key) == value) return std::nullopt;
+  return value ? "= false must be true" : "= true must be false";
+}
+std::optional<std::string> other_than(const std::string& value, const Document& document,
+                                      const std::string& key) {
+  const std::string found = document.text(key);
+  if (found == value) return std::nullopt;
+  return "= \"" + found + "\" must be \"" + value + "\"";
+}
+
+}  // namespace
+
+ConfigReader::ConfigReader(Document document, std::string path, std::vector<std::string>& violations)
+    : document_(std::move(document)), path_(std::move(path)), violations_(violations) {}
+
+bool ConfigReader::stated(const std::string& key) {
+  asked_.insert(key);
+  return std::ranges::count(document_.keys(), key) > 0;
+}
+
+bool ConfigReader::has(const std::string& key) {
+  asked_.insert(key);
+  return document_.has(key);
+}
+
+Index ConfigReader::integer(const std::string& key) {
+  if (has(key)) return document_.integer(key);
+  violations_.push_back("key " + path_ + key + " is missing");
+  return 1;
+}
+
+double ConfigReader::number(const std::string& key) {
+  if (has(key)) return document_.number(key);
+  violations_.push_back("key " + path_ + key + " is missing");
+  return 1;
+}
+
+bool ConfigReader::has_value(const std::string& key) {
+  if (stated(key) && !has(key))
+    violations_.push_back("key " + path_ + key + " is null; give it a value, or remove it for the fallback");
+  return has(key);
+}
+
+Index ConfigReader::integer_or(const std::string& key, Index fallback) {
+  return has_value(key) ? document_.integer(key) : fallback;
+}
+
+double ConfigReader::number_or(const std::string& key, double fallback) {
+  return has_value(key) ? document_.number(key) : fallback;
+}
+
+bool ConfigReader::boolean_or(const std::string& key, bool fallback) {
+  if (!stated(key)) return fallback;
+  return has(key) && document_.boolean(key);
+}
+
+std::string ConfigReader::text_or(const std::string& key, const std::string& fallback) {
+  return has_value(key) ? document_.text(key) : fallback;
+}
+
+std::optional<Index> ConfigReader::optional_integer(const std::string& key, std::optional<Index> fallback) {
+  if (!stated(key)) return fallback;
+  return has(key) ? std::optional(document_.integer(key)) : std::nullopt;
+}
+
+std::optional<double> ConfigReader::optional_number(const std::string& key) {
+  return has(key) ? std::optional(document_.number(key)) : std::nullopt;
+}
+
+std::vector<Index> ConfigReader::integers(const std::string& key) {
+  return has(key) ? document_.integers(key) : std::vector<Index>();
+}
+
+std::vector<double> ConfigReader::numbers(const std::string& key) {
+  return has(key) ? document_.numbers(key) : std::vector<double>();
+}
+
+std::vector<std::string> ConfigReader::texts(const std::string& key) {
+  return has(key) ? document_.texts(key) : std::vector<std::string>();
+}
+
+ConfigReader ConfigReader::object(const std::string& key) {
+  if (!has(key)) violations_.push_back("key " + path_ + key + " is missing");
+  return {document_.has(key) ? document_.object(key) : Document(), path_ + key + ".", violations_};
+}
+
+void ConfigReader::fixed(const FixedKey& key) {
+  if (!has(key.key)) return;
+  const auto other =
+      std::visit([&](const auto& value) { return other_than(value, document_, key.key); }, key.value);
+  if (other) refuse(key.key + " " + *other + ": " + key.why);
+}
+
+void ConfigReader::skip(const std::vector<std::string>& keys) {
+  asked_.insert(keys.begin(), keys.end());
+}
+
+void ConfigReader::refuse_the_rest() {
+  std::string unknown;
+  for (const std::string& key : document_.keys())
+    if (!key.starts_with('_') && !asked_.contains(key))
+      unknown += (unknown.empty() ? "" : ", ") + path_ + key;
+  if (!unknown.empty())
+    violations_.push_back("unknown keys: " + unknown +
+                          "; a key that may change the model is not ignored: remove what does not matter");
+}
+
+}  // namespace moeloom

@@ -1,0 +1,52 @@
+// Keys of a config.json, each noted as it is asked for, so that what nobody asked for can be told.
+#pragma once
+
+#include "moeloom/io/document.hpp"
+#include "moeloom/model/hf/family.hpp"
+
+#include <set>
+#include <string>
+#include <vector>
+
+namespace moeloom {
+
+/// A value of the wrong type throws IoError with the file and the key. Null is no value, which HF's classes
+/// do not take for their fallback: it is a violation, except where said.
+class ConfigReader {
+ public:
+  /// Violations are added to `violations`, keys named with `path` before them ("rope_parameters.").
+  ConfigReader(Document document, std::string path, std::vector<std::string>& violations);
+
+  bool stated(const std::string& key);  // there, if only as null
+  bool has(const std::string& key);     // there and not null
+  /// A required key: its absence is a violation, and then 1.
+  Index integer(const std::string& key);
+  double number(const std::string& key);
+  Index integer_or(const std::string& key, Index fallback);
+  double number_or(const std::string& key, double fallback);
+  bool boolean_or(const std::string& key, bool fallback);  // null is false, as in Python
+  std::string text_or(const std::string& key, const std::string& fallback);
+  /// Null is none, as absence is where there is no fallback.
+  std::optional<Index> optional_integer(const std::string& key, std::optional<Index> fallback);
+  std::optional<double> optional_number(const std::string& key);
+  std::vector<Index> integers(const std::string& key);  // empty if there are none
+  std::vector<double> numbers(const std::string& key);
+  std::vector<std::string> texts(const std::string& key);
+  ConfigReader object(const std::string& key);
+
+  void fixed(const FixedKey& key);
+  void skip(const std::vector<std::string>& keys);
+  void refuse(const std::string& text) { violations_.push_back(path_ + text); }
+  /// Every key that nobody asked for, in one violation. Those that begin with _ are not meant to be read.
+  void refuse_the_rest();
+
+ private:
+  bool has_value(const std::string& key);  // has(); null is a violation
+
+  Document document_;
+  std::string path_;
+  std::set<std::string> asked_;
+  std::vector<std::string>& violations_;
+};
+
+}  // namespace moeloom

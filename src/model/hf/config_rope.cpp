@@ -1,0 +1,165 @@
+#include "hf/config_rope.hpp"
+
+#include "moeloom/base/text.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace moeloom {
+namespace {
+
+LinearScaling linear(ConfigReader& rope) {
+  return {.factor = rope.number("factor")};
+}
+
+Llama3Scaling llama3(ConfigReader& rope) {
+  return {.factor = rope.number("factor"),
+          .low_freq_factor = rope.number("low_freq_factor"),
+          .high_freq_factor = rope.number("high_freq_factor"),
+          .original_max_position_embeddings = rope.number("original_max_position_embeddings")};
+}
+
+/// Of rope_scaling HF 4.57 takes the stretch from the two lengths where the original one is given, and factor
+/// otherwise; of rope_parameters, which 5.x brought, HF takes factor.
+YarnScaling yarn(ConfigReader& rope, const ModelConfig& config, bool of_parameters) {
+  const double length = static_cast<double>(config.max_position_embeddings);
+  YarnScaling scaling;
+  scaling.factor = rope.number("factor");
+  scaling.original_max_position_embeddings =
+      rope.optional_number("original_max_position_embeddings").value_or(length);
+  if (!of_parameters && rope.has("original_max_position_embeddings"))
+    scaling.factor = length / scaling.original_max_position_embeddings;
+  scaling.attention_factor = rope.optional_number("attention_factor");
+  const auto or_default = [&](const char* key, double fallback) {
+    const double value = rope.optional_number(key).value_or(0);
+    return value == 0 ? fallback : value;  // as HF's `or`
+  };
+  scaling.beta_fast = or_default("beta_fast", 32);
+  scaling.beta_slow = or_default("beta_slow", 1);
+  scaling.mscale = rope.optional_number("mscale").value_or(0);
+  scaling.mscale_all_dim = rope.optional_number("mscale_all_dim").value_or(0);
+  scaling.truncate = rope.boolean_or("truncate", true);
+  return scaling;
+}
+
+/// Phi3's lists, one factor a pair; lengths beyond the original one use the long ones.
+LongRopeScaling longrope(ConfigReader& top, ConfigReader& rope, const ModelConfig& config) {
+  LongRopeScaling scaling;
+  scaling.short_factor = rope.numbers("short_factor");
+  scaling.long_factor = rope.numbers("long_factor");
+  const Index original = rope.integer_or("original_max_position_embeddings",
+                                         top.integer_or("original_max_position_embeddings", 4096));
+  scaling.original_max_position_embeddings = std::max<Index>(original, 1);
+  const double stretch = static_cast<double>(config.max_position_embeddings) /
+                         static_cast<double>(scaling.original_max_position_embeddings);
+  scaling.factor = rope.number_or("factor", stretch);
+  scaling.attention_factor = rope.optional_number("attention_factor");
+  const auto pairs = static_cast<std::size_t>(config.rotary_dim() / 2);
+  if (scaling.short_factor.size() != pairs || scaling.long_factor.size() != pairs)
+    rope.refuse("short_factor and long_factor must have one number for each of the " + std::to_string(pairs) +
+                " pairs, not " + std::to_string(scaling.short_factor.size()) + " and " +
+                std::to_string(scaling.long_factor.size()));
+  return scaling;
+}
+
+std::string type_of(ConfigReader& rope) {
+  const std::string type = rope.text_or("rope_type", rope.text_or("type", "default"));
+  const std::string older = rope.text_or("type", type);
+  if (older != type) rope.refuse("type = \"" + older + "\" contradicts rope_type = \"" + type + "\"");
+  return type;
+}
+
+RopeScaling longrope_or_none(ConfigReader& top, ConfigReader& rope, const std::string& type,
+                             const ModelConfig& config) {
+  if (type == "longrope" || type == "su" || type == "yarn") return longrope(top, rope, config);
+  rope.refuse("rope_type = \"" + type + "\" is not supported; known: default, longrope");
+  return {};
+}
+
+RopeScaling scaling_of(ConfigReader& top, ConfigReader& rope, const Family& family, const ModelConfig& config,
+                       bool of_parameters) {
+  const std::string type = type_of(rope);
+  if (type == "default" || (family.rope.multimodal && type == "mrope")) return {};
+  if (family.rope.longrope) return longrope_or_none(top, rope, type, config);
+  if (type == "linear") return linear(rope);
+  if (type == "llama3") return llama3(rope);
+  if (type == "yarn") return yarn(rope, config, of_parameters);
+  rope.refuse("rope_type = \"" + type + "\" is not supported; known: default, linear, llama3, yarn");
+  return {};
+}
+
+/// The attention's scores grow with the stated factor (DeepSeek-V3, yarn_get_mscale): by mscale^2.
+double scaled_score(double factor, double mscale_all_dim, Index head_dim) {
+  const double mscale = factor <= 1 ? 1 : 0.1 * mscale_all_dim * std::log(factor) + 1;
+  return mscale * mscale / std::sqrt(static_cast<double>(head_dim));
+}
+
+void read_scaling(ConfigReader& top, ConfigReader& rope, const Family& family, ModelConfig& config,
+                  bool of_parameters) {
+  config.rope_scaling = scaling_of(top, rope, family, config, of_parameters);
+  if (family.rope.multimodal) rope.skip({"mrope_section", "mrope_interleaved", "interleaved"});
+  const auto* yarn = std::get_if<YarnScaling>(&config.rope_scaling);
+  if (family.latent_attention && yarn && yarn->mscale_all_dim != 0)
+    config.score_scale = scaled_score(rope.number("factor"), yarn->mscale_all_dim, config.head_dim);
+}
+
+void read_partial(ConfigReader& rope, const Family& family, ModelConfig& config) {
+  const double fallback = family.rope.partial ? config.partial_rotary_factor : 1.0;
+  const double factor = rope.number_or("partial_rotary_factor", fallback);
+  if (!family.rope.partial && factor != 1)
+    rope.refuse("partial_rotary_factor = " + number_text(factor) +
+                " must be 1: the whole head is turned in this family");
+  config.partial_rotary_factor = factor;
+}
+
+void read_theta(ConfigReader& top, ConfigReader& rope, const std::string& top_key, double& theta) {
+  if (top.has(top_key) && rope.has("rope_theta") &&
+      top.number_or(top_key, 0) != rope.number_or("rope_theta", 0))
+    top.refuse(top_key + " and rope_parameters.rope_theta differ");
+  theta = rope.number_or("rope_theta", theta);
+}
+
+/// One object for all layers, or one a layer type (Gemma3).
+void read_parameters(ConfigReader& top, const Family& family, ModelConfig& config) {
+  ConfigReader parameters = top.object("rope_parameters");
+  const bool by_type = family.rope.local_theta && parameters.has("full_attention");
+  ConfigReader rope = by_type ? parameters.object("full_attention") : parameters;
+  read_theta(top, rope, "rope_theta", config.rope_theta);
+  if (rope.has("partial_rotary_factor") && top.has("partial_rotary_factor") &&
+      rope.number_or("partial_rotary_factor", 1) != top.number_or("partial_rotary_factor", 1))
+    top.refuse("partial_rotary_factor and rope_parameters.partial_rotary_factor differ");
+  read_partial(rope, family, config);
+  read_scaling(top, rope, family, config, true);
+  rope.refuse_the_rest();
+  if (!by_type) return;
+  if (parameters.has("sliding_attention")) {
+    ConfigReader local = parameters.object("sliding_attention");
+    read_theta(top, local, "rope_local_base_freq", config.rope_local_base_freq);
+    if (const std::string type = type_of(local); type != "default")
+      local.refuse("rope_type = \"" + type + "\" is not supported within a window; known: default");
+    local.refuse_the_rest();
+  }
+  parameters.refuse_the_rest();
+}
+
+}  // namespace
+
+void read_rope(ConfigReader& reader, const Family& family, ModelConfig& config) {
+  config.rope_theta = reader.number_or("rope_theta", family.rope.theta);
+  if (family.rope.local_theta)
+    config.rope_local_base_freq = reader.number_or("rope_local_base_freq", *family.rope.local_theta);
+  config.partial_rotary_factor = family.rope.partial.value_or(1.0);
+  read_partial(reader, family, config);
+  if (family.rope.longrope) reader.skip({"original_max_position_embeddings"});
+  if (family.latent_attention) config.rope_interleave = reader.boolean_or("rope_interleave", true);
+  if (reader.has("rope_scaling") && reader.has("rope_parameters"))
+    reader.refuse("rope_scaling and rope_parameters are both set; remove one");
+  if (reader.has("rope_scaling")) {
+    ConfigReader rope = reader.object("rope_scaling");
+    read_scaling(reader, rope, family, config, false);
+    rope.refuse_the_rest();
+  }
+  if (reader.has("rope_parameters")) read_parameters(reader, family, config);
+}
+
+}  // namespace moeloom

@@ -1,0 +1,90 @@
+#include "hf/config_windows.hpp"
+
+namespace moeloom {
+namespace {
+
+constexpr const char* kFull = "full_attention";
+constexpr const char* kSliding = "sliding_attention";
+constexpr Index kDefaultWindow = 4096;
+
+/// The size of the window, if the keys of this family give one.
+std::optional<Index> window_size(ConfigReader& reader, WindowRule rule) {
+  switch (rule) {
+    case WindowRule::kNone:
+      return std::nullopt;
+    case WindowRule::kKey:
+      return reader.optional_integer("sliding_window", std::nullopt);
+    case WindowRule::kPattern:
+      return reader.optional_integer("sliding_window", kDefaultWindow);
+    case WindowRule::kFlag:
+    case WindowRule::kLayerTypes:
+      break;
+  }
+  const std::optional<Index> size = reader.optional_integer("sliding_window", kDefaultWindow);
+  return reader.boolean_or("use_sliding_window", false) ? size : std::nullopt;
+}
+
+/// Where windows are if no layer_types say so.
+std::vector<std::string> default_types(ConfigReader& reader, WindowRule rule, bool windowed, Index layers) {
+  const Index first = rule == WindowRule::kLayerTypes ? reader.integer_or("max_window_layers", 28) : 0;
+  const Index pattern = rule == WindowRule::kPattern ? reader.integer_or("sliding_window_pattern", 6) : 0;
+  if (rule == WindowRule::kPattern && pattern < 1) reader.refuse("sliding_window_pattern must be at least 1");
+  std::vector<std::string> types;
+  for (Index layer = 0; layer < layers; ++layer) {
+    const bool in_pattern = pattern < 1 || (layer + 1) % pattern != 0;
+    types.push_back(windowed && layer >= first && in_pattern ? kSliding : kFull);
+  }
+  return types;
+}
+
+bool known_types(ConfigReader& reader, const std::vector<std::string>& types, Index layers) {
+  if (std::ssize(types) != layers) {
+    reader.refuse("layer_types has " + std::to_string(types.size()) +
+                  " entries, but num_hidden_layers = " + std::to_string(layers));
+    return false;
+  }
+  for (const std::string& type : types)
+    if (type != kFull && type != kSliding) {
+      reader.refuse("layer_types holds \"" + type + "\"; known: full_attention, sliding_attention");
+      return false;
+    }
+  return true;
+}
+
+/// Families whose layers HF does not choose by layer_types may have them, if they say the same.
+void check_agreement(ConfigReader& reader, const std::vector<std::string>& stated,
+                     const std::vector<std::string>& implied) {
+  for (std::size_t layer = 0; layer < stated.size(); ++layer)
+    if (stated[layer] != implied[layer])
+      return reader.refuse("layer_types says \"" + stated[layer] + "\" of layer " + std::to_string(layer) +
+                           ", where the other keys of this family make it " + implied[layer]);
+}
+
+}  // namespace
+
+std::vector<Index> read_windows(ConfigReader& reader, const Family& family, Index layers) {
+  const WindowRule rule = family.window;
+  const std::optional<Index> size = window_size(reader, rule);
+  if (size && *size < 1) reader.refuse("sliding_window = " + std::to_string(*size) + " must be at least 1");
+  std::vector<std::string> types = default_types(reader, rule, size.has_value(), layers);
+  if (reader.has("layer_types")) {
+    const std::vector<std::string> stated = reader.texts("layer_types");
+    if (!known_types(reader, stated, layers)) return {};
+    const bool decides = rule == WindowRule::kLayerTypes || rule == WindowRule::kPattern;
+    if (decides)
+      types = stated;
+    else
+      check_agreement(reader, stated, types);
+  }
+  std::vector<Index> windows;
+  bool any = false;
+  for (const std::string& type : types) {
+    windows.push_back(type == kSliding ? size.value_or(0) : 0);
+    any = any || type == kSliding;
+  }
+  if (any && !size)
+    reader.refuse("layer_types holds \"sliding_attention\", but no sliding_window is in force");
+  return any ? windows : std::vector<Index>();
+}
+
+}  // namespace moeloom

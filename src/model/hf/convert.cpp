@@ -1,0 +1,96 @@
+#include "moeloom/model/hf/convert.hpp"
+
+#include "moeloom/base/errors.hpp"
+#include "moeloom/base/random.hpp"
+#include "moeloom/model/hf/family.hpp"
+
+#include <cmath>
+
+namespace moeloom {
+namespace {
+
+Index elements_of(const TensorSpec& spec) {
+  Index count = 1;
+  for (const Index size : spec.shape) count *= size;
+  return count;
+}
+
+double root_mean_square(std::span<const float> values) {
+  double sum = 0;
+  for (const float value : values) sum += static_cast<double>(value) * value;
+  return values.empty() ? 0 : std::sqrt(sum / static_cast<double>(values.size()));
+}
+
+void add_normal(std::span<float> values, double deviation, const CounterRandom& random) {
+  for (std::size_t i = 0; i < values.size(); ++i)
+    values[i] = static_cast<float>(values[i] + deviation * random.normal(i));
+}
+
+/// The piece as floats: copied, made, or copied with noise.
+std::vector<float> numbers_of(const SafetensorsFolder& source, const TensorPiece& piece, std::uint64_t seed) {
+  std::vector<float> values(at(piece.count), 0.0f);
+  if (!piece.source.empty()) source.read(piece.source, piece.source_begin, values);
+  if (piece.deviation == 0) return values;
+  const double unit = piece.source.empty() ? 1.0 : root_mean_square(values);
+  add_normal(values, piece.deviation * unit, CounterRandom(seed, stream_of(piece.stream)));
+  return values;
+}
+
+bool is_float(DType type) {
+  return type == DType::kF32 || type == DType::kBF16 || type == DType::kF16;
+}
+
+void write_piece(const SafetensorsFolder& source, const TensorSpec& spec, const TensorPiece& piece,
+                 std::uint64_t seed, ShardWriter& writer) {
+  const bool copied = !piece.source.empty() && piece.deviation == 0;
+  if (copied && source.info(piece.source).dtype == spec.dtype) {
+    const Index each = bytes_of(spec.dtype);
+    const auto bytes = source.file_of(piece.source).raw(piece.source);
+    return writer.write_bytes(spec.name, piece.begin,
+                              bytes.subspan(at(piece.source_begin * each), at(piece.count * each)));
+  }
+  writer.write(spec.name, piece.begin, numbers_of(source, piece, seed));
+}
+
+void check_that_pieces_cover(const TensorRecipe& recipe) {
+  Index covered = 0;
+  for (const TensorPiece& piece : recipe.pieces) {
+    require(piece.begin == covered, "the pieces of " + recipe.spec.name + " must follow each other");
+    covered += piece.count;
+  }
+  require(covered == elements_of(recipe.spec), "the pieces of " + recipe.spec.name + " must cover it");
+}
+
+}  // namespace
+
+Recipes copies_of(const SafetensorsFolder& source) {
+  Recipes recipes;
+  for (const std::string& name : source.names()) {
+    const TensorInfo& info = source.info(name);
+    TensorPiece whole;
+    whole.count = info.elements();
+    whole.source = name;
+    recipes.push_back({{name, info.dtype, info.shape}, {whole}});
+  }
+  return recipes;
+}
+
+void write_recipes(const SafetensorsFolder& source, Recipes recipes, const std::filesystem::path& folder,
+                   const RecipeFormat& format) {
+  std::vector<TensorSpec> specs;
+  for (TensorRecipe& recipe : recipes) {
+    check_that_pieces_cover(recipe);
+    if (format.dtype && is_float(recipe.spec.dtype))
+      recipe.spec.dtype = stays_fp32(recipe.spec.name) ? DType::kF32 : *format.dtype;
+    specs.push_back(recipe.spec);
+  }
+  const ShardPlan plan = plan_shards(specs, format.shard_bytes);
+  create_shards(folder, plan);
+  ShardWriter writer(folder, plan);
+  for (const TensorRecipe& recipe : recipes)
+    for (const TensorPiece& piece : recipe.pieces)
+      write_piece(source, recipe.spec, piece, format.seed, writer);
+  writer.close();
+}
+
+}  // namespace moeloom

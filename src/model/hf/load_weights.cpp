@@ -1,0 +1,135 @@
+#include "moeloom/base/errors.hpp"
+#include "moeloom/base/parallel.hpp"
+#include "moeloom/model/hf/family.hpp"
+#include "moeloom/model/hf/slice_io.hpp"
+#include "moeloom/model/hf/weights_io.hpp"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+namespace moeloom {
+namespace {
+
+constexpr std::size_t kListedViolations = 20;
+
+std::string shape_text(const std::vector<Index>& shape) {
+  std::string text;
+  for (const Index size : shape) {
+    text += text.empty() ? "[" : ",";
+    text += std::to_string(size);
+  }
+  return text.empty() ? "[]" : text + "]";
+}
+
+bool is_readable(DType type) {
+  return type == DType::kF32 || type == DType::kBF16 || type == DType::kF16;
+}
+
+/// What is wrong with a tensor that the model needs; empty if nothing is.
+std::string complaint(const TensorSpec& wanted, const SafetensorsFolder& folder) {
+  const std::string tensor = "tensor " + wanted.name + ": ";
+  if (!folder.has(wanted.name)) return tensor + "missing, expected " + shape_text(wanted.shape);
+  const TensorInfo& found = folder.info(wanted.name);
+  if (found.shape != wanted.shape)
+    return tensor + "expected " + shape_text(wanted.shape) + ", found " + shape_text(found.shape);
+  if (!is_readable(found.dtype))
+    return tensor + "expected F32, BF16 or F16, found " + std::string(name_of(found.dtype));
+  return "";
+}
+
+[[noreturn]] void refuse(const SafetensorsFolder& folder, std::vector<std::string> complaints) {
+  const std::vector<std::string> names = folder.names();
+  const std::string where =
+      names.empty() ? "" : " in " + folder.file_of(names.front()).path().parent_path().string();
+  const std::size_t all = complaints.size();
+  if (all > kListedViolations) {
+    complaints.resize(kListedViolations);
+    complaints.push_back("and " + std::to_string(all - kListedViolations) + " more");
+  }
+  complaints.insert(complaints.begin(), "the weights" + where + " are not those of the config (" +
+                                            std::to_string(all) + " tensors differ):");
+  throw ConfigError(std::move(complaints));
+}
+
+/// The copy of a tied head that some writers store; HF reads the embedding in its place.
+bool is_tied_head(const std::string& name, const SafetensorsFolder& folder, const ModelConfig& config) {
+  return config.tie_word_embeddings && name == config.names.prefix.head &&
+         folder.info(name).shape == std::vector<Index>{config.vocab_size, config.hidden_size};
+}
+
+/// Patterns of tensors that may be missing or unexpected, and whether each was needed.
+class Exceptions {
+ public:
+  explicit Exceptions(const NamePatterns& patterns) : patterns_(patterns), needed_(patterns.size(), false) {}
+
+  bool excuse(const std::string& name) {
+    bool excused = false;
+    for (std::size_t i = 0; i < patterns_.size(); ++i) {
+      if (!matches_glob(patterns_[i], name)) continue;
+      needed_[i] = true;
+      excused = true;
+    }
+    return excused;
+  }
+
+  void complain_of_idle_ones(std::vector<std::string>& complaints) const {
+    for (std::size_t i = 0; i < patterns_.size(); ++i)
+      if (!needed_[i])
+        complaints.push_back("pattern \"" + patterns_[i] +
+                             "\": no missing or unexpected tensor has such a name; remove it");
+  }
+
+ private:
+  const NamePatterns& patterns_;
+  std::vector<bool> needed_;
+};
+
+}  // namespace
+
+WeightCoverage check_weights(const SafetensorsFolder& folder, const ModelConfig& config,
+                             const NamePatterns& allowed) {
+  WeightCoverage coverage;
+  std::vector<std::string> complaints;
+  std::set<std::string> known;
+  Exceptions exceptions(allowed);
+  for (const TensorSpec& wanted : tensor_specs(config)) {
+    known.insert(wanted.name);
+    ++coverage.expected;
+    const bool there = folder.has(wanted.name);
+    coverage.found += there ? 1 : 0;
+    if (!there && exceptions.excuse(wanted.name))
+      coverage.missing.push_back(wanted.name);
+    else if (const std::string text = complaint(wanted, folder); !text.empty())
+      complaints.push_back(text);
+  }
+  const Family& family = config.family();
+  for (const std::string& name : folder.names()) {
+    if (known.contains(name)) continue;
+    if (is_of_a_tower(family, name))
+      ++coverage.carried;
+    else if (is_tied_head(name, folder, config) || exceptions.excuse(name))
+      coverage.unused.push_back(name);
+    else
+      complaints.push_back("tensor " + name + ": unexpected, found " + shape_text(folder.info(name).shape));
+  }
+  exceptions.complain_of_idle_ones(complaints);
+  if (!complaints.empty()) refuse(folder, std::move(complaints));
+  return coverage;
+}
+
+WeightCoverage load_weights(ParameterStore& store, const SafetensorsFolder& folder, const ModelConfig& config,
+                            const NamePatterns& allowed) {
+  WeightCoverage coverage = check_weights(folder, config, allowed);
+  std::vector<std::pair<const HfSlice*, MatrixView>> reads;
+  for (const Parameter& parameter : store.parameters())
+    for (const HfSlice& slice : parameter.spec.slices)
+      if (folder.has(slice.name))
+        reads.emplace_back(&slice, parameter.value.rows_from(slice.row_begin, slice.rows));
+  parallel_for(static_cast<Index>(reads.size()),
+               [&](Index i) { read_slice(folder, *reads[at(i)].first, reads[at(i)].second); });
+  store.mark_changed();
+  return coverage;
+}
+
+}  // namespace moeloom

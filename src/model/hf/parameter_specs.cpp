@@ -1,0 +1,275 @@
+// Which parameters a model has, and what a checkpoint calls their parts.
+//
+// Weights that read the same input are one parameter (q, k, v; gate, up), so that one product serves them;
+// most checkpoints keep them apart. A parameter's own name is the same in every family and file.
+#include "moeloom/model/hf/family.hpp"
+#include "moeloom/model/layer_spec.hpp"
+#include "moeloom/model/parameters.hpp"
+
+#include <utility>
+
+namespace moeloom {
+namespace {
+
+using Parts = std::vector<std::pair<std::string, Index>>;  // names in the file and their rows
+using Specs = std::vector<ParameterSpec>;
+
+const std::string kBody = "model.";  // before the names of parameters
+
+/// Where a folder keeps a layer, and how.
+struct Naming {
+  const Family& family;
+  const CheckpointNames& names;
+
+  /// In the file: `parameter` with the folder's prefix.
+  std::string in_file(const std::string& parameter) const {
+    return names.prefix.body + parameter.substr(kBody.size());
+  }
+  /// Of the experts' block at `prefix` ("model.layers.0.mlp.").
+  std::string block(const std::string& prefix) const {
+    const std::string layer = prefix.substr(0, prefix.size() - std::string("mlp.").size());
+    return in_file(layer) + names.block + ".";
+  }
+};
+
+ParameterSpec matrix(const std::string& name, Index cols, const Parts& parts) {
+  ParameterSpec spec;
+  spec.name = name;
+  spec.cols = cols;
+  for (const auto& [part, rows] : parts) {
+    spec.slices.push_back({.name = part, .row_begin = spec.rows, .rows = rows, .shape = {rows, cols}});
+    spec.rows += rows;
+  }
+  return spec;
+}
+
+/// Numbers one below the other.
+ParameterSpec bias(const std::string& name, const Parts& parts) {
+  ParameterSpec spec = matrix(name, 1, parts);
+  for (HfSlice& slice : spec.slices) slice.shape = {slice.rows};
+  spec.is_matrix = false;
+  spec.init = Init::kZeros;
+  return spec;
+}
+
+/// One that scales by offset + weight starts by scaling by 1.
+ParameterSpec norm(const Naming& naming, const std::string& name, Index size, RmsNormSettings settings) {
+  ParameterSpec spec = matrix(name, size, {{naming.in_file(name), 1}});
+  spec.slices.front().shape = {size};
+  spec.is_matrix = false;
+  spec.init = settings.weight_offset == 0 ? Init::kOnes : Init::kZeros;
+  return spec;
+}
+
+ParameterSpec norm(const Naming& naming, const NormSpec& spec) {
+  return norm(naming, spec.name, spec.width, spec.settings);
+}
+
+/// A weight that is one tensor of the file, and its bias.
+void add_linear(Specs& specs, const Naming& naming, const std::string& name, Index rows, Index cols,
+                bool with_bias = false) {
+  specs.push_back(matrix(name + ".weight", cols, {{naming.in_file(name) + ".weight", rows}}));
+  if (with_bias) specs.push_back(bias(name + ".bias", {{naming.in_file(name) + ".bias", rows}}));
+}
+
+/// A weight that is several, unless the family fuses them too.
+void add_fused(Specs& specs, const Naming& naming, const std::string& name, Index cols, Parts parts,
+               bool fused_in_file, bool with_bias) {
+  Index rows = 0;
+  for (const auto& [part, part_rows] : parts) rows += part_rows;
+  if (fused_in_file) parts = {{name, rows}};
+  const auto ending = [&](const char* end) {
+    Parts named;
+    for (const auto& [part, part_rows] : parts) named.emplace_back(naming.in_file(part) + end, part_rows);
+    return named;
+  };
+  specs.push_back(matrix(name + ".weight", cols, ending(".weight")));
+  if (with_bias) specs.push_back(bias(name + ".bias", ending(".bias")));
+}
+
+void add_latent(Specs& specs, const Naming& naming, const AttentionSpec& spec) {
+  const LatentSpec& latent = *spec.latent;
+  const std::string& at = spec.prefix;
+  const Index d = spec.hidden_size;
+  if (latent.q_rank > 0) {
+    add_linear(specs, naming, at + "q_a_proj", latent.q_rank, d, spec.qkv_bias);
+    specs.push_back(norm(naming, at + "q_a_layernorm.weight", latent.q_rank, latent.norm));
+    add_linear(specs, naming, at + "q_b_proj", spec.query_width(), latent.q_rank);
+  } else {
+    add_linear(specs, naming, at + "q_proj", spec.query_width(), d);
+  }
+  add_linear(specs, naming, at + "kv_a_proj_with_mqa", latent.kv_rank + latent.rope_dim, d, spec.qkv_bias);
+  specs.push_back(norm(naming, at + "kv_a_layernorm.weight", latent.kv_rank, latent.norm));
+  add_linear(specs, naming, at + "kv_b_proj", spec.heads * (latent.nope_dim + spec.value_dim),
+             latent.kv_rank);
+}
+
+void add_qk_norms(Specs& specs, const Naming& naming, const AttentionSpec& spec) {
+  if (spec.qk_norm == QkNorm::kNone) return;
+  const bool whole = spec.qk_norm == QkNorm::kWholeWidth;
+  specs.push_back(
+      norm(naming, spec.prefix + "q_norm.weight", whole ? spec.query_width() : spec.head_dim, spec.norm));
+  specs.push_back(
+      norm(naming, spec.prefix + "k_norm.weight", whole ? spec.key_width() : spec.head_dim, spec.norm));
+}
+
+void add_attention(Specs& specs, const Naming& naming, const AttentionSpec& spec) {
+  const std::string& at = spec.prefix;
+  if (spec.latent) {
+    add_latent(specs, naming, spec);
+  } else {
+    const Parts parts = {{at + "q_proj", spec.query_width()},
+                         {at + "k_proj", spec.key_width()},
+                         {at + "v_proj", spec.value_width()}};
+    add_fused(specs, naming, at + "qkv_proj", spec.hidden_size, parts, naming.family.fused_qkv,
+              spec.qkv_bias);
+    add_qk_norms(specs, naming, spec);
+  }
+  add_linear(specs, naming, at + "o_proj", spec.hidden_size, spec.output_width(), spec.output_bias);
+}
+
+void add_mlp(Specs& specs, const Naming& naming, const MlpSpec& spec) {
+  const std::string& at = spec.prefix;
+  const Parts parts = {{at + "gate_proj", spec.width}, {at + "up_proj", spec.width}};
+  add_fused(specs, naming, at + "gate_up_proj", spec.hidden_size, parts, naming.family.fused_gate_up,
+            spec.bias);
+  add_linear(specs, naming, at + "down_proj", spec.hidden_size, spec.width, spec.bias);
+}
+
+ParameterSpec of_experts(const MoeSpec& spec, ExpertRange experts, const std::string& name, Index cols) {
+  ParameterSpec parameter;
+  parameter.name = spec.prefix + name;
+  parameter.cols = cols;
+  parameter.placement = Placement::kExperts;
+  parameter.groups = experts.count;
+  parameter.first_group = experts.begin;
+  parameter.total_groups = spec.router.num_experts;
+  return parameter;
+}
+
+/// Rows of one expert in a tensor of its own.
+void add_rows(ParameterSpec& parameter, const std::string& name, Index rows) {
+  parameter.slices.push_back(
+      {.name = name, .row_begin = parameter.rows, .rows = rows, .shape = {rows, parameter.cols}});
+  parameter.rows += rows;
+}
+
+/// Rows of one expert in a tensor that all share; `stride` rows of it in the file.
+void add_stacked_rows(ParameterSpec& parameter, const std::string& name, Index rows, Index expert,
+                      Index first, Index stride, SliceLayout layout) {
+  const bool transposed = layout == SliceLayout::kTransposed;
+  const Index cols = parameter.cols;
+  parameter.slices.push_back({.name = name,
+                              .row_begin = parameter.rows,
+                              .rows = rows,
+                              .shape = transposed ? std::vector<Index>{parameter.total_groups, cols, stride}
+                                                  : std::vector<Index>{parameter.total_groups, stride, cols},
+                              .source_begin = expert * stride * cols + (transposed ? first : first * cols),
+                              .layout = layout});
+  parameter.rows += rows;
+}
+
+void add_expert_list(Specs& specs, const Naming& naming, const MoeSpec& spec, ExpertRange experts) {
+  const ExpertNames& names = naming.family.moe->experts;
+  ParameterSpec gate_up = of_experts(spec, experts, "experts.gate_up_proj", spec.hidden_size);
+  ParameterSpec down = of_experts(spec, experts, "experts.down_proj", spec.width);
+  for (Index id = experts.begin; id < experts.begin + experts.count; ++id) {
+    const std::string expert = naming.block(spec.prefix) + "experts." + std::to_string(id) + ".";
+    add_rows(gate_up, expert + names.gate + ".weight", spec.width);
+    add_rows(gate_up, expert + names.up + ".weight", spec.width);
+    add_rows(down, expert + names.down + ".weight", spec.hidden_size);
+  }
+  specs.push_back(std::move(gate_up));
+  specs.push_back(std::move(down));
+}
+
+/// Gate and up are apart in slices even where they follow each other in the file, so that a pattern can name
+/// a slice's role the same way in every layout.
+void add_expert_stack(Specs& specs, const Naming& naming, const MoeSpec& spec, ExpertRange experts,
+                      SliceLayout layout) {
+  const Index f = spec.width;
+  const Index d = spec.hidden_size;
+  const std::string block = naming.block(spec.prefix);
+  ParameterSpec gate_up = of_experts(spec, experts, "experts.gate_up_proj", d);
+  ParameterSpec down = of_experts(spec, experts, "experts.down_proj", f);
+  for (Index id = experts.begin; id < experts.begin + experts.count; ++id) {
+    add_stacked_rows(gate_up, block + "experts.gate_up_proj", f, id, 0, 2 * f, layout);
+    add_stacked_rows(gate_up, block + "experts.gate_up_proj", f, id, f, 2 * f, layout);
+    add_stacked_rows(down, block + "experts.down_proj", d, id, 0, d, layout);
+  }
+  specs.push_back(std::move(gate_up));
+  specs.push_back(std::move(down));
+}
+
+void add_experts(Specs& specs, const Naming& naming, const MoeSpec& spec, ExpertRange experts) {
+  switch (naming.names.experts) {
+    case ExpertLayout::kList:
+      return add_expert_list(specs, naming, spec, experts);
+    case ExpertLayout::kStacked:
+      return add_expert_stack(specs, naming, spec, experts, SliceLayout::kRows);
+    case ExpertLayout::kStackedTransposed:
+      return add_expert_stack(specs, naming, spec, experts, SliceLayout::kTransposed);
+  }
+}
+
+void add_shared_expert(Specs& specs, const Naming& naming, const MoeSpec& spec) {
+  const SharedExpertSpec& shared = *spec.shared;
+  const std::string at = spec.prefix + "shared_expert.";
+  const std::string file = naming.block(spec.prefix) + naming.family.moe->shared->name + ".";
+  const Index d = spec.hidden_size;
+  specs.push_back(
+      matrix(at + "gate_up_proj.weight", d,
+             {{file + "gate_proj.weight", shared.width}, {file + "up_proj.weight", shared.width}}));
+  specs.push_back(matrix(at + "down_proj.weight", shared.width, {{file + "down_proj.weight", d}}));
+  if (shared.gated)
+    specs.push_back(matrix(spec.prefix + "shared_expert_gate.weight", d,
+                           {{naming.block(spec.prefix) + "shared_expert_gate.weight", 1}}));
+}
+
+/// Moved by hand of whoever balances the load, never by a gradient.
+ParameterSpec correction_bias(const Naming& naming, const MoeSpec& spec) {
+  const std::string name = "gate.e_score_correction_bias";
+  ParameterSpec parameter =
+      bias(spec.prefix + name, {{naming.block(spec.prefix) + name, spec.router.num_experts}});
+  parameter.frozen = true;
+  return parameter;
+}
+
+void add_moe(Specs& specs, const Naming& naming, const MoeSpec& spec, ExpertRange experts) {
+  specs.push_back(matrix(spec.prefix + "gate.weight", spec.hidden_size,
+                         {{naming.block(spec.prefix) + "gate.weight", spec.router.num_experts}}));
+  if (spec.correction_bias) specs.push_back(correction_bias(naming, spec));
+  add_experts(specs, naming, spec, experts);
+  if (spec.shared) add_shared_expert(specs, naming, spec);
+}
+
+Specs layer_specs(const Naming& naming, const LayerSpec& layer, ExpertRange experts) {
+  Specs specs = {norm(naming, layer.attention_norm)};
+  add_attention(specs, naming, layer.attention);
+  if (layer.attention_output_norm) specs.push_back(norm(naming, *layer.attention_output_norm));
+  specs.push_back(norm(naming, layer.feed_forward_norm));
+  if (layer.moe) add_moe(specs, naming, *layer.moe, experts);
+  if (layer.mlp) add_mlp(specs, naming, *layer.mlp);
+  if (layer.feed_forward_output_norm) specs.push_back(norm(naming, *layer.feed_forward_output_norm));
+  return specs;
+}
+
+}  // namespace
+
+std::vector<ParameterSpec> parameter_specs(const ModelConfig& config, ExpertRange experts) {
+  const Naming naming = {config.family(), config.names};
+  Specs specs;
+  add_linear(specs, naming, "model.embed_tokens", config.vocab_size, config.hidden_size);
+  for (Index layer = 0; layer < config.num_hidden_layers; ++layer)
+    for (ParameterSpec& spec : layer_specs(naming, config.layer(layer), experts)) {
+      spec.layer = layer;
+      specs.push_back(std::move(spec));
+    }
+  specs.push_back(norm(naming, config.final_norm()));
+  if (!config.tie_word_embeddings)
+    specs.push_back(
+        matrix("lm_head.weight", config.hidden_size, {{config.names.prefix.head, config.vocab_size}}));
+  return specs;
+}
+
+}  // namespace moeloom

@@ -1,0 +1,154 @@
+// ModelConfig to config.json: the file it came from, with what has changed since.
+#include "moeloom/model/hf/config.hpp"
+#include "moeloom/model/hf/family.hpp"
+
+#include <span>
+
+namespace moeloom {
+namespace {
+
+/// What a config made from flags says besides the fields.
+Document fresh_document(const Family& family) {
+  Document document;
+  document.set("architectures", std::vector<std::string>{family.architecture});
+  document.set("attention_dropout", 0.0);
+  document.set_null("rope_scaling");
+  document.set("use_cache", true);
+  if (family.window != WindowRule::kNone) document.set_null("sliding_window");
+  if (family.window == WindowRule::kFlag) document.set("use_sliding_window", false);
+  return document;
+}
+
+void write_rope_theta(double theta, Document& document) {
+  if (!document.has("rope_parameters")) return document.set("rope_theta", theta);
+  Document rope = document.object("rope_parameters");
+  rope.set("rope_theta", theta);
+  document.set("rope_parameters", rope);
+  if (document.has("rope_theta")) document.set("rope_theta", theta);
+}
+
+/// Writes fields that are not as they were.
+class Writer {
+ public:
+  Writer(const ModelConfig& config, const ModelConfig* before, Document& document)
+      : config_(config), before_(before), document_(document) {}
+
+  template <class Value>
+  void put(const std::string& key, Value ModelConfig::*field) {
+    if (changed(field)) document_.set(key, config_.*field);
+  }
+  template <class Value>
+  bool changed(Value ModelConfig::*field) const {
+    return !before_ || config_.*field != before_->*field;
+  }
+
+ private:
+  const ModelConfig& config_;
+  const ModelConfig* before_;
+  Document& document_;
+};
+
+void write_experts(Writer& writer, const MoeRule& rule) {
+  writer.put(rule.width_key, &ModelConfig::moe_intermediate_size);
+  writer.put(rule.experts_key, &ModelConfig::num_experts);
+  writer.put("num_experts_per_tok", &ModelConfig::num_experts_per_tok);
+  if (rule.sparse == SparseRule::kStepAndList) {
+    writer.put("decoder_sparse_step", &ModelConfig::decoder_sparse_step);
+    writer.put("mlp_only_layers", &ModelConfig::mlp_only_layers);
+  }
+  if (rule.sparse == SparseRule::kAfterFirst)
+    writer.put("first_k_dense_replace", &ModelConfig::first_k_dense_replace);
+  if (rule.topk_norm == TopkNorm::kByKey) writer.put("norm_topk_prob", &ModelConfig::norm_topk_prob);
+  if (rule.aux_loss_fallback) {
+    writer.put("output_router_logits", &ModelConfig::output_router_logits);
+    writer.put("router_aux_loss_coef", &ModelConfig::router_aux_loss_coef);
+  }
+  if (rule.grouped) {
+    writer.put("n_group", &ModelConfig::n_group);
+    writer.put("topk_group", &ModelConfig::topk_group);
+    writer.put("routed_scaling_factor", &ModelConfig::routed_scaling_factor);
+  }
+  if (rule.shared && !rule.shared->counts_experts)
+    writer.put(rule.shared->width_key, &ModelConfig::shared_expert_intermediate_size);
+}
+
+void write_text(const ModelConfig& config, const ModelConfig* before, Document& document) {
+  const Family& family = config.family();
+  Writer writer(config, before, document);
+  writer.put(family.activation_key, &ModelConfig::hidden_act);
+  writer.put("vocab_size", &ModelConfig::vocab_size);
+  writer.put("hidden_size", &ModelConfig::hidden_size);
+  if (!family.moe || family.moe->width_key != "intermediate_size")
+    writer.put("intermediate_size", &ModelConfig::intermediate_size);
+  writer.put("num_hidden_layers", &ModelConfig::num_hidden_layers);
+  writer.put("num_attention_heads", &ModelConfig::num_attention_heads);
+  writer.put("num_key_value_heads", &ModelConfig::num_key_value_heads);
+  if (!family.latent_attention) writer.put("head_dim", &ModelConfig::head_dim);
+  if (!family.bias.key.empty()) writer.put(family.bias.key, &ModelConfig::attention_bias);
+  if (family.mlp_bias) writer.put("mlp_bias", &ModelConfig::mlp_bias);
+  if (family.moe) write_experts(writer, *family.moe);
+  writer.put("max_position_embeddings", &ModelConfig::max_position_embeddings);
+  writer.put("tie_word_embeddings", &ModelConfig::tie_word_embeddings);
+  writer.put("rms_norm_eps", &ModelConfig::rms_norm_eps);
+  writer.put("initializer_range", &ModelConfig::initializer_range);
+  if (writer.changed(&ModelConfig::rope_theta)) write_rope_theta(config.rope_theta, document);
+}
+
+std::string text_of(DType weights) {
+  return weights == DType::kBF16 ? "bfloat16" : weights == DType::kF16 ? "float16" : "float32";
+}
+
+/// Whether the key was there.
+bool replace_dtype(Document& document, const std::string& dtype) {
+  bool replaced = false;
+  for (const char* key : {"torch_dtype", "dtype"}) {
+    if (!document.has(key)) continue;
+    document.set(key, dtype);
+    replaced = true;
+  }
+  return replaced;
+}
+
+void replace_nested_dtype(Document& document, std::span<const std::string> path, const std::string& dtype) {
+  if (path.empty() || !document.has(path.front())) return;
+  Document inner = document.object(path.front());
+  replace_dtype(inner, dtype);
+  replace_nested_dtype(inner, path.subspan(1), dtype);
+  document.set(path.front(), inner);
+}
+
+/// The text model's object at `depth` of the path, and those around it.
+void write_nested(const ModelConfig& config, const ModelConfig* before, const TextConfigRule& rule,
+                  std::size_t depth, Document& document) {
+  if (depth == rule.path.size()) return write_text(config, before, document);
+  const std::string& key = rule.path[depth];
+  Document inner = document.has(key) ? document.object(key) : Document();
+  write_nested(config, before, rule, depth + 1, inner);
+  document.set(key, inner);
+}
+
+}  // namespace
+
+void set_weights_dtype(Document& config, DType weights) {
+  const std::string dtype = text_of(weights);
+  if (!replace_dtype(config, dtype)) config.set("dtype", dtype);
+  const Family* family = find_family(config.text("model_type"));
+  if (family != nullptr && family->text_config)
+    replace_nested_dtype(config, family->text_config->path, dtype);
+}
+
+Document ModelConfig::to_document(DType weights) const {
+  const bool fresh = source.keys().empty();
+  const Family& row = family();
+  Document document = fresh ? fresh_document(row) : source;
+  const ModelConfig before = fresh ? ModelConfig() : from(source);
+  if (fresh || before.model_type != model_type) document.set("model_type", model_type);
+  if (row.text_config)
+    write_nested(*this, fresh ? nullptr : &before, *row.text_config, 0, document);
+  else
+    write_text(*this, fresh ? nullptr : &before, document);
+  set_weights_dtype(document, weights);
+  return document;
+}
+
+}  // namespace moeloom

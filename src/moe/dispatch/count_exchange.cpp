@@ -1,0 +1,34 @@
+#include "dispatch/count_exchange.hpp"
+
+#include "moeloom/comm/mesh.hpp"
+
+#include <algorithm>
+
+namespace moeloom {
+
+ReceivedCounts exchange_counts(const Communicator& ep, std::span<const std::int64_t> tokens_per_expert,
+                               std::span<const std::int64_t> beside) {
+  const Index experts = std::ssize(tokens_per_expert);
+  const Index ranks = ep.size();
+  // Equal blocks for MPI_Alltoall: ranks with one expert less pad theirs. The number beside them is last.
+  const Index block = experts_of(experts, ranks, 0).count + (beside.empty() ? 0 : 1);
+  std::vector<std::int64_t> sent(at(block * ranks));
+  for (Index rank = 0; rank < ranks; ++rank) {
+    const ExpertRange held = experts_of(experts, ranks, rank);
+    std::copy_n(tokens_per_expert.begin() + held.begin, held.count, sent.begin() + rank * block);
+    if (!beside.empty()) sent[at((rank + 1) * block - 1)] = beside[at(rank)];
+  }
+  std::vector<std::int64_t> arrived(sent.size());
+  ep.all_to_all(sent, arrived);
+  const Index mine = experts_of(experts, ranks, ep.rank()).count;
+  ReceivedCounts received;
+  received.of_experts.reserve(at(mine * ranks));
+  for (Index rank = 0; rank < ranks; ++rank) {
+    const auto first = arrived.begin() + rank * block;
+    received.of_experts.insert(received.of_experts.end(), first, first + mine);
+    if (!beside.empty()) received.beside.push_back(first[block - 1]);
+  }
+  return received;
+}
+
+}  // namespace moeloom

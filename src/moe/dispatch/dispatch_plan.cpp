@@ -1,0 +1,133 @@
+#include "moeloom/moe/dispatch/dispatch_plan.hpp"
+
+#include "moeloom/base/errors.hpp"
+#include "moeloom/comm/mesh.hpp"
+
+#include <numeric>
+
+namespace moeloom {
+namespace {
+
+void count_tokens(std::span<const std::int32_t> topk_idx, Index num_experts,
+                  std::vector<Index>& tokens_per_expert) {
+  tokens_per_expert.assign(at(num_experts), 0);
+  for (const std::int32_t expert : topk_idx) {
+    require(expert >= 0 && expert < num_experts, "a chosen expert lies outside [0, num_experts)");
+    ++tokens_per_expert[at(expert)];
+  }
+}
+
+/// Places of equal experts follow slot number, which is token order: a token visits an expert once at most.
+void order_by_expert(std::span<const std::int32_t> topk_idx, DispatchPlan& plan) {
+  std::vector<Index> next(plan.tokens_per_expert.size());
+  std::exclusive_scan(plan.tokens_per_expert.begin(), plan.tokens_per_expert.end(), next.begin(), Index{0});
+  plan.slot_order.resize(topk_idx.size());
+  plan.slot_place.resize(topk_idx.size());
+  for (std::size_t slot = 0; slot < topk_idx.size(); ++slot) {
+    const Index place = next[at(topk_idx[slot])]++;
+    plan.slot_order[at(place)] = static_cast<Index>(slot);
+    plan.slot_place[slot] = place;
+  }
+}
+
+/// What is known before any row has a place.
+void count_received(std::span<const std::int64_t> received_counts, DispatchPlan& plan) {
+  require(std::ssize(received_counts) % plan.ranks == 0, "received_counts must be [ep, local experts]");
+  const Index experts = std::ssize(received_counts) / plan.ranks;
+  plan.received_per_rank.assign(at(plan.ranks), 0);
+  plan.rows_per_source.assign(received_counts.size(), 0);
+  for (Index source = 0; source < plan.ranks; ++source) {
+    for (Index expert = 0; expert < experts; ++expert) {
+      const Index count = received_counts[at(source * experts + expert)];
+      require(count >= 0, "a count of received rows is negative");
+      plan.rows_per_source[at(expert * plan.ranks + source)] = count;
+      plan.received_per_rank[at(source)] += count;
+    }
+  }
+}
+
+}  // namespace
+
+Index DispatchPlan::rows() const {
+  return std::reduce(rows_per_source.begin(), rows_per_source.end(), Index{0});
+}
+
+void plan_sending(std::span<const std::int32_t> topk_idx, Index top_k, Index num_experts, Index ranks,
+                  DispatchPlan& plan) {
+  require(top_k >= 1 && static_cast<Index>(topk_idx.size()) % top_k == 0, "topk_idx must be [tokens, top_k]");
+  plan.tokens = static_cast<Index>(topk_idx.size()) / top_k;
+  plan.top_k = top_k;
+  plan.ranks = ranks;
+  count_tokens(topk_idx, num_experts, plan.tokens_per_expert);
+  order_by_expert(topk_idx, plan);
+  plan.sent_per_rank.assign(at(ranks), 0);
+  for (Index rank = 0; rank < ranks; ++rank) {
+    const ExpertRange held = experts_of(num_experts, ranks, rank);
+    const auto first = plan.tokens_per_expert.begin() + held.begin;
+    plan.sent_per_rank[at(rank)] = std::reduce(first, first + held.count, Index{0});
+  }
+}
+
+void plan_receiving(std::span<const std::int64_t> received_counts, DispatchPlan& plan) {
+  count_received(received_counts, plan);
+  const Index ranks = plan.ranks;
+  const Index experts = std::ssize(received_counts) / ranks;
+  std::vector<Index> arrival(received_counts.size());  // where each chunk [source][expert] arrives
+  std::exclusive_scan(received_counts.begin(), received_counts.end(), arrival.begin(), Index{0});
+  plan.landing_order.clear();
+  if (ranks == 1) return;
+  plan.landing_order.reserve(at(plan.rows()));
+  for (Index expert = 0; expert < experts; ++expert)
+    for (Index source = 0; source < ranks; ++source)
+      for (Index i = 0; i < plan.rows_per_source[at(expert * ranks + source)]; ++i)
+        plan.landing_order.push_back(arrival[at(source * experts + expert)] + i);
+}
+
+LandingCounts landing_counts(Index num_experts, Index ranks, Index rank,
+                             const std::function<std::span<const std::int64_t>(Index source)>& counts_of) {
+  const ExpertRange mine = experts_of(num_experts, ranks, rank);
+  LandingCounts sums{.of_all = std::vector<std::int64_t>(at(num_experts)), .before = {}, .received = {}};
+  sums.received.reserve(at(ranks * mine.count));
+  for (Index source = 0; source < ranks; ++source) {
+    const std::span<const std::int64_t> counts = counts_of(source);
+    require(std::ssize(counts) == num_experts, "a rank's counts must be [experts]");
+    if (source == rank) sums.before = sums.of_all;
+    for (std::size_t expert = 0; expert < counts.size(); ++expert) sums.of_all[expert] += counts[expert];
+    const auto first = counts.begin() + mine.begin;
+    sums.received.insert(sums.received.end(), first, first + mine.count);
+  }
+  return sums;
+}
+
+void plan_landing(const LandingCounts& counts, std::span<const std::int32_t> topk_idx, Index rank,
+                  DispatchPlan& plan) {
+  const auto experts = std::ssize(plan.tokens_per_expert);
+  require(std::ssize(counts.of_all) == experts && std::ssize(counts.before) == experts,
+          "counts of all ranks and of those before must be [experts]");
+  require(std::ssize(counts.received) == plan.ranks * experts_of(experts, plan.ranks, rank).count,
+          "received counts must be [ep, local experts]");
+  require(std::ssize(topk_idx) == plan.slots(), "plan_landing needs the choices that were planned");
+  count_received(counts.received, plan);
+  plan.landing_order.clear();
+
+  // Of each expert: who holds it, and the row of this rank's slot that leaves at place 0, were it the
+  // expert's.
+  std::vector<Landing> origin(at(experts));
+  Index place = 0;
+  for (Index holder = 0; holder < plan.ranks; ++holder) {
+    const ExpertRange held = experts_of(experts, plan.ranks, holder);
+    Index row = 0;
+    for (Index expert = held.begin; expert < held.begin + held.count; ++expert) {
+      origin[at(expert)] = {holder, row + counts.before[at(expert)] - place};
+      row += counts.of_all[at(expert)];
+      place += plan.tokens_per_expert[at(expert)];
+    }
+  }
+  plan.landings.resize(topk_idx.size());
+  for (std::size_t slot = 0; slot < topk_idx.size(); ++slot) {
+    const Landing& from = origin[at(topk_idx[slot])];
+    plan.landings[slot] = {from.rank, from.row + plan.slot_place[slot]};
+  }
+}
+
+}  // namespace moeloom

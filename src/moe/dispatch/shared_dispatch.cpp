@@ -1,0 +1,82 @@
+#include "moeloom/moe/dispatch/shared_dispatch.hpp"
+
+#include "moeloom/base/errors.hpp"
+#include "moeloom/base/parallel.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "dispatch/row_copy.hpp"
+#include "dispatch/row_sum.hpp"
+
+namespace moeloom {
+namespace {
+
+constexpr Index kTokensPerTask = 16;
+
+}  // namespace
+
+Index SharedDispatch::mailbox_bytes(Index num_experts) {
+  return std::max<Index>(num_experts * static_cast<Index>(sizeof(std::int64_t)), NodeRows::mailbox_bytes());
+}
+
+SharedDispatch::SharedDispatch(const Communicator& ep, Index num_experts, std::shared_ptr<NodeMemory> memory)
+    : node_(std::move(memory)), num_experts_(num_experts) {
+  require(node_.memory().size() == ep.size() && node_.memory().rank() == ep.rank(),
+          "the shared dispatcher needs the node memory of the ranks of ep");
+  require(std::ssize(node_.memory().outbox()) >= mailbox_bytes(num_experts),
+          "the node memory's mailbox has no room for the counts of every expert");
+}
+
+void SharedDispatch::plan(std::span<const std::int32_t> topk_idx, Index top_k, DispatchPlan& plan) {
+  NodeMemory& memory = node_.memory();
+  plan_sending(topk_idx, top_k, num_experts_, memory.size(), plan);
+  const std::size_t bytes = at(num_experts_) * sizeof(std::int64_t);
+  std::memcpy(memory.outbox().data(), plan.tokens_per_expert.data(), bytes);
+  memory.meet();
+  const LandingCounts counts = landing_counts(num_experts_, memory.size(), memory.rank(), [&](Index source) {
+    const std::byte* inbox = memory.inbox(static_cast<int>(source)).data();
+    return std::span(reinterpret_cast<const std::int64_t*>(inbox), at(num_experts_));
+  });
+  plan_landing(counts, topk_idx, memory.rank(), plan);
+}
+
+void SharedDispatch::dispatch(const DispatchPlan& plan, ConstMatrixView tokens, RowBuffer& rows,
+                              std::optional<ScalarsOut> scalars) {
+  require(std::ssize(plan.landings) == plan.slots(), "the shared dispatcher needs a plan of its own");
+  const Index cols = tokens.cols;
+  const RowWriter write(plan.slots(), cols);
+  node_.open(rows, plan.rows(), cols, scalars.has_value());
+  parallel_blocks(plan.tokens, kTokensPerTask, [&](Index begin, Index end) {
+    for (Index slot = begin * plan.top_k; slot < end * plan.top_k; ++slot) {
+      const Landing& to = plan.landings[at(slot)];
+      write(tokens.row(slot / plan.top_k), node_.rows_of(to.rank) + to.row * cols);
+      if (scalars) node_.scalars_of(to.rank)[to.row] = scalars->slots[at(slot)];
+    }
+    write.finish();
+  });
+  node_.close(scalars);
+}
+
+void SharedDispatch::combine(const DispatchPlan& plan, const RowBuffer& rows, MatrixView tokens, Write mode,
+                             std::optional<ScalarsBack> scalars) {
+  require(std::ssize(plan.landings) == plan.slots(), "the shared dispatcher needs a plan of its own");
+  node_.show(rows, scalars);
+  parallel_blocks(plan.tokens, kTokensPerTask, [&](Index begin, Index end) {
+    for (Index t = begin; t < end; ++t) {
+      const Landing* from = plan.landings.data() + t * plan.top_k;
+      const auto row_of = [&](Index k) -> const float* {
+        return node_.rows_of(from[k].rank) + from[k].row * rows.cols();
+      };
+      sum_rows(plan.top_k, rows.cols(), row_of, tokens.row(t), mode);
+    }
+  });
+  if (!scalars) return;
+  scalars->slots.resize(at(plan.slots()));
+  for (Index slot = 0; slot < plan.slots(); ++slot) {
+    const Landing& from = plan.landings[at(slot)];
+    scalars->slots[at(slot)] = node_.scalars_of(from.rank)[from.row];
+  }
+}
+
+}  // namespace moeloom

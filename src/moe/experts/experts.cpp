@@ -1,0 +1,157 @@
+#include "moeloom/moe/experts/experts.hpp"
+
+#include "moeloom/base/errors.hpp"
+
+#include <algorithm>
+
+namespace moeloom {
+
+void PackedExperts::refresh(const GroupedMatmulKernel& kernel, const ExpertShard& shard,
+                            std::uint64_t version) {
+  if (!kernel.uses_packed) return release();
+  if (version == version_ && kernel.element == gate_up_.element()) return;
+  gate_up_.pack(shard.gate_up_weights(), kernel.element);
+  down_.pack(shard.down_weights(), kernel.element);
+  version_ = version;
+}
+
+void PackedExperts::release() {
+  if (version_ != 0) *this = PackedExperts();
+}
+
+namespace {
+
+ExpertChunk whole(const ExpertPass& pass) {
+  return {{0, pass.rows.groups()}, {0, pass.saved.rows.rows()}};
+}
+
+/// The rows of a chunk's experts; the others have none, which costs nothing.
+GroupedRows rows_of(const ExpertPass& pass, const Stretch& experts) {
+  if (experts.size() == pass.rows.groups()) return pass.rows;
+  std::vector<Index>& rows = pass.workspace.chunk_rows;
+  rows.assign(pass.rows.rows_per_source.size(), 0);
+  const auto first = pass.rows.rows_per_source.begin();
+  std::copy(first + experts.begin * pass.rows.sources, first + experts.end * pass.rows.sources,
+            rows.begin() + experts.begin * pass.rows.sources);
+  return {rows, pass.rows.sources, pass.rows.between};
+}
+
+template <typename Number>
+BasicView<Number> of_chunk(BasicView<Number> rows, const ExpertChunk& chunk) {
+  return rows.rows_from(chunk.rows.begin, chunk.rows.size());
+}
+Rows of_chunk(Rows rows, const ExpertChunk& chunk) {
+  return rows_from(rows, chunk.rows.begin, chunk.rows.size());
+}
+std::span<float> of_chunk(std::vector<float>& numbers, const ExpertChunk& chunk) {
+  return std::span(numbers).subspan(at(chunk.rows.begin), at(chunk.rows.size()));
+}
+
+/// dZ takes the place of Z, which is fp32.
+Rows d_gate_up_rows(const ExpertPass& pass) {
+  if (pass.kernels.grouped_matmul.element == DType::kF32) return pass.saved.gate_up.view();
+  return pass.workspace.d_gate_up.rows();
+}
+
+/// The gradients of a chunk's experts of a stacked weight.
+MatrixView gradients_of(MatrixView stacked, const ExpertPass& pass, const Stretch& experts) {
+  const Index rows_each = stacked.rows / pass.rows.groups();
+  return stacked.rows_from(experts.begin * rows_each, experts.size() * rows_each);
+}
+
+}  // namespace
+
+void prepare_forward(const ExpertPass& pass) {
+  const Index total = pass.saved.rows.rows(), inter = pass.shard.down.cols;
+  require(total == pass.rows.total(), "the experts need as many rows as were planned");
+  pass.saved.gate_up.reshape_uninitialised(total, 2 * inter);
+  pass.workspace.activated.reshape_uninitialised(pass.kernels.grouped_matmul.element, total, inter);
+}
+
+void forward_chunk(const ExpertPass& pass, const ExpertChunk& chunk) {
+  const auto& [kernels, shard, packed, all_rows, saved, workspace, clock] = pass;
+  const GroupedRows rows = rows_of(pass, chunk.experts);
+  const MatrixView gate_up = of_chunk(saved.gate_up.view(), chunk);
+  const Rows activated = of_chunk(workspace.activated.rows(), chunk);
+  clock.product("gate_up", chunk.rows.size(), [&] {
+    kernels.grouped_matmul.forward(shard.gate_up_weights(), packed.gate_up(),
+                                   of_chunk(saved.rows.view(), chunk), rows, gate_up);
+  });
+  kernels.swiglu.forward(shard.activation, gate_up, of_chunk(saved.weights, chunk), activated);
+  clock.product("down", chunk.rows.size(), [&] {
+    kernels.grouped_matmul.forward(shard.down_weights(), packed.down(), activated, rows,
+                                   of_chunk(workspace.output.view(), chunk));
+  });
+}
+
+void prepare_backward(const ExpertPass& pass) {
+  const Index total = pass.saved.rows.rows(), inter = pass.shard.down.cols;
+  require(total == pass.rows.total(), "the experts' backward needs the rows of the forward");
+  const DType element = pass.kernels.grouped_matmul.element;
+  ExpertWorkspace& workspace = pass.workspace;
+  workspace.d_activated.reshape_uninitialised(total, inter);
+  workspace.activated.reshape_uninitialised(element, total, inter);
+  if (element != DType::kF32) workspace.d_gate_up.reshape_uninitialised(element, total, 2 * inter);
+  workspace.d_weights.resize(pass.saved.weights.size());
+}
+
+void backward_chunk(const ExpertPass& pass, const ExpertChunk& chunk, ConstMatrixView d_rows) {
+  const auto& [kernels, shard, packed, all_rows, saved, workspace, clock] = pass;
+  const GroupedRows rows = rows_of(pass, chunk.experts);
+  const MatrixView d_activated = of_chunk(workspace.d_activated.view(), chunk);
+  const Rows d_gate_up = of_chunk(d_gate_up_rows(pass), chunk);
+  clock.product("down input_grad", chunk.rows.size(), [&] {
+    kernels.grouped_matmul.input_grad(shard.down_weights(), packed.down(), of_chunk(d_rows, chunk), rows,
+                                      d_activated);
+  });
+  kernels.swiglu.backward(shard.activation, of_chunk(saved.gate_up.view(), chunk),
+                          of_chunk(saved.weights, chunk), d_activated, d_gate_up,
+                          of_chunk(workspace.d_weights, chunk), of_chunk(workspace.activated.rows(), chunk));
+  clock.product("gate_up input_grad", chunk.rows.size(), [&] {
+    kernels.grouped_matmul.input_grad(shard.gate_up_weights(), packed.gate_up(), d_gate_up, rows,
+                                      of_chunk(workspace.output.view(), chunk));
+  });
+}
+
+void weight_gradients(const ExpertPass& pass, const ExpertChunk& chunk, ConstMatrixView d_rows,
+                      Write gradients) {
+  const auto& [kernels, shard, packed, all_rows, saved, workspace, clock] = pass;
+  if (chunk.experts.size() == 0) return;
+  const Index sources = pass.rows.sources;
+  const GroupedRows rows{pass.rows.rows_per_source.subspan(at(chunk.experts.begin * sources),
+                                                           at(chunk.experts.size() * sources)),
+                         sources, pass.rows.between};
+  if (shard.d_down.rows > 0)
+    clock.product("down weight_grad", chunk.rows.size(), [&] {
+      kernels.grouped_matmul.weight_grad(of_chunk(d_rows, chunk), of_chunk(workspace.activated.rows(), chunk),
+                                         rows, gradients_of(shard.d_down, pass, chunk.experts), gradients);
+    });
+  if (shard.d_gate_up.rows > 0)
+    clock.product("gate_up weight_grad", chunk.rows.size(), [&] {
+      kernels.grouped_matmul.weight_grad(of_chunk(d_gate_up_rows(pass), chunk),
+                                         of_chunk(saved.rows.view(), chunk), rows,
+                                         gradients_of(shard.d_gate_up, pass, chunk.experts), gradients);
+    });
+}
+
+void experts_forward(const KernelTable& kernels, const ExpertShard& shard, const PackedExperts& packed,
+                     const GroupedRows& rows, ExpertActivations& saved, ExpertWorkspace& workspace,
+                     PhaseClock& clock) {
+  const ExpertPass pass{kernels, shard, packed, rows, saved, workspace, clock};
+  workspace.output.reshape_uninitialised(saved.rows.rows(), shard.gate_up.cols);
+  prepare_forward(pass);
+  forward_chunk(pass, whole(pass));
+}
+
+void experts_backward(const KernelTable& kernels, const ExpertShard& shard, const PackedExperts& packed,
+                      const GroupedRows& rows, ConstMatrixView d_rows, ExpertActivations& saved,
+                      ExpertWorkspace& workspace, Write gradients, PhaseClock& clock) {
+  require(d_rows.rows == saved.rows.rows(), "the experts' backward needs the rows of the forward");
+  const ExpertPass pass{kernels, shard, packed, rows, saved, workspace, clock};
+  workspace.output.reshape_uninitialised(saved.rows.rows(), shard.gate_up.cols);
+  prepare_backward(pass);
+  backward_chunk(pass, whole(pass), d_rows);
+  weight_gradients(pass, whole(pass), d_rows, gradients);
+}
+
+}  // namespace moeloom

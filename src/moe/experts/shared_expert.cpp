@@ -1,0 +1,77 @@
+#include "moeloom/moe/experts/shared_expert.hpp"
+
+#include "moeloom/base/errors.hpp"
+
+#include <cmath>
+
+namespace moeloom {
+namespace {
+
+bool is(ConstMatrixView m, Index rows, Index cols) {
+  return m.rows == rows && m.cols == cols;
+}
+
+bool is_gradient_of(ConstMatrixView gradient, ConstMatrixView weight) {
+  return gradient.rows == 0 || is(gradient, weight.rows, weight.cols);
+}
+
+void check(const SharedExpertWeights& w) {
+  const Index hidden = w.down.rows;
+  require(is(w.gate_up, 2 * w.down.cols, hidden),
+          "a shared expert's gate_up must be [2 S, D] where down is [D, S]");
+  require(w.gate.rows == 0 || is(w.gate, 1, hidden), "a shared expert's gate must be [1, D], or have no row");
+  require(is_gradient_of(w.d_gate_up, w.gate_up) && is_gradient_of(w.d_down, w.down) &&
+              is_gradient_of(w.d_gate, w.gate),
+          "a shared expert's gradients must have the shapes of its weights, or no row");
+}
+
+MatrixView as_column(std::vector<float>& values) {
+  return {values.data(), static_cast<Index>(values.size()), 1};
+}
+
+void add_weight_grad(const DenseKernel& kernel, ConstMatrixView dy, ConstRows x, MatrixView gradient,
+                     Interlude between = {}) {
+  if (gradient.rows > 0) kernel.weight_grad(dy, x, gradient, {Write::kAdd, between});
+}
+
+}  // namespace
+
+SharedExpert::SharedExpert(const SharedExpertWeights& weights) : weights_(weights) {
+  check(weights);
+}
+
+void SharedExpert::forward(const KernelTable& kernels, ConstMatrixView hidden_states, MatrixView output,
+                           SharedExpertWorkspace& workspace, Interlude between) {
+  gate_up_.reshape_uninitialised(hidden_states.rows, weights_.gate_up.rows);
+  const Rows activated = workspace.activated.reshape_uninitialised(kernels.dense.element, hidden_states.rows,
+                                                                   weights_.down.cols);
+  gate_.resize(gated() ? at(hidden_states.rows) : 0);
+  if (gated()) matmul(hidden_states, weights_.gate, as_column(gate_));
+  for (float& g : gate_) g = 1 / (1 + std::exp(-g));
+  kernels.dense.forward(hidden_states, weights_.gate_up, gate_up_, {Write::kReplace, between});
+  kernels.swiglu.forward(weights_.activation, gate_up_, gate_, activated);
+  kernels.dense.forward(activated, weights_.down, output, {Write::kAdd, between});
+}
+
+void SharedExpert::backward(const KernelTable& kernels, ConstMatrixView hidden_states,
+                            ConstMatrixView d_output, MatrixView d_hidden_states,
+                            SharedExpertWorkspace& workspace, Interlude between) {
+  require(d_output.rows == gate_up_.rows(), "a shared expert's backward needs the rows of its forward");
+  const Rows activated =
+      workspace.activated.reshape_uninitialised(kernels.dense.element, d_output.rows, weights_.down.cols);
+  workspace.d_activated.reshape_uninitialised(d_output.rows, weights_.down.cols);
+  workspace.d_gate.resize(gate_.size());
+  kernels.dense.input_grad(d_output, weights_.down, workspace.d_activated, {Write::kReplace, between});
+  Matrix& d_gate_up = gate_up_;
+  kernels.swiglu.backward(weights_.activation, gate_up_, gate_, workspace.d_activated, d_gate_up,
+                          workspace.d_gate, activated);
+  add_weight_grad(kernels.dense, d_output, activated, weights_.d_down, between);
+  add_weight_grad(kernels.dense, d_gate_up, hidden_states, weights_.d_gate_up, between);
+  kernels.dense.input_grad(d_gate_up, weights_.gate_up, d_hidden_states, {Write::kAdd, between});
+  if (!gated()) return;
+  for (std::size_t t = 0; t < gate_.size(); ++t) workspace.d_gate[t] *= gate_[t] * (1 - gate_[t]);
+  add_weight_grad(native_dense(), as_column(workspace.d_gate), hidden_states, weights_.d_gate);
+  matmul_input_grad(as_column(workspace.d_gate), weights_.gate, d_hidden_states, Write::kAdd);
+}
+
+}  // namespace moeloom

@@ -1,0 +1,204 @@
+#include "moeloom/plan/memory_need.hpp"
+
+#include "moeloom/model/layer_spec.hpp"
+#include "moeloom/moe/dispatch/dispatch_plan.hpp"
+#include "moeloom/train/sharded_optimizer.hpp"
+
+#include <algorithm>
+
+namespace moeloom {
+namespace {
+
+constexpr Index kHugePage = Index{2} << 20;
+constexpr Index kScalarBytes = sizeof(float);
+constexpr Index kIndex = sizeof(Index);
+
+/// Of one array: those of at least a huge page take whole ones.
+double array(Index count, Index size = kScalarBytes) {
+  const Index bytes = count * size;
+  return static_cast<double>(bytes < kHugePage ? bytes : ceil_div(bytes, kHugePage) * kHugePage);
+}
+
+/// `arrays` of [T, width] each.
+double rows_of(Index tokens, Index width, Index arrays = 1) {
+  return static_cast<double>(arrays) * array(tokens * width);
+}
+
+Index norm_groups(const AttentionSpec& spec, Index heads) {
+  return spec.qk_norm == QkNorm::kPerHead ? heads : 1;
+}
+
+/// ProjectedHeads.
+double projected_heads(const AttentionSpec& spec, Index t) {
+  const double projected = rows_of(t, spec.query_width() + spec.key_width() + spec.value_width());
+  if (spec.qk_norm == QkNorm::kNone) return projected;
+  return projected + rows_of(t, spec.query_width()) + rows_of(t, spec.key_width()) +
+         rows_of(t, norm_groups(spec, spec.heads)) + rows_of(t, norm_groups(spec, spec.kv_heads));
+}
+
+/// LatentHeads.
+double latent_heads(const AttentionSpec& spec, const LatentSpec& latent, Index t) {
+  const double query_low = latent.q_rank > 0 ? rows_of(t, latent.q_rank, 2) + rows_of(t, 1) : 0.0;
+  return rows_of(t, spec.query_width()) + query_low + rows_of(t, latent.kv_rank + latent.rope_dim) +
+         rows_of(t, latent.kv_rank) + rows_of(t, spec.heads * (latent.nope_dim + spec.value_dim)) +
+         rows_of(t, spec.query_width()) + rows_of(t, spec.key_width()) + rows_of(t, spec.value_width()) +
+         rows_of(t, 1);
+}
+
+/// An OutputNorm's input, output and scales.
+double output_norm(const std::optional<NormSpec>& norm, Index t) {
+  return norm ? rows_of(t, norm->width, 2) + rows_of(t, 1) : 0.0;
+}
+
+/// AttentionActivations and what the heads keep.
+double attention_activations(const LayerSpec& layer, Index t) {
+  const AttentionSpec& spec = layer.attention;
+  const double heads = spec.latent ? latent_heads(spec, *spec.latent, t) : projected_heads(spec, t);
+  return rows_of(t, spec.hidden_size, 2) + rows_of(t, spec.output_width()) + rows_of(t, spec.heads) +
+         rows_of(t, 1) + heads + output_norm(layer.attention_output_norm, t);
+}
+
+/// DispatchPlan: both ways keep the order of leaving; then either the order of landing or each slot's place.
+double plan_bytes(const MoeSpec& moe, const MeshShape& mesh, ExchangeWay way, Index slots, Index rows) {
+  const Index experts = moe.router.num_experts;
+  const double leaving = array(slots, 2 * kIndex) + array(2 * experts + 2 * mesh.ep, kIndex);
+  if (way == ExchangeWay::kShared) return leaving + array(slots, sizeof(Landing));
+  return leaving + (mesh.ep > 1 ? array(rows, kIndex) : 0.0);
+}
+
+/// MoeActivations and what the shared expert keeps.
+double moe_activations(const MoeSpec& moe, const MeshShape& mesh, ExchangeWay way,
+                       const MicroBatchShape& batch) {
+  const Index t = batch.tokens;
+  const Index slots = t * moe.router.top_k;
+  const double routing = rows_of(t, moe.router.num_experts, 2) + rows_of(t, 1) + array(slots) + array(slots);
+  const double experts =
+      rows_of(batch.rows, moe.hidden_size) + rows_of(batch.rows, 2 * moe.width) + array(batch.rows);
+  const double shared =
+      moe.shared ? rows_of(t, 2 * moe.shared->width) + (moe.shared->gated ? array(t) : 0) : 0.0;
+  return routing + plan_bytes(moe, mesh, way, slots, batch.rows) + experts + shared;
+}
+
+double layer_activations(const LayerSpec& layer, const MeshShape& mesh, ExchangeWay way,
+                         const MicroBatchShape& batch) {
+  const Index t = batch.tokens;
+  const double ffn =
+      layer.moe ? moe_activations(*layer.moe, mesh, way, batch) : rows_of(t, 2 * layer.mlp->width);
+  return attention_activations(layer, t) + rows_of(t, layer.attention.hidden_size, 2) + rows_of(t, 1) + ffn +
+         output_norm(layer.feed_forward_output_norm, t);
+}
+
+/// AttentionWorkspace.
+double attention_workspace(const LayerSpec& layer, Index t) {
+  const AttentionSpec& spec = layer.attention;
+  const Index hidden = spec.hidden_size;
+  const double outer =
+      rows_of(t, spec.output_width()) + rows_of(t, hidden, layer.attention_output_norm ? 2 : 1);
+  const double parts = rows_of(t, spec.query_width()) + rows_of(t, spec.key_width());
+  if (spec.latent) {
+    const LatentSpec& latent = *spec.latent;
+    return outer + parts + rows_of(t, spec.value_width()) + rows_of(t, spec.query_width()) +
+           (latent.q_rank > 0 ? rows_of(t, latent.q_rank) : 0.0) +
+           rows_of(t, spec.heads * (latent.nope_dim + spec.value_dim)) +
+           rows_of(t, latent.kv_rank + latent.rope_dim);
+  }
+  const double whole = rows_of(t, spec.query_width() + spec.key_width() + spec.value_width());
+  return outer + whole + (spec.qk_norm == QkNorm::kNone ? 0.0 : parts);
+}
+
+/// MoeWorkspace: activated and its gradient, the rows that go home and those that come back for backward.
+double moe_workspace(const MoeSpec& moe, const MicroBatchShape& batch) {
+  const double shared = moe.shared ? rows_of(batch.tokens, moe.shared->width, 2) + array(batch.tokens) : 0.0;
+  return rows_of(batch.rows, moe.width, 2) + rows_of(batch.rows, moe.hidden_size, 2) + array(batch.rows) +
+         array(batch.tokens * moe.router.top_k) + shared;
+}
+
+/// What the dispatcher itself holds of rows under way: packed to leave and as they arrived, and
+/// everyone's tokens where all get all.
+double rows_under_way(const ModelConfig& config, const MeshShape& mesh, ExchangeWay way,
+                      const MicroBatchShape& batch) {
+  if (mesh.ep == 1 || !config.has_experts()) return 0;
+  if (way == ExchangeWay::kShared)  // the others' rows are theirs; counts and scalars are ours
+    return array(mesh.ep * config.num_experts, kIndex) + 3 * array(batch.rows);
+  const double both_ends = rows_of(batch.tokens * config.num_experts_per_tok, config.hidden_size) +
+                           rows_of(batch.rows, config.hidden_size);
+  // Its outputs return as those of alltoall.
+  if (way == ExchangeWay::kAllgather) return rows_of(batch.tokens * mesh.ep, config.hidden_size) + both_ends;
+  if (batch.in_chunks)  // what comes home has a place of its own
+    return both_ends + rows_of(batch.tokens * config.num_experts_per_tok, config.hidden_size);
+  return both_ends;
+}
+
+/// The scratch of the largest bucket of a gradient reduction: an owner's stretch from every rank.
+double reduction_scratch(const std::vector<ParameterSpec>& specs, const MeshShape& mesh) {
+  double largest = 0;
+  for (const Placement placement : kPlacements) {
+    if ((placement == Placement::kWorld ? mesh.world() : mesh.dp) == 1) continue;
+    Index trained = 0;
+    for (const ParameterSpec& spec : specs)
+      if (spec.placement == placement && !spec.frozen) trained += spec.rows * spec.cols;
+    largest = std::max(largest, array(std::min(trained, ShardedOptimizer::kBucketElements)));
+  }
+  return largest;
+}
+
+}  // namespace
+
+MemoryNeed lasting_memory(const std::vector<ParameterSpec>& specs, const MeshShape& mesh) {
+  MemoryNeed need;
+  for (const ParameterSpec& spec : specs) {
+    const double bytes = sizeof(float) * static_cast<double>(spec.rows) * static_cast<double>(spec.cols);
+    const bool is_dense = spec.placement == Placement::kWorld;
+    (is_dense ? need.dense_weights : need.expert_weights) += bytes;
+    if (spec.frozen) continue;
+    (is_dense ? need.dense_gradients : need.expert_gradients) += bytes;
+    need.moments += 2 * bytes / static_cast<double>(is_dense ? mesh.world() : mesh.dp);
+  }
+  return need;
+}
+
+double packed_bytes(const std::vector<ParameterSpec>& specs, DType element) {
+  double bytes = 0;
+  for (const ParameterSpec& spec : specs)
+    if (spec.placement == Placement::kExperts)
+      bytes += (element == DType::kBF16 ? 1 : 2) * array(spec.rows * spec.cols);
+  return bytes;
+}
+
+double activation_bytes(const ModelConfig& config, const MeshShape& mesh, ExchangeWay way,
+                        const MicroBatchShape& batch) {
+  double bytes = 0;
+  for (Index layer = 0; layer < config.num_hidden_layers; ++layer)
+    bytes += layer_activations(config.layer(layer), mesh, way, batch);
+  return bytes;
+}
+
+double buffer_bytes(const ModelConfig& config, const std::vector<ParameterSpec>& specs, const MeshShape& mesh,
+                    ExchangeWay way, const MicroBatchShape& batch) {
+  const Index t = batch.tokens;
+  double attention = 0, ffn_moe = 0, ffn_mlp = 0;
+  for (Index index = 0; index < config.num_hidden_layers; ++index) {
+    const LayerSpec layer = config.layer(index);
+    attention = std::max(attention, attention_workspace(layer, t));
+    if (layer.moe) ffn_moe = moe_workspace(*layer.moe, batch);
+    if (layer.mlp) ffn_mlp = rows_of(t, layer.mlp->width, 2);
+  }
+  const bool normed_output = config.layer(0).feed_forward_output_norm.has_value();
+  const double stream = rows_of(t, config.hidden_size, normed_output ? 5 : 4) + rows_of(t, 1, 2);
+  const double logits = rows_of(std::min(t, kSumChunkRows * batch.threads), config.vocab_size);
+  const Index angles = batch.sequence_length * config.rotary_dim();
+  return attention + ffn_moe + ffn_mlp + stream + logits + array(angles) +
+         rows_under_way(config, mesh, way, batch) + reduction_scratch(specs, mesh);
+}
+
+MemoryNeed training_memory(const ModelConfig& config, const std::vector<ParameterSpec>& specs,
+                           const MeshShape& mesh, ExchangeWay way, const MicroBatchShape& batch, bool packs,
+                           DType element) {
+  MemoryNeed need = lasting_memory(specs, mesh);
+  need.packed = packs ? packed_bytes(specs, element) : 0;
+  need.activations = activation_bytes(config, mesh, way, batch);
+  need.buffers = buffer_bytes(config, specs, mesh, way, batch);
+  return need;
+}
+
+}  // namespace moeloom

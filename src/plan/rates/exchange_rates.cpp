@@ -1,0 +1,105 @@
+#include "rates/exchange_rates.hpp"
+
+#include "moeloom/base/errors.hpp"
+#include "moeloom/comm/node_memory.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <functional>
+
+namespace moeloom {
+namespace {
+
+constexpr Index kColumns = 256;  // of a row: 1 KiB
+constexpr Index kSmall = 1, kLarge = 512;
+constexpr int kRounds = 25;
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+/// Lower quartile of rounds on the slowest rank, by the wall: what a rank waits for is part of it.
+double seconds_of(const Communicator& comm, const std::function<void()>& work) {
+  std::vector<double> seconds;
+  work();
+  for (int round = 0; round < kRounds; ++round) {
+    comm.barrier();
+    const double start = now();
+    work();
+    seconds.push_back(comm.all_max(now() - start));
+  }
+  std::ranges::nth_element(seconds, seconds.begin() + kRounds / 4);
+  return seconds[kRounds / 4];
+}
+
+double others_in(const Communicator& comm) {
+  return static_cast<double>(comm.size() - 1);
+}
+
+double exchange_of(const Communicator& comm, Index rows_per_pair) {
+  const Matrix sent(rows_per_pair * comm.size(), kColumns);
+  Matrix received(sent.rows(), kColumns);
+  const std::vector<Index> counts(at(comm.size()), rows_per_pair);
+  return seconds_of(comm, [&] { comm.all_to_all_rows(sent, counts, received, counts); });
+}
+
+/// Of one rank while all of `comm` exchange: t(bytes) = messages * message + bytes / bandwidth, from two
+/// sizes.
+struct Line {
+  double message_seconds = 0;
+  double bandwidth = 0;
+};
+Line exchange_line(const Communicator& comm, double messages) {
+  const double small = exchange_of(comm, kSmall), large = exchange_of(comm, kLarge);
+  const double others = others_in(comm);
+  const double bytes_a_row = static_cast<double>(sizeof(float)) * kColumns * others;
+  const double seconds_a_row = std::max(large - small, 0.1 * large) / static_cast<double>(kLarge - kSmall);
+  return {std::max(small - kSmall * seconds_a_row, 0.0) / messages, bytes_a_row / seconds_a_row};
+}
+
+/// Of ranks that signal and wait for each other; 0 where a node's memory cannot be shared.
+double meeting_of(const Communicator& node) {
+  constexpr int kMeetings = 16;
+  try {
+    NodeMemory memory(node, 64);
+    return seconds_of(node,
+                      [&] {
+                        for (int i = 0; i < kMeetings; ++i) memory.meet();
+                      }) /
+           kMeetings;
+  } catch (const AgreedError&) {
+    return 0;
+  }
+}
+
+}  // namespace
+
+void measure_exchange(const Communicator& world, MachineRates& rates) {
+  if (world.size() == 1) return;
+  const Communicator node = world.split_by_node();
+  // One place of every node meets the same place of the others, so that all ranks share the network.
+  const Communicator across = world.split(node.rank(), world.rank());
+  const std::vector<std::int64_t> shape = {node.size(), across.size()};
+  const std::vector<std::int64_t> all = world.all_gather(std::span(shape));
+  bool even = true;
+  for (std::size_t i = 0; i < all.size(); ++i) even = even && all[i] == shape[i % 2];
+  if (!even) return;  // every rank sees the same table
+  if (node.size() > 1) {
+    const Line line = exchange_line(node, others_in(node));
+    rates.node_message_seconds = line.message_seconds;
+    rates.node_bytes = line.bandwidth;
+    rates.meeting_seconds = meeting_of(node);
+  }
+  if (across.size() > 1) {
+    const Line line = exchange_line(across, messages_in_turn(across.size(), others_in(across)));
+    rates.network_message_seconds = line.message_seconds;
+    rates.network_bytes = line.bandwidth * static_cast<double>(node.size());
+  }
+  // Nodes may differ: everyone keeps what the slowest measured.
+  for (double* seconds :
+       {&rates.node_message_seconds, &rates.meeting_seconds, &rates.network_message_seconds})
+    *seconds = world.all_max(*seconds);
+  for (double* rate : {&rates.node_bytes, &rates.network_bytes}) *rate = -world.all_max(-*rate);
+}
+
+}  // namespace moeloom

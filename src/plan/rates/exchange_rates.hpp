@@ -1,0 +1,12 @@
+// Rates of exchanges between ranks: of each node, then between nodes.
+#pragma once
+
+#include "moeloom/plan/rates/machine_rates.hpp"
+
+namespace moeloom {
+
+/// Fills in what the ranks of `world` can measure: node_* where a node has several, network_* where there are
+/// several nodes with as many ranks each. Collective.
+void measure_exchange(const Communicator& world, MachineRates& rates);
+
+}  // namespace moeloom

@@ -1,0 +1,32 @@
+// A model as a plain Hugging Face folder: what others load, without the state of a run.
+#include "moeloom/io/new_folder.hpp"
+#include "moeloom/train/checkpoint/checkpoint.hpp"
+
+#include "checkpoint/checkpoint_files.hpp"
+
+namespace moeloom {
+
+namespace fs = std::filesystem;
+
+void export_model(const fs::path& folder, const ParameterStore& store, const Mesh& mesh,
+                  const ModelConfig& config, const WeightFormat& format) {
+  const Communicator& world = mesh.world();
+  const bool leads = world.rank() == 0;
+  const fs::path partial = partial_folder(folder);
+  try {
+    agree(world, [&] {
+      if (leads) begin_folder(folder);
+    });
+    save_weights(store, config, mesh, partial, format);
+    agree(world, [&] {
+      if (!leads) return;
+      config.to_document(format.dtype).write(partial / kConfigFile);
+      publish_folder(folder);
+    });
+  } catch (...) {
+    if (leads) discard_folder(folder);
+    throw;
+  }
+}
+
+}  // namespace moeloom

@@ -1,0 +1,318 @@
+#include "moeloom/base/errors.hpp"
+
+#include <map>
+
+#include "cli/options.hpp"
+#include "support/files.hpp"
+#include <gtest/gtest.h>
+
+namespace moeloom {
+namespace {
+
+using testing::TemporaryFolder;
+using testing::write_bytes;
+using Words = std::vector<std::string>;
+
+TrainOptions parse(const Words& words) {
+  std::vector<const char*> argv = {"train"};
+  for (const std::string& word : words) argv.push_back(word.c_str());
+  return parse_train_options(static_cast<int>(argv.size()), argv.data());
+}
+
+/// What parsing complains about; empty if it does not.
+Words complaints(const Words& words) {
+  try {
+    parse(words);
+  } catch (const ConfigError& error) {
+    return error.violations();
+  }
+  return {};
+}
+
+/// The lines `name = value` of a configuration.
+std::map<std::string, std::string> settings(const std::string& text) {
+  std::map<std::string, std::string> found;
+  std::size_t begin = 0;
+  for (std::size_t end = text.find('\n'); end != std::string::npos; end = text.find('\n', begin)) {
+    const std::string line = text.substr(begin, end - begin);
+    begin = end + 1;
+    const std::size_t equals = line.find(" =");
+    if (line.empty() || line[0] == '#' || equals == std::string::npos) continue;
+    found[line.substr(0, equals)] = line.substr(std::min(equals + 3, line.size()));
+  }
+  return found;
+}
+
+/// A value for each option that is not its default.
+const std::map<std::string, std::string> kOtherValues = {{"layers", "3"},
+                                                         {"hidden", "128"},
+                                                         {"inter", "96"},
+                                                         {"dense-inter", "320"},
+                                                         {"experts", "16"},
+                                                         {"top-k", "4"},
+                                                         {"heads", "2"},
+                                                         {"kv-heads", "1"},
+                                                         {"head-dim", "64"},
+                                                         {"vocab", "512"},
+                                                         {"tie-embeddings", "true"},
+                                                         {"norm-topk", "false"},
+                                                         {"rope-theta", "500000.5"},
+                                                         {"sparse-step", "2"},
+                                                         {"dense-layers", "0,2"},
+                                                         {"init-std", "0.013"},
+                                                         {"dp", "2"},
+                                                         {"ep", "4"},
+                                                         {"mesh-order", "ep,dp"},
+                                                         {"dispatcher", "shared"},
+                                                         {"combine", "fast"},
+                                                         {"wire-dtype", "bf16"},
+                                                         {"node-pool", "true"},
+                                                         {"overlap", "4"},
+                                                         {"kernels", "fused_rope,fused_moe"},
+                                                         {"gmm-rule", "upstream"},
+                                                         {"gmm-budget", "96MiB"},
+                                                         {"threads", "3"},
+                                                         {"dtype", "bf16"},
+                                                         {"data", "a folder/corpus # 1.txt"},
+                                                         {"data-format", "u32"},
+                                                         {"heldout", "0.125"},
+                                                         {"seq-len", "64"},
+                                                         {"global-batch", "24"},
+                                                         {"accumulate", "3"},
+                                                         {"calibrate", "true"},
+                                                         {"lr", "0.00030000000000000003"},
+                                                         {"warmup", "7"},
+                                                         {"schedule-steps", "900"},
+                                                         {"final-lr-fraction", "0.25"},
+                                                         {"beta1", "0.8"},
+                                                         {"beta2", "0.999"},
+                                                         {"eps", "1e-06"},
+                                                         {"weight-decay", "0.01"},
+                                                         {"decay-all", "true"},
+                                                         {"max-grad-norm", "2.5"},
+                                                         {"starved-experts", "skip"},
+                                                         {"aux-loss-coef", "0.02"},
+                                                         {"z-loss-coef", "0.001"},
+                                                         {"run", "runs/other"},
+                                                         {"seed", "18446744073709551615"},
+                                                         {"steps", "77"},
+                                                         {"save-every", "11"},
+                                                         {"keep", "5"},
+                                                         {"eval-every", "13"},
+                                                         {"eval-sequences", "8"},
+                                                         {"on-nan", "skip"},
+                                                         {"sample-chars", "50"},
+                                                         {"prompt", " \"In\\the\nbeginning\"\t#1 "},
+                                                         {"overwrite", "true"},
+                                                         {"allow-missing", "visual.*,lm_head.weight"},
+                                                         {"freeze", "*norm*,model.embed_tokens.weight"},
+                                                         {"shard-size", "500MB"},
+                                                         {"export", "runs/exported"},
+                                                         {"export-dtype", "bf16"},
+                                                         {"log-every", "10"},
+                                                         {"progress", "off"},
+                                                         {"trace", "runs/trace.json"},
+                                                         {"trace-steps", "10:20"},
+                                                         {"quiet", "true"}};
+
+TEST(TrainOptions, EveryOptionComesBackFromTheResolvedConfiguration) {
+  const TemporaryFolder folder;
+  for (const auto& [name, value] : kOtherValues) {
+    const TrainOptions said = parse({"--" + name, value});
+    const std::string text = resolved_config(said);
+    EXPECT_NE(text, resolved_config(TrainOptions())) << name << " changes nothing";
+    write_bytes(folder / "train.conf", text);
+    const TrainOptions read = parse({"--config", (folder / "train.conf").string()});
+    EXPECT_EQ(resolved_config(read), text) << name;
+  }
+}
+
+TEST(TrainOptions, TheTableOfThisTestKnowsEveryOption) {
+  for (const auto& [name, value] : settings(resolved_config(TrainOptions()))) {
+    const bool says_where_the_model_is = name == "model" || name == "resume";
+    EXPECT_TRUE(kOtherValues.contains(name) || says_where_the_model_is) << name;
+  }
+}
+
+TEST(TrainOptions, ReadBackFieldsHaveTheSameBits) {
+  const TemporaryFolder folder;
+  TrainOptions said;
+  said.optimizer.learning_rate = 1.0 / 3;
+  said.run.prompt = " \"In\\the\nbeginning\"\t#1 ";
+  said.data.file = "a folder/corpus # 1.txt";
+  said.model.shape.mlp_only_layers = {0, 2};
+  said.kernels.gmm_budget_bytes = (Index{1} << 30) + 1;
+  write_bytes(folder / "train.conf", resolved_config(said));
+  const TrainOptions read = parse({"--config", (folder / "train.conf").string()});
+  EXPECT_EQ(read.optimizer.learning_rate, said.optimizer.learning_rate);
+  EXPECT_EQ(read.run.prompt, said.run.prompt);
+  EXPECT_EQ(read.data.file, said.data.file);
+  EXPECT_EQ(read.model.shape.mlp_only_layers, said.model.shape.mlp_only_layers);
+  EXPECT_EQ(read.kernels.gmm_budget_bytes, said.kernels.gmm_budget_bytes);
+  EXPECT_FALSE(read.optimizer.warmup);
+}
+
+TEST(TrainOptions, ALoadedModelLeavesItsShapeOutOfTheConfiguration) {
+  const auto said = settings(resolved_config(parse({"--model", "qwen"})));
+  EXPECT_FALSE(said.contains("layers"));
+  EXPECT_EQ(said.at("model"), "qwen");
+}
+
+TEST(TrainOptions, TheCommandLineWinsOverTheFile) {
+  const TemporaryFolder folder;
+  write_bytes(folder / "a.conf",
+              "# a comment\n\nsteps = 10   # another\nlr=0.5\nquiet = yes\nprompt = a#b\n");
+  const TrainOptions read = parse({"--steps", "20", "--config", (folder / "a.conf").string(), "--quiet=off"});
+  EXPECT_EQ(read.run.steps, 20);
+  EXPECT_EQ(read.optimizer.learning_rate, 0.5);
+  EXPECT_FALSE(read.run.quiet);
+  EXPECT_EQ(read.run.prompt, "a#b");
+}
+
+TEST(TrainOptions, ASwitchTakesAValueOrNone) {
+  EXPECT_TRUE(parse({"--quiet"}).run.quiet);
+  EXPECT_TRUE(parse({"--quiet", "--steps", "3"}).run.quiet);
+  EXPECT_FALSE(parse({"--norm-topk", "NO"}).model.shape.norm_topk_prob);
+  EXPECT_FALSE(parse({"--norm-topk=0"}).model.shape.norm_topk_prob);
+  EXPECT_TRUE(parse({"--tie-embeddings", "on"}).model.shape.tie_word_embeddings);
+}
+
+TEST(TrainOptions, OfAnOptionGivenTwiceTheLastCounts) {
+  EXPECT_EQ(parse({"--steps", "3", "--steps", "4"}).run.steps, 4);
+}
+
+TEST(TrainOptions, HelpShowsEveryGroup) {
+  for (const char* part : {"Model:", "Mesh and kernels:", "Data:", "Optimizer:", "Run:", "--starved-experts",
+                           "--config", "decay|skip", "(=256)"})
+    EXPECT_NE(train_help().find(part), std::string::npos) << part;
+}
+
+TEST(TrainOptions, WhatCannotBeReadIsNamedWithTheWayOut) {
+  const std::vector<std::pair<Words, std::string>> cases = {
+      {{"--layer", "3"}, "unknown option \"--layer\"; did you mean --layers?"},
+      {{"--global_batch", "3"}, "unknown option \"--global_batch\"; did you mean --global-batch?"},
+      {{"--zzzzzzz", "3"}, "unknown option \"--zzzzzzz\"; --help lists all"},
+      {{"--glob", "3"}, "unknown option \"--glob\"; --help lists all"},
+      {{"--steps", "ten"}, "--steps = \"ten\": expected a whole number"},
+      {{"--steps", "1.5"}, "--steps = \"1.5\": expected a whole number"},
+      {{"--steps", "99999999999999999999"}, "--steps = \"99999999999999999999\": expected a whole number"},
+      {{"--seed", "-1"}, "--seed = \"-1\": expected a whole number from 0 to 2^64 - 1"},
+      {{"--lr", "nan"}, "--lr = \"nan\": expected a finite number"},
+      {{"--lr", "1e-3x"}, "--lr = \"1e-3x\": expected a finite number"},
+      {{"--dtype", "fp16"}, "--dtype = \"fp16\": valid: fp32, bf16"},
+      {{"--on-nan", "panic"}, "--on-nan = \"panic\": valid: stop, skip"},
+      {{"--trace-steps", "10"}, "--trace-steps = \"10\": expected two whole numbers, as 10:20"},
+      {{"--trace-steps", "1:2:3"}, "--trace-steps = \"1:2:3\": expected two whole numbers, as 10:20"},
+      {{"--trace-steps", "a:2"}, "--trace-steps = \"a:2\": expected two whole numbers, as 10:20"},
+      {{"--quiet=maybe"}, "--quiet = \"maybe\": expected one of 1, true, on, yes, 0, false, off, no"},
+      {{"--gmm-budget", "4XB"},
+       "--gmm-budget = \"4XB\": expected bytes, as 4GiB, 512MiB, 64KiB, 5GB, 500MB or a plain number"},
+      {{"--gmm-budget", "9999999TiB"},
+       "--gmm-budget = \"9999999TiB\": expected bytes, as 4GiB, 512MiB, 64KiB, 5GB, 500MB or a plain number"},
+      {{"--dense-layers", "0,,1"},
+       "--dense-layers = \"0,,1\": expected whole numbers with commas between them"},
+      {{"stray"}, "unexpected \"stray\"; --help lists what is known"}};
+  for (const auto& [words, expected] : cases) EXPECT_EQ(complaints(words), Words{expected});
+}
+
+TEST(TrainOptions, AllMistakesAreListedAtOnce) {
+  const TemporaryFolder folder;
+  write_bytes(folder / "a.conf", "seed = 1\nstep = 10\nlr = fast\n");
+  const std::string file = (folder / "a.conf").string();
+  EXPECT_EQ(complaints({"--config", file, "--layer", "2", "--hidden", "wide"}),
+            (Words{"unknown option \"--layer\"; did you mean --layers?",
+                   file + ":2: unknown option \"step\"; did you mean steps?",
+                   "--hidden = \"wide\": expected a whole number",
+                   file + ":3: lr = \"fast\": expected a finite number"}));
+}
+
+TEST(TrainOptions, AMissingValueAndAMissingFileAreErrors) {
+  EXPECT_EQ(complaints({"--steps"}), Words{"--steps needs a value: --steps N"});
+  EXPECT_EQ(complaints({"--lr", "--steps", "x"}),
+            (Words{"--lr needs a value: --lr X", "--steps = \"x\": expected a whole number"}));
+  const Words missing = complaints({"--config", "/no/such/file.conf"});
+  ASSERT_EQ(missing.size(), 1u);
+  EXPECT_TRUE(missing[0].starts_with("cannot read /no/such/file.conf")) << missing[0];
+}
+
+TEST(TrainOptions, WhatCanBeReadIsReadBesideWhatCannot) {
+  const auto read = [](const Words& words) {
+    std::vector<const char*> argv = {"train"};
+    for (const std::string& word : words) argv.push_back(word.c_str());
+    Words violations;
+    const TrainOptions options = parse_train_options(static_cast<int>(argv.size()), argv.data(), violations);
+    EXPECT_FALSE(violations.empty());
+    return options;
+  };
+  const TrainOptions one = read({"--ep", "x", "--lr", "-1", "--layer", "3", "--warmup"});
+  EXPECT_EQ(one.optimizer.learning_rate, -1);
+  EXPECT_EQ(one.unread, (std::set<std::string>{"ep", "layers", "warmup"}));
+  EXPECT_TRUE(one.knows({"lr", "dp"}));
+  EXPECT_FALSE(one.knows({"lr", "ep"}));
+  const TrainOptions lost = read({"--config", "/no/such/file.conf", "--lr", "0.5", "--steps", "x"});
+  EXPECT_TRUE(lost.knows({"lr"}));
+  EXPECT_FALSE(lost.knows({"data"}));
+  EXPECT_FALSE(lost.knows({"steps"}));
+}
+
+TEST(TrainOptions, AValueMayBeEmptyOrLookLikeAnOption) {
+  EXPECT_EQ(parse({"--prompt=", "--steps", "3"}).run.prompt, "");
+  EXPECT_EQ(parse({"--prompt", ""}).run.prompt, "");
+  EXPECT_EQ(parse({"--prompt=--steps"}).run.prompt, "--steps");
+}
+
+TEST(TrainOptions, AConfigurationCannotNameAnother) {
+  const TemporaryFolder folder;
+  write_bytes(folder / "a.conf", "config = b.conf\n");
+  EXPECT_EQ(complaints({"--config", (folder / "a.conf").string()}).size(), 1u);
+}
+
+TEST(TrainOptions, AResumedRunGoesOnWithItsOwnSettings) {
+  const TemporaryFolder folder;
+  write_bytes(
+      folder / "train.conf",
+      "model = qwen\nlr = 0.25\nsteps = 10\nrun = gone\ndata = c.txt\ntrace = t.json\ntrace-steps = 1:3\n");
+  for (const char* where : {"", "checkpoint-5", "checkpoint-5/"}) {
+    const TrainOptions read = parse({"--resume", (folder / where).string(), "--steps", "20"});
+    EXPECT_EQ(read.optimizer.learning_rate, 0.25);
+    EXPECT_EQ(read.run.steps, 20);
+    EXPECT_EQ(read.data.file, "c.txt");
+    EXPECT_TRUE(read.model.folder.empty());
+    EXPECT_TRUE(read.run.trace.file.empty()) << "it would replace the trace of other steps";
+    EXPECT_FALSE(read.run.trace.steps);
+    EXPECT_TRUE(std::filesystem::equivalent(read.run.folder, folder.path())) << where;
+  }
+  EXPECT_EQ(parse({"--resume", folder.path().string(), "--run", "other"}).run.folder, "other");
+}
+
+TEST(TrainOptions, AResumedRunOwesTheExportThatItHasNotMade) {
+  const TemporaryFolder folder;
+  const std::filesystem::path made = folder / "made";
+  write_bytes(folder / "train.conf", "export = " + made.string() + "\nexport-dtype = bf16\n");
+  const auto resumed = [&](Words more) {
+    more.insert(more.end(), {"--resume", folder.path().string()});
+    return parse(more).run;
+  };
+  EXPECT_EQ(resumed({}).export_folder, made);
+  EXPECT_EQ(resumed({}).export_dtype, DType::kBF16);
+  EXPECT_EQ(resumed({"--export-dtype", "fp32"}).export_dtype, DType::kF32);
+  std::filesystem::create_directory(made);
+  write_bytes(made / "config.json", "{}");
+  EXPECT_TRUE(resumed({}).export_folder.empty());
+  EXPECT_EQ(resumed({}).export_dtype, DType::kF32) << "without an export it has no say";
+  EXPECT_EQ(resumed({"--export", "other"}).export_dtype, DType::kBF16);
+}
+
+TEST(TrainOptions, TheCommandLineAnswersWhereTheModelComesFrom) {
+  const TemporaryFolder folder;
+  write_bytes(folder / "a.conf", "model = qwen\n");
+  write_bytes(folder / "b.conf", "layers = 2\nresume = old\n");
+  const TrainOptions resumed = parse({"--resume", "runs/x", "--config", (folder / "a.conf").string()});
+  EXPECT_TRUE(resumed.model.folder.empty());
+  const TrainOptions loaded = parse({"--model", "qwen", "--config", (folder / "b.conf").string()});
+  EXPECT_TRUE(loaded.model.shape_given.empty());
+  EXPECT_TRUE(loaded.run.resume.empty());
+}
+
+}  // namespace
+}  // namespace moeloom

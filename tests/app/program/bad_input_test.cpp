@@ -1,0 +1,84 @@
+// What a person got wrong, or a disk damaged: every command ends with one message and an exit code.
+#include <string>
+#include <vector>
+
+#include "program/program_testing.hpp"
+
+namespace moeloom {
+namespace {
+
+namespace fs = std::filesystem;
+
+using testing::count_of;
+using testing::on_ranks;
+using testing::Outcome;
+using testing::shell;
+
+class BadInput : public testing::ProgramTest {};
+
+TEST_F(BadInput, GetsOneMessageFromOneRankAndAnExitCode) {
+  std::ofstream(path("empty.txt")).close();
+  fs::create_directories(path("broken"));
+  std::ofstream(fs::path(path("broken")) / "config.json") << "{\"model_type\": \"qwen3_moe\"";
+  std::ofstream(path("a-file")) << "x";
+  std::ofstream(path("two.txt")) << "ab";
+  struct Case {
+    std::string flags;
+    std::vector<std::string> said;  // every one, once
+  };
+  const std::vector<Case> cases = {
+      {"--ep 2 --experts 1 --top-k 1", {"ep = 2 is more than num_experts = 1"}},
+      {"--ep 3 --top-k 9 --lr 0", {"ep = 3 does not divide the 2 ranks", "num_experts_per_tok", "lr = 0"}},
+      {"--global-batch 3", {"global-batch = 3 sequences do not divide over 2 ranks"}},
+      {"--data " + path("nothing.txt"), {"nothing.txt"}},
+      {"--data " + path("empty.txt"), {"empty.txt"}},
+      {"--seq-len 100000", {"the training part holds", "the held-out part holds"}},
+      {"--kernels fused_mlp",
+       {"unknown kernel \"fused_mlp\"; known: fused_moe, fused_rmsnorm, fused_rope, fused_swiglu"}},
+      {"--kernels fused_moe --ep 1", {"fused_moe"}},
+      {"--run " + path("a-file") + "/run", {"a-file/run"}},
+      {"--resume " + path("nowhere"), {"nowhere"}},
+      {"--no-such-option 1", {"no-such-option"}},
+      {"--vocab 60", {"holds token id"}},
+      {"--lr -1 --kernels foo --ep 3 --data " + path("nowhere.txt"),
+       {"lr = -1 must be positive", "unknown kernel \"foo\"", "ep = 3 does not divide the 2 ranks",
+        "nowhere.txt"}},
+      {"--ep x --lr -1 --dp 2", {"--ep = \"x\": expected a whole number", "lr = -1 must be positive"}},
+      {"--config " + path("none.conf") + " --data " + path("nowhere.txt") + " --data-format x --lr -1",
+       {"none.conf", "--data-format = \"x\"", "nowhere.txt", "lr = -1"}},
+      {"--threads 100000", {"threads = 100000 must be at most 1024"}},
+      {"--sample-chars 1000000000", {"sample-chars = 1000000000 must be at most 10000"}},
+      {"--on-nan skip --warmup 0 --lr 1e38 --steps 50",
+       {"--on-nan skip gave up: 20 steps in a row were not finite"}},
+      {"--warmup 0 --lr 1e38 --steps 1", {"the validation loss after step 1 is not finite"}},
+      {"--data " + path("two.txt") + " --seq-len 1 --heldout 0",
+       {"the training part holds 2 of 2 tokens, fewer than 2 ranks x seq-len + 1 = 3"}},
+      {"--hidden 256 --inter 16777216 --experts 4096",
+       {"the model does not fit into memory: each of the 2 ranks of a node asks for"}},
+  };
+  for (const Case& c : cases) {
+    const Outcome outcome = shell(train(2, "--overwrite --steps 2 " + c.flags));
+    EXPECT_NE(outcome.exit_code, 0) << c.flags << "\n" << outcome.output;
+    for (const std::string& said : c.said)
+      EXPECT_EQ(count_of(outcome.output, said), 1u) << c.flags << "\n" << outcome.output;
+  }
+  const Outcome broken = shell(on_ranks(2) + "train --steps 1 --model " + path("broken") + " --data " +
+                               path("corpus.txt") + " --run " + path("run"));
+  EXPECT_NE(broken.exit_code, 0);
+  EXPECT_NE(broken.output.find("config.json"), std::string::npos) << broken.output;
+}
+
+TEST_F(BadInput, DamagedWeightsAreNamedAndNothingIsOverwritten) {
+  ASSERT_EQ(shell(train(1, "--steps 2")).exit_code, 0);
+  const Outcome again = shell(train(1, "--steps 2"));
+  EXPECT_NE(again.exit_code, 0) << "a run folder that is in use must be refused";
+  EXPECT_NE(again.output.find("--overwrite"), std::string::npos) << again.output;
+  const fs::path weights = fs::path(path("run")) / "checkpoint-2" / "model.safetensors";
+  fs::resize_file(weights, fs::file_size(weights) - 100);
+  const Outcome cut = shell(on_ranks(2) + "train --steps 4 --resume " + path("run"));
+  EXPECT_NE(cut.exit_code, 0);
+  EXPECT_EQ(count_of(cut.output, "model.safetensors"), 1u) << cut.output;
+}
+
+}  // namespace
+}  // namespace moeloom

@@ -1,0 +1,132 @@
+// The program as a person runs it, for the tests of whole commands: shell lines, what they said, and the
+// processes that they leave.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <sys/wait.h>
+#include <thread>
+#include <unistd.h>
+#include <vector>
+
+#include "run/metrics.hpp"
+#include <gtest/gtest.h>
+
+namespace moeloom::testing {
+
+struct Outcome {
+  int exit_code = 0;
+  std::string output;  // stdout and stderr
+};
+
+inline const std::string kProgram = MOELOOM_BINARY_DIR "/moeloom";
+constexpr std::chrono::seconds kTimeout{120};
+
+/// Prefixes: whatever a rank does, the test goes on.
+inline std::string within_time() {
+  return "timeout -k 5 " + std::to_string(kTimeout.count()) + " ";
+}
+inline std::string alone() {
+  return within_time() + kProgram + " ";
+}
+inline std::string on_ranks(int ranks) {
+  return within_time() + "mpirun -n " + std::to_string(ranks) + " " + kProgram + " ";
+}
+
+inline Outcome shell(const std::string& command) {
+  Outcome outcome;
+  const auto start = std::chrono::steady_clock::now();
+  FILE* pipe = popen(("( . " MOELOOM_SOURCE_DIR "/launch/env.sh; " + command + " ) 2>&1").c_str(), "r");
+  std::array<char, 4096> buffer;
+  for (std::size_t n; (n = fread(buffer.data(), 1, buffer.size(), pipe)) > 0;)
+    outcome.output.append(buffer.data(), n);
+  const int status = pclose(pipe);
+  outcome.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128;
+  // Not by the exit code: mpirun too answers 137 when a rank was killed.
+  EXPECT_LT(std::chrono::steady_clock::now() - start, kTimeout) << command << " hung\n" << outcome.output;
+  return outcome;
+}
+
+inline std::vector<std::string> words_of(pid_t process) {
+  std::ifstream file("/proc/" + std::to_string(process) + "/cmdline");
+  std::vector<std::string> words;
+  for (std::string word; std::getline(file, word, '\0');) words.push_back(word);
+  return words;
+}
+
+/// Processes of this program with `part` in an argument: the ranks, neither mpirun nor the shell.
+inline std::vector<pid_t> ranks_with(const std::string& part) {
+  std::vector<pid_t> found;
+  for (const std::filesystem::directory_entry& entry : std::filesystem::directory_iterator("/proc")) {
+    const auto process = static_cast<pid_t>(std::atoi(entry.path().filename().c_str()));
+    if (process <= 0) continue;
+    const std::vector<std::string> words = words_of(process);
+    if (words.empty() || words.front() != kProgram) continue;
+    if (std::ranges::any_of(words, [&](const std::string& w) { return w.find(part) != std::string::npos; }))
+      found.push_back(process);
+  }
+  return found;
+}
+
+/// Whether `holds` comes true in time.
+template <typename Condition>
+bool soon(std::chrono::seconds time, const Condition& holds) {
+  const auto end = std::chrono::steady_clock::now() + time;
+  while (!holds()) {
+    if (std::chrono::steady_clock::now() > end) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+  return true;
+}
+
+inline std::size_t count_of(const std::string& text, const std::string& part) {
+  std::size_t count = 0;
+  for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + part.size()))
+    ++count;
+  return count;
+}
+
+/// A folder with a small corpus, removed afterwards, and what runs in it.
+class ProgramTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = std::filesystem::temp_directory_path() / ("moeloom-commands-" + std::to_string(getpid()));
+    std::filesystem::create_directories(folder_);
+    setenv("XDG_CACHE_HOME", path("cache").c_str(), 1);  // the user's own stays as it is
+    std::ofstream text(folder_ / "corpus.txt");
+    for (int i = 0; i < 500; ++i)
+      text << "And the weaver drew thread " << i * i % 89 << " through the loom.\n";
+  }
+  void TearDown() override {
+    EXPECT_TRUE(soon(std::chrono::seconds(10), [&] { return ranks_with(folder_.string()).empty(); }))
+        << "a rank of this test's runs is left";
+    std::filesystem::remove_all(folder_);
+  }
+
+  std::string path(const std::string& name) const { return (folder_ / name).string(); }
+
+  /// `moeloom train` of a tiny model; later flags win over these.
+  std::string train(int ranks, const std::string& flags) const {
+    return on_ranks(ranks) +
+           "train --layers 2 --hidden 16 --inter 8 --heads 2 --kv-heads 1 --head-dim 8 --experts 4 --top-k 2"
+           " --seq-len 16 --global-batch 4 --eval-sequences 4 --sample-chars 20 --gmm-rule upstream --data " +
+           path("corpus.txt") + " --run " + path("run") + " " + flags;
+  }
+
+  std::vector<double> losses(const std::string& run) const {
+    std::vector<double> all;
+    for (const StepMetrics& step : read_metrics(std::filesystem::path(path(run)) / "metrics.jsonl"))
+      all.push_back(step.loss);
+    return all;
+  }
+
+  std::filesystem::path folder_;
+};
+
+}  // namespace moeloom::testing

@@ -1,0 +1,27 @@
+#include "run/sample.hpp"
+
+#include <gtest/gtest.h>
+
+namespace moeloom {
+namespace {
+
+TEST(WhyNoSample, NamesTheFirstThatStandsInItsWay) {
+  RunOptions run;
+  run.prompt = "In";
+  run.sample_chars = 30;
+  ModelConfig config;
+  config.vocab_size = 256;
+  config.max_position_embeddings = 32;
+  EXPECT_EQ(why_no_sample(run, TokenFormat::kText, config), "");
+  config.max_position_embeddings = 31;
+  EXPECT_EQ(why_no_sample(run, TokenFormat::kText, config),
+            "--prompt and --sample-chars make 32 positions, but max_position_embeddings = 31");
+  config.vocab_size = 512;
+  EXPECT_EQ(why_no_sample(run, TokenFormat::kText, config),
+            "this program has no tokenizer: vocab_size = 512, and bytes need 256");
+  EXPECT_EQ(why_no_sample(run, TokenFormat::kU16, config),
+            "the data are token ids, and this program has no tokenizer");
+}
+
+}  // namespace
+}  // namespace moeloom

@@ -1,0 +1,90 @@
+// The towers of a model that are not trained: kept from import to export as they are.
+#include "moeloom/base/errors.hpp"
+#include "moeloom/model/hf/weights_io.hpp"
+
+#include <algorithm>
+
+#include "support/expect_error.hpp"
+#include "support/shared_folder.hpp"
+#include "support/small_model.hpp"
+#include <gtest/gtest.h>
+
+namespace moeloom {
+namespace {
+
+using testing::experts_here;
+using testing::TemporaryFolder;
+
+std::string refusal_of(const std::filesystem::path& folder, const ModelConfig& config) {
+  return testing::message_of<ConfigError>([&] { check_weights(SafetensorsFolder(folder), config); });
+}
+
+/// A folder whose config says qwen3_vl_moe, with a tower of two tensors beside the text model.
+void write_with_tower(const std::filesystem::path& folder) {
+  const char* text = R"({"model_type": "qwen3_vl_moe", "vision_config": {"depth": 1}, "dtype": "bfloat16",
+    "text_config": {"model_type": "qwen3_vl_moe_text", "vocab_size": 3, "hidden_size": 8,
+    "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 4,
+    "intermediate_size": 12, "moe_intermediate_size": 6, "num_experts": 4, "num_experts_per_tok": 2}})";
+  const Document document = Document::parse(text, "test");
+  document.write(folder / "config.json");
+  std::vector<TensorSpec> specs = tensor_specs(ModelConfig::from(document));
+  specs.push_back({"model.visual.blocks.0.attn.qkv.weight", DType::kBF16, {3, 5}});
+  specs.push_back({"model.visual.patch_embed.steps", DType::kI64, {2}});
+  const ShardPlan plan = plan_shards(specs);
+  create_shards(folder, plan);
+  ShardWriter writer(folder, plan);
+  unsigned char next = 0;
+  for (const TensorSpec& spec : specs) {
+    Index bytes = bytes_of(spec.dtype);
+    for (const Index size : spec.shape) bytes *= size;
+    std::vector<std::byte> content(at(bytes));
+    for (std::byte& b : content) b = std::byte(next++ % 61);  // as floats and bf16: finite
+    writer.write_bytes(spec.name, 0, content);
+  }
+  writer.close();
+}
+
+TEST(CarriedTowers, AreSavedUnchangedAlsoWhenTheirFolderIsGone) {
+  const Communicator world = Communicator::world();
+  const testing::SharedFolder folder(world);
+  const auto source = folder.path() / "source", kept = folder.path() / "kept";
+  const auto target = folder.path() / "target";
+  if (world.rank() == 0) {
+    for (const auto& path : {source, kept, target}) std::filesystem::create_directory(path);
+    write_with_tower(source);
+    std::filesystem::copy(source, kept, std::filesystem::copy_options::recursive);
+  }
+  world.barrier();
+  const ModelConfig config = ModelConfig::read(source);
+  EXPECT_EQ(config.names.carried.names.size(), 2u);
+  const Mesh mesh(Communicator::world(), {1, world.size(), {"dp", "ep"}});
+  ParameterStore store(parameter_specs(config, experts_here(config, mesh)));
+  const WeightCoverage coverage = load_weights(store, SafetensorsFolder(source), config);
+  EXPECT_EQ(coverage.carried, 2);
+  EXPECT_TRUE(coverage.unused.empty());
+  world.barrier();
+  if (world.rank() == 0) std::filesystem::remove_all(source);
+  world.barrier();
+  save_weights(store, config, mesh, target, {.shard_bytes = 400, .dtype = DType::kBF16});
+  const SafetensorsFolder before(kept), after(target);
+  EXPECT_EQ(before.names(), after.names());
+  for (const std::string& name : config.names.carried.names) {
+    EXPECT_EQ(before.info(name).dtype, after.info(name).dtype) << name;
+    EXPECT_TRUE(std::ranges::equal(before.file_of(name).raw(name), after.file_of(name).raw(name))) << name;
+  }
+  EXPECT_EQ(after.info("lm_head.weight").dtype, DType::kBF16);
+}
+
+TEST(CarriedTowers, AreThoseThatTheFamilyHasAndNoOthers) {
+  const TemporaryFolder folder;
+  write_with_tower(folder.path());
+  const ModelConfig config = ModelConfig::read(folder.path());
+  ModelConfig text = config;
+  text.model_type = "qwen3_vl_moe_text";
+  const std::string message = refusal_of(folder.path(), text);
+  EXPECT_NE(message.find("model.visual.patch_embed.steps: unexpected"), std::string::npos) << message;
+  EXPECT_EQ(refusal_of(folder.path(), config), "nothing thrown");
+}
+
+}  // namespace
+}  // namespace moeloom

@@ -1,0 +1,293 @@
+#include "moeloom/model/hf/config.hpp"
+
+#include "moeloom/base/errors.hpp"
+#include "moeloom/io/safetensors.hpp"
+
+#include <functional>
+
+#include "support/files.hpp"
+#include "support/golden.hpp"
+#include <gtest/gtest.h>
+
+namespace moeloom {
+namespace {
+
+const std::string kMinimal = R"("model_type": "qwen3_moe", "vocab_size": 160, "hidden_size": 48,
+  "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "num_experts": 8,
+  "num_experts_per_tok": 2, "moe_intermediate_size": 72)";
+
+ModelConfig parsed(const std::string& more) {
+  return ModelConfig::from(Document::parse("{" + kMinimal + (more.empty() ? "" : ", " + more) + "}", "test"));
+}
+
+std::string refusal(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(ModelConfig, WritesEveryGoldenConfigBackAsItWas) {
+  for (const auto& folder : testing::golden_cases("models")) {
+    const ModelConfig config = ModelConfig::read(folder);
+    EXPECT_EQ(config.to_document().dump(), Document::read(folder / "config.json").dump()) << folder;
+  }
+}
+
+TEST(ModelConfig, CountsTheParametersOfGoldenModels) {
+  for (const auto& folder : testing::golden_cases("models")) {
+    Index elements = 0;
+    const SafetensorsFile file(folder / "model.safetensors");
+    for (const auto& [name, info] : file.tensors())
+      if (!name.ends_with("e_score_correction_bias")) elements += info.elements();
+    EXPECT_EQ(ModelConfig::read(folder).total_parameters(), elements) << folder;
+  }
+}
+
+TEST(ModelConfig, CountsOnlyTheChosenExpertsAsActive) {
+  const ModelConfig config = parsed("");
+  EXPECT_EQ(config.total_parameters() - config.active_parameters(), 2 * 6 * 3 * 48 * 72);
+}
+
+TEST(ModelConfig, TakesHuggingFaceDefaultsForAbsentKeys) {
+  const ModelConfig config = parsed("");
+  EXPECT_FALSE(config.norm_topk_prob);
+  EXPECT_FALSE(config.output_router_logits);
+  EXPECT_FALSE(config.tie_word_embeddings);
+  EXPECT_EQ(config.head_dim, 12);
+  EXPECT_EQ(config.rope_theta, 10000.0);
+  EXPECT_EQ(config.decoder_sparse_step, 1);
+}
+
+TEST(ModelConfig, ReadsBothSpellingsOfTheRotaryBase) {
+  EXPECT_EQ(parsed(R"("rope_theta": 5e5)").rope_theta, 5e5);
+  const ModelConfig config = parsed(R"("rope_parameters": {"rope_theta": 1e6, "rope_type": "default"})");
+  EXPECT_EQ(config.rope_theta, 1e6);
+  EXPECT_FALSE(config.to_document().has("rope_theta"));
+  EXPECT_EQ(ModelConfig::from(config.to_document()).rope_theta, 1e6);
+}
+
+TEST(ModelConfig, KeepsOtherKeysAndTheirOrder) {
+  ModelConfig config = parsed(R"("_note": "kept", "eos_token_id": [1, 2], "torch_dtype": "bfloat16")");
+  config.rms_norm_eps = 1e-5;
+  const Document document = config.to_document();
+  EXPECT_EQ(document.text("_note"), "kept");
+  EXPECT_EQ(document.integers("eos_token_id"), (std::vector<Index>{1, 2}));
+  EXPECT_EQ(document.number("rms_norm_eps"), 1e-5);
+  EXPECT_EQ(document.text("torch_dtype"), "float32");  // what is written beside it
+  EXPECT_FALSE(document.has("dtype"));
+  const std::vector<std::string> keys = document.keys();
+  EXPECT_EQ(keys[1], "vocab_size");
+  EXPECT_EQ(keys[9], "_note");
+}
+
+TEST(SetWeightsDtype, SaysItWhereverTheTextModelHasItAndNowhereElse) {
+  Document config = Document::parse(R"({"model_type": "qwen3_omni_moe", "torch_dtype": "float32",
+    "thinker_config": {"dtype": "float32", "audio_config": {"dtype": "float32"},
+    "text_config": {"torch_dtype": "float32"}}, "talker_config": {"dtype": "float32"}})",
+                                    "test");
+  set_weights_dtype(config, DType::kBF16);
+  EXPECT_EQ(config.text("torch_dtype"), "bfloat16");
+  EXPECT_FALSE(config.has("dtype"));
+  const Document thinker = config.object("thinker_config");
+  EXPECT_EQ(thinker.text("dtype"), "bfloat16");
+  EXPECT_EQ(thinker.object("text_config").text("torch_dtype"), "bfloat16");
+  EXPECT_FALSE(thinker.object("text_config").has("dtype"));
+  EXPECT_EQ(thinker.object("audio_config").text("dtype"), "float32");
+  EXPECT_EQ(config.object("talker_config").text("dtype"), "float32");
+}
+
+TEST(ModelConfig, FromFlagsReadsBackTheSame) {
+  ModelConfig config;
+  config.mlp_only_layers = {1, 3};
+  config.router_aux_loss_coef = 0.1;
+  config.initializer_range = 0.1 + 0.2;
+  const Document document = config.to_document();
+  EXPECT_EQ(document.texts("architectures"), (std::vector<std::string>{"Qwen3MoeForCausalLM"}));
+  EXPECT_EQ(document.text("dtype"), "float32");
+  const ModelConfig again = ModelConfig::from(document);
+  EXPECT_EQ(again.mlp_only_layers, config.mlp_only_layers);
+  EXPECT_EQ(again.initializer_range, config.initializer_range);
+  EXPECT_EQ(again.norm_topk_prob, config.norm_topk_prob);
+  EXPECT_EQ(again.to_document().dump(), document.dump());
+}
+
+TEST(ModelConfig, AcceptsWhatChangesNothing) {
+  for (const std::string more :
+       {R"("attention_dropout": 0.0, "attention_bias": false)", R"("rope_scaling": null)",
+        R"("use_sliding_window": false, "sliding_window": 4096, "max_window_layers": 28)",
+        R"("use_sliding_window": true, "sliding_window": null)", R"("pad_token_id": null)",
+        R"("rope_scaling": {"rope_type": "default"})",
+        R"("layer_types": ["full_attention", "full_attention"])",
+        R"("_name_or_path": "x", "use_cache": true)", R"("bos_token_id": 1, "transformers_version": "5.0")"})
+    EXPECT_EQ(refusal([&] { parsed(more); }), "") << more;
+}
+
+TEST(ModelConfig, RefusesByNameWhatWouldChangeTheModel) {
+  const struct {
+    std::string more, expected;
+  } cases[] = {
+      {R"("attention_dropout": 0.1)", "attention_dropout = 0.1 must be 0"},
+      {R"("use_sliding_window": true, "sliding_window": 0)", "sliding_window = 0 must be at least 1"},
+      {R"("rope_scaling": {"type": "dynamic", "factor": 2})", "rope_scaling.rope_type = \"dynamic\""},
+      {R"("rope_scaling": {"type": "yarn"})", "key rope_scaling.factor is missing"},
+      {R"("rope_scaling": {"type": "linear", "rope_type": "yarn", "factor": 2})", "contradicts"},
+      {R"("rope_scaling": {"type": "linear", "factor": 2, "mscale": 1})",
+       "unknown keys: rope_scaling.mscale"},
+      {R"("rope_parameters": {"factor": 4})", "rope_parameters.factor"},
+      {R"("rope_theta": 1e4, "rope_parameters": {"rope_theta": 1e6})", "differ"},
+      {R"("rope_scaling": {}, "rope_parameters": {})", "both set"},
+      {R"("partial_rotary_factor": 0.5)", "partial_rotary_factor"},
+      {R"("hidden_act": "relu")", "hidden_act = \"relu\""},
+      {R"("pad_token_id": 160)", "pad_token_id = 160 is no row of vocab_size = 160"},
+      {R"("layer_types": ["full_attention", "sliding_attention"])", "layer_types says \"sliding_attention\""},
+      {R"("layer_types": ["full_attention", "linear_attention"])", "layer_types holds \"linear_attention\""},
+      {R"("layer_types": ["full_attention"])", "layer_types has 1 entries"},
+      {R"("decoder_sparse_step": 2)", "key intermediate_size is missing"},
+      {R"("quantization_config": {"bits": 4})", "quantization_config is set"},
+      {R"("shared_expert_gate": 1, "qkv_bias": true)", "unknown keys: shared_expert_gate, qkv_bias"},
+  };
+  for (const auto& c : cases) {
+    const std::string text = refusal([&] { parsed(c.more); });
+    EXPECT_NE(text.find(c.expected), std::string::npos) << c.more << " gave: " << text;
+  }
+}
+
+TEST(ModelConfig, TakesNullAsPythonDoes) {
+  // None is false where a truth is asked for, whatever the fallback.
+  const auto glm = [](const std::string& bias) {
+    return ModelConfig::from(Document::parse(R"({"model_type": "glm4", "vocab_size": 160, "hidden_size": 48,
+      "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64, "pad_token_id": null)" +
+                                                 bias + "}",
+                                             "test"));
+  };
+  EXPECT_TRUE(glm("").attention_bias);
+  EXPECT_FALSE(glm(R"(, "attention_bias": null)").attention_bias);
+  // Nor does it stand for a number that a class falls back to when the key is absent.
+  for (const std::string key : {"rope_theta", "rms_norm_eps", "decoder_sparse_step", "hidden_act",
+                                "partial_rotary_factor", "max_position_embeddings"}) {
+    const std::string text = refusal([&] { parsed("\"" + key + "\": null"); });
+    EXPECT_NE(text.find("key " + key + " is null"), std::string::npos) << key << " gave: " << text;
+  }
+  EXPECT_EQ(refusal([&] {
+              parsed(R"("intermediate_size": null, "rope_scaling": {"type": "yarn", "factor": 2,
+                "original_max_position_embeddings": null, "beta_fast": null, "mscale": null})");
+            }),
+            "");
+}
+
+TEST(ModelConfig, NamesTheKeyOfAWrongType) {
+  for (const std::string more :
+       {R"("attention_bias": 1)", R"("sliding_window": "all")", R"("rope_scaling": true)",
+        R"("mlp_only_layers": 3)", R"("attention_dropout": false)"}) {
+    const std::string key = more.substr(1, more.find('"', 1) - 1);
+    try {
+      parsed(more);
+      ADD_FAILURE() << more;
+    } catch (const IoError& error) {
+      EXPECT_NE(std::string(error.what()).find("\"" + key + "\""), std::string::npos) << error.what();
+    }
+  }
+}
+
+TEST(ModelConfig, ListsEverythingThatIsWrongAtOnce) {
+  const std::string text = refusal([] {
+    ModelConfig::from(
+        Document::parse(R"({"model_type": "qwen3_moe", "num_experts": 4, "frobnicate": 1})", "test"));
+  });
+  for (const char* part : {"frobnicate", "key vocab_size is missing", "key hidden_size is missing",
+                           "key moe_intermediate_size is missing"})
+    EXPECT_NE(text.find(part), std::string::npos) << part << " not in: " << text;
+}
+
+TEST(ModelConfig, NamesTheFileItRefuses) {
+  const testing::TemporaryFolder folder;
+  testing::write_bytes(folder / "config.json", R"({"model_type": "t5"})");
+  const std::string text = refusal([&] { ModelConfig::read(folder.path()); });
+  EXPECT_NE(text.find((folder / "config.json").string()), std::string::npos) << text;
+}
+
+TEST(ConfigViolations, GiveTheArithmetic) {
+  using Edit = std::function<void(ModelConfig&)>;
+  const struct {
+    Edit edit;
+    std::string expected;
+  } cases[] = {
+      {[](ModelConfig& c) { c.vocab_size = 0; }, "vocab_size = 0 must lie between"},
+      {[](ModelConfig& c) { c.hidden_size = -8; }, "hidden_size = -8"},
+      {[](ModelConfig& c) { c.num_hidden_layers = 0; }, "num_hidden_layers = 0"},
+      {[](ModelConfig& c) { c.num_key_value_heads = 3; }, "num_key_value_heads = 3 does not divide"},
+      {[](ModelConfig& c) { c.num_key_value_heads = 0; }, "num_key_value_heads = 0"},
+      {[](ModelConfig& c) { c.head_dim = 15; }, "head_dim = 15 must be even"},
+      {[](ModelConfig& c) { c.num_experts_per_tok = 9; },
+       "num_experts_per_tok = 9 must lie between 1 and num_experts = 8"},
+      {[](ModelConfig& c) { c.num_experts_per_tok = 0; }, "num_experts_per_tok = 0"},
+      {[](ModelConfig& c) { c.moe_intermediate_size = 0; }, "moe_intermediate_size = 0"},
+      {[](ModelConfig& c) { c.model_type = "mixtral", c.moe_intermediate_size = 0; },
+       "intermediate_size = 0 must lie between"},
+      {[](ModelConfig& c) { c.model_type = "mixtral", c.num_experts_per_tok = 9; },
+       "must lie between 1 and num_local_experts = 8"},
+      {[](ModelConfig& c) { c.topk_group = 2; }, "topk_group = 2 must lie between 1 and 1"},
+      {[](ModelConfig& c) { c.mlp_only_layers = {4}; }, "mlp_only_layers names layer 4"},
+      {[](ModelConfig& c) { c.mlp_only_layers = {-1}; }, "mlp_only_layers names layer -1"},
+      {[](ModelConfig& c) { c.decoder_sparse_step = 0; }, "decoder_sparse_step = 0"},
+      {[](ModelConfig& c) { c.num_experts = 0, c.intermediate_size = 0; }, "intermediate_size = 0"},
+      {[](ModelConfig& c) { c.rms_norm_eps = 0; }, "rms_norm_eps"},
+      {[](ModelConfig& c) { c.rope_theta = -1; }, "rope_theta"},
+      {[](ModelConfig& c) { c.router_aux_loss_coef = -1; }, "router_aux_loss_coef"},
+      {[](ModelConfig& c) { c.hidden_size = c.vocab_size = 1 << 24, c.num_experts = 1 << 16; }, "1e15"},
+  };
+  for (const auto& c : cases) {
+    ModelConfig config;
+    c.edit(config);
+    const std::vector<std::string> found = config_violations(config);
+    ASSERT_EQ(found.size(), 1u) << c.expected;
+    EXPECT_NE(found.front().find(c.expected), std::string::npos) << found.front();
+  }
+  EXPECT_TRUE(config_violations(ModelConfig()).empty());
+}
+
+TEST(ModelConfig, IsSparseByStepAndByList) {
+  ModelConfig config;
+  config.num_hidden_layers = 6;
+  config.decoder_sparse_step = 2;
+  config.mlp_only_layers = {3};
+  std::vector<Index> sparse;
+  for (Index layer = 0; layer < 6; ++layer)
+    if (config.is_sparse(layer)) sparse.push_back(layer);
+  EXPECT_EQ(sparse, (std::vector<Index>{1, 5}));
+  config.mlp_only_layers = {1, 3, 5};
+  EXPECT_FALSE(config.has_experts());
+  config.num_experts = 0;
+  EXPECT_FALSE(config.is_sparse(1));
+}
+
+TEST(ConfigViolations, NameAScalingThatHasNoAngles) {
+  ModelConfig config;
+  config.rope_scaling = LinearScaling{.factor = 0};
+  const std::vector<std::string> violations = config_violations(config);
+  ASSERT_EQ(violations.size(), 1u);
+  EXPECT_NE(violations.front().find("rope_scaling"), std::string::npos) << violations.front();
+}
+
+TEST(ModelConfig, YarnStretchesByTheLengthsInRopeScalingAndByItsFactorInRopeParameters) {
+  const auto factor_of = [](const std::string& key) {
+    ModelConfig config;
+    Document document = config.to_document();
+    document.erase("rope_scaling");
+    document.erase("rope_parameters");
+    Document rope;
+    rope.set("rope_type", std::string("yarn"));
+    rope.set("factor", 4.0);
+    rope.set("original_max_position_embeddings", Index{16384});
+    document.set(key, rope);
+    return std::get<YarnScaling>(ModelConfig::from(document).rope_scaling).factor;
+  };
+  EXPECT_EQ(factor_of("rope_scaling"), 2);  // 32768 / 16384
+  EXPECT_EQ(factor_of("rope_parameters"), 4);
+}
+
+}  // namespace
+}  // namespace moeloom

@@ -1,0 +1,295 @@
+#include "moeloom/model/hf/family.hpp"
+
+#include "moeloom/base/errors.hpp"
+#include "moeloom/base/text.hpp"
+#include "moeloom/kernels/registry.hpp"
+#include "moeloom/model/hf/config.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "support/golden.hpp"
+#include <gtest/gtest.h>
+
+namespace moeloom {
+namespace {
+
+const std::string kSizes = R"("vocab_size": 96, "hidden_size": 32, "num_hidden_layers": 4,
+  "num_attention_heads": 4, "intermediate_size": 56, "pad_token_id": null)";
+
+/// What a family asks for beyond kSizes.
+std::string needs(const std::string& type) {
+  if (type == "mixtral")
+    return R"(, "num_key_value_heads": 2, "num_local_experts": 4, "num_experts_per_tok": 2)";
+  if (type == "olmoe") return R"(, "num_experts": 4, "num_experts_per_tok": 2)";
+  if (type == "deepseek_v3")
+    return R"(, "n_routed_experts": 16, "num_experts_per_tok": 2, "moe_intermediate_size": 8,
+      "kv_lora_rank": 12, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8,
+      "v_head_dim": 12)";
+  if (type == "qwen2_moe")
+    return R"(, "num_key_value_heads": 2, "num_experts": 4, "num_experts_per_tok": 2,
+      "moe_intermediate_size": 8, "shared_expert_intermediate_size": 20)";
+  const bool sparse = type.find("moe") != std::string::npos;
+  return std::string(R"(, "num_key_value_heads": 2)") +
+         (sparse ? R"(, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 8)" : "");
+}
+
+ModelConfig model(const std::string& type, const std::string& more = "") {
+  const std::string text =
+      "{\"model_type\": \"" + type + "\", " + kSizes + needs(type) + (more.empty() ? "" : ", " + more) + "}";
+  return ModelConfig::from(Document::parse(text, type));
+}
+
+/// The same keys where a model of several parts has them.
+ModelConfig nested(const std::string& type, const std::vector<std::string>& path,
+                   const std::string& inner_type) {
+  std::string text = "{\"model_type\": \"" + inner_type + "\", " + kSizes + needs(type) + "}";
+  for (auto key = path.rbegin(); key != path.rend(); ++key) {
+    const bool outermost = key + 1 == path.rend();
+    text = "{" + (outermost ? "\"model_type\": \"" + type + "\", " : std::string()) + "\"" + *key +
+           "\": " + text + ", \"vision_config\": {\"depth\": 2}}";
+  }
+  return ModelConfig::from(Document::parse(text, type));
+}
+
+std::string refusal(const std::string& type, const std::string& more) {
+  try {
+    model(type, more);
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Families, EachHasOneRow) {
+  std::set<std::string> types;
+  for (const Family& family : families()) {
+    EXPECT_TRUE(types.insert(family.model_type).second) << family.model_type;
+    EXPECT_EQ(find_family(family.model_type), &family);
+    const std::vector<std::string> known = split(known_families(), ',');
+    const bool listed = std::ranges::any_of(
+        known, [&](const std::string& name) { return trimmed(name) == family.model_type; });
+    EXPECT_EQ(listed, family.refusal.empty()) << family.model_type;
+  }
+  EXPECT_EQ(find_family("t5"), nullptr);
+}
+
+TEST(Families, ReadTheirKeysAndGoBackToTheSameFile) {
+  for (const Family& family : families()) {
+    if (!family.refusal.empty()) continue;
+    const ModelConfig config = family.text_config ? nested(family.model_type, family.text_config->path,
+                                                           family.text_config->model_type)
+                                                  : model(family.model_type);
+    EXPECT_EQ(config.model_type, family.model_type);
+    Document expected = config.source;
+    expected.set("dtype", "float32");
+    EXPECT_EQ(config.to_document().dump(), expected.dump());
+    EXPECT_EQ(config.has_experts(), family.moe.has_value()) << family.model_type;
+    EXPECT_GT(config.total_parameters(), 0);
+  }
+}
+
+TEST(Families, ThatAreKnownButDoNotRunSayWhy) {
+  EXPECT_NE(refusal("qwen3_next", "").find("linear_attention"), std::string::npos);
+  EXPECT_NE(refusal("gemma3n_text", "").find("AltUp"), std::string::npos);
+}
+
+TEST(Families, RefuseTheKeysOfOthers) {
+  const struct {
+    std::string type, more, expected;
+  } cases[] = {
+      {"llama", R"("sliding_window": 8)", "sliding_window"},
+      {"llama", R"("num_experts": 8)", "num_experts"},
+      {"qwen3", R"("mlp_bias": true)", "mlp_bias"},
+      {"mixtral", R"("router_jitter_noise": 0.1)", "router_jitter_noise = 0.1 must be 0"},
+      {"olmoe", R"("clip_qkv": 8.0)", "clip_qkv is set"},
+      {"phi3", R"("resid_pdrop": 0.1)", "resid_pdrop = 0.1"},
+      {"phi3", R"("rope_scaling": {"type": "linear", "factor": 2})", "rope_type = \"linear\""},
+      {"gemma3_text", R"("final_logit_softcapping": 30.0)", "final_logit_softcapping is set"},
+      {"gemma3_text", R"("use_bidirectional_attention": true)", "use_bidirectional_attention = true"},
+      {"deepseek_v3", R"("scoring_func": "softmax")", "scoring_func = \"softmax\""},
+      {"deepseek_v3", R"("num_key_value_heads": 2)", "num_key_value_heads = 2 must be"},
+      {"deepseek_v3", R"("qk_head_dim": 20)", "qk_head_dim = 20 must be qk_nope_head_dim + qk_rope_head_dim"},
+      {"deepseek_v3", R"("n_group": 3)", "n_group = 3 does not divide"},
+      {"deepseek_v3", R"("n_group": 16, "topk_group": 8)", "n_group = 16 leaves groups of one expert"},
+      {"deepseek_v3", R"("n_group": 2, "topk_group": 3)", "topk_group = 3 must lie between 1 and 2"},
+      {"deepseek_v3", R"("router_aux_loss_coef": 0.001)",
+       "router_aux_loss_coef = 0.001 must be 0: a sigmoid"},
+      {"deepseek_v3", R"("output_router_logits": true)", "output_router_logits = true must be false"},
+      {"qwen3_vl_moe_text", R"("norm_topk_prob": false)", "norm_topk_prob = false must be true"},
+      {"qwen3",
+       R"("layer_types": ["full_attention", "full_attention", "sliding_attention", "full_attention"])",
+       "no sliding_window is in force"},
+  };
+  for (const auto& c : cases) {
+    const std::string text = refusal(c.type, c.more);
+    EXPECT_NE(text.find(c.expected), std::string::npos) << c.type << " " << c.more << " gave: " << text;
+  }
+}
+
+TEST(Families, SayWhichLayersSeeAWindow) {
+  using Windows = std::vector<Index>;
+  const struct {
+    std::string type, more;
+    Windows expected;
+  } cases[] = {
+      {"mixtral", R"("sliding_window": 8)", {8, 8, 8, 8}},
+      {"mixtral", "", {}},
+      {"phi3", R"("sliding_window": 8)", {8, 8, 8, 8}},
+      {"qwen3_moe", R"("sliding_window": 8)", {}},
+      {"qwen3_moe", R"("sliding_window": 8, "use_sliding_window": true)", {8, 8, 8, 8}},
+      {"qwen2_moe", R"("use_sliding_window": true)", {4096, 4096, 4096, 4096}},
+      {"qwen3", R"("sliding_window": 8, "use_sliding_window": true, "max_window_layers": 3)", {0, 0, 0, 8}},
+      {"qwen3", R"("sliding_window": 8, "use_sliding_window": true)", {}},
+      {"gemma3_text", R"("sliding_window": 8, "sliding_window_pattern": 2)", {8, 0, 8, 0}},
+      {"gemma3_text",
+       R"("sliding_window": 8, "layer_types": ["full_attention", "sliding_attention", "full_attention",
+          "full_attention"])",
+       {0, 8, 0, 0}},
+  };
+  for (const auto& c : cases) {
+    const ModelConfig config = model(c.type, c.more);
+    EXPECT_EQ(config.windows, c.expected) << c.type << " " << c.more;
+    for (Index layer = 0; layer < 4; ++layer)
+      EXPECT_EQ(config.layer(layer).attention.window,
+                c.expected.empty() ? 0 : c.expected[static_cast<std::size_t>(layer)]);
+  }
+}
+
+TEST(Families, SayWhichProjectionsHaveABias) {
+  const struct {
+    std::string type, more;
+    bool of_qkv, of_output;
+  } cases[] = {
+      {"llama", "", false, false},
+      {"llama", R"("attention_bias": true)", true, true},
+      {"qwen3_moe", R"("attention_bias": true)", true, true},
+      {"glm4", "", true, false},
+      {"glm4", R"("attention_bias": false)", false, false},
+      {"qwen2_moe", "", true, false},
+      {"qwen2_moe", R"("qkv_bias": false)", false, false},
+      {"mixtral", "", false, false},
+      {"deepseek_v3", R"("attention_bias": true)", true, true},
+  };
+  for (const auto& c : cases) {
+    const AttentionSpec spec = model(c.type, c.more).layer(0).attention;
+    EXPECT_EQ(spec.qkv_bias, c.of_qkv) << c.type << c.more;
+    EXPECT_EQ(spec.output_bias, c.of_output) << c.type << c.more;
+  }
+  EXPECT_TRUE(model("llama", R"("mlp_bias": true)").layer(0).mlp->bias);
+}
+
+TEST(Families, GemmaHasTwoRopesFourNormsAndScaledEmbeddings) {
+  const ModelConfig config = model("gemma3_text", R"("sliding_window_pattern": 2, "query_pre_attn_scalar": 64,
+                              "rope_scaling": {"rope_type": "linear", "factor": 8.0})");
+  const std::vector<RopeSettings> ropes = config.ropes();
+  ASSERT_EQ(ropes.size(), 2u);
+  EXPECT_EQ(ropes[0].theta, 1e6);
+  EXPECT_EQ(std::get<LinearScaling>(ropes[0].scaling).factor, 8.0);
+  EXPECT_EQ(ropes[1].theta, 1e4);
+  EXPECT_TRUE(std::holds_alternative<std::monostate>(ropes[1].scaling));
+  EXPECT_EQ(config.layer(0).attention.rope, 1);
+  EXPECT_EQ(config.layer(1).attention.rope, 0);
+  EXPECT_FLOAT_EQ(config.layer(0).attention.scale, 0.125f);
+  EXPECT_FLOAT_EQ(config.embedding_scale(), std::sqrt(32.0f));
+  const LayerSpec layer = config.layer(2);
+  EXPECT_EQ(layer.attention_norm.settings.weight_offset, 1.0f);
+  EXPECT_EQ(layer.attention_output_norm->name, "model.layers.2.post_attention_layernorm.weight");
+  EXPECT_EQ(layer.feed_forward_norm.name, "model.layers.2.pre_feedforward_layernorm.weight");
+  EXPECT_EQ(layer.feed_forward_output_norm->name, "model.layers.2.post_feedforward_layernorm.weight");
+  EXPECT_EQ(layer.mlp->activation.act, Activation::kGeluTanh);
+  EXPECT_TRUE(config.tie_word_embeddings);
+}
+
+TEST(Families, DeepseekHasLatentsGroupsAndDenseLayersFirst) {
+  const ModelConfig config = model("deepseek_v3", R"("first_k_dense_replace": 1, "q_lora_rank": null,
+    "n_group": 4, "topk_group": 2, "n_shared_experts": 2, "rms_norm_eps": 1e-5)");
+  EXPECT_TRUE(config.layer(0).mlp.has_value());
+  const LayerSpec layer = config.layer(1);
+  const AttentionSpec& attention = layer.attention;
+  EXPECT_EQ(attention.head_dim, 24);
+  EXPECT_EQ(attention.value_dim, 12);
+  EXPECT_EQ(attention.latent->q_rank, 0);
+  EXPECT_EQ(attention.latent->norm.eps, 1e-6f);  // HF's default, whatever rms_norm_eps says
+  EXPECT_EQ(layer.attention_norm.settings.eps, 1e-5f);
+  EXPECT_FLOAT_EQ(attention.scale, 1 / std::sqrt(24.0f));
+  EXPECT_EQ(config.ropes()[0].rotary_dim, 8);
+  EXPECT_EQ(config.ropes()[0].pairs, RopePairs::kInterleavedToHalves);
+  const RouterSettings& router = layer.moe->router;
+  EXPECT_EQ(router.score, RouterScore::kSigmoid);
+  EXPECT_EQ(router.num_groups, 4);
+  EXPECT_EQ(router.topk_group, 2);
+  EXPECT_EQ(router.scaling_factor, 2.5f);
+  EXPECT_TRUE(layer.moe->correction_bias);
+  EXPECT_EQ(layer.moe->shared->width, 16);
+  EXPECT_EQ(config.router_aux_loss_coef, 0.0);
+}
+
+TEST(Families, DeepseekScalesItsScoresWithYarn) {
+  const ModelConfig config = model("deepseek_v3", R"("max_position_embeddings": 256, "rope_interleave": false,
+    "rope_scaling": {"type": "yarn", "factor": 4, "original_max_position_embeddings": 32, "mscale": 1.0,
+                     "mscale_all_dim": 0.8, "beta_fast": 32, "beta_slow": 1})");
+  const double mscale = 0.1 * 0.8 * std::log(4.0) + 1;
+  EXPECT_FLOAT_EQ(config.layer(0).attention.scale, static_cast<float>(mscale * mscale / std::sqrt(24.0)));
+  const YarnScaling yarn = std::get<YarnScaling>(config.ropes()[0].scaling);
+  EXPECT_EQ(yarn.factor, 8.0);  // 256 / 32: the lengths, not the stated factor
+  EXPECT_EQ(yarn.mscale, 1.0);
+  EXPECT_EQ(config.ropes()[0].pairs, RopePairs::kHalfSplit);
+}
+
+TEST(Families, ReadTheScalingsOfBothSpellings) {
+  const ModelConfig llama = model("llama", R"("rope_scaling": {"rope_type": "llama3", "factor": 8.0,
+    "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 64})");
+  const Llama3Scaling llama3 = std::get<Llama3Scaling>(llama.ropes()[0].scaling);
+  EXPECT_EQ(llama3.high_freq_factor, 4.0);
+  EXPECT_EQ(llama3.original_max_position_embeddings, 64.0);
+  const ModelConfig gemma = model("gemma3_text", R"("rope_parameters": {
+    "full_attention": {"rope_type": "linear", "factor": 2.0, "rope_theta": 5e5},
+    "sliding_attention": {"rope_type": "default", "rope_theta": 2e4}})");
+  EXPECT_EQ(gemma.ropes()[0].theta, 5e5);
+  EXPECT_EQ(gemma.ropes()[1].theta, 2e4);
+  const ModelConfig glm =
+      model("glm4", R"("head_dim": 10, "rope_parameters": {"partial_rotary_factor": 0.4})");
+  EXPECT_EQ(glm.ropes()[0].rotary_dim, 4);
+  EXPECT_EQ(glm.ropes()[0].pairs, RopePairs::kInterleaved);
+  const ModelConfig vl = model("qwen3_vl_moe_text", R"("rope_scaling": {"rope_type": "default",
+    "mrope_section": [2, 1, 1], "mrope_interleaved": true})");
+  EXPECT_TRUE(std::holds_alternative<std::monostate>(vl.ropes()[0].scaling));
+}
+
+TEST(Families, Phi3StretchesByTheRatioOfItsLengths) {
+  const ModelConfig phi = model("phi3", R"("max_position_embeddings": 128,
+    "original_max_position_embeddings": 32, "rope_scaling": {"type": "su",
+    "short_factor": [1, 1, 1, 1], "long_factor": [1, 2, 3, 4]})");
+  const LongRopeScaling scaling = std::get<LongRopeScaling>(phi.ropes()[0].scaling);
+  EXPECT_EQ(scaling.factor, 4.0);
+  EXPECT_EQ(scaling.original_max_position_embeddings, 32);
+  EXPECT_EQ(scaling.long_factor[3], 4.0);
+  EXPECT_NE(
+      refusal("phi3", R"("rope_scaling": {"type": "longrope", "short_factor": [1], "long_factor": [1]})")
+          .find("each of the 4 pairs"),
+      std::string::npos);
+}
+
+TEST(Families, PaddingIsCountedAsTorchCounts) {
+  const auto padding = [](const std::string& type, const std::string& value) {
+    const std::string text = "{\"model_type\": \"" + type + "\"" + R"(, "vocab_size": 96, "hidden_size": 32,
+      "num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 56)" +
+                             (value.empty() ? "" : ", \"pad_token_id\": " + value) + "}";
+    return ModelConfig::from(Document::parse(text, "test")).pad_token_id;
+  };
+  EXPECT_EQ(padding("llama", ""), std::nullopt);
+  EXPECT_EQ(padding("llama", "7"), 7);
+  EXPECT_EQ(padding("llama", "-1"), 95);
+  EXPECT_EQ(padding("gemma3_text", ""), 0);
+  EXPECT_EQ(padding("gemma3_text", "null"), std::nullopt);
+  EXPECT_THROW(padding("glm4", ""), ConfigError);  // 151329 is no row
+}
+
+TEST(Families, FifteenRunAndTheOthersSayWhyNot) {
+  EXPECT_EQ(std::ranges::count_if(families(), [](const Family& f) { return f.refusal.empty(); }), 15);
+  for (const Family& family : families()) EXPECT_EQ(family.architecture.empty(), !family.refusal.empty());
+}
+}  // namespace
+}  // namespace moeloom

@@ -1,0 +1,138 @@
+#include "moeloom/moe/dispatch/dispatch_plan.hpp"
+
+#include "moeloom/base/errors.hpp"
+#include "moeloom/comm/mesh.hpp"
+
+#include <algorithm>
+#include <numeric>
+
+#include "support/random_matrix.hpp"
+#include <gtest/gtest.h>
+
+namespace moeloom {
+namespace {
+
+struct Case {
+  Index tokens, top_k, experts, ranks, favourite;
+};
+
+const std::vector<Case> kCases = {{0, 2, 8, 4, -1}, {1, 1, 8, 2, -1}, {1, 8, 8, 8, -1},   {7, 3, 8, 1, -1},
+                                  {50, 2, 8, 4, 5}, {64, 1, 8, 4, 0}, {33, 4, 16, 2, -1}, {9, 2, 7, 3, -1}};
+
+DispatchPlan sending(const Case& c, std::uint64_t seed) {
+  DispatchPlan plan;
+  plan_sending(testing::random_choices(c.tokens, c.top_k, c.experts, seed, c.favourite), c.top_k, c.experts,
+               c.ranks, plan);
+  return plan;
+}
+
+TEST(DispatchPlan, SlotsLeaveOrderedByExpertAndThenByToken) {
+  for (const Case& c : kCases) {
+    const auto chosen = testing::random_choices(c.tokens, c.top_k, c.experts, 3, c.favourite);
+    const DispatchPlan plan = sending(c, 3);
+    ASSERT_EQ(static_cast<Index>(plan.slot_order.size()), c.tokens * c.top_k);
+    for (std::size_t place = 1; place < plan.slot_order.size(); ++place) {
+      const auto before = static_cast<std::size_t>(plan.slot_order[place - 1]);
+      const auto here = static_cast<std::size_t>(plan.slot_order[place]);
+      EXPECT_TRUE(chosen[before] < chosen[here] || (chosen[before] == chosen[here] && before < here));
+    }
+    for (std::size_t slot = 0; slot < plan.slot_place.size(); ++slot)
+      EXPECT_EQ(plan.slot_order[static_cast<std::size_t>(plan.slot_place[slot])], static_cast<Index>(slot));
+  }
+}
+
+TEST(DispatchPlan, CountsAreConserved) {
+  for (const Case& c : kCases) {
+    const DispatchPlan plan = sending(c, 4);
+    EXPECT_EQ(std::reduce(plan.tokens_per_expert.begin(), plan.tokens_per_expert.end()), c.tokens * c.top_k);
+    EXPECT_EQ(std::reduce(plan.sent_per_rank.begin(), plan.sent_per_rank.end()), c.tokens * c.top_k);
+  }
+}
+
+TEST(DispatchPlan, RowsLandByLocalExpertThenSourceThenToken) {
+  // Two sources, three local experts: source 0 sends 2, 0, 1 rows and source 1 sends 1, 3, 0.
+  DispatchPlan plan;
+  plan.ranks = 2;
+  plan_receiving(std::vector<std::int64_t>{2, 0, 1, 1, 3, 0}, plan);
+  EXPECT_EQ(plan.received_per_rank, (std::vector<Index>{3, 4}));
+  EXPECT_EQ(plan.rows_per_source, (std::vector<Index>{2, 1, 0, 3, 1, 0}));
+  EXPECT_EQ(plan.landing_order, (std::vector<Index>{0, 1, 3, 4, 5, 6, 2}));
+  EXPECT_EQ(plan.rows(), 7);
+}
+
+TEST(DispatchPlan, NothingIsReceivedFromRanksWithoutTokens) {
+  DispatchPlan plan;
+  plan.ranks = 4;
+  plan_receiving(std::vector<std::int64_t>(8, 0), plan);
+  EXPECT_EQ(plan.rows(), 0);
+  EXPECT_TRUE(plan.landing_order.empty());
+}
+
+/// Both receiving halves of every rank of a case, from the same choices.
+TEST(DispatchPlan, LandingsAreThePlacesThatRowsWouldBeRegroupedTo) {
+  for (const Case& c : kCases) {
+    std::vector<std::vector<std::int32_t>> chosen;
+    std::vector<std::int64_t> counts;  // [ep, E]
+    for (Index rank = 0; rank < c.ranks; ++rank) {
+      chosen.push_back(testing::random_choices(c.tokens + 3 * rank, c.top_k, c.experts,
+                                               static_cast<std::uint64_t>(rank), c.favourite));
+      std::vector<std::int64_t> own(static_cast<std::size_t>(c.experts));
+      for (const std::int32_t expert : chosen.back()) ++own[static_cast<std::size_t>(expert)];
+      counts.insert(counts.end(), own.begin(), own.end());
+    }
+    const auto counts_for = [&](Index rank) {
+      return landing_counts(c.experts, c.ranks, rank, [&](Index source) {
+        return std::span<const std::int64_t>(counts).subspan(at(source * c.experts), at(c.experts));
+      });
+    };
+    std::vector<std::vector<int>> landed;  // [rank][row]: slots that land there
+    for (Index rank = 0; rank < c.ranks; ++rank) {
+      const ExpertRange held = experts_of(c.experts, c.ranks, rank);
+      std::vector<std::int64_t> received;
+      for (Index source = 0; source < c.ranks; ++source)
+        for (Index i = 0; i < held.count; ++i)
+          received.push_back(counts[static_cast<std::size_t>(source * c.experts + held.begin + i)]);
+      DispatchPlan regrouped;
+      regrouped.ranks = c.ranks;
+      plan_receiving(received, regrouped);
+      DispatchPlan plan;
+      plan_sending(chosen[static_cast<std::size_t>(rank)], c.top_k, c.experts, c.ranks, plan);
+      plan_landing(counts_for(rank), chosen[static_cast<std::size_t>(rank)], rank, plan);
+      EXPECT_EQ(plan.rows_per_source, regrouped.rows_per_source);
+      EXPECT_EQ(plan.received_per_rank, regrouped.received_per_rank);
+      landed.emplace_back(static_cast<std::size_t>(plan.rows()));
+    }
+    for (Index source = 0; source < c.ranks; ++source) {
+      const auto& choices = chosen[static_cast<std::size_t>(source)];
+      DispatchPlan plan;
+      plan_sending(choices, c.top_k, c.experts, c.ranks, plan);
+      plan_landing(counts_for(source), choices, source, plan);
+      for (std::size_t slot = 0; slot < choices.size(); ++slot) {
+        const auto [rank, row] = plan.landings[slot];
+        Index expected = 0;  // rows of earlier experts, earlier sources and earlier tokens of this one
+        const Index first = experts_of(c.experts, c.ranks, rank).begin;
+        for (Index other = 0; other < c.ranks; ++other) {
+          const auto& theirs = chosen[static_cast<std::size_t>(other)];
+          for (std::size_t i = 0; i < theirs.size(); ++i)
+            expected += theirs[i] >= first &&
+                        (theirs[i] < choices[slot] ||
+                         (theirs[i] == choices[slot] && (other < source || (other == source && i < slot))));
+        }
+        EXPECT_EQ(row, expected);
+        ++landed[static_cast<std::size_t>(rank)][static_cast<std::size_t>(row)];
+      }
+    }
+    for (const std::vector<int>& rows : landed)
+      for (const int slots : rows) EXPECT_EQ(slots, 1) << "a row from no slot, or from several";
+  }
+}
+
+TEST(DispatchPlan, RefusesAnExpertThatDoesNotExist) {
+  DispatchPlan plan;
+  EXPECT_THROW(plan_sending(std::vector<std::int32_t>{0, 8}, 2, 8, 2, plan), ShapeError);
+  EXPECT_THROW(plan_sending(std::vector<std::int32_t>{0, -1}, 2, 8, 2, plan), ShapeError);
+  EXPECT_THROW(plan_sending(std::vector<std::int32_t>{0, 1, 2}, 2, 8, 2, plan), ShapeError);
+}
+
+}  // namespace
+}  // namespace moeloom

@@ -1,0 +1,95 @@
+// Bytes between nodes, counted: what each way sends against one copy of a row for each expert.
+#include "moeloom/moe/dispatch/dispatch_traffic.hpp"
+
+#include "moeloom/moe/dispatch/dispatcher.hpp"
+
+#include "support/random_matrix.hpp"
+#include <gtest/gtest.h>
+
+namespace moeloom {
+namespace {
+
+constexpr Index kExperts = 64, kTopK = 8, kTokens = 200, kHidden = 512;
+
+struct Directions {
+  double out = 0, back = 0;  // bytes on the wire over logical bytes, of all ranks
+};
+
+double ratio_of_all(const Communicator& ep, DispatchTraffic before, DispatchTraffic after) {
+  std::vector<std::int64_t> bytes = {after.wire_bytes - before.wire_bytes,
+                                     after.logical_bytes - before.logical_bytes};
+  ep.all_sum(bytes);
+  return static_cast<double>(bytes[0]) / static_cast<double>(bytes[1]);
+}
+
+Directions ratios(DispatcherKind kind, const WireSettings& wire) {
+  const Communicator ep = Communicator::world();
+  Dispatcher dispatcher(ep, kExperts, open_dispatcher(kind, ep, kExperts, wire));
+  const auto seed = static_cast<std::uint64_t>(ep.rank());
+  const Matrix tokens = testing::random_matrix(kTokens, kHidden, seed);
+  const std::vector<float> slots(at(kTokens * kTopK), 1.0f);
+  std::vector<float> row_scalars, slot_scalars;
+  Matrix sums(kTokens, kHidden);
+  DispatchPlan plan;
+  RowBuffer rows;
+  Directions ratios;
+  dispatcher.plan(testing::random_choices(kTokens, kTopK, kExperts, seed), kTopK, plan);
+  dispatcher.dispatch(plan, tokens, rows, ScalarsOut{slots, row_scalars});
+  ratios.out = ratio_of_all(ep, {}, dispatcher.traffic());  // with what the plan cost
+  const DispatchTraffic before = dispatcher.traffic();
+  dispatcher.combine(plan, rows, sums, Write::kReplace, ScalarsBack{row_scalars, slot_scalars});
+  ratios.back = ratio_of_all(ep, before, dispatcher.traffic());
+  return ratios;
+}
+
+TEST(DispatchTraffic, ATokenCrossesOncePerNode) {
+  if (Communicator::world().size() % 2 != 0) GTEST_SKIP() << "two nodes of unequal size";
+  // 64 experts on 2 nodes, 8 a token: 4 copies for the other node in the mean, and one row of 0.998 tokens.
+  const Directions exact = ratios(DispatcherKind::kHierarchical, {.pretended_nodes = 2});
+  EXPECT_LT(exact.out, 0.26);
+  EXPECT_GT(exact.out, 0.25);   // 0.2495 of rows, and beside each slot its number and its place
+  EXPECT_LT(exact.back, 0.92);  // the slots that open a sum return as one
+  const Directions fast =
+      ratios(DispatcherKind::kHierarchical, {.combine = CombineMode::kFast, .pretended_nodes = 2});
+  EXPECT_DOUBLE_EQ(fast.out, exact.out);
+  EXPECT_LT(fast.back, 0.26);
+  const Directions bf16 =
+      ratios(DispatcherKind::kHierarchical,
+             {.combine = CombineMode::kFast, .dtype = WireDType::kBf16, .pretended_nodes = 2});
+  EXPECT_LT(bf16.out, 0.14);
+  EXPECT_LT(bf16.back, 0.14);
+}
+
+TEST(DispatchTraffic, OtherWaysSendACopyASlotOrATokenARank) {
+  const Index ranks = Communicator::world().size();
+  if (ranks < 2) GTEST_SKIP() << "one rank is one node";
+  const Directions alltoall = ratios(DispatcherKind::kAlltoall, {.pretended_nodes = 2});
+  const double with_numbers = 1 + 1.0 / kHidden;
+  EXPECT_DOUBLE_EQ(alltoall.out, with_numbers);
+  EXPECT_DOUBLE_EQ(alltoall.back, with_numbers);
+  const Directions narrow =
+      ratios(DispatcherKind::kAlltoall, {.dtype = WireDType::kBf16, .pretended_nodes = 2});
+  EXPECT_DOUBLE_EQ(narrow.out, with_numbers - 0.5);
+  if (ranks == 2) {
+    const Directions allgather = ratios(DispatcherKind::kAllgather, {.pretended_nodes = 2});
+    EXPECT_NEAR(allgather.out, 0.25, 0.02);
+    EXPECT_DOUBLE_EQ(allgather.back, with_numbers);
+  }
+}
+
+TEST(DispatchTraffic, NothingCrossesOnOneNode) {
+  for (const DispatcherKind kind : {DispatcherKind::kAlltoall, DispatcherKind::kShared,
+                                    DispatcherKind::kHierarchical, DispatcherKind::kAllgather}) {
+    const Communicator ep = Communicator::world();
+    Dispatcher dispatcher(ep, kExperts, open_dispatcher(kind, ep, kExperts));
+    DispatchPlan plan;
+    RowBuffer rows;
+    dispatcher.plan(testing::random_choices(9, 2, kExperts, 1), 2, plan);
+    dispatcher.dispatch(plan, Matrix(9, 4), rows);
+    EXPECT_EQ(dispatcher.traffic().wire_bytes, 0) << name_of(kind);
+    EXPECT_EQ(dispatcher.traffic().logical_bytes, 0) << name_of(kind);
+  }
+}
+
+}  // namespace
+}  // namespace moeloom

@@ -1,0 +1,206 @@
+// Thousands of random routings: every way to move rows against a serial oracle, forward and backward, to the
+// last bit. One dispatcher a way serves them all, so that its memory grows and is reused between them.
+#include "moeloom/comm/mesh.hpp"
+#include "moeloom/moe/dispatch/dispatcher.hpp"
+
+#include <algorithm>
+#include <numeric>
+
+#include "support/random_matrix.hpp"
+#include <gtest/gtest.h>
+
+namespace moeloom {
+namespace {
+
+constexpr std::uint64_t kSeed = 20261121;
+constexpr Index kRoutings = 900;  // of each way
+
+struct Way {
+  DispatcherKind kind;
+  Index pretended_nodes = 0;
+  Index chunks = 0;
+};
+constexpr Way kWays[] = {{DispatcherKind::kAlltoall},        {DispatcherKind::kShared},
+                         {DispatcherKind::kHierarchical, 1}, {DispatcherKind::kHierarchical, 2},
+                         {DispatcherKind::kHierarchical, 3}, {DispatcherKind::kHierarchical, 4},
+                         {DispatcherKind::kAllgather},       {DispatcherKind::kAlltoall, 2, 1},
+                         {DispatcherKind::kAlltoall, 2, 3},  {DispatcherKind::kAlltoall, 2, 16}};
+
+/// One routing of the whole world, made of its number alone: every rank knows every rank's part.
+struct World {
+  Index experts, top_k, cols;
+  std::vector<std::vector<std::int32_t>> chosen = {};  // a rank's [T, K]
+  std::vector<Matrix> tokens = {};                     // a rank's [T, D]
+};
+
+Index drawn(const CounterRandom& random, std::uint64_t i, Index least, Index most) {
+  return least + static_cast<Index>(random.uniform(i) * static_cast<double>(most - least + 1));
+}
+
+World world_of(Index number, Index experts, int ranks) {
+  const CounterRandom random(kSeed + static_cast<std::uint64_t>(number), stream_of("routing"));
+  World w{.experts = experts, .top_k = drawn(random, 0, 1, experts), .cols = drawn(random, 1, 1, 150)};
+  const Index most = drawn(random, 2, 0, 6) * drawn(random, 3, 0, 6);
+  const Index favourite = drawn(random, 4, -2, experts - 1);
+  for (int rank = 0; rank < ranks; ++rank) {
+    const auto own = static_cast<std::uint64_t>(rank);
+    const Index tokens = drawn(random, 10 + own, 0, most);
+    const std::uint64_t seed = kSeed + static_cast<std::uint64_t>(1000 * number + rank);
+    w.chosen.push_back(
+        testing::random_choices(tokens, w.top_k, experts, seed, std::max<Index>(favourite, -1)));
+    w.tokens.push_back(testing::random_matrix(tokens, w.cols, seed));
+  }
+  return w;
+}
+
+/// What stands in for the experts. The product is exact, so that it may be contracted or not.
+float of_expert(Index expert, float x) {
+  return x + 0.125f * static_cast<float>(expert + 1);
+}
+/// The number beside a slot.
+float scalar_of(int rank, Index slot) {
+  return static_cast<float>(rank) + static_cast<float>(slot) / 256;
+}
+
+/// Rows and numbers of a rank's experts, in the one order in which they may land.
+void expect_landed(const World& w, const ExpertRange& held, const RowBuffer& rows,
+                   const std::vector<float>& scalars) {
+  Index row = 0;
+  for (Index expert = held.begin; expert < held.begin + held.count; ++expert)
+    for (std::size_t rank = 0; rank < w.chosen.size(); ++rank)
+      for (Index slot = 0; slot < std::ssize(w.chosen[rank]); ++slot) {
+        if (w.chosen[rank][at(slot)] != expert) continue;
+        ASSERT_LT(row, rows.rows());
+        const float* token = w.tokens[rank].row(slot / w.top_k);
+        ASSERT_TRUE(std::equal(token, token + w.cols, rows.view().row(row)));
+        ASSERT_EQ(scalars[at(row)], scalar_of(static_cast<int>(rank), slot));
+        ++row;
+      }
+  ASSERT_EQ(row, rows.rows());
+}
+
+/// Applies of_expert in place of some of the experts; rows are grouped by local expert.
+void run_experts(const DispatchPlan& plan, const ExpertRange& held, const RowBuffer& rows, RowBuffer& output,
+                 Stretch experts) {
+  Index row = 0;
+  for (Index local = 0; local < experts.end; ++local)
+    for (Index i = 0; i < plan.grouped_rows().of_group(local); ++i, ++row)
+      for (Index j = 0; local >= experts.begin && j < rows.cols(); ++j)
+        output.view()(row, j) = of_expert(held.begin + local, rows.view()(row, j));
+}
+
+void expect_combined(const World& w, int rank, const Matrix& before, const Matrix& sums) {
+  const auto own = static_cast<std::size_t>(rank);
+  for (Index t = 0; t < sums.rows(); ++t)
+    for (Index j = 0; j < w.cols; ++j) {
+      const float x = w.tokens[own].view()(t, j);
+      float expected = of_expert(w.chosen[own][at(t * w.top_k)], x);
+      for (Index k = 1; k < w.top_k; ++k) expected += of_expert(w.chosen[own][at(t * w.top_k + k)], x);
+      ASSERT_EQ(sums.view()(t, j), before.view()(t, j) + expected);
+    }
+}
+
+/// Forward (rows with numbers out, rows back and added) and backward (rows out, rows with numbers back).
+class Exchange {
+ public:
+  Exchange(const Communicator& ep, Index experts, const Way& way)
+      : ep_(ep), dispatcher_(ep, experts, settings_of(ep, experts, way)) {}
+
+  static DispatcherSettings settings_of(const Communicator& ep, Index experts, const Way& way) {
+    DispatcherSettings settings =
+        open_dispatcher(way.kind, ep, experts, {.pretended_nodes = way.pretended_nodes});
+    settings.chunks = way.chunks;
+    return settings;
+  }
+
+  void check(const World& w) {
+    const auto own = static_cast<std::size_t>(ep_.rank());
+    const ExpertRange held = experts_of(w.experts, ep_.size(), ep_.rank());
+    const Matrix& tokens = w.tokens[own];
+    std::vector<float> slots(w.chosen[own].size());
+    for (std::size_t i = 0; i < slots.size(); ++i) slots[i] = scalar_of(ep_.rank(), static_cast<Index>(i));
+    dispatcher_.plan(w.chosen[own], w.top_k, plan_);
+    if (dispatcher_.overlaps()) return check_in_parts(w, held, slots);
+    dispatcher_.dispatch(plan_, tokens, rows_, ScalarsOut{slots, row_scalars_});
+    expect_landed(w, held, rows_, row_scalars_);
+    dispatcher_.prepare(output_, plan_.rows(), w.cols);
+    run_experts(plan_, held, rows_, output_, {0, held.count});
+    Matrix sums = Matrix::copy_of(tokens);
+    dispatcher_.combine(plan_, output_, sums, Write::kAdd);
+    expect_combined(w, ep_.rank(), tokens, sums);
+
+    dispatcher_.dispatch(plan_, tokens, d_rows_);
+    dispatcher_.prepare(output_, plan_.rows(), w.cols);
+    run_experts(plan_, held, d_rows_, output_, {0, held.count});
+    dispatcher_.combine(plan_, output_, sums, Write::kReplace, ScalarsBack{row_scalars_, back_});
+    expect_combined(w, ep_.rank(), Matrix(tokens.rows(), w.cols), sums);
+    ASSERT_EQ(back_, slots);
+  }
+
+ private:
+  /// Forward and backward as a layer does them, chunk after chunk.
+  void check_in_parts(const World& w, const ExpertRange& held, const std::vector<float>& slots) {
+    const Matrix& tokens = w.tokens[at(ep_.rank())];
+    Matrix sums = Matrix::copy_of(tokens);
+    const RoundTrip forward{.plan = plan_,
+                            .tokens = tokens,
+                            .rows = rows_,
+                            .scalars_out = ScalarsOut{slots, row_scalars_},
+                            .results = output_,
+                            .sums = sums,
+                            .mode = Write::kAdd};
+    travel(forward, held);
+    expect_landed(w, held, rows_, row_scalars_);
+    expect_combined(w, ep_.rank(), tokens, sums);
+
+    const RoundTrip backward{.plan = plan_,
+                             .tokens = tokens,
+                             .rows = d_rows_,
+                             .scalars_out = std::nullopt,
+                             .results = output_,
+                             .sums = sums,
+                             .scalars_back = ScalarsBack{row_scalars_, back_}};
+    travel(backward, held);
+    expect_combined(w, ep_.rank(), Matrix(tokens.rows(), w.cols), sums);
+    ASSERT_EQ(back_, slots);
+  }
+
+  void travel(const RoundTrip& trip, const ExpertRange& held) {
+    dispatcher_.begin(trip);
+    for (Index chunk = 0; chunk < dispatcher_.chunks(); ++chunk) {
+      dispatcher_.await(trip, chunk);
+      dispatcher_.progress()();
+      run_experts(plan_, held, trip.rows, trip.results, part(held, chunk));
+      dispatcher_.send_back(trip, chunk);
+    }
+    dispatcher_.finish(trip);
+  }
+
+  Stretch part(const ExpertRange& held, Index chunk) const {
+    return dispatcher_.overlaps() ? plan_.chunks.experts_of(chunk) : Stretch{0, held.count};
+  }
+
+  const Communicator& ep_;
+  Dispatcher dispatcher_;
+  DispatchPlan plan_;
+  RowBuffer rows_, d_rows_, output_;
+  std::vector<float> row_scalars_, back_;
+};
+
+TEST(DispatcherRoutings, EveryWayMovesTheSameBitsAsASerialOracle) {
+  const Communicator ep = Communicator::world();
+  for (const Way& way : kWays) {
+    SCOPED_TRACE(std::string(name_of(way.kind)) + " on " + std::to_string(way.pretended_nodes) +
+                 " nodes, seed " + std::to_string(kSeed));
+    for (const Index experts : {Index{ep.size()}, Index{ep.size() + 3}, Index{16}}) {
+      Exchange exchange(ep, experts, way);
+      for (Index number = 0; number < kRoutings / 3; ++number) {
+        SCOPED_TRACE("experts " + std::to_string(experts) + ", routing " + std::to_string(number));
+        exchange.check(world_of(number, experts, ep.size()));
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace moeloom

@@ -1,0 +1,268 @@
+#include "moeloom/moe/dispatch/dispatcher.hpp"
+
+#include "moeloom/base/errors.hpp"
+#include "moeloom/comm/mesh.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "support/random_matrix.hpp"
+#include <gtest/gtest.h>
+
+namespace moeloom {
+namespace {
+
+constexpr Index kHidden = 5;
+
+struct Case {
+  const char* name;
+  std::vector<Index> tokens_by_rank;  // repeated when there are more ranks
+  Index top_k, experts, favourite;
+};
+
+const std::vector<Case> kCases = {{"even", {8}, 2, 8, -1},
+                                  {"uneven", {13, 1, 0, 6}, 3, 8, -1},
+                                  {"no tokens anywhere", {0}, 2, 8, -1},
+                                  {"one rank alone", {9, 0}, 2, 8, -1},
+                                  {"one hot expert", {10}, 1, 8, 7},
+                                  {"one hot rank", {10, 70}, 2, 16, 0},
+                                  {"every expert", {4, 3}, 8, 8, -1},
+                                  {"experts do not divide", {6, 2}, 2, 7, -1},
+                                  {"many tokens", {300, 20, 100}, 2, 10, -1}};
+
+Index tokens_of(const Case& c, int rank) {
+  return c.tokens_by_rank[static_cast<std::size_t>(rank) % c.tokens_by_rank.size()];
+}
+
+std::vector<std::int32_t> choices_of(const Case& c, int rank) {
+  return testing::random_choices(tokens_of(c, rank), c.top_k, c.experts,
+                                 70 + static_cast<std::uint64_t>(rank), c.favourite);
+}
+
+Matrix tokens_matrix(const Case& c, int rank) {
+  return testing::random_matrix(tokens_of(c, rank), kHidden, 90 + static_cast<std::uint64_t>(rank));
+}
+
+/// A way to move rows, on so many pretended nodes.
+struct Way {
+  const char* name;
+  DispatcherKind kind;
+  Index nodes = 0;
+};
+const std::vector<Way> kWays = {{"alltoall", DispatcherKind::kAlltoall},
+                                {"shared", DispatcherKind::kShared},
+                                {"hierarchical", DispatcherKind::kHierarchical},
+                                {"hierarchical on 2 nodes", DispatcherKind::kHierarchical, 2},
+                                {"hierarchical on 3 nodes", DispatcherKind::kHierarchical, 3},
+                                {"hierarchical on 4 nodes", DispatcherKind::kHierarchical, 4},
+                                {"allgather", DispatcherKind::kAllgather}};
+
+class DispatcherOnEveryRank : public ::testing::TestWithParam<std::tuple<Way, Case>> {
+ protected:
+  Dispatcher dispatcher(Index experts) const {
+    const Way& way = std::get<0>(GetParam());
+    return Dispatcher(ep_, experts, open_dispatcher(way.kind, ep_, experts, {.pretended_nodes = way.nodes}));
+  }
+  const Communicator ep_ = Communicator::world();
+};
+
+TEST_P(DispatcherOnEveryRank, RowsArriveGroupedByExpertSourceAndToken) {
+  const Case& c = std::get<1>(GetParam());
+  Dispatcher dispatcher = this->dispatcher(c.experts);
+  EXPECT_EQ(dispatcher.kind(), std::get<0>(GetParam()).kind);
+  DispatchPlan plan;
+  dispatcher.plan(choices_of(c, ep_.rank()), c.top_k, plan);
+  RowBuffer rows;
+  dispatcher.dispatch(plan, tokens_matrix(c, ep_.rank()), rows);
+
+  // The oracle: every rank's choices and tokens are functions of its number.
+  const ExpertRange held = experts_of(c.experts, ep_.size(), ep_.rank());
+  Index row = 0;
+  for (Index expert = held.begin; expert < held.begin + held.count; ++expert) {
+    for (int source = 0; source < ep_.size(); ++source) {
+      const auto chosen = choices_of(c, source);
+      const Matrix tokens = tokens_matrix(c, source);
+      Index here = 0;
+      for (std::size_t slot = 0; slot < chosen.size(); ++slot) {
+        if (chosen[slot] != expert) continue;
+        ASSERT_LT(row, rows.rows());
+        for (Index j = 0; j < kHidden; ++j)
+          EXPECT_EQ(rows.view()(row, j), tokens.view()(static_cast<Index>(slot) / c.top_k, j));
+        ++row, ++here;
+      }
+      EXPECT_EQ(plan.grouped_rows().of_source(expert - held.begin, source), here);
+    }
+  }
+  EXPECT_EQ(row, rows.rows());
+}
+
+TEST_P(DispatcherOnEveryRank, CombineAddsATokensRowsInSlotOrder) {
+  const Case& c = std::get<1>(GetParam());
+  Dispatcher dispatcher = this->dispatcher(c.experts);
+  DispatchPlan plan;
+  dispatcher.plan(choices_of(c, ep_.rank()), c.top_k, plan);
+  const Matrix tokens = tokens_matrix(c, ep_.rank());
+  RowBuffer rows;
+  dispatcher.dispatch(plan, tokens, rows);
+  Matrix sums(tokens.rows(), kHidden);
+  dispatcher.combine(plan, rows, sums, Write::kReplace);
+  dispatcher.combine(plan, rows, sums, Write::kAdd);
+  for (Index t = 0; t < tokens.rows(); ++t)
+    for (Index j = 0; j < kHidden; ++j) {
+      float expected = 0;
+      for (Index k = 0; k < c.top_k; ++k) expected += tokens.view()(t, j);
+      EXPECT_EQ(sums.view()(t, j), expected + expected);
+    }
+}
+
+TEST_P(DispatcherOnEveryRank, ScalarsGoOutAndComeBackToTheirSlots) {
+  const Case& c = std::get<1>(GetParam());
+  Dispatcher dispatcher = this->dispatcher(c.experts);
+  DispatchPlan plan;
+  dispatcher.plan(choices_of(c, ep_.rank()), c.top_k, plan);
+  std::vector<float> slots(static_cast<std::size_t>(plan.slots()));
+  for (std::size_t i = 0; i < slots.size(); ++i)
+    slots[i] = static_cast<float>(i) + 1000.0f * static_cast<float>(ep_.rank());
+  std::vector<float> rows;
+  const Matrix tokens = tokens_matrix(c, ep_.rank());
+  Matrix sums(tokens.rows(), kHidden);
+  RowBuffer landed;
+  dispatcher.dispatch(plan, tokens, landed, ScalarsOut{slots, rows});
+  EXPECT_EQ(static_cast<Index>(rows.size()), plan.rows());
+  for (int turn = 0; turn < 3; ++turn) {  // combine after combine, each with other numbers
+    std::vector<float> back;
+    dispatcher.combine(plan, landed, sums, Write::kReplace, ScalarsBack{rows, back});
+    EXPECT_EQ(back, slots);
+    for (float& number : rows) number += 0.5f;
+    for (float& number : slots) number += 0.5f;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(AllShapes, DispatcherOnEveryRank,
+                         ::testing::Combine(::testing::ValuesIn(kWays), ::testing::ValuesIn(kCases)),
+                         [](const auto& info) {
+                           std::string name =
+                               std::string(std::get<0>(info.param).name) + "_" + std::get<1>(info.param).name;
+                           std::ranges::replace(name, ' ', '_');
+                           return name;
+                         });
+
+/// Tokens out and, as they landed, back: their sums over top_k experts.
+Matrix there_and_back(const Communicator& ep, DispatcherKind kind, const WireSettings& wire, Index top_k,
+                      ConstMatrixView tokens) {
+  constexpr Index kExperts = 16;
+  Dispatcher dispatcher(ep, kExperts, open_dispatcher(kind, ep, kExperts, wire));
+  DispatchPlan plan;
+  dispatcher.plan(testing::random_choices(tokens.rows, top_k, kExperts, 7), top_k, plan);
+  RowBuffer rows;
+  dispatcher.dispatch(plan, tokens, rows);
+  Matrix sums(tokens.rows, tokens.cols);
+  dispatcher.combine(plan, rows, sums, Write::kReplace);
+  return sums;
+}
+
+double largest_relative_error(ConstMatrixView values, ConstMatrixView exact) {
+  double largest = 0;
+  for (Index i = 0; i < exact.size(); ++i)
+    largest = std::max(largest, std::abs(double{values.data[i]} - exact.data[i]) / std::abs(exact.data[i]));
+  return largest;
+}
+
+TEST(Dispatcher, Bf16OnTheWireRoundsEachRowOnceADirection) {
+  const Communicator ep = Communicator::world();
+  const Matrix tokens = testing::random_matrix(40, 33, 5);
+  for (const Index top_k : {1, 4}) {
+    const Matrix exact = there_and_back(ep, DispatcherKind::kAlltoall, {}, top_k, tokens);
+    for (const Way& way : kWays) {
+      if (way.kind == DispatcherKind::kShared) continue;
+      const double error = largest_relative_error(
+          there_and_back(ep, way.kind, {.dtype = WireDType::kBf16, .pretended_nodes = way.nodes}, top_k,
+                         tokens),
+          exact);
+      // Half a unit in the 8th bit out, and as much back where a node returns a sum; a row alone is a bf16
+      // number already.
+      EXPECT_LE(error, (way.kind == DispatcherKind::kHierarchical ? 2.01 : 1.0) / 256) << way.name;
+      const bool travels = ep.size() > 1 && (way.kind != DispatcherKind::kHierarchical || way.nodes > 1);
+      EXPECT_EQ(error > 1e-4, travels) << way.name;
+    }
+  }
+}
+
+TEST(Dispatcher, FastSumsDifferFromExactOnesByRoundingAlone) {
+  const Communicator ep = Communicator::world();
+  const Matrix tokens = testing::random_matrix(40, 33, 5);
+  const Matrix exact = there_and_back(ep, DispatcherKind::kHierarchical, {.pretended_nodes = 2}, 7, tokens);
+  const Matrix fast = there_and_back(ep, DispatcherKind::kHierarchical,
+                                     {.combine = CombineMode::kFast, .pretended_nodes = 2}, 7, tokens);
+  // Seven equal numbers: six additions, each rounded to half a unit in the 24th bit, in either order.
+  EXPECT_LE(largest_relative_error(fast, exact), 2 * 6 * 0x1p-24);
+  EXPECT_EQ(largest_relative_error(fast, exact) != 0, ep.size() > 1);
+}
+
+/// What one rank gets of an exchange of its own rows, out and back.
+struct RoundTrip {
+  RowBuffer rows;
+  Matrix sums;
+};
+
+RoundTrip round_trip(const Communicator& ep, const Way& way, std::span<const std::int32_t> chosen,
+                     Index experts, const Matrix& tokens) {
+  Dispatcher dispatcher(ep, experts, open_dispatcher(way.kind, ep, experts, {.pretended_nodes = way.nodes}));
+  DispatchPlan plan;
+  RoundTrip result;
+  dispatcher.plan(chosen, std::ssize(chosen) / tokens.rows(), plan);
+  dispatcher.dispatch(plan, tokens, result.rows);
+  result.sums = Matrix(tokens.rows(), tokens.cols());
+  dispatcher.combine(plan, result.rows, result.sums, Write::kReplace);
+  return result;
+}
+
+bool same_bits(ConstMatrixView a, ConstMatrixView b) {
+  return a.rows == b.rows && a.cols == b.cols && std::ranges::equal(a.flat(), b.flat());
+}
+
+TEST(Dispatcher, RowsThatAreWrittenAroundTheCacheAreTheSame) {
+  constexpr Index kTokens = 1031, kTopK = 4, kCols = 1040, kExperts = 8;
+  static_assert(kTokens * kTopK * kCols >= 4 * 1024 * 1024 && kCols % 16 == 0, "fewer stay in the cache");
+  const Communicator ep = Communicator::world();
+  const auto seed = static_cast<std::uint64_t>(ep.rank());
+  const Matrix tokens = testing::random_matrix(kTokens, kCols, seed);
+  const auto chosen = testing::random_choices(kTokens, kTopK, kExperts, seed, -1);
+  const RoundTrip reference = round_trip(ep, kWays.front(), chosen, kExperts, tokens);
+  for (const Way& way : kWays) {
+    const RoundTrip other = round_trip(ep, way, chosen, kExperts, tokens);
+    EXPECT_TRUE(same_bits(other.rows, reference.rows)) << way.name;
+    EXPECT_TRUE(same_bits(other.sums, reference.sums)) << way.name;
+  }
+}
+
+TEST(Dispatcher, RefusesTokensThatWereNotPlanned) {
+  for (const Way& way : kWays) {
+    const Communicator alone = Communicator::self();
+    Dispatcher dispatcher(alone, 4, open_dispatcher(way.kind, alone, 4));
+    DispatchPlan plan;
+    dispatcher.plan(std::vector<std::int32_t>{0, 1, 2, 3}, 2, plan);
+    RowBuffer rows;
+    EXPECT_THROW(dispatcher.dispatch(plan, Matrix(3, kHidden), rows), ShapeError);
+    std::vector<float> three(3);
+    std::vector<float> four(4);
+    EXPECT_THROW(dispatcher.dispatch(plan, Matrix(2, kHidden), rows, ScalarsOut{three, four}), ShapeError);
+    dispatcher.prepare(rows, 5, kHidden);
+    EXPECT_THROW(dispatcher.combine(plan, rows, Matrix(2, kHidden), Write::kAdd), ShapeError);
+  }
+}
+
+TEST(Dispatcher, RefusesRowsThatOthersCannotRead) {
+  const Communicator alone = Communicator::self();
+  for (const DispatcherKind kind : {DispatcherKind::kShared, DispatcherKind::kHierarchical}) {
+    Dispatcher dispatcher(alone, 4, open_dispatcher(kind, alone, 4));
+    DispatchPlan plan;
+    dispatcher.plan(std::vector<std::int32_t>{0, 1, 2, 3}, 2, plan);
+    EXPECT_THROW(dispatcher.combine(plan, Matrix(4, kHidden), Matrix(2, kHidden), Write::kAdd), ShapeError);
+    EXPECT_THROW(Dispatcher(alone, 4, {.kind = kind}), ShapeError);
+  }
+  EXPECT_THROW(Dispatcher(alone, 4, {.kind = DispatcherKind::kAuto}), ShapeError);
+}
+
+}  // namespace
+}  // namespace moeloom

@@ -1,0 +1,101 @@
+// What crossing between nodes needs and sends. That rows are the right ones: dispatcher_test.
+#include "moeloom/moe/dispatch/hierarchical_dispatch.hpp"
+
+#include "moeloom/base/errors.hpp"
+#include "moeloom/comm/mesh.hpp"
+
+#include <set>
+
+#include "dispatch/foreign_plan.hpp"
+#include "support/random_matrix.hpp"
+#include <gtest/gtest.h>
+
+namespace moeloom {
+namespace {
+
+constexpr Index kExperts = 8, kTopK = 5, kTokens = 40, kHidden = 6;
+constexpr Index kFloatBytes = sizeof(float);
+
+std::shared_ptr<NodeMemory> memory_of(const Communicator& ep, const NodeMap& nodes) {
+  return std::make_shared<NodeMemory>(ep.split(static_cast<int>(nodes.node_of[at(ep.rank())]), ep.rank()),
+                                      NodeRows::mailbox_bytes());
+}
+
+Index node_of_expert(const NodeMap& nodes, int ranks, Index expert) {
+  for (int rank = 0; rank < ranks; ++rank) {
+    const ExpertRange held = experts_of(kExperts, ranks, rank);
+    if (expert >= held.begin && expert < held.begin + held.count) return nodes.node_of[at(rank)];
+  }
+  return -1;
+}
+
+/// Counted one by one: what a rank has for other nodes.
+struct Crossing {
+  Index tokens = 0;  // once for each other node
+  Index copies = 0;
+};
+Crossing crossing_of(std::span<const std::int32_t> chosen, const NodeMap& nodes, const Communicator& ep) {
+  Crossing crossing;
+  for (Index token = 0; token < kTokens; ++token) {
+    std::set<Index> others;
+    for (const std::int32_t expert : chosen.subspan(at(token * kTopK), at(kTopK))) {
+      const Index node = node_of_expert(nodes, ep.size(), expert);
+      if (node == nodes.node_of[at(ep.rank())]) continue;
+      others.insert(node);
+      ++crossing.copies;
+    }
+    crossing.tokens += std::ssize(others);
+  }
+  return crossing;
+}
+
+TEST(HierarchicalDispatch, SendsATokenOnceToEachNodeAndFastSumsComeBackAsOne) {
+  const Communicator ep = Communicator::world();
+  for (const Index pretended : {1, 2, 3, 4}) {
+    const NodeMap nodes = find_nodes(ep, pretended);
+    HierarchicalDispatch dispatch(
+        ep, kExperts, {.nodes = nodes, .memory = memory_of(ep, nodes), .combine = CombineMode::kFast});
+    const auto chosen =
+        testing::random_choices(kTokens, kTopK, kExperts, static_cast<std::uint64_t>(ep.rank()));
+    const Crossing crossing = crossing_of(chosen, nodes, ep);
+    DispatchPlan plan;
+    dispatch.plan(chosen, kTopK, plan);
+    const DispatchTraffic planned = dispatch.traffic();
+    EXPECT_EQ(planned.wire_bytes, crossing.copies * static_cast<Index>(sizeof(CrossingCopy)));
+    RowBuffer rows;
+    dispatch.dispatch(plan, Matrix(kTokens, kHidden), rows, std::nullopt);
+    const DispatchTraffic out = dispatch.traffic() - planned;
+    EXPECT_EQ(out.wire_bytes, crossing.tokens * kHidden * kFloatBytes);
+    EXPECT_EQ(out.logical_bytes, crossing.copies * kHidden * kFloatBytes);
+
+    const DispatchTraffic before = dispatch.traffic();
+    Matrix sums(kTokens, kHidden);
+    dispatch.combine(plan, rows, sums, Write::kReplace, std::nullopt);
+    // What goes back is counted by who sends it: over all ranks it is what went out.
+    std::vector<std::int64_t> bytes = {(dispatch.traffic() - before).wire_bytes, out.wire_bytes};
+    ep.all_sum(bytes);
+    EXPECT_EQ(bytes[0], bytes[1]);
+  }
+}
+
+TEST(HierarchicalDispatch, NeedsTheNodesOfItsRanksAndTheMemoryOfItsOwn) {
+  const Communicator ep = Communicator::world();
+  const NodeMap one = find_nodes(ep, 1), each = find_nodes(ep, ep.size());
+  const auto memory = memory_of(ep, one);
+  EXPECT_NO_THROW(HierarchicalDispatch(ep, kExperts, {.nodes = one, .memory = memory}));
+  EXPECT_THROW(HierarchicalDispatch(ep, kExperts, {.memory = memory}), ShapeError);
+  EXPECT_THROW(HierarchicalDispatch(ep, kExperts, {.nodes = one}), ShapeError);
+  if (ep.size() > 1) {
+    EXPECT_THROW(HierarchicalDispatch(ep, kExperts, {.nodes = each, .memory = memory}), ShapeError);
+  }
+}
+
+TEST(HierarchicalDispatch, RefusesAPlanThatDoesNotSayWhatCrosses) {
+  const Communicator alone = Communicator::self();
+  const NodeMap nodes = find_nodes(alone);
+  HierarchicalDispatch dispatch(alone, kExperts, {.nodes = nodes, .memory = memory_of(alone, nodes)});
+  testing::expect_refusal_of_a_foreign_plan(dispatch, kExperts);
+}
+
+}  // namespace
+}  // namespace moeloom

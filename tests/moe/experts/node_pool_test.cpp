@@ -1,0 +1,308 @@
+#include "moeloom/moe/experts/node_pool.hpp"
+
+#include "moeloom/base/errors.hpp"
+#include "moeloom/base/parallel.hpp"
+#include "moeloom/comm/mesh.hpp"
+#include "moeloom/moe/dispatch/dispatcher.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
+#include "support/random_matrix.hpp"
+#include <gtest/gtest.h>
+
+namespace moeloom {
+namespace {
+
+struct Case {
+  const char* name;
+  std::vector<Index> tokens_by_rank;  // repeated when there are more ranks
+  Index top_k, experts, favourite;
+  Index hidden = 6, inter = 5;
+};
+
+/// The wide ones have rows for several blocks and columns for several panels.
+const std::vector<Case> kCases = {{"even", {8}, 2, 8, -1},
+                                  {"uneven", {13, 1, 0, 6}, 3, 8, -1},
+                                  {"no tokens anywhere", {0}, 2, 8, -1},
+                                  {"one rank alone", {9, 0}, 2, 8, -1},
+                                  {"one hot expert", {10}, 1, 8, 7},
+                                  {"one hot expert, wide", {300, 211}, 1, 8, 1, 270, 20},
+                                  {"one hot rank, wide", {140, 300}, 2, 9, 0, 20, 260},
+                                  {"every expert", {4, 3}, 8, 8, -1},
+                                  {"experts do not divide", {6, 2}, 2, 11, -1}};
+
+Index tokens_of(const Case& c, int rank) {
+  return c.tokens_by_rank[static_cast<std::size_t>(rank) % c.tokens_by_rank.size()];
+}
+
+struct Way {
+  DispatcherKind dispatcher = DispatcherKind::kShared;
+  Index pretended_nodes = 0;
+};
+
+KernelTable table_of(const GroupedMatmulKernel& grouped) {
+  KernelTable table;
+  table.grouped_matmul = grouped;
+  table.swiglu = fused_swiglu();
+  return table;
+}
+
+GroupedMatmulKernel reading_packed(GroupedMatmulKernel kernel) {
+  kernel.uses_packed = true;
+  return kernel;
+}
+
+/// All that a layer's experts give, forward and twice backward.
+struct Results {
+  Matrix output, d_hidden;
+  std::vector<float> d_topk_weights;
+  Matrix d_gate_up, d_down;
+};
+
+/// The experts of this rank in a node's memory, and one pass of its tokens through everyone's.
+class Experts {
+ public:
+  Experts(const Communicator& ep, const Case& c, const Way& way)
+      : case_(c),
+        settings_(open_dispatcher(way.dispatcher, ep, c.experts, {.pretended_nodes = way.pretended_nodes})),
+        dispatcher_(ep, c.experts, settings_),
+        held_(experts_of(c.experts, ep.size(), ep.rank())),
+        gate_up_(weights(2 * c.inter, c.hidden, 1)),
+        down_(weights(c.hidden, c.inter, 2)),
+        tokens_(testing::random_matrix(tokens_of(c, ep.rank()), c.hidden, seed(ep, 90))),
+        d_output_(testing::random_matrix(tokens_.rows(), c.hidden, seed(ep, 290))) {
+    const auto chosen =
+        testing::random_choices(tokens_.rows(), c.top_k, c.experts, seed(ep, 70), c.favourite);
+    dispatcher_.plan(chosen, c.top_k, plan_);
+    const Matrix scores = testing::random_matrix(plan_.slots(), 1, seed(ep, 490));
+    topk_weights_.assign(scores.view().flat().begin(), scores.view().flat().end());
+  }
+
+  const std::shared_ptr<NodeMemory>& memory() const { return settings_.memory; }
+  Index rows() const { return plan_.rows(); }
+
+  /// frozen: of "gate_up", "down". With a pool, or as every rank runs its own.
+  Results run(const KernelTable& kernels, NodePool* pool, const std::string& frozen = "") {
+    Results results{.output = Matrix(tokens_.rows(), case_.hidden),
+                    .d_hidden = Matrix(tokens_.rows(), case_.hidden),
+                    .d_topk_weights = {},
+                    .d_gate_up = {},
+                    .d_down = {}};
+    RowBuffer d_gate_up = gradient(frozen == "gate_up" ? 0 : gate_up_.rows(), case_.hidden);
+    RowBuffer d_down = gradient(frozen == "down" ? 0 : down_.rows(), case_.inter);
+    const ExpertShard shard{held_.count, gate_up_, down_, d_gate_up, d_down};
+    for (const Write gradients : {Write::kReplace, Write::kAdd})
+      pass(kernels, shard, pool, gradients, results);
+    results.d_gate_up = Matrix::copy_of(d_gate_up);
+    results.d_down = Matrix::copy_of(d_down);
+    return results;
+  }
+
+ private:
+  static std::uint64_t seed(const Communicator& ep, std::uint64_t first) {
+    return first + static_cast<std::uint64_t>(ep.rank());
+  }
+
+  RowBuffer weights(Index rows, Index cols, std::uint64_t seed) {
+    RowBuffer mine(settings_.memory);
+    mine.reshape_uninitialised(held_.count * rows, cols);
+    copy(testing::random_matrix(case_.experts * rows, cols, seed, 0.3)
+             .view()
+             .rows_from(held_.begin * rows, held_.count * rows),
+         mine);
+    return mine;
+  }
+
+  /// What kReplace must not leave behind.
+  RowBuffer gradient(Index rows, Index cols) {
+    RowBuffer mine(settings_.memory);
+    mine.reshape_uninitialised(rows, cols);
+    fill(mine, 5.0f);
+    return mine;
+  }
+
+  void pass(const KernelTable& kernels, const ExpertShard& shard, NodePool* pool, Write gradients,
+            Results& results) {
+    const GroupedRows rows = plan_.grouped_rows();
+    dispatcher_.dispatch(plan_, tokens_, saved_.rows, ScalarsOut{topk_weights_, saved_.weights});
+    dispatcher_.prepare(workspace_.output, plan_.rows(), case_.hidden);
+    packed_.refresh(kernels.grouped_matmul, shard, 1);
+    if (pool != nullptr)
+      pool->forward(kernels, shard, rows, saved_, workspace_, clock_);
+    else
+      experts_forward(kernels, shard, packed_, rows, saved_, workspace_, clock_);
+    dispatcher_.combine(plan_, workspace_.output, results.output, gradients);
+    dispatcher_.dispatch(plan_, d_output_, d_rows_);
+    dispatcher_.prepare(workspace_.output, plan_.rows(), case_.hidden);
+    if (pool != nullptr)
+      pool->backward(kernels, shard, rows, d_rows_, saved_, workspace_, gradients, clock_);
+    else
+      experts_backward(kernels, shard, packed_, rows, d_rows_, saved_, workspace_, gradients, clock_);
+    dispatcher_.combine(plan_, workspace_.output, results.d_hidden, gradients,
+                        ScalarsBack{workspace_.d_weights, results.d_topk_weights});
+  }
+
+  const Case& case_;
+  DispatcherSettings settings_;
+  Dispatcher dispatcher_;
+  ExpertRange held_;
+  RowBuffer gate_up_, down_;
+  Matrix tokens_, d_output_;
+  std::vector<float> topk_weights_;
+  DispatchPlan plan_;
+  PackedExperts packed_;
+  ExpertActivations saved_;
+  ExpertWorkspace workspace_;
+  RowBuffer d_rows_;
+  PhaseClock clock_;
+};
+
+void expect_same_bits(const Matrix& got, const Matrix& expected, const char* what) {
+  ASSERT_EQ(got.rows(), expected.rows()) << what;
+  const Index size = got.view().size();
+  const float* first = got.view().data;
+  EXPECT_TRUE(std::equal(first, first + size, expected.view().data)) << what;
+}
+
+void expect_same_bits(const Results& got, const Results& expected) {
+  expect_same_bits(got.output, expected.output, "output");
+  expect_same_bits(got.d_hidden, expected.d_hidden, "d_hidden");
+  EXPECT_EQ(got.d_topk_weights, expected.d_topk_weights);
+  expect_same_bits(got.d_gate_up, expected.d_gate_up, "d_gate_up");
+  expect_same_bits(got.d_down, expected.d_down, "d_down");
+}
+
+class Threads {
+ public:
+  explicit Threads(int count) { set_threads(count); }
+  ~Threads() { set_threads(1); }
+  Threads(const Threads&) = delete;
+  Threads& operator=(const Threads&) = delete;
+};
+
+/// What multiplies, and by how many threads of a rank.
+struct Products {
+  const char* name;
+  GroupedMatmulKernel kernel;
+  int threads;
+};
+const std::vector<Products> kProducts = {
+    {"loop", native_grouped_matmul(), 1},
+    {"grouped", packed_grouped_matmul(), 1},
+    {"grouped on packed faces", reading_packed(packed_grouped_matmul()), 1},
+    {"grouped in bf16", packed_bf16_grouped_matmul(), 1},
+    {"loop by 2 threads", native_grouped_matmul(), 2},
+    {"grouped by 2 threads", packed_grouped_matmul(), 2}};
+
+void expect_bits_of_own_experts(const Communicator& ep, const Case& c, const Way& way) {
+  Experts experts(ep, c, way);
+  NodePool pool(experts.memory());
+  for (const Products& products : kProducts) {
+    SCOPED_TRACE(std::string(c.name) + ", " + products.name + ", " + std::string(name_of(way.dispatcher)));
+    const KernelTable table = table_of(products.kernel);
+    const Results expected = experts.run(table, nullptr);
+    const Threads threads(products.threads);
+    expect_same_bits(experts.run(table, &pool), expected);
+  }
+}
+
+TEST(NodePoolDispatch, HasTheBitsOfRanksThatRunTheirOwnExpertsForEveryRoutingAndKernel) {
+  for (const Case& c : kCases)
+    expect_bits_of_own_experts(Communicator::world(), c, {DispatcherKind::kShared});
+}
+
+TEST(NodePoolDispatch, OfHierarchicalIsThatOfEachNodeAndHasTheSameBits) {
+  for (const Case& c : kCases)
+    if (c.hidden < 100 && c.inter < 100)
+      expect_bits_of_own_experts(Communicator::world(), c, {DispatcherKind::kHierarchical, 2});
+}
+
+TEST(NodePool, LeavesOutTheGradientOfAFrozenWeightAndChangesNoOther) {
+  const Communicator ep = Communicator::world();
+  const Case c{"uneven", {13, 1, 0, 6}, 3, 8, -1};
+  Experts experts(ep, c, Way{});
+  NodePool pool(experts.memory());
+  const KernelTable table = table_of(packed_grouped_matmul());
+  const Results trained = experts.run(table, nullptr);
+  for (const char* frozen : {"gate_up", "down"}) {
+    SCOPED_TRACE(frozen);
+    const Results got = experts.run(table, &pool, frozen);
+    const bool gate_up_is_frozen = frozen == std::string("gate_up");
+    expect_same_bits(got.output, trained.output, "output");
+    expect_same_bits(got.d_hidden, trained.d_hidden, "d_hidden");
+    expect_same_bits(gate_up_is_frozen ? got.d_down : got.d_gate_up,
+                     gate_up_is_frozen ? trained.d_down : trained.d_gate_up, "the other gradient");
+    EXPECT_EQ((gate_up_is_frozen ? got.d_gate_up : got.d_down).rows(), 0);
+  }
+}
+
+/// Products that sleep: whoever has nothing of its own then finds time to take the others'.
+GroupedMatmulKernel slow_kernel() {
+  GroupedMatmulKernel slow = packed_grouped_matmul();
+  slow.forward = [](const GroupedWeights& w, const PackedWeights& packed, ConstRows x,
+                    const GroupedRows& rows, MatrixView y) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    packed_grouped_matmul().forward(w, packed, x, rows, y);
+  };
+  return slow;
+}
+
+/// Every token chooses expert 0, and rank 0 holds it: 20 blocks forward and 20 backward, twice.
+TEST(NodePool, OtherRanksRunTasksOfTheOneThatHasAllRows) {
+  const Communicator ep = Communicator::world();
+  const Index tokens = 20 * kGemmRows / ep.size();
+  const Case hot{"hot", {tokens}, 1, 8, 0, 8, 4};
+  Experts experts(ep, hot, Way{});
+  NodePool pool(experts.memory());
+  experts.run(table_of(slow_kernel()), &pool);
+  const PoolCounts mine = pool.counts();
+  std::vector<Index> sums = {mine.tasks, mine.for_others};
+  ep.all_sum(std::span(sums));
+  const Index blocks = ceil_div(tokens * ep.size(), kGemmRows);
+  // Each pass: blocks twice, a panel of either weight; the first writes zeros for the seven others.
+  EXPECT_EQ(sums[0], 2 * (2 * blocks + 2) + 2 * 7);
+  if (ep.size() == 1)
+    EXPECT_EQ(sums[1], 0);
+  else
+    EXPECT_TRUE(mine.for_others > 0 || ep.rank() == 0) << "of " << sums[0] << " tasks";
+}
+
+/// Of ranks by themselves, because in a pool of several the others would wait until the job is ended.
+TEST(NodePool, AnExceptionInABlockEndsTheThreadThatWaitsForItAndReachesTheCaller) {
+  const Communicator world = Communicator::world();
+  const Communicator alone = world.split(world.rank(), 0);
+  Experts experts(alone, {"one block", {20}, 1, 1, -1}, Way{});
+  NodePool pool(experts.memory());
+  KernelTable table = table_of(packed_grouped_matmul());
+  table.grouped_matmul.input_grad = [](const GroupedWeights&, const PackedWeights&, ConstRows,
+                                       const GroupedRows&, MatrixView) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // the other thread has a panel by then
+    throw Error("no input gradient");
+  };
+  const Threads threads(2);
+  EXPECT_THROW(experts.run(table, &pool), Error);
+}
+
+TEST(NodePool, RefusesRowsAndWeightsThatOtherRanksCannotReach) {
+  const Communicator ep = Communicator::world();
+  const Case c{"even", {8}, 2, 8, -1};
+  Experts experts(ep, c, Way{});
+  NodePool pool(experts.memory());
+  const KernelTable table = table_of(packed_grouped_matmul());
+  Matrix gate_up(2 * c.inter, c.hidden), down(c.hidden, c.inter);
+  const ExpertShard elsewhere{1, gate_up, down, gate_up, down};
+  const std::vector<Index> counts = {3};
+  ExpertActivations saved;
+  ExpertWorkspace workspace;
+  PhaseClock clock;
+  saved.rows = Matrix(3, c.hidden);
+  saved.weights.assign(3, 1.0f);
+  EXPECT_THROW(pool.forward(table, elsewhere, {counts, 1}, saved, workspace, clock), ShapeError);
+  saved.rows.reshape_in(experts.memory(), 3, c.hidden);
+  EXPECT_THROW(pool.forward(table, elsewhere, {counts, 1}, saved, workspace, clock), ShapeError);
+}
+
+}  // namespace
+}  // namespace moeloom

@@ -1,0 +1,93 @@
+#include "moeloom/plan/memory_need.hpp"
+
+#include "support/small_model.hpp"
+#include <gtest/gtest.h>
+
+// What a real job holds is compared in tests/app/plan_command_test.cpp, where it has a process of its own.
+namespace moeloom {
+namespace {
+
+using testing::tiny_config;
+
+MeshShape shape_of(Index dp, Index ep) {
+  return {dp, ep, {"dp", "ep"}};
+}
+
+TEST(MemoryNeed, LastingBytesFollowThePlacement) {
+  ModelConfig config = tiny_config();
+  const auto specs = parameter_specs(config, experts_of(config.num_experts, 2, 0));
+  const MemoryNeed need = lasting_memory(specs, shape_of(2, 2));
+  const double experts = 4.0 * 2 * 2 * 3 * 24 * 20;  // 2 sparse layers, 2 experts here
+  EXPECT_DOUBLE_EQ(need.expert_weights, experts);
+  EXPECT_DOUBLE_EQ(need.expert_gradients, experts);
+  const double all = 4.0 * static_cast<double>(config.total_parameters());
+  EXPECT_DOUBLE_EQ(need.dense_weights, all - 2 * experts);
+  EXPECT_DOUBLE_EQ(need.moments, 2 * (need.dense_weights / 4 + experts / 2));
+  EXPECT_DOUBLE_EQ(need.total(), need.lasting());
+}
+
+TEST(MemoryNeed, WhatIsFrozenHasNeitherGradientNorMoments) {
+  ModelConfig config = tiny_config();
+  auto specs = parameter_specs(config, {0, config.num_experts});
+  const MemoryNeed whole = lasting_memory(specs, shape_of(1, 1));
+  for (ParameterSpec& spec : specs) spec.frozen = spec.placement == Placement::kExperts;
+  const MemoryNeed part = lasting_memory(specs, shape_of(1, 1));
+  EXPECT_EQ(part.expert_weights, whole.expert_weights);
+  EXPECT_EQ(part.expert_gradients, 0);
+  EXPECT_EQ(part.moments, 2 * whole.dense_weights);
+}
+
+TEST(MemoryNeed, PackedFacesAreTwoOfFp32OrTheSameBytesOfBf16) {
+  const auto specs = parameter_specs(tiny_config(), {0, 4});
+  const double weights = lasting_memory(specs, shape_of(1, 1)).expert_weights;
+  EXPECT_EQ(packed_bytes(specs, DType::kF32), 2 * weights);
+  EXPECT_EQ(packed_bytes(specs, DType::kBF16), weights);
+}
+
+TEST(MemoryNeed, ActivationsGrowWithTokensAndLayers) {
+  ModelConfig config = tiny_config();
+  const auto bytes = [&](Index tokens) {
+    return activation_bytes(config, shape_of(1, 1), ExchangeWay::kAlltoall,
+                            {.tokens = tokens, .sequence_length = 16, .rows = 2 * tokens});
+  };
+  const double fixed = 2 * bytes(64) - bytes(128);  // counts by expert
+  EXPECT_NEAR(bytes(256) - fixed, 4 * (bytes(64) - fixed), 1);
+  // The dense layer of hand arithmetic, per token: input, normed, middle, normed 4 x 24; qkv 64, normed q and
+  // k 48 with 6 scales; context 32, 4 sums of exponentials, 2 scales; 2 x 40 of the MLP.
+  config.num_hidden_layers = 1;
+  config.mlp_only_layers = {0};
+  EXPECT_EQ(bytes(64), 4.0 * 64 * (4 * 24 + 64 + 48 + 6 + 32 + 4 + 2 + 80));
+}
+
+TEST(MemoryNeed, LargeArraysTakeWholeHugePages) {
+  ModelConfig config = tiny_config();
+  config.num_hidden_layers = 1;
+  config.mlp_only_layers = {0};
+  const MicroBatchShape batch{.tokens = 40000, .sequence_length = 16, .rows = 80000};
+  const double bytes = activation_bytes(config, shape_of(1, 1), ExchangeWay::kAlltoall, batch);
+  const double exact = 4.0 * 40000 * (4 * 24 + 64 + 48 + 6 + 32 + 4 + 2 + 80);
+  EXPECT_GT(bytes, exact);
+  EXPECT_LT(bytes, exact + 11 * (2 << 20));
+}
+
+TEST(MemoryNeed, RowsUnderWayAreTheDispatchersOwn) {
+  const ModelConfig config = tiny_config();
+  const auto specs = parameter_specs(config, {0, 2});
+  MicroBatchShape batch{.tokens = 128, .sequence_length = 16, .rows = 256};
+  const auto bytes = [&](Index ep, ExchangeWay way) {
+    return buffer_bytes(config, specs, shape_of(1, ep), way, batch);
+  };
+  const double alone = buffer_bytes(config, specs, shape_of(1, 1), ExchangeWay::kAlltoall, batch);
+  double reduced = 0;  // the scratch of the dense gradients' reduction
+  for (const ParameterSpec& spec : specs)
+    if (spec.placement == Placement::kWorld) reduced += 4.0 * static_cast<double>(spec.rows * spec.cols);
+  EXPECT_EQ(bytes(2, ExchangeWay::kAlltoall) - alone, reduced + 2 * 4.0 * 256 * 24);
+  EXPECT_EQ(bytes(2, ExchangeWay::kAllgather) - bytes(2, ExchangeWay::kAlltoall), 4.0 * 2 * 128 * 24)
+      << "the tokens of both ranks, beside the outputs";
+  EXPECT_LT(bytes(2, ExchangeWay::kShared), bytes(2, ExchangeWay::kAlltoall));
+  batch.in_chunks = true;
+  EXPECT_EQ(bytes(2, ExchangeWay::kAlltoall) - alone, reduced + 3 * 4.0 * 256 * 24);
+}
+
+}  // namespace
+}  // namespace moeloom

@@ -237,7 +237,7 @@ void run(const Options& o, Communicator world) {
   std::deque<Runner> runners;
   for (int calibration = 0; calibration < o.calibrations; ++calibration) {
     const std::vector<PlanPoint> points = plan_points(
-        request, machine_rates(o, world), {ExchangeWay::kAlltoall},
+        request, machine_rates(o, world), {DispatcherKind::kAlltoall},
         [&](const GmmFacts& facts, const MeshShape&) { return predict_experts(o, facts, world); });
     if (runners.empty())
       for (const PlanPoint& point : points) runners.emplace_back(o, point, tokens);

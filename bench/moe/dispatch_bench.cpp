@@ -142,7 +142,7 @@ class Exchange {
     const DispatchTraffic before = dispatcher_.traffic();
     run();
     const DispatchTraffic mine = dispatcher_.traffic() - before;
-    std::array<std::int64_t, 2> bytes = {mine.wire_bytes, mine.logical_bytes};
+    std::array<std::int64_t, 2> bytes = {mine.network_bytes, mine.row_bytes};
     ep_.all_sum(bytes);
     return {bytes[0], bytes[1]};
   }
@@ -233,8 +233,8 @@ void report(const Options& o, const Point& p, int ranks, const std::vector<Sampl
                 p.model.name, p.load.c_str(), static_cast<long long>(p.bytes),
                 static_cast<long long>(p.tokens), names[i].c_str(), ms.median, 100 * share.median,
                 100 * share.p10, 100 * share.p90, behind.median,
-                static_cast<long long>(samples[i].traffic.wire_bytes),
-                static_cast<long long>(samples[i].traffic.logical_bytes));
+                static_cast<long long>(samples[i].traffic.network_bytes),
+                static_cast<long long>(samples[i].traffic.row_bytes));
     rows.push_back({{"model", p.model.name},
                     {"load", p.load},
                     {"ranks", ranks},
@@ -252,8 +252,8 @@ void report(const Options& o, const Point& p, int ranks, const std::vector<Sampl
                     {"nodes", o.nodes},
                     {"combine", o.combine},
                     {"wire_dtype", o.wire_dtype},
-                    {"wire_bytes", samples[i].traffic.wire_bytes},
-                    {"logical_bytes", samples[i].traffic.logical_bytes},
+                    {"network_bytes", samples[i].traffic.network_bytes},
+                    {"row_bytes", samples[i].traffic.row_bytes},
                     {"commit", bench::commit_text()}});
   }
 }

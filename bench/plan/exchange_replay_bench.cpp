@@ -100,12 +100,12 @@ std::vector<std::int32_t> even_choices(const Options& o, Index experts, Index ra
 }
 
 /// Throws where a name is none of a dispatcher.
-std::vector<ExchangeWay> ways_of(const std::string& names) {
-  std::vector<ExchangeWay> ways;
+std::vector<DispatcherKind> ways_of(const std::string& names) {
+  std::vector<DispatcherKind> ways;
   for (const std::string& name : bench::words(names)) {
     const auto* way =
-        std::ranges::find_if(kExchangeWays, [&](ExchangeWay each) { return name_of(each) == name; });
-    if (way == kExchangeWays.end())
+        std::ranges::find_if(kDispatcherKinds, [&](DispatcherKind each) { return name_of(each) == name; });
+    if (way == kDispatcherKinds.end())
       throw std::invalid_argument("unknown way \"" + name +
                                   "\"; known: alltoall, shared, hierarchical, allgather");
     ways.push_back(*way);
@@ -166,7 +166,7 @@ void run(const Options& o) {
                 1e6 * network.network_message_seconds, 1e-9 * network.network_bandwidth, "ranks",
                 "dispatcher", "", "predicted us", "replayed us", "error");
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
-  for (const ExchangeWay way : ways_of(o.ways)) {
+  for (const DispatcherKind way : ways_of(o.ways)) {
     const std::string name(name_of(way));
     const Replayed replayed = replay(o, world, dispatcher_kind_from_text(name).value());
     if (!speaks) continue;

@@ -11,10 +11,10 @@ namespace moeloom::bench {
 /// Throws for auto too: a benchmark measures what it names.
 inline DispatcherKind dispatcher_named(const std::string& name) {
   const auto kind = dispatcher_kind_from_text(name);
-  if (kind && *kind != DispatcherKind::kAuto) return *kind;
+  if (kind) return *kind;
   std::string known;
   for (const DispatcherKind each : kDispatcherKinds)
-    if (each != DispatcherKind::kAuto) known += (known.empty() ? "" : ", ") + std::string(name_of(each));
+    known += (known.empty() ? "" : ", ") + std::string(name_of(each));
   throw std::invalid_argument("unknown dispatcher \"" + name + "\"; valid: " + known);
 }
 

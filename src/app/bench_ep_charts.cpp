@@ -140,12 +140,12 @@ std::string bytes_chart(const EpView& view) {
   return bars_of(
       view,
       {.name = "bytes of a step",
-       .parts = {"wire: through MPI", "logical: rows of other ranks' experts"},
+       .parts = {"messages: through MPI", "rows: a copy for each expert of another rank"},
        .stacked = false,
        .text = readable_bytes,
        .bars = {}},
       [](const EpRow& row) {
-        return std::vector{static_cast<double>(row.wire_bytes), static_cast<double>(row.logical_bytes)};
+        return std::vector{static_cast<double>(row.message_bytes), static_cast<double>(row.row_bytes)};
       });
 }
 

@@ -100,7 +100,7 @@ StepSample LayerSubject::step(const LayerInputs& inputs) {
   fill(d_router_, 0);
   fill(output_, 0);
   RouterStatistics statistics(router_.rows());
-  const std::int64_t sent_before = bytes_sent(*mesh_);
+  const std::int64_t sent_before = message_bytes(*mesh_);
   mesh_->world().barrier();
   clock_.start();
   const auto start = std::chrono::steady_clock::now();
@@ -110,10 +110,10 @@ StepSample LayerSubject::step(const LayerInputs& inputs) {
   StepSample sample;
   sample.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   sample.phase_seconds = clock_.take();
-  sample.wire_bytes = bytes_sent(*mesh_) - sent_before;
+  sample.message_bytes = message_bytes(*mesh_) - sent_before;
   const DispatchPlan& plan = layer_.activations().plan;
   sample.rows = plan.rows();
-  sample.logical_bytes = logical_bytes(plan, mesh_->ep().rank(), hidden.cols);
+  sample.row_bytes = row_bytes(plan, mesh_->ep().rank(), hidden.cols);
   std::vector<Index> rows_per_expert = plan.tokens_per_expert;
   mesh_->world().all_sum(std::span(rows_per_expert));
   sample.expert_load = load_max_over_mean({rows_per_expert}).front();

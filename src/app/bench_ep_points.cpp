@@ -22,7 +22,7 @@ EpGroup group_of(const BenchEpOptions& options, Index experts, const EpPoint& co
   EpPoint point = common;
   for (const Index ep : eps_of(options, experts, common.ranks))
     for (const GmmPatch patch : options.patches)
-      for (const DispatcherKind dispatcher : options.dispatchers)
+      for (const std::optional<DispatcherKind>& dispatcher : options.dispatchers)
         for (const DType dtype : options.dtypes) {
           if (dtype == DType::kBF16 && patch == GmmPatch::kOff) continue;
           point.ep = ep;

@@ -21,7 +21,7 @@ struct BenchEpOptions {
   std::vector<Scaling> scalings = {Scaling::kStrong, Scaling::kWeak};
   std::vector<Index> eps;  // empty: every divisor of the ranks that has an expert for each rank
   std::vector<GmmPatch> patches = {GmmPatch::kOff, GmmPatch::kOn, GmmPatch::kAuto};
-  std::vector<DispatcherKind> dispatchers = {DispatcherKind::kAuto};
+  std::vector<std::optional<DispatcherKind>> dispatchers = {std::nullopt};  // none: auto
   std::vector<DType> dtypes = {DType::kF32};
   std::vector<Workload> workloads = {Workload::kBalanced};  // of the layer
   Index tokens = 4096;                                      // strong: over all ranks
@@ -53,7 +53,7 @@ struct EpPoint {
   Index ranks = 1;
   Index ep = 1;
   GmmPatch patch = GmmPatch::kOff;
-  DispatcherKind dispatcher = DispatcherKind::kAuto;
+  std::optional<DispatcherKind> dispatcher = {};  // none: auto
   DType dtype = DType::kF32;
   Index tokens = 0;  // over all ranks
 };

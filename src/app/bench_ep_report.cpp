@@ -75,8 +75,7 @@ std::string drawings(const EpView& view, const std::vector<EpView>& all) {
                         "what the point added, after its warm-up; the largest rank, of shared pages its own",
                         memory_chart(view)) +
          report_section("Bytes of a step" + title,
-                        "all ranks; rows through a node's shared memory are no wire bytes",
-                        bytes_chart(view)) +
+                        "all ranks; rows through a node's shared memory are no messages", bytes_chart(view)) +
          report_section("Imbalance" + title, "rows over the mean, of experts and of ranks; mean of samples",
                         load_chart(view)) +
          report_section("More ranks: " + view.mode + ", " + view.scaling + " scaling",
@@ -90,9 +89,9 @@ std::string drawings(const EpView& view, const std::vector<EpView>& all) {
 std::string points_table(const EpRows& rows) {
   std::string html = "<div class=\"scroll\"><table class=\"points\"><thead><tr>";
   for (const char* name :
-       {"mode",    "scaling",        "routing",      "ranks",      "dp x ep",  "gmm",    "dispatcher",
-        "dtype",   "tokens",         "ms",           "p10 to p90", "tokens/s", "memory", "wire",
-        "logical", "fullest expert", "fullest rank", "error",      "allowed",  "samples"})
+       {"mode",  "scaling",        "routing",      "ranks",      "dp x ep",  "gmm",    "dispatcher",
+        "dtype", "tokens",         "ms",           "p10 to p90", "tokens/s", "memory", "messages",
+        "rows",  "fullest expert", "fullest rank", "error",      "allowed",  "samples"})
     html += "<th>" + std::string(name) + "</th>";
   html += "</tr></thead>";
   for (const EpRow& row : rows) {
@@ -110,8 +109,8 @@ std::string points_table(const EpRows& rows) {
                                     readable(row.step_ms.p10, 4) + " to " + readable(row.step_ms.p90, 4),
                                     readable(row.tokens_per_s, 4),
                                     readable_bytes(static_cast<double>(row.memory_bytes)),
-                                    readable_bytes(static_cast<double>(row.wire_bytes)),
-                                    readable_bytes(static_cast<double>(row.logical_bytes)),
+                                    readable_bytes(static_cast<double>(row.message_bytes)),
+                                    readable_bytes(static_cast<double>(row.row_bytes)),
                                     readable(row.expert_load),
                                     readable(row.rank_load),
                                     readable(row.error),

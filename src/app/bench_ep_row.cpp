@@ -36,8 +36,8 @@ void each_field(Row& row, Visit visit) {
   for (std::size_t i = 0; i < kPhases; ++i)
     visit("ms_" + std::string(name_of(static_cast<Phase>(i))), row.phase_ms[i]);
   visit("memory_bytes", row.memory_bytes);
-  visit("wire_bytes", row.wire_bytes);
-  visit("logical_bytes", row.logical_bytes);
+  visit("message_bytes", row.message_bytes);
+  visit("row_bytes", row.row_bytes);
   visit("expert_load", row.expert_load);
   visit("rank_load", row.rank_load);
   visit("error", row.error);

@@ -35,8 +35,8 @@ struct EpRow {
   double tokens_per_s = 0;
   std::array<double, kPhases> phase_ms{};  // mean over samples and ranks
   Index memory_bytes = 0;                  // that the largest rank holds
-  Index wire_bytes = 0;                    // handed to MPI by all ranks
-  Index logical_bytes = 0;                 // rows that experts of another rank needed, a copy each
+  Index message_bytes = 0;                 // handed to MPI by all ranks
+  Index row_bytes = 0;                     // rows that experts of another rank needed, a copy each
   double expert_load = 0;                  // rows of the fullest expert over the mean
   double rank_load = 0;                    // rows of the fullest rank over the mean
   double error = 0;                        // against ep = 1, at most

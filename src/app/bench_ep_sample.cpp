@@ -19,8 +19,8 @@ double mean(const std::vector<WorldSample>& samples, Value value) {
 }  // namespace
 
 WorldSample gather(const StepSample& mine, const Communicator& world) {
-  std::vector<double> numbers = {mine.seconds, static_cast<double>(mine.wire_bytes),
-                                 static_cast<double>(mine.logical_bytes), static_cast<double>(mine.rows)};
+  std::vector<double> numbers = {mine.seconds, static_cast<double>(mine.message_bytes),
+                                 static_cast<double>(mine.row_bytes), static_cast<double>(mine.rows)};
   const std::size_t first_phase = numbers.size();
   numbers.insert(numbers.end(), mine.phase_seconds.begin(), mine.phase_seconds.end());
   const std::vector<double> all = world.all_gather(std::span<const double>(numbers));
@@ -31,8 +31,8 @@ WorldSample gather(const StepSample& mine, const Communicator& world) {
   double most_rows = 0;
   for (std::size_t at_rank = 0; at_rank < all.size(); at_rank += numbers.size()) {
     sample.seconds = std::max(sample.seconds, all[at_rank]);
-    sample.wire_bytes += all[at_rank + 1];
-    sample.logical_bytes += all[at_rank + 2];
+    sample.message_bytes += all[at_rank + 1];
+    sample.row_bytes += all[at_rank + 2];
     rows += all[at_rank + 3];
     most_rows = std::max(most_rows, all[at_rank + 3]);
     for (std::size_t i = 0; i < kPhases; ++i)
@@ -50,13 +50,13 @@ void summarise(const std::vector<WorldSample>& samples, EpRow& row) {
   row.tokens_per_s = 1e3 * static_cast<double>(row.tokens) / row.step_ms.median;
   for (std::size_t i = 0; i < kPhases; ++i)
     row.phase_ms[i] = 1e3 * mean(samples, [i](const WorldSample& s) { return s.phase_seconds[i]; });
-  row.wire_bytes = static_cast<Index>(mean(samples, [](const WorldSample& s) { return s.wire_bytes; }));
-  row.logical_bytes = static_cast<Index>(mean(samples, [](const WorldSample& s) { return s.logical_bytes; }));
+  row.message_bytes = static_cast<Index>(mean(samples, [](const WorldSample& s) { return s.message_bytes; }));
+  row.row_bytes = static_cast<Index>(mean(samples, [](const WorldSample& s) { return s.row_bytes; }));
   row.expert_load = mean(samples, [](const WorldSample& s) { return s.expert_load; });
   row.rank_load = mean(samples, [](const WorldSample& s) { return s.rank_load; });
 }
 
-Index logical_bytes(const DispatchPlan& plan, Index rank, Index cols) {
+Index row_bytes(const DispatchPlan& plan, Index rank, Index cols) {
   constexpr Index kExchanges = 4;
   const Index sent = std::reduce(plan.sent_per_rank.begin(), plan.sent_per_rank.end(), Index{0});
   return kExchanges * (sent - plan.sent_per_rank[at(rank)]) * cols * static_cast<Index>(sizeof(float));

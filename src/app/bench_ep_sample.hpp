@@ -9,8 +9,8 @@ namespace moeloom {
 struct StepSample {
   double seconds = 0;
   std::array<double, kPhases> phase_seconds{};
-  Index wire_bytes = 0;     // handed to MPI
-  Index logical_bytes = 0;  // rows for experts of other ranks, a copy each
+  Index message_bytes = 0;  // handed to MPI
+  Index row_bytes = 0;      // rows for experts of other ranks, a copy each
   Index rows = 0;           // for experts of this rank
   double expert_load = 0;   // rows of the fullest expert over the mean; of all ranks
 };
@@ -19,8 +19,8 @@ struct StepSample {
 struct WorldSample {
   double seconds = 0;
   std::array<double, kPhases> phase_seconds{};
-  double wire_bytes = 0;
-  double logical_bytes = 0;
+  double message_bytes = 0;
+  double row_bytes = 0;
   double expert_load = 0;
   double rank_load = 0;
 };
@@ -32,6 +32,6 @@ void summarise(const std::vector<WorldSample>& samples, EpRow& row);
 
 /// Bytes of the rows that a plan sends to other ranks, over its four exchanges: out and back, forward and
 /// backward.
-Index logical_bytes(const DispatchPlan& plan, Index rank, Index cols);
+Index row_bytes(const DispatchPlan& plan, Index rank, Index cols);
 
 }  // namespace moeloom

@@ -64,8 +64,8 @@ StepSample StepSubject::step(Index step) {
   const auto sparse = static_cast<double>(std::ranges::count_if(loads, [](double load) { return load > 0; }));
   return {.seconds = report.seconds,
           .phase_seconds = report.phase_seconds,
-          .wire_bytes = report.bytes_sent,
-          .logical_bytes = logical_bytes_here(),
+          .message_bytes = report.message_bytes,
+          .row_bytes = row_bytes_here(),
           .rows = rows_here(),
           .expert_load = std::reduce(loads.begin(), loads.end()) / std::max(sparse, 1.0)};
 }
@@ -77,11 +77,11 @@ Index StepSubject::rows_here() const {
   return rows;
 }
 
-Index StepSubject::logical_bytes_here() const {
+Index StepSubject::row_bytes_here() const {
   Index bytes = 0;
   for (const DecoderLayer& layer : model_->decoder.layers())
     if (const MoeActivations* moe = layer.moe())
-      bytes += logical_bytes(moe->plan, mesh_->ep().rank(), model_->decoder.config().hidden_size);
+      bytes += row_bytes(moe->plan, mesh_->ep().rank(), model_->decoder.config().hidden_size);
   return bytes;
 }
 

@@ -22,7 +22,7 @@ class StepSubject {
 
  private:
   Index rows_here() const;
-  Index logical_bytes_here() const;
+  Index row_bytes_here() const;
 
   const Mesh* mesh_;
   std::unique_ptr<ModelMemory> model_;

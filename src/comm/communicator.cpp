@@ -144,9 +144,9 @@ void Communicator::broadcast(std::span<float> values, int root) const {
   broadcast(std::as_writable_bytes(values), root);
 }
 
-void Communicator::count_call(Index bytes_sent) const {
+void Communicator::count_call(Index message_bytes) const {
   if (size_ == 1) return;
-  traffic_.bytes_sent += bytes_sent;
+  traffic_.message_bytes += message_bytes;
   ++traffic_.calls;
 }
 

@@ -59,15 +59,15 @@ double attention_activations(const LayerSpec& layer, Index t) {
 }
 
 /// DispatchPlan: both ways keep the order of leaving; then either the order of landing or each slot's place.
-double plan_bytes(const MoeSpec& moe, const MeshShape& mesh, ExchangeWay way, Index slots, Index rows) {
+double plan_bytes(const MoeSpec& moe, const MeshShape& mesh, DispatcherKind way, Index slots, Index rows) {
   const Index experts = moe.router.num_experts;
   const double leaving = array(slots, 2 * kIndex) + array(2 * experts + 2 * mesh.ep, kIndex);
-  if (way == ExchangeWay::kShared) return leaving + array(slots, sizeof(Landing));
+  if (way == DispatcherKind::kShared) return leaving + array(slots, sizeof(Landing));
   return leaving + (mesh.ep > 1 ? array(rows, kIndex) : 0.0);
 }
 
 /// MoeActivations and what the shared expert keeps.
-double moe_activations(const MoeSpec& moe, const MeshShape& mesh, ExchangeWay way,
+double moe_activations(const MoeSpec& moe, const MeshShape& mesh, DispatcherKind way,
                        const MicroBatchShape& batch) {
   const Index t = batch.tokens;
   const Index slots = t * moe.router.top_k;
@@ -79,7 +79,7 @@ double moe_activations(const MoeSpec& moe, const MeshShape& mesh, ExchangeWay wa
   return routing + plan_bytes(moe, mesh, way, slots, batch.rows) + experts + shared;
 }
 
-double layer_activations(const LayerSpec& layer, const MeshShape& mesh, ExchangeWay way,
+double layer_activations(const LayerSpec& layer, const MeshShape& mesh, DispatcherKind way,
                          const MicroBatchShape& batch) {
   const Index t = batch.tokens;
   const double ffn =
@@ -115,15 +115,16 @@ double moe_workspace(const MoeSpec& moe, const MicroBatchShape& batch) {
 
 /// What the dispatcher itself holds of rows under way: packed to leave and as they arrived, and
 /// everyone's tokens where all get all.
-double rows_under_way(const ModelConfig& config, const MeshShape& mesh, ExchangeWay way,
+double rows_under_way(const ModelConfig& config, const MeshShape& mesh, DispatcherKind way,
                       const MicroBatchShape& batch) {
   if (mesh.ep == 1 || !config.has_experts()) return 0;
-  if (way == ExchangeWay::kShared)  // the others' rows are theirs; counts and scalars are ours
+  if (way == DispatcherKind::kShared)  // the others' rows are theirs; counts and scalars are ours
     return array(mesh.ep * config.num_experts, kIndex) + 3 * array(batch.rows);
   const double both_ends = rows_of(batch.tokens * config.num_experts_per_tok, config.hidden_size) +
                            rows_of(batch.rows, config.hidden_size);
   // Its outputs return as those of alltoall.
-  if (way == ExchangeWay::kAllgather) return rows_of(batch.tokens * mesh.ep, config.hidden_size) + both_ends;
+  if (way == DispatcherKind::kAllgather)
+    return rows_of(batch.tokens * mesh.ep, config.hidden_size) + both_ends;
   if (batch.in_chunks)  // what comes home has a place of its own
     return both_ends + rows_of(batch.tokens * config.num_experts_per_tok, config.hidden_size);
   return both_ends;
@@ -165,7 +166,7 @@ double packed_bytes(const std::vector<ParameterSpec>& specs, DType element) {
   return bytes;
 }
 
-double activation_bytes(const ModelConfig& config, const MeshShape& mesh, ExchangeWay way,
+double activation_bytes(const ModelConfig& config, const MeshShape& mesh, DispatcherKind way,
                         const MicroBatchShape& batch) {
   double bytes = 0;
   for (Index layer = 0; layer < config.num_hidden_layers; ++layer)
@@ -174,7 +175,7 @@ double activation_bytes(const ModelConfig& config, const MeshShape& mesh, Exchan
 }
 
 double buffer_bytes(const ModelConfig& config, const std::vector<ParameterSpec>& specs, const MeshShape& mesh,
-                    ExchangeWay way, const MicroBatchShape& batch) {
+                    DispatcherKind way, const MicroBatchShape& batch) {
   const Index t = batch.tokens;
   double attention = 0, ffn_moe = 0, ffn_mlp = 0;
   for (Index index = 0; index < config.num_hidden_layers; ++index) {
@@ -192,8 +193,8 @@ double buffer_bytes(const ModelConfig& config, const std::vector<ParameterSpec>&
 }
 
 MemoryNeed training_memory(const ModelConfig& config, const std::vector<ParameterSpec>& specs,
-                           const MeshShape& mesh, ExchangeWay way, const MicroBatchShape& batch, bool packs,
-                           DType element) {
+                           const MeshShape& mesh, DispatcherKind way, const MicroBatchShape& batch,
+                           bool packs, DType element) {
   MemoryNeed need = lasting_memory(specs, mesh);
   need.packed = packs ? packed_bytes(specs, element) : 0;
   need.activations = activation_bytes(config, mesh, way, batch);

@@ -26,7 +26,7 @@ Trainer::Trainer(Decoder& decoder, ParameterStore& store, const Mesh& mesh, Shar
 StepReport Trainer::step(Index step) {
   const auto start = std::chrono::steady_clock::now();
   decoder_.clock().start();
-  const std::int64_t sent_before = bytes_sent(mesh_);
+  const std::int64_t sent_before = message_bytes(mesh_);
   const DispatchTraffic dispatched_before = decoder_.dispatch_traffic();
   const PoolCounts pooled_before = decoder_.pool_counts();
   const Index packings_before = decoder_.compute_weights().packings;
@@ -36,7 +36,7 @@ StepReport Trainer::step(Index step) {
   run_micro_batches(report);
   if (!report.skipped) update(report);
   report.phase_seconds = decoder_.clock().take();
-  report.bytes_sent = bytes_sent(mesh_) - sent_before;
+  report.message_bytes = message_bytes(mesh_) - sent_before;
   report.dispatch = decoder_.dispatch_traffic() - dispatched_before;
   report.pool = decoder_.pool_counts() - pooled_before;
   report.packings = decoder_.compute_weights().packings - packings_before;
@@ -135,8 +135,9 @@ double Trainer::evaluate(const std::vector<Batch>& batches) {
   return targets == 0 ? 0.0 : nll_sum / static_cast<double>(targets);
 }
 
-std::int64_t bytes_sent(const Mesh& mesh) {
-  return mesh.world().traffic().bytes_sent + mesh.dp().traffic().bytes_sent + mesh.ep().traffic().bytes_sent;
+std::int64_t message_bytes(const Mesh& mesh) {
+  return mesh.world().traffic().message_bytes + mesh.dp().traffic().message_bytes +
+         mesh.ep().traffic().message_bytes;
 }
 
 }  // namespace moeloom

@@ -64,8 +64,8 @@ TEST(BenchEpCharts, MemoryAndBytesStandBesideTheirBars) {
       return count_of(svg, ">" + readable_bytes(static_cast<double>(bytes)) + "</text>") > 0;
     };
     EXPECT_TRUE(shown(memory_chart(view), row.memory_bytes)) << row.point;
-    EXPECT_TRUE(shown(bytes_chart(view), row.wire_bytes)) << row.point;
-    EXPECT_TRUE(shown(bytes_chart(view), row.logical_bytes)) << row.point;
+    EXPECT_TRUE(shown(bytes_chart(view), row.message_bytes)) << row.point;
+    EXPECT_TRUE(shown(bytes_chart(view), row.row_bytes)) << row.point;
   }
 }
 

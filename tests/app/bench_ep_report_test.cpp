@@ -73,8 +73,8 @@ TEST(BenchEpReport, HoldsEveryNumberOfEveryRow) {
         readable(static_cast<double>(row.tokens), 7) + "</td><td>" + readable(row.step_ms.median, 4) +
         "</td><td>" + readable(row.step_ms.p10, 4) + " to " + readable(row.step_ms.p90, 4) + "</td><td>" +
         readable(row.tokens_per_s, 4) + "</td><td>" + readable_bytes(static_cast<double>(row.memory_bytes)) +
-        "</td><td>" + readable_bytes(static_cast<double>(row.wire_bytes)) + "</td><td>" +
-        readable_bytes(static_cast<double>(row.logical_bytes)) +
+        "</td><td>" + readable_bytes(static_cast<double>(row.message_bytes)) + "</td><td>" +
+        readable_bytes(static_cast<double>(row.row_bytes)) +
         "</td><td>1.37</td><td>1.19</td><td>1.23e-06</td><td>5e-05</td><td>9</td>";
     EXPECT_TRUE(contains(html, cells)) << cells;
   }

@@ -34,8 +34,8 @@ inline EpRow point_row(const EpPoint& point, double ms) {
   for (std::size_t i = 0; i < kPhases; ++i)
     row.phase_ms[i] = ms / static_cast<double>(kPhases) + 0.1 * static_cast<double>(i);
   row.memory_bytes = static_cast<Index>(1e6 * ms);
-  row.wire_bytes = static_cast<Index>(3e5 * ms);
-  row.logical_bytes = static_cast<Index>(2e5 * ms);
+  row.message_bytes = static_cast<Index>(3e5 * ms);
+  row.row_bytes = static_cast<Index>(2e5 * ms);
   row.expert_load = 1.37;
   row.rank_load = 1.19;
   row.error = 1.23e-6;

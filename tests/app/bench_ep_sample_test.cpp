@@ -15,8 +15,8 @@ TEST(BenchEpSample, ARowIsTheMedianOfTimesAndTheMeanOfTheRest) {
   for (std::size_t i = 0; i < samples.size(); ++i) {
     const auto n = static_cast<double>(i + 1);
     samples[i] = {.seconds = 0.1 * n * n,
-                  .wire_bytes = 10 * n,
-                  .logical_bytes = 20 * n,
+                  .message_bytes = 10 * n,
+                  .row_bytes = 20 * n,
                   .expert_load = n,
                   .rank_load = 2 * n};
     samples[i].phase_seconds[2] = 0.01 * n;
@@ -27,20 +27,20 @@ TEST(BenchEpSample, ARowIsTheMedianOfTimesAndTheMeanOfTheRest) {
   EXPECT_DOUBLE_EQ(row.step_ms.p90, 900);
   EXPECT_DOUBLE_EQ(row.tokens_per_s, 1500);
   EXPECT_DOUBLE_EQ(row.phase_ms[2], 20);
-  EXPECT_EQ(row.wire_bytes, 20);
-  EXPECT_EQ(row.logical_bytes, 40);
+  EXPECT_EQ(row.message_bytes, 20);
+  EXPECT_EQ(row.row_bytes, 40);
   EXPECT_EQ(row.expert_load, 2);
   EXPECT_EQ(row.rank_load, 4);
   EXPECT_EQ(row.samples, 3);
 }
 
 TEST(BenchEpSample, OneRankIsItsWholeWorld) {
-  StepSample mine{.seconds = 2, .wire_bytes = 3, .logical_bytes = 4, .rows = 5, .expert_load = 6};
+  StepSample mine{.seconds = 2, .message_bytes = 3, .row_bytes = 4, .rows = 5, .expert_load = 6};
   mine.phase_seconds[1] = 7;
   const WorldSample sample = gather(mine, Communicator::self());
   EXPECT_EQ(sample.seconds, 2);
-  EXPECT_EQ(sample.wire_bytes, 3);
-  EXPECT_EQ(sample.logical_bytes, 4);
+  EXPECT_EQ(sample.message_bytes, 3);
+  EXPECT_EQ(sample.row_bytes, 4);
   EXPECT_EQ(sample.rank_load, 1);
   EXPECT_EQ(sample.expert_load, 6);
   EXPECT_EQ(sample.phase_seconds[1], 7);
@@ -51,9 +51,9 @@ TEST(BenchEpSample, OneRankIsItsWholeWorld) {
 TEST(BenchEpSample, LogicalBytesAreTheRowsThatLeaveOverFourExchanges) {
   DispatchPlan plan;
   plan.sent_per_rank = {5, 7, 11};
-  EXPECT_EQ(logical_bytes(plan, 1, 64), 4 * (5 + 11) * 64 * 4);
+  EXPECT_EQ(row_bytes(plan, 1, 64), 4 * (5 + 11) * 64 * 4);
   plan.sent_per_rank = {5};
-  EXPECT_EQ(logical_bytes(plan, 0, 64), 0);
+  EXPECT_EQ(row_bytes(plan, 0, 64), 0);
 }
 
 }  // namespace

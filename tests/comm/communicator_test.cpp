@@ -286,15 +286,15 @@ TEST(Communicator, CountsTheBytesThatLeaveThisRank) {
   const std::vector<Index> one_each(at(comm.size()), 1);
   Matrix rows(comm.size(), 10), received(comm.size(), 10);
   comm.all_to_all_rows(rows, one_each, received, one_each);
-  EXPECT_EQ(comm.traffic().bytes_sent, others * 10 * 4);
+  EXPECT_EQ(comm.traffic().message_bytes, others * 10 * 4);
   EXPECT_EQ(comm.traffic().calls, others > 0 ? 1 : 0);
   std::vector<float> grads(at(comm.size())), scratch(at(comm.size())), shard(1);
   comm.reduce_scatter_tree(grads, one_each, scratch, shard);
-  EXPECT_EQ(comm.traffic().bytes_sent, others * (40 + 4));
+  EXPECT_EQ(comm.traffic().message_bytes, others * (40 + 4));
   comm.all_gather_stretches(grads, one_each);
-  EXPECT_EQ(comm.traffic().bytes_sent, others * (40 + 4 + 4));
+  EXPECT_EQ(comm.traffic().message_bytes, others * (40 + 4 + 4));
   comm.broadcast(std::span<float>(grads), 0);
-  EXPECT_EQ(comm.traffic().bytes_sent, others * (48 + (comm.rank() == 0 ? 4 * comm.size() : 0)));
+  EXPECT_EQ(comm.traffic().message_bytes, others * (48 + (comm.rank() == 0 ? 4 * comm.size() : 0)));
 }
 
 TEST(Communicator, ReportsAFailedCallWithMpisTextAndTheRank) {

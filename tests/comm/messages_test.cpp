@@ -54,7 +54,7 @@ TEST(Messages, FinishWaitsForWhatNobodyAskedAfterAndCountsWhatWasSent) {
   messages.send(next, sent);
   messages.finish();
   EXPECT_EQ(received, std::vector<float>(sent.size(), static_cast<float>(previous)));
-  EXPECT_EQ(world.traffic().bytes_sent - before.bytes_sent, world.size() == 1 ? 0 : 1'200'000);
+  EXPECT_EQ(world.traffic().message_bytes - before.message_bytes, world.size() == 1 ? 0 : 1'200'000);
   EXPECT_FALSE(messages.next_arrival());
 }
 

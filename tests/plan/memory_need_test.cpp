@@ -47,7 +47,7 @@ TEST(MemoryNeed, PackedFacesAreTwoOfFp32OrTheSameBytesOfBf16) {
 TEST(MemoryNeed, ActivationsGrowWithTokensAndLayers) {
   ModelConfig config = tiny_config();
   const auto bytes = [&](Index tokens) {
-    return activation_bytes(config, shape_of(1, 1), ExchangeWay::kAlltoall,
+    return activation_bytes(config, shape_of(1, 1), DispatcherKind::kAlltoall,
                             {.tokens = tokens, .sequence_length = 16, .rows = 2 * tokens});
   };
   const double fixed = 2 * bytes(64) - bytes(128);  // counts by expert
@@ -64,7 +64,7 @@ TEST(MemoryNeed, LargeArraysTakeWholeHugePages) {
   config.num_hidden_layers = 1;
   config.mlp_only_layers = {0};
   const MicroBatchShape batch{.tokens = 40000, .sequence_length = 16, .rows = 80000};
-  const double bytes = activation_bytes(config, shape_of(1, 1), ExchangeWay::kAlltoall, batch);
+  const double bytes = activation_bytes(config, shape_of(1, 1), DispatcherKind::kAlltoall, batch);
   const double exact = 4.0 * 40000 * (4 * 24 + 64 + 48 + 6 + 32 + 4 + 2 + 80);
   EXPECT_GT(bytes, exact);
   EXPECT_LT(bytes, exact + 11 * (2 << 20));
@@ -74,19 +74,19 @@ TEST(MemoryNeed, RowsUnderWayAreTheDispatchersOwn) {
   const ModelConfig config = tiny_config();
   const auto specs = parameter_specs(config, {0, 2});
   MicroBatchShape batch{.tokens = 128, .sequence_length = 16, .rows = 256};
-  const auto bytes = [&](Index ep, ExchangeWay way) {
+  const auto bytes = [&](Index ep, DispatcherKind way) {
     return buffer_bytes(config, specs, shape_of(1, ep), way, batch);
   };
-  const double alone = buffer_bytes(config, specs, shape_of(1, 1), ExchangeWay::kAlltoall, batch);
+  const double alone = buffer_bytes(config, specs, shape_of(1, 1), DispatcherKind::kAlltoall, batch);
   double reduced = 0;  // the scratch of the dense gradients' reduction
   for (const ParameterSpec& spec : specs)
     if (spec.placement == Placement::kWorld) reduced += 4.0 * static_cast<double>(spec.rows * spec.cols);
-  EXPECT_EQ(bytes(2, ExchangeWay::kAlltoall) - alone, reduced + 2 * 4.0 * 256 * 24);
-  EXPECT_EQ(bytes(2, ExchangeWay::kAllgather) - bytes(2, ExchangeWay::kAlltoall), 4.0 * 2 * 128 * 24)
+  EXPECT_EQ(bytes(2, DispatcherKind::kAlltoall) - alone, reduced + 2 * 4.0 * 256 * 24);
+  EXPECT_EQ(bytes(2, DispatcherKind::kAllgather) - bytes(2, DispatcherKind::kAlltoall), 4.0 * 2 * 128 * 24)
       << "the tokens of both ranks, beside the outputs";
-  EXPECT_LT(bytes(2, ExchangeWay::kShared), bytes(2, ExchangeWay::kAlltoall));
+  EXPECT_LT(bytes(2, DispatcherKind::kShared), bytes(2, DispatcherKind::kAlltoall));
   batch.in_chunks = true;
-  EXPECT_EQ(bytes(2, ExchangeWay::kAlltoall) - alone, reduced + 3 * 4.0 * 256 * 24);
+  EXPECT_EQ(bytes(2, DispatcherKind::kAlltoall) - alone, reduced + 3 * 4.0 * 256 * 24);
 }
 
 }  // namespace

@@ -76,7 +76,6 @@ TEST(Trainer, HasTheSameBitsForEveryDispatcherAndForExpertsThatEpDoesNotDivide) 
     const std::vector<double> all_dp = TrainingRun(shape_of(world, 1), {.experts = experts}).losses(6);
     for (const Index ep : {std::max(world / 2, 1), world})
       for (const DispatcherKind kind : kDispatcherKinds) {
-        if (kind == DispatcherKind::kAuto) continue;
         SCOPED_TRACE(std::string(name_of(kind)) + ", " + std::to_string(experts) +
                      " experts, ep = " + std::to_string(ep));
         TrainingRun run(shape_of(world / ep, ep),

@@ -19,7 +19,7 @@ struct CommunicatorHandle;
 
 /// Bytes that left this rank for another one since the communicator was made, by this rank's own count.
 struct Traffic {
-  std::int64_t bytes_sent = 0;
+  std::int64_t message_bytes = 0;
   std::int64_t calls = 0;
 };
 
@@ -81,7 +81,7 @@ class Communicator {
   friend class Messages;
   /// Takes over the handle and asks MPI for rank and size.
   explicit Communicator(std::unique_ptr<CommunicatorHandle> handle);
-  void count_call(Index bytes_sent) const;
+  void count_call(Index message_bytes) const;
 
   std::unique_ptr<CommunicatorHandle> handle_;  // none: self()
   int rank_ = 0;

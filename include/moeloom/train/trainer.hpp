@@ -35,7 +35,7 @@ struct StepReport {
   bool skipped = false;  // not finite, and left out
   double seconds = 0;
   std::array<double, kPhases> phase_seconds{};  // add up to `seconds`
-  std::int64_t bytes_sent = 0;
+  std::int64_t message_bytes = 0;
   DispatchTraffic dispatch;  // of those bytes, the dispatcher's between nodes
   PoolCounts pool;           // tasks of the node pool that this rank ran
   Index packings = 0;        // of expert weights in this step
@@ -77,6 +77,6 @@ class Trainer {
 };
 
 /// Bytes that this rank has sent along any axis of the mesh so far.
-std::int64_t bytes_sent(const Mesh& mesh);
+std::int64_t message_bytes(const Mesh& mesh);
 
 }  // namespace moeloom

@@ -33,7 +33,7 @@ struct MeshOptions {
   Index dp = 0;  // 0: ranks / ep
   Index ep = 1;
   std::vector<std::string> order = {"dp", "ep"};
-  DispatcherKind dispatcher = DispatcherKind::kAuto;
+  std::optional<DispatcherKind> dispatcher = {};  // none: auto
   CombineMode combine = CombineMode::kExact;
   WireDType wire_dtype = WireDType::kFp32;
   std::optional<bool> node_pool = std::nullopt;  // none: what MOELOOM_NODE_POOL says, or else off

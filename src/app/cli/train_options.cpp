@@ -39,8 +39,8 @@ void add_mesh_options(OptionTable& table, MeshOptions& mesh) {
         }
       },
       [&mesh] { return joined(mesh.order, ","); });
-  std::vector<std::pair<std::string, DispatcherKind>> dispatchers;
-  for (const DispatcherKind kind : kDispatcherKinds) dispatchers.emplace_back(name_of(kind), kind);
+  std::vector<std::pair<std::string, std::optional<DispatcherKind>>> dispatchers;
+  for (const auto& kind : kDispatcherRequests) dispatchers.emplace_back(name_of(kind), kind);
   table.add_choice("dispatcher", "how rows travel between the ranks of ep; auto: the fastest that can run",
                    mesh.dispatcher, dispatchers);
   table.add_choice<CombineMode>("combine",

@@ -125,14 +125,14 @@ void print_row(const PlanPoint& p) {
               ms({Phase::kAttention, Phase::kDense, Phase::kRouter, Phase::kEmbed, Phase::kOther}).c_str(),
               ms({Phase::kExperts}).c_str(), ms({Phase::kPlan, Phase::kDispatch, Phase::kCombine}).c_str(),
               ms({Phase::kLoss}).c_str(), ms({Phase::kReduce}).c_str(), ms({Phase::kOptimizer}).c_str(),
-              bytes_text(p.memory.total()).c_str(), bytes_text(p.wire_bytes).c_str(), p.bottleneck.c_str(),
+              bytes_text(p.memory.total()).c_str(), bytes_text(p.message_bytes).c_str(), p.bottleneck.c_str(),
               p.fits ? "" : "; does not fit");
 }
 
 void print_table(const std::vector<PlanPoint>& points, Index rows) {
   std::printf("%4s %4s  %-13s %-11s %9s %10s %8s %8s %8s %8s %8s %8s %10s %10s  %s\n", "dp", "ep",
               "dispatcher", "experts as", "step ms", "tokens/s", "dense", "experts", "exchange", "loss",
-              "reduce", "optim", "memory", "wire", "bottleneck");
+              "reduce", "optim", "memory", "messages", "bottleneck");
   const Index shown = rows == 0 ? std::ssize(points) : std::min(rows, static_cast<Index>(std::ssize(points)));
   for (Index i = 0; i < shown; ++i) print_row(points[at(i)]);
   if (shown < std::ssize(points))
@@ -162,7 +162,7 @@ Document document_of(const PlanPoint& p) {
   row.set("tokens_per_s", p.tokens_per_second());
   row.set("phases", phases);
   row.set("memory", memory);
-  row.set("wire_bytes", p.wire_bytes);
+  row.set("message_bytes", p.message_bytes);
   row.set("fits", p.fits);
   row.set("bottleneck", p.bottleneck);
   return row;

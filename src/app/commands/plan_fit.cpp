@@ -22,7 +22,8 @@ std::vector<Index> divisors(Index n) {
 /// Fits jobs of one model; parameters depend on ep alone and are listed once.
 class Fitter {
  public:
-  Fitter(const PlanRequest& request, const std::vector<ExchangeWay>& ways) : asked_(request), ways_(ways) {}
+  Fitter(const PlanRequest& request, const std::vector<DispatcherKind>& ways)
+      : asked_(request), ways_(ways) {}
 
   /// The fewest micro-batches with which such a layout fits.
   std::optional<FittingJob> on(Index nodes, Index ranks_per_node) {
@@ -61,7 +62,7 @@ class Fitter {
   }
 
   const PlanRequest& asked_;
-  const std::vector<ExchangeWay>& ways_;
+  const std::vector<DispatcherKind>& ways_;
   std::map<Index, std::vector<ParameterSpec>> specs_;  // by ep
 };
 
@@ -84,7 +85,7 @@ const PlanPoint& smallest_point(const std::vector<PlanPoint>& points) {
   return *std::ranges::min_element(points, {}, [](const PlanPoint& p) { return p.memory.total(); });
 }
 
-std::optional<FittingJob> cheapest_fit(const PlanRequest& request, const std::vector<ExchangeWay>& ways) {
+std::optional<FittingJob> cheapest_fit(const PlanRequest& request, const std::vector<DispatcherKind>& ways) {
   Fitter fitter(request, ways);
   const Index sequences = request.tokens * request.ranks / request.sequence_length;
   std::vector<Index> shares = divisors(std::min(request.ranks_per_node, request.ranks));

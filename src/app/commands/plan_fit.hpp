@@ -20,7 +20,7 @@ const PlanPoint& smallest_point(const std::vector<PlanPoint>& points);
 /// The same tokens a step, laid out so that some mesh by one of `ways` fits. Of those the fewest nodes come
 /// first, which cost money; then the most ranks a node, then the fewest micro-batches, which cost time. None:
 /// not even one rank a node with one sequence at a time fits, on as many nodes as there are sequences.
-std::optional<FittingJob> cheapest_fit(const PlanRequest& request, const std::vector<ExchangeWay>& ways);
+std::optional<FittingJob> cheapest_fit(const PlanRequest& request, const std::vector<DispatcherKind>& ways);
 
 /// The options that change, as they are typed: "--accumulate 16".
 std::string changed_options(const PlanRequest& before, const PlanRequest& after);

@@ -18,7 +18,7 @@ StepCase step_case(const PlanRequest& request, Index ep) {
           .ranks_per_node = std::min(request.ranks_per_node, request.ranks),
           .processors_per_node = request.processors_per_node,
           .threads = request.threads,
-          .way = ExchangeWay::kAlltoall,
+          .way = DispatcherKind::kAlltoall,
           .tokens = request.tokens / request.micro_batches,
           .sequence_length = request.sequence_length,
           .micro_batches = request.micro_batches,
@@ -54,7 +54,7 @@ ExpertsPlan experts_plan(const PlanRequest& request, const StepCase& step, const
 
 /// As train would choose it if it knew the experts' predicted time.
 Index chunks_of(const PlanRequest& request, const StepCase& step, std::optional<double> expert_seconds) {
-  if (step.way != ExchangeWay::kAlltoall || !request.config.has_experts()) return 0;
+  if (step.way != DispatcherKind::kAlltoall || !request.config.has_experts()) return 0;
   const ExchangeCase exchange = exchange_case(request.config, step);
   return decide_overlap(std::nullopt, {.dispatcher = DispatcherKind::kAlltoall,
                                        .ep_ranks = exchange.ep,
@@ -75,7 +75,7 @@ PlanPoint point_of(const PlanRequest& request, const MachineRates& machine, Step
                   .sparse = request.config.has_experts()};
   point.seconds = step_seconds(request.config, specs, step, machine, experts.seconds(grouped));
   point.memory = memory_of(request, step, specs, point.packs);
-  point.wire_bytes = step_bytes(request.config, specs, step);
+  point.message_bytes = step_bytes(request.config, specs, step);
   point.fits = node_bytes(step, point.memory) <= request.memory_per_node;
   point.bottleneck = bottleneck(point.seconds);
   return point;
@@ -104,7 +104,7 @@ std::string mpirun_words(Index ranks, Index node_ranks) {
 
 /// What train would choose from sizes alone: whether rows travel in chunks where they may leave their node.
 std::string overlap_words(const StepCase& step) {
-  if (step.way != ExchangeWay::kAlltoall || step.mesh.world() <= step.ranks_per_node) return {};
+  if (step.way != DispatcherKind::kAlltoall || step.mesh.world() <= step.ranks_per_node) return {};
   return " --overlap " + (step.chunks > 0 ? std::to_string(step.chunks) : "off");
 }
 
@@ -125,13 +125,8 @@ double PlanPoint::tokens_per_second() const {
   return static_cast<double>(step.tokens * step.micro_batches * step.mesh.world()) / step_seconds();
 }
 
-std::vector<ExchangeWay> known_ways() {
-  std::vector<ExchangeWay> ways;
-  for (const ExchangeWay way : kExchangeWays)
-    if (std::ranges::any_of(kDispatcherKinds,
-                            [&](DispatcherKind kind) { return name_of(kind) == name_of(way); }))
-      ways.push_back(way);
-  return ways;
+std::vector<DispatcherKind> known_ways() {
+  return {kDispatcherKinds.begin(), kDispatcherKinds.end()};
 }
 
 std::vector<Index> ep_sizes(const PlanRequest& request) {
@@ -142,13 +137,14 @@ std::vector<Index> ep_sizes(const PlanRequest& request) {
   return sizes;
 }
 
-std::vector<StepCase> steps_at(const PlanRequest& request, Index ep, const std::vector<ExchangeWay>& ways) {
+std::vector<StepCase> steps_at(const PlanRequest& request, Index ep,
+                               const std::vector<DispatcherKind>& ways) {
   std::vector<StepCase> steps;
   StepCase step = step_case(request, ep);
-  for (const ExchangeWay way : ways) {
+  for (const DispatcherKind way : ways) {
     step.way = way;
     // Alone, rows stay where they are: there is nothing to choose.
-    if (ep == 1 ? way != ExchangeWay::kAlltoall : !can_run(way, exchange_case(request.config, step)))
+    if (ep == 1 ? way != DispatcherKind::kAlltoall : !can_run(way, exchange_case(request.config, step)))
       continue;
     step.chunks = chunks_of(request, step, std::nullopt);
     steps.push_back(step);
@@ -176,7 +172,7 @@ double node_bytes(const StepCase& step, const MemoryNeed& memory) {
 }
 
 std::vector<PlanPoint> plan_points(const PlanRequest& request, const MachineRates& machine,
-                                   const std::vector<ExchangeWay>& ways, const PredictExperts& predict) {
+                                   const std::vector<DispatcherKind>& ways, const PredictExperts& predict) {
   std::vector<PlanPoint> points;
   for (const Index ep : ep_sizes(request)) {
     const std::vector<ParameterSpec> specs = specs_at(request, ep);

@@ -35,8 +35,8 @@ struct PlanPoint {
   bool sparse = false;   // the model has experts
   PhaseSeconds seconds{};
   MemoryNeed memory = {};
-  double wire_bytes = 0;  // that a rank sends in a step
-  bool fits = true;       // into the node's memory
+  double message_bytes = 0;  // that a rank sends in a step
+  bool fits = true;          // into the node's memory
   std::string bottleneck = {};
 
   double step_seconds() const { return total(seconds); }
@@ -48,17 +48,17 @@ using PredictExperts = std::function<GmmPrediction(const GmmFacts& facts, const 
 
 /// All that can run, those that fit first, then the fastest first. `ways`: dispatchers to choose from.
 std::vector<PlanPoint> plan_points(const PlanRequest& request, const MachineRates& machine,
-                                   const std::vector<ExchangeWay>& ways, const PredictExperts& predict);
+                                   const std::vector<DispatcherKind>& ways, const PredictExperts& predict);
 
 /// The ways that this program's --dispatcher names.
-std::vector<ExchangeWay> known_ways();
+std::vector<DispatcherKind> known_ways();
 
 /// Sizes of ep that the job can have.
 std::vector<Index> ep_sizes(const PlanRequest& request);
 
 /// The job at one of them by each of `ways` that can run there, rows in the most chunks that they might
 /// travel in.
-std::vector<StepCase> steps_at(const PlanRequest& request, Index ep, const std::vector<ExchangeWay>& ways);
+std::vector<StepCase> steps_at(const PlanRequest& request, Index ep, const std::vector<DispatcherKind>& ways);
 
 /// What a rank holds in such a step whose parameters these are. packs: experts read packed faces.
 MemoryNeed memory_of(const PlanRequest& request, const StepCase& step,

@@ -12,9 +12,8 @@ Index nodes_of_ep(const Mesh& mesh, Index pretended) {
 }
 
 /// Whose memory is opened before it is known whether it can be; none for ways that need none.
-std::optional<DispatcherKind> kind_to_try(DispatcherKind request, Index nodes) {
-  if (request == DispatcherKind::kAuto)
-    return nodes == 1 ? DispatcherKind::kShared : DispatcherKind::kHierarchical;
+std::optional<DispatcherKind> kind_to_try(std::optional<DispatcherKind> request, Index nodes) {
+  if (!request) return nodes == 1 ? DispatcherKind::kShared : DispatcherKind::kHierarchical;
   if (request == DispatcherKind::kHierarchical || (request == DispatcherKind::kShared && nodes == 1))
     return request;
   return std::nullopt;
@@ -63,9 +62,8 @@ DispatcherPlan plan_dispatcher(const DispatcherRequest& request, const ModelConf
     return bytes / config.hidden_size * wire_cols(config.hidden_size, request.wire.dtype);
   };
   // Only alltoall moves chunks, and it needs no memory.
-  const std::optional<DispatcherKind> tried = request.kind == DispatcherKind::kAuto && facts.in_chunks
-                                                  ? std::nullopt
-                                                  : kind_to_try(request.kind, facts.ep_nodes);
+  const std::optional<DispatcherKind> tried =
+      !request.kind && facts.in_chunks ? std::nullopt : kind_to_try(request.kind, facts.ep_nodes);
   if (tried) facts.no_node_memory = try_open(*tried, request.wire, mesh, config.num_experts, plan.settings);
   agree(mesh.world(), [&] {
     plan.choice = decide_dispatcher(request.kind, facts, request.wire);

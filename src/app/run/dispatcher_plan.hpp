@@ -13,7 +13,7 @@ namespace moeloom {
 
 /// What a run asks for.
 struct DispatcherRequest {
-  DispatcherKind kind = DispatcherKind::kAuto;
+  std::optional<DispatcherKind> kind = {};  // none: auto
   WireSettings wire = {};
   OverlapRequest overlap = {};
   bool node_pool = false;

@@ -21,9 +21,9 @@ StepMetrics metrics_of(const Document& object) {
   metrics.tokens_per_s = object.number_or_nan("tokens_per_s").value_or(0);
   metrics.seconds = object.number_or_nan("seconds").value_or(0);
   metrics.tokens_seen = object.integer_or("tokens_seen", 0);
-  metrics.bytes_sent = object.integer_or("bytes_sent", 0);
-  metrics.wire_bytes = object.integer_or("wire_bytes", 0);
-  metrics.logical_bytes = object.integer_or("logical_bytes", 0);
+  metrics.message_bytes = object.integer_or("message_bytes", 0);
+  metrics.network_bytes = object.integer_or("network_bytes", 0);
+  metrics.row_bytes = object.integer_or("row_bytes", 0);
   metrics.pool_tasks = object.integer_or("pool_tasks", 0);
   metrics.pool_shared = object.integer_or("pool_shared", 0);
   metrics.rss_bytes = object.integer_or("rss_bytes", 0);
@@ -89,9 +89,9 @@ std::string metrics_line(const StepMetrics& metrics) {
   object.set("tokens_per_s", metrics.tokens_per_s);
   object.set("seconds", metrics.seconds);
   object.set("tokens_seen", metrics.tokens_seen);
-  object.set("bytes_sent", metrics.bytes_sent);
-  object.set("wire_bytes", metrics.wire_bytes);
-  object.set("logical_bytes", metrics.logical_bytes);
+  object.set("message_bytes", metrics.message_bytes);
+  object.set("network_bytes", metrics.network_bytes);
+  object.set("row_bytes", metrics.row_bytes);
   object.set("pool_tasks", metrics.pool_tasks);
   object.set("pool_shared", metrics.pool_shared);
   object.set("rss_bytes", metrics.rss_bytes);

@@ -24,11 +24,11 @@ std::string frozen_text(const ModelConfig& config, const std::set<std::string>& 
 WorldStep measure_step(const StepReport& report, Index tokens_before, Index memory_bytes, int signal,
                        const Communicator& world) {
   std::vector<double> mine = {report.seconds,
-                              static_cast<double>(report.bytes_sent),
+                              static_cast<double>(report.message_bytes),
                               static_cast<double>(memory_bytes),
                               static_cast<double>(signal),
-                              static_cast<double>(report.dispatch.wire_bytes),
-                              static_cast<double>(report.dispatch.logical_bytes),
+                              static_cast<double>(report.dispatch.network_bytes),
+                              static_cast<double>(report.dispatch.row_bytes),
                               static_cast<double>(report.pool.tasks),
                               static_cast<double>(report.pool.for_others)};
   const std::size_t first_phase = mine.size();
@@ -46,8 +46,8 @@ WorldStep measure_step(const StepReport& report, Index tokens_before, Index memo
     bytes += of(rank, 1);
     memory = std::max(memory, of(rank, 2));
     step.signal = std::max(step.signal, static_cast<int>(of(rank, 3)));
-    metrics.wire_bytes += static_cast<Index>(of(rank, 4));
-    metrics.logical_bytes += static_cast<Index>(of(rank, 5));
+    metrics.network_bytes += static_cast<Index>(of(rank, 4));
+    metrics.row_bytes += static_cast<Index>(of(rank, 5));
     metrics.pool_tasks += static_cast<Index>(of(rank, 6));
     metrics.pool_shared += static_cast<Index>(of(rank, 7));
     for (std::size_t phase = 0; phase < kPhases; ++phase)
@@ -62,7 +62,7 @@ WorldStep measure_step(const StepReport& report, Index tokens_before, Index memo
   metrics.learning_rate = report.learning_rate;
   metrics.tokens_per_s = static_cast<double>(report.tokens) / metrics.seconds;
   metrics.tokens_seen = tokens_before + report.tokens;
-  metrics.bytes_sent = static_cast<Index>(bytes);
+  metrics.message_bytes = static_cast<Index>(bytes);
   metrics.rss_bytes = static_cast<Index>(memory);
   metrics.packings = report.packings;
   metrics.packed_bytes = report.packed_bytes;

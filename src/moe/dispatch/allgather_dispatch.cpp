@@ -44,7 +44,7 @@ void AllgatherDispatch::plan(std::span<const std::int32_t> topk_idx, Index top_k
   std::vector<float> token_of_rows;
   const std::vector<float> tokens = token_of_slots(plan);
   back_.send_scalars(plan, {tokens, token_of_rows});
-  traffic_.wire_bytes += sum_off_node(nodes_, ep_->rank(), plan.sent_per_rank) * kFloatBytes;
+  traffic_.network_bytes += sum_off_node(nodes_, ep_->rank(), plan.sent_per_rank) * kFloatBytes;
   plan.gathered_order = gathered_order(plan, token_of_rows);
 }
 
@@ -77,8 +77,8 @@ void AllgatherDispatch::count(const DispatchPlan& plan, Index cols, bool with_sc
   const Index rows = sum_off_node(nodes_, ep_->rank(), plan.sent_per_rank);
   const std::vector<Index> to_each(at(plan.ranks), plan.tokens);
   const Index tokens = sum_off_node(nodes_, ep_->rank(), to_each);
-  traffic_.wire_bytes += (tokens * wire_cols(cols, wire_) + (with_scalars ? rows : 0)) * kFloatBytes;
-  traffic_.logical_bytes += rows * cols * kFloatBytes;
+  traffic_.network_bytes += (tokens * wire_cols(cols, wire_) + (with_scalars ? rows : 0)) * kFloatBytes;
+  traffic_.row_bytes += rows * cols * kFloatBytes;
 }
 
 DispatchTraffic AllgatherDispatch::traffic() const {

@@ -98,8 +98,8 @@ void AlltoallDispatch::combine(const DispatchPlan& plan, const RowBuffer& rows, 
 
 void AlltoallDispatch::count(std::span<const Index> rows_per_rank, Index cols, bool with_scalars) {
   const Index rows = sum_off_node(nodes_, ep_->rank(), rows_per_rank);
-  traffic_.wire_bytes += rows * (wire_cols(cols, wire_) + (with_scalars ? 1 : 0)) * kFloatBytes;
-  traffic_.logical_bytes += rows * cols * kFloatBytes;
+  traffic_.network_bytes += rows * (wire_cols(cols, wire_) + (with_scalars ? 1 : 0)) * kFloatBytes;
+  traffic_.row_bytes += rows * cols * kFloatBytes;
 }
 
 void AlltoallDispatch::sum_returned(const DispatchPlan& plan, Index cols, MatrixView tokens, Write mode) {

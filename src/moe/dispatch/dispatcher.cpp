@@ -42,9 +42,6 @@ Dispatcher::Dispatcher(const Communicator& ep, Index num_experts, const Dispatch
   require(settings.chunks == 0 || settings.kind == DispatcherKind::kAlltoall,
           "only the alltoall dispatcher moves rows in chunks");
   switch (settings.kind) {
-    case DispatcherKind::kAuto:
-      require(false, "a dispatcher is decided before it is made");
-      return;
     case DispatcherKind::kAlltoall:
       if (settings.chunks > 0)
         way_ = OverlappedDispatch(ep, num_experts, settings.chunks, settings.nodes, settings.wire.dtype);

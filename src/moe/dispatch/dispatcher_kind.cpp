@@ -3,7 +3,7 @@
 namespace moeloom {
 
 std::string_view name_of(DispatcherKind kind) {
-  constexpr std::array<std::string_view, kDispatcherKinds.size()> names = {"auto", "alltoall", "shared",
+  constexpr std::array<std::string_view, kDispatcherKinds.size()> names = {"alltoall", "shared",
                                                                            "hierarchical", "allgather"};
   return names[static_cast<std::size_t>(kind)];
 }

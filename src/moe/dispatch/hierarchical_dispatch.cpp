@@ -139,7 +139,7 @@ void HierarchicalDispatch::receive_all(std::span<const Parcel> parcels, Messages
 }
 
 void HierarchicalDispatch::send(Index to, std::span<const float> values, Messages& messages) {
-  traffic_.wire_bytes += static_cast<Index>(values.size_bytes());
+  traffic_.network_bytes += static_cast<Index>(values.size_bytes());
   messages.send(static_cast<int>(to), values);
 }
 
@@ -149,7 +149,7 @@ void HierarchicalDispatch::send_tokens(const DispatchPlan& plan, ConstMatrixView
   const std::vector<Parcel> leaving = parcels_of(routes_.out, crossing.leaving, &CrossingCounts::tokens,
                                                  wire_cols(tokens.cols, settings_.wire), scalars.has_value());
   leaving_.reshape_uninitialised(floats_of(leaving), 1);
-  traffic_.logical_bytes += copies_of(crossing.leaving) * tokens.cols * kFloatBytes;
+  traffic_.row_bytes += copies_of(crossing.leaving) * tokens.cols * kFloatBytes;
   for (const Parcel& parcel : leaving) {
     const std::span<float> message = parcel.of(leaving_.view().flat());
     parallel_blocks(parcel.rows, kRowsPerTask, [&](Index begin, Index end) {
@@ -208,7 +208,7 @@ void HierarchicalDispatch::send_sums(const CrossingPlan& crossing, Index cols, b
                                                  wire_cols(cols, settings_.wire), with_scalars);
   leaving_.reshape_uninitialised(floats_of(leaving), 1);
   scratch_.reshape_uninitialised(threads(), cols);
-  traffic_.logical_bytes += copies_of(crossing.arriving) * cols * kFloatBytes;
+  traffic_.row_bytes += copies_of(crossing.arriving) * cols * kFloatBytes;
   for (const Parcel& parcel : leaving) {
     const std::span<float> message = parcel.of(leaving_.view().flat());
     parallel_blocks(parcel.rows, kRowsPerTask, [&](Index begin, Index end) {

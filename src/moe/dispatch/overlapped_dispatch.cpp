@@ -126,8 +126,8 @@ void OverlappedDispatch::send(Index to, Matrix& rows, Stretch places, Index cols
   messages_->send(static_cast<int>(to), message);
   messages_->progress();  // while the next one is packed, this one may leave
   if (nodes_.nodes() <= 1 || nodes_.same_node(ep_->rank(), to)) return;
-  traffic_.wire_bytes += static_cast<Index>(message.size_bytes());
-  traffic_.logical_bytes += places.size() * cols * kFloatBytes;
+  traffic_.network_bytes += static_cast<Index>(message.size_bytes());
+  traffic_.row_bytes += places.size() * cols * kFloatBytes;
 }
 
 bool OverlappedDispatch::arrived(Index chunk) {

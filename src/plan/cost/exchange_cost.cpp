@@ -78,8 +78,8 @@ struct Directions {
   ExchangeVolume (*out)(const ExchangeCase&);
   ExchangeVolume (*back)(const ExchangeCase&);
 };
-const Directions& directions_of(ExchangeWay way) {
-  static constexpr std::array<Directions, kExchangeWays.size()> all = {
+const Directions& directions_of(DispatcherKind way) {
+  static constexpr std::array<Directions, kDispatcherKinds.size()> all = {
       {{alltoall_volume, alltoall_volume},
        {shared_volume, shared_volume},
        {hierarchical_dispatch, hierarchical_combine},
@@ -99,12 +99,6 @@ double counts_bytes(const ExchangeCase& e, Index counts_to_each) {
 }
 
 }  // namespace
-
-std::string_view name_of(ExchangeWay way) {
-  constexpr std::array<std::string_view, kExchangeWays.size()> names = {"alltoall", "shared", "hierarchical",
-                                                                        "allgather"};
-  return names[static_cast<std::size_t>(way)];
-}
 
 double messages_in_turn(Index ranks, double messages) {
   const bool at_once = (ranks >= 4 && ranks < 64) || (ranks >= 128 && ranks < 256) || ranks >= 1024;
@@ -139,40 +133,40 @@ double crossings_back(Index num_experts, Index top_k, Index nodes, CombineMode m
   return rows * elsewhere(nodes);
 }
 
-ExchangeVolume dispatch_volume(ExchangeWay way, const ExchangeCase& e) {
+ExchangeVolume dispatch_volume(DispatcherKind way, const ExchangeCase& e) {
   if (const auto volume = alone(e)) return *volume;
   return directions_of(way).out(e);
 }
 
-ExchangeVolume combine_volume(ExchangeWay way, const ExchangeCase& e) {
+ExchangeVolume combine_volume(DispatcherKind way, const ExchangeCase& e) {
   if (const auto volume = alone(e)) return *volume;
   return directions_of(way).back(e);
 }
 
-double planning_bytes(ExchangeWay way, const ExchangeCase& e) {
+double planning_bytes(DispatcherKind way, const ExchangeCase& e) {
   const double even_counts = counts_bytes(e, ceil_div(e.num_experts, e.ep));
   const auto slots = static_cast<double>(e.tokens * e.top_k);
   switch (way) {
-    case ExchangeWay::kAlltoall:
+    case DispatcherKind::kAlltoall:
       return even_counts;
-    case ExchangeWay::kShared:
+    case DispatcherKind::kShared:
       return 0;
-    case ExchangeWay::kHierarchical:
+    case DispatcherKind::kHierarchical:
       return counts_bytes(e, e.num_experts) + sizeof(CrossingCopy) * slots * elsewhere(nodes_of(e));
-    case ExchangeWay::kAllgather:
+    case DispatcherKind::kAllgather:
       return even_counts + counts_bytes(e, 1) + scalar_bytes(way, e);
   }
   return 0;
 }
 
-double scalar_bytes(ExchangeWay way, const ExchangeCase& e) {
-  if (way == ExchangeWay::kShared) return 0;
-  const Index groups = way == ExchangeWay::kHierarchical ? nodes_of(e) : e.ep;
+double scalar_bytes(DispatcherKind way, const ExchangeCase& e) {
+  if (way == DispatcherKind::kShared) return 0;
+  const Index groups = way == DispatcherKind::kHierarchical ? nodes_of(e) : e.ep;
   return kFloat * static_cast<double>(e.tokens * e.top_k) * elsewhere(groups);
 }
 
-bool can_run(ExchangeWay way, const ExchangeCase& e) {
-  return way != ExchangeWay::kShared || e.ep_on_node == e.ep;
+bool can_run(DispatcherKind way, const ExchangeCase& e) {
+  return way != DispatcherKind::kShared || e.ep_on_node == e.ep;
 }
 
 double exchange_seconds(const ExchangeVolume& v, const ExchangeRates& r, Index sharers) {

@@ -279,7 +279,7 @@ double plan_seconds_of_layer(const ModelConfig& config, const StepCase& step, co
   const ExchangeCase exchange = exchange_case(config, step);
   const double slots = real(step.tokens * config.num_experts_per_tok);
   const double sorted = oversubscription(step) * per(slots, machine.plan_slots);
-  if (step.way == ExchangeWay::kShared) return sorted + rates.meeting_seconds;
+  if (step.way == DispatcherKind::kShared) return sorted + rates.meeting_seconds;
   constexpr Index kFewestOfBruck = 16;  // ranks
   const Index rounds = exchange.ep == exchange.ep_on_node ? 0
                        : exchange.ep < kFewestOfBruck     ? 1

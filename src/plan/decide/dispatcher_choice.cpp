@@ -66,7 +66,7 @@ DispatcherChoice decide_auto(const DispatcherFacts& facts, CombineMode mode) {
           "the " + std::to_string(facts.ep_ranks) + " ranks of ep share their node's memory, " + bytes};
 }
 
-std::optional<std::string> why_no_pool(DispatcherKind request, const DispatcherFacts& facts) {
+std::optional<std::string> why_no_pool(std::optional<DispatcherKind> request, const DispatcherFacts& facts) {
   if (facts.ep_ranks == 1) return "has nobody to share experts with: ep = 1; choose a larger --ep";
   if (facts.ep_ranks == facts.ep_nodes)
     return "has nobody to share experts with: the " + std::to_string(facts.ep_ranks) +
@@ -75,7 +75,7 @@ std::optional<std::string> why_no_pool(DispatcherKind request, const DispatcherF
     return "cannot run: memory cannot be shared: " + facts.no_node_memory +
            "; let the ranks of a node see each other in /proc";
   if (request == DispatcherKind::kAlltoall || request == DispatcherKind::kAllgather)
-    return "needs rows in the node's memory, and --dispatcher " + std::string(name_of(request)) +
+    return "needs rows in the node's memory, and --dispatcher " + std::string(name_of(*request)) +
            " keeps them in each rank's own; choose shared, hierarchical or auto";
   return std::nullopt;
 }
@@ -88,7 +88,8 @@ DispatcherChoice decide_for_pool(const DispatcherFacts& facts) {
                     (facts.ep_nodes == 1 ? " node" : " nodes")};
 }
 
-DispatcherChoice decide_kind(DispatcherKind request, const DispatcherFacts& facts, CombineMode mode) {
+DispatcherChoice decide_kind(std::optional<DispatcherKind> request, const DispatcherFacts& facts,
+                             CombineMode mode) {
   if (facts.node_pool && facts.in_chunks && facts.ep_ranks > 1)
     throw ConfigError(
         {"--node-pool keeps rows in the node's memory, where they do not travel in the chunks of --overlap; "
@@ -96,15 +97,15 @@ DispatcherChoice decide_kind(DispatcherKind request, const DispatcherFacts& fact
   if (facts.node_pool) {
     if (const auto reason = why_no_pool(request, facts))
       throw ConfigError({"--node-pool " + *reason + ", or choose --node-pool off"});
-    if (request == DispatcherKind::kAuto) return decide_for_pool(facts);
+    if (!request) return decide_for_pool(facts);
   }
-  if (request == DispatcherKind::kAuto && facts.in_chunks && facts.ep_ranks > 1)
+  if (!request && facts.in_chunks && facts.ep_ranks > 1)
     return {DispatcherKind::kAlltoall,
             "--overlap needs rows that travel in chunks, which alltoall alone sends"};
-  if (request == DispatcherKind::kAuto) return decide_auto(facts, mode);
-  const auto reason = why_not(request, facts);
-  if (!reason) return {request, "--dispatcher " + std::string(name_of(request))};
-  throw ConfigError({"--dispatcher " + std::string(name_of(request)) + " cannot run: " + *reason +
+  if (!request) return decide_auto(facts, mode);
+  const auto reason = why_not(*request, facts);
+  if (!reason) return {*request, "--dispatcher " + std::string(name_of(*request))};
+  throw ConfigError({"--dispatcher " + std::string(name_of(*request)) + " cannot run: " + *reason +
                      "; choose alltoall or auto"});
 }
 
@@ -127,11 +128,15 @@ std::vector<std::string> idle_settings(DispatcherKind kind, const DispatcherFact
 
 }  // namespace
 
-DispatcherChoice decide_dispatcher(DispatcherKind request, const DispatcherFacts& facts,
+std::string_view name_of(const std::optional<DispatcherKind>& request) {
+  return request ? name_of(*request) : "auto";
+}
+
+DispatcherChoice decide_dispatcher(std::optional<DispatcherKind> request, const DispatcherFacts& facts,
                                    const WireSettings& wire) {
   DispatcherChoice choice = decide_kind(request, facts, wire.combine);
   for (const std::string& idle : idle_settings(choice.kind, facts, wire)) {
-    if (request != DispatcherKind::kAuto && facts.ep_ranks > 1)
+    if (request && facts.ep_ranks > 1)
       throw ConfigError({choice.reason + ": " + idle + "; leave it out, or choose --dispatcher auto"});
     choice.reason += "; " + idle;
   }

@@ -53,11 +53,11 @@ TEST_F(Bench, MeasuresEveryRoutingAtEveryEpAndChecksEachAgainstEpOne) {
     EXPECT_LE(row.step_ms.p10, row.step_ms.p90) << row.point;
     EXPECT_EQ(row.dispatcher_used, row.dispatcher) << row.point;
     EXPECT_EQ(row.gmm_applied, row.gmm == "on") << row.point;
-    EXPECT_EQ(row.logical_bytes == 0, row.ep == 1) << row.point;
+    EXPECT_EQ(row.row_bytes == 0, row.ep == 1) << row.point;
     // Rows and one number a row each way; `shared` moves them through memory.
     const bool by_mpi = row.ep == 4 && row.dispatcher == "alltoall";
-    EXPECT_TRUE(!by_mpi || row.wire_bytes > row.logical_bytes) << row.point;
-    EXPECT_TRUE(row.ep == 1 || row.dispatcher != "shared" || row.wire_bytes < row.logical_bytes) << row.point;
+    EXPECT_TRUE(!by_mpi || row.message_bytes > row.row_bytes) << row.point;
+    EXPECT_TRUE(row.ep == 1 || row.dispatcher != "shared" || row.message_bytes < row.row_bytes) << row.point;
     EXPECT_TRUE(row.workload != "balanced" || row.rank_load == 1) << row.point;
     EXPECT_TRUE(row.workload != "zero-load" || row.ep < 4 || row.rank_load == 2) << row.point;
   }

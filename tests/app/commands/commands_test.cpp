@@ -84,7 +84,7 @@ TEST_F(Commands, TrainsAcrossPretendedNodesWithTheSameBitsAndFewerBytes) {
   EXPECT_EQ(losses("allgather"), losses("alltoall"));
   const auto wire_share = [&](const char* run) {
     const StepMetrics step = read_metrics(path(run) + "/metrics.jsonl").back();
-    return static_cast<double>(step.wire_bytes) / static_cast<double>(step.logical_bytes);
+    return static_cast<double>(step.network_bytes) / static_cast<double>(step.row_bytes);
   };
   EXPECT_GT(wire_share("alltoall"), 1.0);  // rows and the numbers beside them
   EXPECT_LT(wire_share("auto"), 0.95);

@@ -127,7 +127,7 @@ TEST(PlanFit, ADenseModelIsLaidOutToo) {
 TEST(PlanFit, TheAdviceNamesTheSmallestTheMemoryAndTheWayOut) {
   const PlanRequest asked = request(double(Index{64} << 30));
   PlanPoint smallest{
-      .step = {.mesh = {1, 4, {"dp", "ep"}}, .ranks_per_node = 2, .way = ExchangeWay::kShared}};
+      .step = {.mesh = {1, 4, {"dp", "ep"}}, .ranks_per_node = 2, .way = DispatcherKind::kShared}};
   smallest.memory.activations = double(Index{58} << 30);
   const std::string nothing =
       "nothing fits: the smallest need is 58 GiB a rank (dp=1 ep=4, shared), 116 GiB for the 2 ranks of a "

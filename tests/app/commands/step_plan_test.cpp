@@ -41,16 +41,16 @@ GmmPrediction grouped_is_faster(const GmmFacts&, const MeshShape&) {
 TEST(StepPlan, HasEveryMeshThatRunsWithEveryDispatcherThatCan) {
   MachineRates machine = rates(2);
   machine.network_bytes = 1e9;
-  const auto points =
-      plan_points(request(16, 4), machine, {ExchangeWay::kAlltoall, ExchangeWay::kShared}, grouped_is_faster);
-  std::set<std::pair<Index, ExchangeWay>> seen;
+  const auto points = plan_points(request(16, 4), machine,
+                                  {DispatcherKind::kAlltoall, DispatcherKind::kShared}, grouped_is_faster);
+  std::set<std::pair<Index, DispatcherKind>> seen;
   for (const PlanPoint& p : points) {
     EXPECT_EQ(p.step.mesh.world(), 16);
     seen.insert({p.step.mesh.ep, p.step.way});
   }
-  const std::set<std::pair<Index, ExchangeWay>> expected = {
-      {1, ExchangeWay::kAlltoall}, {2, ExchangeWay::kAlltoall}, {2, ExchangeWay::kShared},
-      {4, ExchangeWay::kAlltoall}, {4, ExchangeWay::kShared},   {8, ExchangeWay::kAlltoall}};
+  const std::set<std::pair<Index, DispatcherKind>> expected = {
+      {1, DispatcherKind::kAlltoall}, {2, DispatcherKind::kAlltoall}, {2, DispatcherKind::kShared},
+      {4, DispatcherKind::kAlltoall}, {4, DispatcherKind::kShared},   {8, DispatcherKind::kAlltoall}};
   EXPECT_EQ(seen, expected) << "8 experts; 8 ranks of ep lie on two nodes, which share no memory";
   EXPECT_EQ(points.size(), 2 * expected.size()) << "loop and grouped";
 }
@@ -63,18 +63,18 @@ TEST(StepPlan, RowsTravelInChunksWhereExpertsHideThem) {
   };
   double whole = 0, in_chunks = 0;  // bytes on the wire
   for (const PlanPoint& p : plan_points(request(4, 2), machine, known_ways(), products)) {
-    const bool crosses = p.step.mesh.ep == 4 && p.step.way == ExchangeWay::kAlltoall;
+    const bool crosses = p.step.mesh.ep == 4 && p.step.way == DispatcherKind::kAlltoall;
     EXPECT_EQ(p.step.chunks, crosses && p.grouped ? 2 : 0) << "of the 2 experts of a rank, behind 9 ms";
     const std::string way(name_of(p.step.way));
     EXPECT_EQ(dispatcher_text(p), p.step.mesh.ep == 1 ? "-" : p.step.chunks > 0 ? way + " in 2" : way);
-    if (crosses) (p.step.chunks > 0 ? in_chunks : whole) = p.wire_bytes;
+    if (crosses) (p.step.chunks > 0 ? in_chunks : whole) = p.message_bytes;
   }
   EXPECT_GT(in_chunks, whole) << "a number travels beside each row, both ways, and where experts are cut";
 }
 
 TEST(StepPlan, TheFastestComesFirstAndWhatDoesNotFitLast) {
   PlanRequest small = request(4, 4);
-  const auto points = plan_points(small, rates(4), {ExchangeWay::kAlltoall}, grouped_is_faster);
+  const auto points = plan_points(small, rates(4), {DispatcherKind::kAlltoall}, grouped_is_faster);
   for (std::size_t i = 1; i < points.size(); ++i)
     EXPECT_LE(points[i - 1].step_seconds(), points[i].step_seconds());
   EXPECT_TRUE(points.front().grouped);
@@ -82,7 +82,7 @@ TEST(StepPlan, TheFastestComesFirstAndWhatDoesNotFitLast) {
   const auto by_memory = [](const PlanPoint& p) { return p.memory.total(); };
   const double least = by_memory(*std::ranges::min_element(points, {}, by_memory));
   small.memory_per_node = 4 * least;
-  const auto tight = plan_points(small, rates(4), {ExchangeWay::kAlltoall}, grouped_is_faster);
+  const auto tight = plan_points(small, rates(4), {DispatcherKind::kAlltoall}, grouped_is_faster);
   EXPECT_TRUE(tight.front().fits);
   EXPECT_FALSE(tight.back().fits);
   EXPECT_TRUE(std::ranges::is_partitioned(tight, &PlanPoint::fits));
@@ -93,17 +93,18 @@ TEST(StepPlan, PacksAsTrainDoesUnasked) {
     return GmmPrediction{.loop_seconds = 3e-3, .gmm_seconds = 2e-3, .packed_seconds = 1e-3};
   };
   PlanRequest r = request(1, 1);
-  EXPECT_EQ(gmm_text(plan_points(r, rates(1), {ExchangeWay::kAlltoall}, packed).front()), "gmm")
+  EXPECT_EQ(gmm_text(plan_points(r, rates(1), {DispatcherKind::kAlltoall}, packed).front()), "gmm")
       << "one micro-batch a step, whatever is predicted";
   r.micro_batches = 4;
-  const auto points = plan_points(r, rates(1), {ExchangeWay::kAlltoall}, packed);
+  const auto points = plan_points(r, rates(1), {DispatcherKind::kAlltoall}, packed);
   EXPECT_EQ(gmm_text(points.front()), "gmm, packed");
   EXPECT_GT(points.front().memory.packed, 0);
   EXPECT_EQ(gmm_text(points.back()), "loop");
   EXPECT_EQ(points.back().memory.packed, 0);
   PlanRequest without_budget = r;
   without_budget.gmm_budget_bytes = 0;
-  EXPECT_EQ(gmm_text(plan_points(without_budget, rates(1), {ExchangeWay::kAlltoall}, packed).front()), "gmm");
+  EXPECT_EQ(gmm_text(plan_points(without_budget, rates(1), {DispatcherKind::kAlltoall}, packed).front()),
+            "gmm");
 }
 
 TEST(StepPlan, ADenseModelHasOneMesh) {
@@ -179,7 +180,7 @@ TEST(StepPlan, TheLineSaysEverythingThatThePointDoes) {
   options.data = "text.bin";
   PlanPoint point{.step = {.mesh = {16, 64, {"dp", "ep"}},
                            .ranks_per_node = 64,
-                           .way = ExchangeWay::kShared,
+                           .way = DispatcherKind::kShared,
                            .tokens = 2048,
                            .sequence_length = 256,
                            .micro_batches = 2}};
@@ -201,7 +202,7 @@ TEST(StepPlan, TheLineAsksForWhatTrainWouldNotDoUnasked) {
   options.model.folder = "model";
   PlanPoint point{.step = {.mesh = {1, 4, {"dp", "ep"}},
                            .ranks_per_node = 2,
-                           .way = ExchangeWay::kAlltoall,
+                           .way = DispatcherKind::kAlltoall,
                            .tokens = 1024,
                            .sequence_length = 256},
                   .grouped = true,

@@ -34,8 +34,8 @@ std::vector<Index> steps_in(const std::filesystem::path& path) {
 TEST(Metrics, EveryLineHasTheKeysThatScriptsRelyOn) {
   const Document line = Document::parse(metrics_line(step(3)), "line");
   for (const char* key :
-       {"step", "loss", "aux_loss", "grad_norm", "tokens_per_s", "seconds", "phases", "bytes_sent",
-        "wire_bytes", "logical_bytes", "pool_tasks", "pool_shared", "expert_load"})
+       {"step", "loss", "aux_loss", "grad_norm", "tokens_per_s", "seconds", "phases", "message_bytes",
+        "network_bytes", "row_bytes", "pool_tasks", "pool_shared", "expert_load"})
     EXPECT_TRUE(line.has(key)) << key;
   EXPECT_EQ(line.number("loss"), step(3).loss);
   EXPECT_EQ(line.object("phases").number("experts"), 0.25);
@@ -83,7 +83,7 @@ TEST(Metrics, ALineThatAKillCutShortIsDropped) {
 
 TEST(Metrics, KeptLinesKeepTheirBytes) {
   const TemporaryFolder folder;
-  const std::string line = R"({"step":0,"loss":1.25,"bytes_sent":"of a later version","more":[1,2]})";
+  const std::string line = R"({"step":0,"loss":1.25,"message_bytes":"of a later version","more":[1,2]})";
   write_bytes(folder / "m.jsonl", line + "\n");
   MetricsWriter(folder / "m.jsonl", 1).append(step(1));
   EXPECT_TRUE(read_bytes(folder / "m.jsonl").starts_with(line + "\n"));

@@ -52,8 +52,8 @@ TEST_F(AllgatherDispatchOnEveryRank, ATokenTravelsOnceToEachRankForAnyNumberOfEx
     dispatch.dispatch(plan, tokens, rows, std::nullopt);
     const DispatchTraffic sent = dispatch.traffic() - before;
     constexpr Index kRowBytes = kHidden * static_cast<Index>(sizeof(float));
-    EXPECT_EQ(sent.wire_bytes, (ep_.size() - 1) * tokens.rows() * kRowBytes);
-    EXPECT_EQ(sent.logical_bytes, (plan.slots() - plan.sent_per_rank[at(ep_.rank())]) * kRowBytes);
+    EXPECT_EQ(sent.network_bytes, (ep_.size() - 1) * tokens.rows() * kRowBytes);
+    EXPECT_EQ(sent.row_bytes, (plan.slots() - plan.sent_per_rank[at(ep_.rank())]) * kRowBytes);
   }
 }
 

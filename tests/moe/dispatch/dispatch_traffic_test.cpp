@@ -16,8 +16,8 @@ struct Directions {
 };
 
 double ratio_of_all(const Communicator& ep, DispatchTraffic before, DispatchTraffic after) {
-  std::vector<std::int64_t> bytes = {after.wire_bytes - before.wire_bytes,
-                                     after.logical_bytes - before.logical_bytes};
+  std::vector<std::int64_t> bytes = {after.network_bytes - before.network_bytes,
+                                     after.row_bytes - before.row_bytes};
   ep.all_sum(bytes);
   return static_cast<double>(bytes[0]) / static_cast<double>(bytes[1]);
 }
@@ -86,8 +86,8 @@ TEST(DispatchTraffic, NothingCrossesOnOneNode) {
     RowBuffer rows;
     dispatcher.plan(testing::random_choices(9, 2, kExperts, 1), 2, plan);
     dispatcher.dispatch(plan, Matrix(9, 4), rows);
-    EXPECT_EQ(dispatcher.traffic().wire_bytes, 0) << name_of(kind);
-    EXPECT_EQ(dispatcher.traffic().logical_bytes, 0) << name_of(kind);
+    EXPECT_EQ(dispatcher.traffic().network_bytes, 0) << name_of(kind);
+    EXPECT_EQ(dispatcher.traffic().row_bytes, 0) << name_of(kind);
   }
 }
 

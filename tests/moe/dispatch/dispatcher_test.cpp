@@ -261,7 +261,6 @@ TEST(Dispatcher, RefusesRowsThatOthersCannotRead) {
     EXPECT_THROW(dispatcher.combine(plan, Matrix(4, kHidden), Matrix(2, kHidden), Write::kAdd), ShapeError);
     EXPECT_THROW(Dispatcher(alone, 4, {.kind = kind}), ShapeError);
   }
-  EXPECT_THROW(Dispatcher(alone, 4, {.kind = DispatcherKind::kAuto}), ShapeError);
 }
 
 }  // namespace

@@ -61,18 +61,18 @@ TEST(HierarchicalDispatch, SendsATokenOnceToEachNodeAndFastSumsComeBackAsOne) {
     DispatchPlan plan;
     dispatch.plan(chosen, kTopK, plan);
     const DispatchTraffic planned = dispatch.traffic();
-    EXPECT_EQ(planned.wire_bytes, crossing.copies * static_cast<Index>(sizeof(CrossingCopy)));
+    EXPECT_EQ(planned.network_bytes, crossing.copies * static_cast<Index>(sizeof(CrossingCopy)));
     RowBuffer rows;
     dispatch.dispatch(plan, Matrix(kTokens, kHidden), rows, std::nullopt);
     const DispatchTraffic out = dispatch.traffic() - planned;
-    EXPECT_EQ(out.wire_bytes, crossing.tokens * kHidden * kFloatBytes);
-    EXPECT_EQ(out.logical_bytes, crossing.copies * kHidden * kFloatBytes);
+    EXPECT_EQ(out.network_bytes, crossing.tokens * kHidden * kFloatBytes);
+    EXPECT_EQ(out.row_bytes, crossing.copies * kHidden * kFloatBytes);
 
     const DispatchTraffic before = dispatch.traffic();
     Matrix sums(kTokens, kHidden);
     dispatch.combine(plan, rows, sums, Write::kReplace, std::nullopt);
     // What goes back is counted by who sends it: over all ranks it is what went out.
-    std::vector<std::int64_t> bytes = {(dispatch.traffic() - before).wire_bytes, out.wire_bytes};
+    std::vector<std::int64_t> bytes = {(dispatch.traffic() - before).network_bytes, out.network_bytes};
     ep.all_sum(bytes);
     EXPECT_EQ(bytes[0], bytes[1]);
   }

@@ -259,8 +259,8 @@ TEST(OverlappedDispatch, CountsRowsWithTheNumbersBesideThemBothWays) {
   run_with_zeros(dispatcher, trip);
   const Index held = plan.rows() / ep.size();  // each rank sends a row to each expert
   const Index moved = (kExperts - held) + (plan.rows() - held);
-  EXPECT_EQ(dispatcher.traffic().wire_bytes, moved * (kCols + 1) * 4);
-  EXPECT_EQ(dispatcher.traffic().logical_bytes, moved * kCols * 4);
+  EXPECT_EQ(dispatcher.traffic().network_bytes, moved * (kCols + 1) * 4);
+  EXPECT_EQ(dispatcher.traffic().row_bytes, moved * kCols * 4);
 }
 
 TEST(OverlappedDispatch, RefusesAPlanWithoutChunksAndOtherKindsRefuseChunks) {

@@ -34,12 +34,12 @@ TEST(ExchangeCost, WhatCrossesOnceComesBackFromEverySlotButThoseThatOpenTheSum) 
 
 TEST(ExchangeCost, AlltoallSendsEverySlotThatIsNotAtHomeAndPassesOverThemTwice) {
   for (const auto& volume_of : {dispatch_volume, combine_volume}) {
-    const ExchangeVolume near = volume_of(ExchangeWay::kAlltoall, four_ranks(4));
+    const ExchangeVolume near = volume_of(DispatcherKind::kAlltoall, four_ranks(4));
     EXPECT_DOUBLE_EQ(near.node_bytes, 2 * 320 * 3 / 4.0);
     EXPECT_EQ(near.network_bytes, 0);
     EXPECT_EQ(near.node_messages, 3);
     EXPECT_DOUBLE_EQ(near.copied_bytes, 4 * 640);
-    const ExchangeVolume far = volume_of(ExchangeWay::kAlltoall, four_ranks(2));
+    const ExchangeVolume far = volume_of(DispatcherKind::kAlltoall, four_ranks(2));
     EXPECT_DOUBLE_EQ(far.node_bytes, 640 / 4.0);
     EXPECT_DOUBLE_EQ(far.network_bytes, 640 * 2 / 4.0);
     EXPECT_EQ(far.node_messages, 1);
@@ -55,43 +55,43 @@ TEST(ExchangeCost, MessagesWaitWhereAlltoallvGoesFromRankToRank) {
   EXPECT_EQ(messages_in_turn(16, 0), 0) << "one node";
   ExchangeCase wide = four_ranks(1);
   wide.ep = wide.num_experts = 64;
-  EXPECT_EQ(dispatch_volume(ExchangeWay::kAlltoall, wide).network_messages, 63);
+  EXPECT_EQ(dispatch_volume(DispatcherKind::kAlltoall, wide).network_messages, 63);
 }
 
 TEST(ExchangeCost, SharedSendsNothingAndNeedsOneNode) {
   for (const auto& volume_of : {dispatch_volume, combine_volume}) {
-    const ExchangeVolume volume = volume_of(ExchangeWay::kShared, four_ranks(4));
+    const ExchangeVolume volume = volume_of(DispatcherKind::kShared, four_ranks(4));
     EXPECT_EQ(volume.node_bytes + volume.network_bytes, 0);
     EXPECT_DOUBLE_EQ(volume.copied_bytes, 320 + 640);
     EXPECT_EQ(volume.meetings, 2);
   }
-  EXPECT_TRUE(can_run(ExchangeWay::kShared, four_ranks(4)));
-  EXPECT_FALSE(can_run(ExchangeWay::kShared, four_ranks(2)));
+  EXPECT_TRUE(can_run(DispatcherKind::kShared, four_ranks(4)));
+  EXPECT_FALSE(can_run(DispatcherKind::kShared, four_ranks(2)));
 }
 
 TEST(ExchangeCost, HierarchicalCrossesOnceANodeAndReturnsAsOftenAsCombineAsks) {
   ExchangeCase exchange = four_ranks(2);
   const double visited = 2 * (1 - 8.0 * 7 / (16 * 15));
-  const ExchangeVolume out = dispatch_volume(ExchangeWay::kHierarchical, exchange);
+  const ExchangeVolume out = dispatch_volume(DispatcherKind::kHierarchical, exchange);
   EXPECT_DOUBLE_EQ(out.network_bytes, visited * 320 / 2);
   EXPECT_EQ(out.network_messages, 1);
-  EXPECT_EQ(dispatch_volume(ExchangeWay::kHierarchical, four_ranks(1)).network_messages, 1)
+  EXPECT_EQ(dispatch_volume(DispatcherKind::kHierarchical, four_ranks(1)).network_messages, 1)
       << "three at once";
-  EXPECT_EQ(dispatch_volume(ExchangeWay::kHierarchical, four_ranks(4)).network_messages, 0) << "one node";
+  EXPECT_EQ(dispatch_volume(DispatcherKind::kHierarchical, four_ranks(4)).network_messages, 0) << "one node";
   EXPECT_DOUBLE_EQ(out.copied_bytes, visited * 320 + 640 + 2 * out.network_bytes);
-  const ExchangeVolume exact = combine_volume(ExchangeWay::kHierarchical, exchange);
+  const ExchangeVolume exact = combine_volume(DispatcherKind::kHierarchical, exchange);
   EXPECT_DOUBLE_EQ(exact.network_bytes, (2 - 7 / 15.0) / 2 * 320) << "both slots on one node are one row";
   EXPECT_DOUBLE_EQ(exact.copied_bytes, 320 + 640 + 2 * exact.network_bytes);
   exchange.combine = CombineMode::kFast;
-  EXPECT_DOUBLE_EQ(combine_volume(ExchangeWay::kHierarchical, exchange).network_bytes, out.network_bytes);
+  EXPECT_DOUBLE_EQ(combine_volume(DispatcherKind::kHierarchical, exchange).network_bytes, out.network_bytes);
 }
 
 TEST(ExchangeCost, AllgatherSendsEveryTokenToEveryRankAndReturnsEverySlot) {
-  const ExchangeVolume out = dispatch_volume(ExchangeWay::kAllgather, four_ranks(2));
+  const ExchangeVolume out = dispatch_volume(DispatcherKind::kAllgather, four_ranks(2));
   EXPECT_DOUBLE_EQ(out.node_bytes, 320);
   EXPECT_DOUBLE_EQ(out.network_bytes, 2 * 320);
   EXPECT_DOUBLE_EQ(out.copied_bytes, 2 * 320 + 2 * 640);
-  const ExchangeVolume back = combine_volume(ExchangeWay::kAllgather, four_ranks(2));
+  const ExchangeVolume back = combine_volume(DispatcherKind::kAllgather, four_ranks(2));
   EXPECT_DOUBLE_EQ(back.node_bytes, 640 / 4.0);
   EXPECT_DOUBLE_EQ(back.network_bytes, 640 * 2 / 4.0);
 }
@@ -99,7 +99,7 @@ TEST(ExchangeCost, AllgatherSendsEveryTokenToEveryRankAndReturnsEverySlot) {
 TEST(ExchangeCost, OneRankMovesItsRowsToItselfAlone) {
   ExchangeCase alone = four_ranks(1);
   alone.ep = 1;
-  for (const ExchangeWay way : kExchangeWays) {
+  for (const DispatcherKind way : kDispatcherKinds) {
     for (const auto& volume_of : {dispatch_volume, combine_volume}) {
       const ExchangeVolume volume = volume_of(way, alone);
       EXPECT_EQ(volume.node_bytes + volume.network_bytes + volume.node_messages + volume.meetings, 0);
@@ -136,20 +136,19 @@ std::vector<std::int32_t> even_choices(Index tokens, Index top_k, Index experts)
 }
 
 /// Sent by all ranks: to plan, out, and back, with a number beside each row.
-std::array<double, 3> sent_bytes(ExchangeWay way, const ExchangeCase& exchange,
+std::array<double, 3> sent_bytes(DispatcherKind way, const ExchangeCase& exchange,
                                  std::span<const std::int32_t> chosen) {
   const Communicator ep = Communicator::world();
   const WireSettings wire{.combine = exchange.combine, .pretended_nodes = exchange.ep / exchange.ep_on_node};
-  const DispatcherKind kind = dispatcher_kind_from_text(name_of(way)).value();
-  Dispatcher dispatcher(ep, exchange.num_experts, open_dispatcher(kind, ep, exchange.num_experts, wire));
+  Dispatcher dispatcher(ep, exchange.num_experts, open_dispatcher(way, ep, exchange.num_experts, wire));
   const Matrix tokens = testing::random_matrix(exchange.tokens, exchange.hidden, 1);
   const std::vector<float> slots(at(exchange.tokens * exchange.top_k), 1.0f);
   std::vector<float> row_scalars, slot_scalars;
   DispatchPlan plan;
   RowBuffer rows;
   Matrix back(exchange.tokens, exchange.hidden);
-  std::vector<double> sent = {static_cast<double>(ep.traffic().bytes_sent)};
-  const auto note = [&] { sent.push_back(static_cast<double>(ep.traffic().bytes_sent)); };
+  std::vector<double> sent = {static_cast<double>(ep.traffic().message_bytes)};
+  const auto note = [&] { sent.push_back(static_cast<double>(ep.traffic().message_bytes)); };
   dispatcher.plan(chosen, exchange.top_k, plan);
   note();
   dispatcher.dispatch(plan, tokens, rows, ScalarsOut{slots, row_scalars});
@@ -161,7 +160,7 @@ std::array<double, 3> sent_bytes(ExchangeWay way, const ExchangeCase& exchange,
   return parts;
 }
 
-std::array<double, 3> expected_bytes(ExchangeWay way, const ExchangeCase& exchange) {
+std::array<double, 3> expected_bytes(DispatcherKind way, const ExchangeCase& exchange) {
   const auto of = [&](const ExchangeVolume& volume) {
     return static_cast<double>(exchange.ep) *
            (volume.node_bytes + volume.network_bytes + scalar_bytes(way, exchange));
@@ -179,7 +178,8 @@ TEST(ExchangeCost, BytesAreThoseThatTheDispatcherCounts) {
                               .ep = ranks,
                               .ep_on_node = ranks};
   const auto chosen = even_choices(exchange.tokens, exchange.top_k, exchange.num_experts);
-  for (const ExchangeWay way : {ExchangeWay::kAlltoall, ExchangeWay::kShared, ExchangeWay::kAllgather}) {
+  for (const DispatcherKind way :
+       {DispatcherKind::kAlltoall, DispatcherKind::kShared, DispatcherKind::kAllgather}) {
     const auto sent = sent_bytes(way, exchange, chosen), expected = expected_bytes(way, exchange);
     for (std::size_t i = 0; i < sent.size(); ++i)
       EXPECT_DOUBLE_EQ(sent[i], expected[i]) << name_of(way) << ", part " << i;  // a share of 3 ranks rounds
@@ -201,8 +201,8 @@ TEST(ExchangeCost, BytesOfPretendedNodesAreThoseExpected) {
                                 .combine = mode};
     const auto seed = static_cast<std::uint64_t>(Communicator::world().rank());
     const auto chosen = testing::random_choices(exchange.tokens, exchange.top_k, exchange.num_experts, seed);
-    const auto expected = expected_bytes(ExchangeWay::kHierarchical, exchange);
-    const auto sent = sent_bytes(ExchangeWay::kHierarchical, exchange, chosen);
+    const auto expected = expected_bytes(DispatcherKind::kHierarchical, exchange);
+    const auto sent = sent_bytes(DispatcherKind::kHierarchical, exchange, chosen);
     for (std::size_t i = 0; i < sent.size(); ++i) EXPECT_NEAR(sent[i], expected[i], 0.05 * expected[i]) << i;
   }
 }

@@ -234,7 +234,7 @@ TEST(StepCost, OwnedElementsAreSharedByTheRanksThatHoldThem) {
 double counted_bytes(TrainingRun& run) {
   constexpr Index kSteps = 3;
   double counted = 0;
-  for (Index i = 0; i < kSteps; ++i) counted += static_cast<double>(run.trainer.step(i).bytes_sent);
+  for (Index i = 0; i < kSteps; ++i) counted += static_cast<double>(run.trainer.step(i).message_bytes);
   const Communicator world = Communicator::world();
   counted /= static_cast<double>(kSteps * world.size());
   world.all_sum(std::span(&counted, 1));
@@ -243,11 +243,11 @@ double counted_bytes(TrainingRun& run) {
 
 /// Routing is not even, so what travels is what is expected of it: within 2 % where every slot travels by
 /// itself, within 5 % where it depends on which slots of a token go the same way.
-void expect_counted_bytes(const MeshShape& shape, ExchangeWay way, Index nodes,
+void expect_counted_bytes(const MeshShape& shape, DispatcherKind way, Index nodes,
                           CombineMode mode = CombineMode::kExact, Index chunks = 0) {
   const Index world = shape.world();
   TrainingRun run(shape, {.accumulation = 12 / world % 3 == 0 ? 3 : 1,
-                          .dispatcher = dispatcher_kind_from_text(name_of(way)).value(),
+                          .dispatcher = way,
                           .wire = {.combine = mode, .pretended_nodes = nodes},
                           .chunks = chunks});
   StepCase step = case_of(shape.dp, shape.ep);
@@ -260,24 +260,24 @@ void expect_counted_bytes(const MeshShape& shape, ExchangeWay way, Index nodes,
   const double predicted = step_bytes(
       run.config, with_frozen(parameter_specs(run.config, experts_here(run.config, run.mesh)), {}), step);
   const double counted = counted_bytes(run);
-  const double tolerance = way == ExchangeWay::kHierarchical && nodes > 1 ? 0.05 : 0.02;
+  const double tolerance = way == DispatcherKind::kHierarchical && nodes > 1 ? 0.05 : 0.02;
   EXPECT_NEAR(predicted, counted, tolerance * counted)
       << shape.text() << ", " << name_of(way) << " on " << nodes << " nodes";
 }
 
 TEST(StepCost, BytesAreThoseThatATrainingStepCounts) {
   for (const MeshShape& shape : meshes_for(Communicator::world().size(), tiny_config().num_experts))
-    for (const ExchangeWay way : kExchangeWays) expect_counted_bytes(shape, way, 1);
+    for (const DispatcherKind way : kDispatcherKinds) expect_counted_bytes(shape, way, 1);
 }
 
 TEST(StepCost, BytesBetweenPretendedNodesAreThoseThatATrainingStepCounts) {
   for (const MeshShape& shape : meshes_for(Communicator::world().size(), tiny_config().num_experts)) {
     if (shape.ep % 2 != 0) continue;
-    for (const ExchangeWay way :
-         {ExchangeWay::kAlltoall, ExchangeWay::kHierarchical, ExchangeWay::kAllgather})
+    for (const DispatcherKind way :
+         {DispatcherKind::kAlltoall, DispatcherKind::kHierarchical, DispatcherKind::kAllgather})
       expect_counted_bytes(shape, way, 2);
-    expect_counted_bytes(shape, ExchangeWay::kHierarchical, 2, CombineMode::kFast);
-    expect_counted_bytes(shape, ExchangeWay::kAlltoall, 2, CombineMode::kExact, 2);
+    expect_counted_bytes(shape, DispatcherKind::kHierarchical, 2, CombineMode::kFast);
+    expect_counted_bytes(shape, DispatcherKind::kAlltoall, 2, CombineMode::kExact, 2);
   }
 }
 

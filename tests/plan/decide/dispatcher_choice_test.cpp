@@ -59,7 +59,7 @@ TEST(DispatcherChoice, AutoTakesTheFastestThatCanRunAndSaysWhy) {
        "4095 bytes a pair of ranks are below 4096, where MPI is as fast"},
   };
   for (const Case& c : cases) {
-    const DispatcherChoice choice = decide_dispatcher(DispatcherKind::kAuto, c.facts);
+    const DispatcherChoice choice = decide_dispatcher(std::nullopt, c.facts);
     EXPECT_EQ(choice.kind, c.chosen) << c.name;
     EXPECT_EQ(choice.reason, c.reason) << c.name;
   }
@@ -80,7 +80,7 @@ TEST(DispatcherChoice, ChunksTakeTheKindThatSendsThemUnlessAnotherIsNamed) {
     DispatcherFacts facts = kOneNode;
     facts.ep_nodes = nodes;
     facts.in_chunks = true;
-    const DispatcherChoice choice = decide_dispatcher(DispatcherKind::kAuto, facts);
+    const DispatcherChoice choice = decide_dispatcher(std::nullopt, facts);
     EXPECT_EQ(choice.kind, DispatcherKind::kAlltoall);
     EXPECT_EQ(choice.reason, "--overlap needs rows that travel in chunks, which alltoall alone sends");
     EXPECT_EQ(decide_dispatcher(DispatcherKind::kHierarchical, facts).kind, DispatcherKind::kHierarchical);
@@ -90,8 +90,9 @@ TEST(DispatcherChoice, ChunksTakeTheKindThatSendsThemUnlessAnotherIsNamed) {
 TEST(DispatcherChoice, ANodePoolAndChunksAreAnErrorThatNamesBoth) {
   DispatcherFacts facts = kOneNode;
   facts.in_chunks = facts.node_pool = true;
-  for (const DispatcherKind kind :
-       {DispatcherKind::kAuto, DispatcherKind::kShared, DispatcherKind::kAlltoall})
+  for (const std::optional<DispatcherKind> kind :
+       {std::optional<DispatcherKind>(), std::optional(DispatcherKind::kShared),
+        std::optional(DispatcherKind::kAlltoall)})
     try {
       decide_dispatcher(kind, facts);
       FAIL() << name_of(kind);
@@ -105,18 +106,18 @@ TEST(DispatcherChoice, ANodePoolTakesAKindWhoseRowsOthersReachWhateverTheSizes) 
   DispatcherFacts facts = kOneNode;
   facts.node_pool = true;
   facts.bytes_per_pair = 1;
-  const DispatcherChoice shared = decide_dispatcher(DispatcherKind::kAuto, facts);
+  const DispatcherChoice shared = decide_dispatcher(std::nullopt, facts);
   EXPECT_EQ(shared.kind, DispatcherKind::kShared);
   EXPECT_EQ(shared.reason,
             "--node-pool needs rows in the node's memory, and the 4 ranks of ep lie on 1 node");
   EXPECT_EQ(decide_dispatcher(DispatcherKind::kHierarchical, facts).kind, DispatcherKind::kHierarchical);
   facts.ep_nodes = 2;
-  EXPECT_EQ(decide_dispatcher(DispatcherKind::kAuto, facts).kind, DispatcherKind::kHierarchical);
+  EXPECT_EQ(decide_dispatcher(std::nullopt, facts).kind, DispatcherKind::kHierarchical);
   EXPECT_THROW(decide_dispatcher(DispatcherKind::kShared, facts), ConfigError) << "two nodes";
 }
 
 TEST(DispatcherChoice, ANodePoolThatCannotRunIsAnErrorWithItsReasonAndTheWayOut) {
-  const auto refusal = [](DispatcherKind kind, DispatcherFacts facts) {
+  const auto refusal = [](std::optional<DispatcherKind> kind, DispatcherFacts facts) {
     facts.node_pool = true;
     try {
       return "took " + std::string(name_of(decide_dispatcher(kind, facts).kind));
@@ -124,7 +125,7 @@ TEST(DispatcherChoice, ANodePoolThatCannotRunIsAnErrorWithItsReasonAndTheWayOut)
       return error.violations().front();
     }
   };
-  const auto automatic = DispatcherKind::kAuto;
+  const auto automatic = std::nullopt;
   EXPECT_EQ(
       refusal(automatic, {.ep_ranks = 1}),
       "--node-pool has nobody to share experts with: ep = 1; choose a larger --ep, or choose --node-pool "
@@ -173,13 +174,13 @@ TEST(DispatcherChoice, WhatHasNothingToActOnIsSaidOrRefused) {
   const WireSettings fast = {.combine = CombineMode::kFast};
   DispatcherFacts two_nodes = kOneNode;
   two_nodes.ep_nodes = 2;
-  const std::string plain = decide_dispatcher(DispatcherKind::kAuto, kOneNode).reason;
-  EXPECT_EQ(decide_dispatcher(DispatcherKind::kAuto, kOneNode, narrow).reason,
+  const std::string plain = decide_dispatcher(std::nullopt, kOneNode).reason;
+  EXPECT_EQ(decide_dispatcher(std::nullopt, kOneNode, narrow).reason,
             plain + "; --wire-dtype bf16 rounds nothing: rows in the node's memory stay fp32");
-  EXPECT_EQ(decide_dispatcher(DispatcherKind::kAuto, kOneNode, fast).reason,
+  EXPECT_EQ(decide_dispatcher(std::nullopt, kOneNode, fast).reason,
             plain + "; --combine fast changes nothing: no sum is made before a wire");
-  EXPECT_EQ(decide_dispatcher(DispatcherKind::kAuto, two_nodes, narrow).reason,
-            decide_dispatcher(DispatcherKind::kAuto, two_nodes).reason);
+  EXPECT_EQ(decide_dispatcher(std::nullopt, two_nodes, narrow).reason,
+            decide_dispatcher(std::nullopt, two_nodes).reason);
   EXPECT_THROW(decide_dispatcher(DispatcherKind::kShared, kOneNode, narrow), ConfigError);
   EXPECT_THROW(decide_dispatcher(DispatcherKind::kHierarchical, kOneNode, narrow), ConfigError);
   EXPECT_THROW(decide_dispatcher(DispatcherKind::kAlltoall, two_nodes, fast), ConfigError);

@@ -10,16 +10,16 @@ namespace moeloom {
 
 /// Since a dispatcher was made, by the rank that sent it.
 struct DispatchTraffic {
-  std::int64_t wire_bytes = 0;     // to other nodes: rows, the numbers beside them, and where they land
-  std::int64_t logical_bytes = 0;  // one fp32 copy of a row for each expert on another node than its token
+  std::int64_t network_bytes = 0;  // to other nodes: rows, the numbers beside them, and where they land
+  std::int64_t row_bytes = 0;      // one fp32 copy of a row for each expert on another node than its token
 
   DispatchTraffic& operator+=(const DispatchTraffic& other) {
-    wire_bytes += other.wire_bytes;
-    logical_bytes += other.logical_bytes;
+    network_bytes += other.network_bytes;
+    row_bytes += other.row_bytes;
     return *this;
   }
   DispatchTraffic operator-(const DispatchTraffic& earlier) const {
-    return {wire_bytes - earlier.wire_bytes, logical_bytes - earlier.logical_bytes};
+    return {network_bytes - earlier.network_bytes, row_bytes - earlier.row_bytes};
   }
 };
 

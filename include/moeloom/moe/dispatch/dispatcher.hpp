@@ -35,8 +35,8 @@ DispatcherSettings open_dispatcher(DispatcherKind kind, const Communicator& ep, 
 /// plan(), dispatch() and combine() are collective over ep: all ranks call it, also with no token.
 class Dispatcher {
  public:
-  /// `ep` must outlive it. Collective over nothing. Throws ShapeError for kAuto, which is to be decided
-  /// first, for kShared and kHierarchical without what they need, and for chunks of other kinds.
+  /// `ep` must outlive it. Collective over nothing. Throws ShapeError for kShared and kHierarchical
+  /// without what they need, and for chunks of other kinds than kAlltoall.
   Dispatcher(const Communicator& ep, Index num_experts, const DispatcherSettings& settings = {});
 
   DispatcherKind kind() const;

@@ -6,20 +6,9 @@
 #pragma once
 
 #include "moeloom/base/index.hpp"
-#include "moeloom/moe/dispatch/crossing_plan.hpp"
-
-#include <array>
-#include <string_view>
+#include "moeloom/moe/dispatch/dispatcher_kind.hpp"
 
 namespace moeloom {
-
-/// alltoall: packed, sent rank to rank, regrouped. shared: written in place into memory of the node.
-/// hierarchical: once a node, then shared inside it. allgather: every token to every rank.
-enum class ExchangeWay { kAlltoall, kShared, kHierarchical, kAllgather };
-inline constexpr std::array kExchangeWays = {ExchangeWay::kAlltoall, ExchangeWay::kShared,
-                                             ExchangeWay::kHierarchical, ExchangeWay::kAllgather};
-/// As --dispatcher writes it.
-std::string_view name_of(ExchangeWay way);
 
 /// One micro-batch's rows of one rank, and where the ranks of its ep row lie.
 struct ExchangeCase {
@@ -68,21 +57,21 @@ double crossings_back(Index num_experts, Index top_k, Index nodes, CombineMode m
 ///                 on arrival; inside the node as shared: D(N) T B read and K T B written, or K T B and T B
 ///   allgather     T B out in R-1 rounds of a ring, T B of it written to leave, and K T rows picked
 ///                 out of R T; back as alltoall
-ExchangeVolume dispatch_volume(ExchangeWay way, const ExchangeCase& exchange);
-ExchangeVolume combine_volume(ExchangeWay way, const ExchangeCase& exchange);
+ExchangeVolume dispatch_volume(DispatcherKind way, const ExchangeCase& exchange);
+ExchangeVolume combine_volume(DispatcherKind way, const ExchangeCase& exchange);
 
 /// Sent before the rows, so that all know where they land:
 ///   alltoall      counts, 8 ceil(E/R) to each of R - 1 ranks
 ///   shared        nothing: counts lie in the node's memory
 ///   hierarchical  counts, 8 E to each; where each copy lands, 8 K T (N-1)/N
 ///   allgather     as alltoall; a count of tokens to each; the token of each slot, 4 K T (R-1)/R
-double planning_bytes(ExchangeWay way, const ExchangeCase& exchange);
+double planning_bytes(DispatcherKind way, const ExchangeCase& exchange);
 /// A number beside each row of a slot, either way: 4 K T (R-1)/R, of hierarchical 4 K T (N-1)/N, of shared
 /// nothing.
-double scalar_bytes(ExchangeWay way, const ExchangeCase& exchange);
+double scalar_bytes(DispatcherKind way, const ExchangeCase& exchange);
 
 /// Whether the way can be taken at all: shared needs one node.
-bool can_run(ExchangeWay way, const ExchangeCase& exchange);
+bool can_run(DispatcherKind way, const ExchangeCase& exchange);
 
 /// What carries rows. Bandwidths are bytes a second.
 struct ExchangeRates {

@@ -24,7 +24,7 @@ struct StepCase {
   Index ranks_per_node = 1;
   Index processors_per_node = 1;
   Index threads = 1;  // of a rank
-  ExchangeWay way = ExchangeWay::kAlltoall;
+  DispatcherKind way = DispatcherKind::kAlltoall;
   CombineMode combine = CombineMode::kExact;
   Index chunks = 0;  // in which rows travel while experts compute; 0: whole, before and after
   Index tokens = 0;  // of a rank and micro-batch
@@ -128,7 +128,7 @@ PhaseSeconds step_seconds(const ModelConfig& config, const std::vector<Parameter
                           const StepCase& step, const MachineRates& machine, double expert_seconds);
 double total(const PhaseSeconds& seconds);
 
-/// Bytes that one rank sends in a step, to any other rank, as StepReport::bytes_sent counts them.
+/// Bytes that one rank sends in a step, to any other rank, as StepReport::message_bytes counts them.
 double step_bytes(const ModelConfig& config, const std::vector<ParameterSpec>& specs, const StepCase& step);
 
 }  // namespace moeloom

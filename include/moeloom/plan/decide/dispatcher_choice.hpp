@@ -4,9 +4,17 @@
 #include "moeloom/base/index.hpp"
 #include "moeloom/moe/dispatch/dispatcher_kind.hpp"
 
+#include <optional>
 #include <string>
 
 namespace moeloom {
+
+/// As it is asked for: "auto" if none is named.
+std::string_view name_of(const std::optional<DispatcherKind>& request);
+/// Every kind that can be asked for, auto first.
+inline constexpr std::array<std::optional<DispatcherKind>, 1 + kDispatcherKinds.size()> kDispatcherRequests =
+    {std::nullopt, DispatcherKind::kAlltoall, DispatcherKind::kShared, DispatcherKind::kHierarchical,
+     DispatcherKind::kAllgather};
 
 struct DispatcherFacts {
   Index ep_ranks = 1;
@@ -20,14 +28,14 @@ struct DispatcherFacts {
 };
 
 struct DispatcherChoice {
-  DispatcherKind kind = DispatcherKind::kAlltoall;  // never kAuto
+  DispatcherKind kind = DispatcherKind::kAlltoall;
   std::string reason;
 };
 
-/// Pure. auto: the fastest that can run, the reason carrying the facts it was chosen by, and what of `wire`
-/// has nothing to act on. Throws ConfigError with the way out for a kind asked for by name that cannot run,
-/// or that `wire` does not fit, and for a node pool where ranks share no memory.
-DispatcherChoice decide_dispatcher(DispatcherKind request, const DispatcherFacts& facts,
+/// Pure. No request is auto: the fastest that can run, the reason carrying the facts it was chosen by, and
+/// what of `wire` has nothing to act on. Throws ConfigError with the way out for a kind asked for by name
+/// that cannot run, or that `wire` does not fit, and for a node pool where ranks share no memory.
+DispatcherChoice decide_dispatcher(std::optional<DispatcherKind> request, const DispatcherFacts& facts,
                                    const WireSettings& wire = {});
 
 }  // namespace moeloom

@@ -78,7 +78,7 @@ void LayerInputs::prepare(Index step) {
 
 LayerSubject::LayerSubject(const ModelConfig& c, const PlannedPoint& planned, std::uint64_t seed)
     : mesh_(planned.mesh),
-      kernels_(planned.kernels.table),
+      kernels_(planned.decision.table),
       held_(experts_of(c.num_experts, mesh_->shape().ep, mesh_->ep().rank())),
       router_(identity_router(c.num_experts, c.hidden_size)),
       d_router_(c.num_experts, c.hidden_size),
@@ -91,7 +91,7 @@ LayerSubject::LayerSubject(const ModelConfig& c, const PlannedPoint& planned, st
       d_down_(down_.rows(), down_.cols()),
       layer_({router_, d_router_, {held_.count, gate_up_, down_, d_gate_up_, d_down_}},
              {c.num_experts, c.num_experts_per_tok, c.norm_topk_prob}),
-      dispatcher_(mesh_->ep(), c.num_experts, planned.dispatcher.settings) {}
+      dispatcher_(mesh_->ep(), c.num_experts, planned.dispatcher) {}
 
 StepSample LayerSubject::step(const LayerInputs& inputs) {
   const ConstMatrixView hidden = inputs.hidden();

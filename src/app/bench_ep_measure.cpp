@@ -17,13 +17,13 @@ namespace moeloom {
 namespace {
 
 void describe(const PlannedPoint& planned, EpRow& row) {
-  row.gmm_applied = std::ranges::any_of(planned.kernels.reports, [](const KernelReport& report) {
+  row.gmm_applied = std::ranges::any_of(planned.decision.kernels, [](const KernelReport& report) {
     return report.id == "fused_moe" && report.applied;
   });
-  row.gmm_reason = planned.kernels.gmm.reason;
-  row.dispatcher_used = name_of(planned.dispatcher.choice.kind);
-  row.dispatcher_reason = planned.dispatcher.choice.reason;
-  row.dtype_used = dtype_text(planned.kernels.dtype.type);
+  row.gmm_reason = planned.decision.gmm.reason;
+  row.dispatcher_used = name_of(planned.decision.dispatcher.kind);
+  row.dispatcher_reason = planned.decision.dispatcher.reason;
+  row.dtype_used = dtype_text(planned.decision.dtype.type);
 }
 
 void refuse_unless_right(const EpPoint& point, double error, double tolerance) {
@@ -51,14 +51,14 @@ void add_member(const EpWorld& world, const PlannedPoint& planned, Group& group,
   malloc_trim(0);  // memory that was freed and is used again would not be seen to grow
   const Index before = private_bytes();
   row.error = group.add(planned);
-  row.tolerance = Group::tolerance(planned.kernels.dtype.type);
+  row.tolerance = Group::tolerance(planned.decision.dtype.type);
   refuse_unless_right(planned.point, row.error, row.tolerance);
   for (Index step = 0; step < world.options().warmup; ++step) {
     group.prepare(step);
     group.step(member);
   }
   malloc_trim(0);
-  const auto grown = static_cast<double>(held_bytes(planned.dispatcher.settings.memory.get()) - before);
+  const auto grown = static_cast<double>(held_bytes(planned.dispatcher.memory.get()) - before);
   row.memory_bytes = static_cast<Index>(world.world().all_max(grown));
 }
 

@@ -76,7 +76,7 @@ void add_point_options(OptionTable& table, BenchEpOptions& o) {
             "experts as a loop, as grouped matmul, as train has them where nothing is asked for", o.patches,
             {GmmPatch::kOff, GmmPatch::kOn, GmmPatch::kAuto}, name);
   add_words(table, "dispatcher", "how rows travel between the ranks of ep", o.dispatchers,
-            std::vector(kDispatcherRequests.begin(), kDispatcherRequests.end()), name);
+            dispatcher_requests(), name);
   add_words(table, "dtype", "what products multiply; the loop is fp32 alone", o.dtypes,
             {DType::kF32, DType::kBF16}, dtype_text);
   add_words(table, "workloads", "routings of the layer", o.workloads,

@@ -1,6 +1,7 @@
 #include "bench_ep_world.hpp"
 
 #include "moeloom/base/errors.hpp"
+#include "moeloom/base/parallel.hpp"
 
 namespace moeloom {
 namespace {
@@ -27,26 +28,25 @@ PlannedPoint EpWorld::plan(const EpPoint& point) const {
   const Mesh& on = mesh(point.ep);
   EnvironmentFlags flags = flags_;
   flags.gmm = request_of(point.patch);
+  flags.node_pool = false;
   KernelChoice choice;
   choice.dtype = point.dtype;
-  const Index tokens = ceil_div(point.tokens, point.ranks);
-  PlannedPoint planned{.point = point,
-                       .mesh = &on,
-                       .kernels = plan_kernels(choice, flags, config_, on.shape(),
-                                               {.tokens = tokens, .recorded = std::nullopt}, on.world()),
-                       .dispatcher = {}};
-  planned.dispatcher =
-      plan_dispatcher({.kind = point.dispatcher, .wire = {.pretended_nodes = flags_.pretended_nodes}},
-                      config_, on, {tokens, predicted_seconds(planned.kernels)});
+  const RunRequest request = run_request(choice, {.dispatcher = point.dispatcher}, flags);
+  const StepCase work{.threads = threads(), .tokens = ceil_div(point.tokens, point.ranks)};
+  DecidedRun run = decide_run(find_run_facts(config_, on, work, flags.pretended_nodes), request, choice,
+                              flags, on.world());
+  PlannedPoint planned{.point = point, .mesh = &on, .decision = std::move(run.decision), .dispatcher = {}};
+  planned.dispatcher = open_dispatcher(planned.decision, request, on, config_.num_experts);
   // A fallback to fp32 would stand in the report beside the bf16 that was asked for. Where auto takes the
   // loop, it is fp32.
-  if (point.dtype == DType::kBF16 && planned.kernels.dtype.type != DType::kBF16 && planned.kernels.gmm.apply)
-    throw AgreedError("--dtype bf16: " + planned.kernels.dtype.reason + "; leave bf16 out of --dtype");
+  const RunDecision& decision = planned.decision;
+  if (point.dtype == DType::kBF16 && decision.dtype.type != DType::kBF16 && decision.gmm.apply)
+    throw AgreedError("--dtype bf16: " + decision.dtype.reason + "; leave bf16 out of --dtype");
   return planned;
 }
 
 PlannedPoint EpWorld::reference(const EpPoint& point) const {
-  PlannedPoint planned{.point = point, .mesh = &mesh(1), .kernels = {}, .dispatcher = {}};
+  PlannedPoint planned{.point = point, .mesh = &mesh(1), .decision = {}, .dispatcher = {}};
   planned.point.ep = 1;
   return planned;
 }

@@ -6,8 +6,7 @@
 
 #include "bench_ep_points.hpp"
 #include "cli/environment.hpp"
-#include "run/dispatcher_plan.hpp"
-#include "run/kernel_plan.hpp"
+#include "run/run_decision.hpp"
 
 namespace moeloom {
 
@@ -15,8 +14,8 @@ namespace moeloom {
 struct PlannedPoint {
   EpPoint point;
   const Mesh* mesh = nullptr;
-  KernelPlan kernels;
-  DispatcherPlan dispatcher;
+  RunDecision decision;
+  DispatcherSettings dispatcher;
 };
 
 class EpWorld {

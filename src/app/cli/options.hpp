@@ -8,7 +8,6 @@
 #include "moeloom/model/hf/config.hpp"
 #include "moeloom/model/hf/convert.hpp"
 #include "moeloom/moe/dispatch/dispatcher_kind.hpp"
-#include "moeloom/plan/decide/overlap_choice.hpp"
 #include "moeloom/tensor/dtype.hpp"
 #include "moeloom/train/trainer.hpp"
 
@@ -29,6 +28,12 @@ struct ModelOptions {
   NamePatterns allow_missing;            // tensors that the folder may lack, or have too many
 };
 
+/// A network as `--net` says it: of a node, and of one message.
+struct NetworkOptions {
+  double bytes_per_second = 0;  // 0: not given
+  double message_seconds = 0;
+};
+
 struct MeshOptions {
   Index dp = 0;  // 0: ranks / ep
   Index ep = 1;
@@ -37,7 +42,8 @@ struct MeshOptions {
   CombineMode combine = CombineMode::kExact;
   WireDType wire_dtype = WireDType::kFp32;
   std::optional<bool> node_pool = std::nullopt;  // none: what MOELOOM_NODE_POOL says, or else off
-  OverlapRequest overlap = std::nullopt;
+  std::optional<Index> overlap = std::nullopt;   // chunks; none: auto, 0: off
+  NetworkOptions network = {};  // for the choice of dispatcher and chunks; none: built-in rates
 };
 
 /// What an unset MOELOOM_GMM_PATCH means: auto's rule, or upstream's answer (skip).
@@ -159,12 +165,6 @@ struct KernelsOptions {
   Index sequence_length = 256;
   Index global_batch = 16;
   Index accumulate = 1;
-};
-
-/// A network as `--net` says it: of a node, and of one message.
-struct NetworkOptions {
-  double bytes_per_second = 0;  // 0: not given
-  double message_seconds = 0;
 };
 
 struct CalibrateOptions {

@@ -1,6 +1,9 @@
+#include "moeloom/plan/decide/decide.hpp"
+
 #include <algorithm>
 
 #include "cli/config_file.hpp"
+#include "cli/network_text.hpp"
 #include "cli/option_groups.hpp"
 #include "cli/options.hpp"
 
@@ -10,14 +13,14 @@ namespace {
 namespace fs = std::filesystem;
 
 /// auto, off, or how many chunks.
-void read_overlap(const std::string& text, OverlapRequest& overlap) {
-  OverlapRequest read = 0;
+void read_overlap(const std::string& text, std::optional<Index>& overlap) {
+  std::optional<Index> read = 0;
   if (text != "off") read_value(text, read);
   if (text != "off" && read && *read < 1) throw BadValue("valid: auto, off, or a number of chunks from 1");
   overlap = read;
 }
 
-void add_overlap_option(OptionTable& table, OverlapRequest& overlap) {
+void add_overlap_option(OptionTable& table, std::optional<Index>& overlap) {
   table.add(
       "overlap", "auto|off|N",
       "experts compute in N chunks while rows travel, with the same bits; auto: where rows leave the node",
@@ -40,7 +43,7 @@ void add_mesh_options(OptionTable& table, MeshOptions& mesh) {
       },
       [&mesh] { return joined(mesh.order, ","); });
   std::vector<std::pair<std::string, std::optional<DispatcherKind>>> dispatchers;
-  for (const auto& kind : kDispatcherRequests) dispatchers.emplace_back(name_of(kind), kind);
+  for (const auto& kind : dispatcher_requests()) dispatchers.emplace_back(name_of(kind), kind);
   table.add_choice("dispatcher", "how rows travel between the ranks of ep; auto: the fastest that can run",
                    mesh.dispatcher, dispatchers);
   table.add_choice<CombineMode>("combine",
@@ -55,6 +58,13 @@ void add_mesh_options(OptionTable& table, MeshOptions& mesh) {
             "auto: what MOELOOM_NODE_POOL says, or else off",
             mesh.node_pool);
   add_overlap_option(table, mesh.overlap);
+  table.add(
+      "net", "BANDWIDTH,LATENCY",
+      "between nodes, for the choice of dispatcher and chunks: 200Gbit,2us; auto: 10Gbit,30us",
+      [&mesh](const std::string& text) {
+        mesh.network = text == "auto" ? NetworkOptions{} : read_network(text);
+      },
+      [&mesh] { return mesh.network.bytes_per_second > 0 ? network_text(mesh.network) : "auto"; });
 }
 
 void add_data_options(OptionTable& table, DataOptions& data) {

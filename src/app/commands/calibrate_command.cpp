@@ -8,7 +8,7 @@
 #include "cli/processors.hpp"
 #include "commands/commands.hpp"
 #include "commands/rate_source.hpp"
-#include "commands/step_plan.hpp"
+#include "commands/plan_words.hpp"
 
 namespace moeloom {
 namespace {

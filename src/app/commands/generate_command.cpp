@@ -10,7 +10,7 @@
 #include "cli/option_values.hpp"
 #include "cli/processors.hpp"
 #include "commands/commands.hpp"
-#include "run/kernel_plan.hpp"
+#include "run/run_decision.hpp"
 #include "run/run_report.hpp"
 
 namespace moeloom {
@@ -105,15 +105,15 @@ int generate_command(int argc, char** argv) {
   const Mesh mesh(std::move(world), shape);
   set_threads(threads_for(options.threads, request.flags.threads, mesh.node()));
   // One row at a time: packing every expert for it would cost more than it could bring.
-  const KernelWork one_row{
-      .tokens = 1, .uses_per_packing = 1, .recorded = GmmDecision{false, "one row at a time"}};
-  const KernelPlan kernels =
-      plan_kernels({}, request.flags, request.config, mesh.shape(), one_row, mesh.world());
+  RunFacts facts = find_run_facts(request.config, mesh, {.threads = threads(), .tokens = 1});
+  facts.recorded = GmmDecision{false, "one row at a time"};
+  const DecidedRun run =
+      decide_run(std::move(facts), run_request({}, {}, request.flags), {}, request.flags, mesh.world());
   ParameterStore store(
       parameter_specs(request.config, experts_of(std::max<Index>(request.config.num_experts, 1), shape.ep,
                                                  shape.ep_rank(mesh.world().rank()))));
   load_model(request.folder, store, mesh, request.config);
-  Decoder decoder(request.config, store, mesh, kernels.table);
+  Decoder decoder(request.config, store, mesh, run.decision.table);
 
   if (speaks) say_prompt(request);
   generate(decoder, mesh, request.prompt(), options.tokens,

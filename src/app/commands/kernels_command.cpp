@@ -9,8 +9,8 @@
 #include "cli/processors.hpp"
 #include "commands/commands.hpp"
 #include "commands/kernel_modules.hpp"
-#include "run/kernel_plan.hpp"
 #include "run/model_source.hpp"
+#include "run/run_decision.hpp"
 
 namespace moeloom {
 namespace {
@@ -21,16 +21,19 @@ std::string aliases_text(const Kernel& kernel) {
   return text;
 }
 
-void print_plan(const KernelPlan& plan, const MeshShape& shape) {
+void print_decision(const DecidedRun& run, const MeshShape& shape) {
+  const RunDecision& decision = run.decision;
+  const FoundPrediction& found = run.prediction;
   std::printf("kernels for %s\n", shape.text().c_str());
-  std::printf("  asked for  %s\n  GMM        %s\n", plan.kernels_request.c_str(), plan.gmm_request.c_str());
-  std::printf("  decision   %s: %s\n", plan.gmm.apply ? "grouped" : "loop", plan.gmm.reason.c_str());
-  if (!plan.rates.empty()) std::printf("  rates      %s; %s\n", plan.rates.c_str(), plan.rates_file.c_str());
-  if (!plan.rates_warning.empty()) std::printf("  warning    %s\n", plan.rates_warning.c_str());
-  std::printf("  dtype      %s: %s\n\n", std::string(dtype_text(plan.dtype.type)).c_str(),
-              plan.dtype.reason.c_str());
+  std::printf("  asked for  %s\n  GMM        %s\n", decision.kernels_request.c_str(),
+              decision.gmm_request.c_str());
+  std::printf("  decision   %s: %s\n", decision.gmm.apply ? "grouped" : "loop", decision.gmm.reason.c_str());
+  if (!found.rates.empty()) std::printf("  rates      %s; %s\n", found.rates.c_str(), run.rates_file.c_str());
+  if (!found.warning.empty()) std::printf("  warning    %s\n", found.warning.c_str());
+  std::printf("  dtype      %s: %s\n\n", std::string(dtype_text(decision.dtype.type)).c_str(),
+              decision.dtype.reason.c_str());
   const KernelRegistry registry = KernelRegistry::builtin();
-  for (const KernelReport& report : plan.reports) {
+  for (const KernelReport& report : decision.kernels) {
     const Kernel& kernel = registry.find(report.id);
     std::printf("%-15s %s\n", report.id.c_str(), report.applied ? "applied" : "not applied");
     std::printf("  replaces %s\n  because  %s\n", kernel.replaces.c_str(), report.reason.c_str());
@@ -71,14 +74,19 @@ int kernels_command(int argc, char** argv) {
   attempt_all(violations, [&] { gmm_request(options.kernels, flags); });
   if (!violations.empty()) throw ConfigError(violations);
   const MeshShape shape = MeshShape{0, options.ep, {"dp", "ep"}}.completed(ranks);
-  const KernelWork work{.tokens = std::max<Index>(options.global_batch / (ranks * options.accumulate), 1) *
-                                  options.sequence_length,
-                        .uses_per_packing = static_cast<double>(options.accumulate),
-                        .recorded = std::nullopt};
   set_threads(threads_for(options.kernels.threads, flags.threads, Communicator::self()));
-  const KernelPlan plan = plan_kernels(options.kernels, flags, config, shape, work, Communicator::self());
-  print_plan(plan, shape);
-  print_modules(kernel_modules(config, plan.reports));
+  const StepCase work{.mesh = shape,
+                      .ranks_per_node = ranks,
+                      .processors_per_node = ranks * threads(),
+                      .threads = threads(),
+                      .tokens = std::max<Index>(options.global_batch / (ranks * options.accumulate), 1) *
+                                options.sequence_length,
+                      .sequence_length = options.sequence_length,
+                      .micro_batches = options.accumulate};
+  const DecidedRun run = decide_run(facts_of_job(config, work), run_request(options.kernels, {}, flags),
+                                    options.kernels, flags, Communicator::self());
+  print_decision(run, shape);
+  print_modules(kernel_modules(config, run.decision.kernels));
   return 0;
 }
 

@@ -10,10 +10,9 @@
 
 #include "cli/network_text.hpp"
 #include "commands/commands.hpp"
-#include "commands/plan_fit.hpp"
+#include "commands/plan_words.hpp"
 #include "commands/rate_source.hpp"
-#include "commands/step_plan.hpp"
-#include "run/kernel_plan.hpp"
+#include "run/run_decision.hpp"
 
 namespace moeloom {
 namespace {
@@ -33,48 +32,45 @@ std::vector<std::vector<double>> expert_rows(double load, const ModelConfig& con
   return {rows_with_fullest(config.num_experts, load)};
 }
 
-PlanRequest request_of(const PlanOptions& o, const ModelConfig& config, const EnvironmentFlags& flags) {
-  PlanRequest request{.config = config,
-                      .ranks = o.ranks,
-                      .ranks_per_node = o.ranks_per_node,
-                      .processors_per_node = o.processors > 0 ? o.processors : processors_here(),
-                      .memory_per_node = static_cast<double>(o.memory_bytes),
-                      .threads = o.threads,
-                      .tokens = o.tokens_per_rank,
-                      .sequence_length = o.sequence_length,
-                      .micro_batches = o.accumulate,
-                      .gmm_budget_bytes = o.gmm_budget_bytes,
-                      .dtype = o.dtype,
-                      .expert_rows = expert_rows(o.expert_load, config)};
+Job job_of(const PlanOptions& o, const ModelConfig& config, const EnvironmentFlags& flags) {
+  Job job{.config = config,
+          .ranks = o.ranks,
+          .ranks_per_node = o.ranks_per_node,
+          .processors_per_node = o.processors > 0 ? o.processors : processors_here(),
+          .memory_per_node = static_cast<double>(o.memory_bytes),
+          .threads = o.threads,
+          .tokens = o.tokens_per_rank,
+          .sequence_length = o.sequence_length,
+          .micro_batches = o.accumulate,
+          .gmm_budget_bytes = o.gmm_budget_bytes,
+          .dtype = o.dtype,
+          .expert_rows = expert_rows(o.expert_load, config)};
   if (o.memory_bytes == 0)
-    request.memory_per_node =
+    job.memory_per_node =
         static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGESIZE));
   if (o.threads == 0)
-    request.threads =
-        flags.threads.value_or(std::max<Index>(request.processors_per_node / o.ranks_per_node, 1));
-  return request;
+    job.threads = flags.threads.value_or(std::max<Index>(job.processors_per_node / o.ranks_per_node, 1));
+  return job;
 }
 
 /// The rates of ranks that share a node as the job's will, from the cache; else of this process alone.
-MachineRates machine_rates(const PlanRequest& request, const PlanOptions& options,
-                           const std::filesystem::path& file) {
-  const RateCase sizes = rate_case(request.config, request.sequence_length);
-  const std::string machine = rate_machine(request.dtype);
+MachineRates machine_rates(const Job& job, const PlanOptions& options, const std::filesystem::path& file) {
+  const RateCase sizes = rate_case(job.config, job.sequence_length);
+  const std::string machine = rate_machine(job.dtype);
   if (!options.calibrate) {
-    const MachineAnswer kept = kept_machine_rates(file, machine, sizes, busy_node_ranks(request));
+    const MachineAnswer kept = kept_machine_rates(file, machine, sizes, busy_node_ranks(job));
     if (!kept.warning.empty()) std::printf("warning: %s\n", kept.warning.c_str());
     if (kept.rates) return *kept.rates;
   }
-  const MachineRates rates =
-      measure_machine_rates(sizes, usual_kernels(request.config, kSumChunkRows, request.dtype),
-                            Communicator::self(), kMachineSeconds);
+  const MachineRates rates = measure_machine_rates(sizes, usual_kernels(job.config, kSumChunkRows, job.dtype),
+                                                   Communicator::self(), kMachineSeconds);
   const std::string warning = keep_machine_rates(file, machine, sizes, rates);
   if (!warning.empty()) std::printf("warning: %s\n", warning.c_str());
   return rates;
 }
 
 /// The network as it was given, or as it was measured.
-void choose_network(const PlanRequest& request, const PlanOptions& options, MachineRates& machine) {
+void choose_network(const Job& job, const PlanOptions& options, MachineRates& machine) {
   if (options.network.bytes_per_second > 0) {
     machine.network_bytes = options.network.bytes_per_second;
     machine.network_message_seconds = options.network.message_seconds;
@@ -84,24 +80,31 @@ void choose_network(const PlanRequest& request, const PlanOptions& options, Mach
                      " a node, lie on " + std::to_string(options.ranks / options.ranks_per_node) +
                      " nodes and nothing is known of the network between them; give --net 200Gbit,2us, or "
                      "measure it on two of them by `" +
-                     calibrate_line(calibration_of(request, options), busy_node_ranks(request), 2) + "`"});
+                     calibrate_line(calibration_of(job, options), busy_node_ranks(job), 2) + "`"});
 }
 
 PredictExperts predictor(const PlanOptions& options, const ModelConfig& config,
                          const std::filesystem::path& file) {
   return [&options, &config, file](const GmmFacts& facts, const MeshShape& mesh) {
-    const GroupedMatmulKernel grouped =
-        options.dtype == DType::kBF16 ? packed_bf16_grouped_matmul() : packed_grouped_matmul();
-    const GmmCase wanted = gmm_case(config, facts);
-    const GmmCase measured = calibration_case(wanted);
-    const RateAnswer answer =
-        cached_rates(file, rate_machine(options.dtype), measured, options.calibrate, [&](const GmmCase& c) {
-          std::fprintf(stderr, "measuring the experts' products for ep = %lld\n",
-                       static_cast<long long>(mesh.ep));
-          return measure_gmm_rates(c, kCalibrationSeconds, grouped);
-        });
-    return predict(scaled(answer.rates, measured, wanted), facts.uses_per_packing);
+    const auto say = [&] {
+      std::fprintf(stderr, "measuring the experts' products for ep = %lld\n",
+                   static_cast<long long>(mesh.ep));
+    };
+    return find_prediction(gmm_case(config, facts), facts.uses_per_packing,
+                           {file, options.calibrate, options.dtype, say})
+        .seconds;
   };
+}
+
+/// What `train` would do unasked at the mesh of a point: by the network that was given, and no measurement.
+RunDecision decision_at(const PlanOptions& options, const Job& job, const PredictedPoint& point) {
+  RunFacts facts = facts_at(job, step_at(job, point.step.mesh.ep));
+  if (options.network.bytes_per_second > 0) use_network(facts, options.network);
+  RunRequest request;
+  request.gmm_budget_bytes = job.gmm_budget_bytes;
+  request.dtype = job.dtype;
+  request.emulate_bf16 = true;  // require_dtype() has looked
+  return decide(facts, request);
 }
 
 std::string milliseconds(double seconds) {
@@ -114,7 +117,7 @@ double sum_of(const PhaseSeconds& seconds, std::initializer_list<Phase> phases) 
   return sum;
 }
 
-void print_row(const PlanPoint& p) {
+void print_row(const PredictedPoint& p) {
   const auto ms = [&](std::initializer_list<Phase> phases) {
     return milliseconds(sum_of(p.seconds, phases));
   };
@@ -129,7 +132,7 @@ void print_row(const PlanPoint& p) {
               p.fits ? "" : "; does not fit");
 }
 
-void print_table(const std::vector<PlanPoint>& points, Index rows) {
+void print_table(const std::vector<PredictedPoint>& points, Index rows) {
   std::printf("%4s %4s  %-13s %-11s %9s %10s %8s %8s %8s %8s %8s %8s %10s %10s  %s\n", "dp", "ep",
               "dispatcher", "experts as", "step ms", "tokens/s", "dense", "experts", "exchange", "loss",
               "reduce", "optim", "memory", "messages", "bottleneck");
@@ -140,7 +143,7 @@ void print_table(const std::vector<PlanPoint>& points, Index rows) {
                 static_cast<long long>(std::ssize(points) - shown));
 }
 
-Document document_of(const PlanPoint& p) {
+Document document_of(const PredictedPoint& p) {
   Document row, phases, memory;
   for (std::size_t i = 0; i < kPhases; ++i)
     phases.set(std::string(name_of(static_cast<Phase>(i))), p.seconds[i]);
@@ -168,34 +171,52 @@ Document document_of(const PlanPoint& p) {
   return row;
 }
 
-void write_json(const PlanOptions& options, const PlanRequest& request, const std::vector<PlanPoint>& points,
+Document document_of(const RunDecision& decision) {
+  Document row;
+  for (const auto& [name, text] : facts_of(decision)) row.set(name, text);
+  row.set("experts", (decision.gmm.apply ? "grouped: " : "loop: ") + decision.gmm.reason);
+  row.set("memory", decision.memory.total());
+  return row;
+}
+
+void write_json(const PlanOptions& options, const Job& job, const std::vector<PredictedPoint>& points,
                 const std::vector<std::string>& notes, const std::optional<FittingJob>& fit) {
   if (options.json.empty()) return;
   Document document;
-  document.set("ranks", request.ranks);
-  document.set("ranks_per_node", request.ranks_per_node);
-  document.set("processors_per_node", request.processors_per_node);
-  document.set("threads", request.threads);
-  document.set("tokens_per_rank", request.tokens);
-  document.set("sequence_length", request.sequence_length);
-  document.set("accumulate", request.micro_batches);
+  document.set("ranks", job.ranks);
+  document.set("ranks_per_node", job.ranks_per_node);
+  document.set("processors_per_node", job.processors_per_node);
+  document.set("threads", job.threads);
+  document.set("tokens_per_rank", job.tokens);
+  document.set("sequence_length", job.sequence_length);
+  document.set("accumulate", job.micro_batches);
   document.set("expert_load", options.expert_load);
   document.set("network", network_text(options.network));
   document.set("notes", notes);
   std::vector<Document> rows;
-  for (const PlanPoint& point : points) rows.push_back(document_of(point));
+  for (const PredictedPoint& point : points) rows.push_back(document_of(point));
   document.set("points", rows);
+  if (points.front().fits) document.set("decision", document_of(decision_at(options, job, points.front())));
   document.set("recommended", points.front().fits ? run_line(options, points.front()) : std::string());
-  document.set("fits_with", fit ? changed_options(request, fit->request) : std::string());
+  document.set("fits_with", fit ? changed_options(job, fit->job) : std::string());
   document.write(options.json);
 }
 
-void print_advice(const PlanOptions& options, const PlanRequest& request,
-                  const std::vector<PlanPoint>& points, const std::optional<FittingJob>& fit) {
+void print_recommended(const PlanOptions& options, const Job& job, const PredictedPoint& point) {
+  const RunDecision train = decision_at(options, job, point);
+  std::printf("\nrecommended\n  %s\n", run_line(options, point).c_str());
+  std::printf("unasked, train does at this mesh\n");
+  for (const auto& [name, text] : facts_of(train)) std::printf("  %-10s  %s\n", name.c_str(), text.c_str());
+  std::printf("  %-10s  %s: %s\n", "experts", train.gmm.apply ? "grouped" : "loop", train.gmm.reason.c_str());
+  std::printf("  %-10s  %s a rank\n", "memory", bytes_text(train.memory.total()).c_str());
+}
+
+void print_advice(const PlanOptions& options, const Job& job, const std::vector<PredictedPoint>& points,
+                  const std::optional<FittingJob>& fit) {
   if (points.front().fits)
-    std::printf("\nrecommended\n  %s\n", run_line(options, points.front()).c_str());
+    print_recommended(options, job, points.front());
   else
-    std::printf("\n%s", memory_advice(request, smallest_point(points), fit).c_str());
+    std::printf("\n%s", memory_advice(job, smallest_point(points), fit).c_str());
 }
 
 }  // namespace
@@ -205,19 +226,18 @@ int plan_command(int argc, char** argv) {
   const EnvironmentFlags flags = read_environment();
   const ModelConfig config = checked_config(options.model);
   require_dtype(options.dtype, flags);
-  const PlanRequest request = request_of(options, config, flags);
-  set_threads(static_cast<int>(request.threads));
+  const Job job = job_of(options, config, flags);
+  set_threads(static_cast<int>(job.threads));
   const std::filesystem::path file = rate_cache_file(flags.cache_folder);
-  MachineRates machine = machine_rates(request, options, file);
-  choose_network(request, options, machine);
-  const std::vector<PlanPoint> points =
-      plan_points(request, machine, known_ways(), predictor(options, config, file));
-  const std::vector<std::string> notes = extrapolations(request, machine, options);
+  MachineRates machine = machine_rates(job, options, file);
+  choose_network(job, options, machine);
+  const std::vector<PredictedPoint> points = predict_points(job, machine, predictor(options, config, file));
+  const std::vector<std::string> notes = extrapolations(job, machine, options);
   print_table(points, options.rows);
   for (const std::string& note : notes) std::printf("note: %s\n", note.c_str());
-  const auto fit = points.front().fits ? std::nullopt : cheapest_fit(request, known_ways());
-  print_advice(options, request, points, fit);
-  write_json(options, request, points, notes, fit);
+  const auto fit = points.front().fits ? std::nullopt : cheapest_fit(job);
+  print_advice(options, job, points, fit);
+  write_json(options, job, points, notes, fit);
   return 0;
 }
 

@@ -12,10 +12,10 @@
 #include "cli/processors.hpp"
 #include "cli/terminal.hpp"
 #include "commands/commands.hpp"
-#include "run/dispatcher_plan.hpp"
 #include "run/model_memory.hpp"
 #include "run/model_source.hpp"
 #include "run/progress.hpp"
+#include "run/run_decision.hpp"
 #include "run/run_folder.hpp"
 #include "run/run_report.hpp"
 #include "run/run_settings.hpp"
@@ -29,24 +29,41 @@ namespace {
 constexpr Index kMostSkippedInARow = 20;      // the run will not come back by itself
 constexpr Index kSequencesPerEvaluation = 8;  // of one rank at a time, to bound activations
 
+/// What will run, from the options, the files that the run starts from and this mesh. Collective.
+DecidedRun decide_training(const TrainRequest& request, const RunInputs& inputs, const Mesh& mesh) {
+  const TrainOptions& options = request.options;
+  const BatchShape batch = batch_shape(options, mesh.world().size());
+  const StepCase work{.threads = threads(),
+                      .tokens = batch.sequences_per_micro_batch() * batch.sequence_length,
+                      .sequence_length = batch.sequence_length,
+                      .micro_batches = batch.accumulation};
+  RunFacts facts = find_run_facts(inputs.config, mesh, work, request.flags.pretended_nodes);
+  if (const auto& recorded = inputs.recorded)
+    facts.recorded = GmmDecision{recorded->gmm_applied, recorded->gmm_reason};
+  if (options.mesh.network.bytes_per_second > 0) use_network(facts, options.mesh.network);
+  facts.parameters = with_frozen(
+      parameter_specs(inputs.config,
+                      experts_of(std::max<Index>(inputs.config.num_experts, 1), mesh.shape().ep, 0)),
+      inputs.frozen);
+  return decide_run(std::move(facts), run_request(options.kernels, options.mesh, request.flags),
+                    options.kernels, request.flags, mesh.world());
+}
+
 /// A run from its first step to its report; members in the order in which they need each other.
 class TrainRun {
  public:
-  TrainRun(const RunRequest& request, RunInputs inputs, Mesh mesh, Log& log, bool live)
+  TrainRun(const TrainRequest& request, RunInputs inputs, Mesh mesh, Log& log, bool live)
       : options_(request.options),
         rate_reason_(request.rate_reason),
         inputs_(std::move(inputs)),
         mesh_(std::move(mesh)),
         log_(log),
         progress_(std::cerr, live),
-        node_pool_(dispatcher_request(request).node_pool),
-        kernels_(plan_kernels(options_.kernels, request.flags, inputs_.config, mesh_.shape(), work(),
-                              mesh_.world())),
-        watch_(watch_of(kernels_)),
-        dispatcher_(plan_dispatcher(dispatcher_request(request), inputs_.config, mesh_,
-                                    {work().tokens, predicted_seconds(kernels_)})),
+        decided_(decide_training(request, inputs_, mesh_)),
+        dispatcher_(open_dispatcher(decision(), run_request(options_.kernels, options_.mesh, request.flags),
+                                    mesh_, inputs_.config.num_experts)),
         settings_(trainer_settings(options_, inputs_.config, mesh_.world().size())),
-        model_(make_model_memory(inputs_.config, mesh_, kernels_.table, dispatcher_.settings,
+        model_(make_model_memory(inputs_.config, mesh_, decision().table, dispatcher_,
                                  options_.optimizer.settings, inputs_.frozen)),
         sampler_(*inputs_.tokens, split_tokens(inputs_.tokens->size(), options_.data.heldout),
                  settings_.batch, options_.run.seed),
@@ -77,30 +94,14 @@ class TrainRun {
   }
 
  private:
+  const RunDecision& decision() const { return decided_.decision; }
   bool is_rank_0() const { return mesh_.world().rank() == 0; }
   std::filesystem::path in_run(const char* name) const { return options_.run.folder / name; }
 
-  KernelWork work() const {
-    const BatchShape batch = batch_shape(options_, mesh_.world().size());
-    KernelWork work{.tokens = batch.sequences_per_micro_batch() * batch.sequence_length,
-                    .uses_per_packing = static_cast<double>(batch.accumulation),
-                    .recorded = std::nullopt,
-                    .may_pack = !node_pool_};
-    if (const auto& recorded = inputs_.recorded)
-      work.recorded = GmmDecision{recorded->gmm_applied, recorded->gmm_reason};
-    return work;
-  }
-
   void log_run() {
     for (const auto& [key, value] : run_facts(options_, inputs_, mesh_)) log_.info(Event().with(key, value));
-    if (!rate_reason_.empty())
-      log_.info(Event()
-                    .with("lr", settings_.schedule.peak)
-                    .with("warmup", settings_.schedule.warmup_steps)
-                    .with("reason", rate_reason_));
-    log_.info(event_of(dispatcher_));
-    log_.info(event_of(dispatcher_.overlap));
-    log_kernels(log_, kernels_);
+    if (!rate_reason_.empty()) log_.info(rate_event(settings_.schedule, rate_reason_));
+    log_decision(log_, decided_);
   }
 
   void load() {
@@ -182,7 +183,7 @@ class TrainRun {
   /// not replace good ones on the disk.
   bool one_step(Index step) {
     const StepReport report = train(step);
-    memory_bytes_ = std::max(memory_bytes_, held_bytes(dispatcher_.settings.memory.get()));
+    memory_bytes_ = std::max(memory_bytes_, held_bytes(dispatcher_.memory.get()));
     auto [metrics, signal] =
         measure_step(report, tokens_seen_, memory_bytes_, signals_.take(), mesh_.world());
     if (signal != 0) signal_ = signal;
@@ -190,7 +191,6 @@ class TrainRun {
     seconds_ += metrics.seconds;
     ++steps_done_;
     const Index done = step + 1;
-    if (watch_ && !watch_->done() && !metrics.skipped) watch_experts(metrics);
     if (signal_ == 0 && options_.run.eval_every > 0 && done % options_.run.eval_every == 0 &&
         done < options_.run.steps)
       metrics.val_loss = validate();
@@ -239,21 +239,6 @@ class TrainRun {
                       "; lower --lr and --resume a checkpoint of before");
   }
 
-  /// The metrics are the mean over ranks and the same on every rank, so that the switch is, too.
-  void watch_experts(const StepMetrics& metrics) {
-    const auto sparse = std::ranges::count_if(
-        model_->decoder.layers(), [](const DecoderLayer& layer) { return layer.moe() != nullptr; });
-    const auto parts = static_cast<double>(sparse * options_.data.accumulate);
-    const GmmNews news = watch_->after_step(
-        metrics.step + 1, metrics.seconds_by_phase.at(std::string(name_of(Phase::kExperts))) / parts);
-    for (const Event& event : events_of(news)) log_.info(event);
-    if (news.decision)
-      revise(kernels_, *news.decision);
-    else if (news.use_grouped)
-      use_path(kernels_, *news.use_grouped);
-    model_->decoder.use(kernels_.table);
-  }
-
   void record(const StepMetrics& metrics) {
     agree_on_disk([&] { metrics_->append(metrics); });
     const bool now = metrics.step % options_.run.log_every == 0 || metrics.step + 1 == options_.run.steps;
@@ -287,14 +272,14 @@ class TrainRun {
   TrainerState state_at(Index step) const {
     TrainerState state;
     state.step = step;
-    state.dtype = std::string(dtype_text(kernels_.dtype.type));
+    state.dtype = std::string(dtype_text(decision().dtype.type));
     state.seed = options_.run.seed;
     state.data_file = options_.data.file.string();
     state.data_bytes = data_bytes();
     state.global_batch = options_.data.global_batch;
     state.sequence_length = options_.data.sequence_length;
-    state.gmm_applied = kernels_.gmm.apply;
-    state.gmm_reason = inputs_.recorded ? inputs_.recorded->gmm_reason : kernels_.gmm.reason;
+    state.gmm_applied = decision().gmm.apply;
+    state.gmm_reason = inputs_.recorded ? inputs_.recorded->gmm_reason : decision().gmm.reason;
     state.settings = document_of(settings_);
     return state;
   }
@@ -323,7 +308,7 @@ class TrainRun {
       log_.info(Event().with("sample", false).with("reason", reason));
       return {};
     }
-    return sample_text(model_->decoder, mesh_, kernels_.table, options_.run);
+    return sample_text(model_->decoder, mesh_, decision().table, options_.run);
   }
 
   void finish() {
@@ -337,10 +322,10 @@ class TrainRun {
       ReportInfo info;
       info.title = "moeloom: " + options_.run.folder.filename().string();
       info.facts = run_facts(options_, inputs_, mesh_);
-      for (auto& fact : facts_of(dispatcher_)) info.facts.push_back(std::move(fact));
-      info.kernels = kernels_.reports;
-      info.gmm_request = kernels_.gmm_request;
-      info.gmm = kernels_.gmm;
+      for (auto& fact : facts_of(decision())) info.facts.push_back(std::move(fact));
+      info.kernels = decision().kernels;
+      info.gmm_request = decision().gmm_request;
+      info.gmm = decision().gmm;
       info.validation_loss = validation;
       info.loss_unit = "nats per " + inputs_.unit();
       info.prompt = options_.run.prompt;
@@ -368,10 +353,8 @@ class TrainRun {
   const Mesh mesh_;
   Log& log_;
   ProgressLine progress_;
-  const bool node_pool_;
-  KernelPlan kernels_;
-  std::optional<GmmWatch> watch_;
-  const DispatcherPlan dispatcher_;
+  const DecidedRun decided_;
+  const DispatcherSettings dispatcher_;
   const TrainerSettings settings_;
   const std::unique_ptr<ModelMemory> model_;
   BatchSampler sampler_;

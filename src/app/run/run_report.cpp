@@ -99,6 +99,10 @@ Event step_event(const StepMetrics& metrics) {
   return event;
 }
 
+Event rate_event(const Schedule& schedule, const std::string& reason) {
+  return Event().with("lr", schedule.peak).with("warmup", schedule.warmup_steps).with("reason", reason);
+}
+
 std::vector<std::pair<std::string, std::string>> run_facts(const TrainOptions& options,
                                                            const RunInputs& inputs, const Mesh& mesh) {
   const ModelConfig& c = inputs.config;

@@ -3,7 +3,6 @@
 
 #include "moeloom/train/trainer.hpp"
 
-#include "run/kernel_plan.hpp"
 #include "run/log.hpp"
 #include "run/metrics.hpp"
 #include "run/report.hpp"
@@ -33,6 +32,9 @@ std::vector<double> load_max_over_mean(const std::vector<std::vector<Index>>& ro
 
 /// "step=40 loss=3.214 ..."
 Event step_event(const StepMetrics& metrics);
+
+/// A learning rate that was not said, and why it is this one.
+Event rate_event(const Schedule& schedule, const std::string& reason);
 
 /// A warning where the folder of a model with other towers holds none of their tensors.
 std::optional<Event> missing_towers(const RunInputs& inputs);

@@ -8,15 +8,15 @@
 
 #include "cli/attempt.hpp"
 #include "cli/option_values.hpp"
-#include "run/kernel_plan.hpp"
 #include "run/model_source.hpp"
+#include "run/run_decision.hpp"
 #include "run/run_folder.hpp"
 
 namespace moeloom {
 namespace {
 
 /// Text of everything that must be the same on all ranks.
-std::string fingerprint(const RunRequest& request) {
+std::string fingerprint(const TrainRequest& request) {
   std::string text = resolved_config(request.options);
   for (const std::string& given : request.flags.given)
     if (!given.starts_with("MOELOOM_LOG")) text += given + "\n";
@@ -83,14 +83,6 @@ std::vector<std::string> without_repeats(const std::vector<std::string>& texts) 
 
 }  // namespace
 
-DispatcherRequest dispatcher_request(const RunRequest& request) {
-  const MeshOptions& mesh = request.options.mesh;
-  return {.kind = mesh.dispatcher,
-          .wire = {mesh.combine, mesh.wire_dtype, request.flags.pretended_nodes},
-          .overlap = mesh.overlap,
-          .node_pool = mesh.node_pool.value_or(request.flags.node_pool.value_or(false))};
-}
-
 std::string settle_rate(TrainOptions& options, const RunInputs& inputs) {
   OptimizerOptions& optimizer = options.optimizer;
   if (optimizer.learning_rate) return {};
@@ -111,7 +103,7 @@ std::string settle_rate(TrainOptions& options, const RunInputs& inputs) {
 
 RunSetup agree_on_run(int argc, char** argv, const Communicator& world) {
   RunSetup setup;
-  RunRequest& request = setup.request;
+  TrainRequest& request = setup.request;
   agree(world, [&] {
     std::vector<std::string> violations;
     request.options = parse_train_options(argc, argv, violations);

@@ -6,18 +6,14 @@
 
 #include "cli/environment.hpp"
 #include "cli/options.hpp"
-#include "run/dispatcher_plan.hpp"
 
 namespace moeloom {
 
-struct RunRequest {
+struct TrainRequest {
   TrainOptions options;
   EnvironmentFlags flags;
   std::string rate_reason = {};  // of a learning rate that was not said
 };
-
-/// The command line's word for the node pool goes before the environment's.
-DispatcherRequest dispatcher_request(const RunRequest& request);
 
 /// The files a run starts from, opened, and the model they describe.
 struct RunInputs {
@@ -33,7 +29,7 @@ struct RunInputs {
 };
 
 struct RunSetup {
-  RunRequest request;
+  TrainRequest request;
   RunInputs inputs;
 };
 /// Parses and opens on every rank and compares: ranks that were given different options are an error.

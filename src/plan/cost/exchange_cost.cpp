@@ -19,8 +19,15 @@ double slots_bytes(const ExchangeCase& e) {
   return token_bytes(e) * static_cast<double>(e.top_k);
 }
 
+/// Bytes of a row on the wire over those in memory.
+double wire_share(const ExchangeCase& e) {
+  return e.hidden == 0 ? 1.0
+                       : static_cast<double>(wire_cols(e.hidden, e.wire)) / static_cast<double>(e.hidden);
+}
+
 /// Sent from rank to rank: `bytes` in equal parts to every rank of the row, this one among them.
 ExchangeVolume sent_to_all(const ExchangeCase& e, double bytes) {
+  bytes *= wire_share(e);
   const auto ranks = static_cast<double>(e.ep);
   const auto near = static_cast<double>(e.ep_on_node);
   return {.node_bytes = bytes * (near - 1) / ranks,
@@ -52,7 +59,7 @@ double elsewhere(Index groups) {
 /// Rows that cross are written into a message by one rank and read from it by another.
 ExchangeVolume crossing_volume(const ExchangeCase& e, double crossing_rows, double copied_bytes) {
   const double crossing = crossing_rows * token_bytes(e);
-  return {.network_bytes = crossing,
+  return {.network_bytes = crossing * wire_share(e),
           .network_messages = nodes_of(e) > 1 ? 1.0 : 0.0,
           .copied_bytes = copied_bytes + 2 * crossing,
           .meetings = 2};
@@ -163,10 +170,6 @@ double scalar_bytes(DispatcherKind way, const ExchangeCase& e) {
   if (way == DispatcherKind::kShared) return 0;
   const Index groups = way == DispatcherKind::kHierarchical ? nodes_of(e) : e.ep;
   return kFloat * static_cast<double>(e.tokens * e.top_k) * elsewhere(groups);
-}
-
-bool can_run(DispatcherKind way, const ExchangeCase& e) {
-  return way != DispatcherKind::kShared || e.ep_on_node == e.ep;
 }
 
 double exchange_seconds(const ExchangeVolume& v, const ExchangeRates& r, Index sharers) {

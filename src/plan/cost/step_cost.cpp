@@ -139,7 +139,8 @@ ExchangeCase exchange_case(const ModelConfig& config, const StepCase& step) {
           .num_experts = std::max<Index>(config.num_experts, 1),
           .ep = step.mesh.ep,
           .ep_on_node = ep_on_node(step),
-          .combine = step.combine};
+          .combine = step.combine,
+          .wire = step.wire};
 }
 
 std::vector<double> rows_with_fullest(Index num_experts, double fullest) {
@@ -358,6 +359,18 @@ double step_bytes(const ModelConfig& config, const std::vector<ParameterSpec>& s
   return real(step.micro_batches * sparse_layers(config)) * a_layer +
          both_ways(trained.dense, step.mesh.world()) + both_ways(trained.experts, step.mesh.dp) +
          bookkeeping_bytes(config, specs, step);
+}
+
+MemoryNeed step_memory(const ModelConfig& config, const std::vector<ParameterSpec>& specs,
+                       const StepCase& step, bool packs, DType element) {
+  const double even_rows = real(step.tokens * config.num_experts_per_tok);  // in a sparse layer
+  return training_memory(config, specs, step.mesh, step.way,
+                         {.tokens = step.tokens,
+                          .sequence_length = step.sequence_length,
+                          .rows = std::llround(even_rows * fullest_rank_load(step)),
+                          .in_chunks = step.chunks > 0,
+                          .threads = step.threads},
+                         packs, element);
 }
 
 }  // namespace moeloom

@@ -65,8 +65,6 @@ TEST(ExchangeCost, SharedSendsNothingAndNeedsOneNode) {
     EXPECT_DOUBLE_EQ(volume.copied_bytes, 320 + 640);
     EXPECT_EQ(volume.meetings, 2);
   }
-  EXPECT_TRUE(can_run(DispatcherKind::kShared, four_ranks(4)));
-  EXPECT_FALSE(can_run(DispatcherKind::kShared, four_ranks(2)));
 }
 
 TEST(ExchangeCost, HierarchicalCrossesOnceANodeAndReturnsAsOftenAsCombineAsks) {

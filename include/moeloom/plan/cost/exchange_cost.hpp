@@ -19,6 +19,7 @@ struct ExchangeCase {
   Index ep = 1;
   Index ep_on_node = 1;  // ranks of the ep row on each of its nodes; divides ep
   CombineMode combine = CombineMode::kExact;
+  WireDType wire = WireDType::kFp32;  // of rows that MPI carries
 };
 
 /// Of `messages` between nodes in one MPI_Alltoallv of so many ranks, those that wait for each other. Open
@@ -48,8 +49,9 @@ double crossings_out(Index num_experts, Index top_k, Index nodes);
 /// P(i) = C(E/N, i) / C(E, i) * N is the probability that the first i slots lie on one node.
 double crossings_back(Index num_experts, Index top_k, Index nodes, CombineMode mode);
 
-/// With T tokens of B = 4 D bytes, K experts a token, R = ep, n = ep_on_node, N = R / n nodes, and X rows out
-/// and Y rows back of a token as above:
+/// With T tokens of B = 4 D bytes (2 D rounded up to whole floats where the wire is bf16 and MPI carries
+/// them), K experts a token, R = ep, n = ep_on_node, N = R / n nodes, and X rows out and Y rows back of a
+/// token as above:
 ///   alltoall      K T B (R-1)/R either way, of it K T B (n-1)/R inside the node; R-n messages between nodes,
 ///                 messages_in_turn() of them; packing and regrouping or summing read and write K T B twice
 ///   shared        K T B written and T B read, or the reverse; n = R; one meeting before, and one after
@@ -69,9 +71,6 @@ double planning_bytes(DispatcherKind way, const ExchangeCase& exchange);
 /// A number beside each row of a slot, either way: 4 K T (R-1)/R, of hierarchical 4 K T (N-1)/N, of shared
 /// nothing.
 double scalar_bytes(DispatcherKind way, const ExchangeCase& exchange);
-
-/// Whether the way can be taken at all: shared needs one node.
-bool can_run(DispatcherKind way, const ExchangeCase& exchange);
 
 /// What carries rows. Bandwidths are bytes a second.
 struct ExchangeRates {

@@ -12,6 +12,7 @@
 #include "moeloom/kernels/gmm_policy.hpp"
 #include "moeloom/model/layer_spec.hpp"
 #include "moeloom/model/parameters.hpp"
+#include "moeloom/plan/memory_need.hpp"
 #include "moeloom/plan/rates/machine_rates.hpp"
 
 #include <span>
@@ -20,12 +21,13 @@
 namespace moeloom {
 
 struct StepCase {
-  MeshShape mesh;
+  MeshShape mesh = {};
   Index ranks_per_node = 1;
   Index processors_per_node = 1;
   Index threads = 1;  // of a rank
   DispatcherKind way = DispatcherKind::kAlltoall;
   CombineMode combine = CombineMode::kExact;
+  WireDType wire = WireDType::kFp32;
   Index chunks = 0;  // in which rows travel while experts compute; 0: whole, before and after
   Index tokens = 0;  // of a rank and micro-batch
   Index sequence_length = 0;
@@ -127,6 +129,11 @@ using PhaseSeconds = std::array<double, kPhases>;
 PhaseSeconds step_seconds(const ModelConfig& config, const std::vector<ParameterSpec>& specs,
                           const StepCase& step, const MachineRates& machine, double expert_seconds);
 double total(const PhaseSeconds& seconds);
+
+/// What a rank holds in such a step whose parameters these are. packs: experts read packed faces of
+/// `element`.
+MemoryNeed step_memory(const ModelConfig& config, const std::vector<ParameterSpec>& specs,
+                       const StepCase& step, bool packs, DType element);
 
 /// Bytes that one rank sends in a step, to any other rank, as StepReport::message_bytes counts them.
 double step_bytes(const ModelConfig& config, const std::vector<ParameterSpec>& specs, const StepCase& step);

@@ -15,7 +15,8 @@
 #include "moeloom/base/parallel.hpp"
 #include "moeloom/comm/messages.hpp"
 #include "moeloom/comm/session.hpp"
-#include "moeloom/plan/rates/calibration.hpp"
+#include "moeloom/plan/predict.hpp"
+#include "moeloom/plan/rates/gmm_prediction.hpp"
 
 #include <algorithm>
 #include <cstdio>
@@ -26,9 +27,7 @@
 #include <optional>
 #include <thread>
 
-#include "app/plan_ranking.hpp"
-#include "commands/step_plan.hpp"
-#include "run/kernel_plan.hpp"
+#include "plan/plan_ranking.hpp"
 #include "support/options.hpp"
 #include "support/training.hpp"
 
@@ -131,7 +130,7 @@ std::vector<std::vector<double>> rows_of_steps(const Options& o, const TokenSour
 /// One point in training.
 class Runner {
  public:
-  Runner(const Options& o, const PlanPoint& point, const TokenSource& tokens)
+  Runner(const Options& o, const PredictedPoint& point, const TokenSource& tokens)
       : options_(o),
         point_(point),
         mesh_(Communicator::world(), point.step.mesh),
@@ -140,8 +139,8 @@ class Runner {
   }
 
   /// By the rates of now.
-  void predict(const std::vector<PlanPoint>& points) {
-    point_ = *std::ranges::find_if(points, [&](const PlanPoint& p) {
+  void predict(const std::vector<PredictedPoint>& points) {
+    point_ = *std::ranges::find_if(points, [&](const PredictedPoint& p) {
       return p.step.mesh.ep == point_.step.mesh.ep && p.grouped == point_.grouped;
     });
   }
@@ -197,15 +196,14 @@ class Runner {
   }
 
   const Options& options_;
-  PlanPoint point_;
+  PredictedPoint point_;
   Mesh mesh_;
   bench::Subject subject_;
   std::vector<double> measured_, predicted_;             // a round each
   PhaseSeconds measured_phases_{}, predicted_phases_{};  // sums over rounds; measured on rank 0 by the wall
 };
 
-PlanRequest request_of(const Options& o, const Communicator& world,
-                       std::vector<std::vector<double>> expert_rows) {
+Job job_of(const Options& o, const Communicator& world, std::vector<std::vector<double>> expert_rows) {
   return {.config = o.model,
           .ranks = world.size(),
           .ranks_per_node = world.size(),
@@ -233,14 +231,15 @@ void run(const Options& o, Communicator world) {
   nlohmann::ordered_json rows = kept_rows(o.json);
   const bench::RandomText text(world.rank());
   const TokenSource tokens(text.path(), TokenFormat::kText);
-  const PlanRequest request = request_of(o, world, rows_of_steps(o, tokens));
+  const Job job = job_of(o, world, rows_of_steps(o, tokens));
   std::deque<Runner> runners;
   for (int calibration = 0; calibration < o.calibrations; ++calibration) {
-    const std::vector<PlanPoint> points = plan_points(
-        request, machine_rates(o, world), {DispatcherKind::kAlltoall},
-        [&](const GmmFacts& facts, const MeshShape&) { return predict_experts(o, facts, world); });
+    const std::vector<PredictedPoint> points = predict_points(
+        job, machine_rates(o, world),
+        [&](const GmmFacts& facts, const MeshShape&) { return predict_experts(o, facts, world); },
+        std::array{DispatcherKind::kAlltoall});
     if (runners.empty())
-      for (const PlanPoint& point : points) runners.emplace_back(o, point, tokens);
+      for (const PredictedPoint& point : points) runners.emplace_back(o, point, tokens);
     for (Runner& runner : runners) runner.predict(points);
     for (int sample = 0; sample < o.samples; ++sample)
       for (Runner& runner : runners) runner.step();

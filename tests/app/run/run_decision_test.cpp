@@ -1,4 +1,4 @@
-#include "run/kernel_plan.hpp"
+#include "run/run_decision.hpp"
 
 #include "moeloom/base/errors.hpp"
 

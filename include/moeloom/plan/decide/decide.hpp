@@ -1,0 +1,107 @@
+// What a run will do, decided once: from what is asked for and what is known of model, mesh and machine to
+// kernels, dtype, the experts' path, the dispatcher, chunks, the node pool and the memory of a rank, with a
+// reason for each. `moeloom train` obeys it, `moeloom plan` prints it.
+//
+// Nothing here looks at a clock, a file or another rank (run_facts.hpp does), so that the same facts always
+// give the same run.
+#pragma once
+
+#include "moeloom/kernels/registry.hpp"
+#include "moeloom/plan/cost/step_cost.hpp"
+#include "moeloom/plan/decide/compute_dtype.hpp"
+#include "moeloom/plan/decide/dispatcher_ways.hpp"
+#include "moeloom/plan/memory_need.hpp"
+#include "moeloom/plan/rates/built_in_rates.hpp"
+
+#include <optional>
+#include <string>
+
+namespace moeloom {
+
+/// What is asked for; what is none or auto is left to decide().
+struct RunRequest {
+  std::string kernels = "auto";  // for KernelRegistry::apply_all
+  std::string kernels_reason = {};
+  bool fused_ops = true;  // rmsnorm, rope and swiglu may be fused
+  GmmRequest gmm = GmmRequest::kAuto;
+  std::string gmm_reason = {};
+  Index gmm_budget_bytes = Index{4} << 30;  // of a layer
+  DType dtype = DType::kF32;
+  bool emulate_bf16 = false;  // bf16 also without its instructions
+  std::optional<DispatcherKind> dispatcher = {};
+  WireSettings wire = {};
+  std::optional<Index> chunks = {};  // "overlap": 0: rows travel whole
+  bool node_pool = false;
+};
+
+/// "auto", "alltoall", ...: how a request for a dispatcher is written.
+std::string_view name_of(const std::optional<DispatcherKind>& request);
+/// Every request that can be written, auto first.
+std::vector<std::optional<DispatcherKind>> dispatcher_requests();
+
+/// What is known before anything is decided. Of `step`, decide() looks at the job alone: mesh, nodes, tokens
+/// and threads; way, chunks, combine and wire dtype are its own to choose.
+struct RunFacts {
+  ModelConfig model;
+  StepCase step;
+  Index ep_nodes = 1;                            // the most nodes that the ranks of one ep row lie on
+  std::string no_node_memory = {};               // why ranks cannot open each other's memory; empty: they can
+  std::string no_bf16 = {};                      // why a rank has no bf16 instructions; empty: all have
+  std::optional<GmmDecision> recorded = {};      // by an earlier part of the run; auto and measure keep it
+  std::optional<GmmPrediction> prediction = {};  // of a layer's experts; GMM request measure needs it
+  MachineRates rates = built_in_rates();
+  std::string rates_source = "built-in rates";
+  std::vector<ParameterSpec> parameters = {};  // of a rank; none: memory is not predicted
+};
+
+struct DispatcherChoice {
+  DispatcherKind kind = DispatcherKind::kAlltoall;
+  std::string reason = {};
+};
+
+struct OverlapChoice {
+  Index chunks = 0;  // 0: rows travel whole, before and after the experts
+  std::string reason = {};
+};
+
+struct PoolChoice {
+  bool on = false;
+  std::string reason = {};
+};
+
+struct RunDecision {
+  KernelTable table;
+  std::vector<KernelReport> kernels;
+  std::string kernels_request;  // "auto: ..."
+  GmmDecision gmm;
+  std::string gmm_request;
+  ComputeDtype dtype;
+  DispatcherChoice dispatcher;
+  OverlapChoice overlap;
+  PoolChoice pool;
+  MemoryNeed memory;  // of a rank
+
+  /// The job as it will run.
+  StepCase step;
+};
+
+/// Pure. Throws ConfigError, with the way out, for what was asked for by name and cannot run: a kernel, a
+/// dispatcher, chunks, a node pool, settings of a wire that nothing crosses; and for GMM request measure
+/// without a prediction.
+RunDecision decide(const RunFacts& facts, const RunRequest& request);
+
+/// What the GMM policy weighs of a run; packed: what packed faces would hold.
+GmmFacts gmm_facts(const RunFacts& facts, const RunRequest& request, DType packed);
+
+/// What products multiply: what was asked for where this machine has it, else fp32.
+DType product_dtype(const RunFacts& facts, const RunRequest& request);
+
+/// Seconds of a layer's experts for one micro-batch: as predicted for the path, or 18 T K D F operations at
+/// the rates' speed.
+double expert_seconds(const RunFacts& facts, const GmmDecision& gmm);
+
+/// Of a layer and micro-batch, both passes: seconds that its exchange adds to the step, in so many chunks.
+double exchange_seconds(const RunFacts& facts, const RunRequest& request, DispatcherKind kind, Index chunks,
+                        double expert_seconds);
+
+}  // namespace moeloom

@@ -1,0 +1,12 @@
+// Rates of no machine in particular, for decisions that must not wait for a measurement or depend on one.
+#pragma once
+
+#include "moeloom/plan/rates/machine_rates.hpp"
+
+namespace moeloom {
+
+/// Of a server's core with AVX2 and 10 Gbit/s Ethernet between nodes: half of the peak that products reach
+/// there, a message of 30 us. threads: of a rank. What they decide changes speed and no bit.
+MachineRates built_in_rates(Index threads = 1);
+
+}  // namespace moeloom

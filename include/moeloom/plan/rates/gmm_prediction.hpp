@@ -1,0 +1,38 @@
+// GMM request measure: how long each path of the experts takes on this machine, timed or known from before.
+#pragma once
+
+#include "moeloom/comm/communicator.hpp"
+#include "moeloom/comm/mesh.hpp"
+#include "moeloom/model/hf/config.hpp"
+#include "moeloom/plan/rates/calibration.hpp"
+
+#include <filesystem>
+#include <string>
+
+namespace moeloom {
+
+/// The experts' products of a rank of such a mesh, by the facts that the policy weighs.
+GmmCase gmm_case(const ModelConfig& config, const GmmFacts& facts);
+
+/// Where rates are kept and how they are found.
+struct RateSource {
+  std::filesystem::path file;  // the user's cache; empty: none
+  bool refresh = false;        // measure anew, whatever the file holds
+  DType element = DType::kF32;
+  std::function<void()> before_measuring = nullptr;
+};
+
+struct FoundPrediction {
+  GmmPrediction seconds;
+  std::string rates;    // "measured" or "cached"
+  std::string warning;  // empty: none
+};
+
+/// Of this rank, in kCalibrationSeconds unless the file knows it.
+FoundPrediction find_prediction(const GmmCase& wanted, double uses_per_packing, const RateSource& source);
+
+/// Rank 0's seconds, everywhere: the decision must be one. The texts are rank 0's alone. Collective.
+FoundPrediction agree_on_prediction(const GmmCase& wanted, double uses_per_packing, const RateSource& source,
+                                    const Communicator& world);
+
+}  // namespace moeloom

@@ -1,0 +1,109 @@
+#include "run/run_decision.hpp"
+
+#include "moeloom/base/errors.hpp"
+#include "moeloom/base/text.hpp"
+#include "moeloom/plan/rates/rate_cache.hpp"
+
+#include "cli/network_text.hpp"
+
+namespace moeloom {
+namespace {
+
+/// Measured on rank 0, or known there.
+void add_prediction(RunFacts& facts, const RunRequest& request, bool refresh, const EnvironmentFlags& flags,
+                    const Communicator& world, DecidedRun& run) {
+  const DType element = product_dtype(facts, request);
+  const GmmFacts weighed = gmm_facts(facts, request, element);
+  run.rates_file = rate_cache_file(flags.cache_folder);
+  run.prediction = agree_on_prediction(gmm_case(facts.model, weighed), weighed.uses_per_packing,
+                                       {run.rates_file, refresh, element}, world);
+  facts.prediction = run.prediction.seconds;
+}
+
+std::string overlap_text(const OverlapChoice& choice) {
+  return choice.chunks == 0 ? "off" : std::to_string(choice.chunks);
+}
+
+}  // namespace
+
+GmmRequestChoice gmm_request(const KernelChoice& choice, const EnvironmentFlags& flags) {
+  GmmRequestChoice request = choose_gmm_request(flags, choice.gmm_rule);
+  if (request.request == GmmRequest::kAuto && !flags.gmm) {
+    const std::string kernels = choose_kernels(flags, choice.kernels).kernels;
+    if (KernelRegistry::builtin().named(kernels).contains("fused_moe"))
+      request = {GmmRequest::kForce, "--kernels names fused_moe"};
+    else if (choice.calibrate)
+      request = {GmmRequest::kMeasure, "--calibrate asks for it"};
+  }
+  if (choice.calibrate && request.request != GmmRequest::kMeasure)
+    throw ConfigError({"--calibrate times what GMM request measure chooses from, but the request is " +
+                       std::string(name_of(request.request)) + " (" + request.reason +
+                       "); set MOELOOM_GMM_PATCH=measure, or choose --calibrate no"});
+  return request;
+}
+
+RunRequest run_request(const KernelChoice& choice, const MeshOptions& mesh, const EnvironmentFlags& flags) {
+  const KernelRequestChoice kernels = choose_kernels(flags, choice.kernels);
+  const GmmRequestChoice gmm = gmm_request(choice, flags);
+  return {.kernels = kernels.kernels,
+          .kernels_reason = kernels.reason,
+          .fused_ops = flags.fused_ops,
+          .gmm = gmm.request,
+          .gmm_reason = gmm.reason,
+          .gmm_budget_bytes = choice.gmm_budget_bytes,
+          .dtype = choice.dtype,
+          .emulate_bf16 = flags.emulate_bf16,
+          .dispatcher = mesh.dispatcher,
+          .wire = {mesh.combine, mesh.wire_dtype, flags.pretended_nodes},
+          .chunks = mesh.overlap,
+          .node_pool = mesh.node_pool.value_or(flags.node_pool.value_or(false))};
+}
+
+void use_network(RunFacts& facts, const NetworkOptions& network) {
+  facts.rates.network_bytes = network.bytes_per_second;
+  facts.rates.network_message_seconds = network.message_seconds;
+  facts.rates_source = "--net " + network_text(network);
+}
+
+DecidedRun decide_run(RunFacts facts, const RunRequest& request, const KernelChoice& choice,
+                      const EnvironmentFlags& flags, const Communicator& world) {
+  DecidedRun run;
+  if (request.gmm == GmmRequest::kMeasure && facts.model.has_experts() && !facts.recorded)
+    add_prediction(facts, request, choice.calibrate, flags, world, run);
+  agree(world, [&] { run.decision = decide(facts, request); });
+  return run;
+}
+
+void log_decision(Log& log, const DecidedRun& run) {
+  const RunDecision& d = run.decision;
+  log.info(Event()
+               .with("dispatcher", name_of(d.dispatcher.kind))
+               .with("reason", d.dispatcher.reason)
+               .with("node_pool", d.pool.on));
+  log.info(Event().with("overlap", overlap_text(d.overlap)).with("reason", d.overlap.reason));
+  log.info(Event().with("gmm_request", d.gmm_request));
+  Event gmm;
+  gmm.with("gmm", d.gmm.apply).with("reason", d.gmm.reason);
+  if (!run.prediction.rates.empty())
+    gmm.with("rates", run.prediction.rates).with("rates_file", run.rates_file.string());
+  log.info(gmm);
+  if (!run.prediction.warning.empty()) log.warn(Event().with("rates_warning", run.prediction.warning));
+  log.info(Event().with("dtype", dtype_text(d.dtype.type)).with("reason", d.dtype.reason));
+  log.info(Event().with("kernels_request", d.kernels_request));
+  for (const KernelReport& report : d.kernels)
+    log.info(Event().with("kernel", report.id).with("applied", report.applied).with("reason", report.reason));
+  if (d.memory.total() > 0)
+    log.info(Event()
+                 .with("memory", bytes_text(d.memory.total()))
+                 .with("reason", "predicted for a rank: " + bytes_text(d.memory.lasting()) +
+                                     " weights, gradients and moments, " + bytes_text(d.memory.packed) +
+                                     " packed experts, " + bytes_text(d.memory.activations) +
+                                     " activations, " + bytes_text(d.memory.buffers) + " buffers"));
+}
+
+std::vector<std::pair<std::string, std::string>> facts_of(const RunDecision& decision) {
+  return {{"dispatcher", std::string(name_of(decision.dispatcher.kind)) + ": " + decision.dispatcher.reason},
+          {"overlap", overlap_text(decision.overlap) + ": " + decision.overlap.reason}};
+}
+
+}  // namespace moeloom

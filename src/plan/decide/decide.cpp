@@ -1,0 +1,140 @@
+#include "moeloom/plan/decide/decide.hpp"
+
+#include "moeloom/base/errors.hpp"
+#include "moeloom/model/hf/family.hpp"
+
+#include <algorithm>
+
+#include "decide/decide_rows.hpp"
+
+namespace moeloom {
+namespace {
+
+GroupedMatmulKernel grouped_matmul_in(DType type) {
+  return type == DType::kBF16 ? packed_bf16_grouped_matmul() : packed_grouped_matmul();
+}
+
+GmmDecision decide_experts(const RunFacts& facts, const RunRequest& request, DType packed) {
+  if (!facts.model.has_experts()) return {.apply = false, .reason = "this model has no experts"};
+  const GmmFacts weighed = gmm_facts(facts, request, packed);
+  const bool chooses = request.gmm == GmmRequest::kAuto || request.gmm == GmmRequest::kMeasure;
+  if (facts.recorded && chooses)  // whose path stays; how it reads the weights changes no bit
+    return {facts.recorded->apply, "as the run recorded: " + facts.recorded->reason,
+            decide_gmm(GmmRequest::kForce, weighed).packs};
+  return decide_gmm(request.gmm, weighed);
+}
+
+/// Why a kernel is not applied; empty if it is.
+std::string why_not(const std::vector<KernelReport>& reports, std::string_view id) {
+  for (const KernelReport& report : reports)
+    if (report.id == id && !report.applied) return report.reason;
+  return {};
+}
+
+/// -> table, kernels and dtype, by the GMM decision that is there already.
+void decide_kernels(const RunFacts& facts, const RunRequest& request, DType type, RunDecision& decision) {
+  const KernelContext context{.model_type = facts.model.model_type,
+                              .known_model_type = facts.model.family().refusal.empty(),
+                              .hidden_act = facts.model.hidden_act,
+                              .has_experts = facts.model.has_experts(),
+                              .fused_ops_enabled = request.fused_ops,
+                              .gmm = decision.gmm,
+                              .rows = facts.step.tokens};
+  decision.kernels = KernelRegistry::builtin().apply_all(request.kernels, decision.table, context);
+  const DtypeFacts dtype{.asked = request.dtype,
+                         .emulate = request.emulate_bf16,
+                         .why_no_bf16 = facts.no_bf16,
+                         .why_no_fused_moe = why_not(decision.kernels, "fused_moe"),
+                         .why_no_tiled_dense = why_not(decision.kernels, "tiled_dense")};
+  decision.dtype = decide_dtype(dtype);
+  if (dtype.why_no_fused_moe.empty()) {
+    decision.table.grouped_matmul = grouped_matmul_in(type);
+    decision.table.grouped_matmul.uses_packed = decision.gmm.packs;
+  }
+  if (dtype.why_no_tiled_dense.empty() && decision.dtype.type == DType::kBF16)
+    decision.table.dense = tiled_bf16_dense();
+}
+
+StepCase with_way(StepCase step, const RunRequest& request, DispatcherKind kind, Index chunks) {
+  step.way = kind;
+  step.chunks = chunks;
+  step.combine = request.wire.combine;
+  step.wire = request.wire.dtype;
+  return step;
+}
+
+}  // namespace
+
+std::string_view name_of(const std::optional<DispatcherKind>& request) {
+  return request ? name_of(*request) : "auto";
+}
+
+DType product_dtype(const RunFacts& facts, const RunRequest& request) {
+  const bool can = request.emulate_bf16 || facts.no_bf16.empty();
+  return request.dtype == DType::kBF16 && can ? DType::kBF16 : DType::kF32;
+}
+
+std::vector<std::optional<DispatcherKind>> dispatcher_requests() {
+  std::vector<std::optional<DispatcherKind>> requests = {std::nullopt};
+  requests.insert(requests.end(), kDispatcherKinds.begin(), kDispatcherKinds.end());
+  return requests;
+}
+
+GmmFacts gmm_facts(const RunFacts& facts, const RunRequest& request, DType packed) {
+  const ModelConfig& model = facts.model;
+  const StepCase& step = facts.step;
+  const Index resident = experts_of(model.num_experts, step.mesh.ep, 0).count;  // the most that a rank holds
+  GmmFacts weighed;
+  weighed.ep_size = step.mesh.ep;
+  weighed.resident_bytes =
+      resident * 3 * model.hidden_size * model.moe_intermediate_size * static_cast<Index>(sizeof(float));
+  // One face forward, one for input gradients.
+  weighed.packed_bytes = weighed.resident_bytes * (packed == DType::kBF16 ? 1 : 2);
+  weighed.budget_bytes = request.gmm_budget_bytes;
+  weighed.rows_per_expert = static_cast<double>(step.tokens * step.mesh.ep * model.num_experts_per_tok) /
+                            static_cast<double>(model.num_experts);
+  weighed.uses_per_packing = static_cast<double>(step.micro_batches);
+  weighed.may_pack = !request.node_pool;
+  weighed.prediction = facts.prediction;
+  return weighed;
+}
+
+double expert_seconds(const RunFacts& facts, const GmmDecision& gmm) {
+  const ModelConfig& model = facts.model;
+  if (!model.has_experts()) return 0;
+  if (const auto& seconds = facts.prediction)
+    return !gmm.apply ? seconds->loop_seconds : gmm.packs ? seconds->packed_seconds : seconds->gmm_seconds;
+  const auto rows = static_cast<double>(facts.step.tokens * model.num_experts_per_tok);
+  const double an_expert =
+      rows * static_cast<double>(facts.step.mesh.ep) / static_cast<double>(model.num_experts);
+  return 18 * rows * static_cast<double>(model.hidden_size * model.moe_intermediate_size) /
+         dense_flops_at(facts.rates, std::max(an_expert, 1.0));
+}
+
+double exchange_seconds(const RunFacts& facts, const RunRequest& request, DispatcherKind kind, Index chunks,
+                        double expert_seconds) {
+  const StepCase step = with_way(facts.step, request, kind, chunks);
+  const ExchangeRates links = link_rates(facts.rates, step);
+  const ExchangeSeconds rows = overlapped_exchange(facts.model, step, links, expert_seconds);
+  return rows.dispatch + rows.combine + plan_seconds_of_layer(facts.model, step, facts.rates, links);
+}
+
+RunDecision decide(const RunFacts& facts, const RunRequest& request) {
+  RunDecision decision;
+  decision.kernels_request = request.kernels + ": " + request.kernels_reason;
+  decision.gmm_request = std::string(name_of(request.gmm)) + ": " + request.gmm_reason;
+  const DType type = product_dtype(facts, request);
+  decision.gmm = decide_experts(facts, request, type);
+  decide_kernels(facts, request, type, decision);
+  const RowsDecision rows = decide_rows(facts, request, expert_seconds(facts, decision.gmm));
+  decision.dispatcher = rows.dispatcher;
+  decision.overlap = rows.overlap;
+  decision.pool = rows.pool;
+  decision.step = with_way(facts.step, request, rows.dispatcher.kind, rows.overlap.chunks);
+  if (!facts.parameters.empty())
+    decision.memory = step_memory(facts.model, facts.parameters, decision.step,
+                                  decision.gmm.apply && decision.gmm.packs, type);
+  return decision;
+}
+
+}  // namespace moeloom

@@ -1,0 +1,17 @@
+// Of a run's decision what concerns rows: the dispatcher, the chunks in which they travel, the node pool.
+#pragma once
+
+#include "moeloom/plan/decide/decide.hpp"
+
+namespace moeloom {
+
+struct RowsDecision {
+  DispatcherChoice dispatcher;
+  OverlapChoice overlap;
+  PoolChoice pool;
+};
+
+/// Pure. expert_seconds: of a layer and micro-batch. Throws ConfigError as decide() does.
+RowsDecision decide_rows(const RunFacts& facts, const RunRequest& request, double expert_seconds);
+
+}  // namespace moeloom

@@ -1,0 +1,65 @@
+#include "moeloom/plan/decide/run_facts.hpp"
+
+#include "moeloom/base/errors.hpp"
+
+namespace moeloom {
+namespace {
+
+/// The first reason that a rank of the world gives, with its number where it is not rank 0; empty: none.
+std::string first_reason(const Communicator& world, const std::string& mine) {
+  const std::vector<std::string> reasons = world.all_gather_text(mine);
+  for (std::size_t rank = 0; rank < reasons.size(); ++rank)
+    if (!reasons[rank].empty())
+      return (rank > 0 ? "rank " + std::to_string(rank) + ": " : "") + reasons[rank];
+  return {};
+}
+
+/// Why the ranks of an ep row on one node cannot open each other's memory: tried with a little of it.
+std::string why_no_node_memory(const Mesh& mesh, const NodeMap& nodes) {
+  const Communicator& ep = mesh.ep();
+  const Communicator node = ep.split(static_cast<int>(nodes.node_of[at(ep.rank())]), ep.rank());
+  std::string reason;
+  try {
+    NodeMemory(node, 64);
+  } catch (const AgreedError& refused) {
+    reason = refused.what();
+  }
+  for (const std::string& each : mesh.world().all_gather_text(reason))
+    if (!each.empty()) return each;
+  return {};
+}
+
+}  // namespace
+
+RunFacts find_run_facts(const ModelConfig& model, const Mesh& mesh, StepCase work, Index pretended_nodes) {
+  const NodeMap nodes = find_nodes(mesh.ep(), pretended_nodes);
+  const Communicator& world = mesh.world();
+  work.mesh = mesh.shape();
+  work.ranks_per_node = static_cast<Index>(world.all_max(static_cast<double>(mesh.node().size())));
+  if (pretended_nodes > 1) work.ranks_per_node = ceil_div(work.ranks_per_node, pretended_nodes);
+  work.processors_per_node = work.ranks_per_node * work.threads;
+  RunFacts facts = facts_of_job(model, work);
+  facts.ep_nodes = static_cast<Index>(world.all_max(static_cast<double>(nodes.nodes())));
+  if (mesh.ep().size() > 1 && model.has_experts()) facts.no_node_memory = why_no_node_memory(mesh, nodes);
+  facts.no_bf16 = first_reason(world, std::string(why_no_bf16()));
+  return facts;
+}
+
+RunFacts facts_of_job(const ModelConfig& model, const StepCase& work) {
+  RunFacts facts{.model = model, .step = work, .no_bf16 = std::string(why_no_bf16())};
+  facts.ep_nodes = work.mesh.ep / ep_on_node(work);
+  facts.rates = built_in_rates(work.threads);
+  return facts;
+}
+
+DispatcherSettings open_dispatcher(const RunDecision& decision, const RunRequest& request, const Mesh& mesh,
+                                   Index num_experts) {
+  if (num_experts == 0) return {};
+  DispatcherSettings settings =
+      open_dispatcher(decision.dispatcher.kind, mesh.ep(), num_experts, request.wire);
+  settings.chunks = decision.overlap.chunks;
+  settings.node_pool = decision.pool.on;
+  return settings;
+}
+
+}  // namespace moeloom

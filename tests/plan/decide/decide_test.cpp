@@ -1,0 +1,372 @@
+// What is decided of how rows travel, over every combination of what can be asked for, and of the experts'
+// path. gmm_policy_test and registry_test have the rules below it, one by one.
+#include "moeloom/plan/decide/decide.hpp"
+
+#include "moeloom/base/errors.hpp"
+
+#include <gtest/gtest.h>
+
+namespace moeloom {
+namespace {
+
+/// `ep` ranks on so many nodes; 8 experts a rank, top-2, and 1 MiB from rank to rank.
+RunFacts facts_with(Index ep, Index nodes) {
+  RunFacts facts;
+  facts.model.num_experts = 8 * ep;
+  facts.model.num_experts_per_tok = 2;
+  facts.model.hidden_size = 512;
+  facts.model.moe_intermediate_size = 512;
+  facts.step.mesh = {1, ep, {"dp", "ep"}};
+  facts.step.ranks_per_node = ep / nodes;
+  facts.step.processors_per_node = ep / nodes;
+  facts.step.tokens = 256 * ep;
+  facts.ep_nodes = nodes;
+  return facts;
+}
+
+/// The decision, or the refusal's first sentence.
+struct Answer {
+  std::optional<RunDecision> decision;
+  std::string refusal;
+};
+Answer ask(const RunFacts& facts, const RunRequest& request) {
+  try {
+    return {decide(facts, request), {}};
+  } catch (const ConfigError& error) {
+    EXPECT_EQ(error.violations().size(), 1u);
+    return {std::nullopt, error.violations().front()};
+  }
+}
+
+std::string refusal(const RunFacts& facts, const RunRequest& request) {
+  const Answer answer = ask(facts, request);
+  EXPECT_FALSE(answer.decision) << name_of(answer.decision->dispatcher.kind);
+  return answer.refusal;
+}
+
+std::string text_of(const RunFacts& facts, const RunRequest& r) {
+  return std::string(name_of(r.dispatcher)) + ", overlap " + (r.chunks ? std::to_string(*r.chunks) : "auto") +
+         ", pool " + (r.node_pool ? "on" : "off") + (r.wire.dtype == WireDType::kBf16 ? ", bf16" : ", fp32") +
+         (r.wire.combine == CombineMode::kFast ? ", fast" : ", exact") + ", ep " +
+         std::to_string(facts.step.mesh.ep) + " on " + std::to_string(facts.ep_nodes) +
+         (facts.no_node_memory.empty() ? "" : ", no node memory");
+}
+
+/// Whether a kind can serve a request, in one's own words: the table and the code that reads it are held
+/// against this.
+bool can_serve(DispatcherKind kind, const RunFacts& facts, const RunRequest& request) {
+  const bool in_memory = kind == DispatcherKind::kShared || kind == DispatcherKind::kHierarchical;
+  if (in_memory && !facts.no_node_memory.empty()) return false;
+  if (kind == DispatcherKind::kShared && facts.ep_nodes > 1) return false;
+  if (request.node_pool && !in_memory) return false;
+  const bool chunks = request.chunks.value_or(0) > 0 && facts.step.mesh.ep > 1;
+  return !chunks || kind == DispatcherKind::kAlltoall;
+}
+
+bool wire_is_used(DispatcherKind kind, const RunFacts& facts, const RunRequest& request) {
+  const bool ranks = facts.step.mesh.ep > 1, nodes = facts.ep_nodes > 1;
+  const bool rounds =
+      kind == DispatcherKind::kHierarchical ? nodes : kind != DispatcherKind::kShared && ranks;
+  const bool sums = kind == DispatcherKind::kHierarchical && nodes;
+  return (request.wire.dtype == WireDType::kFp32 || rounds) &&
+         (request.wire.combine == CombineMode::kExact || sums);
+}
+
+void expect_right(const RunFacts& facts, const RunRequest& request) {
+  SCOPED_TRACE(text_of(facts, request));
+  const Answer answer = ask(facts, request);
+  const bool shares = facts.step.mesh.ep > facts.ep_nodes;
+  bool possible = !request.node_pool || shares;
+  if (request.dispatcher) {
+    possible = possible && can_serve(*request.dispatcher, facts, request);
+    if (facts.step.mesh.ep > 1) possible = possible && wire_is_used(*request.dispatcher, facts, request);
+  } else {
+    possible = possible && std::ranges::any_of(kDispatcherKinds, [&](DispatcherKind kind) {
+                 return can_serve(kind, facts, request);
+               });
+  }
+  ASSERT_EQ(answer.decision.has_value(), possible) << answer.refusal;
+  if (!possible) {
+    EXPECT_NE(answer.refusal.find("choose "), std::string::npos) << "the way out: " << answer.refusal;
+    return;
+  }
+  const RunDecision& decided = *answer.decision;
+  const DispatcherKind kind = decided.dispatcher.kind;
+  if (request.dispatcher) {
+    EXPECT_EQ(kind, *request.dispatcher);
+  }
+  EXPECT_TRUE(can_serve(kind, facts, request)) << name_of(kind);
+  EXPECT_EQ(wire_is_used(kind, facts, request),
+            decided.dispatcher.reason.find("nothing: ") == std::string::npos)
+      << decided.dispatcher.reason;
+  EXPECT_EQ(decided.pool.on, request.node_pool);
+  const Index most = facts.model.num_experts / facts.step.mesh.ep;
+  if (request.chunks) {
+    EXPECT_EQ(decided.overlap.chunks, facts.step.mesh.ep == 1 ? 0 : std::min(*request.chunks, most));
+  }
+  if (decided.overlap.chunks > 0) {
+    EXPECT_EQ(kind, DispatcherKind::kAlltoall);
+    EXPECT_TRUE(request.chunks || facts.ep_nodes > 1) << "inside a node nothing is hidden";
+  }
+  EXPECT_EQ(decided.step.way, kind);
+  EXPECT_EQ(decided.step.chunks, decided.overlap.chunks);
+  for (const std::string& reason : {decided.dispatcher.reason, decided.overlap.reason, decided.pool.reason})
+    EXPECT_FALSE(reason.empty());
+  const RunDecision again = decide(facts, request);
+  EXPECT_EQ(again.dispatcher.reason, decided.dispatcher.reason) << "pure";
+}
+
+TEST(Decide, EveryCombinationRunsOrIsRefusedWithTheWayOut) {
+  int cases = 0;
+  for (const auto& [ep, nodes] : {std::pair<Index, Index>{1, 1}, {4, 1}, {4, 2}, {4, 4}})
+    for (const bool memory : {true, false})
+      for (const auto& dispatcher : dispatcher_requests())
+        for (const std::optional<Index> chunks : {std::optional<Index>(), std::optional<Index>(0),
+                                                  std::optional<Index>(3), std::optional<Index>(1000)})
+          for (const bool pool : {false, true})
+            for (const WireDType wire : {WireDType::kFp32, WireDType::kBf16})
+              for (const CombineMode combine : {CombineMode::kExact, CombineMode::kFast}) {
+                RunFacts facts = facts_with(ep, nodes);
+                if (!memory) facts.no_node_memory = "open /proc/7/fd/9: denied";
+                RunRequest request;
+                request.dispatcher = dispatcher;
+                request.chunks = chunks;
+                request.node_pool = pool;
+                request.wire = {.combine = combine, .dtype = wire};
+                expect_right(facts, request);
+                ++cases;
+              }
+  EXPECT_EQ(cases, 4 * 2 * 5 * 4 * 2 * 2 * 2);
+}
+
+TEST(Decide, InsideANodeSizesChooseTheDispatcher) {
+  struct Case {
+    const char* name;
+    RunFacts facts;
+    DispatcherKind kind;
+    const char* reason;
+  };
+  const auto with = [](auto change) {
+    RunFacts facts = facts_with(4, 1);
+    change(facts);
+    return facts;
+  };
+  const std::vector<Case> cases = {
+      {"large rows", facts_with(4, 1), DispatcherKind::kShared,
+       "the 4 ranks of ep share their node's memory, 1048576 bytes a pair of ranks"},
+      {"small rows", with([](RunFacts& f) { f.step.tokens = 3; }), DispatcherKind::kAlltoall,
+       "3072 bytes a pair of ranks are below 4096, where MPI is as fast"},
+      {"at the limit", with([](RunFacts& f) { f.step.tokens = 4; }), DispatcherKind::kShared, "4096 bytes"},
+      {"containers", with([](RunFacts& f) { f.no_node_memory = "denied"; }), DispatcherKind::kAlltoall,
+       "memory cannot be shared: denied"},
+      {"containers, and more experts than ranks", with([](RunFacts& f) {
+         f.no_node_memory = "denied";
+         f.model.num_experts_per_tok = 5;
+       }),
+       DispatcherKind::kAllgather, "a token has 5 experts and there are only 4 ranks to send it to"},
+      {"nobody", facts_with(1, 1), DispatcherKind::kAlltoall, "ep = 1: rows stay on their rank"}};
+  for (const Case& c : cases) {
+    const RunDecision decided = decide(c.facts, {});
+    EXPECT_EQ(decided.dispatcher.kind, c.kind) << c.name;
+    EXPECT_NE(decided.dispatcher.reason.find(c.reason), std::string::npos)
+        << c.name << ": " << decided.dispatcher.reason;
+    EXPECT_EQ(decided.overlap.chunks, 0) << c.name;
+  }
+}
+
+TEST(Decide, BetweenNodesTheCostModelIsAskedAndItsRatesDecide) {
+  RunFacts facts = facts_with(4, 2);
+  facts.prediction = GmmPrediction{.loop_seconds = 1, .gmm_seconds = 1, .packed_seconds = 1};
+  const RunDecision hidden = decide(facts, {});
+  EXPECT_EQ(hidden.dispatcher.kind, DispatcherKind::kAlltoall) << hidden.dispatcher.reason;
+  EXPECT_EQ(hidden.overlap.chunks, 8) << "products of a second hide rows of a few milliseconds";
+  facts.prediction = GmmPrediction{.loop_seconds = 1e-6, .gmm_seconds = 1e-6, .packed_seconds = 1e-6};
+  const RunDecision bare = decide(facts, {});
+  EXPECT_EQ(bare.dispatcher.kind, DispatcherKind::kHierarchical) << bare.dispatcher.reason;
+  EXPECT_EQ(bare.overlap.reason, "the hierarchical dispatcher moves rows whole");
+  facts.rates.network_bytes *= 1e4;  // then copying is what costs
+  facts.rates.network_message_seconds = 0;
+  EXPECT_NE(decide(facts, {}).dispatcher.kind, DispatcherKind::kShared);
+  EXPECT_NE(decide(facts, {}).dispatcher.reason, bare.dispatcher.reason);
+}
+
+TEST(Decide, TheFastestOfAllThatCanRunIsTaken) {
+  for (const auto& [ep, nodes] : {std::pair<Index, Index>{4, 2}, {4, 4}, {16, 2}, {64, 8}})
+    for (const Index top_k : {1, 2, 8})
+      for (const Index tokens : {1, 64, 4096}) {
+        RunFacts facts = facts_with(ep, nodes);
+        facts.model.num_experts_per_tok = top_k;
+        facts.step.tokens = tokens;
+        const RunDecision decided = decide(facts, {});
+        const double products = expert_seconds(facts, decided.gmm);
+        const double chosen =
+            exchange_seconds(facts, {}, decided.dispatcher.kind, decided.overlap.chunks, products);
+        for (const DispatcherKind kind : kDispatcherKinds)
+          if (can_serve(kind, facts, {})) {
+            EXPECT_LE(chosen, exchange_seconds(facts, {}, kind, 0, products))
+                << name_of(kind) << ": " << decided.dispatcher.reason;
+          }
+      }
+}
+
+TEST(Decide, ChunksAreLargeEnoughForTheirMessagesAndTheirProducts) {
+  struct Case {
+    const char* name;
+    Index tokens, experts;
+    double products;
+    Index chunks;
+    const char* reason;
+  };
+  const std::vector<Case> cases = {
+      {"many of all", 4096, 64, 1, 8, "sent in 8 parts"},
+      {"few experts", 4096, 3, 1, 3, "sent in 3 parts"},
+      {"few bytes", 320, 64, 1, 5, "sent in 5 parts"},
+      {"fewer bytes", 64, 64, 1, 0, "too little to be sent in parts of 65536 bytes"},
+      {"short products", 4096, 64, 13.5e-3, 4, "beside products of 13.5 ms"},
+      {"no products", 4096, 64, 2.9e-3, 0, "too little"}};
+  for (const Case& c : cases) {
+    RunFacts facts = facts_with(4, 2);
+    facts.model.num_experts = 4 * c.experts;
+    facts.step.tokens = c.tokens;
+    facts.prediction = GmmPrediction{c.products, c.products, c.products};
+    RunRequest alltoall;
+    alltoall.dispatcher = DispatcherKind::kAlltoall;
+    const RunDecision decided = decide(facts, alltoall);
+    EXPECT_EQ(decided.overlap.chunks, c.chunks) << c.name << ": " << decided.overlap.reason;
+    EXPECT_NE(decided.overlap.reason.find(c.reason), std::string::npos)
+        << c.name << ": " << decided.overlap.reason;
+  }
+}
+
+TEST(Decide, RefusalsNameTheFieldTheReasonAndTheWayOut) {
+  RunRequest shared, pool, chunks, both;
+  shared.dispatcher = DispatcherKind::kShared;
+  pool.node_pool = true;
+  chunks.dispatcher = DispatcherKind::kHierarchical;
+  chunks.chunks = 3;
+  both.node_pool = true;
+  both.chunks = 2;
+  EXPECT_EQ(refusal(facts_with(4, 2), shared),
+            "dispatcher shared cannot run: the 4 ranks of ep lie on 2 nodes, which share no memory; choose "
+            "dispatcher hierarchical, alltoall, allgather or auto");
+  EXPECT_EQ(refusal(facts_with(4, 1), chunks),
+            "dispatcher hierarchical cannot run: overlap asks for chunks, and it moves rows whole; choose "
+            "dispatcher alltoall or auto");
+  EXPECT_EQ(refusal(facts_with(1, 1), pool),
+            "node pool has nobody to share experts with: ep = 1; choose a larger ep, or node pool off");
+  EXPECT_EQ(refusal(facts_with(2, 2), pool),
+            "node pool has nobody to share experts with: the 2 ranks of ep lie on as many nodes; start more "
+            "ranks a node, or choose node pool off");
+  const std::string none = refusal(facts_with(4, 1), both);
+  EXPECT_TRUE(none.starts_with("no dispatcher can run (shared: overlap asks for chunks")) << none;
+  EXPECT_TRUE(none.ends_with("choose overlap off, or node pool off")) << none;
+  RunFacts containers = facts_with(4, 1);
+  containers.no_node_memory = "denied";
+  EXPECT_TRUE(refusal(containers, pool).ends_with("choose node pool off")) << refusal(containers, pool);
+  RunFacts dense = facts_with(4, 1);
+  dense.model.num_experts = dense.model.num_experts_per_tok = 0;
+  EXPECT_EQ(refusal(dense, pool),
+            "node pool has nothing to share: this model has no experts; choose node pool off");
+  EXPECT_EQ(decide(dense, {}).dispatcher.reason, "this model has no experts");
+}
+
+TEST(Decide, SettingsOfAWireThatNothingCrossesAreRefusedByNameAndSaidUnderAuto) {
+  RunRequest narrow;
+  narrow.wire.dtype = WireDType::kBf16;
+  EXPECT_NE(
+      decide(facts_with(4, 1), narrow)
+          .dispatcher.reason.find("; wire dtype bf16 rounds nothing: rows in the node's memory stay fp32"),
+      std::string::npos);
+  narrow.dispatcher = DispatcherKind::kShared;
+  EXPECT_EQ(
+      refusal(facts_with(4, 1), narrow),
+      "dispatcher shared: wire dtype bf16 rounds nothing: rows in the node's memory stay fp32; leave it "
+      "out, or choose dispatcher auto");
+  RunRequest fast;
+  fast.wire.combine = CombineMode::kFast;
+  fast.dispatcher = DispatcherKind::kAlltoall;
+  EXPECT_NE(refusal(facts_with(4, 2), fast).find("combine fast changes nothing"), std::string::npos);
+  fast.dispatcher = DispatcherKind::kHierarchical;
+  EXPECT_EQ(decide(facts_with(4, 2), fast).step.combine, CombineMode::kFast);
+}
+
+TEST(Decide, ARowOfHalfTheWidthIsPredictedCheaperBetweenNodesAlone) {
+  RunFacts facts = facts_with(4, 2);
+  RunRequest fp32, bf16;
+  bf16.wire.dtype = WireDType::kBf16;
+  const auto seconds = [&](const RunRequest& request) {
+    return exchange_seconds(facts, request, DispatcherKind::kAlltoall, 0, 0);
+  };
+  EXPECT_LT(seconds(bf16), seconds(fp32));
+}
+
+TEST(Decide, TheExpertsPathFollowsTheRequestTheRecordAndTheFacts) {
+  struct Case {
+    const char* name;
+    GmmRequest request;
+    Index ep;
+    std::optional<bool> recorded;
+    bool grouped;
+    const char* reason;
+  };
+  const std::vector<Case> cases = {
+      {"auto", GmmRequest::kAuto, 4, {}, true, "contiguous; grouped products read the masters"},
+      {"auto alone", GmmRequest::kAuto, 1, {}, true, "contiguous"},
+      {"upstream alone", GmmRequest::kUpstreamRule, 1, {}, false, "this rank holds every expert"},
+      {"upstream sharded", GmmRequest::kUpstreamRule, 4, {}, true, "(upstream rule)"},
+      {"never", GmmRequest::kNever, 4, {}, false, "native loop"},
+      {"recorded", GmmRequest::kAuto, 4, false, false, "as the run recorded: before"},
+      {"forced over the record", GmmRequest::kForce, 4, false, true, "force"}};
+  for (const Case& c : cases) {
+    RunFacts facts = facts_with(c.ep, 1);
+    if (c.recorded) facts.recorded = GmmDecision{*c.recorded, "before"};
+    RunRequest request;
+    request.gmm = c.request;
+    const RunDecision decided = decide(facts, request);
+    EXPECT_EQ(decided.gmm.apply, c.grouped) << c.name;
+    EXPECT_NE(decided.gmm.reason.find(c.reason), std::string::npos) << c.name << ": " << decided.gmm.reason;
+    const KernelReport& moe = *std::ranges::find(decided.kernels, "fused_moe", &KernelReport::id);
+    EXPECT_EQ(moe.applied, c.grouped) << c.name;
+  }
+}
+
+TEST(Decide, ANodePoolReadsMastersWhichOthersCanReach) {
+  RunFacts facts = facts_with(4, 1);
+  facts.step.micro_batches = 16;
+  RunRequest request;
+  EXPECT_TRUE(decide(facts, request).gmm.packs);
+  request.node_pool = true;
+  const RunDecision pooled = decide(facts, request);
+  EXPECT_FALSE(pooled.gmm.packs);
+  EXPECT_FALSE(pooled.table.grouped_matmul.uses_packed);
+  EXPECT_EQ(pooled.dispatcher.kind, DispatcherKind::kShared);
+}
+
+TEST(Decide, Bf16NeedsItsInstructionsOnEveryRankOrLeaveToDoWithout) {
+  RunFacts facts = facts_with(2, 1);
+  facts.no_bf16 = "rank 1: no AVX512_BF16";
+  RunRequest request;
+  request.dtype = DType::kBF16;
+  EXPECT_EQ(product_dtype(facts, request), DType::kF32);
+  EXPECT_EQ(decide(facts, request).dtype.type, DType::kF32);
+  EXPECT_NE(decide(facts, request).dtype.reason.find("rank 1: no AVX512_BF16"), std::string::npos);
+  request.emulate_bf16 = true;
+  EXPECT_EQ(decide(facts, request).dtype.type, DType::kBF16);
+  EXPECT_EQ(decide(facts, request).table.grouped_matmul.element, DType::kBF16);
+}
+
+TEST(Decide, MemoryIsOfTheJobThatWasDecidedOn) {
+  RunFacts facts = facts_with(2, 1);
+  EXPECT_EQ(decide(facts, {}).memory.total(), 0) << "no parameters are known";
+  facts.parameters = parameter_specs(facts.model, {0, facts.model.num_experts / 2});
+  const double masters = decide(facts, {}).memory.total();
+  EXPECT_GT(masters, 0);
+  facts.step.micro_batches = 16;
+  EXPECT_GT(decide(facts, {}).memory.packed, 0);
+  RunRequest loop;
+  loop.gmm = GmmRequest::kNever;
+  EXPECT_EQ(decide(facts, loop).memory.packed, 0);
+}
+
+}  // namespace
+}  // namespace moeloom

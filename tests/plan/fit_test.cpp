@@ -1,0 +1,122 @@
+#include "moeloom/plan/fit.hpp"
+
+#include <algorithm>
+
+#include "made_up_job.hpp"
+#include <gtest/gtest.h>
+
+namespace moeloom {
+namespace {
+
+/// 4 ranks on 2 nodes, 16 sequences each in one micro-batch; 8 experts.
+Job job(double memory_per_node) {
+  Job job = testing::made_up_job(4, 2);
+  job.memory_per_node = memory_per_node;
+  job.tokens = 4096;
+  return job;
+}
+
+std::vector<PredictedPoint> points(const Job& job) {
+  const auto packed_is_faster = [](const GmmFacts&, const MeshShape&) {
+    return GmmPrediction{.loop_seconds = 3e-3, .gmm_seconds = 2e-3, .packed_seconds = 1e-3};
+  };
+  return predict_points(job, testing::made_up_rates(2, 1e9), packed_is_faster);
+}
+
+double least_node_bytes(const Job& job) {
+  const std::vector<PredictedPoint> all = points(job);
+  const PredictedPoint& least = smallest_point(all);
+  return node_bytes(least.step, least.memory);
+}
+
+bool something_fits(const Job& job) {
+  return std::ranges::any_of(points(job), &PredictedPoint::fits);
+}
+
+/// "micro-batches 2": what differs, in the order in which it is changed.
+std::string changed(const Job& before, const Job& after) {
+  std::string text;
+  const auto add = [&](const char* name, Index Job::*field) {
+    if (before.*field != after.*field)
+      text += (text.empty() ? "" : ", ") + std::string(name) + " " + std::to_string(after.*field);
+  };
+  add("ranks", &Job::ranks);
+  add("ranks a node", &Job::ranks_per_node);
+  add("tokens", &Job::tokens);
+  add("micro-batches", &Job::micro_batches);
+  return text;
+}
+
+TEST(Fit, TheSmallestPointIsNeitherTheFirstNorAPackedOne) {
+  const std::vector<PredictedPoint> all = points(job(1));
+  const PredictedPoint& least = smallest_point(all);
+  EXPECT_LT(least.memory.total(), all.front().memory.total()) << "the fastest packs its experts";
+  for (const PredictedPoint& point : all) EXPECT_GE(point.memory.total(), least.memory.total());
+  EXPECT_EQ(least.step.mesh.ep, 4) << "fewest experts a rank";
+}
+
+TEST(Fit, MicroBatchesComeBeforeRanksAndRanksBeforeNodes) {
+  const auto with = [](Index ranks, Index per_node, Index tokens, Index micro_batches) {
+    Job r = job(0);
+    r.ranks = ranks;
+    r.ranks_per_node = per_node;
+    r.tokens = tokens;
+    r.micro_batches = micro_batches;
+    if (per_node == 1) r.threads = 2;
+    return r;
+  };
+  struct Case {
+    Job enough;  // whose smallest mesh the memory is just enough for
+    const char* change;
+  };
+  const Case cases[] = {{with(4, 2, 4096, 1), ""},
+                        {with(4, 2, 4096, 2), "micro-batches 2"},
+                        {with(4, 2, 4096, 16), "micro-batches 16"},
+                        {with(2, 1, 8192, 32), "ranks 2, ranks a node 1, tokens 8192"},
+                        {with(8, 1, 2048, 8), "ranks 8, ranks a node 1, tokens 2048"}};
+  double memory_before = 1e18;
+  for (const auto& [enough, change] : cases) {
+    const double memory = 1.02 * least_node_bytes(enough);
+    ASSERT_LT(memory, memory_before) << change << ": cases fall";
+    memory_before = memory;
+    const Job asked = job(memory);
+    const auto fit = cheapest_fit(asked);
+    ASSERT_TRUE(fit) << change;
+    EXPECT_EQ(changed(asked, fit->job).substr(0, std::string(change).size()), change);
+    EXPECT_EQ(fit->job.tokens * fit->job.ranks, asked.tokens * asked.ranks) << "the same batch";
+    EXPECT_LE(node_bytes(fit->step, fit->memory), memory);
+    EXPECT_TRUE(something_fits(fit->job)) << "as the plan of the changed job says, too";
+  }
+}
+
+TEST(Fit, OfFittingMicroBatchesTheFewestAreTaken) {
+  Job four = job(0);
+  four.micro_batches = 4;
+  Job two = job(0);
+  two.micro_batches = 2;
+  const double between = (least_node_bytes(four) + least_node_bytes(two)) / 2;
+  const auto fit = cheapest_fit(job(between));
+  ASSERT_TRUE(fit);
+  EXPECT_EQ(fit->job.micro_batches, 4);
+  EXPECT_EQ(fit->job.ranks, 4);
+}
+
+TEST(Fit, NoneIsFoundWhereNotEvenOneSequenceAloneFits) {
+  EXPECT_FALSE(cheapest_fit(job(1e6)));
+}
+
+TEST(Fit, ADenseModelIsLaidOutToo) {
+  Job dense = job(0);
+  dense.config.num_experts = 0;
+  dense.config.num_experts_per_tok = 0;
+  dense.micro_batches = 16;
+  dense.memory_per_node = 1.02 * least_node_bytes(dense);
+  Job asked = dense;
+  asked.micro_batches = 1;
+  const auto fit = cheapest_fit(asked);
+  ASSERT_TRUE(fit);
+  EXPECT_EQ(changed(asked, fit->job), "micro-batches 16");
+}
+
+}  // namespace
+}  // namespace moeloom

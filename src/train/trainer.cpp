@@ -10,7 +10,7 @@
 namespace moeloom {
 namespace {
 
-constexpr const char* kWayOut = "; lower --lr, or leave such steps out with --on-nan skip";
+constexpr const char* kWayOut = "; lower the learning rate, or leave such steps out: on nan = skip";
 
 }  // namespace
 

@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "cli/attempt.hpp"
+#include "cli/flag_words.hpp"
 #include "cli/options.hpp"
 #include "cli/processors.hpp"
 #include "commands/commands.hpp"
@@ -24,16 +25,17 @@ std::string aliases_text(const Kernel& kernel) {
 void print_plan(const KernelPlan& plan, const MeshShape& shape) {
   std::printf("kernels for %s\n", shape.text().c_str());
   std::printf("  asked for  %s\n  GMM        %s\n", plan.kernels_request.c_str(), plan.gmm_request.c_str());
-  std::printf("  decision   %s: %s\n", plan.gmm.apply ? "grouped" : "loop", plan.gmm.reason.c_str());
+  std::printf("  decision   %s: %s\n", plan.gmm.apply ? "grouped" : "loop",
+              with_flags(plan.gmm.reason).c_str());
   if (!plan.rates.empty()) std::printf("  rates      %s; %s\n", plan.rates.c_str(), plan.rates_file.c_str());
   if (!plan.rates_warning.empty()) std::printf("  warning    %s\n", plan.rates_warning.c_str());
   std::printf("  dtype      %s: %s\n\n", std::string(dtype_text(plan.dtype.type)).c_str(),
-              plan.dtype.reason.c_str());
+              with_flags(plan.dtype.reason).c_str());
   const KernelRegistry registry = KernelRegistry::builtin();
   for (const KernelReport& report : plan.reports) {
     const Kernel& kernel = registry.find(report.id);
     std::printf("%-15s %s\n", report.id.c_str(), report.applied ? "applied" : "not applied");
-    std::printf("  replaces %s\n  because  %s\n", kernel.replaces.c_str(), report.reason.c_str());
+    std::printf("  replaces %s\n  because  %s\n", kernel.replaces.c_str(), with_flags(report.reason).c_str());
     if (!kernel.aliases.empty()) std::printf("  alias    %s\n", aliases_text(kernel).c_str());
   }
 }
@@ -53,7 +55,8 @@ void print_modules(const std::vector<ModuleRow>& rows) {
     layers = row.layers;
     const int indent = row.layers.empty() ? 2 : 4;
     std::printf("%*s%-*s  %-*s  %s\n", indent, "", static_cast<int>(module_width) + 4 - indent,
-                row.module.c_str(), static_cast<int>(kernel_width), row.kernel.c_str(), row.what.c_str());
+                row.module.c_str(), static_cast<int>(kernel_width), row.kernel.c_str(),
+                with_flags(row.what).c_str());
   }
 }
 

@@ -2,10 +2,11 @@
 
 #include "moeloom/base/errors.hpp"
 #include "moeloom/model/decoder.hpp"
-#include "moeloom/train/non_finite.hpp"
 
 #include <chrono>
 #include <cmath>
+
+#include "non_finite.hpp"
 
 namespace moeloom {
 namespace {

@@ -6,31 +6,88 @@
 // A token is a row of hidden_states, a slot one of its K choices, a row is what travels to an expert.
 //
 // To follow one training step, read in this order: train/trainer.cpp (the step), model/decoder.cpp (the
-// model), moe/moe_layer.cpp (the heart), moe/dispatch_plan.hpp (where rows go), kernels/grouped_matmul.hpp
-// (what is computed).
+// model), moe/moe_layer.cpp (the heart), moe/dispatch/dispatch_plan.hpp (where rows go),
+// kernels/grouped_matmul.hpp (what is computed).
+//
+// Rooms stand lowest first.
 #pragma once
 
+// Errors, random numbers, threads, the clock of a step's phases.
 #include "moeloom/base/errors.hpp"
+#include "moeloom/base/glob.hpp"
 #include "moeloom/base/index.hpp"
 #include "moeloom/base/parallel.hpp"
 #include "moeloom/base/phase_clock.hpp"
 #include "moeloom/base/random.hpp"
-#include "moeloom/comm/communicator.hpp"
-#include "moeloom/comm/mesh.hpp"
-#include "moeloom/comm/session.hpp"
-#include "moeloom/io/document.hpp"
-#include "moeloom/io/safetensors.hpp"
-#include "moeloom/io/text_file.hpp"
-#include "moeloom/io/token_source.hpp"
-#include "moeloom/kernels/gmm_policy.hpp"
-#include "moeloom/kernels/registry.hpp"
-#include "moeloom/model/decoder.hpp"
-#include "moeloom/model/generate.hpp"
-#include "moeloom/model/hf/config.hpp"
-#include "moeloom/model/parameters.hpp"
-#include "moeloom/moe/moe_layer.hpp"
+#include "moeloom/base/text.hpp"
+#include "moeloom/base/version.hpp"
+#include "moeloom/base/violations.hpp"
+
+// Rows of numbers, fp32 and bf16.
+#include "moeloom/tensor/eight.hpp"
+#include "moeloom/tensor/gemm.hpp"
 #include "moeloom/tensor/matrix.hpp"
 #include "moeloom/tensor/rows.hpp"
+#include "moeloom/tensor/tree_sum.hpp"
+
+// Files in, views out.
+#include "moeloom/io/checksum.hpp"
+#include "moeloom/io/document.hpp"
+#include "moeloom/io/new_folder.hpp"
+#include "moeloom/io/safetensors.hpp"
+#include "moeloom/io/safetensors_shards.hpp"
+#include "moeloom/io/text_file.hpp"
+#include "moeloom/io/token_source.hpp"
+
+// Ranks and what they tell each other.
+#include "moeloom/comm/communicator.hpp"
+#include "moeloom/comm/mesh.hpp"
+#include "moeloom/comm/process_memory.hpp"
+#include "moeloom/comm/session.hpp"
+
+// Functions on views, and the table that names them.
+#include "moeloom/kernels/elementwise/vector_math.hpp"
+#include "moeloom/kernels/gmm_policy.hpp"
+#include "moeloom/kernels/grouped_matmul.hpp"
+#include "moeloom/kernels/registry.hpp"
+
+// Tokens to experts and back.
+#include "moeloom/moe/dispatch/dispatch_plan.hpp"
+#include "moeloom/moe/moe_layer.hpp"
+
+// A transformer, and Hugging Face's files of it.
+#include "moeloom/model/decoder.hpp"
+#include "moeloom/model/freeze.hpp"
+#include "moeloom/model/generate.hpp"
+#include "moeloom/model/hf/config.hpp"
+#include "moeloom/model/hf/convert.hpp"
+#include "moeloom/model/hf/family.hpp"
+#include "moeloom/model/hf/slice_io.hpp"
+#include "moeloom/model/hf/weights_io.hpp"
+#include "moeloom/model/loss.hpp"
+#include "moeloom/model/parameters.hpp"
+
+// The step, and what is kept of it.
 #include "moeloom/train/batch_sampler.hpp"
+#include "moeloom/train/checkpoint/checkpoint.hpp"
 #include "moeloom/train/sharded_optimizer.hpp"
 #include "moeloom/train/trainer.hpp"
+
+// What a run will do, and what it would cost.
+#include "moeloom/plan/cost/exchange_cost.hpp"
+#include "moeloom/plan/cost/step_cost.hpp"
+#include "moeloom/plan/decide/compute_dtype.hpp"
+#include "moeloom/plan/decide/dispatcher_choice.hpp"
+#include "moeloom/plan/decide/overlap_choice.hpp"
+#include "moeloom/plan/memory_need.hpp"
+#include "moeloom/plan/rates/calibration.hpp"
+#include "moeloom/plan/rates/machine_rates.hpp"
+#include "moeloom/plan/rates/rate_cache.hpp"
+
+// Figures in, one page out.
+#include "moeloom/report/html.hpp"
+#include "moeloom/report/report_page.hpp"
+#include "moeloom/report/series.hpp"
+#include "moeloom/report/svg.hpp"
+#include "moeloom/report/svg_bar_chart.hpp"
+#include "moeloom/report/svg_chart.hpp"

@@ -11,6 +11,7 @@
 
 #include "bench_ep_points.hpp"
 #include "cli/environment.hpp"
+#include "cli/flag_words.hpp"
 #include "cli/option_table.hpp"
 #include "cli/options.hpp"
 #include "commands/commands.hpp"
@@ -39,9 +40,10 @@ constexpr std::array kCommands = {Command{"train", train_command, train_help, tr
                                   Command{"calibrate", calibrate_command, calibrate_help, true},
                                   Command{"plan", plan_command, plan_help, false}};
 
+/// The library's words for settings, with the flags of this program.
 void say_errors(const std::string& text) {
   std::istringstream lines(text);
-  for (std::string line; std::getline(lines, line);) std::cerr << "[error] " << line << '\n';
+  for (std::string line; std::getline(lines, line);) std::cerr << "[error] " << with_flags(line) << '\n';
   std::cerr << std::flush;
 }
 

@@ -105,7 +105,7 @@ void reserve_pages(int fd, Index offset, Index bytes) {
   if (result != 0)
     throw Error(system_text("the node has no " + std::to_string(bytes) +
                             " bytes more for memory that ranks share; choose fewer tokens a step, or "
-                            "--dispatcher alltoall without --node-pool: fallocate"));
+                            "dispatcher = alltoall with node pool = off: fallocate"));
 }
 
 void pause() {
@@ -221,7 +221,7 @@ NodeMemory::Extent NodeMemory::take_at_end(Index bytes, Index unit) {
   if (taken.offset + taken.bytes > reserve_)
     throw Error("a block of " + std::to_string(bytes) + " bytes does not fit behind the " +
                 std::to_string(begin) + " bytes of addresses that were used of " + std::to_string(reserve_) +
-                "; choose fewer tokens a step, or --dispatcher alltoall without --node-pool");
+                "; choose fewer tokens a step, or dispatcher = alltoall with node pool = off");
   if (extends) free_.pop_back();
   if (taken.offset > begin) make_free({begin, taken.offset - begin});
   end_ = taken.offset + taken.bytes;

@@ -30,7 +30,7 @@ Reason unknown_model_type(const KernelContext& context) {
 }
 
 Reason why_no_fused_op(const KernelContext& context) {
-  if (!context.fused_ops_enabled) return "MOELOOM_FUSED_OPS is off";
+  if (!context.fused_ops_enabled) return "fused ops are off";
   return unknown_model_type(context);
 }
 

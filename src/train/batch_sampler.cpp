@@ -25,8 +25,9 @@ std::vector<std::string> split_violations(Index tokens, double fraction, Index s
     std::ostringstream text;
     text << "the " << part << " part holds " << length << " of " << tokens << " tokens, fewer than ";
     if (sequences > 1) text << sequences << " ranks x ";
-    text << "seq-len + 1 = " << needed << "; give more data, " << (sequences > 1 ? "fewer ranks, " : "")
-         << "a smaller --seq-len or another --heldout";
+    text << "sequence length + 1 = " << needed << "; give more data, "
+         << (sequences > 1 ? "fewer ranks, " : "")
+         << "a smaller sequence length or another held-out fraction";
     violations.push_back(text.str());
   };
   check("training", split.train_end - split.train_begin, world);

@@ -2,15 +2,16 @@
 
 #include "moeloom/base/errors.hpp"
 #include "moeloom/model/decoder.hpp"
-#include "moeloom/train/non_finite.hpp"
 
 #include <chrono>
 #include <cmath>
 
+#include "non_finite.hpp"
+
 namespace moeloom {
 namespace {
 
-constexpr const char* kWayOut = "; lower --lr, or leave such steps out with --on-nan skip";
+constexpr const char* kWayOut = "; lower the learning rate, or leave such steps out: on nan = skip";
 
 }  // namespace
 

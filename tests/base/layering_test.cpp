@@ -55,6 +55,18 @@ std::string include_breach(const std::string& room, const std::string& header) {
   return "";
 }
 
+/// Whether a text in quotes holds "--lr" or "MOELOOM_LOG". Comments may.
+bool names_a_flag(const std::string& line) {
+  static const std::regex part(R"re("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)'|//)re");
+  static const std::regex flag("--[a-z]|MOELOOM_");
+  for (std::sregex_iterator at(line.begin(), line.end(), part), end; at != end; ++at) {
+    const std::string text = at->str();
+    if (text == "//") return false;
+    if (text.front() == '"' && std::regex_search(text, flag)) return true;
+  }
+  return false;
+}
+
 std::string line_breach(const std::string& room, const std::string& line) {
   std::smatch match;
   static const std::regex include(R"(^\s*#\s*include\s*[<"]([^>"]+)[>"])");
@@ -64,6 +76,8 @@ std::string line_breach(const std::string& room, const std::string& line) {
       R"(\bgetenv\s*\(|\bstd::(cout|cerr|clog)\b|\b(std::)?(printf|puts|perror)\s*\()");
   if (room != "app" && std::regex_search(line, voice))
     return "room " + room + " may not log or read the environment";
+  if (room != "app" && names_a_flag(line))
+    return "room " + room + " may name no flag or variable of the program; app/cli/flag_words.cpp does";
   return "";
 }
 
@@ -123,11 +137,16 @@ TEST(Layering, SeesABreachAndLeavesTheRestAlone) {
       {"moe", "#include \"../comm/detail.hpp\"", true},
       {"comm", "const char* e = std::getenv(\"X\");", true},
       {"train", "std::cerr << loss;", true},
+      {"train", "throw Error(\"lower --lr\");", true},
+      {"kernels", "return 'x' + std::string(\"a \\\"\") + \"MOELOOM_LOG is off\";", true},
       {"io", "#include \"moeloom/tensor/dtype.hpp\"", false},
       {"io", "#include \"json.hpp\"", false},
       {"comm", "#include <mpi.h>", false},
       {"app", "#include <spdlog/spdlog.h>", false},
       {"app", "std::cout << text;", false},
+      {"app", "throw Error(\"lower --lr\");", false},
+      {"moe", "const char* text = \"a - b -- c\";  // \"--lr\" of MOELOOM_", false},
+      {"moe", "for (; left > 0 && text[at] != '\"'; --left) text += \"x\";", false},
       {"base", "std::snprintf(text, 8, \"x\");", false},
   };
   for (const Case& c : cases) {

@@ -112,10 +112,10 @@ TEST(KernelRegistry, SkipsUnderAutoWhatCannotRunAndSaysWhy) {
   context.fused_ops_enabled = false;
   EXPECT_EQ(text_of(KernelRegistry::builtin().apply_all("auto", table, context)),
             "fused_moe no: this model has no experts\n"
-            "fused_rmsnorm no: MOELOOM_FUSED_OPS is off\n"
-            "fused_rope no: MOELOOM_FUSED_OPS is off\n"
-            "fused_swiglu no: MOELOOM_FUSED_OPS is off\n"
-            "tiled_dense no: MOELOOM_FUSED_OPS is off\n");
+            "fused_rmsnorm no: fused ops are off\n"
+            "fused_rope no: fused ops are off\n"
+            "fused_swiglu no: fused ops are off\n"
+            "tiled_dense no: fused ops are off\n");
 }
 
 TEST(KernelRegistry, TilesDenseProductsFromEightRowsOn) {

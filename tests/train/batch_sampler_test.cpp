@@ -174,10 +174,10 @@ TEST(SplitTokens, HoldsOutTheLastPart) {
 TEST(SplitViolations, ListEveryPartThatCannotHoldASequence) {
   EXPECT_TRUE(split_violations(18, 0.5, 8, 1).empty()) << "nine tokens each: eight and a target";
   EXPECT_TRUE(split_violations(9, 0.0, 8, 1).empty()) << "nothing held out, nothing asked of it";
-  EXPECT_EQ(
-      split_violations(8, 0.0, 8, 1),
-      (std::vector<std::string>{"the training part holds 8 of 8 tokens, fewer than seq-len + 1 = 9; give "
-                                "more data, a smaller --seq-len or another --heldout"}));
+  EXPECT_EQ(split_violations(8, 0.0, 8, 1),
+            (std::vector<std::string>{
+                "the training part holds 8 of 8 tokens, fewer than sequence length + 1 = "
+                "9; give more data, a smaller sequence length or another held-out fraction"}));
   const auto both = split_violations(10, 0.5, 8, 1);
   ASSERT_EQ(both.size(), 2u);
   EXPECT_NE(both[1].find("the held-out part holds 5 of 10 tokens"), std::string::npos) << both[1];
@@ -187,9 +187,9 @@ TEST(SplitViolations, ListEveryPartThatCannotHoldASequence) {
 TEST(SplitViolations, EveryRankNeedsASequenceOfItsOwn) {
   EXPECT_TRUE(split_violations(33, 0.0, 8, 4).empty()) << "4 x 8 inputs and the last target";
   EXPECT_EQ(split_violations(2, 0.0, 1, 4),
-            (std::vector<std::string>{"the training part holds 2 of 2 tokens, fewer than 4 ranks x seq-len + "
-                                      "1 = 5; give more data, fewer ranks, a smaller --seq-len or another "
-                                      "--heldout"}));
+            (std::vector<std::string>{"the training part holds 2 of 2 tokens, fewer than 4 ranks x sequence "
+                                      "length + 1 = 5; give more data, fewer ranks, a smaller sequence "
+                                      "length or another held-out fraction"}));
   EXPECT_TRUE(split_violations(50, 0.2, 8, 4).empty()) << "the held-out part needs one for all ranks";
 }
 

@@ -1,4 +1,4 @@
-#include "moeloom/train/non_finite.hpp"
+#include "non_finite.hpp"
 
 #include <limits>
 

@@ -69,7 +69,7 @@ TEST(TrainerNotFinite, NamesTheExpertAndItsRankWhereAGradientOverflows) {
     expect_parts(reason_for_stopping(run), {"step 7: the gradient is not finite; first in that of "
                                             "model.layers.0.mlp.experts.down_proj, expert 3" +
                                                 on_last_rank(shape),
-                                            "--lr", "--on-nan skip"});
+                                            "lower the learning rate", "on nan = skip"});
   }
 }
 

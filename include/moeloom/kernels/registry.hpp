@@ -35,7 +35,7 @@ struct KernelContext {
   bool known_model_type = true;
   std::string hidden_act = "silu";
   bool has_experts = true;
-  bool fused_ops_enabled = true;  // MOELOOM_FUSED_OPS: rmsnorm, rope, swiglu
+  bool fused_ops_enabled = true;  // rmsnorm, rope, swiglu
   GmmDecision gmm;                // the policy's answer for this model and mesh
   Index rows = 256;               // tokens of a forward on a rank
 };

@@ -7,8 +7,8 @@
 
 #include "cli/processors.hpp"
 #include "commands/commands.hpp"
-#include "commands/rate_source.hpp"
 #include "commands/plan_words.hpp"
+#include "commands/rate_source.hpp"
 
 namespace moeloom {
 namespace {

@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "cli/attempt.hpp"
+#include "cli/flag_words.hpp"
 #include "cli/options.hpp"
 #include "cli/processors.hpp"
 #include "commands/commands.hpp"
@@ -27,16 +28,17 @@ void print_decision(const DecidedRun& run, const MeshShape& shape) {
   std::printf("kernels for %s\n", shape.text().c_str());
   std::printf("  asked for  %s\n  GMM        %s\n", decision.kernels_request.c_str(),
               decision.gmm_request.c_str());
-  std::printf("  decision   %s: %s\n", decision.gmm.apply ? "grouped" : "loop", decision.gmm.reason.c_str());
+  std::printf("  decision   %s: %s\n", decision.gmm.apply ? "grouped" : "loop",
+              with_flags(decision.gmm.reason).c_str());
   if (!found.rates.empty()) std::printf("  rates      %s; %s\n", found.rates.c_str(), run.rates_file.c_str());
   if (!found.warning.empty()) std::printf("  warning    %s\n", found.warning.c_str());
   std::printf("  dtype      %s: %s\n\n", std::string(dtype_text(decision.dtype.type)).c_str(),
-              decision.dtype.reason.c_str());
+              with_flags(decision.dtype.reason).c_str());
   const KernelRegistry registry = KernelRegistry::builtin();
   for (const KernelReport& report : decision.kernels) {
     const Kernel& kernel = registry.find(report.id);
     std::printf("%-15s %s\n", report.id.c_str(), report.applied ? "applied" : "not applied");
-    std::printf("  replaces %s\n  because  %s\n", kernel.replaces.c_str(), report.reason.c_str());
+    std::printf("  replaces %s\n  because  %s\n", kernel.replaces.c_str(), with_flags(report.reason).c_str());
     if (!kernel.aliases.empty()) std::printf("  alias    %s\n", aliases_text(kernel).c_str());
   }
 }
@@ -56,7 +58,8 @@ void print_modules(const std::vector<ModuleRow>& rows) {
     layers = row.layers;
     const int indent = row.layers.empty() ? 2 : 4;
     std::printf("%*s%-*s  %-*s  %s\n", indent, "", static_cast<int>(module_width) + 4 - indent,
-                row.module.c_str(), static_cast<int>(kernel_width), row.kernel.c_str(), row.what.c_str());
+                row.module.c_str(), static_cast<int>(kernel_width), row.kernel.c_str(),
+                with_flags(row.what).c_str());
   }
 }
 

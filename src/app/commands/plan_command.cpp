@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <unistd.h>
 
+#include "cli/flag_words.hpp"
 #include "cli/network_text.hpp"
 #include "commands/commands.hpp"
 #include "commands/plan_words.hpp"
@@ -206,8 +207,10 @@ void print_recommended(const PlanOptions& options, const Job& job, const Predict
   const RunDecision train = decision_at(options, job, point);
   std::printf("\nrecommended\n  %s\n", run_line(options, point).c_str());
   std::printf("unasked, train does at this mesh\n");
-  for (const auto& [name, text] : facts_of(train)) std::printf("  %-10s  %s\n", name.c_str(), text.c_str());
-  std::printf("  %-10s  %s: %s\n", "experts", train.gmm.apply ? "grouped" : "loop", train.gmm.reason.c_str());
+  for (const auto& [name, text] : facts_of(train))
+    std::printf("  %-10s  %s\n", name.c_str(), with_flags(text).c_str());
+  std::printf("  %-10s  %s: %s\n", "experts", train.gmm.apply ? "grouped" : "loop",
+              with_flags(train.gmm.reason).c_str());
   std::printf("  %-10s  %s a rank\n", "memory", bytes_text(train.memory.total()).c_str());
 }
 

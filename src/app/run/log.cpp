@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdio>
 
+#include "cli/flag_words.hpp"
 #include <spdlog/sinks/basic_file_sink.h>
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
@@ -54,7 +55,8 @@ Event& Event::with(std::string_view key, std::string_view value) {
   if (!text_.empty()) text_ += ' ';
   text_ += key;
   text_ += '=';
-  text_ += quoted(value);
+  const std::string shown = key == "reason" ? with_flags(value) : std::string(value);
+  text_ += quoted(std::string_view(shown));
   return *this;
 }
 

@@ -23,7 +23,8 @@ enum class LogLevel { kDebug, kInfo, kWarn, kError };
 inline constexpr std::string_view kLogLevelTexts = "debug, info, warn, error";
 std::optional<LogLevel> log_level_from_text(std::string_view text);
 
-/// One line in the making; values with spaces, quotes or = stand in quotes.
+/// One line in the making; values with spaces, quotes or = stand in quotes. A `reason` may be the library's,
+/// and gets the flags of the fields that it names.
 class Event {
  public:
   Event& with(std::string_view key, std::string_view value);

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <limits>
 
+#include "cli/flag_words.hpp"
 #include "run/progress.hpp"
 #include "run/svg_load_map.hpp"
 #include "run/svg_phase_bar.hpp"
@@ -112,7 +113,8 @@ std::string numbers(const Steps& steps, const ReportInfo& info) {
 
 std::string decision_row(const std::string& id, bool applied, const std::string& reason) {
   return "<tr><td>" + html_escaped(id) + "</td><td class=\"" +
-         (applied ? "yes\">applied" : "no\">not applied") + "</td><td>" + html_escaped(reason) + "</td></tr>";
+         (applied ? "yes\">applied" : "no\">not applied") + "</td><td>" + html_escaped(with_flags(reason)) +
+         "</td></tr>";
 }
 
 std::string kernels_table(const ReportInfo& info) {

@@ -27,7 +27,7 @@ LayoutNames names_of(const std::string& model_type) {
     throw ConfigError(
         {"model_type " + model_type +
          ": transformers reads its experts as stacks [E, D, 2F] alone, neither as a list nor as "
-         "the stacks [E, 2F, D] of --layout; leave --layout out"});
+         "the stacks [E, 2F, D] that an expert layout knows; leave the layout as it is"});
   return {{rule.experts.gate, rule.experts.up, rule.experts.down}, rule.block + "."};
 }
 
@@ -186,7 +186,9 @@ Recipes listed(const Recipes& recipes, const LayoutNames& names) {
 Recipes in_layout(const Recipes& recipes, ExpertFiles layout, const std::string& model_type) {
   const bool any = std::ranges::any_of(
       recipes, [](const TensorRecipe& r) { return r.spec.name.find(".experts.") != std::string::npos; });
-  if (!any) throw ConfigError({"--layout arranges experts, and no tensor of this model is one; remove it"});
+  if (!any)
+    throw ConfigError(
+        {"an expert layout arranges experts, and no tensor of this model is one; leave it out"});
   const LayoutNames names = names_of(model_type);
   return layout == ExpertFiles::kStacked ? stacked(recipes, names) : listed(recipes, names);
 }

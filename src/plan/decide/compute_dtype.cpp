@@ -9,14 +9,13 @@ std::string_view dtype_text(DType type) {
 ComputeDtype decide_dtype(const DtypeFacts& facts) {
   const std::string asked = "bf16 was asked for; ";
   const std::string &moe = facts.why_no_fused_moe, &dense = facts.why_no_tiled_dense;
-  if (facts.asked != DType::kBF16) return {DType::kF32, "--dtype fp32"};
+  if (facts.asked != DType::kBF16) return {DType::kF32, "compute dtype = fp32"};
   if (!facts.emulate && !facts.why_no_bf16.empty()) return {DType::kF32, asked + facts.why_no_bf16};
   if (!moe.empty() && !dense.empty())
     return {DType::kF32,
             asked + "only fused_moe and tiled_dense have it, and neither is applied: " + moe + "; " + dense};
-  const std::string how = facts.why_no_bf16.empty()
-                              ? "--dtype bf16: "
-                              : "MOELOOM_BF16=emulate, slowly (" + facts.why_no_bf16 + "): ";
+  const std::string how = facts.why_no_bf16.empty() ? "compute dtype = bf16: "
+                                                    : "bf16 emulation, slowly (" + facts.why_no_bf16 + "): ";
   if (!moe.empty()) return {DType::kBF16, how + "dense layers; fused_moe is not applied: " + moe};
   if (!dense.empty())
     return {DType::kBF16, how + "the experts' products; tiled_dense is not applied: " + dense};

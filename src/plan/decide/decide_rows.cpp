@@ -70,18 +70,18 @@ std::vector<DispatcherWay> able(const Case& c) {
 std::string way_out(const Case& c) {
   std::string kinds;
   for (const DispatcherWay& way : able(c)) kinds += std::string(name_of(way.kind)) + ", ";
-  if (!kinds.empty()) return "dispatcher " + kinds.substr(0, kinds.size() - 2) + " or auto";
-  if (c.request.node_pool && c.in_chunks()) return "overlap off, or node pool off";
-  return c.request.node_pool ? "node pool off" : "overlap off";
+  if (!kinds.empty()) return "dispatcher = " + kinds.substr(0, kinds.size() - 2) + " or auto";
+  if (c.request.node_pool && c.in_chunks()) return "overlap chunks = off, or node pool = off";
+  return c.request.node_pool ? "node pool = off" : "overlap chunks = off";
 }
 
 void require_somebody_to_share_with(const Case& c) {
   if (c.ep() > c.facts.ep_nodes) return;
-  const std::string nobody = "node pool has nobody to share experts with: ";
-  throw ConfigError({c.ep() == 1 ? nobody + "ep = 1; choose a larger ep, or node pool off"
-                                 : nobody + c.ranks() +
-                                       " lie on as many nodes; start more ranks a node, or choose node pool "
-                                       "off"});
+  const std::string nobody = "node pool = on has nobody to share experts with: ";
+  throw ConfigError({c.ep() == 1
+                         ? nobody + "ep = 1; choose a larger ep, or node pool = off"
+                         : nobody + c.ranks() +
+                               " lie on as many nodes; start more ranks a node, or choose node pool = off"});
 }
 
 /// The ways that are left by what was asked for.
@@ -90,7 +90,7 @@ std::vector<DispatcherWay> candidates(const Case& c) {
   if (c.request.dispatcher) {
     const DispatcherWay& way = way_of(*c.request.dispatcher);
     if (const auto reason = why_not(way, c))
-      throw ConfigError({"dispatcher " + std::string(name_of(way.kind)) + " cannot run: " + *reason +
+      throw ConfigError({"dispatcher = " + std::string(name_of(way.kind)) + " cannot run: " + *reason +
                          "; choose " + way_out(c)});
     return {way};
   }
@@ -107,7 +107,7 @@ std::vector<std::string> idle_settings(const DispatcherWay& way, const Case& c) 
   std::vector<std::string> idle;
   const bool leaves = c.facts.ep_nodes > 1;
   if (c.request.wire.dtype == WireDType::kBf16) {
-    const std::string nothing = "wire dtype bf16 rounds nothing: ";
+    const std::string nothing = "wire dtype = bf16 rounds nothing: ";
     if (way.rounds == OnWire::kNowhere)
       idle.push_back(nothing + "rows in the node's memory stay fp32");
     else if (c.ep() == 1)
@@ -116,7 +116,7 @@ std::vector<std::string> idle_settings(const DispatcherWay& way, const Case& c) 
       idle.push_back(nothing + "no row leaves the node");
   }
   if (c.request.wire.combine == CombineMode::kFast && !(way.sums_before_wire && leaves))
-    idle.emplace_back("combine fast changes nothing: no sum is made before a wire");
+    idle.emplace_back("combine = fast changes nothing: no sum is made before a wire");
   return idle;
 }
 
@@ -201,9 +201,9 @@ DispatcherChoice choose_on_node(const std::vector<DispatcherWay>& ways, const Ca
 
 /// Why rows of the dispatcher travel in no chunks, or in those that were asked for.
 std::string overlap_reason(DispatcherKind kind, Index chunks, const Case& c) {
-  if (c.request.chunks == 0) return "overlap off";
+  if (c.request.chunks == 0) return "overlap chunks = off";
   if (c.request.chunks) {
-    const std::string asked = "overlap " + std::to_string(*c.request.chunks);
+    const std::string asked = "overlap chunks = " + std::to_string(*c.request.chunks);
     if (c.ep() == 1) return asked + " hides nothing: ep = 1, and rows stay on their rank";
     if (chunks < *c.request.chunks)
       return asked + ", cut to the experts of a rank: " + std::to_string(chunks);
@@ -236,7 +236,7 @@ RowsDecision choose(const std::vector<DispatcherWay>& ways, const Case& c) {
     choice = choose_on_node(ways, c);
   }
   if (c.request.dispatcher)
-    choice = {*c.request.dispatcher, "dispatcher " + std::string(name_of(*c.request.dispatcher))};
+    choice = {*c.request.dispatcher, "dispatcher = " + std::string(name_of(*c.request.dispatcher))};
   return {choice, {chunks, overlap_reason(choice.kind, chunks, c)}, {}};
 }
 
@@ -246,17 +246,18 @@ RowsDecision decide_rows(const RunFacts& facts, const RunRequest& request, doubl
   const std::string none = "this model has no experts";
   if (!facts.model.has_experts()) {
     if (request.node_pool)
-      throw ConfigError({"node pool has nothing to share: " + none + "; choose node pool off"});
+      throw ConfigError({"node pool = on has nothing to share: " + none + "; choose node pool = off"});
     return {{DispatcherKind::kAlltoall, none}, {0, none}, {false, none}};
   }
   const Case c{facts, request, expert_seconds};
   RowsDecision rows = choose(candidates(c), c);
   for (const std::string& idle : idle_settings(way_of(rows.dispatcher.kind), c)) {
     if (request.dispatcher && c.ep() > 1)
-      throw ConfigError({rows.dispatcher.reason + ": " + idle + "; leave it out, or choose dispatcher auto"});
+      throw ConfigError(
+          {rows.dispatcher.reason + ": " + idle + "; leave it out, or choose dispatcher = auto"});
     rows.dispatcher.reason += "; " + idle;
   }
-  rows.pool = {request.node_pool, request.node_pool ? "node pool on" : "node pool off"};
+  rows.pool = {request.node_pool, request.node_pool ? "node pool = on" : "node pool = off"};
   return rows;
 }
 

@@ -55,7 +55,8 @@ void require_same_frozen(const fs::path& checkpoint, const TrainerState& state, 
   std::ranges::set_difference(now, state.frozen, std::back_inserter(only_now));
   throw ConfigError({checkpoint.string() + " was trained with other parameters frozen: only then " +
                      list_of(only_then) + "; only now " + list_of(only_now) +
-                     "; resume without --freeze, or begin a new run from its weights with --model"});
+                     "; resume without freeze patterns of your own, or begin a new run with it as the "
+                     "model folder"});
 }
 
 TrainerState read_state(const fs::path& checkpoint) {

@@ -88,7 +88,7 @@ Document TrainerState::to_document() const {
 TrainerState TrainerState::from(const Document& document) {
   if (const Index format = document.integer("format"); format != kFormat)
     throw IoError("the trainer state has format " + std::to_string(format) + "; this program reads format " +
-                  std::to_string(kFormat) + "; --model begins a new run from the weights beside it");
+                  std::to_string(kFormat) + "; a new run can have the weights beside it as its model folder");
   TrainerState state;
   state.step = document.integer("global_step");
   state.seed = static_cast<std::uint64_t>(document.integer("seed"));

@@ -43,8 +43,8 @@ TEST_F(Commands, TrainsTheSameWithEveryDispatcherAndSaysWhichAndWhy) {
     const char* said;
   };
   const std::vector<Case> cases = {
-      {"alltoall", "--dispatcher alltoall", "dispatcher=alltoall reason=\"dispatcher alltoall\""},
-      {"shared", "--dispatcher shared", "dispatcher=shared reason=\"dispatcher shared\""},
+      {"alltoall", "--dispatcher alltoall", "dispatcher=alltoall reason=\"--dispatcher alltoall\""},
+      {"shared", "--dispatcher shared", "dispatcher=shared reason=\"--dispatcher shared\""},
       {"wide", "--hidden 64",
        "dispatcher=shared reason=\"the 2 ranks of ep share their node's memory, 8192 bytes"},
       {"auto", "", "dispatcher=alltoall reason=\"2048 bytes a pair of ranks are below 4096"}};
@@ -104,12 +104,12 @@ TEST_F(Commands, OverlapLeavesTheLossesAsTheyAreAndSaysWhy) {
     const char* said;
   };
   const std::vector<Case> cases = {
-      {"off", "--overlap off", "overlap=off reason=\"overlap off\""},
-      {"one", "--overlap 1", "overlap=1 reason=\"overlap 1\""},
-      {"two", "--overlap 2", "overlap=2 reason=\"overlap 2\""},  // of 3 and 2 experts
+      {"off", "--overlap off", "overlap=off reason=\"--overlap off\""},
+      {"one", "--overlap 1", "overlap=1 reason=\"--overlap 1\""},
+      {"two", "--overlap 2", "overlap=2 reason=\"--overlap 2\""},  // of 3 and 2 experts
       {"chosen", "--dispatcher auto --overlap 2",
        "dispatcher=alltoall reason=\"the 2 ranks of ep lie on 2 nodes"},
-      {"many", "--overlap 9", "overlap=2 reason=\"overlap 9, cut to the experts of a rank: 2\""},
+      {"many", "--overlap 9", "overlap=2 reason=\"--overlap 9, cut to the experts of a rank: 2\""},
       {"auto", "", "overlap=off reason=\"2048 bytes a pair of ranks beside products of "}};
   for (const Case& c : cases) {
     const Outcome run = shell(
@@ -127,7 +127,7 @@ TEST_F(Commands, OverlapLeavesTheLossesAsTheyAreAndSaysWhy) {
   const Outcome refused = shell(train(2, "--ep 2 --dispatcher shared --overlap 2"));
   EXPECT_NE(refused.exit_code, 0);
   EXPECT_EQ(count_of(refused.output,
-                     "dispatcher shared cannot run: overlap asks for chunks, and it moves rows whole"),
+                     "--dispatcher shared cannot run: overlap asks for chunks, and it moves rows whole"),
             1u)
       << refused.output;
   const Outcome unknown = shell(train(2, "--ep 2 --overlap 0"));

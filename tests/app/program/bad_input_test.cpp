@@ -52,7 +52,8 @@ TEST_F(BadInput, GetsOneMessageFromOneRankAndAnExitCode) {
        {"--on-nan skip gave up: 20 steps in a row were not finite"}},
       {"--warmup 0 --lr 1e38 --steps 1", {"the validation loss after step 1 is not finite"}},
       {"--data " + path("two.txt") + " --seq-len 1 --heldout 0",
-       {"the training part holds 2 of 2 tokens, fewer than 2 ranks x seq-len + 1 = 3"}},
+       {"the training part holds 2 of 2 tokens, fewer than 2 ranks x sequence length (--seq-len) + 1 = 3",
+        "another held-out fraction (--heldout)"}},
       {"--hidden 256 --inter 16777216 --experts 4096",
        {"the model does not fit into memory: each of the 2 ranks of a node asks for"}},
   };

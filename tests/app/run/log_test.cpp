@@ -25,6 +25,12 @@ TEST(Log, AnEventIsKeysAndValuesOnOneLine) {
             "step=40 loss=3.21412 applied=no reason=\"ep = 1: \\\"all\\\"\\nhere\" empty=\"\" bad=nan");
 }
 
+TEST(Log, AReasonOfTheLibraryGetsTheProgramsFlags) {
+  EXPECT_EQ(Event().with("dispatcher", "shared").with("reason", "dispatcher = shared").text(),
+            "dispatcher=shared reason=\"--dispatcher shared\"");
+  EXPECT_EQ(Event().with("data", "fused ops are off").text(), "data=\"fused ops are off\"");
+}
+
 TEST(Log, RankZeroSpeaksAtInfoAndTheOthersAtWarn) {
   const TemporaryFolder folder;
   for (const Index rank : {0, 3}) {

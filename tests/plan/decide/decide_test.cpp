@@ -247,26 +247,28 @@ TEST(Decide, RefusalsNameTheFieldTheReasonAndTheWayOut) {
   both.node_pool = true;
   both.chunks = 2;
   EXPECT_EQ(refusal(facts_with(4, 2), shared),
-            "dispatcher shared cannot run: the 4 ranks of ep lie on 2 nodes, which share no memory; choose "
-            "dispatcher hierarchical, alltoall, allgather or auto");
+            "dispatcher = shared cannot run: the 4 ranks of ep lie on 2 nodes, which share no memory; choose "
+            "dispatcher = hierarchical, alltoall, allgather or auto");
   EXPECT_EQ(refusal(facts_with(4, 1), chunks),
-            "dispatcher hierarchical cannot run: overlap asks for chunks, and it moves rows whole; choose "
-            "dispatcher alltoall or auto");
-  EXPECT_EQ(refusal(facts_with(1, 1), pool),
-            "node pool has nobody to share experts with: ep = 1; choose a larger ep, or node pool off");
-  EXPECT_EQ(refusal(facts_with(2, 2), pool),
-            "node pool has nobody to share experts with: the 2 ranks of ep lie on as many nodes; start more "
-            "ranks a node, or choose node pool off");
+            "dispatcher = hierarchical cannot run: overlap asks for chunks, and it moves rows whole; choose "
+            "dispatcher = alltoall or auto");
+  EXPECT_EQ(
+      refusal(facts_with(1, 1), pool),
+      "node pool = on has nobody to share experts with: ep = 1; choose a larger ep, or node pool = off");
+  EXPECT_EQ(
+      refusal(facts_with(2, 2), pool),
+      "node pool = on has nobody to share experts with: the 2 ranks of ep lie on as many nodes; start more "
+      "ranks a node, or choose node pool = off");
   const std::string none = refusal(facts_with(4, 1), both);
   EXPECT_TRUE(none.starts_with("no dispatcher can run (shared: overlap asks for chunks")) << none;
-  EXPECT_TRUE(none.ends_with("choose overlap off, or node pool off")) << none;
+  EXPECT_TRUE(none.ends_with("choose overlap chunks = off, or node pool = off")) << none;
   RunFacts containers = facts_with(4, 1);
   containers.no_node_memory = "denied";
-  EXPECT_TRUE(refusal(containers, pool).ends_with("choose node pool off")) << refusal(containers, pool);
+  EXPECT_TRUE(refusal(containers, pool).ends_with("choose node pool = off")) << refusal(containers, pool);
   RunFacts dense = facts_with(4, 1);
   dense.model.num_experts = dense.model.num_experts_per_tok = 0;
   EXPECT_EQ(refusal(dense, pool),
-            "node pool has nothing to share: this model has no experts; choose node pool off");
+            "node pool = on has nothing to share: this model has no experts; choose node pool = off");
   EXPECT_EQ(decide(dense, {}).dispatcher.reason, "this model has no experts");
 }
 
@@ -275,17 +277,17 @@ TEST(Decide, SettingsOfAWireThatNothingCrossesAreRefusedByNameAndSaidUnderAuto) 
   narrow.wire.dtype = WireDType::kBf16;
   EXPECT_NE(
       decide(facts_with(4, 1), narrow)
-          .dispatcher.reason.find("; wire dtype bf16 rounds nothing: rows in the node's memory stay fp32"),
+          .dispatcher.reason.find("; wire dtype = bf16 rounds nothing: rows in the node's memory stay fp32"),
       std::string::npos);
   narrow.dispatcher = DispatcherKind::kShared;
   EXPECT_EQ(
       refusal(facts_with(4, 1), narrow),
-      "dispatcher shared: wire dtype bf16 rounds nothing: rows in the node's memory stay fp32; leave it "
-      "out, or choose dispatcher auto");
+      "dispatcher = shared: wire dtype = bf16 rounds nothing: rows in the node's memory stay fp32; leave it "
+      "out, or choose dispatcher = auto");
   RunRequest fast;
   fast.wire.combine = CombineMode::kFast;
   fast.dispatcher = DispatcherKind::kAlltoall;
-  EXPECT_NE(refusal(facts_with(4, 2), fast).find("combine fast changes nothing"), std::string::npos);
+  EXPECT_NE(refusal(facts_with(4, 2), fast).find("combine = fast changes nothing"), std::string::npos);
   fast.dispatcher = DispatcherKind::kHierarchical;
   EXPECT_EQ(decide(facts_with(4, 2), fast).step.combine, CombineMode::kFast);
 }

@@ -9,12 +9,12 @@
 
 namespace moeloom {
 
-/// "fp32", "bf16": as --dtype, the log and checkpoints spell it.
+/// "fp32", "bf16": as the program, its log and checkpoints spell it.
 std::string_view dtype_text(DType type);
 
 struct DtypeFacts {
   DType asked = DType::kF32;
-  bool emulate = false;     // MOELOOM_BF16=emulate
+  bool emulate = false;     // also without the instructions, slowly
   std::string why_no_bf16;  // of any rank; empty: every CPU has the instructions
   // The reasons of the kernels that have it; empty: it is applied.
   std::string why_no_fused_moe;

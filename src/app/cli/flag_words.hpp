@@ -1,0 +1,31 @@
+// Where the library's words for settings meet the program's flags.
+//
+// The library does not know the command line: its errors and reasons name fields, in words that anybody who
+// links it understands. Whoever runs the program is told the flag as well, by one table, where such a text is
+// printed.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace moeloom {
+
+struct FlagWord {
+  std::string_view field;  // "learning rate"
+  std::string_view flag;   // "--lr", or an environment variable
+};
+
+/// A field of one word is also an English one, and is known by its value alone: "combine = fast".
+std::span<const FlagWord> flag_words();
+
+/// What a person types in place of a field and its value, and beside the first mention of a field without
+/// one:
+///
+///   choose dispatcher = alltoall           choose --dispatcher alltoall
+///   lower the learning rate                lower the learning rate (--lr)
+///
+/// A text that names the flag already is left alone; so are words in quotes, which somebody else said.
+std::string with_flags(std::string_view text);
+
+}  // namespace moeloom

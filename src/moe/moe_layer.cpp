@@ -82,11 +82,6 @@ ExpertPass MoeLayer::expert_pass(const KernelTable& kernels, const Dispatcher& d
   return {kernels, weights_.experts, packed_, rows, saved_.experts, workspace.experts, clock};
 }
 
-ExpertChunk MoeLayer::part(const Dispatcher& dispatcher, Index chunk) const {
-  if (dispatcher.overlaps()) return chunk_of(saved_.plan.chunks, chunk);
-  return {{0, weights_.experts.experts}, {0, saved_.plan.rows()}};
-}
-
 void MoeLayer::run_experts(const KernelTable& kernels, Dispatcher& dispatcher, const RoundTrip& trip,
                            MoeWorkspace& workspace, PhaseClock& clock) {
   if (workspace.pool)  // whose rows have landed, because its dispatchers move them whole
@@ -98,7 +93,7 @@ void MoeLayer::run_experts(const KernelTable& kernels, Dispatcher& dispatcher, c
     clock.enter(Phase::kDispatch);
     dispatcher.await(trip, chunk);
     clock.enter(Phase::kExperts);
-    forward_chunk(pass, part(dispatcher, chunk));
+    forward_chunk(pass, chunk_of(saved_.plan.chunks, chunk));
     clock.enter(Phase::kCombine);
     dispatcher.send_back(trip, chunk);
   }
@@ -117,14 +112,14 @@ void MoeLayer::run_experts_backward(const KernelTable& kernels, Dispatcher& disp
   Index with_gradients = 0;
   const auto next_gradients = [&] {
     clock.enter(Phase::kExperts);
-    weight_gradients(pass, part(dispatcher, with_gradients++), workspace.d_rows, gradients);
+    weight_gradients(pass, chunk_of(saved_.plan.chunks, with_gradients++), workspace.d_rows, gradients);
   };
   for (Index chunk = 0; chunk < dispatcher.chunks(); ++chunk) {
     while (with_gradients < chunk && !dispatcher.arrived(chunk)) next_gradients();
     clock.enter(Phase::kDispatch);
     dispatcher.await(trip, chunk);
     clock.enter(Phase::kExperts);
-    backward_chunk(pass, part(dispatcher, chunk), workspace.d_rows);
+    backward_chunk(pass, chunk_of(saved_.plan.chunks, chunk), workspace.d_rows);
     clock.enter(Phase::kCombine);
     dispatcher.send_back(trip, chunk);
   }

@@ -65,7 +65,6 @@ class MoeLayer {
                             MoeWorkspace& workspace, Write gradients, PhaseClock& clock);
   ExpertPass expert_pass(const KernelTable& kernels, const Dispatcher& dispatcher, MoeWorkspace& workspace,
                          PhaseClock& clock);
-  ExpertChunk part(const Dispatcher& dispatcher, Index chunk) const;
 
   MoeWeights weights_;
   RouterSettings router_;

@@ -220,8 +220,8 @@ TEST(HeadLoss, EqualsTheGoldenLossAndItsGradient) {
     batch.targets = given.targets;
     const double items =
         static_cast<double>(block.config.integer_or("num_items_in_batch", batch.counted_targets()));
-    const double upstream = block.tensors.doubles("upstream_grad.output")[0];
-    const double expected = block.tensors.doubles("output")[0];
+    const double upstream = testing::doubles_in(block.tensors, "upstream_grad.output")[0];
+    const double expected = testing::doubles_in(block.tensors, "output")[0];
     const Result result =
         run(given.logits, given.identity, given.targets, static_cast<float>(upstream / items));
     EXPECT_NEAR(result.loss / items, expected, 2e-6 * std::abs(expected));

@@ -259,7 +259,7 @@ TEST(RmsNorm, GivesTheGoldenOutputAndGradients) {
       const Forward got = forward(kernel, x, weight, settings);
       const Backward back = backward(kernel, dy, x, weight, got.inv_rms, settings);
       const auto error = [&](std::span<const float> result, const std::string& tensor) {
-        return golden_error(result, block.tensors.doubles(tensor), kBlockFloor);
+        return golden_error(result, testing::doubles_in(block.tensors, tensor), kBlockFloor);
       };
       EXPECT_LE(error(got.y.view().flat(), "output"), 1e-5) << block.name << ' ' << name;
       EXPECT_LE(error(back.dx.view().flat(), "grad.input.hidden_states"), 2e-5) << block.name << ' ' << name;

@@ -126,7 +126,7 @@ class Experts {
 
   void pass(const KernelTable& kernels, const ExpertShard& shard, NodePool* pool, Write gradients,
             Results& results) {
-    const GroupedRows rows = plan_.grouped_rows();
+    const ExpertPass each{kernels, shard, packed_, plan_.grouped_rows(), saved_, workspace_, clock_};
     const RoundTrip forward{.plan = plan_,
                             .tokens = tokens_,
                             .rows = saved_.rows,
@@ -137,9 +137,9 @@ class Experts {
     testing::travel(dispatcher_, forward, [&](Index) {
       packed_.refresh(kernels.grouped_matmul, shard, 1);
       if (pool != nullptr)
-        pool->forward(kernels, shard, rows, saved_, workspace_, clock_);
+        pool->forward(each);
       else
-        experts_forward(kernels, shard, packed_, rows, saved_, workspace_, clock_);
+        experts_forward(each);
     });
     workspace_.d_weights.resize(at(plan_.rows()));  // before the trip says where they are
     const RoundTrip backward{.plan = plan_,
@@ -152,9 +152,9 @@ class Experts {
                              .scalars_back = ScalarsBack{workspace_.d_weights, results.d_topk_weights}};
     testing::travel(dispatcher_, backward, [&](Index) {
       if (pool != nullptr)
-        pool->backward(kernels, shard, rows, d_rows_, saved_, workspace_, gradients, clock_);
+        pool->backward(each, d_rows_, gradients);
       else
-        experts_backward(kernels, shard, packed_, rows, d_rows_, saved_, workspace_, gradients, clock_);
+        experts_backward(each, d_rows_, gradients);
     });
   }
 
@@ -313,9 +313,11 @@ TEST(NodePool, RefusesRowsAndWeightsThatOtherRanksCannotReach) {
   PhaseClock clock;
   saved.rows = Matrix(3, c.hidden);
   saved.weights.assign(3, 1.0f);
-  EXPECT_THROW(pool.forward(table, elsewhere, {counts, 1}, saved, workspace, clock), ShapeError);
+  const PackedExperts none;
+  const ExpertPass pass{table, elsewhere, none, {counts, 1}, saved, workspace, clock};
+  EXPECT_THROW(pool.forward(pass), ShapeError);
   saved.rows.reshape_in(experts.memory(), 3, c.hidden);
-  EXPECT_THROW(pool.forward(table, elsewhere, {counts, 1}, saved, workspace, clock), ShapeError);
+  EXPECT_THROW(pool.forward(pass), ShapeError);
 }
 
 }  // namespace

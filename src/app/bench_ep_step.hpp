@@ -7,7 +7,7 @@
 
 #include "bench_ep_sample.hpp"
 #include "bench_ep_world.hpp"
-#include "run/model_memory.hpp"
+#include "moeloom/train/training_state.hpp"
 
 namespace moeloom {
 

@@ -13,7 +13,7 @@
 #include "cli/terminal.hpp"
 #include "commands/commands.hpp"
 #include "run/dispatcher_plan.hpp"
-#include "run/model_memory.hpp"
+#include "moeloom/train/training_state.hpp"
 #include "run/model_source.hpp"
 #include "run/progress.hpp"
 #include "run/run_folder.hpp"

@@ -1,4 +1,4 @@
-#include "run/model_memory.hpp"
+#include "moeloom/train/training_state.hpp"
 
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/text.hpp"

@@ -34,3 +34,4 @@
 #include "moeloom/train/batch_sampler.hpp"
 #include "moeloom/train/sharded_optimizer.hpp"
 #include "moeloom/train/trainer.hpp"
+#include "moeloom/train/training_state.hpp"

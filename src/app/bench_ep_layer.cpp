@@ -79,7 +79,7 @@ void LayerInputs::prepare(Index step) {
 LayerSubject::LayerSubject(const ModelConfig& c, const PlannedPoint& planned, std::uint64_t seed)
     : mesh_(planned.mesh),
       kernels_(planned.kernels.table),
-      held_(experts_of(c.num_experts, mesh_->shape().ep, mesh_->ep().rank())),
+      held_(mesh_->experts(c.num_experts)),
       router_(identity_router(c.num_experts, c.hidden_size)),
       d_router_(c.num_experts, c.hidden_size),
       gate_up_(normal_rows(held_.begin * 2 * c.moe_intermediate_size,

@@ -5,25 +5,36 @@
 #include "moeloom/model/freeze.hpp"
 #include "moeloom/train/sharded_optimizer.hpp"
 
+#include <memory>
+#include <set>
+#include <string>
+
 namespace moeloom {
 
-/// The config and the mesh must outlive it. frozen: names of parameters.
-struct ModelMemory {
-  ModelMemory(const ModelConfig& config, const Mesh& mesh, const KernelTable& kernels,
-              const DispatcherSettings& dispatcher, const OptimizerSettings& settings,
-              const std::set<std::string>& frozen);
+struct TrainingStateSettings {
+  KernelTable kernels = {};
+  DispatcherSettings dispatcher = {};
+  OptimizerSettings optimizer = {};
+  std::set<std::string> frozen = {};  // names of parameters
+};
+
+/// Weights are zero until they are initialised or loaded.
+struct TrainingState {
+  /// The mesh must outlive it. Collective over nothing.
+  TrainingState(const ModelConfig& config, const Mesh& mesh, const TrainingStateSettings& settings);
 
   ParameterStore store;
   Decoder decoder;
   ShardedOptimizer optimizer;
 };
 
+/// The parameters of this rank.
+std::vector<ParameterSpec> specs_here(const ModelConfig& config, const Mesh& mesh,
+                                      const std::set<std::string>& frozen = {});
+
 /// Collective over the world; throws AgreedError with the bytes that were asked for if they do not fit on any
 /// rank.
-std::unique_ptr<ModelMemory> make_model_memory(const ModelConfig& config, const Mesh& mesh,
-                                               const KernelTable& kernels,
-                                               const DispatcherSettings& dispatcher,
-                                               const OptimizerSettings& settings,
-                                               const std::set<std::string>& frozen);
+std::unique_ptr<TrainingState> make_training_state(const ModelConfig& config, const Mesh& mesh,
+                                                   const TrainingStateSettings& settings);
 
 }  // namespace moeloom

@@ -2,6 +2,7 @@
 #include "moeloom/base/parallel.hpp"
 #include "moeloom/comm/process_memory.hpp"
 #include "moeloom/model/generate.hpp"
+#include "moeloom/train/training_state.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -13,7 +14,6 @@
 #include "cli/terminal.hpp"
 #include "commands/commands.hpp"
 #include "run/dispatcher_plan.hpp"
-#include "moeloom/train/training_state.hpp"
 #include "run/model_source.hpp"
 #include "run/progress.hpp"
 #include "run/run_folder.hpp"
@@ -46,8 +46,11 @@ class TrainRun {
         dispatcher_(plan_dispatcher(dispatcher_request(request), inputs_.config, mesh_,
                                     {work().tokens, predicted_seconds(kernels_)})),
         settings_(trainer_settings(options_, inputs_.config, mesh_.world().size())),
-        model_(make_model_memory(inputs_.config, mesh_, kernels_.table, dispatcher_.settings,
-                                 options_.optimizer.settings, inputs_.frozen)),
+        model_(make_training_state(inputs_.config, mesh_,
+                                   {.kernels = kernels_.table,
+                                    .dispatcher = dispatcher_.settings,
+                                    .optimizer = options_.optimizer.settings,
+                                    .frozen = inputs_.frozen})),
         sampler_(*inputs_.tokens, split_tokens(inputs_.tokens->size(), options_.data.heldout),
                  settings_.batch, options_.run.seed),
         trainer_(model_->decoder, model_->store, mesh_, model_->optimizer, sampler_, settings_) {}
@@ -300,8 +303,8 @@ class TrainRun {
   }
 
   void save(Index done) {
-    const auto path = save_checkpoint(options_.run.folder, model_->store, model_->optimizer, mesh_,
-                                      inputs_.config, state_at(done), options_.run.shard_bytes);
+    const auto path = save_checkpoint({options_.run.folder, options_.run.shard_bytes}, model_->store,
+                                      model_->optimizer, mesh_, inputs_.config, state_at(done));
     agree_on_disk([&] { prune_checkpoints(options_.run.folder, options_.run.keep, done); });
     log_.info(Event().with("saved", path.string()));
     saved_ = done;
@@ -373,7 +376,7 @@ class TrainRun {
   std::optional<GmmWatch> watch_;
   const DispatcherPlan dispatcher_;
   const TrainerSettings settings_;
-  const std::unique_ptr<ModelMemory> model_;
+  const std::unique_ptr<TrainingState> model_;
   BatchSampler sampler_;
   Trainer trainer_;
   StopSignals signals_;

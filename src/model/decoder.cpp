@@ -114,8 +114,8 @@ MicroBatchLosses Decoder::forward_backward(const Batch& batch, const LossScales&
   run_layers(batch, statistics);
   clock_.enter(Phase::kLoss);
   d_hidden_.reshape_uninitialised(hidden_.rows(), hidden_.cols());
-  const double nll_sum = head_loss_backward(kernels_.dense, final_, head_.weight, batch.targets,
-                                            static_cast<float>(scales.lm), d_hidden_, head_.grad);
+  const double nll_sum = head_loss_backward(kernels_.dense, final_, {head_.weight, head_.grad}, batch.targets,
+                                            static_cast<float>(scales.lm), d_hidden_);
   const MicroBatchLosses losses = sum_over_world(nll_sum, batch.counted_targets(), statistics);
   const bool has_losses = config_.has_router_losses();
   backward(batch, has_losses ? router_loss_gradient(statistics, scales.aux, scales.z) : RouterLossGradient{});

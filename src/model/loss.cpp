@@ -114,8 +114,9 @@ double head_loss(const DenseKernel& kernel, ConstMatrixView hidden, ConstMatrixV
   return sum;
 }
 
-double head_loss_backward(const DenseKernel& kernel, ConstMatrixView hidden, ConstMatrixView head,
-                          Targets targets, float scale, MatrixView d_hidden, MatrixView d_head) {
+double head_loss_backward(const DenseKernel& kernel, ConstMatrixView hidden, const HeadWeights& weights,
+                          Targets targets, float scale, MatrixView d_hidden) {
+  const auto& [head, d_head] = weights;
   check(hidden, head, targets);
   require(d_hidden.rows == hidden.rows && d_hidden.cols == hidden.cols,
           "head_loss: d_hidden must have the shape of hidden");

@@ -145,13 +145,15 @@ void Backward::task(Index sequence, Index kv_head, BackwardMemory& memory) const
 }  // namespace
 }  // namespace attention
 
-void attention_backward(const AttentionShape& shape, ConstMatrixView query, ConstMatrixView key,
-                        ConstMatrixView value, ConstMatrixView context, ConstMatrixView log_sum_exp,
-                        ConstMatrixView d_context, MatrixView d_query, MatrixView d_key, MatrixView d_value) {
+void attention_backward(const AttentionShape& shape, const ConstAttentionHeads& heads,
+                        ConstMatrixView context, ConstMatrixView log_sum_exp, ConstMatrixView d_context,
+                        const AttentionHeads& d_heads) {
   using namespace attention;
   require(shape.query_length == shape.key_length, "attention backward needs a query for every key");
-  check(shape, query, key, value, context, log_sum_exp);
-  check(shape, d_query, d_key, d_value, d_context, log_sum_exp);
+  check(shape, heads, context, log_sum_exp);
+  check(shape, d_heads, d_context, log_sum_exp);
+  const auto& [query, key, value] = heads;
+  const auto& [d_query, d_key, d_value] = d_heads;
   const Backward backward{shape, query, key, value, context, log_sum_exp, d_context, d_query, d_key, d_value};
   Matrix memory = Matrix::uninitialised(threads(), BackwardMemory::floats(shape));
   parallel_for(shape.sequences * shape.kv_heads, [&](Index task) {

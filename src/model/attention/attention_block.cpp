@@ -7,8 +7,9 @@
 
 namespace moeloom::attention {
 
-void check(const AttentionShape& s, ConstMatrixView query, ConstMatrixView key, ConstMatrixView value,
-           ConstMatrixView context, ConstMatrixView log_sum_exp) {
+void check(const AttentionShape& s, const ConstAttentionHeads& heads, ConstMatrixView context,
+           ConstMatrixView log_sum_exp) {
+  const auto& [query, key, value] = heads;
   const auto is = [](ConstMatrixView m, Index rows, Index cols) { return m.rows == rows && m.cols == cols; };
   const Index queries = s.sequences * s.query_length;
   const Index keys = s.sequences * s.key_length;

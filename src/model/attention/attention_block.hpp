@@ -12,8 +12,8 @@ namespace moeloom::attention {
 inline constexpr Index kBlockQueries = 24;
 
 /// Throws ShapeError unless every view has the rows and columns that the shape says.
-void check(const AttentionShape& shape, ConstMatrixView query, ConstMatrixView key, ConstMatrixView value,
-           ConstMatrixView context, ConstMatrixView log_sum_exp);
+void check(const AttentionShape& shape, const ConstAttentionHeads& heads, ConstMatrixView context,
+           ConstMatrixView log_sum_exp);
 
 inline Index group_size(const AttentionShape& shape) {
   return shape.heads / shape.kv_heads;

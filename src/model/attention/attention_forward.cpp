@@ -108,11 +108,11 @@ void Forward::task(Index sequence, Index kv_head, Index begin, Index end, float*
 }  // namespace
 }  // namespace attention
 
-void attention_forward(const AttentionShape& shape, ConstMatrixView query, ConstMatrixView key,
-                       ConstMatrixView value, MatrixView context, MatrixView log_sum_exp) {
+void attention_forward(const AttentionShape& shape, const ConstAttentionHeads& heads, MatrixView context,
+                       MatrixView log_sum_exp) {
   using namespace attention;
-  check(shape, query, key, value, context, log_sum_exp);
-  const Forward forward{shape, query, key, value, context, log_sum_exp};
+  check(shape, heads, context, log_sum_exp);
+  const Forward forward{shape, heads.query, heads.key, heads.value, context, log_sum_exp};
   const Index tasks_per_head = ceil_div(shape.query_length, kTaskQueries);
   Matrix memory = Matrix::uninitialised(threads(), ForwardMemory::floats(shape));
   parallel_for(shape.sequences * shape.kv_heads * tasks_per_head, [&](Index task) {

@@ -104,9 +104,9 @@ void backward_chunk(const ExpertPass& pass, const ExpertChunk& chunk, ConstMatri
     kernels.grouped_matmul.input_grad(shard.down_weights(), packed.down(), of_chunk(d_rows, chunk), rows,
                                       d_activated);
   });
-  kernels.swiglu.backward(shard.activation, of_chunk(saved.gate_up.view(), chunk),
-                          of_chunk(saved.weights, chunk), d_activated, d_gate_up,
-                          of_chunk(workspace.d_weights, chunk), of_chunk(workspace.activated.rows(), chunk));
+  kernels.swiglu.backward(
+      shard.activation, of_chunk(saved.gate_up.view(), chunk), of_chunk(saved.weights, chunk), d_activated,
+      {d_gate_up, of_chunk(workspace.d_weights, chunk), of_chunk(workspace.activated.rows(), chunk)});
   clock.product("gate_up input_grad", chunk.rows.size(), [&] {
     kernels.grouped_matmul.input_grad(shard.gate_up_weights(), packed.gate_up(), d_gate_up, rows,
                                       of_chunk(workspace.output.view(), chunk));

@@ -89,8 +89,8 @@ void backward_block(const KernelTable& kernels, const GatedActivation& activatio
   Matrix& d_activated = worker.d_activated;
   d_activated.reshape_uninitialised(part.z().rows, part.down().cols);
   product.input_grad(one(part.down()), worker.no_faces, part.d_rows(), rows, d_activated);
-  kernels.swiglu.backward(activation, part.z(), part.weights(), d_activated, part.d_z(), part.d_weights(),
-                          part.activated());
+  kernels.swiglu.backward(activation, part.z(), part.weights(), d_activated,
+                          {part.d_z(), part.d_weights(), part.activated()});
   product.input_grad(one(part.gate_up()), worker.no_faces, part.d_z(), rows, part.output());
 }
 

@@ -93,7 +93,7 @@ TEST(Experts, InBf16EqualsProductsThatRoundFp32RowsThemselves) {
   Matrix d_activated(38, 13), dx(38, 20), d_down(60, 13), d_gate_up(78, 20);
   std::vector<float> d_weights(38);
   product.input_grad(down, {}, d_rows, rows, d_activated);
-  kernels.swiglu.backward({}, z, saved.weights, d_activated, z, d_weights, activated);
+  kernels.swiglu.backward({}, z, saved.weights, d_activated, {z, d_weights, activated});
   product.weight_grad(d_rows, activated, rows, d_down, Write::kReplace);
   product.input_grad(gate_up, {}, z, rows, dx);
   product.weight_grad(z, saved.rows.view(), rows, d_gate_up, Write::kReplace);

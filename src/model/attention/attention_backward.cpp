@@ -81,7 +81,7 @@ void Backward::score_gradients(const QueryBlock& block, Index first_key, MatrixV
   const ConstMatrixView contexts = block.of(shape, context, shape.value_size());
   const ConstMatrixView d_contexts = block.of(shape, d_context, shape.value_size());
   for (Index i = 0; i < block.rows; ++i) {
-    const KeyRange visible = visible_keys(shape, block.begin + i).after(first_key);
+    const Stretch visible = visible_keys(shape, block.begin + i).after(first_key);
     const Index whole = whole_vectors(visible.end);
     const float mean = softmax::dot(contexts.row(i), d_contexts.row(i), shape.value_size());
     float* p = scores.row(i);
@@ -105,7 +105,7 @@ void Backward::take_rows(const QueryBlock& block, BackwardMemory& memory) const 
 }
 
 void Backward::block(const QueryBlock& block, BackwardMemory& m) const {
-  const KeyRange range = panels_of(visible_keys(shape, block.begin, block.begin + block.rows));
+  const Stretch range = panels_of(visible_keys(shape, block.begin, block.begin + block.rows));
   const Index keys = range.size();
   const MatrixView scores = m.probabilities.rows_from(0, block.rows).cols_from(0, padded_columns(keys));
   const MatrixView d_scores = m.d_scores.rows_from(0, block.rows).cols_from(0, padded_columns(keys));

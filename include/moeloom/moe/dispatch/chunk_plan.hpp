@@ -7,7 +7,7 @@
 // of each. Where rows are moved whole there is one chunk.
 #pragma once
 
-#include "moeloom/base/index.hpp"
+#include "moeloom/base/stretch.hpp"
 
 #include <cstdint>
 #include <span>
@@ -16,13 +16,6 @@
 namespace moeloom {
 
 struct DispatchPlan;
-
-/// Places from `begin` to before `end`.
-struct Stretch {
-  Index begin = 0;
-  Index end = 0;
-  Index size() const { return end - begin; }
-};
 
 struct ChunkPlan {
   Index chunks = 1;

@@ -34,13 +34,15 @@ int main(int argc, char** argv) try {
   const Matrix hidden_states = normal(T, D, "tokens", static_cast<std::uint64_t>(ep.rank() * T * D));
   const Matrix d_output = normal(T, D, "upstream", static_cast<std::uint64_t>(ep.rank() * T * D));
   Matrix output(T, D), d_hidden_states(T, D);
-  Dispatcher dispatcher(ep, E);
+  const DispatcherSettings settings;
+  Dispatcher dispatcher(ep, E, settings);
+  ExpertRunner experts(settings);
   RouterStatistics statistics(E);
   MoeWorkspace workspace;
   PhaseClock clock;
-  layer.forward(kernels, dispatcher, hidden_states, {}, /*version=*/1, output, statistics, workspace, clock);
-  layer.backward(kernels, dispatcher, hidden_states, {}, /*router_losses=*/{}, d_output, d_hidden_states,
-                 workspace, clock);
+  const MoeContext context{kernels, dispatcher, experts, workspace, clock};
+  layer.forward(context, hidden_states, output, statistics);
+  layer.backward(context, hidden_states, /*router_losses=*/{}, d_output, d_hidden_states);
 
   double loss = 0;  // <d_output, output> over all ranks
   for (Index i = 0; i < T * D; ++i) loss += output.view().data[i] * d_output.view().data[i];

@@ -22,20 +22,16 @@ int main(int argc, char** argv) try {
   config.moe_intermediate_size = 64;
   config.num_experts = 4 * shape.ep;
 
-  const ExpertRange held = experts_of(config.num_experts, shape.ep, shape.ep_rank(mesh.world().rank()));
-  ParameterStore store(parameter_specs(config, held));
-  initialise(store, config, /*seed=*/1);
-
   KernelTable kernels;
   KernelRegistry::builtin().apply_all(
       "auto", kernels, {.model_type = config.model_type, .gmm = decide_gmm(GmmRequest::kForce, {})});
-  Decoder decoder(config, store, mesh, kernels);
+  const std::unique_ptr<TrainingState> model = make_training_state(config, mesh, {.kernels = kernels});
+  initialise(model->store, config, /*seed=*/1);
 
   const TokenSource tokens(argc > 1 ? argv[1] : "README.md", TokenFormat::kText);
   const BatchShape batch{.global_batch = 8, .sequence_length = 64, .accumulation = 1, .world = shape.world()};
   const BatchSampler sampler(tokens, split_tokens(tokens.size(), 0.1), batch, /*seed=*/1);
-  ShardedOptimizer optimizer(store, mesh, {});
-  Trainer trainer(decoder, store, mesh, optimizer, sampler,
+  Trainer trainer(model->decoder, model->store, mesh, model->optimizer, sampler,
                   {.schedule = {.peak = 3e-3, .warmup_steps = 5, .total_steps = 30}, .batch = batch});
 
   double first = 0;

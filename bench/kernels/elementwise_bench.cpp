@@ -99,15 +99,16 @@ std::vector<Subject> norm_subjects(Buffers& b, Index size) {
               [&b](const RmsNormKernel& k) { k.forward(b.x, b.weight, {}, b.y, b.inv_rms); }),
       subject("rmsnorm forward to bf16", 6 * size, fused_rmsnorm(), reference_rmsnorm(),
               [&b](const RmsNormKernel& k) { k.forward(b.x, b.weight, {}, b.half.rows(), b.inv_rms); }),
-      subject(
-          "rmsnorm backward", 12 * size, fused_rmsnorm(), reference_rmsnorm(),
-          [&b](const RmsNormKernel& k) { k.backward(b.dy, b.x, b.weight, {}, b.inv_rms, b.y, b.d_weight); }),
+      subject("rmsnorm backward", 12 * size, fused_rmsnorm(), reference_rmsnorm(),
+              [&b](const RmsNormKernel& k) {
+                k.backward({b.x, b.weight, {}, b.inv_rms}, b.dy, b.y, b.d_weight);
+              }),
       subject("gated rmsnorm forward", 12 * size, fused_rmsnorm(), reference_rmsnorm(),
               [&b](const RmsNormKernel& k) { k.gated_forward(b.x, b.dy, b.weight, {}, b.y, b.inv_rms); }),
       subject("gated rmsnorm backward", 20 * size, fused_rmsnorm(), reference_rmsnorm(),
               [&b, gate = b.gate_up.view().rows_from(0, b.x.rows()).cols_from(0, b.x.cols()),
                d_gate = b.d_gate_up.view().cols_from(0, b.x.cols())](const RmsNormKernel& k) {
-                k.gated_backward(b.dy, b.x, gate, b.weight, {}, b.inv_rms, b.y, d_gate, b.d_weight);
+                k.gated_backward({b.x, b.weight, {}, b.inv_rms}, gate, b.dy, b.y, d_gate, b.d_weight);
               }),
   };
 }
@@ -136,18 +137,18 @@ std::vector<Subject> gated_subjects(Buffers& b, Index size) {
                           [&b, activation = activation](const SwigluKernel& k) {
                             k.forward(activation, b.gate_up, b.row_scale, b.y);
                           }));
-    all.push_back(subject(name + std::string(" backward"), 24 * size, fused_swiglu(), reference_swiglu(),
-                          [&b, activation = activation](const SwigluKernel& k) {
-                            k.backward(activation, b.gate_up, b.row_scale, b.dy, b.d_gate_up, b.d_row_scale,
-                                       b.y);
-                          }));
+    all.push_back(
+        subject(name + std::string(" backward"), 24 * size, fused_swiglu(), reference_swiglu(),
+                [&b, activation = activation](const SwigluKernel& k) {
+                  k.backward(activation, b.gate_up, b.row_scale, b.dy, {b.d_gate_up, b.d_row_scale, b.y});
+                }));
   }
   all.push_back(
       subject("swiglu forward to bf16", 10 * size, fused_swiglu(), reference_swiglu(),
               [&b](const SwigluKernel& k) { k.forward({}, b.gate_up, b.row_scale, b.half.rows()); }));
   all.push_back(subject(
       "swiglu backward to bf16", 18 * size, fused_swiglu(), reference_swiglu(), [&b](const SwigluKernel& k) {
-        k.backward({}, b.gate_up, b.row_scale, b.dy, b.d_gate_up_half.rows(), b.d_row_scale, b.half.rows());
+        k.backward({}, b.gate_up, b.row_scale, b.dy, {b.d_gate_up_half.rows(), b.d_row_scale, b.half.rows()});
       }));
   return all;
 }

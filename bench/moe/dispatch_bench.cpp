@@ -128,14 +128,25 @@ class Exchange {
         sums_(p.tokens, p.cols),
         slots_(at(p.tokens * p.model.top_k), 1.0f) {
     dispatcher_.plan(chosen, p.model.top_k, plan_);
-    dispatcher_.prepare(output_, plan_.rows(), p.cols);
+    row_scalars_.resize(at(plan_.rows()));
+    run();  // makes the rows that go home
     fill(output_, 1.0f);
   }
   void run() {
-    dispatcher_.dispatch(plan_, tokens_, rows_, ScalarsOut{slots_, row_scalars_});
-    dispatcher_.combine(plan_, output_, sums_, Write::kAdd);
-    dispatcher_.dispatch(plan_, tokens_, d_rows_);
-    dispatcher_.combine(plan_, output_, sums_, Write::kReplace, ScalarsBack{row_scalars_, slots_});
+    travel({.plan = plan_,
+            .tokens = tokens_,
+            .rows = rows_,
+            .scalars_out = ScalarsOut{slots_, row_scalars_},
+            .results = output_,
+            .sums = sums_,
+            .mode = Write::kAdd});
+    travel({.plan = plan_,
+            .tokens = tokens_,
+            .rows = d_rows_,
+            .scalars_out = std::nullopt,
+            .results = output_,
+            .sums = sums_,
+            .scalars_back = ScalarsBack{row_scalars_, slots_}});
   }
   /// Of a run by all ranks.
   DispatchTraffic run_and_count() {
@@ -148,6 +159,11 @@ class Exchange {
   }
 
  private:
+  void travel(const RoundTrip& trip) {
+    dispatcher_.begin(trip);
+    dispatcher_.finish(trip);
+  }
+
   const Communicator& ep_;
   Dispatcher dispatcher_;
   Matrix tokens_, sums_;

@@ -36,13 +36,6 @@ inline Index chunks_of(const std::string& overlap) {
   return chunks;
 }
 
-inline DispatcherSettings dispatcher_of(const LayerOptions& o, const Communicator& ep,
-                                        const std::string& overlap) {
-  DispatcherSettings settings = open_dispatcher(dispatcher_named(o.dispatcher), ep, o.experts);
-  settings.chunks = chunks_of(overlap);
-  return settings;
-}
-
 inline Matrix normal(Index rows, Index cols, double scale, const char* name, Index rank) {
   Matrix m = Matrix::uninitialised(rows, cols);
   const CounterRandom random(static_cast<std::uint64_t>(rank), stream_of(name));
@@ -89,6 +82,14 @@ struct Variant {
   }
 };
 
+inline DispatcherSettings dispatcher_of(const LayerOptions& o, const Communicator& ep,
+                                        const Variant& variant) {
+  DispatcherSettings settings = open_dispatcher(dispatcher_named(o.dispatcher), ep, o.experts);
+  settings.chunks = chunks_of(variant.overlap);
+  settings.node_pool = variant.node_pool;
+  return settings;
+}
+
 /// A copy of `values`, where the ranks of a pool find it if there is a memory of theirs.
 inline RowBuffer in_memory(const std::shared_ptr<NodeMemory>& memory, ConstMatrixView values) {
   RowBuffer rows(memory);
@@ -104,9 +105,9 @@ class LayerSubject {
       : variant(variant),
         mesh_(mesh),
         kernels_(kernels_of(variant.path, dtype_from_option(o.dtype))),
-        settings_(dispatcher_of(o, mesh.ep(), variant.overlap)),
-        weight_memory_(variant.node_pool ? settings_.memory : nullptr),
-        resident_(experts_of(o.experts, mesh.shape().ep, mesh.ep().rank()).count),
+        settings_(dispatcher_of(o, mesh.ep(), variant)),
+        weight_memory_(settings_.weights_memory()),
+        resident_(mesh.experts(o.experts).count),
         router_(normal(o.experts, o.hidden, 0.03, "router", 0)),
         d_router_(o.experts, o.hidden),
         gate_up_(weights(resident_ * 2 * o.inter, o.hidden, "gate_up")),
@@ -116,6 +117,7 @@ class LayerSubject {
         layer_({router_, d_router_, {resident_, gate_up_, down_, d_gate_up_, d_down_}},
                {o.experts, o.top_k, true}),
         dispatcher_(mesh.ep(), o.experts, settings_),
+        experts_(settings_),
         hidden_(normal(o.tokens, o.hidden, 1, "tokens", mesh.world().rank())),
         d_output_(normal(o.tokens, o.hidden, 1, "upstream", mesh.world().rank())),
         output_(o.tokens, o.hidden),
@@ -124,7 +126,6 @@ class LayerSubject {
       throw std::invalid_argument("--node-pool on needs --dispatcher shared or hierarchical");
     if (variant.node_pool && variant.path != "gmm" && variant.path != "loop")
       throw std::invalid_argument("--node-pool on reads the masters: choose --paths from gmm, loop");
-    if (variant.node_pool) workspace_.pool.emplace(settings_.memory);
     const Routing routing = routing_named(variant.routing);
     if (routing == Routing::kRandom) return;
     read_logits(router_);
@@ -148,10 +149,16 @@ class LayerSubject {
     mesh_.world().barrier();
     RouterStatistics statistics(router_.rows());
     clock_.start();
-    layer_.forward(kernels_, dispatcher_, hidden_, {}, ++version_, output_, statistics, workspace_, clock_);
+    const MoeContext context{.kernels = kernels_,
+                             .dispatcher = dispatcher_,
+                             .experts = experts_,
+                             .workspace = workspace_,
+                             .clock = clock_,
+                             .weight_version = ++version_,
+                             .expert_gradients = Write::kReplace};
+    layer_.forward(context, hidden_, output_, statistics);
     const auto forward = clock_.take();
-    layer_.backward(kernels_, dispatcher_, hidden_, {}, {}, d_output_, d_hidden_, workspace_, clock_,
-                    Write::kReplace);
+    layer_.backward(context, hidden_, {}, d_output_, d_hidden_);
     const auto backward = clock_.take();
     last_ = {slowest(forward), slowest(backward)};
     return last_;
@@ -182,6 +189,7 @@ class LayerSubject {
   RowBuffer gate_up_, d_gate_up_, down_, d_down_;
   MoeLayer layer_;
   Dispatcher dispatcher_;
+  ExpertRunner experts_;
   Matrix hidden_, d_output_, output_, d_hidden_;
   MoeWorkspace workspace_;
   PhaseClock clock_;

@@ -126,11 +126,16 @@ Replayed replay(const Options& o, const Communicator& world, DispatcherKind kind
   const Matrix tokens(o.tokens, o.hidden);
   Matrix summed(o.tokens, o.hidden);
   RowBuffer rows, outputs;
+  const RoundTrip trip{.plan = plan,
+                       .tokens = tokens,
+                       .rows = rows,
+                       .scalars_out = std::nullopt,
+                       .results = outputs,
+                       .sums = summed};
   std::vector<double> out, back;
   for (int sample = 0; sample < o.samples; ++sample) {
-    out.push_back(seconds_of(world, [&] { dispatcher.dispatch(plan, tokens, rows); }));
-    dispatcher.prepare(outputs, plan.rows(), o.hidden);
-    back.push_back(seconds_of(world, [&] { dispatcher.combine(plan, outputs, summed, Write::kReplace); }));
+    out.push_back(seconds_of(world, [&] { dispatcher.begin(trip); }));
+    back.push_back(seconds_of(world, [&] { dispatcher.finish(trip); }));
   }
   return {bench::percentiles(out).median, bench::percentiles(back).median};
 }

@@ -149,11 +149,12 @@ class Subject {
         ExpertShard shard = layer.shard(point_.size.experts);
         if (kernels.grouped_matmul.uses_packed)  // the others would give the memory back
           layer.packed.refresh(kernels.grouped_matmul, shard, version_);
-        experts_forward(kernels, shard, layer.faces(kernels), rows, layer.saved, workspace_, clock_);
+        experts_forward({kernels, shard, layer.faces(kernels), rows, layer.saved, workspace_, clock_});
       }
       for (auto layer = layers_.rbegin(); layer != layers_.rend(); ++layer)
-        experts_backward(kernels, layer->shard(point_.size.experts), layer->faces(kernels), rows, d_rows_,
-                         layer->saved, workspace_, use == 0 ? Write::kReplace : Write::kAdd, clock_);
+        experts_backward({kernels, layer->shard(point_.size.experts), layer->faces(kernels), rows,
+                          layer->saved, workspace_, clock_},
+                         d_rows_, use == 0 ? Write::kReplace : Write::kAdd);
     }
     return (rate_clock() - start) / static_cast<double>(point_.layers * point_.uses);
   }

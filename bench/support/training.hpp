@@ -2,8 +2,8 @@
 #pragma once
 
 #include "moeloom/base/random.hpp"
-#include "moeloom/model/decoder.hpp"
 #include "moeloom/train/trainer.hpp"
+#include "moeloom/train/training_state.hpp"
 
 #include <filesystem>
 #include <fstream>
@@ -69,30 +69,24 @@ class Subject {
   Subject(const ModelConfig& model, const RankBatch& batch, const Mesh& mesh, const TokenSource& tokens,
           const KernelTable& kernels, Routing routing = Routing::kRandom,
           const DispatcherSettings& dispatcher = {})
-      : store_(parameter_specs(model, experts_of(model.num_experts, mesh.shape().ep,
-                                                 mesh.shape().ep_rank(mesh.world().rank()))),
-               dispatcher.node_pool ? dispatcher.memory : nullptr),
-        decoder_(model, store_, mesh, kernels, dispatcher),
-        optimizer_(store_, mesh, {}),
+      : state_(model, mesh, {.kernels = kernels, .dispatcher = dispatcher}),
         batch_{.global_batch = batch.sequences * mesh.world().size(),
                .sequence_length = batch.sequence_length,
                .accumulation = 1,
                .world = mesh.world().size()},
         sampler_(tokens, split_tokens(tokens.size(), 0.1), batch_, 1),
-        trainer_(decoder_, store_, mesh, optimizer_, sampler_,
+        trainer_(state_.decoder, state_.store, mesh, state_.optimizer, sampler_,
                  {.schedule = {.peak = 1e-4, .warmup_steps = 1, .total_steps = 1000},
                   .batch = batch_,
                   .aux_loss_coef = 0.001}) {
-    initialise(store_, model, 1);
-    route_as(routing, model, store_);
+    initialise(state_.store, model, 1);
+    route_as(routing, model, state_.store);
   }
 
   StepReport step() { return trainer_.step(next_++); }
 
  private:
-  ParameterStore store_;
-  Decoder decoder_;
-  ShardedOptimizer optimizer_;
+  TrainingState state_;
   BatchShape batch_;
   BatchSampler sampler_;
   Trainer trainer_;

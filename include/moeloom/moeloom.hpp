@@ -72,15 +72,19 @@
 #include "moeloom/train/checkpoint/checkpoint.hpp"
 #include "moeloom/train/sharded_optimizer.hpp"
 #include "moeloom/train/trainer.hpp"
+#include "moeloom/train/training_state.hpp"
 
 // What a run will do, and what it would cost.
 #include "moeloom/plan/cost/exchange_cost.hpp"
 #include "moeloom/plan/cost/step_cost.hpp"
 #include "moeloom/plan/decide/compute_dtype.hpp"
-#include "moeloom/plan/decide/dispatcher_choice.hpp"
-#include "moeloom/plan/decide/overlap_choice.hpp"
+#include "moeloom/plan/decide/decide.hpp"
+#include "moeloom/plan/decide/run_facts.hpp"
+#include "moeloom/plan/fit.hpp"
 #include "moeloom/plan/memory_need.hpp"
+#include "moeloom/plan/predict.hpp"
 #include "moeloom/plan/rates/calibration.hpp"
+#include "moeloom/plan/rates/gmm_prediction.hpp"
 #include "moeloom/plan/rates/machine_rates.hpp"
 #include "moeloom/plan/rates/rate_cache.hpp"
 

@@ -79,7 +79,7 @@ void LayerInputs::prepare(Index step) {
 LayerSubject::LayerSubject(const ModelConfig& c, const PlannedPoint& planned, std::uint64_t seed)
     : mesh_(planned.mesh),
       kernels_(planned.decision.table),
-      held_(experts_of(c.num_experts, mesh_->shape().ep, mesh_->ep().rank())),
+      held_(mesh_->experts(c.num_experts)),
       router_(identity_router(c.num_experts, c.hidden_size)),
       d_router_(c.num_experts, c.hidden_size),
       gate_up_(normal_rows(held_.begin * 2 * c.moe_intermediate_size,
@@ -91,7 +91,8 @@ LayerSubject::LayerSubject(const ModelConfig& c, const PlannedPoint& planned, st
       d_down_(down_.rows(), down_.cols()),
       layer_({router_, d_router_, {held_.count, gate_up_, down_, d_gate_up_, d_down_}},
              {c.num_experts, c.num_experts_per_tok, c.norm_topk_prob}),
-      dispatcher_(mesh_->ep(), c.num_experts, planned.dispatcher) {}
+      dispatcher_(mesh_->ep(), c.num_experts, planned.dispatcher),
+      experts_(planned.dispatcher) {}
 
 StepSample LayerSubject::step(const LayerInputs& inputs) {
   const ConstMatrixView hidden = inputs.hidden();
@@ -104,9 +105,15 @@ StepSample LayerSubject::step(const LayerInputs& inputs) {
   mesh_->world().barrier();
   clock_.start();
   const auto start = std::chrono::steady_clock::now();
-  layer_.forward(kernels_, dispatcher_, hidden, {}, ++version_, output_, statistics, workspace_, clock_);
-  layer_.backward(kernels_, dispatcher_, hidden, {}, {}, inputs.d_output(), d_hidden_, workspace_, clock_,
-                  Write::kReplace);
+  const MoeContext context{.kernels = kernels_,
+                           .dispatcher = dispatcher_,
+                           .experts = experts_,
+                           .workspace = workspace_,
+                           .clock = clock_,
+                           .weight_version = ++version_,
+                           .expert_gradients = Write::kReplace};
+  layer_.forward(context, hidden, output_, statistics);
+  layer_.backward(context, hidden, {}, inputs.d_output(), d_hidden_);
   StepSample sample;
   sample.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   sample.phase_seconds = clock_.take();

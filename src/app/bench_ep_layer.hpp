@@ -56,6 +56,7 @@ class LayerSubject {
   Matrix down_, d_down_;        // [e*D, F]
   MoeLayer layer_;
   Dispatcher dispatcher_;
+  ExpertRunner experts_;
   Matrix output_, d_hidden_;  // [T, D]
   MoeWorkspace workspace_;
   PhaseClock clock_;

@@ -49,7 +49,8 @@ TrainerSettings settings_of(const EpWorld& world, const EpPoint& point) {
 
 StepSubject::StepSubject(const EpWorld& world, const PlannedPoint& planned, const TokenSource& tokens)
     : mesh_(planned.mesh),
-      model_(make_model_memory(world.config(), *mesh_, planned.decision.table, planned.dispatcher, {}, {})),
+      model_(make_training_state(world.config(), *mesh_,
+                                 {.kernels = planned.decision.table, .dispatcher = planned.dispatcher})),
       sampler_(tokens, split_tokens(tokens.size(), 0), batch_of(world, planned.point), world.options().seed),
       trainer_(model_->decoder, model_->store, *mesh_, model_->optimizer, sampler_,
                settings_of(world, planned.point)) {

@@ -2,12 +2,12 @@
 #pragma once
 
 #include "moeloom/train/trainer.hpp"
+#include "moeloom/train/training_state.hpp"
 
 #include <deque>
 
 #include "bench_ep_sample.hpp"
 #include "bench_ep_world.hpp"
-#include "run/model_memory.hpp"
 
 namespace moeloom {
 
@@ -25,7 +25,7 @@ class StepSubject {
   Index row_bytes_here() const;
 
   const Mesh* mesh_;
-  std::unique_ptr<ModelMemory> model_;
+  std::unique_ptr<TrainingState> model_;
   BatchSampler sampler_;
   Trainer trainer_;
 };

@@ -1,6 +1,7 @@
 #include "moeloom/comm/node_memory.hpp"
 
 #include "moeloom/base/errors.hpp"
+#include "moeloom/comm/process_memory.hpp"
 
 #include <algorithm>
 #include <array>
@@ -66,7 +67,7 @@ class Descriptor {
 /// too small for the next. A process has 128 TiB of addresses, and may hold many of these.
 Index reserve_bytes(int ranks) {
   constexpr Index kTimes = 16, kMostOfANode = Index{4} << 40;
-  const Index node = Index{::sysconf(_SC_PHYS_PAGES)} * ::sysconf(_SC_PAGESIZE);
+  const Index node = memory_of_this_node();
   return rounded_up(std::min(node * kTimes, std::max(kMostOfANode, 2 * node)) / ranks, kHugePage);
 }
 

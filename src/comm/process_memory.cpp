@@ -4,6 +4,7 @@
 #include <limits>
 #include <optional>
 #include <string>
+#include <unistd.h>
 
 namespace moeloom {
 
@@ -21,6 +22,10 @@ Index private_bytes() {
     if (name == "VmRSS:") resident = kibibytes;
   }
   return 1024 * (anonymous && mapped ? *anonymous + *mapped : resident);
+}
+
+Index memory_of_this_node() {
+  return Index{::sysconf(_SC_PHYS_PAGES)} * ::sysconf(_SC_PAGESIZE);
 }
 
 Index held_bytes(const NodeMemory* memory) {

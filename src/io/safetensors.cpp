@@ -70,17 +70,6 @@ std::vector<float> SafetensorsFile::floats(const std::string& name) const {
   return values;
 }
 
-std::vector<double> SafetensorsFile::doubles(const std::string& name) const {
-  switch (info(name).dtype) {
-    case DType::kF64:
-      return numbers_of<double, double>(raw(name));
-    case DType::kF32:
-      return numbers_of<float, double>(raw(name));
-    default:
-      refuse_type(*this, name, "F64 or F32");
-  }
-}
-
 std::vector<std::int64_t> SafetensorsFile::integers(const std::string& name) const {
   switch (info(name).dtype) {
     case DType::kI64:

@@ -32,13 +32,13 @@ Decoder::Decoder(const ModelConfig& config, ParameterStore& store, const Mesh& m
       head_(config.tie_word_embeddings ? embedding_ : Linear::of(store, "lm_head.weight")),
       final_norm_(Norm::of(store, config.final_norm())),
       dispatcher_(mesh.ep(), std::max<Index>(config.num_experts, 1), dispatcher),
+      experts_(dispatcher),
       rope_settings_(config.ropes()),
       ropes_(rope_settings_.size()),
       embedding_scale_(config.embedding_scale()),
       padding_row_(padding_row_of(config)) {
   for (Index layer = 0; layer < config.num_hidden_layers; ++layer)
     layers_.emplace_back(config.layer(layer), store);
-  if (dispatcher.node_pool) workspace_.moe.pool.emplace(dispatcher.memory);
 }
 
 void Decoder::prepare_positions(const Batch& batch, Index first) {
@@ -61,10 +61,14 @@ LayerContext Decoder::context(const Batch& batch) {
                         .sequence_length = batch.sequence_length,
                         .position_ids = position_ids_,
                         .ropes = ropes_},
-          .is_real = batch.is_real,
-          .weight_version = store_.version(),
-          .expert_gradients = store_.expert_gradients(),
-          .dispatcher = dispatcher_,
+          .moe = {.kernels = kernels_,
+                  .dispatcher = dispatcher_,
+                  .experts = experts_,
+                  .workspace = workspace_.moe,
+                  .clock = clock_,
+                  .is_real = batch.is_real,
+                  .weight_version = store_.version(),
+                  .expert_gradients = store_.expert_gradients()},
           .workspace = workspace_,
           .clock = clock_};
 }
@@ -110,8 +114,8 @@ MicroBatchLosses Decoder::forward_backward(const Batch& batch, const LossScales&
   run_layers(batch, statistics);
   clock_.enter(Phase::kLoss);
   d_hidden_.reshape_uninitialised(hidden_.rows(), hidden_.cols());
-  const double nll_sum = head_loss_backward(kernels_.dense, final_, head_.weight, batch.targets,
-                                            static_cast<float>(scales.lm), d_hidden_, head_.grad);
+  const double nll_sum = head_loss_backward(kernels_.dense, final_, {head_.weight, head_.grad}, batch.targets,
+                                            static_cast<float>(scales.lm), d_hidden_);
   const MicroBatchLosses losses = sum_over_world(nll_sum, batch.counted_targets(), statistics);
   const bool has_losses = config_.has_router_losses();
   backward(batch, has_losses ? router_loss_gradient(statistics, scales.aux, scales.z) : RouterLossGradient{});
@@ -194,10 +198,6 @@ std::optional<Index> Decoder::first_non_finite_layer() const {
   if (!layers_.empty() && !finite(hidden_)) return static_cast<Index>(layers_.size()) - 1;
   if (!finite(final_)) return static_cast<Index>(layers_.size());
   return std::nullopt;
-}
-
-PoolCounts Decoder::pool_counts() const {
-  return workspace_.moe.pool ? workspace_.moe.pool->counts() : PoolCounts{};
 }
 
 ComputeWeights Decoder::compute_weights() const {

@@ -77,8 +77,7 @@ void DecoderLayer::forward(const LayerContext& c, KeyValueCache* cache, MatrixVi
 
 void DecoderLayer::add_feed_forward(const LayerContext& c, MatrixView output, RouterStatistics& statistics) {
   if (auto* moe = std::get_if<MoeLayer>(&feed_forward_)) {
-    moe->forward(c.kernels, c.dispatcher, normed_, c.is_real, c.weight_version, output, statistics,
-                 c.workspace.moe, c.clock);
+    moe->forward(c.moe, normed_, output, statistics);
   } else {
     std::get<MlpLayer>(feed_forward_).forward(c.kernels, normed_, output, c.workspace.mlp);
   }
@@ -106,8 +105,7 @@ void DecoderLayer::backward(const LayerContext& c, const RouterLossGradient& rou
 void DecoderLayer::backward_feed_forward(const LayerContext& c, const RouterLossGradient& router_losses,
                                          ConstMatrixView d_output, MatrixView d_normed) {
   if (auto* moe = std::get_if<MoeLayer>(&feed_forward_)) {
-    moe->backward(c.kernels, c.dispatcher, normed_, c.is_real, router_losses, d_output, d_normed,
-                  c.workspace.moe, c.clock, c.expert_gradients);
+    moe->backward(c.moe, normed_, router_losses, d_output, d_normed);
     c.clock.enter(Phase::kDense);
   } else {
     c.clock.enter(Phase::kDense);

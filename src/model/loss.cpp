@@ -71,7 +71,7 @@ double row_loss_backward(float* logits, Index count, std::int32_t target, float 
 }
 
 /// One stretch of rows: its logits, and which rows of the whole they are.
-struct Stretch {
+struct LogitRows {
   Index begin;
   MatrixView logits;
 };
@@ -84,7 +84,7 @@ void for_each_stretch(const DenseKernel& kernel, ConstMatrixView hidden, ConstMa
   const Index rows = std::min(hidden.rows, kSumChunkRows * static_cast<Index>(threads()));
   Matrix logits = Matrix::uninitialised(rows, head.rows);
   for (Index begin = 0; begin < hidden.rows; begin += rows) {
-    const Stretch stretch{begin, logits.view().rows_from(0, std::min(rows, hidden.rows - begin))};
+    const LogitRows stretch{begin, logits.view().rows_from(0, std::min(rows, hidden.rows - begin))};
     kernel.forward(hidden.rows_from(begin, stretch.logits.rows), head, stretch.logits, Write::kReplace);
     use(stretch);
   }
@@ -93,7 +93,7 @@ void for_each_stretch(const DenseKernel& kernel, ConstMatrixView hidden, ConstMa
 /// sum + row_loss(logits, target) of every row: computed on the rank's threads, added one row after the
 /// other, so that the length of a stretch does not show.
 template <typename RowLoss>
-double add_rows(double sum, const Stretch& stretch, Targets targets, const RowLoss& row_loss) {
+double add_rows(double sum, const LogitRows& stretch, Targets targets, const RowLoss& row_loss) {
   std::vector<double> losses(at(stretch.logits.rows));
   parallel_blocks(stretch.logits.rows, kRowsPerTask, [&](Index begin, Index end) {
     for (Index i = begin; i < end; ++i)
@@ -107,22 +107,23 @@ double add_rows(double sum, const Stretch& stretch, Targets targets, const RowLo
 double head_loss(const DenseKernel& kernel, ConstMatrixView hidden, ConstMatrixView head, Targets targets) {
   check(hidden, head, targets);
   double sum = 0.0;
-  for_each_stretch(kernel, hidden, head, [&](const Stretch& stretch) {
+  for_each_stretch(kernel, hidden, head, [&](const LogitRows& stretch) {
     sum = add_rows(sum, stretch, targets,
                    [&](float* logits, std::int32_t target) { return row_loss(logits, head.rows, target); });
   });
   return sum;
 }
 
-double head_loss_backward(const DenseKernel& kernel, ConstMatrixView hidden, ConstMatrixView head,
-                          Targets targets, float scale, MatrixView d_hidden, MatrixView d_head) {
+double head_loss_backward(const DenseKernel& kernel, ConstMatrixView hidden, const HeadWeights& weights,
+                          Targets targets, float scale, MatrixView d_hidden) {
+  const auto& [head, d_head] = weights;
   check(hidden, head, targets);
   require(d_hidden.rows == hidden.rows && d_hidden.cols == hidden.cols,
           "head_loss: d_hidden must have the shape of hidden");
   require(d_head.rows == 0 || (d_head.rows == head.rows && d_head.cols == head.cols),
           "head_loss: d_head must have the shape of head, or no rows where that is frozen");
   double sum = 0.0;
-  for_each_stretch(kernel, hidden, head, [&](const Stretch& stretch) {
+  for_each_stretch(kernel, hidden, head, [&](const LogitRows& stretch) {
     const Index rows = stretch.logits.rows;
     sum = add_rows(sum, stretch, targets, [&](float* logits, std::int32_t target) {
       return row_loss_backward(logits, head.rows, target, scale);

@@ -29,7 +29,7 @@ void MlpLayer::backward(const KernelTable& kernels, ConstMatrixView hidden_state
       workspace.activated.reshape_uninitialised(kernels.dense.element, d_output.rows, down_.in());
   kernels.dense.input_grad(d_output, down_.weight, workspace.d_activated, Write::kReplace);
   Matrix& d_gate_up = saved_gate_up_;
-  kernels.swiglu.backward(activation_, saved_gate_up_, {}, workspace.d_activated, d_gate_up, {}, activated);
+  kernels.swiglu.backward(activation_, saved_gate_up_, {}, workspace.d_activated, {d_gate_up, {}, activated});
   down_.backward_weight(kernels.dense, d_output, activated);
   gate_up_.backward(kernels.dense, d_gate_up, hidden_states, d_hidden_states);
 }

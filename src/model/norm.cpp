@@ -23,9 +23,9 @@ void Norm::forward(const RmsNormKernel& kernel, ConstMatrixView x, Rows y,
 
 void Norm::backward(const RmsNormKernel& kernel, ConstMatrixView dy, ConstMatrixView x,
                     std::span<const float> inv_rms, MatrixView dx) const {
-  if (!grad.empty()) return kernel.backward(dy, x, weight, settings, inv_rms, dx, grad);
+  if (!grad.empty()) return kernel.backward({x, weight, settings, inv_rms}, dy, dx, grad);
   std::vector<float> nobody_reads(weight.size());
-  kernel.backward(dy, x, weight, settings, inv_rms, dx, nobody_reads);
+  kernel.backward({x, weight, settings, inv_rms}, dy, dx, nobody_reads);
 }
 
 MatrixView OutputNorm::input(Index rows, Index cols) {

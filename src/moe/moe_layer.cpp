@@ -6,9 +6,16 @@ MoeLayer::MoeLayer(MoeWeights weights, RouterSettings router) : weights_(weights
   if (weights.shared) shared_.emplace(*weights.shared);
 }
 
-void MoeLayer::forward(const KernelTable& kernels, Dispatcher& dispatcher, ConstMatrixView hidden_states,
-                       std::span<const std::uint8_t> is_real, std::uint64_t version, MatrixView output,
-                       RouterStatistics& statistics, MoeWorkspace& workspace, PhaseClock& clock) {
+ExpertPass MoeLayer::expert_pass(const MoeContext& context) {
+  GroupedRows rows = saved_.plan.grouped_rows();
+  rows.between = context.dispatcher.progress();
+  return {context.kernels, weights_.experts,          packed_,      rows,
+          saved_.experts,  context.workspace.experts, context.clock};
+}
+
+void MoeLayer::forward(const MoeContext& context, ConstMatrixView hidden_states, MatrixView output,
+                       RouterStatistics& statistics) {
+  const auto& [kernels, dispatcher, experts, workspace, clock, is_real, version, _] = context;
   clock.enter(Phase::kRouter);
   saved_.router_logits.reshape_uninitialised(hidden_states.rows, router_.num_experts);
   matmul(hidden_states, weights_.router, saved_.router_logits);
@@ -34,17 +41,17 @@ void MoeLayer::forward(const KernelTable& kernels, Dispatcher& dispatcher, Const
   }
 
   clock.enter(Phase::kExperts);
-  if (!workspace.pool) packed_.refresh(kernels.grouped_matmul, weights_.experts, version);
-  run_experts(kernels, dispatcher, trip, workspace, clock);
+  experts.refresh(packed_, kernels.grouped_matmul, weights_.experts, version);
+  experts.forward(expert_pass(context), dispatcher, trip);
 
   clock.enter(Phase::kCombine);
   dispatcher.finish(trip);
 }
 
-void MoeLayer::backward(const KernelTable& kernels, Dispatcher& dispatcher, ConstMatrixView hidden_states,
-                        std::span<const std::uint8_t> is_real, const RouterLossGradient& router_losses,
-                        ConstMatrixView d_output, MatrixView d_hidden_states, MoeWorkspace& workspace,
-                        PhaseClock& clock, Write expert_gradients) {
+void MoeLayer::backward(const MoeContext& context, ConstMatrixView hidden_states,
+                        const RouterLossGradient& router_losses, ConstMatrixView d_output,
+                        MatrixView d_hidden_states) {
+  const auto& [kernels, dispatcher, experts, workspace, clock, is_real, _, gradients] = context;
   workspace.experts.d_weights.resize(saved_.experts.weights.size());  // before the trip says where they are
   const RoundTrip trip{.plan = saved_.plan,
                        .tokens = d_output,
@@ -64,7 +71,9 @@ void MoeLayer::backward(const KernelTable& kernels, Dispatcher& dispatcher, Cons
                       dispatcher.progress());
   }
 
-  run_experts_backward(kernels, dispatcher, trip, workspace, expert_gradients, clock);
+  clock.enter(Phase::kExperts);
+  experts.backward(expert_pass(context), dispatcher, trip, gradients);
+
   clock.enter(Phase::kCombine);
   dispatcher.finish(trip);
 
@@ -73,62 +82,6 @@ void MoeLayer::backward(const KernelTable& kernels, Dispatcher& dispatcher, Cons
   route_backward(saved_.routing, router_, workspace.d_topk_weights, router_losses, is_real, d_logits);
   matmul_input_grad(d_logits, weights_.router, d_hidden_states, Write::kAdd);
   if (weights_.d_router.rows > 0) matmul_weight_grad(d_logits, hidden_states, weights_.d_router);
-}
-
-ExpertPass MoeLayer::expert_pass(const KernelTable& kernels, const Dispatcher& dispatcher,
-                                 MoeWorkspace& workspace, PhaseClock& clock) {
-  GroupedRows rows = saved_.plan.grouped_rows();
-  rows.between = dispatcher.progress();
-  return {kernels, weights_.experts, packed_, rows, saved_.experts, workspace.experts, clock};
-}
-
-ExpertChunk MoeLayer::part(const Dispatcher& dispatcher, Index chunk) const {
-  if (dispatcher.overlaps()) return chunk_of(saved_.plan.chunks, chunk);
-  return {{0, weights_.experts.experts}, {0, saved_.plan.rows()}};
-}
-
-void MoeLayer::run_experts(const KernelTable& kernels, Dispatcher& dispatcher, const RoundTrip& trip,
-                           MoeWorkspace& workspace, PhaseClock& clock) {
-  if (workspace.pool)  // whose rows have landed, because its dispatchers move them whole
-    return workspace.pool->forward(kernels, weights_.experts, saved_.plan.grouped_rows(), saved_.experts,
-                                   workspace.experts, clock);
-  const ExpertPass pass = expert_pass(kernels, dispatcher, workspace, clock);
-  prepare_forward(pass);
-  for (Index chunk = 0; chunk < dispatcher.chunks(); ++chunk) {
-    clock.enter(Phase::kDispatch);
-    dispatcher.await(trip, chunk);
-    clock.enter(Phase::kExperts);
-    forward_chunk(pass, part(dispatcher, chunk));
-    clock.enter(Phase::kCombine);
-    dispatcher.send_back(trip, chunk);
-  }
-}
-
-void MoeLayer::run_experts_backward(const KernelTable& kernels, Dispatcher& dispatcher, const RoundTrip& trip,
-                                    MoeWorkspace& workspace, Write gradients, PhaseClock& clock) {
-  clock.enter(Phase::kExperts);
-  if (workspace.pool)
-    return workspace.pool->backward(kernels, weights_.experts, saved_.plan.grouped_rows(), workspace.d_rows,
-                                    saved_.experts, workspace.experts, gradients, clock);
-  const ExpertPass pass = expert_pass(kernels, dispatcher, workspace, clock);
-  prepare_backward(pass);
-  // Others wait for rows, nobody for weight gradients: those fill the time until rows come, and that in which
-  // the last ones travel.
-  Index with_gradients = 0;
-  const auto next_gradients = [&] {
-    clock.enter(Phase::kExperts);
-    weight_gradients(pass, part(dispatcher, with_gradients++), workspace.d_rows, gradients);
-  };
-  for (Index chunk = 0; chunk < dispatcher.chunks(); ++chunk) {
-    while (with_gradients < chunk && !dispatcher.arrived(chunk)) next_gradients();
-    clock.enter(Phase::kDispatch);
-    dispatcher.await(trip, chunk);
-    clock.enter(Phase::kExperts);
-    backward_chunk(pass, part(dispatcher, chunk), workspace.d_rows);
-    clock.enter(Phase::kCombine);
-    dispatcher.send_back(trip, chunk);
-  }
-  while (with_gradients < dispatcher.chunks()) next_gradients();
 }
 
 }  // namespace moeloom

@@ -145,19 +145,6 @@ double reduction_scratch(const std::vector<ParameterSpec>& specs, const MeshShap
 
 }  // namespace
 
-MemoryNeed lasting_memory(const std::vector<ParameterSpec>& specs, const MeshShape& mesh) {
-  MemoryNeed need;
-  for (const ParameterSpec& spec : specs) {
-    const double bytes = sizeof(float) * static_cast<double>(spec.rows) * static_cast<double>(spec.cols);
-    const bool is_dense = spec.placement == Placement::kWorld;
-    (is_dense ? need.dense_weights : need.expert_weights) += bytes;
-    if (spec.frozen) continue;
-    (is_dense ? need.dense_gradients : need.expert_gradients) += bytes;
-    need.moments += 2 * bytes / static_cast<double>(is_dense ? mesh.world() : mesh.dp);
-  }
-  return need;
-}
-
 double packed_bytes(const std::vector<ParameterSpec>& specs, DType element) {
   double bytes = 0;
   for (const ParameterSpec& spec : specs)
@@ -195,7 +182,7 @@ double buffer_bytes(const ModelConfig& config, const std::vector<ParameterSpec>&
 MemoryNeed training_memory(const ModelConfig& config, const std::vector<ParameterSpec>& specs,
                            const MeshShape& mesh, DispatcherKind way, const MicroBatchShape& batch,
                            bool packs, DType element) {
-  MemoryNeed need = lasting_memory(specs, mesh);
+  MemoryNeed need{lasting_memory(specs, mesh)};
   need.packed = packs ? packed_bytes(specs, element) : 0;
   need.activations = activation_bytes(config, mesh, way, batch);
   need.buffers = buffer_bytes(config, specs, mesh, way, batch);

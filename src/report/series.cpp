@@ -3,32 +3,28 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <span>
 
 namespace moeloom {
 namespace {
 
 constexpr double kNothing = std::numeric_limits<double>::quiet_NaN();
 
-struct Stretch {
-  std::size_t begin;
-  std::size_t end;
-};
-
-double mean_y(const std::vector<Point>& points, Stretch stretch) {
+double mean_y(std::span<const Point> points) {
   double sum = 0;
   Index count = 0;
-  for (std::size_t i = stretch.begin; i < stretch.end; ++i) {
-    if (!std::isfinite(points[i].y)) continue;
-    sum += points[i].y;
+  for (const Point& point : points) {
+    if (!std::isfinite(point.y)) continue;
+    sum += point.y;
     ++count;
   }
   return count == 0 ? kNothing : sum / static_cast<double>(count);
 }
 
-double peak_y(const std::vector<Point>& points, Stretch stretch) {
+double peak_y(std::span<const Point> points) {
   double peak = kNothing;
-  for (std::size_t i = stretch.begin; i < stretch.end; ++i)
-    if (std::isfinite(points[i].y) && !(points[i].y <= peak)) peak = points[i].y;
+  for (const Point& point : points)
+    if (std::isfinite(point.y) && !(point.y <= peak)) peak = point.y;
   return peak;
 }
 
@@ -38,8 +34,8 @@ std::vector<Point> thinned_by(const std::vector<Point>& points, Index limit, con
   if (points.size() <= most) return points;
   std::vector<Point> thin;
   for (std::size_t i = 0; i < most; ++i) {
-    const Stretch stretch{i * points.size() / most, (i + 1) * points.size() / most};
-    thin.push_back({points[stretch.begin].x, summary(points, stretch)});
+    const std::size_t begin = i * points.size() / most, end = (i + 1) * points.size() / most;
+    thin.push_back({points[begin].x, summary(std::span(points).subspan(begin, end - begin))});
   }
   thin.front().x = points.front().x;
   thin.back().x = points.back().x;

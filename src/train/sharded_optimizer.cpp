@@ -205,8 +205,5 @@ std::span<float> ShardedOptimizer::first_moments() {
 std::span<float> ShardedOptimizer::second_moments() {
   return moments_.view().rows_from(1, 1).flat();
 }
-Index ShardedOptimizer::state_bytes() const {
-  return moments_.view().size() * static_cast<Index>(sizeof(float));
-}
 
 }  // namespace moeloom

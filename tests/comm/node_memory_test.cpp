@@ -1,6 +1,7 @@
 #include "moeloom/comm/node_memory.hpp"
 
 #include "moeloom/base/errors.hpp"
+#include "moeloom/comm/process_memory.hpp"
 
 #include <algorithm>
 #include <csignal>
@@ -142,7 +143,7 @@ TEST(NodeMemory, TellsWhereInItAPlaceLiesAndRefusesOthers) {
 
 TEST(NodeMemory, WhatTheNodeCannotGiveIsAnErrorThatNamesTheBytes) {
   const auto memory = std::make_shared<NodeMemory>(Communicator::self(), 64);
-  const Index all = Index{::sysconf(_SC_PHYS_PAGES)} * ::sysconf(_SC_PAGESIZE);
+  const Index all = memory_of_this_node();
   try {
     const NodeBlock block(memory, 17 * all);
     FAIL() << "a block of 17 times the node's memory was given";

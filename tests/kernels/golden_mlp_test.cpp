@@ -79,7 +79,7 @@ void expect_golden(const GoldenBlock& block, const SwigluKernel& kernel, const s
 
   Matrix d_activated(x.rows(), width), dx(x.rows(), x.cols());
   matmul_input_grad(dy, down, d_activated);
-  kernel.backward(activation, gate_up, {}, d_activated, gate_up, {}, d_activated);
+  kernel.backward(activation, gate_up, {}, d_activated, {gate_up, {}, d_activated});
   Matrix d_gate_up(2 * width, x.cols()), d_down(down.rows(), width);
   matmul_weight_grad(dy, d_activated, d_down);
   matmul_weight_grad(gate_up, x, d_gate_up);

@@ -80,20 +80,43 @@ void expect_choices(std::vector<std::int64_t> all, const MoeActivations& moe, co
   }
 }
 
-void expect_layers(const Golden& golden, const Decoder& decoder, const Batch& batch,
-                   const Communicator& world) {
-  const auto& layers = decoder.layers();
+/// What enters the experts or the MLP of a layer, from what entered its attention in the last forward.
+struct FeedForwardInput {
+  Matrix residual, normed;
+
+  FeedForwardInput(const testing::GoldenModel& model, std::size_t layer, const KernelTable& kernels,
+                   const Batch& batch)
+      : residual(Matrix::copy_of(model.decoder.layers()[layer].attention().input)),
+        normed(residual.rows(), residual.cols()) {
+    const LayerSpec spec = model.config.layer(static_cast<Index>(layer));
+    std::vector<std::int32_t> positions;
+    for (Index t = 0; t < batch.tokens(); ++t)
+      positions.push_back(static_cast<std::int32_t>(t % batch.sequence_length));
+    std::vector<RopeTable> ropes;
+    for (const RopeSettings& rope : model.config.ropes())
+      ropes.push_back(make_rope_table(roomy_rope_positions(batch.sequence_length, rope), rope));
+    AttentionLayer attention(spec.attention, spec.attention_norm, spec.attention_output_norm, model.store);
+    attention.forward(kernels, {batch.sequences, batch.sequence_length, positions, ropes}, residual);
+    std::vector<float> inv_rms;
+    Norm::of(model.store, spec.feed_forward_norm).forward(kernels.rmsnorm, residual, normed, inv_rms);
+  }
+};
+
+void expect_layers(const Golden& golden, const testing::GoldenModel& model, const KernelTable& kernels,
+                   const Batch& batch, const Communicator& world) {
+  const auto& layers = model.decoder.layers();
   for (std::size_t l = 0; l < layers.size(); ++l) {
     const std::string layer = "layers." + std::to_string(l) + ".";
     EXPECT_LE(
         rows_error(golden, "hidden_states." + std::to_string(l), batch, world, layers[l].attention().input),
         1e-5);
-    EXPECT_LE(rows_error(golden, layer + "ffn_input", batch, world, layers[l].ffn_input()), 1e-5);
+    const FeedForwardInput input(model, l, kernels, batch);
+    EXPECT_LE(rows_error(golden, layer + "ffn_input", batch, world, input.normed), 1e-5);
     // A norm behind the block stands between its output and the residual stream.
-    const bool plain = !decoder.config().layer(static_cast<Index>(l)).feed_forward_output_norm;
+    const bool plain = !model.config.layer(static_cast<Index>(l)).feed_forward_output_norm;
     if (plain && l + 1 < layers.size()) {
       EXPECT_LE(rows_error(golden, layer + "ffn_output", batch, world,
-                           difference(layers[l + 1].attention().input, layers[l].ffn_residual())),
+                           difference(layers[l + 1].attention().input, input.residual)),
                 2e-5);
     }
     if (layers[l].moe() != nullptr)
@@ -133,11 +156,11 @@ void expect_golden(const std::filesystem::path& folder, Path path, MeshShape sha
                shape.text());
   const Mesh mesh(Communicator::world(), shape);
   const Golden golden(folder);
-  testing::GoldenModel model(folder, mesh,
-                             testing::kernel_table(path != Path::kReference, path == Path::kPackedFaces));
+  const KernelTable kernels = testing::kernel_table(path != Path::kReference, path == Path::kPackedFaces);
+  testing::GoldenModel model(folder, mesh, kernels);
   const Batch batch = golden.batch(mesh.world());
   EXPECT_LE(rows_error(golden, "logits", batch, mesh.world(), model.decoder.logits(batch)), 1e-5);
-  expect_layers(golden, model.decoder, batch, mesh.world());
+  expect_layers(golden, model, kernels, batch, mesh.world());
 
   std::int64_t targets = batch.counted_targets();
   mesh.world().all_sum(std::span(&targets, 1));

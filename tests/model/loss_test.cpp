@@ -77,7 +77,7 @@ struct Result {
 Result run(const Matrix& hidden, const Matrix& head, const Targets& targets, float scale) {
   Result result{0, random_matrix(hidden.rows(), hidden.cols(), 8), Matrix(head.rows(), head.cols())};
   result.loss =
-      head_loss_backward(native_dense(), hidden, head, targets, scale, result.d_hidden, result.d_head);
+      head_loss_backward(native_dense(), hidden, {head, result.d_head}, targets, scale, result.d_hidden);
   return result;
 }
 
@@ -133,7 +133,7 @@ TEST(HeadLoss, AddsToTheHeadsGradientAndReplacesThatOfHidden) {
   const Targets targets = random_targets(c);
   Result result = run(hidden, head, targets, 1.0f);
   const Result once = run(hidden, head, targets, 1.0f);
-  head_loss_backward(native_dense(), hidden, head, targets, 1.0f, result.d_hidden, result.d_head);
+  head_loss_backward(native_dense(), hidden, {head, result.d_head}, targets, 1.0f, result.d_hidden);
   for (std::size_t i = 0; i < once.d_head.view().flat().size(); ++i)
     EXPECT_NEAR(result.d_head.view().flat()[i], 2 * once.d_head.view().flat()[i], 1e-5);
   for (std::size_t i = 0; i < once.d_hidden.view().flat().size(); ++i)
@@ -220,8 +220,8 @@ TEST(HeadLoss, EqualsTheGoldenLossAndItsGradient) {
     batch.targets = given.targets;
     const double items =
         static_cast<double>(block.config.integer_or("num_items_in_batch", batch.counted_targets()));
-    const double upstream = block.tensors.doubles("upstream_grad.output")[0];
-    const double expected = block.tensors.doubles("output")[0];
+    const double upstream = testing::doubles_in(block.tensors, "upstream_grad.output")[0];
+    const double expected = testing::doubles_in(block.tensors, "output")[0];
     const Result result =
         run(given.logits, given.identity, given.targets, static_cast<float>(upstream / items));
     EXPECT_NEAR(result.loss / items, expected, 2e-6 * std::abs(expected));

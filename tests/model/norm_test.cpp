@@ -36,7 +36,7 @@ TEST(Norm, HandsItsSettingsToTheKernelBothWays) {
   norm.forward(kernel, x, y, inv_rms);
   norm.backward(kernel, dy, x, inv_rms, dx);
   kernel.forward(x, norm.weight, settings, expected, expected_inv_rms);
-  kernel.backward(dy, x, norm.weight, settings, expected_inv_rms, expected_dx, d_weight);
+  kernel.backward({x, norm.weight, settings, expected_inv_rms}, dy, expected_dx, d_weight);
   EXPECT_EQ(inv_rms, expected_inv_rms);
   EXPECT_TRUE(std::ranges::equal(y.view().flat(), expected.view().flat()));
   EXPECT_TRUE(std::ranges::equal(dx.view().flat(), expected_dx.view().flat()));

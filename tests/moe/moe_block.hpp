@@ -102,15 +102,22 @@ class Block {
                    .shared_down = zeros(weights_.shared_down, frozen.contains("shared_down")),
                    .shared_gate = zeros(weights_.shared_gate, frozen.contains("shared_gate"))},
         layer_(views(), router),
-        dispatcher_(ep, whole.experts(), dispatcher) {}
+        dispatcher_(ep, whole.experts(), dispatcher),
+        experts_(dispatcher) {}
 
   /// Forward and backward of this rank's tokens.
   void run(ConstMatrixView hidden, ConstMatrixView d_output) {
     RouterStatistics statistics(weights_.experts());
     output = Matrix(hidden.rows, hidden.cols);
     d_hidden = Matrix(hidden.rows, hidden.cols);
-    layer_.forward(kernels_, dispatcher_, hidden, {}, ++version_, output, statistics, workspace_, clock_);
-    layer_.backward(kernels_, dispatcher_, hidden, {}, {}, d_output, d_hidden, workspace_, clock_);
+    const MoeContext context{.kernels = kernels_,
+                             .dispatcher = dispatcher_,
+                             .experts = experts_,
+                             .workspace = workspace_,
+                             .clock = clock_,
+                             .weight_version = ++version_};
+    layer_.forward(context, hidden, output, statistics);
+    layer_.backward(context, hidden, {}, d_output, d_hidden);
   }
 
   /// The experts' are those of the held ones.
@@ -155,6 +162,7 @@ class Block {
   BlockWeights weights_, gradients_;
   MoeLayer layer_;
   Dispatcher dispatcher_;
+  ExpertRunner experts_;
   MoeWorkspace workspace_;
   PhaseClock clock_;
   std::uint64_t version_ = 0;

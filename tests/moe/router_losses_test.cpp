@@ -92,9 +92,9 @@ TEST(RouterLosses, AuxLossAndItsGradientAgreeWithGolden) {
       route(view, settings, routings[static_cast<std::size_t>(l)]);
       statistics.add(routings[static_cast<std::size_t>(l)], settings.top_k, is_real);
     }
-    const double expected = block.doubles("output").front();
+    const double expected = testing::doubles_in(block, "output").front();
     EXPECT_NEAR(statistics.aux_loss(), expected, 2e-6 * std::abs(expected)) << folder;
-    const double upstream = block.doubles("upstream_grad.output").front();
+    const double upstream = testing::doubles_in(block, "upstream_grad.output").front();
     for (Index l = 0; l < layers; ++l) {
       const Routing& routing = routings[static_cast<std::size_t>(l)];
       const std::vector<float> no_weights(routing.topk_idx.size());

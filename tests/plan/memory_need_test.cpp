@@ -13,30 +13,6 @@ MeshShape shape_of(Index dp, Index ep) {
   return {dp, ep, {"dp", "ep"}};
 }
 
-TEST(MemoryNeed, LastingBytesFollowThePlacement) {
-  ModelConfig config = tiny_config();
-  const auto specs = parameter_specs(config, experts_of(config.num_experts, 2, 0));
-  const MemoryNeed need = lasting_memory(specs, shape_of(2, 2));
-  const double experts = 4.0 * 2 * 2 * 3 * 24 * 20;  // 2 sparse layers, 2 experts here
-  EXPECT_DOUBLE_EQ(need.expert_weights, experts);
-  EXPECT_DOUBLE_EQ(need.expert_gradients, experts);
-  const double all = 4.0 * static_cast<double>(config.total_parameters());
-  EXPECT_DOUBLE_EQ(need.dense_weights, all - 2 * experts);
-  EXPECT_DOUBLE_EQ(need.moments, 2 * (need.dense_weights / 4 + experts / 2));
-  EXPECT_DOUBLE_EQ(need.total(), need.lasting());
-}
-
-TEST(MemoryNeed, WhatIsFrozenHasNeitherGradientNorMoments) {
-  ModelConfig config = tiny_config();
-  auto specs = parameter_specs(config, {0, config.num_experts});
-  const MemoryNeed whole = lasting_memory(specs, shape_of(1, 1));
-  for (ParameterSpec& spec : specs) spec.frozen = spec.placement == Placement::kExperts;
-  const MemoryNeed part = lasting_memory(specs, shape_of(1, 1));
-  EXPECT_EQ(part.expert_weights, whole.expert_weights);
-  EXPECT_EQ(part.expert_gradients, 0);
-  EXPECT_EQ(part.moments, 2 * whole.dense_weights);
-}
-
 TEST(MemoryNeed, PackedFacesAreTwoOfFp32OrTheSameBytesOfBf16) {
   const auto specs = parameter_specs(tiny_config(), {0, 4});
   const double weights = lasting_memory(specs, shape_of(1, 1)).expert_weights;

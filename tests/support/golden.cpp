@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <cstring>
 #include <limits>
 #include <source_location>
 
@@ -90,6 +91,17 @@ double golden_error(std::span<const float> got, std::span<const double> referenc
 
 double golden_error(std::span<const float> got, std::span<const float> reference, double floor) {
   return error_against(got, reference, floor);
+}
+
+std::vector<double> doubles_in(const SafetensorsFile& file, const std::string& tensor) {
+  const TensorInfo& info = file.info(tensor);
+  if (info.dtype != DType::kF64) {
+    const std::vector<float> floats = file.floats(tensor);
+    return {floats.begin(), floats.end()};
+  }
+  std::vector<double> doubles(at(info.elements()));
+  std::memcpy(doubles.data(), file.raw(tensor).data(), doubles.size() * sizeof(double));
+  return doubles;
 }
 
 GoldenBlock::GoldenBlock(const fs::path& folder)

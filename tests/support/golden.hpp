@@ -41,6 +41,9 @@ Document golden_meta(const std::filesystem::path& folder);
 double golden_error(std::span<const float> got, std::span<const double> reference, double floor);
 double golden_error(std::span<const float> got, std::span<const float> reference, double floor);
 
+/// A tensor of F64 or F32. Throws IoError for another type.
+std::vector<double> doubles_in(const SafetensorsFile& file, const std::string& tensor);
+
 /// One blocks/CASE: weights, inputs, outputs, gradients.
 struct GoldenBlock {
   explicit GoldenBlock(const std::filesystem::path& folder);

@@ -39,8 +39,7 @@ struct GoldenModel {
 
   GoldenModel(const std::filesystem::path& folder, const Mesh& mesh, KernelTable kernels)
       : config(ModelConfig::read(folder)),
-        store(parameter_specs(config, experts_of(std::max<Index>(config.num_experts, 1), mesh.shape().ep,
-                                                 mesh.shape().ep_rank(mesh.world().rank())))),
+        store(parameter_specs(config, mesh.experts(std::max<Index>(config.num_experts, 1)))),
         decoder(config, store, mesh, kernels) {
     read_slices(store, SafetensorsFile(folder / "model.safetensors"));
   }

@@ -55,7 +55,7 @@ inline ModelConfig small_config() {
 }
 
 inline ExpertRange experts_here(const ModelConfig& config, const Mesh& mesh) {
-  return experts_of(config.num_experts, mesh.shape().ep, mesh.shape().ep_rank(mesh.world().rank()));
+  return mesh.experts(config.num_experts);
 }
 
 /// Every (dp, ep) of `world` ranks, whether or not the experts divide, in both orders of the axes.

@@ -53,8 +53,8 @@ void expect_golden(const std::filesystem::path& folder, MeshShape shape, bool fu
 
   const std::vector<Index>& ids_shape = golden.info("input_ids").shape;
   const auto ids = golden.integers("input_ids");
-  const auto losses = golden.doubles("loss");
-  const auto norms = golden.doubles("grad_norm_before_clip");
+  const auto losses = testing::doubles_in(golden, "loss");
+  const auto norms = testing::doubles_in(golden, "grad_norm_before_clip");
   const double aux = model.config.output_router_logits ? model.config.router_aux_loss_coef : 0.0;
   const Index batch_elements = ids_shape[1] * ids_shape[2];
   const auto targets = static_cast<double>(ids_shape[1] * (ids_shape[2] - 1));

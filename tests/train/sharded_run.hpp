@@ -52,7 +52,7 @@ using ModelSpecs = std::vector<ParameterSpec> (*)(ExpertRange);
 inline constexpr ExpertRange kAllExperts{0, kExperts};
 
 inline ExpertRange part_of_experts(const Mesh& mesh) {
-  return experts_of(kExperts, mesh.shape().ep, mesh.shape().ep_rank(mesh.world().rank()));
+  return mesh.experts(kExperts);
 }
 
 /// Rows each expert got, by [layer][expert].

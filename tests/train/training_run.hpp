@@ -3,6 +3,7 @@
 
 #include "moeloom/model/freeze.hpp"
 #include "moeloom/train/trainer.hpp"
+#include "moeloom/train/training_state.hpp"
 
 #include <filesystem>
 #include <fstream>
@@ -58,9 +59,10 @@ struct TrainingRun {
   Mesh mesh;
   ModelConfig config;
   DispatcherSettings dispatcher;
-  ParameterStore store;
-  Decoder decoder;
-  ShardedOptimizer optimizer;
+  TrainingState state;
+  ParameterStore& store = state.store;
+  Decoder& decoder = state.decoder;
+  ShardedOptimizer& optimizer = state.optimizer;
   BatchShape batch;
   BatchSampler sampler;
   Trainer trainer;
@@ -71,11 +73,10 @@ struct TrainingRun {
              shape),
         config(with_experts(tiny_config(), settings.experts)),
         dispatcher(dispatcher_of(settings)),
-        store(with_frozen(parameter_specs(config, experts_here(config, mesh)), settings.frozen),
-              settings.node_pool ? dispatcher.memory : nullptr),
-        decoder((initialise(store, config, 3), config), store, mesh,
-                kernel_table(settings.fused, settings.packed), dispatcher),
-        optimizer(store, mesh, {}),
+        state(config, mesh,
+              {.kernels = kernel_table(settings.fused, settings.packed),
+               .dispatcher = dispatcher,
+               .frozen = settings.frozen}),
         batch{.global_batch = settings.global_batch,
               .sequence_length = 24,
               .accumulation = settings.accumulation,
@@ -86,7 +87,9 @@ struct TrainingRun {
                  .batch = batch,
                  .aux_loss_coef = settings.aux_loss_coef,
                  .z_loss_coef = settings.z_loss_coef,
-                 .on_nan = settings.on_nan}) {}
+                 .on_nan = settings.on_nan}) {
+    initialise(store, config, 3);
+  }
 
   DispatcherSettings dispatcher_of(const TrainingRunSettings& settings) const {
     DispatcherSettings made =

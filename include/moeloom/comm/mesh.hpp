@@ -22,7 +22,6 @@ struct MeshShape {
   std::vector<std::string> order = {"dp", "ep"};
 
   Index world() const { return dp * ep; }
-  bool ep_enabled() const { return ep > 1; }
   Index dp_rank(Index world_rank) const;
   Index ep_rank(Index world_rank) const;
   Index world_rank(Index dp_rank, Index ep_rank) const;
@@ -61,6 +60,8 @@ class Mesh {
   const Communicator& ep() const { return ep_; }
   const Communicator& node() const { return node_; }
   Index nodes() const { return nodes_; }
+  /// Those that this rank holds.
+  ExpertRange experts(Index num_experts) const { return experts_of(num_experts, shape_.ep, ep_.rank()); }
 
  private:
   MeshShape shape_;

@@ -13,6 +13,9 @@ namespace moeloom {
 /// that it mapped (RssFile). A system that does not tell them apart gives all that is resident.
 Index private_bytes();
 
+/// Bytes of this machine's memory, whoever uses them.
+Index memory_of_this_node();
+
 /// private_bytes() and those that this rank holds of `memory`, which may be null.
 Index held_bytes(const NodeMemory* memory);
 

@@ -47,7 +47,6 @@ class SafetensorsFile {
   /// elements [begin, begin + target.size()) as fp32.
   void read(const std::string& name, Index begin, std::span<float> target) const;
   std::vector<float> floats(const std::string& name) const;
-  std::vector<double> doubles(const std::string& name) const;         // F64 or F32
   std::vector<std::int64_t> integers(const std::string& name) const;  // I64, I32, U8
 
  private:

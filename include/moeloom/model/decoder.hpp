@@ -35,7 +35,7 @@ struct ComputeWeights {
 class Decoder {
  public:
   /// The store and the mesh must outlive it. Throws ShapeError if the store is not of this config.
-  /// dispatcher: that of the mesh's ep ranks; with a node pool the store's experts lie in its memory.
+  /// dispatcher: that of the mesh's ep ranks; the store's experts lie in its weights_memory().
   Decoder(const ModelConfig& config, ParameterStore& store, const Mesh& mesh, KernelTable kernels,
           const DispatcherSettings& dispatcher = {});
 
@@ -63,7 +63,7 @@ class Decoder {
   ComputeWeights compute_weights() const;
   DispatchTraffic dispatch_traffic() const { return dispatcher_.traffic(); }
   /// All zeros without a node pool.
-  PoolCounts pool_counts() const;
+  PoolCounts pool_counts() const { return experts_.counts(); }
   PhaseClock& clock() { return clock_; }
 
  private:
@@ -86,6 +86,7 @@ class Decoder {
   Norm final_norm_;
   std::deque<DecoderLayer> layers_;
   Dispatcher dispatcher_;
+  ExpertRunner experts_;
   std::vector<RopeSettings> rope_settings_;
   std::vector<RopeTable> ropes_;  // one for each of them
   float embedding_scale_;

@@ -23,10 +23,7 @@ struct DecoderWorkspace {
 struct LayerContext {
   const KernelTable& kernels;
   AttentionContext attention;
-  std::span<const std::uint8_t> is_real;
-  std::uint64_t weight_version;
-  Write expert_gradients;
-  Dispatcher& dispatcher;
+  MoeContext moe;
   DecoderWorkspace& workspace;
   PhaseClock& clock;
 };
@@ -48,9 +45,6 @@ class DecoderLayer {
   /// Compute weights of the experts; null for a dense layer.
   const PackedExperts* packed() const;
   const AttentionActivations& attention() const { return attention_.activations(); }
-  /// What entered the experts or the MLP in the last forward, and the residual stream before it, [T, D] each.
-  const Matrix& ffn_input() const { return normed_; }
-  const Matrix& ffn_residual() const { return middle_; }
 
  private:
   /// Adds the MLP's or the experts' output of normed_ to `output` [T, D].

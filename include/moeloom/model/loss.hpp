@@ -13,10 +13,14 @@ namespace moeloom {
 double head_loss(const DenseKernel& kernel, ConstMatrixView hidden, ConstMatrixView head,
                  std::span<const std::int32_t> targets);
 
-/// The same, with gradients of scale * sum: d_hidden [T, D] replaced, d_head [V, D] added to (rows in chunks
-/// of kSumChunkRows, in order). Throws ShapeError for a target outside [0, V) that is not kIgnored.
-double head_loss_backward(const DenseKernel& kernel, ConstMatrixView hidden, ConstMatrixView head,
-                          std::span<const std::int32_t> targets, float scale, MatrixView d_hidden,
-                          MatrixView d_head);
+struct HeadWeights {
+  ConstMatrixView weight;  // [V, D]
+  MatrixView grad;         // without rows: frozen, not computed
+};
+
+/// The same, with gradients of scale * sum: d_hidden [T, D] replaced, head.grad added to (rows in chunks of
+/// kSumChunkRows, in order). Throws ShapeError for a target outside [0, V) that is not kIgnored.
+double head_loss_backward(const DenseKernel& kernel, ConstMatrixView hidden, const HeadWeights& head,
+                          std::span<const std::int32_t> targets, float scale, MatrixView d_hidden);
 
 }  // namespace moeloom

@@ -4,7 +4,7 @@
 
 #include "moeloom/base/phase_clock.hpp"
 #include "moeloom/moe/dispatch/dispatcher.hpp"
-#include "moeloom/moe/experts/node_pool.hpp"
+#include "moeloom/moe/experts/expert_runner.hpp"
 #include "moeloom/moe/experts/shared_expert.hpp"
 #include "moeloom/moe/router.hpp"
 #include "moeloom/moe/router_losses.hpp"
@@ -35,7 +35,18 @@ struct MoeWorkspace {
   SharedExpertWorkspace shared;
   RowBuffer d_rows;                   // [R, D]
   std::vector<float> d_topk_weights;  // [T, K]
-  std::optional<NodePool> pool;       // of the ranks that run each other's experts
+};
+
+/// What every sparse layer of one forward or backward is given.
+struct MoeContext {
+  const KernelTable& kernels;
+  Dispatcher& dispatcher;
+  ExpertRunner& experts;
+  MoeWorkspace& workspace;
+  PhaseClock& clock;
+  std::span<const std::uint8_t> is_real = {};  // [T] or empty
+  std::uint64_t weight_version = 1;
+  Write expert_gradients = Write::kAdd;
 };
 
 class MoeLayer {
@@ -43,29 +54,20 @@ class MoeLayer {
   MoeLayer(MoeWeights weights, RouterSettings router);
 
   /// hidden_states [T, D] -> the outputs of the chosen experts and the shared one, added to `output` [T, D]
-  /// (the residual stream). version: of the weights; is_real [T] or empty. Adds the layer to `statistics`.
-  /// Collective over ep.
-  void forward(const KernelTable& kernels, Dispatcher& dispatcher, ConstMatrixView hidden_states,
-               std::span<const std::uint8_t> is_real, std::uint64_t version, MatrixView output,
-               RouterStatistics& statistics, MoeWorkspace& workspace, PhaseClock& clock);
+  /// (the residual stream). Adds the layer to `statistics`. Collective over ep.
+  void forward(const MoeContext& context, ConstMatrixView hidden_states, MatrixView output,
+               RouterStatistics& statistics);
   /// d_output [T, D] -> d_hidden_states [T, D], replaced. The router's and the shared expert's gradients
   /// are added to, the experts' are added to or written. Collective over ep.
-  void backward(const KernelTable& kernels, Dispatcher& dispatcher, ConstMatrixView hidden_states,
-                std::span<const std::uint8_t> is_real, const RouterLossGradient& router_losses,
-                ConstMatrixView d_output, MatrixView d_hidden_states, MoeWorkspace& workspace,
-                PhaseClock& clock, Write expert_gradients = Write::kAdd);
+  void backward(const MoeContext& context, ConstMatrixView hidden_states,
+                const RouterLossGradient& router_losses, ConstMatrixView d_output,
+                MatrixView d_hidden_states);
 
   const MoeActivations& activations() const { return saved_; }
   const PackedExperts& packed() const { return packed_; }
 
  private:
-  void run_experts(const KernelTable& kernels, Dispatcher& dispatcher, const RoundTrip& trip,
-                   MoeWorkspace& workspace, PhaseClock& clock);
-  void run_experts_backward(const KernelTable& kernels, Dispatcher& dispatcher, const RoundTrip& trip,
-                            MoeWorkspace& workspace, Write gradients, PhaseClock& clock);
-  ExpertPass expert_pass(const KernelTable& kernels, const Dispatcher& dispatcher, MoeWorkspace& workspace,
-                         PhaseClock& clock);
-  ExpertChunk part(const Dispatcher& dispatcher, Index chunk) const;
+  ExpertPass expert_pass(const MoeContext& context);
 
   MoeWeights weights_;
   RouterSettings router_;

@@ -5,26 +5,18 @@
 // counted.
 #pragma once
 
-#include "moeloom/comm/mesh.hpp"
-#include "moeloom/model/parameters.hpp"
 #include "moeloom/plan/cost/exchange_cost.hpp"
 #include "moeloom/tensor/dtype.hpp"
+#include "moeloom/train/lasting_memory.hpp"
 
 namespace moeloom {
 
-/// Bytes of one rank by what they are for.
-struct MemoryNeed {
-  double dense_weights = 0, dense_gradients = 0;
-  double expert_weights = 0, expert_gradients = 0;
-  double moments = 0;      // AdamW's, of what this rank owns
+/// Bytes of one rank by what they are for: beside what lasts, what a step needs.
+struct MemoryNeed : LastingMemory {
   double packed = 0;       // both faces of the experts
   double activations = 0;  // kept from forward to backward, a set a layer
   double buffers = 0;      // one set for all layers, the exchange and the reduction
 
-  /// What is there before the first step.
-  double lasting() const {
-    return dense_weights + dense_gradients + expert_weights + expert_gradients + moments;
-  }
   double total() const { return lasting() + packed + activations + buffers; }
 };
 
@@ -36,9 +28,6 @@ struct MicroBatchShape {
   bool in_chunks = false;  // rows travel while experts compute
   Index threads = 1;
 };
-
-/// Weights, gradients and moments of a rank whose parameters these are; the rest is 0.
-MemoryNeed lasting_memory(const std::vector<ParameterSpec>& specs, const MeshShape& mesh);
 
 /// Both packed faces: a weight's bytes twice, bf16 once.
 double packed_bytes(const std::vector<ParameterSpec>& specs, DType element);

@@ -64,7 +64,6 @@ class ShardedOptimizer {
   std::span<float> second_moments();
   /// Updates so far of each parameter's groups, by [parameter][local group]; what a checkpoint keeps.
   std::vector<std::vector<Index>>& times() { return times_; }
-  Index state_bytes() const;
 
  private:
   /// A stretch of an arena that is reduced and gathered at once, and how much of it each rank owns.

@@ -110,8 +110,7 @@ int generate_command(int argc, char** argv) {
   const DecidedRun run =
       decide_run(std::move(facts), run_request({}, {}, request.flags), {}, request.flags, mesh.world());
   ParameterStore store(
-      parameter_specs(request.config, experts_of(std::max<Index>(request.config.num_experts, 1), shape.ep,
-                                                 shape.ep_rank(mesh.world().rank()))));
+      parameter_specs(request.config, mesh.experts(std::max<Index>(request.config.num_experts, 1))));
   load_model(request.folder, store, mesh, request.config);
   Decoder decoder(request.config, store, mesh, run.decision.table);
 

@@ -93,7 +93,7 @@ void print_memory(const ModelConfig& c, const InspectOptions& options, const std
   const MeshShape mesh = {.dp = options.ranks / options.ep, .ep = options.ep};
   const std::vector<ParameterSpec> specs =
       with_frozen(parameter_specs(c, experts_of(std::max<Index>(c.num_experts, 1), options.ep, 0)), frozen);
-  const MemoryNeed need = lasting_memory(specs, mesh);
+  const LastingMemory need = lasting_memory(specs, mesh);
   std::printf("\nmemory of a rank for training, %s, %swithout activations\n", mesh.text().c_str(),
               frozen.empty() ? "" : "parts frozen, ");
   const auto part = [](const char* what, double bytes) {
@@ -103,7 +103,7 @@ void print_memory(const ModelConfig& c, const InspectOptions& options, const std
   if (need.expert_weights > 0) part("weights, experts", need.expert_weights);
   part("gradients", need.dense_gradients + need.expert_gradients);
   part("AdamW moments", need.moments);
-  part("total", need.total());
+  part("total", need.lasting());
   if (need.expert_weights > 0)
     std::printf("  and %s where packed experts pay: several micro-batches a step, within --gmm-budget\n",
                 bytes_text(packed_bytes(specs, DType::kF32)).c_str());

@@ -1,12 +1,12 @@
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"
 #include "moeloom/base/text.hpp"
+#include "moeloom/comm/process_memory.hpp"
 #include "moeloom/plan/rates/calibration.hpp"
 #include "moeloom/plan/rates/rate_cache.hpp"
 
 #include <algorithm>
 #include <cstdio>
-#include <unistd.h>
 
 #include "cli/flag_words.hpp"
 #include "cli/network_text.hpp"
@@ -46,9 +46,7 @@ Job job_of(const PlanOptions& o, const ModelConfig& config, const EnvironmentFla
           .gmm_budget_bytes = o.gmm_budget_bytes,
           .dtype = o.dtype,
           .expert_rows = expert_rows(o.expert_load, config)};
-  if (o.memory_bytes == 0)
-    job.memory_per_node =
-        static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGESIZE));
+  if (o.memory_bytes == 0) job.memory_per_node = static_cast<double>(memory_of_this_node());
   if (o.threads == 0)
     job.threads = flags.threads.value_or(std::max<Index>(job.processors_per_node / o.ranks_per_node, 1));
   return job;

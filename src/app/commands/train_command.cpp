@@ -2,6 +2,7 @@
 #include "moeloom/base/parallel.hpp"
 #include "moeloom/comm/process_memory.hpp"
 #include "moeloom/model/generate.hpp"
+#include "moeloom/train/training_state.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -12,7 +13,6 @@
 #include "cli/processors.hpp"
 #include "cli/terminal.hpp"
 #include "commands/commands.hpp"
-#include "run/model_memory.hpp"
 #include "run/model_source.hpp"
 #include "run/progress.hpp"
 #include "run/run_decision.hpp"
@@ -63,8 +63,11 @@ class TrainRun {
         dispatcher_(open_dispatcher(decision(), run_request(options_.kernels, options_.mesh, request.flags),
                                     mesh_, inputs_.config.num_experts)),
         settings_(trainer_settings(options_, inputs_.config, mesh_.world().size())),
-        model_(make_model_memory(inputs_.config, mesh_, decision().table, dispatcher_,
-                                 options_.optimizer.settings, inputs_.frozen)),
+        model_(make_training_state(inputs_.config, mesh_,
+                                   {.kernels = decision().table,
+                                    .dispatcher = dispatcher_,
+                                    .optimizer = options_.optimizer.settings,
+                                    .frozen = inputs_.frozen})),
         sampler_(*inputs_.tokens, split_tokens(inputs_.tokens->size(), options_.data.heldout),
                  settings_.batch, options_.run.seed),
         trainer_(model_->decoder, model_->store, mesh_, model_->optimizer, sampler_, settings_) {}
@@ -285,8 +288,8 @@ class TrainRun {
   }
 
   void save(Index done) {
-    const auto path = save_checkpoint(options_.run.folder, model_->store, model_->optimizer, mesh_,
-                                      inputs_.config, state_at(done), options_.run.shard_bytes);
+    const auto path = save_checkpoint({options_.run.folder, options_.run.shard_bytes}, model_->store,
+                                      model_->optimizer, mesh_, inputs_.config, state_at(done));
     agree_on_disk([&] { prune_checkpoints(options_.run.folder, options_.run.keep, done); });
     log_.info(Event().with("saved", path.string()));
     saved_ = done;
@@ -356,7 +359,7 @@ class TrainRun {
   const DecidedRun decided_;
   const DispatcherSettings dispatcher_;
   const TrainerSettings settings_;
-  const std::unique_ptr<ModelMemory> model_;
+  const std::unique_ptr<TrainingState> model_;
   BatchSampler sampler_;
   Trainer trainer_;
   StopSignals signals_;

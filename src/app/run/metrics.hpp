@@ -27,7 +27,7 @@ struct StepMetrics {
   Index tokens_seen = 0;
   Index message_bytes = 0;  // by all ranks
   Index network_bytes = 0;  // of those, the dispatcher's between nodes
-  Index row_bytes = 0;      // the same rows as one fp32 copy for each expert
+  Index row_bytes = 0;      // a row as one fp32 copy for each chosen expert of another rank, out and back
   Index pool_tasks = 0;     // of the node pool, by all ranks
   Index pool_shared = 0;    // of those, run by another rank than the experts'
   Index rss_bytes = 0;      // the most that a rank held after a step so far; of shared pages its own

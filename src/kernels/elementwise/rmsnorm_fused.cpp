@@ -33,8 +33,17 @@ float inv_rms_of(const float* x, Index width, float eps) {
   return 1.0f / std::sqrt(sum_of_squares(x, width) / static_cast<float>(width) + eps);
 }
 
+/// The columns that are normalised together: of one row, width of them.
+struct Group {
+  const float* weight;
+  float offset;
+  Index width;
+  float inv;
+};
+
 template <typename Number>
-void scale_group(const float* x, const float* weight, float offset, float inv, Index width, Number* y) {
+void scale_group(const float* x, Group group, Number* y) {
+  const auto [weight, offset, width, inv] = group;
 #pragma omp simd
   for (Index j = 0; j < width; ++j) set(y[j], x[j] * inv * (weight[j] + offset));
 }
@@ -42,20 +51,19 @@ void scale_group(const float* x, const float* weight, float offset, float inv, I
 /// The same past the cache, while the next group to be summed is fetched into it: so that reading and writing
 /// overlap. width is whole lines.
 template <typename Number>
-void stream_group(const float* x, const float* next, const float* weight, float offset, float inv,
-                  Index width, Number* y) {
+void stream_group(const float* x, const float* next, Group group, Number* y) {
   constexpr Index kLine = streaming::kLine<Number>;
-  for (Index begin = 0; begin < width; begin += kLine) {
+  for (Index begin = 0; begin < group.width; begin += kLine) {
     for (Index read = 0; read < kLine; read += streaming::kLine<float>)
       __builtin_prefetch(next + begin + read);
     alignas(64) Number line[kLine];
-    scale_group(x + begin, weight + begin, offset, inv, kLine, line);
+    scale_group(x + begin, {group.weight + begin, group.offset, kLine, group.inv}, line);
     streaming::write_line(line, y + begin);
   }
 }
 
-void scale_group_gated(const float* x, const float* gate, const float* weight, float offset, float inv,
-                       Index width, float* y) {
+void scale_group_gated(const float* x, const float* gate, Group group, float* y) {
+  const auto [weight, offset, width, inv] = group;
 #pragma omp simd
   for (Index j = 0; j < width; ++j) y[j] = x[j] * inv * (weight[j] + offset) * vector_math::silu(gate[j]);
 }
@@ -85,11 +93,11 @@ void forward_to(ConstMatrixView x, std::span<const float> weight, RmsNormSetting
   if (streaming::pays(y, width) && !in_place) {
     return normalise_groups(x, groups, width, settings.eps, inv_rms, [&](Index i, Index column, float inv) {
       const float* next = x.row(std::min(i + 1, x.rows - 1)) + column;
-      stream_group(x.row(i) + column, next, weight.data(), offset, inv, width, y.row(i) + column);
+      stream_group(x.row(i) + column, next, {weight.data(), offset, width, inv}, y.row(i) + column);
     });
   }
   normalise_groups(x, groups, width, settings.eps, inv_rms, [&](Index i, Index column, float inv) {
-    scale_group(x.row(i) + column, weight.data(), offset, inv, width, y.row(i) + column);
+    scale_group(x.row(i) + column, {weight.data(), offset, width, inv}, y.row(i) + column);
   });
 }
 
@@ -105,8 +113,8 @@ void gated_forward(ConstMatrixView x, ConstMatrixView gate, std::span<const floa
   rmsnorm::check_gate(x, gate);
   const Index width = static_cast<Index>(weight.size());
   normalise_groups(x, groups, width, settings.eps, inv_rms, [&](Index i, Index column, float inv) {
-    scale_group_gated(x.row(i) + column, gate.row(i) + column, weight.data(), settings.weight_offset, inv,
-                      width, y.row(i) + column);
+    scale_group_gated(x.row(i) + column, gate.row(i) + column,
+                      {weight.data(), settings.weight_offset, width, inv}, y.row(i) + column);
   });
 }
 
@@ -125,8 +133,8 @@ float weighted_dot(const float* weight, float offset, const float* dy, const flo
   return (s0 + s1) + rest;
 }
 
-void group_backward(const float* dy, const float* x, const float* weight, float offset, Index width,
-                    float inv, float* dx, float* dw) {
+void group_backward(const float* dy, const float* x, Group group, float* dx, float* dw) {
+  const auto [weight, offset, width, inv] = group;
   const float mean = weighted_dot(weight, offset, dy, x, width) * inv / static_cast<float>(width);
 #pragma omp simd
   for (Index j = 0; j < width; ++j) {
@@ -138,8 +146,9 @@ void group_backward(const float* dy, const float* x, const float* weight, float 
 }
 
 /// The gate's gradient, and in d_normed (which may be dy) that of the norm's result.
-void gate_backward(const float* dy, const float* x, const float* gate, const float* weight, float offset,
-                   Index width, float inv, float* d_normed, float* d_gate) {
+void gate_backward(const float* dy, const float* x, const float* gate, Group group, float* d_normed,
+                   float* d_gate) {
+  const auto [weight, offset, width, inv] = group;
 #pragma omp simd
   for (Index j = 0; j < width; ++j) {
     const vector_math::ValueSlope silu = vector_math::silu_slope(gate[j]);
@@ -163,20 +172,20 @@ void add_groups(Index rows, Index groups, std::span<const float> inv_rms, std::s
   });
 }
 
-void backward(ConstMatrixView dy, ConstMatrixView x, std::span<const float> weight, RmsNormSettings settings,
-              std::span<const float> inv_rms, MatrixView dx, std::span<float> d_weight) {
-  const Index groups = rmsnorm::check_backward(dy, x, weight, inv_rms, dx, d_weight);
+void backward(const NormedRows& normed, ConstMatrixView dy, MatrixView dx, std::span<float> d_weight) {
+  const Index groups = rmsnorm::check_backward(normed, dy, dx, d_weight);
+  const auto [x, weight, settings, inv_rms] = normed;
   const Index width = static_cast<Index>(weight.size());
   add_groups(x.rows, groups, inv_rms, d_weight, [&](Index i, Index column, float inv, float* sum) {
-    group_backward(dy.row(i) + column, x.row(i) + column, weight.data(), settings.weight_offset, width, inv,
+    group_backward(dy.row(i) + column, x.row(i) + column, {weight.data(), settings.weight_offset, width, inv},
                    dx.row(i) + column, sum);
   });
 }
 
-void gated_backward(ConstMatrixView dy, ConstMatrixView x, ConstMatrixView gate,
-                    std::span<const float> weight, RmsNormSettings settings, std::span<const float> inv_rms,
-                    MatrixView dx, MatrixView d_gate, std::span<float> d_weight) {
-  const Index groups = rmsnorm::check_backward(dy, x, weight, inv_rms, dx, d_weight);
+void gated_backward(const NormedRows& normed, ConstMatrixView gate, ConstMatrixView dy, MatrixView dx,
+                    MatrixView d_gate, std::span<float> d_weight) {
+  const Index groups = rmsnorm::check_backward(normed, dy, dx, d_weight);
+  const auto [x, weight, settings, inv_rms] = normed;
   rmsnorm::check_gate(x, gate);
   rmsnorm::check_gate(x, d_gate);
   const Index width = static_cast<Index>(weight.size());
@@ -184,9 +193,9 @@ void gated_backward(ConstMatrixView dy, ConstMatrixView x, ConstMatrixView gate,
   add_groups(x.rows, groups, inv_rms, d_weight, [&](Index i, Index column, float inv, float* sum) {
     const float* in = x.row(i) + column;
     float* out = dx.row(i) + column;  // holds the gradient of the norm's result while it is in the cache
-    gate_backward(dy.row(i) + column, in, gate.row(i) + column, weight.data(), offset, width, inv, out,
-                  d_gate.row(i) + column);
-    group_backward(out, in, weight.data(), offset, width, inv, out, sum);
+    const Group group{weight.data(), offset, width, inv};
+    gate_backward(dy.row(i) + column, in, gate.row(i) + column, group, out, d_gate.row(i) + column);
+    group_backward(out, in, group, out, sum);
   });
 }
 

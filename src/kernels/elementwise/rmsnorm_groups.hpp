@@ -25,12 +25,11 @@ inline Index check_forward(ConstMatrixView x, std::span<const float> weight, Con
   return x.cols / width;
 }
 
-inline Index check_backward(ConstMatrixView dy, ConstMatrixView x, std::span<const float> weight,
-                            std::span<const float> inv_rms, ConstMatrixView dx,
+inline Index check_backward(const NormedRows& normed, ConstMatrixView dy, ConstMatrixView dx,
                             std::span<const float> d_weight) {
-  require(same_shape(dy, x), "dy and x must have one shape");
-  require(d_weight.size() == weight.size(), "d_weight needs as many numbers as weight");
-  return check_forward(x, weight, dx, inv_rms);
+  require(same_shape(dy, normed.x), "dy and x must have one shape");
+  require(d_weight.size() == normed.weight.size(), "d_weight needs as many numbers as weight");
+  return check_forward(normed.x, normed.weight, dx, normed.inv_rms);
 }
 
 inline void check_gate(ConstMatrixView x, ConstMatrixView gate) {

@@ -39,16 +39,18 @@ void forward(ConstMatrixView x, std::span<const float> weight, RmsNormSettings s
 }
 
 /// With n = x inv_rms: dx = inv_rms (w dy - n mean(w dy n)), dw = dy n.
-void group_backward(const float* dy, const float* x, std::span<const float> weight, RmsNormSettings settings,
-                    float inv, float* dx, float* dw) {
+void group_backward(const NormedRows& normed, std::size_t group, const float* dy, const float* x, float* dx,
+                    float* dw) {
+  const auto& [_, weight, settings, inv_rms] = normed;
+  const float inv = inv_rms[group];
   const Index width = static_cast<Index>(weight.size());
   double dot = 0;
   for (Index j = 0; j < width; ++j) dot += weight_at(weight, j, settings) * dy[j] * x[j] * inv;
   const double mean = dot / static_cast<double>(width);
   for (Index j = 0; j < width; ++j) {
-    const float normed = x[j] * inv;
-    dw[j] += dy[j] * normed;
-    dx[j] = static_cast<float>(inv * (weight_at(weight, j, settings) * dy[j] - normed * mean));
+    const float n = x[j] * inv;
+    dw[j] += dy[j] * n;
+    dx[j] = static_cast<float>(inv * (weight_at(weight, j, settings) * dy[j] - n * mean));
   }
 }
 
@@ -57,14 +59,13 @@ constexpr auto serially = [](Index count, auto&& body) {
   for (Index i = 0; i < count; ++i) body(i);
 };
 
-void backward(ConstMatrixView dy, ConstMatrixView x, std::span<const float> weight, RmsNormSettings settings,
-              std::span<const float> inv_rms, MatrixView dx, std::span<float> d_weight) {
-  const Index groups = rmsnorm::check_backward(dy, x, weight, inv_rms, dx, d_weight);
-  const Index width = static_cast<Index>(weight.size());
+void backward(const NormedRows& normed, ConstMatrixView dy, MatrixView dx, std::span<float> d_weight) {
+  const Index groups = rmsnorm::check_backward(normed, dy, dx, d_weight);
+  const ConstMatrixView x = normed.x;
+  const Index width = static_cast<Index>(normed.weight.size());
   rmsnorm::add_in_chunks(x.rows, d_weight, serially, [&](Index begin, Index end, float* sum) {
     for_each_group(begin, end, groups, width, [&](Index row, Index column, std::size_t group) {
-      group_backward(dy.row(row) + column, x.row(row) + column, weight, settings, inv_rms[group],
-                     dx.row(row) + column, sum);
+      group_backward(normed, group, dy.row(row) + column, x.row(row) + column, dx.row(row) + column, sum);
     });
   });
 }
@@ -80,10 +81,10 @@ void gated_forward(ConstMatrixView x, ConstMatrixView gate, std::span<const floa
       y(i, j) = static_cast<float>(normed.row(i)[j] * gate(i, j) * sigmoid(gate(i, j)));
 }
 
-void gated_backward(ConstMatrixView dy, ConstMatrixView x, ConstMatrixView gate,
-                    std::span<const float> weight, RmsNormSettings settings, std::span<const float> inv_rms,
-                    MatrixView dx, MatrixView d_gate, std::span<float> d_weight) {
-  const Index groups = rmsnorm::check_backward(dy, x, weight, inv_rms, dx, d_weight);
+void gated_backward(const NormedRows& normed, ConstMatrixView gate, ConstMatrixView dy, MatrixView dx,
+                    MatrixView d_gate, std::span<float> d_weight) {
+  const Index groups = rmsnorm::check_backward(normed, dy, dx, d_weight);
+  const auto& [x, weight, settings, inv_rms] = normed;
   rmsnorm::check_gate(x, gate);
   rmsnorm::check_gate(x, d_gate);
   const Index width = static_cast<Index>(weight.size());
@@ -91,12 +92,12 @@ void gated_backward(ConstMatrixView dy, ConstMatrixView x, ConstMatrixView gate,
   for_each_group(0, x.rows, groups, width, [&](Index row, Index column, std::size_t group) {
     for (Index j = 0; j < width; ++j) {
       const double g = gate(row, column + j), grad = dy(row, column + j);
-      const double normed = x(row, column + j) * inv_rms[group] * weight_at(weight, j, settings);
-      d_gate(row, column + j) = static_cast<float>(grad * normed * sigmoid(g) * (1 + g * sigmoid(-g)));
+      const double y = x(row, column + j) * inv_rms[group] * weight_at(weight, j, settings);
+      d_gate(row, column + j) = static_cast<float>(grad * y * sigmoid(g) * (1 + g * sigmoid(-g)));
       d_normed.row(row)[column + j] = static_cast<float>(grad * g * sigmoid(g));
     }
   });
-  backward(d_normed, x, weight, settings, inv_rms, dx, d_weight);
+  backward(normed, d_normed, dx, d_weight);
 }
 
 }  // namespace

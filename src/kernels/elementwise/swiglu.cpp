@@ -29,13 +29,14 @@ void check_forward(const GatedActivation& activation, ConstMatrixView gate_up,
 }
 
 void check_backward(const GatedActivation& activation, ConstMatrixView gate_up,
-                    std::span<const float> row_scale, ConstMatrixView d_activated, ConstRows d_gate_up,
-                    std::span<const float> d_row_scale, ConstRows activated) {
-  check_forward(activation, gate_up, row_scale, activated);
+                    std::span<const float> row_scale, ConstMatrixView d_activated,
+                    const GatedGradients& results) {
+  const ConstRows d_gate_up = results.d_gate_up;
+  check_forward(activation, gate_up, row_scale, results.activated);
   require(d_gate_up.rows() == gate_up.rows && d_gate_up.cols() == gate_up.cols,
           "d_gate_up needs the shape of gate_up");
   check_forward(activation, gate_up, row_scale, d_activated);
-  require(d_row_scale.size() == row_scale.size(), "d_row_scale needs as many numbers as row_scale");
+  require(results.d_row_scale.size() == row_scale.size(), "d_row_scale needs as many numbers as row_scale");
 }
 
 double normal_quantile(double probability) {

@@ -260,8 +260,9 @@ void sparse_backward(float z, const BackwardRows& rows, BasicView<GradNumber> d_
 }
 
 void backward(const GatedActivation& activation, ConstMatrixView gate_up, std::span<const float> row_scale,
-              ConstMatrixView d_activated, Rows d_gate_up, std::span<float> d_row_scale, Rows activated) {
-  swiglu::check_backward(activation, gate_up, row_scale, d_activated, d_gate_up, d_row_scale, activated);
+              ConstMatrixView d_activated, const GatedGradients& results) {
+  swiglu::check_backward(activation, gate_up, row_scale, d_activated, results);
+  const auto& [d_gate_up, d_row_scale, activated] = results;
   const BackwardRows rows{gate_up, row_scale, d_activated, d_row_scale};
   with_activation(activation.act, [&](auto act) {
     std::visit(

@@ -96,8 +96,9 @@ void forward(const GatedActivation& activation, ConstMatrixView gate_up, std::sp
 }
 
 void backward(const GatedActivation& activation, ConstMatrixView gate_up, std::span<const float> row_scale,
-              ConstMatrixView d_activated, Rows d_gate_up, std::span<float> d_row_scale, Rows activated) {
-  swiglu::check_backward(activation, gate_up, row_scale, d_activated, d_gate_up, d_row_scale, activated);
+              ConstMatrixView d_activated, const GatedGradients& results) {
+  swiglu::check_backward(activation, gate_up, row_scale, d_activated, results);
+  const auto& [d_gate_up, d_row_scale, activated] = results;
   const Index width = d_activated.cols;
   std::vector<double> d_gate(static_cast<std::size_t>(width));
   for (Index i = 0; i < gate_up.rows; ++i) {

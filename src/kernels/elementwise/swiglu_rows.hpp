@@ -8,8 +8,8 @@ namespace moeloom::swiglu {
 void check_forward(const GatedActivation& activation, ConstMatrixView gate_up,
                    std::span<const float> row_scale, ConstRows activated);
 void check_backward(const GatedActivation& activation, ConstMatrixView gate_up,
-                    std::span<const float> row_scale, ConstMatrixView d_activated, ConstRows d_gate_up,
-                    std::span<const float> d_row_scale, ConstRows activated);
+                    std::span<const float> row_scale, ConstMatrixView d_activated,
+                    const GatedGradients& results);
 
 inline float scale_of(std::span<const float> row_scale, Index row) {
   return row_scale.empty() ? 1.0f : row_scale[static_cast<std::size_t>(row)];

@@ -15,7 +15,7 @@ struct Place {
 template <typename Element, typename Side>
 class MasterPanels {
  public:
-  MasterPanels(ConstMatrixView master, PanelRange range)
+  MasterPanels(ConstMatrixView master, Stretch range)
       : master_(master), range_(range), words_(ceil_div(Side::numbers(master), Element::kNumbers)) {}
 
   Place first() const { return {0, range_.begin}; }
@@ -52,14 +52,14 @@ class MasterPanels {
 
  private:
   ConstMatrixView master_;
-  PanelRange range_;
+  Stretch range_;
   Index words_;
 };
 
 }  // namespace
 
 template <typename Element, typename Side>
-void multiply_master(ConstMatrixView master, PanelRange range, ConstRows x, MatrixView y, Write mode,
+void multiply_master(ConstMatrixView master, Stretch range, ConstRows x, MatrixView y, Write mode,
                      MasterWorkspace<Element>& work) {
   const MasterPanels<Element, Side> panels(master, range);
   auto& [left, packed] = work;
@@ -87,13 +87,13 @@ void multiply_master(ConstMatrixView master, PanelRange range, ConstRows x, Matr
   }
 }
 
-template void multiply_master<Fp32, Along>(ConstMatrixView, PanelRange, ConstRows, MatrixView, Write,
+template void multiply_master<Fp32, Along>(ConstMatrixView, Stretch, ConstRows, MatrixView, Write,
                                            MasterWorkspace<Fp32>&);
-template void multiply_master<Fp32, Down>(ConstMatrixView, PanelRange, ConstRows, MatrixView, Write,
+template void multiply_master<Fp32, Down>(ConstMatrixView, Stretch, ConstRows, MatrixView, Write,
                                           MasterWorkspace<Fp32>&);
-template void multiply_master<Bf16, Along>(ConstMatrixView, PanelRange, ConstRows, MatrixView, Write,
+template void multiply_master<Bf16, Along>(ConstMatrixView, Stretch, ConstRows, MatrixView, Write,
                                            MasterWorkspace<Bf16>&);
-template void multiply_master<Bf16, Down>(ConstMatrixView, PanelRange, ConstRows, MatrixView, Write,
+template void multiply_master<Bf16, Down>(ConstMatrixView, Stretch, ConstRows, MatrixView, Write,
                                           MasterWorkspace<Bf16>&);
 
 }  // namespace moeloom::packed

@@ -19,7 +19,7 @@ Ahead ahead_of(const float* next, Index depth, Index tiles, Index tile) {
 }  // namespace
 
 template <typename Element>
-void Face::multiply(Index group, PanelRange range, ConstRows x, MatrixView y) const {
+void Face::multiply(Index group, Stretch range, ConstRows x, MatrixView y) const {
   LeftSide<Element, kBlockRows> left;
   left.take(x);
   for (Index k = 0; k < depth_; k += kTileDepth) {
@@ -42,7 +42,7 @@ void Face::multiply(Index group, PanelRange range, ConstRows x, MatrixView y) co
   }
 }
 
-template void Face::multiply<Fp32>(Index, PanelRange, ConstRows, MatrixView) const;
-template void Face::multiply<Bf16>(Index, PanelRange, ConstRows, MatrixView) const;
+template void Face::multiply<Fp32>(Index, Stretch, ConstRows, MatrixView) const;
+template void Face::multiply<Bf16>(Index, Stretch, ConstRows, MatrixView) const;
 
 }  // namespace moeloom::packed

@@ -5,6 +5,7 @@
 // and contiguous: a product reads its part of the face from the first byte to the last.
 #pragma once
 
+#include "moeloom/base/stretch.hpp"
 #include "moeloom/kernels/grouped_matmul.hpp"
 
 #include <algorithm>
@@ -15,11 +16,6 @@ namespace moeloom::packed {
 
 /// Rows that multiply() takes at most.
 inline constexpr Index kBlockRows = 96;
-
-struct PanelRange {
-  Index begin = 0;
-  Index end = 0;
-};
 
 class Face {
  public:
@@ -48,7 +44,7 @@ class Face {
   /// These panels' columns of y [rows, cols] = x [rows, numbers] times the group's right side, on this
   /// thread; rows <= kBlockRows. Element is what the face was packed as; x becomes it on the way.
   template <typename Element>
-  void multiply(Index group, PanelRange range, ConstRows x, MatrixView y) const;
+  void multiply(Index group, Stretch range, ConstRows x, MatrixView y) const;
 
  private:
   Index numbers_ = 0;  // of depth

@@ -125,11 +125,16 @@ bool is_one_pass(const Rectangle& r, Index lo, Index hi, Index rows) {
   return rows <= kPassRows && std::ranges::count(sources, rows) == 1;
 }
 
-/// dw = the sum over sources [lo, hi), which have rows; the first of them is `first`. Sources without rows
-/// are left out, which adding their zeros would not change.
+/// Sources [lo, hi), the first of whose rows is `first`.
+struct Sources {
+  Index lo, hi, first;
+};
+
+/// dw = the sum over sources that have rows. Those without are left out, which adding their zeros would not
+/// change.
 template <typename Element>
-void sum_sources(const Rectangle& r, Index lo, Index hi, Index first, MatrixView dw, Workspace& work,
-                 std::size_t level) {
+void sum_sources(const Rectangle& r, Sources sources, MatrixView dw, Workspace& work, std::size_t level) {
+  const auto [lo, hi, first] = sources;
   if (hi - lo == 1) {
     const Index count = rows_of(r, lo, hi);
     return sum_rows<Element>(r.dy.rows_from(first, count), r.x.rows_from(first, count), dw, work,
@@ -137,8 +142,8 @@ void sum_sources(const Rectangle& r, Index lo, Index hi, Index first, MatrixView
   }
   const Index mid = tree_split(lo, hi);
   const Index left_rows = rows_of(r, lo, mid), right_rows = rows_of(r, mid, hi);
-  if (left_rows == 0) return sum_sources<Element>(r, mid, hi, first, dw, work, level);
-  sum_sources<Element>(r, lo, mid, first, dw, work, level);
+  if (left_rows == 0) return sum_sources<Element>(r, {mid, hi, first}, dw, work, level);
+  sum_sources<Element>(r, {lo, mid, first}, dw, work, level);
   if (right_rows == 0) return;
   const Index next = first + left_rows;
   if (is_one_pass(r, mid, hi, right_rows))
@@ -146,7 +151,7 @@ void sum_sources(const Rectangle& r, Index lo, Index hi, Index first, MatrixView
                              Write::kAdd, work);
   work.partial(level).reshape_uninitialised(dw.rows, dw.cols);
   const MatrixView right = work.partial(level);
-  sum_sources<Element>(r, mid, hi, next, right, work, level + 1);
+  sum_sources<Element>(r, {mid, hi, next}, right, work, level + 1);
   add(right, dw);
 }
 
@@ -155,10 +160,10 @@ template <typename Element>
 void write_rectangle(const Rectangle& r, MatrixView dw, Write mode, Workspace& work) {
   const auto sources = static_cast<Index>(r.rows_per_source.size());
   if (is_one_pass(r, 0, sources, r.dy.rows())) return add_pass<Element>(r.dy, r.x, dw, mode, work);
-  if (mode == Write::kReplace) return sum_sources<Element>(r, 0, sources, 0, dw, work, 0);
+  if (mode == Write::kReplace) return sum_sources<Element>(r, {0, sources, 0}, dw, work, 0);
   work.partial(0).reshape_uninitialised(dw.rows, dw.cols);
   const MatrixView sum = work.partial(0);
-  sum_sources<Element>(r, 0, sources, 0, sum, work, 1);
+  sum_sources<Element>(r, {0, sources, 0}, sum, work, 1);
   add(sum, dw);
 }
 

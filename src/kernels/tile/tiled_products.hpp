@@ -21,7 +21,7 @@ struct RightSides {
 /// One group's part of a product: these panels of y's columns from x, of which it sees its own rows alone.
 struct Task {
   Index group = 0;
-  PanelRange panels;
+  Stretch panels;
   ConstRows x;
   MatrixView y;
 };

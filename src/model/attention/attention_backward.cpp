@@ -81,7 +81,7 @@ void Backward::score_gradients(const QueryBlock& block, Index first_key, MatrixV
   const ConstMatrixView contexts = block.of(shape, context, shape.value_size());
   const ConstMatrixView d_contexts = block.of(shape, d_context, shape.value_size());
   for (Index i = 0; i < block.rows; ++i) {
-    const KeyRange visible = visible_keys(shape, block.begin + i).after(first_key);
+    const Stretch visible = visible_keys(shape, block.begin + i).after(first_key);
     const Index whole = whole_vectors(visible.end);
     const float mean = softmax::dot(contexts.row(i), d_contexts.row(i), shape.value_size());
     float* p = scores.row(i);
@@ -105,7 +105,7 @@ void Backward::take_rows(const QueryBlock& block, BackwardMemory& memory) const 
 }
 
 void Backward::block(const QueryBlock& block, BackwardMemory& m) const {
-  const KeyRange range = panels_of(visible_keys(shape, block.begin, block.begin + block.rows));
+  const Stretch range = panels_of(visible_keys(shape, block.begin, block.begin + block.rows));
   const Index keys = range.size();
   const MatrixView scores = m.probabilities.rows_from(0, block.rows).cols_from(0, padded_columns(keys));
   const MatrixView d_scores = m.d_scores.rows_from(0, block.rows).cols_from(0, padded_columns(keys));
@@ -145,13 +145,15 @@ void Backward::task(Index sequence, Index kv_head, BackwardMemory& memory) const
 }  // namespace
 }  // namespace attention
 
-void attention_backward(const AttentionShape& shape, ConstMatrixView query, ConstMatrixView key,
-                        ConstMatrixView value, ConstMatrixView context, ConstMatrixView log_sum_exp,
-                        ConstMatrixView d_context, MatrixView d_query, MatrixView d_key, MatrixView d_value) {
+void attention_backward(const AttentionShape& shape, const ConstAttentionHeads& heads,
+                        ConstMatrixView context, ConstMatrixView log_sum_exp, ConstMatrixView d_context,
+                        const AttentionHeads& d_heads) {
   using namespace attention;
   require(shape.query_length == shape.key_length, "attention backward needs a query for every key");
-  check(shape, query, key, value, context, log_sum_exp);
-  check(shape, d_query, d_key, d_value, d_context, log_sum_exp);
+  check(shape, heads, context, log_sum_exp);
+  check(shape, d_heads, d_context, log_sum_exp);
+  const auto& [query, key, value] = heads;
+  const auto& [d_query, d_key, d_value] = d_heads;
   const Backward backward{shape, query, key, value, context, log_sum_exp, d_context, d_query, d_key, d_value};
   Matrix memory = Matrix::uninitialised(threads(), BackwardMemory::floats(shape));
   parallel_for(shape.sequences * shape.kv_heads, [&](Index task) {

@@ -7,8 +7,9 @@
 
 namespace moeloom::attention {
 
-void check(const AttentionShape& s, ConstMatrixView query, ConstMatrixView key, ConstMatrixView value,
-           ConstMatrixView context, ConstMatrixView log_sum_exp) {
+void check(const AttentionShape& s, const ConstAttentionHeads& heads, ConstMatrixView context,
+           ConstMatrixView log_sum_exp) {
+  const auto& [query, key, value] = heads;
   const auto is = [](ConstMatrixView m, Index rows, Index cols) { return m.rows == rows && m.cols == cols; };
   const Index queries = s.sequences * s.query_length;
   const Index keys = s.sequences * s.key_length;
@@ -24,13 +25,13 @@ void check(const AttentionShape& s, ConstMatrixView query, ConstMatrixView key, 
   require(is(log_sum_exp, queries, s.heads), "attention: log_sum_exp must be [queries, heads]");
 }
 
-KeyRange visible_keys(const AttentionShape& shape, Index begin, Index end) {
+Stretch visible_keys(const AttentionShape& shape, Index begin, Index end) {
   const Index past = shape.key_length - shape.query_length;
   const Index first = shape.window > 0 ? std::max<Index>(0, past + begin + 1 - shape.window) : 0;
   return {first, past + end};
 }
 
-KeyRange panels_of(KeyRange keys) {
+Stretch panels_of(Stretch keys) {
   return {keys.begin / kPanelColumns * kPanelColumns, keys.end};
 }
 

@@ -1,6 +1,7 @@
 // What attention's forward and backward share: where a head's rows lie, the causal limit, a task's memory.
 #pragma once
 
+#include "moeloom/base/stretch.hpp"
 #include "moeloom/model/attention/attention.hpp"
 
 #include "attention/attention_product.hpp"
@@ -12,31 +13,21 @@ namespace moeloom::attention {
 inline constexpr Index kBlockQueries = 24;
 
 /// Throws ShapeError unless every view has the rows and columns that the shape says.
-void check(const AttentionShape& shape, ConstMatrixView query, ConstMatrixView key, ConstMatrixView value,
-           ConstMatrixView context, ConstMatrixView log_sum_exp);
+void check(const AttentionShape& shape, const ConstAttentionHeads& heads, ConstMatrixView context,
+           ConstMatrixView log_sum_exp);
 
 inline Index group_size(const AttentionShape& shape) {
   return shape.heads / shape.kv_heads;
 }
 
-/// Keys [begin, end) of a sequence.
-struct KeyRange {
-  Index begin = 0;
-  Index end = 0;
-
-  Index size() const { return end - begin; }
-  /// Counted from key `first`.
-  KeyRange after(Index first) const { return {begin - first, end - first}; }
-};
-
 /// Keys that some query of [begin, end) of a sequence sees: up to the last query itself, from as far back as
 /// the first one's window reaches.
-KeyRange visible_keys(const AttentionShape& shape, Index begin, Index end);
-inline KeyRange visible_keys(const AttentionShape& shape, Index position) {
+Stretch visible_keys(const AttentionShape& shape, Index begin, Index end);
+inline Stretch visible_keys(const AttentionShape& shape, Index position) {
   return visible_keys(shape, position, position + 1);
 }
 /// The same keys from the beginning of a panel.
-KeyRange panels_of(KeyRange keys);
+Stretch panels_of(Stretch keys);
 
 /// Floats from one row of scores to the next: a power of two would send the rows to the same cache sets.
 constexpr Index score_stride(Index keys) {

@@ -57,7 +57,7 @@ struct Forward {
 /// Scores of one query -> e^(score - largest), zero where the query must not look; returns 1 / their sum.
 /// What it must not see is first overwritten by a score that it may, so that the passes go over whole
 /// vectors.
-float softmax_row(float* scores, KeyRange visible, Index padded, float& log_sum_exp) {
+float softmax_row(float* scores, Stretch visible, Index padded, float& log_sum_exp) {
   const Index whole = whole_vectors(visible.end);
   std::fill(scores, scores + visible.begin, scores[visible.begin]);
   std::fill(scores + visible.end, scores + whole, scores[visible.begin]);
@@ -71,7 +71,7 @@ float softmax_row(float* scores, KeyRange visible, Index padded, float& log_sum_
 }
 
 void Forward::block(const QueryBlock& block, Index first_key, ForwardMemory& memory) const {
-  const KeyRange range = panels_of(visible_keys(shape, block.begin, block.begin + block.rows));
+  const Stretch range = panels_of(visible_keys(shape, block.begin, block.begin + block.rows));
   const Index keys = range.size();
   const Index skipped = range.begin - first_key;
   const MatrixView queries = memory.query.rows_from(0, block.rows);
@@ -82,7 +82,7 @@ void Forward::block(const QueryBlock& block, Index first_key, ForwardMemory& mem
   copy_scaled(block.of(shape, query, shape.head_dim), 1.0f, queries);
   multiply(as_is(queries), shape.head_dim, memory.keys.cols_after(skipped), scores, Write::kReplace);
   for (Index i = 0; i < block.rows; ++i) {
-    const KeyRange visible = visible_keys(shape, block.begin + i);
+    const Stretch visible = visible_keys(shape, block.begin + i);
     inverse_sums[i] = softmax_row(scores.row(i), visible.after(range.begin), scores.cols,
                                   log_sum_exp(block.first_row(shape) + i, block.head));
   }
@@ -93,7 +93,7 @@ void Forward::block(const QueryBlock& block, Index first_key, ForwardMemory& mem
 }
 
 void Forward::task(Index sequence, Index kv_head, Index begin, Index end, float* space) const {
-  const KeyRange range = panels_of(visible_keys(shape, begin, end));
+  const Stretch range = panels_of(visible_keys(shape, begin, end));
   ForwardMemory memory(shape, range.size(), space);
   const ConstMatrixView keys = keys_of(shape, key, sequence, kv_head, shape.head_dim);
   const ConstMatrixView values = keys_of(shape, value, sequence, kv_head, shape.value_size());
@@ -108,11 +108,11 @@ void Forward::task(Index sequence, Index kv_head, Index begin, Index end, float*
 }  // namespace
 }  // namespace attention
 
-void attention_forward(const AttentionShape& shape, ConstMatrixView query, ConstMatrixView key,
-                       ConstMatrixView value, MatrixView context, MatrixView log_sum_exp) {
+void attention_forward(const AttentionShape& shape, const ConstAttentionHeads& heads, MatrixView context,
+                       MatrixView log_sum_exp) {
   using namespace attention;
-  check(shape, query, key, value, context, log_sum_exp);
-  const Forward forward{shape, query, key, value, context, log_sum_exp};
+  check(shape, heads, context, log_sum_exp);
+  const Forward forward{shape, heads.query, heads.key, heads.value, context, log_sum_exp};
   const Index tasks_per_head = ceil_div(shape.query_length, kTaskQueries);
   Matrix memory = Matrix::uninitialised(threads(), ForwardMemory::floats(shape));
   parallel_for(shape.sequences * shape.kv_heads * tasks_per_head, [&](Index task) {

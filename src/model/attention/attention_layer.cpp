@@ -65,8 +65,7 @@ void AttentionLayer::forward(const KernelTable& kernels, const AttentionContext&
   saved_.input.reshape_uninitialised(hidden.rows, hidden.cols);
   copy(hidden, saved_.input);
   const AttentionHeads heads = project(kernels, context, hidden);
-  attention_forward(shape(context, context.sequence_length), heads.query, heads.key, heads.value,
-                    saved_.context, saved_.log_sum_exp);
+  attention_forward(shape(context, context.sequence_length), heads, saved_.context, saved_.log_sum_exp);
   add_output(kernels, hidden);
 }
 
@@ -83,8 +82,9 @@ void AttentionLayer::forward_cached(const KernelTable& kernels, const AttentionC
   const AttentionHeads heads = project(kernels, context, hidden);
   copy(heads.key, cache.key.view().rows_from(past, hidden.rows));
   copy(heads.value, cache.value.view().rows_from(past, hidden.rows));
-  attention_forward(shape(context, total), heads.query, cache.key.view().rows_from(0, total),
-                    cache.value.view().rows_from(0, total), saved_.context, saved_.log_sum_exp);
+  const AttentionHeads cached{heads.query, cache.key.view().rows_from(0, total),
+                              cache.value.view().rows_from(0, total)};
+  attention_forward(shape(context, total), cached, saved_.context, saved_.log_sum_exp);
   add_output(kernels, hidden);
 }
 
@@ -103,10 +103,9 @@ void AttentionLayer::backward(const KernelTable& kernels, const AttentionContext
   backward_output(kernels, d_hidden, workspace);
   std::visit(
       [&](auto& sources) {
-        const AttentionHeads heads = sources.heads();
-        const AttentionHeads d = sources.gradients(d_hidden.rows, workspace.heads);
-        attention_backward(shape(context, context.sequence_length), heads.query, heads.key, heads.value,
-                           saved_.context, saved_.log_sum_exp, workspace.d_context, d.query, d.key, d.value);
+        attention_backward(shape(context, context.sequence_length), sources.heads(), saved_.context,
+                           saved_.log_sum_exp, workspace.d_context,
+                           sources.gradients(d_hidden.rows, workspace.heads));
         sources.backward(kernels, context, std::as_const(saved_).normed.rows(), workspace.heads,
                          workspace.d_normed);
       },

@@ -210,13 +210,18 @@ const Family kGemma3Text = {
 
 // ---- Text towers inside larger models, and what is known but does not run -------------------------------
 
-Family inside(Family text, const std::string& model_type, const std::string& architecture,
-              const FilePrefix& prefix, const std::vector<std::string>& path,
+/// The model that a text tower is in.
+struct Outer {
+  std::string model_type, architecture;
+  FilePrefix prefix = {};
+};
+
+Family inside(Family text, const Outer& outer, const std::vector<std::string>& path,
               const std::vector<std::string>& without_effect, const NamePatterns& towers) {
   text.text_config = TextConfigRule{path, text.model_type, without_effect, towers};
-  text.model_type = model_type;
-  text.architecture = architecture;
-  text.prefix = prefix;
+  text.model_type = outer.model_type;
+  text.architecture = outer.architecture;
+  text.prefix = outer.prefix;
   return text;
 }
 
@@ -252,14 +257,19 @@ std::vector<Family> make_families() {
       kQwen3,
       kQwen3Moe,
       kQwen3OmniMoeText,
-      inside(kQwen3OmniMoeText, "qwen3_omni_moe_thinker", "Qwen3OmniMoeThinkerForConditionalGeneration", {},
+      inside(kQwen3OmniMoeText, {"qwen3_omni_moe_thinker", "Qwen3OmniMoeThinkerForConditionalGeneration"},
              {"text_config"}, kThinkerKeys, {"audio_tower.*", "visual.*"}),
-      inside(kQwen3OmniMoeText, "qwen3_omni_moe", "Qwen3OmniMoeForConditionalGeneration",
-             {"thinker.model.", "thinker.lm_head.weight"}, {"thinker_config", "text_config"}, kThinkerKeys,
+      inside(kQwen3OmniMoeText,
+             {"qwen3_omni_moe",
+              "Qwen3OmniMoeForConditionalGeneration",
+              {"thinker.model.", "thinker.lm_head.weight"}},
+             {"thinker_config", "text_config"}, kThinkerKeys,
              {"thinker.audio_tower.*", "thinker.visual.*", "talker.*", "code2wav.*"}),
       kQwen3VlMoeText,
-      inside(kQwen3VlMoeText, "qwen3_vl_moe", "Qwen3VLMoeForConditionalGeneration",
-             {"model.language_model.", "lm_head.weight"}, {"text_config"}, kVisionKeys, {"model.visual.*"}),
+      inside(
+          kQwen3VlMoeText,
+          {"qwen3_vl_moe", "Qwen3VLMoeForConditionalGeneration", {"model.language_model.", "lm_head.weight"}},
+          {"text_config"}, kVisionKeys, {"model.visual.*"}),
       refused("qwen3_next", kDeltaNet),
       refused("qwen3_5_moe", kDeltaNet),
       refused("qwen3_5_moe_text", kDeltaNet),

@@ -72,12 +72,18 @@ void add_linear(Specs& specs, const Naming& naming, const std::string& name, Ind
   if (with_bias) specs.push_back(bias(name + ".bias", {{naming.in_file(name) + ".bias", rows}}));
 }
 
-/// A weight that is several, unless the family fuses them too.
-void add_fused(Specs& specs, const Naming& naming, const std::string& name, Index cols, Parts parts,
-               bool fused_in_file, bool with_bias) {
+/// What a weight is made of that is several, unless the family fuses them too.
+struct Fused {
+  Parts parts;
+  bool in_file = false;
+  bool with_bias = false;
+};
+
+void add_fused(Specs& specs, const Naming& naming, const std::string& name, Index cols, Fused fused) {
+  auto& [parts, in_file, with_bias] = fused;
   Index rows = 0;
   for (const auto& [part, part_rows] : parts) rows += part_rows;
-  if (fused_in_file) parts = {{name, rows}};
+  if (in_file) parts = {{name, rows}};
   const auto ending = [&](const char* end) {
     Parts named;
     for (const auto& [part, part_rows] : parts) named.emplace_back(naming.in_file(part) + end, part_rows);
@@ -121,8 +127,8 @@ void add_attention(Specs& specs, const Naming& naming, const AttentionSpec& spec
     const Parts parts = {{at + "q_proj", spec.query_width()},
                          {at + "k_proj", spec.key_width()},
                          {at + "v_proj", spec.value_width()}};
-    add_fused(specs, naming, at + "qkv_proj", spec.hidden_size, parts, naming.family.fused_qkv,
-              spec.qkv_bias);
+    add_fused(specs, naming, at + "qkv_proj", spec.hidden_size,
+              {parts, naming.family.fused_qkv, spec.qkv_bias});
     add_qk_norms(specs, naming, spec);
   }
   add_linear(specs, naming, at + "o_proj", spec.hidden_size, spec.output_width(), spec.output_bias);
@@ -131,8 +137,8 @@ void add_attention(Specs& specs, const Naming& naming, const AttentionSpec& spec
 void add_mlp(Specs& specs, const Naming& naming, const MlpSpec& spec) {
   const std::string& at = spec.prefix;
   const Parts parts = {{at + "gate_proj", spec.width}, {at + "up_proj", spec.width}};
-  add_fused(specs, naming, at + "gate_up_proj", spec.hidden_size, parts, naming.family.fused_gate_up,
-            spec.bias);
+  add_fused(specs, naming, at + "gate_up_proj", spec.hidden_size,
+            {parts, naming.family.fused_gate_up, spec.bias});
   add_linear(specs, naming, at + "down_proj", spec.hidden_size, spec.width, spec.bias);
 }
 
@@ -154,9 +160,14 @@ void add_rows(ParameterSpec& parameter, const std::string& name, Index rows) {
   parameter.rows += rows;
 }
 
-/// Rows of one expert in a tensor that all share; `stride` rows of it in the file.
-void add_stacked_rows(ParameterSpec& parameter, const std::string& name, Index rows, Index expert,
-                      Index first, Index stride, SliceLayout layout) {
+/// Rows of one expert, from `first` on, of the `stride` that each has in a tensor that all share.
+struct StackedRows {
+  Index rows, expert, first, stride;
+  SliceLayout layout;
+};
+
+void add_stacked_rows(ParameterSpec& parameter, const std::string& name, const StackedRows& stacked) {
+  const auto& [rows, expert, first, stride, layout] = stacked;
   const bool transposed = layout == SliceLayout::kTransposed;
   const Index cols = parameter.cols;
   parameter.slices.push_back({.name = name,
@@ -193,9 +204,9 @@ void add_expert_stack(Specs& specs, const Naming& naming, const MoeSpec& spec, E
   ParameterSpec gate_up = of_experts(spec, experts, "experts.gate_up_proj", d);
   ParameterSpec down = of_experts(spec, experts, "experts.down_proj", f);
   for (Index id = experts.begin; id < experts.begin + experts.count; ++id) {
-    add_stacked_rows(gate_up, block + "experts.gate_up_proj", f, id, 0, 2 * f, layout);
-    add_stacked_rows(gate_up, block + "experts.gate_up_proj", f, id, f, 2 * f, layout);
-    add_stacked_rows(down, block + "experts.down_proj", d, id, 0, d, layout);
+    add_stacked_rows(gate_up, block + "experts.gate_up_proj", {f, id, 0, 2 * f, layout});
+    add_stacked_rows(gate_up, block + "experts.gate_up_proj", {f, id, f, 2 * f, layout});
+    add_stacked_rows(down, block + "experts.down_proj", {d, id, 0, d, layout});
   }
   specs.push_back(std::move(gate_up));
   specs.push_back(std::move(down));

@@ -1,5 +1,6 @@
 #include "moeloom/moe/dispatch/alltoall_dispatch.hpp"
 
+#include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"
 #include "moeloom/comm/mesh.hpp"
 
@@ -41,6 +42,12 @@ auto widening_copy(Index cols, WireDType wire) {
   return [cols, wire](const float* packed, float* row) { from_wire(packed, cols, wire, row); };
 }
 
+/// A plan of rows that land where they are written has no order of arrival.
+void check_arrivals(const DispatchPlan& plan) {
+  require(plan.ranks == 1 || std::ssize(plan.landing_order) == plan.rows(),
+          "the alltoall dispatcher needs a plan of its own");
+}
+
 ConstMatrixView as_column(std::span<const float> values) {
   return {values.data(), static_cast<Index>(values.size()), 1};
 }
@@ -52,16 +59,23 @@ Index arrival_of(const DispatchPlan& plan, Index row) {
 
 }  // namespace
 
+void plan_arrivals(const Communicator& ep, Index num_experts, std::span<const std::int32_t> topk_idx,
+                   Index top_k, DispatchPlan& plan) {
+  plan_sending(topk_idx, top_k, num_experts, ep.size(), plan);
+  plan_receiving(exchange_counts(ep, plan.tokens_per_expert).of_experts, plan);
+}
+
 AlltoallDispatch::AlltoallDispatch(const Communicator& ep, Index num_experts, NodeMap nodes, WireDType wire)
     : ep_(&ep), num_experts_(num_experts), nodes_(std::move(nodes)), wire_(wire) {}
 
 void AlltoallDispatch::plan(std::span<const std::int32_t> topk_idx, Index top_k, DispatchPlan& plan) {
-  plan_sending(topk_idx, top_k, num_experts_, ep_->size(), plan);
-  plan_receiving(exchange_counts(*ep_, plan.tokens_per_expert).of_experts, plan);
+  plan_arrivals(*ep_, num_experts_, topk_idx, top_k, plan);
+  make_own<std::monostate>(plan);
 }
 
 void AlltoallDispatch::dispatch(const DispatchPlan& plan, ConstMatrixView tokens, RowBuffer& rows,
                                 std::optional<ScalarsOut> scalars) {
+  check_arrivals(plan);
   const auto token_of = [&](Index place) { return plan.slot_order[at(place)] / plan.top_k; };
   const Index cols = tokens.cols;
   rows.reshape_uninitialised(plan.rows(), cols);
@@ -81,6 +95,7 @@ void AlltoallDispatch::dispatch(const DispatchPlan& plan, ConstMatrixView tokens
 
 void AlltoallDispatch::combine(const DispatchPlan& plan, const RowBuffer& rows, MatrixView tokens, Write mode,
                                std::optional<ScalarsBack> scalars) {
+  check_arrivals(plan);
   const Index cols = rows.cols();
   if (plan.ranks == 1) {
     sum_slots(plan, rows, tokens, mode);
@@ -98,8 +113,7 @@ void AlltoallDispatch::combine(const DispatchPlan& plan, const RowBuffer& rows, 
 
 void AlltoallDispatch::count(std::span<const Index> rows_per_rank, Index cols, bool with_scalars) {
   const Index rows = sum_off_node(nodes_, ep_->rank(), rows_per_rank);
-  traffic_.network_bytes += rows * (wire_cols(cols, wire_) + (with_scalars ? 1 : 0)) * kFloatBytes;
-  traffic_.row_bytes += rows * cols * kFloatBytes;
+  network_bytes_ += rows * (wire_cols(cols, wire_) + (with_scalars ? 1 : 0)) * kFloatBytes;
 }
 
 void AlltoallDispatch::sum_returned(const DispatchPlan& plan, Index cols, MatrixView tokens, Write mode) {

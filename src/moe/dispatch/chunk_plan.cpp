@@ -22,6 +22,16 @@ Index append_offsets(std::span<const std::int64_t> cuts, Index first, CountOf co
   return first;
 }
 
+/// One stretch a rank, one behind the other.
+void set_stretches(const std::vector<Index>& per_rank, std::vector<Index>& offsets) {
+  offsets.clear();
+  Index first = 0;
+  for (const Index count : per_rank) {
+    offsets.push_back(first);
+    offsets.push_back(first += count);
+  }
+}
+
 }  // namespace
 
 std::vector<std::int64_t> cut_experts(std::span<const Index> rows_per_expert, Index chunks) {
@@ -39,6 +49,14 @@ std::vector<std::int64_t> cut_experts(std::span<const Index> rows_per_expert, In
   }
   cuts.push_back(experts);
   return cuts;
+}
+
+void plan_whole(DispatchPlan& plan) {
+  plan.chunks.chunks = 1;
+  plan.chunks.experts.assign({0, plan.grouped_rows().groups()});
+  plan.chunks.landing.assign({0, plan.rows()});
+  set_stretches(plan.sent_per_rank, plan.chunks.leaving);
+  set_stretches(plan.received_per_rank, plan.chunks.arriving);
 }
 
 void plan_chunks(std::span<const std::int64_t> cuts, Index rank, DispatchPlan& plan) {

@@ -24,14 +24,15 @@ std::int32_t row_number(Index row) {
 /// visit(token, slot, route, new_token, new_sum) for every slot in order; route -1: its expert is on this
 /// node.
 template <typename Visit>
-void walk_slots(const NodeMap& nodes, const CrossingRoutes& routes, CombineMode mode,
-                const DispatchPlan& plan, Visit visit) {
+void walk_slots(const CrossingWay& way, const DispatchPlan& plan, const std::vector<Landing>& landings,
+                Visit visit) {
+  const auto& [nodes, routes, rank, mode] = way;
   std::vector<Index> last_token(routes.out.size(), -1);
   for (Index token = 0; token < plan.tokens; ++token) {
     Index opening = -1;  // the route that all slots so far take, if there is one
     for (Index k = 0; k < plan.top_k; ++k) {
       const Index slot = token * plan.top_k + k;
-      const Index node = nodes.node_of[at(plan.landings[at(slot)].rank)];
+      const Index node = nodes.node_of[at(landings[at(slot)].rank)];
       const Index route = routes.out_routes[at(node)];
       opening = k == 0 || route == opening ? route : -1;
       if (route < 0) {
@@ -54,11 +55,11 @@ std::vector<CrossingCounts> begins_of(const std::vector<CrossingCounts>& counts)
   return begins;
 }
 
-void count_leaving(const NodeMap& nodes, const CrossingRoutes& routes, CombineMode mode, DispatchPlan& plan) {
-  plan.crossing.leaving.assign(routes.out.size(), {});
-  walk_slots(nodes, routes, mode, plan, [&](Index, Index, Index route, bool new_token, bool new_sum) {
+void count_leaving(const CrossingWay& way, const DispatchPlan& plan, HierarchicalPlan& own) {
+  own.crossing.leaving.assign(way.routes.out.size(), {});
+  walk_slots(way, plan, own.landings, [&](Index, Index, Index route, bool new_token, bool new_sum) {
     if (route < 0) return;
-    CrossingCounts& counts = plan.crossing.leaving[at(route)];
+    CrossingCounts& counts = own.crossing.leaving[at(route)];
     counts.tokens += new_token;
     counts.sums += new_sum;
     ++counts.copies;
@@ -82,22 +83,23 @@ CrossingRoutes crossing_routes(const NodeMap& nodes, Index rank) {
   return routes;
 }
 
-std::vector<CrossingCopy> plan_leaving(const NodeMap& nodes, const CrossingRoutes& routes, Index rank,
-                                       CombineMode mode, DispatchPlan& plan) {
-  require(std::ssize(plan.landings) == plan.slots(), "what crosses is planned from where rows land");
-  CrossingPlan& crossing = plan.crossing;
-  count_leaving(nodes, routes, mode, plan);
+std::vector<CrossingCopy> plan_leaving(const CrossingWay& way, const DispatchPlan& plan,
+                                       HierarchicalPlan& own) {
+  require(std::ssize(own.landings) == plan.slots(), "what crosses is planned from where rows land");
+  const NodeMap& nodes = way.nodes;
+  CrossingPlan& crossing = own.crossing;
+  count_leaving(way, plan, own);
   const std::vector<CrossingCounts> begins = begins_of(crossing.leaving);
-  std::vector<CrossingCounts> next(routes.out.size());
+  std::vector<CrossingCounts> next(way.routes.out.size());
   std::vector<CrossingCopy> copies(at(begins.back().copies));
   crossing.tokens.resize(at(begins.back().tokens));
   crossing.slots.resize(copies.size());
   crossing.summands.clear();
   crossing.summand_offsets.assign(1, 0);
-  const Index members = std::ssize(nodes.members[at(nodes.node_of[at(rank)])]);
-  walk_slots(nodes, routes, mode, plan,
+  const Index members = std::ssize(nodes.members[at(nodes.node_of[at(way.rank)])]);
+  walk_slots(way, plan, own.landings,
              [&](Index token, Index slot, Index route, bool new_token, bool new_sum) {
-               const Landing& to = plan.landings[at(slot)];
+               const Landing& to = own.landings[at(slot)];
                const Index member = nodes.member_of[at(to.rank)];
                if (route < 0) {
                  crossing.summands.push_back({member, to.row});

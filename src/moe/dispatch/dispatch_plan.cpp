@@ -30,7 +30,7 @@ void order_by_expert(std::span<const std::int32_t> topk_idx, DispatchPlan& plan)
   }
 }
 
-/// What is known before any row has a place.
+/// What is known before any row has a place, all of it one chunk.
 void count_received(std::span<const std::int64_t> received_counts, DispatchPlan& plan) {
   require(std::ssize(received_counts) % plan.ranks == 0, "received_counts must be [ep, local experts]");
   const Index experts = std::ssize(received_counts) / plan.ranks;
@@ -44,6 +44,7 @@ void count_received(std::span<const std::int64_t> received_counts, DispatchPlan&
       plan.received_per_rank[at(source)] += count;
     }
   }
+  plan_whole(plan);
 }
 
 }  // namespace
@@ -100,7 +101,7 @@ LandingCounts landing_counts(Index num_experts, Index ranks, Index rank,
 }
 
 void plan_landing(const LandingCounts& counts, std::span<const std::int32_t> topk_idx, Index rank,
-                  DispatchPlan& plan) {
+                  DispatchPlan& plan, std::vector<Landing>& landings) {
   const auto experts = std::ssize(plan.tokens_per_expert);
   require(std::ssize(counts.of_all) == experts && std::ssize(counts.before) == experts,
           "counts of all ranks and of those before must be [experts]");
@@ -123,10 +124,10 @@ void plan_landing(const LandingCounts& counts, std::span<const std::int32_t> top
       place += plan.tokens_per_expert[at(expert)];
     }
   }
-  plan.landings.resize(topk_idx.size());
+  landings.resize(topk_idx.size());
   for (std::size_t slot = 0; slot < topk_idx.size(); ++slot) {
     const Landing& from = origin[at(topk_idx[slot])];
-    plan.landings[slot] = {from.rank, from.row + plan.slot_place[slot]};
+    landings[slot] = {from.rank, from.row + plan.slot_place[slot]};
   }
 }
 

@@ -2,6 +2,8 @@
 
 #include "moeloom/base/errors.hpp"
 
+#include <numeric>
+
 namespace moeloom {
 namespace {
 
@@ -16,6 +18,12 @@ void check_scalars(const DispatchPlan& plan, const std::optional<ScalarsOut>& sc
 }
 void check_scalars(const DispatchPlan& plan, const std::optional<ScalarsBack>& scalars) {
   require(!scalars || std::ssize(scalars->rows) == plan.rows(), "combine needs one number a row");
+}
+
+/// One fp32 copy of each row that is another rank's.
+std::int64_t bytes_for_others(std::span<const Index> rows_per_rank, int rank, Index cols) {
+  const Index all = std::reduce(rows_per_rank.begin(), rows_per_rank.end(), Index{0});
+  return (all - rows_per_rank[at(rank)]) * cols * static_cast<Index>(sizeof(float));
 }
 
 std::shared_ptr<NodeMemory> memory_of_node(const Communicator& ep, const NodeMap& nodes) {
@@ -38,104 +46,69 @@ DispatcherSettings open_dispatcher(DispatcherKind kind, const Communicator& ep, 
 }
 
 Dispatcher::Dispatcher(const Communicator& ep, Index num_experts, const DispatcherSettings& settings)
-    : way_(AlltoallDispatch(ep, num_experts, settings.nodes, settings.wire.dtype)) {
-  require(settings.chunks == 0 || settings.kind == DispatcherKind::kAlltoall,
-          "only the alltoall dispatcher moves rows in chunks");
-  switch (settings.kind) {
-    case DispatcherKind::kAlltoall:
-      if (settings.chunks > 0)
-        way_ = OverlappedDispatch(ep, num_experts, settings.chunks, settings.nodes, settings.wire.dtype);
-      return;
-    case DispatcherKind::kShared:
-      way_ = SharedDispatch(ep, num_experts, settings.memory);
-      return;
-    case DispatcherKind::kHierarchical:
-      way_ = HierarchicalDispatch(
-          ep, num_experts, {settings.nodes, settings.memory, settings.wire.combine, settings.wire.dtype});
-      return;
-    case DispatcherKind::kAllgather:
-      way_ = AllgatherDispatch(ep, num_experts, settings.nodes, settings.wire.dtype);
-      return;
-  }
-}
+    : kind_(settings.kind), rank_(ep.rank()), way_(make_way(ep, num_experts, settings)) {}
 
-DispatcherKind Dispatcher::kind() const {
-  // In the order of the variant.
-  constexpr std::array kinds = {DispatcherKind::kAlltoall, DispatcherKind::kShared,
-                                DispatcherKind::kHierarchical, DispatcherKind::kAllgather,
-                                DispatcherKind::kAlltoall};
-  static_assert(kinds.size() == std::variant_size_v<decltype(way_)>);
-  return kinds[way_.index()];
+Dispatcher::Way Dispatcher::make_way(const Communicator& ep, Index num_experts,
+                                     const DispatcherSettings& settings) {
+  const auto& [kind, memory, nodes, wire, node_pool, chunks] = settings;
+  require(chunks == 0 || kind == DispatcherKind::kAlltoall,
+          "only the alltoall dispatcher moves rows in chunks");
+  switch (kind) {
+    case DispatcherKind::kAlltoall:
+      break;
+    case DispatcherKind::kShared:
+      return WholeTrip(SharedDispatch(ep, num_experts, memory));
+    case DispatcherKind::kHierarchical:
+      return WholeTrip(HierarchicalDispatch(ep, num_experts, {nodes, memory, wire.combine, wire.dtype}));
+    case DispatcherKind::kAllgather:
+      return WholeTrip(AllgatherDispatch(ep, num_experts, nodes, wire.dtype));
+  }
+  if (chunks > 0) return OverlappedDispatch(ep, num_experts, chunks, nodes, wire.dtype);
+  return WholeTrip(AlltoallDispatch(ep, num_experts, nodes, wire.dtype));
 }
 
 DispatchTraffic Dispatcher::traffic() const {
-  return std::visit([](const auto& way) { return way.traffic(); }, way_);
+  return {.network_bytes = std::visit([](const auto& way) { return way.network_bytes(); }, way_),
+          .row_bytes = row_bytes_};
 }
 
 void Dispatcher::plan(std::span<const std::int32_t> topk_idx, Index top_k, DispatchPlan& plan) {
   std::visit([&](auto& way) { way.plan(topk_idx, top_k, plan); }, way_);
 }
 
-void Dispatcher::prepare(RowBuffer& rows, Index count, Index cols) {
-  std::visit([&](auto& way) { way.prepare(rows, count, cols); }, way_);
-}
-
-void Dispatcher::dispatch(const DispatchPlan& plan, ConstMatrixView tokens, RowBuffer& rows,
-                          std::optional<ScalarsOut> scalars) {
-  check_tokens(plan, tokens);
-  check_scalars(plan, scalars);
-  std::visit([&](auto& way) { way.dispatch(plan, tokens, rows, scalars); }, way_);
-}
-
-void Dispatcher::combine(const DispatchPlan& plan, const RowBuffer& rows, MatrixView tokens, Write mode,
-                         std::optional<ScalarsBack> scalars) {
-  require(rows.rows() == plan.rows(), "combine needs the plan's rows");
-  check_sums(plan, tokens, rows.cols());
-  check_scalars(plan, scalars);
-  std::visit([&](auto& way) { way.combine(plan, rows, tokens, mode, scalars); }, way_);
-}
-
 Index Dispatcher::chunks() const {
-  const auto* const overlapped = std::get_if<OverlappedDispatch>(&way_);
-  return overlapped != nullptr ? overlapped->chunks() : 1;
+  return std::visit([](const auto& way) { return way.chunks(); }, way_);
 }
 
 void Dispatcher::begin(const RoundTrip& trip) {
-  auto* const overlapped = std::get_if<OverlappedDispatch>(&way_);
-  if (overlapped == nullptr) {
-    dispatch(trip.plan, trip.tokens, trip.rows, trip.scalars_out);
-    return prepare(trip.results, trip.plan.rows(), trip.tokens.cols);
-  }
   check_tokens(trip.plan, trip.tokens);
   check_scalars(trip.plan, trip.scalars_out);
   check_sums(trip.plan, trip.sums, trip.tokens.cols);
-  overlapped->begin(trip);
+  row_bytes_ += bytes_for_others(trip.plan.sent_per_rank, rank_, trip.tokens.cols);
+  std::visit([&](auto& way) { way.begin(trip); }, way_);
 }
 
 bool Dispatcher::arrived(Index chunk) {
-  auto* const overlapped = std::get_if<OverlappedDispatch>(&way_);
-  return overlapped == nullptr || overlapped->arrived(chunk);
+  return std::visit([&](auto& way) { return way.arrived(chunk); }, way_);
 }
 
 void Dispatcher::await(const RoundTrip& trip, Index chunk) {
-  if (auto* const overlapped = std::get_if<OverlappedDispatch>(&way_)) overlapped->await(trip, chunk);
+  std::visit([&](auto& way) { way.await(trip, chunk); }, way_);
 }
 
 void Dispatcher::send_back(const RoundTrip& trip, Index chunk) {
-  if (auto* const overlapped = std::get_if<OverlappedDispatch>(&way_)) {
-    check_scalars(trip.plan, trip.scalars_back);
-    overlapped->send_back(trip, chunk);
-  }
+  require(trip.results.rows() == trip.plan.rows(), "combine needs the plan's rows");
+  check_scalars(trip.plan, trip.scalars_back);
+  std::visit([&](auto& way) { way.send_back(trip, chunk); }, way_);
 }
 
 void Dispatcher::finish(const RoundTrip& trip) {
-  if (auto* const overlapped = std::get_if<OverlappedDispatch>(&way_)) return overlapped->finish(trip);
-  combine(trip.plan, trip.results, trip.sums, trip.mode, trip.scalars_back);
+  row_bytes_ += bytes_for_others(trip.plan.received_per_rank, rank_, trip.sums.cols);
+  std::visit([&](auto& way) { way.finish(trip); }, way_);
 }
 
 Interlude Dispatcher::progress() const {
-  const auto* const overlapped = std::get_if<OverlappedDispatch>(&way_);
-  return overlapped != nullptr ? overlapped->progress() : Interlude();
+  return std::visit([](const auto& way) { return way.progress(); }, way_);
 }
 
 }  // namespace moeloom

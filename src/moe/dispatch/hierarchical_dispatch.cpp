@@ -13,13 +13,7 @@ namespace moeloom {
 namespace {
 
 constexpr Index kRowsPerTask = 16;
-constexpr Index kFloatBytes = sizeof(float);
 constexpr Index kFloatsPerCopy = sizeof(CrossingCopy) / sizeof(float);
-
-Index copies_of(const std::vector<CrossingCounts>& counts) {
-  return std::transform_reduce(counts.begin(), counts.end(), Index{0}, std::plus<>(),
-                               [](const CrossingCounts& each) { return each.copies; });
-}
 
 Index floats_of(std::span<const Parcel> parcels) {
   return parcels.empty() ? 0 : parcels.back().end();
@@ -32,9 +26,8 @@ std::span<const float> as_floats(std::span<const CrossingCopy> copies) {
   return {reinterpret_cast<const float*>(copies.data()), copies.size() * kFloatsPerCopy};
 }
 
-bool has_crossings(const DispatchPlan& plan) {
-  return std::ssize(plan.landings) == plan.slots() &&
-         std::ssize(plan.crossing.summand_offsets) == plan.tokens + 1;
+const HierarchicalPlan& own_of(const DispatchPlan& plan) {
+  return own_of<HierarchicalPlan>(plan, "hierarchical");
 }
 
 HierarchicalSettings checked(HierarchicalSettings settings, const Communicator& ep) {
@@ -68,12 +61,13 @@ void HierarchicalDispatch::plan(std::span<const std::int32_t> topk_idx, Index to
   LandingCounts counts{plan.tokens_per_expert, plan.tokens_per_expert, std::move(received.of_experts)};
   ep_->all_sum(counts.of_all);
   ep_->sum_before(counts.before);
-  plan_landing(counts, topk_idx, ep_->rank(), plan);
+  HierarchicalPlan& own = make_own<HierarchicalPlan>(plan);
+  plan_landing(counts, topk_idx, ep_->rank(), plan, own.landings);
   const std::vector<CrossingCopy> leaving =
-      plan_leaving(nodes, routes_, ep_->rank(), settings_.combine, plan);
+      plan_leaving({nodes, routes_, ep_->rank(), settings_.combine}, plan, own);
   std::vector<Index> copies_per_route;
   for (const Index from : routes_.in) copies_per_route.push_back(received.beside[at(from)]);
-  plan_arriving(exchange_copies(leaving, plan.crossing, copies_per_route), copies_per_route, plan.crossing);
+  plan_arriving(exchange_copies(leaving, own.crossing, copies_per_route), copies_per_route, own.crossing);
 }
 
 std::vector<CrossingCopy> HierarchicalDispatch::exchange_copies(const std::vector<CrossingCopy>& leaving,
@@ -98,8 +92,7 @@ std::vector<CrossingCopy> HierarchicalDispatch::exchange_copies(const std::vecto
 
 void HierarchicalDispatch::dispatch(const DispatchPlan& plan, ConstMatrixView tokens, RowBuffer& rows,
                                     std::optional<ScalarsOut> scalars) {
-  require(has_crossings(plan), "the hierarchical dispatcher needs a plan of its own");
-  const CrossingPlan& crossing = plan.crossing;
+  const CrossingPlan& crossing = own_of(plan).crossing;
   const std::vector<Parcel> arriving =
       parcels_of(routes_.in, crossing.arriving, &CrossingCounts::tokens,
                  wire_cols(tokens.cols, settings_.wire), scalars.has_value());
@@ -116,8 +109,7 @@ void HierarchicalDispatch::dispatch(const DispatchPlan& plan, ConstMatrixView to
 
 void HierarchicalDispatch::combine(const DispatchPlan& plan, const RowBuffer& rows, MatrixView tokens,
                                    Write mode, std::optional<ScalarsBack> scalars) {
-  require(has_crossings(plan), "the hierarchical dispatcher needs a plan of its own");
-  const CrossingPlan& crossing = plan.crossing;
+  const CrossingPlan& crossing = own_of(plan).crossing;
   const std::vector<Parcel> arriving =
       parcels_of(routes_.out, crossing.leaving, &CrossingCounts::sums, wire_cols(rows.cols(), settings_.wire),
                  scalars.has_value());
@@ -139,17 +131,16 @@ void HierarchicalDispatch::receive_all(std::span<const Parcel> parcels, Messages
 }
 
 void HierarchicalDispatch::send(Index to, std::span<const float> values, Messages& messages) {
-  traffic_.network_bytes += static_cast<Index>(values.size_bytes());
+  network_bytes_ += static_cast<Index>(values.size_bytes());
   messages.send(static_cast<int>(to), values);
 }
 
 void HierarchicalDispatch::send_tokens(const DispatchPlan& plan, ConstMatrixView tokens,
                                        const std::optional<ScalarsOut>& scalars, Messages& messages) {
-  const CrossingPlan& crossing = plan.crossing;
+  const CrossingPlan& crossing = own_of(plan).crossing;
   const std::vector<Parcel> leaving = parcels_of(routes_.out, crossing.leaving, &CrossingCounts::tokens,
                                                  wire_cols(tokens.cols, settings_.wire), scalars.has_value());
   leaving_.reshape_uninitialised(floats_of(leaving), 1);
-  traffic_.row_bytes += copies_of(crossing.leaving) * tokens.cols * kFloatBytes;
   for (const Parcel& parcel : leaving) {
     const std::span<float> message = parcel.of(leaving_.view().flat());
     parallel_blocks(parcel.rows, kRowsPerTask, [&](Index begin, Index end) {
@@ -166,10 +157,11 @@ void HierarchicalDispatch::send_tokens(const DispatchPlan& plan, ConstMatrixView
 void HierarchicalDispatch::write_own_node(const DispatchPlan& plan, ConstMatrixView tokens,
                                           const std::optional<ScalarsOut>& scalars) const {
   const NodeMap& nodes = settings_.nodes;
+  const std::vector<Landing>& landings = own_of(plan).landings;
   const RowWriter write(plan.slots(), tokens.cols);
   parallel_blocks(plan.tokens, kRowsPerTask, [&](Index begin, Index end) {
     for (Index slot = begin * plan.top_k; slot < end * plan.top_k; ++slot) {
-      const Landing& to = plan.landings[at(slot)];
+      const Landing& to = landings[at(slot)];
       if (!nodes.same_node(to.rank, ep_->rank())) continue;
       const Index member = nodes.member_of[at(to.rank)];
       write(tokens.row(slot / plan.top_k), node_.rows_of(member) + to.row * tokens.cols);
@@ -180,7 +172,7 @@ void HierarchicalDispatch::write_own_node(const DispatchPlan& plan, ConstMatrixV
 }
 
 void HierarchicalDispatch::hand_out(const DispatchPlan& plan, const Parcel& parcel, Index cols) {
-  const CrossingPlan& crossing = plan.crossing;
+  const CrossingPlan& crossing = own_of(plan).crossing;
   const std::span<float> message = parcel.of(arriving_.view().flat());
   const RowWriter write(std::ssize(crossing.copies), cols);
   scratch_.reshape_uninitialised(threads(), cols);
@@ -208,7 +200,6 @@ void HierarchicalDispatch::send_sums(const CrossingPlan& crossing, Index cols, b
                                                  wire_cols(cols, settings_.wire), with_scalars);
   leaving_.reshape_uninitialised(floats_of(leaving), 1);
   scratch_.reshape_uninitialised(threads(), cols);
-  traffic_.row_bytes += copies_of(crossing.arriving) * cols * kFloatBytes;
   for (const Parcel& parcel : leaving) {
     const std::span<float> message = parcel.of(leaving_.view().flat());
     parallel_blocks(parcel.rows, kRowsPerTask, [&](Index begin, Index end) {
@@ -259,7 +250,7 @@ void HierarchicalDispatch::receive_sums(std::span<const Parcel> arriving, Index 
 
 void HierarchicalDispatch::sum_tokens(const DispatchPlan& plan, Index cols, MatrixView tokens,
                                       Write mode) const {
-  const CrossingPlan& crossing = plan.crossing;
+  const CrossingPlan& crossing = own_of(plan).crossing;
   parallel_blocks(plan.tokens, kRowsPerTask, [&](Index begin, Index end) {
     for (Index t = begin; t < end; ++t) {
       const Index first = crossing.summand_offsets[at(t)];
@@ -275,16 +266,17 @@ void HierarchicalDispatch::sum_tokens(const DispatchPlan& plan, Index cols, Matr
 void HierarchicalDispatch::take_scalars(const DispatchPlan& plan, std::span<const Parcel> arriving,
                                         ScalarsBack scalars) const {
   const NodeMap& nodes = settings_.nodes;
+  const auto& [landings, crossing] = own_of(plan);
   scalars.slots.resize(at(plan.slots()));
   for (Index slot = 0; slot < plan.slots(); ++slot) {
-    const Landing& from = plan.landings[at(slot)];
+    const Landing& from = landings[at(slot)];
     if (nodes.same_node(from.rank, ep_->rank()))
       scalars.slots[at(slot)] = node_.scalars_of(nodes.member_of[at(from.rank)])[from.row];
   }
   for (const Parcel& parcel : arriving) {
     const std::span<const float> message = parcel.of(arriving_.view().flat());
     for (Index copy = 0; copy < parcel.scalars; ++copy)
-      scalars.slots[at(plan.crossing.slots[at(parcel.first_copy + copy)])] = parcel.scalar(message, copy);
+      scalars.slots[at(crossing.slots[at(parcel.first_copy + copy)])] = parcel.scalar(message, copy);
   }
 }
 

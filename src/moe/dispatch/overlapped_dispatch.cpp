@@ -2,6 +2,7 @@
 
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"
+#include "moeloom/moe/dispatch/alltoall_dispatch.hpp"
 
 #include "dispatch/slot_sum.hpp"
 
@@ -9,7 +10,6 @@ namespace moeloom {
 namespace {
 
 constexpr Index kRowsPerTask = 64;
-constexpr Index kFloatBytes = sizeof(float);
 
 template <typename Body>
 void for_each_place(Stretch places, Body body) {
@@ -45,26 +45,22 @@ Index arrival_of(const DispatchPlan& plan, Index row) {
 OverlappedDispatch::OverlappedDispatch(const Communicator& ep, Index num_experts, Index chunks, NodeMap nodes,
                                        WireDType wire)
     : ep_(&ep),
+      num_experts_(num_experts),
       chunks_(chunks),
       peers_(ep.size() - 1),
-      nodes_(nodes),
+      nodes_(std::move(nodes)),
       wire_(ep.size() == 1 ? WireDType::kFp32 : wire),  // nothing travels
-      whole_(ep, num_experts, std::move(nodes), wire),
       messages_(std::make_unique<Messages>(ep)) {
   require(chunks >= 1, "rows travel in one chunk at least");
 }
 
 void OverlappedDispatch::plan(std::span<const std::int32_t> topk_idx, Index top_k, DispatchPlan& plan) {
-  whole_.plan(topk_idx, top_k, plan);
+  plan_arrivals(*ep_, num_experts_, topk_idx, top_k, plan);
+  make_own<std::monostate>(plan);
   const GroupedRows rows = plan.grouped_rows();
   std::vector<Index> rows_per_expert;
   for (Index expert = 0; expert < rows.groups(); ++expert) rows_per_expert.push_back(rows.of_group(expert));
   plan_chunks(ep_->all_gather(cut_experts(rows_per_expert, chunks_)), ep_->rank(), plan);
-}
-
-DispatchTraffic OverlappedDispatch::traffic() const {
-  DispatchTraffic both = whole_.traffic();
-  return both += traffic_;
 }
 
 Interlude OverlappedDispatch::progress() const {
@@ -74,7 +70,7 @@ Interlude OverlappedDispatch::progress() const {
 void OverlappedDispatch::begin(const RoundTrip& trip) {
   const DispatchPlan& plan = trip.plan;
   const ChunkPlan& chunks = plan.chunks;
-  require(chunks.chunks == chunks_ && std::ssize(chunks.leaving) == plan.ranks * (chunks_ + 1),
+  require(chunks.chunks == chunks_ && std::holds_alternative<std::monostate>(plan.own),
           "the overlapped dispatcher needs a plan of its own");
   const Index cols = trip.tokens.cols, width = wire_cols(cols, wire_) + 1;
   leaving_.reshape_uninitialised(plan.slots(), width);
@@ -88,7 +84,7 @@ void OverlappedDispatch::begin(const RoundTrip& trip) {
     for_each_peer([&](Index peer) {
       const Stretch places = chunks.leaving_for(peer, chunk);
       pack(trip, places);
-      send(peer, leaving_, places, cols);
+      send(peer, leaving_, places);
     });
   pack(trip, chunks.leaving_for(ep_->rank()));
 }
@@ -121,13 +117,12 @@ void OverlappedDispatch::pack(const RoundTrip& trip, Stretch places) {
   });
 }
 
-void OverlappedDispatch::send(Index to, Matrix& rows, Stretch places, Index cols) {
+void OverlappedDispatch::send(Index to, Matrix& rows, Stretch places) {
   const std::span<const float> message = as_message(rows, places);
   messages_->send(static_cast<int>(to), message);
   messages_->progress();  // while the next one is packed, this one may leave
   if (nodes_.nodes() <= 1 || nodes_.same_node(ep_->rank(), to)) return;
-  traffic_.network_bytes += static_cast<Index>(message.size_bytes());
-  traffic_.row_bytes += places.size() * cols * kFloatBytes;
+  network_bytes_ += static_cast<Index>(message.size_bytes());
 }
 
 bool OverlappedDispatch::arrived(Index chunk) {
@@ -158,7 +153,7 @@ void OverlappedDispatch::send_back(const RoundTrip& trip, Index chunk) {
     to_wire(trip.results.view().row(row), cols, wire_, to);
     to[number] = trip.scalars_back ? trip.scalars_back->rows[at(row)] : 0;
   });
-  for_each_peer([&](Index peer) { send(peer, arriving_, plan.chunks.arriving_from(peer, chunk), cols); });
+  for_each_peer([&](Index peer) { send(peer, arriving_, plan.chunks.arriving_from(peer, chunk)); });
 }
 
 void OverlappedDispatch::finish(const RoundTrip& trip) {

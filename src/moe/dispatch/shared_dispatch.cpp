@@ -38,18 +38,18 @@ void SharedDispatch::plan(std::span<const std::int32_t> topk_idx, Index top_k, D
     const std::byte* inbox = memory.inbox(static_cast<int>(source)).data();
     return std::span(reinterpret_cast<const std::int64_t*>(inbox), at(num_experts_));
   });
-  plan_landing(counts, topk_idx, memory.rank(), plan);
+  plan_landing(counts, topk_idx, memory.rank(), plan, make_own<SharedPlan>(plan).landings);
 }
 
 void SharedDispatch::dispatch(const DispatchPlan& plan, ConstMatrixView tokens, RowBuffer& rows,
                               std::optional<ScalarsOut> scalars) {
-  require(std::ssize(plan.landings) == plan.slots(), "the shared dispatcher needs a plan of its own");
+  const std::vector<Landing>& landings = own_of<SharedPlan>(plan, "shared").landings;
   const Index cols = tokens.cols;
   const RowWriter write(plan.slots(), cols);
   node_.open(rows, plan.rows(), cols, scalars.has_value());
   parallel_blocks(plan.tokens, kTokensPerTask, [&](Index begin, Index end) {
     for (Index slot = begin * plan.top_k; slot < end * plan.top_k; ++slot) {
-      const Landing& to = plan.landings[at(slot)];
+      const Landing& to = landings[at(slot)];
       write(tokens.row(slot / plan.top_k), node_.rows_of(to.rank) + to.row * cols);
       if (scalars) node_.scalars_of(to.rank)[to.row] = scalars->slots[at(slot)];
     }
@@ -60,11 +60,11 @@ void SharedDispatch::dispatch(const DispatchPlan& plan, ConstMatrixView tokens, 
 
 void SharedDispatch::combine(const DispatchPlan& plan, const RowBuffer& rows, MatrixView tokens, Write mode,
                              std::optional<ScalarsBack> scalars) {
-  require(std::ssize(plan.landings) == plan.slots(), "the shared dispatcher needs a plan of its own");
+  const std::vector<Landing>& landings = own_of<SharedPlan>(plan, "shared").landings;
   node_.show(rows, scalars);
   parallel_blocks(plan.tokens, kTokensPerTask, [&](Index begin, Index end) {
     for (Index t = begin; t < end; ++t) {
-      const Landing* from = plan.landings.data() + t * plan.top_k;
+      const Landing* from = landings.data() + t * plan.top_k;
       const auto row_of = [&](Index k) -> const float* {
         return node_.rows_of(from[k].rank) + from[k].row * rows.cols();
       };
@@ -74,7 +74,7 @@ void SharedDispatch::combine(const DispatchPlan& plan, const RowBuffer& rows, Ma
   if (!scalars) return;
   scalars->slots.resize(at(plan.slots()));
   for (Index slot = 0; slot < plan.slots(); ++slot) {
-    const Landing& from = plan.landings[at(slot)];
+    const Landing& from = landings[at(slot)];
     scalars->slots[at(slot)] = node_.scalars_of(from.rank)[from.row];
   }
 }

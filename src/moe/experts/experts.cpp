@@ -104,9 +104,9 @@ void backward_chunk(const ExpertPass& pass, const ExpertChunk& chunk, ConstMatri
     kernels.grouped_matmul.input_grad(shard.down_weights(), packed.down(), of_chunk(d_rows, chunk), rows,
                                       d_activated);
   });
-  kernels.swiglu.backward(shard.activation, of_chunk(saved.gate_up.view(), chunk),
-                          of_chunk(saved.weights, chunk), d_activated, d_gate_up,
-                          of_chunk(workspace.d_weights, chunk), of_chunk(workspace.activated.rows(), chunk));
+  kernels.swiglu.backward(
+      shard.activation, of_chunk(saved.gate_up.view(), chunk), of_chunk(saved.weights, chunk), d_activated,
+      {d_gate_up, of_chunk(workspace.d_weights, chunk), of_chunk(workspace.activated.rows(), chunk)});
   clock.product("gate_up input_grad", chunk.rows.size(), [&] {
     kernels.grouped_matmul.input_grad(shard.gate_up_weights(), packed.gate_up(), d_gate_up, rows,
                                       of_chunk(workspace.output.view(), chunk));
@@ -134,21 +134,15 @@ void weight_gradients(const ExpertPass& pass, const ExpertChunk& chunk, ConstMat
     });
 }
 
-void experts_forward(const KernelTable& kernels, const ExpertShard& shard, const PackedExperts& packed,
-                     const GroupedRows& rows, ExpertActivations& saved, ExpertWorkspace& workspace,
-                     PhaseClock& clock) {
-  const ExpertPass pass{kernels, shard, packed, rows, saved, workspace, clock};
-  workspace.output.reshape_uninitialised(saved.rows.rows(), shard.gate_up.cols);
+void experts_forward(const ExpertPass& pass) {
+  pass.workspace.output.reshape_uninitialised(pass.saved.rows.rows(), pass.shard.gate_up.cols);
   prepare_forward(pass);
   forward_chunk(pass, whole(pass));
 }
 
-void experts_backward(const KernelTable& kernels, const ExpertShard& shard, const PackedExperts& packed,
-                      const GroupedRows& rows, ConstMatrixView d_rows, ExpertActivations& saved,
-                      ExpertWorkspace& workspace, Write gradients, PhaseClock& clock) {
-  require(d_rows.rows == saved.rows.rows(), "the experts' backward needs the rows of the forward");
-  const ExpertPass pass{kernels, shard, packed, rows, saved, workspace, clock};
-  workspace.output.reshape_uninitialised(saved.rows.rows(), shard.gate_up.cols);
+void experts_backward(const ExpertPass& pass, ConstMatrixView d_rows, Write gradients) {
+  require(d_rows.rows == pass.saved.rows.rows(), "the experts' backward needs the rows of the forward");
+  pass.workspace.output.reshape_uninitialised(d_rows.rows, pass.shard.gate_up.cols);
   prepare_backward(pass);
   backward_chunk(pass, whole(pass), d_rows);
   weight_gradients(pass, whole(pass), d_rows, gradients);

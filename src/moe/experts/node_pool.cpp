@@ -89,8 +89,8 @@ void backward_block(const KernelTable& kernels, const GatedActivation& activatio
   Matrix& d_activated = worker.d_activated;
   d_activated.reshape_uninitialised(part.z().rows, part.down().cols);
   product.input_grad(one(part.down()), worker.no_faces, part.d_rows(), rows, d_activated);
-  kernels.swiglu.backward(activation, part.z(), part.weights(), d_activated, part.d_z(), part.d_weights(),
-                          part.activated());
+  kernels.swiglu.backward(activation, part.z(), part.weights(), d_activated,
+                          {part.d_z(), part.d_weights(), part.activated()});
   product.input_grad(one(part.gate_up()), worker.no_faces, part.d_z(), rows, part.output());
 }
 
@@ -134,14 +134,15 @@ PoolCounts NodePool::counts() const {
 }
 
 /// Of what both directions use.
-PoolPlaces NodePool::places_of(const ExpertShard& shard, ExpertActivations& saved,
-                               ExpertWorkspace& workspace) {
+PoolPlaces NodePool::places_of(const ExpertPass& pass) {
+  const ExpertShard& shard = pass.shard;
+  const ExpertActivations& saved = pass.saved;
   weights_.reshape_in(memory_, saved.rows.rows(), 1);
   std::ranges::copy(saved.weights, weights_.view().data);
   PoolPlaces places{.rows = saved.rows.offset(),
                     .weights = weights_.offset(),
                     .z = saved.gate_up.offset(),
-                    .output = workspace.output.offset()};
+                    .output = pass.workspace.output.offset()};
   const auto place_of = [&](ConstMatrixView weight) {
     return weight.rows == 0 ? 0 : memory_->offset_of(weight.data);
   };
@@ -154,14 +155,14 @@ PoolPlaces NodePool::places_of(const ExpertShard& shard, ExpertActivations& save
 
 /// run(task, part, worker) for every task of the node.
 template <typename Run>
-void NodePool::run_all(const KernelTable& kernels, const ExpertShard& shard, Run run) {
+void NodePool::run_all(const ExpertPass& pass, Run run) {
   workers_.resize(std::max(workers_.size(), at(threads())));
   parallel_for(threads(), [&](Index) {
     PoolWorker& worker = workers_[at(thread_index())];
     for (int turn = 0; turn < board_.owners(); ++turn) {
       const int owner = (memory_->rank() + turn) % board_.owners();
       while (const std::optional<PoolTask> task = board_.take(owner)) {
-        run(owner, *task, Part(board_, owner, *task, kernels, shard), worker);
+        run(owner, *task, Part(board_, owner, *task, pass.kernels, pass.shard), worker);
         ++worker.counts.tasks;
         if (turn > 0) ++worker.counts.for_others;
       }
@@ -170,25 +171,24 @@ void NodePool::run_all(const KernelTable& kernels, const ExpertShard& shard, Run
   board_.close();
 }
 
-void NodePool::forward(const KernelTable& kernels, const ExpertShard& shard, const GroupedRows& rows,
-                       ExpertActivations& saved, ExpertWorkspace& workspace, PhaseClock& clock) {
+void NodePool::forward(const ExpertPass& pass) {
+  const auto& [kernels, shard, packed, rows, saved, workspace, clock] = pass;
   const Index total = saved.rows.rows();
   require(total == rows.total(), "the experts need as many rows as were planned");
   require(saved.rows.memory() == memory_.get(), "the node pool needs rows in the node's memory");
   saved.gate_up.reshape_in(memory_, total, 2 * shard.down.cols);
   workspace.output.reshape_in(memory_, total, shard.gate_up.cols);
   list_pool_tasks(rows, {}, tasks_);
-  board_.open(tasks_, rows, places_of(shard, saved, workspace));
+  board_.open(tasks_, rows, places_of(pass));
   clock.product("node pool forward", total, [&] {
-    run_all(kernels, shard, [&](int, const PoolTask& task, const Part& part, PoolWorker& worker) {
-      forward_block(kernels, shard.activation, part, OneGroup(task), worker);
+    run_all(pass, [&](int, const PoolTask& task, const Part& part, PoolWorker& worker) {
+      forward_block(pass.kernels, pass.shard.activation, part, OneGroup(task), worker);
     });
   });
 }
 
-void NodePool::backward(const KernelTable& kernels, const ExpertShard& shard, const GroupedRows& rows,
-                        ConstMatrixView d_rows, ExpertActivations& saved, ExpertWorkspace& workspace,
-                        Write gradients, PhaseClock& clock) {
+void NodePool::backward(const ExpertPass& pass, ConstMatrixView d_rows, Write gradients) {
+  const auto& [kernels, shard, packed, rows, saved, workspace, clock] = pass;
   const Index total = saved.rows.rows(), hidden = shard.gate_up.cols, inter = shard.down.cols;
   const DType element = kernels.grouped_matmul.element;
   require(total == rows.total() && d_rows.rows == total && saved.gate_up.memory() == memory_.get(),
@@ -204,20 +204,20 @@ void NodePool::backward(const KernelTable& kernels, const ExpertShard& shard, co
                    .inter = inter,
                    .panels_of_empty_experts = gradients == Write::kReplace},
                   tasks_);
-  PoolPlaces places = places_of(shard, saved, workspace);
+  PoolPlaces places = places_of(pass);
   places.activated = activated_.offset();
   places.d_rows = total == 0 ? 0 : memory_->offset_of(d_rows.data);
   places.d_z = element == DType::kF32 ? places.z : d_gate_up_.offset();
   places.d_weights = d_weights_.offset();
   board_.open(tasks_, rows, places);
   clock.product("node pool backward", total, [&] {
-    run_all(kernels, shard, [&](int owner, const PoolTask& task, const Part& part, PoolWorker& worker) {
+    run_all(pass, [&](int owner, const PoolTask& task, const Part& part, PoolWorker& worker) {
       if (task.kind == PoolTask::Kind::kBlock) {
         const DoneAtExit done(board_, owner, task.expert);
-        return backward_block(kernels, shard.activation, part, OneGroup(task), worker);
+        return backward_block(pass.kernels, pass.shard.activation, part, OneGroup(task), worker);
       }
       board_.wait_for_blocks(owner, task);
-      write_panel(kernels, task, part, board_.rows_of(owner, task.expert), gradients);
+      write_panel(pass.kernels, task, part, board_.rows_of(owner, task.expert), gradients);
     });
   });
   const std::span<const float> numbers = d_weights_.view().flat();

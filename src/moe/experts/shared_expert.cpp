@@ -63,8 +63,8 @@ void SharedExpert::backward(const KernelTable& kernels, ConstMatrixView hidden_s
   workspace.d_gate.resize(gate_.size());
   kernels.dense.input_grad(d_output, weights_.down, workspace.d_activated, {Write::kReplace, between});
   Matrix& d_gate_up = gate_up_;
-  kernels.swiglu.backward(weights_.activation, gate_up_, gate_, workspace.d_activated, d_gate_up,
-                          workspace.d_gate, activated);
+  kernels.swiglu.backward(weights_.activation, gate_up_, gate_, workspace.d_activated,
+                          {d_gate_up, workspace.d_gate, activated});
   add_weight_grad(kernels.dense, d_output, activated, weights_.d_down, between);
   add_weight_grad(kernels.dense, d_gate_up, hidden_states, weights_.d_gate_up, between);
   kernels.dense.input_grad(d_gate_up, weights_.gate_up, d_hidden_states, {Write::kAdd, between});

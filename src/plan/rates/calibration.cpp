@@ -93,7 +93,7 @@ class Layer {
 
   void backward(const GroupedMatmulKernel& kernel, Workspace& w, Write mode) {
     kernel.input_grad({down_, experts_}, face(kernel, packed_down_), w.d_rows, rows(), w.d_activated);
-    fused_swiglu().backward({}, z_, {}, w.d_activated, z_, {}, w.activated);
+    fused_swiglu().backward({}, z_, {}, w.d_activated, {z_, {}, w.activated});
     kernel.weight_grad(w.d_rows, w.activated, rows(), d_down_, mode);
     kernel.input_grad({gate_up_, experts_}, face(kernel, packed_gate_up_), z_, rows(), w.output);
     kernel.weight_grad(z_, x_, rows(), d_gate_up_, mode);

@@ -110,9 +110,9 @@ class Meter {
     const double pairs = static_cast<double>(s) * static_cast<double>(s + 1) / 2;
     const double a_pair = 2.0 * static_cast<double>(4 * q + 3 * out);
     return rate(static_cast<double>(layers.size()) * pairs * a_pair, [&] {
-      for (Layer& l : layers) attention_forward(shape, l.query, l.key, l.value, l.context, l.lse);
+      for (Layer& l : layers) attention_forward(shape, {l.query, l.key, l.value}, l.context, l.lse);
       for (Layer& l : layers | std::views::reverse)
-        attention_backward(shape, l.query, l.key, l.value, l.context, l.lse, d_context, dq, dk, dv);
+        attention_backward(shape, {l.query, l.key, l.value}, l.context, l.lse, d_context, {dq, dk, dv});
     });
   }
 
@@ -122,8 +122,9 @@ class Meter {
     const Matrix head = random_rows(vocabulary, sizes_.hidden, 8);
     Matrix d_hidden(hidden.rows(), hidden.cols()), d_head(head.rows(), head.cols());
     const std::vector<std::int32_t> targets(at(hidden.rows()), 0);
-    return rate(6.0 * static_cast<double>(hidden.rows() * head.view().size()),
-                [&] { head_loss_backward(kernels_.dense, hidden, head, targets, 1e-3f, d_hidden, d_head); });
+    return rate(6.0 * static_cast<double>(hidden.rows() * head.view().size()), [&] {
+      head_loss_backward(kernels_.dense, hidden, {head, d_head}, targets, 1e-3f, d_hidden);
+    });
   }
 
   /// Tokens a second through one layer's router, forward and backward.
@@ -166,7 +167,7 @@ class Meter {
     std::vector<float> inv_rms(at(rows)), d_weight(at(sizes_.hidden));
     return rate(8.0 * sizeof(float) * static_cast<double>(x.view().size()), [&] {
       kernels_.rmsnorm.forward(x, weight, {}, y, inv_rms);
-      kernels_.rmsnorm.backward(dy, x, weight, {}, inv_rms, y, d_weight);
+      kernels_.rmsnorm.backward({x, weight, {}, inv_rms}, dy, y, d_weight);
       add(x, y);
     });
   }

@@ -63,12 +63,13 @@ TrainerState read_state(const fs::path& checkpoint) {
   return TrainerState::from(Document::read(checkpoint / kStateFile));
 }
 
-void write_files(const fs::path& folder, const ParameterStore& store, ShardedOptimizer& optimizer,
-                 const Mesh& mesh, const ModelConfig& config, Index shard_bytes, TrainerState& state) {
+void write_files(const CheckpointRun& run, const ParameterStore& store, ShardedOptimizer& optimizer,
+                 const Mesh& mesh, const ModelConfig& config, TrainerState& state) {
+  const fs::path folder = partial_path(run.folder, state.step);
   state.mesh = mesh.shape();
   state.frozen = frozen_names(store);
   state.times = gather_times(store, optimizer, mesh);
-  state.weight_checksums = save_weights(store, config, mesh, folder, {.shard_bytes = shard_bytes});
+  state.weight_checksums = save_weights(store, config, mesh, folder, {.shard_bytes = run.shard_bytes});
   state.moment_checksums = save_moments(folder / kMomentsFile, store, optimizer, mesh, config);
   agree(mesh.world(), [&] {
     if (mesh.world().rank() != 0) return;
@@ -79,24 +80,24 @@ void write_files(const fs::path& folder, const ParameterStore& store, ShardedOpt
 
 }  // namespace
 
-fs::path save_checkpoint(const fs::path& run, const ParameterStore& store, ShardedOptimizer& optimizer,
-                         const Mesh& mesh, const ModelConfig& config, TrainerState state, Index shard_bytes) {
+fs::path save_checkpoint(const CheckpointRun& run, const ParameterStore& store, ShardedOptimizer& optimizer,
+                         const Mesh& mesh, const ModelConfig& config, TrainerState state) {
   const Communicator& world = mesh.world();
   const bool leads = world.rank() == 0;
   const Index step = state.step;
   try {
     agree(world, [&] {
-      if (leads) begin_partial(run, step);
+      if (leads) begin_partial(run.folder, step);
     });
-    write_files(partial_path(run, step), store, optimizer, mesh, config, shard_bytes, state);
+    write_files(run, store, optimizer, mesh, config, state);
     agree(world, [&] {
-      if (leads) publish_partial(run, step);
+      if (leads) publish_partial(run.folder, step);
     });
   } catch (...) {
-    if (leads) discard_partial(run, step);
+    if (leads) discard_partial(run.folder, step);
     throw;
   }
-  return checkpoint_path(run, step);
+  return checkpoint_path(run.folder, step);
 }
 
 TrainerState load_checkpoint(const fs::path& checkpoint, ParameterStore& store, ShardedOptimizer& optimizer,

@@ -36,7 +36,7 @@ Result run(const RmsNormKernel& kernel, const Case& c) {
   Result r{Matrix(c.x.rows(), c.x.cols()), Matrix(c.x.rows(), c.x.cols()), Matrix(c.x.rows(), c.x.cols()),
            std::vector<float>(static_cast<std::size_t>(c.groups)), std::vector<float>(c.weight.size())};
   kernel.gated_forward(c.x, c.gate, c.weight, c.settings, r.y, r.inv_rms);
-  kernel.gated_backward(c.dy, c.x, c.gate, c.weight, c.settings, r.inv_rms, r.dx, r.d_gate, r.d_weight);
+  kernel.gated_backward({c.x, c.weight, c.settings, r.inv_rms}, c.gate, c.dy, r.dx, r.d_gate, r.d_weight);
   return r;
 }
 
@@ -99,7 +99,7 @@ TEST(GatedRmsNorm, MayWriteOverItsInputs) {
       std::vector<float> inv_rms(apart.inv_rms.size()), d_weight(apart.d_weight.size());
       kernel.gated_forward(over_x, c.gate, c.weight, c.settings, over_x, inv_rms);
       kernel.gated_forward(c.x, over_gate, c.weight, c.settings, over_gate, inv_rms);
-      kernel.gated_backward(dx, c.x, d_gate, c.weight, c.settings, inv_rms, dx, d_gate, d_weight);
+      kernel.gated_backward({c.x, c.weight, c.settings, inv_rms}, d_gate, dx, dx, d_gate, d_weight);
       EXPECT_EQ(bits_of(over_x), bits_of(apart.y)) << name;
       EXPECT_EQ(bits_of(over_gate), bits_of(apart.y)) << name;
       EXPECT_EQ(bits_of(dx), bits_of(apart.dx)) << name;
@@ -125,8 +125,8 @@ TEST(GatedRmsNorm, RefusesShapesThatDoNotFit) {
   for (const auto& [name, kernel] : kRmsNorms) {
     EXPECT_THROW(kernel.gated_forward(x, narrow, weight, {}, x, four), ShapeError) << name;
     EXPECT_THROW(kernel.gated_forward(x, x, weight, {}, narrow, four), ShapeError) << name;
-    EXPECT_THROW(kernel.gated_backward(x, x, narrow, weight, {}, four, x, x, d_weight), ShapeError) << name;
-    EXPECT_THROW(kernel.gated_backward(x, x, x, weight, {}, four, x, narrow, d_weight), ShapeError) << name;
+    EXPECT_THROW(kernel.gated_backward({x, weight, {}, four}, narrow, x, x, x, d_weight), ShapeError) << name;
+    EXPECT_THROW(kernel.gated_backward({x, weight, {}, four}, x, x, x, narrow, d_weight), ShapeError) << name;
   }
 }
 

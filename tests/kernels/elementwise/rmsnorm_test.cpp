@@ -39,7 +39,7 @@ Backward backward(const RmsNormKernel& kernel, ConstMatrixView dy, ConstMatrixVi
                   const std::vector<float>& weight, const std::vector<float>& inv_rms,
                   RmsNormSettings settings = kPlain) {
   Backward result{Matrix(x.rows, x.cols), std::vector<float>(weight.size())};
-  kernel.backward(dy, x, weight, settings, inv_rms, result.dx, result.d_weight);
+  kernel.backward({x, weight, settings, inv_rms}, dy, result.dx, result.d_weight);
   return result;
 }
 
@@ -74,7 +74,7 @@ TEST(RmsNorm, FusedEqualsTheReferenceAtAnySizeAndStride) {
     GappedMatrix y(size.rows, cols, 4), dx(size.rows, cols, 5);
     std::vector<float> inv_rms(plain.inv_rms.size()), d_weight(weight.size());
     fused_rmsnorm().forward(x, weight, kPlain, y, inv_rms);
-    fused_rmsnorm().backward(dy, x, weight, kPlain, inv_rms, dx, d_weight);
+    fused_rmsnorm().backward({x, weight, kPlain, inv_rms}, dy, dx, d_weight);
     const Backward plain_back = backward(reference_rmsnorm(), dy, x, weight, plain.inv_rms);
 
     EXPECT_LE(worst_error(doubles_of(y), doubles_of(plain.y)), 1e-6) << size.rows << 'x' << size.width;
@@ -117,7 +117,7 @@ TEST(RmsNorm, MayWriteOverItsInputs) {
       Matrix y = Matrix::copy_of(x), dx = Matrix::copy_of(dy);
       std::vector<float> inv_rms(apart.inv_rms.size()), d_weight(weight.size());
       kernel.forward(y, weight, kPlain, y, inv_rms);
-      kernel.backward(dx, x, weight, kPlain, inv_rms, dx, d_weight);
+      kernel.backward({x, weight, kPlain, inv_rms}, dx, dx, d_weight);
       EXPECT_EQ(bits_of(y), bits_of(apart.y)) << name;
       EXPECT_EQ(inv_rms, apart.inv_rms) << name;
       EXPECT_EQ(bits_of(dx), bits_of(back_apart.dx)) << name;
@@ -189,14 +189,14 @@ TEST(RmsNorm, AddsTheWeightGradientInChunksOfRowsInOrder) {
       const Forward norm = forward(kernel, x, weight);
       Matrix dx(rows, groups * width);
       std::vector<float> whole = before, by_chunk = before;
-      kernel.backward(dy, x, weight, kPlain, norm.inv_rms, dx, whole);
+      kernel.backward({x, weight, kPlain, norm.inv_rms}, dy, dx, whole);
       for (Index begin = 0; begin < rows; begin += kSumChunkRows) {
         const Index count = std::min(kSumChunkRows, rows - begin);
         const auto part =
             std::span(norm.inv_rms)
                 .subspan(static_cast<std::size_t>(begin * groups), static_cast<std::size_t>(count * groups));
-        kernel.backward(dy.view().rows_from(begin, count), x.view().rows_from(begin, count), weight, kPlain,
-                        part, dx.view().rows_from(begin, count), by_chunk);
+        kernel.backward({x.view().rows_from(begin, count), weight, kPlain, part},
+                        dy.view().rows_from(begin, count), dx.view().rows_from(begin, count), by_chunk);
       }
       EXPECT_EQ(whole, by_chunk) << name;
       EXPECT_NE(whole, before) << name;
@@ -224,8 +224,8 @@ TEST(RmsNorm, RefusesShapesThatDoNotFit) {
     EXPECT_THROW(kernel.forward(x, none, kPlain, x, four), ShapeError) << name;
     EXPECT_THROW(kernel.forward(x, weight, kPlain, narrow, four), ShapeError) << name;
     EXPECT_THROW(kernel.forward(x, weight, kPlain, x, two), ShapeError) << name;
-    EXPECT_THROW(kernel.backward(narrow, x, weight, kPlain, four, x, d_weight), ShapeError) << name;
-    EXPECT_THROW(kernel.backward(x, x, weight, kPlain, four, x, short_d_weight), ShapeError) << name;
+    EXPECT_THROW(kernel.backward({x, weight, kPlain, four}, narrow, x, d_weight), ShapeError) << name;
+    EXPECT_THROW(kernel.backward({x, weight, kPlain, four}, x, x, short_d_weight), ShapeError) << name;
   }
 }
 
@@ -259,7 +259,7 @@ TEST(RmsNorm, GivesTheGoldenOutputAndGradients) {
       const Forward got = forward(kernel, x, weight, settings);
       const Backward back = backward(kernel, dy, x, weight, got.inv_rms, settings);
       const auto error = [&](std::span<const float> result, const std::string& tensor) {
-        return golden_error(result, block.tensors.doubles(tensor), kBlockFloor);
+        return golden_error(result, testing::doubles_in(block.tensors, tensor), kBlockFloor);
       };
       EXPECT_LE(error(got.y.view().flat(), "output"), 1e-5) << block.name << ' ' << name;
       EXPECT_LE(error(back.dx.view().flat(), "grad.input.hidden_states"), 2e-5) << block.name << ' ' << name;

@@ -46,8 +46,8 @@ Backward backward(const SwigluKernel& kernel, const GatedActivation& activation,
                   const std::vector<float>& row_scale, ConstMatrixView d_activated) {
   Backward result{Matrix(gate_up.rows, gate_up.cols), Matrix(d_activated.rows, d_activated.cols),
                   std::vector<float>(row_scale.size())};
-  kernel.backward(activation, gate_up, row_scale, d_activated, result.d_gate_up, result.d_row_scale,
-                  result.activated);
+  kernel.backward(activation, gate_up, row_scale, d_activated,
+                  {result.d_gate_up, result.d_row_scale, result.activated});
   return result;
 }
 
@@ -150,7 +150,7 @@ TEST(Swiglu, MayWriteOverItsInputs) {
         const Backward apart = backward(kernel, activation, gate_up, scale, upstream);
         Matrix x = Matrix::copy_of(gate_up), y = Matrix::copy_of(upstream);
         std::vector<float> d_scale(scale.size());
-        kernel.backward(activation, x, scale, y, x, d_scale, y);
+        kernel.backward(activation, x, scale, y, {x, d_scale, y});
         EXPECT_EQ(bits_of(x), bits_of(apart.d_gate_up)) << name << ' ' << name_of(activation);
         EXPECT_EQ(bits_of(y), bits_of(apart.activated)) << name << ' ' << name_of(activation);
         EXPECT_EQ(d_scale, apart.d_row_scale) << name << ' ' << name_of(activation);
@@ -270,7 +270,7 @@ TEST(Swiglu, WritesBf16AsABf16ProductWouldRoundIt) {
         kernel.forward(activation, gate_up, scale, activated);
         EXPECT_EQ(half_bits_of(activated), rounded_bits_of(forward)) << which;
         std::vector<float> d_scale(scale.size());
-        kernel.backward(activation, gate_up, scale, upstream, d_gate_up, d_scale, activated);
+        kernel.backward(activation, gate_up, scale, upstream, {d_gate_up, d_scale, activated});
         EXPECT_EQ(half_bits_of(activated), rounded_bits_of(plain.activated)) << which;
         EXPECT_EQ(half_bits_of(d_gate_up), rounded_bits_of(plain.d_gate_up)) << which;
         EXPECT_EQ(d_scale, plain.d_row_scale) << which;
@@ -304,8 +304,8 @@ TEST(Swiglu, RefusesShapesThatDoNotFit) {
     EXPECT_THROW(kernel.forward({}, gate_up, {}, wide), ShapeError) << name;
     EXPECT_THROW(kernel.forward({}, gate_up, {}, longer), ShapeError) << name;
     EXPECT_THROW(kernel.forward({}, gate_up, two_scales, activated), ShapeError) << name;
-    EXPECT_THROW(kernel.backward({}, gate_up, {}, activated, activated, {}, activated), ShapeError) << name;
-    EXPECT_THROW(kernel.backward({}, gate_up, std::vector<float>(3), activated, gate_up, {}, activated),
+    EXPECT_THROW(kernel.backward({}, gate_up, {}, activated, {activated, {}, activated}), ShapeError) << name;
+    EXPECT_THROW(kernel.backward({}, gate_up, std::vector<float>(3), activated, {gate_up, {}, activated}),
                  ShapeError);
     for (const float sparsity : {-0.1f, 1.0f, std::numeric_limits<float>::quiet_NaN()})
       EXPECT_THROW(kernel.forward({Activation::kSilu, sparsity}, gate_up, {}, activated), ShapeError) << name;

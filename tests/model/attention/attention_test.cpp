@@ -70,9 +70,10 @@ TEST(Attention, ReadsAndWritesPartsOfWiderMatrices) {
   AttentionOutputs w{wide(apart.context), wide(apart.log_sum_exp), wide(apart.d_query), wide(apart.d_key),
                      wide(apart.d_value)};
   for (Matrix* m : {&w.context, &w.log_sum_exp, &w.d_query, &w.d_key, &w.d_value}) fill(inner(*m), -1.0f);
-  attention_forward(s, inner(query), inner(key), inner(value), inner(w.context), inner(w.log_sum_exp));
-  attention_backward(s, inner(query), inner(key), inner(value), inner(w.context), inner(w.log_sum_exp),
-                     inner(d_context), inner(w.d_query), inner(w.d_key), inner(w.d_value));
+  const AttentionHeads heads{inner(query), inner(key), inner(value)};
+  attention_forward(s, heads, inner(w.context), inner(w.log_sum_exp));
+  attention_backward(s, heads, inner(w.context), inner(w.log_sum_exp), inner(d_context),
+                     {inner(w.d_query), inner(w.d_key), inner(w.d_value)});
   expect_same_bits(w, {wide(apart.context), wide(apart.log_sum_exp), wide(apart.d_query), wide(apart.d_key),
                        wide(apart.d_value)});
 }
@@ -128,7 +129,7 @@ TEST(Attention, RefusesShapesThatDoNotFit) {
   const AttentionInputs in = random_inputs(good);
   Matrix context(4, 32), log_sum_exp(4, 4), d_key(4, 16), d_value(4, 16), d_query(4, 32);
   const auto forward = [&](const AttentionShape& s) {
-    attention_forward(s, in.query, in.key, in.value, context, log_sum_exp);
+    attention_forward(s, {in.query, in.key, in.value}, context, log_sum_exp);
   };
   EXPECT_NO_THROW(forward(good));
   AttentionShape odd_group = good;
@@ -145,8 +146,8 @@ TEST(Attention, RefusesShapesThatDoNotFit) {
   EXPECT_THROW(forward(backwards), ShapeError);
   AttentionShape cached = good;
   cached.query_length = 2;
-  EXPECT_THROW(attention_backward(cached, in.query, in.key, in.value, context, log_sum_exp, in.d_context,
-                                  d_query, d_key, d_value),
+  EXPECT_THROW(attention_backward(cached, {in.query, in.key, in.value}, context, log_sum_exp, in.d_context,
+                                  {d_query, d_key, d_value}),
                ShapeError);
 }
 

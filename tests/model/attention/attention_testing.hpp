@@ -49,10 +49,10 @@ inline AttentionOutputs run_attention(const AttentionShape& s, const AttentionIn
   AttentionOutputs out{Matrix(queries, s.heads * s.value_size()), Matrix(queries, s.heads),
                        Matrix(queries, s.heads * s.head_dim), Matrix(keys, s.kv_heads * s.head_dim),
                        Matrix(keys, s.kv_heads * s.value_size())};
-  attention_forward(s, in.query, in.key, in.value, out.context, out.log_sum_exp);
+  attention_forward(s, {in.query, in.key, in.value}, out.context, out.log_sum_exp);
   if (s.query_length == s.key_length)
-    attention_backward(s, in.query, in.key, in.value, out.context, out.log_sum_exp, in.d_context, out.d_query,
-                       out.d_key, out.d_value);
+    attention_backward(s, {in.query, in.key, in.value}, out.context, out.log_sum_exp, in.d_context,
+                       {out.d_query, out.d_key, out.d_value});
   return out;
 }
 

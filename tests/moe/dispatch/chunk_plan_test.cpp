@@ -104,6 +104,20 @@ TEST(ChunkPlan, AChunksRowsAreThoseThatArriveInItsStretches) {
     }
 }
 
+TEST(ChunkPlan, OneChunkIsTheWholePlan) {
+  const auto one = plans_of(3, 8, 3, 1), many = plans_of(3, 8, 3, 3);
+  for (std::size_t rank = 0; rank < one.size(); ++rank) {
+    const ChunkPlan& cut = one[rank].chunks;
+    DispatchPlan plan = many[rank];
+    plan_whole(plan);
+    EXPECT_EQ(plan.chunks.chunks, 1);
+    EXPECT_EQ(plan.chunks.experts, cut.experts);
+    EXPECT_EQ(plan.chunks.landing, cut.landing);
+    EXPECT_EQ(plan.chunks.leaving, cut.leaving);
+    EXPECT_EQ(plan.chunks.arriving, cut.arriving);
+  }
+}
+
 TEST(ChunkPlan, RefusesCutsThatLeaveAnExpertOut) {
   auto plans = plans_of(2, 4, 2, 2);
   EXPECT_THROW(plan_chunks(std::vector<std::int64_t>{0, 1, 2, 0, 1, 1}, 0, plans[0]), ShapeError);

@@ -18,12 +18,13 @@ TEST(CrossingRoutes, GoToOneRankOfEachOtherNodeAndMatchAtBothEnds) {
   EXPECT_EQ(crossing_routes(kNodes, 4).out_routes, (std::vector<Index>{0, 1, -1}));
 }
 
-/// A plan whose slot i lands on ranks[i], at row 10 + i.
+/// A plan of rank 0 whose slot i lands on ranks[i], at row 10 + i.
 DispatchPlan plan_to(const std::vector<Index>& ranks, Index top_k) {
   DispatchPlan plan;
+  std::vector<Landing>& landings = make_own<HierarchicalPlan>(plan).landings;
   plan.top_k = top_k;
   plan.tokens = std::ssize(ranks) / top_k;
-  for (const Index rank : ranks) plan.landings.push_back({rank, 10 + std::ssize(plan.landings)});
+  for (const Index rank : ranks) landings.push_back({rank, 10 + std::ssize(landings)});
   return plan;
 }
 
@@ -47,8 +48,10 @@ TEST(CrossingPlan, ATokenCrossesOnceAndReturnsWhatItsSumNeeds) {
   };
   for (const Case& c : cases) {
     DispatchPlan plan = plan_to(c.ranks, 4);
-    const auto copies = plan_leaving(kNodes, crossing_routes(kNodes, 0), 0, c.mode, plan);
-    const CrossingCounts& counts = plan.crossing.leaving.front();
+    HierarchicalPlan& own = make_own<HierarchicalPlan>(plan);
+    const CrossingRoutes routes = crossing_routes(kNodes, 0);
+    const auto copies = plan_leaving({kNodes, routes, 0, c.mode}, plan, own);
+    const CrossingCounts& counts = own.crossing.leaving.front();
     EXPECT_EQ(counts.tokens, c.tokens) << c.name;
     EXPECT_EQ(counts.copies, c.copies) << c.name;
     EXPECT_EQ(counts.sums, c.sums) << c.name;
@@ -69,8 +72,9 @@ TEST(CrossingPlan, RowsForANodeAreThoseOfItsRanks) {
 TEST(CrossingPlan, SummandsKeepSlotOrderAndNameWhereEachComesFrom) {
   DispatchPlan plan = plan_to({1, 4, 0, 2, /*next token*/ 2, 3, 1, 4}, 4);
   const CrossingRoutes routes = crossing_routes(kNodes, 0);
-  const auto copies = plan_leaving(kNodes, routes, 0, CombineMode::kExact, plan);
-  const CrossingPlan& crossing = plan.crossing;
+  HierarchicalPlan& own = make_own<HierarchicalPlan>(plan);
+  const auto copies = plan_leaving({kNodes, routes, 0, CombineMode::kExact}, plan, own);
+  const CrossingPlan& crossing = own.crossing;
   // Sources 0, 1: members of this node; 2: node 1 by its route; 3: node 2.
   const std::vector<std::pair<Index, Index>> expected = {{1, 10}, {3, 0},  {0, 12}, {2, 0},
                                                          {2, 1},  {1, 16}, {3, 1}};

@@ -93,11 +93,12 @@ TEST(DispatchPlan, LandingsAreThePlacesThatRowsWouldBeRegroupedTo) {
         for (Index i = 0; i < held.count; ++i)
           received.push_back(counts[static_cast<std::size_t>(source * c.experts + held.begin + i)]);
       DispatchPlan regrouped;
+      std::vector<Landing> landings;
       regrouped.ranks = c.ranks;
       plan_receiving(received, regrouped);
       DispatchPlan plan;
       plan_sending(chosen[static_cast<std::size_t>(rank)], c.top_k, c.experts, c.ranks, plan);
-      plan_landing(counts_for(rank), chosen[static_cast<std::size_t>(rank)], rank, plan);
+      plan_landing(counts_for(rank), chosen[static_cast<std::size_t>(rank)], rank, plan, landings);
       EXPECT_EQ(plan.rows_per_source, regrouped.rows_per_source);
       EXPECT_EQ(plan.received_per_rank, regrouped.received_per_rank);
       landed.emplace_back(static_cast<std::size_t>(plan.rows()));
@@ -106,9 +107,10 @@ TEST(DispatchPlan, LandingsAreThePlacesThatRowsWouldBeRegroupedTo) {
       const auto& choices = chosen[static_cast<std::size_t>(source)];
       DispatchPlan plan;
       plan_sending(choices, c.top_k, c.experts, c.ranks, plan);
-      plan_landing(counts_for(source), choices, source, plan);
+      std::vector<Landing> landings;
+      plan_landing(counts_for(source), choices, source, plan, landings);
       for (std::size_t slot = 0; slot < choices.size(); ++slot) {
-        const auto [rank, row] = plan.landings[slot];
+        const auto [rank, row] = landings[slot];
         Index expected = 0;  // rows of earlier experts, earlier sources and earlier tokens of this one
         const Index first = experts_of(c.experts, c.ranks, rank).begin;
         for (Index other = 0; other < c.ranks; ++other) {
@@ -125,6 +127,18 @@ TEST(DispatchPlan, LandingsAreThePlacesThatRowsWouldBeRegroupedTo) {
     for (const std::vector<int>& rows : landed)
       for (const int slots : rows) EXPECT_EQ(slots, 1) << "a row from no slot, or from several";
   }
+}
+
+TEST(DispatchPlan, AWaysOwnPartIsKeptForTheSameWayAndRefusedToAnother) {
+  DispatchPlan plan;
+  SharedPlan& shared = make_own<SharedPlan>(plan);
+  shared.landings.resize(5);
+  const Landing* const first = shared.landings.data();
+  EXPECT_EQ(make_own<SharedPlan>(plan).landings.data(), first);
+  EXPECT_EQ(own_of<SharedPlan>(plan, "shared").landings.size(), 5u);
+  EXPECT_THROW(own_of<AllgatherPlan>(plan, "allgather"), ShapeError);
+  make_own<std::monostate>(plan);
+  EXPECT_THROW(own_of<SharedPlan>(plan, "shared"), ShapeError);
 }
 
 TEST(DispatchPlan, RefusesAnExpertThatDoesNotExist) {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "dispatch/trips.hpp"
 #include "support/random_matrix.hpp"
 #include <gtest/gtest.h>
 
@@ -100,7 +101,8 @@ void expect_combined(const World& w, int rank, const Matrix& before, const Matri
     }
 }
 
-/// Forward (rows with numbers out, rows back and added) and backward (rows out, rows with numbers back).
+/// Forward (rows with numbers out, rows back and added) and backward (rows out, rows with numbers back), as a
+/// layer does them, chunk after chunk.
 class Exchange {
  public:
   Exchange(const Communicator& ep, Index experts, const Way& way)
@@ -120,27 +122,6 @@ class Exchange {
     std::vector<float> slots(w.chosen[own].size());
     for (std::size_t i = 0; i < slots.size(); ++i) slots[i] = scalar_of(ep_.rank(), static_cast<Index>(i));
     dispatcher_.plan(w.chosen[own], w.top_k, plan_);
-    if (dispatcher_.overlaps()) return check_in_parts(w, held, slots);
-    dispatcher_.dispatch(plan_, tokens, rows_, ScalarsOut{slots, row_scalars_});
-    expect_landed(w, held, rows_, row_scalars_);
-    dispatcher_.prepare(output_, plan_.rows(), w.cols);
-    run_experts(plan_, held, rows_, output_, {0, held.count});
-    Matrix sums = Matrix::copy_of(tokens);
-    dispatcher_.combine(plan_, output_, sums, Write::kAdd);
-    expect_combined(w, ep_.rank(), tokens, sums);
-
-    dispatcher_.dispatch(plan_, tokens, d_rows_);
-    dispatcher_.prepare(output_, plan_.rows(), w.cols);
-    run_experts(plan_, held, d_rows_, output_, {0, held.count});
-    dispatcher_.combine(plan_, output_, sums, Write::kReplace, ScalarsBack{row_scalars_, back_});
-    expect_combined(w, ep_.rank(), Matrix(tokens.rows(), w.cols), sums);
-    ASSERT_EQ(back_, slots);
-  }
-
- private:
-  /// Forward and backward as a layer does them, chunk after chunk.
-  void check_in_parts(const World& w, const ExpertRange& held, const std::vector<float>& slots) {
-    const Matrix& tokens = w.tokens[at(ep_.rank())];
     Matrix sums = Matrix::copy_of(tokens);
     const RoundTrip forward{.plan = plan_,
                             .tokens = tokens,
@@ -165,19 +146,11 @@ class Exchange {
     ASSERT_EQ(back_, slots);
   }
 
+ private:
   void travel(const RoundTrip& trip, const ExpertRange& held) {
-    dispatcher_.begin(trip);
-    for (Index chunk = 0; chunk < dispatcher_.chunks(); ++chunk) {
-      dispatcher_.await(trip, chunk);
-      dispatcher_.progress()();
-      run_experts(plan_, held, trip.rows, trip.results, part(held, chunk));
-      dispatcher_.send_back(trip, chunk);
-    }
-    dispatcher_.finish(trip);
-  }
-
-  Stretch part(const ExpertRange& held, Index chunk) const {
-    return dispatcher_.overlaps() ? plan_.chunks.experts_of(chunk) : Stretch{0, held.count};
+    testing::travel(dispatcher_, trip, [&](Index chunk) {
+      run_experts(plan_, held, trip.rows, trip.results, plan_.chunks.experts_of(chunk));
+    });
   }
 
   const Communicator& ep_;

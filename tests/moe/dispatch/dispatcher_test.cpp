@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "dispatch/trips.hpp"
 #include "support/random_matrix.hpp"
 #include <gtest/gtest.h>
 
@@ -73,7 +74,7 @@ TEST_P(DispatcherOnEveryRank, RowsArriveGroupedByExpertSourceAndToken) {
   DispatchPlan plan;
   dispatcher.plan(choices_of(c, ep_.rank()), c.top_k, plan);
   RowBuffer rows;
-  dispatcher.dispatch(plan, tokens_matrix(c, ep_.rank()), rows);
+  testing::bring_rows(dispatcher, plan, tokens_matrix(c, ep_.rank()), rows);
 
   // The oracle: every rank's choices and tokens are functions of its number.
   const ExpertRange held = experts_of(c.experts, ep_.size(), ep_.rank());
@@ -102,11 +103,16 @@ TEST_P(DispatcherOnEveryRank, CombineAddsATokensRowsInSlotOrder) {
   DispatchPlan plan;
   dispatcher.plan(choices_of(c, ep_.rank()), c.top_k, plan);
   const Matrix tokens = tokens_matrix(c, ep_.rank());
-  RowBuffer rows;
-  dispatcher.dispatch(plan, tokens, rows);
+  RowBuffer rows, results;
   Matrix sums(tokens.rows(), kHidden);
-  dispatcher.combine(plan, rows, sums, Write::kReplace);
-  dispatcher.combine(plan, rows, sums, Write::kAdd);
+  for (const Write mode : {Write::kReplace, Write::kAdd})
+    testing::travel(dispatcher, {.plan = plan,
+                                 .tokens = tokens,
+                                 .rows = rows,
+                                 .scalars_out = std::nullopt,
+                                 .results = results,
+                                 .sums = sums,
+                                 .mode = mode});
   for (Index t = 0; t < tokens.rows(); ++t)
     for (Index j = 0; j < kHidden; ++j) {
       float expected = 0;
@@ -126,14 +132,20 @@ TEST_P(DispatcherOnEveryRank, ScalarsGoOutAndComeBackToTheirSlots) {
   std::vector<float> rows;
   const Matrix tokens = tokens_matrix(c, ep_.rank());
   Matrix sums(tokens.rows(), kHidden);
-  RowBuffer landed;
-  dispatcher.dispatch(plan, tokens, landed, ScalarsOut{slots, rows});
-  EXPECT_EQ(static_cast<Index>(rows.size()), plan.rows());
-  for (int turn = 0; turn < 3; ++turn) {  // combine after combine, each with other numbers
+  RowBuffer landed, results;
+  for (int turn = 0; turn < 3; ++turn) {  // trip after trip, each with other numbers
     std::vector<float> back;
-    dispatcher.combine(plan, landed, sums, Write::kReplace, ScalarsBack{rows, back});
+    rows.resize(at(plan.rows()));  // before the trip says where they are
+    const RoundTrip trip{.plan = plan,
+                         .tokens = tokens,
+                         .rows = landed,
+                         .scalars_out = ScalarsOut{slots, rows},
+                         .results = results,
+                         .sums = sums,
+                         .scalars_back = ScalarsBack{rows, back}};
+    testing::travel(dispatcher, trip);
+    EXPECT_EQ(static_cast<Index>(rows.size()), plan.rows());
     EXPECT_EQ(back, slots);
-    for (float& number : rows) number += 0.5f;
     for (float& number : slots) number += 0.5f;
   }
 }
@@ -154,10 +166,14 @@ Matrix there_and_back(const Communicator& ep, DispatcherKind kind, const WireSet
   Dispatcher dispatcher(ep, kExperts, open_dispatcher(kind, ep, kExperts, wire));
   DispatchPlan plan;
   dispatcher.plan(testing::random_choices(tokens.rows, top_k, kExperts, 7), top_k, plan);
-  RowBuffer rows;
-  dispatcher.dispatch(plan, tokens, rows);
+  RowBuffer rows, results;
   Matrix sums(tokens.rows, tokens.cols);
-  dispatcher.combine(plan, rows, sums, Write::kReplace);
+  testing::travel(dispatcher, {.plan = plan,
+                               .tokens = tokens,
+                               .rows = rows,
+                               .scalars_out = std::nullopt,
+                               .results = results,
+                               .sums = sums});
   return sums;
 }
 
@@ -200,20 +216,25 @@ TEST(Dispatcher, FastSumsDifferFromExactOnesByRoundingAlone) {
 }
 
 /// What one rank gets of an exchange of its own rows, out and back.
-struct RoundTrip {
+struct Moved {
   RowBuffer rows;
   Matrix sums;
 };
 
-RoundTrip round_trip(const Communicator& ep, const Way& way, std::span<const std::int32_t> chosen,
-                     Index experts, const Matrix& tokens) {
+Moved moved(const Communicator& ep, const Way& way, std::span<const std::int32_t> chosen, Index experts,
+            const Matrix& tokens) {
   Dispatcher dispatcher(ep, experts, open_dispatcher(way.kind, ep, experts, {.pretended_nodes = way.nodes}));
   DispatchPlan plan;
-  RoundTrip result;
+  Moved result;
   dispatcher.plan(chosen, std::ssize(chosen) / tokens.rows(), plan);
-  dispatcher.dispatch(plan, tokens, result.rows);
   result.sums = Matrix(tokens.rows(), tokens.cols());
-  dispatcher.combine(plan, result.rows, result.sums, Write::kReplace);
+  RowBuffer results;
+  testing::travel(dispatcher, {.plan = plan,
+                               .tokens = tokens,
+                               .rows = result.rows,
+                               .scalars_out = std::nullopt,
+                               .results = results,
+                               .sums = result.sums});
   return result;
 }
 
@@ -228,9 +249,9 @@ TEST(Dispatcher, RowsThatAreWrittenAroundTheCacheAreTheSame) {
   const auto seed = static_cast<std::uint64_t>(ep.rank());
   const Matrix tokens = testing::random_matrix(kTokens, kCols, seed);
   const auto chosen = testing::random_choices(kTokens, kTopK, kExperts, seed, -1);
-  const RoundTrip reference = round_trip(ep, kWays.front(), chosen, kExperts, tokens);
+  const Moved reference = moved(ep, kWays.front(), chosen, kExperts, tokens);
   for (const Way& way : kWays) {
-    const RoundTrip other = round_trip(ep, way, chosen, kExperts, tokens);
+    const Moved other = moved(ep, way, chosen, kExperts, tokens);
     EXPECT_TRUE(same_bits(other.rows, reference.rows)) << way.name;
     EXPECT_TRUE(same_bits(other.sums, reference.sums)) << way.name;
   }
@@ -242,13 +263,28 @@ TEST(Dispatcher, RefusesTokensThatWereNotPlanned) {
     Dispatcher dispatcher(alone, 4, open_dispatcher(way.kind, alone, 4));
     DispatchPlan plan;
     dispatcher.plan(std::vector<std::int32_t>{0, 1, 2, 3}, 2, plan);
-    RowBuffer rows;
-    EXPECT_THROW(dispatcher.dispatch(plan, Matrix(3, kHidden), rows), ShapeError);
-    std::vector<float> three(3);
-    std::vector<float> four(4);
-    EXPECT_THROW(dispatcher.dispatch(plan, Matrix(2, kHidden), rows, ScalarsOut{three, four}), ShapeError);
-    dispatcher.prepare(rows, 5, kHidden);
-    EXPECT_THROW(dispatcher.combine(plan, rows, Matrix(2, kHidden), Write::kAdd), ShapeError);
+    RowBuffer rows, results;
+    std::vector<float> three(3), four(4);
+    Matrix two_tokens(2, kHidden), three_tokens(3, kHidden);
+    const auto trip = [&](Matrix& tokens, Matrix& sums) {
+      return RoundTrip{.plan = plan,
+                       .tokens = tokens,
+                       .rows = rows,
+                       .scalars_out = std::nullopt,
+                       .results = results,
+                       .sums = sums};
+    };
+    EXPECT_THROW(dispatcher.begin(trip(three_tokens, three_tokens)), ShapeError);
+    EXPECT_THROW(dispatcher.begin(trip(two_tokens, three_tokens)), ShapeError);
+    RoundTrip with_numbers = trip(two_tokens, two_tokens);
+    with_numbers.scalars_out.emplace(three, four);
+    EXPECT_THROW(dispatcher.begin(with_numbers), ShapeError);
+    RoundTrip numbers_back = trip(two_tokens, two_tokens);
+    numbers_back.scalars_back.emplace(three, four);
+    dispatcher.begin(numbers_back);
+    EXPECT_THROW(dispatcher.send_back(numbers_back, 0), ShapeError);
+    results.reshape_uninitialised(5, kHidden);
+    EXPECT_THROW(dispatcher.send_back(trip(two_tokens, two_tokens), 0), ShapeError);
   }
 }
 
@@ -258,7 +294,17 @@ TEST(Dispatcher, RefusesRowsThatOthersCannotRead) {
     Dispatcher dispatcher(alone, 4, open_dispatcher(kind, alone, 4));
     DispatchPlan plan;
     dispatcher.plan(std::vector<std::int32_t>{0, 1, 2, 3}, 2, plan);
-    EXPECT_THROW(dispatcher.combine(plan, Matrix(4, kHidden), Matrix(2, kHidden), Write::kAdd), ShapeError);
+    Matrix tokens(2, kHidden);
+    RowBuffer rows, results;
+    const RoundTrip trip{.plan = plan,
+                         .tokens = tokens,
+                         .rows = rows,
+                         .scalars_out = std::nullopt,
+                         .results = results,
+                         .sums = tokens};
+    dispatcher.begin(trip);
+    results = Matrix(4, kHidden);
+    EXPECT_THROW(dispatcher.finish(trip), ShapeError);
     EXPECT_THROW(Dispatcher(alone, 4, {.kind = kind}), ShapeError);
   }
 }

@@ -60,19 +60,18 @@ TEST(HierarchicalDispatch, SendsATokenOnceToEachNodeAndFastSumsComeBackAsOne) {
     const Crossing crossing = crossing_of(chosen, nodes, ep);
     DispatchPlan plan;
     dispatch.plan(chosen, kTopK, plan);
-    const DispatchTraffic planned = dispatch.traffic();
-    EXPECT_EQ(planned.network_bytes, crossing.copies * static_cast<Index>(sizeof(CrossingCopy)));
+    const std::int64_t planned = dispatch.network_bytes();
+    EXPECT_EQ(planned, crossing.copies * static_cast<Index>(sizeof(CrossingCopy)));
     RowBuffer rows;
     dispatch.dispatch(plan, Matrix(kTokens, kHidden), rows, std::nullopt);
-    const DispatchTraffic out = dispatch.traffic() - planned;
-    EXPECT_EQ(out.network_bytes, crossing.tokens * kHidden * kFloatBytes);
-    EXPECT_EQ(out.row_bytes, crossing.copies * kHidden * kFloatBytes);
+    const std::int64_t out = dispatch.network_bytes() - planned;
+    EXPECT_EQ(out, crossing.tokens * kHidden * kFloatBytes);
 
-    const DispatchTraffic before = dispatch.traffic();
+    const std::int64_t before = dispatch.network_bytes();
     Matrix sums(kTokens, kHidden);
     dispatch.combine(plan, rows, sums, Write::kReplace, std::nullopt);
     // What goes back is counted by who sends it: over all ranks it is what went out.
-    std::vector<std::int64_t> bytes = {(dispatch.traffic() - before).network_bytes, out.network_bytes};
+    std::vector<std::int64_t> bytes = {dispatch.network_bytes() - before, out};
     ep.all_sum(bytes);
     EXPECT_EQ(bytes[0], bytes[1]);
   }

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <utility>
 
+#include "dispatch/trips.hpp"
 #include "moe_block.hpp"
 #include <gtest/gtest.h>
 
@@ -82,16 +83,10 @@ TEST(OverlappedDispatch, LeavesTheBitsOfALayerAsTheyAreAtEveryNumberOfChunks) {
   }
 }
 
-/// A whole trip of two chunks, in which every row becomes zeros.
+/// A whole trip in which every row becomes zeros.
 template <typename AnyDispatcher>
 void run_with_zeros(AnyDispatcher& dispatcher, const RoundTrip& trip) {
-  dispatcher.begin(trip);
-  for (Index chunk = 0; chunk < 2; ++chunk) {
-    dispatcher.await(trip, chunk);
-    fill(trip.results.view(), 0);
-    dispatcher.send_back(trip, chunk);
-  }
-  dispatcher.finish(trip);
+  testing::travel(dispatcher, trip, [&](Index) { fill(trip.results.view(), 0); });
 }
 
 /// Rank 0 has a dispatcher; rank 1 plays its partner by hand, and keeps its last chunk until the results of
@@ -114,8 +109,7 @@ TEST(OverlappedDispatch, ResultsOfAChunkLeaveBeforeTheLastRowHasCome) {
     dispatcher.begin(trip);
     for (Index chunk = 0; chunk < 2; ++chunk) {
       dispatcher.await(trip, chunk);
-      const Stretch part = plan.chunks.rows_of(chunk);
-      copy(rows.view().rows_from(part.begin, part.size()), results.view().rows_from(part.begin, part.size()));
+      testing::return_chunk(trip, chunk);
       if (chunk == 0) {
         EXPECT_TRUE(dispatcher.arrived(0));
         EXPECT_FALSE(dispatcher.arrived(1));

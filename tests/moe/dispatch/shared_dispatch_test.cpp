@@ -50,7 +50,7 @@ TEST(SharedDispatch, RowsLandAndStayInTheMemoryOfTheNode) {
     for (Index i = 0; i < tokens.view().size(); ++i)
       EXPECT_EQ(sums.view().data[i], 2 * tokens.view().data[i]);
   }
-  EXPECT_EQ(dispatch.traffic().network_bytes, 0);
+  EXPECT_EQ(dispatch.network_bytes(), 0);
 }
 
 TEST(SharedDispatch, RefusesAPlanThatDoesNotSayWhereRowsLand) {

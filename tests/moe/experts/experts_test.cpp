@@ -26,7 +26,7 @@ void run(const KernelTable& kernels, Shard& shard, const PackedExperts& packed,
   saved.rows = random_matrix(total, shard.gate_up.cols(), 3);
   saved.weights.assign(static_cast<std::size_t>(total), 0.5f);
   PhaseClock clock;
-  experts_forward(kernels, shard.view, packed, {rows, 1}, saved, workspace, clock);
+  experts_forward({kernels, shard.view, packed, {rows, 1}, saved, workspace, clock});
 }
 
 std::vector<float> floats_of(ConstMatrixView m) {
@@ -53,8 +53,8 @@ TEST(Experts, GroupedAndLoopAgreeForEveryDivisionOfRows) {
     fill(b.d_gate_up, 5.0f);  // to be written, also where an expert has no row
     fill(b.d_down, 5.0f);
     PhaseClock clock;
-    experts_backward(loop, a.view, {}, {rows, 1}, d_rows, saved_a, work_a, Write::kAdd, clock);
-    experts_backward(grouped, b.view, packed, {rows, 1}, d_rows, saved_b, work_b, Write::kReplace, clock);
+    experts_backward({loop, a.view, {}, {rows, 1}, saved_a, work_a, clock}, d_rows, Write::kAdd);
+    experts_backward({grouped, b.view, packed, {rows, 1}, saved_b, work_b, clock}, d_rows, Write::kReplace);
     for (Index i = 0; i < work_a.output.view().size(); ++i)
       EXPECT_NEAR(work_a.output.view().data[i], work_b.output.view().data[i], 2e-5);
     for (std::size_t i = 0; i < work_a.d_weights.size(); ++i)
@@ -89,11 +89,11 @@ TEST(Experts, InBf16EqualsProductsThatRoundFp32RowsThemselves) {
 
   const Matrix d_rows = random_matrix(38, 20, 4);
   PhaseClock clock;
-  experts_backward(kernels, shard.view, {}, rows, d_rows, saved, workspace, Write::kReplace, clock);
+  experts_backward({kernels, shard.view, {}, rows, saved, workspace, clock}, d_rows, Write::kReplace);
   Matrix d_activated(38, 13), dx(38, 20), d_down(60, 13), d_gate_up(78, 20);
   std::vector<float> d_weights(38);
   product.input_grad(down, {}, d_rows, rows, d_activated);
-  kernels.swiglu.backward({}, z, saved.weights, d_activated, z, d_weights, activated);
+  kernels.swiglu.backward({}, z, saved.weights, d_activated, {z, d_weights, activated});
   product.weight_grad(d_rows, activated, rows, d_down, Write::kReplace);
   product.input_grad(gate_up, {}, z, rows, dx);
   product.weight_grad(z, saved.rows.view(), rows, d_gate_up, Write::kReplace);

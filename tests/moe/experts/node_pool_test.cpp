@@ -9,6 +9,7 @@
 #include <chrono>
 #include <thread>
 
+#include "dispatch/trips.hpp"
 #include "support/random_matrix.hpp"
 #include <gtest/gtest.h>
 
@@ -125,23 +126,36 @@ class Experts {
 
   void pass(const KernelTable& kernels, const ExpertShard& shard, NodePool* pool, Write gradients,
             Results& results) {
-    const GroupedRows rows = plan_.grouped_rows();
-    dispatcher_.dispatch(plan_, tokens_, saved_.rows, ScalarsOut{topk_weights_, saved_.weights});
-    dispatcher_.prepare(workspace_.output, plan_.rows(), case_.hidden);
-    packed_.refresh(kernels.grouped_matmul, shard, 1);
-    if (pool != nullptr)
-      pool->forward(kernels, shard, rows, saved_, workspace_, clock_);
-    else
-      experts_forward(kernels, shard, packed_, rows, saved_, workspace_, clock_);
-    dispatcher_.combine(plan_, workspace_.output, results.output, gradients);
-    dispatcher_.dispatch(plan_, d_output_, d_rows_);
-    dispatcher_.prepare(workspace_.output, plan_.rows(), case_.hidden);
-    if (pool != nullptr)
-      pool->backward(kernels, shard, rows, d_rows_, saved_, workspace_, gradients, clock_);
-    else
-      experts_backward(kernels, shard, packed_, rows, d_rows_, saved_, workspace_, gradients, clock_);
-    dispatcher_.combine(plan_, workspace_.output, results.d_hidden, gradients,
-                        ScalarsBack{workspace_.d_weights, results.d_topk_weights});
+    const ExpertPass each{kernels, shard, packed_, plan_.grouped_rows(), saved_, workspace_, clock_};
+    const RoundTrip forward{.plan = plan_,
+                            .tokens = tokens_,
+                            .rows = saved_.rows,
+                            .scalars_out = ScalarsOut{topk_weights_, saved_.weights},
+                            .results = workspace_.output,
+                            .sums = results.output,
+                            .mode = gradients};
+    testing::travel(dispatcher_, forward, [&](Index) {
+      packed_.refresh(kernels.grouped_matmul, shard, 1);
+      if (pool != nullptr)
+        pool->forward(each);
+      else
+        experts_forward(each);
+    });
+    workspace_.d_weights.resize(at(plan_.rows()));  // before the trip says where they are
+    const RoundTrip backward{.plan = plan_,
+                             .tokens = d_output_,
+                             .rows = d_rows_,
+                             .scalars_out = std::nullopt,
+                             .results = workspace_.output,
+                             .sums = results.d_hidden,
+                             .mode = gradients,
+                             .scalars_back = ScalarsBack{workspace_.d_weights, results.d_topk_weights}};
+    testing::travel(dispatcher_, backward, [&](Index) {
+      if (pool != nullptr)
+        pool->backward(each, d_rows_, gradients);
+      else
+        experts_backward(each, d_rows_, gradients);
+    });
   }
 
   const Case& case_;
@@ -299,9 +313,11 @@ TEST(NodePool, RefusesRowsAndWeightsThatOtherRanksCannotReach) {
   PhaseClock clock;
   saved.rows = Matrix(3, c.hidden);
   saved.weights.assign(3, 1.0f);
-  EXPECT_THROW(pool.forward(table, elsewhere, {counts, 1}, saved, workspace, clock), ShapeError);
+  const PackedExperts none;
+  const ExpertPass pass{table, elsewhere, none, {counts, 1}, saved, workspace, clock};
+  EXPECT_THROW(pool.forward(pass), ShapeError);
   saved.rows.reshape_in(experts.memory(), 3, c.hidden);
-  EXPECT_THROW(pool.forward(table, elsewhere, {counts, 1}, saved, workspace, clock), ShapeError);
+  EXPECT_THROW(pool.forward(pass), ShapeError);
 }
 
 }  // namespace

@@ -143,15 +143,23 @@ std::array<double, 3> sent_bytes(DispatcherKind way, const ExchangeCase& exchang
   const std::vector<float> slots(at(exchange.tokens * exchange.top_k), 1.0f);
   std::vector<float> row_scalars, slot_scalars;
   DispatchPlan plan;
-  RowBuffer rows;
+  RowBuffer rows, results;
   Matrix back(exchange.tokens, exchange.hidden);
   std::vector<double> sent = {static_cast<double>(ep.traffic().message_bytes)};
   const auto note = [&] { sent.push_back(static_cast<double>(ep.traffic().message_bytes)); };
   dispatcher.plan(chosen, exchange.top_k, plan);
   note();
-  dispatcher.dispatch(plan, tokens, rows, ScalarsOut{slots, row_scalars});
+  row_scalars.resize(at(plan.rows()));  // before the trip says where they are
+  const RoundTrip trip{.plan = plan,
+                       .tokens = tokens,
+                       .rows = rows,
+                       .scalars_out = ScalarsOut{slots, row_scalars},
+                       .results = results,
+                       .sums = back,
+                       .scalars_back = ScalarsBack{row_scalars, slot_scalars}};
+  dispatcher.begin(trip);
   note();
-  dispatcher.combine(plan, rows, back, Write::kReplace, ScalarsBack{row_scalars, slot_scalars});
+  dispatcher.finish(trip);
   note();
   std::array<double, 3> parts = {sent[1] - sent[0], sent[2] - sent[1], sent[3] - sent[2]};
   ep.all_sum(std::span(parts));

@@ -35,7 +35,7 @@ struct Trained {
         optimizer(store, mesh, {}) {}
 
   fs::path save(const fs::path& folder, TrainerState state, Index shard_bytes = kShardBytes) {
-    return save_checkpoint(folder, store, optimizer, mesh, config, std::move(state), shard_bytes);
+    return save_checkpoint({folder, shard_bytes}, store, optimizer, mesh, config, std::move(state));
   }
   TrainerState load(const fs::path& checkpoint) {
     return load_checkpoint(checkpoint, store, optimizer, mesh, config);

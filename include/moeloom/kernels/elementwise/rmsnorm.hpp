@@ -16,24 +16,28 @@ struct RmsNormSettings {
   float weight_offset = 0;  // 1: Gemma's 1 + weight
 };
 
+/// What a forward was given, x as it was before, and left: what its backward needs.
+struct NormedRows {
+  ConstMatrixView x;
+  std::span<const float> weight;
+  RmsNormSettings settings;
+  std::span<const float> inv_rms;
+};
+
 struct RmsNormKernel {
   /// x [T, G*D], weight [D] -> y [T, G*D], inv_rms [T*G]. y may be x. As bf16, y is what a bf16 product would
   /// round it to: nearest, ties to even.
   void (*forward)(ConstMatrixView x, std::span<const float> weight, RmsNormSettings settings, Rows y,
                   std::span<float> inv_rms);
-  /// dy, x as it was before -> dx (replaced; may be dy), d_weight [D] added to: rows in order, in chunks of
-  /// kSumChunkRows, the chunks in order.
-  void (*backward)(ConstMatrixView dy, ConstMatrixView x, std::span<const float> weight,
-                   RmsNormSettings settings, std::span<const float> inv_rms, MatrixView dx,
-                   std::span<float> d_weight);
+  /// dy -> dx (replaced; may be dy), d_weight [D] added to: rows in order, in chunks of kSumChunkRows, the
+  /// chunks in order.
+  void (*backward)(const NormedRows& normed, ConstMatrixView dy, MatrixView dx, std::span<float> d_weight);
   /// gate [T, G*D] as x. y may be x or gate.
   void (*gated_forward)(ConstMatrixView x, ConstMatrixView gate, std::span<const float> weight,
                         RmsNormSettings settings, MatrixView y, std::span<float> inv_rms);
   /// As backward; d_gate is replaced and may be gate.
-  void (*gated_backward)(ConstMatrixView dy, ConstMatrixView x, ConstMatrixView gate,
-                         std::span<const float> weight, RmsNormSettings settings,
-                         std::span<const float> inv_rms, MatrixView dx, MatrixView d_gate,
-                         std::span<float> d_weight);
+  void (*gated_backward)(const NormedRows& normed, ConstMatrixView gate, ConstMatrixView dy, MatrixView dx,
+                         MatrixView d_gate, std::span<float> d_weight);
 };
 
 /// Plain loops, one formula a line; what the fused kernel is tested against.

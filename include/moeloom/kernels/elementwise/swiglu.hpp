@@ -26,19 +26,25 @@ struct GatedActivation {
   float sparsity = 0;
 };
 
+/// What a backward writes: d_gate_up [R, 2F], d_row_scale [R] (empty if row_scale is), and activated [R, F]
+/// again, which the down projection's weight gradient needs and forward did not keep.
+struct GatedGradients {
+  Rows d_gate_up;
+  std::span<float> d_row_scale;
+  Rows activated;
+};
+
 /// Results are computed in fp32 and rounded where the rows to be written are bf16, as a bf16 product would
 /// round them: to nearest, ties to even.
 struct SwigluKernel {
   /// gate_up [R, 2F] (gate first), row_scale [R] or empty (1) -> activated [R, F].
   void (*forward)(const GatedActivation& activation, ConstMatrixView gate_up,
                   std::span<const float> row_scale, Rows activated);
-  /// -> d_gate_up [R, 2F] (may be gate_up itself), d_row_scale [R] (empty if row_scale is), and activated [R,
-  /// F] again, which the down projection's weight gradient needs and forward did not keep. d_activated may be
-  /// the same memory as activated; memory of bf16 rows is shared with nothing. Through mean and deviation the
-  /// gradient runs too.
+  /// d_gate_up may be gate_up itself, and d_activated the same memory as activated; memory of bf16 rows is
+  /// shared with nothing. Through mean and deviation the gradient runs too.
   void (*backward)(const GatedActivation& activation, ConstMatrixView gate_up,
-                   std::span<const float> row_scale, ConstMatrixView d_activated, Rows d_gate_up,
-                   std::span<float> d_row_scale, Rows activated);
+                   std::span<const float> row_scale, ConstMatrixView d_activated,
+                   const GatedGradients& results);
 };
 
 SwigluKernel reference_swiglu();

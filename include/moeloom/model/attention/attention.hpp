@@ -24,16 +24,30 @@ struct AttentionShape {
   Index value_size() const { return value_dim > 0 ? value_dim : head_dim; }
 };
 
-/// query [sequences*query_length, heads*head_dim], key [sequences*key_length, kv_heads*head_dim], value
-/// [sequences*key_length, kv_heads*value_dim] -> context [sequences*query_length, heads*value_dim],
-/// log_sum_exp [sequences*query_length, heads]. Keys outside the window cost nothing.
-void attention_forward(const AttentionShape& shape, ConstMatrixView query, ConstMatrixView key,
-                       ConstMatrixView value, MatrixView context, MatrixView log_sum_exp);
+/// What attention multiplies: query [sequences*query_length, heads*head_dim], key [sequences*key_length,
+/// kv_heads*head_dim], value [sequences*key_length, kv_heads*value_dim].
+struct ConstAttentionHeads {
+  ConstMatrixView query;
+  ConstMatrixView key;
+  ConstMatrixView value;
+};
+/// The same to be written, or the gradients of it.
+struct AttentionHeads {
+  MatrixView query;
+  MatrixView key;
+  MatrixView value;
+  operator ConstAttentionHeads() const { return {query, key, value}; }
+};
 
-/// For query_length = key_length. d_query, d_key, d_value are replaced. Same bits for any thread count: one
-/// task owns one kv head of one sequence.
-void attention_backward(const AttentionShape& shape, ConstMatrixView query, ConstMatrixView key,
-                        ConstMatrixView value, ConstMatrixView context, ConstMatrixView log_sum_exp,
-                        ConstMatrixView d_context, MatrixView d_query, MatrixView d_key, MatrixView d_value);
+/// -> context [sequences*query_length, heads*value_dim], log_sum_exp [sequences*query_length, heads]. Keys
+/// outside the window cost nothing.
+void attention_forward(const AttentionShape& shape, const ConstAttentionHeads& heads, MatrixView context,
+                       MatrixView log_sum_exp);
+
+/// For query_length = key_length. d_heads are replaced. Same bits for any thread count: one task owns one kv
+/// head of one sequence.
+void attention_backward(const AttentionShape& shape, const ConstAttentionHeads& heads,
+                        ConstMatrixView context, ConstMatrixView log_sum_exp, ConstMatrixView d_context,
+                        const AttentionHeads& d_heads);
 
 }  // namespace moeloom

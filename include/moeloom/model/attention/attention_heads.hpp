@@ -3,6 +3,7 @@
 #pragma once
 
 #include "moeloom/kernels/registry.hpp"
+#include "moeloom/model/attention/attention.hpp"
 #include "moeloom/model/layer_spec.hpp"
 #include "moeloom/model/linear.hpp"
 #include "moeloom/model/norm.hpp"
@@ -18,14 +19,6 @@ struct AttentionContext {
   Index sequence_length = 0;
   std::span<const std::int32_t> position_ids;  // [T]
   std::span<const RopeTable> ropes;            // AttentionSpec::rope names one
-};
-
-/// What attention multiplies, or the gradients of it: query [T, H*head_dim], key [T, KV*head_dim], value
-/// [T, KV*value_dim].
-struct AttentionHeads {
-  MatrixView query;
-  MatrixView key;
-  MatrixView value;
 };
 
 /// Buffers of heads' backward that all layers share.

@@ -8,7 +8,7 @@
 
 namespace moeloom {
 
-/// The functions of Dispatcher, whose header says what they do.
+/// The functions that WholeTrip asks for, whose header says what they do.
 class AllgatherDispatch {
  public:
   AllgatherDispatch(const Communicator& ep, Index num_experts, NodeMap nodes = {},
@@ -22,17 +22,18 @@ class AllgatherDispatch {
                std::optional<ScalarsBack> scalars) {
     back_.combine(plan, rows, tokens, mode, scalars);
   }
-  DispatchTraffic traffic() const;
+  std::int64_t network_bytes() const { return back_.network_bytes() + network_bytes_; }
 
  private:
   void count(const DispatchPlan& plan, Index cols, bool with_scalars);
 
   const Communicator* ep_;
+  Index num_experts_;
   NodeMap nodes_;
   WireDType wire_;
   AlltoallDispatch back_;
   Matrix gathered_;  // the tokens of all ranks, as they travel
-  DispatchTraffic traffic_;
+  std::int64_t network_bytes_ = 0;
 };
 
 }  // namespace moeloom

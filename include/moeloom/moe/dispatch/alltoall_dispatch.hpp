@@ -12,7 +12,11 @@
 
 namespace moeloom {
 
-/// The functions of Dispatcher, whose header says what they do.
+/// The plan of every way whose rows arrive before they land; plan.own is left alone. Collective over ep.
+void plan_arrivals(const Communicator& ep, Index num_experts, std::span<const std::int32_t> topk_idx,
+                   Index top_k, DispatchPlan& plan);
+
+/// The functions that WholeTrip asks for, whose header says what they do.
 class AlltoallDispatch {
  public:
   /// nodes: of the ranks of ep, to count what crosses; without any, all are on one.
@@ -28,7 +32,7 @@ class AlltoallDispatch {
 
   /// The numbers alone.
   void send_scalars(const DispatchPlan& plan, ScalarsOut scalars);
-  DispatchTraffic traffic() const { return traffic_; }
+  std::int64_t network_bytes() const { return network_bytes_; }
 
  private:
   void count(std::span<const Index> rows_per_rank, Index cols, bool with_scalars);
@@ -43,7 +47,7 @@ class AlltoallDispatch {
   Matrix arriving_;                            // rows in the order in which they arrive, likewise
   Matrix returned_;                            // rows that came back as bf16
   Matrix leaving_scalars_, arriving_scalars_;  // the numbers beside them
-  DispatchTraffic traffic_;
+  std::int64_t network_bytes_ = 0;
 };
 
 }  // namespace moeloom

@@ -4,10 +4,10 @@
 // never split: the bits do not depend on the chunks. Every rank cuts its own experts into as many chunks,
 // with about as many rows each, and tells the others where, because rows leave chunk by chunk. Slots leave
 // ordered by expert, arrive ordered by source and expert, and land ordered by expert, so a chunk is a stretch
-// of each.
+// of each. Where rows are moved whole there is one chunk.
 #pragma once
 
-#include "moeloom/base/index.hpp"
+#include "moeloom/base/stretch.hpp"
 
 #include <cstdint>
 #include <span>
@@ -16,13 +16,6 @@
 namespace moeloom {
 
 struct DispatchPlan;
-
-/// Places from `begin` to before `end`.
-struct Stretch {
-  Index begin = 0;
-  Index end = 0;
-  Index size() const { return end - begin; }
-};
 
 struct ChunkPlan {
   Index chunks = 1;
@@ -52,6 +45,8 @@ struct ChunkPlan {
 /// come nearest to its share. Chunks beyond the experts are empty.
 std::vector<std::int64_t> cut_experts(std::span<const Index> rows_per_expert, Index chunks);
 
+/// Fills plan.chunks with one chunk of everything, from the rest of the plan.
+void plan_whole(DispatchPlan& plan);
 /// Fills plan.chunks, from the cuts of all ranks [ep, chunks + 1] and the rest of the plan. `rank` is this
 /// one.
 void plan_chunks(std::span<const std::int64_t> cuts, Index rank, DispatchPlan& plan);

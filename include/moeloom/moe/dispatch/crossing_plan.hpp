@@ -16,6 +16,7 @@
 namespace moeloom {
 
 struct DispatchPlan;
+struct HierarchicalPlan;
 
 enum class CombineMode { kExact, kFast };
 
@@ -49,6 +50,14 @@ struct CrossingRoutes {
 };
 CrossingRoutes crossing_routes(const NodeMap& nodes, Index rank);
 
+/// How the rows of a rank cross.
+struct CrossingWay {
+  const NodeMap& nodes;
+  const CrossingRoutes& routes;
+  Index rank = 0;
+  CombineMode mode = CombineMode::kExact;
+};
+
 struct CrossingPlan {
   std::vector<CrossingCounts> leaving;  // [out routes]
   std::vector<Index> tokens;            // that leave, route after route
@@ -70,10 +79,10 @@ struct CrossingPlan {
   }
 };
 
-/// The half of the tokens' owner: fills plan.crossing but for what arrives, from plan.landings. Returns the
+/// The half of the tokens' owner: fills own.crossing but for what arrives, from own.landings. Returns the
 /// copies that leave, route after route, which their receivers need.
-std::vector<CrossingCopy> plan_leaving(const NodeMap& nodes, const CrossingRoutes& routes, Index rank,
-                                       CombineMode mode, DispatchPlan& plan);
+std::vector<CrossingCopy> plan_leaving(const CrossingWay& way, const DispatchPlan& plan,
+                                       HierarchicalPlan& own);
 /// What a rank that sends sent_per_rank [ep] has for the experts of a node: its copies, if that is another.
 Index rows_for_node(const NodeMap& nodes, Index node, std::span<const Index> sent_per_rank);
 /// The other half, from the copies that arrive; copies_per_route [in routes].

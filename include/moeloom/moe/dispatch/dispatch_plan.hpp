@@ -5,7 +5,7 @@
 // rows are ordered by local expert, then source rank, then token, which is what grouped matmul reads.
 #pragma once
 
-#include "moeloom/base/index.hpp"
+#include "moeloom/base/errors.hpp"
 #include "moeloom/kernels/grouped_matmul.hpp"
 #include "moeloom/moe/dispatch/chunk_plan.hpp"
 #include "moeloom/moe/dispatch/crossing_plan.hpp"
@@ -13,6 +13,8 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <string>
+#include <variant>
 #include <vector>
 
 namespace moeloom {
@@ -23,6 +25,24 @@ struct Landing {
   Index row = 0;
 };
 
+/// SharedDispatch's own part.
+struct SharedPlan {
+  std::vector<Landing> landings;  // [N]: where each slot's row lands
+};
+
+/// HierarchicalDispatch's own part.
+struct HierarchicalPlan {
+  std::vector<Landing> landings;  // [N]
+  CrossingPlan crossing;          // between nodes
+};
+
+/// AllgatherDispatch's own part.
+struct AllgatherPlan {
+  std::vector<Index> tokens_per_rank;  // [ep]
+  std::vector<Index> gathered_order;   // [R]: token among those of all ranks that lands at each row
+};
+
+/// What the sides of a layer's exchange know, whatever the way; `own` is what one way alone needs.
 struct DispatchPlan {
   Index tokens = 0;
   Index top_k = 0;
@@ -33,24 +53,37 @@ struct DispatchPlan {
   std::vector<Index> sent_per_rank;      // [ep]
   std::vector<Index> received_per_rank;  // [ep]
   std::vector<Index> rows_per_source;    // [e, ep]: rows of local expert i from rank s
-  std::vector<Index>
-      landing_order;  // [R]: place among the received rows that lands at each row; empty if ranks = 1
-  std::vector<Landing> landings;       // [N]: where each slot's row lands; filled by plan_landing alone
-  std::vector<Index> tokens_per_rank;  // [ep]; filled by AllgatherDispatch alone, as is the next
-  std::vector<Index> gathered_order;   // [R]: token among those of all ranks that lands at each row
-  CrossingPlan crossing;               // between nodes; filled by plan_leaving and plan_arriving alone
-  ChunkPlan chunks;                    // filled by OverlappedDispatch alone
+  // [R]: place among the received rows that lands at each row. Empty if ranks = 1, or if rows are written
+  // where they land.
+  std::vector<Index> landing_order;
+  ChunkPlan chunks;  // one, unless plan_chunks() cuts it
+  std::variant<std::monostate, SharedPlan, HierarchicalPlan, AllgatherPlan> own;
 
   Index slots() const { return tokens * top_k; }
   Index rows() const;
   GroupedRows grouped_rows() const { return {rows_per_source, ranks}; }
 };
 
+/// A way's own part, to be filled: what it held before is kept, with its memory, if it was of the same way.
+template <typename Part>
+Part& make_own(DispatchPlan& plan) {
+  if (Part* const held = std::get_if<Part>(&plan.own)) return *held;
+  return plan.own.template emplace<Part>();
+}
+/// The same, as it was filled. Throws ShapeError with the name of the way if it is another's.
+template <typename Part>
+const Part& own_of(const DispatchPlan& plan, const char* way) {
+  const Part* const held = std::get_if<Part>(&plan.own);
+  require(held != nullptr, std::string("the ") + way + " dispatcher needs a plan of its own");
+  return *held;
+}
+
 /// The sending half: a stable counting sort, O(N + E). topk_idx [T, K], each in [0, num_experts).
 /// Throws ShapeError for an id outside.
 void plan_sending(std::span<const std::int32_t> topk_idx, Index top_k, Index num_experts, Index ranks,
                   DispatchPlan& plan);
-/// The receiving half from received_counts [ep, e]: rows of local expert i that rank s sends here, at [s * e
+/// The receiving half, of one chunk, from received_counts [ep, e]: rows of local expert i that rank s sends
+/// here, at [s * e
 /// + i].
 void plan_receiving(std::span<const std::int64_t> received_counts, DispatchPlan& plan);
 
@@ -64,9 +97,9 @@ struct LandingCounts {
 /// From the counts [E] of each rank of `ranks`.
 LandingCounts landing_counts(Index num_experts, Index ranks, Index rank,
                              const std::function<std::span<const std::int64_t>(Index source)>& counts_of);
-/// The receiving half where nothing arrives before it lands: received_per_rank, rows_per_source and landings,
-/// without landing_order. O(N + E + ep e). Needs the sending half of the same topk_idx; `rank` is this one.
+/// The receiving half, of one chunk, where nothing arrives before it lands: `landings` [N] in place of
+/// landing_order. O(N + E + ep e). Needs the sending half of the same topk_idx; `rank` is this one.
 void plan_landing(const LandingCounts& counts, std::span<const std::int32_t> topk_idx, Index rank,
-                  DispatchPlan& plan);
+                  DispatchPlan& plan, std::vector<Landing>& landings);
 
 }  // namespace moeloom

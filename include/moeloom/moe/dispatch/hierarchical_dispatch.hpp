@@ -15,7 +15,6 @@
 
 #include "moeloom/comm/messages.hpp"
 #include "moeloom/moe/dispatch/dispatch_plan.hpp"
-#include "moeloom/moe/dispatch/dispatch_traffic.hpp"
 #include "moeloom/moe/dispatch/node_rows.hpp"
 #include "moeloom/moe/dispatch/parcel.hpp"
 #include "moeloom/tensor/gemm.hpp"
@@ -29,7 +28,7 @@ struct HierarchicalSettings {
   WireDType wire = WireDType::kFp32;
 };
 
-/// The functions of Dispatcher, whose header says what they do.
+/// The functions that WholeTrip asks for, whose header says what they do.
 class HierarchicalDispatch {
  public:
   HierarchicalDispatch(const Communicator& ep, Index num_experts, HierarchicalSettings settings);
@@ -40,7 +39,7 @@ class HierarchicalDispatch {
                 std::optional<ScalarsOut> scalars);
   void combine(const DispatchPlan& plan, const RowBuffer& rows, MatrixView tokens, Write mode,
                std::optional<ScalarsBack> scalars);
-  DispatchTraffic traffic() const { return traffic_; }
+  std::int64_t network_bytes() const { return network_bytes_; }
 
  private:
   std::vector<CrossingCopy> exchange_copies(const std::vector<CrossingCopy>& leaving,
@@ -69,7 +68,7 @@ class HierarchicalDispatch {
   Matrix widened_;                     // sums that came as bf16
   Matrix scratch_;                     // a row a thread
   std::vector<const float*> sources_;  // where the summands of each source begin
-  DispatchTraffic traffic_;
+  std::int64_t network_bytes_ = 0;
 };
 
 }  // namespace moeloom

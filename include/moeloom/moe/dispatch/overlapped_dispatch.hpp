@@ -14,22 +14,10 @@
 
 #include "moeloom/base/interlude.hpp"
 #include "moeloom/comm/messages.hpp"
-#include "moeloom/moe/dispatch/alltoall_dispatch.hpp"
+#include "moeloom/moe/dispatch/round_trip.hpp"
+#include "moeloom/moe/dispatch/wire.hpp"
 
 namespace moeloom {
-
-/// Rows out to their experts and what became of them back: one layer's forward, or its backward. Everything
-/// must live, and what leaves be left alone, until the trip is finished.
-struct RoundTrip {
-  const DispatchPlan& plan;
-  ConstMatrixView tokens;  // [T, D], that leave
-  RowBuffer& rows;         // [R, D], as they land
-  std::optional<ScalarsOut> scalars_out;
-  RowBuffer& results;  // [R, D], made of them; prepared by the dispatcher
-  MatrixView sums;     // [T, D], of a token's results in slot order, written or added
-  Write mode = Write::kReplace;
-  std::optional<ScalarsBack> scalars_back = std::nullopt;
-};
 
 /// The functions of Dispatcher, whose header says what they do.
 class OverlappedDispatch {
@@ -39,17 +27,6 @@ class OverlappedDispatch {
                      WireDType wire = WireDType::kFp32);
 
   void plan(std::span<const std::int32_t> topk_idx, Index top_k, DispatchPlan& plan);
-  void prepare(RowBuffer& rows, Index count, Index cols) const { whole_.prepare(rows, count, cols); }
-  void dispatch(const DispatchPlan& plan, ConstMatrixView tokens, RowBuffer& rows,
-                std::optional<ScalarsOut> scalars) {
-    whole_.dispatch(plan, tokens, rows, scalars);
-  }
-  void combine(const DispatchPlan& plan, const RowBuffer& rows, MatrixView tokens, Write mode,
-               std::optional<ScalarsBack> scalars) {
-    whole_.combine(plan, rows, tokens, mode, scalars);
-  }
-  DispatchTraffic traffic() const;
-
   Index chunks() const { return chunks_; }
   void begin(const RoundTrip& trip);
   bool arrived(Index chunk);
@@ -58,25 +35,26 @@ class OverlappedDispatch {
   void finish(const RoundTrip& trip);
   /// For as long as the dispatcher lives.
   Interlude progress() const;
+  std::int64_t network_bytes() const { return network_bytes_; }
 
  private:
   void receive_all(const ChunkPlan& chunks);
   void pack(const RoundTrip& trip, Stretch places);
-  void send(Index to, Matrix& rows, Stretch places, Index cols);
+  void send(Index to, Matrix& rows, Stretch places);
   template <typename Visit>
   void for_each_peer(Visit visit) const;
 
   const Communicator* ep_;
+  Index num_experts_;
   Index chunks_;
   Index peers_;  // other ranks, each with one message a chunk
   NodeMap nodes_;
   WireDType wire_;
-  AlltoallDispatch whole_;
   // Rows as they travel, with the numbers beside them: out in the order in which they leave, as they arrive
   // and again to go home, and home.
   Matrix leaving_, arriving_, returning_;
   Matrix widened_;  // rows that came home as bf16
-  DispatchTraffic traffic_;
+  std::int64_t network_bytes_ = 0;
   std::unique_ptr<Messages> messages_;  // ends before the rows that it reads and writes
 };
 

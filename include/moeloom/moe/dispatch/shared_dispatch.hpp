@@ -17,13 +17,12 @@
 
 #include "moeloom/comm/communicator.hpp"
 #include "moeloom/moe/dispatch/dispatch_plan.hpp"
-#include "moeloom/moe/dispatch/dispatch_traffic.hpp"
 #include "moeloom/moe/dispatch/node_rows.hpp"
 #include "moeloom/tensor/gemm.hpp"
 
 namespace moeloom {
 
-/// The functions of Dispatcher, whose header says what they do.
+/// The functions that WholeTrip asks for, whose header says what they do.
 class SharedDispatch {
  public:
   /// `memory` is that of the ranks of ep, in their order, with a mailbox of at least mailbox_bytes().
@@ -36,7 +35,7 @@ class SharedDispatch {
                 std::optional<ScalarsOut> scalars);
   void combine(const DispatchPlan& plan, const RowBuffer& rows, MatrixView tokens, Write mode,
                std::optional<ScalarsBack> scalars);
-  DispatchTraffic traffic() const { return {}; }  // nothing leaves the node
+  std::int64_t network_bytes() const { return 0; }  // nothing leaves the node
 
  private:
   NodeRows node_;

@@ -6,7 +6,8 @@
 //   dZ^T X
 //
 // Kept from forward to backward: X and Z of each row. The routing weight is applied before the down
-// projection, so combine is a plain sum and its gradient needs no expert output (field.md 3.2).
+// projection, which is linear and so gives weight * Y either way: combine is then a plain sum, and the
+// weight's gradient comes from A and dA, so that no Y is kept.
 #pragma once
 
 #include "moeloom/base/phase_clock.hpp"
@@ -101,13 +102,9 @@ void weight_gradients(const ExpertPass& pass, const ExpertChunk& chunk, ConstMat
                       Write gradients);
 
 /// saved.rows and saved.weights are filled -> workspace.output = Y. The clock is told of each product.
-void experts_forward(const KernelTable& kernels, const ExpertShard& shard, const PackedExperts& packed,
-                     const GroupedRows& rows, ExpertActivations& saved, ExpertWorkspace& workspace,
-                     PhaseClock& clock);
+void experts_forward(const ExpertPass& pass);
 /// d_rows [R, D] = dY -> workspace.output = dX, workspace.d_weights; the shard's gradients are added to, or
 /// written, zeros where an expert has no row: the first micro-batch of a step need not read them.
-void experts_backward(const KernelTable& kernels, const ExpertShard& shard, const PackedExperts& packed,
-                      const GroupedRows& rows, ConstMatrixView d_rows, ExpertActivations& saved,
-                      ExpertWorkspace& workspace, Write gradients, PhaseClock& clock);
+void experts_backward(const ExpertPass& pass, ConstMatrixView d_rows, Write gradients);
 
 }  // namespace moeloom

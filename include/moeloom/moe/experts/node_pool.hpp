@@ -35,18 +35,15 @@ class NodePool {
   /// As experts_forward() and experts_backward(). The shard, saved.rows, d_rows and workspace.output lie in
   /// this rank's part of the memory. Widths, kernels, what is frozen and `gradients` are the same on all
   /// ranks. Throws ShapeError.
-  void forward(const KernelTable& kernels, const ExpertShard& shard, const GroupedRows& rows,
-               ExpertActivations& saved, ExpertWorkspace& workspace, PhaseClock& clock);
-  void backward(const KernelTable& kernels, const ExpertShard& shard, const GroupedRows& rows,
-                ConstMatrixView d_rows, ExpertActivations& saved, ExpertWorkspace& workspace, Write gradients,
-                PhaseClock& clock);
+  void forward(const ExpertPass& pass);
+  void backward(const ExpertPass& pass, ConstMatrixView d_rows, Write gradients);
 
   PoolCounts counts() const;
 
  private:
-  PoolPlaces places_of(const ExpertShard& shard, ExpertActivations& saved, ExpertWorkspace& workspace);
+  PoolPlaces places_of(const ExpertPass& pass);
   template <typename Run>
-  void run_all(const KernelTable& kernels, const ExpertShard& shard, Run run);
+  void run_all(const ExpertPass& pass, Run run);
 
   std::shared_ptr<NodeMemory> memory_;
   PoolBoard board_;

@@ -41,13 +41,18 @@ struct TrainerState {
   static TrainerState from(const Document& document);
 };
 
+/// Where checkpoints go, and the most that a file of weights holds.
+struct CheckpointRun {
+  std::filesystem::path folder;
+  Index shard_bytes = kShardBytes;
+};
+
 /// Writes RUN/checkpoint-<state.step>, replacing one of that name -> its path. Leftovers of killed saves in
 /// RUN are removed. Collective over the world; throws AgreedError with the system's text if any rank fails,
 /// and then nothing is left of this checkpoint and the others are as they were.
-std::filesystem::path save_checkpoint(const std::filesystem::path& run, const ParameterStore& store,
+std::filesystem::path save_checkpoint(const CheckpointRun& run, const ParameterStore& store,
                                       ShardedOptimizer& optimizer, const Mesh& mesh,
-                                      const ModelConfig& config, TrainerState state,
-                                      Index shard_bytes = kShardBytes);
+                                      const ModelConfig& config, TrainerState state);
 
 /// Weights, moments and update counts of `checkpoint`, saved at any mesh, checked against their checksums.
 /// config is the checkpoint's own, and the store must have the same parameters frozen. Collective over the

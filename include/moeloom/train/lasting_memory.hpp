@@ -1,0 +1,24 @@
+// What a rank of a training job holds from before the first step to after the last: weights, gradients and
+// AdamW's moments, counted before any of it is there.
+#pragma once
+
+#include "moeloom/comm/mesh.hpp"
+#include "moeloom/model/parameters.hpp"
+
+namespace moeloom {
+
+/// Bytes of one rank by what they are for.
+struct LastingMemory {
+  double dense_weights = 0, dense_gradients = 0;
+  double expert_weights = 0, expert_gradients = 0;
+  double moments = 0;  // of what this rank owns
+
+  double lasting() const {
+    return dense_weights + dense_gradients + expert_weights + expert_gradients + moments;
+  }
+};
+
+/// Of a rank whose parameters these are.
+LastingMemory lasting_memory(const std::vector<ParameterSpec>& specs, const MeshShape& mesh);
+
+}  // namespace moeloom

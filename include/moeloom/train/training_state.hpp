@@ -1,0 +1,40 @@
+// What a rank holds of a model in training, made at once: what does not fit is said before anything else is.
+#pragma once
+
+#include "moeloom/model/decoder.hpp"
+#include "moeloom/model/freeze.hpp"
+#include "moeloom/train/sharded_optimizer.hpp"
+
+#include <memory>
+#include <set>
+#include <string>
+
+namespace moeloom {
+
+struct TrainingStateSettings {
+  KernelTable kernels = {};
+  DispatcherSettings dispatcher = {};
+  OptimizerSettings optimizer = {};
+  std::set<std::string> frozen = {};  // names of parameters
+};
+
+/// Weights are zero until they are initialised or loaded.
+struct TrainingState {
+  /// The mesh must outlive it. Collective over nothing.
+  TrainingState(const ModelConfig& config, const Mesh& mesh, const TrainingStateSettings& settings);
+
+  ParameterStore store;
+  Decoder decoder;
+  ShardedOptimizer optimizer;
+};
+
+/// The parameters of this rank.
+std::vector<ParameterSpec> specs_here(const ModelConfig& config, const Mesh& mesh,
+                                      const std::set<std::string>& frozen = {});
+
+/// Collective over the world; throws AgreedError with the bytes that were asked for if they do not fit on any
+/// rank.
+std::unique_ptr<TrainingState> make_training_state(const ModelConfig& config, const Mesh& mesh,
+                                                   const TrainingStateSettings& settings);
+
+}  // namespace moeloom

@@ -1,0 +1,90 @@
+#include "moeloom/moe/experts/expert_runner.hpp"
+
+namespace moeloom {
+namespace {
+
+void await_all(PhaseClock& clock, Dispatcher& dispatcher, const RoundTrip& trip) {
+  clock.enter(Phase::kDispatch);
+  for (Index chunk = 0; chunk < dispatcher.chunks(); ++chunk) dispatcher.await(trip, chunk);
+  clock.enter(Phase::kExperts);
+}
+
+void send_all_back(PhaseClock& clock, Dispatcher& dispatcher, const RoundTrip& trip) {
+  clock.enter(Phase::kCombine);
+  for (Index chunk = 0; chunk < dispatcher.chunks(); ++chunk) dispatcher.send_back(trip, chunk);
+}
+
+}  // namespace
+
+void OwnExperts::forward(const ExpertPass& pass, Dispatcher& dispatcher, const RoundTrip& trip) const {
+  prepare_forward(pass);
+  for (Index chunk = 0; chunk < dispatcher.chunks(); ++chunk) {
+    pass.clock.enter(Phase::kDispatch);
+    dispatcher.await(trip, chunk);
+    pass.clock.enter(Phase::kExperts);
+    forward_chunk(pass, chunk_of(trip.plan.chunks, chunk));
+    pass.clock.enter(Phase::kCombine);
+    dispatcher.send_back(trip, chunk);
+  }
+}
+
+void OwnExperts::backward(const ExpertPass& pass, Dispatcher& dispatcher, const RoundTrip& trip,
+                          Write gradients) const {
+  const ChunkPlan& chunks = trip.plan.chunks;
+  prepare_backward(pass);
+  // Others wait for rows, nobody for weight gradients: those fill the time until rows come, and that in which
+  // the last ones travel.
+  Index with_gradients = 0;
+  const auto next_gradients = [&] {
+    pass.clock.enter(Phase::kExperts);
+    weight_gradients(pass, chunk_of(chunks, with_gradients++), trip.rows, gradients);
+  };
+  for (Index chunk = 0; chunk < dispatcher.chunks(); ++chunk) {
+    while (with_gradients < chunk && !dispatcher.arrived(chunk)) next_gradients();
+    pass.clock.enter(Phase::kDispatch);
+    dispatcher.await(trip, chunk);
+    pass.clock.enter(Phase::kExperts);
+    backward_chunk(pass, chunk_of(chunks, chunk), trip.rows);
+    pass.clock.enter(Phase::kCombine);
+    dispatcher.send_back(trip, chunk);
+  }
+  while (with_gradients < dispatcher.chunks()) next_gradients();
+}
+
+void PooledExperts::forward(const ExpertPass& pass, Dispatcher& dispatcher, const RoundTrip& trip) {
+  await_all(pass.clock, dispatcher, trip);
+  pool_.forward(pass);
+  send_all_back(pass.clock, dispatcher, trip);
+}
+
+void PooledExperts::backward(const ExpertPass& pass, Dispatcher& dispatcher, const RoundTrip& trip,
+                             Write gradients) {
+  await_all(pass.clock, dispatcher, trip);
+  pool_.backward(pass, trip.rows, gradients);
+  send_all_back(pass.clock, dispatcher, trip);
+}
+
+ExpertRunner::Way ExpertRunner::make_way(const DispatcherSettings& dispatcher) {
+  if (auto memory = dispatcher.weights_memory()) return PooledExperts(std::move(memory));
+  return OwnExperts();
+}
+
+void ExpertRunner::refresh(PackedExperts& packed, const GroupedMatmulKernel& kernel, const ExpertShard& shard,
+                           std::uint64_t version) {
+  std::visit([&](const auto& way) { way.refresh(packed, kernel, shard, version); }, way_);
+}
+
+void ExpertRunner::forward(const ExpertPass& pass, Dispatcher& dispatcher, const RoundTrip& trip) {
+  std::visit([&](auto& way) { way.forward(pass, dispatcher, trip); }, way_);
+}
+
+void ExpertRunner::backward(const ExpertPass& pass, Dispatcher& dispatcher, const RoundTrip& trip,
+                            Write gradients) {
+  std::visit([&](auto& way) { way.backward(pass, dispatcher, trip, gradients); }, way_);
+}
+
+PoolCounts ExpertRunner::counts() const {
+  return std::visit([](const auto& way) { return way.counts(); }, way_);
+}
+
+}  // namespace moeloom

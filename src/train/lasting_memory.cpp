@@ -1,0 +1,18 @@
+#include "moeloom/train/lasting_memory.hpp"
+
+namespace moeloom {
+
+LastingMemory lasting_memory(const std::vector<ParameterSpec>& specs, const MeshShape& mesh) {
+  LastingMemory need;
+  for (const ParameterSpec& spec : specs) {
+    const double bytes = sizeof(float) * static_cast<double>(spec.rows) * static_cast<double>(spec.cols);
+    const bool is_dense = spec.placement == Placement::kWorld;
+    (is_dense ? need.dense_weights : need.expert_weights) += bytes;
+    if (spec.frozen) continue;
+    (is_dense ? need.dense_gradients : need.expert_gradients) += bytes;
+    need.moments += 2 * bytes / static_cast<double>(is_dense ? mesh.world() : mesh.dp);
+  }
+  return need;
+}
+
+}  // namespace moeloom

@@ -1,0 +1,57 @@
+#include "moeloom/train/training_state.hpp"
+
+#include "moeloom/base/errors.hpp"
+#include "moeloom/base/text.hpp"
+#include "moeloom/comm/process_memory.hpp"
+#include "moeloom/train/lasting_memory.hpp"
+
+#include <algorithm>
+#include <new>
+
+namespace moeloom {
+namespace {
+
+/// The same text on ranks of like nodes, so that it is said once.
+std::string does_not_fit(const LastingMemory& need, const Mesh& mesh) {
+  return "the model does not fit into memory: each of the " + std::to_string(mesh.node().size()) +
+         " ranks of a node asks for " + bytes_text(need.lasting()) + " = " +
+         bytes_text(need.dense_weights + need.dense_gradients) + " dense weights and gradients + " +
+         bytes_text(need.expert_weights + need.expert_gradients) +
+         " of its experts (ep = " + std::to_string(mesh.shape().ep) + ") + " + bytes_text(need.moments) +
+         " AdamW moments, activations not counted, and the node has " +
+         bytes_text(static_cast<double>(memory_of_this_node())) +
+         "; choose a smaller model, or a larger ep on more nodes";
+}
+
+}  // namespace
+
+std::vector<ParameterSpec> specs_here(const ModelConfig& config, const Mesh& mesh,
+                                      const std::set<std::string>& frozen) {
+  return with_frozen(parameter_specs(config, mesh.experts(std::max<Index>(config.num_experts, 1))), frozen);
+}
+
+TrainingState::TrainingState(const ModelConfig& config, const Mesh& mesh,
+                             const TrainingStateSettings& settings)
+    : store(specs_here(config, mesh, settings.frozen), settings.dispatcher.weights_memory()),
+      decoder(config, store, mesh, settings.kernels, settings.dispatcher),
+      optimizer(store, mesh, settings.optimizer) {}
+
+std::unique_ptr<TrainingState> make_training_state(const ModelConfig& config, const Mesh& mesh,
+                                                   const TrainingStateSettings& settings) {
+  const LastingMemory need = lasting_memory(specs_here(config, mesh, settings.frozen), mesh.shape());
+  double on_node = need.lasting();
+  mesh.node().all_sum(std::span(&on_node, 1));
+  std::unique_ptr<TrainingState> state;
+  agree(mesh.world(), [&] {
+    // Linux gives more than it has and ends the process that uses it, without a word: so this comes first.
+    if (on_node > static_cast<double>(memory_of_this_node())) throw Error(does_not_fit(need, mesh));
+    try {
+      state = std::make_unique<TrainingState>(config, mesh, settings);
+    } catch (const std::bad_alloc&) {
+      throw Error(does_not_fit(need, mesh));
+    }
+  });
+  return state;
+}
+
+}  // namespace moeloom

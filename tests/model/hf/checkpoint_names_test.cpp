@@ -1,0 +1,56 @@
+#include "moeloom/model/hf/checkpoint_names.hpp"
+
+#include "moeloom/model/hf/family.hpp"
+
+#include <gtest/gtest.h>
+
+namespace moeloom {
+namespace {
+
+CheckpointNames names_in(const std::string& model_type, const std::vector<std::string>& tensors) {
+  return checkpoint_names(*find_family(model_type), tensors);
+}
+
+TEST(CheckpointNames, OfAFolderThatDoesNotSayAreTheFamilysOwn) {
+  for (const std::string type : {"qwen3_moe", "mixtral", "qwen3_vl_moe"}) {
+    const Family& family = *find_family(type);
+    const CheckpointNames names = names_in(type, {});
+    EXPECT_EQ(names.prefix.body, family.prefix.body) << type;
+    EXPECT_EQ(names.prefix.head, family.prefix.head) << type;
+    EXPECT_EQ(names.block, family.moe->block) << type;
+    EXPECT_EQ(names.experts, family.moe->layout) << type;
+  }
+}
+
+TEST(CheckpointNames, OfADenseFamilyAskNothingOfExperts) {
+  EXPECT_EQ(names_in("llama", {"model.layers.0.block_sparse_moe.experts.0.w1.weight"}).block, "mlp");
+}
+
+TEST(CheckpointNames, ExpertsAreListedOrStackedAsTheirTensorsAreCalled) {
+  const std::string mlp = "model.layers.0.mlp.experts.";
+  EXPECT_EQ(names_in("qwen3_moe", {mlp + "0.gate_proj.weight"}).experts, ExpertLayout::kList);
+  EXPECT_EQ(names_in("qwen3_moe", {mlp + "gate_up_proj"}).experts, ExpertLayout::kStacked);
+  // Of a family that keeps them transposed the same name means that: shapes may not tell the two apart.
+  EXPECT_EQ(names_in("qwen3_vl_moe", {mlp + "gate_up_proj"}).experts, ExpertLayout::kStackedTransposed);
+  EXPECT_EQ(names_in("qwen3_vl_moe", {mlp + "0.gate_proj.weight"}).experts, ExpertLayout::kList);
+}
+
+TEST(CheckpointNames, TheBlockIsTheOneThatExpertsAreIn) {
+  EXPECT_EQ(names_in("mixtral", {"model.layers.0.mlp.experts.gate_up_proj"}).block, "mlp");
+  EXPECT_EQ(names_in("qwen3_moe", {"model.layers.0.block_sparse_moe.experts.0.w1.weight"}).block,
+            "block_sparse_moe");
+}
+
+TEST(CheckpointNames, ThePrefixIsWhatStandsBeforeTheOnlyEmbeddings) {
+  const std::vector<std::string> nested = {"thinker.model.embed_tokens.weight", "thinker.lm_head.weight"};
+  EXPECT_EQ(names_in("qwen3_moe", nested).prefix.body, "thinker.model.");
+  EXPECT_EQ(names_in("qwen3_moe", nested).prefix.head, "thinker.lm_head.weight");
+  // Two of them do not say which is the text model's, unless one is the family's own.
+  const std::vector<std::string> two = {"a.embed_tokens.weight", "b.embed_tokens.weight"};
+  EXPECT_EQ(names_in("qwen3_moe", two).prefix.body, "model.");
+  const std::vector<std::string> own = {"a.embed_tokens.weight", "model.embed_tokens.weight"};
+  EXPECT_EQ(names_in("qwen3_moe", own).prefix.body, "model.");
+}
+
+}  // namespace
+}  // namespace moeloom

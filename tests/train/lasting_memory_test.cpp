@@ -1,0 +1,40 @@
+#include "moeloom/train/lasting_memory.hpp"
+
+#include "support/small_model.hpp"
+#include <gtest/gtest.h>
+
+namespace moeloom {
+namespace {
+
+using testing::tiny_config;
+
+MeshShape dp_by_ep(Index dp, Index ep) {
+  return {dp, ep, {"dp", "ep"}};
+}
+
+TEST(LastingMemory, FollowsThePlacement) {
+  ModelConfig config = tiny_config();
+  const auto specs = parameter_specs(config, experts_of(config.num_experts, 2, 0));
+  const LastingMemory need = lasting_memory(specs, dp_by_ep(2, 2));
+  const double experts = 4.0 * 2 * 2 * 3 * 24 * 20;  // 2 sparse layers, 2 experts here
+  EXPECT_DOUBLE_EQ(need.expert_weights, experts);
+  EXPECT_DOUBLE_EQ(need.expert_gradients, experts);
+  const double all = 4.0 * static_cast<double>(config.total_parameters());
+  EXPECT_DOUBLE_EQ(need.dense_weights, all - 2 * experts);
+  EXPECT_DOUBLE_EQ(need.moments, 2 * (need.dense_weights / 4 + experts / 2));
+  EXPECT_DOUBLE_EQ(need.lasting(), 2 * (need.dense_weights + experts) + need.moments);
+}
+
+TEST(LastingMemory, WhatIsFrozenHasNeitherGradientNorMoments) {
+  ModelConfig config = tiny_config();
+  auto specs = parameter_specs(config, {0, config.num_experts});
+  const LastingMemory whole = lasting_memory(specs, dp_by_ep(1, 1));
+  for (ParameterSpec& spec : specs) spec.frozen = spec.placement == Placement::kExperts;
+  const LastingMemory part = lasting_memory(specs, dp_by_ep(1, 1));
+  EXPECT_EQ(part.expert_weights, whole.expert_weights);
+  EXPECT_EQ(part.expert_gradients, 0);
+  EXPECT_EQ(part.moments, 2 * whole.dense_weights);
+}
+
+}  // namespace
+}  // namespace moeloom

@@ -57,7 +57,7 @@ std::vector<Point> smoothed(const std::vector<Point>& points, Index reach) {
   for (std::size_t i = 0; i < points.size(); ++i) {
     // Both sides alike, also near the ends: a window that leans would bend the curve there.
     const std::size_t side = std::min({static_cast<std::size_t>(reach), i, points.size() - 1 - i});
-    if (std::isfinite(points[i].y)) smooth[i].y = mean_y(points, {i - side, i + side + 1});
+    if (std::isfinite(points[i].y)) smooth[i].y = mean_y(std::span(points).subspan(i - side, 2 * side + 1));
   }
   return smooth;
 }

@@ -41,8 +41,6 @@ TEST(MeshShape, PlacesEveryRankOnceInBothOrders) {
 TEST(MeshShape, SaysWhatItIs) {
   const MeshShape shape{.dp = 2, .ep = 4};
   EXPECT_EQ(shape.text(), "dp=2 ep=4");
-  EXPECT_TRUE(shape.ep_enabled());
-  EXPECT_FALSE(MeshShape().ep_enabled());
 }
 
 TEST(MeshShape, FillsInDpFromTheNumberOfRanks) {

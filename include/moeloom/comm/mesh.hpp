@@ -22,7 +22,6 @@ struct MeshShape {
   std::vector<std::string> order = {"dp", "ep"};
 
   Index world() const { return dp * ep; }
-  bool ep_enabled() const { return ep > 1; }
   Index dp_rank(Index world_rank) const;
   Index ep_rank(Index world_rank) const;
   Index world_rank(Index dp_rank, Index ep_rank) const;

@@ -2,26 +2,17 @@
 
 #include <algorithm>
 
+#include "commands/plan_testing.hpp"
 #include <gtest/gtest.h>
 
 namespace moeloom {
 namespace {
 
-MachineRates rates() {
-  return {.dense_flops = {1e10, 2e10, 4e10, 4e10},
-          .attention_flops = 1e10,
-          .head_flops = 2e10,
-          .router_tokens = 1e6,
-          .plan_slots = 1e8,
-          .elementwise_bytes = 1e10,
-          .copy_bytes = 1e10,
-          .updated_elements = 1e9,
-          .ranks = 2,
-          .node_ranks = 2,
-          .node_message_seconds = 1e-6,
-          .node_bytes = 5e9,
-          .network_message_seconds = 1e-5,
-          .network_bytes = 1e9};
+MachineRates rates_of_a_cluster() {
+  MachineRates machine = testing::rates(2);
+  machine.network_message_seconds = 1e-5;
+  machine.network_bytes = 1e9;
+  return machine;
 }
 
 /// 4 ranks on 2 nodes, 16 sequences each in one micro-batch; 8 experts.
@@ -40,7 +31,7 @@ std::vector<PlanPoint> points(const PlanRequest& request) {
   const auto packed_is_faster = [](const GmmFacts&, const MeshShape&) {
     return GmmPrediction{.loop_seconds = 3e-3, .gmm_seconds = 2e-3, .packed_seconds = 1e-3};
   };
-  return plan_points(request, rates(), known_ways(), packed_is_faster);
+  return plan_points(request, rates_of_a_cluster(), known_ways(), packed_is_faster);
 }
 
 double least_node_bytes(const PlanRequest& request) {

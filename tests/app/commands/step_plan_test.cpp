@@ -3,25 +3,13 @@
 #include <algorithm>
 #include <set>
 
+#include "commands/plan_testing.hpp"
 #include <gtest/gtest.h>
 
 namespace moeloom {
 namespace {
 
-MachineRates rates(Index ranks) {
-  return {.dense_flops = {1e10, 2e10, 4e10, 4e10},
-          .attention_flops = 1e10,
-          .head_flops = 2e10,
-          .router_tokens = 1e6,
-          .plan_slots = 1e8,
-          .elementwise_bytes = 1e10,
-          .copy_bytes = 1e10,
-          .updated_elements = 1e9,
-          .ranks = ranks,
-          .node_ranks = ranks,
-          .node_message_seconds = ranks > 1 ? 1e-6 : 0.0,
-          .node_bytes = ranks > 1 ? 5e9 : 0.0};
-}
+using testing::rates;
 
 PlanRequest request(Index ranks, Index per_node) {
   return {.config = {},

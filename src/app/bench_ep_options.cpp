@@ -148,12 +148,11 @@ void check_layer(const BenchEpOptions& o, const ModelConfig& config, Violations&
 
 }  // namespace
 
-BenchEpOptions parse_bench_ep_options(int argc, const char* const* argv,
-                                      std::vector<std::string>& violations) {
+BenchEpOptions parse_bench_ep_options(int argc, const char* const* argv, Violations& violations) {
   BenchEpOptions options;
   Mistakes mistakes;
   note_shape(read_command_line(table_of(options), argc, argv, mistakes), options.model);
-  violations.insert(violations.end(), mistakes.violations.begin(), mistakes.violations.end());
+  violations.add(mistakes.violations.list());
   return options;
 }
 
@@ -171,16 +170,14 @@ std::string bench_ep_help() {
 std::vector<std::string> bench_ep_violations(const BenchEpOptions& o, const ModelConfig& config,
                                              Index world) {
   Violations violations;
-  violations.unless(
-      o.model.folder.empty() || o.model.shape_given.empty(),
-      "--model takes the shape from its config.json; remove --" + joined(o.model.shape_given, ", --"));
+  check_shape_source(o.model, violations);
   violations.unless_at_least(1, "tokens", o.tokens);
   violations.unless_at_least(1, "tokens-per-rank", o.tokens_per_rank);
   violations.unless_at_least(1, "seq-len", o.sequence_length);
   violations.unless_at_least(0, "warmup", o.warmup);
   violations.unless_at_least(1, "samples", o.samples);
   violations.unless(!o.out.empty(), "--out DIR must not be empty");
-  violations.add(thread_violations(o.threads));
+  check_threads(o.threads, violations);
   violations.unless(config.has_experts(),
                     "the model has no experts, so there is no ep to compare; set --experts");
   violations.unless(o.patches != std::vector{GmmPatch::kOff} || has(o.dtypes, DType::kF32),

@@ -37,8 +37,7 @@ struct BenchEpOptions {
 };
 
 /// Reads what can be read and adds the rest to `violations`.
-BenchEpOptions parse_bench_ep_options(int argc, const char* const* argv,
-                                      std::vector<std::string>& violations);
+BenchEpOptions parse_bench_ep_options(int argc, const char* const* argv, Violations& violations);
 std::string bench_ep_help();
 
 /// What can be said against the options for `world` ranks and the model that they name, with the arithmetic.

@@ -4,7 +4,6 @@
 #include "moeloom/io/mapped_file.hpp"
 
 #include <cstring>
-#include <span>
 #include <string>
 #include <string_view>
 

@@ -4,7 +4,6 @@
 #include "moeloom/base/parallel.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <limits>
 #include <vector>
@@ -14,7 +13,6 @@
 namespace moeloom {
 namespace {
 
-constexpr std::array<std::string_view, 4> kNames = {"text", "u16", "u32", "megatron"};
 constexpr Index kScanBlock = Index{1} << 20;
 
 std::filesystem::path with_suffix(std::filesystem::path path, const char* suffix) {
@@ -48,16 +46,6 @@ TokenAt reader_of(Index bytes_per_token) {
 }
 
 }  // namespace
-
-std::string_view name_of(TokenFormat format) {
-  return kNames[static_cast<std::size_t>(format)];
-}
-
-std::optional<TokenFormat> token_format_from_name(std::string_view name) {
-  const auto found = std::ranges::find(kNames, name);
-  if (found == kNames.end()) return std::nullopt;
-  return static_cast<TokenFormat>(found - kNames.begin());
-}
 
 TokenFormat guess_token_format(const std::filesystem::path& path) {
   if (path.extension() == ".idx") return TokenFormat::kMegatron;

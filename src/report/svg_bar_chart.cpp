@@ -4,7 +4,6 @@
 #include "moeloom/report/svg.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <numeric>
 
 namespace moeloom {

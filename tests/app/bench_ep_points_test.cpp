@@ -10,21 +10,20 @@ namespace {
 
 BenchEpOptions parsed(std::vector<const char*> words) {
   words.insert(words.begin(), "ep");
-  std::vector<std::string> violations;
+  Violations violations;
   BenchEpOptions options = parse_bench_ep_options(static_cast<int>(words.size()), words.data(), violations);
-  EXPECT_EQ(violations, std::vector<std::string>());
+  EXPECT_EQ(violations.list(), std::vector<std::string>());
   return options;
 }
 
 std::string refusal(std::vector<const char*> words, Index world = 2) {
   words.insert(words.begin(), "ep");
-  std::vector<std::string> violations;
+  Violations violations;
   const BenchEpOptions options =
       parse_bench_ep_options(static_cast<int>(words.size()), words.data(), violations);
-  for (const std::string& each : bench_ep_violations(options, options.model.shape, world))
-    violations.push_back(each);
+  violations.add(bench_ep_violations(options, options.model.shape, world));
   std::string text;
-  for (const std::string& each : violations) text += each + "\n";
+  for (const std::string& each : violations.list()) text += each + "\n";
   return text;
 }
 
@@ -106,7 +105,7 @@ TEST(BenchEpPoints, BadOptionsAreRefusedWithTheirArithmetic) {
       {{"--experts", "0"}, "the model has no experts"},
       {{"--experts", "8", "--top-k", "6", "--workloads", "zero-load"},
        "loads 4 of 8 experts, fewer than top-k = 6"},
-      {{"--model", "x", "--hidden", "4"}, "--model takes the shape from its config.json; remove --hidden"},
+      {{"--model", "x", "--hidden", "4"}, "--model takes the shape from x/config.json; remove --hidden"},
       {{"--threads", "-2"}, "threads = -2"},
       {{"--out", ""}, "--out DIR must not be empty"},
       {{"--scalling", "weak"}, "did you mean --scaling?"}};

@@ -3,7 +3,6 @@
 #include "moeloom/base/errors.hpp"
 
 #include <cstdint>
-#include <numeric>
 #include <vector>
 
 #include "support/expect_error.hpp"
@@ -180,10 +179,7 @@ TEST(TokenSource, RefusesAMegatronIndexCutAnywhere) {
   }
 }
 
-TEST(TokenFormat, HasANameAndIsGuessedFromThePath) {
-  for (const auto format : {TokenFormat::kText, TokenFormat::kU16, TokenFormat::kU32, TokenFormat::kMegatron})
-    EXPECT_EQ(token_format_from_name(name_of(format)), format);
-  EXPECT_FALSE(token_format_from_name("bytes").has_value());
+TEST(TokenFormat, IsGuessedFromThePath) {
   EXPECT_EQ(guess_token_format("/nowhere/train.bin"), TokenFormat::kU16);
   EXPECT_EQ(guess_token_format("/nowhere/train.idx"), TokenFormat::kMegatron);
   EXPECT_EQ(guess_token_format("/nowhere/book.txt"), TokenFormat::kText);

@@ -6,15 +6,10 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <optional>
-#include <string_view>
 
 namespace moeloom {
 
 enum class TokenFormat { kText, kU16, kU32, kMegatron };
-std::string_view name_of(TokenFormat format);
-/// "text", "u16", "u32", "megatron", or none if it is no format's name.
-std::optional<TokenFormat> token_format_from_name(std::string_view name);
 /// Of a path (for Megatron the .bin, the .idx or the prefix of both): .idx beside it (or the path itself ends
 /// so) means Megatron, .bin means u16, anything else is text.
 TokenFormat guess_token_format(const std::filesystem::path& path);

@@ -1,6 +1,5 @@
 #include <algorithm>
 
-#include "cli/attempt.hpp"
 #include "cli/option_groups.hpp"
 #include "cli/options.hpp"
 #include "cli/processors.hpp"
@@ -84,42 +83,33 @@ std::string help_of(const std::string& usage) {
   return usage + table_of(options).help();
 }
 
-void require_model(const std::filesystem::path& model, const Mistakes& mistakes,
-                   std::vector<std::string>& violations) {
-  if (model.empty() && !mistakes.unread.contains("model")) violations.emplace_back("--model DIR is needed");
-}
-
-void unless_at_least(Index least, const std::string& name, Index value,
-                     std::vector<std::string>& violations) {
-  if (value >= least) return;
-  violations.push_back(name + " = " + std::to_string(value) + " must be at least " + std::to_string(least));
+void require_model(const std::filesystem::path& model, Mistakes& mistakes) {
+  mistakes.violations.unless(!model.empty() || mistakes.unread.contains("model"), "--model DIR is needed");
 }
 
 }  // namespace
 
-GenerateOptions parse_generate_options(int argc, const char* const* argv,
-                                       std::vector<std::string>& violations) {
+GenerateOptions parse_generate_options(int argc, const char* const* argv, Violations& violations) {
   GenerateOptions options;
   Mistakes mistakes;
   const Layer layer = read_command_line(table_of(options), argc, argv, mistakes);
-  collect(violations, mistakes.violations);
-  require_model(options.model, mistakes, violations);
-  unless_at_least(1, "tokens", options.tokens, violations);
-  unless_at_least(0, "top-k", options.top_k, violations);
-  unless_at_least(1, "ep", options.ep, violations);
-  collect(violations, thread_violations(options.threads));
-  if (options.temperature < 0)
-    violations.push_back("temperature = " + value_text(options.temperature) + " must not be negative");
-  if (!options.prompt_ids.empty() && layer.contains("prompt"))
-    violations.emplace_back("--prompt and --prompt-ids are two prompts; remove one");
-  if (options.prompt.empty()) violations.emplace_back("--prompt must hold at least one character");
+  require_model(options.model, mistakes);
+  violations.add(mistakes.violations.list());
+  violations.unless_at_least(1, "tokens", options.tokens);
+  violations.unless_at_least(0, "top-k", options.top_k);
+  violations.unless_at_least(1, "ep", options.ep);
+  check_threads(options.threads, violations);
+  violations.unless_not_negative("temperature", options.temperature);
+  violations.unless(options.prompt_ids.empty() || !layer.contains("prompt"),
+                    "--prompt and --prompt-ids are two prompts; remove one");
+  violations.unless(!options.prompt.empty(), "--prompt must hold at least one character");
   return options;
 }
 
 GenerateOptions parse_generate_options(int argc, const char* const* argv) {
-  std::vector<std::string> violations;
+  Violations violations;
   GenerateOptions options = parse_generate_options(argc, argv, violations);
-  if (!violations.empty()) throw ConfigError(violations);
+  violations.throw_if_any();
   return options;
 }
 
@@ -127,10 +117,10 @@ InspectOptions parse_inspect_options(int argc, const char* const* argv) {
   InspectOptions options;
   Mistakes mistakes;
   read_command_line(table_of(options), argc, argv, mistakes);
-  require_model(options.model, mistakes, mistakes.violations);
-  unless_at_least(1, "ranks", options.ranks, mistakes.violations);
-  unless_at_least(1, "ep", options.ep, mistakes.violations);
-  if (!mistakes.violations.empty()) throw ConfigError(mistakes.violations);
+  require_model(options.model, mistakes);
+  mistakes.violations.unless_at_least(1, "ranks", options.ranks);
+  mistakes.violations.unless_at_least(1, "ep", options.ep);
+  mistakes.violations.throw_if_any();
   return options;
 }
 
@@ -139,21 +129,20 @@ ConvertOptions parse_convert_options(int argc, const char* const* argv) {
   Upcycling upcycling;
   Mistakes mistakes;
   const Layer layer = read_command_line(table_of(options, upcycling), argc, argv, mistakes);
-  std::vector<std::string>& violations = mistakes.violations;
+  Violations& violations = mistakes.violations;
   for (const char* name : {"source", "target"})
     if (!layer.contains(name) && !mistakes.unread.contains(name))
-      violations.push_back("two folders are needed: moeloom convert SOURCE TARGET");
+      violations.add("two folders are needed: moeloom convert SOURCE TARGET");
   if (layer.contains("experts")) options.upcycling = upcycling;
   for (const char* name : {"top-k", "noise", "seed"})
     if (layer.contains(name) && !layer.contains("experts") && !mistakes.unread.contains("experts"))
-      violations.push_back("--" + std::string(name) +
-                           " belongs to --experts N, which is not given; remove it");
+      violations.add("--" + std::string(name) + " belongs to --experts N, which is not given; remove it");
   const bool any = std::ranges::any_of(
       std::initializer_list<const char*>{"experts", "layout", "export-dtype", "shard-size"},
       [&](const char* name) { return layer.contains(name); });
   if (!any && violations.empty())
-    violations.emplace_back("nothing to convert: give --experts, --layout, --export-dtype or --shard-size");
-  if (!violations.empty()) throw ConfigError(violations);
+    violations.add("nothing to convert: give --experts, --layout, --export-dtype or --shard-size");
+  violations.throw_if_any();
   return options;
 }
 
@@ -161,17 +150,15 @@ KernelsOptions parse_kernels_options(int argc, const char* const* argv) {
   KernelsOptions options;
   Mistakes mistakes;
   note_shape(read_command_line(table_of(options), argc, argv, mistakes), options.model);
-  std::vector<std::string>& violations = mistakes.violations;
-  if (!options.model.folder.empty() && !options.model.shape_given.empty())
-    violations.push_back("--model takes the shape from its config.json; remove --" +
-                         joined(options.model.shape_given, ", --"));
-  unless_at_least(0, "ranks", options.ranks, violations);
-  unless_at_least(1, "ep", options.ep, violations);
-  collect(violations, kernel_violations(options.kernels));
-  unless_at_least(1, "seq-len", options.sequence_length, violations);
-  unless_at_least(1, "global-batch", options.global_batch, violations);
-  unless_at_least(1, "accumulate", options.accumulate, violations);
-  if (!violations.empty()) throw ConfigError(violations);
+  Violations& violations = mistakes.violations;
+  check_shape_source(options.model, violations);
+  violations.unless_at_least(0, "ranks", options.ranks);
+  violations.unless_at_least(1, "ep", options.ep);
+  check_kernels(options.kernels, violations);
+  violations.unless_at_least(1, "seq-len", options.sequence_length);
+  violations.unless_at_least(1, "global-batch", options.global_batch);
+  violations.unless_at_least(1, "accumulate", options.accumulate);
+  violations.throw_if_any();
   return options;
 }
 

@@ -1,6 +1,6 @@
 #include "cli/config_file.hpp"
 
-#include "moeloom/base/errors.hpp"
+#include "moeloom/base/violations.hpp"
 
 #include <cerrno>
 #include <cstring>
@@ -58,7 +58,7 @@ std::optional<ConfigLine> parse_line(const std::string& text) {
 
 std::vector<ConfigLine> parse_config(const std::string& text, const std::string& origin) {
   std::vector<ConfigLine> lines;
-  std::vector<std::string> violations;
+  Violations violations;
   std::map<std::string, Index> seen;
   std::istringstream stream(text);
   std::string raw;
@@ -68,15 +68,15 @@ std::vector<ConfigLine> parse_config(const std::string& text, const std::string&
     const std::string where = origin + ":" + std::to_string(number) + ": ";
     std::optional<ConfigLine> line = parse_line(content);
     if (!line) {
-      violations.push_back(where + "expected key = value, found \"" + content + "\"");
+      violations.add(where + "expected key = value, found \"" + content + "\"");
       continue;
     }
     line->line = number;
     if (const auto [first, is_new] = seen.emplace(line->key, number); !is_new)
-      violations.push_back(where + line->key + " was already given on line " + std::to_string(first->second));
+      violations.add(where + line->key + " was already given on line " + std::to_string(first->second));
     lines.push_back(*line);
   }
-  if (!violations.empty()) throw ConfigError(violations);
+  violations.throw_if_any();
   return lines;
 }
 

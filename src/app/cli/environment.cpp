@@ -72,7 +72,7 @@ class Reader {
     if (value)
       given.push_back(name + "=" + lowered(*text));
     else
-      violations.push_back(name + " = \"" + *text + "\" is not valid; valid: " + std::string(valid));
+      violations.add(name + " = \"" + *text + "\" is not valid; valid: " + std::string(valid));
     return value;
   }
 
@@ -81,8 +81,8 @@ class Reader {
   std::optional<T> agreed(const std::string& name, std::optional<T> value, const std::string& alias,
                           std::optional<T> alias_value) {
     if (value && alias_value && *value != *alias_value)
-      violations.push_back(name + " and its alias " + alias + " disagree (" + given[given.size() - 2] + ", " +
-                           given.back() + "); unset one of them");
+      violations.add(name + " and its alias " + alias + " disagree (" + given[given.size() - 2] + ", " +
+                     given.back() + "); unset one of them");
     return value ? value : alias_value;
   }
 
@@ -93,7 +93,7 @@ class Reader {
   }
 
   std::vector<std::string> given;
-  std::vector<std::string> violations;
+  Violations violations;
 
  private:
   const EnvironmentLookup& lookup_;
@@ -138,7 +138,7 @@ EnvironmentFlags read_environment(const EnvironmentLookup& lookup) {
   flags.log_level = reader.read("MOELOOM_LOG", kLogLevelTexts, log_level_from_text).value_or(LogLevel::kInfo);
   flags.given = reader.given;
   flags.threads = reader.read("OMP_NUM_THREADS", "1 to " + std::to_string(kMostThreads), threads_from_text);
-  if (!reader.violations.empty()) throw ConfigError(reader.violations);
+  reader.violations.throw_if_any();
   flags.cache_folder = cache_folder(lookup);
   return flags;
 }

@@ -1,6 +1,5 @@
 #include "cli/option_groups.hpp"
 
-#include "moeloom/base/errors.hpp"
 #include "moeloom/kernels/registry.hpp"
 
 #include <algorithm>
@@ -34,6 +33,12 @@ void add_model_options(OptionTable& table, ModelOptions& model) {
   table.add("init-std", "X", "spread of initial weights", shape.initializer_range);
 }
 
+void check_shape_source(const ModelOptions& model, Violations& violations) {
+  violations.unless(model.folder.empty() || model.shape_given.empty(),
+                    "--model takes the shape from " + (model.folder / "config.json").string() +
+                        "; remove --" + joined(model.shape_given, ", --"));
+}
+
 void add_kernel_options(OptionTable& table, KernelChoice& kernels) {
   table.add("kernels", "LIST", "auto, none, or ids with commas (`moeloom kernels` lists them)",
             kernels.kernels);
@@ -57,14 +62,9 @@ void add_kernel_options(OptionTable& table, KernelChoice& kernels) {
                    kernels.dtype, {{"fp32", DType::kF32}, {"bf16", DType::kBF16}});
 }
 
-std::vector<std::string> kernel_violations(const KernelChoice& kernels) {
-  std::vector<std::string> violations = thread_violations(kernels.threads);
-  try {
-    KernelRegistry::builtin().named(kernels.kernels);
-  } catch (const ConfigError& unknown) {
-    violations.insert(violations.end(), unknown.violations().begin(), unknown.violations().end());
-  }
-  return violations;
+void check_kernels(const KernelChoice& kernels, Violations& violations) {
+  check_threads(kernels.threads, violations);
+  violations.attempt([&] { KernelRegistry::builtin().named(kernels.kernels); });
 }
 
 void add_batch_options(OptionTable& table, Index& sequence_length, Index& global_batch, Index& accumulate) {

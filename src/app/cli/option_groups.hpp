@@ -8,10 +8,12 @@ namespace moeloom {
 
 /// --model, then the shape from flags.
 void add_model_options(OptionTable& table, ModelOptions& model);
+/// Says so where both a folder and a shape are given.
+void check_shape_source(const ModelOptions& model, Violations& violations);
 /// --kernels, --gmm-rule, --gmm-budget, --calibrate, --threads, --dtype.
 void add_kernel_options(OptionTable& table, KernelChoice& kernels);
 /// What can be said against their values.
-std::vector<std::string> kernel_violations(const KernelChoice& kernels);
+void check_kernels(const KernelChoice& kernels, Violations& violations);
 /// --seq-len, --global-batch, --accumulate.
 void add_batch_options(OptionTable& table, Index& sequence_length, Index& global_batch, Index& accumulate);
 

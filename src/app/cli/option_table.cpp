@@ -91,8 +91,8 @@ std::string OptionTable::help() const {
 void OptionTable::note_unknown(const std::string& origin, const std::string& name, const std::string& dashes,
                                Mistakes& mistakes) const {
   const auto meant = closest(name, names());
-  mistakes.violations.push_back(origin + "unknown option \"" + dashes + name + "\"" +
-                                (meant ? "; did you mean " + dashes + *meant + "?" : "; --help lists all"));
+  mistakes.violations.add(origin + "unknown option \"" + dashes + name + "\"" +
+                          (meant ? "; did you mean " + dashes + *meant + "?" : "; --help lists all"));
   if (meant) mistakes.unread.insert(*meant);
 }
 
@@ -116,7 +116,7 @@ std::vector<std::string> OptionTable::with_whole_pairs(int argc, const char* con
     } else if (has_next && option_of(*this, argv[i + 1]) == nullptr) {
       push_pair(word, argv[++i], words);
     } else {
-      mistakes.violations.push_back(word + " needs a value: " + word + " " + option->value_name);
+      mistakes.violations.add(word + " needs a value: " + word + " " + option->value_name);
       mistakes.unread.insert(option->name);
     }
   }
@@ -136,15 +136,15 @@ Layer OptionTable::command_line(int argc, const char* const* argv, Mistakes& mis
       if (option.unregistered)
         note_unknown("", name, "--", mistakes);
       else if (is_stray && (!has_place || layer.contains(name)) && !after_unknown)
-        mistakes.violations.push_back("unexpected \"" + option.original_tokens.at(0) +
-                                      "\"; --help lists what is known");
+        mistakes.violations.add("unexpected \"" + option.original_tokens.at(0) +
+                                "\"; --help lists what is known");
       else if (!is_stray || !after_unknown)
         layer[name] = {option.value.at(0), origin};
       if (is_stray && !after_unknown) ++strays;
       after_unknown = option.unregistered;
     }
   } catch (const po::error& error) {
-    mistakes.violations.emplace_back(error.what());
+    mistakes.violations.add(error.what());
     forget_all(*this, mistakes);
   }
   return layer;
@@ -161,11 +161,10 @@ Layer OptionTable::file(const std::filesystem::path& path, Mistakes& mistakes) c
         layer[line.key] = {line.value, where + line.key};
     }
   } catch (const ConfigError& error) {
-    mistakes.violations.insert(mistakes.violations.end(), error.violations().begin(),
-                               error.violations().end());
+    mistakes.violations.add(error.violations());
     forget_all(*this, mistakes);
   } catch (const IoError& error) {
-    mistakes.violations.emplace_back(error.what());
+    mistakes.violations.add(error.what());
     forget_all(*this, mistakes);
   }
   return layer;
@@ -176,7 +175,7 @@ void OptionTable::set(const Layer& layer, Mistakes& mistakes) const {
     try {
       find(name)->set(given.value);
     } catch (const BadValue& bad) {
-      mistakes.violations.push_back(given.origin + " = \"" + given.value + "\": " + bad.what());
+      mistakes.violations.add(given.origin + " = \"" + given.value + "\": " + bad.what());
       mistakes.unread.insert(name);
     }
   }

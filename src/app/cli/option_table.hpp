@@ -4,6 +4,8 @@
 // is done here, so that a mistake in a file and one on the command line get the same answer, and all get one.
 #pragma once
 
+#include "moeloom/base/violations.hpp"
+
 #include <functional>
 #include <map>
 #include <set>
@@ -32,7 +34,7 @@ using Layer = std::map<std::string, Given>;
 
 /// What is wrong with what was said, and the options whose values are therefore not known.
 struct Mistakes {
-  std::vector<std::string> violations;
+  Violations violations;
   std::set<std::string> unread;
 };
 

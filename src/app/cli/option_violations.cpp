@@ -24,9 +24,7 @@ void check_model(const TrainOptions& options, Violations& violations) {
   const ModelOptions& model = options.model;
   violations.unless(model.folder.empty() || options.run.resume.empty(),
                     "--resume takes the model from the checkpoint; remove --model " + model.folder.string());
-  violations.unless(model.folder.empty() || model.shape_given.empty(),
-                    "--model takes the shape from " + (model.folder / "config.json").string() +
-                        "; remove --" + joined(model.shape_given, ", --"));
+  check_shape_source(model, violations);
   violations.unless(
       model.allow_missing.empty() || !model.folder.empty() || !options.knows({"model"}),
       "--allow-missing speaks of the tensors of a --model folder, and none is given; remove it");
@@ -112,7 +110,7 @@ std::vector<std::string> option_violations(const TrainOptions& options, Index wo
   Violations violations;
   check_model(options, violations);
   check_mesh(options, world, violations);
-  violations.add(kernel_violations(options.kernels));
+  check_kernels(options.kernels, violations);
   check_data(options, world, violations);
   check_optimizer(options.optimizer, violations);
   check_run(options.run, violations);

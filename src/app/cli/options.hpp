@@ -2,6 +2,7 @@
 #pragma once
 
 #include "moeloom/base/glob.hpp"
+#include "moeloom/base/violations.hpp"
 #include "moeloom/comm/mesh.hpp"
 #include "moeloom/io/safetensors_shards.hpp"
 #include "moeloom/io/token_source.hpp"
@@ -201,9 +202,8 @@ struct PlanOptions {
 TrainOptions parse_train_options(int argc, const char* const* argv);
 GenerateOptions parse_generate_options(int argc, const char* const* argv);
 /// The same, but reads what can be read and adds the rest to `violations`.
-TrainOptions parse_train_options(int argc, const char* const* argv, std::vector<std::string>& violations);
-GenerateOptions parse_generate_options(int argc, const char* const* argv,
-                                       std::vector<std::string>& violations);
+TrainOptions parse_train_options(int argc, const char* const* argv, Violations& violations);
+GenerateOptions parse_generate_options(int argc, const char* const* argv, Violations& violations);
 InspectOptions parse_inspect_options(int argc, const char* const* argv);
 ConvertOptions parse_convert_options(int argc, const char* const* argv);
 KernelsOptions parse_kernels_options(int argc, const char* const* argv);

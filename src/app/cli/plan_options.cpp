@@ -65,16 +65,8 @@ OptionTable table_of(PlanOptions& options) {
 Violations read(const OptionTable& table, int argc, const char* const* argv, ModelOptions& model) {
   Mistakes mistakes;
   note_shape(read_command_line(table, argc, argv, mistakes), model);
-  Violations violations;
-  violations.add(mistakes.violations);
-  violations.unless(
-      model.folder.empty() || model.shape_given.empty(),
-      "--model takes the shape from its config.json; remove --" + joined(model.shape_given, ", --"));
-  return violations;
-}
-
-void throw_if_any(const Violations& violations) {
-  if (!violations.list().empty()) throw ConfigError(violations.list());
+  check_shape_source(model, mistakes.violations);
+  return mistakes.violations;
 }
 
 /// Sequences of a rank are whole, in every micro-batch.
@@ -102,8 +94,8 @@ CalibrateOptions parse_calibrate_options(int argc, const char* const* argv) {
   Violations violations = read(table_of(options), argc, argv, options.model);
   violations.unless_at_least(1, "seq-len", options.sequence_length);
   violations.unless_positive("seconds", options.seconds);
-  violations.add(thread_violations(options.threads));
-  throw_if_any(violations);
+  check_threads(options.threads, violations);
+  violations.throw_if_any();
   return options;
 }
 
@@ -119,10 +111,10 @@ PlanOptions parse_plan_options(int argc, const char* const* argv) {
   violations.unless(options.expert_load >= 1, "expert-load = " + number_text(options.expert_load) +
                                                   " is below 1, the mean of all experts; choose 1 or more");
   violations.unless_at_least(0, "rows", options.rows);
-  violations.add(thread_violations(options.threads));
+  check_threads(options.threads, violations);
   check_tokens(options, violations);
   check_ranks(options, violations);
-  throw_if_any(violations);
+  violations.throw_if_any();
   if (options.ranks_per_node == 0) options.ranks_per_node = options.ranks;
   return options;
 }

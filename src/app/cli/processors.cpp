@@ -38,13 +38,12 @@ ProcessorMask bound_processors() {
 
 }  // namespace
 
-std::vector<std::string> thread_violations(Index threads) {
-  const std::string given = "threads = " + std::to_string(threads);
-  if (threads < 0) return {given + " must be at least 0"};
-  if (threads > kMostThreads)
-    return {given + " must be at most " + std::to_string(kMostThreads) +
-            ": each has a stack and workspaces of its own; 0 takes the processors there are"};
-  return {};
+void check_threads(Index threads, Violations& violations) {
+  violations.unless_at_least(0, "threads", threads);
+  violations.unless(threads <= kMostThreads || threads > kLargestCount,
+                    "threads = " + std::to_string(threads) + " must be at most " +
+                        std::to_string(kMostThreads) +
+                        ": each has a stack and workspaces of its own; 0 takes the processors there are");
 }
 
 int share_of_processors(std::span<const std::int64_t> masks, int ranks, int rank) {

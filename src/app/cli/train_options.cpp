@@ -247,7 +247,7 @@ void add_config_option(OptionTable& table, fs::path& config) {
 
 }  // namespace
 
-TrainOptions parse_train_options(int argc, const char* const* argv, std::vector<std::string>& violations) {
+TrainOptions parse_train_options(int argc, const char* const* argv, Violations& violations) {
   TrainOptions options;
   OptionTable table = train_table(options);
   fs::path config;
@@ -257,15 +257,15 @@ TrainOptions parse_train_options(int argc, const char* const* argv, std::vector<
   table.set(layer, mistakes);
   for (const std::string& name : mistakes.unread) layer.erase(name);
   note_shape(layer, options.model);
-  violations.insert(violations.end(), mistakes.violations.begin(), mistakes.violations.end());
+  violations.add(mistakes.violations.list());
   options.unread = mistakes.unread;
   return options;
 }
 
 TrainOptions parse_train_options(int argc, const char* const* argv) {
-  std::vector<std::string> violations;
+  Violations violations;
   TrainOptions options = parse_train_options(argc, argv, violations);
-  if (!violations.empty()) throw ConfigError(violations);
+  violations.throw_if_any();
   return options;
 }
 

@@ -13,7 +13,6 @@
 #include "bench_ep_file.hpp"
 #include "bench_ep_measure.hpp"
 #include "bench_ep_report.hpp"
-#include "cli/attempt.hpp"
 #include "cli/processors.hpp"
 #include "commands/commands.hpp"
 #include "run/log.hpp"
@@ -33,18 +32,18 @@ BenchRequest read_request(int argc, const char* const* argv, Index world) {
   if (argc < 2 || std::string_view(argv[1]) != "ep")
     throw ConfigError({"moeloom bench needs to know what; known: ep, as in `moeloom bench ep`"});
   BenchRequest request;
-  std::vector<std::string> violations;
+  Violations violations;
   request.options = parse_bench_ep_options(argc - 1, argv + 1, violations);
-  attempt_all(violations, [&] { request.flags = read_environment(); });
+  violations.attempt([&] { request.flags = read_environment(); });
   const std::vector<DType>& dtypes = request.options.dtypes;
   if (std::ranges::count(dtypes, DType::kBF16) > 0 && !cpu_has_bf16() && !request.flags.emulate_bf16)
-    violations.push_back("--dtype bf16: " + std::string(why_no_bf16()) +
-                         "; leave bf16 out, or set MOELOOM_BF16=emulate, which is slow");
-  attempt_all(violations, [&] {
+    violations.add("--dtype bf16: " + std::string(why_no_bf16()) +
+                   "; leave bf16 out, or set MOELOOM_BF16=emulate, which is slow");
+  violations.attempt([&] {
     request.config = config_of(request.options.model);
-    collect(violations, bench_ep_violations(request.options, request.config, world));
+    violations.add(bench_ep_violations(request.options, request.config, world));
   });
-  if (!violations.empty()) throw ConfigError(violations);
+  violations.throw_if_any();
   return request;
 }
 

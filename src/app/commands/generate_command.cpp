@@ -5,7 +5,6 @@
 
 #include <iostream>
 
-#include "cli/attempt.hpp"
 #include "cli/environment.hpp"
 #include "cli/option_values.hpp"
 #include "cli/processors.hpp"
@@ -36,47 +35,45 @@ std::vector<std::int32_t> Request::prompt() const {
   return ids;
 }
 
-void check_prompt(const Request& request, std::vector<std::string>& violations) {
+void check_prompt(const Request& request, Violations& violations) {
   const Index vocabulary = request.config.vocab_size;
   if (!request.in_ids() && vocabulary != kBytes)
-    violations.push_back(
-        "this program has no tokenizer: vocab_size = " + std::to_string(vocabulary) +
-        ", and bytes need 256; give the prompt as token ids, --prompt-ids 1,2,3, and the text "
-        "comes as ids");
+    violations.add("this program has no tokenizer: vocab_size = " + std::to_string(vocabulary) +
+                   ", and bytes need 256; give the prompt as token ids, --prompt-ids 1,2,3, and the text "
+                   "comes as ids");
   for (const Index id : request.options.prompt_ids)
     if (id < 0 || id >= vocabulary)
-      violations.push_back("--prompt-ids holds " + std::to_string(id) + ", but ids go from 0 to " +
-                           std::to_string(vocabulary - 1) + " (vocab_size = " + std::to_string(vocabulary) +
-                           ")");
+      violations.add("--prompt-ids holds " + std::to_string(id) + ", but ids go from 0 to " +
+                     std::to_string(vocabulary - 1) + " (vocab_size = " + std::to_string(vocabulary) + ")");
 }
 
-void check(const Request& request, Index world, std::vector<std::string>& violations) {
+void check(const Request& request, Index world, Violations& violations) {
   const GenerateOptions& options = request.options;
   if (options.ep >= 1)
-    collect(violations, mesh_violations({0, options.ep, {"dp", "ep"}}, world,
-                                        request.config.has_experts() ? request.config.num_experts : 0));
+    violations.add(mesh_violations({0, options.ep, {"dp", "ep"}}, world,
+                                   request.config.has_experts() ? request.config.num_experts : 0));
   check_prompt(request, violations);
   const auto given = static_cast<Index>(request.prompt().size());
   const Index positions = request.config.max_position_embeddings;
   if (options.tokens > positions - given)
-    violations.push_back("a prompt of " + std::to_string(given) +
-                         " and tokens = " + std::to_string(options.tokens) +
-                         " make more positions than max_position_embeddings = " + std::to_string(positions));
+    violations.add("a prompt of " + std::to_string(given) +
+                   " and tokens = " + std::to_string(options.tokens) +
+                   " make more positions than max_position_embeddings = " + std::to_string(positions));
 }
 
 Request agree_on_generation(int argc, char** argv, const Communicator& world) {
   Request request;
   agree(world, [&] {
-    std::vector<std::string> violations;
+    Violations violations;
     request.options = parse_generate_options(argc, argv, violations);
-    attempt_all(violations, [&] { request.flags = read_environment(); });
-    attempt_all(violations, [&] {
+    violations.attempt([&] { request.flags = read_environment(); });
+    violations.attempt([&] {
       if (request.options.model.empty()) return;
       request.folder = resolve_checkpoint(request.options.model);
       request.config = ModelConfig::read(request.folder);
       check(request, world.size(), violations);
     });
-    if (!violations.empty()) throw ConfigError(violations);
+    violations.throw_if_any();
   });
   return request;
 }

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "cli/attempt.hpp"
 #include "cli/flag_words.hpp"
 #include "cli/options.hpp"
 #include "cli/processors.hpp"
@@ -70,12 +69,12 @@ int kernels_command(int argc, char** argv) {
   const ModelConfig config = config_of(options.model);
   const Index ranks = std::max(options.ranks, options.ep);
   const EnvironmentFlags flags = read_environment();
-  std::vector<std::string> violations = config_violations(config);
-  const auto of_mesh =
-      mesh_violations({0, options.ep, {"dp", "ep"}}, ranks, config.has_experts() ? config.num_experts : 0);
-  violations.insert(violations.end(), of_mesh.begin(), of_mesh.end());
-  attempt_all(violations, [&] { gmm_request(options.kernels, flags); });
-  if (!violations.empty()) throw ConfigError(violations);
+  Violations violations;
+  violations.add(config_violations(config));
+  violations.add(
+      mesh_violations({0, options.ep, {"dp", "ep"}}, ranks, config.has_experts() ? config.num_experts : 0));
+  violations.attempt([&] { gmm_request(options.kernels, flags); });
+  violations.throw_if_any();
   const MeshShape shape = MeshShape{0, options.ep, {"dp", "ep"}}.completed(ranks);
   set_threads(threads_for(options.kernels.threads, flags.threads, Communicator::self()));
   const StepCase work{.mesh = shape,

@@ -39,20 +39,19 @@ std::string names_of(const std::vector<fs::path>& files) {
   return joined(names) + (more == 0 ? "" : " and " + std::to_string(more) + " more");
 }
 
-fs::path open_resumed(const TrainOptions& options, RunInputs& inputs, std::vector<std::string>& violations) {
+fs::path open_resumed(const TrainOptions& options, RunInputs& inputs, Violations& violations) {
   const fs::path folder = resolve_checkpoint(options.run.resume);
   inputs.weights = folder;
   if (!is_checkpoint(folder)) {
-    violations.push_back("--resume " + folder.string() +
-                         " has no optimizer state; --model starts from its weights");
+    violations.add("--resume " + folder.string() +
+                   " has no optimizer state; --model starts from its weights");
     return folder;
   }
   inputs.recorded = TrainerState::from(Document::read(folder / "trainer_state.json"));
   const std::string done = std::to_string(inputs.recorded->step);
   if (options.knows({"steps"}) && inputs.recorded->step >= options.run.steps)
-    violations.push_back("the run is at step " + done + " already; --steps " +
-                         std::to_string(options.run.steps) + " leaves nothing to do; give --steps above " +
-                         done);
+    violations.add("the run is at step " + done + " already; --steps " + std::to_string(options.run.steps) +
+                   " leaves nothing to do; give --steps above " + done);
   return folder;
 }
 
@@ -62,19 +61,19 @@ fs::path open_folder(const TrainOptions& options, RunInputs& inputs) {
 }
 
 void check_positions(const TrainOptions& options, const fs::path& folder, const ModelConfig& config,
-                     std::vector<std::string>& violations) {
+                     Violations& violations) {
   const Index length = options.data.sequence_length;
   const Index positions = config.max_position_embeddings;
   if (!options.knows({"seq-len"}) || length <= positions) return;
-  violations.push_back("seq-len = " + std::to_string(length) + " is longer than max_position_embeddings = " +
-                       std::to_string(positions) + " in " + (folder / "config.json").string() +
-                       ": what is learnt of the last " + std::to_string(length - positions) +
-                       " positions could not be used; choose --seq-len up to " + std::to_string(positions) +
-                       ", or raise it there");
+  violations.add("seq-len = " + std::to_string(length) + " is longer than max_position_embeddings = " +
+                 std::to_string(positions) + " in " + (folder / "config.json").string() +
+                 ": what is learnt of the last " + std::to_string(length - positions) +
+                 " positions could not be used; choose --seq-len up to " + std::to_string(positions) +
+                 ", or raise it there");
 }
 
 /// What --freeze names, or where it is not given what the resumed run had frozen.
-void open_frozen(const TrainOptions& options, RunInputs& inputs, std::vector<std::string>& violations) {
+void open_frozen(const TrainOptions& options, RunInputs& inputs, Violations& violations) {
   const NamePatterns& patterns = options.optimizer.freeze;
   if (patterns.empty() && inputs.recorded)
     inputs.frozen = {inputs.recorded->frozen.begin(), inputs.recorded->frozen.end()};
@@ -83,13 +82,13 @@ void open_frozen(const TrainOptions& options, RunInputs& inputs, std::vector<std
   try {
     inputs.frozen = matching_parameters(specs, patterns);
   } catch (const ConfigError& error) {
-    for (const std::string& violation : error.violations()) violations.push_back("--freeze: " + violation);
+    for (const std::string& violation : error.violations()) violations.add("--freeze: " + violation);
   }
   const auto rests = [&](const ParameterSpec& spec) {
     return spec.frozen || inputs.frozen.contains(spec.name);
   };
   if (std::ranges::all_of(specs, rests))
-    violations.push_back("--freeze " + joined(patterns, ",") + " leaves nothing to train");
+    violations.add("--freeze " + joined(patterns, ",") + " leaves nothing to train");
 }
 
 /// A model from flags generates what it is trained on, and the final sample.
@@ -129,34 +128,31 @@ Index sample_positions(const RunOptions& run) {
   return static_cast<Index>(run.prompt.size()) + std::min(run.sample_chars, kLargestCount);
 }
 
-void open_model(const TrainOptions& options, Index world, RunInputs& inputs,
-                std::vector<std::string>& violations) {
+void open_model(const TrainOptions& options, Index world, RunInputs& inputs, Violations& violations) {
   inputs.resumes = !options.run.resume.empty();
   inputs.config = with_positions(options.model.shape, options);
-  const auto add = [&](const std::vector<std::string>& more) {
-    violations.insert(violations.end(), more.begin(), more.end());
-  };
   if (!inputs.resumes && options.model.folder.empty()) {
-    if (config_violations(inputs.config).empty()) add(router_loss_violations(options, inputs.config));
+    if (config_violations(inputs.config).empty())
+      violations.add(router_loss_violations(options, inputs.config));
     return open_frozen(options, inputs, violations);
   }
   const fs::path folder =
       inputs.resumes ? open_resumed(options, inputs, violations) : open_folder(options, inputs);
   inputs.config = ModelConfig::read(folder);
-  add(config_violations(inputs.config));
-  add(shape_violations(options.model, inputs.config));
-  add(router_loss_violations(options, inputs.config));
+  violations.add(config_violations(inputs.config));
+  violations.add(shape_violations(options.model, inputs.config));
+  violations.add(router_loss_violations(options, inputs.config));
   check_positions(options, folder, inputs.config, violations);
   const Index experts = inputs.config.has_experts() ? inputs.config.num_experts : 0;
   if (options.mesh.ep >= 1 && options.mesh.ep > experts && experts > 0)
-    add(mesh_violations({options.mesh.dp, options.mesh.ep, options.mesh.order}, world, experts));
+    violations.add(mesh_violations({options.mesh.dp, options.mesh.ep, options.mesh.order}, world, experts));
   open_frozen(options, inputs, violations);
   const NamePatterns& allowed = options.model.allow_missing;
   if (!inputs.weights.empty())
     check_weights(SafetensorsFolder(folder), inputs.config, allowed);
   else if (!allowed.empty())
-    violations.push_back("--allow-missing has nothing to allow: " + folder.string() +
-                         " holds config.json only; remove it");
+    violations.add("--allow-missing has nothing to allow: " + folder.string() +
+                   " holds config.json only; remove it");
 }
 
 }  // namespace moeloom

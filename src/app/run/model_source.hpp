@@ -7,8 +7,7 @@ namespace moeloom {
 
 /// Fills in what `inputs` says of the model, adding to `violations` what can be said against it for `world`
 /// ranks. Throws IoError for a file, ConfigError for a model that is not supported.
-void open_model(const TrainOptions& options, Index world, RunInputs& inputs,
-                std::vector<std::string>& violations);
+void open_model(const TrainOptions& options, Index world, RunInputs& inputs, Violations& violations);
 
 /// The model of a command that loads no weights: of a run, a checkpoint or a folder with config.json, or a
 /// shape from flags. Throws IoError, ConfigError.

@@ -5,6 +5,8 @@
 #include "moeloom/model/hf/family.hpp"
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <numeric>
 
 #include "cli/option_values.hpp"
@@ -19,55 +21,78 @@ std::string frozen_text(const ModelConfig& config, const std::set<std::string>& 
   return std::to_string(elements) + " parameters in " + std::to_string(frozen.size()) + " weights";
 }
 
-}  // namespace
+/// What a rank tells the others of a step.
+struct RankStep {
+  double seconds = 0;
+  Index message_bytes = 0;
+  Index memory_bytes = 0;
+  Index signal = 0;
+  DispatchTraffic dispatch;
+  PoolCounts pool;
+  std::array<double, kPhases> phase_seconds{};
+};
 
-WorldStep measure_step(const StepReport& report, Index tokens_before, Index memory_bytes, int signal,
-                       const Communicator& world) {
-  std::vector<double> mine = {report.seconds,
-                              static_cast<double>(report.message_bytes),
-                              static_cast<double>(memory_bytes),
-                              static_cast<double>(signal),
-                              static_cast<double>(report.dispatch.network_bytes),
-                              static_cast<double>(report.dispatch.row_bytes),
-                              static_cast<double>(report.pool.tasks),
-                              static_cast<double>(report.pool.for_others)};
-  const std::size_t first_phase = mine.size();
-  mine.insert(mine.end(), report.phase_seconds.begin(), report.phase_seconds.end());
-  const std::vector<double> all = world.all_gather(std::span<const double>(mine));
-  const auto of = [&](int rank, std::size_t i) {
-    return all[static_cast<std::size_t>(rank) * mine.size() + i];
-  };
-  WorldStep step;
-  StepMetrics& metrics = step.metrics;
-  double bytes = 0;
-  double memory = 0;
-  for (int rank = 0; rank < world.size(); ++rank) {
-    metrics.seconds = std::max(metrics.seconds, of(rank, 0));
-    bytes += of(rank, 1);
-    memory = std::max(memory, of(rank, 2));
-    step.signal = std::max(step.signal, static_cast<int>(of(rank, 3)));
-    metrics.network_bytes += static_cast<Index>(of(rank, 4));
-    metrics.row_bytes += static_cast<Index>(of(rank, 5));
-    metrics.pool_tasks += static_cast<Index>(of(rank, 6));
-    metrics.pool_shared += static_cast<Index>(of(rank, 7));
-    for (std::size_t phase = 0; phase < kPhases; ++phase)
-      metrics.seconds_by_phase[std::string(name_of(static_cast<Phase>(phase)))] +=
-          of(rank, first_phase + phase) / world.size();
+/// Rank by rank, in one exchange.
+std::vector<RankStep> of_all_ranks(const RankStep& mine, const Communicator& world) {
+  using Words = std::array<std::int64_t, sizeof(RankStep) / sizeof(std::int64_t)>;
+  const auto words = std::bit_cast<Words>(mine);
+  const std::vector<std::int64_t> all = world.all_gather(std::span<const std::int64_t>(words));
+  std::vector<RankStep> ranks;
+  Words theirs{};
+  for (auto from = all.begin(); from != all.end(); from += std::ssize(theirs)) {
+    std::copy_n(from, theirs.size(), theirs.begin());
+    ranks.push_back(std::bit_cast<RankStep>(theirs));
   }
+  return ranks;
+}
+
+void add(const RankStep& rank, int ranks, WorldStep& step) {
+  StepMetrics& metrics = step.metrics;
+  step.signal = std::max(step.signal, static_cast<int>(rank.signal));
+  metrics.seconds = std::max(metrics.seconds, rank.seconds);
+  metrics.rss_bytes = std::max(metrics.rss_bytes, rank.memory_bytes);
+  metrics.message_bytes += rank.message_bytes;
+  metrics.network_bytes += rank.dispatch.network_bytes;
+  metrics.row_bytes += rank.dispatch.row_bytes;
+  metrics.pool_tasks += rank.pool.tasks;
+  metrics.pool_shared += rank.pool.for_others;
+  for (std::size_t phase = 0; phase < kPhases; ++phase)
+    metrics.seconds_by_phase[std::string(name_of(static_cast<Phase>(phase)))] +=
+        rank.phase_seconds[phase] / ranks;
+}
+
+/// What is the same on every rank, or rank 0's own.
+StepMetrics metrics_of(const StepReport& report, Index tokens_before) {
+  StepMetrics metrics;
   metrics.step = report.step;
   metrics.loss = report.lm_loss;
   metrics.aux_loss = report.aux_loss;
   metrics.z_loss = report.z_loss;
   metrics.grad_norm = report.grad_norm;
   metrics.learning_rate = report.learning_rate;
-  metrics.tokens_per_s = static_cast<double>(report.tokens) / metrics.seconds;
   metrics.tokens_seen = tokens_before + report.tokens;
-  metrics.message_bytes = static_cast<Index>(bytes);
-  metrics.rss_bytes = static_cast<Index>(memory);
   metrics.packings = report.packings;
   metrics.packed_bytes = report.packed_bytes;
   metrics.skipped = report.skipped;
   metrics.expert_load_max_over_mean = load_max_over_mean(report.rows_per_expert);
+  return metrics;
+}
+
+}  // namespace
+
+WorldStep measure_step(const StepReport& report, Index tokens_before, Index memory_bytes, int signal,
+                       const Communicator& world) {
+  WorldStep step{.metrics = metrics_of(report, tokens_before)};
+  for (const RankStep& rank : of_all_ranks({.seconds = report.seconds,
+                              .message_bytes = report.message_bytes,
+                              .memory_bytes = memory_bytes,
+                              .signal = signal,
+                              .dispatch = report.dispatch,
+                              .pool = report.pool,
+                              .phase_seconds = report.phase_seconds},
+                                           world))
+    add(rank, world.size(), step);
+  step.metrics.tokens_per_s = static_cast<double>(report.tokens) / step.metrics.seconds;
   return step;
 }
 

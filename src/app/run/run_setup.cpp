@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <limits>
 
-#include "cli/attempt.hpp"
 #include "cli/option_values.hpp"
 #include "run/model_source.hpp"
 #include "run/run_decision.hpp"
@@ -30,18 +29,17 @@ std::string differing_ranks(const std::vector<std::string>& texts) {
   return ranks;
 }
 
-void open_data(const TrainOptions& options, Index world, RunInputs& inputs,
-               std::vector<std::string>& violations) {
+void open_data(const TrainOptions& options, Index world, RunInputs& inputs, Violations& violations) {
   if (options.data.file.empty()) return;
   inputs.format = options.data.format.value_or(guess_token_format(options.data.file));
   inputs.tokens = std::make_unique<TokenSource>(options.data.file, inputs.format);
-  collect(violations,
-          split_violations(inputs.tokens->size(), options.data.heldout, options.data.sequence_length, world));
+  violations.add(
+      split_violations(inputs.tokens->size(), options.data.heldout, options.data.sequence_length, world));
   const Index largest = inputs.tokens->largest_id();
   if (largest >= inputs.config.vocab_size)
-    violations.push_back(options.data.file.string() + " holds token id " + std::to_string(largest) +
-                         ", but vocab = " + std::to_string(inputs.config.vocab_size) +
-                         "; set --vocab to at least " + std::to_string(largest + 1) + ", or --data-format");
+    violations.add(options.data.file.string() + " holds token id " + std::to_string(largest) +
+                   ", but vocab = " + std::to_string(inputs.config.vocab_size) +
+                   "; set --vocab to at least " + std::to_string(largest + 1) + ", or --data-format");
 }
 
 /// Values that nothing can be said against, where it was said already or where they are not known.
@@ -54,11 +52,11 @@ TrainOptions with_usable_data(TrainOptions options) {
   return options;
 }
 
-RunInputs open_inputs(const TrainOptions& options, Index world, std::vector<std::string>& violations) {
+RunInputs open_inputs(const TrainOptions& options, Index world, Violations& violations) {
   RunInputs inputs;
   bool model_known = options.knows({"model", "resume", "vocab"});
   if (model_known)
-    attempt_all(violations, [&] {
+    violations.attempt([&] {
       model_known = false;
       open_model(options, world, inputs, violations);
       model_known = true;
@@ -67,9 +65,9 @@ RunInputs open_inputs(const TrainOptions& options, Index world, std::vector<std:
   if (!model_known || !options.knows({"data-format"}))
     inputs.config.vocab_size = std::numeric_limits<Index>::max();
   if (options.knows({"data"}))
-    attempt_all(violations, [&] { open_data(with_usable_data(options), world, inputs, violations); });
+    violations.attempt([&] { open_data(with_usable_data(options), world, inputs, violations); });
   if (options.knows({"run", "resume", "overwrite"}))
-    attempt_all(violations, [&] { check_run_folder(options.run); });
+    violations.attempt([&] { check_run_folder(options.run); });
   return inputs;
 }
 
@@ -105,13 +103,13 @@ RunSetup agree_on_run(int argc, char** argv, const Communicator& world) {
   RunSetup setup;
   TrainRequest& request = setup.request;
   agree(world, [&] {
-    std::vector<std::string> violations;
+    Violations violations;
     request.options = parse_train_options(argc, argv, violations);
-    attempt_all(violations, [&] { request.flags = read_environment(); });
-    collect(violations, option_violations(request.options, world.size()));
-    attempt_all(violations, [&] { gmm_request(request.options.kernels, request.flags); });
+    violations.attempt([&] { request.flags = read_environment(); });
+    violations.add(option_violations(request.options, world.size()));
+    violations.attempt([&] { gmm_request(request.options.kernels, request.flags); });
     setup.inputs = open_inputs(request.options, world.size(), violations);
-    if (!violations.empty()) throw ConfigError(without_repeats(violations));
+    if (!violations.empty()) throw ConfigError(without_repeats(violations.list()));
     request.rate_reason = settle_rate(request.options, setup.inputs);
   });
   require_same_on_all_ranks(fingerprint(request), world);

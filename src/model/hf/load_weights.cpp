@@ -4,7 +4,6 @@
 #include "moeloom/model/hf/slice_io.hpp"
 #include "moeloom/model/hf/weights_io.hpp"
 
-#include <algorithm>
 #include <set>
 #include <utility>
 

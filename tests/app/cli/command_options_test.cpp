@@ -1,7 +1,5 @@
 #include "moeloom/base/errors.hpp"
 
-#include <cstdlib>
-
 #include "cli/options.hpp"
 #include "cli/parse.hpp"
 #include "support/files.hpp"
@@ -38,9 +36,9 @@ TEST(CommandOptions, WhatIsMissingOrOutOfRangeIsListed) {
 
 TEST(CommandOptions, EveryMistakeIsListedAtOnce) {
   const std::vector<const char*> argv = {"generate", "--tokens", "0", "--top-k", "x", "--ep", "0"};
-  std::vector<std::string> violations;
+  Violations violations;
   parse_generate_options(static_cast<int>(argv.size()), argv.data(), violations);
-  EXPECT_EQ(violations,
+  EXPECT_EQ(violations.list(),
             (std::vector<std::string>{"--top-k = \"x\": expected a whole number", "--model DIR is needed",
                                       "tokens = 0 must be at least 1", "ep = 0 must be at least 1"}));
 }

@@ -240,7 +240,7 @@ TEST(TrainOptions, WhatCanBeReadIsReadBesideWhatCannot) {
   const auto read = [](const Words& words) {
     std::vector<const char*> argv = {"train"};
     for (const std::string& word : words) argv.push_back(word.c_str());
-    Words violations;
+    Violations violations;
     const TrainOptions options = parse_train_options(static_cast<int>(argv.size()), argv.data(), violations);
     EXPECT_FALSE(violations.empty());
     return options;

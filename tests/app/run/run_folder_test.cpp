@@ -131,7 +131,7 @@ TEST(ModelFolder, WithWeightsOrWithoutAConfigIsNotAConfigAlone) {
 TEST(Positions, OfAModelFromFlagsHoldASequenceAndTheSample) {
   TrainOptions options;
   RunInputs inputs;
-  std::vector<std::string> violations;
+  Violations violations;
   open_model(options, 1, inputs, violations);
   EXPECT_EQ(inputs.config.max_position_embeddings, options.model.shape.max_position_embeddings);
   options.data.sequence_length = 40000;
@@ -155,9 +155,9 @@ TEST(Positions, OfALoadedModelBoundTheSequence) {
   const auto violations_at = [&](Index length) {
     options.data.sequence_length = length;
     RunInputs inputs;
-    std::vector<std::string> violations;
+    Violations violations;
     open_model(options, 1, inputs, violations);
-    return violations;
+    return violations.list();
   };
   EXPECT_TRUE(violations_at(128).empty());
   const auto violations = violations_at(130);

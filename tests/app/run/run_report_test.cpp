@@ -30,6 +30,36 @@ TEST(TokensBefore, AreCountedFromTheStateWhereMetricsAreMissing) {
   EXPECT_EQ(tokens_before({}, after(0)), 0);
 }
 
+TEST(MeasureStep, TakesEachNumberOfARankToItsPlace) {
+  StepReport report;
+  report.step = 7;
+  report.lm_loss = 3.5;
+  report.tokens = 128;
+  report.seconds = 0.5;
+  report.message_bytes = (Index{1} << 40) + 1;
+  report.dispatch = {11, 12};
+  report.pool = {13, 14};
+  for (std::size_t phase = 0; phase < kPhases; ++phase)
+    report.phase_seconds[phase] = 0.25 * static_cast<double>(phase);
+  const auto [metrics, signal] = measure_step(report, 64, 21, 15, Communicator::self());
+  EXPECT_EQ(signal, 15);
+  EXPECT_EQ(metrics.step, 7);
+  EXPECT_EQ(metrics.loss, 3.5);
+  EXPECT_EQ(metrics.seconds, 0.5);
+  EXPECT_EQ(metrics.tokens_per_s, 256);
+  EXPECT_EQ(metrics.tokens_seen, 192);
+  EXPECT_EQ(metrics.message_bytes, (Index{1} << 40) + 1);
+  EXPECT_EQ(metrics.rss_bytes, 21);
+  EXPECT_EQ(metrics.network_bytes, 11);
+  EXPECT_EQ(metrics.row_bytes, 12);
+  EXPECT_EQ(metrics.pool_tasks, 13);
+  EXPECT_EQ(metrics.pool_shared, 14);
+  ASSERT_EQ(metrics.seconds_by_phase.size(), kPhases);
+  for (std::size_t phase = 0; phase < kPhases; ++phase)
+    EXPECT_EQ(metrics.seconds_by_phase.at(std::string(name_of(static_cast<Phase>(phase)))),
+              report.phase_seconds[phase]);
+}
+
 TEST(LoadMaxOverMean, IsZeroForALayerWithoutRows) {
   EXPECT_EQ(load_max_over_mean({{}, {0, 0}, {3, 1, 0, 0}}), (std::vector<double>{0, 0, 3}));
 }

@@ -1,7 +1,7 @@
 // Rates of the GMM policy and of the planner, measured once a machine: a file in the user's cache folder.
 //
-//   gmm-rates.json   {"format": 4, "rates":    {"<machine> | <case>": {"loop_seconds": ..., ...}, ...},
-//                                  "machines": {"<machine> | <case>": {"dense_flops": [...], ...}, ...}}
+//   gmm-rates.json   {"format": ..., "rates":    {"<machine> | <case>": {"loop_seconds": ..., ...}, ...},
+//                                    "machines": {"<machine> | <case>": {"dense_flops": [...], ...}, ...}}
 //
 // Losing it costs a second, so nothing about it is an error: what cannot be read is measured anew, what
 // cannot be written is a warning.

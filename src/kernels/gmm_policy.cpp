@@ -92,7 +92,7 @@ std::string unpacked_text(const GmmFacts& facts) {
   if (facts.prediction->packed_seconds >= facts.prediction->gmm_seconds) return {};
   if (!facts.may_pack) return " (packed faces would be out of the node's other ranks' reach)";
   return " (packed faces would take " + bytes_text(static_cast<double>(facts.packed_bytes)) +
-         " a layer, over the gmm budget " + bytes_text(static_cast<double>(facts.budget_bytes)) + ")";
+         " a layer, over gmm budget = " + bytes_text(static_cast<double>(facts.budget_bytes)) + ")";
 }
 
 GmmDecision decide_by_prediction(const GmmFacts& facts) {

@@ -1,0 +1,84 @@
+#include "moeloom/base/errors.hpp"
+
+#include "cli/option_values.hpp"
+#include "run/model_source.hpp"
+#include "run/run_folder.hpp"
+#include "run/run_report.hpp"
+#include "run/run_settings.hpp"
+#include "run/train_run.hpp"
+
+namespace moeloom {
+
+void TrainRun::log_run() {
+  for (const auto& [key, value] : run_facts(options_, inputs_, mesh_)) log_.info(Event().with(key, value));
+  if (!rate_reason_.empty()) log_.info(rate_event(settings_.schedule, rate_reason_));
+  log_decision(log_, decided_);
+}
+
+void TrainRun::load() {
+  ParameterStore& store = model_->store;
+  if (!inputs_.weights.empty())
+    if (const auto event = missing_towers(inputs_)) warn_once(*event);
+  if (inputs_.resumes) {
+    const TrainerState state =
+        load_checkpoint(inputs_.weights, store, model_->optimizer, mesh_, inputs_.config);
+    first_step_ = state.step;
+    for (const Event& change : changes_between(state, state_at(first_step_))) warn_once(change);
+    log_.info(Event()
+                  .with("resumed", inputs_.weights.string())
+                  .with("step", first_step_)
+                  .with("carried", static_cast<Index>(inputs_.config.names.carried.names.size())));
+  } else if (!inputs_.weights.empty()) {
+    load_weights_alone();
+  } else {
+    initialise(store, inputs_.config, options_.run.seed);
+    if (const std::filesystem::path& folder = options_.model.folder; !folder.empty())
+      warn_once(
+          Event().with("weights", "initial").with("reason", folder.string() + " holds config.json only"));
+  }
+}
+
+void TrainRun::load_weights_alone() {
+  const NamePatterns& allowed = options_.model.allow_missing;
+  if (!allowed.empty()) initialise(model_->store, inputs_.config, options_.run.seed);
+  const WeightCoverage coverage = load_model(inputs_.weights, model_->store, mesh_, inputs_.config, allowed);
+  log_.info(event_of(coverage, inputs_.weights));
+  if (!coverage.unused.empty()) log_.info(Event().with("unused", joined(coverage.unused)));
+  if (!coverage.missing.empty())
+    warn_once(Event().with("missing", joined(coverage.missing)).with("weights", "initial"));
+}
+
+void TrainRun::warn_once(const Event& event) {
+  if (is_rank_0()) log_.warn(event);
+}
+
+void TrainRun::leave_other_course() {
+  agree_on_disk([&] {
+    if (!goes_on_in_its_folder(options_.run)) return;
+    for (const auto& checkpoint : remove_checkpoints_after(options_.run.folder, first_step_))
+      left_.push_back(checkpoint.filename().string());
+  });
+}
+
+void TrainRun::open_files() {
+  agree(mesh_.world(), [&] {
+    if (!is_rank_0()) return;
+    metrics_.emplace(in_run("metrics.jsonl"), first_step_);
+    if (const auto& recorded = inputs_.recorded)
+      tokens_seen_ = tokens_before(read_metrics(in_run("metrics.jsonl")), *recorded);
+    log_.also_to(in_run("train.log"), inputs_.resumes);
+    if (left_.empty()) return;
+    log_.info(Event()
+                  .with("removed", joined(left_))
+                  .with("reason", "later than step " + std::to_string(first_step_) +
+                                      ", from which the run takes another course"));
+  });
+}
+
+void TrainRun::plan_trace() {
+  const TraceOptions& trace = options_.run.trace;
+  if (trace.file.empty()) return;
+  agree(mesh_.world(), [&] { trace_.emplace(trace, StepRange{first_step_, options_.run.steps}, mesh_); });
+}
+
+}  // namespace moeloom

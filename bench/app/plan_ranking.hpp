@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "support/json_file.hpp"
-#include "support/measure.hpp"
+#include "moeloom/measure/paired.hpp"
 
 namespace moeloom::bench {
 

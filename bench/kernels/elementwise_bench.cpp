@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "support/json_file.hpp"
-#include "support/measure.hpp"
+#include "moeloom/measure/paired.hpp"
 #include "support/options.hpp"
 #include <nlohmann/json.hpp>
 

@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "support/dtype.hpp"
-#include "support/measure.hpp"
+#include "moeloom/measure/paired.hpp"
 #include "support/options.hpp"
 #ifdef MOELOOM_HAS_ONEDNN
 #include "onednn_grouped_matmul.hpp"

@@ -26,7 +26,7 @@
 
 #include "support/dispatcher.hpp"
 #include "support/json_file.hpp"
-#include "support/measure.hpp"
+#include "moeloom/measure/paired.hpp"
 #include "support/options.hpp"
 
 namespace {

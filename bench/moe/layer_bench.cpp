@@ -27,7 +27,7 @@
 
 #include "moe/layer_subject.hpp"
 #include "support/json_file.hpp"
-#include "support/measure.hpp"
+#include "moeloom/measure/paired.hpp"
 #include "support/options.hpp"
 
 namespace {

@@ -14,7 +14,7 @@
 #include <optional>
 
 #include "support/json_file.hpp"
-#include "support/measure.hpp"
+#include "moeloom/measure/paired.hpp"
 #include "support/options.hpp"
 
 namespace {

@@ -7,7 +7,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "support/fma_peak.hpp"
+#include "moeloom/measure/peaks.hpp"
 #include "support/json_file.hpp"
 
 namespace moeloom::bench {

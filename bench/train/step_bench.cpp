@@ -21,9 +21,9 @@
 
 #include "support/dispatcher.hpp"
 #include "support/dtype.hpp"
-#include "support/fma_peak.hpp"
+#include "moeloom/measure/peaks.hpp"
 #include "support/json_file.hpp"
-#include "support/measure.hpp"
+#include "moeloom/measure/paired.hpp"
 #include "support/options.hpp"
 #include "support/training.hpp"
 

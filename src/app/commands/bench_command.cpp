@@ -10,9 +10,9 @@
 #include <ctime>
 #include <thread>
 
-#include "bench_ep_file.hpp"
-#include "bench_ep_measure.hpp"
-#include "bench_ep_report.hpp"
+#include "moeloom/measure/sweep/file.hpp"
+#include "moeloom/measure/sweep/comparison.hpp"
+#include "moeloom/measure/sweep/page.hpp"
 #include "cli/attempt.hpp"
 #include "cli/processors.hpp"
 #include "commands/commands.hpp"

@@ -10,8 +10,8 @@
 #include <limits>
 
 #include "run/progress.hpp"
-#include "run/svg_load_map.hpp"
-#include "run/svg_phase_bar.hpp"
+#include "moeloom/report/svg_load_map.hpp"
+#include "moeloom/report/svg_phase_bar.hpp"
 
 namespace moeloom {
 namespace {

@@ -7,7 +7,7 @@
 #include <map>
 #include <set>
 
-#include "bench_ep_file.hpp"
+#include "moeloom/measure/sweep/file.hpp"
 #include "program/program_testing.hpp"
 
 namespace moeloom {

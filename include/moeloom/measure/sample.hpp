@@ -1,0 +1,37 @@
+// One measured step: what a rank saw, and what the world makes of it.
+#pragma once
+
+#include "moeloom/measure/sweep/row.hpp"
+
+namespace moeloom {
+
+/// Of this rank.
+struct StepSample {
+  double seconds = 0;
+  std::array<double, kPhases> phase_seconds{};
+  Index message_bytes = 0;  // handed to MPI
+  Index row_bytes = 0;      // rows for experts of other ranks, a copy each
+  Index rows = 0;           // for experts of this rank
+  double expert_load = 0;   // rows of the fullest expert over the mean; of all ranks
+};
+
+/// Of the world: the slowest rank's seconds, means of phases, sums of bytes.
+struct WorldSample {
+  double seconds = 0;
+  std::array<double, kPhases> phase_seconds{};
+  double message_bytes = 0;
+  double row_bytes = 0;
+  double expert_load = 0;
+  double rank_load = 0;
+};
+/// Collective.
+WorldSample gather(const StepSample& mine, const Communicator& world);
+
+/// The measurements of a row from its samples.
+void summarise(const std::vector<WorldSample>& samples, EpRow& row);
+
+/// Bytes of the rows that a plan sends to other ranks, over its four exchanges: out and back, forward and
+/// backward.
+Index row_bytes(const DispatchPlan& plan, Index rank, Index cols);
+
+}  // namespace moeloom

@@ -1,0 +1,65 @@
+#include "moeloom/measure/sample.hpp"
+
+#include "moeloom/comm/communicator.hpp"
+#include "moeloom/moe/dispatch/dispatch_plan.hpp"
+
+#include <algorithm>
+#include <numeric>
+
+namespace moeloom {
+namespace {
+
+template <typename Value>
+double mean(const std::vector<WorldSample>& samples, Value value) {
+  double sum = 0;
+  for (const WorldSample& sample : samples) sum += value(sample);
+  return sum / static_cast<double>(samples.size());
+}
+
+}  // namespace
+
+WorldSample gather(const StepSample& mine, const Communicator& world) {
+  std::vector<double> numbers = {mine.seconds, static_cast<double>(mine.message_bytes),
+                                 static_cast<double>(mine.row_bytes), static_cast<double>(mine.rows)};
+  const std::size_t first_phase = numbers.size();
+  numbers.insert(numbers.end(), mine.phase_seconds.begin(), mine.phase_seconds.end());
+  const std::vector<double> all = world.all_gather(std::span<const double>(numbers));
+  const double ranks = world.size();
+  WorldSample sample;
+  sample.expert_load = mine.expert_load;
+  double rows = 0;
+  double most_rows = 0;
+  for (std::size_t at_rank = 0; at_rank < all.size(); at_rank += numbers.size()) {
+    sample.seconds = std::max(sample.seconds, all[at_rank]);
+    sample.message_bytes += all[at_rank + 1];
+    sample.row_bytes += all[at_rank + 2];
+    rows += all[at_rank + 3];
+    most_rows = std::max(most_rows, all[at_rank + 3]);
+    for (std::size_t i = 0; i < kPhases; ++i)
+      sample.phase_seconds[i] += all[at_rank + first_phase + i] / ranks;
+  }
+  if (rows > 0) sample.rank_load = most_rows / (rows / ranks);
+  return sample;
+}
+
+void summarise(const std::vector<WorldSample>& samples, EpRow& row) {
+  std::vector<double> ms;
+  for (const WorldSample& sample : samples) ms.push_back(1e3 * sample.seconds);
+  row.samples = static_cast<Index>(samples.size());
+  row.step_ms = spread_of(ms);
+  row.tokens_per_s = 1e3 * static_cast<double>(row.tokens) / row.step_ms.median;
+  for (std::size_t i = 0; i < kPhases; ++i)
+    row.phase_ms[i] = 1e3 * mean(samples, [i](const WorldSample& s) { return s.phase_seconds[i]; });
+  row.message_bytes = static_cast<Index>(mean(samples, [](const WorldSample& s) { return s.message_bytes; }));
+  row.row_bytes = static_cast<Index>(mean(samples, [](const WorldSample& s) { return s.row_bytes; }));
+  row.expert_load = mean(samples, [](const WorldSample& s) { return s.expert_load; });
+  row.rank_load = mean(samples, [](const WorldSample& s) { return s.rank_load; });
+}
+
+Index row_bytes(const DispatchPlan& plan, Index rank, Index cols) {
+  constexpr Index kExchanges = 4;
+  const Index sent = std::reduce(plan.sent_per_rank.begin(), plan.sent_per_rank.end(), Index{0});
+  return kExchanges * (sent - plan.sent_per_rank[at(rank)]) * cols * static_cast<Index>(sizeof(float));
+}
+
+}  // namespace moeloom

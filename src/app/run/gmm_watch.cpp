@@ -1,5 +1,7 @@
 #include "run/gmm_watch.hpp"
 
+#include "moeloom/base/statistics.hpp"
+
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -10,12 +12,6 @@ namespace {
 
 constexpr std::size_t kStepsOfAStage = 5;
 constexpr double kLargestError = 0.25;
-
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
 
 std::string text(const char* format, double value) {
   std::array<char, 64> buffer;

@@ -21,21 +21,13 @@ struct LoadMap {
   double cell_height = 0;
 };
 
-LoadMap load_map(const std::vector<StepMetrics>& steps) {
+LoadMap load_map(const std::vector<std::vector<Point>>& layers) {
   LoadMap map;
-  for (const StepMetrics& step : steps) {
-    if (map.rows.size() < step.expert_load_max_over_mean.size())
-      map.rows.resize(step.expert_load_max_over_mean.size());
-    for (std::size_t layer = 0; layer < step.expert_load_max_over_mean.size(); ++layer)
-      map.rows[layer].push_back({static_cast<double>(step.step), step.expert_load_max_over_mean[layer]});
-  }
-  for (auto& row : map.rows) {
-    row = thinned(row, kMostColumns);
+  for (const std::vector<Point>& layer : layers) map.rows.push_back(thinned(layer, kMostColumns));
+  for (const std::vector<Point>& row : map.rows)
     for (const Point& point : row)
       if (std::isfinite(point.y)) map.largest = std::max(map.largest, point.y);
-  }
-  const double layers = std::max(1.0, static_cast<double>(map.rows.size()));
-  map.cell_height = std::min(34.0, kMostHeight / layers);
+  map.cell_height = std::min(34.0, kMostHeight / std::max(1.0, static_cast<double>(map.rows.size())));
   return map;
 }
 
@@ -87,8 +79,8 @@ std::string legend(const LoadMap& map) {
 
 }  // namespace
 
-std::string svg_load_map(const std::vector<StepMetrics>& steps) {
-  const LoadMap map = load_map(steps);
+std::string svg_load_map(const std::vector<std::vector<Point>>& layers) {
+  const LoadMap map = load_map(layers);
   const bool any = std::ranges::any_of(map.rows, [](const std::vector<Point>& row) {
     return std::ranges::any_of(row, [](const Point& point) { return point.y > 0; });
   });

@@ -4,7 +4,7 @@
 #include "moeloom/report/svg.hpp"
 
 #include <algorithm>
-#include <cmath>
+#include <vector>
 
 namespace moeloom {
 namespace {
@@ -17,15 +17,11 @@ struct PhaseTime {
   double seconds = 0;  // a step
 };
 
-std::vector<PhaseTime> mean_phases(const std::vector<StepMetrics>& steps) {
-  std::map<std::string, double> sums;
-  for (const StepMetrics& step : steps)
-    for (const auto& [name, seconds] : step.seconds_by_phase)
-      if (std::isfinite(seconds) && seconds > 0) sums[name] += seconds;
+std::vector<PhaseTime> longest_first(const std::map<std::string, double>& seconds) {
   std::vector<PhaseTime> phases;
-  for (const auto& [name, seconds] : sums)
-    phases.push_back({name, seconds / static_cast<double>(steps.size())});
-  std::ranges::sort(phases, std::ranges::greater(), &PhaseTime::seconds);
+  for (const auto& [name, of_phase] : seconds)
+    if (of_phase > 0) phases.push_back({name, of_phase});
+  std::ranges::stable_sort(phases, std::ranges::greater(), &PhaseTime::seconds);
   return phases;
 }
 
@@ -76,8 +72,8 @@ std::string table(const std::vector<PhaseTime>& phases, double total) {
 
 }  // namespace
 
-std::string svg_phase_bar(const std::vector<StepMetrics>& steps) {
-  const std::vector<PhaseTime> phases = gathered(mean_phases(steps));
+std::string svg_phase_bar(const std::map<std::string, double>& seconds) {
+  const std::vector<PhaseTime> phases = gathered(longest_first(seconds));
   if (phases.empty()) return "";
   const double total = total_seconds(phases);
   return bar(phases, total) + table(phases, total);

@@ -1,13 +1,12 @@
-// Where a step's time goes: one stacked bar and its table.
+// Where time goes: one stacked bar and its table.
 #pragma once
 
+#include <map>
 #include <string>
-
-#include "run/metrics.hpp"
 
 namespace moeloom {
 
-/// Means over all steps, longest phase first; the short ones together. Empty if no phase was measured.
-std::string svg_phase_bar(const std::vector<StepMetrics>& steps);
+/// Seconds of a step by the phase's name: longest first; the short ones together. Empty if no phase took any.
+std::string svg_phase_bar(const std::map<std::string, double>& seconds);
 
 }  // namespace moeloom

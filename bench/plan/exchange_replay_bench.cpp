@@ -7,6 +7,7 @@
 // In a simulation only messages take time, so that the model's local copies are left out too: under mpirun
 // the predictions lack them.
 #include "moeloom/base/parallel.hpp"
+#include "moeloom/base/statistics.hpp"
 #include "moeloom/comm/session.hpp"
 #include "moeloom/moe/dispatch/dispatcher.hpp"
 #include "moeloom/plan/cost/exchange_cost.hpp"
@@ -20,8 +21,8 @@
 #include <limits>
 #include <optional>
 
+#include "support/heading.hpp"
 #include "support/json_file.hpp"
-#include "moeloom/measure/paired.hpp"
 #include "support/options.hpp"
 
 namespace {
@@ -132,7 +133,7 @@ Replayed replay(const Options& o, const Communicator& world, DispatcherKind kind
     dispatcher.prepare(outputs, plan.rows(), o.hidden);
     back.push_back(seconds_of(world, [&] { dispatcher.combine(plan, outputs, summed, Write::kReplace); }));
   }
-  return {bench::percentiles(out).median, bench::percentiles(back).median};
+  return {median(out), median(back)};
 }
 
 ExchangeCase case_of(const Options& o, const Communicator& world) {

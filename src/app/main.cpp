@@ -9,7 +9,7 @@
 #include <iostream>
 #include <sstream>
 
-#include "moeloom/measure/sweep/points.hpp"
+#include "cli/bench_ep_options.hpp"
 #include "cli/environment.hpp"
 #include "cli/option_table.hpp"
 #include "cli/options.hpp"

@@ -1,13 +1,14 @@
 #include "moeloom/measure/layer_subject.hpp"
 
+#include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"
 #include "moeloom/base/random.hpp"
+#include "moeloom/base/statistics.hpp"
+#include "moeloom/measure/error.hpp"
+#include "moeloom/measure/routed_tokens.hpp"
 #include "moeloom/train/trainer.hpp"
 
-#include <chrono>
-
-#include "moeloom/measure/error.hpp"
-#include "run/run_report.hpp"
+#include <numeric>
 
 namespace moeloom {
 namespace {
@@ -16,32 +17,41 @@ namespace {
 constexpr Index kCheckedStep = kBurstPeriod - 1;
 constexpr double kWeightScale = 0.03;
 
-/// Rows [first, first + rows) of a matrix of normal numbers that is the same however it is cut.
-Matrix normal_rows(Index first, Index rows, Index cols, double scale, const char* name, std::uint64_t seed) {
-  Matrix m = Matrix::uninitialised(rows, cols);
+/// Makes `to` rows [first, first + to.rows) of a matrix of normal numbers that is the same however it is cut.
+void fill_normal(MatrixView to, Index first, double scale, const char* name, std::uint64_t seed) {
   const CounterRandom random(seed, stream_of(name));
-  parallel_for(rows, [&](Index i) {
-    for (Index j = 0; j < cols; ++j)
-      m.row(i)[j] =
-          static_cast<float>(scale * random.normal(static_cast<std::uint64_t>((first + i) * cols + j)));
+  parallel_for(to.rows, [&](Index i) {
+    for (Index j = 0; j < to.cols; ++j)
+      to(i, j) =
+          static_cast<float>(scale * random.normal(static_cast<std::uint64_t>((first + i) * to.cols + j)));
   });
-  return m;
 }
 
-/// Logits are the first values of a token.
-Matrix identity_router(Index experts, Index hidden) {
-  Matrix router(experts, hidden);
-  for (Index e = 0; e < experts; ++e) router.row(e)[e] = 1;
+Matrix normal_tokens(TokenRange range, Index cols, const char* name, std::uint64_t seed) {
+  Matrix tokens = Matrix::uninitialised(range.count, cols);
+  fill_normal(tokens, range.begin, 1, name, seed);
+  return tokens;
+}
+
+RowBuffer zeros(const std::shared_ptr<NodeMemory>& memory, Index rows, Index cols) {
+  RowBuffer buffer(memory);
+  buffer.reshape_uninitialised(rows, cols);
+  fill(buffer, 0);
+  return buffer;
+}
+
+/// Of the held experts, `rows` each.
+RowBuffer weights(const std::shared_ptr<NodeMemory>& memory, ExpertRange held, Index rows, Index cols,
+                  const char* name, std::uint64_t seed) {
+  RowBuffer buffer = zeros(memory, held.count * rows, cols);
+  fill_normal(buffer, held.begin * rows, kWeightScale, name, seed);
+  return buffer;
+}
+
+Matrix router_of_logits(const LayerSizes& sizes) {
+  Matrix router(sizes.experts, sizes.hidden);
+  read_logits(router);
   return router;
-}
-
-/// Logits that choose: falling from 3 in slot order, the others between -2 and -1.
-void write_logits(std::span<const std::int32_t> chosen, Index experts, const CounterRandom& random,
-                  Index token, float* row) {
-  for (Index e = 0; e < experts; ++e)
-    row[e] = static_cast<float>(-1 - random.uniform(static_cast<std::uint64_t>(token * experts + e)));
-  for (std::size_t k = 0; k < chosen.size(); ++k)
-    row[chosen[k]] = 3 - 3 * static_cast<float>(k) / static_cast<float>(chosen.size());
 }
 
 double error_of_rows(ConstMatrixView got, ConstMatrixView reference) {
@@ -60,38 +70,41 @@ double expert_error(ConstMatrixView mine, ConstMatrixView of_all, const LayerSub
 
 }  // namespace
 
-LayerInputs::LayerInputs(const ModelConfig& config, const EpPoint& point, std::uint64_t seed, Index rank)
-    : workload_(point.workload),
-      shape_{point.tokens, config.num_experts, config.num_experts_per_tok},
-      seed_(seed),
-      range_(tokens_of_rank(point.workload, point.tokens, point.ranks, rank)),
-      hidden_(normal_rows(range_.begin, range_.count, config.hidden_size, 1, "tokens", seed)),
-      d_output_(normal_rows(range_.begin, range_.count, config.hidden_size, 1, "upstream", seed)) {}
-
-void LayerInputs::prepare(Index step) {
-  const auto topk_idx = choose_experts(workload_, shape_, seed_, step, range_);
-  const CounterRandom random(seed_ + static_cast<std::uint64_t>(step), stream_of("logits"));
-  for (Index t = 0; t < range_.count; ++t)
-    write_logits(std::span(topk_idx).subspan(at(t * shape_.top_k), at(shape_.top_k)), shape_.experts, random,
-                 range_.begin + t, hidden_.row(t));
+LayerSizes layer_sizes(const ModelConfig& c) {
+  return {c.hidden_size, c.moe_intermediate_size, c.num_experts, c.num_experts_per_tok, c.norm_topk_prob};
 }
 
-LayerSubject::LayerSubject(const ModelConfig& c, const PlannedPoint& planned, std::uint64_t seed)
-    : mesh_(planned.mesh),
-      kernels_(planned.kernels.table),
-      held_(experts_of(c.num_experts, mesh_->shape().ep, mesh_->ep().rank())),
-      router_(identity_router(c.num_experts, c.hidden_size)),
-      d_router_(c.num_experts, c.hidden_size),
-      gate_up_(normal_rows(held_.begin * 2 * c.moe_intermediate_size,
-                           held_.count * 2 * c.moe_intermediate_size, c.hidden_size, kWeightScale, "gate_up",
-                           seed)),
-      d_gate_up_(gate_up_.rows(), gate_up_.cols()),
-      down_(normal_rows(held_.begin * c.hidden_size, held_.count * c.hidden_size, c.moe_intermediate_size,
-                        kWeightScale, "down", seed)),
-      d_down_(down_.rows(), down_.cols()),
+LayerInputs::LayerInputs(const LayerSizes& sizes, Workload workload, Index tokens, const Communicator& world,
+                         std::uint64_t seed)
+    : workload_(workload),
+      shape_{tokens, sizes.experts, sizes.top_k},
+      seed_(seed),
+      range_(tokens_of_rank(workload, tokens, world.size(), world.rank())),
+      hidden_(normal_tokens(range_, sizes.hidden, "tokens", seed)),
+      d_output_(normal_tokens(range_, sizes.hidden, "upstream", seed)) {}
+
+void LayerInputs::prepare(Index step) {
+  write_logits(choose_experts(workload_, shape_, seed_, step, range_), shape_.experts, hidden_);
+}
+
+LayerSubject::LayerSubject(const LayerSizes& s, const Mesh& mesh, const KernelTable& kernels,
+                           const DispatcherSettings& dispatcher, std::uint64_t seed)
+    : mesh_(&mesh),
+      kernels_(kernels),
+      weight_memory_(dispatcher.node_pool ? dispatcher.memory : nullptr),
+      held_(experts_of(s.experts, mesh.shape().ep, mesh.ep().rank())),
+      router_(router_of_logits(s)),
+      d_router_(s.experts, s.hidden),
+      gate_up_(weights(weight_memory_, held_, 2 * s.inter, s.hidden, "gate_up", seed)),
+      d_gate_up_(zeros(weight_memory_, gate_up_.rows(), gate_up_.cols())),
+      down_(weights(weight_memory_, held_, s.hidden, s.inter, "down", seed)),
+      d_down_(zeros(weight_memory_, down_.rows(), down_.cols())),
       layer_({router_, d_router_, {held_.count, gate_up_, down_, d_gate_up_, d_down_}},
-             {c.num_experts, c.num_experts_per_tok, c.norm_topk_prob}),
-      dispatcher_(mesh_->ep(), c.num_experts, planned.dispatcher.settings) {}
+             {s.experts, s.top_k, s.norm_topk_prob}),
+      dispatcher_(mesh.ep(), s.experts, dispatcher) {
+  require(!dispatcher.node_pool || dispatcher.memory != nullptr, "a node pool needs memory of the node");
+  if (dispatcher.node_pool) workspace_.pool.emplace(dispatcher.memory);
+}
 
 StepSample LayerSubject::step(const LayerInputs& inputs) {
   const ConstMatrixView hidden = inputs.hidden();
@@ -103,58 +116,51 @@ StepSample LayerSubject::step(const LayerInputs& inputs) {
   const std::int64_t sent_before = message_bytes(*mesh_);
   mesh_->world().barrier();
   clock_.start();
-  const auto start = std::chrono::steady_clock::now();
   layer_.forward(kernels_, dispatcher_, hidden, {}, ++version_, output_, statistics, workspace_, clock_);
+  forward_seconds_ = clock_.take();
   layer_.backward(kernels_, dispatcher_, hidden, {}, {}, inputs.d_output(), d_hidden_, workspace_, clock_,
                   Write::kReplace);
+  backward_seconds_ = clock_.take();
   StepSample sample;
-  sample.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  sample.phase_seconds = clock_.take();
+  for (std::size_t i = 0; i < kPhases; ++i)
+    sample.phase_seconds[i] = forward_seconds_[i] + backward_seconds_[i];
+  sample.seconds = std::reduce(sample.phase_seconds.begin(), sample.phase_seconds.end());
   sample.message_bytes = message_bytes(*mesh_) - sent_before;
   const DispatchPlan& plan = layer_.activations().plan;
   sample.rows = plan.rows();
   sample.row_bytes = row_bytes(plan, mesh_->ep().rank(), hidden.cols);
   std::vector<Index> rows_per_expert = plan.tokens_per_expert;
   mesh_->world().all_sum(std::span(rows_per_expert));
-  sample.expert_load = load_max_over_mean({rows_per_expert}).front();
+  sample.expert_load = max_over_mean(rows_per_expert);
   return sample;
 }
 
-LayerGroup::LayerGroup(const EpWorld& world, const EpPoint& common)
-    : world_(world),
-      inputs_(world.config(), common, world.options().seed, world.world().rank()),
-      reference_(reference_results(common)) {}
-
-LayerGroup::Results LayerGroup::reference_results(const EpPoint& common) {
-  LayerSubject subject(world_.config(), world_.reference(common), world_.options().seed);
-  inputs_.prepare(kCheckedStep);
-  subject.step(inputs_);
-  const Communicator& all = world_.world();
-  return {.output = Matrix::copy_of(subject.output()),
-          .d_hidden = Matrix::copy_of(subject.d_hidden()),
-          .d_router = sum_over(subject.d_router(), all),
-          .d_gate_up = sum_over(subject.d_gate_up(), all),
-          .d_down = sum_over(subject.d_down(), all)};
+LayerCheck::LayerCheck(const LayerSizes& sizes, const Mesh& without_ep, LayerInputs& inputs,
+                       std::uint64_t seed)
+    : experts_(sizes.experts) {
+  LayerSubject subject(sizes, without_ep, {}, {}, seed);
+  inputs.prepare(kCheckedStep);
+  subject.step(inputs);
+  const Communicator& world = without_ep.world();
+  output_ = Matrix::copy_of(subject.output());
+  d_hidden_ = Matrix::copy_of(subject.d_hidden());
+  d_router_ = sum_over(subject.d_router(), world);
+  d_gate_up_ = sum_over(subject.d_gate_up(), world);
+  d_down_ = sum_over(subject.d_down(), world);
 }
 
-double LayerGroup::add(const PlannedPoint& planned) {
-  LayerSubject& subject = subjects_.emplace_back(world_.config(), planned, world_.options().seed);
-  inputs_.prepare(kCheckedStep);
-  subject.step(inputs_);
-  return world_.world().all_max(error_of(subject));
+double LayerCheck::error_of(LayerSubject& subject, LayerInputs& inputs) const {
+  inputs.prepare(kCheckedStep);
+  subject.step(inputs);
+  const Communicator& world = subject.mesh().world();
+  double error = error_of_rows(subject.output(), output_);
+  error = worse(error, error_of_rows(subject.d_hidden(), d_hidden_));
+  error = worse(error, error_of_rows(sum_over(subject.d_router(), world), d_router_));
+  error = worse(error, expert_error(subject.d_gate_up(), d_gate_up_, subject, experts_));
+  return world.all_max(worse(error, expert_error(subject.d_down(), d_down_, subject, experts_)));
 }
 
-double LayerGroup::error_of(const LayerSubject& subject) const {
-  const Index experts = world_.config().num_experts;
-  const Matrix d_router = sum_over(subject.d_router(), world_.world());
-  double error = error_of_rows(subject.output(), reference_.output);
-  error = worse(error, error_of_rows(subject.d_hidden(), reference_.d_hidden));
-  error = worse(error, error_of_rows(d_router, reference_.d_router));
-  error = worse(error, expert_error(subject.d_gate_up(), reference_.d_gate_up, subject, experts));
-  return worse(error, expert_error(subject.d_down(), reference_.d_down, subject, experts));
-}
-
-double LayerGroup::tolerance(DType dtype) {
+double LayerCheck::tolerance(DType dtype) {
   // fp32: three products deep, sums of some thousand terms in another order: 1e-6 measured. bf16 keeps 8 bits
   // of each factor: 1.3e-2 measured.
   return dtype == DType::kBF16 ? 4e-2 : 1e-5;

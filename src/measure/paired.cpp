@@ -1,31 +1,9 @@
 #include "moeloom/measure/paired.hpp"
 
 #include <algorithm>
-#include <array>
 #include <chrono>
-#include <cstdio>
-#include <fstream>
-#include <memory>
 
-namespace moeloom::bench {
-namespace {
-
-std::string cpu_model() {
-  std::ifstream file("/proc/cpuinfo");
-  for (std::string line; std::getline(file, line);)
-    if (line.rfind("model name", 0) == 0) return line.substr(line.find(':') + 2);
-  return "unknown CPU";
-}
-
-}  // namespace
-
-Percentiles percentiles(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const auto at = [&](double share) {
-    return values[static_cast<std::size_t>(share * static_cast<double>(values.size() - 1) + 0.5)];
-  };
-  return {at(0.1), at(0.5), at(0.9)};
-}
+namespace moeloom {
 
 double seconds_of(const std::function<void()>& work, int repeats) {
   const auto start = std::chrono::steady_clock::now();
@@ -35,49 +13,63 @@ double seconds_of(const std::function<void()>& work, int repeats) {
 
 int repeats_for(const std::function<void()>& work, double seconds) {
   work();
-  return static_cast<int>(std::clamp(seconds / seconds_of(work, 1), 1.0, 1e4));
+  return static_cast<int>(std::clamp(seconds / seconds_of(work), 1.0, 1e4));
+}
+
+double slowest_seconds(const Communicator& comm, const std::function<void()>& work, int repeats) {
+  comm.barrier();
+  return comm.all_max(seconds_of(work, repeats));
+}
+
+int slowest_repeats(const Communicator& comm, const std::function<void()>& work, double seconds) {
+  work();
+  return static_cast<int>(std::clamp(seconds / slowest_seconds(comm, work, 2), 1.0, 1e4));
+}
+
+std::vector<Samples> take_turns(std::size_t contenders, int rounds,
+                                const std::function<double(std::size_t)>& sample) {
+  std::vector<Samples> samples(contenders);
+  for (int round = 0; round < rounds; ++round)
+    for (std::size_t i = 0; i < contenders; ++i) samples[i].push_back(sample(i));
+  return samples;
+}
+
+Samples ratios(const Samples& of, const Samples& over) {
+  Samples ratios(of.size());
+  std::ranges::transform(of, over, ratios.begin(), std::divides<>());
+  return ratios;
+}
+
+BesidePeak beside_peak(const std::function<double(double seconds)>& peak, double usually,
+                       const std::function<double()>& step) {
+  const double before = peak(usually / 2);
+  const double seconds = step();
+  return {seconds, (before + peak(usually / 2)) / 2};
 }
 
 Contest compete(const std::vector<Contender>& contenders, double flops,
-                const std::function<double(double seconds)>& peak, int samples) {
+                const std::function<double(double seconds)>& peak, int rounds) {
   const std::size_t n = contenders.size();
   std::vector<int> repeats;
-  double half_sample = 0;
+  double longest = 0;
   for (const Contender& each : contenders) {
     repeats.push_back(repeats_for(each.work));
-    half_sample = std::max(half_sample, seconds_of(each.work, 1) * repeats.back() / 2);
+    longest = std::max(longest, seconds_of(each.work) * repeats.back());
   }
-  std::vector<double> peaks;
-  std::vector<std::vector<double>> gflops(n), fraction(n), lead(n);
-  for (int sample = 0; sample < samples; ++sample) {
-    double before = peak(half_sample);
-    for (std::size_t i = 0; i < n; ++i) {
-      gflops[i].push_back(1e-9 * flops / seconds_of(contenders[i].work, repeats[i]));
-      const double after = peak(half_sample);
-      peaks.push_back((before + after) / 2);
-      fraction[i].push_back(gflops[i].back() / peaks.back());
-      lead[i].push_back(gflops[0].back() / gflops[i].back());
-      before = after;
-    }
-  }
-  Contest contest{percentiles(peaks).median, {}};
+  Samples peaks;
+  std::vector<Samples> fractions(n);
+  const std::vector<Samples> seconds = take_turns(n, rounds, [&](std::size_t i) {
+    const auto step = [&] { return seconds_of(contenders[i].work, repeats[i]); };
+    const BesidePeak sample = beside_peak(peak, longest, step);
+    peaks.push_back(sample.gflops);
+    fractions[i].push_back(1e-9 * flops / sample.seconds / sample.gflops);
+    return sample.seconds;
+  });
+  Contest contest{median(peaks), {}};
   for (std::size_t i = 0; i < n; ++i)
-    contest.standings.push_back(
-        {percentiles(gflops[i]).median, percentiles(fraction[i]), percentiles(lead[i])});
+    contest.standings.push_back({1e-9 * flops / median(seconds[i]), spread_of(fractions[i]),
+                                 spread_of(ratios(seconds[i], seconds[0]))});
   return contest;
 }
 
-std::string commit_text() {
-  const std::unique_ptr<FILE, int (*)(FILE*)> pipe(popen("git rev-parse --short HEAD 2>/dev/null", "r"),
-                                                   pclose);
-  std::array<char, 64> line{};
-  if (!pipe || std::fgets(line.data(), line.size(), pipe.get()) == nullptr) return "unknown";
-  const std::string text = line.data();
-  return text.substr(0, text.find('\n'));
-}
-
-std::string environment_line(int threads) {
-  return "commit " + commit_text() + ", threads " + std::to_string(threads) + ", " + cpu_model();
-}
-
-}  // namespace moeloom::bench
+}  // namespace moeloom

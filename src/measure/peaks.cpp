@@ -1,11 +1,11 @@
 #include "moeloom/measure/peaks.hpp"
 
 #include "moeloom/base/parallel.hpp"
-
 #include "moeloom/measure/paired.hpp"
+
 #include <immintrin.h>
 
-namespace moeloom::bench {
+namespace moeloom {
 namespace {
 
 #if defined(__AVX512F__)
@@ -51,7 +51,7 @@ double gflops_of(void (*loop)(), int threads, double seconds, double flops_per_i
   Index loops = 0;
   double elapsed = 0;
   do {
-    elapsed += seconds_of([&] { parallel_for(threads, [&](Index) { loop(); }); }, 1);
+    elapsed += seconds_of([&] { parallel_for(threads, [&](Index) { loop(); }); });
     loops += threads;
   } while (elapsed < seconds);
   return 1e-9 * static_cast<double>(loops) * kRounds * kChains * flops_per_instruction / elapsed;
@@ -68,4 +68,9 @@ std::optional<double> bf16_peak_gflops(int threads, double seconds) {
   return gflops_of(multiply_and_add_bf16, threads, seconds, 4.0 * 16);
 }
 
-}  // namespace moeloom::bench
+double peak_gflops(DType type, int threads, double seconds) {
+  return type == DType::kBF16 ? bf16_peak_gflops(threads, seconds).value()
+                              : fma_peak_gflops(threads, seconds);
+}
+
+}  // namespace moeloom

@@ -1,22 +1,9 @@
 #include "moeloom/measure/sample.hpp"
 
-#include "moeloom/comm/communicator.hpp"
-#include "moeloom/moe/dispatch/dispatch_plan.hpp"
-
 #include <algorithm>
 #include <numeric>
 
 namespace moeloom {
-namespace {
-
-template <typename Value>
-double mean(const std::vector<WorldSample>& samples, Value value) {
-  double sum = 0;
-  for (const WorldSample& sample : samples) sum += value(sample);
-  return sum / static_cast<double>(samples.size());
-}
-
-}  // namespace
 
 WorldSample gather(const StepSample& mine, const Communicator& world) {
   std::vector<double> numbers = {mine.seconds, static_cast<double>(mine.message_bytes),
@@ -40,20 +27,6 @@ WorldSample gather(const StepSample& mine, const Communicator& world) {
   }
   if (rows > 0) sample.rank_load = most_rows / (rows / ranks);
   return sample;
-}
-
-void summarise(const std::vector<WorldSample>& samples, EpRow& row) {
-  std::vector<double> ms;
-  for (const WorldSample& sample : samples) ms.push_back(1e3 * sample.seconds);
-  row.samples = static_cast<Index>(samples.size());
-  row.step_ms = spread_of(ms);
-  row.tokens_per_s = 1e3 * static_cast<double>(row.tokens) / row.step_ms.median;
-  for (std::size_t i = 0; i < kPhases; ++i)
-    row.phase_ms[i] = 1e3 * mean(samples, [i](const WorldSample& s) { return s.phase_seconds[i]; });
-  row.message_bytes = static_cast<Index>(mean(samples, [](const WorldSample& s) { return s.message_bytes; }));
-  row.row_bytes = static_cast<Index>(mean(samples, [](const WorldSample& s) { return s.row_bytes; }));
-  row.expert_load = mean(samples, [](const WorldSample& s) { return s.expert_load; });
-  row.rank_load = mean(samples, [](const WorldSample& s) { return s.rank_load; });
 }
 
 Index row_bytes(const DispatchPlan& plan, Index rank, Index cols) {

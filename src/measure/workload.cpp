@@ -6,11 +6,29 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <stdexcept>
 
 namespace moeloom {
 namespace {
 
-constexpr double kZipfExponent = 1.2;
+struct Row {
+  std::string_view name;
+  bool is_drawn = false;  // each token's experts by their heat; else slots are dealt to experts in turn
+};
+constexpr std::array<Row, kWorkloads.size()> kTable = {{{"balanced"},
+                                                        {"random", true},
+                                                        {"zipf", true},
+                                                        {"hot"},
+                                                        {"hot-experts", true},
+                                                        {"hot-rank", true},
+                                                        {"spread-hot", true},
+                                                        {"ragged-sources"},
+                                                        {"zero-load"},
+                                                        {"rotating-hot", true},
+                                                        {"burst"}}};
+const Row& row_of(Workload workload) {
+  return kTable[static_cast<std::size_t>(workload)];
+}
 
 bool is_burst(Workload workload, Index step) {
   return workload == Workload::kBurst && step % kBurstPeriod == kBurstPeriod - 1;
@@ -42,11 +60,15 @@ std::vector<double> heat_of(Workload workload, const WorkloadShape& shape, std::
   const Index experts = shape.experts;
   const Index hot = hot_experts(experts);
   std::vector<double> heat(at(experts), 1);
+  if (workload == Workload::kRandom) return heat;
+  if (workload == Workload::kZipf) {
+    for (Index i = 0; i < experts; ++i) heat[at(i)] = 1 / static_cast<double>(i + 1);
+    return heat;
+  }
   if (workload == Workload::kHotExperts) {
     // The favourites stay the same from step to step: a router has them for long.
     const auto order = shuffled(experts, random_of(workload, "favourites", seed, 0));
-    for (Index i = 0; i < experts; ++i)
-      heat[at(order[at(i)])] = std::pow(static_cast<double>(i + 1), -kZipfExponent);
+    for (Index i = 0; i < experts; ++i) heat[at(order[at(i)])] = std::pow(static_cast<double>(i + 1), -1.2);
     return heat;
   }
   const Index first = workload == Workload::kRotatingHot ? step * hot % experts : 0;
@@ -91,9 +113,20 @@ std::vector<std::int32_t> deal(Workload workload, const WorkloadShape& shape, In
   return topk_idx;
 }
 
-bool draws(Workload workload) {
-  return workload == Workload::kHotExperts || workload == Workload::kHotRank ||
-         workload == Workload::kSpreadHot || workload == Workload::kRotatingHot;
+/// A row of every token, or of every other if it has but one, to expert 0; the others share the rest evenly.
+std::vector<std::int32_t> deal_around_one(const WorkloadShape& shape, std::uint64_t seed, Index step,
+                                          TokenRange range) {
+  if (shape.experts == 1) return std::vector<std::int32_t>(at(range.count * shape.top_k));
+  const Index others = shape.experts - 1;
+  const auto order = shuffled(others, random_of(Workload::kHot, "deal", seed, step));
+  std::vector<std::int32_t> topk_idx;
+  for (Index token = range.begin; token < range.begin + range.count; ++token)
+    for (Index k = 0; k < shape.top_k; ++k) {
+      const bool is_hot = k == 0 && (shape.top_k > 1 || token % 2 == 0);
+      const Index slot = shape.top_k > 1 ? token * (shape.top_k - 1) + k - 1 : token / 2;
+      topk_idx.push_back(is_hot ? 0 : 1 + order[at(slot % others)]);
+    }
+  return topk_idx;
 }
 
 Index loaded_experts(Workload workload, Index experts) {
@@ -103,10 +136,16 @@ Index loaded_experts(Workload workload, Index experts) {
 }  // namespace
 
 std::string_view name_of(Workload workload) {
-  constexpr std::array<std::string_view, kWorkloads.size()> names = {
-      "balanced",       "hot-experts", "hot-rank",     "spread-hot",
-      "ragged-sources", "zero-load",   "rotating-hot", "burst"};
-  return names[static_cast<std::size_t>(workload)];
+  return row_of(workload).name;
+}
+
+Workload workload_named(std::string_view name) {
+  std::string known;
+  for (const Workload workload : kWorkloads) {
+    if (name_of(workload) == name) return workload;
+    known += (known.empty() ? "" : ", ") + std::string(name_of(workload));
+  }
+  throw std::invalid_argument("unknown routing \"" + std::string(name) + "\"; known: " + known);
 }
 
 std::optional<std::string> why_not(Workload workload, const WorkloadShape& shape) {
@@ -128,9 +167,18 @@ TokenRange tokens_of_rank(Workload workload, Index tokens, Index ranks, Index ra
 
 std::vector<std::int32_t> choose_experts(Workload workload, const WorkloadShape& shape, std::uint64_t seed,
                                          Index step, TokenRange range) {
-  if (draws(workload)) return draw(workload, shape, seed, step, range);
+  if (row_of(workload).is_drawn) return draw(workload, shape, seed, step, range);
+  if (workload == Workload::kHot) return deal_around_one(shape, seed, step, range);
   const Index loaded = is_burst(workload, step) ? shape.top_k : loaded_experts(workload, shape.experts);
   return deal(workload, shape, loaded, seed, step, range);
+}
+
+std::vector<Index> rows_per_expert(Workload workload, const WorkloadShape& shape, std::uint64_t seed,
+                                   Index step) {
+  std::vector<Index> rows(at(shape.experts));
+  for (const std::int32_t expert : choose_experts(workload, shape, seed, step, {0, shape.tokens}))
+    ++rows[at(expert)];
+  return rows;
 }
 
 }  // namespace moeloom

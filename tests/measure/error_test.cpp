@@ -10,7 +10,7 @@
 namespace moeloom {
 namespace {
 
-TEST(BenchEpError, OneWrongRowAmongManyIsSeen) {
+TEST(MeasureError, OneWrongRowAmongManyIsSeen) {
   Matrix reference(1000, 8);
   fill(reference, 1);
   Matrix got = Matrix::copy_of(reference);
@@ -19,7 +19,7 @@ TEST(BenchEpError, OneWrongRowAmongManyIsSeen) {
   EXPECT_NEAR(worst_row_error(got, reference, typical_row_norm(reference)), 1 / std::sqrt(8.0), 1e-9);
 }
 
-TEST(BenchEpError, NaNIsTheWorst) {
+TEST(MeasureError, NaNIsTheWorst) {
   Matrix reference(3, 2);
   Matrix got(3, 2);
   got.row(0)[0] = std::numeric_limits<float>::quiet_NaN();
@@ -29,7 +29,7 @@ TEST(BenchEpError, NaNIsTheWorst) {
   EXPECT_EQ(worse(2, 1), 2);
 }
 
-TEST(BenchEpError, ReferencesWithoutRowsOrWithoutValuesAreNoDivisor) {
+TEST(MeasureError, ReferencesWithoutRowsOrWithoutValuesAreNoDivisor) {
   const Matrix none(0, 4);
   EXPECT_EQ(typical_row_norm(none), 0);
   EXPECT_EQ(worst_row_error(none, none, typical_row_norm(none)), 0);
@@ -39,11 +39,11 @@ TEST(BenchEpError, ReferencesWithoutRowsOrWithoutValuesAreNoDivisor) {
   EXPECT_EQ(worst_row_error(got, zeros, typical_row_norm(zeros)), 3);
 }
 
-TEST(BenchEpError, ShapesMustBeTheSame) {
+TEST(MeasureError, ShapesMustBeTheSame) {
   EXPECT_THROW(worst_row_error(Matrix(2, 4), Matrix(3, 4), 1), ShapeError);
 }
 
-TEST(BenchEpError, ASumOverOneRankIsItsOwnMatrix) {
+TEST(MeasureError, ASumOverOneRankIsItsOwnMatrix) {
   Matrix m(130, 3);
   for (Index i = 0; i < m.rows(); ++i) m.row(i)[1] = static_cast<float>(i);
   EXPECT_EQ(worst_row_error(sum_over(m, Communicator::self()), m, 1), 0);

@@ -1,5 +1,7 @@
 #include "moeloom/measure/workload.hpp"
 
+#include "moeloom/base/statistics.hpp"
+
 #include <algorithm>
 #include <numeric>
 #include <set>
@@ -16,10 +18,8 @@ std::vector<std::int32_t> choices(Workload workload, Index step, const WorkloadS
   return choose_experts(workload, shape, kSeed, step, {0, shape.tokens});
 }
 
-std::vector<Index> rows_per_expert(Workload workload, Index step, const WorkloadShape& shape = kShape) {
-  std::vector<Index> rows(at(shape.experts));
-  for (const std::int32_t expert : choices(workload, step, shape)) ++rows[at(expert)];
-  return rows;
+std::vector<Index> rows_of(Workload workload, Index step, const WorkloadShape& shape = kShape) {
+  return rows_per_expert(workload, shape, kSeed, step);
 }
 
 /// Of the block of experts that each of `ep` ranks holds.
@@ -29,12 +29,7 @@ std::vector<Index> rows_per_rank(const std::vector<Index>& per_expert, Index ep)
   return rows;
 }
 
-double max_over_mean(const std::vector<Index>& rows) {
-  return static_cast<double>(*std::ranges::max_element(rows)) * static_cast<double>(rows.size()) /
-         static_cast<double>(std::reduce(rows.begin(), rows.end()));
-}
-
-TEST(BenchEpWorkload, EveryTokenGoesToDifferentExpertsWhateverTheSizes) {
+TEST(MeasureWorkload, EveryTokenGoesToDifferentExpertsWhateverTheSizes) {
   for (const WorkloadShape& shape : {kShape, WorkloadShape{1, 1, 1}, WorkloadShape{0, 8, 2},
                                      WorkloadShape{33, 7, 3}, WorkloadShape{5, 4, 4}})
     for (const Workload workload : kWorkloads) {
@@ -52,7 +47,7 @@ TEST(BenchEpWorkload, EveryTokenGoesToDifferentExpertsWhateverTheSizes) {
     }
 }
 
-TEST(BenchEpWorkload, RanksTogetherHaveTheGlobalChoicesHoweverManyThereAre) {
+TEST(MeasureWorkload, RanksTogetherHaveTheGlobalChoicesHoweverManyThereAre) {
   for (const Workload workload : kWorkloads)
     for (const Index ranks : {1, 2, 3, 8}) {
       std::vector<std::int32_t> together;
@@ -65,7 +60,7 @@ TEST(BenchEpWorkload, RanksTogetherHaveTheGlobalChoicesHoweverManyThereAre) {
     }
 }
 
-TEST(BenchEpWorkload, ChoicesFollowFromNameSeedAndStepAlone) {
+TEST(MeasureWorkload, ChoicesFollowFromNameSeedAndStepAlone) {
   for (const Workload workload : kWorkloads) {
     EXPECT_EQ(choices(workload, 2), choices(workload, 2)) << name_of(workload);
     EXPECT_NE(choices(workload, 1), choices(workload, 2)) << name_of(workload);
@@ -74,18 +69,17 @@ TEST(BenchEpWorkload, ChoicesFollowFromNameSeedAndStepAlone) {
   }
 }
 
-TEST(BenchEpWorkload, BalancedGivesEachExpertAsMany) {
-  const std::vector<Index> rows = rows_per_expert(Workload::kBalanced, 5);
+TEST(MeasureWorkload, BalancedGivesEachExpertAsMany) {
+  const std::vector<Index> rows = rows_of(Workload::kBalanced, 5);
   EXPECT_EQ(rows, std::vector<Index>(16, 2048 * 2 / 16));
-  const std::vector<Index> odd =
-      rows_per_expert(Workload::kBalanced, 5, {.tokens = 33, .experts = 7, .top_k = 3});
+  const std::vector<Index> odd = rows_of(Workload::kBalanced, 5, {.tokens = 33, .experts = 7, .top_k = 3});
   EXPECT_LE(*std::ranges::max_element(odd) - *std::ranges::min_element(odd), 1);
 }
 
-TEST(BenchEpWorkload, HotExpertsFallOffAsZipfAndStayTheSame) {
-  std::vector<Index> rows = rows_per_expert(Workload::kHotExperts, 0);
+TEST(MeasureWorkload, HotExpertsFallOffAsZipfAndStayTheSame) {
+  std::vector<Index> rows = rows_of(Workload::kHotExperts, 0);
   const auto favourite = std::ranges::max_element(rows) - rows.begin();
-  const std::vector<Index> later = rows_per_expert(Workload::kHotExperts, 9);
+  const std::vector<Index> later = rows_of(Workload::kHotExperts, 9);
   EXPECT_EQ(std::ranges::max_element(later) - later.begin(), favourite);
   std::ranges::sort(rows, std::ranges::greater());
   EXPECT_GT(max_over_mean(rows), 3);
@@ -94,8 +88,29 @@ TEST(BenchEpWorkload, HotExpertsFallOffAsZipfAndStayTheSame) {
   EXPECT_GT(rows[15], 0);
 }
 
-TEST(BenchEpWorkload, HotRankLoadsTheFirstRankAtEveryEp) {
-  const std::vector<Index> rows = rows_per_expert(Workload::kHotRank, 0);
+TEST(MeasureWorkload, RandomLoadsExpertsAlikeAndZipfTheFirstMost) {
+  EXPECT_LT(max_over_mean(rows_of(Workload::kRandom, 0)), 1.3);
+  const std::vector<Index> rows = rows_of(Workload::kZipf, 0);
+  EXPECT_EQ(std::ranges::max_element(rows), rows.begin());
+  EXPECT_GT(max_over_mean(rows), 2.5);
+  EXPECT_GT(rows[15], 0);
+}
+
+TEST(MeasureWorkload, HotGivesOneExpertARowOfEveryTokenOrHalfOfThemAll) {
+  for (const Index top_k : {1, 2, 3}) {
+    const std::vector<Index> rows = rows_of(Workload::kHot, 0, {.tokens = 60, .experts = 6, .top_k = top_k});
+    EXPECT_EQ(rows[0], top_k > 1 ? 60 : 30) << top_k;
+    EXPECT_GT(std::ranges::min(rows), 0) << top_k;
+  }
+}
+
+TEST(MeasureWorkload, NamesAreReadBackAndOthersAreToldTheKnownOnes) {
+  for (const Workload workload : kWorkloads) EXPECT_EQ(workload_named(name_of(workload)), workload);
+  EXPECT_THROW(workload_named("hottest"), std::invalid_argument);
+}
+
+TEST(MeasureWorkload, HotRankLoadsTheFirstRankAtEveryEp) {
+  const std::vector<Index> rows = rows_of(Workload::kHotRank, 0);
   for (const Index ep : {2, 4, 8}) {
     const std::vector<Index> ranks = rows_per_rank(rows, ep);
     EXPECT_EQ(std::ranges::max_element(ranks), ranks.begin()) << ep;
@@ -103,14 +118,14 @@ TEST(BenchEpWorkload, HotRankLoadsTheFirstRankAtEveryEp) {
   }
 }
 
-TEST(BenchEpWorkload, SpreadHotHasTheSameHeatOnEveryRank) {
-  const std::vector<Index> rows = rows_per_expert(Workload::kSpreadHot, 0);
+TEST(MeasureWorkload, SpreadHotHasTheSameHeatOnEveryRank) {
+  const std::vector<Index> rows = rows_of(Workload::kSpreadHot, 0);
   EXPECT_GT(max_over_mean(rows), 2.5);
-  EXPECT_NEAR(max_over_mean(rows), max_over_mean(rows_per_expert(Workload::kHotRank, 0)), 0.3);
+  EXPECT_NEAR(max_over_mean(rows), max_over_mean(rows_of(Workload::kHotRank, 0)), 0.3);
   EXPECT_LT(max_over_mean(rows_per_rank(rows, 2)), 1.1);
 }
 
-TEST(BenchEpWorkload, RaggedSourcesGiveRanksTokensInProportionToTheirNumber) {
+TEST(MeasureWorkload, RaggedSourcesGiveRanksTokensInProportionToTheirNumber) {
   std::vector<Index> counts;
   for (Index rank = 0; rank < 4; ++rank)
     counts.push_back(tokens_of_rank(Workload::kRaggedSources, 600, 4, rank).count);
@@ -119,30 +134,30 @@ TEST(BenchEpWorkload, RaggedSourcesGiveRanksTokensInProportionToTheirNumber) {
   EXPECT_EQ(tokens_of_rank(Workload::kBalanced, 600, 4, 3).count, 150);
 }
 
-TEST(BenchEpWorkload, ZeroLoadLeavesTheLastRankWithoutRowsAtEveryEp) {
-  const std::vector<Index> rows = rows_per_expert(Workload::kZeroLoad, 0);
+TEST(MeasureWorkload, ZeroLoadLeavesTheLastRankWithoutRowsAtEveryEp) {
+  const std::vector<Index> rows = rows_of(Workload::kZeroLoad, 0);
   EXPECT_EQ(std::ranges::count(rows, 0), 8);
   for (const Index ep : {2, 4, 8, 16}) EXPECT_EQ(rows_per_rank(rows, ep).back(), 0) << ep;
 }
 
-TEST(BenchEpWorkload, RotatingHotMovesItsBlockEveryStep) {
+TEST(MeasureWorkload, RotatingHotMovesItsBlockEveryStep) {
   std::set<std::ptrdiff_t> hottest;
   for (Index step = 0; step < 8; ++step) {
-    const std::vector<Index> ranks = rows_per_rank(rows_per_expert(Workload::kRotatingHot, step), 8);
+    const std::vector<Index> ranks = rows_per_rank(rows_of(Workload::kRotatingHot, step), 8);
     EXPECT_GT(max_over_mean(ranks), 2) << step;
     hottest.insert(std::ranges::max_element(ranks) - ranks.begin());
   }
   EXPECT_EQ(hottest.size(), 8u);
 }
 
-TEST(BenchEpWorkload, BurstIsBalancedButForEveryFourthStep) {
+TEST(MeasureWorkload, BurstIsBalancedButForEveryFourthStep) {
   for (Index step = 0; step < 2 * kBurstPeriod; ++step) {
-    const double load = max_over_mean(rows_per_expert(Workload::kBurst, step));
+    const double load = max_over_mean(rows_of(Workload::kBurst, step));
     EXPECT_EQ(load, step % kBurstPeriod == kBurstPeriod - 1 ? 8 : 1) << step;
   }
 }
 
-TEST(BenchEpWorkload, ThatCannotBeMadeSaysWhyWithItsArithmetic) {
+TEST(MeasureWorkload, ThatCannotBeMadeSaysWhyWithItsArithmetic) {
   const WorkloadShape shape{.tokens = 8, .experts = 4, .top_k = 3};
   EXPECT_EQ(why_not(Workload::kZeroLoad, shape),
             "workload zero-load loads 2 of 4 experts, fewer than top-k = 3; choose --top-k of at most 2, or "

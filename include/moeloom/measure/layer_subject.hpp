@@ -1,22 +1,31 @@
-// The MoE layer of a sweep: forward and backward of given routings, at any ep, checked against ep = 1.
-//
-// The router is given its choices through its input: its weight is the identity on the first E values of a
-// token, which are the logits that make it choose so. So the layer that is measured is the one that trains.
+// One MoE layer with everything that its steps need: forward and backward of given routings, at any ep, and
+// the check of its results against ep = 1. How a run decides is not its concern: kernels and dispatcher are
+// given.
 #pragma once
 
+#include "moeloom/comm/mesh.hpp"
+#include "moeloom/measure/sample.hpp"
+#include "moeloom/measure/workload.hpp"
+#include "moeloom/model/hf/config.hpp"
 #include "moeloom/moe/moe_layer.hpp"
 
-#include <deque>
-
-#include "moeloom/measure/sample.hpp"
-#include "moeloom/measure/sweep/world.hpp"
-
 namespace moeloom {
+
+struct LayerSizes {
+  Index hidden = 0;
+  Index inter = 0;
+  Index experts = 0;
+  Index top_k = 0;
+  bool norm_topk_prob = true;
+};
+LayerSizes layer_sizes(const ModelConfig& config);
 
 /// The tokens of a rank in one step. The same for every ep.
 class LayerInputs {
  public:
-  LayerInputs(const ModelConfig& config, const EpPoint& point, std::uint64_t seed, Index rank);
+  /// tokens: over all ranks.
+  LayerInputs(const LayerSizes& sizes, Workload workload, Index tokens, const Communicator& world,
+              std::uint64_t seed);
   /// The routing of a step; without it there is none.
   void prepare(Index step);
   const Matrix& hidden() const { return hidden_; }
@@ -31,13 +40,19 @@ class LayerInputs {
   Matrix d_output_;  // [T, D]
 };
 
-/// A layer with weights that do not depend on the mesh, and everything that its steps need.
+/// A layer with weights that do not depend on the mesh. Where the dispatcher's ranks pool their experts,
+/// those lie in the node's memory.
 class LayerSubject {
  public:
-  LayerSubject(const ModelConfig& config, const PlannedPoint& planned, std::uint64_t seed);
+  /// The mesh must outlive it. Throws ShapeError for a pool without memory of the node.
+  LayerSubject(const LayerSizes& sizes, const Mesh& mesh, const KernelTable& kernels,
+               const DispatcherSettings& dispatcher, std::uint64_t seed);
   /// One step of all ranks with new weights, so that packing them is paid. Collective over the world.
   StepSample step(const LayerInputs& inputs);
 
+  /// Of the last step, on this rank.
+  const PhaseTimes& forward_seconds() const { return forward_seconds_; }
+  const PhaseTimes& backward_seconds() const { return backward_seconds_; }
   const Matrix& output() const { return output_; }
   const Matrix& d_hidden() const { return d_hidden_; }
   ConstMatrixView d_router() const { return d_router_; }
@@ -46,47 +61,41 @@ class LayerSubject {
   /// This rank's experts.
   ExpertRange held() const { return held_; }
   const Mesh& mesh() const { return *mesh_; }
+  /// What the experts' products multiply.
+  DType dtype() const { return kernels_.grouped_matmul.element; }
 
  private:
   const Mesh* mesh_;
   KernelTable kernels_;
+  std::shared_ptr<NodeMemory> weight_memory_;  // null: weights are the rank's own
   ExpertRange held_;
-  Matrix router_, d_router_;    // [E, D]
-  Matrix gate_up_, d_gate_up_;  // [e*2F, D]
-  Matrix down_, d_down_;        // [e*D, F]
+  Matrix router_, d_router_;       // [E, D]
+  RowBuffer gate_up_, d_gate_up_;  // [e*2F, D]
+  RowBuffer down_, d_down_;        // [e*D, F]
   MoeLayer layer_;
   Dispatcher dispatcher_;
   Matrix output_, d_hidden_;  // [T, D]
   MoeWorkspace workspace_;
   PhaseClock clock_;
+  PhaseTimes forward_seconds_{}, backward_seconds_{};
   std::uint64_t version_ = 0;
 };
 
-/// Members of a comparison; every function is collective over the world.
-class LayerGroup {
+/// Whether a layer computes what a loop over all experts on each rank does, in fp32 with reference kernels.
+class LayerCheck {
  public:
-  /// `common`: what all points share.
-  LayerGroup(const EpWorld& world, const EpPoint& common);
-  /// How far a new member is from ep = 1: the largest error of a row of the output or of any gradient, over
-  /// the root mean square of such rows.
-  double add(const PlannedPoint& planned);
+  /// Runs that loop, in memory for all experts. without_ep: the same ranks at ep = 1. Collective over the
+  /// world; leaves inputs prepared for the checked step.
+  LayerCheck(const LayerSizes& sizes, const Mesh& without_ep, LayerInputs& inputs, std::uint64_t seed);
+  /// The largest error of a row of the output or of any gradient, over the root mean square of such rows, on
+  /// any rank. Runs one step. Collective over the world.
+  double error_of(LayerSubject& subject, LayerInputs& inputs) const;
   static double tolerance(DType dtype);
-  /// The step that step() measures from now on.
-  void prepare(Index step) { inputs_.prepare(step); }
-  StepSample step(std::size_t member) { return subjects_[member].step(inputs_); }
 
  private:
-  struct Results {
-    Matrix output, d_hidden;             // [T, D]
-    Matrix d_router, d_gate_up, d_down;  // of all experts, summed over all ranks
-  };
-  Results reference_results(const EpPoint& common);
-  double error_of(const LayerSubject& subject) const;
-
-  const EpWorld& world_;
-  LayerInputs inputs_;
-  Results reference_;
-  std::deque<LayerSubject> subjects_;
+  Index experts_;
+  Matrix output_, d_hidden_;              // [T, D]
+  Matrix d_router_, d_gate_up_, d_down_;  // of all experts, summed over all ranks
 };
 
 }  // namespace moeloom

@@ -4,13 +4,18 @@
 // once; and as long as the sample, because a short one slips between the interruptions that a long one meets.
 #pragma once
 
+#include "moeloom/tensor/dtype.hpp"
+
 #include <optional>
 
-namespace moeloom::bench {
+namespace moeloom {
 
 /// fp32 GFLOP/s of `threads` threads together, over about so many seconds. Counts a multiply-add as two.
 double fma_peak_gflops(int threads, double seconds);
 /// The same for bf16 pairs accumulated in fp32 (vdpbf16ps); none where the CPU has no such instruction.
 std::optional<double> bf16_peak_gflops(int threads, double seconds);
 
-}  // namespace moeloom::bench
+/// Of what products of this type are measured against; throws std::bad_optional_access where there is none.
+double peak_gflops(DType type, int threads, double seconds);
+
+}  // namespace moeloom

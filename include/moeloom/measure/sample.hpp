@@ -1,24 +1,29 @@
 // One measured step: what a rank saw, and what the world makes of it.
 #pragma once
 
-#include "moeloom/measure/sweep/row.hpp"
+#include "moeloom/base/phase_clock.hpp"
+#include "moeloom/comm/communicator.hpp"
+#include "moeloom/moe/dispatch/dispatch_plan.hpp"
 
 namespace moeloom {
+
+using PhaseTimes = std::array<double, kPhases>;  // seconds
 
 /// Of this rank.
 struct StepSample {
   double seconds = 0;
-  std::array<double, kPhases> phase_seconds{};
+  PhaseTimes phase_seconds{};
   Index message_bytes = 0;  // handed to MPI
   Index row_bytes = 0;      // rows for experts of other ranks, a copy each
   Index rows = 0;           // for experts of this rank
+  Index tokens = 0;         // of all ranks, where the subject knows
   double expert_load = 0;   // rows of the fullest expert over the mean; of all ranks
 };
 
 /// Of the world: the slowest rank's seconds, means of phases, sums of bytes.
 struct WorldSample {
   double seconds = 0;
-  std::array<double, kPhases> phase_seconds{};
+  PhaseTimes phase_seconds{};
   double message_bytes = 0;
   double row_bytes = 0;
   double expert_load = 0;
@@ -26,9 +31,6 @@ struct WorldSample {
 };
 /// Collective.
 WorldSample gather(const StepSample& mine, const Communicator& world);
-
-/// The measurements of a row from its samples.
-void summarise(const std::vector<WorldSample>& samples, EpRow& row);
 
 /// Bytes of the rows that a plan sends to other ranks, over its four exchanges: out and back, forward and
 /// backward.

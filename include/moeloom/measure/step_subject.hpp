@@ -1,57 +1,66 @@
-// The training step of a sweep: the model that `train` would train, at any ep, checked against ep = 1.
+// A model in training, as a run has it, on tokens that nothing can learn; and the check of its first steps
+// against ep = 1. How a run decides is not its concern: kernels and dispatcher are given.
 #pragma once
 
-#include "moeloom/train/trainer.hpp"
-
-#include <deque>
-
 #include "moeloom/measure/sample.hpp"
-#include "moeloom/measure/sweep/world.hpp"
-#include "run/model_memory.hpp"
+#include "moeloom/measure/workload.hpp"
+#include "moeloom/model/decoder.hpp"
+#include "moeloom/train/trainer.hpp"
 
 namespace moeloom {
 
-/// A model in training, as a run has it.
+/// Bytes that nothing can learn; there is no file of them. rank: for its name.
+TokenSource random_text(int rank, std::uint64_t seed, Index bytes);
+
+/// What every point of a comparison trains.
+struct TrainingCase {
+  ModelConfig model;
+  Index sequences = 0;  // a step, over all ranks
+  Index sequence_length = 0;
+  std::uint64_t seed = 0;
+  std::optional<Workload> routing = {};  // of tokens by their id; none: as an untrained router has it
+};
+
 class StepSubject {
  public:
-  /// The tokens must outlive it. Collective over the world.
-  StepSubject(const EpWorld& world, const PlannedPoint& planned, const TokenSource& tokens);
-  /// Collective over the world.
-  StepReport train(Index step) { return trainer_.step(step); }
-  StepSample step(Index step);
+  /// All of it must outlive it but kernels and dispatcher. Collective over the world.
+  StepSubject(const TrainingCase& of, const Mesh& mesh, const TokenSource& tokens, const KernelTable& kernels,
+              const DispatcherSettings& dispatcher = {});
+  /// The next one. Collective over the world.
+  StepReport train() { return trainer_.step(next_++); }
+  /// The same after a barrier, as a sample of this rank.
+  StepSample step();
+
+  const Mesh& mesh() const { return *mesh_; }
 
  private:
   Index rows_here() const;
   Index row_bytes_here() const;
 
   const Mesh* mesh_;
-  std::unique_ptr<ModelMemory> model_;
+  ParameterStore store_;
+  Decoder decoder_;
+  ShardedOptimizer optimizer_;
+  BatchShape batch_;
   BatchSampler sampler_;
   Trainer trainer_;
+  Index next_ = 0;
 };
 
-/// Members of a comparison; every function is collective over the world.
-class StepGroup {
+/// Whether a model's first steps are those of a loop over all experts on each rank, in fp32 with reference
+/// kernels.
+class StepCheck {
  public:
-  /// `common`: what all points share.
-  StepGroup(const EpWorld& world, const EpPoint& common);
-  /// How far the first steps of a new member are from those at ep = 1: the largest difference of a loss or a
-  /// gradient norm, relative to it. The second step is one of updated weights.
-  double add(const PlannedPoint& planned);
+  static constexpr Index kSteps = 2;  // that the subject has trained after its check
+  /// Trains that loop. without_ep: the same ranks at ep = 1. Collective over the world.
+  StepCheck(const TrainingCase& of, const Mesh& without_ep, const TokenSource& tokens);
+  /// The largest difference of a loss or a gradient norm, relative to it, of the subject's next steps, which
+  /// must be its first; the second is one of updated weights. Collective over the world.
+  double error_of(StepSubject& subject) const;
   static double tolerance(DType dtype);
-  /// The step that step() measures from now on.
-  void prepare(Index step) { step_ = step; }
-  StepSample step(std::size_t member);
 
  private:
-  /// Loss and gradient norm of each of the first steps.
-  static std::vector<double> first_steps(StepSubject& subject);
-
-  const EpWorld& world_;
-  TokenSource tokens_;
-  std::vector<double> reference_;
-  std::deque<StepSubject> subjects_;
-  Index step_ = 0;
+  std::vector<double> reference_;  // loss and gradient norm of each step
 };
 
 }  // namespace moeloom

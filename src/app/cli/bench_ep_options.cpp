@@ -1,9 +1,11 @@
+#include "cli/bench_ep_options.hpp"
+
 #include "moeloom/base/violations.hpp"
 #include "moeloom/plan/decide/compute_dtype.hpp"
+#include "moeloom/plan/decide/dispatcher_choice.hpp"
 
 #include <algorithm>
 
-#include "moeloom/measure/sweep/points.hpp"
 #include "cli/option_groups.hpp"
 #include "cli/processors.hpp"
 
@@ -61,36 +63,38 @@ void read_eps(const std::string& text, std::vector<Index>& eps) {
   eps.erase(std::unique(eps.begin(), eps.end()), eps.end());
 }
 
-void add_point_options(OptionTable& table, BenchEpOptions& o) {
+void add_point_options(OptionTable& table, SweepSettings& s) {
   const auto name = [](auto value) { return name_of(value); };
   table.group("Points, every combination of them");
-  add_words(table, "mode", "the MoE layer forward and backward, the whole training step", o.modes,
+  add_words(table, "mode", "the MoE layer forward and backward, the whole training step", s.modes,
             {BenchMode::kLayer, BenchMode::kStep}, name);
-  add_words(table, "scaling", "the same tokens over all ranks, or on each", o.scalings,
+  add_words(table, "scaling", "the same tokens over all ranks, or on each", s.scalings,
             {Scaling::kStrong, Scaling::kWeak}, name);
   table.add(
       "ep", "LIST", "ranks that share the experts; auto: every divisor of the ranks up to the experts",
-      [&o](const std::string& text) { read_eps(text, o.eps); },
-      [&o] { return o.eps.empty() ? std::string("auto") : value_text(o.eps); });
-  add_words(table, "gmm",
-            "experts as a loop, as grouped matmul, as train has them where nothing is asked for", o.patches,
-            {GmmPatch::kOff, GmmPatch::kOn, GmmPatch::kAuto}, name);
-  add_words(table, "dispatcher", "how rows travel between the ranks of ep", o.dispatchers,
+      [&s](const std::string& text) { read_eps(text, s.eps); },
+      [&s] { return s.eps.empty() ? std::string("auto") : value_text(s.eps); });
+  add_words(table, "gmm", "grouped matmul, asked for as by MOELOOM_GMM_PATCH", s.gmm,
+            {GmmRequest::kNever, GmmRequest::kUpstreamRule, GmmRequest::kAuto, GmmRequest::kMeasure,
+             GmmRequest::kForce},
+            name);
+  add_words(table, "dispatcher", "how rows travel between the ranks of ep", s.dispatchers,
             std::vector(kDispatcherRequests.begin(), kDispatcherRequests.end()), name);
-  add_words(table, "dtype", "what products multiply; the loop is fp32 alone", o.dtypes,
+  add_words(table, "dtype", "what products multiply; the loop is fp32 alone", s.dtypes,
             {DType::kF32, DType::kBF16}, dtype_text);
-  add_words(table, "workloads", "routings of the layer", o.workloads,
+  add_words(table, "workloads", "routings of the layer", s.workloads,
             std::vector<Workload>(kWorkloads.begin(), kWorkloads.end()), name, /*all=*/true);
-  table.add("tokens", "N", "strong scaling: tokens over all ranks", o.tokens);
-  table.add("tokens-per-rank", "N", "weak scaling: tokens of a rank", o.tokens_per_rank);
-  table.add("seq-len", "N", "training step: tokens of a sequence", o.sequence_length);
+  table.add("tokens", "N", "strong scaling: tokens over all ranks", s.tokens);
+  table.add("tokens-per-rank", "N", "weak scaling: tokens of a rank", s.tokens_per_rank);
+  table.add("seq-len", "N", "training step: tokens of a sequence", s.sequence_length);
 }
 
 void add_run_options(OptionTable& table, BenchEpOptions& o) {
   table.group("Measuring");
-  table.add("warmup", "N", "steps of each point before the first sample", o.warmup);
-  table.add("samples", "N", "measured steps of each point, the points of a comparison in turn", o.samples);
-  table.add("seed", "N", "of weights, tokens and routings", o.seed);
+  table.add("warmup", "N", "steps of each point before the first sample", o.sweep.warmup);
+  table.add("samples", "N", "measured steps of each point, the points of a comparison in turn",
+            o.sweep.samples);
+  table.add("seed", "N", "of weights, tokens and routings", o.sweep.seed);
   table.add("threads", "N",
             "threads of a rank; 0: OMP_NUM_THREADS, or else its share of the node's processors", o.threads);
   table.group("Results");
@@ -98,13 +102,13 @@ void add_run_options(OptionTable& table, BenchEpOptions& o) {
             o.out);
   table.add("fresh", "BOOL", "forget what the folder holds of this number of ranks", o.fresh);
   table.add("commit", "TEXT", "what was built; another one is measured anew (launch/bench-ep.sh says it)",
-            o.commit);
+            o.sweep.commit);
 }
 
 OptionTable table_of(BenchEpOptions& options) {
   OptionTable table;
   add_model_options(table, options.model);
-  add_point_options(table, options);
+  add_point_options(table, options.sweep);
   add_run_options(table, options);
   return table;
 }
@@ -114,35 +118,35 @@ bool has(const std::vector<T>& values, T value) {
   return std::ranges::find(values, value) != values.end();
 }
 
-void check_step(const BenchEpOptions& o, const ModelConfig& config, Index world, Violations& violations) {
+void check_step(const SweepSettings& s, const ModelConfig& config, Index world, Violations& violations) {
   violations.add(config_violations(config));
   violations.unless(config.vocab_size >= 256, "vocab = " + value_text(config.vocab_size) +
                                                   " is below 256, and training steps read random bytes; set "
                                                   "--vocab 256, or leave --mode step out");
-  violations.unless(o.sequence_length <= config.max_position_embeddings,
-                    "seq-len = " + value_text(o.sequence_length) + " is above max_position_embeddings = " +
+  violations.unless(s.sequence_length <= config.max_position_embeddings,
+                    "seq-len = " + value_text(s.sequence_length) + " is above max_position_embeddings = " +
                         value_text(config.max_position_embeddings) + "; choose a shorter one");
   const auto whole = [&](const char* name, Index tokens, Index ranks) {
-    const Index shares = o.sequence_length * ranks;
+    const Index shares = s.sequence_length * ranks;
     violations.unless(
         tokens % shares == 0,
         std::string(name) + " = " + value_text(tokens) + " is no multiple of " + value_text(ranks) +
-            " ranks x seq-len " + value_text(o.sequence_length) + " = " + value_text(shares) + "; choose " +
+            " ranks x seq-len " + value_text(s.sequence_length) + " = " + value_text(shares) + "; choose " +
             value_text(std::max<Index>(tokens / shares, 1) * shares) + ", or another --seq-len");
   };
-  if (has(o.scalings, Scaling::kStrong)) whole("tokens", o.tokens, world);
-  if (has(o.scalings, Scaling::kWeak)) whole("tokens-per-rank", o.tokens_per_rank, 1);
+  if (has(s.scalings, Scaling::kStrong)) whole("tokens", s.tokens, world);
+  if (has(s.scalings, Scaling::kWeak)) whole("tokens-per-rank", s.tokens_per_rank, 1);
 }
 
-void check_layer(const BenchEpOptions& o, const ModelConfig& config, Violations& violations) {
+void check_layer(const SweepSettings& s, const ModelConfig& config, Violations& violations) {
   violations.unless(config.hidden_size >= config.num_experts,
                     "hidden = " + value_text(config.hidden_size) +
                         " is below experts = " + value_text(config.num_experts) +
                         ", and a layer's routing is given in the first value a token has for each expert; "
                         "choose --hidden of at least " +
                         value_text(config.num_experts) + ", or leave --mode layer out");
-  const WorkloadShape shape{o.tokens, config.num_experts, config.num_experts_per_tok};
-  for (const Workload workload : o.workloads)
+  const WorkloadShape shape{s.tokens, config.num_experts, config.num_experts_per_tok};
+  for (const Workload workload : s.workloads)
     if (const auto reason = why_not(workload, shape)) violations.unless(false, *reason);
 }
 
@@ -170,25 +174,26 @@ std::string bench_ep_help() {
 
 std::vector<std::string> bench_ep_violations(const BenchEpOptions& o, const ModelConfig& config,
                                              Index world) {
+  const SweepSettings& s = o.sweep;
   Violations violations;
   violations.unless(
       o.model.folder.empty() || o.model.shape_given.empty(),
       "--model takes the shape from its config.json; remove --" + joined(o.model.shape_given, ", --"));
-  violations.unless_at_least(1, "tokens", o.tokens);
-  violations.unless_at_least(1, "tokens-per-rank", o.tokens_per_rank);
-  violations.unless_at_least(1, "seq-len", o.sequence_length);
-  violations.unless_at_least(0, "warmup", o.warmup);
-  violations.unless_at_least(1, "samples", o.samples);
+  violations.unless_at_least(1, "tokens", s.tokens);
+  violations.unless_at_least(1, "tokens-per-rank", s.tokens_per_rank);
+  violations.unless_at_least(1, "seq-len", s.sequence_length);
+  violations.unless_at_least(0, "warmup", s.warmup);
+  violations.unless_at_least(1, "samples", s.samples);
   violations.unless(!o.out.empty(), "--out DIR must not be empty");
   violations.add(thread_violations(o.threads));
   violations.unless(config.has_experts(),
                     "the model has no experts, so there is no ep to compare; set --experts");
-  violations.unless(o.patches != std::vector{GmmPatch::kOff} || has(o.dtypes, DType::kF32),
-                    "--gmm off with --dtype bf16 leaves no point: the loop over experts is fp32 alone");
-  for (const Index ep : o.eps) violations.add(mesh_violations({0, ep}, world, config.num_experts));
+  violations.unless(s.gmm != std::vector{GmmRequest::kNever} || has(s.dtypes, DType::kF32),
+                    "--gmm 0 with --dtype bf16 leaves no point: the loop over experts is fp32 alone");
+  for (const Index ep : s.eps) violations.add(mesh_violations({0, ep}, world, config.num_experts));
   if (!violations.list().empty()) return violations.list();
-  if (has(o.modes, BenchMode::kStep)) check_step(o, config, world, violations);
-  if (has(o.modes, BenchMode::kLayer)) check_layer(o, config, violations);
+  if (has(s.modes, BenchMode::kStep)) check_step(s, config, world, violations);
+  if (has(s.modes, BenchMode::kLayer)) check_layer(s, config, violations);
   return violations.list();
 }
 

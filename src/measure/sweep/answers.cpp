@@ -9,7 +9,7 @@ namespace moeloom {
 namespace {
 
 std::string ms(const EpRow& row) {
-  return readable(row.step_ms.median, 4) + " ms";
+  return milliseconds_text(1e-3 * row.step_ms.median, 4);
 }
 
 std::string times(double ratio) {
@@ -72,13 +72,14 @@ std::vector<EpView> views_of(const std::vector<EpRow>& rows) {
 }
 
 std::optional<GmmSquare> gmm_square(const EpView& view) {
+  const std::string loop_word(name_of(GmmRequest::kNever)), grouped_word(name_of(GmmRequest::kForce));
   const Index most = std::ranges::max(view.rows, {}, &EpRow::ep).ep;
   if (most == 1) return std::nullopt;
   for (const EpRow& row : view.rows) {
-    const EpRow* loop = find_row(view, 1, "off", row.dispatcher);
-    const EpRow* grouped = find_row(view, 1, "on", row.dispatcher);
-    const EpRow* loop_ep = find_row(view, most, "off", row.dispatcher);
-    const EpRow* grouped_ep = find_row(view, most, "on", row.dispatcher);
+    const EpRow* loop = find_row(view, 1, loop_word, row.dispatcher);
+    const EpRow* grouped = find_row(view, 1, grouped_word, row.dispatcher);
+    const EpRow* loop_ep = find_row(view, most, loop_word, row.dispatcher);
+    const EpRow* grouped_ep = find_row(view, most, grouped_word, row.dispatcher);
     if (loop && grouped && loop_ep && grouped_ep) return GmmSquare{*loop, *grouped, *loop_ep, *grouped_ep};
   }
   return std::nullopt;

@@ -10,7 +10,7 @@ namespace moeloom {
 struct EpView {
   std::string mode, scaling, workload;
   Index ranks = 1;
-  std::vector<EpRow> rows;  // by ep, patch, dispatcher, dtype, as they were measured
+  std::vector<EpRow> rows;  // by ep, gmm, dispatcher, dtype, as they were measured
   /// "Training step, strong scaling, 4 ranks"
   std::string title() const;
 };

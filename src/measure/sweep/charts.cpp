@@ -81,7 +81,7 @@ const std::vector<PhaseGroup>& phase_groups() {
 }
 
 std::string ms_text(double ms) {
-  return readable(ms) + " ms";
+  return milliseconds_text(1e-3 * ms);
 }
 
 /// One bar a row, all parts of which `parts` gives.
@@ -105,7 +105,8 @@ std::string cell(const std::string& text) {
 }  // namespace
 
 std::string label_of(const EpRow& row, const EpView& view) {
-  const char* outcome = row.gmm != "auto" ? "" : row.gmm_applied ? " (grouped)" : " (loop)";
+  const bool asked_for = row.gmm == name_of(GmmRequest::kNever) || row.gmm == name_of(GmmRequest::kForce);
+  const char* outcome = asked_for ? "" : row.gmm_applied ? " (grouped)" : " (loop)";
   return "ep " + std::to_string(row.ep) + ", " + choice_of(row, view) + outcome;
 }
 

@@ -175,14 +175,14 @@ std::string cards(const EpRows& rows, const std::vector<EpView>& main) {
   return "<div class=\"numbers\">" +
          number_card("ep = " + std::to_string(best.ep), "the fastest: " + view.title(), true) +
          number_card(readable(best.tokens_per_s, 4), "tokens/s with it") +
-         number_card(readable(best.step_ms.median, 4) + " ms", "a " + view.mode + " with it") +
+         number_card(milliseconds_text(1e-3 * best.step_ms.median, 4), "a " + view.mode + " with it") +
          number_card(std::to_string(rows.size()), "points, each checked against ep = 1") +
          number_card(ranks, ranks == "1" ? "rank" : "ranks") + "</div>\n";
 }
 
 }  // namespace
 
-std::string bench_ep_report(const std::vector<EpRow>& all, const std::string& settings) {
+std::string sweep_page(const std::vector<EpRow>& all, const std::string& settings) {
   const std::string title = "moeloom bench ep";
   EpRows rows, skipped;
   for (const EpRow& row : all)

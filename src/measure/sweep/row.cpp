@@ -3,9 +3,6 @@
 #include "moeloom/base/text.hpp"
 #include "moeloom/plan/decide/compute_dtype.hpp"
 
-#include <algorithm>
-#include <cmath>
-
 namespace moeloom {
 namespace {
 
@@ -94,15 +91,14 @@ std::string csv_line(const EpRow& row, Cell cell) {
   return line + "\n";
 }
 
-}  // namespace
-
-Spread spread_of(std::vector<double> values) {
-  std::ranges::sort(values);
-  const auto at_share = [&](double share) {
-    return values[static_cast<std::size_t>(std::lround(share * static_cast<double>(values.size() - 1)))];
-  };
-  return {at_share(0.1), at_share(0.5), at_share(0.9)};
+template <typename Value>
+double mean(const std::vector<WorldSample>& samples, Value value) {
+  double sum = 0;
+  for (const WorldSample& sample : samples) sum += value(sample);
+  return sum / static_cast<double>(samples.size());
 }
+
+}  // namespace
 
 EpRow row_of(const EpPoint& point, const EpRow& blank) {
   EpRow row = blank;
@@ -113,11 +109,25 @@ EpRow row_of(const EpPoint& point, const EpRow& blank) {
   row.ranks = point.ranks;
   row.dp = point.ranks / point.ep;
   row.ep = point.ep;
-  row.gmm = name_of(point.patch);
+  row.gmm = name_of(point.gmm);
   row.dispatcher = name_of(point.dispatcher);
   row.dtype = dtype_text(point.dtype);
   row.tokens = point.tokens;
   return row;
+}
+
+void summarise(const std::vector<WorldSample>& samples, EpRow& row) {
+  std::vector<double> ms;
+  for (const WorldSample& sample : samples) ms.push_back(1e3 * sample.seconds);
+  row.samples = static_cast<Index>(samples.size());
+  row.step_ms = spread_of(ms);
+  row.tokens_per_s = 1e3 * static_cast<double>(row.tokens) / row.step_ms.median;
+  for (std::size_t i = 0; i < kPhases; ++i)
+    row.phase_ms[i] = 1e3 * mean(samples, [i](const WorldSample& s) { return s.phase_seconds[i]; });
+  row.message_bytes = static_cast<Index>(mean(samples, [](const WorldSample& s) { return s.message_bytes; }));
+  row.row_bytes = static_cast<Index>(mean(samples, [](const WorldSample& s) { return s.row_bytes; }));
+  row.expert_load = mean(samples, [](const WorldSample& s) { return s.expert_load; });
+  row.rank_load = mean(samples, [](const WorldSample& s) { return s.rank_load; });
 }
 
 std::string key_of(const EpRow& row) {

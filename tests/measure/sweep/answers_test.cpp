@@ -15,14 +15,14 @@ using testing::rows_of_world;
 EpView view_of(double loop, double grouped, double loop_ep, double grouped_ep) {
   return views_of(rows_of_world(layer_alone(), 4,
                                 [&](const EpPoint& point) {
-                                  if (point.patch == GmmPatch::kOff) return point.ep == 1 ? loop : loop_ep;
+                                  if (point.gmm == GmmRequest::kNever) return point.ep == 1 ? loop : loop_ep;
                                   return point.ep == 1 ? grouped : grouped_ep;
                                 }))
       .front();
 }
 
-TEST(BenchEpAnswers, ViewsHoldWhatMayBeComparedByEp) {
-  BenchEpOptions options;
+TEST(SweepAnswers, ViewsHoldWhatMayBeComparedByEp) {
+  SweepSettings options;
   options.workloads = {Workload::kBalanced, Workload::kBurst};
   std::vector<EpRow> rows = rows_of_world(options, 2, [](const EpPoint&) { return 1.0; });
   std::swap(rows.front(), rows[5]);
@@ -36,7 +36,7 @@ TEST(BenchEpAnswers, ViewsHoldWhatMayBeComparedByEp) {
   EXPECT_EQ(views[4].title(), "Training step, strong scaling, 2 ranks");
 }
 
-TEST(BenchEpAnswers, GroupedMatmulIsWorthItWithoutEpWhereItIsFaster) {
+TEST(SweepAnswers, GroupedMatmulIsWorthItWithoutEpWhereItIsFaster) {
   const auto square = gmm_square(view_of(30, 20, 12, 8));
   ASSERT_TRUE(square);
   EXPECT_EQ(gmm_answer(*square),
@@ -45,7 +45,7 @@ TEST(BenchEpAnswers, GroupedMatmulIsWorthItWithoutEpWhereItIsFaster) {
             "rule, grouped only if ep > 1, would give up that factor of 1.5 at ep = 1.");
 }
 
-TEST(BenchEpAnswers, GroupedMatmulIsNotWorthItWhereTheLoopIsFaster) {
+TEST(SweepAnswers, GroupedMatmulIsNotWorthItWhereTheLoopIsFaster) {
   const std::string answer = gmm_answer(*gmm_square(view_of(20, 30, 12, 8)));
   EXPECT_TRUE(
       answer.starts_with("No: at ep = 1 a layer takes 30 ms grouped and 20 ms as a loop, the loop 1.5 "
@@ -54,7 +54,7 @@ TEST(BenchEpAnswers, GroupedMatmulIsNotWorthItWhereTheLoopIsFaster) {
   EXPECT_TRUE(answer.ends_with("is right to run the loop at ep = 1.")) << answer;
 }
 
-TEST(BenchEpAnswers, WhatLiesWithinTheNoiseIsSaidToDoSo) {
+TEST(SweepAnswers, WhatLiesWithinTheNoiseIsSaidToDoSo) {
   const std::string answer = gmm_answer(*gmm_square(view_of(20, 20.1, 12, 8)));
   EXPECT_TRUE(
       answer.starts_with("Cannot be told: at ep = 1 a layer takes 20.1 ms grouped and 20 ms as a loop, "
@@ -63,9 +63,9 @@ TEST(BenchEpAnswers, WhatLiesWithinTheNoiseIsSaidToDoSo) {
   EXPECT_EQ(answer.find("Upstream"), std::string::npos);
 }
 
-TEST(BenchEpAnswers, ASquareNeedsAllOfItsFourCorners) {
+TEST(SweepAnswers, ASquareNeedsAllOfItsFourCorners) {
   EpView view = view_of(30, 20, 12, 8);
-  for (const char* gmm : {"off", "on"})
+  for (const char* gmm : {"0", "force"})
     for (const Index ep : {1, 4}) {
       EpView without = view;
       std::erase_if(without.rows, [&](const EpRow& row) { return row.gmm == gmm && row.ep == ep; });
@@ -75,15 +75,15 @@ TEST(BenchEpAnswers, ASquareNeedsAllOfItsFourCorners) {
   EXPECT_FALSE(gmm_square(view));
 }
 
-TEST(BenchEpAnswers, TheFastestIsComparedWithTheBestWithoutExpertParallelism) {
+TEST(SweepAnswers, TheFastestIsComparedWithTheBestWithoutExpertParallelism) {
   const EpView view = view_of(30, 20, 12, 8);
   EXPECT_EQ(fastest_row(view).ep, 2);
   EXPECT_EQ(
       fastest_answer(view),
-      "ep = 2, gmm on, dispatcher alltoall is the fastest: 8 ms, 512,000 tokens/s, 2.5 times as fast as "
-      "the best at ep = 1, gmm on, dispatcher alltoall (20 ms).");
+      "ep = 2, gmm force, dispatcher alltoall is the fastest: 8 ms, 512,000 tokens/s, 2.5 times as fast as "
+      "the best at ep = 1, gmm force, dispatcher alltoall (20 ms).");
   EXPECT_EQ(fastest_answer(view_of(4, 5, 12, 8)),
-            "ep = 1, gmm off, dispatcher alltoall is the fastest: 4 ms, 1,024,000 tokens/s.");
+            "ep = 1, gmm 0, dispatcher alltoall is the fastest: 4 ms, 1,024,000 tokens/s.");
 }
 
 }  // namespace

@@ -2,8 +2,9 @@
 
 #include "moeloom/report/html.hpp"
 
+#include "support/count_of.hpp"
 #include "sweep/rows_testing.hpp"
-#include "program/program_testing.hpp"
+#include <gtest/gtest.h>
 
 namespace moeloom {
 namespace {
@@ -13,38 +14,39 @@ using testing::layer_alone;
 using testing::rows_of_world;
 
 double charted_ms(const EpPoint& point) {
-  return 40.0 / static_cast<double>(point.ep) + 7.1 * static_cast<double>(point.patch) +
+  return 40.0 / static_cast<double>(point.ep) + 7.1 * static_cast<double>(point.gmm) +
          3.3 * static_cast<double>(point.ranks) + 1.9 * static_cast<double>(point.workload);
 }
 
-std::vector<EpView> views(const BenchEpOptions& options, std::vector<Index> worlds) {
+std::vector<EpView> views(const SweepSettings& options, std::vector<Index> worlds) {
   std::vector<EpRow> rows;
   for (const Index ranks : worlds)
     for (EpRow& row : rows_of_world(options, ranks, charted_ms)) rows.push_back(std::move(row));
   return views_of(rows);
 }
 
-TEST(BenchEpCharts, LabelsSayWhatTellsRowsApart) {
-  BenchEpOptions options = layer_alone();
+TEST(SweepCharts, LabelsSayWhatTellsRowsApart) {
+  SweepSettings options = layer_alone();
   const EpView plain = views(options, {2}).front();
-  EXPECT_EQ(label_of(plain.rows.front(), plain), "ep 1, gmm off");
-  EXPECT_EQ(label_of(plain.rows.back(), plain), "ep 2, gmm auto (grouped)");
+  EXPECT_EQ(label_of(plain.rows.front(), plain), "ep 1, gmm 0");
+  EXPECT_EQ(label_of(plain.rows[4], plain), "ep 2, gmm auto (grouped)");
+  EXPECT_EQ(label_of(plain.rows.back(), plain), "ep 2, gmm force");
   options.dispatchers = {DispatcherKind::kAlltoall, DispatcherKind::kShared};
   options.dtypes = {DType::kF32, DType::kBF16};
   const EpView full = views(options, {2}).front();
-  EXPECT_EQ(label_of(full.rows.back(), full), "ep 2, gmm auto, shared, bf16 (grouped)");
+  EXPECT_EQ(label_of(full.rows.back(), full), "ep 2, gmm force, shared, bf16");
 }
 
-TEST(BenchEpCharts, LinesByEpHaveAPointARow) {
+TEST(SweepCharts, LinesByEpHaveAPointARow) {
   const EpView view = views(layer_alone(), {4}).front();
   for (const std::string& svg : {tokens_chart(view), time_chart(view)}) {
-    EXPECT_EQ(count_of(svg, "<path "), 3u) << "off, on, auto";
+    EXPECT_EQ(count_of(svg, "<path "), 3u) << "0, auto, force";
     EXPECT_EQ(count_of(svg, "<circle "), view.rows.size());
   }
-  EXPECT_EQ(count_of(time_chart(view), "gmm off " + readable(view.rows.front().step_ms.median, 4)), 1u);
+  EXPECT_EQ(count_of(time_chart(view), "gmm 0 " + readable(view.rows.front().step_ms.median, 4)), 1u);
 }
 
-TEST(BenchEpCharts, EveryPhaseOfAStepIsInItsBar) {
+TEST(SweepCharts, EveryPhaseOfAStepIsInItsBar) {
   EpView view = views(layer_alone(), {1}).front();
   view.rows.resize(1);
   for (std::size_t i = 0; i < kPhases; ++i) {
@@ -57,7 +59,7 @@ TEST(BenchEpCharts, EveryPhaseOfAStepIsInItsBar) {
   }
 }
 
-TEST(BenchEpCharts, MemoryAndBytesStandBesideTheirBars) {
+TEST(SweepCharts, MemoryAndBytesStandBesideTheirBars) {
   const EpView view = views(layer_alone(), {2}).front();
   for (const EpRow& row : view.rows) {
     const auto shown = [](const std::string& svg, Index bytes) {
@@ -69,7 +71,7 @@ TEST(BenchEpCharts, MemoryAndBytesStandBesideTheirBars) {
   }
 }
 
-TEST(BenchEpCharts, WhatWasMeasuredAloneIsMarkedBelowALine) {
+TEST(SweepCharts, WhatWasMeasuredAloneIsMarkedBelowALine) {
   const EpView view = views(layer_alone(), {4}).front();
   const std::string svg = tokens_chart(view);
   const auto marked = [&](const std::string& ep) {
@@ -80,14 +82,14 @@ TEST(BenchEpCharts, WhatWasMeasuredAloneIsMarkedBelowALine) {
   EXPECT_EQ(count_of(svg, "<title>ep 4\n"), 1u);
 }
 
-TEST(BenchEpCharts, ImbalanceIsOfExpertsAndRanks) {
+TEST(SweepCharts, ImbalanceIsOfExpertsAndRanks) {
   const EpView view = views(layer_alone(), {2}).front();
   const std::string svg = load_chart(view);
   EXPECT_EQ(count_of(svg, ">1.37x</text>"), view.rows.size());
   EXPECT_EQ(count_of(svg, ">1.19x</text>"), view.rows.size());
 }
 
-TEST(BenchEpCharts, ScalingNeedsSeveralWorldsAndShowsEachEpsFastestRow) {
+TEST(SweepCharts, ScalingNeedsSeveralWorldsAndShowsEachEpsFastestRow) {
   EXPECT_EQ(scaling_chart(views(layer_alone(), {4})), "");
   const std::string svg = scaling_chart(views(layer_alone(), {4, 1, 2}));
   EXPECT_EQ(count_of(svg, "<path "), 3u) << "ep 1, 2, 4";
@@ -96,14 +98,17 @@ TEST(BenchEpCharts, ScalingNeedsSeveralWorldsAndShowsEachEpsFastestRow) {
   EXPECT_EQ(count_of(svg, "ep 4 " + readable(fastest_row(largest.front()).tokens_per_s, 4)), 1u);
 }
 
-TEST(BenchEpCharts, RoutingsAreATableOfEachEpsFastestRow) {
-  BenchEpOptions options = layer_alone();
+TEST(SweepCharts, RoutingsAreATableOfEachEpsFastestRow) {
+  SweepSettings options = layer_alone();
   EXPECT_EQ(workload_table(views(options, {2})), "");
   options.workloads = {Workload::kBalanced, Workload::kBurst};
   const std::string html = workload_table(views(options, {2}));
   EXPECT_EQ(count_of(html, "<tr><td>"), 2u * 2);
   EXPECT_EQ(count_of(html, "<td>burst</td>"), 2u);
-  EXPECT_EQ(count_of(html, "<td class=\"number\">" + readable(20 + 6.6 + 1.9 * 7, 4) + "</td>"), 1u) << html;
+  EXPECT_EQ(count_of(html, "<td class=\"number\">" +
+                               readable(20 + 6.6 + 1.9 * static_cast<double>(Workload::kBurst), 4) + "</td>"),
+            1u)
+      << html;
 }
 
 }  // namespace

@@ -2,9 +2,9 @@
 
 #include "moeloom/base/errors.hpp"
 
-#include "sweep/rows_testing.hpp"
 #include "support/expect_error.hpp"
 #include "support/files.hpp"
+#include "sweep/rows_testing.hpp"
 #include <gtest/gtest.h>
 
 namespace moeloom {
@@ -19,7 +19,7 @@ EpRow row_at(Index ranks, Index ep) {
   return point_row({.ranks = ranks, .ep = ep, .tokens = 64}, 1);
 }
 
-TEST(BenchEpFile, KeepsWhatWasAppendedForTheNextSweep) {
+TEST(SweepFile, KeepsWhatWasAppendedForTheNextSweep) {
   const TemporaryFolder folder;
   {
     PointsFile file(folder / "new", 0);
@@ -34,7 +34,7 @@ TEST(BenchEpFile, KeepsWhatWasAppendedForTheNextSweep) {
   EXPECT_FALSE(again.has(key_of(row_at(4, 2))));
 }
 
-TEST(BenchEpFile, DropsALineThatAKillCutShort) {
+TEST(SweepFile, DropsALineThatAKillCutShort) {
   const TemporaryFolder folder;
   const auto path = folder / "points.jsonl";
   { PointsFile(folder.path(), 0).append(row_at(2, 1)); }
@@ -48,7 +48,7 @@ TEST(BenchEpFile, DropsALineThatAKillCutShort) {
   }
 }
 
-TEST(BenchEpFile, RefusesALineThatIsNoPointRatherThanLoseIt) {
+TEST(SweepFile, RefusesALineThatIsNoPointRatherThanLoseIt) {
   const TemporaryFolder folder;
   { PointsFile(folder.path(), 0).append(row_at(2, 1)); }
   const std::string before = read_bytes(folder / "points.jsonl") + "{\"mode\": \"layer\"}\n";
@@ -59,7 +59,7 @@ TEST(BenchEpFile, RefusesALineThatIsNoPointRatherThanLoseIt) {
   EXPECT_EQ(read_bytes(folder / "points.jsonl"), before);
 }
 
-TEST(BenchEpFile, ForgetsTheRowsOfOneNumberOfRanksAlone) {
+TEST(SweepFile, ForgetsTheRowsOfOneNumberOfRanksAlone) {
   const TemporaryFolder folder;
   {
     PointsFile file(folder.path(), 0);

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "sweep/rows_testing.hpp"
 #include "support/expect_error.hpp"
+#include "sweep/rows_testing.hpp"
 #include <gtest/gtest.h>
 
 namespace moeloom {
@@ -13,22 +13,39 @@ namespace {
 
 using testing::point_row;
 
-const EpPoint kPoint{.ranks = 4, .ep = 2, .patch = GmmPatch::kOn, .tokens = 4096};
+const EpPoint kPoint{.ranks = 4, .ep = 2, .gmm = GmmRequest::kForce, .tokens = 4096};
 
 std::vector<std::string> keys_in(const EpRow& row) {
   return document_of(row).keys();
 }
 
-TEST(BenchEpRow, SpreadIsTheNearestRanks) {
-  const Spread spread = spread_of({11, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10});
-  EXPECT_EQ(spread.p10, 2);
-  EXPECT_EQ(spread.median, 6);
-  EXPECT_EQ(spread.p90, 10);
-  const Spread one = spread_of({5});
-  EXPECT_TRUE(one.p10 == 5 && one.median == 5 && one.p90 == 5);
+TEST(SweepRow, ARowIsTheMedianOfTimesAndTheMeanOfTheRest) {
+  EpRow row;
+  row.tokens = 600;
+  std::vector<WorldSample> samples(3);
+  for (std::size_t i = 0; i < samples.size(); ++i) {
+    const auto n = static_cast<double>(i + 1);
+    samples[i] = {.seconds = 0.1 * n * n,
+                  .message_bytes = 10 * n,
+                  .row_bytes = 20 * n,
+                  .expert_load = n,
+                  .rank_load = 2 * n};
+    samples[i].phase_seconds[2] = 0.01 * n;
+  }
+  summarise(samples, row);
+  EXPECT_DOUBLE_EQ(row.step_ms.p10, 100);
+  EXPECT_DOUBLE_EQ(row.step_ms.median, 400);
+  EXPECT_DOUBLE_EQ(row.step_ms.p90, 900);
+  EXPECT_DOUBLE_EQ(row.tokens_per_s, 1500);
+  EXPECT_DOUBLE_EQ(row.phase_ms[2], 20);
+  EXPECT_EQ(row.message_bytes, 20);
+  EXPECT_EQ(row.row_bytes, 40);
+  EXPECT_EQ(row.expert_load, 2);
+  EXPECT_EQ(row.rank_load, 4);
+  EXPECT_EQ(row.samples, 3);
 }
 
-TEST(BenchEpRow, ReadsBackToEveryFieldOfItsDocument) {
+TEST(SweepRow, ReadsBackToEveryFieldOfItsDocument) {
   const EpRow row = point_row(kPoint, 12.345);
   const std::string line = document_of(row).dump(-1);
   EXPECT_EQ(line.find('\n'), std::string::npos);
@@ -36,7 +53,7 @@ TEST(BenchEpRow, ReadsBackToEveryFieldOfItsDocument) {
   EXPECT_EQ(keys_in(row).size(), 40 + kPhases);
 }
 
-TEST(BenchEpRow, APointIsToldFromEveryOtherByItsKey) {
+TEST(SweepRow, APointIsToldFromEveryOtherByItsKey) {
   EpPoint other = kPoint;
   other.ep = 4;
   EXPECT_NE(key_of(point_row(other, 1)), key_of(point_row(kPoint, 1)));
@@ -46,17 +63,18 @@ TEST(BenchEpRow, APointIsToldFromEveryOtherByItsKey) {
   EXPECT_EQ(key_of(point_row(kPoint, 2)), key_of(point_row(kPoint, 1))) << "a measurement is no setting";
 }
 
-TEST(BenchEpRow, ADocumentWithoutAFieldIsRefusedByItsName) {
+TEST(SweepRow, ADocumentWithoutAFieldIsRefusedByItsName) {
   Document document = document_of(point_row(kPoint, 1));
   document.erase("rank_load");
   EXPECT_NE(testing::message_of<IoError>([&] { row_from(document); }).find("rank_load"), std::string::npos);
 }
 
-TEST(BenchEpRow, CsvHasAHeadingAndALineARowWithQuotesWhereTheyAreNeeded) {
+TEST(SweepRow, CsvHasAHeadingAndALineARowWithQuotesWhereTheyAreNeeded) {
   const std::string csv = csv_of({point_row(kPoint, 1), point_row(kPoint, 2)});
   EXPECT_EQ(std::ranges::count(csv, '\n'), 3);
   EXPECT_TRUE(csv.starts_with("point,settings,mode,scaling,workload,ranks,dp,ep,gmm,"));
-  EXPECT_NE(csv.find(",layer,strong,balanced,4,2,2,on,true,\"because, \"\"so\"\"\",auto,"), std::string::npos)
+  EXPECT_NE(csv.find(",layer,strong,balanced,4,2,2,force,true,\"because, \"\"so\"\"\",auto,"),
+            std::string::npos)
       << csv;
   const std::string heading = csv.substr(0, csv.find('\n'));
   EXPECT_EQ(std::ranges::count(heading, ',') + 1, std::ssize(keys_in(point_row(kPoint, 1))));

@@ -5,8 +5,8 @@
 
 namespace moeloom::testing {
 
-inline BenchEpOptions layer_alone() {
-  BenchEpOptions options;
+inline SweepSettings layer_alone() {
+  SweepSettings options;
   options.modes = {BenchMode::kLayer};
   options.scalings = {Scaling::kStrong};
   return options;
@@ -24,7 +24,7 @@ inline EpRow point_row(const EpPoint& point, double ms) {
   blank.commit = "a commit";
   blank.measured_at = "2026-01-02T03:04:05Z";
   EpRow row = row_of(point, blank);
-  row.gmm_applied = point.patch != GmmPatch::kOff;
+  row.gmm_applied = point.gmm != GmmRequest::kNever;
   row.gmm_reason = "because, \"so\"";
   row.dispatcher_used = "alltoall";
   row.dispatcher_reason = "one rank";
@@ -46,7 +46,7 @@ inline EpRow point_row(const EpPoint& point, double ms) {
 
 /// ms(point) of every point of a world of `ranks`.
 template <typename Ms>
-std::vector<EpRow> rows_of_world(BenchEpOptions options, Index ranks, Ms ms) {
+std::vector<EpRow> rows_of_world(SweepSettings options, Index ranks, Ms ms) {
   std::vector<EpRow> rows;
   for (const EpGroup& group : groups_of(options, 8, ranks))
     for (const EpPoint& point : group) rows.push_back(point_row(point, ms(point)));

@@ -3,10 +3,10 @@
 // before it, and the next one goes on from there.
 #pragma once
 
+#include "moeloom/measure/sweep/row.hpp"
+
 #include <fstream>
 #include <set>
-
-#include "moeloom/measure/sweep/row.hpp"
 
 namespace moeloom {
 

@@ -7,6 +7,6 @@ namespace moeloom {
 
 /// The rows that were measured with `settings`, of every number of ranks; the page says how many others the
 /// folder holds.
-std::string bench_ep_report(const std::vector<EpRow>& rows, const std::string& settings);
+std::string sweep_page(const std::vector<EpRow>& rows, const std::string& settings);
 
 }  // namespace moeloom

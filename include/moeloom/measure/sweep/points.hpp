@@ -1,26 +1,23 @@
-// What `moeloom bench ep` measures: its options, and the points that follow from them in a world.
+// What a sweep over ep measures: the points that follow from its settings in a world.
 #pragma once
 
-#include "moeloom/moe/dispatch/dispatcher_kind.hpp"
-
+#include "moeloom/kernels/gmm_policy.hpp"
 #include "moeloom/measure/workload.hpp"
-#include "cli/options.hpp"
+#include "moeloom/model/hf/config.hpp"
+#include "moeloom/moe/dispatch/dispatcher_kind.hpp"
 
 namespace moeloom {
 
-enum class BenchMode { kLayer, kStep };    // a MoE layer forward and backward, or a whole training step
-enum class Scaling { kStrong, kWeak };     // the same tokens in all, or on each rank
-enum class GmmPatch { kOff, kOn, kAuto };  // MOELOOM_GMM_PATCH = 0, force, auto
+enum class BenchMode { kLayer, kStep };  // a MoE layer forward and backward, or a whole training step
+enum class Scaling { kStrong, kWeak };   // the same tokens in all, or on each rank
 std::string_view name_of(BenchMode mode);
 std::string_view name_of(Scaling scaling);
-std::string_view name_of(GmmPatch patch);
 
-struct BenchEpOptions {
-  ModelOptions model;
+struct SweepSettings {
   std::vector<BenchMode> modes = {BenchMode::kLayer, BenchMode::kStep};
   std::vector<Scaling> scalings = {Scaling::kStrong, Scaling::kWeak};
   std::vector<Index> eps;  // empty: every divisor of the ranks that has an expert for each rank
-  std::vector<GmmPatch> patches = {GmmPatch::kOff, GmmPatch::kOn, GmmPatch::kAuto};
+  std::vector<GmmRequest> gmm = {GmmRequest::kNever, GmmRequest::kAuto, GmmRequest::kForce};
   std::vector<std::optional<DispatcherKind>> dispatchers = {std::nullopt};  // none: auto
   std::vector<DType> dtypes = {DType::kF32};
   std::vector<Workload> workloads = {Workload::kBalanced};  // of the layer
@@ -30,20 +27,8 @@ struct BenchEpOptions {
   Index warmup = 2;
   Index samples = 9;
   std::uint64_t seed = 0;
-  Index threads = 0;
-  std::filesystem::path out = "bench-ep";
-  bool fresh = false;
   std::string commit = "unknown";
 };
-
-/// Reads what can be read and adds the rest to `violations`.
-BenchEpOptions parse_bench_ep_options(int argc, const char* const* argv,
-                                      std::vector<std::string>& violations);
-std::string bench_ep_help();
-
-/// What can be said against the options for `world` ranks and the model that they name, with the arithmetic.
-std::vector<std::string> bench_ep_violations(const BenchEpOptions& options, const ModelConfig& config,
-                                             Index world);
 
 /// One thing to measure: all of it in words and numbers, so that two are the same if their keys are.
 struct EpPoint {
@@ -52,24 +37,24 @@ struct EpPoint {
   Workload workload = Workload::kBalanced;  // of the layer; a training step routes as its router does
   Index ranks = 1;
   Index ep = 1;
-  GmmPatch patch = GmmPatch::kOff;
+  GmmRequest gmm = GmmRequest::kNever;
   std::optional<DispatcherKind> dispatcher = {};  // none: auto
   DType dtype = DType::kF32;
   Index tokens = 0;  // over all ranks
 };
 /// "balanced", or "natural" for a training step.
 std::string_view routing_of(const EpPoint& point);
-/// "layer strong ranks=4 ep=2 gmm=on ...", for people.
+/// "layer strong ranks=4 ep=2 gmm=force ...", for people.
 std::string text_of(const EpPoint& point);
 
 /// Points that are measured in turn, sample by sample, because they will be compared: they differ in ep,
-/// patch, dispatcher and dtype alone.
+/// gmm, dispatcher and dtype alone.
 using EpGroup = std::vector<EpPoint>;
 /// In the order in which they are measured. A loop over experts has no bf16 form: it is fp32 alone.
-std::vector<EpGroup> groups_of(const BenchEpOptions& options, Index experts, Index world);
+std::vector<EpGroup> groups_of(const SweepSettings& settings, Index experts, Index world);
 
 /// What a measurement depends on beside its point. machine: CPU and libraries; `given` of the environment.
-std::string settings_text(const BenchEpOptions& options, const ModelConfig& config,
+std::string settings_text(const SweepSettings& settings, const ModelConfig& config,
                           const std::vector<std::string>& given, const std::string& machine);
 
 }  // namespace moeloom

@@ -1,20 +1,12 @@
 // One point, measured or skipped: what stands on a line of points.jsonl and of points.csv.
 #pragma once
 
-#include "moeloom/base/phase_clock.hpp"
+#include "moeloom/base/statistics.hpp"
 #include "moeloom/io/document.hpp"
-
+#include "moeloom/measure/sample.hpp"
 #include "moeloom/measure/sweep/points.hpp"
 
 namespace moeloom {
-
-/// A middle and how far the samples lie around it; nearest ranks.
-struct Spread {
-  double p10 = 0;
-  double median = 0;
-  double p90 = 0;
-};
-Spread spread_of(std::vector<double> values);
 
 /// Flat, so that a line of JSON and a line of CSV say the same. Bytes are of one step.
 struct EpRow {
@@ -24,7 +16,7 @@ struct EpRow {
   Index ranks = 1;
   Index dp = 1;
   Index ep = 1;
-  std::string gmm;  // as asked: off, on, auto
+  std::string gmm;  // as asked, in the words of MOELOOM_GMM_PATCH
   bool gmm_applied = false;
   std::string gmm_reason;
   std::string dispatcher;  // as asked
@@ -33,13 +25,13 @@ struct EpRow {
   Index tokens = 0;  // over all ranks
   Spread step_ms;    // of the slowest rank
   double tokens_per_s = 0;
-  std::array<double, kPhases> phase_ms{};  // mean over samples and ranks
-  Index memory_bytes = 0;                  // that the largest rank holds
-  Index message_bytes = 0;                 // handed to MPI by all ranks
-  Index row_bytes = 0;                     // rows that experts of another rank needed, a copy each
-  double expert_load = 0;                  // rows of the fullest expert over the mean
-  double rank_load = 0;                    // rows of the fullest rank over the mean
-  double error = 0;                        // against ep = 1, at most
+  PhaseTimes phase_ms{};    // mean over samples and ranks
+  Index memory_bytes = 0;   // that the largest rank holds
+  Index message_bytes = 0;  // handed to MPI by all ranks
+  Index row_bytes = 0;      // rows that experts of another rank needed, a copy each
+  double expert_load = 0;   // rows of the fullest expert over the mean
+  double rank_load = 0;     // rows of the fullest rank over the mean
+  double error = 0;         // against ep = 1, at most
   double tolerance = 0;
   Index samples = 0;
   std::string skipped;  // why it could not run here, and has no numbers; empty: it was measured
@@ -53,6 +45,9 @@ struct EpRow {
 
 /// `blank` with what a point says of itself.
 EpRow row_of(const EpPoint& point, const EpRow& blank);
+
+/// The measurements of a row from its samples.
+void summarise(const std::vector<WorldSample>& samples, EpRow& row);
 
 /// Two rows measured the same if their keys are.
 std::string key_of(const EpRow& row);

@@ -139,7 +139,7 @@ const CopyWay& fastest_copy(const std::function<double(const CopyWay&)>& seconds
   const std::vector<Samples> samples =
       take_turns(kWays.size(), rounds, [&](std::size_t i) { return seconds(kWays[i]); });
   return *std::ranges::min_element(kWays, {}, [&](const CopyWay& way) {
-    return median(samples[static_cast<std::size_t>(&way - kWays.data())]);
+    return spread_of(samples[static_cast<std::size_t>(&way - kWays.data())]).p10;
   });
 }
 

@@ -27,8 +27,8 @@ std::span<const CopyWay> copy_ways();
 /// Reads values and does nothing with them.
 void read_row(const float* from, Index cols);
 
-/// The way with the least median of seconds(way) over rounds in which all take turns. Collective where
-/// `seconds` is.
-const CopyWay& fastest_copy(const std::function<double(const CopyWay&)>& seconds, int rounds = 5);
+/// The way with the least p10 of seconds(way) over rounds in which all take turns: what disturbs a way only
+/// adds to its time, and a limit is to be low. Collective where `seconds` is.
+const CopyWay& fastest_copy(const std::function<double(const CopyWay&)>& seconds, int rounds = 7);
 
 }  // namespace moeloom

@@ -80,8 +80,8 @@ TEST(SweepAnswers, TheFastestIsComparedWithTheBestWithoutExpertParallelism) {
   EXPECT_EQ(fastest_row(view).ep, 2);
   EXPECT_EQ(
       fastest_answer(view),
-      "ep = 2, gmm force, dispatcher alltoall is the fastest: 8 ms, 512,000 tokens/s, 2.5 times as fast as "
-      "the best at ep = 1, gmm force, dispatcher alltoall (20 ms).");
+      "ep = 2, gmm auto, dispatcher alltoall is the fastest: 8 ms, 512,000 tokens/s, 2.5 times as fast as "
+      "the best at ep = 1, gmm auto, dispatcher alltoall (20 ms).");
   EXPECT_EQ(fastest_answer(view_of(4, 5, 12, 8)),
             "ep = 1, gmm 0, dispatcher alltoall is the fastest: 4 ms, 1,024,000 tokens/s.");
 }

@@ -8,7 +8,7 @@ namespace moeloom {
 namespace {
 
 TrainingCase tiny_training(std::optional<Workload> routing) {
-  TrainingCase of{.sequences = 4, .sequence_length = 8, .seed = 5, .routing = routing};
+  TrainingCase of{.model = {}, .sequences = 4, .sequence_length = 8, .seed = 5, .routing = routing};
   of.model.hidden_size = 16;
   of.model.moe_intermediate_size = 8;
   of.model.num_hidden_layers = 2;

@@ -1,25 +1,26 @@
-// How near do rmsnorm, rope and swiglu come to the speed of a copy, and how far are they from their
-// references?
+// How near do rmsnorm, rope and swiglu come to the fastest way to move their bytes, and how far are they from
+// their references?
 //
-// Each sample times a copy and then the kernel, so both meet the same state of the machine; the figures are
-// percentiles of the ratios. Bytes are what the kernel must read and write once; a copy's likewise.
+// Each sample times that limit and then the kernel, so both meet the same state of the machine and of its
+// caches; the figures are percentiles of the ratios. The limit reads and writes as many bytes as the kernel
+// must, in as many streams: rows copied, the others only read; by the fastest of measure/copies.hpp, whose
+// name stands beside it. Rope works in place, and so does its limit.
 #include "moeloom/base/parallel.hpp"
 #include "moeloom/kernels/elementwise/rmsnorm.hpp"
 #include "moeloom/kernels/elementwise/rope.hpp"
 #include "moeloom/kernels/elementwise/swiglu.hpp"
+#include "moeloom/measure/copies.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
-#include <cstring>
 #include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "support/json_file.hpp"
-#include "support/measure.hpp"
 #include "support/options.hpp"
-#include <nlohmann/json.hpp>
 
 namespace {
 
@@ -35,18 +36,20 @@ struct Options {
   std::string json;
 };
 
-/// One kernel's turn: bytes it must read and write, and itself.
+/// What a kernel must read and write of an element.
+struct Traffic {
+  Index read = 0, written = 0;  // bytes
+  bool in_place = false;        // what is written lies where it was read
+  Index bytes() const { return read + written; }
+};
+
+/// One kernel's turn: its traffic, and itself.
 struct Subject {
   std::string name;
-  Index bytes_moved = 0;
+  Traffic traffic;
   std::function<void()> fused;
   std::function<void()> reference;
 };
-
-using bench::Percentiles;
-using bench::percentiles;
-using bench::repeats_for;
-using bench::seconds_of;
 
 RopeTable table_for(const Options& o, RopePairs pairs) {
   return make_rope_table(4096, {.rotary_dim = o.head_dim, .theta = 1e6, .pairs = pairs});
@@ -89,23 +92,23 @@ struct Buffers {
 
 /// The two forms of a kernel as two closures.
 template <typename Kernel, typename Call>
-Subject subject(std::string name, Index bytes_moved, Kernel fused, Kernel reference, Call call) {
-  return {std::move(name), bytes_moved, [=] { call(fused); }, [=] { call(reference); }};
+Subject subject(std::string name, Traffic traffic, Kernel fused, Kernel reference, Call call) {
+  return {std::move(name), traffic, [=] { call(fused); }, [=] { call(reference); }};
 }
 
-std::vector<Subject> norm_subjects(Buffers& b, Index size) {
+std::vector<Subject> norm_subjects(Buffers& b) {
   return {
-      subject("rmsnorm forward", 8 * size, fused_rmsnorm(), reference_rmsnorm(),
+      subject("rmsnorm forward", {4, 4}, fused_rmsnorm(), reference_rmsnorm(),
               [&b](const RmsNormKernel& k) { k.forward(b.x, b.weight, {}, b.y, b.inv_rms); }),
-      subject("rmsnorm forward to bf16", 6 * size, fused_rmsnorm(), reference_rmsnorm(),
+      subject("rmsnorm forward to bf16", {4, 2}, fused_rmsnorm(), reference_rmsnorm(),
               [&b](const RmsNormKernel& k) { k.forward(b.x, b.weight, {}, b.half.rows(), b.inv_rms); }),
-      subject("rmsnorm backward", 12 * size, fused_rmsnorm(), reference_rmsnorm(),
+      subject("rmsnorm backward", {8, 4}, fused_rmsnorm(), reference_rmsnorm(),
               [&b](const RmsNormKernel& k) {
                 k.backward({b.x, b.weight, {}, b.inv_rms}, b.dy, b.y, b.d_weight);
               }),
-      subject("gated rmsnorm forward", 12 * size, fused_rmsnorm(), reference_rmsnorm(),
+      subject("gated rmsnorm forward", {8, 4}, fused_rmsnorm(), reference_rmsnorm(),
               [&b](const RmsNormKernel& k) { k.gated_forward(b.x, b.dy, b.weight, {}, b.y, b.inv_rms); }),
-      subject("gated rmsnorm backward", 20 * size, fused_rmsnorm(), reference_rmsnorm(),
+      subject("gated rmsnorm backward", {12, 8}, fused_rmsnorm(), reference_rmsnorm(),
               [&b, gate = b.gate_up.view().rows_from(0, b.x.rows()).cols_from(0, b.x.cols()),
                d_gate = b.d_gate_up.view().cols_from(0, b.x.cols())](const RmsNormKernel& k) {
                 k.gated_backward({b.x, b.weight, {}, b.inv_rms}, gate, b.dy, b.y, d_gate, b.d_weight);
@@ -113,19 +116,19 @@ std::vector<Subject> norm_subjects(Buffers& b, Index size) {
   };
 }
 
-std::vector<Subject> rope_subjects(Buffers& b, Index size, Index head_dim) {
+std::vector<Subject> rope_subjects(Buffers& b, Index head_dim) {
   std::vector<Subject> all;
   for (const auto& [name, table] :
        {std::pair{"half-split", &b.halves}, std::pair{"interleaved", &b.neighbours},
         std::pair{"to halves", &b.into_halves}})
-    all.push_back(subject(std::string("rope ") + name, 8 * size, fused_rope(), reference_rope(),
+    all.push_back(subject(std::string("rope ") + name, {4, 4, true}, fused_rope(), reference_rope(),
                           [&b, head_dim, table = table](const RopeKernel& k) {
                             k.forward(b.y, head_dim, b.position_ids, *table);
                           }));
   return all;
 }
 
-std::vector<Subject> gated_subjects(Buffers& b, Index size) {
+std::vector<Subject> gated_subjects(Buffers& b) {
   std::vector<Subject> all;
   const std::pair<const char*, GatedActivation> activations[] = {
       {"swiglu", {}},
@@ -133,69 +136,95 @@ std::vector<Subject> gated_subjects(Buffers& b, Index size) {
       {"geglu", {Activation::kGelu}},
       {"geglu tanh, sparse", {Activation::kGeluTanh, 0.95f}}};
   for (const auto& [name, activation] : activations) {
-    all.push_back(subject(name + std::string(" forward"), 12 * size, fused_swiglu(), reference_swiglu(),
+    all.push_back(subject(name + std::string(" forward"), {8, 4}, fused_swiglu(), reference_swiglu(),
                           [&b, activation = activation](const SwigluKernel& k) {
                             k.forward(activation, b.gate_up, b.row_scale, b.y);
                           }));
     all.push_back(
-        subject(name + std::string(" backward"), 24 * size, fused_swiglu(), reference_swiglu(),
+        subject(name + std::string(" backward"), {12, 12}, fused_swiglu(), reference_swiglu(),
                 [&b, activation = activation](const SwigluKernel& k) {
                   k.backward(activation, b.gate_up, b.row_scale, b.dy, {b.d_gate_up, b.d_row_scale, b.y});
                 }));
   }
   all.push_back(
-      subject("swiglu forward to bf16", 10 * size, fused_swiglu(), reference_swiglu(),
+      subject("swiglu forward to bf16", {8, 2}, fused_swiglu(), reference_swiglu(),
               [&b](const SwigluKernel& k) { k.forward({}, b.gate_up, b.row_scale, b.half.rows()); }));
   all.push_back(subject(
-      "swiglu backward to bf16", 18 * size, fused_swiglu(), reference_swiglu(), [&b](const SwigluKernel& k) {
+      "swiglu backward to bf16", {12, 6}, fused_swiglu(), reference_swiglu(), [&b](const SwigluKernel& k) {
         k.backward({}, b.gate_up, b.row_scale, b.dy, {b.d_gate_up_half.rows(), b.d_row_scale, b.half.rows()});
       }));
   return all;
 }
 
 std::vector<Subject> subjects(Buffers& b, const Options& o) {
-  const Index size = o.rows * o.cols;
   std::vector<Subject> chosen;
-  for (auto& group : {norm_subjects(b, size), rope_subjects(b, size, o.head_dim), gated_subjects(b, size)})
+  for (auto& group : {norm_subjects(b), rope_subjects(b, o.head_dim), gated_subjects(b)})
     for (const Subject& each : group)
       if (each.name.find(o.only) != std::string::npos) chosen.push_back(each);
   return chosen;
 }
 
-/// The rows of x to d_gate_up's first half by all threads, with the C library's memcpy.
-void copy_rows(Buffers& b) {
-  parallel_blocks(b.x.rows(), 16, [&](Index begin, Index end) {
-    std::memcpy(b.d_gate_up.row(0) + begin * b.x.cols(), b.x.row(begin),
-                sizeof(float) * static_cast<std::size_t>((end - begin) * b.x.cols()));
-  });
-}
-
-nlohmann::ordered_json measure(const Subject& subject, Buffers& b, const Options& o) {
-  const auto copying = [&b] { copy_rows(b); };
-  const double size = static_cast<double>(o.rows * o.cols);
-  const int copies = repeats_for(copying), repeats = repeats_for(subject.fused);
-  std::vector<double> share, gigabytes, copy_gigabytes;
-  for (int i = 0; i < o.samples; ++i) {
-    copy_gigabytes.push_back(8e-9 * size / seconds_of(copying, copies));
-    gigabytes.push_back(1e-9 * static_cast<double>(subject.bytes_moved) / seconds_of(subject.fused, repeats));
-    share.push_back(gigabytes.back() / copy_gigabytes.back());
+/// Memory of its own, so that a kernel's results are as they were. Streams of 4 bytes an element.
+class Limit {
+ public:
+  explicit Limit(const Options& o) {
+    for (Matrix& m : from_) m = filled(o);
+    for (Matrix& m : to_) m = filled(o);
   }
-  std::vector<double> plain_seconds;
-  for (int i = 0; i < 3; ++i) plain_seconds.push_back(seconds_of(subject.reference, 1));
-  const Percentiles of_copy = percentiles(share);
-  const double speed = percentiles(gigabytes).median;
-  const double fused_ns = static_cast<double>(subject.bytes_moved) / speed / size;
-  const double plain_ns = 1e9 * percentiles(plain_seconds).median / size;
+  /// So much by all threads: of each stream the last may be half as wide.
+  void run(const CopyWay& way, const Traffic& traffic) {
+    parallel_blocks(from_[0].rows(), kBlock, [&](Index begin, Index end) {
+      for (Index row = begin; row < end; ++row) move(way, traffic, row);
+    });
+  }
+
+ private:
+  static constexpr Index kBlock = 16;
+  static Matrix filled(const Options& o) {
+    Matrix m = Matrix::uninitialised(o.rows, o.cols);
+    fill(m, 1);
+    return m;
+  }
+  void move(const CopyWay& way, const Traffic& traffic, Index row) {
+    const Index cols = from_[0].cols();
+    for (Index stream = 0; 4 * stream < traffic.read; ++stream) {
+      const Index written = std::clamp<Index>((traffic.written - 4 * stream) * cols / 4, 0, cols);
+      float* const to = traffic.in_place ? from_[at(stream)].row(row) : to_[at(stream)].row(row);
+      if (written > 0) way.spread(from_[at(stream)].row(row), written, std::span(&to, 1));
+      if (written < cols) read_row(from_[at(stream)].row(row) + written, cols - written);
+    }
+  }
+  std::array<Matrix, 3> from_, to_;
+};
+
+nlohmann::ordered_json measure(const Subject& subject, Limit& limit, const Options& o) {
+  const double size = static_cast<double>(o.rows * o.cols);
+  const double bytes = static_cast<double>(subject.traffic.bytes()) * size;
+  const CopyWay& fastest = fastest_copy([&](const CopyWay& way) {
+    if (subject.traffic.in_place && way.name == "memcpy")
+      return 1e9;  // would find that there is nothing to do
+    return seconds_of([&] { limit.run(way, subject.traffic); });
+  });
+  const auto moving = [&] { limit.run(fastest, subject.traffic); };
+  const int moves = repeats_for(moving), repeats = repeats_for(subject.fused);
+  const std::vector<Samples> seconds = take_turns(2, o.samples, [&](std::size_t i) {
+    return i == 0 ? seconds_of(moving, moves) : seconds_of(subject.fused, repeats);
+  });
+  Samples plain_seconds;
+  for (int i = 0; i < 3; ++i) plain_seconds.push_back(seconds_of(subject.reference));
+  const Spread share = spread_of(ratios(seconds[0], seconds[1]));
+  const double fused_ns = 1e9 * median(seconds[1]) / size, plain_ns = 1e9 * median(plain_seconds) / size;
   return {{"kernel", subject.name},
           {"rows", o.rows},
           {"cols", o.cols},
           {"threads", o.threads},
           {"samples", o.samples},
-          {"gb_per_s", speed},
-          {"copy_gb_per_s", percentiles(copy_gigabytes).median},
-          {"of_copy_p10", of_copy.p10},
-          {"of_copy", of_copy.median},
-          {"of_copy_p90", of_copy.p90},
+          {"gb_per_s", 1e-9 * bytes / median(seconds[1])},
+          {"limit_gb_per_s", 1e-9 * bytes / median(seconds[0])},
+          {"limit", fastest.name},
+          {"of_limit_p10", share.p10},
+          {"of_limit", share.median},
+          {"of_limit_p90", share.p90},
           {"fused_ns_per_element", fused_ns},
           {"reference_ns_per_element", plain_ns},
           {"speedup", plain_ns / fused_ns}};
@@ -204,12 +233,13 @@ nlohmann::ordered_json measure(const Subject& subject, Buffers& b, const Options
 std::optional<Options> parse(int argc, char** argv) {
   namespace po = boost::program_options;
   Options o;
-  po::options_description known("How near the elementwise kernels come to the speed of a copy");
+  po::options_description known(
+      "How near the elementwise kernels come to the fastest way to move their bytes");
   known.add_options()("rows", po::value(&o.rows)->default_value(o.rows), "tokens")(
       "cols", po::value(&o.cols)->default_value(o.cols), "hidden or expert size")(
       "head-dim", po::value(&o.head_dim)->default_value(o.head_dim), "divides cols")(
       "threads", po::value(&o.threads)->default_value(o.threads), "threads")(
-      "samples", po::value(&o.samples)->default_value(o.samples), "pairs of copy and kernel")(
+      "samples", po::value(&o.samples)->default_value(o.samples), "pairs of limit and kernel")(
       "only", po::value(&o.only), "kernels whose names hold this text")(
       "json", po::value(&o.json), "write an array of objects to this file");
   if (!bench::read_options(known, argc, argv)) return std::nullopt;
@@ -222,18 +252,19 @@ std::optional<Options> parse(int argc, char** argv) {
 void run(const Options& o) {
   set_threads(o.threads);
   Buffers buffers(o);
+  Limit limit(o);
   std::printf("rows %lld, cols %lld, threads %d, samples %d\n", static_cast<long long>(o.rows),
               static_cast<long long>(o.cols), o.threads, o.samples);
-  std::printf("%-27s %8s %8s %22s %10s %10s %8s\n", "kernel", "GB/s", "copy", "of copy (p10..p90)",
-              "ns/element", "reference", "speedup");
+  std::printf("%-27s %8s %8s %22s %10s %10s %8s  %s\n", "kernel", "GB/s", "limit", "of limit (p10..p90)",
+              "ns/element", "reference", "speedup", "limit by");
   auto results = nlohmann::ordered_json::array();
   for (const Subject& each : subjects(buffers, o)) {
-    const auto r = measure(each, buffers, o);
+    const auto r = measure(each, limit, o);
     const auto number = [&r](const char* key) { return r.at(key).get<double>(); };
-    std::printf("%-27s %8.1f %8.1f %8.2f (%5.2f..%5.2f) %10.3f %10.3f %7.1fx\n", each.name.c_str(),
-                number("gb_per_s"), number("copy_gb_per_s"), number("of_copy"), number("of_copy_p10"),
-                number("of_copy_p90"), number("fused_ns_per_element"), number("reference_ns_per_element"),
-                number("speedup"));
+    std::printf("%-27s %8.1f %8.1f %8.2f (%5.2f..%5.2f) %10.3f %10.3f %7.1fx  %s\n", each.name.c_str(),
+                number("gb_per_s"), number("limit_gb_per_s"), number("of_limit"), number("of_limit_p10"),
+                number("of_limit_p90"), number("fused_ns_per_element"), number("reference_ns_per_element"),
+                number("speedup"), r.at("limit").get<std::string>().c_str());
     results.push_back(r);
   }
   bench::write_json(o.json, results);

@@ -7,17 +7,19 @@
 // masters, as a step's only micro-batch does, or packed faces, whose packing is not part of the time.
 #include "moeloom/base/parallel.hpp"
 #include "moeloom/kernels/grouped_matmul.hpp"
+#include "moeloom/measure/paired.hpp"
+#include "moeloom/measure/peaks.hpp"
+#include "moeloom/measure/workload.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <numeric>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "support/dtype.hpp"
-#include "support/measure.hpp"
+#include "support/heading.hpp"
 #include "support/options.hpp"
 #ifdef MOELOOM_HAS_ONEDNN
 #include "onednn_grouped_matmul.hpp"
@@ -73,23 +75,9 @@ const Shape& shape_named(const std::string& name) {
                               "; known: default, qwen3-30b, mixtral-8x7b, deepseek-v3, layer-bench");
 }
 
-/// Rows of each expert, `rows` on average: equal, or falling as 1 / rank.
+/// Rows of each expert, `rows` on average.
 std::vector<Index> route(const std::string& routing, Index experts, Index rows) {
-  std::vector<double> share;
-  for (Index e = 0; e < experts; ++e) {
-    if (routing != "balanced" && routing != "zipf") throw std::invalid_argument("unknown routing " + routing);
-    share.push_back(routing == "zipf" ? 1.0 / static_cast<double>(e + 1) : 1.0);
-  }
-  const double total = std::reduce(share.begin(), share.end());
-  std::vector<Index> counts;
-  double sum = 0;
-  Index before = 0;
-  for (const double s : share) {
-    sum += s / total * static_cast<double>(rows * experts);
-    counts.push_back(std::llround(sum) - before);
-    before += counts.back();
-  }
-  return counts;
+  return rows_per_expert(workload_named(routing), {rows * experts, experts, 1}, 0, 0);
 }
 
 /// One weight of every expert, its rows, and both kernels' faces of it.
@@ -167,9 +155,9 @@ void print_head() {
   std::printf("\n");
 }
 
-Json measure(const std::vector<bench::Contender>& contenders, double flops, const Options& o, Json row) {
-  const bench::Contest contest = bench::compete(
-      contenders, flops, [&](double seconds) { return bench::peak_gflops(o.type(), o.threads, seconds); },
+Json measure(const std::vector<Contender>& contenders, double flops, const Options& o, Json row) {
+  const Contest contest = compete(
+      contenders, flops, [&](double seconds) { return peak_gflops(o.type(), o.threads, seconds); },
       o.samples);
   row["dtype"] = o.dtype;
   row["weights"] = o.weights;
@@ -177,7 +165,7 @@ Json measure(const std::vector<bench::Contender>& contenders, double flops, cons
   row["samples"] = o.samples;
   row["peak_gflops"] = contest.peak_gflops;
   for (std::size_t i = 0; i < contenders.size(); ++i) {
-    const bench::Standing& standing = contest.standings[i];
+    const Standing& standing = contest.standings[i];
     const std::string& name = contenders[i].name;
     row[name + "_gflops"] = standing.gflops;
     row[name + "_fraction_p10"] = standing.fraction.p10;
@@ -216,7 +204,7 @@ void run_product(const Shape& shape, const char* weight, Index out, Index in, co
       const GroupedMatmulKernel ours = bench::packed_kernel(o.type());
       check(product, ours, grouped);
       for (const char* op : {"forward", "dx", "dw", "dw+"}) {
-        std::vector<bench::Contender> contenders = {{"ours", product.work(ours, op, grouped)}};
+        std::vector<Contender> contenders = {{"ours", product.work(ours, op, grouped)}};
         for (const Rival& rival : rivals())
           contenders.push_back({rival.name, product.work(rival.kernel, op, grouped)});
         results.push_back(measure(contenders, flops, o,
@@ -240,7 +228,8 @@ std::optional<Options> parse(int argc, char** argv) {
   known.add_options()("shapes", po::value(&o.shapes)->default_value(o.shapes),
                       "of default, qwen3-30b, mixtral-8x7b, deepseek-v3, layer-bench")(
       "rows", po::value(&o.rows)->default_value(o.rows), "rows per expert, a list")(
-      "routing", po::value(&o.routing)->default_value(o.routing), "of balanced, zipf")(
+      "routing", po::value(&o.routing)->default_value(o.routing),
+      "a list of balanced, zipf, random, hot, ... (moeloom bench ep --help)")(
       "threads", po::value(&o.threads)->default_value(o.threads), "threads")(
       "dtype", po::value(&o.dtype)->default_value(o.dtype), "what ours multiplies: fp32, bf16")(
       "weights", po::value(&o.weights)->default_value(o.weights), "what ours reads: master, packed")(

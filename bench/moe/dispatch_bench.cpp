@@ -1,32 +1,31 @@
-// How near do dispatch and combine come to copying their rows once?
+// How near do dispatch and combine come to the fastest way to move their rows?
 //
 //   mpirun -n 2 build/bench/dispatch_bench --models qwen3,mixtral,deepseek --bytes 64,4096,262144,16777216
 //
 // Forward and backward, four exchanges: tokens out with their weights, outputs back; gradients out, gradients
-// back with theirs. Beside them `memcpy`: each rank copies as many rows as it sends, four times, in one
-// piece. Every way takes its turn in each round and the slowest rank's time counts; a ratio is the median of
-// the ratios within rounds. --bytes go from a rank to each of the others if experts are even; rows are as
-// wide as the model's, or as the bytes where those are fewer. The plan is made once and not timed.
+// back with theirs. Beside them `limit`: each rank reads a token once and writes it K times, then reads K
+// rows and writes their sum, twice, in buffers like the exchange's of its own memory, in the order that suits
+// it best; by the fastest of measure/copies.hpp for a point, whose names stand beside it. Every way takes its
+// turn in each round and the slowest rank's time counts; a ratio is the median of the ratios within rounds.
+// --bytes go from a rank to each of the others if experts are even; rows are as wide as the model's, or as
+// the bytes where those are fewer. The plan is made once and not timed.
 //
 // --nodes pretends that the ranks lie on so many machines: times then mean nothing, but the bytes that would
 // cross between them are counted, beside one fp32 copy of a row for each expert on another node.
 #include "moeloom/base/parallel.hpp"
-#include "moeloom/base/random.hpp"
 #include "moeloom/comm/session.hpp"
+#include "moeloom/measure/copies.hpp"
+#include "moeloom/measure/workload.hpp"
 #include "moeloom/moe/dispatch/dispatcher.hpp"
 
 #include <algorithm>
 #include <array>
-#include <chrono>
-#include <cmath>
 #include <cstdio>
-#include <cstring>
 #include <exception>
-#include <numeric>
 
 #include "support/dispatcher.hpp"
+#include "support/heading.hpp"
 #include "support/json_file.hpp"
-#include "support/measure.hpp"
 #include "support/options.hpp"
 
 namespace {
@@ -41,8 +40,10 @@ struct Model {
 constexpr Model kModels[] = {
     {"qwen3", 2048, 128, 8}, {"mixtral", 4096, 8, 2}, {"deepseek", 7168, 256, 8}, {"tiny", 16, 8, 2}};
 
+constexpr std::size_t kMostChoices = 8;
+
 struct Options {
-  std::string models = "qwen3,mixtral,deepseek", loads = "balanced,zipf", ways = "alltoall,shared";
+  std::string models = "qwen3,mixtral,deepseek", loads = "random,zipf", ways = "alltoall,shared";
   std::string bytes = "64,4096,65536,262144,1048576,4194304,16777216";
   std::string json;
   std::string combine = "exact", wire_dtype = "fp32";
@@ -53,10 +54,11 @@ struct Options {
 std::optional<Options> parse(int argc, char** argv) {
   namespace po = boost::program_options;
   Options o;
-  po::options_description known("dispatch_bench: dispatch and combine beside a copy of their rows");
+  po::options_description known("dispatch_bench: dispatch and combine beside the fastest copy of their rows");
   known.add_options()("models", po::value(&o.models)->default_value(o.models),
                       "of qwen3, mixtral, deepseek, tiny: row sizes, experts, top-k")(
-      "loads", po::value(&o.loads)->default_value(o.loads), "of balanced, zipf")(
+      "loads", po::value(&o.loads)->default_value(o.loads),
+      "a list of random, zipf, balanced, hot, ... (moeloom bench ep --help)")(
       "ways", po::value(&o.ways)->default_value(o.ways), "dispatchers; the last is compared with the others")(
       "bytes", po::value(&o.bytes)->default_value(o.bytes), "of a pair of ranks in one exchange, a list")(
       "nodes", po::value(&o.nodes)->default_value(o.nodes), "pretended, of the ranks; 0: the real ones")(
@@ -75,37 +77,17 @@ Model model_named(const std::string& name) {
   throw std::invalid_argument("unknown model \"" + name + "\"; --help lists them");
 }
 
-/// The top_k largest of log(weight) + Gumbel noise: a draw without replacement, each expert by its weight.
-std::vector<std::int32_t> choices(const Model& model, Index tokens, double zipf_exponent, int rank) {
-  const CounterRandom random(static_cast<std::uint64_t>(rank), stream_of("choices"));
-  std::vector<std::int32_t> chosen;
-  std::vector<double> score(at(model.experts));
-  std::vector<std::int32_t> order(at(model.experts));
-  for (Index t = 0; t < tokens; ++t) {
-    for (Index e = 0; e < model.experts; ++e) {
-      const double u = random.uniform(static_cast<std::uint64_t>(t * model.experts + e));
-      score[at(e)] = -zipf_exponent * std::log(static_cast<double>(e + 1)) - std::log(-std::log(u + 1e-12));
-    }
-    std::iota(order.begin(), order.end(), 0);
-    std::ranges::partial_sort(order, order.begin() + model.top_k, std::greater{},
-                              [&](std::int32_t e) { return score[at(e)]; });
-    chosen.insert(chosen.end(), order.begin(), order.begin() + model.top_k);
-  }
-  return chosen;
-}
-
 struct Point {
   Model model;
-  std::string load;
-  Index bytes, cols, tokens;
+  Workload load = Workload::kBalanced;
+  Index bytes = 0, cols = 0, tokens = 0;  // tokens of a rank
 };
 
 Point point_of(const std::string& model, const std::string& load, Index bytes, int ranks) {
-  if (load != "balanced" && load != "zipf") throw std::invalid_argument("unknown load \"" + load + "\"");
   const Model m = model_named(model);
   const Index cols = std::clamp<Index>(bytes / 4, 1, m.hidden);
   const Index rows_per_pair = std::max<Index>(1, bytes / (4 * cols));
-  return {m, load, bytes, cols, ceil_div(rows_per_pair * ranks, m.top_k)};
+  return {m, workload_named(load), bytes, cols, ceil_div(rows_per_pair * ranks, m.top_k)};
 }
 
 WireSettings wire_of(const Options& o) {
@@ -172,87 +154,110 @@ class Exchange {
   std::vector<float> slots_, row_scalars_;
 };
 
-/// The same rows by the same ranks: two buffers out and back each, as the exchanges have.
-class RowCopy {
+/// The same rows by the same ranks: read once, written K times; K read, one written. Twice, as the exchanges.
+class Limit {
  public:
-  explicit RowCopy(const Point& p)
-      : tokens_(p.tokens * p.model.top_k, p.cols),
-        rows_(tokens_.rows(), p.cols),
-        d_rows_(tokens_.rows(), p.cols),
-        output_(tokens_.rows(), p.cols) {}
+  Limit(const Communicator& ep, const Point& p)
+      : top_k_(p.model.top_k),
+        tokens_(p.tokens, p.cols),
+        sums_(p.tokens, p.cols),
+        rows_(p.tokens * top_k_, p.cols),
+        d_rows_(p.tokens * top_k_, p.cols),
+        output_(p.tokens * top_k_, p.cols) {
+    const auto seconds = [&](const auto& work) {
+      return slowest_seconds(ep, work, slowest_repeats(ep, work));
+    };
+    spread_ = &fastest_copy([&](const CopyWay& way) { return seconds([&] { spread(way, rows_); }); });
+    gather_ = &fastest_copy([&](const CopyWay& way) { return seconds([&] { gather(way); }); });
+  }
   void run() {
-    parts(tokens_, rows_);
-    parts(output_, tokens_);
-    parts(tokens_, d_rows_);
-    parts(output_, tokens_);
+    spread(*spread_, rows_);
+    gather(*gather_);
+    spread(*spread_, d_rows_);
+    gather(*gather_);
+  }
+  std::string names() const {
+    return std::string(spread_->name) + " out, " + std::string(gather_->name) + " back";
   }
 
  private:
-  static void parts(const Matrix& from, Matrix& to) {
-    const Index each = ceil_div(from.rows(), threads());
-    parallel_blocks(from.rows(), each, [&](Index begin, Index end) {
-      std::memcpy(to.row(begin), from.row(begin), at((end - begin) * from.cols()) * sizeof(float));
+  /// A thread's tokens, in order; work(token).
+  template <typename Work>
+  void for_tokens(const Work& work) {
+    parallel_blocks(tokens_.rows(), std::max<Index>(1, ceil_div(tokens_.rows(), threads())),
+                    [&](Index begin, Index end) {
+                      for (Index token = begin; token < end; ++token) work(token);
+                    });
+  }
+  /// Each of a token's rows lies in a stretch of its own, as those of K experts do.
+  template <typename Pointer>
+  std::span<Pointer const> rows_of(Index token, Matrix& rows, std::array<Pointer, kMostChoices>& all) const {
+    for (Index k = 0; k < top_k_; ++k) all[at(k)] = rows.row(k * tokens_.rows() + token);
+    return std::span(all).first(at(top_k_));
+  }
+  void spread(const CopyWay& way, Matrix& to) {
+    for_tokens([&](Index token) {
+      std::array<float*, kMostChoices> rows;
+      way.spread(tokens_.row(token), tokens_.cols(), rows_of(token, to, rows));
     });
   }
-  Matrix tokens_, rows_, d_rows_, output_;
+  void gather(const CopyWay& way) {
+    for_tokens([&](Index token) {
+      std::array<const float*, kMostChoices> rows;
+      way.gather(rows_of(token, output_, rows), sums_.cols(), sums_.row(token));
+    });
+  }
+
+  Index top_k_;
+  Matrix tokens_, sums_, rows_, d_rows_, output_;
+  const CopyWay* spread_ = nullptr;
+  const CopyWay* gather_ = nullptr;
 };
 
-double slowest_seconds(const Communicator& ep, const std::function<void()>& work, int repeats) {
-  ep.barrier();
-  return ep.all_max(bench::seconds_of(work, repeats));
-}
-
-struct Samples {
-  std::vector<double> ms, against_memcpy, against_last;
+struct Measured {
+  Samples ms, of_limit, of_last;
   DispatchTraffic traffic;
 };
 
-/// samples[0] is memcpy; the others are the ways in their order.
-std::vector<Samples> measure(const Options& o, const Communicator& ep, const Point& p) {
-  const auto chosen = choices(p.model, p.tokens, p.load == "zipf" ? 1.0 : 0.0, ep.rank());
-  RowCopy copy(p);
+/// The limit, then the ways in their order.
+std::vector<Measured> measure(const Options& o, const Communicator& ep, const Point& p, Limit& limit) {
+  const WorkloadShape shape{p.tokens * ep.size(), p.model.experts, p.model.top_k};
+  const auto chosen = choose_experts(p.load, shape, 0, 0, {p.tokens * ep.rank(), p.tokens});
   std::vector<std::unique_ptr<Exchange>> exchanges;
-  std::vector<std::function<void()>> works = {[&] { copy.run(); }};
+  std::vector<std::function<void()>> works = {[&] { limit.run(); }};
   for (const std::string& way : bench::words(o.ways)) {
     exchanges.push_back(std::make_unique<Exchange>(ep, p, bench::dispatcher_named(way), wire_of(o), chosen));
     works.push_back([&exchange = *exchanges.back()] { exchange.run(); });
   }
   std::vector<int> repeats;
-  for (const auto& work : works) {
-    work();
-    const double once = slowest_seconds(ep, work, 2);
-    repeats.push_back(static_cast<int>(std::clamp(4e-3 / once, 1.0, 1e4)));
+  for (const auto& work : works) repeats.push_back(slowest_repeats(ep, work));
+  std::vector<Measured> measured(works.size());
+  for (std::size_t i = 0; i < exchanges.size(); ++i) measured[i + 1].traffic = exchanges[i]->run_and_count();
+  const std::vector<Samples> seconds = take_turns(
+      works.size(), o.samples, [&](std::size_t i) { return slowest_seconds(ep, works[i], repeats[i]); });
+  for (std::size_t i = 0; i < works.size(); ++i) {
+    for (const double each : seconds[i]) measured[i].ms.push_back(1e3 * each);
+    measured[i].of_limit = ratios(seconds[0], seconds[i]);
+    measured[i].of_last = ratios(seconds[i], seconds.back());
   }
-  std::vector<Samples> samples(works.size());
-  for (std::size_t i = 0; i < exchanges.size(); ++i) samples[i + 1].traffic = exchanges[i]->run_and_count();
-  for (int round = 0; round < o.samples; ++round) {
-    std::vector<double> seconds;
-    for (std::size_t i = 0; i < works.size(); ++i)
-      seconds.push_back(slowest_seconds(ep, works[i], repeats[i]));
-    for (std::size_t i = 0; i < works.size(); ++i) {
-      samples[i].ms.push_back(1e3 * seconds[i]);
-      samples[i].against_memcpy.push_back(seconds[0] / seconds[i]);
-      samples[i].against_last.push_back(seconds[i] / seconds.back());
-    }
-  }
-  return samples;
+  return measured;
 }
 
-void report(const Options& o, const Point& p, int ranks, const std::vector<Samples>& samples,
-            nlohmann::ordered_json& rows) {
-  std::vector<std::string> names = bench::words("memcpy," + o.ways);
+void report(const Options& o, const Point& p, int ranks, const std::vector<Measured>& samples,
+            const std::string& copies, nlohmann::ordered_json& rows) {
+  const std::vector<std::string> names = bench::words("limit," + o.ways);
+  const std::string load(name_of(p.load));
   for (std::size_t i = 0; i < samples.size(); ++i) {
-    const bench::Percentiles ms = bench::percentiles(samples[i].ms);
-    const bench::Percentiles share = bench::percentiles(samples[i].against_memcpy);
-    const bench::Percentiles behind = bench::percentiles(samples[i].against_last);
-    std::printf("%-9s %-9s %10lld %7lld %-9s %10.4f %8.0f %% %5.0f %5.0f %8.2f x %12lld %12lld\n",
-                p.model.name, p.load.c_str(), static_cast<long long>(p.bytes),
-                static_cast<long long>(p.tokens), names[i].c_str(), ms.median, 100 * share.median,
-                100 * share.p10, 100 * share.p90, behind.median,
+    const Spread ms = spread_of(samples[i].ms);
+    const Spread share = spread_of(samples[i].of_limit);
+    const double behind = median(samples[i].of_last);
+    std::printf("%-9s %-9s %10lld %7lld %-9s %10.4f %8.0f %% %5.0f %5.0f %8.2f x %12lld %12lld  %s\n",
+                p.model.name, load.c_str(), static_cast<long long>(p.bytes), static_cast<long long>(p.tokens),
+                names[i].c_str(), ms.median, 100 * share.median, 100 * share.p10, 100 * share.p90, behind,
                 static_cast<long long>(samples[i].traffic.network_bytes),
-                static_cast<long long>(samples[i].traffic.row_bytes));
+                static_cast<long long>(samples[i].traffic.row_bytes), i == 0 ? copies.c_str() : "");
     rows.push_back({{"model", p.model.name},
-                    {"load", p.load},
+                    {"load", load},
                     {"ranks", ranks},
                     {"threads", o.threads},
                     {"bytes_per_pair", p.bytes},
@@ -260,11 +265,12 @@ void report(const Options& o, const Point& p, int ranks, const std::vector<Sampl
                     {"tokens", p.tokens},
                     {"top_k", p.model.top_k},
                     {"way", names[i]},
+                    {"limit", copies},
                     {"ms", ms.median},
-                    {"of_memcpy", share.median},
-                    {"of_memcpy_p10", share.p10},
-                    {"of_memcpy_p90", share.p90},
-                    {"times_last", behind.median},
+                    {"of_limit", share.median},
+                    {"of_limit_p10", share.p10},
+                    {"of_limit_p90", share.p90},
+                    {"times_last", behind},
                     {"nodes", o.nodes},
                     {"combine", o.combine},
                     {"wire_dtype", o.wire_dtype},
@@ -280,16 +286,17 @@ void run(const Options& o) {
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
   if (ep.rank() == 0)
     std::printf(
-        "%s, %d ranks; a copy's time over a way's, p10, p90, and a way's time over the last's\n%-9s %-9s "
+        "%s, %d ranks; the limit's time over a way's, p10, p90, and a way's time over the last's\n%-9s %-9s "
         "%10s %7s %-9s %10s %10s %5s %5s %10s %12s %12s\n",
         bench::environment_line(o.threads).c_str(), ep.size(), "model", "load", "bytes/pair", "tokens", "way",
-        "ms", "of memcpy", "p10", "p90", "of last", "wire B", "logical B");
+        "ms", "of limit", "p10", "p90", "of last", "network B", "row B");
   for (const std::string& model : bench::words(o.models))
     for (const std::string& load : bench::words(o.loads))
       for (const std::string& bytes : bench::words(o.bytes)) {
         const Point p = point_of(model, load, std::stoll(bytes), ep.size());
-        const std::vector<Samples> samples = measure(o, ep, p);
-        if (ep.rank() == 0) report(o, p, ep.size(), samples, rows);
+        Limit limit(ep, p);
+        const std::vector<Measured> samples = measure(o, ep, p, limit);
+        if (ep.rank() == 0) report(o, p, ep.size(), samples, limit.names(), rows);
       }
   if (ep.rank() == 0) bench::write_json(o.json, rows);
 }

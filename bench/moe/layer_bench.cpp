@@ -14,29 +14,56 @@
 //
 // --overlap off,4 asks how much of the rows' travel the products hide: (off - on) / min(exchange, experts) of
 // the same round, where exchange and experts are those of the round without overlap.
+//
+// Each subject is checked against ep = 1 before it is timed, in memory for all experts; --check off leaves it
+// out.
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"
 #include "moeloom/comm/session.hpp"
+#include "moeloom/measure/layer_subject.hpp"
+#include "moeloom/measure/paired.hpp"
+#include "moeloom/measure/peaks.hpp"
 
 #include <cmath>
 #include <cstdio>
+#include <deque>
 #include <exception>
 #include <iostream>
+#include <map>
 #include <memory>
+#include <numeric>
 #include <optional>
 
-#include "moe/layer_subject.hpp"
+#include "support/check.hpp"
+#include "support/dispatcher.hpp"
+#include "support/heading.hpp"
 #include "support/json_file.hpp"
-#include "support/measure.hpp"
+#include "support/kernels.hpp"
 #include "support/options.hpp"
 
 namespace {
 
 using namespace moeloom;
 
-using Options = bench::LayerOptions;
-using Subject = bench::LayerSubject;
-using bench::Variant;
+constexpr std::uint64_t kSeed = 0;
+
+struct Options {
+  Index tokens = 1024, hidden = 1024, inter = 768, experts = 32, top_k = 4;
+  std::string ep = "1", paths = "gmm,loop", dispatcher = "alltoall", overlap = "off";
+  std::string routing = "random", node_pool = "off", check = "on";
+  int threads = 1, warmup = 2, samples = 9;
+  std::string dtype = "fp32", json;
+  LayerSizes sizes() const { return {hidden, inter, experts, top_k}; }
+};
+
+/// 0: off.
+Index chunks_of(const std::string& overlap) {
+  if (overlap == "off") return 0;
+  const Index chunks = std::atoll(overlap.c_str());
+  if (chunks < 1)
+    throw std::invalid_argument("unknown --overlap " + overlap + "; known: off, or a number from 1");
+  return chunks;
+}
 
 std::optional<Options> parse(int argc, char** argv) {
   namespace po = boost::program_options;
@@ -50,7 +77,8 @@ std::optional<Options> parse(int argc, char** argv) {
       "ep", po::value(&o.ep)->default_value(o.ep), "ranks that share the experts, a list: 1,2")(
       "paths", po::value(&o.paths)->default_value(o.paths), "of gmm, loop, gmm-packed, gmm-copy")(
       "dispatcher", po::value(&o.dispatcher)->default_value(o.dispatcher), "of alltoall, shared")(
-      "routing", po::value(&o.routing)->default_value(o.routing), "a list of random, balanced, hot")(
+      "routing", po::value(&o.routing)->default_value(o.routing),
+      "a list of balanced, random, zipf, hot, hot-rank, ... (moeloom bench ep --help)")(
       "node-pool", po::value(&o.node_pool)->default_value(o.node_pool),
       "a list of off, on: ranks of a node run each other's experts")(
       "overlap", po::value(&o.overlap)->default_value(o.overlap),
@@ -58,52 +86,102 @@ std::optional<Options> parse(int argc, char** argv) {
       "dtype", po::value(&o.dtype)->default_value(o.dtype), "of gmm and gmm-packed: fp32, bf16")(
       "threads", po::value(&o.threads)->default_value(o.threads), "threads of a rank")(
       "samples", po::value(&o.samples)->default_value(o.samples), "measured steps of each path")(
-      "json", po::value(&o.json), "also write the rows to this file");
+      "check", po::value(&o.check)->default_value(o.check),
+      "on, off: compare each subject with ep = 1 first")("json", po::value(&o.json),
+                                                         "also write the rows to this file");
   if (!bench::read_options(known, argc, argv)) return std::nullopt;
   bench::dtype_from_option(o.dtype);
   bench::dispatcher_named(o.dispatcher);
-  for (const std::string& name : bench::words(o.routing)) bench::routing_named(name);
+  for (const std::string& name : bench::words(o.routing)) workload_named(name);
   for (const std::string& word : bench::words(o.node_pool)) bench::is_on("--node-pool", word);
-  for (const std::string& overlap : bench::words(o.overlap)) bench::chunks_of(overlap);
+  for (const std::string& overlap : bench::words(o.overlap)) chunks_of(overlap);
+  bench::is_on("--check", o.check);
   return o;
 }
 
-struct Samples {
-  std::vector<double> forward_ms, backward_ms, total_ms, gflops, peak, fraction;
-  std::vector<double> of_first;  // total_ms over the first subject's in the same round
-  std::vector<double> exchange_ms, experts_ms;
-  std::vector<double> hidden, hidden_forward, hidden_backward;  // empty: there is nothing to compare with
-  std::vector<Subject::Step> steps;
+/// What is measured beside the others, on one mesh.
+struct Variant {
+  std::string path, routing, overlap;
+  bool node_pool = false;
+  bool differs_in_overlap_alone(const Variant& other) const {
+    return path == other.path && routing == other.routing && node_pool == other.node_pool;
+  }
 };
 
-double hidden_share(const Subject::Pass& off, double on_seconds) {
+DispatcherSettings dispatcher_of(const Options& o, const Mesh& mesh, const Variant& variant) {
+  if (variant.node_pool && variant.path != "gmm" && variant.path != "loop")
+    throw std::invalid_argument("--node-pool on reads the masters: choose --paths from gmm, loop");
+  DispatcherSettings settings =
+      bench::dispatcher_settings(o.dispatcher, mesh.ep(), o.experts, variant.node_pool);
+  settings.chunks = chunks_of(variant.overlap);
+  return settings;
+}
+
+struct Subject {
+  Subject(const Options& o, const Mesh& mesh, const Variant& variant_, LayerInputs& inputs_)
+      : variant(variant_),
+        inputs(inputs_),
+        layer(o.sizes(), mesh, bench::layer_kernels(variant.path, bench::dtype_from_option(o.dtype)),
+              dispatcher_of(o, mesh, variant), kSeed) {}
+  Variant variant;
+  LayerInputs& inputs;
+  LayerSubject layer;
+};
+
+/// The slowest rank's, of one pass.
+struct Pass {
+  double seconds = 0;
+  double exchange = 0, experts = 0;  // of those, in dispatch and combine, and in the products
+};
+struct Step {
+  Pass forward, backward;
+  double seconds() const { return forward.seconds + backward.seconds; }
+};
+
+Pass slowest(const PhaseTimes& seconds, const Communicator& world) {
+  const auto of = [&](Phase phase) { return seconds[static_cast<std::size_t>(phase)]; };
+  return {world.all_max(std::reduce(seconds.begin(), seconds.end())),
+          world.all_max(of(Phase::kDispatch) + of(Phase::kCombine)), world.all_max(of(Phase::kExperts))};
+}
+
+Step step_of(Subject& subject) {
+  subject.layer.step(subject.inputs);
+  const Communicator& world = subject.layer.mesh().world();
+  return {slowest(subject.layer.forward_seconds(), world), slowest(subject.layer.backward_seconds(), world)};
+}
+
+struct Measured {
+  Samples forward_ms, backward_ms, total_ms, gflops, peak, fraction;
+  Samples of_first;  // total_ms over the first subject's in the same round
+  Samples exchange_ms, experts_ms;
+  Samples hidden, hidden_forward, hidden_backward;  // empty: there is nothing to compare with
+  std::vector<Step> steps;
+};
+
+double hidden_share(const Pass& off, double on_seconds) {
   return (off.seconds - on_seconds) / std::min(off.exchange, off.experts);
 }
 
 /// Compares, round by round, with the same layer without overlap.
-void compare(const Samples& off, Samples& on) {
+void compare(const Measured& off, Measured& on) {
   for (std::size_t i = 0; i < on.steps.size(); ++i) {
     const auto& [forward, backward] = off.steps[i];
-    const Subject::Pass both{forward.seconds + backward.seconds, forward.exchange + backward.exchange,
-                             forward.experts + backward.experts};
+    const Pass both{forward.seconds + backward.seconds, forward.exchange + backward.exchange,
+                    forward.experts + backward.experts};
     on.hidden_forward.push_back(hidden_share(forward, on.steps[i].forward.seconds));
     on.hidden_backward.push_back(hidden_share(backward, on.steps[i].backward.seconds));
     on.hidden.push_back(hidden_share(both, on.steps[i].seconds()));
   }
 }
 
-double median(const std::vector<double>& values) {
-  return bench::percentiles(values).median;
-}
-
-nlohmann::ordered_json row_of(const Options& o, const Subject& subject, const Samples& s) {
-  const auto f = bench::percentiles(s.fraction);
-  const auto ratio = bench::percentiles(s.of_first);
+nlohmann::ordered_json row_of(const Options& o, const Subject& subject, const Measured& s) {
+  const auto f = spread_of(s.fraction);
+  const auto ratio = spread_of(s.of_first);
   return {{"path", subject.variant.path},
           {"routing", subject.variant.routing},
           {"node_pool", subject.variant.node_pool},
-          {"ranks", subject.mesh().world().size()},
-          {"ep", subject.mesh().shape().ep},
+          {"ranks", subject.layer.mesh().world().size()},
+          {"ep", subject.layer.mesh().shape().ep},
           {"threads", o.threads},
           {"tokens", o.tokens},
           {"hidden", o.hidden},
@@ -112,7 +190,7 @@ nlohmann::ordered_json row_of(const Options& o, const Subject& subject, const Sa
           {"top_k", o.top_k},
           {"dispatcher", o.dispatcher},
           {"overlap", subject.variant.overlap},
-          {"dtype", subject.dtype() == DType::kBF16 ? "bf16" : "fp32"},
+          {"dtype", subject.layer.dtype() == DType::kBF16 ? "bf16" : "fp32"},
           {"forward_ms", median(s.forward_ms)},
           {"backward_ms", median(s.backward_ms)},
           {"total_ms", median(s.total_ms)},
@@ -132,27 +210,27 @@ nlohmann::ordered_json row_of(const Options& o, const Subject& subject, const Sa
           {"commit", bench::commit_text()}};
 }
 
-void measure(const Options& o, Subject& subject, Samples& samples) {
-  const Communicator& world = subject.mesh().world();
+void measure(const Options& o, Subject& subject, Measured& measured) {
+  const Communicator& world = subject.layer.mesh().world();
   // The slowest rank waits for nobody's peak: each measures its own while all are busy.
-  const double half_step = subject.last_seconds() / 2;
-  const double before = bench::peak_gflops(subject.dtype(), o.threads, half_step);
-  const Subject::Step step = subject.step();
-  const double after = bench::peak_gflops(subject.dtype(), o.threads, half_step);
-  std::vector<double> peaks = world.all_gather(std::vector<double>{(before + after) / 2});
+  const auto peak_of = [&](double seconds) { return peak_gflops(subject.layer.dtype(), o.threads, seconds); };
+  Step step;
+  const BesidePeak sample = beside_peak(peak_of, measured.steps.back().seconds(), [&] {
+    step = step_of(subject);
+    return step.seconds();
+  });
   double peak = 0;
-  for (const double each : peaks) peak += each / world.size();
-  const double total = step.seconds();
-  const double gflops = 18e-9 * static_cast<double>(o.top_k * o.tokens * o.hidden * o.inter) / total;
-  samples.steps.push_back(step);
-  samples.forward_ms.push_back(1e3 * step.forward.seconds);
-  samples.backward_ms.push_back(1e3 * step.backward.seconds);
-  samples.exchange_ms.push_back(1e3 * (step.forward.exchange + step.backward.exchange));
-  samples.experts_ms.push_back(1e3 * (step.forward.experts + step.backward.experts));
-  samples.total_ms.push_back(1e3 * total);
-  samples.gflops.push_back(gflops);
-  samples.peak.push_back(peak);
-  samples.fraction.push_back(gflops / peak);
+  for (const double each : world.all_gather(std::vector<double>{sample.gflops})) peak += each / world.size();
+  const double gflops = 18e-9 * static_cast<double>(o.top_k * o.tokens * o.hidden * o.inter) / sample.seconds;
+  measured.steps.push_back(step);
+  measured.forward_ms.push_back(1e3 * step.forward.seconds);
+  measured.backward_ms.push_back(1e3 * step.backward.seconds);
+  measured.exchange_ms.push_back(1e3 * (step.forward.exchange + step.backward.exchange));
+  measured.experts_ms.push_back(1e3 * (step.forward.experts + step.backward.experts));
+  measured.total_ms.push_back(1e3 * sample.seconds);
+  measured.gflops.push_back(gflops);
+  measured.peak.push_back(peak);
+  measured.fraction.push_back(gflops / peak);
 }
 
 std::vector<std::unique_ptr<Mesh>> meshes_of(const Options& o) {
@@ -180,13 +258,13 @@ std::vector<Variant> variants_of(const Options& o) {
 }
 
 /// Each with the one before it that differs in nothing but its overlap, which is off.
-void compare_overlap(const std::vector<std::unique_ptr<Subject>>& subjects, std::vector<Samples>& samples) {
-  const Samples* off = nullptr;
+void compare_overlap(const std::deque<Subject>& subjects, std::vector<Measured>& samples) {
+  const Measured* off = nullptr;
   for (std::size_t i = 0; i < subjects.size(); ++i) {
-    const bool follows = i > 0 && &subjects[i]->mesh() == &subjects[i - 1]->mesh() &&
-                         subjects[i]->variant.differs_in_overlap_alone(subjects[i - 1]->variant);
+    const bool follows = i > 0 && &subjects[i].layer.mesh() == &subjects[i - 1].layer.mesh() &&
+                         subjects[i].variant.differs_in_overlap_alone(subjects[i - 1].variant);
     if (!follows) off = nullptr;
-    if (subjects[i]->variant.overlap == "off")
+    if (subjects[i].variant.overlap == "off")
       off = &samples[i];
     else if (off != nullptr)
       compare(*off, samples[i]);
@@ -198,28 +276,39 @@ std::string percent(const std::vector<double>& shares) {
   return shares.empty() ? "" : std::to_string(std::lround(100 * median(shares))) + " %";
 }
 
-void print(const std::vector<std::unique_ptr<Subject>>& subjects, const std::vector<Samples>& samples,
-           const Options& o) {
+void print(const std::deque<Subject>& subjects, const std::vector<Measured>& samples, const Options& o) {
   std::printf("%s, %d ranks\n", bench::environment_line(o.threads).c_str(),
-              subjects.front()->mesh().world().size());
+              subjects.front().layer.mesh().world().size());
   std::printf("%-9s %3s %-9s %4s %7s %11s %11s %11s %11s %11s %7s %8s %8s %15s %11s %9s %9s\n", "path", "ep",
               "routing", "pool", "overlap", "forward_ms", "backward_ms", "total_ms", "exchange_ms",
               "experts_ms", "hidden", "forward", "backward", "gflops_per_rank", "peak_gflops", "fraction",
               "of_first");
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
   for (std::size_t i = 0; i < subjects.size(); ++i) {
-    const Samples& s = samples[i];
-    rows.push_back(row_of(o, *subjects[i], s));
-    const Variant& variant = subjects[i]->variant;
+    const Measured& s = samples[i];
+    rows.push_back(row_of(o, subjects[i], s));
+    const Variant& variant = subjects[i].variant;
     std::printf(
         "%-9s %3d %-9s %4s %7s %11.2f %11.2f %11.2f %11.2f %11.2f %7s %8s %8s %15.1f %11.1f %9.3f %9.3f\n",
-        variant.path.c_str(), static_cast<int>(subjects[i]->mesh().shape().ep), variant.routing.c_str(),
+        variant.path.c_str(), static_cast<int>(subjects[i].layer.mesh().shape().ep), variant.routing.c_str(),
         variant.node_pool ? "on" : "off", variant.overlap.c_str(), median(s.forward_ms),
         median(s.backward_ms), median(s.total_ms), median(s.exchange_ms), median(s.experts_ms),
         percent(s.hidden).c_str(), percent(s.hidden_forward).c_str(), percent(s.hidden_backward).c_str(),
         median(s.gflops), median(s.peak), median(s.fraction), median(s.of_first));
   }
   bench::write_json(o.json, rows);
+}
+
+void check(const Options& o, const Mesh& without_ep, std::deque<Subject>& subjects) {
+  std::map<LayerInputs*, LayerCheck> checks;
+  for (Subject& subject : subjects) {
+    auto found = checks.find(&subject.inputs);
+    if (found == checks.end())
+      found = checks.emplace(&subject.inputs, LayerCheck(o.sizes(), without_ep, subject.inputs, kSeed)).first;
+    bench::refuse_unless_right(subject.variant.path + ", " + subject.variant.routing,
+                               found->second.error_of(subject.layer, subject.inputs),
+                               LayerCheck::tolerance(subject.layer.dtype()));
+  }
 }
 
 void run(const Options& o) {
@@ -230,20 +319,33 @@ void run(const Options& o) {
   }
   set_threads(o.threads);
   const auto meshes = meshes_of(o);
-  std::vector<std::unique_ptr<Subject>> subjects;
+  const Communicator& world = meshes.front()->world();
+  std::map<std::string, LayerInputs> inputs;
+  for (const std::string& name : bench::words(o.routing))
+    inputs.try_emplace(name, o.sizes(), workload_named(name), o.tokens * world.size(), world, kSeed);
+  std::deque<Subject> subjects;
   for (const auto& mesh : meshes)
     for (const Variant& variant : variants_of(o))
-      subjects.push_back(std::make_unique<Subject>(o, *mesh, variant));
-  std::vector<Samples> samples(subjects.size());
-  for (const auto& subject : subjects)
-    for (int i = 0; i < o.warmup; ++i) subject->step();
-  for (int i = 0; i < o.samples; ++i)
-    for (std::size_t s = 0; s < subjects.size(); ++s) {
-      measure(o, *subjects[s], samples[s]);
-      samples[s].of_first.push_back(samples[s].total_ms.back() / samples[0].total_ms.back());
-    }
+      subjects.emplace_back(o, *mesh, variant, inputs.at(variant.routing));
+  if (bench::is_on("--check", o.check)) check(o, Mesh(Communicator::world(), MeshShape{0, 1}), subjects);
+  std::vector<Measured> samples(subjects.size());
+  const auto prepare = [&](Index step) {
+    for (auto& [name, each] : inputs) each.prepare(step);
+  };
+  for (int i = 0; i < o.warmup; ++i) {
+    prepare(i);
+    for (std::size_t s = 0; s < subjects.size(); ++s) samples[s].steps = {step_of(subjects[s])};
+  }
+  for (int i = 0; i < o.samples; ++i) {
+    prepare(o.warmup + i);
+    for (std::size_t s = 0; s < subjects.size(); ++s) measure(o, subjects[s], samples[s]);
+  }
+  for (Measured& each : samples) {
+    each.steps.erase(each.steps.begin());  // of the warm-up
+    each.of_first = ratios(each.total_ms, samples.front().total_ms);
+  }
   compare_overlap(subjects, samples);
-  if (subjects.front()->mesh().world().rank() == 0) print(subjects, samples, o);
+  if (world.rank() == 0) print(subjects, samples, o);
 }
 
 }  // namespace

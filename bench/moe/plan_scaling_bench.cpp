@@ -8,13 +8,14 @@
 // on the rank that holds its expert. It should grow no faster than ep + E, and stay under 5 ms at ep = 1024.
 #include "moeloom/base/random.hpp"
 #include "moeloom/comm/mesh.hpp"
+#include "moeloom/measure/paired.hpp"
 #include "moeloom/moe/dispatch/dispatch_plan.hpp"
 
 #include <cstdio>
 #include <optional>
 
+#include "support/heading.hpp"
 #include "support/json_file.hpp"
-#include "support/measure.hpp"
 #include "support/options.hpp"
 
 namespace {
@@ -81,24 +82,24 @@ nlohmann::ordered_json measure(const Options& o, Index ranks) {
   DispatchPlan plan;
   std::vector<double> sending, receiving, landing, both;
   for (int i = 0; i < o.samples + 1; ++i) {
-    const double send = bench::seconds_of([&] { plan_sending(chosen, o.top_k, o.experts, ranks, plan); }, 1);
-    const double receive = bench::seconds_of([&] { plan_receiving(counts, plan); }, 1);
-    const double land = bench::seconds_of([&] { plan_landing(landing_counts, chosen, 0, plan); }, 1);
+    const double send = seconds_of([&] { plan_sending(chosen, o.top_k, o.experts, ranks, plan); }, 1);
+    const double receive = seconds_of([&] { plan_receiving(counts, plan); }, 1);
+    const double land = seconds_of([&] { plan_landing(landing_counts, chosen, 0, plan); }, 1);
     if (i == 0) continue;  // memory is new
     sending.push_back(1e3 * send);
     receiving.push_back(1e3 * receive);
     landing.push_back(1e3 * land);
     both.push_back(1e3 * (send + receive));
   }
-  const bench::Percentiles together = bench::percentiles(both);
+  const Spread together = spread_of(both);
   return {{"ep", ranks},
           {"experts", o.experts},
           {"tokens", o.tokens},
           {"top_k", o.top_k},
           {"rows", plan.rows()},
-          {"sending_ms", bench::percentiles(sending).median},
-          {"receiving_ms", bench::percentiles(receiving).median},
-          {"landing_ms", bench::percentiles(landing).median},
+          {"sending_ms", median(sending)},
+          {"receiving_ms", median(receiving)},
+          {"landing_ms", median(landing)},
           {"ms", together.median},
           {"ms_p10", together.p10},
           {"ms_p90", together.p90},

@@ -7,6 +7,7 @@
 // In a simulation only messages take time, so that the model's local copies are left out too: under mpirun
 // the predictions lack them.
 #include "moeloom/base/parallel.hpp"
+#include "moeloom/base/statistics.hpp"
 #include "moeloom/comm/session.hpp"
 #include "moeloom/moe/dispatch/dispatcher.hpp"
 #include "moeloom/plan/cost/exchange_cost.hpp"
@@ -20,8 +21,8 @@
 #include <limits>
 #include <optional>
 
+#include "support/heading.hpp"
 #include "support/json_file.hpp"
-#include "support/measure.hpp"
 #include "support/options.hpp"
 
 namespace {
@@ -137,7 +138,7 @@ Replayed replay(const Options& o, const Communicator& world, DispatcherKind kind
     out.push_back(seconds_of(world, [&] { dispatcher.begin(trip); }));
     back.push_back(seconds_of(world, [&] { dispatcher.finish(trip); }));
   }
-  return {bench::percentiles(out).median, bench::percentiles(back).median};
+  return {median(out), median(back)};
 }
 
 ExchangeCase case_of(const Options& o, const Communicator& world) {

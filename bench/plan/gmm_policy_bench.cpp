@@ -1,7 +1,7 @@
 // What does the policy's rule (`auto`) lose against the fastest path of the experts, beside `measure`, which
 // times them first?
 //
-//   build/bench/gmm_policy_bench                  every point of the table in bench/README.md
+//   build/bench/gmm_policy_bench                  every point of bench/results/2026-11-22-gmm-policy-avx2.txt
 //   build/bench/gmm_policy_bench --points 10 --rounds 3
 //
 // A point is a shape, rows per expert, source ranks and micro-batches a step. Both policies decide as a run
@@ -9,6 +9,7 @@
 // Regret is the time of the path that a policy chose over that of the fastest.
 #include "moeloom/base/parallel.hpp"
 #include "moeloom/base/random.hpp"
+#include "moeloom/base/statistics.hpp"
 #include "moeloom/moe/experts/experts.hpp"
 #include "moeloom/plan/rates/calibration.hpp"
 
@@ -18,8 +19,8 @@
 #include <deque>
 #include <optional>
 
+#include "support/heading.hpp"
 #include "support/json_file.hpp"
-#include "support/measure.hpp"
 #include "support/options.hpp"
 
 namespace {
@@ -210,8 +211,8 @@ Measured measure(const Point& point, int rounds) {
   }
   Measured measured;
   for (const Path path : {kLoop, kGmm, kPacked}) {
-    measured.seconds[path] = bench::percentiles(seconds[path]).median;
-    measured.over_loop[path] = bench::percentiles(ratios[path]).median;
+    measured.seconds[path] = median(seconds[path]);
+    measured.over_loop[path] = median(ratios[path]);
   }
   return measured;
 }

@@ -15,6 +15,7 @@
 #include "moeloom/base/parallel.hpp"
 #include "moeloom/comm/messages.hpp"
 #include "moeloom/comm/session.hpp"
+#include "moeloom/measure/step_subject.hpp"
 #include "moeloom/plan/predict.hpp"
 #include "moeloom/plan/rates/gmm_prediction.hpp"
 
@@ -28,8 +29,9 @@
 #include <thread>
 
 #include "plan/plan_ranking.hpp"
+#include "support/check.hpp"
+#include "support/kernels.hpp"
 #include "support/options.hpp"
-#include "support/training.hpp"
 
 namespace {
 
@@ -40,7 +42,7 @@ struct Options {
   Index sequences = 4, sequence_length = 256;
   Index processors = static_cast<Index>(std::thread::hardware_concurrency());
   int calibrations = 3, samples = 5;
-  std::string clock = "wall", json = "plan.json";
+  std::string clock = "wall", check = "on", json = "plan.json";
 };
 
 std::optional<Options> parse(int argc, char** argv) {
@@ -59,9 +61,11 @@ std::optional<Options> parse(int argc, char** argv) {
                       "how often rates are measured")(
       "samples", po::value(&o.samples)->default_value(o.samples), "measured steps after each calibration")(
       "clock", po::value(&o.clock)->default_value(o.clock), "wall or cpu")(
+      "check", po::value(&o.check)->default_value(o.check), "on, off: compare first steps with ep = 1 first")(
       "json", po::value(&o.json)->default_value(o.json), "rows are added to this file");
   if (!bench::read_options(known, argc, argv)) return std::nullopt;
   if (o.clock != "wall" && o.clock != "cpu") throw std::invalid_argument("--clock is wall or cpu");
+  bench::is_on("--check", o.check);
   return o;
 }
 
@@ -95,8 +99,8 @@ void on_first(Index ranks, const Communicator& world, const Work& work) {
 MachineRates machine_rates(const Options& o, const Communicator& world) {
   MachineRates rates;
   on_first(o.processors, world, [&](const Communicator& busy) {
-    rates = measure_machine_rates(rate_case(o.model, o.sequence_length), bench::kernels_of(true, DType::kF32),
-                                  busy, 3);
+    rates = measure_machine_rates(rate_case(o.model, o.sequence_length),
+                                  bench::model_kernels(true, DType::kF32), busy, 3);
   });
   world.broadcast(std::as_writable_bytes(std::span(&rates, 1)), 0);
   return rates;
@@ -112,17 +116,24 @@ GmmPrediction predict_experts(const Options& o, const GmmFacts& facts, const Com
   return prediction;
 }
 
+TrainingCase case_of(const Options& o, const Communicator& world) {
+  return {o.model, o.sequences * world.size(), o.sequence_length, 1};
+}
+
+void train_first(StepSubject& subject) {
+  for (Index step = 0; step < StepCheck::kSteps; ++step) subject.train();
+}
+
 /// Rows of each expert, by step and layer, in the steps that will be measured: choices change while a model
 /// learns, and are the same on every mesh.
 std::vector<std::vector<double>> rows_of_steps(const Options& o, const TokenSource& tokens) {
   const Mesh mesh(Communicator::world(),
                   MeshShape{0, 1, {"dp", "ep"}}.completed(Communicator::world().size()));
-  bench::Subject subject(o.model, {o.sequences, o.sequence_length}, mesh, tokens,
-                         bench::kernels_of(true, DType::kF32));
-  subject.step();
+  StepSubject subject(case_of(o, mesh.world()), mesh, tokens, bench::model_kernels(true, DType::kF32));
+  train_first(subject);
   std::vector<std::vector<double>> rows;
   for (int sample = 0; sample < o.calibrations * o.samples; ++sample)
-    for (const std::vector<Index>& layer : subject.step().rows_per_expert)
+    for (const std::vector<Index>& layer : subject.train().rows_per_expert)
       if (!layer.empty()) rows.emplace_back(layer.begin(), layer.end());
   return rows;
 }
@@ -130,12 +141,18 @@ std::vector<std::vector<double>> rows_of_steps(const Options& o, const TokenSour
 /// One point in training.
 class Runner {
  public:
-  Runner(const Options& o, const PredictedPoint& point, const TokenSource& tokens)
+  /// check: none if there shall be none.
+  Runner(const Options& o, const PredictedPoint& point, const TokenSource& tokens,
+         const std::optional<StepCheck>& check)
       : options_(o),
         point_(point),
         mesh_(Communicator::world(), point.step.mesh),
-        subject_(o.model, {o.sequences, o.sequence_length}, mesh_, tokens, kernels(point.grouped)) {
-    subject_.step();
+        subject_(case_of(o, mesh_.world()), mesh_, tokens, kernels(point.grouped)) {
+    if (check)
+      bench::refuse_unless_right(mesh_.shape().text(), check->error_of(subject_),
+                                 StepCheck::tolerance(DType::kF32));
+    else
+      train_first(subject_);
   }
 
   /// By the rates of now.
@@ -148,7 +165,7 @@ class Runner {
   void step() {
     mesh_.world().barrier();
     const double before = processor_seconds();
-    const StepReport report = subject_.step();
+    const StepReport report = subject_.train();
     std::vector<double> used = {processor_seconds() - before};
     mesh_.world().all_sum(used);
     const auto busy = static_cast<double>(std::min<Index>(mesh_.world().size(), options_.processors));
@@ -161,17 +178,17 @@ class Runner {
   }
 
   nlohmann::ordered_json row() const {
-    const bench::Percentiles measured = bench::percentiles(measured_);
+    const Spread measured = spread_of(measured_);
     std::vector<double> errors;
     for (std::size_t i = 0; i < measured_.size(); ++i) errors.push_back(predicted_[i] / measured_[i] - 1);
-    const bench::Percentiles error = bench::percentiles(errors);
+    const Spread error = spread_of(errors);
     nlohmann::ordered_json row = {{"ranks", point_.step.mesh.world()},
                                   {"dp", point_.step.mesh.dp},
                                   {"ep", point_.step.mesh.ep},
                                   {"experts", gmm_text(point_)},
                                   {"busiest_load", mean_busiest_load(point_.step)},
                                   {"clock", options_.clock},
-                                  {"predicted_ms", 1e3 * bench::percentiles(predicted_).median},
+                                  {"predicted_ms", 1e3 * median(predicted_)},
                                   {"measured_ms", 1e3 * measured.median},
                                   {"p10_ms", 1e3 * measured.p10},
                                   {"p90_ms", 1e3 * measured.p90},
@@ -190,7 +207,7 @@ class Runner {
 
  private:
   static KernelTable kernels(bool grouped) {
-    KernelTable table = bench::kernels_of(true, DType::kF32);
+    KernelTable table = bench::model_kernels(true, DType::kF32);
     if (!grouped) table.grouped_matmul = native_grouped_matmul();  // dense layers stay as train has them
     return table;
   }
@@ -198,7 +215,7 @@ class Runner {
   const Options& options_;
   PredictedPoint point_;
   Mesh mesh_;
-  bench::Subject subject_;
+  StepSubject subject_;
   std::vector<double> measured_, predicted_;             // a round each
   PhaseSeconds measured_phases_{}, predicted_phases_{};  // sums over rounds; measured on rank 0 by the wall
 };
@@ -229,9 +246,13 @@ nlohmann::ordered_json kept_rows(const std::string& path) {
 void run(const Options& o, Communicator world) {
   set_threads(1);
   nlohmann::ordered_json rows = kept_rows(o.json);
-  const bench::RandomText text(world.rank());
-  const TokenSource tokens(text.path(), TokenFormat::kText);
+  const TokenSource tokens = random_text(world.rank(), 1, 1 << 16);
   const Job job = job_of(o, world, rows_of_steps(o, tokens));
+  std::optional<StepCheck> check;
+  if (bench::is_on("--check", o.check)) {
+    const Mesh without_ep(Communicator::world(), MeshShape{0, 1}.completed(world.size()));
+    check.emplace(case_of(o, world), without_ep, tokens);
+  }
   std::deque<Runner> runners;
   for (int calibration = 0; calibration < o.calibrations; ++calibration) {
     const std::vector<PredictedPoint> points = predict_points(
@@ -239,7 +260,7 @@ void run(const Options& o, Communicator world) {
         [&](const GmmFacts& facts, const MeshShape&) { return predict_experts(o, facts, world); },
         std::array{DispatcherKind::kAlltoall});
     if (runners.empty())
-      for (const PredictedPoint& point : points) runners.emplace_back(o, point, tokens);
+      for (const PredictedPoint& point : points) runners.emplace_back(o, point, tokens, check);
     for (Runner& runner : runners) runner.predict(points);
     for (int sample = 0; sample < o.samples; ++sample)
       for (Runner& runner : runners) runner.step();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "moeloom/base/index.hpp"
+#include "moeloom/base/statistics.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -10,8 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "support/heading.hpp"
 #include "support/json_file.hpp"
-#include "support/measure.hpp"
 
 namespace moeloom::bench {
 
@@ -84,7 +85,7 @@ inline void print_rows(const nlohmann::ordered_json& rows) {
   const Ranking ranking = ranking_of(rows);
   std::printf(
       "median error %.0f %%; of the pairs at the same ranks %d are ranked right, %d wrong, %d are ties\n",
-      100 * percentiles(errors).median, ranking.right, ranking.wrong, ranking.ties);
+      100 * median(errors), ranking.right, ranking.wrong, ranking.ties);
   std::set<int> ranks;
   for (const auto& row : rows) ranks.insert(row["ranks"].get<int>());
   for (const int each : ranks)

@@ -1,7 +1,7 @@
 // A way to move rows by its name on a benchmark's command line.
 #pragma once
 
-#include "moeloom/moe/dispatch/dispatcher_kind.hpp"
+#include "moeloom/moe/dispatch/dispatcher.hpp"
 
 #include <stdexcept>
 #include <string>
@@ -16,6 +16,16 @@ inline DispatcherKind dispatcher_named(const std::string& name) {
   for (const DispatcherKind each : kDispatcherKinds)
     known += (known.empty() ? "" : ", ") + std::string(name_of(each));
   throw std::invalid_argument("unknown dispatcher \"" + name + "\"; valid: " + known);
+}
+
+/// With what its subjects share of it. node_pool: ranks of a node run each other's experts.
+inline DispatcherSettings dispatcher_settings(const std::string& name, const Communicator& ep, Index experts,
+                                              bool node_pool) {
+  DispatcherSettings settings = open_dispatcher(dispatcher_named(name), ep, experts);
+  settings.node_pool = node_pool;
+  if (node_pool && !settings.memory)
+    throw std::invalid_argument("--node-pool on needs --dispatcher shared or hierarchical");
+  return settings;
 }
 
 }  // namespace moeloom::bench

@@ -1,4 +1,4 @@
-// --dtype of the benchmarks that have one: the kernel it means, its peak, and what to say without bf16.
+// --dtype of the benchmarks that have one: the kernel it means, and what to say without bf16.
 #pragma once
 
 #include "moeloom/kernels/grouped_matmul.hpp"
@@ -7,7 +7,6 @@
 #include <stdexcept>
 #include <string>
 
-#include "support/fma_peak.hpp"
 #include "support/json_file.hpp"
 
 namespace moeloom::bench {
@@ -20,11 +19,6 @@ inline DType dtype_from_option(const std::string& text) {
 
 inline GroupedMatmulKernel packed_kernel(DType type) {
   return type == DType::kBF16 ? packed_bf16_grouped_matmul() : packed_grouped_matmul();
-}
-
-inline double peak_gflops(DType type, int threads, double seconds) {
-  return type == DType::kBF16 ? bf16_peak_gflops(threads, seconds).value()
-                              : fma_peak_gflops(threads, seconds);
 }
 
 /// Emulated bf16 would say nothing about a machine that has it: no rows.

@@ -1,31 +1,35 @@
 // How many tokens does a whole training step take in a second, for each GFLOP/s that the machine could do?
 //
-//   mpirun -n 1 build/bench/step_bench                        the two shapes of the table in bench/README.md
-//   mpirun -n 2 build/bench/step_bench --case custom --hidden 512 --experts 16 --ep 2
-//   mpirun -n 2 build/bench/step_bench --case custom --path gmm --ep 2 --dispatcher shared
+//   mpirun -n 1 build/bench/step_bench                        the two shapes of
+//   bench/results/2026-11-21-step.txt mpirun -n 2 build/bench/step_bench --case custom --hidden 512 --experts
+//   16 --ep 2 mpirun -n 2 build/bench/step_bench --case custom --path gmm --ep 2 --dispatcher shared
 //     --routing balanced,hot --node-pool off,on
 //
 // Forward, backward, gradient norm and AdamW; each path takes its turn in every round, between two
 // measurements of the fp32 FMA peak. gmm has every kernel; loop multiplies by OpenBLAS. --dtype is gmm's. The
 // slowest rank's time counts; sequences are per rank. `of_first` is a subject's time over that of the first
-// in the same round.
+// in the same round. --routing natural is an untrained router's; others route a token by its id. The first
+// steps of each are checked against ep = 1 before it is timed; --check off leaves it out.
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"
 #include "moeloom/comm/session.hpp"
+#include "moeloom/measure/paired.hpp"
+#include "moeloom/measure/peaks.hpp"
+#include "moeloom/measure/step_subject.hpp"
 
 #include <cstdio>
+#include <deque>
 #include <exception>
 #include <iostream>
-#include <memory>
+#include <map>
 #include <optional>
 
+#include "support/check.hpp"
 #include "support/dispatcher.hpp"
-#include "support/dtype.hpp"
-#include "support/fma_peak.hpp"
+#include "support/heading.hpp"
 #include "support/json_file.hpp"
-#include "support/measure.hpp"
+#include "support/kernels.hpp"
 #include "support/options.hpp"
-#include "support/training.hpp"
 
 namespace {
 
@@ -39,7 +43,7 @@ struct Case {
 
 struct Options {
   std::string which = "all", path = "both", dtype = "fp32", json;
-  std::string dispatcher = "alltoall", routing = "random", node_pool = "off";
+  std::string dispatcher = "alltoall", routing = "natural", node_pool = "off", check = "on";
   Case custom;
   Index ep = 1;
   int threads = 1, samples = 7;
@@ -68,6 +72,12 @@ std::vector<Case> cases_of(const Options& o) {
   throw std::invalid_argument("unknown --case " + o.which + "; known: all, d256, d512, custom");
 }
 
+/// None: as an untrained router has it.
+std::optional<Workload> routing_named(const std::string& name) {
+  if (name == "natural") return std::nullopt;
+  return workload_named(name);
+}
+
 std::optional<Options> parse(int argc, char** argv) {
   namespace po = boost::program_options;
   Options o;
@@ -83,11 +93,13 @@ std::optional<Options> parse(int argc, char** argv) {
       "dtype", po::value(&o.dtype)->default_value(o.dtype), "of the gmm path: fp32, bf16")(
       "dispatcher", po::value(&o.dispatcher)->default_value(o.dispatcher),
       "alltoall, shared, hierarchical or allgather")(
-      "routing", po::value(&o.routing)->default_value(o.routing), "a list of random, balanced, hot")(
+      "routing", po::value(&o.routing)->default_value(o.routing),
+      "a list of natural, balanced, random, hot, ... (moeloom bench ep --help)")(
       "node-pool", po::value(&o.node_pool)->default_value(o.node_pool),
       "a list of off, on: ranks of a node run each other's experts")(
       "threads", po::value(&o.threads)->default_value(o.threads), "threads of a rank")(
       "samples", po::value(&o.samples)->default_value(o.samples), "measured steps of each path")(
+      "check", po::value(&o.check)->default_value(o.check), "on, off: compare first steps with ep = 1 first")(
       "json", po::value(&o.json), "also write the rows to this file");
   size("ep", &o.ep, "ranks that share the experts");
   size("hidden", &m.hidden_size, "hidden size");
@@ -105,8 +117,9 @@ std::optional<Options> parse(int argc, char** argv) {
   if (o.path != "both" && o.path != "gmm" && o.path != "loop")
     throw std::invalid_argument("unknown --path " + o.path + "; known: gmm, loop, both");
   bench::dispatcher_named(o.dispatcher);
-  for (const std::string& name : bench::words(o.routing)) bench::routing_named(name);
+  for (const std::string& name : bench::words(o.routing)) routing_named(name);
   for (const std::string& word : bench::words(o.node_pool)) bench::is_on("--node-pool", word);
+  bench::is_on("--check", o.check);
   return o;
 }
 
@@ -125,51 +138,44 @@ std::vector<Variant> variants_of(const Options& o) {
 }
 
 struct Subject {
+  Subject(const Options& o, const TrainingCase& of, const Mesh& mesh, const TokenSource& tokens,
+          const Variant& variant_)
+      : variant(variant_),
+        training(
+            of, mesh, tokens, bench::model_kernels(variant.path == "gmm", bench::dtype_from_option(o.dtype)),
+            bench::dispatcher_settings(o.dispatcher, mesh.ep(), of.model.num_experts, variant.node_pool)) {}
   Variant variant;
-  std::unique_ptr<bench::Subject> training;
+  StepSubject training;
 };
 
-Subject subject_of(const Options& o, const Case& c, const Mesh& mesh, const TokenSource& tokens,
-                   const Variant& variant) {
-  DispatcherSettings dispatcher =
-      open_dispatcher(bench::dispatcher_named(o.dispatcher), mesh.ep(), c.model.num_experts);
-  dispatcher.node_pool = variant.node_pool;
-  if (variant.node_pool && !dispatcher.memory)
-    throw std::invalid_argument("--node-pool on needs --dispatcher shared or hierarchical");
-  const KernelTable kernels = bench::kernels_of(variant.path == "gmm", bench::dtype_from_option(o.dtype));
-  return {variant, std::make_unique<bench::Subject>(c.model, bench::RankBatch{c.sequences, c.sequence_length},
-                                                    mesh, tokens, kernels,
-                                                    bench::routing_named(variant.routing), dispatcher)};
-}
-
-struct Samples {
-  std::vector<double> seconds, tokens_per_s, peak, per_gflops;
-  std::vector<double> of_first;  // seconds over the first subject's in the same round
-  std::array<double, kPhases> phases{};
+struct Measured {
+  Samples seconds, tokens_per_s, peak, per_gflops;
+  Samples of_first;  // seconds over the first subject's in the same round
+  PhaseTimes phases{};
   double last_seconds = 0;  // of the slowest rank: how long the peak is measured
 };
 
-void measure(const Options& o, const Mesh& mesh, const Subject& subject, Samples& samples) {
-  const double before = bench::fma_peak_gflops(o.threads, samples.last_seconds / 2);
-  mesh.world().barrier();
-  const StepReport report = subject.training->step();
-  const double after = bench::fma_peak_gflops(o.threads, samples.last_seconds / 2);
-  const double seconds = mesh.world().all_max(report.seconds);
-  samples.last_seconds = seconds;
+void measure(const Options& o, const Mesh& mesh, Subject& subject, Measured& measured) {
+  StepSample step;
+  const BesidePeak beside =
+      beside_peak([&](double seconds) { return fma_peak_gflops(o.threads, seconds); }, measured.last_seconds,
+                  [&] { return (step = subject.training.step()).seconds; });
+  const double seconds = mesh.world().all_max(beside.seconds);
+  measured.last_seconds = seconds;
   double peak = 0;
-  for (const double each : mesh.world().all_gather(std::vector<double>{(before + after) / 2})) peak += each;
-  const double rate = static_cast<double>(report.tokens) / seconds;
-  samples.seconds.push_back(seconds);
-  samples.tokens_per_s.push_back(rate);
-  samples.peak.push_back(peak);
-  samples.per_gflops.push_back(rate / peak);
-  for (std::size_t i = 0; i < kPhases; ++i) samples.phases[i] += report.phase_seconds[i];
+  for (const double each : mesh.world().all_gather(std::vector<double>{beside.gflops})) peak += each;
+  const double rate = static_cast<double>(step.tokens) / seconds;
+  measured.seconds.push_back(seconds);
+  measured.tokens_per_s.push_back(rate);
+  measured.peak.push_back(peak);
+  measured.per_gflops.push_back(rate / peak);
+  for (std::size_t i = 0; i < kPhases; ++i) measured.phases[i] += step.phase_seconds[i];
 }
 
 nlohmann::ordered_json row_of(const Options& o, const Case& c, const Mesh& mesh, const Variant& variant,
-                              const Samples& s) {
-  const auto ratio = bench::percentiles(s.per_gflops);
-  const auto of_first = bench::percentiles(s.of_first);
+                              const Measured& s) {
+  const auto ratio = spread_of(s.per_gflops);
+  const auto of_first = spread_of(s.of_first);
   nlohmann::ordered_json row = {{"case", c.name},
                                 {"path", variant.path},
                                 {"routing", variant.routing},
@@ -186,9 +192,9 @@ nlohmann::ordered_json row_of(const Options& o, const Case& c, const Mesh& mesh,
                                 {"layers", c.model.num_hidden_layers},
                                 {"experts", c.model.num_experts},
                                 {"top_k", c.model.num_experts_per_tok},
-                                {"step_ms", 1e3 * bench::percentiles(s.seconds).median},
-                                {"tokens_per_s", bench::percentiles(s.tokens_per_s).median},
-                                {"peak_gflops", bench::percentiles(s.peak).median},
+                                {"step_ms", 1e3 * median(s.seconds)},
+                                {"tokens_per_s", median(s.tokens_per_s)},
+                                {"peak_gflops", median(s.peak)},
                                 {"tokens_per_s_per_gflops", ratio.median},
                                 {"tokens_per_s_per_gflops_p10", ratio.p10},
                                 {"tokens_per_s_per_gflops_p90", ratio.p90},
@@ -218,22 +224,44 @@ void print(const nlohmann::ordered_json& row) {
   std::fflush(stdout);
 }
 
+/// One model, with one routing after the other.
+std::map<std::string, TrainingCase> routed_cases(const Options& o, const Case& c, const Mesh& mesh) {
+  std::map<std::string, TrainingCase> cases;
+  for (const std::string& name : bench::words(o.routing))
+    cases[name] = {c.model, c.sequences * mesh.world().size(), c.sequence_length, 1, routing_named(name)};
+  return cases;
+}
+
+void check(const Mesh& mesh, const std::map<std::string, TrainingCase>& cases, const TokenSource& tokens,
+           DType dtype, std::deque<Subject>& subjects) {
+  const Mesh without_ep(Communicator::world(), MeshShape{0, 1}.completed(mesh.world().size()));
+  for (const auto& [name, each] : cases) {
+    const StepCheck check(each, without_ep, tokens);
+    for (Subject& subject : subjects)
+      if (subject.variant.routing == name)
+        bench::refuse_unless_right(subject.variant.path + ", " + name, check.error_of(subject.training),
+                                   StepCheck::tolerance(subject.variant.path == "gmm" ? dtype : DType::kF32));
+  }
+}
+
 void run_case(const Options& o, const Case& c, const Mesh& mesh, const TokenSource& tokens,
               nlohmann::ordered_json& rows) {
-  std::vector<Subject> subjects;
-  for (const Variant& variant : variants_of(o)) subjects.push_back(subject_of(o, c, mesh, tokens, variant));
-  std::vector<Samples> samples(subjects.size());
+  const std::map<std::string, TrainingCase> cases = routed_cases(o, c, mesh);
+  std::deque<Subject> subjects;
+  for (const Variant& variant : variants_of(o))
+    subjects.emplace_back(o, cases.at(variant.routing), mesh, tokens, variant);
+  if (bench::is_on("--check", o.check))
+    check(mesh, cases, tokens, bench::dtype_from_option(o.dtype), subjects);
+  std::vector<Measured> samples(subjects.size());
   for (std::size_t s = 0; s < subjects.size(); ++s) {
-    subjects[s].training->step();
-    samples[s].last_seconds = mesh.world().all_max(subjects[s].training->step().seconds);
+    subjects[s].training.step();
+    samples[s].last_seconds = mesh.world().all_max(subjects[s].training.step().seconds);
   }
   for (int i = 0; i < o.samples; ++i)
-    for (std::size_t s = 0; s < subjects.size(); ++s) {
-      measure(o, mesh, subjects[s], samples[s]);
-      samples[s].of_first.push_back(samples[s].seconds.back() / samples[0].seconds.back());
-    }
+    for (std::size_t s = 0; s < subjects.size(); ++s) measure(o, mesh, subjects[s], samples[s]);
   if (mesh.world().rank() != 0) return;
   for (std::size_t s = 0; s < subjects.size(); ++s) {
+    samples[s].of_first = ratios(samples[s].seconds, samples[0].seconds);
     rows.push_back(row_of(o, c, mesh, subjects[s].variant, samples[s]));
     print(rows.back());
   }
@@ -256,8 +284,7 @@ void run(const Options& o, Communicator world) {
   }
   set_threads(o.threads);
   const Mesh mesh(std::move(world), shape);
-  const bench::RandomText text(mesh.world().rank());
-  const TokenSource tokens(text.path(), TokenFormat::kText);
+  const TokenSource tokens = random_text(mesh.world().rank(), 1, 1 << 16);
   if (mesh.world().rank() == 0) {
     std::printf("%s, %s, %d ranks\n", bench::environment_line(o.threads).c_str(), shape.text().c_str(),
                 mesh.world().size());

@@ -9,7 +9,7 @@
 #include <iostream>
 #include <sstream>
 
-#include "bench_ep_points.hpp"
+#include "cli/bench_ep_options.hpp"
 #include "cli/environment.hpp"
 #include "cli/flag_words.hpp"
 #include "cli/option_table.hpp"

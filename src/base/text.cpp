@@ -2,9 +2,24 @@
 
 #include <array>
 #include <charconv>
+#include <cmath>
 #include <cstdio>
 
 namespace moeloom {
+namespace {
+
+std::string printed(const char* format, double value) {
+  std::array<char, 512> text;  // the largest double has 309 digits
+  std::snprintf(text.data(), text.size(), format, value);
+  return text.data();
+}
+
+std::string with_thousands(std::string digits) {
+  for (std::size_t at = digits.size(); at > 3 && digits[at - 4] != '-'; at -= 3) digits.insert(at - 3, ",");
+  return digits;
+}
+
+}  // namespace
 
 std::string trimmed(std::string_view text) {
   constexpr std::string_view kSpace = " \t\r\n\v\f";
@@ -29,11 +44,28 @@ std::string number_text(double value) {
 }
 
 std::string rounded_text(double value) {
-  std::array<char, 512> text;  // the largest double has 309 digits
-  std::snprintf(text.data(), text.size(), value >= 100 ? "%.0f" : "%.1f", value);
-  std::string digits = text.data();
+  std::string digits = printed(value >= 100 ? "%.0f" : "%.1f", value);
   if (digits.ends_with(".0")) digits.resize(digits.size() - 2);
   return digits;
+}
+
+std::string readable(double value, int significant) {
+  if (!std::isfinite(value)) return "–";
+  if (value == 0) return "0";
+  const double size = std::fabs(value);
+  if (size >= 1e9 || size < 1e-3) return printed("%.3g", value);
+  const int before_point = static_cast<int>(std::floor(std::log10(size))) + 1;
+  if (before_point >= significant) return with_thousands(printed("%.0f", value));
+  std::array<char, 64> text;
+  std::snprintf(text.data(), text.size(), "%.*f", significant - before_point, value);
+  std::string digits = text.data();
+  digits.erase(digits.find_last_not_of('0') + 1);
+  if (digits.back() == '.') digits.pop_back();
+  return digits;
+}
+
+std::string milliseconds_text(double seconds, int significant) {
+  return readable(1e3 * seconds, significant) + " ms";
 }
 
 std::string bytes_text(double bytes) {

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
-#include <cstdio>
 
 namespace moeloom {
 namespace {
@@ -19,12 +18,6 @@ std::pair<std::string, std::string> texts_that_differ(Index a, Index b) {
   const std::pair texts(bytes_text(static_cast<double>(a)), bytes_text(static_cast<double>(b)));
   if (a == b || texts.first != texts.second) return texts;
   return {std::to_string(a) + " bytes", std::to_string(b) + " bytes"};
-}
-
-std::string milliseconds_text(double seconds) {
-  std::array<char, 64> text;
-  std::snprintf(text.data(), text.size(), "%.3g ms", seconds * 1e3);
-  return text.data();
 }
 
 GmmDecision decide_by_upstream_rule(const GmmFacts& facts) {

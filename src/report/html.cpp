@@ -42,17 +42,6 @@ std::string escaped_ascii(char c) {
   }
 }
 
-std::string printed(const char* format, double value) {
-  std::array<char, 400> text;
-  std::snprintf(text.data(), text.size(), format, value);
-  return text.data();
-}
-
-std::string with_thousands(std::string digits) {
-  for (std::size_t at = digits.size(); at > 3 && digits[at - 4] != '-'; at -= 3) digits.insert(at - 3, ",");
-  return digits;
-}
-
 }  // namespace
 
 std::string html_escaped(std::string_view text) {
@@ -68,21 +57,6 @@ std::string html_escaped(std::string_view text) {
   return escaped;
 }
 
-std::string readable(double value, int significant) {
-  if (!std::isfinite(value)) return "–";
-  if (value == 0) return "0";
-  const double size = std::fabs(value);
-  if (size >= 1e9 || size < 1e-3) return printed("%.3g", value);
-  const int before_point = static_cast<int>(std::floor(std::log10(size))) + 1;
-  if (before_point >= significant) return with_thousands(printed("%.0f", value));
-  std::array<char, 64> text;
-  std::snprintf(text.data(), text.size(), "%.*f", significant - before_point, value);
-  std::string digits = text.data();
-  digits.erase(digits.find_last_not_of('0') + 1);
-  if (digits.back() == '.') digits.pop_back();
-  return digits;
-}
-
 std::string readable_bytes(double bytes) {
   constexpr std::array kUnits = {" B", " KiB", " MiB", " GiB", " TiB"};
   std::size_t unit = 0;
@@ -91,12 +65,14 @@ std::string readable_bytes(double bytes) {
 }
 
 std::string readable_seconds(double seconds) {
-  if (seconds < 1) return readable(seconds * 1e3) + " ms";
+  if (seconds < 1) return milliseconds_text(seconds);
   return readable(seconds) + " s";
 }
 
 std::string coordinate(double value) {
-  return printed("%.2f", std::isfinite(value) ? value : 0);
+  std::array<char, 400> text;
+  std::snprintf(text.data(), text.size(), "%.2f", std::isfinite(value) ? value : 0);
+  return text.data();
 }
 
 }  // namespace moeloom

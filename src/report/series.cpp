@@ -62,14 +62,6 @@ std::vector<Point> smoothed(const std::vector<Point>& points, Index reach) {
   return smooth;
 }
 
-double median(std::vector<double> values) {
-  std::erase_if(values, [](double value) { return !std::isfinite(value); });
-  if (values.empty()) return kNothing;
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::ranges::nth_element(values, middle);
-  return *middle;
-}
-
 std::vector<double> ticks(double low, double high, int count) {
   const double rough = (high - low) / std::max(count, 1);
   if (!(rough > 0) || !std::isfinite(rough)) return {low};

@@ -28,7 +28,9 @@ const std::map<std::string, Rooms> kBelow = {
     {"train", {"base", "tensor", "kernels", "comm", "io", "moe", "model"}},
     {"plan", {"base", "tensor", "kernels", "comm", "io", "moe", "model", "train"}},
     {"report", {"base"}},
-    {"app", {"base", "tensor", "kernels", "comm", "io", "moe", "model", "train", "plan", "report"}},
+    {"measure", {"base", "tensor", "kernels", "comm", "io", "moe", "model", "train", "plan", "report"}},
+    {"app",
+     {"base", "tensor", "kernels", "comm", "io", "moe", "model", "train", "plan", "report", "measure"}},
 };
 
 struct Home {

@@ -47,5 +47,15 @@ TEST(BytesText, UsesTheLargestUnitThatLeavesAtLeastOne) {
   EXPECT_EQ(bytes_text(5e15), "4547 TiB");
 }
 
+TEST(Text, ANumberToBeReadHasSoManyDigitsThatCount) {
+  EXPECT_EQ(readable(1.8749), "1.87");
+  EXPECT_EQ(readable(18432), "18,432");
+  EXPECT_EQ(readable(0.5, 4), "0.5");
+  EXPECT_EQ(readable(1e-9), "1e-09");
+  EXPECT_EQ(readable(1.0 / 0.0), "–");
+  EXPECT_EQ(milliseconds_text(0.0125), "12.5 ms");
+  EXPECT_EQ(milliseconds_text(2.03, 4), "2,030 ms");
+}
+
 }  // namespace
 }  // namespace moeloom

@@ -12,5 +12,5 @@ int main() {
             << Communicator::self().size() << "\nkernels  " << KernelRegistry::builtin().find("fused_moe").id
             << "\nmoe      " << name_of(DispatcherKind::kShared) << "\nmodel    " << known_families()
             << "\ntrain    " << usual_peak(256) << "\nplan     " << crossings_out(8, 2, 2) << "\nreport   "
-            << html_escaped(text) << '\n';
+            << html_escaped(text) << "\nmeasure  " << name_of(Workload::kBalanced) << '\n';
 }

@@ -119,7 +119,7 @@ const std::vector<Case>& cases() {
          f.prediction = GmmPrediction{.loop_seconds = 1, .gmm_seconds = 1, .packed_seconds = 1};
        }),
        false,
-       "predicted 1e+03 ms grouped on the masters against 1e+03 ms for the loop, at 64 rows per expert"},
+       "predicted 1,000 ms grouped on the masters against 1,000 ms for the loop, at 64 rows per expert"},
       {"measure does not ask for a mesh", GmmRequest::kMeasure, with([](GmmFacts& f) {
          f.ep_size = 1;
          f.budget_bytes = 0;

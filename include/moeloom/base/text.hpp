@@ -16,6 +16,10 @@ std::vector<std::string> split(std::string_view text, char separator);
 std::string number_text(double value);
 /// To be read: a decimal where it carries something: "0.5", "1.2", "64", "256".
 std::string rounded_text(double value);
+/// `significant` digits, no exponent between 1e-3 and 1e6, "–" for what is not finite: "1.87", "18,432".
+std::string readable(double value, int significant = 3);
+/// "12.5 ms".
+std::string milliseconds_text(double seconds, int significant = 3);
 /// In the largest unit that leaves at least one: "12 MiB", "1.2 GiB", "640 bytes".
 std::string bytes_text(double bytes);
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "moeloom/base/index.hpp"
+#include "moeloom/base/text.hpp"
 
 #include <string>
 #include <string_view>
@@ -12,8 +13,6 @@ namespace moeloom {
 /// the replacement character.
 std::string html_escaped(std::string_view text);
 
-/// `significant` digits, no exponent between 1e-3 and 1e6, "–" for what is not finite: "1.87", "18,432".
-std::string readable(double value, int significant = 3);
 std::string readable_bytes(double bytes);
 /// "340 ms", "2.1 s".
 std::string readable_seconds(double seconds);

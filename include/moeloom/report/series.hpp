@@ -18,8 +18,6 @@ std::vector<Point> thinned(const std::vector<Point>& points, Index limit);
 std::vector<Point> thinned_to_peaks(const std::vector<Point>& points, Index limit);
 /// Each y the mean of up to `reach` neighbours on both sides.
 std::vector<Point> smoothed(const std::vector<Point>& points, Index reach);
-/// The middle value of the finite ones; NaN if there is none.
-double median(std::vector<double> values);
 
 /// Round numbers that cover [low, high], about `count` of them.
 std::vector<double> ticks(double low, double high, int count);

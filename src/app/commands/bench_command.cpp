@@ -3,6 +3,9 @@
 #include "moeloom/comm/session.hpp"
 #include "moeloom/io/text_file.hpp"
 #include "moeloom/kernels/grouped_matmul.hpp"
+#include "moeloom/measure/sweep/comparison.hpp"
+#include "moeloom/measure/sweep/file.hpp"
+#include "moeloom/measure/sweep/page.hpp"
 #include "moeloom/plan/rates/rate_cache.hpp"
 #include "moeloom/tensor/gemm.hpp"
 
@@ -10,13 +13,13 @@
 #include <ctime>
 #include <thread>
 
-#include "bench_ep_file.hpp"
-#include "bench_ep_measure.hpp"
-#include "bench_ep_report.hpp"
+#include "cli/bench_ep_options.hpp"
+#include "cli/flag_words.hpp"
 #include "cli/processors.hpp"
 #include "commands/commands.hpp"
 #include "run/log.hpp"
 #include "run/model_source.hpp"
+#include "run/run_decision.hpp"
 
 namespace moeloom {
 namespace {
@@ -35,7 +38,7 @@ BenchRequest read_request(int argc, const char* const* argv, Index world) {
   Violations violations;
   request.options = parse_bench_ep_options(argc - 1, argv + 1, violations);
   violations.attempt([&] { request.flags = read_environment(); });
-  const std::vector<DType>& dtypes = request.options.dtypes;
+  const std::vector<DType>& dtypes = request.options.sweep.dtypes;
   if (std::ranges::count(dtypes, DType::kBF16) > 0 && !cpu_has_bf16() && !request.flags.emulate_bf16)
     violations.add("--dtype bf16: " + std::string(why_no_bf16()) +
                    "; leave bf16 out, or set MOELOOM_BF16=emulate, which is slow");
@@ -49,8 +52,8 @@ BenchRequest read_request(int argc, const char* const* argv, Index world) {
 
 /// Text of everything that must be the same on all ranks.
 std::string fingerprint(const BenchRequest& request, Index world) {
-  std::string text = settings_text(request.options, request.config, request.flags.given, "");
-  for (const EpGroup& group : groups_of(request.options, request.config.num_experts, world))
+  std::string text = settings_text(request.options.sweep, request.config, request.flags.given, "");
+  for (const EpGroup& group : groups_of(request.options.sweep, request.config.num_experts, world))
     for (const EpPoint& point : group) text += "\n" + text_of(point);
   return text;
 }
@@ -63,7 +66,7 @@ std::string model_text(const ModelConfig& c, const BenchEpOptions& o) {
   const auto number = [](Index n) { return std::to_string(n); };
   return number(c.num_hidden_layers) + " layers, hidden " + number(c.hidden_size) + ", " +
          number(c.num_experts) + " experts of " + number(c.moe_intermediate_size) + ", top-" +
-         number(c.num_experts_per_tok) + ", sequences of " + number(o.sequence_length);
+         number(c.num_experts_per_tok) + ", sequences of " + number(o.sweep.sequence_length);
 }
 
 std::string now_text() {
@@ -73,6 +76,35 @@ std::string now_text() {
   std::array<char, 32> text{};
   std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%SZ", &utc);
   return text.data();
+}
+
+/// What a run decides that asks for the point.
+SetUpPoint as_a_run_decides(const BenchRequest& request) {
+  return [&request](const EpPoint& point, const Mesh& mesh) -> PointSetup {
+    EnvironmentFlags flags = request.flags;
+    flags.gmm = point.gmm;
+    flags.node_pool = false;
+    KernelChoice choice;
+    choice.dtype = point.dtype;
+    const RunRequest asked = run_request(choice, {.dispatcher = point.dispatcher}, flags);
+    const StepCase work{.threads = threads(), .tokens = ceil_div(point.tokens, point.ranks)};
+    RunFacts facts = find_run_facts(request.config, mesh, work, flags.pretended_nodes);
+    const DecidedRun run = decide_run(std::move(facts), asked, choice, flags, mesh.world());
+    const RunDecision& decision = run.decision;
+    // A fallback to fp32 would stand in the report beside the bf16 that was asked for. Where auto takes the
+    // loop, it is fp32.
+    if (point.dtype == DType::kBF16 && decision.dtype.type != DType::kBF16 && decision.gmm.apply)
+      throw AgreedError("--dtype bf16: " + decision.dtype.reason + "; leave bf16 out of --dtype");
+    const bool grouped = std::ranges::any_of(decision.kernels, [](const KernelReport& report) {
+      return report.id == "fused_moe" && report.applied;
+    });
+    return {decision.table,
+            open_dispatcher(decision, asked, mesh, request.config.num_experts),
+            decision.dtype.type,
+            grouped,
+            with_flags(decision.gmm.reason),
+            with_flags(decision.dispatcher.reason)};
+  };
 }
 
 Event event_of(const EpRow& row) {
@@ -91,11 +123,11 @@ class Sweep {
  public:
   Sweep(const BenchRequest& request, Log& log)
       : options_(request.options),
-        groups_(groups_of(options_, request.config.num_experts, Communicator::world().size())),
-        world_(options_, request.config, request.flags, groups_),
+        groups_(groups_of(options_.sweep, request.config.num_experts, Communicator::world().size())),
+        world_(options_.sweep, request.config, as_a_run_decides(request), groups_),
         log_(log) {
     const std::string machine = cpu_model() + " | " + first_line(moeloom_version()) + " | " + blas_library();
-    const std::string settings = settings_text(options_, request.config, request.flags.given, machine);
+    const std::string settings = settings_text(options_.sweep, request.config, request.flags.given, machine);
     blank_.model = model_text(request.config, options_);
     // Rank 0's machine speaks for all, and its file knows what is there.
     blank_.settings = world_.world().all_gather_text(settings).front();
@@ -107,7 +139,7 @@ class Sweep {
     blank_.mpi = mpi.substr(0, mpi.find(','));
     blank_.blas = blas_library();
     blank_.version = first_line(moeloom_version());
-    blank_.commit = options_.commit;
+    blank_.commit = options_.sweep.commit;
   }
 
   void run() {
@@ -164,12 +196,12 @@ class Sweep {
 
   void write_results() const {
     replace_file(options_.out / "points.csv", csv_of(file_->rows()));
-    replace_file(options_.out / "report.html", bench_ep_report(file_->rows(), blank_.settings));
+    replace_file(options_.out / "report.html", sweep_page(file_->rows(), blank_.settings));
   }
 
   const BenchEpOptions& options_;
   const std::vector<EpGroup> groups_;
-  const EpWorld world_;
+  const SweepWorld world_;
   Log& log_;
   EpRow blank_;                     // of no point: settings and machine
   std::optional<PointsFile> file_;  // rank 0

@@ -1,9 +1,12 @@
 #include "run/report.hpp"
 
+#include "moeloom/base/statistics.hpp"
 #include "moeloom/io/text_file.hpp"
 #include "moeloom/report/html.hpp"
 #include "moeloom/report/report_page.hpp"
 #include "moeloom/report/svg_chart.hpp"
+#include "moeloom/report/svg_load_map.hpp"
+#include "moeloom/report/svg_phase_bar.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -11,8 +14,6 @@
 
 #include "cli/flag_words.hpp"
 #include "run/progress.hpp"
-#include "run/svg_load_map.hpp"
-#include "run/svg_phase_bar.hpp"
 
 namespace moeloom {
 namespace {
@@ -36,6 +37,27 @@ std::vector<Point> validation_points(const Steps& steps) {
   for (const StepMetrics& step : steps)
     if (step.val_loss) points.push_back({static_cast<double>(step.step), *step.val_loss});
   return points;
+}
+
+/// Expert load by layer.
+std::vector<std::vector<Point>> load_points(const Steps& steps) {
+  std::vector<std::vector<Point>> layers;
+  for (const StepMetrics& step : steps) {
+    const std::vector<double>& loads = step.expert_load_max_over_mean;
+    layers.resize(std::max(layers.size(), loads.size()));
+    for (std::size_t layer = 0; layer < loads.size(); ++layer)
+      layers[layer].push_back({static_cast<double>(step.step), loads[layer]});
+  }
+  return layers;
+}
+
+/// Means over all steps.
+std::map<std::string, double> phase_seconds(const Steps& steps) {
+  std::map<std::string, double> means;
+  for (const StepMetrics& step : steps)
+    for (const auto& [name, seconds] : step.seconds_by_phase)
+      if (std::isfinite(seconds) && seconds > 0) means[name] += seconds / static_cast<double>(steps.size());
+  return means;
 }
 
 std::string loss_chart(const Steps& steps, const ReportInfo& info) {
@@ -84,8 +106,8 @@ std::string charts(const Steps& steps, const ReportInfo& info) {
                         loss_chart(steps, info)) +
          report_section("Speed", "tokens of all ranks per second of wall time", rate_chart(steps)) +
          report_section("Expert load", "rows of the fullest expert over those of the average one, by layer",
-                        svg_load_map(steps)) +
-         report_section("Time by phase", "mean of all steps", svg_phase_bar(steps)) +
+                        svg_load_map(load_points(steps))) +
+         report_section("Time by phase", "mean of all steps", svg_phase_bar(phase_seconds(steps))) +
          report_section("Gradient norm", "before clipping; the largest of each stretch", norm_chart(steps)) +
          report_section("Learning rate", "warm-up, then half a cosine", learning_rate_chart(steps)) +
          report_section("Load-balancing loss", "mean of the micro-batches", aux_chart(steps));

@@ -1,5 +1,6 @@
 // `moeloom bench ep` as a person runs it: measured, checked, stopped in the middle, gone on with.
 #include "moeloom/kernels/grouped_matmul.hpp"
+#include "moeloom/measure/sweep/file.hpp"
 
 #include <csignal>
 #include <fstream>
@@ -7,7 +8,6 @@
 #include <map>
 #include <set>
 
-#include "bench_ep_file.hpp"
 #include "program/program_testing.hpp"
 
 namespace moeloom {
@@ -43,7 +43,7 @@ std::set<std::string> keys_of(const std::vector<EpRow>& rows) {
 
 TEST_F(Bench, MeasuresEveryRoutingAtEveryEpAndChecksEachAgainstEpOne) {
   const Outcome run = shell(
-      bench(4, "--mode layer --workloads all --dispatcher alltoall,shared --gmm off,on --scaling strong"));
+      bench(4, "--mode layer --workloads all --dispatcher alltoall,shared --gmm 0,force --scaling strong"));
   ASSERT_EQ(run.exit_code, 0) << run.output;
   const std::vector<EpRow> all = rows();
   ASSERT_EQ(all.size(), kWorkloads.size() * 3 * 2 * 2);
@@ -52,7 +52,7 @@ TEST_F(Bench, MeasuresEveryRoutingAtEveryEpAndChecksEachAgainstEpOne) {
     EXPECT_GT(row.step_ms.median, 0) << row.point;
     EXPECT_LE(row.step_ms.p10, row.step_ms.p90) << row.point;
     EXPECT_EQ(row.dispatcher_used, row.dispatcher) << row.point;
-    EXPECT_EQ(row.gmm_applied, row.gmm == "on") << row.point;
+    EXPECT_EQ(row.gmm_applied, row.gmm == "force") << row.point;
     EXPECT_EQ(row.row_bytes == 0, row.ep == 1) << row.point;
     // Rows and one number a row each way; `shared` moves them through memory.
     const bool by_mpi = row.ep == 4 && row.dispatcher == "alltoall";
@@ -68,7 +68,7 @@ TEST_F(Bench, MeasuresEveryRoutingAtEveryEpAndChecksEachAgainstEpOne) {
 }
 
 TEST_F(Bench, MeasuresTrainingStepsOfEveryEpStrongAndWeak) {
-  const Outcome run = shell(bench(2, "--mode step --gmm off,on,auto"));
+  const Outcome run = shell(bench(2, "--mode step --gmm 0,auto,force"));
   ASSERT_EQ(run.exit_code, 0) << run.output;
   ASSERT_EQ(rows().size(), 2u * 2 * 3);
   for (const EpRow& row : rows()) {
@@ -83,7 +83,7 @@ TEST_F(Bench, MeasuresTrainingStepsOfEveryEpStrongAndWeak) {
 }
 
 TEST_F(Bench, GoesOnWhereItWasKilledWithoutRepeatingAPoint) {
-  const std::string sweep = bench(2, "--workloads all --gmm off,on");
+  const std::string sweep = bench(2, "--workloads all --gmm 0,force");
   const fs::path points = fs::path(path("out")) / "points.jsonl";
   auto killed = std::async(std::launch::async, [&] { return shell(sweep + " --samples 40"); });
   ASSERT_TRUE(soon(60s, [&] {
@@ -111,7 +111,7 @@ TEST_F(Bench, GoesOnWhereItWasKilledWithoutRepeatingAPoint) {
 }
 
 TEST_F(Bench, FreshMeasuresThisWorldAnewAndOtherSettingsStandBeside) {
-  const std::string small = "--mode layer --scaling weak --ep 1 --gmm off";
+  const std::string small = "--mode layer --scaling weak --ep 1 --gmm 0";
   ASSERT_EQ(shell(bench(1, small)).exit_code, 0);
   ASSERT_EQ(shell(bench(2, small)).exit_code, 0);
   const std::vector<EpRow> before = rows();
@@ -135,7 +135,7 @@ TEST_F(Bench, RefusesWhatCannotBeMeasuredOnceAndBeforeMeasuring) {
 }
 
 TEST_F(Bench, Bf16IsCheckedWithItsOwnToleranceAndRefusedWhereItCannotRun) {
-  const std::string bf16 = bench(2, "--scaling strong --gmm on --dtype fp32,bf16");
+  const std::string bf16 = bench(2, "--scaling strong --gmm force --dtype fp32,bf16");
   const Outcome run = shell("export MOELOOM_BF16=emulate; " + bf16);
   ASSERT_EQ(run.exit_code, 0) << run.output;
   ASSERT_EQ(rows().size(), 2u * 2 * 2);
@@ -152,7 +152,7 @@ TEST_F(Bench, Bf16IsCheckedWithItsOwnToleranceAndRefusedWhereItCannotRun) {
 
 TEST_F(Bench, APointThatCannotRunIsSkippedWithItsReasonAndTheSweepGoesOn) {
   const std::string sweep = "export MOELOOM_PRETEND_NODES=2; " +
-                            bench(2, "--mode layer --scaling strong --gmm off --dispatcher shared,alltoall");
+                            bench(2, "--mode layer --scaling strong --gmm 0 --dispatcher shared,alltoall");
   const Outcome run = shell(sweep);
   ASSERT_EQ(run.exit_code, 0) << run.output;
   const std::vector<EpRow> all = rows();
@@ -187,7 +187,7 @@ TEST_F(Bench, ItsScriptMeasuresSeveralWorldsIntoOneReport) {
   const std::string script =
       "MOELOOM_PROGRAM=" + testing::kProgram + " " MOELOOM_SOURCE_DIR "/launch/bench-ep.sh ";
   const Outcome run = shell(testing::within_time() + "env " + script + "--ranks 1,2 --out " + path("out") +
-                            tiny_model() + " --mode layer --scaling strong --gmm off,on --samples 2");
+                            tiny_model() + " --mode layer --scaling strong --gmm 0,force --samples 2");
   ASSERT_EQ(run.exit_code, 0) << run.output;
   std::set<Index> worlds;
   for (const EpRow& row : rows()) worlds.insert(row.ranks);

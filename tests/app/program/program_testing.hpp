@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "run/metrics.hpp"
+#include "support/count_of.hpp"
 #include <gtest/gtest.h>
 
 namespace moeloom::testing {
@@ -83,13 +84,6 @@ bool soon(std::chrono::seconds time, const Condition& holds) {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
   return true;
-}
-
-inline std::size_t count_of(const std::string& text, const std::string& part) {
-  std::size_t count = 0;
-  for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + part.size()))
-    ++count;
-  return count;
 }
 
 /// A folder with a small corpus, removed afterwards, and what runs in it.

@@ -3,12 +3,14 @@
 #include <cmath>
 #include <limits>
 
+#include "support/count_of.hpp"
 #include "support/files.hpp"
 #include <gtest/gtest.h>
 
 namespace moeloom {
 namespace {
 
+using testing::count_of;
 using testing::read_bytes;
 using testing::TemporaryFolder;
 
@@ -31,12 +33,6 @@ std::vector<StepMetrics> run_of(Index count) {
     steps.push_back(step);
   }
   return steps;
-}
-
-std::size_t occurrences(const std::string& text, const std::string& part) {
-  std::size_t count = 0;
-  for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
-  return count;
 }
 
 bool contains(const std::string& text, const std::string& part) {

@@ -1,0 +1,196 @@
+#include "cli/bench_ep_options.hpp"
+
+#include "moeloom/plan/decide/compute_dtype.hpp"
+#include "moeloom/plan/decide/decide.hpp"
+
+#include <algorithm>
+
+#include "cli/option_groups.hpp"
+#include "cli/processors.hpp"
+
+namespace moeloom {
+namespace {
+
+/// Words with commas, each once; "all" where `all` holds.
+template <typename T>
+std::vector<T> read_words(const std::string& text, const std::vector<std::pair<std::string, T>>& known,
+                          bool all) {
+  std::vector<std::string> words;
+  for (const auto& [word, value] : known) words.push_back(word);
+  std::vector<T> values;
+  for (const std::string& word : split(text, ',')) {
+    if (all && word == "all") {
+      for (const auto& [each, value] : known) values.push_back(value);
+      continue;
+    }
+    const auto found = std::ranges::find(words, word);
+    if (found == words.end())
+      throw BadValue("\"" + word + "\" is none of: " + joined(words) + (all ? ", all" : ""));
+    values.push_back(known[static_cast<std::size_t>(found - words.begin())].second);
+  }
+  std::ranges::sort(values);
+  values.erase(std::unique(values.begin(), values.end()), values.end());
+  return values;
+}
+
+/// Several of a few words, in the order of `values`.
+template <typename T, typename Name>
+void add_words(OptionTable& table, const std::string& name, const std::string& help, std::vector<T>& field,
+               const std::vector<T>& values, Name name_of_value, bool all = false) {
+  std::vector<std::pair<std::string, T>> known;
+  std::vector<std::string> words;
+  for (const T value : values) {
+    words.emplace_back(name_of_value(value));
+    known.emplace_back(words.back(), value);
+  }
+  table.add(
+      name, "LIST", help + ": " + joined(words) + (all ? "; or all" : ""),
+      [&field, known, all](const std::string& text) { field = read_words(text, known, all); },
+      [&field, name_of_value] {
+        std::vector<std::string> given;
+        for (const T value : field) given.emplace_back(name_of_value(value));
+        return joined(given, ",");
+      });
+}
+
+void read_eps(const std::string& text, std::vector<Index>& eps) {
+  eps.clear();
+  if (text == "auto") return;
+  read_value(text, eps);
+  if (eps.empty()) throw BadValue("expected auto, or numbers with commas");
+  std::ranges::sort(eps);
+  eps.erase(std::unique(eps.begin(), eps.end()), eps.end());
+}
+
+void add_point_options(OptionTable& table, SweepSettings& s) {
+  const auto name = [](auto value) { return name_of(value); };
+  table.group("Points, every combination of them");
+  add_words(table, "mode", "the MoE layer forward and backward, the whole training step", s.modes,
+            {BenchMode::kLayer, BenchMode::kStep}, name);
+  add_words(table, "scaling", "the same tokens over all ranks, or on each", s.scalings,
+            {Scaling::kStrong, Scaling::kWeak}, name);
+  table.add(
+      "ep", "LIST", "ranks that share the experts; auto: every divisor of the ranks up to the experts",
+      [&s](const std::string& text) { read_eps(text, s.eps); },
+      [&s] { return s.eps.empty() ? std::string("auto") : value_text(s.eps); });
+  add_words(table, "gmm", "grouped matmul, asked for as by MOELOOM_GMM_PATCH", s.gmm,
+            {GmmRequest::kNever, GmmRequest::kUpstreamRule, GmmRequest::kAuto, GmmRequest::kMeasure,
+             GmmRequest::kForce},
+            name);
+  add_words(table, "dispatcher", "how rows travel between the ranks of ep", s.dispatchers,
+            dispatcher_requests(), name);
+  add_words(table, "dtype", "what products multiply; the loop is fp32 alone", s.dtypes,
+            {DType::kF32, DType::kBF16}, dtype_text);
+  add_words(table, "workloads", "routings of the layer", s.workloads,
+            std::vector<Workload>(kWorkloads.begin(), kWorkloads.end()), name, /*all=*/true);
+  table.add("tokens", "N", "strong scaling: tokens over all ranks", s.tokens);
+  table.add("tokens-per-rank", "N", "weak scaling: tokens of a rank", s.tokens_per_rank);
+  table.add("seq-len", "N", "training step: tokens of a sequence", s.sequence_length);
+}
+
+void add_run_options(OptionTable& table, BenchEpOptions& o) {
+  table.group("Measuring");
+  table.add("warmup", "N", "steps of each point before the first sample", o.sweep.warmup);
+  table.add("samples", "N", "measured steps of each point, the points of a comparison in turn",
+            o.sweep.samples);
+  table.add("seed", "N", "of weights, tokens and routings", o.sweep.seed);
+  table.add("threads", "N",
+            "threads of a rank; 0: OMP_NUM_THREADS, or else its share of the node's processors", o.threads);
+  table.group("Results");
+  table.add("out", "DIR", "folder of points.jsonl, points.csv and report.html; what it holds is not repeated",
+            o.out);
+  table.add("fresh", "BOOL", "forget what the folder holds of this number of ranks", o.fresh);
+  table.add("commit", "TEXT", "what was built; another one is measured anew (launch/bench-ep.sh says it)",
+            o.sweep.commit);
+}
+
+OptionTable table_of(BenchEpOptions& options) {
+  OptionTable table;
+  add_model_options(table, options.model);
+  add_point_options(table, options.sweep);
+  add_run_options(table, options);
+  return table;
+}
+
+template <typename T>
+bool has(const std::vector<T>& values, T value) {
+  return std::ranges::find(values, value) != values.end();
+}
+
+void check_step(const SweepSettings& s, const ModelConfig& config, Index world, Violations& violations) {
+  violations.add(config_violations(config));
+  violations.unless(config.vocab_size >= 256, "vocab = " + value_text(config.vocab_size) +
+                                                  " is below 256, and training steps read random bytes; set "
+                                                  "--vocab 256, or leave --mode step out");
+  violations.unless(s.sequence_length <= config.max_position_embeddings,
+                    "seq-len = " + value_text(s.sequence_length) + " is above max_position_embeddings = " +
+                        value_text(config.max_position_embeddings) + "; choose a shorter one");
+  const auto whole = [&](const char* name, Index tokens, Index ranks) {
+    const Index shares = s.sequence_length * ranks;
+    violations.unless(
+        tokens % shares == 0,
+        std::string(name) + " = " + value_text(tokens) + " is no multiple of " + value_text(ranks) +
+            " ranks x seq-len " + value_text(s.sequence_length) + " = " + value_text(shares) + "; choose " +
+            value_text(std::max<Index>(tokens / shares, 1) * shares) + ", or another --seq-len");
+  };
+  if (has(s.scalings, Scaling::kStrong)) whole("tokens", s.tokens, world);
+  if (has(s.scalings, Scaling::kWeak)) whole("tokens-per-rank", s.tokens_per_rank, 1);
+}
+
+void check_layer(const SweepSettings& s, const ModelConfig& config, Violations& violations) {
+  violations.unless(config.hidden_size >= config.num_experts,
+                    "hidden = " + value_text(config.hidden_size) +
+                        " is below experts = " + value_text(config.num_experts) +
+                        ", and a layer's routing is given in the first value a token has for each expert; "
+                        "choose --hidden of at least " +
+                        value_text(config.num_experts) + ", or leave --mode layer out");
+  const WorkloadShape shape{s.tokens, config.num_experts, config.num_experts_per_tok};
+  for (const Workload workload : s.workloads)
+    if (const auto reason = why_not(workload, shape)) violations.unless(false, *reason);
+}
+
+}  // namespace
+
+BenchEpOptions parse_bench_ep_options(int argc, const char* const* argv, Violations& violations) {
+  BenchEpOptions options;
+  Mistakes mistakes;
+  note_shape(read_command_line(table_of(options), argc, argv, mistakes), options.model);
+  violations.add(mistakes.violations.list());
+  return options;
+}
+
+std::string bench_ep_help() {
+  BenchEpOptions options;
+  return "moeloom bench ep: which ep, on how many ranks, at what cost\n\n"
+         "  mpirun -n 4 moeloom bench ep --out bench-ep       every ep of a world of 4 ranks\n"
+         "  launch/bench-ep.sh --ranks 1,2,4                  several worlds, one report\n\n"
+         "Each point is checked against ep = 1 before it is timed; a step's time is that of its slowest "
+         "rank.\n"
+         "Stopped in the middle, the same command goes on with the points that are missing.\n" +
+         table_of(options).help();
+}
+
+std::vector<std::string> bench_ep_violations(const BenchEpOptions& o, const ModelConfig& config,
+                                             Index world) {
+  const SweepSettings& s = o.sweep;
+  Violations violations;
+  check_shape_source(o.model, violations);
+  violations.unless_at_least(1, "tokens", s.tokens);
+  violations.unless_at_least(1, "tokens-per-rank", s.tokens_per_rank);
+  violations.unless_at_least(1, "seq-len", s.sequence_length);
+  violations.unless_at_least(0, "warmup", s.warmup);
+  violations.unless_at_least(1, "samples", s.samples);
+  violations.unless(!o.out.empty(), "--out DIR must not be empty");
+  check_threads(o.threads, violations);
+  violations.unless(config.has_experts(),
+                    "the model has no experts, so there is no ep to compare; set --experts");
+  violations.unless(s.gmm != std::vector{GmmRequest::kNever} || has(s.dtypes, DType::kF32),
+                    "--gmm 0 with --dtype bf16 leaves no point: the loop over experts is fp32 alone");
+  for (const Index ep : s.eps) violations.add(mesh_violations({0, ep}, world, config.num_experts));
+  if (!violations.list().empty()) return violations.list();
+  if (has(s.modes, BenchMode::kStep)) check_step(s, config, world, violations);
+  if (has(s.modes, BenchMode::kLayer)) check_layer(s, config, violations);
+  return violations.list();
+}
+
+}  // namespace moeloom

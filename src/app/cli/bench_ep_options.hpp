@@ -1,0 +1,27 @@
+// What a person may ask of `moeloom bench ep`.
+#pragma once
+
+#include "moeloom/base/violations.hpp"
+#include "moeloom/measure/sweep/points.hpp"
+
+#include "cli/options.hpp"
+
+namespace moeloom {
+
+struct BenchEpOptions {
+  ModelOptions model;
+  SweepSettings sweep;
+  Index threads = 0;
+  std::filesystem::path out = "bench-ep";
+  bool fresh = false;
+};
+
+/// Reads what can be read and adds the rest to `violations`.
+BenchEpOptions parse_bench_ep_options(int argc, const char* const* argv, Violations& violations);
+std::string bench_ep_help();
+
+/// What can be said against the options for `world` ranks and the model that they name, with the arithmetic.
+std::vector<std::string> bench_ep_violations(const BenchEpOptions& options, const ModelConfig& config,
+                                             Index world);
+
+}  // namespace moeloom

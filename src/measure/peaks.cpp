@@ -1,0 +1,76 @@
+#include "moeloom/measure/peaks.hpp"
+
+#include "moeloom/base/parallel.hpp"
+#include "moeloom/measure/paired.hpp"
+
+#include <immintrin.h>
+
+namespace moeloom {
+namespace {
+
+#if defined(__AVX512F__)
+constexpr int kLanes = 16;
+#elif defined(__AVX__)
+constexpr int kLanes = 8;
+#else
+constexpr int kLanes = 4;
+#endif
+typedef float Lanes __attribute__((vector_size(kLanes * sizeof(float))));
+
+constexpr int kRounds = 100'000;
+constexpr int kChains = 10;  // latency 4 times two units, and a reserve
+
+/// The sums stay in registers and no round can be left out: the empty statement may have changed them.
+void multiply_and_add() {
+  Lanes a{}, b{}, c{}, d{}, e{}, f{}, g{}, h{}, i{}, j{};
+  const Lanes factor = Lanes{} + 0.999f, term = Lanes{} + 1e-6f;
+  for (int round = 0; round < kRounds; ++round) {
+    a = a * factor + term, b = b * factor + term, c = c * factor + term, d = d * factor + term;
+    e = e * factor + term, f = f * factor + term, g = g * factor + term, h = h * factor + term;
+    i = i * factor + term, j = j * factor + term;
+    asm volatile(""
+                 : "+v"(a), "+v"(b), "+v"(c), "+v"(d), "+v"(e), "+v"(f), "+v"(g), "+v"(h), "+v"(i), "+v"(j));
+  }
+}
+
+__attribute__((target("avx512f,avx512bf16"))) void multiply_and_add_bf16() {
+  __m512 a{}, b{}, c{}, d{}, e{}, f{}, g{}, h{}, i{}, j{};
+  const __m512bh factor = _mm512_cvtne2ps_pbh(_mm512_set1_ps(0.5f), _mm512_set1_ps(0.5f));
+  for (int round = 0; round < kRounds; ++round) {
+    a = _mm512_dpbf16_ps(a, factor, factor), b = _mm512_dpbf16_ps(b, factor, factor);
+    c = _mm512_dpbf16_ps(c, factor, factor), d = _mm512_dpbf16_ps(d, factor, factor);
+    e = _mm512_dpbf16_ps(e, factor, factor), f = _mm512_dpbf16_ps(f, factor, factor);
+    g = _mm512_dpbf16_ps(g, factor, factor), h = _mm512_dpbf16_ps(h, factor, factor);
+    i = _mm512_dpbf16_ps(i, factor, factor), j = _mm512_dpbf16_ps(j, factor, factor);
+    asm volatile(""
+                 : "+v"(a), "+v"(b), "+v"(c), "+v"(d), "+v"(e), "+v"(f), "+v"(g), "+v"(h), "+v"(i), "+v"(j));
+  }
+}
+
+double gflops_of(void (*loop)(), int threads, double seconds, double flops_per_instruction) {
+  Index loops = 0;
+  double elapsed = 0;
+  do {
+    elapsed += seconds_of([&] { parallel_for(threads, [&](Index) { loop(); }); });
+    loops += threads;
+  } while (elapsed < seconds);
+  return 1e-9 * static_cast<double>(loops) * kRounds * kChains * flops_per_instruction / elapsed;
+}
+
+}  // namespace
+
+double fma_peak_gflops(int threads, double seconds) {
+  return gflops_of(multiply_and_add, threads, seconds, 2.0 * kLanes);
+}
+
+std::optional<double> bf16_peak_gflops(int threads, double seconds) {
+  if (!__builtin_cpu_supports("avx512bf16")) return std::nullopt;
+  return gflops_of(multiply_and_add_bf16, threads, seconds, 4.0 * 16);
+}
+
+double peak_gflops(DType type, int threads, double seconds) {
+  return type == DType::kBF16 ? bf16_peak_gflops(threads, seconds).value()
+                              : fma_peak_gflops(threads, seconds);
+}
+
+}  // namespace moeloom

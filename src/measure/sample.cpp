@@ -1,0 +1,32 @@
+#include "moeloom/measure/sample.hpp"
+
+#include <algorithm>
+#include <numeric>
+
+namespace moeloom {
+
+WorldSample gather(const StepSample& mine, const Communicator& world) {
+  std::vector<double> numbers = {mine.seconds, static_cast<double>(mine.message_bytes),
+                                 static_cast<double>(mine.row_bytes), static_cast<double>(mine.rows)};
+  const std::size_t first_phase = numbers.size();
+  numbers.insert(numbers.end(), mine.phase_seconds.begin(), mine.phase_seconds.end());
+  const std::vector<double> all = world.all_gather(std::span<const double>(numbers));
+  const double ranks = world.size();
+  WorldSample sample;
+  sample.expert_load = mine.expert_load;
+  double rows = 0;
+  double most_rows = 0;
+  for (std::size_t at_rank = 0; at_rank < all.size(); at_rank += numbers.size()) {
+    sample.seconds = std::max(sample.seconds, all[at_rank]);
+    sample.message_bytes += all[at_rank + 1];
+    sample.row_bytes += all[at_rank + 2];
+    rows += all[at_rank + 3];
+    most_rows = std::max(most_rows, all[at_rank + 3]);
+    for (std::size_t i = 0; i < kPhases; ++i)
+      sample.phase_seconds[i] += all[at_rank + first_phase + i] / ranks;
+  }
+  if (rows > 0) sample.rank_load = most_rows / (rows / ranks);
+  return sample;
+}
+
+}  // namespace moeloom

@@ -1,0 +1,118 @@
+#include "moeloom/measure/step_subject.hpp"
+
+#include "moeloom/base/errors.hpp"
+#include "moeloom/base/random.hpp"
+#include "moeloom/base/statistics.hpp"
+#include "moeloom/measure/error.hpp"
+#include "moeloom/measure/routed_tokens.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <unistd.h>
+
+namespace moeloom {
+namespace {
+
+TrainerSettings settings_of(const ModelConfig& model, const BatchShape& batch) {
+  return {.schedule = {.peak = 1e-4, .warmup_steps = 1, .total_steps = 1'000'000},
+          .batch = batch,
+          .aux_loss_coef = model.has_router_losses() ? model.router_aux_loss_coef : 0};
+}
+
+/// A token's embedding is its logits, which layers of initial weights hardly move; every router reads them.
+void route_as(Workload workload, const ModelConfig& model, std::uint64_t seed, ParameterStore& store) {
+  const WorkloadShape shape{model.vocab_size, model.num_experts, model.num_experts_per_tok};
+  write_logits(choose_experts(workload, shape, seed, 0, {0, model.vocab_size}), model.num_experts,
+               store.find("model.embed_tokens.weight").value);
+  for (Index layer = 0; layer < model.num_hidden_layers; ++layer)
+    read_logits(store.find("model.layers." + std::to_string(layer) + ".mlp.gate.weight").value);
+  store.mark_changed();
+}
+
+/// Loss and gradient norm of each.
+std::vector<double> first_steps(StepSubject& subject) {
+  std::vector<double> numbers;
+  for (Index step = 0; step < StepCheck::kSteps; ++step) {
+    const StepReport report = subject.train();
+    numbers.insert(numbers.end(), {report.loss, report.grad_norm});
+  }
+  return numbers;
+}
+
+}  // namespace
+
+TokenSource random_text(int rank, std::uint64_t seed, Index bytes) {
+  const std::filesystem::path path =
+      std::filesystem::temp_directory_path() /
+      ("moeloom-bench-" + std::to_string(::getpid()) + "-" + std::to_string(rank));
+  std::ofstream file(path, std::ios::binary);
+  const CounterRandom random(seed, stream_of("text"));
+  for (Index i = 0; i < bytes; ++i)
+    file.put(static_cast<char>(random.bits(static_cast<std::uint64_t>(i)) & 0xff));
+  if (!file.flush()) throw IoError("cannot write " + path.string());
+  TokenSource tokens(path, TokenFormat::kText);
+  std::filesystem::remove(path);  // it is mapped
+  return tokens;
+}
+
+StepSubject::StepSubject(const TrainingCase& of, const Mesh& mesh, const TokenSource& tokens,
+                         const KernelTable& kernels, const DispatcherSettings& dispatcher)
+    : mesh_(&mesh),
+      state_(of.model, mesh, {.kernels = kernels, .dispatcher = dispatcher}),
+      batch_{.global_batch = of.sequences,
+             .sequence_length = of.sequence_length,
+             .accumulation = 1,
+             .world = mesh.world().size()},
+      sampler_(tokens, split_tokens(tokens.size(), 0), batch_, of.seed),
+      trainer_(state_.decoder, state_.store, mesh, state_.optimizer, sampler_,
+               settings_of(of.model, batch_)) {
+  require(!dispatcher.node_pool || dispatcher.memory != nullptr, "a node pool needs memory of the node");
+  initialise(state_.store, of.model, of.seed);
+  if (of.routing) route_as(*of.routing, of.model, of.seed, state_.store);
+}
+
+StepSample StepSubject::step() {
+  mesh_->world().barrier();
+  const StepReport report = train();
+  double load = 0, sparse = 0;
+  for (const std::vector<Index>& rows : report.rows_per_expert) {
+    load += max_over_mean(rows);
+    sparse += max_over_mean(rows) > 0 ? 1 : 0;
+  }
+  return {.seconds = report.seconds,
+          .phase_seconds = report.phase_seconds,
+          .message_bytes = report.message_bytes,
+          .row_bytes = report.dispatch.row_bytes,
+          .rows = rows_here(),
+          .tokens = report.tokens,
+          .expert_load = load / std::max(sparse, 1.0)};
+}
+
+Index StepSubject::rows_here() const {
+  Index rows = 0;
+  for (const DecoderLayer& layer : state_.decoder.layers())
+    if (const MoeActivations* moe = layer.moe()) rows += moe->plan.rows();
+  return rows;
+}
+
+StepCheck::StepCheck(const TrainingCase& of, const Mesh& without_ep, const TokenSource& tokens) {
+  StepSubject subject(of, without_ep, tokens, {});
+  reference_ = first_steps(subject);
+}
+
+double StepCheck::error_of(StepSubject& subject) const {
+  const std::vector<double> numbers = first_steps(subject);
+  double error = 0;
+  for (std::size_t i = 0; i < numbers.size(); ++i)
+    error = worse(error, std::fabs(numbers[i] - reference_[i]) / std::fabs(reference_[i]));
+  return subject.mesh().world().all_max(error);
+}
+
+double StepCheck::tolerance(DType dtype) {
+  // fp32: what another order of sums leaves of a loss and a norm. bf16: 1e-3 measured.
+  return dtype == DType::kBF16 ? 1e-2 : 1e-5;
+}
+
+}  // namespace moeloom

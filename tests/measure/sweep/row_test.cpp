@@ -1,0 +1,84 @@
+#include "moeloom/measure/sweep/row.hpp"
+
+#include "moeloom/base/errors.hpp"
+
+#include <algorithm>
+
+#include "support/expect_error.hpp"
+#include "sweep/rows_testing.hpp"
+#include <gtest/gtest.h>
+
+namespace moeloom {
+namespace {
+
+using testing::point_row;
+
+const EpPoint kPoint{.ranks = 4, .ep = 2, .gmm = GmmRequest::kForce, .tokens = 4096};
+
+std::vector<std::string> keys_in(const EpRow& row) {
+  return document_of(row).keys();
+}
+
+TEST(SweepRow, ARowIsTheMedianOfTimesAndTheMeanOfTheRest) {
+  EpRow row;
+  row.tokens = 600;
+  std::vector<WorldSample> samples(3);
+  for (std::size_t i = 0; i < samples.size(); ++i) {
+    const auto n = static_cast<double>(i + 1);
+    samples[i] = {.seconds = 0.1 * n * n,
+                  .message_bytes = 10 * n,
+                  .row_bytes = 20 * n,
+                  .expert_load = n,
+                  .rank_load = 2 * n};
+    samples[i].phase_seconds[2] = 0.01 * n;
+  }
+  summarise(samples, row);
+  EXPECT_DOUBLE_EQ(row.step_ms.p10, 100);
+  EXPECT_DOUBLE_EQ(row.step_ms.median, 400);
+  EXPECT_DOUBLE_EQ(row.step_ms.p90, 900);
+  EXPECT_DOUBLE_EQ(row.tokens_per_s, 1500);
+  EXPECT_DOUBLE_EQ(row.phase_ms[2], 20);
+  EXPECT_EQ(row.message_bytes, 20);
+  EXPECT_EQ(row.row_bytes, 40);
+  EXPECT_EQ(row.expert_load, 2);
+  EXPECT_EQ(row.rank_load, 4);
+  EXPECT_EQ(row.samples, 3);
+}
+
+TEST(SweepRow, ReadsBackToEveryFieldOfItsDocument) {
+  const EpRow row = point_row(kPoint, 12.345);
+  const std::string line = document_of(row).dump(-1);
+  EXPECT_EQ(line.find('\n'), std::string::npos);
+  EXPECT_EQ(document_of(row_from(Document::parse(line, "test"))).dump(-1), line);
+  EXPECT_EQ(keys_in(row).size(), 40 + kPhases);
+}
+
+TEST(SweepRow, APointIsToldFromEveryOtherByItsKey) {
+  EpPoint other = kPoint;
+  other.ep = 4;
+  EXPECT_NE(key_of(point_row(other, 1)), key_of(point_row(kPoint, 1)));
+  EpRow with_threads = point_row(kPoint, 1);
+  with_threads.threads = 2;
+  EXPECT_NE(key_of(row_of(kPoint, with_threads)), key_of(point_row(kPoint, 1)));
+  EXPECT_EQ(key_of(point_row(kPoint, 2)), key_of(point_row(kPoint, 1))) << "a measurement is no setting";
+}
+
+TEST(SweepRow, ADocumentWithoutAFieldIsRefusedByItsName) {
+  Document document = document_of(point_row(kPoint, 1));
+  document.erase("rank_load");
+  EXPECT_NE(testing::message_of<IoError>([&] { row_from(document); }).find("rank_load"), std::string::npos);
+}
+
+TEST(SweepRow, CsvHasAHeadingAndALineARowWithQuotesWhereTheyAreNeeded) {
+  const std::string csv = csv_of({point_row(kPoint, 1), point_row(kPoint, 2)});
+  EXPECT_EQ(std::ranges::count(csv, '\n'), 3);
+  EXPECT_TRUE(csv.starts_with("point,settings,mode,scaling,workload,ranks,dp,ep,gmm,"));
+  EXPECT_NE(csv.find(",layer,strong,balanced,4,2,2,force,true,\"because, \"\"so\"\"\",auto,"),
+            std::string::npos)
+      << csv;
+  const std::string heading = csv.substr(0, csv.find('\n'));
+  EXPECT_EQ(std::ranges::count(heading, ',') + 1, std::ssize(keys_in(point_row(kPoint, 1))));
+}
+
+}  // namespace
+}  // namespace moeloom

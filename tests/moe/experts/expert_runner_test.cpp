@@ -1,0 +1,76 @@
+// Which way the runner takes. That either has the bits of the other: node_pool_test, trainer_node_pool_test.
+#include "moeloom/moe/experts/expert_runner.hpp"
+
+#include "dispatch/trips.hpp"
+#include "moe_block.hpp"
+#include <gtest/gtest.h>
+
+namespace moeloom {
+namespace {
+
+using testing::random_matrix;
+
+constexpr Index kExperts = 4, kTokens = 9, kTopK = 2, kHidden = 12, kInter = 8;
+
+/// One rank's experts in the memory that its dispatcher wants them in, and a forward of its tokens.
+struct ForwardPass {
+  Communicator alone = Communicator::self();
+  DispatcherSettings settings;
+  Dispatcher dispatcher;
+  ExpertRunner experts;
+  RowBuffer gate_up, down;
+  PackedExperts packed;
+  ExpertActivations saved;
+  ExpertWorkspace workspace;
+  PhaseClock clock;
+  Matrix sums{kTokens, kHidden};
+
+  explicit ForwardPass(const DispatcherSettings& s)
+      : settings(s),
+        dispatcher(alone, kExperts, settings),
+        experts(settings),
+        gate_up(weights(random_matrix(kExperts * 2 * kInter, kHidden, 1))),
+        down(weights(random_matrix(kExperts * kHidden, kInter, 2))) {
+    KernelTable kernels = testing::block_kernels(true);
+    kernels.grouped_matmul.uses_packed = true;
+    const ExpertShard shard{kExperts, gate_up, down, {}, {}};
+    DispatchPlan plan;
+    dispatcher.plan(testing::random_choices(kTokens, kTopK, kExperts, 3), kTopK, plan);
+    const Matrix tokens = random_matrix(kTokens, kHidden, 4);
+    const std::vector<float> weights_of_slots(at(plan.slots()), 0.5f);
+    const RoundTrip trip{.plan = plan,
+                         .tokens = tokens,
+                         .rows = saved.rows,
+                         .scalars_out = ScalarsOut{weights_of_slots, saved.weights},
+                         .results = workspace.output,
+                         .sums = sums};
+    dispatcher.begin(trip);
+    experts.refresh(packed, kernels.grouped_matmul, shard, 1);
+    experts.forward({kernels, shard, packed, plan.grouped_rows(), saved, workspace, clock}, dispatcher, trip);
+    dispatcher.finish(trip);
+  }
+  RowBuffer weights(const Matrix& values) const {
+    RowBuffer rows(settings.weights_memory());
+    rows.reshape_uninitialised(values.rows(), values.cols());
+    copy(values, rows);
+    return rows;
+  }
+};
+
+TEST(ExpertRunner, RunsThePoolWhereWeightsLieInTheDispatchersMemoryAndElseItsOwn) {
+  const Communicator alone = Communicator::self();
+  DispatcherSettings settings = open_dispatcher(DispatcherKind::kShared, alone, kExperts);
+  const ForwardPass own(settings);
+  EXPECT_EQ(own.experts.counts().tasks, 0);
+  EXPECT_GT(own.packed.packings(), 0);
+  settings.node_pool = true;
+  const ForwardPass pooled(settings);
+  EXPECT_GT(pooled.experts.counts().tasks, 0);
+  EXPECT_EQ(pooled.packed.packings(), 0) << "others could not reach packed faces";
+  const ForwardPass in_chunks({.chunks = 3});
+  for (const ForwardPass* other : {&pooled, &in_chunks})
+    EXPECT_TRUE(std::ranges::equal(other->sums.view().flat(), own.sums.view().flat()));
+}
+
+}  // namespace
+}  // namespace moeloom

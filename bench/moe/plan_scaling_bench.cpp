@@ -80,11 +80,12 @@ nlohmann::ordered_json measure(const Options& o, Index ranks) {
   const auto counts = simulated_counts(o, ranks);
   const LandingCounts landing_counts = simulated_landing(o, ranks, counts);
   DispatchPlan plan;
+  std::vector<Landing> landings;
   std::vector<double> sending, receiving, landing, both;
   for (int i = 0; i < o.samples + 1; ++i) {
     const double send = seconds_of([&] { plan_sending(chosen, o.top_k, o.experts, ranks, plan); }, 1);
     const double receive = seconds_of([&] { plan_receiving(counts, plan); }, 1);
-    const double land = seconds_of([&] { plan_landing(landing_counts, chosen, 0, plan); }, 1);
+    const double land = seconds_of([&] { plan_landing(landing_counts, chosen, 0, plan, landings); }, 1);
     if (i == 0) continue;  // memory is new
     sending.push_back(1e3 * send);
     receiving.push_back(1e3 * receive);

@@ -60,17 +60,17 @@ TokenSource random_text(int rank, std::uint64_t seed, Index bytes) {
 StepSubject::StepSubject(const TrainingCase& of, const Mesh& mesh, const TokenSource& tokens,
                          const KernelTable& kernels, const DispatcherSettings& dispatcher)
     : mesh_(&mesh),
-      state_(of.model, mesh, {.kernels = kernels, .dispatcher = dispatcher}),
+      state_(make_training_state(of.model, mesh, {.kernels = kernels, .dispatcher = dispatcher})),
       batch_{.global_batch = of.sequences,
              .sequence_length = of.sequence_length,
              .accumulation = 1,
              .world = mesh.world().size()},
       sampler_(tokens, split_tokens(tokens.size(), 0), batch_, of.seed),
-      trainer_(state_.decoder, state_.store, mesh, state_.optimizer, sampler_,
+      trainer_(state_->decoder, state_->store, mesh, state_->optimizer, sampler_,
                settings_of(of.model, batch_)) {
   require(!dispatcher.node_pool || dispatcher.memory != nullptr, "a node pool needs memory of the node");
-  initialise(state_.store, of.model, of.seed);
-  if (of.routing) route_as(*of.routing, of.model, of.seed, state_.store);
+  initialise(state_->store, of.model, of.seed);
+  if (of.routing) route_as(*of.routing, of.model, of.seed, state_->store);
 }
 
 StepSample StepSubject::step() {
@@ -92,7 +92,7 @@ StepSample StepSubject::step() {
 
 Index StepSubject::rows_here() const {
   Index rows = 0;
-  for (const DecoderLayer& layer : state_.decoder.layers())
+  for (const DecoderLayer& layer : state_->decoder.layers())
     if (const MoeActivations* moe = layer.moe()) rows += moe->plan.rows();
   return rows;
 }

@@ -23,7 +23,8 @@ struct TrainingCase {
 
 class StepSubject {
  public:
-  /// All of it must outlive it but kernels and dispatcher. Collective over the world.
+  /// All of it must outlive it but kernels and dispatcher. Collective over the world; throws AgreedError with
+  /// the bytes that were asked for if they do not fit on any rank.
   StepSubject(const TrainingCase& of, const Mesh& mesh, const TokenSource& tokens, const KernelTable& kernels,
               const DispatcherSettings& dispatcher = {});
   /// The next one. Collective over the world.
@@ -37,7 +38,7 @@ class StepSubject {
   Index rows_here() const;
 
   const Mesh* mesh_;
-  TrainingState state_;
+  std::unique_ptr<TrainingState> state_;
   BatchShape batch_;
   BatchSampler sampler_;
   Trainer trainer_;

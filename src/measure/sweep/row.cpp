@@ -2,6 +2,7 @@
 
 #include "moeloom/base/text.hpp"
 #include "moeloom/plan/decide/compute_dtype.hpp"
+#include "moeloom/plan/decide/decide.hpp"
 
 namespace moeloom {
 namespace {

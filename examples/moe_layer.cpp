@@ -28,8 +28,8 @@ int main(int argc, char** argv) try {
   MoeLayer layer({router, d_router, {e, gate_up, down, d_gate_up, d_down}}, {E, K, /*norm_topk_prob=*/true});
 
   KernelTable kernels;
-  KernelContext context{.model_type = "qwen3_moe", .gmm = decide_gmm(GmmRequest::kForce, {})};
-  KernelRegistry::builtin().apply_all("fused_moe,fused_swiglu", kernels, context);
+  const KernelContext facts{.model_type = "qwen3_moe", .gmm = decide_gmm(GmmRequest::kForce, {})};
+  KernelRegistry::builtin().apply_all("fused_moe,fused_swiglu", kernels, facts);
 
   const Matrix hidden_states = normal(T, D, "tokens", static_cast<std::uint64_t>(ep.rank() * T * D));
   const Matrix d_output = normal(T, D, "upstream", static_cast<std::uint64_t>(ep.rank() * T * D));

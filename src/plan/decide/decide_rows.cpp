@@ -42,10 +42,6 @@ struct Case {
   }
 };
 
-std::string milliseconds(double seconds) {
-  return rounded_text(1e3 * seconds) + " ms";
-}
-
 // ---- what can run
 
 /// Why a way cannot serve the run, from its row of the table; none: it can.
@@ -130,7 +126,7 @@ struct Option {
 
   std::string text() const {
     return std::string(name_of(kind)) + (chunks > 0 ? " in " + std::to_string(chunks) + " chunks " : " ") +
-           milliseconds(seconds);
+           milliseconds_text(seconds);
   }
 };
 
@@ -214,11 +210,11 @@ std::string overlap_reason(DispatcherKind kind, Index chunks, const Case& c) {
     return c.ranks() + " share a node, where the processor that computes is the one that copies rows";
   if (!way_of(kind).in_chunks) return "the " + std::string(name_of(kind)) + " dispatcher moves rows whole";
   const std::string sent = std::to_string(c.bytes_per_pair(c.request.wire.dtype)) +
-                           " bytes a pair of ranks beside products of " + milliseconds(c.expert_seconds);
+                           " bytes a pair of ranks beside products of " + milliseconds_text(c.expert_seconds);
   if (chunks > 0) return sent + ", sent in " + std::to_string(chunks) + " parts";
   if (usual_chunks(c) > 0) return sent + ", predicted no faster in parts";
   return sent + ", too little to be sent in parts of " + std::to_string(kLeastMessageBytes) + " bytes and " +
-         milliseconds(kLeastChunkSeconds / kForwardShare);
+         milliseconds_text(kLeastChunkSeconds / kForwardShare);
 }
 
 RowsDecision choose(const std::vector<DispatcherWay>& ways, const Case& c) {

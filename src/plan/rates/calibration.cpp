@@ -2,6 +2,7 @@
 
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"
+#include "moeloom/base/statistics.hpp"
 #include "moeloom/kernels/elementwise/swiglu.hpp"
 #include "moeloom/kernels/grouped_matmul.hpp"
 
@@ -187,9 +188,7 @@ Round one_round(Layers& layers, const GroupedMatmulKernel& kernel) {
 double median(const std::vector<Round>& rounds, double Round::*value) {
   std::vector<double> values;
   for (const Round& round : rounds) values.push_back(round.*value);
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
+  return moeloom::median(values);
 }
 
 /// The loop's median, because it is the usual step that is predicted; shares of it from the quietest quarter:

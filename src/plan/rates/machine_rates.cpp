@@ -2,6 +2,7 @@
 
 #include "moeloom/base/parallel.hpp"
 #include "moeloom/base/random.hpp"
+#include "moeloom/base/statistics.hpp"
 #include "moeloom/model/attention/attention.hpp"
 #include "moeloom/model/layer_spec.hpp"
 #include "moeloom/model/loss.hpp"
@@ -52,9 +53,7 @@ double median_seconds(double budget_seconds, const std::function<void()>& work) 
     seconds.push_back(rate_clock() - start);
     spent += seconds.back();
   }
-  const auto middle = seconds.begin() + static_cast<std::ptrdiff_t>(seconds.size() / 2);
-  std::nth_element(seconds.begin(), middle, seconds.end());
-  return *middle;
+  return median(seconds);
 }
 
 /// The measurements of one rank, each for an even part of the budget.

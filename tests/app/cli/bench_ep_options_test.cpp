@@ -7,24 +7,23 @@ namespace {
 
 std::string refusal(std::vector<const char*> words, Index world = 2) {
   words.insert(words.begin(), "ep");
-  std::vector<std::string> violations;
+  Violations violations;
   const BenchEpOptions options =
       parse_bench_ep_options(static_cast<int>(words.size()), words.data(), violations);
-  for (const std::string& each : bench_ep_violations(options, options.model.shape, world))
-    violations.push_back(each);
+  violations.add(bench_ep_violations(options, options.model.shape, world));
   std::string text;
-  for (const std::string& each : violations) text += each + "\n";
+  for (const std::string& each : violations.list()) text += each + "\n";
   return text;
 }
 
 TEST(BenchEpOptions, ListsAreReadInOneOrderAndEachWordCountsOnce) {
-  std::vector<std::string> violations;
+  Violations violations;
   const std::vector<const char*> words = {
       "ep",          "--ep", "2,1,2",     "--gmm", "force,0,force", "--dispatcher", "alltoall,shared",
       "--workloads", "all",  "--scaling", "weak"};
   const SweepSettings settings =
       parse_bench_ep_options(static_cast<int>(words.size()), words.data(), violations).sweep;
-  EXPECT_EQ(violations, std::vector<std::string>());
+  EXPECT_EQ(violations.list(), std::vector<std::string>());
   EXPECT_EQ(settings.eps, (std::vector<Index>{1, 2}));
   EXPECT_EQ(settings.gmm, (std::vector{GmmRequest::kNever, GmmRequest::kForce}));
   EXPECT_EQ(settings.dispatchers.size(), 2u);

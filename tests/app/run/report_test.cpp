@@ -43,11 +43,11 @@ TEST(Report, IsCompleteForAnyNumberOfSteps) {
   for (const Index count : {0, 1, 2, 99, 700}) {
     const std::string html = report_html(run_of(count), {});
     EXPECT_TRUE(html.starts_with("<!doctype html>") && html.ends_with("</html>\n")) << count;
-    EXPECT_EQ(occurrences(html, "<svg"), count == 0 ? 0u : 7u) << count;
+    EXPECT_EQ(count_of(html, "<svg"), count == 0 ? 0u : 7u) << count;
     for (const char* element : {"svg", "section", "div", "p", "table", "title", "span", "main"})
-      EXPECT_EQ(occurrences(html, std::string("</") + element + ">"),
-                occurrences(html, std::string("<") + element + ">") +
-                    occurrences(html, std::string("<") + element + " "))
+      EXPECT_EQ(
+          count_of(html, std::string("</") + element + ">"),
+          count_of(html, std::string("<") + element + ">") + count_of(html, std::string("<") + element + " "))
           << element << " with " << count << " steps";
     for (const char* wrong : {"nan", "inf\"", "NaN"}) EXPECT_FALSE(contains(html, wrong)) << wrong;
   }

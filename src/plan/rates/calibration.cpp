@@ -185,19 +185,19 @@ Round one_round(Layers& layers, const GroupedMatmulKernel& kernel) {
           (grouped_later - grouped) / loop};
 }
 
-double median(const std::vector<Round>& rounds, double Round::*value) {
+double median_of(const std::vector<Round>& rounds, double Round::*value) {
   std::vector<double> values;
   for (const Round& round : rounds) values.push_back(round.*value);
-  return moeloom::median(values);
+  return median(values);
 }
 
 /// The loop's median, because it is the usual step that is predicted; shares of it from the quietest quarter:
 /// who else is busy makes packing dearer than products, and is gone tomorrow.
 GmmRates rates_of(std::vector<Round> rounds, double layers) {
-  const double loop = median(rounds, &Round::loop) / layers;
+  const double loop = median_of(rounds, &Round::loop) / layers;
   std::ranges::sort(rounds, {}, &Round::total);
   rounds.resize((rounds.size() + 3) / 4);
-  const auto seconds = [&](double Round::*share) { return loop * median(rounds, share); };
+  const auto seconds = [&](double Round::*share) { return loop * median_of(rounds, share); };
   return {.loop_seconds = loop,
           .gmm_seconds = seconds(&Round::gmm),
           .packed_seconds = seconds(&Round::packed),

@@ -82,6 +82,7 @@
 #include "moeloom/plan/decide/decide.hpp"
 #include "moeloom/plan/decide/run_facts.hpp"
 #include "moeloom/plan/fit.hpp"
+#include "moeloom/plan/kernel_modules.hpp"
 #include "moeloom/plan/memory_need.hpp"
 #include "moeloom/plan/predict.hpp"
 #include "moeloom/plan/rates/calibration.hpp"
@@ -96,6 +97,8 @@
 #include "moeloom/report/svg.hpp"
 #include "moeloom/report/svg_bar_chart.hpp"
 #include "moeloom/report/svg_chart.hpp"
+#include "moeloom/report/svg_load_map.hpp"
+#include "moeloom/report/svg_phase_bar.hpp"
 
 // Subjects, routings, samples and checks: one way to measure.
 #include "moeloom/measure/copies.hpp"

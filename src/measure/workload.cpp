@@ -153,7 +153,7 @@ std::optional<std::string> why_not(Workload workload, const WorkloadShape& shape
   if (shape.top_k <= loaded) return std::nullopt;
   return "workload " + std::string(name_of(workload)) + " loads " + std::to_string(loaded) + " of " +
          std::to_string(shape.experts) + " experts, fewer than top-k = " + std::to_string(shape.top_k) +
-         "; choose --top-k of at most " + std::to_string(loaded) + ", or leave the workload out";
+         "; choose top_k = " + std::to_string(loaded) + " or less, or leave the workload out";
 }
 
 TokenRange tokens_of_rank(Workload workload, Index tokens, Index ranks, Index rank) {

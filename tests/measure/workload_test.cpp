@@ -160,7 +160,7 @@ TEST(MeasureWorkload, BurstIsBalancedButForEveryFourthStep) {
 TEST(MeasureWorkload, ThatCannotBeMadeSaysWhyWithItsArithmetic) {
   const WorkloadShape shape{.tokens = 8, .experts = 4, .top_k = 3};
   EXPECT_EQ(why_not(Workload::kZeroLoad, shape),
-            "workload zero-load loads 2 of 4 experts, fewer than top-k = 3; choose --top-k of at most 2, or "
+            "workload zero-load loads 2 of 4 experts, fewer than top-k = 3; choose top_k = 2 or less, or "
             "leave the workload out");
   EXPECT_EQ(why_not(Workload::kHotRank, shape), std::nullopt);
 }

@@ -193,4 +193,12 @@ std::vector<std::string> bench_ep_violations(const BenchEpOptions& o, const Mode
   return violations.list();
 }
 
+std::vector<std::string> decisive_environment(const EnvironmentFlags& flags) {
+  std::vector<std::string> variables = flags.given;
+  std::erase_if(variables, [](const std::string& variable) {
+    return variable.starts_with("MOELOOM_LOG") || variable.find("GMM_PATCH") != std::string::npos;
+  });
+  return variables;
+}
+
 }  // namespace moeloom

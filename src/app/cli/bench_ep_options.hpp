@@ -4,6 +4,7 @@
 #include "moeloom/base/violations.hpp"
 #include "moeloom/measure/sweep/points.hpp"
 
+#include "cli/environment.hpp"
 #include "cli/options.hpp"
 
 namespace moeloom {
@@ -23,5 +24,8 @@ std::string bench_ep_help();
 /// What can be said against the options for `world` ranks and the model that they name, with the arithmetic.
 std::vector<std::string> bench_ep_violations(const BenchEpOptions& options, const ModelConfig& config,
                                              Index world);
+
+/// What was set of the environment that may change a measurement; points say themselves how experts run.
+std::vector<std::string> decisive_environment(const EnvironmentFlags& flags);
 
 }  // namespace moeloom

@@ -52,7 +52,8 @@ BenchRequest read_request(int argc, const char* const* argv, Index world) {
 
 /// Text of everything that must be the same on all ranks.
 std::string fingerprint(const BenchRequest& request, Index world) {
-  std::string text = settings_text(request.options.sweep, request.config, request.flags.given, "");
+  std::string text =
+      settings_text(request.options.sweep, request.config, decisive_environment(request.flags), "");
   for (const EpGroup& group : groups_of(request.options.sweep, request.config.num_experts, world))
     for (const EpPoint& point : group) text += "\n" + text_of(point);
   return text;
@@ -127,7 +128,8 @@ class Sweep {
         world_(options_.sweep, request.config, as_a_run_decides(request), groups_),
         log_(log) {
     const std::string machine = cpu_model() + " | " + first_line(moeloom_version()) + " | " + blas_library();
-    const std::string settings = settings_text(options_.sweep, request.config, request.flags.given, machine);
+    const std::string settings =
+        settings_text(options_.sweep, request.config, decisive_environment(request.flags), machine);
     blank_.model = model_text(request.config, options_);
     // Rank 0's machine speaks for all, and its file knows what is there.
     blank_.settings = world_.world().all_gather_text(settings).front();

@@ -1,5 +1,6 @@
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"
+#include "moeloom/plan/kernel_modules.hpp"
 
 #include <algorithm>
 #include <cstdio>
@@ -8,7 +9,6 @@
 #include "cli/options.hpp"
 #include "cli/processors.hpp"
 #include "commands/commands.hpp"
-#include "commands/kernel_modules.hpp"
 #include "run/model_source.hpp"
 #include "run/run_decision.hpp"
 

@@ -23,7 +23,7 @@ EpRow row_in(const std::string& line, const std::filesystem::path& path, Index n
     return row_from(Document::parse(line, "a point"));
   } catch (const IoError& error) {
     throw IoError(path.string() + ":" + std::to_string(number) + ": " + error.what() +
-                  "; another version wrote it: choose another --out");
+                  "; another version wrote it: choose another folder");
   }
 }
 

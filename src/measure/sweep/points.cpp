@@ -85,10 +85,7 @@ std::string settings_text(const SweepSettings& settings, const ModelConfig& conf
                      " warmup=" + std::to_string(settings.warmup) +
                      " samples=" + std::to_string(settings.samples) +
                      " seed=" + std::to_string(settings.seed) + " commit=" + settings.commit;
-  for (const std::string& variable : given)
-    // Points say themselves whether experts are grouped.
-    if (!variable.starts_with("MOELOOM_LOG") && variable.find("GMM_PATCH") == std::string::npos)
-      text += " " + variable;
+  for (const std::string& variable : given) text += " " + variable;
   return text + " machine=" + machine;
 }
 

@@ -69,5 +69,11 @@ TEST(BenchEpOptions, HelpListsEveryOptionWithItsWords) {
     EXPECT_NE(help.find(part), std::string::npos) << part;
 }
 
+TEST(BenchEpOptions, OfTheEnvironmentOnlyWhatChangesAMeasurementMakesPointsAnew) {
+  EnvironmentFlags flags;
+  flags.given = {"MOELOOM_LOG=debug", "MOELOOM_GMM_PATCH=1", "MOELOOM_FUSED_OPS=0"};
+  EXPECT_EQ(decisive_environment(flags), std::vector<std::string>{"MOELOOM_FUSED_OPS=0"});
+}
+
 }  // namespace
 }  // namespace moeloom

@@ -55,7 +55,7 @@ TEST(SweepFile, RefusesALineThatIsNoPointRatherThanLoseIt) {
   write_bytes(folder / "points.jsonl", before);
   const std::string message = testing::message_of<IoError>([&] { PointsFile(folder.path(), 0); });
   EXPECT_NE(message.find("points.jsonl:2: "), std::string::npos) << message;
-  EXPECT_NE(message.find("choose another --out"), std::string::npos) << message;
+  EXPECT_NE(message.find("choose another folder"), std::string::npos) << message;
   EXPECT_EQ(read_bytes(folder / "points.jsonl"), before);
 }
 

@@ -53,7 +53,7 @@ using EpGroup = std::vector<EpPoint>;
 /// In the order in which they are measured. A loop over experts has no bf16 form: it is fp32 alone.
 std::vector<EpGroup> groups_of(const SweepSettings& settings, Index experts, Index world);
 
-/// What a measurement depends on beside its point. machine: CPU and libraries; `given` of the environment.
+/// What a measurement depends on beside its point. machine: CPU and libraries; given: what else was set.
 std::string settings_text(const SweepSettings& settings, const ModelConfig& config,
                           const std::vector<std::string>& given, const std::string& machine);
 

@@ -1,4 +1,4 @@
-#include "commands/kernel_modules.hpp"
+#include "moeloom/plan/kernel_modules.hpp"
 
 #include "moeloom/base/text.hpp"
 #include "moeloom/model/hf/family.hpp"

@@ -1,4 +1,4 @@
-#include "commands/kernel_modules.hpp"
+#include "moeloom/plan/kernel_modules.hpp"
 
 #include <algorithm>
 

@@ -246,7 +246,7 @@ nlohmann::ordered_json kept_rows(const std::string& path) {
 void run(const Options& o, Communicator world) {
   set_threads(1);
   nlohmann::ordered_json rows = kept_rows(o.json);
-  const TokenSource tokens = random_text(world.rank(), 1, 1 << 16);
+  const TokenSource tokens = random_text(1, 1 << 16);
   const Job job = job_of(o, world, rows_of_steps(o, tokens));
   std::optional<StepCheck> check;
   if (bench::is_on("--check", o.check)) {

@@ -284,7 +284,7 @@ void run(const Options& o, Communicator world) {
   }
   set_threads(o.threads);
   const Mesh mesh(std::move(world), shape);
-  const TokenSource tokens = random_text(mesh.world().rank(), 1, 1 << 16);
+  const TokenSource tokens = random_text(1, 1 << 16);
   if (mesh.world().rank() == 0) {
     std::printf("%s, %s, %d ranks\n", bench::environment_line(o.threads).c_str(), shape.text().c_str(),
                 mesh.world().size());

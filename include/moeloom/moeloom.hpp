@@ -102,11 +102,9 @@
 
 // Subjects, routings, samples and checks: one way to measure.
 #include "moeloom/measure/copies.hpp"
-#include "moeloom/measure/error.hpp"
 #include "moeloom/measure/layer_subject.hpp"
 #include "moeloom/measure/paired.hpp"
 #include "moeloom/measure/peaks.hpp"
-#include "moeloom/measure/routed_tokens.hpp"
 #include "moeloom/measure/sample.hpp"
 #include "moeloom/measure/step_subject.hpp"
 #include "moeloom/measure/sweep/comparison.hpp"

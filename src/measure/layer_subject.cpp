@@ -4,11 +4,12 @@
 #include "moeloom/base/parallel.hpp"
 #include "moeloom/base/random.hpp"
 #include "moeloom/base/statistics.hpp"
-#include "moeloom/measure/error.hpp"
-#include "moeloom/measure/routed_tokens.hpp"
 #include "moeloom/train/trainer.hpp"
 
 #include <numeric>
+
+#include "error.hpp"
+#include "routed_tokens.hpp"
 
 namespace moeloom {
 namespace {

@@ -1,4 +1,4 @@
-#include "moeloom/measure/routed_tokens.hpp"
+#include "routed_tokens.hpp"
 
 #include "moeloom/base/errors.hpp"
 

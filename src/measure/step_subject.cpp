@@ -3,14 +3,16 @@
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/random.hpp"
 #include "moeloom/base/statistics.hpp"
-#include "moeloom/measure/error.hpp"
-#include "moeloom/measure/routed_tokens.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <sys/mman.h>
 #include <unistd.h>
+
+#include "error.hpp"
+#include "routed_tokens.hpp"
 
 namespace moeloom {
 namespace {
@@ -43,17 +45,16 @@ std::vector<double> first_steps(StepSubject& subject) {
 
 }  // namespace
 
-TokenSource random_text(int rank, std::uint64_t seed, Index bytes) {
-  const std::filesystem::path path =
-      std::filesystem::temp_directory_path() /
-      ("moeloom-bench-" + std::to_string(::getpid()) + "-" + std::to_string(rank));
+TokenSource random_text(std::uint64_t seed, Index bytes) {
+  const int memory = ::memfd_create("moeloom-text", MFD_CLOEXEC);
+  const std::filesystem::path path = "/proc/self/fd/" + std::to_string(memory);
   std::ofstream file(path, std::ios::binary);
   const CounterRandom random(seed, stream_of("text"));
   for (Index i = 0; i < bytes; ++i)
     file.put(static_cast<char>(random.bits(static_cast<std::uint64_t>(i)) & 0xff));
-  if (!file.flush()) throw IoError("cannot write " + path.string());
+  if (!file.flush()) throw IoError("cannot write text into memory");
   TokenSource tokens(path, TokenFormat::kText);
-  std::filesystem::remove(path);  // it is mapped
+  ::close(memory);  // it is mapped
   return tokens;
 }
 

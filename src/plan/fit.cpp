@@ -20,7 +20,7 @@ std::vector<Index> divisors(Index n) {
 /// Fits jobs of one model; parameters depend on ep alone and are listed once.
 class Fitter {
  public:
-  Fitter(const Job& job, std::span<const DispatcherKind> ways) : asked_(job), ways_(ways) {}
+  Fitter(const Job& job, std::span<const DispatcherKind> kinds) : asked_(job), kinds_(kinds) {}
 
   /// The fewest micro-batches with which such a layout fits.
   std::optional<FittingJob> on(Index nodes, Index ranks_per_node) {
@@ -29,7 +29,8 @@ class Fitter {
     Job job = asked_;
     job.ranks = nodes * ranks_per_node;
     job.ranks_per_node = ranks_per_node;
-    // With --threads unset a rank takes over what its neighbours leave; more threads hold more, not less.
+    // Where threads are not said a rank takes over what its neighbours leave; more threads hold more, not
+    // less.
     job.threads = asked_.threads * std::max<Index>(asked_.ranks_per_node / ranks_per_node, 1);
     job.tokens = sequences / job.ranks * asked_.sequence_length;
     const std::vector<Index> micro_batches = divisors(sequences / job.ranks);
@@ -50,11 +51,11 @@ class Fitter {
       const auto specs = specs_.try_emplace(ep, std::vector<ParameterSpec>()).first;
       if (specs->second.empty()) specs->second = parameters_at(job, ep);
       StepCase step = step_at(job, ep);
-      for (const DispatcherKind way : ways_at(step, ways_)) {
-        step.way = way;
+      for (const DispatcherKind kind : kinds_at(step, kinds_)) {
+        step.kind = kind;
         step.chunks = most_chunks(job, step);
         const MemoryNeed memory = step_memory(job.config, specs->second, step, false, job.dtype);
-        if (node_bytes(step, memory) > job.memory_per_node) continue;
+        if (node_memory_bytes(step, memory) > job.memory_per_node) continue;
         if (!best || memory.total() < best->memory.total()) best = FittingJob{job, step, memory};
       }
     }
@@ -63,12 +64,12 @@ class Fitter {
 
   /// Chunks that the rows might travel in: a job must fit whatever is decided of it.
   static Index most_chunks(const Job& job, const StepCase& step) {
-    const bool may = way_of(step.way).in_chunks && ep_on_node(step) < step.mesh.ep;
+    const bool may = way_of(step.kind).in_chunks && ep_on_node(step) < step.mesh.ep;
     return may && job.config.has_experts() ? job.config.num_experts / step.mesh.ep : 0;
   }
 
   const Job& asked_;
-  std::span<const DispatcherKind> ways_;
+  std::span<const DispatcherKind> kinds_;
   std::map<Index, std::vector<ParameterSpec>> specs_;  // by ep
 };
 
@@ -78,8 +79,8 @@ const PredictedPoint& smallest_point(const std::vector<PredictedPoint>& points) 
   return *std::ranges::min_element(points, {}, [](const PredictedPoint& p) { return p.memory.total(); });
 }
 
-std::optional<FittingJob> cheapest_fit(const Job& job, std::span<const DispatcherKind> ways) {
-  Fitter fitter(job, ways);
+std::optional<FittingJob> cheapest_fit(const Job& job, std::span<const DispatcherKind> kinds) {
+  Fitter fitter(job, kinds);
   const Index sequences = job.tokens * job.ranks / job.sequence_length;
   std::vector<Index> shares = divisors(std::min(job.ranks_per_node, job.ranks));
   std::ranges::reverse(shares);

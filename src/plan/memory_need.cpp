@@ -59,15 +59,15 @@ double attention_activations(const LayerSpec& layer, Index t) {
 }
 
 /// DispatchPlan: both ways keep the order of leaving; then either the order of landing or each slot's place.
-double plan_bytes(const MoeSpec& moe, const MeshShape& mesh, DispatcherKind way, Index slots, Index rows) {
+double plan_bytes(const MoeSpec& moe, const MeshShape& mesh, DispatcherKind kind, Index slots, Index rows) {
   const Index experts = moe.router.num_experts;
   const double leaving = array(slots, 2 * kIndex) + array(2 * experts + 2 * mesh.ep, kIndex);
-  if (way == DispatcherKind::kShared) return leaving + array(slots, sizeof(Landing));
+  if (kind == DispatcherKind::kShared) return leaving + array(slots, sizeof(Landing));
   return leaving + (mesh.ep > 1 ? array(rows, kIndex) : 0.0);
 }
 
 /// MoeActivations and what the shared expert keeps.
-double moe_activations(const MoeSpec& moe, const MeshShape& mesh, DispatcherKind way,
+double moe_activations(const MoeSpec& moe, const MeshShape& mesh, DispatcherKind kind,
                        const MicroBatchShape& batch) {
   const Index t = batch.tokens;
   const Index slots = t * moe.router.top_k;
@@ -76,14 +76,14 @@ double moe_activations(const MoeSpec& moe, const MeshShape& mesh, DispatcherKind
       rows_of(batch.rows, moe.hidden_size) + rows_of(batch.rows, 2 * moe.width) + array(batch.rows);
   const double shared =
       moe.shared ? rows_of(t, 2 * moe.shared->width) + (moe.shared->gated ? array(t) : 0) : 0.0;
-  return routing + plan_bytes(moe, mesh, way, slots, batch.rows) + experts + shared;
+  return routing + plan_bytes(moe, mesh, kind, slots, batch.rows) + experts + shared;
 }
 
-double layer_activations(const LayerSpec& layer, const MeshShape& mesh, DispatcherKind way,
+double layer_activations(const LayerSpec& layer, const MeshShape& mesh, DispatcherKind kind,
                          const MicroBatchShape& batch) {
   const Index t = batch.tokens;
   const double ffn =
-      layer.moe ? moe_activations(*layer.moe, mesh, way, batch) : rows_of(t, 2 * layer.mlp->width);
+      layer.moe ? moe_activations(*layer.moe, mesh, kind, batch) : rows_of(t, 2 * layer.mlp->width);
   return attention_activations(layer, t) + rows_of(t, layer.attention.hidden_size, 2) + rows_of(t, 1) + ffn +
          output_norm(layer.feed_forward_output_norm, t);
 }
@@ -115,15 +115,15 @@ double moe_workspace(const MoeSpec& moe, const MicroBatchShape& batch) {
 
 /// What the dispatcher itself holds of rows under way: packed to leave and as they arrived, and
 /// everyone's tokens where all get all.
-double rows_under_way(const ModelConfig& config, const MeshShape& mesh, DispatcherKind way,
+double rows_under_way(const ModelConfig& config, const MeshShape& mesh, DispatcherKind kind,
                       const MicroBatchShape& batch) {
   if (mesh.ep == 1 || !config.has_experts()) return 0;
-  if (way == DispatcherKind::kShared)  // the others' rows are theirs; counts and scalars are ours
+  if (kind == DispatcherKind::kShared)  // the others' rows are theirs; counts and scalars are ours
     return array(mesh.ep * config.num_experts, kIndex) + 3 * array(batch.rows);
   const double both_ends = rows_of(batch.tokens * config.num_experts_per_tok, config.hidden_size) +
                            rows_of(batch.rows, config.hidden_size);
   // Its outputs return as those of alltoall.
-  if (way == DispatcherKind::kAllgather)
+  if (kind == DispatcherKind::kAllgather)
     return rows_of(batch.tokens * mesh.ep, config.hidden_size) + both_ends;
   if (batch.in_chunks)  // what comes home has a place of its own
     return both_ends + rows_of(batch.tokens * config.num_experts_per_tok, config.hidden_size);
@@ -153,16 +153,16 @@ double packed_bytes(const std::vector<ParameterSpec>& specs, DType element) {
   return bytes;
 }
 
-double activation_bytes(const ModelConfig& config, const MeshShape& mesh, DispatcherKind way,
+double activation_bytes(const ModelConfig& config, const MeshShape& mesh, DispatcherKind kind,
                         const MicroBatchShape& batch) {
   double bytes = 0;
   for (Index layer = 0; layer < config.num_hidden_layers; ++layer)
-    bytes += layer_activations(config.layer(layer), mesh, way, batch);
+    bytes += layer_activations(config.layer(layer), mesh, kind, batch);
   return bytes;
 }
 
 double buffer_bytes(const ModelConfig& config, const std::vector<ParameterSpec>& specs, const MeshShape& mesh,
-                    DispatcherKind way, const MicroBatchShape& batch) {
+                    DispatcherKind kind, const MicroBatchShape& batch) {
   const Index t = batch.tokens;
   double attention = 0, ffn_moe = 0, ffn_mlp = 0;
   for (Index index = 0; index < config.num_hidden_layers; ++index) {
@@ -176,16 +176,16 @@ double buffer_bytes(const ModelConfig& config, const std::vector<ParameterSpec>&
   const double logits = rows_of(std::min(t, kSumChunkRows * batch.threads), config.vocab_size);
   const Index angles = batch.sequence_length * config.rotary_dim();
   return attention + ffn_moe + ffn_mlp + stream + logits + array(angles) +
-         rows_under_way(config, mesh, way, batch) + reduction_scratch(specs, mesh);
+         rows_under_way(config, mesh, kind, batch) + reduction_scratch(specs, mesh);
 }
 
 MemoryNeed training_memory(const ModelConfig& config, const std::vector<ParameterSpec>& specs,
-                           const MeshShape& mesh, DispatcherKind way, const MicroBatchShape& batch,
+                           const MeshShape& mesh, DispatcherKind kind, const MicroBatchShape& batch,
                            bool packs, DType element) {
   MemoryNeed need{lasting_memory(specs, mesh)};
   need.packed = packs ? packed_bytes(specs, element) : 0;
-  need.activations = activation_bytes(config, mesh, way, batch);
-  need.buffers = buffer_bytes(config, specs, mesh, way, batch);
+  need.activations = activation_bytes(config, mesh, kind, batch);
+  need.buffers = buffer_bytes(config, specs, mesh, kind, batch);
   return need;
 }
 

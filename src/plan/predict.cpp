@@ -8,18 +8,18 @@
 namespace moeloom {
 namespace {
 
-RunRequest request_of(const Job& job, DispatcherKind way, bool grouped) {
+RunRequest request_of(const Job& job, DispatcherKind kind, bool grouped) {
   RunRequest request;
   request.gmm = grouped ? GmmRequest::kAuto : GmmRequest::kNever;
   request.gmm_budget_bytes = job.gmm_budget_bytes;
   request.dtype = job.dtype;
   request.emulate_bf16 = true;  // of another machine, perhaps, than this one
-  request.dispatcher = way;
+  request.dispatcher = kind;
   return request;
 }
 
-PredictedPoint point_of(const Job& job, const RunFacts& facts, DispatcherKind way, bool grouped) {
-  const RunDecision decision = decide(facts, request_of(job, way, grouped));
+PredictedPoint point_of(const Job& job, const RunFacts& facts, DispatcherKind kind, bool grouped) {
+  const RunDecision decision = decide(facts, request_of(job, kind, grouped));
   const double experts = expert_seconds(facts, decision.gmm);
   PredictedPoint point{.step = decision.step,
                        .grouped = grouped,
@@ -28,7 +28,7 @@ PredictedPoint point_of(const Job& job, const RunFacts& facts, DispatcherKind wa
   point.seconds = step_seconds(job.config, facts.parameters, point.step, facts.rates, experts);
   point.memory = decision.memory;
   point.message_bytes = step_bytes(job.config, facts.parameters, point.step);
-  point.fits = node_bytes(point.step, point.memory) <= job.memory_per_node;
+  point.fits = node_memory_bytes(point.step, point.memory) <= job.memory_per_node;
   point.bottleneck = bottleneck(point.seconds);
   return point;
 }
@@ -74,12 +74,12 @@ StepCase step_at(const Job& job, Index ep) {
           .expert_rows = job.expert_rows};
 }
 
-std::vector<DispatcherKind> ways_at(const StepCase& step, std::span<const DispatcherKind> ways) {
+std::vector<DispatcherKind> kinds_at(const StepCase& step, std::span<const DispatcherKind> kinds) {
   std::vector<DispatcherKind> able;
-  for (const DispatcherKind way : ways) {
+  for (const DispatcherKind kind : kinds) {
     const bool one_node = ep_on_node(step) == step.mesh.ep;
-    const bool can = one_node || way_of(way).crosses_nodes;
-    if (step.mesh.ep == 1 ? way == DispatcherKind::kAlltoall : can) able.push_back(way);
+    const bool can = one_node || way_of(kind).crosses_nodes;
+    if (step.mesh.ep == 1 ? kind == DispatcherKind::kAlltoall : can) able.push_back(kind);
   }
   return able;
 }
@@ -96,7 +96,7 @@ RunFacts facts_at(const Job& job, const StepCase& step) {
 
 std::vector<PredictedPoint> predict_points(const Job& job, const MachineRates& machine,
                                            const PredictExperts& predict,
-                                           std::span<const DispatcherKind> ways) {
+                                           std::span<const DispatcherKind> kinds) {
   std::vector<PredictedPoint> points;
   for (const Index ep : ep_sizes(job)) {
     RunFacts facts = facts_at(job, step_at(job, ep));
@@ -105,9 +105,9 @@ std::vector<PredictedPoint> predict_points(const Job& job, const MachineRates& m
     if (job.config.has_experts())
       facts.prediction = predict(
           gmm_facts(facts, request_of(job, DispatcherKind::kAlltoall, true), job.dtype), facts.step.mesh);
-    for (const DispatcherKind way : ways_at(facts.step, ways))
+    for (const DispatcherKind kind : kinds_at(facts.step, kinds))
       for (const bool grouped : {false, true})
-        if (!grouped || job.config.has_experts()) points.push_back(point_of(job, facts, way, grouped));
+        if (!grouped || job.config.has_experts()) points.push_back(point_of(job, facts, kind, grouped));
   }
   std::ranges::stable_sort(points, [](const PredictedPoint& a, const PredictedPoint& b) {
     return a.fits != b.fits ? a.fits : a.step_seconds() < b.step_seconds();
@@ -115,7 +115,7 @@ std::vector<PredictedPoint> predict_points(const Job& job, const MachineRates& m
   return points;
 }
 
-double node_bytes(const StepCase& step, const MemoryNeed& memory) {
+double node_memory_bytes(const StepCase& step, const MemoryNeed& memory) {
   return memory.total() * static_cast<double>(step.ranks_per_node);
 }
 
@@ -132,7 +132,7 @@ std::string bottleneck(const PhaseSeconds& seconds) {
 
 std::string dispatcher_text(const PredictedPoint& point) {
   if (point.step.mesh.ep == 1) return "-";
-  std::string text(name_of(point.step.way));
+  std::string text(name_of(point.step.kind));
   if (point.step.chunks > 0) text += " in " + std::to_string(point.step.chunks);
   return text;
 }

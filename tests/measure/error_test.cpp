@@ -1,4 +1,4 @@
-#include "moeloom/measure/error.hpp"
+#include "error.hpp"
 
 #include "moeloom/base/errors.hpp"
 

@@ -23,7 +23,7 @@ TrainingCase tiny_training(std::optional<Workload> routing) {
 TEST(StepSubject, TrainsTheSameAtEveryEpWhateverTheRouting) {
   const Mesh without_ep(Communicator::world(), MeshShape{0, 1});
   const Mesh with_ep(Communicator::world(), MeshShape{0, Communicator::world().size()});
-  const TokenSource tokens = random_text(with_ep.world().rank(), 5, 4096);
+  const TokenSource tokens = random_text(5, 4096);
   for (const std::optional<Workload> routing :
        {std::optional<Workload>(), std::optional(Workload::kBalanced), std::optional(Workload::kHot)}) {
     const TrainingCase of = tiny_training(routing);
@@ -38,7 +38,7 @@ TEST(StepSubject, TrainsTheSameAtEveryEpWhateverTheRouting) {
 
 TEST(StepSubject, AnotherSeedIsSeenByItsCheck) {
   const Mesh mesh(Communicator::world(), MeshShape{0, 1});
-  const TokenSource tokens = random_text(mesh.world().rank(), 5, 4096);
+  const TokenSource tokens = random_text(5, 4096);
   TrainingCase of = tiny_training({});
   const StepCheck check(of, mesh, tokens);
   of.seed += 1;
@@ -48,7 +48,7 @@ TEST(StepSubject, AnotherSeedIsSeenByItsCheck) {
 
 TEST(StepSubject, ARoutingOfTokensLoadsTheExpertsThatItNames) {
   const Mesh mesh(Communicator::world(), MeshShape{0, 1});
-  const TokenSource tokens = random_text(mesh.world().rank(), 5, 4096);
+  const TokenSource tokens = random_text(5, 4096);
   const TrainingCase of = tiny_training(Workload::kHot);
   StepSubject subject(of, mesh, tokens, {});
   EXPECT_NEAR(subject.step().expert_load, 4, 0.2) << "half of the rows on one of 8 experts";

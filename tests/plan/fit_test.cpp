@@ -26,7 +26,7 @@ std::vector<PredictedPoint> points(const Job& job) {
 double least_node_bytes(const Job& job) {
   const std::vector<PredictedPoint> all = points(job);
   const PredictedPoint& least = smallest_point(all);
-  return node_bytes(least.step, least.memory);
+  return node_memory_bytes(least.step, least.memory);
 }
 
 bool something_fits(const Job& job) {
@@ -84,7 +84,7 @@ TEST(Fit, MicroBatchesComeBeforeRanksAndRanksBeforeNodes) {
     ASSERT_TRUE(fit) << change;
     EXPECT_EQ(changed(asked, fit->job).substr(0, std::string(change).size()), change);
     EXPECT_EQ(fit->job.tokens * fit->job.ranks, asked.tokens * asked.ranks) << "the same batch";
-    EXPECT_LE(node_bytes(fit->step, fit->memory), memory);
+    EXPECT_LE(node_memory_bytes(fit->step, fit->memory), memory);
     EXPECT_TRUE(something_fits(fit->job)) << "as the plan of the changed job says, too";
   }
 }

@@ -18,9 +18,9 @@ inline MachineRates made_up_rates(Index ranks, double network = 0) {
           .ranks = ranks,
           .node_ranks = ranks,
           .node_message_seconds = ranks > 1 ? 1e-6 : 0.0,
-          .node_bytes = ranks > 1 ? 5e9 : 0.0,
+          .node_bytes_per_second = ranks > 1 ? 5e9 : 0.0,
           .network_message_seconds = network > 0 ? 1e-5 : 0.0,
-          .network_bytes = network};
+          .network_bytes_per_second = network};
 }
 
 inline Job made_up_job(Index ranks, Index per_node) {

@@ -3,7 +3,8 @@
 #include "support/small_model.hpp"
 #include <gtest/gtest.h>
 
-// What a real job holds is compared in tests/app/plan_command_test.cpp, where it has a process of its own.
+// What a real job holds is compared in tests/app/commands/plan_command_test.cpp, where it has a process of
+// its own.
 namespace moeloom {
 namespace {
 
@@ -50,8 +51,8 @@ TEST(MemoryNeed, RowsUnderWayAreTheDispatchersOwn) {
   const ModelConfig config = tiny_config();
   const auto specs = parameter_specs(config, {0, 2});
   MicroBatchShape batch{.tokens = 128, .sequence_length = 16, .rows = 256};
-  const auto bytes = [&](Index ep, DispatcherKind way) {
-    return buffer_bytes(config, specs, shape_of(1, ep), way, batch);
+  const auto bytes = [&](Index ep, DispatcherKind kind) {
+    return buffer_bytes(config, specs, shape_of(1, ep), kind, batch);
   };
   const double alone = buffer_bytes(config, specs, shape_of(1, 1), DispatcherKind::kAlltoall, batch);
   double reduced = 0;  // the scratch of the dense gradients' reduction

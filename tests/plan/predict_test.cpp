@@ -21,12 +21,12 @@ GmmPrediction grouped_is_faster(const GmmFacts&, const MeshShape&) {
 
 TEST(Predict, HasEveryMeshThatRunsWithEveryDispatcherThatCan) {
   MachineRates machine = made_up_rates(2);
-  machine.network_bytes = 1e9;
+  machine.network_bytes_per_second = 1e9;
   const auto points = predict_points(made_up_job(16, 4), machine, grouped_is_faster, kTwoWays);
   std::set<std::pair<Index, DispatcherKind>> seen;
   for (const PredictedPoint& p : points) {
     EXPECT_EQ(p.step.mesh.world(), 16);
-    seen.insert({p.step.mesh.ep, p.step.way});
+    seen.insert({p.step.mesh.ep, p.step.kind});
   }
   const std::set<std::pair<Index, DispatcherKind>> expected = {
       {1, DispatcherKind::kAlltoall}, {2, DispatcherKind::kAlltoall}, {2, DispatcherKind::kShared},
@@ -37,16 +37,16 @@ TEST(Predict, HasEveryMeshThatRunsWithEveryDispatcherThatCan) {
 
 TEST(Predict, RowsTravelInChunksWhereExpertsHideThem) {
   MachineRates machine = made_up_rates(2);
-  machine.network_bytes = 1e8;
+  machine.network_bytes_per_second = 1e8;
   const auto products = [](const GmmFacts&, const MeshShape&) {
     return GmmPrediction{.loop_seconds = 2e-3, .gmm_seconds = 9e-3, .packed_seconds = 9e-3};
   };
   double whole = 0, in_chunks = 0;  // bytes on the wire
   for (const PredictedPoint& p : predict_points(made_up_job(4, 2), machine, products)) {
-    const bool crosses = p.step.mesh.ep == 4 && p.step.way == DispatcherKind::kAlltoall;
+    const bool crosses = p.step.mesh.ep == 4 && p.step.kind == DispatcherKind::kAlltoall;
     EXPECT_EQ(p.step.chunks, crosses && p.grouped ? 2 : 0) << "of the 2 experts of a rank, behind 9 ms";
-    const std::string way(name_of(p.step.way));
-    EXPECT_EQ(dispatcher_text(p), p.step.mesh.ep == 1 ? "-" : p.step.chunks > 0 ? way + " in 2" : way);
+    const std::string kind(name_of(p.step.kind));
+    EXPECT_EQ(dispatcher_text(p), p.step.mesh.ep == 1 ? "-" : p.step.chunks > 0 ? kind + " in 2" : kind);
     if (crosses) (p.step.chunks > 0 ? in_chunks : whole) = p.message_bytes;
   }
   EXPECT_GT(in_chunks, whole) << "a number travels beside each row, both ways, and where experts are cut";

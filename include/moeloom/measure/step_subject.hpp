@@ -9,8 +9,8 @@
 
 namespace moeloom {
 
-/// Bytes that nothing can learn; there is no file of them. rank: for its name.
-TokenSource random_text(int rank, std::uint64_t seed, Index bytes);
+/// Bytes that nothing can learn, in memory. Throws IoError where there is none.
+TokenSource random_text(std::uint64_t seed, Index bytes);
 
 /// What every point of a comparison trains.
 struct TrainingCase {

@@ -21,6 +21,6 @@ const PredictedPoint& smallest_point(const std::vector<PredictedPoint>& points);
 /// first, which cost money; then the most ranks a node, then the fewest micro-batches, which cost time. None:
 /// not even one rank a node with one sequence at a time fits, on as many nodes as there are sequences.
 std::optional<FittingJob> cheapest_fit(const Job& job,
-                                       std::span<const DispatcherKind> ways = kDispatcherKinds);
+                                       std::span<const DispatcherKind> kinds = kDispatcherKinds);
 
 }  // namespace moeloom

@@ -33,17 +33,17 @@ struct MicroBatchShape {
 double packed_bytes(const std::vector<ParameterSpec>& specs, DType element);
 
 /// What every layer keeps from its forward to its backward.
-double activation_bytes(const ModelConfig& config, const MeshShape& mesh, DispatcherKind way,
+double activation_bytes(const ModelConfig& config, const MeshShape& mesh, DispatcherKind kind,
                         const MicroBatchShape& batch);
 
 /// What all layers share: the workspaces, the residual stream, a stretch of logits, rows under way and the
 /// scratch of the gradient reduction.
 double buffer_bytes(const ModelConfig& config, const std::vector<ParameterSpec>& specs, const MeshShape& mesh,
-                    DispatcherKind way, const MicroBatchShape& batch);
+                    DispatcherKind kind, const MicroBatchShape& batch);
 
 /// All of it. `packs`: the experts' products read packed faces of `element`.
 MemoryNeed training_memory(const ModelConfig& config, const std::vector<ParameterSpec>& specs,
-                           const MeshShape& mesh, DispatcherKind way, const MicroBatchShape& batch,
+                           const MeshShape& mesh, DispatcherKind kind, const MicroBatchShape& batch,
                            bool packs, DType element = DType::kF32);
 
 }  // namespace moeloom

@@ -47,14 +47,14 @@ using PredictExperts = std::function<GmmPrediction(const GmmFacts& facts, const 
 /// All that can run, those that fit first, then the fastest first. `ways`: dispatchers to choose from.
 std::vector<PredictedPoint> predict_points(const Job& job, const MachineRates& machine,
                                            const PredictExperts& predict,
-                                           std::span<const DispatcherKind> ways = kDispatcherKinds);
+                                           std::span<const DispatcherKind> kinds = kDispatcherKinds);
 
 /// Sizes of ep that the job can have.
 std::vector<Index> ep_sizes(const Job& job);
 /// The job at one of them; the way and its chunks are left open.
 StepCase step_at(const Job& job, Index ep);
 /// Those of `ways` that can run there: of ep = 1, where there is nothing to choose, alltoall.
-std::vector<DispatcherKind> ways_at(const StepCase& step, std::span<const DispatcherKind> ways);
+std::vector<DispatcherKind> kinds_at(const StepCase& step, std::span<const DispatcherKind> kinds);
 /// The parameters of the rank that holds most.
 std::vector<ParameterSpec> parameters_at(const Job& job, Index ep);
 
@@ -62,7 +62,7 @@ std::vector<ParameterSpec> parameters_at(const Job& job, Index ep);
 RunFacts facts_at(const Job& job, const StepCase& step);
 
 /// All ranks of a node together.
-double node_bytes(const StepCase& step, const MemoryNeed& memory);
+double node_memory_bytes(const StepCase& step, const MemoryNeed& memory);
 
 /// What of the step takes longest: "experts 46 %".
 std::string bottleneck(const PhaseSeconds& seconds);

@@ -159,7 +159,7 @@ Index launcher_rank() {
   return launcher_rank(own_variable);
 }
 
-GmmRequestChoice choose_gmm_request(const EnvironmentFlags& flags, GmmRule rule) {
+AskedGmm choose_gmm_request(const EnvironmentFlags& flags, GmmRule rule) {
   if (!flags.patch) return {GmmRequest::kNever, given_as(flags, "_PATCH") + " switches every kernel off"};
   if (flags.gmm) return {*flags.gmm, given_as(flags, "_GMM_PATCH")};
   if (rule == GmmRule::kUpstream)
@@ -169,7 +169,7 @@ GmmRequestChoice choose_gmm_request(const EnvironmentFlags& flags, GmmRule rule)
   return {GmmRequest::kAuto, "no flag is set, so a rule decides from the sizes"};
 }
 
-KernelRequestChoice choose_kernels(const EnvironmentFlags& flags, const std::string& asked) {
+AskedKernels choose_kernels(const EnvironmentFlags& flags, const std::string& asked) {
   if (!flags.patch) return {"none", given_as(flags, "_PATCH") + " switches every kernel off"};
   return {asked, "--kernels " + asked};
 }

@@ -43,17 +43,17 @@ Index launcher_rank(const EnvironmentLookup& lookup);
 Index launcher_rank();
 
 /// What was decided and the sentence for the log that says by whom.
-struct GmmRequestChoice {
+struct AskedGmm {
   GmmRequest request = GmmRequest::kAuto;
   std::string reason;
 };
-GmmRequestChoice choose_gmm_request(const EnvironmentFlags& flags, GmmRule rule);
+AskedGmm choose_gmm_request(const EnvironmentFlags& flags, GmmRule rule);
 
-struct KernelRequestChoice {
+struct AskedKernels {
   std::string kernels;  // for KernelRegistry::apply_all
   std::string reason;
 };
-KernelRequestChoice choose_kernels(const EnvironmentFlags& flags, const std::string& asked);
+AskedKernels choose_kernels(const EnvironmentFlags& flags, const std::string& asked);
 
 inline constexpr std::string_view kBooleanTexts = "1, true, on, yes, 0, false, off, no";
 /// In any case, with spaces around it; none for any other text.

@@ -39,7 +39,7 @@ void check_shape_source(const ModelOptions& model, Violations& violations) {
                         "; remove --" + joined(model.shape_given, ", --"));
 }
 
-void add_kernel_options(OptionTable& table, KernelChoice& kernels) {
+void add_kernel_options(OptionTable& table, KernelOptions& kernels) {
   table.add("kernels", "LIST", "auto, none, or ids with commas (`moeloom kernels` lists them)",
             kernels.kernels);
   table.add_choice("gmm-rule",
@@ -62,7 +62,7 @@ void add_kernel_options(OptionTable& table, KernelChoice& kernels) {
                    kernels.dtype, {{"fp32", DType::kF32}, {"bf16", DType::kBF16}});
 }
 
-void check_kernels(const KernelChoice& kernels, Violations& violations) {
+void check_kernels(const KernelOptions& kernels, Violations& violations) {
   check_threads(kernels.threads, violations);
   violations.attempt([&] { KernelRegistry::builtin().named(kernels.kernels); });
 }

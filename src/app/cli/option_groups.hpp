@@ -11,9 +11,9 @@ void add_model_options(OptionTable& table, ModelOptions& model);
 /// Says so where both a folder and a shape are given.
 void check_shape_source(const ModelOptions& model, Violations& violations);
 /// --kernels, --gmm-rule, --gmm-budget, --calibrate, --threads, --dtype.
-void add_kernel_options(OptionTable& table, KernelChoice& kernels);
+void add_kernel_options(OptionTable& table, KernelOptions& kernels);
 /// What can be said against their values.
-void check_kernels(const KernelChoice& kernels, Violations& violations);
+void check_kernels(const KernelOptions& kernels, Violations& violations);
 /// --seq-len, --global-batch, --accumulate.
 void add_batch_options(OptionTable& table, Index& sequence_length, Index& global_batch, Index& accumulate);
 

@@ -50,7 +50,7 @@ struct MeshOptions {
 /// What an unset MOELOOM_GMM_PATCH means: auto's rule, or upstream's answer (skip).
 enum class GmmRule { kAuto, kUpstream };
 
-struct KernelChoice {
+struct KernelOptions {
   std::string kernels = "auto";  // "none", or ids with commas
   GmmRule gmm_rule = GmmRule::kAuto;
   Index gmm_budget_bytes = Index{4} << 30;
@@ -118,7 +118,7 @@ struct RunOptions {
 struct TrainOptions {
   ModelOptions model;
   MeshOptions mesh;
-  KernelChoice kernels;
+  KernelOptions kernels;
   DataOptions data;
   OptimizerOptions optimizer;
   RunOptions run;
@@ -162,7 +162,7 @@ struct KernelsOptions {
   ModelOptions model;
   Index ranks = 0;  // 0: as many as the command runs on
   Index ep = 1;
-  KernelChoice kernels;
+  KernelOptions kernels;
   Index sequence_length = 256;
   Index global_batch = 16;
   Index accumulate = 1;
@@ -189,7 +189,7 @@ struct PlanOptions {
   double expert_load = 1;  // rows of the fullest expert over the mean
   Index threads = 0;
   DType dtype = DType::kF32;
-  Index gmm_budget_bytes = KernelChoice{}.gmm_budget_bytes;
+  Index gmm_budget_bytes = KernelOptions{}.gmm_budget_bytes;
   bool calibrate = false;
   Index rows = 20;  // of the table; 0: all
   std::filesystem::path data = "corpus.txt";

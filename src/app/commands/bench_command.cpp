@@ -85,7 +85,7 @@ SetUpPoint as_a_run_decides(const BenchRequest& request) {
     EnvironmentFlags flags = request.flags;
     flags.gmm = point.gmm;
     flags.node_pool = false;
-    KernelChoice choice;
+    KernelOptions choice;
     choice.dtype = point.dtype;
     const RunRequest asked = run_request(choice, {.dispatcher = point.dispatcher}, flags);
     const StepCase work{.threads = threads(), .tokens = ceil_div(point.tokens, point.ranks)};
@@ -100,7 +100,7 @@ SetUpPoint as_a_run_decides(const BenchRequest& request) {
       return report.id == "fused_moe" && report.applied;
     });
     return {decision.table,
-            open_dispatcher(decision, asked, mesh, request.config.num_experts),
+            open_dispatcher(decision, mesh, request.config.num_experts),
             decision.dtype.type,
             grouped,
             with_flags(decision.gmm.reason),

@@ -38,12 +38,12 @@ void print_rates(const MachineRates& rates, const CalibrateOptions& options) {
                 calibrate_line(options, 2, 1).c_str());
   if (rates.measured_node()) {
     line("exchange in a node, a message", 1e6 * rates.node_message_seconds, "us");
-    line("exchange in a node, a rank", 1e-9 * rates.node_bytes, "GB/s");
+    line("exchange in a node, a rank", 1e-9 * rates.node_bytes_per_second, "GB/s");
     line("meeting of the node", 1e6 * rates.meeting_seconds, "us");
   }
   if (rates.measured_network()) {
     line("exchange between nodes, a message", 1e6 * rates.network_message_seconds, "us");
-    line("exchange between nodes, a node", 8e-9 * rates.network_bytes, "Gbit/s");
+    line("exchange between nodes, a node", 8e-9 * rates.network_bytes_per_second, "Gbit/s");
   }
 }
 

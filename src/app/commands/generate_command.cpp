@@ -101,11 +101,13 @@ int generate_command(int argc, char** argv) {
   const MeshShape shape = MeshShape{0, options.ep, {"dp", "ep"}}.completed(world.size());
   const Mesh mesh(std::move(world), shape);
   set_threads(threads_for(options.threads, request.flags.threads, mesh.node()));
-  // One row at a time: packing every expert for it would cost more than it could bring.
   RunFacts facts = find_run_facts(request.config, mesh, {.threads = threads(), .tokens = 1});
-  facts.recorded = GmmDecision{false, "one row at a time"};
-  const DecidedRun run =
-      decide_run(std::move(facts), run_request({}, {}, request.flags), {}, request.flags, mesh.world());
+  const MeshOptions as_decoders_are{
+      .dispatcher = DispatcherKind::kAlltoall, .node_pool = false, .overlap = 0};
+  RunRequest asked = run_request({}, as_decoders_are, request.flags);
+  // One row at a time: packing every expert for it would cost more than it could bring.
+  if (asked.gmm == GmmRequest::kAuto || asked.gmm == GmmRequest::kMeasure) asked.gmm = GmmRequest::kNever;
+  const DecidedRun run = decide_run(std::move(facts), asked, {}, request.flags, mesh.world());
   ParameterStore store(
       parameter_specs(request.config, mesh.experts(std::max<Index>(request.config.num_experts, 1))));
   load_model(request.folder, store, mesh, request.config);

@@ -85,8 +85,9 @@ int kernels_command(int argc, char** argv) {
                                 options.sequence_length,
                       .sequence_length = options.sequence_length,
                       .micro_batches = options.accumulate};
-  const DecidedRun run = decide_run(facts_of_job(config, work), run_request(options.kernels, {}, flags),
-                                    options.kernels, flags, Communicator::self());
+  const DecidedRun run =
+      decide_run(facts_of_job(config, work), run_request(options.kernels, {.node_pool = false}, flags),
+                 options.kernels, flags, Communicator::self());
   print_decision(run, shape);
   print_modules(kernel_modules(config, run.decision.kernels));
   return 0;

@@ -71,7 +71,7 @@ MachineRates machine_rates(const Job& job, const PlanOptions& options, const std
 /// The network as it was given, or as it was measured.
 void choose_network(const Job& job, const PlanOptions& options, MachineRates& machine) {
   if (options.network.bytes_per_second > 0) {
-    machine.network_bytes = options.network.bytes_per_second;
+    machine.network_bytes_per_second = options.network.bytes_per_second;
     machine.network_message_seconds = options.network.message_seconds;
   }
   if (options.ranks <= options.ranks_per_node || machine.measured_network()) return;
@@ -97,7 +97,9 @@ PredictExperts predictor(const PlanOptions& options, const ModelConfig& config,
 
 /// What `train` would do unasked at the mesh of a point: by the network that was given, and no measurement.
 RunDecision decision_at(const PlanOptions& options, const Job& job, const PredictedPoint& point) {
-  RunFacts facts = facts_at(job, step_at(job, point.step.mesh.ep));
+  StepCase step = step_at(job, point.step.mesh.ep);
+  step.processors_per_node = step.ranks_per_node * step.threads;  // as find_run_facts() has it
+  RunFacts facts = facts_at(job, step);
   if (options.network.bytes_per_second > 0) use_network(facts, options.network);
   RunRequest request;
   request.gmm_budget_bytes = job.gmm_budget_bytes;
@@ -157,7 +159,7 @@ Document document_of(const PredictedPoint& p) {
   memory.set("total", p.memory.total());
   row.set("dp", p.step.mesh.dp);
   row.set("ep", p.step.mesh.ep);
-  row.set("dispatcher", std::string(name_of(p.step.way)));
+  row.set("dispatcher", std::string(name_of(p.step.kind)));
   row.set("chunks", p.step.chunks);
   row.set("experts", gmm_text(p));
   row.set("step_seconds", p.step_seconds());

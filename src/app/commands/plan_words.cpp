@@ -16,7 +16,7 @@ std::string mpirun_words(Index ranks, Index node_ranks) {
 
 /// What train would choose from sizes alone: whether rows travel in chunks where they may leave their node.
 std::string overlap_words(const StepCase& step) {
-  if (step.way != DispatcherKind::kAlltoall || step.mesh.world() <= step.ranks_per_node) return {};
+  if (step.kind != DispatcherKind::kAlltoall || step.mesh.world() <= step.ranks_per_node) return {};
   return " --overlap " + (step.chunks > 0 ? std::to_string(step.chunks) : "off");
 }
 
@@ -37,14 +37,14 @@ Index nodes_of(const Job& job) {
 
 /// "dp = 2, ep = 32, shared"
 std::string mesh_text(const StepCase& step) {
-  return step.mesh.text() + (step.mesh.ep == 1 ? "" : ", " + std::string(name_of(step.way)));
+  return step.mesh.text() + (step.mesh.ep == 1 ? "" : ", " + std::string(name_of(step.kind)));
 }
 
 /// "26 GiB a rank (dp = 2, ep = 32, shared), 208 GiB for the 8 ranks of a node"
 std::string need_text(const StepCase& step, const MemoryNeed& memory) {
   const std::string rank = bytes_text(memory.total()) + " a rank (" + mesh_text(step) + ")";
   if (step.ranks_per_node == 1) return rank + ", alone on its node";
-  return rank + ", " + bytes_text(node_bytes(step, memory)) + " for the " +
+  return rank + ", " + bytes_text(node_memory_bytes(step, memory)) + " for the " +
          std::to_string(step.ranks_per_node) + " ranks of a node";
 }
 
@@ -95,10 +95,10 @@ std::string run_line(const PlanOptions& options, const PredictedPoint& point) {
   line += " moeloom train" + model_words(options.model) + " --ep " + std::to_string(step.mesh.ep) +
           " --seq-len " + std::to_string(step.sequence_length) + " --global-batch " +
           std::to_string(sequences) + " --accumulate " + std::to_string(step.micro_batches);
-  if (step.mesh.ep > 1) line += " --dispatcher " + std::string(name_of(step.way)) + overlap_words(step);
+  if (step.mesh.ep > 1) line += " --dispatcher " + std::string(name_of(step.kind)) + overlap_words(step);
   if (options.threads > 0) line += " --threads " + std::to_string(options.threads);
   if (options.dtype == DType::kBF16) line += " --dtype bf16";
-  if (options.gmm_budget_bytes != KernelChoice{}.gmm_budget_bytes)
+  if (options.gmm_budget_bytes != KernelOptions{}.gmm_budget_bytes)
     line += " --gmm-budget " + exact_bytes_text(options.gmm_budget_bytes);
   return line + " --data " + options.data.string();
 }
@@ -118,7 +118,7 @@ std::string changed_options(const Job& before, const Job& after) {
 
 std::string memory_advice(const Job& job, const PredictedPoint& smallest,
                           const std::optional<FittingJob>& fit) {
-  const std::string needed = bytes_text(node_bytes(smallest.step, smallest.memory));
+  const std::string needed = bytes_text(node_memory_bytes(smallest.step, smallest.memory));
   const std::string nothing = "nothing fits: the smallest need is " +
                               need_text(smallest.step, smallest.memory) + ", which has " +
                               bytes_text(job.memory_per_node) + "\n";

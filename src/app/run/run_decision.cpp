@@ -20,14 +20,27 @@ void add_prediction(RunFacts& facts, const RunRequest& request, bool refresh, co
   facts.prediction = run.prediction.seconds;
 }
 
-std::string overlap_text(const OverlapChoice& choice) {
+/// Ranks that took different ways would wait for each other for ever.
+void require_one_decision(const RunDecision& d, const Communicator& world) {
+  const std::string mine = std::string(name_of(d.dispatcher.kind)) + ", overlap " +
+                           std::to_string(d.overlap.chunks) + ", node pool " + std::to_string(d.pool.on) +
+                           ", grouped " + std::to_string(d.gmm.apply) + ", " +
+                           std::string(dtype_text(d.dtype.type));
+  const std::vector<std::string> all = world.all_gather_text(mine);
+  for (std::size_t rank = 1; rank < all.size(); ++rank)
+    if (all[rank] != all[0])
+      throw AgreedError("rank 0 decides on " + all[0] + " and rank " + std::to_string(rank) + " on " +
+                        all[rank] + "; say --dispatcher and --overlap, so that all do the same");
+}
+
+std::string overlap_text(const OverlapDecision& choice) {
   return choice.chunks == 0 ? "off" : std::to_string(choice.chunks);
 }
 
 }  // namespace
 
-GmmRequestChoice gmm_request(const KernelChoice& choice, const EnvironmentFlags& flags) {
-  GmmRequestChoice request = choose_gmm_request(flags, choice.gmm_rule);
+AskedGmm gmm_request(const KernelOptions& choice, const EnvironmentFlags& flags) {
+  AskedGmm request = choose_gmm_request(flags, choice.gmm_rule);
   if (request.request == GmmRequest::kAuto && !flags.gmm) {
     const std::string kernels = choose_kernels(flags, choice.kernels).kernels;
     if (KernelRegistry::builtin().named(kernels).contains("fused_moe"))
@@ -42,9 +55,9 @@ GmmRequestChoice gmm_request(const KernelChoice& choice, const EnvironmentFlags&
   return request;
 }
 
-RunRequest run_request(const KernelChoice& choice, const MeshOptions& mesh, const EnvironmentFlags& flags) {
-  const KernelRequestChoice kernels = choose_kernels(flags, choice.kernels);
-  const GmmRequestChoice gmm = gmm_request(choice, flags);
+RunRequest run_request(const KernelOptions& choice, const MeshOptions& mesh, const EnvironmentFlags& flags) {
+  const AskedKernels kernels = choose_kernels(flags, choice.kernels);
+  const AskedGmm gmm = gmm_request(choice, flags);
   return {.kernels = kernels.kernels,
           .kernels_reason = kernels.reason,
           .fused_ops = flags.fused_ops,
@@ -60,17 +73,18 @@ RunRequest run_request(const KernelChoice& choice, const MeshOptions& mesh, cons
 }
 
 void use_network(RunFacts& facts, const NetworkOptions& network) {
-  facts.rates.network_bytes = network.bytes_per_second;
+  facts.rates.network_bytes_per_second = network.bytes_per_second;
   facts.rates.network_message_seconds = network.message_seconds;
   facts.rates_source = "--net " + network_text(network);
 }
 
-DecidedRun decide_run(RunFacts facts, const RunRequest& request, const KernelChoice& choice,
+DecidedRun decide_run(RunFacts facts, const RunRequest& request, const KernelOptions& choice,
                       const EnvironmentFlags& flags, const Communicator& world) {
   DecidedRun run;
   if (request.gmm == GmmRequest::kMeasure && facts.model.has_experts() && !facts.recorded)
     add_prediction(facts, request, choice.calibrate, flags, world, run);
   agree(world, [&] { run.decision = decide(facts, request); });
+  require_one_decision(run.decision, world);
   return run;
 }
 

@@ -12,10 +12,10 @@ namespace moeloom {
 
 /// The flags' request, or what the options ask for where no flag is set: --calibrate is asking for measure,
 /// and naming fused_moe for force. Throws ConfigError for --calibrate beside another request.
-GmmRequestChoice gmm_request(const KernelChoice& choice, const EnvironmentFlags& flags);
+AskedGmm gmm_request(const KernelOptions& choice, const EnvironmentFlags& flags);
 
 /// Everything that is asked for. Throws ConfigError as gmm_request() does.
-RunRequest run_request(const KernelChoice& choice, const MeshOptions& mesh, const EnvironmentFlags& flags);
+RunRequest run_request(const KernelOptions& choice, const MeshOptions& mesh, const EnvironmentFlags& flags);
 
 /// A decision, and how a prediction that it needed came about.
 struct DecidedRun {
@@ -29,7 +29,7 @@ void use_network(RunFacts& facts, const NetworkOptions& network);
 
 /// decide(), after a measurement on rank 0 where GMM request measure needs one and nothing is recorded.
 /// Collective over the world; throws AgreedError for what was asked for by name and cannot run.
-DecidedRun decide_run(RunFacts facts, const RunRequest& request, const KernelChoice& choice,
+DecidedRun decide_run(RunFacts facts, const RunRequest& request, const KernelOptions& choice,
                       const EnvironmentFlags& flags, const Communicator& world);
 
 /// One line a decision.

@@ -52,8 +52,7 @@ class StepGroup {
   using Check = StepCheck;
   StepGroup(const SweepWorld& world, const EpPoint& common)
       : case_(case_of(world, common)),
-        tokens_(
-            random_text(world.world().rank(), case_.seed, case_.sequence_length * common.ranks + (1 << 16))),
+        tokens_(random_text(case_.seed, case_.sequence_length * common.ranks + (1 << 16))),
         check_(case_, world.mesh(1), tokens_) {}
   double add(const Mesh& mesh, const PointSetup& setup) {
     return check_.error_of(subjects_.emplace_back(case_, mesh, tokens_, setup.kernels, setup.dispatcher));

@@ -85,13 +85,13 @@ struct Directions {
   ExchangeVolume (*out)(const ExchangeCase&);
   ExchangeVolume (*back)(const ExchangeCase&);
 };
-const Directions& directions_of(DispatcherKind way) {
+const Directions& directions_of(DispatcherKind kind) {
   static constexpr std::array<Directions, kDispatcherKinds.size()> all = {
       {{alltoall_volume, alltoall_volume},
        {shared_volume, shared_volume},
        {hierarchical_dispatch, hierarchical_combine},
        {allgather_dispatch, alltoall_volume}}};
-  return all[static_cast<std::size_t>(way)];
+  return all[static_cast<std::size_t>(kind)];
 }
 
 /// Of ep = 1, whichever way: rows only change places.
@@ -140,20 +140,20 @@ double crossings_back(Index num_experts, Index top_k, Index nodes, CombineMode m
   return rows * elsewhere(nodes);
 }
 
-ExchangeVolume dispatch_volume(DispatcherKind way, const ExchangeCase& e) {
+ExchangeVolume dispatch_volume(DispatcherKind kind, const ExchangeCase& e) {
   if (const auto volume = alone(e)) return *volume;
-  return directions_of(way).out(e);
+  return directions_of(kind).out(e);
 }
 
-ExchangeVolume combine_volume(DispatcherKind way, const ExchangeCase& e) {
+ExchangeVolume combine_volume(DispatcherKind kind, const ExchangeCase& e) {
   if (const auto volume = alone(e)) return *volume;
-  return directions_of(way).back(e);
+  return directions_of(kind).back(e);
 }
 
-double planning_bytes(DispatcherKind way, const ExchangeCase& e) {
+double planning_bytes(DispatcherKind kind, const ExchangeCase& e) {
   const double even_counts = counts_bytes(e, ceil_div(e.num_experts, e.ep));
   const auto slots = static_cast<double>(e.tokens * e.top_k);
-  switch (way) {
+  switch (kind) {
     case DispatcherKind::kAlltoall:
       return even_counts;
     case DispatcherKind::kShared:
@@ -161,14 +161,14 @@ double planning_bytes(DispatcherKind way, const ExchangeCase& e) {
     case DispatcherKind::kHierarchical:
       return counts_bytes(e, e.num_experts) + sizeof(CrossingCopy) * slots * elsewhere(nodes_of(e));
     case DispatcherKind::kAllgather:
-      return even_counts + counts_bytes(e, 1) + scalar_bytes(way, e);
+      return even_counts + counts_bytes(e, 1) + scalar_bytes(kind, e);
   }
   return 0;
 }
 
-double scalar_bytes(DispatcherKind way, const ExchangeCase& e) {
-  if (way == DispatcherKind::kShared) return 0;
-  const Index groups = way == DispatcherKind::kHierarchical ? nodes_of(e) : e.ep;
+double scalar_bytes(DispatcherKind kind, const ExchangeCase& e) {
+  if (kind == DispatcherKind::kShared) return 0;
+  const Index groups = kind == DispatcherKind::kHierarchical ? nodes_of(e) : e.ep;
   return kFloat * static_cast<double>(e.tokens * e.top_k) * elsewhere(groups);
 }
 

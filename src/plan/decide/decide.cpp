@@ -20,7 +20,7 @@ GmmDecision decide_experts(const RunFacts& facts, const RunRequest& request, DTy
   const bool chooses = request.gmm == GmmRequest::kAuto || request.gmm == GmmRequest::kMeasure;
   if (facts.recorded && chooses)  // whose path stays; how it reads the weights changes no bit
     return {facts.recorded->apply, "as the run recorded: " + facts.recorded->reason,
-            decide_gmm(GmmRequest::kForce, weighed).packs};
+            facts.recorded->apply && decide_gmm(GmmRequest::kForce, weighed).packs};
   return decide_gmm(request.gmm, weighed);
 }
 
@@ -47,6 +47,8 @@ void decide_kernels(const RunFacts& facts, const RunRequest& request, DType type
                          .why_no_fused_moe = why_not(decision.kernels, "fused_moe"),
                          .why_no_tiled_dense = why_not(decision.kernels, "tiled_dense")};
   decision.dtype = decide_dtype(dtype);
+  if (decision.gmm.apply && !dtype.why_no_fused_moe.empty())
+    decision.gmm = {false, "the loop, because fused_moe is not applied: " + dtype.why_no_fused_moe};
   if (dtype.why_no_fused_moe.empty()) {
     decision.table.grouped_matmul = grouped_matmul_in(type);
     decision.table.grouped_matmul.uses_packed = decision.gmm.packs;
@@ -56,7 +58,7 @@ void decide_kernels(const RunFacts& facts, const RunRequest& request, DType type
 }
 
 StepCase with_way(StepCase step, const RunRequest& request, DispatcherKind kind, Index chunks) {
-  step.way = kind;
+  step.kind = kind;
   step.chunks = chunks;
   step.combine = request.wire.combine;
   step.wire = request.wire.dtype;
@@ -125,15 +127,16 @@ RunDecision decide(const RunFacts& facts, const RunRequest& request) {
   decision.gmm_request = std::string(name_of(request.gmm)) + ": " + request.gmm_reason;
   const DType type = product_dtype(facts, request);
   decision.gmm = decide_experts(facts, request, type);
+  decision.gmm.packs = decision.gmm.packs && decision.gmm.apply;
   decide_kernels(facts, request, type, decision);
   const RowsDecision rows = decide_rows(facts, request, expert_seconds(facts, decision.gmm));
   decision.dispatcher = rows.dispatcher;
   decision.overlap = rows.overlap;
   decision.pool = rows.pool;
+  decision.wire = request.wire;
   decision.step = with_way(facts.step, request, rows.dispatcher.kind, rows.overlap.chunks);
   if (!facts.parameters.empty())
-    decision.memory = step_memory(facts.model, facts.parameters, decision.step,
-                                  decision.gmm.apply && decision.gmm.packs, type);
+    decision.memory = step_memory(facts.model, facts.parameters, decision.step, decision.gmm.packs, type);
   return decision;
 }
 

@@ -174,7 +174,7 @@ std::string prediction_text(const Option& best, const std::vector<Option>& all, 
 }
 
 /// Inside a node: by sizes, because the processor that computes is the one that copies.
-DispatcherChoice choose_on_node(const std::vector<DispatcherWay>& ways, const Case& c) {
+DispatcherDecision choose_on_node(const std::vector<DispatcherWay>& ways, const Case& c) {
   const bool memory = ways.front().needs_node_memory;  // the table's order: those first
   const std::string bytes = std::to_string(c.bytes_per_pair(WireDType::kFp32)) + " bytes a pair of ranks";
   if (c.request.node_pool)
@@ -218,7 +218,7 @@ std::string overlap_reason(DispatcherKind kind, Index chunks, const Case& c) {
 }
 
 RowsDecision choose(const std::vector<DispatcherWay>& ways, const Case& c) {
-  DispatcherChoice choice;
+  DispatcherDecision choice;
   Index chunks = c.in_chunks() ? asked_chunks(c) : 0;
   const bool leaves = c.facts.ep_nodes > 1;
   if (leaves) {

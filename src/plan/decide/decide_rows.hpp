@@ -6,9 +6,9 @@
 namespace moeloom {
 
 struct RowsDecision {
-  DispatcherChoice dispatcher;
-  OverlapChoice overlap;
-  PoolChoice pool;
+  DispatcherDecision dispatcher;
+  OverlapDecision overlap;
+  PoolDecision pool;
 };
 
 /// Pure. expert_seconds: of a layer and micro-batch. Throws ConfigError as decide() does.

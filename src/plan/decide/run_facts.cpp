@@ -2,6 +2,8 @@
 
 #include "moeloom/base/errors.hpp"
 
+#include <algorithm>
+
 namespace moeloom {
 namespace {
 
@@ -24,9 +26,7 @@ std::string why_no_node_memory(const Mesh& mesh, const NodeMap& nodes) {
   } catch (const AgreedError& refused) {
     reason = refused.what();
   }
-  for (const std::string& each : mesh.world().all_gather_text(reason))
-    if (!each.empty()) return each;
-  return {};
+  return first_reason(mesh.world(), reason);
 }
 
 }  // namespace
@@ -37,9 +37,13 @@ RunFacts find_run_facts(const ModelConfig& model, const Mesh& mesh, StepCase wor
   work.mesh = mesh.shape();
   work.ranks_per_node = static_cast<Index>(world.all_max(static_cast<double>(mesh.node().size())));
   if (pretended_nodes > 1) work.ranks_per_node = ceil_div(work.ranks_per_node, pretended_nodes);
+  // The fewest of any rank: what is decided by them must be the same everywhere.
+  work.threads = -static_cast<Index>(world.all_max(-static_cast<double>(work.threads)));
   work.processors_per_node = work.ranks_per_node * work.threads;
+  const auto ep_nodes = static_cast<Index>(world.all_max(static_cast<double>(nodes.nodes())));
+  work.ep_per_node = std::max<Index>(mesh.ep().size() / ep_nodes, 1);
   RunFacts facts = facts_of_job(model, work);
-  facts.ep_nodes = static_cast<Index>(world.all_max(static_cast<double>(nodes.nodes())));
+  facts.ep_nodes = ep_nodes;
   if (mesh.ep().size() > 1 && model.has_experts()) facts.no_node_memory = why_no_node_memory(mesh, nodes);
   facts.no_bf16 = first_reason(world, std::string(why_no_bf16()));
   return facts;
@@ -52,11 +56,17 @@ RunFacts facts_of_job(const ModelConfig& model, const StepCase& work) {
   return facts;
 }
 
-DispatcherSettings open_dispatcher(const RunDecision& decision, const RunRequest& request, const Mesh& mesh,
-                                   Index num_experts) {
+DispatcherSettings open_dispatcher(const RunDecision& decision, const Mesh& mesh, Index num_experts) {
   if (num_experts == 0) return {};
-  DispatcherSettings settings =
-      open_dispatcher(decision.dispatcher.kind, mesh.ep(), num_experts, request.wire);
+  DispatcherSettings settings;
+  std::string refusal;
+  try {
+    settings = open_dispatcher(decision.dispatcher.kind, mesh.ep(), num_experts, decision.wire);
+  } catch (const AgreedError& refused) {  // by the ranks of one ep row
+    refusal = refused.what();
+  }
+  refusal = first_reason(mesh.world(), refusal);
+  if (!refusal.empty()) throw AgreedError(refusal);
   settings.chunks = decision.overlap.chunks;
   settings.node_pool = decision.pool.on;
   return settings;

@@ -14,10 +14,10 @@ MachineRates built_in_rates(Index threads) {
   rates.copy_bytes = 8e9;
   rates.updated_elements = 3e8;
   rates.node_message_seconds = 1e-6;
-  rates.node_bytes = 4e9;
+  rates.node_bytes_per_second = 4e9;
   rates.meeting_seconds = 2e-6;
   rates.network_message_seconds = 30e-6;
-  rates.network_bytes = 1.25e9;
+  rates.network_bytes_per_second = 1.25e9;
   return rates;
 }
 

@@ -87,19 +87,20 @@ void measure_exchange(const Communicator& world, MachineRates& rates) {
   if (node.size() > 1) {
     const Line line = exchange_line(node, others_in(node));
     rates.node_message_seconds = line.message_seconds;
-    rates.node_bytes = line.bandwidth;
+    rates.node_bytes_per_second = line.bandwidth;
     rates.meeting_seconds = meeting_of(node);
   }
   if (across.size() > 1) {
     const Line line = exchange_line(across, messages_in_turn(across.size(), others_in(across)));
     rates.network_message_seconds = line.message_seconds;
-    rates.network_bytes = line.bandwidth * static_cast<double>(node.size());
+    rates.network_bytes_per_second = line.bandwidth * static_cast<double>(node.size());
   }
   // Nodes may differ: everyone keeps what the slowest measured.
   for (double* seconds :
        {&rates.node_message_seconds, &rates.meeting_seconds, &rates.network_message_seconds})
     *seconds = world.all_max(*seconds);
-  for (double* rate : {&rates.node_bytes, &rates.network_bytes}) *rate = -world.all_max(-*rate);
+  for (double* rate : {&rates.node_bytes_per_second, &rates.network_bytes_per_second})
+    *rate = -world.all_max(-*rate);
 }
 
 }  // namespace moeloom

@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr Index kFormat = 6;
+constexpr Index kFormat = 7;
 constexpr std::string_view kGmmSection = "rates";
 constexpr std::string_view kMachineSection = "machines";
 constexpr std::size_t kMostEntries = 512;  // the oldest make room
@@ -78,10 +78,10 @@ constexpr std::array kMachineNumbers = {
     std::pair("updated_elements", &MachineRates::updated_elements),
     std::pair("expert_slowdown", &MachineRates::expert_slowdown),
     std::pair("node_message_seconds", &MachineRates::node_message_seconds),
-    std::pair("node_bytes", &MachineRates::node_bytes),
+    std::pair("node_bytes_per_second", &MachineRates::node_bytes_per_second),
     std::pair("meeting_seconds", &MachineRates::meeting_seconds),
     std::pair("network_message_seconds", &MachineRates::network_message_seconds),
-    std::pair("network_bytes", &MachineRates::network_bytes)};
+    std::pair("network_bytes_per_second", &MachineRates::network_bytes_per_second)};
 constexpr std::size_t kAlwaysMeasured = 8;  // of them; the others need several ranks
 
 Document document_of(const MachineRates& rates) {
@@ -250,7 +250,7 @@ MachineAnswer kept_machine_rates(const fs::path& file, const std::string& machin
   });
   if (answer.rates && network) {
     answer.rates->network_message_seconds = network->network_message_seconds;
-    answer.rates->network_bytes = network->network_bytes;
+    answer.rates->network_bytes_per_second = network->network_bytes_per_second;
   }
   return answer;
 }

@@ -50,7 +50,7 @@ TEST(BenchEpOptions, BadOptionsAreRefusedWithTheirArithmetic) {
       {{"--experts", "0"}, "the model has no experts"},
       {{"--experts", "8", "--top-k", "6", "--workloads", "zero-load"},
        "loads 4 of 8 experts, fewer than top-k = 6"},
-      {{"--model", "x", "--hidden", "4"}, "--model takes the shape from its config.json; remove --hidden"},
+      {{"--model", "x", "--hidden", "4"}, "--model takes the shape from x/config.json; remove --hidden"},
       {{"--threads", "-2"}, "threads = -2"},
       {{"--out", ""}, "--out DIR must not be empty"},
       {{"--scalling", "weak"}, "did you mean --scaling?"}};

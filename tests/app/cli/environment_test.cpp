@@ -160,7 +160,7 @@ TEST(Environment, TheGmmRequestSaysWhoAskedForIt) {
        GmmRequest::kNever,
        "MOELOOM_PATCH=0 switches every kernel off"}};
   for (const auto& [variables, rule, request, reason] : cases) {
-    const GmmRequestChoice choice = choose_gmm_request(flags_of(variables), rule);
+    const AskedGmm choice = choose_gmm_request(flags_of(variables), rule);
     EXPECT_EQ(choice.request, request) << reason;
     EXPECT_NE(choice.reason.find(reason), std::string::npos) << choice.reason;
   }

@@ -53,7 +53,7 @@ TEST(PlanWords, TheLineSaysEverythingThatThePointDoes) {
   options.data = "text.bin";
   PredictedPoint point{.step = {.mesh = {16, 64, {"dp", "ep"}},
                                 .ranks_per_node = 64,
-                                .way = DispatcherKind::kShared,
+                                .kind = DispatcherKind::kShared,
                                 .tokens = 2048,
                                 .sequence_length = 256,
                                 .micro_batches = 2}};
@@ -75,7 +75,7 @@ TEST(PlanWords, TheLineAsksForWhatTrainWouldNotDoUnasked) {
   options.model.folder = "model";
   PredictedPoint point{.step = {.mesh = {1, 4, {"dp", "ep"}},
                                 .ranks_per_node = 2,
-                                .way = DispatcherKind::kAlltoall,
+                                .kind = DispatcherKind::kAlltoall,
                                 .tokens = 1024,
                                 .sequence_length = 256},
                        .grouped = true,
@@ -100,7 +100,7 @@ TEST(PlanWords, TheAdviceNamesTheSmallestTheMemoryAndTheWayOut) {
   Job asked = made_up_job(4, 2);
   asked.memory_per_node = double(Index{64} << 30);
   PredictedPoint smallest{
-      .step = {.mesh = {1, 4, {"dp", "ep"}}, .ranks_per_node = 2, .way = DispatcherKind::kShared}};
+      .step = {.mesh = {1, 4, {"dp", "ep"}}, .ranks_per_node = 2, .kind = DispatcherKind::kShared}};
   smallest.memory.activations = double(Index{58} << 30);
   const std::string nothing =
       "nothing fits: the smallest need is 58 GiB a rank (dp=1 ep=4, shared), 116 GiB for the 2 ranks of a "

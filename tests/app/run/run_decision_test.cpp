@@ -17,7 +17,7 @@ EnvironmentFlags flags_with(std::optional<GmmRequest> gmm) {
 TEST(GmmRequestOfARun, IsTheFlagsOrWhatTheOptionsAskForWhereNoneIsSet) {
   struct Case {
     const char* name;
-    KernelChoice choice;
+    KernelOptions choice;
     std::optional<GmmRequest> flag;
     GmmRequest request;
     const char* reason;
@@ -37,7 +37,7 @@ TEST(GmmRequestOfARun, IsTheFlagsOrWhatTheOptionsAskForWhereNoneIsSet) {
       {"another is named", {.kernels = "fused_rope"}, std::nullopt, GmmRequest::kAuto, "no flag is set"},
       {"upstream", {.gmm_rule = GmmRule::kUpstream}, std::nullopt, GmmRequest::kNever, "unset means off"}};
   for (const Case& c : cases) {
-    const GmmRequestChoice choice = gmm_request(c.choice, flags_with(c.flag));
+    const AskedGmm choice = gmm_request(c.choice, flags_with(c.flag));
     EXPECT_EQ(choice.request, c.request) << c.name;
     EXPECT_NE(choice.reason.find(c.reason), std::string::npos) << c.name << ": " << choice.reason;
   }
@@ -46,7 +46,7 @@ TEST(GmmRequestOfARun, IsTheFlagsOrWhatTheOptionsAskForWhereNoneIsSet) {
 TEST(GmmRequestOfARun, CalibrateIsNeverIgnored) {
   struct Case {
     const char* name;
-    KernelChoice choice;
+    KernelOptions choice;
     std::optional<GmmRequest> flag;
     const char* found;
   };

@@ -97,13 +97,13 @@ TEST(ExchangeCost, AllgatherSendsEveryTokenToEveryRankAndReturnsEverySlot) {
 TEST(ExchangeCost, OneRankMovesItsRowsToItselfAlone) {
   ExchangeCase alone = four_ranks(1);
   alone.ep = 1;
-  for (const DispatcherKind way : kDispatcherKinds) {
+  for (const DispatcherKind kind : kDispatcherKinds) {
     for (const auto& volume_of : {dispatch_volume, combine_volume}) {
-      const ExchangeVolume volume = volume_of(way, alone);
+      const ExchangeVolume volume = volume_of(kind, alone);
       EXPECT_EQ(volume.node_bytes + volume.network_bytes + volume.node_messages + volume.meetings, 0);
       EXPECT_DOUBLE_EQ(volume.copied_bytes, 2 * 640);
     }
-    EXPECT_EQ(planning_bytes(way, alone) + scalar_bytes(way, alone), 0) << name_of(way);
+    EXPECT_EQ(planning_bytes(kind, alone) + scalar_bytes(kind, alone), 0) << name_of(kind);
   }
 }
 
@@ -134,11 +134,11 @@ std::vector<std::int32_t> even_choices(Index tokens, Index top_k, Index experts)
 }
 
 /// Sent by all ranks: to plan, out, and back, with a number beside each row.
-std::array<double, 3> sent_bytes(DispatcherKind way, const ExchangeCase& exchange,
+std::array<double, 3> sent_bytes(DispatcherKind kind, const ExchangeCase& exchange,
                                  std::span<const std::int32_t> chosen) {
   const Communicator ep = Communicator::world();
   const WireSettings wire{.combine = exchange.combine, .pretended_nodes = exchange.ep / exchange.ep_on_node};
-  Dispatcher dispatcher(ep, exchange.num_experts, open_dispatcher(way, ep, exchange.num_experts, wire));
+  Dispatcher dispatcher(ep, exchange.num_experts, open_dispatcher(kind, ep, exchange.num_experts, wire));
   const Matrix tokens = testing::random_matrix(exchange.tokens, exchange.hidden, 1);
   const std::vector<float> slots(at(exchange.tokens * exchange.top_k), 1.0f);
   std::vector<float> row_scalars, slot_scalars;
@@ -166,13 +166,13 @@ std::array<double, 3> sent_bytes(DispatcherKind way, const ExchangeCase& exchang
   return parts;
 }
 
-std::array<double, 3> expected_bytes(DispatcherKind way, const ExchangeCase& exchange) {
+std::array<double, 3> expected_bytes(DispatcherKind kind, const ExchangeCase& exchange) {
   const auto of = [&](const ExchangeVolume& volume) {
     return static_cast<double>(exchange.ep) *
-           (volume.node_bytes + volume.network_bytes + scalar_bytes(way, exchange));
+           (volume.node_bytes + volume.network_bytes + scalar_bytes(kind, exchange));
   };
-  return {static_cast<double>(exchange.ep) * planning_bytes(way, exchange),
-          of(dispatch_volume(way, exchange)), of(combine_volume(way, exchange))};
+  return {static_cast<double>(exchange.ep) * planning_bytes(kind, exchange),
+          of(dispatch_volume(kind, exchange)), of(combine_volume(kind, exchange))};
 }
 
 TEST(ExchangeCost, BytesAreThoseThatTheDispatcherCounts) {
@@ -184,11 +184,11 @@ TEST(ExchangeCost, BytesAreThoseThatTheDispatcherCounts) {
                               .ep = ranks,
                               .ep_on_node = ranks};
   const auto chosen = even_choices(exchange.tokens, exchange.top_k, exchange.num_experts);
-  for (const DispatcherKind way :
+  for (const DispatcherKind kind :
        {DispatcherKind::kAlltoall, DispatcherKind::kShared, DispatcherKind::kAllgather}) {
-    const auto sent = sent_bytes(way, exchange, chosen), expected = expected_bytes(way, exchange);
+    const auto sent = sent_bytes(kind, exchange, chosen), expected = expected_bytes(kind, exchange);
     for (std::size_t i = 0; i < sent.size(); ++i)
-      EXPECT_DOUBLE_EQ(sent[i], expected[i]) << name_of(way) << ", part " << i;  // a share of 3 ranks rounds
+      EXPECT_DOUBLE_EQ(sent[i], expected[i]) << name_of(kind) << ", part " << i;  // a share of 3 ranks rounds
   }
 }
 

@@ -243,16 +243,16 @@ double counted_bytes(TrainingRun& run) {
 
 /// Routing is not even, so what travels is what is expected of it: within 2 % where every slot travels by
 /// itself, within 5 % where it depends on which slots of a token go the same way.
-void expect_counted_bytes(const MeshShape& shape, DispatcherKind way, Index nodes,
+void expect_counted_bytes(const MeshShape& shape, DispatcherKind kind, Index nodes,
                           CombineMode mode = CombineMode::kExact, Index chunks = 0) {
   const Index world = shape.world();
   TrainingRun run(shape, {.accumulation = 12 / world % 3 == 0 ? 3 : 1,
-                          .dispatcher = way,
+                          .dispatcher = kind,
                           .wire = {.combine = mode, .pretended_nodes = nodes},
                           .chunks = chunks});
   StepCase step = case_of(shape.dp, shape.ep);
   step.ranks_per_node = nodes == 1 ? world : shape.ep / nodes;
-  step.way = way;
+  step.kind = kind;
   step.combine = mode;
   step.chunks = chunks;
   step.micro_batches = run.batch.accumulation;
@@ -260,22 +260,22 @@ void expect_counted_bytes(const MeshShape& shape, DispatcherKind way, Index node
   const double predicted = step_bytes(
       run.config, with_frozen(parameter_specs(run.config, experts_here(run.config, run.mesh)), {}), step);
   const double counted = counted_bytes(run);
-  const double tolerance = way == DispatcherKind::kHierarchical && nodes > 1 ? 0.05 : 0.02;
+  const double tolerance = kind == DispatcherKind::kHierarchical && nodes > 1 ? 0.05 : 0.02;
   EXPECT_NEAR(predicted, counted, tolerance * counted)
-      << shape.text() << ", " << name_of(way) << " on " << nodes << " nodes";
+      << shape.text() << ", " << name_of(kind) << " on " << nodes << " nodes";
 }
 
 TEST(StepCost, BytesAreThoseThatATrainingStepCounts) {
   for (const MeshShape& shape : meshes_for(Communicator::world().size(), tiny_config().num_experts))
-    for (const DispatcherKind way : kDispatcherKinds) expect_counted_bytes(shape, way, 1);
+    for (const DispatcherKind kind : kDispatcherKinds) expect_counted_bytes(shape, kind, 1);
 }
 
 TEST(StepCost, BytesBetweenPretendedNodesAreThoseThatATrainingStepCounts) {
   for (const MeshShape& shape : meshes_for(Communicator::world().size(), tiny_config().num_experts)) {
     if (shape.ep % 2 != 0) continue;
-    for (const DispatcherKind way :
+    for (const DispatcherKind kind :
          {DispatcherKind::kAlltoall, DispatcherKind::kHierarchical, DispatcherKind::kAllgather})
-      expect_counted_bytes(shape, way, 2);
+      expect_counted_bytes(shape, kind, 2);
     expect_counted_bytes(shape, DispatcherKind::kHierarchical, 2, CombineMode::kFast);
     expect_counted_bytes(shape, DispatcherKind::kAlltoall, 2, CombineMode::kExact, 2);
   }

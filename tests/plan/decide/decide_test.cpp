@@ -108,7 +108,7 @@ void expect_right(const RunFacts& facts, const RunRequest& request) {
     EXPECT_EQ(kind, DispatcherKind::kAlltoall);
     EXPECT_TRUE(request.chunks || facts.ep_nodes > 1) << "inside a node nothing is hidden";
   }
-  EXPECT_EQ(decided.step.way, kind);
+  EXPECT_EQ(decided.step.kind, kind);
   EXPECT_EQ(decided.step.chunks, decided.overlap.chunks);
   for (const std::string& reason : {decided.dispatcher.reason, decided.overlap.reason, decided.pool.reason})
     EXPECT_FALSE(reason.empty());
@@ -184,10 +184,10 @@ TEST(Decide, BetweenNodesTheCostModelIsAskedAndItsRatesDecide) {
   const RunDecision bare = decide(facts, {});
   EXPECT_EQ(bare.dispatcher.kind, DispatcherKind::kHierarchical) << bare.dispatcher.reason;
   EXPECT_EQ(bare.overlap.reason, "the hierarchical dispatcher moves rows whole");
-  facts.rates.network_bytes *= 1e4;  // then copying is what costs
-  facts.rates.network_message_seconds = 0;
-  EXPECT_NE(decide(facts, {}).dispatcher.kind, DispatcherKind::kShared);
-  EXPECT_NE(decide(facts, {}).dispatcher.reason, bare.dispatcher.reason);
+  facts.rates.network_message_seconds = 1;  // then messages are all that costs, and alltoall has fewest
+  const RunDecision late = decide(facts, {});
+  EXPECT_EQ(late.dispatcher.kind, DispatcherKind::kAlltoall) << late.dispatcher.reason;
+  EXPECT_EQ(late.overlap.chunks, 0);
 }
 
 TEST(Decide, TheFastestOfAllThatCanRunIsTaken) {
@@ -206,6 +206,11 @@ TEST(Decide, TheFastestOfAllThatCanRunIsTaken) {
             EXPECT_LE(chosen, exchange_seconds(facts, {}, kind, 0, products))
                 << name_of(kind) << ": " << decided.dispatcher.reason;
           }
+        RunRequest alltoall;
+        alltoall.dispatcher = DispatcherKind::kAlltoall;
+        const Index chunks = decide(facts, alltoall).overlap.chunks;
+        EXPECT_LE(chosen, exchange_seconds(facts, {}, DispatcherKind::kAlltoall, chunks, products))
+            << "in " << chunks << " chunks: " << decided.dispatcher.reason;
       }
 }
 
@@ -355,6 +360,27 @@ TEST(Decide, Bf16NeedsItsInstructionsOnEveryRankOrLeaveToDoWithout) {
   request.emulate_bf16 = true;
   EXPECT_EQ(decide(facts, request).dtype.type, DType::kBF16);
   EXPECT_EQ(decide(facts, request).table.grouped_matmul.element, DType::kBF16);
+}
+
+TEST(Decide, WhereTheGroupedKernelIsLeftOutTheLoopIsDecidedOn) {
+  RunFacts facts = facts_with(2, 1);
+  facts.step.micro_batches = 16;
+  facts.parameters = parameter_specs(facts.model, {0, facts.model.num_experts / 2});
+  RunRequest request;
+  request.kernels = "none";
+  const RunDecision decided = decide(facts, request);
+  EXPECT_FALSE(decided.gmm.apply) << decided.gmm.reason;
+  EXPECT_FALSE(decided.gmm.packs);
+  EXPECT_EQ(decided.memory.packed, 0);
+}
+
+TEST(Decide, WhereAnEpRowLiesIsAFactAndNotGuessedFromTheOrderOfRanks) {
+  RunFacts facts = facts_with(2, 2);
+  const double by_order = exchange_seconds(facts, {}, DispatcherKind::kAlltoall, 0, 0);
+  facts.step.ranks_per_node = facts.step.processors_per_node = 2;  // mpirun --map-by node
+  facts.step.ep_per_node = 1;
+  facts.step.mesh.dp = 2;
+  EXPECT_GE(exchange_seconds(facts, {}, DispatcherKind::kAlltoall, 0, 0), by_order);
 }
 
 TEST(Decide, MemoryIsOfTheJobThatWasDecidedOn) {

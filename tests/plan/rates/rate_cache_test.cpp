@@ -95,8 +95,8 @@ TEST(RateCache, ADamagedFileIsAWarningAndIsReplaced) {
   const std::string key = Document::parse(whole, "file").object("rates").keys().front();
   for (const std::string& damaged :
        {std::string(), whole.substr(0, whole.size() / 2), std::string("[]"), std::string(100, '\0'),
-        with("\"format\": 6", "\"format\": 5"), with("loop_seconds", "loops"), with("0.333", "-0.333"),
-        std::string(R"({"format": 6, "rates": 5})"), R"({"format": 6, "rates": {")" + key + R"(": 5}})"}) {
+        with("\"format\": 7", "\"format\": 6"), with("loop_seconds", "loops"), with("0.333", "-0.333"),
+        std::string(R"({"format": 7, "rates": 5})"), R"({"format": 7, "rates": {")" + key + R"(": 5}})"}) {
     write_bytes(file, damaged);
     Machine machine;
     const RateAnswer answer = machine.ask(file);
@@ -176,7 +176,7 @@ MachineRates machine_rates(Index ranks) {
                      .expert_slowdown = 1.25,
                      .ranks = ranks,
                      .node_ranks = ranks};
-  if (ranks > 1) rates.node_bytes = 11;
+  if (ranks > 1) rates.node_bytes_per_second = 11;
   return rates;
 }
 
@@ -190,7 +190,7 @@ TEST(RateCache, KeepsAMachinesRatesBesideThoseOfTheExpertsAndGivesThoseOfMostRan
   const auto of = [&](Index most) { return kept_machine_rates(file, "cpu", kSizes, most).rates.value(); };
   EXPECT_EQ(of(8).ranks, 4);
   EXPECT_EQ(of(3).ranks, 2);
-  EXPECT_EQ(of(3).node_bytes, 11);
+  EXPECT_EQ(of(3).node_bytes_per_second, 11);
   EXPECT_EQ(of(1).ranks, 1);
   EXPECT_EQ(of(1).dense_flops[3], 4);
   EXPECT_EQ(of(1).updated_elements, 1.0 / 3);
@@ -205,24 +205,24 @@ TEST(RateCache, KeepsAMachinesRatesBesideThoseOfTheExpertsAndGivesThoseOfMostRan
 TEST(RateCache, WhatSeveralNodesMeasuredServesAPlanOfOneNodesRanks) {
   const TemporaryFolder folder;
   const auto file = rate_cache_file(folder.path());
-  const auto kept = [&](Index node_ranks, Index nodes, double network_bytes) {
+  const auto kept = [&](Index node_ranks, Index nodes, double network_bytes_per_second) {
     MachineRates rates = machine_rates(node_ranks);
     rates.ranks = node_ranks * nodes;
-    rates.network_bytes = network_bytes;
+    rates.network_bytes_per_second = network_bytes_per_second;
     EXPECT_EQ(keep_machine_rates(file, "cpu", kSizes, rates), "");
   };
   const auto of = [&](Index most) { return kept_machine_rates(file, "cpu", kSizes, most).rates.value(); };
   kept(2, 4, 5e9);
   EXPECT_EQ(of(2).ranks, 8) << "8 ranks in all are 2 of a node";
-  EXPECT_EQ(of(2).network_bytes, 5e9);
+  EXPECT_EQ(of(2).network_bytes_per_second, 5e9);
   EXPECT_FALSE(kept_machine_rates(file, "cpu", kSizes, 1).rates);
   kept(8, 1, 0);
   EXPECT_EQ(of(8).node_ranks, 8) << "the same number of ranks elsewhere is another measurement";
-  EXPECT_EQ(of(8).network_bytes, 5e9) << "the node's ranks from one, the network from the other";
+  EXPECT_EQ(of(8).network_bytes_per_second, 5e9) << "the node's ranks from one, the network from the other";
   kept(8, 2, 7e9);
   EXPECT_EQ(of(8).ranks, 16);
-  EXPECT_EQ(of(8).network_bytes, 7e9);
-  EXPECT_EQ(of(2).network_bytes, 5e9);
+  EXPECT_EQ(of(8).network_bytes_per_second, 7e9);
+  EXPECT_EQ(of(2).network_bytes_per_second, 5e9);
 }
 
 TEST(RateCache, MachineRatesThatNoMeasurementGivesAreAWarning) {

@@ -74,7 +74,7 @@ Part& make_own(DispatchPlan& plan) {
 template <typename Part>
 const Part& own_of(const DispatchPlan& plan, const char* way) {
   const Part* const held = std::get_if<Part>(&plan.own);
-  require(held != nullptr, std::string("the ") + way + " dispatcher needs a plan of its own");
+  if (held == nullptr) require(false, std::string("the ") + way + " dispatcher needs a plan of its own");
   return *held;
 }
 

@@ -59,18 +59,18 @@ double crossings_back(Index num_experts, Index top_k, Index nodes, CombineMode m
 ///                 on arrival; inside the node as shared: D(N) T B read and K T B written, or K T B and T B
 ///   allgather     T B out in R-1 rounds of a ring, T B of it written to leave, and K T rows picked
 ///                 out of R T; back as alltoall
-ExchangeVolume dispatch_volume(DispatcherKind way, const ExchangeCase& exchange);
-ExchangeVolume combine_volume(DispatcherKind way, const ExchangeCase& exchange);
+ExchangeVolume dispatch_volume(DispatcherKind kind, const ExchangeCase& exchange);
+ExchangeVolume combine_volume(DispatcherKind kind, const ExchangeCase& exchange);
 
 /// Sent before the rows, so that all know where they land:
 ///   alltoall      counts, 8 ceil(E/R) to each of R - 1 ranks
 ///   shared        nothing: counts lie in the node's memory
 ///   hierarchical  counts, 8 E to each; where each copy lands, 8 K T (N-1)/N
 ///   allgather     as alltoall; a count of tokens to each; the token of each slot, 4 K T (R-1)/R
-double planning_bytes(DispatcherKind way, const ExchangeCase& exchange);
+double planning_bytes(DispatcherKind kind, const ExchangeCase& exchange);
 /// A number beside each row of a slot, either way: 4 K T (R-1)/R, of hierarchical 4 K T (N-1)/N, of shared
 /// nothing.
-double scalar_bytes(DispatcherKind way, const ExchangeCase& exchange);
+double scalar_bytes(DispatcherKind kind, const ExchangeCase& exchange);
 
 /// What carries rows. Bandwidths are bytes a second.
 struct ExchangeRates {

@@ -54,17 +54,17 @@ struct RunFacts {
   std::vector<ParameterSpec> parameters = {};  // of a rank; none: memory is not predicted
 };
 
-struct DispatcherChoice {
+struct DispatcherDecision {
   DispatcherKind kind = DispatcherKind::kAlltoall;
   std::string reason = {};
 };
 
-struct OverlapChoice {
+struct OverlapDecision {
   Index chunks = 0;  // 0: rows travel whole, before and after the experts
   std::string reason = {};
 };
 
-struct PoolChoice {
+struct PoolDecision {
   bool on = false;
   std::string reason = {};
 };
@@ -76,9 +76,10 @@ struct RunDecision {
   GmmDecision gmm;
   std::string gmm_request;
   ComputeDtype dtype;
-  DispatcherChoice dispatcher;
-  OverlapChoice overlap;
-  PoolChoice pool;
+  DispatcherDecision dispatcher;
+  OverlapDecision overlap;
+  PoolDecision pool;
+  WireSettings wire;
   MemoryNeed memory;  // of a rank
 
   /// The job as it will run.

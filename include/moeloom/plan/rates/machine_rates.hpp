@@ -3,7 +3,7 @@
 // Each rate is of one rank on its threads, while the other ranks of the job do the same: cores share caches,
 // memory and clock, so a rate of one rank alone promises too much. Operands come from as far as they do in a
 // step, in which everything else has been in the caches since they were last used. The experts' products have
-// rates of their own (kernels/calibration.hpp), by shape and rows, of a rank alone: what the others at work
+// rates of their own (calibration.hpp), by shape and rows, of a rank alone: what the others at work
 // take from it is a factor here.
 #pragma once
 
@@ -48,13 +48,13 @@ struct MachineRates {
   Index node_ranks = 1;  // of them on a node, at most
   // 0: there was no other rank to exchange with.
   double node_message_seconds = 0;
-  double node_bytes = 0;
+  double node_bytes_per_second = 0;
   double meeting_seconds = 0;
   double network_message_seconds = 0;
-  double network_bytes = 0;  // of a node
+  double network_bytes_per_second = 0;  // of a node
 
-  bool measured_node() const { return node_bytes > 0; }
-  bool measured_network() const { return network_bytes > 0; }
+  bool measured_node() const { return node_bytes_per_second > 0; }
+  bool measured_network() const { return network_bytes_per_second > 0; }
 };
 
 /// FLOP/s of dense products of so many rows: between the measured ones by the logarithm of rows, beyond them

@@ -1,0 +1,44 @@
+// What the exchange of one sparse layer adds to a step, whole or in chunks behind its experts' products.
+#pragma once
+
+#include "moeloom/plan/cost/step_case.hpp"
+#include "moeloom/plan/rates/machine_rates.hpp"
+
+namespace moeloom {
+
+/// What carries rows and gradients: the machine's rates, slower where cores are shared, and the network. A
+/// link that was not measured is taken from copying: half its bandwidth, a microsecond a message.
+ExchangeRates link_rates(const MachineRates& machine, const StepCase& step);
+
+/// Of a layer and micro-batch: each is one direction of forward and the same of backward.
+struct ExchangeSeconds {
+  double dispatch = 0;
+  double combine = 0;
+};
+/// For even routing and rows that travel whole.
+ExchangeSeconds exchange_seconds_of_layer(const ModelConfig& config, const StepCase& step,
+                                          const ExchangeRates& rates);
+/// What n chunks leave of w seconds on the network beside p seconds of products: max(w / n, w - (1 - 1/n) p).
+/// The first chunk has nothing to hide behind on its way out, nor the last one on its way home; of the
+/// products a chunk's share is not counted as cover. Of both passes that hides 47, 71 and 83 % in 2, 4 and 8
+/// chunks where bench/moe/overlap_hosts.sh measures 51 to 61, 63 to 76 and 70 to 87; forward alone hides more
+/// than it says, and backward less.
+double exposed_seconds(double wire, double products, Index chunks);
+/// Of exchange_seconds_of_layer(): the network's part as each pass leaves it exposed, forward beside a third
+/// of the products and backward beside two; copying is work of the processors and stays, and so does a
+/// message a direction, as all are posted at once.
+ExchangeSeconds overlapped_exchange(const ModelConfig& config, const StepCase& step,
+                                    const ExchangeRates& rates, double expert_seconds);
+/// What uneven routing adds to combine, where the others wait: b = mean_busiest_load(); (b - 1) of the
+/// experts, and of half of both exchanges, because a rank sends or gets back as many rows as any.
+double waiting_seconds(double busiest, double expert_seconds, const ExchangeSeconds& exchange);
+/// Slots sorted: T K / slots a second. Counts: a message to each rank of the node, and where ep leaves it
+/// rounds between nodes as Open MPI's MPI_Alltoall makes for few bytes: one, because all are posted at once,
+/// and from 16 ranks on ceil(log2 ep) (Bruck et al. 1997; coll/tuned,
+/// ompi_coll_tuned_alltoall_intra_dec_fixed). In chunks: ceil(log2 ep) rounds more, for where experts are
+/// cut. hierarchical: one more, for where copies land; allgather: two more, for how many tokens come and
+/// whose.
+double plan_seconds_of_layer(const ModelConfig& config, const StepCase& step, const MachineRates& machine,
+                             const ExchangeRates& rates);
+
+}  // namespace moeloom

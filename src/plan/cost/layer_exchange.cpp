@@ -1,0 +1,95 @@
+#include "moeloom/plan/cost/layer_exchange.hpp"
+
+#include "moeloom/base/errors.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+
+#include "cost/real.hpp"
+
+namespace moeloom {
+namespace {
+
+constexpr double kUnmeasuredMessageSeconds = 1e-6;
+
+/// MPI_Allgather of a few words, whichever algorithm Open MPI takes for them (recursive doubling, Bruck).
+Index rounds_of_cuts(const ExchangeCase& exchange, Index chunks) {
+  if (chunks == 0 || exchange.ep == exchange.ep_on_node) return 0;
+  return std::bit_width(at(exchange.ep - 1));
+}
+
+/// Exchanges between nodes beside the counts: where each copy lands; how many tokens come, and whose.
+Index more_rounds(DispatcherKind kind) {
+  return kind == DispatcherKind::kHierarchical ? 1 : kind == DispatcherKind::kAllgather ? 2 : 0;
+}
+
+}  // namespace
+
+ExchangeRates link_rates(const MachineRates& machine, const StepCase& step) {
+  const double slowdown = oversubscription(step);
+  const auto seconds = [](double measured) { return measured > 0 ? measured : kUnmeasuredMessageSeconds; };
+  return {.node_message_seconds = seconds(machine.node_message_seconds) * slowdown,
+          .node_bandwidth =
+              (machine.measured_node() ? machine.node_bytes_per_second : machine.copy_bytes / 2) / slowdown,
+          .network_message_seconds = machine.network_message_seconds,
+          .network_bandwidth = machine.network_bytes_per_second,
+          .copy_bandwidth = machine.copy_bytes / slowdown,
+          .meeting_seconds = seconds(machine.meeting_seconds) * slowdown};
+}
+
+ExchangeSeconds exchange_seconds_of_layer(const ModelConfig& config, const StepCase& step,
+                                          const ExchangeRates& rates) {
+  const ExchangeCase exchange = exchange_case(config, step);
+  const auto both_passes = [&](const ExchangeVolume& volume) {
+    return 2 * exchange_seconds(volume, rates, step.ranks_per_node);
+  };
+  return {both_passes(dispatch_volume(step.kind, exchange)),
+          both_passes(combine_volume(step.kind, exchange))};
+}
+
+double exposed_seconds(double wire, double products, Index chunks) {
+  const double share = 1 / real(chunks);
+  return std::max(wire * share, wire - (1 - share) * products);
+}
+
+ExchangeSeconds overlapped_exchange(const ModelConfig& config, const StepCase& step,
+                                    const ExchangeRates& rates, double expert_seconds) {
+  const ExchangeCase exchange = exchange_case(config, step);
+  if (step.chunks == 0 || exchange.ep == exchange.ep_on_node)
+    return exchange_seconds_of_layer(config, step, rates);
+  require(rates.network_bandwidth > 0, "rows that leave a node need a bandwidth between nodes");
+  ExchangeRates only = rates;
+  only.network_message_seconds = 0;
+  const ExchangeSeconds bytes = exchange_seconds_of_layer(config, step, only);
+  only.network_bandwidth = std::numeric_limits<double>::infinity();
+  const ExchangeSeconds copies = exchange_seconds_of_layer(config, step, only);
+  const double wire = bytes.dispatch + bytes.combine - copies.dispatch - copies.combine;  // of both passes
+  const double exposed = exposed_seconds(wire / 2, expert_seconds / 3, step.chunks) +
+                         exposed_seconds(wire / 2, 2 * expert_seconds / 3, step.chunks);
+  const double left = per(exposed, wire), answers = 2 * rates.network_message_seconds;
+  return {std::lerp(copies.dispatch, bytes.dispatch, left) + answers,
+          std::lerp(copies.combine, bytes.combine, left) + answers};
+}
+
+double waiting_seconds(double busiest, double expert_seconds, const ExchangeSeconds& exchange) {
+  return (busiest - 1) * (expert_seconds + (exchange.dispatch + exchange.combine) / 2);
+}
+
+double plan_seconds_of_layer(const ModelConfig& config, const StepCase& step, const MachineRates& machine,
+                             const ExchangeRates& rates) {
+  const ExchangeCase exchange = exchange_case(config, step);
+  const double slots = real(step.tokens * config.num_experts_per_tok);
+  const double sorted = oversubscription(step) * per(slots, machine.plan_slots);
+  if (step.kind == DispatcherKind::kShared) return sorted + rates.meeting_seconds;
+  constexpr Index kFewestOfBruck = 16;  // ranks
+  const Index rounds = exchange.ep == exchange.ep_on_node ? 0
+                       : exchange.ep < kFewestOfBruck     ? 1
+                                                          : std::bit_width(at(exchange.ep - 1));
+  const Index more = rounds == 0 ? 0 : more_rounds(step.kind);
+  return sorted + real(exchange.ep_on_node - 1) * rates.node_message_seconds +
+         real(rounds + more + rounds_of_cuts(exchange, step.chunks)) * rates.network_message_seconds;
+}
+
+}  // namespace moeloom

@@ -1,0 +1,87 @@
+#include "moeloom/plan/decide/run_facts.hpp"
+
+#include "moeloom/base/errors.hpp"
+
+#include <gtest/gtest.h>
+
+namespace moeloom {
+namespace {
+
+ModelConfig sixteen_experts() {
+  ModelConfig model;
+  model.num_experts = 16;
+  model.num_experts_per_tok = 2;
+  model.hidden_size = 64;
+  model.moe_intermediate_size = 512;
+  return model;
+}
+
+/// The decision in words, of every rank.
+std::vector<std::string> decisions(const RunFacts& facts, const RunRequest& request,
+                                   const Communicator& world) {
+  const RunDecision d = decide(facts, request);
+  return world.all_gather_text(std::string(name_of(d.dispatcher.kind)) + " in " +
+                               std::to_string(d.overlap.chunks) + ": " + d.dispatcher.reason + "; " +
+                               d.overlap.reason + "; " + d.gmm.reason);
+}
+
+TEST(RunFacts, RanksWithOtherThreadsDecideTheSame) {
+  const Index ranks = Communicator::world().size();
+  const Mesh mesh(Communicator::world(), {1, ranks, {"dp", "ep"}});
+  const Index mine = mesh.world().rank() == 0 ? 1 : 8;
+  for (const Index pretended : {Index{0}, ranks}) {
+    const RunFacts facts = find_run_facts(sixteen_experts(), mesh,
+                                          {.threads = mine, .tokens = 4096, .micro_batches = 1}, pretended);
+    EXPECT_EQ(facts.step.threads, 1) << "the fewest of any rank";
+    for (const auto& kind : {std::optional<DispatcherKind>(), std::optional(DispatcherKind::kAlltoall)}) {
+      RunRequest request;
+      request.dispatcher = kind;
+      const auto all = decisions(facts, request, mesh.world());
+      for (const std::string& each : all) EXPECT_EQ(each, all.front());
+    }
+  }
+}
+
+TEST(RunFacts, NodesAreThoseOfAnEpRowWhateverDpIs) {
+  const Index ranks = Communicator::world().size();
+  for (Index ep = 1; ep <= ranks; ++ep) {
+    if (ranks % ep != 0) continue;
+    const Mesh mesh(Communicator::world(), {ranks / ep, ep, {"dp", "ep"}});
+    for (const Index nodes : {Index{1}, Index{2}}) {
+      if (ep % nodes != 0) continue;
+      const RunFacts facts = find_run_facts(sixteen_experts(), mesh, {.tokens = 64}, nodes == 1 ? 0 : nodes);
+      EXPECT_EQ(facts.ep_nodes, nodes) << mesh.shape().text();
+      EXPECT_EQ(ep_on_node(facts.step), ep / nodes) << mesh.shape().text();
+      EXPECT_EQ(facts.step.mesh.ep, ep);
+      EXPECT_EQ(facts.no_node_memory, "") << "these ranks share /proc";
+    }
+  }
+}
+
+TEST(RunFacts, WhatWasDecidedIsOpened) {
+  const Index ranks = Communicator::world().size();
+  const Mesh mesh(Communicator::world(), {1, ranks, {"dp", "ep"}});
+  const RunFacts facts = find_run_facts(sixteen_experts(), mesh, {.tokens = 4096});
+  for (const auto& kind : dispatcher_requests()) {
+    RunRequest request;
+    request.dispatcher = kind;
+    request.node_pool = ranks > 1 && kind == DispatcherKind::kShared;
+    const RunDecision decision = decide(facts, request);
+    const DispatcherSettings settings = open_dispatcher(decision, mesh, 16);
+    EXPECT_EQ(settings.kind, decision.dispatcher.kind);
+    EXPECT_EQ(settings.chunks, decision.overlap.chunks);
+    EXPECT_EQ(settings.weights_memory() != nullptr, request.node_pool);
+    EXPECT_EQ(Dispatcher(mesh.ep(), 16, settings).kind(), decision.dispatcher.kind);
+  }
+  EXPECT_EQ(open_dispatcher({}, mesh, 0).memory, nullptr) << "a dense model exchanges no rows";
+}
+
+TEST(RunFacts, OfAJobThatIsNotThereAreTakenFromItsCase) {
+  StepCase work{.mesh = {2, 8, {"dp", "ep"}}, .ranks_per_node = 4, .processors_per_node = 4, .tokens = 64};
+  const RunFacts facts = facts_of_job(sixteen_experts(), work);
+  EXPECT_EQ(facts.ep_nodes, 2);
+  EXPECT_EQ(facts.no_node_memory, "");
+}
+
+}  // namespace
+}  // namespace moeloom

@@ -70,10 +70,7 @@ MachineRates machine_rates(const Job& job, const PlanOptions& options, const std
 
 /// The network as it was given, or as it was measured.
 void choose_network(const Job& job, const PlanOptions& options, MachineRates& machine) {
-  if (options.network.bytes_per_second > 0) {
-    machine.network_bytes_per_second = options.network.bytes_per_second;
-    machine.network_message_seconds = options.network.message_seconds;
-  }
+  if (options.network.bytes_per_second > 0) use_network(machine, options.network);
   if (options.ranks <= options.ranks_per_node || machine.measured_network()) return;
   throw ConfigError({std::to_string(options.ranks) + " ranks, " + std::to_string(options.ranks_per_node) +
                      " a node, lie on " + std::to_string(options.ranks / options.ranks_per_node) +

@@ -72,9 +72,13 @@ RunRequest run_request(const KernelOptions& choice, const MeshOptions& mesh, con
           .node_pool = mesh.node_pool.value_or(flags.node_pool.value_or(false))};
 }
 
+void use_network(MachineRates& rates, const NetworkOptions& network) {
+  rates.network_bytes_per_second = network.bytes_per_second;
+  rates.network_message_seconds = network.message_seconds;
+}
+
 void use_network(RunFacts& facts, const NetworkOptions& network) {
-  facts.rates.network_bytes_per_second = network.bytes_per_second;
-  facts.rates.network_message_seconds = network.message_seconds;
+  use_network(facts.rates, network);
   facts.rates_source = "--net " + network_text(network);
 }
 

@@ -24,7 +24,8 @@ struct DecidedRun {
   std::filesystem::path rates_file;  // empty where no prediction was needed
 };
 
-/// The network between nodes as it was given, instead of the built-in one.
+/// The network between nodes as it was given, instead of what stands there.
+void use_network(MachineRates& rates, const NetworkOptions& network);
 void use_network(RunFacts& facts, const NetworkOptions& network);
 
 /// decide(), after a measurement on rank 0 where GMM request measure needs one and nothing is recorded.

@@ -55,7 +55,9 @@ Batch BatchSampler::train(Index step, Index micro_batch, Index rank) const {
     const auto position = static_cast<std::uint64_t>(step * shape_.global_batch + g);
     starts.push_back(split_.train_begin + static_cast<Index>(random.below(places, position)));
   }
-  return windows(starts);
+  Batch batch = windows(starts);
+  batch.first_token = first * shape_.sequence_length;
+  return batch;
 }
 
 std::vector<Batch> BatchSampler::heldout(Index count, Index per_batch, Index rank) const {

@@ -57,8 +57,11 @@ void Trainer::run_micro_batches(StepReport& report) {
   store_.restart_gradients();
   for (Index micro_batch = 0; micro_batch < shape.accumulation && !report.skipped; ++micro_batch) {
     decoder_.clock().enter(Phase::kData);
-    const Batch batch = sampler_.train(report.step, micro_batch, mesh_.world().rank());
+    const MicroBatchPlace place{report.step, micro_batch};
+    Batch batch = sampler_.train(report.step, micro_batch, mesh_.world().rank());
+    if (settings_.hooks.before) settings_.hooks.before(place, batch);
     const MicroBatchLosses losses = decoder_.forward_backward(batch, scales);
+    if (settings_.hooks.after) settings_.hooks.after(place, batch, decoder_);
     report.lm_loss += losses.nll_sum * scales.lm;
     report.aux_loss += losses.aux_loss / micro_batches;
     report.z_loss += losses.z_loss / micro_batches;

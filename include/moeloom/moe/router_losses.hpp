@@ -13,6 +13,12 @@
 
 namespace moeloom {
 
+/// How sure a layer's router was, and what it left out, over the tokens of a step.
+struct RoutingReport {
+  double entropy = 0;        // nats, of a token's scores divided by their sum; mean over tokens
+  double dropped_share = 0;  // of the slots that chose an expert, those that capacity left without a row
+};
+
 /// Sums over tokens and sparse layers that the router losses are made of. HF pools the layers: N = layers *
 /// tokens. The losses are softmax routers': sigmoid scores are counted by expert alone, and both are 0.
 struct RouterStatistics {

@@ -4,9 +4,12 @@
 #include "moeloom/base/phase_clock.hpp"
 #include "moeloom/moe/dispatch/dispatch_traffic.hpp"
 #include "moeloom/moe/experts/pool_board.hpp"
+#include "moeloom/moe/router_losses.hpp"
 #include "moeloom/train/batch_sampler.hpp"
 #include "moeloom/train/schedule.hpp"
 #include "moeloom/train/sharded_optimizer.hpp"
+
+#include <functional>
 
 namespace moeloom {
 
@@ -14,12 +17,28 @@ class Decoder;
 
 enum class OnNan { kStop, kSkip };
 
+/// One of a step's micro-batches, as it runs on this rank.
+struct MicroBatchPlace {
+  Index step = 0;
+  Index micro_batch = 0;
+};
+
+/// What may be done around a micro-batch. Either may be collective over the world; a rerun of a step that was
+/// not finite calls them again.
+struct TrainerHooks {
+  /// Before its forward: may fill Batch::given_topk_idx.
+  std::function<void(MicroBatchPlace, Batch&)> before;
+  /// After its backward: the layers' routings (Decoder::layers(), moe()->routing) are those of its forward.
+  std::function<void(MicroBatchPlace, const Batch&, const Decoder&)> after;
+};
+
 struct TrainerSettings {
   Schedule schedule;
   BatchShape batch;
   double aux_loss_coef = 0;
   double z_loss_coef = 0;
   OnNan on_nan = OnNan::kStop;
+  TrainerHooks hooks = {};
 };
 
 /// The same on every rank but for seconds, phases, bytes and packings, which are this rank's.
@@ -42,6 +61,7 @@ struct StepReport {
   Index packed_bytes = 0;    // that their packed faces take
   std::vector<std::vector<Index>>
       rows_per_expert;  // [layer][global expert], whole world, micro-batches that ran; empty if dense
+  std::vector<RoutingReport> routing;  // [layer], of the same tokens; zeros if dense
 };
 
 class Trainer {

@@ -107,7 +107,7 @@ class Block {
 
   /// Forward and backward of this rank's tokens.
   void run(ConstMatrixView hidden, ConstMatrixView d_output) {
-    RouterStatistics statistics(weights_.experts());
+    RouterStatistics statistics(1, weights_.experts());
     output = Matrix(hidden.rows, hidden.cols);
     d_hidden = Matrix(hidden.rows, hidden.cols);
     const MoeContext context{.kernels = kernels_,

@@ -158,11 +158,11 @@ void HierarchicalDispatch::write_own_node(const DispatchPlan& plan, ConstMatrixV
                                           const std::optional<ScalarsOut>& scalars) const {
   const NodeMap& nodes = settings_.nodes;
   const std::vector<Landing>& landings = own_of(plan).landings;
-  const RowWriter write(plan.slots(), tokens.cols);
+  const RowWriter write(plan.places(), tokens.cols);
   parallel_blocks(plan.tokens, kRowsPerTask, [&](Index begin, Index end) {
     for (Index slot = begin * plan.top_k; slot < end * plan.top_k; ++slot) {
       const Landing& to = landings[at(slot)];
-      if (!nodes.same_node(to.rank, ep_->rank())) continue;
+      if (!to.exists() || !nodes.same_node(to.rank, ep_->rank())) continue;
       const Index member = nodes.member_of[at(to.rank)];
       write(tokens.row(slot / plan.top_k), node_.rows_of(member) + to.row * tokens.cols);
       if (scalars) node_.scalars_of(member)[to.row] = scalars->slots[at(slot)];
@@ -270,7 +270,9 @@ void HierarchicalDispatch::take_scalars(const DispatchPlan& plan, std::span<cons
   scalars.slots.resize(at(plan.slots()));
   for (Index slot = 0; slot < plan.slots(); ++slot) {
     const Landing& from = landings[at(slot)];
-    if (nodes.same_node(from.rank, ep_->rank()))
+    if (!from.exists())
+      scalars.slots[at(slot)] = 0;
+    else if (nodes.same_node(from.rank, ep_->rank()))
       scalars.slots[at(slot)] = node_.scalars_of(nodes.member_of[at(from.rank)])[from.row];
   }
   for (const Parcel& parcel : arriving) {

@@ -73,6 +73,13 @@ void AlltoallDispatch::plan(std::span<const std::int32_t> topk_idx, Index top_k,
   make_own<std::monostate>(plan);
 }
 
+void AlltoallDispatch::plan(std::span<const std::int32_t> topk_idx, Index top_k, const SourceCounts& counts,
+                            DispatchPlan& plan) {
+  plan_sending(topk_idx, top_k, counts.experts, counts.ranks, plan);
+  plan_receiving(landing_counts(counts, ep_->rank()).received, plan);
+  make_own<std::monostate>(plan);
+}
+
 void AlltoallDispatch::dispatch(const DispatchPlan& plan, ConstMatrixView tokens, RowBuffer& rows,
                                 std::optional<ScalarsOut> scalars) {
   check_arrivals(plan);

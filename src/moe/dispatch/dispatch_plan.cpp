@@ -59,6 +59,12 @@ Index DispatchPlan::rows() const {
   return std::reduce(rows_per_source.begin(), rows_per_source.end(), Index{0});
 }
 
+std::vector<Index> count_choices(std::span<const std::int32_t> topk_idx, Index num_experts) {
+  std::vector<Index> tokens_per_expert;
+  count_tokens(topk_idx, num_experts, tokens_per_expert);
+  return tokens_per_expert;
+}
+
 void plan_sending(std::span<const std::int32_t> topk_idx, Index top_k, Index num_experts, Index ranks,
                   DispatchPlan& plan) {
   require(top_k >= 1 && static_cast<Index>(topk_idx.size()) % top_k == 0, "topk_idx must be [tokens, top_k]");
@@ -104,6 +110,11 @@ LandingCounts landing_counts(Index num_experts, Index ranks, Index rank,
     sums.received.insert(sums.received.end(), first, first + mine.count);
   }
   return sums;
+}
+
+LandingCounts landing_counts(const SourceCounts& counts, Index rank) {
+  return landing_counts(counts.experts, counts.ranks, rank,
+                        [&](Index source) { return counts.of_source(source); });
 }
 
 void plan_landing(const LandingCounts& counts, std::span<const std::int32_t> topk_idx, Index rank,

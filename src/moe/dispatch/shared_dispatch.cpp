@@ -41,6 +41,14 @@ void SharedDispatch::plan(std::span<const std::int32_t> topk_idx, Index top_k, D
   plan_landing(counts, topk_idx, memory.rank(), plan, make_own<SharedPlan>(plan).landings);
 }
 
+/// Nobody meets: who knows the counts of all knows that all have left the combine before.
+void SharedDispatch::plan(std::span<const std::int32_t> topk_idx, Index top_k, const SourceCounts& counts,
+                          DispatchPlan& plan) {
+  const Index rank = node_.memory().rank();
+  plan_sending(topk_idx, top_k, counts.experts, counts.ranks, plan);
+  plan_landing(landing_counts(counts, rank), topk_idx, rank, plan, make_own<SharedPlan>(plan).landings);
+}
+
 void SharedDispatch::dispatch(const DispatchPlan& plan, ConstMatrixView tokens, RowBuffer& rows,
                               std::optional<ScalarsOut> scalars) {
   const std::vector<Landing>& landings = own_of<SharedPlan>(plan, "shared").landings;

@@ -11,6 +11,7 @@
 #include "moeloom/moe/dispatch/chunk_plan.hpp"
 #include "moeloom/moe/dispatch/crossing_plan.hpp"
 #include "moeloom/moe/no_expert.hpp"
+#include "moeloom/moe/rebalance/replica_plan.hpp"
 
 #include <cstdint>
 #include <functional>
@@ -51,7 +52,7 @@ struct DispatchPlan {
   Index tokens = 0;
   Index top_k = 0;
   Index ranks = 1;                       // of ep
-  std::vector<Index> tokens_per_expert;  // [E], of this rank's tokens
+  std::vector<Index> tokens_per_expert;  // [E], of this rank's tokens, wherever they are computed
   std::vector<Index> slot_order;         // [P]: slot that leaves at each place
   std::vector<Index> slot_place;         // [N]: place at which each slot leaves; -1: it has no expert
   std::vector<Index> sent_per_rank;      // [ep]
@@ -61,6 +62,9 @@ struct DispatchPlan {
   // where they land.
   std::vector<Index> landing_order;
   ChunkPlan chunks;  // one, unless plan_chunks() cuts it
+  // Where experts have replicas, rows_per_source is of the numbers that this rank serves: its own experts,
+  // then its replicas.
+  ReplicaPlan replicas;
   std::variant<std::monostate, SharedPlan, HierarchicalPlan, AllgatherPlan> own;
 
   /// N, of the table of choices.
@@ -87,6 +91,8 @@ const Part& own_of(const DispatchPlan& plan, const char* way) {
   return *held;
 }
 
+/// tokens_per_expert [num_experts] of topk_idx [N]. Throws ShapeError for an id outside.
+std::vector<Index> count_choices(std::span<const std::int32_t> topk_idx, Index num_experts);
 /// The sending half: a stable counting sort, O(N + E). topk_idx [T, K], each in [0, num_experts) or
 /// kNoExpert. Throws ShapeError for an id outside.
 void plan_sending(std::span<const std::int32_t> topk_idx, Index top_k, Index num_experts, Index ranks,
@@ -103,6 +109,8 @@ struct LandingCounts {
   std::vector<std::int64_t> before;    // [E]: of those, from the ranks before this one
   std::vector<std::int64_t> received;  // [ep, e], as plan_receiving takes them
 };
+/// From the counts of each rank.
+LandingCounts landing_counts(const SourceCounts& counts, Index rank);
 /// From the counts [E] of each rank of `ranks`.
 LandingCounts landing_counts(Index num_experts, Index ranks, Index rank,
                              const std::function<std::span<const std::int64_t>(Index source)>& counts_of);

@@ -63,7 +63,7 @@ void expect_same_bits(ConstMatrixView got, ConstMatrixView expected, const char*
 
 /// Both with the same tokens, a micro-batch after the other, each with other favourites.
 void expect_same_course(const Case& c, const Communicator& ep, bool grouped) {
-  const RouterSettings router{c.experts, c.top_k, true};
+  const RouterSettings router = softmax_router(c.experts, c.top_k);
   const BlockWeights weights = RandomBlock{kHidden, kInter}.weights(c.experts, 31);
   DispatcherSettings settings = settings_of(c, ep);
   Block plain(ep, router, weights, block_kernels(grouped), c.frozen, settings);
@@ -111,7 +111,7 @@ TEST(RebalancedExperts, RunTheLoopToo) {
 TEST(RebalancedExperts, AreAnyRanksOwnWhereNothingPays) {
   const Communicator world = Communicator::world();
   const Case& c = kCases.front();
-  const RouterSettings router{c.experts, c.top_k, true};
+  const RouterSettings router = softmax_router(c.experts, c.top_k);
   const BlockWeights weights = RandomBlock{kHidden, kInter}.weights(c.experts, 31);
   DispatcherSettings settings = settings_of(c, world);
   Block plain(world, router, weights, block_kernels(true), {}, settings);

@@ -3,6 +3,7 @@
 // The formulas are in router_settings.hpp. Gradients flow through all of them but the choice.
 #pragma once
 
+#include "moeloom/moe/no_expert.hpp"
 #include "moeloom/moe/routing/router_settings.hpp"
 #include "moeloom/tensor/matrix.hpp"
 
@@ -11,9 +12,6 @@
 #include <vector>
 
 namespace moeloom {
-
-/// A slot of topk_idx that chooses nobody: no row leaves, and its weight is 0.
-inline constexpr std::int32_t kNoExpert = -1;
 
 struct Routing {
   Index top_k = 0;                     // slots of each token: the router's, but for expert choice

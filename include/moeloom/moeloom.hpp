@@ -35,6 +35,7 @@
 #include "moeloom/io/checksum.hpp"
 #include "moeloom/io/document.hpp"
 #include "moeloom/io/new_folder.hpp"
+#include "moeloom/io/routing_file.hpp"
 #include "moeloom/io/safetensors.hpp"
 #include "moeloom/io/safetensors_shards.hpp"
 #include "moeloom/io/text_file.hpp"

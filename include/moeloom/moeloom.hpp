@@ -72,6 +72,8 @@
 // The step, and what is kept of it.
 #include "moeloom/train/batch_sampler.hpp"
 #include "moeloom/train/checkpoint/checkpoint.hpp"
+#include "moeloom/train/routing/routing_recorder.hpp"
+#include "moeloom/train/routing/routing_replay.hpp"
 #include "moeloom/train/sharded_optimizer.hpp"
 #include "moeloom/train/trainer.hpp"
 #include "moeloom/train/training_state.hpp"

@@ -130,8 +130,9 @@ RoutingFile::RoutingFile(const std::filesystem::path& path) : path_(path), file_
   const std::size_t steps = (parts.checksum_begin - parts.table_begin) / bytes_of_routing_step(layers);
   for (std::size_t step = 0; step < steps; ++step) {
     const auto number = static_cast<Index>(next());
-    if (number < 0 || (!steps_.empty() && number <= steps_.back().number))
-      refuse(origin, "numbers of steps must rise from 0, found " + std::to_string(number));
+    if (number < 0 || number >= kMostRecordedSteps || (!steps_.empty() && number <= steps_.back().number))
+      refuse(origin,
+             "numbers of steps must rise from 0 and stay below 2^40, found " + std::to_string(number));
     steps_.push_back({number, next()});
     for (std::size_t layer = 0; layer < layers; ++layer) {
       const std::uint64_t count = next();

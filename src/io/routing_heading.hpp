@@ -8,6 +8,7 @@ namespace moeloom {
 inline constexpr Index kMostRecordedExperts = 0xFFFF;        // two bytes, one value of which is no expert
 inline constexpr Index kMostRecordedSlots = Index{1} << 28;  // T * K: a block of 1 GiB
 inline constexpr Index kMostRecordedLayers = Index{1} << 16;
+inline constexpr Index kMostRecordedSteps = Index{1} << 40;  // times tokens, it is still a number
 
 /// One line of JSON.
 std::string text_of(const RoutingHeading& heading);

@@ -108,6 +108,12 @@ void RoutingRecorder::go_on_from(Index step) {
   });
 }
 
+void RoutingRecorder::start() {
+  agree(world_, [&] {
+    if (world_.rank() == 0) open();
+  });
+}
+
 void RoutingRecorder::note(MicroBatchPlace place, const Batch& batch, const Decoder& decoder) {
   if (place.micro_batch == 0) mine_.clear();  // of a step that ran before, perhaps this one
   mine_.add(decoder, batch.input_ids);
@@ -148,8 +154,7 @@ RoutingFileWriter& RoutingRecorder::open() {
 
 void RoutingRecorder::publish() {
   agree(world_, [&] {
-    if (!writer_) return;
-    published_ = writer_->steps();
+    if (!writer_ || writer_->steps() == 0) return;
     writer_->finish();
     writer_.reset();
     kept_before_ = RoutingFile(path_).steps().back().number + 1;

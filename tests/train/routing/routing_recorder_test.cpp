@@ -128,6 +128,8 @@ TEST(RoutingRecorder, AllRanksAreToldOfAFileThatIsAnothersOrCannotBeWritten) {
       message_of<AgreedError>([&] { run.recorder->go_on_from(1); }).find("another model, batch or seed"),
       std::string::npos);
   RecordedRun nowhere(folder.path() / "no" / "r", shape, {});
+  EXPECT_NE(message_of<AgreedError>([&] { nowhere.recorder->start(); }).find("cannot create"),
+            std::string::npos);
   nowhere.run.trainer.step(0);
   EXPECT_NE(message_of<AgreedError>([&] { nowhere.recorder->end_step(0, false); }).find("cannot create"),
             std::string::npos);

@@ -41,6 +41,9 @@ class RoutingRecorder {
   /// What the file holds of the steps before `step` stays, if there is one. Collective; throws AgreedError
   /// for a file of another heading.
   void go_on_from(Index step);
+  /// Makes the file's beginning: a place that cannot be written is met before the first step. Collective;
+  /// throws AgreedError.
+  void start();
   /// A micro-batch of this rank, after its forward: TrainerHooks::after.
   void note(MicroBatchPlace place, const Batch& batch, const Decoder& decoder);
   /// The micro-batches of a step were noted; drops them instead if the step was left out, as one that was not
@@ -50,8 +53,6 @@ class RoutingRecorder {
   void publish();
 
   const std::filesystem::path& path() const { return path_; }
-  /// Steps that the file on the disk holds; on rank 0.
-  Index published() const { return published_; }
 
  private:
   void write_step(Index step);
@@ -63,7 +64,6 @@ class RoutingRecorder {
   RoutingCollector mine_;
   std::optional<RoutingFileWriter> writer_;  // rank 0
   Index kept_before_ = 0;                    // of the file that is there; 0: nothing
-  Index published_ = 0;
 };
 
 }  // namespace moeloom

@@ -121,6 +121,7 @@ RoutingFile::RoutingFile(const std::filesystem::path& path) : path_(path), file_
   const std::size_t layers = heading_.layers.size();
   const Parts parts = parts_of(bytes, file_.bytes().size(), heading.size(), layers, origin);
   check_table(bytes, parts, heading, origin);
+  checksum_ = bytes.number(parts.checksum_begin, "the checksum");
   std::size_t block_begin = parts.heading_end, at_byte = parts.table_begin;
   const auto next = [&] {
     const std::uint64_t value = bytes.number(at_byte, "the table");
@@ -160,7 +161,7 @@ RecordedRouting RoutingFile::read(Index step, Index layer) const {
   const std::string origin = path_.string() + ": step " + std::to_string(steps_[at(step)].number) +
                              ", layer " + std::to_string(heading_.layers[at(layer)]);
   const auto frame = file_.bytes().subspan(found.begin, found.bytes);
-  if (checksum(frame) != found.checksum) refuse(origin, "is damaged: its checksum is another one");
+  if (moeloom::checksum(frame) != found.checksum) refuse(origin, "is damaged: its checksum is another one");
   RecordedRouting routing = routing_of_planes(frame, heading_.tokens * heading_.top_k, origin);
   check_choices(routing, heading_, origin);
   return routing;

@@ -67,6 +67,8 @@ class RoutingFile {
 
   const std::filesystem::path& path() const { return path_; }
   const RoutingHeading& heading() const { return heading_; }
+  /// Another file has another one: over the heading and the checksums of all blocks.
+  std::uint64_t checksum() const { return checksum_; }
   /// By rising number; at least one.
   const std::vector<RecordedStep>& steps() const { return steps_; }
   /// Of steps()[step] and heading().layers[layer]. Throws IoError for a block that is damaged, or that names
@@ -85,6 +87,7 @@ class RoutingFile {
   std::filesystem::path path_;
   MappedFile file_;
   RoutingHeading heading_;
+  std::uint64_t checksum_ = 0;
   std::vector<RecordedStep> steps_;
   std::vector<Block> blocks_;  // [step, layer]
 };

@@ -196,6 +196,7 @@ struct PlanOptions {
   Index sequence_length = 256;
   Index accumulate = 1;
   double expert_load = 1;  // rows of the fullest expert over the mean
+  std::string routing;     // recorded, "trace:FILE@LAYER": its rows instead; empty: none
   Index threads = 0;
   DType dtype = DType::kF32;
   Index gmm_budget_bytes = KernelOptions{}.gmm_budget_bytes;

@@ -33,11 +33,11 @@ namespace {
 using namespace moeloom;
 
 struct Model {
-  const char* name;
+  std::string name;
   Index hidden, experts, top_k;
 };
 // Qwen3-30B-A3B, Mixtral-8x7B, DeepSeek-V3.
-constexpr Model kModels[] = {
+const Model kModels[] = {
     {"qwen3", 2048, 128, 8}, {"mixtral", 4096, 8, 2}, {"deepseek", 7168, 256, 8}, {"tiny", 16, 8, 2}};
 
 constexpr std::size_t kMostChoices = 8;
@@ -56,9 +56,9 @@ std::optional<Options> parse(int argc, char** argv) {
   Options o;
   po::options_description known("dispatch_bench: dispatch and combine beside the fastest copy of their rows");
   known.add_options()("models", po::value(&o.models)->default_value(o.models),
-                      "of qwen3, mixtral, deepseek, tiny: row sizes, experts, top-k")(
+                      "of qwen3, mixtral, deepseek, tiny, or HIDDEN/EXPERTS/TOPK as 256/16/2")(
       "loads", po::value(&o.loads)->default_value(o.loads),
-      "a list of random, zipf, balanced, hot, ... (moeloom bench ep --help)")(
+      "a list of random, zipf, balanced, hot, trace:FILE@LAYER, ... (moeloom bench ep --help)")(
       "ways", po::value(&o.ways)->default_value(o.ways), "dispatchers; the last is compared with the others")(
       "bytes", po::value(&o.bytes)->default_value(o.bytes), "of a pair of ranks in one exchange, a list")(
       "nodes", po::value(&o.nodes)->default_value(o.nodes), "pretended, of the ranks; 0: the real ones")(
@@ -74,6 +74,11 @@ std::optional<Options> parse(int argc, char** argv) {
 Model model_named(const std::string& name) {
   for (const Model& model : kModels)
     if (name == model.name) return model;
+  char rest = 0;
+  long long hidden = 0, experts = 0, top_k = 0;
+  if (std::sscanf(name.c_str(), "%lld/%lld/%lld%c", &hidden, &experts, &top_k, &rest) == 3 && hidden > 0 &&
+      top_k > 0 && experts >= top_k && top_k <= static_cast<long long>(kMostChoices))
+    return {name, hidden, experts, top_k};
   throw std::invalid_argument("unknown model \"" + name + "\"; --help lists them");
 }
 
@@ -87,7 +92,10 @@ Point point_of(const std::string& model, const std::string& load, Index bytes, i
   const Model m = model_named(model);
   const Index cols = std::clamp<Index>(bytes / 4, 1, m.hidden);
   const Index rows_per_pair = std::max<Index>(1, bytes / (4 * cols));
-  return {m, workload_named(load), bytes, cols, ceil_div(rows_per_pair * ranks, m.top_k)};
+  Point point{m, workload_named(load), bytes, cols, ceil_div(rows_per_pair * ranks, m.top_k)};
+  if (const auto reason = why_not(point.load, {point.tokens * ranks, m.experts, m.top_k}))
+    throw std::invalid_argument(*reason);
+  return point;
 }
 
 WireSettings wire_of(const Options& o) {
@@ -252,8 +260,9 @@ void report(const Options& o, const Point& p, int ranks, const std::vector<Measu
     const Spread share = spread_of(samples[i].of_limit);
     const double behind = median(samples[i].of_last);
     std::printf("%-9s %-9s %10lld %7lld %-9s %10.4f %8.0f %% %5.0f %5.0f %8.2f x %12lld %12lld  %s\n",
-                p.model.name, load.c_str(), static_cast<long long>(p.bytes), static_cast<long long>(p.tokens),
-                names[i].c_str(), ms.median, 100 * share.median, 100 * share.p10, 100 * share.p90, behind,
+                p.model.name.c_str(), load.c_str(), static_cast<long long>(p.bytes),
+                static_cast<long long>(p.tokens), names[i].c_str(), ms.median, 100 * share.median,
+                100 * share.p10, 100 * share.p90, behind,
                 static_cast<long long>(samples[i].traffic.network_bytes),
                 static_cast<long long>(samples[i].traffic.row_bytes), i == 0 ? copies.c_str() : "");
     rows.push_back({{"model", p.model.name},

@@ -78,7 +78,7 @@ std::optional<Options> parse(int argc, char** argv) {
       "paths", po::value(&o.paths)->default_value(o.paths), "of gmm, loop, gmm-packed, gmm-copy")(
       "dispatcher", po::value(&o.dispatcher)->default_value(o.dispatcher), "of alltoall, shared")(
       "routing", po::value(&o.routing)->default_value(o.routing),
-      "a list of balanced, random, zipf, hot, hot-rank, ... (moeloom bench ep --help)")(
+      "a list of balanced, random, zipf, hot, hot-rank, trace:FILE@LAYER, ... (moeloom bench ep --help)")(
       "node-pool", po::value(&o.node_pool)->default_value(o.node_pool),
       "a list of off, on: ranks of a node run each other's experts")(
       "overlap", po::value(&o.overlap)->default_value(o.overlap),
@@ -92,7 +92,9 @@ std::optional<Options> parse(int argc, char** argv) {
   if (!bench::read_options(known, argc, argv)) return std::nullopt;
   bench::dtype_from_option(o.dtype);
   bench::dispatcher_named(o.dispatcher);
-  for (const std::string& name : bench::words(o.routing)) workload_named(name);
+  for (const std::string& name : bench::words(o.routing))
+    if (const auto reason = why_not(workload_named(name), {o.tokens, o.experts, o.top_k}))
+      throw std::invalid_argument(*reason);
   for (const std::string& word : bench::words(o.node_pool)) bench::is_on("--node-pool", word);
   for (const std::string& overlap : bench::words(o.overlap)) chunks_of(overlap);
   bench::is_on("--check", o.check);

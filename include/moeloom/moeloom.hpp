@@ -35,6 +35,7 @@
 #include "moeloom/io/checksum.hpp"
 #include "moeloom/io/document.hpp"
 #include "moeloom/io/new_folder.hpp"
+#include "moeloom/io/routing_file.hpp"
 #include "moeloom/io/safetensors.hpp"
 #include "moeloom/io/safetensors_shards.hpp"
 #include "moeloom/io/text_file.hpp"
@@ -72,6 +73,8 @@
 // The step, and what is kept of it.
 #include "moeloom/train/batch_sampler.hpp"
 #include "moeloom/train/checkpoint/checkpoint.hpp"
+#include "moeloom/train/routing/routing_recorder.hpp"
+#include "moeloom/train/routing/routing_replay.hpp"
 #include "moeloom/train/sharded_optimizer.hpp"
 #include "moeloom/train/trainer.hpp"
 #include "moeloom/train/training_state.hpp"

@@ -75,8 +75,8 @@ LayerSizes layer_sizes(const ModelConfig& c) {
   return {c.hidden_size, c.moe_intermediate_size, c.num_experts, c.num_experts_per_tok, c.norm_topk_prob};
 }
 
-LayerInputs::LayerInputs(const LayerSizes& sizes, Workload workload, Index tokens, const Communicator& world,
-                         std::uint64_t seed)
+LayerInputs::LayerInputs(const LayerSizes& sizes, const Workload& workload, Index tokens,
+                         const Communicator& world, std::uint64_t seed)
     : workload_(workload),
       shape_{tokens, sizes.experts, sizes.top_k},
       seed_(seed),
@@ -139,6 +139,7 @@ StepSample LayerSubject::step(const LayerInputs& inputs) {
   std::vector<Index> rows_per_expert = plan.tokens_per_expert;
   mesh_->world().all_sum(std::span(rows_per_expert));
   sample.expert_load = max_over_mean(rows_per_expert);
+  sample.expert_gini = gini(rows_per_expert);
   return sample;
 }
 

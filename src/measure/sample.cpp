@@ -1,5 +1,7 @@
 #include "moeloom/measure/sample.hpp"
 
+#include "moeloom/base/statistics.hpp"
+
 #include <algorithm>
 #include <numeric>
 
@@ -14,18 +16,18 @@ WorldSample gather(const StepSample& mine, const Communicator& world) {
   const double ranks = world.size();
   WorldSample sample;
   sample.expert_load = mine.expert_load;
-  double rows = 0;
-  double most_rows = 0;
+  sample.expert_gini = mine.expert_gini;
+  std::vector<Index> rows_per_rank;
   for (std::size_t at_rank = 0; at_rank < all.size(); at_rank += numbers.size()) {
     sample.seconds = std::max(sample.seconds, all[at_rank]);
     sample.message_bytes += all[at_rank + 1];
     sample.row_bytes += all[at_rank + 2];
-    rows += all[at_rank + 3];
-    most_rows = std::max(most_rows, all[at_rank + 3]);
+    rows_per_rank.push_back(static_cast<Index>(all[at_rank + 3]));
     for (std::size_t i = 0; i < kPhases; ++i)
       sample.phase_seconds[i] += all[at_rank + first_phase + i] / ranks;
   }
-  if (rows > 0) sample.rank_load = most_rows / (rows / ranks);
+  sample.rank_load = max_over_mean(rows_per_rank);
+  sample.rank_gini = gini(rows_per_rank);
   return sample;
 }
 

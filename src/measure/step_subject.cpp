@@ -17,14 +17,32 @@
 namespace moeloom {
 namespace {
 
-TrainerSettings settings_of(const ModelConfig& model, const BatchShape& batch) {
+/// A recorded routing is given to every sparse layer, in the file's order of layers where it has as many.
+TrainerHooks hooks_of(const TrainingCase& of) {
+  if (!of.routing || !of.routing->recorded()) return {};
+  const WorkloadShape shape{of.sequences * of.sequence_length, of.model.num_experts,
+                            of.model.num_experts_per_tok};
+  Index layers = 0;
+  for (Index layer = 0; layer < of.model.num_hidden_layers; ++layer) layers += of.model.is_sparse(layer);
+  const auto give = [workload = *of.routing, shape, layers](MicroBatchPlace place, Batch& batch) {
+    batch.given_topk_idx.clear();
+    for (Index layer = 0; layer < layers; ++layer)
+      batch.given_topk_idx.push_back(choose_experts(workload, shape, 0, place.step * layers + layer,
+                                                    {batch.first_token, batch.tokens()}));
+  };
+  return {.before = give, .after = {}};
+}
+
+TrainerSettings settings_of(const TrainingCase& of, const BatchShape& batch) {
+  const ModelConfig& model = of.model;
   return {.schedule = {.peak = 1e-4, .warmup_steps = 1, .total_steps = 1'000'000},
           .batch = batch,
-          .aux_loss_coef = model.has_experts() ? model.router_aux_loss_coef : 0};
+          .aux_loss_coef = model.has_experts() ? model.router_aux_loss_coef : 0,
+          .hooks = hooks_of(of)};
 }
 
 /// A token's embedding is its logits, which layers of initial weights hardly move; every router reads them.
-void route_as(Workload workload, const ModelConfig& model, std::uint64_t seed, ParameterStore& store) {
+void route_as(const Workload& workload, const ModelConfig& model, std::uint64_t seed, ParameterStore& store) {
   const WorkloadShape shape{model.vocab_size, model.num_experts, model.num_experts_per_tok};
   write_logits(choose_experts(workload, shape, seed, 0, {0, model.vocab_size}), model.num_experts,
                store.find("model.embed_tokens.weight").value);
@@ -67,19 +85,19 @@ StepSubject::StepSubject(const TrainingCase& of, const Mesh& mesh, const TokenSo
              .accumulation = 1,
              .world = mesh.world().size()},
       sampler_(tokens, split_tokens(tokens.size(), 0), batch_, of.seed),
-      trainer_(state_->decoder, state_->store, mesh, state_->optimizer, sampler_,
-               settings_of(of.model, batch_)) {
+      trainer_(state_->decoder, state_->store, mesh, state_->optimizer, sampler_, settings_of(of, batch_)) {
   require(!dispatcher.node_pool || dispatcher.memory != nullptr, "a node pool needs memory of the node");
   initialise(state_->store, of.model, of.seed);
-  if (of.routing) route_as(*of.routing, of.model, of.seed, state_->store);
+  if (of.routing && !of.routing->recorded()) route_as(*of.routing, of.model, of.seed, state_->store);
 }
 
 StepSample StepSubject::step() {
   mesh_->world().barrier();
   const StepReport report = train();
-  double load = 0, sparse = 0;
+  double load = 0, unevenness = 0, sparse = 0;
   for (const std::vector<Index>& rows : report.rows_per_expert) {
     load += max_over_mean(rows);
+    unevenness += gini(rows);
     sparse += max_over_mean(rows) > 0 ? 1 : 0;
   }
   return {.seconds = report.seconds,
@@ -88,7 +106,8 @@ StepSample StepSubject::step() {
           .row_bytes = report.dispatch.row_bytes,
           .rows = rows_here(),
           .tokens = report.tokens,
-          .expert_load = load / std::max(sparse, 1.0)};
+          .expert_load = load / std::max(sparse, 1.0),
+          .expert_gini = unevenness / std::max(sparse, 1.0)};
 }
 
 Index StepSubject::rows_here() const {

@@ -38,9 +38,11 @@ struct Home {
   Rooms rooms;
 };
 const std::vector<Home> kHomes = {
-    {"omp\\.h", {"base"}},    {"cblas\\.h", {"tensor"}},    {"mpi.*\\.h", {"comm"}},
-    {"(oneapi/)?dnnl.*", {}}, {"nlohmann/.*", {"io"}},      {"xxhash\\.h", {"io"}},
-    {"boost/.*", {"app"}},    {"(spdlog|fmt)/.*", {"app"}}, {"(gtest|gmock|benchmark)/.*", {}},
+    {"omp\\.h", {"base"}},        {"cblas\\.h", {"tensor"}},
+    {"mpi.*\\.h", {"comm"}},      {"(oneapi/)?dnnl.*", {}},
+    {"nlohmann/.*", {"io"}},      {"xxhash\\.h", {"io"}},
+    {"zstd\\.h", {"io"}},         {"boost/.*", {"app"}},
+    {"(spdlog|fmt)/.*", {"app"}}, {"(gtest|gmock|benchmark)/.*", {}},
 };
 
 std::string include_breach(const std::string& room, const std::string& header) {

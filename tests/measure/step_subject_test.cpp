@@ -24,8 +24,9 @@ TEST(StepSubject, TrainsTheSameAtEveryEpWhateverTheRouting) {
   const Mesh without_ep(Communicator::world(), MeshShape{0, 1});
   const Mesh with_ep(Communicator::world(), MeshShape{0, Communicator::world().size()});
   const TokenSource tokens = random_text(5, 4096);
-  for (const std::optional<Workload> routing :
-       {std::optional<Workload>(), std::optional(Workload::kBalanced), std::optional(Workload::kHot)}) {
+  for (const std::optional<Workload>& routing :
+       {std::optional<Workload>(), std::optional<Workload>(Workload::kBalanced),
+        std::optional<Workload>(Workload::kHot)}) {
     const TrainingCase of = tiny_training(routing);
     const StepCheck check(of, without_ep, tokens);
     KernelTable kernels;

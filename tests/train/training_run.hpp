@@ -45,6 +45,8 @@ struct TrainingRunSettings {
   Index chunks = 0;  // in which rows travel
   bool node_pool = false;
   std::set<std::string> frozen = {};  // names of parameters
+  TrainerHooks hooks = {};
+  std::uint64_t weights_seed = 3;
 };
 
 inline ModelConfig with_experts(ModelConfig config, Index experts) {
@@ -87,8 +89,9 @@ struct TrainingRun {
                  .batch = batch,
                  .aux_loss_coef = settings.aux_loss_coef,
                  .z_loss_coef = settings.z_loss_coef,
-                 .on_nan = settings.on_nan}) {
-    initialise(store, config, 3);
+                 .on_nan = settings.on_nan,
+                 .hooks = settings.hooks}) {
+    initialise(store, config, settings.weights_seed);
   }
 
   DispatcherSettings dispatcher_of(const TrainingRunSettings& settings) const {

@@ -24,7 +24,7 @@ LayerSizes layer_sizes(const ModelConfig& config);
 class LayerInputs {
  public:
   /// tokens: over all ranks.
-  LayerInputs(const LayerSizes& sizes, Workload workload, Index tokens, const Communicator& world,
+  LayerInputs(const LayerSizes& sizes, const Workload& workload, Index tokens, const Communicator& world,
               std::uint64_t seed);
   /// The routing of a step; without it there is none.
   void prepare(Index step);

@@ -17,6 +17,7 @@ struct StepSample {
   Index rows = 0;           // for experts of this rank
   Index tokens = 0;         // of all ranks, where the subject knows
   double expert_load = 0;   // rows of the fullest expert over the mean; of all ranks
+  double expert_gini = 0;   // of the rows of all experts, gini()
 };
 
 /// Of the world: the slowest rank's seconds, means of phases, sums of bytes.
@@ -27,6 +28,8 @@ struct WorldSample {
   double row_bytes = 0;
   double expert_load = 0;
   double rank_load = 0;
+  double expert_gini = 0;
+  double rank_gini = 0;
 };
 /// Collective.
 WorldSample gather(const StepSample& mine, const Communicator& world);

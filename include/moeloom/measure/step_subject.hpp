@@ -18,7 +18,8 @@ struct TrainingCase {
   Index sequences = 0;  // a step, over all ranks
   Index sequence_length = 0;
   std::uint64_t seed = 0;
-  std::optional<Workload> routing = {};  // of tokens by their id; none: as an untrained router has it
+  std::optional<Workload> routing = {};  // of tokens by their id, or recorded, by their place; none: as an
+                                         // untrained router has it
 };
 
 class StepSubject {

@@ -1,69 +1,51 @@
-// Routings that every benchmark measures with: which experts each token goes to, and which rank has which
-// tokens.
-//
-// The choices of a step follow from (workload, seed, step) and the sizes alone, and a rank's tokens from the
-// number of ranks, so that every ep of a world does the same logical work. Experts lie on ranks in blocks;
-// what is hot or idle is therefore told by expert, in blocks that lie on one rank for any ep that matters.
+// The routing that a benchmark measures with: a made-up one, or a recorded one.
 #pragma once
 
-#include "moeloom/base/index.hpp"
+#include "moeloom/measure/recorded_workload.hpp"
 
-#include <array>
-#include <cstdint>
-#include <optional>
-#include <string>
-#include <string_view>
-#include <vector>
+#include <memory>
 
 namespace moeloom {
 
-enum class Workload {
-  kBalanced,    // every expert the same number of rows, give or take one
-  kRandom,      // every expert is as likely as any other
-  kZipf,        // the i-th expert is drawn in proportion to 1 / i: the first rank is the fullest
-  kHot,         // expert 0 gets a row of every token, or half of them all if top_k = 1; the rest is balanced
-  kHotExperts,  // Zipf: the i-th favourite is drawn in proportion to i^-1.2
-  kHotRank,     // half of the draws go to the first block of experts
-  kSpreadHot,   // the same heat, one hot expert in each part of the experts
-  kRaggedSources,  // balanced, but rank r has tokens in proportion to r
-  kZeroLoad,       // the upper half of the experts gets nothing: from ep = 2 on, the last rank idles
-  kRotatingHot,    // kHotRank, its block one further every step
-  kBurst           // balanced, but in every fourth step all tokens go to the same experts
+/// A value: copies share the file of a recorded one.
+class Workload {
+ public:
+  using enum SyntheticWorkload;
+
+  Workload(SyntheticWorkload made_up = SyntheticWorkload::kBalanced) : made_up_(made_up) {}
+  explicit Workload(RecordedWorkload recorded)
+      : recorded_(std::make_shared<const RecordedWorkload>(std::move(recorded))) {}
+
+  /// Null for a made-up one.
+  const RecordedWorkload* recorded() const { return recorded_.get(); }
+  /// Which, where it is not recorded.
+  SyntheticWorkload made_up() const { return made_up_; }
+  /// Two that read one file apart are two.
+  bool operator==(const Workload&) const = default;
+
+ private:
+  SyntheticWorkload made_up_ = SyntheticWorkload::kBalanced;
+  std::shared_ptr<const RecordedWorkload> recorded_;
 };
-inline constexpr std::array kWorkloads = {
-    Workload::kBalanced,   Workload::kRandom,      Workload::kZipf,      Workload::kHot,
-    Workload::kHotExperts, Workload::kHotRank,     Workload::kSpreadHot, Workload::kRaggedSources,
-    Workload::kZeroLoad,   Workload::kRotatingHot, Workload::kBurst};
-/// As it is written: "balanced", "hot-experts", "hot-rank", ...
-std::string_view name_of(Workload workload);
-/// Throws std::invalid_argument with the known names.
+
+/// As it is written: "balanced", "hot-rank", ..., "trace:FILE@LAYER". Lives as long as any copy of it.
+std::string_view name_of(const Workload& workload);
+/// Throws std::invalid_argument with the known names; as RecordedWorkload for a trace.
 Workload workload_named(std::string_view name);
 
-/// Of kBurst, the last step of each: a sweep of so many steps meets every kind of step.
-inline constexpr Index kBurstPeriod = 4;
-
-struct WorkloadShape {
-  Index tokens = 0;  // over all ranks
-  Index experts = 0;
-  Index top_k = 0;
-};
-
 /// Why the workload cannot be made with these sizes, with the arithmetic; none: it can.
-std::optional<std::string> why_not(Workload workload, const WorkloadShape& shape);
+std::optional<std::string> why_not(const Workload& workload, const WorkloadShape& shape);
 
-struct TokenRange {
-  Index begin = 0;
-  Index count = 0;
-};
 /// The tokens that lie on a rank: all of them are on some rank, in order.
-TokenRange tokens_of_rank(Workload workload, Index tokens, Index ranks, Index rank);
+TokenRange tokens_of_rank(const Workload& workload, Index tokens, Index ranks, Index rank);
 
-/// topk_idx [range.count, top_k], different experts for each token. Pure.
-std::vector<std::int32_t> choose_experts(Workload workload, const WorkloadShape& shape, std::uint64_t seed,
-                                         Index step, TokenRange range);
+/// topk_idx [range.count, top_k], different experts for each token; a recorded one has no seed. A function of
+/// its arguments.
+std::vector<std::int32_t> choose_experts(const Workload& workload, const WorkloadShape& shape,
+                                         std::uint64_t seed, Index step, TokenRange range);
 
-/// Rows of each expert in a step. Pure.
-std::vector<Index> rows_per_expert(Workload workload, const WorkloadShape& shape, std::uint64_t seed,
+/// Rows of each expert in a step.
+std::vector<Index> rows_per_expert(const Workload& workload, const WorkloadShape& shape, std::uint64_t seed,
                                    Index step);
 
 }  // namespace moeloom

@@ -53,6 +53,46 @@ void add_words(OptionTable& table, const std::string& name, const std::string& h
       });
 }
 
+/// Made-up ones in the order of their table, each once, then recorded ones as they were named.
+std::vector<Workload> read_workloads(const std::string& text) {
+  std::vector<std::pair<std::string, SyntheticWorkload>> known;
+  for (const SyntheticWorkload workload : kWorkloads) known.emplace_back(name_of(workload), workload);
+  std::string made_up;
+  std::vector<Workload> recorded;
+  for (const std::string& word : split(text, ',')) {
+    if (!word.starts_with(RecordedWorkload::kPrefix)) {
+      made_up += (made_up.empty() ? "" : ",") + word;
+      continue;
+    }
+    try {
+      recorded.push_back(workload_named(word));
+    } catch (const std::exception& error) {  // the file's, or no such layer
+      throw BadValue(error.what());
+    }
+  }
+  std::vector<Workload> workloads;
+  if (!made_up.empty() || recorded.empty())
+    for (const SyntheticWorkload workload : read_words(made_up, known, /*all=*/true))
+      workloads.emplace_back(workload);
+  workloads.insert(workloads.end(), recorded.begin(), recorded.end());
+  return workloads;
+}
+
+void add_workloads(OptionTable& table, std::vector<Workload>& field) {
+  std::vector<std::string> words;
+  for (const SyntheticWorkload workload : kWorkloads) words.emplace_back(name_of(workload));
+  table.add(
+      "workloads", "LIST",
+      "routings of the layer: " + joined(words) +
+          "; or all of these; trace:FILE or trace:FILE@LAYER: what --record-routing recorded",
+      [&field](const std::string& text) { field = read_workloads(text); },
+      [&field] {
+        std::vector<std::string> given;
+        for (const Workload& workload : field) given.emplace_back(name_of(workload));
+        return joined(given, ",");
+      });
+}
+
 void read_eps(const std::string& text, std::vector<Index>& eps) {
   eps.clear();
   if (text == "auto") return;
@@ -81,8 +121,7 @@ void add_point_options(OptionTable& table, SweepSettings& s) {
             dispatcher_requests(), name);
   add_words(table, "dtype", "what products multiply; the loop is fp32 alone", s.dtypes,
             {DType::kF32, DType::kBF16}, dtype_text);
-  add_words(table, "workloads", "routings of the layer", s.workloads,
-            std::vector<Workload>(kWorkloads.begin(), kWorkloads.end()), name, /*all=*/true);
+  add_workloads(table, s.workloads);
   table.add("tokens", "N", "strong scaling: tokens over all ranks", s.tokens);
   table.add("tokens-per-rank", "N", "weak scaling: tokens of a rank", s.tokens_per_rank);
   table.add("seq-len", "N", "training step: tokens of a sequence", s.sequence_length);
@@ -145,7 +184,7 @@ void check_layer(const SweepSettings& s, const ModelConfig& config, Violations& 
                         "choose --hidden of at least " +
                         value_text(config.num_experts) + ", or leave --mode layer out");
   const WorkloadShape shape{s.tokens, config.num_experts, config.num_experts_per_tok};
-  for (const Workload workload : s.workloads)
+  for (const Workload& workload : s.workloads)
     if (const auto reason = why_not(workload, shape)) violations.unless(false, *reason);
 }
 

@@ -23,6 +23,8 @@ OptionTable table_of(GenerateOptions& options) {
   table.add("threads", "N",
             "threads of a rank; 0: OMP_NUM_THREADS, or else its share of the node's processors",
             options.threads);
+  table.add("record-routing", "FILE", "as of train: experts and weights of the prompt and of what is added",
+            options.record_routing);
   table.positional("model");
   return table;
 }

@@ -78,6 +78,18 @@ void check_optimizer(const OptimizerOptions& optimizer, Violations& violations) 
   violations.unless_not_negative("z-loss-coef", optimizer.z_loss_coef);
 }
 
+/// Of a file that is written of some steps.
+void check_steps(const std::string& file_option, const std::filesystem::path& file,
+                 const std::string& steps_option, const std::optional<StepRange>& steps,
+                 Violations& violations) {
+  if (!steps) return;
+  violations.unless(!file.empty(), "--" + steps_option + " are those of --" + file_option +
+                                       " FILE, which is not given; remove it");
+  violations.unless(0 <= steps->from && steps->from < steps->to,
+                    "--" + steps_option + " " + value_text(*steps) +
+                        " holds no step; FROM must be at least 0, and TO larger than FROM");
+}
+
 void check_run(const RunOptions& run, Violations& violations) {
   violations.unless(!run.folder.empty(), "--run DIR must not be empty");
   violations.unless_at_least(1, "steps", run.steps);
@@ -93,13 +105,10 @@ void check_run(const RunOptions& run, Violations& violations) {
   violations.unless_at_least(1, "log-every", run.log_every);
   violations.unless(run.export_dtype == DType::kF32 || !run.export_folder.empty(),
                     "--export-dtype is that of --export DIR, which is not given; remove it");
-  if (const std::optional<StepRange>& steps = run.trace.steps) {
-    violations.unless(!run.trace.file.empty(),
-                      "--trace-steps are those of --trace FILE, which is not given; remove it");
-    violations.unless(0 <= steps->from && steps->from < steps->to,
-                      "--trace-steps " + value_text(*steps) +
-                          " holds no step; FROM must be at least 0, and TO larger than FROM");
-  }
+  check_steps("trace", run.trace.file, "trace-steps", run.trace.steps, violations);
+  check_steps("record-routing", run.routing.record, "record-steps", run.routing.record_steps, violations);
+  violations.unless(run.routing.record.empty() || run.routing.record != run.routing.replay,
+                    "--record-routing and --replay-routing name one file; record into another");
   violations.unless(run.sample_chars == 0 || !run.prompt.empty(),
                     "--prompt must hold at least one character; --sample-chars 0 leaves the sample out");
 }
@@ -151,6 +160,13 @@ std::vector<std::string> router_loss_violations(const TrainOptions& options, con
                                       " scores each expert by itself, without a sum over all of them"
                                 : no_experts);
   return violations;
+}
+
+std::vector<std::string> routing_violations(const RoutingOptions& options, const ModelConfig& config) {
+  if (config.has_experts() || (options.record.empty() && options.replay.empty())) return {};
+  const char* name = options.record.empty() ? "--replay-routing " : "--record-routing ";
+  return {name + (options.record.empty() ? options.replay : options.record).string() +
+          " needs experts, and no layer of this model has any; remove it"};
 }
 
 MeshShape mesh_shape(const MeshOptions& options, Index world) {

@@ -90,6 +90,13 @@ struct TraceOptions {
   std::optional<StepRange> steps;  // none: ten, after the first of the run
 };
 
+/// What routers choose, recorded or forced.
+struct RoutingOptions {
+  std::filesystem::path record = {};           // empty: nothing
+  std::optional<StepRange> record_steps = {};  // none: the last ten of the run
+  std::filesystem::path replay = {};           // empty: routers choose
+};
+
 enum class ProgressMode { kAuto, kOn, kOff };
 
 struct RunOptions {
@@ -112,6 +119,7 @@ struct RunOptions {
   ProgressMode progress = ProgressMode::kAuto;
   bool quiet = false;
   TraceOptions trace;
+  RoutingOptions routing;
 };
 
 /// Everything that `moeloom train` takes.
@@ -139,6 +147,7 @@ struct GenerateOptions {
   std::uint64_t seed = 0;
   Index ep = 1;
   Index threads = 0;
+  std::filesystem::path record_routing;  // of the text; empty: nothing
 };
 
 struct InspectOptions {
@@ -187,6 +196,7 @@ struct PlanOptions {
   Index sequence_length = 256;
   Index accumulate = 1;
   double expert_load = 1;  // rows of the fullest expert over the mean
+  std::string routing;     // recorded, "trace:FILE@LAYER": its rows instead; empty: none
   Index threads = 0;
   DType dtype = DType::kF32;
   Index gmm_budget_bytes = KernelOptions{}.gmm_budget_bytes;
@@ -233,6 +243,9 @@ std::vector<std::string> shape_violations(const ModelOptions& given, const Model
 
 /// Router losses that are asked for of a model that has none.
 std::vector<std::string> router_loss_violations(const TrainOptions& options, const ModelConfig& config);
+
+/// Recording or replaying where nothing is routed.
+std::vector<std::string> routing_violations(const RoutingOptions& options, const ModelConfig& config);
 
 /// The mesh that is asked for, dp filled in from `world`.
 MeshShape mesh_shape(const MeshOptions& options, Index world);

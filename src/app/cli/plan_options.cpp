@@ -1,5 +1,6 @@
 #include "moeloom/base/text.hpp"
 #include "moeloom/base/violations.hpp"
+#include "moeloom/measure/recorded_workload.hpp"
 
 #include "cli/network_text.hpp"
 #include "cli/option_groups.hpp"
@@ -47,6 +48,9 @@ OptionTable table_of(PlanOptions& options) {
   table.add("accumulate", "N", "micro-batches that one step is cut into", options.accumulate);
   table.add("expert-load", "X", "rows of the fullest expert over the mean, as metrics.jsonl has it; 1: even",
             options.expert_load);
+  table.add("routing", "trace:FILE",
+            "instead: rows of each expert as --record-routing recorded them; @LAYER: of one",
+            options.routing);
   add_rate_options(table, options.threads, options.dtype);
   table.add(
       "gmm-budget", "BYTES", "as of train: the most that packed experts of a layer may take",
@@ -110,6 +114,10 @@ PlanOptions parse_plan_options(int argc, const char* const* argv) {
   violations.unless_at_least(1, "accumulate", options.accumulate);
   violations.unless(options.expert_load >= 1, "expert-load = " + number_text(options.expert_load) +
                                                   " is below 1, the mean of all experts; choose 1 or more");
+  violations.unless(options.routing.empty() || options.routing.starts_with(RecordedWorkload::kPrefix),
+                    "--routing " + options.routing + " is no trace:FILE, which a recording is named by");
+  violations.unless(options.routing.empty() || options.expert_load == 1,
+                    "--routing and --expert-load are two answers to how rows lie; remove one");
   violations.unless_at_least(0, "rows", options.rows);
   check_threads(options.threads, violations);
   check_tokens(options, violations);

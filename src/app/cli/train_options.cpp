@@ -142,6 +142,16 @@ void add_run_options(OptionTable& table, RunOptions& run) {
             run.trace.file);
   table.add("trace-steps", "FROM:TO", "those steps, without TO; auto: ten, after the first of the run",
             run.trace.steps);
+  table.add("record-routing", "FILE",
+            "chosen experts and their weights of some steps, for --replay-routing, bench and plan",
+            run.routing.record);
+  table.add("record-steps", "FROM:TO", "those steps, without TO; auto: the last ten of the run",
+            run.routing.record_steps);
+  table.add(
+      "replay-routing", "FILE",
+      "every token goes to the experts that were recorded, by step number where the texts are the same, "
+      "else in turn",
+      run.routing.replay);
 }
 
 OptionTable train_table(TrainOptions& options) {
@@ -199,6 +209,10 @@ Layer layer_of_run(const OptionTable& table, const fs::path& resume, const Layer
   layer.erase("trace");
   layer.erase("trace-steps");
   layer.erase("allow-missing");
+  if (said.contains("run")) {  // the other run's recording stays its own
+    layer.erase("record-routing");
+    layer.erase("record-steps");
+  }
   settle_export(said, layer);
   layer["run"] = {run.string(), "--resume"};
   return layer;

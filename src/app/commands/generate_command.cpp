@@ -2,6 +2,7 @@
 #include "moeloom/base/parallel.hpp"
 #include "moeloom/model/generate.hpp"
 #include "moeloom/train/checkpoint/checkpoint.hpp"
+#include "moeloom/train/routing/routing_recorder.hpp"
 
 #include <iostream>
 
@@ -53,6 +54,7 @@ void check(const Request& request, Index world, Violations& violations) {
     violations.add(mesh_violations({0, options.ep, {"dp", "ep"}}, world,
                                    request.config.has_experts() ? request.config.num_experts : 0));
   check_prompt(request, violations);
+  violations.add(routing_violations({.record = options.record_routing}, request.config));
   const auto given = static_cast<Index>(request.prompt().size());
   const Index positions = request.config.max_position_embeddings;
   if (options.tokens > positions - given)
@@ -91,6 +93,33 @@ void say_prompt(const Request& request) {
   std::cout << (request.in_ids() ? value_text(options.prompt_ids) : printable(options.prompt)) << std::flush;
 }
 
+/// Of the prompt and what is added, on the rank that has them. The last token was not routed.
+class TextRecording {
+ public:
+  TextRecording(const Request& request, const Decoder& decoder, Index positions)
+      : decoder_(decoder),
+        heading_(routing_heading_of(request.config, positions, positions, request.options.seed)),
+        file_(request.options.record_routing, heading_) {}
+
+  /// The last forward had the tokens of `text` that are not known yet, or all of them anew.
+  void add(const std::vector<std::int32_t>& text) {
+    const auto tokens = at(decoder_.layers()[at(heading_.layers.front())].moe()->routing.tokens());
+    if (tokens == text.size()) mine_.clear();
+    mine_.add(decoder_, std::span(text).last(tokens));
+  }
+  void write() {
+    file_.begin_step({0, text_hash(mine_.input_ids())});
+    for (const RecordedRouting& layer : mine_.layers()) file_.add_layer(layer);
+    file_.finish();
+  }
+
+ private:
+  const Decoder& decoder_;
+  RoutingHeading heading_;
+  RoutingFileWriter file_;
+  RoutingCollector mine_;
+};
+
 }  // namespace
 
 int generate_command(int argc, char** argv) {
@@ -113,11 +142,24 @@ int generate_command(int argc, char** argv) {
   load_model(request.folder, store, mesh, request.config);
   Decoder decoder(request.config, store, mesh, run.decision.table);
 
+  std::vector<std::int32_t> text = request.prompt();
+  std::optional<TextRecording> recording;
+  agree(mesh.world(), [&] {
+    if (speaks && !options.record_routing.empty())
+      recording.emplace(request, decoder, static_cast<Index>(text.size()) + options.tokens - 1);
+  });
   if (speaks) say_prompt(request);
-  generate(decoder, mesh, request.prompt(), options.tokens,
+  generate(decoder, mesh, text, options.tokens,
            {.temperature = options.temperature, .top_k = options.top_k, .seed = options.seed},
-           [&](std::int32_t token) { say(request, token); });
+           [&](std::int32_t token) {
+             if (recording) recording->add(text);
+             text.push_back(token);
+             say(request, token);
+           });
   if (speaks) std::cout << '\n';
+  agree(mesh.world(), [&] {
+    if (recording) recording->write();
+  });
   return 0;
 }
 

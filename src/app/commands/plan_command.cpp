@@ -2,6 +2,7 @@
 #include "moeloom/base/parallel.hpp"
 #include "moeloom/base/text.hpp"
 #include "moeloom/comm/process_memory.hpp"
+#include "moeloom/measure/recorded_workload.hpp"
 #include "moeloom/plan/rates/calibration.hpp"
 #include "moeloom/plan/rates/rate_cache.hpp"
 
@@ -33,6 +34,16 @@ std::vector<std::vector<double>> expert_rows(double load, const ModelConfig& con
   return {rows_with_fullest(config.num_experts, load)};
 }
 
+/// The same as they were recorded, a list for each sparse layer of each step.
+std::vector<std::vector<double>> recorded_rows(const std::string& routing, const ModelConfig& config) {
+  const RecordedWorkload recorded(routing);
+  if (const auto reason = recorded.why_not({0, config.num_experts, config.num_experts_per_tok}))
+    throw ConfigError({*reason});
+  std::vector<std::vector<double>> rows;
+  for (const std::vector<Index>& each : recorded.expert_rows()) rows.emplace_back(each.begin(), each.end());
+  return rows;
+}
+
 Job job_of(const PlanOptions& o, const ModelConfig& config, const EnvironmentFlags& flags) {
   Job job{.config = config,
           .ranks = o.ranks,
@@ -45,7 +56,8 @@ Job job_of(const PlanOptions& o, const ModelConfig& config, const EnvironmentFla
           .micro_batches = o.accumulate,
           .gmm_budget_bytes = o.gmm_budget_bytes,
           .dtype = o.dtype,
-          .expert_rows = expert_rows(o.expert_load, config)};
+          .expert_rows =
+              o.routing.empty() ? expert_rows(o.expert_load, config) : recorded_rows(o.routing, config)};
   if (o.memory_bytes == 0) job.memory_per_node = static_cast<double>(memory_of_this_node());
   if (o.threads == 0)
     job.threads = flags.threads.value_or(std::max<Index>(job.processors_per_node / o.ranks_per_node, 1));
@@ -189,6 +201,7 @@ void write_json(const PlanOptions& options, const Job& job, const std::vector<Pr
   document.set("sequence_length", job.sequence_length);
   document.set("accumulate", job.micro_batches);
   document.set("expert_load", options.expert_load);
+  document.set("routing", options.routing);
   document.set("network", network_text(options.network));
   document.set("notes", notes);
   std::vector<Document> rows;

@@ -68,7 +68,9 @@ std::vector<std::string> extrapolations(const Job& job, const MachineRates& mach
   if (job.ranks > machine.ranks)
     sentences.push_back(
         std::to_string(job.ranks) + " ranks are extrapolated from " + std::to_string(machine.ranks) + "; " +
-        (job.expert_rows.empty() ? "routing is taken as even (--expert-load X: another), and " : "") +
+        (job.expert_rows.empty()
+             ? "routing is taken as even (--expert-load X or --routing trace:FILE: another), and "
+             : "") +
         "every rank as fast");
   return sentences;
 }

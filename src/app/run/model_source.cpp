@@ -132,8 +132,10 @@ void open_model(const TrainOptions& options, Index world, RunInputs& inputs, Vio
   inputs.resumes = !options.run.resume.empty();
   inputs.config = with_positions(options.model.shape, options);
   if (!inputs.resumes && options.model.folder.empty()) {
-    if (config_violations(inputs.config).empty())
+    if (config_violations(inputs.config).empty()) {
       violations.add(router_loss_violations(options, inputs.config));
+      violations.add(routing_violations(options.run.routing, inputs.config));
+    }
     return open_frozen(options, inputs, violations);
   }
   const fs::path folder =
@@ -142,6 +144,7 @@ void open_model(const TrainOptions& options, Index world, RunInputs& inputs, Vio
   violations.add(config_violations(inputs.config));
   violations.add(shape_violations(options.model, inputs.config));
   violations.add(router_loss_violations(options, inputs.config));
+  violations.add(routing_violations(options.run.routing, inputs.config));
   check_positions(options, folder, inputs.config, violations);
   const Index experts = inputs.config.has_experts() ? inputs.config.num_experts : 0;
   if (options.mesh.ep >= 1 && options.mesh.ep > experts && experts > 0)

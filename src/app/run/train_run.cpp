@@ -37,6 +37,11 @@ DecidedRun decide_training(const TrainRequest& request, const RunInputs& inputs,
                     options.kernels, request.flags, mesh.world());
 }
 
+TrainerSettings with_hooks(TrainerSettings settings, TrainerHooks hooks) {
+  settings.hooks = std::move(hooks);
+  return settings;
+}
+
 }  // namespace
 
 TrainRun::TrainRun(const TrainRequest& request, RunInputs inputs, Mesh mesh, Log& log, bool live)
@@ -56,14 +61,17 @@ TrainRun::TrainRun(const TrainRequest& request, RunInputs inputs, Mesh mesh, Log
                                   .frozen = inputs_.frozen})),
       sampler_(*inputs_.tokens, split_tokens(inputs_.tokens->size(), options_.data.heldout), settings_.batch,
                options_.run.seed),
-      trainer_(model_->decoder, model_->store, mesh_, model_->optimizer, sampler_, settings_) {}
+      trainer_(model_->decoder, model_->store, mesh_, model_->optimizer, sampler_,
+               with_hooks(settings_, routing_.hooks())) {}
 
 int TrainRun::run() {
   log_run();
   load();
   plan_trace();
+  plan_routing();
   prepare_run_folder(options_, mesh_.world());
   if (trace_) trace_->open();
+  routing_.start();
   leave_other_course();
   open_files();
   for (Index step = first_step_; step < options_.run.steps; ++step) {
@@ -92,6 +100,7 @@ bool TrainRun::one_step_in_memory(Index step) {
 
 bool TrainRun::one_step(Index step) {
   const StepReport report = train(step);
+  if (const auto recorded = routing_.end_step(report)) log_.info(*recorded);
   memory_bytes_ = std::max(memory_bytes_, held_bytes(dispatcher_.memory.get()));
   auto [metrics, signal] = measure_step(report, tokens_seen_, memory_bytes_, signals_.take(), mesh_.world());
   if (signal != 0) signal_ = signal;

@@ -7,6 +7,7 @@
 #include "run/metrics.hpp"
 #include "run/progress.hpp"
 #include "run/run_decision.hpp"
+#include "run/run_routing.hpp"
 #include "run/run_setup.hpp"
 #include "run/stop_signals.hpp"
 #include "run/trace.hpp"
@@ -45,6 +46,7 @@ class TrainRun {
   void open_files();
   /// Before the run's folder is touched: the steps may not be those of this run.
   void plan_trace();
+  void plan_routing();
 
   // A step (train_run.cpp).
   /// One rank may meet this alone: it cannot be agreed on.
@@ -78,6 +80,7 @@ class TrainRun {
   const TrainerSettings settings_;
   const std::unique_ptr<TrainingState> model_;
   BatchSampler sampler_;
+  RunRouting routing_;
   Trainer trainer_;
   StopSignals signals_;
   std::optional<Trace> trace_;

@@ -41,6 +41,7 @@ TrainerState TrainRun::state_at(Index step) const {
 }
 
 void TrainRun::save(Index done) {
+  routing_.publish();  // first: what a file has too much, a run that goes on drops
   const auto path = save_checkpoint({options_.run.folder, options_.run.shard_bytes}, model_->store,
                                     model_->optimizer, mesh_, inputs_.config, state_at(done));
   agree_on_disk([&] { prune_checkpoints(options_.run.folder, options_.run.keep, done); });

@@ -75,6 +75,16 @@ void TrainRun::open_files() {
   });
 }
 
+void TrainRun::plan_routing() {
+  const RoutedRun run{.config = inputs_.config,
+                      .batch = settings_.batch,
+                      .seed = options_.run.seed,
+                      .steps = {first_step_, options_.run.steps},
+                      .resumes = inputs_.resumes};
+  for (const Event& event : routing_.plan(options_.run.routing, run, sampler_, mesh_.world()))
+    log_.info(event);
+}
+
 void TrainRun::plan_trace() {
   const TraceOptions& trace = options_.run.trace;
   if (trace.file.empty()) return;

@@ -180,14 +180,16 @@ std::string workload_table(const std::vector<EpView>& views) {
   std::string html =
       "<div class=\"scroll\"><table class=\"points\"><thead><tr><th>workload</th><th class=\"number\">ep</th>"
       "<th class=\"number\">ms</th><th class=\"number\">p10 to p90</th><th class=\"number\">fullest "
-      "expert</th><th class=\"number\">fullest rank</th></tr></thead>";
+      "expert</th><th class=\"number\">fullest rank</th><th class=\"number\">Gini of experts</th><th "
+      "class=\"number\">Gini of ranks</th></tr></thead>";
   for (const EpView& view : views)
     for (const Index ep : eps_of(view)) {
       const EpRow& row = fastest_at(view, ep);
       html += "<tr><td>" + html_escaped(view.workload) + "</td>" + cell(std::to_string(ep)) +
               cell(readable(row.step_ms.median, 4)) +
               cell(readable(row.step_ms.p10, 4) + " to " + readable(row.step_ms.p90, 4)) +
-              cell(readable(row.expert_load)) + cell(readable(row.rank_load)) + "</tr>";
+              cell(readable(row.expert_load)) + cell(readable(row.rank_load)) +
+              cell(readable(row.expert_gini)) + cell(readable(row.rank_gini)) + "</tr>";
     }
   return html + "</table></div>";
 }

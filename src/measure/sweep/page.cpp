@@ -81,17 +81,26 @@ std::string drawings(const EpView& view, const std::vector<EpView>& all) {
          report_section("More ranks: " + view.mode + ", " + view.scaling + " scaling",
                         "tokens per second by ranks; the fastest row of each ep",
                         scaling_chart(in_all_worlds)) +
-         report_section("Routings" + title,
-                        "the fastest row of each ep; the fullest expert and rank over the mean",
-                        workload_table(all_workloads), "wide");
+         report_section(
+             "Routings" + title,
+             "the fastest row of each ep; rows of the fullest expert and rank over the mean, and the "
+             "Gini coefficient of rows: 0 even, towards 1 all on one",
+             workload_table(all_workloads), "wide");
 }
 
 std::string points_table(const EpRows& rows) {
   std::string html = "<div class=\"scroll\"><table class=\"points\"><thead><tr>";
-  for (const char* name :
-       {"mode",  "scaling",        "routing",      "ranks",      "dp x ep",  "gmm",    "dispatcher",
-        "dtype", "tokens",         "ms",           "p10 to p90", "tokens/s", "memory", "messages",
-        "rows",  "fullest expert", "fullest rank", "error",      "allowed",  "samples"})
+  for (const char* name : {"mode",          "scaling",
+                           "routing",       "ranks",
+                           "dp x ep",       "gmm",
+                           "dispatcher",    "dtype",
+                           "tokens",        "ms",
+                           "p10 to p90",    "tokens/s",
+                           "memory",        "messages",
+                           "rows",          "fullest expert",
+                           "fullest rank",  "Gini of experts",
+                           "Gini of ranks", "error",
+                           "allowed",       "samples"})
     html += "<th>" + std::string(name) + "</th>";
   html += "</tr></thead>";
   for (const EpRow& row : rows) {
@@ -113,6 +122,8 @@ std::string points_table(const EpRows& rows) {
                                     readable_bytes(static_cast<double>(row.row_bytes)),
                                     readable(row.expert_load),
                                     readable(row.rank_load),
+                                    readable(row.expert_gini),
+                                    readable(row.rank_gini),
                                     readable(row.error),
                                     readable(row.tolerance),
                                     std::to_string(row.samples)})

@@ -69,7 +69,7 @@ std::vector<EpGroup> groups_of(const SweepSettings& settings, Index experts, Ind
         groups.push_back(group_of(settings, experts, common));
         continue;
       }
-      for (const Workload workload : settings.workloads) {
+      for (const Workload& workload : settings.workloads) {
         common.workload = workload;
         groups.push_back(group_of(settings, experts, common));
       }
@@ -85,6 +85,9 @@ std::string settings_text(const SweepSettings& settings, const ModelConfig& conf
                      " warmup=" + std::to_string(settings.warmup) +
                      " samples=" + std::to_string(settings.samples) +
                      " seed=" + std::to_string(settings.seed) + " commit=" + settings.commit;
+  for (const Workload& workload : settings.workloads)
+    if (const RecordedWorkload* recorded = workload.recorded())
+      text += " " + recorded->name() + "=" + hex_text(recorded->file().checksum());
   for (const std::string& variable : given) text += " " + variable;
   return text + " machine=" + machine;
 }

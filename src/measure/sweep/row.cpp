@@ -38,6 +38,8 @@ void each_field(Row& row, Visit visit) {
   visit("row_bytes", row.row_bytes);
   visit("expert_load", row.expert_load);
   visit("rank_load", row.rank_load);
+  visit("expert_gini", row.expert_gini);
+  visit("rank_gini", row.rank_gini);
   visit("error", row.error);
   visit("tolerance", row.tolerance);
   visit("samples", row.samples);
@@ -129,6 +131,8 @@ void summarise(const std::vector<WorldSample>& samples, EpRow& row) {
   row.row_bytes = static_cast<Index>(mean(samples, [](const WorldSample& s) { return s.row_bytes; }));
   row.expert_load = mean(samples, [](const WorldSample& s) { return s.expert_load; });
   row.rank_load = mean(samples, [](const WorldSample& s) { return s.rank_load; });
+  row.expert_gini = mean(samples, [](const WorldSample& s) { return s.expert_gini; });
+  row.rank_gini = mean(samples, [](const WorldSample& s) { return s.rank_gini; });
 }
 
 std::string key_of(const EpRow& row) {

@@ -38,6 +38,9 @@ TEST(BenchEpOptions, BadOptionsAreRefusedWithTheirArithmetic) {
       {{"--gmm", "1,on"}, "--gmm = \"1,on\": \"on\" is none of: 0, 1, auto, measure, force"},
       {{"--gmm", "0", "--dtype", "bf16"}, "leaves no point"},
       {{"--workloads", "hottest"}, "\"hottest\" is none of: balanced, random, zipf, hot, hot-experts"},
+      {{"--workloads", ""}, "\"\" is none of: balanced"},
+      {{"--workloads", "random,trace:nowhere"},
+       "--workloads = \"random,trace:nowhere\": cannot open nowhere"},
       {{"--mode", ""}, "\"\" is none of: layer, step"},
       {{"--samples", "0"}, "samples = 0 must be at least 1"},
       {{"--warmup", "-1"}, "warmup = -1 must be at least 0"},
@@ -62,10 +65,11 @@ TEST(BenchEpOptions, BadOptionsAreRefusedWithTheirArithmetic) {
 TEST(BenchEpOptions, HelpListsEveryOptionWithItsWords) {
   const std::string help = bench_ep_help();
   for (const char* part :
-       {"--mode LIST",  "--scaling LIST",   "--ep LIST",     "--gmm LIST",  "--dispatcher LIST",
-        "--dtype LIST", "--workloads LIST", "rotating-hot",  "--tokens N",  "--tokens-per-rank N",
-        "--seq-len N",  "--warmup N",       "--samples N",   "--seed N",    "--threads N",
-        "--out DIR",    "--fresh BOOL",     "--commit TEXT", "--model DIR", "launch/bench-ep.sh"})
+       {"--mode LIST",         "--scaling LIST",   "--ep LIST",    "--gmm LIST",    "--dispatcher LIST",
+        "--dtype LIST",        "--workloads LIST", "rotating-hot", "trace:FILE",    "--tokens N",
+        "--tokens-per-rank N", "--seq-len N",      "--warmup N",   "--samples N",   "--seed N",
+        "--threads N",         "--out DIR",        "--fresh BOOL", "--commit TEXT", "--model DIR",
+        "launch/bench-ep.sh"})
     EXPECT_NE(help.find(part), std::string::npos) << part;
 }
 

@@ -74,6 +74,16 @@ TEST(OptionViolations, EachSaysItsArithmetic) {
          o.run.trace = {"t.json", StepRange{-1, 4}};
        },
        2, "FROM must be at least 0"},
+      {[](auto& o) {
+         o.run.routing.record_steps = StepRange{0, 4};
+       },
+       2, "--record-steps are those of --record-routing FILE, which is not given; remove it"},
+      {[](auto& o) {
+         o.run.routing = {.record = "r", .record_steps = StepRange{4, 2}};
+       },
+       2, "--record-steps 4:2 holds no step"},
+      {[](auto& o) { o.run.routing = {.record = "r", .replay = "r"}; }, 2,
+       "--record-routing and --replay-routing name one file; record into another"},
       {[](auto& o) { o.run.log_every = 0; }, 2, "log-every = 0 must be at least 1"},
       {[](auto& o) { o.run.folder.clear(); }, 2, "--run DIR must not be empty"},
       {[](auto& o) { o.run.prompt.clear(); }, 2, "--prompt must hold at least one character"},

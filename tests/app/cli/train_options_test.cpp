@@ -114,6 +114,9 @@ const std::map<std::string, std::string> kOtherValues = {{"layers", "3"},
                                                          {"progress", "off"},
                                                          {"trace", "runs/trace.json"},
                                                          {"trace-steps", "10:20"},
+                                                         {"record-routing", "runs/a.routing"},
+                                                         {"record-steps", "10:20"},
+                                                         {"replay-routing", "runs/b.routing"},
                                                          {"quiet", "true"}};
 
 TEST(TrainOptions, EveryOptionComesBackFromTheResolvedConfiguration) {
@@ -272,7 +275,8 @@ TEST(TrainOptions, AResumedRunGoesOnWithItsOwnSettings) {
   const TemporaryFolder folder;
   write_bytes(
       folder / "train.conf",
-      "model = qwen\nlr = 0.25\nsteps = 10\nrun = gone\ndata = c.txt\ntrace = t.json\ntrace-steps = 1:3\n");
+      "model = qwen\nlr = 0.25\nsteps = 10\nrun = gone\ndata = c.txt\ntrace = t.json\ntrace-steps = 1:3\n"
+      "record-routing = r\nrecord-steps = 1:3\nreplay-routing = s\n");
   for (const char* where : {"", "checkpoint-5", "checkpoint-5/"}) {
     const TrainOptions read = parse({"--resume", (folder / where).string(), "--steps", "20"});
     EXPECT_EQ(read.optimizer.learning_rate, 0.25);
@@ -281,9 +285,16 @@ TEST(TrainOptions, AResumedRunGoesOnWithItsOwnSettings) {
     EXPECT_TRUE(read.model.folder.empty());
     EXPECT_TRUE(read.run.trace.file.empty()) << "it would replace the trace of other steps";
     EXPECT_FALSE(read.run.trace.steps);
+    EXPECT_EQ(read.run.routing.record, "r") << "it goes on";
+    EXPECT_EQ(read.run.routing.record_steps->to, 3);
+    EXPECT_EQ(read.run.routing.replay, "s");
     EXPECT_TRUE(std::filesystem::equivalent(read.run.folder, folder.path())) << where;
   }
-  EXPECT_EQ(parse({"--resume", folder.path().string(), "--run", "other"}).run.folder, "other");
+  const TrainOptions other = parse({"--resume", folder.path().string(), "--run", "other"});
+  EXPECT_EQ(other.run.folder, "other");
+  EXPECT_TRUE(other.run.routing.record.empty()) << "the first run keeps its recording";
+  EXPECT_FALSE(other.run.routing.record_steps);
+  EXPECT_EQ(other.run.routing.replay, "s");
 }
 
 TEST(TrainOptions, AResumedRunOwesTheExportThatItHasNotMade) {

@@ -15,7 +15,7 @@ using testing::rows_of_world;
 
 double charted_ms(const EpPoint& point) {
   return 40.0 / static_cast<double>(point.ep) + 7.1 * static_cast<double>(point.gmm) +
-         3.3 * static_cast<double>(point.ranks) + 1.9 * static_cast<double>(point.workload);
+         3.3 * static_cast<double>(point.ranks) + 1.9 * static_cast<double>(point.workload.made_up());
 }
 
 std::vector<EpView> views(const SweepSettings& options, std::vector<Index> worlds) {
@@ -105,6 +105,8 @@ TEST(SweepCharts, RoutingsAreATableOfEachEpsFastestRow) {
   const std::string html = workload_table(views(options, {2}));
   EXPECT_EQ(count_of(html, "<tr><td>"), 2u * 2);
   EXPECT_EQ(count_of(html, "<td>burst</td>"), 2u);
+  EXPECT_EQ(count_of(html, "<td class=\"number\">0.213</td><td class=\"number\">0.087</td></tr>"), 4u)
+      << html;
   EXPECT_EQ(count_of(html, "<td class=\"number\">" +
                                readable(20 + 6.6 + 1.9 * static_cast<double>(Workload::kBurst), 4) + "</td>"),
             1u)

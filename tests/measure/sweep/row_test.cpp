@@ -29,7 +29,9 @@ TEST(SweepRow, ARowIsTheMedianOfTimesAndTheMeanOfTheRest) {
                   .message_bytes = 10 * n,
                   .row_bytes = 20 * n,
                   .expert_load = n,
-                  .rank_load = 2 * n};
+                  .rank_load = 2 * n,
+                  .expert_gini = 0.1 * n,
+                  .rank_gini = 0.05 * n};
     samples[i].phase_seconds[2] = 0.01 * n;
   }
   summarise(samples, row);
@@ -42,6 +44,8 @@ TEST(SweepRow, ARowIsTheMedianOfTimesAndTheMeanOfTheRest) {
   EXPECT_EQ(row.row_bytes, 40);
   EXPECT_EQ(row.expert_load, 2);
   EXPECT_EQ(row.rank_load, 4);
+  EXPECT_DOUBLE_EQ(row.expert_gini, 0.2);
+  EXPECT_DOUBLE_EQ(row.rank_gini, 0.1);
   EXPECT_EQ(row.samples, 3);
 }
 
@@ -50,7 +54,7 @@ TEST(SweepRow, ReadsBackToEveryFieldOfItsDocument) {
   const std::string line = document_of(row).dump(-1);
   EXPECT_EQ(line.find('\n'), std::string::npos);
   EXPECT_EQ(document_of(row_from(Document::parse(line, "test"))).dump(-1), line);
-  EXPECT_EQ(keys_in(row).size(), 40 + kPhases);
+  EXPECT_EQ(keys_in(row).size(), 42 + kPhases);
 }
 
 TEST(SweepRow, APointIsToldFromEveryOtherByItsKey) {

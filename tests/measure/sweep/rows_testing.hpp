@@ -38,6 +38,8 @@ inline EpRow point_row(const EpPoint& point, double ms) {
   row.row_bytes = static_cast<Index>(2e5 * ms);
   row.expert_load = 1.37;
   row.rank_load = 1.19;
+  row.expert_gini = 0.213;
+  row.rank_gini = 0.087;
   row.error = 1.23e-6;
   row.tolerance = 5e-5;
   row.samples = 9;

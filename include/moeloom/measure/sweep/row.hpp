@@ -31,6 +31,8 @@ struct EpRow {
   Index row_bytes = 0;      // rows that experts of another rank needed, a copy each
   double expert_load = 0;   // rows of the fullest expert over the mean
   double rank_load = 0;     // rows of the fullest rank over the mean
+  double expert_gini = 0;   // of rows per expert: 0 even, towards 1 all on one
+  double rank_gini = 0;     // of rows per rank
   double error = 0;         // against ep = 1, at most
   double tolerance = 0;
   Index samples = 0;

@@ -1,0 +1,69 @@
+// What routers did, kept: of this rank token after token, and of all ranks as a file, in global token order.
+// So the file does not depend on the mesh, the micro-batches, the threads or the dispatcher.
+#pragma once
+
+#include "moeloom/io/routing_file.hpp"
+#include "moeloom/train/trainer.hpp"
+
+#include <optional>
+
+namespace moeloom {
+
+/// Numbers of the layers that have experts.
+std::vector<Index> sparse_layers_of(const ModelConfig& config);
+/// tokens: of a step over all ranks, or of a text.
+RoutingHeading routing_heading_of(const ModelConfig& config, Index tokens, Index sequence_length,
+                                  std::uint64_t seed);
+
+/// Of this rank, forward after forward.
+class RoutingCollector {
+ public:
+  /// Adds the choices of the decoder's last forward, and the tokens it had.
+  void add(const Decoder& decoder, std::span<const std::int32_t> input_ids);
+  void clear();
+  const std::vector<std::int32_t>& input_ids() const { return input_ids_; }
+  /// [sparse layer], each [T, K].
+  const std::vector<RecordedRouting>& layers() const { return layers_; }
+
+ private:
+  std::vector<std::int32_t> input_ids_;
+  std::vector<RecordedRouting> layers_;
+};
+
+/// The steps of a run. What was recorded is on the disk after publish(), which a run calls when it saves a
+/// checkpoint and when it ends; a run that goes on from there keeps it, and drops what lies behind.
+class RoutingRecorder {
+ public:
+  /// The world must outlive it.
+  RoutingRecorder(std::filesystem::path path, RoutingHeading heading, const Communicator& world)
+      : path_(std::move(path)), heading_(std::move(heading)), world_(world) {}
+
+  /// What the file holds of the steps before `step` stays, if there is one. Collective; throws AgreedError
+  /// for a file of another heading.
+  void go_on_from(Index step);
+  /// Makes the file's beginning: a place that cannot be written is met before the first step. Collective;
+  /// throws AgreedError.
+  void start();
+  /// A micro-batch of this rank, after its forward: TrainerHooks::after.
+  void note(MicroBatchPlace place, const Batch& batch, const Decoder& decoder);
+  /// The micro-batches of a step were noted; drops them instead if the step was left out, as one that was not
+  /// finite. Collective; throws AgreedError, as for a full disk.
+  void end_step(Index step, bool left_out);
+  /// Makes the file whole. Collective; throws AgreedError.
+  void publish();
+
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  void write_step(Index step);
+  RoutingFileWriter& open();
+
+  std::filesystem::path path_;
+  RoutingHeading heading_;
+  const Communicator& world_;
+  RoutingCollector mine_;
+  std::optional<RoutingFileWriter> writer_;  // rank 0
+  Index kept_before_ = 0;                    // of the file that is there; 0: nothing
+};
+
+}  // namespace moeloom

@@ -1,0 +1,94 @@
+#include "run/run_routing.hpp"
+
+#include "moeloom/base/errors.hpp"
+
+#include <algorithm>
+
+#include "cli/option_values.hpp"
+
+namespace moeloom {
+namespace {
+
+constexpr Index kDefaultRecordedSteps = 10;
+
+Event event_of(const RoutingReplay& replay, StepRange steps) {
+  const Index forced = replay.forced_steps(steps.from, steps.to);
+  return Event()
+      .with("replay", replay.file().path().string())
+      .with("forced", std::to_string(forced) + " of " + std::to_string(steps.to - steps.from) + " steps")
+      .with("by", replay.goes_by_number() ? "step number" : "turn")
+      .with("reason", replay.goes_by_number() ? "its texts are this run's" : "its texts are others");
+}
+
+void refuse_no_steps(const std::optional<StepRange>& asked, StepRange run) {
+  throw ConfigError({"--record-steps " + value_text(asked) + " holds none of the steps " +
+                     std::to_string(run.from) + " to " + std::to_string(run.to - 1) +
+                     " that this run takes"});
+}
+
+}  // namespace
+
+StepRange recorded_range(const std::optional<StepRange>& asked, StepRange run) {
+  const StepRange range = asked.value_or(StepRange{run.to - kDefaultRecordedSteps, run.to});
+  return {std::max(range.from, run.from), std::min(range.to, run.to)};
+}
+
+TrainerHooks RunRouting::hooks() {
+  return {.before =
+              [this](MicroBatchPlace place, Batch& batch) {
+                if (replay_) replay_->give(place, batch);
+              },
+          .after =
+              [this](MicroBatchPlace place, const Batch& batch, const Decoder& decoder) {
+                if (records(place.step)) recorder_->note(place, batch, decoder);
+              }};
+}
+
+std::vector<Event> RunRouting::plan(const RoutingOptions& options, const RoutedRun& run,
+                                    const BatchSampler& sampler, const Communicator& world) {
+  std::vector<Event> events;
+  if (!options.replay.empty()) {
+    agree(world, [&] {
+      replay_.emplace(options.replay, run.config, run.batch);
+      replay_->match(sampler, run.steps.from, run.steps.to);
+    });
+    events.push_back(event_of(*replay_, run.steps));
+  }
+  if (options.record.empty()) return events;
+  range_ = recorded_range(options.record_steps, run.steps);
+  if (range_.from >= range_.to) {
+    agree(world, [&] {
+      if (!run.resumes) refuse_no_steps(options.record_steps, run.steps);
+    });
+    events.push_back(Event()
+                         .with("record", false)
+                         .with("reason", "steps " + value_text(options.record_steps) +
+                                             " came before the one that this run goes on from"));
+    return events;
+  }
+  const Index tokens = run.batch.global_batch * run.batch.sequence_length;
+  recorder_.emplace(options.record,
+                    routing_heading_of(run.config, tokens, run.batch.sequence_length, run.seed), world);
+  if (run.resumes) recorder_->go_on_from(run.steps.from);
+  return events;
+}
+
+void RunRouting::start() {
+  if (recorder_) recorder_->start();
+}
+
+std::optional<Event> RunRouting::end_step(const StepReport& report) {
+  if (!records(report.step)) return std::nullopt;
+  recorder_->end_step(report.step, report.skipped);
+  if (report.step + 1 < range_.to) return std::nullopt;
+  publish();
+  return Event()
+      .with("recorded", recorder_->path().string())
+      .with("steps", std::to_string(range_.from) + " to " + std::to_string(range_.to - 1));
+}
+
+void RunRouting::publish() {
+  if (recorder_) recorder_->publish();
+}
+
+}  // namespace moeloom

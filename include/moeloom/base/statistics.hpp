@@ -4,6 +4,7 @@
 
 #include "moeloom/base/index.hpp"
 
+#include <span>
 #include <vector>
 
 namespace moeloom {
@@ -19,5 +20,15 @@ double median(std::vector<double> values);
 
 /// The largest of several counts over their mean; 0 if they are all 0, or none.
 double max_over_mean(const std::vector<Index>& counts);
+
+/// Standard deviation of all n counts (over n, not n - 1) over their mean, from 0 for equal ones to
+/// sqrt(n - 1) for one that has everything; its square is the load loss of Shazeer et al. 2017, eq. 11. 0 if
+/// they are all 0, or none.
+double coefficient_of_variation(std::span<const Index> counts);
+
+/// Half the mean absolute difference of two counts over their mean (Gini 1912): sum_i (2 i - n - 1) x_i /
+/// (n sum_i x_i) of x_1 <= ... <= x_n, from 0 for equal counts to 1 - 1/n for one that has everything. 0 if
+/// they are all 0, or none.
+double gini(std::span<const Index> counts);
 
 }  // namespace moeloom

@@ -54,6 +54,7 @@
 
 // Tokens to experts and back.
 #include "moeloom/moe/dispatch/dispatch_plan.hpp"
+#include "moeloom/moe/load_balance.hpp"
 #include "moeloom/moe/moe_layer.hpp"
 
 // A transformer, and Hugging Face's files of it.
@@ -71,6 +72,7 @@
 // The step, and what is kept of it.
 #include "moeloom/train/batch_sampler.hpp"
 #include "moeloom/train/checkpoint/checkpoint.hpp"
+#include "moeloom/train/collapse_watch.hpp"
 #include "moeloom/train/sharded_optimizer.hpp"
 #include "moeloom/train/trainer.hpp"
 #include "moeloom/train/training_state.hpp"

@@ -99,7 +99,7 @@
 #include "moeloom/report/svg.hpp"
 #include "moeloom/report/svg_bar_chart.hpp"
 #include "moeloom/report/svg_chart.hpp"
-#include "moeloom/report/svg_load_map.hpp"
+#include "moeloom/report/svg_layer_map.hpp"
 #include "moeloom/report/svg_phase_bar.hpp"
 
 // Subjects, routings, samples and checks: one way to measure.

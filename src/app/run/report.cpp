@@ -116,9 +116,6 @@ std::string numbers(const Steps& steps, const ReportInfo& info) {
                                                   (steps.size() == 1 ? " step" : " steps"));
   if (!steps.empty() && steps.back().tokens_seen > 0)
     html += number_card(readable(static_cast<double>(steps.back().tokens_seen)), "tokens seen");
-  if (const std::size_t collapses = collapses_of(steps).size(); collapses > 0)
-    html += number_card(std::to_string(collapses),
-                        collapses == 1 ? "collapse of a layer's router" : "collapses of layers' routers");
   if (memory > 0) html += number_card(readable_bytes(static_cast<double>(memory)), "peak memory of a rank");
   return html + "</div>\n";
 }

@@ -137,8 +137,8 @@ std::string row_of(const Collapse& collapse) {
   const std::string sign = begin.sign == CollapseSign::kHotExpert
                                ? "chosen by " + readable(100 * begin.share_of_tokens) + " % of tokens"
                                : std::to_string(begin.dead_experts) + " experts without a row";
-  const std::string cells[] = {"layer " + std::to_string(begin.layer),
-                               "expert " + std::to_string(begin.expert), sign, std::to_string(begin.step),
+  const std::string cells[] = {std::to_string(begin.layer), std::to_string(begin.expert), sign,
+                               std::to_string(begin.step),
                                collapse.ended ? std::to_string(*collapse.ended) : "has not ended"};
   std::string html = "<tr>";
   for (const std::string& cell : cells) html += "<td>" + html_escaped(cell) + "</td>";

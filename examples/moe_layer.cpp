@@ -25,7 +25,7 @@ int main(int argc, char** argv) try {
   Matrix router = normal(E, D, "router"), d_router(E, D);
   Matrix gate_up = normal(e * 2 * F, D, "gate_up", first * 2 * F * D), d_gate_up(e * 2 * F, D);
   Matrix down = normal(e * D, F, "down", first * D * F), d_down(e * D, F);
-  MoeLayer layer({router, d_router, {e, gate_up, down, d_gate_up, d_down}}, {E, K, /*norm_topk_prob=*/true});
+  MoeLayer layer({router, d_router, {e, gate_up, down, d_gate_up, d_down}}, softmax_router(E, K));
 
   KernelTable kernels;
   const KernelContext facts{.model_type = "qwen3_moe", .gmm = decide_gmm(GmmRequest::kForce, {})};
@@ -37,7 +37,7 @@ int main(int argc, char** argv) try {
   const DispatcherSettings settings;
   Dispatcher dispatcher(ep, E, settings);
   ExpertRunner experts(settings);
-  RouterStatistics statistics(E);
+  RouterStatistics statistics(/*layers=*/1, E);
   MoeWorkspace workspace;
   PhaseClock clock;
   const MoeContext context{kernels, dispatcher, experts, workspace, clock};
@@ -50,7 +50,7 @@ int main(int argc, char** argv) try {
   statistics.sum_over(ep);
   if (ep.rank() == 0)
     std::cout << "ep=" << ep.size() << " experts=" << E << " rows_here=" << layer.activations().plan.rows()
-              << " loss=" << loss << " aux_loss=" << statistics.aux_loss() << '\n';
+              << " loss=" << loss << " aux_loss=" << aux_loss(statistics) << '\n';
 } catch (const std::exception& error) {
   std::cerr << error.what() << '\n';
   abort_all_ranks(1);

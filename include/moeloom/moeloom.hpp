@@ -43,6 +43,7 @@
 // Ranks and what they tell each other.
 #include "moeloom/comm/communicator.hpp"
 #include "moeloom/comm/mesh.hpp"
+#include "moeloom/comm/pending_sum.hpp"
 #include "moeloom/comm/process_memory.hpp"
 #include "moeloom/comm/session.hpp"
 

@@ -101,7 +101,7 @@ LayerSubject::LayerSubject(const LayerSizes& s, const Mesh& mesh, const KernelTa
       down_(weights(weight_memory_, held_, s.hidden, s.inter, "down", seed)),
       d_down_(zeros(weight_memory_, down_.rows(), down_.cols())),
       layer_({router_, d_router_, {held_.count, gate_up_, down_, d_gate_up_, d_down_}},
-             {s.experts, s.top_k, s.norm_topk_prob}),
+             softmax_router(s.experts, s.top_k, s.norm_topk_prob)),
       dispatcher_(mesh.ep(), s.experts, dispatcher),
       experts_(dispatcher) {
   require(!dispatcher.node_pool || dispatcher.memory != nullptr, "a node pool needs memory of the node");
@@ -113,7 +113,7 @@ StepSample LayerSubject::step(const LayerInputs& inputs) {
   d_hidden_.reshape_uninitialised(hidden.rows, hidden.cols);
   fill(d_router_, 0);
   fill(output_, 0);
-  RouterStatistics statistics(router_.rows());
+  RouterStatistics statistics(1, router_.rows());
   const std::int64_t sent_before = message_bytes(*mesh_), rows_before = dispatcher_.traffic().row_bytes;
   mesh_->world().barrier();
   clock_.start();

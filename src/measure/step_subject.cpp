@@ -20,7 +20,7 @@ namespace {
 TrainerSettings settings_of(const ModelConfig& model, const BatchShape& batch) {
   return {.schedule = {.peak = 1e-4, .warmup_steps = 1, .total_steps = 1'000'000},
           .batch = batch,
-          .aux_loss_coef = model.has_router_losses() ? model.router_aux_loss_coef : 0};
+          .aux_loss_coef = model.has_experts() ? model.router_aux_loss_coef : 0};
 }
 
 /// A token's embedding is its logits, which layers of initial weights hardly move; every router reads them.

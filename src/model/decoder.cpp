@@ -23,7 +23,7 @@ bool finite(ConstMatrixView x) {
 }  // namespace
 
 Decoder::Decoder(const ModelConfig& config, ParameterStore& store, const Mesh& mesh, KernelTable kernels,
-                 const DispatcherSettings& dispatcher)
+                 const DispatcherSettings& dispatcher, const RoutingSettings& routing)
     : config_(config),
       store_(store),
       mesh_(mesh),
@@ -31,14 +31,18 @@ Decoder::Decoder(const ModelConfig& config, ParameterStore& store, const Mesh& m
       embedding_(Linear::of(store, "model.embed_tokens.weight")),
       head_(config.tie_word_embeddings ? embedding_ : Linear::of(store, "lm_head.weight")),
       final_norm_(Norm::of(store, config.final_norm())),
+      balance_(routing.balance),
       dispatcher_(mesh.ep(), std::max<Index>(config.num_experts, 1), dispatcher),
       experts_(dispatcher),
       rope_settings_(config.ropes()),
       ropes_(rope_settings_.size()),
       embedding_scale_(config.embedding_scale()),
       padding_row_(padding_row_of(config)) {
-  for (Index layer = 0; layer < config.num_hidden_layers; ++layer)
-    layers_.emplace_back(config.layer(layer), store);
+  Index sparse = 0;
+  for (Index layer = 0; layer < config.num_hidden_layers; ++layer) {
+    layers_.emplace_back(config.layer(layer), store, layer, routing);
+    sparse_place_.push_back(config.is_sparse(layer) ? sparse++ : -1);
+  }
 }
 
 void Decoder::prepare_positions(const Batch& batch, Index first) {
@@ -55,7 +59,20 @@ void Decoder::prepare_positions(const Batch& batch, Index first) {
   }
 }
 
-LayerContext Decoder::context(const Batch& batch) {
+RouterStatistics Decoder::no_statistics() const {
+  return {config_.num_hidden_layers, config_.num_experts};
+}
+
+LayerContext Decoder::context(const Batch& batch, Index layer, bool training) {
+  RoutedTokens tokens{.world = &mesh_.world(),
+                      .training = training,
+                      .is_real = batch.is_real,
+                      .input_ids = batch.input_ids,
+                      .step = batch.step,
+                      .first_token = batch.first_token};
+  if (balance_.over == BalanceOver::kSequence) tokens.tokens_per_sequence = batch.sequence_length;
+  if (!batch.given_topk_idx.empty() && sparse_place_[at(layer)] >= 0)
+    tokens.given_topk_idx = batch.given_topk_idx[at(sparse_place_[at(layer)])];
   return {.kernels = kernels_,
           .attention = {.sequences = batch.sequences,
                         .sequence_length = batch.sequence_length,
@@ -66,7 +83,7 @@ LayerContext Decoder::context(const Batch& batch) {
                   .experts = experts_,
                   .workspace = workspace_.moe,
                   .clock = clock_,
-                  .is_real = batch.is_real,
+                  .tokens = tokens,
                   .weight_version = store_.version(),
                   .expert_gradients = store_.expert_gradients()},
           .workspace = workspace_,
@@ -85,10 +102,11 @@ void Decoder::embed(const Batch& batch) {
   }
 }
 
-void Decoder::run_layers(const Batch& batch, RouterStatistics& statistics) {
+void Decoder::run_layers(const Batch& batch, bool training, RouterStatistics& statistics) {
   prepare_positions(batch, 0);
   embed(batch);
-  for (DecoderLayer& layer : layers_) layer.forward(context(batch), nullptr, hidden_, statistics);
+  for (Index layer = 0; layer < std::ssize(layers_); ++layer)
+    layers_[at(layer)].forward(context(batch, layer, training), nullptr, hidden_, statistics);
   normalise();
 }
 
@@ -98,37 +116,50 @@ void Decoder::normalise() {
   final_norm_.forward(kernels_.rmsnorm, hidden_, final_, final_inv_rms_);
 }
 
-MicroBatchLosses Decoder::sum_over_world(double nll_sum, Index counted, RouterStatistics& statistics) {
-  statistics.sum_over(mesh_.world());
+MicroBatchLosses Decoder::sum_over_world(double nll_sum, Index counted, RouterStatistics statistics) {
   mesh_.world().all_sum(std::span(&nll_sum, 1));
   std::int64_t targets = counted;
   mesh_.world().all_sum(std::span(&targets, 1));
-  return {.nll_sum = nll_sum,
-          .counted_targets = targets,
-          .aux_loss = statistics.aux_loss(),
-          .z_loss = statistics.z_loss()};
+  return {.nll_sum = nll_sum, .counted_targets = targets, .routers = std::move(statistics)};
 }
 
-MicroBatchLosses Decoder::forward_backward(const Batch& batch, const LossScales& scales) {
-  RouterStatistics statistics(config_.num_experts);
-  run_layers(batch, statistics);
+MicroBatchLosses Decoder::forward_backward(const Batch& batch, const LossScales& scales,
+                                           const ChosenCounts* step_counts) {
+  RouterStatistics statistics = no_statistics();
+  run_layers(batch, true, statistics);
   clock_.enter(Phase::kLoss);
   d_hidden_.reshape_uninitialised(hidden_.rows(), hidden_.cols());
   const double nll_sum = head_loss_backward(kernels_.dense, final_, {head_.weight, head_.grad}, batch.targets,
                                             static_cast<float>(scales.lm), d_hidden_);
-  const MicroBatchLosses losses = sum_over_world(nll_sum, batch.counted_targets(), statistics);
-  const bool has_losses = config_.has_router_losses();
-  backward(batch, has_losses ? router_loss_gradient(statistics, scales.aux, scales.z) : RouterLossGradient{});
+  const MicroBatchLosses losses = sum_over_world(nll_sum, batch.counted_targets(), std::move(statistics));
+  ChosenCounts global = losses.routers.chosen();
+  if (scales.aux != 0 || scales.z != 0) global.sum_over(mesh_.world());
+  backward(batch, [&](Index layer) {
+    return router_loss_gradient(layer, losses.routers, global, step_counts ? *step_counts : global, balance_,
+                                scales.aux, scales.z);
+  });
   store_.mark_gradients_written();
   clock_.enter(Phase::kOther);
   return losses;
 }
 
-void Decoder::backward(const Batch& batch, const RouterLossGradient& router_losses) {
+ChosenCounts Decoder::count_chosen(const Batch& batch) {
+  RouterStatistics statistics = no_statistics();
+  run_layers(batch, true, statistics);
+  ChosenCounts counts = statistics.chosen();
+  counts.sum_over(mesh_.world());
+  return counts;
+}
+
+template <typename RouterLosses>
+void Decoder::backward(const Batch& batch, RouterLosses router_losses) {
   clock_.enter(Phase::kDense);
   final_norm_.backward(kernels_.rmsnorm, d_hidden_, hidden_, final_inv_rms_, d_hidden_);
-  for (auto layer = layers_.rbegin(); layer != layers_.rend(); ++layer)
-    layer->backward(context(batch), router_losses, d_hidden_);
+  for (Index layer = std::ssize(layers_) - 1; layer >= 0; --layer) {
+    const bool is_sparse = sparse_place_[at(layer)] >= 0;
+    layers_[at(layer)].backward(context(batch, layer, true),
+                                is_sparse ? router_losses(layer) : RouterLossGradient{}, d_hidden_);
+  }
   clock_.enter(Phase::kEmbed);
   if (embedding_.grad.rows == 0) return;
   for (Index t = 0; t < batch.tokens(); ++t) {
@@ -140,18 +171,18 @@ void Decoder::backward(const Batch& batch, const RouterLossGradient& router_loss
 }
 
 MicroBatchLosses Decoder::evaluate(const Batch& batch) {
-  RouterStatistics statistics(config_.num_experts);
-  run_layers(batch, statistics);
+  RouterStatistics statistics = no_statistics();
+  run_layers(batch, false, statistics);
   clock_.enter(Phase::kLoss);
   const double nll_sum = head_loss(kernels_.dense, final_, head_.weight, batch.targets);
-  const MicroBatchLosses losses = sum_over_world(nll_sum, batch.counted_targets(), statistics);
+  MicroBatchLosses losses = sum_over_world(nll_sum, batch.counted_targets(), std::move(statistics));
   clock_.enter(Phase::kOther);
   return losses;
 }
 
 Matrix Decoder::logits(const Batch& batch) {
-  RouterStatistics statistics(config_.num_experts);
-  run_layers(batch, statistics);
+  RouterStatistics statistics = no_statistics();
+  run_layers(batch, false, statistics);
   Matrix logits = Matrix::uninitialised(batch.tokens(), config_.vocab_size);
   head_.forward(kernels_.dense, final_, logits);
   return logits;
@@ -179,11 +210,13 @@ Matrix Decoder::next_logits(std::span<const std::int32_t> input_ids) {
   batch.input_ids.assign(sequence_.begin() + cached_, sequence_.end());
   batch.sequences = batch.input_ids.empty() ? 0 : 1;
   batch.sequence_length = static_cast<Index>(batch.input_ids.size());
-  RouterStatistics statistics(config_.num_experts);
+  batch.first_token = cached_;
+  RouterStatistics statistics = no_statistics();
   prepare_positions(batch, cached_);
   embed(batch);
   for (std::size_t layer = 0; layer < layers_.size(); ++layer)
-    layers_[layer].forward(context(batch), &cache_[layer], hidden_, statistics);
+    layers_[layer].forward(context(batch, static_cast<Index>(layer), false), &cache_[layer], hidden_,
+                           statistics);
   cached_ += batch.tokens();
   normalise();
   Matrix logits = Matrix::uninitialised(batch.sequences, config_.vocab_size);

@@ -18,7 +18,8 @@ SharedExpertWeights shared_weights(const MoeSpec& spec, const ParameterStore& st
   return weights;
 }
 
-MoeLayer make_moe(const MoeSpec& spec, const ParameterStore& store) {
+MoeLayer make_moe(const MoeSpec& spec, const ParameterStore& store, Index layer,
+                  const RoutingSettings& routing) {
   const Parameter& gate_up = store.find(spec.prefix + "experts.gate_up_proj");
   const Parameter& down = store.find(spec.prefix + "experts.down_proj");
   const Parameter& router = store.find(spec.prefix + "gate.weight");
@@ -34,11 +35,12 @@ MoeLayer make_moe(const MoeSpec& spec, const ParameterStore& store) {
                                  .d_down = down.grad,
                                  .activation = spec.activation}};
   if (spec.shared) weights.shared = shared_weights(spec, store);
-  return MoeLayer(weights, settings);
+  return MoeLayer(weights, settings, layer, routing);
 }
 
-std::variant<MoeLayer, MlpLayer> make_feed_forward(const LayerSpec& spec, const ParameterStore& store) {
-  if (spec.moe) return make_moe(*spec.moe, store);
+std::variant<MoeLayer, MlpLayer> make_feed_forward(const LayerSpec& spec, const ParameterStore& store,
+                                                   Index layer, const RoutingSettings& routing) {
+  if (spec.moe) return make_moe(*spec.moe, store, layer, routing);
   return MlpLayer(spec.mlp.value(), store);
 }
 
@@ -49,10 +51,11 @@ std::optional<OutputNorm> make_output_norm(const LayerSpec& spec, const Paramete
 
 }  // namespace
 
-DecoderLayer::DecoderLayer(const LayerSpec& spec, const ParameterStore& store)
+DecoderLayer::DecoderLayer(const LayerSpec& spec, const ParameterStore& store, Index layer,
+                           const RoutingSettings& routing)
     : attention_(spec.attention, spec.attention_norm, spec.attention_output_norm, store),
       norm_(Norm::of(store, spec.feed_forward_norm)),
-      feed_forward_(make_feed_forward(spec, store)),
+      feed_forward_(make_feed_forward(spec, store, layer, routing)),
       output_norm_(make_output_norm(spec, store)) {}
 
 void DecoderLayer::forward(const LayerContext& c, KeyValueCache* cache, MatrixView hidden,

@@ -71,11 +71,15 @@ MlpSpec mlp_of(const ModelConfig& config, const std::string& prefix) {
 RouterSettings router_of(const ModelConfig& config, const MoeRule& rule) {
   return {.num_experts = config.num_experts,
           .top_k = config.num_experts_per_tok,
-          .norm_topk_prob = config.norm_topk_prob,
-          .score = rule.score,
+          .score = rule.router.score,
+          .choose_by = rule.router.choose_by,
+          .group_worth = rule.router.group_worth,
           .num_groups = config.n_group,
           .topk_group = config.topk_group,
-          .scaling_factor = static_cast<float>(config.routed_scaling_factor)};
+          .weigh_by = rule.router.weigh_by,
+          .divide = config.norm_topk_prob ? rule.router.divide : Division{DivideBy::kNothing},
+          .scaling_factor = static_cast<float>(config.routed_scaling_factor),
+          .weight_on_input = rule.router.weight_on_input};
 }
 
 MoeSpec moe_of(const ModelConfig& config, const std::string& prefix) {

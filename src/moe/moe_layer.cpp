@@ -2,7 +2,11 @@
 
 namespace moeloom {
 
-MoeLayer::MoeLayer(MoeWeights weights, RouterSettings router) : weights_(weights), router_(router) {
+MoeLayer::MoeLayer(MoeWeights weights, RouterSettings router, Index layer, const RoutingSettings& routing)
+    : weights_(weights),
+      layer_(layer),
+      router_({weights.router, weights.d_router}, router, layer, routing.training, routing.dtype) {
+  if (router.weight_on_input) weights_.experts.activation.scale_on = RowScaleOn::kInputs;
   if (weights.shared) shared_.emplace(*weights.shared);
 }
 
@@ -15,15 +19,13 @@ ExpertPass MoeLayer::expert_pass(const MoeContext& context) {
 
 void MoeLayer::forward(const MoeContext& context, ConstMatrixView hidden_states, MatrixView output,
                        RouterStatistics& statistics) {
-  const auto& [kernels, dispatcher, experts, workspace, clock, is_real, version, _] = context;
+  const auto& [kernels, dispatcher, experts, workspace, clock, tokens, version, _] = context;
   clock.enter(Phase::kRouter);
-  saved_.router_logits.reshape_uninitialised(hidden_states.rows, router_.num_experts);
-  matmul(hidden_states, weights_.router, saved_.router_logits);
-  route(saved_.router_logits, router_, saved_.routing);
-  statistics.add(saved_.routing, router_.top_k, is_real);
+  router_.forward(tokens, hidden_states, saved_.router_logits, saved_.routing);
+  statistics.add(layer_, saved_.routing, tokens.is_real, tokens.tokens_per_sequence);
 
   clock.enter(Phase::kPlan);
-  dispatcher.plan(saved_.routing.topk_idx, router_.top_k, saved_.plan);
+  dispatcher.plan(saved_.routing.sent_idx(), saved_.routing.top_k, saved_.plan);
 
   const RoundTrip trip{.plan = saved_.plan,
                        .tokens = hidden_states,
@@ -51,7 +53,7 @@ void MoeLayer::forward(const MoeContext& context, ConstMatrixView hidden_states,
 void MoeLayer::backward(const MoeContext& context, ConstMatrixView hidden_states,
                         const RouterLossGradient& router_losses, ConstMatrixView d_output,
                         MatrixView d_hidden_states) {
-  const auto& [kernels, dispatcher, experts, workspace, clock, is_real, _, gradients] = context;
+  const auto& [kernels, dispatcher, experts, workspace, clock, tokens, _, gradients] = context;
   workspace.experts.d_weights.resize(saved_.experts.weights.size());  // before the trip says where they are
   const RoundTrip trip{.plan = saved_.plan,
                        .tokens = d_output,
@@ -78,10 +80,8 @@ void MoeLayer::backward(const MoeContext& context, ConstMatrixView hidden_states
   dispatcher.finish(trip);
 
   clock.enter(Phase::kRouter);
-  Matrix& d_logits = saved_.router_logits;
-  route_backward(saved_.routing, router_, workspace.d_topk_weights, router_losses, is_real, d_logits);
-  matmul_input_grad(d_logits, weights_.router, d_hidden_states, Write::kAdd);
-  if (weights_.d_router.rows > 0) matmul_weight_grad(d_logits, hidden_states, weights_.d_router);
+  router_.backward(tokens, hidden_states, saved_.routing, workspace.d_topk_weights, router_losses,
+                   saved_.router_logits, d_hidden_states);
 }
 
 }  // namespace moeloom

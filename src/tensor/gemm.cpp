@@ -4,6 +4,7 @@
 #include "moeloom/base/parallel.hpp"
 
 #include <limits>
+#include <vector>
 
 #include <cblas.h>
 
@@ -23,6 +24,13 @@ float beta_of(Write mode) {
 void keep_blas_on_this_thread() {
   static const bool once = (openblas_set_num_threads(1), true);
   (void)once;
+}
+
+std::vector<double> widened(ConstMatrixView x) {
+  std::vector<double> wide;
+  wide.reserve(static_cast<std::size_t>(x.size()));
+  for (Index i = 0; i < x.rows; ++i) wide.insert(wide.end(), x.row(i), x.row(i) + x.cols);
+  return wide;
 }
 
 }  // namespace
@@ -49,6 +57,20 @@ void matmul(ConstMatrixView x, ConstMatrixView w, MatrixView y, Write mode) {
   parallel_blocks(x.rows, kGemmRows, [&](Index begin, Index end) {
     gemm_serial(x.rows_from(begin, end - begin), w, y.rows_from(begin, end - begin),
                 {.transpose_b = true, .beta = beta_of(mode)});
+  });
+}
+
+void matmul(ConstMatrixView x, ConstMatrixView w, BasicView<double> y) {
+  require(x.rows == y.rows && x.cols == w.cols && w.rows == y.cols && y.contiguous(),
+          "a product in double needs x [M, in], w [out, in] and y [M, out]");
+  if (y.size() == 0) return;
+  keep_blas_on_this_thread();
+  const std::vector<double> wide_w = widened(w);
+  parallel_blocks(x.rows, kGemmRows, [&](Index begin, Index end) {
+    const std::vector<double> wide_x = widened(x.rows_from(begin, end - begin));
+    cblas_dgemm(CblasRowMajor, CblasNoTrans, CblasTrans, blas_int(end - begin), blas_int(w.rows),
+                blas_int(w.cols), 1.0, wide_x.data(), blas_int(w.cols), wide_w.data(), blas_int(w.cols), 0.0,
+                y.row(begin), blas_int(w.rows));
   });
 }
 

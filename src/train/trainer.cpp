@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "non_finite.hpp"
+#include "step_routing.hpp"
 
 namespace moeloom {
 namespace {
@@ -34,8 +35,9 @@ StepReport Trainer::step(Index step) {
   StepReport report;
   report.step = step;
   report.learning_rate = settings_.schedule.at(step);
-  run_micro_batches(report);
-  if (!report.skipped) update(report);
+  StepRouting routing(decoder_, mesh_);
+  run_micro_batches(report, routing);
+  update(report, routing);
   report.phase_seconds = decoder_.clock().take();
   report.message_bytes = message_bytes(mesh_) - sent_before;
   report.dispatch = decoder_.dispatch_traffic() - dispatched_before;
@@ -46,7 +48,24 @@ StepReport Trainer::step(Index step) {
   return report;
 }
 
-void Trainer::run_micro_batches(StepReport& report) {
+Batch Trainer::batch_of(MicroBatchPlace place) const {
+  Batch batch = sampler_.train(place.step, place.micro_batch, mesh_.world().rank());
+  if (settings_.hooks.before) settings_.hooks.before(place, batch);
+  return batch;
+}
+
+std::optional<ChosenCounts> Trainer::count_ahead(Index step) {
+  const Index micro_batches = settings_.batch.accumulation;
+  if (decoder_.balance().over != BalanceOver::kGlobalBatch || settings_.aux_loss_coef == 0 ||
+      micro_batches == 1)
+    return std::nullopt;
+  ChosenCounts counts;
+  for (Index micro_batch = 0; micro_batch < micro_batches; ++micro_batch)
+    counts.add(decoder_.count_chosen(batch_of({step, micro_batch})));
+  return counts;
+}
+
+void Trainer::run_micro_batches(StepReport& report, StepRouting& routing) {
   const BatchShape& shape = settings_.batch;
   const auto micro_batches = static_cast<double>(shape.accumulation);
   const auto targets = static_cast<double>(shape.global_batch * shape.sequence_length);
@@ -54,53 +73,38 @@ void Trainer::run_micro_batches(StepReport& report) {
                           .aux = settings_.aux_loss_coef / micro_batches,
                           .z = settings_.z_loss_coef / micro_batches};
   report.tokens = shape.global_batch * shape.sequence_length;
+  const std::optional<ChosenCounts> ahead = count_ahead(report.step);
   store_.restart_gradients();
   for (Index micro_batch = 0; micro_batch < shape.accumulation && !report.skipped; ++micro_batch) {
     decoder_.clock().enter(Phase::kData);
     const MicroBatchPlace place{report.step, micro_batch};
-    Batch batch = sampler_.train(report.step, micro_batch, mesh_.world().rank());
-    if (settings_.hooks.before) settings_.hooks.before(place, batch);
-    const MicroBatchLosses losses = decoder_.forward_backward(batch, scales);
+    const Batch batch = batch_of(place);
+    MicroBatchLosses losses = decoder_.forward_backward(batch, scales, ahead ? &*ahead : nullptr);
     if (settings_.hooks.after) settings_.hooks.after(place, batch, decoder_);
     report.lm_loss += losses.nll_sum * scales.lm;
-    report.aux_loss += losses.aux_loss / micro_batches;
-    report.z_loss += losses.z_loss / micro_batches;
-    report.loss =
-        report.lm_loss + settings_.aux_loss_coef * report.aux_loss + settings_.z_loss_coef * report.z_loss;
-    count_rows(report.rows_per_expert);
-    if (!std::isfinite(report.loss)) leave_out(report, "the loss", [&] { return where_the_loss_broke(); });
+    routing.add(std::move(losses.routers));
+    if (!std::isfinite(report.lm_loss)) leave_out(report, "the loss", [&] { return where_the_loss_broke(); });
   }
-  sum_rows(report.rows_per_expert);
+  routing.begin_sum();
 }
 
-void Trainer::count_rows(std::vector<std::vector<Index>>& rows_per_expert) const {
-  const auto& layers = decoder_.layers();
-  rows_per_expert.resize(layers.size());
-  for (std::size_t layer = 0; layer < layers.size(); ++layer) {
-    if (layers[layer].moe() == nullptr) continue;
-    const std::vector<Index>& counts = layers[layer].moe()->plan.tokens_per_expert;
-    rows_per_expert[layer].resize(counts.size());
-    for (std::size_t e = 0; e < counts.size(); ++e) rows_per_expert[layer][e] += counts[e];
-  }
-}
-
-void Trainer::sum_rows(std::vector<std::vector<Index>>& rows_per_expert) const {
-  std::vector<std::int64_t> flat;
-  for (const auto& layer : rows_per_expert) flat.insert(flat.end(), layer.begin(), layer.end());
-  mesh_.world().all_sum(flat);
-  auto next = flat.begin();
-  for (auto& layer : rows_per_expert)
-    for (Index& rows : layer) rows = *next++;
-}
-
-void Trainer::update(StepReport& report) {
+void Trainer::update(StepReport& report, StepRouting& routing) {
   decoder_.clock().enter(Phase::kReduce);
-  optimizer_.reduce_gradients();
-  report.grad_norm = optimizer_.gradient_norm();
+  if (!report.skipped) {
+    optimizer_.reduce_gradients();
+    report.grad_norm = optimizer_.gradient_norm();
+  }
+  routing.finish(report);
+  report.loss =
+      report.lm_loss + settings_.aux_loss_coef * report.aux_loss + settings_.z_loss_coef * report.z_loss;
+  if (report.skipped) return;
+  if (!std::isfinite(report.loss))
+    return leave_out(report, "the loss", [&] { return where_the_loss_broke(); });
   if (!std::isfinite(report.grad_norm))
     return leave_out(report, "the gradient", [&] { return where_the_gradient_broke(report.step); });
   decoder_.clock().enter(Phase::kOptimizer);
   optimizer_.update(report.learning_rate, report.grad_norm, report.rows_per_expert);
+  move_router_biases(routing.chosen(), decoder_.config().num_experts, settings_.router_bias, store_);
 }
 
 template <typename Where>
@@ -123,7 +127,8 @@ std::string Trainer::where_the_loss_broke() const {
 std::string Trainer::where_the_gradient_broke(Index step) {
   StepReport again;
   again.step = step;
-  run_micro_batches(again);
+  StepRouting routing(decoder_, mesh_);
+  run_micro_batches(again, routing);
   const std::string first = first_non_finite_gradient(store_, mesh_.world());
   return (first.empty() ? "that of each rank is, their sum is not" : "first in that of " + first) + kWayOut;
 }

@@ -118,7 +118,7 @@ struct Parts {
       : f(f),
         attention(f.spec.attention, f.spec.attention_norm, f.spec.attention_output_norm, f.store),
         norm(Norm::of(f.store, f.spec.feed_forward_norm)),
-        statistics(f.config.num_experts) {
+        statistics(f.config.num_hidden_layers, f.config.num_experts) {
     if (f.spec.mlp) mlp.emplace(*f.spec.mlp, f.store);
     if (f.spec.moe) moe.emplace(experts_of_layer(*f.spec.moe, f.store));
     if (f.spec.feed_forward_output_norm)
@@ -161,14 +161,14 @@ TEST(DecoderLayer, IsItsPartsComposedForwardAndBackward) {
     const Matrix d_expected = parts.backward();
 
     DecoderLayer layer(whole.spec, whole.store);
-    RouterStatistics statistics(whole.config.num_experts);
+    RouterStatistics statistics(whole.config.num_hidden_layers, whole.config.num_experts);
     Matrix hidden = Matrix::copy_of(whole.input), d_hidden = Matrix::copy_of(whole.d_output);
     layer.forward(whole.context(), nullptr, hidden, statistics);
     layer.backward(whole.context(), {}, d_hidden);
     EXPECT_TRUE(same_bits(hidden, expected));
     EXPECT_TRUE(same_bits(d_hidden, d_expected));
     EXPECT_EQ(whole.gradients(), composed.gradients());
-    EXPECT_EQ(statistics.tokens_per_expert, parts.statistics.tokens_per_expert);
+    EXPECT_EQ(statistics.chosen().per_expert, parts.statistics.chosen().per_expert);
     EXPECT_TRUE(same_bits(layer.attention().input, whole.input));
   }
 }
@@ -178,7 +178,7 @@ TEST(DecoderLayer, HasExpertsToLookAtOnlyWhereItIsSparse) {
     SCOPED_TRACE(c.name);
     Fixture f(c);
     DecoderLayer layer(f.spec, f.store);
-    RouterStatistics statistics(f.config.num_experts);
+    RouterStatistics statistics(f.config.num_hidden_layers, f.config.num_experts);
     Matrix hidden = Matrix::copy_of(f.input);
     layer.forward(f.context(), nullptr, hidden, statistics);
     EXPECT_EQ(layer.moe() != nullptr, f.spec.moe.has_value());
@@ -194,7 +194,7 @@ TEST(DecoderLayer, WithACacheGivesWhatTheWholeSequenceGives) {
     SCOPED_TRACE(c.name);
     Fixture f(c);
     DecoderLayer layer(f.spec, f.store);
-    RouterStatistics statistics(f.config.num_experts);
+    RouterStatistics statistics(f.config.num_hidden_layers, f.config.num_experts);
     Matrix whole = Matrix::copy_of(f.input), hidden = Matrix::copy_of(f.input);
     layer.forward(f.context(), nullptr, whole, statistics);
 

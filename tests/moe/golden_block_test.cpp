@@ -145,14 +145,15 @@ struct Case {
     weights.activation.act = *act;
     const std::string bias_name = "weight.gate.e_score_correction_bias";
     if (golden.tensors.has(bias_name)) bias = golden.tensors.floats(bias_name);
-    router = {.num_experts = weights.experts(),
-              .top_k = golden.config.integer("num_experts_per_tok"),
-              .norm_topk_prob = golden.config.boolean_or("norm_topk_prob", true),
-              .score = family.score,
-              .num_groups = golden.config.integer_or("n_group", 1),
-              .topk_group = golden.config.integer_or("topk_group", 1),
-              .scaling_factor = static_cast<float>(golden.config.number_or("routed_scaling_factor", 1)),
-              .correction_bias = bias};
+    router = {
+        .num_experts = weights.experts(),
+        .top_k = golden.config.integer("num_experts_per_tok"),
+        .score = family.score,
+        .num_groups = golden.config.integer_or("n_group", 1),
+        .topk_group = golden.config.integer_or("topk_group", 1),
+        .divide = {golden.config.boolean_or("norm_topk_prob", true) ? DivideBy::kSum : DivideBy::kNothing},
+        .scaling_factor = static_cast<float>(golden.config.number_or("routed_scaling_factor", 1)),
+        .correction_bias = bias};
   }
 
   Matrix tokens(const std::string& name) const { return rows_of(name, weights.hidden()); }

@@ -107,7 +107,7 @@ class Block {
 
   /// Forward and backward of this rank's tokens.
   void run(ConstMatrixView hidden, ConstMatrixView d_output) {
-    RouterStatistics statistics(weights_.experts());
+    RouterStatistics statistics(1, weights_.experts());
     output = Matrix(hidden.rows, hidden.cols);
     d_hidden = Matrix(hidden.rows, hidden.cols);
     const MoeContext context{.kernels = kernels_,
@@ -124,6 +124,11 @@ class Block {
   const BlockWeights& gradients() const { return gradients_; }
   ExpertRange held() const { return held_; }
   const Routing& routing() const { return layer_.activations().routing; }
+  RebalanceCounts rebalance_counts() const {
+    RebalanceCounts counts = dispatcher_.rebalance_counts();
+    return counts += experts_.rebalance_traffic();
+  }
+  const DispatchPlan& plan() const { return layer_.activations().plan; }
   /// What is timed from now on goes to `spans`.
   void record_into(std::vector<Span>& spans) { clock_.record_into(&spans); }
 

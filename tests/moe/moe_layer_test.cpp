@@ -27,16 +27,21 @@ struct Shape {
 };
 
 std::vector<Shape> shapes() {
-  RouterSettings sigmoid{8, 3, true, RouterScore::kSigmoid, 4, 2, 2.5f};
-  return {{"normalised", {6, 5}, {4, 2, true}},
-          {"not normalised", {6, 5}, {4, 2, false}},
-          {"one expert", {6, 5}, {1, 1, true}},
-          {"one expert, not normalised, gated shared one", {6, 5, 3, true}, {1, 1, false}},
-          {"every expert", {6, 5}, {4, 4, true}},
-          {"a shared expert", {5, 4, 7}, {4, 2, true}},
-          {"a gated shared expert", {5, 4, 7, true}, {4, 3, false}},
-          {"gelu, exact", {5, 4, 3, true, {Activation::kGelu}}, {4, 2, true}},
-          {"gelu by tanh", {5, 4, 3, false, {Activation::kGeluTanh}}, {4, 2, true}},
+  const RouterSettings sigmoid{.num_experts = 8,
+                               .top_k = 3,
+                               .score = RouterScore::kSigmoid,
+                               .num_groups = 4,
+                               .topk_group = 2,
+                               .scaling_factor = 2.5f};
+  return {{"normalised", {6, 5}, softmax_router(4, 2)},
+          {"not normalised", {6, 5}, softmax_router(4, 2, false)},
+          {"one expert", {6, 5}, softmax_router(1, 1)},
+          {"one expert, not normalised, gated shared one", {6, 5, 3, true}, softmax_router(1, 1, false)},
+          {"every expert", {6, 5}, softmax_router(4, 4)},
+          {"a shared expert", {5, 4, 7}, softmax_router(4, 2)},
+          {"a gated shared expert", {5, 4, 7, true}, softmax_router(4, 3, false)},
+          {"gelu, exact", {5, 4, 3, true, {Activation::kGelu}}, softmax_router(4, 2)},
+          {"gelu by tanh", {5, 4, 3, false, {Activation::kGeluTanh}}, softmax_router(4, 2)},
           {"sigmoid scores, groups, scaling, a shared expert", {6, 3, 6}, sigmoid}};
 }
 
@@ -100,7 +105,7 @@ struct Reference {
       picked += score[at(e)];
       sum += score[at(e)] * mlp(kGateUp, 2 * e * inter, kDown, e * hidden, inter, token);
     }
-    return router.scaling_factor * sum / (router.norm_topk_prob ? picked : 1);
+    return router.scaling_factor * sum / (router.divide.by == DivideBy::kNothing ? 1 : picked);
   }
 
   double loss() const {
@@ -191,7 +196,7 @@ TEST(MoeLayer, HasTheSameBitsSpreadOverRanksAsOnOneRank) {
   const Communicator world = Communicator::world();
   if (world.size() == 3) GTEST_SKIP() << "3 is no power of two: its rows are no subtree of the one order";
   const RandomBlock block{24, 20, 28, true};
-  const RouterSettings router{8, 3, true};
+  const RouterSettings router = softmax_router(8, 3);
   const Index tokens = 300 * world.size();
   const BlockWeights weights = block.weights(8, 41);
   const Matrix hidden = random_matrix(tokens, 24, 48);
@@ -238,7 +243,7 @@ TEST(MoeLayer, LeavesOutTheGradientOfAFrozenWeightAndChangesNoOther) {
       {"shared_gate", &BlockWeights::shared_gate}};
   const auto run = [&](bool grouped, const std::set<std::string>& frozen) {
     auto block =
-        std::make_unique<Block>(world, RouterSettings{4, 2, true}, weights, block_kernels(grouped), frozen);
+        std::make_unique<Block>(world, softmax_router(4, 2), weights, block_kernels(grouped), frozen);
     block->run(stretch(hidden, world), stretch(upstream, world));
     return block;
   };

@@ -79,6 +79,7 @@ class Communicator {
 
  private:
   friend class Messages;
+  friend class PendingSum;
   /// Takes over the handle and asks MPI for rank and size.
   explicit Communicator(std::unique_ptr<CommunicatorHandle> handle);
   void count_call(Index message_bytes) const;

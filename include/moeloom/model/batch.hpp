@@ -17,12 +17,13 @@ struct Batch {
   Index sequence_length = 0;
   std::vector<std::int32_t> input_ids;  // [T]
   std::vector<std::int32_t> targets;    // [T]: the token that should come next, or kIgnored
-  std::vector<std::uint8_t>
-      is_real;  // [T] or empty (all): 0 for padding at the right, left out of the router losses
+  /// [T] or empty (all): 0 for padding at the right, left out of the router losses.
+  std::vector<std::uint8_t> is_real = {};
 
+  Index step = 0;         // of training
   Index first_token = 0;  // place of token 0 among those of the step, or of the text that is generated
   /// [sparse layer][T, K]: experts that these tokens visit whatever the routers score; empty: they choose.
-  std::vector<std::vector<std::int32_t>> given_topk_idx;
+  std::vector<std::vector<std::int32_t>> given_topk_idx = {};
 
   Index tokens() const { return sequences * sequence_length; }
   Index counted_targets() const;

@@ -18,12 +18,10 @@ struct LossScales {
   double z = 0;
 };
 
-/// Of one micro-batch over the whole world: the same on every rank.
 struct MicroBatchLosses {
-  double nll_sum = 0;  // -log p summed over counted targets
+  double nll_sum = 0;  // -log p summed over counted targets, of the whole world
   Index counted_targets = 0;
-  double aux_loss = 0;  // over the tokens of this micro-batch, all layers pooled
-  double z_loss = 0;
+  RouterStatistics routers;  // of this rank's tokens; aux_loss() and z_loss() are of their sum over the world
 };
 
 /// Packed faces of the experts on this rank.
@@ -37,11 +35,16 @@ class Decoder {
   /// The store and the mesh must outlive it. Throws ShapeError if the store is not of this config.
   /// dispatcher: that of the mesh's ep ranks; the store's experts lie in its weights_memory().
   Decoder(const ModelConfig& config, ParameterStore& store, const Mesh& mesh, KernelTable kernels,
-          const DispatcherSettings& dispatcher = {});
+          const DispatcherSettings& dispatcher = {}, const RoutingSettings& routing = {});
 
   /// Adds the gradients of this rank's tokens to the store. Collective over the world: also with no token.
-  MicroBatchLosses forward_backward(const Batch& batch, const LossScales& scales);
-  /// Losses alone. Collective over the world.
+  /// step_counts: what routers choose in all micro-batches of the step, for an aux loss over the global batch
+  /// where it has several; null: this one's.
+  MicroBatchLosses forward_backward(const Batch& batch, const LossScales& scales,
+                                    const ChosenCounts* step_counts = nullptr);
+  /// What routers choose in training, over the world: a forward alone. Collective over the world.
+  ChosenCounts count_chosen(const Batch& batch);
+  /// Losses alone, as evaluation routes. Collective over the world.
   MicroBatchLosses evaluate(const Batch& batch);
   /// logits [T, V] of every token. Collective over ep.
   Matrix logits(const Batch& batch);
@@ -56,6 +59,7 @@ class Decoder {
   void use(const KernelTable& kernels) { kernels_ = kernels; }
 
   const ModelConfig& config() const { return config_; }
+  const BalanceSettings& balance() const { return balance_; }
   const std::deque<DecoderLayer>& layers() const { return layers_; }
   /// The first layer whose output in the last forward is not finite on this rank; layers() for the final
   /// norm.
@@ -68,11 +72,14 @@ class Decoder {
 
  private:
   void embed(const Batch& batch);
-  void run_layers(const Batch& batch, RouterStatistics& statistics);
+  void run_layers(const Batch& batch, bool training, RouterStatistics& statistics);
   void normalise();
-  MicroBatchLosses sum_over_world(double nll_sum, Index counted, RouterStatistics& statistics);
-  void backward(const Batch& batch, const RouterLossGradient& router_losses);
-  LayerContext context(const Batch& batch);
+  MicroBatchLosses sum_over_world(double nll_sum, Index counted, RouterStatistics statistics);
+  /// router_losses(layer) -> RouterLossGradient.
+  template <typename RouterLosses>
+  void backward(const Batch& batch, RouterLosses router_losses);
+  LayerContext context(const Batch& batch, Index layer, bool training);
+  RouterStatistics no_statistics() const;
   void prepare_positions(const Batch& batch, Index first);
   /// Whether a sequence that grows so turns its keys in another way (longrope): what is cached is then void.
   bool turns_anew(Index before, Index now) const;
@@ -85,6 +92,8 @@ class Decoder {
   Linear head_;
   Norm final_norm_;
   std::deque<DecoderLayer> layers_;
+  std::vector<Index> sparse_place_;  // of each layer among the sparse ones; -1: dense
+  BalanceSettings balance_;
   Dispatcher dispatcher_;
   ExpertRunner experts_;
   std::vector<RopeSettings> rope_settings_;

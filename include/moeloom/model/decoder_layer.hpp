@@ -30,7 +30,9 @@ struct LayerContext {
 
 class DecoderLayer {
  public:
-  DecoderLayer(const LayerSpec& spec, const ParameterStore& store);
+  /// `layer`: its number.
+  DecoderLayer(const LayerSpec& spec, const ParameterStore& store, Index layer = 0,
+               const RoutingSettings& routing = {});
 
   /// hidden [T, D] in place; with a cache the rows are the next positions of one sequence. Collective over
   /// ep.

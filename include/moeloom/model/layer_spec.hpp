@@ -7,7 +7,7 @@
 
 #include "moeloom/kernels/elementwise/rmsnorm.hpp"
 #include "moeloom/kernels/elementwise/swiglu.hpp"
-#include "moeloom/moe/router.hpp"
+#include "moeloom/moe/routing/router.hpp"
 
 #include <optional>
 #include <string>

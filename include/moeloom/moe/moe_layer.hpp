@@ -6,8 +6,8 @@
 #include "moeloom/moe/dispatch/dispatcher.hpp"
 #include "moeloom/moe/experts/expert_runner.hpp"
 #include "moeloom/moe/experts/shared_expert.hpp"
-#include "moeloom/moe/router.hpp"
-#include "moeloom/moe/router_losses.hpp"
+#include "moeloom/moe/routing/router_layer.hpp"
+#include "moeloom/moe/routing/router_losses.hpp"
 
 #include <optional>
 #include <span>
@@ -44,17 +44,26 @@ struct MoeContext {
   ExpertRunner& experts;
   MoeWorkspace& workspace;
   PhaseClock& clock;
-  std::span<const std::uint8_t> is_real = {};  // [T] or empty
+  RoutedTokens tokens = {};
   std::uint64_t weight_version = 1;
   Write expert_gradients = Write::kAdd;
 };
 
+/// What routers do that the model does not say.
+struct RoutingSettings {
+  RouterTraining training = {};
+  RouterDType dtype = RouterDType::kFp32;
+  BalanceSettings balance = {};
+};
+
 class MoeLayer {
  public:
-  MoeLayer(MoeWeights weights, RouterSettings router);
+  /// `layer`: its number among the decoder's; RouterStatistics have more layers than that.
+  MoeLayer(MoeWeights weights, RouterSettings router, Index layer = 0, const RoutingSettings& routing = {});
 
   /// hidden_states [T, D] -> the outputs of the chosen experts and the shared one, added to `output` [T, D]
-  /// (the residual stream). Adds the layer to `statistics`. Collective over ep.
+  /// (the residual stream). Adds the layer to `statistics`. Collective over ep, and as
+  /// RouterLayer::forward().
   void forward(const MoeContext& context, ConstMatrixView hidden_states, MatrixView output,
                RouterStatistics& statistics);
   /// d_output [T, D] -> d_hidden_states [T, D], replaced. The router's and the shared expert's gradients
@@ -70,7 +79,8 @@ class MoeLayer {
   ExpertPass expert_pass(const MoeContext& context);
 
   MoeWeights weights_;
-  RouterSettings router_;
+  Index layer_;
+  RouterLayer router_;
   PackedExperts packed_;
   MoeActivations saved_;
   std::optional<SharedExpert> shared_;

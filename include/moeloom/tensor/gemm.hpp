@@ -22,6 +22,8 @@ enum class Write { kReplace, kAdd };
 
 /// y [M, out] = x [M, in] w^T, w [out, in].
 void matmul(ConstMatrixView x, ConstMatrixView w, MatrixView y, Write mode = Write::kReplace);
+/// The same in double, of operands that are widened: for products so small that their precision is cheap.
+void matmul(ConstMatrixView x, ConstMatrixView w, BasicView<double> y);
 /// dx [M, in] = dy [M, out] w.
 void matmul_input_grad(ConstMatrixView dy, ConstMatrixView w, MatrixView dx, Write mode = Write::kReplace);
 /// dw [out, in] = dy^T x, rows added in chunks of kSumChunkRows in order. M = 0 writes zeros (kReplace).

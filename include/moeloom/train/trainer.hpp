@@ -4,8 +4,9 @@
 #include "moeloom/base/phase_clock.hpp"
 #include "moeloom/moe/dispatch/dispatch_traffic.hpp"
 #include "moeloom/moe/experts/pool_board.hpp"
-#include "moeloom/moe/router_losses.hpp"
+#include "moeloom/moe/routing/router_statistics.hpp"
 #include "moeloom/train/batch_sampler.hpp"
+#include "moeloom/train/router_bias.hpp"
 #include "moeloom/train/schedule.hpp"
 #include "moeloom/train/sharded_optimizer.hpp"
 
@@ -14,6 +15,7 @@
 namespace moeloom {
 
 class Decoder;
+class StepRouting;
 
 enum class OnNan { kStop, kSkip };
 
@@ -37,8 +39,15 @@ struct TrainerSettings {
   BatchShape batch;
   double aux_loss_coef = 0;
   double z_loss_coef = 0;
+  RouterBiasSettings router_bias = {};
   OnNan on_nan = OnNan::kStop;
   TrainerHooks hooks = {};
+};
+
+/// How sure a layer's router was, and what it left out, over the tokens of a step.
+struct RoutingReport {
+  double entropy = 0;        // nats, of a token's scores divided by their sum; mean over tokens
+  double dropped_share = 0;  // of the slots that chose an expert, those that capacity left without a row
 };
 
 /// The same on every rank but for seconds, phases, bytes and packings, which are this rank's.
@@ -79,10 +88,11 @@ class Trainer {
   double evaluate(const std::vector<Batch>& batches);
 
  private:
-  void run_micro_batches(StepReport& report);
-  void count_rows(std::vector<std::vector<Index>>& rows_per_expert) const;
-  void sum_rows(std::vector<std::vector<Index>>& rows_per_expert) const;
-  void update(StepReport& report);
+  Batch batch_of(MicroBatchPlace place) const;
+  /// Of the whole step, where a loss over the global batch needs them before its first micro-batch.
+  std::optional<ChosenCounts> count_ahead(Index step);
+  void run_micro_batches(StepReport& report, StepRouting& routing);
+  void update(StepReport& report, StepRouting& routing);
   template <typename Where>
   void leave_out(StepReport& report, const std::string& what, Where where);
   std::string where_the_loss_broke() const;

@@ -137,20 +137,19 @@ std::vector<std::string> shape_violations(const ModelOptions& given, const Model
 }
 
 std::vector<std::string> router_loss_violations(const TrainOptions& options, const ModelConfig& config) {
-  if (config.has_router_losses()) return {};
-  const std::string reason =
-      config.has_experts()
-          ? "the router of " + config.model_type +
-                " scores each expert by a sigmoid, so there are no probabilities over the experts to balance"
-          : "no layer of this model has experts";
   std::vector<std::string> violations;
-  const auto refuse = [&](const char* name, double coefficient) {
+  const auto refuse = [&](const char* name, double coefficient, const std::string& reason) {
     if (coefficient <= 0 || !options.knows({name})) return;
     violations.push_back("--" + std::string(name) + " " + value_text(coefficient) +
                          " has nothing to weigh: " + reason + "; remove it");
   };
-  refuse("aux-loss-coef", options.optimizer.aux_loss_coef.value_or(0));
-  refuse("z-loss-coef", options.optimizer.z_loss_coef);
+  const std::string no_experts = "no layer of this model has experts";
+  if (!config.has_experts()) refuse("aux-loss-coef", options.optimizer.aux_loss_coef.value_or(0), no_experts);
+  if (!config.has_z_loss())
+    refuse("z-loss-coef", options.optimizer.z_loss_coef,
+           config.has_experts() ? "the router of " + config.model_type +
+                                      " scores each expert by itself, without a sum over all of them"
+                                : no_experts);
   return violations;
 }
 

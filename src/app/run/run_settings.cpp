@@ -62,7 +62,7 @@ Event seam(const TrainerState& then, const TrainerState& now) {
 
 TrainerSettings trainer_settings(const TrainOptions& options, const ModelConfig& config, Index world) {
   const double of_model =
-      config.output_router_logits && config.has_router_losses() ? config.router_aux_loss_coef : 0.0;
+      config.output_router_logits && config.has_experts() ? config.router_aux_loss_coef : 0.0;
   return {.schedule = schedule(options, config.hidden_size),
           .batch = batch_shape(options, world),
           .aux_loss_coef = options.optimizer.aux_loss_coef.value_or(of_model),

@@ -189,6 +189,34 @@ void sparse_forward(float z, ConstMatrixView gate_up, std::span<const float> row
   });
 }
 
+/// gate and up of a row times its scale -> scaled [2 width].
+void scale_inputs(const float* gate_up, float scale, Index width, float* scaled) {
+#pragma omp simd
+  for (Index j = 0; j < 2 * width; ++j) scaled[j] = scale * gate_up[j];
+}
+
+/// <d_scaled, gate_up>, the scale's gradient; d_gate_up = scale d_scaled, and may be gate_up.
+float unscale_gradients(const float* d_scaled, const float* gate_up, float scale, Index width,
+                        float* d_gate_up) {
+  float d_scale = 0;
+#pragma omp simd reduction(+ : d_scale)
+  for (Index j = 0; j < 2 * width; ++j) {
+    d_scale += d_scaled[j] * gate_up[j];
+    d_gate_up[j] = scale * d_scaled[j];
+  }
+  return d_scale;
+}
+
+template <Activation kAct, typename Number>
+void scaled_forward(ConstMatrixView gate_up, std::span<const float> row_scale, BasicView<Number> activated) {
+  const Index width = activated.cols;
+  for_each_row(activated.rows, width, [&](Index i, Matrix& scratch) {
+    float* scaled = scratch.row(0);
+    scale_inputs(gate_up.row(i), swiglu::scale_of(row_scale, i), width, scaled);
+    forward_row<kAct>(scaled, scaled + width, 1.0f, width, activated.row(i));
+  });
+}
+
 float quantile_of(const GatedActivation& activation) {
   return static_cast<float>(swiglu::normal_quantile(activation.sparsity));
 }
@@ -199,6 +227,8 @@ void forward(const GatedActivation& activation, ConstMatrixView gate_up, std::sp
   with_activation(activation.act, [&](auto act) {
     std::visit(
         [&](auto view) {
+          if (activation.scale_on == RowScaleOn::kInputs)
+            return scaled_forward<act()>(gate_up, row_scale, view);
           if (activation.sparsity == 0) return dense_forward<act()>(gate_up, row_scale, view);
           sparse_forward<act()>(quantile_of(activation), gate_up, row_scale, view);
         },
@@ -218,14 +248,14 @@ struct BackwardRows {
   }
 };
 
-/// body(row, d_gate, activated, scratch [2, width]) for each row by all threads; what body writes to the
+/// body(row, d_gate, activated, scratch [4, width]) for each row by all threads; what body writes to the
 /// first two becomes the results.
 template <typename GradNumber, typename Number, typename Body>
 void for_each_result(BasicView<GradNumber> d_gate_up, BasicView<Number> activated, Body&& body) {
   parallel_blocks(activated.rows, rows_per_task(2 * activated.cols), [&](Index begin, Index end) {
     ResultRows<GradNumber> grads(d_gate_up);
     ResultRows<Number> results(activated);
-    Matrix scratch = Matrix::uninitialised(2, activated.cols);
+    Matrix scratch = Matrix::uninitialised(4, activated.cols);
     for (Index i = begin; i < end; ++i) {
       body(i, grads.place(i), results.place(i), scratch);
       grads.settle(i);
@@ -241,6 +271,19 @@ void dense_backward(const BackwardRows& rows, BasicView<GradNumber> d_gate_up, B
     const float *gate = rows.gate_up.row(i), *grad = rows.d_activated.row(i);
     rows.set_d_scale(i, backward_row<kAct>(gate, gate + width, grad, swiglu::scale_of(rows.row_scale, i),
                                            width, d_gate, d_gate + width, result));
+  });
+}
+
+template <Activation kAct, typename GradNumber, typename Number>
+void scaled_backward(const BackwardRows& rows, BasicView<GradNumber> d_gate_up, BasicView<Number> activated) {
+  const Index width = activated.cols;
+  for_each_result(d_gate_up, activated, [&](Index i, float* d_gate, float* result, Matrix& scratch) {
+    const float *gate_up = rows.gate_up.row(i), *grad = rows.d_activated.row(i);
+    const float scale = swiglu::scale_of(rows.row_scale, i);
+    float *scaled = scratch.row(0), *d_scaled = scratch.row(2);
+    scale_inputs(gate_up, scale, width, scaled);
+    backward_row<kAct>(scaled, scaled + width, grad, 1.0f, width, d_scaled, d_scaled + width, result);
+    rows.set_d_scale(i, unscale_gradients(d_scaled, gate_up, scale, width, d_gate));
   });
 }
 
@@ -267,6 +310,8 @@ void backward(const GatedActivation& activation, ConstMatrixView gate_up, std::s
   with_activation(activation.act, [&](auto act) {
     std::visit(
         [&](auto grad_view, auto view) {
+          if (activation.scale_on == RowScaleOn::kInputs)
+            return scaled_backward<act()>(rows, grad_view, view);
           if (activation.sparsity == 0) return dense_backward<act()>(rows, grad_view, view);
           sparse_backward<act()>(quantile_of(activation), rows, grad_view, view);
         },

@@ -81,16 +81,27 @@ void uncut_gradient(const Gate& cut, std::vector<double>& d_gate) {
   for (std::size_t j = 0; j < d_gate.size(); ++j) d_gate[j] -= sum / width * (1 + cut.z * cut.deviations[j]);
 }
 
+/// What a row's scale multiplies, and 1 for the other.
+struct Scales {
+  double inputs = 1;
+  double result = 1;
+};
+Scales scales_of(const GatedActivation& activation, std::span<const float> row_scale, Index row) {
+  const double scale = swiglu::scale_of(row_scale, row);
+  return activation.scale_on == RowScaleOn::kInputs ? Scales{scale, 1} : Scales{1, scale};
+}
+
 void forward(const GatedActivation& activation, ConstMatrixView gate_up, std::span<const float> row_scale,
              Rows activated) {
   swiglu::check_forward(activation, gate_up, row_scale, activated);
   const Index width = gate_up.cols / 2;
   for (Index i = 0; i < gate_up.rows; ++i) {
     const Gate gate = cut_gate(activation, gate_up.row(i), width);
+    const auto [inputs, result] = scales_of(activation, row_scale, i);
     for (Index j = 0; j < width; ++j) {
-      const double up = gate_up(i, width + j);
-      const double act = value_slope(activation.act, gate.values[static_cast<std::size_t>(j)]).value;
-      set(activated, i, j, static_cast<float>(swiglu::scale_of(row_scale, i) * act * up));
+      const double up = inputs * gate_up(i, width + j);
+      const double act = value_slope(activation.act, inputs * gate.values[static_cast<std::size_t>(j)]).value;
+      set(activated, i, j, static_cast<float>(result * act * up));
     }
   }
 }
@@ -103,17 +114,20 @@ void backward(const GatedActivation& activation, ConstMatrixView gate_up, std::s
   std::vector<double> d_gate(static_cast<std::size_t>(width));
   for (Index i = 0; i < gate_up.rows; ++i) {
     const Gate gate = cut_gate(activation, gate_up.row(i), width);
-    const double scale = swiglu::scale_of(row_scale, i);
+    const auto [inputs, result] = scales_of(activation, row_scale, i);
     double d_scale = 0;
     for (Index j = 0; j < width; ++j) {
       const auto at = static_cast<std::size_t>(j);
-      const ValueSlope act = value_slope(activation.act, gate.values[at]);
-      const double up = gate_up(i, width + j);
+      const ValueSlope act = value_slope(activation.act, inputs * gate.values[at]);
+      const double plain_up = gate_up(i, width + j), up = inputs * plain_up;
       const double grad = d_activated(i, j);
-      d_gate[at] = scale * grad * up * act.slope;
-      set(d_gate_up, i, width + j, static_cast<float>(scale * grad * act.value));
-      set(activated, i, j, static_cast<float>(scale * act.value * up));
-      d_scale += grad * act.value * up;
+      const double d_scaled_gate = grad * up * act.slope, d_scaled_up = grad * act.value;
+      d_scale += activation.scale_on == RowScaleOn::kInputs
+                     ? d_scaled_gate * gate.values[at] + d_scaled_up * plain_up
+                     : grad * act.value * up;
+      d_gate[at] = inputs * result * d_scaled_gate;
+      set(d_gate_up, i, width + j, static_cast<float>(inputs * result * d_scaled_up));
+      set(activated, i, j, static_cast<float>(result * act.value * up));
     }
     if (activation.sparsity > 0) uncut_gradient(gate, d_gate);
     for (Index j = 0; j < width; ++j)

@@ -149,9 +149,9 @@ bool ModelConfig::has_experts() const {
   return false;
 }
 
-bool ModelConfig::has_router_losses() const {
+bool ModelConfig::has_z_loss() const {
   const std::optional<MoeRule>& moe = family().moe;
-  return moe && moe->score == RouterScore::kSoftmax && has_experts();
+  return moe && moe->router.score == RouterScore::kSoftmax && has_experts();
 }
 
 Index ModelConfig::total_parameters() const {

@@ -93,7 +93,7 @@ const Family kDeepseekV3 = {
     .rope = {.pairs = RopePairs::kInterleavedToHalves},
     .moe = MoeRule{.experts_key = "n_routed_experts",
                    .sparse = SparseRule::kAfterFirst,
-                   .score = RouterScore::kSigmoid,
+                   .router = {.score = RouterScore::kSigmoid, .divide = {DivideBy::kSumPlus, 1e-20f}},
                    .topk_norm_fallback = true,
                    .grouped = true,
                    .aux_loss_fallback = std::nullopt,

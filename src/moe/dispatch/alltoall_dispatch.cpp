@@ -73,6 +73,13 @@ void AlltoallDispatch::plan(std::span<const std::int32_t> topk_idx, Index top_k,
   make_own<std::monostate>(plan);
 }
 
+void AlltoallDispatch::plan(std::span<const std::int32_t> topk_idx, Index top_k, const SourceCounts& counts,
+                            DispatchPlan& plan) {
+  plan_sending(topk_idx, top_k, counts.experts, counts.ranks, plan);
+  plan_receiving(landing_counts(counts, ep_->rank()).received, plan);
+  make_own<std::monostate>(plan);
+}
+
 void AlltoallDispatch::dispatch(const DispatchPlan& plan, ConstMatrixView tokens, RowBuffer& rows,
                                 std::optional<ScalarsOut> scalars) {
   check_arrivals(plan);
@@ -82,7 +89,7 @@ void AlltoallDispatch::dispatch(const DispatchPlan& plan, ConstMatrixView tokens
   if (plan.ranks == 1) {
     gather_rows(tokens, rows, token_of, plain_copy(cols));
   } else {
-    leaving_.reshape_uninitialised(plan.slots(), wire_cols(cols, wire_));
+    leaving_.reshape_uninitialised(plan.places(), wire_cols(cols, wire_));
     arriving_.reshape_uninitialised(plan.rows(), wire_cols(cols, wire_));
     gather_rows(tokens, leaving_, token_of, narrowing_copy(cols, wire_));
     ep_->all_to_all_rows(leaving_, plan.sent_per_rank, arriving_, plan.received_per_rank);
@@ -101,7 +108,7 @@ void AlltoallDispatch::combine(const DispatchPlan& plan, const RowBuffer& rows, 
     sum_slots(plan, rows, tokens, mode);
   } else {
     arriving_.reshape_uninitialised(plan.rows(), wire_cols(cols, wire_));
-    leaving_.reshape_uninitialised(plan.slots(), wire_cols(cols, wire_));
+    leaving_.reshape_uninitialised(plan.places(), wire_cols(cols, wire_));
     scatter_rows(
         rows, arriving_, [&](Index row) { return plan.landing_order[at(row)]; }, narrowing_copy(cols, wire_));
     ep_->all_to_all_rows(arriving_, plan.received_per_rank, leaving_, plan.sent_per_rank);
@@ -118,14 +125,14 @@ void AlltoallDispatch::count(std::span<const Index> rows_per_rank, Index cols, b
 
 void AlltoallDispatch::sum_returned(const DispatchPlan& plan, Index cols, MatrixView tokens, Write mode) {
   if (wire_ == WireDType::kFp32) return sum_slots(plan, leaving_, tokens, mode);
-  returned_.reshape_uninitialised(plan.slots(), cols);
+  returned_.reshape_uninitialised(plan.places(), cols);
   gather_rows(
       leaving_, returned_, [](Index place) { return place; }, widening_copy(cols, wire_));
   sum_slots(plan, returned_, tokens, mode);
 }
 
 void AlltoallDispatch::send_scalars(const DispatchPlan& plan, ScalarsOut scalars) {
-  leaving_scalars_.reshape_uninitialised(plan.slots(), 1);
+  leaving_scalars_.reshape_uninitialised(plan.places(), 1);
   arriving_scalars_.reshape_uninitialised(plan.rows(), 1);
   gather_rows(
       as_column(scalars.slots), leaving_scalars_, [&](Index place) { return plan.slot_order[at(place)]; },
@@ -138,13 +145,13 @@ void AlltoallDispatch::send_scalars(const DispatchPlan& plan, ScalarsOut scalars
 
 void AlltoallDispatch::return_scalars(const DispatchPlan& plan, ScalarsBack scalars) {
   arriving_scalars_.reshape_uninitialised(plan.rows(), 1);
-  leaving_scalars_.reshape_uninitialised(plan.slots(), 1);
+  leaving_scalars_.reshape_uninitialised(plan.places(), 1);
   for (Index row = 0; row < plan.rows(); ++row)
     *arriving_scalars_.row(arrival_of(plan, row)) = scalars.rows[at(row)];
   ep_->all_to_all_rows(arriving_scalars_, plan.received_per_rank, leaving_scalars_, plan.sent_per_rank);
   scalars.slots.resize(at(plan.slots()));
   for (Index slot = 0; slot < plan.slots(); ++slot)
-    scalars.slots[at(slot)] = *leaving_scalars_.row(plan.slot_place[at(slot)]);
+    scalars.slots[at(slot)] = plan.leaves(slot) ? *leaving_scalars_.row(plan.slot_place[at(slot)]) : 0;
 }
 
 }  // namespace moeloom

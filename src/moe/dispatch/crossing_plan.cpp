@@ -21,20 +21,22 @@ std::int32_t row_number(Index row) {
   return static_cast<std::int32_t>(row);
 }
 
-/// visit(token, slot, route, new_token, new_sum) for every slot in order; route -1: its expert is on this
-/// node.
-template <typename Visit>
+/// visit(token, slot, route, new_token, new_sum) for every slot with an expert in order; route -1: it is on
+/// this node. end_token() after each token's.
+template <typename Visit, typename EndToken>
 void walk_slots(const CrossingWay& way, const DispatchPlan& plan, const std::vector<Landing>& landings,
-                Visit visit) {
+                Visit visit, EndToken end_token) {
   const auto& [nodes, routes, rank, mode] = way;
   std::vector<Index> last_token(routes.out.size(), -1);
   for (Index token = 0; token < plan.tokens; ++token) {
     Index opening = -1;  // the route that all slots so far take, if there is one
-    for (Index k = 0; k < plan.top_k; ++k) {
-      const Index slot = token * plan.top_k + k;
+    bool first = true;
+    for (Index slot = token * plan.top_k; slot < (token + 1) * plan.top_k; ++slot) {
+      if (!landings[at(slot)].exists()) continue;
       const Index node = nodes.node_of[at(landings[at(slot)].rank)];
       const Index route = routes.out_routes[at(node)];
-      opening = k == 0 || route == opening ? route : -1;
+      opening = first || route == opening ? route : -1;
+      first = false;
       if (route < 0) {
         visit(token, slot, route, false, true);
         continue;
@@ -43,6 +45,7 @@ void walk_slots(const CrossingWay& way, const DispatchPlan& plan, const std::vec
       last_token[at(route)] = token;
       visit(token, slot, route, new_token, new_token || (mode == CombineMode::kExact && opening < 0));
     }
+    end_token();
   }
 }
 
@@ -57,13 +60,14 @@ std::vector<CrossingCounts> begins_of(const std::vector<CrossingCounts>& counts)
 
 void count_leaving(const CrossingWay& way, const DispatchPlan& plan, HierarchicalPlan& own) {
   own.crossing.leaving.assign(way.routes.out.size(), {});
-  walk_slots(way, plan, own.landings, [&](Index, Index, Index route, bool new_token, bool new_sum) {
+  const auto count = [&](Index, Index, Index route, bool new_token, bool new_sum) {
     if (route < 0) return;
     CrossingCounts& counts = own.crossing.leaving[at(route)];
     counts.tokens += new_token;
     counts.sums += new_sum;
     ++counts.copies;
-  });
+  };
+  walk_slots(way, plan, own.landings, count, [] {});
 }
 
 }  // namespace
@@ -97,24 +101,23 @@ std::vector<CrossingCopy> plan_leaving(const CrossingWay& way, const DispatchPla
   crossing.summands.clear();
   crossing.summand_offsets.assign(1, 0);
   const Index members = std::ssize(nodes.members[at(nodes.node_of[at(way.rank)])]);
-  walk_slots(way, plan, own.landings,
-             [&](Index token, Index slot, Index route, bool new_token, bool new_sum) {
-               const Landing& to = own.landings[at(slot)];
-               const Index member = nodes.member_of[at(to.rank)];
-               if (route < 0) {
-                 crossing.summands.push_back({member, to.row});
-               } else {
-                 const CrossingCounts& begin = begins[at(route)];
-                 CrossingCounts& done = next[at(route)];
-                 if (new_token) crossing.tokens[at(begin.tokens + done.tokens++)] = token;
-                 if (new_sum) crossing.summands.push_back({members + route, done.sums++});
-                 crossing.slots[at(begin.copies + done.copies)] = slot;
-                 copies[at(begin.copies + done.copies++)] = {
-                     row_number(to.row), static_cast<std::int16_t>(member), new_token, new_sum};
-               }
-               if (slot % plan.top_k == plan.top_k - 1)
-                 crossing.summand_offsets.push_back(std::ssize(crossing.summands));
-             });
+  const auto place = [&](Index token, Index slot, Index route, bool new_token, bool new_sum) {
+    const Landing& to = own.landings[at(slot)];
+    const Index member = nodes.member_of[at(to.rank)];
+    if (route < 0) {
+      crossing.summands.push_back({member, to.row});
+    } else {
+      const CrossingCounts& begin = begins[at(route)];
+      CrossingCounts& done = next[at(route)];
+      if (new_token) crossing.tokens[at(begin.tokens + done.tokens++)] = token;
+      if (new_sum) crossing.summands.push_back({members + route, done.sums++});
+      crossing.slots[at(begin.copies + done.copies)] = slot;
+      copies[at(begin.copies + done.copies++)] = {row_number(to.row), static_cast<std::int16_t>(member),
+                                                  new_token, new_sum};
+    }
+  };
+  walk_slots(way, plan, own.landings, place,
+             [&] { crossing.summand_offsets.push_back(std::ssize(crossing.summands)); });
   return copies;
 }
 

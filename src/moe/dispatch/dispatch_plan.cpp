@@ -12,6 +12,7 @@ void count_tokens(std::span<const std::int32_t> topk_idx, Index num_experts,
                   std::vector<Index>& tokens_per_expert) {
   tokens_per_expert.assign(at(num_experts), 0);
   for (const std::int32_t expert : topk_idx) {
+    if (expert == kNoExpert) continue;
     require(expert >= 0 && expert < num_experts, "a chosen expert lies outside [0, num_experts)");
     ++tokens_per_expert[at(expert)];
   }
@@ -20,10 +21,15 @@ void count_tokens(std::span<const std::int32_t> topk_idx, Index num_experts,
 /// Places of equal experts follow slot number, which is token order: a token visits an expert once at most.
 void order_by_expert(std::span<const std::int32_t> topk_idx, DispatchPlan& plan) {
   std::vector<Index> next(plan.tokens_per_expert.size());
-  std::exclusive_scan(plan.tokens_per_expert.begin(), plan.tokens_per_expert.end(), next.begin(), Index{0});
-  plan.slot_order.resize(topk_idx.size());
+  const auto& counts = plan.tokens_per_expert;
+  std::exclusive_scan(counts.begin(), counts.end(), next.begin(), Index{0});
+  plan.slot_order.resize(at(std::reduce(counts.begin(), counts.end(), Index{0})));
   plan.slot_place.resize(topk_idx.size());
   for (std::size_t slot = 0; slot < topk_idx.size(); ++slot) {
+    if (topk_idx[slot] == kNoExpert) {
+      plan.slot_place[slot] = -1;
+      continue;
+    }
     const Index place = next[at(topk_idx[slot])]++;
     plan.slot_order[at(place)] = static_cast<Index>(slot);
     plan.slot_place[slot] = place;
@@ -51,6 +57,12 @@ void count_received(std::span<const std::int64_t> received_counts, DispatchPlan&
 
 Index DispatchPlan::rows() const {
   return std::reduce(rows_per_source.begin(), rows_per_source.end(), Index{0});
+}
+
+std::vector<Index> count_choices(std::span<const std::int32_t> topk_idx, Index num_experts) {
+  std::vector<Index> tokens_per_expert;
+  count_tokens(topk_idx, num_experts, tokens_per_expert);
+  return tokens_per_expert;
 }
 
 void plan_sending(std::span<const std::int32_t> topk_idx, Index top_k, Index num_experts, Index ranks,
@@ -100,6 +112,11 @@ LandingCounts landing_counts(Index num_experts, Index ranks, Index rank,
   return sums;
 }
 
+LandingCounts landing_counts(const SourceCounts& counts, Index rank) {
+  return landing_counts(counts.experts, counts.ranks, rank,
+                        [&](Index source) { return counts.of_source(source); });
+}
+
 void plan_landing(const LandingCounts& counts, std::span<const std::int32_t> topk_idx, Index rank,
                   DispatchPlan& plan, std::vector<Landing>& landings) {
   const auto experts = std::ssize(plan.tokens_per_expert);
@@ -126,6 +143,10 @@ void plan_landing(const LandingCounts& counts, std::span<const std::int32_t> top
   }
   landings.resize(topk_idx.size());
   for (std::size_t slot = 0; slot < topk_idx.size(); ++slot) {
+    if (topk_idx[slot] == kNoExpert) {
+      landings[slot] = {-1, -1};
+      continue;
+    }
     const Landing& from = origin[at(topk_idx[slot])];
     landings[slot] = {from.rank, from.row + plan.slot_place[slot]};
   }

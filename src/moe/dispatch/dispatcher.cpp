@@ -46,11 +46,18 @@ DispatcherSettings open_dispatcher(DispatcherKind kind, const Communicator& ep, 
 }
 
 Dispatcher::Dispatcher(const Communicator& ep, Index num_experts, const DispatcherSettings& settings)
-    : kind_(settings.kind), rank_(ep.rank()), way_(make_way(ep, num_experts, settings)) {}
+    : ep_(&ep),
+      kind_(settings.kind),
+      num_experts_(num_experts),
+      rebalance_(settings.rebalance),
+      node_of_(settings.nodes.nodes() > 1 ? settings.nodes.node_of : std::vector<Index>{}),
+      way_(make_way(ep, num_experts, settings)) {}
 
 Dispatcher::Way Dispatcher::make_way(const Communicator& ep, Index num_experts,
                                      const DispatcherSettings& settings) {
-  const auto& [kind, memory, nodes, wire, node_pool, chunks] = settings;
+  const auto& [kind, memory, nodes, wire, node_pool, chunks, rebalance] = settings;
+  require(!rebalance || (kind != DispatcherKind::kAllgather && chunks == 0 && !node_pool),
+          "rows are rebalanced where they travel whole to one rank, and without a node pool");
   require(chunks == 0 || kind == DispatcherKind::kAlltoall,
           "only the alltoall dispatcher moves rows in chunks");
   switch (kind) {
@@ -73,7 +80,29 @@ DispatchTraffic Dispatcher::traffic() const {
 }
 
 void Dispatcher::plan(std::span<const std::int32_t> topk_idx, Index top_k, DispatchPlan& plan) {
+  if (rebalance_) return plan_with_replicas(topk_idx, top_k, plan);
+  if (plan.replicas.moves()) plan.replicas = {};
   std::visit([&](auto& way) { way.plan(topk_idx, top_k, plan); }, way_);
+}
+
+void Dispatcher::plan_with_replicas(std::span<const std::int32_t> topk_idx, Index top_k, DispatchPlan& plan) {
+  std::vector<std::int64_t> mine = count_choices(topk_idx, num_experts_);
+  SourceCounts counts{ep_->size(), num_experts_, ep_->all_gather(mine)};
+  plan.replicas = plan_replicas(std::move(counts), *rebalance_, node_of_);
+  rebalance_counts_.add(plan.replicas, ep_->rank());
+  const SourceCounts& of_experts = plan.replicas.placement.counts();
+  const auto plan_way = [&](std::span<const std::int32_t> numbers, const SourceCounts& of_numbers) {
+    std::visit(
+        [&](auto& way) {
+          if constexpr (requires { way.plan(numbers, top_k, of_numbers, plan); })
+            way.plan(numbers, top_k, of_numbers, plan);
+        },
+        way_);
+  };
+  if (!plan.replicas.moves()) return plan_way(topk_idx, of_experts);
+  plan.replicas.served.translate(topk_idx, ep_->rank(), served_);
+  plan_way(served_, plan.replicas.served.counts(of_experts));
+  plan.tokens_per_expert = std::move(mine);
 }
 
 Index Dispatcher::chunks() const {
@@ -84,7 +113,7 @@ void Dispatcher::begin(const RoundTrip& trip) {
   check_tokens(trip.plan, trip.tokens);
   check_scalars(trip.plan, trip.scalars_out);
   check_sums(trip.plan, trip.sums, trip.tokens.cols);
-  row_bytes_ += bytes_for_others(trip.plan.sent_per_rank, rank_, trip.tokens.cols);
+  row_bytes_ += bytes_for_others(trip.plan.sent_per_rank, ep_->rank(), trip.tokens.cols);
   std::visit([&](auto& way) { way.begin(trip); }, way_);
 }
 
@@ -103,7 +132,7 @@ void Dispatcher::send_back(const RoundTrip& trip, Index chunk) {
 }
 
 void Dispatcher::finish(const RoundTrip& trip) {
-  row_bytes_ += bytes_for_others(trip.plan.received_per_rank, rank_, trip.sums.cols);
+  row_bytes_ += bytes_for_others(trip.plan.received_per_rank, ep_->rank(), trip.sums.cols);
   std::visit([&](auto& way) { way.finish(trip); }, way_);
 }
 

@@ -2,6 +2,7 @@
 
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"
+#include "moeloom/comm/mesh.hpp"
 
 #include <numeric>
 
@@ -61,12 +62,35 @@ void HierarchicalDispatch::plan(std::span<const std::int32_t> topk_idx, Index to
   LandingCounts counts{plan.tokens_per_expert, plan.tokens_per_expert, std::move(received.of_experts)};
   ep_->all_sum(counts.of_all);
   ep_->sum_before(counts.before);
+  std::vector<Index> copies_per_route;
+  for (const Index from : routes_.in) copies_per_route.push_back(received.beside[at(from)]);
+  plan_crossing(topk_idx, counts, copies_per_route, plan);
+}
+
+void HierarchicalDispatch::plan(std::span<const std::int32_t> topk_idx, Index top_k,
+                                const SourceCounts& counts, DispatchPlan& plan) {
+  plan_sending(topk_idx, top_k, counts.experts, counts.ranks, plan);
+  const NodeMap& nodes = settings_.nodes;
+  const Index here = nodes.node_of[at(ep_->rank())];
+  std::vector<Index> copies_per_route;
+  for (const Index from : routes_.in) {
+    Index copies = 0;
+    for (const Index holder : nodes.members[at(here)]) {
+      const ExpertRange held = experts_of(counts.experts, counts.ranks, holder);
+      const auto first = counts.of_source(from).begin() + held.begin;
+      copies += std::reduce(first, first + held.count, Index{0});
+    }
+    copies_per_route.push_back(copies);
+  }
+  plan_crossing(topk_idx, landing_counts(counts, ep_->rank()), copies_per_route, plan);
+}
+
+void HierarchicalDispatch::plan_crossing(std::span<const std::int32_t> topk_idx, const LandingCounts& counts,
+                                         std::span<const Index> copies_per_route, DispatchPlan& plan) {
   HierarchicalPlan& own = make_own<HierarchicalPlan>(plan);
   plan_landing(counts, topk_idx, ep_->rank(), plan, own.landings);
   const std::vector<CrossingCopy> leaving =
-      plan_leaving({nodes, routes_, ep_->rank(), settings_.combine}, plan, own);
-  std::vector<Index> copies_per_route;
-  for (const Index from : routes_.in) copies_per_route.push_back(received.beside[at(from)]);
+      plan_leaving({settings_.nodes, routes_, ep_->rank(), settings_.combine}, plan, own);
   plan_arriving(exchange_copies(leaving, own.crossing, copies_per_route), copies_per_route, own.crossing);
 }
 
@@ -158,11 +182,11 @@ void HierarchicalDispatch::write_own_node(const DispatchPlan& plan, ConstMatrixV
                                           const std::optional<ScalarsOut>& scalars) const {
   const NodeMap& nodes = settings_.nodes;
   const std::vector<Landing>& landings = own_of(plan).landings;
-  const RowWriter write(plan.slots(), tokens.cols);
+  const RowWriter write(plan.places(), tokens.cols);
   parallel_blocks(plan.tokens, kRowsPerTask, [&](Index begin, Index end) {
     for (Index slot = begin * plan.top_k; slot < end * plan.top_k; ++slot) {
       const Landing& to = landings[at(slot)];
-      if (!nodes.same_node(to.rank, ep_->rank())) continue;
+      if (!to.exists() || !nodes.same_node(to.rank, ep_->rank())) continue;
       const Index member = nodes.member_of[at(to.rank)];
       write(tokens.row(slot / plan.top_k), node_.rows_of(member) + to.row * tokens.cols);
       if (scalars) node_.scalars_of(member)[to.row] = scalars->slots[at(slot)];
@@ -270,7 +294,9 @@ void HierarchicalDispatch::take_scalars(const DispatchPlan& plan, std::span<cons
   scalars.slots.resize(at(plan.slots()));
   for (Index slot = 0; slot < plan.slots(); ++slot) {
     const Landing& from = landings[at(slot)];
-    if (nodes.same_node(from.rank, ep_->rank()))
+    if (!from.exists())
+      scalars.slots[at(slot)] = 0;
+    else if (nodes.same_node(from.rank, ep_->rank()))
       scalars.slots[at(slot)] = node_.scalars_of(nodes.member_of[at(from.rank)])[from.row];
   }
   for (const Parcel& parcel : arriving) {

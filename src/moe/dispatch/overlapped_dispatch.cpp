@@ -73,9 +73,9 @@ void OverlappedDispatch::begin(const RoundTrip& trip) {
   require(chunks.chunks == chunks_ && std::holds_alternative<std::monostate>(plan.own),
           "the overlapped dispatcher needs a plan of its own");
   const Index cols = trip.tokens.cols, width = wire_cols(cols, wire_) + 1;
-  leaving_.reshape_uninitialised(plan.slots(), width);
+  leaving_.reshape_uninitialised(plan.places(), width);
   arriving_.reshape_uninitialised(plan.rows(), width);
-  returning_.reshape_uninitialised(plan.slots(), width);
+  returning_.reshape_uninitialised(plan.places(), width);
   trip.rows.reshape_uninitialised(plan.rows(), cols);
   trip.results.reshape_uninitialised(plan.rows(), cols);
   if (trip.scalars_out) trip.scalars_out->rows.resize(at(plan.rows()));
@@ -163,8 +163,8 @@ void OverlappedDispatch::finish(const RoundTrip& trip) {
   if (wire_ == WireDType::kFp32) {
     sum_slots(plan, returning_.view().cols_from(0, number), trip.sums, trip.mode);
   } else {
-    widened_.reshape_uninitialised(plan.slots(), trip.sums.cols);
-    for_each_place({0, plan.slots()}, [&](Index place) {
+    widened_.reshape_uninitialised(plan.places(), trip.sums.cols);
+    for_each_place({0, plan.places()}, [&](Index place) {
       from_wire(returning_.row(place), trip.sums.cols, wire_, widened_.row(place));
     });
     sum_slots(plan, widened_, trip.sums, trip.mode);
@@ -172,7 +172,8 @@ void OverlappedDispatch::finish(const RoundTrip& trip) {
   if (!trip.scalars_back) return;
   trip.scalars_back->slots.resize(at(plan.slots()));
   for (Index slot = 0; slot < plan.slots(); ++slot)
-    trip.scalars_back->slots[at(slot)] = returning_.row(plan.slot_place[at(slot)])[number];
+    trip.scalars_back->slots[at(slot)] =
+        plan.leaves(slot) ? returning_.row(plan.slot_place[at(slot)])[number] : 0;
 }
 
 }  // namespace moeloom

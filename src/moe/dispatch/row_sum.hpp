@@ -4,6 +4,8 @@
 #include "moeloom/tensor/eight.hpp"
 #include "moeloom/tensor/gemm.hpp"
 
+#include <algorithm>
+
 namespace moeloom {
 
 /// out [8 kSums] = or += row_of(0) + row_of(1) + ... at columns from `begin` on, all slots' before the next
@@ -23,9 +25,13 @@ void sum_lanes(Index count, Index begin, RowOf row_of, float* out, Write mode) {
   for (Index i = 0; i < kSums; ++i) store8(sums[i], out + i * 8);
 }
 
-/// out [cols] = or += row_of(0) + row_of(1) + ... + row_of(count - 1), in this order.
+/// out [cols] = or += row_of(0) + row_of(1) + ... + row_of(count - 1), in this order; 0 of no row.
 template <typename RowOf>
 void sum_rows(Index count, Index cols, RowOf row_of, float* out, Write mode) {
+  if (count == 0) {
+    if (mode == Write::kReplace) std::fill_n(out, cols, 0.0f);
+    return;
+  }
   Index j = 0;
   constexpr Index kRegisters = 8;  // of sums at once, beside those that rows are loaded to
   for (; j + 8 * kRegisters <= cols; j += 8 * kRegisters)

@@ -7,7 +7,7 @@
 #include <cstring>
 
 #include "dispatch/row_copy.hpp"
-#include "dispatch/row_sum.hpp"
+#include "dispatch/slot_sum.hpp"
 
 namespace moeloom {
 namespace {
@@ -41,15 +41,24 @@ void SharedDispatch::plan(std::span<const std::int32_t> topk_idx, Index top_k, D
   plan_landing(counts, topk_idx, memory.rank(), plan, make_own<SharedPlan>(plan).landings);
 }
 
+/// Nobody meets: who knows the counts of all knows that all have left the combine before.
+void SharedDispatch::plan(std::span<const std::int32_t> topk_idx, Index top_k, const SourceCounts& counts,
+                          DispatchPlan& plan) {
+  const Index rank = node_.memory().rank();
+  plan_sending(topk_idx, top_k, counts.experts, counts.ranks, plan);
+  plan_landing(landing_counts(counts, rank), topk_idx, rank, plan, make_own<SharedPlan>(plan).landings);
+}
+
 void SharedDispatch::dispatch(const DispatchPlan& plan, ConstMatrixView tokens, RowBuffer& rows,
                               std::optional<ScalarsOut> scalars) {
   const std::vector<Landing>& landings = own_of<SharedPlan>(plan, "shared").landings;
   const Index cols = tokens.cols;
-  const RowWriter write(plan.slots(), cols);
+  const RowWriter write(plan.places(), cols);
   node_.open(rows, plan.rows(), cols, scalars.has_value());
   parallel_blocks(plan.tokens, kTokensPerTask, [&](Index begin, Index end) {
     for (Index slot = begin * plan.top_k; slot < end * plan.top_k; ++slot) {
       const Landing& to = landings[at(slot)];
+      if (!to.exists()) continue;
       write(tokens.row(slot / plan.top_k), node_.rows_of(to.rank) + to.row * cols);
       if (scalars) node_.scalars_of(to.rank)[to.row] = scalars->slots[at(slot)];
     }
@@ -62,20 +71,16 @@ void SharedDispatch::combine(const DispatchPlan& plan, const RowBuffer& rows, Ma
                              std::optional<ScalarsBack> scalars) {
   const std::vector<Landing>& landings = own_of<SharedPlan>(plan, "shared").landings;
   node_.show(rows, scalars);
-  parallel_blocks(plan.tokens, kTokensPerTask, [&](Index begin, Index end) {
-    for (Index t = begin; t < end; ++t) {
-      const Landing* from = landings.data() + t * plan.top_k;
-      const auto row_of = [&](Index k) -> const float* {
-        return node_.rows_of(from[k].rank) + from[k].row * rows.cols();
-      };
-      sum_rows(plan.top_k, rows.cols(), row_of, tokens.row(t), mode);
-    }
-  });
+  const auto row_of = [&](Index slot) {
+    const Landing& from = landings[at(slot)];
+    return node_.rows_of(from.rank) + from.row * rows.cols();
+  };
+  sum_slots(plan, kTokensPerTask, row_of, tokens, mode);
   if (!scalars) return;
   scalars->slots.resize(at(plan.slots()));
   for (Index slot = 0; slot < plan.slots(); ++slot) {
     const Landing& from = landings[at(slot)];
-    scalars->slots[at(slot)] = node_.scalars_of(from.rank)[from.row];
+    scalars->slots[at(slot)] = from.exists() ? node_.scalars_of(from.rank)[from.row] : 0;
   }
 }
 

@@ -66,6 +66,7 @@ void PooledExperts::backward(const ExpertPass& pass, Dispatcher& dispatcher, con
 
 ExpertRunner::Way ExpertRunner::make_way(const DispatcherSettings& dispatcher) {
   if (auto memory = dispatcher.weights_memory()) return PooledExperts(std::move(memory));
+  if (dispatcher.rebalance) return RebalancedExperts();
   return OwnExperts();
 }
 
@@ -85,6 +86,10 @@ void ExpertRunner::backward(const ExpertPass& pass, Dispatcher& dispatcher, cons
 
 PoolCounts ExpertRunner::counts() const {
   return std::visit([](const auto& way) { return way.counts(); }, way_);
+}
+
+RebalanceCounts ExpertRunner::rebalance_traffic() const {
+  return std::visit([](const auto& way) { return way.rebalance_traffic(); }, way_);
 }
 
 }  // namespace moeloom

@@ -113,25 +113,44 @@ void backward_chunk(const ExpertPass& pass, const ExpertChunk& chunk, ConstMatri
   });
 }
 
-void weight_gradients(const ExpertPass& pass, const ExpertChunk& chunk, ConstMatrixView d_rows,
-                      Write gradients) {
+namespace {
+
+/// Of groups whose rows are chunk.rows.
+void weight_gradients(const ExpertPass& pass, const ExpertChunk& chunk, const GroupedRows& groups,
+                      ConstMatrixView d_rows, const GroupedGradients& d_gate_up,
+                      const GroupedGradients& d_down, Write gradients) {
   const auto& [kernels, shard, packed, all_rows, saved, workspace, clock] = pass;
-  if (chunk.experts.size() == 0) return;
-  const Index sources = pass.rows.sources;
-  const GroupedRows rows{pass.rows.rows_per_source.subspan(at(chunk.experts.begin * sources),
-                                                           at(chunk.experts.size() * sources)),
-                         sources, pass.rows.between};
   if (shard.d_down.rows > 0)
     clock.product("down weight_grad", chunk.rows.size(), [&] {
       kernels.grouped_matmul.weight_grad(of_chunk(d_rows, chunk), of_chunk(workspace.activated.rows(), chunk),
-                                         rows, gradients_of(shard.d_down, pass, chunk.experts), gradients);
+                                         groups, d_down, gradients);
     });
   if (shard.d_gate_up.rows > 0)
     clock.product("gate_up weight_grad", chunk.rows.size(), [&] {
       kernels.grouped_matmul.weight_grad(of_chunk(d_gate_up_rows(pass), chunk),
-                                         of_chunk(saved.rows.view(), chunk), rows,
-                                         gradients_of(shard.d_gate_up, pass, chunk.experts), gradients);
+                                         of_chunk(saved.rows.view(), chunk), groups, d_gate_up, gradients);
     });
+}
+
+}  // namespace
+
+void weight_gradients(const ExpertPass& pass, const ExpertChunk& chunk, ConstMatrixView d_rows,
+                      Write gradients) {
+  if (chunk.experts.size() == 0) return;
+  const Index sources = pass.rows.sources;
+  const GroupedRows groups{pass.rows.rows_per_source.subspan(at(chunk.experts.begin * sources),
+                                                             at(chunk.experts.size() * sources)),
+                           sources, pass.rows.between};
+  weight_gradients(pass, chunk, groups, d_rows, gradients_of(pass.shard.d_gate_up, pass, chunk.experts),
+                   gradients_of(pass.shard.d_down, pass, chunk.experts), gradients);
+}
+
+void weight_gradients(const ExpertPass& pass, Index first_row, const GroupedRows& groups,
+                      ConstMatrixView d_rows, const GradientTargets& targets, Write gradients) {
+  if (groups.groups() == 0) return;
+  const ExpertChunk chunk{{0, groups.groups()}, {first_row, first_row + groups.total()}};
+  weight_gradients(pass, chunk, groups, d_rows, GroupedGradients(targets.gate_up),
+                   GroupedGradients(targets.down), gradients);
 }
 
 void experts_forward(const ExpertPass& pass) {

@@ -7,7 +7,7 @@
 #include "moeloom/model/layer_spec.hpp"
 #include "moeloom/model/loss.hpp"
 #include "moeloom/moe/dispatch/dispatch_plan.hpp"
-#include "moeloom/moe/router_losses.hpp"
+#include "moeloom/moe/routing/router_losses.hpp"
 #include "moeloom/plan/rates/calibration.hpp"
 #include "moeloom/train/adamw.hpp"
 
@@ -128,18 +128,18 @@ class Meter {
 
   /// Tokens a second through one layer's router, forward and backward.
   double router() const {
-    const RouterSettings settings{.num_experts = sizes_.experts, .top_k = sizes_.top_k};
+    const RouterSettings settings = softmax_router(sizes_.experts, sizes_.top_k);
     const Matrix hidden = random_rows(kTokens, sizes_.hidden, 9);
     const Matrix weight = random_rows(sizes_.experts, sizes_.hidden, 10);
     Matrix logits(kTokens, sizes_.experts), d_hidden(kTokens, sizes_.hidden);
     Matrix d_weight(sizes_.experts, sizes_.hidden);
     const std::vector<float> d_weights(at(kTokens * sizes_.top_k), 0.1f);
     Routing routing;
-    RouterStatistics statistics(sizes_.experts);
+    RouterStatistics statistics(1, sizes_.experts);
     return rate(static_cast<double>(kTokens), [&] {
       matmul(hidden, weight, logits);
       route(logits, settings, routing);
-      statistics.add(routing, settings.top_k, {});
+      statistics.add(0, routing, {});
       route_backward(routing, settings, d_weights, {}, {}, logits);
       matmul_input_grad(logits, weight, d_hidden, Write::kAdd);
       matmul_weight_grad(logits, hidden, d_weight);

@@ -24,7 +24,8 @@ DispatchPlan plan_to(const std::vector<Index>& ranks, Index top_k) {
   std::vector<Landing>& landings = make_own<HierarchicalPlan>(plan).landings;
   plan.top_k = top_k;
   plan.tokens = std::ssize(ranks) / top_k;
-  for (const Index rank : ranks) landings.push_back({rank, 10 + std::ssize(landings)});
+  for (const Index rank : ranks)  // -1: no expert
+    landings.push_back({rank, rank < 0 ? -1 : 10 + std::ssize(landings)});
   return plan;
 }
 
@@ -45,6 +46,9 @@ TEST(CrossingPlan, ATokenCrossesOnceAndReturnsWhatItsSumNeeds) {
       {"the opening is another node's", {4, 2, 3, 2}, CombineMode::kExact, 1, 3, 3},
       {"one sum always", {2, 0, 3, 1}, CombineMode::kFast, 1, 2, 1},
       {"one sum of all but one", {0, 2, 3, 2}, CombineMode::kFast, 1, 3, 1},
+      {"a sum opens after a slot without an expert", {-1, 2, 3, 0}, CombineMode::kExact, 1, 2, 1},
+      {"and goes on after one", {2, -1, 3, 2}, CombineMode::kExact, 1, 3, 1},
+      {"no expert at all", {-1, -1, -1, -1}, CombineMode::kExact, 0, 0, 0},
   };
   for (const Case& c : cases) {
     DispatchPlan plan = plan_to(c.ranks, 4);
@@ -61,6 +65,16 @@ TEST(CrossingPlan, ATokenCrossesOnceAndReturnsWhatItsSumNeeds) {
     EXPECT_EQ(there.arriving.front().sums, c.sums) << c.name;
     EXPECT_EQ(there.sum_offsets.back(), std::ssize(copies)) << c.name;
   }
+}
+
+TEST(CrossingPlan, ATokenWithoutAnyExpertHasNoSummand) {
+  DispatchPlan plan = plan_to({1, -1, /*next token*/ -1, -1, /*next*/ -1, 2}, 2);
+  const CrossingRoutes routes = crossing_routes(kNodes, 0);
+  HierarchicalPlan& own = make_own<HierarchicalPlan>(plan);
+  plan_leaving({kNodes, routes, 0, CombineMode::kExact}, plan, own);
+  EXPECT_EQ(own.crossing.summand_offsets, (std::vector<Index>{0, 1, 1, 2}));
+  EXPECT_EQ(own.crossing.tokens, (std::vector<Index>{2}));
+  EXPECT_EQ(own.crossing.slots, (std::vector<Index>{5}));
 }
 
 TEST(CrossingPlan, RowsForANodeAreThoseOfItsRanks) {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "dispatch/dropped_slots.hpp"
 #include "support/random_matrix.hpp"
 #include <gtest/gtest.h>
 
@@ -41,6 +42,23 @@ TEST(DispatchPlan, SlotsLeaveOrderedByExpertAndThenByToken) {
   }
 }
 
+TEST(DispatchPlan, ASlotWithoutAnExpertIsNotCountedAndDoesNotLeave) {
+  DispatchPlan plan;
+  plan_sending(std::vector<std::int32_t>{2, kNoExpert, kNoExpert, kNoExpert, 0, 2}, 2, 3, 3, plan);
+  EXPECT_EQ(plan.slots(), 6);
+  EXPECT_EQ(plan.places(), 3);
+  EXPECT_FALSE(plan.every_slot_leaves());
+  EXPECT_EQ(plan.tokens_per_expert, (std::vector<Index>{1, 0, 2}));
+  EXPECT_EQ(plan.sent_per_rank, (std::vector<Index>{1, 0, 2}));
+  EXPECT_EQ(plan.slot_order, (std::vector<Index>{4, 0, 5}));
+  EXPECT_EQ(plan.slot_place, (std::vector<Index>{1, -1, -1, -1, 0, 2}));
+  EXPECT_FALSE(plan.leaves(1));
+  plan_sending(std::vector<std::int32_t>(4, kNoExpert), 2, 3, 3, plan);
+  EXPECT_EQ(plan.places(), 0);
+  plan_sending(std::vector<std::int32_t>{2, 1}, 2, 3, 3, plan);
+  EXPECT_TRUE(plan.every_slot_leaves());
+}
+
 TEST(DispatchPlan, CountsAreConserved) {
   for (const Case& c : kCases) {
     const DispatchPlan plan = sending(c, 4);
@@ -69,64 +87,71 @@ TEST(DispatchPlan, NothingIsReceivedFromRanksWithoutTokens) {
 }
 
 /// Both receiving halves of every rank of a case, from the same choices.
-TEST(DispatchPlan, LandingsAreThePlacesThatRowsWouldBeRegroupedTo) {
-  for (const Case& c : kCases) {
-    std::vector<std::vector<std::int32_t>> chosen;
-    std::vector<std::int64_t> counts;  // [ep, E]
-    for (Index rank = 0; rank < c.ranks; ++rank) {
-      chosen.push_back(testing::random_choices(c.tokens + 3 * rank, c.top_k, c.experts,
-                                               static_cast<std::uint64_t>(rank), c.favourite));
-      std::vector<std::int64_t> own(static_cast<std::size_t>(c.experts));
-      for (const std::int32_t expert : chosen.back()) ++own[static_cast<std::size_t>(expert)];
-      counts.insert(counts.end(), own.begin(), own.end());
-    }
-    const auto counts_for = [&](Index rank) {
-      return landing_counts(c.experts, c.ranks, rank, [&](Index source) {
-        return std::span<const std::int64_t>(counts).subspan(at(source * c.experts), at(c.experts));
-      });
-    };
-    std::vector<std::vector<int>> landed;  // [rank][row]: slots that land there
-    for (Index rank = 0; rank < c.ranks; ++rank) {
-      const ExpertRange held = experts_of(c.experts, c.ranks, rank);
-      std::vector<std::int64_t> received;
-      for (Index source = 0; source < c.ranks; ++source)
-        for (Index i = 0; i < held.count; ++i)
-          received.push_back(counts[static_cast<std::size_t>(source * c.experts + held.begin + i)]);
-      DispatchPlan regrouped;
-      std::vector<Landing> landings;
-      regrouped.ranks = c.ranks;
-      plan_receiving(received, regrouped);
-      DispatchPlan plan;
-      plan_sending(chosen[static_cast<std::size_t>(rank)], c.top_k, c.experts, c.ranks, plan);
-      plan_landing(counts_for(rank), chosen[static_cast<std::size_t>(rank)], rank, plan, landings);
-      EXPECT_EQ(plan.rows_per_source, regrouped.rows_per_source);
-      EXPECT_EQ(plan.received_per_rank, regrouped.received_per_rank);
-      landed.emplace_back(static_cast<std::size_t>(plan.rows()));
-    }
-    for (Index source = 0; source < c.ranks; ++source) {
-      const auto& choices = chosen[static_cast<std::size_t>(source)];
-      DispatchPlan plan;
-      plan_sending(choices, c.top_k, c.experts, c.ranks, plan);
-      std::vector<Landing> landings;
-      plan_landing(counts_for(source), choices, source, plan, landings);
-      for (std::size_t slot = 0; slot < choices.size(); ++slot) {
-        const auto [rank, row] = landings[slot];
-        Index expected = 0;  // rows of earlier experts, earlier sources and earlier tokens of this one
-        const Index first = experts_of(c.experts, c.ranks, rank).begin;
-        for (Index other = 0; other < c.ranks; ++other) {
-          const auto& theirs = chosen[static_cast<std::size_t>(other)];
-          for (std::size_t i = 0; i < theirs.size(); ++i)
-            expected += theirs[i] >= first &&
-                        (theirs[i] < choices[slot] ||
-                         (theirs[i] == choices[slot] && (other < source || (other == source && i < slot))));
-        }
-        EXPECT_EQ(row, expected);
-        ++landed[static_cast<std::size_t>(rank)][static_cast<std::size_t>(row)];
-      }
-    }
-    for (const std::vector<int>& rows : landed)
-      for (const int slots : rows) EXPECT_EQ(slots, 1) << "a row from no slot, or from several";
+void expect_landings_where_rows_are_regrouped(const Case& c, testing::Drops drops) {
+  std::vector<std::vector<std::int32_t>> chosen;
+  std::vector<std::int64_t> counts;  // [ep, E]
+  for (Index rank = 0; rank < c.ranks; ++rank) {
+    const auto seed = static_cast<std::uint64_t>(rank);
+    chosen.push_back(
+        testing::dropped(testing::random_choices(c.tokens + 3 * rank, c.top_k, c.experts, seed, c.favourite),
+                         c.top_k, drops, 0, rank == c.ranks - 1, seed));
+    std::vector<std::int64_t> own(static_cast<std::size_t>(c.experts));
+    for (const std::int32_t expert : chosen.back())
+      if (expert != kNoExpert) ++own[static_cast<std::size_t>(expert)];
+    counts.insert(counts.end(), own.begin(), own.end());
   }
+  const auto counts_for = [&](Index rank) {
+    return landing_counts(c.experts, c.ranks, rank, [&](Index source) {
+      return std::span<const std::int64_t>(counts).subspan(at(source * c.experts), at(c.experts));
+    });
+  };
+  std::vector<std::vector<int>> landed;  // [rank][row]: slots that land there
+  for (Index rank = 0; rank < c.ranks; ++rank) {
+    const ExpertRange held = experts_of(c.experts, c.ranks, rank);
+    std::vector<std::int64_t> received;
+    for (Index source = 0; source < c.ranks; ++source)
+      for (Index i = 0; i < held.count; ++i)
+        received.push_back(counts[static_cast<std::size_t>(source * c.experts + held.begin + i)]);
+    DispatchPlan regrouped;
+    std::vector<Landing> landings;
+    regrouped.ranks = c.ranks;
+    plan_receiving(received, regrouped);
+    DispatchPlan plan;
+    plan_sending(chosen[static_cast<std::size_t>(rank)], c.top_k, c.experts, c.ranks, plan);
+    plan_landing(counts_for(rank), chosen[static_cast<std::size_t>(rank)], rank, plan, landings);
+    EXPECT_EQ(plan.rows_per_source, regrouped.rows_per_source);
+    EXPECT_EQ(plan.received_per_rank, regrouped.received_per_rank);
+    landed.emplace_back(static_cast<std::size_t>(plan.rows()));
+  }
+  for (Index source = 0; source < c.ranks; ++source) {
+    const auto& choices = chosen[static_cast<std::size_t>(source)];
+    DispatchPlan plan;
+    plan_sending(choices, c.top_k, c.experts, c.ranks, plan);
+    std::vector<Landing> landings;
+    plan_landing(counts_for(source), choices, source, plan, landings);
+    for (std::size_t slot = 0; slot < choices.size(); ++slot) {
+      EXPECT_EQ(landings[slot].exists(), choices[slot] != kNoExpert);
+      if (choices[slot] == kNoExpert) continue;
+      const auto [rank, row] = landings[slot];
+      Index expected = 0;  // rows of earlier experts, earlier sources and earlier tokens of this one
+      const Index first = experts_of(c.experts, c.ranks, rank).begin;
+      for (Index other = 0; other < c.ranks; ++other) {
+        const auto& theirs = chosen[static_cast<std::size_t>(other)];
+        for (std::size_t i = 0; i < theirs.size(); ++i)
+          expected += theirs[i] >= first &&
+                      (theirs[i] < choices[slot] ||
+                       (theirs[i] == choices[slot] && (other < source || (other == source && i < slot))));
+      }
+      EXPECT_EQ(row, expected);
+      ++landed[static_cast<std::size_t>(rank)][static_cast<std::size_t>(row)];
+    }
+  }
+  for (const std::vector<int>& rows : landed)
+    for (const int slots : rows) EXPECT_EQ(slots, 1) << "a row from no slot, or from several";
+}
+TEST(DispatchPlan, LandingsAreThePlacesThatRowsWouldBeRegroupedTo) {
+  for (const Case& c : kCases)
+    for (const testing::Drops drops : testing::kDrops) expect_landings_where_rows_are_regrouped(c, drops);
 }
 
 TEST(DispatchPlan, AWaysOwnPartIsKeptForTheSameWayAndRefusedToAnother) {
@@ -144,7 +169,7 @@ TEST(DispatchPlan, AWaysOwnPartIsKeptForTheSameWayAndRefusedToAnother) {
 TEST(DispatchPlan, RefusesAnExpertThatDoesNotExist) {
   DispatchPlan plan;
   EXPECT_THROW(plan_sending(std::vector<std::int32_t>{0, 8}, 2, 8, 2, plan), ShapeError);
-  EXPECT_THROW(plan_sending(std::vector<std::int32_t>{0, -1}, 2, 8, 2, plan), ShapeError);
+  EXPECT_THROW(plan_sending(std::vector<std::int32_t>{0, -2}, 2, 8, 2, plan), ShapeError);
   EXPECT_THROW(plan_sending(std::vector<std::int32_t>{0, 1, 2}, 2, 8, 2, plan), ShapeError);
 }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "dispatch/dropped_slots.hpp"
 #include "dispatch/trips.hpp"
 #include "support/random_matrix.hpp"
 #include <gtest/gtest.h>
@@ -43,12 +44,16 @@ World world_of(Index number, Index experts, int ranks) {
   World w{.experts = experts, .top_k = drawn(random, 0, 1, experts), .cols = drawn(random, 1, 1, 150)};
   const Index most = drawn(random, 2, 0, 6) * drawn(random, 3, 0, 6);
   const Index favourite = drawn(random, 4, -2, experts - 1);
+  // Every other routing drops nothing.
+  const auto drops = number % 2 == 0 ? testing::Drops::kNone
+                                     : testing::kDrops[drawn(random, 5, 1, std::ssize(testing::kDrops) - 1)];
   for (int rank = 0; rank < ranks; ++rank) {
     const auto own = static_cast<std::uint64_t>(rank);
     const Index tokens = drawn(random, 10 + own, 0, most);
     const std::uint64_t seed = kSeed + static_cast<std::uint64_t>(1000 * number + rank);
-    w.chosen.push_back(
-        testing::random_choices(tokens, w.top_k, experts, seed, std::max<Index>(favourite, -1)));
+    w.chosen.push_back(testing::dropped(
+        testing::random_choices(tokens, w.top_k, experts, seed, std::max<Index>(favourite, -1)), w.top_k,
+        drops, static_cast<std::int32_t>(std::max<Index>(favourite, 0)), rank == ranks - 1, seed));
     w.tokens.push_back(testing::random_matrix(tokens, w.cols, seed));
   }
   return w;
@@ -95,8 +100,13 @@ void expect_combined(const World& w, int rank, const Matrix& before, const Matri
   for (Index t = 0; t < sums.rows(); ++t)
     for (Index j = 0; j < w.cols; ++j) {
       const float x = w.tokens[own].view()(t, j);
-      float expected = of_expert(w.chosen[own][at(t * w.top_k)], x);
-      for (Index k = 1; k < w.top_k; ++k) expected += of_expert(w.chosen[own][at(t * w.top_k + k)], x);
+      std::optional<float> sum;
+      for (Index slot = t * w.top_k; slot < (t + 1) * w.top_k; ++slot) {
+        const std::int32_t expert = w.chosen[own][at(slot)];
+        if (expert == kNoExpert) continue;
+        sum = sum ? *sum + of_expert(expert, x) : of_expert(expert, x);
+      }
+      const float expected = sum.value_or(0);
       ASSERT_EQ(sums.view()(t, j), before.view()(t, j) + expected);
     }
 }
@@ -143,6 +153,8 @@ class Exchange {
                              .scalars_back = ScalarsBack{row_scalars_, back_}};
     travel(backward, held);
     expect_combined(w, ep_.rank(), Matrix(tokens.rows(), w.cols), sums);
+    for (std::size_t i = 0; i < slots.size(); ++i)
+      if (w.chosen[own][i] == kNoExpert) slots[i] = 0;
     ASSERT_EQ(back_, slots);
   }
 

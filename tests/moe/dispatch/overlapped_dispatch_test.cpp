@@ -67,7 +67,7 @@ TEST(OverlappedDispatch, LeavesTheBitsOfALayerAsTheyAreAtEveryNumberOfChunks) {
                         {"every expert", 40, 8, 8}}) {
     const BlockWeights weights = weights_of(c, shape);
     const Matrix hidden = hidden_of(c, shape.hidden), upstream = random_matrix(c.tokens, shape.hidden, 62);
-    const RouterSettings router{c.experts, c.top_k, true};
+    const RouterSettings router = softmax_router(c.experts, c.top_k);
     for (const bool grouped : {false, true}) {
       const auto run = [&](Index chunks) {
         auto block = std::make_unique<Block>(ep, router, weights, block_kernels(grouped),
@@ -141,7 +141,7 @@ TEST(OverlappedDispatch, WeightGradientsAreMadeWhenEveryRowThatHasComeIsOnItsWay
   const Communicator world = Communicator::world(), alone = world.split(world.rank(), 0);
   const Case c{"", 64, 6, 2};
   const RandomBlock shape{24, 20};
-  Block block(alone, {c.experts, c.top_k, true}, weights_of(c, shape), block_kernels(true), {},
+  Block block(alone, softmax_router(c.experts, c.top_k), weights_of(c, shape), block_kernels(true), {},
               {.chunks = 3});
   std::vector<Span> spans;
   block.record_into(spans);
@@ -182,7 +182,8 @@ TEST(OverlappedDispatch, WeightGradientsFillTheWaitForRows) {
       told->messages.progress();
       packed_grouped_matmul().weight_grad(dy, x, rows, dw, mode);
     };
-    Block block(ep, {kExperts, kExperts, true}, shape.weights(kExperts, 60), kernels, {}, {.chunks = 2});
+    Block block(ep, softmax_router(kExperts, kExperts), shape.weights(kExperts, 60), kernels, {},
+                {.chunks = 2});
     block.run(random_matrix(kTokens, shape.hidden, 61), random_matrix(kTokens, shape.hidden, 62));
     mine.messages.finish();
     return;
@@ -227,8 +228,8 @@ TEST(OverlappedDispatch, Bf16OnTheWireRoundsAsTheWholeExchangeDoes) {
   const BlockWeights weights = weights_of(c, shape);
   const Matrix hidden = hidden_of(c, shape.hidden), upstream = random_matrix(c.tokens, shape.hidden, 62);
   const WireSettings wire{.dtype = WireDType::kBf16};
-  Block whole(ep, {8, 3, true}, weights, block_kernels(true), {}, {.wire = wire});
-  Block parts(ep, {8, 3, true}, weights, block_kernels(true), {}, {.wire = wire, .chunks = 3});
+  Block whole(ep, softmax_router(8, 3), weights, block_kernels(true), {}, {.wire = wire});
+  Block parts(ep, softmax_router(8, 3), weights, block_kernels(true), {}, {.wire = wire, .chunks = 3});
   for (Block* block : {&whole, &parts}) block->run(stretch(hidden, ep), stretch(upstream, ep));
   EXPECT_TRUE(std::ranges::equal(parts.output.view().flat(), whole.output.view().flat()));
   EXPECT_TRUE(std::ranges::equal(parts.d_hidden.view().flat(), whole.d_hidden.view().flat()));

@@ -1,6 +1,7 @@
 // Which way the runner takes. That either has the bits of the other: node_pool_test, trainer_node_pool_test.
 #include "moeloom/moe/experts/expert_runner.hpp"
 
+#include "dispatch/dropped_slots.hpp"
 #include "dispatch/trips.hpp"
 #include "moe_block.hpp"
 #include <gtest/gtest.h>
@@ -25,7 +26,7 @@ struct ForwardPass {
   PhaseClock clock;
   Matrix sums{kTokens, kHidden};
 
-  explicit ForwardPass(const DispatcherSettings& s)
+  explicit ForwardPass(const DispatcherSettings& s, testing::Drops drops = testing::Drops::kNone)
       : settings(s),
         dispatcher(alone, kExperts, settings),
         experts(settings),
@@ -35,7 +36,9 @@ struct ForwardPass {
     kernels.grouped_matmul.uses_packed = true;
     const ExpertShard shard{kExperts, gate_up, down, {}, {}};
     DispatchPlan plan;
-    dispatcher.plan(testing::random_choices(kTokens, kTopK, kExperts, 3), kTopK, plan);
+    dispatcher.plan(
+        testing::dropped(testing::random_choices(kTokens, kTopK, kExperts, 3), kTopK, drops, 1, true, 3),
+        kTopK, plan);
     const Matrix tokens = random_matrix(kTokens, kHidden, 4);
     const std::vector<float> weights_of_slots(at(plan.slots()), 0.5f);
     const RoundTrip trip{.plan = plan,
@@ -70,6 +73,18 @@ TEST(ExpertRunner, RunsThePoolWhereWeightsLieInTheDispatchersMemoryAndElseItsOwn
   const ForwardPass in_chunks({.chunks = 3});
   for (const ForwardPass* other : {&pooled, &in_chunks})
     EXPECT_TRUE(std::ranges::equal(other->sums.view().flat(), own.sums.view().flat()));
+}
+
+TEST(ExpertRunner, SlotsWithoutAnExpertAreLeftOutByThePoolAsByARankAlone) {
+  const Communicator alone = Communicator::self();
+  DispatcherSettings pool = open_dispatcher(DispatcherKind::kShared, alone, kExperts);
+  pool.node_pool = true;
+  for (const testing::Drops drops : testing::kDrops) {
+    const ForwardPass own({}, drops), pooled(pool, drops);
+    EXPECT_TRUE(std::ranges::equal(pooled.sums.view().flat(), own.sums.view().flat()));
+    const bool nothing_left = drops == testing::Drops::kRank;
+    EXPECT_EQ(std::ranges::all_of(own.sums.view().flat(), [](float x) { return x == 0; }), nothing_left);
+  }
 }
 
 }  // namespace

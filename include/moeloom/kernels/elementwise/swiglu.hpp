@@ -14,6 +14,10 @@
 
 namespace moeloom {
 
+/// What row_scale multiplies: the result, or gate and up (Llama 4: an expert sees weight * x, and its first
+/// product is linear). Then d_row_scale = <d_gate', gate> + <d_up', up>, ' of the scaled ones.
+enum class RowScaleOn { kResult, kInputs };
+
 enum class Activation { kSilu, kGeluTanh, kGelu };
 
 /// By its name in a config.json: silu or swish; gelu_pytorch_tanh or gelu_new (one formula); gelu (exact).
@@ -24,6 +28,7 @@ struct GatedActivation {
   /// In [0, 1). Above 0 the gate is first replaced by max(0, gate - (mean + z deviation)), mean and
   /// population deviation over its row, z the normal quantile of sparsity (Gemma3n's Gaussian top-k).
   float sparsity = 0;
+  RowScaleOn scale_on = RowScaleOn::kResult;  // kInputs: not with sparsity
 };
 
 /// What a backward writes: d_gate_up [R, 2F], d_row_scale [R] (empty if row_scale is), and activated [R, F]

@@ -69,8 +69,8 @@ struct ModelConfig {
   Document source;
 
   bool is_sparse(Index layer) const;
-  bool has_experts() const;        // any layer is sparse
-  bool has_router_losses() const;  // aux and z loss: of softmax routers alone
+  bool has_experts() const;  // any layer is sparse
+  bool has_z_loss() const;   // of softmax routers alone
   Index attention_width() const { return num_attention_heads * head_dim; }
   Index kv_width() const { return num_key_value_heads * head_dim; }
   Index rotary_dim() const;  // elements of a head that turn

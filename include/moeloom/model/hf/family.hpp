@@ -69,11 +69,21 @@ struct SharedExpertRule {
   std::string name = "shared_expert";
 };
 
+/// The parts of a router that no key says (router_settings.hpp).
+struct RouterRule {
+  RouterScore score = RouterScore::kSoftmax;
+  ChooseBy choose_by = ChooseBy::kScore;
+  GroupWorth group_worth = GroupWorth::kSumOfTwoBest;
+  WeighBy weigh_by = WeighBy::kScore;
+  Division divide = {};  // where norm_topk_prob says that it is divided
+  bool weight_on_input = false;
+};
+
 struct MoeRule {
   std::string experts_key = "num_experts";
   std::string width_key = "moe_intermediate_size";
   SparseRule sparse = SparseRule::kAll;
-  RouterScore score = RouterScore::kSoftmax;
+  RouterRule router = {};
   TopkNorm topk_norm = TopkNorm::kByKey;
   bool topk_norm_fallback = false;
   bool grouped = false;  // n_group, topk_group, routed_scaling_factor, e_score_correction_bias

@@ -24,6 +24,9 @@ class AlltoallDispatch {
                    WireDType wire = WireDType::kFp32);
 
   void plan(std::span<const std::int32_t> topk_idx, Index top_k, DispatchPlan& plan);
+  /// The same, where all ranks know the counts of all [ep, experts].
+  void plan(std::span<const std::int32_t> topk_idx, Index top_k, const SourceCounts& counts,
+            DispatchPlan& plan);
   void prepare(RowBuffer& rows, Index count, Index cols) const { rows.reshape_uninitialised(count, cols); }
   void dispatch(const DispatchPlan& plan, ConstMatrixView tokens, RowBuffer& rows,
                 std::optional<ScalarsOut> scalars);

@@ -1,6 +1,7 @@
 // Where every row goes: integer arithmetic on the chosen experts, without MPI and without a row.
 //
-// A slot is one of a token's K choices, number token * K + choice. Leaving, slots are ordered by expert and,
+// A slot is one of a token's K choices, number token * K + choice. N = T * K slots stand in the table; those
+// with an expert leave, P <= N of them. Leaving, slots are ordered by expert and,
 // within an expert, by token; experts are contiguous blocks of ranks, so that order is also by rank. Landing,
 // rows are ordered by local expert, then source rank, then token, which is what grouped matmul reads.
 #pragma once
@@ -9,6 +10,8 @@
 #include "moeloom/kernels/grouped_matmul.hpp"
 #include "moeloom/moe/dispatch/chunk_plan.hpp"
 #include "moeloom/moe/dispatch/crossing_plan.hpp"
+#include "moeloom/moe/no_expert.hpp"
+#include "moeloom/moe/rebalance/replica_plan.hpp"
 
 #include <cstdint>
 #include <functional>
@@ -21,8 +24,10 @@ namespace moeloom {
 
 /// A row of the rank that holds a slot's expert.
 struct Landing {
-  Index rank = 0;
+  Index rank = 0;  // -1: the slot has no expert
   Index row = 0;
+
+  bool exists() const { return rank >= 0; }
 };
 
 /// SharedDispatch's own part.
@@ -47,9 +52,9 @@ struct DispatchPlan {
   Index tokens = 0;
   Index top_k = 0;
   Index ranks = 1;                       // of ep
-  std::vector<Index> tokens_per_expert;  // [E], of this rank's tokens
-  std::vector<Index> slot_order;         // [N]: slot that leaves at each place
-  std::vector<Index> slot_place;         // [N]: place at which each slot leaves, slot_order's inverse
+  std::vector<Index> tokens_per_expert;  // [E], of this rank's tokens, wherever they are computed
+  std::vector<Index> slot_order;         // [P]: slot that leaves at each place
+  std::vector<Index> slot_place;         // [N]: place at which each slot leaves; -1: it has no expert
   std::vector<Index> sent_per_rank;      // [ep]
   std::vector<Index> received_per_rank;  // [ep]
   std::vector<Index> rows_per_source;    // [e, ep]: rows of local expert i from rank s
@@ -57,9 +62,17 @@ struct DispatchPlan {
   // where they land.
   std::vector<Index> landing_order;
   ChunkPlan chunks;  // one, unless plan_chunks() cuts it
+  // Where experts have replicas, rows_per_source is of the numbers that this rank serves: its own experts,
+  // then its replicas.
+  ReplicaPlan replicas;
   std::variant<std::monostate, SharedPlan, HierarchicalPlan, AllgatherPlan> own;
 
+  /// N, of the table of choices.
   Index slots() const { return tokens * top_k; }
+  /// P: slots that have an expert, one row each.
+  Index places() const { return std::ssize(slot_order); }
+  bool every_slot_leaves() const { return places() == slots(); }
+  bool leaves(Index slot) const { return slot_place[at(slot)] >= 0; }
   Index rows() const;
   GroupedRows grouped_rows() const { return {rows_per_source, ranks}; }
 };
@@ -78,8 +91,10 @@ const Part& own_of(const DispatchPlan& plan, const char* way) {
   return *held;
 }
 
-/// The sending half: a stable counting sort, O(N + E). topk_idx [T, K], each in [0, num_experts).
-/// Throws ShapeError for an id outside.
+/// tokens_per_expert [num_experts] of topk_idx [N]. Throws ShapeError for an id outside.
+std::vector<Index> count_choices(std::span<const std::int32_t> topk_idx, Index num_experts);
+/// The sending half: a stable counting sort, O(N + E). topk_idx [T, K], each in [0, num_experts) or
+/// kNoExpert. Throws ShapeError for an id outside.
 void plan_sending(std::span<const std::int32_t> topk_idx, Index top_k, Index num_experts, Index ranks,
                   DispatchPlan& plan);
 /// The receiving half, of one chunk, from received_counts [ep, e]: rows of local expert i that rank s sends
@@ -94,6 +109,8 @@ struct LandingCounts {
   std::vector<std::int64_t> before;    // [E]: of those, from the ranks before this one
   std::vector<std::int64_t> received;  // [ep, e], as plan_receiving takes them
 };
+/// From the counts of each rank.
+LandingCounts landing_counts(const SourceCounts& counts, Index rank);
 /// From the counts [E] of each rank of `ranks`.
 LandingCounts landing_counts(Index num_experts, Index ranks, Index rank,
                              const std::function<std::span<const std::int64_t>(Index source)>& counts_of);

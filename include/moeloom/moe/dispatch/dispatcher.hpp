@@ -14,6 +14,7 @@
 #include "moeloom/moe/dispatch/overlapped_dispatch.hpp"
 #include "moeloom/moe/dispatch/shared_dispatch.hpp"
 #include "moeloom/moe/dispatch/whole_trip.hpp"
+#include "moeloom/moe/rebalance/rebalance_counts.hpp"
 
 #include <variant>
 
@@ -27,6 +28,10 @@ struct DispatcherSettings {
   WireSettings wire = {};
   bool node_pool = false;  // the experts lie in `memory` too, and its ranks run each other's tasks
   Index chunks = 0;  // of kAlltoall alone: rows travel in so many while experts compute; 0: whole, before
+  // Experts get replicas where counts and these say that it pays: of kAlltoall without chunks, kShared and
+  // kHierarchical, without a node pool. The bits stay where rows are summed and rounded at one place alone:
+  // not with CombineMode::kFast, nor with bf16 rows of kHierarchical.
+  std::optional<RebalanceRates> rebalance = {};
 
   /// Where the weights and gradients of the experts must lie; null: anywhere.
   std::shared_ptr<NodeMemory> weights_memory() const { return node_pool ? memory : nullptr; }
@@ -47,7 +52,10 @@ class Dispatcher {
   Dispatcher(const Communicator& ep, Index num_experts, const DispatcherSettings& settings = {});
 
   DispatcherKind kind() const { return kind_; }
+  const Communicator& ep() const { return *ep_; }
   DispatchTraffic traffic() const;
+  /// All zeros without rebalancing.
+  const RebalanceCounts& rebalance_counts() const { return rebalance_counts_; }
 
   /// topk_idx [T, K]. Counts travel first: no row can move before its receiver knows how many come.
   void plan(std::span<const std::int32_t> topk_idx, Index top_k, DispatchPlan& plan);
@@ -71,10 +79,16 @@ class Dispatcher {
  private:
   using Way = std::variant<WholeTrip<AlltoallDispatch>, WholeTrip<SharedDispatch>,
                            WholeTrip<HierarchicalDispatch>, WholeTrip<AllgatherDispatch>, OverlappedDispatch>;
+  void plan_with_replicas(std::span<const std::int32_t> topk_idx, Index top_k, DispatchPlan& plan);
   static Way make_way(const Communicator& ep, Index num_experts, const DispatcherSettings& settings);
 
+  const Communicator* ep_;
   DispatcherKind kind_;
-  int rank_;
+  Index num_experts_;
+  std::optional<RebalanceRates> rebalance_;
+  std::vector<Index> node_of_;        // [ep]; empty: one node
+  std::vector<std::int32_t> served_;  // [N], choices as served numbers
+  RebalanceCounts rebalance_counts_;
   Way way_;
   std::int64_t row_bytes_ = 0;
 };

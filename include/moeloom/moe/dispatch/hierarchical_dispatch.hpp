@@ -34,6 +34,9 @@ class HierarchicalDispatch {
   HierarchicalDispatch(const Communicator& ep, Index num_experts, HierarchicalSettings settings);
 
   void plan(std::span<const std::int32_t> topk_idx, Index top_k, DispatchPlan& plan);
+  /// The same, where all ranks know the counts of all [ep, experts].
+  void plan(std::span<const std::int32_t> topk_idx, Index top_k, const SourceCounts& counts,
+            DispatchPlan& plan);
   void prepare(RowBuffer& rows, Index count, Index cols) const { node_.prepare(rows, count, cols); }
   void dispatch(const DispatchPlan& plan, ConstMatrixView tokens, RowBuffer& rows,
                 std::optional<ScalarsOut> scalars);
@@ -42,6 +45,8 @@ class HierarchicalDispatch {
   std::int64_t network_bytes() const { return network_bytes_; }
 
  private:
+  void plan_crossing(std::span<const std::int32_t> topk_idx, const LandingCounts& counts,
+                     std::span<const Index> copies_per_route, DispatchPlan& plan);
   std::vector<CrossingCopy> exchange_copies(const std::vector<CrossingCopy>& leaving,
                                             const CrossingPlan& crossing,
                                             std::span<const Index> copies_per_route);

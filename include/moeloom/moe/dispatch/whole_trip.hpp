@@ -19,6 +19,12 @@ class WholeTrip {
   void plan(std::span<const std::int32_t> topk_idx, Index top_k, DispatchPlan& plan) {
     way_.plan(topk_idx, top_k, plan);
   }
+  /// Of ways whose ranks need not ask each other for counts [ep, experts] that all of them know.
+  void plan(std::span<const std::int32_t> topk_idx, Index top_k, const SourceCounts& counts,
+            DispatchPlan& plan) requires requires(Way way) {
+    way.plan(topk_idx, top_k, counts, plan);
+  }
+  { way_.plan(topk_idx, top_k, counts, plan); }
   Index chunks() const { return 1; }
   void begin(const RoundTrip& trip) {
     way_.dispatch(trip.plan, trip.tokens, trip.rows, trip.scalars_out);

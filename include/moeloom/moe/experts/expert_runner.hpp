@@ -1,9 +1,11 @@
 // Who multiplies the rows that a trip brings to this rank's experts: the rank by itself, chunk after chunk as
-// they land, or the ranks of a node together. Made once a rank, beside its dispatcher.
+// they land; it and ranks that hold replicas of its experts; or the ranks of a node together. Made once a
+// rank, beside its dispatcher.
 #pragma once
 
 #include "moeloom/moe/dispatch/dispatcher.hpp"
 #include "moeloom/moe/experts/node_pool.hpp"
+#include "moeloom/moe/experts/rebalanced_experts.hpp"
 
 #include <variant>
 
@@ -19,6 +21,7 @@ class OwnExperts {
   void forward(const ExpertPass& pass, Dispatcher& dispatcher, const RoundTrip& trip) const;
   void backward(const ExpertPass& pass, Dispatcher& dispatcher, const RoundTrip& trip, Write gradients) const;
   PoolCounts counts() const { return {}; }
+  RebalanceCounts rebalance_traffic() const { return {}; }
 };
 
 /// The ranks of a node run each other's, when all rows have landed. Masters are read where they lie.
@@ -30,6 +33,7 @@ class PooledExperts {
   void forward(const ExpertPass& pass, Dispatcher& dispatcher, const RoundTrip& trip);
   void backward(const ExpertPass& pass, Dispatcher& dispatcher, const RoundTrip& trip, Write gradients);
   PoolCounts counts() const { return pool_.counts(); }
+  RebalanceCounts rebalance_traffic() const { return {}; }
 
  private:
   NodePool pool_;
@@ -39,7 +43,7 @@ class PooledExperts {
 /// what becomes of them. Collective over ep.
 class ExpertRunner {
  public:
-  /// Pooled where the weights lie in the dispatcher's memory.
+  /// Pooled where the weights lie in the dispatcher's memory, with replicas where the dispatcher plans some.
   explicit ExpertRunner(const DispatcherSettings& dispatcher) : way_(make_way(dispatcher)) {}
 
   /// Makes `packed` what forward() will read of the weights of `version`.
@@ -52,9 +56,11 @@ class ExpertRunner {
   void backward(const ExpertPass& pass, Dispatcher& dispatcher, const RoundTrip& trip, Write gradients);
   /// All zeros where every rank runs its own.
   PoolCounts counts() const;
+  /// Bytes alone, of replicas' weights and gradients.
+  RebalanceCounts rebalance_traffic() const;
 
  private:
-  using Way = std::variant<OwnExperts, PooledExperts>;
+  using Way = std::variant<OwnExperts, RebalancedExperts, PooledExperts>;
   static Way make_way(const DispatcherSettings& dispatcher);
 
   Way way_;

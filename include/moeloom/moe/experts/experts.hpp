@@ -56,6 +56,10 @@ struct ExpertActivations {
   RowBuffer rows;              // X [R, D]
   RowBuffer gate_up;           // Z [R, 2F]; backward may turn it into dZ
   std::vector<float> weights;  // [R], routing weights of the rows
+  // Weights of the replicas that ran some of the rows (rebalanced_experts.hpp). Kept rather than sent again:
+  // backward would have to wait for them before its first product.
+  Matrix replica_gate_up = {};  // [S*2F, D]
+  Matrix replica_down = {};     // [S*D, F]
 };
 
 /// Buffers that no layer keeps; one set serves every layer.
@@ -100,6 +104,15 @@ void backward_chunk(const ExpertPass& pass, const ExpertChunk& chunk, ConstMatri
 /// -> its gradients, after backward_chunk(), which left what they are made of.
 void weight_gradients(const ExpertPass& pass, const ExpertChunk& chunk, ConstMatrixView d_rows,
                       Write gradients);
+
+/// The same for any groups of rows that lie side by side, the first of them in row `first_row`, each with
+/// targets of its own. Of a weight whose gradient has no rows in the shard, `targets` are left alone.
+struct GradientTargets {
+  std::span<const MatrixView> gate_up;  // a group: [2F, D]
+  std::span<const MatrixView> down;     // a group: [D, F]
+};
+void weight_gradients(const ExpertPass& pass, Index first_row, const GroupedRows& groups,
+                      ConstMatrixView d_rows, const GradientTargets& targets, Write gradients);
 
 /// saved.rows and saved.weights are filled -> workspace.output = Y. The clock is told of each product.
 void experts_forward(const ExpertPass& pass);

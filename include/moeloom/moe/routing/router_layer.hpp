@@ -1,0 +1,87 @@
+// A layer's router with its weight: tokens in, a routing out, and back. Whatever changes the choice while a
+// model trains is here: jitter, experts that choose, capacity, choices that are given.
+#pragma once
+
+#include "moeloom/comm/communicator.hpp"
+#include "moeloom/moe/routing/router.hpp"
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace moeloom {
+
+/// Which of an expert's rows stay when there are more than its capacity.
+enum class DropBy { kProbability, kPosition };
+
+/// What a router does in training beside its formulas. Evaluation and generation choose by token, without
+/// jitter and without dropping anything: a token's output must not depend on the tokens beside and behind it.
+struct RouterTraining {
+  /// Experts choose tokens (Zhou et al. 2022): each the ceil(N K / E) with its largest scores, of the N
+  /// tokens of all ranks in this micro-batch; a token has as many experts as chose it, 0 to E.
+  bool expert_choice = false;
+  /// The router, and no expert, sees x times numbers drawn from [1 - jitter, 1 + jitter] (Fedus et al. 2021).
+  double jitter = 0;
+  /// An expert takes at most ceil(factor N K / E) rows of the N tokens of all ranks in this micro-batch; 0:
+  /// as many as come. A slot that is dropped brings nothing: a token without any passes by the residual.
+  double capacity_factor = 0;
+  DropBy drop_by = DropBy::kProbability;
+  std::uint64_t seed = 0;
+};
+
+enum class RouterDType { kFp32, kFp64 };
+
+/// Views of a router's own parameters. Gradients without rows: frozen, not computed.
+struct RouterWeights {
+  MatrixView weight;  // [E, D]
+  MatrixView d_weight;
+};
+
+/// The tokens that are routed, and whose.
+struct RoutedTokens {
+  const Communicator* world = nullptr;  // of all ranks; null: this rank alone
+  bool training = false;
+  std::span<const std::uint8_t> is_real = {};         // [T] or empty
+  std::span<const std::int32_t> input_ids = {};       // [T]; for a hash router
+  std::span<const std::int32_t> given_topk_idx = {};  // [T, K] or empty: choices that replace the router's
+  Index step = 0;
+  Index first_token = 0;  // of the step
+  Index tokens_per_sequence = 0;
+};
+
+class RouterLayer {
+ public:
+  /// `layer` tells layers' hashes and jitters apart.
+  RouterLayer(RouterWeights weights, RouterSettings settings, Index layer,
+              const RouterTraining& training = {}, RouterDType dtype = RouterDType::kFp32);
+
+  /// hidden_states [T, D] -> logits [T, E], in fp32, and the routing. Collective over tokens.world in
+  /// training with expert choice or capacity. Throws ShapeError for a hash router without ids.
+  void forward(const RoutedTokens& tokens, ConstMatrixView hidden_states, Matrix& logits, Routing& routing);
+  /// d_hidden_states is added to, as the weight's gradient. logits become their gradient.
+  void backward(const RoutedTokens& tokens, ConstMatrixView hidden_states, const Routing& routing,
+                std::span<const float> d_topk_weights, const RouterLossGradient& losses, Matrix& logits,
+                MatrixView d_hidden_states);
+
+  const RouterSettings& settings() const { return settings_; }
+
+ private:
+  template <typename Real>
+  void choose(const RoutedTokens& tokens, BasicView<const Real> logits, Routing& routing) const;
+  bool jitters(const RoutedTokens& tokens) const { return tokens.training && training_.jitter > 0; }
+  /// x times the jitter of its token and column.
+  void jitter(const RoutedTokens& tokens, ConstMatrixView x, MatrixView jittered) const;
+
+  RouterWeights weights_;
+  RouterSettings settings_;
+  Index layer_;
+  RouterTraining training_;
+  RouterDType dtype_;
+  Matrix jittered_;                 // [T, D]
+  std::vector<double> logits_f64_;  // [T, E]
+};
+
+/// The most rows of an expert over all ranks, of `tokens` in all: ceil(factor * tokens * K / E), at least 1.
+Index expert_capacity(double factor, Index tokens, Index top_k, Index num_experts);
+
+}  // namespace moeloom

@@ -1,0 +1,61 @@
+// A router as a composition of choices; a family of models is a row of these.
+//
+//   score    s = softmax over all experts, or sigmoid or sqrt(softplus) of each logit, in fp32 or fp64
+//   choose   the k largest of s or of the logit, + correction_bias; in groups that are not kept it is -inf
+//   weigh    v_j = the chosen's scores, or a softmax over the chosen logits, or their sigmoids; no bias
+//   divide   u_j = v_j, or over sum v, sum v + number, max(sum v, number)
+//   scale    w_j = scaling_factor * expert_scale[e_j] * u_j
+#pragma once
+
+#include "moeloom/base/index.hpp"
+
+#include <span>
+
+namespace moeloom {
+
+enum class RouterScore { kSoftmax, kSigmoid, kSqrtSoftplus };
+
+enum class ChooseBy {
+  kScore,
+  kLogit,  // the same order for every score here, without its roundings
+  kHash    // of the token's id alone (Roller et al. 2021): no score is compared
+};
+
+/// What a group of experts is worth, of what is compared.
+enum class GroupWorth { kSumOfTwoBest, kBest };
+
+enum class WeighBy { kScore, kSoftmaxOfChosen, kSigmoidOfLogit };
+
+enum class DivideBy { kNothing, kSum, kSumPlus, kSumAtLeast };
+struct Division {
+  DivideBy by = DivideBy::kSum;
+  float number = 0;  // added to the sum, or its lower bound
+};
+
+struct RouterSettings {
+  Index num_experts = 0;
+  Index top_k = 0;
+  RouterScore score = RouterScore::kSoftmax;
+  ChooseBy choose_by = ChooseBy::kScore;
+  GroupWorth group_worth = GroupWorth::kSumOfTwoBest;
+  Index num_groups = 1;  // of equal size, each a stretch of expert ids
+  Index topk_group = 1;  // groups kept
+  WeighBy weigh_by = WeighBy::kScore;
+  Division divide = {};
+  float scaling_factor = 1;
+  std::span<const float> expert_scale = {};     // [E] or empty; has a gradient
+  std::span<const float> correction_bias = {};  // [E] or empty; has none
+  bool weight_on_input = false;  // an expert sees weight * x, instead of its output being weighted
+};
+
+/// Softmax, the k largest, weights divided by their sum or not: Mixtral's router and Qwen's.
+inline RouterSettings softmax_router(Index num_experts, Index top_k, bool divided = true) {
+  return {
+      .num_experts = num_experts, .top_k = top_k, .divide = {divided ? DivideBy::kSum : DivideBy::kNothing}};
+}
+
+/// Throws ShapeError for top_k outside [1, E], vectors of another length than E, groups that do not divide E,
+/// and kept groups with fewer than top_k experts.
+void check_router(const RouterSettings& settings);
+
+}  // namespace moeloom

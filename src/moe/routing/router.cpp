@@ -1,0 +1,375 @@
+#include "moeloom/moe/routing/router.hpp"
+
+#include "moeloom/base/errors.hpp"
+#include "moeloom/base/parallel.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "routing/token_choice.hpp"
+
+namespace moeloom {
+namespace {
+
+constexpr Index kTokensPerTask = 64;
+
+/// scores of one token from its logits; returns log(sum(exp(logits))).
+template <typename Real>
+Real softmax(const Real* logits, Index n, Real* scores) {
+  const Real largest = *std::max_element(logits, logits + n);
+  Real sum = 0;
+  for (Index e = 0; e < n; ++e) sum += scores[e] = std::exp(logits[e] - largest);
+  for (Index e = 0; e < n; ++e) scores[e] /= sum;
+  return largest + std::log(sum);
+}
+
+template <typename Real>
+Real sigmoid(Real x) {
+  return 1 / (1 + std::exp(-x));
+}
+
+/// log(1 + e^x) without overflow.
+template <typename Real>
+Real softplus(Real x) {
+  return std::max(x, Real{0}) + std::log1p(std::exp(-std::abs(x)));
+}
+
+/// One NaN becomes a row of them, as in a softmax: the choice could leave it out, and nobody would learn.
+template <typename Real, typename Function>
+void score_each(const Real* logits, Index n, Real* scores, Function function) {
+  Real sum = 0;
+  for (Index e = 0; e < n; ++e) sum += scores[e] = function(logits[e]);
+  if (std::isnan(sum)) std::fill_n(scores, n, sum);
+}
+
+/// -sum p log p of p = s / sum s.
+template <typename Real>
+Real entropy_of(const Real* scores, Index n) {
+  Real sum = 0, along = 0;
+  for (Index e = 0; e < n; ++e) {
+    sum += scores[e];
+    if (scores[e] > 0) along += scores[e] * std::log(scores[e]);
+  }
+  return sum > 0 ? std::log(sum) - along / sum : sum;
+}
+
+/// The same of a softmax, log p = x - log_sum_exp, without a logarithm an expert. A logit may be -inf.
+template <typename Real>
+Real softmax_entropy(const Real* logits, const Real* scores, Index n, Real log_sum_exp) {
+  Real mean = 0;
+  for (Index e = 0; e < n; ++e) mean += scores[e] > 0 ? scores[e] * logits[e] : Real{0};
+  return std::max(log_sum_exp - mean, Real{0});
+}
+
+struct ScoreSums {
+  float log_sum_exp = 0;  // of a softmax
+  float entropy = 0;
+};
+
+template <typename Real>
+ScoreSums score_token(RouterScore score, const Real* logits, Index n, Real* scores) {
+  if (score == RouterScore::kSoftmax) {
+    const Real lse = softmax(logits, n, scores);
+    return {static_cast<float>(lse), static_cast<float>(softmax_entropy(logits, scores, n, lse))};
+  }
+  if (score == RouterScore::kSigmoid) {
+    score_each(logits, n, scores, sigmoid<Real>);
+  } else {
+    score_each(logits, n, scores, [](Real x) { return std::sqrt(softplus(x)); });
+  }
+  return {0, static_cast<float>(entropy_of(scores, n))};
+}
+
+template <typename Real>
+Real divisor(const Division& divide, Real sum) {
+  switch (divide.by) {
+    case DivideBy::kNothing:
+      return 1;
+    case DivideBy::kSum:
+      return sum;
+    case DivideBy::kSumPlus:
+      return sum + static_cast<Real>(divide.number);
+    case DivideBy::kSumAtLeast:
+      return std::max(sum, static_cast<Real>(divide.number));
+  }
+  return 1;
+}
+
+float scale_of(const RouterSettings& settings, Index expert) {
+  if (settings.expert_scale.empty()) return settings.scaling_factor;
+  return settings.scaling_factor * settings.expert_scale[at(expert)];
+}
+
+/// v [K] of one token; 0 where nobody was chosen.
+template <typename Real>
+void value_chosen(const RouterSettings& settings, const Real* logits, const Real* scores,
+                  std::span<const std::int32_t> chosen, Real* values) {
+  const auto of_each = [&](auto value) {
+    for (std::size_t j = 0; j < chosen.size(); ++j)
+      values[j] = chosen[j] == kNoExpert ? Real{0} : value(chosen[j]);
+  };
+  if (settings.weigh_by == WeighBy::kScore) {
+    of_each([&](Index e) { return scores[e]; });
+  } else if (settings.weigh_by == WeighBy::kSigmoidOfLogit) {
+    of_each([&](Index e) { return sigmoid(logits[e]); });
+  } else {
+    Real largest = -std::numeric_limits<Real>::infinity(), sum = 0;
+    for (const std::int32_t e : chosen)
+      if (e != kNoExpert) largest = std::max(largest, logits[e]);
+    of_each([&](Index e) { return std::exp(logits[e] - largest); });
+    for (std::size_t j = 0; j < chosen.size(); ++j) sum += values[j];
+    if (sum > 0)
+      for (std::size_t j = 0; j < chosen.size(); ++j) values[j] /= sum;
+  }
+  // A logit that is NaN may not be among the chosen.
+  if (std::isnan(scores[0])) std::fill_n(values, chosen.size(), scores[0]);
+}
+
+/// values [K] and weights [K] of one token.
+template <typename Real>
+void weigh_token(const RouterSettings& settings, const Real* logits, const Real* scores,
+                 std::span<const std::int32_t> chosen, Real* values, float* kept_values, float* weights) {
+  value_chosen(settings, logits, scores, chosen, values);
+  Real sum = 0;
+  for (std::size_t j = 0; j < chosen.size(); ++j) sum += values[j];
+  const Real divided = divisor(settings.divide, sum);
+  for (std::size_t j = 0; j < chosen.size(); ++j) {
+    const bool is_chosen = chosen[j] != kNoExpert;
+    kept_values[j] = static_cast<float>(values[j]);
+    weights[j] =
+        is_chosen ? static_cast<float>(values[j] / divided * static_cast<Real>(scale_of(settings, chosen[j])))
+                  : 0.0f;
+  }
+}
+
+/// A token's numbers in Real, of which scores go to fp32 memory: their own memory where they are fp32.
+template <typename Real>
+class TokenScores {
+ public:
+  explicit TokenScores(Index experts) : scratch_(std::is_same_v<Real, float> ? 0 : at(experts)) {}
+  Real* begin(float* stored) {
+    if constexpr (std::is_same_v<Real, float>)
+      return stored;
+    else
+      return scratch_.data();
+  }
+  void store(float* stored) const {
+    for (std::size_t e = 0; e < scratch_.size(); ++e) stored[e] = static_cast<float>(scratch_[e]);
+  }
+
+ private:
+  std::vector<Real> scratch_;
+};
+
+/// use(token, logits [E], scores [E]) for each, with its scores made and kept.
+template <typename Real, typename MakeUse>
+void score_tokens(BasicView<const Real> logits, const RouterSettings& settings, Routing& routing,
+                  MakeUse make_use) {
+  const Index experts = settings.num_experts;
+  require(logits.cols == experts, "router logits need one column an expert");
+  check_router(settings);
+  const bool softmaxed = settings.score == RouterScore::kSoftmax;
+  routing.scores.reshape_uninitialised(logits.rows, experts);
+  routing.log_sum_exp.resize(softmaxed ? at(logits.rows) : 0);
+  routing.entropy.resize(at(logits.rows));
+  routing.kept_idx.clear();
+  parallel_blocks(logits.rows, kTokensPerTask, [&](Index begin, Index end) {
+    TokenScores<Real> memory(experts);
+    auto use = make_use();
+    for (Index t = begin; t < end; ++t) {
+      Real* scores = memory.begin(routing.scores.row(t));
+      const ScoreSums sums = score_token(settings.score, logits.row(t), experts, scores);
+      if (softmaxed) routing.log_sum_exp[at(t)] = sums.log_sum_exp;
+      routing.entropy[at(t)] = sums.entropy;
+      use(t, logits.row(t), scores);
+      memory.store(routing.scores.row(t));
+    }
+  });
+}
+
+void make_slots(Index tokens, Index top_k, Routing& routing) {
+  routing.top_k = top_k;
+  routing.topk_idx.resize(at(tokens * top_k));
+  routing.topk_values.resize(at(tokens * top_k));
+  routing.topk_weights.resize(at(tokens * top_k));
+}
+
+template <typename Real>
+void route_tokens(BasicView<const Real> logits, const RouterSettings& settings, Routing& routing) {
+  require(settings.choose_by != ChooseBy::kHash, "a hash router chooses by the tokens' ids");
+  const Index k = settings.top_k;
+  make_slots(logits.rows, k, routing);
+  score_tokens(logits, settings, routing, [&] {
+    return [&, choice = TokenChoice<Real>(settings), values = std::vector<Real>(at(k))](
+               Index t, const Real* row, const Real* scores) mutable {
+      const std::span<std::int32_t> chosen(routing.topk_idx.data() + t * k, at(k));
+      choice.choose(settings.choose_by == ChooseBy::kLogit ? row : scores, chosen.data());
+      weigh_token(settings, row, scores, chosen, values.data(), routing.topk_values.data() + t * k,
+                  routing.topk_weights.data() + t * k);
+    };
+  });
+}
+
+template <typename Real>
+void weigh_tokens(BasicView<const Real> logits, const RouterSettings& settings, Routing& routing) {
+  const Index k = routing.top_k, experts = settings.num_experts;
+  require(std::ssize(routing.topk_idx) == logits.rows * k && routing.tokens() == logits.rows,
+          "weights are of choices [tokens, top_k] and of the logits that were scored");
+  make_slots(logits.rows, k, routing);
+  parallel_blocks(logits.rows, kTokensPerTask, [&](Index begin, Index end) {
+    std::vector<Real> scores(at(experts)), values(at(k));
+    for (Index t = begin; t < end; ++t) {
+      const std::span<const std::int32_t> chosen(routing.topk_idx.data() + t * k, at(k));
+      for (const std::int32_t e : chosen)
+        require(e == kNoExpert || (e >= 0 && e < experts), "a chosen expert lies outside [0, num_experts)");
+      std::copy_n(routing.scores.row(t), experts, scores.begin());
+      weigh_token(settings, logits.row(t), scores.data(), chosen, values.data(),
+                  routing.topk_values.data() + t * k, routing.topk_weights.data() + t * k);
+    }
+  });
+}
+
+/// w_j -> v_j -> what was weighed: d_scores [E] += for scores, d_logits [E] += for logits.
+void weigh_backward(const Routing& routing, const RouterSettings& settings, Index token,
+                    const float* d_weights, float* d_scores, float* d_logits) {
+  const Index k = routing.top_k;
+  const std::int32_t* chosen = routing.topk_idx.data() + token * k;
+  const float* values = routing.topk_values.data() + token * k;
+  float sum = 0;
+  for (Index j = 0; j < k; ++j) sum += values[j];
+  const float divided = divisor(settings.divide, sum);
+  const bool is_constant = settings.divide.by == DivideBy::kNothing ||
+                           (settings.divide.by == DivideBy::kSumAtLeast && sum < settings.divide.number);
+  const auto d_value = [&](Index j) { return scale_of(settings, chosen[j]) * d_weights[j]; };
+  // v_j / sum has the gradient (d_j - sum_i u_i d_i) / sum.
+  float along = 0;
+  for (Index j = 0; j < k && !is_constant; ++j)
+    if (chosen[j] != kNoExpert) along += d_value(j) * (values[j] / divided);
+  const auto d_raw = [&](Index j) { return (d_value(j) - along) / divided; };
+  float mean = 0;  // of a softmax over the chosen
+  for (Index j = 0; j < k && settings.weigh_by == WeighBy::kSoftmaxOfChosen; ++j)
+    if (chosen[j] != kNoExpert) mean += values[j] * d_raw(j);
+  for (Index j = 0; j < k; ++j) {
+    if (chosen[j] == kNoExpert) continue;
+    if (settings.weigh_by == WeighBy::kScore) d_scores[chosen[j]] += d_raw(j);
+    if (settings.weigh_by == WeighBy::kSoftmaxOfChosen) d_logits[chosen[j]] += values[j] * (d_raw(j) - mean);
+    if (settings.weigh_by == WeighBy::kSigmoidOfLogit)
+      d_logits[chosen[j]] += values[j] * (1 - values[j]) * d_raw(j);
+  }
+}
+
+/// d: gradient of the probabilities p -> of the logits, d_log_sum_exp's share included.
+void softmax_backward(const float* p, Index n, float d_log_sum_exp, float* d) {
+  float mean = 0;
+  for (Index e = 0; e < n; ++e) mean += p[e] * d[e];
+  for (Index e = 0; e < n; ++e) d[e] = p[e] * (d[e] - mean + d_log_sum_exp);
+}
+
+/// d: gradient of each score -> of its logit. sqrt(softplus(x)) has sigmoid(x) / (2 s), and sigmoid(x) =
+/// 1 - exp(-s^2).
+void each_score_backward(RouterScore score, const float* scores, Index n, float* d) {
+  for (Index e = 0; e < n; ++e) {
+    const float s = scores[e];
+    if (score == RouterScore::kSigmoid) d[e] *= s * (1 - s);
+    if (score == RouterScore::kSqrtSoftplus) d[e] *= s > 0 ? -std::expm1(-s * s) / (2 * s) : 0.0f;
+  }
+}
+
+/// d_probability -> d [E] of the scores, which are no probabilities by themselves: p = s / sum s.
+void probability_backward(const float* scores, const float* d_probability, Index n, float* d) {
+  float sum = 0, along = 0;
+  for (Index e = 0; e < n; ++e) sum += scores[e];
+  if (!(sum > 0)) return;
+  for (Index e = 0; e < n; ++e) along += scores[e] / sum * d_probability[e];
+  for (Index e = 0; e < n; ++e) d[e] += (d_probability[e] - along) / sum;
+}
+
+bool counts(std::span<const std::uint8_t> is_real, Index token) {
+  return is_real.empty() || is_real[at(token)] != 0;
+}
+
+/// w_j = scaling_factor * expert_scale * u_j.
+void add_scale_gradients(const Routing& routing, const RouterSettings& settings,
+                         std::span<const float> d_topk_weights, std::span<float> d_expert_scale) {
+  const Index k = routing.top_k;
+  for (Index t = 0; t < routing.tokens(); ++t) {
+    const float* values = routing.topk_values.data() + t * k;
+    float sum = 0;
+    for (Index j = 0; j < k; ++j) sum += values[j];
+    for (Index j = 0; j < k; ++j) {
+      const std::int32_t e = routing.topk_idx[at(t * k + j)];
+      if (e != kNoExpert)
+        d_expert_scale[at(e)] += d_topk_weights[at(t * k + j)] * settings.scaling_factor *
+                                 (values[j] / divisor(settings.divide, sum));
+    }
+  }
+}
+
+}  // namespace
+
+void route(ConstMatrixView logits, const RouterSettings& settings, Routing& routing) {
+  route_tokens(logits, settings, routing);
+}
+void route(BasicView<const double> logits, const RouterSettings& settings, Routing& routing) {
+  route_tokens(logits, settings, routing);
+}
+
+void score(ConstMatrixView logits, const RouterSettings& settings, Routing& routing) {
+  score_tokens(logits, settings, routing, [] { return [](Index, const float*, const float*) {}; });
+}
+void score(BasicView<const double> logits, const RouterSettings& settings, Routing& routing) {
+  score_tokens(logits, settings, routing, [] { return [](Index, const double*, const double*) {}; });
+}
+
+void weigh(ConstMatrixView logits, const RouterSettings& settings, Routing& routing) {
+  weigh_tokens(logits, settings, routing);
+}
+void weigh(BasicView<const double> logits, const RouterSettings& settings, Routing& routing) {
+  weigh_tokens(logits, settings, routing);
+}
+
+void route_backward(const Routing& routing, const RouterSettings& settings,
+                    std::span<const float> d_topk_weights, const RouterLossGradient& losses,
+                    std::span<const std::uint8_t> is_real, MatrixView d_logits,
+                    std::span<float> d_expert_scale) {
+  const Index k = routing.top_k;
+  const Index experts = settings.num_experts;
+  const bool softmaxed = settings.score == RouterScore::kSoftmax;
+  require(d_logits.rows == routing.tokens() && d_logits.cols == experts,
+          "d_logits must be [tokens, num_experts]");
+  require(static_cast<Index>(d_topk_weights.size()) == routing.tokens() * k,
+          "d_topk_weights must be [tokens, top_k]");
+  require(softmaxed || losses.d_log_sum_exp == 0, "only softmax routers have a z loss");
+  parallel_blocks(routing.tokens(), kTokensPerTask, [&](Index begin, Index end) {
+    std::vector<float> d_direct(settings.weigh_by == WeighBy::kScore ? 0 : at(experts));
+    for (Index t = begin; t < end; ++t) {
+      const float* scores = routing.scores.row(t);
+      float* d = d_logits.row(t);
+      const bool counted = counts(is_real, t);
+      const float* d_probability = nullptr;
+      if (!losses.d_probability.empty() && counted)
+        d_probability = losses.d_probability.data() +
+                        (losses.tokens_per_row > 0 ? t / losses.tokens_per_row : 0) * experts;
+      if (d_probability != nullptr && softmaxed) {
+        std::copy_n(d_probability, experts, d);
+      } else {
+        std::fill_n(d, experts, 0.0f);
+      }
+      std::ranges::fill(d_direct, 0.0f);
+      weigh_backward(routing, settings, t, d_topk_weights.data() + t * k, d, d_direct.data());
+      if (softmaxed) {
+        softmax_backward(scores, experts, counted ? losses.d_log_sum_exp * routing.log_sum_exp[at(t)] : 0.0f,
+                         d);
+      } else {
+        if (d_probability != nullptr) probability_backward(scores, d_probability, experts, d);
+        each_score_backward(settings.score, scores, experts, d);
+      }
+      for (std::size_t e = 0; e < d_direct.size(); ++e) d[e] += d_direct[e];
+    }
+  });
+  if (!settings.expert_scale.empty() && !d_expert_scale.empty())
+    add_scale_gradients(routing, settings, d_topk_weights, d_expert_scale);
+}
+
+}  // namespace moeloom

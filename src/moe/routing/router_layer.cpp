@@ -1,0 +1,172 @@
+#include "moeloom/moe/routing/router_layer.hpp"
+
+#include "moeloom/base/errors.hpp"
+#include "moeloom/base/parallel.hpp"
+#include "moeloom/base/random.hpp"
+#include "moeloom/tensor/gemm.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <string>
+
+#include "routing/hash_choice.hpp"
+#include "routing/selection.hpp"
+
+namespace moeloom {
+namespace {
+
+constexpr Index kTokensPerTask = 64;
+
+const Communicator& ranks_of(const RoutedTokens& tokens, const Communicator& alone) {
+  return tokens.world == nullptr ? alone : *tokens.world;
+}
+
+Index sum_over(const Communicator& world, Index mine) {
+  std::int64_t sum = mine;
+  world.all_sum(std::span(&sum, 1));
+  return sum;
+}
+
+/// From flags [T, E], the tokens' experts by rising number, as wide as the token with most on any rank.
+void list_experts_of_tokens(const Communicator& world, std::span<const std::uint8_t> keep, Index num_experts,
+                            Routing& routing) {
+  const Index tokens = routing.tokens();
+  Index widest = 1;
+  for (Index t = 0; t < tokens; ++t) {
+    const auto row = keep.subspan(at(t * num_experts), at(num_experts));
+    widest = std::max<Index>(widest, std::ranges::count(row, 1));
+  }
+  routing.top_k = static_cast<Index>(world.all_max(static_cast<double>(widest)));
+  routing.topk_idx.assign(at(tokens * routing.top_k), kNoExpert);
+  for (Index t = 0; t < tokens; ++t) {
+    auto slot = routing.topk_idx.begin() + t * routing.top_k;
+    for (Index e = 0; e < num_experts; ++e)
+      if (keep[at(t * num_experts + e)] != 0) *slot++ = static_cast<std::int32_t>(e);
+  }
+}
+
+/// topk_idx from what experts choose, by scores [T, E].
+void let_experts_choose(const Communicator& world, const RouterSettings& settings,
+                        std::span<const std::uint8_t> is_real, Routing& routing) {
+  const Index experts = settings.num_experts, tokens = routing.tokens();
+  std::vector<std::int32_t> expert(at(tokens * experts));
+  for (Index t = 0; t < tokens; ++t) {
+    const auto row = expert.begin() + t * experts;
+    if (is_real.empty() || is_real[at(t)] != 0)
+      std::iota(row, row + experts, 0);
+    else
+      std::fill_n(row, experts, kNoExpert);
+  }
+  const Index real = is_real.empty() ? tokens : tokens - std::ranges::count(is_real, std::uint8_t{0});
+  const Index capacity = expert_capacity(1, sum_over(world, real), settings.top_k, experts);
+  const auto keep = keep_largest(world, {expert, routing.scores.view().flat(), experts}, capacity);
+  list_experts_of_tokens(world, keep, experts, routing);
+}
+
+void drop_beyond_capacity(const Communicator& world, const RouterSettings& settings,
+                          const RouterTraining& training, Routing& routing) {
+  const Index capacity = expert_capacity(training.capacity_factor, sum_over(world, routing.tokens()),
+                                         settings.top_k, settings.num_experts);
+  const Candidates slots{routing.topk_idx, routing.topk_weights, settings.num_experts};
+  const auto keep = training.drop_by == DropBy::kProbability ? keep_largest(world, slots, capacity)
+                                                             : keep_first(world, slots, capacity);
+  routing.kept_idx = routing.topk_idx;
+  for (std::size_t slot = 0; slot < keep.size(); ++slot)
+    if (keep[slot] == 0) routing.kept_idx[slot] = kNoExpert;
+}
+
+}  // namespace
+
+Index expert_capacity(double factor, Index tokens, Index top_k, Index num_experts) {
+  const double even = static_cast<double>(tokens * top_k) / static_cast<double>(num_experts);
+  return std::max<Index>(static_cast<Index>(std::ceil(factor * even)), 1);
+}
+
+RouterLayer::RouterLayer(RouterWeights weights, RouterSettings settings, Index layer,
+                         const RouterTraining& training, RouterDType dtype)
+    : weights_(weights), settings_(settings), layer_(layer), training_(training), dtype_(dtype) {}
+
+template <typename Real>
+void RouterLayer::choose(const RoutedTokens& tokens, BasicView<const Real> logits, Routing& routing) const {
+  const Communicator alone = Communicator::self();
+  const Communicator& world = ranks_of(tokens, alone);
+  const bool given = !tokens.given_topk_idx.empty();
+  const bool by_expert = tokens.training && training_.expert_choice && !given;
+  const bool by_hash = settings_.choose_by == ChooseBy::kHash;
+  if (!given && !by_expert && !by_hash) {
+    route(logits, settings_, routing);
+  } else {
+    score(logits, settings_, routing);
+    routing.top_k = settings_.top_k;
+    if (given) {
+      routing.topk_idx.assign(tokens.given_topk_idx.begin(), tokens.given_topk_idx.end());
+      if (logits.rows > 0) routing.top_k = std::ssize(tokens.given_topk_idx) / logits.rows;
+    } else if (by_expert) {
+      let_experts_choose(world, settings_, tokens.is_real, routing);
+    } else {
+      require(std::ssize(tokens.input_ids) == logits.rows, "a hash router needs one id a token");
+      choose_by_hash(tokens.input_ids, layer_, settings_, routing.topk_idx);
+    }
+    weigh(logits, settings_, routing);
+  }
+  if (tokens.training && training_.capacity_factor > 0 && !given)
+    drop_beyond_capacity(world, settings_, training_, routing);
+}
+
+void RouterLayer::forward(const RoutedTokens& tokens, ConstMatrixView hidden_states, Matrix& logits,
+                          Routing& routing) {
+  ConstMatrixView x = hidden_states;
+  if (jitters(tokens)) {
+    jittered_.reshape_uninitialised(x.rows, x.cols);
+    jitter(tokens, x, jittered_);
+    x = jittered_;
+  }
+  logits.reshape_uninitialised(x.rows, settings_.num_experts);
+  if (dtype_ == RouterDType::kFp32) {
+    matmul(x, weights_.weight, logits);
+    return choose<float>(tokens, logits, routing);
+  }
+  logits_f64_.resize(at(x.rows * settings_.num_experts));
+  const BasicView<double> wide(logits_f64_.data(), x.rows, settings_.num_experts);
+  matmul(x, weights_.weight, wide);
+  std::copy(logits_f64_.begin(), logits_f64_.end(), logits.view().data);
+  choose<double>(tokens, wide, routing);
+}
+
+void RouterLayer::backward(const RoutedTokens& tokens, ConstMatrixView hidden_states, const Routing& routing,
+                           std::span<const float> d_topk_weights, const RouterLossGradient& losses,
+                           Matrix& logits, MatrixView d_hidden_states) {
+  route_backward(routing, settings_, d_topk_weights, losses, tokens.is_real, logits);
+  const ConstMatrixView d_logits = logits;
+  if (!jitters(tokens)) {
+    matmul_input_grad(d_logits, weights_.weight, d_hidden_states, Write::kAdd);
+    if (weights_.d_weight.rows > 0) matmul_weight_grad(d_logits, hidden_states, weights_.d_weight);
+    return;
+  }
+  jittered_.reshape_uninitialised(hidden_states.rows, hidden_states.cols);
+  if (weights_.d_weight.rows > 0) {
+    jitter(tokens, hidden_states, jittered_);
+    matmul_weight_grad(d_logits, jittered_, weights_.d_weight);
+  }
+  matmul_input_grad(d_logits, weights_.weight, jittered_, Write::kReplace);
+  jitter(tokens, jittered_, jittered_);
+  add(jittered_, d_hidden_states);
+}
+
+void RouterLayer::jitter(const RoutedTokens& tokens, ConstMatrixView x, MatrixView jittered) const {
+  // Numbers of a step that no other step has.
+  const CounterRandom random(training_.seed + static_cast<std::uint64_t>(tokens.step) * 0x9E3779B97F4A7C15u,
+                             stream_of("router-jitter/" + std::to_string(layer_)));
+  parallel_blocks(x.rows, kTokensPerTask, [&](Index begin, Index end) {
+    for (Index t = begin; t < end; ++t) {
+      const auto first = static_cast<std::uint64_t>((tokens.first_token + t) * x.cols);
+      for (Index j = 0; j < x.cols; ++j) {
+        const double uniform = random.uniform(first + static_cast<std::uint64_t>(j));
+        jittered(t, j) = x(t, j) * static_cast<float>(1 + training_.jitter * (2 * uniform - 1));
+      }
+    }
+  });
+}
+
+}  // namespace moeloom

@@ -1,0 +1,90 @@
+#include "routing/selection.hpp"
+
+#include <bit>
+#include <cmath>
+
+namespace moeloom {
+namespace {
+
+constexpr int kDigitBits = 8;
+constexpr Index kDigits = Index{1} << kDigitBits;
+
+/// In the order of the values: a larger float has a larger key. 0 and -0 are equal.
+std::uint32_t key_of(float value) {
+  if (std::isnan(value)) return 0;
+  const auto bits = std::bit_cast<std::uint32_t>(value + 0.0f);
+  const std::uint32_t sign = 0x80000000u;
+  return (bits & sign) != 0 ? ~bits : bits | sign;
+}
+
+/// Of each expert: the key of the last that is kept, and how many with that very key are. An expert with no
+/// more candidates than may be kept has a border below all keys.
+struct Border {
+  std::uint32_t key = 0;
+  Index equal = 0;
+};
+
+std::vector<Border> find_borders(const Communicator& world, const Candidates& candidates,
+                                 std::span<const std::uint32_t> keys, Index capacity) {
+  std::vector<Border> borders(at(candidates.num_experts), {0, capacity});
+  std::vector<std::int64_t> counts(at(candidates.num_experts * kDigits));
+  for (int shift = 32 - kDigitBits; shift >= 0; shift -= kDigitBits) {
+    std::fill(counts.begin(), counts.end(), 0);
+    const auto above = [shift](std::uint32_t key) { return std::uint64_t{key} >> (shift + kDigitBits); };
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+      const std::int32_t e = candidates.expert[i];
+      if (e >= 0 && above(keys[i]) == above(borders[at(e)].key))
+        ++counts[at(e * kDigits + static_cast<Index>((keys[i] >> shift) % kDigits))];
+    }
+    world.all_sum(counts);
+    for (Index e = 0; e < candidates.num_experts; ++e) {
+      Border& border = borders[at(e)];
+      Index digit = kDigits - 1;
+      for (; digit > 0 && counts[at(e * kDigits + digit)] < border.equal; --digit)
+        border.equal -= counts[at(e * kDigits + digit)];
+      border.key |= static_cast<std::uint32_t>(digit) << shift;
+    }
+  }
+  return borders;
+}
+
+/// keep[i] for those that is_border(i, expert) names, the first allowed(expert) of each expert.
+template <typename IsBorder, typename Allowed>
+void keep_first_of(const Communicator& world, const Candidates& candidates, IsBorder is_border,
+                   Allowed allowed, std::vector<std::uint8_t>& keep) {
+  std::vector<std::int64_t> seen(at(candidates.num_experts));
+  for (std::size_t i = 0; i < keep.size(); ++i)
+    if (candidates.expert[i] >= 0 && is_border(i)) ++seen[at(candidates.expert[i])];
+  world.sum_before(seen);
+  for (std::size_t i = 0; i < keep.size(); ++i) {
+    const std::int32_t e = candidates.expert[i];
+    if (e >= 0 && is_border(i) && seen[at(e)]++ < allowed(e)) keep[i] = 1;
+  }
+}
+
+}  // namespace
+
+std::vector<std::uint8_t> keep_largest(const Communicator& world, const Candidates& candidates,
+                                       Index capacity) {
+  std::vector<std::uint32_t> keys(candidates.expert.size());
+  for (std::size_t i = 0; i < keys.size(); ++i) keys[i] = key_of(candidates.value[i]);
+  const std::vector<Border> borders = find_borders(world, candidates, keys, capacity);
+  std::vector<std::uint8_t> keep(keys.size());
+  const auto border_of = [&](std::size_t i) { return borders[at(candidates.expert[i])]; };
+  for (std::size_t i = 0; i < keys.size(); ++i)
+    keep[i] = candidates.expert[i] >= 0 && keys[i] > border_of(i).key;
+  keep_first_of(
+      world, candidates, [&](std::size_t i) { return keys[i] == border_of(i).key; },
+      [&](std::int32_t e) { return borders[at(e)].equal; }, keep);
+  return keep;
+}
+
+std::vector<std::uint8_t> keep_first(const Communicator& world, const Candidates& candidates,
+                                     Index capacity) {
+  std::vector<std::uint8_t> keep(candidates.expert.size());
+  keep_first_of(
+      world, candidates, [](std::size_t) { return true; }, [&](std::int32_t) { return capacity; }, keep);
+  return keep;
+}
+
+}  // namespace moeloom

@@ -1,0 +1,42 @@
+#include "moeloom/train/router_bias.hpp"
+
+#include <algorithm>
+#include <numeric>
+
+namespace moeloom {
+namespace {
+
+bool is_router_bias(const Parameter& parameter) {
+  return parameter.spec.name.ends_with("gate.e_score_correction_bias");
+}
+
+}  // namespace
+
+void move_router_bias(std::span<const std::int64_t> chosen, const RouterBiasSettings& settings,
+                      std::span<float> bias) {
+  const std::int64_t all = std::reduce(chosen.begin(), chosen.end(), std::int64_t{0});
+  if (all == 0) return;
+  for (std::size_t e = 0; e < chosen.size(); ++e) {
+    const std::int64_t missing = all - chosen[e] * std::ssize(chosen);  // E times (mean - count)
+    const double step = settings.rule == RouterBiasRule::kProportional
+                            ? static_cast<double>(missing) / static_cast<double>(all)
+                            : static_cast<double>((missing > 0) - (missing < 0));
+    bias[e] += static_cast<float>(settings.rate * step);
+  }
+}
+
+void move_router_biases(std::span<const std::int64_t> chosen, Index num_experts,
+                        const RouterBiasSettings& settings, ParameterStore& store) {
+  if (settings.rate == 0) return;
+  for (const Parameter& parameter : store.parameters())
+    if (is_router_bias(parameter))
+      move_router_bias(chosen.subspan(at(parameter.spec.layer * num_experts), at(num_experts)), settings,
+                       parameter.value.flat());
+  store.mark_changed();
+}
+
+bool has_router_bias(const ParameterStore& store) {
+  return std::ranges::any_of(store.parameters(), is_router_bias);
+}
+
+}  // namespace moeloom

@@ -1,0 +1,83 @@
+#include "step_routing.hpp"
+
+namespace moeloom {
+namespace {
+
+/// The integers of a step in one stretch, written and read in one order: visit(number) of each.
+template <typename Visit>
+void for_each_integer(std::vector<RouterStatistics>& micro_batches,
+                      std::vector<std::vector<Index>>& rows_per_expert, Visit visit) {
+  for (RouterStatistics& routers : micro_batches) {
+    ChosenCounts chosen = routers.chosen();
+    for (std::int64_t& count : chosen.per_expert) visit(count);
+    visit(chosen.tokens);
+    visit(chosen.sequences);
+    routers.set_chosen(std::move(chosen));
+    for (Index layer = 0; layer < routers.layers(); ++layer) {
+      std::int64_t dropped = routers.dropped(layer);
+      visit(dropped);
+      routers.set_dropped(layer, dropped);
+    }
+  }
+  for (auto& layer : rows_per_expert)
+    for (Index& rows : layer) visit(rows);
+}
+
+}  // namespace
+
+void StepRouting::add(RouterStatistics routers) {
+  micro_batches_.push_back(std::move(routers));
+  const auto& layers = decoder_.layers();
+  rows_per_expert_.resize(layers.size());
+  for (std::size_t layer = 0; layer < layers.size(); ++layer) {
+    if (layers[layer].moe() == nullptr) continue;
+    const std::vector<Index>& counts = layers[layer].moe()->plan.tokens_per_expert;
+    rows_per_expert_[layer].resize(counts.size());
+    for (std::size_t e = 0; e < counts.size(); ++e) rows_per_expert_[layer][e] += counts[e];
+  }
+}
+
+void StepRouting::begin_sum() {
+  std::vector<std::int64_t> integers;
+  for_each_integer(micro_batches_, rows_per_expert_, [&](std::int64_t n) { integers.push_back(n); });
+  sum_.emplace(mesh_.world(), std::move(integers));
+}
+
+void StepRouting::finish(StepReport& report) {
+  const std::vector<std::int64_t> sums = sum_->finish();
+  sum_.reset();
+  auto next = sums.begin();
+  for_each_integer(micro_batches_, rows_per_expert_, [&](std::int64_t& n) { n = *next++; });
+  for (RouterStatistics& routers : micro_batches_) {
+    routers.sum_reals_over(mesh_.world());
+    step_.add(routers.chosen());
+  }
+  report.rows_per_expert = rows_per_expert_;
+  report.aux_loss = report.z_loss = 0;
+  const BalanceSettings& balance = decoder_.balance();
+  const auto micro_batches = static_cast<double>(micro_batches_.size());
+  for (const RouterStatistics& routers : micro_batches_) {
+    const bool by_step = balance.over == BalanceOver::kGlobalBatch;
+    report.aux_loss += aux_loss(routers, by_step ? step_ : routers.chosen(), balance) / micro_batches;
+    report.z_loss += z_loss(routers) / micro_batches;
+  }
+  report_routing(report);
+}
+
+void StepRouting::report_routing(StepReport& report) const {
+  report.routing.assign(rows_per_expert_.size(), {});
+  for (std::size_t layer = 0; layer < rows_per_expert_.size(); ++layer) {
+    double entropy = 0, dropped = 0, chosen = 0, tokens = 0;
+    for (const RouterStatistics& routers : micro_batches_) {
+      const auto l = static_cast<Index>(layer);
+      entropy += routers.sums(l).entropy;
+      dropped += static_cast<double>(routers.dropped(l));
+      tokens += static_cast<double>(routers.chosen().tokens);
+      for (const std::int64_t count : routers.chosen(l)) chosen += static_cast<double>(count);
+    }
+    if (rows_per_expert_[layer].empty() || tokens == 0) continue;
+    report.routing[layer] = {.entropy = entropy / tokens, .dropped_share = chosen > 0 ? dropped / chosen : 0};
+  }
+}
+
+}  // namespace moeloom

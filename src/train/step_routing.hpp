@@ -1,0 +1,37 @@
+// What the routers did in a step: collected from its micro-batches, summed over the world once, and reported.
+#pragma once
+
+#include "moeloom/comm/pending_sum.hpp"
+#include "moeloom/model/decoder.hpp"
+#include "moeloom/train/trainer.hpp"
+
+#include <optional>
+#include <vector>
+
+namespace moeloom {
+
+class StepRouting {
+ public:
+  StepRouting(const Decoder& decoder, const Mesh& mesh) : decoder_(decoder), mesh_(mesh) {}
+
+  /// After a micro-batch's forward, whose plans are still there.
+  void add(RouterStatistics routers);
+  /// Counts leave for the other ranks, to be waited for later. Collective over the world.
+  void begin_sum();
+  /// Fills rows_per_expert, routing, aux_loss and z_loss. Collective over the world.
+  void finish(StepReport& report);
+  /// [layers, E]: how often experts were chosen in the whole step. After finish().
+  const std::vector<std::int64_t>& chosen() const { return step_.per_expert; }
+
+ private:
+  void report_routing(StepReport& report) const;
+
+  const Decoder& decoder_;
+  const Mesh& mesh_;
+  std::vector<RouterStatistics> micro_batches_;
+  std::vector<std::vector<Index>> rows_per_expert_;  // [layer][expert]; empty if dense
+  std::optional<PendingSum> sum_;
+  ChosenCounts step_;
+};
+
+}  // namespace moeloom

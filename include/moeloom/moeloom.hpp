@@ -49,13 +49,16 @@
 #include "moeloom/comm/session.hpp"
 
 // Functions on views, and the table that names them.
+#include "moeloom/kernels/elementwise/score_rows.hpp"
 #include "moeloom/kernels/elementwise/vector_math.hpp"
 #include "moeloom/kernels/gmm_policy.hpp"
 #include "moeloom/kernels/grouped_matmul.hpp"
 #include "moeloom/kernels/registry.hpp"
+#include "moeloom/kernels/top_k.hpp"
 
 // Tokens to experts and back.
 #include "moeloom/moe/dispatch/dispatch_plan.hpp"
+#include "moeloom/moe/load_balance.hpp"
 #include "moeloom/moe/moe_layer.hpp"
 
 // A transformer, and Hugging Face's files of it.
@@ -73,6 +76,7 @@
 // The step, and what is kept of it.
 #include "moeloom/train/batch_sampler.hpp"
 #include "moeloom/train/checkpoint/checkpoint.hpp"
+#include "moeloom/train/collapse_watch.hpp"
 #include "moeloom/train/routing/routing_recorder.hpp"
 #include "moeloom/train/routing/routing_replay.hpp"
 #include "moeloom/train/sharded_optimizer.hpp"
@@ -101,7 +105,7 @@
 #include "moeloom/report/svg.hpp"
 #include "moeloom/report/svg_bar_chart.hpp"
 #include "moeloom/report/svg_chart.hpp"
-#include "moeloom/report/svg_load_map.hpp"
+#include "moeloom/report/svg_layer_map.hpp"
 #include "moeloom/report/svg_phase_bar.hpp"
 
 // Subjects, routings, samples and checks: one way to measure.

@@ -60,6 +60,9 @@ bool is_numbers_or_null(const Json& value) {
 bool is_texts(const Json& value) {
   return value.is_array() && std::ranges::all_of(value, is_text);
 }
+bool is_objects(const Json& value) {
+  return value.is_array() && std::ranges::all_of(value, is_object);
+}
 
 }  // namespace
 
@@ -135,6 +138,15 @@ Document Document::object(const std::string& key) const {
   Document inner;
   inner.value_->json = expect(value_->json, origin_, key, "an object", is_object);
   inner.origin_ = origin_ + ": in \"" + key + "\"";
+  return inner;
+}
+
+std::vector<Document> Document::objects(const std::string& key) const {
+  std::vector<Document> inner;
+  for (const Json& value : expect(value_->json, origin_, key, "an array of objects", is_objects)) {
+    inner.emplace_back().value_->json = value;
+    inner.back().origin_ = origin_ + ": in \"" + key + "\"";
+  }
   return inner;
 }
 

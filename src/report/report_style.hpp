@@ -37,7 +37,8 @@ path.value{stroke:var(--second);stroke-width:1.5;stroke-dasharray:2 4}
 .dot{stroke:var(--card);stroke-width:1}
 .dot.main,.dot.faint{fill:var(--main)}.dot.second,.dot.value{fill:var(--second)}
 .hit{fill:transparent}.hit:hover{fill:var(--ink);fill-opacity:.07}
-.load{fill:var(--second);shape-rendering:crispEdges}.load:hover,rect[class^=p]:hover{stroke:var(--ink);stroke-width:1}
+.map{fill:var(--second);shape-rendering:crispEdges}.map rect:hover,rect[class^=p]:hover{stroke:var(--ink);stroke-width:1}
+.mark{fill:none;stroke:var(--ink);stroke-width:2;stroke-dasharray:5 3;pointer-events:stroke}
 .legend{display:flex;flex-wrap:wrap;gap:4px 16px;align-items:center;margin:0 0 6px;color:var(--soft);font-size:13px}
 .legend i{display:inline-block;width:16px;height:3px;border-radius:2px;margin-right:6px;vertical-align:middle}
 .legend .ramp{width:110px;height:10px;margin:0;border-radius:3px;background:var(--second);

@@ -17,7 +17,7 @@ using testing::TemporaryFolder;
 
 Document sample() {
   return Document::parse(R"({"layers": 4, "lr": 1e-3, "tied": true, "name": "tiny", "none": null,
-                             "sizes": [1, 2], "mixed": [1, "a"], "rates": [1, 0.5], "inner": {"deep": 7},
+                             "sizes": [1, 2], "mixed": [1, "a"], "rates": [1, 0.5], "inner": {"deep": 7}, "rows": [{"deep": 8}, {"deep": 9}], "no": [],
                              "words": ["a", "b"], "half": 0.5, "huge": 18446744073709551615})",
                          "config.json");
 }
@@ -33,6 +33,9 @@ TEST(Document, ReadsEachTypeByKey) {
   EXPECT_EQ(document.numbers("rates"), (std::vector<double>{1, 0.5}));
   EXPECT_EQ(document.texts("words"), (std::vector<std::string>{"a", "b"}));
   EXPECT_EQ(document.object("inner").integer("deep"), 7);
+  ASSERT_EQ(document.objects("rows").size(), 2u);
+  EXPECT_EQ(document.objects("rows")[1].integer("deep"), 9);
+  EXPECT_TRUE(document.objects("no").empty());
 }
 
 TEST(Document, TakesTheFallbackOnlyWhereNothingIsGiven) {
@@ -74,6 +77,10 @@ TEST(Document, SaysFileKeyExpectedAndFoundWhenAValueIsWrong) {
        R"(config.json: key "mixed": expected an array of integers, found an array of 2)"},
       {[](const Document& d) { d.texts("mixed"); },
        R"(config.json: key "mixed": expected an array of strings, found an array of 2)"},
+      {[](const Document& d) { d.objects("sizes"); },
+       R"(config.json: key "sizes": expected an array of objects, found an array of 2)"},
+      {[](const Document& d) { d.objects("rows")[0].text("deep"); },
+       R"(config.json: in "rows": key "deep": expected a string, found 8)"},
       {[](const Document& d) { d.object("sizes"); },
        R"(config.json: key "sizes": expected an object, found an array of 2)"},
       {[](const Document& d) { d.object("inner").text("deep"); },

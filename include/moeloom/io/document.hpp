@@ -32,6 +32,7 @@ class Document {
   std::vector<double> numbers(const std::string& key) const;
   std::vector<std::string> texts(const std::string& key) const;
   Document object(const std::string& key) const;
+  std::vector<Document> objects(const std::string& key) const;
   Index integer_or(const std::string& key, Index fallback) const;  // fallback where absent or null
   double number_or(const std::string& key, double fallback) const;
   bool boolean_or(const std::string& key, bool fallback) const;

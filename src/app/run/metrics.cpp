@@ -4,11 +4,89 @@
 #include "moeloom/io/document.hpp"
 #include "moeloom/io/text_file.hpp"
 
+#include <array>
 #include <cerrno>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <limits>
+#include <string_view>
 
 namespace moeloom {
 namespace {
+
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+constexpr std::string_view kHot = "hot expert";
+constexpr std::string_view kDead = "dead experts";
+
+/// Figures of a layer by their key in "routing".
+struct Figure {
+  const char* key;
+  double LayerMetrics::*of;
+};
+constexpr std::array kFigures = {
+    Figure{"load_cv", &LayerMetrics::load_cv},
+    Figure{"load_gini", &LayerMetrics::load_gini},
+    Figure{"dead_experts", &LayerMetrics::dead_experts},
+    Figure{"entropy", &LayerMetrics::entropy},
+    Figure{"dropped_share", &LayerMetrics::dropped_share},
+};
+
+/// To five digits: with dozens of layers the rest would be most of the file.
+double short_number(double value) {
+  std::array<char, 64> text;
+  std::snprintf(text.data(), text.size(), "%.5g", value);
+  return std::strtod(text.data(), nullptr);
+}
+
+std::vector<LayerMetrics> layers_of(const Document& object) {
+  std::vector<LayerMetrics> layers;
+  for (const double load : object.numbers_or_nan("expert_load")) layers.push_back({.max_over_mean = load});
+  const Document routing = object.has("routing") ? object.object("routing") : Document();
+  for (const Figure& figure : kFigures) {
+    std::vector<double> values = routing.numbers_or_nan(figure.key);
+    values.resize(layers.size(), kNan);
+    for (std::size_t layer = 0; layer < layers.size(); ++layer) layers[layer].*figure.of = values[layer];
+  }
+  return layers;
+}
+
+void set_layers(const std::vector<LayerMetrics>& layers, Document& object) {
+  std::vector<double> loads;
+  for (const LayerMetrics& layer : layers) loads.push_back(layer.max_over_mean);
+  object.set("expert_load", loads);
+  Document routing;
+  for (const Figure& figure : kFigures) {
+    std::vector<double> values;
+    for (const LayerMetrics& layer : layers) values.push_back(short_number(layer.*figure.of));
+    routing.set(figure.key, values);
+  }
+  object.set("routing", routing);
+}
+
+CollapseEvent collapse_from(const Document& object, Index step) {
+  return {.begins = object.boolean("begins"),
+          .step = step,
+          .layer = object.integer("layer"),
+          .sign = object.text("sign") == kDead ? CollapseSign::kDeadExperts : CollapseSign::kHotExpert,
+          .expert = object.integer("expert"),
+          .share_of_tokens = object.number_or_nan("share_of_tokens").value_or(kNan),
+          .dead_experts = object.integer_or("dead_experts", 0),
+          .since = object.integer_or("since", step)};
+}
+
+Document document_of(const CollapseEvent& event) {
+  Document object;
+  object.set("begins", event.begins);
+  object.set("layer", event.layer);
+  object.set("expert", event.expert);
+  object.set("sign", std::string(event.sign == CollapseSign::kHotExpert ? kHot : kDead));
+  object.set("share_of_tokens", short_number(event.share_of_tokens));
+  object.set("dead_experts", event.dead_experts);
+  object.set("since", event.since);
+  return object;
+}
 
 StepMetrics metrics_of(const Document& object) {
   StepMetrics metrics;
@@ -36,7 +114,10 @@ StepMetrics metrics_of(const Document& object) {
     for (const std::string& phase : phases.keys())
       metrics.seconds_by_phase[phase] = phases.number_or_nan(phase).value_or(0);
   }
-  metrics.expert_load_max_over_mean = object.numbers_or_nan("expert_load");
+  metrics.layers = layers_of(object);
+  if (object.has("collapse"))
+    for (const Document& event : object.objects("collapse"))
+      metrics.collapse.push_back(collapse_from(event, metrics.step));
   return metrics;
 }
 
@@ -102,7 +183,10 @@ std::string metrics_line(const StepMetrics& metrics) {
   Document phases;
   for (const auto& [phase, seconds] : metrics.seconds_by_phase) phases.set(phase, seconds);
   object.set("phases", phases);
-  object.set("expert_load", metrics.expert_load_max_over_mean);
+  set_layers(metrics.layers, object);
+  std::vector<Document> events;
+  for (const CollapseEvent& event : metrics.collapse) events.push_back(document_of(event));
+  if (!events.empty()) object.set("collapse", events);
   return object.dump(-1);
 }
 

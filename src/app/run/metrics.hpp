@@ -2,7 +2,7 @@
 // measured.
 #pragma once
 
-#include "moeloom/base/index.hpp"
+#include "moeloom/train/collapse_watch.hpp"
 
 #include <filesystem>
 #include <fstream>
@@ -13,8 +13,18 @@
 
 namespace moeloom {
 
-/// Keys in the file are the names here, but for `phases` and `expert_load`. What is not finite is null there
-/// and NaN when read back.
+/// How one layer's router spread the tokens of a step; zeros if the layer is dense or had none.
+struct LayerMetrics {
+  double max_over_mean = 0;  // LoadBalance, of all ranks' rows
+  double load_cv = 0;
+  double load_gini = 0;
+  double dead_experts = 0;
+  double entropy = 0;  // RoutingReport
+  double dropped_share = 0;
+};
+
+/// Keys in the file are the names here, but for `phases`, `expert_load` and `routing`. What is not finite is
+/// null there and NaN when read back.
 struct StepMetrics {
   Index step = 0;
   double loss = 0;  // nats a token, without auxiliary losses
@@ -36,7 +46,10 @@ struct StepMetrics {
   bool skipped = false;
   std::optional<double> val_loss;
   std::map<std::string, double> seconds_by_phase;  // "phases"
-  std::vector<double> expert_load_max_over_mean;   // "expert_load", by layer; 0 for a dense one
+  /// "expert_load": fullest over mean by layer; "routing": the other figures, each by layer, to five digits.
+  /// Figures of a file from before there were any are NaN.
+  std::vector<LayerMetrics> layers;
+  std::vector<CollapseEvent> collapse;  // what began or ended with this step; no key if nothing did
 };
 
 /// The object on one line.

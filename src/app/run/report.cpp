@@ -5,7 +5,6 @@
 #include "moeloom/report/html.hpp"
 #include "moeloom/report/report_page.hpp"
 #include "moeloom/report/svg_chart.hpp"
-#include "moeloom/report/svg_load_map.hpp"
 #include "moeloom/report/svg_phase_bar.hpp"
 
 #include <algorithm>
@@ -14,6 +13,7 @@
 
 #include "cli/flag_words.hpp"
 #include "run/progress.hpp"
+#include "run/routing_report.hpp"
 
 namespace moeloom {
 namespace {
@@ -37,18 +37,6 @@ std::vector<Point> validation_points(const Steps& steps) {
   for (const StepMetrics& step : steps)
     if (step.val_loss) points.push_back({static_cast<double>(step.step), *step.val_loss});
   return points;
-}
-
-/// Expert load by layer.
-std::vector<std::vector<Point>> load_points(const Steps& steps) {
-  std::vector<std::vector<Point>> layers;
-  for (const StepMetrics& step : steps) {
-    const std::vector<double>& loads = step.expert_load_max_over_mean;
-    layers.resize(std::max(layers.size(), loads.size()));
-    for (std::size_t layer = 0; layer < loads.size(); ++layer)
-      layers[layer].push_back({static_cast<double>(step.step), loads[layer]});
-  }
-  return layers;
 }
 
 /// Means over all steps.
@@ -105,8 +93,7 @@ std::string charts(const Steps& steps, const ReportInfo& info) {
   return report_section("Loss", "each step, its moving average, and the held-out text",
                         loss_chart(steps, info)) +
          report_section("Speed", "tokens of all ranks per second of wall time", rate_chart(steps)) +
-         report_section("Expert load", "rows of the fullest expert over those of the average one, by layer",
-                        svg_load_map(load_points(steps))) +
+         routing_sections(steps, info) +
          report_section("Time by phase", "mean of all steps", svg_phase_bar(phase_seconds(steps))) +
          report_section("Gradient norm", "before clipping; the largest of each stretch", norm_chart(steps)) +
          report_section("Learning rate", "warm-up, then half a cosine", learning_rate_chart(steps)) +

@@ -19,8 +19,10 @@ struct ReportInfo {
   /// "model", "parameters", "mesh", "data", ...: shown in this order.
   std::vector<std::pair<std::string, std::string>> facts;
   std::vector<KernelReport> kernels;
-  std::string gmm_request;         // who asked for what, empty: not shown
-  std::optional<GmmDecision> gmm;  // none: not shown
+  std::string gmm_request;                    // who asked for what, empty: not shown
+  std::optional<GmmDecision> gmm;             // none: not shown
+  Index num_experts = 0;                      // of a sparse layer; 0: not known
+  std::vector<std::vector<Index>> last_rows;  // [layer][E] of the last step; empty: not shown
   std::optional<double> validation_loss;
   std::string loss_unit = "nats per token";  // or "nats per byte"
   std::string prompt;

@@ -3,11 +3,12 @@
 #include "moeloom/base/parallel.hpp"
 #include "moeloom/comm/session.hpp"
 #include "moeloom/model/hf/family.hpp"
+#include "moeloom/moe/load_balance.hpp"
 
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <numeric>
+#include <utility>
 
 #include "cli/option_values.hpp"
 
@@ -19,6 +20,22 @@ std::string frozen_text(const ModelConfig& config, const std::set<std::string>& 
   for (const ParameterSpec& spec : parameter_specs(config, {0, config.num_experts}))
     if (frozen.contains(spec.name)) elements += spec.rows * spec.cols;
   return std::to_string(elements) + " parameters in " + std::to_string(frozen.size()) + " weights";
+}
+
+/// "layer 3 expert 5"; the end of a collapse among beginnings is told apart.
+std::string place_of(const CollapseEvent& event, bool is_end_among_beginnings) {
+  return "layer " + std::to_string(event.layer) + " expert " + std::to_string(event.expert) +
+         (is_end_among_beginnings ? " ends" : "");
+}
+
+constexpr const char* kWayOut = "; if it stays, raise --aux-loss-coef or lower --lr";
+
+std::string reason_of(const CollapseEvent& event, const CollapseRule& rule) {
+  const std::string steps = std::to_string(rule.steps) + " steps in a row";
+  if (!event.begins) return "load was even enough for " + steps;
+  if (event.sign == CollapseSign::kHotExpert)
+    return "most tokens of the layer chose this expert for " + steps + kWayOut;
+  return std::to_string(event.dead_experts) + " experts of the layer had no row for " + steps + kWayOut;
 }
 
 /// What a rank tells the others of a step.
@@ -74,7 +91,7 @@ StepMetrics metrics_of(const StepReport& report, Index tokens_before) {
   metrics.packings = report.packings;
   metrics.packed_bytes = report.packed_bytes;
   metrics.skipped = report.skipped;
-  metrics.expert_load_max_over_mean = load_max_over_mean(report.rows_per_expert);
+  metrics.layers = layer_metrics(report.rows_per_expert, report.routing);
   return metrics;
 }
 
@@ -101,14 +118,20 @@ Index tokens_before(const std::vector<StepMetrics>& earlier, const TrainerState&
   return state.step * state.global_batch * state.sequence_length;
 }
 
-std::vector<double> load_max_over_mean(const std::vector<std::vector<Index>>& rows_per_expert) {
-  std::vector<double> loads;
-  for (const std::vector<Index>& rows : rows_per_expert) {
-    const Index total = std::reduce(rows.begin(), rows.end(), Index{0});
-    const double mean = rows.empty() ? 0 : static_cast<double>(total) / static_cast<double>(rows.size());
-    loads.push_back(total == 0 ? 0 : static_cast<double>(*std::max_element(rows.begin(), rows.end())) / mean);
+std::vector<LayerMetrics> layer_metrics(const std::vector<std::vector<Index>>& rows_per_expert,
+                                        const std::vector<RoutingReport>& routing) {
+  std::vector<LayerMetrics> layers;
+  for (std::size_t layer = 0; layer < rows_per_expert.size(); ++layer) {
+    const LoadBalance load = load_balance(rows_per_expert[layer]);
+    const RoutingReport router = layer < routing.size() ? routing[layer] : RoutingReport();
+    layers.push_back({.max_over_mean = load.fullest_over_mean,
+                      .load_cv = load.cv,
+                      .load_gini = load.gini,
+                      .dead_experts = static_cast<double>(load.dead_experts),
+                      .entropy = router.entropy,
+                      .dropped_share = router.dropped_share});
   }
-  return loads;
+  return layers;
 }
 
 Event step_event(const StepMetrics& metrics) {
@@ -119,9 +142,35 @@ Event step_event(const StepMetrics& metrics) {
       .with("grad_norm", metrics.grad_norm)
       .with("lr", metrics.learning_rate)
       .with("tok/s", metrics.tokens_per_s);
+  double load = 0;
+  for (const LayerMetrics& layer : metrics.layers) load = std::max(load, layer.max_over_mean);
+  if (load > 0) event.with("expert_load", load);
   if (metrics.val_loss) event.with("val_loss", *metrics.val_loss);
   if (metrics.skipped) event.with("skipped", "not finite");
   return event;
+}
+
+std::optional<Event> collapse_event(const std::vector<CollapseEvent>& collapse, const CollapseRule& rule) {
+  if (collapse.empty()) return std::nullopt;
+  // What begins is told before what ends, and of that what is worst.
+  const auto worse = [](const CollapseEvent& a, const CollapseEvent& b) {
+    return std::pair(a.begins, a.share_of_tokens) < std::pair(b.begins, b.share_of_tokens);
+  };
+  const CollapseEvent& worst = *std::ranges::max_element(collapse, worse);
+  Event event;
+  event.with("collapse", worst.begins ? "begins" : "ends")
+      .with("step", worst.step)
+      .with("layer", worst.layer)
+      .with("expert", worst.expert)
+      .with("share_of_tokens", worst.share_of_tokens)
+      .with("dead_experts", worst.dead_experts);
+  if (!worst.begins) event.with("began", worst.since);
+  std::string others;
+  for (const CollapseEvent& other : collapse)
+    if (&other != &worst)
+      others += (others.empty() ? "" : ", ") + place_of(other, other.begins != worst.begins);
+  if (!others.empty()) event.with("also", others);
+  return event.with("reason", reason_of(worst, rule));
 }
 
 Event rate_event(const Schedule& schedule, const std::string& reason) {

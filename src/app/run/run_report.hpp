@@ -27,11 +27,15 @@ WorldStep measure_step(const StepReport& report, Index tokens_before, Index memo
 /// as if every step had had the last batch.
 Index tokens_before(const std::vector<StepMetrics>& earlier, const TrainerState& state);
 
-/// Largest rows of an expert over the mean, by layer; 0 for a dense layer or one without rows.
-std::vector<double> load_max_over_mean(const std::vector<std::vector<Index>>& rows_per_expert);
+/// Of each layer.
+std::vector<LayerMetrics> layer_metrics(const std::vector<std::vector<Index>>& rows_per_expert,
+                                        const std::vector<RoutingReport>& routing);
 
 /// "step=40 loss=3.214 ..."
 Event step_event(const StepMetrics& metrics);
+
+/// One line for all layers in which a collapse began or ended with a step; none if there is no such layer.
+std::optional<Event> collapse_event(const std::vector<CollapseEvent>& collapse, const CollapseRule& rule);
 
 /// A learning rate that was not said, and why it is this one.
 Event rate_event(const Schedule& schedule, const std::string& reason);

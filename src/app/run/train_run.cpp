@@ -62,7 +62,8 @@ TrainRun::TrainRun(const TrainRequest& request, RunInputs inputs, Mesh mesh, Log
       sampler_(*inputs_.tokens, split_tokens(inputs_.tokens->size(), options_.data.heldout), settings_.batch,
                options_.run.seed),
       trainer_(model_->decoder, model_->store, mesh_, model_->optimizer, sampler_,
-               with_hooks(settings_, routing_.hooks())) {}
+               with_hooks(settings_, routing_.hooks())),
+      collapse_watch_(inputs_.config.num_experts_per_tok) {}
 
 int TrainRun::run() {
   log_run();
@@ -104,6 +105,10 @@ bool TrainRun::one_step(Index step) {
   memory_bytes_ = std::max(memory_bytes_, held_bytes(dispatcher_.memory.get()));
   auto [metrics, signal] = measure_step(report, tokens_seen_, memory_bytes_, signals_.take(), mesh_.world());
   if (signal != 0) signal_ = signal;
+  if (!report.skipped) {
+    metrics.collapse = collapse_watch_.step(step, report.rows_per_expert);
+    last_rows_ = report.rows_per_expert;
+  }
   tokens_seen_ = metrics.tokens_seen;
   seconds_ += metrics.seconds;
   ++steps_done_;
@@ -155,6 +160,7 @@ void TrainRun::record(const StepMetrics& metrics) {
     log_.record(step_event(metrics));
   else if (now)
     log_.info(step_event(metrics));
+  if (const auto event = collapse_event(metrics.collapse, collapse_watch_.rule())) warn_once(*event);
   const double a_step = seconds_ / static_cast<double>(steps_done_);
   progress_.show({.step = metrics.step + 1,
                   .total = options_.run.steps,

@@ -1,6 +1,7 @@
 // A training run from its first step to its report, on every rank.
 #pragma once
 
+#include "moeloom/train/collapse_watch.hpp"
 #include "moeloom/train/training_state.hpp"
 
 #include "run/log.hpp"
@@ -59,6 +60,8 @@ class TrainRun {
   void stop(Index done);
   void stop_if_none_is_finite(const StepReport& report);
   void record(const StepMetrics& metrics);
+  /// The collapses that this run's folder tells of are not told again.
+  void go_on_watching(const std::vector<StepMetrics>& earlier);
 
   // What is kept and said of it (train_run_end.cpp).
   std::optional<double> validate();
@@ -82,6 +85,8 @@ class TrainRun {
   BatchSampler sampler_;
   RunRouting routing_;
   Trainer trainer_;
+  CollapseWatch collapse_watch_;
+  std::vector<std::vector<Index>> last_rows_;  // [layer][E], of the last step that was not skipped
   StopSignals signals_;
   std::optional<Trace> trace_;
   std::optional<MetricsWriter> metrics_;  // rank 0

@@ -83,6 +83,8 @@ void TrainRun::finish() {
     info.kernels = decision().kernels;
     info.gmm_request = decision().gmm_request;
     info.gmm = decision().gmm;
+    info.num_experts = inputs_.config.num_experts;
+    info.last_rows = last_rows_;
     info.validation_loss = validation;
     info.loss_unit = "nats per " + inputs_.unit();
     info.prompt = options_.run.prompt;

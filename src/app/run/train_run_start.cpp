@@ -64,8 +64,11 @@ void TrainRun::open_files() {
   agree(mesh_.world(), [&] {
     if (!is_rank_0()) return;
     metrics_.emplace(in_run("metrics.jsonl"), first_step_);
-    if (const auto& recorded = inputs_.recorded)
-      tokens_seen_ = tokens_before(read_metrics(in_run("metrics.jsonl")), *recorded);
+    if (const auto& recorded = inputs_.recorded) {
+      const std::vector<StepMetrics> earlier = read_metrics(in_run("metrics.jsonl"));
+      tokens_seen_ = tokens_before(earlier, *recorded);
+      go_on_watching(earlier);
+    }
     log_.also_to(in_run("train.log"), inputs_.resumes);
     if (left_.empty()) return;
     log_.info(Event()
@@ -83,6 +86,16 @@ void TrainRun::plan_routing() {
                       .resumes = inputs_.resumes};
   for (const Event& event : routing_.plan(options_.run.routing, run, sampler_, mesh_.world()))
     log_.info(event);
+}
+
+void TrainRun::go_on_watching(const std::vector<StepMetrics>& earlier) {
+  std::vector<CollapseEvent> told;
+  for (const StepMetrics& step : earlier)
+    for (const CollapseEvent& event : step.collapse)
+      if (event.layer >= 0 && event.layer < inputs_.config.num_hidden_layers && event.expert >= 0 &&
+          event.expert < inputs_.config.num_experts)
+        told.push_back(event);
+  collapse_watch_.resume(told);
 }
 
 void TrainRun::plan_trace() {

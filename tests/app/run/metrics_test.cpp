@@ -21,7 +21,7 @@ StepMetrics step(Index number) {
   metrics.step = number;
   metrics.loss = 1.0 / 3 + static_cast<double>(number);
   metrics.seconds_by_phase = {{"experts", 0.25}};
-  metrics.expert_load_max_over_mean = {1.5, 0};
+  metrics.layers = {{1.5, 0.25, 0.125, 2, 1.75, 0.0625}, {}};
   return metrics;
 }
 
@@ -35,11 +35,18 @@ TEST(Metrics, EveryLineHasTheKeysThatScriptsRelyOn) {
   const Document line = Document::parse(metrics_line(step(3)), "line");
   for (const char* key :
        {"step", "loss", "aux_loss", "grad_norm", "tokens_per_s", "seconds", "phases", "message_bytes",
-        "network_bytes", "row_bytes", "pool_tasks", "pool_shared", "expert_load"})
+        "network_bytes", "row_bytes", "pool_tasks", "pool_shared", "expert_load", "routing"})
     EXPECT_TRUE(line.has(key)) << key;
   EXPECT_EQ(line.number("loss"), step(3).loss);
   EXPECT_EQ(line.object("phases").number("experts"), 0.25);
   EXPECT_EQ(line.numbers("expert_load"), (std::vector<double>{1.5, 0}));
+  const Document routing = line.object("routing");
+  EXPECT_EQ(routing.numbers("load_cv"), (std::vector<double>{0.25, 0}));
+  EXPECT_EQ(routing.numbers("load_gini"), (std::vector<double>{0.125, 0}));
+  EXPECT_EQ(routing.numbers("dead_experts"), (std::vector<double>{2, 0}));
+  EXPECT_EQ(routing.numbers("entropy"), (std::vector<double>{1.75, 0}));
+  EXPECT_EQ(routing.numbers("dropped_share"), (std::vector<double>{0.0625, 0}));
+  EXPECT_FALSE(line.has("collapse")) << "nothing began or ended";
   EXPECT_EQ(metrics_line(step(3)).find('\n'), std::string::npos);
 }
 
@@ -87,6 +94,45 @@ TEST(Metrics, KeptLinesKeepTheirBytes) {
   write_bytes(folder / "m.jsonl", line + "\n");
   MetricsWriter(folder / "m.jsonl", 1).append(step(1));
   EXPECT_TRUE(read_bytes(folder / "m.jsonl").starts_with(line + "\n"));
+}
+
+TEST(Metrics, FiguresOfLayersAreShortAndComeBack) {
+  const TemporaryFolder folder;
+  StepMetrics odd = step(0);
+  odd.layers[0] = {.load_cv = 1.0 / 3, .entropy = std::log(128.0), .dropped_share = 1e-9 / 3};
+  EXPECT_NE(metrics_line(odd).find(R"("load_cv":[0.33333,0.0])"), std::string::npos) << metrics_line(odd);
+  odd.collapse = {{.begins = true, .layer = 3, .expert = 7, .share_of_tokens = 0.75, .since = 0},
+                  {.begins = false,
+                   .layer = 1,
+                   .sign = CollapseSign::kDeadExperts,
+                   .expert = 2,
+                   .dead_experts = 4,
+                   .since = -5}};
+  MetricsWriter(folder / "m.jsonl", 0).append(odd);
+  const auto read = read_metrics(folder / "m.jsonl");
+  ASSERT_EQ(read.size(), 1u);
+  ASSERT_EQ(read[0].layers.size(), 2u);
+  EXPECT_NEAR(read[0].layers[0].entropy, std::log(128.0), 1e-4);
+  ASSERT_EQ(read[0].collapse.size(), 2u);
+  for (std::size_t i = 0; i < 2; ++i) {
+    const CollapseEvent& is = read[0].collapse[i];
+    const CollapseEvent& was = odd.collapse[i];
+    EXPECT_TRUE(is.begins == was.begins && is.step == 0 && is.layer == was.layer && is.expert == was.expert &&
+                is.sign == was.sign && is.share_of_tokens == was.share_of_tokens &&
+                is.dead_experts == was.dead_experts && is.since == was.since)
+        << i;
+  }
+}
+
+TEST(Metrics, ALineOfBeforeTheFiguresOfRoutingHasNanForThem) {
+  const TemporaryFolder folder;
+  write_bytes(folder / "m.jsonl", "{\"step\":0,\"expert_load\":[1.5,0.0]}\n{\"step\":1}\n");
+  const auto read = read_metrics(folder / "m.jsonl");
+  ASSERT_EQ(read.size(), 2u);
+  ASSERT_EQ(read[0].layers.size(), 2u);
+  EXPECT_EQ(read[0].layers[0].max_over_mean, 1.5);
+  EXPECT_TRUE(std::isnan(read[0].layers[0].load_cv) && std::isnan(read[0].layers[0].dead_experts));
+  EXPECT_TRUE(read[1].layers.empty());
 }
 
 TEST(Metrics, AFolderThatIsNotThereIsAnIoError) {

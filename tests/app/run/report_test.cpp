@@ -28,7 +28,7 @@ std::vector<StepMetrics> run_of(Index count) {
     step.tokens_per_s = 5000;
     step.seconds = 0.5;
     step.seconds_by_phase = {{"experts", 0.3}, {"attention", 0.2}};
-    step.expert_load_max_over_mean = {0, 1.5};
+    step.layers = {{}, {.max_over_mean = 1.5, .load_cv = 0.5, .load_gini = 0.25, .entropy = 1}};
     if (i % 10 == 9) step.val_loss = 2.5;
     steps.push_back(step);
   }
@@ -43,7 +43,7 @@ TEST(Report, IsCompleteForAnyNumberOfSteps) {
   for (const Index count : {0, 1, 2, 99, 700}) {
     const std::string html = report_html(run_of(count), {});
     EXPECT_TRUE(html.starts_with("<!doctype html>") && html.ends_with("</html>\n")) << count;
-    EXPECT_EQ(count_of(html, "<svg"), count == 0 ? 0u : 7u) << count;
+    EXPECT_EQ(count_of(html, "<svg"), count == 0 ? 0u : 10u) << count;
     for (const char* element : {"svg", "section", "div", "p", "table", "title", "span", "main"})
       EXPECT_EQ(
           count_of(html, std::string("</") + element + ">"),
@@ -108,7 +108,7 @@ TEST(Report, ValuesThatAreNotFiniteLeaveAGap) {
   for (const std::size_t i : {0u, 7u, 19u}) {
     steps[i].loss = steps[i].grad_norm = steps[i].tokens_per_s = steps[i].seconds = kNan;
     steps[i].val_loss = kNan;
-    steps[i].expert_load_max_over_mean = {kNan, kNan};
+    steps[i].layers.assign(2, {kNan, kNan, kNan, kNan, kNan, kNan});
   }
   const std::string html = report_html(steps, {});
   EXPECT_FALSE(contains(html, "nan"));

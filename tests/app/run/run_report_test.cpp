@@ -60,8 +60,48 @@ TEST(MeasureStep, TakesEachNumberOfARankToItsPlace) {
               report.phase_seconds[phase]);
 }
 
-TEST(LoadMaxOverMean, IsZeroForALayerWithoutRows) {
-  EXPECT_EQ(load_max_over_mean({{}, {0, 0}, {3, 1, 0, 0}}), (std::vector<double>{0, 0, 3}));
+TEST(LayerMetrics, AreZeroForALayerWithoutRows) {
+  const auto layers =
+      layer_metrics({{}, {0, 0}, {3, 1, 0, 0}}, {{}, {}, {.entropy = 0.5, .dropped_share = 0.25}});
+  ASSERT_EQ(layers.size(), 3u);
+  EXPECT_EQ(layers[0].max_over_mean + layers[1].max_over_mean + layers[1].dead_experts, 0);
+  EXPECT_EQ(layers[2].max_over_mean, 3);
+  EXPECT_EQ(layers[2].dead_experts, 2);
+  EXPECT_EQ(layers[2].load_gini, 0.625);
+  EXPECT_EQ(layers[2].entropy, 0.5);
+  EXPECT_EQ(layers[2].dropped_share, 0.25);
+  EXPECT_EQ(layer_metrics({{3, 1}}, {}).at(0).entropy, 0) << "nobody told of the router";
+}
+
+TEST(StepEvent, SaysTheLoadOfTheMostUnevenLayer) {
+  StepMetrics metrics;
+  EXPECT_EQ(step_event(metrics).text().find("expert_load"), std::string::npos) << "a dense model";
+  metrics.layers = {{}, {.max_over_mean = 1.25}, {.max_over_mean = 2.5}, {.max_over_mean = 2}};
+  EXPECT_NE(step_event(metrics).text().find(" expert_load=2.5"), std::string::npos);
+}
+
+TEST(CollapseEvent, AllLayersOfAStepShareALine) {
+  EXPECT_FALSE(collapse_event({}, {}));
+  const CollapseEvent hot{.step = 40, .layer = 2, .expert = 5, .share_of_tokens = 0.83, .since = 40};
+  EXPECT_EQ(
+      collapse_event({hot}, {}).value().text(),
+      "collapse=begins step=40 layer=2 expert=5 share_of_tokens=0.83 dead_experts=0 reason=\"most tokens of "
+      "the layer chose this expert for 20 steps in a row; if it stays, raise --aux-loss-coef or lower "
+      "--lr\"");
+  CollapseEvent dead{
+      .step = 40, .layer = 0, .sign = CollapseSign::kDeadExperts, .expert = 1, .dead_experts = 3};
+  CollapseEvent end = hot;
+  end.begins = false;
+  end.layer = 7;
+  end.since = 11;
+  const std::string all = collapse_event({dead, hot, end}, {}).value().text();
+  EXPECT_NE(all.find("collapse=begins step=40 layer=2 "), std::string::npos) << all;
+  EXPECT_NE(all.find("also=\"layer 0 expert 1, layer 7 expert 5 ends\""), std::string::npos) << all;
+  EXPECT_NE(collapse_event({dead}, {}).value().text().find("3 experts of the layer had no row for 20 steps"),
+            std::string::npos);
+  EXPECT_EQ(collapse_event({end}, {}).value().text(),
+            "collapse=ends step=40 layer=7 expert=5 share_of_tokens=0.83 dead_experts=0 began=11 "
+            "reason=\"load was even enough for 20 steps in a row\"");
 }
 
 TEST(Printable, KeepsLineEndsAndTabsAmongControlCharacters) {

@@ -1,0 +1,20 @@
+// A router's scores of one token: softmax or sigmoids over its experts, and back.
+//
+// Every sum has one order for a width, whatever the thread.
+#pragma once
+
+#include "moeloom/base/index.hpp"
+
+namespace moeloom {
+
+/// scores [n] = e^x / sum e^x; returns log(sum e^x). One NaN makes all of them NaN, as two infinities do.
+float softmax_scores(const float* x, Index n, float* scores);
+/// d [n]: gradient of the scores -> of x, where log(sum e^x) has the gradient d_log_sum.
+void softmax_scores_backward(const float* scores, Index n, float d_log_sum, float* d);
+
+/// scores [n] = 1 / (1 + e^-x). One NaN makes all of them NaN: a choice could leave it out, and nobody would
+/// learn.
+void sigmoid_scores(const float* x, Index n, float* scores);
+void sigmoid_scores_backward(const float* scores, Index n, float* d);
+
+}  // namespace moeloom

@@ -1,0 +1,51 @@
+#include "moeloom/kernels/elementwise/score_rows.hpp"
+
+#include "moeloom/kernels/elementwise/vector_math.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace moeloom {
+
+float softmax_scores(const float* x, Index n, float* scores) {
+  float largest = -std::numeric_limits<float>::infinity();
+#pragma omp simd reduction(max : largest)
+  for (Index e = 0; e < n; ++e) largest = x[e] > largest ? x[e] : largest;
+  float sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (Index e = 0; e < n; ++e) {
+    scores[e] = vector_math::exp_of_nonpositive(x[e] - largest);
+    sum += scores[e];
+  }
+#pragma omp simd
+  for (Index e = 0; e < n; ++e) scores[e] /= sum;
+  return largest + std::log(sum);
+}
+
+// With p = e^x / sum: dx_e = p_e (d_e - sum_i p_i d_i + d_log_sum).
+void softmax_scores_backward(const float* scores, Index n, float d_log_sum, float* d) {
+  float mean = 0;
+#pragma omp simd reduction(+ : mean)
+  for (Index e = 0; e < n; ++e) mean += scores[e] * d[e];
+  const float shift = d_log_sum - mean;
+#pragma omp simd
+  for (Index e = 0; e < n; ++e) d[e] = scores[e] * (d[e] + shift);
+}
+
+void sigmoid_scores(const float* x, Index n, float* scores) {
+  int numbers = 1;
+#pragma omp simd reduction(& : numbers)
+  for (Index e = 0; e < n; ++e) {
+    scores[e] = vector_math::sigmoid(x[e]).value;
+    numbers &= x[e] == x[e] ? 1 : 0;
+  }
+  if (numbers == 0) std::fill_n(scores, n, std::numeric_limits<float>::quiet_NaN());
+}
+
+void sigmoid_scores_backward(const float* scores, Index n, float* d) {
+#pragma omp simd
+  for (Index e = 0; e < n; ++e) d[e] *= scores[e] * (1 - scores[e]);
+}
+
+}  // namespace moeloom

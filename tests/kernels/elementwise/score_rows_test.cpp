@@ -28,6 +28,15 @@ std::vector<double> softmax(const std::vector<float>& x) {
   return p;
 }
 
+double entropy_of(const std::vector<double>& scores) {
+  double sum = 0, along = 0;
+  for (const double s : scores) {
+    sum += s;
+    if (s > 0) along += s * std::log(s);
+  }
+  return std::log(sum) - along / sum;
+}
+
 constexpr double kUlp = std::numeric_limits<float>::epsilon();
 
 TEST(ScoreRows, SoftmaxIsThatOfDoublesForEveryWidth) {
@@ -35,7 +44,7 @@ TEST(ScoreRows, SoftmaxIsThatOfDoublesForEveryWidth) {
     for (const float scale : {0.01f, 1.0f, 20.0f}) {
       const std::vector<float> x = row_of(n, scale, 3);
       std::vector<float> scores(x.size());
-      const float log_sum = softmax_scores(x.data(), n, scores.data());
+      const auto [log_sum, entropy] = softmax_scores(x.data(), n, scores.data());
       const std::vector<double> expected = softmax(x);
       double sum = 0;
       for (const float value : x) sum += std::exp(static_cast<double>(value));
@@ -43,13 +52,16 @@ TEST(ScoreRows, SoftmaxIsThatOfDoublesForEveryWidth) {
       // x - largest is rounded at the size of x; exp makes a relative error of it.
       for (std::size_t e = 0; e < x.size(); ++e)
         EXPECT_NEAR(scores[e], expected[e], (4 + 2 * scale) * 4 * kUlp * expected[e] + 1e-38) << n;
+      EXPECT_NEAR(entropy, entropy_of(expected), 1e-5) << n;
     }
 }
 
 TEST(ScoreRows, SoftmaxGoesToItsLimits) {
   std::vector<float> x = {1000, -kInf, 999, -1000};
   std::vector<float> scores(4);
-  EXPECT_NEAR(softmax_scores(x.data(), 4, scores.data()), 1000 + std::log(1 + std::exp(-1.0)), 1e-4);
+  const auto [log_sum, entropy] = softmax_scores(x.data(), 4, scores.data());
+  EXPECT_NEAR(log_sum, 1000 + std::log(1 + std::exp(-1.0)), 1e-4);
+  EXPECT_NEAR(entropy, 0.58220, 1e-5) << "of 1 and e^-1, not spoilt by the thousand or the infinity";
   EXPECT_EQ(scores[1], 0);
   EXPECT_EQ(scores[3], 0);
   EXPECT_NEAR(scores[0] + scores[2], 1, 1e-6);
@@ -60,7 +72,8 @@ TEST(ScoreRows, OneNanMakesARowOfThem) {
     for (const Index bad : {Index{0}, n / 2, n - 1}) {
       std::vector<float> x = row_of(n, 1, 5), scores(x.size());
       x[at(bad)] = kNan;
-      EXPECT_TRUE(std::isnan(softmax_scores(x.data(), n, scores.data())));
+      const auto [log_sum, entropy] = softmax_scores(x.data(), n, scores.data());
+      EXPECT_TRUE(std::isnan(log_sum) && std::isnan(entropy));
       for (const float score : scores) EXPECT_TRUE(std::isnan(score)) << n;
       sigmoid_scores(x.data(), n, scores.data());
       for (const float score : scores) EXPECT_TRUE(std::isnan(score)) << n;
@@ -76,6 +89,24 @@ TEST(ScoreRows, SigmoidsAreThoseOfDoubles) {
     const double expected = 1 / (1 + std::exp(-static_cast<double>(x[e])));
     EXPECT_NEAR(scores[e], expected, 8 * kUlp * expected) << x[e];
   }
+}
+
+TEST(ScoreRows, EntropyIsOfScoresDividedByTheirSum) {
+  for (const Index n : {1, 3, 16, 64, 257}) {
+    std::vector<float> scores = row_of(n, 1, 9);
+    for (float& s : scores) s = std::fabs(s);
+    if (n > 2) scores[1] = 0;
+    std::vector<double> wide(scores.begin(), scores.end());
+    EXPECT_NEAR(entropy_of_scores(scores.data(), n), entropy_of(wide), 1e-5) << n;
+  }
+  std::vector<float> scores(32, 0.0f);
+  EXPECT_EQ(entropy_of_scores(scores.data(), 32), 0);
+  scores[7] = 1e-44f;  // a sum of which is no normal number either
+  EXPECT_EQ(entropy_of_scores(scores.data(), 32), 0) << "one expert has all";
+  scores.assign(32, 1e-30f);
+  EXPECT_NEAR(entropy_of_scores(scores.data(), 32), std::log(32.0), 1e-4);
+  scores[3] = kNan;
+  EXPECT_TRUE(std::isnan(entropy_of_scores(scores.data(), 32)));
 }
 
 TEST(ScoreRows, BackwardsAreTheFormulasInDouble) {

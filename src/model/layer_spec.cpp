@@ -72,7 +72,7 @@ RouterSettings router_of(const ModelConfig& config, const MoeRule& rule) {
   return {.num_experts = config.num_experts,
           .top_k = config.num_experts_per_tok,
           .score = rule.router.score,
-          .choose_by = rule.router.choose_by,
+          .choose_by = config.hash_router ? ChooseBy::kHash : rule.router.choose_by,
           .group_worth = rule.router.group_worth,
           .num_groups = config.n_group,
           .topk_group = config.topk_group,

@@ -33,7 +33,7 @@ std::vector<ParameterSpec> specs_here(const ModelConfig& config, const Mesh& mes
 TrainingState::TrainingState(const ModelConfig& config, const Mesh& mesh,
                              const TrainingStateSettings& settings)
     : store(specs_here(config, mesh, settings.frozen), settings.dispatcher.weights_memory()),
-      decoder(config, store, mesh, settings.kernels, settings.dispatcher),
+      decoder(config, store, mesh, settings.kernels, settings.dispatcher, settings.routing),
       optimizer(store, mesh, settings.optimizer) {}
 
 std::unique_ptr<TrainingState> make_training_state(const ModelConfig& config, const Mesh& mesh,

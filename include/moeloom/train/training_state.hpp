@@ -16,6 +16,7 @@ struct TrainingStateSettings {
   DispatcherSettings dispatcher = {};
   OptimizerSettings optimizer = {};
   std::set<std::string> frozen = {};  // names of parameters
+  RoutingSettings routing = {};
 };
 
 /// Weights are zero until they are initialised or loaded.

@@ -17,6 +17,11 @@ void check_kernels(const KernelOptions& kernels, Violations& violations);
 /// --seq-len, --global-batch, --accumulate.
 void add_batch_options(OptionTable& table, Index& sequence_length, Index& global_batch, Index& accumulate);
 
+/// Routing and balance.
+void add_router_options(OptionTable& table, RouterOptions& router);
+/// What can be said against their values.
+void check_router_options(const RouterOptions& router, Violations& violations);
+
 /// --shard-size.
 void add_shard_option(OptionTable& table, Index& shard_bytes);
 

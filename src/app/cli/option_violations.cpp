@@ -74,8 +74,6 @@ void check_optimizer(const OptimizerOptions& optimizer, Violations& violations) 
   violations.unless(adamw.epsilon > 0, "eps = " + value_text(adamw.epsilon) + " must be positive");
   violations.unless_not_negative("weight-decay", adamw.weight_decay);
   violations.unless_not_negative("max-grad-norm", optimizer.settings.max_grad_norm);
-  violations.unless_not_negative("aux-loss-coef", optimizer.aux_loss_coef.value_or(0));
-  violations.unless_not_negative("z-loss-coef", optimizer.z_loss_coef);
 }
 
 /// Of a file that is written of some steps.
@@ -122,6 +120,9 @@ std::vector<std::string> option_violations(const TrainOptions& options, Index wo
   check_kernels(options.kernels, violations);
   check_data(options, world, violations);
   check_optimizer(options.optimizer, violations);
+  check_router_options(options.router, violations);
+  violations.unless(!options.router.forced || options.run.routing.replay.empty(),
+                    "--force-routing and --replay-routing both replace what routers choose; give one");
   check_run(options.run, violations);
   return violations.list();
 }
@@ -153,9 +154,9 @@ std::vector<std::string> router_loss_violations(const TrainOptions& options, con
                          " has nothing to weigh: " + reason + "; remove it");
   };
   const std::string no_experts = "no layer of this model has experts";
-  if (!config.has_experts()) refuse("aux-loss-coef", options.optimizer.aux_loss_coef.value_or(0), no_experts);
+  if (!config.has_experts()) refuse("aux-loss-coef", options.router.aux_loss_coef.value_or(0), no_experts);
   if (!config.has_z_loss())
-    refuse("z-loss-coef", options.optimizer.z_loss_coef,
+    refuse("z-loss-coef", options.router.z_loss_coef,
            config.has_experts() ? "the router of " + config.model_type +
                                       " scores each expert by itself, without a sum over all of them"
                                 : no_experts);

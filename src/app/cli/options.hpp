@@ -6,9 +6,11 @@
 #include "moeloom/comm/mesh.hpp"
 #include "moeloom/io/safetensors_shards.hpp"
 #include "moeloom/io/token_source.hpp"
+#include "moeloom/measure/workload.hpp"
 #include "moeloom/model/hf/config.hpp"
 #include "moeloom/model/hf/convert.hpp"
 #include "moeloom/moe/dispatch/dispatcher_kind.hpp"
+#include "moeloom/moe/moe_layer.hpp"
 #include "moeloom/tensor/dtype.hpp"
 #include "moeloom/train/trainer.hpp"
 
@@ -74,8 +76,6 @@ struct OptimizerOptions {
   Index schedule_steps = 0;             // 0: --steps
   double final_lr_fraction = 0.1;
   OptimizerSettings settings;
-  std::optional<double> aux_loss_coef;  // none: the model's own
-  double z_loss_coef = 0;
   NamePatterns freeze;  // tensors or parameters that are not trained
 };
 
@@ -122,6 +122,21 @@ struct RunOptions {
   RoutingOptions routing;
 };
 
+enum class RouterKind { kTopK, kExpertChoice, kHash };
+
+/// What routers do in training, and what keeps their experts' load even.
+struct RouterOptions {
+  std::optional<RouterKind> kind;  // none: kHash where the model says so, else kTopK
+  RouterDType dtype = RouterDType::kFp32;
+  RouterTraining training;
+  std::optional<double> aux_loss_coef;  // none: the model's own
+  std::optional<bool> aux_loss_pooled;  // none: a model from flags by layer, others pooled as HF
+  BalanceOver aux_loss_over = BalanceOver::kMicroBatch;
+  double z_loss_coef = 0;
+  RouterBiasSettings bias;
+  std::optional<Workload> forced;  // choices that replace the routers' in training
+};
+
 /// Everything that `moeloom train` takes.
 struct TrainOptions {
   ModelOptions model;
@@ -129,6 +144,7 @@ struct TrainOptions {
   KernelOptions kernels;
   DataOptions data;
   OptimizerOptions optimizer;
+  RouterOptions router;
   RunOptions run;
   std::set<std::string> unread;  // options that were given, perhaps, but whose values could not be read
 
@@ -246,6 +262,9 @@ std::vector<std::string> router_loss_violations(const TrainOptions& options, con
 
 /// Recording or replaying where nothing is routed.
 std::vector<std::string> routing_violations(const RoutingOptions& options, const ModelConfig& config);
+
+/// What else the model's routers do not have.
+std::vector<std::string> router_violations(const TrainOptions& options, const ModelConfig& config);
 
 /// The mesh that is asked for, dp filled in from `world`.
 MeshShape mesh_shape(const MeshOptions& options, Index world);

@@ -106,9 +106,6 @@ void add_optimizer_options(OptionTable& table, OptimizerOptions& optimizer) {
   table.add_choice("starved-experts", "experts without a token this step: decay as any weight, or left alone",
                    optimizer.settings.starved,
                    {{"decay", StarvedExperts::kDecay}, {"skip", StarvedExperts::kSkip}});
-  table.add("aux-loss-coef", "X", "weight of the load-balancing loss; auto: the model's own",
-            optimizer.aux_loss_coef);
-  table.add("z-loss-coef", "X", "weight of the router's z-loss", optimizer.z_loss_coef);
   table.add("freeze", "LIST", "names of tensors or parameters that are not trained, * for any characters",
             optimizer.freeze);
 }
@@ -166,6 +163,7 @@ OptionTable train_table(TrainOptions& options) {
   add_kernel_options(table, options.kernels);
   add_data_options(table, options.data);
   add_optimizer_options(table, options.optimizer);
+  add_router_options(table, options.router);
   add_run_options(table, options.run);
   return table;
 }

@@ -128,14 +128,19 @@ Index sample_positions(const RunOptions& run) {
   return static_cast<Index>(run.prompt.size()) + std::min(run.sample_chars, kLargestCount);
 }
 
+/// What can be said of the model's routers.
+void check_routers(const TrainOptions& options, const ModelConfig& config, Violations& violations) {
+  violations.add(router_loss_violations(options, config));
+  violations.add(routing_violations(options.run.routing, config));
+  violations.add(router_violations(options, config));
+}
+
 void open_model(const TrainOptions& options, Index world, RunInputs& inputs, Violations& violations) {
   inputs.resumes = !options.run.resume.empty();
   inputs.config = with_positions(options.model.shape, options);
   if (!inputs.resumes && options.model.folder.empty()) {
-    if (config_violations(inputs.config).empty()) {
-      violations.add(router_loss_violations(options, inputs.config));
-      violations.add(routing_violations(options.run.routing, inputs.config));
-    }
+    if (config_violations(inputs.config).empty()) check_routers(options, inputs.config, violations);
+    inputs.config.hash_router = options.router.kind == RouterKind::kHash;
     return open_frozen(options, inputs, violations);
   }
   const fs::path folder =
@@ -143,8 +148,8 @@ void open_model(const TrainOptions& options, Index world, RunInputs& inputs, Vio
   inputs.config = ModelConfig::read(folder);
   violations.add(config_violations(inputs.config));
   violations.add(shape_violations(options.model, inputs.config));
-  violations.add(router_loss_violations(options, inputs.config));
-  violations.add(routing_violations(options.run.routing, inputs.config));
+  check_routers(options, inputs.config, violations);
+  inputs.config.hash_router |= options.router.kind == RouterKind::kHash;
   check_positions(options, folder, inputs.config, violations);
   const Index experts = inputs.config.has_experts() ? inputs.config.num_experts : 0;
   if (options.mesh.ep >= 1 && options.mesh.ep > experts && experts > 0)

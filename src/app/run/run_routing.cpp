@@ -37,6 +37,7 @@ TrainerHooks RunRouting::hooks() {
   return {.before =
               [this](MicroBatchPlace place, Batch& batch) {
                 if (replay_) replay_->give(place, batch);
+                if (force_) force_(place, batch);
               },
           .after =
               [this](MicroBatchPlace place, const Batch& batch, const Decoder& decoder) {
@@ -71,6 +72,19 @@ std::vector<Event> RunRouting::plan(const RoutingOptions& options, const RoutedR
                     routing_heading_of(run.config, tokens, run.batch.sequence_length, run.seed), world);
   if (run.resumes) recorder_->go_on_from(run.steps.from);
   return events;
+}
+
+void RunRouting::force(Workload workload, const RoutedRun& run) {
+  Index layers = 0;
+  for (Index layer = 0; layer < run.config.num_hidden_layers; ++layer) layers += run.config.is_sparse(layer);
+  const WorkloadShape shape{run.batch.global_batch * run.batch.sequence_length, run.config.num_experts,
+                            run.config.num_experts_per_tok};
+  force_ = [workload, layers, shape, seed = run.seed](MicroBatchPlace place, Batch& batch) {
+    batch.given_topk_idx.clear();
+    for (Index layer = 0; layer < layers; ++layer)
+      batch.given_topk_idx.push_back(choose_experts(workload, shape, seed + static_cast<std::uint64_t>(layer),
+                                                    place.step, {batch.first_token, batch.tokens()}));
+  };
 }
 
 void RunRouting::start() {

@@ -34,6 +34,8 @@ class RunRouting {
   /// steps that do not fit the run.
   std::vector<Event> plan(const RoutingOptions& options, const RoutedRun& run, const BatchSampler& sampler,
                           const Communicator& world);
+  /// Every batch of `run` gets a made-up routing, each sparse layer another.
+  void force(Workload workload, const RoutedRun& run);
   /// Makes the file that is recorded into, when the run has its folder. Collective; throws AgreedError.
   void start();
   /// After each step -> what a log should say. Collective; throws AgreedError, as for a full disk.
@@ -46,6 +48,7 @@ class RunRouting {
 
   std::optional<RoutingRecorder> recorder_;
   std::optional<RoutingReplay> replay_;
+  std::function<void(MicroBatchPlace, Batch&)> force_;
   StepRange range_;  // recorded
 };
 

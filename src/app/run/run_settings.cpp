@@ -61,13 +61,26 @@ Event seam(const TrainerState& then, const TrainerState& now) {
 }  // namespace
 
 TrainerSettings trainer_settings(const TrainOptions& options, const ModelConfig& config, Index world) {
-  const double of_model =
-      config.output_router_logits && config.has_experts() ? config.router_aux_loss_coef : 0.0;
+  const bool chooses_evenly = config.hash_router || options.router.kind == RouterKind::kExpertChoice;
+  const double of_model = config.output_router_logits && config.has_experts() && !chooses_evenly
+                              ? config.router_aux_loss_coef
+                              : 0.0;
   return {.schedule = schedule(options, config.hidden_size),
           .batch = batch_shape(options, world),
-          .aux_loss_coef = options.optimizer.aux_loss_coef.value_or(of_model),
-          .z_loss_coef = options.optimizer.z_loss_coef,
+          .aux_loss_coef = options.router.aux_loss_coef.value_or(of_model),
+          .z_loss_coef = options.router.z_loss_coef,
+          .router_bias = options.router.bias,
           .on_nan = options.run.on_nan};
+}
+
+RoutingSettings routing_settings(const TrainOptions& options) {
+  const RouterOptions& router = options.router;
+  RoutingSettings settings{.training = router.training,
+                           .dtype = router.dtype,
+                           .balance = {router.aux_loss_pooled.value_or(true), router.aux_loss_over}};
+  settings.training.expert_choice = router.kind == RouterKind::kExpertChoice;
+  settings.training.seed = options.run.seed;
+  return settings;
 }
 
 Document document_of(const TrainerSettings& settings) {

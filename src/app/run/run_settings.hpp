@@ -11,6 +11,9 @@ namespace moeloom {
 
 TrainerSettings trainer_settings(const TrainOptions& options, const ModelConfig& config, Index world);
 
+/// settle_routing() has been.
+RoutingSettings routing_settings(const TrainOptions& options);
+
 /// Schedule and coefficients, for TrainerState::settings.
 Document document_of(const TrainerSettings& settings);
 

@@ -99,6 +99,15 @@ std::string settle_rate(TrainOptions& options, const RunInputs& inputs) {
                                   : peak + " x " + limit + " / hidden_size " + std::to_string(width);
 }
 
+void settle_routing(TrainOptions& options, const RunInputs& inputs) {
+  std::optional<bool>& pooled = options.router.aux_loss_pooled;
+  if (pooled) return;
+  // What runs before there was a choice had.
+  pooled = inputs.resumes || !options.model.folder.empty();
+  if (inputs.recorded) pooled = inputs.recorded->settings.boolean_or("aux_loss_pooled", true);
+  if (options.router.aux_loss_over == BalanceOver::kSequence) pooled = false;
+}
+
 RunSetup agree_on_run(int argc, char** argv, const Communicator& world) {
   RunSetup setup;
   TrainRequest& request = setup.request;
@@ -111,6 +120,7 @@ RunSetup agree_on_run(int argc, char** argv, const Communicator& world) {
     setup.inputs = open_inputs(request.options, world.size(), violations);
     if (!violations.empty()) throw ConfigError(without_repeats(violations.list()));
     request.rate_reason = settle_rate(request.options, setup.inputs);
+    settle_routing(request.options, setup.inputs);
   });
   require_same_on_all_ranks(fingerprint(request), world);
   return setup;

@@ -40,6 +40,10 @@ RunSetup agree_on_run(int argc, char** argv, const Communicator& world);
 /// else by the model's width -> why; empty: a rate was said.
 std::string settle_rate(TrainOptions& options, const RunInputs& inputs);
 
+/// Makes a choice of --aux-loss auto, as train.conf keeps it: that of the run that is resumed, or else by
+/// where the model comes from.
+void settle_routing(TrainOptions& options, const RunInputs& inputs);
+
 /// Throws AgreedError naming the ranks that were told something else than rank 0. Collective.
 void require_same_on_all_ranks(const std::string& said, const Communicator& world);
 

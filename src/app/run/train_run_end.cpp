@@ -37,6 +37,7 @@ TrainerState TrainRun::state_at(Index step) const {
   state.gmm_applied = decision().gmm.apply;
   state.gmm_reason = inputs_.recorded ? inputs_.recorded->gmm_reason : decision().gmm.reason;
   state.settings = document_of(settings_);
+  state.settings.set("aux_loss_pooled", options_.router.aux_loss_pooled.value_or(true));
   return state;
 }
 

@@ -86,6 +86,11 @@ void TrainRun::plan_routing() {
                       .resumes = inputs_.resumes};
   for (const Event& event : routing_.plan(options_.run.routing, run, sampler_, mesh_.world()))
     log_.info(event);
+  if (!options_.router.forced) return;
+  routing_.force(*options_.router.forced, run);
+  warn_once(Event()
+                .with("routing", std::string(name_of(*options_.router.forced)))
+                .with("reason", "--force-routing: no router chooses, for measurements"));
 }
 
 void TrainRun::go_on_watching(const std::vector<StepMetrics>& earlier) {

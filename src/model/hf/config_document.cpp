@@ -133,6 +133,7 @@ void read_router(ConfigReader& reader, const MoeRule& rule, ModelConfig& config)
   config.output_router_logits = rule.aux_loss_fallback && reader.boolean_or("output_router_logits", false);
   config.router_aux_loss_coef =
       rule.aux_loss_fallback ? reader.number_or("router_aux_loss_coef", *rule.aux_loss_fallback) : 0.0;
+  config.hash_router = reader.boolean_or(kHashRouterKey, false);
   if (!rule.grouped) return;
   config.n_group = reader.integer_or("n_group", 8);
   config.topk_group = reader.integer_or("topk_group", 4);

@@ -85,6 +85,7 @@ void write_text(const ModelConfig& config, const ModelConfig* before, Document& 
   writer.put("num_key_value_heads", &ModelConfig::num_key_value_heads);
   if (!family.latent_attention) writer.put("head_dim", &ModelConfig::head_dim);
   if (!family.bias.key.empty()) writer.put(family.bias.key, &ModelConfig::attention_bias);
+  if (config.hash_router) writer.put(kHashRouterKey, &ModelConfig::hash_router);
   if (family.mlp_bias) writer.put("mlp_bias", &ModelConfig::mlp_bias);
   if (family.moe) write_experts(writer, *family.moe);
   writer.put("max_position_embeddings", &ModelConfig::max_position_embeddings);

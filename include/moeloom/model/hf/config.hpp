@@ -17,6 +17,9 @@ namespace moeloom {
 struct LayerSpec;
 struct NormSpec;
 
+/// A key of our own: HF's models would choose experts by score.
+inline constexpr const char* kHashRouterKey = "moeloom_hash_router";
+
 /// Field names are config.json's, where two families differ those of Qwen3-MoE. Defaults are for a model made
 /// from flags; where a file leaves a key out, the family's row decides.
 struct ModelConfig {
@@ -62,6 +65,7 @@ struct ModelConfig {
   Index n_group = 1;
   Index topk_group = 1;
   double routed_scaling_factor = 1;
+  bool hash_router = false;                   // moeloom's own key: experts are chosen by token ids
   Index shared_expert_intermediate_size = 0;  // 0: there is none
 
   CheckpointNames names;

@@ -53,6 +53,27 @@ void sigmoid_scores_backward(const float* scores, Index n, float* d) {
   for (Index e = 0; e < n; ++e) d[e] *= scores[e] * (1 - scores[e]);
 }
 
+double sum_of_scores(const float* scores, Index n) {
+  double sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (Index e = 0; e < n; ++e) sum += static_cast<double>(scores[e]);
+  return sum;
+}
+
+void probability_backward(const float* scores, const float* d_p, Index n, float* d) {
+  float sum = 0;
+  float along = 0;
+#pragma omp simd reduction(+ : sum, along)
+  for (Index e = 0; e < n; ++e) {
+    sum += scores[e];
+    along += scores[e] * d_p[e];
+  }
+  if (!(sum > 0)) return;
+  const float mean = along / sum;
+#pragma omp simd
+  for (Index e = 0; e < n; ++e) d[e] += (d_p[e] - mean) / sum;
+}
+
 float entropy_of_scores(const float* scores, Index n) {
   float sum = 0;
   float along = 0;

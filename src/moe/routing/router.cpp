@@ -289,15 +289,6 @@ void each_score_backward(RouterScore score, const float* scores, Index n, float*
   }
 }
 
-/// d_probability -> d [E] of the scores, which are no probabilities by themselves: p = s / sum s.
-void probability_backward(const float* scores, const float* d_probability, Index n, float* d) {
-  float sum = 0, along = 0;
-  for (Index e = 0; e < n; ++e) sum += scores[e];
-  if (!(sum > 0)) return;
-  for (Index e = 0; e < n; ++e) along += scores[e] / sum * d_probability[e];
-  for (Index e = 0; e < n; ++e) d[e] += (d_probability[e] - along) / sum;
-}
-
 bool counts(std::span<const std::uint8_t> is_real, Index token) {
   return is_real.empty() || is_real[at(token)] != 0;
 }

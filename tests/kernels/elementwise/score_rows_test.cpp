@@ -122,6 +122,21 @@ TEST(ScoreRows, BackwardsAreTheFormulasInDouble) {
     std::vector<float> d = upstream;
     softmax_scores_backward(p.data(), n, 0.25f, d.data());
     for (std::size_t e = 0; e < p.size(); ++e) EXPECT_NEAR(d[e], p[e] * (upstream[e] - mean + 0.25), 1e-6);
+    double sum = 0, along = 0;
+    for (std::size_t e = 0; e < p.size(); ++e) {
+      sum += 2.0 * p[e];
+      along += 2.0 * p[e] * upstream[e];
+    }
+    std::vector<float> twice = p;
+    for (float& s : twice) s *= 2;
+    EXPECT_NEAR(sum_of_scores(twice.data(), n), sum, 1e-12);
+    d.assign(p.size(), 0.5f);
+    probability_backward(twice.data(), upstream.data(), n, d.data());
+    for (std::size_t e = 0; e < p.size(); ++e)
+      EXPECT_NEAR(d[e], 0.5 + (upstream[e] - along / sum) / sum, 1e-6);
+    const std::vector<float> zeros(p.size());
+    probability_backward(zeros.data(), upstream.data(), n, twice.data());
+    EXPECT_EQ(twice[0], 2 * p[0]) << "without a score there is no probability";
     d = upstream;
     sigmoid_scores_backward(p.data(), n, d.data());
     for (std::size_t e = 0; e < p.size(); ++e) EXPECT_NEAR(d[e], upstream[e] * p[e] * (1.0 - p[e]), 1e-6);

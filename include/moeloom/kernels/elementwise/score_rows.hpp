@@ -21,6 +21,11 @@ void softmax_scores_backward(const float* scores, Index n, float d_log_sum, floa
 void sigmoid_scores(const float* x, Index n, float* scores);
 void sigmoid_scores_backward(const float* scores, Index n, float* d);
 
+/// Of scores [n], in double.
+double sum_of_scores(const float* scores, Index n);
+/// d [n] of the scores += that of p = s / sum s, of which d_p is the gradient. Nothing where the sum is 0.
+void probability_backward(const float* scores, const float* d_p, Index n, float* d);
+
 /// -sum p log p of p = s / sum s, for scores [n] that are not negative; 0 if all of them are 0.
 float entropy_of_scores(const float* scores, Index n);
 

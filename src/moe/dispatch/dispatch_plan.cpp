@@ -1,39 +1,66 @@
 #include "moeloom/moe/dispatch/dispatch_plan.hpp"
 
 #include "moeloom/base/errors.hpp"
+#include "moeloom/base/parallel.hpp"
 #include "moeloom/comm/mesh.hpp"
 
 #include <numeric>
+#include <utility>
 
 namespace moeloom {
 namespace {
 
-void count_tokens(std::span<const std::int32_t> topk_idx, Index num_experts,
-                  std::vector<Index>& tokens_per_expert) {
-  tokens_per_expert.assign(at(num_experts), 0);
-  for (const std::int32_t expert : topk_idx) {
-    if (expert == kNoExpert) continue;
-    require(expert >= 0 && expert < num_experts, "a chosen expert lies outside [0, num_experts)");
-    ++tokens_per_expert[at(expert)];
-  }
+constexpr Index kSlotsPerTask = 4096;
+
+/// Of each task its slots of each expert [tasks, E]: integers, so that no result depends on the threads.
+std::vector<Index> count_by_task(std::span<const std::int32_t> topk_idx, Index num_experts) {
+  std::vector<Index> counts(at(ceil_div(std::ssize(topk_idx), kSlotsPerTask) * num_experts));
+  parallel_blocks(std::ssize(topk_idx), kSlotsPerTask, [&](Index begin, Index end) {
+    Index* const mine = counts.data() + begin / kSlotsPerTask * num_experts;
+    for (Index slot = begin; slot < end; ++slot) {
+      const std::int32_t expert = topk_idx[at(slot)];
+      if (expert == kNoExpert) continue;
+      require(expert >= 0 && expert < num_experts, "a chosen expert lies outside [0, num_experts)");
+      ++mine[expert];
+    }
+  });
+  return counts;
+}
+
+std::vector<Index> sum_of_tasks(const std::vector<Index>& counts, Index num_experts) {
+  std::vector<Index> sums(at(num_experts));
+  for (std::size_t i = 0; i < counts.size(); ++i) sums[i % sums.size()] += counts[i];
+  return sums;
+}
+
+/// [tasks, E] counts -> the place of a task's first slot of each expert.
+void become_places(std::vector<Index>& counts, Index num_experts) {
+  Index next = 0;
+  for (Index expert = 0; expert < num_experts; ++expert)
+    for (std::size_t i = at(expert); i < counts.size(); i += at(num_experts))
+      next += std::exchange(counts[i], next);
 }
 
 /// Places of equal experts follow slot number, which is token order: a token visits an expert once at most.
-void order_by_expert(std::span<const std::int32_t> topk_idx, DispatchPlan& plan) {
-  std::vector<Index> next(plan.tokens_per_expert.size());
-  const auto& counts = plan.tokens_per_expert;
-  std::exclusive_scan(counts.begin(), counts.end(), next.begin(), Index{0});
-  plan.slot_order.resize(at(std::reduce(counts.begin(), counts.end(), Index{0})));
+void order_by_expert(std::span<const std::int32_t> topk_idx, std::vector<Index> counts, DispatchPlan& plan) {
+  const Index experts = std::ssize(plan.tokens_per_expert);
+  const auto& rows = plan.tokens_per_expert;
+  become_places(counts, experts);
+  plan.slot_order.resize(at(std::reduce(rows.begin(), rows.end(), Index{0})));
   plan.slot_place.resize(topk_idx.size());
-  for (std::size_t slot = 0; slot < topk_idx.size(); ++slot) {
-    if (topk_idx[slot] == kNoExpert) {
-      plan.slot_place[slot] = -1;
-      continue;
+  parallel_blocks(std::ssize(topk_idx), kSlotsPerTask, [&](Index begin, Index end) {
+    Index* const next = counts.data() + begin / kSlotsPerTask * experts;
+    for (Index slot = begin; slot < end; ++slot) {
+      const std::int32_t expert = topk_idx[at(slot)];
+      if (expert == kNoExpert) {
+        plan.slot_place[at(slot)] = -1;
+        continue;
+      }
+      const Index place = next[expert]++;
+      plan.slot_order[at(place)] = slot;
+      plan.slot_place[at(slot)] = place;
     }
-    const Index place = next[at(topk_idx[slot])]++;
-    plan.slot_order[at(place)] = static_cast<Index>(slot);
-    plan.slot_place[slot] = place;
-  }
+  });
 }
 
 /// What is known before any row has a place, all of it one chunk.
@@ -60,9 +87,7 @@ Index DispatchPlan::rows() const {
 }
 
 std::vector<Index> count_choices(std::span<const std::int32_t> topk_idx, Index num_experts) {
-  std::vector<Index> tokens_per_expert;
-  count_tokens(topk_idx, num_experts, tokens_per_expert);
-  return tokens_per_expert;
+  return sum_of_tasks(count_by_task(topk_idx, num_experts), num_experts);
 }
 
 void plan_sending(std::span<const std::int32_t> topk_idx, Index top_k, Index num_experts, Index ranks,
@@ -71,8 +96,9 @@ void plan_sending(std::span<const std::int32_t> topk_idx, Index top_k, Index num
   plan.tokens = static_cast<Index>(topk_idx.size()) / top_k;
   plan.top_k = top_k;
   plan.ranks = ranks;
-  count_tokens(topk_idx, num_experts, plan.tokens_per_expert);
-  order_by_expert(topk_idx, plan);
+  std::vector<Index> counts = count_by_task(topk_idx, num_experts);
+  plan.tokens_per_expert = sum_of_tasks(counts, num_experts);
+  order_by_expert(topk_idx, std::move(counts), plan);
   plan.sent_per_rank.assign(at(ranks), 0);
   for (Index rank = 0; rank < ranks; ++rank) {
     const ExpertRange held = experts_of(num_experts, ranks, rank);

@@ -2,6 +2,7 @@
 
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"
+#include "moeloom/kernels/elementwise/score_rows.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -14,11 +15,12 @@ namespace {
 
 constexpr Index kTokensPerTask = 64;
 
+// Of float and double: the first is vector code (kernels), the second as precise as it can be.
+
 /// scores of one token from its logits; returns log(sum(exp(logits))).
-template <typename Real>
-Real softmax(const Real* logits, Index n, Real* scores) {
-  const Real largest = *std::max_element(logits, logits + n);
-  Real sum = 0;
+double softmax(const double* logits, Index n, double* scores) {
+  const double largest = *std::max_element(logits, logits + n);
+  double sum = 0;
   for (Index e = 0; e < n; ++e) sum += scores[e] = std::exp(logits[e] - largest);
   for (Index e = 0; e < n; ++e) scores[e] /= sum;
   return largest + std::log(sum);
@@ -44,9 +46,8 @@ void score_each(const Real* logits, Index n, Real* scores, Function function) {
 }
 
 /// -sum p log p of p = s / sum s.
-template <typename Real>
-Real entropy_of(const Real* scores, Index n) {
-  Real sum = 0, along = 0;
+double entropy_of(const double* scores, Index n) {
+  double sum = 0, along = 0;
   for (Index e = 0; e < n; ++e) {
     sum += scores[e];
     if (scores[e] > 0) along += scores[e] * std::log(scores[e]);
@@ -55,11 +56,10 @@ Real entropy_of(const Real* scores, Index n) {
 }
 
 /// The same of a softmax, log p = x - log_sum_exp, without a logarithm an expert. A logit may be -inf.
-template <typename Real>
-Real softmax_entropy(const Real* logits, const Real* scores, Index n, Real log_sum_exp) {
-  Real mean = 0;
-  for (Index e = 0; e < n; ++e) mean += scores[e] > 0 ? scores[e] * logits[e] : Real{0};
-  return std::max(log_sum_exp - mean, Real{0});
+double softmax_entropy(const double* logits, const double* scores, Index n, double log_sum_exp) {
+  double mean = 0;
+  for (Index e = 0; e < n; ++e) mean += scores[e] > 0 ? scores[e] * logits[e] : 0;
+  return std::max(log_sum_exp - mean, 0.0);
 }
 
 struct ScoreSums {
@@ -67,18 +67,38 @@ struct ScoreSums {
   float entropy = 0;
 };
 
+ScoreSums score_by_softmax(const float* logits, Index n, float* scores) {
+  const SoftmaxSums sums = softmax_scores(logits, n, scores);
+  return {sums.log_sum, sums.entropy};
+}
+ScoreSums score_by_softmax(const double* logits, Index n, double* scores) {
+  const double lse = softmax(logits, n, scores);
+  return {static_cast<float>(lse), static_cast<float>(softmax_entropy(logits, scores, n, lse))};
+}
+
+void score_by_sigmoid(const float* logits, Index n, float* scores) {
+  sigmoid_scores(logits, n, scores);
+}
+void score_by_sigmoid(const double* logits, Index n, double* scores) {
+  score_each(logits, n, scores, sigmoid<double>);
+}
+
+float entropy(const float* scores, Index n) {
+  return entropy_of_scores(scores, n);
+}
+float entropy(const double* scores, Index n) {
+  return static_cast<float>(entropy_of(scores, n));
+}
+
 template <typename Real>
 ScoreSums score_token(RouterScore score, const Real* logits, Index n, Real* scores) {
-  if (score == RouterScore::kSoftmax) {
-    const Real lse = softmax(logits, n, scores);
-    return {static_cast<float>(lse), static_cast<float>(softmax_entropy(logits, scores, n, lse))};
-  }
+  if (score == RouterScore::kSoftmax) return score_by_softmax(logits, n, scores);
   if (score == RouterScore::kSigmoid) {
-    score_each(logits, n, scores, sigmoid<Real>);
+    score_by_sigmoid(logits, n, scores);
   } else {
     score_each(logits, n, scores, [](Real x) { return std::sqrt(softplus(x)); });
   }
-  return {0, static_cast<float>(entropy_of(scores, n))};
+  return {0, entropy(scores, n)};
 }
 
 template <typename Real>
@@ -259,30 +279,14 @@ void weigh_backward(const Routing& routing, const RouterSettings& settings, Inde
   }
 }
 
-/// d: gradient of the probabilities p -> of the logits, d_log_sum_exp's share included.
-void softmax_backward(const float* p, Index n, float d_log_sum_exp, float* d) {
-  float mean = 0;
-  for (Index e = 0; e < n; ++e) mean += p[e] * d[e];
-  for (Index e = 0; e < n; ++e) d[e] = p[e] * (d[e] - mean + d_log_sum_exp);
-}
-
 /// d: gradient of each score -> of its logit. sqrt(softplus(x)) has sigmoid(x) / (2 s), and sigmoid(x) =
 /// 1 - exp(-s^2).
 void each_score_backward(RouterScore score, const float* scores, Index n, float* d) {
+  if (score == RouterScore::kSigmoid) return sigmoid_scores_backward(scores, n, d);
   for (Index e = 0; e < n; ++e) {
     const float s = scores[e];
-    if (score == RouterScore::kSigmoid) d[e] *= s * (1 - s);
-    if (score == RouterScore::kSqrtSoftplus) d[e] *= s > 0 ? -std::expm1(-s * s) / (2 * s) : 0.0f;
+    d[e] *= s > 0 ? -std::expm1(-s * s) / (2 * s) : 0.0f;
   }
-}
-
-/// d_probability -> d [E] of the scores, which are no probabilities by themselves: p = s / sum s.
-void probability_backward(const float* scores, const float* d_probability, Index n, float* d) {
-  float sum = 0, along = 0;
-  for (Index e = 0; e < n; ++e) sum += scores[e];
-  if (!(sum > 0)) return;
-  for (Index e = 0; e < n; ++e) along += scores[e] / sum * d_probability[e];
-  for (Index e = 0; e < n; ++e) d[e] += (d_probability[e] - along) / sum;
 }
 
 bool counts(std::span<const std::uint8_t> is_real, Index token) {
@@ -359,8 +363,8 @@ void route_backward(const Routing& routing, const RouterSettings& settings,
       std::ranges::fill(d_direct, 0.0f);
       weigh_backward(routing, settings, t, d_topk_weights.data() + t * k, d, d_direct.data());
       if (softmaxed) {
-        softmax_backward(scores, experts, counted ? losses.d_log_sum_exp * routing.log_sum_exp[at(t)] : 0.0f,
-                         d);
+        softmax_scores_backward(scores, experts,
+                                counted ? losses.d_log_sum_exp * routing.log_sum_exp[at(t)] : 0.0f, d);
       } else {
         if (d_probability != nullptr) probability_backward(scores, d_probability, experts, d);
         each_score_backward(settings.score, scores, experts, d);

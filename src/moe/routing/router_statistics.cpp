@@ -1,9 +1,10 @@
 #include "moeloom/moe/routing/router_statistics.hpp"
 
 #include "moeloom/base/errors.hpp"
+#include "moeloom/base/parallel.hpp"
+#include "moeloom/kernels/elementwise/score_rows.hpp"
 
 #include <algorithm>
-#include <numeric>
 
 namespace moeloom {
 namespace {
@@ -12,17 +13,63 @@ bool counts(std::span<const std::uint8_t> is_real, Index token) {
   return is_real.empty() || is_real[at(token)] != 0;
 }
 
-/// Adds the probabilities of a token, its scores divided by their sum. A softmax's sum is 1.
-void add_probabilities(const Routing& routing, Index token, std::vector<double>& sums) {
-  const float* scores = routing.scores.row(token);
-  double sum = 1;
-  if (routing.log_sum_exp.empty()) sum = std::accumulate(scores, scores + sums.size(), 0.0);
-  if (sum == 0) return;
-  if (sum == 1) {
-    for (std::size_t e = 0; e < sums.size(); ++e) sums[e] += scores[e];
-  } else {
-    for (std::size_t e = 0; e < sums.size(); ++e) sums[e] += scores[e] / sum;
-  }
+constexpr Index kTokensPerTask = 512;
+constexpr Index kExpertsPerTask = 64;
+
+/// [T]: what makes probabilities of a token's scores, one over their sum; 0 where the token does not count. A
+/// softmax's sum is 1.
+std::vector<double> probability_factors(const Routing& routing, std::span<const std::uint8_t> is_real) {
+  std::vector<double> factors(at(routing.tokens()));
+  parallel_blocks(routing.tokens(), kTokensPerTask, [&](Index begin, Index end) {
+    for (Index t = begin; t < end; ++t) {
+      if (!counts(is_real, t)) continue;
+      const double sum =
+          routing.log_sum_exp.empty() ? sum_of_scores(routing.scores.row(t), routing.scores.cols()) : 1;
+      factors[at(t)] = sum == 0 ? 0 : 1 / sum;
+    }
+  });
+  return factors;
+}
+
+/// sums [E] += the probabilities of tokens [begin, end), token by token: threads share the experts, so that
+/// each sum keeps its order.
+void add_probabilities(const Routing& routing, const std::vector<double>& factors, Index begin, Index end,
+                       std::vector<double>& sums) {
+  parallel_blocks(std::ssize(sums), kExpertsPerTask, [&](Index first, Index last) {
+    double mine[kExpertsPerTask];  // in registers, unlike `sums`
+    const Index width = last - first;
+    std::copy_n(sums.data() + first, width, mine);
+    for (Index t = begin; t < end; ++t) {
+      const double factor = factors[at(t)];
+      if (factor == 0) continue;  // a row that does not count may hold NaN
+      const float* const scores = routing.scores.row(t) + first;
+      if (width == kExpertsPerTask)
+        for (Index e = 0; e < kExpertsPerTask; ++e) mine[e] += factor * static_cast<double>(scores[e]);
+      else
+        for (Index e = 0; e < width; ++e) mine[e] += factor * static_cast<double>(scores[e]);
+    }
+    std::copy_n(mine, width, sums.data() + first);
+  });
+}
+
+/// Of each task of tokens: its slots of each expert, and those that were dropped, at E. Integers, so that no
+/// result depends on the threads.
+std::vector<std::int64_t> count_slots(const Routing& routing, std::span<const std::uint8_t> is_real) {
+  const Index stride = routing.scores.cols() + 1;
+  std::vector<std::int64_t> sums(at(ceil_div(routing.tokens(), kTokensPerTask) * stride));
+  parallel_blocks(routing.tokens(), kTokensPerTask, [&](Index begin, Index end) {
+    std::int64_t* const mine = sums.data() + begin / kTokensPerTask * stride;
+    for (Index t = begin; t < end; ++t) {
+      if (!counts(is_real, t)) continue;
+      for (Index slot = t * routing.top_k; slot < (t + 1) * routing.top_k; ++slot) {
+        const std::int32_t e = routing.topk_idx[at(slot)];
+        if (e == kNoExpert) continue;
+        ++mine[e];
+        if (!routing.kept_idx.empty() && routing.kept_idx[at(slot)] == kNoExpert) ++mine[stride - 1];
+      }
+    }
+  });
+  return sums;
 }
 
 }  // namespace
@@ -69,28 +116,29 @@ void RouterStatistics::add(Index layer, const Routing& routing, std::span<const 
   ProbabilitySums& sums = sums_[at(layer)];
   const std::span<std::int64_t> chosen =
       std::span(chosen_.per_expert).subspan(at(layer * experts_), at(experts_));
+  const std::vector<std::int64_t> slots = count_slots(routing, is_real);
+  for (std::size_t i = 0; i < slots.size(); ++i) {
+    const std::size_t e = i % (chosen.size() + 1);
+    (e < chosen.size() ? chosen[e] : dropped_[at(layer)]) += slots[i];
+  }
+  const std::vector<double> factors = probability_factors(routing, is_real);
+  add_probabilities(routing, factors, 0, routing.tokens(), sums.per_expert);
   std::int64_t tokens = 0;
   for (Index t = 0; t < routing.tokens(); ++t) {
     if (!counts(is_real, t)) continue;
     ++tokens;
-    for (Index slot = t * routing.top_k; slot < (t + 1) * routing.top_k; ++slot) {
-      const std::int32_t e = routing.topk_idx[at(slot)];
-      if (e == kNoExpert) continue;
-      ++chosen[at(e)];
-      if (!routing.kept_idx.empty() && routing.kept_idx[at(slot)] == kNoExpert) ++dropped_[at(layer)];
-    }
-    add_probabilities(routing, t, sums.per_expert);
     sums.entropy += routing.entropy[at(t)];
     if (routing.log_sum_exp.empty()) continue;
     const double lse = routing.log_sum_exp[at(t)];
     sums.squared_log_sum_exp += lse * lse;
   }
   if (is_first) chosen_.tokens += tokens;  // the same of every layer
-  if (tokens_per_sequence > 0) add_sequences(layer, routing, is_real);
+  if (tokens_per_sequence > 0) add_sequences(layer, routing, is_real, factors);
 }
 
 void RouterStatistics::add_sequences(Index layer, const Routing& routing,
-                                     std::span<const std::uint8_t> is_real) {
+                                     std::span<const std::uint8_t> is_real,
+                                     const std::vector<double>& factors) {
   const Index sequences = routing.tokens() / tokens_per_sequence_;
   std::vector<std::int64_t>& chosen = by_sequence_[at(layer)];
   chosen.assign(at(sequences * experts_), 0);
@@ -101,10 +149,11 @@ void RouterStatistics::add_sequences(Index layer, const Routing& routing,
     std::ranges::fill(probabilities, 0.0);
     const std::span<std::int64_t> mine = std::span(chosen).subspan(at(s * experts_), at(experts_));
     std::int64_t tokens = 0;
-    for (Index t = s * tokens_per_sequence_; t < (s + 1) * tokens_per_sequence_; ++t) {
+    const Index begin = s * tokens_per_sequence_, end = begin + tokens_per_sequence_;
+    add_probabilities(routing, factors, begin, end, probabilities);
+    for (Index t = begin; t < end; ++t) {
       if (!counts(is_real, t)) continue;
       ++tokens;
-      add_probabilities(routing, t, probabilities);
       for (Index j = 0; j < routing.top_k; ++j)
         if (const std::int32_t e = routing.topk_idx[at(t * routing.top_k + j)]; e != kNoExpert) ++mine[at(e)];
     }

@@ -1,6 +1,7 @@
 // The experts that a token chooses: the k largest values, of the groups that are kept.
 #pragma once
 
+#include "moeloom/kernels/top_k.hpp"
 #include "moeloom/moe/routing/router_settings.hpp"
 
 #include <algorithm>
@@ -10,10 +11,12 @@
 
 namespace moeloom {
 
-/// The k largest by falling value, the lower index on a tie; K is small, so one insertion pass over the
-/// experts beats a sort.
-template <typename Real>
-void choose_largest(const Real* values, Index n, Index k, std::int32_t* chosen) {
+/// The k largest by falling value, the lower index on a tie.
+inline void choose_largest(const float* values, Index n, Index k, std::int32_t* chosen) {
+  largest_of(values, n, k, chosen);
+}
+/// K is small, so one insertion pass over the experts beats a sort.
+inline void choose_largest(const double* values, Index n, Index k, std::int32_t* chosen) {
   Index held = 0;
   for (Index e = 0; e < n; ++e) {
     if (held == k && values[e] <= values[chosen[k - 1]]) continue;
@@ -36,10 +39,13 @@ class TokenChoice {
   /// compared [E], before the bias -> chosen [K].
   void choose(const Real* compared, std::int32_t* chosen) {
     const Index experts = settings_.num_experts;
+    const bool with_groups = settings_.topk_group < settings_.num_groups;
+    if (settings_.correction_bias.empty() && !with_groups)
+      return choose_largest(compared, experts, settings_.top_k, chosen);
     std::copy_n(compared, experts, values_.begin());
     for (std::size_t e = 0; e < settings_.correction_bias.size(); ++e)
       values_[e] += static_cast<Real>(settings_.correction_bias[e]);
-    if (settings_.topk_group < settings_.num_groups) leave_groups_out();
+    if (with_groups) leave_groups_out();
     choose_largest(values_.data(), experts, settings_.top_k, chosen);
   }
 

@@ -81,6 +81,17 @@ TEST(VectorExp, HasTheSameBitsInTheFormForNonpositiveNumbers) {
   EXPECT_TRUE(std::isnan(vector_math::exp_of_nonpositive(std::numeric_limits<float>::quiet_NaN())));
 }
 
+TEST(VectorLog, IsWithinTwoUlpsOrAnUlpOfOne) {
+  for (const float x : sweep(std::numeric_limits<float>::max())) {
+    if (!(x >= kSmallestNormal)) continue;
+    const double truth = std::log(static_cast<double>(x));
+    const double error = std::abs(static_cast<double>(vector_math::log_of_normal(x)) - truth);
+    ASSERT_LE(error, std::max(2 * 0x1p-23 * std::abs(truth), 0x1p-23)) << x;
+  }
+  for (const float x : {0.0f, 1e-45f, 1e-40f})
+    EXPECT_TRUE(std::abs(x * vector_math::log_of_normal(x)) < 1e-37f) << x;
+}
+
 // Bounds: exp 1 ulp, then one addition, one division and at most two products, each rounded once.
 TEST(VectorSigmoid, IsAccurateInBothTails) {
   for (const float x : sweep(87.0f)) {

@@ -1,6 +1,7 @@
 #include "moeloom/moe/dispatch/dispatch_plan.hpp"
 
 #include "moeloom/base/errors.hpp"
+#include "moeloom/base/parallel.hpp"
 #include "moeloom/comm/mesh.hpp"
 
 #include <algorithm>
@@ -17,8 +18,9 @@ struct Case {
   Index tokens, top_k, experts, ranks, favourite;
 };
 
-const std::vector<Case> kCases = {{0, 2, 8, 4, -1}, {1, 1, 8, 2, -1}, {1, 8, 8, 8, -1},   {7, 3, 8, 1, -1},
-                                  {50, 2, 8, 4, 5}, {64, 1, 8, 4, 0}, {33, 4, 16, 2, -1}, {9, 2, 7, 3, -1}};
+const std::vector<Case> kCases = {{0, 2, 8, 4, -1},  {1, 1, 8, 2, -1}, {1, 8, 8, 8, -1},   {7, 3, 8, 1, -1},
+                                  {50, 2, 8, 4, 5},  {64, 1, 8, 4, 0}, {33, 4, 16, 2, -1}, {9, 2, 7, 3, -1},
+                                  {5000, 2, 8, 2, 1}};  // several tasks of slots
 
 DispatchPlan sending(const Case& c, std::uint64_t seed) {
   DispatchPlan plan;
@@ -40,6 +42,24 @@ TEST(DispatchPlan, SlotsLeaveOrderedByExpertAndThenByToken) {
     for (std::size_t slot = 0; slot < plan.slot_place.size(); ++slot)
       EXPECT_EQ(plan.slot_order[static_cast<std::size_t>(plan.slot_place[slot])], static_cast<Index>(slot));
   }
+}
+
+TEST(DispatchPlan, IsTheSameForAnyNumberOfThreads) {
+  const int before = threads();
+  for (const Index tokens : {1, 1023, 1024, 1025, 5000}) {
+    std::vector<std::int32_t> chosen = testing::random_choices(tokens, 4, 16, 9, 3);
+    for (std::size_t slot = 5; slot < chosen.size(); slot += 7) chosen[slot] = kNoExpert;
+    DispatchPlan alone, together;
+    set_threads(1);
+    plan_sending(chosen, 4, 16, 2, alone);
+    set_threads(3);
+    plan_sending(chosen, 4, 16, 2, together);
+    EXPECT_EQ(alone.slot_order, together.slot_order) << tokens;
+    EXPECT_EQ(alone.slot_place, together.slot_place) << tokens;
+    EXPECT_EQ(alone.tokens_per_expert, together.tokens_per_expert) << tokens;
+    EXPECT_EQ(count_choices(chosen, 16), alone.tokens_per_expert) << tokens;
+  }
+  set_threads(before);
 }
 
 TEST(DispatchPlan, ASlotWithoutAnExpertIsNotCountedAndDoesNotLeave) {

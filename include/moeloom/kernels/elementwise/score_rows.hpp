@@ -7,8 +7,12 @@
 
 namespace moeloom {
 
-/// scores [n] = e^x / sum e^x; returns log(sum e^x). One NaN makes all of them NaN, as two infinities do.
-float softmax_scores(const float* x, Index n, float* scores);
+struct SoftmaxSums {
+  float log_sum = 0;  // log(sum e^x)
+  float entropy = 0;  // -sum s log s, nats
+};
+/// scores [n] = e^x / sum e^x. One NaN makes all of them NaN, as an x of plus infinity does.
+SoftmaxSums softmax_scores(const float* x, Index n, float* scores);
 /// d [n]: gradient of the scores -> of x, where log(sum e^x) has the gradient d_log_sum.
 void softmax_scores_backward(const float* scores, Index n, float d_log_sum, float* d);
 
@@ -16,5 +20,13 @@ void softmax_scores_backward(const float* scores, Index n, float d_log_sum, floa
 /// learn.
 void sigmoid_scores(const float* x, Index n, float* scores);
 void sigmoid_scores_backward(const float* scores, Index n, float* d);
+
+/// Of scores [n], in double.
+double sum_of_scores(const float* scores, Index n);
+/// d [n] of the scores += that of p = s / sum s, of which d_p is the gradient. Nothing where the sum is 0.
+void probability_backward(const float* scores, const float* d_p, Index n, float* d);
+
+/// -sum p log p of p = s / sum s, for scores [n] that are not negative; 0 if all of them are 0.
+float entropy_of_scores(const float* scores, Index n);
 
 }  // namespace moeloom

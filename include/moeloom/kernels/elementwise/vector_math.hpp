@@ -81,6 +81,29 @@ inline float exp_of_nonpositive(float x) {
   return x < detail::kZeroBelow ? 0.0f : power;
 }
 
+/// log x to 2 ulps or 1e-7, for normal positive x; below the smallest normal number, where it is finite too,
+/// it is what multiplied with x is about 0. Of NaN it is nonsense. Cephes' logf (Moshier 1992): x = m 2^e
+/// with m in [sqrt(1/2), sqrt(2)), and a polynomial of degree 8 in m - 1.
+inline float log_of_normal(float x) {
+  // The exponent field counts from sqrt(1/2) on, so that the mantissa's range lies around 1.
+  constexpr std::int32_t kRootHalf = 0x3f3504f3;
+  const std::int32_t from_root = std::bit_cast<std::int32_t>(x) - kRootHalf;
+  const auto e = static_cast<float>(from_root >> 23);
+  const float m = std::bit_cast<float>((from_root & 0x7fffff) + kRootHalf) - 1.0f;
+  float p = 7.0376836292e-2f;
+  p = p * m - 1.1514610310e-1f;
+  p = p * m + 1.1676998740e-1f;
+  p = p * m - 1.2420140846e-1f;
+  p = p * m + 1.4249322787e-1f;
+  p = p * m - 1.6668057665e-1f;
+  p = p * m + 2.0000714765e-1f;
+  p = p * m - 2.4999993993e-1f;
+  p = p * m + 3.3333331174e-1f;
+  const float square = m * m;
+  // ln 2 in two parts: e times the first is exact.
+  return (p * m * square - 2.12194440e-4f * e) - 0.5f * square + m + 0.693359375f * e;
+}
+
 namespace detail {
 
 // The logistic function is 1 / (1 + e^-x), with both ones and the power times 2^-24: so a single factor of

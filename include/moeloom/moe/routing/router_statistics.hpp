@@ -61,7 +61,8 @@ class RouterStatistics {
   Index tokens_per_sequence() const { return tokens_per_sequence_; }
 
  private:
-  void add_sequences(Index layer, const Routing& routing, std::span<const std::uint8_t> is_real);
+  void add_sequences(Index layer, const Routing& routing, std::span<const std::uint8_t> is_real,
+                     const std::vector<double>& factors);
 
   Index experts_ = 0;
   ChosenCounts chosen_;

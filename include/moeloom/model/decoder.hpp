@@ -64,6 +64,10 @@ class Decoder {
   DispatchTraffic dispatch_traffic() const { return dispatcher_.traffic(); }
   /// All zeros without a node pool.
   PoolCounts pool_counts() const { return experts_.counts(); }
+  /// All zeros without rebalancing.
+  RebalanceCounts rebalance_counts() const {
+    return experts_.rebalance_traffic() += dispatcher_.rebalance_counts();
+  }
   PhaseClock& clock() { return clock_; }
 
  private:

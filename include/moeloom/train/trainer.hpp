@@ -4,6 +4,7 @@
 #include "moeloom/base/phase_clock.hpp"
 #include "moeloom/moe/dispatch/dispatch_traffic.hpp"
 #include "moeloom/moe/experts/pool_board.hpp"
+#include "moeloom/moe/rebalance/rebalance_counts.hpp"
 #include "moeloom/train/batch_sampler.hpp"
 #include "moeloom/train/schedule.hpp"
 #include "moeloom/train/sharded_optimizer.hpp"
@@ -36,10 +37,11 @@ struct StepReport {
   double seconds = 0;
   std::array<double, kPhases> phase_seconds{};  // add up to `seconds`
   std::int64_t message_bytes = 0;
-  DispatchTraffic dispatch;  // of those bytes, the dispatcher's between nodes
-  PoolCounts pool;           // tasks of the node pool that this rank ran
-  Index packings = 0;        // of expert weights in this step
-  Index packed_bytes = 0;    // that their packed faces take
+  DispatchTraffic dispatch;   // of those bytes, the dispatcher's between nodes
+  PoolCounts pool;            // tasks of the node pool that this rank ran
+  RebalanceCounts rebalance;  // this rank's part; sum_over() ranks is the job's
+  Index packings = 0;         // of expert weights in this step
+  Index packed_bytes = 0;     // that their packed faces take
   std::vector<std::vector<Index>>
       rows_per_expert;  // [layer][global expert], whole world, micro-batches that ran; empty if dense
 };

@@ -43,7 +43,8 @@ struct MeshOptions {
   CombineMode combine = CombineMode::kExact;
   WireDType wire_dtype = WireDType::kFp32;
   std::optional<bool> node_pool = std::nullopt;  // none: what MOELOOM_NODE_POOL says, or else off
-  std::optional<Index> overlap = std::nullopt;   // chunks; none: auto, 0: off
+  bool rebalance = false;
+  std::optional<Index> overlap = std::nullopt;  // chunks; none: auto, 0: off
   NetworkOptions network = {};  // for the choice of dispatcher and chunks; none: built-in rates
 };
 

@@ -85,6 +85,7 @@ std::string settings_text(const SweepSettings& settings, const ModelConfig& conf
                      " warmup=" + std::to_string(settings.warmup) +
                      " samples=" + std::to_string(settings.samples) +
                      " seed=" + std::to_string(settings.seed) + " commit=" + settings.commit;
+  if (settings.rebalance) text += " rebalance=yes";
   for (const std::string& variable : given) text += " " + variable;
   return text + " machine=" + machine;
 }

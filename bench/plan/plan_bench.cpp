@@ -7,8 +7,9 @@
 // and predict the steps of the next rounds, and are measured again: an error is the median over rounds of
 // predicted by the last rates over measured. Rates are of as many ranks as there are processors; the others
 // sleep meanwhile. Points take turns, a step each. An untrained router's choices are not even: their counts
-// at ep = 1 are the plan's. Two points of which neither is the faster in more rounds than a coin would be
-// (sign test, 1 %: all of 8, 13 of 15) are a tie, which no prediction can rank.
+// at ep = 1 are the plan's; of --routing trace:FILE the file's. Two points of which neither is the faster in
+// more rounds than a coin would be (sign test, 1 %: all of 8, 13 of 15) are a tie, which no prediction can
+// rank.
 //
 // --clock wall is the slowest rank's time. --clock cpu is the processor time of all ranks over the processors
 // they have: on a machine that others use too, what the step would take if its processors were its own.
@@ -42,7 +43,8 @@ struct Options {
   Index sequences = 4, sequence_length = 256;
   Index processors = static_cast<Index>(std::thread::hardware_concurrency());
   int calibrations = 3, samples = 5;
-  std::string clock = "wall", check = "on", json = "plan.json";
+  std::string clock = "wall", check = "on", json = "plan.json", routing = "natural";
+  std::optional<Workload> workload;  // none: natural
 };
 
 std::optional<Options> parse(int argc, char** argv) {
@@ -62,10 +64,17 @@ std::optional<Options> parse(int argc, char** argv) {
       "samples", po::value(&o.samples)->default_value(o.samples), "measured steps after each calibration")(
       "clock", po::value(&o.clock)->default_value(o.clock), "wall or cpu")(
       "check", po::value(&o.check)->default_value(o.check), "on, off: compare first steps with ep = 1 first")(
+      "routing", po::value(&o.routing)->default_value(o.routing),
+      "natural, balanced, random, trace:FILE@LAYER, ... (moeloom bench ep --help)")(
       "json", po::value(&o.json)->default_value(o.json), "rows are added to this file");
   if (!bench::read_options(known, argc, argv)) return std::nullopt;
   if (o.clock != "wall" && o.clock != "cpu") throw std::invalid_argument("--clock is wall or cpu");
   bench::is_on("--check", o.check);
+  if (o.routing == "natural") return o;
+  o.workload = workload_named(o.routing);
+  const ModelConfig& m = o.model;
+  if (const auto reason = why_not(*o.workload, {o.sequence_length, m.num_experts, m.num_experts_per_tok}))
+    throw std::invalid_argument(*reason);
   return o;
 }
 
@@ -117,16 +126,23 @@ GmmPrediction predict_experts(const Options& o, const GmmFacts& facts, const Com
 }
 
 TrainingCase case_of(const Options& o, const Communicator& world) {
-  return {o.model, o.sequences * world.size(), o.sequence_length, 1};
+  return {o.model, o.sequences * world.size(), o.sequence_length, 1, o.workload};
 }
 
 void train_first(StepSubject& subject) {
   for (Index step = 0; step < StepCheck::kSteps; ++step) subject.train();
 }
 
-/// Rows of each expert, by step and layer, in the steps that will be measured: choices change while a model
-/// learns, and are the same on every mesh.
+/// Rows of each expert, by step and layer. Of a recording what `moeloom plan --routing` reads of it: the
+/// whole file. Else of the steps that will be measured: choices change while a model learns, and are the same
+/// on every mesh.
 std::vector<std::vector<double>> rows_of_steps(const Options& o, const TokenSource& tokens) {
+  if (o.workload && o.workload->recorded()) {
+    std::vector<std::vector<double>> rows;
+    for (const std::vector<Index>& each : o.workload->recorded()->expert_rows())
+      rows.emplace_back(each.begin(), each.end());
+    return rows;
+  }
   const Mesh mesh(Communicator::world(),
                   MeshShape{0, 1, {"dp", "ep"}}.completed(Communicator::world().size()));
   StepSubject subject(case_of(o, mesh.world()), mesh, tokens, bench::model_kernels(true, DType::kF32));
@@ -186,6 +202,7 @@ class Runner {
                                   {"dp", point_.step.mesh.dp},
                                   {"ep", point_.step.mesh.ep},
                                   {"experts", gmm_text(point_)},
+                                  {"routing", options_.routing},
                                   {"busiest_load", mean_busiest_load(point_.step)},
                                   {"clock", options_.clock},
                                   {"predicted_ms", 1e3 * median(predicted_)},

@@ -60,6 +60,7 @@
 #include "moeloom/moe/dispatch/dispatch_plan.hpp"
 #include "moeloom/moe/load_balance.hpp"
 #include "moeloom/moe/moe_layer.hpp"
+#include "moeloom/moe/routing/selection.hpp"
 
 // A transformer, and Hugging Face's files of it.
 #include "moeloom/model/decoder.hpp"

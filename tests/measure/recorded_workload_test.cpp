@@ -4,6 +4,8 @@
 #include "moeloom/base/statistics.hpp"
 #include "moeloom/comm/communicator.hpp"
 #include "moeloom/measure/layer_subject.hpp"
+#include "moeloom/measure/step_subject.hpp"
+#include "moeloom/measure/workload.hpp"
 
 #include <stdexcept>
 
@@ -141,6 +143,30 @@ TEST(RecordedWorkload, IsWhatALayersRouterThenChooses) {
   EXPECT_DOUBLE_EQ(load, max_over_mean(rows_per_expert(workload, {20, 8, 2}, 0, 2)));
   LayerCheck check(kSizes, mesh, inputs, 3);
   EXPECT_LE(check.error_of(subject, inputs), LayerCheck::tolerance(DType::kF32));
+}
+
+TEST(RecordedWorkload, IsGivenToEverySparseLayerOfATrainingStep) {
+  const Recording recording;
+  ModelConfig model;
+  model.hidden_size = 16;
+  model.moe_intermediate_size = 8;
+  model.num_hidden_layers = 2;
+  model.num_attention_heads = 2;
+  model.num_key_value_heads = 1;
+  model.head_dim = 8;
+  model.num_experts = 8;
+  model.num_experts_per_tok = 2;
+  const Mesh mesh(Communicator::world(), MeshShape{0, Communicator::world().size()});
+  const TokenSource text = random_text(1, 4096);
+  const Workload workload = workload_named(recording.name());
+  const TrainingCase of{model, 4, 5, 1, workload};
+  StepSubject subject(of, mesh, text, {});
+  for (Index step = 0; step < 4; ++step) {
+    const StepReport report = subject.train();
+    for (const Index layer : {0, 1})
+      EXPECT_EQ(report.rows_per_expert[at(layer)], rows_per_expert(workload, {20, 8, 2}, 0, step * 2 + layer))
+          << "step " << step << ", layer " << layer;
+  }
 }
 
 }  // namespace

@@ -42,7 +42,30 @@ std::vector<Shape> shapes() {
           {"a gated shared expert", {5, 4, 7, true}, softmax_router(4, 3, false)},
           {"gelu, exact", {5, 4, 3, true, {Activation::kGelu}}, softmax_router(4, 2)},
           {"gelu by tanh", {5, 4, 3, false, {Activation::kGeluTanh}}, softmax_router(4, 2)},
-          {"sigmoid scores, groups, scaling, a shared expert", {6, 3, 6}, sigmoid}};
+          {"sigmoid scores, groups, scaling, a shared expert", {6, 3, 6}, sigmoid},
+          {"the sigmoid of the chosen logit on the input, as Llama 4",
+           {6, 5, 3},
+           {.num_experts = 4,
+            .top_k = 2,
+            .choose_by = ChooseBy::kLogit,
+            .weigh_by = WeighBy::kSigmoidOfLogit,
+            .divide = {DivideBy::kNothing},
+            .weight_on_input = true}},
+          {"a softmax over the chosen, as gpt-oss",
+           {6, 5},
+           {.num_experts = 4,
+            .top_k = 3,
+            .choose_by = ChooseBy::kLogit,
+            .weigh_by = WeighBy::kSoftmaxOfChosen,
+            .divide = {DivideBy::kNothing}}},
+          {"roots of softplus over at least 4, on the input, gelu",
+           {5, 4, 0, false, {Activation::kGelu}},
+           {.num_experts = 4,
+            .top_k = 2,
+            .score = RouterScore::kSqrtSoftplus,
+            .divide = {DivideBy::kSumAtLeast, 4},
+            .scaling_factor = 1.5f,
+            .weight_on_input = true}}};
 }
 
 std::vector<double> doubles(const Matrix& m) {
@@ -79,33 +102,51 @@ struct Reference {
   }
 
   /// <upstream, an MLP> of a token; its gate begins at `gate_row`, its down matrix at `down_row`.
-  double mlp(Part gate_up, Index gate_row, Part down, Index down_row, Index width, Index token) const {
+  double mlp(Part gate_up, Index gate_row, Part down, Index down_row, Index width, Index token,
+             double of_input = 1) const {
     double sum = 0;
     for (Index f = 0; f < width; ++f) {
-      const double gate = activated(act, dot(gate_up, gate_row + f, token));
-      const double a = gate * dot(gate_up, gate_row + width + f, token);
+      const double gate = activated(act, of_input * dot(gate_up, gate_row + f, token));
+      const double a = gate * of_input * dot(gate_up, gate_row + width + f, token);
       for (Index d = 0; d < hidden; ++d)
         sum += a * parts[down][at((down_row + d) * width + f)] * upstream[at(token * hidden + d)];
     }
     return sum;
   }
 
-  double routed(Index token) const {
-    std::vector<double> score;
-    double all = 0;
-    for (Index e = 0; e < router.num_experts; ++e) {
-      score.push_back(std::exp(dot(kRouter, e, token)));
-      all += score.back();
-    }
-    for (double& s : score) s /= router.score == RouterScore::kSigmoid ? 1 + s : all;
-    double picked = 0;
-    double sum = 0;
+  /// Weights of a token's slots.
+  std::vector<double> weights_of(Index token) const {
+    std::vector<double> values;
+    double all = 0, sum = 0;
+    for (Index e = 0; e < router.num_experts; ++e) all += std::exp(dot(kRouter, e, token));
     for (Index slot = token * router.top_k; slot < (token + 1) * router.top_k; ++slot) {
-      const Index e = chosen[at(slot)];
-      picked += score[at(e)];
-      sum += score[at(e)] * mlp(kGateUp, 2 * e * inter, kDown, e * hidden, inter, token);
+      const double logit = dot(kRouter, chosen[at(slot)], token), power = std::exp(logit);
+      const bool root = router.score == RouterScore::kSqrtSoftplus;
+      double value = root ? std::sqrt(std::log1p(power))
+                          : power / (router.score == RouterScore::kSigmoid ? 1 + power : all);
+      if (router.weigh_by == WeighBy::kSigmoidOfLogit) value = power / (1 + power);
+      if (router.weigh_by == WeighBy::kSoftmaxOfChosen) value = power;
+      values.push_back(value);
+      sum += value;
     }
-    return router.scaling_factor * sum / (router.divide.by == DivideBy::kNothing ? 1 : picked);
+    double divided = router.divide.by == DivideBy::kNothing ? 1 : sum;
+    if (router.divide.by == DivideBy::kSumAtLeast) divided = std::max<double>(sum, router.divide.number);
+    if (router.weigh_by == WeighBy::kSoftmaxOfChosen) divided = sum;
+    for (double& value : values) value *= router.scaling_factor / divided;
+    return values;
+  }
+
+  double routed(Index token) const {
+    const std::vector<double> weights = weights_of(token);
+    double sum = 0;
+    for (Index j = 0; j < router.top_k; ++j) {
+      const Index e = chosen[at(token * router.top_k + j)];
+      const double weight = weights[at(j)];
+      const bool on_input = router.weight_on_input;
+      sum += (on_input ? 1 : weight) *
+             mlp(kGateUp, 2 * e * inter, kDown, e * hidden, inter, token, on_input ? weight : 1);
+    }
+    return sum;
   }
 
   double loss() const {

@@ -3,6 +3,7 @@
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"
 #include "moeloom/base/random.hpp"
+#include "moeloom/moe/routing/selection.hpp"
 #include "moeloom/tensor/gemm.hpp"
 
 #include <algorithm>
@@ -11,7 +12,6 @@
 #include <string>
 
 #include "routing/hash_choice.hpp"
-#include "routing/selection.hpp"
 
 namespace moeloom {
 namespace {

@@ -1,4 +1,4 @@
-#include "routing/selection.hpp"
+#include "moeloom/moe/routing/selection.hpp"
 
 #include <bit>
 #include <cmath>

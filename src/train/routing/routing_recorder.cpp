@@ -140,7 +140,12 @@ void RoutingRecorder::write_step(Index step) {
   on_first([&] { open().begin_step({step, text_hash(unpacked(input_ids))}); });
   for (const RecordedRouting& layer : mine_.layers()) {
     const Matrix slots = gathered_on_first(packed(layer), world_);
-    on_first([&] { writer_->add_layer(unpacked_routing(slots)); });
+    on_first([&] {
+      if (slots.rows() != heading_.tokens * heading_.top_k)
+        throw Error(path_.string() + " cannot hold step " + std::to_string(step) +
+                    ": its experts chose their tokens, and a routing file has as many slots for every token");
+      writer_->add_layer(unpacked_routing(slots));
+    });
   }
   throw_if_any_failed(world_, failure);
 }

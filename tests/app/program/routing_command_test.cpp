@@ -70,6 +70,27 @@ TEST_F(RoutingCommand, WhatCannotBeRecordedIsSaidBeforeAnythingRuns) {
             1u);
 }
 
+TEST_F(RoutingCommand, AReplayIsTheRunThatItWasRecordedFrom) {
+  for (const char* how : {"--ep 1 --seed 3", "--ep 2", "--ep 2 --accumulate 2"}) {
+    const std::string run = std::string("--steps 5 --overwrite true ") + how + " ";
+    ASSERT_EQ(shell(train(2, run + record("r", "0:5"))).exit_code, 0);
+    const Outcome again = shell(train(2, run + "--run " + path("again") + " --replay-routing " + path("r")));
+    ASSERT_EQ(again.exit_code, 0) << again.output;
+    EXPECT_EQ(count_of(again.output, "forced=\"5 of 5 steps\" by=\"step number\""), 1u) << again.output;
+    EXPECT_EQ(losses("again"), losses("run")) << how;
+    EXPECT_EQ(bytes("again/checkpoint-5/model.safetensors"), bytes("run/checkpoint-5/model.safetensors"))
+        << how;
+    const Outcome other =
+        shell(train(2, run + "--seed 7 --run " + path("other") + " --replay-routing " + path("r")));
+    ASSERT_EQ(other.exit_code, 0) << other.output;
+    EXPECT_EQ(count_of(other.output, "by=turn reason=\"its texts are others\""), 1u) << other.output;
+  }
+  const Outcome refused =
+      shell(train(2, "--experts 8 --global-batch 8 --overwrite true --replay-routing " + path("r")));
+  EXPECT_EQ(count_of(refused.output, "num_experts = 4, and this run has 8"), 1u) << refused.output;
+  EXPECT_EQ(count_of(refused.output, "tokens a step = 64, and this run has 128"), 1u) << refused.output;
+}
+
 TEST_F(RoutingCommand, GeneratedTextIsRecordedTokenForToken) {
   ASSERT_EQ(shell(train(2, "--steps 2")).exit_code, 0);
   for (const char* ep : {"1", "2"}) {

@@ -24,11 +24,14 @@ const GatedActivation kActivations[] = {{},
                                         {Activation::kGeluTanh},
                                         {Activation::kGelu},
                                         {Activation::kGeluTanh, 0.95f},
-                                        {Activation::kSilu, 0.4f}};
+                                        {Activation::kSilu, 0.4f},
+                                        {Activation::kSilu, 0, RowScaleOn::kInputs},
+                                        {Activation::kGelu, 0, RowScaleOn::kInputs}};
 
 std::string name_of(const GatedActivation& activation) {
   const char* const names[] = {"silu", "gelu_tanh", "gelu"};
-  return names[static_cast<int>(activation.act)] + std::string(" ") + std::to_string(activation.sparsity);
+  return names[static_cast<int>(activation.act)] + std::string(" ") + std::to_string(activation.sparsity) +
+         (activation.scale_on == RowScaleOn::kInputs ? " inputs scaled" : "");
 }
 
 struct Size {
@@ -70,16 +73,18 @@ std::vector<double> cut(std::vector<double> gate, double sparsity) {
   return gate;
 }
 
-/// row_scale * act(gate) * up in double; row_scale may be empty.
+/// row_scale * act(gate) * up in double, or of both times row_scale; it may be empty.
 std::vector<double> formula(const GatedActivation& activation, const std::vector<double>& gate_up,
                             const std::vector<double>& row_scale, Size size) {
   std::vector<double> y;
   for (Index i = 0; i < size.rows; ++i) {
     const auto row = gate_up.begin() + 2 * i * size.width;
     const auto gate = cut({row, row + size.width}, static_cast<double>(activation.sparsity));
+    const double scale = row_scale.empty() ? 1 : row_scale[static_cast<std::size_t>(i)];
+    const double inputs = activation.scale_on == RowScaleOn::kInputs ? scale : 1;
     for (Index j = 0; j < size.width; ++j)
-      y.push_back((row_scale.empty() ? 1 : row_scale[static_cast<std::size_t>(i)]) * row[size.width + j] *
-                  act_of(activation.act, gate[static_cast<std::size_t>(j)]));
+      y.push_back(scale * row[size.width + j] *
+                  act_of(activation.act, inputs * gate[static_cast<std::size_t>(j)]));
   }
   return y;
 }

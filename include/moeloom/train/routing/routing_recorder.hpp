@@ -47,7 +47,7 @@ class RoutingRecorder {
   /// A micro-batch of this rank, after its forward: TrainerHooks::after.
   void note(MicroBatchPlace place, const Batch& batch, const Decoder& decoder);
   /// The micro-batches of a step were noted; drops them instead if the step was left out, as one that was not
-  /// finite. Collective; throws AgreedError, as for a full disk.
+  /// finite. Collective; throws AgreedError, as for a full disk, or for slots that are not top_k a token.
   void end_step(Index step, bool left_out);
   /// Makes the file whole. Collective; throws AgreedError.
   void publish();

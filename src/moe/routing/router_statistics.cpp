@@ -3,8 +3,10 @@
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"
 #include "moeloom/kernels/elementwise/score_rows.hpp"
+#include "moeloom/tensor/eight.hpp"
 
 #include <algorithm>
+#include <cstring>
 
 namespace moeloom {
 namespace {
@@ -31,24 +33,38 @@ std::vector<double> probability_factors(const Routing& routing, std::span<const 
   return factors;
 }
 
+using EightWide = double __attribute__((vector_size(64)));
+
+/// sums [kSums * 8] += factor * scores of tokens [begin, end), from column `first` on. In lanes by name: the
+/// compiler keeps an array of double sums in memory.
+template <Index kSums>
+void add_lanes(const Routing& routing, const std::vector<double>& factors, Index begin, Index end,
+               Index first, double* sums) {
+  EightWide mine[kSums];
+  std::memcpy(mine, sums, sizeof mine);
+  for (Index t = begin; t < end; ++t) {
+    const double factor = factors[at(t)];
+    if (factor == 0) continue;  // a row that does not count may hold NaN
+    const float* const scores = routing.scores.row(t) + first;
+    for (Index i = 0; i < kSums; ++i)
+      mine[i] += factor * __builtin_convertvector(load8(scores + 8 * i), EightWide);
+  }
+  std::memcpy(sums, mine, sizeof mine);
+}
+
 /// sums [E] += the probabilities of tokens [begin, end), token by token: threads share the experts, so that
 /// each sum keeps its order.
 void add_probabilities(const Routing& routing, const std::vector<double>& factors, Index begin, Index end,
                        std::vector<double>& sums) {
+  constexpr Index kSums = kExpertsPerTask / 8;
   parallel_blocks(std::ssize(sums), kExpertsPerTask, [&](Index first, Index last) {
-    double mine[kExpertsPerTask];  // in registers, unlike `sums`
-    const Index width = last - first;
-    std::copy_n(sums.data() + first, width, mine);
-    for (Index t = begin; t < end; ++t) {
-      const double factor = factors[at(t)];
-      if (factor == 0) continue;  // a row that does not count may hold NaN
-      const float* const scores = routing.scores.row(t) + first;
-      if (width == kExpertsPerTask)
-        for (Index e = 0; e < kExpertsPerTask; ++e) mine[e] += factor * static_cast<double>(scores[e]);
-      else
-        for (Index e = 0; e < width; ++e) mine[e] += factor * static_cast<double>(scores[e]);
-    }
-    std::copy_n(mine, width, sums.data() + first);
+    double* const mine = sums.data() + first;
+    if (last - first == kExpertsPerTask) return add_lanes<kSums>(routing, factors, begin, end, first, mine);
+    Index e = 0;
+    for (; e + 8 <= last - first; e += 8) add_lanes<1>(routing, factors, begin, end, first + e, mine + e);
+    for (Index t = begin; t < end; ++t)
+      for (Index rest = e; rest < last - first && factors[at(t)] != 0; ++rest)
+        mine[rest] += factors[at(t)] * static_cast<double>(routing.scores.row(t)[first + rest]);
   });
 }
 

@@ -15,6 +15,10 @@
 // --overlap off,4 asks how much of the rows' travel the products hide: (off - on) / min(exchange, experts) of
 // the same round, where exchange and experts are those of the round without overlap.
 //
+// --rebalance off,on gives experts replicas on other ranks where --net-bytes-per-second and the built-in rate
+// of products say that it pays (docs: moe/rebalance/replica_cost.hpp); what was decided is printed behind the
+// table.
+//
 // Each subject is checked against ep = 1 before it is timed, in memory for all experts; --check off leaves it
 // out.
 #include "moeloom/base/errors.hpp"
@@ -23,6 +27,8 @@
 #include "moeloom/measure/layer_subject.hpp"
 #include "moeloom/measure/paired.hpp"
 #include "moeloom/measure/peaks.hpp"
+#include "moeloom/plan/cost/rebalance_cost.hpp"
+#include "moeloom/plan/rates/built_in_rates.hpp"
 
 #include <cmath>
 #include <cstdio>
@@ -50,7 +56,8 @@ constexpr std::uint64_t kSeed = 0;
 struct Options {
   Index tokens = 1024, hidden = 1024, inter = 768, experts = 32, top_k = 4;
   std::string ep = "1", paths = "gmm,loop", dispatcher = "alltoall", overlap = "off";
-  std::string routing = "random", node_pool = "off", check = "on";
+  std::string routing = "random", node_pool = "off", rebalance = "off", check = "on";
+  double net_bytes_per_second = 0;  // 0: the built-in rate
   int threads = 1, warmup = 2, samples = 9;
   std::string dtype = "fp32", json;
   LayerSizes sizes() const { return {hidden, inter, experts, top_k}; }
@@ -83,6 +90,10 @@ std::optional<Options> parse(int argc, char** argv) {
       "a list of off, on: ranks of a node run each other's experts")(
       "overlap", po::value(&o.overlap)->default_value(o.overlap),
       "off, or chunks of experts that compute while rows of alltoall travel, a list: off,2,4")(
+      "rebalance", po::value(&o.rebalance)->default_value(o.rebalance),
+      "a list of off, on: experts get replicas on other ranks where that pays")(
+      "net-bytes-per-second", po::value(&o.net_bytes_per_second)->default_value(o.net_bytes_per_second),
+      "of a host's link, for --rebalance; 0: the built-in rate")(
       "dtype", po::value(&o.dtype)->default_value(o.dtype), "of gmm and gmm-packed: fp32, bf16")(
       "threads", po::value(&o.threads)->default_value(o.threads), "threads of a rank")(
       "samples", po::value(&o.samples)->default_value(o.samples), "measured steps of each path")(
@@ -96,6 +107,7 @@ std::optional<Options> parse(int argc, char** argv) {
     if (const auto reason = why_not(workload_named(name), {o.tokens, o.experts, o.top_k}))
       throw std::invalid_argument(*reason);
   for (const std::string& word : bench::words(o.node_pool)) bench::is_on("--node-pool", word);
+  for (const std::string& word : bench::words(o.rebalance)) bench::is_on("--rebalance", word);
   for (const std::string& overlap : bench::words(o.overlap)) chunks_of(overlap);
   bench::is_on("--check", o.check);
   return o;
@@ -105,10 +117,30 @@ std::optional<Options> parse(int argc, char** argv) {
 struct Variant {
   std::string path, routing, overlap;
   bool node_pool = false;
+  bool rebalance = false;
   bool differs_in_overlap_alone(const Variant& other) const {
-    return path == other.path && routing == other.routing && node_pool == other.node_pool;
+    return path == other.path && routing == other.routing && node_pool == other.node_pool &&
+           rebalance == other.rebalance;
   }
 };
+
+/// As `moeloom train` would decide by, of the network that was given.
+RebalanceRates rates_of(const Options& o, const Mesh& mesh) {
+  ModelConfig config;
+  config.hidden_size = o.hidden;
+  config.moe_intermediate_size = o.inter;
+  config.num_experts = o.experts;
+  config.num_experts_per_tok = o.top_k;
+  const auto on_node = static_cast<Index>(mesh.world().all_max(static_cast<double>(mesh.node().size())));
+  const StepCase step{.mesh = mesh.shape(),
+                      .ranks_per_node = on_node,
+                      .processors_per_node = on_node * o.threads,
+                      .threads = o.threads,
+                      .tokens = o.tokens};
+  MachineRates machine = built_in_rates(o.threads);
+  if (o.net_bytes_per_second > 0) machine.network_bytes_per_second = o.net_bytes_per_second;
+  return rebalance_rates(config, step, machine);
+}
 
 DispatcherSettings dispatcher_of(const Options& o, const Mesh& mesh, const Variant& variant) {
   if (variant.node_pool && variant.path != "gmm" && variant.path != "loop")
@@ -116,6 +148,7 @@ DispatcherSettings dispatcher_of(const Options& o, const Mesh& mesh, const Varia
   DispatcherSettings settings =
       bench::dispatcher_settings(o.dispatcher, mesh.ep(), o.experts, variant.node_pool);
   settings.chunks = chunks_of(variant.overlap);
+  if (variant.rebalance) settings.rebalance = rates_of(o, mesh);
   return settings;
 }
 
@@ -182,6 +215,7 @@ nlohmann::ordered_json row_of(const Options& o, const Subject& subject, const Me
   return {{"path", subject.variant.path},
           {"routing", subject.variant.routing},
           {"node_pool", subject.variant.node_pool},
+          {"rebalance", subject.variant.rebalance},
           {"ranks", subject.layer.mesh().world().size()},
           {"ep", subject.layer.mesh().shape().ep},
           {"threads", o.threads},
@@ -255,7 +289,9 @@ std::vector<Variant> variants_of(const Options& o) {
     for (const std::string& routing : bench::words(o.routing))
       for (const std::string& pool : bench::words(o.node_pool))
         for (const std::string& overlap : bench::words(o.overlap))
-          variants.push_back({path, routing, overlap, bench::is_on("--node-pool", pool)});
+          for (const std::string& rebalance : bench::words(o.rebalance))
+            variants.push_back({path, routing, overlap, bench::is_on("--node-pool", pool),
+                                bench::is_on("--rebalance", rebalance)});
   return variants;
 }
 
@@ -281,24 +317,47 @@ std::string percent(const std::vector<double>& shares) {
 void print(const std::deque<Subject>& subjects, const std::vector<Measured>& samples, const Options& o) {
   std::printf("%s, %d ranks\n", bench::environment_line(o.threads).c_str(),
               subjects.front().layer.mesh().world().size());
-  std::printf("%-9s %3s %-9s %4s %7s %11s %11s %11s %11s %11s %7s %8s %8s %15s %11s %9s %9s\n", "path", "ep",
-              "routing", "pool", "overlap", "forward_ms", "backward_ms", "total_ms", "exchange_ms",
-              "experts_ms", "hidden", "forward", "backward", "gflops_per_rank", "peak_gflops", "fraction",
-              "of_first");
+  std::printf("%-9s %3s %-12s %4s %9s %7s %11s %11s %11s %11s %11s %7s %8s %8s %15s %11s %9s %9s\n", "path",
+              "ep", "routing", "pool", "rebalance", "overlap", "forward_ms", "backward_ms", "total_ms",
+              "exchange_ms", "experts_ms", "hidden", "forward", "backward", "gflops_per_rank", "peak_gflops",
+              "fraction", "of_first");
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
   for (std::size_t i = 0; i < subjects.size(); ++i) {
     const Measured& s = samples[i];
     rows.push_back(row_of(o, subjects[i], s));
     const Variant& variant = subjects[i].variant;
     std::printf(
-        "%-9s %3d %-9s %4s %7s %11.2f %11.2f %11.2f %11.2f %11.2f %7s %8s %8s %15.1f %11.1f %9.3f %9.3f\n",
+        "%-9s %3d %-12s %4s %9s %7s %11.2f %11.2f %11.2f %11.2f %11.2f %7s %8s %8s %15.1f %11.1f %9.3f "
+        "%9.3f\n",
         variant.path.c_str(), static_cast<int>(subjects[i].layer.mesh().shape().ep), variant.routing.c_str(),
-        variant.node_pool ? "on" : "off", variant.overlap.c_str(), median(s.forward_ms),
-        median(s.backward_ms), median(s.total_ms), median(s.exchange_ms), median(s.experts_ms),
-        percent(s.hidden).c_str(), percent(s.hidden_forward).c_str(), percent(s.hidden_backward).c_str(),
-        median(s.gflops), median(s.peak), median(s.fraction), median(s.of_first));
+        variant.node_pool ? "on" : "off", variant.rebalance ? "on" : "off", variant.overlap.c_str(),
+        median(s.forward_ms), median(s.backward_ms), median(s.total_ms), median(s.exchange_ms),
+        median(s.experts_ms), percent(s.hidden).c_str(), percent(s.hidden_forward).c_str(),
+        percent(s.hidden_backward).c_str(), median(s.gflops), median(s.peak), median(s.fraction),
+        median(s.of_first));
   }
   bench::write_json(o.json, rows);
+}
+
+/// What each subject that rebalances did in all of its steps, of all ranks. Collective.
+void print_rebalancing(std::deque<Subject>& subjects) {
+  for (Subject& subject : subjects) {
+    if (!subject.variant.rebalance) continue;
+    const Communicator& world = subject.layer.mesh().world();
+    const RebalanceCounts all = sum_over(world, subject.layer.rebalance_counts());
+    if (world.rank() != 0) continue;
+    std::printf("%s, %s, rebalance:", subject.variant.path.c_str(), subject.variant.routing.c_str());
+    for (std::size_t i = 0; i < all.verdicts.size(); ++i)
+      std::printf(" %s %lld", std::string(name_of(static_cast<RebalanceVerdict>(i))).c_str(),
+                  static_cast<long long>(all.verdicts[i]));
+    const double steps = std::reduce(all.verdicts.begin(), all.verdicts.end(), 0.0);
+    std::printf(
+        "; a step: %.2f replicas, %.0f rows moved, %.2f MB weights, %.2f MB gradients; fullest rank over "
+        "mean %.3f -> %.3f\n",
+        static_cast<double>(all.replicas) / steps, static_cast<double>(all.rows_moved) / steps,
+        1e-6 * static_cast<double>(all.weight_bytes) / steps,
+        1e-6 * static_cast<double>(all.gradient_bytes) / steps, all.load_before(), all.load_after());
+  }
 }
 
 void check(const Options& o, const Mesh& without_ep, std::deque<Subject>& subjects) {
@@ -348,6 +407,7 @@ void run(const Options& o) {
   }
   compare_overlap(subjects, samples);
   if (world.rank() == 0) print(subjects, samples, o);
+  print_rebalancing(subjects);
 }
 
 }  // namespace

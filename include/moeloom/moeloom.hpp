@@ -60,6 +60,7 @@
 #include "moeloom/moe/dispatch/dispatch_plan.hpp"
 #include "moeloom/moe/load_balance.hpp"
 #include "moeloom/moe/moe_layer.hpp"
+#include "moeloom/moe/rebalance/rebalance_counts.hpp"
 #include "moeloom/moe/routing/selection.hpp"
 
 // A transformer, and Hugging Face's files of it.
@@ -86,6 +87,7 @@
 
 // What a run will do, and what it would cost.
 #include "moeloom/plan/cost/exchange_cost.hpp"
+#include "moeloom/plan/cost/rebalance_cost.hpp"
 #include "moeloom/plan/cost/step_cost.hpp"
 #include "moeloom/plan/decide/compute_dtype.hpp"
 #include "moeloom/plan/decide/decide.hpp"

@@ -32,6 +32,7 @@ Decoder::Decoder(const ModelConfig& config, ParameterStore& store, const Mesh& m
       head_(config.tie_word_embeddings ? embedding_ : Linear::of(store, "lm_head.weight")),
       final_norm_(Norm::of(store, config.final_norm())),
       balance_(routing.balance),
+      row_budget_(routing.row_budget),
       dispatcher_(mesh.ep(), std::max<Index>(config.num_experts, 1), dispatcher),
       experts_(dispatcher),
       rope_settings_(config.ropes()),
@@ -85,7 +86,8 @@ LayerContext Decoder::context(const Batch& batch, Index layer, bool training) {
                   .clock = clock_,
                   .tokens = tokens,
                   .weight_version = store_.version(),
-                  .expert_gradients = store_.expert_gradients()},
+                  .expert_gradients = store_.expert_gradients(),
+                  .row_budget = row_budget_},
           .workspace = workspace_,
           .clock = clock_};
 }

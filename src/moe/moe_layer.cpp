@@ -10,8 +10,8 @@ MoeLayer::MoeLayer(MoeWeights weights, RouterSettings router, Index layer, const
   if (weights.shared) shared_.emplace(*weights.shared);
 }
 
-ExpertPass MoeLayer::expert_pass(const MoeContext& context) {
-  GroupedRows rows = saved_.plan.grouped_rows();
+ExpertPass MoeLayer::expert_pass(const MoeContext& context, const DispatchPlan& plan) {
+  GroupedRows rows = plan.grouped_rows();
   rows.between = context.dispatcher.progress();
   return {context.kernels, weights_.experts,          packed_,      rows,
           saved_.experts,  context.workspace.experts, context.clock};
@@ -19,14 +19,20 @@ ExpertPass MoeLayer::expert_pass(const MoeContext& context) {
 
 void MoeLayer::forward(const MoeContext& context, ConstMatrixView hidden_states, MatrixView output,
                        RouterStatistics& statistics) {
-  const auto& [kernels, dispatcher, experts, workspace, clock, tokens, version, _] = context;
+  const auto& [kernels, dispatcher, experts, workspace, clock, tokens, version, _, budget] = context;
   clock.enter(Phase::kRouter);
   router_.forward(tokens, hidden_states, saved_.router_logits, saved_.routing);
   statistics.add(layer_, saved_.routing, tokens.is_real, tokens.tokens_per_sequence);
 
   clock.enter(Phase::kPlan);
   dispatcher.plan(saved_.routing.sent_idx(), saved_.routing.top_k, saved_.plan);
+  saved_.slices = slices_within(context);
+  saved_.slices == 1 ? forward_whole(context, hidden_states, output)
+                     : forward_sliced(context, hidden_states, output);
+}
 
+void MoeLayer::forward_whole(const MoeContext& context, ConstMatrixView hidden_states, MatrixView output) {
+  const auto& [kernels, dispatcher, experts, workspace, clock, tokens, version, _, budget] = context;
   const RoundTrip trip{.plan = saved_.plan,
                        .tokens = hidden_states,
                        .rows = saved_.experts.rows,
@@ -44,7 +50,7 @@ void MoeLayer::forward(const MoeContext& context, ConstMatrixView hidden_states,
 
   clock.enter(Phase::kExperts);
   experts.refresh(packed_, kernels.grouped_matmul, weights_.experts, version);
-  experts.forward(expert_pass(context), dispatcher, trip);
+  experts.forward(expert_pass(context, saved_.plan), dispatcher, trip);
 
   clock.enter(Phase::kCombine);
   dispatcher.finish(trip);
@@ -53,7 +59,16 @@ void MoeLayer::forward(const MoeContext& context, ConstMatrixView hidden_states,
 void MoeLayer::backward(const MoeContext& context, ConstMatrixView hidden_states,
                         const RouterLossGradient& router_losses, ConstMatrixView d_output,
                         MatrixView d_hidden_states) {
-  const auto& [kernels, dispatcher, experts, workspace, clock, tokens, _, gradients] = context;
+  saved_.slices == 1 ? backward_whole(context, hidden_states, d_output, d_hidden_states)
+                     : backward_sliced(context, hidden_states, d_output, d_hidden_states);
+  context.clock.enter(Phase::kRouter);
+  router_.backward(context.tokens, hidden_states, saved_.routing, context.workspace.d_topk_weights,
+                   router_losses, saved_.router_logits, d_hidden_states);
+}
+
+void MoeLayer::backward_whole(const MoeContext& context, ConstMatrixView hidden_states,
+                              ConstMatrixView d_output, MatrixView d_hidden_states) {
+  const auto& [kernels, dispatcher, experts, workspace, clock, tokens, _, gradients, budget] = context;
   workspace.experts.d_weights.resize(saved_.experts.weights.size());  // before the trip says where they are
   const RoundTrip trip{.plan = saved_.plan,
                        .tokens = d_output,
@@ -74,14 +89,10 @@ void MoeLayer::backward(const MoeContext& context, ConstMatrixView hidden_states
   }
 
   clock.enter(Phase::kExperts);
-  experts.backward(expert_pass(context), dispatcher, trip, gradients);
+  experts.backward(expert_pass(context, saved_.plan), dispatcher, trip, gradients);
 
   clock.enter(Phase::kCombine);
   dispatcher.finish(trip);
-
-  clock.enter(Phase::kRouter);
-  router_.backward(tokens, hidden_states, saved_.routing, workspace.d_topk_weights, router_losses,
-                   saved_.router_logits, d_hidden_states);
 }
 
 }  // namespace moeloom

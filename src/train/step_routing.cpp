@@ -1,5 +1,7 @@
 #include "step_routing.hpp"
 
+#include <algorithm>
+
 namespace moeloom {
 namespace {
 
@@ -31,6 +33,7 @@ void StepRouting::add(RouterStatistics routers) {
   rows_per_expert_.resize(layers.size());
   for (std::size_t layer = 0; layer < layers.size(); ++layer) {
     if (layers[layer].moe() == nullptr) continue;
+    row_slices_ = std::max(row_slices_, layers[layer].moe()->slices);
     const std::vector<Index>& counts = layers[layer].moe()->plan.tokens_per_expert;
     rows_per_expert_[layer].resize(counts.size());
     for (std::size_t e = 0; e < counts.size(); ++e) rows_per_expert_[layer][e] += counts[e];
@@ -53,6 +56,7 @@ void StepRouting::finish(StepReport& report) {
     step_.add(routers.chosen());
   }
   report.rows_per_expert = rows_per_expert_;
+  report.row_slices = row_slices_;
   report.aux_loss = report.z_loss = 0;
   const BalanceSettings& balance = decoder_.balance();
   const auto micro_batches = static_cast<double>(micro_batches_.size());

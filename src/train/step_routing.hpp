@@ -30,6 +30,7 @@ class StepRouting {
   const Mesh& mesh_;
   std::vector<RouterStatistics> micro_batches_;
   std::vector<std::vector<Index>> rows_per_expert_;  // [layer][expert]; empty if dense
+  Index row_slices_ = 1;
   std::optional<PendingSum> sum_;
   ChosenCounts step_;
 };

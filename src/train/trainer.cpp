@@ -31,6 +31,7 @@ StepReport Trainer::step(Index step) {
   const std::int64_t sent_before = message_bytes(mesh_);
   const DispatchTraffic dispatched_before = decoder_.dispatch_traffic();
   const PoolCounts pooled_before = decoder_.pool_counts();
+  const RebalanceCounts rebalanced_before = decoder_.rebalance_counts();
   const Index packings_before = decoder_.compute_weights().packings;
   StepReport report;
   report.step = step;
@@ -42,6 +43,7 @@ StepReport Trainer::step(Index step) {
   report.message_bytes = message_bytes(mesh_) - sent_before;
   report.dispatch = decoder_.dispatch_traffic() - dispatched_before;
   report.pool = decoder_.pool_counts() - pooled_before;
+  report.rebalance = decoder_.rebalance_counts() - rebalanced_before;
   report.packings = decoder_.compute_weights().packings - packings_before;
   report.packed_bytes = decoder_.compute_weights().bytes;
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

@@ -86,7 +86,8 @@ class Block {
  public:
   Block(const Communicator& ep, const RouterSettings& router, const BlockWeights& whole, KernelTable kernels,
         const std::set<std::string>& frozen = {}, const DispatcherSettings& dispatcher = {})
-      : kernels_(kernels),
+      : ep_(ep),
+        kernels_(kernels),
         held_(experts_of(whole.experts(), ep.size(), ep.rank())),
         weights_{.router = Matrix::copy_of(whole.router),
                  .gate_up = part(whole.gate_up, 2 * whole.inter()),
@@ -115,7 +116,9 @@ class Block {
                              .experts = experts_,
                              .workspace = workspace_,
                              .clock = clock_,
-                             .weight_version = ++version_};
+                             .tokens = {.world = &ep_},
+                             .weight_version = ++version_,
+                             .row_budget = row_budget};
     layer_.forward(context, hidden, output, statistics);
     layer_.backward(context, hidden, {}, d_output, d_hidden);
   }
@@ -132,7 +135,12 @@ class Block {
   /// What is timed from now on goes to `spans`.
   void record_into(std::vector<Span>& spans) { clock_.record_into(&spans); }
 
+  /// Rows of the last dispatch.
+  Index rows_held() const { return layer_.activations().experts.rows.rows(); }
+  Index slices() const { return layer_.activations().slices; }
+
   Matrix output, d_hidden;
+  Index row_budget = 0;
 
  private:
   Matrix part(const Matrix& stacked, Index rows_each) const {
@@ -162,6 +170,7 @@ class Block {
     return weights;
   }
 
+  const Communicator& ep_;
   KernelTable kernels_;
   ExpertRange held_;
   BlockWeights weights_, gradients_;

@@ -44,6 +44,7 @@ struct TrainingRunSettings {
   WireSettings wire = {};
   Index chunks = 0;  // in which rows travel
   bool node_pool = false;
+  std::optional<RebalanceRates> rebalance = {};
   std::set<std::string> frozen = {};  // names of parameters
   TrainerHooks hooks = {};
   std::uint64_t weights_seed = 3;
@@ -99,6 +100,7 @@ struct TrainingRun {
         open_dispatcher(settings.dispatcher, mesh.ep(), config.num_experts, settings.wire);
     made.chunks = settings.chunks;
     made.node_pool = settings.node_pool;
+    made.rebalance = settings.rebalance;
     return made;
   }
 

@@ -61,6 +61,10 @@ class LayerSubject {
   /// This rank's experts.
   ExpertRange held() const { return held_; }
   const Mesh& mesh() const { return *mesh_; }
+  /// Since it was made, on this rank; all zeros without rebalancing.
+  RebalanceCounts rebalance_counts() const {
+    return experts_.rebalance_traffic() += dispatcher_.rebalance_counts();
+  }
   /// What the experts' products multiply.
   DType dtype() const { return kernels_.grouped_matmul.element; }
 

@@ -68,6 +68,10 @@ class Decoder {
   DispatchTraffic dispatch_traffic() const { return dispatcher_.traffic(); }
   /// All zeros without a node pool.
   PoolCounts pool_counts() const { return experts_.counts(); }
+  /// All zeros without rebalancing.
+  RebalanceCounts rebalance_counts() const {
+    return experts_.rebalance_traffic() += dispatcher_.rebalance_counts();
+  }
   PhaseClock& clock() { return clock_; }
 
  private:
@@ -94,6 +98,7 @@ class Decoder {
   std::deque<DecoderLayer> layers_;
   std::vector<Index> sparse_place_;  // of each layer among the sparse ones; -1: dense
   BalanceSettings balance_;
+  Index row_budget_;
   Dispatcher dispatcher_;
   ExpertRunner experts_;
   std::vector<RopeSettings> rope_settings_;

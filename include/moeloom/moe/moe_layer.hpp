@@ -25,8 +25,9 @@ struct MoeWeights {
 struct MoeActivations {
   Matrix router_logits;  // [T, E]; backward turns it into their gradient
   Routing routing;
-  DispatchPlan plan;
+  DispatchPlan plan;  // of all tokens
   ExpertActivations experts;
+  Index slices = 1;  // in which the rows came; of several, `experts` are the last one's
 };
 
 /// Buffers shared by all layers of a rank.
@@ -35,6 +36,9 @@ struct MoeWorkspace {
   SharedExpertWorkspace shared;
   RowBuffer d_rows;                   // [R, D]
   std::vector<float> d_topk_weights;  // [T, K]
+  DispatchPlan slice_plan;
+  Matrix slice_output;                      // [tokens of a slice, D], of a forward that is done again
+  std::vector<float> slice_d_topk_weights;  // [tokens of a slice, K]
 };
 
 /// What every sparse layer of one forward or backward is given.
@@ -47,6 +51,11 @@ struct MoeContext {
   RoutedTokens tokens = {};
   std::uint64_t weight_version = 1;
   Write expert_gradients = Write::kAdd;
+  /// The most rows that a rank may receive at once; 0: as many as come. With more, a layer runs in slices of
+  /// its tokens, as few as a power of two allows, and its backward does their forward again: rows and what is
+  /// kept of them then take the memory of one slice. Outputs have the same bits; weight gradients are added
+  /// slice by slice.
+  Index row_budget = 0;
 };
 
 /// What routers do that the model does not say.
@@ -54,6 +63,7 @@ struct RoutingSettings {
   RouterTraining training = {};
   RouterDType dtype = RouterDType::kFp32;
   BalanceSettings balance = {};
+  Index row_budget = 0;  // MoeContext's
 };
 
 class MoeLayer {
@@ -76,7 +86,22 @@ class MoeLayer {
   const PackedExperts& packed() const { return packed_; }
 
  private:
-  ExpertPass expert_pass(const MoeContext& context);
+  ExpertPass expert_pass(const MoeContext& context, const DispatchPlan& plan);
+  /// How many slices keep every rank's rows within the budget. Collective over tokens.world.
+  Index slices_within(const MoeContext& context);
+  void plan_slice(const MoeContext& context, Index slice);
+  void forward_whole(const MoeContext& context, ConstMatrixView hidden_states, MatrixView output);
+  void backward_whole(const MoeContext& context, ConstMatrixView hidden_states, ConstMatrixView d_output,
+                      MatrixView d_hidden_states);
+  /// The rows of a slice's tokens out and back, added to their output.
+  void forward_slice(const MoeContext& context, Index slice, ConstMatrixView hidden_states,
+                     MatrixView output);
+  /// The same again, for what it leaves, and then its backward.
+  void backward_slice(const MoeContext& context, Index slice, ConstMatrixView hidden_states,
+                      ConstMatrixView d_output, MatrixView d_hidden_states);
+  void forward_sliced(const MoeContext& context, ConstMatrixView hidden_states, MatrixView output);
+  void backward_sliced(const MoeContext& context, ConstMatrixView hidden_states, ConstMatrixView d_output,
+                       MatrixView d_hidden_states);
 
   MoeWeights weights_;
   Index layer_;

@@ -4,6 +4,7 @@
 #include "moeloom/base/phase_clock.hpp"
 #include "moeloom/moe/dispatch/dispatch_traffic.hpp"
 #include "moeloom/moe/experts/pool_board.hpp"
+#include "moeloom/moe/rebalance/rebalance_counts.hpp"
 #include "moeloom/moe/routing/router_statistics.hpp"
 #include "moeloom/train/batch_sampler.hpp"
 #include "moeloom/train/router_bias.hpp"
@@ -64,12 +65,14 @@ struct StepReport {
   double seconds = 0;
   std::array<double, kPhases> phase_seconds{};  // add up to `seconds`
   std::int64_t message_bytes = 0;
-  DispatchTraffic dispatch;  // of those bytes, the dispatcher's between nodes
-  PoolCounts pool;           // tasks of the node pool that this rank ran
-  Index packings = 0;        // of expert weights in this step
-  Index packed_bytes = 0;    // that their packed faces take
+  DispatchTraffic dispatch;   // of those bytes, the dispatcher's between nodes
+  PoolCounts pool;            // tasks of the node pool that this rank ran
+  RebalanceCounts rebalance;  // this rank's part; sum_over() ranks is the job's
+  Index packings = 0;         // of expert weights in this step
+  Index packed_bytes = 0;     // that their packed faces take
   std::vector<std::vector<Index>>
       rows_per_expert;  // [layer][global expert], whole world, micro-batches that ran; empty if dense
+  Index row_slices = 1;                // the most that a layer ran in, for its row budget
   std::vector<RoutingReport> routing;  // [layer], of the same tokens; zeros if dense
 };
 

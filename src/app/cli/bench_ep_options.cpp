@@ -129,6 +129,8 @@ void add_point_options(OptionTable& table, SweepSettings& s) {
 
 void add_run_options(OptionTable& table, BenchEpOptions& o) {
   table.group("Measuring");
+  table.add("rebalance", "BOOL", "where ep > 1: experts get replicas on other ranks where that pays",
+            o.sweep.rebalance);
   table.add("warmup", "N", "steps of each point before the first sample", o.sweep.warmup);
   table.add("samples", "N", "measured steps of each point, the points of a comparison in turn",
             o.sweep.samples);

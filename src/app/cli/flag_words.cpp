@@ -18,6 +18,7 @@ constexpr std::array kFlagWords = {
     FlagWord{"learning rate", "--lr"},
     FlagWord{"model folder", "--model"},
     FlagWord{"node pool", "--node-pool"},
+    FlagWord{"rebalance", "--rebalance"},
     FlagWord{"on nan", "--on-nan"},
     FlagWord{"overlap chunks", "--overlap"},
     FlagWord{"sequence length", "--seq-len"},

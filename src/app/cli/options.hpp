@@ -45,7 +45,8 @@ struct MeshOptions {
   CombineMode combine = CombineMode::kExact;
   WireDType wire_dtype = WireDType::kFp32;
   std::optional<bool> node_pool = std::nullopt;  // none: what MOELOOM_NODE_POOL says, or else off
-  std::optional<Index> overlap = std::nullopt;   // chunks; none: auto, 0: off
+  bool rebalance = false;
+  std::optional<Index> overlap = std::nullopt;  // chunks; none: auto, 0: off
   NetworkOptions network = {};  // for the choice of dispatcher and chunks; none: built-in rates
 };
 
@@ -134,6 +135,7 @@ struct RouterOptions {
   BalanceOver aux_loss_over = BalanceOver::kMicroBatch;
   double z_loss_coef = 0;
   RouterBiasSettings bias;
+  Index row_budget = 0;            // rows a rank receives at once; 0: as many as come
   std::optional<Workload> forced;  // choices that replace the routers' in training
 };
 

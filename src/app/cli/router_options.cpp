@@ -76,6 +76,10 @@ void add_router_options(OptionTable& table, RouterOptions& router) {
   table.add_choice<DropBy>("drop-by", "which rows a full expert keeps: the largest weights, or the first",
                            training.drop_by,
                            {{"probability", DropBy::kProbability}, {"position", DropBy::kPosition}});
+  table.add("row-budget", "N",
+            "the most rows that a rank takes of a layer at once: with more, the layer runs in slices, and its "
+            "backward does their forward again; 0: as many as come",
+            router.row_budget);
   add_balance_options(table, router);
   table.add(
       "force-routing", "NAME",
@@ -90,6 +94,7 @@ void check_router_options(const RouterOptions& router, Violations& violations) {
   const bool by_expert = router.kind == RouterKind::kExpertChoice;
   violations.unless_below_one("router-jitter", training.jitter);
   violations.unless_not_negative("capacity-factor", training.capacity_factor);
+  violations.unless_at_least(0, "row-budget", router.row_budget);
   violations.unless(!by_expert || training.capacity_factor == 0,
                     "--router expert-choice fills every expert alike; remove --capacity-factor");
   violations.unless(!by_expert || router.aux_loss_coef.value_or(0) == 0,

@@ -57,10 +57,15 @@ void add_mesh_options(OptionTable& table, MeshOptions& mesh) {
             "ranks of a node run each other's experts in its memory, so that uneven rows cost it nothing; "
             "auto: what MOELOOM_NODE_POOL says, or else off",
             mesh.node_pool);
+  table.add(
+      "rebalance", "BOOL",
+      "experts with many rows get replicas on other ranks for a micro-batch, where moving weights costs "
+      "less than the rows save; the losses stay the same, bit for bit",
+      mesh.rebalance);
   add_overlap_option(table, mesh.overlap);
   table.add(
       "net", "BANDWIDTH,LATENCY",
-      "between nodes, for the choice of dispatcher and chunks: 200Gbit,2us; auto: 10Gbit,30us",
+      "between nodes, for the choice of dispatcher, chunks and replicas: 200Gbit,2us; auto: 10Gbit,30us",
       [&mesh](const std::string& text) {
         mesh.network = text == "auto" ? NetworkOptions{} : read_network(text);
       },

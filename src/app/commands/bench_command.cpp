@@ -79,6 +79,11 @@ std::string now_text() {
   return text.data();
 }
 
+/// A rank alone has nobody to hold a replica.
+MeshOptions mesh_options(const EpPoint& point, const SweepSettings& sweep) {
+  return {.dispatcher = point.dispatcher, .rebalance = sweep.rebalance && point.ep > 1};
+}
+
 /// What a run decides that asks for the point.
 SetUpPoint as_a_run_decides(const BenchRequest& request) {
   return [&request](const EpPoint& point, const Mesh& mesh) -> PointSetup {
@@ -87,7 +92,7 @@ SetUpPoint as_a_run_decides(const BenchRequest& request) {
     flags.node_pool = false;
     KernelOptions choice;
     choice.dtype = point.dtype;
-    const RunRequest asked = run_request(choice, {.dispatcher = point.dispatcher}, flags);
+    const RunRequest asked = run_request(choice, mesh_options(point, request.options.sweep), flags);
     const StepCase work{.threads = threads(), .tokens = ceil_div(point.tokens, point.ranks)};
     RunFacts facts = find_run_facts(request.config, mesh, work, flags.pretended_nodes);
     const DecidedRun run = decide_run(std::move(facts), asked, choice, flags, mesh.world());

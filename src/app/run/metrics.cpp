@@ -88,6 +88,34 @@ Document document_of(const CollapseEvent& event) {
   return object;
 }
 
+RebalanceMetrics rebalance_of(const Document& object) {
+  return {.made = object.integer_or("made", 0),
+          .even = object.integer_or("even", 0),
+          .does_not_pay = object.integer_or("does_not_pay", 0),
+          .no_room = object.integer_or("no_room", 0),
+          .replicas = object.integer_or("replicas", 0),
+          .rows_moved = object.integer_or("rows_moved", 0),
+          .weight_bytes = object.integer_or("weight_bytes", 0),
+          .gradient_bytes = object.integer_or("gradient_bytes", 0),
+          .load_before = object.number_or_nan("load_before").value_or(0),
+          .load_after = object.number_or_nan("load_after").value_or(0)};
+}
+
+Document document_of(const RebalanceMetrics& rebalance) {
+  Document object;
+  object.set("made", rebalance.made);
+  object.set("even", rebalance.even);
+  object.set("does_not_pay", rebalance.does_not_pay);
+  object.set("no_room", rebalance.no_room);
+  object.set("replicas", rebalance.replicas);
+  object.set("rows_moved", rebalance.rows_moved);
+  object.set("weight_bytes", rebalance.weight_bytes);
+  object.set("gradient_bytes", rebalance.gradient_bytes);
+  object.set("load_before", rebalance.load_before);
+  object.set("load_after", rebalance.load_after);
+  return object;
+}
+
 StepMetrics metrics_of(const Document& object) {
   StepMetrics metrics;
   metrics.step = object.integer("step");
@@ -104,6 +132,7 @@ StepMetrics metrics_of(const Document& object) {
   metrics.row_bytes = object.integer_or("row_bytes", 0);
   metrics.pool_tasks = object.integer_or("pool_tasks", 0);
   metrics.pool_shared = object.integer_or("pool_shared", 0);
+  if (object.has("rebalance")) metrics.rebalance = rebalance_of(object.object("rebalance"));
   metrics.rss_bytes = object.integer_or("rss_bytes", 0);
   metrics.packings = object.integer_or("packings", 0);
   metrics.packed_bytes = object.integer_or("packed_bytes", 0);
@@ -175,6 +204,7 @@ std::string metrics_line(const StepMetrics& metrics) {
   object.set("row_bytes", metrics.row_bytes);
   object.set("pool_tasks", metrics.pool_tasks);
   object.set("pool_shared", metrics.pool_shared);
+  if (metrics.rebalance) object.set("rebalance", document_of(*metrics.rebalance));
   object.set("rss_bytes", metrics.rss_bytes);
   object.set("packings", metrics.packings);
   object.set("packed_bytes", metrics.packed_bytes);

@@ -23,6 +23,15 @@ struct LayerMetrics {
   double dropped_share = 0;
 };
 
+/// What --rebalance did in a step, over all layers and micro-batches, of all ranks.
+struct RebalanceMetrics {
+  Index made = 0, even = 0, does_not_pay = 0, no_room = 0;  // decisions
+  Index replicas = 0;
+  Index rows_moved = 0;
+  Index weight_bytes = 0, gradient_bytes = 0;
+  double load_before = 0, load_after = 0;  // rows of the fullest rank over the mean
+};
+
 /// Keys in the file are the names here, but for `phases`, `expert_load` and `routing`. What is not finite is
 /// null there and NaN when read back.
 struct StepMetrics {
@@ -40,9 +49,10 @@ struct StepMetrics {
   Index row_bytes = 0;      // a row as one fp32 copy for each chosen expert of another rank, out and back
   Index pool_tasks = 0;     // of the node pool, by all ranks
   Index pool_shared = 0;    // of those, run by another rank than the experts'
-  Index rss_bytes = 0;      // the most that a rank held after a step so far; of shared pages its own
-  Index packings = 0;       // of expert weights, on rank 0
-  Index packed_bytes = 0;   // that they take on rank 0
+  std::optional<RebalanceMetrics> rebalance;  // none: rebalancing was off
+  Index rss_bytes = 0;     // the most that a rank held after a step so far; of shared pages its own
+  Index packings = 0;      // of expert weights, on rank 0
+  Index packed_bytes = 0;  // that they take on rank 0
   bool skipped = false;
   std::optional<double> val_loss;
   std::map<std::string, double> seconds_by_phase;  // "phases"

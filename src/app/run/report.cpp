@@ -100,6 +100,35 @@ std::string charts(const Steps& steps, const ReportInfo& info) {
          report_section("Load-balancing loss", "mean of the micro-batches", aux_chart(steps));
 }
 
+using Facts = std::vector<std::pair<std::string, std::string>>;
+
+/// What replicas of experts did and cost, of all steps.
+Facts with_rebalancing(Facts facts, const Steps& steps) {
+  RebalanceMetrics all;
+  double rebalanced = 0;  // steps
+  for (const StepMetrics& step : steps) {
+    if (!step.rebalance) continue;
+    const RebalanceMetrics& each = *step.rebalance;
+    all.made += each.made, all.even += each.even;
+    all.does_not_pay += each.does_not_pay, all.no_room += each.no_room;
+    all.replicas += each.replicas;
+    all.weight_bytes += each.weight_bytes + each.gradient_bytes;
+    all.load_before += each.load_before, all.load_after += each.load_after;
+    ++rebalanced;
+  }
+  if (rebalanced == 0) return facts;
+  const auto number = [](Index n) { return readable(static_cast<double>(n)); };
+  facts.emplace_back("replicas", number(all.replicas) + " in " + number(all.made) +
+                                     " layers of micro-batches; " + number(all.even) + " were even, in " +
+                                     number(all.does_not_pay) + " none paid, in " + number(all.no_room) +
+                                     " none could help; fullest rank over mean " +
+                                     readable(all.load_before / rebalanced, 3) + " before, " +
+                                     readable(all.load_after / rebalanced, 3) + " after; " +
+                                     readable_bytes(static_cast<double>(all.weight_bytes) / rebalanced) +
+                                     " of weights and gradients a step");
+  return facts;
+}
+
 std::string numbers(const Steps& steps, const ReportInfo& info) {
   double seconds = 0;
   Index memory = 0;
@@ -166,7 +195,7 @@ double last_loss(const std::vector<StepMetrics>& steps) {
 std::string report_html(const std::vector<StepMetrics>& steps, const ReportInfo& info) {
   return report_page(
       info.title, numbers(steps, info),
-      charts(steps, info) + report_section("The run", "", facts_table(info.facts)) +
+      charts(steps, info) + report_section("The run", "", facts_table(with_rebalancing(info.facts, steps))) +
           report_section("Sample", "the prompt, and what the model wrote after it", sample(info), "wide") +
           report_section("Kernels", "what was replaced, and why or why not", kernels_table(info), "wide") +
           report_section("Configuration", "", configuration(info), "wide"));

@@ -20,12 +20,22 @@ void add_prediction(RunFacts& facts, const RunRequest& request, bool refresh, co
   facts.prediction = run.prediction.seconds;
 }
 
+/// Ranks that decide by other rates would wait for weights that nobody sends.
+std::string rates_text(const RebalanceDecision& choice) {
+  if (!choice.rates) return "off";
+  const auto& [products, on_node, between_nodes] = *choice.rates;
+  std::string text = std::to_string(products);
+  for (const CrossingNanoseconds& way : {on_node, between_nodes})
+    text += "/" + std::to_string(way.row) + "/" + std::to_string(way.weights);
+  return text + " ns";
+}
+
 /// Ranks that took different ways would wait for each other for ever.
 void require_one_decision(const RunDecision& d, const Communicator& world) {
   const std::string mine = std::string(name_of(d.dispatcher.kind)) + ", overlap " +
                            std::to_string(d.overlap.chunks) + ", node pool " + std::to_string(d.pool.on) +
-                           ", grouped " + std::to_string(d.gmm.apply) + ", " +
-                           std::string(dtype_text(d.dtype.type));
+                           ", rebalance " + rates_text(d.rebalance) + ", grouped " +
+                           std::to_string(d.gmm.apply) + ", " + std::string(dtype_text(d.dtype.type));
   const std::vector<std::string> all = world.all_gather_text(mine);
   for (std::size_t rank = 1; rank < all.size(); ++rank)
     if (all[rank] != all[0])
@@ -69,7 +79,8 @@ RunRequest run_request(const KernelOptions& choice, const MeshOptions& mesh, con
           .dispatcher = mesh.dispatcher,
           .wire = {mesh.combine, mesh.wire_dtype, flags.pretended_nodes},
           .chunks = mesh.overlap,
-          .node_pool = mesh.node_pool.value_or(flags.node_pool.value_or(false))};
+          .node_pool = mesh.node_pool.value_or(flags.node_pool.value_or(false)),
+          .rebalance = mesh.rebalance};
 }
 
 void use_network(MachineRates& rates, const NetworkOptions& network) {
@@ -99,6 +110,7 @@ void log_decision(Log& log, const DecidedRun& run) {
                .with("reason", d.dispatcher.reason)
                .with("node_pool", d.pool.on));
   log.info(Event().with("overlap", overlap_text(d.overlap)).with("reason", d.overlap.reason));
+  if (d.rebalance.rates) log.info(Event().with("rebalance", true).with("reason", d.rebalance.reason));
   log.info(Event().with("gmm_request", d.gmm_request));
   Event gmm;
   gmm.with("gmm", d.gmm.apply).with("reason", d.gmm.reason);
@@ -120,8 +132,11 @@ void log_decision(Log& log, const DecidedRun& run) {
 }
 
 std::vector<std::pair<std::string, std::string>> facts_of(const RunDecision& decision) {
-  return {{"dispatcher", std::string(name_of(decision.dispatcher.kind)) + ": " + decision.dispatcher.reason},
-          {"overlap", overlap_text(decision.overlap) + ": " + decision.overlap.reason}};
+  std::vector<std::pair<std::string, std::string>> facts = {
+      {"dispatcher", std::string(name_of(decision.dispatcher.kind)) + ": " + decision.dispatcher.reason},
+      {"overlap", overlap_text(decision.overlap) + ": " + decision.overlap.reason}};
+  if (decision.rebalance.rates) facts.emplace_back("rebalance", decision.rebalance.reason);
+  return facts;
 }
 
 }  // namespace moeloom

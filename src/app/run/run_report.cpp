@@ -46,6 +46,7 @@ struct RankStep {
   Index signal = 0;
   DispatchTraffic dispatch;
   PoolCounts pool;
+  RebalanceCounts rebalance;
   std::array<double, kPhases> phase_seconds{};
 };
 
@@ -78,6 +79,19 @@ void add(const RankStep& rank, int ranks, WorldStep& step) {
         rank.phase_seconds[phase] / ranks;
 }
 
+RebalanceMetrics metrics_of(const RebalanceCounts& counts) {
+  return {.made = counts.decided(RebalanceVerdict::kMade),
+          .even = counts.decided(RebalanceVerdict::kEven),
+          .does_not_pay = counts.decided(RebalanceVerdict::kDoesNotPay),
+          .no_room = counts.decided(RebalanceVerdict::kNoRoom),
+          .replicas = counts.replicas,
+          .rows_moved = counts.rows_moved,
+          .weight_bytes = counts.weight_bytes,
+          .gradient_bytes = counts.gradient_bytes,
+          .load_before = counts.load_before(),
+          .load_after = counts.load_after()};
+}
+
 /// What is the same on every rank, or rank 0's own.
 StepMetrics metrics_of(const StepReport& report, Index tokens_before) {
   StepMetrics metrics;
@@ -100,15 +114,18 @@ StepMetrics metrics_of(const StepReport& report, Index tokens_before) {
 WorldStep measure_step(const StepReport& report, Index tokens_before, Index memory_bytes, int signal,
                        const Communicator& world) {
   WorldStep step{.metrics = metrics_of(report, tokens_before)};
+  RebalanceCounts rebalance;
   for (const RankStep& rank : of_all_ranks({.seconds = report.seconds,
                               .message_bytes = report.message_bytes,
                               .memory_bytes = memory_bytes,
                               .signal = signal,
                               .dispatch = report.dispatch,
                               .pool = report.pool,
+                              .rebalance = report.rebalance,
                               .phase_seconds = report.phase_seconds},
                                            world))
-    add(rank, world.size(), step);
+    add(rank, world.size(), step), rebalance += rank.rebalance;
+  if (rebalance.decisions() > 0) step.metrics.rebalance = metrics_of(rebalance);
   step.metrics.tokens_per_s = static_cast<double>(report.tokens) / step.metrics.seconds;
   return step;
 }

@@ -77,7 +77,8 @@ RoutingSettings routing_settings(const TrainOptions& options) {
   const RouterOptions& router = options.router;
   RoutingSettings settings{.training = router.training,
                            .dtype = router.dtype,
-                           .balance = {router.aux_loss_pooled.value_or(true), router.aux_loss_over}};
+                           .balance = {router.aux_loss_pooled.value_or(true), router.aux_loss_over},
+                           .row_budget = router.row_budget};
   settings.training.expert_choice = router.kind == RouterKind::kExpertChoice;
   settings.training.seed = options.run.seed;
   return settings;

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <iostream>
 #include <new>
+#include <utility>
 
 #include "cli/option_values.hpp"
 #include "run/run_report.hpp"
@@ -110,6 +111,11 @@ bool TrainRun::one_step(Index step) {
     metrics.collapse = collapse_watch_.step(step, report.rows_per_expert);
     last_rows_ = report.rows_per_expert;
   }
+  if (report.row_slices > 1 && !std::exchange(told_of_slices_, true))
+    warn_once(Event()
+                  .with("step", step)
+                  .with("row_slices", report.row_slices)
+                  .with("reason", "a rank's rows of a layer were more than --row-budget"));
   tokens_seen_ = metrics.tokens_seen;
   seconds_ += metrics.seconds;
   ++steps_done_;

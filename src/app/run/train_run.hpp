@@ -95,6 +95,7 @@ class TrainRun {
   Index steps_done_ = 0;
   Index memory_bytes_ = 0;  // the most that this rank held at the end of a step
   Index skipped_in_a_row_ = 0;
+  bool told_of_slices_ = false;
   Index saved_ = -1;       // the step of the last checkpoint
   int signal_ = 0;         // that asks the run to stop; 0: none
   Index tokens_seen_ = 0;  // rank 0

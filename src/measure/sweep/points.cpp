@@ -88,6 +88,7 @@ std::string settings_text(const SweepSettings& settings, const ModelConfig& conf
   for (const Workload& workload : settings.workloads)
     if (const RecordedWorkload* recorded = workload.recorded())
       text += " " + recorded->name() + "=" + hex_text(recorded->file().checksum());
+  if (settings.rebalance) text += " rebalance=yes";
   for (const std::string& variable : given) text += " " + variable;
   return text + " machine=" + machine;
 }

@@ -8,8 +8,8 @@ template <typename Each>
 void for_each_count(RebalanceCounts& a, const RebalanceCounts& b, Each each) {
   for (std::size_t i = 0; i < a.verdicts.size(); ++i) each(a.verdicts[i], b.verdicts[i]);
   each(a.rows, b.rows);
-  each(a.fullest_rows_before, b.fullest_rows_before);
-  each(a.fullest_rows_after, b.fullest_rows_after);
+  each(a.padded_rows_before, b.padded_rows_before);
+  each(a.padded_rows_after, b.padded_rows_after);
   each(a.replicas, b.replicas);
   each(a.rows_moved, b.rows_moved);
   each(a.weight_bytes, b.weight_bytes);
@@ -23,8 +23,8 @@ void RebalanceCounts::add(const ReplicaPlan& plan, Index rank) {
   if (rank == 0) {
     ++verdicts[static_cast<std::size_t>(plan.verdict)];
     rows += placement.total();
-    fullest_rows_before += plan.fullest_before;
-    fullest_rows_after += plan.fullest_after;
+    padded_rows_before += placement.ranks() * plan.fullest_before;
+    padded_rows_after += placement.ranks() * plan.fullest_after;
   }
   if (!plan.moves()) return;
   replicas += placement.replica_count(rank);
@@ -36,6 +36,15 @@ void RebalanceCounts::add(const ReplicaPlan& plan, Index rank) {
 RebalanceCounts& RebalanceCounts::operator+=(const RebalanceCounts& more) {
   for_each_count(*this, more, [](auto& a, auto b) { a += b; });
   return *this;
+}
+
+RebalanceCounts sum_over(const Communicator& ranks, RebalanceCounts counts) {
+  std::vector<std::int64_t> all;
+  for_each_count(counts, counts, [&](auto& a, auto) { all.push_back(a); });
+  ranks.all_sum(all);
+  auto next = all.begin();
+  for_each_count(counts, counts, [&](auto& a, auto) { a = *next++; });
+  return counts;
 }
 
 RebalanceCounts RebalanceCounts::operator-(const RebalanceCounts& earlier) const {

@@ -1,6 +1,7 @@
 #include "moeloom/plan/decide/decide.hpp"
 
 #include "moeloom/base/errors.hpp"
+#include "moeloom/base/text.hpp"
 #include "moeloom/model/hf/family.hpp"
 
 #include <algorithm>
@@ -63,6 +64,22 @@ StepCase with_way(StepCase step, const RunRequest& request, DispatcherKind kind,
   step.combine = request.wire.combine;
   step.wire = request.wire.dtype;
   return step;
+}
+
+RebalanceDecision decide_rebalance(const RunFacts& facts, const RunRequest& request,
+                                   const RunDecision& decision) {
+  if (!request.rebalance) return {std::nullopt, "rebalance = off"};
+  const RebalanceRates rates = rebalance_rates(facts.model, decision.step, facts.rates);
+  const bool crosses = facts.ep_nodes > 1;
+  const CrossingNanoseconds& way = crosses ? rates.between_nodes : rates.on_node;
+  std::string reason = "rebalance = on: a row's products take " +
+                       milliseconds_text(1e-9 * static_cast<double>(rates.row_products)) + ", a row " +
+                       milliseconds_text(1e-9 * static_cast<double>(way.row)) + " and an expert's weights " +
+                       milliseconds_text(1e-9 * static_cast<double>(way.weights)) +
+                       (crosses ? " between nodes (" : " on the node (") + facts.rates_source + ")";
+  if (!crosses) reason += "; on one node, node pool = on does the same without moving weights";
+  if (!decision.gmm.apply) reason += "; the loop rounds by rows at a time, so last bits may change";
+  return {rates, reason};
 }
 
 }  // namespace
@@ -135,6 +152,7 @@ RunDecision decide(const RunFacts& facts, const RunRequest& request) {
   decision.pool = rows.pool;
   decision.wire = request.wire;
   decision.step = with_way(facts.step, request, rows.dispatcher.kind, rows.overlap.chunks);
+  decision.rebalance = decide_rebalance(facts, request, decision);
   if (!facts.parameters.empty())
     decision.memory = step_memory(facts.model, facts.parameters, decision.step, decision.gmm.packs, type);
   return decision;

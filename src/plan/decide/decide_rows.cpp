@@ -44,6 +44,20 @@ struct Case {
 
 // ---- what can run
 
+/// Why rows of a way cannot go to replicas, or not with the same bits; none: they can.
+std::optional<std::string> why_no_rebalance(const DispatcherWay& way, const Case& c) {
+  const bool leaves = c.facts.ep_nodes > 1;
+  if (!way.rebalances) return "rebalance needs rows that go to one rank alone, and it sends them to all";
+  if (c.request.node_pool)
+    return "rebalance moves rows to other ranks, and node pool = on runs them where they are";
+  if (c.in_chunks()) return "rebalance needs rows that travel whole, and overlap asks for chunks";
+  if (leaves && way.sums_before_wire && c.request.wire.combine == CombineMode::kFast)
+    return "rebalance keeps every bit, and combine = fast sums by the node that computes";
+  if (leaves && way.rounds == OnWire::kBetweenNodes && c.request.wire.dtype == WireDType::kBf16)
+    return "rebalance keeps every bit, and wire dtype = bf16 rounds by the node that computes";
+  return std::nullopt;
+}
+
 /// Why a way cannot serve the run, from its row of the table; none: it can.
 std::optional<std::string> why_not(const DispatcherWay& way, const Case& c) {
   if (!way.crosses_nodes && c.facts.ep_nodes > 1) return c.on_nodes() + ", which share no memory";
@@ -52,6 +66,7 @@ std::optional<std::string> why_not(const DispatcherWay& way, const Case& c) {
   if (c.request.node_pool && !way.serves_pool)
     return "the node pool needs rows in the node's memory, and it keeps them in each rank's own";
   if (c.in_chunks() && !way.in_chunks) return "overlap asks for chunks, and it moves rows whole";
+  if (c.request.rebalance) return why_no_rebalance(way, c);
   return std::nullopt;
 }
 
@@ -67,6 +82,9 @@ std::string way_out(const Case& c) {
   std::string kinds;
   for (const DispatcherWay& way : able(c)) kinds += std::string(name_of(way.kind)) + ", ";
   if (!kinds.empty()) return "dispatcher = " + kinds.substr(0, kinds.size() - 2) + " or auto";
+  if (c.request.rebalance && (c.request.node_pool || c.in_chunks()))
+    return std::string("rebalance = off, or ") +
+           (c.request.node_pool ? "node pool = off" : "overlap chunks = off");
   if (c.request.node_pool && c.in_chunks()) return "overlap chunks = off, or node pool = off";
   return c.request.node_pool ? "node pool = off" : "overlap chunks = off";
 }
@@ -83,6 +101,10 @@ void require_somebody_to_share_with(const Case& c) {
 /// The ways that are left by what was asked for.
 std::vector<DispatcherWay> candidates(const Case& c) {
   if (c.request.node_pool) require_somebody_to_share_with(c);
+  if (c.request.rebalance && c.ep() == 1)
+    throw ConfigError(
+        {"rebalance = on has no rank to move rows to: ep = 1; choose a larger ep, or "
+         "rebalance = off"});
   if (c.request.dispatcher) {
     const DispatcherWay& way = way_of(*c.request.dispatcher);
     if (const auto reason = why_not(way, c))
@@ -154,7 +176,8 @@ std::vector<Option> options(const std::vector<DispatcherWay>& ways, const Case& 
       continue;
     }
     add(way.kind, 0);
-    if (way.in_chunks && !c.request.chunks && usual_chunks(c) > 0) add(way.kind, usual_chunks(c));
+    if (way.in_chunks && !c.request.chunks && !c.request.rebalance && usual_chunks(c) > 0)
+      add(way.kind, usual_chunks(c));
   }
   return found;
 }
@@ -206,6 +229,7 @@ std::string overlap_reason(DispatcherKind kind, Index chunks, const Case& c) {
     return asked;
   }
   if (c.ep() == 1) return "ep = 1: rows stay on their rank";
+  if (c.request.rebalance) return "rebalance = on: rows travel whole";
   if (c.facts.ep_nodes == 1)
     return c.ranks() + " share a node, where the processor that computes is the one that copies rows";
   if (!way_of(kind).in_chunks) return "the " + std::string(name_of(kind)) + " dispatcher moves rows whole";
@@ -243,6 +267,8 @@ RowsDecision decide_rows(const RunFacts& facts, const RunRequest& request, doubl
   if (!facts.model.has_experts()) {
     if (request.node_pool)
       throw ConfigError({"node pool = on has nothing to share: " + none + "; choose node pool = off"});
+    if (request.rebalance)
+      throw ConfigError({"rebalance = on has nothing to move: " + none + "; choose rebalance = off"});
     return {{DispatcherKind::kAlltoall, none}, {0, none}, {false, none}};
   }
   const Case c{facts, request, expert_seconds};

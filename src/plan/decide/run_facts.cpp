@@ -69,6 +69,7 @@ DispatcherSettings open_dispatcher(const RunDecision& decision, const Mesh& mesh
   if (!refusal.empty()) throw AgreedError(refusal);
   settings.chunks = decision.overlap.chunks;
   settings.node_pool = decision.pool.on;
+  settings.rebalance = decision.rebalance.rates;
   return settings;
 }
 

@@ -60,7 +60,7 @@ TEST(OptionViolations, EachSaysItsArithmetic) {
       {[](auto& o) { o.optimizer.settings.adamw.beta2 = 1; }, 2, "beta2 = 1 must lie in [0, 1)"},
       {[](auto& o) { o.optimizer.settings.adamw.epsilon = 0; }, 2, "eps = 0 must be positive"},
       {[](auto& o) { o.optimizer.settings.max_grad_norm = -1; }, 2, "max-grad-norm = -1"},
-      {[](auto& o) { o.optimizer.aux_loss_coef = -1; }, 2, "aux-loss-coef = -1"},
+      {[](auto& o) { o.router.aux_loss_coef = -1; }, 2, "aux-loss-coef = -1"},
       {[](auto& o) { o.run.steps = 0; }, 2, "steps = 0 must be at least 1"},
       {[](auto& o) {
          o.run.trace.steps = StepRange{0, 4};

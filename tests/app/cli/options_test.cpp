@@ -57,8 +57,8 @@ ModelConfig of_type(const std::string& type, Index experts) {
 
 TEST(Options, RouterLossesNeedARouterThatHasThem) {
   TrainOptions options;
-  options.optimizer.aux_loss_coef = 0.5;
-  options.optimizer.z_loss_coef = 0.25;
+  options.router.aux_loss_coef = 0.5;
+  options.router.z_loss_coef = 0.25;
   EXPECT_TRUE(router_loss_violations(options, of_type("qwen3_moe", 8)).empty());
   const auto sigmoid = router_loss_violations(options, of_type("deepseek_v3", 8));
   ASSERT_EQ(sigmoid.size(), 2u);
@@ -73,9 +73,9 @@ TEST(Options, RouterLossesNeedARouterThatHasThem) {
 TEST(Options, RouterLossesOfNothingAreNoMistakeAndWhatIsUnreadIsNotJudged) {
   TrainOptions options;
   EXPECT_TRUE(router_loss_violations(options, of_type("deepseek_v3", 8)).empty());
-  options.optimizer.aux_loss_coef = 0;
+  options.router.aux_loss_coef = 0;
   EXPECT_TRUE(router_loss_violations(options, of_type("deepseek_v3", 8)).empty());
-  options.optimizer.aux_loss_coef = 0.5;
+  options.router.aux_loss_coef = 0.5;
   options.unread = {"aux-loss-coef"};
   EXPECT_TRUE(router_loss_violations(options, of_type("deepseek_v3", 8)).empty());
 }

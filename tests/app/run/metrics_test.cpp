@@ -50,6 +50,30 @@ TEST(Metrics, EveryLineHasTheKeysThatScriptsRelyOn) {
   EXPECT_EQ(metrics_line(step(3)).find('\n'), std::string::npos);
 }
 
+TEST(Metrics, RebalancingIsReadAsItWasWrittenAndLeftOutWhereItWasOff) {
+  const TemporaryFolder folder;
+  StepMetrics on = step(1);
+  on.rebalance = {.made = 1,
+                  .even = 2,
+                  .does_not_pay = 3,
+                  .no_room = 4,
+                  .replicas = 5,
+                  .rows_moved = 6,
+                  .weight_bytes = 7,
+                  .gradient_bytes = 8,
+                  .load_before = 1.5,
+                  .load_after = 1.25};
+  MetricsWriter writer(folder / "m.jsonl", 0);
+  writer.append(step(0));
+  writer.append(on);
+  const auto read = read_metrics(folder / "m.jsonl");
+  ASSERT_EQ(read.size(), 2u);
+  EXPECT_FALSE(read[0].rebalance);
+  ASSERT_TRUE(read[1].rebalance);
+  EXPECT_EQ(metrics_line(read[1]), metrics_line(on));
+  EXPECT_EQ(read[1].rebalance->no_room, 4);
+}
+
 TEST(Metrics, WhatIsNotFiniteIsNullAndComesBackAsNan) {
   const TemporaryFolder folder;
   StepMetrics bad = step(0);

@@ -39,6 +39,14 @@ TEST(MeasureStep, TakesEachNumberOfARankToItsPlace) {
   report.message_bytes = (Index{1} << 40) + 1;
   report.dispatch = {11, 12};
   report.pool = {13, 14};
+  report.rebalance = {.verdicts = {3, 4, 5, 6},
+                      .rows = 100,
+                      .padded_rows_before = 180,
+                      .padded_rows_after = 110,
+                      .replicas = 31,
+                      .rows_moved = 32,
+                      .weight_bytes = 33,
+                      .gradient_bytes = 34};
   for (std::size_t phase = 0; phase < kPhases; ++phase)
     report.phase_seconds[phase] = 0.25 * static_cast<double>(phase);
   const auto [metrics, signal] = measure_step(report, 64, 21, 15, Communicator::self());
@@ -54,6 +62,17 @@ TEST(MeasureStep, TakesEachNumberOfARankToItsPlace) {
   EXPECT_EQ(metrics.row_bytes, 12);
   EXPECT_EQ(metrics.pool_tasks, 13);
   EXPECT_EQ(metrics.pool_shared, 14);
+  ASSERT_TRUE(metrics.rebalance);
+  EXPECT_EQ(metrics.rebalance->even, 3);
+  EXPECT_EQ(metrics.rebalance->does_not_pay, 4);
+  EXPECT_EQ(metrics.rebalance->no_room, 5);
+  EXPECT_EQ(metrics.rebalance->made, 6);
+  EXPECT_EQ(metrics.rebalance->replicas, 31);
+  EXPECT_EQ(metrics.rebalance->rows_moved, 32);
+  EXPECT_EQ(metrics.rebalance->weight_bytes, 33);
+  EXPECT_EQ(metrics.rebalance->gradient_bytes, 34);
+  EXPECT_EQ(metrics.rebalance->load_before, 1.8);
+  EXPECT_EQ(metrics.rebalance->load_after, 1.1);
   ASSERT_EQ(metrics.seconds_by_phase.size(), kPhases);
   for (std::size_t phase = 0; phase < kPhases; ++phase)
     EXPECT_EQ(metrics.seconds_by_phase.at(std::string(name_of(static_cast<Phase>(phase)))),
@@ -102,6 +121,10 @@ TEST(CollapseEvent, AllLayersOfAStepShareALine) {
   EXPECT_EQ(collapse_event({end}, {}).value().text(),
             "collapse=ends step=40 layer=7 expert=5 share_of_tokens=0.83 dead_experts=0 began=11 "
             "reason=\"load was even enough for 20 steps in a row\"");
+}
+
+TEST(MeasureStep, SaysNothingOfRebalancingThatWasOff) {
+  EXPECT_FALSE(measure_step({}, 0, 0, 0, Communicator::self()).metrics.rebalance);
 }
 
 TEST(Printable, KeepsLineEndsAndTabsAmongControlCharacters) {

@@ -46,7 +46,8 @@ std::string refusal(const RunFacts& facts, const RunRequest& request) {
 
 std::string text_of(const RunFacts& facts, const RunRequest& r) {
   return std::string(name_of(r.dispatcher)) + ", overlap " + (r.chunks ? std::to_string(*r.chunks) : "auto") +
-         ", pool " + (r.node_pool ? "on" : "off") + (r.wire.dtype == WireDType::kBf16 ? ", bf16" : ", fp32") +
+         ", pool " + (r.node_pool ? "on" : "off") + (r.rebalance ? ", rebalance" : "") +
+         (r.wire.dtype == WireDType::kBf16 ? ", bf16" : ", fp32") +
          (r.wire.combine == CombineMode::kFast ? ", fast" : ", exact") + ", ep " +
          std::to_string(facts.step.mesh.ep) + " on " + std::to_string(facts.ep_nodes) +
          (facts.no_node_memory.empty() ? "" : ", no node memory");
@@ -60,6 +61,11 @@ bool can_serve(DispatcherKind kind, const RunFacts& facts, const RunRequest& req
   if (kind == DispatcherKind::kShared && facts.ep_nodes > 1) return false;
   if (request.node_pool && !in_memory) return false;
   const bool chunks = request.chunks.value_or(0) > 0 && facts.step.mesh.ep > 1;
+  const bool rounds_by_node =
+      request.wire.dtype == WireDType::kBf16 || request.wire.combine == CombineMode::kFast;
+  if (request.rebalance && (kind == DispatcherKind::kAllgather || request.node_pool || chunks ||
+                            (kind == DispatcherKind::kHierarchical && facts.ep_nodes > 1 && rounds_by_node)))
+    return false;
   return !chunks || kind == DispatcherKind::kAlltoall;
 }
 
@@ -76,7 +82,7 @@ void expect_right(const RunFacts& facts, const RunRequest& request) {
   SCOPED_TRACE(text_of(facts, request));
   const Answer answer = ask(facts, request);
   const bool shares = facts.step.mesh.ep > facts.ep_nodes;
-  bool possible = !request.node_pool || shares;
+  bool possible = (!request.node_pool || shares) && (!request.rebalance || facts.step.mesh.ep > 1);
   if (request.dispatcher) {
     possible = possible && can_serve(*request.dispatcher, facts, request);
     if (facts.step.mesh.ep > 1) possible = possible && wire_is_used(*request.dispatcher, facts, request);
@@ -100,6 +106,7 @@ void expect_right(const RunFacts& facts, const RunRequest& request) {
             decided.dispatcher.reason.find("nothing: ") == std::string::npos)
       << decided.dispatcher.reason;
   EXPECT_EQ(decided.pool.on, request.node_pool);
+  EXPECT_EQ(decided.rebalance.rates.has_value(), request.rebalance);
   const Index most = facts.model.num_experts / facts.step.mesh.ep;
   if (request.chunks) {
     EXPECT_EQ(decided.overlap.chunks, facts.step.mesh.ep == 1 ? 0 : std::min(*request.chunks, most));
@@ -110,7 +117,8 @@ void expect_right(const RunFacts& facts, const RunRequest& request) {
   }
   EXPECT_EQ(decided.step.kind, kind);
   EXPECT_EQ(decided.step.chunks, decided.overlap.chunks);
-  for (const std::string& reason : {decided.dispatcher.reason, decided.overlap.reason, decided.pool.reason})
+  for (const std::string& reason :
+       {decided.dispatcher.reason, decided.overlap.reason, decided.pool.reason, decided.rebalance.reason})
     EXPECT_FALSE(reason.empty());
   const RunDecision again = decide(facts, request);
   EXPECT_EQ(again.dispatcher.reason, decided.dispatcher.reason) << "pure";
@@ -125,18 +133,53 @@ TEST(Decide, EveryCombinationRunsOrIsRefusedWithTheWayOut) {
                                                   std::optional<Index>(3), std::optional<Index>(1000)})
           for (const bool pool : {false, true})
             for (const WireDType wire : {WireDType::kFp32, WireDType::kBf16})
-              for (const CombineMode combine : {CombineMode::kExact, CombineMode::kFast}) {
-                RunFacts facts = facts_with(ep, nodes);
-                if (!memory) facts.no_node_memory = "open /proc/7/fd/9: denied";
-                RunRequest request;
-                request.dispatcher = dispatcher;
-                request.chunks = chunks;
-                request.node_pool = pool;
-                request.wire = {.combine = combine, .dtype = wire};
-                expect_right(facts, request);
-                ++cases;
-              }
-  EXPECT_EQ(cases, 4 * 2 * 5 * 4 * 2 * 2 * 2);
+              for (const CombineMode combine : {CombineMode::kExact, CombineMode::kFast})
+                for (const bool rebalance : {false, true}) {
+                  RunFacts facts = facts_with(ep, nodes);
+                  if (!memory) facts.no_node_memory = "open /proc/7/fd/9: denied";
+                  RunRequest request;
+                  request.dispatcher = dispatcher;
+                  request.chunks = chunks;
+                  request.node_pool = pool;
+                  request.rebalance = rebalance;
+                  request.wire = {.combine = combine, .dtype = wire};
+                  expect_right(facts, request);
+                  ++cases;
+                }
+  EXPECT_EQ(cases, 4 * 2 * 5 * 4 * 2 * 2 * 2 * 2);
+}
+
+TEST(Decide, RebalancingSaysByWhatItDecidesAndIsRefusedBesideWhatMovesOrRoundsRows) {
+  RunRequest request;
+  request.rebalance = true;
+  const RunDecision crossing = decide(facts_with(4, 4), request);
+  EXPECT_EQ(crossing.overlap.chunks, 0);
+  EXPECT_NE(crossing.rebalance.reason.find(" between nodes ("), std::string::npos)
+      << crossing.rebalance.reason;
+  const RunDecision on_node = decide(facts_with(4, 1), request);
+  EXPECT_NE(on_node.rebalance.reason.find("on one node, node pool = on does the same"), std::string::npos)
+      << on_node.rebalance.reason;
+  EXPECT_EQ(refusal(facts_with(1, 1), request),
+            "rebalance = on has no rank to move rows to: ep = 1; choose a larger ep, or rebalance = off");
+  RunFacts dense = facts_with(4, 1);
+  dense.model.num_experts = dense.model.num_experts_per_tok = 0;
+  EXPECT_EQ(refusal(dense, request),
+            "rebalance = on has nothing to move: this model has no experts; choose rebalance = off");
+  RunRequest chunks = request, pool = request, gathered = request, fast = request;
+  chunks.chunks = 2;
+  pool.node_pool = true;
+  gathered.dispatcher = DispatcherKind::kAllgather;
+  fast.dispatcher = DispatcherKind::kHierarchical;
+  fast.wire.combine = CombineMode::kFast;
+  const std::string in_chunks = refusal(facts_with(4, 2), chunks), pooled = refusal(facts_with(4, 1), pool);
+  EXPECT_TRUE(in_chunks.ends_with("choose rebalance = off, or overlap chunks = off")) << in_chunks;
+  EXPECT_TRUE(pooled.ends_with("choose rebalance = off, or node pool = off")) << pooled;
+  EXPECT_EQ(refusal(facts_with(4, 1), gathered),
+            "dispatcher = allgather cannot run: rebalance needs rows that go to one rank alone, and it sends "
+            "them to all; choose dispatcher = shared, hierarchical, alltoall or auto");
+  EXPECT_EQ(refusal(facts_with(4, 2), fast),
+            "dispatcher = hierarchical cannot run: rebalance keeps every bit, and combine = fast sums by the "
+            "node that computes; choose dispatcher = alltoall or auto");
 }
 
 TEST(Decide, InsideANodeSizesChooseTheDispatcher) {

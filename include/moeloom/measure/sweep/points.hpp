@@ -21,6 +21,7 @@ struct SweepSettings {
   std::vector<std::optional<DispatcherKind>> dispatchers = {std::nullopt};  // none: auto
   std::vector<DType> dtypes = {DType::kF32};
   std::vector<Workload> workloads = {Workload::kBalanced};  // of the layer
+  bool rebalance = false;                                   // replicas of experts where ep > 1 and they pay
   Index tokens = 4096;                                      // strong: over all ranks
   Index tokens_per_rank = 1024;                             // weak
   Index sequence_length = 128;                              // of the training step

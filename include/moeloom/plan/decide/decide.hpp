@@ -7,6 +7,7 @@
 #pragma once
 
 #include "moeloom/kernels/registry.hpp"
+#include "moeloom/plan/cost/rebalance_cost.hpp"
 #include "moeloom/plan/cost/step_cost.hpp"
 #include "moeloom/plan/decide/compute_dtype.hpp"
 #include "moeloom/plan/decide/dispatcher_ways.hpp"
@@ -32,6 +33,7 @@ struct RunRequest {
   WireSettings wire = {};
   std::optional<Index> chunks = {};  // "overlap": 0: rows travel whole
   bool node_pool = false;
+  bool rebalance = false;  // experts get replicas on other ranks, micro-batch by micro-batch, where it pays
 };
 
 /// "auto", "alltoall", ...: how a request for a dispatcher is written.
@@ -69,6 +71,11 @@ struct PoolDecision {
   std::string reason = {};
 };
 
+struct RebalanceDecision {
+  std::optional<RebalanceRates> rates = {};  // by which every micro-batch decides; none: off
+  std::string reason = {};
+};
+
 struct RunDecision {
   KernelTable table;
   std::vector<KernelReport> kernels;
@@ -79,6 +86,7 @@ struct RunDecision {
   DispatcherDecision dispatcher;
   OverlapDecision overlap;
   PoolDecision pool;
+  RebalanceDecision rebalance;
   WireSettings wire;
   MemoryNeed memory;  // of a rank
 

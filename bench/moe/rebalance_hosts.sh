@@ -37,7 +37,7 @@ quota=$2
 shift 2
 if [[ $quota != 100 ]]; then
   mkdir -p "$group" && echo 2500 > "$group/cpu.cfs_period_us" && echo $((25 * quota)) > "$group/cpu.cfs_quota_us" &&
-    echo $$ > "$group/tasks" || exit 77
+    echo 8192 > "$group/cpu.shares" && echo $$ > "$group/tasks" || exit 77
 fi
 exec "$@"
 END

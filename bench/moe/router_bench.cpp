@@ -200,8 +200,8 @@ Measured measure(const Options& o, std::vector<Part> parts, Layer* layer) {
       if (part.is_ours) ours += seconds;
     }
     measured.ours.push_back(ours);
-    measured.layer.push_back(layer != nullptr ? layer->step()
-                                              : o.layer_flops() / (1e9 * fma_peak_gflops(o.threads, 0.02)));
+    measured.layer.push_back(layer == nullptr ? seconds_at_peak(o)
+                                              : seconds_by(o.clock_id(), [&] { layer->step(); }));
   }
   return measured;
 }

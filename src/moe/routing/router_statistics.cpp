@@ -16,7 +16,7 @@ bool counts(std::span<const std::uint8_t> is_real, Index token) {
 }
 
 constexpr Index kTokensPerTask = 512;
-constexpr Index kExpertsPerTask = 64;
+constexpr Index kExpertsPerTask = 256;
 
 /// [T]: what makes probabilities of a token's scores, one over their sum; 0 where the token does not count. A
 /// softmax's sum is 1.
@@ -56,15 +56,20 @@ void add_lanes(const Routing& routing, const std::vector<double>& factors, Index
 /// each sum keeps its order.
 void add_probabilities(const Routing& routing, const std::vector<double>& factors, Index begin, Index end,
                        std::vector<double>& sums) {
-  constexpr Index kSums = kExpertsPerTask / 8;
+  constexpr Index kAtOnce = 64, kTile = 32;  // experts and tokens: rows are read as they lie
   parallel_blocks(std::ssize(sums), kExpertsPerTask, [&](Index first, Index last) {
-    double* const mine = sums.data() + first;
-    if (last - first == kExpertsPerTask) return add_lanes<kSums>(routing, factors, begin, end, first, mine);
-    Index e = 0;
-    for (; e + 8 <= last - first; e += 8) add_lanes<1>(routing, factors, begin, end, first + e, mine + e);
-    for (Index t = begin; t < end; ++t)
-      for (Index rest = e; rest < last - first && factors[at(t)] != 0; ++rest)
-        mine[rest] += factors[at(t)] * static_cast<double>(routing.scores.row(t)[first + rest]);
+    const Index whole = first + (last - first) / kAtOnce * kAtOnce;
+    const Index eights = first + (last - first) / 8 * 8;
+    for (Index t = begin; t < end; t += kTile) {
+      const Index tile_end = std::min(end, t + kTile);
+      for (Index e = first; e < whole; e += kAtOnce)
+        add_lanes<kAtOnce / 8>(routing, factors, t, tile_end, e, sums.data() + e);
+      for (Index e = whole; e < eights; e += 8)
+        add_lanes<1>(routing, factors, t, tile_end, e, sums.data() + e);
+      for (Index token = t; token < tile_end; ++token)
+        for (Index e = eights; e < last && factors[at(token)] != 0; ++e)
+          sums[at(e)] += factors[at(token)] * static_cast<double>(routing.scores.row(token)[e]);
+    }
   });
 }
 

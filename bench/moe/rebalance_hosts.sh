@@ -3,13 +3,14 @@
 #
 #   bench/moe/rebalance_hosts.sh [HOSTS [RATE [QUOTA [and what else layer_bench takes, instead of the case below]]]]
 #
-# A rank a host. In one run, round by round in turn: balanced routing without replicas, which is the aim, and each uneven
-# routing without and with them; of_first is a step's time over the balanced one's of the same round, its inverse the
-# share of forced-balance throughput.
+# A rank a host. In one run, round by round in turn: balanced routing without replicas, which is the aim, and each
+# uneven routing without and with them; of_first is a step's time over the balanced one's of the same round, its inverse
+# the share of forced-balance throughput.
 #
 # Four hosts have two processors here, and a waiting rank polls. QUOTA, in percent of a processor, is therefore given to
-# each host by the kernel (cgroup cpu, periods of 2.5 ms), so that neither a rank that waits nor one that has less to do makes
-# another one faster: as if each host had a slow processor to itself. 100: no quota, for as many hosts as processors.
+# each host by the kernel (cgroup cpu, periods of 2.5 ms), so that neither a rank that waits nor one that has less to
+# do makes another one faster: as if each host had a slow processor to itself. 100: no quota, for as many hosts as
+# processors.
 # MOELOOM_BUILD is the build to measure; root, because it makes the hosts.
 set -euo pipefail
 # shellcheck source=tests/cluster/hosts.sh

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Training over four hosts with links of 1 Gbit/s has the losses of one host, bit for bit, with one rank a host and two,
-# whether or not experts compute while rows travel, and with replicas of experts, which such a fast network would pay for.
+# whether or not experts compute while rows travel, and with replicas of experts, which pay by the network named here.
 set -euo pipefail
 # shellcheck source=tests/cluster/hosts.sh
 . "$(dirname "$0")/hosts.sh"

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <numeric>
 #include <optional>
 
 namespace moeloom {
@@ -35,10 +36,11 @@ class Search {
   /// Moves atoms away from the fullest rank; false: none may.
   bool step() {
     const Index from = placement_.fullest();
+    const std::vector<Index> emptiest = emptiest_ranks();
     std::optional<Move> best;
     for (Index expert = 0; expert < placement_.experts(); ++expert) {
       if (placement_.atoms(from, expert) == 0) continue;
-      for (Index to = 0; to < placement_.ranks(); ++to)
+      for (const Index to : emptiest)
         if (may_hold(to, expert) && placement_.load(to) < placement_.load(from))
           keep_better(fitting(from, to, expert), best);
     }
@@ -49,6 +51,16 @@ class Search {
   }
 
  private:
+  /// Enough to choose from; among all of them a search would take as long as the products of many ranks.
+  std::vector<Index> emptiest_ranks() const {
+    constexpr Index kMost = 8;
+    std::vector<Index> ranks(at(placement_.ranks()));
+    std::iota(ranks.begin(), ranks.end(), Index{0});
+    if (std::ssize(ranks) <= kMost) return ranks;
+    std::ranges::stable_sort(ranks, {}, [&](Index rank) { return placement_.load(rank); });
+    ranks.resize(kMost);
+    return ranks;
+  }
   bool may_hold(Index rank, Index expert) const {
     return placement_.counts().owner(expert) == rank || placement_.atoms(rank, expert) > 0 ||
            placement_.replica_count(rank) < room_;

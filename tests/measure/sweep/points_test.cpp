@@ -67,13 +67,14 @@ TEST(SweepPoints, SettingsTellApartWhatIsNotInAPoint) {
   const std::set<std::string> different = {base,
                                            with([](SweepSettings& s) { s.samples = 5; }),
                                            with([](SweepSettings& s) { s.warmup = 5; }),
+                                           with([](SweepSettings& s) { s.rebalance = true; }),
                                            with([](SweepSettings& s) { s.seed = 5; }),
                                            with([](SweepSettings& s) { s.sequence_length = 5; }),
                                            with([](SweepSettings& s) { s.commit = "abc"; }),
                                            settings_text({}, config, {"MOELOOM_FUSED_OPS=0"}, "cpu"),
                                            settings_text({}, config, {}, "another cpu"),
                                            settings_text({}, wider, {}, "cpu")};
-  EXPECT_EQ(different.size(), 9u);
+  EXPECT_EQ(different.size(), 10u);
 }
 
 }  // namespace

@@ -16,7 +16,7 @@
 // the same round, where exchange and experts are those of the round without overlap.
 //
 // --rebalance off,on gives experts replicas on other ranks where --net-bytes-per-second and the built-in rate
-// of products say that it pays (docs: moe/rebalance/replica_cost.hpp); what was decided is printed behind the
+// of products say that it pays; what was decided is printed behind the
 // table.
 //
 // Each subject is checked against ep = 1 before it is timed, in memory for all experts; --check off leaves it

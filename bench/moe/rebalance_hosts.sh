@@ -8,7 +8,7 @@
 # share of forced-balance throughput.
 #
 # Four hosts have two processors here, and a waiting rank polls. QUOTA, in percent of a processor, is therefore given to
-# each host by the kernel (cgroup cpu, 2 ms periods), so that neither a rank that waits nor one that has less to do makes
+# each host by the kernel (cgroup cpu, periods of 2.5 ms), so that neither a rank that waits nor one that has less to do makes
 # another one faster: as if each host had a slow processor to itself. 100: no quota, for as many hosts as processors.
 # MOELOOM_BUILD is the build to measure; root, because it makes the hosts.
 set -euo pipefail
@@ -37,7 +37,7 @@ quota=$2
 shift 2
 if [[ $quota != 100 ]]; then
   mkdir -p "$group" && echo 2500 > "$group/cpu.cfs_period_us" && echo $((25 * quota)) > "$group/cpu.cfs_quota_us" &&
-    echo $$ > "$group/tasks" || exit 77
+    echo 65536 > "$group/cpu.shares" && echo $$ > "$group/tasks" || exit 77
 fi
 exec "$@"
 END

@@ -23,6 +23,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <time.h>
 
 #include "support/heading.hpp"
 #include "support/json_file.hpp"
@@ -36,9 +37,10 @@ using namespace moeloom;
 
 struct Options {
   Index tokens = 4096, experts = 128, top_k = 8, hidden = 2048, inter = 768;
-  std::string score = "softmax", layer = "off", rival;
+  std::string score = "softmax", layer = "off", clock = "wall", rival;
   int threads = 1, samples = 21;
   std::string json;
+  clockid_t clock_id() const { return clock == "cpu" ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC; }
   bool with_layer() const { return bench::is_on("--layer", layer); }
   double layer_flops() const {
     return 18.0 * static_cast<double>(top_k * tokens) * static_cast<double>(hidden * inter);
@@ -61,6 +63,7 @@ std::optional<Options> parse(int argc, char** argv) {
                            {"inter", &o.inter, "intermediate size of an expert"}});
   known.add_options()("score", po::value(&o.score)->default_value(o.score), "softmax, sigmoid")(
       "layer", po::value(&o.layer)->default_value(o.layer), "on, off: time the layer itself, too")(
+      "clock", po::value(&o.clock)->default_value(o.clock), "wall, or cpu with one thread")(
       "threads", po::value(&o.threads)->default_value(o.threads), "threads")(
       "rival", po::value(&o.rival), "a command that answers as bench/moe/torch_router.py does");
   bench::add_row_options(known, o.samples, "measured rounds", o.json);
@@ -68,6 +71,8 @@ std::optional<Options> parse(int argc, char** argv) {
   o.with_layer();
   if (o.score != "softmax" && o.score != "sigmoid")
     throw std::invalid_argument("unknown --score " + o.score + "; known: softmax, sigmoid");
+  if (o.clock != "wall" && (o.clock != "cpu" || o.threads != 1))
+    throw std::invalid_argument("--clock is wall, or cpu with --threads 1");
   if (o.top_k < 1 || o.top_k > o.experts || o.samples < 1 || o.threads < 1)
     throw std::invalid_argument("top-k must be between 1 and --experts, --samples and --threads at least 1");
   return o;
@@ -123,18 +128,29 @@ class Router {
   DispatchPlan plan_;
 };
 
+/// Seconds of a call by a clock, the mean over `repeats`.
+double seconds_by(clockid_t clock, const std::function<void()>& work, int repeats = 1) {
+  const auto now = [clock] {
+    timespec time;
+    clock_gettime(clock, &time);
+    return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+  };
+  const double begin = now();
+  for (int i = 0; i < repeats; ++i) work();
+  return (now() - begin) / repeats;
+}
+
 struct Part {
   std::string name;
   bool is_ours = true;              // of the sum that is held against the layer
   std::function<double()> seconds;  // of one call
 };
 
-Part timed(const char* name, bool is_ours, std::function<void()> work) {
-  const int repeats = repeats_for(work);
-  return {name, is_ours, [work = std::move(work), repeats] { return seconds_of(work, repeats); }};
-}
-
-std::vector<Part> parts_of(Router& router) {
+std::vector<Part> parts_of(Router& router, clockid_t clock) {
+  const auto timed = [clock](const char* name, bool is_ours, std::function<void()> work) -> Part {
+    const int repeats = repeats_for(work);
+    return {name, is_ours, [=] { return seconds_by(clock, work, repeats); }};
+  };
   return {timed("route", true, [&] { router.route_tokens(); }),
           timed("statistics", true, [&] { router.count(); }),
           timed("plan", true, [&] { router.plan(); }),
@@ -149,17 +165,24 @@ struct Layer {
       : mesh(Mesh::single()),
         sizes{o.hidden, o.inter, o.experts, o.top_k},
         inputs(sizes, Workload::kRandom, o.tokens, mesh.world(), 0),
-        subject(sizes, mesh, bench::layer_kernels("gmm", DType::kF32), {}, 0) {}
-  double step() {
-    inputs.prepare(next++);
-    return subject.step(inputs).seconds;
+        subject(sizes, mesh, bench::layer_kernels("gmm", DType::kF32), {}, 0) {
+    inputs.prepare(0);
   }
+  void step() { subject.step(inputs); }
   Mesh mesh;
   LayerSizes sizes;
   LayerInputs inputs;
   LayerSubject subject;
-  Index next = 0;
 };
+
+/// What the layer's products take at the peak; by processor time, with what the peak itself was given of it.
+double seconds_at_peak(const Options& o) {
+  double gflops = 0;
+  const auto measure = [&] { gflops = fma_peak_gflops(o.threads, 0.02); };
+  double given = 1;
+  const double wall = seconds_by(CLOCK_MONOTONIC, [&] { given = seconds_by(o.clock_id(), measure); });
+  return o.layer_flops() / (1e9 * gflops) * (given / wall);
+}
 
 struct Measured {
   std::map<std::string, Samples> seconds;
@@ -177,8 +200,8 @@ Measured measure(const Options& o, std::vector<Part> parts, Layer* layer) {
       if (part.is_ours) ours += seconds;
     }
     measured.ours.push_back(ours);
-    measured.layer.push_back(layer != nullptr ? layer->step()
-                                              : o.layer_flops() / (1e9 * fma_peak_gflops(o.threads, 0.02)));
+    measured.layer.push_back(layer == nullptr ? seconds_at_peak(o)
+                                              : seconds_by(o.clock_id(), [&] { layer->step(); }));
   }
   return measured;
 }
@@ -195,6 +218,7 @@ nlohmann::ordered_json row_of(const Options& o, const std::string& name, const S
           {"top_k", o.top_k},
           {"score", o.score},
           {"threads", o.threads},
+          {"clock", o.clock},
           {"us", 1e6 * time.median},
           {"us_p10", 1e6 * time.p10},
           {"us_p90", 1e6 * time.p90},
@@ -214,18 +238,18 @@ void print_leads(const Measured& measured) {
 
 void run(const Options& o) {
   set_threads(o.threads);
-  std::printf("%s\nT %lld, E %lld, K %lld, D %lld, F %lld, %s; shares of a layer %s\n",
+  std::printf("%s\nT %lld, E %lld, K %lld, D %lld, F %lld, %s, clock %s; shares of a layer %s\n",
               bench::environment_line(o.threads).c_str(), static_cast<long long>(o.tokens),
               static_cast<long long>(o.experts), static_cast<long long>(o.top_k),
               static_cast<long long>(o.hidden), static_cast<long long>(o.inter), o.score.c_str(),
-              o.with_layer() ? "that is measured" : "at the peak of multiply-adds");
+              o.clock.c_str(), o.with_layer() ? "that is measured" : "at the peak of multiply-adds");
   Router router(o);
-  std::vector<Part> parts = parts_of(router);
+  std::vector<Part> parts = parts_of(router, o.clock_id());
   std::optional<bench::Rival> rival;
   if (!o.rival.empty()) {
     rival.emplace(o.rival + " --tokens " + std::to_string(o.tokens) + " --experts " +
                   std::to_string(o.experts) + " --top-k " + std::to_string(o.top_k) + " --score " + o.score +
-                  " --threads " + std::to_string(o.threads));
+                  " --clock " + o.clock + " --threads " + std::to_string(o.threads));
     for (const char* name : {"topk", "route", "plan"})
       parts.push_back({std::string("torch ") + name, false, [&rival, name] { return rival->ask(name); }});
   }
@@ -235,8 +259,8 @@ void run(const Options& o) {
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
   for (const Part& part : parts)
     rows.push_back(row_of(o, part.name, measured.seconds.at(part.name), measured.layer));
-  rows.push_back(row_of(o, "router and plan", measured.ours, measured.layer));
   rows.push_back(row_of(o, "layer", measured.layer, measured.layer));
+  rows.push_back(row_of(o, "router and plan", measured.ours, measured.layer));  // last: bench/beside.py's
   print_leads(measured);
   bench::write_json(o.json, rows);
 }

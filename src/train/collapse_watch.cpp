@@ -6,12 +6,12 @@
 namespace moeloom {
 namespace {
 
-Index sum_of(const std::vector<Index>& rows) {
-  return std::reduce(rows.begin(), rows.end(), Index{0});
+Index sum_of(const std::vector<Index>& slots) {
+  return std::reduce(slots.begin(), slots.end(), Index{0});
 }
 
-double share_of(Index rows_of_expert, const std::vector<Index>& rows, Index top_k) {
-  return static_cast<double>(rows_of_expert * top_k) / static_cast<double>(sum_of(rows));
+double share_of(Index slots_of_expert, const std::vector<Index>& slots, Index top_k) {
+  return static_cast<double>(slots_of_expert * top_k) / static_cast<double>(sum_of(slots));
 }
 
 }  // namespace
@@ -22,19 +22,19 @@ double share_of_tokens(double way, Index top_k, Index num_experts) {
 }
 
 std::vector<CollapseEvent> CollapseWatch::step(Index step,
-                                               const std::vector<std::vector<Index>>& rows_per_expert) {
+                                               const std::vector<std::vector<Index>>& chosen_per_expert) {
   std::vector<CollapseEvent> events;
-  for (std::size_t l = 0; l < rows_per_expert.size(); ++l) {
-    const std::vector<Index>& rows = rows_per_expert[l];
-    if (sum_of(rows) == 0) continue;
+  for (std::size_t l = 0; l < chosen_per_expert.size(); ++l) {
+    const std::vector<Index>& slots = chosen_per_expert[l];
+    if (sum_of(slots) == 0) continue;
     Layer& layer = layer_at(static_cast<Index>(l));
-    count(rows, layer);
+    count(slots, layer);
     CollapseEvent event = layer.told;
     event.layer = static_cast<Index>(l);
     event.step = step;
     event.begins = !layer.collapsed;
-    if (event.begins ? !begins(rows, layer, event) : layer.sound_for < rule_.steps) continue;
-    event.share_of_tokens = share_of(rows[at(event.expert)], rows, top_k_);
+    if (event.begins ? !begins(slots, layer, event) : layer.sound_for < rule_.steps) continue;
+    event.share_of_tokens = share_of(slots[at(event.expert)], slots, top_k_);
     event.dead_experts = dead_in(layer);
     layer.collapsed = event.begins;
     layer.told = event;
@@ -56,34 +56,34 @@ CollapseWatch::Layer& CollapseWatch::layer_at(Index layer) {
   return layers_[at(layer)];
 }
 
-void CollapseWatch::count(const std::vector<Index>& rows, Layer& layer) const {
-  const Index experts = std::ssize(rows);
+void CollapseWatch::count(const std::vector<Index>& slots, Layer& layer) const {
+  const Index experts = std::ssize(slots);
   const double hot = share_of_tokens(rule_.hot_begins, top_k_, experts);
-  layer.hot_for.resize(rows.size());
-  layer.dead_for.resize(rows.size());
-  const bool tells_of_dead = sum_of(rows) >= experts;
-  for (std::size_t e = 0; e < rows.size(); ++e) {
-    layer.hot_for[e] = share_of(rows[e], rows, top_k_) > hot ? layer.hot_for[e] + 1 : 0;
-    if (rows[e] > 0)
+  layer.hot_for.resize(slots.size());
+  layer.dead_for.resize(slots.size());
+  const bool tells_of_dead = sum_of(slots) >= experts;
+  for (std::size_t e = 0; e < slots.size(); ++e) {
+    layer.hot_for[e] = share_of(slots[e], slots, top_k_) > hot ? layer.hot_for[e] + 1 : 0;
+    if (slots[e] > 0)
       layer.dead_for[e] = 0;
     else if (tells_of_dead)
       ++layer.dead_for[e];
   }
-  layer.sound_for = is_sound(rows, layer) ? layer.sound_for + 1 : 0;
+  layer.sound_for = is_sound(slots, layer) ? layer.sound_for + 1 : 0;
 }
 
 /// Where several experts are hot the fullest of them is named.
-bool CollapseWatch::begins(const std::vector<Index>& rows, const Layer& layer, CollapseEvent& event) const {
+bool CollapseWatch::begins(const std::vector<Index>& slots, const Layer& layer, CollapseEvent& event) const {
   event.since = event.step;
   event.sign = CollapseSign::kHotExpert;
   Index fullest = 0;
-  for (std::size_t e = 0; e < rows.size(); ++e) {
-    if (layer.hot_for[e] < rule_.steps || rows[e] <= fullest) continue;
-    fullest = rows[e];
+  for (std::size_t e = 0; e < slots.size(); ++e) {
+    if (layer.hot_for[e] < rule_.steps || slots[e] <= fullest) continue;
+    fullest = slots[e];
     event.expert = static_cast<Index>(e);
   }
   if (fullest > 0) return true;
-  const auto experts = static_cast<double>(rows.size());
+  const auto experts = static_cast<double>(slots.size());
   const Index dead = dead_in(layer);
   if (dead == 0 || static_cast<double>(dead) < rule_.dead_begins * experts) return false;
   event.sign = CollapseSign::kDeadExperts;
@@ -93,9 +93,9 @@ bool CollapseWatch::begins(const std::vector<Index>& rows, const Layer& layer, C
 }
 
 /// At most what ends a collapse, in this step.
-bool CollapseWatch::is_sound(const std::vector<Index>& rows, const Layer& layer) const {
-  const Index experts = std::ssize(rows);
-  const double share = share_of(std::ranges::max(rows), rows, top_k_);
+bool CollapseWatch::is_sound(const std::vector<Index>& slots, const Layer& layer) const {
+  const Index experts = std::ssize(slots);
+  const double share = share_of(std::ranges::max(slots), slots, top_k_);
   const Index dead = dead_in(layer);
   return share <= share_of_tokens(rule_.hot_ends, top_k_, experts) &&
          (dead == 0 || static_cast<double>(dead) < rule_.dead_ends * static_cast<double>(experts));

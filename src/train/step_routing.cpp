@@ -70,6 +70,7 @@ void StepRouting::finish(StepReport& report) {
 
 void StepRouting::report_routing(StepReport& report) const {
   report.routing.assign(rows_per_expert_.size(), {});
+  report.chosen_per_expert.assign(rows_per_expert_.size(), {});
   for (std::size_t layer = 0; layer < rows_per_expert_.size(); ++layer) {
     double entropy = 0, dropped = 0, chosen = 0, tokens = 0;
     for (const RouterStatistics& routers : micro_batches_) {
@@ -80,6 +81,9 @@ void StepRouting::report_routing(StepReport& report) const {
       for (const std::int64_t count : routers.chosen(l)) chosen += static_cast<double>(count);
     }
     if (rows_per_expert_[layer].empty() || tokens == 0) continue;
+    const Index experts = std::ssize(rows_per_expert_[layer]);
+    const auto first = step_.per_expert.begin() + static_cast<Index>(layer) * experts;
+    report.chosen_per_expert[layer].assign(first, first + experts);
     report.routing[layer] = {.entropy = entropy / tokens, .dropped_share = chosen > 0 ? dropped / chosen : 0};
   }
 }

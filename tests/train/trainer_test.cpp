@@ -139,6 +139,8 @@ TEST(Trainer, CountsEveryRowOfEveryExpert) {
   Index rows = 0;
   for (const Index r : report.rows_per_expert[0]) rows += r;
   EXPECT_EQ(rows, report.tokens * 2);
+  EXPECT_EQ(report.chosen_per_expert, report.rows_per_expert)
+      << "nothing is padding, and nothing was dropped";
 }
 
 TEST(Trainer, PhasesAddUpToTheSecondsOfTheStepAndToNothingBetweenSteps) {

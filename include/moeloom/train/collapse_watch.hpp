@@ -1,12 +1,12 @@
 // Watches a run for routers that collapse: few experts take the tokens, or experts die.
 //
-// What is judged is an expert's share of tokens, rows * K / all rows. At balance it is K / E, and 1 where
-// every token chooses the expert, because a token visits an expert once at most. Fullest over mean, its
-// multiple by E / K, cannot pass E / K and so has no bound that serves both 4 and 512 experts; the way from K
-// / E to 1 has.
+// What is judged is an expert's share of tokens: its slots * K / all slots, as tokens chose, so that a
+// capacity, which bounds rows, hides nothing. It is K / E at balance, and 1 where every token chooses the
+// expert, because a token visits an expert once at most. Fullest over mean, its multiple by E / K, cannot
+// pass E / K and so has no bound that serves both 4 and 512 experts; the way from K / E to 1 has.
 //
 // A collapse begins when one expert stays above half of that way, or a quarter of the experts stay without a
-// row, for some steps in a row; it ends when for as many steps nothing of this holds, by half of the bounds.
+// slot, for some steps in a row; it ends when for as many steps nothing of this holds, by half of the bounds.
 // Routers of young models are uneven for a few steps, and that is no collapse.
 #pragma once
 
@@ -20,7 +20,7 @@ struct CollapseRule {
   Index steps = 20;           // in a row, to begin and to end
   double hot_begins = 0.5;    // of the way from K / E to 1, by one and the same expert
   double hot_ends = 0.25;     // by whichever
-  double dead_begins = 0.25;  // of a layer's experts, each without a row in all of these steps
+  double dead_begins = 0.25;  // of a layer's experts, each without a slot in all of these steps
   double dead_ends = 0.125;
 };
 
@@ -36,7 +36,7 @@ struct CollapseEvent {
   CollapseSign sign = CollapseSign::kHotExpert;
   Index expert = 0;            // the hot one, or the first dead one; the same when it ends
   double share_of_tokens = 0;  // that chose this expert, in this step
-  Index dead_experts = 0;      // without a row in all of the last steps
+  Index dead_experts = 0;      // without a slot in all of the last steps
   Index since = 0;             // the step at which the collapse began
 };
 
@@ -46,10 +46,10 @@ class CollapseWatch {
   /// top_k: experts a token.
   explicit CollapseWatch(Index top_k, CollapseRule rule = {}) : top_k_(top_k), rule_(rule) {}
 
-  /// After each step that was not skipped: rows_per_expert [layer][E] of the whole world, empty for a dense
-  /// layer. Layers without rows keep what is known of them; a step with fewer rows than experts tells
-  /// nothing of dead ones. -> what begins or ends with this step, by layer.
-  std::vector<CollapseEvent> step(Index step, const std::vector<std::vector<Index>>& rows_per_expert);
+  /// After each step that was not skipped: StepReport's chosen_per_expert. Layers without slots keep what is
+  /// known of them; a step with fewer slots than experts tells nothing of dead ones. -> what begins or ends
+  /// with this step, by layer.
+  std::vector<CollapseEvent> step(Index step, const std::vector<std::vector<Index>>& chosen_per_expert);
 
   /// Takes up what an earlier part of the run told, in its order. How long signs have held is not known.
   void resume(const std::vector<CollapseEvent>& told);
@@ -66,9 +66,9 @@ class CollapseWatch {
   };
 
   Layer& layer_at(Index layer);
-  void count(const std::vector<Index>& rows, Layer& layer) const;
-  bool begins(const std::vector<Index>& rows, const Layer& layer, CollapseEvent& event) const;
-  bool is_sound(const std::vector<Index>& rows, const Layer& layer) const;
+  void count(const std::vector<Index>& slots, Layer& layer) const;
+  bool begins(const std::vector<Index>& slots, const Layer& layer, CollapseEvent& event) const;
+  bool is_sound(const std::vector<Index>& slots, const Layer& layer) const;
   Index dead_in(const Layer& layer) const;
 
   Index top_k_;

@@ -72,6 +72,8 @@ struct StepReport {
   Index packed_bytes = 0;     // that their packed faces take
   std::vector<std::vector<Index>>
       rows_per_expert;  // [layer][global expert], whole world, micro-batches that ran; empty if dense
+  /// The same of slots as their tokens chose, before capacity leaves some without a row; without padding.
+  std::vector<std::vector<Index>> chosen_per_expert;
   Index row_slices = 1;                // the most that a layer ran in, for its row budget
   std::vector<RoutingReport> routing;  // [layer], of the same tokens; zeros if dense
 };

@@ -35,7 +35,7 @@ std::string reason_of(const CollapseEvent& event, const CollapseRule& rule) {
   if (!event.begins) return "load was even enough for " + steps;
   if (event.sign == CollapseSign::kHotExpert)
     return "most tokens of the layer chose this expert for " + steps + kWayOut;
-  return std::to_string(event.dead_experts) + " experts of the layer had no row for " + steps + kWayOut;
+  return std::to_string(event.dead_experts) + " experts of the layer were not chosen for " + steps + kWayOut;
 }
 
 /// What a rank tells the others of a step.

@@ -108,7 +108,7 @@ bool TrainRun::one_step(Index step) {
   auto [metrics, signal] = measure_step(report, tokens_seen_, memory_bytes_, signals_.take(), mesh_.world());
   if (signal != 0) signal_ = signal;
   if (!report.skipped) {
-    metrics.collapse = collapse_watch_.step(step, report.rows_per_expert);
+    metrics.collapse = collapse_watch_.step(step, report.chosen_per_expert);
     last_rows_ = report.rows_per_expert;
   }
   if (report.row_slices > 1 && !std::exchange(told_of_slices_, true))

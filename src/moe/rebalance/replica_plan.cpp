@@ -1,10 +1,14 @@
 #include "moeloom/moe/rebalance/replica_plan.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <optional>
 
 namespace moeloom {
 namespace {
+
+/// What is saved must be more than a twentieth: messages, copies and waiting are not in the cost.
+constexpr std::int64_t kLeastSaving = 20;
 
 /// Atoms of one expert that go from the fullest rank to another.
 struct Move {
@@ -59,32 +63,42 @@ class Search {
     return source == rank ? 0 : 4 * between(source, rank).row;
   }
 
-  /// Those that `to` has room for, its own rows first, which then need not travel, then by falling rows.
-  Move fitting(Index from, Index to, Index expert) const {
+  /// The first of those that `to` has room for, as many as save most: its own rows, which then need not
+  /// travel, then those of sources near it in the tree of sums, whose gradients may become one branch.
+  Move fitting(Index from, Index to, Index expert) {
     std::vector<Index> sources;
     for (Index source = 0; source < placement_.ranks(); ++source)
       if (placement_.rank_of(source, expert) == from && placement_.counts().of(source, expert) > 0)
         sources.push_back(source);
-    const auto rank_first = [&](Index source) {
-      return std::pair(source != to, -placement_.counts().of(source, expert));
+    const auto near_first = [&](Index source) {
+      return std::pair(std::bit_width(at(source ^ to)), -placement_.counts().of(source, expert));
     };
-    std::ranges::stable_sort(sources, {}, rank_first);
-    Move move{.expert = expert, .to = to};
+    std::ranges::stable_sort(sources, {}, near_first);
+    Move move{.expert = expert, .to = to}, best;
+    const std::int64_t before = traffic(expert);
+    std::int64_t of_rows = 0;
     for (const Index source : sources) {
       const Index rows = placement_.counts().of(source, expert);
-      const bool needed = placement_.load(from) - move.rows > mean_;
-      if (needed && placement_.load(to) + move.rows + rows <= std::max(most_, mean_)) add(source, from, move);
+      if (placement_.load(from) <= mean_ || placement_.load(to) + rows > std::max(most_, mean_)) continue;
+      placement_.move(source, expert, to);
+      move.sources.push_back(source);
+      move.rows += rows;
+      of_rows += rows * (rates_.row_products + crossing(source, from) - crossing(source, to));
+      move.saved = of_rows + before - traffic(expert);
+      if (best.rows == 0 || move.saved > best.saved) best = move;
     }
-    const Index owner = placement_.counts().owner(expert);
-    if (to != owner && placement_.atoms(to, expert) == 0) move.saved -= 2 * between(owner, to).weights;
-    return move;
+    for (const Index source : move.sources) placement_.move(source, expert, from);  // a trial
+    return best;
   }
-
-  void add(Index source, Index from, Move& move) const {
-    const Index rows = placement_.counts().of(source, move.expert);
-    move.sources.push_back(source);
-    move.rows += rows;
-    move.saved += rows * (rates_.row_products + crossing(source, from) - crossing(source, move.to));
+  /// Nanoseconds in which weights and gradients of an expert cross.
+  std::int64_t traffic(Index expert) const {
+    const Index owner = placement_.counts().owner(expert);
+    std::int64_t sum = 0;
+    for (Index rank = 0; rank < placement_.ranks(); ++rank)
+      if (placement_.holds_replica(rank, expert)) sum += between(owner, rank).weights;
+    for (const SourceBranch& branch : placement_.branches(expert))
+      if (branch.rank != owner) sum += between(branch.rank, owner).weights;
+    return sum;
   }
 
   /// Where no atom fits below the limit: the one after which the fuller of two ranks has least.
@@ -135,10 +149,11 @@ ReplicaPlan plan_replicas(SourceCounts counts, const RebalanceRates& rates, std:
   Search search(plan.placement, rates, node_of);
   if (search.even()) return plan;
   plan.verdict = RebalanceVerdict::kNoRoom;
+  const std::int64_t worth = plan.before.total() - plan.before.total() / kLeastSaving;
   while (!search.even() && search.step()) {
     if (plan.verdict == RebalanceVerdict::kNoRoom) plan.verdict = RebalanceVerdict::kDoesNotPay;
     const PlacementCost cost = cost_of(search.placement(), rates, node_of);
-    if (cost.total() >= plan.after.total()) continue;
+    if (cost.total() >= std::min(plan.after.total(), worth)) continue;
     plan.verdict = RebalanceVerdict::kMade;
     plan.placement = search.placement();
     plan.after = cost;

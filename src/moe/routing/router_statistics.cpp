@@ -3,8 +3,10 @@
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"
 #include "moeloom/kernels/elementwise/score_rows.hpp"
+#include "moeloom/tensor/eight.hpp"
 
 #include <algorithm>
+#include <cstring>
 
 namespace moeloom {
 namespace {
@@ -14,7 +16,7 @@ bool counts(std::span<const std::uint8_t> is_real, Index token) {
 }
 
 constexpr Index kTokensPerTask = 512;
-constexpr Index kExpertsPerTask = 64;
+constexpr Index kExpertsPerTask = 256;
 
 /// [T]: what makes probabilities of a token's scores, one over their sum; 0 where the token does not count. A
 /// softmax's sum is 1.
@@ -31,24 +33,43 @@ std::vector<double> probability_factors(const Routing& routing, std::span<const 
   return factors;
 }
 
+using EightWide = double __attribute__((vector_size(64)));
+
+/// sums [kSums * 8] += factor * scores of tokens [begin, end), from column `first` on. In lanes by name: the
+/// compiler keeps an array of double sums in memory.
+template <Index kSums>
+void add_lanes(const Routing& routing, const std::vector<double>& factors, Index begin, Index end,
+               Index first, double* sums) {
+  EightWide mine[kSums];
+  std::memcpy(mine, sums, sizeof mine);
+  for (Index t = begin; t < end; ++t) {
+    const double factor = factors[at(t)];
+    if (factor == 0) continue;  // a row that does not count may hold NaN
+    const float* const scores = routing.scores.row(t) + first;
+    for (Index i = 0; i < kSums; ++i)
+      mine[i] += factor * __builtin_convertvector(load8(scores + 8 * i), EightWide);
+  }
+  std::memcpy(sums, mine, sizeof mine);
+}
+
 /// sums [E] += the probabilities of tokens [begin, end), token by token: threads share the experts, so that
 /// each sum keeps its order.
 void add_probabilities(const Routing& routing, const std::vector<double>& factors, Index begin, Index end,
                        std::vector<double>& sums) {
+  constexpr Index kAtOnce = 64, kTile = 32;  // experts and tokens: rows are read as they lie
   parallel_blocks(std::ssize(sums), kExpertsPerTask, [&](Index first, Index last) {
-    double mine[kExpertsPerTask];  // in registers, unlike `sums`
-    const Index width = last - first;
-    std::copy_n(sums.data() + first, width, mine);
-    for (Index t = begin; t < end; ++t) {
-      const double factor = factors[at(t)];
-      if (factor == 0) continue;  // a row that does not count may hold NaN
-      const float* const scores = routing.scores.row(t) + first;
-      if (width == kExpertsPerTask)
-        for (Index e = 0; e < kExpertsPerTask; ++e) mine[e] += factor * static_cast<double>(scores[e]);
-      else
-        for (Index e = 0; e < width; ++e) mine[e] += factor * static_cast<double>(scores[e]);
+    const Index whole = first + (last - first) / kAtOnce * kAtOnce;
+    const Index eights = first + (last - first) / 8 * 8;
+    for (Index t = begin; t < end; t += kTile) {
+      const Index tile_end = std::min(end, t + kTile);
+      for (Index e = first; e < whole; e += kAtOnce)
+        add_lanes<kAtOnce / 8>(routing, factors, t, tile_end, e, sums.data() + e);
+      for (Index e = whole; e < eights; e += 8)
+        add_lanes<1>(routing, factors, t, tile_end, e, sums.data() + e);
+      for (Index token = t; token < tile_end; ++token)
+        for (Index e = eights; e < last && factors[at(token)] != 0; ++e)
+          sums[at(e)] += factors[at(token)] * static_cast<double>(routing.scores.row(token)[e]);
     }
-    std::copy_n(mine, width, sums.data() + first);
   });
 }
 

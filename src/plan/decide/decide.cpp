@@ -66,6 +66,17 @@ StepCase with_way(StepCase step, const RunRequest& request, DispatcherKind kind,
   return step;
 }
 
+/// If every sparse layer keeps as many replicas, from its forward to its backward, as a rank has experts: no
+/// plan makes more.
+double most_replica_bytes(const RunFacts& facts) {
+  const ModelConfig& model = facts.model;
+  double experts = 0;
+  for (Index layer = 0; layer < model.num_hidden_layers; ++layer)
+    if (model.layer(layer).moe)
+      experts += static_cast<double>(ceil_div(model.num_experts, facts.step.mesh.ep));
+  return experts * 12 * static_cast<double>(model.hidden_size * model.moe_intermediate_size);
+}
+
 RebalanceDecision decide_rebalance(const RunFacts& facts, const RunRequest& request,
                                    const RunDecision& decision) {
   if (!request.rebalance) return {std::nullopt, "rebalance = off"};
@@ -155,6 +166,8 @@ RunDecision decide(const RunFacts& facts, const RunRequest& request) {
   decision.rebalance = decide_rebalance(facts, request, decision);
   if (!facts.parameters.empty())
     decision.memory = step_memory(facts.model, facts.parameters, decision.step, decision.gmm.packs, type);
+  if (!facts.parameters.empty() && decision.rebalance.rates)
+    decision.memory.activations += most_replica_bytes(facts);
   return decision;
 }
 

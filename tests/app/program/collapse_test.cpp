@@ -47,5 +47,17 @@ TEST_F(CollapsingRun, WarnsOnceAlsoAfterAResume) {
     EXPECT_EQ(count_of(html, std::string("<h2>") + title + "</h2>"), 1u) << title;
 }
 
+// Rows are then even, because the hot experts' are dropped: it is the choices that collapse.
+TEST_F(CollapsingRun, ACapacityHidesNothing) {
+  const Outcome run =
+      shell(train(2, "--experts 8 --ep 2 --lr 0.5 --aux-loss-coef 0 --steps 80 --capacity-factor 0.5"));
+  ASSERT_EQ(run.exit_code, 0) << run.output;
+  EXPECT_GE(count_of(run.output, "collapse=begins step="), 1u) << run.output;
+  double dropped = 0;
+  for (const StepMetrics& step : read_metrics(fs::path(path("run")) / "metrics.jsonl"))
+    dropped = std::max(dropped, step.layers.at(0).dropped_share);
+  EXPECT_GT(dropped, 0.5);
+}
+
 }  // namespace
 }  // namespace moeloom

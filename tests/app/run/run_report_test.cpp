@@ -116,8 +116,9 @@ TEST(CollapseEvent, AllLayersOfAStepShareALine) {
   const std::string all = collapse_event({dead, hot, end}, {}).value().text();
   EXPECT_NE(all.find("collapse=begins step=40 layer=2 "), std::string::npos) << all;
   EXPECT_NE(all.find("also=\"layer 0 expert 1, layer 7 expert 5 ends\""), std::string::npos) << all;
-  EXPECT_NE(collapse_event({dead}, {}).value().text().find("3 experts of the layer had no row for 20 steps"),
-            std::string::npos);
+  EXPECT_NE(
+      collapse_event({dead}, {}).value().text().find("3 experts of the layer were not chosen for 20 steps"),
+      std::string::npos);
   EXPECT_EQ(collapse_event({end}, {}).value().text(),
             "collapse=ends step=40 layer=7 expert=5 share_of_tokens=0.83 dead_experts=0 began=11 "
             "reason=\"load was even enough for 20 steps in a row\"");

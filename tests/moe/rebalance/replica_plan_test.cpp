@@ -87,6 +87,29 @@ TEST(ReplicaPlan, SaysNoWhereWeightsTakeLongerThanRowsSave) {
   }
 }
 
+TEST(ReplicaPlan, LeavesWhatSavesLessThanATwentieth) {
+  const auto uneven = [](Index, Index expert) { return expert == 0 ? 1060 : expert == 1 ? 40 : 500; };
+  const SourceCounts counts = counts_of(2, 4, uneven);  // 2200 and 2000 rows: 4.5 % too many
+  EXPECT_EQ(plan_replicas(counts, kFreeWeights, {}).verdict, RebalanceVerdict::kEven);
+  const auto more = [](Index, Index expert) { return expert == 0 ? 1080 : expert == 1 ? 40 : 500; };
+  const ReplicaPlan plan = plan_replicas(counts_of(2, 4, more), kFreeWeights, {});
+  EXPECT_EQ(plan.verdict, RebalanceVerdict::kDoesNotPay) << "2240 rows could be 2160";
+}
+
+TEST(ReplicaPlan, GivesSourcesThatShareABranchToOneReplica) {
+  // Expert 0 of rank 0 is hot for all of 8 sources. Two replicas suffice, and each returns one gradient.
+  const auto hot = [](Index source, Index expert) {
+    return expert == 0 && source >= 4 ? 100 : expert < 8 ? 25 : 0;
+  };
+  const RebalanceRates rates{.row_products = 3000, .on_node = {1, 20000}, .between_nodes = {1, 20000}};
+  const ReplicaPlan plan = plan_replicas(counts_of(8, 8, hot), rates, {});
+  ASSERT_TRUE(plan.moves());
+  Index replicas = 0, gradients = 0;
+  for (Index rank = 0; rank < 8; ++rank) replicas += plan.placement.replica_count(rank);
+  for (const SourceBranch& branch : plan.placement.branches(0)) gradients += branch.rank != 0;
+  EXPECT_EQ(gradients, replicas);
+}
+
 TEST(ReplicaPlan, TakesTheReplicaOnTheSameNodeWhereThatIsCheaper) {
   const auto hot = [](Index, Index expert) { return expert == 0 ? 30 : 10; };
   const RebalanceRates rates{.row_products = 3000, .on_node = {1, 1000}, .between_nodes = {100, 100000}};
@@ -140,7 +163,9 @@ TEST(ReplicaPlan, EveryRowIsComputedOnceAndTheFullestRankIsAsEvenAsAtomsAllow) {
     // or room for replicas ended, which these loads do not meet.
     const Index allowed =
         std::max(105 * placement.total() / (100 * counts.ranks), mean_of(placement) + smallest);
-    EXPECT_LE(plan.fullest_after, allowed);
+    // What saves less than 5 % is left, and the rows' travel is some of the cost.
+    const Index left = plan.verdict == RebalanceVerdict::kDoesNotPay ? plan.fullest_after / 16 : 0;
+    EXPECT_LE(plan.fullest_after - left, allowed);
   }
 }
 

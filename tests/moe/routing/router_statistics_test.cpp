@@ -10,7 +10,7 @@
 namespace moeloom {
 namespace {
 
-constexpr Index kTokens = 1100, kExperts = 150;  // several tasks of tokens and of experts, none of them whole
+constexpr Index kTokens = 1100, kExperts = 331;  // several tasks of tokens and of experts, none of them whole
 
 Routing routed(RouterScore score) {
   RouterSettings settings = softmax_router(kExperts, 3);

@@ -149,6 +149,19 @@ TEST(Decide, EveryCombinationRunsOrIsRefusedWithTheWayOut) {
   EXPECT_EQ(cases, 4 * 2 * 5 * 4 * 2 * 2 * 2 * 2);
 }
 
+TEST(Decide, RebalancingCountsTheReplicasThatLayersMayKeep) {
+  RunFacts facts = facts_with(4, 2);
+  facts.parameters = parameter_specs(facts.model, experts_of(facts.model.num_experts, 4, 0));
+  RunRequest request;
+  request.chunks = 0;
+  const double without = decide(facts, request).memory.activations;
+  request.rebalance = true;
+  const ModelConfig& m = facts.model;
+  const Index layers = m.num_hidden_layers, experts = m.num_experts / 4;
+  EXPECT_EQ(decide(facts, request).memory.activations - without,
+            static_cast<double>(layers * experts * 3 * m.hidden_size * m.moe_intermediate_size * 4));
+}
+
 TEST(Decide, RebalancingSaysByWhatItDecidesAndIsRefusedBesideWhatMovesOrRoundsRows) {
   RunRequest request;
   request.rebalance = true;

@@ -46,7 +46,7 @@ class Decoder {
   ChosenCounts count_chosen(const Batch& batch);
   /// Losses alone, as evaluation routes. Collective over the world.
   MicroBatchLosses evaluate(const Batch& batch);
-  /// logits [T, V] of every token. Collective over ep.
+  /// logits [T, V] of every token. Collective over ep, and with a row budget over the world.
   Matrix logits(const Batch& batch);
   /// logits [1, V] of what follows `input_ids`, the next tokens of the one sequence in the cache; ranks
   /// without the sequence pass none and get [0, V]. Collective over ep. Throws ShapeError when `capacity`

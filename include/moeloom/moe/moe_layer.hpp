@@ -72,8 +72,8 @@ class MoeLayer {
   MoeLayer(MoeWeights weights, RouterSettings router, Index layer = 0, const RoutingSettings& routing = {});
 
   /// hidden_states [T, D] -> the outputs of the chosen experts and the shared one, added to `output` [T, D]
-  /// (the residual stream). Adds the layer to `statistics`. Collective over ep, and as
-  /// RouterLayer::forward().
+  /// (the residual stream). Adds the layer to `statistics`. Collective over ep, as
+  /// RouterLayer::forward(), and with a row budget over tokens.world.
   void forward(const MoeContext& context, ConstMatrixView hidden_states, MatrixView output,
                RouterStatistics& statistics);
   /// d_output [T, D] -> d_hidden_states [T, D], replaced. The router's and the shared expert's gradients

@@ -123,6 +123,19 @@ std::vector<std::string> option_violations(const TrainOptions& options, Index wo
   check_router_options(options.router, violations);
   violations.unless(!options.router.forced || options.run.routing.replay.empty(),
                     "--force-routing and --replay-routing both replace what routers choose; give one");
+  violations.unless(
+      options.router.row_budget == 0 || !options.mesh.rebalance,
+      "--row-budget cuts a layer by the rows that --rebalance moves, so that sums would depend on "
+      "it; give one");
+  const bool replaced = options.router.forced || !options.run.routing.replay.empty();
+  const RouterKind kind = options.router.kind.value_or(RouterKind::kTopK);
+  violations.unless(
+      !replaced || kind == RouterKind::kTopK,
+      "--router has nothing to choose where --force-routing or --replay-routing does; remove it");
+  violations.unless(
+      options.run.routing.record.empty() || kind != RouterKind::kExpertChoice,
+      "--record-routing keeps as many experts of each token, and --router expert-choice has no such "
+      "number; remove one");
   check_run(options.run, violations);
   return violations.list();
 }

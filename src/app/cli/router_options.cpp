@@ -1,6 +1,8 @@
 // --router and what keeps its experts' load even.
 #include "moeloom/model/hf/family.hpp"
 
+#include <algorithm>
+
 #include "cli/option_groups.hpp"
 
 namespace moeloom {
@@ -76,10 +78,11 @@ void add_router_options(OptionTable& table, RouterOptions& router) {
   table.add_choice<DropBy>("drop-by", "which rows a full expert keeps: the largest weights, or the first",
                            training.drop_by,
                            {{"probability", DropBy::kProbability}, {"position", DropBy::kPosition}});
-  table.add("row-budget", "N",
-            "the most rows that a rank takes of a layer at once: with more, the layer runs in slices, and its "
-            "backward does their forward again; 0: as many as come",
-            router.row_budget);
+  table.add(
+      "row-budget", "N",
+      "the most rows that a rank takes of a layer at once: with more, the layer runs in slices, and its "
+      "backward does their forward again; 0: as many as come",
+      router.row_budget);
   add_balance_options(table, router);
   table.add(
       "force-routing", "NAME",
@@ -95,6 +98,12 @@ void check_router_options(const RouterOptions& router, Violations& violations) {
   violations.unless_below_one("router-jitter", training.jitter);
   violations.unless_not_negative("capacity-factor", training.capacity_factor);
   violations.unless_at_least(0, "row-budget", router.row_budget);
+  violations.unless(training.drop_by == DropBy::kProbability || training.capacity_factor > 0,
+                    "--drop-by is that of --capacity-factor, which is not given; remove it");
+  violations.unless(router.bias.rule == RouterBiasRule::kSign || router.bias.rate != 0,
+                    "--router-bias-rule is that of --router-bias-rate, which is not given; remove it");
+  violations.unless(!router.forced || router.forced->recorded() == nullptr,
+                    "--force-routing makes a routing up; a recorded one is forced by --replay-routing");
   violations.unless(!by_expert || training.capacity_factor == 0,
                     "--router expert-choice fills every expert alike; remove --capacity-factor");
   violations.unless(!by_expert || router.aux_loss_coef.value_or(0) == 0,
@@ -114,10 +123,22 @@ std::vector<std::string> router_violations(const TrainOptions& options, const Mo
   violations.unless(router.bias.rate == 0 || (rule && rule->grouped),
                     "--router-bias-rate moves biases of the choice, and " + config.model_type +
                         " has none; families that have them: " + families_with_bias());
-  const bool asks =
-      router.kind || router.forced || router.training.capacity_factor > 0 || router.training.jitter > 0;
+  const bool asks = router.kind || router.forced || router.training.capacity_factor > 0 ||
+                    router.training.jitter > 0 || router.row_budget > 0 ||
+                    router.dtype != RouterDType::kFp32 || router.aux_loss_over != BalanceOver::kMicroBatch;
   violations.unless(!asks || config.has_experts(),
                     "options of routing were given, and no layer of this model has experts; remove them");
+  violations.unless(router.kind != RouterKind::kExpertChoice || !rule || !rule->grouped,
+                    "--router expert-choice knows no groups and no biases of the choice, which " +
+                        config.model_type + " has; remove it");
+  if (router.row_budget > 0 && config.has_experts()) {
+    const Index ep = std::max<Index>(options.mesh.ep, 1);
+    const Index least = ep * std::min(config.num_experts_per_tok, ceil_div(config.num_experts, ep));
+    violations.unless(router.row_budget >= least,
+                      "--row-budget " + value_text(router.row_budget) + " is less than the " +
+                          value_text(least) + " rows that one token of each of the ep = " + value_text(ep) +
+                          " ranks may bring to a rank; raise it");
+  }
   violations.unless(!config.hash_router || router.kind.value_or(RouterKind::kHash) == RouterKind::kHash,
                     "the model that is loaded has a hash router; remove --router");
   if (router.forced && config.has_experts())

@@ -40,7 +40,7 @@ void require_one_decision(const RunDecision& d, const Communicator& world) {
   for (std::size_t rank = 1; rank < all.size(); ++rank)
     if (all[rank] != all[0])
       throw AgreedError("rank 0 decides on " + all[0] + " and rank " + std::to_string(rank) + " on " +
-                        all[rank] + "; say --dispatcher and --overlap, so that all do the same");
+                        all[rank] + "; say --dispatcher, --overlap and --net, so that all do the same");
 }
 
 std::string overlap_text(const OverlapDecision& choice) {

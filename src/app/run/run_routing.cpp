@@ -51,7 +51,7 @@ std::vector<Event> RunRouting::plan(const RoutingOptions& options, const RoutedR
   if (!options.replay.empty()) {
     agree(world, [&] {
       replay_.emplace(options.replay, run.config, run.batch);
-      replay_->match(sampler, run.steps.from, run.steps.to);
+      replay_->match(sampler, run.steps.from, run.steps.to, run.resumes);
     });
     events.push_back(event_of(*replay_, run.steps));
   }

@@ -17,8 +17,10 @@ struct Setting {
 constexpr std::array kSchedule = {Setting{"lr", "--lr"}, Setting{"warmup", "--warmup"},
                                   Setting{"schedule_steps", "--schedule-steps"},
                                   Setting{"final_lr_fraction", "--final-lr-fraction"}};
-constexpr std::array kCoefficients = {Setting{"aux_loss_coef", "--aux-loss-coef"},
-                                      Setting{"z_loss_coef", "--z-loss-coef"}};
+constexpr std::array kCoefficients = {
+    Setting{"aux_loss_coef", "--aux-loss-coef"}, Setting{"z_loss_coef", "--z-loss-coef"},
+    Setting{"router_jitter", "--router-jitter"}, Setting{"capacity_factor", "--capacity-factor"},
+    Setting{"router_bias_rate", "--router-bias-rate"}};
 
 /// As an option takes it: whole numbers without an exponent.
 std::string option_text(double value) {

@@ -38,6 +38,9 @@ TrainerState TrainRun::state_at(Index step) const {
   state.gmm_reason = inputs_.recorded ? inputs_.recorded->gmm_reason : decision().gmm.reason;
   state.settings = document_of(settings_);
   state.settings.set("aux_loss_pooled", options_.router.aux_loss_pooled.value_or(true));
+  state.settings.set("router_jitter", options_.router.training.jitter);
+  state.settings.set("capacity_factor", options_.router.training.capacity_factor);
+  state.settings.set("router_bias_rate", options_.router.bias.rate);
   return state;
 }
 

@@ -107,7 +107,7 @@ Real divisor(const Division& divide, Real sum) {
     case DivideBy::kNothing:
       return 1;
     case DivideBy::kSum:
-      return sum;
+      return sum == 0 ? 1 : sum;  // chosen by somebody else, experts may all score 0
     case DivideBy::kSumPlus:
       return sum + static_cast<Real>(divide.number);
     case DivideBy::kSumAtLeast:
@@ -243,7 +243,11 @@ void weigh_tokens(BasicView<const Real> logits, const RouterSettings& settings, 
       const std::span<const std::int32_t> chosen(routing.topk_idx.data() + t * k, at(k));
       for (const std::int32_t e : chosen)
         require(e == kNoExpert || (e >= 0 && e < experts), "a chosen expert lies outside [0, num_experts)");
-      std::copy_n(routing.scores.row(t), experts, scores.begin());
+      // Those that are kept were rounded where they are fp32 and Real is not.
+      if constexpr (std::is_same_v<Real, float>)
+        std::copy_n(routing.scores.row(t), experts, scores.begin());
+      else
+        score_token(settings.score, logits.row(t), experts, scores.data());
       weigh_token(settings, logits.row(t), scores.data(), chosen, values.data(),
                   routing.topk_values.data() + t * k, routing.topk_weights.data() + t * k);
     }

@@ -64,11 +64,19 @@ void let_experts_choose(const Communicator& world, const RouterSettings& setting
   list_experts_of_tokens(world, keep, experts, routing);
 }
 
-void drop_beyond_capacity(const Communicator& world, const RouterSettings& settings,
-                          const RouterTraining& training, Routing& routing) {
-  const Index capacity = expert_capacity(training.capacity_factor, sum_over(world, routing.tokens()),
-                                         settings.top_k, settings.num_experts);
-  const Candidates slots{routing.topk_idx, routing.topk_weights, settings.num_experts};
+/// Padding takes no row from others, nor any itself.
+void drop_beyond_capacity(const RoutedTokens& tokens, const Communicator& world,
+                          const RouterSettings& settings, const RouterTraining& training, Routing& routing) {
+  std::vector<std::int32_t> asking = routing.topk_idx;
+  Index real = routing.tokens();
+  for (std::size_t t = 0; t < tokens.is_real.size(); ++t) {
+    if (tokens.is_real[t] != 0) continue;
+    --real;
+    std::fill_n(asking.begin() + static_cast<Index>(t) * routing.top_k, routing.top_k, kNoExpert);
+  }
+  const Index capacity =
+      expert_capacity(training.capacity_factor, sum_over(world, real), settings.top_k, settings.num_experts);
+  const Candidates slots{asking, routing.topk_weights, settings.num_experts};
   const auto keep = training.drop_by == DropBy::kProbability ? keep_largest(world, slots, capacity)
                                                              : keep_first(world, slots, capacity);
   routing.kept_idx = routing.topk_idx;
@@ -80,7 +88,9 @@ void drop_beyond_capacity(const Communicator& world, const RouterSettings& setti
 
 Index expert_capacity(double factor, Index tokens, Index top_k, Index num_experts) {
   const double even = static_cast<double>(tokens * top_k) / static_cast<double>(num_experts);
-  return std::max<Index>(static_cast<Index>(std::ceil(factor * even)), 1);
+  // No expert has more rows than there are tokens, however large the factor.
+  return std::max<Index>(static_cast<Index>(std::min(std::ceil(factor * even), static_cast<double>(tokens))),
+                         1);
 }
 
 RouterLayer::RouterLayer(RouterWeights weights, RouterSettings settings, Index layer,
@@ -91,7 +101,7 @@ template <typename Real>
 void RouterLayer::choose(const RoutedTokens& tokens, BasicView<const Real> logits, Routing& routing) const {
   const Communicator alone = Communicator::self();
   const Communicator& world = ranks_of(tokens, alone);
-  const bool given = !tokens.given_topk_idx.empty();
+  const bool given = tokens.given_topk_idx.has_value();
   const bool by_expert = tokens.training && training_.expert_choice && !given;
   const bool by_hash = settings_.choose_by == ChooseBy::kHash;
   if (!given && !by_expert && !by_hash) {
@@ -100,8 +110,8 @@ void RouterLayer::choose(const RoutedTokens& tokens, BasicView<const Real> logit
     score(logits, settings_, routing);
     routing.top_k = settings_.top_k;
     if (given) {
-      routing.topk_idx.assign(tokens.given_topk_idx.begin(), tokens.given_topk_idx.end());
-      if (logits.rows > 0) routing.top_k = std::ssize(tokens.given_topk_idx) / logits.rows;
+      routing.topk_idx.assign(tokens.given_topk_idx->begin(), tokens.given_topk_idx->end());
+      if (logits.rows > 0) routing.top_k = std::ssize(*tokens.given_topk_idx) / logits.rows;
     } else if (by_expert) {
       let_experts_choose(world, settings_, tokens.is_real, routing);
     } else {
@@ -110,8 +120,8 @@ void RouterLayer::choose(const RoutedTokens& tokens, BasicView<const Real> logit
     }
     weigh(logits, settings_, routing);
   }
-  if (tokens.training && training_.capacity_factor > 0 && !given)
-    drop_beyond_capacity(world, settings_, training_, routing);
+  if (tokens.training && training_.capacity_factor > 0)
+    drop_beyond_capacity(tokens, world, settings_, training_, routing);
 }
 
 void RouterLayer::forward(const RoutedTokens& tokens, ConstMatrixView hidden_states, Matrix& logits,

@@ -56,6 +56,11 @@ TEST(RouterOptions, RefuseWhatContradictsItself) {
         Case{{"--router", "expert-choice", "--aux-loss-coef", "1"}, "remove --aux-loss-coef"},
         Case{{"--router", "hash", "--aux-loss-coef", "1"}, "remove --aux-loss-coef"},
         Case{{"--aux-loss", "pooled", "--aux-loss-over", "sequence"}, "has no sequences"},
+        Case{{"--drop-by", "position"}, "remove it"},
+        Case{{"--router-bias-rule", "proportional"}, "remove it"},
+        Case{{"--router", "hash", "--force-routing", "zipf"}, "remove it"},
+        Case{{"--router", "expert-choice", "--record-routing", "f"}, "remove one"},
+        Case{{"--row-budget", "100", "--rebalance", "true"}, "give one"},
         Case{{"--force-routing", "zipf", "--replay-routing", "f"}, "give one"}})
     EXPECT_TRUE(says(option_violations(options_of(c.words), 2), c.part)) << c.part;
   EXPECT_THROW(options_of({"--force-routing", "even"}), ConfigError);
@@ -70,6 +75,9 @@ TEST(RouterOptions, RefuseWhatTheModelDoesNotHave) {
                    "qwen3_moe has none; families that have them: deepseek_v3"));
   EXPECT_TRUE(router_violations(options_of({"--router-bias-rate", "0.001"}), deepseek).empty());
   EXPECT_TRUE(says(router_violations(options_of({"--capacity-factor", "1"}), dense), "no layer"));
+  EXPECT_TRUE(says(router_violations(options_of({"--row-budget", "9"}), dense), "no layer"));
+  EXPECT_TRUE(says(router_violations(options_of({"--row-budget", "3", "--ep", "2"}), softmax), "the 4 rows"));
+  EXPECT_TRUE(says(router_violations(options_of({"--router", "expert-choice"}), deepseek), "no groups"));
   EXPECT_TRUE(says(router_violations(options_of({"--router", "top-k"}), hash), "has a hash router"));
   EXPECT_TRUE(router_violations(options_of({}), hash).empty());
   softmax.num_experts_per_tok = 8;

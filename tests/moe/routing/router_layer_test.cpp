@@ -157,7 +157,7 @@ TEST(RouterLayer, DropsTheSmallestWeightsByProbability) {
 TEST(RouterLayer, TakesChoicesThatAreGivenAndWeighsThemByItsOwnScores) {
   const Communicator alone = Communicator::self();
   const Matrix all = random_matrix(3, kHidden, 11);
-  Routed router(alone, all, {.expert_choice = true, .capacity_factor = 0.1});
+  Routed router(alone, all, {.expert_choice = true});
   const std::vector<std::int32_t> given = {4, 0, 1, kNoExpert, kNoExpert, kNoExpert};
   router.tokens.given_topk_idx = given;
   router.layer.forward(router.tokens, router.hidden, router.logits, router.routing);
@@ -167,6 +167,32 @@ TEST(RouterLayer, TakesChoicesThatAreGivenAndWeighsThemByItsOwnScores) {
   EXPECT_NEAR(weights[0], scores[4] / (scores[4] + scores[0]), 1e-6);
   EXPECT_NEAR(weights[2], 1, 1e-6);
   for (const Index slot : {3, 4, 5}) EXPECT_EQ(weights[slot], 0);
+}
+
+TEST(RouterLayer, WeighsAndDropsGivenChoicesAsItDidItsOwn) {
+  const Communicator world = Communicator::world();
+  const Matrix all = random_matrix(24, kHidden, 18);
+  for (const RouterDType dtype : {RouterDType::kFp32, RouterDType::kFp64}) {
+    Routed router(world, all, {.capacity_factor = 0.75}, true, softmax_router(kExperts, kTopK), dtype);
+    const Routing own = std::move(router.routing);
+    router.routing = {};
+    router.tokens.given_topk_idx = own.topk_idx;
+    router.layer.forward(router.tokens, router.hidden, router.logits, router.routing);
+    EXPECT_EQ(router.routing.topk_weights, own.topk_weights);
+    EXPECT_EQ(router.routing.kept_idx, own.kept_idx);
+  }
+}
+
+TEST(RouterLayer, GivesPaddingNoRowOfACapacity) {
+  const Communicator alone = Communicator::self();
+  const Matrix all = random_matrix(20, kHidden, 19);
+  std::vector<std::uint8_t> is_real(20, 1);
+  std::fill_n(is_real.begin(), 10, std::uint8_t{0});
+  Routed router(alone, all, {.capacity_factor = 0.5, .drop_by = DropBy::kPosition});
+  router.tokens.is_real = is_real;
+  router.layer.forward(router.tokens, router.hidden, router.logits, router.routing);
+  for (Index slot = 0; slot < 10 * kTopK; ++slot) EXPECT_EQ(router.routing.kept_idx[at(slot)], kNoExpert);
+  EXPECT_GT(std::ranges::count_if(router.routing.kept_idx, [](std::int32_t e) { return e != kNoExpert; }), 0);
 }
 
 TEST(RouterLayer, HashesAnIdToDifferentExpertsAndIdsEvenly) {
@@ -270,6 +296,7 @@ TEST(RouterLayer, CountsACapacityOfWholeRows) {
   EXPECT_EQ(expert_capacity(1.25, 10, 2, 5), 5);
   EXPECT_EQ(expert_capacity(1, 11, 2, 5), 5);
   EXPECT_EQ(expert_capacity(1e-9, 10, 2, 5), 1);
+  EXPECT_EQ(expert_capacity(1e30, 10, 2, 5), 10);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include "moeloom/moe/routing/router.hpp"
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -41,9 +42,10 @@ struct RouterWeights {
 struct RoutedTokens {
   const Communicator* world = nullptr;  // of all ranks; null: this rank alone
   bool training = false;
-  std::span<const std::uint8_t> is_real = {};         // [T] or empty
-  std::span<const std::int32_t> input_ids = {};       // [T]; for a hash router
-  std::span<const std::int32_t> given_topk_idx = {};  // [T, K] or empty: choices that replace the router's
+  std::span<const std::uint8_t> is_real = {};    // [T] or empty
+  std::span<const std::int32_t> input_ids = {};  // [T]; for a hash router
+  std::optional<std::span<const std::int32_t>> given_topk_idx =
+      {};  // [T, K] or empty: choices that replace the router's
   Index step = 0;
   Index first_token = 0;  // of the step
   Index tokens_per_sequence = 0;

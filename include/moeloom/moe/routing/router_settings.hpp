@@ -43,7 +43,7 @@ struct RouterSettings {
   WeighBy weigh_by = WeighBy::kScore;
   Division divide = {};
   float scaling_factor = 1;
-  std::span<const float> expert_scale = {};     // [E] or empty; has a gradient
+  std::span<const float> expert_scale = {};     // [E] or empty; its gradient is route_backward()'s alone
   std::span<const float> correction_bias = {};  // [E] or empty; has none
   bool weight_on_input = false;  // an expert sees weight * x, instead of its output being weighted
 };

@@ -88,11 +88,14 @@ double cut_bytes(const ExchangeCase& exchange, Index chunks) {
   return chunks == 0 ? 0 : kWord * real((chunks + 1) * (exchange.ep - 1));
 }
 
-/// Words that every rank gives every other: sums of the router's statistics, losses, rows and norms.
+/// Words that every rank gives every other: losses, what routers chose (once before the backward of a router
+/// loss, once for the step), their probabilities, rows and norms.
 double bookkeeping_bytes(const ModelConfig& config, const std::vector<ParameterSpec>& specs,
                          const StepCase& step) {
   const double experts = config.has_experts() ? real(config.num_experts) : 0;
-  const double a_micro_batch = 2 * (experts + 1) + 2;
+  const double layers = experts > 0 ? real(config.num_hidden_layers) : 0;
+  const double chosen = layers * experts + 2;
+  const double a_micro_batch = 2 + chosen + (chosen + layers) + layers * (experts + 3);
   double blocks = 0;
   for (const ParameterSpec& spec : specs)
     if (!spec.frozen)

@@ -60,7 +60,7 @@ TEST(RunSettings, MoreStepsChangeTheScheduleAndSaySo) {
 
 TEST(RunSettings, EachIsNamedWithTheOptionThatKeepsIt) {
   EXPECT_EQ(changes_by([](TrainOptions& o) { o.router.aux_loss_coef = 0.5; }),
-            Texts{"changed=aux-loss-coef then=0.01 now=0.5 keep=\"--aux-loss-coef 0.01\""});
+            Texts{"changed=aux-loss-coef then=0.02 now=0.5 keep=\"--aux-loss-coef 0.02\""});
   EXPECT_EQ(changes_by([](TrainOptions& o) { o.router.z_loss_coef = 1e-5; }),
             Texts{"changed=z-loss-coef then=0 now=1e-05 keep=\"--z-loss-coef 0\""});
   EXPECT_EQ(changes_by([](TrainOptions& o) { o.run.seed = 7; }),

@@ -41,7 +41,7 @@ struct ModelConfig {
   bool norm_topk_prob = true;
   bool tie_word_embeddings = false;
   bool output_router_logits = true;  // HF adds the aux loss only then
-  double router_aux_loss_coef = 0.01;
+  double router_aux_loss_coef = 0.02;
   double rms_norm_eps = 1e-6;
   double rope_theta = 10000.0;
   double initializer_range = 0.02;

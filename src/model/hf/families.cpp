@@ -26,7 +26,7 @@ const FixedKey kCausal = {"use_bidirectional_attention", false, "attention here 
 const FixedKey kSigmoid = {"scoring_func", "sigmoid", "the only scores of this family"};
 const FixedKey kNoAuxTopk = {"topk_method", "noaux_tc", "the only choice of this family"};
 const FixedKey kNoAuxLoss = {"router_aux_loss_coef", 0.0,
-                             "a sigmoid router has no probabilities over the experts to balance"};
+                             "a sigmoid router has no such loss in transformers; a run may ask for one"};
 const FixedKey kNoRouterLogits = {"output_router_logits", false,
                                   "this family adds no router losses, which it stands for"};
 const FixedKey kEveryLayer = {"moe_layer_freq", 1.0, "all layers after the dense ones have experts"};

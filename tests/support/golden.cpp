@@ -7,7 +7,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <limits>
-#include <source_location>
 
 namespace moeloom::testing {
 namespace {
@@ -42,11 +41,7 @@ double error_against(std::span<const float> got, std::span<const Reference> refe
 
 }  // namespace
 
-fs::path source_root() {
-  if (const char* root = std::getenv("MOELOOM_SOURCE_DIR"); root != nullptr) return root;
-  const fs::path here = std::source_location::current().file_name();  // <root>/tests/support/golden.cpp
-  return here.parent_path().parent_path().parent_path();
-}
+fs::path source_root() { return MOELOOM_SOURCE_DIR; }
 
 fs::path golden_root() {
   if (const char* named = std::getenv("MOELOOM_GOLDEN"); named != nullptr && *named != '\0') {

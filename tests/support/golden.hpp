@@ -17,7 +17,7 @@ namespace moeloom::testing {
 inline constexpr double kBlockFloor = 0.1;
 inline constexpr double kModelFloor = 0.01;
 
-/// The source tree: MOELOOM_SOURCE_DIR if set, else where this library was compiled.
+/// The source tree that this was built from.
 std::filesystem::path source_root();
 
 /// The folder MOELOOM_GOLDEN names; if that is unset, ../shared/golden beside the source tree, else its own

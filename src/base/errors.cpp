@@ -1,6 +1,10 @@
 #include "moeloom/base/errors.hpp"
 
+#include <algorithm>
+#include <array>
+#include <cerrno>
 #include <filesystem>
+#include <system_error>
 
 namespace moeloom {
 namespace {
@@ -16,8 +20,24 @@ std::string one_a_line(const std::vector<std::string>& violations) {
 
 }  // namespace
 
-ConfigError::ConfigError(std::vector<std::string> violations)
-    : Error(one_a_line(violations)), violations_(std::move(violations)) {}
+ConfigError::ConfigError(std::vector<std::string> violations, Cause cause)
+    : Error(one_a_line(violations)), violations_(std::move(violations)), cause_(cause) {}
+
+Cause cause_of(const std::exception& error) {
+  if (const auto* agreed = dynamic_cast<const AgreedError*>(&error)) return agreed->cause();
+  if (const auto* config = dynamic_cast<const ConfigError*>(&error)) return config->cause();
+  if (dynamic_cast<const DiskError*>(&error) != nullptr) return Cause::kDisk;
+  if (dynamic_cast<const MpiError*>(&error) != nullptr) return Cause::kMpi;
+  if (dynamic_cast<const CorruptError*>(&error) != nullptr) return Cause::kCorrupt;
+  return dynamic_cast<const IoError*>(&error) != nullptr ? Cause::kData : Cause::kRequest;
+}
+
+void throw_io_error(const std::string& text, int error) {
+  constexpr std::array kOfDisks = {ENOSPC, EDQUOT, EROFS, EFBIG, EIO, ESTALE, ENXIO, ENODEV, ENOTCONN};
+  const std::string whole = text + ": " + std::generic_category().message(error);
+  if (std::ranges::count(kOfDisks, error) > 0) throw DiskError(whole);
+  throw IoError(whole);
+}
 
 void require(bool holds, std::string_view message, std::source_location where) {
   if (holds) return;

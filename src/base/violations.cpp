@@ -2,6 +2,7 @@
 
 #include "moeloom/base/text.hpp"
 
+#include <algorithm>
 #include <cmath>
 
 namespace moeloom {
@@ -16,6 +17,13 @@ std::string equation(const std::string& name, double value) {
 }
 
 }  // namespace
+
+void Violations::add(const std::vector<std::string>& texts, Cause cause) {
+  if (texts.empty()) return;
+  const bool requested = cause == Cause::kRequest || (!empty() && cause_ == Cause::kRequest);
+  cause_ = requested ? Cause::kRequest : empty() ? cause : std::max(cause, cause_);
+  list_.insert(list_.end(), texts.begin(), texts.end());
+}
 
 void Violations::unless_between(const std::string& name, Index value, Index least, Index most) {
   unless(value >= least && value <= most, equation(name, value) + " must lie between " +

@@ -9,6 +9,7 @@ namespace {
 /// One message and the ranks that met it.
 struct Complaint {
   std::string message;
+  Cause cause = Cause::kRequest;
   std::vector<std::size_t> ranks;
 };
 
@@ -16,14 +17,15 @@ struct Complaint {
 std::vector<Complaint> distinct_complaints(const std::vector<std::string>& error_per_rank) {
   std::vector<Complaint> complaints;
   for (std::size_t rank = 0; rank < error_per_rank.size(); ++rank) {
-    const std::string& error = error_per_rank[rank];
-    if (error.empty()) continue;
+    if (error_per_rank[rank].empty()) continue;
+    const std::string error = error_per_rank[rank].substr(1);
+    const auto cause = static_cast<Cause>(error_per_rank[rank].front() - '0');
     const auto same = std::find_if(complaints.begin(), complaints.end(),
                                    [&](const Complaint& c) { return c.message == error; });
     if (same != complaints.end())
       same->ranks.push_back(rank);
     else
-      complaints.push_back({error, {rank}});
+      complaints.push_back({error, cause, {rank}});
   }
   return complaints;
 }
@@ -38,16 +40,20 @@ std::string with_ranks(const Complaint& complaint) {
 
 }  // namespace
 
-void throw_if_any_failed(const Communicator& comm, const std::string& my_error) {
-  const std::vector<Complaint> complaints = distinct_complaints(comm.all_gather_text(my_error));
+void throw_if_any_failed(const Communicator& comm, const std::string& my_error, Cause my_cause) {
+  // A digit for the cause stands before each text.
+  const std::string mine = my_error.empty() ? "" : std::to_string(static_cast<int>(my_cause)) + my_error;
+  const std::vector<Complaint> complaints = distinct_complaints(comm.all_gather_text(mine));
   if (complaints.empty()) return;
-  if (std::ssize(complaints.front().ranks) == comm.size()) throw AgreedError(complaints.front().message);
+  const Cause cause = complaints.front().cause;
+  if (std::ssize(complaints.front().ranks) == comm.size())
+    throw AgreedError(complaints.front().message, cause);
   std::string text;
   for (const Complaint& complaint : complaints) {
     if (!text.empty()) text += '\n';
     text += with_ranks(complaint);
   }
-  throw AgreedError(text);
+  throw AgreedError(text, cause);
 }
 
 }  // namespace moeloom

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 
 #include "mpi_call.hpp"
 
@@ -35,7 +36,7 @@ Communicator Communicator::split(int color, int key) const {
   if (!handle_) return self();
   auto part = std::make_unique<CommunicatorHandle>(MPI_COMM_NULL, true);
   check_mpi(MPI_Comm_split(handle_->comm, color, key, &part->comm), "MPI_Comm_split");
-  return Communicator(std::move(part));
+  return Communicator(std::move(part)).with_board_of(*this);
 }
 
 Communicator Communicator::split_by_node() const {
@@ -43,12 +44,41 @@ Communicator Communicator::split_by_node() const {
   auto part = std::make_unique<CommunicatorHandle>(MPI_COMM_NULL, true);
   check_mpi(MPI_Comm_split_type(handle_->comm, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &part->comm),
             "MPI_Comm_split_type");
-  return Communicator(std::move(part));
+  return Communicator(std::move(part)).with_board_of(*this);
+}
+
+void Communicator::report_to(PositionBoard& board) {
+  if (!handle_) return;
+  board_ = &board;
+  MPI_Group mine = MPI_GROUP_NULL, world = MPI_GROUP_NULL;
+  check_mpi(MPI_Comm_group(handle_->comm, &mine), "MPI_Comm_group");
+  check_mpi(MPI_Comm_group(MPI_COMM_WORLD, &world), "MPI_Comm_group");
+  std::vector<int> ranks(at(size_)), in_world(at(size_));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  check_mpi(MPI_Group_translate_ranks(mine, size_, ranks.data(), world, in_world.data()),
+            "MPI_Group_translate_ranks");
+  world_ranks_.assign(in_world.begin(), in_world.end());
+  MPI_Group_free(&mine);
+  MPI_Group_free(&world);
+}
+
+Communicator Communicator::with_board_of(const Communicator& whole) && {
+  if (whole.board_ != nullptr) report_to(*whole.board_);
+  return std::move(*this);
+}
+
+Communicator::Call Communicator::waiting_in(const char* name, Index rank) const {
+  return {board_, name, board_ == nullptr || rank < 0 ? -1 : world_ranks_[at(rank)]};
+}
+
+Communicator::Call Communicator::call(const char* name, Index message_bytes, Index rank) const {
+  count_call(message_bytes);
+  return waiting_in(name, rank);
 }
 
 void Communicator::barrier() const {
   if (size_ == 1) return;
-  count_call(0);
+  const Call in = call("MPI_Barrier", 0);
   check_mpi(MPI_Barrier(handle_->comm), "MPI_Barrier");
 }
 
@@ -71,12 +101,12 @@ std::vector<T> gather_everywhere(const CommunicatorHandle* handle, int size, std
 }  // namespace
 
 std::vector<std::int64_t> Communicator::all_gather(std::span<const std::int64_t> mine) const {
-  count_call(static_cast<Index>(mine.size_bytes()) * (size_ - 1));
+  const Call in = call("MPI_Allgather", static_cast<Index>(mine.size_bytes()) * (size_ - 1));
   return gather_everywhere(handle_.get(), size_, mine, MPI_INT64_T);
 }
 
 std::vector<double> Communicator::all_gather(std::span<const double> mine) const {
-  count_call(static_cast<Index>(mine.size_bytes()) * (size_ - 1));
+  const Call in = call("MPI_Allgather", static_cast<Index>(mine.size_bytes()) * (size_ - 1));
   return gather_everywhere(handle_.get(), size_, mine, MPI_DOUBLE);
 }
 
@@ -87,7 +117,7 @@ std::vector<std::string> Communicator::all_gather_text(const std::string& mine) 
   const std::vector<Index> offsets = offsets_of(lengths);
   if (offsets.back() == 0) return std::vector<std::string>(at(size_));
   std::string all(at(offsets.back()), '\0');
-  count_call(length * (size_ - 1));
+  const Call in = call("MPI_Allgatherv", length * (size_ - 1));
   check_mpi(MPI_Allgatherv(mine.data(), mpi_count(length), MPI_CHAR, all.data(), mpi_counts(lengths).data(),
                            mpi_counts(offsets).data(), MPI_CHAR, handle_->comm),
             "MPI_Allgatherv");
@@ -99,7 +129,7 @@ std::vector<std::string> Communicator::all_gather_text(const std::string& mine) 
 
 void Communicator::all_sum(std::span<std::int64_t> values) const {
   if (size_ == 1) return;
-  count_call(static_cast<Index>(values.size_bytes()) * (size_ - 1));
+  const Call in = call("MPI_Allreduce", static_cast<Index>(values.size_bytes()) * (size_ - 1));
   check_mpi(MPI_Allreduce(MPI_IN_PLACE, values.data(), mpi_count(static_cast<Index>(values.size())),
                           MPI_INT64_T, MPI_SUM, handle_->comm),
             "MPI_Allreduce");
@@ -107,7 +137,7 @@ void Communicator::all_sum(std::span<std::int64_t> values) const {
 
 void Communicator::sum_before(std::span<std::int64_t> values) const {
   if (size_ > 1) {
-    count_call(static_cast<Index>(values.size_bytes()) * (size_ - 1 - rank_));
+    const Call in = call("MPI_Exscan", static_cast<Index>(values.size_bytes()) * (size_ - 1 - rank_));
     check_mpi(MPI_Exscan(MPI_IN_PLACE, values.data(), mpi_count(static_cast<Index>(values.size())),
                          MPI_INT64_T, MPI_SUM, handle_->comm),
               "MPI_Exscan");
@@ -133,6 +163,7 @@ void Communicator::broadcast(std::span<std::byte> bytes, int root) const {
   if (size_ == 1) return;
   constexpr std::size_t kPiece = std::size_t{1} << 30;
   if (rank_ == root) count_call(static_cast<Index>(bytes.size()) * (size_ - 1));
+  const Call in = waiting_in("MPI_Bcast", rank_ == root ? -1 : root);
   for (std::size_t done = 0; done < bytes.size(); done += kPiece) {
     const std::size_t piece = std::min(kPiece, bytes.size() - done);
     check_mpi(MPI_Bcast(bytes.data() + done, static_cast<int>(piece), MPI_BYTE, root, handle_->comm),

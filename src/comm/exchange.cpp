@@ -61,7 +61,7 @@ void Communicator::all_to_all(std::span<const std::int64_t> sent, std::span<std:
     return;
   }
   const int block = mpi_count(std::ssize(sent) / size_);
-  count_call(static_cast<Index>(sizeof(std::int64_t)) * block * (size_ - 1));
+  const Call in = call("MPI_Alltoall", static_cast<Index>(sizeof(std::int64_t)) * block * (size_ - 1));
   check_mpi(MPI_Alltoall(sent.data(), block, MPI_INT64_T, received.data(), block, MPI_INT64_T, handle_->comm),
             "MPI_Alltoall");
 }
@@ -77,7 +77,8 @@ void Communicator::all_to_all_rows(ConstMatrixView rows, std::span<const Index> 
   require(rows.cols == received.cols && rows.contiguous() && received.contiguous(),
           "all_to_all_rows needs contiguous rows of one width");
   if (size_ == 1) return copy(rows, received);
-  count_call((rows.rows - sent_per_rank[at(rank_)]) * rows.cols * kFloatBytes);
+  const Call in =
+      call("MPI_Alltoallv", (rows.rows - sent_per_rank[at(rank_)]) * rows.cols * kFloatBytes, only_other());
   RowExchangeMemory& kept = handle_->rows;
   const MPI_Datatype row = kept.row_of(rows.cols);
   if (size_ == 2) {
@@ -107,7 +108,7 @@ void Communicator::reduce_scatter_tree(std::span<const float> grads, std::span<c
     if (shard.data() != grads.data()) std::copy(grads.begin(), grads.end(), shard.begin());
     return;
   }
-  count_call((std::ssize(grads) - mine) * kFloatBytes);
+  const Call in = call("MPI_Alltoallw", (std::ssize(grads) - mine) * kFloatBytes, only_other());
   std::copy_n(grads.data() + offsets[at(rank_)], mine, scratch.data() + rank_ * mine);
   Stretches to;
   Stretches from;
@@ -127,6 +128,23 @@ void Communicator::reduce_scatter_tree(std::span<const float> grads, std::span<c
   tree_sum_blocks(scratch.data(), size_, mine, mine, shard.data());
 }
 
+void Communicator::reduce_scatter(std::span<const std::int64_t> values,
+                                  std::span<const Index> counts_per_rank,
+                                  std::span<std::int64_t> shard) const {
+  require(std::ssize(counts_per_rank) == size_ && std::ssize(shard) == counts_per_rank[at(rank_)] &&
+              std::ssize(values) == offsets_of(counts_per_rank).back(),
+          "reduce_scatter: sizes must follow counts_per_rank");
+  if (size_ == 1) {
+    std::ranges::copy(values, shard.begin());
+    return;
+  }
+  const Call in = call("MPI_Reduce_scatter",
+                       std::ssize(values.subspan(shard.size())) * static_cast<Index>(sizeof(std::int64_t)));
+  check_mpi(MPI_Reduce_scatter(values.data(), shard.data(), mpi_counts(counts_per_rank).data(), MPI_INT64_T,
+                               MPI_SUM, handle_->comm),
+            "MPI_Reduce_scatter");
+}
+
 void Communicator::all_gather_stretches(std::span<float> values,
                                         std::span<const Index> counts_per_rank) const {
   require(std::ssize(counts_per_rank) == size_, "all_gather_stretches needs one count a rank");
@@ -134,7 +152,7 @@ void Communicator::all_gather_stretches(std::span<float> values,
   require(std::ssize(values) == offsets.back(), "all_gather_stretches: sizes must follow counts_per_rank");
   if (size_ == 1) return;
   if (size_ == 2) {
-    count_call(counts_per_rank[at(rank_)] * kFloatBytes);
+    const Call in = call("MPI_Allgatherv", counts_per_rank[at(rank_)] * kFloatBytes, only_other());
     Stretches parts;
     for (Index rank = 0; rank < size_; ++rank) parts.add(offsets[at(rank)], counts_per_rank[at(rank)]);
     return swap_with(1 - rank_, values.data(), parts[rank_], values.data(), parts[1 - rank_], handle_->comm);
@@ -144,7 +162,7 @@ void Communicator::all_gather_stretches(std::span<float> values,
       broadcast(values.subspan(at(offsets[at(root)]), at(counts_per_rank[at(root)])), root);
     return;
   }
-  count_call(counts_per_rank[at(rank_)] * kFloatBytes * (size_ - 1));
+  const Call in = call("MPI_Allgatherv", counts_per_rank[at(rank_)] * kFloatBytes * (size_ - 1));
   check_mpi(MPI_Allgatherv(MPI_IN_PLACE, 0, MPI_FLOAT, values.data(), mpi_counts(counts_per_rank).data(),
                            mpi_counts(offsets).data(), MPI_FLOAT, handle_->comm),
             "MPI_Allgatherv");

@@ -88,6 +88,7 @@ struct Messages::Requests {
     Index first_piece;
     Index pieces;
     Index travelling;
+    int from;
   };
   RequestList receives, sends;
   std::vector<Letter> letters;
@@ -96,6 +97,11 @@ struct Messages::Requests {
 
   ~Requests() { receives.cancel(); }
 
+  /// The rank whose message has been awaited for longest; -1: none is.
+  int awaited() const {
+    const auto open = std::ranges::find_if(letters, [](const Letter& l) { return l.travelling > 0; });
+    return open == letters.end() ? -1 : open->from;
+  }
   void note_arrival(Index piece) {
     const Index number = letter_of[at(piece)];
     if (--letters[at(number)].travelling == 0) untold.push_back(number);
@@ -115,7 +121,7 @@ void Messages::receive(int from, std::span<float> into) {
               "MPI_Irecv");
     letter_of.push_back(number);
   });
-  letters.push_back({first, receives.size() - first, receives.size() - first});
+  letters.push_back({first, receives.size() - first, receives.size() - first, from});
 }
 
 void Messages::send(int to, std::span<const float> values) {
@@ -131,6 +137,7 @@ void Messages::send(int to, std::span<const float> values) {
 
 std::optional<Index> Messages::next_arrival() {
   std::vector<Index>& untold = requests_->untold;
+  const auto in = ranks_->waiting_in("MPI_Waitsome", requests_->awaited());
   while (untold.empty())
     if (!requests_->receives.wait_for_some([&](Index piece) { requests_->note_arrival(piece); }))
       return std::nullopt;
@@ -142,6 +149,7 @@ std::optional<Index> Messages::next_arrival() {
 void Messages::wait_for(Index first, Index count) {
   for (Index number = first; number < first + count; ++number) {
     auto& letter = requests_->letters[at(number)];
+    const auto in = ranks_->waiting_in("MPI_Waitall", letter.from);
     requests_->receives.wait_for(letter.first_piece, letter.pieces);
     letter.travelling = 0;
     std::erase(requests_->untold, number);
@@ -165,6 +173,7 @@ void Messages::progress() {
 
 void Messages::finish() {
   auto& [receives, sends, letters, letter_of, untold] = *requests_;
+  const auto in = ranks_->waiting_in("MPI_Waitall", requests_->awaited());
   receives.wait_for(0, receives.size());
   sends.wait_for(0, sends.size());
   receives.clear();

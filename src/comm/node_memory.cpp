@@ -71,6 +71,30 @@ Index reserve_bytes(int ranks) {
   return rounded_up(std::min(node * kTimes, std::max(kMostOfANode, 2 * node)) / ranks, kHugePage);
 }
 
+/// Whether this process may have so many addresses more: ulimit -v counts them, though no page is there.
+bool has_addresses(Index bytes) {
+  void* place = ::mmap(nullptr, at(bytes), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (place == MAP_FAILED) return false;
+  ::munmap(place, at(bytes));
+  return true;
+}
+
+/// What one rank's memory may be, where each maps that of all: the wish, or half of what is left where
+/// addresses are limited, because all else needs some too.
+Index possible_reserve(int ranks) {
+  const Index wish = reserve_bytes(ranks);
+  if (has_addresses(wish * ranks)) return wish;
+  Index reserve = wish;
+  while (reserve > kHugePage && !has_addresses(reserve * ranks)) reserve /= 2;
+  return std::max(reserve / 2 / kHugePage * kHugePage, kHugePage);
+}
+
+/// The same on every rank of the node.
+Index agreed_reserve(const Communicator& node) {
+  const std::int64_t mine = possible_reserve(node.size());
+  return std::ranges::min(node.all_gather(std::span(&mine, 1)));
+}
+
 /// What a rank tells the others: where its file is, and the word that proves it is the one.
 using Card = std::array<std::int64_t, 3>;
 
@@ -82,7 +106,10 @@ std::int64_t random_word() {
 std::byte* map_whole(int fd, Index bytes) {
   void* place = ::mmap(nullptr, at(bytes), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
   if (place == MAP_FAILED)
-    throw Error(system_text("mmap of " + std::to_string(bytes) + " bytes of addresses"));
+    throw Error(
+        system_text("mmap of " + std::to_string(bytes) +
+                    " bytes of addresses for memory that ranks share; raise the limit of addresses (ulimit "
+                    "-v), or choose dispatcher = alltoall with node pool = off"));
   ::madvise(place, at(bytes), MADV_DONTDUMP);  // every rank would write the whole node's
   ::madvise(place, at(bytes), MADV_HUGEPAGE);  // where the system gives them to shared memory
   return static_cast<std::byte*>(place);
@@ -118,17 +145,22 @@ void pause() {
 }  // namespace
 
 /// A peer that is running answers within the pauses; one that waits for a processor needs this one's.
-void wait_until(const std::atomic<std::uint64_t>& flag, std::uint64_t least) {
+void wait_until(const std::atomic<std::uint64_t>& flag, std::uint64_t least, PositionBoard* board) {
   constexpr int kPauses = 100;
   for (int i = 0; i < kPauses; ++i) {
     if (flag.load(std::memory_order_acquire) >= least) return;
     pause();
   }
+  if (board != nullptr) board->enter_call("node memory");
   while (flag.load(std::memory_order_acquire) < least) ::sched_yield();
+  if (board != nullptr) board->enter_call(nullptr);
 }
 
 NodeMemory::NodeMemory(const Communicator& node, Index mailbox_bytes)
-    : rank_(node.rank()), mailbox_bytes_(rounded_up(mailbox_bytes, kLine)), maps_(at(node.size())) {
+    : rank_(node.rank()),
+      board_(node.board()),
+      mailbox_bytes_(rounded_up(mailbox_bytes, kLine)),
+      maps_(at(node.size())) {
   try {
     map(node);
   } catch (...) {
@@ -142,13 +174,18 @@ NodeMemory::~NodeMemory() {
 }
 
 void NodeMemory::map(const Communicator& node) {
-  reserve_ = reserve_bytes(node.size());
+  reserve_ = agreed_reserve(node);
   const std::int64_t word = random_word();
   agree(node, [&] {
     Descriptor file(::memfd_create("moeloom", MFD_CLOEXEC));
     if (file.get() < 0) throw Error(system_text("memfd_create"));
     if (::ftruncate(file.get(), reserve_) != 0) throw Error(system_text("ftruncate of a memfd"));
     end_ = kPage + rounded_up(2 * mailbox_bytes_, kPage);
+    if (end_ > reserve_)
+      throw Error(
+          "ranks that share memory need " + std::to_string(end_) + " bytes of addresses each, and have " +
+          std::to_string(reserve_) +
+          "; raise the limit of addresses (ulimit -v), or choose dispatcher = alltoall with node pool = off");
     reserve_pages(file.get(), 0, end_);
     maps_[at(rank_)] = map_whole(file.get(), reserve_);
     new (maps_[at(rank_)]) Head{static_cast<std::uint64_t>(word), {}};
@@ -184,7 +221,7 @@ std::span<const std::byte> NodeMemory::inbox(int rank) const {
 void NodeMemory::meet() {
   ++meetings_;
   head(maps_[at(rank_)]).meetings.store(meetings_, std::memory_order_release);
-  for (std::byte* map : maps_) wait_until(head(map).meetings, meetings_);
+  for (std::byte* map : maps_) wait_until(head(map).meetings, meetings_, board_);
   give_back_released();
 }
 
@@ -220,9 +257,11 @@ NodeMemory::Extent NodeMemory::take_at_end(Index bytes, Index unit) {
   const Index begin = extends ? free_.back().offset : end_;
   const Extent taken{rounded_up(begin, unit), rounded_up(std::max<Index>(bytes, 1), unit)};
   if (taken.offset + taken.bytes > reserve_)
-    throw Error("a block of " + std::to_string(bytes) + " bytes does not fit behind the " +
-                std::to_string(begin) + " bytes of addresses that were used of " + std::to_string(reserve_) +
-                "; choose fewer tokens a step, or dispatcher = alltoall with node pool = off");
+    throw Error(
+        "a block of " + std::to_string(bytes) + " bytes does not fit behind the " + std::to_string(begin) +
+        " bytes of addresses that were used of " + std::to_string(reserve_) +
+        "; choose fewer tokens a step, or dispatcher = alltoall with node pool = off, or raise the limit "
+        "of addresses if there is one (ulimit -v)");
   if (extends) free_.pop_back();
   if (taken.offset > begin) make_free({begin, taken.offset - begin});
   end_ = taken.offset + taken.bytes;

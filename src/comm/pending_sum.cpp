@@ -11,7 +11,7 @@ struct PendingSum::Request {
 };
 
 PendingSum::PendingSum(const Communicator& ranks, std::vector<std::int64_t> values)
-    : values_(std::move(values)) {
+    : ranks_(&ranks), values_(std::move(values)) {
   if (ranks.size() == 1) return;
   ranks.count_call(static_cast<Index>(values_.size() * sizeof(std::int64_t)) * (ranks.size() - 1));
   request_ = std::make_unique<Request>();
@@ -25,7 +25,10 @@ PendingSum::~PendingSum() {
 }
 
 std::vector<std::int64_t> PendingSum::finish() {
-  if (request_) check_mpi(MPI_Wait(&request_->mpi, MPI_STATUS_IGNORE), "MPI_Wait");
+  if (request_) {
+    const auto in = ranks_->waiting_in("MPI_Wait");
+    check_mpi(MPI_Wait(&request_->mpi, MPI_STATUS_IGNORE), "MPI_Wait");
+  }
   request_.reset();
   return std::move(values_);
 }

@@ -1,6 +1,7 @@
 #include "moeloom/io/new_folder.hpp"
 
 #include "moeloom/base/errors.hpp"
+#include "moeloom/io/file_observer.hpp"
 
 #include <cerrno>
 #include <fcntl.h>
@@ -37,7 +38,7 @@ fs::path partial_folder(const fs::path& folder) {
 void begin_folder(const fs::path& folder) {
   std::error_code failure;
   if (fs::exists(folder) && !(fs::is_directory(folder) && fs::is_empty(folder)))
-    throw IoError(folder.string() + " is there and not an empty folder; choose another, or remove it");
+    throw ConfigError({folder.string() + " is there and not an empty folder; choose another, or remove it"});
   const fs::path partial = partial_folder(folder);
   fs::remove_all(partial, failure);
   throw_if(failure, "remove", partial);
@@ -48,6 +49,7 @@ void begin_folder(const fs::path& folder) {
 void publish_folder(const fs::path& folder) {
   std::error_code failure;
   sync_folder(partial_folder(folder));
+  observed_bytes(FileStage::kRename, partial_folder(folder));
   fs::rename(partial_folder(folder), plain(folder), failure);
   throw_if(failure, "rename " + partial_folder(folder).string() + " to", folder);
   sync_folder(parent_of(folder));
@@ -59,6 +61,7 @@ void discard_folder(const fs::path& folder) noexcept {
 }
 
 void sync_folder(const fs::path& folder) {
+  observed_bytes(FileStage::kSync, folder);
   const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (descriptor < 0) throw_system_error("open", folder, errno);
   const int error = ::fsync(descriptor) == 0 ? 0 : errno;

@@ -3,6 +3,7 @@
 #include "moeloom/base/errors.hpp"
 #include "moeloom/tensor/dtype.hpp"
 
+#include <array>
 #include <zstd.h>
 
 namespace moeloom {
@@ -10,6 +11,10 @@ namespace {
 
 constexpr std::size_t kPlanes = 4;
 constexpr std::uint16_t kNoExpertBits = 0xFFFF;
+// A block that unpacks to more than kFree bytes has at least one byte of its own for kMostGrowth of them: a
+// file of 100 KB could otherwise ask for gigabytes.
+constexpr std::size_t kFree = std::size_t{1} << 20;
+constexpr std::size_t kMostGrowth = 1024;
 constexpr int kLevel = 3;  // zstd's own default; 9 took 4 times as long for 9 % less
 
 std::byte low(std::uint16_t bits) {
@@ -37,6 +42,21 @@ std::vector<std::byte> planes_of(const RecordedRouting& routing) {
   return planes;
 }
 
+/// Bytes that a block of so many must have.
+std::size_t least_bytes(std::size_t planes) {
+  return planes <= kFree ? 0 : planes / kMostGrowth;
+}
+
+/// A frame that zstd skips, where all tokens went the same way and next to nothing was left.
+void pad(std::vector<std::byte>& frame, std::size_t least) {
+  if (frame.size() >= least) return;
+  constexpr std::uint32_t kSkippable = 0x184D2A50;  // of RFC 8878
+  const std::array<std::uint32_t, 2> head = {kSkippable, static_cast<std::uint32_t>(least - frame.size())};
+  const auto bytes = std::as_bytes(std::span(head));
+  frame.insert(frame.end(), bytes.begin(), bytes.end());
+  frame.resize(frame.size() + head[1]);
+}
+
 /// The frame says how many bytes it holds; one that lies is caught by zstd, which writes no more than there
 /// is room for.
 std::vector<std::byte> decompressed(std::span<const std::byte> frame, std::size_t bytes,
@@ -47,6 +67,9 @@ std::vector<std::byte> decompressed(std::span<const std::byte> frame, std::size_
   if (said != bytes)
     throw IoError(origin + ": expected " + std::to_string(bytes) + " bytes of ids and weights, found " +
                   std::to_string(said));
+  if (frame.size() < least_bytes(bytes))
+    throw IoError(origin + ": " + std::to_string(frame.size()) + " bytes cannot hold " +
+                  std::to_string(bytes) + " bytes of ids and weights");
   std::vector<std::byte> planes(bytes);
   const std::size_t written = ZSTD_decompress(planes.data(), planes.size(), frame.data(), frame.size());
   if (ZSTD_isError(written) != 0)
@@ -66,6 +89,7 @@ std::vector<std::byte> compressed_planes(const RecordedRouting& routing) {
   if (ZSTD_isError(bytes) != 0)
     throw IoError("zstd cannot compress a block: " + std::string(ZSTD_getErrorName(bytes)));
   frame.resize(bytes);
+  pad(frame, least_bytes(planes.size()));
   return frame;
 }
 

@@ -10,7 +10,8 @@ namespace {
 
 /// A shard is a file of this folder: an index may not point elsewhere.
 bool is_plain_file_name(const std::string& name) {
-  return !name.empty() && name != "." && name != ".." && name.find('/') == std::string::npos;
+  return !name.empty() && name != "." && name != ".." &&
+         name.find_first_of(std::string_view("/\0", 2)) == std::string::npos;
 }
 
 /// The index's table from tensor name to shard.

@@ -150,17 +150,18 @@ void check_that_nothing_overlaps_or_is_left_over(const std::map<std::string, Ten
 
 SafetensorsHeader read_safetensors_header(std::span<const std::byte> file, const std::string& origin) {
   const std::string_view text = header_text(file, origin);
-  const HeaderJson json = parse_json<HeaderJson>(text, origin);
-  if (!json.is_object()) refuse(origin, "header: expected a JSON object, found " + described(json));
   const auto file_bytes = static_cast<Index>(file.size());
   const Index data_begin = kHeaderLengthBytes + static_cast<Index>(text.size());
   SafetensorsHeader header;
-  for (const auto& [name, fields] : json.items()) {
-    if (name == kMetadataKey)
-      header.metadata = metadata_of(fields, origin);
-    else
-      header.tensors[name] = tensor_of(Entry(origin, name, fields), data_begin, file_bytes - data_begin);
-  }
+  // One entry at a time: all of them as JSON values would take many times the file.
+  const HeaderJson rest =
+      parse_json<HeaderJson>(text, origin, [&](const std::string& name, const HeaderJson& fields) {
+        if (name == kMetadataKey)
+          header.metadata = metadata_of(fields, origin);
+        else
+          header.tensors[name] = tensor_of(Entry(origin, name, fields), data_begin, file_bytes - data_begin);
+      });
+  if (!rest.is_object()) refuse(origin, "header: expected a JSON object, found " + described(rest));
   check_that_nothing_overlaps_or_is_left_over(header.tensors, data_begin, file_bytes, origin);
   return header;
 }

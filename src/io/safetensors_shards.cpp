@@ -3,6 +3,7 @@
 #include "moeloom/base/errors.hpp"
 #include "moeloom/io/text_file.hpp"
 
+#include <algorithm>
 #include <cstdio>
 #include <utility>
 
@@ -73,10 +74,15 @@ ShardPlan plan_shards(const std::vector<TensorSpec>& specs, Index shard_bytes) {
   return plan;
 }
 
-void create_shards(const std::filesystem::path& folder, const ShardPlan& plan) {
-  for (const SafetensorsShard& shard : plan.shards)
-    create_safetensors(folder / shard.file_name, shard.layout);
+std::vector<FilePiece> create_shards(const std::filesystem::path& folder, const ShardPlan& plan) {
+  std::vector<FilePiece> begun;
+  for (const auto& [name, layout] : plan.shards) {
+    create_safetensors(folder / name, layout);
+    for (FilePiece& piece : pieces_of(name, layout.file_bytes))
+      if (piece.begin < std::ssize(layout.header)) begun.push_back(std::move(piece));
+  }
   if (!plan.index.empty()) replace_file(folder / kWeightsIndexFile, plan.index);
+  return begun;
 }
 
 ShardWriter::ShardWriter(std::filesystem::path folder, const ShardPlan& plan)
@@ -98,6 +104,18 @@ void ShardWriter::write(const std::string& tensor, Index begin, std::span<const 
 
 void ShardWriter::write_bytes(const std::string& tensor, Index begin, std::span<const std::byte> bytes) {
   writer_of(tensor).write_bytes(tensor, begin, bytes);
+}
+
+std::vector<FilePiece> ShardWriter::begun_pieces() const {
+  std::vector<FilePiece> begun;
+  for (std::size_t shard = 0; shard < writers_.size(); ++shard) {
+    if (!writers_[shard]) continue;
+    const auto& [name, layout] = plan_.shards[shard];
+    for (const Index piece : writers_[shard]->begun_pieces())
+      begun.push_back(
+          {name, piece * kPieceBytes, std::min(kPieceBytes, layout.file_bytes - piece * kPieceBytes)});
+  }
+  return begun;
 }
 
 void ShardWriter::close() {

@@ -1,5 +1,6 @@
 // Writing safetensors: plan the layout, make the file in its full size, fill in byte ranges.
 #include "moeloom/base/errors.hpp"
+#include "moeloom/io/manifest.hpp"
 #include "moeloom/io/safetensors.hpp"
 
 #include <algorithm>
@@ -138,7 +139,10 @@ void SafetensorsWriter::write_bytes(const std::string& name, Index begin, std::s
   require(count % each == 0 && begin >= 0 && begin <= tensor.elements() - count / each,
           "elements to write must lie inside tensor \"" + name + "\"");
   require(file_ != nullptr, "a closed SafetensorsWriter writes no more");
-  file_->write_at(tensor.begin + begin * each, bytes);
+  const Index place = tensor.begin + begin * each;
+  file_->write_at(place, bytes);
+  for (Index piece = ceil_div(place, kPieceBytes); piece * kPieceBytes < place + count; ++piece)
+    begun_pieces_.insert(piece);
 }
 
 void SafetensorsWriter::close() {

@@ -1,24 +1,35 @@
 #include "system_file.hpp"
 
 #include "moeloom/base/errors.hpp"
+#include "moeloom/io/file_observer.hpp"
 
 #include <cerrno>
 #include <fcntl.h>
 #include <string>
 #include <sys/stat.h>
-#include <system_error>
 #include <unistd.h>
 #include <utility>
 
 namespace moeloom {
 
 void throw_system_error(std::string_view action, const std::filesystem::path& path, int error) {
-  throw IoError("cannot " + std::string(action) + " " + path.string() + ": " +
-                std::generic_category().message(error));
+  throw_io_error("cannot " + std::string(action) + " " + path.string(), error);
 }
+
+namespace {
+
+/// The folder may be a stranger's, with a link under a name that will be written. Devices are no one's files.
+void refuse_link(const std::filesystem::path& path) {
+  std::error_code ignored;
+  if (std::filesystem::is_symlink(path, ignored) && !std::filesystem::is_character_file(path, ignored))
+    throw IoError("cannot create " + path.string() + ": a link has this name; remove it");
+}
+
+}  // namespace
 
 SystemFile::SystemFile(std::filesystem::path path, int flags) : path_(std::move(path)) {
   // Without O_NONBLOCK the open of a pipe would wait for its other end; regular files do not mind.
+  if ((flags & O_CREAT) != 0) refuse_link(path_);
   descriptor_ = ::open(path_.c_str(), flags | O_CLOEXEC | O_NONBLOCK, 0644);
   if (descriptor_ < 0) throw_system_error((flags & O_CREAT) != 0 ? "create" : "open", path_, errno);
 }
@@ -36,6 +47,7 @@ Index SystemFile::bytes() const {
 }
 
 void SystemFile::reserve(Index bytes) {
+  observed_bytes(FileStage::kReserve, path_, bytes);
   int error = EINTR;
   while (error == EINTR) error = ::posix_fallocate(descriptor_, 0, bytes);
   if (error == EOPNOTSUPP || error == EINVAL || error == ENOSYS)
@@ -43,9 +55,21 @@ void SystemFile::reserve(Index bytes) {
   if (error != 0) throw_system_error("reserve " + std::to_string(bytes) + " bytes for", path_, error);
 }
 
+void SystemFile::read_at(Index offset, std::span<std::byte> bytes) const {
+  while (!bytes.empty()) {
+    const ssize_t got = ::pread(descriptor_, bytes.data(), bytes.size(), offset);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) throw_system_error("read", path_, errno);
+    if (got == 0) throw IoError(path_.string() + ": ends at byte " + std::to_string(offset));
+    bytes = bytes.subspan(static_cast<std::size_t>(got));
+    offset += got;
+  }
+}
+
 void SystemFile::write_at(Index offset, std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
-    const ssize_t written = ::pwrite(descriptor_, bytes.data(), bytes.size(), offset);
+    const Index most = observed_bytes(FileStage::kWrite, path_, std::ssize(bytes));
+    const ssize_t written = ::pwrite(descriptor_, bytes.data(), static_cast<std::size_t>(most), offset);
     if (written < 0 && errno == EINTR) continue;
     if (written < 0) throw_system_error("write to", path_, errno);
     if (written == 0) throw_system_error("write to", path_, ENOSPC);
@@ -55,6 +79,7 @@ void SystemFile::write_at(Index offset, std::span<const std::byte> bytes) {
 }
 
 void SystemFile::sync_and_close() {
+  observed_bytes(FileStage::kSync, path_);
   const bool synced = ::fsync(descriptor_) == 0;
   // Some filesystems have no fsync and say EINVAL; there is then nothing to wait for.
   const int sync_error = synced || errno == EINVAL ? 0 : errno;

@@ -26,6 +26,8 @@ class SystemFile {
   Index bytes() const;
   /// Reserves [0, bytes) on the disk; where the filesystem cannot reserve, only sets the size.
   void reserve(Index bytes);
+  /// Throws too where the file ends before.
+  void read_at(Index offset, std::span<std::byte> bytes) const;
   void write_at(Index offset, std::span<const std::byte> bytes);
   /// Hands everything to the disk and closes: errors that the system kept for later arrive here.
   void sync_and_close();

@@ -1,5 +1,8 @@
 #include "moeloom/base/errors.hpp"
 
+#include <cerrno>
+#include <new>
+
 #include "support/expect_error.hpp"
 #include <gtest/gtest.h>
 
@@ -19,6 +22,30 @@ TEST(ConfigError, ListsEveryViolationOnItsLine) {
   EXPECT_STREQ(ConfigError({"one"}).what(), "one");
   EXPECT_STREQ(ConfigError({}).what(), "");
   EXPECT_EQ(ConfigError({"a", "b"}).violations(), (std::vector<std::string>{"a", "b"}));
+}
+
+TEST(Cause, IsWhoseErrorItIs) {
+  EXPECT_EQ(cause_of(IoError("x")), Cause::kData);
+  EXPECT_EQ(cause_of(DiskError("x")), Cause::kDisk);
+  EXPECT_EQ(cause_of(CorruptError("x")), Cause::kCorrupt);
+  EXPECT_EQ(cause_of(MpiError("x")), Cause::kMpi);
+  EXPECT_EQ(cause_of(ShapeError("x")), Cause::kRequest);
+  EXPECT_EQ(cause_of(std::bad_alloc()), Cause::kRequest);
+  EXPECT_EQ(cause_of(ConfigError({"x"})), Cause::kRequest);
+  EXPECT_EQ(cause_of(ConfigError({"x"}, Cause::kData)), Cause::kData);
+  EXPECT_EQ(cause_of(AgreedError("x", Cause::kDisk)), Cause::kDisk);
+}
+
+TEST(Cause, OfWhatTheSystemRefusesIsByItsNumber) {
+  EXPECT_THROW(throw_io_error("x", ENOSPC), DiskError);
+  EXPECT_THROW(throw_io_error("x", EROFS), DiskError);
+  EXPECT_EQ(testing::message_of<IoError>([] { throw_io_error("cannot open a", ENOENT); }),
+            "cannot open a: No such file or directory");
+  try {
+    throw_io_error("x", ENOENT);
+  } catch (const IoError& error) {
+    EXPECT_EQ(cause_of(error), Cause::kData);
+  }
 }
 
 TEST(Errors, AreAllCaughtAsError) {

@@ -56,6 +56,18 @@ TEST(Violations, GoOnAfterEachFailedCheckAndAreThrownTogether) {
   }
 }
 
+TEST(Violations, AreOfFilesAloneOnlyWhereNothingElseIsWrong) {
+  Violations files;
+  files.attempt([] { throw IoError("cannot read x"); });
+  EXPECT_EQ(files.cause(), Cause::kData);
+  files.attempt([] { throw DiskError("cannot write y"); });
+  EXPECT_EQ(files.cause(), Cause::kDisk);
+  files.add("steps = 0");
+  EXPECT_EQ(files.cause(), Cause::kRequest);
+  files.attempt([] { throw IoError("cannot read z"); });
+  EXPECT_EQ(files.cause(), Cause::kRequest);
+}
+
 TEST(Violations, LetThroughWhatIsNoMistakeOfAPerson) {
   Violations violations;
   EXPECT_THROW(violations.attempt([] { throw std::bad_alloc(); }), std::bad_alloc);

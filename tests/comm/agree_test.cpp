@@ -50,6 +50,20 @@ TEST(Agree, GroupsRanksByTheirMessage) {
   EXPECT_EQ(agreed_text(world, low_first), "rank 0: z\nranks 1,2,3: a");
 }
 
+TEST(Agree, KeepsTheCauseOfTheLowestRank) {
+  const Communicator world = Communicator::world();
+  const int first = world.size() > 1 ? 1 : 0;
+  try {
+    agree(world, [&] {
+      if (world.rank() == first) throw DiskError("full");
+      if (world.rank() > first) throw IoError("gone");
+    });
+    FAIL() << "nothing was thrown";
+  } catch (const AgreedError& error) {
+    EXPECT_EQ(error.cause(), Cause::kDisk);
+  }
+}
+
 TEST(Agree, GivesAnErrorWithoutTextAText) {
   EXPECT_NE(agreed_text(Communicator::world(), [](int) { return " "; }), "");
   EXPECT_THROW(agree(Communicator::world(), [] { throw Error(""); }), AgreedError);

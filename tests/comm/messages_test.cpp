@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "support/sanitized.hpp"
 #include <gtest/gtest.h>
 
 namespace moeloom {
@@ -170,6 +171,7 @@ class FoldedFloats {
 };
 
 TEST(Messages, OneMayBeLongerThanAnIntCounts) {
+  if (testing::kSanitized) GTEST_SKIP() << "gigabytes, checked byte by byte, take minutes";
   constexpr Index kFloats = (Index{1} << 31) + 3;
   const Communicator world = Communicator::world();
   if (world.size() > 2) GTEST_SKIP() << "seconds for one message; others would only watch it";

@@ -7,12 +7,16 @@
 #include <csignal>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
+#include <optional>
 #include <set>
 #include <string>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
 
+#include "support/sanitized.hpp"
 #include <gtest/gtest.h>
 
 namespace moeloom {
@@ -203,6 +207,47 @@ TEST(NodeMemory, AKilledProcessLeavesNothingBehind) {
   EXPECT_EQ(names_in("/dev/shm"), before);
   ::close(ends[0]);
   ::close(ends[1]);
+}
+
+/// Lets this process have so many addresses beyond those that it has.
+class AddressLimit {
+ public:
+  explicit AddressLimit(Index more) {
+    ::getrlimit(RLIMIT_AS, &before_);
+    Index pages = 0;
+    std::ifstream("/proc/self/statm") >> pages;
+    rlimit limit = before_;
+    limit.rlim_cur = static_cast<rlim_t>(pages * ::sysconf(_SC_PAGESIZE) + more);
+    ::setrlimit(RLIMIT_AS, &limit);
+  }
+  ~AddressLimit() { ::setrlimit(RLIMIT_AS, &before_); }
+
+ private:
+  rlimit before_{};
+};
+
+TEST(NodeMemory, TakesFewerAddressesWhereTheyAreLimited) {
+  if (testing::kSanitized) GTEST_SKIP() << "a sanitizer takes addresses of its own";
+  const AddressLimit limit(Index{1} << 30);
+  const auto memory = memory_of_world();
+  const Index room = (Index{1} << 30) / memory->size();
+  const NodeBlock block(memory, room / 8);
+  value_in<Index>(memory->outbox()) = block.offset();
+  memory->meet();
+  for (int rank = 0; rank < memory->size(); ++rank)
+    *memory->address(rank, value_in<Index>(memory->inbox(rank)) + memory->rank()) = std::byte{7};
+  memory->meet();
+  for (int rank = 0; rank < memory->size(); ++rank) EXPECT_EQ(block.data()[rank], std::byte{7});
+  EXPECT_THROW(NodeBlock(memory, room), Error) << "more than is left";
+}
+
+TEST(NodeMemory, OneRankWithFewAddressesIsEnoughForAllToTakeFewer) {
+  if (testing::kSanitized) GTEST_SKIP() << "a sanitizer takes addresses of its own";
+  std::optional<AddressLimit> limit;
+  if (Communicator::world().rank() == 0) limit.emplace(Index{1} << 30);
+  const auto memory = memory_of_world();
+  memory->meet();
+  EXPECT_THROW(NodeBlock(memory, Index{1} << 30), Error);
 }
 
 }  // namespace

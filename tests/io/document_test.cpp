@@ -7,11 +7,14 @@
 
 #include "support/expect_error.hpp"
 #include "support/files.hpp"
+#include "support/growth.hpp"
 #include <gtest/gtest.h>
 
 namespace moeloom {
 namespace {
 
+using testing::growth_of_time;
+using testing::kMostLinearGrowth;
 using testing::message_of;
 using testing::TemporaryFolder;
 
@@ -101,6 +104,44 @@ TEST(Document, RefusesWhatIsNoJsonObjectWithThePlace) {
   EXPECT_EQ(refusal("[1, 2]"), "file.json: expected a JSON object, found an array of 2");
   EXPECT_EQ(refusal(R"({"a": {"b": 1, "b": 2}})"), "file.json: \"b\" is given twice in one JSON object");
   EXPECT_NE(refusal(std::string(100'000, '[')).find("nested deeper than 64"), std::string::npos);
+}
+
+TEST(Document, HoldsManyNamesInTimeThatGrowsWithThem) {
+  const auto text_of = [](Index count) {
+    std::string text = R"({"inner": {})";
+    for (Index i = 0; i < count; ++i) text += ",\"k" + std::to_string(i) + "\":" + std::to_string(i);
+    return text + "}";
+  };
+  const auto read = [](const std::string& text) {
+    const Document document = Document::parse(text, "file.json");
+    for (const std::string& key : document.keys())
+      if (key != "inner") document.integer(key);
+  };
+  EXPECT_LT(growth_of_time(4000, text_of, read), kMostLinearGrowth);
+
+  const auto count_of = [](Index count) { return count; };
+  const auto make = [](Index count) {
+    Document document;
+    for (Index i = 0; i < count; ++i) document.set("k" + std::to_string(i), i);
+  };
+  EXPECT_LT(growth_of_time(4000, count_of, make), kMostLinearGrowth);
+}
+
+TEST(Document, FindsReplacesAndErasesAmongManyNames) {
+  Document document;
+  for (Index i = 0; i < 100; ++i) document.set("k" + std::to_string(i), i);
+  document.erase("k40");
+  document.erase("k99");
+  document.erase("nothing");
+  document.set("k41", "new");
+  document.set("k40", 7);
+  EXPECT_FALSE(document.has("k99"));
+  EXPECT_EQ(document.text("k41"), "new");
+  EXPECT_EQ(document.integer("k98"), 98);
+  EXPECT_EQ(document.keys().size(), 99u);
+  EXPECT_EQ(document.keys().back(), "k40");
+  const Document copy = document;
+  EXPECT_EQ(copy.integer("k40"), 7);
 }
 
 TEST(Document, AllowsTheSameNameInDifferentObjects) {

@@ -41,7 +41,7 @@ TEST(NewFolder, ReplacesNothing) {
   fs::create_directory(parent / "full");
   testing::write_bytes(parent / "full" / "file", "x");
   for (const fs::path& taken : {parent / "full", parent / "full" / "file"}) {
-    const std::string text = testing::message_of<IoError>([&] { begin_folder(taken); });
+    const std::string text = testing::message_of<ConfigError>([&] { begin_folder(taken); });
     EXPECT_NE(text.find("not an empty folder"), std::string::npos) << text;
     EXPECT_FALSE(fs::exists(partial_folder(taken)));
   }

@@ -6,7 +6,9 @@
 #include "moeloom/tensor/dtype.hpp"
 
 #include <cstring>
+#include <zstd.h>
 
+#include "routing_planes.hpp"
 #include "support/expect_error.hpp"
 #include "support/files.hpp"
 #include <gtest/gtest.h>
@@ -285,6 +287,24 @@ TEST(RoutingFile, HashesATextByItsTokens) {
   EXPECT_EQ(text_hash(ids), text_hash(ids));
   EXPECT_NE(text_hash(ids), text_hash(others));
   EXPECT_NE(text_hash(ids), text_hash(std::span(ids).first(2)));
+}
+
+TEST(RoutingFile, UnpacksNoMoreThanItsBytesJustify) {
+  constexpr Index kSlots = Index{1} << 20;
+  RecordedRouting alike;
+  alike.topk_idx.assign(kSlots, 3);
+  alike.topk_weights.assign(kSlots, 1.0f);
+  const std::vector<std::byte> block = compressed_planes(alike);
+  EXPECT_GE(block.size(), std::size_t{4 * kSlots} / 1024);
+  const RecordedRouting back = routing_of_planes(block, kSlots, "block");
+  EXPECT_EQ(back.topk_idx, alike.topk_idx);
+  EXPECT_EQ(back.topk_weights, alike.topk_weights);
+  std::vector<std::byte> packed(1000);
+  const std::vector<char> zeros(4 * kSlots);
+  packed.resize(ZSTD_compress(packed.data(), packed.size(), zeros.data(), zeros.size(), 3));
+  EXPECT_NE(
+      message_of<IoError>([&] { routing_of_planes(packed, kSlots, "block"); }).find("cannot hold 4194304"),
+      std::string::npos);
 }
 
 }  // namespace

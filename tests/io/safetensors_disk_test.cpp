@@ -2,37 +2,17 @@
 #include "moeloom/base/errors.hpp"
 #include "moeloom/io/safetensors.hpp"
 
-#include <csignal>
-#include <sys/resource.h>
-
 #include "support/expect_error.hpp"
+#include "support/file_size_limit.hpp"
 #include "support/files.hpp"
 #include <gtest/gtest.h>
 
 namespace moeloom {
 namespace {
 
+using testing::FileSizeLimit;
 using testing::message_of;
 using testing::TemporaryFolder;
-
-/// Files of this process may not grow beyond `bytes`: what a full disk looks like without filling one.
-class FileSizeLimit {
- public:
-  explicit FileSizeLimit(rlim_t bytes) {
-    old_handler_ = std::signal(SIGXFSZ, SIG_IGN);
-    ::getrlimit(RLIMIT_FSIZE, &old_limit_);
-    const rlimit limit{bytes, old_limit_.rlim_max};
-    ::setrlimit(RLIMIT_FSIZE, &limit);
-  }
-  ~FileSizeLimit() {
-    ::setrlimit(RLIMIT_FSIZE, &old_limit_);
-    std::signal(SIGXFSZ, old_handler_);
-  }
-
- private:
-  void (*old_handler_)(int) = nullptr;
-  rlimit old_limit_{};
-};
 
 SafetensorsLayout megabyte() {
   return plan_safetensors({{"x", DType::kF32, {512, 512}}}, {});

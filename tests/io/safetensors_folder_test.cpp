@@ -65,6 +65,8 @@ TEST(SafetensorsFolder, RefusesAnIndexThatDisagreesWithTheShards) {
       {R"({"weight_map": {"a": "one.safetensors", "c": "one.safetensors", "d": "one.safetensors"}})",
        "tensor \"d\" is not in one.safetensors, where the index puts it"},
       {R"({"weight_map": {"a": "../one.safetensors"}})", "expected the name of a file in this folder"},
+      {R"({"weight_map": {"a": "one.safetensors\u0000/x"}})", "expected the name of a file in this folder"},
+      {R"({"weight_map": {"a": "/etc/passwd"}})", "expected the name of a file in this folder"},
       {R"({"weight_map": {"a": 1}})", "found 1"},
       {R"({"weight_map": [1]})", "key \"weight_map\": expected an object"},
       {R"({"weights": {}})", "key \"weight_map\": expected an object"},

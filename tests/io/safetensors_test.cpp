@@ -9,12 +9,15 @@
 #include "support/expect_error.hpp"
 #include "support/files.hpp"
 #include "support/golden.hpp"
+#include "support/growth.hpp"
 #include <gtest/gtest.h>
 
 namespace moeloom {
 namespace {
 
 using testing::bytes_of_number;
+using testing::growth_of_time;
+using testing::kMostLinearGrowth;
 using testing::message_of;
 using testing::TemporaryFolder;
 using testing::write_bytes;
@@ -203,6 +206,29 @@ std::vector<Damage> damaged_files() {
       {"metadata is text", file_of(R"({"__metadata__":"x"})", ""), "__metadata__: expected an object"},
       {"metadata holds a number", file_of(R"({"__metadata__":{"a":1}})", ""), "expected a string, found 1"},
   };
+}
+
+/// So many tensors of one byte.
+std::string file_of_tiny_tensors(Index count) {
+  std::string header = "{";
+  for (Index i = 0; i < count; ++i) {
+    const std::string n = std::to_string(i);
+    header += (i == 0 ? "\"t" : ",\"t") + n + R"(":{"dtype":"U8","shape":[1],"data_offsets":[)" + n + "," +
+              std::to_string(i + 1) + "]}";
+  }
+  return file_of(header + "}", std::string(static_cast<std::size_t>(count), 'x'));
+}
+
+TEST(Safetensors, ReadsAHeaderInTimeThatGrowsWithItsLength) {
+  const TemporaryFolder folder;
+  const auto file = [&](Index count) {
+    const std::filesystem::path path = folder / (std::to_string(count) + ".safetensors");
+    write_bytes(path, file_of_tiny_tensors(count));
+    return path;
+  };
+  const double growth =
+      growth_of_time(4000, file, [](const std::filesystem::path& path) { SafetensorsFile{path}; });
+  EXPECT_LT(growth, kMostLinearGrowth);
 }
 
 TEST(Safetensors, RefusesEveryDamagedFileAndSaysWhy) {

@@ -2,6 +2,8 @@
 
 #include "moeloom/base/errors.hpp"
 
+#include <sys/stat.h>
+
 #include "support/expect_error.hpp"
 #include "support/files.hpp"
 #include <gtest/gtest.h>
@@ -30,6 +32,34 @@ TEST(ReplaceFile, OnAFullDiskTheOldFileStays) {
   EXPECT_NE(message_of<IoError>([&] { replace_file(folder / "a.conf", "new"); }).find("No space left"),
             std::string::npos);
   EXPECT_EQ(read_bytes(folder / "a.conf"), "old");
+}
+
+TEST(ReplaceFile, DoesNotFollowALinkOutOfTheFolder) {
+  const TemporaryFolder folder, other;
+  write_bytes(other / "precious", "kept");
+  for (const char* target : {"precious", "made"}) {
+    std::filesystem::create_symlink(other / target, folder / "a.conf.partial");
+    EXPECT_NE(
+        message_of<IoError>([&] { replace_file(folder / "a.conf", "new"); }).find("a link has this name"),
+        std::string::npos);
+    std::filesystem::remove(folder / "a.conf.partial");
+  }
+  EXPECT_EQ(read_bytes(other / "precious"), "kept");
+  EXPECT_EQ(testing::names_in(other.path()), std::vector<std::string>{"precious"});
+}
+
+TEST(ReadTextFile, ReadsFilesAloneAndWaitsForNothing) {
+  const TemporaryFolder folder;
+  write_bytes(folder / "a", "text\n");
+  std::filesystem::create_symlink("a", folder / "link");
+  EXPECT_EQ(read_text_file(folder / "link"), "text\n");
+  ASSERT_EQ(::mkfifo((folder / "pipe").c_str(), 0600), 0);
+  for (const std::filesystem::path& path :
+       {folder / "pipe", folder.path(), std::filesystem::path("/dev/zero")}) {
+    EXPECT_NE(message_of<IoError>([&] { read_text_file(path); }).find("expected a"), std::string::npos)
+        << path;
+    EXPECT_NE(message_of<IoError>([&] { require_regular_file(path); }).find("expected a"), std::string::npos);
+  }
 }
 
 TEST(ReplaceFile, SaysWhatStandsInTheWay) {

@@ -2,32 +2,16 @@
 #pragma once
 
 #include "moeloom/base/index.hpp"
+#include "moeloom/base/position_board.hpp"
 
 #include <array>
 #include <chrono>
+#include <functional>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 namespace moeloom {
-
-enum class Phase {
-  kOther,
-  kData,
-  kEmbed,
-  kAttention,
-  kDense,
-  kRouter,
-  kPlan,
-  kDispatch,
-  kExperts,
-  kCombine,
-  kLoss,
-  kReduce,
-  kOptimizer
-};
-inline constexpr std::size_t kPhases = 13;
-std::string_view name_of(Phase phase);
 
 /// From the widest: a step holds phases, a phase holds products.
 enum class SpanKind { kStep, kPhase, kProduct };
@@ -54,6 +38,8 @@ class PhaseClock {
       spans_->push_back({SpanKind::kPhase, name_of(current_), since_, now});
     current_ = next;
     since_ = now;
+    if (board_ != nullptr) board_->enter(next);
+    if (on_enter_) on_enter_();
   }
   void start() {
     current_ = Phase::kOther;
@@ -64,6 +50,19 @@ class PhaseClock {
   std::array<double, kPhases> take() {
     enter(Phase::kOther);
     return std::exchange(seconds_, {});
+  }
+
+  /// From now on phases are also shown on the board, which must outlive that.
+  void show_on(PositionBoard* board) { board_ = board; }
+  /// Called in each phase as it begins: a test's way into the middle of a step.
+  void on_enter(std::function<void()> call) { on_enter_ = std::move(call); }
+  /// The micro-batch of a step, and the layer (-1: none) and direction, that phases are entered in from now
+  /// on.
+  void enter_step(Index step, Index micro_batch) {
+    if (board_ != nullptr) board_->enter_step(step, micro_batch);
+  }
+  void enter_layer(Index layer, bool backward) {
+    if (board_ != nullptr) board_->place(layer, backward);
   }
 
   /// From now on what is timed is also appended to `spans`, which must outlive that; null: no longer.
@@ -82,6 +81,8 @@ class PhaseClock {
   Span::Clock::time_point since_ = Span::Clock::now();
   std::array<double, kPhases> seconds_{};
   std::vector<Span>* spans_ = nullptr;
+  PositionBoard* board_ = nullptr;
+  std::function<void()> on_enter_;
 };
 
 }  // namespace moeloom

@@ -25,29 +25,32 @@ class Violations {
   void unless_positive(const std::string& name, double value);
   void unless_not_negative(const std::string& name, double value);
   void unless_below_one(const std::string& name, double value);
-  void add(const std::string& text) { list_.push_back(text); }
-  void add(const std::vector<std::string>& texts) { list_.insert(list_.end(), texts.begin(), texts.end()); }
+  void add(const std::string& text, Cause cause = Cause::kRequest) { add(std::vector{text}, cause); }
+  void add(const std::vector<std::string>& texts, Cause cause = Cause::kRequest);
   /// Runs `check`; what it throws of this library's errors is added, so that the next check is made too.
   template <typename Check>
   void attempt(Check check) {
     try {
       check();
     } catch (const ConfigError& error) {
-      add(error.violations());
+      add(error.violations(), error.cause());
     } catch (const Error& error) {
-      add(error.what());
+      add(error.what(), cause_of(error));
     }
   }
 
   bool empty() const { return list_.empty(); }
   const std::vector<std::string>& list() const { return list_; }
+  /// Of all of them: kRequest where something has to be asked for in another way.
+  Cause cause() const { return cause_; }
   /// Throws ConfigError with all of them.
   void throw_if_any() const {
-    if (!empty()) throw ConfigError(list_);
+    if (!empty()) throw ConfigError(list_, cause_);
   }
 
  private:
   std::vector<std::string> list_;
+  Cause cause_ = Cause::kRequest;
 };
 
 }  // namespace moeloom

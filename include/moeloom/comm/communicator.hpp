@@ -4,6 +4,8 @@
 // elements if need be. All throw MpiError with the call, MPI's text and the world rank.
 #pragma once
 
+#include "moeloom/base/errors.hpp"
+#include "moeloom/base/position_board.hpp"
 #include "moeloom/tensor/matrix.hpp"
 
 #include <cstdint>
@@ -42,6 +44,11 @@ class Communicator {
   /// The ranks that share this rank's memory (MPI_Comm_split_type SHARED).
   Communicator split_by_node() const;
 
+  /// Shows on the board, which must outlive it, in which call of MPI this rank is and whom it waits for; so
+  /// do communicators that are split from this one from now on.
+  void report_to(PositionBoard& board);
+  PositionBoard* board() const { return board_; }  // null: it reports to none
+
   void barrier() const;
   /// mine [n] -> [size, n], rank by rank. The same n on every rank.
   std::vector<std::int64_t> all_gather(std::span<const std::int64_t> mine) const;
@@ -74,6 +81,9 @@ class Communicator {
   /// lie in grads.
   void reduce_scatter_tree(std::span<const float> grads, std::span<const Index> counts_per_rank,
                            std::span<float> scratch, std::span<float> shard) const;
+  /// The same of integers, whose sum has no order: values [sum(counts_per_rank)] -> shard.
+  void reduce_scatter(std::span<const std::int64_t> values, std::span<const Index> counts_per_rank,
+                      std::span<std::int64_t> shard) const;
   /// In place: values [sum(counts_per_rank)], this rank's stretch filled -> all stretches filled.
   void all_gather_stretches(std::span<float> values, std::span<const Index> counts_per_rank) const;
 
@@ -82,12 +92,37 @@ class Communicator {
   friend class PendingSum;
   /// Takes over the handle and asks MPI for rank and size.
   explicit Communicator(std::unique_ptr<CommunicatorHandle> handle);
+
+  /// On the board from its making to its end.
+  class Call {
+   public:
+    Call(PositionBoard* board, const char* name, Index waits_for) : board_(board) {
+      if (board_ != nullptr) board_->enter_call(name, waits_for);
+    }
+    Call(const Call&) = delete;
+    Call& operator=(const Call&) = delete;
+    ~Call() {
+      if (board_ != nullptr) board_->enter_call(nullptr);
+    }
+
+   private:
+    PositionBoard* board_;
+  };
+  /// A call of MPI begins, named as MPI does, in which this rank waits for one of these (-1: for all).
+  [[nodiscard]] Call waiting_in(const char* name, Index rank = -1) const;
+  /// The same; the bytes are what this rank sends.
+  [[nodiscard]] Call call(const char* name, Index message_bytes, Index rank = -1) const;
   void count_call(Index message_bytes) const;
+  /// Of two ranks the other; of more none in particular.
+  Index only_other() const { return size_ == 2 ? 1 - rank_ : -1; }
+  Communicator with_board_of(const Communicator& whole) &&;
 
   std::unique_ptr<CommunicatorHandle> handle_;  // none: self()
   int rank_ = 0;
   int size_ = 1;
   mutable Traffic traffic_;
+  PositionBoard* board_ = nullptr;
+  std::vector<Index> world_ranks_;  // [size], where there is a board
 };
 
 /// Runs `phase` on every rank of `comm`, then compares notes: if it threw anywhere, every rank throws
@@ -96,19 +131,22 @@ class Communicator {
 template <typename Phase>
 void agree(const Communicator& comm, Phase&& phase);
 
-/// The comparing half of agree(): my_error is empty where all went well.
-void throw_if_any_failed(const Communicator& comm, const std::string& my_error);
+/// The comparing half of agree(): my_error is empty where all went well. The lowest rank's cause counts.
+void throw_if_any_failed(const Communicator& comm, const std::string& my_error,
+                         Cause my_cause = Cause::kRequest);
 
 template <typename Phase>
 void agree(const Communicator& comm, Phase&& phase) {
   std::string error;
+  Cause cause = Cause::kRequest;
   try {
     phase();
   } catch (const std::exception& e) {
     error = e.what();
+    cause = cause_of(e);
     if (error.empty()) error = "unknown error";
   }
-  throw_if_any_failed(comm, error);
+  throw_if_any_failed(comm, error, cause);
 }
 
 }  // namespace moeloom

@@ -34,6 +34,8 @@ class NodeMemory {
   NodeMemory& operator=(const NodeMemory&) = delete;
 
   int rank() const { return rank_; }
+  /// On which waits are shown; may be null.
+  PositionBoard* board() const { return board_; }
   int size() const { return static_cast<int>(maps_.size()); }
   /// A place in some rank's memory, as this process sees it.
   std::byte* address(int rank, Index offset) const { return maps_[at(rank)] + offset; }
@@ -66,6 +68,7 @@ class NodeMemory {
   void make_free(Extent extent);
 
   int rank_;
+  PositionBoard* board_;
   int file_ = -1;
   Index reserve_ = 0;  // address space of each rank's memory
   Index mailbox_bytes_;
@@ -80,7 +83,8 @@ class NodeMemory {
 
 /// Waits without sleeping for a flag that other ranks of the node raise, but leaves the processor to others
 /// soon. A rank that died raises nothing: as in every collective it is the launcher that then ends the job.
-void wait_until(const std::atomic<std::uint64_t>& flag, std::uint64_t least);
+/// A wait that takes longer is shown on the board, if there is one, as a call of "node memory".
+void wait_until(const std::atomic<std::uint64_t>& flag, std::uint64_t least, PositionBoard* board);
 
 /// Bytes of this rank's memory, page by page its own until it dies.
 class NodeBlock {

@@ -25,6 +25,7 @@ class PendingSum {
  private:
   struct Request;
 
+  const Communicator* ranks_;
   std::vector<std::int64_t> values_;
   std::unique_ptr<Request> request_;  // none: finished
 };

@@ -16,7 +16,20 @@ Index private_bytes();
 /// Bytes of this machine's memory, whoever uses them.
 Index memory_of_this_node();
 
+/// Bytes of this machine's memory that a process could still take, by the system's own estimate and the limit
+/// of its control group; 0 where the system does not say.
+Index available_memory();
+
 /// private_bytes() and those that this rank holds of `memory`, which may be null.
 Index held_bytes(const NodeMemory* memory);
+
+/// From now on blocks of more than 256 KiB go back to the system when they are freed. Else the allocator may
+/// keep them, and where sizes change from step to step that adds up. Does nothing where the system's
+/// allocator has no such setting.
+void return_freed_blocks();
+
+/// The most that it held so far: the system's high-water mark (VmHWM), in which shared pages count as in
+/// held_bytes() now.
+Index peak_held_bytes(const NodeMemory* memory);
 
 }  // namespace moeloom

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace moeloom {
@@ -16,7 +17,7 @@ class Document {
  public:
   /// Throws IoError: missing, unreadable, not JSON (with the line), not an object.
   static Document read(const std::filesystem::path& path);
-  static Document parse(const std::string& text, const std::string& origin);
+  static Document parse(std::string_view text, const std::string& origin);
   Document();
   Document(const Document&);
   Document& operator=(const Document&);
@@ -62,7 +63,7 @@ class Document {
   void write(const std::filesystem::path& path) const;
 
  private:
-  struct Value;
+  class Value;
   std::unique_ptr<Value> value_;
   std::string origin_;
 };

@@ -8,8 +8,8 @@ namespace moeloom {
 /// Where `folder` is filled: .NAME.partial beside it.
 std::filesystem::path partial_folder(const std::filesystem::path& folder);
 
-/// Makes an empty partial_folder(folder), whatever a killed writer left there. Throws IoError if `folder` is
-/// there and not empty, or from the system.
+/// Makes an empty partial_folder(folder), whatever a killed writer left there. Throws ConfigError if
+/// `folder` is there and not empty, IoError from the system.
 void begin_folder(const std::filesystem::path& folder);
 /// The partial folder takes its place, after the disk has it. Throws IoError.
 void publish_folder(const std::filesystem::path& folder);

@@ -13,7 +13,8 @@
 // bytes because bytes of one kind compress best beside each other: the low bytes of the ids, their high bytes
 // (0xFFFF is no expert), the low bytes of the weights, their high bytes. Weights are fp16: those of a router
 // lie near 1, where fp16 has eight times the precision of bf16. The table stands at the end, as in a zip
-// file, so that a run can record without knowing when it stops.
+// file, so that a run can record without knowing when it stops. A block that unpacks to more than 1 MiB has
+// at least a byte for 1024 of them, if need be in a frame that zstd skips.
 #pragma once
 
 #include "moeloom/base/index.hpp"

@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -111,6 +112,8 @@ class SafetensorsWriter {
   /// The same in the tensor's own format: bytes of whole elements from element `begin` on.
   void write_bytes(const std::string& name, Index begin, std::span<const std::byte> bytes);
   void close();
+  /// Pieces of the file, by number, whose first byte was written here: each piece has one such writer.
+  const std::set<Index>& begun_pieces() const { return begun_pieces_; }
 
  private:
   const TensorInfo& planned_tensor(const std::string& name) const;
@@ -118,6 +121,7 @@ class SafetensorsWriter {
   std::unique_ptr<SystemFile> file_;
   std::filesystem::path path_;
   const SafetensorsLayout& layout_;
+  std::set<Index> begun_pieces_;
 };
 
 /// One process, all at once: for small files and tests.

@@ -2,6 +2,7 @@
 // that would grow beyond a size, model-00001-of-0000N.safetensors and model.safetensors.index.json.
 #pragma once
 
+#include "moeloom/io/manifest.hpp"
 #include "moeloom/io/safetensors.hpp"
 
 #include <filesystem>
@@ -34,8 +35,9 @@ ShardPlan plan_shards(const std::vector<TensorSpec>& specs, Index shard_bytes = 
 /// One file of any name and size.
 ShardPlan plan_single_file(const std::string& file_name, const std::vector<TensorSpec>& specs);
 
-/// Makes every file of the plan at its full size, and the index; throws IoError. One rank calls it.
-void create_shards(const std::filesystem::path& folder, const ShardPlan& plan);
+/// Makes every file of the plan at its full size, and the index; throws IoError. One rank calls it -> the
+/// pieces that begin in a header.
+std::vector<FilePiece> create_shards(const std::filesystem::path& folder, const ShardPlan& plan);
 
 /// Writes into files that create_shards made; opens those it is given something for. The plan must outlive
 /// it. Not for several threads at once.
@@ -46,6 +48,9 @@ class ShardWriter {
   void write(const std::string& tensor, Index begin, std::span<const float> values);
   void write_bytes(const std::string& tensor, Index begin, std::span<const std::byte> bytes);
   void close();
+  /// Of all files, those whose first byte was written here: with what create_shards began, every piece of a
+  /// file that was written whole is begun once.
+  std::vector<FilePiece> begun_pieces() const;
 
  private:
   SafetensorsWriter& writer_of(const std::string& tensor);

@@ -1,10 +1,18 @@
-// Small files that are always whole: written beside, then renamed over.
+// Files of text: read if they are files, and always whole: written beside, then renamed over.
 #pragma once
 
 #include <filesystem>
+#include <string>
 #include <string_view>
 
 namespace moeloom {
+
+/// Throws IoError unless it can be opened and is a regular file, or a link to one: a pipe would be waited
+/// for, and a device may never end.
+void require_regular_file(const std::filesystem::path& path);
+
+/// The whole of it. Throws IoError as require_regular_file does.
+std::string read_text_file(const std::filesystem::path& path);
 
 /// A reader sees the old file or the new one, also after a power cut. PATH.partial is used on the way and
 /// does not stay. Throws IoError with the path and the system's text; the old file is then as it was.

@@ -55,6 +55,8 @@ class Matrix {
 
   Index rows() const { return rows_; }
   Index cols() const { return cols_; }
+  /// Elements that there is memory for.
+  Index capacity() const { return capacity_; }
   float* row(Index i) { return storage_.get() + i * cols_; }
   const float* row(Index i) const { return storage_.get() + i * cols_; }
   MatrixView view() { return {storage_.get(), rows_, cols_}; }

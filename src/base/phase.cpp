@@ -1,4 +1,6 @@
-#include "moeloom/base/phase_clock.hpp"
+#include "moeloom/base/phase.hpp"
+
+#include <array>
 
 namespace moeloom {
 

@@ -26,6 +26,7 @@
 
 // Rows of numbers, fp32 and bf16.
 #include "moeloom/tensor/eight.hpp"
+#include "moeloom/tensor/exact_sums.hpp"
 #include "moeloom/tensor/gemm.hpp"
 #include "moeloom/tensor/matrix.hpp"
 #include "moeloom/tensor/rows.hpp"
@@ -34,6 +35,10 @@
 // Files in, views out.
 #include "moeloom/io/checksum.hpp"
 #include "moeloom/io/document.hpp"
+#include "moeloom/io/file_lock.hpp"
+#include "moeloom/io/file_observer.hpp"
+#include "moeloom/io/line_file.hpp"
+#include "moeloom/io/manifest.hpp"
 #include "moeloom/io/new_folder.hpp"
 #include "moeloom/io/routing_file.hpp"
 #include "moeloom/io/safetensors.hpp"
@@ -57,6 +62,7 @@
 #include "moeloom/kernels/top_k.hpp"
 
 // Tokens to experts and back.
+#include "moeloom/moe/dispatch/count_error.hpp"
 #include "moeloom/moe/dispatch/dispatch_plan.hpp"
 #include "moeloom/moe/load_balance.hpp"
 #include "moeloom/moe/moe_layer.hpp"
@@ -77,11 +83,15 @@
 
 // The step, and what is kept of it.
 #include "moeloom/train/batch_sampler.hpp"
+#include "moeloom/train/checkpoint/background_save.hpp"
 #include "moeloom/train/checkpoint/checkpoint.hpp"
+#include "moeloom/train/checkpoint/verify.hpp"
 #include "moeloom/train/collapse_watch.hpp"
+#include "moeloom/train/expert_mover.hpp"
 #include "moeloom/train/routing/routing_recorder.hpp"
 #include "moeloom/train/routing/routing_replay.hpp"
 #include "moeloom/train/sharded_optimizer.hpp"
+#include "moeloom/train/step_checks.hpp"
 #include "moeloom/train/trainer.hpp"
 #include "moeloom/train/training_state.hpp"
 
@@ -100,6 +110,7 @@
 #include "moeloom/plan/rates/gmm_prediction.hpp"
 #include "moeloom/plan/rates/machine_rates.hpp"
 #include "moeloom/plan/rates/rate_cache.hpp"
+#include "moeloom/plan/row_budget.hpp"
 
 // Figures in, one page out.
 #include "moeloom/report/html.hpp"

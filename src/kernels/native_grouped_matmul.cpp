@@ -1,4 +1,5 @@
 // The native path: a loop over groups, each an OpenBLAS product straight from the masters.
+#include "moeloom/base/errors.hpp"
 #include "moeloom/kernels/grouped_matmul.hpp"
 #include "moeloom/tensor/tree_sum.hpp"
 
@@ -77,6 +78,7 @@ void weight_grad(ConstRows given_dy, ConstRows given_x, const GroupedRows& rows,
   rows.check(given_dy, given_x);
   const ConstMatrixView dy = given_dy.fp32(), x = given_x.fp32();
   dw.check(rows.groups(), dy.cols, x.cols);
+  require(dw.sums() == nullptr, "exact sums need grouped products on register tiles");
   for_each_group(rows, [&](Index g, Index first, Index count) {
     const std::span<const Index> sources = rows.rows_per_source.subspan(
         static_cast<std::size_t>(g * rows.sources), static_cast<std::size_t>(rows.sources));

@@ -60,8 +60,18 @@ void Decoder::prepare_positions(const Batch& batch, Index first) {
   }
 }
 
-RouterStatistics Decoder::no_statistics() const {
-  return {config_.num_hidden_layers, config_.num_experts};
+Index Decoder::tokens_of_leaf(const Batch& batch, bool training) const {
+  const LeafSettings& leaves = store_.leaves();
+  return leaves.exact() ? (training ? leaves.sequences : 1) * batch.sequence_length : 0;
+}
+
+void Decoder::set_leaves(const Batch& batch, bool training) {
+  for (const Placement placement : kPlacements)
+    if (ExactSums* const sums = store_.sums(placement)) sums->rows_per_leaf = tokens_of_leaf(batch, training);
+}
+
+RouterStatistics Decoder::no_statistics(const Batch& batch) const {
+  return {config_.num_hidden_layers, config_.num_experts, tokens_of_leaf(batch, true)};
 }
 
 LayerContext Decoder::context(const Batch& batch, Index layer, bool training) {
@@ -105,10 +115,14 @@ void Decoder::embed(const Batch& batch) {
 }
 
 void Decoder::run_layers(const Batch& batch, bool training, RouterStatistics& statistics) {
+  set_leaves(batch, training);
   prepare_positions(batch, 0);
   embed(batch);
-  for (Index layer = 0; layer < std::ssize(layers_); ++layer)
+  for (Index layer = 0; layer < std::ssize(layers_); ++layer) {
+    clock_.enter_layer(layer, false);
     layers_[at(layer)].forward(context(batch, layer, training), nullptr, hidden_, statistics);
+  }
+  clock_.enter_layer(-1, true);
   normalise();
 }
 
@@ -116,6 +130,22 @@ void Decoder::normalise() {
   clock_.enter(Phase::kDense);
   final_.reshape_uninitialised(hidden_.rows(), hidden_.cols());
   final_norm_.forward(kernels_.rmsnorm, hidden_, final_, final_inv_rms_);
+}
+
+double Decoder::head_loss_of(const Batch& batch, std::optional<float> backward) {
+  ExactSums* const sums = store_.sums(Placement::kWorld);
+  double nll_sum = 0;
+  for_each_leaf(sums, batch.tokens(), [&](Index first, Index rows) {
+    const ConstMatrixView hidden = final_.view().rows_from(first, rows);
+    const auto targets = std::span(batch.targets).subspan(at(first), at(rows));
+    const double loss = backward
+                            ? head_loss_backward(kernels_.dense, hidden, {head_.weight, head_.grad}, targets,
+                                                 *backward, d_hidden_.view().rows_from(first, rows))
+                            : head_loss(kernels_.dense, hidden, head_.weight, targets);
+    nll_sum += sums == nullptr ? loss : rounded_leaf(loss);
+    if (backward && sums != nullptr && head_.grad.rows > 0) sums->take(head_.grad);
+  });
+  return nll_sum;
 }
 
 MicroBatchLosses Decoder::sum_over_world(double nll_sum, Index counted, RouterStatistics statistics) {
@@ -127,18 +157,17 @@ MicroBatchLosses Decoder::sum_over_world(double nll_sum, Index counted, RouterSt
 
 MicroBatchLosses Decoder::forward_backward(const Batch& batch, const LossScales& scales,
                                            const ChosenCounts* step_counts) {
-  RouterStatistics statistics = no_statistics();
+  RouterStatistics statistics = no_statistics(batch);
   run_layers(batch, true, statistics);
   clock_.enter(Phase::kLoss);
   d_hidden_.reshape_uninitialised(hidden_.rows(), hidden_.cols());
-  const double nll_sum = head_loss_backward(kernels_.dense, final_, {head_.weight, head_.grad}, batch.targets,
-                                            static_cast<float>(scales.lm), d_hidden_);
+  const double nll_sum = head_loss_of(batch, static_cast<float>(scales.lm));
   const MicroBatchLosses losses = sum_over_world(nll_sum, batch.counted_targets(), std::move(statistics));
   ChosenCounts global = losses.routers.chosen();
   if (scales.aux != 0 || scales.z != 0) global.sum_over(mesh_.world());
   backward(batch, [&](Index layer) {
     return router_loss_gradient(layer, losses.routers, global, step_counts ? *step_counts : global, balance_,
-                                scales.aux, scales.z);
+                                scales.aux, scales.z, scales.micro_batches);
   });
   store_.mark_gradients_written();
   clock_.enter(Phase::kOther);
@@ -146,7 +175,7 @@ MicroBatchLosses Decoder::forward_backward(const Batch& batch, const LossScales&
 }
 
 ChosenCounts Decoder::count_chosen(const Batch& batch) {
-  RouterStatistics statistics = no_statistics();
+  RouterStatistics statistics = no_statistics(batch);
   run_layers(batch, true, statistics);
   ChosenCounts counts = statistics.chosen();
   counts.sum_over(mesh_.world());
@@ -159,31 +188,44 @@ void Decoder::backward(const Batch& batch, RouterLosses router_losses) {
   final_norm_.backward(kernels_.rmsnorm, d_hidden_, hidden_, final_inv_rms_, d_hidden_);
   for (Index layer = std::ssize(layers_) - 1; layer >= 0; --layer) {
     const bool is_sparse = sparse_place_[at(layer)] >= 0;
+    clock_.enter_layer(layer, true);
     layers_[at(layer)].backward(context(batch, layer, true),
                                 is_sparse ? router_losses(layer) : RouterLossGradient{}, d_hidden_);
   }
+  clock_.enter_layer(-1, true);
   clock_.enter(Phase::kEmbed);
+  add_embedding_gradient(batch);
+}
+
+void Decoder::add_embedding_gradient(const Batch& batch) {
   if (embedding_.grad.rows == 0) return;
-  for (Index t = 0; t < batch.tokens(); ++t) {
-    if (batch.input_ids[at(t)] == padding_row_) continue;
-    float* gradient = embedding_.grad.row(batch.input_ids[at(t)]);
-    const float* d = d_hidden_.row(t);
-    for (Index j = 0; j < config_.hidden_size; ++j) gradient[j] += d[j] * embedding_scale_;
-  }
+  ExactSums* const sums = store_.sums(Placement::kWorld);
+  for_each_leaf(sums, batch.tokens(), [&](Index first, Index rows) {
+    for (Index t = first; t < first + rows; ++t) {
+      if (batch.input_ids[at(t)] == padding_row_) continue;
+      float* gradient = embedding_.grad.row(batch.input_ids[at(t)]);
+      const float* d = d_hidden_.row(t);
+      for (Index j = 0; j < config_.hidden_size; ++j) gradient[j] += d[j] * embedding_scale_;
+    }
+    if (sums == nullptr) return;
+    // Of the rows of its ids alone; taken again, a row is zeros.
+    for (Index t = first; t < first + rows; ++t)
+      sums->take(embedding_.grad.rows_from(batch.input_ids[at(t)], 1));
+  });
 }
 
 MicroBatchLosses Decoder::evaluate(const Batch& batch) {
-  RouterStatistics statistics = no_statistics();
+  RouterStatistics statistics = no_statistics(batch);
   run_layers(batch, false, statistics);
   clock_.enter(Phase::kLoss);
-  const double nll_sum = head_loss(kernels_.dense, final_, head_.weight, batch.targets);
+  const double nll_sum = head_loss_of(batch, std::nullopt);
   MicroBatchLosses losses = sum_over_world(nll_sum, batch.counted_targets(), std::move(statistics));
   clock_.enter(Phase::kOther);
   return losses;
 }
 
 Matrix Decoder::logits(const Batch& batch) {
-  RouterStatistics statistics = no_statistics();
+  RouterStatistics statistics = no_statistics(batch);
   run_layers(batch, false, statistics);
   Matrix logits = Matrix::uninitialised(batch.tokens(), config_.vocab_size);
   head_.forward(kernels_.dense, final_, logits);
@@ -213,7 +255,8 @@ Matrix Decoder::next_logits(std::span<const std::int32_t> input_ids) {
   batch.sequences = batch.input_ids.empty() ? 0 : 1;
   batch.sequence_length = static_cast<Index>(batch.input_ids.size());
   batch.first_token = cached_;
-  RouterStatistics statistics = no_statistics();
+  RouterStatistics statistics = no_statistics(batch);
+  set_leaves(batch, false);
   prepare_positions(batch, cached_);
   embed(batch);
   for (std::size_t layer = 0; layer < layers_.size(); ++layer)
@@ -243,6 +286,15 @@ ComputeWeights Decoder::compute_weights() const {
     sum.bytes += layer.packed()->bytes();
   }
   return sum;
+}
+
+Index Decoder::replica_bytes() const {
+  Index elements = experts_.replica_sums();
+  for (const DecoderLayer& layer : layers_)
+    if (layer.moe() != nullptr)
+      elements +=
+          layer.moe()->experts.replica_gate_up.capacity() + layer.moe()->experts.replica_down.capacity();
+  return elements * static_cast<Index>(sizeof(float));
 }
 
 }  // namespace moeloom

@@ -1,5 +1,7 @@
 #include "moeloom/model/decoder_layer.hpp"
 
+#include "moeloom/base/errors.hpp"
+
 namespace moeloom {
 namespace {
 
@@ -10,7 +12,8 @@ SharedExpertWeights shared_weights(const MoeSpec& spec, const ParameterStore& st
                               .down = down.value,
                               .d_gate_up = gate_up.grad,
                               .d_down = down.grad,
-                              .activation = spec.activation};
+                              .activation = spec.activation,
+                              .sums = store.sums(Placement::kWorld)};
   if (!spec.shared->gated) return weights;
   const Parameter& gate = store.find(spec.prefix + "shared_expert_gate.weight");
   weights.gate = gate.value;
@@ -33,7 +36,9 @@ MoeLayer make_moe(const MoeSpec& spec, const ParameterStore& store, Index layer,
                                  .down = down.value,
                                  .d_gate_up = gate_up.grad,
                                  .d_down = down.grad,
-                                 .activation = spec.activation}};
+                                 .activation = spec.activation,
+                                 .sums = store.sums(Placement::kExperts)},
+                     .sums = store.sums(Placement::kWorld)};
   if (spec.shared) weights.shared = shared_weights(spec, store);
   return MoeLayer(weights, settings, layer, routing);
 }
@@ -119,6 +124,17 @@ void DecoderLayer::backward_feed_forward(const LayerContext& c, const RouterLoss
 const MoeActivations* DecoderLayer::moe() const {
   const auto* moe = std::get_if<MoeLayer>(&feed_forward_);
   return moe == nullptr ? nullptr : &moe->activations();
+}
+
+const ExpertSeats* DecoderLayer::seats() const {
+  const auto* moe = std::get_if<MoeLayer>(&feed_forward_);
+  return moe == nullptr ? nullptr : &moe->seats();
+}
+
+void DecoderLayer::take_seats(ExpertSeats seats) {
+  auto* const moe = std::get_if<MoeLayer>(&feed_forward_);
+  require(moe != nullptr, "a dense layer has no experts to move");
+  moe->take_seats(std::move(seats));
 }
 
 const PackedExperts* DecoderLayer::packed() const {

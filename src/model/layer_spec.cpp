@@ -2,6 +2,7 @@
 #include "moeloom/model/layer_spec.hpp"
 
 #include "moeloom/base/errors.hpp"
+#include "moeloom/base/violations.hpp"
 #include "moeloom/model/hf/config.hpp"
 #include "moeloom/model/hf/family.hpp"
 
@@ -106,7 +107,9 @@ const Family& ModelConfig::family() const {
 
 Index ModelConfig::rotary_dim() const {
   if (family().latent_attention) return qk_rope_head_dim;
-  return static_cast<Index>(static_cast<double>(head_dim) * partial_rotary_factor);
+  const double dim = static_cast<double>(head_dim) * partial_rotary_factor;
+  // Asked before either number is known to be any good.
+  return dim >= 0 && dim <= static_cast<double>(kLargestCount) ? static_cast<Index>(dim) : 0;
 }
 
 LayerSpec ModelConfig::layer(Index layer) const {

@@ -30,7 +30,7 @@ void write_bias(std::span<const float> bias, MatrixView y, Write mode) {
 
 Linear Linear::of(const ParameterStore& store, const std::string& weight) {
   const Parameter& parameter = store.find(weight);
-  return {parameter.value, parameter.grad};
+  return {.weight = parameter.value, .grad = parameter.grad, .sums = store.sums(Placement::kWorld)};
 }
 
 Linear Linear::with_bias(const ParameterStore& store, const std::string& module) {
@@ -49,8 +49,14 @@ void Linear::forward(const DenseKernel& kernel, ConstRows x, MatrixView y, Write
 }
 
 void Linear::backward_weight(const DenseKernel& kernel, ConstMatrixView dy, ConstRows x) const {
-  if (grad.size() > 0) kernel.weight_grad(dy, x, grad, Write::kAdd);
-  if (!bias_grad.empty()) add_row_sums(dy, bias_grad);
+  for_each_leaf(sums, dy.rows, [&](Index first, Index rows) {
+    const ConstMatrixView dy_of = dy.rows_from(first, rows);
+    if (grad.size() > 0) kernel.weight_grad(dy_of, x.rows_from(first, rows), grad, Write::kAdd);
+    if (!bias_grad.empty()) add_row_sums(dy_of, bias_grad);
+    if (sums == nullptr) return;
+    if (grad.size() > 0) sums->take(grad);
+    if (!bias_grad.empty()) sums->take(bias_grad);
+  });
 }
 
 void Linear::backward(const DenseKernel& kernel, ConstMatrixView dy, ConstRows x, MatrixView dx,

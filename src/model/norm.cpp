@@ -6,7 +6,7 @@ namespace moeloom {
 
 Norm Norm::of(const ParameterStore& store, const std::string& name, RmsNormSettings settings) {
   const Parameter& parameter = store.find(name);
-  return {parameter.value.flat(), parameter.grad.flat(), settings};
+  return {parameter.value.flat(), parameter.grad.flat(), settings, store.sums(Placement::kWorld)};
 }
 
 Norm Norm::of(const ParameterStore& store, const NormSpec& spec) {
@@ -23,9 +23,14 @@ void Norm::forward(const RmsNormKernel& kernel, ConstMatrixView x, Rows y,
 
 void Norm::backward(const RmsNormKernel& kernel, ConstMatrixView dy, ConstMatrixView x,
                     std::span<const float> inv_rms, MatrixView dx) const {
-  if (!grad.empty()) return kernel.backward({x, weight, settings, inv_rms}, dy, dx, grad);
-  std::vector<float> nobody_reads(weight.size());
-  kernel.backward({x, weight, settings, inv_rms}, dy, dx, nobody_reads);
+  std::vector<float> nobody_reads(grad.empty() ? weight.size() : 0);
+  const Index groups = x.rows == 0 ? 0 : std::ssize(inv_rms) / x.rows;
+  for_each_leaf(sums, x.rows, [&](Index first, Index rows) {
+    kernel.backward(
+        {x.rows_from(first, rows), weight, settings, inv_rms.subspan(at(first * groups), at(rows * groups))},
+        dy.rows_from(first, rows), dx.rows_from(first, rows), grad.empty() ? nobody_reads : grad);
+    if (sums != nullptr && !grad.empty()) sums->take(grad);
+  });
 }
 
 MatrixView OutputNorm::input(Index rows, Index cols) {

@@ -16,7 +16,9 @@ Index whole_lines(Index floats) {
 
 }  // namespace
 
-ParameterStore::ParameterStore(std::vector<ParameterSpec> specs, std::shared_ptr<NodeMemory> experts_in) {
+ParameterStore::ParameterStore(std::vector<ParameterSpec> specs, std::shared_ptr<NodeMemory> experts_in,
+                               const LeafSettings& leaves)
+    : leaves_(leaves) {
   if (experts_in) arena(Placement::kExperts).storage = RowBuffer(std::move(experts_in));
   Index longest_frozen_vector = 0;
   for (const ParameterSpec& spec : specs) {
@@ -36,6 +38,8 @@ ParameterStore::ParameterStore(std::vector<ParameterSpec> specs, std::shared_ptr
     float* first = home.storage.view().data;
     home.values = {first, at(home.size)};
     home.gradients = {first + whole_lines(home.size), at(home.trained)};
+    // A tied head takes each leaf twice, as head and as embedding.
+    if (leaves.exact()) home.sums = std::make_unique<ExactSums>(home.gradients, 2 * leaves.per_step);
     frozen_end[static_cast<std::size_t>(placement)] = home.trained;
   }
   parameters_.reserve(specs.size());
@@ -64,7 +68,29 @@ const Parameter& ParameterStore::find(const std::string& name) const {
   return *found;
 }
 
+void ParameterStore::hold_experts(Index parameter, std::span<const Index> experts,
+                                  const ParameterSpec& whole) {
+  ParameterSpec& spec = parameters_[at(parameter)].spec;
+  require(std::ssize(experts) == spec.groups && whole.name == spec.name && whole.groups == spec.total_groups,
+          "a parameter holds as many experts as before");
+  const Index rows = spec.rows / spec.groups;
+  spec.group_ids.assign(experts.begin(), experts.end());
+  spec.slices.clear();
+  for (Index group = 0; group < spec.groups; ++group)
+    for (const HfSlice& slice : whole.slices) {
+      if (slice.row_begin / rows != experts[at(group)]) continue;
+      spec.slices.push_back(slice);
+      spec.slices.back().row_begin += (group - experts[at(group)]) * rows;
+    }
+}
+
+bool ParameterStore::has_broken_sums() const {
+  return std::ranges::any_of(arenas_, [](const Arena& arena) { return arena.sums && arena.sums->broken(); });
+}
+
 void ParameterStore::restart_gradients() {
+  for (const Arena& arena : arenas_)
+    if (arena.sums) arena.sums->restart();
   std::ranges::fill(gradients(Placement::kWorld), 0.0f);
   expert_gradients_ = Write::kReplace;
 }

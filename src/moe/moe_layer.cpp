@@ -1,17 +1,57 @@
 #include "moeloom/moe/moe_layer.hpp"
 
+#include <numeric>
+
+#include "dispatch/conservation.hpp"
+#include "dispatch/leaf_counts.hpp"
+
 namespace moeloom {
+namespace {
+
+/// Does `work`; counts that do not agree are those of this layer.
+template <typename Work>
+void in_layer(Index layer, const MoeContext& context, Work work) {
+  try {
+    work();
+  } catch (const CountError& error) {
+    const Communicator* const world = context.tokens.world;
+    throw CountError("layer " + std::to_string(layer) + ": " + error.what() +
+                     (world == nullptr ? "" : " (seen by rank " + std::to_string(world->rank()) + ")"));
+  }
+}
+
+}  // namespace
 
 MoeLayer::MoeLayer(MoeWeights weights, RouterSettings router, Index layer, const RoutingSettings& routing)
     : weights_(weights),
       layer_(layer),
-      router_({weights.router, weights.d_router}, router, layer, routing.training, routing.dtype) {
+      router_({weights.router, weights.d_router, weights.sums}, router, layer, routing.training,
+              routing.dtype),
+      seats_(router.num_experts) {
   if (router.weight_on_input) weights_.experts.activation.scale_on = RowScaleOn::kInputs;
   if (weights.shared) shared_.emplace(*weights.shared);
 }
 
+std::span<const std::int32_t> MoeLayer::sent_seats() const {
+  return seats_.as_numbered() ? saved_.routing.sent_idx() : saved_.sent_seats;
+}
+
+void MoeLayer::count_leaves(const Communicator& ep) {
+  const Index each = weights_.experts.sums->rows_per_leaf;
+  saved_.rows_per_leaf = exchange_leaf_counts(ep, sent_seats(), std::ssize(saved_.plan.tokens_per_expert),
+                                              {saved_.plan.tokens / each, each * saved_.plan.top_k});
+  const Index leaves = saved_.plan.tokens / each;
+  for (Index group = 0; group < std::ssize(saved_.plan.rows_per_source); ++group) {
+    const auto first = saved_.rows_per_leaf.begin() + group * leaves;
+    check_told(group % saved_.plan.ranks, ep.rank(), std::reduce(first, first + leaves, Index{0}),
+               saved_.plan.rows_per_source[at(group)]);
+  }
+}
+
 ExpertPass MoeLayer::expert_pass(const MoeContext& context, const DispatchPlan& plan) {
   GroupedRows rows = plan.grouped_rows();
+  if (!saved_.rows_per_leaf.empty())
+    rows = {saved_.rows_per_leaf, std::ssize(saved_.rows_per_leaf) / weights_.experts.experts};
   rows.between = context.dispatcher.progress();
   return {context.kernels, weights_.experts,          packed_,      rows,
           saved_.experts,  context.workspace.experts, context.clock};
@@ -25,10 +65,15 @@ void MoeLayer::forward(const MoeContext& context, ConstMatrixView hidden_states,
   statistics.add(layer_, saved_.routing, tokens.is_real, tokens.tokens_per_sequence);
 
   clock.enter(Phase::kPlan);
-  dispatcher.plan(saved_.routing.sent_idx(), saved_.routing.top_k, saved_.plan);
-  saved_.slices = slices_within(context);
-  saved_.slices == 1 ? forward_whole(context, hidden_states, output)
-                     : forward_sliced(context, hidden_states, output);
+  if (!seats_.as_numbered()) seats_.find_seats(saved_.routing.sent_idx(), saved_.sent_seats);
+  in_layer(layer_, context, [&] {
+    context.dispatcher.plan(sent_seats(), saved_.routing.top_k, saved_.plan);
+    saved_.rows_per_leaf.clear();
+    if (weights_.experts.sums != nullptr && context.tokens.training) count_leaves(context.dispatcher.ep());
+    saved_.slices = slices_within(context);
+    saved_.slices == 1 ? forward_whole(context, hidden_states, output)
+                       : forward_sliced(context, hidden_states, output);
+  });
 }
 
 void MoeLayer::forward_whole(const MoeContext& context, ConstMatrixView hidden_states, MatrixView output) {
@@ -59,8 +104,10 @@ void MoeLayer::forward_whole(const MoeContext& context, ConstMatrixView hidden_s
 void MoeLayer::backward(const MoeContext& context, ConstMatrixView hidden_states,
                         const RouterLossGradient& router_losses, ConstMatrixView d_output,
                         MatrixView d_hidden_states) {
-  saved_.slices == 1 ? backward_whole(context, hidden_states, d_output, d_hidden_states)
-                     : backward_sliced(context, hidden_states, d_output, d_hidden_states);
+  in_layer(layer_, context, [&] {
+    saved_.slices == 1 ? backward_whole(context, hidden_states, d_output, d_hidden_states)
+                       : backward_sliced(context, hidden_states, d_output, d_hidden_states);
+  });
   context.clock.enter(Phase::kRouter);
   router_.backward(context.tokens, hidden_states, saved_.routing, context.workspace.d_topk_weights,
                    router_losses, saved_.router_logits, d_hidden_states);

@@ -16,6 +16,14 @@ Index largest_over(const RoutedTokens& tokens, Index mine) {
                                  : static_cast<Index>(tokens.world->all_max(static_cast<double>(mine)));
 }
 
+/// Rows of the fullest rank of ep without replicas, where some are planned, else this rank's: the number of
+/// slices, and with it the order of sums, is then that without rebalancing. Replicas make no rank fuller than
+/// the fullest was.
+Index rows_before_replicas(const DispatchPlan& plan) {
+  const bool planned = plan.replicas.placement.experts() > 0;
+  return planned ? plan.replicas.fullest_before : plan.rows();
+}
+
 template <typename Number>
 std::span<Number> slots_of(std::span<Number> all, const Stretch& tokens, Index top_k) {
   return all.subspan(at(tokens.begin * top_k), at(tokens.size() * top_k));
@@ -27,14 +35,14 @@ Index MoeLayer::slices_within(const MoeContext& context) {
   if (context.row_budget == 0) return 1;
   const auto fits = [&](Index rows) { return largest_over(context.tokens, rows) <= context.row_budget; };
   saved_.slices = 1;
-  if (fits(saved_.plan.rows())) return 1;
+  if (fits(rows_before_replicas(saved_.plan))) return 1;
   const Index most_tokens = largest_over(context.tokens, saved_.plan.tokens);
   while (saved_.slices < most_tokens) {
     saved_.slices *= 2;
     Index rows = 0;
     for (Index slice = 0; slice < saved_.slices; ++slice) {
       plan_slice(context, slice);
-      rows = std::max(rows, context.workspace.slice_plan.rows());
+      rows = std::max(rows, rows_before_replicas(context.workspace.slice_plan));
     }
     if (fits(rows)) break;
   }
@@ -45,8 +53,7 @@ void MoeLayer::plan_slice(const MoeContext& context, Index slice) {
   const Index top_k = saved_.routing.top_k;
   const Stretch tokens = tokens_of(saved_.plan.tokens, saved_.slices, slice);
   context.clock.enter(Phase::kPlan);
-  context.dispatcher.plan(slots_of(saved_.routing.sent_idx(), tokens, top_k), top_k,
-                          context.workspace.slice_plan);
+  context.dispatcher.plan(slots_of(sent_seats(), tokens, top_k), top_k, context.workspace.slice_plan);
 }
 
 void MoeLayer::forward_slice(const MoeContext& context, Index slice, ConstMatrixView hidden_states,

@@ -1,7 +1,9 @@
 #include "moeloom/plan/fit.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
+#include <numeric>
 
 namespace moeloom {
 namespace {
@@ -43,21 +45,46 @@ class Fitter {
     return std::nullopt;
   }
 
+  /// The fewest micro-batches, and with those the ep nearest to that one, with which a layout fits that
+  /// brings its ranks.
+  std::optional<FittingJob> nearest(Job job, Index ep) {
+    std::vector<Index> sizes = ep_sizes(job);
+    const auto distance = [ep](Index size) {
+      return std::abs(std::log2(static_cast<double>(size) / static_cast<double>(ep)));
+    };
+    std::ranges::stable_sort(sizes, {}, distance);
+    const Index sequences = job.tokens / job.sequence_length;
+    for (const Index count : divisors(sequences)) {
+      if (count < asked_.micro_batches || sequences / count % job.leaf_sequences != 0) continue;
+      job.micro_batches = count;
+      for (const Index size : sizes)
+        if (auto fit = least_at(job, size)) return fit;
+    }
+    return std::nullopt;
+  }
+
  private:
   /// The mesh and way of a job that asks for least, if that fits.
   std::optional<FittingJob> least(const Job& job) {
     std::optional<FittingJob> best;
     for (const Index ep : ep_sizes(job)) {
-      const auto specs = specs_.try_emplace(ep, std::vector<ParameterSpec>()).first;
-      if (specs->second.empty()) specs->second = parameters_at(job, ep);
-      StepCase step = step_at(job, ep);
-      for (const DispatcherKind kind : kinds_at(step, kinds_)) {
-        step.kind = kind;
-        step.chunks = most_chunks(job, step);
-        const MemoryNeed memory = step_memory(job.config, specs->second, step, false, job.dtype);
-        if (node_memory_bytes(step, memory) > job.memory_per_node) continue;
-        if (!best || memory.total() < best->memory.total()) best = FittingJob{job, step, memory};
-      }
+      auto fit = least_at(job, ep);
+      if (fit && (!best || fit->memory.total() < best->memory.total())) best = std::move(fit);
+    }
+    return best;
+  }
+  /// The way of one mesh.
+  std::optional<FittingJob> least_at(const Job& job, Index ep) {
+    const auto specs = specs_.try_emplace(ep, std::vector<ParameterSpec>()).first;
+    if (specs->second.empty()) specs->second = parameters_at(job, ep);
+    std::optional<FittingJob> best;
+    StepCase step = step_at(job, ep);
+    for (const DispatcherKind kind : kinds_at(step, kinds_)) {
+      step.kind = kind;
+      step.chunks = most_chunks(job, step);
+      const MemoryNeed memory = step_memory(job.config, specs->second, step, false, job.dtype);
+      if (node_memory_bytes(step, memory) > job.memory_per_node) continue;
+      if (!best || memory.total() < best->memory.total()) best = FittingJob{job, step, memory};
     }
     return best;
   }
@@ -73,6 +100,17 @@ class Fitter {
   std::map<Index, std::vector<ParameterSpec>> specs_;  // by ep
 };
 
+/// shares: ranks a node to try, in order.
+std::optional<FittingJob> on_fewest_nodes(const Job& job, std::span<const DispatcherKind> kinds,
+                                          const std::vector<Index>& shares) {
+  Fitter fitter(job, kinds);
+  const Index sequences = job.tokens * job.ranks / job.sequence_length;
+  for (Index nodes = nodes_of(job); nodes <= sequences; ++nodes)
+    for (const Index ranks_per_node : shares)
+      if (auto fit = fitter.on(nodes, ranks_per_node)) return fit;
+  return std::nullopt;
+}
+
 }  // namespace
 
 const PredictedPoint& smallest_point(const std::vector<PredictedPoint>& points) {
@@ -80,13 +118,31 @@ const PredictedPoint& smallest_point(const std::vector<PredictedPoint>& points) 
 }
 
 std::optional<FittingJob> cheapest_fit(const Job& job, std::span<const DispatcherKind> kinds) {
-  Fitter fitter(job, kinds);
-  const Index sequences = job.tokens * job.ranks / job.sequence_length;
   std::vector<Index> shares = divisors(std::min(job.ranks_per_node, job.ranks));
   std::ranges::reverse(shares);
-  for (Index nodes = nodes_of(job); nodes <= sequences; ++nodes)
-    for (const Index ranks_per_node : shares)
-      if (auto fit = fitter.on(nodes, ranks_per_node)) return fit;
+  return on_fewest_nodes(job, kinds, shares);
+}
+
+std::optional<FittingJob> cheapest_fit_of_ranks(const Job& job, double rank_bytes,
+                                                std::span<const DispatcherKind> kinds) {
+  const Index on_node = std::min(job.ranks_per_node, job.ranks);
+  Job bounded = job;
+  bounded.memory_per_node = rank_bytes * static_cast<double>(on_node);
+  return on_fewest_nodes(bounded, kinds, {on_node});
+}
+
+std::optional<FittingJob> fit_on_hosts(const Job& job, Index ep, std::span<const Index> slots,
+                                       std::span<const DispatcherKind> kinds) {
+  const Index sequences = job.tokens * job.ranks / job.sequence_length;  // of a step
+  Fitter fitter(job, kinds);
+  for (Index ranks = std::accumulate(slots.begin(), slots.end(), Index{0}); ranks > 0; --ranks) {
+    if (sequences % ranks != 0) continue;
+    Job laid = job;
+    laid.ranks = ranks;
+    laid.ranks_per_node = std::min(ranks, std::ranges::max(slots));
+    laid.tokens = sequences / ranks * job.sequence_length;
+    if (auto fit = fitter.nearest(laid, ep)) return fit;
+  }
   return std::nullopt;
 }
 

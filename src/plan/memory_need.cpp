@@ -5,6 +5,7 @@
 #include "moeloom/train/sharded_optimizer.hpp"
 
 #include <algorithm>
+#include <bit>
 
 namespace moeloom {
 namespace {
@@ -66,17 +67,25 @@ double plan_bytes(const MoeSpec& moe, const MeshShape& mesh, DispatcherKind kind
   return leaving + (mesh.ep > 1 ? array(rows, kIndex) : 0.0);
 }
 
+/// Rows of a RowBuffer. In memory that ranks share it grows by a quarter at least, which rows of slices, no
+/// two of which have as many, make it do.
+Index buffered_rows(DispatcherKind kind, const MicroBatchShape& batch) {
+  const bool in_node_memory = kind == DispatcherKind::kShared || kind == DispatcherKind::kHierarchical;
+  return batch.sliced() && in_node_memory ? batch.rows + batch.rows / 4 : batch.rows;
+}
+
 /// MoeActivations and what the shared expert keeps.
 double moe_activations(const MoeSpec& moe, const MeshShape& mesh, DispatcherKind kind,
                        const MicroBatchShape& batch) {
   const Index t = batch.tokens;
   const Index slots = t * moe.router.top_k;
   const double routing = rows_of(t, moe.router.num_experts, 2) + rows_of(t, 1) + array(slots) + array(slots);
-  const double experts =
-      rows_of(batch.rows, moe.hidden_size) + rows_of(batch.rows, 2 * moe.width) + array(batch.rows);
+  const double experts = rows_of(buffered_rows(kind, batch), moe.hidden_size) +
+                         rows_of(batch.rows, 2 * moe.width) + array(batch.rows);
   const double shared =
       moe.shared ? rows_of(t, 2 * moe.shared->width) + (moe.shared->gated ? array(t) : 0) : 0.0;
-  return routing + plan_bytes(moe, mesh, kind, slots, batch.rows) + experts + shared;
+  const Index planned = std::max(batch.rows, batch.planned_rows);
+  return routing + plan_bytes(moe, mesh, kind, slots, planned) + experts + shared;
 }
 
 double layer_activations(const LayerSpec& layer, const MeshShape& mesh, DispatcherKind kind,
@@ -106,11 +115,20 @@ double attention_workspace(const LayerSpec& layer, Index t) {
   return outer + whole + (spec.qk_norm == QkNorm::kNone ? 0.0 : parts);
 }
 
+/// Of MoeWorkspace what slices take, of which there are two at least.
+double slice_workspace(const MoeSpec& moe, const MeshShape& mesh, DispatcherKind kind,
+                       const MicroBatchShape& batch) {
+  const Index tokens = ceil_div(batch.tokens, 2), slots = tokens * moe.router.top_k;
+  return rows_of(tokens, moe.hidden_size) + array(slots) + plan_bytes(moe, mesh, kind, slots, batch.rows);
+}
+
 /// MoeWorkspace: activated and its gradient, the rows that go home and those that come back for backward.
-double moe_workspace(const MoeSpec& moe, const MicroBatchShape& batch) {
+double moe_workspace(const MoeSpec& moe, const MeshShape& mesh, DispatcherKind kind,
+                     const MicroBatchShape& batch) {
   const double shared = moe.shared ? rows_of(batch.tokens, moe.shared->width, 2) + array(batch.tokens) : 0.0;
-  return rows_of(batch.rows, moe.width, 2) + rows_of(batch.rows, moe.hidden_size, 2) + array(batch.rows) +
-         array(batch.tokens * moe.router.top_k) + shared;
+  return rows_of(batch.rows, moe.width, 2) + rows_of(buffered_rows(kind, batch), moe.hidden_size, 2) +
+         array(batch.rows) + array(batch.tokens * moe.router.top_k) + shared +
+         (batch.sliced() ? slice_workspace(moe, mesh, kind, batch) : 0.0);
 }
 
 /// What the dispatcher itself holds of rows under way: packed to leave and as they arrived, and
@@ -131,14 +149,17 @@ double rows_under_way(const ModelConfig& config, const MeshShape& mesh, Dispatch
 }
 
 /// The scratch of the largest bucket of a gradient reduction: an owner's stretch from every rank.
-double reduction_scratch(const std::vector<ParameterSpec>& specs, const MeshShape& mesh) {
+/// With exact sums its own stretch as integers.
+double reduction_scratch(const std::vector<ParameterSpec>& specs, const MeshShape& mesh, bool exact) {
   double largest = 0;
   for (const Placement placement : kPlacements) {
-    if ((placement == Placement::kWorld ? mesh.world() : mesh.dp) == 1) continue;
+    const Index ranks = placement == Placement::kWorld ? mesh.world() : mesh.dp;
+    if (ranks == 1) continue;
     Index trained = 0;
     for (const ParameterSpec& spec : specs)
       if (spec.placement == placement && !spec.frozen) trained += spec.rows * spec.cols;
-    largest = std::max(largest, array(std::min(trained, ShardedOptimizer::kBucketElements)));
+    const Index bucket = std::min(trained, ShardedOptimizer::kBucketElements);
+    largest = std::max(largest, exact ? array(ceil_div(bucket, ranks), sizeof(std::int64_t)) : array(bucket));
   }
   return largest;
 }
@@ -168,7 +189,7 @@ double buffer_bytes(const ModelConfig& config, const std::vector<ParameterSpec>&
   for (Index index = 0; index < config.num_hidden_layers; ++index) {
     const LayerSpec layer = config.layer(index);
     attention = std::max(attention, attention_workspace(layer, t));
-    if (layer.moe) ffn_moe = moe_workspace(*layer.moe, batch);
+    if (layer.moe) ffn_moe = moe_workspace(*layer.moe, mesh, kind, batch);
     if (layer.mlp) ffn_mlp = rows_of(t, layer.mlp->width, 2);
   }
   const bool normed_output = config.layer(0).feed_forward_output_norm.has_value();
@@ -176,13 +197,49 @@ double buffer_bytes(const ModelConfig& config, const std::vector<ParameterSpec>&
   const double logits = rows_of(std::min(t, kSumChunkRows * batch.threads), config.vocab_size);
   const Index angles = batch.sequence_length * config.rotary_dim();
   return attention + ffn_moe + ffn_mlp + stream + logits + array(angles) +
-         rows_under_way(config, mesh, kind, batch) + reduction_scratch(specs, mesh);
+         rows_under_way(config, mesh, kind, batch) + reduction_scratch(specs, mesh, batch.exact);
+}
+
+namespace {
+
+/// Branches of the tree of sums that a rank makes or adds up. Sources are taken from near to far in the tree,
+/// so that a replica computes at most log2(ep) branches, and leaves as many and one to the owner; a single
+/// hot expert may have one of each rank instead.
+Index most_branches(Index resident, Index ep) {
+  const Index levels = std::bit_width(at(ep - 1));
+  return std::max(resident * (1 + levels), ep) + resident * levels;
+}
+
+}  // namespace
+
+double replica_bytes(const ModelConfig& config, const std::vector<ParameterSpec>& specs,
+                     const MeshShape& mesh) {
+  if (mesh.ep == 1 || !config.has_experts()) return 0;
+  const Index resident = experts_of(config.num_experts, mesh.ep, 0).count;
+  const Index atoms = mesh.ep * config.num_experts;
+  const bool trains = std::ranges::any_of(
+      specs, [](const ParameterSpec& spec) { return spec.placement == Placement::kExperts && !spec.frozen; });
+  double weights = 0, sums = 0;
+  for (Index layer = 0; layer < config.num_hidden_layers; ++layer) {
+    const LayerSpec spec = config.layer(layer);
+    if (!spec.moe) continue;
+    const Index matrix = spec.moe->hidden_size * spec.moe->width;
+    weights += array(resident * 2 * matrix) + array(resident * matrix);
+    weights += 2 * array(atoms, kIndex) + 2 * array(atoms, sizeof(std::int32_t));  // ReplicaPlan's
+    if (trains) sums = std::max(sums, array(most_branches(resident, mesh.ep) * 3 * matrix));
+  }
+  return weights + sums;
+}
+
+double save_copy_bytes(const std::vector<ParameterSpec>& specs, const MeshShape& mesh) {
+  const LastingMemory need = lasting_memory(specs, mesh);
+  return need.dense_weights + need.expert_weights + need.moments;
 }
 
 MemoryNeed training_memory(const ModelConfig& config, const std::vector<ParameterSpec>& specs,
                            const MeshShape& mesh, DispatcherKind kind, const MicroBatchShape& batch,
                            bool packs, DType element) {
-  MemoryNeed need{lasting_memory(specs, mesh)};
+  MemoryNeed need{lasting_memory(specs, mesh, batch.exact)};
   need.packed = packs ? packed_bytes(specs, element) : 0;
   need.activations = activation_bytes(config, mesh, kind, batch);
   need.buffers = buffer_bytes(config, specs, mesh, kind, batch);

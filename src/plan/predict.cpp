@@ -1,5 +1,6 @@
 #include "moeloom/plan/predict.hpp"
 
+#include "moeloom/model/freeze.hpp"
 #include "moeloom/plan/decide/run_facts.hpp"
 
 #include <algorithm>
@@ -85,7 +86,8 @@ std::vector<DispatcherKind> kinds_at(const StepCase& step, std::span<const Dispa
 }
 
 std::vector<ParameterSpec> parameters_at(const Job& job, Index ep) {
-  return parameter_specs(job.config, experts_of(std::max<Index>(job.config.num_experts, 1), ep, 0));
+  return with_frozen(
+      parameter_specs(job.config, experts_of(std::max<Index>(job.config.num_experts, 1), ep, 0)), job.frozen);
 }
 
 RunFacts facts_at(const Job& job, const StepCase& step) {

@@ -39,6 +39,7 @@ path.value{stroke:var(--second);stroke-width:1.5;stroke-dasharray:2 4}
 .hit{fill:transparent}.hit:hover{fill:var(--ink);fill-opacity:.07}
 .map{fill:var(--second);shape-rendering:crispEdges}.map rect:hover,rect[class^=p]:hover{stroke:var(--ink);stroke-width:1}
 .mark{fill:none;stroke:var(--ink);stroke-width:2;stroke-dasharray:5 3;pointer-events:stroke}
+line.event{stroke:var(--second);stroke-width:1;stroke-dasharray:4 3}svg .event text{fill:var(--second)}
 .legend{display:flex;flex-wrap:wrap;gap:4px 16px;align-items:center;margin:0 0 6px;color:var(--soft);font-size:13px}
 .legend i{display:inline-block;width:16px;height:3px;border-radius:2px;margin-right:6px;vertical-align:middle}
 .legend .ramp{width:110px;height:10px;margin:0;border-radius:3px;background:var(--second);

@@ -13,6 +13,7 @@ namespace {
 constexpr double kHeight = 260;
 constexpr double kTop = 14;
 constexpr Index kMostTooltips = 150;
+constexpr double kMarkText = 24;  // a mark closer to the one before has no number
 
 struct Range {
   double low = 0;
@@ -45,6 +46,7 @@ struct Scale {
         if (std::isfinite(point.y)) x.include(point.x);
         y.include(point.y);
       }
+    for (const Mark& mark : chart.marks) x.include(mark.x);
     if (chart.from_zero) y.include(0);
     x.open_up();
     y.open_up();
@@ -162,6 +164,21 @@ std::string tooltips(const LineChart& chart, const Scale& scale) {
   return svg;
 }
 
+/// A line from top to bottom, with its text as a tooltip of a wider column, and its number above.
+std::string marks(const LineChart& chart, const Scale& scale) {
+  std::string svg;
+  double last = -1;  // where a number stands
+  for (const Mark& mark : chart.marks) {
+    const double x = scale.left_of(mark.x);
+    svg += "<g class=\"event\">" + line(x, kTop, x, kHeight - kSvgBottom, "event");
+    if (last < 0 || x - last >= kMarkText) svg += svg_text(last = x, kTop - 3, "middle", mark.name);
+    svg += "<rect class=\"hit\" x=\"" + coordinate(x - 4) + "\" y=\"" + coordinate(kTop) +
+           "\" width=\"8\" height=\"" + coordinate(kHeight - kTop - kSvgBottom) + "\"><title>" +
+           html_escaped(mark.text) + "</title></rect></g>";
+  }
+  return svg;
+}
+
 std::string legend(const LineChart& chart) {
   if (chart.series.size() < 2) return "";
   std::string html = "<p class=\"legend\">";
@@ -176,7 +193,7 @@ std::string svg_line_chart(const LineChart& chart) {
   const Scale scale(chart);
   std::string svg = svg_begin(kHeight, chart.y_label + " by " + chart.x_label) + axes(chart, scale);
   for (const Series& series : chart.series) svg += curve(scale, series);
-  return legend(chart) + svg + tooltips(chart, scale) + "</svg>";
+  return legend(chart) + svg + tooltips(chart, scale) + marks(chart, scale) + "</svg>";
 }
 
 }  // namespace moeloom

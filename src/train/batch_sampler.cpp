@@ -49,7 +49,9 @@ Batch BatchSampler::train(Index step, Index micro_batch, Index rank) const {
   const auto places =
       static_cast<std::uint64_t>(split_.train_end - split_.train_begin - shape_.sequence_length);
   const Index each = shape_.sequences_per_micro_batch();
-  const Index first = (rank * shape_.accumulation + micro_batch) * each;
+  const Index share = shape_.micro_batches_whole ? micro_batch * shape_.world + rank
+                                                 : rank * shape_.accumulation + micro_batch;
+  const Index first = share * each;
   std::vector<Index> starts;
   for (Index g = first; g < first + each; ++g) {
     const auto position = static_cast<std::uint64_t>(step * shape_.global_batch + g);

@@ -1,8 +1,10 @@
 #include "moeloom/train/lasting_memory.hpp"
 
+#include <cstdint>
+
 namespace moeloom {
 
-LastingMemory lasting_memory(const std::vector<ParameterSpec>& specs, const MeshShape& mesh) {
+LastingMemory lasting_memory(const std::vector<ParameterSpec>& specs, const MeshShape& mesh, bool exact) {
   LastingMemory need;
   for (const ParameterSpec& spec : specs) {
     const double bytes = sizeof(float) * static_cast<double>(spec.rows) * static_cast<double>(spec.cols);
@@ -10,6 +12,7 @@ LastingMemory lasting_memory(const std::vector<ParameterSpec>& specs, const Mesh
     (is_dense ? need.dense_weights : need.expert_weights) += bytes;
     if (spec.frozen) continue;
     (is_dense ? need.dense_gradients : need.expert_gradients) += bytes;
+    if (exact) need.exact_sums += bytes * sizeof(std::int64_t) / sizeof(float);
     need.moments += 2 * bytes / static_cast<double>(is_dense ? mesh.world() : mesh.dp);
   }
   return need;

@@ -63,7 +63,7 @@ Finding finding_in(const ParameterSpec& spec, MatrixView values, Index place) {
   const Index rows = spec.rows / spec.groups;
   for (Index group = 0; group < spec.groups; ++group)
     if (!is_finite(values.rows_from(group * rows, rows).flat()))
-      return {place, spec.placement == Placement::kExperts ? spec.first_group + group : -1};
+      return {place, spec.placement == Placement::kExperts ? spec.group_ids[at(group)] : -1};
   return {};
 }
 

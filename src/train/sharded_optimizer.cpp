@@ -20,8 +20,8 @@ Index blocks_of_group(const Parameter& parameter) {
   return ceil_div(parameter.value.size() / parameter.spec.groups, ShardedOptimizer::kBlockElements);
 }
 
-/// Every block of an arena in its order, wherever it is owned. global_block counts the blocks of the whole
-/// model: parameters in store order, groups by global id.
+/// Every block of an arena in its order, wherever it is owned. first_block counts the blocks of the whole
+/// model in store order.
 std::vector<OwnedBlock> list_blocks(const ParameterStore& store, Placement placement) {
   std::vector<OwnedBlock> blocks;
   Index first_of_parameter = 0;
@@ -43,7 +43,8 @@ std::vector<OwnedBlock> list_blocks(const ParameterStore& store, Placement place
                           .begin = parameters[p].offset + group * each + inside,
                           .count = std::min(ShardedOptimizer::kBlockElements, each - inside),
                           .state = 0,
-                          .global_block = first + (spec.first_group + group) * blocks_each + b});
+                          .block = b,
+                          .first_block = first});
       }
   }
   return blocks;
@@ -86,6 +87,7 @@ ShardedOptimizer::ShardedOptimizer(ParameterStore& store, const Mesh& mesh, Opti
   // A rank without experts could not tell how many blocks the experts of others have.
   for (const Parameter& parameter : store.parameters())
     require(parameter.spec.groups >= 1, "a rank must hold an expert of " + parameter.spec.name);
+  owners_.resize(store.parameters().size());
   deal_blocks();
   Index owned = 0;
   for (OwnedBlock& block : blocks_) {
@@ -120,12 +122,14 @@ void ShardedOptimizer::deal_bucket(Placement placement, std::span<const OwnedBlo
     const Index middle = block.begin - bucket.begin + block.count / 2;
     const Index owner = middle * group.size() / size;
     bucket.counts_per_rank[at(owner)] += block.count;
+    if (placement == Placement::kExperts) owners_[at(block.parameter)].push_back(owner);
     if (owner == group.rank()) blocks_.push_back(block);
   }
   buckets_.push_back(std::move(bucket));
 }
 
-std::span<float> ShardedOptimizer::stretch(std::span<float> arena, const Bucket& bucket) {
+template <typename Number>
+std::span<Number> ShardedOptimizer::stretch(std::span<Number> arena, const Bucket& bucket) {
   Index size = 0;
   for (const Index count : bucket.counts_per_rank) size += count;
   return arena.subspan(at(bucket.begin), at(size));
@@ -134,15 +138,48 @@ std::span<float> ShardedOptimizer::stretch(std::span<float> arena, const Bucket&
 void ShardedOptimizer::reduce_gradients() {
   for (const Bucket& bucket : buckets_) {
     const Communicator& group = sharers(mesh_, bucket.placement);
+    if (ExactSums* const sums = store_.sums(bucket.placement)) {
+      reduce_exactly(bucket, *sums);
+      continue;
+    }
     if (group.size() == 1) continue;
     const std::span<float> gradients = stretch(store_.gradients(bucket.placement), bucket);
-    const Index mine = bucket.counts_per_rank[at(group.rank())];
-    Index before = 0;
-    for (int rank = 0; rank < group.rank(); ++rank) before += bucket.counts_per_rank[at(rank)];
-    scratch_.reshape_uninitialised(1, mine * group.size());
+    const Stretch mine = mine_of(bucket);
+    scratch_.reshape_uninitialised(1, mine.size() * group.size());
     group.reduce_scatter_tree(gradients, bucket.counts_per_rank, scratch_.view().flat(),
-                              gradients.subspan(at(before), at(mine)));
+                              gradients.subspan(at(mine.begin), at(mine.size())));
   }
+}
+
+/// Integers, in whatever order MPI adds them.
+void ShardedOptimizer::reduce_exactly(const Bucket& bucket, ExactSums& all) {
+  const Communicator& group = sharers(mesh_, bucket.placement);
+  const Stretch owned = mine_of(bucket);
+  std::span<std::int64_t> sums = stretch(all.sums(), bucket);
+  if (group.size() > 1) {
+    sums_.resize(std::max(sums_.size(), at(owned.size())));
+    const auto mine = std::span(sums_).first(at(owned.size()));
+    group.reduce_scatter(sums, bucket.counts_per_rank, mine);
+    sums = mine;
+  }
+  const std::span<float> gradients =
+      stretch(store_.gradients(bucket.placement), bucket).subspan(at(owned.begin), at(owned.size()));
+  parallel_blocks(owned.size(), kBlockElements, [&](Index first, Index last) {
+    for (Index i = first; i < last; ++i) gradients[at(i)] = ExactSums::value_of(sums[at(i)]);
+  });
+}
+
+Stretch ShardedOptimizer::mine_of(const Bucket& bucket) const {
+  const int rank = sharers(mesh_, bucket.placement).rank();
+  Index before = 0;
+  for (int other = 0; other < rank; ++other) before += bucket.counts_per_rank[at(other)];
+  return {before, before + bucket.counts_per_rank[at(rank)]};
+}
+
+Index ShardedOptimizer::norm_place(const OwnedBlock& block) const {
+  const Parameter& parameter = store_.parameters()[at(block.parameter)];
+  return block.first_block + parameter.spec.group_ids[at(block.group)] * blocks_of_group(parameter) +
+         block.block;
 }
 
 double ShardedOptimizer::gradient_norm() const {
@@ -150,9 +187,15 @@ double ShardedOptimizer::gradient_norm() const {
   std::vector<std::int64_t> bits(at(count_global_blocks(store_)));
   parallel_for(static_cast<Index>(blocks_.size()), [&](Index i) {
     const OwnedBlock& block = blocks_[at(i)];
-    bits[at(block.global_block)] = std::bit_cast<std::int64_t>(sum_of_squares(gradient_of(block)));
+    bits[at(norm_place(block))] = std::bit_cast<std::int64_t>(sum_of_squares(gradient_of(block)));
   });
+  if (store_.leaves().exact()) bits.push_back(store_.has_broken_sums() ? 1 : 0);
   mesh_.world().all_sum(bits);
+  if (store_.leaves().exact()) {
+    const bool broken = bits.back() > 0;
+    bits.pop_back();
+    if (broken) return std::nan("");
+  }
   double sum = 0;
   for (const std::int64_t each : bits) sum += std::bit_cast<double>(each);
   return std::sqrt(sum);
@@ -168,7 +211,7 @@ bool ShardedOptimizer::is_starved(const ParameterSpec& spec, Index group,
   require(spec.layer >= 0 && spec.layer < std::ssize(rows_per_expert) &&
               std::ssize(rows_per_expert[at(spec.layer)]) == spec.total_groups,
           "skipping starved experts needs the rows of every expert of every sparse layer");
-  return rows_per_expert[at(spec.layer)][at(spec.first_group + group)] == 0;
+  return rows_per_expert[at(spec.layer)][at(spec.group_ids[at(group)])] == 0;
 }
 
 void ShardedOptimizer::update(double learning_rate, double norm,

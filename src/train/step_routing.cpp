@@ -34,7 +34,8 @@ void StepRouting::add(RouterStatistics routers) {
   for (std::size_t layer = 0; layer < layers.size(); ++layer) {
     if (layers[layer].moe() == nullptr) continue;
     row_slices_ = std::max(row_slices_, layers[layer].moe()->slices);
-    const std::vector<Index>& counts = layers[layer].moe()->plan.tokens_per_expert;
+    const std::vector<Index> counts =
+        layers[layer].seats()->by_expert(layers[layer].moe()->plan.tokens_per_expert);
     rows_per_expert_[layer].resize(counts.size());
     for (std::size_t e = 0; e < counts.size(); ++e) rows_per_expert_[layer][e] += counts[e];
   }
@@ -51,21 +52,40 @@ void StepRouting::finish(StepReport& report) {
   sum_.reset();
   auto next = sums.begin();
   for_each_integer(micro_batches_, rows_per_expert_, [&](std::int64_t& n) { n = *next++; });
-  for (RouterStatistics& routers : micro_batches_) {
-    routers.sum_reals_over(mesh_.world());
-    step_.add(routers.chosen());
-  }
+  sum_reals();
+  for (const RouterStatistics& routers : micro_batches_) step_.add(routers.chosen());
   report.rows_per_expert = rows_per_expert_;
   report.row_slices = row_slices_;
   report.aux_loss = report.z_loss = 0;
-  const BalanceSettings& balance = decoder_.balance();
   const auto micro_batches = static_cast<double>(micro_batches_.size());
   for (const RouterStatistics& routers : micro_batches_) {
-    const bool by_step = balance.over == BalanceOver::kGlobalBatch;
-    report.aux_loss += aux_loss(routers, by_step ? step_ : routers.chosen(), balance) / micro_batches;
+    report.aux_loss += aux_loss_of(routers) / micro_batches;
     report.z_loss += z_loss(routers) / micro_batches;
   }
+  if (exact_ && !micro_batches_.empty()) report_whole_step(report);
   report_routing(report);
+}
+
+double StepRouting::aux_loss_of(const RouterStatistics& routers) const {
+  const BalanceSettings& balance = decoder_.balance();
+  return aux_loss(routers, balance.over == BalanceOver::kGlobalBatch ? step_ : routers.chosen(), balance);
+}
+
+/// What does not depend on micro-batches, from sums over all of them: a mean of means would be rounded
+/// otherwise for another number of them.
+void StepRouting::report_whole_step(StepReport& report) const {
+  RouterStatistics whole = micro_batches_.front();
+  for (std::size_t i = 1; i < micro_batches_.size(); ++i) whole.merge(micro_batches_[i]);
+  report.z_loss = z_loss(whole);
+  if (decoder_.balance().over != BalanceOver::kMicroBatch) report.aux_loss = aux_loss_of(whole);
+}
+
+void StepRouting::sum_reals() {
+  std::vector<double> reals;
+  for (const RouterStatistics& routers : micro_batches_) routers.append_reals(reals);
+  mesh_.world().all_sum(reals);
+  std::span<const double> sums = reals;
+  for (RouterStatistics& routers : micro_batches_) routers.take_reals(sums);
 }
 
 void StepRouting::report_routing(StepReport& report) const {

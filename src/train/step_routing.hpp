@@ -12,7 +12,9 @@ namespace moeloom {
 
 class StepRouting {
  public:
-  StepRouting(const Decoder& decoder, const Mesh& mesh) : decoder_(decoder), mesh_(mesh) {}
+  /// exact: what is summed over micro-batches has the same bits however many there are.
+  StepRouting(const Decoder& decoder, const Mesh& mesh, bool exact)
+      : decoder_(decoder), mesh_(mesh), exact_(exact) {}
 
   /// After a micro-batch's forward, whose plans are still there.
   void add(RouterStatistics routers);
@@ -24,10 +26,15 @@ class StepRouting {
   const std::vector<std::int64_t>& chosen() const { return step_.per_expert; }
 
  private:
+  /// Of all micro-batches in one message a rank.
+  void sum_reals();
+  double aux_loss_of(const RouterStatistics& routers) const;
+  void report_whole_step(StepReport& report) const;
   void report_routing(StepReport& report) const;
 
   const Decoder& decoder_;
   const Mesh& mesh_;
+  bool exact_;
   std::vector<RouterStatistics> micro_batches_;
   std::vector<std::vector<Index>> rows_per_expert_;  // [layer][expert]; empty if dense
   Index row_slices_ = 1;

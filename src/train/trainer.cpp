@@ -14,6 +14,11 @@ namespace {
 
 constexpr const char* kWayOut = "; lower the learning rate, or leave such steps out: on nan = skip";
 
+/// Of steps 0, 1, ..., whether it is the last of `every` many.
+bool falls_on(Index every, Index step) {
+  return every > 0 && (step + 1) % every == 0;
+}
+
 }  // namespace
 
 Trainer::Trainer(Decoder& decoder, ParameterStore& store, const Mesh& mesh, ShardedOptimizer& optimizer,
@@ -23,11 +28,21 @@ Trainer::Trainer(Decoder& decoder, ParameterStore& store, const Mesh& mesh, Shar
       mesh_(mesh),
       optimizer_(optimizer),
       sampler_(sampler),
-      settings_(std::move(settings)) {}
+      settings_(std::move(settings)),
+      mover_(decoder, store, optimizer, mesh, settings_.replace) {
+  const BatchShape& batch = settings_.batch;
+  const LeafSettings& leaves = store.leaves();
+  if (!leaves.exact()) return;
+  require(batch.micro_batches_whole, "exact sums need micro-batches that are the same on every mesh");
+  require(batch.sequences_per_micro_batch() % leaves.sequences == 0 &&
+              batch.global_batch == leaves.sequences * leaves.per_step,
+          "a rank's micro-batch must be whole leaves of the exact sums, and the step all of them");
+}
 
 StepReport Trainer::step(Index step) {
   const auto start = std::chrono::steady_clock::now();
   decoder_.clock().start();
+  decoder_.clock().enter_step(step, 0);
   const std::int64_t sent_before = message_bytes(mesh_);
   const DispatchTraffic dispatched_before = decoder_.dispatch_traffic();
   const PoolCounts pooled_before = decoder_.pool_counts();
@@ -36,9 +51,13 @@ StepReport Trainer::step(Index step) {
   StepReport report;
   report.step = step;
   report.learning_rate = settings_.schedule.at(step);
-  StepRouting routing(decoder_, mesh_);
+  StepRouting routing(decoder_, mesh_, store_.leaves().exact());
   run_micro_batches(report, routing);
+  if (falls_on(settings_.check_steps, step) && !report.skipped) run_again(report);
+  if (falls_on(settings_.check_replicas, step)) compare_replicas(report);
   update(report, routing);
+  held_.clear();
+  if (falls_on(settings_.check_replicas, step + 1)) held_ = held_hashes(store_, optimizer_);
   report.phase_seconds = decoder_.clock().take();
   report.message_bytes = message_bytes(mesh_) - sent_before;
   report.dispatch = decoder_.dispatch_traffic() - dispatched_before;
@@ -69,25 +88,69 @@ std::optional<ChosenCounts> Trainer::count_ahead(Index step) {
 
 void Trainer::run_micro_batches(StepReport& report, StepRouting& routing) {
   const BatchShape& shape = settings_.batch;
-  const auto micro_batches = static_cast<double>(shape.accumulation);
   const auto targets = static_cast<double>(shape.global_batch * shape.sequence_length);
   const LossScales scales{.lm = 1.0 / targets,
-                          .aux = settings_.aux_loss_coef / micro_batches,
-                          .z = settings_.z_loss_coef / micro_batches};
+                          .aux = settings_.aux_loss_coef,
+                          .z = settings_.z_loss_coef,
+                          .micro_batches = shape.accumulation};
   report.tokens = shape.global_batch * shape.sequence_length;
   const std::optional<ChosenCounts> ahead = count_ahead(report.step);
+  const bool exact = store_.leaves().exact();
+  double nll_sum = 0;
   store_.restart_gradients();
   for (Index micro_batch = 0; micro_batch < shape.accumulation && !report.skipped; ++micro_batch) {
+    decoder_.clock().enter_step(report.step, micro_batch);
     decoder_.clock().enter(Phase::kData);
     const MicroBatchPlace place{report.step, micro_batch};
     const Batch batch = batch_of(place);
     MicroBatchLosses losses = decoder_.forward_backward(batch, scales, ahead ? &*ahead : nullptr);
     if (settings_.hooks.after) settings_.hooks.after(place, batch, decoder_);
-    report.lm_loss += losses.nll_sum * scales.lm;
+    nll_sum += losses.nll_sum;  // exact where sums are, and so whatever the micro-batches
+    report.lm_loss = exact ? nll_sum * scales.lm : report.lm_loss + losses.nll_sum * scales.lm;
     routing.add(std::move(losses.routers));
     if (!std::isfinite(report.lm_loss)) leave_out(report, "the loss", [&] { return where_the_loss_broke(); });
   }
   routing.begin_sum();
+}
+
+void Trainer::run_again(const StepReport& first) {
+  decoder_.clock().enter(Phase::kOther);
+  const NamedHashes before = gradient_hashes(store_);
+  const auto refuse = [&](const std::string& found) {
+    throw DifferenceError(
+        "step " + std::to_string(first.step) + ": computed twice from the same weights and tokens, " + found +
+        "; a processor or its memory is at fault, go on from the last checkpoint elsewhere");
+  };
+  store_.mark_changed();  // what was packed of the weights is packed again
+  StepReport again;
+  again.step = first.step;
+  StepRouting routing(decoder_, mesh_, store_.leaves().exact());
+  try {
+    run_micro_batches(again, routing);
+  } catch (const AgreedError& error) {
+    refuse(std::string("the second time ") + error.what());
+  }
+  const std::string where = first_difference(before, gradient_hashes(store_), mesh_.world());
+  if (!where.empty()) refuse("it differs, first in " + where);
+  if (again.skipped) refuse("the loss is not finite the second time");
+  if (again.lm_loss != first.lm_loss) refuse("the gradients are the same, but not the loss");
+}
+
+/// Before the update: it gathers each weight from its owner, which mends a number that changed elsewhere and
+/// spreads one that changed there.
+void Trainer::compare_replicas(const StepReport& report) {
+  decoder_.clock().enter(Phase::kOther);
+  const auto refuse = [&](const std::string& found) {
+    throw DifferenceError("step " + std::to_string(report.step) + ": " + found +
+                          "; memory or a link has changed a number, go on from the last checkpoint");
+  };
+  if (!held_.empty())
+    if (const std::string where = first_difference(held_, held_hashes(store_, optimizer_), mesh_.world());
+        !where.empty())
+      refuse("a number is not what the update before left; first " + where);
+  const std::string where =
+      first_difference_of_replicas({store_, optimizer_, sampler_, report.step, report.learning_rate}, mesh_);
+  if (!where.empty()) refuse("replicas are not the same; first " + where);
 }
 
 void Trainer::update(StepReport& report, StepRouting& routing) {
@@ -107,6 +170,7 @@ void Trainer::update(StepReport& report, StepRouting& routing) {
   decoder_.clock().enter(Phase::kOptimizer);
   optimizer_.update(report.learning_rate, report.grad_norm, report.rows_per_expert);
   move_router_biases(routing.chosen(), decoder_.config().num_experts, settings_.router_bias, store_);
+  report.replace = mover_.after_step(report.rows_per_expert);
 }
 
 template <typename Where>
@@ -129,7 +193,7 @@ std::string Trainer::where_the_loss_broke() const {
 std::string Trainer::where_the_gradient_broke(Index step) {
   StepReport again;
   again.step = step;
-  StepRouting routing(decoder_, mesh_);
+  StepRouting routing(decoder_, mesh_, store_.leaves().exact());
   run_micro_batches(again, routing);
   const std::string first = first_non_finite_gradient(store_, mesh_.world());
   return (first.empty() ? "that of each rank is, their sum is not" : "first in that of " + first) + kWayOut;

@@ -18,9 +18,26 @@ std::string does_not_fit(const LastingMemory& need, const Mesh& mesh) {
          bytes_text(need.dense_weights + need.dense_gradients) + " dense weights and gradients + " +
          bytes_text(need.expert_weights + need.expert_gradients) +
          " of its experts (ep = " + std::to_string(mesh.shape().ep) + ") + " + bytes_text(need.moments) +
-         " AdamW moments, activations not counted, and the node has " +
+         " AdamW moments" + (need.exact_sums > 0 ? " + " + bytes_text(need.exact_sums) + " exact sums" : "") +
+         ", activations not counted, and the node has " +
          bytes_text(static_cast<double>(memory_of_this_node())) +
          "; choose a smaller model, or a larger ep on more nodes";
+}
+
+/// Throws ShapeError for what adds up gradients in an order of its own.
+LeafSettings checked_leaves(const ModelConfig& config, const TrainingStateSettings& settings) {
+  if (!settings.leaves.exact()) return settings.leaves;
+  const DispatcherSettings& dispatcher = settings.dispatcher;
+  const bool loops = settings.kernels.grouped_matmul.forward == native_grouped_matmul().forward;
+  require(
+      settings.kernels.dense.forward != native_forward && !(config.has_experts() && loops),
+      "exact sums: OpenBLAS chooses its kernel by the number of rows; they need products on register tiles");
+  require(!dispatcher.node_pool, "exact sums: the node pool writes gradients into memory of other ranks");
+  require(!dispatcher.rebalance, "exact sums: replicas add up branches of the tree of ranks");
+  require(dispatcher.wire.combine == CombineMode::kExact && dispatcher.wire.dtype == WireDType::kFp32,
+          "exact sums: rows are summed or rounded on the way, which depends on the nodes");
+  require(settings.routing.row_budget == 0, "exact sums: a layer in slices divides leaves");
+  return settings.leaves;
 }
 
 }  // namespace
@@ -32,13 +49,15 @@ std::vector<ParameterSpec> specs_here(const ModelConfig& config, const Mesh& mes
 
 TrainingState::TrainingState(const ModelConfig& config, const Mesh& mesh,
                              const TrainingStateSettings& settings)
-    : store(specs_here(config, mesh, settings.frozen), settings.dispatcher.weights_memory()),
+    : store(specs_here(config, mesh, settings.frozen), settings.dispatcher.weights_memory(),
+            checked_leaves(config, settings)),
       decoder(config, store, mesh, settings.kernels, settings.dispatcher, settings.routing),
       optimizer(store, mesh, settings.optimizer) {}
 
 std::unique_ptr<TrainingState> make_training_state(const ModelConfig& config, const Mesh& mesh,
                                                    const TrainingStateSettings& settings) {
-  const LastingMemory need = lasting_memory(specs_here(config, mesh, settings.frozen), mesh.shape());
+  const LastingMemory need =
+      lasting_memory(specs_here(config, mesh, settings.frozen), mesh.shape(), settings.leaves.exact());
   double on_node = need.lasting();
   mesh.node().all_sum(std::span(&on_node, 1));
   std::unique_ptr<TrainingState> state;

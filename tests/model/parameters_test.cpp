@@ -130,7 +130,7 @@ TEST(ParameterSpecs, GiveARankItsExpertsUnderTheirGlobalIds) {
   for (const ParameterSpec& spec : parameter_specs(config, {3, 2})) {
     if (spec.placement != Placement::kExperts) continue;
     EXPECT_EQ(spec.groups, 2);
-    EXPECT_EQ(spec.first_group, 3);
+    EXPECT_EQ(spec.group_ids.front(), 3);
     EXPECT_EQ(spec.total_groups, 5);
     EXPECT_EQ(spec.rows % spec.groups, 0);
     EXPECT_NE(spec.slices.front().name.find("experts.3."), std::string::npos);

@@ -15,20 +15,21 @@ using testing::stretch;
 
 constexpr Index kExperts = 8, kTopK = 2, kTokens = 90;
 
-enum class Load { kUsual, kOneExpertTakesAll };
+enum class Load { kUsual, kOneExpertTakesAll, kOneRankTakesAll };
 
 BlockWeights weights_of(Load load, const RandomBlock& shape) {
   BlockWeights weights = shape.weights(kExperts, 31);
-  if (load == Load::kOneExpertTakesAll)  // and the next one what it may take besides
+  const Index next = load == Load::kOneRankTakesAll ? 2 : 4;  // what a token takes besides expert 3
+  if (load != Load::kUsual)
     for (Index e = 0; e < kExperts; ++e)
       for (Index d = 0; d < shape.hidden; ++d)
-        weights.router.row(e)[d] = e == 3 ? 4.0f : e == 4 ? 2.0f : 0.0f;
+        weights.router.row(e)[d] = e == 3 ? 4.0f : e == next ? 2.0f : 0.0f;
   return weights;
 }
 
 Matrix tokens_of(Load load, Index hidden) {
   Matrix tokens = random_matrix(kTokens, hidden, 38);
-  if (load == Load::kOneExpertTakesAll)
+  if (load != Load::kUsual)
     for (float& value : tokens.view().flat()) value = std::abs(value);
   return tokens;
 }
@@ -69,6 +70,44 @@ TEST(RowBudget, ALayerInSlicesIsTheWholeLayer) {
         expect_as_whole(load, shape, budget, {}, ep);
         expect_as_whole(load, shape, budget, open_dispatcher(DispatcherKind::kShared, ep, kExperts), ep);
       }
+}
+
+TEST(RowBudget, SlicesWithReplicasHaveTheBitsOfSlicesWithout) {
+  const Communicator world = Communicator::world();
+  const Communicator ep = testing::largest_ep(world, kExperts);
+  const RandomBlock shape{24, 20};
+  const BlockWeights weights = weights_of(Load::kOneRankTakesAll, shape);
+  const Matrix hidden = tokens_of(Load::kOneRankTakesAll, shape.hidden);
+  const Matrix upstream = random_matrix(kTokens, shape.hidden, 39);
+  for (const DispatcherKind kind : {DispatcherKind::kAlltoall, DispatcherKind::kShared})
+    for (const Index budget : {Index{25}, Index{60}}) {
+      SCOPED_TRACE(std::string(name_of(kind)) + ", " + std::to_string(budget));
+      DispatcherSettings settings = open_dispatcher(kind, ep, kExperts);
+      Block plain(ep, softmax_router(kExperts, kTopK), weights, testing::block_kernels(true), {}, settings);
+      // Weights travel for nothing, so that every row that may move does.
+      settings.rebalance = {.row_products = 3000, .on_node = {1, 0}, .between_nodes = {2, 0}};
+      Block moved(ep, softmax_router(kExperts, kTopK), weights, testing::block_kernels(true), {}, settings);
+      plain.row_budget = moved.row_budget = budget;
+      for (Block* block : {&plain, &moved})
+        for (int micro_batch = 0; micro_batch < 2; ++micro_batch)
+          block->run(stretch(hidden, ep), stretch(upstream, ep));
+      EXPECT_GT(moved.slices(), 1);
+      EXPECT_EQ(moved.slices(), plain.slices());
+      EXPECT_LE(moved.rows_held(), budget);
+      const auto expect_same = [](ConstMatrixView got, ConstMatrixView expected, const char* what) {
+        EXPECT_TRUE(std::ranges::equal(got.flat(), expected.flat())) << what;
+      };
+      expect_same(moved.output, plain.output, "output");
+      expect_same(moved.d_hidden, plain.d_hidden, "d_hidden");
+      expect_same(moved.gradients().router, plain.gradients().router, "router");
+      expect_same(moved.gradients().gate_up, plain.gradients().gate_up, "gate_up");
+      expect_same(moved.gradients().down, plain.gradients().down, "down");
+      const RebalanceCounts counts = moved.rebalance_counts();
+      std::vector<Index> sums = {counts.replicas, counts.decisions()};
+      ep.all_sum(sums);
+      EXPECT_EQ(sums[0] > 0, ep.size() > 1);
+      EXPECT_EQ(sums[1], 2 * 2 * moved.slices()) << "each slice, and once more in backward";
+    }
 }
 
 TEST(RowBudget, HoldsForEveryRankAndEverySlice) {

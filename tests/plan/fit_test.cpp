@@ -118,5 +118,59 @@ TEST(Fit, ADenseModelIsLaidOutToo) {
   EXPECT_EQ(changed(asked, fit->job), "micro-batches 16");
 }
 
+TEST(Fit, RanksThatKeepTheirNodesAreBoundedEachByItself) {
+  Job two = job(0);
+  two.micro_batches = 2;
+  const double rank = 1.02 * least_node_bytes(two) / 2;
+  const auto fit = cheapest_fit_of_ranks(job(0), rank);  // whatever the node has
+  ASSERT_TRUE(fit);
+  EXPECT_EQ(changed(job(0), fit->job), "micro-batches 2");
+  EXPECT_LE(fit->memory.total(), rank);
+  Job eight = job(0);
+  eight.ranks = 8;
+  eight.tokens = 2048;
+  eight.micro_batches = 8;
+  const auto more = cheapest_fit_of_ranks(job(0), 1.02 * least_node_bytes(eight) / 2);
+  ASSERT_TRUE(more);
+  EXPECT_EQ(changed(job(0), more->job).substr(0, 8), "ranks 8,");
+  EXPECT_EQ(more->job.ranks_per_node, 2);
+}
+
+TEST(Fit, WhatIsFrozenAsksForNoGradientsAndMoments) {
+  Job frozen = job(0);
+  for (const ParameterSpec& spec : parameters_at(frozen, 1)) frozen.frozen.insert(spec.name);
+  const std::vector<PredictedPoint> all = points(frozen);
+  for (const PredictedPoint& point : all) {
+    EXPECT_EQ(point.memory.dense_gradients + point.memory.expert_gradients + point.memory.moments, 0);
+    EXPECT_GT(point.memory.expert_weights, 0);
+  }
+}
+
+TEST(Fit, HostsThatAreLeftTakeTheMostRanksThenTheFewestMicroBatchesThenTheNearestEp) {
+  const Job asked = job(1e12);  // 64 sequences
+  const auto on = [&](const Job& job, Index ep, std::vector<Index> slots) {
+    const auto fit = fit_on_hosts(job, ep, slots);
+    if (!fit) return std::string("none");
+    EXPECT_EQ(fit->job.tokens * fit->job.ranks, job.tokens * job.ranks) << "the same batch";
+    EXPECT_LE(node_memory_bytes(fit->step, fit->memory), job.memory_per_node);
+    return std::to_string(fit->job.ranks) + " ranks, ep " + std::to_string(fit->step.mesh.ep) + ", " +
+           std::to_string(fit->job.micro_batches);
+  };
+  EXPECT_EQ(on(asked, 2, {2, 2}), "4 ranks, ep 2, 1");
+  EXPECT_EQ(on(asked, 4, {2}), "2 ranks, ep 2, 1");
+  EXPECT_EQ(on(asked, 4, {2, 1}), "2 ranks, ep 2, 1") << "3 do not divide 64 sequences";
+  EXPECT_EQ(on(asked, 8, {1}), "1 ranks, ep 1, 1");
+  Job in_parts = asked;
+  in_parts.micro_batches = 4;
+  EXPECT_EQ(on(in_parts, 4, {2}), "2 ranks, ep 2, 4") << "as many as were asked for";
+  Job tight = asked;
+  const auto two = fit_on_hosts(asked, 2, std::vector<Index>{2});
+  ASSERT_TRUE(two);
+  tight.memory_per_node = 0.9 * node_memory_bytes(two->step, two->memory);
+  EXPECT_EQ(on(tight, 2, {2}), "2 ranks, ep 2, 2") << "rather than one rank";
+  tight.memory_per_node = 1;
+  EXPECT_EQ(on(tight, 2, {2}), "none");
+}
+
 }  // namespace
 }  // namespace moeloom

@@ -1,6 +1,9 @@
 #include "moeloom/plan/memory_need.hpp"
 
+#include "moeloom/model/freeze.hpp"
+
 #include "support/small_model.hpp"
+#include "train/training_run.hpp"
 #include <gtest/gtest.h>
 
 // What a real job holds is compared in tests/app/commands/plan_command_test.cpp, where it has a process of
@@ -64,6 +67,45 @@ TEST(MemoryNeed, RowsUnderWayAreTheDispatchersOwn) {
   EXPECT_LT(bytes(2, DispatcherKind::kShared), bytes(2, DispatcherKind::kAlltoall));
   batch.in_chunks = true;
   EXPECT_EQ(bytes(2, DispatcherKind::kAlltoall) - alone, reduced + 3 * 4.0 * 256 * 24);
+}
+
+TEST(MemoryNeed, ReplicasAreWeightsOfEachLayerAndSumsOfBranches) {
+  const ModelConfig config = tiny_config();  // sparse layers 0 and 2
+  const auto specs = parameter_specs(config, {0, 2});
+  const Index an_expert = 3 * config.hidden_size * config.moe_intermediate_size * 4;
+  Index sparse = 0;
+  for (Index layer = 0; layer < config.num_hidden_layers; ++layer) sparse += config.is_sparse(layer) ? 1 : 0;
+  const Index tables = 2 * 4 * (2 * 8 + 2 * 4);
+  // Of both own experts the owner's branch and the other rank's, and of both replicas one.
+  EXPECT_EQ(replica_bytes(config, specs, shape_of(1, 2)), sparse * (2 * an_expert + tables) + 6 * an_expert);
+  EXPECT_EQ(replica_bytes(config, specs, shape_of(2, 1)), 0);
+  std::set<std::string> experts;
+  for (const ParameterSpec& spec : specs)
+    if (spec.placement == Placement::kExperts) experts.insert(spec.name);
+  EXPECT_EQ(replica_bytes(config, with_frozen(specs, experts), shape_of(1, 2)),
+            sparse * (2 * an_expert + tables))
+      << "what is frozen has no sums";
+}
+
+/// Weights travel for nothing, so that whatever may move does.
+constexpr RebalanceRates kFreeWeights{.row_products = 3000, .on_node = {1, 0}, .between_nodes = {2, 0}};
+
+TEST(MemoryNeed, ReplicasOfARunTakeNoMoreThanIsCountedAndNotMuchLess) {
+  const Index world = Communicator::world().size();
+  if (world == 1) GTEST_SKIP() << "one rank has nobody to hold a replica";
+  double largest_share = 0;  // not every run splits every expert
+  for (const Index experts : {Index{4}, Index{8}, Index{5}}) {
+    SCOPED_TRACE(experts);
+    testing::TrainingRun run(testing::shape_of(1, world), {.experts = experts, .rebalance = kFreeWeights});
+    run.losses(4);
+    const auto specs = parameter_specs(run.config, experts_of(experts, world, 0));
+    const double counted = replica_bytes(run.config, specs, run.mesh.shape());
+    const double held = run.mesh.world().all_max(static_cast<double>(run.decoder.replica_bytes()));
+    EXPECT_LE(held, counted);
+    largest_share = std::max(largest_share, held / counted);
+  }
+  // What is counted is of ranks that both give and take replicas; of two one gives, the other takes.
+  EXPECT_GE(largest_share, world == 2 ? 0.35 : 0.6);
 }
 
 }  // namespace

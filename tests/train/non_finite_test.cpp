@@ -16,7 +16,7 @@ constexpr float kBad[] = {std::numeric_limits<float>::quiet_NaN(), std::numeric_
 
 /// The last element of an expert's part, or nothing where it does not live.
 float* last_element(const Parameter& parameter, MatrixView values, Index expert) {
-  const Index local = expert - parameter.spec.first_group;
+  const Index local = expert - parameter.spec.group_ids.front();
   if (local < 0 || local >= parameter.spec.groups) return nullptr;
   return &values.data[(local + 1) * values.size() / parameter.spec.groups - 1];
 }

@@ -49,7 +49,7 @@ void expect_state(ShardedRun& run, const SerialOptimizer& serial, double gradien
   for (Index p = 0; p < std::ssize(run.store.parameters()); ++p) {
     const ParameterSpec& spec = run.store.parameters()[at(p)].spec;
     for (Index group = 0; group < spec.groups; ++group)
-      EXPECT_EQ(run.optimizer.times()[at(p)][at(group)], serial.time(p, spec.first_group + group))
+      EXPECT_EQ(run.optimizer.times()[at(p)][at(group)], serial.time(p, spec.group_ids[at(group)]))
           << spec.name;
   }
 }
@@ -175,7 +175,7 @@ TEST(ShardedOptimizer, HasTheSameBitsForAnyNumberOfThreads) {
   EXPECT_EQ(bits[0], bits[1]);
 }
 
-/// How often each block of the model is owned, by global_block; checks the blocks on the way.
+/// How often each block of the model is owned, by norm_place(); checks the blocks on the way.
 std::vector<std::int64_t> owners_of_blocks(const ShardedRun& run, Index blocks_of_model) {
   std::vector<std::int64_t> owners(at(blocks_of_model));
   Index state = 0;
@@ -188,7 +188,7 @@ std::vector<std::int64_t> owners_of_blocks(const ShardedRun& run, Index blocks_o
     EXPECT_EQ(block.count, std::min(ShardedOptimizer::kBlockElements, each - inside));
     EXPECT_EQ(block.state, state) << "moments lie in the order of the blocks";
     state += block.count;
-    ++owners.at(at(block.global_block));
+    ++owners.at(at(run.optimizer.norm_place(block)));
   }
   run.mesh.world().all_sum(owners);
   return owners;

@@ -9,6 +9,7 @@
 
 #include <cmath>
 #include <functional>
+#include <numeric>
 
 namespace moeloom::testing {
 
@@ -19,13 +20,19 @@ inline ParameterSpec dense(const char* name, Index rows, Index cols, bool is_mat
   return {.name = name, .rows = rows, .cols = cols, .is_matrix = is_matrix, .slices = {}};
 }
 
+inline std::vector<Index> ids_of(ExpertRange here) {
+  std::vector<Index> ids(at(here.count));
+  std::iota(ids.begin(), ids.end(), here.begin);
+  return ids;
+}
+
 inline ParameterSpec experts(const char* name, Index layer, Index rows, Index cols, ExpertRange here) {
   return {.name = name,
           .rows = rows * here.count,
           .cols = cols,
           .placement = Placement::kExperts,
           .groups = here.count,
-          .first_group = here.begin,
+          .group_ids = ids_of(here),
           .total_groups = kExperts,
           .layer = layer,
           .slices = {}};
@@ -115,7 +122,7 @@ struct ShardedRun {
     }
   }
   static Index first_element(const ParameterSpec& spec) {
-    return spec.first_group * (spec.rows / spec.groups) * spec.cols;
+    return spec.group_ids.front() * (spec.rows / spec.groups) * spec.cols;
   }
 
   /// Contributions of a world rank, added up along the one tree.

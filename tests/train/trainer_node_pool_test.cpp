@@ -49,17 +49,8 @@ TEST(TrainerNodePool, HasTheSameBitsAsWithoutOnEveryMesh) {
 
 TEST(TrainerNodePool, HasTheSameBitsForMicroBatchesFrozenExpertsAndNodes) {
   const Index world = Communicator::world().size();
-  const TrainingRunSettings shared{.dispatcher = DispatcherKind::kShared};
-  std::vector<std::pair<const char*, TrainingRunSettings>> cases(4, {"", shared});
-  cases[0].first = "micro-batches, packed faces without the pool", cases[0].second.accumulation = 2;
-  cases[0].second.global_batch = 24, cases[0].second.packed = true;
-  cases[1].first = "five experts", cases[1].second.experts = 5;
-  cases[2].first = "frozen experts";
-  cases[2].second.frozen = {"model.layers.0.mlp.experts.gate_up_proj",
-                            "model.layers.2.mlp.experts.down_proj"};
-  cases[3].first = "two nodes", cases[3].second.wire.pretended_nodes = 2;
-  cases[3].second.dispatcher = DispatcherKind::kHierarchical;
-  for (const auto& [name, settings] : cases) {
+  // Packed faces are those of the run without the pool, which reads masters.
+  for (const auto& [name, settings] : runs_that_may_differ({.dispatcher = DispatcherKind::kShared})) {
     SCOPED_TRACE(name);
     expect_same_course(shape_of(1, world), settings);
   }

@@ -35,7 +35,7 @@ std::string on_last_rank(const MeshShape& shape) {
 MatrixView rows_of_expert_3(const TrainingRun& run, const std::string& name) {
   const Parameter& p = run.store.find(name);
   const Index rows = p.spec.rows / p.spec.groups;
-  const Index local = 3 - p.spec.first_group;
+  const Index local = 3 - p.spec.group_ids.front();
   return p.value.rows_from(local < p.spec.groups ? local * rows : 0, local < p.spec.groups ? rows : 0);
 }
 

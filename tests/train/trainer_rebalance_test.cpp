@@ -9,9 +9,6 @@ namespace {
 
 using namespace testing;
 
-/// Weights travel for nothing, so that whatever may move does.
-constexpr RebalanceRates kFreeWeights{.row_products = 3000, .on_node = {1, 0}, .between_nodes = {2, 0}};
-
 struct RebalancedCourse {
   std::vector<double> losses;
   double validation;
@@ -61,17 +58,9 @@ TEST(TrainerRebalance, HasTheSameBitsAsWithoutOnEveryMesh) {
 
 TEST(TrainerRebalance, HasTheSameBitsForMicroBatchesFrozenExpertsAndEveryWay) {
   const Index world = Communicator::world().size();
-  std::vector<std::pair<const char*, TrainingRunSettings>> cases(6);
-  cases[0].first = "micro-batches, packed faces", cases[0].second.accumulation = 2;
-  cases[0].second.global_batch = 24, cases[0].second.packed = true;
-  cases[1].first = "five experts", cases[1].second.experts = 5;
-  cases[2].first = "frozen experts";
-  cases[2].second.frozen = {"model.layers.0.mlp.experts.gate_up_proj",
-                            "model.layers.2.mlp.experts.down_proj"};
-  cases[3].first = "two nodes", cases[3].second.wire.pretended_nodes = 2;
-  cases[3].second.dispatcher = DispatcherKind::kHierarchical;
-  cases[4].first = "shared", cases[4].second.dispatcher = DispatcherKind::kShared;
-  cases[5].first = "bf16 rows", cases[5].second.wire.dtype = WireDType::kBf16;
+  std::vector<NamedRun> cases = runs_that_may_differ();
+  cases.push_back({"shared", {.dispatcher = DispatcherKind::kShared}});
+  cases.push_back({"bf16 rows", {.wire = {.dtype = WireDType::kBf16}}});
   for (const auto& [name, settings] : cases) {
     SCOPED_TRACE(name);
     expect_the_course_without(shape_of(1, world), settings);

@@ -31,6 +31,9 @@ class TextFile {
   std::filesystem::path path_;
 };
 
+/// Weights travel for nothing, so that whatever may move does.
+constexpr RebalanceRates kFreeWeights{.row_products = 3000, .on_node = {1, 0}, .between_nodes = {2, 0}};
+
 struct TrainingRunSettings {
   Index global_batch = 12;  // divides over 1, 2, 3 and 4 ranks
   Index accumulation = 1;
@@ -45,9 +48,15 @@ struct TrainingRunSettings {
   Index chunks = 0;  // in which rows travel
   bool node_pool = false;
   std::optional<RebalanceRates> rebalance = {};
+  Index replace_every = 0;            // by rates of free weights
   std::set<std::string> frozen = {};  // names of parameters
   TrainerHooks hooks = {};
   std::uint64_t weights_seed = 3;
+  Index exact = 0;  // sequences of a leaf of exact sums
+  Index check_replicas = 0;
+  Index check_steps = 0;
+  RoutingSettings routing = {};
+  ModelConfig model = tiny_config();  // with so many experts
 };
 
 inline ModelConfig with_experts(ModelConfig config, Index experts) {
@@ -74,23 +83,32 @@ struct TrainingRun {
       : mesh(Communicator::world().split(Communicator::world().rank() / static_cast<int>(shape.world()),
                                          Communicator::world().rank()),
              shape),
-        config(with_experts(tiny_config(), settings.experts)),
+        config(with_experts(settings.model, settings.experts)),
         dispatcher(dispatcher_of(settings)),
         state(config, mesh,
               {.kernels = kernel_table(settings.fused, settings.packed),
                .dispatcher = dispatcher,
-               .frozen = settings.frozen}),
+               .frozen = settings.frozen,
+               .routing = settings.routing,
+               .leaves = leaves_of(settings)}),
         batch{.global_batch = settings.global_batch,
               .sequence_length = 24,
               .accumulation = settings.accumulation,
-              .world = shape.world()},
+              .world = shape.world(),
+              .micro_batches_whole = settings.exact > 0},
         sampler(tokens, split_tokens(tokens.size(), 0.1), batch, 17),
         trainer(decoder, store, mesh, optimizer, sampler,
                 {.schedule = {.peak = 3e-3, .warmup_steps = 3, .total_steps = 20, .final_fraction = 0.1},
                  .batch = batch,
                  .aux_loss_coef = settings.aux_loss_coef,
                  .z_loss_coef = settings.z_loss_coef,
+                 .replace = {.every = settings.replace_every,
+                             .rates = kFreeWeights,
+                             .pooled_by_node = settings.node_pool,
+                             .pretended_nodes = settings.wire.pretended_nodes},
                  .on_nan = settings.on_nan,
+                 .check_replicas = settings.check_replicas,
+                 .check_steps = settings.check_steps,
                  .hooks = settings.hooks}) {
     initialise(store, config, settings.weights_seed);
   }
@@ -102,6 +120,11 @@ struct TrainingRun {
     made.node_pool = settings.node_pool;
     made.rebalance = settings.rebalance;
     return made;
+  }
+
+  static LeafSettings leaves_of(const TrainingRunSettings& settings) {
+    if (settings.exact == 0) return {};
+    return {.sequences = settings.exact, .per_step = settings.global_batch / settings.exact};
   }
 
   std::vector<double> losses(Index steps) {
@@ -131,6 +154,17 @@ struct TrainingRun {
         by_name[slice.name].assign(begin, begin + slice.rows * p.spec.cols);
       }
     }
+    return by_name;
+  }
+
+  /// Of the parameters of this rank, by HF name.
+  std::map<std::string, std::vector<float>> weights_by_name() const {
+    std::map<std::string, std::vector<float>> by_name;
+    for (const Parameter& p : store.parameters())
+      for (const HfSlice& slice : p.spec.slices) {
+        const auto rows = p.value.rows_from(slice.row_begin, slice.rows).flat();
+        by_name[slice.name].assign(rows.begin(), rows.end());
+      }
     return by_name;
   }
 
@@ -169,6 +203,24 @@ inline std::vector<MeshShape> meshes_of_every_size() {
     if (Communicator::world().size() % world == 0)
       for (const MeshShape& shape : meshes_of(world)) shapes.push_back(shape);
   return shapes;
+}
+
+struct NamedRun {
+  const char* name;
+  TrainingRunSettings settings;
+};
+/// Runs in which experts that compute elsewhere may differ: what is not a plain run of `base`.
+inline std::vector<NamedRun> runs_that_may_differ(const TrainingRunSettings& base = {}) {
+  std::vector<NamedRun> runs(4, {"", base});
+  runs[0].name = "micro-batches, packed faces", runs[0].settings.accumulation = 2;
+  runs[0].settings.global_batch = 24, runs[0].settings.packed = true;
+  runs[1].name = "five experts", runs[1].settings.experts = 5;
+  runs[2].name = "frozen experts";
+  runs[2].settings.frozen = {"model.layers.0.mlp.experts.gate_up_proj",
+                             "model.layers.2.mlp.experts.down_proj"};
+  runs[3].name = "two nodes", runs[3].settings.wire.pretended_nodes = 2;
+  runs[3].settings.dispatcher = DispatcherKind::kHierarchical;
+  return runs;
 }
 
 inline std::string name_of(const MeshShape& shape) {

@@ -11,6 +11,7 @@
 
 #include "moeloom/base/interlude.hpp"
 #include "moeloom/tensor/dtype.hpp"
+#include "moeloom/tensor/exact_sums.hpp"
 #include "moeloom/tensor/gemm.hpp"
 #include "moeloom/tensor/rows.hpp"
 
@@ -47,6 +48,9 @@ class GroupedGradients {
   GroupedGradients(MatrixView stacked) : stacked_(stacked) {}  // NOLINT: a view of the whole is one of these
   GroupedGradients(Matrix& stacked) : stacked_(stacked) {}     // NOLINT
   explicit GroupedGradients(std::span<const MatrixView> separate) : separate_(separate) {}
+  /// Each source's product is a leaf of `sums`, if there are any, at the place of `stacked`.
+  GroupedGradients(MatrixView stacked, ExactSums* sums) : stacked_(stacked), sums_(sums) {}
+  ExactSums* sums() const { return sums_; }
   /// Throws ShapeError unless there are `groups` of [out, in].
   void check(Index groups, Index out, Index in) const;
   /// out: rows of every group.
@@ -57,6 +61,7 @@ class GroupedGradients {
  private:
   MatrixView stacked_;
   std::span<const MatrixView> separate_;
+  ExactSums* sums_ = nullptr;
 };
 
 /// How many rows each group got from each source rank; rows_per_source[g * sources + s]. `between`: what the
@@ -117,7 +122,9 @@ struct GroupedMatmulKernel {
   void (*input_grad)(const GroupedWeights& w, const PackedWeights& packed, ConstRows dy,
                      const GroupedRows& rows, MatrixView dx);
   /// dw [out, in] a group: dy_g^T x_g, in the one order: within a source rank rows in chunks of
-  /// kSumChunkRows, sources along tree_sum's tree. kReplace writes zeros for a group without rows.
+  /// kSumChunkRows, sources along tree_sum's tree. kReplace writes zeros for a group without rows. With exact
+  /// sums each source is a leaf, which is added to them, and nothing else is written; the native loop refuses
+  /// them.
   void (*weight_grad)(ConstRows dy, ConstRows x, const GroupedRows& rows, const GroupedGradients& dw,
                       Write mode);
 };

@@ -33,6 +33,10 @@ class StepSubject {
   /// The same after a barrier, as a sample of this rank.
   StepSample step();
 
+  /// Where this rank's position is shown, as a run does for its watcher. The mesh's calls are shown if its
+  /// world reports there.
+  void show_on(PositionBoard& board) { state_->decoder.clock().show_on(&board); }
+
   const Mesh& mesh() const { return *mesh_; }
 
  private:

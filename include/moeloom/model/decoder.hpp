@@ -11,11 +11,12 @@
 namespace moeloom {
 
 /// What one micro-batch adds to the loss that is minimised:
-/// lm_scale * sum of -log p + aux_scale * aux_loss + z_scale * z_loss.
+/// lm * sum of -log p + (aux * aux_loss + z * z_loss) / micro_batches.
 struct LossScales {
   double lm = 0;   // 1 / counted targets of the whole global batch
-  double aux = 0;  // coefficient / micro-batches a step
+  double aux = 0;  // coefficients of a whole step
   double z = 0;
+  Index micro_batches = 1;  // a step: each brings so much less
 };
 
 struct MicroBatchLosses {
@@ -58,6 +59,10 @@ class Decoder {
   /// The kernels from the next forward on; between a forward and its backward there is no other table.
   void use(const KernelTable& kernels) { kernels_ = kernels; }
 
+  /// Where the experts of a sparse layer lie from the next forward on: the store's weights of them lie there,
+  /// and every rank says the same.
+  void take_seats(Index layer, ExpertSeats seats) { layers_[at(layer)].take_seats(std::move(seats)); }
+
   const ModelConfig& config() const { return config_; }
   const BalanceSettings& balance() const { return balance_; }
   const std::deque<DecoderLayer>& layers() const { return layers_; }
@@ -72,6 +77,8 @@ class Decoder {
   RebalanceCounts rebalance_counts() const {
     return experts_.rebalance_traffic() += dispatcher_.rebalance_counts();
   }
+  /// Held for replicas: their weights in every layer, and the sums of branches of gradients.
+  Index replica_bytes() const;
   PhaseClock& clock() { return clock_; }
 
  private:
@@ -83,7 +90,15 @@ class Decoder {
   template <typename RouterLosses>
   void backward(const Batch& batch, RouterLosses router_losses);
   LayerContext context(const Batch& batch, Index layer, bool training);
-  RouterStatistics no_statistics() const;
+  RouterStatistics no_statistics(const Batch& batch) const;
+  /// Where sums are exact: what a leaf is of this batch. In training whole leaves of the step, else
+  /// sequences.
+  Index tokens_of_leaf(const Batch& batch, bool training) const;
+  void set_leaves(const Batch& batch, bool training);
+  /// Of the head, leaf by leaf where sums are exact. backward: what is differentiated, scale; none: the loss
+  /// alone.
+  double head_loss_of(const Batch& batch, std::optional<float> backward);
+  void add_embedding_gradient(const Batch& batch);
   void prepare_positions(const Batch& batch, Index first);
   /// Whether a sequence that grows so turns its keys in another way (longrope): what is cached is then void.
   bool turns_anew(Index before, Index now) const;

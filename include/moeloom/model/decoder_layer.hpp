@@ -44,6 +44,10 @@ class DecoderLayer {
   KeyValueCache make_cache(Index capacity) const { return attention_.make_cache(capacity); }
   /// The routing of the last forward; null for a dense layer.
   const MoeActivations* moe() const;
+  /// Where its experts lie; null for a dense layer.
+  const ExpertSeats* seats() const;
+  /// Throws ShapeError for a dense layer.
+  void take_seats(ExpertSeats seats);
   /// Compute weights of the experts; null for a dense layer.
   const PackedExperts* packed() const;
   const AttentionActivations& attention() const { return attention_.activations(); }

@@ -12,6 +12,7 @@ struct Linear {
   MatrixView grad;                   // without rows where the weight is frozen
   std::span<const float> bias = {};  // [out]; empty: there is none
   std::span<float> bias_grad = {};
+  ExactSums* sums = nullptr;  // that the gradients are leaves of
 
   static Linear of(const ParameterStore& store, const std::string& weight);
   /// module.weight and module.bias.
@@ -25,7 +26,7 @@ struct Linear {
 
   /// y [T, out], written or added to.
   void forward(const DenseKernel& kernel, ConstRows x, MatrixView y, Write mode = Write::kReplace) const;
-  /// The gradients of weight and bias, added to.
+  /// The gradients of weight and bias, added to, or to their exact sums.
   void backward_weight(const DenseKernel& kernel, ConstMatrixView dy, ConstRows x) const;
   /// dx [T, in], written or added to; the gradients are added to.
   void backward(const DenseKernel& kernel, ConstMatrixView dy, ConstRows x, MatrixView dx,

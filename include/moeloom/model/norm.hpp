@@ -13,6 +13,7 @@ struct Norm {
   std::span<const float> weight;  // [D]
   std::span<float> grad;          // empty: the weight is frozen
   RmsNormSettings settings = {};
+  ExactSums* sums = nullptr;  // that the gradient is a leaf of
 
   static Norm of(const ParameterStore& store, const std::string& name, RmsNormSettings settings = {});
   /// Throws ShapeError unless the parameter has the width that the specification says.
@@ -20,7 +21,7 @@ struct Norm {
 
   /// x [T, G*D] -> y, inv_rms [T*G].
   void forward(const RmsNormKernel& kernel, ConstMatrixView x, Rows y, std::vector<float>& inv_rms) const;
-  /// dx is replaced (and may be dy), the gradient is added to.
+  /// dx is replaced (and may be dy), the gradient is added to, or to its exact sums.
   void backward(const RmsNormKernel& kernel, ConstMatrixView dy, ConstMatrixView x,
                 std::span<const float> inv_rms, MatrixView dx) const;
 };

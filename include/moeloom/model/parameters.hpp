@@ -8,11 +8,13 @@
 #include "moeloom/comm/mesh.hpp"
 #include "moeloom/model/hf/config.hpp"
 #include "moeloom/moe/dispatch/row_buffer.hpp"
+#include "moeloom/tensor/exact_sums.hpp"
 #include "moeloom/tensor/gemm.hpp"
 #include "moeloom/tensor/matrix.hpp"
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -49,10 +51,9 @@ struct ParameterSpec {
   Index rows = 0;
   Index cols = 0;
   Placement placement = Placement::kWorld;
-  /// Experts in it (1 for a dense weight), each rows / groups rows; the first one's global id; how many in
-  /// all.
+  /// Experts in it (1 for a dense weight), each rows / groups rows; their global ids; how many in all.
   Index groups = 1;
-  Index first_group = 0;
+  std::vector<Index> group_ids = {0};
   Index total_groups = 1;
   Index layer = -1;       // -1: embeddings, final norm, head
   bool is_matrix = true;  // norms and biases are not: they may be spared weight decay
@@ -73,10 +74,20 @@ struct Parameter {
   MatrixView grad;
 };
 
+/// Gradients whose sums have the same bits on every mesh: what ranks and micro-batches add up are leaves, the
+/// gradients over a few sequences.
+struct LeafSettings {
+  Index sequences = 0;  // of a leaf; 0: sums follow the tree of ranks, and their bits depend on it
+  Index per_step = 1;   // leaves of the global batch
+
+  bool exact() const { return sequences > 0; }
+};
+
 class ParameterStore {
  public:
   /// Zeros; those of experts in this rank's part of `experts_in`, if there is one.
-  explicit ParameterStore(std::vector<ParameterSpec> specs, std::shared_ptr<NodeMemory> experts_in = nullptr);
+  explicit ParameterStore(std::vector<ParameterSpec> specs, std::shared_ptr<NodeMemory> experts_in = nullptr,
+                          const LeafSettings& leaves = {});
   ParameterStore(const ParameterStore&) = delete;
   ParameterStore& operator=(const ParameterStore&) = delete;
 
@@ -87,6 +98,15 @@ class ParameterStore {
   std::span<float> values(Placement placement) { return arena(placement).values; }
   std::span<float> gradients(Placement placement) { return arena(placement).gradients; }
   Index size(Placement placement) const { return arena(placement).size; }
+  const LeafSettings& leaves() const { return leaves_; }
+  /// Of the gradients of a placement; null where sums are not exact.
+  ExactSums* sums(Placement placement) const { return arena(placement).sums.get(); }
+  /// Whether a leaf of this step was no number that can be added up.
+  bool has_broken_sums() const;
+
+  /// From now on the groups of a parameter of experts are these, by global id: its values are theirs already.
+  /// `whole`: the same parameter of all experts, for what a checkpoint calls them.
+  void hold_experts(Index parameter, std::span<const Index> experts, const ParameterSpec& whole);
 
   /// Counts changes of the values, so that what was made from them (packed faces) knows when it is old.
   std::uint64_t version() const { return version_; }
@@ -105,12 +125,14 @@ class ParameterStore {
     RowBuffer storage;  // values, then gradients of those that are trained
     std::span<float> values;
     std::span<float> gradients;
+    std::unique_ptr<ExactSums> sums;
   };
   Arena& arena(Placement placement) { return arenas_[static_cast<std::size_t>(placement)]; }
   const Arena& arena(Placement placement) const { return arenas_[static_cast<std::size_t>(placement)]; }
 
   void place(ParameterSpec spec, Index& offset);
 
+  LeafSettings leaves_;
   std::array<Arena, 2> arenas_;
   Matrix unread_;  // gradients of frozen vectors
   std::vector<Parameter> parameters_;

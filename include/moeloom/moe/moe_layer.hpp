@@ -6,6 +6,7 @@
 #include "moeloom/moe/dispatch/dispatcher.hpp"
 #include "moeloom/moe/experts/expert_runner.hpp"
 #include "moeloom/moe/experts/shared_expert.hpp"
+#include "moeloom/moe/rebalance/expert_seats.hpp"
 #include "moeloom/moe/routing/router_layer.hpp"
 #include "moeloom/moe/routing/router_losses.hpp"
 
@@ -19,13 +20,16 @@ struct MoeWeights {
   MatrixView d_router;  // without rows: frozen, not computed
   ExpertShard experts;
   std::optional<SharedExpertWeights> shared = std::nullopt;
+  ExactSums* sums = nullptr;  // that d_router is a leaf of
 };
 
 /// What a forward leaves for its backward and for those who look in from outside.
 struct MoeActivations {
   Matrix router_logits;  // [T, E]; backward turns it into their gradient
   Routing routing;
-  DispatchPlan plan;  // of all tokens
+  std::vector<std::int32_t> sent_seats;  // [N] of those that routing sends to, where experts have moved
+  DispatchPlan plan;                     // of all tokens; its experts are seats
+  std::vector<Index> rows_per_leaf;      // [e, ep x leaves], by source rank; empty where sums are not exact
   ExpertActivations experts;
   Index slices = 1;  // in which the rows came; of several, `experts` are the last one's
 };
@@ -82,11 +86,18 @@ class MoeLayer {
                 const RouterLossGradient& router_losses, ConstMatrixView d_output,
                 MatrixView d_hidden_states);
 
+  /// Where each expert lies from the next forward on. `seats`: the same on every rank, as its weights do.
+  void take_seats(ExpertSeats seats) { seats_ = std::move(seats); }
+  const ExpertSeats& seats() const { return seats_; }
+
   const MoeActivations& activations() const { return saved_; }
   const PackedExperts& packed() const { return packed_; }
 
  private:
   ExpertPass expert_pass(const MoeContext& context, const DispatchPlan& plan);
+  std::span<const std::int32_t> sent_seats() const;
+  /// How the rows of the plan are made of leaves. Collective over ep.
+  void count_leaves(const Communicator& ep);
   /// How many slices keep every rank's rows within the budget. Collective over tokens.world.
   Index slices_within(const MoeContext& context);
   void plan_slice(const MoeContext& context, Index slice);
@@ -106,6 +117,7 @@ class MoeLayer {
   MoeWeights weights_;
   Index layer_;
   RouterLayer router_;
+  ExpertSeats seats_;
   PackedExperts packed_;
   MoeActivations saved_;
   std::optional<SharedExpert> shared_;

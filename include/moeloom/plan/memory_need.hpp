@@ -16,8 +16,11 @@ struct MemoryNeed : LastingMemory {
   double packed = 0;       // both faces of the experts
   double activations = 0;  // kept from forward to backward, a set a layer
   double buffers = 0;      // one set for all layers, the exchange and the reduction
+  double replicas = 0;     // of experts that other ranks hold, where rows are rebalanced
+  double save_copy = 0;    // of what checkpoints are written from while steps go on
+  double program = 0;      // what the process held before; known where it runs
 
-  double total() const { return lasting() + packed + activations + buffers; }
+  double total() const { return lasting() + packed + activations + buffers + replicas + save_copy + program; }
 };
 
 /// One micro-batch of a rank, as its memory sees it.
@@ -25,8 +28,12 @@ struct MicroBatchShape {
   Index tokens = 0;
   Index sequence_length = 0;
   Index rows = 0;          // that dispatch brings to the rank's experts; even routing: tokens * top_k
+  Index planned_rows = 0;  // more than `rows`: a layer has so many, and runs in slices of at most `rows`
   bool in_chunks = false;  // rows travel while experts compute
   Index threads = 1;
+  bool exact = false;  // sums have the same bits on every mesh
+
+  bool sliced() const { return planned_rows > rows; }
 };
 
 /// Both packed faces: a weight's bytes twice, bf16 once.
@@ -40,6 +47,16 @@ double activation_bytes(const ModelConfig& config, const MeshShape& mesh, Dispat
 /// scratch of the gradient reduction.
 double buffer_bytes(const ModelConfig& config, const std::vector<ParameterSpec>& specs, const MeshShape& mesh,
                     DispatcherKind kind, const MicroBatchShape& batch);
+
+/// The most that replicas take: of each layer as many experts' weights as a rank has of its own, from forward
+/// to backward, and the tables that place them; and, once, the sums of branches of their gradients
+/// (RebalancedExperts) where each own expert has a replica that computes a branch of the tree of sums.
+double replica_bytes(const ModelConfig& config, const std::vector<ParameterSpec>& specs,
+                     const MeshShape& mesh);
+
+/// The copy that the rank that writes most makes for a save in the background: the dense weights, its experts
+/// and its moments.
+double save_copy_bytes(const std::vector<ParameterSpec>& specs, const MeshShape& mesh);
 
 /// All of it. `packs`: the experts' products read packed faces of `element`.
 MemoryNeed training_memory(const ModelConfig& config, const std::vector<ParameterSpec>& specs,

@@ -5,6 +5,7 @@
 #include "moeloom/plan/decide/decide.hpp"
 
 #include <functional>
+#include <set>
 #include <span>
 
 namespace moeloom {
@@ -23,6 +24,8 @@ struct Job {
   Index gmm_budget_bytes = 0;
   DType dtype = DType::kF32;
   std::vector<std::vector<double>> expert_rows = {};  // StepCase's
+  std::set<std::string> frozen = {};                  // names of parameters
+  Index leaf_sequences = 1;  // a rank's micro-batch on other hosts is a multiple of them
 };
 
 /// One way to run it.

@@ -17,12 +17,20 @@ struct Series {
   bool as_dots = false;
 };
 
+/// Something that happened at x.
+struct Mark {
+  double x = 0;
+  std::string name;  // short, above its line
+  std::string text;  // its tooltip
+};
+
 struct LineChart {
   std::string x_label = "step";
   std::string y_label;  // with its unit
   bool from_zero = false;
   std::vector<std::string> x_names = {};  // if any: x are places of these, which alone are marked
   std::vector<Series> series;
+  std::vector<Mark> marks = {};  // x rising
 };
 
 /// A chart with axes, a legend if there are several series, and a tooltip for each stretch of x.

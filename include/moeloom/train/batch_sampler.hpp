@@ -26,6 +26,9 @@ struct BatchShape {
   Index sequence_length = 0;
   Index accumulation = 1;  // micro-batches a step
   Index world = 1;
+  /// A micro-batch of all ranks is a stretch of the global batch, and so the same on every mesh; else each
+  /// rank's micro-batches together are one.
+  bool micro_batches_whole = false;
   Index sequences_per_micro_batch() const { return global_batch / (world * accumulation); }
 };
 
@@ -35,9 +38,9 @@ class BatchSampler {
   /// micro-batches, and the training part is longer than a sequence (the last target lies behind it).
   BatchSampler(const TokenSource& tokens, Split split, BatchShape shape, std::uint64_t seed);
 
-  /// Rank r has the r-th stretch of the global batch, its micro-batches one after the other, so the global
-  /// batch does not depend on the number of ranks. Windows start anywhere in the training part. No
-  /// collective: any rank may ask for any rank's.
+  /// Rank r has the r-th stretch of the global batch, its micro-batches one after the other (or of each
+  /// micro-batch the r-th stretch), so the global batch does not depend on the number of ranks. Windows start
+  /// anywhere in the training part. No collective: any rank may ask for any rank's.
   Batch train(Index step, Index micro_batch, Index rank) const;
   /// Held-out windows, non-overlapping from the start, dealt to ranks in stretches: `count` sequences over
   /// all ranks (fewer if the part is shorter), at most `per_batch` a batch; the same number of batches on

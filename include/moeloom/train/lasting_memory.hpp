@@ -11,14 +11,16 @@ namespace moeloom {
 struct LastingMemory {
   double dense_weights = 0, dense_gradients = 0;
   double expert_weights = 0, expert_gradients = 0;
-  double moments = 0;  // of what this rank owns
+  double moments = 0;     // of what this rank owns
+  double exact_sums = 0;  // beside gradients, where sums have the same bits on every mesh
 
   double lasting() const {
-    return dense_weights + dense_gradients + expert_weights + expert_gradients + moments;
+    return dense_weights + dense_gradients + expert_weights + expert_gradients + moments + exact_sums;
   }
 };
 
-/// Of a rank whose parameters these are.
-LastingMemory lasting_memory(const std::vector<ParameterSpec>& specs, const MeshShape& mesh);
+/// Of a rank whose parameters these are. exact: with exact sums.
+LastingMemory lasting_memory(const std::vector<ParameterSpec>& specs, const MeshShape& mesh,
+                             bool exact = false);
 
 }  // namespace moeloom

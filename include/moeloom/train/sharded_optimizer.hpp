@@ -6,10 +6,13 @@
 // the work, and the norm, added over blocks in global order, has them at every ep.
 #pragma once
 
+#include "moeloom/base/stretch.hpp"
 #include "moeloom/comm/mesh.hpp"
 #include "moeloom/model/parameters.hpp"
+#include "moeloom/moe/rebalance/expert_seats.hpp"
 #include "moeloom/train/adamw.hpp"
 
+#include <cstdint>
 #include <vector>
 
 namespace moeloom {
@@ -33,8 +36,9 @@ struct OwnedBlock {
   Index group = 0;      // local
   Index begin = 0;      // in the arena
   Index count = 0;
-  Index state = 0;         // where its moments start in moments()
-  Index global_block = 0;  // place in the order of the norm's sum
+  Index state = 0;        // where its moments start in moments()
+  Index block = 0;        // of its group
+  Index first_block = 0;  // its parameter's, in the order of the norm's sum
 };
 
 class ShardedOptimizer {
@@ -59,7 +63,14 @@ class ShardedOptimizer {
   /// the world.
   void update(double learning_rate, double norm, const std::vector<std::vector<Index>>& rows_per_expert);
 
+  /// Moments and update counts of a layer's experts go to where their weights do. `moves`: the same on every
+  /// rank, of seats that ep divides; the store still holds the experts from before. Collective over the
+  /// world.
+  void move_experts(Index layer, std::span<const SeatMove> moves);
+
   const std::vector<OwnedBlock>& owned_blocks() const { return blocks_; }
+  /// A block's place in the order of the norm's sum: parameters in store order, experts by global id.
+  Index norm_place(const OwnedBlock& block) const;
   std::span<float> first_moments();
   std::span<float> second_moments();
   /// Updates so far of each parameter's groups, by [parameter][local group]; what a checkpoint keeps.
@@ -75,7 +86,13 @@ class ShardedOptimizer {
 
   void deal_blocks();
   void deal_bucket(Placement placement, std::span<const OwnedBlock> blocks);
-  static std::span<float> stretch(std::span<float> arena, const Bucket& bucket);
+  void move_moments(Index parameter, std::span<const SeatMove> moves);
+  void move_times(Index parameter, std::span<const SeatMove> moves);
+  template <typename Number>
+  static std::span<Number> stretch(std::span<Number> arena, const Bucket& bucket);
+  /// What this rank owns, from the beginning of the bucket.
+  Stretch mine_of(const Bucket& bucket) const;
+  void reduce_exactly(const Bucket& bucket, ExactSums& sums);
   std::span<const float> gradient_of(const OwnedBlock& block) const;
   bool is_starved(const ParameterSpec& spec, Index group,
                   const std::vector<std::vector<Index>>& rows_per_expert) const;
@@ -85,9 +102,12 @@ class ShardedOptimizer {
   OptimizerSettings settings_;
   std::vector<Bucket> buckets_;
   std::vector<OwnedBlock> blocks_;
+  /// Ranks of dp that own the blocks of a parameter of experts, [parameter][groups x blocks a group].
+  std::vector<std::vector<Index>> owners_;
   std::vector<std::vector<Index>> times_;
-  Matrix moments_;  // [2, owned elements]
-  Matrix scratch_;  // what a reduction receives
+  Matrix moments_;                  // [2, owned elements]
+  Matrix scratch_;                  // what a reduction receives
+  std::vector<std::int64_t> sums_;  // the same of exact sums
 };
 
 }  // namespace moeloom

@@ -7,9 +7,11 @@
 #include "moeloom/moe/rebalance/rebalance_counts.hpp"
 #include "moeloom/moe/routing/router_statistics.hpp"
 #include "moeloom/train/batch_sampler.hpp"
+#include "moeloom/train/expert_mover.hpp"
 #include "moeloom/train/router_bias.hpp"
 #include "moeloom/train/schedule.hpp"
 #include "moeloom/train/sharded_optimizer.hpp"
+#include "moeloom/train/step_checks.hpp"
 
 #include <functional>
 
@@ -41,7 +43,10 @@ struct TrainerSettings {
   double aux_loss_coef = 0;
   double z_loss_coef = 0;
   RouterBiasSettings router_bias = {};
+  ReplaceSettings replace = {};
   OnNan on_nan = OnNan::kStop;
+  Index check_replicas = 0;  // every so many steps replicas are compared across ranks; 0: never
+  Index check_steps = 0;     // every so many steps gradients are computed twice; 0: never
   TrainerHooks hooks = {};
 };
 
@@ -51,7 +56,8 @@ struct RoutingReport {
   double dropped_share = 0;  // of the slots that chose an expert, those that capacity left without a row
 };
 
-/// The same on every rank but for seconds, phases, bytes and packings, which are this rank's.
+/// The same on every rank but for seconds, phases, bytes (those of `replace` and its seconds too) and
+/// packings, which are this rank's.
 struct StepReport {
   Index step = 0;
   double loss = 0;      // what was differentiated: lm_loss + coefficients times aux_loss and z_loss
@@ -74,19 +80,21 @@ struct StepReport {
       rows_per_expert;  // [layer][global expert], whole world, micro-batches that ran; empty if dense
   /// The same of slots as their tokens chose, before capacity leaves some without a row; without padding.
   std::vector<std::vector<Index>> chosen_per_expert;
-  Index row_slices = 1;                // the most that a layer ran in, for its row budget
-  std::vector<RoutingReport> routing;  // [layer], of the same tokens; zeros if dense
+  std::optional<ReplaceReport> replace;  // of a step after which it was decided
+  Index row_slices = 1;                  // the most that a layer ran in, for its row budget
+  std::vector<RoutingReport> routing;    // [layer], of the same tokens; zeros if dense
 };
 
 class Trainer {
  public:
-  /// All must outlive it.
+  /// All must outlive it. Collective over the world.
   Trainer(Decoder& decoder, ParameterStore& store, const Mesh& mesh, ShardedOptimizer& optimizer,
           const BatchSampler& sampler, TrainerSettings settings);
 
   /// Steps are numbered from 0. Collective over the world. Throws AgreedError, the same on every rank, when
   /// the loss or the gradient is not finite and on_nan is kStop: it names the step, where it was met first
-  /// (a layer, or a parameter and its expert), and on which ranks.
+  /// (a layer, or a parameter and its expert), and on which ranks. Throws DifferenceError, also on every
+  /// rank, where a check of the settings finds replicas or two runs of a step that differ.
   StepReport step(Index step);
   /// Mean of -log p over the counted targets of all ranks' batches, each rank giving the same number of
   /// batches. Collective over the world.
@@ -97,6 +105,10 @@ class Trainer {
   /// Of the whole step, where a loss over the global batch needs them before its first micro-batch.
   std::optional<ChosenCounts> count_ahead(Index step);
   void run_micro_batches(StepReport& report, StepRouting& routing);
+  /// Once more, from the same weights and tokens, to the same gradients. No state advances twice: random
+  /// numbers are functions of their places, and the statistics of the first run stay.
+  void run_again(const StepReport& first);
+  void compare_replicas(const StepReport& report);
   void update(StepReport& report, StepRouting& routing);
   template <typename Where>
   void leave_out(StepReport& report, const std::string& what, Where where);
@@ -109,6 +121,8 @@ class Trainer {
   ShardedOptimizer& optimizer_;
   const BatchSampler& sampler_;
   TrainerSettings settings_;
+  ExpertMover mover_;
+  NamedHashes held_;  // after the update before a step that is checked; else empty
 };
 
 /// Bytes that this rank has sent along any axis of the mesh so far.

@@ -17,6 +17,7 @@ struct TrainingStateSettings {
   OptimizerSettings optimizer = {};
   std::set<std::string> frozen = {};  // names of parameters
   RoutingSettings routing = {};
+  LeafSettings leaves = {};  // of exact sums
 };
 
 /// Weights are zero until they are initialised or loaded.

@@ -43,7 +43,9 @@ struct Group {
 
 template <typename Number>
 void scale_group(const float* x, Group group, Number* y) {
-  const auto [weight, offset, width, inv] = group;
+  const float* weight = group.weight;  // clang's OpenMP takes no structured bindings
+  const float offset = group.offset, inv = group.inv;
+  const Index width = group.width;
 #pragma omp simd
   for (Index j = 0; j < width; ++j) set(y[j], x[j] * inv * (weight[j] + offset));
 }
@@ -63,7 +65,9 @@ void stream_group(const float* x, const float* next, Group group, Number* y) {
 }
 
 void scale_group_gated(const float* x, const float* gate, Group group, float* y) {
-  const auto [weight, offset, width, inv] = group;
+  const float* weight = group.weight;  // clang's OpenMP takes no structured bindings
+  const float offset = group.offset, inv = group.inv;
+  const Index width = group.width;
 #pragma omp simd
   for (Index j = 0; j < width; ++j) y[j] = x[j] * inv * (weight[j] + offset) * vector_math::silu(gate[j]);
 }
@@ -134,7 +138,9 @@ float weighted_dot(const float* weight, float offset, const float* dy, const flo
 }
 
 void group_backward(const float* dy, const float* x, Group group, float* dx, float* dw) {
-  const auto [weight, offset, width, inv] = group;
+  const float* weight = group.weight;  // clang's OpenMP takes no structured bindings
+  const float offset = group.offset, inv = group.inv;
+  const Index width = group.width;
   const float mean = weighted_dot(weight, offset, dy, x, width) * inv / static_cast<float>(width);
 #pragma omp simd
   for (Index j = 0; j < width; ++j) {
@@ -148,7 +154,9 @@ void group_backward(const float* dy, const float* x, Group group, float* dx, flo
 /// The gate's gradient, and in d_normed (which may be dy) that of the norm's result.
 void gate_backward(const float* dy, const float* x, const float* gate, Group group, float* d_normed,
                    float* d_gate) {
-  const auto [weight, offset, width, inv] = group;
+  const float* weight = group.weight;  // clang's OpenMP takes no structured bindings
+  const float offset = group.offset, inv = group.inv;
+  const Index width = group.width;
 #pragma omp simd
   for (Index j = 0; j < width; ++j) {
     const vector_math::ValueSlope silu = vector_math::silu_slope(gate[j]);

@@ -167,6 +167,22 @@ void write_rectangle(const Rectangle& r, MatrixView dw, Write mode, Workspace& w
   add(sum, dw);
 }
 
+/// Each source's sum is a leaf of `sums`, at the place of dw.
+template <typename Element>
+void add_leaves(const Rectangle& r, MatrixView dw, ExactSums& sums, Workspace& work) {
+  work.partial(0).reshape_uninitialised(dw.rows, dw.cols);
+  const MatrixView leaf = work.partial(0);
+  Index first = 0;
+  for (const Index count : r.rows_per_source) {
+    if (count > 0) {
+      sum_rows<Element>(r.dy.rows_from(first, count), r.x.rows_from(first, count), leaf, work,
+                        Write::kReplace);
+      sums.add(leaf, dw);
+    }
+    first += count;
+  }
+}
+
 std::vector<Index> first_rows(const GroupedRows& rows) {
   std::vector<Index> first = {0};
   for (Index g = 0; g < rows.groups(); ++g) first.push_back(first.back() + rows.of_group(g));
@@ -198,8 +214,12 @@ void grouped_weight_grad(ConstRows dy, ConstRows x, const GroupedRows& rows, con
                                 x.rows_from(begin, count).cols_from(left, width),
                                 rows.rows_per_source.subspan(static_cast<std::size_t>(group * rows.sources),
                                                              static_cast<std::size_t>(rows.sources))};
-      write_rectangle<Element>(rectangle, target, mode, workspaces[static_cast<std::size_t>(thread_index())]);
-    } else if (mode == Write::kReplace) {
+      Workspace& work = workspaces[static_cast<std::size_t>(thread_index())];
+      if (dw.sums() != nullptr)
+        add_leaves<Element>(rectangle, target, *dw.sums(), work);
+      else
+        write_rectangle<Element>(rectangle, target, mode, work);
+    } else if (mode == Write::kReplace && dw.sums() == nullptr) {
       fill(target, 0.0f);
     }
   };

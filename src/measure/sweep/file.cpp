@@ -10,7 +10,7 @@ namespace moeloom {
 namespace {
 
 [[noreturn]] void refuse(const std::string& action, const std::filesystem::path& path) {
-  throw IoError("cannot " + action + " " + path.string() + ": " + std::strerror(errno));
+  throw_io_error("cannot " + action + " " + path.string(), errno);
 }
 
 std::string line_of(const EpRow& row) {
@@ -32,6 +32,7 @@ EpRow row_in(const std::string& line, const std::filesystem::path& path, Index n
 std::vector<EpRow> read_points(const std::filesystem::path& path) {
   std::error_code ignored;
   if (!std::filesystem::exists(path, ignored)) return {};
+  require_regular_file(path);
   std::ifstream file(path);
   if (!file) refuse("read", path);
   std::vector<EpRow> rows;
@@ -47,7 +48,7 @@ PointsFile::PointsFile(const std::filesystem::path& folder, Index forget_ranks)
     : path_(folder / "points.jsonl") {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
-  if (error) throw IoError("cannot make " + folder.string() + ": " + error.message());
+  if (error) throw_io_error("cannot make " + folder.string(), error.value());
   rows_ = read_points(path_);
   std::erase_if(rows_, [&](const EpRow& row) { return row.ranks == forget_ranks; });
   std::string kept;

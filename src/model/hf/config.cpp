@@ -12,7 +12,12 @@ namespace moeloom {
 namespace {
 
 constexpr Index kLargestSize = Index{1} << 24;
-constexpr Index kMostLayers = Index{1} << 16;
+constexpr Index kMostLayers = Index{1} << 12;
+constexpr Index kMostHeads = Index{1} << 16;
+constexpr Index kMostExperts = Index{1} << 16;
+// Of all layers: ten times the largest model known. Each has tensors with names, so that a config.json of 300
+// bytes could otherwise ask for any amount of memory.
+constexpr Index kMostExpertsInAll = Index{1} << 18;
 constexpr double kMostParameters = 1e15;  // far below where sizes in bytes leave 64 bits
 
 Index elements(const ParameterSpec& spec) {
@@ -27,8 +32,8 @@ std::string equation(const std::string& key, Index value) {
 void check_latent(const ModelConfig& c, Violations& violations) {
   violations.unless_between("q_lora_rank", c.q_lora_rank, 0, kLargestSize);
   violations.unless_between("kv_lora_rank", c.kv_lora_rank, 1, kLargestSize);
-  violations.unless_between("qk_nope_head_dim", c.qk_nope_head_dim, 1, kMostLayers);
-  violations.unless_between("v_head_dim", c.v_head_dim, 1, kMostLayers);
+  violations.unless_between("qk_nope_head_dim", c.qk_nope_head_dim, 1, kMostHeads);
+  violations.unless_between("v_head_dim", c.v_head_dim, 1, kMostHeads);
   violations.unless(c.num_key_value_heads == c.num_attention_heads,
                     equation("num_key_value_heads", c.num_key_value_heads) + " must be " +
                         equation("num_attention_heads", c.num_attention_heads) +
@@ -50,9 +55,9 @@ void check_rotary(const ModelConfig& c, Violations& violations) {
 }
 
 void check_attention(const ModelConfig& c, Violations& violations) {
-  violations.unless_between("num_attention_heads", c.num_attention_heads, 1, kMostLayers);
-  violations.unless_between("num_key_value_heads", c.num_key_value_heads, 1, kMostLayers);
-  violations.unless_between("head_dim", c.head_dim, 2, kMostLayers);
+  violations.unless_between("num_attention_heads", c.num_attention_heads, 1, kMostHeads);
+  violations.unless_between("num_key_value_heads", c.num_key_value_heads, 1, kMostHeads);
+  violations.unless_between("head_dim", c.head_dim, 2, kMostHeads);
   check_rotary(c, violations);
   if (c.family().latent_attention) return check_latent(c, violations);
   if (c.num_attention_heads > 0 && c.num_key_value_heads > 0)
@@ -71,7 +76,7 @@ std::string width_key(const ModelConfig& c) {
 
 /// Groups of equal size, and enough experts in those that are kept.
 void check_groups(const ModelConfig& c, Violations& violations) {
-  violations.unless_between("n_group", c.n_group, 1, kMostLayers);
+  violations.unless_between("n_group", c.n_group, 1, kMostExperts);
   violations.unless_between("topk_group", c.topk_group, 1, c.n_group);
   if (c.n_group < 1 || c.topk_group < 1) return;
   violations.unless(c.num_experts % c.n_group == 0, equation("n_group", c.n_group) + " does not divide " +
@@ -99,7 +104,12 @@ void check_experts(const ModelConfig& c, Violations& violations) {
 }
 
 void check_feed_forward(const ModelConfig& c, Violations& violations) {
-  violations.unless_between(experts_key(c), c.num_experts, 0, kMostLayers);
+  violations.unless_between(experts_key(c), c.num_experts, 0, kMostExperts);
+  if (c.num_experts > 0)
+    violations.unless(c.num_hidden_layers <= kMostExpertsInAll / c.num_experts,
+                      equation("num_hidden_layers", c.num_hidden_layers) + " times " +
+                          equation(experts_key(c), c.num_experts) + " is more than " +
+                          std::to_string(kMostExpertsInAll) + " experts in all");
   violations.unless_between("decoder_sparse_step", c.decoder_sparse_step, 1, kLargestSize);
   violations.unless_between("first_k_dense_replace", c.first_k_dense_replace, 0, kLargestSize);
   for (const Index layer : c.mlp_only_layers)

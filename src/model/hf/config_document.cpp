@@ -78,7 +78,7 @@ void read_padding(ConfigReader& reader, const Family& family, ModelConfig& confi
   const bool stated = reader.stated("pad_token_id");
   std::optional<Index> row = reader.optional_integer("pad_token_id", family.pad_token_id);
   if (!row) return;
-  if (*row < 0) *row += config.vocab_size;  // as torch counts from the end
+  if (*row < 0 && config.vocab_size > 0) *row += config.vocab_size;  // as torch counts from the end
   if (*row < 0 || *row >= config.vocab_size)
     return reader.refuse("pad_token_id = " + std::to_string(*row) +
                          (stated ? "" : ", as where the key is absent,") + " is no row of vocab_size = " +
@@ -93,7 +93,8 @@ void read_latent(ConfigReader& reader, ModelConfig& config) {
   config.qk_nope_head_dim = reader.integer("qk_nope_head_dim");
   config.qk_rope_head_dim = reader.integer("qk_rope_head_dim");
   config.v_head_dim = reader.integer("v_head_dim");
-  config.head_dim = config.qk_nope_head_dim + config.qk_rope_head_dim;
+  if (__builtin_add_overflow(config.qk_nope_head_dim, config.qk_rope_head_dim, &config.head_dim))
+    config.head_dim = 0;  // which is refused later
   const auto derived = [&](const char* key, Index value, const char* sum) {
     const Index found = reader.integer_or(key, value);
     if (found != value)
@@ -125,6 +126,10 @@ void read_sparse_layers(ConfigReader& reader, const MoeRule& rule, ModelConfig& 
   if (rule.sparse != SparseRule::kStepAndList) return;
   config.decoder_sparse_step = reader.integer_or("decoder_sparse_step", 1);
   config.mlp_only_layers = reader.integers("mlp_only_layers");
+  if (std::ssize(config.mlp_only_layers) <= std::max<Index>(config.num_hidden_layers, 0)) return;
+  reader.refuse("mlp_only_layers names " + std::to_string(config.mlp_only_layers.size()) + " layers of " +
+                std::to_string(config.num_hidden_layers));
+  config.mlp_only_layers.clear();  // every layer would look through them
 }
 
 void read_router(ConfigReader& reader, const MoeRule& rule, ModelConfig& config) {
@@ -258,7 +263,7 @@ ModelConfig ModelConfig::read(const std::filesystem::path& folder) {
   } catch (const ConfigError& error) {
     List violations = error.violations();
     for (std::string& violation : violations) violation = path.string() + ": " + violation;
-    throw ConfigError(violations);
+    throw ConfigError(violations, Cause::kData);
   }
   if (std::filesystem::exists(folder / kWeightsFile) || std::filesystem::exists(folder / kWeightsIndexFile))
     config.names = names_in(folder, config.family());

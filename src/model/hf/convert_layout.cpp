@@ -151,6 +151,8 @@ void unstack(const TensorRecipe& stacked, const std::string& where, const std::v
   if (spec.shape.size() != 3 || spec.shape[1] % count != 0)
     throw ConfigError({"tensor " + spec.name + " must be [experts, rows, columns], with rows for " +
                        std::to_string(count) + " parts"});
+  if (std::ranges::count(spec.shape, 0) > 0)
+    throw ConfigError({"tensor " + spec.name + " has no elements"});  // and any number of experts
   const std::vector<Index> shape = {spec.shape[1] / count, spec.shape[2]};
   const Index each = shape[0] * shape[1];
   for (Index expert = 0; expert < spec.shape[0]; ++expert)

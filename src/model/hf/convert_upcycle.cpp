@@ -114,9 +114,12 @@ TensorRecipe expert_copy(const TensorRecipe& dense, const std::string& name, dou
 }
 
 TensorRecipe new_router(const TensorRecipe& gate, const std::string& name, Index experts, double deviation) {
-  const Index width = gate.spec.shape.at(1);
+  if (gate.spec.shape.size() != 2) throw ConfigError({"tensor " + gate.spec.name + " must have two sizes"});
+  const Index width = gate.spec.shape[1];
   TensorPiece all;
-  all.count = experts * width;
+  if (__builtin_mul_overflow(experts, width, &all.count))
+    throw ConfigError({"a router of " + std::to_string(experts) + " experts for tensor " + gate.spec.name +
+                       " has more than 2^63 elements"});
   all.deviation = deviation;
   all.stream = name;
   return {{name, gate.spec.dtype, {experts, width}}, {all}};

@@ -37,7 +37,7 @@ std::string complaint(const TensorSpec& wanted, const SafetensorsFolder& folder)
   return "";
 }
 
-[[noreturn]] void refuse(const SafetensorsFolder& folder, std::vector<std::string> complaints) {
+[[noreturn]] void refuse(const SafetensorsFolder& folder, std::vector<std::string> complaints, Cause cause) {
   const std::vector<std::string> names = folder.names();
   const std::string where =
       names.empty() ? "" : " in " + folder.file_of(names.front()).path().parent_path().string();
@@ -48,7 +48,7 @@ std::string complaint(const TensorSpec& wanted, const SafetensorsFolder& folder)
   }
   complaints.insert(complaints.begin(), "the weights" + where + " are not those of the config (" +
                                             std::to_string(all) + " tensors differ):");
-  throw ConfigError(std::move(complaints));
+  throw ConfigError(std::move(complaints), cause);
 }
 
 /// The copy of a tied head that some writers store; HF reads the embedding in its place.
@@ -112,21 +112,25 @@ WeightCoverage check_weights(const SafetensorsFolder& folder, const ModelConfig&
     else
       complaints.push_back("tensor " + name + ": unexpected, found " + shape_text(folder.info(name).shape));
   }
+  const std::size_t of_tensors = complaints.size();
   exceptions.complain_of_idle_ones(complaints);
-  if (!complaints.empty()) refuse(folder, std::move(complaints));
+  const Cause cause = complaints.size() > of_tensors ? Cause::kRequest : Cause::kData;
+  if (!complaints.empty()) refuse(folder, std::move(complaints), cause);
   return coverage;
 }
 
 WeightCoverage load_weights(ParameterStore& store, const SafetensorsFolder& folder, const ModelConfig& config,
-                            const NamePatterns& allowed) {
+                            const NamePatterns& allowed, PositionBoard* board) {
   WeightCoverage coverage = check_weights(folder, config, allowed);
   std::vector<std::pair<const HfSlice*, MatrixView>> reads;
   for (const Parameter& parameter : store.parameters())
     for (const HfSlice& slice : parameter.spec.slices)
       if (folder.has(slice.name))
         reads.emplace_back(&slice, parameter.value.rows_from(slice.row_begin, slice.rows));
-  parallel_for(static_cast<Index>(reads.size()),
-               [&](Index i) { read_slice(folder, *reads[at(i)].first, reads[at(i)].second); });
+  parallel_for(static_cast<Index>(reads.size()), [&](Index i) {
+    read_slice(folder, *reads[at(i)].first, reads[at(i)].second);
+    go_on(board);
+  });
   store.mark_changed();
   return coverage;
 }

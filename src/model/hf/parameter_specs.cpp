@@ -6,6 +6,7 @@
 #include "moeloom/model/layer_spec.hpp"
 #include "moeloom/model/parameters.hpp"
 
+#include <numeric>
 #include <utility>
 
 namespace moeloom {
@@ -148,7 +149,8 @@ ParameterSpec of_experts(const MoeSpec& spec, ExpertRange experts, const std::st
   parameter.cols = cols;
   parameter.placement = Placement::kExperts;
   parameter.groups = experts.count;
-  parameter.first_group = experts.begin;
+  parameter.group_ids.resize(at(experts.count));
+  std::iota(parameter.group_ids.begin(), parameter.group_ids.end(), experts.begin);
   parameter.total_groups = spec.router.num_experts;
   return parameter;
 }

@@ -5,31 +5,10 @@
 #include "moeloom/model/hf/family.hpp"
 #include "moeloom/model/hf/slice_io.hpp"
 
-#include <sstream>
+#include <utility>
 
 namespace moeloom {
 namespace {
-
-/// use(parameter, slice) for what this rank writes of the whole model.
-template <typename Use>
-void for_written_slices(const ParameterStore& store, const Mesh& mesh, const Use& use) {
-  for (const Parameter& parameter : store.parameters())
-    if (writes(mesh, parameter.spec.placement))
-      for (const HfSlice& slice : parameter.spec.slices) use(parameter, slice);
-}
-
-TensorChecksums gather_checksums(const ParameterStore& store, const Mesh& mesh) {
-  std::string mine;
-  for_written_slices(store, mesh, [&](const Parameter& parameter, const HfSlice& slice) {
-    mine += slice_key(slice, parameter.spec.cols) + ' ' + checksum_text(parameter, slice) + '\n';
-  });
-  TensorChecksums all;
-  for (const std::string& text : mesh.world().all_gather_text(mine)) {
-    std::istringstream lines(text);
-    for (std::string name, hex; lines >> name >> hex;) all[name] = hex;
-  }
-  return all;
-}
 
 void add_tensor(const HfSlice& slice, Index cols, DType dtype, std::map<std::string, std::size_t>& place,
                 std::vector<TensorSpec>& tensors) {
@@ -62,9 +41,20 @@ bool writes(const Mesh& mesh, Placement placement) {
   return placement == Placement::kWorld ? rank == 0 : mesh.shape().dp_rank(rank) == 0;
 }
 
-std::string checksum_text(const Parameter& parameter, const HfSlice& slice) {
-  const auto rows = parameter.value.rows_from(slice.row_begin, slice.rows).flat();
-  return hex_text(checksum(std::as_bytes(rows)));
+std::string checksum_text(ConstMatrixView rows) {
+  return hex_text(checksum(std::as_bytes(rows.flat())));
+}
+
+ConstMatrixView rows_of(const Parameter& parameter, const HfSlice& slice) {
+  return parameter.value.rows_from(slice.row_begin, slice.rows);
+}
+
+std::vector<WeightPart> written_parts(const ParameterStore& store, const Mesh& mesh) {
+  std::vector<WeightPart> parts;
+  for (const Parameter& parameter : store.parameters())
+    if (writes(mesh, parameter.spec.placement))
+      for (const HfSlice& slice : parameter.spec.slices) parts.push_back({slice, rows_of(parameter, slice)});
+  return parts;
 }
 
 std::vector<TensorSpec> tensor_specs(const ModelConfig& config, DType dtype) {
@@ -76,30 +66,36 @@ std::vector<TensorSpec> tensor_specs(const ModelConfig& config, DType dtype) {
   return tensors;
 }
 
-void write_together(const Communicator& world, const std::filesystem::path& folder, const ShardPlan& plan,
-                    const std::function<void(ShardWriter&)>& write_mine) {
+ShardPlan plan_weights(const ModelConfig& config, const WeightFormat& format) {
+  std::vector<TensorSpec> specs = tensor_specs(config, format.dtype);
+  add_specs(config.names.carried, specs);
+  return plan_shards(specs, format.shard_bytes);
+}
+
+void write_weights(ShardWriter& writer, const std::vector<WeightPart>& parts, const ModelConfig& config,
+                   const Mesh& mesh, PositionBoard* board) {
+  if (mesh.world().rank() == 0) write_carried(config.names.carried, writer);
+  for (const WeightPart& part : parts) {
+    write_slice(writer, part.slice, part.rows);
+    go_on(board);
+  }
+}
+
+std::vector<FilePiece> save_weights(const ParameterStore& store, const ModelConfig& config, const Mesh& mesh,
+                                    const std::filesystem::path& folder, const WeightFormat& format) {
+  const Communicator& world = mesh.world();
+  const ShardPlan plan = plan_weights(config, format);
+  std::vector<FilePiece> pieces;
   agree(world, [&] {
-    if (world.rank() == 0) create_shards(folder, plan);
+    if (world.rank() == 0) pieces = create_shards(folder, plan);
   });
   agree(world, [&] {
     ShardWriter writer(folder, plan);
-    write_mine(writer);
+    write_weights(writer, written_parts(store, mesh), config, mesh, world.board());
     writer.close();
+    for (FilePiece& piece : writer.begun_pieces()) pieces.push_back(std::move(piece));
   });
-}
-
-TensorChecksums save_weights(const ParameterStore& store, const ModelConfig& config, const Mesh& mesh,
-                             const std::filesystem::path& folder, const WeightFormat& format) {
-  std::vector<TensorSpec> specs = tensor_specs(config, format.dtype);
-  add_specs(config.names.carried, specs);
-  const ShardPlan plan = plan_shards(specs, format.shard_bytes);
-  write_together(mesh.world(), folder, plan, [&](ShardWriter& writer) {
-    if (mesh.world().rank() == 0) write_carried(config.names.carried, writer);
-    for_written_slices(store, mesh, [&](const Parameter& parameter, const HfSlice& slice) {
-      write_slice(writer, slice, parameter.value.rows_from(slice.row_begin, slice.rows));
-    });
-  });
-  return gather_checksums(store, mesh);
+  return pieces;
 }
 
 }  // namespace moeloom

@@ -62,7 +62,7 @@ Index arrival_of(const DispatchPlan& plan, Index row) {
 void plan_arrivals(const Communicator& ep, Index num_experts, std::span<const std::int32_t> topk_idx,
                    Index top_k, DispatchPlan& plan) {
   plan_sending(topk_idx, top_k, num_experts, ep.size(), plan);
-  plan_receiving(exchange_counts(ep, plan.tokens_per_expert).of_experts, plan);
+  plan_receiving(exchange_counts(ep, plan.tokens_per_expert, plan.sent_per_rank).of_experts, plan);
 }
 
 AlltoallDispatch::AlltoallDispatch(const Communicator& ep, Index num_experts, NodeMap nodes, WireDType wire)

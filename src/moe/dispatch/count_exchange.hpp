@@ -12,9 +12,11 @@ struct ReceivedCounts {
   std::vector<std::int64_t> beside;      // [ep]: the number that each rank sent here with them
 };
 
-/// tokens_per_expert [E] and, on every rank or on none, a number for each rank, `beside` [ep]. One
-/// MPI_Alltoall; collective over ep.
+/// tokens_per_expert [E], how many rows that is for each rank, sent_per_rank [ep], and, on every rank or on
+/// none, a number for each rank, `beside` [ep]. One MPI_Alltoall; collective over ep. Throws CountError where
+/// a rank's counts are not as many rows as it says.
 ReceivedCounts exchange_counts(const Communicator& ep, std::span<const std::int64_t> tokens_per_expert,
+                               std::span<const std::int64_t> sent_per_rank,
                                std::span<const std::int64_t> beside = {});
 
 }  // namespace moeloom

@@ -2,7 +2,10 @@
 
 #include "moeloom/base/errors.hpp"
 
+#include <algorithm>
 #include <numeric>
+
+#include "dispatch/conservation.hpp"
 
 namespace moeloom {
 namespace {
@@ -32,6 +35,22 @@ std::shared_ptr<NodeMemory> memory_of_node(const Communicator& ep, const NodeMap
   // A node fails as a whole and by itself, so that those which did not must hear of it.
   agree(ep, [&] { memory = std::make_shared<NodeMemory>(node, NodeRows::mailbox_bytes()); });
   return memory;
+}
+
+/// [ep, E], each rank's `mine`; what it chose is told beside.
+std::vector<std::int64_t> gathered_counts(const Communicator& ep, std::span<const std::int64_t> mine,
+                                          std::span<const std::int32_t> topk_idx) {
+  std::vector<std::int64_t> told(mine.begin(), mine.end());
+  told.push_back(std::ssize(topk_idx) - std::ranges::count(topk_idx, kNoExpert));
+  const std::vector<std::int64_t> all = ep.all_gather(std::span<const std::int64_t>(told));
+  std::vector<std::int64_t> counts;
+  counts.reserve(all.size());
+  for (Index source = 0; source < ep.size(); ++source) {
+    const auto of_source = std::span(all).subspan(at(source) * told.size(), told.size());
+    check_told_in_all(source, of_source.first(mine.size()), of_source.back());
+    counts.insert(counts.end(), of_source.begin(), of_source.end() - 1);
+  }
+  return counts;
 }
 
 }  // namespace
@@ -87,9 +106,8 @@ void Dispatcher::plan(std::span<const std::int32_t> topk_idx, Index top_k, Dispa
 
 void Dispatcher::plan_with_replicas(std::span<const std::int32_t> topk_idx, Index top_k, DispatchPlan& plan) {
   std::vector<std::int64_t> mine = count_choices(topk_idx, num_experts_);
-  SourceCounts counts{ep_->size(), num_experts_, ep_->all_gather(mine)};
+  SourceCounts counts{ep_->size(), num_experts_, gathered_counts(*ep_, mine, topk_idx)};
   plan.replicas = plan_replicas(std::move(counts), *rebalance_, node_of_);
-  rebalance_counts_.add(plan.replicas, ep_->rank());
   const SourceCounts& of_experts = plan.replicas.placement.counts();
   const auto plan_way = [&](std::span<const std::int32_t> numbers, const SourceCounts& of_numbers) {
     std::visit(
@@ -111,9 +129,12 @@ Index Dispatcher::chunks() const {
 
 void Dispatcher::begin(const RoundTrip& trip) {
   check_tokens(trip.plan, trip.tokens);
+  check_conserved(trip.plan, ep_->rank());
   check_scalars(trip.plan, trip.scalars_out);
   check_sums(trip.plan, trip.sums, trip.tokens.cols);
   row_bytes_ += bytes_for_others(trip.plan.sent_per_rank, ep_->rank(), trip.tokens.cols);
+  // A plan of slices may have been a trial: those that rows travel by count, on the way to their experts.
+  if (rebalance_ && trip.scalars_out) rebalance_counts_.add(trip.plan.replicas, ep_->rank());
   std::visit([&](auto& way) { way.begin(trip); }, way_);
 }
 
@@ -132,6 +153,7 @@ void Dispatcher::send_back(const RoundTrip& trip, Index chunk) {
 }
 
 void Dispatcher::finish(const RoundTrip& trip) {
+  check_conserved(trip.plan, ep_->rank());
   row_bytes_ += bytes_for_others(trip.plan.received_per_rank, ep_->rank(), trip.sums.cols);
   std::visit([&](auto& way) { way.finish(trip); }, way_);
 }

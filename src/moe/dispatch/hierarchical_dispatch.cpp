@@ -58,7 +58,7 @@ void HierarchicalDispatch::plan(std::span<const std::int32_t> topk_idx, Index to
   std::vector<std::int64_t> copies(at(ep_->size()));
   for (const Index to : routes_.out)
     copies[at(to)] = rows_for_node(nodes, nodes.node_of[at(to)], plan.sent_per_rank);
-  ReceivedCounts received = exchange_counts(*ep_, plan.tokens_per_expert, copies);
+  ReceivedCounts received = exchange_counts(*ep_, plan.tokens_per_expert, plan.sent_per_rank, copies);
   LandingCounts counts{plan.tokens_per_expert, plan.tokens_per_expert, std::move(received.of_experts)};
   ep_->all_sum(counts.of_all);
   ep_->sum_before(counts.before);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "dispatch/conservation.hpp"
 #include "dispatch/row_copy.hpp"
 #include "dispatch/slot_sum.hpp"
 
@@ -17,7 +18,8 @@ constexpr Index kTokensPerTask = 16;
 }  // namespace
 
 Index SharedDispatch::mailbox_bytes(Index num_experts) {
-  return std::max<Index>(num_experts * static_cast<Index>(sizeof(std::int64_t)), NodeRows::mailbox_bytes());
+  return std::max<Index>((num_experts + 1) * static_cast<Index>(sizeof(std::int64_t)),
+                         NodeRows::mailbox_bytes());
 }
 
 SharedDispatch::SharedDispatch(const Communicator& ep, Index num_experts, std::shared_ptr<NodeMemory> memory)
@@ -33,10 +35,14 @@ void SharedDispatch::plan(std::span<const std::int32_t> topk_idx, Index top_k, D
   plan_sending(topk_idx, top_k, num_experts_, memory.size(), plan);
   const std::size_t bytes = at(num_experts_) * sizeof(std::int64_t);
   std::memcpy(memory.outbox().data(), plan.tokens_per_expert.data(), bytes);
+  const std::int64_t told = plan.places();  // of all receivers: each of them sees all counts
+  std::memcpy(memory.outbox().data() + bytes, &told, sizeof(told));
   memory.meet();
   const LandingCounts counts = landing_counts(num_experts_, memory.size(), memory.rank(), [&](Index source) {
-    const std::byte* inbox = memory.inbox(static_cast<int>(source)).data();
-    return std::span(reinterpret_cast<const std::int64_t*>(inbox), at(num_experts_));
+    const auto* inbox = reinterpret_cast<const std::int64_t*>(memory.inbox(static_cast<int>(source)).data());
+    const std::span of_experts(inbox, at(num_experts_));
+    check_told_in_all(source, of_experts, inbox[num_experts_]);
+    return of_experts;
   });
   plan_landing(counts, topk_idx, memory.rank(), plan, make_own<SharedPlan>(plan).landings);
 }

@@ -92,4 +92,9 @@ RebalanceCounts ExpertRunner::rebalance_traffic() const {
   return std::visit([](const auto& way) { return way.rebalance_traffic(); }, way_);
 }
 
+Index ExpertRunner::replica_sums() const {
+  const auto* rebalanced = std::get_if<RebalancedExperts>(&way_);
+  return rebalanced == nullptr ? 0 : rebalanced->sums();
+}
+
 }  // namespace moeloom

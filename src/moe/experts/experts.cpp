@@ -141,8 +141,9 @@ void weight_gradients(const ExpertPass& pass, const ExpertChunk& chunk, ConstMat
   const GroupedRows groups{pass.rows.rows_per_source.subspan(at(chunk.experts.begin * sources),
                                                              at(chunk.experts.size() * sources)),
                            sources, pass.rows.between};
-  weight_gradients(pass, chunk, groups, d_rows, gradients_of(pass.shard.d_gate_up, pass, chunk.experts),
-                   gradients_of(pass.shard.d_down, pass, chunk.experts), gradients);
+  weight_gradients(pass, chunk, groups, d_rows,
+                   {gradients_of(pass.shard.d_gate_up, pass, chunk.experts), pass.shard.sums},
+                   {gradients_of(pass.shard.d_down, pass, chunk.experts), pass.shard.sums}, gradients);
 }
 
 void weight_gradients(const ExpertPass& pass, Index first_row, const GroupedRows& groups,

@@ -125,7 +125,8 @@ void PoolBoard::block_is_done(int owner, Index expert) const {
 }
 
 void PoolBoard::wait_for_blocks(int owner, const PoolTask& panel) const {
-  wait_until(head(owner).blocks_done()[panel.expert], static_cast<std::uint64_t>(panel.blocks));
+  wait_until(head(owner).blocks_done()[panel.expert], static_cast<std::uint64_t>(panel.blocks),
+             memory_->board());
 }
 
 const PoolPlaces& PoolBoard::places(int owner) const {

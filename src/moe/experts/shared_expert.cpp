@@ -30,8 +30,12 @@ MatrixView as_column(std::vector<float>& values) {
 }
 
 void add_weight_grad(const DenseKernel& kernel, ConstMatrixView dy, ConstRows x, MatrixView gradient,
-                     Interlude between = {}) {
-  if (gradient.rows > 0) kernel.weight_grad(dy, x, gradient, {Write::kAdd, between});
+                     ExactSums* sums, Interlude between = {}) {
+  if (gradient.rows == 0) return;
+  for_each_leaf(sums, dy.rows, [&](Index first, Index rows) {
+    kernel.weight_grad(dy.rows_from(first, rows), x.rows_from(first, rows), gradient, {Write::kAdd, between});
+    if (sums != nullptr) sums->take(gradient);
+  });
 }
 
 }  // namespace
@@ -46,7 +50,10 @@ void SharedExpert::forward(const KernelTable& kernels, ConstMatrixView hidden_st
   const Rows activated = workspace.activated.reshape_uninitialised(kernels.dense.element, hidden_states.rows,
                                                                    weights_.down.cols);
   gate_.resize(gated() ? at(hidden_states.rows) : 0);
-  if (gated()) matmul(hidden_states, weights_.gate, as_column(gate_));
+  if (gated())
+    for_each_leaf(weights_.sums, hidden_states.rows, [&](Index first, Index rows) {
+      matmul(hidden_states.rows_from(first, rows), weights_.gate, as_column(gate_).rows_from(first, rows));
+    });
   for (float& g : gate_) g = 1 / (1 + std::exp(-g));
   kernels.dense.forward(hidden_states, weights_.gate_up, gate_up_, {Write::kReplace, between});
   kernels.swiglu.forward(weights_.activation, gate_up_, gate_, activated);
@@ -65,13 +72,16 @@ void SharedExpert::backward(const KernelTable& kernels, ConstMatrixView hidden_s
   Matrix& d_gate_up = gate_up_;
   kernels.swiglu.backward(weights_.activation, gate_up_, gate_, workspace.d_activated,
                           {d_gate_up, workspace.d_gate, activated});
-  add_weight_grad(kernels.dense, d_output, activated, weights_.d_down, between);
-  add_weight_grad(kernels.dense, d_gate_up, hidden_states, weights_.d_gate_up, between);
+  add_weight_grad(kernels.dense, d_output, activated, weights_.d_down, weights_.sums, between);
+  add_weight_grad(kernels.dense, d_gate_up, hidden_states, weights_.d_gate_up, weights_.sums, between);
   kernels.dense.input_grad(d_gate_up, weights_.gate_up, d_hidden_states, {Write::kAdd, between});
   if (!gated()) return;
   for (std::size_t t = 0; t < gate_.size(); ++t) workspace.d_gate[t] *= gate_[t] * (1 - gate_[t]);
-  add_weight_grad(native_dense(), as_column(workspace.d_gate), hidden_states, weights_.d_gate);
-  matmul_input_grad(as_column(workspace.d_gate), weights_.gate, d_hidden_states, Write::kAdd);
+  add_weight_grad(native_dense(), as_column(workspace.d_gate), hidden_states, weights_.d_gate, weights_.sums);
+  for_each_leaf(weights_.sums, d_hidden_states.rows, [&](Index first, Index rows) {
+    matmul_input_grad(as_column(workspace.d_gate).rows_from(first, rows), weights_.gate,
+                      d_hidden_states.rows_from(first, rows), Write::kAdd);
+  });
 }
 
 }  // namespace moeloom

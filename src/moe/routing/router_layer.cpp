@@ -133,13 +133,18 @@ void RouterLayer::forward(const RoutedTokens& tokens, ConstMatrixView hidden_sta
     x = jittered_;
   }
   logits.reshape_uninitialised(x.rows, settings_.num_experts);
+  // OpenBLAS chooses its kernel by the number of rows: leaves have the same number on every mesh.
   if (dtype_ == RouterDType::kFp32) {
-    matmul(x, weights_.weight, logits);
+    for_each_leaf(weights_.sums, x.rows, [&](Index first, Index rows) {
+      matmul(x.rows_from(first, rows), weights_.weight, logits.view().rows_from(first, rows));
+    });
     return choose<float>(tokens, logits, routing);
   }
   logits_f64_.resize(at(x.rows * settings_.num_experts));
   const BasicView<double> wide(logits_f64_.data(), x.rows, settings_.num_experts);
-  matmul(x, weights_.weight, wide);
+  for_each_leaf(weights_.sums, x.rows, [&](Index first, Index rows) {
+    matmul(x.rows_from(first, rows), weights_.weight, wide.rows_from(first, rows));
+  });
   std::copy(logits_f64_.begin(), logits_f64_.end(), logits.view().data);
   choose<double>(tokens, wide, routing);
 }
@@ -150,18 +155,31 @@ void RouterLayer::backward(const RoutedTokens& tokens, ConstMatrixView hidden_st
   route_backward(routing, settings_, d_topk_weights, losses, tokens.is_real, logits);
   const ConstMatrixView d_logits = logits;
   if (!jitters(tokens)) {
-    matmul_input_grad(d_logits, weights_.weight, d_hidden_states, Write::kAdd);
-    if (weights_.d_weight.rows > 0) matmul_weight_grad(d_logits, hidden_states, weights_.d_weight);
-    return;
+    for_each_leaf(weights_.sums, d_logits.rows, [&](Index first, Index rows) {
+      matmul_input_grad(d_logits.rows_from(first, rows), weights_.weight,
+                        d_hidden_states.rows_from(first, rows), Write::kAdd);
+    });
+    return add_weight_grad(d_logits, hidden_states);
   }
   jittered_.reshape_uninitialised(hidden_states.rows, hidden_states.cols);
   if (weights_.d_weight.rows > 0) {
     jitter(tokens, hidden_states, jittered_);
-    matmul_weight_grad(d_logits, jittered_, weights_.d_weight);
+    add_weight_grad(d_logits, jittered_);
   }
-  matmul_input_grad(d_logits, weights_.weight, jittered_, Write::kReplace);
+  for_each_leaf(weights_.sums, d_logits.rows, [&](Index first, Index rows) {
+    matmul_input_grad(d_logits.rows_from(first, rows), weights_.weight,
+                      jittered_.view().rows_from(first, rows), Write::kReplace);
+  });
   jitter(tokens, jittered_, jittered_);
   add(jittered_, d_hidden_states);
+}
+
+void RouterLayer::add_weight_grad(ConstMatrixView d_logits, ConstMatrixView x) const {
+  if (weights_.d_weight.rows == 0) return;
+  for_each_leaf(weights_.sums, x.rows, [&](Index first, Index rows) {
+    matmul_weight_grad(d_logits.rows_from(first, rows), x.rows_from(first, rows), weights_.d_weight);
+    if (weights_.sums != nullptr) weights_.sums->take(weights_.d_weight);
+  });
 }
 
 void RouterLayer::jitter(const RoutedTokens& tokens, ConstMatrixView x, MatrixView jittered) const {

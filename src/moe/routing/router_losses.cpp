@@ -43,17 +43,19 @@ double loss_of_layer(const RouterStatistics& s, const ChosenCounts& f_counts, In
                     real(s.chosen().tokens));
 }
 
-/// d aux / d p_te of each sequence: E f_se / (tokens of s * sequences * layers).
+/// d aux / d p_te of each sequence: E f_se / (tokens of s * sequences * layers). Integers are multiplied
+/// first: their product is the same however a step is cut into micro-batches.
 std::vector<float> gradient_by_sequence(Index layer, const RouterStatistics& s, const ChosenCounts& global,
-                                        double aux_scale) {
+                                        double aux_scale, Index micro_batches) {
+  const double sequences = real(global.sequences) * real(micro_batches);
   std::vector<float> gradient;
   const auto tokens = s.tokens_of_sequences();
   const auto chosen = s.chosen_by_sequence(layer);
   for (std::size_t i = 0; i < chosen.size(); ++i) {
     const double n = real(tokens[i / at(s.experts())]);
     const double share = n == 0 ? 0 : real(chosen[i]) / (n * n);
-    gradient.push_back(static_cast<float>(aux_scale * real(s.experts()) * share /
-                                          (real(global.sequences) * real(s.sparse_layers()))));
+    gradient.push_back(
+        static_cast<float>(aux_scale * real(s.experts()) * share / (sequences * real(s.sparse_layers()))));
   }
   return gradient;
 }
@@ -88,15 +90,16 @@ double z_loss(const RouterStatistics& micro_batch) {
 
 RouterLossGradient router_loss_gradient(Index layer, const RouterStatistics& micro_batch,
                                         const ChosenCounts& global, const ChosenCounts& f_counts,
-                                        const BalanceSettings& balance, double aux_scale, double z_scale) {
+                                        const BalanceSettings& balance, double aux_scale, double z_scale,
+                                        Index micro_batches) {
   RouterLossGradient gradient;
   if (global.tokens == 0 || (aux_scale == 0 && z_scale == 0)) return gradient;
   const double layers = real(micro_batch.sparse_layers());
-  const double all = layers * real(global.tokens);
+  const double all = layers * real(global.tokens) * real(micro_batches);
   gradient.d_log_sum_exp = static_cast<float>(2 * z_scale / all);
   if (aux_scale == 0) return gradient;
   if (balance.over == BalanceOver::kSequence) {
-    gradient.d_probability = gradient_by_sequence(layer, micro_batch, global, aux_scale);
+    gradient.d_probability = gradient_by_sequence(layer, micro_batch, global, aux_scale, micro_batches);
     gradient.tokens_per_row = micro_batch.tokens_per_sequence();
     return gradient;
   }

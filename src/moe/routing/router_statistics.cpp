@@ -4,6 +4,7 @@
 #include "moeloom/base/parallel.hpp"
 #include "moeloom/kernels/elementwise/score_rows.hpp"
 #include "moeloom/tensor/eight.hpp"
+#include "moeloom/tensor/exact_sums.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -111,8 +112,9 @@ void ChosenCounts::sum_over(const Communicator& world) {
   std::copy_n(all.begin(), per_expert.size(), per_expert.begin());
 }
 
-RouterStatistics::RouterStatistics(Index layers, Index num_experts)
+RouterStatistics::RouterStatistics(Index layers, Index num_experts, Index tokens_per_leaf)
     : experts_(num_experts),
+      tokens_per_leaf_(tokens_per_leaf),
       chosen_{.per_expert = std::vector<std::int64_t>(at(layers * num_experts))},
       sums_(at(layers), {.per_expert = std::vector<double>(at(num_experts))}),
       dropped_(at(layers)),
@@ -134,7 +136,6 @@ void RouterStatistics::add(Index layer, const Routing& routing, std::span<const 
   const bool is_first = sparse_layers() == 0;
   is_sparse_[at(layer)] = 1;
   tokens_per_sequence_ = tokens_per_sequence;
-  ProbabilitySums& sums = sums_[at(layer)];
   const std::span<std::int64_t> chosen =
       std::span(chosen_.per_expert).subspan(at(layer * experts_), at(experts_));
   const std::vector<std::int64_t> slots = count_slots(routing, is_real);
@@ -143,18 +144,45 @@ void RouterStatistics::add(Index layer, const Routing& routing, std::span<const 
     (e < chosen.size() ? chosen[e] : dropped_[at(layer)]) += slots[i];
   }
   const std::vector<double> factors = probability_factors(routing, is_real);
-  add_probabilities(routing, factors, 0, routing.tokens(), sums.per_expert);
-  std::int64_t tokens = 0;
-  for (Index t = 0; t < routing.tokens(); ++t) {
+  const Index leaf = tokens_per_leaf_ == 0 ? routing.tokens() : tokens_per_leaf_;
+  for (Index begin = 0; begin < routing.tokens(); begin += leaf)
+    add_reals(layer, routing, is_real, factors, begin, std::min(begin + leaf, routing.tokens()));
+  if (is_first)  // the same of every layer
+    for (Index t = 0; t < routing.tokens(); ++t) chosen_.tokens += counts(is_real, t) ? 1 : 0;
+  if (tokens_per_sequence > 0) add_sequences(layer, routing, is_real, factors);
+}
+
+void RouterStatistics::add_reals(Index layer, const Routing& routing, std::span<const std::uint8_t> is_real,
+                                 const std::vector<double>& factors, Index begin, Index end) {
+  ProbabilitySums& sums = sums_[at(layer)];
+  ProbabilitySums leaf{.per_expert = std::vector<double>(at(experts_))};
+  ProbabilitySums& mine = tokens_per_leaf_ == 0 ? sums : leaf;
+  add_probabilities(routing, factors, begin, end, mine.per_expert);
+  for (Index t = begin; t < end; ++t) {
     if (!counts(is_real, t)) continue;
-    ++tokens;
-    sums.entropy += routing.entropy[at(t)];
+    mine.entropy += routing.entropy[at(t)];
     if (routing.log_sum_exp.empty()) continue;
     const double lse = routing.log_sum_exp[at(t)];
-    sums.squared_log_sum_exp += lse * lse;
+    mine.squared_log_sum_exp += lse * lse;
   }
-  if (is_first) chosen_.tokens += tokens;  // the same of every layer
-  if (tokens_per_sequence > 0) add_sequences(layer, routing, is_real, factors);
+  if (tokens_per_leaf_ == 0) return;
+  for (std::size_t e = 0; e < leaf.per_expert.size(); ++e)
+    sums.per_expert[e] += rounded_leaf(leaf.per_expert[e]);
+  sums.entropy += rounded_leaf(leaf.entropy);
+  sums.squared_log_sum_exp += rounded_leaf(leaf.squared_log_sum_exp);
+}
+
+void RouterStatistics::merge(const RouterStatistics& other) {
+  chosen_.add(other.chosen_);
+  for (std::size_t layer = 0; layer < sums_.size(); ++layer) {
+    ProbabilitySums& sums = sums_[layer];
+    const ProbabilitySums& more = other.sums_[layer];
+    for (std::size_t e = 0; e < sums.per_expert.size(); ++e) sums.per_expert[e] += more.per_expert[e];
+    sums.squared_log_sum_exp += more.squared_log_sum_exp;
+    sums.entropy += more.entropy;
+    sums.sequence_losses += more.sequence_losses;
+    dropped_[layer] += other.dropped_[layer];
+  }
 }
 
 void RouterStatistics::add_sequences(Index layer, const Routing& routing,
@@ -187,23 +215,29 @@ void RouterStatistics::add_sequences(Index layer, const Routing& routing,
     double loss = 0;
     for (std::size_t e = 0; e < probabilities.size(); ++e)
       loss += static_cast<double>(mine[e]) / n * (probabilities[e] / n);
-    sums_[at(layer)].sequence_losses += static_cast<double>(experts_) * loss;
+    loss *= static_cast<double>(experts_);
+    sums_[at(layer)].sequence_losses += tokens_per_leaf_ == 0 ? loss : rounded_leaf(loss);
   }
 }
 
 void RouterStatistics::sum_over(const Communicator& world) {
   chosen_.sum_over(world);
   world.all_sum(dropped_);
-  sum_reals_over(world);
+  std::vector<double> reals;
+  append_reals(reals);
+  world.all_sum(reals);
+  std::span<const double> sums = reals;
+  take_reals(sums);
 }
 
-void RouterStatistics::sum_reals_over(const Communicator& world) {
-  std::vector<double> reals;
+void RouterStatistics::append_reals(std::vector<double>& reals) const {
   for (const ProbabilitySums& sums : sums_) {
     reals.insert(reals.end(), sums.per_expert.begin(), sums.per_expert.end());
     reals.insert(reals.end(), {sums.squared_log_sum_exp, sums.entropy, sums.sequence_losses});
   }
-  world.all_sum(reals);
+}
+
+void RouterStatistics::take_reals(std::span<const double>& reals) {
   auto next = reals.begin();
   for (ProbabilitySums& sums : sums_) {
     for (double& sum : sums.per_expert) sum = *next++;
@@ -211,6 +245,7 @@ void RouterStatistics::sum_reals_over(const Communicator& world) {
     sums.entropy = *next++;
     sums.sequence_losses = *next++;
   }
+  reals = {next, reals.end()};
 }
 
 }  // namespace moeloom

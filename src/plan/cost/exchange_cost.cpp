@@ -151,7 +151,7 @@ ExchangeVolume combine_volume(DispatcherKind kind, const ExchangeCase& e) {
 }
 
 double planning_bytes(DispatcherKind kind, const ExchangeCase& e) {
-  const double even_counts = counts_bytes(e, ceil_div(e.num_experts, e.ep));
+  const double even_counts = counts_bytes(e, ceil_div(e.num_experts, e.ep) + 1);  // and their sum
   const auto slots = static_cast<double>(e.tokens * e.top_k);
   switch (kind) {
     case DispatcherKind::kAlltoall:
@@ -159,7 +159,7 @@ double planning_bytes(DispatcherKind kind, const ExchangeCase& e) {
     case DispatcherKind::kShared:
       return 0;
     case DispatcherKind::kHierarchical:
-      return counts_bytes(e, e.num_experts) + sizeof(CrossingCopy) * slots * elsewhere(nodes_of(e));
+      return counts_bytes(e, e.num_experts + 1) + sizeof(CrossingCopy) * slots * elsewhere(nodes_of(e));
     case DispatcherKind::kAllgather:
       return even_counts + counts_bytes(e, 1) + scalar_bytes(kind, e);
   }

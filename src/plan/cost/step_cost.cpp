@@ -219,7 +219,8 @@ MemoryNeed step_memory(const ModelConfig& config, const std::vector<ParameterSpe
                           .sequence_length = step.sequence_length,
                           .rows = std::llround(even_rows * fullest_rank_load(step)),
                           .in_chunks = step.chunks > 0,
-                          .threads = step.threads},
+                          .threads = step.threads,
+                          .exact = step.exact > 0},
                          packs, element);
 }
 

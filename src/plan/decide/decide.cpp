@@ -2,10 +2,12 @@
 
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/text.hpp"
+#include "moeloom/base/violations.hpp"
 #include "moeloom/model/hf/family.hpp"
 
 #include <algorithm>
 
+#include "decide/decide_exact.hpp"
 #include "decide/decide_rows.hpp"
 
 namespace moeloom {
@@ -34,13 +36,15 @@ std::string why_not(const std::vector<KernelReport>& reports, std::string_view i
 
 /// -> table, kernels and dtype, by the GMM decision that is there already.
 void decide_kernels(const RunFacts& facts, const RunRequest& request, DType type, RunDecision& decision) {
-  const KernelContext context{.model_type = facts.model.model_type,
-                              .known_model_type = facts.model.family().refusal.empty(),
-                              .hidden_act = facts.model.hidden_act,
-                              .has_experts = facts.model.has_experts(),
-                              .fused_ops_enabled = request.fused_ops,
-                              .gmm = decision.gmm,
-                              .rows = facts.step.tokens};
+  const KernelContext context{
+      .model_type = facts.model.model_type,
+      .known_model_type = facts.model.family().refusal.empty(),
+      .hidden_act = facts.model.hidden_act,
+      .has_experts = facts.model.has_experts(),
+      .fused_ops_enabled = request.fused_ops,
+      .gmm = decision.gmm,
+      // Where sums are exact, every mesh takes the same kernels, however few its rows.
+      .rows = facts.step.exact > 0 ? kLargestCount : facts.step.tokens};
   decision.kernels = KernelRegistry::builtin().apply_all(request.kernels, decision.table, context);
   const DtypeFacts dtype{.asked = request.dtype,
                          .emulate = request.emulate_bf16,
@@ -66,31 +70,131 @@ StepCase with_way(StepCase step, const RunRequest& request, DispatcherKind kind,
   return step;
 }
 
-/// If every sparse layer keeps as many replicas, from its forward to its backward, as a rank has experts: no
-/// plan makes more.
-double most_replica_bytes(const RunFacts& facts) {
+/// "a row's products take 1 ms, a row 2 ms and an expert's weights 3 ms between nodes (built-in rates)"
+std::string rates_text(const RunFacts& facts, const RebalanceRates& rates) {
+  const bool crosses = facts.ep_nodes > 1;
+  const CrossingNanoseconds& way = crosses ? rates.between_nodes : rates.on_node;
+  const auto text = [](std::int64_t nanoseconds) {
+    return milliseconds_text(1e-9 * static_cast<double>(nanoseconds));
+  };
+  return "a row's products take " + text(rates.row_products) + ", a row " + text(way.row) +
+         " and an expert's weights " + text(way.weights) + (crosses ? " between nodes (" : " on the node (") +
+         facts.rates_source + ")";
+}
+
+/// Copies of what leaves a rank when experts change places: at most both moments of one weight of all its
+/// experts in a layer.
+double most_leaving_bytes(const RunFacts& facts) {
   const ModelConfig& model = facts.model;
-  double experts = 0;
-  for (Index layer = 0; layer < model.num_hidden_layers; ++layer)
-    if (model.layer(layer).moe)
-      experts += static_cast<double>(ceil_div(model.num_experts, facts.step.mesh.ep));
-  return experts * 12 * static_cast<double>(model.hidden_size * model.moe_intermediate_size);
+  const auto experts = static_cast<double>(ceil_div(model.num_experts, facts.step.mesh.ep));
+  return experts * 2 * 2 * 4 * static_cast<double>(model.hidden_size * model.moe_intermediate_size);
 }
 
 RebalanceDecision decide_rebalance(const RunFacts& facts, const RunRequest& request,
                                    const RunDecision& decision) {
   if (!request.rebalance) return {std::nullopt, "rebalance = off"};
   const RebalanceRates rates = rebalance_rates(facts.model, decision.step, facts.rates);
-  const bool crosses = facts.ep_nodes > 1;
-  const CrossingNanoseconds& way = crosses ? rates.between_nodes : rates.on_node;
-  std::string reason = "rebalance = on: a row's products take " +
-                       milliseconds_text(1e-9 * static_cast<double>(rates.row_products)) + ", a row " +
-                       milliseconds_text(1e-9 * static_cast<double>(way.row)) + " and an expert's weights " +
-                       milliseconds_text(1e-9 * static_cast<double>(way.weights)) +
-                       (crosses ? " between nodes (" : " on the node (") + facts.rates_source + ")";
-  if (!crosses) reason += "; on one node, node pool = on does the same without moving weights";
+  std::string reason = "rebalance = on: " + rates_text(facts, rates);
+  if (facts.ep_nodes <= 1) reason += "; on one node, node pool = on does the same without moving weights";
   if (!decision.gmm.apply) reason += "; the loop rounds by rows at a time, so last bits may change";
   return {rates, reason};
+}
+
+ReplaceDecision decide_replace(const RunFacts& facts, const RunRequest& request,
+                               const RunDecision& decision) {
+  if (request.replace_every == 0) return {.reason = "replace every = 0"};
+  const Index experts = facts.model.num_experts, ep = facts.step.mesh.ep;
+  if (experts % ep != 0)
+    throw ConfigError({"replace every = " + std::to_string(request.replace_every) +
+                       " needs as many experts on every rank: ep = " + std::to_string(ep) +
+                       " does not divide the " + std::to_string(experts) +
+                       " experts; choose another ep, or replace every = 0"});
+  if (request.row_budget > 0 || request.memory_ceiling > 0)
+    throw ConfigError({"replace every = " + std::to_string(request.replace_every) +
+                       " changes which rows come to a rank, and row budget or memory ceiling cut sums by "
+                       "them; choose replace every = 0, or neither of those"});
+  const RebalanceRates rates = rebalance_rates(facts.model, decision.step, facts.rates);
+  std::string reason =
+      "replace every = " + std::to_string(request.replace_every) + ": " + rates_text(facts, rates);
+  if (decision.pool.on && facts.ep_nodes <= 1)
+    reason += "; the node pool evens out this one node already, so no expert will move";
+  return {request.replace_every, rates, reason};
+}
+
+/// A step's need with what decide() knows beside the step.
+MemoryNeed with_the_rest(MemoryNeed need, const RunFacts& facts, const RunDecision& decision) {
+  need.program = facts.program_bytes;
+  if (decision.replace.every > 0) need.buffers += most_leaving_bytes(facts);
+  if (decision.rebalance.rates) need.replicas = replica_bytes(facts.model, facts.parameters, facts.step.mesh);
+  if (decision.save_copy) need.save_copy = save_copy_bytes(facts.parameters, facts.step.mesh);
+  return need;
+}
+
+RowRoom room_within(const RunFacts& facts, Index ceiling, DType type, const RunDecision& decision) {
+  const auto need = [&](Index rows) {
+    return with_the_rest(
+        memory_of_rows(facts.model, facts.parameters, decision.step, decision.gmm.packs, type, rows), facts,
+        decision);
+  };
+  return row_room(static_cast<double>(ceiling), row_range(facts.model, decision.step), need);
+}
+
+std::string rows_text(Index rows) {
+  return std::to_string(rows) + (rows == 1 ? " row" : " rows");
+}
+
+std::string room_text(const RowRoom& room, Index ceiling) {
+  const std::string total = bytes_text(room.memory.total());
+  const std::string begin = "memory ceiling = " + bytes_text(static_cast<double>(ceiling));
+  if (!room.fits()) return begin + " is less than the " + total + " that a rank needs";
+  if (room.range.most == 0) return begin + ": a rank needs " + total + ", and no layer has experts";
+  if (room.rows == 0)
+    return begin + ": even the " + rows_text(room.range.most) +
+           " of a layer that may come to one rank fit, with " + total;
+  return begin + " leaves room for " + rows_text(room.rows) + " of a layer at once, " +
+         readable(static_cast<double>(room.rows) / static_cast<double>(room.range.balanced), 3) +
+         " times the balanced " + std::to_string(room.range.balanced) + ", with which a rank needs " + total;
+}
+
+/// Packed copies, and those of saves, are for speed: rows come first.
+bool copies_crowd_out(const RowRoom& room) {
+  return !room.fits() || (room.rows > 0 && room.rows < room.range.balanced);
+}
+
+void decide_row_budget(const RunFacts& facts, const RunRequest& request, DType type, RunDecision& decision) {
+  RowBudgetDecision& budget = decision.row_budget;
+  budget = {.rows = request.row_budget, .reason = "row budget = " + std::to_string(request.row_budget)};
+  if (request.memory_ceiling == 0) return;
+  budget.room = room_within(facts, request.memory_ceiling, type, decision);
+  if (!request.save_copy && copies_crowd_out(*budget.room)) {
+    decision.save_copy = false;
+    budget.room = room_within(facts, request.memory_ceiling, type, decision);
+  }
+  if (decision.gmm.packs && copies_crowd_out(*budget.room)) {
+    decision.gmm.packs = decision.table.grouped_matmul.uses_packed = false;
+    decision.gmm.reason +=
+        "; they read the masters after all, because packed copies do not fit memory ceiling = " +
+        bytes_text(static_cast<double>(request.memory_ceiling));
+    budget.room = room_within(facts, request.memory_ceiling, type, decision);
+  }
+  const std::string text = room_text(*budget.room, request.memory_ceiling);
+  const Index left = budget.room->rows;
+  if (budget.rows > 0 && (left == 0 || budget.rows <= left)) {
+    budget.reason += " is less; " + text;
+    return;
+  }
+  budget.rows = left;
+  budget.reason = text;
+}
+
+/// -> row budget and memory; packs no experts where the ceiling has no room for that.
+void decide_memory(const RunFacts& facts, const RunRequest& request, DType type, RunDecision& decision) {
+  decision.save_copy = request.save_copy.value_or(true);
+  decide_row_budget(facts, request, type, decision);
+  decision.memory = with_the_rest(
+      step_memory(facts.model, facts.parameters, decision.step, decision.gmm.packs, type), facts, decision);
+  const std::optional<RowRoom>& room = decision.row_budget.room;
+  if (room && room->memory.total() < decision.memory.total()) decision.memory = room->memory;
 }
 
 }  // namespace
@@ -164,10 +268,9 @@ RunDecision decide(const RunFacts& facts, const RunRequest& request) {
   decision.wire = request.wire;
   decision.step = with_way(facts.step, request, rows.dispatcher.kind, rows.overlap.chunks);
   decision.rebalance = decide_rebalance(facts, request, decision);
-  if (!facts.parameters.empty())
-    decision.memory = step_memory(facts.model, facts.parameters, decision.step, decision.gmm.packs, type);
-  if (!facts.parameters.empty() && decision.rebalance.rates)
-    decision.memory.activations += most_replica_bytes(facts);
+  decision.replace = decide_replace(facts, request, decision);
+  if (!facts.parameters.empty()) decide_memory(facts, request, type, decision);
+  decision.exact = decide_exact(facts, decision);
   return decision;
 }
 

@@ -44,18 +44,24 @@ struct Case {
 
 // ---- what can run
 
+/// Why the bits of a way depend on where an expert is computed; none: they do not.
+std::optional<std::string> why_places_matter(const DispatcherWay& way, const Case& c) {
+  if (c.facts.ep_nodes <= 1) return std::nullopt;
+  const std::string who = c.request.rebalance ? "rebalance keeps" : "replace every keeps";
+  if (way.sums_before_wire && c.request.wire.combine == CombineMode::kFast)
+    return who + " every bit, and combine = fast sums by the node that computes";
+  if (way.rounds == OnWire::kBetweenNodes && c.request.wire.dtype == WireDType::kBf16)
+    return who + " every bit, and wire dtype = bf16 rounds by the node that computes";
+  return std::nullopt;
+}
+
 /// Why rows of a way cannot go to replicas, or not with the same bits; none: they can.
 std::optional<std::string> why_no_rebalance(const DispatcherWay& way, const Case& c) {
-  const bool leaves = c.facts.ep_nodes > 1;
   if (!way.rebalances) return "rebalance needs rows that go to one rank alone, and it sends them to all";
   if (c.request.node_pool)
     return "rebalance moves rows to other ranks, and node pool = on runs them where they are";
   if (c.in_chunks()) return "rebalance needs rows that travel whole, and overlap asks for chunks";
-  if (leaves && way.sums_before_wire && c.request.wire.combine == CombineMode::kFast)
-    return "rebalance keeps every bit, and combine = fast sums by the node that computes";
-  if (leaves && way.rounds == OnWire::kBetweenNodes && c.request.wire.dtype == WireDType::kBf16)
-    return "rebalance keeps every bit, and wire dtype = bf16 rounds by the node that computes";
-  return std::nullopt;
+  return why_places_matter(way, c);
 }
 
 /// Why a way cannot serve the run, from its row of the table; none: it can.
@@ -67,6 +73,7 @@ std::optional<std::string> why_not(const DispatcherWay& way, const Case& c) {
     return "the node pool needs rows in the node's memory, and it keeps them in each rank's own";
   if (c.in_chunks() && !way.in_chunks) return "overlap asks for chunks, and it moves rows whole";
   if (c.request.rebalance) return why_no_rebalance(way, c);
+  if (c.request.replace_every > 0) return why_places_matter(way, c);
   return std::nullopt;
 }
 
@@ -105,6 +112,9 @@ std::vector<DispatcherWay> candidates(const Case& c) {
     throw ConfigError(
         {"rebalance = on has no rank to move rows to: ep = 1; choose a larger ep, or "
          "rebalance = off"});
+  if (c.request.replace_every > 0 && c.ep() == 1)
+    throw ConfigError({"replace every = " + std::to_string(c.request.replace_every) +
+                       " has no rank to move experts to: ep = 1; choose a larger ep, or replace every = 0"});
   if (c.request.dispatcher) {
     const DispatcherWay& way = way_of(*c.request.dispatcher);
     if (const auto reason = why_not(way, c))
@@ -269,6 +279,9 @@ RowsDecision decide_rows(const RunFacts& facts, const RunRequest& request, doubl
       throw ConfigError({"node pool = on has nothing to share: " + none + "; choose node pool = off"});
     if (request.rebalance)
       throw ConfigError({"rebalance = on has nothing to move: " + none + "; choose rebalance = off"});
+    if (request.replace_every > 0)
+      throw ConfigError({"replace every = " + std::to_string(request.replace_every) +
+                         " has nothing to move: " + none + "; choose replace every = 0"});
     return {{DispatcherKind::kAlltoall, none}, {0, none}, {false, none}};
   }
   const Case c{facts, request, expert_seconds};

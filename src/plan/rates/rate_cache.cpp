@@ -159,7 +159,7 @@ Document with_entry(const Document& old, const std::string& key, const Document&
 void store(const fs::path& file, std::string_view section, const std::string& key, const Document& entry) {
   std::error_code error;
   fs::create_directories(file.parent_path(), error);
-  if (error) throw IoError("cannot make " + file.parent_path().string() + ": " + error.message());
+  if (error) throw_io_error("cannot make " + file.parent_path().string(), error.value());
   Document document;
   document.set("format", kFormat);
   for (const std::string_view each : {kGmmSection, kMachineSection}) {

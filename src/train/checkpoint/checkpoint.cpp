@@ -9,6 +9,7 @@
 
 #include "checkpoint/checkpoint_files.hpp"
 #include "checkpoint/checkpoint_moments.hpp"
+#include "checkpoint/checkpoint_save.hpp"
 
 namespace moeloom {
 namespace {
@@ -17,25 +18,27 @@ namespace fs = std::filesystem;
 
 /// What this rank holds must have the bits that were saved.
 void verify_weights(const SafetensorsFolder& folder, const ParameterStore& store,
-                    const TensorChecksums& checksums) {
+                    const TensorChecksums& checksums, PositionBoard* board) {
   for (const Parameter& parameter : store.parameters())
     for (const HfSlice& slice : parameter.spec.slices) {
       if (!folder.has(slice.name)) continue;
+      go_on(board);
       const std::string file = folder.file_of(slice.name).path().string();
       const std::string key = slice_key(slice, parameter.spec.cols);
       const auto kept = checksums.find(key);
       if (kept == checksums.end()) throw IoError(file + ": no checksum was kept for tensor " + key);
-      if (const std::string found = checksum_text(parameter, slice); found != kept->second)
+      if (const std::string found = checksum_text(rows_of(parameter, slice)); found != kept->second)
         throw IoError(file + ": tensor " + key + " is damaged: its checksum was " + kept->second +
                       " at save and is " + found);
     }
 }
 
 WeightCoverage load_verified(const fs::path& checkpoint, ParameterStore& store, const ModelConfig& config,
-                             const TensorChecksums& checksums, const NamePatterns& allowed = {}) {
+                             const TensorChecksums& checksums, const NamePatterns& allowed,
+                             PositionBoard* board) {
   const SafetensorsFolder folder(checkpoint);
-  const WeightCoverage coverage = load_weights(store, folder, config, allowed);
-  verify_weights(folder, store, checksums);
+  const WeightCoverage coverage = load_weights(store, folder, config, allowed, board);
+  verify_weights(folder, store, checksums, board);
   return coverage;
 }
 
@@ -63,41 +66,22 @@ TrainerState read_state(const fs::path& checkpoint) {
   return TrainerState::from(Document::read(checkpoint / kStateFile));
 }
 
-void write_files(const CheckpointRun& run, const ParameterStore& store, ShardedOptimizer& optimizer,
-                 const Mesh& mesh, const ModelConfig& config, TrainerState& state) {
-  const fs::path folder = partial_path(run.folder, state.step);
-  state.mesh = mesh.shape();
-  state.frozen = frozen_names(store);
-  state.times = gather_times(store, optimizer, mesh);
-  state.weight_checksums = save_weights(store, config, mesh, folder, {.shard_bytes = run.shard_bytes});
-  state.moment_checksums = save_moments(folder / kMomentsFile, store, optimizer, mesh, config);
-  agree(mesh.world(), [&] {
-    if (mesh.world().rank() != 0) return;
-    config.to_document().write(folder / kConfigFile);
-    state.to_document().write(folder / kStateFile);
-  });
-}
-
 }  // namespace
 
 fs::path save_checkpoint(const CheckpointRun& run, const ParameterStore& store, ShardedOptimizer& optimizer,
                          const Mesh& mesh, const ModelConfig& config, TrainerState state) {
-  const Communicator& world = mesh.world();
-  const bool leads = world.rank() == 0;
-  const Index step = state.step;
+  CheckpointSave save(run, store, optimizer, mesh, config, std::move(state));
+  save.show_on(mesh.world().board());
   try {
-    agree(world, [&] {
-      if (leads) begin_partial(run.folder, step);
-    });
-    write_files(run, store, optimizer, mesh, config, state);
-    agree(world, [&] {
-      if (leads) publish_partial(run.folder, step);
-    });
+    for (int stage = 0; stage < CheckpointSave::kStages; ++stage) {
+      agree(mesh.world(), [&] { save.run(stage); });
+      save.exchange(stage);
+    }
   } catch (...) {
-    if (leads) discard_partial(run.folder, step);
+    save.discard();
     throw;
   }
-  return checkpoint_path(run.folder, step);
+  return save.path();
 }
 
 TrainerState load_checkpoint(const fs::path& checkpoint, ParameterStore& store, ShardedOptimizer& optimizer,
@@ -106,7 +90,7 @@ TrainerState load_checkpoint(const fs::path& checkpoint, ParameterStore& store, 
   agree(mesh.world(), [&] {
     state = read_state(checkpoint);
     require_same_frozen(checkpoint, state, store);
-    load_verified(checkpoint, store, config, state.weight_checksums);
+    load_verified(checkpoint, store, config, state.weight_checksums, {}, mesh.world().board());
     restore_times(state.times, store, optimizer);
   });
   load_moments(checkpoint / kMomentsFile, store, optimizer, mesh, config, state.moment_checksums);
@@ -117,9 +101,10 @@ WeightCoverage load_model(const fs::path& folder, ParameterStore& store, const M
                           const ModelConfig& config, const NamePatterns& allowed) {
   WeightCoverage coverage;
   agree(mesh.world(), [&] {
+    PositionBoard* const board = mesh.world().board();
     coverage = is_checkpoint(folder)
-                   ? load_verified(folder, store, config, read_state(folder).weight_checksums, allowed)
-                   : load_weights(store, SafetensorsFolder(folder), config, allowed);
+                   ? load_verified(folder, store, config, read_state(folder).weight_checksums, allowed, board)
+                   : load_weights(store, SafetensorsFolder(folder), config, allowed, board);
   });
   return coverage;
 }

@@ -1,6 +1,8 @@
 #include "checkpoint/checkpoint_files.hpp"
 
 #include "moeloom/base/errors.hpp"
+#include "moeloom/io/file_observer.hpp"
+#include "moeloom/io/manifest.hpp"
 #include "moeloom/io/new_folder.hpp"
 #include "moeloom/train/checkpoint/checkpoint.hpp"
 
@@ -23,23 +25,13 @@ constexpr std::string_view kPrefix = "checkpoint-";
 constexpr std::string_view kPartialPrefix = ".checkpoint-";
 constexpr std::string_view kPartialSuffix = ".partial";
 
-/// The step in "checkpoint-<step>".
-std::optional<Index> step_of(const fs::path& folder) {
-  const std::string name = folder.filename().string();
-  if (!name.starts_with(kPrefix)) return std::nullopt;
-  Index step = 0;
-  const char* end = name.data() + name.size();
-  const auto [stop, error] = std::from_chars(name.data() + kPrefix.size(), end, step);
-  return error == std::errc() && stop == end && step >= 0 ? std::optional(step) : std::nullopt;
-}
-
 bool is_partial(const fs::path& folder) {
   const std::string name = folder.filename().string();
   return name.starts_with(kPartialPrefix) && name.ends_with(kPartialSuffix);
 }
 
 void throw_if(const std::error_code& failure, const std::string& action, const fs::path& path) {
-  if (failure) throw IoError("cannot " + action + " " + path.string() + ": " + failure.message());
+  if (failure) throw_io_error("cannot " + action + " " + path.string(), failure.value());
 }
 
 void remove_folder(const fs::path& folder) {
@@ -94,7 +86,49 @@ bool is_model(const fs::path& folder) {
          (fs::exists(folder / kWeightsFile) || fs::exists(folder / kWeightsIndexFile));
 }
 
+/// Made by another program, as HF's Trainer: a model, and nothing of ours beside it.
+bool is_plain_model(const fs::path& folder) {
+  return is_model(folder) && !fs::exists(folder / kMomentsFile) && !fs::exists(folder / kManifestFile);
+}
+
 }  // namespace
+
+std::optional<Index> step_of(const fs::path& folder) {
+  const std::string name = folder.filename().string();
+  if (!name.starts_with(kPrefix)) return std::nullopt;
+  Index step = 0;
+  const char* end = name.data() + name.size();
+  const auto [stop, error] = std::from_chars(name.data() + kPrefix.size(), end, step);
+  return error == std::errc() && stop == end && step >= 0 ? std::optional(step) : std::nullopt;
+}
+
+std::string missing_files(const fs::path& folder) {
+  std::string missing;
+  const auto need = [&](bool there, const std::string& name) {
+    if (!there) missing += (missing.empty() ? "has no " : ", no ") + name;
+  };
+  need(fs::exists(folder / kConfigFile), kConfigFile);
+  need(fs::exists(folder / kWeightsFile) || fs::exists(folder / kWeightsIndexFile), kWeightsFile);
+  if (!step_of(folder) || is_plain_model(folder)) return missing;
+  need(fs::exists(folder / kMomentsFile), kMomentsFile);
+  need(fs::exists(folder / kStateFile), kStateFile);
+  return missing;
+}
+
+std::vector<fs::path> torn_checkpoints_of(const fs::path& run) {
+  std::vector<fs::path> torn;
+  for (const fs::path& entry : entries_of(run))
+    if (step_of(entry) && fs::is_directory(entry) && !is_checkpoint(entry) && !is_plain_model(entry))
+      torn.push_back(entry);
+  return torn;
+}
+
+std::vector<fs::path> candidates_in(const fs::path& run) {
+  std::vector<fs::path> candidates = checkpoints_of(run);
+  for (const fs::path& torn : torn_checkpoints_of(run)) candidates.push_back(torn);
+  std::ranges::sort(candidates, std::greater(), [](const fs::path& path) { return *step_of(path); });
+  return candidates;
+}
 
 fs::path checkpoint_path(const fs::path& run, Index step) {
   return run / (std::string(kPrefix) + std::to_string(step));
@@ -106,7 +140,8 @@ fs::path partial_path(const fs::path& run, Index step) {
 
 void begin_partial(const fs::path& run, Index step) {
   std::error_code failure;
-  fs::create_directories(run, failure);
+  if (fs::create_directories(run, failure))
+    if (const fs::path parent = fs::absolute(run).parent_path(); !failure) sync_folder(parent);
   throw_if(failure, "make the folder", run);
   remove_partial_checkpoints(run);
   const fs::path partial = partial_path(run, step);
@@ -118,6 +153,7 @@ void publish_partial(const fs::path& run, Index step) {
   const fs::path partial = partial_path(run, step);
   const fs::path checkpoint = checkpoint_path(run, step);
   sync_folder(partial);
+  observed_bytes(FileStage::kRename, partial);
   if (fs::exists(checkpoint))
     replace(partial, checkpoint);
   else
@@ -165,10 +201,9 @@ std::vector<fs::path> prune_checkpoints(const fs::path& run, Index keep, Index w
 }
 
 std::vector<fs::path> remove_checkpoints_after(const fs::path& run, Index step) {
-  std::vector<fs::path> later = checkpoints_of(run);
+  std::vector<fs::path> later = candidates_in(run);
   std::erase_if(later, [&](const fs::path& checkpoint) { return *step_of(checkpoint) <= step; });
   // The newest first: whenever this stops, the newest that is left belongs to what is left.
-  std::ranges::reverse(later);
   remove_checkpoints(later);
   return later;
 }

@@ -4,12 +4,26 @@
 #include "moeloom/base/index.hpp"
 
 #include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
 
 namespace moeloom {
 
 inline constexpr const char* kConfigFile = "config.json";
 inline constexpr const char* kMomentsFile = "optimizer.safetensors";
 inline constexpr const char* kStateFile = "trainer_state.json";
+
+/// The step in "checkpoint-<step>".
+std::optional<Index> step_of(const std::filesystem::path& folder);
+/// "has no config.json, ...", of what every model folder needs, or what a checkpoint of ours does; empty: all
+/// is there.
+std::string missing_files(const std::filesystem::path& folder);
+/// Folders with a checkpoint's name that lack files, but for those that other programs gave that name.
+std::vector<std::filesystem::path> torn_checkpoints_of(const std::filesystem::path& run);
+
+/// Checkpoints, torn ones among them, the newest first.
+std::vector<std::filesystem::path> candidates_in(const std::filesystem::path& run);
 
 std::filesystem::path checkpoint_path(const std::filesystem::path& run, Index step);
 /// Where it is written, or taken to be removed.

@@ -5,12 +5,26 @@
 
 namespace moeloom {
 
-/// Writes both moments -> checksums by tensor. Collective over the world; throws AgreedError.
-///
-/// A tensor is shared among ranks, so its checksum is a sum of those of its parts. The parts are the
-/// optimizer's blocks, whose borders are the same at every mesh.
-TensorChecksums save_moments(const std::filesystem::path& path, const ParameterStore& store,
-                             ShardedOptimizer& optimizer, const Mesh& mesh, const ModelConfig& config);
+/// Elements [begin, begin + values.size()) of one of the file's tensors.
+struct MomentPart {
+  std::string name;
+  Index begin = 0;
+  std::span<float> values;
+};
+/// What this rank owns. A parameter lies in the file as in memory, its groups by their global id. The parts
+/// are the optimizer's blocks, whose borders are the same at every mesh.
+std::vector<MomentPart> owned_parts(const ParameterStore& store, ShardedOptimizer& optimizer);
+
+/// Of the whole model: what is trained.
+std::vector<TensorSpec> moment_specs(const ModelConfig& config, const ParameterStore& store);
+
+/// By tensor, of this rank's parts alone: a tensor is shared among ranks, so its checksum is a sum of those
+/// of its parts.
+std::vector<std::int64_t> part_checksums(const std::vector<TensorSpec>& specs,
+                                         const std::vector<MomentPart>& parts);
+/// Collective over the world.
+TensorChecksums sum_checksums(const std::vector<TensorSpec>& specs, std::vector<std::int64_t> mine,
+                              const Communicator& world);
 
 /// Reads what this rank owns. Collective over the world; throws AgreedError, also for a checksum that
 /// differs.

@@ -1,5 +1,8 @@
 #include "moeloom/base/errors.hpp"
+#include "moeloom/base/violations.hpp"
 #include "moeloom/train/checkpoint/checkpoint.hpp"
+
+#include <limits>
 
 namespace moeloom {
 namespace {
@@ -27,10 +30,23 @@ Document document_of(const MeshShape& mesh) {
   return document;
 }
 
+/// A count as no run could have it is an error here, not an overflow later.
+Index count_of(const Document& document, const char* key) {
+  const Index count = document.integer(key);
+  if (count < 0 || count > kLargestCount)
+    throw IoError("the trainer state has " + std::string(key) + " = " + std::to_string(count) +
+                  "; expected 0 to " + std::to_string(kLargestCount));
+  return count;
+}
+
 MeshShape mesh_from(const Document& document) {
+  constexpr Index kMostRanks = std::numeric_limits<int>::max();
   MeshShape mesh;
-  mesh.dp = document.integer("dp");
-  mesh.ep = document.integer("ep");
+  mesh.dp = count_of(document, "dp");
+  mesh.ep = count_of(document, "ep");
+  if (mesh.dp > kMostRanks || mesh.ep > kMostRanks || mesh.world() > kMostRanks)
+    throw IoError("the trainer state has a mesh of dp = " + std::to_string(mesh.dp) +
+                  " times ep = " + std::to_string(mesh.ep) + " ranks, more than MPI can have");
   mesh.order = document.texts("order");
   return mesh;
 }
@@ -47,8 +63,8 @@ Document data_of(const TrainerState& state) {
 void read_data(const Document& document, TrainerState& state) {
   state.data_file = document.text("file");
   state.data_bytes = document.integer("bytes");
-  state.global_batch = document.integer("global_batch");
-  state.sequence_length = document.integer("sequence_length");
+  state.global_batch = count_of(document, "global_batch");
+  state.sequence_length = count_of(document, "sequence_length");
 }
 
 Document kernels_of(const TrainerState& state) {
@@ -80,6 +96,7 @@ Document TrainerState::to_document() const {
   for (const auto& [name, groups] : times) counts.set(name, groups);
   document.set("times", counts);
   document.set("frozen", frozen);
+  document.set("manifest", true);  // beside it: a checkpoint without one has lost it
   document.set("weight_checksums", document_of(weight_checksums));
   document.set("moment_checksums", document_of(moment_checksums));
   return document;
@@ -90,7 +107,7 @@ TrainerState TrainerState::from(const Document& document) {
     throw IoError("the trainer state has format " + std::to_string(format) + "; this program reads format " +
                   std::to_string(kFormat) + "; a new run can have the weights beside it as its model folder");
   TrainerState state;
-  state.step = document.integer("global_step");
+  state.step = count_of(document, "global_step");
   state.seed = static_cast<std::uint64_t>(document.integer("seed"));
   state.mesh = mesh_from(document.object("mesh"));
   read_data(document.object("data"), state);

@@ -3,6 +3,7 @@
 #include "moeloom/train/checkpoint/checkpoint.hpp"
 
 #include "checkpoint/checkpoint_files.hpp"
+#include "checkpoint/checkpoint_sums.hpp"
 
 namespace moeloom {
 
@@ -17,10 +18,14 @@ void export_model(const fs::path& folder, const ParameterStore& store, const Mes
     agree(world, [&] {
       if (leads) begin_folder(folder);
     });
-    save_weights(store, config, mesh, partial, format);
+    const std::vector<FilePiece> pieces = save_weights(store, config, mesh, partial, format);
+    std::string sums;
+    agree(world, [&] { sums = sums_text(partial, pieces); });
+    const std::vector<std::string> sums_of_ranks = world.all_gather_text(sums);
     agree(world, [&] {
       if (!leads) return;
       config.to_document(format.dtype).write(partial / kConfigFile);
+      write_manifest(partial, sums_of_ranks);
       publish_folder(folder);
     });
   } catch (...) {

@@ -4,6 +4,7 @@
 #include "moeloom/io/safetensors.hpp"
 
 #include <functional>
+#include <limits>
 
 #include "support/files.hpp"
 #include "support/golden.hpp"
@@ -49,6 +50,53 @@ TEST(ModelConfig, CountsTheParametersOfGoldenModels) {
 TEST(ModelConfig, CountsOnlyTheChosenExpertsAsActive) {
   const ModelConfig config = parsed("");
   EXPECT_EQ(config.total_parameters() - config.active_parameters(), 2 * 6 * 3 * 48 * 72);
+}
+
+/// What a document says where all else is as in kMinimal.
+std::string refusal_with(const std::string& key, const std::string& value) {
+  Document document = Document::parse("{" + kMinimal + "}", "test");
+  Document given = Document::parse("{\"value\": " + value + "}", "test");
+  if (value.starts_with('['))
+    document.set(key, given.integers("value"));
+  else
+    document.set(key, given.integer("value"));
+  return refusal([&] { ModelConfig::from(document); });
+}
+
+TEST(ModelConfig, RefusesMoreTensorsThanAnyModelHas) {
+  EXPECT_NE(refusal_with("num_hidden_layers", "4097").find("num_hidden_layers = 4097 must lie between"),
+            std::string::npos);
+  Document document = Document::parse("{" + kMinimal + "}", "test");
+  document.set("num_hidden_layers", 4096);
+  document.set("num_experts", 65);
+  EXPECT_EQ(refusal([&] { ModelConfig::from(document); }),
+            "num_hidden_layers = 4096 times num_experts = 65 is more than 262144 experts in all");
+  document.set("num_experts", 64);
+  EXPECT_EQ(refusal([&] { ModelConfig::from(document); }), "");
+}
+
+TEST(ModelConfig, RefusesAListOfDenseLayersLongerThanTheModel) {
+  EXPECT_NE(refusal_with("mlp_only_layers", "[0, 1, 0]").find("mlp_only_layers names 3 layers of 2"),
+            std::string::npos);
+  EXPECT_NE(refusal_with("num_hidden_layers", "-9223372036854775808"), "");
+}
+
+TEST(ModelConfig, RefusesSizesWhoseSumsOrProductsLeave64Bits) {
+  const char* const kMost = "9223372036854775807";
+  const char* const kLeast = "-9223372036854775808";
+  for (const char* const key : {"vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads",
+                                "head_dim", "num_experts", "num_experts_per_tok", "moe_intermediate_size"})
+    for (const char* const value : {kMost, kLeast}) EXPECT_NE(refusal_with(key, value), "") << key << value;
+  Document padding = Document::parse("{" + kMinimal + "}", "test");
+  padding.set("vocab_size", Index{-1});
+  padding.set("pad_token_id", std::numeric_limits<Index>::min());
+  EXPECT_NE(refusal([&] { ModelConfig::from(padding); }), "");
+  const std::string latent = R"({"model_type": "deepseek_v3", "vocab_size": 8, "hidden_size": 8,
+    "num_hidden_layers": 4, "num_attention_heads": 2, "kv_lora_rank": 4, "qk_rope_head_dim": 2, "v_head_dim": 4,
+    "n_routed_experts": 8, "num_experts_per_tok": 1, "moe_intermediate_size": 4, "intermediate_size": 4,
+    "qk_nope_head_dim": 9223372036854775807})";
+  EXPECT_NE(refusal([&] { ModelConfig::from(Document::parse(latent, "test")); }).find("head_dim"),
+            std::string::npos);
 }
 
 TEST(ModelConfig, TakesHuggingFaceDefaultsForAbsentKeys) {

@@ -366,5 +366,27 @@ TEST(UpcycledConfig, RefusesWhatTheNewFamilyCannotSay) {
   }
 }
 
+TEST(Convert, RefusesAStackOfAnyNumberOfExpertsWithoutElements) {
+  const TemporaryFolder folder;
+  write({{kLayer + "mlp.experts.gate_up_proj", {Index{1} << 58, 2, 0}}}, folder.path());
+  const SafetensorsFolder tensors(folder.path());
+  EXPECT_NE(message_of<ConfigError>([&] {
+              in_layout(copies_of(tensors), ExpertFiles::kList, "qwen3_moe");
+            }).find("has no elements"),
+            std::string::npos);
+}
+
+TEST(Convert, RefusesToUpcycleAGateOfOneSize) {
+  const TemporaryFolder folder;
+  write({{kLayer + "mlp.gate_proj.weight", {kInter}}}, folder.path());
+  const SafetensorsFolder tensors(folder.path());
+  const Document config = Document::parse(R"({"model_type": "qwen3", "intermediate_size": 6})", "test");
+  const Upcycling settings{.experts = 2, .top_k = 1};
+  EXPECT_NE(message_of<ConfigError>([&] {
+              upcycled(copies_of(tensors), config, settings);
+            }).find("must have two sizes"),
+            std::string::npos);
+}
+
 }  // namespace
 }  // namespace moeloom

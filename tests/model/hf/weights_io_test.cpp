@@ -1,7 +1,6 @@
 #include "moeloom/model/hf/weights_io.hpp"
 
 #include "moeloom/base/errors.hpp"
-#include "moeloom/io/checksum.hpp"
 
 #include <algorithm>
 #include <functional>
@@ -227,12 +226,10 @@ TEST(SaveWeights, WritesTheSameFileFromEveryMesh) {
     const auto path = folder.path() / std::to_string(number++);
     if (world.rank() == 0) std::filesystem::create_directory(path);
     world.barrier();
-    const TensorChecksums checksums = save_weights(store, config, mesh, path);
+    save_weights(store, config, mesh, path);
     const SafetensorsFile file(path / "model.safetensors");
     EXPECT_EQ(file.metadata().at("format"), "pt");
     EXPECT_EQ(file.tensors().size(), tensor_specs(config).size());
-    EXPECT_EQ(checksums.size(), file.tensors().size());
-    for (const auto& [name, hex] : checksums) EXPECT_EQ(hex, hex_text(checksum(file.raw(name)))) << name;
     for (const Parameter& parameter : whole.parameters())
       for (const HfSlice& slice : parameter.spec.slices) {
         const auto part = parameter.value.rows_from(slice.row_begin, slice.rows).flat();
@@ -257,15 +254,12 @@ TEST(SaveWeights, WritesShardsThatReadBackAsOneSet) {
   const testing::SharedFolder folder(world);
   const ModelConfig config = tiny_config();
   auto [mesh, store] = InitialModel(config);
-  const TensorChecksums checksums =
-      save_weights(store, config, mesh, folder.path(), {.shard_bytes = 1000, .dtype = DType::kF32});
+  save_weights(store, config, mesh, folder.path(), {.shard_bytes = 1000, .dtype = DType::kF32});
   const SafetensorsFolder shards(folder.path());
   EXPECT_GT(shards.files().size(), 3u);
   EXPECT_EQ(shards.names().size(), tensor_specs(config).size());
-  for (const auto& [name, hex] : checksums)
-    EXPECT_EQ(hex, hex_text(checksum(shards.file_of(name).raw(name)))) << name;
   ParameterStore again(parameter_specs(config, experts_here(config, mesh)));
-  EXPECT_EQ(load_weights(again, shards, config).found, static_cast<Index>(checksums.size()));
+  EXPECT_EQ(load_weights(again, shards, config).found, std::ssize(tensor_specs(config)));
   for (const Placement placement : kPlacements)
     EXPECT_TRUE(std::ranges::equal(again.values(placement), store.values(placement)));
 }

@@ -78,5 +78,33 @@ TEST(RouterStatistics, AreTheSameForAnyNumberOfThreads) {
   set_threads(before);
 }
 
+TEST(RouterStatistics, SeveralAreSummedInOneMessageAsEachByItself) {
+  const Communicator world = Communicator::world();
+  std::vector<RouterStatistics> each, together;
+  for (const RouterScore score : {RouterScore::kSoftmax, RouterScore::kSigmoid}) {
+    RouterStatistics statistics(2, kExperts);
+    statistics.add(1, routed(score), every_third_is_padding(), 100);
+    each.push_back(statistics);
+    together.push_back(std::move(statistics));
+  }
+  std::vector<double> reals;
+  for (const RouterStatistics& statistics : together) statistics.append_reals(reals);
+  world.all_sum(reals);
+  std::span<const double> left = reals;
+  for (RouterStatistics& statistics : together) statistics.take_reals(left);
+  EXPECT_TRUE(left.empty());
+  for (std::size_t i = 0; i < each.size(); ++i) {
+    each[i].sum_over(world);
+    for (const Index layer : {Index{0}, Index{1}}) {
+      const ProbabilitySums &sums = together[i].sums(layer), &expected = each[i].sums(layer);
+      EXPECT_EQ(sums.per_expert, expected.per_expert);
+      EXPECT_EQ(sums.entropy, expected.entropy);
+      EXPECT_EQ(sums.squared_log_sum_exp, expected.squared_log_sum_exp);
+      EXPECT_EQ(sums.sequence_losses, expected.sequence_losses);
+    }
+    EXPECT_GT(each[i].sums(1).entropy, 0);
+  }
+}
+
 }  // namespace
 }  // namespace moeloom

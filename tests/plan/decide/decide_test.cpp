@@ -47,7 +47,7 @@ std::string refusal(const RunFacts& facts, const RunRequest& request) {
 std::string text_of(const RunFacts& facts, const RunRequest& r) {
   return std::string(name_of(r.dispatcher)) + ", overlap " + (r.chunks ? std::to_string(*r.chunks) : "auto") +
          ", pool " + (r.node_pool ? "on" : "off") + (r.rebalance ? ", rebalance" : "") +
-         (r.wire.dtype == WireDType::kBf16 ? ", bf16" : ", fp32") +
+         (r.replace_every > 0 ? ", replace" : "") + (r.wire.dtype == WireDType::kBf16 ? ", bf16" : ", fp32") +
          (r.wire.combine == CombineMode::kFast ? ", fast" : ", exact") + ", ep " +
          std::to_string(facts.step.mesh.ep) + " on " + std::to_string(facts.ep_nodes) +
          (facts.no_node_memory.empty() ? "" : ", no node memory");
@@ -66,6 +66,9 @@ bool can_serve(DispatcherKind kind, const RunFacts& facts, const RunRequest& req
   if (request.rebalance && (kind == DispatcherKind::kAllgather || request.node_pool || chunks ||
                             (kind == DispatcherKind::kHierarchical && facts.ep_nodes > 1 && rounds_by_node)))
     return false;
+  if (request.replace_every > 0 && kind == DispatcherKind::kHierarchical && facts.ep_nodes > 1 &&
+      rounds_by_node)
+    return false;
   return !chunks || kind == DispatcherKind::kAlltoall;
 }
 
@@ -82,7 +85,8 @@ void expect_right(const RunFacts& facts, const RunRequest& request) {
   SCOPED_TRACE(text_of(facts, request));
   const Answer answer = ask(facts, request);
   const bool shares = facts.step.mesh.ep > facts.ep_nodes;
-  bool possible = (!request.node_pool || shares) && (!request.rebalance || facts.step.mesh.ep > 1);
+  bool possible = (!request.node_pool || shares) &&
+                  ((!request.rebalance && request.replace_every == 0) || facts.step.mesh.ep > 1);
   if (request.dispatcher) {
     possible = possible && can_serve(*request.dispatcher, facts, request);
     if (facts.step.mesh.ep > 1) possible = possible && wire_is_used(*request.dispatcher, facts, request);
@@ -107,6 +111,7 @@ void expect_right(const RunFacts& facts, const RunRequest& request) {
       << decided.dispatcher.reason;
   EXPECT_EQ(decided.pool.on, request.node_pool);
   EXPECT_EQ(decided.rebalance.rates.has_value(), request.rebalance);
+  EXPECT_EQ(decided.replace.every, request.replace_every);
   const Index most = facts.model.num_experts / facts.step.mesh.ep;
   if (request.chunks) {
     EXPECT_EQ(decided.overlap.chunks, facts.step.mesh.ep == 1 ? 0 : std::min(*request.chunks, most));
@@ -117,8 +122,8 @@ void expect_right(const RunFacts& facts, const RunRequest& request) {
   }
   EXPECT_EQ(decided.step.kind, kind);
   EXPECT_EQ(decided.step.chunks, decided.overlap.chunks);
-  for (const std::string& reason :
-       {decided.dispatcher.reason, decided.overlap.reason, decided.pool.reason, decided.rebalance.reason})
+  for (const std::string& reason : {decided.dispatcher.reason, decided.overlap.reason, decided.pool.reason,
+                                    decided.rebalance.reason, decided.replace.reason})
     EXPECT_FALSE(reason.empty());
   const RunDecision again = decide(facts, request);
   EXPECT_EQ(again.dispatcher.reason, decided.dispatcher.reason) << "pure";
@@ -134,7 +139,8 @@ TEST(Decide, EveryCombinationRunsOrIsRefusedWithTheWayOut) {
           for (const bool pool : {false, true})
             for (const WireDType wire : {WireDType::kFp32, WireDType::kBf16})
               for (const CombineMode combine : {CombineMode::kExact, CombineMode::kFast})
-                for (const bool rebalance : {false, true}) {
+                for (const auto& [rebalance, replace_every] :
+                     {std::pair<bool, Index>{false, 0}, {true, 0}, {false, 20}, {true, 20}}) {
                   RunFacts facts = facts_with(ep, nodes);
                   if (!memory) facts.no_node_memory = "open /proc/7/fd/9: denied";
                   RunRequest request;
@@ -142,11 +148,12 @@ TEST(Decide, EveryCombinationRunsOrIsRefusedWithTheWayOut) {
                   request.chunks = chunks;
                   request.node_pool = pool;
                   request.rebalance = rebalance;
+                  request.replace_every = replace_every;
                   request.wire = {.combine = combine, .dtype = wire};
                   expect_right(facts, request);
                   ++cases;
                 }
-  EXPECT_EQ(cases, 4 * 2 * 5 * 4 * 2 * 2 * 2 * 2);
+  EXPECT_EQ(cases, 4 * 2 * 5 * 4 * 2 * 2 * 2 * 4);
 }
 
 TEST(Decide, RebalancingCountsTheReplicasThatLayersMayKeep) {
@@ -154,12 +161,23 @@ TEST(Decide, RebalancingCountsTheReplicasThatLayersMayKeep) {
   facts.parameters = parameter_specs(facts.model, experts_of(facts.model.num_experts, 4, 0));
   RunRequest request;
   request.chunks = 0;
-  const double without = decide(facts, request).memory.activations;
+  EXPECT_EQ(decide(facts, request).memory.replicas, 0);
   request.rebalance = true;
+  EXPECT_EQ(decide(facts, request).memory.replicas,
+            replica_bytes(facts.model, facts.parameters, facts.step.mesh));
+  EXPECT_GT(decide(facts, request).memory.replicas, 0);
+}
+
+TEST(Decide, ReplacingCountsTheMomentsThatLeaveARank) {
+  RunFacts facts = facts_with(4, 2);
+  facts.parameters = parameter_specs(facts.model, experts_of(facts.model.num_experts, 4, 0));
+  const double without = decide(facts, {}).memory.buffers;
+  RunRequest request;
+  request.replace_every = 10;
   const ModelConfig& m = facts.model;
-  const Index layers = m.num_hidden_layers, experts = m.num_experts / 4;
-  EXPECT_EQ(decide(facts, request).memory.activations - without,
-            static_cast<double>(layers * experts * 3 * m.hidden_size * m.moe_intermediate_size * 4));
+  const Index gate_up =
+      m.num_experts / 4 * 2 * m.hidden_size * m.moe_intermediate_size * 4;  // bytes of a rank
+  EXPECT_EQ(decide(facts, request).memory.buffers - without, static_cast<double>(2 * gate_up));
 }
 
 TEST(Decide, RebalancingSaysByWhatItDecidesAndIsRefusedBesideWhatMovesOrRoundsRows) {
@@ -193,6 +211,37 @@ TEST(Decide, RebalancingSaysByWhatItDecidesAndIsRefusedBesideWhatMovesOrRoundsRo
   EXPECT_EQ(refusal(facts_with(4, 2), fast),
             "dispatcher = hierarchical cannot run: rebalance keeps every bit, and combine = fast sums by the "
             "node that computes; choose dispatcher = alltoall or auto");
+}
+
+TEST(Decide, ReplacingSaysByWhatItDecidesAndIsRefusedWhereNothingCanMove) {
+  RunRequest request;
+  request.replace_every = 20;
+  const ReplaceDecision crossing = decide(facts_with(4, 4), request).replace;
+  EXPECT_TRUE(crossing.reason.starts_with("replace every = 20: a row's products take ")) << crossing.reason;
+  EXPECT_NE(crossing.reason.find(" between nodes ("), std::string::npos) << crossing.reason;
+  EXPECT_GT(crossing.rates.between_nodes.weights, 0);
+  EXPECT_EQ(
+      refusal(facts_with(1, 1), request),
+      "replace every = 20 has no rank to move experts to: ep = 1; choose a larger ep, or replace every = 0");
+  RunFacts dense = facts_with(4, 1), uneven = facts_with(4, 1);
+  dense.model.num_experts = dense.model.num_experts_per_tok = 0;
+  EXPECT_EQ(refusal(dense, request),
+            "replace every = 20 has nothing to move: this model has no experts; choose replace every = 0");
+  uneven.model.num_experts = 6;
+  EXPECT_EQ(
+      refusal(uneven, request),
+      "replace every = 20 needs as many experts on every rank: ep = 4 does not divide the 6 experts; choose "
+      "another ep, or replace every = 0");
+  RunRequest pool = request, fast = request;
+  pool.node_pool = true;
+  EXPECT_NE(decide(facts_with(4, 1), pool).replace.reason.find("no expert will move"), std::string::npos);
+  EXPECT_EQ(decide(facts_with(4, 2), pool).replace.reason.find("no expert will move"), std::string::npos);
+  fast.dispatcher = DispatcherKind::kHierarchical;
+  fast.wire.combine = CombineMode::kFast;
+  EXPECT_EQ(
+      refusal(facts_with(4, 2), fast),
+      "dispatcher = hierarchical cannot run: replace every keeps every bit, and combine = fast sums by the "
+      "node that computes; choose dispatcher = alltoall, allgather or auto");
 }
 
 TEST(Decide, InsideANodeSizesChooseTheDispatcher) {
@@ -450,6 +499,95 @@ TEST(Decide, MemoryIsOfTheJobThatWasDecidedOn) {
   RunRequest loop;
   loop.gmm = GmmRequest::kNever;
   EXPECT_EQ(decide(facts, loop).memory.packed, 0);
+}
+
+/// Facts of which memory is counted, 40 rows and more of a layer.
+RunFacts counted_facts() {
+  RunFacts facts = facts_with(4, 1);
+  facts.step.sequence_length = 64;
+  facts.step.micro_batches = 8;  // packing pays
+  facts.parameters = parameter_specs(facts.model, experts_of(facts.model.num_experts, 4, 0));
+  return facts;
+}
+
+RunDecision decide_within(const RunFacts& facts, double ceiling, Index row_budget = 0) {
+  RunRequest request;
+  request.memory_ceiling = static_cast<Index>(ceiling);
+  request.row_budget = row_budget;
+  return decide(facts, request);
+}
+
+TEST(Decide, TheCopyForSavesIsCountedWhereItIsWantedAndComesAfterRowsWhereItMayBeLeftOut) {
+  const RunFacts facts = counted_facts();
+  const LastingMemory lasting = lasting_memory(facts.parameters, facts.step.mesh);
+  const double copy = lasting.dense_weights + lasting.expert_weights + lasting.moments;
+  const auto with = [&](std::optional<bool> save_copy, double ceiling) {
+    RunRequest request;
+    request.save_copy = save_copy;
+    request.memory_ceiling = static_cast<Index>(ceiling);
+    return decide(facts, request);
+  };
+  const RunDecision none = with(false, 0);
+  EXPECT_EQ(none.memory.save_copy, 0);
+  for (const std::optional<bool> wanted : {std::optional<bool>(true), std::optional<bool>()}) {
+    const RunDecision made = with(wanted, 0);
+    EXPECT_EQ(made.memory.save_copy, copy);
+    EXPECT_DOUBLE_EQ(made.memory.total(), none.memory.total() + copy);
+    EXPECT_TRUE(with(wanted, 1e12).save_copy);
+  }
+  EXPECT_FALSE(with({}, none.memory.total() - none.memory.packed).save_copy) << "rows come first";
+  const RunDecision said = with(true, 0.8 * copy);
+  EXPECT_TRUE(said.save_copy) << "it was asked for by name";
+  EXPECT_FALSE(said.row_budget.room->fits());
+}
+
+TEST(Decide, ACeilingBecomesARowBudgetOrNone) {
+  const RunFacts facts = counted_facts();
+  const RunDecision free = decide(facts, {});
+  EXPECT_FALSE(free.row_budget.room);
+  EXPECT_EQ(free.row_budget.rows, 0);
+  ASSERT_TRUE(free.gmm.packs);
+  const RunDecision roomy = decide_within(facts, 1e12);
+  EXPECT_EQ(roomy.row_budget.rows, 0);
+  EXPECT_TRUE(roomy.gmm.packs);
+  EXPECT_NE(roomy.row_budget.reason.find("even the"), std::string::npos) << roomy.row_budget.reason;
+  const double worst = roomy.row_budget.room->memory.total();
+  const RunDecision tight = decide_within(facts, worst - 1);
+  EXPECT_GT(tight.row_budget.rows, tight.row_budget.room->range.balanced);
+  EXPECT_LE(tight.row_budget.room->memory.total(), worst - 1);
+  EXPECT_TRUE(tight.gmm.packs) << "more than the balanced rows fit beside the packed copies";
+}
+
+TEST(Decide, PackedCopiesMakeRoomForTheBalancedRows) {
+  const RunFacts facts = counted_facts();
+  const double even = decide(facts, {}).memory.total();
+  const RunDecision decision = decide_within(facts, 0.95 * even);
+  EXPECT_FALSE(decision.gmm.packs);
+  EXPECT_FALSE(decision.table.grouped_matmul.uses_packed);
+  EXPECT_NE(decision.gmm.reason.find("memory ceiling"), std::string::npos) << decision.gmm.reason;
+  EXPECT_TRUE(decision.row_budget.room->fits());
+  EXPECT_EQ(decision.memory.packed, 0);
+  EXPECT_LE(decision.memory.total(), 0.95 * even);
+}
+
+TEST(Decide, OfACeilingAndARowBudgetTheSmallerHolds) {
+  const RunFacts facts = counted_facts();
+  const double tight = decide_within(facts, 1e12).row_budget.room->memory.total() - 1;
+  const Index left = decide_within(facts, tight).row_budget.rows;
+  for (const Index asked : {left - 1, left, left + 1})
+    EXPECT_EQ(decide_within(facts, tight, asked).row_budget.rows, std::min(asked, left));
+  EXPECT_EQ(decide_within(facts, 1e12, 77).row_budget.rows, 77) << "no ceiling needs one";
+  EXPECT_EQ(decide_within(facts, 0, 77).row_budget.rows, 77);
+}
+
+TEST(Decide, WhatTheProgramHoldsIsLeftToNoRow) {
+  RunFacts facts = counted_facts();
+  const double least = decide_within(facts, 1).row_budget.room->memory.total();
+  EXPECT_FALSE(decide_within(facts, 1).row_budget.room->fits());
+  EXPECT_TRUE(decide_within(facts, least).row_budget.room->fits());
+  facts.program_bytes = 4096;
+  EXPECT_FALSE(decide_within(facts, least).row_budget.room->fits());
+  EXPECT_TRUE(decide_within(facts, least + 4096).row_budget.room->fits());
 }
 
 }  // namespace

@@ -1,15 +1,8 @@
 #include "moeloom/train/checkpoint/checkpoint.hpp"
 
-#include "moeloom/base/errors.hpp"
-#include "moeloom/base/random.hpp"
-#include "moeloom/model/freeze.hpp"
+#include "moeloom/io/checksum.hpp"
 
-#include <csignal>
-#include <functional>
-#include <sys/resource.h>
-
-#include "support/shared_folder.hpp"
-#include "support/small_model.hpp"
+#include "checkpoint/checkpoint_testing.hpp"
 #include <gtest/gtest.h>
 
 namespace moeloom {
@@ -17,123 +10,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-using testing::all_meshes;
-using testing::names_in;
-using testing::SharedFolder;
-using testing::small_config;
-
-/// One rank's part of a run at a mesh.
-struct Trained {
-  ModelConfig config = small_config();
-  Mesh mesh;
-  ParameterStore store;
-  ShardedOptimizer optimizer;
-
-  explicit Trained(const MeshShape& shape, const std::set<std::string>& frozen = {})
-      : mesh(Communicator::world(), shape),
-        store(with_frozen(parameter_specs(config, testing::experts_here(config, mesh)), frozen)),
-        optimizer(store, mesh, {}) {}
-
-  fs::path save(const fs::path& folder, TrainerState state, Index shard_bytes = kShardBytes) {
-    return save_checkpoint({folder, shard_bytes}, store, optimizer, mesh, config, std::move(state));
-  }
-  TrainerState load(const fs::path& checkpoint) {
-    return load_checkpoint(checkpoint, store, optimizer, mesh, config);
-  }
-};
-
-/// f(what, HF name, element) of every value and owned moment: something that every mesh agrees on.
-using Visit = std::function<void(const std::string& name, Index element, float& value)>;
-
-void visit_moments(Trained& run, const std::string& what, std::span<float> moments, const Visit& visit) {
-  for (const OwnedBlock& block : run.optimizer.owned_blocks()) {
-    const Parameter& parameter = run.store.parameters()[static_cast<std::size_t>(block.parameter)];
-    for (Index i = 0; i < block.count; ++i) {
-      const Index element = block.begin - parameter.offset + i;
-      const Index row = element / parameter.spec.cols;
-      for (const HfSlice& slice : parameter.spec.slices)
-        if (row >= slice.row_begin && row < slice.row_begin + slice.rows)
-          visit(what + slice.name, element - slice.row_begin * parameter.spec.cols,
-                moments[static_cast<std::size_t>(block.state + i)]);
-    }
-  }
-}
-
-void visit_everything(Trained& run, const Visit& visit) {
-  for (const Parameter& parameter : run.store.parameters())
-    for (const HfSlice& slice : parameter.spec.slices) {
-      const auto values = parameter.value.rows_from(slice.row_begin, slice.rows).flat();
-      for (std::size_t i = 0; i < values.size(); ++i) visit(slice.name, static_cast<Index>(i), values[i]);
-    }
-  visit_moments(run, "exp_avg.", run.optimizer.first_moments(), visit);
-  visit_moments(run, "exp_avg_sq.", run.optimizer.second_moments(), visit);
-}
-
-float expected_value(const std::string& name, Index element) {
-  return static_cast<float>(CounterRandom(3, stream_of(name)).normal(static_cast<std::uint64_t>(element)));
-}
-
-Index expected_time(Index parameter, Index global_group) {
-  return 1 + 10 * parameter + global_group;
-}
-
-void fill_by_name(Trained& run) {
-  visit_everything(run, [](const std::string& name, Index i, float& v) { v = expected_value(name, i); });
-  for (std::size_t p = 0; p < run.store.parameters().size(); ++p)
-    for (std::size_t g = 0; g < run.optimizer.times()[p].size(); ++g)
-      run.optimizer.times()[p][g] = expected_time(
-          static_cast<Index>(p), run.store.parameters()[p].spec.first_group + static_cast<Index>(g));
-}
-
-Index differences(Trained& run) {
-  Index count = 0;
-  visit_everything(run, [&](const std::string& name, Index i, float& v) {
-    count += v == expected_value(name, i) ? 0 : 1;
-  });
-  for (std::size_t p = 0; p < run.store.parameters().size(); ++p) {
-    const ParameterSpec& spec = run.store.parameters()[p].spec;
-    for (Index g = 0; g < spec.groups; ++g)
-      count += run.optimizer.times()[p][static_cast<std::size_t>(g)] ==
-                       expected_time(static_cast<Index>(p), spec.first_group + g)
-                   ? 0
-                   : 1;
-  }
-  return count;
-}
-
-TrainerState state_at(Index step) {
-  TrainerState state;
-  state.step = step;
-  state.seed = 0xFFFFFFFFFFFFFFF0;
-  state.data_file = "corpus.txt";
-  state.data_bytes = 4321;
-  state.global_batch = 16;
-  state.sequence_length = 128;
-  state.gmm_applied = true;
-  state.gmm_reason = "a \"reason\"";
-  state.settings.set("lr", 0.1);
-  return state;
-}
-
-MeshShape any_mesh() {
-  return all_meshes(Communicator::world().size()).back();
-}
-
-/// On rank 0, seen by all ranks afterwards.
-void alone(const Communicator& world, const std::function<void()>& action) {
-  world.barrier();
-  if (world.rank() == 0) action();
-  world.barrier();
-}
-
-std::string failure_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const AgreedError& error) {
-    return error.what();
-  }
-  return "";
-}
+using namespace testing;
 
 TEST(Checkpoint, KeepsEveryBitFromAnyMeshToAnyMesh) {
   const Communicator world = Communicator::world();
@@ -198,7 +75,8 @@ TEST(ExportModel, LeavesAFolderOfConfigAndWeightsOrNothing) {
   for (const DType type : {DType::kF32, DType::kBF16}) {
     const fs::path path = folder.path() / std::string(name_of(type));
     export_model(path, run.store, run.mesh, run.config, {.shard_bytes = kShardBytes, .dtype = type});
-    EXPECT_EQ(names_in(path), (std::vector<std::string>{"config.json", "model.safetensors"}));
+    EXPECT_EQ(names_in(path),
+              (std::vector<std::string>{"config.json", "manifest.json", "model.safetensors"}));
     const Document config = Document::read(path / "config.json");
     EXPECT_EQ(config.text("dtype"), type == DType::kF32 ? "float32" : "bfloat16");
     EXPECT_EQ(config.texts("architectures").size(), 1u);
@@ -211,6 +89,39 @@ TEST(ExportModel, LeavesAFolderOfConfigAndWeightsOrNothing) {
   }
   world.barrier();
   EXPECT_EQ(names_in(folder.path()), (std::vector<std::string>{"BF16", "F32"}));
+}
+
+TEST(Checkpoint, KeepsChecksumsOfWhatTheRanksHeld) {
+  const Communicator world = Communicator::world();
+  const SharedFolder folder(world);
+  Trained run(any_mesh());
+  fill_by_name(run);
+  const fs::path path = run.save(folder.path(), state_at(1));
+  const TrainerState state = TrainerState::from(Document::read(path / "trainer_state.json"));
+  const SafetensorsFile weights(path / "model.safetensors");
+  EXPECT_EQ(state.weight_checksums.size(), weights.tensors().size());
+  for (const auto& [name, hex] : state.weight_checksums)
+    EXPECT_EQ(hex, hex_text(checksum(weights.raw(name)))) << name;
+}
+
+TEST(Checkpoint, RefusesAStateWithCountsThatNoRunHas) {
+  const auto refusal = [](const std::string& key, Index value, bool of_mesh) {
+    Document document = state_at(12).to_document();
+    Document mesh = document.object("mesh");
+    (of_mesh ? mesh : document).set(key, value);
+    document.set("mesh", mesh);
+    try {
+      TrainerState::from(document);
+    } catch (const IoError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_EQ(refusal("global_step", 12, false), "");
+  EXPECT_NE(refusal("global_step", -1, false).find("global_step = -1"), std::string::npos);
+  EXPECT_NE(refusal("dp", std::numeric_limits<Index>::max(), true).find("dp = 9223372036854775807"),
+            std::string::npos);
+  EXPECT_NE(refusal("ep", Index{1} << 32, true).find("more than MPI can have"), std::string::npos);
 }
 
 TEST(Checkpoint, KeepsTheTrainerState) {
@@ -291,27 +202,6 @@ TEST(Checkpoint, IgnoresAndCleansWhatAKilledSaveLeft) {
             (std::vector<std::string>{"checkpoint-1", "checkpoint-10", "checkpoint-9"}));
   EXPECT_EQ(resolve_checkpoint(folder.path()), folder.path() / "checkpoint-10");
 }
-
-/// While it lives, writing beyond `bytes` of a file fails, in the same calls as on a full disk.
-class FileSizeLimit {
- public:
-  explicit FileSizeLimit(rlim_t bytes) {
-    std::signal(SIGXFSZ, SIG_IGN);
-    getrlimit(RLIMIT_FSIZE, &before_);
-    rlimit limit = before_;
-    limit.rlim_cur = bytes;
-    setrlimit(RLIMIT_FSIZE, &limit);
-  }
-  FileSizeLimit(const FileSizeLimit&) = delete;
-  FileSizeLimit& operator=(const FileSizeLimit&) = delete;
-  ~FileSizeLimit() {
-    setrlimit(RLIMIT_FSIZE, &before_);
-    std::signal(SIGXFSZ, SIG_DFL);
-  }
-
- private:
-  rlimit before_{};
-};
 
 TEST(Checkpoint, ASaveThatFailsOnOneRankLeavesThePreviousOneWhole) {
   const Communicator world = Communicator::world();

@@ -9,7 +9,6 @@
 #include "moeloom/io/safetensors_shards.hpp"
 #include "moeloom/model/parameters.hpp"
 
-#include <functional>
 #include <map>
 
 namespace moeloom {
@@ -30,27 +29,43 @@ WeightCoverage check_weights(const SafetensorsFolder& folder, const ModelConfig&
                              const NamePatterns& allowed = {});
 
 /// check_weights, then the values of this rank's slices. Not collective; one rank may fail to read alone.
+/// board: sees each slice.
 WeightCoverage load_weights(ParameterStore& store, const SafetensorsFolder& folder, const ModelConfig& config,
-                            const NamePatterns& allowed = {});
+                            const NamePatterns& allowed = {}, PositionBoard* board = nullptr);
 
 /// Tensor (slice_key where it is a stack) -> checksum of its fp32 values as a rank holds them, in
 /// hexadecimal.
 using TensorChecksums = std::map<std::string, std::string>;
 
-/// What a rank holds of a slice.
-std::string checksum_text(const Parameter& parameter, const HfSlice& slice);
+/// What a rank holds of a slice: rows [slice.rows, cols].
+std::string checksum_text(ConstMatrixView rows);
+/// The slice's rows of its parameter.
+ConstMatrixView rows_of(const Parameter& parameter, const HfSlice& slice);
 
 struct WeightFormat {
   Index shard_bytes = kShardBytes;
   DType dtype = DType::kF32;  // or kBF16, kF16: rounded
 };
 
-/// Writes the whole model into `folder`, which exists and has no weights, and what config.names carries
-/// beside it, in its own format -> checksums of the model's tensors, on every rank. Dense weights come from
-/// world rank 0, experts from the ranks of dp_rank 0. Collective over the world; throws AgreedError on every
-/// rank if one could not write, and leaves what there is of the files.
-TensorChecksums save_weights(const ParameterStore& store, const ModelConfig& config, const Mesh& mesh,
-                             const std::filesystem::path& folder, const WeightFormat& format = {});
+/// A slice that this rank writes, and where its values are.
+struct WeightPart {
+  HfSlice slice;  // as the store had it: experts may change ranks before it is written
+  ConstMatrixView rows;
+};
+/// Of the whole model: dense weights come from world rank 0, experts from the ranks of dp_rank 0.
+std::vector<WeightPart> written_parts(const ParameterStore& store, const Mesh& mesh);
+
+/// The model's files with what config.names carries beside it, in its own format.
+ShardPlan plan_weights(const ModelConfig& config, const WeightFormat& format);
+/// This rank's parts, and what is carried if it is the one that writes that. board: sees each part.
+void write_weights(ShardWriter& writer, const std::vector<WeightPart>& parts, const ModelConfig& config,
+                   const Mesh& mesh, PositionBoard* board = nullptr);
+
+/// Writes the whole model into `folder`, which exists and has no weights -> the pieces that this rank is to
+/// sum. Collective over the world; throws AgreedError on every rank if one could not write, and leaves what
+/// there is of the files.
+std::vector<FilePiece> save_weights(const ParameterStore& store, const ModelConfig& config, const Mesh& mesh,
+                                    const std::filesystem::path& folder, const WeightFormat& format = {});
 
 /// Whether this rank is the one that writes the parameters of a placement.
 bool writes(const Mesh& mesh, Placement placement);
@@ -58,10 +73,5 @@ bool writes(const Mesh& mesh, Placement placement);
 /// Every tensor of the model as the file has it, once, in the order of the parameters; of `dtype` but for
 /// those that stay fp32.
 std::vector<TensorSpec> tensor_specs(const ModelConfig& config, DType dtype = DType::kF32);
-
-/// Makes the files of a plan and has every rank write its parts, which together should cover it. Collective;
-/// throws AgreedError.
-void write_together(const Communicator& world, const std::filesystem::path& folder, const ShardPlan& plan,
-                    const std::function<void(ShardWriter&)>& write_mine);
 
 }  // namespace moeloom

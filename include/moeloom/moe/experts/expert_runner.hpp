@@ -58,6 +58,8 @@ class ExpertRunner {
   PoolCounts counts() const;
   /// Bytes alone, of replicas' weights and gradients.
   RebalanceCounts rebalance_traffic() const;
+  /// RebalancedExperts::sums(); 0 for other ways.
+  Index replica_sums() const;
 
  private:
   using Way = std::variant<OwnExperts, RebalancedExperts, PooledExperts>;

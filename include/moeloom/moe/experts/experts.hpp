@@ -27,6 +27,7 @@ struct ExpertShard {
   MatrixView d_gate_up;  // without rows, like d_down: frozen, not computed
   MatrixView d_down;
   GatedActivation activation = {};
+  ExactSums* sums = nullptr;  // that the gradients of sources are leaves of
   GroupedWeights gate_up_weights() const { return {gate_up, experts}; }
   GroupedWeights down_weights() const { return {down, experts}; }
 };

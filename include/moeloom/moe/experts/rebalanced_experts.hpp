@@ -27,6 +27,8 @@ class RebalancedExperts {
   PoolCounts counts() const { return {}; }
   /// Bytes that this rank has sent.
   const RebalanceCounts& rebalance_traffic() const { return traffic_; }
+  /// Elements of its sums of branches, which all layers share.
+  Index sums() const { return sums_.capacity(); }
 
  private:
   struct Share;

@@ -23,6 +23,7 @@ struct SharedExpertWeights {
   MatrixView d_down;
   MatrixView d_gate = {};
   GatedActivation activation = {};
+  ExactSums* sums = nullptr;  // that the gradients are leaves of
 };
 
 /// Buffers that no layer keeps; one set serves every layer.

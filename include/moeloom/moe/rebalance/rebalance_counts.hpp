@@ -7,8 +7,9 @@
 
 namespace moeloom {
 
-/// Since the start. Sums over all ranks are the job's: what all ranks of an ep row decide together, its first
-/// one counts.
+/// Since the start, of plans that rows travelled by; those of slices are each counted, and once more where
+/// backward does them again. Sums over all ranks are the job's: what all ranks of an ep row decide together,
+/// its first one counts.
 struct RebalanceCounts {
   std::array<Index, 4> verdicts{};                      // layers and micro-batches, by RebalanceVerdict
   Index rows = 0;                                       // routed, of those

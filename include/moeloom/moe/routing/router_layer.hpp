@@ -4,6 +4,7 @@
 
 #include "moeloom/comm/communicator.hpp"
 #include "moeloom/moe/routing/router.hpp"
+#include "moeloom/tensor/exact_sums.hpp"
 
 #include <cstdint>
 #include <optional>
@@ -36,6 +37,7 @@ enum class RouterDType { kFp32, kFp64 };
 struct RouterWeights {
   MatrixView weight;  // [E, D]
   MatrixView d_weight;
+  ExactSums* sums = nullptr;  // that d_weight is a leaf of
 };
 
 /// The tokens that are routed, and whose.
@@ -71,6 +73,8 @@ class RouterLayer {
   template <typename Real>
   void choose(const RoutedTokens& tokens, BasicView<const Real> logits, Routing& routing) const;
   bool jitters(const RoutedTokens& tokens) const { return tokens.training && training_.jitter > 0; }
+  /// d_weight is added to, or to its exact sums.
+  void add_weight_grad(ConstMatrixView d_logits, ConstMatrixView x) const;
   /// x times the jitter of its token and column.
   void jitter(const RoutedTokens& tokens, ConstMatrixView x, MatrixView jittered) const;
 

@@ -38,10 +38,11 @@ double aux_loss(const RouterStatistics& micro_batch, const BalanceSettings& bala
 /// Mean over layers and tokens.
 double z_loss(const RouterStatistics& micro_batch);
 
-/// What a layer's route_backward() adds of aux_scale * aux + z_scale * z. micro_batch: this rank's
-/// statistics; `global`: the micro-batch's counts over the world; f_counts as above.
+/// What a layer's route_backward() adds of (aux_scale * aux + z_scale * z) / micro_batches. micro_batch: this
+/// rank's statistics; `global`: the micro-batch's counts over the world; f_counts as above.
 RouterLossGradient router_loss_gradient(Index layer, const RouterStatistics& micro_batch,
                                         const ChosenCounts& global, const ChosenCounts& f_counts,
-                                        const BalanceSettings& balance, double aux_scale, double z_scale);
+                                        const BalanceSettings& balance, double aux_scale, double z_scale,
+                                        Index micro_batches = 1);
 
 }  // namespace moeloom

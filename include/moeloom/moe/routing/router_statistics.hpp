@@ -33,17 +33,23 @@ class RouterStatistics {
  public:
   RouterStatistics() = default;
   /// Layers that are dense are never added, and count for nothing.
-  RouterStatistics(Index layers, Index num_experts);
+  /// tokens_per_leaf: those of which reals are added up by themselves and rounded, so that what ranks and
+  /// micro-batches add up has the same bits on every mesh (tensor/exact_sums.hpp); 0: no such sums.
+  RouterStatistics(Index layers, Index num_experts, Index tokens_per_leaf = 0);
 
   /// Adds one layer's tokens, in token order; is_real [T] or empty leaves out padding. tokens_per_sequence:
   /// of a batch of whole sequences; 0: there are none to tell apart.
   void add(Index layer, const Routing& routing, std::span<const std::uint8_t> is_real,
            Index tokens_per_sequence = 0);
+  /// Becomes that of both micro-batches' tokens, but for what sequences chose.
+  void merge(const RouterStatistics& other);
   /// Becomes the sum over ranks; numbers that are no integers along the tree. What sequences chose stays this
   /// rank's. Collective.
   void sum_over(const Communicator& world);
-  /// The same in two halves, for who sums the counts by himself.
-  void sum_reals_over(const Communicator& world);
+  /// The numbers that are no integers behind those of `reals`, for who sums several statistics at once.
+  void append_reals(std::vector<double>& reals) const;
+  /// Takes them back from the front of `reals`, which then begins behind them.
+  void take_reals(std::span<const double>& reals);
 
   Index layers() const { return static_cast<Index>(sums_.size()); }
   Index sparse_layers() const;
@@ -61,10 +67,14 @@ class RouterStatistics {
   Index tokens_per_sequence() const { return tokens_per_sequence_; }
 
  private:
+  /// Of tokens [begin, end) of a layer.
+  void add_reals(Index layer, const Routing& routing, std::span<const std::uint8_t> is_real,
+                 const std::vector<double>& factors, Index begin, Index end);
   void add_sequences(Index layer, const Routing& routing, std::span<const std::uint8_t> is_real,
                      const std::vector<double>& factors);
 
   Index experts_ = 0;
+  Index tokens_per_leaf_ = 0;
   ChosenCounts chosen_;
   std::vector<ProbabilitySums> sums_;
   std::vector<std::int64_t> dropped_;

@@ -22,6 +22,7 @@ struct StepCase {
   Index tokens = 0;  // of a rank and micro-batch
   Index sequence_length = 0;
   Index micro_batches = 1;  // of a step
+  Index exact = 0;          // sequences of a leaf of exact sums; 0: sums follow the tree of ranks
   // Rows of each expert, a list for each sparse layer (of several steps, if so many are known), or one for
   // all: their ratios count, and the lists' mean. Empty: even.
   std::vector<std::vector<double>> expert_rows = {};

@@ -13,6 +13,7 @@
 #include "moeloom/plan/decide/dispatcher_ways.hpp"
 #include "moeloom/plan/memory_need.hpp"
 #include "moeloom/plan/rates/built_in_rates.hpp"
+#include "moeloom/plan/row_budget.hpp"
 
 #include <optional>
 #include <string>
@@ -33,7 +34,12 @@ struct RunRequest {
   WireSettings wire = {};
   std::optional<Index> chunks = {};  // "overlap": 0: rows travel whole
   bool node_pool = false;
-  bool rebalance = false;  // experts get replicas on other ranks, micro-batch by micro-batch, where it pays
+  bool rebalance = false;    // experts get replicas on other ranks, micro-batch by micro-batch, where it pays
+  Index replace_every = 0;   // steps after which experts change ranks for good, where it pays; 0: never
+  Index row_budget = 0;      // MoeContext's; 0: as many rows as come, or as the ceiling leaves room for
+  Index memory_ceiling = 0;  // bytes of a rank; 0: none
+  // Checkpoints are written from a copy while steps go on; none: where a memory ceiling leaves room for it
+  std::optional<bool> save_copy = false;
 };
 
 /// "auto", "alltoall", ...: how a request for a dispatcher is written.
@@ -41,8 +47,8 @@ std::string_view name_of(const std::optional<DispatcherKind>& request);
 /// Every request that can be written, auto first.
 std::vector<std::optional<DispatcherKind>> dispatcher_requests();
 
-/// What is known before anything is decided. Of `step`, decide() looks at the job alone: mesh, nodes, tokens
-/// and threads; way, chunks, combine and wire dtype are its own to choose.
+/// What is known before anything is decided. Of `step`, decide() looks at the job alone: mesh, nodes, tokens,
+/// leaves of exact sums and threads; way, chunks, combine and wire dtype are its own to choose.
 struct RunFacts {
   ModelConfig model;
   StepCase step;
@@ -54,6 +60,7 @@ struct RunFacts {
   MachineRates rates = built_in_rates();
   std::string rates_source = "built-in rates";
   std::vector<ParameterSpec> parameters = {};  // of a rank; none: memory is not predicted
+  double program_bytes = 0;                    // that a rank holds already
 };
 
 struct DispatcherDecision {
@@ -76,6 +83,24 @@ struct RebalanceDecision {
   std::string reason = {};
 };
 
+struct ReplaceDecision {
+  Index every = 0;            // steps; 0: off
+  RebalanceRates rates = {};  // by which it is decided then
+  std::string reason = {};
+};
+
+/// What sums with the same bits on every mesh cost a rank.
+struct ExactDecision {
+  Index sequences = 0;  // of a leaf; 0: off
+  std::string reason = {};
+};
+
+struct RowBudgetDecision {
+  Index rows = 0;  // MoeContext's
+  std::string reason = {};
+  std::optional<RowRoom> room = {};  // what the memory ceiling leaves, perhaps nothing; none: no ceiling
+};
+
 struct RunDecision {
   KernelTable table;
   std::vector<KernelReport> kernels;
@@ -87,8 +112,12 @@ struct RunDecision {
   OverlapDecision overlap;
   PoolDecision pool;
   RebalanceDecision rebalance;
+  ReplaceDecision replace;
   WireSettings wire;
-  MemoryNeed memory;  // of a rank
+  ExactDecision exact;
+  RowBudgetDecision row_budget;
+  bool save_copy = false;  // is counted, and may be made
+  MemoryNeed memory;       // of a rank
 
   /// The job as it will run.
   StepCase step;

@@ -6,6 +6,10 @@
 //   optimizer.safetensors   exp_avg.<parameter>, exp_avg_sq.<parameter>, as they lie in memory
 //   trainer_state.json      step, seed, data, mesh and GMM decision at save, update counts, checksums, and
 //                           which parameters are frozen
+//   manifest.json           size and sums of the files above; verify.hpp checks them
+//
+// The manifest finds damage of any byte on the disk, without a model. The state's checksums are of what the
+// ranks held: they also find what was lost between memory and disk, at save and at load.
 //
 // Nothing in it depends on the mesh: any (dp, ep) can resume. It is written as .checkpoint-<step>.partial and
 // renamed when every byte is on the disk, so a folder with the final name is whole.

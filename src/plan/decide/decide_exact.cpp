@@ -1,0 +1,79 @@
+#include "decide/decide_exact.hpp"
+
+#include "moeloom/base/text.hpp"
+#include "moeloom/base/violations.hpp"
+
+namespace moeloom {
+namespace {
+
+std::string why_not_applied(const std::vector<KernelReport>& reports, std::string_view id) {
+  for (const KernelReport& report : reports)
+    if (report.id == id && !report.applied) return report.reason;
+  return {};
+}
+
+void check(const RunFacts& facts, const RunDecision& decision) {
+  const std::string exact = "exact sums = " + std::to_string(facts.step.exact);
+  Violations violations;
+  for (const char* id : {"fused_moe", "tiled_dense"}) {
+    if (id == std::string_view("fused_moe") && !facts.model.has_experts()) continue;
+    const std::string why = why_not_applied(decision.kernels, id);
+    violations.unless(why.empty(), exact + " needs the kernel " + id +
+                                       ", because OpenBLAS chooses an order by the " +
+                                       "number of rows, but it is not applied: " + why);
+  }
+  const auto refuse = [&](bool asked, const std::string& what, const std::string& why) {
+    violations.unless(!asked, exact + " cannot be had with " + what + ": " + why + "; remove one");
+  };
+  refuse(decision.pool.on, "node pool = yes", "ranks write gradients into memory of other ranks");
+  refuse(decision.rebalance.rates.has_value(), "rebalance = yes",
+         "the gradients of replicas are branches of the tree of ranks");
+  refuse(decision.wire.combine == CombineMode::kFast, "combine = fast",
+         "nodes add up rows before they send them");
+  refuse(decision.wire.dtype == WireDType::kBf16, "wire dtype = bf16",
+         "which rows are rounded depends on the mesh");
+  refuse(decision.row_budget.rows > 0, "row budget = " + std::to_string(decision.row_budget.rows),
+         "a layer in slices divides the parts that are summed, and a memory ceiling sets such a budget");
+  violations.throw_if_any();
+}
+
+/// Bytes that a rank sends more in a step: integers of eight bytes for floats of four, and counts.
+double more_message_bytes(const RunFacts& facts, const RunDecision& decision) {
+  const MeshShape& mesh = facts.step.mesh;
+  double bytes = 0;
+  for (const ParameterSpec& spec : facts.parameters) {
+    if (spec.frozen) continue;
+    const Index ranks = spec.placement == Placement::kWorld ? mesh.world() : mesh.dp;
+    bytes += 4.0 * static_cast<double>(spec.rows * spec.cols) * (1 - 1 / static_cast<double>(ranks));
+  }
+  if (mesh.ep == 1) return bytes;
+  Index sparse = 0;
+  for (Index layer = 0; layer < facts.model.num_hidden_layers; ++layer)
+    sparse += facts.model.is_sparse(layer);
+  const Index leaves = decision.step.tokens / (decision.step.sequence_length * facts.step.exact);
+  const Index experts = experts_of(facts.model.num_experts, mesh.ep, 0).count;
+  return bytes +
+         8.0 * static_cast<double>(facts.step.micro_batches * sparse * (mesh.ep - 1) * experts * leaves);
+}
+
+}  // namespace
+
+ExactDecision decide_exact(const RunFacts& facts, const RunDecision& decision) {
+  if (facts.step.exact == 0) return {};
+  check(facts, decision);
+  std::string reason = "the same bits on every mesh whose micro-batches are multiples of " +
+                       std::to_string(facts.step.exact) +
+                       (facts.step.exact == 1 ? " sequence" : " sequences");
+  if (facts.step.micro_batches > 1)
+    reason +=
+        "; what is counted over a micro-batch, as the auxiliary loss by default, depends on their number";
+  if (!facts.parameters.empty()) {
+    const LastingMemory memory = lasting_memory(facts.parameters, facts.step.mesh, true);
+    reason += "; it costs a rank " + bytes_text(memory.exact_sums) + " of memory and " +
+              bytes_text(more_message_bytes(facts, decision)) + " of messages a step";
+    if (facts.step.mesh.ep > 1) reason += ", one of them for each sparse layer of a micro-batch";
+  }
+  return {facts.step.exact, reason};
+}
+
+}  // namespace moeloom

@@ -1,0 +1,163 @@
+// Exact sums: losses and weights have the same bits on every mesh and for any number of micro-batches.
+#include "moeloom/base/errors.hpp"
+#include "moeloom/base/parallel.hpp"
+
+#include <optional>
+
+#include "training_run.hpp"
+#include <gtest/gtest.h>
+
+namespace moeloom {
+namespace {
+
+using namespace testing;
+
+constexpr Index kSteps = 5;
+
+/// What must be equal bit for bit.
+struct Outcome {
+  std::vector<double> losses;  // of steps, and a validation
+  std::map<std::string, std::vector<float>> weights;
+};
+
+Outcome outcome_of(MeshShape shape, const TrainingRunSettings& settings) {
+  TrainingRun run(std::move(shape), settings);
+  Outcome outcome{run.losses(kSteps), run.weights_by_name()};
+  outcome.losses.push_back(run.trainer.evaluate(run.sampler.heldout(7, 2, run.mesh.world().rank())));
+  return outcome;
+}
+
+/// The run's experts are some of those of the reference.
+void expect_same_bits(const Outcome& got, const Outcome& reference) {
+  EXPECT_EQ(got.losses, reference.losses);
+  for (const auto& [name, values] : got.weights) EXPECT_EQ(values, reference.weights.at(name)) << name;
+}
+
+TrainingRunSettings exact_run(const TrainingRunSettings& changed = {}) {
+  TrainingRunSettings settings = changed;
+  if (settings.exact == 0) settings.exact = 1;
+  return settings;
+}
+
+/// Whether every rank has a whole leaf in each micro-batch.
+bool divides(const TrainingRunSettings& settings, Index world) {
+  return settings.global_batch % (world * settings.accumulation * settings.exact) == 0;
+}
+
+void expect_one_result_on_every_mesh(const TrainingRunSettings& settings, const Outcome& reference) {
+  for (const MeshShape& shape : meshes_of_every_size()) {
+    if (!divides(settings, shape.world()) || shape.ep > settings.experts) continue;
+    SCOPED_TRACE(name_of(shape) + ", micro-batches " + std::to_string(settings.accumulation));
+    expect_same_bits(outcome_of(shape, settings), reference);
+  }
+}
+
+TEST(ExactRun, HasTheSameBitsOnEveryMeshOfEverySize) {
+  for (const Index experts : {4, 6, 12}) {
+    const TrainingRunSettings settings = exact_run({.experts = experts});
+    const Outcome alone = outcome_of(shape_of(1, 1), settings);
+    EXPECT_LT(alone.losses[2 * kSteps - 2], alone.losses[0]) << "nothing was learned";
+    expect_one_result_on_every_mesh(settings, alone);
+  }
+}
+
+TEST(ExactRun, HasTheSameBitsForAnyNumberOfMicroBatches) {
+  for (const BalanceOver over : {BalanceOver::kSequence, BalanceOver::kGlobalBatch}) {
+    TrainingRunSettings settings =
+        exact_run({.experts = 6, .routing = {.balance = {.pooled = false, .over = over}}});
+    const Outcome alone = outcome_of(shape_of(1, 1), settings);
+    for (const Index accumulation : {1, 2, 3, 6}) {
+      settings.accumulation = accumulation;
+      expect_one_result_on_every_mesh(settings, alone);
+    }
+  }
+}
+
+/// A loss over micro-batches is another loss for another number of them, but the same on every mesh.
+TEST(ExactRun, HasTheSameBitsOnEveryMeshForOneNumberOfMicroBatches) {
+  TrainingRunSettings settings = exact_run({.accumulation = 2});
+  settings.routing.training = {.jitter = 0.1, .capacity_factor = 1.1, .drop_by = DropBy::kPosition};
+  expect_one_result_on_every_mesh(settings, outcome_of(shape_of(1, 1), settings));
+  settings.routing.training = {.expert_choice = true};
+  settings.routing.dtype = RouterDType::kFp64;
+  expect_one_result_on_every_mesh(settings, outcome_of(shape_of(1, 1), settings));
+}
+
+TEST(ExactRun, HasTheSameBitsForEveryDispatcherChunksThreadsAndPackedFaces) {
+  TrainingRunSettings settings = exact_run({.experts = 5});
+  const Outcome alone = outcome_of(shape_of(1, 1), settings);
+  const Index world = Communicator::world().size();
+  for (const DispatcherKind kind : kDispatcherKinds) {
+    SCOPED_TRACE(name_of(kind));
+    settings.dispatcher = kind;
+    settings.wire.pretended_nodes = 2;
+    for (const Index ep : {std::max<Index>(world / 2, 1), std::min<Index>(world, 3)})
+      if (world % ep == 0) expect_same_bits(outcome_of(shape_of(world / ep, ep), settings), alone);
+  }
+  settings.dispatcher = DispatcherKind::kAlltoall;
+  settings.wire = {};
+  const Index ep = world % 3 == 0 ? 3 : world;
+  settings.chunks = 2;
+  expect_same_bits(outcome_of(shape_of(world / ep, ep), settings), alone);
+  settings.chunks = 0;
+  settings.packed = true;
+  settings.replace_every = world > 1 && settings.experts % ep == 0 ? 2 : 0;
+  set_threads(3);
+  const Outcome threaded = outcome_of(shape_of(world / ep, ep), settings);
+  set_threads(1);
+  expect_same_bits(threaded, alone);
+}
+
+TEST(ExactRun, HasTheSameBitsForExpertsThatMoveForLeavesOfTwoSequencesAndForLatentAttention) {
+  TrainingRunSettings settings = exact_run({.experts = 12, .exact = 2});
+  const Outcome alone = outcome_of(shape_of(1, 1), settings);
+  settings.replace_every = 2;
+  expect_one_result_on_every_mesh(settings, alone);
+  settings = exact_run({.experts = 6, .model = deepseek_config()});
+  settings.z_loss_coef = 0;
+  expect_one_result_on_every_mesh(settings, outcome_of(shape_of(1, 1), settings));
+  settings.frozen = {"model.norm.weight", "model.embed_tokens.weight"};
+  settings.model = tiny_config();
+  expect_one_result_on_every_mesh(settings, outcome_of(shape_of(1, 1), settings));
+}
+
+TEST(ExactRun, IsWithinRoundingOfTheTreeOfRanks) {
+  const Outcome exact = outcome_of(shape_of(1, 1), exact_run()), tree = outcome_of(shape_of(1, 1), {});
+  for (std::size_t i = 0; i < exact.losses.size(); ++i)
+    EXPECT_NEAR(exact.losses[i], tree.losses[i], 1e-5 * tree.losses[i]);
+}
+
+TEST(ExactRun, StopsAtAGradientThatIsNotFiniteAndSaysWhere) {
+  const MeshShape shape = shape_of(1, Communicator::world().size() % 3 == 0 ? 3 : 1);
+  TrainingRun run(shape, exact_run({.experts = 6}));
+  run.trainer.step(0);
+  const Parameter& norm = run.store.find("model.norm.weight");
+  norm.value.flat()[3] = 1e30f;  // finite losses, gradients beyond what a sum may hold
+  try {
+    run.trainer.step(1);
+    ADD_FAILURE() << "no error";
+  } catch (const AgreedError& error) {
+    EXPECT_NE(std::string(error.what()).find("the gradient is not finite; first in that of "),
+              std::string::npos)
+        << error.what();
+  }
+}
+
+TEST(ExactRun, RefusesWhatAddsInAnOrderOfItsOwn) {
+  const auto refuses = [](const TrainingRunSettings& settings, const std::string& word) {
+    try {
+      TrainingRun run(shape_of(1, 1), settings);
+      ADD_FAILURE() << word << " is not refused";
+    } catch (const ShapeError& error) {
+      EXPECT_NE(std::string(error.what()).find(word), std::string::npos) << error.what();
+    }
+  };
+  refuses(exact_run({.fused = false}), "OpenBLAS");
+  refuses(exact_run({.rebalance = kFreeWeights}), "replicas");
+  refuses(exact_run({.wire = {.dtype = WireDType::kBf16}}), "rounded");
+  refuses(exact_run({.routing = {.row_budget = 5}}), "slices");
+  refuses(exact_run({.global_batch = 6, .exact = 4}), "leaves");
+}
+
+}  // namespace
+}  // namespace moeloom

@@ -7,38 +7,39 @@
 #include <algorithm>
 #include <array>
 #include <iostream>
+#include <optional>
 #include <sstream>
 
 #include "cli/bench_ep_options.hpp"
 #include "cli/environment.hpp"
+#include "cli/exit_code.hpp"
 #include "cli/flag_words.hpp"
 #include "cli/option_table.hpp"
 #include "cli/options.hpp"
 #include "commands/commands.hpp"
 #include "run/stop_signals.hpp"
+#include "watch/watcher.hpp"
 
 namespace {
 
 using namespace moeloom;
 
-constexpr int kFailure = 1;
-
 struct Command {
   std::string_view name;
-  int (*run)(int, char**);
+  int (*run)(int, char**);  // null: train's, which is watched
   std::string (*help)();
-  bool on_ranks;                // under MPI
-  bool stops_in_order = false;  // when a signal asks it to
+  bool on_ranks;  // under MPI
 };
 
-constexpr std::array kCommands = {Command{"train", train_command, train_help, true, true},
+constexpr std::array kCommands = {Command{"train", nullptr, train_help, true},
                                   Command{"generate", generate_command, generate_help, true},
                                   Command{"inspect", inspect_command, inspect_help, false},
                                   Command{"convert", convert_command, convert_help, false},
                                   Command{"kernels", kernels_command, kernels_help, false},
                                   Command{"bench", bench_command, bench_ep_help, true},
                                   Command{"calibrate", calibrate_command, calibrate_help, true},
-                                  Command{"plan", plan_command, plan_help, false}};
+                                  Command{"plan", plan_command, plan_help, false},
+                                  Command{"mesh", mesh_command, mesh_help, false}};
 
 /// The library's words for settings, with the flags of this program.
 void say_errors(const std::string& text) {
@@ -57,30 +58,51 @@ int run_alone(const Command& command, int argc, char** argv) try {
   return command.run(argc, argv);
 } catch (const std::exception& error) {
   say_errors(error.what());
-  return kFailure;
+  return exit_code_of(error);
 }
 
-int run_in_session(const Command& command, int argc, char** argv) {
+template <typename Run>
+int run_in_session(const Run& run) {
   const int rank = Communicator::world().rank();
   try {
-    return command.run(argc, argv);
+    return run();
   } catch (const AgreedError& error) {
     if (rank == 0) say_errors(error.what());
+    return exit_code_of(error);
   } catch (const std::exception& error) {
     say_errors("rank " + std::to_string(rank) + ": " + error.what());
-    abort_all_ranks(kFailure);
+    abort_all_ranks(exit_code_of(error));
+    return exit_code_of(error);
   }
-  return kFailure;
 }
 
 int run_on_ranks(const Command& command, int argc, char** argv) try {
-  if (command.stops_in_order) hold_stop_signals();
   Session session(argc, argv);
-  return run_in_session(command, argc - 1, argv + 1);
+  return run_in_session([&] { return command.run(argc - 1, argv + 1); });
 } catch (const std::exception& error) {
   say_errors(error.what());
-  abort_all_ranks(kFailure);
-  return kFailure;
+  abort_all_ranks(exit_code_of(error));
+  return exit_code_of(error);
+}
+
+/// train: it stops in order, and does not hang, neither in its steps nor in the start and the end of MPI.
+int run_training(int argc, char** argv) try {
+  hold_stop_signals();
+  Watcher watcher(std::span(argv, static_cast<std::size_t>(argc)));
+  watch_from_start(argc - 1, argv + 1, watcher);
+  PositionBoard& board = watcher.board();
+  board.enter_call("MPI_Init_thread");
+  std::optional<Session> session(std::in_place, argc, argv);
+  board.enter_call(nullptr);
+  const int code = run_in_session([&] { return train_command(argc - 1, argv + 1, watcher); });
+  board.enter(Activity::kEnding);
+  board.enter_call("MPI_Finalize");
+  session.reset();
+  return code;
+} catch (const std::exception& error) {
+  say_errors(error.what());
+  abort_all_ranks(exit_code_of(error));
+  return exit_code_of(error);
 }
 
 }  // namespace
@@ -93,9 +115,10 @@ int main(int argc, char** argv) {
   if (command == kCommands.end()) {
     if (launcher_rank() == 0)
       say_errors("unknown command \"" + name +
-                 "\"; known: train, generate, inspect, convert, kernels, bench, calibrate, plan");
-    return kFailure;
+                 "\"; known: train, generate, inspect, convert, kernels, bench, calibrate, plan, mesh");
+    return kFailedExitCode;
   }
   if (help_requested(argc - 1, argv + 1)) return say_once(command->help());
+  if (command->run == nullptr) return run_training(argc, argv);
   return command->on_ranks ? run_on_ranks(*command, argc, argv) : run_alone(*command, argc - 1, argv + 1);
 }

@@ -36,6 +36,10 @@ OptionTable table_of(InspectOptions& options) {
   table.add("ranks", "N", "show what each of so many ranks would hold", options.ranks);
   table.add("ep", "N", "ranks that share the experts of a layer", options.ep);
   table.add("freeze", "LIST", "as of train: memory where these are not trained", options.freeze);
+  table.add("verify", "BOOL",
+            "instead: read every file and compare it with manifest.json, of a run each checkpoint; 1 if any "
+            "is damaged or has no manifest",
+            options.verify);
   table.positional("model");
   return table;
 }
@@ -172,8 +176,9 @@ std::string generate_help() {
 
 std::string inspect_help() {
   return help_of<InspectOptions>(
-      "moeloom inspect: what a model or a checkpoint holds\n\n  moeloom inspect runs/latest --ranks 4 --ep "
-      "2\n");
+      "moeloom inspect: what a model or a checkpoint holds\n\n"
+      "  moeloom inspect runs/latest --ranks 4 --ep 2\n"
+      "  moeloom inspect --verify runs/latest\n");
 }
 
 std::string convert_help() {

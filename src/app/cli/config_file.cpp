@@ -1,10 +1,8 @@
 #include "cli/config_file.hpp"
 
 #include "moeloom/base/violations.hpp"
+#include "moeloom/io/text_file.hpp"
 
-#include <cerrno>
-#include <cstring>
-#include <fstream>
 #include <map>
 #include <optional>
 #include <sstream>
@@ -81,11 +79,7 @@ std::vector<ConfigLine> parse_config(const std::string& text, const std::string&
 }
 
 std::vector<ConfigLine> read_config_file(const std::filesystem::path& path) {
-  std::ifstream file(path);
-  std::ostringstream text;
-  if (!file || (file.peek() != std::ifstream::traits_type::eof() && !(text << file.rdbuf())) || file.bad())
-    throw IoError("cannot read " + path.string() + ": " + std::strerror(errno));
-  return parse_config(text.str(), path.string());
+  return parse_config(read_text_file(path), path.string());
 }
 
 std::string config_value(const std::string& value) {

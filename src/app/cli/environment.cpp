@@ -113,6 +113,14 @@ std::filesystem::path cache_folder(const EnvironmentLookup& lookup) {
   return home.is_absolute() ? home / ".cache" : std::filesystem::path();
 }
 
+std::optional<Index> first_number(const EnvironmentLookup& lookup, std::initializer_list<const char*> names) {
+  for (const char* name : names) {
+    const std::optional<std::string> text = lookup(name);
+    if (text && !text->empty()) return std::atoi(text->c_str());
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::optional<bool> boolean_from_text(std::string_view text) {
@@ -135,6 +143,8 @@ EnvironmentFlags read_environment(const EnvironmentLookup& lookup) {
   flags.pretended_nodes =
       reader.read("MOELOOM_PRETEND_NODES", "1 to " + std::to_string(kMostThreads), nodes_from_text)
           .value_or(0);
+  flags.faults =
+      reader.read("MOELOOM_FAULT", valid_faults(), faults_from_text).value_or(std::vector<Fault>());
   flags.log_level = reader.read("MOELOOM_LOG", kLogLevelTexts, log_level_from_text).value_or(LogLevel::kInfo);
   flags.given = reader.given;
   flags.threads = reader.read("OMP_NUM_THREADS", "1 to " + std::to_string(kMostThreads), threads_from_text);
@@ -148,15 +158,19 @@ EnvironmentFlags read_environment() {
 }
 
 Index launcher_rank(const EnvironmentLookup& lookup) {
-  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"}) {
-    const std::optional<std::string> text = lookup(name);
-    if (text && !text->empty()) return std::atoi(text->c_str());
-  }
-  return 0;
+  return first_number(lookup, {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"}).value_or(0);
 }
 
 Index launcher_rank() {
   return launcher_rank(own_variable);
+}
+
+Index launcher_ranks(const EnvironmentLookup& lookup) {
+  return first_number(lookup, {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS"}).value_or(1);
+}
+
+Index launcher_ranks() {
+  return launcher_ranks(own_variable);
 }
 
 AskedGmm choose_gmm_request(const EnvironmentFlags& flags, GmmRule rule) {

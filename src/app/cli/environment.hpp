@@ -11,7 +11,8 @@
 #include <vector>
 
 #include "cli/options.hpp"
-#include "run/log.hpp"
+#include "run/record/log.hpp"
+#include "watch/fault.hpp"
 
 namespace moeloom {
 
@@ -22,6 +23,7 @@ struct EnvironmentFlags {
   std::optional<bool> node_pool;  // MOELOOM_NODE_POOL, where --node-pool says nothing; none: unset
   bool emulate_bf16 = false;      // MOELOOM_BF16=emulate: bf16 also without its instructions
   Index pretended_nodes = 0;      // MOELOOM_PRETEND_NODES: of the ranks of ep, for tests; 0: the real ones
+  std::vector<Fault> faults;      // MOELOOM_FAULT, for tests; empty: unset
   LogLevel log_level = LogLevel::kInfo;  // MOELOOM_LOG
   std::optional<Index> threads;          // OMP_NUM_THREADS, its first number; none: unset
   std::vector<std::string> given;        // "MOELOOM_GMM_PATCH=1", what was set of ours, for the log
@@ -41,6 +43,9 @@ EnvironmentFlags read_environment();
 /// This process's rank by the launcher's own word, before MPI is started; 0 without a launcher.
 Index launcher_rank(const EnvironmentLookup& lookup);
 Index launcher_rank();
+/// The number of ranks, likewise; 1 without a launcher.
+Index launcher_ranks(const EnvironmentLookup& lookup);
+Index launcher_ranks();
 
 /// What was decided and the sentence for the log that says by whom.
 struct AskedGmm {

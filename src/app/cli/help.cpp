@@ -23,6 +23,7 @@ Commands
   bench     bench ep: a layer and a training step at every ep, checked, timed, with a report
   calibrate measures this machine for plan: products, memory, and under mpirun the ways between ranks
   plan      which mesh and dispatcher to run on how many ranks: predicted time, memory and bytes
+  mesh      on how many ranks of the hosts that are left, and at which mesh, a run fits
 
   moeloom <command> --help  lists its options
   moeloom --version         prints the version

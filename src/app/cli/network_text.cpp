@@ -1,6 +1,8 @@
 #include "cli/network_text.hpp"
 
 #include <array>
+#include <cmath>
+#include <limits>
 #include <utility>
 
 #include "cli/option_values.hpp"
@@ -21,7 +23,10 @@ double read_with_unit(const std::string& text, const std::array<Unit, N>& units)
     double number = 0;
     read_value(text.substr(0, text.size() - unit.size()), number);
     if (number <= 0) throw BadValue("a network is faster than " + text);
-    return number * factor;
+    number *= factor;
+    if (!std::isfinite(number) || number < std::numeric_limits<double>::min())
+      throw BadValue("no network has " + text);
+    return number;
   }
   throw BadValue("expected bandwidth and latency as 200Gbit,2us (Gbit, Mbit, GB, MB; s, ms, us, ns)");
 }

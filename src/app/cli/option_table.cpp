@@ -151,15 +151,20 @@ Layer OptionTable::command_line(int argc, const char* const* argv, Mistakes& mis
 }
 
 Layer OptionTable::file(const std::filesystem::path& path, Mistakes& mistakes) const {
+  constexpr Index kMostNamed = 50;  // each is compared with every option's name
   Layer layer;
+  Index unknown = 0;
   try {
     for (const ConfigLine& line : read_config_file(path)) {
       const std::string where = path.string() + ":" + std::to_string(line.line) + ": ";
-      if (find(line.key) == nullptr || line.key == "config")
-        note_unknown(where, line.key, "", mistakes);
-      else
+      if (find(line.key) != nullptr && line.key != "config")
         layer[line.key] = {line.value, where + line.key};
+      else if (++unknown <= kMostNamed)
+        note_unknown(where, line.key, "", mistakes);
     }
+    if (unknown > kMostNamed)
+      mistakes.violations.add(path.string() + ": and " + std::to_string(unknown - kMostNamed) +
+                              " more unknown options");
   } catch (const ConfigError& error) {
     mistakes.violations.add(error.violations());
     forget_all(*this, mistakes);

@@ -184,6 +184,8 @@ std::optional<std::string> closest(const std::string& word, const std::vector<st
   std::size_t least = std::max<std::size_t>(word.size() / 3, 1) + 1;
   std::optional<std::string> best;
   for (const std::string& candidate : known) {
+    const std::size_t longer = std::max(word.size(), candidate.size());
+    if (longer - std::min(word.size(), candidate.size()) >= least) continue;  // at least so many insertions
     const std::size_t distance = edit_distance(word, candidate);
     if (distance >= least) continue;
     least = distance;

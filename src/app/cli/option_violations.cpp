@@ -33,6 +33,7 @@ void check_model(const TrainOptions& options, Violations& violations) {
 
 void check_mesh(const TrainOptions& options, Index world, Violations& violations) {
   const MeshShape shape{options.mesh.dp, options.mesh.ep, options.mesh.order};
+  violations.unless_at_least(0, "replace-every", options.mesh.replace_every);
   if (!options.knows({"dp", "ep", "mesh-order"})) return;
   // Where the model is still to be read, its experts are checked then.
   const bool known = shape_from_flags(options) && knows_shape(options);
@@ -45,12 +46,22 @@ void check_batch(const TrainOptions& options, Index world, Violations& violation
   violations.unless_at_least(1, "seq-len", data.sequence_length);
   violations.unless_at_least(1, "global-batch", data.global_batch);
   violations.unless_at_least(1, "accumulate", data.accumulate);
+  violations.unless_at_least(0, "exact", data.exact);
   if (violations.list().size() > before || !options.knows({"global-batch", "accumulate"})) return;
   const Index shares = world * data.accumulate;
   violations.unless(data.global_batch % shares == 0,
                     "global-batch = " + value_text(data.global_batch) + " sequences do not divide over " +
                         value_text(world) + " ranks x " + value_text(data.accumulate) +
                         " micro-batches; choose a multiple of " + value_text(shares));
+  if (data.exact == 0 || data.global_batch % shares != 0 || !options.knows({"exact"})) return;
+  const Index each = data.global_batch / shares;
+  violations.unless(each % data.exact == 0, "exact = " + value_text(data.exact) +
+                                                " sequences do not divide the " + value_text(each) +
+                                                " of a rank's micro-batch; --exact 1 fits every mesh");
+  const RoutingOptions& routing = options.run.routing;
+  violations.unless(data.accumulate == 1 || (routing.record.empty() && routing.replay.empty()),
+                    "--record-routing and --replay-routing number tokens by rank, then by micro-batch, which "
+                    "--exact with --accumulate above 1 does not; remove one");
 }
 
 void check_data(const TrainOptions& options, Index world, Violations& violations) {
@@ -92,15 +103,21 @@ void check_run(const RunOptions& run, Violations& violations) {
   violations.unless(!run.folder.empty(), "--run DIR must not be empty");
   violations.unless_at_least(1, "steps", run.steps);
   violations.unless_at_least(0, "save-every", run.save_every);
+  violations.unless_not_negative("save-minutes", run.save_minutes);
   violations.unless_at_least(0, "keep", run.keep);
   violations.unless_at_least(0, "eval-every", run.eval_every);
   violations.unless_at_least(1, "eval-sequences", run.eval_sequences);
+  violations.unless_at_least(0, "check-replicas", run.check_replicas);
+  violations.unless_at_least(0, "check-steps", run.check_steps);
   violations.unless_at_least(0, "sample-chars", run.sample_chars);
   violations.unless(run.sample_chars <= kLongestSample || run.sample_chars > kLargestCount,
                     "sample-chars = " + value_text(run.sample_chars) + " must be at most " +
                         value_text(kLongestSample) +
                         ": each looks back at all before it; generate writes longer texts");
   violations.unless_at_least(1, "log-every", run.log_every);
+  violations.unless(
+      !run.stall_seconds || *run.stall_seconds == 0 || *run.stall_seconds >= 1,
+      "stall-timeout = " + value_text(run.stall_seconds) + " must be at least 1 second; 0 leaves it out");
   violations.unless(run.export_dtype == DType::kF32 || !run.export_folder.empty(),
                     "--export-dtype is that of --export DIR, which is not given; remove it");
   check_steps("trace", run.trace.file, "trace-steps", run.trace.steps, violations);
@@ -123,10 +140,6 @@ std::vector<std::string> option_violations(const TrainOptions& options, Index wo
   check_router_options(options.router, violations);
   violations.unless(!options.router.forced || options.run.routing.replay.empty(),
                     "--force-routing and --replay-routing both replace what routers choose; give one");
-  violations.unless(
-      options.router.row_budget == 0 || !options.mesh.rebalance,
-      "--row-budget cuts a layer by the rows that --rebalance moves, so that sums would depend on "
-      "it; give one");
   const bool replaced = options.router.forced || !options.run.routing.replay.empty();
   const RouterKind kind = options.router.kind.value_or(RouterKind::kTopK);
   violations.unless(
@@ -188,7 +201,8 @@ MeshShape mesh_shape(const MeshOptions& options, Index world) {
 }
 
 BatchShape batch_shape(const TrainOptions& options, Index world) {
-  return {options.data.global_batch, options.data.sequence_length, options.data.accumulate, world};
+  return {options.data.global_batch, options.data.sequence_length, options.data.accumulate, world,
+          options.data.exact > 0};
 }
 
 Schedule schedule(const TrainOptions& options, Index hidden_size) {

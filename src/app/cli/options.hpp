@@ -46,6 +46,7 @@ struct MeshOptions {
   WireDType wire_dtype = WireDType::kFp32;
   std::optional<bool> node_pool = std::nullopt;  // none: what MOELOOM_NODE_POOL says, or else off
   bool rebalance = false;
+  Index replace_every = 0;                      // steps; 0: experts stay where they are
   std::optional<Index> overlap = std::nullopt;  // chunks; none: auto, 0: off
   NetworkOptions network = {};  // for the choice of dispatcher and chunks; none: built-in rates
 };
@@ -69,6 +70,7 @@ struct DataOptions {
   Index sequence_length = 256;
   Index global_batch = 16;  // sequences a step over all ranks
   Index accumulate = 1;     // micro-batches a step
+  Index exact = 0;          // sequences of a leaf of exact sums; 0: off
 };
 
 struct OptimizerOptions {
@@ -105,17 +107,24 @@ struct RunOptions {
   std::filesystem::path resume;  // a run or one of its checkpoints; empty: a new run
   std::uint64_t seed = 0;
   Index steps = 500;
-  Index save_every = 250;  // 0: only at the end
-  Index keep = 2;          // checkpoints; 0: all
-  Index eval_every = 100;  // 0: only at the end
+  Index save_every = 250;          // 0: only at the end
+  std::optional<bool> async_save;  // none: where memory allows
+  double save_minutes = 0;         // 0: never for the time
+  Index keep = 2;                  // checkpoints; 0: all
+  Index eval_every = 100;          // 0: only at the end
   Index eval_sequences = 64;
   OnNan on_nan = OnNan::kStop;
+  Index check_replicas = 0;  // every so many steps; 0: never
+  Index check_steps = 0;
+  Index memory_bytes = 0;  // that a rank may hold; 0: no ceiling
   Index sample_chars = 200;
   std::string prompt = "The ";
   std::filesystem::path export_folder;  // a plain Hugging Face folder after the last step; empty: none
   DType export_dtype = DType::kF32;
-  Index shard_bytes = kShardBytes;  // of a file of weights
-  bool overwrite = false;           // replace a run that the folder holds
+  Index shard_bytes = kShardBytes;           // of a file of weights
+  bool overwrite = false;                    // replace a run that the folder holds
+  std::optional<double> stall_seconds = {};  // without a move before the job ends; none: auto, 0: never
+  bool allow_faults = false;                 // that MOELOOM_FAULT asks for
   Index log_every = 1;
   ProgressMode progress = ProgressMode::kAuto;
   bool quiet = false;
@@ -173,6 +182,7 @@ struct InspectOptions {
   Index ranks = 1;
   Index ep = 1;
   NamePatterns freeze;  // memory as with these not trained
+  bool verify = false;  // instead: files against their manifest
 };
 
 struct ConvertOptions {
@@ -224,6 +234,14 @@ struct PlanOptions {
   std::filesystem::path json;
 };
 
+/// What `moeloom mesh` is asked.
+struct MeshQuestion {
+  std::vector<Index> slots = {1};  // ranks that each host may take
+  Index host_bytes = 0;            // of memory; 0: as this one has
+  bool this_host = false;          // instead: what this one has
+  TrainOptions train;
+};
+
 /// argv[0] is the command's own name. Settings come from the command line, then from --config FILE, then,
 /// with --resume, from the train.conf of that run; the first that names a setting wins. Throws ConfigError
 /// with every option that is unknown or cannot be read, and every file.
@@ -237,6 +255,8 @@ ConvertOptions parse_convert_options(int argc, const char* const* argv);
 KernelsOptions parse_kernels_options(int argc, const char* const* argv);
 CalibrateOptions parse_calibrate_options(int argc, const char* const* argv);
 PlanOptions parse_plan_options(int argc, const char* const* argv);
+/// Options of train follow a word `--`.
+MeshQuestion parse_mesh_question(int argc, const char* const* argv);
 
 /// What --help prints, grouped by concern.
 std::string train_help();
@@ -246,6 +266,7 @@ std::string convert_help();
 std::string kernels_help();
 std::string calibrate_help();
 std::string plan_help();
+std::string mesh_help();
 /// What `moeloom --help` and `moeloom --version` print.
 std::string moeloom_help();
 std::string moeloom_version();

@@ -35,7 +35,8 @@ OptionTable table_of(PlanOptions& options) {
   table.add("ranks-per-node", "N", "0: all on one", options.ranks_per_node);
   table.add("processors", "N", "of a node; 0: as this one has", options.processors);
   table.add(
-      "memory", "BYTES", "of a node; 0: as this one has",
+      "memory", "BYTES",
+      "of a node, whose ranks share it as ceilings (--memory of train); 0: as this one has",
       [&options](const std::string& text) { options.memory_bytes = read_bytes(text); },
       [&options] { return exact_bytes_text(options.memory_bytes); });
   table.add(

@@ -62,10 +62,15 @@ void add_mesh_options(OptionTable& table, MeshOptions& mesh) {
       "experts with many rows get replicas on other ranks for a micro-batch, where moving weights costs "
       "less than the rows save; the losses stay the same, bit for bit",
       mesh.rebalance);
+  table.add("replace-every", "STEPS",
+            "after so many steps, experts change ranks for good, weights, moments and all, where uneven load "
+            "lasted and moving costs less than it saves; losses stay the same, bit for bit; 0: never",
+            mesh.replace_every);
   add_overlap_option(table, mesh.overlap);
   table.add(
       "net", "BANDWIDTH,LATENCY",
-      "between nodes, for the choice of dispatcher, chunks and replicas: 200Gbit,2us; auto: 10Gbit,30us",
+      "between nodes, for the choice of dispatcher, chunks, replicas and places of experts: 200Gbit,2us; "
+      "auto: 10Gbit,30us",
       [&mesh](const std::string& text) {
         mesh.network = text == "auto" ? NetworkOptions{} : read_network(text);
       },
@@ -85,6 +90,13 @@ void add_data_options(OptionTable& table, DataOptions& data) {
        {"megatron", TokenFormat::kMegatron}});
   table.add("heldout", "X", "fraction at the end of the file that is kept for validation", data.heldout);
   add_batch_options(table, data.sequence_length, data.global_batch, data.accumulate);
+  table.add(
+      "exact", "N",
+      "losses and weights have the same bits on any number of ranks and mesh, and with any --accumulate "
+      "where nothing else is counted over a micro-batch (--aux-loss-over, --capacity-factor, expert choice): "
+      "sums are made of parts of N sequences, of which every micro-batch of a rank is a multiple; 1 fits "
+      "every mesh, larger parts cost less; 0: off",
+      data.exact);
 }
 
 void add_optimizer_options(OptionTable& table, OptimizerOptions& optimizer) {
@@ -123,6 +135,12 @@ void add_run_options(OptionTable& table, RunOptions& run) {
   table.add("seed", "N", "of initial weights, batches and the sample", run.seed);
   table.add("steps", "N", "updates in all, those before a resume included", run.steps);
   table.add("save-every", "N", "steps between checkpoints; 0: only at the end", run.save_every);
+  table.add("save-minutes", "M",
+            "also a checkpoint where the last is so many minutes old; 0: never for the time",
+            run.save_minutes);
+  table.add("async-save", "BOOL",
+            "write checkpoints from a copy while steps go on; auto: where the node has memory for the copies",
+            run.async_save);
   table.add("keep", "N", "checkpoints kept; 0: all", run.keep);
   add_shard_option(table, run.shard_bytes);
   table.add("export", "DIR",
@@ -134,8 +152,31 @@ void add_run_options(OptionTable& table, RunOptions& run) {
   table.add("eval-sequences", "N", "held-out sequences of one validation", run.eval_sequences);
   table.add_choice("on-nan", "a loss that is not finite: stop, or skip the update", run.on_nan,
                    {{"stop", OnNan::kStop}, {"skip", OnNan::kSkip}});
+  table.add("check-replicas", "N",
+            "every N steps, weights and moments are compared by hash with what the update before left, and "
+            "weights and random streams that several ranks hold with each other; the first that differs ends "
+            "the run with its name and rank; only 1 sees what changes between any two updates; 0: never",
+            run.check_replicas);
+  table.add("check-steps", "N",
+            "every N steps, the gradients are computed twice and compared by hash; a difference ends the run "
+            "with the rank and the parameter; 0: never",
+            run.check_steps);
+  table.add(
+      "memory", "BYTES",
+      "the most that a rank may hold: too little for the model is refused before anything is allocated, "
+      "and rows that come unevenly run in slices that stay within it; 0: no ceiling",
+      [&run](const std::string& text) { run.memory_bytes = read_bytes(text); },
+      [&run] { return exact_bytes_text(run.memory_bytes); });
   table.add("sample-chars", "N", "length of the sample at the end; 0: none", run.sample_chars);
   table.add("prompt", "TEXT", "what the sample begins with", run.prompt);
+  table.add(
+      "stall-timeout", "SECONDS",
+      "ends a job in which no rank moves for so long, and says which one the others wait for; for the start "
+      "and each file or tensor that is read or written ten times as long; auto: 10 times the longest step, "
+      "at least 30, before the first 300, for files 1800, for the start 600; 0: never",
+      run.stall_seconds);
+  table.add("allow-faults", "BOOL", "for tests: MOELOOM_FAULT may kill, stop or delay a rank of this run",
+            run.allow_faults);
   table.add("log-every", "N", "steps between log lines", run.log_every);
   table.add_choice("progress", "one live line; auto: on a terminal", run.progress,
                    {{"auto", ProgressMode::kAuto}, {"on", ProgressMode::kOn}, {"off", ProgressMode::kOff}});
@@ -297,8 +338,10 @@ std::string train_help() {
   add_config_option(table, config);
   return "moeloom train: train a mixture-of-experts language model\n\n"
          "  mpirun -n 2 moeloom train --ep 2 --data corpus.txt --steps 500\n\n"
-         "On SIGTERM or SIGUSR1 to any rank all stop after the same step, with a checkpoint, and answer 75;\n"
-         "--resume goes on from it. (mpirun hands SIGUSR1 on to its ranks.)\n" +
+         "On SIGTERM, SIGUSR1 or SIGINT to any rank all stop after the same step, with a checkpoint, and "
+         "answer\n"
+         "75; --resume goes on from it. A second SIGINT leaves at once. (mpirun hands SIGUSR1 on to its "
+         "ranks.)\n" +
          table.help();
 }
 

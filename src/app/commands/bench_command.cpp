@@ -17,9 +17,9 @@
 #include "cli/flag_words.hpp"
 #include "cli/processors.hpp"
 #include "commands/commands.hpp"
-#include "run/log.hpp"
-#include "run/model_source.hpp"
-#include "run/run_decision.hpp"
+#include "run/record/log.hpp"
+#include "run/start/model_source.hpp"
+#include "run/start/run_decision.hpp"
 
 namespace moeloom {
 namespace {

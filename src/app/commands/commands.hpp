@@ -4,8 +4,14 @@
 
 namespace moeloom {
 
+class Watcher;
+
+/// On as many ranks as mpirun started; every rank calls it. The watcher is this rank's.
+int train_command(int argc, char** argv, Watcher& watcher);
+/// Before MPI starts: the rank, by the launcher's word, is watched as the options of train say, if they can
+/// be read; if not, train_command() tells why.
+void watch_from_start(int argc, char** argv, Watcher& watcher);
 /// On as many ranks as mpirun started; every rank calls it.
-int train_command(int argc, char** argv);
 int generate_command(int argc, char** argv);
 int bench_command(int argc, char** argv);
 int calibrate_command(int argc, char** argv);
@@ -14,5 +20,6 @@ int inspect_command(int argc, char** argv);
 int convert_command(int argc, char** argv);
 int kernels_command(int argc, char** argv);
 int plan_command(int argc, char** argv);
+int mesh_command(int argc, char** argv);
 
 }  // namespace moeloom

@@ -1,7 +1,7 @@
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/text.hpp"
 #include "moeloom/io/new_folder.hpp"
-#include "moeloom/train/checkpoint/checkpoint.hpp"
+#include "moeloom/train/checkpoint/verify.hpp"
 
 #include <algorithm>
 #include <array>
@@ -9,6 +9,7 @@
 
 #include "cli/options.hpp"
 #include "commands/commands.hpp"
+#include "run/report/run_report.hpp"
 
 namespace moeloom {
 namespace {
@@ -22,10 +23,27 @@ bool goes_along(const std::string& name) {
   return std::ranges::any_of(kBeginnings, [&](const char* beginning) { return name.starts_with(beginning); });
 }
 
+bool lies_in(const fs::path& folder, const fs::path& file) {
+  return std::ranges::mismatch(folder, file).in1 == folder.end();
+}
+
+/// Copied byte for byte into what may be published, so a stranger's link to a file of ours is not followed.
+/// Links of Hugging Face's cache lead from snapshots/REVISION to blobs beside it.
+void refuse_link_to_elsewhere(const fs::path& file, const fs::path& folder) {
+  const fs::path home = fs::canonical(folder), place = fs::canonical(file);
+  if (lies_in(home, place)) return;
+  const fs::path cache = home.parent_path();
+  if (cache.filename() == "snapshots" && lies_in(cache.parent_path() / "blobs", place)) return;
+  throw IoError(file.string() + " is a link to " + place.string() +
+                ", outside of the model's folder; put the file itself there, or remove the link");
+}
+
 void copy_words(const fs::path& source, const fs::path& target) {
-  for (const fs::directory_entry& entry : fs::directory_iterator(source))
-    if (entry.is_regular_file() && goes_along(entry.path().filename().string()))
-      fs::copy_file(entry.path(), target / entry.path().filename());
+  for (const fs::directory_entry& entry : fs::directory_iterator(source)) {
+    if (!entry.is_regular_file() || !goes_along(entry.path().filename().string())) continue;
+    refuse_link_to_elsewhere(entry.path(), source);
+    fs::copy_file(entry.path(), target / entry.path().filename());
+  }
 }
 
 struct Converted {
@@ -58,12 +76,15 @@ void write_folder(const SafetensorsFolder& tensors, const Converted& model, cons
 
 int convert_command(int argc, char** argv) {
   const ConvertOptions options = parse_convert_options(argc, argv);
-  const fs::path source = resolve_checkpoint(options.source);
+  const CheckedFolder start = whole_checkpoint(options.source, Communicator::self());
+  for (const Event& warning : start_warnings(start)) Log(LogSettings()).warn(warning);
+  const fs::path& source = start.folder;
   const SafetensorsFolder tensors(source);
   const Converted model = converted(tensors, Document::read(source / "config.json"), options);
   begin_folder(options.target);
   try {
     write_folder(tensors, model, source, options);
+    add_manifest(partial_folder(options.target), Communicator::self());
     publish_folder(options.target);
   } catch (...) {
     discard_folder(options.target);

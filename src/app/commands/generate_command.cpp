@@ -2,6 +2,7 @@
 #include "moeloom/base/parallel.hpp"
 #include "moeloom/model/generate.hpp"
 #include "moeloom/train/checkpoint/checkpoint.hpp"
+#include "moeloom/train/checkpoint/verify.hpp"
 #include "moeloom/train/routing/routing_recorder.hpp"
 
 #include <iostream>
@@ -10,8 +11,8 @@
 #include "cli/option_values.hpp"
 #include "cli/processors.hpp"
 #include "commands/commands.hpp"
-#include "run/run_decision.hpp"
-#include "run/run_report.hpp"
+#include "run/report/run_report.hpp"
+#include "run/start/run_decision.hpp"
 
 namespace moeloom {
 namespace {
@@ -21,7 +22,7 @@ constexpr Index kBytes = 256;  // the vocabulary in which an id is a byte
 struct Request {
   GenerateOptions options;
   EnvironmentFlags flags;
-  std::filesystem::path folder;
+  CheckedFolder start;
   ModelConfig config;
 
   bool in_ids() const { return !options.prompt_ids.empty(); }
@@ -65,14 +66,19 @@ void check(const Request& request, Index world, Violations& violations) {
 
 Request agree_on_generation(int argc, char** argv, const Communicator& world) {
   Request request;
+  Violations violations;
+  agree(world, [&] { request.options = parse_generate_options(argc, argv, violations); });
+  const std::string model = world.all_gather_text(request.options.model.string()).front();
+  try {
+    if (!model.empty()) request.start = whole_checkpoint(model, world);
+  } catch (const AgreedError& error) {
+    violations.add(error.what());
+  }
   agree(world, [&] {
-    Violations violations;
-    request.options = parse_generate_options(argc, argv, violations);
     violations.attempt([&] { request.flags = read_environment(); });
     violations.attempt([&] {
-      if (request.options.model.empty()) return;
-      request.folder = resolve_checkpoint(request.options.model);
-      request.config = ModelConfig::read(request.folder);
+      if (request.start.folder.empty()) return;
+      request.config = ModelConfig::read(request.start.folder);
       check(request, world.size(), violations);
     });
     violations.throw_if_any();
@@ -127,6 +133,9 @@ int generate_command(int argc, char** argv) {
   const Request request = agree_on_generation(argc, argv, world);
   const GenerateOptions& options = request.options;
   const bool speaks = world.rank() == 0;
+  Log log({.rank = world.rank(), .level = request.flags.log_level});
+  for (const Event& warning : start_warnings(request.start))
+    if (speaks) log.warn(warning);
   const MeshShape shape = MeshShape{0, options.ep, {"dp", "ep"}}.completed(world.size());
   const Mesh mesh(std::move(world), shape);
   set_threads(threads_for(options.threads, request.flags.threads, mesh.node()));
@@ -139,7 +148,7 @@ int generate_command(int argc, char** argv) {
   const DecidedRun run = decide_run(std::move(facts), asked, {}, request.flags, mesh.world());
   ParameterStore store(
       parameter_specs(request.config, mesh.experts(std::max<Index>(request.config.num_experts, 1))));
-  load_model(request.folder, store, mesh, request.config);
+  load_model(request.start.folder, store, mesh, request.config);
   Decoder decoder(request.config, store, mesh, run.decision.table);
 
   std::vector<std::int32_t> text = request.prompt();

@@ -4,14 +4,16 @@
 #include "moeloom/model/hf/family.hpp"
 #include "moeloom/plan/memory_need.hpp"
 #include "moeloom/train/checkpoint/checkpoint.hpp"
+#include "moeloom/train/checkpoint/verify.hpp"
 
 #include <algorithm>
 #include <cstdio>
 
+#include "cli/exit_code.hpp"
 #include "cli/options.hpp"
 #include "commands/commands.hpp"
 #include "commands/rate_source.hpp"
-#include "run/model_source.hpp"
+#include "run/start/model_source.hpp"
 
 namespace moeloom {
 namespace {
@@ -140,10 +142,38 @@ void print_no_tensors(const std::filesystem::path& folder, const ModelConfig& co
               folder.string().c_str());
 }
 
+void print_state(const char* state, const std::string& name, const std::string& what) {
+  std::printf("  %-9s  %-32s %s\n", state, name.c_str(), what.c_str());
+}
+
+void print_check(const CheckedFolder& checked) {
+  const FolderCheck& check = checked.check;
+  std::printf("%s\n", checked.folder.c_str());
+  for (const CheckedFile& file : check.files)
+    print_state(file.damage.empty() ? "whole" : "damaged", file.name,
+                file.damage.empty() ? bytes_text(static_cast<double>(file.bytes)) : file.damage);
+  for (const std::string& name : check.others) print_state("unknown", name, "not in the manifest");
+  if (!check.has_manifest)
+    std::printf("  has no %s: nothing could be compared\n", kManifestFile);
+  else
+    std::printf("  %s read in %.3f s, %.0f MB/s\n", bytes_text(static_cast<double>(check.bytes)).c_str(),
+                check.seconds, static_cast<double>(check.bytes) / 1e6 / std::max(check.seconds, 1e-9));
+}
+
+int verify(const std::filesystem::path& path) {
+  bool all_whole = true;
+  for (const CheckedFolder& checked : check_all(path, Communicator::self())) {
+    print_check(checked);
+    all_whole = all_whole && checked.check.has_manifest && checked.check.whole();
+  }
+  return all_whole ? 0 : kDataExitCode;
+}
+
 }  // namespace
 
 int inspect_command(int argc, char** argv) {
   const InspectOptions options = parse_inspect_options(argc, argv);
+  if (options.verify) return verify(options.model);
   const bool config_alone = holds_config_alone(options.model);
   const std::filesystem::path folder = config_alone ? options.model : resolve_checkpoint(options.model);
   const ModelConfig config = config_alone ? config_by_itself(folder) : ModelConfig::read(folder);

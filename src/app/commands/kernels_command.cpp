@@ -9,8 +9,8 @@
 #include "cli/options.hpp"
 #include "cli/processors.hpp"
 #include "commands/commands.hpp"
-#include "run/model_source.hpp"
-#include "run/run_decision.hpp"
+#include "run/start/model_source.hpp"
+#include "run/start/run_decision.hpp"
 
 namespace moeloom {
 namespace {

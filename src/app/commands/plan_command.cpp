@@ -14,7 +14,7 @@
 #include "commands/commands.hpp"
 #include "commands/plan_words.hpp"
 #include "commands/rate_source.hpp"
-#include "run/run_decision.hpp"
+#include "run/start/run_decision.hpp"
 
 namespace moeloom {
 namespace {
@@ -110,7 +110,9 @@ RunDecision decision_at(const PlanOptions& options, const Job& job, const Predic
   step.processors_per_node = step.ranks_per_node * step.threads;  // as find_run_facts() has it
   RunFacts facts = facts_at(job, step);
   if (options.network.bytes_per_second > 0) use_network(facts, options.network);
+  facts.program_bytes = kProgramBytes;
   RunRequest request;
+  request.memory_ceiling = memory_of_a_rank(options);
   request.gmm_budget_bytes = job.gmm_budget_bytes;
   request.dtype = job.dtype;
   request.emulate_bf16 = true;  // require_dtype() has looked
@@ -186,6 +188,10 @@ Document document_of(const RunDecision& decision) {
   for (const auto& [name, text] : facts_of(decision)) row.set(name, text);
   row.set("experts", (decision.gmm.apply ? "grouped: " : "loop: ") + decision.gmm.reason);
   row.set("memory", decision.memory.total());
+  if (decision.row_budget.room) {
+    row.set("row_budget", decision.row_budget.rows);
+    row.set("row_budget_reason", decision.row_budget.reason);
+  }
   return row;
 }
 
@@ -221,7 +227,21 @@ void print_recommended(const PlanOptions& options, const Job& job, const Predict
     std::printf("  %-10s  %s\n", name.c_str(), with_flags(text).c_str());
   std::printf("  %-10s  %s: %s\n", "experts", train.gmm.apply ? "grouped" : "loop",
               with_flags(train.gmm.reason).c_str());
-  std::printf("  %-10s  %s a rank\n", "memory", bytes_text(train.memory.total()).c_str());
+  std::printf("  %-10s  %s a rank, %s of it program and MPI\n", "memory",
+              bytes_text(train.memory.total()).c_str(), bytes_text(train.memory.program).c_str());
+  const double copy = save_copy_bytes(parameters_at(job, point.step.mesh.ep), point.step.mesh);
+  std::printf("  %-10s  and %s a rank for the copy of --async-save, where that fits\n", "",
+              bytes_text(copy).c_str());
+  if (train.row_budget.room)
+    std::printf("  %-10s  %s\n", "rows", with_flags(train.row_budget.reason).c_str());
+}
+
+/// What a ceiling of train makes of a job whose even rows do not fit.
+void print_slices(const PlanOptions& options, const Job& job, const PredictedPoint& point) {
+  if (options.memory_bytes == 0) return;
+  const RowBudgetDecision budget = decision_at(options, job, point).row_budget;
+  if (budget.room->fits() && budget.rows > 0)
+    std::printf("or as it is, in slices, slower: %s\n", with_flags(budget.reason).c_str());
 }
 
 void print_advice(const PlanOptions& options, const Job& job, const std::vector<PredictedPoint>& points,
@@ -230,6 +250,7 @@ void print_advice(const PlanOptions& options, const Job& job, const std::vector<
     print_recommended(options, job, points.front());
   else
     std::printf("\n%s", memory_advice(job, smallest_point(points), fit).c_str());
+  if (!points.front().fits) print_slices(options, job, smallest_point(points));
 }
 
 }  // namespace

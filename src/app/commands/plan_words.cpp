@@ -88,6 +88,10 @@ std::string calibrate_line(const CalibrateOptions& options, Index node_ranks, In
          std::to_string(options.threads) + (options.dtype == DType::kBF16 ? " --dtype bf16" : "");
 }
 
+Index memory_of_a_rank(const PlanOptions& options) {
+  return options.memory_bytes / std::max<Index>(std::min(options.ranks_per_node, options.ranks), 1);
+}
+
 std::string run_line(const PlanOptions& options, const PredictedPoint& point) {
   const StepCase& step = point.step;
   const Index world = step.mesh.world();
@@ -102,6 +106,8 @@ std::string run_line(const PlanOptions& options, const PredictedPoint& point) {
   if (options.dtype == DType::kBF16) line += " --dtype bf16";
   if (options.gmm_budget_bytes != KernelOptions{}.gmm_budget_bytes)
     line += " --gmm-budget " + exact_bytes_text(options.gmm_budget_bytes);
+  if (const Index memory = memory_of_a_rank(options); memory > 0)
+    line += " --memory " + exact_bytes_text(memory);
   return line + " --data " + options.data.string();
 }
 

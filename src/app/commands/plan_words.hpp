@@ -16,6 +16,9 @@ CalibrateOptions calibration_of(const Job& job, const PlanOptions& options);
 /// The line that does so with as many ranks a node on so many nodes: mpirun ... moeloom calibrate ...
 std::string calibrate_line(const CalibrateOptions& options, Index node_ranks, Index nodes);
 
+/// Its share of the node's memory, as `train --memory` takes it; 0: no memory was said.
+Index memory_of_a_rank(const PlanOptions& options);
+
 /// The line that runs a point: mpirun ... moeloom train ...
 std::string run_line(const PlanOptions& options, const PredictedPoint& point);
 

@@ -4,7 +4,7 @@
 #include "moeloom/kernels/grouped_matmul.hpp"
 
 #include "cli/processors.hpp"
-#include "run/model_source.hpp"
+#include "run/start/model_source.hpp"
 
 namespace moeloom {
 

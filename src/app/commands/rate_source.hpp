@@ -17,6 +17,9 @@ void require_dtype(DType dtype, const EnvironmentFlags& flags);
 /// Every kernel that `train` would use of itself.
 KernelTable usual_kernels(const ModelConfig& config, Index rows, DType dtype);
 
+/// What a rank of train holds before anything of the model is there: 21 MiB with Open MPI 4.1.
+inline constexpr double kProgramBytes = 24 << 20;
+
 /// Processors that this process may run on.
 Index processors_here();
 

@@ -1,5 +1,7 @@
+#include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"
 
+#include "cli/environment.hpp"
 #include "cli/processors.hpp"
 #include "cli/terminal.hpp"
 #include "commands/commands.hpp"
@@ -7,16 +9,26 @@
 
 namespace moeloom {
 
-int train_command(int argc, char** argv) {
+int train_command(int argc, char** argv, Watcher& watcher) {
   Communicator world = Communicator::world();
+  world.report_to(watcher.board());
+  watcher.board().enter(Activity::kLoading);
   auto [request, inputs] = agree_on_run(argc, argv, world);
   const RunOptions& run = request.options.run;
+  watcher.watch({run.folder, world.rank(), world.size(), run.stall_seconds});
   const bool live = world.rank() == 0 && progress_is_live(run.progress, run.quiet, stderr_is_watched());
   Log log({.rank = world.rank(), .level = request.flags.log_level, .quiet = run.quiet, .live_line = live});
   const MeshShape shape = mesh_shape(request.options.mesh, world.size());
   Mesh mesh(std::move(world), shape);
   set_threads(threads_for(request.options.kernels.threads, request.flags.threads, mesh.node()));
-  return TrainRun(request, std::move(inputs), std::move(mesh), log, live).run();
+  return TrainRun(request, std::move(inputs), std::move(mesh), log, live, watcher).run();
+}
+
+void watch_from_start(int argc, char** argv, Watcher& watcher) try {
+  const RunOptions run = parse_train_options(argc, argv).run;
+  watcher.watch({run.folder, launcher_rank(), launcher_ranks(), run.stall_seconds});
+} catch (const Error&) {
+  // all ranks say it together, once they can
 }
 
 }  // namespace moeloom

@@ -5,7 +5,7 @@
 #include "moeloom/train/routing/routing_replay.hpp"
 
 #include "cli/options.hpp"
-#include "run/log.hpp"
+#include "run/record/log.hpp"
 
 namespace moeloom {
 
@@ -40,12 +40,14 @@ class RunRouting {
   void start();
   /// After each step -> what a log should say. Collective; throws AgreedError, as for a full disk.
   std::optional<Event> end_step(const StepReport& report);
+  /// Records no more: what is on the disk stays.
+  void give_up() { recorder_.reset(); }
+  /// Whether the step is recorded; the same on every rank.
+  bool records(Index step) const { return recorder_ && range_.from <= step && step < range_.to; }
   /// Puts what was recorded so far on the disk. Collective; throws AgreedError.
   void publish();
 
  private:
-  bool records(Index step) const { return recorder_ && range_.from <= step && step < range_.to; }
-
   std::optional<RoutingRecorder> recorder_;
   std::optional<RoutingReplay> replay_;
   std::function<void(MicroBatchPlace, Batch&)> force_;

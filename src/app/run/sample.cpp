@@ -1,6 +1,6 @@
 #include "run/sample.hpp"
 
-#include "run/model_source.hpp"
+#include "run/start/model_source.hpp"
 
 namespace moeloom {
 

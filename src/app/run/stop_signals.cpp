@@ -2,6 +2,7 @@
 
 #include "moeloom/base/errors.hpp"
 
+#include <atomic>
 #include <cerrno>
 #include <csignal>
 #include <cstring>
@@ -12,6 +13,16 @@
 
 namespace moeloom {
 namespace {
+
+constexpr int kInterruptedExitCode = 128 + SIGINT;  // as a shell has it
+std::atomic<int> interrupts{0};                     // that have come
+std::atomic<bool> interrupted{false};               // and were not taken
+
+/// The second leaves whatever this process is in: a save, a step, or a wait for a rank that is gone.
+void count_interrupt(int) {
+  if (interrupts.fetch_add(1) > 0) _exit(kInterruptedExitCode);
+  interrupted = true;
+}
 
 sigset_t stop_signals() {
   sigset_t set;
@@ -42,6 +53,10 @@ void hold_stop_signals() {
     action.sa_flags = SA_RESTART;
     sigaction(signal, &action, nullptr);
   }
+  struct sigaction action {};
+  action.sa_handler = count_interrupt;
+  action.sa_flags = SA_RESTART;
+  sigaction(SIGINT, &action, nullptr);
 }
 
 StopSignals::StopSignals() {
@@ -56,12 +71,22 @@ StopSignals::~StopSignals() {
 }
 
 int StopSignals::take() {
+  if (interrupted.exchange(false)) return SIGINT;
   signalfd_siginfo info{};
   return read(descriptor_, &info, sizeof info) == sizeof info ? static_cast<int>(info.ssi_signo) : 0;
 }
 
 std::string_view signal_name(int signal) {
-  return signal == SIGTERM ? "SIGTERM" : signal == SIGUSR1 ? "SIGUSR1" : "a signal";
+  switch (signal) {
+    case SIGTERM:
+      return "SIGTERM";
+    case SIGUSR1:
+      return "SIGUSR1";
+    case SIGINT:
+      return "SIGINT";
+    default:
+      return "a signal";
+  }
 }
 
 }  // namespace moeloom

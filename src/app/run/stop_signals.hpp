@@ -5,8 +5,8 @@
 
 namespace moeloom {
 
-/// SIGTERM and SIGUSR1 no longer end this process: they wait for StopSignals, whichever thread they meet.
-/// Call it on the first thread, before MPI starts.
+/// SIGTERM, SIGUSR1 and the first SIGINT no longer end this process: they wait for StopSignals, whichever
+/// thread they meet. A second SIGINT ends it at once. Call it on the first thread, before MPI starts.
 void hold_stop_signals();
 
 class StopSignals {
@@ -26,9 +26,5 @@ class StopSignals {
 
 /// "SIGTERM"
 std::string_view signal_name(int signal);
-
-/// What a run that was stopped in order answers (EX_TEMPFAIL of sysexits.h): done is 0, failed is 1, and this
-/// one wants to be started again with --resume.
-inline constexpr int kStoppedExitCode = 75;
 
 }  // namespace moeloom

@@ -9,9 +9,11 @@
 #include <new>
 #include <utility>
 
+#include "cli/exit_code.hpp"
 #include "cli/option_values.hpp"
-#include "run/run_report.hpp"
-#include "run/run_settings.hpp"
+#include "run/report/run_report.hpp"
+#include "run/start/memory_ceiling.hpp"
+#include "run/start/run_settings.hpp"
 
 namespace moeloom {
 namespace {
@@ -25,7 +27,8 @@ DecidedRun decide_training(const TrainRequest& request, const RunInputs& inputs,
   const StepCase work{.threads = threads(),
                       .tokens = batch.sequences_per_micro_batch() * batch.sequence_length,
                       .sequence_length = batch.sequence_length,
-                      .micro_batches = batch.accumulation};
+                      .micro_batches = batch.accumulation,
+                      .exact = options.data.exact};
   RunFacts facts = find_run_facts(inputs.config, mesh, work, request.flags.pretended_nodes);
   if (const auto& recorded = inputs.recorded)
     facts.recorded = GmmDecision{recorded->gmm_applied, recorded->gmm_reason};
@@ -34,23 +37,48 @@ DecidedRun decide_training(const TrainRequest& request, const RunInputs& inputs,
       parameter_specs(inputs.config,
                       experts_of(std::max<Index>(inputs.config.num_experts, 1), mesh.shape().ep, 0)),
       inputs.frozen);
-  return decide_run(std::move(facts), run_request(options.kernels, options.mesh, request.flags),
-                    options.kernels, request.flags, mesh.world());
+  if (options.run.memory_bytes > 0) return_freed_blocks();
+  facts.program_bytes = mesh.world().all_max(static_cast<double>(private_bytes()));
+  RunRequest asked = run_request(options.kernels, options.mesh, request.flags);
+  asked.row_budget = options.router.row_budget;
+  asked.memory_ceiling = options.run.memory_bytes;
+  asked.save_copy = saves_before_the_end(options.run) ? options.run.async_save : std::optional(false);
+  DecidedRun run = decide_run(facts, asked, options.kernels, request.flags, mesh.world());
+  agree(mesh.world(), [&] { require_within_ceiling(facts, run.decision, inputs.frozen); });
+  return run;
 }
 
-TrainerSettings with_hooks(TrainerSettings settings, TrainerHooks hooks) {
+LeafSettings leaves_of(const DataOptions& data) {
+  if (data.exact == 0) return {};
+  return {.sequences = data.exact, .per_step = data.global_batch / data.exact};
+}
+
+RoutingSettings within(RoutingSettings settings, const RowBudgetDecision& budget) {
+  settings.row_budget = budget.rows;
+  return settings;
+}
+
+TrainerSettings with_decision(TrainerSettings settings, TrainerHooks hooks, const RunDecision& decision,
+                              Index pretended_nodes) {
   settings.hooks = std::move(hooks);
+  settings.replace = {.every = decision.replace.every,
+                      .rates = decision.replace.rates,
+                      .pooled_by_node = decision.pool.on,
+                      .pretended_nodes = pretended_nodes};
   return settings;
 }
 
 }  // namespace
 
-TrainRun::TrainRun(const TrainRequest& request, RunInputs inputs, Mesh mesh, Log& log, bool live)
+TrainRun::TrainRun(const TrainRequest& request, RunInputs inputs, Mesh mesh, Log& log, bool live,
+                   Watcher& watcher)
     : options_(request.options),
       rate_reason_(request.rate_reason),
       inputs_(std::move(inputs)),
+      data_bytes_(static_cast<Index>(std::filesystem::file_size(options_.data.file))),
       mesh_(std::move(mesh)),
       log_(log),
+      watcher_(watcher),
       progress_(std::cerr, live),
       decided_(decide_training(request, inputs_, mesh_)),
       dispatcher_(open_dispatcher(decision(), mesh_, inputs_.config.num_experts)),
@@ -60,23 +88,66 @@ TrainRun::TrainRun(const TrainRequest& request, RunInputs inputs, Mesh mesh, Log
                                   .dispatcher = dispatcher_,
                                   .optimizer = options_.optimizer.settings,
                                   .frozen = inputs_.frozen,
-                                  .routing = routing_settings(options_)})),
+                                  .routing = within(routing_settings(options_), decision().row_budget),
+                                  .leaves = leaves_of(options_.data)})),
       sampler_(*inputs_.tokens, split_tokens(inputs_.tokens->size(), options_.data.heldout), settings_.batch,
                options_.run.seed),
       trainer_(model_->decoder, model_->store, mesh_, model_->optimizer, sampler_,
-               with_hooks(settings_, routing_.hooks())),
-      collapse_watch_(inputs_.config.num_experts_per_tok) {}
+               with_decision(settings_, hooks(), decision(), request.flags.pretended_nodes)),
+      collapse_watch_(inputs_.config.num_experts_per_tok),
+      save_clock_(options_.run.save_minutes, std::chrono::steady_clock::now()),
+      background_(model_->store, model_->optimizer, mesh_, inputs_.config) {
+  arm_faults(request.flags.faults);
+}
+
+void TrainRun::enter(Activity activity) {
+  watcher_.board().enter(activity);
+  if (faults_) faults_->meet(watcher_.board().read(), first_step_ + steps_done_);
+}
+
+void TrainRun::arm_faults(const std::vector<Fault>& faults) {
+  PhaseClock& clock = model_->decoder.clock();
+  clock.show_on(&watcher_.board());
+  std::vector<Fault> mine = faults;
+  std::erase_if(mine, [&](const Fault& fault) { return fault.rank != mesh_.world().rank(); });
+  if (mine.empty()) return;
+  faults_.emplace(std::move(mine), in_run("faults.log"), model_->store);
+  clock.on_enter([this] { faults_->meet(watcher_.board().read(), first_step_ + steps_done_); });
+}
+
+TrainerHooks TrainRun::hooks() {
+  TrainerHooks hooks = routing_.hooks();
+  hooks.after = [this, after = hooks.after](MicroBatchPlace place, const Batch& batch,
+                                            const Decoder& decoder) {
+    after(place, batch, decoder);
+    if (faults_) faults_->meet_gradients(place.step);
+  };
+  return hooks;
+}
 
 int TrainRun::run() {
   log_run();
   load();
   plan_trace();
   plan_routing();
-  prepare_run_folder(options_, mesh_.world());
+  lock_ = prepare_run_folder(options_, inputs_, mesh_.world());
+  watcher_.settle();
   if (trace_) trace_->open();
   routing_.start();
   leave_other_course();
   open_files();
+  save_clock_.restart(std::chrono::steady_clock::now());
+  try {
+    return train_all();
+  } catch (const AgreedError& error) {
+    // All ranks are here: what is being written may be finished, unless a number in it may be wrong.
+    if (error.cause() != Cause::kCorrupt) finish_save();
+    throw;
+  }
+}
+
+int TrainRun::train_all() {
+  start_seconds_ = wall_clock() - process_start();
   for (Index step = first_step_; step < options_.run.steps; ++step) {
     const bool sound = one_step_in_memory(step);
     if (signal_ == 0 || !sound) continue;
@@ -85,11 +156,11 @@ int TrainRun::run() {
       continue;
     }
     stop(step + 1);
-    return kStoppedExitCode;
+    return exit_code(kStoppedExitCode);
   }
   progress_.clear();
   finish();
-  return 0;
+  return exit_code(0);
 }
 
 bool TrainRun::one_step_in_memory(Index step) {
@@ -103,19 +174,27 @@ bool TrainRun::one_step_in_memory(Index step) {
 
 bool TrainRun::one_step(Index step) {
   const StepReport report = train(step);
-  if (const auto recorded = routing_.end_step(report)) log_.info(*recorded);
+  watcher_.step_took(report.seconds);
+  if (routing_.records(step))
+    record_routing([&] {
+      if (const auto recorded = routing_.end_step(report)) log_.info(*recorded);
+    });
   memory_bytes_ = std::max(memory_bytes_, held_bytes(dispatcher_.memory.get()));
-  auto [metrics, signal] = measure_step(report, tokens_seen_, memory_bytes_, signals_.take(), mesh_.world());
+  auto [metrics, signal, save_due, parts_done] = measure_step(report, tokens_seen_, news(), mesh_.world());
   if (signal != 0) signal_ = signal;
   if (!report.skipped) {
     metrics.collapse = collapse_watch_.step(step, report.chosen_per_expert);
     last_rows_ = report.rows_per_expert;
   }
+  if (report.replace) log_.info(replace_event(*report.replace, step));
   if (report.row_slices > 1 && !std::exchange(told_of_slices_, true))
     warn_once(Event()
                   .with("step", step)
                   .with("row_slices", report.row_slices)
-                  .with("reason", "a rank's rows of a layer were more than --row-budget"));
+                  .with("reason", "a rank's rows of a layer were more than row budget = " +
+                                      std::to_string(decision().row_budget.rows)));
+  metrics.start_seconds = std::exchange(start_seconds_, 0);
+  metrics.save_seconds = held_seconds_ - std::exchange(held_told_, held_seconds_);
   tokens_seen_ = metrics.tokens_seen;
   seconds_ += metrics.seconds;
   ++steps_done_;
@@ -126,9 +205,21 @@ bool TrainRun::one_step(Index step) {
   record(metrics);
   if (trace_ && trace_->ends_with(step)) write_trace();
   stop_if_none_is_finite(report);
-  const bool save_now = !report.skipped && options_.run.save_every > 0 && done % options_.run.save_every == 0;
-  if (save_now && done < options_.run.steps) save(done);
+  if (parts_done) go_on_saving();
+  if (steps_done_ == 1 && saves_before_the_end(options_.run))
+    saves_in_background();  // its memory is there by the first save
+  // By the clock it may as well be a step later: a save under way is not waited for.
+  save_due &= !background_.busy();
+  save_due |= options_.run.save_every > 0 && done % options_.run.save_every == 0;
+  if (save_due && !report.skipped && done < options_.run.steps) begin_save(done);
   return !report.skipped;
+}
+
+RankNews TrainRun::news() {
+  return {.memory_bytes = memory_bytes_,
+          .signal = signals_.take(),
+          .save_due = is_rank_0() && save_clock_.due(std::chrono::steady_clock::now()),
+          .part_done = background_.busy() && background_.part_done()};
 }
 
 StepReport TrainRun::train(Index step) {
@@ -136,13 +227,9 @@ StepReport TrainRun::train(Index step) {
   return trace_ && trace_->covers(step) ? trace_->record(step, model_->decoder.clock(), run) : run();
 }
 
-void TrainRun::write_trace() {
-  trace_->write();
-  log_.info(Event().with("trace", trace_->path().string()));
-}
-
 void TrainRun::stop(Index done) {
   progress_.clear();
+  finish_save();
   if (trace_ && trace_->pending()) write_trace();
   if (saved_ != done) save(done);
   warn_once(Event()
@@ -161,7 +248,7 @@ void TrainRun::stop_if_none_is_finite(const StepReport& report) {
 }
 
 void TrainRun::record(const StepMetrics& metrics) {
-  agree_on_disk([&] { metrics_->append(metrics); });
+  write_line(metrics);
   const bool now = metrics.step % options_.run.log_every == 0 || metrics.step + 1 == options_.run.steps;
   if (progress_.live())
     log_.record(step_event(metrics));

@@ -1,24 +1,37 @@
 // A training run from its first step to its report, on every rank.
 #pragma once
 
+#include "moeloom/train/checkpoint/background_save.hpp"
 #include "moeloom/train/collapse_watch.hpp"
 #include "moeloom/train/training_state.hpp"
 
-#include "run/log.hpp"
-#include "run/metrics.hpp"
-#include "run/progress.hpp"
-#include "run/run_decision.hpp"
+#include <future>
+
+#include "run/record/log.hpp"
+#include "run/record/metrics.hpp"
+#include "run/record/progress.hpp"
+#include "run/record/trace.hpp"
+#include "run/report/run_report.hpp"
+#include "run/report/run_time.hpp"
 #include "run/run_routing.hpp"
-#include "run/run_setup.hpp"
+#include "run/save_clock.hpp"
+#include "run/start/run_decision.hpp"
+#include "run/start/run_setup.hpp"
 #include "run/stop_signals.hpp"
-#include "run/trace.hpp"
+#include "watch/fault_injector.hpp"
+#include "watch/watcher.hpp"
 
 namespace moeloom {
+
+/// Whether checkpoints are asked for besides the last.
+inline bool saves_before_the_end(const RunOptions& run) {
+  return run.save_minutes > 0 || (run.save_every > 0 && run.save_every < run.steps);
+}
 
 /// Members in the order in which they need each other. All of it is collective over the world.
 class TrainRun {
  public:
-  TrainRun(const TrainRequest& request, RunInputs inputs, Mesh mesh, Log& log, bool live);
+  TrainRun(const TrainRequest& request, RunInputs inputs, Mesh mesh, Log& log, bool live, Watcher& watcher);
 
   /// -> the exit code
   int run();
@@ -27,7 +40,6 @@ class TrainRun {
   const RunDecision& decision() const { return decided_.decision; }
   bool is_rank_0() const { return mesh_.world().rank() == 0; }
   std::filesystem::path in_run(const char* name) const { return options_.run.folder / name; }
-  Index data_bytes() const { return static_cast<Index>(std::filesystem::file_size(options_.data.file)); }
   /// What rank 0 alone writes; a full disk there stops every rank in order.
   template <typename Write>
   void agree_on_disk(Write write) {
@@ -35,6 +47,11 @@ class TrainRun {
       if (is_rank_0()) write();
     });
   }
+
+  /// For the watcher, and for a fault that is to strike there.
+  void enter(Activity activity);
+  void arm_faults(const std::vector<Fault>& faults);
+  TrainerHooks hooks();
 
   // Before the first step (train_run_start.cpp).
   void log_run();
@@ -50,13 +67,14 @@ class TrainRun {
   void plan_routing();
 
   // A step (train_run.cpp).
+  int train_all();
   /// One rank may meet this alone: it cannot be agreed on.
   bool one_step_in_memory(Index step);
   /// -> whether the weights may be saved: those that gave no finite step may be broken themselves, and must
   /// not replace good ones on the disk.
   bool one_step(Index step);
+  RankNews news();
   StepReport train(Index step);
-  void write_trace();
   void stop(Index done);
   void stop_if_none_is_finite(const StepReport& report);
   void record(const StepMetrics& metrics);
@@ -65,18 +83,52 @@ class TrainRun {
 
   // What is kept and said of it (train_run_end.cpp).
   std::optional<double> validate();
-  TrainerState state_at(Index step) const;
-  void save(Index done);
-  void export_weights();
   std::string sample();
+  /// What it held at most, where there was a ceiling. Collective.
+  void say_peak();
   void finish();
+  /// Of the whole run; none where nobody recorded when it began. Rank 0.
+  std::optional<TimeUse> spent() const;
   void print_result(const std::optional<double>& validation, const std::string& text);
+
+  // What goes to the disk, which may be full for a while (train_run_save.cpp).
+  TrainerState state_at(Index step) const;
+  /// A checkpoint; where the system refuses it, the last one stays, the log says why, and training goes on.
+  void save(Index done);
+  /// The same while steps go on, where that is wanted and memory allows.
+  void begin_save(Index done);
+  /// After a step in which every rank's part of a stage was done.
+  void go_on_saving();
+  /// Waits for a save under way, if there is one.
+  void finish_save();
+  /// A part of saving, whose time the steps wait; what it throws is said, and so is its end.
+  void try_saving(Index done, const std::function<void()>& step);
+  bool saves_in_background();
+  std::string why_no_copy();
+  void prepare_save();
+  void end_save(Index done);
+  CheckpointRun checkpoint_run() const { return {options_.run.folder, options_.run.shard_bytes}; }
+  void check_file_system();
+  /// Of rank 0, beside the steps: a disk that is busy takes long to forget a large file.
+  void prune(Index done);
+  void finish_pruning();
+  void say_save_failed(Index done, const std::string& reason);
+  void export_weights();
+  void write_trace();
+  void write_line(const StepMetrics& metrics);
+  /// What is lost where the system refuses it, and said. `write` runs on every rank.
+  bool write_output(const char* what, const std::function<void()>& write);
+  void record_routing(const std::function<void()>& record);
+  /// That of a full disk, where something that was to be written at the end is not there.
+  int exit_code(int otherwise);
 
   const TrainOptions options_;
   const std::string rate_reason_;
   const RunInputs inputs_;
+  const Index data_bytes_;  // asked once: the file may vanish
   const Mesh mesh_;
   Log& log_;
+  Watcher& watcher_;
   ProgressLine progress_;
   const DecidedRun decided_;
   const DispatcherSettings dispatcher_;
@@ -86,8 +138,19 @@ class TrainRun {
   RunRouting routing_;
   Trainer trainer_;
   CollapseWatch collapse_watch_;
+  SaveClock save_clock_;
+  std::optional<FaultInjector> faults_;  // before what writes: it sees every file
+  BackgroundSave background_;
+  std::future<std::string> pruning_;           // what went wrong with it; rank 0
+  std::optional<bool> in_background_;          // none: not decided yet
+  Index saving_ = -1;                          // the step of the save under way
+  double held_seconds_ = 0;                    // that saves held the steps
+  double held_told_ = 0;                       // of those, what lines of the metrics say
+  double start_seconds_ = 0;                   // from the process's start; until a line says so
+  double held_before_ = 0;                     // by the saves before this one
   std::vector<std::vector<Index>> last_rows_;  // [layer][E], of the last step that was not skipped
   StopSignals signals_;
+  std::unique_ptr<RunLock> lock_;  // of a new folder; rank 0
   std::optional<Trace> trace_;
   std::optional<MetricsWriter> metrics_;  // rank 0
   std::vector<std::string> left_;         // names of checkpoints of another course; rank 0
@@ -96,9 +159,13 @@ class TrainRun {
   Index memory_bytes_ = 0;  // the most that this rank held at the end of a step
   Index skipped_in_a_row_ = 0;
   bool told_of_slices_ = false;
-  Index saved_ = -1;       // the step of the last checkpoint
-  int signal_ = 0;         // that asks the run to stop; 0: none
-  Index tokens_seen_ = 0;  // rank 0
+  Index saved_ = -1;               // the step of the last checkpoint
+  std::string save_error_;         // of the last save; empty: it went well
+  std::string metrics_error_;      // of the last line; rank 0
+  bool output_lost_ = false;       // a report, an export, a recording or a trace
+  std::uint64_t file_system_ = 0;  // that the run's folder began on; rank 0
+  int signal_ = 0;                 // that asks the run to stop; 0: none
+  Index tokens_seen_ = 0;          // rank 0
   double seconds_ = 0;
 };
 

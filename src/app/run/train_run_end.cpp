@@ -1,14 +1,17 @@
 #include "moeloom/base/errors.hpp"
+#include "moeloom/comm/process_memory.hpp"
 #include "moeloom/model/generate.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <iostream>
 
 #include "cli/option_values.hpp"
-#include "run/run_folder.hpp"
-#include "run/run_report.hpp"
-#include "run/run_settings.hpp"
+#include "run/report/run_report.hpp"
 #include "run/sample.hpp"
+#include "run/start/memory_ceiling.hpp"
+#include "run/start/run_folder.hpp"
+#include "run/start/run_settings.hpp"
 #include "run/train_run.hpp"
 
 namespace moeloom {
@@ -19,47 +22,15 @@ constexpr Index kSequencesPerEvaluation = 8;  // of one rank at a time, to bound
 }  // namespace
 
 std::optional<double> TrainRun::validate() {
+  enter(Activity::kValidating);
+  // Under a ceiling no more than its memory was planned for.
+  const Index at_once = decision().row_budget.room
+                            ? std::min(kSequencesPerEvaluation, settings_.batch.sequences_per_micro_batch())
+                            : kSequencesPerEvaluation;
   const std::vector<Batch> batches =
-      sampler_.heldout(options_.run.eval_sequences, kSequencesPerEvaluation, mesh_.world().rank());
+      sampler_.heldout(options_.run.eval_sequences, at_once, mesh_.world().rank());
   if (batches.empty()) return std::nullopt;
   return trainer_.evaluate(batches);
-}
-
-TrainerState TrainRun::state_at(Index step) const {
-  TrainerState state;
-  state.step = step;
-  state.dtype = std::string(dtype_text(decision().dtype.type));
-  state.seed = options_.run.seed;
-  state.data_file = options_.data.file.string();
-  state.data_bytes = data_bytes();
-  state.global_batch = options_.data.global_batch;
-  state.sequence_length = options_.data.sequence_length;
-  state.gmm_applied = decision().gmm.apply;
-  state.gmm_reason = inputs_.recorded ? inputs_.recorded->gmm_reason : decision().gmm.reason;
-  state.settings = document_of(settings_);
-  state.settings.set("aux_loss_pooled", options_.router.aux_loss_pooled.value_or(true));
-  state.settings.set("router_jitter", options_.router.training.jitter);
-  state.settings.set("capacity_factor", options_.router.training.capacity_factor);
-  state.settings.set("router_bias_rate", options_.router.bias.rate);
-  return state;
-}
-
-void TrainRun::save(Index done) {
-  routing_.publish();  // first: what a file has too much, a run that goes on drops
-  const auto path = save_checkpoint({options_.run.folder, options_.run.shard_bytes}, model_->store,
-                                    model_->optimizer, mesh_, inputs_.config, state_at(done));
-  agree_on_disk([&] { prune_checkpoints(options_.run.folder, options_.run.keep, done); });
-  log_.info(Event().with("saved", path.string()));
-  saved_ = done;
-}
-
-void TrainRun::export_weights() {
-  const std::filesystem::path& folder = options_.run.export_folder;
-  export_model(folder, model_->store, mesh_, inputs_.config,
-               {.shard_bytes = options_.run.shard_bytes, .dtype = options_.run.export_dtype});
-  log_.info(Event()
-                .with("exported", folder.string())
-                .with("dtype", std::string(dtype_text(options_.run.export_dtype))));
 }
 
 std::string TrainRun::sample() {
@@ -72,14 +43,31 @@ std::string TrainRun::sample() {
   return sample_text(model_->decoder, mesh_, decision().table, options_.run);
 }
 
+void TrainRun::say_peak() {
+  const std::optional<RowRoom>& room = decision().row_budget.room;
+  if (!room) return;
+  const auto mine = static_cast<double>(peak_held_bytes(dispatcher_.memory.get()));
+  log_.info(peak_event(static_cast<Index>(mesh_.world().all_max(mine)), *room));
+}
+
+std::optional<TimeUse> TrainRun::spent() const {
+  const std::vector<Restart> restarts = read_restarts(in_run("restarts.jsonl"));
+  if (restarts.empty() && first_step_ > 0) return std::nullopt;
+  return time_use(read_metrics(in_run("metrics.jsonl")), restarts, process_start(), wall_clock(),
+                  held_seconds_ - held_told_);
+}
+
 void TrainRun::finish() {
   const std::optional<double> validation = validate();
   // A broken state is not saved: it would take the place of the last good checkpoint.
   const bool sound = !validation || std::isfinite(*validation);
+  finish_save();
   if (sound && first_step_ < options_.run.steps && saved_ != options_.run.steps) save(options_.run.steps);
+  enter(Activity::kEnding);
   if (sound && !options_.run.export_folder.empty()) export_weights();
   const std::string text = sound ? sample() : std::string();
-  agree_on_disk([&] {
+  say_peak();
+  write_output("report", [&] {
     ReportInfo info;
     info.title = "moeloom: " + options_.run.folder.filename().string();
     info.facts = run_facts(options_, inputs_, mesh_);
@@ -94,8 +82,13 @@ void TrainRun::finish() {
     info.prompt = options_.run.prompt;
     info.sample = printable(text);
     info.configuration = resolved_config(options_);
-    write_report(in_run("report.html"), in_run("metrics.jsonl"), info);
-    print_result(validation, text);
+    if (!is_rank_0()) return;
+    info.restarts = read_restarts(in_run("restarts.jsonl"));
+    info.time = spent();
+    write_report(in_run(kReportFile), in_run("metrics.jsonl"), info);
+  });
+  write_output("result", [&] {
+    if (is_rank_0()) print_result(validation, text);
   });
   if (!sound)
     throw AgreedError(
@@ -107,7 +100,8 @@ void TrainRun::print_result(const std::optional<double>& validation, const std::
   const std::vector<StepMetrics> steps = read_metrics(in_run("metrics.jsonl"));
   log_.info(result_event(steps, validation, inputs_.unit(), options_.run));
   if (!text.empty()) std::cout << options_.run.prompt << printable(text) << "\n";
-  log_.info(Event().with("report", in_run("report.html").string()));
+  log_.info(Event().with("report", in_run(kReportFile).string()));
+  if (const auto time = spent()) log_.info(time_event(*time));
 }
 
 }  // namespace moeloom

@@ -1,10 +1,10 @@
 #include "moeloom/base/errors.hpp"
 
 #include "cli/option_values.hpp"
-#include "run/model_source.hpp"
-#include "run/run_folder.hpp"
-#include "run/run_report.hpp"
-#include "run/run_settings.hpp"
+#include "run/report/run_report.hpp"
+#include "run/start/model_source.hpp"
+#include "run/start/run_folder.hpp"
+#include "run/start/run_settings.hpp"
 #include "run/train_run.hpp"
 
 namespace moeloom {
@@ -16,13 +16,18 @@ void TrainRun::log_run() {
 }
 
 void TrainRun::load() {
+  if (inputs_.resumes) first_step_ = inputs_.recorded->step;
+  enter(Activity::kLoading);
   ParameterStore& store = model_->store;
+  if (inputs_.start) {
+    for (const Event& warning : start_warnings(*inputs_.start)) warn_once(warning);
+    if (const auto event = verified_event(*inputs_.start)) log_.info(*event);
+  }
   if (!inputs_.weights.empty())
     if (const auto event = missing_towers(inputs_)) warn_once(*event);
   if (inputs_.resumes) {
     const TrainerState state =
         load_checkpoint(inputs_.weights, store, model_->optimizer, mesh_, inputs_.config);
-    first_step_ = state.step;
     for (const Event& change : changes_between(state, state_at(first_step_))) warn_once(change);
     log_.info(Event()
                   .with("resumed", inputs_.weights.string())
@@ -55,6 +60,7 @@ void TrainRun::warn_once(const Event& event) {
 void TrainRun::leave_other_course() {
   agree_on_disk([&] {
     if (!goes_on_in_its_folder(options_.run)) return;
+    std::filesystem::remove(in_run(kReportFile));  // of fewer steps: whoever finds one takes the run as ended
     for (const auto& checkpoint : remove_checkpoints_after(options_.run.folder, first_step_))
       left_.push_back(checkpoint.filename().string());
   });
@@ -63,6 +69,7 @@ void TrainRun::leave_other_course() {
 void TrainRun::open_files() {
   agree(mesh_.world(), [&] {
     if (!is_rank_0()) return;
+    file_system_ = file_system_of(options_.run.folder);
     metrics_.emplace(in_run("metrics.jsonl"), first_step_);
     if (const auto& recorded = inputs_.recorded) {
       const std::vector<StepMetrics> earlier = read_metrics(in_run("metrics.jsonl"));
@@ -70,6 +77,10 @@ void TrainRun::open_files() {
       go_on_watching(earlier);
     }
     log_.also_to(in_run("train.log"), inputs_.resumes);
+    if (inputs_.start)
+      for (const Event& warning : start_warnings(*inputs_.start)) log_.record(warning);
+    const RunLock& lock = inputs_.lock ? *inputs_.lock : *lock_;
+    if (const auto warning = lock.warning()) log_.warn(*warning);
     if (left_.empty()) return;
     log_.info(Event()
                   .with("removed", joined(left_))

@@ -2,6 +2,9 @@
 
 #include "moeloom/base/errors.hpp"
 
+#include <sys/stat.h>
+
+#include "support/files.hpp"
 #include <gtest/gtest.h>
 
 namespace moeloom {
@@ -27,6 +30,13 @@ TEST(ConfigFile, NamesEveryLineThatIsNoSetting) {
     EXPECT_EQ(error.violations()[0], "test.conf:2: expected key = value, found \"b\"");
     EXPECT_EQ(error.violations()[2], "test.conf:4: a was already given on line 1");
   }
+}
+
+TEST(ConfigFile, IsNotWaitedForWhereItIsAPipe) {
+  const testing::TemporaryFolder folder;
+  ASSERT_EQ(::mkfifo((folder / "pipe.conf").c_str(), 0600), 0);
+  EXPECT_THROW(read_config_file(folder / "pipe.conf"), IoError);
+  EXPECT_THROW(read_config_file("/dev/zero"), IoError);
 }
 
 }  // namespace

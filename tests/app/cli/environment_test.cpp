@@ -91,13 +91,18 @@ TEST(Environment, ThreadsAreTheFirstNumberOfOmpNumThreads) {
                                        "\" is not valid; valid: 1 to 1024"});
 }
 
-TEST(Environment, TheLaunchersRankIsZeroWithoutALauncher) {
-  const auto rank_of = [](const Variables& variables) {
-    return launcher_rank([&](const std::string& name) -> std::optional<std::string> {
+TEST(Environment, WithoutALauncherThereIsOneRank) {
+  const auto lookup_in = [](const Variables& variables) {
+    return [&](const std::string& name) -> std::optional<std::string> {
       const auto found = variables.find(name);
       return found == variables.end() ? std::nullopt : std::optional(found->second);
-    });
+    };
   };
+  const auto rank_of = [&](const Variables& variables) { return launcher_rank(lookup_in(variables)); };
+  const auto ranks_of = [&](const Variables& variables) { return launcher_ranks(lookup_in(variables)); };
+  EXPECT_EQ(ranks_of({}), 1);
+  EXPECT_EQ(ranks_of({{"OMPI_COMM_WORLD_SIZE", "4"}, {"SLURM_NTASKS", "8"}}), 4);
+  EXPECT_EQ(ranks_of({{"SLURM_NTASKS", "8"}}), 8);
   EXPECT_EQ(rank_of({}), 0);
   EXPECT_EQ(rank_of({{"OMPI_COMM_WORLD_RANK", "0"}, {"SLURM_PROCID", "3"}}), 0);
   EXPECT_EQ(rank_of({{"SLURM_PROCID", "3"}}), 3);

@@ -18,8 +18,8 @@ TEST(NetworkText, IsBytesASecondOfANodeAndSecondsOfAMessage) {
 }
 
 TEST(NetworkText, AnythingElseSaysWhatWasExpected) {
-  for (const char* text :
-       {"", "200Gbit", "200,2us", "200Gbit,2", "fastGbit,2us", "0Gbit,2us", "1Gbit,-2us", "1Gbit,2us,3"})
+  for (const char* text : {"", "200Gbit", "200,2us", "200Gbit,2", "fastGbit,2us", "0Gbit,2us", "1Gbit,-2us",
+                           "1Gbit,2us,3", "1e308Gbit,2us", "1Gbit,1e-308ns", "infGbit,2us"})
     EXPECT_THROW(read_network(text), BadValue) << text;
 }
 

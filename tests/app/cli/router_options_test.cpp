@@ -60,7 +60,6 @@ TEST(RouterOptions, RefuseWhatContradictsItself) {
         Case{{"--router-bias-rule", "proportional"}, "remove it"},
         Case{{"--router", "hash", "--force-routing", "zipf"}, "remove it"},
         Case{{"--router", "expert-choice", "--record-routing", "f"}, "remove one"},
-        Case{{"--row-budget", "100", "--rebalance", "true"}, "give one"},
         Case{{"--force-routing", "zipf", "--replay-routing", "f"}, "give one"}})
     EXPECT_TRUE(says(option_violations(options_of(c.words), 2), c.part)) << c.part;
   EXPECT_THROW(options_of({"--force-routing", "even"}), ConfigError);

@@ -69,6 +69,9 @@ const std::map<std::string, std::string> kOtherValues = {{"layers", "3"},
                                                          {"wire-dtype", "bf16"},
                                                          {"node-pool", "true"},
                                                          {"rebalance", "true"},
+                                                         {"allow-faults", "true"},
+                                                         {"stall-timeout", "90"},
+                                                         {"replace-every", "50"},
                                                          {"overlap", "4"},
                                                          {"kernels", "fused_rope,fused_moe"},
                                                          {"gmm-rule", "upstream"},
@@ -81,6 +84,7 @@ const std::map<std::string, std::string> kOtherValues = {{"layers", "3"},
                                                          {"seq-len", "64"},
                                                          {"global-batch", "24"},
                                                          {"accumulate", "3"},
+                                                         {"exact", "2"},
                                                          {"calibrate", "true"},
                                                          {"lr", "0.00030000000000000003"},
                                                          {"warmup", "7"},
@@ -110,10 +114,15 @@ const std::map<std::string, std::string> kOtherValues = {{"layers", "3"},
                                                          {"seed", "18446744073709551615"},
                                                          {"steps", "77"},
                                                          {"save-every", "11"},
+                                                         {"save-minutes", "2.5"},
+                                                         {"async-save", "false"},
                                                          {"keep", "5"},
                                                          {"eval-every", "13"},
                                                          {"eval-sequences", "8"},
                                                          {"on-nan", "skip"},
+                                                         {"check-replicas", "9"},
+                                                         {"check-steps", "11"},
+                                                         {"memory", "12GiB"},
                                                          {"sample-chars", "50"},
                                                          {"prompt", " \"In\\the\nbeginning\"\t#1 "},
                                                          {"overwrite", "true"},
@@ -248,7 +257,17 @@ TEST(TrainOptions, AMissingValueAndAMissingFileAreErrors) {
             (Words{"--lr needs a value: --lr X", "--steps = \"x\": expected a whole number"}));
   const Words missing = complaints({"--config", "/no/such/file.conf"});
   ASSERT_EQ(missing.size(), 1u);
-  EXPECT_TRUE(missing[0].starts_with("cannot read /no/such/file.conf")) << missing[0];
+  EXPECT_TRUE(missing[0].starts_with("cannot open /no/such/file.conf")) << missing[0];
+}
+
+TEST(TrainOptions, NamesFiftyUnknownOptionsOfAFileAndCountsTheOthers) {
+  const testing::TemporaryFolder folder;
+  std::string text = "steps = x\n";
+  for (int i = 0; i < 1000; ++i) text += "wrong-" + std::to_string(i) + " = 1\n";
+  testing::write_bytes(folder / "many.conf", text);
+  const Words found = complaints({"--config", (folder / "many.conf").c_str()});
+  ASSERT_EQ(found.size(), 52u);
+  EXPECT_EQ(found[50], (folder / "many.conf").string() + ": and 950 more unknown options");
 }
 
 TEST(TrainOptions, WhatCanBeReadIsReadBesideWhatCannot) {

@@ -115,6 +115,38 @@ TEST_F(PlanCommand, TheSmallestNeedIsNamedAndTheChangeThatIsSaidToFitFits) {
   EXPECT_EQ(count_of(fits.output, "recommended"), 1u) << fits.output;
 }
 
+TEST_F(PlanCommand, MemoryOfANodeIsTheCeilingOfItsRanks) {
+  const std::string line = alone() + "plan --ranks 2 --processors 2 --threads 1 --tokens-per-rank 2048 " +
+                           "--layers 2 --hidden 64 --inter 512 --experts 8 --top-k 4 --seq-len 64 " +
+                           "--rows 1 --json " + path("plan.json") + " --memory ";
+  const auto within = [&](double rank_bytes) {
+    return shell(line + std::to_string(static_cast<Index>(2 * rank_bytes)));
+  };
+  const Outcome plenty = shell(line + "8GiB");
+  EXPECT_EQ(count_of(plenty.output, "  rows        --memory 4 GiB: even the "), 1u) << plenty.output;
+  EXPECT_EQ(count_of(plenty.output, " --memory 4GiB --data"), 1u) << plenty.output;
+  const nlohmann::json roomy = planned();
+  EXPECT_EQ(roomy["decision"]["row_budget"], 0);
+  const double even = roomy["decision"]["memory"];
+  double smallest = even;
+  for (const auto& point : roomy["points"])
+    smallest = std::min(smallest, point["memory"]["total"].get<double>());
+  const Outcome sliced = within(1.3 * even);
+  // The fastest mesh is a matter of this machine's rates of the moment; at ep = 1 no rank's rows can be more.
+  const auto spreads = [](const nlohmann::json& plan) {
+    return plan["recommended"].get<std::string>().find("--ep 2") != std::string::npos;
+  };
+  if (spreads(roomy) && spreads(planned())) {
+    EXPECT_EQ(count_of(sliced.output, "times the balanced 8192"), 1u) << sliced.output;
+    EXPECT_GT(planned()["decision"]["row_budget"], 8192);
+  } else {
+    EXPECT_EQ(count_of(sliced.output, "recommended"), 1u) << sliced.output;
+  }
+  const Outcome none = within(0.95 * smallest);
+  EXPECT_EQ(count_of(none.output, "nothing fits"), 1u) << none.output;
+  EXPECT_EQ(count_of(none.output, "or as it is, in slices, slower: --memory "), 1u) << none.output;
+}
+
 /// The largest memory of a rank of a job without evaluation, and without a calibration to take memory.
 double peak_of(const std::string& run) {
   return static_cast<double>(read_metrics(std::filesystem::path(run) / "metrics.jsonl").back().rss_bytes);

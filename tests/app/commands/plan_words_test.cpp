@@ -68,6 +68,12 @@ TEST(PlanWords, TheLineSaysEverythingThatThePointDoes) {
   EXPECT_EQ(run_line(options, point),
             "mpirun -n 2 moeloom train --model model --ep 1 --seq-len 256 --global-batch 32 --accumulate 2 "
             "--threads 2 --dtype bf16 --gmm-budget 1MiB --data text.bin");
+  options.ranks = 2;
+  options.memory_bytes = Index{6} << 30;
+  EXPECT_EQ(memory_of_a_rank(options), Index{6} << 30) << "one rank a node, by default of the struct";
+  options.ranks_per_node = 2;
+  EXPECT_NE(run_line(options, point).find(" --memory 3GiB --data"), std::string::npos)
+      << run_line(options, point);
 }
 
 TEST(PlanWords, TheLineAsksForWhatTrainWouldNotDoUnasked) {

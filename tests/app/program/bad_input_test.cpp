@@ -25,19 +25,20 @@ TEST_F(BadInput, GetsOneMessageFromOneRankAndAnExitCode) {
   struct Case {
     std::string flags;
     std::vector<std::string> said;  // every one, once
+    int exit_code = kFailedExitCode;
   };
   const std::vector<Case> cases = {
       {"--ep 2 --experts 1 --top-k 1", {"ep = 2 is more than num_experts = 1"}},
       {"--ep 3 --top-k 9 --lr 0", {"ep = 3 does not divide the 2 ranks", "num_experts_per_tok", "lr = 0"}},
       {"--global-batch 3", {"global-batch = 3 sequences do not divide over 2 ranks"}},
-      {"--data " + path("nothing.txt"), {"nothing.txt"}},
-      {"--data " + path("empty.txt"), {"empty.txt"}},
+      {"--data " + path("nothing.txt"), {"nothing.txt"}, kDataExitCode},
+      {"--data " + path("empty.txt"), {"empty.txt"}, kDataExitCode},
       {"--seq-len 100000", {"the training part holds", "the held-out part holds"}},
       {"--kernels fused_mlp",
        {"unknown kernel \"fused_mlp\"; known: fused_moe, fused_rmsnorm, fused_rope, fused_swiglu"}},
       {"--kernels fused_moe --ep 1", {"fused_moe"}},
-      {"--run " + path("a-file") + "/run", {"a-file/run"}},
-      {"--resume " + path("nowhere"), {"nowhere"}},
+      {"--run " + path("a-file") + "/run", {"a-file/run"}, kDataExitCode},
+      {"--resume " + path("nowhere"), {"nowhere"}, kDataExitCode},
       {"--no-such-option 1", {"no-such-option"}},
       {"--vocab 60", {"holds token id"}},
       {"--lr -1 --kernels foo --ep 3 --data " + path("nowhere.txt"),
@@ -59,13 +60,13 @@ TEST_F(BadInput, GetsOneMessageFromOneRankAndAnExitCode) {
   };
   for (const Case& c : cases) {
     const Outcome outcome = shell(train(2, "--overwrite --steps 2 " + c.flags));
-    EXPECT_NE(outcome.exit_code, 0) << c.flags << "\n" << outcome.output;
+    EXPECT_EQ(outcome.exit_code, c.exit_code) << c.flags << "\n" << outcome.output;
     for (const std::string& said : c.said)
       EXPECT_EQ(count_of(outcome.output, said), 1u) << c.flags << "\n" << outcome.output;
   }
-  const Outcome broken = shell(on_ranks(2) + "train --steps 1 --model " + path("broken") + " --data " +
-                               path("corpus.txt") + " --run " + path("run"));
-  EXPECT_NE(broken.exit_code, 0);
+  const Outcome broken = shell(on_ranks(2) + "train --overwrite --steps 1 --model " + path("broken") +
+                               " --data " + path("corpus.txt") + " --run " + path("run"));
+  EXPECT_EQ(broken.exit_code, kDataExitCode);
   EXPECT_NE(broken.output.find("config.json"), std::string::npos) << broken.output;
 }
 
@@ -77,7 +78,7 @@ TEST_F(BadInput, DamagedWeightsAreNamedAndNothingIsOverwritten) {
   const fs::path weights = fs::path(path("run")) / "checkpoint-2" / "model.safetensors";
   fs::resize_file(weights, fs::file_size(weights) - 100);
   const Outcome cut = shell(on_ranks(2) + "train --steps 4 --resume " + path("run"));
-  EXPECT_NE(cut.exit_code, 0);
+  EXPECT_EQ(cut.exit_code, kDataExitCode);
   EXPECT_EQ(count_of(cut.output, "model.safetensors"), 1u) << cut.output;
 }
 

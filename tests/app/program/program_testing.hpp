@@ -15,7 +15,8 @@
 #include <unistd.h>
 #include <vector>
 
-#include "run/metrics.hpp"
+#include "cli/exit_code.hpp"
+#include "run/record/metrics.hpp"
 #include "support/count_of.hpp"
 #include <gtest/gtest.h>
 

@@ -3,9 +3,11 @@
 
 #include <csignal>
 #include <future>
+#include <set>
 
 #include "program/program_testing.hpp"
 #include "run/stop_signals.hpp"
+#include "support/files.hpp"
 
 namespace moeloom {
 namespace {
@@ -49,6 +51,101 @@ TEST_F(Resume, ARunThatGoesOnFromAnEarlierStepLeavesItsOtherCourse) {
       << done.output;
 }
 
+TEST_F(Resume, ARunThatWasKilledAfterItsLastStepIsEnded) {
+  const std::string fault = "MOELOOM_FAULT=kill:0:4:ending ";
+  EXPECT_EQ(shell(fault + train(2, "--ep 2 --steps 4 --allow-faults --export " + path("weights"))).exit_code,
+            137);
+  ASSERT_EQ(losses("run").size(), 4u);
+  EXPECT_FALSE(fs::exists(path("run/report.html")));
+  const Outcome ended = shell(fault + on_ranks(2) + "train --resume " + path("run"));
+  EXPECT_EQ(ended.exit_code, 0) << ended.output;
+  EXPECT_TRUE(fs::exists(path("run/report.html")));
+  EXPECT_TRUE(fs::exists(path("weights/model.safetensors")));
+  EXPECT_EQ(losses("run").size(), 4u);
+  const Outcome more = shell("MOELOOM_FAULT=kill:0:5:ending " + on_ranks(2) +
+                             "train --steps 5 --export '' --resume " + path("run"));
+  EXPECT_EQ(more.exit_code, 137) << more.output;
+  EXPECT_FALSE(fs::exists(path("run/report.html"))) << "that of 4 steps is not the end of 5";
+}
+
+TEST_F(Resume, CheckpointsWrittenBesideTheStepsAreThoseOfARunThatWaits) {
+  const std::string steps = "--ep 2 --steps 9 --save-every 2 --keep 0 --async-save ";
+  for (const std::string asked : {"auto", "true", "false"}) {
+    const Outcome run = shell(train(2, steps + asked + " --run " + path(asked)));
+    ASSERT_EQ(run.exit_code, 0) << run.output;
+    EXPECT_EQ(count_of(run.output, "async_save=" + std::string(asked == "false" ? "no" : "yes")), 1u)
+        << run.output;
+    EXPECT_EQ(count_of(run.output, " saved="), 5u) << run.output;
+    ASSERT_EQ(checkpoints_of(path(asked)).size(), 5u);
+    EXPECT_EQ(losses(asked), losses("auto"));
+    const Outcome same = shell("diff -r " + path(asked) + "/ " + path("auto") +
+                               "/ -x train.log -x train.conf -x metrics.jsonl -x report.html");
+    EXPECT_EQ(same.exit_code, 0) << same.output;
+  }
+}
+
+TEST_F(Resume, ACheckpointIsMadeWhereTheLastIsOldInMinutes) {
+  const std::string run = train(2, "--ep 2 --steps 1000000 --save-every 0 --save-minutes 0.003 --quiet true");
+  std::future<Outcome> job = std::async(std::launch::async, [&] { return shell(run); });
+  std::set<fs::path> seen;
+  EXPECT_TRUE(soon(60s, [&] {
+    for (const fs::path& checkpoint : checkpoints_of(path("run"))) seen.insert(checkpoint);
+    return seen.size() >= 4;
+  }));
+  for (const pid_t rank : ranks_with(path("run"))) kill(rank, SIGTERM);
+  const Outcome stopped = job.get();
+  EXPECT_EQ(stopped.exit_code, kStoppedExitCode) << stopped.output;
+}
+
+TEST_F(Resume, ADamagedCheckpointIsNamedAndTheOneBeforeItIsUsed) {
+  ASSERT_EQ(shell(train(2, "--steps 6 --save-every 2 --keep 0 --schedule-steps 6")).exit_code, 0);
+  const std::vector<double> whole = losses("run");
+  const std::string inspect = alone() + "inspect --verify " + path("run");
+  const Outcome good = shell(inspect);
+  EXPECT_EQ(good.exit_code, 0) << good.output;
+  EXPECT_EQ(count_of(good.output, "  whole  "), 12u) << good.output;
+  EXPECT_EQ(count_of(good.output, " MB/s\n"), 3u) << good.output;
+  const fs::path damaged = path("run/checkpoint-6/optimizer.safetensors");
+  std::string bytes = read_bytes(damaged);
+  bytes[bytes.size() / 2] ^= 4;
+  write_bytes(damaged, bytes);
+  fs::remove(path("run/checkpoint-4/model.safetensors"));
+  const Outcome bad = shell(inspect);
+  EXPECT_EQ(bad.exit_code, kDataExitCode) << bad.output;
+  EXPECT_EQ(count_of(bad.output, "  damaged  "), 2u) << bad.output;
+  const Outcome named = shell(on_ranks(2) + "train --steps 7 --resume " + path("run/checkpoint-6"));
+  EXPECT_NE(named.exit_code, 0);
+  EXPECT_EQ(count_of(named.output, "checkpoint-6 is damaged: optimizer.safetensors: bytes 0 to"), 1u)
+      << named.output;
+  const Outcome generated = shell(on_ranks(2) + "generate --tokens 2 " + path("run"));
+  EXPECT_EQ(generated.exit_code, 0) << generated.output;
+  EXPECT_EQ(count_of(generated.output, "damaged="), 2u) << generated.output;
+  const Outcome resumed = shell(on_ranks(2) + "train --steps 6 --resume " + path("run"));
+  ASSERT_EQ(resumed.exit_code, 0) << resumed.output;
+  EXPECT_EQ(count_of(resumed.output, "damaged=" + path("run/checkpoint-6") + " reason=\"optimizer.safe"), 1u)
+      << resumed.output;
+  EXPECT_EQ(count_of(resumed.output, "damaged=" + path("run/checkpoint-4")), 1u) << resumed.output;
+  EXPECT_EQ(count_of(resumed.output, "verified=" + path("run/checkpoint-2") + " files=4"), 1u)
+      << resumed.output;
+  EXPECT_EQ(count_of(read_bytes(path("run/train.log")), "damaged="), 2u);
+  EXPECT_EQ(losses("run"), whole);
+}
+
+TEST_F(Resume, ACheckpointFromBeforeManifestsIsUsedWithAWord) {
+  ASSERT_EQ(shell(train(1, "--steps 2")).exit_code, 0);
+  const fs::path checkpoint = path("run/checkpoint-2");
+  fs::remove(checkpoint / "manifest.json");
+  Document state = Document::read(checkpoint / "trainer_state.json");
+  state.erase("manifest");
+  state.write(checkpoint / "trainer_state.json");
+  const Outcome resumed = shell(on_ranks(1) + "train --steps 3 --keep 0 --resume " + path("run"));
+  EXPECT_EQ(resumed.exit_code, 0) << resumed.output;
+  EXPECT_EQ(count_of(resumed.output, "unverified="), 1u) << resumed.output;
+  const Outcome inspected = shell(alone() + "inspect --verify " + checkpoint.string());
+  EXPECT_EQ(inspected.exit_code, kDataExitCode) << inspected.output;
+  EXPECT_EQ(count_of(inspected.output, "has no manifest.json"), 1u) << inspected.output;
+}
+
 TEST_F(Resume, AResumedRunSaysWhatItChangesAndKeepsOtherRunsApart) {
   ASSERT_EQ(shell(train(1, "--steps 2 --overwrite")).exit_code, 0);
   ASSERT_EQ(shell(train(1, "--steps 2 --run " + path("other"))).exit_code, 0);
@@ -78,6 +175,12 @@ TEST_F(Resume, AKilledRankEndsTheJobAndTheRunGoesOnFromItsCheckpoint) {
   const std::vector<pid_t> ranks = ranks_with(path("run"));
   EXPECT_TRUE(saved);
   EXPECT_EQ(ranks.size(), 2u);
+  const std::string in_use = path("run") + " is in use by another job: process ";
+  for (const std::string& second : {train(1, "--overwrite"), on_ranks(1) + "train --resume " + path("run")}) {
+    const Outcome refused = shell(second);
+    EXPECT_NE(refused.exit_code, 0) << refused.output;
+    EXPECT_EQ(count_of(refused.output, in_use), 1u) << refused.output;
+  }
   if (!ranks.empty()) kill(ranks.back(), SIGKILL);
   const Outcome killed = job.get();
   EXPECT_NE(killed.exit_code, 0) << killed.output;
@@ -88,6 +191,7 @@ TEST_F(Resume, AKilledRankEndsTheJobAndTheRunGoesOnFromItsCheckpoint) {
   const Outcome resumed = shell(on_ranks(2) + "train --quiet true --steps " + std::to_string(done + 2) +
                                 " --resume " + path("run"));
   EXPECT_EQ(resumed.exit_code, 0) << resumed.output;
+  EXPECT_EQ(count_of(resumed.output, "lock=\"taken over\" reason=\"process "), 1u) << resumed.output;
   EXPECT_EQ(static_cast<Index>(losses("run").size()), done + 2) << "no step twice, none missing";
 }
 

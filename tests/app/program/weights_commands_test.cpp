@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <fstream>
 
+#include "cli/exit_code.hpp"
 #include "program/command_line.hpp"
 #include "support/files.hpp"
 #include <gtest/gtest.h>
@@ -99,16 +100,16 @@ TEST_F(WeightsCommands, InspectTakesAConfigAloneButNotWeightsThatAreBroken) {
               "\ntensors: " + count + " expected, none found: " + path("alone") + " holds no weights\n");
   const fs::path weights = path("alone/model.safetensors");
   testing::write_bytes(path("alone/pytorch_model.bin"), "x");
-  expect_says(inspected("alone"), 1, "no weights that can be loaded");
+  expect_says(inspected("alone"), kDataExitCode, "no weights that can be loaded");
   fs::remove(path("alone/pytorch_model.bin"));
   fs::copy_file(path("one/model.safetensors"), weights);
   fs::resize_file(weights, fs::file_size(weights) - 4);
-  expect_says(inspected("alone"), 1, weights.string());
+  expect_says(inspected("alone"), kDataExitCode, weights.string());
   fs::remove(weights);
   Document config = Document::read(path("alone") + "/config.json");
   config.set("num_key_value_heads", 3);
   config.write(path("alone") + "/config.json");
-  expect_says(inspected("alone"), 1, "num_key_value_heads = 3");
+  expect_says(inspected("alone"), kDataExitCode, "num_key_value_heads = 3");
 }
 
 TEST_F(WeightsCommands, TensorsMayBeMissingWhereThatIsSaid) {
@@ -118,7 +119,11 @@ TEST_F(WeightsCommands, TensorsMayBeMissingWhereThatIsSaid) {
   config.set("num_hidden_layers", 2);
   config.write(path("one") + "/config.json");
   const std::string from_one = "--steps 1 --model " + path("one") + " --run " + path("two");
-  expect_says(shell(train(from_one)), 1, "model.layers.1.input_layernorm.weight: missing");
+  expect_says(shell(train(from_one)), kDataExitCode,
+              "one is damaged: config.json: bytes 0 to 825 are not what was written; for the newest whole "
+              "checkpoint name the run's folder, and where the change was meant remove");
+  std::filesystem::remove(path("one") + "/manifest.json");
+  expect_says(shell(train(from_one)), kDataExitCode, "model.layers.1.input_layernorm.weight: missing");
   expect_says(shell(train(from_one + " --allow-missing 'model.layers.?.*,visual.*'")), 1,
               "pattern \"visual.*\": no missing or unexpected");
   const Outcome allowed = shell(train(from_one + " --allow-missing 'model.layers.1.*'"), 2);
@@ -206,6 +211,24 @@ TEST_F(WeightsCommands, ConvertStacksAndListsBitForBitAndReplacesNothing) {
   expect_says(shell("convert " + path("run") + " " + path("moe") + " --experts 4", 0), 1,
               "cannot be upcycled");
   EXPECT_FALSE(fs::exists(path(".moe.partial")));
+}
+
+TEST_F(WeightsCommands, ConvertCopiesNoFileFromElsewhere) {
+  ASSERT_EQ(shell(train(shape() + "--run " + path("run") + " --steps 1")).exit_code, 0);
+  const fs::path model = folder_ / "models--a--b" / "snapshots" / "1234";
+  fs::create_directories(model.parent_path());
+  fs::create_directories(folder_ / "models--a--b" / "blobs");
+  fs::copy(folder_ / "run" / "checkpoint-1", model);
+  testing::write_bytes(folder_ / "secret", "mine");
+  testing::write_bytes(folder_ / "models--a--b" / "blobs" / "ab12", "theirs");
+  fs::create_symlink("../../blobs/ab12", model / "tokenizer.json");
+  expect_says(shell("convert " + model.string() + " " + path("cached") + " --layout stacked", 0), 0,
+              "qwen3_moe");
+  EXPECT_EQ(testing::read_bytes(folder_ / "cached" / "tokenizer.json"), "theirs");
+  fs::create_symlink("../../../secret", model / "vocab.json");
+  expect_says(shell("convert " + model.string() + " " + path("stolen") + " --layout stacked", 0),
+              kDataExitCode, "outside of the model's folder");
+  EXPECT_FALSE(fs::exists(path("stolen")));
 }
 
 }  // namespace

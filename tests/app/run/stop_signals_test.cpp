@@ -3,6 +3,7 @@
 #include <csignal>
 #include <future>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
 
@@ -79,9 +80,29 @@ TEST_F(StopSignalsTest, ThatCameBeforeAreNotLost) {
   EXPECT_EQ(StopSignals().take(), SIGUSR1);
 }
 
+/// A child that interrupts itself so often -> its exit code; what it took, if it came to that.
+int exit_code_of_a_process_interrupted(int times) {
+  const pid_t child = fork();
+  if (child == 0) {
+    StopSignals signals;
+    for (int i = 0; i < times; ++i) raise(SIGINT);
+    _exit(signals.take());
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+TEST_F(StopSignalsTest, TheFirstInterruptWaitsAndTheSecondLeavesAtOnce) {
+  EXPECT_EQ(exit_code_of_a_process_interrupted(0), 0);
+  EXPECT_EQ(exit_code_of_a_process_interrupted(1), SIGINT) << "taken";
+  EXPECT_EQ(exit_code_of_a_process_interrupted(2), 130);
+}
+
 TEST(SignalName, IsTheOneThatPeopleType) {
   EXPECT_EQ(signal_name(SIGTERM), "SIGTERM");
   EXPECT_EQ(signal_name(SIGUSR1), "SIGUSR1");
+  EXPECT_EQ(signal_name(SIGINT), "SIGINT");
 }
 
 }  // namespace

@@ -1,0 +1,64 @@
+#include "moeloom/base/violations.hpp"
+
+#include <algorithm>
+#include <span>
+#include <string_view>
+
+#include "cli/option_table.hpp"
+#include "cli/options.hpp"
+
+namespace moeloom {
+namespace {
+
+OptionTable table_of(MeshQuestion& question) {
+  OptionTable table;
+  table.group("Hosts");
+  table.add("slots", "LIST", "ranks that each host may take, with commas; filled in order", question.slots);
+  table.add(
+      "host-memory", "BYTES", "of the host that has least; 0: as this one has",
+      [&question](const std::string& text) { question.host_bytes = read_bytes(text); },
+      [&question] { return exact_bytes_text(question.host_bytes); });
+  table.add("this-host", "BOOL", "instead: print how many bytes of memory this host has", question.this_host);
+  return table;
+}
+
+}  // namespace
+
+MeshQuestion parse_mesh_question(int argc, const char* const* argv) {
+  const std::span words(argv, static_cast<std::size_t>(argc));
+  const auto dashes = std::ranges::find(words, std::string_view("--"),
+                                        [](const char* word) { return std::string_view(word); });
+  const auto own = static_cast<int>(dashes - words.begin());
+  MeshQuestion question;
+  Mistakes mistakes;
+  read_command_line(table_of(question), own, argv, mistakes);
+  Violations violations = mistakes.violations;
+  violations.unless(
+      !question.slots.empty() && std::ranges::all_of(question.slots, [](Index n) { return n > 0; }),
+      "--slots must be a list of ranks of at least 1 each, such as 4,4");
+  if (dashes != words.end())
+    question.train = parse_train_options(argc - own, argv + own, violations);
+  else
+    violations.unless(question.this_host, "-- and the options of train are missing: the run that is to fit");
+  const TrainOptions& train = question.train;
+  for (const auto& [name, value] :
+       {std::pair("ep", train.mesh.ep), std::pair("seq-len", train.data.sequence_length),
+        std::pair("global-batch", train.data.global_batch), std::pair("accumulate", train.data.accumulate)})
+    violations.unless_at_least(1, name, value);
+  violations.throw_if_any();
+  return question;
+}
+
+std::string mesh_help() {
+  MeshQuestion question;
+  return "moeloom mesh: on how many ranks of the hosts that are left, and at which mesh, a run fits\n\n"
+         "  moeloom mesh --slots 16,16 --host-memory 256GiB -- --resume RUN\n\n"
+         "The most ranks over which the sequences of a step divide and which fit the memory of the hosts, "
+         "there the\n"
+         "fewest micro-batches, not fewer than --accumulate, and there the ep nearest to --ep. Any options "
+         "of train\n"
+         "may follow --. launch/go-on.sh --elastic asks it.\n" +
+         table_of(question).help();
+}
+
+}  // namespace moeloom

@@ -1,0 +1,107 @@
+#include "moeloom/base/errors.hpp"
+#include "moeloom/base/text.hpp"
+#include "moeloom/comm/process_memory.hpp"
+#include "moeloom/model/freeze.hpp"
+#include "moeloom/plan/fit.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <numeric>
+#include <utility>
+
+#include "cli/option_values.hpp"
+#include "commands/commands.hpp"
+#include "commands/rate_source.hpp"
+
+namespace moeloom {
+namespace {
+
+std::string list_text(const std::vector<Index>& numbers) {
+  std::vector<std::string> words;
+  for (const Index n : numbers) words.push_back(std::to_string(n));
+  return joined(words, ",");
+}
+
+std::string option_words(Index ep, Index accumulate) {
+  return "--dp 0 --ep " + std::to_string(ep) + " --accumulate " + std::to_string(accumulate);
+}
+
+/// Of the run, the checkpoint or the folder that it starts from, or from flags.
+ModelConfig config_of_run(const TrainOptions& train) {
+  ModelOptions model = train.model;
+  if (!train.run.resume.empty()) model.folder = train.run.resume;
+  return checked_config(model);
+}
+
+std::set<std::string> frozen_of(const TrainOptions& train, const ModelConfig& config) {
+  if (train.optimizer.freeze.empty()) return {};
+  return matching_parameters(parameter_specs(config, {0, config.num_experts}), train.optimizer.freeze);
+}
+
+/// With a rank in each slot; a step's sequences may not divide over those.
+Job job_of(const MeshQuestion& question) {
+  const TrainOptions& train = question.train;
+  const ModelConfig config = config_of_run(train);
+  const Index on_host = std::ranges::max(question.slots);
+  const Index threads =
+      train.kernels.threads > 0
+          ? train.kernels.threads
+          : read_environment().threads.value_or(std::max<Index>(processors_here() / on_host, 1));
+  const Index memory = question.host_bytes > 0 ? question.host_bytes : memory_of_this_node();
+  return {.config = config,
+          .ranks = 1,  // with the tokens of all
+          .ranks_per_node = on_host,
+          .processors_per_node = processors_here(),
+          .memory_per_node = static_cast<double>(memory) - kProgramBytes * static_cast<double>(on_host),
+          .threads = threads,
+          .tokens = train.data.global_batch * train.data.sequence_length,
+          .sequence_length = train.data.sequence_length,
+          .micro_batches = train.data.accumulate,
+          .gmm_budget_bytes = train.kernels.gmm_budget_bytes,
+          .dtype = train.kernels.dtype,
+          .frozen = frozen_of(train, config),
+          .leaf_sequences = std::max<Index>(train.data.exact, 1)};
+}
+
+std::optional<FittingJob> fit_of(const MeshQuestion& question, const Job& job) {
+  const std::optional<DispatcherKind> kind = question.train.mesh.dispatcher;
+  if (!kind) return fit_on_hosts(job, question.train.mesh.ep, question.slots);
+  const std::array kinds = {*kind, DispatcherKind::kAlltoall};  // the latter is that of ep = 1
+  return fit_on_hosts(job, question.train.mesh.ep, question.slots, kinds);
+}
+
+/// Ranks that each host takes where they are filled in order.
+std::vector<Index> filled(std::vector<Index> slots, Index ranks) {
+  for (Index& slot : slots) ranks -= std::exchange(slot, std::min(slot, ranks)) > 0 ? slot : 0;
+  return slots;
+}
+
+}  // namespace
+
+int mesh_command(int argc, char** argv) {
+  const MeshQuestion question = parse_mesh_question(argc, argv);
+  if (question.this_host) {
+    std::printf("%lld\n", static_cast<long long>(memory_of_this_node()));
+    return 0;
+  }
+  const Job job = job_of(question);
+  const auto fit = fit_of(question, job);
+  if (!fit)
+    throw Error(
+        "no mesh of 1 to " +
+        std::to_string(std::accumulate(question.slots.begin(), question.slots.end(), Index{0})) +
+        " ranks fits, with " + bytes_text(job.memory_per_node) + " on a host for its ranks, that divides " +
+        std::to_string(question.train.data.global_batch) + " sequences a step" +
+        (job.leaf_sequences > 1 ? " into micro-batches of whole --exact " + std::to_string(job.leaf_sequences)
+                                : ""));
+  std::printf("ranks %lld\nslots %s\nasked %s\noptions %s\nneeds %s a rank\n",
+              static_cast<long long>(fit->job.ranks),
+              list_text(filled(question.slots, fit->job.ranks)).c_str(),
+              option_words(question.train.mesh.ep, question.train.data.accumulate).c_str(),
+              option_words(fit->step.mesh.ep, fit->job.micro_batches).c_str(),
+              bytes_text(fit->memory.total() + kProgramBytes).c_str());
+  return 0;
+}
+
+}  // namespace moeloom

@@ -1,0 +1,111 @@
+#include "run/start/memory_ceiling.hpp"
+
+#include "moeloom/base/errors.hpp"
+#include "moeloom/base/text.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+namespace moeloom {
+namespace {
+
+constexpr double kMiB = 1 << 20;
+
+Job job_of(const RunFacts& facts, const RunDecision& decision, const std::set<std::string>& frozen) {
+  const StepCase& step = decision.step;
+  return {.config = facts.model,
+          .ranks = step.mesh.world(),
+          .ranks_per_node = step.ranks_per_node,
+          .processors_per_node = step.processors_per_node,
+          .threads = step.threads,
+          .tokens = step.tokens * step.micro_batches,
+          .sequence_length = step.sequence_length,
+          .micro_batches = step.micro_batches,
+          .dtype = decision.dtype.type,
+          .frozen = frozen};
+}
+
+/// "--accumulate 4 --ep 2 --dispatcher shared": what train would have to be told.
+std::string changes(const StepCase& before, const StepCase& after) {
+  std::string options;
+  const auto add = [&](bool differs, const std::string& option) {
+    if (differs) options += (options.empty() ? "" : " ") + option;
+  };
+  add(before.micro_batches != after.micro_batches, "--accumulate " + std::to_string(after.micro_batches));
+  add(before.mesh.ep != after.mesh.ep, "--ep " + std::to_string(after.mesh.ep));
+  add(before.kind != after.kind && after.mesh.ep > 1, "--dispatcher " + std::string(name_of(after.kind)));
+  return options;
+}
+
+/// Whole, so that what is said here is enough; what the program itself holds differs from start to start.
+std::string enough(double bytes) {
+  constexpr double kNextStart = 2;
+  return "--memory " + std::to_string(static_cast<Index>(std::ceil(bytes / kMiB + kNextStart))) + "MiB";
+}
+
+std::string way_out(const RunFacts& facts, const RunDecision& decision, const std::set<std::string>& frozen) {
+  const RowRoom& room = *decision.row_budget.room;
+  const Job job = job_of(facts, decision, frozen);
+  const std::string as_it_is = enough(room.memory.total()) + " is enough as it is";
+  const auto fit = cheapest_fit_of_ranks(job, room.ceiling - facts.program_bytes - room.memory.save_copy);
+  if (!fit) return as_it_is + "; no other mesh, and no more micro-batches or ranks, fit";
+  std::string text = changes(decision.step, fit->step);
+  if (fit->job.ranks != job.ranks)
+    text = std::to_string(fit->job.ranks) + " ranks, " + std::to_string(fit->job.ranks_per_node) + " a node" +
+           (text.empty() ? "" : ", with " + text);
+  return "the cheapest change that fits, with the same tokens a step: " + text + "\n  " +
+         bytes_text(fit->memory.total() + facts.program_bytes) + " a rank with even rows\n" + as_it_is;
+}
+
+std::string refusal(const RunFacts& facts, const RunDecision& decision, const std::set<std::string>& frozen) {
+  const RowRoom& room = *decision.row_budget.room;
+  std::string text = "memory ceiling = " + bytes_text(room.ceiling) + " is less than the " +
+                     bytes_text(room.memory.total()) + " that a rank needs";
+  if (room.range.least > 0)
+    text += ", if it takes no more than " + std::to_string(room.range.least) + " rows of a layer at once";
+  return text + "\n" + memory_table(room.memory) + way_out(facts, decision, frozen);
+}
+
+}  // namespace
+
+std::string memory_table(const MemoryNeed& need) {
+  struct Kind {
+    const char* name;
+    double bytes;
+  };
+  std::array kinds = {Kind{"dense weights", need.dense_weights},
+                      Kind{"dense gradients", need.dense_gradients},
+                      Kind{"expert weights", need.expert_weights},
+                      Kind{"expert gradients", need.expert_gradients},
+                      Kind{"moments", need.moments},
+                      Kind{"packed experts", need.packed},
+                      Kind{"activations", need.activations},
+                      Kind{"buffers", need.buffers},
+                      Kind{"replicas", need.replicas},
+                      Kind{"copy for saves", need.save_copy},
+                      Kind{"program and MPI", need.program}};
+  std::ranges::stable_sort(kinds, std::ranges::greater(), &Kind::bytes);
+  std::string lines;
+  for (const auto& [name, bytes] : kinds)
+    if (bytes > 0)
+      lines += "  " + std::string(name) + std::string(18 - std::string(name).size(), ' ') +
+               bytes_text(bytes) + "\n";
+  return lines;
+}
+
+void require_within_ceiling(const RunFacts& facts, const RunDecision& decision,
+                            const std::set<std::string>& frozen) {
+  const std::optional<RowRoom>& room = decision.row_budget.room;
+  if (room && !room->fits()) throw ConfigError({refusal(facts, decision, frozen)});
+}
+
+Event peak_event(Index peak_bytes, const RowRoom& room) {
+  const auto peak = static_cast<double>(peak_bytes);
+  return Event()
+      .with("memory_peak", bytes_text(peak))
+      .with("ceiling", bytes_text(room.ceiling))
+      .with("share", peak / room.ceiling);
+}
+
+}  // namespace moeloom

@@ -1,0 +1,178 @@
+#include "run/start/model_source.hpp"
+
+#include "moeloom/base/errors.hpp"
+#include "moeloom/base/violations.hpp"
+#include "moeloom/io/manifest.hpp"
+#include "moeloom/model/freeze.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include "cli/option_values.hpp"
+#include "run/start/run_folder.hpp"
+
+namespace moeloom {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool looks_like_weights(const fs::path& file) {
+  constexpr std::array kEndings = {".safetensors", ".bin", ".pt", ".pth", ".gguf"};
+  return std::ranges::find(kEndings, file.extension().string()) != kEndings.end();
+}
+
+/// By name, so that a link to nothing is among them.
+std::vector<fs::path> weights_in(const fs::path& folder) {
+  std::vector<fs::path> found;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder))
+    if (looks_like_weights(entry.path())) found.push_back(entry.path());
+  std::ranges::sort(found);
+  return found;
+}
+
+std::string names_of(const std::vector<fs::path>& files) {
+  constexpr std::size_t kMost = 4;
+  std::vector<std::string> names;
+  for (const fs::path& file : files) {
+    if (names.size() == kMost) break;
+    names.push_back(file.filename().string() + (fs::exists(file) ? "" : " (a link to nothing)"));
+  }
+  const std::size_t more = files.size() - names.size();
+  return joined(names) + (more == 0 ? "" : " and " + std::to_string(more) + " more");
+}
+
+/// What was found whole, where that was looked for.
+fs::path found(const RunInputs& inputs, const fs::path& path) {
+  return inputs.start ? inputs.start->folder : resolve_checkpoint(path);
+}
+
+fs::path open_resumed(const TrainOptions& options, RunInputs& inputs, Violations& violations) {
+  const fs::path folder = found(inputs, options.run.resume);
+  inputs.weights = folder;
+  if (!is_checkpoint(folder)) {
+    violations.add("--resume " + folder.string() +
+                   " has no optimizer state; --model starts from its weights");
+    return folder;
+  }
+  inputs.recorded = TrainerState::from(Document::read(folder / "trainer_state.json"));
+  const std::string done = std::to_string(inputs.recorded->step);
+  const Index left = options.run.steps - inputs.recorded->step;
+  const bool is_done = left < 0 || (left == 0 && !(options.knows({"run"}) && lacks_its_end(options.run)));
+  if (options.knows({"steps"}) && is_done)
+    violations.add("the run is at step " + done + " already; --steps " + std::to_string(options.run.steps) +
+                   " leaves nothing to do; give --steps above " + done);
+  return folder;
+}
+
+fs::path open_folder(const TrainOptions& options, RunInputs& inputs) {
+  if (holds_config_alone(options.model.folder)) return options.model.folder;
+  return inputs.weights = found(inputs, options.model.folder);
+}
+
+void check_positions(const TrainOptions& options, const fs::path& folder, const ModelConfig& config,
+                     Violations& violations) {
+  const Index length = options.data.sequence_length;
+  const Index positions = config.max_position_embeddings;
+  if (!options.knows({"seq-len"}) || length <= positions) return;
+  violations.add("seq-len = " + std::to_string(length) + " is longer than max_position_embeddings = " +
+                 std::to_string(positions) + " in " + (folder / "config.json").string() +
+                 ": what is learnt of the last " + std::to_string(length - positions) +
+                 " positions could not be used; choose --seq-len up to " + std::to_string(positions) +
+                 ", or raise it there");
+}
+
+/// What --freeze names, or where it is not given what the resumed run had frozen.
+void open_frozen(const TrainOptions& options, RunInputs& inputs, Violations& violations) {
+  const NamePatterns& patterns = options.optimizer.freeze;
+  if (patterns.empty() && inputs.recorded)
+    inputs.frozen = {inputs.recorded->frozen.begin(), inputs.recorded->frozen.end()};
+  if (patterns.empty() || !options.knows({"freeze"}) || !config_violations(inputs.config).empty()) return;
+  const auto specs = parameter_specs(inputs.config, {0, inputs.config.num_experts});
+  try {
+    inputs.frozen = matching_parameters(specs, patterns);
+  } catch (const ConfigError& error) {
+    for (const std::string& violation : error.violations()) violations.add("--freeze: " + violation);
+  }
+  const auto rests = [&](const ParameterSpec& spec) {
+    return spec.frozen || inputs.frozen.contains(spec.name);
+  };
+  if (std::ranges::all_of(specs, rests))
+    violations.add("--freeze " + joined(patterns, ",") + " leaves nothing to train");
+}
+
+/// A model from flags generates what it is trained on, and the final sample.
+ModelConfig with_positions(ModelConfig config, const TrainOptions& options) {
+  const Index needed = std::min(options.data.sequence_length, kLargestCount) + sample_positions(options.run);
+  config.max_position_embeddings = std::max(config.max_position_embeddings, needed);
+  return config;
+}
+
+}  // namespace
+
+ModelConfig config_of(const ModelOptions& model) {
+  if (model.folder.empty()) return model.shape;
+  return ModelConfig::read(std::filesystem::exists(model.folder / "config.json")
+                               ? model.folder
+                               : resolve_checkpoint(model.folder));
+}
+
+bool holds_config_alone(const fs::path& folder) {
+  if (!fs::exists(folder / "config.json") || fs::exists(folder / kWeightsFile) ||
+      fs::exists(folder / kWeightsIndexFile))
+    return false;
+  const std::vector<fs::path> weights = weights_in(folder);
+  if (weights.empty() && fs::exists(folder / kManifestFile))
+    throw IoError(folder.string() + " has lost " + kWeightsFile + ", which its " + kManifestFile +
+                  " tells of; remove that file too to start from initial weights");
+  if (weights.empty()) return true;
+  const bool any_safetensors =
+      std::ranges::any_of(weights, [](const fs::path& file) { return file.extension() == ".safetensors"; });
+  throw IoError(folder.string() + " holds " + names_of(weights) + ", but no weights that can be loaded: " +
+                (any_safetensors
+                     ? "expected model.safetensors, or model.safetensors.index.json, which says what each "
+                       "shard holds; add it"
+                     : "only safetensors are read; convert them") +
+                ", or leave config.json alone in a folder to start from initial weights");
+}
+
+Index sample_positions(const RunOptions& run) {
+  if (run.sample_chars <= 0) return 0;
+  return static_cast<Index>(run.prompt.size()) + std::min(run.sample_chars, kLargestCount);
+}
+
+/// What can be said of the model's routers.
+void check_routers(const TrainOptions& options, const ModelConfig& config, Violations& violations) {
+  violations.add(router_loss_violations(options, config));
+  violations.add(routing_violations(options.run.routing, config));
+  violations.add(router_violations(options, config));
+}
+
+void open_model(const TrainOptions& options, Index world, RunInputs& inputs, Violations& violations) {
+  inputs.resumes = !options.run.resume.empty();
+  inputs.config = with_positions(options.model.shape, options);
+  if (!inputs.resumes && options.model.folder.empty()) {
+    if (config_violations(inputs.config).empty()) check_routers(options, inputs.config, violations);
+    inputs.config.hash_router = options.router.kind == RouterKind::kHash;
+    return open_frozen(options, inputs, violations);
+  }
+  const fs::path folder =
+      inputs.resumes ? open_resumed(options, inputs, violations) : open_folder(options, inputs);
+  inputs.config = ModelConfig::read(folder);
+  violations.add(config_violations(inputs.config));
+  violations.add(shape_violations(options.model, inputs.config));
+  check_routers(options, inputs.config, violations);
+  inputs.config.hash_router |= options.router.kind == RouterKind::kHash;
+  check_positions(options, folder, inputs.config, violations);
+  const Index experts = inputs.config.has_experts() ? inputs.config.num_experts : 0;
+  if (options.mesh.ep >= 1 && options.mesh.ep > experts && experts > 0)
+    violations.add(mesh_violations({options.mesh.dp, options.mesh.ep, options.mesh.order}, world, experts));
+  open_frozen(options, inputs, violations);
+  const NamePatterns& allowed = options.model.allow_missing;
+  if (!inputs.weights.empty())
+    check_weights(SafetensorsFolder(folder), inputs.config, allowed);
+  else if (!allowed.empty())
+    violations.add("--allow-missing has nothing to allow: " + folder.string() +
+                   " holds config.json only; remove it");
+}
+
+}  // namespace moeloom

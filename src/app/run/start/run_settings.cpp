@@ -1,0 +1,153 @@
+#include "run/start/run_settings.hpp"
+
+#include "moeloom/base/text.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "cli/option_groups.hpp"
+
+namespace moeloom {
+namespace {
+
+struct Setting {
+  const char* key;
+  const char* option;
+};
+
+constexpr std::array kSchedule = {Setting{"lr", "--lr"}, Setting{"warmup", "--warmup"},
+                                  Setting{"schedule_steps", "--schedule-steps"},
+                                  Setting{"final_lr_fraction", "--final-lr-fraction"}};
+constexpr std::array kCoefficients = {
+    Setting{"aux_loss_coef", "--aux-loss-coef"}, Setting{"z_loss_coef", "--z-loss-coef"},
+    Setting{"router_jitter", "--router-jitter"}, Setting{"capacity_factor", "--capacity-factor"},
+    Setting{"router_bias_rate", "--router-bias-rate"}};
+
+// As the options are written.
+constexpr std::array kRouterTexts = {
+    Setting{"router", "--router"}, Setting{"router_dtype", "--router-dtype"}, Setting{"drop_by", "--drop-by"},
+    Setting{"aux_loss_over", "--aux-loss-over"}, Setting{"router_bias_rule", "--router-bias-rule"}};
+
+/// As an option takes it: whole numbers without an exponent.
+std::string option_text(double value) {
+  constexpr double kExact = 9007199254740992;  // 2^53
+  const bool is_whole = value == std::floor(value) && std::abs(value) < kExact;
+  return is_whole ? std::to_string(static_cast<Index>(value)) : number_text(value);
+}
+
+Event change(const std::string& option, const std::string& then, const std::string& now) {
+  return Event()
+      .with("changed", option.substr(2))
+      .with("then", then)
+      .with("now", now)
+      .with("keep", option + " " + then);
+}
+
+template <std::size_t N>
+void compare(const std::array<Setting, N>& settings, const Document& then, const Document& now,
+             std::vector<Event>& changes) {
+  for (const auto& [key, option] : settings)
+    if (then.has(key) && then.number(key) != now.number(key))
+      changes.push_back(change(option, option_text(then.number(key)), option_text(now.number(key))));
+}
+
+void compare_routers(const Document& then, const Document& now, std::vector<Event>& changes) {
+  const auto texts = [&](const char* option, const std::string& before, const std::string& after) {
+    if (before != after) changes.push_back(change(option, before, after));
+  };
+  for (const auto& [key, option] : kRouterTexts)
+    if (then.has(key) && now.has(key)) texts(option, then.text(key), now.text(key));
+  const auto aux_loss = [](const Document& settings) {
+    return settings.boolean_or("aux_loss_pooled", true) ? "pooled" : "layer";
+  };
+  if (then.has("aux_loss_pooled")) texts("--aux-loss", aux_loss(then), aux_loss(now));
+}
+
+Schedule schedule_from(const Document& settings) {
+  return {.peak = settings.number("lr"),
+          .warmup_steps = settings.integer("warmup"),
+          .total_steps = settings.integer("schedule_steps"),
+          .final_fraction = settings.number("final_lr_fraction")};
+}
+
+Event seam(const TrainerState& then, const TrainerState& now) {
+  return Event()
+      .with("changed", "learning rate")
+      .with("then", schedule_from(then.settings).at(std::max<Index>(then.step - 1, 0)))
+      .with("now", schedule_from(now.settings).at(then.step))
+      .with("step", then.step);
+}
+
+}  // namespace
+
+TrainerSettings trainer_settings(const TrainOptions& options, const ModelConfig& config, Index world) {
+  const bool chooses_evenly = config.hash_router || options.router.kind == RouterKind::kExpertChoice;
+  const double of_model = config.output_router_logits && config.has_experts() && !chooses_evenly
+                              ? config.router_aux_loss_coef
+                              : 0.0;
+  return {.schedule = schedule(options, config.hidden_size),
+          .batch = batch_shape(options, world),
+          .aux_loss_coef = options.router.aux_loss_coef.value_or(of_model),
+          .z_loss_coef = options.router.z_loss_coef,
+          .router_bias = options.router.bias,
+          .on_nan = options.run.on_nan,
+          .check_replicas = options.run.check_replicas,
+          .check_steps = options.run.check_steps};
+}
+
+RoutingSettings routing_settings(const TrainOptions& options) {
+  const RouterOptions& router = options.router;
+  RoutingSettings settings{.training = router.training,
+                           .dtype = router.dtype,
+                           .balance = {router.aux_loss_pooled.value_or(true), router.aux_loss_over}};
+  settings.training.expert_choice = router.kind == RouterKind::kExpertChoice;
+  settings.training.seed = options.run.seed;
+  return settings;
+}
+
+Document document_of(const TrainerSettings& settings) {
+  Document document;
+  document.set("lr", settings.schedule.peak);
+  document.set("warmup", settings.schedule.warmup_steps);
+  document.set("schedule_steps", settings.schedule.total_steps);
+  document.set("final_lr_fraction", settings.schedule.final_fraction);
+  document.set("aux_loss_coef", settings.aux_loss_coef);
+  document.set("z_loss_coef", settings.z_loss_coef);
+  return document;
+}
+
+void add_routing(const RouterOptions& router, const ModelConfig& config, Document& settings) {
+  RouterOptions settled = router;
+  settled.kind = config.hash_router ? RouterKind::kHash : router.kind.value_or(RouterKind::kTopK);
+  OptionTable table;
+  add_router_options(table, settled);
+  for (const auto& [key, option] : kRouterTexts)
+    settings.set(key, table.find(std::string(option).substr(2))->get());
+  settings.set("aux_loss_pooled", router.aux_loss_pooled.value_or(true));
+  settings.set("router_jitter", router.training.jitter);
+  settings.set("capacity_factor", router.training.capacity_factor);
+  settings.set("router_bias_rate", router.bias.rate);
+}
+
+std::vector<Event> changes_between(const TrainerState& then, const TrainerState& now) {
+  std::vector<Event> changes;
+  const auto text = [](const auto& value) { return std::to_string(value); };
+  if (then.seed != now.seed) changes.push_back(change("--seed", text(then.seed), text(now.seed)));
+  if (then.global_batch != now.global_batch)
+    changes.push_back(change("--global-batch", text(then.global_batch), text(now.global_batch)));
+  if (then.sequence_length != now.sequence_length)
+    changes.push_back(change("--seq-len", text(then.sequence_length), text(now.sequence_length)));
+  if (then.data_bytes != now.data_bytes)
+    changes.push_back(
+        Event().with("changed", "data bytes").with("then", then.data_bytes).with("now", now.data_bytes));
+  if (then.dtype != now.dtype) changes.push_back(change("--dtype", then.dtype, now.dtype));
+  compare(kCoefficients, then.settings, now.settings, changes);
+  compare_routers(then.settings, now.settings, changes);
+  const std::size_t before = changes.size();
+  compare(kSchedule, then.settings, now.settings, changes);
+  if (changes.size() > before) changes.push_back(seam(then, now));
+  return changes;
+}
+
+}  // namespace moeloom

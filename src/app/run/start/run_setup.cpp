@@ -1,0 +1,189 @@
+#include "run/start/run_setup.hpp"
+
+#include "moeloom/base/errors.hpp"
+#include "moeloom/base/violations.hpp"
+
+#include <algorithm>
+#include <limits>
+
+#include "cli/option_values.hpp"
+#include "run/start/model_source.hpp"
+#include "run/start/run_decision.hpp"
+#include "run/start/run_folder.hpp"
+
+namespace moeloom {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Text of everything that must be the same on all ranks.
+std::string fingerprint(const TrainRequest& request) {
+  std::string text = resolved_config(request.options);
+  for (const std::string& given : request.flags.given)
+    if (!given.starts_with("MOELOOM_LOG")) text += given + "\n";
+  return text;
+}
+
+std::string differing_ranks(const std::vector<std::string>& texts) {
+  std::string ranks;
+  for (std::size_t rank = 1; rank < texts.size(); ++rank)
+    if (texts[rank] != texts[0]) ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank);
+  return ranks;
+}
+
+void open_data(const TrainOptions& options, Index world, RunInputs& inputs, Violations& violations) {
+  if (options.data.file.empty()) return;
+  inputs.format = options.data.format.value_or(guess_token_format(options.data.file));
+  inputs.tokens = std::make_unique<TokenSource>(options.data.file, inputs.format);
+  violations.add(
+      split_violations(inputs.tokens->size(), options.data.heldout, options.data.sequence_length, world));
+  const Index largest = inputs.tokens->largest_id();
+  if (largest >= inputs.config.vocab_size)
+    violations.add(options.data.file.string() + " holds token id " + std::to_string(largest) +
+                   ", but vocab = " + std::to_string(inputs.config.vocab_size) +
+                   "; set --vocab to at least " + std::to_string(largest + 1) + ", or --data-format");
+}
+
+/// Values that nothing can be said against, where it was said already or where they are not known.
+TrainOptions with_usable_data(TrainOptions options) {
+  DataOptions& data = options.data;
+  if (!options.knows({"data-format"})) data.format = TokenFormat::kText;  // any file is bytes
+  if (!options.knows({"heldout"}) || data.heldout < 0 || data.heldout >= 1) data.heldout = 0;
+  if (!options.knows({"seq-len"}) || data.sequence_length < 1) data.sequence_length = 1;
+  data.sequence_length = std::min(data.sequence_length, kLargestCount);
+  return options;
+}
+
+/// The folder that the run starts from; empty: none that is known.
+fs::path start_of(const TrainOptions& options) {
+  if (!options.knows({"model", "resume"})) return {};
+  if (!options.run.resume.empty()) return options.run.resume;
+  try {
+    const fs::path& model = options.model.folder;
+    return model.empty() || holds_config_alone(model) ? fs::path() : model;
+  } catch (const std::exception&) {
+    return {};  // which is said when it is opened
+  }
+}
+
+/// Looks for what is whole before any of it is read -> what is wrong. Collective; rank 0's options count.
+std::string find_start(const TrainOptions& options, const Communicator& world, RunInputs& inputs) {
+  const std::string start = world.all_gather_text(start_of(options).string()).front();
+  if (start.empty()) return {};
+  try {
+    inputs.start = whole_checkpoint(start, world);
+    return {};
+  } catch (const AgreedError& error) {
+    return error.what();
+  }
+}
+
+void open_inputs(const TrainOptions& options, Index world, const std::string& start_error, RunInputs& inputs,
+                 Violations& violations) {
+  if (!start_error.empty()) violations.add(start_error, Cause::kData);
+  bool model_known = options.knows({"model", "resume", "vocab"}) && start_error.empty();
+  if (model_known)
+    violations.attempt([&] {
+      model_known = false;
+      open_model(options, world, inputs, violations);
+      model_known = true;
+    });
+  // A vocabulary that is not known bounds no token, and bytes that may be something else are not tokens.
+  if (!model_known || !options.knows({"data-format"}))
+    inputs.config.vocab_size = std::numeric_limits<Index>::max();
+  if (options.knows({"data"}))
+    violations.attempt([&] { open_data(with_usable_data(options), world, inputs, violations); });
+  if (options.knows({"run", "resume", "overwrite"}))
+    violations.attempt([&] { check_run_folder(options.run); });
+}
+
+/// The first of each: two checks may meet the same mistake.
+std::vector<std::string> without_repeats(const std::vector<std::string>& texts) {
+  std::vector<std::string> once;
+  for (const std::string& text : texts)
+    if (std::ranges::find(once, text) == once.end()) once.push_back(text);
+  return once;
+}
+
+}  // namespace
+
+std::string settle_rate(TrainOptions& options, const RunInputs& inputs) {
+  OptimizerOptions& optimizer = options.optimizer;
+  if (optimizer.learning_rate) return {};
+  if (inputs.recorded && inputs.recorded->settings.has("lr")) {
+    const Document& before = inputs.recorded->settings;
+    optimizer.learning_rate = before.number("lr");
+    if (!optimizer.warmup && before.has("warmup")) optimizer.warmup = before.integer("warmup");
+    return "auto: as the resumed run has it";
+  }
+  const Index width = inputs.config.hidden_size;
+  const Schedule usual = schedule(options, width);
+  optimizer.learning_rate = usual.peak;
+  optimizer.warmup = usual.warmup_steps;
+  const std::string peak = "auto: " + value_text(kUsualPeak), limit = std::to_string(kUsualPeakWidth);
+  return width <= kUsualPeakWidth ? peak + " up to hidden_size " + limit
+                                  : peak + " x " + limit + " / hidden_size " + std::to_string(width);
+}
+
+void settle_routing(TrainOptions& options, const RunInputs& inputs) {
+  std::optional<bool>& pooled = options.router.aux_loss_pooled;
+  if (pooled) return;
+  // What runs before there was a choice had.
+  pooled = inputs.resumes || !options.model.folder.empty();
+  if (inputs.recorded) pooled = inputs.recorded->settings.boolean_or("aux_loss_pooled", true);
+  if (options.router.aux_loss_over == BalanceOver::kSequence) pooled = false;
+}
+
+RunSetup agree_on_run(int argc, char** argv, const Communicator& world) {
+  RunSetup setup;
+  TrainRequest& request = setup.request;
+  Violations violations;
+  agree(world, [&] { request.options = parse_train_options(argc, argv, violations); });
+  // Before a checkpoint is chosen: a job that ends just now may write another.
+  agree(world, [&] {
+    const RunOptions& run = request.options.run;
+    if (world.rank() == 0 && request.options.knows({"run", "resume"}) && goes_on_in_its_folder(run) &&
+        !checkpoints_of(run.folder).empty())
+      setup.inputs.lock = std::make_unique<RunLock>(run.folder);
+  });
+  const std::string start_error = find_start(request.options, world, setup.inputs);
+  agree(world, [&] {
+    violations.attempt([&] { request.flags = read_environment(); });
+    violations.add(option_violations(request.options, world.size()));
+    const bool allowed = request.options.run.allow_faults || !request.options.knows({"allow-faults"});
+    violations.unless(request.flags.faults.empty() || allowed,
+                      "MOELOOM_FAULT is set, which breaks a run on purpose; unset it, or allow it by "
+                      "--allow-faults");
+    violations.attempt([&] { gmm_request(request.options.kernels, request.flags); });
+    open_inputs(request.options, world.size(), start_error, setup.inputs, violations);
+    if (!violations.empty()) throw ConfigError(without_repeats(violations.list()), violations.cause());
+    request.rate_reason = settle_rate(request.options, setup.inputs);
+    settle_routing(request.options, setup.inputs);
+  });
+  require_same_on_all_ranks(fingerprint(request), world);
+  return setup;
+}
+
+void require_same_on_all_ranks(const std::string& said, const Communicator& world) {
+  const std::string ranks = differing_ranks(world.all_gather_text(said));
+  if (!ranks.empty())
+    throw AgreedError("options or environment differ between rank 0 and rank " + ranks +
+                      "; give every rank the same (mpirun -x NAME exports a variable)");
+}
+
+std::unique_ptr<RunLock> prepare_run_folder(const TrainOptions& options, const RunInputs& inputs,
+                                            const Communicator& world) {
+  std::unique_ptr<RunLock> lock;
+  agree(world, [&] {
+    if (world.rank() != 0) return;
+    make_run_folder(options.run.folder);
+    if (!inputs.lock) {
+      lock = std::make_unique<RunLock>(options.run.folder);
+      check_run_folder(options.run);  // again: another job may have held it until now
+    }
+    begin_run_folder(options);
+  });
+  return lock;
+}
+
+}  // namespace moeloom

@@ -1,0 +1,59 @@
+// A training run before its first step: what was asked, checked on every rank and agreed on by all.
+#pragma once
+
+#include "moeloom/io/token_source.hpp"
+#include "moeloom/train/checkpoint/checkpoint.hpp"
+#include "moeloom/train/checkpoint/verify.hpp"
+
+#include "cli/environment.hpp"
+#include "cli/options.hpp"
+#include "run/start/run_lock.hpp"
+
+namespace moeloom {
+
+struct TrainRequest {
+  TrainOptions options;
+  EnvironmentFlags flags;
+  std::string rate_reason = {};  // of a learning rate that was not said
+};
+
+/// The files a run starts from, opened, and the model they describe.
+struct RunInputs {
+  std::filesystem::path weights;         // a checkpoint or HF folder; empty: initial weights
+  std::optional<CheckedFolder> start;    // where weights are read from, as it was found; none: nowhere
+  std::unique_ptr<RunLock> lock;         // of the run's folder, where it goes on; rank 0
+  bool resumes = false;                  // `weights` is a checkpoint that the run goes on from
+  std::optional<TrainerState> recorded;  // of that checkpoint
+  ModelConfig config;
+  std::set<std::string> frozen;  // names of parameters
+  std::unique_ptr<TokenSource> tokens;
+  TokenFormat format = TokenFormat::kText;
+  /// "byte" or "token"
+  std::string unit() const { return format == TokenFormat::kText ? "byte" : "token"; }
+};
+
+struct RunSetup {
+  TrainRequest request;
+  RunInputs inputs;
+};
+/// Parses and opens on every rank and compares: ranks that were given different options are an error.
+/// Collective; throws AgreedError with everything that is wrong with options, environment and files.
+RunSetup agree_on_run(int argc, char** argv, const Communicator& world);
+
+/// Makes numbers of --lr auto and its warm-up, as train.conf keeps them: those of the run that is resumed, or
+/// else by the model's width -> why; empty: a rate was said.
+std::string settle_rate(TrainOptions& options, const RunInputs& inputs);
+
+/// Makes a choice of --aux-loss auto, as train.conf keeps it: that of the run that is resumed, or else by
+/// where the model comes from.
+void settle_routing(TrainOptions& options, const RunInputs& inputs);
+
+/// Throws AgreedError naming the ranks that were told something else than rank 0. Collective.
+void require_same_on_all_ranks(const std::string& said, const Communicator& world);
+
+/// Makes the run's folder on rank 0 and locks it, unless it is locked -> the lock of a new folder.
+/// Collective; throws AgreedError.
+std::unique_ptr<RunLock> prepare_run_folder(const TrainOptions& options, const RunInputs& inputs,
+                                            const Communicator& world);
+
+}  // namespace moeloom

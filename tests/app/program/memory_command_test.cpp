@@ -1,0 +1,94 @@
+// A ceiling for the memory of a rank: what becomes slices, what is refused, and what the run then holds.
+#include <cmath>
+
+#include "program/program_testing.hpp"
+
+namespace moeloom {
+namespace {
+
+using namespace testing;
+
+class MemoryCommand : public testing::ProgramTest {
+ protected:
+  /// 2 ranks; in the fourth step all tokens go to two experts of one rank, a layer's worst case.
+  Outcome burst(const std::string& run, const std::string& flags) {
+    return shell(train(2,
+                       "--layers 3 --hidden 192 --inter 512 --heads 6 --kv-heads 2 --head-dim 32 --experts 8 "
+                       "--seq-len 128 --global-batch 16 --steps 4 --save-every 0 --eval-sequences 2 "
+                       "--sample-chars 0 --threads 1 --ep 2 --force-routing burst --gmm-rule auto --run " +
+                           path(run) + " " + flags));
+  }
+
+  /// "183 MiB" behind `key` as bytes.
+  static double bytes_behind(const std::string& key, const std::string& output) {
+    const auto found = output.find(key);
+    EXPECT_NE(found, std::string::npos) << key << " in\n" << output;
+    return found == std::string::npos ? 0 : std::stod(output.substr(found + key.size())) * (1 << 20);
+  }
+
+  void expect_losses_as(const std::string& run, const std::vector<double>& whole) {
+    const std::vector<double> sliced = losses(run);
+    ASSERT_EQ(sliced.size(), whole.size());
+    EXPECT_EQ(sliced[0], whole[0]) << "outputs keep their bits";
+    // Weight gradients are added slice by slice: sums of fp32 products in another order.
+    for (std::size_t i = 1; i < whole.size(); ++i) EXPECT_NEAR(sliced[i], whole[i], 1e-6 * whole[i]) << i;
+  }
+};
+
+TEST_F(MemoryCommand, OneExpertThatTakesAllRunsInSlicesWithinTheCeiling) {
+  for (const std::string dispatcher : {"alltoall", "shared"}) {
+    SCOPED_TRACE(dispatcher);
+    const std::string way = " --dispatcher " + dispatcher;
+    const Outcome whole = burst("whole-" + dispatcher, "--memory 2GiB" + way);
+    ASSERT_EQ(whole.exit_code, 0) << whole.output;
+    EXPECT_EQ(count_of(whole.output, "row_budget=0 "), 1u) << whole.output;
+    EXPECT_EQ(count_of(whole.output, "row_slices"), 0u) << whole.output;
+    const double worst = bytes_behind("may come to one rank fit, with ", whole.output),
+                 whole_peak = bytes_behind("memory_peak=\"", whole.output);
+    const auto ceiling = static_cast<Index>(0.86 * worst);
+    const Outcome sliced = burst("sliced-" + dispatcher, "--memory " + std::to_string(ceiling) + way);
+    ASSERT_EQ(sliced.exit_code, 0) << sliced.output;
+    EXPECT_EQ(count_of(sliced.output, "times the balanced 2048"), 1u) << sliced.output;
+    EXPECT_GT(count_of(sliced.output, "row_slices="), 0u) << sliced.output;
+    const double peak = bytes_behind("memory_peak=\"", sliced.output);
+    // Not counted: what MPI takes for messages, and what the allocator holds of small blocks that came and
+    // went; together 4 to 7 MiB, which are 5 % of so small a run.
+    EXPECT_LE(peak, 1.05 * static_cast<double>(ceiling)) << sliced.output;
+    EXPECT_LT(peak, 0.95 * whole_peak) << "the whole layer holds more";
+    expect_losses_as("sliced-" + dispatcher, losses("whole-" + dispatcher));
+  }
+}
+
+TEST_F(MemoryCommand, TooLittleIsRefusedWithATableAndAWayOutThatIsOne) {
+  const Outcome refused = burst("refused", "--memory 60MiB");
+  EXPECT_NE(refused.exit_code, 0) << refused.output;
+  for (const char* line :
+       {"--memory 60 MiB is less than the ", "if it takes no more than 4 rows of a layer at once",
+        "  activations  ", "  moments  ", "  program and MPI  ", "the cheapest change that fits"})
+    EXPECT_EQ(count_of(refused.output, line), 1u) << line << "\n" << refused.output;
+  EXPECT_EQ(count_of(refused.output, "  replicas  "), 0u) << refused.output;
+  EXPECT_FALSE(std::filesystem::exists(path("refused"))) << "nothing was begun";
+  const auto begin = refused.output.find("--memory", refused.output.find("a rank with even rows"));
+  const std::string enough = refused.output.substr(begin, refused.output.find(" is enough", begin) - begin);
+  const Outcome runs = burst("enough", enough + " --steps 1");
+  EXPECT_EQ(runs.exit_code, 0) << enough << "\n" << runs.output;
+}
+
+TEST_F(MemoryCommand, TheChangeThatIsSaidToFitFits) {
+  const std::string way = " --dispatcher alltoall --memory ";
+  const double least = bytes_behind("is less than the ", burst("refused", way + "60MiB").output);
+  const std::string tight = way + std::to_string(static_cast<Index>(least - (3 << 20)));
+  const Outcome refused = burst("refused", tight);
+  ASSERT_NE(refused.exit_code, 0) << refused.output;
+  const std::string head = "the same tokens a step: ";
+  const auto found = refused.output.find(head);
+  ASSERT_NE(found, std::string::npos) << refused.output;
+  const auto begin = found + head.size();
+  const std::string change = refused.output.substr(begin, refused.output.find('\n', begin) - begin);
+  EXPECT_EQ(change.find("--accumulate "), 0u) << change;
+  const Outcome runs = burst("changed", tight + " --steps 1 " + change);
+  EXPECT_EQ(runs.exit_code, 0) << change << "\n" << runs.output;
+}
+
+}  // namespace
+}  // namespace moeloom

@@ -1,0 +1,88 @@
+#include "watch/leftovers.hpp"
+
+#include <csignal>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "support/files.hpp"
+#include <gtest/gtest.h>
+
+namespace moeloom {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Child {
+ public:
+  Child() : process_(fork()) {
+    if (process_ == 0)
+      for (;;) pause();
+  }
+  ~Child() {
+    if (process_ == 0) return;
+    kill(process_, SIGKILL);
+    waitpid(process_, nullptr, 0);
+  }
+  void end() {
+    kill(process_, SIGKILL);
+    waitpid(process_, nullptr, 0);
+  }
+  pid_t process() const { return process_; }
+
+ private:
+  pid_t process_;
+};
+
+/// This process holds a file in its memory.
+class Mapped {
+ public:
+  explicit Mapped(const fs::path& path) {
+    testing::write_bytes(path, "x");
+    const int file = open(path.c_str(), O_RDONLY);
+    memory_ = mmap(nullptr, 1, PROT_READ, MAP_SHARED, file, 0);
+    close(file);
+  }
+  ~Mapped() { munmap(memory_, 1); }
+
+ private:
+  void* memory_;
+};
+
+TEST(Leftovers, TellWhetherAProcessRunsOrIsStopped) {
+  Child child;
+  EXPECT_NE(process_state(child.process()), 'T');
+  kill(child.process(), SIGSTOP);
+  int status = 0;
+  waitpid(child.process(), &status, WUNTRACED);
+  EXPECT_EQ(process_state(child.process()), 'T');
+  const pid_t ended = child.process();
+  child.end();
+  EXPECT_EQ(process_state(ended), 'X');
+}
+
+TEST(Leftovers, AreSegmentsAndTheSessionOfALauncherThatIsGone) {
+  Child launcher;
+  const testing::TemporaryFolder folder;
+  const fs::path session = folder / "ompi.host.0" / ("pid." + std::to_string(launcher.process()));
+  fs::create_directories(session / "dstore");
+  const fs::path segment = "/dev/shm/vader_segment.test-" + std::to_string(getpid()) + ".0";
+  const fs::path other = "/dev/shm/somebody-elses-" + std::to_string(getpid());
+  const Mapped first(segment), second(session / "dstore" / "file"), third(other);
+  const Leftovers left = find_leftovers(getpid());
+  EXPECT_EQ(left.segments, std::vector<fs::path>{segment});
+  EXPECT_EQ(left.session, session);
+  EXPECT_EQ(left.launcher, launcher.process());
+  remove_leftovers(left);
+  EXPECT_FALSE(fs::exists(segment));
+  EXPECT_TRUE(fs::exists(session)) << "its launcher removes it";
+  EXPECT_TRUE(fs::exists(other));
+  launcher.end();
+  remove_leftovers(left);
+  EXPECT_FALSE(fs::exists(session));
+  fs::remove(other);
+}
+
+}  // namespace
+}  // namespace moeloom

@@ -10,8 +10,8 @@
 #
 # ssh must reach each machine without a password, and the program, the data and the run's folder must be at the same
 # paths on all. What dies (a rank, a machine, a link) ends the job within seconds: start again with
-# `train --resume /shared/run`. TERM or USR1 to this script stops all ranks after the same step with a checkpoint;
-# the exit code is then 75.
+# `train --resume /shared/run`. TERM, USR1 or INT (Ctrl-C) to this script stops all ranks after the same step with a
+# checkpoint; the exit code is then 75. A second INT leaves at once.
 #
 #   MOELOOM_BUILD  the build folder (build)
 #   MOELOOM_NET    see launch/env.sh
@@ -38,12 +38,26 @@ for name in $(compgen -e | grep -E '^(MOELOOM_|TWINKLE_NPU_|OMP_|OPENBLAS_|XDG_C
   named+=(-x "$name")
 done
 
-# In the background, because bash hears signals only while it waits. mpirun would answer TERM by killing its ranks; USR1
-# it hands on to them.
-mpirun --hostfile "$hostfile" "${named[@]}" "$program" "$@" < /dev/null &
+# When a rank has died, or nobody wants to wait, mpirun is not to wait for the others either.
+export OMPI_MCA_odls_base_sigkill_timeout="${OMPI_MCA_odls_base_sigkill_timeout:-0}"
+
+# In the background, because bash hears signals only while it waits. mpirun would answer TERM and INT by killing its
+# ranks; USR1 it hands on to them. In a session of its own it does not hear the terminal's Ctrl-C by itself.
+setsid mpirun --hostfile "$hostfile" "${named[@]}" "$program" "$@" < /dev/null &
 job=$!
 heard=
-trap 'heard=yes; kill -USR1 "$job" 2> /dev/null || true' TERM USR1
+interrupts=0
+stop() {
+  heard=yes
+  kill -USR1 "$job" 2> /dev/null || true
+}
+interrupt() {
+  heard=yes
+  interrupts=$((interrupts + 1))
+  if [[ $interrupts == 1 ]]; then stop; else kill -INT "$job" 2> /dev/null || true; fi
+}
+trap stop TERM USR1 HUP
+trap interrupt INT
 code=0
 wait "$job" || code=$?
 while [[ -n $heard ]]; do

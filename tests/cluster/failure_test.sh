@@ -7,11 +7,11 @@ set -euo pipefail
 
 run=$scratch/run
 
-# The program itself, neither mpirun nor a shell that names it.
+# The program itself, neither mpirun, nor a shell that names it, nor its watcher.
 ranks_on() {
   local pid
   for pid in $(ip netns pids "$(namespace_of "$1")"); do
-    [[ $(readlink "/proc/$pid/exe") != */moeloom ]] || echo "$pid"
+    [[ $(cat "/proc/$pid/comm") != moeloom ]] || echo "$pid"
   done
 }
 has_checkpoint() { compgen -G "$run/checkpoint-*" > /dev/null; }
@@ -19,7 +19,7 @@ ended() { ! kill -0 "$job" 2> /dev/null; }
 
 # start: in the background, until there is a checkpoint.
 start() {
-  on 0 timeout -k 5 60 "$root/launch/go-on.sh" "$run" "$root/launch/cluster.sh" "$(hostfile 1)" -- "${small_run[@]}" \
+  on 0 timeout -k 5 60 "$root/launch/go-on.sh" --restarts 0 "$run" "$root/launch/cluster.sh" "$(hostfile 1)" -- "${small_run[@]}" \
     --ep 4 --steps 1000000 --save-every 5 --quiet true > "$scratch/log" 2>&1 &
   job=$!
   soon 30 has_checkpoint || fail "no checkpoint: $(cat "$scratch/log")"

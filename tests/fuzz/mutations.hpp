@@ -1,0 +1,11 @@
+// Mutations of seeds, drawn from a number: the same on every machine.
+#pragma once
+
+#include "fuzz/target.hpp"
+
+namespace moeloom::fuzz {
+
+/// The `number`-th mutation: one of the target's seeds with one to eight changes.
+std::string mutation(const Target& target, std::span<const std::string> seeds, std::uint64_t number);
+
+}  // namespace moeloom::fuzz

@@ -1,0 +1,24 @@
+#include "moeloom/base/errors.hpp"
+
+#include "fuzz/target.hpp"
+
+namespace moeloom::fuzz {
+
+std::span<const Target> targets() {
+  static const std::vector<Target> all = [] {
+    std::vector<Target> list;
+    for (const auto& some : {io_targets(), model_targets(), app_targets()})
+      list.insert(list.end(), some.begin(), some.end());
+    return list;
+  }();
+  return all;
+}
+
+void run(const Target& target, std::string_view input) {
+  try {
+    target.run(input);
+  } catch (const Error&) {
+  }
+}
+
+}  // namespace moeloom::fuzz

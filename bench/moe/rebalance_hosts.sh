@@ -7,14 +7,13 @@
 # uneven routing without and with them; of_first is a step's time over the balanced one's of the same round, its inverse
 # the share of forced-balance throughput.
 #
-# Four hosts have two processors here, and a waiting rank polls. QUOTA, in percent of a processor, is therefore given to
-# each host by the kernel (cgroup cpu, periods of 2.5 ms), so that neither a rank that waits nor one that has less to
-# do makes another one faster: as if each host had a slow processor to itself. 100: no quota, for as many hosts as
-# processors.
+# QUOTA: percent of a processor for each host (host_quota.sh).
 # MOELOOM_BUILD is the build to measure; root, because it makes the hosts.
 set -euo pipefail
 # shellcheck source=tests/cluster/hosts.sh
 . "$(dirname "$0")/../../tests/cluster/hosts.sh"
+# shellcheck source=bench/moe/host_quota.sh
+. "$(dirname "$0")/host_quota.sh"
 
 hosts=${1:-4}
 rate=${2:-1gbit}
@@ -24,25 +23,7 @@ shape=("${@:4}")
 make_hosts "$hosts"
 shape_links "$rate"
 
-# Each rank puts itself under its host's quota.
-groups=/sys/fs/cgroup/cpu/$hosts_prefix
-remove_groups() {
-  local group
-  for group in "$groups"-*; do [[ ! -d $group ]] || rmdir "$group" 2> /dev/null || true; done
-}
-trap 'remove_hosts; remove_groups' EXIT
-cat > "$scratch/under-quota" << 'END'
-#!/usr/bin/env bash
-group=$1-$OMPI_COMM_WORLD_RANK
-quota=$2
-shift 2
-if [[ $quota != 100 ]]; then
-  mkdir -p "$group" && echo 2500 > "$group/cpu.cfs_period_us" && echo $((25 * quota)) > "$group/cpu.cfs_quota_us" &&
-    echo 65536 > "$group/cpu.shares" && echo $$ > "$group/tasks" || exit 77
-fi
-exec "$@"
-END
-chmod +x "$scratch/under-quota"
+make_quota "$quota"
 
 # bytes_per_second RATE: of 1gbit, 200mbit.
 bytes_per_second() {
@@ -56,6 +37,6 @@ bytes_per_second() {
 echo "$hosts hosts, $rate each way, $quota % of a processor each, one rank and one thread each: ${shape[*]}"
 export MOELOOM_HOSTS=$hosts OMPI_MCA_mpi_yield_when_idle=0
 on 0 timeout -k 5 540 "$root/launch/with-env.sh" mpirun --hostfile "$(hostfile 1)" -n "$hosts" \
-  "$scratch/under-quota" "$groups" "$quota" "$MOELOOM_BUILD/bench/layer_bench" --ep "$hosts" --paths gmm \
+  "${under_quota[@]}" "$MOELOOM_BUILD/bench/layer_bench" --ep "$hosts" --paths gmm \
   --routing balanced,zipf,hot-rank,rotating-hot --rebalance off,on \
   --net-bytes-per-second "$(bytes_per_second "$rate")" --check off "${shape[@]}"

@@ -1,0 +1,31 @@
+# Slow processors for hosts of tests/cluster/hosts.sh, sourced after it: make_quota PERCENT.
+#
+# Some hosts share this machine's processors, and a waiting rank polls. A quota, in percent of a processor, is therefore
+# given to each host by the kernel (cgroup cpu, periods of 2.5 ms), so that neither a rank that waits nor one that has
+# less to do makes another one faster: as if each host had a slow processor to itself. 100: no quota, for as many hosts
+# as processors.
+# shellcheck shell=bash
+
+groups=/sys/fs/cgroup/cpu/$hosts_prefix
+remove_groups() {
+  local group
+  for group in "$groups"-*; do [[ ! -d $group ]] || rmdir "$group" 2> /dev/null || true; done
+}
+trap 'remove_hosts; remove_groups' EXIT
+
+# under_quota COMMAND...: what a rank runs to be under its host's quota.
+make_quota() {
+  cat > "$scratch/under-quota" << 'END'
+#!/usr/bin/env bash
+group=$1-$OMPI_COMM_WORLD_RANK
+quota=$2
+shift 2
+if [[ $quota != 100 ]]; then
+  mkdir -p "$group" && echo 2500 > "$group/cpu.cfs_period_us" && echo $((25 * quota)) > "$group/cpu.cfs_quota_us" &&
+    echo 65536 > "$group/cpu.shares" && echo $$ > "$group/tasks" || exit 77
+fi
+exec "$@"
+END
+  chmod +x "$scratch/under-quota"
+  under_quota=("$scratch/under-quota" "$groups" "$1")
+}

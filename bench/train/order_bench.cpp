@@ -1,0 +1,152 @@
+// What does a fixed order of sums cost a training step?
+//
+//   mpirun -n 2 build/bench/order_bench --ep 2
+//
+// Contenders train the same model and take turns, a step each a round; a row is the median over rounds of a
+// contender's step over that of the first. `free`: an expert adds up its rows in one pass, whatever ranks
+// they came from (gradients of ranks are reduced as ever: an all-to-all and a local sum, which is the fastest
+// reduce-scatter of Open MPI 4.1 in any order). `tree`: a run's default. `exact N`: --exact N. The slowest
+// rank's time counts; sequences are per rank.
+#include "moeloom/base/parallel.hpp"
+#include "moeloom/comm/session.hpp"
+#include "moeloom/measure/paired.hpp"
+#include "moeloom/measure/step_subject.hpp"
+
+#include <cstdio>
+#include <deque>
+#include <exception>
+#include <iostream>
+#include <numeric>
+#include <optional>
+
+#include "support/dispatcher.hpp"
+#include "support/heading.hpp"
+#include "support/kernels.hpp"
+#include "support/options.hpp"
+
+namespace {
+
+using namespace moeloom;
+
+struct Options {
+  std::string dispatcher = "alltoall";
+  Index ep = 1, sequences = 8, sequence_length = 256;
+  int threads = 1, samples = 15;
+  ModelConfig model;
+};
+
+std::optional<Options> parse(int argc, char** argv) {
+  namespace po = boost::program_options;
+  Options o;
+  ModelConfig& m = o.model;  // vocabulary 256
+  m.hidden_size = 512, m.moe_intermediate_size = 384, m.num_hidden_layers = 4, m.num_experts = 32;
+  m.num_experts_per_tok = 4, m.num_attention_heads = 8, m.num_key_value_heads = 4, m.head_dim = 64;
+  po::options_description known("order_bench: a training step by the order of its sums");
+  const auto size = [&known](const char* name, auto* target, const char* text) {
+    known.add_options()(name, po::value(target)->default_value(*target), text);
+  };
+  size("ep", &o.ep, "ranks that share the experts");
+  size("dispatcher", &o.dispatcher, "alltoall, shared, hierarchical or allgather");
+  size("sequences", &o.sequences, "sequences a rank");
+  size("seq-len", &o.sequence_length, "tokens of a sequence");
+  size("threads", &o.threads, "threads of a rank");
+  size("samples", &o.samples, "rounds");
+  size("hidden", &m.hidden_size, "hidden size");
+  size("inter", &m.moe_intermediate_size, "intermediate size of an expert");
+  size("layers", &m.num_hidden_layers, "decoder layers");
+  size("experts", &m.num_experts, "experts of a layer");
+  size("top-k", &m.num_experts_per_tok, "experts a token");
+  if (!bench::read_options(known, argc, argv)) return std::nullopt;
+  bench::dispatcher_named(o.dispatcher);
+  return o;
+}
+
+/// All rows of an expert as of one source.
+void free_weight_grad(ConstRows dy, ConstRows x, const GroupedRows& rows, const GroupedGradients& dw,
+                      Write mode) {
+  std::vector<Index> of_groups;
+  for (Index group = 0; group < rows.groups(); ++group) of_groups.push_back(rows.of_group(group));
+  packed_grouped_matmul().weight_grad(dy, x, {of_groups, 1, rows.between}, dw, mode);
+}
+
+struct Order {
+  std::string name;
+  bool free = false;
+  Index exact = 0;
+};
+
+class Subject {
+ public:
+  Subject(const Options& o, const Order& order, const Mesh& mesh, const TokenSource& tokens)
+      : mesh_(mesh),
+        batch_{.global_batch = o.sequences * mesh.world().size(),
+               .sequence_length = o.sequence_length,
+               .accumulation = 1,
+               .world = mesh.world().size(),
+               .micro_batches_whole = order.exact > 0},
+        state_(make_training_state(o.model, mesh, settings_of(o, order))),
+        sampler_(tokens, split_tokens(tokens.size(), 0), batch_, 1),
+        trainer_(state_->decoder, state_->store, mesh, state_->optimizer, sampler_,
+                 {.schedule = {.peak = 1e-4, .warmup_steps = 1, .total_steps = 1'000'000},
+                  .batch = batch_,
+                  .aux_loss_coef = 0.02}) {
+    initialise(state_->store, o.model, 1);
+  }
+
+  /// Of the slowest rank.
+  double seconds() {
+    mesh_.world().barrier();
+    return mesh_.world().all_max(trainer_.step(next_++).seconds);
+  }
+
+ private:
+  TrainingStateSettings settings_of(const Options& o, const Order& order) const {
+    TrainingStateSettings settings{
+        .kernels = bench::model_kernels(true, DType::kF32),
+        .dispatcher = bench::dispatcher_settings(o.dispatcher, mesh_.ep(), o.model.num_experts, false)};
+    if (order.free) settings.kernels.grouped_matmul.weight_grad = free_weight_grad;
+    if (order.exact > 0) settings.leaves = {order.exact, batch_.global_batch / order.exact};
+    return settings;
+  }
+
+  const Mesh& mesh_;
+  BatchShape batch_;
+  std::unique_ptr<TrainingState> state_;
+  BatchSampler sampler_;
+  Trainer trainer_;
+  Index next_ = 0;
+};
+
+void run(const Options& o) {
+  set_threads(o.threads);
+  const Mesh mesh(Communicator::world(), {0, o.ep, {"dp", "ep"}});
+  std::vector<Order> orders = {
+      {"free", true, 0}, {"tree"}, {"exact " + std::to_string(o.sequences), false, o.sequences}};
+  if (o.sequences > 1) orders.push_back({"exact 1", false, 1});
+  const TokenSource tokens = random_text(1, 1 << 20);
+  std::deque<Subject> subjects;
+  for (const Order& order : orders) subjects.emplace_back(o, order, mesh, tokens);
+  for (Subject& subject : subjects) subject.seconds();  // warms caches and pages
+  const std::vector<Samples> samples =
+      take_turns(orders.size(), o.samples, [&](std::size_t i) { return subjects[i].seconds(); });
+  if (mesh.world().rank() > 0) return;
+  std::cout << bench::environment_line(o.threads) << "\nranks " << mesh.world().size() << ", ep " << o.ep
+            << ", " << o.sequences << " sequences of " << o.sequence_length << " a rank, hidden "
+            << o.model.hidden_size << ", " << o.model.num_experts << " experts\n";
+  for (std::size_t i = 0; i < orders.size(); ++i) {
+    const Spread ratio = spread_of(ratios(samples[i], samples[0]));
+    std::printf("%-10s %8.2f ms   of free %6.3f (%.3f to %.3f)\n", orders[i].name.c_str(),
+                1e3 * spread_of(samples[i]).median, ratio.median, ratio.p10, ratio.p90);
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) try {
+  moeloom::Session session(argc, argv);
+  const std::optional<Options> options = parse(argc, argv);
+  if (options) run(*options);
+} catch (const std::exception& error) {
+  std::cerr << error.what() << '\n';
+  return 1;
+}

@@ -37,6 +37,7 @@
 #include "moeloom/io/document.hpp"
 #include "moeloom/io/file_lock.hpp"
 #include "moeloom/io/file_observer.hpp"
+#include "moeloom/io/json_value.hpp"
 #include "moeloom/io/line_file.hpp"
 #include "moeloom/io/manifest.hpp"
 #include "moeloom/io/new_folder.hpp"
@@ -82,6 +83,7 @@
 #include "moeloom/model/parameters.hpp"
 
 // The step, and what is kept of it.
+#include "moeloom/text/utf8.hpp"
 #include "moeloom/train/batch_sampler.hpp"
 #include "moeloom/train/checkpoint/background_save.hpp"
 #include "moeloom/train/checkpoint/checkpoint.hpp"

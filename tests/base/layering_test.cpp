@@ -21,6 +21,7 @@ const std::map<std::string, Rooms> kBelow = {
     {"base", {}},
     {"tensor", {"base"}},
     {"io", {"base", "tensor"}},
+    {"text", {"base", "tensor", "io"}},
     {"comm", {"base", "tensor"}},
     {"kernels", {"base", "tensor"}},
     {"moe", {"base", "tensor", "kernels", "comm"}},
@@ -30,7 +31,8 @@ const std::map<std::string, Rooms> kBelow = {
     {"report", {"base"}},
     {"measure", {"base", "tensor", "kernels", "comm", "io", "moe", "model", "train", "plan", "report"}},
     {"app",
-     {"base", "tensor", "kernels", "comm", "io", "moe", "model", "train", "plan", "report", "measure"}},
+     {"base", "tensor", "kernels", "comm", "io", "moe", "model", "train", "plan", "report", "measure",
+      "text"}},
 };
 
 struct Home {
@@ -38,11 +40,17 @@ struct Home {
   Rooms rooms;
 };
 const std::vector<Home> kHomes = {
-    {"omp\\.h", {"base"}},        {"cblas\\.h", {"tensor"}},
-    {"mpi.*\\.h", {"comm"}},      {"(oneapi/)?dnnl.*", {}},
-    {"nlohmann/.*", {"io"}},      {"xxhash\\.h", {"io"}},
-    {"zstd\\.h", {"io"}},         {"boost/.*", {"app"}},
-    {"(spdlog|fmt)/.*", {"app"}}, {"(gtest|gmock|benchmark)/.*", {}},
+    {"omp\\.h", {"base"}},
+    {"cblas\\.h", {"tensor"}},
+    {"mpi.*\\.h", {"comm"}},
+    {"(oneapi/)?dnnl.*", {}},
+    {"nlohmann/.*", {"io"}},
+    {"xxhash\\.h", {"io"}},
+    {"oniguruma\\.h|utf8proc\\.h", {"text"}},
+    {"zstd\\.h", {"io"}},
+    {"boost/.*", {"app"}},
+    {"(spdlog|fmt)/.*", {"app"}},
+    {"(gtest|gmock|benchmark)/.*", {}},
 };
 
 std::string include_breach(const std::string& room, const std::string& header) {

@@ -1,0 +1,40 @@
+// Any JSON value as a tree that keeps the order of members, for the rooms that walk JSON of every shape.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace moeloom {
+
+/// null, a boolean, an integer (of 64 bits), a number, a text (UTF-8), an array, an object (in the file's
+/// order).
+struct JsonValue {
+  using Array = std::vector<JsonValue>;
+  using Object = std::vector<std::pair<std::string, JsonValue>>;
+  std::variant<std::monostate, bool, std::int64_t, double, std::string, Array, Object> value;
+
+  bool is_null() const { return std::holds_alternative<std::monostate>(value); }
+  const bool* boolean() const { return std::get_if<bool>(&value); }
+  const std::int64_t* integer() const { return std::get_if<std::int64_t>(&value); }
+  const double* number() const { return std::get_if<double>(&value); }
+  const std::string* text() const { return std::get_if<std::string>(&value); }
+  const Array* array() const { return std::get_if<Array>(&value); }
+  const Object* object() const { return std::get_if<Object>(&value); }
+
+  /// The member of that name; none where this is no object or has no such member. Looks at one after the
+  /// other.
+  const JsonValue* find(std::string_view key) const;
+};
+
+/// Throws IoError, which names origin, line and column: not JSON (NaN and 1e400 are not), a name given twice
+/// in one object, nested deeper than 64 levels. Integers beyond 64 bits become numbers.
+JsonValue parse_json_value(std::string_view text, const std::string& origin);
+
+/// A value in a few words, for messages: `"32"`, `7`, `null`, `an array of 3`, `an object`.
+std::string described(const JsonValue& value);
+
+}  // namespace moeloom

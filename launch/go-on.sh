@@ -75,6 +75,15 @@ first_to_end() {
     awk -v started="$started" -v ended="$1" -v here="$(hostname)" \
       '$1 < ended && $1 > started - ($3 == here ? 0 : 60) && !found++'
 }
+# A rank's watch may leave the rank's last place a moment after the launcher has ended.
+await_watches() {
+  local tries folder=$run
+  [[ $folder == /* ]] || folder=$PWD/$run
+  for ((tries = 0; tries < 30; ++tries)); do
+    pgrep -f -- "^moeloom-watch $folder" > /dev/null || return 0
+    sleep 0.1
+  done
+}
 # stalled_rank: "- RANK HOST" of the rank that stall.json blames, where it is one. Ranks may be on a line or on many.
 stalled_rank() {
   [[ -f $run/stall.json ]] || return 0
@@ -243,6 +252,7 @@ while true; do
     say_share
     exit 0
   fi
+  await_watches
   first=$(first_to_end "$ended")
   who=$first
   [[ $code != 76 || ! -f $run/stall.json ]] || who=$(stalled_rank)

@@ -81,6 +81,7 @@
 #include "moeloom/model/hf/weights_io.hpp"
 #include "moeloom/model/loss.hpp"
 #include "moeloom/model/parameters.hpp"
+#include "moeloom/model/sampling.hpp"
 
 // The step, and what is kept of it.
 #include "moeloom/text/utf8.hpp"

@@ -3,8 +3,6 @@
 #include "moeloom/base/errors.hpp"
 
 #include <algorithm>
-#include <cmath>
-#include <set>
 
 #include "tiny_model.hpp"
 #include <gtest/gtest.h>
@@ -23,56 +21,7 @@ Communicator this_rank_alone() {
 }
 
 Ids text_of(TinyModel& model, Index count, const SamplingSettings& settings) {
-  return generate(model.decoder, model.mesh, kPrompt, count, settings);
-}
-
-TEST(SampleToken, IsTheLikeliestAtTemperatureZeroAndTheLowerIdOnATie) {
-  const std::vector<float> logits = {1, 3, -2, 3, 2};
-  for (Index position = 0; position < 20; ++position) {
-    EXPECT_EQ(sample_token(logits, {.temperature = 0}, position), 1);
-    EXPECT_EQ(sample_token(logits, {.temperature = 5, .top_k = 1}, position), 1);
-  }
-  EXPECT_THROW(sample_token({}, {}, 0), ShapeError);
-}
-
-TEST(SampleToken, FollowsTheSoftmaxOfTheLogits) {
-  const std::vector<float> logits = {0, 1, -1, 0.5f};
-  constexpr Index kDraws = 40000;
-  for (const double temperature : {0.5, 1.0, 2.0}) {
-    std::vector<double> probability, seen(logits.size());
-    double sum = 0;
-    for (const float logit : logits) sum += probability.emplace_back(std::exp(logit / temperature));
-    for (Index position = 0; position < kDraws; ++position)
-      seen[at(sample_token(logits, {.temperature = temperature, .seed = 3}, position))] += 1;
-    for (std::size_t i = 0; i < logits.size(); ++i) {
-      const double p = probability[i] / sum;
-      const double deviation = std::sqrt(p * (1 - p) / kDraws);
-      EXPECT_NEAR(seen[i] / kDraws, p, 5 * deviation) << "token " << i << " at " << temperature;
-    }
-  }
-}
-
-TEST(SampleToken, ChoosesAmongTheTopKAndFindsThemAll) {
-  const std::vector<float> logits = {0.1f, 0.4f, 0.2f, 0.3f, 0.4f};
-  std::set<std::int32_t> found, all;
-  for (Index position = 0; position < 300; ++position) {
-    found.insert(sample_token(logits, {.top_k = 3}, position));
-    all.insert(sample_token(logits, {.top_k = 9}, position));
-  }
-  EXPECT_EQ(found, (std::set<std::int32_t>{1, 3, 4}));
-  EXPECT_EQ(all.size(), logits.size()) << "more than there are is all of them";
-}
-
-TEST(SampleToken, IsAFunctionOfSeedAndPosition) {
-  const std::vector<float> logits(64, 0.0f);
-  const auto draws = [&](std::uint64_t seed) {
-    Ids ids;
-    for (Index position = 0; position < 50; ++position)
-      ids.push_back(sample_token(logits, {.seed = seed}, position));
-    return ids;
-  };
-  EXPECT_EQ(draws(1), draws(1));
-  EXPECT_NE(draws(1), draws(2));
+  return generate(model.decoder, model.mesh, kPrompt, {.tokens = count, .sampling = settings});
 }
 
 TEST(Generate, GreedilyTakesTheLikeliestTokenAfterTheWholeText) {
@@ -101,25 +50,39 @@ TEST(Generate, IsTheSameForTheSameSeedAndAnotherForAnother) {
   EXPECT_TRUE(std::ranges::equal(once, std::span(longer).first(once.size())));
 }
 
-TEST(Generate, GivesRankZeroTheTextOfOneRankWhoeverHoldsTheExperts) {
+TEST(Generate, GivesEachRankItsTextWhoeverHoldsTheExperts) {
   TinyModel shared(Communicator::world(), true), whole(this_rank_alone(), true);
+  const Index rank = Communicator::world().rank();
   for (const double temperature : {0.0, 1.0}) {
-    const SamplingSettings settings{.temperature = temperature, .seed = 5};
-    const Ids text = text_of(shared, 12, settings);
-    if (Communicator::world().rank() == 0) {
-      EXPECT_EQ(text, text_of(whole, 12, settings));
-    } else {
-      EXPECT_TRUE(text.empty()) << "others lend their experts";
-    }
+    const GenerationSettings settings{
+        .tokens = 12 + rank, .sampling = {.temperature = temperature, .seed = static_cast<std::uint64_t>(5 + rank)}};
+    const Ids text = generate(shared.decoder, shared.mesh, kPrompt, settings);
+    EXPECT_EQ(text, generate(whole.decoder, whole.mesh, kPrompt, settings)) << "others' texts end sooner";
+    const Ids first = generate(shared.decoder, shared.mesh, rank == 0 ? kPrompt : Ids{}, settings);
+    EXPECT_EQ(first, rank == 0 ? text : Ids{}) << "the others lend their experts";
   }
 }
 
-TEST(Generate, TellsEachTokenAsItComes) {
+TEST(Generate, TellsEachTokenAndStopsWhenToldSo) {
   TinyModel model(this_rank_alone(), false);
   Ids told = kPrompt;
-  const Ids text = generate(model.decoder, model.mesh, kPrompt, 5, {.seed = 1},
-                            [&](std::int32_t token) { told.push_back(token); });
+  const Ids text = generate(model.decoder, model.mesh, kPrompt, {.tokens = 9, .sampling = {.seed = 1}},
+                            [&](std::int32_t token) {
+                              told.push_back(token);
+                              return told.size() < kPrompt.size() + 5;
+                            });
   EXPECT_EQ(told, text);
+  EXPECT_EQ(text.size(), kPrompt.size() + 5);
+}
+
+TEST(Generate, EndsWithAnEndToken) {
+  TinyModel model(this_rank_alone(), false);
+  const Ids text = text_of(model, 20, {.seed = 1});
+  const std::int32_t end = text[kPrompt.size() + 6];
+  const auto first = std::find(text.begin() + kPrompt.size(), text.end(), end);
+  EXPECT_EQ(generate(model.decoder, model.mesh, kPrompt,
+                     {.tokens = 20, .sampling = {.seed = 1}, .end_tokens = {-1, end}}),
+            Ids(text.begin(), first + 1));
 }
 
 TEST(Generate, EndsWhereItsCacheDoes) {
@@ -129,7 +92,6 @@ TEST(Generate, EndsWhereItsCacheDoes) {
   EXPECT_EQ(model.decoder.next_logits(last).rows(), 1) << "the last token was not fed yet";
   EXPECT_THROW(model.decoder.next_logits(last), ShapeError);
   EXPECT_EQ(text_of(model, 0, {}), kPrompt);
-  EXPECT_THROW(generate(model.decoder, model.mesh, {}, 3, {}), ShapeError);
 }
 
 }  // namespace

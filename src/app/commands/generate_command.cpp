@@ -158,12 +158,14 @@ int generate_command(int argc, char** argv) {
       recording.emplace(request, decoder, static_cast<Index>(text.size()) + options.tokens - 1);
   });
   if (speaks) say_prompt(request);
-  generate(decoder, mesh, text, options.tokens,
-           {.temperature = options.temperature, .top_k = options.top_k, .seed = options.seed},
+  generate(decoder, mesh, speaks ? text : std::vector<std::int32_t>{},
+           {.tokens = options.tokens,
+            .sampling = {.temperature = options.temperature, .top_k = options.top_k, .seed = options.seed}},
            [&](std::int32_t token) {
              if (recording) recording->add(text);
              text.push_back(token);
              say(request, token);
+             return true;
            });
   if (speaks) std::cout << '\n';
   agree(mesh.world(), [&] {

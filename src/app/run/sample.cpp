@@ -21,9 +21,10 @@ std::string sample_text(Decoder& decoder, const Mesh& mesh, KernelTable kernels,
   kernels.dense = native_dense();
   decoder.use(kernels);
   std::vector<std::int32_t> ids;
-  for (const char c : run.prompt) ids.push_back(static_cast<unsigned char>(c));
-  const auto text =
-      generate(decoder, mesh, ids, run.sample_chars, {.temperature = 0.8, .top_k = 0, .seed = run.seed});
+  if (mesh.world().rank() == 0)
+    for (const char c : run.prompt) ids.push_back(static_cast<unsigned char>(c));
+  const auto text = generate(
+      decoder, mesh, ids, {.tokens = run.sample_chars, .sampling = {.temperature = 0.8, .seed = run.seed}});
   std::string bytes;
   for (std::size_t i = ids.size(); i < text.size(); ++i) bytes.push_back(static_cast<char>(text[i]));
   return bytes;

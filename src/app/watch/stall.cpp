@@ -125,13 +125,14 @@ Stall find_stall(const std::vector<std::optional<RankPosition>>& positions) {
     least = std::min(least, progress_of(rank->position));
     most = std::max(most, progress_of(rank->position));
   }
-  // Of ranks at one place, those that do not wait hold the others up.
-  const auto computes = [&](const Heard& rank) {
-    return progress_of(rank->position) == least && !waits(rank->position);
-  };
-  std::vector<Index> behind = those([&](const Heard& rank) { return progress_of(rank->position) == least; });
-  if (least == most) behind = those(computes);
-  if (behind.empty()) behind = those([](const Heard& rank) { return rank->position.call.empty(); });
+  // Of the ranks that are not as far as others, those that compute hold the others up; else those in no call
+  // of MPI.
+  const auto is_behind = [&](const Heard& rank) { return progress_of(rank->position) == least; };
+  std::vector<Index> behind =
+      those([&](const Heard& rank) { return is_behind(rank) && !waits(rank->position); });
+  if (behind.empty())
+    behind = those([&](const Heard& rank) { return is_behind(rank) && rank->position.call.empty(); });
+  if (behind.empty() && least != most) behind = those(is_behind);
   if (behind.empty() || behind.size() == positions.size()) return {StallCause::kAllTogether, {}};
   return {StallCause::kBehind, behind};
 }

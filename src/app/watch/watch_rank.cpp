@@ -130,8 +130,8 @@ void watch_rank(const PositionBoard& board, const WatchOrder& order, pid_t rank,
     if (guard.look()) end_rank();
   }
   const auto ended = std::chrono::system_clock::now().time_since_epoch();
+  if (order.orders > 0) leave_last_place(board, order, ended);  // at first: the launcher may ask at once
   remove_leftovers(left);
-  if (order.orders > 0) leave_last_place(board, order, ended);
 }
 
 }  // namespace moeloom

@@ -68,6 +68,9 @@ TEST(Stall, NamesTheRankThatIsNotAsFar) {
   Position further = waiting();
   further.step = 5;
   EXPECT_EQ(find_stall(ranks_at({further, end})).ranks, (std::vector<Index>{1}));
+  EXPECT_EQ(find_stall(ranks_at({waiting(), in_layer(2, Phase::kCombine), end, end})).ranks,
+            (std::vector<Index>{1}))
+      << "not rank 0, which waits for it beside others that are further";
 }
 
 TEST(Stall, NamesTheRankThatIsInNoCallWhereAllOthersAre) {

@@ -71,6 +71,15 @@ now() { echo "${EPOCHREALTIME/,/.}"; }
 # end of the job: of a launcher that was killed the ranks end later, maybe in the time of the next one. Hosts' clocks may
 # differ by a minute before the start.
 first_to_end() {
+  local told rank host
+  # A launcher knows best whose end made it end the others; on a busy machine ends are seen out of order.
+  told=$(sed -nE -e 's/.*noticed that process rank ([0-9]+) with PID [0-9]+ on node ([^ ]+) exited.*/\1 \2/p' \
+    -e 's/^srun: error: ([^ :]+): task ([0-9]+): .*/\2 \1/p' "$scratch/told" 2> /dev/null | head -n 1)
+  read -r rank host <<< "$told"
+  if [[ -n $rank ]]; then
+    { cat "$run/ended/rank-$rank" 2> /dev/null || echo "- $rank $host a place that is not known"; } | head -n 1
+    return
+  fi
   { cat "$run"/ended/rank-* 2> /dev/null || true; } | sort -n |
     awk -v started="$started" -v ended="$1" -v here="$(hostname)" \
       '$1 < ended && $1 > started - ($3 == here ? 0 : 60) && !found++'
@@ -129,13 +138,19 @@ trap 'hand_on TERM' TERM HUP
 trap 'hand_on USR1' USR1
 trap 'interrupts=$((interrupts + 1)); hand_on INT' INT
 
+# Hands standard error on, and keeps what a launcher says of ranks that ended.
+hear() {
+  trap '' INT TERM HUP USR1
+  exec tee >(exec awk -v told="$scratch/told" '/^srun: error: |noticed that process rank/ { print > told; fflush() }') >&2
+}
 # start WORDS...: the launcher with these, to its end -> code
 start() {
   heard=
+  rm -f "$scratch/told"
   [[ -z $stopped ]] || exit 75
   # In a session of its own it does not hear the terminal's Ctrl-C a second time. What bash starts in the background
   # ignores INT.
-  setsid env --default-signal=INT "${job_words[@]}" "$@" < /dev/null &
+  setsid env --default-signal=INT "${job_words[@]}" "$@" < /dev/null 2> >(hear) &
   job=$!
   [[ -z $heard ]] || hand_on TERM  # it came before there was a job to tell
   code=0
@@ -253,6 +268,7 @@ while true; do
     exit 0
   fi
   await_watches
+  [[ -s $scratch/told ]] || sleep 0.2  # nor has what the launcher said come through yet
   first=$(first_to_end "$ended")
   who=$first
   [[ $code != 76 || ! -f $run/stall.json ]] || who=$(stalled_rank)

@@ -28,7 +28,7 @@ struct Options {
   ModelConfig model;
   Index prompt = 256;
   int threads = 1, samples = 15;
-  std::string path = "loop", json;
+  std::string path = "streamed", json;
 };
 
 std::optional<Options> parse(int argc, char** argv) {
@@ -56,11 +56,11 @@ std::optional<Options> parse(int argc, char** argv) {
                            {"top-k", &m.num_experts_per_tok, "experts a token"},
                            {"prompt", &o.prompt, "tokens of the prompt"}});
   known.add_options()("threads", po::value(&o.threads)->default_value(o.threads), "threads")(
-      "path", po::value(&o.path)->default_value(o.path), "loop, as generate decides, or gmm");
+      "path", po::value(&o.path)->default_value(o.path), "streamed, as generate has it, gmm or loop");
   bench::add_row_options(known, o.samples, "rounds", o.json);
   if (!bench::read_options(known, argc, argv)) return std::nullopt;
-  if (o.path != "loop" && o.path != "gmm")
-    throw std::invalid_argument("unknown --path " + o.path + "; known: loop, gmm");
+  if (o.path != "streamed" && o.path != "loop" && o.path != "gmm")
+    throw std::invalid_argument("unknown --path " + o.path + "; known: streamed, gmm, loop");
   return o;
 }
 
@@ -103,7 +103,10 @@ void run(const Options& o) {
   const Mesh mesh(Communicator::world(), MeshShape{});
   ParameterStore store(parameter_specs(o.model, mesh.experts(o.model.num_experts)));
   initialise(store, o.model, 1);
-  Decoder decoder(o.model, store, mesh, bench::model_kernels(o.path == "gmm", DType::kF32));
+  KernelTable kernels = bench::model_kernels(o.path == "gmm", DType::kF32);
+  if (o.path == "streamed")
+    kernels.dense = streamed_dense(), kernels.grouped_matmul = streamed_grouped_matmul();
+  Decoder decoder(o.model, store, mesh, kernels);
   std::vector<std::int32_t> text(at(o.prompt));
   for (Index i = 0; i < o.prompt; ++i)
     text[at(i)] = static_cast<std::int32_t>((i * 7919) % o.model.vocab_size);

@@ -51,5 +51,8 @@ inline DenseKernel native_dense() {
 DenseKernel tiled_dense();
 /// The same multiplying bf16, with sums and results in fp32; where cpu_has_bf16() is false, slowly.
 DenseKernel tiled_bf16_dense();
+/// For decoding: up to 4 rows are multiplied as fast as the weight comes from memory, more by tiled_dense().
+/// A row's bits do not depend on the other rows of up to 4.
+DenseKernel streamed_dense();
 
 }  // namespace moeloom

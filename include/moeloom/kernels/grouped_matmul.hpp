@@ -137,6 +137,9 @@ GroupedMatmulKernel packed_grouped_matmul();
 /// The same in bf16: rows, gradients and weights are rounded to it while they are packed, pairs of products
 /// are added up in fp32. Where cpu_has_bf16() is false the same sums are made from fp32 instructions, slowly.
 GroupedMatmulKernel packed_bf16_grouped_matmul();
+/// For decoding, as streamed_dense(): where no group has more than 4 rows, masters are read once, as fast as
+/// memory delivers them; else, and for gradients, packed_grouped_matmul() on masters.
+GroupedMatmulKernel streamed_grouped_matmul();
 /// Whether packed_bf16_grouped_matmul() is made of bf16 instructions here: the build uses AVX512_BF16 and the
 /// CPU has it.
 bool cpu_has_bf16();

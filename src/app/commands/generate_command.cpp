@@ -149,7 +149,10 @@ int generate_command(int argc, char** argv) {
   ParameterStore store(
       parameter_specs(request.config, mesh.experts(std::max<Index>(request.config.num_experts, 1))));
   load_model(request.start.folder, store, mesh, request.config);
-  Decoder decoder(request.config, store, mesh, run.decision.table);
+  KernelTable kernels = run.decision.table;
+  if (asked.gmm == GmmRequest::kNever) kernels.grouped_matmul = streamed_grouped_matmul();
+  kernels.dense = streamed_dense();
+  Decoder decoder(request.config, store, mesh, kernels);
 
   std::vector<std::int32_t> text = request.prompt();
   std::optional<TextRecording> recording;

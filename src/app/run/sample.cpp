@@ -17,8 +17,8 @@ std::string why_no_sample(const RunOptions& run, TokenFormat format, const Model
 }
 
 std::string sample_text(Decoder& decoder, const Mesh& mesh, KernelTable kernels, const RunOptions& run) {
-  kernels.grouped_matmul = native_grouped_matmul();
-  kernels.dense = native_dense();
+  kernels.grouped_matmul = streamed_grouped_matmul();
+  kernels.dense = streamed_dense();
   decoder.use(kernels);
   std::vector<std::int32_t> ids;
   if (mesh.world().rank() == 0)

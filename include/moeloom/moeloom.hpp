@@ -79,6 +79,7 @@
 #include "moeloom/model/hf/family.hpp"
 #include "moeloom/model/hf/slice_io.hpp"
 #include "moeloom/model/hf/weights_io.hpp"
+#include "moeloom/model/hf/word_files.hpp"
 #include "moeloom/model/loss.hpp"
 #include "moeloom/model/parameters.hpp"
 #include "moeloom/model/sampling.hpp"

@@ -1,10 +1,9 @@
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/text.hpp"
 #include "moeloom/io/new_folder.hpp"
+#include "moeloom/model/hf/word_files.hpp"
 #include "moeloom/train/checkpoint/verify.hpp"
 
-#include <algorithm>
-#include <array>
 #include <cstdio>
 
 #include "cli/options.hpp"
@@ -15,36 +14,6 @@ namespace moeloom {
 namespace {
 
 namespace fs = std::filesystem;
-
-/// What belongs to a model beside its config and weights: its words.
-bool goes_along(const std::string& name) {
-  constexpr std::array kBeginnings = {"tokenizer", "special_tokens_map", "added_tokens",     "vocab.",
-                                      "merges.",   "chat_template",      "generation_config"};
-  return std::ranges::any_of(kBeginnings, [&](const char* beginning) { return name.starts_with(beginning); });
-}
-
-bool lies_in(const fs::path& folder, const fs::path& file) {
-  return std::ranges::mismatch(folder, file).in1 == folder.end();
-}
-
-/// Copied byte for byte into what may be published, so a stranger's link to a file of ours is not followed.
-/// Links of Hugging Face's cache lead from snapshots/REVISION to blobs beside it.
-void refuse_link_to_elsewhere(const fs::path& file, const fs::path& folder) {
-  const fs::path home = fs::canonical(folder), place = fs::canonical(file);
-  if (lies_in(home, place)) return;
-  const fs::path cache = home.parent_path();
-  if (cache.filename() == "snapshots" && lies_in(cache.parent_path() / "blobs", place)) return;
-  throw IoError(file.string() + " is a link to " + place.string() +
-                ", outside of the model's folder; put the file itself there, or remove the link");
-}
-
-void copy_words(const fs::path& source, const fs::path& target) {
-  for (const fs::directory_entry& entry : fs::directory_iterator(source)) {
-    if (!entry.is_regular_file() || !goes_along(entry.path().filename().string())) continue;
-    refuse_link_to_elsewhere(entry.path(), source);
-    fs::copy_file(entry.path(), target / entry.path().filename());
-  }
-}
 
 struct Converted {
   Recipes recipes;
@@ -69,7 +38,7 @@ void write_folder(const SafetensorsFolder& tensors, const Converted& model, cons
   write_recipes(tensors, model.recipes, partial,
                 {.shard_bytes = options.shard_bytes, .dtype = options.dtype, .seed = options.seed});
   model.config.write(partial / "config.json");
-  copy_words(source, partial);
+  copy_word_files(source, partial);
 }
 
 }  // namespace

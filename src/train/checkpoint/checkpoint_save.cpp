@@ -3,6 +3,7 @@
 #include "moeloom/base/parallel.hpp"
 #include "moeloom/model/freeze.hpp"
 #include "moeloom/model/hf/slice_io.hpp"
+#include "moeloom/model/hf/word_files.hpp"
 
 #include <algorithm>
 #include <sstream>
@@ -132,6 +133,7 @@ void CheckpointSave::publish() {
   if (!leads()) return;
   config_.to_document().write(folder_ / kConfigFile);
   state_.to_document().write(folder_ / kStateFile);
+  if (!run_.words.empty()) copy_word_files(run_.words, folder_);
   write_manifest(folder_, sums_of_ranks_);
   publish_partial(run_.folder, state_.step);
 }

@@ -2,6 +2,7 @@
 
 #include "moeloom/base/errors.hpp"
 
+#include <algorithm>
 #include <sstream>
 
 namespace moeloom {
@@ -40,10 +41,12 @@ std::string sums_text(const fs::path& folder, const std::vector<FilePiece>& piec
 void write_manifest(const fs::path& folder, const std::vector<std::string>& sums_of_ranks) {
   Manifest manifest = without_sums(folder);
   for (const std::string& text : sums_of_ranks) fill_in(text, manifest);
-  for (const FilePiece& piece : manifest.pieces()) {
+  const Manifest of_ranks = manifest;
+  for (const FilePiece& piece : of_ranks.pieces()) {
     std::string& sum = manifest.files[piece.file].pieces[at(piece.begin / manifest.piece_bytes)];
     if (!sum.empty()) continue;
-    if (manifest.files[piece.file].pieces.size() > 1)
+    const std::vector<std::string>& sums = of_ranks.files.at(piece.file).pieces;
+    if (std::ranges::any_of(sums, [](const std::string& other) { return !other.empty(); }))
       throw IoError((folder / piece.file).string() + ": no rank wrote byte " + std::to_string(piece.begin));
     sum = sum_of_piece(folder, piece);
   }

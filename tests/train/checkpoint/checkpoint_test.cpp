@@ -1,6 +1,9 @@
 #include "moeloom/train/checkpoint/checkpoint.hpp"
 
 #include "moeloom/io/checksum.hpp"
+#include "moeloom/io/manifest.hpp"
+#include "moeloom/io/text_file.hpp"
+#include "moeloom/train/checkpoint/verify.hpp"
 
 #include "checkpoint/checkpoint_testing.hpp"
 #include <gtest/gtest.h>
@@ -89,6 +92,34 @@ TEST(ExportModel, LeavesAFolderOfConfigAndWeightsOrNothing) {
   }
   world.barrier();
   EXPECT_EQ(names_in(folder.path()), (std::vector<std::string>{"BF16", "F32"}));
+}
+
+TEST(Checkpoint, TakesAModelsTokenizerAndTemplateAlongUnchanged) {
+  const Communicator world = Communicator::world();
+  const SharedFolder folder(world);
+  const fs::path words = folder.path() / "words";
+  const std::string tokenizer(std::size_t{kPieceBytes} + 7, 'x');  // more than one piece of a manifest
+  if (world.rank() == 0) {
+    fs::create_directories(words / "additional_chat_templates");
+    replace_file(words / "tokenizer.json", tokenizer);
+    replace_file(words / "chat_template.jinja", "{{ messages }}\n");
+    replace_file(words / "additional_chat_templates" / "tool_use.jinja", "tools");
+    replace_file(words / "pytorch_model.bin", "not a word");
+  }
+  world.barrier();
+  Trained run(any_mesh());
+  fill_by_name(run);
+  const CheckpointRun to{.folder = folder.path(), .shard_bytes = kShardBytes, .words = words};
+  const fs::path saved = save_checkpoint(to, run.store, run.optimizer, run.mesh, run.config, state_at(1));
+  export_model(folder.path() / "out", run.store, run.mesh, run.config, {}, saved);
+  for (const fs::path& path : {saved, folder.path() / "out"}) {
+    EXPECT_EQ(read_text_file(path / "tokenizer.json"), tokenizer);
+    EXPECT_EQ(read_text_file(path / "chat_template.jinja"), "{{ messages }}\n");
+    EXPECT_EQ(read_text_file(path / "additional_chat_templates" / "tool_use.jinja"), "tools");
+    EXPECT_FALSE(fs::exists(path / "pytorch_model.bin"));
+    EXPECT_TRUE(Manifest::read(path).files.contains("tokenizer.json"));
+    EXPECT_EQ(whole_checkpoint(path, world).folder, path);
+  }
 }
 
 TEST(Checkpoint, KeepsChecksumsOfWhatTheRanksHeld) {

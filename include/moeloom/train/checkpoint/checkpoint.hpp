@@ -4,6 +4,7 @@
 //   config.json             as transformers reads it
 //   model.safetensors       weights, fp32, HF names; beyond a size shards and their index
 //   optimizer.safetensors   exp_avg.<parameter>, exp_avg_sq.<parameter>, as they lie in memory
+//   tokenizer.json, ...     those of the model that training began with
 //   trainer_state.json      step, seed, data, mesh and GMM decision at save, update counts, checksums, and
 //                           which parameters are frozen
 //   manifest.json           size and sums of the files above; verify.hpp checks them
@@ -45,10 +46,11 @@ struct TrainerState {
   static TrainerState from(const Document& document);
 };
 
-/// Where checkpoints go, and the most that a file of weights holds.
+/// Where checkpoints go, the most that a file of weights holds, and whose tokenizer and template go along.
 struct CheckpointRun {
   std::filesystem::path folder;
   Index shard_bytes = kShardBytes;
+  std::filesystem::path words = {};  // a folder with word_files(); empty: none
 };
 
 /// Writes RUN/checkpoint-<state.step>, replacing one of that name -> its path. Leftovers of killed saves in
@@ -70,10 +72,11 @@ TrainerState load_checkpoint(const std::filesystem::path& checkpoint, ParameterS
 WeightCoverage load_model(const std::filesystem::path& folder, ParameterStore& store, const Mesh& mesh,
                           const ModelConfig& config, const NamePatterns& allowed = {});
 
-/// Writes config.json and weights alone, whole or not at all, into the new or empty `folder`. Collective over
-/// the world; throws AgreedError.
+/// Writes config.json, weights and the word_files() of `words`, if it is a folder, whole or not at all, into
+/// the new or empty `folder`. Collective over the world; throws AgreedError.
 void export_model(const std::filesystem::path& folder, const ParameterStore& store, const Mesh& mesh,
-                  const ModelConfig& config, const WeightFormat& format);
+                  const ModelConfig& config, const WeightFormat& format,
+                  const std::filesystem::path& words = {});
 
 /// The folder that a person means: the newest complete checkpoint of a run, a checkpoint itself, or any HF
 /// folder with config.json and weights. Throws IoError saying what was looked for.

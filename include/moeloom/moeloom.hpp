@@ -35,6 +35,7 @@
 // Files in, views out.
 #include "moeloom/io/checksum.hpp"
 #include "moeloom/io/document.hpp"
+#include "moeloom/io/example_file.hpp"
 #include "moeloom/io/file_lock.hpp"
 #include "moeloom/io/file_observer.hpp"
 #include "moeloom/io/line_file.hpp"

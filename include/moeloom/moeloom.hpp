@@ -89,6 +89,7 @@
 #include "moeloom/train/checkpoint/verify.hpp"
 #include "moeloom/train/collapse_watch.hpp"
 #include "moeloom/train/expert_mover.hpp"
+#include "moeloom/train/packing.hpp"
 #include "moeloom/train/routing/routing_recorder.hpp"
 #include "moeloom/train/routing/routing_replay.hpp"
 #include "moeloom/train/sharded_optimizer.hpp"

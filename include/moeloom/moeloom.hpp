@@ -84,6 +84,7 @@
 
 // The step, and what is kept of it.
 #include "moeloom/train/batch_sampler.hpp"
+#include "moeloom/train/batch_source.hpp"
 #include "moeloom/train/checkpoint/background_save.hpp"
 #include "moeloom/train/checkpoint/checkpoint.hpp"
 #include "moeloom/train/checkpoint/verify.hpp"

@@ -173,7 +173,8 @@ MicroBatchLosses Decoder::forward_backward(const Batch& batch, const LossScales&
   if (scales.aux != 0 || scales.z != 0) global.sum_over(mesh_.world());
   backward(batch, [&](Index layer) {
     return router_loss_gradient(layer, losses.routers, global, step_counts ? *step_counts : global, balance_,
-                                scales.aux, scales.z, scales.micro_batches);
+                                scales.aux, scales.z,
+                                {.micro_batches = scales.micro_batches, .tokens = scales.step_tokens});
   });
   store_.mark_gradients_written();
   clock_.enter(Phase::kOther);

@@ -1,28 +1,16 @@
 #include "moeloom/train/packing.hpp"
 
 #include "moeloom/base/errors.hpp"
-#include "moeloom/base/random.hpp"
 
 #include <algorithm>
 #include <numeric>
 #include <set>
 #include <string>
-#include <utility>
+
+#include "shuffled.hpp"
 
 namespace moeloom {
 namespace {
-
-/// A permutation of `count` numbers that is another one for each seed and name (Fisher and Yates).
-std::vector<Index> shuffled(Index count, std::uint64_t seed, const std::string& name) {
-  std::vector<Index> order(at(count));
-  std::iota(order.begin(), order.end(), Index{0});
-  const CounterRandom random(seed, stream_of(name));
-  for (Index i = count - 1; i > 0; --i) {
-    const auto place = static_cast<std::uint64_t>(i);
-    std::swap(order[at(i)], order[random.below(place + 1, place)]);
-  }
-  return order;
-}
 
 /// `order` by falling length; what has one length stays as it was.
 std::vector<Index> longest_first(const std::vector<Index>& order, std::span<const Piece> pieces,

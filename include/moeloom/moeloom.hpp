@@ -35,6 +35,7 @@
 // Files in, views out.
 #include "moeloom/io/checksum.hpp"
 #include "moeloom/io/document.hpp"
+#include "moeloom/io/example_file.hpp"
 #include "moeloom/io/file_lock.hpp"
 #include "moeloom/io/file_observer.hpp"
 #include "moeloom/io/json_value.hpp"
@@ -85,13 +86,18 @@
 #include "moeloom/model/sampling.hpp"
 
 // The step, and what is kept of it.
+#include "moeloom/text/tokenizer.hpp"
 #include "moeloom/text/utf8.hpp"
 #include "moeloom/train/batch_sampler.hpp"
+#include "moeloom/train/batch_source.hpp"
 #include "moeloom/train/checkpoint/background_save.hpp"
 #include "moeloom/train/checkpoint/checkpoint.hpp"
 #include "moeloom/train/checkpoint/verify.hpp"
 #include "moeloom/train/collapse_watch.hpp"
+#include "moeloom/train/example_batches.hpp"
 #include "moeloom/train/expert_mover.hpp"
+#include "moeloom/train/mixture.hpp"
+#include "moeloom/train/packing.hpp"
 #include "moeloom/train/routing/routing_recorder.hpp"
 #include "moeloom/train/routing/routing_replay.hpp"
 #include "moeloom/train/sharded_optimizer.hpp"

@@ -53,11 +53,16 @@ void Decoder::prepare_positions(const Batch& batch, Index first) {
     const RopeSettings& settings = rope_settings_[i];
     ropes_[i] = make_rope_table(roomy_rope_positions(needed, settings), settings);
   }
+  check_segments(batch);
   position_ids_.resize(at(batch.tokens()));
-  for (Index s = 0; s < batch.sequences; ++s) {
-    const auto begin = position_ids_.begin() + s * batch.sequence_length;
-    std::iota(begin, begin + batch.sequence_length, static_cast<std::int32_t>(first));
-  }
+  const auto count_from_first = [&](Index begin, Index end) {
+    std::iota(position_ids_.begin() + begin, position_ids_.begin() + end, static_cast<std::int32_t>(first));
+  };
+  for (std::size_t i = 0; i + 1 < batch.segment_offsets.size(); ++i)
+    count_from_first(batch.segment_offsets[i], batch.segment_offsets[i + 1]);
+  if (!batch.segment_offsets.empty()) return;
+  for (Index s = 0; s < batch.sequences; ++s)
+    count_from_first(s * batch.sequence_length, (s + 1) * batch.sequence_length);
 }
 
 Index Decoder::tokens_of_leaf(const Batch& batch, bool training) const {
@@ -88,7 +93,8 @@ LayerContext Decoder::context(const Batch& batch, Index layer, bool training) {
           .attention = {.sequences = batch.sequences,
                         .sequence_length = batch.sequence_length,
                         .position_ids = position_ids_,
-                        .ropes = ropes_},
+                        .ropes = ropes_,
+                        .segment_offsets = batch.segment_offsets},
           .moe = {.kernels = kernels_,
                   .dispatcher = dispatcher_,
                   .experts = experts_,
@@ -167,7 +173,8 @@ MicroBatchLosses Decoder::forward_backward(const Batch& batch, const LossScales&
   if (scales.aux != 0 || scales.z != 0) global.sum_over(mesh_.world());
   backward(batch, [&](Index layer) {
     return router_loss_gradient(layer, losses.routers, global, step_counts ? *step_counts : global, balance_,
-                                scales.aux, scales.z, scales.micro_batches);
+                                scales.aux, scales.z,
+                                {.micro_batches = scales.micro_batches, .tokens = scales.step_tokens});
   });
   store_.mark_gradients_written();
   clock_.enter(Phase::kOther);

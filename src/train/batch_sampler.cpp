@@ -35,11 +35,28 @@ std::vector<std::string> split_violations(Index tokens, double fraction, Index s
   return violations;
 }
 
-BatchSampler::BatchSampler(const TokenSource& tokens, Split split, BatchShape shape, std::uint64_t seed)
-    : tokens_(tokens), split_(split), shape_(shape), seed_(seed) {
+void check_shape(const BatchShape& shape) {
   require(shape.world >= 1 && shape.accumulation >= 1 &&
               shape.global_batch % (shape.world * shape.accumulation) == 0,
           "the global batch must divide over ranks and micro-batches");
+}
+
+std::vector<Stretch> deal_heldout(Index held, Index count, Index per_batch, Index world, Index rank) {
+  require(per_batch >= 1, "a batch holds at least one sequence");
+  const Index total = std::clamp<Index>(count, 0, std::max<Index>(held, 0));
+  const Index each = ceil_div(total, world);
+  const Index end = std::min(total, rank * each + each);
+  std::vector<Stretch> batches;
+  for (Index at = 0; at < each; at += per_batch) {
+    const Index begin = std::min(end, rank * each + at);
+    batches.push_back({begin, std::min(end, begin + per_batch)});
+  }
+  return batches;
+}
+
+BatchSampler::BatchSampler(const TokenSource& tokens, Split split, BatchShape shape, std::uint64_t seed)
+    : tokens_(tokens), split_(split), shape_(shape), seed_(seed) {
+  check_shape(shape);
   require(split.train_end - split.train_begin > shape.sequence_length,
           "the training part must hold a sequence");
 }
@@ -48,12 +65,9 @@ Batch BatchSampler::train(Index step, Index micro_batch, Index rank) const {
   const CounterRandom random(seed_, stream_of("train-batch"));
   const auto places =
       static_cast<std::uint64_t>(split_.train_end - split_.train_begin - shape_.sequence_length);
-  const Index each = shape_.sequences_per_micro_batch();
-  const Index share = shape_.micro_batches_whole ? micro_batch * shape_.world + rank
-                                                 : rank * shape_.accumulation + micro_batch;
-  const Index first = share * each;
+  const Index first = shape_.first_sequence(micro_batch, rank);
   std::vector<Index> starts;
-  for (Index g = first; g < first + each; ++g) {
+  for (Index g = first; g < first + shape_.sequences_per_micro_batch(); ++g) {
     const auto position = static_cast<std::uint64_t>(step * shape_.global_batch + g);
     starts.push_back(split_.train_begin + static_cast<Index>(random.below(places, position)));
   }
@@ -63,18 +77,17 @@ Batch BatchSampler::train(Index step, Index micro_batch, Index rank) const {
   return batch;
 }
 
+StepTokens BatchSampler::tokens_of(Index /*step*/) const {
+  const Index tokens = shape_.global_batch * shape_.sequence_length;
+  return {.tokens = tokens, .targets = tokens};
+}
+
 std::vector<Batch> BatchSampler::heldout(Index count, Index per_batch, Index rank) const {
-  require(per_batch >= 1, "a batch holds at least one sequence");
   const Index held = (split_.heldout_end - split_.heldout_begin - 1) / shape_.sequence_length;
-  const Index total = std::clamp<Index>(count, 0, std::max<Index>(held, 0));
-  const Index each = ceil_div(total, shape_.world);
-  const Index begin = std::min(total, rank * each);
-  const Index end = std::min(total, begin + each);
   std::vector<Batch> batches;
-  for (Index at = 0; at < each; at += per_batch) {
+  for (const auto& [begin, end] : deal_heldout(held, count, per_batch, shape_.world, rank)) {
     std::vector<Index> starts;
-    for (Index g = begin + at; g < std::min(end, begin + at + per_batch); ++g)
-      starts.push_back(split_.heldout_begin + g * shape_.sequence_length);
+    for (Index g = begin; g < end; ++g) starts.push_back(split_.heldout_begin + g * shape_.sequence_length);
     batches.push_back(windows(starts));
   }
   return batches;

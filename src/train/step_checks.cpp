@@ -51,7 +51,7 @@ std::uint64_t hash_of_group(const Parameter& parameter, Index group, Index times
 }
 
 void add_streams(const Replicas& replicas, Hashed& dense) {
-  const Batch batch = replicas.sampler.train(replicas.step + 1, 0, 0);
+  const Batch batch = replicas.batches.train(replicas.step + 1, 0, 0);
   StreamedChecksum sum;
   sum.add(std::as_bytes(std::span(&replicas.step, 1)));
   sum.add(std::as_bytes(std::span(&replicas.learning_rate, 1)));

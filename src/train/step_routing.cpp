@@ -58,9 +58,14 @@ void StepRouting::finish(StepReport& report) {
   report.row_slices = row_slices_;
   report.aux_loss = report.z_loss = 0;
   const auto micro_batches = static_cast<double>(micro_batches_.size());
+  const bool by_token = decoder_.balance().over == BalanceOver::kGlobalBatch;
   for (const RouterStatistics& routers : micro_batches_) {
-    report.aux_loss += aux_loss_of(routers) / micro_batches;
-    report.z_loss += z_loss(routers) / micro_batches;
+    if (routers.chosen().tokens == 0) continue;
+    // Exactly micro_batches where all have as many.
+    const double part_of_tokens =
+        static_cast<double>(step_.tokens) / static_cast<double>(routers.chosen().tokens);
+    report.aux_loss += aux_loss_of(routers) / (by_token ? part_of_tokens : micro_batches);
+    report.z_loss += z_loss(routers) / part_of_tokens;
   }
   if (exact_ && !micro_batches_.empty()) report_whole_step(report);
   report_routing(report);

@@ -22,12 +22,12 @@ bool falls_on(Index every, Index step) {
 }  // namespace
 
 Trainer::Trainer(Decoder& decoder, ParameterStore& store, const Mesh& mesh, ShardedOptimizer& optimizer,
-                 const BatchSampler& sampler, TrainerSettings settings)
+                 BatchSource batches, TrainerSettings settings)
     : decoder_(decoder),
       store_(store),
       mesh_(mesh),
       optimizer_(optimizer),
-      sampler_(sampler),
+      batches_(std::move(batches)),
       settings_(std::move(settings)),
       mover_(decoder, store, optimizer, mesh, settings_.replace) {
   const BatchShape& batch = settings_.batch;
@@ -70,7 +70,7 @@ StepReport Trainer::step(Index step) {
 }
 
 Batch Trainer::batch_of(MicroBatchPlace place) const {
-  Batch batch = sampler_.train(place.step, place.micro_batch, mesh_.world().rank());
+  Batch batch = batches_.train(place.step, place.micro_batch, mesh_.world().rank());
   if (settings_.hooks.before) settings_.hooks.before(place, batch);
   return batch;
 }
@@ -86,14 +86,25 @@ std::optional<ChosenCounts> Trainer::count_ahead(Index step) {
   return counts;
 }
 
+LossScales Trainer::scales_of(Index step, StepTokens tokens) const {
+  if (tokens.targets == 0)
+    throw AgreedError("step " + std::to_string(step) + ": none of the " + std::to_string(tokens.tokens) +
+                          " tokens of the global batch is learned, so there is no mean loss",
+                      Cause::kData);
+  return {.lm = 1.0 / static_cast<double>(tokens.targets),
+          .aux = settings_.aux_loss_coef,
+          .z = settings_.z_loss_coef,
+          .micro_batches = settings_.batch.accumulation,
+          .step_tokens = tokens.tokens};
+}
+
 void Trainer::run_micro_batches(StepReport& report, StepRouting& routing) {
   const BatchShape& shape = settings_.batch;
-  const auto targets = static_cast<double>(shape.global_batch * shape.sequence_length);
-  const LossScales scales{.lm = 1.0 / targets,
-                          .aux = settings_.aux_loss_coef,
-                          .z = settings_.z_loss_coef,
-                          .micro_batches = shape.accumulation};
-  report.tokens = shape.global_batch * shape.sequence_length;
+  decoder_.clock().enter(Phase::kData);
+  const StepTokens tokens = batches_.tokens_of(report.step);
+  const LossScales scales = scales_of(report.step, tokens);
+  report.tokens = tokens.tokens;
+  report.targets = tokens.targets;
   const std::optional<ChosenCounts> ahead = count_ahead(report.step);
   const bool exact = store_.leaves().exact();
   double nll_sum = 0;
@@ -149,7 +160,7 @@ void Trainer::compare_replicas(const StepReport& report) {
         !where.empty())
       refuse("a number is not what the update before left; first " + where);
   const std::string where =
-      first_difference_of_replicas({store_, optimizer_, sampler_, report.step, report.learning_rate}, mesh_);
+      first_difference_of_replicas({store_, optimizer_, batches_, report.step, report.learning_rate}, mesh_);
   if (!where.empty()) refuse("replicas are not the same; first " + where);
 }
 

@@ -2,6 +2,7 @@
 #include "moeloom/base/errors.hpp"
 #include "moeloom/io/checksum.hpp"
 #include "moeloom/io/document.hpp"
+#include "moeloom/io/example_file.hpp"
 #include "moeloom/io/routing_file.hpp"
 #include "moeloom/io/safetensors.hpp"
 
@@ -10,6 +11,7 @@
 
 #include "fuzz/memory_file.hpp"
 #include "fuzz/target.hpp"
+#include "io/example_layout.hpp"
 #include "io/megatron_index.hpp"
 #include "io/routing_marks.hpp"
 #include "support/files.hpp"
@@ -288,6 +290,58 @@ std::vector<std::string> routing_seeds() {
   return {routing_file(1), routing_file(3)};
 }
 
+// ---- example files ---------------------------------------------------------------------------------------
+
+/// The checksum of key and table that is right, as far as the file's sizes can be believed.
+void mend_example_checksum(std::string& file) {
+  if (file.size() < kExampleStart + kExampleEnd) return;
+  const std::size_t numbers = file.size() - kExampleEnd;
+  const std::uint64_t key = number_at(file, kExampleMark.size());
+  const std::uint64_t tokens = number_at(file, numbers), examples = number_at(file, numbers + kNumber);
+  if (key > file.size() || tokens > file.size() || examples > file.size()) return;
+  const ExampleLayout layout(key, tokens, examples);
+  if (layout.size != file.size()) return;
+  const std::string_view all = file;
+  set_number(file, layout.checksum,
+             example_checksum(checksum_of(all.substr(0, layout.ids)),
+                              checksum_of(all.substr(layout.ends, layout.checksum - layout.ends))));
+}
+
+void run_examples(std::string_view input) {
+  static MemoryFile memory;
+  std::string bytes(input);
+  mend_example_checksum(bytes);
+  memory.hold(bytes);
+  const ExampleFile file(memory.path());
+  Index tokens = 0, targets = 0;
+  for (Index i = 0; i < file.examples(); ++i) {
+    const ExampleView example = file.example(i);
+    expect(std::ssize(example.ids) == file.length(i) && example.learned.size() == example.ids.size(),
+           "an example has another length");
+    expect(file.targets(i) < file.length(i), "an example has more targets than tokens behind the first");
+    volatile std::uint64_t read = 0;
+    for (std::size_t t = 0; t < example.ids.size(); ++t) read = read + example.ids[t] + example.learned[t];
+    tokens += file.length(i);
+    targets += file.targets(i);
+  }
+  expect(tokens == file.tokens() && targets == file.targets(), "examples do not add up");
+  try_it([&] { file.check_content(); });
+}
+
+std::string example_file(const std::vector<std::size_t>& lengths, const std::string& key) {
+  const testing::TemporaryFolder folder;
+  ExampleFileWriter writer(folder / "examples", key);
+  for (const std::size_t length : lengths)
+    writer.add(Example{std::vector<std::uint32_t>(length, 7), std::vector<std::uint8_t>(length, 1)});
+  writer.finish();
+  return testing::read_bytes(folder / "examples");
+}
+
+std::vector<std::string> example_seeds() {
+  return {example_file({1}, ""), example_file({3, 1, 2}, "key"),
+          example_file({40, 1, 1, 1, 9}, "a longer key")};
+}
+
 }  // namespace
 
 std::vector<Target> io_targets() {
@@ -303,6 +357,7 @@ std::vector<Target> io_targets() {
       {"routing_file", run_routing, routing_seeds,
        with_json({"moeroute", "\"num_experts\"", "\"tokens\"", "\"layers\"", "\"num_experts_per_tok\"",
                   "\"sequence_length\"", "\x28\xb5\x2f\xfd"})},
+      {"example_file", run_examples, example_seeds, {"moexampl"}},
   };
 }
 

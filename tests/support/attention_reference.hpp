@@ -23,6 +23,7 @@ struct AttentionReference {
   const RopeTable* rope = nullptr;        // half-split pairs
   std::map<std::string, Doubles> values;  // parameters by name
   Index length = 0;                       // of a sequence
+  std::vector<Index> segment_offsets;     // or empty: sequences
 
   /// y [rows of the parameter] = w x (+ bias), where there is such a parameter.
   Doubles project(const std::string& module, const Doubles& x) const {
@@ -139,17 +140,21 @@ struct AttentionReference {
   Doubles forward(const Doubles& hidden) const {
     const std::size_t width = at(norm.width);
     Doubles out = hidden;
-    for (std::size_t begin = 0; begin < hidden.size(); begin += at(length) * width) {
+    std::vector<Index> offsets = segment_offsets;
+    if (offsets.empty())
+      for (Index t = 0; t <= static_cast<Index>(hidden.size() / width); t += length) offsets.push_back(t);
+    for (std::size_t s = 0; s + 1 < offsets.size(); ++s) {
+      const Index begin = offsets[s], count = offsets[s + 1] - begin;
       std::vector<Heads> heads;
-      for (Index i = 0; i < length; ++i) {
-        const Doubles row = part(hidden, static_cast<Index>(begin) + i * norm.width, norm.width);
+      for (Index i = 0; i < count; ++i) {
+        const Doubles row = part(hidden, (begin + i) * norm.width, norm.width);
         const Doubles x = normalise(norm.name, norm.settings, row);
         heads.push_back(spec.latent ? latent(x, i) : projected(x, i));
       }
-      for (Index i = 0; i < length; ++i) {
+      for (Index i = 0; i < count; ++i) {
         Doubles y = project(spec.prefix + "o_proj", attend(heads, i));
         if (output_norm) y = normalise(output_norm->name, output_norm->settings, y);
-        for (std::size_t j = 0; j < width; ++j) out[begin + at(i) * width + j] += y[j];
+        for (std::size_t j = 0; j < width; ++j) out[at(begin + i) * width + j] += y[j];
       }
     }
     return out;

@@ -12,27 +12,6 @@ namespace {
 
 using namespace testing;
 
-constexpr Index kSteps = 5;
-
-/// What must be equal bit for bit.
-struct Outcome {
-  std::vector<double> losses;  // of steps, and a validation
-  std::map<std::string, std::vector<float>> weights;
-};
-
-Outcome outcome_of(MeshShape shape, const TrainingRunSettings& settings) {
-  TrainingRun run(std::move(shape), settings);
-  Outcome outcome{run.losses(kSteps), run.weights_by_name()};
-  outcome.losses.push_back(run.trainer.evaluate(run.sampler.heldout(7, 2, run.mesh.world().rank())));
-  return outcome;
-}
-
-/// The run's experts are some of those of the reference.
-void expect_same_bits(const Outcome& got, const Outcome& reference) {
-  EXPECT_EQ(got.losses, reference.losses);
-  for (const auto& [name, values] : got.weights) EXPECT_EQ(values, reference.weights.at(name)) << name;
-}
-
 TrainingRunSettings exact_run(const TrainingRunSettings& changed = {}) {
   TrainingRunSettings settings = changed;
   if (settings.exact == 0) settings.exact = 1;
@@ -56,7 +35,7 @@ TEST(ExactRun, HasTheSameBitsOnEveryMeshOfEverySize) {
   for (const Index experts : {4, 6, 12}) {
     const TrainingRunSettings settings = exact_run({.experts = experts});
     const Outcome alone = outcome_of(shape_of(1, 1), settings);
-    EXPECT_LT(alone.losses[2 * kSteps - 2], alone.losses[0]) << "nothing was learned";
+    EXPECT_LT(alone.losses[2 * kOutcomeSteps - 2], alone.losses[0]) << "nothing was learned";
     expect_one_result_on_every_mesh(settings, alone);
   }
 }

@@ -13,12 +13,6 @@ namespace {
 
 using namespace testing;
 
-double relative_gap(const std::vector<double>& a, const std::vector<double>& b) {
-  double worst = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) worst = std::max(worst, std::abs(a[i] - b[i]) / std::abs(b[i]));
-  return worst;
-}
-
 TEST(Trainer, LossesAndGradientNormsOverTwentyStepsAreThoseOfOneRankOnEveryMesh) {
   for (const bool fused : {true, false}) {
     const std::vector<double> alone = TrainingRun(shape_of(1, 1), {.fused = fused}).losses(20);
@@ -26,22 +20,6 @@ TEST(Trainer, LossesAndGradientNormsOverTwentyStepsAreThoseOfOneRankOnEveryMesh)
     for (const MeshShape& shape : meshes_of_every_size())
       EXPECT_LE(relative_gap(TrainingRun(shape, {.fused = fused}).losses(20), alone), 1e-5)
           << name_of(shape) << " fused " << fused;
-  }
-}
-
-using Gradients = std::map<std::string, std::vector<double>>;
-
-/// 1e-4 of the parameter's largest element: sums of some hundred floats in another order.
-void expect_same_gradients(const Gradients& got, const Gradients& expected) {
-  for (const auto& [name, gradient] : got) {
-    const std::vector<double>& wanted = expected.at(name);
-    double largest = 1e-12;
-    double gap = 0;
-    for (std::size_t i = 0; i < gradient.size(); ++i) {
-      largest = std::max(largest, std::abs(wanted[i]));
-      gap = std::max(gap, std::abs(gradient[i] - wanted[i]));
-    }
-    EXPECT_LE(gap / largest, 1e-4) << name;
   }
 }
 

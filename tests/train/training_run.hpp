@@ -5,6 +5,7 @@
 #include "moeloom/train/trainer.hpp"
 #include "moeloom/train/training_state.hpp"
 
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -12,6 +13,7 @@
 
 #include "support/golden_model.hpp"
 #include "support/small_model.hpp"
+#include <gtest/gtest.h>
 
 namespace moeloom::testing {
 
@@ -57,6 +59,8 @@ struct TrainingRunSettings {
   Index check_steps = 0;
   RoutingSettings routing = {};
   ModelConfig model = tiny_config();  // with so many experts
+  /// What is trained on in place of the sampler; the batch's shape is the run's.
+  std::function<BatchSource(const BatchSampler&, const BatchShape&)> batches = {};
 };
 
 inline ModelConfig with_experts(ModelConfig config, Index experts) {
@@ -77,6 +81,7 @@ struct TrainingRun {
   ShardedOptimizer& optimizer = state.optimizer;
   BatchShape batch;
   BatchSampler sampler;
+  BatchSource batches;
   Trainer trainer;
 
   TrainingRun(MeshShape shape, TrainingRunSettings settings)
@@ -97,7 +102,8 @@ struct TrainingRun {
               .world = shape.world(),
               .micro_batches_whole = settings.exact > 0},
         sampler(tokens, split_tokens(tokens.size(), 0.1), batch, 17),
-        trainer(decoder, store, mesh, optimizer, sampler,
+        batches(settings.batches ? settings.batches(sampler, batch) : BatchSource(sampler)),
+        trainer(decoder, store, mesh, optimizer, batches,
                 {.schedule = {.peak = 3e-3, .warmup_steps = 3, .total_steps = 20, .final_fraction = 0.1},
                  .batch = batch,
                  .aux_loss_coef = settings.aux_loss_coef,
@@ -140,10 +146,10 @@ struct TrainingRun {
   /// Gradients of step 0 summed over their ranks, by HF name, of the experts that live here.
   std::map<std::string, std::vector<double>> gradients(double aux_loss_coef) {
     store.restart_gradients();
-    const LossScales scales{.lm = 1.0 / static_cast<double>(batch.global_batch * batch.sequence_length),
+    const LossScales scales{.lm = 1.0 / static_cast<double>(batches.tokens_of(0).targets),
                             .aux = aux_loss_coef / static_cast<double>(batch.accumulation)};
     for (Index micro_batch = 0; micro_batch < batch.accumulation; ++micro_batch)
-      decoder.forward_backward(sampler.train(0, micro_batch, mesh.world().rank()), scales);
+      decoder.forward_backward(batches.train(0, micro_batch, mesh.world().rank()), scales);
     std::map<std::string, std::vector<double>> by_name;
     for (const Parameter& p : store.parameters()) {
       if (p.spec.frozen) continue;
@@ -225,6 +231,49 @@ inline std::vector<NamedRun> runs_that_may_differ(const TrainingRunSettings& bas
 
 inline std::string name_of(const MeshShape& shape) {
   return shape.text() + ", " + shape.order.back() + " fastest";
+}
+
+inline double relative_gap(const std::vector<double>& a, const std::vector<double>& b) {
+  double worst = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) worst = std::max(worst, std::abs(a[i] - b[i]) / std::abs(b[i]));
+  return worst;
+}
+
+using Gradients = std::map<std::string, std::vector<double>>;
+
+/// 1e-4 of the parameter's largest element: sums of some hundred floats in another order.
+inline void expect_same_gradients(const Gradients& got, const Gradients& expected) {
+  for (const auto& [name, gradient] : got) {
+    const std::vector<double>& wanted = expected.at(name);
+    double largest = 1e-12;
+    double gap = 0;
+    for (std::size_t i = 0; i < gradient.size(); ++i) {
+      largest = std::max(largest, std::abs(wanted[i]));
+      gap = std::max(gap, std::abs(gradient[i] - wanted[i]));
+    }
+    EXPECT_LE(gap / largest, 1e-4) << name;
+  }
+}
+
+/// What must be equal bit for bit.
+struct Outcome {
+  std::vector<double> losses;  // of steps, and a validation
+  std::map<std::string, std::vector<float>> weights;
+};
+
+constexpr Index kOutcomeSteps = 5;
+
+inline Outcome outcome_of(MeshShape shape, const TrainingRunSettings& settings) {
+  TrainingRun run(std::move(shape), settings);
+  Outcome outcome{run.losses(kOutcomeSteps), run.weights_by_name()};
+  outcome.losses.push_back(run.trainer.evaluate(run.sampler.heldout(7, 2, run.mesh.world().rank())));
+  return outcome;
+}
+
+/// The run's experts are some of those of the reference.
+inline void expect_same_bits(const Outcome& got, const Outcome& reference) {
+  EXPECT_EQ(got.losses, reference.losses);
+  for (const auto& [name, values] : got.weights) EXPECT_EQ(values, reference.weights.at(name)) << name;
 }
 
 }  // namespace moeloom::testing

@@ -4,6 +4,7 @@
 #include "moeloom/base/index.hpp"
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 namespace moeloom {
@@ -19,6 +20,9 @@ struct Batch {
   std::vector<std::int32_t> targets;    // [T]: the token that should come next, or kIgnored
   /// [T] or empty (all): 0 for padding at the right, left out of the router losses.
   std::vector<std::uint8_t> is_real = {};
+  /// [segments + 1] or empty (each sequence is one): where the examples begin that share sequences, from 0 to
+  /// T. Attention stays inside a segment, and positions start again at 0 in each.
+  std::vector<Index> segment_offsets = {};
 
   Index step = 0;         // of training
   Index first_token = 0;  // place of token 0 among those of the step, or of the text that is generated
@@ -28,5 +32,9 @@ struct Batch {
   Index tokens() const { return sequences * sequence_length; }
   Index counted_targets() const;
 };
+
+/// Throws ShapeError unless each offset is above the one before, the first is 0 and the last T, and no
+/// segment lies in two sequences.
+void check_segments(const Batch& batch);
 
 }  // namespace moeloom

@@ -17,6 +17,9 @@ struct LossScales {
   double aux = 0;  // coefficients of a whole step
   double z = 0;
   Index micro_batches = 1;  // a step: each brings so much less
+  /// Of the whole step without padding, which a mean over all of its tokens divides by: the z loss, and an
+  /// aux loss over the global batch. 0: as many in every micro-batch as in this one.
+  Index step_tokens = 0;
 };
 
 struct MicroBatchLosses {

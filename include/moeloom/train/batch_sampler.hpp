@@ -1,6 +1,7 @@
 // Which tokens a rank trains on at a step: a function of (seed, step, place in the global batch) alone.
 #pragma once
 
+#include "moeloom/base/stretch.hpp"
 #include "moeloom/io/token_source.hpp"
 #include "moeloom/model/batch.hpp"
 
@@ -30,6 +31,22 @@ struct BatchShape {
   /// rank's micro-batches together are one.
   bool micro_batches_whole = false;
   Index sequences_per_micro_batch() const { return global_batch / (world * accumulation); }
+  /// Of a rank's micro-batch, in the global batch.
+  Index first_sequence(Index micro_batch, Index rank) const {
+    return (micro_batches_whole ? micro_batch * world + rank : rank * accumulation + micro_batch) *
+           sequences_per_micro_batch();
+  }
+};
+/// Throws ShapeError unless the global batch divides over ranks and micro-batches.
+void check_shape(const BatchShape& shape);
+/// `count` of `held` sequences, or all, dealt to ranks in stretches of at most `per_batch`: as many on every
+/// rank, the last ones possibly empty. Throws ShapeError for per_batch < 1.
+std::vector<Stretch> deal_heldout(Index held, Index count, Index per_batch, Index world, Index rank);
+
+/// Of a whole step: all ranks and micro-batches.
+struct StepTokens {
+  Index tokens = 0;   // without padding
+  Index targets = 0;  // tokens whose probability the loss is a mean over
 };
 
 class BatchSampler {
@@ -42,6 +59,8 @@ class BatchSampler {
   /// micro-batch the r-th stretch), so the global batch does not depend on the number of ranks. Windows start
   /// anywhere in the training part. No collective: any rank may ask for any rank's.
   Batch train(Index step, Index micro_batch, Index rank) const;
+  /// Every token is a target.
+  StepTokens tokens_of(Index step) const;
   /// Held-out windows, non-overlapping from the start, dealt to ranks in stretches: `count` sequences over
   /// all ranks (fewer if the part is shorter), at most `per_batch` a batch; the same number of batches on
   /// every rank, the last ones possibly empty. Throws ShapeError for per_batch < 1. No collective.

@@ -9,7 +9,7 @@
 #include "moeloom/base/errors.hpp"
 #include "moeloom/comm/mesh.hpp"
 #include "moeloom/model/parameters.hpp"
-#include "moeloom/train/batch_sampler.hpp"
+#include "moeloom/train/batch_source.hpp"
 #include "moeloom/train/sharded_optimizer.hpp"
 
 #include <cstdint>
@@ -28,7 +28,7 @@ class DifferenceError : public AgreedError {
 struct Replicas {
   const ParameterStore& store;
   ShardedOptimizer& optimizer;
-  const BatchSampler& sampler;
+  BatchSource batches;
   Index step = 0;            // under way
   double learning_rate = 0;  // of that step
 };

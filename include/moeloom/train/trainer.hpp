@@ -6,7 +6,7 @@
 #include "moeloom/moe/experts/pool_board.hpp"
 #include "moeloom/moe/rebalance/rebalance_counts.hpp"
 #include "moeloom/moe/routing/router_statistics.hpp"
-#include "moeloom/train/batch_sampler.hpp"
+#include "moeloom/train/batch_source.hpp"
 #include "moeloom/train/expert_mover.hpp"
 #include "moeloom/train/router_bias.hpp"
 #include "moeloom/train/schedule.hpp"
@@ -19,6 +19,7 @@ namespace moeloom {
 
 class Decoder;
 class StepRouting;
+struct LossScales;
 
 enum class OnNan { kStop, kSkip };
 
@@ -66,7 +67,8 @@ struct StepReport {
   double z_loss = 0;
   double grad_norm = 0;  // before clipping
   double learning_rate = 0;
-  Index tokens = 0;      // of the global batch
+  Index tokens = 0;      // of the global batch, without padding
+  Index targets = 0;     // of them learned: what lm_loss is the mean over
   bool skipped = false;  // not finite, and left out
   double seconds = 0;
   std::array<double, kPhases> phase_seconds{};  // add up to `seconds`
@@ -89,11 +91,12 @@ class Trainer {
  public:
   /// All must outlive it. Collective over the world.
   Trainer(Decoder& decoder, ParameterStore& store, const Mesh& mesh, ShardedOptimizer& optimizer,
-          const BatchSampler& sampler, TrainerSettings settings);
+          BatchSource batches, TrainerSettings settings);
 
   /// Steps are numbered from 0. Collective over the world. Throws AgreedError, the same on every rank, when
   /// the loss or the gradient is not finite and on_nan is kStop: it names the step, where it was met first
-  /// (a layer, or a parameter and its expert), and on which ranks. Throws DifferenceError, also on every
+  /// (a layer, or a parameter and its expert), and on which ranks; and when no token of the step is a target.
+  /// Throws DifferenceError, also on every
   /// rank, where a check of the settings finds replicas or two runs of a step that differ.
   StepReport step(Index step);
   /// Mean of -log p over the counted targets of all ranks' batches, each rank giving the same number of
@@ -102,6 +105,8 @@ class Trainer {
 
  private:
   Batch batch_of(MicroBatchPlace place) const;
+  /// Every rank finds the same, before its first micro-batch.
+  LossScales scales_of(Index step, StepTokens tokens) const;
   /// Of the whole step, where a loss over the global batch needs them before its first micro-batch.
   std::optional<ChosenCounts> count_ahead(Index step);
   void run_micro_batches(StepReport& report, StepRouting& routing);
@@ -119,7 +124,7 @@ class Trainer {
   ParameterStore& store_;
   const Mesh& mesh_;
   ShardedOptimizer& optimizer_;
-  const BatchSampler& sampler_;
+  BatchSource batches_;
   TrainerSettings settings_;
   ExpertMover mover_;
   NamedHashes held_;  // after the update before a step that is checked; else empty

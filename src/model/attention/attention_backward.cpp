@@ -142,6 +142,27 @@ void Backward::task(Index sequence, Index kv_head, BackwardMemory& memory) const
               keys_of(shape, d_value, sequence, kv_head, shape.value_size()));
 }
 
+void backward_segments(const AttentionShape& shape, const Backward& all) {
+  const Index floats = BackwardMemory::floats(shape_of_segment(shape, longest_segment(shape)));
+  Matrix memory = Matrix::uninitialised(threads(), floats);
+  parallel_for((std::ssize(shape.segment_offsets) - 1) * shape.kv_heads, [&](Index task) {
+    const Stretch rows = segment(shape, task / shape.kv_heads);
+    const AttentionShape alone = shape_of_segment(shape, rows.size());
+    const Backward backward{alone,
+                            rows_of(rows, all.query),
+                            rows_of(rows, all.key),
+                            rows_of(rows, all.value),
+                            rows_of(rows, all.context),
+                            rows_of(rows, all.log_sum_exp),
+                            rows_of(rows, all.d_context),
+                            rows_of(rows, all.d_query),
+                            rows_of(rows, all.d_key),
+                            rows_of(rows, all.d_value)};
+    BackwardMemory mine(alone, memory.row(thread_index()));
+    backward.task(0, task % shape.kv_heads, mine);
+  });
+}
+
 }  // namespace
 }  // namespace attention
 
@@ -155,6 +176,7 @@ void attention_backward(const AttentionShape& shape, const ConstAttentionHeads& 
   const auto& [query, key, value] = heads;
   const auto& [d_query, d_key, d_value] = d_heads;
   const Backward backward{shape, query, key, value, context, log_sum_exp, d_context, d_query, d_key, d_value};
+  if (!shape.segment_offsets.empty()) return backward_segments(shape, backward);
   Matrix memory = Matrix::uninitialised(threads(), BackwardMemory::floats(shape));
   parallel_for(shape.sequences * shape.kv_heads, [&](Index task) {
     BackwardMemory mine(shape, memory.row(thread_index()));

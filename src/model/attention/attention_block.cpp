@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 
 namespace moeloom::attention {
 
@@ -23,6 +24,27 @@ void check(const AttentionShape& s, const ConstAttentionHeads& heads, ConstMatri
   require(is(value, keys, s.kv_heads * s.value_size()),
           "attention: value must be [keys, kv_heads*value_dim]");
   require(is(log_sum_exp, queries, s.heads), "attention: log_sum_exp must be [queries, heads]");
+  if (s.segment_offsets.empty()) return;
+  require(s.query_length == s.key_length, "attention: segments need a query for every key");
+  require(
+      s.segment_offsets.front() == 0 && s.segment_offsets.back() == queries &&
+          std::ranges::adjacent_find(s.segment_offsets, std::greater_equal<>()) == s.segment_offsets.end(),
+      "attention: segments must rise from 0 to the number of queries");
+}
+
+AttentionShape shape_of_segment(const AttentionShape& shape, Index length) {
+  AttentionShape alone = shape;
+  alone.sequences = 1;
+  alone.query_length = alone.key_length = length;
+  alone.segment_offsets = {};
+  return alone;
+}
+
+Index longest_segment(const AttentionShape& shape) {
+  Index longest = 0;
+  for (Index s = 0; s + 1 < std::ssize(shape.segment_offsets); ++s)
+    longest = std::max(longest, segment(shape, s).size());
+  return longest;
 }
 
 Stretch visible_keys(const AttentionShape& shape, Index begin, Index end) {

@@ -36,6 +36,18 @@ constexpr Index score_stride(Index keys) {
 
 float score_scale(const AttentionShape& shape);
 
+/// As if a segment of `length` were all there is.
+AttentionShape shape_of_segment(const AttentionShape& shape, Index length);
+Index longest_segment(const AttentionShape& shape);
+/// Rows of a segment.
+inline Stretch segment(const AttentionShape& shape, Index number) {
+  return {shape.segment_offsets[at(number)], shape.segment_offsets[at(number + 1)]};
+}
+template <typename T>
+BasicView<T> rows_of(Stretch segment, BasicView<T> m) {
+  return m.rows_from(segment.begin, segment.size());
+}
+
 /// Queries [begin, begin + rows) of one sequence and one head.
 struct QueryBlock {
   Index head = 0;

@@ -1,6 +1,7 @@
 #include "moeloom/base/parallel.hpp"
 
 #include <cmath>
+#include <vector>
 
 #include "attention/attention_block.hpp"
 #include "attention/softmax.hpp"
@@ -105,6 +106,39 @@ void Forward::task(Index sequence, Index kv_head, Index begin, Index end, float*
       block({head, sequence, first, std::min(kBlockQueries, end - first)}, range.begin, memory);
 }
 
+/// Queries of one task, of one segment.
+struct SegmentQueries {
+  Stretch segment;
+  Index begin = 0;  // in the segment
+};
+
+std::vector<SegmentQueries> cut_segments(const AttentionShape& shape) {
+  std::vector<SegmentQueries> parts;
+  for (Index s = 0; s + 1 < std::ssize(shape.segment_offsets); ++s)
+    for (Index begin = 0; begin < segment(shape, s).size(); begin += kTaskQueries)
+      parts.push_back({segment(shape, s), begin});
+  return parts;
+}
+
+void forward_segments(const AttentionShape& shape, const ConstAttentionHeads& heads, MatrixView context,
+                      MatrixView log_sum_exp) {
+  const std::vector<SegmentQueries> parts = cut_segments(shape);
+  const Index floats = ForwardMemory::floats(shape_of_segment(shape, longest_segment(shape)));
+  Matrix memory = Matrix::uninitialised(threads(), floats);
+  parallel_for(std::ssize(parts) * shape.kv_heads, [&](Index task) {
+    const auto& [rows, begin] = parts[at(task / shape.kv_heads)];
+    const AttentionShape alone = shape_of_segment(shape, rows.size());
+    const Forward forward{alone,
+                          rows_of(rows, heads.query),
+                          rows_of(rows, heads.key),
+                          rows_of(rows, heads.value),
+                          rows_of(rows, context),
+                          rows_of(rows, log_sum_exp)};
+    forward.task(0, task % shape.kv_heads, begin, std::min(begin + kTaskQueries, rows.size()),
+                 memory.row(thread_index()));
+  });
+}
+
 }  // namespace
 }  // namespace attention
 
@@ -112,6 +146,7 @@ void attention_forward(const AttentionShape& shape, const ConstAttentionHeads& h
                        MatrixView log_sum_exp) {
   using namespace attention;
   check(shape, heads, context, log_sum_exp);
+  if (!shape.segment_offsets.empty()) return forward_segments(shape, heads, context, log_sum_exp);
   const Forward forward{shape, heads.query, heads.key, heads.value, context, log_sum_exp};
   const Index tasks_per_head = ceil_div(shape.query_length, kTaskQueries);
   Matrix memory = Matrix::uninitialised(threads(), ForwardMemory::floats(shape));

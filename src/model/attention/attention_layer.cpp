@@ -38,7 +38,8 @@ AttentionShape AttentionLayer::shape(const AttentionContext& context, Index key_
           .head_dim = spec_.head_dim,
           .value_dim = spec_.value_dim,
           .window = spec_.window,
-          .scale = spec_.scale};
+          .scale = spec_.scale,
+          .segment_offsets = context.segment_offsets};
 }
 
 AttentionHeads AttentionLayer::project(const KernelTable& kernels, const AttentionContext& context,

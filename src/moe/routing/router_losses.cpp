@@ -91,23 +91,26 @@ double z_loss(const RouterStatistics& micro_batch) {
 RouterLossGradient router_loss_gradient(Index layer, const RouterStatistics& micro_batch,
                                         const ChosenCounts& global, const ChosenCounts& f_counts,
                                         const BalanceSettings& balance, double aux_scale, double z_scale,
-                                        Index micro_batches) {
+                                        const WholeStep& step) {
   RouterLossGradient gradient;
   if (global.tokens == 0 || (aux_scale == 0 && z_scale == 0)) return gradient;
   const double layers = real(micro_batch.sparse_layers());
-  const double all = layers * real(global.tokens) * real(micro_batches);
+  // Of equal micro-batches, and of those whose aux losses count alike whatever their tokens.
+  const double as_many = layers * real(global.tokens) * real(step.micro_batches);
+  const double all = step.tokens > 0 ? layers * real(step.tokens) : as_many;
   gradient.d_log_sum_exp = static_cast<float>(2 * z_scale / all);
   if (aux_scale == 0) return gradient;
   if (balance.over == BalanceOver::kSequence) {
-    gradient.d_probability = gradient_by_sequence(layer, micro_batch, global, aux_scale, micro_batches);
+    gradient.d_probability = gradient_by_sequence(layer, micro_batch, global, aux_scale, step.micro_batches);
     gradient.tokens_per_row = micro_batch.tokens_per_sequence();
     return gradient;
   }
   const double f_tokens = real(f_counts.tokens) * (balance.pooled ? layers : 1);
   const double experts = real(micro_batch.experts());
+  const double p_tokens = balance.over == BalanceOver::kGlobalBatch ? all : as_many;
   for (const std::int64_t count : chosen_in(f_counts, micro_batch.experts(), layer, balance.pooled))
     gradient.d_probability.push_back(
-        static_cast<float>(aux_scale * experts * real(count) / (f_tokens * all)));
+        static_cast<float>(aux_scale * experts * real(count) / (f_tokens * p_tokens)));
   return gradient;
 }
 

@@ -36,11 +36,11 @@ void check_fit(const RoutingFile& file, const ModelConfig& config, const BatchSh
   violations.throw_if_any();
 }
 
-std::uint64_t text_hash_of_step(const BatchSampler& sampler, const BatchShape& shape, Index step) {
+std::uint64_t text_hash_of_step(const BatchSource& batches, const BatchShape& shape, Index step) {
   std::vector<std::int32_t> ids;
   for (Index rank = 0; rank < shape.world; ++rank)
     for (Index micro_batch = 0; micro_batch < shape.accumulation; ++micro_batch) {
-      const Batch batch = sampler.train(step, micro_batch, rank);
+      const Batch batch = batches.train(step, micro_batch, rank);
       ids.insert(ids.end(), batch.input_ids.begin(), batch.input_ids.end());
     }
   return text_hash(ids);
@@ -54,9 +54,9 @@ RoutingReplay::RoutingReplay(const std::filesystem::path& path, const ModelConfi
   check_fit(file_, config, batch);
 }
 
-void RoutingReplay::match(const BatchSampler& sampler, Index from, Index to, bool may_be_over) {
+void RoutingReplay::match(const BatchSource& batches, Index from, Index to, bool may_be_over) {
   by_number_ = std::ranges::all_of(file_.steps(), [&](const RecordedStep& step) {
-    return text_hash_of_step(sampler, batch_, step.number) == step.text_hash;
+    return text_hash_of_step(batches, batch_, step.number) == step.text_hash;
   });
   if (may_be_over || forced_steps(from, to) > 0) return;
   throw ConfigError(

@@ -153,7 +153,7 @@ struct AttentionFixture {
   AttentionContext context() const { return {kSequences, kLength, positions, std::span(&rope, 1)}; }
 
   AttentionReference reference() const {
-    AttentionReference r{c.spec, norm(), output_norm(), &rope, {}, kLength};
+    AttentionReference r{c.spec, norm(), output_norm(), &rope, {}, kLength, {}};
     for (const Parameter& p : store.parameters())
       r.values[p.spec.name].assign(p.value.data, p.value.data + p.value.size());
     return r;

@@ -7,6 +7,8 @@
 
 #include "moeloom/tensor/matrix.hpp"
 
+#include <span>
+
 namespace moeloom {
 
 /// Queries are the last `query_length` of `key_length` positions, of each of `sequences` sequences.
@@ -20,6 +22,9 @@ struct AttentionShape {
   Index value_dim = 0;  // of values and context; 0: head_dim
   Index window = 0;     // a query sees so many keys, itself the last; 0: all before it
   float scale = 0.0f;   // of the scores; 0: head_dim^-0.5
+  /// [segments + 1] or empty, of all queries of all sequences: a query sees keys of its own segment alone. It
+  /// then takes query_length = key_length, and the work is that of the segments by themselves, bit for bit.
+  std::span<const Index> segment_offsets = {};
 
   Index value_size() const { return value_dim > 0 ? value_dim : head_dim; }
 };

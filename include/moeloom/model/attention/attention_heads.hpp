@@ -17,8 +17,9 @@ namespace moeloom {
 struct AttentionContext {
   Index sequences = 0;
   Index sequence_length = 0;
-  std::span<const std::int32_t> position_ids;  // [T]
-  std::span<const RopeTable> ropes;            // AttentionSpec::rope names one
+  std::span<const std::int32_t> position_ids;   // [T]
+  std::span<const RopeTable> ropes;             // AttentionSpec::rope names one
+  std::span<const Index> segment_offsets = {};  // of Batch
 };
 
 /// Buffers of heads' backward that all layers share.

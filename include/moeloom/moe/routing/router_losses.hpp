@@ -38,11 +38,17 @@ double aux_loss(const RouterStatistics& micro_batch, const BalanceSettings& bala
 /// Mean over layers and tokens.
 double z_loss(const RouterStatistics& micro_batch);
 
+/// What a micro-batch is a part of.
+struct WholeStep {
+  Index micro_batches = 1;
+  Index tokens = 0;  // over the world, without padding; 0: as many in each micro-batch
+};
+
 /// What a layer's route_backward() adds of (aux_scale * aux + z_scale * z) / micro_batches. micro_batch: this
 /// rank's statistics; `global`: the micro-batch's counts over the world; f_counts as above.
 RouterLossGradient router_loss_gradient(Index layer, const RouterStatistics& micro_batch,
                                         const ChosenCounts& global, const ChosenCounts& f_counts,
                                         const BalanceSettings& balance, double aux_scale, double z_scale,
-                                        Index micro_batches = 1);
+                                        const WholeStep& step = {});
 
 }  // namespace moeloom

@@ -20,7 +20,7 @@ class RoutingReplay {
 
   /// Compares texts, for a run that takes the steps [from, to). Throws ConfigError if the file has the run's
   /// texts, but none of those steps. No collective: every rank finds the same.
-  void match(const BatchSampler& sampler, Index from, Index to, bool may_be_over = false);
+  void match(const BatchSource& batches, Index from, Index to, bool may_be_over = false);
   bool goes_by_number() const { return by_number_; }
   /// Of the steps [from, to), those that are forced.
   Index forced_steps(Index from, Index to) const;

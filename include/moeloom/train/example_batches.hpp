@@ -1,0 +1,101 @@
+// Batches of examples from one or several files: packed into rows, mixed by weight, in an order that seed and
+// step alone decide.
+//
+// A source deals its rows epoch after epoch. Examples without anything to learn are left out, so that every
+// row has a target and no global batch is without.
+#pragma once
+
+#include "moeloom/io/example_file.hpp"
+#include "moeloom/train/batch_sampler.hpp"
+#include "moeloom/train/mixture.hpp"
+#include "moeloom/train/packing.hpp"
+
+#include <map>
+#include <vector>
+
+namespace moeloom {
+
+struct ExampleSource {
+  const ExampleFile* file = nullptr;
+  double weight = 1;  // by the sum of all weights: its share of the rows
+};
+
+struct ExampleBatchesSettings {
+  BatchShape batch;  // a sequence is a row
+  std::uint64_t seed = 0;
+  TooLong too_long = TooLong::kCut;
+  double heldout = 0;  // of each source's examples, which no seed changes
+};
+
+/// What became of a source.
+struct ExampleCounts {
+  Index examples = 0;   // of the file
+  Index heldout = 0;    // of them
+  Index too_long = 0;   // of the others
+  Index left_out = 0;   // tokens that were too many
+  Index unlearned = 0;  // examples, or pieces of one that was split, without a target; not in what follows
+  // Of an epoch.
+  Index pieces = 0;
+  Index tokens = 0;
+  Index targets = 0;
+  Index rows = 0;
+  double used_share = 0;  // of positions
+};
+
+/// What a run has read of a source before a step.
+struct ExampleProgress {
+  Index rows = 0;
+  Index pieces = 0;
+  Index tokens = 0;
+  Index targets = 0;
+  double epochs = 0;
+};
+
+class ExampleBatches {
+ public:
+  /// The files must outlive it. Throws ShapeError as BatchSampler does; ConfigError, naming each file, for
+  /// sources of which nothing can be learned, weights that are none, and a held-out part without an example.
+  ExampleBatches(const std::vector<ExampleSource>& sources, const ExampleBatchesSettings& settings);
+
+  /// As BatchSampler::train: rank r has the r-th stretch of the global batch. One thread at a time, as all
+  /// that follows: an epoch is packed when it begins, and kept.
+  Batch train(Index step, Index micro_batch, Index rank) const;
+  StepTokens tokens_of(Index step) const;
+  /// `count` rows of held-out examples of all sources together, dealt as by BatchSampler::heldout; the same
+  /// ones for every seed.
+  std::vector<Batch> heldout(Index count, Index per_batch, Index rank) const;
+
+  Index sources() const { return std::ssize(sources_); }
+  const ExampleCounts& counts(Index source) const { return sources_[at(source)].counts; }
+  /// Before step number `step`.
+  ExampleProgress progress(Index source, Index step) const;
+  /// Steps in which as many rows are read as all sources have together, `epochs` times: with one source, each
+  /// of its examples. At least 1.
+  Index steps_of(double epochs) const;
+
+ private:
+  struct Source {
+    const ExampleFile* file;
+    std::vector<Piece> train;
+    PackedRows heldout;
+    ExampleCounts counts;
+    mutable std::map<Index, PackedRows> epochs;  // the last two
+  };
+  struct Row {
+    const Source* source;
+    std::span<const Piece> pieces;
+  };
+
+  Source make_source(const ExampleFile& file) const;
+  const PackedRows& epoch(const Source& source, Index number) const;
+  Row row(Index number) const;
+  template <typename RowOf>
+  Batch batch_of(Index begin, Index end, RowOf row_of) const;
+
+  ExampleBatchesSettings settings_;
+  Mixture mixture_;
+  std::vector<Source> sources_;
+  std::vector<SourceRow> heldout_;  // of all sources, in the order in which they are read
+};
+
+}  // namespace moeloom

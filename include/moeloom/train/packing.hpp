@@ -1,0 +1,62 @@
+// Examples of many lengths in rows of one length: best fit, longest first (Johnson 1974: at most 11/9 of the
+// fewest rows and 6/9 of one more; of short conversations nearly every position is used).
+//
+// What comes into which row, and in which order rows come, is a function of the lengths, the seed and the
+// epoch alone, so every mesh has the same rows. An epoch deals examples of one length anew; how many rows
+// there are, and which lengths share one, is the same in every epoch.
+#pragma once
+
+#include "moeloom/base/index.hpp"
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace moeloom {
+
+/// What becomes of an example that is longer than a row.
+enum class TooLong {
+  kCut,    // its beginning stays, as long as a row
+  kSplit,  // it becomes pieces of a row each, and one for the rest; no piece sees another
+  kDrop    // it is left out
+};
+inline constexpr TooLong kTooLongRules[] = {TooLong::kCut, TooLong::kSplit, TooLong::kDrop};
+/// "cut", "split", "drop".
+const char* name_of(TooLong rule);
+
+/// Tokens of one example that are read by themselves.
+struct Piece {
+  std::uint32_t example = 0;
+  std::uint32_t begin = 0;
+  std::uint32_t length = 0;
+  std::uint32_t targets = 0;  // of them learned, but for the first; packing carries it along
+  bool operator==(const Piece&) const = default;
+};
+
+struct FittedPieces {
+  std::vector<Piece> pieces;  // by example, then by place
+  Index too_long = 0;         // examples that the rule met
+  Index left_out = 0;         // tokens that it cost
+};
+/// Pieces of at most sequence_length tokens; of those that were longer `targets` is 0, to be counted anew.
+FittedPieces fit_to_length(std::span<const Piece> pieces, Index sequence_length, TooLong rule);
+
+class PackedRows {
+ public:
+  PackedRows() = default;
+  /// Throws ShapeError unless each piece has from 1 to sequence_length tokens.
+  PackedRows(std::span<const Piece> pieces, Index sequence_length, std::uint64_t seed, Index epoch);
+
+  Index rows() const { return std::ssize(row_offsets_) - 1; }
+  /// Pieces of a row, longest first; together at most sequence_length tokens.
+  std::span<const Piece> row(Index row) const;
+  /// Of all positions of all rows, those that hold a token.
+  double used_share() const;
+
+ private:
+  Index sequence_length_ = 0;
+  std::vector<Piece> pieces_;
+  std::vector<Index> row_offsets_ = {0};  // [rows + 1]
+};
+
+}  // namespace moeloom

@@ -1,0 +1,234 @@
+#include "moeloom/train/example_batches.hpp"
+
+#include "moeloom/base/errors.hpp"
+#include "moeloom/base/random.hpp"
+#include "moeloom/base/violations.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <string>
+
+#include "shuffled.hpp"
+
+namespace moeloom {
+namespace {
+
+/// Data alone decide what is held out, so that runs of two seeds are judged by the same examples.
+constexpr std::uint64_t kHeldoutSeed = 0;
+
+std::vector<double> weights_of(const std::vector<ExampleSource>& sources) {
+  std::vector<double> weights;
+  for (const ExampleSource& source : sources) weights.push_back(source.weight);
+  return weights;
+}
+
+/// Of each example; which of them, depends on their number alone.
+std::vector<bool> choose_heldout(Index examples, double fraction) {
+  std::vector<bool> chosen(at(examples));
+  const auto count = static_cast<Index>(static_cast<double>(examples) * fraction);
+  if (count == 0) return chosen;
+  const std::vector<Index> order = shuffled(examples, kHeldoutSeed, "heldout");
+  for (Index i = 0; i < count; ++i) chosen[at(order[at(i)])] = true;
+  return chosen;
+}
+
+/// Of at most a row each and with something to learn.
+std::vector<Piece> learnable_pieces(const ExampleFile& file, std::span<const Piece> whole,
+                                    const ExampleBatchesSettings& settings, ExampleCounts& counts) {
+  FittedPieces fitted = fit_to_length(whole, settings.batch.sequence_length, settings.too_long);
+  for (Piece& piece : fitted.pieces) {
+    if (Index{piece.length} == file.length(piece.example)) continue;
+    const auto learned = file.example(piece.example).learned.subspan(piece.begin, piece.length);
+    piece.targets = static_cast<std::uint32_t>(count_targets(learned));
+  }
+  const auto unlearned = std::erase_if(fitted.pieces, [](const Piece& piece) { return piece.targets == 0; });
+  counts.too_long = fitted.too_long;
+  counts.left_out = fitted.left_out;
+  counts.unlearned = static_cast<Index>(unlearned);
+  return std::move(fitted.pieces);
+}
+
+StepTokens tokens_in(std::span<const Piece> pieces) {
+  StepTokens sum;
+  for (const Piece& piece : pieces) {
+    sum.tokens += piece.length;
+    sum.targets += piece.targets;
+  }
+  return sum;
+}
+
+/// Ids of a piece, each with the learned one behind it as its target: the last has none.
+void append(const ExampleFile& file, const Piece& piece, Batch& batch) {
+  const ExampleView example = file.example(piece.example);
+  const auto ids = example.ids.subspan(piece.begin, piece.length);
+  const auto learned = example.learned.subspan(piece.begin, piece.length);
+  batch.input_ids.insert(batch.input_ids.end(), ids.begin(), ids.end());
+  for (std::size_t next = 1; next < ids.size(); ++next)
+    batch.targets.push_back(learned[next] != 0 ? static_cast<std::int32_t>(ids[next]) : kIgnored);
+  batch.targets.push_back(kIgnored);
+  batch.segment_offsets.push_back(std::ssize(batch.input_ids));
+}
+
+/// Up to `tokens`: a segment of its own, which nothing counts.
+void pad(Batch& batch, Index tokens) {
+  batch.is_real.resize(batch.input_ids.size(), 1);
+  if (std::ssize(batch.input_ids) == tokens) return;
+  batch.input_ids.resize(at(tokens), 0);
+  batch.targets.resize(at(tokens), kIgnored);
+  batch.is_real.resize(at(tokens), 0);
+  batch.segment_offsets.push_back(tokens);
+}
+
+}  // namespace
+
+ExampleBatches::ExampleBatches(const std::vector<ExampleSource>& sources,
+                               const ExampleBatchesSettings& settings)
+    : settings_(settings), mixture_(weights_of(sources), settings.seed) {
+  check_shape(settings.batch);
+  require(settings.heldout >= 0 && settings.heldout < 1, "the held-out part is a fraction below 1");
+  Violations violations;
+  for (const ExampleSource& source : sources) {
+    sources_.push_back(make_source(*source.file));
+    const ExampleCounts& counts = sources_.back().counts;
+    if (counts.rows == 0)
+      violations.add(source.file->path().string() + ": none of its " +
+                         std::to_string(counts.examples - counts.heldout) +
+                         " examples to train on has a learned token behind its first in a row of " +
+                         std::to_string(settings.batch.sequence_length) +
+                         " positions; give a longer sequence length or other data",
+                     Cause::kData);
+    const auto s = std::ssize(sources_) - 1;
+    for (Index r = 0; r < sources_.back().heldout.rows(); ++r) heldout_.push_back({s, r});
+  }
+  violations.unless(settings.heldout == 0 || !heldout_.empty(),
+                    "the held-out part holds no example with a learned token; give a larger held-out "
+                    "fraction, 0, or more data");
+  violations.throw_if_any();
+  std::vector<SourceRow> mixed;
+  for (const Index i : shuffled(std::ssize(heldout_), kHeldoutSeed, "heldout/rows"))
+    mixed.push_back(heldout_[at(i)]);
+  heldout_ = std::move(mixed);
+}
+
+ExampleBatches::Source ExampleBatches::make_source(const ExampleFile& file) const {
+  require(file.examples() <= Index{std::numeric_limits<std::uint32_t>::max()},
+          "a file of examples has fewer than 2^32");
+  Source source{
+      .file = &file, .train = {}, .heldout = {}, .counts = {.examples = file.examples()}, .epochs = {}};
+  const std::vector<bool> is_heldout = choose_heldout(file.examples(), settings_.heldout);
+  std::vector<Piece> train, heldout;
+  for (Index i = 0; i < file.examples(); ++i)
+    (is_heldout[at(i)] ? heldout : train)
+        .push_back({static_cast<std::uint32_t>(i), 0, static_cast<std::uint32_t>(file.length(i)),
+                    static_cast<std::uint32_t>(file.targets(i))});
+  ExampleCounts unused;
+  source.heldout = PackedRows(learnable_pieces(file, heldout, settings_, unused),
+                              settings_.batch.sequence_length, kHeldoutSeed, 0);
+  source.counts.heldout = std::ssize(heldout);
+  source.train = learnable_pieces(file, train, settings_, source.counts);
+  const PackedRows& first = epoch(source, 0);
+  const StepTokens all = tokens_in(source.train);
+  source.counts.pieces = std::ssize(source.train);
+  source.counts.tokens = all.tokens;
+  source.counts.targets = all.targets;
+  source.counts.rows = first.rows();
+  source.counts.used_share = first.used_share();
+  return source;
+}
+
+const PackedRows& ExampleBatches::epoch(const Source& source, Index number) const {
+  const auto found = source.epochs.find(number);
+  if (found != source.epochs.end()) return found->second;
+  // A global batch may begin in one epoch and end in the next; no other is asked for until they are over.
+  constexpr std::size_t kKept = 2;
+  if (source.epochs.size() == kKept) {
+    const bool far_from_first = number - source.epochs.begin()->first > 1;
+    source.epochs.erase(far_from_first ? source.epochs.begin() : std::prev(source.epochs.end()));
+  }
+  const Index length = settings_.batch.sequence_length;
+  return source.epochs.emplace(number, PackedRows(source.train, length, settings_.seed, number))
+      .first->second;
+}
+
+ExampleBatches::Row ExampleBatches::row(Index number) const {
+  const SourceRow place = mixture_.row(number);
+  const Source& source = sources_[at(place.source)];
+  const Index rows = source.counts.rows;
+  return {&source, epoch(source, place.row / rows).row(place.row % rows)};
+}
+
+/// row_of(number): of [begin, end). One row after the other, as the next may end the epoch of the one before.
+template <typename RowOf>
+Batch ExampleBatches::batch_of(Index begin, Index end, RowOf row_of) const {
+  Batch batch;
+  batch.sequences = end - begin;
+  batch.sequence_length = settings_.batch.sequence_length;
+  if (begin == end) return batch;
+  batch.segment_offsets.push_back(0);
+  for (Index number = begin; number < end; ++number) {
+    const Row row = row_of(number);
+    for (const Piece& piece : row.pieces) append(*row.source->file, piece, batch);
+    pad(batch, (number - begin + 1) * batch.sequence_length);
+  }
+  return batch;
+}
+
+Batch ExampleBatches::train(Index step, Index micro_batch, Index rank) const {
+  const Index first = settings_.batch.first_sequence(micro_batch, rank);
+  const Index begin = step * settings_.batch.global_batch + first;
+  Batch batch = batch_of(begin, begin + settings_.batch.sequences_per_micro_batch(),
+                         [&](Index number) { return row(number); });
+  batch.step = step;
+  batch.first_token = first * batch.sequence_length;
+  return batch;
+}
+
+StepTokens ExampleBatches::tokens_of(Index step) const {
+  StepTokens sum;
+  for (Index g = 0; g < settings_.batch.global_batch; ++g) {
+    const StepTokens mine = tokens_in(row(step * settings_.batch.global_batch + g).pieces);
+    sum.tokens += mine.tokens;
+    sum.targets += mine.targets;
+  }
+  return sum;
+}
+
+std::vector<Batch> ExampleBatches::heldout(Index count, Index per_batch, Index rank) const {
+  std::vector<Batch> batches;
+  const Index held = std::ssize(heldout_);
+  for (const auto& [begin, end] : deal_heldout(held, count, per_batch, settings_.batch.world, rank))
+    batches.push_back(batch_of(begin, end, [&](Index number) -> Row {
+      const Source& source = sources_[at(heldout_[at(number)].source)];
+      return {&source, source.heldout.row(heldout_[at(number)].row)};
+    }));
+  return batches;
+}
+
+ExampleProgress ExampleBatches::progress(Index source, Index step) const {
+  const Source& of = sources_[at(source)];
+  const Index rows = mixture_.rows_before(step * settings_.batch.global_batch, source);
+  const Index whole = rows / of.counts.rows;
+  ExampleProgress progress{.rows = rows,
+                           .pieces = whole * of.counts.pieces,
+                           .tokens = whole * of.counts.tokens,
+                           .targets = whole * of.counts.targets,
+                           .epochs = static_cast<double>(rows) / static_cast<double>(of.counts.rows)};
+  for (Index r = 0; r < rows % of.counts.rows; ++r) {
+    const std::span<const Piece> pieces = epoch(of, whole).row(r);
+    const StepTokens sum = tokens_in(pieces);
+    progress.pieces += std::ssize(pieces);
+    progress.tokens += sum.tokens;
+    progress.targets += sum.targets;
+  }
+  return progress;
+}
+
+Index ExampleBatches::steps_of(double epochs) const {
+  double rows = 0;
+  for (const Source& source : sources_) rows += static_cast<double>(source.counts.rows);
+  const double steps = std::ceil(epochs * rows / static_cast<double>(settings_.batch.global_batch));
+  return std::max<Index>(static_cast<Index>(steps), 1);
+}
+
+}  // namespace moeloom

@@ -1,0 +1,281 @@
+#include "moeloom/train/example_batches.hpp"
+
+#include "moeloom/base/errors.hpp"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "example_files.hpp"
+#include "support/expect_error.hpp"
+#include <gtest/gtest.h>
+
+namespace moeloom {
+namespace {
+
+using testing::MadeUpExamples;
+using testing::message_of;
+
+constexpr Index kRowLength = 24;
+
+ExampleBatches batches_of(const MadeUpExamples& examples, BatchShape shape, std::uint64_t seed = 3,
+                          double heldout = 0) {
+  return ExampleBatches({{&examples.file(), 1}}, {.batch = shape, .seed = seed, .heldout = heldout});
+}
+
+BatchShape batch_shape(Index world, Index accumulation = 1, bool whole = false) {
+  return {.global_batch = 12,
+          .sequence_length = kRowLength,
+          .accumulation = accumulation,
+          .world = world,
+          .micro_batches_whole = whole};
+}
+
+/// A segment of a batch: its ids and targets.
+using Segment = std::pair<std::vector<std::int32_t>, std::vector<std::int32_t>>;
+
+/// What it should be of an example: as much as a row holds.
+Segment segment_of(const Example& example) {
+  Segment segment;
+  const std::size_t length = std::min<std::size_t>(example.ids.size(), kRowLength);
+  for (std::size_t t = 0; t < length; ++t) {
+    segment.first.push_back(static_cast<std::int32_t>(example.ids[t]));
+    const bool has_target = t + 1 < length && example.learned[t + 1] != 0;
+    segment.second.push_back(has_target ? static_cast<std::int32_t>(example.ids[t + 1]) : kIgnored);
+  }
+  return segment;
+}
+
+bool has_target(const Segment& segment) {
+  return std::ranges::any_of(segment.second, [](std::int32_t t) { return t != kIgnored; });
+}
+
+/// The segments of a batch that are no padding.
+std::vector<Segment> segments_of(const Batch& batch) {
+  check_segments(batch);
+  std::vector<Segment> segments;
+  for (std::size_t s = 0; s + 1 < batch.segment_offsets.size(); ++s) {
+    const auto begin = batch.segment_offsets[s], end = batch.segment_offsets[s + 1];
+    const auto real = std::count(batch.is_real.begin() + begin, batch.is_real.begin() + end, 1);
+    EXPECT_TRUE(real == 0 || real == end - begin) << "a segment is padding or is not";
+    segments.emplace_back();
+    segments.back().first.assign(batch.input_ids.begin() + begin, batch.input_ids.begin() + end);
+    segments.back().second.assign(batch.targets.begin() + begin, batch.targets.begin() + end);
+    if (real > 0) continue;
+    EXPECT_FALSE(has_target(segments.back()));
+    segments.pop_back();
+  }
+  return segments;
+}
+
+/// Of an epoch that a step may end within: whole rows of one rank, a row a step.
+std::multiset<Segment> epoch_of(const ExampleBatches& batches, Index epoch) {
+  std::multiset<Segment> all;
+  for (Index row = 0; row < batches.counts(0).rows; ++row)
+    for (Segment& s : segments_of(batches.train(epoch * batches.counts(0).rows + row, 0, 0)))
+      all.insert(std::move(s));
+  return all;
+}
+
+TEST(ExampleBatches, AnEpochHasEveryExampleThatCanBeLearnedOnce) {
+  const MadeUpExamples examples;
+  const ExampleBatches batches = batches_of(examples, {.global_batch = 1, .sequence_length = kRowLength});
+  std::multiset<Segment> expected;
+  Index too_long = 0, left_out = 0, tokens = 0, targets = 0;
+  for (Index i = 0; i < examples.file().examples(); ++i) {
+    const Example example = examples.example(i);
+    too_long += std::ssize(example.ids) > kRowLength ? 1 : 0;
+    left_out += std::max<Index>(std::ssize(example.ids) - kRowLength, 0);
+    const Segment segment = segment_of(example);
+    if (!has_target(segment)) continue;
+    tokens += std::ssize(segment.first);
+    targets += std::ssize(segment.second) - std::ranges::count(segment.second, kIgnored);
+    expected.insert(segment);
+  }
+  EXPECT_EQ(epoch_of(batches, 0), expected);
+  EXPECT_EQ(epoch_of(batches, 5), expected);
+  const ExampleCounts& counts = batches.counts(0);
+  EXPECT_EQ(counts.examples, examples.file().examples());
+  EXPECT_EQ(counts.too_long, too_long);
+  EXPECT_EQ(counts.left_out, left_out);
+  EXPECT_EQ(counts.pieces, std::ssize(expected));
+  EXPECT_EQ(counts.unlearned, counts.examples - counts.pieces);
+  EXPECT_EQ(counts.tokens, tokens);
+  EXPECT_EQ(counts.targets, targets);
+  EXPECT_DOUBLE_EQ(counts.used_share,
+                   static_cast<double>(tokens) / static_cast<double>(counts.rows * kRowLength));
+}
+
+TEST(ExampleBatches, TheGlobalBatchDependsOnSeedAndStepAlone) {
+  const MadeUpExamples examples;
+  const auto global_batch = [&](BatchShape shape, Index step, std::uint64_t seed) {
+    const ExampleBatches batches = batches_of(examples, shape, seed);
+    std::map<Index, Batch> by_place;
+    for (Index rank = 0; rank < shape.world; ++rank)
+      for (Index m = 0; m < shape.accumulation; ++m) {
+        Batch batch = batches.train(step, m, rank);
+        EXPECT_EQ(batch.step, step);
+        by_place[batch.first_token] = std::move(batch);
+      }
+    std::vector<std::int32_t> tokens;
+    Index end = 0;
+    for (const auto& [place, batch] : by_place) {
+      EXPECT_EQ(place, std::exchange(end, end + batch.tokens()));
+      tokens.insert(tokens.end(), batch.input_ids.begin(), batch.input_ids.end());
+      tokens.insert(tokens.end(), batch.targets.begin(), batch.targets.end());
+    }
+    std::ranges::sort(tokens);
+    EXPECT_EQ(end, 12 * kRowLength);
+    return tokens;
+  };
+  for (const Index step : {0, 4, 7, 1000}) {
+    const auto first = global_batch(batch_shape(1), step, 3);
+    EXPECT_EQ(global_batch(batch_shape(1), step, 3), first);
+    EXPECT_EQ(global_batch(batch_shape(4), step, 3), first);
+    EXPECT_EQ(global_batch(batch_shape(2, 3), step, 3), first);
+    EXPECT_EQ(global_batch(batch_shape(2, 3, true), step, 3), first);
+    EXPECT_NE(global_batch(batch_shape(1), step, 4), first);
+  }
+}
+
+/// Steps may be asked for in any order, as a resumed run or a replay does.
+TEST(ExampleBatches, AStepDoesNotDependOnTheStepsBefore) {
+  const MadeUpExamples examples({.examples = 20}), others({.examples = 90, .stream = 2});
+  const std::vector<ExampleSource> sources = {{&examples.file(), 0.3}, {&others.file(), 0.7}};
+  const ExampleBatches forward(sources, {.batch = batch_shape(2), .seed = 3});
+  const ExampleBatches backward(sources, {.batch = batch_shape(2), .seed = 3});
+  std::vector<Batch> batches;
+  for (Index step = 0; step < 40; ++step) batches.push_back(forward.train(step, 0, 1));
+  for (Index step = 39; step >= 0; --step) {
+    const Batch batch = backward.train(step, 0, 1);
+    EXPECT_EQ(batch.input_ids, batches[at(step)].input_ids) << step;
+    EXPECT_EQ(batch.segment_offsets, batches[at(step)].segment_offsets) << step;
+  }
+}
+
+TEST(ExampleBatches, CountsTheTokensAndTargetsOfAStepOfAllRanks) {
+  const MadeUpExamples examples;
+  const ExampleBatches batches = batches_of(examples, batch_shape(3, 2));
+  for (Index step = 0; step < 9; ++step) {
+    Index tokens = 0, targets = 0;
+    for (Index rank = 0; rank < 3; ++rank)
+      for (Index m = 0; m < 2; ++m) {
+        const Batch batch = batches.train(step, m, rank);
+        EXPECT_GT(batch.counted_targets(), 0) << "every row has one";
+        tokens += std::ranges::count(batch.is_real, 1);
+        targets += batch.counted_targets();
+      }
+    EXPECT_EQ(batches.tokens_of(step).tokens, tokens);
+    EXPECT_EQ(batches.tokens_of(step).targets, targets);
+  }
+}
+
+TEST(ExampleBatches, SourcesHaveTheirSharesAndAreCounted) {
+  const MadeUpExamples examples({.examples = 40}), others({.examples = 90, .stream = 2});
+  const ExampleBatches batches({{&examples.file(), 0.3}, {&others.file(), 0.7}},
+                               {.batch = batch_shape(1), .seed = 3});
+  ASSERT_EQ(batches.sources(), 2);
+  const Index steps = 400;
+  Index rows = 0, tokens = 0, targets = 0;
+  for (Index step = 0; step < steps; ++step) {
+    tokens += batches.tokens_of(step).tokens;
+    targets += batches.tokens_of(step).targets;
+  }
+  ExampleProgress sum;
+  for (Index s = 0; s < 2; ++s) {
+    const ExampleProgress progress = batches.progress(s, steps);
+    EXPECT_NEAR(static_cast<double>(progress.rows), (s == 0 ? 0.3 : 0.7) * 12 * steps, 0.05 * 12 * steps);
+    EXPECT_DOUBLE_EQ(progress.epochs,
+                     static_cast<double>(progress.rows) / static_cast<double>(batches.counts(s).rows));
+    EXPECT_GE(progress.pieces, static_cast<Index>(progress.epochs) * batches.counts(s).pieces);
+    rows += progress.rows;
+    sum.tokens += progress.tokens;
+    sum.targets += progress.targets;
+  }
+  EXPECT_EQ(rows, 12 * steps);
+  EXPECT_EQ(sum.tokens, tokens);
+  EXPECT_EQ(sum.targets, targets);
+  EXPECT_EQ(batches.progress(0, 0).rows, 0);
+}
+
+TEST(ExampleBatches, AsManyStepsAsEpochsTakeReadEveryExample) {
+  const MadeUpExamples examples;
+  const ExampleBatches batches = batches_of(examples, batch_shape(1));
+  for (const double epochs : {1.0, 2.5, 3.0}) {
+    const Index steps = batches.steps_of(epochs);
+    EXPECT_GE(batches.progress(0, steps).epochs, epochs);
+    EXPECT_LT(batches.progress(0, steps - 1).epochs, epochs);
+  }
+  EXPECT_EQ(batches.steps_of(0.0), 1);
+}
+
+TEST(ExampleBatches, HoldsTheSameExamplesOutForEverySeedAndTrainsOnNoneOfThem) {
+  const MadeUpExamples examples({.examples = 400, .longest = kRowLength});
+  const auto heldout = [&](Index world, std::uint64_t seed, Index count) {
+    const ExampleBatches batches = batches_of(examples, batch_shape(world), seed, 0.1);
+    EXPECT_EQ(batches.counts(0).heldout, 40);
+    std::multiset<Segment> all;
+    for (Index rank = 0; rank < world; ++rank) {
+      const std::vector<Batch> dealt = batches.heldout(count, 2, rank);
+      EXPECT_EQ(dealt.size(), batches.heldout(count, 2, 0).size());
+      for (const Batch& batch : dealt)
+        if (batch.sequences > 0)
+          for (Segment& s : segments_of(batch)) all.insert(std::move(s));
+    }
+    return all;
+  };
+  const std::multiset<Segment> one = heldout(1, 3, 1000);
+  EXPECT_EQ(heldout(4, 9, 1000), one);
+  EXPECT_EQ(heldout(3, 3, 5), heldout(1, 3, 5));
+  EXPECT_LT(heldout(1, 3, 5).size(), one.size());
+  const ExampleBatches with(
+      {{&examples.file(), 1}},
+      {.batch = {.global_batch = 1, .sequence_length = kRowLength}, .seed = 3, .heldout = 0.1});
+  const ExampleBatches without = batches_of(examples, {.global_batch = 1, .sequence_length = kRowLength});
+  std::multiset<Segment> together = epoch_of(with, 0);
+  together.insert(one.begin(), one.end());
+  EXPECT_EQ(together, epoch_of(without, 0));
+  EXPECT_TRUE(batches_of(examples, batch_shape(1)).heldout(5, 1, 0).empty());
+}
+
+TEST(ExampleBatches, TooLongExamplesFollowTheRule) {
+  const MadeUpExamples examples({.examples = 60, .longest = 100});
+  const auto counts = [&](TooLong rule) {
+    return ExampleBatches({{&examples.file(), 1}}, {.batch = batch_shape(1), .seed = 3, .too_long = rule})
+        .counts(0);
+  };
+  const ExampleCounts cut = counts(TooLong::kCut), split = counts(TooLong::kSplit),
+                      drop = counts(TooLong::kDrop);
+  EXPECT_GT(cut.too_long, 20);
+  EXPECT_EQ(split.too_long, cut.too_long);
+  EXPECT_EQ(drop.too_long, cut.too_long);
+  EXPECT_EQ(split.left_out, 0);
+  EXPECT_GT(drop.left_out, cut.left_out);
+  EXPECT_GT(split.pieces, cut.pieces);
+  EXPECT_GT(split.targets, cut.targets) << "the second half of an example is learned";
+}
+
+TEST(ExampleBatches, RefusesWhatCannotBeLearnedOrDealt) {
+  const testing::TemporaryFolder folder;
+  ExampleFileWriter writer(folder / "unlearned", "");
+  for (int i = 0; i < 5; ++i) writer.add(Example{{1, 2, 3}, {1, 0, 0}});
+  writer.finish();
+  const ExampleFile unlearned(folder / "unlearned");
+  const MadeUpExamples examples;
+  const auto message = [&](const std::vector<ExampleSource>& sources, double heldout = 0) {
+    return message_of<ConfigError>(
+        [&] { ExampleBatches(sources, {.batch = batch_shape(1), .heldout = heldout}); });
+  };
+  const std::string found = message({{&examples.file(), 1}, {&unlearned, 1}});
+  EXPECT_NE(found.find("unlearned: none of its 5 examples to train on has a learned token"),
+            std::string::npos)
+      << found;
+  EXPECT_NE(message({{&examples.file(), 1}}, 0.001).find("the held-out part holds no example"),
+            std::string::npos);
+  EXPECT_NE(message({{&examples.file(), -1}}).find("weight"), std::string::npos);
+  EXPECT_NE(message({}).find("sources"), std::string::npos);
+  EXPECT_THROW(batches_of(examples, batch_shape(5)), ShapeError);
+}
+
+}  // namespace
+}  // namespace moeloom

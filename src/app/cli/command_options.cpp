@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <sstream>
 
 #include "cli/option_groups.hpp"
 #include "cli/options.hpp"
@@ -7,25 +8,63 @@
 namespace moeloom {
 namespace {
 
-OptionTable table_of(GenerateOptions& options) {
-  OptionTable table;
-  table.group("Options");
+void add_ask_options(OptionTable& table, AskOptions& options) {
   table.add("model", "DIR", "a run, a checkpoint or a Hugging Face folder", options.model);
-  table.add("prompt", "TEXT", "what the text begins with, for a model of bytes (vocab_size 256)",
-            options.prompt);
-  table.add("prompt-ids", "LIST", "instead: token ids with commas, for any vocabulary; the text comes as ids",
-            options.prompt_ids);
-  table.add("tokens", "N", "tokens to add", options.tokens);
-  table.add("temperature", "X", "0: always the likeliest token", options.temperature);
-  table.add("top-k", "N", "draw from so many of the likeliest; 0: from all", options.top_k);
-  table.add("seed", "N", "of the draws", options.seed);
   table.add("ep", "N", "ranks that share the experts of a layer", options.ep);
   table.add("threads", "N",
             "threads of a rank; 0: OMP_NUM_THREADS, or else its share of the node's processors",
             options.threads);
+  table.positional("model");
+}
+
+void add_sampling_options(OptionTable& table, SamplingSettings& sampling, std::vector<std::string>& stop) {
+  table.add("temperature", "X", "0: always the likeliest token", sampling.temperature);
+  table.add("top-k", "N", "draw from so many of the likeliest; 0: from all", sampling.top_k);
+  table.add("top-p", "X", "draw from the fewest likeliest that have this probability together",
+            sampling.top_p);
+  table.add("min-p", "X", "draw from those at least so likely as this share of the likeliest",
+            sampling.min_p);
+  table.add("repetition-penalty", "X", "above 1: tokens of the text become less likely",
+            sampling.repetition_penalty);
+  table.add("seed", "N", "of the draws", sampling.seed);
+  table.add(
+      "stop", "TEXT", "ends the text before this one; may be given several times",
+      [&stop](const std::string& texts) {
+        std::istringstream lines(texts);
+        for (std::string line; std::getline(lines, line);)
+          if (!line.empty()) stop.push_back(line);
+      },
+      [&stop] { return joined(stop, "\n"); });
+  table.repeat('\n');
+}
+
+OptionTable table_of(GenerateOptions& options) {
+  OptionTable table;
+  table.group("Options");
+  add_ask_options(table, options.ask);
+  table.add("prompt", "TEXT", "what the text begins with", options.prompt);
+  table.add("prompts", "FILE",
+            "instead: a prompt a line, spread over the ranks; prints a JSON object a prompt",
+            options.prompts);
+  table.add("prompt-ids", "LIST", "instead: token ids with commas, for any vocabulary; the text comes as ids",
+            options.prompt_ids);
+  table.add("tokens", "N", "tokens to add at most", options.tokens);
+  add_sampling_options(table, options.sampling, options.stop);
+  table.add("ignore-end", "BOOL", "go on behind the model's own end tokens", options.ignore_end);
   table.add("record-routing", "FILE", "as of train: experts and weights of the prompt and of what is added",
             options.record_routing);
-  table.positional("model");
+  return table;
+}
+
+OptionTable table_of(ChatOptions& options) {
+  OptionTable table;
+  table.group("Options");
+  add_ask_options(table, options.ask);
+  table.add("message", "TEXT", "one turn, whose answer is printed; without it turns are read line by line",
+            options.message);
+  table.add("system", "TEXT", "a system message before the first turn", options.system);
+  table.add("tokens", "N", "tokens of an answer at most", options.tokens);
+  add_sampling_options(table, options.sampling, options.stop);
   return table;
 }
 
@@ -93,22 +132,42 @@ void require_model(const std::filesystem::path& model, Mistakes& mistakes) {
   mistakes.violations.unless(!model.empty() || mistakes.unread.contains("model"), "--model DIR is needed");
 }
 
+void check_asking(const AskOptions& ask, Index tokens, const SamplingSettings& sampling,
+                  Violations& violations) {
+  violations.unless_at_least(1, "tokens", tokens);
+  violations.attempt([&] { check(sampling); });
+  violations.unless_at_least(1, "ep", ask.ep);
+  check_threads(ask.threads, violations);
+}
+
 }  // namespace
 
 GenerateOptions parse_generate_options(int argc, const char* const* argv, Violations& violations) {
   GenerateOptions options;
   Mistakes mistakes;
   const Layer layer = read_command_line(table_of(options), argc, argv, mistakes);
-  require_model(options.model, mistakes);
+  require_model(options.ask.model, mistakes);
   violations.add(mistakes.violations.list());
-  violations.unless_at_least(1, "tokens", options.tokens);
-  violations.unless_at_least(0, "top-k", options.top_k);
-  violations.unless_at_least(1, "ep", options.ep);
-  check_threads(options.threads, violations);
-  violations.unless_not_negative("temperature", options.temperature);
-  violations.unless(options.prompt_ids.empty() || !layer.contains("prompt"),
-                    "--prompt and --prompt-ids are two prompts; remove one");
+  check_asking(options.ask, options.tokens, options.sampling, violations);
+  int given = 0;
+  for (const char* name : {"prompt", "prompt-ids", "prompts"}) given += layer.contains(name) ? 1 : 0;
+  violations.unless(given <= 1,
+                    "--prompt, --prompt-ids and --prompts are different prompts; give one of them");
   violations.unless(!options.prompt.empty(), "--prompt must hold at least one character");
+  violations.unless(options.prompts.empty() || options.record_routing.empty(),
+                    "--record-routing is of one text; give one prompt instead of --prompts");
+  violations.unless(options.prompt_ids.empty() || options.stop.empty(),
+                    "--stop is a text, and with --prompt-ids there are only ids; remove one");
+  return options;
+}
+
+ChatOptions parse_chat_options(int argc, const char* const* argv, Violations& violations) {
+  ChatOptions options;
+  Mistakes mistakes;
+  read_command_line(table_of(options), argc, argv, mistakes);
+  require_model(options.ask.model, mistakes);
+  violations.add(mistakes.violations.list());
+  check_asking(options.ask, options.tokens, options.sampling, violations);
   return options;
 }
 
@@ -172,6 +231,12 @@ std::string generate_help() {
   return help_of<GenerateOptions>(
       "moeloom generate: text from a model\n\n"
       "  moeloom generate --model runs/latest --prompt \"In the beginning\"\n");
+}
+
+std::string chat_help() {
+  return help_of<ChatOptions>(
+      "moeloom chat: a conversation with a model, by its chat template\n\n"
+      "  moeloom chat --model runs/latest --message \"Who was Ruth?\"\n");
 }
 
 std::string inspect_help() {

@@ -68,7 +68,12 @@ void push_pair(const std::string& name, const std::string& value, std::vector<st
 
 void OptionTable::add(const std::string& name, const std::string& value_name, const std::string& help,
                       std::function<void(const std::string&)> set, std::function<std::string()> get) {
-  options_.push_back({group_, name, value_name, help, false, std::move(set), std::move(get)});
+  options_.push_back({.group = group_,
+                      .name = name,
+                      .value_name = value_name,
+                      .help = help,
+                      .set = std::move(set),
+                      .get = std::move(get)});
 }
 
 const Option* OptionTable::find(const std::string& name) const {
@@ -138,6 +143,9 @@ Layer OptionTable::command_line(int argc, const char* const* argv, Mistakes& mis
       else if (is_stray && (!has_place || layer.contains(name)) && !after_unknown)
         mistakes.violations.add("unexpected \"" + option.original_tokens.at(0) +
                                 "\"; --help lists what is known");
+      else if (const Option* known = find(name);
+               known != nullptr && known->joins != 0 && layer.contains(name))
+        layer[name].value += known->joins + option.value.at(0);
       else if (!is_stray || !after_unknown)
         layer[name] = {option.value.at(0), origin};
       if (is_stray && !after_unknown) ++strays;

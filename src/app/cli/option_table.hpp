@@ -21,6 +21,7 @@ struct Option {
   std::string value_name;
   std::string help;
   bool is_boolean = false;
+  char joins = 0;  // given again, it says more: values are joined by it; 0: the last value counts
   std::function<void(const std::string&)> set;  // throws BadValue
   std::function<std::string()> get;
 };
@@ -52,6 +53,8 @@ class OptionTable {
         [&field] { return value_text(field); });
     options_.back().is_boolean = std::is_same_v<T, bool> || std::is_same_v<T, std::optional<bool>>;
   }
+  /// The option that was added last may be given several times, and reads its values joined by this.
+  void repeat(char joins) { options_.back().joins = joins; }
   /// One of a few words.
   template <typename T>
   void add_choice(const std::string& name, const std::string& help, T& field,

@@ -9,6 +9,7 @@
 #include "moeloom/measure/workload.hpp"
 #include "moeloom/model/hf/config.hpp"
 #include "moeloom/model/hf/convert.hpp"
+#include "moeloom/model/sampling.hpp"
 #include "moeloom/moe/dispatch/dispatcher_kind.hpp"
 #include "moeloom/moe/moe_layer.hpp"
 #include "moeloom/tensor/dtype.hpp"
@@ -164,17 +165,30 @@ struct TrainOptions {
   bool knows(std::initializer_list<const char*> names) const;
 };
 
-struct GenerateOptions {
+/// A model that is asked, not trained.
+struct AskOptions {
   std::filesystem::path model;  // a run, a checkpoint or a Hugging Face folder
-  std::string prompt = "The ";
-  std::vector<Index> prompt_ids;  // instead of prompt: token ids, and the text comes as ids
-  Index tokens = 200;
-  double temperature = 0.8;
-  Index top_k = 0;
-  std::uint64_t seed = 0;
   Index ep = 1;
   Index threads = 0;
+};
+struct GenerateOptions {
+  AskOptions ask;
+  std::string prompt = "The ";
+  std::vector<Index> prompt_ids;  // instead of prompt: token ids, and the text comes as ids
+  std::filesystem::path prompts;  // instead of prompt: one a line
+  Index tokens = 200;
+  SamplingSettings sampling = {.temperature = 0.8};
+  std::vector<std::string> stop;         // texts that end the text
+  bool ignore_end = false;               // go on behind the model's end tokens
   std::filesystem::path record_routing;  // of the text; empty: nothing
+};
+struct ChatOptions {
+  AskOptions ask;
+  std::string message;  // one turn; empty: turns come from standard input
+  std::string system;
+  Index tokens = 512;
+  SamplingSettings sampling = {.temperature = 0.8};
+  std::vector<std::string> stop;
 };
 
 struct InspectOptions {
@@ -250,6 +264,7 @@ GenerateOptions parse_generate_options(int argc, const char* const* argv);
 /// The same, but reads what can be read and adds the rest to `violations`.
 TrainOptions parse_train_options(int argc, const char* const* argv, Violations& violations);
 GenerateOptions parse_generate_options(int argc, const char* const* argv, Violations& violations);
+ChatOptions parse_chat_options(int argc, const char* const* argv, Violations& violations);
 InspectOptions parse_inspect_options(int argc, const char* const* argv);
 ConvertOptions parse_convert_options(int argc, const char* const* argv);
 KernelsOptions parse_kernels_options(int argc, const char* const* argv);
@@ -261,6 +276,7 @@ MeshQuestion parse_mesh_question(int argc, const char* const* argv);
 /// What --help prints, grouped by concern.
 std::string train_help();
 std::string generate_help();
+std::string chat_help();
 std::string inspect_help();
 std::string convert_help();
 std::string kernels_help();

@@ -1,102 +1,86 @@
 #include "moeloom/base/errors.hpp"
-#include "moeloom/base/parallel.hpp"
+#include "moeloom/io/document.hpp"
+#include "moeloom/io/text_file.hpp"
 #include "moeloom/model/generate.hpp"
-#include "moeloom/train/checkpoint/checkpoint.hpp"
-#include "moeloom/train/checkpoint/verify.hpp"
 #include "moeloom/train/routing/routing_recorder.hpp"
 
 #include <iostream>
+#include <sstream>
 
-#include "cli/environment.hpp"
 #include "cli/option_values.hpp"
-#include "cli/processors.hpp"
 #include "commands/commands.hpp"
 #include "run/report/run_report.hpp"
-#include "run/start/run_decision.hpp"
+#include "text/loaded_model.hpp"
+#include "text/text_stream.hpp"
 
 namespace moeloom {
 namespace {
 
-constexpr Index kBytes = 256;  // the vocabulary in which an id is a byte
-
 struct Request {
   GenerateOptions options;
-  EnvironmentFlags flags;
-  CheckedFolder start;
-  ModelConfig config;
+  AskedModel model;
+  std::optional<ModelText> text;  // none where only ids are asked for
+  std::vector<std::string> prompts;
 
-  bool in_ids() const { return !options.prompt_ids.empty(); }
-  std::vector<std::int32_t> prompt() const;
+  std::vector<std::int32_t> ids_of(const std::string& prompt) const;
 };
 
-std::vector<std::int32_t> Request::prompt() const {
+/// As a text begins in training: with what the tokenizer puts before it, if it does.
+std::vector<std::int32_t> Request::ids_of(const std::string& prompt) const {
+  if (text) return text->encode(prompt, true);
   std::vector<std::int32_t> ids;
   for (const Index id : options.prompt_ids) ids.push_back(static_cast<std::int32_t>(id));
-  if (!in_ids())
-    for (const char c : options.prompt) ids.push_back(static_cast<unsigned char>(c));
   return ids;
 }
 
-void check_prompt(const Request& request, Violations& violations) {
-  const Index vocabulary = request.config.vocab_size;
-  if (!request.in_ids() && vocabulary != kBytes)
-    violations.add("this program has no tokenizer: vocab_size = " + std::to_string(vocabulary) +
-                   ", and bytes need 256; give the prompt as token ids, --prompt-ids 1,2,3, and the text "
-                   "comes as ids");
+std::vector<std::string> lines_of(const std::filesystem::path& file) {
+  std::vector<std::string> lines;
+  std::istringstream text(read_text_file(file));
+  for (std::string line; std::getline(text, line);)
+    if (!line.empty()) lines.push_back(line);
+  if (lines.empty()) throw ConfigError({file.string() + " holds no prompt; write one a line"});
+  return lines;
+}
+
+void check_ids(const Request& request, Index vocabulary, Violations& violations) {
   for (const Index id : request.options.prompt_ids)
     if (id < 0 || id >= vocabulary)
       violations.add("--prompt-ids holds " + std::to_string(id) + ", but ids go from 0 to " +
                      std::to_string(vocabulary - 1) + " (vocab_size = " + std::to_string(vocabulary) + ")");
 }
 
-void check(const Request& request, Index world, Violations& violations) {
+void check(Request& request, const AskedModel& asked, Violations& violations) {
   const GenerateOptions& options = request.options;
-  if (options.ep >= 1)
-    violations.add(mesh_violations({0, options.ep, {"dp", "ep"}}, world,
-                                   request.config.has_experts() ? request.config.num_experts : 0));
-  check_prompt(request, violations);
-  violations.add(routing_violations({.record = options.record_routing}, request.config));
-  const auto given = static_cast<Index>(request.prompt().size());
-  const Index positions = request.config.max_position_embeddings;
-  if (options.tokens > positions - given)
-    violations.add("a prompt of " + std::to_string(given) +
-                   " and tokens = " + std::to_string(options.tokens) +
-                   " make more positions than max_position_embeddings = " + std::to_string(positions));
+  if (options.prompt_ids.empty()) request.text = ModelText::of(asked.start.folder, asked.config);
+  check_ids(request, asked.config.vocab_size, violations);
+  violations.add(routing_violations({.record = options.record_routing}, asked.config));
+  request.prompts = options.prompts.empty() ? std::vector{options.prompt} : lines_of(options.prompts);
+  const Index positions = asked.config.max_position_embeddings;
+  for (const std::string& prompt : request.prompts) {
+    const auto given = static_cast<Index>(request.ids_of(prompt).size());
+    if (options.tokens > positions - given)
+      violations.add("a prompt of " + std::to_string(given) +
+                     " and tokens = " + std::to_string(options.tokens) +
+                     " make more positions than max_position_embeddings = " + std::to_string(positions));
+    violations.unless(given > 0, "the prompt \"" + prompt + "\" has no token");
+  }
 }
 
 Request agree_on_generation(int argc, char** argv, const Communicator& world) {
   Request request;
   Violations violations;
   agree(world, [&] { request.options = parse_generate_options(argc, argv, violations); });
-  const std::string model = world.all_gather_text(request.options.model.string()).front();
-  try {
-    if (!model.empty()) request.start = whole_checkpoint(model, world);
-  } catch (const AgreedError& error) {
-    violations.add(error.what());
-  }
-  agree(world, [&] {
-    violations.attempt([&] { request.flags = read_environment(); });
-    violations.attempt([&] {
-      if (request.start.folder.empty()) return;
-      request.config = ModelConfig::read(request.start.folder);
-      check(request, world.size(), violations);
-    });
-    violations.throw_if_any();
-  });
+  request.model =
+      agree_on_model(request.options.ask, world, violations,
+                     [&](const AskedModel& asked, Violations& more) { check(request, asked, more); });
   return request;
 }
 
-/// As it comes: bytes as text, or ids with commas, as --prompt-ids takes them.
-void say(const Request& request, std::int32_t token) {
-  if (request.in_ids())
-    std::cout << ',' << token << std::flush;
-  else
-    std::cout << printable(std::string(1, static_cast<char>(token))) << std::flush;
-}
-
-void say_prompt(const Request& request) {
-  const GenerateOptions& options = request.options;
-  std::cout << (request.in_ids() ? value_text(options.prompt_ids) : printable(options.prompt)) << std::flush;
+GenerationSettings settings_of(const Request& request, std::size_t prompt) {
+  GenerationSettings settings{.tokens = request.options.tokens, .sampling = request.options.sampling};
+  settings.sampling.seed += prompt;  // two equal prompts are two texts
+  if (request.text && !request.options.ignore_end) settings.end_tokens = request.text->end_tokens();
+  return settings;
 }
 
 /// Of the prompt and what is added, on the rank that has them. The last token was not routed.
@@ -104,7 +88,8 @@ class TextRecording {
  public:
   TextRecording(const Request& request, const Decoder& decoder, Index positions)
       : decoder_(decoder),
-        heading_(routing_heading_of(request.config, positions, positions, request.options.seed)),
+        heading_(
+            routing_heading_of(request.model.config, positions, positions, request.options.sampling.seed)),
         file_(request.options.record_routing, heading_) {}
 
   /// The last forward had the tokens of `text` that are not known yet, or all of them anew.
@@ -126,54 +111,71 @@ class TextRecording {
   RoutingCollector mine_;
 };
 
+/// The one prompt of rank 0 and what follows it, shown as it comes.
+void speak(const Request& request, LoadedModel& model) {
+  std::vector<std::int32_t> text;
+  if (model.speaks()) text = request.ids_of(request.options.prompt);
+  std::optional<TextRecording> recording;
+  agree(model.mesh().world(), [&] {
+    if (model.speaks() && !request.options.record_routing.empty())
+      recording.emplace(request, model.decoder(),
+                        static_cast<Index>(text.size()) + request.options.tokens - 1);
+  });
+  std::optional<TextStream> stream;
+  if (request.text) stream.emplace(*request.text, request.options.stop);
+  if (model.speaks())
+    std::cout << (stream ? printable(request.options.prompt) : value_text(request.options.prompt_ids))
+              << std::flush;
+  const GenerationSettings settings = settings_of(request, 0);
+  generate(model.decoder(), model.mesh(), text, settings, [&](std::int32_t token) {
+    if (recording) recording->add(text);
+    text.push_back(token);
+    if (stream)
+      std::cout << printable(stream->add(token)) << std::flush;
+    else
+      std::cout << ',' << token << std::flush;
+    return !stream || !stream->stopped();
+  });
+  if (model.speaks()) std::cout << (stream ? printable(stream->finish()) : "") << '\n';
+  agree(model.mesh().world(), [&] {
+    if (recording) recording->write();
+  });
+}
+
+/// Each rank has a text of its own; a line a prompt, in their order.
+void answer_all(const Request& request, LoadedModel& model) {
+  const Communicator& world = model.mesh().world();
+  const auto ranks = static_cast<std::size_t>(world.size()), rank = static_cast<std::size_t>(world.rank());
+  for (std::size_t first = 0; first < request.prompts.size(); first += ranks) {
+    const bool has_one = first + rank < request.prompts.size();
+    const std::string prompt = has_one ? request.prompts[first + rank] : std::string();
+    const std::vector<std::int32_t> ids = has_one ? request.ids_of(prompt) : std::vector<std::int32_t>{};
+    TextStream stream(*request.text, request.options.stop);
+    const auto text = generate(model.decoder(), model.mesh(), ids, settings_of(request, first + rank),
+                               [&](std::int32_t token) {
+                                 stream.add(token);
+                                 return !stream.stopped();
+                               });
+    stream.finish();
+    Document line;
+    line.set("prompt", prompt);
+    line.set("text", stream.text());
+    line.set("tokens", static_cast<Index>(text.size() - ids.size()));
+    for (const std::string& told : world.all_gather_text(has_one ? line.dump(-1) : std::string()))
+      if (model.speaks() && !told.empty()) std::cout << told << '\n' << std::flush;
+  }
+}
+
 }  // namespace
 
 int generate_command(int argc, char** argv) {
   Communicator world = Communicator::world();
   const Request request = agree_on_generation(argc, argv, world);
-  const GenerateOptions& options = request.options;
-  const bool speaks = world.rank() == 0;
-  Log log({.rank = world.rank(), .level = request.flags.log_level});
-  for (const Event& warning : start_warnings(request.start))
-    if (speaks) log.warn(warning);
-  const MeshShape shape = MeshShape{0, options.ep, {"dp", "ep"}}.completed(world.size());
-  const Mesh mesh(std::move(world), shape);
-  set_threads(threads_for(options.threads, request.flags.threads, mesh.node()));
-  RunFacts facts = find_run_facts(request.config, mesh, {.threads = threads(), .tokens = 1});
-  const MeshOptions as_decoders_are{
-      .dispatcher = DispatcherKind::kAlltoall, .node_pool = false, .overlap = 0};
-  RunRequest asked = run_request({}, as_decoders_are, request.flags);
-  // One row at a time: packing every expert for it would cost more than it could bring.
-  if (asked.gmm == GmmRequest::kAuto || asked.gmm == GmmRequest::kMeasure) asked.gmm = GmmRequest::kNever;
-  const DecidedRun run = decide_run(std::move(facts), asked, {}, request.flags, mesh.world());
-  ParameterStore store(
-      parameter_specs(request.config, mesh.experts(std::max<Index>(request.config.num_experts, 1))));
-  load_model(request.start.folder, store, mesh, request.config);
-  KernelTable kernels = run.decision.table;
-  if (asked.gmm == GmmRequest::kNever) kernels.grouped_matmul = streamed_grouped_matmul();
-  kernels.dense = streamed_dense();
-  Decoder decoder(request.config, store, mesh, kernels);
-
-  std::vector<std::int32_t> text = request.prompt();
-  std::optional<TextRecording> recording;
-  agree(mesh.world(), [&] {
-    if (speaks && !options.record_routing.empty())
-      recording.emplace(request, decoder, static_cast<Index>(text.size()) + options.tokens - 1);
-  });
-  if (speaks) say_prompt(request);
-  generate(decoder, mesh, speaks ? text : std::vector<std::int32_t>{},
-           {.tokens = options.tokens,
-            .sampling = {.temperature = options.temperature, .top_k = options.top_k, .seed = options.seed}},
-           [&](std::int32_t token) {
-             if (recording) recording->add(text);
-             text.push_back(token);
-             say(request, token);
-             return true;
-           });
-  if (speaks) std::cout << '\n';
-  agree(mesh.world(), [&] {
-    if (recording) recording->write();
-  });
+  LoadedModel model(request.model, request.options.ask, std::move(world));
+  if (request.options.prompts.empty())
+    speak(request, model);
+  else
+    answer_all(request, model);
   return 0;
 }
 

@@ -11,12 +11,12 @@ namespace {
 using testing::parse;
 
 TEST(CommandOptions, GenerateTakesAFolderWithOrWithoutItsName) {
-  EXPECT_EQ(parse(parse_generate_options, {"runs/a", "--tokens", "5"}).model, "runs/a");
+  EXPECT_EQ(parse(parse_generate_options, {"runs/a", "--tokens", "5"}).ask.model, "runs/a");
   const auto options =
       parse(parse_generate_options, {"--model", "runs/a", "--top-k", "3", "--temperature", "0"});
-  EXPECT_EQ(options.model, "runs/a");
-  EXPECT_EQ(options.top_k, 3);
-  EXPECT_EQ(options.temperature, 0);
+  EXPECT_EQ(options.ask.model, "runs/a");
+  EXPECT_EQ(options.sampling.top_k, 3);
+  EXPECT_EQ(options.sampling.temperature, 0);
 }
 
 TEST(CommandOptions, WhatIsMissingOrOutOfRangeIsListed) {

@@ -1,0 +1,61 @@
+#include "text/loaded_model.hpp"
+
+#include "moeloom/base/errors.hpp"
+#include "moeloom/base/parallel.hpp"
+#include "moeloom/train/checkpoint/checkpoint.hpp"
+
+#include "cli/processors.hpp"
+#include "run/report/run_report.hpp"
+
+namespace moeloom {
+
+AskedModel agree_on_model(const AskOptions& options, const Communicator& world, Violations& violations,
+                          const std::function<void(const AskedModel&, Violations&)>& check) {
+  AskedModel asked;
+  const std::string model = world.all_gather_text(options.model.string()).front();
+  try {
+    if (!model.empty()) asked.start = whole_checkpoint(model, world);
+  } catch (const AgreedError& error) {
+    violations.add(error.what());
+  }
+  agree(world, [&] {
+    violations.attempt([&] { asked.flags = read_environment(); });
+    violations.attempt([&] {
+      if (asked.start.folder.empty()) return;
+      asked.config = ModelConfig::read(asked.start.folder);
+      if (options.ep >= 1)
+        violations.add(mesh_violations({0, options.ep, {"dp", "ep"}}, world.size(),
+                                       asked.config.has_experts() ? asked.config.num_experts : 0));
+      check(asked, violations);
+    });
+    violations.throw_if_any();
+  });
+  return asked;
+}
+
+LoadedModel::LoadedModel(const AskedModel& asked, const AskOptions& options, Communicator world)
+    : mesh_([&] {
+        const MeshShape shape = MeshShape{0, options.ep, {"dp", "ep"}}.completed(world.size());
+        return Mesh(std::move(world), shape);
+      }()) {
+  Log log({.rank = mesh_.world().rank(), .level = asked.flags.log_level});
+  for (const Event& warning : start_warnings(asked.start))
+    if (speaks()) log.warn(warning);
+  set_threads(threads_for(options.threads, asked.flags.threads, mesh_.node()));
+  RunRequest request = run_request({}, {.node_pool = false, .overlap = 0}, asked.flags);
+  // Few rows at a time: packing every expert for them would cost more than it could bring.
+  const bool streams = request.gmm == GmmRequest::kAuto || request.gmm == GmmRequest::kMeasure;
+  if (streams) request.gmm = GmmRequest::kNever;
+  RunFacts facts = find_run_facts(asked.config, mesh_, {.threads = threads(), .tokens = 1});
+  const DecidedRun run = decide_run(std::move(facts), request, {}, asked.flags, mesh_.world());
+  const Index experts = std::max<Index>(asked.config.num_experts, 1);
+  dispatcher_ = open_dispatcher(run.decision, mesh_, asked.config.num_experts);
+  store_.emplace(parameter_specs(asked.config, mesh_.experts(experts)));
+  load_model(asked.start.folder, *store_, mesh_, asked.config);
+  KernelTable kernels = run.decision.table;
+  kernels.dense = streamed_dense();
+  if (streams) kernels.grouped_matmul = streamed_grouped_matmul();
+  decoder_.emplace(asked.config, *store_, mesh_, kernels, dispatcher_);
+}
+
+}  // namespace moeloom

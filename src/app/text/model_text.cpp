@@ -1,0 +1,91 @@
+#include "text/model_text.hpp"
+
+#include "moeloom/base/errors.hpp"
+#include "moeloom/io/document.hpp"
+#include "moeloom/io/json_value.hpp"
+#include "moeloom/io/text_file.hpp"
+
+#include <algorithm>
+
+namespace moeloom {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kTokenizerFile = "tokenizer.json";
+constexpr Index kBytes = 256;  // the vocabulary in which an id is a byte
+
+/// An id or a list of them; empty where there is none.
+std::vector<std::int32_t> ids_of(const JsonValue* value) {
+  std::vector<std::int32_t> ids;
+  const auto take = [&](const JsonValue& each) {
+    if (const std::int64_t* id = each.integer(); id != nullptr && *id >= 0 && *id <= INT32_MAX)
+      ids.push_back(static_cast<std::int32_t>(*id));
+  };
+  if (value == nullptr) return ids;
+  if (const JsonValue::Array* all = value->array())
+    std::ranges::for_each(*all, take);
+  else
+    take(*value);
+  return ids;
+}
+
+}  // namespace
+
+bool holds_tokenizer(const fs::path& folder) {
+  return fs::exists(folder / kTokenizerFile);
+}
+
+std::string vocabulary_violation(const Tokenizer& tokenizer, const fs::path& folder,
+                                 const ModelConfig& config) {
+  const Index ids = tokenizer.vocabulary_size();
+  if (ids <= config.vocab_size) return {};
+  return (folder / kTokenizerFile).string() + " has ids up to " + std::to_string(ids - 1) +
+         ", but the embedding has vocab_size = " + std::to_string(config.vocab_size) +
+         " rows: it is another model's tokenizer";
+}
+
+ModelText ModelText::of(const fs::path& folder, const ModelConfig& config) {
+  ModelText text;
+  text.folder_ = folder;
+  if (holds_tokenizer(folder)) {
+    text.tokenizer_ = Tokenizer::load(folder / kTokenizerFile);
+    const std::string violation = vocabulary_violation(*text.tokenizer_, folder, config);
+    if (!violation.empty()) throw ConfigError({violation});
+  } else if (config.vocab_size != kBytes) {
+    throw ConfigError({"there is no " + std::string(kTokenizerFile) + " in " + folder.string() +
+                       ", and bytes are the ids only of a model with vocab_size = 256, which here is " +
+                       std::to_string(config.vocab_size) + "; put the model's tokenizer there"});
+  }
+  return text;
+}
+
+std::vector<std::int32_t> ModelText::encode(const std::string& text, bool add_special_tokens) const {
+  std::vector<std::int32_t> ids;
+  if (tokenizer_)
+    for (const std::uint32_t id : tokenizer_->encode(text, add_special_tokens))
+      ids.push_back(static_cast<std::int32_t>(id));
+  else
+    for (const char byte : text) ids.push_back(static_cast<unsigned char>(byte));
+  return ids;
+}
+
+std::string ModelText::decode(std::span<const std::int32_t> ids) const {
+  if (tokenizer_) return tokenizer_->decode(std::vector<std::uint32_t>(ids.begin(), ids.end()), true);
+  std::string bytes;
+  for (const std::int32_t id : ids) bytes.push_back(static_cast<char>(id));
+  return bytes;
+}
+
+std::vector<std::int32_t> ModelText::end_tokens() const {
+  for (const char* name : {"generation_config.json", "config.json"}) {
+    const fs::path file = folder_ / name;
+    if (!fs::exists(file)) continue;
+    const JsonValue document = parse_json_value(read_text_file(file), file.string());
+    std::vector<std::int32_t> ids = ids_of(document.find("eos_token_id"));
+    if (!ids.empty()) return ids;
+  }
+  return {};
+}
+
+}  // namespace moeloom

@@ -1,0 +1,35 @@
+// A text that comes token by token, as it may be shown: whole characters, and nothing of what a stop string
+// begins.
+#pragma once
+
+#include "text/model_text.hpp"
+
+namespace moeloom {
+
+class TextStream {
+ public:
+  /// `model` must outlive it. The text ends before the first of `stops`.
+  TextStream(const ModelText& model, std::vector<std::string> stops);
+
+  /// -> what may be shown now.
+  std::string add(std::int32_t token);
+  /// -> what was held back; nothing more comes.
+  std::string finish();
+  /// Whether a stop string has come.
+  bool stopped() const { return stopped_; }
+  /// All of it so far, without a stop string.
+  const std::string& text() const { return text_; }
+
+ private:
+  std::string show(std::size_t end);
+
+  const ModelText& model_;
+  const std::vector<std::string> stops_;
+  std::vector<std::int32_t> ids_;  // of which the last may be parts of a character
+  std::size_t settled_ = 0;        // of ids_, whose text is in text_
+  std::string text_;
+  std::size_t shown_ = 0;
+  bool stopped_ = false;
+};
+
+}  // namespace moeloom

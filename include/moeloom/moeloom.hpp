@@ -84,6 +84,7 @@
 
 // The step, and what is kept of it.
 #include "moeloom/text/chat_template.hpp"
+#include "moeloom/text/tokenizer.hpp"
 #include "moeloom/text/utf8.hpp"
 #include "moeloom/train/batch_sampler.hpp"
 #include "moeloom/train/checkpoint/background_save.hpp"

@@ -86,6 +86,7 @@
 #include "moeloom/model/sampling.hpp"
 
 // The step, and what is kept of it.
+#include "moeloom/text/chat_template.hpp"
 #include "moeloom/text/tokenizer.hpp"
 #include "moeloom/text/utf8.hpp"
 #include "moeloom/train/batch_sampler.hpp"

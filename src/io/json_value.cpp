@@ -17,7 +17,7 @@ JsonValue taken(Json& json) {
   } else if (json.is_number_unsigned() &&
              json.get<std::uint64_t>() >
                  static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) {
-    result.value = json.get<double>();
+    result.value = json.get<std::uint64_t>();
   } else if (json.is_number_integer()) {
     result.value = json.get<std::int64_t>();
   } else if (json.is_number()) {
@@ -56,6 +56,7 @@ std::string described(const JsonValue& value) {
   if (const JsonValue::Array* array = value.array()) return "an array of " + std::to_string(array->size());
   if (const bool* boolean = value.boolean()) return described(Json(*boolean));
   if (const std::int64_t* integer = value.integer()) return described(Json(*integer));
+  if (const std::uint64_t* integer = value.large_integer()) return described(Json(*integer));
   if (const double* number = value.number()) return described(Json(*number));
   return described(Json(*value.text()));
 }

@@ -19,7 +19,7 @@ TEST(JsonValue, KeepsTheOrderOfMembersAndTheKindsOfNumbers) {
   EXPECT_EQ(*array[2].text(), "é");
   EXPECT_TRUE(array[3].is_null());
   EXPECT_TRUE(*value.find("a")->find("c")->boolean());
-  EXPECT_EQ(*value.find("n")->number(), 18446744073709551615.0);
+  EXPECT_EQ(*value.find("n")->large_integer(), 18446744073709551615U);
   EXPECT_EQ(value.find("absent"), nullptr);
   EXPECT_EQ(array[0].find("b"), nullptr);
 }

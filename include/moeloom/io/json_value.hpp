@@ -11,15 +11,17 @@
 namespace moeloom {
 
 /// null, a boolean, an integer (of 64 bits), a number, a text (UTF-8), an array, an object (in the file's
-/// order).
+/// order), an integer that needs all 64 bits for its size.
 struct JsonValue {
   using Array = std::vector<JsonValue>;
   using Object = std::vector<std::pair<std::string, JsonValue>>;
-  std::variant<std::monostate, bool, std::int64_t, double, std::string, Array, Object> value;
+  std::variant<std::monostate, bool, std::int64_t, double, std::string, Array, Object, std::uint64_t> value;
 
   bool is_null() const { return std::holds_alternative<std::monostate>(value); }
   const bool* boolean() const { return std::get_if<bool>(&value); }
   const std::int64_t* integer() const { return std::get_if<std::int64_t>(&value); }
+  /// From 2^63 to 2^64 - 1; those below are `integer`.
+  const std::uint64_t* large_integer() const { return std::get_if<std::uint64_t>(&value); }
   const double* number() const { return std::get_if<double>(&value); }
   const std::string* text() const { return std::get_if<std::string>(&value); }
   const Array* array() const { return std::get_if<Array>(&value); }

@@ -1,0 +1,78 @@
+// Chat templates: conversations as a model's text, by the Jinja of Hugging Face's tokenizers.
+//
+// The interpreter is a sandbox: a template reads what it is given and nothing else, no file, environment or
+// clock, in bounded steps, depth and memory.
+#pragma once
+
+#include "moeloom/base/errors.hpp"
+#include "moeloom/io/json_value.hpp"
+#include "moeloom/text/utf8.hpp"
+
+#include <ctime>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace moeloom {
+
+/// What is wrong with a template, or what it refuses: "<name>:<line>: <message>".
+class TemplateError : public ConfigError {
+ public:
+  TemplateError(const std::string& name, int line, const std::string& message, bool raised);
+  int line() const { return line_; }
+  /// Without name and line; unchanged, if the template raised it.
+  const std::string& message() const { return message_; }
+  /// By raise_exception.
+  bool raised() const { return raised_; }
+
+ private:
+  int line_;
+  std::string message_;
+  bool raised_;
+};
+
+struct RenderLimits {
+  std::size_t steps = 10'000'000;
+  std::size_t made_bytes = std::size_t{512} << 20;  // in all values together, also those that are gone
+  std::size_t output_bytes = std::size_t{64} << 20;
+  int depth = 1500;  // of calls and nested parts
+};
+
+struct ChatRequest {
+  JsonValue messages;        // an array
+  JsonValue tools = {};      // null: none
+  JsonValue documents = {};  // null: none
+  bool add_generation_prompt = false;
+  JsonValue::Object variables = {};  // special tokens and the template's own switches
+  std::tm now = {};                  // what strftime_now shows
+  RenderLimits limits = {};
+};
+
+struct RenderedChat {
+  std::string text;
+  std::vector<ByteRange> assistant;  // what stood between {% generation %} and {% endgeneration %}
+  bool marks_assistant = false;      // whether the template has that tag
+};
+
+class ChatTemplate {
+ public:
+  /// `name` for messages. Throws TemplateError.
+  static ChatTemplate parse(std::string source, std::string name);
+
+  /// Byte for byte what transformers' apply_chat_template gives. Thread safe. Throws TemplateError.
+  RenderedChat render(const ChatRequest& request) const;
+
+  bool marks_assistant() const;
+  const std::string& source() const { return source_; }
+  const std::string& name() const { return name_; }
+
+  struct Parsed;
+
+ private:
+  ChatTemplate(std::string source, std::string name);
+  std::string source_;
+  std::string name_;
+  std::shared_ptr<const Parsed> parsed_;
+};
+
+}  // namespace moeloom

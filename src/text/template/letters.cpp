@@ -1,0 +1,244 @@
+#include "letters.hpp"
+
+#include "moeloom/text/utf8.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <utf8proc.h>
+
+namespace moeloom::jinja {
+namespace {
+
+utf8proc_category_t category(char32_t letter) {
+  return utf8proc_category(static_cast<utf8proc_int32_t>(letter));
+}
+
+char32_t to_upper(char32_t letter) {
+  return static_cast<char32_t>(utf8proc_toupper(static_cast<utf8proc_int32_t>(letter)));
+}
+char32_t to_lower(char32_t letter) {
+  return static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(letter)));
+}
+char32_t to_title(char32_t letter) {
+  return static_cast<char32_t>(utf8proc_totitle(static_cast<utf8proc_int32_t>(letter)));
+}
+
+/// utf8proc maps one letter to one; the commonest that becomes two is ß.
+void append_upper(std::string& text, char32_t letter, bool title) {
+  if (letter == 0xDF)
+    text += title ? "Ss" : "SS";
+  else
+    append_utf8(text, title ? to_title(letter) : to_upper(letter));
+}
+
+bool has_case(char32_t letter) {
+  return is_upper(letter) || is_lower(letter) || category(letter) == UTF8PROC_CATEGORY_LT;
+}
+
+std::string mapped(std::string_view text, const std::function<void(std::string&, char32_t)>& map) {
+  std::string result;
+  result.reserve(text.size());
+  for (std::size_t at = 0; at < text.size();) map(result, next_code_point(text, at));
+  return result;
+}
+
+std::size_t previous(std::string_view text, std::size_t end) {
+  do --end;
+  while (end > 0 && (static_cast<std::uint8_t>(text[end]) & 0xC0) == 0x80);
+  return end;
+}
+
+template <typename Drops>
+std::string_view cut_left(std::string_view text, const Drops& drops) {
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t begin = at;
+    if (!drops(next_code_point(text, at))) return text.substr(begin);
+  }
+  return {};
+}
+
+template <typename Drops>
+std::string_view cut_right(std::string_view text, const Drops& drops) {
+  while (!text.empty()) {
+    const std::size_t begin = previous(text, text.size());
+    std::size_t at = begin;
+    if (!drops(next_code_point(text, at))) return text;
+    text = text.substr(0, begin);
+  }
+  return text;
+}
+
+std::u32string letters_in(std::string_view text) {
+  std::u32string letters;
+  for (std::size_t at = 0; at < text.size();) letters += next_code_point(text, at);
+  std::ranges::sort(letters);
+  return letters;
+}
+
+}  // namespace
+
+bool is_python_space(char32_t letter) {
+  return is_white_space(letter) || (letter >= 0x1C && letter <= 0x1F);
+}
+
+bool is_printable(char32_t letter) {
+  if (letter == ' ') return true;
+  switch (category(letter)) {
+    case UTF8PROC_CATEGORY_CN:
+    case UTF8PROC_CATEGORY_CC:
+    case UTF8PROC_CATEGORY_CF:
+    case UTF8PROC_CATEGORY_CS:
+    case UTF8PROC_CATEGORY_CO:
+    case UTF8PROC_CATEGORY_ZS:
+    case UTF8PROC_CATEGORY_ZL:
+    case UTF8PROC_CATEGORY_ZP:
+      return false;
+    default:
+      return true;
+  }
+}
+
+bool is_letter(char32_t letter) {
+  const utf8proc_category_t kind = category(letter);
+  return kind >= UTF8PROC_CATEGORY_LU && kind <= UTF8PROC_CATEGORY_LO;
+}
+bool is_decimal(char32_t letter) {
+  return category(letter) == UTF8PROC_CATEGORY_ND;
+}
+bool is_digit(char32_t letter) {
+  return is_decimal(letter) || letter == 0xB2 || letter == 0xB3 || letter == 0xB9 || letter == 0x2070 ||
+         (letter >= 0x2074 && letter <= 0x2079) || (letter >= 0x2080 && letter <= 0x2089);
+}
+bool is_numeric(char32_t letter) {
+  const utf8proc_category_t kind = category(letter);
+  return kind == UTF8PROC_CATEGORY_ND || kind == UTF8PROC_CATEGORY_NL || kind == UTF8PROC_CATEGORY_NO;
+}
+bool is_upper(char32_t letter) {
+  return utf8proc_isupper(static_cast<utf8proc_int32_t>(letter)) != 0;
+}
+bool is_lower(char32_t letter) {
+  return utf8proc_islower(static_cast<utf8proc_int32_t>(letter)) != 0;
+}
+
+bool is_identifier(std::string_view text) {
+  bool first = true;
+  for (std::size_t at = 0; at < text.size(); first = false) {
+    const char32_t letter = next_code_point(text, at);
+    const utf8proc_category_t kind = category(letter);
+    const bool begins = letter == '_' || is_letter(letter) || kind == UTF8PROC_CATEGORY_NL;
+    const bool follows = kind == UTF8PROC_CATEGORY_MN || kind == UTF8PROC_CATEGORY_MC ||
+                         kind == UTF8PROC_CATEGORY_ND || kind == UTF8PROC_CATEGORY_PC;
+    if (!begins && (first || !follows)) return false;
+  }
+  return !text.empty();
+}
+
+std::string upper(std::string_view text) {
+  return mapped(text, [](std::string& to, char32_t letter) { append_upper(to, letter, false); });
+}
+
+std::string lower(std::string_view text) {
+  return mapped(text, [](std::string& to, char32_t letter) { append_utf8(to, to_lower(letter)); });
+}
+
+std::string capitalized(std::string_view text) {
+  return mapped(text, [](std::string& to, char32_t letter) {
+    if (to.empty())
+      append_upper(to, letter, true);
+    else
+      append_utf8(to, to_lower(letter));
+  });
+}
+
+std::string titled(std::string_view text) {
+  bool inside = false;
+  return mapped(text, [&](std::string& to, char32_t letter) {
+    if (inside)
+      append_utf8(to, to_lower(letter));
+    else
+      append_upper(to, letter, true);
+    inside = has_case(letter);
+  });
+}
+
+std::string case_swapped(std::string_view text) {
+  return mapped(text, [](std::string& to, char32_t letter) {
+    if (is_upper(letter))
+      append_utf8(to, to_lower(letter));
+    else
+      append_upper(to, letter, false);
+  });
+}
+
+std::string_view without_left(std::string_view text, bool (*drops)(char32_t)) {
+  return cut_left(text, drops);
+}
+std::string_view without_right(std::string_view text, bool (*drops)(char32_t)) {
+  return cut_right(text, drops);
+}
+
+std::string_view without_left(std::string_view text, std::string_view letters) {
+  return cut_left(
+      text, [set = letters_in(letters)](char32_t letter) { return std::ranges::binary_search(set, letter); });
+}
+std::string_view without_right(std::string_view text, std::string_view letters) {
+  return cut_right(
+      text, [set = letters_in(letters)](char32_t letter) { return std::ranges::binary_search(set, letter); });
+}
+
+std::size_t byte_of(std::string_view text, std::size_t index) {
+  std::size_t at = 0;
+  for (; index > 0 && at < text.size(); --index) next_code_point(text, at);
+  return at;
+}
+
+// memmem needs linear time for every text (Crochemore and Perrin's two ways); string_view::find may need a
+// product.
+std::size_t find_in(std::string_view text, std::string_view part, std::size_t from) {
+  if (from > text.size()) return std::string_view::npos;
+  const void* found = memmem(text.data() + from, text.size() - from, part.data(), part.size());
+  if (found == nullptr) return std::string_view::npos;
+  return static_cast<std::size_t>(static_cast<const char*>(found) - text.data());
+}
+
+std::size_t count_in(std::string_view text, std::string_view part) {
+  if (part.empty()) return count_code_points(text) + 1;
+  std::size_t count = 0;
+  for (std::size_t at = find_in(text, part); at != std::string_view::npos;
+       at = find_in(text, part, at + part.size()))
+    ++count;
+  return count;
+}
+
+namespace {
+
+std::string spread(std::string_view text, std::string_view by, std::size_t most) {
+  std::string result;
+  std::size_t at = 0;
+  for (; most > 0; --most) {
+    result += by;
+    if (at == text.size()) return result;
+    const std::size_t begin = at;
+    next_code_point(text, at);
+    result.append(text, begin, at - begin);
+  }
+  return result.append(text.substr(at));
+}
+
+}  // namespace
+
+std::string replaced(std::string_view text, std::string_view part, std::string_view by, std::size_t most) {
+  if (part.empty()) return spread(text, by, most);
+  std::string result;
+  std::size_t begin = 0;
+  for (std::size_t at = find_in(text, part); at != std::string_view::npos && most > 0; --most) {
+    result.append(text, begin, at - begin).append(by);
+    begin = at + part.size();
+    at = find_in(text, part, begin);
+  }
+  return result.append(text.substr(begin));
+}
+
+}  // namespace moeloom::jinja

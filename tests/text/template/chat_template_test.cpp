@@ -1,0 +1,190 @@
+// Templates of real models and the corners of the language, against what Jinja2 gives.
+#include "moeloom/text/chat_template.hpp"
+
+#include "moeloom/io/text_file.hpp"
+
+#include <functional>
+
+#include "support/text_data.hpp"
+#include <gtest/gtest.h>
+
+namespace moeloom {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// 2026-03-05 07:08:09, the clock of the reference data.
+std::tm reference_clock() {
+  std::tm clock = {};
+  clock.tm_year = 2026 - 1900;
+  clock.tm_mon = 2;
+  clock.tm_mday = 5;
+  clock.tm_hour = 7;
+  clock.tm_min = 8;
+  clock.tm_sec = 9;
+  clock.tm_wday = 4;
+  clock.tm_yday = 63;
+  return clock;
+}
+
+std::string text_of(const JsonValue& value, const char* key) {
+  const JsonValue* member = value.find(key);
+  return member == nullptr || member->text() == nullptr ? "" : *member->text();
+}
+
+JsonValue member_of(const JsonValue& value, const char* key) {
+  const JsonValue* member = value.find(key);
+  return member == nullptr ? JsonValue() : *member;
+}
+
+ChatRequest request_of(const JsonValue& line) {
+  ChatRequest request;
+  request.messages = member_of(line, "messages");
+  request.tools = member_of(line, "tools");
+  request.documents = member_of(line, "documents");
+  request.add_generation_prompt =
+      line.find("add_generation_prompt") != nullptr && *line.find("add_generation_prompt")->boolean();
+  for (const char* key : {"kwargs", "context"})
+    if (const JsonValue* variables = line.find(key)) request.variables = *variables->object();
+  // The last of a name wins in a call of Python's too.
+  for (auto& [name, value] : request.variables)
+    if (name == "documents") request.documents = value;
+  request.now = reference_clock();
+  return request;
+}
+
+/// In code points, as the reference data has them.
+std::vector<std::pair<std::int64_t, std::int64_t>> spans_of(const RenderedChat& chat) {
+  std::vector<std::pair<std::int64_t, std::int64_t>> spans;
+  for (const ByteRange& range : chat.assistant) {
+    const std::size_t begin = count_code_points(std::string_view(chat.text).substr(0, range.begin));
+    const std::size_t letters =
+        count_code_points(std::string_view(chat.text).substr(range.begin, range.end - range.begin));
+    spans.emplace_back(begin, begin + letters);
+  }
+  return spans;
+}
+
+void expect_error(const std::function<RenderedChat()>& render, const JsonValue& line,
+                  const std::string& where) {
+  try {
+    ADD_FAILURE() << where << ": expected an error, " << text_of(line, "error") << "; got " << render().text;
+  } catch (const TemplateError& error) {
+    if (text_of(line, "error_type") != "TemplateError") return;
+    EXPECT_TRUE(error.raised()) << where << ": " << error.what();
+    EXPECT_EQ(error.message(), text_of(line, "error")) << where;
+  }
+}
+
+void check(const std::function<RenderedChat()>& render, const JsonValue& line, const std::string& where) {
+  if (line.find("error") != nullptr) return expect_error(render, line, where);
+  RenderedChat chat;
+  try {
+    chat = render();
+  } catch (const TemplateError& error) {
+    ADD_FAILURE() << where << ": " << error.what();
+    return;
+  }
+  EXPECT_EQ(chat.text, text_of(line, "rendered")) << where;
+  const JsonValue* spans = line.find("assistant_spans");
+  if (spans == nullptr) return;
+  std::vector<std::pair<std::int64_t, std::int64_t>> expected;
+  for (const JsonValue& span : *spans->array())
+    expected.emplace_back(*(*span.array())[0].integer(), *(*span.array())[1].integer());
+  EXPECT_EQ(spans_of(chat), expected) << where;
+}
+
+std::string source_of(const fs::path& folder) {
+  if (fs::exists(folder / "template.jinja")) return read_text_file(folder / "template.jinja");
+  const JsonValue config =
+      parse_json_value(read_text_file(folder / "tokenizer_config.json"), folder.string());
+  return *config.find("chat_template")->text();
+}
+
+TEST(ChatTemplate, RendersEveryCaseOfEveryTemplate) {
+  for (const fs::path& folder : testing::template_folders()) {
+    const std::string name = folder.filename().string();
+    const ChatTemplate chat_template = ChatTemplate::parse(source_of(folder), name);
+    for (const JsonValue& line : testing::json_lines(folder / "cases.jsonl"))
+      check([&] { return chat_template.render(request_of(line)); }, line,
+            name + ", " + text_of(line, "name"));
+  }
+}
+
+TEST(ChatTemplate, AgreesOnTheCornersOfTheLanguage) {
+  for (const JsonValue& line :
+       testing::json_lines(testing::text_root() / "templates" / "_corners" / "snippets.jsonl")) {
+    const std::string source = text_of(line, "template");
+    check([&] { return ChatTemplate::parse(source, "snippet").render(request_of(line)); }, line, source);
+  }
+}
+
+// ---- errors and bounds
+// --------------------------------------------------------------------------------------
+
+std::string rendered(const std::string& source, const RenderLimits& limits = {}) {
+  ChatRequest request;
+  request.messages = parse_json_value(R"([{"role": "user", "content": "hé"}])", "messages");
+  request.limits = limits;
+  return ChatTemplate::parse(source, "chat_template.jinja").render(request).text;
+}
+
+std::string error_of(const std::string& source, const RenderLimits& limits = {}) {
+  try {
+    return "no error, but " + rendered(source, limits).substr(0, 100);
+  } catch (const TemplateError& error) {
+    return error.what();
+  }
+}
+
+TEST(ChatTemplate, NamesFileLineAndMessage) {
+  EXPECT_EQ(error_of("a\nb\n{{ raise_exception('Roles must alternate: ' ~ messages[0].role) }}"),
+            "chat_template.jinja:3: Roles must alternate: user");
+  EXPECT_EQ(error_of("{% if true %}\n{{ nobody.said }}{% endif %}"),
+            "chat_template.jinja:2: 'nobody' is undefined");
+  EXPECT_EQ(error_of("\n\n{% frob %}"), "chat_template.jinja:3: Encountered unknown tag 'frob'.");
+  EXPECT_EQ(error_of("{% include 'passwd' %}").substr(0, 22), "chat_template.jinja:1:");
+}
+
+TEST(ChatTemplate, EndsWhatWouldNotEnd) {
+  const RenderLimits few{.steps = 100'000, .made_bytes = 4 << 20, .output_bytes = 1 << 20, .depth = 500};
+  for (const std::string& source : std::vector<std::string>{
+           "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
+           "{% for i in range(100000) %}{% for j in range(100000) %}{% endfor %}{% endfor %}",
+           "{% set n = namespace(s='ab') %}{% for i in range(99) %}{% set n.s = n.s + n.s %}{% endfor %}",
+           "{% set n = namespace(l=[]) %}{% for i in range(99) %}{% set n.l = [n.l, n.l] %}{% endfor %}{{ "
+           "n.l == [n.l] }}{{ n.l }}",
+           "{% set n = namespace(l=[]) %}{% for i in range(9999) %}{% set n.l = [n.l] %}{% endfor %}",
+           "{% set n = namespace() %}{% set n.n = n %}{{ n }}", "{{ 'x' * 10**15 }}", "{{ [1] * 10**15 }}",
+           "{{ 'x'.center(10**12) }}", "{{ '%1000000000d' % 1 }}", "{{ '{:1000000000}'.format(1) }}",
+           "{{ 10 ** 1000 }}", "{{ ('a' * 100000).replace('a', 'b' * 100000) }}",
+           "{% set x = [0] * 100000 %}{{ x | tojson(indent=1000) }}"}) {
+    const std::string error = error_of(source, few);
+    EXPECT_TRUE(error.starts_with("chat_template.jinja:1: ")) << source << "\n" << error;
+  }
+  EXPECT_NE(error_of("{{ " + std::string(5000, '(') + std::string(5000, ')') + " }}").find("nest deeper"),
+            std::string::npos);
+  std::string chain = "{{ 1";
+  for (int i = 0; i < 5000; ++i) chain += "+1";
+  EXPECT_NE(error_of(chain + " }}").find("deeper"), std::string::npos);
+  std::string blocks;
+  for (int i = 0; i < 5000; ++i) blocks += "{% if true %}";
+  EXPECT_NE(error_of(blocks).find("nest deeper"), std::string::npos);
+}
+
+TEST(ChatTemplate, KeepsALoopAndAMacroThatWereCarriedOut) {
+  EXPECT_EQ(
+      rendered("{% set n = namespace() %}{% for i in [1, 2] if i %}{% macro m() %}<{{ i }}>{% endmacro %}"
+               "{% set n.l = loop %}{% set n.m = m %}{% endfor %}{{ n.m() }}{{ n.l.index }}{{ n.l.last }}"),
+      "<2>2True");
+}
+
+TEST(ChatTemplate, RefusesAGenerationBlockThatIsNotPrintedWhereItStands) {
+  EXPECT_EQ(rendered("{% macro m() %}{% generation %}x{% endgeneration %}{% endmacro %}a{{ m() }}"), "ax");
+  EXPECT_NE(
+      error_of("{% macro m() %}b{% generation %}x{% endgeneration %}{% endmacro %}a{{ m() }}").find("macro"),
+      std::string::npos);
+}
+
+}  // namespace
+}  // namespace moeloom

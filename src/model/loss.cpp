@@ -5,6 +5,7 @@
 #include "moeloom/model/batch.hpp"
 #include "moeloom/tensor/gemm.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <numeric>
 #include <string>
@@ -50,7 +51,6 @@ Exponentials exponentiate(float* logits, Index count) {
 
 /// -log p(target); the logits are overwritten.
 double row_loss(float* logits, Index count, std::int32_t target) {
-  if (target == kIgnored) return 0.0;
   const float of_target = logits[target];
   const Exponentials row = exponentiate(logits, count);
   return std::log(row.sum) + static_cast<double>(row.maximum) - static_cast<double>(of_target);
@@ -58,10 +58,6 @@ double row_loss(float* logits, Index count, std::int32_t target) {
 
 /// The same, and logits -> scale * (p - [target]).
 double row_loss_backward(float* logits, Index count, std::int32_t target, float scale) {
-  if (target == kIgnored) {
-    std::fill_n(logits, count, 0.0f);
-    return 0.0;
-  }
   const float of_target = logits[target];
   const Exponentials row = exponentiate(logits, count);
   const auto factor = static_cast<float>(static_cast<double>(scale) / row.sum);
@@ -102,10 +98,41 @@ double add_rows(double sum, const LogitRows& stretch, Targets targets, const Row
   return std::accumulate(losses.begin(), losses.end(), sum);
 }
 
-}  // namespace
+/// The rows that have a target, one after the other: of the rest no logits are formed.
+struct CountedRows {
+  std::vector<Index> places;
+  Matrix hidden;
+  std::vector<std::int32_t> targets;
 
-double head_loss(const DenseKernel& kernel, ConstMatrixView hidden, ConstMatrixView head, Targets targets) {
-  check(hidden, head, targets);
+  CountedRows(ConstMatrixView all, Targets targets_of_all) {
+    for (Index t = 0; t < all.rows; ++t)
+      if (targets_of_all[at(t)] != kIgnored) places.push_back(t);
+    hidden = Matrix::uninitialised(std::ssize(places), all.cols);
+    for (Index i = 0; i < hidden.rows(); ++i) {
+      std::copy_n(all.row(places[at(i)]), all.cols, hidden.row(i));
+      targets.push_back(targets_of_all[at(places[at(i)])]);
+    }
+  }
+  /// Rows of `counted` to their places, zeros between them.
+  void put_back(ConstMatrixView counted, MatrixView all) const {
+    Index t = 0;
+    const auto clear_before = [&](Index end) {
+      for (; t < end; ++t) std::fill_n(all.row(t), all.cols, 0.0f);
+    };
+    for (Index i = 0; i < counted.rows; ++i, ++t) {
+      clear_before(places[at(i)]);
+      std::copy_n(counted.row(i), all.cols, all.row(t));
+    }
+    clear_before(all.rows);
+  }
+};
+
+bool all_counted(Targets targets) {
+  return std::ranges::find(targets, kIgnored) == targets.end();
+}
+
+double loss_of_counted(const DenseKernel& kernel, ConstMatrixView hidden, ConstMatrixView head,
+                       Targets targets) {
   double sum = 0.0;
   for_each_stretch(kernel, hidden, head, [&](const LogitRows& stretch) {
     sum = add_rows(sum, stretch, targets,
@@ -114,14 +141,9 @@ double head_loss(const DenseKernel& kernel, ConstMatrixView hidden, ConstMatrixV
   return sum;
 }
 
-double head_loss_backward(const DenseKernel& kernel, ConstMatrixView hidden, const HeadWeights& weights,
-                          Targets targets, float scale, MatrixView d_hidden) {
+double backward_of_counted(const DenseKernel& kernel, ConstMatrixView hidden, const HeadWeights& weights,
+                           Targets targets, float scale, MatrixView d_hidden) {
   const auto& [head, d_head] = weights;
-  check(hidden, head, targets);
-  require(d_hidden.rows == hidden.rows && d_hidden.cols == hidden.cols,
-          "head_loss: d_hidden must have the shape of hidden");
-  require(d_head.rows == 0 || (d_head.rows == head.rows && d_head.cols == head.cols),
-          "head_loss: d_head must have the shape of head, or no rows where that is frozen");
   double sum = 0.0;
   for_each_stretch(kernel, hidden, head, [&](const LogitRows& stretch) {
     const Index rows = stretch.logits.rows;
@@ -137,6 +159,31 @@ double head_loss_backward(const DenseKernel& kernel, ConstMatrixView hidden, con
                          hidden.rows_from(stretch.begin + begin, count), d_head, Write::kAdd);
     }
   });
+  return sum;
+}
+
+}  // namespace
+
+double head_loss(const DenseKernel& kernel, ConstMatrixView hidden, ConstMatrixView head, Targets targets) {
+  check(hidden, head, targets);
+  if (all_counted(targets)) return loss_of_counted(kernel, hidden, head, targets);
+  const CountedRows counted(hidden, targets);
+  return loss_of_counted(kernel, counted.hidden, head, counted.targets);
+}
+
+double head_loss_backward(const DenseKernel& kernel, ConstMatrixView hidden, const HeadWeights& weights,
+                          Targets targets, float scale, MatrixView d_hidden) {
+  const auto& [head, d_head] = weights;
+  check(hidden, head, targets);
+  require(d_hidden.rows == hidden.rows && d_hidden.cols == hidden.cols,
+          "head_loss: d_hidden must have the shape of hidden");
+  require(d_head.rows == 0 || (d_head.rows == head.rows && d_head.cols == head.cols),
+          "head_loss: d_head must have the shape of head, or no rows where that is frozen");
+  if (all_counted(targets)) return backward_of_counted(kernel, hidden, weights, targets, scale, d_hidden);
+  const CountedRows counted(hidden, targets);
+  Matrix d_counted = Matrix::uninitialised(counted.hidden.rows(), hidden.cols);
+  const double sum = backward_of_counted(kernel, counted.hidden, weights, counted.targets, scale, d_counted);
+  counted.put_back(d_counted, d_hidden);
   return sum;
 }
 

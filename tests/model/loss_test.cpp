@@ -4,6 +4,7 @@
 #include "moeloom/base/parallel.hpp"
 #include "moeloom/model/batch.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <vector>
@@ -147,6 +148,29 @@ TEST(HeadLoss, IsZeroWithoutGradientWhenEveryTargetIsIgnored) {
   EXPECT_EQ(result.loss, 0.0);
   for (const float x : result.d_hidden.view().flat()) EXPECT_EQ(x, 0.0f);
   for (const float x : result.d_head.view().flat()) EXPECT_EQ(x, 0.0f);
+}
+
+TEST(HeadLoss, OfRowsWithoutATargetIsThatOfTheOtherRowsAlone) {
+  const Matrix hidden = random_matrix(700, 12, 1);
+  const Matrix head = random_matrix(40, 12, 2);
+  Targets targets = random_targets({700, 12, 40, 3});
+  std::fill(targets.begin() + 100, targets.begin() + 400, kIgnored);
+  targets.back() = kIgnored;
+  Targets counted;
+  Matrix rows(std::count_if(targets.begin(), targets.end(), [](auto t) { return t != kIgnored; }), 12);
+  for (Index t = 0; t < 700; ++t) {
+    if (targets[at(t)] == kIgnored) continue;
+    std::copy_n(hidden.row(t), 12, rows.row(std::ssize(counted)));
+    counted.push_back(targets[at(t)]);
+  }
+  const Result whole = run(hidden, head, targets, 0.1f), part = run(rows, head, counted, 0.1f);
+  EXPECT_EQ(whole.loss, part.loss);
+  EXPECT_EQ(head_loss(native_dense(), hidden, head, targets), part.loss);
+  EXPECT_EQ(to_double(whole.d_head), to_double(part.d_head));
+  Index next = 0;
+  for (Index t = 0; t < 700; ++t)
+    for (Index j = 0, row = targets[at(t)] == kIgnored ? -1 : next++; j < 12; ++j)
+      ASSERT_EQ(whole.d_hidden.view()(t, j), row < 0 ? 0.0f : part.d_hidden.view()(row, j)) << t;
 }
 
 TEST(HeadLoss, HasTheSameBitsOnOneThreadAndOnThree) {

@@ -1,5 +1,5 @@
 // Cross entropy of the head and its gradient in one pass over chunks of rows: logits [T, V] never exist
-// whole.
+// whole, and those of rows without a target not at all.
 #pragma once
 
 #include "moeloom/kernels/dense.hpp"

@@ -231,6 +231,12 @@ MicroBatchLosses Decoder::evaluate(const Batch& batch) {
   return losses;
 }
 
+std::vector<double> Decoder::token_losses(const Batch& batch) {
+  RouterStatistics statistics = no_statistics(batch);
+  run_layers(batch, false, statistics);
+  return head_token_losses(kernels_.dense, final_, head_.weight, batch.targets);
+}
+
 Matrix Decoder::logits(const Batch& batch) {
   RouterStatistics statistics = no_statistics(batch);
   run_layers(batch, false, statistics);

@@ -171,6 +171,22 @@ double head_loss(const DenseKernel& kernel, ConstMatrixView hidden, ConstMatrixV
   return loss_of_counted(kernel, counted.hidden, head, counted.targets);
 }
 
+std::vector<double> head_token_losses(const DenseKernel& kernel, ConstMatrixView hidden, ConstMatrixView head,
+                                      Targets targets) {
+  check(hidden, head, targets);
+  std::vector<double> losses(targets.size(), 0.0);
+  const CountedRows counted(hidden, targets);
+  for_each_stretch(kernel, counted.hidden, head, [&](const LogitRows& stretch) {
+    parallel_blocks(stretch.logits.rows, kRowsPerTask, [&](Index begin, Index end) {
+      for (Index i = begin; i < end; ++i) {
+        const std::size_t row = at(stretch.begin + i);
+        losses[at(counted.places[row])] = row_loss(stretch.logits.row(i), head.rows, counted.targets[row]);
+      }
+    });
+  });
+  return losses;
+}
+
 double head_loss_backward(const DenseKernel& kernel, ConstMatrixView hidden, const HeadWeights& weights,
                           Targets targets, float scale, MatrixView d_hidden) {
   const auto& [head, d_head] = weights;

@@ -50,6 +50,8 @@ class Decoder {
   ChosenCounts count_chosen(const Batch& batch);
   /// Losses alone, as evaluation routes. Collective over the world.
   MicroBatchLosses evaluate(const Batch& batch);
+  /// -log p of each target [T], as evaluate() sums them; 0 where a token has none. Collective as logits().
+  std::vector<double> token_losses(const Batch& batch);
   /// logits [T, V] of every token. Collective over ep, and with a row budget over the world.
   Matrix logits(const Batch& batch);
   /// logits [1, V] of what follows `input_ids`, the next tokens of the one sequence in the cache; ranks

@@ -6,12 +6,17 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 namespace moeloom {
 
 /// Sum of -log p(target) over rows of `hidden` [T, D] whose target is not kIgnored; head [V, D].
 double head_loss(const DenseKernel& kernel, ConstMatrixView hidden, ConstMatrixView head,
                  std::span<const std::int32_t> targets);
+
+/// -log p(target) of each row; 0 where the target is kIgnored.
+std::vector<double> head_token_losses(const DenseKernel& kernel, ConstMatrixView hidden, ConstMatrixView head,
+                                      std::span<const std::int32_t> targets);
 
 struct HeadWeights {
   ConstMatrixView weight;  // [V, D]

@@ -56,6 +56,26 @@ OptionTable table_of(GenerateOptions& options) {
   return table;
 }
 
+OptionTable table_of(EvalOptions& options) {
+  OptionTable table;
+  table.group("Options");
+  add_ask_options(table, options.ask);
+  table.add(
+      "data", "FILE", "as of train: text, token ids or .jsonl; several with commas, or given again",
+      [&options](const std::string& text) { options.sources = read_sources(text); },
+      [&options] { return sources_text(options.sources); });
+  table.repeat(',');
+  add_reading_options(table, options.format, options.learn, options.skip_bad, options.cache);
+  table.add("seq-len", "N",
+            "tokens of a sequence: longer conversations are cut, texts are read in pieces; 0: as many as "
+            "the model has positions, at most 2048",
+            options.sequence_length);
+  table.add("batch", "N", "sequences of a rank at a time", options.batch);
+  table.add("logprobs", "FILE", "a JSON object a line: log p of each example's learned tokens",
+            options.logprobs);
+  return table;
+}
+
 OptionTable table_of(ChatOptions& options) {
   OptionTable table;
   table.group("Options");
@@ -161,6 +181,21 @@ GenerateOptions parse_generate_options(int argc, const char* const* argv, Violat
   return options;
 }
 
+EvalOptions parse_eval_options(int argc, const char* const* argv, Violations& violations) {
+  EvalOptions options;
+  Mistakes mistakes;
+  read_command_line(table_of(options), argc, argv, mistakes);
+  require_model(options.ask.model, mistakes);
+  violations.add(mistakes.violations.list());
+  violations.unless_at_least(1, "ep", options.ask.ep);
+  violations.unless_at_least(0, "seq-len", options.sequence_length);
+  violations.unless_at_least(1, "batch", options.batch);
+  violations.unless_at_least(0, "skip-bad", options.skip_bad);
+  violations.unless(!options.sources.empty() || mistakes.unread.contains("data"), "--data FILE is needed");
+  check_threads(options.ask.threads, violations);
+  return options;
+}
+
 ChatOptions parse_chat_options(int argc, const char* const* argv, Violations& violations) {
   ChatOptions options;
   Mistakes mistakes;
@@ -237,6 +272,12 @@ std::string chat_help() {
   return help_of<ChatOptions>(
       "moeloom chat: a conversation with a model, by its chat template\n\n"
       "  moeloom chat --model runs/latest --message \"Who was Ruth?\"\n");
+}
+
+std::string eval_help() {
+  return help_of<EvalOptions>(
+      "moeloom eval: how well a model predicts texts and conversations\n\n"
+      "  moeloom eval --model runs/latest --data test.jsonl --logprobs scores.jsonl\n");
 }
 
 std::string inspect_help() {

@@ -8,6 +8,25 @@
 
 namespace moeloom {
 
+void add_reading_options(OptionTable& table, std::optional<TokenFormat>& format, LearnRule& learn,
+                         Index& skip_bad, std::filesystem::path& cache) {
+  table.add_choice<std::optional<TokenFormat>>(
+      "data-format", "auto goes by the name: .bin with .idx is megatron, .bin u16, .jsonl records, else text",
+      format,
+      {{"auto", std::nullopt},
+       {"text", TokenFormat::kText},
+       {"u16", TokenFormat::kU16},
+       {"u32", TokenFormat::kU32},
+       {"megatron", TokenFormat::kMegatron}});
+  table.add_choice<LearnRule>(
+      "learn", "of conversations: what the assistant says, its last turn alone, or everything", learn,
+      {{"assistant", LearnRule::kAssistant}, {"last", LearnRule::kLast}, {"all", LearnRule::kAll}});
+  table.add("skip-bad", "N", "lines of .jsonl that may be unusable and are left out; more are an error",
+            skip_bad);
+  table.add("cache", "DIR",
+            "where tokenized data are kept; empty: of train data/ in the run's folder, else the user's cache", cache);
+}
+
 void add_model_options(OptionTable& table, ModelOptions& model) {
   ModelConfig& shape = model.shape;
   table.group("Model");

@@ -17,6 +17,10 @@ void check_kernels(const KernelOptions& kernels, Violations& violations);
 /// --seq-len, --global-batch, --accumulate.
 void add_batch_options(OptionTable& table, Index& sequence_length, Index& global_batch, Index& accumulate);
 
+/// --data-format, --learn, --skip-bad, --cache: how data are read.
+void add_reading_options(OptionTable& table, std::optional<TokenFormat>& format, LearnRule& learn,
+                         Index& skip_bad, std::filesystem::path& cache);
+
 /// Routing and balance.
 void add_router_options(OptionTable& table, RouterOptions& router);
 /// What can be said against their values.

@@ -66,9 +66,11 @@ void check_batch(const TrainOptions& options, Index world, Violations& violation
 
 void check_data(const TrainOptions& options, Index world, Violations& violations) {
   const DataOptions& data = options.data;
-  violations.unless(!data.file.empty() || !options.knows({"data"}),
+  violations.unless(!data.sources.empty() || !options.knows({"data"}),
                     "--data FILE is needed: the text or the tokens to train on");
   violations.unless_below_one("heldout", data.heldout);
+  violations.unless_at_least(0, "skip-bad", data.skip_bad);
+  violations.unless_not_negative("epochs", data.epochs);
   check_batch(options, world, violations);
 }
 

@@ -13,6 +13,8 @@
 #include "moeloom/moe/dispatch/dispatcher_kind.hpp"
 #include "moeloom/moe/moe_layer.hpp"
 #include "moeloom/tensor/dtype.hpp"
+#include "moeloom/text/learned.hpp"
+#include "moeloom/train/packing.hpp"
 #include "moeloom/train/trainer.hpp"
 
 #include <filesystem>
@@ -22,11 +24,14 @@
 #include <string>
 #include <vector>
 
+#include "data/data_source.hpp"
+
 namespace moeloom {
 
 /// Either a folder with config.json, or a shape from flags.
 struct ModelOptions {
   std::filesystem::path folder;
+  std::filesystem::path tokenizer;  // a folder with tokenizer.json; empty: the model's
   ModelConfig shape;
   std::vector<std::string> shape_given;  // names of the shape options that were given, sorted
   NamePatterns allow_missing;            // tensors that the folder may lack, or have too many
@@ -65,13 +70,18 @@ struct KernelOptions {
 };
 
 struct DataOptions {
-  std::filesystem::path file;
+  std::vector<DataSource> sources;
   std::optional<TokenFormat> format;  // none: guessed from the name
   double heldout = 0.05;
   Index sequence_length = 256;
   Index global_batch = 16;  // sequences a step over all ranks
   Index accumulate = 1;     // micro-batches a step
   Index exact = 0;          // sequences of a leaf of exact sums; 0: off
+  LearnRule learn = LearnRule::kAssistant;
+  TooLong too_long = TooLong::kCut;
+  Index skip_bad = 0;           // lines of records that may be unusable
+  std::filesystem::path cache;  // of tokenized data; empty: in the run's folder
+  double epochs = 0;            // instead of steps; 0: steps count
 };
 
 struct OptimizerOptions {
@@ -182,6 +192,17 @@ struct GenerateOptions {
   bool ignore_end = false;               // go on behind the model's end tokens
   std::filesystem::path record_routing;  // of the text; empty: nothing
 };
+struct EvalOptions {
+  AskOptions ask;
+  std::vector<DataSource> sources;
+  std::optional<TokenFormat> format;
+  LearnRule learn = LearnRule::kAssistant;
+  Index sequence_length = 0;  // 0: the model's positions, at most 2048
+  Index batch = 8;            // sequences of a rank at a time
+  Index skip_bad = 0;
+  std::filesystem::path cache;
+  std::filesystem::path logprobs;  // a line an example; empty: none
+};
 struct ChatOptions {
   AskOptions ask;
   std::string message;  // one turn; empty: turns come from standard input
@@ -265,6 +286,7 @@ GenerateOptions parse_generate_options(int argc, const char* const* argv);
 TrainOptions parse_train_options(int argc, const char* const* argv, Violations& violations);
 GenerateOptions parse_generate_options(int argc, const char* const* argv, Violations& violations);
 ChatOptions parse_chat_options(int argc, const char* const* argv, Violations& violations);
+EvalOptions parse_eval_options(int argc, const char* const* argv, Violations& violations);
 InspectOptions parse_inspect_options(int argc, const char* const* argv);
 ConvertOptions parse_convert_options(int argc, const char* const* argv);
 KernelsOptions parse_kernels_options(int argc, const char* const* argv);
@@ -277,6 +299,7 @@ MeshQuestion parse_mesh_question(int argc, const char* const* argv);
 std::string train_help();
 std::string generate_help();
 std::string chat_help();
+std::string eval_help();
 std::string inspect_help();
 std::string convert_help();
 std::string kernels_help();

@@ -78,17 +78,24 @@ void add_mesh_options(OptionTable& table, MeshOptions& mesh) {
 }
 
 void add_data_options(OptionTable& table, DataOptions& data) {
-  using Format = std::optional<TokenFormat>;
   table.group("Data");
-  table.add("data", "FILE", "text, or token ids", data.file);
-  table.add_choice<Format>(
-      "data-format", "auto goes by the name: .bin with .idx is megatron, .bin u16, else text", data.format,
-      {{"auto", std::nullopt},
-       {"text", TokenFormat::kText},
-       {"u16", TokenFormat::kU16},
-       {"u32", TokenFormat::kU32},
-       {"megatron", TokenFormat::kMegatron}});
-  table.add("heldout", "X", "fraction at the end of the file that is kept for validation", data.heldout);
+  table.add(
+      "data", "FILE[:WEIGHT]",
+      "text, token ids, or .jsonl: a conversation or a {\"text\": ...} a line; several, with commas or given "
+      "again, are "
+      "mixed by their weights",
+      [&data](const std::string& text) { data.sources = read_sources(text); },
+      [&data] { return sources_text(data.sources); });
+  table.repeat(',');
+  add_reading_options(table, data.format, data.learn, data.skip_bad, data.cache);
+  table.add_choice<TooLong>(
+      "too-long", "conversations longer than --seq-len: their end is cut, they are split, or dropped",
+      data.too_long, {{"cut", TooLong::kCut}, {"split", TooLong::kSplit}, {"drop", TooLong::kDrop}});
+  table.add("epochs", "X",
+            "instead of --steps: as many steps as read all examples so often; 0: --steps counts",
+            data.epochs);
+  table.add("heldout", "X", "fraction that is kept for validation: of a file its end, of examples some",
+            data.heldout);
   add_batch_options(table, data.sequence_length, data.global_batch, data.accumulate);
   table.add(
       "exact", "N",
@@ -167,7 +174,7 @@ void add_run_options(OptionTable& table, RunOptions& run) {
       "and rows that come unevenly run in slices that stay within it; 0: no ceiling",
       [&run](const std::string& text) { run.memory_bytes = read_bytes(text); },
       [&run] { return exact_bytes_text(run.memory_bytes); });
-  table.add("sample-chars", "N", "length of the sample at the end; 0: none", run.sample_chars);
+  table.add("sample-chars", "N", "tokens of the sample at the end; 0: none", run.sample_chars);
   table.add("prompt", "TEXT", "what the sample begins with", run.prompt);
   table.add(
       "stall-timeout", "SECONDS",
@@ -200,6 +207,10 @@ void add_run_options(OptionTable& table, RunOptions& run) {
 OptionTable train_table(TrainOptions& options) {
   OptionTable table;
   add_model_options(table, options.model);
+  table.add("tokenizer", "DIR",
+            "a folder with tokenizer.json, for a new model, whose vocabulary it is, or a --model folder "
+            "without one",
+            options.model.tokenizer);
   table.add(
       "allow-missing", "LIST",
       "names of tensors, * for any characters, that the --model folder may lack (then they start anew) or "

@@ -13,6 +13,8 @@ int train_command(int argc, char** argv, Watcher& watcher);
 void watch_from_start(int argc, char** argv, Watcher& watcher);
 /// On as many ranks as mpirun started; every rank calls it.
 int generate_command(int argc, char** argv);
+int chat_command(int argc, char** argv);
+int eval_command(int argc, char** argv);
 int bench_command(int argc, char** argv);
 int calibrate_command(int argc, char** argv);
 /// In one process, without MPI.

@@ -171,7 +171,7 @@ void answer_all(const Request& request, LoadedModel& model) {
 int generate_command(int argc, char** argv) {
   Communicator world = Communicator::world();
   const Request request = agree_on_generation(argc, argv, world);
-  LoadedModel model(request.model, request.options.ask, std::move(world));
+  LoadedModel model(request.model, request.options.ask, std::move(world), true);
   if (request.options.prompts.empty())
     speak(request, model);
   else

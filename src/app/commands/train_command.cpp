@@ -13,7 +13,7 @@ int train_command(int argc, char** argv, Watcher& watcher) {
   Communicator world = Communicator::world();
   world.report_to(watcher.board());
   watcher.board().enter(Activity::kLoading);
-  auto [request, inputs] = agree_on_run(argc, argv, world);
+  auto [request, inputs] = agree_on_run(argc, argv, world, &watcher.board());
   const RunOptions& run = request.options.run;
   watcher.watch({run.folder, world.rank(), world.size(), run.stall_seconds});
   const bool live = world.rank() == 0 && progress_is_live(run.progress, run.quiet, stderr_is_watched());

@@ -46,12 +46,12 @@ TrainerHooks RunRouting::hooks() {
 }
 
 std::vector<Event> RunRouting::plan(const RoutingOptions& options, const RoutedRun& run,
-                                    const BatchSampler& sampler, const Communicator& world) {
+                                    const BatchSource& batches, const Communicator& world) {
   std::vector<Event> events;
   if (!options.replay.empty()) {
     agree(world, [&] {
       replay_.emplace(options.replay, run.config, run.batch);
-      replay_->match(sampler, run.steps.from, run.steps.to, run.resumes);
+      replay_->match(batches, run.steps.from, run.steps.to, run.resumes);
     });
     events.push_back(event_of(*replay_, run.steps));
   }

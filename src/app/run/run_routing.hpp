@@ -32,7 +32,7 @@ class RunRouting {
   TrainerHooks hooks();
   /// Opens what is asked for -> what a log should say of it. Collective; throws AgreedError for a file or
   /// steps that do not fit the run.
-  std::vector<Event> plan(const RoutingOptions& options, const RoutedRun& run, const BatchSampler& sampler,
+  std::vector<Event> plan(const RoutingOptions& options, const RoutedRun& run, const BatchSource& batches,
                           const Communicator& world);
   /// Every batch of `run` gets a made-up routing, each sparse layer another.
   void force(Workload workload, const RoutedRun& run);

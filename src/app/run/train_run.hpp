@@ -107,7 +107,9 @@ class TrainRun {
   std::string why_no_copy();
   void prepare_save();
   void end_save(Index done);
-  CheckpointRun checkpoint_run() const { return {options_.run.folder, options_.run.shard_bytes}; }
+  CheckpointRun checkpoint_run() const {
+    return {options_.run.folder, options_.run.shard_bytes, inputs_.words};
+  }
   void check_file_system();
   /// Of rank 0, beside the steps: a disk that is busy takes long to forget a large file.
   void prune(Index done);
@@ -125,7 +127,6 @@ class TrainRun {
   const TrainOptions options_;
   const std::string rate_reason_;
   const RunInputs inputs_;
-  const Index data_bytes_;  // asked once: the file may vanish
   const Mesh mesh_;
   Log& log_;
   Watcher& watcher_;
@@ -134,7 +135,7 @@ class TrainRun {
   const DispatcherSettings dispatcher_;
   const TrainerSettings settings_;
   const std::unique_ptr<TrainingState> model_;
-  BatchSampler sampler_;
+  const RunBatches batches_;
   RunRouting routing_;
   Trainer trainer_;
   CollapseWatch collapse_watch_;

@@ -28,19 +28,20 @@ std::optional<double> TrainRun::validate() {
                             ? std::min(kSequencesPerEvaluation, settings_.batch.sequences_per_micro_batch())
                             : kSequencesPerEvaluation;
   const std::vector<Batch> batches =
-      sampler_.heldout(options_.run.eval_sequences, at_once, mesh_.world().rank());
+      batches_.heldout(options_.run.eval_sequences, at_once, mesh_.world().rank());
   if (batches.empty()) return std::nullopt;
   return trainer_.evaluate(batches);
 }
 
 std::string TrainRun::sample() {
   if (options_.run.sample_chars == 0) return {};
-  const std::string reason = why_no_sample(options_.run, inputs_.format, inputs_.config);
+  const std::string reason =
+      why_no_sample(options_.run, inputs_.text ? &*inputs_.text : nullptr, inputs_.config);
   if (!reason.empty()) {
     log_.info(Event().with("sample", false).with("reason", reason));
     return {};
   }
-  return sample_text(model_->decoder, mesh_, decision().table, options_.run);
+  return sample_text(model_->decoder, mesh_, decision().table, options_.run, *inputs_.text);
 }
 
 void TrainRun::say_peak() {
@@ -98,6 +99,9 @@ void TrainRun::finish() {
 
 void TrainRun::print_result(const std::optional<double>& validation, const std::string& text) {
   const std::vector<StepMetrics> steps = read_metrics(in_run("metrics.jsonl"));
+  if (const ExampleBatches* examples = batches_.examples())
+    for (const Event& event : progress_events(inputs_.data, options_.data, *examples, options_.run.steps))
+      log_.info(event);
   log_.info(result_event(steps, validation, inputs_.unit(), options_.run));
   if (!text.empty()) std::cout << options_.run.prompt << printable(text) << "\n";
   log_.info(Event().with("report", in_run(kReportFile).string()));

@@ -35,8 +35,8 @@ TrainerState TrainRun::state_at(Index step) const {
   state.step = step;
   state.dtype = std::string(dtype_text(decision().dtype.type));
   state.seed = options_.run.seed;
-  state.data_file = options_.data.file.string();
-  state.data_bytes = data_bytes_;
+  state.data_file = sources_text(options_.data.sources);
+  state.data_bytes = inputs_.data.bytes;
   state.global_batch = options_.data.global_batch;
   state.sequence_length = options_.data.sequence_length;
   state.gmm_applied = decision().gmm.apply;
@@ -213,7 +213,8 @@ void TrainRun::export_weights() {
   const std::filesystem::path& folder = options_.run.export_folder;
   const auto write = [&] {
     export_model(folder, model_->store, mesh_, inputs_.config,
-                 {.shard_bytes = options_.run.shard_bytes, .dtype = options_.run.export_dtype});
+                 {.shard_bytes = options_.run.shard_bytes, .dtype = options_.run.export_dtype},
+                 inputs_.words);
   };
   if (write_output("export", write))
     log_.info(Event()

@@ -11,6 +11,10 @@ namespace moeloom {
 
 void TrainRun::log_run() {
   for (const auto& [key, value] : run_facts(options_, inputs_, mesh_)) log_.info(Event().with(key, value));
+  for (const Prepared& prepared : inputs_.data.prepared) {
+    log_.info(event_of(prepared));
+    for (const std::string& why : prepared.why_skipped) warn_once(Event().with("skipped", why));
+  }
   if (!rate_reason_.empty()) log_.info(rate_event(settings_.schedule, rate_reason_));
   log_decision(log_, decided_);
 }
@@ -95,7 +99,7 @@ void TrainRun::plan_routing() {
                       .seed = options_.run.seed,
                       .steps = {first_step_, options_.run.steps},
                       .resumes = inputs_.resumes};
-  for (const Event& event : routing_.plan(options_.run.routing, run, sampler_, mesh_.world()))
+  for (const Event& event : routing_.plan(options_.run.routing, run, batches_.source(), mesh_.world()))
     log_.info(event);
   if (!options_.router.forced) return;
   routing_.force(*options_.router.forced, run);

@@ -33,7 +33,7 @@ AskedModel agree_on_model(const AskOptions& options, const Communicator& world, 
   return asked;
 }
 
-LoadedModel::LoadedModel(const AskedModel& asked, const AskOptions& options, Communicator world)
+LoadedModel::LoadedModel(const AskedModel& asked, const AskOptions& options, Communicator world, bool decodes)
     : mesh_([&] {
         const MeshShape shape = MeshShape{0, options.ep, {"dp", "ep"}}.completed(world.size());
         return Mesh(std::move(world), shape);
@@ -44,7 +44,7 @@ LoadedModel::LoadedModel(const AskedModel& asked, const AskOptions& options, Com
   set_threads(threads_for(options.threads, asked.flags.threads, mesh_.node()));
   RunRequest request = run_request({}, {.node_pool = false, .overlap = 0}, asked.flags);
   // Few rows at a time: packing every expert for them would cost more than it could bring.
-  const bool streams = request.gmm == GmmRequest::kAuto || request.gmm == GmmRequest::kMeasure;
+  const bool streams = decodes && (request.gmm == GmmRequest::kAuto || request.gmm == GmmRequest::kMeasure);
   if (streams) request.gmm = GmmRequest::kNever;
   RunFacts facts = find_run_facts(asked.config, mesh_, {.threads = threads(), .tokens = 1});
   const DecidedRun run = decide_run(std::move(facts), request, {}, asked.flags, mesh_.world());
@@ -53,7 +53,7 @@ LoadedModel::LoadedModel(const AskedModel& asked, const AskOptions& options, Com
   store_.emplace(parameter_specs(asked.config, mesh_.experts(experts)));
   load_model(asked.start.folder, *store_, mesh_, asked.config);
   KernelTable kernels = run.decision.table;
-  kernels.dense = streamed_dense();
+  if (decodes) kernels.dense = streamed_dense();
   if (streams) kernels.grouped_matmul = streamed_grouped_matmul();
   decoder_.emplace(asked.config, *store_, mesh_, kernels, dispatcher_);
 }

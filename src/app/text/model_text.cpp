@@ -52,6 +52,7 @@ ModelText ModelText::of(const fs::path& folder, const ModelConfig& config) {
     text.tokenizer_ = Tokenizer::load(folder / kTokenizerFile);
     const std::string violation = vocabulary_violation(*text.tokenizer_, folder, config);
     if (!violation.empty()) throw ConfigError({violation});
+    text.chat_ = ChatModel::load(folder);
   } else if (config.vocab_size != kBytes) {
     throw ConfigError({"there is no " + std::string(kTokenizerFile) + " in " + folder.string() +
                        ", and bytes are the ids only of a model with vocab_size = 256, which here is " +
@@ -85,7 +86,16 @@ std::vector<std::int32_t> ModelText::end_tokens() const {
     std::vector<std::int32_t> ids = ids_of(document.find("eos_token_id"));
     if (!ids.empty()) return ids;
   }
+  if (const std::optional<std::int32_t> eos = eos_token()) return {*eos};
   return {};
+}
+
+std::optional<std::int32_t> ModelText::eos_token() const {
+  if (!tokenizer_) return std::nullopt;
+  const std::string token = chat_.special_token("eos_token");
+  const std::optional<std::uint32_t> id = token.empty() ? std::nullopt : tokenizer_->id_of(token);
+  if (!id) return std::nullopt;
+  return static_cast<std::int32_t>(*id);
 }
 
 }  // namespace moeloom

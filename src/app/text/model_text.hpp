@@ -2,6 +2,7 @@
 #pragma once
 
 #include "moeloom/model/hf/config.hpp"
+#include "moeloom/text/chat_model.hpp"
 #include "moeloom/text/tokenizer.hpp"
 
 #include <filesystem>
@@ -22,16 +23,21 @@ class ModelText {
   /// "byte" or "token"
   std::string unit() const { return is_bytes() ? "byte" : "token"; }
   const Tokenizer* tokenizer() const { return tokenizer_ ? &*tokenizer_ : nullptr; }
+  /// Without a template where the folder has none.
+  const ChatModel& chat() const { return chat_; }
   const std::filesystem::path& folder() const { return folder_; }
 
   std::vector<std::int32_t> encode(const std::string& text, bool add_special_tokens) const;
   std::string decode(std::span<const std::int32_t> ids) const;
-  /// That end a text, by generation_config.json, else by config.json.
+  /// That end a text, by generation_config.json, else by config.json, else the tokenizer's eos_token.
   std::vector<std::int32_t> end_tokens() const;
+  /// The tokenizer's eos_token, if it has one.
+  std::optional<std::int32_t> eos_token() const;
 
  private:
   std::filesystem::path folder_;
   std::optional<Tokenizer> tokenizer_;
+  ChatModel chat_;
 };
 
 /// Whether the folder has a tokenizer.json.

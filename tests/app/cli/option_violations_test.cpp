@@ -12,7 +12,7 @@ using Change = std::function<void(TrainOptions&)>;
 
 TrainOptions usable() {
   TrainOptions options;
-  options.data.file = "corpus.txt";
+  options.data.sources = {{"corpus.txt"}};
   return options;
 }
 
@@ -40,7 +40,7 @@ TEST(OptionViolations, EachSaysItsArithmetic) {
       {[](auto& o) { o.data.global_batch = 0; }, 2, "global-batch = 0 must be at least 1"},
       {[](auto& o) { o.data.sequence_length = -1; }, 2, "seq-len = -1 must be at least 1"},
       {[](auto& o) { o.data.accumulate = Index{1} << 62; }, 2, "is too large"},
-      {[](auto& o) { o.data.file.clear(); }, 2, "--data FILE is needed"},
+      {[](auto& o) { o.data.sources.clear(); }, 2, "--data FILE is needed"},
       {[](auto& o) { o.data.heldout = 1; }, 2, "heldout = 1 must lie in [0, 1)"},
       {[](auto& o) { o.data.heldout = -0.5; }, 2, "heldout = -0.5 must lie in [0, 1)"},
       {[](auto& o) { o.mesh.ep = 9; }, 9, "ep = 9 is more than num_experts = 8"},
@@ -121,7 +121,7 @@ TEST(OptionViolations, ADefaultInPlaceOfAnUnreadValueIsNotJudged) {
   EXPECT_TRUE(unread("ep", [](auto& o) { o.mesh.dp = 2; }).empty());
   EXPECT_TRUE(unread("global-batch", [](auto& o) { o.data.accumulate = 3; }).empty());
   EXPECT_TRUE(unread("heads", [](auto& o) { o.model.shape.num_key_value_heads = 3; }).empty());
-  EXPECT_TRUE(unread("data", [](auto& o) { o.data.file.clear(); }).empty());
+  EXPECT_TRUE(unread("data", [](auto& o) { o.data.sources.clear(); }).empty());
   EXPECT_EQ(unread("ep", [](auto& o) { o.optimizer.learning_rate = -1; }).size(), 1u);
 }
 

@@ -81,6 +81,12 @@ const std::map<std::string, std::string> kOtherValues = {{"layers", "3"},
                                                          {"data", "a folder/corpus # 1.txt"},
                                                          {"data-format", "u32"},
                                                          {"heldout", "0.125"},
+                                                         {"learn", "last"},
+                                                         {"too-long", "drop"},
+                                                         {"skip-bad", "7"},
+                                                         {"cache", "a cache"},
+                                                         {"epochs", "1.5"},
+                                                         {"tokenizer", "words"},
                                                          {"seq-len", "64"},
                                                          {"global-batch", "24"},
                                                          {"accumulate", "3"},
@@ -164,14 +170,14 @@ TEST(TrainOptions, ReadBackFieldsHaveTheSameBits) {
   TrainOptions said;
   said.optimizer.learning_rate = 1.0 / 3;
   said.run.prompt = " \"In\\the\nbeginning\"\t#1 ";
-  said.data.file = "a folder/corpus # 1.txt";
+  said.data.sources = {{"a folder/corpus # 1.txt"}, {"b.jsonl", 0.25}};
   said.model.shape.mlp_only_layers = {0, 2};
   said.kernels.gmm_budget_bytes = (Index{1} << 30) + 1;
   write_bytes(folder / "train.conf", resolved_config(said));
   const TrainOptions read = parse({"--config", (folder / "train.conf").string()});
   EXPECT_EQ(read.optimizer.learning_rate, said.optimizer.learning_rate);
   EXPECT_EQ(read.run.prompt, said.run.prompt);
-  EXPECT_EQ(read.data.file, said.data.file);
+  EXPECT_EQ(read.data.sources, said.data.sources);
   EXPECT_EQ(read.model.shape.mlp_only_layers, said.model.shape.mlp_only_layers);
   EXPECT_EQ(read.kernels.gmm_budget_bytes, said.kernels.gmm_budget_bytes);
   EXPECT_FALSE(read.optimizer.warmup);
@@ -312,7 +318,7 @@ TEST(TrainOptions, AResumedRunGoesOnWithItsOwnSettings) {
     const TrainOptions read = parse({"--resume", (folder / where).string(), "--steps", "20"});
     EXPECT_EQ(read.optimizer.learning_rate, 0.25);
     EXPECT_EQ(read.run.steps, 20);
-    EXPECT_EQ(read.data.file, "c.txt");
+    EXPECT_EQ(sources_text(read.data.sources), "c.txt");
     EXPECT_TRUE(read.model.folder.empty());
     EXPECT_TRUE(read.run.trace.file.empty()) << "it would replace the trace of other steps";
     EXPECT_FALSE(read.run.trace.steps);

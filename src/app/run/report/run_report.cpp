@@ -247,11 +247,11 @@ std::vector<std::pair<std::string, std::string>> run_facts(const TrainOptions& o
       {"parameters", number(c.total_parameters()) + ", " + number(c.active_parameters()) + " active a token"},
       {"mesh", mesh.shape().text() + " on " + number(mesh.nodes()) + " node(s), " + number(threads()) +
                    " thread(s) a rank"},
-      {"data", options.data.file.filename().string() + ", " + number(inputs.tokens->size()) + " " +
-                   inputs.unit() + "s"},
       {"batch", number(options.data.global_batch) + " sequences of " + number(options.data.sequence_length)},
       {"seed", number(static_cast<Index>(options.run.seed))},
       {"MPI", std::string(mpi_library_version()).substr(0, std::string(mpi_library_version()).find(','))}};
+  const auto data = facts_of(inputs.data, options.data, inputs.unit());
+  facts.insert(facts.begin() + 3, data.begin(), data.end());
   if (!inputs.frozen.empty()) facts.insert(facts.begin() + 2, {"frozen", frozen_text(c, inputs.frozen)});
   return facts;
 }

@@ -147,10 +147,30 @@ void check_routers(const TrainOptions& options, const ModelConfig& config, Viola
   violations.add(router_violations(options, config));
 }
 
+/// The model's words, or those that --tokenizer names. A model may have none: ids alone can be trained on.
+void open_words(const TrainOptions& options, const fs::path& folder, RunInputs& inputs) {
+  const bool has_own = inputs.resumes && holds_tokenizer(folder);
+  inputs.words = options.model.tokenizer.empty() || has_own ? folder : options.model.tokenizer;
+  if (!options.model.tokenizer.empty() && !holds_tokenizer(inputs.words))
+    throw ConfigError({"--tokenizer " + inputs.words.string() + " has no tokenizer.json"});
+  if (holds_tokenizer(inputs.words) || inputs.config.vocab_size == 256)
+    inputs.text = ModelText::of(inputs.words, inputs.config);
+}
+
+/// A new model has a row for each id of its tokenizer, unless --vocab says otherwise.
+Index vocabulary_of(const TrainOptions& options) {
+  const ModelOptions& model = options.model;
+  const bool given = std::ranges::find(model.shape_given, "vocab") != model.shape_given.end();
+  if (given || model.tokenizer.empty() || !holds_tokenizer(model.tokenizer)) return model.shape.vocab_size;
+  return Tokenizer::load(model.tokenizer / "tokenizer.json").vocabulary_size();
+}
+
 void open_model(const TrainOptions& options, Index world, RunInputs& inputs, Violations& violations) {
   inputs.resumes = !options.run.resume.empty();
   inputs.config = with_positions(options.model.shape, options);
   if (!inputs.resumes && options.model.folder.empty()) {
+    inputs.config.vocab_size = vocabulary_of(options);
+    open_words(options, {}, inputs);
     if (config_violations(inputs.config).empty()) check_routers(options, inputs.config, violations);
     inputs.config.hash_router = options.router.kind == RouterKind::kHash;
     return open_frozen(options, inputs, violations);
@@ -160,6 +180,7 @@ void open_model(const TrainOptions& options, Index world, RunInputs& inputs, Vio
   inputs.config = ModelConfig::read(folder);
   violations.add(config_violations(inputs.config));
   violations.add(shape_violations(options.model, inputs.config));
+  open_words(options, folder, inputs);
   check_routers(options, inputs.config, violations);
   inputs.config.hash_router |= options.router.kind == RouterKind::kHash;
   check_positions(options, folder, inputs.config, violations);

@@ -2,6 +2,7 @@
 
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/violations.hpp"
+#include "moeloom/io/text_file.hpp"
 
 #include <algorithm>
 #include <limits>
@@ -10,6 +11,7 @@
 #include "run/start/model_source.hpp"
 #include "run/start/run_decision.hpp"
 #include "run/start/run_folder.hpp"
+#include "run/start/run_settings.hpp"
 
 namespace moeloom {
 namespace {
@@ -31,17 +33,49 @@ std::string differing_ranks(const std::vector<std::string>& texts) {
   return ranks;
 }
 
+void check_ids(const fs::path& file, Index largest, Index vocabulary, Violations& violations) {
+  if (largest >= vocabulary)
+    violations.add(file.string() + " holds token id " + std::to_string(largest) +
+                   ", but vocab = " + std::to_string(vocabulary) + "; set --vocab to at least " +
+                   std::to_string(largest + 1) + ", or --data-format");
+}
+
+/// One file as it lies; what has to be tokenized is only looked for.
 void open_data(const TrainOptions& options, Index world, RunInputs& inputs, Violations& violations) {
-  if (options.data.file.empty()) return;
-  inputs.format = options.data.format.value_or(guess_token_format(options.data.file));
-  inputs.tokens = std::make_unique<TokenSource>(options.data.file, inputs.format);
-  violations.add(
-      split_violations(inputs.tokens->size(), options.data.heldout, options.data.sequence_length, world));
-  const Index largest = inputs.tokens->largest_id();
-  if (largest >= inputs.config.vocab_size)
-    violations.add(options.data.file.string() + " holds token id " + std::to_string(largest) +
-                   ", but vocab = " + std::to_string(inputs.config.vocab_size) +
-                   "; set --vocab to at least " + std::to_string(largest + 1) + ", or --data-format");
+  const DataOptions& data = options.data;
+  if (data.sources.empty()) return;
+  if (!trains_on_stream(data, inputs.text ? &*inputs.text : nullptr)) {
+    for (const DataSource& source : data.sources)
+      violations.attempt([&] { require_regular_file(source.file); });
+    violations.unless(inputs.text.has_value() || !options.knows({"model", "resume", "vocab", "tokenizer"}),
+                      "to read " + names_of(data.sources) +
+                          " a tokenizer.json is needed, in the folder of --model or in "
+                          "--tokenizer DIR");
+    return;
+  }
+  const fs::path& file = data.sources.front().file;
+  inputs.data.tokens = std::make_unique<TokenSource>(file, data.format.value_or(guess_token_format(file)));
+  inputs.data.bytes = static_cast<Index>(fs::file_size(file));
+  violations.add(split_violations(inputs.data.tokens->size(), data.heldout, data.sequence_length, world));
+  violations.unless(data.epochs == 0, "--epochs counts examples, and " + file.filename().string() +
+                                          " is one long text of ids; give --steps");
+  check_ids(file, inputs.data.tokens->largest_id(), inputs.config.vocab_size, violations);
+}
+
+/// Collective; throws AgreedError.
+void open_examples_of(TrainOptions& options, RunInputs& inputs, const Communicator& world,
+                      PositionBoard* board) {
+  if (inputs.data.tokens) return;
+  open_examples(options, *inputs.text, world, board, inputs.data);
+  agree(world, [&] {
+    Violations violations;
+    for (std::size_t i = 0; i < inputs.data.examples.size(); ++i)
+      check_ids(options.data.sources[i].file, inputs.data.examples[i]->largest_id(), inputs.config.vocab_size,
+                violations);
+    violations.throw_if_any();
+    const RunBatches batches(inputs.data, options, batch_shape(options, world.size()));
+    if (options.data.epochs > 0) options.run.steps = batches.examples()->steps_of(options.data.epochs);
+  });
 }
 
 /// Values that nothing can be said against, where it was said already or where they are not known.
@@ -134,7 +168,7 @@ void settle_routing(TrainOptions& options, const RunInputs& inputs) {
   if (options.router.aux_loss_over == BalanceOver::kSequence) pooled = false;
 }
 
-RunSetup agree_on_run(int argc, char** argv, const Communicator& world) {
+RunSetup agree_on_run(int argc, char** argv, const Communicator& world, PositionBoard* board) {
   RunSetup setup;
   TrainRequest& request = setup.request;
   Violations violations;
@@ -157,6 +191,9 @@ RunSetup agree_on_run(int argc, char** argv, const Communicator& world) {
     violations.attempt([&] { gmm_request(request.options.kernels, request.flags); });
     open_inputs(request.options, world.size(), start_error, setup.inputs, violations);
     if (!violations.empty()) throw ConfigError(without_repeats(violations.list()), violations.cause());
+  });
+  open_examples_of(request.options, setup.inputs, world, board);
+  agree(world, [&] {
     request.rate_reason = settle_rate(request.options, setup.inputs);
     settle_routing(request.options, setup.inputs);
   });

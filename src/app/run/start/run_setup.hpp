@@ -1,13 +1,14 @@
 // A training run before its first step: what was asked, checked on every rank and agreed on by all.
 #pragma once
 
-#include "moeloom/io/token_source.hpp"
 #include "moeloom/train/checkpoint/checkpoint.hpp"
 #include "moeloom/train/checkpoint/verify.hpp"
 
 #include "cli/environment.hpp"
 #include "cli/options.hpp"
+#include "run/start/run_data.hpp"
 #include "run/start/run_lock.hpp"
+#include "text/model_text.hpp"
 
 namespace moeloom {
 
@@ -25,11 +26,12 @@ struct RunInputs {
   bool resumes = false;                  // `weights` is a checkpoint that the run goes on from
   std::optional<TrainerState> recorded;  // of that checkpoint
   ModelConfig config;
-  std::set<std::string> frozen;  // names of parameters
-  std::unique_ptr<TokenSource> tokens;
-  TokenFormat format = TokenFormat::kText;
+  std::set<std::string> frozen;   // names of parameters
+  std::filesystem::path words;    // the folder whose tokenizer and template go along; empty: none
+  std::optional<ModelText> text;  // what ids mean; none: it is not known
+  RunData data;
   /// "byte" or "token"
-  std::string unit() const { return format == TokenFormat::kText ? "byte" : "token"; }
+  std::string unit() const { return text && text->is_bytes() ? "byte" : "token"; }
 };
 
 struct RunSetup {
@@ -38,7 +40,8 @@ struct RunSetup {
 };
 /// Parses and opens on every rank and compares: ranks that were given different options are an error.
 /// Collective; throws AgreedError with everything that is wrong with options, environment and files.
-RunSetup agree_on_run(int argc, char** argv, const Communicator& world);
+/// `board`, if there is one, is told how rank 0 gets on with tokenizing.
+RunSetup agree_on_run(int argc, char** argv, const Communicator& world, PositionBoard* board = nullptr);
 
 /// Makes numbers of --lr auto and its warm-up, as train.conf keeps them: those of the run that is resumed, or
 /// else by the model's width -> why; empty: a rate was said.

@@ -1,0 +1,30 @@
+// What a run trains on, as it is named: one file, or several with weights.
+#pragma once
+
+#include "moeloom/io/token_source.hpp"
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace moeloom {
+
+struct DataSource {
+  std::filesystem::path file;
+  double weight = 1;  // by the sum of all weights: its share of the sequences
+  bool operator==(const DataSource&) const = default;
+};
+
+/// "a.jsonl:0.7,b.bin:0.3"; a file whose name holds commas or colons may stand alone. Throws BadValue for a
+/// weight that is not positive.
+std::vector<DataSource> read_sources(const std::string& text);
+std::string sources_text(const std::vector<DataSource>& sources);
+
+/// Names without their folders, for people.
+std::string names_of(const std::vector<DataSource>& sources);
+
+/// Whether a file holds a record a line: .jsonl, where no other format is asked for.
+bool holds_records(const std::filesystem::path& file, const std::optional<TokenFormat>& format);
+
+}  // namespace moeloom

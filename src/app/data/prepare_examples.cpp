@@ -1,0 +1,236 @@
+#include "data/prepare_examples.hpp"
+
+#include "moeloom/base/errors.hpp"
+#include "moeloom/base/parallel.hpp"
+#include "moeloom/io/checksum.hpp"
+#include "moeloom/io/file_lock.hpp"
+#include "moeloom/io/mapped_file.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
+namespace moeloom {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kMostReasons = 5;
+constexpr std::size_t kPartBytes = std::size_t{4} << 20;  // read, tokenized and written at a time
+
+/// While it lives, work is shared among all processors that this process may use.
+class AllProcessors {
+ public:
+  AllProcessors() : before_(threads()) {
+    set_threads(static_cast<int>(std::max(1U, std::thread::hardware_concurrency())));
+  }
+  AllProcessors(const AllProcessors&) = delete;
+  AllProcessors& operator=(const AllProcessors&) = delete;
+  ~AllProcessors() { set_threads(before_); }
+
+ private:
+  const int before_;
+};
+
+std::string_view text_of(const MappedFile& file) {
+  return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
+}
+
+/// The next part of `text`, of whole lines.
+std::string_view part_at(std::string_view text, std::size_t begin) {
+  if (text.size() - begin <= kPartBytes) return text.substr(begin);
+  const std::size_t end = text.find('\n', begin + kPartBytes);
+  return text.substr(begin, end == std::string_view::npos ? text.size() - begin : end + 1 - begin);
+}
+
+/// What one file becomes, part by part in its order.
+class Preparation {
+ public:
+  Preparation(const DataSource& source, const RecordReader& reader, const PrepareSettings& settings,
+              PositionBoard* board, ExampleFileWriter& writer, Prepared& result)
+      : source_(source),
+        reader_(reader),
+        settings_(settings),
+        board_(board),
+        writer_(writer),
+        result_(result) {}
+
+  void records(std::string_view text) {
+    for (std::size_t begin = 0; begin < text.size();) {
+      const std::string_view part = part_at(text, begin);
+      add_records(part);
+      begin += part.size();
+      go_on(board_);
+    }
+  }
+
+  /// A document of any length is tokenized in parts that end with a line.
+  void document(std::string_view text) {
+    std::vector<std::string_view> parts;
+    for (std::size_t begin = 0; begin < text.size(); begin += parts.back().size())
+      parts.push_back(part_at(text, begin));
+    Example rest;
+    for (std::size_t first = 0; first < parts.size(); first += at(threads())) {
+      const std::size_t count = std::min(parts.size() - first, at(threads()));
+      std::vector<Example> examples(count);
+      parallel_for(static_cast<Index>(count),
+                   [&](Index i) { examples[at(i)] = reader_.document(parts[first + at(i)]); });
+      for (const Example& each : examples) append(each, rest);
+      add_whole(rest, false);
+      go_on(board_);
+    }
+    add_whole(rest, true);
+  }
+
+  void tokens(const TokenSource& tokens) {
+    std::vector<std::int32_t> ids;
+    for (Index begin = 0; begin < tokens.size(); begin += settings_.sequence_length) {
+      ids.resize(at(std::min(settings_.sequence_length, tokens.size() - begin)));
+      tokens.read(begin, std::ssize(ids), ids.data());
+      writer_.add(Example{{ids.begin(), ids.end()}, std::vector<std::uint8_t>(ids.size(), 1)});
+      if (begin / settings_.sequence_length % 4096 == 0) go_on(board_);
+    }
+  }
+
+ private:
+  struct Line {
+    std::string_view text;
+    Index number;
+    Example example = {};
+    std::string error = {};
+  };
+
+  void add_records(std::string_view part) {
+    std::vector<Line> lines;
+    for (std::size_t begin = 0; begin < part.size();) {
+      const std::size_t end = std::min(part.find('\n', begin), part.size());
+      std::string_view line = part.substr(begin, end - begin);
+      ++line_number_;
+      if (line.find_first_not_of(" \t\r") != std::string_view::npos) lines.push_back({line, line_number_});
+      begin = end + 1;
+    }
+    parallel_for(std::ssize(lines), [&](Index i) {
+      Line& line = lines[at(i)];
+      try {
+        line.example = reader_.read(line.text, source_.file.string() + ":" + std::to_string(line.number));
+      } catch (const Error& error) {
+        line.error = error.what();
+      }
+    });
+    for (const Line& line : lines) take(line);
+  }
+
+  void take(const Line& line) {
+    if (line.error.empty() && !line.example.ids.empty()) return writer_.add(line.example);
+    const std::string why =
+        !line.error.empty() ? line.error
+                            : source_.file.string() + ":" + std::to_string(line.number) + ": it has no token";
+    if (++result_.skipped > settings_.skip_bad)
+      throw IoError(why + (settings_.skip_bad == 0 ? ""
+                                                   : "; this is the " + std::to_string(result_.skipped) +
+                                                         "th line that cannot be used"));
+    if (result_.why_skipped.size() < kMostReasons) result_.why_skipped.push_back(why);
+  }
+
+  static void append(const Example& more, Example& to) {
+    to.ids.insert(to.ids.end(), more.ids.begin(), more.ids.end());
+    to.learned.insert(to.learned.end(), more.learned.begin(), more.learned.end());
+  }
+
+  /// Examples of the sequence length; with `all` also a shorter last one. What is left stays in `rest`.
+  void add_whole(Example& rest, bool all) {
+    const std::size_t length = at(settings_.sequence_length);
+    std::size_t begin = 0;
+    while (rest.ids.size() - begin >= length || (all && begin < rest.ids.size())) {
+      const std::size_t count = std::min(length, rest.ids.size() - begin);
+      writer_.add(ExampleView{std::span(rest.ids).subspan(begin, count),
+                              std::span(rest.learned).subspan(begin, count)});
+      begin += count;
+    }
+    rest.ids.erase(rest.ids.begin(), rest.ids.begin() + static_cast<std::ptrdiff_t>(begin));
+    rest.learned.erase(rest.learned.begin(), rest.learned.begin() + static_cast<std::ptrdiff_t>(begin));
+  }
+
+  const DataSource& source_;
+  const RecordReader& reader_;
+  const PrepareSettings& settings_;
+  PositionBoard* board_;
+  ExampleFileWriter& writer_;
+  Prepared& result_;
+  Index line_number_ = 0;
+};
+
+/// Of a file that may be too large to be read again at every start: its size, time, beginning and end.
+std::string fingerprint_of(const fs::path& path, std::string_view text) {
+  constexpr std::size_t kEnds = std::size_t{1} << 20;
+  const std::string_view first = text.substr(0, kEnds),
+                         last = text.substr(text.size() - std::min(kEnds, text.size()));
+  return std::to_string(text.size()) + " bytes of " +
+         std::to_string(fs::last_write_time(path).time_since_epoch().count()) + ", " +
+         hex_text(checksum(std::as_bytes(std::span(first)))) + " to " +
+         hex_text(checksum(std::as_bytes(std::span(last))));
+}
+
+std::string key_of(const DataSource& source, const std::string& fingerprint, const RecordReader& reader,
+                   const PrepareSettings& settings) {
+  const char* format = !settings.format ? "auto" : *settings.format == TokenFormat::kText ? "text" : "ids";
+  return "moeloom examples 1\n" + fs::absolute(source.file).string() + "\n" + fingerprint + "\n" +
+         reader.key() + "\nformat " + format + ", documents in " + std::to_string(settings.sequence_length) +
+         "\nskips " + std::to_string(settings.skip_bad);
+}
+
+bool is_made(const fs::path& examples, const std::string& key) {
+  if (!fs::exists(examples)) return false;
+  try {
+    const ExampleFile file(examples);
+    if (file.key() != key) return false;
+    file.check_content();
+    return true;
+  } catch (const IoError&) {
+    return false;  // damaged: it is made again
+  }
+}
+
+FileLock wait_for(const fs::path& path, PositionBoard* board) {
+  for (;;) {
+    if (std::optional<FileLock> lock = FileLock::take(path)) return std::move(*lock);
+    go_on(board);
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  }
+}
+
+}  // namespace
+
+Prepared prepare_examples(const DataSource& source, const RecordReader& reader,
+                          const PrepareSettings& settings, PositionBoard* board) {
+  const auto start = std::chrono::steady_clock::now();
+  const MappedFile file(source.file);
+  const std::string_view text = text_of(file);
+  const std::string key = key_of(source, fingerprint_of(source.file, text), reader, settings);
+  fs::create_directories(settings.cache);
+  Prepared result{
+      .examples = settings.cache / (hex_text(checksum(std::as_bytes(std::span(key)))) + ".examples"),
+      .bytes = static_cast<Index>(text.size())};
+  const FileLock lock = wait_for(fs::path(result.examples).replace_extension(".lock"), board);
+  result.found = is_made(result.examples, key);
+  if (result.found) return result;
+  const AllProcessors all;
+  ExampleFileWriter writer(result.examples, key);
+  Preparation preparation(source, reader, settings, board, writer, result);
+  const TokenFormat format = settings.format.value_or(guess_token_format(source.file));
+  if (holds_records(source.file, settings.format))
+    preparation.records(text);
+  else if (format == TokenFormat::kText)
+    preparation.document(text);
+  else
+    preparation.tokens(TokenSource(source.file, format));
+  if (writer.examples() == 0)
+    throw IoError(
+        source.file.string() + ": there is no example in it" +
+        (result.skipped > 0 ? "; " + std::to_string(result.skipped) + " lines cannot be used" : ""));
+  writer.finish();
+  result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return result;
+}
+
+}  // namespace moeloom

@@ -1,0 +1,35 @@
+// A file of text, conversations or token ids as a file of tokenized examples: made once, found again by a
+// key.
+#pragma once
+
+#include "moeloom/base/position_board.hpp"
+#include "moeloom/io/example_file.hpp"
+
+#include "data/data_source.hpp"
+#include "data/record_reader.hpp"
+
+namespace moeloom {
+
+struct PrepareSettings {
+  std::filesystem::path cache;        // the folder where examples are kept
+  std::optional<TokenFormat> format;  // none: guessed from the name
+  Index sequence_length = 256;        // documents are cut into examples of so many tokens
+  Index skip_bad = 0;                 // lines that may be left out
+};
+
+/// What was made of a file, or found made.
+struct Prepared {
+  std::filesystem::path examples;             // ExampleFile
+  bool found = false;                         // as an earlier run had made it
+  Index bytes = 0;                            // of the file
+  Index skipped = 0;                          // lines
+  std::vector<std::string> why_skipped = {};  // of the first ones
+  double seconds = 0;
+};
+
+/// One process calls it, on all processors that it may use; another that makes the same file is waited for.
+/// `board` is told of every part. Throws IoError, ConfigError with file and line.
+Prepared prepare_examples(const DataSource& source, const RecordReader& reader,
+                          const PrepareSettings& settings, PositionBoard* board);
+
+}  // namespace moeloom

@@ -1,0 +1,31 @@
+// A line of data to an example: a document, or a conversation by the model's chat template.
+#pragma once
+
+#include "moeloom/io/example_file.hpp"
+#include "moeloom/text/learned.hpp"
+
+#include <string>
+#include <string_view>
+
+#include "text/model_text.hpp"
+
+namespace moeloom {
+
+class RecordReader {
+ public:
+  /// `text` must outlive it. now: what a template's strftime_now shows.
+  RecordReader(const ModelText& text, LearnRule rule, std::tm now);
+
+  /// Of a line of .jsonl. Any thread. Throws IoError, ConfigError, which name `origin`: "chats.jsonl:12".
+  Example read(std::string_view line, const std::string& origin) const;
+  /// Of a part of a document: every token is learned.
+  Example document(std::string_view text) const;
+  /// What the examples depend on beside the file: tokenizer, template and rule, in words.
+  std::string key() const;
+
+ private:
+  const ModelText& text_;
+  LearnOptions options_;
+};
+
+}  // namespace moeloom

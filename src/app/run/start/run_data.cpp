@@ -1,0 +1,142 @@
+#include "run/start/run_data.hpp"
+
+#include "moeloom/base/errors.hpp"
+
+#include <cmath>
+#include <ctime>
+
+#include "cli/option_values.hpp"
+
+namespace moeloom {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// What templates take for today: the day of the data, so that a run of tomorrow learns the same.
+std::tm day_of(const fs::path& file) {
+  const auto modified = std::chrono::file_clock::to_sys(fs::last_write_time(file));
+  const std::time_t seconds =
+      std::chrono::system_clock::to_time_t(std::chrono::floor<std::chrono::seconds>(modified));
+  std::tm day{};
+  gmtime_r(&seconds, &day);
+  return day;
+}
+
+std::vector<ExampleSource> sources_of(const RunData& data, const DataOptions& options) {
+  std::vector<ExampleSource> sources;
+  for (std::size_t i = 0; i < data.examples.size(); ++i)
+    sources.push_back({data.examples[i].get(), options.sources[i].weight});
+  return sources;
+}
+
+std::string percent(double share) {
+  return value_text(std::round(share * 1000) / 10) + " %";
+}
+
+}  // namespace
+
+bool trains_on_stream(const DataOptions& data, const ModelText* text) {
+  if (data.sources.size() != 1) return false;
+  const fs::path& file = data.sources.front().file;
+  if (holds_records(file, data.format)) return false;
+  return data.format.value_or(guess_token_format(file)) != TokenFormat::kText || text == nullptr ||
+         text->is_bytes();
+}
+
+void open_examples(const TrainOptions& options, const ModelText& text, const Communicator& world,
+                   PositionBoard* board, RunData& data) {
+  const DataOptions& asked = options.data;
+  const fs::path cache = asked.cache.empty() ? options.run.folder / "data" : asked.cache;
+  std::string made;
+  agree(world, [&] {
+    if (world.rank() != 0) return;
+    for (const DataSource& source : asked.sources) {
+      const RecordReader reader(text, asked.learn, day_of(source.file));
+      data.prepared.push_back(prepare_examples(source, reader,
+                                               {.cache = cache,
+                                                .format = asked.format,
+                                                .sequence_length = asked.sequence_length,
+                                                .skip_bad = asked.skip_bad},
+                                               board));
+      made += data.prepared.back().examples.string() + '\n';
+    }
+  });
+  std::istringstream paths(world.all_gather_text(made).front());
+  agree(world, [&] {
+    for (std::string path; std::getline(paths, path);)
+      data.examples.push_back(std::make_unique<ExampleFile>(path));
+    for (const DataSource& source : asked.sources)
+      data.bytes += static_cast<Index>(fs::file_size(source.file));
+  });
+}
+
+RunBatches::RunBatches(const RunData& data, const TrainOptions& options, const BatchShape& shape) {
+  if (data.tokens)
+    sampler_.emplace(*data.tokens, split_tokens(data.tokens->size(), options.data.heldout), shape,
+                     options.run.seed);
+  else
+    examples_.emplace(sources_of(data, options.data),
+                      ExampleBatchesSettings{.batch = shape,
+                                             .seed = options.run.seed,
+                                             .too_long = options.data.too_long,
+                                             .heldout = options.data.heldout});
+}
+
+BatchSource RunBatches::source() const {
+  return sampler_ ? BatchSource(*sampler_) : BatchSource(*examples_);
+}
+
+std::vector<Batch> RunBatches::heldout(Index count, Index per_batch, Index rank) const {
+  return sampler_ ? sampler_->heldout(count, per_batch, rank) : examples_->heldout(count, per_batch, rank);
+}
+
+std::vector<std::pair<std::string, std::string>> facts_of(const RunData& data, const DataOptions& options,
+                                                          const std::string& unit) {
+  if (data.tokens)
+    return {{"data", options.sources.front().file.filename().string() + ", " +
+                         std::to_string(data.tokens->size()) + " " + unit + "s"}};
+  std::vector<std::pair<std::string, std::string>> facts;
+  for (std::size_t i = 0; i < data.examples.size(); ++i) {
+    const ExampleFile& file = *data.examples[i];
+    std::string text = options.sources[i].file.filename().string() + ", " + std::to_string(file.examples()) +
+                       " examples, " + std::to_string(file.tokens()) + " tokens, " +
+                       percent(static_cast<double>(file.targets()) / static_cast<double>(file.tokens())) +
+                       " learned";
+    if (options.sources.size() > 1) text += ", weight " + value_text(options.sources[i].weight);
+    facts.emplace_back("data", text);
+  }
+  return facts;
+}
+
+Event event_of(const Prepared& prepared) {
+  Event event;
+  event.with(prepared.found ? "found_tokenized" : "tokenized", prepared.examples.string());
+  if (!prepared.found)
+    event.with("seconds", prepared.seconds)
+        .with("MB/s", static_cast<double>(prepared.bytes) / 1e6 / std::max(prepared.seconds, 1e-9));
+  if (prepared.skipped > 0) event.with("skipped_lines", prepared.skipped);
+  return event;
+}
+
+std::vector<Event> progress_events(const RunData& data, const DataOptions& options,
+                                   const ExampleBatches& batches, Index step) {
+  std::vector<Event> events;
+  for (std::size_t i = 0; i < data.examples.size(); ++i) {
+    const auto source = static_cast<Index>(i);
+    const ExampleProgress done = batches.progress(source, step);
+    const ExampleCounts& counts = batches.counts(source);
+    events.push_back(Event()
+                         .with("source", options.sources[i].file.filename().string())
+                         .with("epochs", done.epochs)
+                         .with("tokens", done.tokens)
+                         .with("learned", done.targets)
+                         .with("heldout", counts.heldout)
+                         .with("too_long", counts.too_long)
+                         .with("tokens_left_out", counts.left_out)
+                         .with("nothing_to_learn", counts.unlearned)
+                         .with("positions_used", counts.used_share));
+  }
+  return events;
+}
+
+}  // namespace moeloom

@@ -1,0 +1,45 @@
+// A line's members, and the messages made of them.
+#pragma once
+
+#include "moeloom/text/conversation.hpp"
+
+#include <initializer_list>
+
+namespace moeloom {
+
+/// A line that is being read; its complaints name where it stands.
+class ConversationLine {
+ public:
+  ConversationLine(const JsonValue& line, const std::string& origin) : line_(line), origin_(origin) {}
+
+  /// The member if it is there and not null.
+  const JsonValue* find(std::string_view key) const;
+  [[noreturn]] void fail(const std::string& reason) const;
+  /// What a member is to be: "messages[2].role: expected a text, found 7".
+  [[noreturn]] void fail_type(const std::string& member, const char* expected, const JsonValue* found) const;
+
+  const std::string& text(const JsonValue* value, const std::string& member) const;
+  const JsonValue::Array& array(const JsonValue* value, const std::string& member) const;
+  /// An array, or a text that holds one as JSON.
+  JsonValue array_or_json(const JsonValue& value, const std::string& member) const;
+
+ private:
+  const JsonValue& line_;
+  const std::string& origin_;
+};
+
+JsonValue json_text_value(std::string text);
+JsonValue message_of(const std::string& role, JsonValue content);
+
+/// A conversation's messages, out of each shape.
+Conversation read_openai(const ConversationLine& line);
+Conversation read_sharegpt(const ConversationLine& line);
+Conversation read_alpaca(const ConversationLine& line);
+
+/// [{"name", "arguments"}] or one of them, as tool calls of OpenAI's shape; arguments in a text are parsed.
+JsonValue tool_calls_of(const ConversationLine& line, const JsonValue& calls, const std::string& member);
+
+/// Throws unless the roles are in order.
+void check_roles(const ConversationLine& line, const JsonValue::Array& messages);
+
+}  // namespace moeloom

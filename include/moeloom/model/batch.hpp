@@ -4,7 +4,6 @@
 #include "moeloom/base/index.hpp"
 
 #include <cstdint>
-#include <span>
 #include <vector>
 
 namespace moeloom {

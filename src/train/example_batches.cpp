@@ -58,7 +58,6 @@ StepTokens tokens_in(std::span<const Piece> pieces) {
   return sum;
 }
 
-/// Ids of a piece, each with the learned one behind it as its target: the last has none.
 void append(const ExampleFile& file, const Piece& piece, Batch& batch) {
   const ExampleView example = file.example(piece.example);
   const auto ids = example.ids.subspan(piece.begin, piece.length);
@@ -70,9 +69,10 @@ void append(const ExampleFile& file, const Piece& piece, Batch& batch) {
   batch.segment_offsets.push_back(std::ssize(batch.input_ids));
 }
 
-/// Up to `tokens`: a segment of its own, which nothing counts.
-void pad(Batch& batch, Index tokens) {
+void pad(Batch& batch) {
   batch.is_real.resize(batch.input_ids.size(), 1);
+  const Index tokens = batch.tokens();
+  require(std::ssize(batch.input_ids) <= tokens, "the examples of a row must fit into a sequence");
   if (std::ssize(batch.input_ids) == tokens) return;
   batch.input_ids.resize(at(tokens), 0);
   batch.targets.resize(at(tokens), kIgnored);
@@ -81,6 +81,23 @@ void pad(Batch& batch, Index tokens) {
 }
 
 }  // namespace
+
+std::vector<Piece> pieces_of(const ExampleFile& file) {
+  require(file.examples() <= Index{std::numeric_limits<std::uint32_t>::max()},
+          "a file of examples has fewer than 2^32");
+  std::vector<Piece> pieces;
+  for (Index i = 0; i < file.examples(); ++i)
+    pieces.push_back({static_cast<std::uint32_t>(i), 0, static_cast<std::uint32_t>(file.length(i)),
+                      static_cast<std::uint32_t>(file.targets(i))});
+  return pieces;
+}
+
+void append_row(const ExampleFile& file, std::span<const Piece> row, Batch& batch) {
+  if (batch.segment_offsets.empty()) batch.segment_offsets.push_back(0);
+  ++batch.sequences;
+  for (const Piece& piece : row) append(file, piece, batch);
+  pad(batch);
+}
 
 ExampleBatches::ExampleBatches(const std::vector<ExampleSource>& sources,
                                const ExampleBatchesSettings& settings)
@@ -112,16 +129,11 @@ ExampleBatches::ExampleBatches(const std::vector<ExampleSource>& sources,
 }
 
 ExampleBatches::Source ExampleBatches::make_source(const ExampleFile& file) const {
-  require(file.examples() <= Index{std::numeric_limits<std::uint32_t>::max()},
-          "a file of examples has fewer than 2^32");
   Source source{
       .file = &file, .train = {}, .heldout = {}, .counts = {.examples = file.examples()}, .epochs = {}};
   const std::vector<bool> is_heldout = choose_heldout(file.examples(), settings_.heldout);
   std::vector<Piece> train, heldout;
-  for (Index i = 0; i < file.examples(); ++i)
-    (is_heldout[at(i)] ? heldout : train)
-        .push_back({static_cast<std::uint32_t>(i), 0, static_cast<std::uint32_t>(file.length(i)),
-                    static_cast<std::uint32_t>(file.targets(i))});
+  for (const Piece& piece : pieces_of(file)) (is_heldout[piece.example] ? heldout : train).push_back(piece);
   ExampleCounts unused;
   source.heldout = PackedRows(learnable_pieces(file, heldout, settings_, unused),
                               settings_.batch.sequence_length, kHeldoutSeed, 0);
@@ -162,14 +174,10 @@ ExampleBatches::Row ExampleBatches::row(Index number) const {
 template <typename RowOf>
 Batch ExampleBatches::batch_of(Index begin, Index end, RowOf row_of) const {
   Batch batch;
-  batch.sequences = end - begin;
   batch.sequence_length = settings_.batch.sequence_length;
-  if (begin == end) return batch;
-  batch.segment_offsets.push_back(0);
   for (Index number = begin; number < end; ++number) {
     const Row row = row_of(number);
-    for (const Piece& piece : row.pieces) append(*row.source->file, piece, batch);
-    pad(batch, (number - begin + 1) * batch.sequence_length);
+    append_row(*row.source->file, row.pieces, batch);
   }
   return batch;
 }

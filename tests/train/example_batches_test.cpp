@@ -255,6 +255,21 @@ TEST(ExampleBatches, TooLongExamplesFollowTheRule) {
   EXPECT_GT(split.targets, cut.targets) << "the second half of an example is learned";
 }
 
+/// For whoever reads a whole file, in its order or in another.
+TEST(ExampleBatches, RowsOfAFileAreBuiltByThemselves) {
+  const MadeUpExamples examples({.examples = 9, .longest = 8});
+  const std::vector<Piece> pieces = pieces_of(examples.file());
+  Batch batch;
+  batch.sequence_length = kRowLength;
+  std::vector<Segment> expected;
+  for (Index i = 0; i < 9; ++i) expected.push_back(segment_of(examples.example(i)));
+  for (std::size_t first = 0; first < 9; first += 3)
+    append_row(examples.file(), std::span(pieces).subspan(first, 3), batch);
+  EXPECT_EQ(batch.sequences, 3);
+  EXPECT_EQ(segments_of(batch), expected);
+  EXPECT_THROW(append_row(examples.file(), pieces, batch), ShapeError);
+}
+
 TEST(ExampleBatches, RefusesWhatCannotBeLearnedOrDealt) {
   const testing::TemporaryFolder folder;
   ExampleFileWriter writer(folder / "unlearned", "");

@@ -11,9 +11,17 @@
 #include "moeloom/train/packing.hpp"
 
 #include <map>
+#include <span>
 #include <vector>
 
 namespace moeloom {
+
+/// The examples of a file, whole.
+std::vector<Piece> pieces_of(const ExampleFile& file);
+/// Adds a sequence to a batch of sequence_length: the pieces of a row, each a segment, each id with the
+/// learned one behind it as its target (the last of a piece has none); then padding, a segment that nothing
+/// counts. Throws ShapeError for more tokens than a sequence has.
+void append_row(const ExampleFile& file, std::span<const Piece> row, Batch& batch);
 
 struct ExampleSource {
   const ExampleFile* file = nullptr;

@@ -96,8 +96,8 @@ class Trainer {
   /// Steps are numbered from 0. Collective over the world. Throws AgreedError, the same on every rank, when
   /// the loss or the gradient is not finite and on_nan is kStop: it names the step, where it was met first
   /// (a layer, or a parameter and its expert), and on which ranks; and when no token of the step is a target.
-  /// Throws DifferenceError, also on every
-  /// rank, where a check of the settings finds replicas or two runs of a step that differ.
+  /// Throws DifferenceError, also on every rank, where a check of the settings finds replicas or two runs of
+  /// a step that differ.
   StepReport step(Index step);
   /// Mean of -log p over the counted targets of all ranks' batches, each rank giving the same number of
   /// batches. Collective over the world.

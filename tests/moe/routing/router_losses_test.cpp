@@ -201,6 +201,39 @@ TEST(RouterLosses, HaveTheGradientsOfTheirValues) {
   }
 }
 
+/// 5 and 3 of 8 tokens: what is a mean over the step has the gradients of one batch; a mean of the
+/// micro-batches' own losses has not.
+TEST(RouterLosses, OverTheStepHaveTheSameGradientsHoweverUnequalItsMicroBatches) {
+  const Matrix logits = random_matrix(8, 6, 5);
+  const auto statistics_of = [&](Index begin, Index end) {
+    Routing routing;
+    route(logits.view().rows_from(begin, end - begin), softmax_router(6, 2), routing);
+    RouterStatistics statistics(1, 6);
+    statistics.add(0, routing, {});
+    return statistics;
+  };
+  const RouterStatistics whole = statistics_of(0, 8);
+  for (const BalanceOver over : {BalanceOver::kGlobalBatch, BalanceOver::kMicroBatch}) {
+    const BalanceSettings balance{.pooled = false, .over = over};
+    const RouterLossGradient all =
+        router_loss_gradient(0, whole, whole.chosen(), whole.chosen(), balance, 1, 1);
+    for (const auto& [begin, end] : {std::pair<Index, Index>{0, 5}, {5, 8}}) {
+      const RouterStatistics s = statistics_of(begin, end);
+      const ChosenCounts& f = over == BalanceOver::kGlobalBatch ? whole.chosen() : s.chosen();
+      const RouterLossGradient part =
+          router_loss_gradient(0, s, s.chosen(), f, balance, 1, 1, {.micro_batches = 2, .tokens = 8});
+      EXPECT_EQ(part.d_log_sum_exp, all.d_log_sum_exp);
+      if (over == BalanceOver::kGlobalBatch) {
+        EXPECT_EQ(part.d_probability, all.d_probability);
+      } else {
+        const RouterLossGradient alone = router_loss_gradient(0, s, s.chosen(), s.chosen(), balance, 1, 1);
+        for (std::size_t e = 0; e < 6; ++e)
+          EXPECT_NEAR(part.d_probability[e], alone.d_probability[e] / 2, 1e-8);
+      }
+    }
+  }
+}
+
 TEST(RouterLosses, RefuseSequencesOfJoinedLayers) {
   Violations violations;
   check_balance({.pooled = true, .over = BalanceOver::kSequence}, violations);

@@ -83,6 +83,7 @@
 #include "moeloom/model/parameters.hpp"
 
 // The step, and what is kept of it.
+#include "moeloom/text/token_stream.hpp"
 #include "moeloom/text/tokenizer.hpp"
 #include "moeloom/text/utf8.hpp"
 #include "moeloom/train/batch_sampler.hpp"

@@ -45,6 +45,7 @@
 #include "moeloom/io/safetensors.hpp"
 #include "moeloom/io/safetensors_shards.hpp"
 #include "moeloom/io/text_file.hpp"
+#include "moeloom/io/token_file_writer.hpp"
 #include "moeloom/io/token_source.hpp"
 
 // Ranks and what they tell each other.

@@ -19,6 +19,7 @@ Commands
   generate  text from a model, after a prompt
   inspect   what a model or a checkpoint holds, and what each rank would hold of it
   convert   a model's folder into another: experts from a dense MLP, listed or stacked experts, format, shards
+  tokenize  text, jsonl and folders of them into a file of token ids, or lines into ids and back
   kernels   the kernels, what each replaces, and the decision for a model and mesh
   bench     bench ep: a layer and a training step at every ep, checked, timed, with a report
   calibrate measures this machine for plan: products, memory, and under mpirun the ways between ranks

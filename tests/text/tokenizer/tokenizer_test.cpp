@@ -104,6 +104,23 @@ TEST(Tokenizer, JoinsMatchesToTheirNeighboursByEachBehavior) {
   }
 }
 
+TEST(Tokenizer, CountsSuperscriptsAsNoPartOfAWord) {
+  const std::string model =
+      R"({"type": "BPE", "ignore_merges": true, "merges": [], "vocab": {"a": 0, "\u00b2": 1,
+      "a\u00b2": 2, "\u00aa": 3, "a\u00aa": 4}})";
+  const Tokenizer tokenizer = with(R"("pre_tokenizer": {"type": "Whitespace"})", model);
+  EXPECT_EQ(tokenizer.encode("a\u00b2", false), (Ids{0, 1}));
+  EXPECT_EQ(tokenizer.encode("a\u00aa", false), (Ids{4}));
+}
+
+TEST(Tokenizer, FallsBackToTheBytesOfByteLevelLetters) {
+  const std::string model = R"({"type": "BPE", "byte_fallback": true, "merges": [],
+      "vocab": {"<0x20>": 0, "<0xC4>": 1, "<0xA0>": 2, "a": 3}})";
+  const Tokenizer tokenizer =
+      with(R"("pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false})", model);
+  EXPECT_EQ(tokenizer.encode(" a", false), (Ids{1, 2, 3}));  // the letter of a space is U+0120
+}
+
 TEST(Tokenizer, OffsetsOfIllFormedTextsAreThoseOfTheBytesGiven) {
   const Tokenizer tokenizer = with(R"("added_tokens": [{"id": 9, "content": "�", "normalized": false}])");
   const Encoding encoding = tokenizer.encode_with_offsets(

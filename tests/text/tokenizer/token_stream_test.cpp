@@ -19,14 +19,10 @@ std::string streamed(const Tokenizer& tokenizer, const std::vector<std::uint32_t
   return text + stream.finish();
 }
 
-Tokenizer tokenizer_named(const std::string& name) {
-  return Tokenizer::load(testing::tokenizer_root() / name / "tokenizer.json");
-}
-
 TEST(TokenStream, GivesWhatDecodeGivesForEveryTextOfTheFiles) {
   for (const std::string& name : testing::tokenizer_names()) {
     SCOPED_TRACE(name);
-    const Tokenizer tokenizer = tokenizer_named(name);
+    const Tokenizer& tokenizer = testing::tokenizer_named(name);
     for (const JsonValue& line : testing::json_lines(testing::tokenizer_root() / name / "cases.jsonl")) {
       const std::vector<std::uint32_t> ids = testing::ids_in(member(line, "ids"));
       constexpr std::size_t kShort = 2000;  // what it holds back has no more to do with a long text

@@ -168,8 +168,7 @@ TEST(Tokenizer, MergesAWordOfAnyLengthInTimeThatGrowsWithIt) {
 }
 
 TEST(Tokenizer, EncodesManyTextsByManyThreadsAsByOne) {
-  const std::string name = testing::tokenizer_names().front();
-  const Tokenizer tokenizer = Tokenizer::load(testing::tokenizer_root() / name / "tokenizer.json");
+  const Tokenizer& tokenizer = testing::tokenizer_named(testing::tokenizer_names().front());
   std::vector<std::string> texts;
   for (int i = 0; i < 500; ++i)
     texts.push_back("text " + std::to_string(i % 37) + std::string(i % 5, ' ') + "é");

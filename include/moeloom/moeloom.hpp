@@ -46,6 +46,7 @@
 #include "moeloom/io/safetensors.hpp"
 #include "moeloom/io/safetensors_shards.hpp"
 #include "moeloom/io/text_file.hpp"
+#include "moeloom/io/token_file_writer.hpp"
 #include "moeloom/io/token_source.hpp"
 
 // Ranks and what they tell each other.
@@ -86,7 +87,11 @@
 #include "moeloom/model/sampling.hpp"
 
 // The step, and what is kept of it.
+#include "moeloom/text/chat_model.hpp"
 #include "moeloom/text/chat_template.hpp"
+#include "moeloom/text/conversation.hpp"
+#include "moeloom/text/learned.hpp"
+#include "moeloom/text/token_stream.hpp"
 #include "moeloom/text/tokenizer.hpp"
 #include "moeloom/text/utf8.hpp"
 #include "moeloom/train/batch_sampler.hpp"

@@ -34,6 +34,7 @@ struct Target {
 std::span<const Target> targets();
 
 std::vector<Target> io_targets();
+std::vector<Target> tokenizer_targets();
 std::vector<Target> model_targets();
 std::vector<Target> app_targets();
 

@@ -130,6 +130,27 @@ OptionTable table_of(ConvertOptions& options, Upcycling& upcycling) {
   return table;
 }
 
+OptionTable table_of(TokenizeOptions& options) {
+  OptionTable table;
+  table.group("Options");
+  table.add("model", "DIR", "a folder with tokenizer.json, or that file", options.model);
+  table.add("in", "LIST",
+            "files and folders, with commas: a line of a .jsonl is a document, {\"text\": ...}, any other "
+            "file is one",
+            options.in);
+  table.add("out", "FILE", "the tokens: with an .idx beside it Megatron's, which train --data reads",
+            options.out);
+  table.add_choice("format", "raw: 32-bit integers alone", options.raw, {{"megatron", false}, {"raw", true}});
+  table.add("special", "BOOL", "with the tokens that tokenizer.json puts around a text", options.special);
+  table.add("end-token", "TOKEN", "stands behind each document", options.end_token);
+  table.add("overwrite", "BOOL", "replace the output, and begin anew where a run was ended",
+            options.overwrite);
+  table.add("threads", "N", "0: OMP_NUM_THREADS, or else all processors", options.threads);
+  table.add("ids", "BOOL", "instead: print the ids of each line of the input", options.ids);
+  table.add("decode", "BOOL", "instead: print the text of each line of ids", options.decode);
+  return table;
+}
+
 OptionTable table_of(KernelsOptions& options) {
   OptionTable table;
   add_model_options(table, options.model);
@@ -246,6 +267,24 @@ ConvertOptions parse_convert_options(int argc, const char* const* argv) {
   return options;
 }
 
+TokenizeOptions parse_tokenize_options(int argc, const char* const* argv) {
+  TokenizeOptions options;
+  Mistakes mistakes;
+  const Layer layer = read_command_line(table_of(options), argc, argv, mistakes);
+  require_model(options.model, mistakes);
+  Violations& violations = mistakes.violations;
+  const bool writes = !options.ids && !options.decode;
+  violations.unless(!(options.ids && options.decode), "--ids and --decode are two ways; give one");
+  for (const char* name : {"in", "out"})
+    violations.unless(!writes || layer.contains(name) || mistakes.unread.contains(name),
+                      "--" + std::string(name) + " is needed, or --ids true, or --decode true");
+  violations.unless(writes || !layer.contains("out"),
+                    "--out takes no lines: remove it, or --ids and --decode");
+  check_threads(options.threads, violations);
+  violations.throw_if_any();
+  return options;
+}
+
 KernelsOptions parse_kernels_options(int argc, const char* const* argv) {
   KernelsOptions options;
   Mistakes mistakes;
@@ -294,6 +333,13 @@ std::string convert_help() {
          "  moeloom convert DENSE_DIR MOE_DIR --experts 8 --top-k 2\n"
          "  moeloom convert SRC DST --layout stacked\n" +
          table_of(options, upcycling).help();
+}
+
+std::string tokenize_help() {
+  return help_of<TokenizeOptions>(
+      "moeloom tokenize: text into token ids\n\n"
+      "  moeloom tokenize --model DIR --in corpus.txt,more/ --out data.bin\n"
+      "  echo \"In the beginning\" | moeloom tokenize --model DIR --ids true\n");
 }
 
 std::string kernels_help() {

@@ -17,8 +17,11 @@ std::string moeloom_help() {
 Commands
   train     train a model on text or tokens, or go on with a run
   generate  text from a model, after a prompt
+  chat      a conversation with a model, by its chat template
+  eval      how well a model predicts texts and conversations, by source and by example
   inspect   what a model or a checkpoint holds, and what each rank would hold of it
   convert   a model's folder into another: experts from a dense MLP, listed or stacked experts, format, shards
+  tokenize  text, jsonl and folders of them into a file of token ids, or lines into ids and back
   kernels   the kernels, what each replaces, and the decision for a model and mesh
   bench     bench ep: a layer and a training step at every ep, checked, timed, with a report
   calibrate measures this machine for plan: products, memory, and under mpirun the ways between ranks

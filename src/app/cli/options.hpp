@@ -230,6 +230,19 @@ struct ConvertOptions {
   std::uint64_t seed = 0;
 };
 
+struct TokenizeOptions {
+  std::filesystem::path model;  // a folder with tokenizer.json, or that file
+  std::vector<std::string> in;  // files and folders
+  std::filesystem::path out;
+  bool raw = false;       // integers alone, no .idx
+  bool special = false;   // as the post-processor adds them
+  std::string end_token;  // behind each document; empty: none
+  bool overwrite = false;
+  bool ids = false;     // instead: each line's ids
+  bool decode = false;  // instead: the text of each line of ids
+  Index threads = 0;
+};
+
 struct KernelsOptions {
   ModelOptions model;
   Index ranks = 0;  // 0: as many as the command runs on
@@ -289,6 +302,7 @@ ChatOptions parse_chat_options(int argc, const char* const* argv, Violations& vi
 EvalOptions parse_eval_options(int argc, const char* const* argv, Violations& violations);
 InspectOptions parse_inspect_options(int argc, const char* const* argv);
 ConvertOptions parse_convert_options(int argc, const char* const* argv);
+TokenizeOptions parse_tokenize_options(int argc, const char* const* argv);
 KernelsOptions parse_kernels_options(int argc, const char* const* argv);
 CalibrateOptions parse_calibrate_options(int argc, const char* const* argv);
 PlanOptions parse_plan_options(int argc, const char* const* argv);
@@ -302,6 +316,7 @@ std::string chat_help();
 std::string eval_help();
 std::string inspect_help();
 std::string convert_help();
+std::string tokenize_help();
 std::string kernels_help();
 std::string calibrate_help();
 std::string plan_help();

@@ -1,6 +1,6 @@
 #include "moeloom/base/errors.hpp"
 #include "moeloom/io/document.hpp"
-#include "moeloom/train/packing.hpp"
+#include "moeloom/train/example_batches.hpp"
 
 #include <cmath>
 #include <cstdio>
@@ -58,28 +58,10 @@ class Evaluation {
   }
 
  private:
-  static std::vector<Piece> pieces_of(const ExampleFile& file) {
-    std::vector<Piece> pieces;
-    for (Index i = 0; i < file.examples(); ++i)
-      pieces.push_back(
-          {.example = static_cast<std::uint32_t>(i), .length = static_cast<std::uint32_t>(file.length(i))});
-    return pieces;
-  }
-
   void add(const ExampleFile& file, const PackedRows& rows, const std::vector<Index>& of_rank, Score& score,
            std::vector<Line>& lines) {
-    Batch batch{.sequences = std::ssize(of_rank), .sequence_length = length_, .input_ids = {}, .targets = {}};
-    batch.segment_offsets.push_back(0);
-    for (const Index row : of_rank) {
-      for (const Piece& piece : rows.row(row)) put(file.example(piece.example), piece.length, batch);
-      const std::size_t end = (batch.input_ids.size() + at(length_) - 1) / at(length_) * at(length_);
-      if (batch.input_ids.size() == end) continue;
-      batch.input_ids.resize(end, 0);
-      batch.targets.resize(end, kIgnored);
-      batch.is_real.resize(end, 0);
-      batch.segment_offsets.push_back(static_cast<Index>(end));
-    }
-    if (of_rank.empty()) batch.segment_offsets.clear();
+    Batch batch{.sequences = 0, .sequence_length = length_, .input_ids = {}, .targets = {}};
+    for (const Index row : of_rank) append_row(file, rows.row(row), batch);
     const std::vector<double> losses = model_.decoder().token_losses(batch);
     std::size_t place = 0;
     for (const Index row : of_rank) {
@@ -89,16 +71,6 @@ class Evaluation {
       }
       place = (place + at(length_) - 1) / at(length_) * at(length_);
     }
-  }
-
-  static void put(const ExampleView& example, std::size_t length, Batch& batch) {
-    for (std::size_t i = 0; i < length; ++i) {
-      const bool learned = i + 1 < length && example.learned[i + 1] != 0;
-      batch.input_ids.push_back(static_cast<std::int32_t>(example.ids[i]));
-      batch.targets.push_back(learned ? static_cast<std::int32_t>(example.ids[i + 1]) : kIgnored);
-      batch.is_real.push_back(1);
-    }
-    batch.segment_offsets.push_back(std::ssize(batch.input_ids));
   }
 
   Line take(const ExampleView& example, const Piece& piece, std::span<const double> losses,

@@ -13,49 +13,39 @@ std::size_t overlap(const std::string& text, const std::string& stop) {
   return 0;
 }
 
-bool ends_inside_a_character(const std::string& text) {
-  return text.ends_with("\uFFFD");
-}
-
 }  // namespace
 
-TextStream::TextStream(const ModelText& model, std::vector<std::string> stops)
-    : model_(model), stops_(std::move(stops)) {}
-
-std::string TextStream::show(std::size_t end) {
-  const std::size_t from = std::exchange(shown_, std::max(shown_, end));
-  return text_.substr(from, shown_ - from);
+TextStream::TextStream(const ModelText& model, std::vector<std::string> stops) : stops_(std::move(stops)) {
+  if (const Tokenizer* tokenizer = model.tokenizer()) tokens_.emplace(*tokenizer, true);
 }
 
 std::string TextStream::add(std::int32_t token) {
   if (stopped_) return {};
-  ids_.push_back(token);
-  // Decoders look at neighbours, of which one token before is enough to tell what this one adds.
-  const std::size_t context = settled_ > 4 ? settled_ - 4 : 0;
-  const std::string before = model_.decode(std::span(ids_).subspan(context, settled_ - context));
-  const std::string now = model_.decode(std::span(ids_).subspan(context));
-  if (!model_.is_bytes() && ends_inside_a_character(now) && ids_.size() - settled_ < 8) return {};
-  settled_ = ids_.size();
-  const std::size_t common = static_cast<std::size_t>(std::ranges::mismatch(before, now).in2 - now.begin());
-  text_ += now.substr(common);
+  return take(
+      tokens_ ? tokens_->next(static_cast<std::uint32_t>(token)) : std::string(1, static_cast<char>(token)),
+      false);
+}
+
+std::string TextStream::finish() {
+  if (stopped_) return {};
+  return take(tokens_ ? tokens_->finish() : std::string(), true);
+}
+
+std::string TextStream::take(const std::string& more, bool last) {
+  const std::size_t before = text_.size();
+  text_ += more;
   std::size_t held = 0;
   for (const std::string& stop : stops_) {
-    const std::size_t from = shown_ > stop.size() ? shown_ - stop.size() : 0;
+    const std::size_t from = before > stop.size() ? before - stop.size() : 0;
     if (const std::size_t at = text_.find(stop, from); at != std::string::npos) {
       text_.resize(at);
       stopped_ = true;
     }
-    held = std::max(held, stopped_ ? 0 : overlap(text_, stop));
+    held = std::max(held, overlap(text_, stop));
   }
-  return show(text_.size() - (stopped_ ? 0 : held));
-}
-
-std::string TextStream::finish() {
-  if (!stopped_ && settled_ < ids_.size()) {
-    text_ += model_.decode(std::span(ids_).subspan(settled_));
-    settled_ = ids_.size();
-  }
-  return show(text_.size());
+  const std::size_t end = stopped_ || last ? text_.size() : text_.size() - held;
+  const std::size_t begin = std::exchange(shown_, std::max(shown_, end));
+  return text_.substr(begin, shown_ - begin);
 }
 
 }  // namespace moeloom

@@ -2,13 +2,15 @@
 // begins.
 #pragma once
 
+#include "moeloom/text/token_stream.hpp"
+
 #include "text/model_text.hpp"
 
 namespace moeloom {
 
 class TextStream {
  public:
-  /// `model` must outlive it. The text ends before the first of `stops`.
+  /// The text ends before the first of `stops`.
   TextStream(const ModelText& model, std::vector<std::string> stops);
 
   /// -> what may be shown now.
@@ -21,12 +23,11 @@ class TextStream {
   const std::string& text() const { return text_; }
 
  private:
-  std::string show(std::size_t end);
+  /// What of it may be shown, now that this came.
+  std::string take(const std::string& more, bool last);
 
-  const ModelText& model_;
+  std::optional<TokenStream> tokens_;  // none: ids are bytes
   const std::vector<std::string> stops_;
-  std::vector<std::int32_t> ids_;  // of which the last may be parts of a character
-  std::size_t settled_ = 0;        // of ids_, whose text is in text_
   std::string text_;
   std::size_t shown_ = 0;
   bool stopped_ = false;

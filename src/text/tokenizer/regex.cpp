@@ -85,7 +85,11 @@ std::optional<ByteRange> Regex::search(std::string_view text, std::size_t from,
 }
 
 bool is_word_character(char32_t code_point) {
-  constexpr char32_t kNonJoiner = 0x200C, kJoiner = 0x200D;
+  constexpr char32_t kNonJoiner = 0x200C, kJoiner = 0x200D, kLatin1End = 0x100;
+  // The engine's own table for Latin-1 counts superscripts and fractions in, its patterns do not.
+  if (code_point < kLatin1End)
+    return ONIGENC_IS_CODE_ALPHA(ONIG_ENCODING_UTF8, code_point) || code_point == '_' ||
+           (code_point >= '0' && code_point <= '9');
   start_engine();
   return code_point == kNonJoiner || code_point == kJoiner ||
          ONIGENC_IS_CODE_WORD(ONIG_ENCODING_UTF8, static_cast<OnigCodePoint>(code_point));

@@ -54,9 +54,11 @@ Tokenizer::State::Model Tokenizer::State::model_of(const Field& field, PreTokeni
   const std::size_t untold = vocab.array() != nullptr ? 1 : 0;
   const bool is_bpe = field.choice("type", {"BPE", "Unigram"}, untold) == 0;
   if (!is_bpe) return Model(std::in_place_type<Unigram>, field);
-  const bool plain_words = field.text_or_empty("continuing_subword_prefix").empty() &&
-                           field.text_or_empty("end_of_word_suffix").empty();
-  const bool of_bytes = plain_words && pre_tokenizer.take_last_letters();
+  // These would speak of letters where the model takes bytes.
+  const bool plain = field.text_or_empty("continuing_subword_prefix").empty() &&
+                     field.text_or_empty("end_of_word_suffix").empty() &&
+                     !field.boolean_or("byte_fallback", false);
+  const bool of_bytes = plain && pre_tokenizer.take_last_letters();
   return Model(std::in_place_type<Bpe>, field, of_bytes ? Bpe::Unit::kByte : Bpe::Unit::kCharacter);
 }
 

@@ -247,7 +247,7 @@ TEST_F(Commands, WhatBf16CannotRunOnIsSaidAndRunsInFp32) {
 
 TEST_F(Commands, UnknownCommandsAndHelpAreAnswered) {
   EXPECT_NE(shell(alone() + "fly").exit_code, 0);
-  for (const char* command : {"", "train", "generate", "inspect", "convert", "kernels"}) {
+  for (const char* command : {"", "train", "generate", "inspect", "convert", "tokenize", "kernels"}) {
     const Outcome help = shell(alone() + command + " --help");
     EXPECT_EQ(help.exit_code, 0) << command;
     EXPECT_GT(help.output.size(), 200u) << command;

@@ -3,11 +3,13 @@
 #pragma once
 
 #include "moeloom/io/json_value.hpp"
+#include "moeloom/text/tokenizer.hpp"
 
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -36,6 +38,14 @@ inline std::vector<std::string> tokenizer_names() {
     if (entry.is_directory()) names.push_back(entry.path().filename().string());
   std::ranges::sort(names);
   return names;
+}
+
+/// Read once by all tests of a process.
+inline const Tokenizer& tokenizer_named(const std::string& name) {
+  static std::map<std::string, Tokenizer> known;
+  const auto found = known.find(name);
+  if (found != known.end()) return found->second;
+  return known.emplace(name, Tokenizer::load(tokenizer_root() / name / "tokenizer.json")).first->second;
 }
 
 inline std::vector<JsonValue> json_lines(const std::filesystem::path& path) {

@@ -25,8 +25,7 @@ void each_tokenizer(const Read& read) {
   ASSERT_FALSE(names.empty());
   for (const std::string& name : names) {
     SCOPED_TRACE(name);
-    const std::filesystem::path folder = testing::tokenizer_root() / name;
-    read(folder, Tokenizer::load(folder / "tokenizer.json"));
+    read(testing::tokenizer_root() / name, testing::tokenizer_named(name));
   }
 }
 

@@ -1,0 +1,97 @@
+#include "moeloom/base/errors.hpp"
+#include "moeloom/base/parallel.hpp"
+#include "moeloom/base/text.hpp"
+#include "moeloom/comm/communicator.hpp"
+#include "moeloom/text/tokenizer.hpp"
+
+#include <charconv>
+#include <cstdio>
+#include <fstream>
+#include <functional>
+#include <iostream>
+
+#include "cli/environment.hpp"
+#include "cli/options.hpp"
+#include "cli/processors.hpp"
+#include "commands/commands.hpp"
+#include "run/record/log.hpp"
+#include "run/tokenize/document_reader.hpp"
+#include "run/tokenize/tokenize_files.hpp"
+
+namespace moeloom {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// use(line, where) for each line of the files, or of the standard input if there are none.
+void each_input_line(const std::vector<std::string>& names,
+                     const std::function<void(const std::string&, const std::string&)>& use) {
+  const auto read = [&](std::istream& stream, const std::string& name) {
+    Index number = 0;
+    for (std::string line; std::getline(stream, line);) use(line, name + ":" + std::to_string(++number));
+  };
+  if (names.empty()) return read(std::cin, "standard input");
+  for (const fs::path& file : files_under(names)) {
+    std::ifstream stream(file, std::ios::binary);
+    if (!stream) throw IoError("cannot open " + file.string());
+    read(stream, file.string());
+  }
+}
+
+std::string line_of_ids(const std::vector<std::uint32_t>& ids) {
+  std::string line;
+  for (const std::uint32_t id : ids) line += (line.empty() ? "" : " ") + std::to_string(id);
+  return line;
+}
+
+std::vector<std::uint32_t> ids_of_line(const std::string& line, const std::string& where) {
+  std::vector<std::uint32_t> ids;
+  const char* at = line.data();
+  const char* end = at + line.size();
+  while (at < end) {
+    if (*at == ' ' || *at == ',' || *at == '\t' || *at == '\r') {
+      ++at;
+      continue;
+    }
+    std::uint32_t id = 0;
+    const auto [behind, error] = std::from_chars(at, end, id);
+    if (error != std::errc())
+      throw IoError(where + ": expected token ids with spaces or commas between them, found \"" +
+                    std::string(at, std::min<std::size_t>(20, static_cast<std::size_t>(end - at))) + "\"");
+    ids.push_back(id);
+    at = behind;
+  }
+  return ids;
+}
+
+}  // namespace
+
+int tokenize_command(int argc, char** argv) {
+  const TokenizeOptions options = parse_tokenize_options(argc, argv);
+  const fs::path file = fs::is_directory(options.model) ? options.model / "tokenizer.json" : options.model;
+  const Tokenizer tokenizer = Tokenizer::load(file);
+  if (options.ids) {
+    each_input_line(options.in, [&](const std::string& line, const std::string&) {
+      std::cout << line_of_ids(tokenizer.encode(line, options.special)) << '\n';
+    });
+    return 0;
+  }
+  if (options.decode) {
+    each_input_line(options.in, [&](const std::string& line, const std::string& where) {
+      std::cout << tokenizer.decode(ids_of_line(line, where), false) << '\n';
+    });
+    return 0;
+  }
+  set_threads(threads_for(options.threads, read_environment().threads, Communicator::self()));
+  Log log{LogSettings()};
+  const TokenizeCounts counts = tokenize_files(options, tokenizer, file, log);
+  std::printf("%s: %lld tokens of %lld documents, from %s in %.1f s, %.1f MB/s on %d thread(s)\n",
+              options.out.c_str(), static_cast<long long>(counts.tokens),
+              static_cast<long long>(counts.documents), bytes_text(static_cast<double>(counts.bytes)).c_str(),
+              counts.seconds,
+              static_cast<double>(counts.bytes - counts.resumed_bytes) / 1e6 / std::max(counts.seconds, 1e-9),
+              threads());
+  return 0;
+}
+
+}  // namespace moeloom

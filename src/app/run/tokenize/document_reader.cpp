@@ -1,0 +1,120 @@
+#include "run/tokenize/document_reader.hpp"
+
+#include "moeloom/base/errors.hpp"
+#include "moeloom/io/json_value.hpp"
+#include "moeloom/io/text_file.hpp"
+
+#include <algorithm>
+#include <cctype>
+#include <cstdint>
+
+namespace moeloom {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kPartBytes = std::size_t{1} << 20;
+constexpr std::size_t kLongestLine = std::size_t{256} << 20;
+
+bool is_blank_byte(char c) {
+  return std::isspace(static_cast<unsigned char>(c)) != 0;
+}
+
+/// Where a part of a longer text ends.
+std::size_t end_of_part(std::string_view text) {
+  for (std::size_t at = kPartBytes; at > kPartBytes / 2; --at)
+    if (text[at - 1] == '\n' && !is_blank_byte(text[at - 2]) && !is_blank_byte(text[at])) return at;
+  std::size_t at = kPartBytes;
+  while (at > kPartBytes - 4 && (static_cast<std::uint8_t>(text[at]) & 0xC0) == 0x80) --at;
+  return at;
+}
+
+void add_files_of(const fs::path& folder, std::vector<fs::path>& files) {
+  std::vector<fs::path> found;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder))
+    if (!entry.path().filename().string().starts_with('.')) found.push_back(entry.path());
+  std::ranges::sort(found);
+  for (const fs::path& path : found) {
+    if (fs::is_directory(path) && !fs::is_symlink(path))
+      add_files_of(path, files);
+    else if (fs::is_regular_file(path))
+      files.push_back(path);
+  }
+}
+
+}  // namespace
+
+std::vector<fs::path> files_under(const std::vector<std::string>& names) {
+  std::vector<fs::path> files;
+  for (const std::string& name : names) {
+    if (fs::is_directory(name)) {
+      add_files_of(name, files);
+      continue;
+    }
+    require_regular_file(name);
+    files.emplace_back(name);
+  }
+  return files;
+}
+
+std::string text_of(const DocumentPart& part) {
+  if (part.origin.empty()) return part.bytes;
+  const JsonValue line = parse_json_value(part.bytes, part.origin);
+  const JsonValue* text = line.find("text");
+  if (text == nullptr || text->text() == nullptr)
+    throw IoError(
+        part.origin + ": expected {\"text\": \"...\"}, found " +
+        (text == nullptr ? described(line) + " without \"text\"" : "\"text\": " + described(*text)));
+  return *text->text();
+}
+
+DocumentReader::DocumentReader(std::vector<fs::path> files, ReadPlace from)
+    : files_(std::move(files)), place_(from) {}
+
+/// Of the present file.
+std::string_view DocumentReader::rest() {
+  if (!current_) current_.emplace(files_[static_cast<std::size_t>(place_.file)]);
+  const auto bytes = current_->bytes();
+  const std::string_view all(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  return all.substr(std::min(static_cast<std::size_t>(place_.offset), all.size()));
+}
+
+DocumentPart DocumentReader::next_line(std::string_view rest) {
+  const std::size_t end = std::min(rest.find('\n'), rest.size());
+  ++place_.line;
+  place_.offset += static_cast<Index>(std::min(end + 1, rest.size()));
+  DocumentPart part;
+  part.origin = files_[static_cast<std::size_t>(place_.file)].string() + ":" + std::to_string(place_.line);
+  if (end > kLongestLine)
+    throw IoError(part.origin + ": a line of " + std::to_string(end) + " bytes; at most " +
+                  std::to_string(kLongestLine));
+  part.bytes = rest.substr(0, end);
+  return part;
+}
+
+DocumentPart DocumentReader::next_text(std::string_view rest) {
+  DocumentPart part;
+  part.begins_document = place_.offset == 0;
+  part.bytes = rest.substr(0, rest.size() > kPartBytes ? end_of_part(rest) : rest.size());
+  place_.offset += std::ssize(part.bytes);
+  return part;
+}
+
+std::vector<DocumentPart> DocumentReader::next(Index bytes) {
+  std::vector<DocumentPart> parts;
+  for (Index taken = 0; taken < bytes && place_.file < std::ssize(files_);) {
+    const std::string_view left = rest();
+    if (left.empty()) {
+      current_.reset();
+      place_ = {.file = place_.file + 1};
+      continue;
+    }
+    const bool lines = files_[static_cast<std::size_t>(place_.file)].extension() == ".jsonl";
+    DocumentPart part = lines ? next_line(left) : next_text(left);
+    taken += std::ssize(part.bytes);
+    if (!std::ranges::all_of(part.bytes, is_blank_byte) || !lines) parts.push_back(std::move(part));
+  }
+  return parts;
+}
+
+}  // namespace moeloom

@@ -1,0 +1,56 @@
+// Documents out of files of any size, in parts that fit into memory.
+//
+// A line of a .jsonl is a document, {"text": ...}; any other file is one. A file's text is cut at the begin
+// of a line that follows a line, where no pre-tokenizer has a token across; a tokenizer that puts something
+// before a text (a Metaspace) puts it before each part.
+#pragma once
+
+#include "moeloom/base/index.hpp"
+#include "moeloom/io/mapped_file.hpp"
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace moeloom {
+
+struct DocumentPart {
+  std::string bytes;   // of a file's text, or a line of JSON
+  std::string origin;  // FILE:LINE of a line of JSON; empty for text
+  bool begins_document = true;
+};
+
+/// The part's text. Throws IoError that names file and line for what is no {"text": ...}.
+std::string text_of(const DocumentPart& part);
+
+/// Files and, in the order of their names, all that folders hold, but what begins with a dot. Throws IoError
+/// for what is not there.
+std::vector<std::filesystem::path> files_under(const std::vector<std::string>& names);
+
+/// Where a reader stands.
+struct ReadPlace {
+  Index file = 0;
+  Index offset = 0;
+  Index line = 0;  // lines read of the file
+};
+
+class DocumentReader {
+ public:
+  explicit DocumentReader(std::vector<std::filesystem::path> files, ReadPlace from = {});
+
+  /// The next parts, of about so many bytes; none at the end. Throws IoError for a file that cannot be read.
+  std::vector<DocumentPart> next(Index bytes);
+  const ReadPlace& place() const { return place_; }
+
+ private:
+  std::string_view rest();
+  DocumentPart next_line(std::string_view rest);
+  DocumentPart next_text(std::string_view rest);
+
+  std::vector<std::filesystem::path> files_;
+  ReadPlace place_;
+  std::optional<MappedFile> current_;
+};
+
+}  // namespace moeloom

@@ -1,0 +1,26 @@
+// Files of text into one file of token ids, on all threads and in bounded memory.
+#pragma once
+
+#include "moeloom/text/tokenizer.hpp"
+
+#include "cli/options.hpp"
+#include "run/record/log.hpp"
+
+namespace moeloom {
+
+struct TokenizeCounts {
+  Index documents = 0;
+  Index tokens = 0;
+  Index bytes = 0;          // of all files
+  Index resumed_bytes = 0;  // that an earlier call had read
+  double seconds = 0;
+};
+
+/// Of `options` what belongs to --out. What it has done is kept beside the output every few seconds and where
+/// an error ends it; the same call then goes on there. Throws ConfigError where the output is there, or
+/// belongs to other files, another tokenizer or other options; IoError for files and lines that cannot be
+/// read.
+TokenizeCounts tokenize_files(const TokenizeOptions& options, const Tokenizer& tokenizer,
+                              const std::filesystem::path& tokenizer_file, Log& log);
+
+}  // namespace moeloom

@@ -1,0 +1,166 @@
+#include "moeloom/io/token_file_writer.hpp"
+
+#include "moeloom/base/errors.hpp"
+#include "moeloom/io/mapped_file.hpp"
+#include "moeloom/io/new_folder.hpp"
+
+#include <cerrno>
+#include <cstring>
+#include <fcntl.h>
+#include <limits>
+#include <unistd.h>
+
+#include "system_file.hpp"
+
+namespace moeloom {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kWritten = std::size_t{1} << 20;  // at once
+
+/// Of a sequence while it is not known how many there are: its length, below it whether it begins a document.
+using Entry = std::uint64_t;
+constexpr Index kEntryBytes = sizeof(Entry);
+
+fs::path partial(const fs::path& path) {
+  return path.string() + ".partial";
+}
+fs::path partial_sequences(const fs::path& path) {
+  return path.string() + ".sequences.partial";
+}
+
+template <typename Number>
+void append(std::string& bytes, Number number) {
+  bytes.append(reinterpret_cast<const char*>(&number), sizeof number);
+}
+
+/// What lies behind `bytes` was written after the position that counts.
+std::unique_ptr<SystemFile> opened(const fs::path& path, Index bytes) {
+  auto file = std::make_unique<SystemFile>(path, O_RDWR | O_CREAT);
+  if (file->bytes() < bytes)
+    throw IoError(path.string() + ": expected at least " + std::to_string(bytes) +
+                  " bytes to go on with, found " + std::to_string(file->bytes()));
+  fs::resize_file(path, static_cast<std::uintmax_t>(bytes));
+  return file;
+}
+
+void write_waiting(SystemFile& file, std::string& waiting, Index& end) {
+  file.write_at(end, std::as_bytes(std::span(waiting)));
+  end += static_cast<Index>(waiting.size());
+  waiting.clear();
+}
+
+void hand_to_disk(const SystemFile& file, const fs::path& path) {
+  if (::fsync(file.descriptor()) != 0) throw_system_error("write", path, errno);
+}
+
+/// An output of bytes in order.
+class Stream {
+ public:
+  explicit Stream(const fs::path& path) : file_(path, O_WRONLY | O_CREAT | O_TRUNC) {}
+  template <typename Number>
+  void put(Number number) {
+    append(waiting_, number);
+    if (waiting_.size() >= kWritten) write_waiting(file_, waiting_, end_);
+  }
+  void close() {
+    write_waiting(file_, waiting_, end_);
+    file_.sync_and_close();
+  }
+
+ private:
+  SystemFile file_;
+  std::string waiting_;
+  Index end_ = 0;
+};
+
+}  // namespace
+
+fs::path megatron_index_of(const fs::path& tokens) {
+  fs::path index = tokens;
+  if (tokens.extension() == ".bin") return index.replace_extension(".idx");
+  return index += ".idx";
+}
+
+TokenFileWriter::TokenFileWriter(fs::path path, TokenLayout layout, Index bytes_per_token, Position from)
+    : path_(std::move(path)),
+      layout_(layout),
+      bytes_per_token_(bytes_per_token),
+      position_(from),
+      tokens_(opened(partial(path_), from.tokens * bytes_per_token)),
+      sequences_(opened(partial_sequences(path_), from.sequences * kEntryBytes)),
+      tokens_end_(from.tokens * bytes_per_token),
+      sequences_end_(from.sequences * kEntryBytes) {
+  require(bytes_per_token == 2 || bytes_per_token == 4, "bytes_per_token must be 2 or 4");
+}
+
+TokenFileWriter::~TokenFileWriter() = default;
+
+void TokenFileWriter::add(std::span<const std::uint32_t> sequence, bool begins_document) {
+  const std::uint32_t most = bytes_per_token_ == 2               ? std::numeric_limits<std::uint16_t>::max()
+                             : layout_ == TokenLayout::kMegatron ? std::numeric_limits<std::int32_t>::max()
+                                                                 : std::numeric_limits<std::uint32_t>::max();
+  for (const std::uint32_t id : sequence) {
+    if (id > most)
+      throw IoError(path_.string() + ": token id " + std::to_string(id) + " does not fit; at most " +
+                    std::to_string(most));
+    if (bytes_per_token_ == 2)
+      append(waiting_tokens_, static_cast<std::uint16_t>(id));
+    else
+      append(waiting_tokens_, id);
+  }
+  append(waiting_sequences_, Entry{sequence.size()} << 1 | Entry{begins_document});
+  position_.tokens += std::ssize(sequence);
+  ++position_.sequences;
+  if (waiting_tokens_.size() >= kWritten) write_waiting(*tokens_, waiting_tokens_, tokens_end_);
+  if (waiting_sequences_.size() >= kWritten) write_waiting(*sequences_, waiting_sequences_, sequences_end_);
+}
+
+TokenFileWriter::Position TokenFileWriter::flush() {
+  write_waiting(*tokens_, waiting_tokens_, tokens_end_);
+  write_waiting(*sequences_, waiting_sequences_, sequences_end_);
+  hand_to_disk(*tokens_, partial(path_));
+  hand_to_disk(*sequences_, partial_sequences(path_));
+  return position_;
+}
+
+void TokenFileWriter::write_index() const {
+  const MappedFile file(partial_sequences(path_));
+  const auto entry = [&](Index i) {
+    Entry value = 0;
+    std::memcpy(&value, file.bytes().data() + i * kEntryBytes, sizeof value);
+    return value;
+  };
+  Index documents = 0;
+  for (Index i = 0; i < position_.sequences; ++i) documents += static_cast<Index>(entry(i) & 1);
+  Stream index(partial(megatron_index_of(path_)));
+  for (const char c : std::string_view("MMIDIDX\0\0", 9)) index.put(c);
+  index.put(std::uint64_t{1});
+  index.put(static_cast<std::uint8_t>(bytes_per_token_ == 2 ? 8 : 4));
+  index.put(static_cast<std::uint64_t>(position_.sequences));
+  index.put(static_cast<std::uint64_t>(documents + 1));
+  for (Index i = 0; i < position_.sequences; ++i) index.put(static_cast<std::int32_t>(entry(i) >> 1));
+  for (Index i = 0, begin = 0; i < position_.sequences; ++i) {
+    index.put(static_cast<std::int64_t>(begin));
+    begin += static_cast<Index>(entry(i) >> 1) * bytes_per_token_;
+  }
+  for (Index i = 0; i < position_.sequences; ++i)
+    if ((entry(i) & 1) != 0) index.put(static_cast<std::int64_t>(i));
+  index.put(static_cast<std::int64_t>(position_.sequences));
+  index.close();
+}
+
+void TokenFileWriter::finish() {
+  flush();
+  if (layout_ == TokenLayout::kMegatron) write_index();
+  tokens_->sync_and_close();
+  sequences_->sync_and_close();
+  fs::rename(partial(path_), path_);
+  if (layout_ == TokenLayout::kMegatron)
+    fs::rename(partial(megatron_index_of(path_)), megatron_index_of(path_));
+  fs::remove(partial_sequences(path_));
+  sync_folder(fs::absolute(path_).parent_path());
+}
+
+}  // namespace moeloom

@@ -1,0 +1,114 @@
+// moeloom tokenize: ids to files and lines, as the library gives them; ended and gone on with.
+#include "moeloom/io/token_source.hpp"
+#include "moeloom/text/tokenizer.hpp"
+
+#include "program/program_testing.hpp"
+#include "support/files.hpp"
+#include "support/golden.hpp"
+
+namespace moeloom::testing {
+namespace {
+
+const std::filesystem::path& tokenizer_folder() {
+  static const std::filesystem::path folder =
+      source_root() / "tests" / "data" / "text" / "tokenizers" / "tiny-bytelevel-qwen2";
+  return folder;
+}
+
+std::string tokenize(const std::string& words) {
+  return alone() + "tokenize --model " + tokenizer_folder().string() + " " + words;
+}
+
+class TokenizeCommand : public ::testing::Test {
+ protected:
+  std::vector<std::int32_t> written(TokenFormat format) const {
+    const TokenSource source(folder_ / "data.bin", format);
+    std::vector<std::int32_t> ids(static_cast<std::size_t>(source.size()));
+    source.read(0, source.size(), ids.data());
+    return ids;
+  }
+  std::vector<std::int32_t> expected(const std::vector<std::string>& texts) const {
+    std::vector<std::int32_t> all;
+    for (const std::string& text : texts)
+      for (const std::uint32_t id : tokenizer_.encode(text, false))
+        all.push_back(static_cast<std::int32_t>(id));
+    return all;
+  }
+  std::string out() const { return " --out " + (folder_ / "data.bin").string(); }
+  std::string in(const std::string& name) const { return "--in " + (folder_ / name).string(); }
+
+  TemporaryFolder folder_;
+  Tokenizer tokenizer_ = Tokenizer::load(tokenizer_folder() / "tokenizer.json");
+};
+
+/// More than one batch of the command.
+std::string long_text() {
+  std::string text;
+  for (int i = 0; text.size() < (std::size_t{5} << 20); ++i)
+    text += "line " + std::to_string(i * 7919 % 1000) + " of it\n";
+  return text;
+}
+
+TEST_F(TokenizeCommand, WritesDocumentsOfTextJsonlAndFolders) {
+  std::filesystem::create_directories(folder_ / "more");
+  write_bytes(folder_ / "a.txt", "In the beginning\n");
+  write_bytes(folder_ / "more" / "b.jsonl",
+              "{\"text\": \"God created\"}\n\n{\"id\": 1, \"text\": \"h\\u00e9aven\"}\n");
+  write_bytes(folder_ / "more" / "c.txt", "and the earth");
+  const Outcome run = shell(tokenize(in("a.txt") + "," + (folder_ / "more").string() + out()));
+  ASSERT_EQ(run.exit_code, 0) << run.output;
+  EXPECT_NE(run.output.find("tokens of 4 documents"), std::string::npos) << run.output;
+  EXPECT_EQ(written(TokenFormat::kMegatron),
+            expected({"In the beginning\n", "God created", "h\u00e9aven", "and the earth"}));
+  EXPECT_NE(shell(tokenize(in("a.txt") + out())).output.find("is there; remove it, or give --overwrite"),
+            std::string::npos);
+  const Outcome raw = shell(
+      tokenize(in("more/c.txt") + out() + " --overwrite true --format raw --end-token '<|endoftext|>'"));
+  ASSERT_EQ(raw.exit_code, 0) << raw.output;
+  EXPECT_EQ(written(TokenFormat::kU32), expected({"and the earth<|endoftext|>"}));
+}
+
+TEST_F(TokenizeCommand, ALongTextGivesTheIdsOfTheWholeOnAnyThreads) {
+  const std::string text = long_text();
+  write_bytes(folder_ / "long.txt", text);
+  for (const char* threads : {"1", "3"}) {
+    const Outcome run = shell(tokenize(in("long.txt") + out() + " --overwrite true --threads " + threads));
+    ASSERT_EQ(run.exit_code, 0) << run.output;
+    EXPECT_NE(run.output.find("of 1 documents"), std::string::npos) << run.output;
+    EXPECT_TRUE(written(TokenFormat::kMegatron) == expected({text}));
+  }
+}
+
+TEST_F(TokenizeCommand, NamesABrokenLineAndGoesOnFromThereOnceItIsMended) {
+  const std::string text = long_text();
+  write_bytes(folder_ / "a.txt", text);
+  write_bytes(folder_ / "b.jsonl", "{\"text\": \"good\"}\n{\"test\": \"bad!\"}\n");
+  const std::string files = in("a.txt") + "," + (folder_ / "b.jsonl").string() + out();
+  const Outcome broken = shell(tokenize(files));
+  EXPECT_EQ(broken.exit_code, kDataExitCode) << broken.output;
+  EXPECT_NE(broken.output.find("b.jsonl:2: expected {\"text\": \"...\"}"), std::string::npos)
+      << broken.output;
+  write_bytes(folder_ / "b.jsonl", "{\"text\": \"good\"}\n{\"text\": \"bad!\"}\n");
+  EXPECT_NE(shell(tokenize(files + " --special true")).output.find("is of another run"), std::string::npos);
+  const Outcome mended = shell(tokenize(files));
+  ASSERT_EQ(mended.exit_code, 0) << mended.output;
+  EXPECT_NE(mended.output.find("resumed="), std::string::npos) << mended.output;
+  EXPECT_NE(mended.output.find("of 3 documents"), std::string::npos) << mended.output;
+  EXPECT_TRUE(written(TokenFormat::kMegatron) == expected({text, "good", "bad!"}));
+  EXPECT_EQ(names_in(folder_.path()), (std::vector<std::string>{"a.txt", "b.jsonl", "data.bin", "data.idx"}));
+}
+
+TEST_F(TokenizeCommand, PrintsIdsAndTheWayBack) {
+  const std::string program =
+      kProgram + " tokenize --model " + (tokenizer_folder() / "tokenizer.json").string();
+  EXPECT_EQ(shell("printf 'In the beginning\\n\\nGod\\n' | " + program + " --ids | " + program + " --decode")
+                .output,
+            "In the beginning\n\nGod\n");
+  const Outcome wrong = shell("echo 12 x | " + program + " --decode");
+  EXPECT_NE(wrong.output.find("standard input:1: expected token ids"), std::string::npos) << wrong.output;
+  EXPECT_NE(shell(tokenize("--ids --decode")).output.find("two ways"), std::string::npos);
+  EXPECT_NE(shell(tokenize("")).output.find("--in is needed"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace moeloom::testing

@@ -1,0 +1,72 @@
+#include "moeloom/io/token_file_writer.hpp"
+
+#include "moeloom/base/errors.hpp"
+#include "moeloom/io/token_source.hpp"
+
+#include "support/expect_error.hpp"
+#include "support/files.hpp"
+#include <gtest/gtest.h>
+
+namespace moeloom {
+namespace {
+
+using TokenIds = std::vector<std::uint32_t>;
+
+std::vector<std::int32_t> ids_in_file(const std::filesystem::path& path, TokenFormat format) {
+  const TokenSource source(path, format);
+  std::vector<std::int32_t> ids(static_cast<std::size_t>(source.size()));
+  source.read(0, source.size(), ids.data());
+  return ids;
+}
+
+TEST(TokenFileWriter, WritesWhatTokenSourceReads) {
+  for (const Index bytes : {2, 4}) {
+    const testing::TemporaryFolder folder;
+    TokenFileWriter writer(folder / "data.bin", TokenLayout::kMegatron, bytes, {});
+    writer.add(TokenIds{1, 2, 3}, true);
+    writer.add(TokenIds{4}, false);
+    writer.add(TokenIds{}, true);
+    writer.add(TokenIds{60000}, true);
+    writer.finish();
+    EXPECT_EQ(ids_in_file(folder / "data.bin", TokenFormat::kMegatron),
+              (std::vector<std::int32_t>{1, 2, 3, 4, 60000}));
+    EXPECT_EQ(testing::names_in(folder.path()), (std::vector<std::string>{"data.bin", "data.idx"}));
+    const std::string index = testing::read_bytes(folder / "data.idx");
+    EXPECT_EQ(index.substr(index.size() - 4 * 8),
+              testing::bytes_of_number(std::int64_t{0}) + testing::bytes_of_number(std::int64_t{2}) +
+                  testing::bytes_of_number(std::int64_t{3}) + testing::bytes_of_number(std::int64_t{4}));
+  }
+}
+
+TEST(TokenFileWriter, GoesOnWhereAnotherStopped) {
+  const testing::TemporaryFolder folder;
+  const std::filesystem::path path = folder / "data.bin";
+  TokenFileWriter::Position position;
+  {
+    TokenFileWriter writer(path, TokenLayout::kRaw, 4, {});
+    writer.add(TokenIds{1, 2}, true);
+    position = writer.flush();
+    writer.add(TokenIds{9, 9, 9}, true);  // not counted: nobody kept the position behind it
+    writer.flush();
+  }
+  EXPECT_FALSE(std::filesystem::exists(path));
+  TokenFileWriter writer(path, TokenLayout::kRaw, 4, position);
+  writer.add(TokenIds{3}, false);
+  writer.finish();
+  EXPECT_EQ(ids_in_file(path, TokenFormat::kU32), (std::vector<std::int32_t>{1, 2, 3}));
+}
+
+TEST(TokenFileWriter, RefusesIdsThatDoNotFitAndFilesThatLackTheirBegin) {
+  const testing::TemporaryFolder folder;
+  TokenFileWriter writer(folder / "data.bin", TokenLayout::kMegatron, 2, {});
+  EXPECT_NE(
+      testing::message_of<IoError>([&] { writer.add(TokenIds{65536}, true); }).find("65536 does not fit"),
+      std::string::npos);
+  EXPECT_NE(testing::message_of<IoError>([&] {
+              TokenFileWriter(folder / "other.bin", TokenLayout::kMegatron, 2, {.tokens = 5, .sequences = 1});
+            }).find("expected at least 10 bytes"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace moeloom

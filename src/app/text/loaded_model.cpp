@@ -8,6 +8,14 @@
 #include "run/report/run_report.hpp"
 
 namespace moeloom {
+namespace {
+
+GroupedMatmulKernel on_masters(GroupedMatmulKernel kernel) {
+  kernel.uses_packed = false;
+  return kernel;
+}
+
+}  // namespace
 
 AskedModel agree_on_model(const AskOptions& options, const Communicator& world, Violations& violations,
                           const std::function<void(const AskedModel&, Violations&)>& check) {
@@ -43,9 +51,9 @@ LoadedModel::LoadedModel(const AskedModel& asked, const AskOptions& options, Com
     if (speaks()) log.warn(warning);
   set_threads(threads_for(options.threads, asked.flags.threads, mesh_.node()));
   RunRequest request = run_request({}, {.node_pool = false, .overlap = 0}, asked.flags);
-  // Few rows at a time: packing every expert for them would cost more than it could bring.
-  const bool streams = decodes && (request.gmm == GmmRequest::kAuto || request.gmm == GmmRequest::kMeasure);
-  if (streams) request.gmm = GmmRequest::kNever;
+  // Each weight is read once or a few times: packing every expert would cost more than it could bring.
+  const bool chooses = request.gmm == GmmRequest::kAuto || request.gmm == GmmRequest::kMeasure;
+  if (chooses) request.gmm = GmmRequest::kNever;
   RunFacts facts = find_run_facts(asked.config, mesh_, {.threads = threads(), .tokens = 1});
   const DecidedRun run = decide_run(std::move(facts), request, {}, asked.flags, mesh_.world());
   const Index experts = std::max<Index>(asked.config.num_experts, 1);
@@ -53,8 +61,9 @@ LoadedModel::LoadedModel(const AskedModel& asked, const AskOptions& options, Com
   store_.emplace(parameter_specs(asked.config, mesh_.experts(experts)));
   load_model(asked.start.folder, *store_, mesh_, asked.config);
   KernelTable kernels = run.decision.table;
-  if (decodes) kernels.dense = streamed_dense();
-  if (streams) kernels.grouped_matmul = streamed_grouped_matmul();
+  kernels.dense = decodes ? streamed_dense() : tiled_dense();
+  if (chooses)
+    kernels.grouped_matmul = decodes ? streamed_grouped_matmul() : on_masters(packed_grouped_matmul());
   decoder_.emplace(asked.config, *store_, mesh_, kernels, dispatcher_);
 }
 

@@ -25,8 +25,8 @@ AskedModel agree_on_model(const AskOptions& options, const Communicator& world, 
 
 class LoadedModel {
  public:
-  /// decodes: the weights are streamed for a few rows at a time; else kernels are those of training, with its
-  /// bits at every mesh. Collective over the world.
+  /// decodes: the weights are streamed for a few rows at a time; else tiles multiply, which give the same
+  /// bits at every mesh and batch. Collective over the world.
   LoadedModel(const AskedModel& asked, const AskOptions& options, Communicator world, bool decodes);
 
   const Mesh& mesh() const { return mesh_; }

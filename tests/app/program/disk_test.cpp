@@ -95,7 +95,7 @@ seen "save=failed"; seen "metrics=waiting"; ls -A $run > $run.below
 umount $run 2> /dev/null || mount --move $run.was $run
 seen "metrics=\"written again\""; stop)");
   EXPECT_GE(count_of(run.output, "a mount is gone"), 2u) << run.output;
-  EXPECT_EQ(read_bytes(path("run.below")), "") << run.output;
+  EXPECT_EQ(testing::read_bytes(path("run.below")), "") << run.output;
   EXPECT_EQ(count_of(run.output, "code=" + std::to_string(kStoppedExitCode)), 1u) << run.output;
 }
 

@@ -12,15 +12,14 @@ TEST(WhyNoSample, NamesTheFirstThatStandsInItsWay) {
   ModelConfig config;
   config.vocab_size = 256;
   config.max_position_embeddings = 32;
-  EXPECT_EQ(why_no_sample(run, TokenFormat::kText, config), "");
+  const ModelText bytes = ModelText::of("/nowhere", config);
+  EXPECT_EQ(why_no_sample(run, &bytes, config), "");
   config.max_position_embeddings = 31;
-  EXPECT_EQ(why_no_sample(run, TokenFormat::kText, config),
+  EXPECT_EQ(why_no_sample(run, &bytes, config),
             "--prompt and --sample-chars make 32 positions, but max_position_embeddings = 31");
   config.vocab_size = 512;
-  EXPECT_EQ(why_no_sample(run, TokenFormat::kText, config),
-            "this program has no tokenizer: vocab_size = 512, and bytes need 256");
-  EXPECT_EQ(why_no_sample(run, TokenFormat::kU16, config),
-            "the data are token ids, and this program has no tokenizer");
+  EXPECT_EQ(why_no_sample(run, nullptr, config),
+            "the model has no tokenizer: vocab_size = 512, and bytes need 256");
 }
 
 }  // namespace

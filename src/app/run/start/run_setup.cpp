@@ -194,6 +194,9 @@ RunSetup agree_on_run(int argc, char** argv, const Communicator& world, Position
   });
   open_examples_of(request.options, setup.inputs, world, board);
   agree(world, [&] {
+    // What a resumed run reads, which has no shape of its own to compare with.
+    if (request.options.model.folder.empty())
+      request.options.model.shape.vocab_size = setup.inputs.config.vocab_size;
     request.rate_reason = settle_rate(request.options, setup.inputs);
     settle_routing(request.options, setup.inputs);
   });

@@ -1,0 +1,141 @@
+// Fine-tuning as a person does it: a tokenizer and a template, a text, conversations, and what the model then
+// says.
+#include "moeloom/io/text_file.hpp"
+#include "moeloom/train/checkpoint/checkpoint.hpp"
+
+#include "program/program_testing.hpp"
+
+namespace moeloom {
+namespace {
+
+namespace fs = std::filesystem;
+
+using testing::alone;
+using testing::count_of;
+using testing::on_ranks;
+using testing::Outcome;
+using testing::shell;
+
+class TextCommands : public testing::ProgramTest {
+ protected:
+  void SetUp() override {
+    ProgramTest::SetUp();
+    const fs::path tokenizer =
+        fs::path(MOELOOM_SOURCE_DIR) / "tests/data/text/tokenizers/tiny-bytelevel-qwen2";
+    fs::create_directories(path("words"));
+    fs::copy_file(tokenizer / "tokenizer.json", path("words") + "/tokenizer.json");
+    std::ofstream(path("words") + "/chat_template.jinja")
+        << "{% for m in messages %}<{{ m.role }}>{{ m.content }}\n{% endfor %}"
+           "{% if add_generation_prompt %}<assistant>{% endif %}";
+    std::ofstream chats(path("chats.jsonl"));
+    for (int i = 0; i < 60; ++i)
+      chats << R"({"messages":[{"role":"user","content":"thread )" << i
+            << R"(?"},{"role":"assistant","content":"drew )" << i * i << "\"}]}\n";
+  }
+
+  std::string text() const { return "--data " + path("corpus.txt") + " "; }
+
+  /// Of a new model with the tokenizer.
+  std::string train_words(int ranks, const std::string& flags) const {
+    return on_ranks(ranks) +
+           "train --layers 2 --hidden 16 --inter 8 --heads 2 --kv-heads 1 --head-dim 8 --experts 4 --top-k 2"
+           " --seq-len 32 --global-batch 4 --eval-sequences 4 --sample-chars 20 --progress off --overwrite "
+           "true"
+           " --tokenizer " +
+           path("words") + " --run " + path("run") + " " + flags;
+  }
+};
+
+TEST_F(TextCommands, ATextIsTokenizedOnceAndTheModelKeepsItsWords) {
+  const Outcome run = shell(train_words(1, text() + "--steps 2 --export " + path("out")));
+  ASSERT_EQ(run.exit_code, 0) << run.output;
+  EXPECT_EQ(count_of(run.output, "tokenized=" + path("run") + "/data/"), 1u) << run.output;
+  EXPECT_EQ(count_of(run.output, "nats per token"), 1u) << run.output;
+  for (const char* folder : {"run/checkpoint-2", "out"})
+    for (const char* file : {"tokenizer.json", "chat_template.jinja"})
+      EXPECT_EQ(read_text_file(fs::path(path(folder)) / file), read_text_file(fs::path(path("words")) / file))
+          << folder;
+  const Outcome more = shell(alone() + "train --resume " + path("run") + " --steps 4 --tokenizer /nowhere");
+  ASSERT_EQ(more.exit_code, 0) << more.output;
+  EXPECT_EQ(count_of(more.output, "found_tokenized="), 1u) << more.output;
+}
+
+TEST_F(TextCommands, ConversationsAndTextAreMixedAndEveryMeshLearnsTheSame) {
+  const std::string data = " --data " + path("chats.jsonl") + ":0.7 --data " + path("corpus.txt") +
+                           ":0.3 --epochs 0.5 --aux-loss-coef 0 --seed 3 --run ";
+  for (const auto& [run, ranks, flags] :
+       {std::tuple{"one", 2, ""}, {"two", 2, " --ep 2"}, {"split", 1, " --accumulate 2"}}) {
+    const Outcome trained = shell(train_words(ranks, data + path(run) + flags));
+    ASSERT_EQ(trained.exit_code, 0) << trained.output;
+    EXPECT_EQ(count_of(trained.output, "source=chats.jsonl epochs="), 1u) << trained.output;
+    EXPECT_EQ(count_of(trained.output, "source=corpus.txt epochs="), 1u) << trained.output;
+    EXPECT_EQ(count_of(trained.output, "60 examples"), 1u) << trained.output;
+  }
+  EXPECT_GT(losses("one").size(), 1u);
+  ASSERT_EQ(losses("one").size(), losses("two").size());
+  EXPECT_EQ(losses("one"), losses("two")) << "bit for bit";
+  ASSERT_EQ(losses("one").size(), losses("split").size());
+  for (std::size_t step = 0; step < losses("one").size(); ++step)
+    EXPECT_NEAR(losses("split")[step], losses("one")[step], 1e-5);
+}
+
+TEST_F(TextCommands, AModelIsAskedThroughItsTokenizerAndTemplate) {
+  ASSERT_EQ(shell(train_words(1, "--steps 1 --data " + path("chats.jsonl"))).exit_code, 0);
+  const std::string chat = "chat --model " + path("run") + " --temperature 0 --tokens 6";
+  const Outcome answer = shell(alone() + chat + " --message 'thread 3?'");
+  EXPECT_EQ(answer.exit_code, 0) << answer.output;
+  EXPECT_EQ(shell(on_ranks(2) + chat + " --ep 2 --message 'thread 3?'").output, answer.output);
+  const Outcome turns = shell("printf 'thread 3?\\nthread 4?\\n' | " + alone() + chat);
+  EXPECT_TRUE(turns.output.starts_with(answer.output)) << turns.output;
+  EXPECT_GE(count_of(turns.output, "\n"), 2u);
+  std::ofstream(path("prompts")) << "And\nthe weaver\n";
+  const std::string generate = "generate --model " + path("run") + " --tokens 5 --prompts " + path("prompts");
+  const Outcome texts = shell(alone() + generate);
+  EXPECT_EQ(count_of(texts.output, "\"prompt\":\"the weaver\""), 1u) << texts.output;
+  EXPECT_EQ(shell(on_ranks(2) + generate).output, texts.output) << "each rank has a prompt of its own";
+}
+
+TEST_F(TextCommands, EvaluationIsBySourceAndByExample) {
+  ASSERT_EQ(shell(train_words(1, text() + "--steps 1")).exit_code, 0);
+  const std::string words = "eval --model " + path("run") + " --data " + path("chats.jsonl") + " --data " +
+                            path("corpus.txt") + " --seq-len 32 --logprobs ";
+  const Outcome one = shell(alone() + words + path("one.jsonl"));
+  ASSERT_EQ(one.exit_code, 0) << one.output;
+  for (const char* row : {"\nchats.jsonl ", "\ncorpus.txt ", "\nall "})
+    EXPECT_EQ(count_of(one.output, row), 1u) << one.output;
+  const Outcome two = shell(on_ranks(2) + words + path("two.jsonl") + " --ep 2");
+  EXPECT_EQ(two.output, one.output);
+  const std::string lines = read_text_file(path("one.jsonl"));
+  EXPECT_TRUE(read_text_file(path("two.jsonl")) == lines) << "bit for bit";
+  EXPECT_EQ(count_of(lines, "\"source\":\"chats.jsonl\""), 60u);
+}
+
+TEST_F(TextCommands, BadDataAreNamedBeforeTheFirstStep) {
+  std::ofstream(path("bad.jsonl")) << R"({"text":"fine and good, as long as it needs to be for a row"})"
+                                   << "\nnot json\n{\"messages\":[]}\n";
+  struct Case {
+    std::string flags, said;
+  };
+  const std::vector<Case> cases = {
+      {"--data " + path("bad.jsonl"), "bad.jsonl:2: not JSON"},
+      {"--data " + path("bad.jsonl") + " --skip-bad 1", "this is the 2th line that cannot be used"},
+      {"--data " + path("nowhere.jsonl"), "nowhere.jsonl"},
+      {"--data " + path("chats.jsonl") + ":-1", "must be positive"},
+      {"--vocab 300 --data " + path("chats.jsonl"), "it is another model's tokenizer"}};
+  for (const Case& c : cases) {
+    const Outcome refused = shell(train_words(2, c.flags));
+    EXPECT_NE(refused.exit_code, 0) << c.flags;
+    EXPECT_EQ(count_of(refused.output, c.said), 1u) << refused.output;
+    EXPECT_EQ(count_of(refused.output, "step=0"), 0u) << refused.output;
+  }
+  const Outcome bytes =
+      shell(alone() + "train --experts 4 --run " + path("bytes") + " --data " + path("chats.jsonl"));
+  EXPECT_EQ(count_of(bytes.output, "a conversation needs a tokenizer"), 1u) << bytes.output;
+  const Outcome skipped = shell(
+      train_words(1, "--steps 1 --heldout 0 --global-batch 1 --skip-bad 2 --data " + path("bad.jsonl")));
+  EXPECT_EQ(skipped.exit_code, 0) << skipped.output;
+  EXPECT_EQ(count_of(skipped.output, "skipped_lines=2"), 1u) << skipped.output;
+}
+
+}  // namespace
+}  // namespace moeloom

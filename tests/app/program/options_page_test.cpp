@@ -29,8 +29,8 @@ TEST(OptionsPage, IsWhatHelpSays) {
 
 TEST(OptionsPage, HoldsEveryCommandAndTheEnvironment) {
   const std::string page = committed_options();
-  for (const char* command :
-       {"train", "generate", "inspect", "convert", "tokenize", "kernels", "bench ep", "calibrate", "plan"})
+  for (const char* command : {"train", "generate", "chat", "eval", "inspect", "convert", "tokenize",
+                              "kernels", "bench ep", "calibrate", "plan"})
     EXPECT_NE(page.find("\n## moeloom " + std::string(command) + "\n"), std::string::npos) << command;
   EXPECT_NE(page.find("MOELOOM_GMM_PATCH"), std::string::npos);
 }

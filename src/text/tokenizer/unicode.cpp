@@ -15,10 +15,12 @@ bool is_of(char32_t code_point, utf8proc_category_t first, utf8proc_category_t l
   return category >= first && category <= last;
 }
 
+using CodePoints = std::pair<char32_t, char32_t>;  // the first and the last
+
 // Code points that joined Unicode after 9.0, the reference's tables, and before 15.1 with a combining class
 // or a decomposition (from perl's Unicode::Normalize and \p{In=9.0}). Normal forms of older ones never
 // change.
-constexpr std::pair<char32_t, char32_t> kYounger[] = {
+constexpr CodePoints kYounger[] = {
     {0x7FD, 0x7FD},     {0x898, 0x89F},     {0x8CA, 0x8D3},     {0x9FE, 0x9FE},     {0xC3C, 0xC3C},
     {0xD3B, 0xD3C},     {0xEBA, 0xEBA},     {0x1715, 0x1715},   {0x1ABF, 0x1ACE},   {0x1DF6, 0x1DFA},
     {0x32FF, 0x32FF},   {0xA7F2, 0xA7F4},   {0xA82C, 0xA82C},   {0xAB69, 0xAB69},   {0x10781, 0x10785},
@@ -30,10 +32,24 @@ constexpr std::pair<char32_t, char32_t> kYounger[] = {
     {0x1E130, 0x1E136}, {0x1E2AE, 0x1E2AE}, {0x1E2EC, 0x1E2EF}, {0x1E4EC, 0x1E4EF}, {0x1F16C, 0x1F16C},
     {0x1FBF0, 0x1FBF9}};
 
+// Of category P* since Unicode 8.0, the reference's table of punctuation (from perl's \p{In=8.0}).
+constexpr CodePoints kYoungerPunctuation[] = {
+    {0x61D, 0x61D},     {0x9FD, 0x9FD},     {0xA76, 0xA76},     {0xC77, 0xC77},     {0xC84, 0xC84},
+    {0x1B7D, 0x1B7E},   {0x2E43, 0x2E4F},   {0x2E52, 0x2E5D},   {0x10EAD, 0x10EAD}, {0x10F55, 0x10F59},
+    {0x10F86, 0x10F89}, {0x1144B, 0x1144F}, {0x1145A, 0x1145B}, {0x1145D, 0x1145D}, {0x11660, 0x1166C},
+    {0x116B9, 0x116B9}, {0x1183B, 0x1183B}, {0x11944, 0x11946}, {0x119E2, 0x119E2}, {0x11A3F, 0x11A46},
+    {0x11A9A, 0x11A9C}, {0x11A9E, 0x11AA2}, {0x11B00, 0x11B09}, {0x11C41, 0x11C45}, {0x11C70, 0x11C71},
+    {0x11EF7, 0x11EF8}, {0x11F43, 0x11F4F}, {0x11FFF, 0x11FFF}, {0x12FF1, 0x12FF2}, {0x16E97, 0x16E9A},
+    {0x16FE2, 0x16FE2}, {0x1E95E, 0x1E95F}};
+
+/// `sorted` ranges.
+bool lies_in(std::span<const CodePoints> sorted, char32_t code_point) {
+  const auto after = std::ranges::upper_bound(sorted, code_point, {}, &CodePoints::first);
+  return after != sorted.begin() && code_point <= std::prev(after)->second;
+}
+
 bool is_younger(char32_t code_point) {
-  const auto after =
-      std::ranges::upper_bound(kYounger, code_point, {}, &std::pair<char32_t, char32_t>::first);
-  return after != std::begin(kYounger) && code_point <= std::prev(after)->second;
+  return lies_in(kYounger, code_point);
 }
 
 int combining_class(char32_t code_point) {
@@ -116,7 +132,8 @@ bool is_punctuation(char32_t code_point) {
   if (code_point < 0x80)
     return code_point > ' ' && code_point < 0x7F && !(code_point >= '0' && code_point <= '9') &&
            !((code_point | 0x20) >= 'a' && (code_point | 0x20) <= 'z');
-  return is_of(code_point, UTF8PROC_CATEGORY_PC, UTF8PROC_CATEGORY_PO);
+  return is_of(code_point, UTF8PROC_CATEGORY_PC, UTF8PROC_CATEGORY_PO) &&
+         !lies_in(kYoungerPunctuation, code_point);
 }
 
 std::vector<char32_t> lower_case(char32_t code_point) {

@@ -37,6 +37,7 @@ std::vector<Target> io_targets();
 std::vector<Target> tokenizer_targets();
 std::vector<Target> model_targets();
 std::vector<Target> app_targets();
+std::vector<Target> chat_targets();
 
 /// run(input); an Error is the answer. Other exceptions pass through.
 void run(const Target& target, std::string_view input);

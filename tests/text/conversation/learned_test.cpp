@@ -1,0 +1,214 @@
+#include "moeloom/text/learned.hpp"
+
+#include "moeloom/io/text_file.hpp"
+
+#include <map>
+
+#include "support/text_data.hpp"
+#include <gtest/gtest.h>
+
+namespace moeloom {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::tm reference_clock() {  // 2026-03-05 07:08:09
+  std::tm clock = {};
+  clock.tm_year = 126;
+  clock.tm_mon = 2;
+  clock.tm_mday = 5;
+  clock.tm_hour = 7;
+  clock.tm_min = 8;
+  clock.tm_sec = 9;
+  clock.tm_wday = 4;
+  clock.tm_yday = 63;
+  return clock;
+}
+
+std::string source_of(const fs::path& folder) {
+  if (fs::exists(folder / "template.jinja")) return read_text_file(folder / "template.jinja");
+  const JsonValue config =
+      parse_json_value(read_text_file(folder / "tokenizer_config.json"), folder.string());
+  return *config.find("chat_template")->text();
+}
+
+ChatRequest request_of(const JsonValue& line) {
+  ChatRequest request;
+  request.messages = *line.find("messages");
+  request.tools = *line.find("tools");
+  request.add_generation_prompt = *line.find("add_generation_prompt")->boolean();
+  request.variables = *line.find("kwargs")->object();
+  request.now = reference_clock();
+  return request;
+}
+
+std::vector<std::uint32_t> ids_of(const JsonValue& line) {
+  std::vector<std::uint32_t> ids;
+  for (const JsonValue& id : *line.find("ids")->array())
+    ids.push_back(static_cast<std::uint32_t>(*id.integer()));
+  return ids;
+}
+
+std::string digits_of(const std::vector<std::uint8_t>& mask) {
+  std::string digits;
+  for (const std::uint8_t learned : mask) digits += learned != 0 ? '1' : '0';
+  return digits;
+}
+
+void check_ids(const fs::path& folder, std::size_t& compared) {
+  std::map<std::string, JsonValue> cases;
+  for (const JsonValue& line : testing::json_lines(folder / "cases.jsonl"))
+    cases[*line.find("name")->text()] = line;
+  const ChatTemplate chat_template = ChatTemplate::parse(source_of(folder), folder.filename().string());
+  std::map<std::string, Tokenizer> tokenizers;
+  for (const JsonValue& line : testing::json_lines(folder / "chat.jsonl")) {
+    const std::string& name = *line.find("tokenizer")->text();
+    const fs::path file = testing::text_root() / "tokenizers" / name / "tokenizer.json";
+    if (!fs::exists(file)) continue;
+    if (!tokenizers.contains(name)) tokenizers.emplace(name, Tokenizer::load(file));
+    const std::string where = folder.filename().string() + ", " + *line.find("case")->text();
+    const RenderedChat chat = chat_template.render(request_of(cases.at(*line.find("case")->text())));
+    const Encoding encoding = tokenizers.at(name).encode_with_offsets(chat.text, false);
+    EXPECT_EQ(encoding.ids, ids_of(line)) << where;
+    const JsonValue* mask = line.find("assistant_mask");
+    if (mask != nullptr) {
+      EXPECT_EQ(digits_of(mask_of(chat.assistant, encoding.offsets)), *mask->text()) << where;
+    }
+    ++compared;
+  }
+}
+
+TEST(Learned, GivesTheIdsAndMasksOfTheReference) {
+  std::size_t compared = 0;
+  for (const fs::path& folder : testing::template_folders())
+    if (fs::exists(folder / "chat.jsonl")) check_ids(folder, compared);
+  EXPECT_GT(compared, 0U);
+}
+
+Conversation conversation_of(const std::string& line) {
+  return parse_conversation(line, "test");
+}
+
+constexpr const char* kTwoTurns =
+    R"({"messages": [{"role": "user", "content": "1?"}, {"role": "assistant", "content": "one"},
+                     {"role": "user", "content": "2?"}, {"role": "assistant", "content": "two"}]})";
+
+std::vector<std::string> said(const AssistantText& text) {
+  std::vector<std::string> parts;
+  for (const ByteRange& range : text.ranges)
+    parts.push_back(text.text.substr(range.begin, range.end - range.begin));
+  return parts;
+}
+
+AssistantText said_with(const std::string& source, const std::string& line,
+                        LearnRule rule = LearnRule::kAssistant) {
+  LearnOptions options;
+  options.rule = rule;
+  return assistant_text(conversation_of(line), ChatTemplate::parse(source, "t"), options);
+}
+
+using Parts = std::vector<std::string>;
+
+constexpr const char* kChatMl =
+    "{% for m in messages %}<{{ m.role }}>{{ m.content }}</>\n{% endfor %}"
+    "{% if add_generation_prompt %}<assistant>{% endif %}";
+
+TEST(Learned, FindsEachTurnByItsPrefixes) {
+  EXPECT_EQ(said(said_with(kChatMl, kTwoTurns)), (Parts{"one</>\n", "two</>\n"}));
+  EXPECT_EQ(said(said_with(kChatMl, kTwoTurns, LearnRule::kLast)), (Parts{"two</>\n"}));
+  EXPECT_EQ(said(said_with("x" + std::string(kChatMl), kTwoTurns, LearnRule::kAll)).size(), 1U);
+  const AssistantText nothing = said_with(kChatMl, R"({"messages": [{"role": "user", "content": "1?"}]})");
+  EXPECT_TRUE(nothing.ranges.empty());
+  EXPECT_EQ(nothing.turns, 0U);
+}
+
+TEST(Learned, FindsTheEndOfATurnWhoseReasoningIsDroppedLater) {
+  const std::string source =
+      "{% for m in messages %}<{{ m.role }}>{% if m.role == 'assistant' and loop.last %}<think></think>{% "
+      "endif %}"
+      "{{ m.content }}</>{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}";
+  const AssistantText text = said_with(source, kTwoTurns);
+  EXPECT_EQ(said(text), (Parts{"one</>", "<think></think>two</>"}));
+  EXPECT_EQ(text.unplaced_turns, 0U);
+}
+
+TEST(Learned, TakesAPromptThatGoesOnOtherwiseAsFarAsItAgrees) {
+  const std::string source =
+      "{% for m in messages %}[{{ m.role }}]{{ m.content }}.{% endfor %}"
+      "{% if add_generation_prompt %}[assistant]<think>{% endif %}";
+  EXPECT_EQ(said(said_with(source, kTwoTurns)), (Parts{"one.", "two."}));
+}
+
+TEST(Learned, CountsTurnsThatItCannotPlace) {
+  const std::string backwards =
+      "{% for m in messages | reverse %}<{{ m.role }}>{{ m.content }}{% endfor %}"
+      "{% if add_generation_prompt %}<assistant>{% endif %}";
+  const AssistantText text = said_with(backwards, kTwoTurns);
+  EXPECT_EQ(text.turns, 2U);
+  EXPECT_EQ(text.unplaced_turns, 2U);
+  const std::string choosy =
+      "{% if messages | length == 1 %}{{ raise_exception('more') }}{% endif %}" + std::string(kChatMl);
+  EXPECT_EQ(said(said_with(choosy, kTwoTurns)), (Parts{"two</>\n"}));
+  EXPECT_EQ(said_with(choosy, kTwoTurns).unplaced_turns, 1U);
+}
+
+TEST(Learned, TakesWhatTheTemplateMarks) {
+  const std::string source =
+      "{% for m in messages %}<{{ m.role }}>{% if m.role == 'assistant' %}{% generation %}{{ m.content }}"
+      "{% endgeneration %}{% else %}{{ m.content }}{% endif %}{% endfor %}";
+  EXPECT_EQ(said(said_with(source, kTwoTurns)), (Parts{"one", "two"}));
+  EXPECT_EQ(said(said_with(source, kTwoTurns, LearnRule::kLast)), (Parts{"two"}));
+}
+
+/// Tags of templates that mark, as blocks that mark nothing.
+std::string unmarked(std::string source) {
+  for (const auto& [tag, block] :
+       {std::pair<std::string, std::string>{" endgeneration ", " endif "}, {" generation ", " if true "}})
+    for (std::size_t at = source.find(tag); at != std::string::npos; at = source.find(tag, at))
+      source.replace(at, tag.size(), block);
+  return source;
+}
+
+// What a template marks itself, and what its prefixes say: a marked part may begin earlier, at the turn's
+// heading.
+TEST(Learned, FindsWithoutMarksWhatTheTemplatesMark) {
+  std::size_t compared = 0;
+  for (const fs::path& folder : testing::template_folders()) {
+    const ChatTemplate marked = ChatTemplate::parse(source_of(folder), folder.filename().string());
+    if (!marked.marks_assistant()) continue;
+    const ChatTemplate plain = ChatTemplate::parse(unmarked(source_of(folder)), "unmarked");
+    ASSERT_FALSE(plain.marks_assistant());
+    for (const JsonValue& line : testing::json_lines(folder / "cases.jsonl")) {
+      const JsonValue* spans = line.find("assistant_spans");
+      if (spans == nullptr || *line.find("add_generation_prompt")->boolean()) continue;
+      LearnOptions options;
+      options.variables = *line.find("kwargs")->object();
+      options.now = reference_clock();
+      const Conversation conversation{*line.find("messages")->array(), *line.find("tools"), {}};
+      const AssistantText expected = assistant_text(conversation, marked, options);
+      const AssistantText found = assistant_text(conversation, plain, options);
+      const std::string where = folder.filename().string() + ", " + *line.find("name")->text();
+      ASSERT_EQ(found.text, expected.text) << where;
+      EXPECT_EQ(found.ranges.size() + found.unplaced_turns, expected.ranges.size()) << where;
+      EXPECT_EQ(found.unplaced_turns, 0U) << where;
+      if (found.ranges.size() != expected.ranges.size()) continue;
+      for (std::size_t i = 0; i < found.ranges.size(); ++i) {
+        EXPECT_EQ(found.ranges[i].end, expected.ranges[i].end) << where;
+        EXPECT_GE(found.ranges[i].begin, expected.ranges[i].begin) << where;
+        ++compared;
+      }
+    }
+  }
+  EXPECT_GT(compared, 0U);
+}
+
+TEST(Learned, TakesATokenThatHoldsAByteOfARange) {
+  const std::vector<ByteRange> offsets = {{0, 2}, {2, 5}, {5, 5}, {5, 7}, {9, 11}};
+  EXPECT_EQ(digits_of(mask_of({{3, 6}}, offsets)), "01010");
+  EXPECT_EQ(digits_of(mask_of({{2, 2}, {7, 9}}, offsets)), "00000");
+  EXPECT_EQ(digits_of(mask_of({{0, 1}, {1, 2}, {8, 12}}, offsets)), "10001");
+  EXPECT_EQ(digits_of(mask_of({{0, 7}}, {})), "");
+}
+
+}  // namespace
+}  // namespace moeloom

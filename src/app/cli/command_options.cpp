@@ -99,6 +99,15 @@ OptionTable table_of(InspectOptions& options) {
             "instead: read every file and compare it with manifest.json, of a run each checkpoint; 1 if any "
             "is damaged or has no manifest",
             options.verify);
+  table.group("Data, instead");
+  table.add(
+      "data", "FILE", ".jsonl as of train: shows examples with what is learned of them, and counts all",
+      [&options](const std::string& text) { options.data = read_sources(text); },
+      [&options] { return sources_text(options.data); });
+  table.repeat(',');
+  table.add("examples", "N", "examples to show", options.examples);
+  add_learn_option(table, options.learn);
+  table.add("seq-len", "N", "count those that are longer; 0: none is", options.sequence_length);
   table.positional("model");
   return table;
 }
@@ -241,6 +250,12 @@ InspectOptions parse_inspect_options(int argc, const char* const* argv) {
   require_model(options.model, mistakes);
   mistakes.violations.unless_at_least(1, "ranks", options.ranks);
   mistakes.violations.unless_at_least(1, "ep", options.ep);
+  mistakes.violations.unless_at_least(0, "examples", options.examples);
+  mistakes.violations.unless_at_least(0, "seq-len", options.sequence_length);
+  for (const DataSource& source : options.data)
+    mistakes.violations.unless(
+        holds_records(source.file, std::nullopt),
+        source.file.string() + " is no .jsonl: of a text and of token ids everything is learned");
   mistakes.violations.throw_if_any();
   return options;
 }

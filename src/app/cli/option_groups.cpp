@@ -8,6 +8,12 @@
 
 namespace moeloom {
 
+void add_learn_option(OptionTable& table, LearnRule& learn) {
+  table.add_choice<LearnRule>(
+      "learn", "of conversations: what the assistant says, its last turn alone, or everything", learn,
+      {{"assistant", LearnRule::kAssistant}, {"last", LearnRule::kLast}, {"all", LearnRule::kAll}});
+}
+
 void add_reading_options(OptionTable& table, std::optional<TokenFormat>& format, LearnRule& learn,
                          Index& skip_bad, std::filesystem::path& cache) {
   table.add_choice<std::optional<TokenFormat>>(
@@ -18,13 +24,12 @@ void add_reading_options(OptionTable& table, std::optional<TokenFormat>& format,
        {"u16", TokenFormat::kU16},
        {"u32", TokenFormat::kU32},
        {"megatron", TokenFormat::kMegatron}});
-  table.add_choice<LearnRule>(
-      "learn", "of conversations: what the assistant says, its last turn alone, or everything", learn,
-      {{"assistant", LearnRule::kAssistant}, {"last", LearnRule::kLast}, {"all", LearnRule::kAll}});
+  add_learn_option(table, learn);
   table.add("skip-bad", "N", "lines of .jsonl that may be unusable and are left out; more are an error",
             skip_bad);
   table.add("cache", "DIR",
-            "where tokenized data are kept; empty: of train data/ in the run's folder, else the user's cache", cache);
+            "where tokenized data are kept; empty: of train data/ in the run's folder, else the user's cache",
+            cache);
 }
 
 void add_model_options(OptionTable& table, ModelOptions& model) {

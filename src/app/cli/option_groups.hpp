@@ -17,6 +17,8 @@ void check_kernels(const KernelOptions& kernels, Violations& violations);
 /// --seq-len, --global-batch, --accumulate.
 void add_batch_options(OptionTable& table, Index& sequence_length, Index& global_batch, Index& accumulate);
 
+/// --learn
+void add_learn_option(OptionTable& table, LearnRule& learn);
 /// --data-format, --learn, --skip-bad, --cache: how data are read.
 void add_reading_options(OptionTable& table, std::optional<TokenFormat>& format, LearnRule& learn,
                          Index& skip_bad, std::filesystem::path& cache);

@@ -216,8 +216,12 @@ struct InspectOptions {
   std::filesystem::path model;
   Index ranks = 1;
   Index ep = 1;
-  NamePatterns freeze;  // memory as with these not trained
-  bool verify = false;  // instead: files against their manifest
+  NamePatterns freeze;           // memory as with these not trained
+  bool verify = false;           // instead: files against their manifest
+  std::vector<DataSource> data;  // instead: what training would learn of these
+  Index examples = 2;            // of them shown
+  Index sequence_length = 0;
+  LearnRule learn = LearnRule::kAssistant;
 };
 
 struct ConvertOptions {

@@ -38,7 +38,7 @@ void write_folder(const SafetensorsFolder& tensors, const Converted& model, cons
   write_recipes(tensors, model.recipes, partial,
                 {.shard_bytes = options.shard_bytes, .dtype = options.dtype, .seed = options.seed});
   model.config.write(partial / "config.json");
-  copy_word_files(source, partial);
+  write_word_files(read_word_files(source), partial);
 }
 
 }  // namespace

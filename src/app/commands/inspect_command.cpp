@@ -8,11 +8,13 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <unistd.h>
 
 #include "cli/exit_code.hpp"
 #include "cli/options.hpp"
 #include "commands/commands.hpp"
 #include "commands/rate_source.hpp"
+#include "data/show_examples.hpp"
 #include "run/start/model_source.hpp"
 
 namespace moeloom {
@@ -169,11 +171,24 @@ int verify(const std::filesystem::path& path) {
   return all_whole ? 0 : kDataExitCode;
 }
 
+int show_data(const InspectOptions& options) {
+  const bool config_alone = holds_config_alone(options.model);
+  const std::filesystem::path folder = config_alone ? options.model : resolve_checkpoint(options.model);
+  const ModelText text = ModelText::of(folder, ModelConfig::read(folder));
+  const RecordReader reader(text, options.learn, day_of(options.data.front().file));
+  show_examples(options.data, reader, text,
+                {.examples = options.examples,
+                 .sequence_length = options.sequence_length,
+                 .in_colour = isatty(STDOUT_FILENO) != 0});
+  return 0;
+}
+
 }  // namespace
 
 int inspect_command(int argc, char** argv) {
   const InspectOptions options = parse_inspect_options(argc, argv);
   if (options.verify) return verify(options.model);
+  if (!options.data.empty()) return show_data(options);
   const bool config_alone = holds_config_alone(options.model);
   const std::filesystem::path folder = config_alone ? options.model : resolve_checkpoint(options.model);
   const ModelConfig config = config_alone ? config_by_itself(folder) : ModelConfig::read(folder);

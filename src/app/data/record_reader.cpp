@@ -4,6 +4,9 @@
 #include "moeloom/io/checksum.hpp"
 #include "moeloom/io/text_file.hpp"
 
+#include <chrono>
+#include <ctime>
+
 namespace moeloom {
 namespace {
 
@@ -16,6 +19,16 @@ std::string sum_of(const std::string& text) {
 }
 
 }  // namespace
+
+std::tm day_of(const std::filesystem::path& file) {
+  require_regular_file(file);
+  const auto modified = std::chrono::file_clock::to_sys(std::filesystem::last_write_time(file));
+  const std::time_t seconds =
+      std::chrono::system_clock::to_time_t(std::chrono::floor<std::chrono::seconds>(modified));
+  std::tm day{};
+  gmtime_r(&seconds, &day);
+  return day;
+}
 
 RecordReader::RecordReader(const ModelText& text, LearnRule rule, std::tm now)
     : text_(text), options_{.rule = rule, .now = now} {

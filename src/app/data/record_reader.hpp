@@ -11,6 +11,10 @@
 
 namespace moeloom {
 
+/// What templates take for today: the day of the data, so that a run of tomorrow learns the same. Throws
+/// IoError.
+std::tm day_of(const std::filesystem::path& file);
+
 class RecordReader {
  public:
   /// `text` must outlive it. now: what a template's strftime_now shows.

@@ -54,9 +54,10 @@ ModelText ModelText::of(const fs::path& folder, const ModelConfig& config) {
     if (!violation.empty()) throw ConfigError({violation});
     text.chat_ = ChatModel::load(folder);
   } else if (config.vocab_size != kBytes) {
-    throw ConfigError({"there is no " + std::string(kTokenizerFile) + " in " + folder.string() +
-                       ", and bytes are the ids only of a model with vocab_size = 256, which here is " +
-                       std::to_string(config.vocab_size) + "; put the model's tokenizer there"});
+    throw ConfigError(
+        {"there is no " + std::string(kTokenizerFile) + " in " + folder.string() +
+         ": vocab_size = " + std::to_string(config.vocab_size) +
+         ", and bytes need 256; put the model's tokenizer there, or ask in ids: --prompt-ids 1,2,3"});
   }
   return text;
 }

@@ -35,7 +35,7 @@ void refuse_link_to_elsewhere(const fs::path& file, const fs::path& folder) {
 
 }  // namespace
 
-std::vector<fs::path> word_files(const fs::path& folder) {
+WordFiles read_word_files(const fs::path& folder) {
   std::vector<fs::path> names;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
     const std::string name = entry.path().filename().string();
@@ -45,15 +45,19 @@ std::vector<fs::path> word_files(const fs::path& folder) {
     for (const fs::directory_entry& entry : fs::directory_iterator(more))
       if (entry.is_regular_file() && entry.path().extension() == ".jinja")
         names.push_back(kMoreTemplates / entry.path().filename());
-  for (const fs::path& name : names) refuse_link_to_elsewhere(folder / name, folder);
   std::ranges::sort(names);
-  return names;
+  WordFiles files;
+  for (const fs::path& name : names) {
+    refuse_link_to_elsewhere(folder / name, folder);
+    files.push_back({name, read_text_file(folder / name)});
+  }
+  return files;
 }
 
-void copy_word_files(const fs::path& source, const fs::path& target) {
-  for (const fs::path& name : word_files(source)) {
-    fs::create_directories((target / name).parent_path());
-    replace_file(target / name, read_text_file(source / name));
+void write_word_files(const WordFiles& files, const fs::path& folder) {
+  for (const auto& [name, bytes] : files) {
+    fs::create_directories((folder / name).parent_path());
+    replace_file(folder / name, bytes);
   }
 }
 

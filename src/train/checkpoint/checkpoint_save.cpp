@@ -133,7 +133,7 @@ void CheckpointSave::publish() {
   if (!leads()) return;
   config_.to_document().write(folder_ / kConfigFile);
   state_.to_document().write(folder_ / kStateFile);
-  if (!run_.words.empty()) copy_word_files(run_.words, folder_);
+  write_word_files(run_.words, folder_);
   write_manifest(folder_, sums_of_ranks_);
   publish_partial(run_.folder, state_.step);
 }

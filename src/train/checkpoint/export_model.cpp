@@ -11,7 +11,7 @@ namespace moeloom {
 namespace fs = std::filesystem;
 
 void export_model(const fs::path& folder, const ParameterStore& store, const Mesh& mesh,
-                  const ModelConfig& config, const WeightFormat& format, const fs::path& words) {
+                  const ModelConfig& config, const WeightFormat& format, const WordFiles& words) {
   const Communicator& world = mesh.world();
   const bool leads = world.rank() == 0;
   const fs::path partial = partial_folder(folder);
@@ -26,7 +26,7 @@ void export_model(const fs::path& folder, const ParameterStore& store, const Mes
     agree(world, [&] {
       if (!leads) return;
       config.to_document(format.dtype).write(partial / kConfigFile);
-      if (!words.empty()) copy_word_files(words, partial);
+      write_word_files(words, partial);
       write_manifest(partial, sums_of_ranks);
       publish_folder(folder);
     });

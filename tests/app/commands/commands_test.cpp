@@ -259,7 +259,7 @@ TEST_F(Commands, UnknownCommandsAndHelpAreAnswered) {
 TEST_F(Commands, AModelWithoutByteIdsIsAskedInIds) {
   const Outcome run = shell(train(2, "--vocab 512 --steps 2"));
   ASSERT_EQ(run.exit_code, 0) << run.output;
-  EXPECT_NE(run.output.find("sample=no reason=\"this program has no tokenizer: vocab_size = 512"),
+  EXPECT_NE(run.output.find("sample=no reason=\"the model has no tokenizer: vocab_size = 512"),
             std::string::npos)
       << run.output;
   const Outcome text = shell(on_ranks(2) + "generate --prompt And --model " + path("run"));

@@ -106,12 +106,13 @@ class ProgramTest : public ::testing::Test {
 
   std::string path(const std::string& name) const { return (folder_ / name).string(); }
 
-  /// `moeloom train` of a tiny model; later flags win over these.
+  /// `moeloom train` of a tiny model; later flags win over these, --data too.
   std::string train(int ranks, const std::string& flags) const {
     return on_ranks(ranks) +
            "train --layers 2 --hidden 16 --inter 8 --heads 2 --kv-heads 1 --head-dim 8 --experts 4 --top-k 2"
-           " --seq-len 16 --global-batch 4 --eval-sequences 4 --sample-chars 20 --gmm-rule upstream --data " +
-           path("corpus.txt") + " --run " + path("run") + " " + flags;
+           " --seq-len 16 --global-batch 4 --eval-sequences 4 --sample-chars 20 --gmm-rule upstream" +
+           (flags.find("--data ") == std::string::npos ? " --data " + path("corpus.txt") : std::string()) +
+           " --run " + path("run") + " " + flags;
   }
 
   std::vector<double> losses(const std::string& run) const {

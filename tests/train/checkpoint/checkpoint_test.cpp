@@ -109,9 +109,10 @@ TEST(Checkpoint, TakesAModelsTokenizerAndTemplateAlongUnchanged) {
   world.barrier();
   Trained run(any_mesh());
   fill_by_name(run);
-  const CheckpointRun to{.folder = folder.path(), .shard_bytes = kShardBytes, .words = words};
+  const CheckpointRun to{
+      .folder = folder.path(), .shard_bytes = kShardBytes, .words = read_word_files(words)};
   const fs::path saved = save_checkpoint(to, run.store, run.optimizer, run.mesh, run.config, state_at(1));
-  export_model(folder.path() / "out", run.store, run.mesh, run.config, {}, saved);
+  export_model(folder.path() / "out", run.store, run.mesh, run.config, {}, read_word_files(saved));
   for (const fs::path& path : {saved, folder.path() / "out"}) {
     EXPECT_EQ(read_text_file(path / "tokenizer.json"), tokenizer);
     EXPECT_EQ(read_text_file(path / "chat_template.jinja"), "{{ messages }}\n");

@@ -17,6 +17,7 @@
 #pragma once
 
 #include "moeloom/model/hf/weights_io.hpp"
+#include "moeloom/model/hf/word_files.hpp"
 #include "moeloom/train/sharded_optimizer.hpp"
 
 namespace moeloom {
@@ -46,11 +47,11 @@ struct TrainerState {
   static TrainerState from(const Document& document);
 };
 
-/// Where checkpoints go, the most that a file of weights holds, and whose tokenizer and template go along.
+/// Where checkpoints go, the most that a file of weights holds, and the tokenizer and template that go along.
 struct CheckpointRun {
   std::filesystem::path folder;
   Index shard_bytes = kShardBytes;
-  std::filesystem::path words = {};  // a folder with word_files(); empty: none
+  WordFiles words = {};
 };
 
 /// Writes RUN/checkpoint-<state.step>, replacing one of that name -> its path. Leftovers of killed saves in
@@ -72,11 +73,10 @@ TrainerState load_checkpoint(const std::filesystem::path& checkpoint, ParameterS
 WeightCoverage load_model(const std::filesystem::path& folder, ParameterStore& store, const Mesh& mesh,
                           const ModelConfig& config, const NamePatterns& allowed = {});
 
-/// Writes config.json, weights and the word_files() of `words`, if it is a folder, whole or not at all, into
+/// Writes config.json, weights and `words`, whole or not at all, into
 /// the new or empty `folder`. Collective over the world; throws AgreedError.
 void export_model(const std::filesystem::path& folder, const ParameterStore& store, const Mesh& mesh,
-                  const ModelConfig& config, const WeightFormat& format,
-                  const std::filesystem::path& words = {});
+                  const ModelConfig& config, const WeightFormat& format, const WordFiles& words = {});
 
 /// The folder that a person means: the newest complete checkpoint of a run, a checkpoint itself, or any HF
 /// folder with config.json and weights. Throws IoError saying what was looked for.

@@ -150,11 +150,12 @@ void check_routers(const TrainOptions& options, const ModelConfig& config, Viola
 /// The model's words, or those that --tokenizer names. A model may have none: ids alone can be trained on.
 void open_words(const TrainOptions& options, const fs::path& folder, RunInputs& inputs) {
   const bool has_own = inputs.resumes && holds_tokenizer(folder);
-  inputs.words = options.model.tokenizer.empty() || has_own ? folder : options.model.tokenizer;
-  if (!options.model.tokenizer.empty() && !holds_tokenizer(inputs.words))
-    throw ConfigError({"--tokenizer " + inputs.words.string() + " has no tokenizer.json"});
-  if (holds_tokenizer(inputs.words) || inputs.config.vocab_size == 256)
-    inputs.text = ModelText::of(inputs.words, inputs.config);
+  const fs::path words = options.model.tokenizer.empty() || has_own ? folder : options.model.tokenizer;
+  if (words == options.model.tokenizer && !words.empty() && !holds_tokenizer(words))
+    throw ConfigError({"--tokenizer " + words.string() + " has no tokenizer.json"});
+  if (!words.empty()) inputs.words = read_word_files(words);
+  if (holds_tokenizer(words) || inputs.config.vocab_size == 256)
+    inputs.text = ModelText::of(words, inputs.config);
 }
 
 /// A new model has a row for each id of its tokenizer, unless --vocab says otherwise.

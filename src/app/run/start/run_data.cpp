@@ -3,7 +3,6 @@
 #include "moeloom/base/errors.hpp"
 
 #include <cmath>
-#include <ctime>
 
 #include "cli/option_values.hpp"
 
@@ -11,16 +10,6 @@ namespace moeloom {
 namespace {
 
 namespace fs = std::filesystem;
-
-/// What templates take for today: the day of the data, so that a run of tomorrow learns the same.
-std::tm day_of(const fs::path& file) {
-  const auto modified = std::chrono::file_clock::to_sys(fs::last_write_time(file));
-  const std::time_t seconds =
-      std::chrono::system_clock::to_time_t(std::chrono::floor<std::chrono::seconds>(modified));
-  std::tm day{};
-  gmtime_r(&seconds, &day);
-  return day;
-}
 
 std::vector<ExampleSource> sources_of(const RunData& data, const DataOptions& options) {
   std::vector<ExampleSource> sources;

@@ -27,7 +27,7 @@ struct RunInputs {
   std::optional<TrainerState> recorded;  // of that checkpoint
   ModelConfig config;
   std::set<std::string> frozen;   // names of parameters
-  std::filesystem::path words;    // the folder whose tokenizer and template go along; empty: none
+  WordFiles words;                // the tokenizer and template that go along
   std::optional<ModelText> text;  // what ids mean; none: it is not known
   RunData data;
   /// "byte" or "token"

@@ -88,8 +88,9 @@ first_to_end() {
 await_watches() {
   local tries folder=$run
   [[ $folder == /* ]] || folder=$PWD/$run
+  folder=${folder//[^[:alnum:]\/_-]/.} # a pattern
   for ((tries = 0; tries < 30; ++tries)); do
-    pgrep -f -- "^moeloom-watch $folder" > /dev/null || return 0
+    pgrep -f -- "^moeloom-watch $folder *\$" > /dev/null || return 0
     sleep 0.1
   done
 }

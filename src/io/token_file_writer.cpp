@@ -156,11 +156,15 @@ void TokenFileWriter::finish() {
   if (layout_ == TokenLayout::kMegatron) write_index();
   tokens_->sync_and_close();
   sequences_->sync_and_close();
-  fs::rename(partial(path_), path_);
+  // An index without its .bin is refused by whoever reads it; a .bin without its index would be taken for
+  // other ids.
   if (layout_ == TokenLayout::kMegatron)
     fs::rename(partial(megatron_index_of(path_)), megatron_index_of(path_));
-  fs::remove(partial_sequences(path_));
+  else
+    fs::remove(megatron_index_of(path_));  // of an older file of this name
+  fs::rename(partial(path_), path_);
   sync_folder(fs::absolute(path_).parent_path());
+  fs::remove(partial_sequences(path_));
 }
 
 }  // namespace moeloom

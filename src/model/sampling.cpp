@@ -73,6 +73,8 @@ void check(const SamplingSettings& s) {
 std::int32_t sample_token(std::span<const float> logits, const SamplingSettings& settings, Index position,
                           std::span<const std::int32_t> text) {
   require(!logits.empty(), "sampling needs logits");
+  if (std::ranges::any_of(logits, [](float logit) { return std::isnan(logit); }))
+    throw Error("the model's logits are not numbers: its weights are broken");
   std::vector<Candidate> candidates = penalised(logits, settings.repetition_penalty, text);
   const Candidate first = *std::ranges::min_element(candidates, likelier);
   if (settings.temperature == 0 || settings.top_k == 1) return first.id;
@@ -82,7 +84,7 @@ std::int32_t sample_token(std::span<const float> logits, const SamplingSettings&
   keep_nucleus(candidates, settings.top_p);
   std::erase_if(candidates, [&](const Candidate& each) { return each.weight < settings.min_p; });
   // Whatever was sorted: equal settings draw the same token.
-  std::ranges::sort(candidates, {}, &Candidate::id);
+  if (candidates.size() < logits.size()) std::ranges::sort(candidates, {}, &Candidate::id);
   const CounterRandom random(settings.seed, stream_of("sample"));
   double left = random.uniform(static_cast<std::uint64_t>(position)) * sum_of(candidates);
   for (const Candidate& each : candidates)

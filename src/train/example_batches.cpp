@@ -26,8 +26,8 @@ std::vector<double> weights_of(const std::vector<ExampleSource>& sources) {
 /// Of each example; which of them, depends on their number alone.
 std::vector<bool> choose_heldout(Index examples, double fraction) {
   std::vector<bool> chosen(at(examples));
-  const auto count = static_cast<Index>(static_cast<double>(examples) * fraction);
-  if (count == 0) return chosen;
+  if (fraction == 0 || examples < 2) return chosen;
+  const auto count = std::max<Index>(static_cast<Index>(static_cast<double>(examples) * fraction), 1);
   const std::vector<Index> order = shuffled(examples, kHeldoutSeed, "heldout");
   for (Index i = 0; i < count; ++i) chosen[at(order[at(i)])] = true;
   return chosen;

@@ -1,6 +1,7 @@
 // Parsers of conversations: chat templates with what they render.
 #include "moeloom/base/errors.hpp"
 #include "moeloom/text/chat_template.hpp"
+#include "moeloom/text/learned.hpp"
 
 #include "fuzz/target.hpp"
 
@@ -143,10 +144,45 @@ std::vector<std::string> chat_template_words() {
           "varargs"};
 }
 
+/// A line, and what each rule learns of it by a template with marks and by one without.
+void run_conversation(std::string_view input) {
+  const Conversation conversation = parse_conversation(input, "chats.jsonl:1");
+  if (conversation.text) return;
+  for (const char* source :
+       {"{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}",
+        "{% for m in messages %}{% generation %}{{ m.content }}{% endgeneration %}{% endfor %}"}) {
+    const ChatTemplate chat_template = ChatTemplate::parse(source, "template");
+    for (const LearnRule rule : {LearnRule::kAssistant, LearnRule::kLast, LearnRule::kAll}) {
+      const AssistantText said = assistant_text(conversation, chat_template, {.rule = rule});
+      std::size_t end = 0;
+      for (const ByteRange& range : said.ranges) {
+        expect(end <= range.begin && range.begin <= range.end && range.end <= said.text.size(),
+               "what is learned leads out of the text or back");
+        end = range.end;
+      }
+    }
+  }
+}
+
+std::vector<std::string> conversation_seeds() {
+  return {
+      R"({"messages":[{"role":"system","content":"s"},{"role":"user","content":"u"},{"role":"assistant","content":"a"}]})",
+      R"({"messages":[{"role":"user","content":"u"},{"role":"assistant","content":null,"tool_calls":[{"id":"1","type":)"
+      R"("function","function":{"name":"f","arguments":"{\"x\":1}"}}]},{"role":"tool","content":"2","tool_call_id":"1"},)"
+      R"({"role":"assistant","content":"3"}],"tools":[{"type":"function","function":{"name":"f"}}]})",
+      R"({"conversations":[{"from":"human","value":"u"},{"from":"gpt","value":"a"}],"system":"s"})",
+      R"({"instruction":"i","input":"x","output":"o","history":[["a","b"]]})", R"({"text":"plain"})"};
+}
+
 }  // namespace
 
 std::vector<Target> chat_targets() {
-  return {{"chat_template", run_chat_template, chat_template_seeds, chat_template_words()}};
+  return {{"chat_template", run_chat_template, chat_template_seeds, chat_template_words()},
+          {"conversation",
+           run_conversation,
+           conversation_seeds,
+           {"\"messages\"", "\"role\"", "\"content\"", "\"user\"", "\"assistant\"", "\"conversations\"",
+            "\"from\"", "\"instruction\"", "\"tool_calls\""}}};
 }
 
 }  // namespace moeloom::fuzz

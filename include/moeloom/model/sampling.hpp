@@ -8,7 +8,8 @@
 
 namespace moeloom {
 
-/// Applied in this order, as transformers does: repetition_penalty, temperature, top_k, top_p, min_p.
+/// Applied in this order, as transformers does (which keeps all that tie with the last of top_k; here the
+/// lower id): repetition_penalty, temperature, top_k, top_p, min_p.
 struct SamplingSettings {
   double temperature = 1.0;  // logits are divided by it; 0: always the likeliest token
   Index top_k = 0;           // choose among so many; 0: all

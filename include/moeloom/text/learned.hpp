@@ -54,7 +54,8 @@ struct AssistantText {
 AssistantText assistant_text(const Conversation& conversation, const ChatTemplate& chat_template,
                              const LearnOptions& options);
 
-/// A token is of a range if it holds a byte of it; ranges and offsets are in order.
+/// A token is of a range if it holds a byte of it, or stands between two that do; ranges and offsets are in
+/// order.
 std::vector<std::uint8_t> mask_of(const std::vector<ByteRange>& ranges,
                                   const std::vector<ByteRange>& offsets);
 

@@ -17,6 +17,8 @@ void add_ask_options(OptionTable& table, AskOptions& options) {
   table.positional("model");
 }
 
+constexpr char kBetweenStops = '\x1E';  // of the command line, where no text has it
+
 void add_sampling_options(OptionTable& table, SamplingSettings& sampling, std::vector<std::string>& stop) {
   table.add("temperature", "X", "0: always the likeliest token", sampling.temperature);
   table.add("top-k", "N", "draw from so many of the likeliest; 0: from all", sampling.top_k);
@@ -30,12 +32,12 @@ void add_sampling_options(OptionTable& table, SamplingSettings& sampling, std::v
   table.add(
       "stop", "TEXT", "ends the text before this one; may be given several times",
       [&stop](const std::string& texts) {
-        std::istringstream lines(texts);
-        for (std::string line; std::getline(lines, line);)
-          if (!line.empty()) stop.push_back(line);
+        std::istringstream parts(texts);
+        for (std::string part; std::getline(parts, part, kBetweenStops);)
+          if (!part.empty()) stop.push_back(part);
       },
-      [&stop] { return joined(stop, "\n"); });
-  table.repeat('\n');
+      [&stop] { return joined(stop, std::string(1, kBetweenStops)); });
+  table.repeat(kBetweenStops);
 }
 
 OptionTable table_of(GenerateOptions& options) {

@@ -71,6 +71,7 @@ void check_data(const TrainOptions& options, Index world, Violations& violations
   violations.unless_below_one("heldout", data.heldout);
   violations.unless_at_least(0, "skip-bad", data.skip_bad);
   violations.unless_not_negative("epochs", data.epochs);
+  violations.unless(data.epochs <= 1e6, "epochs = " + value_text(data.epochs) + " must be at most 1e6");
   check_batch(options, world, violations);
 }
 

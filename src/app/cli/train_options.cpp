@@ -92,7 +92,7 @@ void add_data_options(OptionTable& table, DataOptions& data) {
       "too-long", "conversations longer than --seq-len: their end is cut, they are split, or dropped",
       data.too_long, {{"cut", TooLong::kCut}, {"split", TooLong::kSplit}, {"drop", TooLong::kDrop}});
   table.add("epochs", "X",
-            "instead of --steps: as many steps as read all examples so often; 0: --steps counts",
+            "instead of --steps: as many steps as read X times the rows of all; 0: --steps counts",
             data.epochs);
   table.add("heldout", "X", "fraction that is kept for validation: of a file its end, of examples some",
             data.heldout);
@@ -208,8 +208,8 @@ OptionTable train_table(TrainOptions& options) {
   OptionTable table;
   add_model_options(table, options.model);
   table.add("tokenizer", "DIR",
-            "a folder with tokenizer.json, for a new model, whose vocabulary it is, or a --model folder "
-            "without one",
+            "a folder with tokenizer.json instead of the model's own; a new model has its vocabulary, and a "
+            "run that is resumed keeps the one in its checkpoint",
             options.model.tokenizer);
   table.add(
       "allow-missing", "LIST",
@@ -264,6 +264,7 @@ Layer layer_of_run(const OptionTable& table, const fs::path& resume, const Layer
   layer.erase("trace");
   layer.erase("trace-steps");
   layer.erase("allow-missing");
+  if (said.contains("steps")) layer.erase("epochs");
   if (said.contains("run")) {  // the other run's recording stays its own
     layer.erase("record-routing");
     layer.erase("record-steps");
@@ -303,6 +304,8 @@ Layer with_files(const OptionTable& table, Layer layer, Mistakes& mistakes) {
 
 Layer all_layers(const OptionTable& table, int argc, const char* const* argv, Mistakes& mistakes) {
   const Layer said = table.command_line(argc, argv, mistakes);
+  mistakes.violations.unless(!said.contains("steps") || !said.contains("epochs"),
+                             "--steps and --epochs are two ends of one run; give one of them");
   Layer all = with_files(table, said, mistakes);
   // It wins over any file, so it is known whatever became of that.
   for (const auto& [name, given] : said) mistakes.unread.erase(name);

@@ -28,7 +28,7 @@ std::tm today() {
 class Chat {
  public:
   Chat(const ChatOptions& options, const ModelText& text, LoadedModel& model)
-      : options_(options), text_(text), model_(model) {
+      : options_(options), text_(text), model_(model), end_tokens_(text.end_tokens()) {
     if (!options.system.empty()) messages_.push_back(message_of("system", options.system));
   }
 
@@ -39,10 +39,15 @@ class Chat {
     agree(model_.mesh().world(), [&] {
       if (!model_.speaks()) return;
       messages_.push_back(message_of("user", said));
-      prompt = prompt_ids();
+      try {
+        prompt = prompt_ids();
+      } catch (...) {
+        messages_.pop_back();  // the conversation stays as it was before this turn
+        throw;
+      }
     });
     GenerationSettings settings{
-        .tokens = options_.tokens, .sampling = options_.sampling, .end_tokens = text_.end_tokens()};
+        .tokens = options_.tokens, .sampling = options_.sampling, .end_tokens = end_tokens_};
     settings.sampling.seed += messages_.size();
     if (model_.speaks()) settings.tokens = std::min(settings.tokens, positions() - std::ssize(prompt));
     TextStream stream(text_, options_.stop);
@@ -76,6 +81,7 @@ class Chat {
   const ChatOptions& options_;
   const ModelText& text_;
   LoadedModel& model_;
+  const std::vector<std::int32_t> end_tokens_;
   JsonValue::Array messages_;
 };
 
@@ -99,8 +105,8 @@ int chat_command(int argc, char** argv) {
   Violations violations;
   std::optional<ModelText> text;
   agree(world, [&] { options = parse_chat_options(argc, argv, violations); });
-  const AskedModel asked =
-      agree_on_model(options.ask, world, violations, [&](const AskedModel& model, Violations& more) {
+  const AskedModel asked = agree_on_model(
+      options.ask, said_by(argc, argv), world, violations, [&](const AskedModel& model, Violations& more) {
         text = ModelText::of(model.start.folder, model.config);
         more.unless(
             text->tokenizer() != nullptr && text->chat().has_template(),
@@ -112,8 +118,11 @@ int chat_command(int argc, char** argv) {
     chat.turn(options.message);
     return 0;
   }
-  while (const std::optional<std::string> said = next_turn(model.mesh().world(), model.speaks()))
-    if (!said->empty()) chat.turn(*said);
+  while (const std::optional<std::string> said = next_turn(model.mesh().world(), model.speaks())) try {
+      if (!said->empty()) chat.turn(*said);
+    } catch (const AgreedError& error) {
+      if (model.speaks()) std::cerr << "[error] " << error.what() << '\n';
+    }
   return 0;
 }
 

@@ -2,6 +2,7 @@
 #include "moeloom/io/document.hpp"
 #include "moeloom/train/example_batches.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <fstream>
@@ -128,6 +129,7 @@ void write_lines(const std::string& mine, const Communicator& world, std::ofstre
       by_example[example] = line;
   }
   for (const auto& [example, line] : by_example) file << line << '\n';
+  file.flush();
 }
 
 /// Where tokenized data are kept if nothing is said: beside others of this user.
@@ -146,8 +148,19 @@ int eval_command(int argc, char** argv) {
   std::optional<ModelText> text;
   agree(world, [&] { options = parse_eval_options(argc, argv, violations); });
   const AskedModel asked = agree_on_model(
-      options.ask, world, violations,
-      [&](const AskedModel& model, Violations&) { text = ModelText::of(model.start.folder, model.config); });
+      options.ask, said_by(argc, argv), world, violations, [&](const AskedModel& model, Violations& more) {
+        const auto& format = options.format;
+        const bool reads_text = std::ranges::any_of(options.sources, [&](const DataSource& source) {
+          return holds_records(source.file, format) ||
+                 format.value_or(guess_token_format(source.file)) == TokenFormat::kText;
+        });
+        if (reads_text || holds_tokenizer(model.start.folder))
+          text = ModelText::of(model.start.folder, model.config);
+        const Index positions = model.config.max_position_embeddings;
+        more.unless(options.sequence_length <= positions,
+                    "seq-len = " + std::to_string(options.sequence_length) +
+                        " is more than max_position_embeddings = " + std::to_string(positions));
+      });
   const Index positions = asked.config.max_position_embeddings;
   const Index length =
       options.sequence_length > 0 ? options.sequence_length : std::min(positions, kUsualLength);
@@ -159,7 +172,18 @@ int eval_command(int argc, char** argv) {
                   .skip_bad = options.skip_bad,
                   .cache = cache_of(options, asked)};
   RunData data;
-  open_examples(reading, *text, world, nullptr, data);
+  open_examples(reading, text ? *text : ModelText(), world, nullptr, data);
+  agree(world, [&] {
+    for (std::size_t i = 0; i < data.examples.size(); ++i) {
+      const Index largest = data.examples[i]->largest_id();
+      if (largest >= asked.config.vocab_size)
+        throw ConfigError({options.sources[i].file.string() + " holds token id " + std::to_string(largest) +
+                           ", but vocab_size = " + std::to_string(asked.config.vocab_size)});
+      if (data.examples[i]->targets() == 0)
+        throw ConfigError(
+            {options.sources[i].file.string() + " has no learned token that could be predicted"});
+    }
+  });
   LoadedModel model(asked, options.ask, std::move(world), false);
   const Communicator& ranks = model.mesh().world();
   std::ofstream logprobs;
@@ -170,7 +194,9 @@ int eval_command(int argc, char** argv) {
   });
   if (model.speaks())
     std::printf("%-32s %10s %12s %12s %12s\n", "source", "tokens", "nats/token", "perplexity", "bits/byte");
-  Evaluation evaluation(options, &*text, model, length);
+  Log log({.rank = ranks.rank(), .level = asked.flags.log_level});
+  for (const Prepared& prepared : data.prepared) say(prepared, log);
+  Evaluation evaluation(options, text ? &*text : nullptr, model, length);
   Score all;
   for (std::size_t i = 0; i < data.examples.size(); ++i) {
     const std::string name = options.sources[i].file.filename().string();
@@ -179,6 +205,10 @@ int eval_command(int argc, char** argv) {
     if (model.speaks()) print(name, score);
     all = {all.nats + score.nats, all.tokens + score.tokens, all.bytes + score.bytes};
     if (!options.logprobs.empty()) write_lines(text_of(name, lines), ranks, logprobs);
+    agree(ranks, [&] {
+      if (model.speaks() && !options.logprobs.empty() && !logprobs)
+        throw_io_error("cannot write " + options.logprobs.string(), errno);
+    });
   }
   if (model.speaks() && data.examples.size() > 1) print("all", all);
   return 0;

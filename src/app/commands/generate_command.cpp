@@ -10,6 +10,7 @@
 #include "cli/option_values.hpp"
 #include "commands/commands.hpp"
 #include "run/report/run_report.hpp"
+#include "run/start/run_setup.hpp"
 #include "text/loaded_model.hpp"
 #include "text/text_stream.hpp"
 
@@ -21,6 +22,7 @@ struct Request {
   AskedModel model;
   std::optional<ModelText> text;  // none where only ids are asked for
   std::vector<std::string> prompts;
+  std::vector<std::int32_t> end_tokens;
 
   std::vector<std::int32_t> ids_of(const std::string& prompt) const;
 };
@@ -52,6 +54,8 @@ void check_ids(const Request& request, Index vocabulary, Violations& violations)
 void check(Request& request, const AskedModel& asked, Violations& violations) {
   const GenerateOptions& options = request.options;
   if (options.prompt_ids.empty()) request.text = ModelText::of(asked.start.folder, asked.config);
+  if (!options.ignore_end)
+    request.end_tokens = request.text ? request.text->end_tokens() : end_tokens_in(asked.start.folder);
   check_ids(request, asked.config.vocab_size, violations);
   violations.add(routing_violations({.record = options.record_routing}, asked.config));
   request.prompts = options.prompts.empty() ? std::vector{options.prompt} : lines_of(options.prompts);
@@ -71,15 +75,16 @@ Request agree_on_generation(int argc, char** argv, const Communicator& world) {
   Violations violations;
   agree(world, [&] { request.options = parse_generate_options(argc, argv, violations); });
   request.model =
-      agree_on_model(request.options.ask, world, violations,
+      agree_on_model(request.options.ask, said_by(argc, argv), world, violations,
                      [&](const AskedModel& asked, Violations& more) { check(request, asked, more); });
+  require_same_on_all_ranks(joined(request.prompts, "\n"), world);
   return request;
 }
 
 GenerationSettings settings_of(const Request& request, std::size_t prompt) {
   GenerationSettings settings{.tokens = request.options.tokens, .sampling = request.options.sampling};
   settings.sampling.seed += prompt;  // two equal prompts are two texts
-  if (request.text && !request.options.ignore_end) settings.end_tokens = request.text->end_tokens();
+  settings.end_tokens = request.end_tokens;
   return settings;
 }
 

@@ -3,6 +3,7 @@
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"
 #include "moeloom/io/checksum.hpp"
+#include "moeloom/io/document.hpp"
 #include "moeloom/io/file_lock.hpp"
 #include "moeloom/io/mapped_file.hpp"
 
@@ -10,13 +11,15 @@
 #include <chrono>
 #include <thread>
 
+#include "run/tokenize/document_reader.hpp"
+
 namespace moeloom {
 namespace {
 
 namespace fs = std::filesystem;
 
 constexpr std::size_t kMostReasons = 5;
-constexpr std::size_t kPartBytes = std::size_t{4} << 20;  // read, tokenized and written at a time
+constexpr std::size_t kPartBytes = std::size_t{4} << 20;  // lines that are read and tokenized at a time
 
 /// While it lives, work is shared among all processors that this process may use.
 class AllProcessors {
@@ -37,7 +40,7 @@ std::string_view text_of(const MappedFile& file) {
 }
 
 /// The next part of `text`, of whole lines.
-std::string_view part_at(std::string_view text, std::size_t begin) {
+std::string_view lines_at(std::string_view text, std::size_t begin) {
   if (text.size() - begin <= kPartBytes) return text.substr(begin);
   const std::size_t end = text.find('\n', begin + kPartBytes);
   return text.substr(begin, end == std::string_view::npos ? text.size() - begin : end + 1 - begin);
@@ -57,7 +60,7 @@ class Preparation {
 
   void records(std::string_view text) {
     for (std::size_t begin = 0; begin < text.size();) {
-      const std::string_view part = part_at(text, begin);
+      const std::string_view part = lines_at(text, begin);
       add_records(part);
       begin += part.size();
       go_on(board_);
@@ -68,7 +71,7 @@ class Preparation {
   void document(std::string_view text) {
     std::vector<std::string_view> parts;
     for (std::size_t begin = 0; begin < text.size(); begin += parts.back().size())
-      parts.push_back(part_at(text, begin));
+      parts.push_back(text.substr(begin, end_of_part(text.substr(begin))));
     Example rest;
     for (std::size_t first = 0; first < parts.size(); first += at(threads())) {
       const std::size_t count = std::min(parts.size() - first, at(threads()));
@@ -96,7 +99,7 @@ class Preparation {
   struct Line {
     std::string_view text;
     Index number;
-    Example example = {};
+    RecordReader::Record record = {};
     std::string error = {};
   };
 
@@ -112,7 +115,7 @@ class Preparation {
     parallel_for(std::ssize(lines), [&](Index i) {
       Line& line = lines[at(i)];
       try {
-        line.example = reader_.read(line.text, source_.file.string() + ":" + std::to_string(line.number));
+        line.record = reader_.read(line.text, source_.file.string() + ":" + std::to_string(line.number));
       } catch (const Error& error) {
         line.error = error.what();
       }
@@ -121,7 +124,10 @@ class Preparation {
   }
 
   void take(const Line& line) {
-    if (line.error.empty() && !line.example.ids.empty()) return writer_.add(line.example);
+    if (line.error.empty() && !line.record.example.ids.empty()) {
+      result_.unplaced += line.record.unplaced_turns;
+      return writer_.add(line.record.example);
+    }
     const std::string why =
         !line.error.empty() ? line.error
                             : source_.file.string() + ":" + std::to_string(line.number) + ": it has no token";
@@ -174,6 +180,7 @@ std::string fingerprint_of(const fs::path& path, std::string_view text) {
 std::string key_of(const DataSource& source, const std::string& fingerprint, const RecordReader& reader,
                    const PrepareSettings& settings) {
   const char* format = !settings.format ? "auto" : *settings.format == TokenFormat::kText ? "text" : "ids";
+  // A change of how text becomes ids raises the number.
   return "moeloom examples 1\n" + fs::absolute(source.file).string() + "\n" + fingerprint + "\n" +
          reader.key() + "\nformat " + format + ", documents in " + std::to_string(settings.sequence_length) +
          "\nskips " + std::to_string(settings.skip_bad);
@@ -189,6 +196,28 @@ bool is_made(const fs::path& examples, const std::string& key) {
   } catch (const IoError&) {
     return false;  // damaged: it is made again
   }
+}
+
+fs::path notes_of(const Prepared& made) {
+  return fs::path(made.examples).replace_extension(".json");
+}
+
+/// What was left out is said of every run that trains on the file.
+void write_notes(const Prepared& made) {
+  Document notes;
+  notes.set("skipped", made.skipped);
+  notes.set("why_skipped", made.why_skipped);
+  notes.set("unplaced", made.unplaced);
+  notes.write(notes_of(made));
+}
+
+Prepared with_notes(Prepared found) {
+  if (!fs::exists(notes_of(found))) return found;
+  const Document notes = Document::read(notes_of(found));
+  found.skipped = notes.integer_or("skipped", 0);
+  found.unplaced = notes.integer_or("unplaced", 0);
+  if (notes.has("why_skipped")) found.why_skipped = notes.texts("why_skipped");
+  return found;
 }
 
 FileLock wait_for(const fs::path& path, PositionBoard* board) {
@@ -213,7 +242,7 @@ Prepared prepare_examples(const DataSource& source, const RecordReader& reader,
       .bytes = static_cast<Index>(text.size())};
   const FileLock lock = wait_for(fs::path(result.examples).replace_extension(".lock"), board);
   result.found = is_made(result.examples, key);
-  if (result.found) return result;
+  if (result.found) return with_notes(std::move(result));
   const AllProcessors all;
   ExampleFileWriter writer(result.examples, key);
   Preparation preparation(source, reader, settings, board, writer, result);
@@ -228,6 +257,7 @@ Prepared prepare_examples(const DataSource& source, const RecordReader& reader,
     throw IoError(
         source.file.string() + ": there is no example in it" +
         (result.skipped > 0 ? "; " + std::to_string(result.skipped) + " lines cannot be used" : ""));
+  write_notes(result);
   writer.finish();
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return result;

@@ -23,6 +23,7 @@ struct Prepared {
   bool found = false;                         // as an earlier run had made it
   Index bytes = 0;                            // of the file
   Index skipped = 0;                          // lines
+  Index unplaced = 0;                         // turns of the assistant that were not found in the text
   std::vector<std::string> why_skipped = {};  // of the first ones
   double seconds = 0;
 };

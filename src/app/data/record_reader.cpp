@@ -36,20 +36,20 @@ RecordReader::RecordReader(const ModelText& text, LearnRule rule, std::tm now)
     options_.end_of_text = static_cast<std::uint32_t>(*eos);
 }
 
-Example RecordReader::read(std::string_view line, const std::string& origin) const {
+RecordReader::Record RecordReader::read(std::string_view line, const std::string& origin) const {
   const Conversation conversation = parse_conversation(line, origin);
   if (text_.is_bytes()) {
     if (!conversation.text)
       throw ConfigError(
           {origin + ": a conversation needs a tokenizer and a chat template, and the model has none"});
-    return all_learned(text_.encode(*conversation.text, true));
+    return {all_learned(text_.encode(*conversation.text, true))};
   }
   if (!conversation.text && !text_.chat().has_template())
     throw ConfigError({origin + ": a conversation needs a chat template, and " + text_.folder().string() +
                        " has neither chat_template.jinja nor one in tokenizer_config.json"});
   try {
     LearnedIds learned = learned_ids(conversation, text_.chat(), *text_.tokenizer(), options_);
-    return {std::move(learned.ids), std::move(learned.learned)};
+    return {{std::move(learned.ids), std::move(learned.learned)}, static_cast<Index>(learned.unplaced_turns)};
   } catch (const ConfigError& error) {
     throw ConfigError({origin + ": " + error.what()});
   }
@@ -62,6 +62,9 @@ Example RecordReader::document(std::string_view text) const {
 std::string RecordReader::key() const {
   if (text_.is_bytes()) return "bytes";
   std::string key = "tokenizer " + sum_of(read_text_file(text_.folder() / "tokenizer.json"));
+  for (const char* name : {"tokenizer_config.json", "special_tokens_map.json"})
+    if (std::filesystem::exists(text_.folder() / name))
+      key += std::string(", ") + name + " " + sum_of(read_text_file(text_.folder() / name));
   if (text_.chat().has_template())
     for (const bool with_tools : {false, true})
       key += ", template " + sum_of(text_.chat().chat_template(with_tools).source());

@@ -20,8 +20,12 @@ class RecordReader {
   /// `text` must outlive it. now: what a template's strftime_now shows.
   RecordReader(const ModelText& text, LearnRule rule, std::tm now);
 
+  struct Record {
+    Example example;
+    Index unplaced_turns = 0;  // of the assistant, which could not be found in the text and are not learned
+  };
   /// Of a line of .jsonl. Any thread. Throws IoError, ConfigError, which name `origin`: "chats.jsonl:12".
-  Example read(std::string_view line, const std::string& origin) const;
+  Record read(std::string_view line, const std::string& origin) const;
   /// Of a part of a document: every token is learned.
   Example document(std::string_view text) const;
   /// What the examples depend on beside the file: tokenizer, template and rule, in words.

@@ -14,7 +14,7 @@ namespace {
 constexpr std::size_t kMostReasons = 5;
 
 struct Counts {
-  Index tokens = 0, learned = 0, too_long = 0, unlearned = 0, unusable = 0;
+  Index tokens = 0, learned = 0, too_long = 0, unlearned = 0, unusable = 0, unplaced = 0;
   std::vector<double> lengths;
   std::vector<std::string> reasons;
 };
@@ -66,6 +66,7 @@ void print(const Counts& counts, Index longest) {
     std::printf("longer than %-10lld %lld, which --too-long is about\n", static_cast<long long>(longest),
                 static_cast<long long>(counts.too_long));
   std::printf("nothing to learn       %lld, left out\n", static_cast<long long>(counts.unlearned));
+  std::printf("turns not found        %lld, not learned\n", static_cast<long long>(counts.unplaced));
   std::printf("cannot be used         %lld\n", static_cast<long long>(counts.unusable));
   for (const std::string& reason : counts.reasons) std::printf("  %s\n", reason.c_str());
 }
@@ -83,7 +84,8 @@ void show_examples(const std::vector<DataSource>& sources, const RecordReader& r
       if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
       const std::string origin = source.file.string() + ":" + std::to_string(number);
       try {
-        const Example example = reader.read(line, origin);
+        const auto [example, unplaced] = reader.read(line, origin);
+        counts.unplaced += unplaced;
         if (std::ssize(counts.lengths) < settings.examples)
           std::printf("%s, %zu tokens, %lld learned\n%s\n\n", origin.c_str(), example.ids.size(),
                       static_cast<long long>(count_targets(example.learned)),

@@ -11,10 +11,7 @@ namespace moeloom {
 
 void TrainRun::log_run() {
   for (const auto& [key, value] : run_facts(options_, inputs_, mesh_)) log_.info(Event().with(key, value));
-  for (const Prepared& prepared : inputs_.data.prepared) {
-    log_.info(event_of(prepared));
-    for (const std::string& why : prepared.why_skipped) warn_once(Event().with("skipped", why));
-  }
+  for (const Prepared& prepared : inputs_.data.prepared) say(prepared, log_);
   if (!rate_reason_.empty()) log_.info(rate_event(settings_.schedule, rate_reason_));
   log_decision(log_, decided_);
 }

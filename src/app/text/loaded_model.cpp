@@ -6,6 +6,7 @@
 
 #include "cli/processors.hpp"
 #include "run/report/run_report.hpp"
+#include "run/start/run_setup.hpp"
 
 namespace moeloom {
 namespace {
@@ -17,8 +18,10 @@ GroupedMatmulKernel on_masters(GroupedMatmulKernel kernel) {
 
 }  // namespace
 
-AskedModel agree_on_model(const AskOptions& options, const Communicator& world, Violations& violations,
+AskedModel agree_on_model(const AskOptions& options, const std::string& said, const Communicator& world,
+                          Violations& violations,
                           const std::function<void(const AskedModel&, Violations&)>& check) {
+  require_same_on_all_ranks(said, world);
   AskedModel asked;
   const std::string model = world.all_gather_text(options.model.string()).front();
   try {
@@ -39,6 +42,12 @@ AskedModel agree_on_model(const AskOptions& options, const Communicator& world, 
     violations.throw_if_any();
   });
   return asked;
+}
+
+std::string said_by(int argc, char** argv) {
+  std::string said;
+  for (int i = 1; i < argc; ++i) said += std::string(argv[i]) + '\n';
+  return said;
 }
 
 LoadedModel::LoadedModel(const AskedModel& asked, const AskOptions& options, Communicator world, bool decodes)

@@ -18,10 +18,15 @@ struct AskedModel {
   ModelConfig config;
 };
 
-/// Collective over the world. What is wrong with the folder or the environment is added to `violations`; with
-/// a folder, `check` may add more of its own. Throws AgreedError with all of it.
-AskedModel agree_on_model(const AskOptions& options, const Communicator& world, Violations& violations,
+/// Collective over the world. `said`: what every rank must have been told alike. What is wrong with the
+/// folder or the environment is added to `violations`; with a folder, `check` may add more of its own. Throws
+/// AgreedError with all of it.
+AskedModel agree_on_model(const AskOptions& options, const std::string& said, const Communicator& world,
+                          Violations& violations,
                           const std::function<void(const AskedModel&, Violations&)>& check);
+
+/// The words of a command line, for agree_on_model().
+std::string said_by(int argc, char** argv);
 
 class LoadedModel {
  public:

@@ -33,7 +33,7 @@ std::vector<std::int32_t> ids_of(const JsonValue* value) {
 }  // namespace
 
 bool holds_tokenizer(const fs::path& folder) {
-  return fs::exists(folder / kTokenizerFile);
+  return !folder.empty() && fs::exists(folder / kTokenizerFile);
 }
 
 std::string vocabulary_violation(const Tokenizer& tokenizer, const fs::path& folder,
@@ -79,16 +79,22 @@ std::string ModelText::decode(std::span<const std::int32_t> ids) const {
   return bytes;
 }
 
-std::vector<std::int32_t> ModelText::end_tokens() const {
+std::vector<std::int32_t> end_tokens_in(const fs::path& folder) {
   for (const char* name : {"generation_config.json", "config.json"}) {
-    const fs::path file = folder_ / name;
+    const fs::path file = folder / name;
     if (!fs::exists(file)) continue;
     const JsonValue document = parse_json_value(read_text_file(file), file.string());
     std::vector<std::int32_t> ids = ids_of(document.find("eos_token_id"));
     if (!ids.empty()) return ids;
   }
-  if (const std::optional<std::int32_t> eos = eos_token()) return {*eos};
   return {};
+}
+
+std::vector<std::int32_t> ModelText::end_tokens() const {
+  std::vector<std::int32_t> ids = end_tokens_in(folder_);
+  if (ids.empty())
+    if (const std::optional<std::int32_t> eos = eos_token()) ids.push_back(*eos);
+  return ids;
 }
 
 std::optional<std::int32_t> ModelText::eos_token() const {

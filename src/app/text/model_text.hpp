@@ -40,6 +40,9 @@ class ModelText {
   ChatModel chat_;
 };
 
+/// eos_token_id of generation_config.json, else of config.json; empty where neither has one. Throws IoError.
+std::vector<std::int32_t> end_tokens_in(const std::filesystem::path& folder);
+
 /// Whether the folder has a tokenizer.json.
 bool holds_tokenizer(const std::filesystem::path& folder);
 

@@ -191,8 +191,14 @@ std::vector<std::uint8_t> mask_of(const std::vector<ByteRange>& ranges,
   std::size_t token = 0;
   for (const ByteRange& range : ranges) {
     while (token < offsets.size() && offsets[token].end <= range.begin) ++token;
+    // From the first to the last that holds a byte of it; between them are also tokens whose offsets were
+    // trimmed away.
+    std::size_t first = offsets.size(), last = 0;
     for (std::size_t i = token; i < offsets.size() && offsets[i].begin < range.end; ++i)
-      if (offsets[i].begin < offsets[i].end) mask[i] = range.begin < range.end ? 1 : 0;
+      if (offsets[i].begin < offsets[i].end) first = std::min(first, i), last = i;
+    if (range.begin < range.end && first < offsets.size())
+      std::fill(mask.begin() + static_cast<std::ptrdiff_t>(first),
+                mask.begin() + static_cast<std::ptrdiff_t>(last) + 1, std::uint8_t{1});
   }
   return mask;
 }
@@ -202,7 +208,8 @@ LearnedIds learned_ids(const Conversation& conversation, const ChatModel& model,
   LearnedIds result;
   if (conversation.text) {
     result.ids = tokenizer.encode(*conversation.text, true);
-    if (options.end_of_text) result.ids.push_back(*options.end_of_text);
+    if (options.end_of_text && (result.ids.empty() || result.ids.back() != *options.end_of_text))
+      result.ids.push_back(*options.end_of_text);
     result.learned.assign(result.ids.size(), 1);
     return result;
   }
@@ -212,7 +219,8 @@ LearnedIds learned_ids(const Conversation& conversation, const ChatModel& model,
   const AssistantText said =
       assistant_text(conversation, model.chat_template(!conversation.tools.is_null()), all);
   Encoding encoding = tokenizer.encode_with_offsets(said.text, false);
-  result.learned = mask_of(said.ranges, encoding.offsets);
+  result.learned = options.rule == LearnRule::kAll ? std::vector<std::uint8_t>(encoding.ids.size(), 1)
+                                                   : mask_of(said.ranges, encoding.offsets);
   result.ids = std::move(encoding.ids);
   result.assistant_turns = said.turns;
   result.unplaced_turns = said.unplaced_turns;

@@ -10,9 +10,11 @@ namespace {
 
 using Kind = Sequence::Kind;
 
-Value lowered(const Value& value, bool case_sensitive) {
+Value lowered(Meter& meter, const Value& value, bool case_sensitive) {
   const std::string* text = value.text();
-  return text == nullptr || case_sensitive ? value : text_value(lower(*text));
+  if (text == nullptr || case_sensitive) return value;
+  meter.make(text->size());
+  return text_value(lower(*text));
 }
 
 struct Keyed {
@@ -25,7 +27,7 @@ std::vector<Keyed> with_keys(Meter& meter, const Value& value, const Value& path
   std::vector<Keyed> keyed;
   for (Value& item : iterated(meter, value)) {
     Value key = path.is_undefined() || path.is_none() ? item : attribute_path(meter, item, path);
-    keyed.push_back({lowered(key, case_sensitive), std::move(item)});
+    keyed.push_back({lowered(meter, key, case_sensitive), std::move(item)});
   }
   return keyed;
 }
@@ -61,7 +63,7 @@ Value dictsort(Meter& meter, const Value& value, const Arguments& arguments) {
     throw Failure(std::string("'") + type_name(value) + "' object has no items to sort");
   std::vector<Keyed> keyed;
   for (const auto& [key, member] : value.dict()->members())
-    keyed.push_back({lowered(by == "key" ? key : member, bound.flag(0, false)),
+    keyed.push_back({lowered(meter, by == "key" ? key : member, bound.flag(0, false)),
                      sequence_value({key, member}, Kind::kTuple)});
   sort_keyed(meter, keyed, bound.flag(2, false));
   return items_of(std::move(keyed));
@@ -85,7 +87,7 @@ Value group_by(Meter& meter, const Value& value, const Arguments& arguments) {
   for (Value& item : iterated(meter, value)) {
     Value key = attribute_path(meter, item, bound[0]);
     if (key.is_undefined() && bound.given(1)) key = bound[1];
-    keyed.push_back({lowered(key, bound.flag(2, false)), std::move(item)});
+    keyed.push_back({lowered(meter, key, bound.flag(2, false)), std::move(item)});
   }
   sort_keyed(meter, keyed, false);
   std::vector<Value> groups;

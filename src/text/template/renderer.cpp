@@ -261,12 +261,14 @@ namespace {
 
 /// Every item that passes has then been asked for.
 std::size_t length_of_loop(Loop& loop) {
+  if (loop.length) return *loop.length;
   std::vector<Value> rest;
   while (loop.peek() != nullptr) rest.push_back(*std::exchange(loop.ahead, std::nullopt));
   const std::size_t length = loop.index0 + 1 + rest.size();
   loop.items = std::move(rest);
   loop.next = 0;
   loop.takes = nullptr;
+  loop.length = length;
   return length;
 }
 

@@ -33,6 +33,7 @@ struct Loop {
   std::size_t index0 = 0;
   Value previous, current;
   std::optional<Value> ahead;
+  std::optional<std::size_t> length;  // once it was asked for
   std::vector<Value> changed;
   int depth = 1;
   int depth_in_loops = 1;

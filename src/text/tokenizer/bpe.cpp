@@ -51,7 +51,8 @@ Bpe::Bpe(const Field& model, Unit unit) : unit_(unit) {
 void Bpe::add_merges(const Field& merges) {
   const JsonValue::Array& list = merges.array();
   merges_ = FlatMap<Merge>(list.size());
-  splits_at_words_ = !ignore_merges_ && prefix_.empty() && suffix_.empty() && vocabulary_.id_of(kWordMark);
+  splits_at_words_ = unit_ == Unit::kCharacter && !ignore_merges_ && prefix_.empty() && suffix_.empty() &&
+                     vocabulary_.id_of(kWordMark);
   std::uint32_t rank = 0;
   for (const JsonValue& each : list) {
     if (const std::string* line = each.text()) {

@@ -12,6 +12,7 @@ namespace fs = std::filesystem;
 
 using testing::alone;
 using testing::count_of;
+using testing::kProgram;
 using testing::on_ranks;
 using testing::Outcome;
 using testing::shell;
@@ -99,15 +100,50 @@ TEST_F(TextCommands, EvaluationIsBySourceAndByExample) {
   ASSERT_EQ(shell(train_words(1, text() + "--steps 1")).exit_code, 0);
   const std::string words = "eval --model " + path("run") + " --data " + path("chats.jsonl") + " --data " +
                             path("corpus.txt") + " --seq-len 32 --logprobs ";
-  const Outcome one = shell(alone() + words + path("one.jsonl"));
+  const Outcome one = shell(alone() + words + path("one.jsonl") + " 2>/dev/null");
   ASSERT_EQ(one.exit_code, 0) << one.output;
   for (const char* row : {"\nchats.jsonl ", "\ncorpus.txt ", "\nall "})
     EXPECT_EQ(count_of(one.output, row), 1u) << one.output;
-  const Outcome two = shell(on_ranks(2) + words + path("two.jsonl") + " --ep 2");
+  const Outcome two = shell(on_ranks(2) + words + path("two.jsonl") + " --ep 2 2>/dev/null");
   EXPECT_EQ(two.output, one.output);
   const std::string lines = read_text_file(path("one.jsonl"));
   EXPECT_TRUE(read_text_file(path("two.jsonl")) == lines) << "bit for bit";
   EXPECT_EQ(count_of(lines, "\"source\":\"chats.jsonl\""), 60u);
+}
+
+TEST_F(TextCommands, ARunIsResumedAndSavesAfterItsOwnBeginningIsGone) {
+  const std::string data = "--data " + path("chats.jsonl") + " --save-every 1 --keep 1 ";
+  ASSERT_EQ(shell(train_words(1, data + "--epochs 0.2")).exit_code, 0);
+  const auto done = static_cast<Index>(losses("run").size());
+  ASSERT_GT(done, 1);
+  EXPECT_NE(shell(alone() + "train --epochs 0.1 --resume " + path("run")).exit_code, 0)
+      << "fewer steps than it has";
+  EXPECT_NE(shell(train_words(1, data + "--epochs 1 --steps 3")).exit_code, 0);
+  const std::string steps = std::to_string(done + 4);
+  const Outcome more =
+      shell(alone() + "train --steps " + steps + " --export " + path("out") + " --resume " + path("run"));
+  EXPECT_EQ(more.exit_code, 0) << more.output;
+  EXPECT_EQ(losses("run").size(), at(done + 4));
+  EXPECT_TRUE(fs::exists(path("run") + "/checkpoint-" + steps + "/tokenizer.json"));
+  EXPECT_TRUE(fs::exists(path("out") + "/chat_template.jinja"));
+}
+
+TEST_F(TextCommands, InspectShowsWhatIsLearned) {
+  ASSERT_EQ(shell(train_words(1, text() + "--steps 1")).exit_code, 0);
+  const Outcome shown =
+      shell(alone() + "inspect --examples 1 --model " + path("run") + " --data " + path("chats.jsonl"));
+  EXPECT_EQ(shown.exit_code, 0) << shown.output;
+  EXPECT_EQ(count_of(shown.output, "<user>thread 0?\n<assistant>\u00ABdrew 0\n\u00BB"), 1u) << shown.output;
+  EXPECT_EQ(count_of(shown.output, "examples               60\n"), 1u) << shown.output;
+}
+
+TEST_F(TextCommands, RanksThatWereToldDifferentDataEndWithAWord) {
+  const std::string words =
+      kProgram + " train --experts 4 --tokenizer " + path("words") + " --run " + path("run");
+  const Outcome refused = shell(testing::within_time() + "mpirun -n 1 " + words + " --data " +
+                                path("chats.jsonl") + " : -n 1 " + words + " --data " + path("corpus.txt"));
+  EXPECT_NE(refused.exit_code, 0);
+  EXPECT_EQ(count_of(refused.output, "differ between rank 0 and rank 1"), 1u) << refused.output;
 }
 
 TEST_F(TextCommands, BadDataAreNamedBeforeTheFirstStep) {

@@ -58,7 +58,7 @@ fs::path open_resumed(const TrainOptions& options, RunInputs& inputs, Violations
   const std::string done = std::to_string(inputs.recorded->step);
   const Index left = options.run.steps - inputs.recorded->step;
   const bool is_done = left < 0 || (left == 0 && !(options.knows({"run"}) && lacks_its_end(options.run)));
-  if (options.knows({"steps"}) && is_done)
+  if (options.data.epochs == 0 && options.knows({"steps"}) && is_done)
     violations.add("the run is at step " + done + " already; --steps " + std::to_string(options.run.steps) +
                    " leaves nothing to do; give --steps above " + done);
   return folder;

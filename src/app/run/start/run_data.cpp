@@ -97,14 +97,22 @@ std::vector<std::pair<std::string, std::string>> facts_of(const RunData& data, c
   return facts;
 }
 
-Event event_of(const Prepared& prepared) {
+void say(const Prepared& prepared, Log& log) {
   Event event;
   event.with(prepared.found ? "found_tokenized" : "tokenized", prepared.examples.string());
   if (!prepared.found)
     event.with("seconds", prepared.seconds)
         .with("MB/s", static_cast<double>(prepared.bytes) / 1e6 / std::max(prepared.seconds, 1e-9));
   if (prepared.skipped > 0) event.with("skipped_lines", prepared.skipped);
-  return event;
+  if (prepared.unplaced > 0) event.with("turns_not_found", prepared.unplaced);
+  log.info(event);
+  for (const std::string& why : prepared.why_skipped) log.warn(Event().with("skipped", why));
+  if (prepared.unplaced > 0)
+    log.warn(Event()
+                 .with("turns_not_found", prepared.unplaced)
+                 .with("reason",
+                       "the template does not repeat what the assistant says there, so it is not learned; "
+                       "moeloom inspect --data shows what is"));
 }
 
 std::vector<Event> progress_events(const RunData& data, const DataOptions& options,

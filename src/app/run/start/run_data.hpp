@@ -48,8 +48,8 @@ class RunBatches {
 /// The data in a line a source: name and numbers, for the log and the report.
 std::vector<std::pair<std::string, std::string>> facts_of(const RunData& data, const DataOptions& options,
                                                           const std::string& unit);
-/// How examples came about, and at how many bytes a second.
-Event event_of(const Prepared& prepared);
+/// How examples came about, at how many bytes a second, and what was left out of them.
+void say(const Prepared& prepared, Log& log);
 /// What each source gave to the steps before `step`.
 std::vector<Event> progress_events(const RunData& data, const DataOptions& options,
                                    const ExampleBatches& batches, Index step);

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "cli/option_values.hpp"
 #include "run/start/model_source.hpp"
@@ -74,7 +75,13 @@ void open_examples_of(TrainOptions& options, RunInputs& inputs, const Communicat
                 violations);
     violations.throw_if_any();
     const RunBatches batches(inputs.data, options, batch_shape(options, world.size()));
-    if (options.data.epochs > 0) options.run.steps = batches.examples()->steps_of(options.data.epochs);
+    if (options.data.epochs == 0) return;
+    const double epochs = std::exchange(options.data.epochs, 0);  // from here on, steps are what counts
+    options.run.steps = batches.examples()->steps_of(epochs);
+    if (inputs.recorded && options.run.steps <= inputs.recorded->step)
+      throw ConfigError({"the run is at step " + std::to_string(inputs.recorded->step) +
+                         " already, and --epochs " + value_text(epochs) + " are " +
+                         std::to_string(options.run.steps) + " steps; give more of them"});
   });
 }
 
@@ -192,6 +199,8 @@ RunSetup agree_on_run(int argc, char** argv, const Communicator& world, Position
     open_inputs(request.options, world.size(), start_error, setup.inputs, violations);
     if (!violations.empty()) throw ConfigError(without_repeats(violations.list()), violations.cause());
   });
+  // What decides who takes part in reading the data.
+  require_same_on_all_ranks(fingerprint(request) + (setup.inputs.data.tokens ? "ids" : "examples"), world);
   open_examples_of(request.options, setup.inputs, world, board);
   agree(world, [&] {
     // What a resumed run reads, which has no shape of its own to compare with.

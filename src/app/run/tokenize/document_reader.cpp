@@ -20,13 +20,8 @@ bool is_blank_byte(char c) {
   return std::isspace(static_cast<unsigned char>(c)) != 0;
 }
 
-/// Where a part of a longer text ends.
-std::size_t end_of_part(std::string_view text) {
-  for (std::size_t at = kPartBytes; at > kPartBytes / 2; --at)
-    if (text[at - 1] == '\n' && !is_blank_byte(text[at - 2]) && !is_blank_byte(text[at])) return at;
-  std::size_t at = kPartBytes;
-  while (at > kPartBytes - 4 && (static_cast<std::uint8_t>(text[at]) & 0xC0) == 0x80) --at;
-  return at;
+bool is_letter(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
 }
 
 void add_files_of(const fs::path& folder, std::vector<fs::path>& files) {
@@ -43,6 +38,17 @@ void add_files_of(const fs::path& folder, std::vector<fs::path>& files) {
 }
 
 }  // namespace
+
+std::size_t end_of_part(std::string_view text) {
+  if (text.size() <= kPartBytes) return text.size();
+  for (std::size_t at = kPartBytes; at > kPartBytes / 2; --at)
+    if (text[at - 1] == '\n' && !is_blank_byte(text[at - 2]) && !is_blank_byte(text[at])) return at;
+  for (std::size_t at = kPartBytes; at > kPartBytes / 2; --at)
+    if (text[at] == ' ' && is_letter(text[at - 1]) && is_letter(text[at + 1])) return at;
+  std::size_t at = kPartBytes;
+  while (at > kPartBytes - 4 && (static_cast<std::uint8_t>(text[at]) & 0xC0) == 0x80) --at;
+  return at;
+}
 
 std::vector<fs::path> files_under(const std::vector<std::string>& names) {
   std::vector<fs::path> files;

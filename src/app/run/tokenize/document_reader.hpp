@@ -1,8 +1,6 @@
 // Documents out of files of any size, in parts that fit into memory.
 //
-// A line of a .jsonl is a document, {"text": ...}; any other file is one. A file's text is cut at the begin
-// of a line that follows a line, where no pre-tokenizer has a token across; a tokenizer that puts something
-// before a text (a Metaspace) puts it before each part.
+// A line of a .jsonl is a document, {"text": ...}; any other file is one.
 #pragma once
 
 #include "moeloom/base/index.hpp"
@@ -11,6 +9,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace moeloom {
@@ -23,6 +22,12 @@ struct DocumentPart {
 
 /// The part's text. Throws IoError that names file and line for what is no {"text": ...}.
 std::string text_of(const DocumentPart& part);
+
+/// Where the next part of a text ends: all of it up to 1 MiB. A longer one is cut at the begin of a line that
+/// follows a line without a blank between them, else before a space between two letters: no usual
+/// pre-tokenizer has a token across. A text that has neither in half a MiB is cut between two characters. A
+/// tokenizer that puts something before a text (a Metaspace) puts it before each part.
+std::size_t end_of_part(std::string_view text);
 
 /// Files and, in the order of their names, all that folders hold, but what begins with a dot. Throws IoError
 /// for what is not there.

@@ -40,6 +40,17 @@ std::string tokenize_key(const TokenizeOptions& options, const std::vector<fs::p
   return hex_text(checksum(std::as_bytes(std::span(text))));
 }
 
+/// What the post-processor puts around a text.
+struct SpecialTokens {
+  std::vector<std::uint32_t> before, after;
+};
+
+SpecialTokens special_tokens_of(const Tokenizer& tokenizer) {
+  const std::vector<std::uint32_t> plain = tokenizer.encode("a", false), whole = tokenizer.encode("a", true);
+  const auto found = std::ranges::search(whole, plain);
+  return {{whole.begin(), found.begin()}, {found.end(), whole.end()}};
+}
+
 class TokenizeRun {
  public:
   TokenizeRun(const TokenizeOptions& options, const Tokenizer& tokenizer, const fs::path& tokenizer_file,
@@ -51,6 +62,7 @@ class TokenizeRun {
         key_(tokenize_key(options, files_, tokenizer_file)),
         state_file_(options.out.string() + ".progress.json") {
     counts_.bytes = bytes_of_files(files_);
+    if (options.special) around_ = special_tokens_of(tokenizer);
     if (options.end_token.empty()) return;
     end_ = tokenizer.id_of(options.end_token);
     if (!end_)
@@ -66,7 +78,7 @@ class TokenizeRun {
     try {
       write_all(reader, writer);
     } catch (...) {
-      save(done_, writer.flush());
+      if (!adds_) save(done_, writer.flush());
       throw;
     }
     writer.finish();
@@ -140,15 +152,20 @@ class TokenizeRun {
     std::vector<std::vector<std::uint32_t>> ids(parts.size());
     parallel_for(std::ssize(parts), [&](Index i) {
       const auto at = static_cast<std::size_t>(i);
-      ids[at] = tokenizer_.encode(text_of(parts[at]), options_.special);
+      ids[at] = tokenizer_.encode(text_of(parts[at]), false);
     });
+    adds_ = true;  // of a batch that was added in part, the state before it holds
     for (std::size_t i = 0; i < parts.size(); ++i) {
       const bool ends = i + 1 < parts.size() ? parts[i + 1].begins_document : ends_document(reader);
+      if (parts[i].begins_document)
+        ids[i].insert(ids[i].begin(), around_.before.begin(), around_.before.end());
+      if (ends) ids[i].insert(ids[i].end(), around_.after.begin(), around_.after.end());
       if (end_ && ends) ids[i].push_back(*end_);
       writer.add(ids[i], parts[i].begins_document);
       counts_.documents += parts[i].begins_document ? 1 : 0;
       counts_.tokens += std::ssize(ids[i]);
     }
+    adds_ = false;
   }
 
   /// Whether nothing of the last part's document is left to read.
@@ -171,6 +188,8 @@ class TokenizeRun {
   const TokenizeOptions& options_;
   const Tokenizer& tokenizer_;
   Log& log_;
+  SpecialTokens around_;
+  bool adds_ = false;
   std::vector<fs::path> files_;
   std::string key_;
   fs::path state_file_;

@@ -55,7 +55,8 @@ TEST(Generate, GivesEachRankItsTextWhoeverHoldsTheExperts) {
   const Index rank = Communicator::world().rank();
   for (const double temperature : {0.0, 1.0}) {
     const GenerationSettings settings{
-        .tokens = 12 + rank, .sampling = {.temperature = temperature, .seed = static_cast<std::uint64_t>(5 + rank)}};
+        .tokens = 12 + rank,
+        .sampling = {.temperature = temperature, .seed = static_cast<std::uint64_t>(5 + rank)}};
     const Ids text = generate(shared.decoder, shared.mesh, kPrompt, settings);
     EXPECT_EQ(text, generate(whole.decoder, whole.mesh, kPrompt, settings)) << "others' texts end sooner";
     const Ids first = generate(shared.decoder, shared.mesh, rank == 0 ? kPrompt : Ids{}, settings);

@@ -41,7 +41,9 @@ double error_against(std::span<const float> got, std::span<const Reference> refe
 
 }  // namespace
 
-fs::path source_root() { return MOELOOM_SOURCE_DIR; }
+fs::path source_root() {
+  return MOELOOM_SOURCE_DIR;
+}
 
 fs::path golden_root() {
   if (const char* named = std::getenv("MOELOOM_GOLDEN"); named != nullptr && *named != '\0') {

@@ -27,7 +27,8 @@ TEST(Utf8, ReadsBackEveryCodePoint) {
     utf8proc_int32_t reference = 0;
     const auto bytes = utf8proc_iterate(reinterpret_cast<const std::uint8_t*>(text.data()),
                                         static_cast<utf8proc_ssize_t>(text.size()), &reference);
-    ASSERT_EQ(bytes, static_cast<utf8proc_ssize_t>(text.size())) << std::hex << static_cast<std::uint32_t>(code_point);
+    ASSERT_EQ(bytes, static_cast<utf8proc_ssize_t>(text.size()))
+        << std::hex << static_cast<std::uint32_t>(code_point);
     ASSERT_EQ(static_cast<char32_t>(reference), code_point);
     std::size_t at = 0;
     ASSERT_EQ(next_code_point(text, at), code_point);

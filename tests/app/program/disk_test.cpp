@@ -94,7 +94,8 @@ mkdir $run.was; mount --move $run $run.was 2> /dev/null || { mount -t tmpfs none
 seen "save=failed"; seen "metrics=waiting"; ls -A $run > $run.below
 umount $run 2> /dev/null || mount --move $run.was $run
 seen "metrics=\"written again\""; stop)");
-  EXPECT_GE(count_of(run.output, "a mount is gone"), 2u) << run.output;
+  // A save that was under way then fails by what it no longer finds.
+  EXPECT_GE(count_of(run.output, "a mount is gone"), 1u) << run.output;
   EXPECT_EQ(testing::read_bytes(path("run.below")), "") << run.output;
   EXPECT_EQ(count_of(run.output, "code=" + std::to_string(kStoppedExitCode)), 1u) << run.output;
 }

@@ -276,6 +276,10 @@ TEST(ExampleBatches, RefusesWhatCannotBeLearnedOrDealt) {
   for (int i = 0; i < 5; ++i) writer.add(Example{{1, 2, 3}, {1, 0, 0}});
   writer.finish();
   const ExampleFile unlearned(folder / "unlearned");
+  ExampleFileWriter one(folder / "one", "");
+  one.add(Example{{1, 2, 3}, {1, 1, 1}});
+  one.finish();
+  const ExampleFile single(folder / "one");
   const MadeUpExamples examples;
   const auto message = [&](const std::vector<ExampleSource>& sources, double heldout = 0) {
     return message_of<ConfigError>(
@@ -285,8 +289,11 @@ TEST(ExampleBatches, RefusesWhatCannotBeLearnedOrDealt) {
   EXPECT_NE(found.find("unlearned: none of its 5 examples to train on has a learned token"),
             std::string::npos)
       << found;
-  EXPECT_NE(message({{&examples.file(), 1}}, 0.001).find("the held-out part holds no example"),
-            std::string::npos);
+  EXPECT_NE(message({{&single, 1}}, 0.5).find("the held-out part holds no example"), std::string::npos);
+  EXPECT_EQ(
+      ExampleBatches({{&examples.file(), 1}}, {.batch = batch_shape(1), .heldout = 0.001}).counts(0).heldout,
+      1)
+      << "of two and more examples at least one";
   EXPECT_NE(message({{&examples.file(), -1}}).find("weight"), std::string::npos);
   EXPECT_NE(message({}).find("sources"), std::string::npos);
   EXPECT_THROW(batches_of(examples, batch_shape(5)), ShapeError);

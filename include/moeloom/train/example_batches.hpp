@@ -32,7 +32,8 @@ struct ExampleBatchesSettings {
   BatchShape batch;  // a sequence is a row
   std::uint64_t seed = 0;
   TooLong too_long = TooLong::kCut;
-  double heldout = 0;  // of each source's examples, which no seed changes
+  double heldout =
+      0;  // of each source's examples, which no seed changes; above 0 at least one of two and more
 };
 
 /// What became of a source.

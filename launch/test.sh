@@ -10,6 +10,7 @@ launch/build.sh -DMOELOOM_TESTS=ON ${MOELOOM_CMAKE_OPTIONS:-} -- all
 # shellcheck source=launch/env.sh
 . launch/env.sh
 build=${MOELOOM_BUILD:-build}
-ctest --test-dir "$build" --output-on-failure "$@"
+# Two at a time: most wait for a process that they started.
+ctest --test-dir "$build" --output-on-failure -j "${CTEST_PARALLEL_LEVEL:-2}" "$@"
 # Why a test was skipped, if one was.
 grep '^skipped: ' "$build/Testing/Temporary/LastTest.log" | sort | uniq -c || true

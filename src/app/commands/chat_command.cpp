@@ -118,11 +118,14 @@ int chat_command(int argc, char** argv) {
     chat.turn(options.message);
     return 0;
   }
-  while (const std::optional<std::string> said = next_turn(model.mesh().world(), model.speaks())) try {
-      if (!said->empty()) chat.turn(*said);
-    } catch (const AgreedError& error) {
+  while (const std::optional<std::string> said = next_turn(model.mesh().world(), model.speaks())) {
+    if (said->empty()) continue;
+    try {
+      chat.turn(*said);
+    } catch (const AgreedError& error) {  // the conversation goes on without this turn
       if (model.speaks()) std::cerr << "[error] " << error.what() << '\n';
     }
+  }
   return 0;
 }
 

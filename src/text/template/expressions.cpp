@@ -186,7 +186,7 @@ Value Renderer::called_function(Function function, const Arguments& arguments) {
   if (arguments.positional.size() > 1) throw Failure("dict expected at most 1 argument");
   if (!arguments.positional.empty()) {
     const Dict* given = arguments.positional[0].dict();
-    if (given == nullptr) throw Failure("dict() of anything but a dict is not implemented");
+    if (given == nullptr) throw Failure("dict() takes a dict or keyword arguments");
     for (const auto& [key, value] : given->members()) dict.set(key, value);
   }
   for (const auto& [name, value] : arguments.named) dict.set(text_value(name), value);
@@ -207,7 +207,7 @@ Value Renderer::new_namespace(const Arguments& arguments) {
       space.members.emplace_back(name, value);
   };
   for (const Value& given : arguments.positional) {
-    if (given.dict() == nullptr) throw Failure("namespace() of anything but a dict is not implemented");
+    if (given.dict() == nullptr) throw Failure("namespace() takes a dict or keyword arguments");
     for (const auto& [key, value] : given.dict()->members())
       set(key.text() == nullptr ? "" : *key.text(), value);
   }

@@ -186,5 +186,15 @@ TEST(ChatTemplate, RefusesAGenerationBlockThatIsNotPrintedWhereItStands) {
       std::string::npos);
 }
 
+TEST(ChatTemplate, RefusesAFilterByItsNameWhereItIsReached) {
+  EXPECT_EQ(ChatTemplate::parse("{% if false %}{{ 1 | xmlattr }}{% endif %}ok", "t").render({}).text, "ok");
+  try {
+    ChatTemplate::parse("{{ {} | xmlattr }}", "t").render({});
+    ADD_FAILURE() << "no error";
+  } catch (const TemplateError& error) {
+    EXPECT_NE(error.message().find("xmlattr"), std::string::npos) << error.message();
+  }
+}
+
 }  // namespace
 }  // namespace moeloom

@@ -51,7 +51,7 @@ AttentionSpec attention_of(const ModelConfig& config, Index layer, const std::st
     spec.value_dim = config.v_head_dim;
     spec.latent = latent_of(config);
   }
-  spec.qk_norm = family.qk_norm;
+  spec.qk_norm = config.use_qk_norm ? family.qk_norm : QkNorm::kNone;
   spec.norm = norm_settings(config);
   spec.qkv_bias = config.attention_bias;
   spec.output_bias = config.attention_bias && family.bias.of_output;
@@ -90,7 +90,7 @@ MoeSpec moe_of(const ModelConfig& config, const std::string& prefix) {
                   .width = config.moe_intermediate_size,
                   .activation = {.act = *activation_named(config.hidden_act)},
                   .router = router_of(config, rule),
-                  .correction_bias = rule.grouped};
+                  .correction_bias = rule.corrected};
   if (rule.shared && config.shared_expert_intermediate_size > 0)
     spec.shared = SharedExpertSpec{config.shared_expert_intermediate_size, rule.shared->gated};
   return spec;

@@ -22,7 +22,7 @@ void read_forced(const std::string& text, std::optional<Workload>& forced) {
 std::string families_with_bias() {
   std::string list;
   for (const Family& family : families())
-    if (family.refusal.empty() && family.moe && family.moe->grouped)
+    if (family.refusal.empty() && family.moe && family.moe->corrected)
       list += (list.empty() ? "" : ", ") + family.model_type;
   return list;
 }
@@ -120,7 +120,7 @@ std::vector<std::string> router_violations(const TrainOptions& options, const Mo
   Violations violations;
   const RouterOptions& router = options.router;
   const std::optional<MoeRule>& rule = config.family().moe;
-  violations.unless(router.bias.rate == 0 || (rule && rule->grouped),
+  violations.unless(router.bias.rate == 0 || (rule && rule->corrected),
                     "--router-bias-rate moves biases of the choice, and " + config.model_type +
                         " has none; families that have them: " + families_with_bias());
   const bool asks = router.kind || router.forced || router.training.capacity_factor > 0 ||
@@ -128,7 +128,7 @@ std::vector<std::string> router_violations(const TrainOptions& options, const Mo
                     router.dtype != RouterDType::kFp32 || router.aux_loss_over != BalanceOver::kMicroBatch;
   violations.unless(!asks || config.has_experts(),
                     "options of routing were given, and no layer of this model has experts; remove them");
-  violations.unless(router.kind != RouterKind::kExpertChoice || !rule || !rule->grouped,
+  violations.unless(router.kind != RouterKind::kExpertChoice || !rule || (!rule->groups && !rule->corrected),
                     "--router expert-choice knows no groups and no biases of the choice, which " +
                         config.model_type + " has; remove it");
   if (router.row_budget > 0 && config.has_experts()) {

@@ -82,7 +82,8 @@ void check_groups(const ModelConfig& c, Violations& violations) {
   violations.unless(c.num_experts % c.n_group == 0, equation("n_group", c.n_group) + " does not divide " +
                                                         equation(experts_key(c), c.num_experts));
   if (c.num_experts % c.n_group != 0 || c.topk_group > c.n_group) return;
-  violations.unless(c.num_experts / c.n_group >= 2,
+  const bool sums_two = c.family().moe->router.group_worth == GroupWorth::kSumOfTwoBest;
+  violations.unless(!sums_two || c.num_experts / c.n_group >= 2,
                     equation("n_group", c.n_group) + " leaves groups of one expert, and a group's score is " +
                         "the sum of its two best");
   const Index kept = c.num_experts / c.n_group * c.topk_group;

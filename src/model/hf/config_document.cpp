@@ -116,13 +116,14 @@ void read_attention(ConfigReader& reader, const Family& family, ModelConfig& con
     config.head_dim = reader.optional_integer("head_dim", family.head_dim).value_or(split);
   if (!family.bias.key.empty())
     config.attention_bias = reader.boolean_or(family.bias.key, family.bias.fallback);
+  if (family.qk_norm_key) config.use_qk_norm = reader.boolean_or("use_qk_norm", *family.qk_norm_key);
   if (family.query_scalar) config.score_scale = 1 / std::sqrt(reader.number_or("query_pre_attn_scalar", 256));
   config.windows = read_windows(reader, family, std::clamp<Index>(config.num_hidden_layers, 0, 1 << 16));
 }
 
 void read_sparse_layers(ConfigReader& reader, const MoeRule& rule, ModelConfig& config) {
   if (rule.sparse == SparseRule::kAfterFirst)
-    config.first_k_dense_replace = reader.integer_or("first_k_dense_replace", 3);
+    config.first_k_dense_replace = reader.integer_or("first_k_dense_replace", rule.first_dense);
   if (rule.sparse != SparseRule::kStepAndList) return;
   config.decoder_sparse_step = reader.integer_or("decoder_sparse_step", 1);
   config.mlp_only_layers = reader.integers("mlp_only_layers");
@@ -132,17 +133,27 @@ void read_sparse_layers(ConfigReader& reader, const MoeRule& rule, ModelConfig& 
   config.mlp_only_layers.clear();  // every layer would look through them
 }
 
+void read_groups(ConfigReader& reader, const GroupRule& rule, ModelConfig& config) {
+  const std::string method = rule.by_method ? reader.text_or("topk_method", "greedy") : "";
+  const Index groups = reader.optional_integer("n_group", rule.groups).value_or(1);
+  const Index kept = reader.optional_integer("topk_group", rule.kept).value_or(1);
+  if (method == "greedy") return;
+  if (rule.by_method && method != "group_limited_greedy")
+    reader.refuse("topk_method = \"" + method + "\" is not supported; known: greedy, group_limited_greedy");
+  config.n_group = groups;
+  config.topk_group = kept;
+}
+
 void read_router(ConfigReader& reader, const MoeRule& rule, ModelConfig& config) {
   config.norm_topk_prob =
       rule.topk_norm == TopkNorm::kAlways || reader.boolean_or("norm_topk_prob", rule.topk_norm_fallback);
+  if (rule.topk_norm == TopkNorm::kNever) config.norm_topk_prob = false;
   config.output_router_logits = rule.aux_loss_fallback && reader.boolean_or("output_router_logits", false);
   config.router_aux_loss_coef =
       rule.aux_loss_fallback ? reader.number_or("router_aux_loss_coef", *rule.aux_loss_fallback) : 0.0;
   config.hash_router = reader.boolean_or(kHashRouterKey, false);
-  if (!rule.grouped) return;
-  config.n_group = reader.integer_or("n_group", 8);
-  config.topk_group = reader.integer_or("topk_group", 4);
-  config.routed_scaling_factor = reader.number_or("routed_scaling_factor", 2.5);
+  if (rule.scaling) config.routed_scaling_factor = reader.number_or("routed_scaling_factor", *rule.scaling);
+  if (rule.groups) read_groups(reader, *rule.groups, config);
 }
 
 void read_shared_expert(ConfigReader& reader, const SharedExpertRule& rule, ModelConfig& config) {

@@ -99,7 +99,7 @@ void read_scaling(ConfigReader& top, ConfigReader& rope, const Family& family, M
   config.rope_scaling = scaling_of(top, rope, family, config, of_parameters);
   if (family.rope.multimodal) rope.skip({"mrope_section", "mrope_interleaved", "interleaved"});
   const auto* yarn = std::get_if<YarnScaling>(&config.rope_scaling);
-  if (family.latent_attention && yarn && yarn->mscale_all_dim != 0)
+  if (family.latent_attention && family.rope.yarn_scales_scores && yarn && yarn->mscale_all_dim != 0)
     config.score_scale = scaled_score(rope.number("factor"), yarn->mscale_all_dim, config.head_dim);
 }
 
@@ -110,6 +110,15 @@ void read_partial(ConfigReader& rope, const Family& family, ModelConfig& config)
     rope.refuse("partial_rotary_factor = " + number_text(factor) +
                 " must be 1: the whole head is turned in this family");
   config.partial_rotary_factor = factor;
+}
+
+/// MiniMax says how many elements of a head turn.
+void read_rotary_width(ConfigReader& top, ModelConfig& config) {
+  const Index width = top.integer_or("rotary_dim", config.rotary_dim());
+  if (width < 1 || width > config.head_dim)
+    return top.refuse("rotary_dim = " + std::to_string(width) +
+                      " must lie between 1 and head_dim = " + std::to_string(config.head_dim));
+  config.partial_rotary_factor = static_cast<double>(width) / static_cast<double>(config.head_dim);
 }
 
 void read_theta(ConfigReader& top, ConfigReader& rope, const std::string& top_key, double& theta) {
@@ -150,6 +159,7 @@ void read_rope(ConfigReader& reader, const Family& family, ModelConfig& config) 
     config.rope_local_base_freq = reader.number_or("rope_local_base_freq", *family.rope.local_theta);
   config.partial_rotary_factor = family.rope.partial.value_or(1.0);
   read_partial(reader, family, config);
+  if (family.rope.by_width) read_rotary_width(reader, config);
   if (family.rope.longrope) reader.skip({"original_max_position_embeddings"});
   if (family.latent_attention) config.rope_interleave = reader.boolean_or("rope_interleave", true);
   if (reader.has("rope_scaling") && reader.has("rope_parameters"))

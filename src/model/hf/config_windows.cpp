@@ -15,6 +15,7 @@ std::optional<Index> window_size(ConfigReader& reader, WindowRule rule) {
     case WindowRule::kKey:
       return reader.optional_integer("sliding_window", std::nullopt);
     case WindowRule::kPattern:
+    case WindowRule::kFromLayer:
       return reader.optional_integer("sliding_window", kDefaultWindow);
     case WindowRule::kFlag:
     case WindowRule::kLayerTypes:
@@ -26,7 +27,9 @@ std::optional<Index> window_size(ConfigReader& reader, WindowRule rule) {
 
 /// Where windows are if no layer_types say so.
 std::vector<std::string> default_types(ConfigReader& reader, WindowRule rule, bool windowed, Index layers) {
-  const Index first = rule == WindowRule::kLayerTypes ? reader.integer_or("max_window_layers", 28) : 0;
+  Index first = 0;
+  if (rule == WindowRule::kLayerTypes) first = reader.integer_or("max_window_layers", 28);
+  if (rule == WindowRule::kFromLayer) first = reader.integer_or("max_window_layers", 62);
   const Index pattern = rule == WindowRule::kPattern ? reader.integer_or("sliding_window_pattern", 6) : 0;
   if (rule == WindowRule::kPattern && pattern < 1) reader.refuse("sliding_window_pattern must be at least 1");
   std::vector<std::string> types;
@@ -70,7 +73,8 @@ std::vector<Index> read_windows(ConfigReader& reader, const Family& family, Inde
   if (reader.has("layer_types")) {
     const std::vector<std::string> stated = reader.texts("layer_types");
     if (!known_types(reader, stated, layers)) return {};
-    const bool decides = rule == WindowRule::kLayerTypes || rule == WindowRule::kPattern;
+    const bool decides =
+        rule == WindowRule::kLayerTypes || rule == WindowRule::kFromLayer || rule == WindowRule::kPattern;
     if (decides)
       types = stated;
     else

@@ -63,11 +63,11 @@ void write_experts(Writer& writer, const MoeRule& rule) {
     writer.put("output_router_logits", &ModelConfig::output_router_logits);
     writer.put("router_aux_loss_coef", &ModelConfig::router_aux_loss_coef);
   }
-  if (rule.grouped) {
+  if (rule.groups) {
     writer.put("n_group", &ModelConfig::n_group);
     writer.put("topk_group", &ModelConfig::topk_group);
-    writer.put("routed_scaling_factor", &ModelConfig::routed_scaling_factor);
   }
+  if (rule.scaling) writer.put("routed_scaling_factor", &ModelConfig::routed_scaling_factor);
   if (rule.shared && !rule.shared->counts_experts)
     writer.put(rule.shared->width_key, &ModelConfig::shared_expert_intermediate_size);
 }
@@ -85,6 +85,7 @@ void write_text(const ModelConfig& config, const ModelConfig* before, Document& 
   writer.put("num_key_value_heads", &ModelConfig::num_key_value_heads);
   if (!family.latent_attention) writer.put("head_dim", &ModelConfig::head_dim);
   if (!family.bias.key.empty()) writer.put(family.bias.key, &ModelConfig::attention_bias);
+  if (family.qk_norm_key) writer.put("use_qk_norm", &ModelConfig::use_qk_norm);
   if (config.hash_router) writer.put(kHashRouterKey, &ModelConfig::hash_router);
   if (family.mlp_bias) writer.put("mlp_bias", &ModelConfig::mlp_bias);
   if (family.moe) write_experts(writer, *family.moe);

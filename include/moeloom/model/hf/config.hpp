@@ -48,6 +48,7 @@ struct ModelConfig {
 
   // What some families say besides; the defaults are as if they did not.
   bool attention_bias = false;
+  bool use_qk_norm = true;  // where the family norms q and k
   bool mlp_bias = false;
   RopeScaling rope_scaling;
   double partial_rotary_factor = 1;

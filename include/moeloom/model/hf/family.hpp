@@ -1,4 +1,4 @@
-// The families of models: one row a model_type, in one table (src/model/families.cpp).
+// The families of models: one row a model_type, in one table (src/model/hf/families).
 //
 // A row says what config.json does not: which keys a family has and what they fall back to (as Hugging Face's
 // config classes of 4.57 do), which parts its layers are made of, and what a checkpoint calls the weights.
@@ -28,6 +28,7 @@ enum class WindowRule {
   kKey,         // sliding_window, if not null, in all layers (Mistral)
   kFlag,        // sliding_window in all layers if use_sliding_window
   kLayerTypes,  // if use_sliding_window: where layer_types says so, or from max_window_layers on
+  kFromLayer,   // the same without that flag (dots1)
   kPattern,     // where layer_types says so, or all but each sliding_window_pattern-th layer (Gemma3)
 };
 
@@ -37,6 +38,8 @@ struct RopeRule {
   std::optional<double> partial = {};      // fallback of partial_rotary_factor; none: the whole head turns
   std::optional<double> local_theta = {};  // fallback of rope_local_base_freq, the base of sliding layers
   bool longrope = false;                   // Phi3: "su" and "yarn" are older names of longrope
+  bool yarn_scales_scores = true;          // of latent attention, by mscale_all_dim
+  bool by_width = false;                   // rotary_dim says how much of the head turns (MiniMax)
   bool multimodal = false;                 // mrope_section: for text all three positions are the same
 };
 
@@ -60,7 +63,15 @@ enum class SparseRule {
   kAfterFirst,   // first_k_dense_replace dense ones, then experts
 };
 
-enum class TopkNorm { kAlways, kByKey };
+/// Whether weights are divided. kNever: norm_topk_prob may stand there, HF does not read it.
+enum class TopkNorm { kAlways, kByKey, kNever };
+
+/// Fallbacks of n_group and topk_group.
+struct GroupRule {
+  Index groups = 8;
+  Index kept = 4;
+  bool by_method = false;  // only where topk_method says group_limited_greedy, not greedy
+};
 
 struct SharedExpertRule {
   std::string width_key;        // or, if it counts experts, times moe_intermediate_size
@@ -86,7 +97,10 @@ struct MoeRule {
   RouterRule router = {};
   TopkNorm topk_norm = TopkNorm::kByKey;
   bool topk_norm_fallback = false;
-  bool grouped = false;  // n_group, topk_group, routed_scaling_factor, e_score_correction_bias
+  Index first_dense = 3;  // fallback of first_k_dense_replace
+  std::optional<GroupRule> groups = {};
+  std::optional<double> scaling = {};  // fallback of routed_scaling_factor; none: there is no such key
+  bool corrected = false;              // e_score_correction_bias
   std::optional<double> aux_loss_fallback = 0.001;  // of router_aux_loss_coef; none: there is no such loss
   std::optional<SharedExpertRule> shared = {};
   std::string block = "mlp";  // "block_sparse_moe" in older Mixtral files
@@ -121,6 +135,7 @@ struct Family {
   bool latent_attention = false;
   bool fused_qkv = false;  // one qkv_proj in the file
   QkNorm qk_norm = QkNorm::kNone;
+  std::optional<bool> qk_norm_key = {};  // fallback of use_qk_norm; none: there is no such key
   BiasRule bias = {};
   WindowRule window = WindowRule::kNone;
   RopeRule rope = {};

@@ -1,0 +1,31 @@
+// What is known but does not run.
+#include "hf/families/rows.hpp"
+
+namespace moeloom {
+namespace {
+
+Family refused(const std::string& model_type, const std::string& why) {
+  return {.model_type = model_type, .architecture = "", .refusal = why};
+}
+
+const std::string kDeltaNet =
+    "its layer_types hold \"linear_attention\" (gated delta net), and its full attention has an output gate; "
+    "neither is here. Its norms, partial rotary embedding, experts and gated shared expert are";
+
+}  // namespace
+
+std::vector<Family> refused_families() {
+  return {
+      refused("qwen3_next", kDeltaNet),
+      refused("qwen3_5_moe", kDeltaNet),
+      refused("qwen3_5_moe_text", kDeltaNet),
+      refused("gemma3n",
+              "of its blocks the MLP with Gaussian top-k and the norms are here; per-layer "
+              "embeddings, AltUp, LAuReL and shared key-value layers are not"),
+      refused("gemma3n_text",
+              "of its blocks the MLP with Gaussian top-k and the norms are here; per-layer "
+              "embeddings, AltUp, LAuReL and shared key-value layers are not"),
+  };
+}
+
+}  // namespace moeloom

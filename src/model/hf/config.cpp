@@ -122,7 +122,7 @@ void check_feed_forward(const ModelConfig& c, Violations& violations) {
                         "\" is not supported; known: silu, swish, gelu, gelu_new, gelu_pytorch_tanh");
   if (c.num_experts > 0) check_experts(c, violations);
   if (c.num_experts == 0 || c.decoder_sparse_step > 1 || !c.mlp_only_layers.empty() ||
-      c.first_k_dense_replace > 0)
+      c.first_k_dense_replace > 0 || (c.sparse_layers && std::ssize(*c.sparse_layers) < c.num_hidden_layers))
     violations.unless_between("intermediate_size", c.intermediate_size, 1, kLargestSize);
 }
 
@@ -150,6 +150,7 @@ double most_parameters(const ModelConfig& c) {
 }  // namespace
 
 bool ModelConfig::is_sparse(Index layer) const {
+  if (sparse_layers) return num_experts > 0 && std::ranges::binary_search(*sparse_layers, layer);
   return num_experts > 0 && layer >= first_k_dense_replace && (layer + 1) % decoder_sparse_step == 0 &&
          std::ranges::find(mlp_only_layers, layer) == mlp_only_layers.end();
 }

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "hf/config_layers.hpp"
 #include "hf/config_reader.hpp"
 #include "hf/config_rope.hpp"
 #include "hf/config_windows.hpp"
@@ -69,9 +70,14 @@ void read_sizes(ConfigReader& reader, const Family& family, ModelConfig& config)
   config.max_position_embeddings =
       reader.integer_or("max_position_embeddings", family.max_position_embeddings);
   config.tie_word_embeddings = reader.boolean_or("tie_word_embeddings", family.tie_word_embeddings);
-  config.rms_norm_eps = reader.number_or("rms_norm_eps", family.rms_norm_eps);
+  config.rms_norm_eps = reader.number_or(family.eps_key, family.rms_norm_eps);
   config.initializer_range = reader.number_or("initializer_range", 0.02);
   config.hidden_act = reader.text_or(family.activation_key, family.activation);
+  if (!family.head_bias_key.empty()) config.head_bias = reader.boolean_or(family.head_bias_key, false);
+  if (!family.multipliers) return;
+  config.embedding_multiplier = reader.number_or("embedding_multiplier", 1);
+  config.residual_multiplier = reader.number_or("residual_multiplier", 1);
+  config.logits_scaling = reader.number_or("logits_scaling", 1);
 }
 
 void read_padding(ConfigReader& reader, const Family& family, ModelConfig& config) {
@@ -118,12 +124,19 @@ void read_attention(ConfigReader& reader, const Family& family, ModelConfig& con
     config.attention_bias = reader.boolean_or(family.bias.key, family.bias.fallback);
   if (family.qk_norm_key) config.use_qk_norm = reader.boolean_or("use_qk_norm", *family.qk_norm_key);
   if (family.query_scalar) config.score_scale = 1 / std::sqrt(reader.number_or("query_pre_attn_scalar", 256));
-  config.windows = read_windows(reader, family, std::clamp<Index>(config.num_hidden_layers, 0, 1 << 16));
+  if (family.multipliers) config.score_scale = reader.number_or("attention_multiplier", 1);
+  const Index layers = std::clamp<Index>(config.num_hidden_layers, 0, 1 << 16);
+  if (family.layer_kinds == LayerKinds::kWindows)
+    config.windows = read_windows(reader, family, layers);
+  else
+    read_layer_kinds(reader, family, layers, config);
 }
 
 void read_sparse_layers(ConfigReader& reader, const MoeRule& rule, ModelConfig& config) {
   if (rule.sparse == SparseRule::kAfterFirst)
-    config.first_k_dense_replace = reader.integer_or("first_k_dense_replace", rule.first_dense);
+    config.first_k_dense_replace = reader.integer_or(rule.first_dense_key, rule.first_dense);
+  if (rule.sparse == SparseRule::kInterval || rule.sparse == SparseRule::kList)
+    return read_sparse_list(reader, rule.sparse, config);
   if (rule.sparse != SparseRule::kStepAndList) return;
   config.decoder_sparse_step = reader.integer_or("decoder_sparse_step", 1);
   config.mlp_only_layers = reader.integers("mlp_only_layers");
@@ -154,14 +167,17 @@ void read_router(ConfigReader& reader, const MoeRule& rule, ModelConfig& config)
   config.hash_router = reader.boolean_or(kHashRouterKey, false);
   if (rule.scaling) config.routed_scaling_factor = reader.number_or("routed_scaling_factor", *rule.scaling);
   if (rule.groups) read_groups(reader, *rule.groups, config);
+  if (!rule.corrected_key.empty()) config.correction_bias = reader.boolean_or(rule.corrected_key, true);
+  if (!rule.least_sum_key.empty()) config.least_sum = reader.number_or(rule.least_sum_key, 1e-12);
+  if (rule.near) config.router_jitter_noise = reader.number_or("router_jitter_noise", 0.01);
 }
 
 void read_shared_expert(ConfigReader& reader, const SharedExpertRule& rule, ModelConfig& config) {
-  const Index experts = rule.counts_experts ? reader.integer_or(rule.width_key, 1) : 1;
+  const Index experts = rule.counts_experts ? reader.integer_or(rule.width_key, rule.fallback) : 1;
   const Index width = rule.counts_experts ? config.moe_intermediate_size : reader.integer(rule.width_key);
   if (__builtin_mul_overflow(experts, width, &config.shared_expert_intermediate_size))
     config.shared_expert_intermediate_size = 0;
-  if (config.shared_expert_intermediate_size < 1)
+  if (config.shared_expert_intermediate_size < (rule.may_be_none ? 0 : 1))
     reader.refuse(rule.width_key + " must be at least 1: every layer with experts has a shared one");
 }
 
@@ -170,11 +186,11 @@ void read_experts(ConfigReader& reader, const MoeRule& rule, ModelConfig& config
   read_sparse_layers(reader, rule, config);
   read_router(reader, rule, config);
   if (config.num_experts > 0) {
-    config.num_experts_per_tok = reader.integer("num_experts_per_tok");
+    config.num_experts_per_tok = reader.integer(rule.top_k_key);
     config.moe_intermediate_size = reader.integer(rule.width_key);
     if (rule.shared) read_shared_expert(reader, *rule.shared, config);
   }
-  reader.skip({"num_experts_per_tok", rule.width_key});
+  reader.skip({rule.top_k_key, rule.width_key});
   if (rule.shared) reader.skip({rule.shared->width_key});
 }
 
@@ -193,9 +209,9 @@ void read_feed_forward(ConfigReader& reader, const Family& family, ModelConfig& 
   config.output_router_logits = false;
   config.router_aux_loss_coef = 0;
   if (family.moe) read_experts(reader, *family.moe, config);
-  config.intermediate_size = any_dense(config) ? reader.integer("intermediate_size")
-                                               : reader.optional_integer("intermediate_size", 0).value_or(0);
-  if (family.mlp_bias) config.mlp_bias = reader.boolean_or("mlp_bias", false);
+  config.intermediate_size = any_dense(config) ? reader.integer(family.width_key)
+                                               : reader.optional_integer(family.width_key, 0).value_or(0);
+  if (!family.mlp_bias_key.empty()) config.mlp_bias = reader.boolean_or(family.mlp_bias_key, false);
 }
 
 void read_text(ConfigReader& reader, const Family& family, ModelConfig& config) {

@@ -14,6 +14,8 @@ std::optional<Index> window_size(ConfigReader& reader, WindowRule rule) {
       return std::nullopt;
     case WindowRule::kKey:
       return reader.optional_integer("sliding_window", std::nullopt);
+    case WindowRule::kAlternate:
+      return reader.optional_integer("sliding_window", 128);
     case WindowRule::kPattern:
     case WindowRule::kFromLayer:
       return reader.optional_integer("sliding_window", kDefaultWindow);
@@ -34,7 +36,8 @@ std::vector<std::string> default_types(ConfigReader& reader, WindowRule rule, bo
   if (rule == WindowRule::kPattern && pattern < 1) reader.refuse("sliding_window_pattern must be at least 1");
   std::vector<std::string> types;
   for (Index layer = 0; layer < layers; ++layer) {
-    const bool in_pattern = pattern < 1 || (layer + 1) % pattern != 0;
+    const bool in_pattern = (pattern < 1 || (layer + 1) % pattern != 0) &&
+                            (rule != WindowRule::kAlternate || (layer + 1) % 2 != 0);
     types.push_back(windowed && layer >= first && in_pattern ? kSliding : kFull);
   }
   return types;

@@ -51,13 +51,13 @@ class Writer {
 void write_experts(Writer& writer, const MoeRule& rule) {
   writer.put(rule.width_key, &ModelConfig::moe_intermediate_size);
   writer.put(rule.experts_key, &ModelConfig::num_experts);
-  writer.put("num_experts_per_tok", &ModelConfig::num_experts_per_tok);
+  writer.put(rule.top_k_key, &ModelConfig::num_experts_per_tok);
   if (rule.sparse == SparseRule::kStepAndList) {
     writer.put("decoder_sparse_step", &ModelConfig::decoder_sparse_step);
     writer.put("mlp_only_layers", &ModelConfig::mlp_only_layers);
   }
   if (rule.sparse == SparseRule::kAfterFirst)
-    writer.put("first_k_dense_replace", &ModelConfig::first_k_dense_replace);
+    writer.put(rule.first_dense_key, &ModelConfig::first_k_dense_replace);
   if (rule.topk_norm == TopkNorm::kByKey) writer.put("norm_topk_prob", &ModelConfig::norm_topk_prob);
   if (rule.aux_loss_fallback) {
     writer.put("output_router_logits", &ModelConfig::output_router_logits);
@@ -78,8 +78,8 @@ void write_text(const ModelConfig& config, const ModelConfig* before, Document& 
   writer.put(family.activation_key, &ModelConfig::hidden_act);
   writer.put("vocab_size", &ModelConfig::vocab_size);
   writer.put("hidden_size", &ModelConfig::hidden_size);
-  if (!family.moe || family.moe->width_key != "intermediate_size")
-    writer.put("intermediate_size", &ModelConfig::intermediate_size);
+  if (!family.moe || family.moe->width_key != family.width_key)
+    writer.put(family.width_key, &ModelConfig::intermediate_size);
   writer.put("num_hidden_layers", &ModelConfig::num_hidden_layers);
   writer.put("num_attention_heads", &ModelConfig::num_attention_heads);
   writer.put("num_key_value_heads", &ModelConfig::num_key_value_heads);
@@ -87,11 +87,11 @@ void write_text(const ModelConfig& config, const ModelConfig* before, Document& 
   if (!family.bias.key.empty()) writer.put(family.bias.key, &ModelConfig::attention_bias);
   if (family.qk_norm_key) writer.put("use_qk_norm", &ModelConfig::use_qk_norm);
   if (config.hash_router) writer.put(kHashRouterKey, &ModelConfig::hash_router);
-  if (family.mlp_bias) writer.put("mlp_bias", &ModelConfig::mlp_bias);
+  if (!family.mlp_bias_key.empty()) writer.put(family.mlp_bias_key, &ModelConfig::mlp_bias);
   if (family.moe) write_experts(writer, *family.moe);
   writer.put("max_position_embeddings", &ModelConfig::max_position_embeddings);
   writer.put("tie_word_embeddings", &ModelConfig::tie_word_embeddings);
-  writer.put("rms_norm_eps", &ModelConfig::rms_norm_eps);
+  writer.put(family.eps_key, &ModelConfig::rms_norm_eps);
   writer.put("initializer_range", &ModelConfig::initializer_range);
   if (writer.changed(&ModelConfig::rope_theta)) write_rope_theta(config.rope_theta, document);
 }

@@ -17,6 +17,9 @@ namespace moeloom {
 struct LayerSpec;
 struct NormSpec;
 
+/// What mixes the tokens of a layer.
+enum class Mixer { kAttention, kShortConvolution, kDeltaNet };
+
 /// A key of our own: HF's models would choose experts by score.
 inline constexpr const char* kHashRouterKey = "moeloom_hash_router";
 
@@ -49,7 +52,8 @@ struct ModelConfig {
   // What some families say besides; the defaults are as if they did not.
   bool attention_bias = false;
   bool use_qk_norm = true;  // where the family norms q and k
-  bool mlp_bias = false;
+  bool mlp_bias = false;    // of experts too
+  bool head_bias = false;   // of lm_head, also where its weight is tied
   RopeScaling rope_scaling;
   double partial_rotary_factor = 1;
   double rope_local_base_freq = 0;    // rope_theta of layers with a window; 0: the same
@@ -66,6 +70,25 @@ struct ModelConfig {
   Index n_group = 1;
   Index topk_group = 1;
   double routed_scaling_factor = 1;
+  bool correction_bias = true;                      // where the family's router has one
+  double least_sum = 0;                             // that weights are divided by
+  double router_jitter_noise = 0;                   // how near scores of PhiMoE's choice are
+  std::optional<std::vector<Index>> sparse_layers;  // the layers with experts, where a list or interval says
+  double embedding_multiplier = 1;                  // Granite's
+  double residual_multiplier = 1;
+  double logits_scaling = 1;
+  std::vector<Index> chunks;       // one a layer, 0: not chunked; empty: 0 for all
+  std::vector<Index> rope_layers;  // one a layer, 0: without rope; empty: 1 for all
+  Index floor_scale = 0;           // of Llama 4's temperature; 0: there is none
+  double attn_scale = 0;
+  std::vector<Mixer> mixers;  // one a layer; empty: attention in all
+  Index conv_L_cache = 0;     // width of a short convolution
+  bool conv_bias = false;
+  Index linear_num_key_heads = 0;  // of a gated delta net
+  Index linear_num_value_heads = 0;
+  Index linear_key_head_dim = 0;
+  Index linear_value_head_dim = 0;
+  Index linear_conv_kernel_dim = 0;
   bool hash_router = false;                   // moeloom's own key: experts are chosen by token ids
   Index shared_expert_intermediate_size = 0;  // 0: there is none
 

@@ -29,7 +29,16 @@ enum class WindowRule {
   kFlag,        // sliding_window in all layers if use_sliding_window
   kLayerTypes,  // if use_sliding_window: where layer_types says so, or from max_window_layers on
   kFromLayer,   // the same without that flag (dots1)
+  kAlternate,   // where layer_types says so, or every second layer from the first on (gpt_oss)
   kPattern,     // where layer_types says so, or all but each sliding_window_pattern-th layer (Gemma3)
+};
+
+/// What else than windows layer_types tells apart.
+enum class LayerKinds {
+  kWindows,      // nothing
+  kChunks,       // chunked_attention | full_attention (Llama 4), with rope or without
+  kConvolution,  // conv | full_attention (LFM2)
+  kDeltaNet,     // linear_attention | full_attention (Qwen3-Next)
 };
 
 struct RopeRule {
@@ -61,6 +70,8 @@ enum class SparseRule {
   kAll,          // every layer
   kStepAndList,  // decoder_sparse_step, but for mlp_only_layers
   kAfterFirst,   // first_k_dense_replace dense ones, then experts
+  kInterval,     // each moe_layer_interval-th of moe_layer_start_index..moe_layer_end_index (Ernie 4.5)
+  kList,         // moe_layers, or each interleave_moe_layer_step-th (Llama 4)
 };
 
 /// Whether weights are divided. kNever: norm_topk_prob may stand there, HF does not read it.
@@ -76,6 +87,8 @@ struct GroupRule {
 struct SharedExpertRule {
   std::string width_key;        // or, if it counts experts, times moe_intermediate_size
   bool counts_experts = false;  // n_shared_experts
+  Index fallback = 1;           // of their number
+  bool may_be_none = false;     // of which there may be 0
   bool gated = false;           // sigmoid(shared_expert_gate x)
   std::string name = "shared_expert";
 };
@@ -92,15 +105,21 @@ struct RouterRule {
 
 struct MoeRule {
   std::string experts_key = "num_experts";
+  std::string top_k_key = "num_experts_per_tok";
   std::string width_key = "moe_intermediate_size";
   SparseRule sparse = SparseRule::kAll;
   RouterRule router = {};
   TopkNorm topk_norm = TopkNorm::kByKey;
   bool topk_norm_fallback = false;
-  Index first_dense = 3;  // fallback of first_k_dense_replace
+  std::string first_dense_key = "first_k_dense_replace";
+  Index first_dense = 3;           // its fallback
+  bool near = false;               // router_jitter_noise says which scores are near (PhiMoE)
+  std::string least_sum_key = {};  // of Division::number, the least sum that weights are divided by
   std::optional<GroupRule> groups = {};
   std::optional<double> scaling = {};  // fallback of routed_scaling_factor; none: there is no such key
-  bool corrected = false;              // e_score_correction_bias
+  bool corrected = false;              // a correction bias of the choice
+  std::string corrected_key = {};      // that says whether there is one, true where it is absent
+  bool biased = false;                 // router and experts have biases, whatever a key says
   std::optional<double> aux_loss_fallback = 0.001;  // of router_aux_loss_coef; none: there is no such loss
   std::optional<SharedExpertRule> shared = {};
   std::string block = "mlp";  // "block_sparse_moe" in older Mixtral files
@@ -138,18 +157,23 @@ struct Family {
   std::optional<bool> qk_norm_key = {};  // fallback of use_qk_norm; none: there is no such key
   BiasRule bias = {};
   WindowRule window = WindowRule::kNone;
+  LayerKinds layer_kinds = LayerKinds::kWindows;
   RopeRule rope = {};
   bool query_scalar = false;  // query_pre_attn_scalar^-0.5 scales the scores
 
   float norm_offset = 0;
+  std::string eps_key = "rms_norm_eps";
   double rms_norm_eps = 1e-6;
   LayerNormNames norms = {};
   bool scaled_embeddings = false;  // times sqrt(hidden_size)
+  bool multipliers = false;        // of embeddings, scores, residuals and logits (Granite)
 
   std::string activation_key = "hidden_act";
-  std::string activation = "silu";  // fallback
-  bool fused_gate_up = false;       // one gate_up_proj in the file
-  bool mlp_bias = false;            // has the key mlp_bias
+  std::string activation = "silu";              // fallback
+  bool fused_gate_up = false;                   // one gate_up_proj in the file
+  std::string width_key = "intermediate_size";  // of dense layers
+  std::string mlp_bias_key = {};                // whether MLPs and experts have biases; empty: they have not
+  std::string head_bias_key = {};
   std::optional<MoeRule> moe = {};
 
   std::optional<Index> head_dim = {};             // fallback; none: hidden_size / num_attention_heads

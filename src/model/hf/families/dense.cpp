@@ -20,7 +20,7 @@ const Family kLlama = {
     .architecture = "LlamaForCausalLM",
     .upcycled = "mixtral",
     .bias = kAttentionBias,
-    .mlp_bias = true,
+    .mlp_bias_key = "mlp_bias",
     .max_position_embeddings = 2048,
     .without_effect = {"pretraining_tp"},
 };

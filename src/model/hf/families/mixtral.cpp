@@ -32,10 +32,166 @@ const Family kOlmoe = {
     .fixed = {kNoClip},
 };
 
+/// OLMoE with norms behind the blocks and none before them.
+const Family kFlexOlmo = {
+    .model_type = "flex_olmo",
+    .architecture = "FlexOlmoForCausalLM",
+    .qk_norm = QkNorm::kWholeWidth,
+    .bias = kAttentionBias,
+    .rope = {.theta = 5e5},
+    .norms = {.attention = "",
+              .attention_output = "post_attention_layernorm",
+              .feed_forward = "",
+              .feed_forward_output = "post_feedforward_layernorm"},
+    .moe = MoeRule{.width_key = "intermediate_size", .aux_loss_fallback = 0.01},
+    .max_position_embeddings = 4096,
+    .pad_token_id = 100277,
+};
+
+const Family kGraniteMoe = {
+    .model_type = "granitemoe",
+    .architecture = "GraniteMoeForCausalLM",
+    .bias = kAttentionBias,
+    .multipliers = true,
+    .moe = MoeRule{.experts_key = "num_local_experts",
+                   .width_key = "intermediate_size",
+                   .router = {.choose_by = ChooseBy::kLogit,
+                              .weigh_by = WeighBy::kSoftmaxOfChosen,
+                              .divide = {DivideBy::kNothing}},
+                   .topk_norm = TopkNorm::kAlways,
+                   .block = "block_sparse_moe"},
+    .max_position_embeddings = 2048,
+    .fixed = {{"position_embedding_type", "rope", "positions are embedded by rotation here"}},
+};
+
+const Family kErnie45Moe = {
+    .model_type = "ernie4_5_moe",
+    .architecture = "Ernie4_5_MoeForCausalLM",
+    .bias = {.key = "use_bias"},
+    .rope = {.pairs = RopePairs::kInterleaved, .theta = 5e5},
+    .rms_norm_eps = 1e-5,
+    .mlp_bias_key = "use_bias",
+    .head_bias_key = "use_bias",
+    .moe = MoeRule{.experts_key = "moe_num_experts",
+                   .top_k_key = "moe_k",
+                   .sparse = SparseRule::kInterval,
+                   .router = {.divide = {DivideBy::kSumAtLeast}},
+                   .topk_norm = TopkNorm::kAlways,
+                   .least_sum_key = "moe_norm_min",
+                   .corrected = true,
+                   .shared = SharedExpertRule{.width_key = "moe_num_shared_experts",
+                                              .counts_experts = true,
+                                              .fallback = 2,
+                                              .may_be_none = true,
+                                              .name = "shared_experts"}},
+    .num_key_value_heads = 4,
+    .max_position_embeddings = 131072,
+    .tie_word_embeddings = true,
+    .pad_token_id = 0,
+};
+
+const Family kPhimoe = {
+    .model_type = "phimoe",
+    .architecture = "PhimoeForCausalLM",
+    .bias = kAttentionBias,
+    .window = WindowRule::kKey,
+    .rope = {.theta = 1e6, .longrope = true},
+    .rms_norm_eps = 1e-5,
+    .head_bias_key = "lm_head_bias",
+    .moe = MoeRule{.experts_key = "num_local_experts",
+                   .width_key = "intermediate_size",
+                   .topk_norm = TopkNorm::kAlways,
+                   .near = true,
+                   .block = "block_sparse_moe",
+                   .experts = {.gate = "w1", .up = "w3", .down = "w2"}},
+    .num_key_value_heads = 8,
+    .max_position_embeddings = 131072,
+    .fixed = {{"input_jitter_noise", 0.0, "inputs of experts have no noise here"}},
+};
+
+/// The weight of an expert scales its input; layers of chunks with rope, and full ones without.
+const Family kLlama4Text = {
+    .model_type = "llama4_text",
+    .architecture = "Llama4ForCausalLM",
+    .qk_norm_key = true,
+    .layer_kinds = LayerKinds::kChunks,
+    .rope = {.pairs = RopePairs::kInterleaved, .theta = 5e5},
+    .rms_norm_eps = 1e-5,
+    .width_key = "intermediate_size_mlp",
+    .moe = MoeRule{.experts_key = "num_local_experts",
+                   .width_key = "intermediate_size",
+                   .sparse = SparseRule::kList,
+                   .router = {.score = RouterScore::kSigmoid,
+                              .choose_by = ChooseBy::kLogit,
+                              .divide = {DivideBy::kNothing},
+                              .weight_on_input = true},
+                   .topk_norm = TopkNorm::kAlways,
+                   .aux_loss_fallback = std::nullopt,
+                   .shared = SharedExpertRule{.width_key = "intermediate_size"},
+                   .block = "feed_forward",
+                   .transposed = true,
+                   .layout = ExpertLayout::kStackedTransposed},
+    .head_dim = 128,
+    .num_key_value_heads = 8,
+    .max_position_embeddings = 131072,
+    .fixed = {kNoAttentionBias, kNoJitter, kNoRouterLogits},
+    .without_effect = {"router_aux_loss_coef"},
+};
+
+const Family kLfm2Moe = {
+    .model_type = "lfm2_moe",
+    .architecture = "Lfm2MoeForCausalLM",
+    .qk_norm = QkNorm::kPerHead,
+    .layer_kinds = LayerKinds::kConvolution,
+    .rope = {.theta = 1e6},
+    .eps_key = "norm_eps",
+    .rms_norm_eps = 1e-5,
+    .norms = {.attention = "operator_norm", .feed_forward = "ffn_norm"},
+    .moe = MoeRule{.sparse = SparseRule::kAfterFirst,
+                   .router = {.score = RouterScore::kSigmoid, .divide = {DivideBy::kSumPlus, 1e-6f}},
+                   .topk_norm_fallback = true,
+                   .first_dense_key = "num_dense_layers",
+                   .first_dense = 2,
+                   .scaling = 1.0,
+                   .corrected = true,
+                   .corrected_key = "use_expert_bias",
+                   .aux_loss_fallback = std::nullopt,
+                   .block = "feed_forward",
+                   .experts = {.gate = "w1", .up = "w3", .down = "w2"}},
+    .num_key_value_heads = 8,
+    .max_position_embeddings = 128000,
+    .tie_word_embeddings = true,
+    .pad_token_id = 0,
+};
+
+const Family kGptOss = {
+    .model_type = "gpt_oss",
+    .architecture = "GptOssForCausalLM",
+    .bias = {.key = "attention_bias", .fallback = true},
+    .window = WindowRule::kAlternate,
+    .rope = {.theta = 1.5e5},
+    .rms_norm_eps = 1e-5,
+    .moe = MoeRule{.experts_key = "num_local_experts",
+                   .width_key = "intermediate_size",
+                   .router = {.choose_by = ChooseBy::kLogit,
+                              .weigh_by = WeighBy::kSoftmaxOfChosen,
+                              .divide = {DivideBy::kNothing}},
+                   .topk_norm = TopkNorm::kAlways,
+                   .biased = true,
+                   .aux_loss_fallback = 0.9,
+                   .transposed = true,
+                   .layout = ExpertLayout::kStackedTransposed},
+    .head_dim = 64,
+    .num_key_value_heads = 8,
+    .max_position_embeddings = 131072,
+    .fixed = {{"swiglu_limit", 7.0, "HF reads no other"}},
+    .without_effect = {"initial_context_length", "experts_per_token"},
+};
+
 }  // namespace
 
 std::vector<Family> mixtral_families() {
-  return {kMixtral, kOlmoe};
+  return {kErnie45Moe, kFlexOlmo, kGptOss, kGraniteMoe, kLfm2Moe, kLlama4Text, kMixtral, kOlmoe, kPhimoe};
 }
 
 }  // namespace moeloom

@@ -1,0 +1,136 @@
+#include "hf/config_layers.hpp"
+
+#include <algorithm>
+
+namespace moeloom {
+namespace {
+
+constexpr Index kMostListed = Index{1} << 16;
+constexpr const char* kWholeAttention = "full_attention";
+
+Index layers_of(const ModelConfig& config) {
+  return std::clamp<Index>(config.num_hidden_layers, 0, kMostListed);
+}
+
+/// Ernie 4.5: layer l where (l + 1) is a multiple of the interval, from start to end, -1: the last.
+std::vector<Index> by_interval(ConfigReader& reader, Index layers) {
+  const Index begin = reader.integer_or("moe_layer_start_index", 1);
+  const Index last = reader.integer_or("moe_layer_end_index", -1);
+  const Index interval = reader.integer_or("moe_layer_interval", 1);
+  if (interval < 1) reader.refuse("moe_layer_interval = " + std::to_string(interval) + " must be at least 1");
+  std::vector<Index> list;
+  const Index end = last < 0 ? layers : std::min(layers - 1, last) + 1;
+  for (Index layer = std::max<Index>(begin, 0); layer < end && interval > 0; ++layer)
+    if ((layer + 1) % interval == 0) list.push_back(layer);
+  return list;
+}
+
+/// Llama 4: moe_layers, or each interleave_moe_layer_step-th layer.
+std::vector<Index> by_list(ConfigReader& reader, Index layers) {
+  const Index step = reader.integer_or("interleave_moe_layer_step", 1);
+  if (step < 1) reader.refuse("interleave_moe_layer_step = " + std::to_string(step) + " must be at least 1");
+  std::vector<Index> list;
+  if (reader.has("moe_layers")) {
+    list = reader.integers("moe_layers");
+    std::ranges::sort(list);
+    list.erase(std::ranges::unique(list).begin(), list.end());
+    for (const Index layer : list)
+      if (layer < 0 || layer >= layers)
+        reader.refuse("moe_layers names layer " + std::to_string(layer) + " of " + std::to_string(layers));
+    return list;
+  }
+  for (Index layer = step - 1; layer < layers && step > 0; layer += step) list.push_back(layer);
+  return list;
+}
+
+/// layer_types, or `fallback(layer)`; each is full_attention or `other`. Empty after a refusal.
+template <typename Fallback>
+std::vector<std::string> types_of(ConfigReader& reader, Index layers, const std::string& other,
+                                  Fallback fallback) {
+  std::vector<std::string> types = reader.texts("layer_types");
+  if (types.empty())
+    for (Index layer = 0; layer < layers; ++layer) types.push_back(fallback(layer));
+  if (std::ssize(types) != layers) {
+    reader.refuse("layer_types has " + std::to_string(types.size()) +
+                  " entries, but num_hidden_layers = " + std::to_string(layers));
+    return {};
+  }
+  for (const std::string& type : types)
+    if (type != kWholeAttention && type != other) {
+      reader.refuse("layer_types holds \"" + type + "\"; known: full_attention, " + other);
+      return {};
+    }
+  return types;
+}
+
+/// 1 for a layer with rope, as no_rope_layers says it.
+std::vector<Index> layers_with_rope(ConfigReader& reader, Index layers) {
+  std::vector<Index> rope = reader.integers("no_rope_layers");
+  const Index interval = reader.integer_or("no_rope_layer_interval", 4);
+  if (interval < 1) reader.refuse("no_rope_layer_interval must be at least 1");
+  for (Index layer = 0;
+       rope.size() < at(layers) && layer < layers && reader.integers("no_rope_layers").empty(); ++layer)
+    rope.push_back(interval > 0 && (layer + 1) % interval == 0 ? 0 : 1);
+  if (std::ssize(rope) != layers) {
+    reader.refuse("no_rope_layers has " + std::to_string(rope.size()) +
+                  " entries, but num_hidden_layers = " + std::to_string(layers));
+    rope.assign(at(layers), 1);
+  }
+  return rope;
+}
+
+void read_chunks(ConfigReader& reader, Index layers, ModelConfig& config) {
+  config.rope_layers = layers_with_rope(reader, layers);
+  const Index size = reader.integer_or("attention_chunk_size", 8192);
+  if (size < 1) reader.refuse("attention_chunk_size = " + std::to_string(size) + " must be at least 1");
+  const std::string chunked = "chunked_attention";
+  for (const std::string& type : types_of(reader, layers, chunked, [&](Index layer) {
+         return config.rope_layers[at(layer)] != 0 ? chunked : std::string(kWholeAttention);
+       }))
+    config.chunks.push_back(type == chunked ? size : 0);
+  const Index floor_scale = reader.integer_or("floor_scale", 8192);
+  const double attn_scale = reader.number_or("attn_scale", 0.1);
+  if (floor_scale < 1) reader.refuse("floor_scale must be at least 1");
+  if (!reader.boolean_or("attn_temperature_tuning", true)) return;
+  config.floor_scale = floor_scale;
+  config.attn_scale = attn_scale;
+}
+
+void read_convolutions(ConfigReader& reader, Index layers, ModelConfig& config) {
+  for (const std::string& type :
+       types_of(reader, layers, "conv", [](Index) { return std::string(kWholeAttention); }))
+    config.mixers.push_back(type == kWholeAttention ? Mixer::kAttention : Mixer::kShortConvolution);
+  config.conv_L_cache = reader.integer_or("conv_L_cache", 3);
+  config.conv_bias = reader.boolean_or("conv_bias", false);
+}
+
+void read_delta_nets(ConfigReader& reader, Index layers, ModelConfig& config) {
+  const Index interval = reader.integer_or("full_attention_interval", 4);
+  if (interval < 1) reader.refuse("full_attention_interval must be at least 1");
+  const std::string linear = "linear_attention";
+  for (const std::string& type : types_of(reader, layers, linear, [&](Index layer) {
+         return interval > 0 && (layer + 1) % interval == 0 ? std::string(kWholeAttention) : linear;
+       }))
+    config.mixers.push_back(type == kWholeAttention ? Mixer::kAttention : Mixer::kDeltaNet);
+  config.linear_num_key_heads = reader.integer_or("linear_num_key_heads", 16);
+  config.linear_num_value_heads = reader.integer_or("linear_num_value_heads", 32);
+  config.linear_key_head_dim = reader.integer_or("linear_key_head_dim", 128);
+  config.linear_value_head_dim = reader.integer_or("linear_value_head_dim", 128);
+  config.linear_conv_kernel_dim = reader.integer_or("linear_conv_kernel_dim", 4);
+}
+
+}  // namespace
+
+void read_sparse_list(ConfigReader& reader, SparseRule rule, ModelConfig& config) {
+  const Index layers = layers_of(config);
+  config.sparse_layers =
+      rule == SparseRule::kInterval ? by_interval(reader, layers) : by_list(reader, layers);
+}
+
+void read_layer_kinds(ConfigReader& reader, const Family& family, Index layers, ModelConfig& config) {
+  if (family.layer_kinds == LayerKinds::kChunks) read_chunks(reader, layers, config);
+  if (family.layer_kinds == LayerKinds::kConvolution) read_convolutions(reader, layers, config);
+  if (family.layer_kinds == LayerKinds::kDeltaNet) read_delta_nets(reader, layers, config);
+}
+
+}  // namespace moeloom

@@ -16,10 +16,10 @@ RmsNormSettings norm_settings(const ModelConfig& config) {
 }
 
 NormSpec norm_of(const ModelConfig& config, const std::string& name) {
-  return {name + ".weight", config.hidden_size, norm_settings(config)};
+  return {name + ".weight", config.hidden_size, norm_settings(config), config.family().norm_kind};
 }
 
-std::optional<NormSpec> output_norm(const ModelConfig& config, const std::string& layer,
+std::optional<NormSpec> optional_norm(const ModelConfig& config, const std::string& layer,
                                     const std::string& name) {
   if (name.empty()) return std::nullopt;
   return norm_of(config, layer + name);
@@ -53,10 +53,21 @@ AttentionSpec attention_of(const ModelConfig& config, Index layer, const std::st
   }
   spec.qk_norm = config.use_qk_norm ? family.qk_norm : QkNorm::kNone;
   spec.norm = norm_settings(config);
+  spec.qk_norm_after_rope = family.qk_norm_after_rope;
+  spec.qk_norm_weight = family.qk_norm_weight;
+  spec.output_gate = family.output_gate;
+  spec.sinks = family.sinks;
   spec.qkv_bias = config.attention_bias;
   spec.output_bias = config.attention_bias && family.bias.of_output;
   if (!config.windows.empty()) spec.window = config.windows[static_cast<std::size_t>(layer)];
   spec.rope = config.rope_local_base_freq > 0 && spec.window > 0 ? 1 : 0;
+  if (!config.chunks.empty()) spec.chunk = config.chunks[at(layer)];
+  if (!config.rope_layers.empty() && config.rope_layers[at(layer)] == 0) {  // Llama 4
+    spec.rope = kNoRope;
+    spec.qk_norm = QkNorm::kNone;
+    if (config.floor_scale > 0)
+      spec.temperature = QueryTemperature{config.attn_scale, static_cast<double>(config.floor_scale)};
+  }
   spec.scale = score_scale(config);
   return spec;
 }
@@ -69,6 +80,12 @@ MlpSpec mlp_of(const ModelConfig& config, const std::string& prefix) {
           .bias = config.mlp_bias};
 }
 
+Division division_of(const ModelConfig& config, const MoeRule& rule) {
+  if (!config.norm_topk_prob) return {DivideBy::kNothing};
+  if (rule.least_sum_key.empty()) return rule.router.divide;
+  return {rule.router.divide.by, static_cast<float>(config.least_sum)};
+}
+
 RouterSettings router_of(const ModelConfig& config, const MoeRule& rule) {
   return {.num_experts = config.num_experts,
           .top_k = config.num_experts_per_tok,
@@ -78,7 +95,8 @@ RouterSettings router_of(const ModelConfig& config, const MoeRule& rule) {
           .num_groups = config.n_group,
           .topk_group = config.topk_group,
           .weigh_by = rule.router.weigh_by,
-          .divide = config.norm_topk_prob ? rule.router.divide : Division{DivideBy::kNothing},
+          .nearness = static_cast<float>(2 * config.router_jitter_noise),
+          .divide = division_of(config, rule),
           .scaling_factor = static_cast<float>(config.routed_scaling_factor),
           .weight_on_input = rule.router.weight_on_input};
 }
@@ -88,11 +106,14 @@ MoeSpec moe_of(const ModelConfig& config, const std::string& prefix) {
   MoeSpec spec = {.prefix = prefix + "mlp.",
                   .hidden_size = config.hidden_size,
                   .width = config.moe_intermediate_size,
-                  .activation = {.act = *activation_named(config.hidden_act)},
+                  .activation = rule.activation,
                   .router = router_of(config, rule),
-                  .correction_bias = rule.corrected};
+                  .correction_bias = rule.corrected && config.correction_bias,
+                  .router_bias = rule.biased,
+                  .expert_bias = rule.biased || config.mlp_bias};
+  spec.activation.act = *activation_named(config.hidden_act);
   if (rule.shared && config.shared_expert_intermediate_size > 0)
-    spec.shared = SharedExpertSpec{config.shared_expert_intermediate_size, rule.shared->gated};
+    spec.shared = SharedExpertSpec{config.shared_expert_intermediate_size, rule.shared->gated, config.mlp_bias};
   return spec;
 }
 
@@ -116,15 +137,16 @@ LayerSpec ModelConfig::layer(Index layer) const {
   const std::string prefix = "model.layers." + std::to_string(layer) + ".";
   const LayerNormNames& names = family().norms;
   LayerSpec spec;
-  spec.attention_norm = norm_of(*this, prefix + names.attention);
+  spec.attention_norm = optional_norm(*this, prefix, names.attention);
   spec.attention = attention_of(*this, layer, prefix);
-  spec.attention_output_norm = output_norm(*this, prefix, names.attention_output);
-  spec.feed_forward_norm = norm_of(*this, prefix + names.feed_forward);
+  spec.attention_output_norm = optional_norm(*this, prefix, names.attention_output);
+  spec.feed_forward_norm = optional_norm(*this, prefix, names.feed_forward);
   if (is_sparse(layer))
     spec.moe = moe_of(*this, prefix);
   else
     spec.mlp = mlp_of(*this, prefix);
-  spec.feed_forward_output_norm = output_norm(*this, prefix, names.feed_forward_output);
+  spec.feed_forward_output_norm = optional_norm(*this, prefix, names.feed_forward_output);
+  spec.residual_scale = static_cast<float>(residual_multiplier);
   return spec;
 }
 
@@ -149,7 +171,8 @@ std::vector<RopeSettings> ModelConfig::ropes() const {
 }
 
 float ModelConfig::embedding_scale() const {
-  return family().scaled_embeddings ? std::sqrt(static_cast<float>(hidden_size)) : 1.0f;
+  const float scale = family().scaled_embeddings ? std::sqrt(static_cast<float>(hidden_size)) : 1.0f;
+  return scale * static_cast<float>(embedding_multiplier);
 }
 
 }  // namespace moeloom

@@ -218,6 +218,7 @@ struct InspectOptions {
   Index ep = 1;
   NamePatterns freeze;           // memory as with these not trained
   bool verify = false;           // instead: files against their manifest
+  bool families = false;         // instead: the table of model families
   std::vector<DataSource> data;  // instead: what training would learn of these
   Index examples = 2;            // of them shown
   Index sequence_length = 0;

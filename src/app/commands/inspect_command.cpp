@@ -13,6 +13,7 @@
 #include "cli/exit_code.hpp"
 #include "cli/options.hpp"
 #include "commands/commands.hpp"
+#include "commands/families_table.hpp"
 #include "commands/rate_source.hpp"
 #include "data/show_examples.hpp"
 #include "run/start/model_source.hpp"
@@ -187,6 +188,7 @@ int show_data(const InspectOptions& options) {
 
 int inspect_command(int argc, char** argv) {
   const InspectOptions options = parse_inspect_options(argc, argv);
+  if (options.families) return print_families();
   if (options.verify) return verify(options.model);
   if (!options.data.empty()) return show_data(options);
   const bool config_alone = holds_config_alone(options.model);

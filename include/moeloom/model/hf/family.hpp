@@ -119,6 +119,7 @@ struct MoeRule {
   std::optional<double> scaling = {};  // fallback of routed_scaling_factor; none: there is no such key
   bool corrected = false;              // a correction bias of the choice
   std::string corrected_key = {};      // that says whether there is one, true where it is absent
+  GatedActivation activation = {};     // but for what hidden_act says
   bool biased = false;                 // router and experts have biases, whatever a key says
   std::optional<double> aux_loss_fallback = 0.001;  // of router_aux_loss_coef; none: there is no such loss
   std::optional<SharedExpertRule> shared = {};
@@ -154,13 +155,18 @@ struct Family {
   bool latent_attention = false;
   bool fused_qkv = false;  // one qkv_proj in the file
   QkNorm qk_norm = QkNorm::kNone;
+  bool qk_norm_after_rope = false;
+  bool qk_norm_weight = true;
   std::optional<bool> qk_norm_key = {};  // fallback of use_qk_norm; none: there is no such key
   BiasRule bias = {};
   WindowRule window = WindowRule::kNone;
+  bool sinks = false;
+  bool output_gate = false;  // q_proj holds it
   LayerKinds layer_kinds = LayerKinds::kWindows;
   RopeRule rope = {};
   bool query_scalar = false;  // query_pre_attn_scalar^-0.5 scales the scores
 
+  NormKind norm_kind = NormKind::kRms;
   float norm_offset = 0;
   std::string eps_key = "rms_norm_eps";
   double rms_norm_eps = 1e-6;

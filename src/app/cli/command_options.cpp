@@ -101,6 +101,8 @@ OptionTable table_of(InspectOptions& options) {
             "instead: read every file and compare it with manifest.json, of a run each checkpoint; 1 if any "
             "is damaged or has no manifest",
             options.verify);
+  table.add("families", "BOOL", "instead: the table of model families that run, and why others do not",
+            options.families);
   table.group("Data, instead");
   table.add(
       "data", "FILE", ".jsonl as of train: shows examples with what is learned of them, and counts all",
@@ -249,7 +251,7 @@ InspectOptions parse_inspect_options(int argc, const char* const* argv) {
   InspectOptions options;
   Mistakes mistakes;
   read_command_line(table_of(options), argc, argv, mistakes);
-  require_model(options.model, mistakes);
+  if (!options.families) require_model(options.model, mistakes);
   mistakes.violations.unless_at_least(1, "ranks", options.ranks);
   mistakes.violations.unless_at_least(1, "ep", options.ep);
   mistakes.violations.unless_at_least(0, "examples", options.examples);

@@ -47,7 +47,7 @@ class Chat {
       }
     });
     GenerationSettings settings{
-        .tokens = options_.tokens, .sampling = options_.sampling, .end_tokens = end_tokens_};
+        .tokens = options_.tokens, .sampling = options_.sampling, .end_tokens = end_tokens_, .resumes = true};
     settings.sampling.seed += messages_.size();
     if (model_.speaks()) settings.tokens = std::min(settings.tokens, positions() - std::ssize(prompt));
     TextStream stream(text_, options_.stop);

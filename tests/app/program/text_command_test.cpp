@@ -137,6 +137,21 @@ TEST_F(TextCommands, InspectShowsWhatIsLearned) {
   EXPECT_EQ(count_of(shown.output, "examples               60\n"), 1u) << shown.output;
 }
 
+TEST_F(TextCommands, WhatADiskDoesNotTakeIsAnError) {
+  ASSERT_EQ(shell(train_words(1, text() + "--steps 1")).exit_code, 0);
+  std::ofstream(path("ids")) << "1 2 3\n";
+  const std::string model = " --model " + path("run") + " ", tokenizer = " --model " + path("words") + " ";
+  for (const std::string& words :
+       {"tokenize --ids" + tokenizer + "--in " + path("corpus.txt"),
+        "tokenize --decode" + tokenizer + "--in " + path("ids"),
+        "inspect --data " + path("chats.jsonl") + model, "inspect" + model, "generate --tokens 2" + model,
+        "chat --tokens 2 --message a" + model, "eval --seq-len 32 --data " + path("corpus.txt") + model}) {
+    const Outcome full = shell(alone() + words + " > /dev/full");
+    EXPECT_EQ(full.exit_code, kDiskExitCode) << words << "\n" << full.output;
+    EXPECT_EQ(count_of(full.output, "cannot write the standard output"), 1u) << full.output;
+  }
+}
+
 TEST_F(TextCommands, RanksThatWereToldDifferentDataEndWithAWord) {
   const std::string words =
       kProgram + " train --experts 4 --tokenizer " + path("words") + " --run " + path("run");

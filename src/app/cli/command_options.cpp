@@ -151,7 +151,8 @@ OptionTable table_of(TokenizeOptions& options) {
             options.in);
   table.add("out", "FILE", "the tokens: with an .idx beside it Megatron's, which train --data reads",
             options.out);
-  table.add_choice("format", "raw: 32-bit integers alone", options.raw, {{"megatron", false}, {"raw", true}});
+  table.add_choice("format", "raw: 32-bit integers alone, which train reads by the name .u32", options.raw,
+                   {{"megatron", false}, {"raw", true}});
   table.add("special", "BOOL", "with the tokens that tokenizer.json puts around a text", options.special);
   table.add("end-token", "TOKEN", "stands behind each document", options.end_token);
   table.add("overwrite", "BOOL", "replace the output, and begin anew where a run was ended",

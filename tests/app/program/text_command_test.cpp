@@ -152,6 +152,24 @@ TEST_F(TextCommands, WhatADiskDoesNotTakeIsAnError) {
   }
 }
 
+TEST_F(TextCommands, RawIdsThatTokenizeWroteAreNotTakenForOthers) {
+  const Outcome written = shell(alone() + "tokenize --format raw --model " + path("words") + " --in " +
+                                path("corpus.txt") + " --out " + path("raw.bin"));
+  ASSERT_EQ(written.exit_code, 0) << written.output;
+  const std::string raw = "--steps 1 --data " + path("raw.bin");
+  const Outcome refused = shell(train_words(1, raw));
+  EXPECT_EQ(refused.exit_code, kFailedExitCode);
+  EXPECT_EQ(count_of(refused.output, "choose --data-format u32"), 1u) << refused.output;
+  const Outcome trained = shell(train_words(1, raw + " --data-format u32"));
+  EXPECT_EQ(trained.exit_code, 0) << trained.output;
+  const std::string eval = "eval --seq-len 32 --model " + path("run") + " --data ";
+  EXPECT_EQ(count_of(shell(alone() + eval + path("raw.bin")).output, "choose --data-format u32"), 1u);
+  std::filesystem::rename(path("raw.bin"), path("raw.u32"));
+  const Outcome scored = shell(alone() + eval + path("raw.u32"));
+  EXPECT_EQ(scored.exit_code, 0) << scored.output;
+  EXPECT_EQ(count_of(scored.output, "\nraw.u32 "), 1u) << scored.output;
+}
+
 TEST_F(TextCommands, RanksThatWereToldDifferentDataEndWithAWord) {
   const std::string words =
       kProgram + " train --experts 4 --tokenizer " + path("words") + " --run " + path("run");

@@ -246,7 +246,7 @@ Prepared prepare_examples(const DataSource& source, const RecordReader& reader,
   const AllProcessors all;
   ExampleFileWriter writer(result.examples, key);
   Preparation preparation(source, reader, settings, board, writer, result);
-  const TokenFormat format = settings.format.value_or(guess_token_format(source.file));
+  const TokenFormat format = token_format(source.file, settings.format);
   if (holds_records(source.file, settings.format))
     preparation.records(text);
   else if (format == TokenFormat::kText)

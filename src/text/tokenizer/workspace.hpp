@@ -39,6 +39,7 @@ class WorkspacePool {
     std::unique_ptr<Workspace> lent_;
   };
 
+  /// Back when the loan ends, on whatever thread.
   Loan lend() {
     const std::lock_guard lock(mutex_);
     if (free_.empty()) {

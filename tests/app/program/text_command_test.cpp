@@ -137,6 +137,39 @@ TEST_F(TextCommands, InspectShowsWhatIsLearned) {
   EXPECT_EQ(count_of(shown.output, "examples               60\n"), 1u) << shown.output;
 }
 
+TEST_F(TextCommands, WhatADiskDoesNotTakeIsAnError) {
+  ASSERT_EQ(shell(train_words(1, text() + "--steps 1")).exit_code, 0);
+  std::ofstream(path("ids")) << "1 2 3\n";
+  const std::string model = " --model " + path("run") + " ", tokenizer = " --model " + path("words") + " ";
+  for (const std::string& words :
+       {"tokenize --ids" + tokenizer + "--in " + path("corpus.txt"),
+        "tokenize --decode" + tokenizer + "--in " + path("ids"),
+        "inspect --data " + path("chats.jsonl") + model, "inspect" + model, "generate --tokens 2" + model,
+        "chat --tokens 2 --message a" + model, "eval --seq-len 32 --data " + path("corpus.txt") + model}) {
+    const Outcome full = shell(alone() + words + " > /dev/full");
+    EXPECT_EQ(full.exit_code, kDiskExitCode) << words << "\n" << full.output;
+    EXPECT_EQ(count_of(full.output, "cannot write the standard output"), 1u) << full.output;
+  }
+}
+
+TEST_F(TextCommands, RawIdsThatTokenizeWroteAreNotTakenForOthers) {
+  const Outcome written = shell(alone() + "tokenize --format raw --model " + path("words") + " --in " +
+                                path("corpus.txt") + " --out " + path("raw.bin"));
+  ASSERT_EQ(written.exit_code, 0) << written.output;
+  const std::string raw = "--steps 1 --data " + path("raw.bin");
+  const Outcome refused = shell(train_words(1, raw));
+  EXPECT_EQ(refused.exit_code, kFailedExitCode);
+  EXPECT_EQ(count_of(refused.output, "choose --data-format u32"), 1u) << refused.output;
+  const Outcome trained = shell(train_words(1, raw + " --data-format u32"));
+  EXPECT_EQ(trained.exit_code, 0) << trained.output;
+  const std::string eval = "eval --seq-len 32 --model " + path("run") + " --data ";
+  EXPECT_EQ(count_of(shell(alone() + eval + path("raw.bin")).output, "choose --data-format u32"), 1u);
+  std::filesystem::rename(path("raw.bin"), path("raw.u32"));
+  const Outcome scored = shell(alone() + eval + path("raw.u32"));
+  EXPECT_EQ(scored.exit_code, 0) << scored.output;
+  EXPECT_EQ(count_of(scored.output, "\nraw.u32 "), 1u) << scored.output;
+}
+
 TEST_F(TextCommands, RanksThatWereToldDifferentDataEndWithAWord) {
   const std::string words =
       kProgram + " train --experts 4 --tokenizer " + path("words") + " --run " + path("run");

@@ -28,8 +28,7 @@ bool trains_on_stream(const DataOptions& data, const ModelText* text) {
   if (data.sources.size() != 1) return false;
   const fs::path& file = data.sources.front().file;
   if (holds_records(file, data.format)) return false;
-  return data.format.value_or(guess_token_format(file)) != TokenFormat::kText || text == nullptr ||
-         text->is_bytes();
+  return token_format(file, data.format) != TokenFormat::kText || text == nullptr || text->is_bytes();
 }
 
 void open_examples(const TrainOptions& options, const ModelText& text, const Communicator& world,

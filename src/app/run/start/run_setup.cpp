@@ -55,7 +55,7 @@ void open_data(const TrainOptions& options, Index world, RunInputs& inputs, Viol
     return;
   }
   const fs::path& file = data.sources.front().file;
-  inputs.data.tokens = std::make_unique<TokenSource>(file, data.format.value_or(guess_token_format(file)));
+  inputs.data.tokens = std::make_unique<TokenSource>(file, token_format(file, data.format));
   inputs.data.bytes = static_cast<Index>(fs::file_size(file));
   violations.add(split_violations(inputs.data.tokens->size(), data.heldout, data.sequence_length, world));
   violations.unless(data.epochs == 0, "--epochs counts examples, and " + file.filename().string() +

@@ -44,7 +44,7 @@ class TokenizeCommand : public ::testing::Test {
 /// More than one batch of the command.
 std::string long_text() {
   std::string text;
-  for (int i = 0; text.size() < (std::size_t{5} << 20); ++i)
+  for (Index i = 0; text.size() < (std::size_t{5} << 20); ++i)
     text += "line " + std::to_string(i * 7919 % 1000) + " of it\n";
   return text;
 }

@@ -91,7 +91,7 @@ std::vector<std::pair<std::string, std::string>> facts_of(const RunData& data, c
                        " examples, " + std::to_string(file.tokens()) + " tokens, " +
                        percent(static_cast<double>(file.targets()) / static_cast<double>(file.tokens())) +
                        " learned";
-    if (options.sources.size() > 1) text += ", weight " + value_text(options.sources[i].weight);
+    if (const auto& weight = options.sources[i].weight) text += ", weight " + value_text(*weight);
     facts.emplace_back("data", text);
   }
   return facts;

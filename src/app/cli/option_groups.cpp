@@ -17,7 +17,7 @@ void add_learn_option(OptionTable& table, LearnRule& learn) {
 void add_reading_options(OptionTable& table, std::optional<TokenFormat>& format, LearnRule& learn,
                          Index& skip_bad, std::filesystem::path& cache) {
   table.add_choice<std::optional<TokenFormat>>(
-      "data-format", "auto goes by the name: .bin with .idx is megatron, .bin u16, .jsonl records, else text",
+      "data-format", "auto goes by the name: .bin with .idx is megatron, .bin u16, .jsonl and .ndjson records, else text",
       format,
       {{"auto", std::nullopt},
        {"text", TokenFormat::kText},

@@ -2,8 +2,10 @@
 
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"
+#include "moeloom/io/checksum.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <fstream>
 #include <limits>
@@ -111,6 +113,14 @@ std::int32_t TokenSource::largest_id() const {
     throw IoError(path_.string() + ": expected token ids below 2^31, found " + std::to_string(id) +
                   " (a negative id, or tokens of another width?)");
   return static_cast<std::int32_t>(id);
+}
+
+std::uint64_t TokenSource::ends_checksum() const {
+  const std::span<const std::byte> bytes = file_.bytes();
+  const std::size_t end = std::min(bytes.size(), std::size_t{1} << 20);
+  const std::array<std::uint64_t, 3> all = {bytes.size(), checksum(bytes.first(end)),
+                                            checksum(bytes.last(end))};
+  return checksum(std::as_bytes(std::span(all)));
 }
 
 }  // namespace moeloom

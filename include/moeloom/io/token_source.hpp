@@ -28,11 +28,15 @@ class TokenSource {
   TokenSource(const std::filesystem::path& path, TokenFormat format);
 
   Index size() const { return size_; }
+  /// MappedFile's.
+  void forget() const { file_.forget(); }
   /// [begin, begin + count) -> target, as ids. The range must lie inside.
   void read(Index begin, Index count, std::int32_t* target) const;
   /// The largest id in the file: one pass, to check against a vocabulary. Throws IoError for an id of 2^31 or
   /// more.
   std::int32_t largest_id() const;
+  /// Of the size, the first and the last MiB: what tells files apart without a pass over all of them.
+  std::uint64_t ends_checksum() const;
 
  private:
   std::filesystem::path path_;

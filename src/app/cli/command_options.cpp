@@ -145,10 +145,11 @@ OptionTable table_of(TokenizeOptions& options) {
   OptionTable table;
   table.group("Options");
   table.add("model", "DIR", "a folder with tokenizer.json, or that file", options.model);
-  table.add("in", "LIST",
-            "files and folders, with commas: a line of a .jsonl is a document, {\"text\": ...}, any other "
-            "file is one",
-            options.in);
+  table.add(
+      "in", "LIST",
+      "files and folders, with commas: a line of .jsonl or .ndjson is a document, {\"text\": ...}, any other "
+      "file is one",
+      options.in);
   table.add("out", "FILE", "the tokens: with an .idx beside it Megatron's, which train --data reads",
             options.out);
   table.add_choice("format", "raw: 32-bit integers alone, which train reads by the name .u32", options.raw,

@@ -34,7 +34,7 @@ class Evaluation {
   /// Of all ranks' parts of a file. Collective; `lines` gets this rank's examples.
   Score score(const ExampleFile& file, std::vector<Line>& lines) {
     const std::vector<Piece> pieces = fit_to_length(pieces_of(file), length_, TooLong::kCut).pieces;
-    const PackedRows rows(pieces, length_, 0, 0);
+    const PackedRows rows(pieces, length_, 0);
     const Communicator& world = model_.mesh().world();
     Score mine;
     for (Index first = 0; first < rows.rows(); first += options_.batch * world.size()) {

@@ -68,6 +68,15 @@ TEST_F(TokenizeCommand, WritesDocumentsOfTextJsonlAndFolders) {
   EXPECT_EQ(written(TokenFormat::kU32), expected({"and the earth<|endoftext|>"}));
 }
 
+/// As train reads it: a name has one meaning.
+TEST_F(TokenizeCommand, AnNdjsonHoldsADocumentALineToo) {
+  write_bytes(folder_ / "a.ndjson", "{\"text\": \"God created\"}\n{\"text\": \"the earth\"}\n");
+  const Outcome run = shell(tokenize(in("a.ndjson") + out()));
+  ASSERT_EQ(run.exit_code, 0) << run.output;
+  EXPECT_NE(run.output.find("tokens of 2 documents"), std::string::npos) << run.output;
+  EXPECT_EQ(written(TokenFormat::kMegatron), expected({"God created", "the earth"}));
+}
+
 TEST_F(TokenizeCommand, ALongTextGivesTheIdsOfTheWholeOnAnyThreads) {
   const std::string text = long_text();
   write_bytes(folder_ / "long.txt", text);

@@ -2,6 +2,7 @@
 
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/violations.hpp"
+#include "moeloom/comm/process_memory.hpp"
 #include "moeloom/io/text_file.hpp"
 
 #include <algorithm>
@@ -67,6 +68,7 @@ void open_data(const TrainOptions& options, Index world, RunInputs& inputs, Viol
 void open_examples_of(TrainOptions& options, RunInputs& inputs, const Communicator& world,
                       PositionBoard* board) {
   if (inputs.data.tokens) return;
+  if (options.run.memory_bytes > 0) return_freed_blocks();  // of tables that are made, and made smaller
   open_examples(options, *inputs.text, world, board, inputs.data);
   agree(world, [&] {
     Violations violations;

@@ -16,6 +16,7 @@
 #include "cli/flag_words.hpp"
 #include "cli/option_table.hpp"
 #include "cli/options.hpp"
+#include "cli/standard_output.hpp"
 #include "commands/commands.hpp"
 #include "run/stop_signals.hpp"
 #include "watch/watcher.hpp"
@@ -58,7 +59,9 @@ int say_once(const std::string& text) {
 }
 
 int run_alone(const Command& command, int argc, char** argv) try {
-  return command.run(argc, argv);
+  const int code = command.run(argc, argv);
+  finish_standard_output();
+  return code;
 } catch (const std::exception& error) {
   say_errors(error.what());
   return exit_code_of(error);
@@ -81,7 +84,11 @@ int run_in_session(const Run& run) {
 
 int run_on_ranks(const Command& command, int argc, char** argv) try {
   Session session(argc, argv);
-  return run_in_session([&] { return command.run(argc - 1, argv + 1); });
+  return run_in_session([&] {
+    const int code = command.run(argc - 1, argv + 1);
+    agree(Communicator::world(), finish_standard_output);
+    return code;
+  });
 } catch (const std::exception& error) {
   say_errors(error.what());
   abort_all_ranks(exit_code_of(error));

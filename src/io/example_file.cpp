@@ -3,6 +3,7 @@
 #include "moeloom/base/errors.hpp"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstring>
 #include <limits>
@@ -15,6 +16,8 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "example files are written and read as they lie");
 
 using Bytes = std::span<const std::byte>;
+
+constexpr std::uint64_t kReadAtOnce = std::uint64_t{64} << 20;  // of a file that may be larger than memory
 
 [[noreturn]] void refuse(const std::filesystem::path& path, const std::string& what) {
   throw IoError(path.string() + ": " + what);
@@ -124,15 +127,31 @@ ExampleView ExampleFile::example(Index example) const {
   return {ids_.subspan(begin, count), learned_.subspan(begin, count)};
 }
 
+std::uint64_t ExampleFile::content_checksum() const {
+  const Bytes bytes = file_.bytes();
+  const ExampleLayout layout(key_.size(), ids_.size(), ends_.size());
+  const Numbers numbers(bytes, layout.numbers);
+  const std::uint64_t table = moeloom::checksum(between(bytes, layout.ends, layout.numbers));
+  const std::array<std::uint64_t, 3> all = {numbers.ids_checksum, numbers.learned_checksum, table};
+  return moeloom::checksum(std::as_bytes(std::span(all)));
+}
+
 void ExampleFile::check_content() const {
   const Bytes bytes = file_.bytes();
   const ExampleLayout layout(key_.size(), ids_.size(), ends_.size());
   const Numbers numbers(bytes, layout.numbers);
-  const char* const damaged =
-      moeloom::checksum(between(bytes, layout.ids, layout.learned)) != numbers.ids_checksum ? "ids"
-      : moeloom::checksum(between(bytes, layout.learned, layout.ends)) != numbers.learned_checksum
-          ? "flags of what is learned"
-          : nullptr;
+  const auto sum_of = [&](std::uint64_t begin, std::uint64_t end) {
+    StreamedChecksum sum;
+    for (; begin < end; begin += kReadAtOnce) {
+      sum.add(between(bytes, begin, std::min(end, begin + kReadAtOnce)));
+      file_.forget();
+    }
+    return sum.value();
+  };
+  const char* const damaged = sum_of(layout.ids, layout.learned) != numbers.ids_checksum ? "ids"
+                              : sum_of(layout.learned, layout.ends) != numbers.learned_checksum
+                                  ? "flags of what is learned"
+                                  : nullptr;
   if (damaged != nullptr)
     refuse(path_, std::string("the file is damaged: the checksum of its ") + damaged + " is another one");
 }

@@ -31,7 +31,7 @@ JsonValue taken(Json& json) {
   } else if (json.is_object()) {
     JsonValue::Object& object = result.value.emplace<JsonValue::Object>();
     object.reserve(json.size());
-    for (auto& [key, each] : json.get_ref<Json::object_t&>()) object.emplace_back(key, taken(each));
+    for (auto& [key, each] : json.get_ref<Json::object_t&>()) object.push_back({key, taken(each)});
   }
   return result;
 }

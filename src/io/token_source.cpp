@@ -2,9 +2,12 @@
 
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"
+#include "moeloom/io/checksum.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
+#include <fstream>
 #include <limits>
 #include <vector>
 
@@ -45,13 +48,35 @@ TokenAt reader_of(Index bytes_per_token) {
   return bytes_per_token == 2 ? token_at<std::uint16_t> : token_at<std::uint32_t>;
 }
 
+/// Whether the file begins with 32-bit ids below 2^18. Among 16-bit ids every second one would be below 4.
+bool begins_with_32_bit_ids(const std::filesystem::path& path) {
+  constexpr std::size_t kLeast = 64, kMost = 1024;
+  std::vector<std::uint16_t> halves(2 * kMost);
+  std::ifstream file(path, std::ios::binary);
+  file.read(reinterpret_cast<char*>(halves.data()), static_cast<std::streamsize>(halves.size() * 2));
+  const std::size_t ids = static_cast<std::size_t>(file.gcount()) / 4;
+  bool any = false;
+  for (std::size_t i = 0; i < ids; ++i) {
+    if (halves[2 * i + 1] >= 4) return false;
+    any = any || halves[2 * i] > 0;
+  }
+  return any && ids >= kLeast;
+}
+
 }  // namespace
 
 TokenFormat guess_token_format(const std::filesystem::path& path) {
   if (path.extension() == ".idx") return TokenFormat::kMegatron;
   std::error_code ignored;
   if (std::filesystem::exists(megatron_file(path, ".idx"), ignored)) return TokenFormat::kMegatron;
-  return path.extension() == ".bin" ? TokenFormat::kU16 : TokenFormat::kText;
+  if (path.extension() == ".u16") return TokenFormat::kU16;
+  if (path.extension() == ".u32") return TokenFormat::kU32;
+  if (path.extension() != ".bin") return TokenFormat::kText;
+  if (begins_with_32_bit_ids(path))
+    throw ConfigError({path.string() +
+                       " has no .idx beside it and would be read as 16-bit ids, but begins with 32-bit ones: "
+                       "choose data format = u32, or data format = u16 if they are what they seem"});
+  return TokenFormat::kU16;
 }
 
 TokenSource::TokenSource(const std::filesystem::path& path, TokenFormat format)
@@ -88,6 +113,14 @@ std::int32_t TokenSource::largest_id() const {
     throw IoError(path_.string() + ": expected token ids below 2^31, found " + std::to_string(id) +
                   " (a negative id, or tokens of another width?)");
   return static_cast<std::int32_t>(id);
+}
+
+std::uint64_t TokenSource::ends_checksum() const {
+  const std::span<const std::byte> bytes = file_.bytes();
+  const std::size_t end = std::min(bytes.size(), std::size_t{1} << 20);
+  const std::array<std::uint64_t, 3> all = {bytes.size(), checksum(bytes.first(end)),
+                                            checksum(bytes.last(end))};
+  return checksum(std::as_bytes(std::span(all)));
 }
 
 }  // namespace moeloom

@@ -253,6 +253,31 @@ void Decoder::start_sequence(Index capacity) {
   cached_ = 0;
 }
 
+Index Decoder::shared_tokens(std::span<const std::int32_t> input_ids) const {
+  const auto cached = std::span(sequence_).first(at(cached_));
+  return std::ranges::mismatch(cached, input_ids).in1 - cached.begin();
+}
+
+Index Decoder::resume_sequence(std::span<const std::int32_t> input_ids, Index capacity) {
+  const Index kept = std::min(shared_tokens(input_ids), std::max<Index>(std::ssize(input_ids) - 1, 0));
+  const auto serves = [&](const KeyValueCache& cache) { return cache.serves(kept); };
+  // Keys of a longer sequence may have been turned in another way than those of this one's first positions.
+  const bool turned_alike = !turns_anew(kept, cached_) && !turns_anew(kept, std::ssize(input_ids));
+  if (kept == 0 || !turned_alike || !std::ranges::all_of(cache_, serves)) {
+    start_sequence(capacity);
+    return 0;
+  }
+  for (KeyValueCache& cache : cache_) cache.restart(kept, capacity);
+  sequence_.resize(at(kept));
+  return cached_ = kept;
+}
+
+Index Decoder::cache_bytes() const {
+  Index bytes = 0;
+  for (const KeyValueCache& cache : cache_) bytes += cache.bytes();
+  return bytes;
+}
+
 bool Decoder::turns_anew(Index before, Index now) const {
   return before > 0 && std::ranges::any_of(rope_settings_, [&](const RopeSettings& rope) {
            return rope_turns_anew(before, now, rope);

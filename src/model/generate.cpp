@@ -10,8 +10,13 @@ std::vector<std::int32_t> generate(Decoder& decoder, const Mesh& mesh, std::vect
   std::vector<std::int32_t> text = std::move(prompt);
   const std::size_t longest = text.size() + at(settings.tokens);
   bool goes_on = !text.empty() && settings.tokens > 0;
-  decoder.start_sequence(goes_on ? static_cast<Index>(longest) : 0);
-  for (std::size_t fed = 0;;) {
+  const Index capacity = goes_on ? static_cast<Index>(longest) : 0;
+  std::size_t fed = 0;
+  if (settings.resumes)
+    fed = at(decoder.resume_sequence(text, capacity));
+  else
+    decoder.start_sequence(capacity);
+  for (;;) {
     std::int64_t texts = goes_on ? 1 : 0;
     mesh.world().all_sum(std::span(&texts, 1));
     if (texts == 0) return text;

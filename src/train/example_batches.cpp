@@ -7,7 +7,9 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <ranges>
 #include <string>
+#include <utility>
 
 #include "shuffled.hpp"
 
@@ -17,10 +19,23 @@ namespace {
 /// Data alone decide what is held out, so that runs of two seeds are judged by the same examples.
 constexpr std::uint64_t kHeldoutSeed = 0;
 
-std::vector<double> weights_of(const std::vector<ExampleSource>& sources) {
+/// Of all files together. A read maps the pages around it too, 16 by Linux's default, of the ids and of what
+/// is learned.
+constexpr Index kMostMapped = Index{64} << 20;
+constexpr Index kMappedByPiece = Index{2} * 16 * 4096;
+
+/// None: no source has a weight.
+std::optional<Mixture> mixture_of(const std::vector<ExampleSource>& sources, std::uint64_t seed) {
   std::vector<double> weights;
-  for (const ExampleSource& source : sources) weights.push_back(source.weight);
-  return weights;
+  for (const ExampleSource& source : sources)
+    if (source.weight) weights.push_back(*source.weight);
+  if (weights.empty() && !sources.empty()) return std::nullopt;
+  if (weights.size() != sources.size())
+    throw ConfigError(
+        {"of " + std::to_string(sources.size()) + " sources " + std::to_string(weights.size()) +
+         " have a weight; give one to each, or to none: then each is read in proportion to what "
+         "it holds"});
+  return Mixture(weights, seed);
 }
 
 /// Of each example; which of them, depends on their number alone.
@@ -101,7 +116,7 @@ void append_row(const ExampleFile& file, std::span<const Piece> row, Batch& batc
 
 ExampleBatches::ExampleBatches(const std::vector<ExampleSource>& sources,
                                const ExampleBatchesSettings& settings)
-    : settings_(settings), mixture_(weights_of(sources), settings.seed) {
+    : settings_(settings), mixture_(mixture_of(sources, settings.seed)) {
   check_shape(settings.batch);
   require(settings.heldout >= 0 && settings.heldout < 1, "the held-out part is a fraction below 1");
   Violations violations;
@@ -115,6 +130,7 @@ ExampleBatches::ExampleBatches(const std::vector<ExampleSource>& sources,
                          std::to_string(settings.batch.sequence_length) +
                          " positions; give a longer sequence length or other data",
                      Cause::kData);
+    sources_.back().rows_before = std::exchange(all_rows_, all_rows_ + counts.rows);
     const auto s = std::ssize(sources_) - 1;
     for (Index r = 0; r < sources_.back().heldout.rows(); ++r) heldout_.push_back({s, r});
   }
@@ -126,51 +142,55 @@ ExampleBatches::ExampleBatches(const std::vector<ExampleSource>& sources,
   for (const Index i : shuffled(std::ssize(heldout_), kHeldoutSeed, "heldout/rows"))
     mixed.push_back(heldout_[at(i)]);
   heldout_ = std::move(mixed);
+  for (const Source& source : sources_) source.file->forget();  // all of its table was read
 }
 
 ExampleBatches::Source ExampleBatches::make_source(const ExampleFile& file) const {
-  Source source{
-      .file = &file, .train = {}, .heldout = {}, .counts = {.examples = file.examples()}, .epochs = {}};
+  Source source{.file = &file, .train = {}, .heldout = {}, .counts = {.examples = file.examples()}};
+  const Index length = settings_.batch.sequence_length;
   const std::vector<bool> is_heldout = choose_heldout(file.examples(), settings_.heldout);
   std::vector<Piece> train, heldout;
   for (const Piece& piece : pieces_of(file)) (is_heldout[piece.example] ? heldout : train).push_back(piece);
   ExampleCounts unused;
-  source.heldout = PackedRows(learnable_pieces(file, heldout, settings_, unused),
-                              settings_.batch.sequence_length, kHeldoutSeed, 0);
+  source.heldout = PackedRows(learnable_pieces(file, heldout, settings_, unused), length, kHeldoutSeed);
   source.counts.heldout = std::ssize(heldout);
-  source.train = learnable_pieces(file, train, settings_, source.counts);
-  const PackedRows& first = epoch(source, 0);
-  const StepTokens all = tokens_in(source.train);
-  source.counts.pieces = std::ssize(source.train);
+  train = learnable_pieces(file, train, settings_, source.counts);
+  const StepTokens all = tokens_in(train);
+  source.train = PackedRows(train, length, settings_.seed);
+  source.counts.pieces = std::ssize(train);
   source.counts.tokens = all.tokens;
   source.counts.targets = all.targets;
-  source.counts.rows = first.rows();
-  source.counts.used_share = first.used_share();
+  source.counts.rows = source.train.rows();
+  source.counts.used_share = source.train.used_share();
   return source;
 }
 
-const PackedRows& ExampleBatches::epoch(const Source& source, Index number) const {
-  const auto found = source.epochs.find(number);
-  if (found != source.epochs.end()) return found->second;
-  // A global batch may begin in one epoch and end in the next; no other is asked for until they are over.
-  constexpr std::size_t kKept = 2;
-  if (source.epochs.size() == kKept) {
-    const bool far_from_first = number - source.epochs.begin()->first > 1;
-    source.epochs.erase(far_from_first ? source.epochs.begin() : std::prev(source.epochs.end()));
-  }
-  const Index length = settings_.batch.sequence_length;
-  return source.epochs.emplace(number, PackedRows(source.train, length, settings_.seed, number))
-      .first->second;
+SourceRow ExampleBatches::place_of(Index number) const {
+  if (mixture_) return mixture_->row(number);
+  const Index epoch = number / all_rows_;
+  const Dealing dealt(all_rows_, dealing_key(settings_.seed, "sources", epoch));
+  const Index place = dealt(number % all_rows_);
+  const auto behind = std::ranges::upper_bound(sources_, place, {}, &Source::rows_before);
+  const Index source = std::distance(sources_.begin(), behind) - 1;
+  return {source, epoch * sources_[at(source)].counts.rows + place - sources_[at(source)].rows_before};
 }
 
 ExampleBatches::Row ExampleBatches::row(Index number) const {
-  const SourceRow place = mixture_.row(number);
+  const SourceRow place = place_of(number);
   const Source& source = sources_[at(place.source)];
   const Index rows = source.counts.rows;
-  return {&source, epoch(source, place.row / rows).row(place.row % rows)};
+  return {&source, source.train.row(place.row % rows, place.row / rows)};
 }
 
-/// row_of(number): of [begin, end). One row after the other, as the next may end the epoch of the one before.
+Index ExampleBatches::rows_before(Index number, Index source) const {
+  if (mixture_) return mixture_->rows_before(number, source);
+  const Index epoch = number / all_rows_;
+  Index rows = epoch * sources_[at(source)].counts.rows;
+  for (Index n = epoch * all_rows_; n < number; ++n) rows += place_of(n).source == source ? 1 : 0;
+  return rows;
+}
+
+/// row_of(number): of [begin, end).
 template <typename RowOf>
 Batch ExampleBatches::batch_of(Index begin, Index end, RowOf row_of) const {
   Batch batch;
@@ -178,6 +198,7 @@ Batch ExampleBatches::batch_of(Index begin, Index end, RowOf row_of) const {
   for (Index number = begin; number < end; ++number) {
     const Row row = row_of(number);
     append_row(*row.source->file, row.pieces, batch);
+    give_back_pages(std::ssize(row.pieces));
   }
   return batch;
 }
@@ -213,30 +234,74 @@ std::vector<Batch> ExampleBatches::heldout(Index count, Index per_batch, Index r
   return batches;
 }
 
+/// Of the epoch under way row by row: what each holds is known when it is looked up.
 ExampleProgress ExampleBatches::progress(Index source, Index step) const {
   const Source& of = sources_[at(source)];
-  const Index rows = mixture_.rows_before(step * settings_.batch.global_batch, source);
-  const Index whole = rows / of.counts.rows;
+  const Index end = step * settings_.batch.global_batch;
+  const Index rows = rows_before(end, source);
+  const Index whole = mixture_ ? rows / of.counts.rows : end / all_rows_;
   ExampleProgress progress{.rows = rows,
                            .pieces = whole * of.counts.pieces,
                            .tokens = whole * of.counts.tokens,
                            .targets = whole * of.counts.targets,
                            .epochs = static_cast<double>(rows) / static_cast<double>(of.counts.rows)};
-  for (Index r = 0; r < rows % of.counts.rows; ++r) {
-    const std::span<const Piece> pieces = epoch(of, whole).row(r);
+  const auto add = [&](Index row_of_epoch) {
+    const std::vector<Piece> pieces = of.train.row(row_of_epoch, whole);
     const StepTokens sum = tokens_in(pieces);
     progress.pieces += std::ssize(pieces);
     progress.tokens += sum.tokens;
     progress.targets += sum.targets;
+  };
+  if (mixture_) {
+    for (Index r = 0; r < rows % of.counts.rows; ++r) add(r);
+    return progress;
   }
+  for (Index number = whole * all_rows_; number < end; ++number)
+    if (const SourceRow place = place_of(number); place.source == source) add(place.row % of.counts.rows);
   return progress;
 }
 
 Index ExampleBatches::steps_of(double epochs) const {
-  double rows = 0;
-  for (const Source& source : sources_) rows += static_cast<double>(source.counts.rows);
-  const double steps = std::ceil(epochs * rows / static_cast<double>(settings_.batch.global_batch));
-  return std::max<Index>(static_cast<Index>(steps), 1);
+  const auto steps_of_rows = [&](double rows) {
+    return std::max<Index>(
+        static_cast<Index>(std::ceil(rows / static_cast<double>(settings_.batch.global_batch))), 1);
+  };
+  if (!mixture_) return steps_of_rows(epochs * static_cast<double>(all_rows_));
+  Index steps = 1;
+  for (Index s = 0; s < sources(); ++s) {
+    const double wanted = epochs * static_cast<double>(sources_[at(s)].counts.rows);
+    const auto is_read = [&](Index n) {
+      return static_cast<double>(rows_before(n * settings_.batch.global_batch, s)) >= wanted;
+    };
+    // By the share that the source has of every whole block, and then by what the blocks hold.
+    const double share =
+        static_cast<double>(mixture_->rows_per_source()[at(s)]) / static_cast<double>(Mixture::kRowsOfBlock);
+    const Index least = steps_of_rows(wanted / share - static_cast<double>(Mixture::kRowsOfBlock));
+    const Index most = steps_of_rows(wanted / share + static_cast<double>(Mixture::kRowsOfBlock));
+    const auto candidates = std::views::iota(std::max(steps, least), std::max(steps, most) + 1);
+    steps = *std::ranges::partition_point(candidates, [&](Index n) { return !is_read(n); });
+  }
+  return steps;
+}
+
+Index ExampleBatches::table_bytes() const {
+  Index bytes = 0;
+  for (const Source& source : sources_) bytes += source.train.bytes() + source.heldout.bytes();
+  return bytes + std::ssize(heldout_) * Index{sizeof(SourceRow)};
+}
+
+Index ExampleBatches::mapped_bytes() const {
+  Index bytes = 0;
+  for (const Source& source : sources_) bytes += source.file->bytes();
+  return std::min(bytes, kMostMapped);
+}
+
+void ExampleBatches::give_back_pages(Index pieces) const {
+  touched_ += pieces;
+  if (touched_ * kMappedByPiece < kMostMapped) return;
+  for (const Source& source : sources_)
+    if (source.file->bytes() > kMostMapped / sources()) source.file->forget();
+  touched_ = 0;
 }
 
 }  // namespace moeloom

@@ -54,32 +54,32 @@ Mixture::Mixture(const std::vector<double>& weights, std::uint64_t seed) : seed_
   rows_per_source_ = shares_of(weights);
 }
 
-void Mixture::draw(Index block) const {
-  if (drawn_ == block) return;
+const Mixture::Block& Mixture::block(Index number) const {
+  Block& block = drawn_[at(number % 2)];
+  if (block.number == number) return block;
   std::vector<Index> source_of;
   for (std::size_t s = 0; s < rows_per_source_.size(); ++s)
     source_of.insert(source_of.end(), at(rows_per_source_[s]), static_cast<Index>(s));
   std::vector<Index> next(rows_per_source_.size());
-  block_.clear();
-  for (const Index place : shuffled(kRowsOfBlock, seed_, "mixture/" + std::to_string(block))) {
+  block.rows.clear();
+  for (const Index place : shuffled(kRowsOfBlock, seed_, "mixture/" + std::to_string(number))) {
     const Index source = source_of[at(place)];
-    block_.push_back({source, next[at(source)]++});
+    block.rows.push_back({source, next[at(source)]++});
   }
-  drawn_ = block;
+  block.number = number;
+  return block;
 }
 
 SourceRow Mixture::row(Index number) const {
-  const Index block = number / kRowsOfBlock;
-  draw(block);
-  const SourceRow found = block_[at(number % kRowsOfBlock)];
-  return {found.source, block * rows_per_source_[at(found.source)] + found.row};
+  const Index whole = number / kRowsOfBlock;
+  const SourceRow found = block(whole).rows[at(number % kRowsOfBlock)];
+  return {found.source, whole * rows_per_source_[at(found.source)] + found.row};
 }
 
 Index Mixture::rows_before(Index number, Index source) const {
-  const Index block = number / kRowsOfBlock;
-  draw(block);
-  const auto begin = block_.begin();
-  return block * rows_per_source_[at(source)] +
+  const Index whole = number / kRowsOfBlock;
+  const auto begin = block(whole).rows.begin();
+  return whole * rows_per_source_[at(source)] +
          std::count_if(begin, begin + number % kRowsOfBlock,
                        [&](const SourceRow& row) { return row.source == source; });
 }

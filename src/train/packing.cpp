@@ -12,17 +12,6 @@
 namespace moeloom {
 namespace {
 
-/// `order` by falling length; what has one length stays as it was.
-std::vector<Index> longest_first(const std::vector<Index>& order, std::span<const Piece> pieces,
-                                 Index sequence_length) {
-  std::vector<Index> begin(at(sequence_length + 2));  // of each length; longer ones come before
-  for (const Piece& piece : pieces) ++begin[piece.length];
-  std::exclusive_scan(begin.rbegin(), begin.rend(), begin.rbegin(), Index{0});
-  std::vector<Index> sorted(order.size());
-  for (const Index i : order) sorted[at(begin[pieces[at(i)].length]++)] = i;
-  return sorted;
-}
-
 /// Rows that are not full, by the room they have.
 class OpenRows {
  public:
@@ -88,31 +77,43 @@ FittedPieces fit_to_length(std::span<const Piece> pieces, Index sequence_length,
   return fitted;
 }
 
-PackedRows::PackedRows(std::span<const Piece> pieces, Index sequence_length, std::uint64_t seed, Index epoch)
-    : sequence_length_(sequence_length) {
+PackedRows::PackedRows(std::span<const Piece> pieces, Index sequence_length, std::uint64_t seed)
+    : sequence_length_(sequence_length), seed_(seed), length_begin_(at(sequence_length + 1)) {
+  require(pieces.size() < std::size_t{UINT32_MAX}, "fewer than 2^32 pieces are packed together");
   for (const Piece& piece : pieces)
     require(piece.length >= 1 && Index{piece.length} <= sequence_length,
             "what is packed must fit into a row");
-  const std::string name = "packing/" + std::to_string(epoch);
-  const std::vector<Index> order =
-      longest_first(shuffled(std::ssize(pieces), seed, name), pieces, sequence_length);
-  OpenRows open(sequence_length);
-  std::vector<Index> row_of(order.size());
-  for (std::size_t i = 0; i < order.size(); ++i) row_of[i] = open.take(pieces[at(order[i])].length);
-
-  const std::vector<Index> place_of_row = shuffled(open.rows(), seed, name + "/rows");
-  std::vector<Index> next(at(open.rows() + 1));
-  for (Index& row : row_of) ++next[at(row = place_of_row[at(row)])];
-  std::exclusive_scan(next.begin(), next.end(), next.begin(), Index{0});
-  row_offsets_ = next;
+  for (const Piece& piece : pieces) ++length_begin_[piece.length];
+  std::exclusive_scan(length_begin_.rbegin(), length_begin_.rend(), length_begin_.rbegin(), Index{0});
   pieces_.resize(pieces.size());
-  for (std::size_t i = 0; i < order.size(); ++i) pieces_[at(next[at(row_of[i])]++)] = pieces[at(order[i])];
+  std::vector<Index> next = length_begin_;
+  for (const Piece& piece : pieces) pieces_[at(next[piece.length]++)] = piece;
+
+  OpenRows open(sequence_length);
+  std::vector<std::uint32_t> row_of;  // as many rows as pieces at most
+  row_of.reserve(pieces_.size());
+  for (const Piece& piece : pieces_) row_of.push_back(static_cast<std::uint32_t>(open.take(piece.length)));
+  row_offsets_.assign(at(open.rows() + 1), 0);
+  for (const std::uint32_t row : row_of) ++row_offsets_[row];
+  std::exclusive_scan(row_offsets_.begin(), row_offsets_.end(), row_offsets_.begin(), Index{0});
+  slots_.resize(pieces_.size());
+  next = row_offsets_;
+  for (std::size_t i = 0; i < row_of.size(); ++i)
+    slots_[at(next[row_of[i]]++)] = static_cast<std::uint32_t>(i);
 }
 
-std::span<const Piece> PackedRows::row(Index row) const {
+std::vector<Piece> PackedRows::row(Index row, Index epoch) const {
   require(row >= 0 && row < rows(), "a row must be one of those packed");
-  const Index begin = row_offsets_[at(row)];
-  return std::span(pieces_).subspan(at(begin), at(row_offsets_[at(row + 1)] - begin));
+  const std::uint64_t key = dealing_key(seed_, "packing", epoch);
+  const auto packed = at(Dealing(rows(), dealing_key(key, 0))(row));
+  std::vector<Piece> pieces;
+  for (Index i = row_offsets_[packed]; i < row_offsets_[packed + 1]; ++i) {
+    const auto slot = Index{slots_[at(i)]};
+    const std::uint32_t length = pieces_[at(slot)].length;
+    const Index begin = length_begin_[length], end = length_begin_[length - 1];
+    pieces.push_back(pieces_[at(begin + Dealing(end - begin, dealing_key(key, length))(slot - begin))]);
+  }
+  return pieces;
 }
 
 double PackedRows::used_share() const {
@@ -120,6 +121,11 @@ double PackedRows::used_share() const {
   double used = 0;
   for (const Piece& piece : pieces_) used += piece.length;
   return used / (static_cast<double>(rows()) * static_cast<double>(sequence_length_));
+}
+
+Index PackedRows::bytes() const {
+  const auto bytes_of = [](const auto& array) { return std::ssize(array) * Index{sizeof(array[0])}; };
+  return bytes_of(pieces_) + bytes_of(length_begin_) + bytes_of(slots_) + bytes_of(row_offsets_);
 }
 
 }  // namespace moeloom

@@ -12,7 +12,7 @@ TEST(JsonValue, KeepsTheOrderOfMembersAndTheKindsOfNumbers) {
       parse_json_value(R"({"b":[1,-2.5,"é",null],"a":{"c":true},"n":18446744073709551615})", "f");
   ASSERT_NE(value.object(), nullptr);
   ASSERT_EQ(value.object()->size(), 3U);
-  EXPECT_EQ((*value.object())[0].first, "b");
+  EXPECT_EQ((*value.object())[0].name, "b");
   const JsonValue::Array& array = *value.find("b")->array();
   EXPECT_EQ(*array[0].integer(), 1);
   EXPECT_EQ(*array[1].number(), -2.5);

@@ -1,7 +1,10 @@
 #include "moeloom/io/mapped_file.hpp"
 
 #include "moeloom/base/errors.hpp"
+#include "moeloom/base/index.hpp"
 
+#include <algorithm>
+#include <fstream>
 #include <sys/stat.h>
 #include <utility>
 
@@ -27,6 +30,28 @@ TEST(MappedFile, HoldsTheBytesOfTheFile) {
     testing::write_bytes(folder / "file", content);
     EXPECT_EQ(text_of(MappedFile(folder / "file")), content);
   }
+}
+
+/// Pages of files that this process has mapped and read.
+Index mapped_pages() {
+  Index all = 0, resident = 0, of_files = 0;
+  std::ifstream("/proc/self/statm") >> all >> resident >> of_files;
+  return of_files;
+}
+
+TEST(MappedFile, ForgetsPagesAndFindsTheirBytesAgain) {
+  const TemporaryFolder folder;
+  constexpr std::size_t kBytes = std::size_t{32} << 20;
+  testing::write_bytes(folder / "file", std::string(kBytes, 'x'));
+  const MappedFile file(folder / "file");
+  const auto read = [&] { return std::ranges::count(text_of(file), 'x'); };
+  const Index before = mapped_pages();
+  EXPECT_EQ(read(), static_cast<std::ptrdiff_t>(kBytes));
+  EXPECT_GT(mapped_pages(), before + 7000);
+  file.forget();
+  EXPECT_LT(mapped_pages(), before + 1000);
+  EXPECT_EQ(read(), static_cast<std::ptrdiff_t>(kBytes));
+  MappedFile().forget();
 }
 
 TEST(MappedFile, MovesWithoutLosingTheMapping) {

@@ -183,6 +183,39 @@ TEST(TokenFormat, IsGuessedFromThePath) {
   EXPECT_EQ(guess_token_format("/nowhere/train.bin"), TokenFormat::kU16);
   EXPECT_EQ(guess_token_format("/nowhere/train.idx"), TokenFormat::kMegatron);
   EXPECT_EQ(guess_token_format("/nowhere/book.txt"), TokenFormat::kText);
+  EXPECT_EQ(guess_token_format("/nowhere/train.u16"), TokenFormat::kU16);
+  EXPECT_EQ(guess_token_format("/nowhere/train.u32"), TokenFormat::kU32);
+  EXPECT_EQ(token_format("/nowhere/train.u32", {}), TokenFormat::kU32);
+}
+
+TEST(TokenFormat, IsNotGuessedFor32BitIdsInAFileNamedAsOf16BitOnes) {
+  const TemporaryFolder folder;
+  const auto ids_below = [](Index end) {
+    std::vector<Index> ids;
+    for (Index i = 0; i < 500; ++i) ids.push_back(i * 7919 % end);
+    return ids;
+  };
+  for (const Index end : {200, 150'000}) {
+    const std::vector<Index> wide = ids_below(end);
+    write_bytes(folder / "wide.bin", stored<std::uint32_t>(wide));
+    EXPECT_THROW(
+        {
+          try {
+            guess_token_format(folder / "wide.bin");
+          } catch (const ConfigError& error) {
+            EXPECT_NE(std::string(error.what()).find("data format = u32"), std::string::npos);
+            throw;
+          }
+        },
+        ConfigError);
+    EXPECT_EQ(token_format(folder / "wide.bin", TokenFormat::kU16), TokenFormat::kU16) << "as it was asked";
+  }
+  write_bytes(folder / "narrow.bin", stored<std::uint16_t>(ids_below(65'536)));
+  write_bytes(folder / "letters.bin", stored<std::uint16_t>(ids_below(65)));
+  write_bytes(folder / "zeros.bin", std::string(4000, '\0'));
+  write_bytes(folder / "short.bin", stored<std::uint16_t>({1, 0, 2, 0}));
+  for (const char* name : {"narrow.bin", "letters.bin", "zeros.bin", "short.bin"})
+    EXPECT_EQ(guess_token_format(folder / name), TokenFormat::kU16) << name;
 }
 
 }  // namespace

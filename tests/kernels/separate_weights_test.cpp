@@ -61,7 +61,8 @@ TEST(SeparateWeights, OfDifferentShapesAreRefused) {
   const std::vector<ConstMatrixView> uneven = {a, b};
   PackedWeights packed;
   EXPECT_THROW(packed.pack(GroupedWeights::list(uneven)), ShapeError);
-  Problem p({4, 6, {2, 1}});
+  const Case shape{4, 6, {2, 1}};  // whose rows the problem looks at
+  Problem p(shape);
   Matrix first(4, 6), second(4, 5);
   const std::vector<MatrixView> gradients = {first, second};
   for (const auto& kernel : {native_grouped_matmul(), packed_grouped_matmul()})

@@ -59,6 +59,78 @@ TEST(Decoder, ASequenceThatOutgrowsLongRopesShortFactorsIsTurnedAnew) {
     for (Index v = 0; v < grown.view().size(); ++v)
       EXPECT_NEAR(grown.view().data[v], whole.view()(static_cast<Index>(n) - 1, v), 1e-5) << n << " tokens";
   }
+  const std::span shorter = std::span(ids).first(holds_it ? 4 : 0);
+  EXPECT_EQ(growing.decoder.resume_sequence(shorter, 8), 0) << "the long sequence's keys do not serve it";
+}
+
+/// Layers with a window and without one, in a sequence that is many windows long.
+ModelConfig windowed_config() {
+  ModelConfig config = testing::loud_config();
+  config.windows = {6, 0, 40};
+  return config;
+}
+
+std::vector<std::int32_t> long_text(std::int32_t tokens) {
+  std::vector<std::int32_t> ids;
+  for (std::int32_t i = 0; i < tokens; ++i) ids.push_back(i * i % 251);
+  return ids;
+}
+
+void expect_last_row(const Matrix& next, const Matrix& whole, Index tokens) {
+  for (Index v = 0; v < next.view().size(); ++v)
+    ASSERT_NEAR(next.view().data[v], whole.view()(tokens - 1, v), 2e-5) << tokens << " tokens";
+}
+
+TEST(Decoder, KeepsTheWindowsOfWindowedLayersAndAnswersAsForTheWholeSequence) {
+  TinyModel model(Communicator::world(), true, windowed_config());
+  const std::vector<std::int32_t> ids = long_text(400);
+  const bool holds_it = model.mesh.world().rank() == 0;
+  Batch batch;
+  if (holds_it) batch = {.sequences = 1, .sequence_length = 400, .input_ids = ids, .targets = {}};
+  const Matrix whole = model.decoder.logits(batch);
+  model.decoder.start_sequence(400);
+  const Index held = model.decoder.cache_bytes();
+  const Index position = 2 * 16 * static_cast<Index>(sizeof(float));  // keys and values of 2 heads of 8
+  EXPECT_LT(held, (400 + 6 + 40 + 2 * 128) * position);
+  for (std::size_t begin = 0; begin < ids.size();) {
+    const std::size_t count = begin == 0 ? 90 : begin == 100 ? 200 : 1;
+    const Matrix next = model.decoder.next_logits(std::span(ids).subspan(begin, holds_it ? count : 0));
+    begin += count;
+    expect_last_row(next, whole, static_cast<Index>(begin));
+    EXPECT_EQ(model.decoder.cache_bytes(), held);
+  }
+}
+
+TEST(Decoder, ResumesBehindTheLongestBeginningThatItsCacheServes) {
+  struct Case {
+    std::vector<Index> windows;
+    std::size_t same, tokens;  // of 300 that were read
+    Index kept;
+  };
+  const std::vector<Case> cases = {
+      {{}, 300, 310, 300}, {{}, 120, 310, 120},         {{}, 300, 300, 299},      {{}, 0, 5, 0},
+      {{}, 40, 40, 39},    {{6, 0, 40}, 300, 310, 300}, {{6, 0, 40}, 120, 310, 0}};
+  for (const Case& c : cases) {
+    SCOPED_TRACE(std::to_string(c.windows.size()) + " " + std::to_string(c.same));
+    ModelConfig config = testing::loud_config();
+    config.windows = c.windows;
+    TinyModel model(Communicator::world(), true, config);
+    const bool holds_it = model.mesh.world().rank() == 0;
+    const std::vector<std::int32_t> read = long_text(300);
+    std::vector<std::int32_t> ids = long_text(static_cast<std::int32_t>(c.tokens));
+    for (std::size_t i = c.same; i < ids.size(); ++i) ids[i] = (ids[i] + 1) % 256;
+    const auto mine = [&](std::span<const std::int32_t> all) { return all.first(holds_it ? all.size() : 0); };
+    model.decoder.start_sequence(300);
+    model.decoder.next_logits(mine(read));
+    const Index kept = model.decoder.resume_sequence(mine(ids), 320);
+    EXPECT_EQ(kept, holds_it ? c.kept : 0);
+    const Matrix next = model.decoder.next_logits(mine(ids).subspan(at(kept)));
+    Batch batch;
+    batch.sequences = holds_it ? 1 : 0;
+    batch.sequence_length = std::ssize(mine(ids));
+    batch.input_ids.assign(mine(ids).begin(), mine(ids).end());
+    expect_last_row(next, model.decoder.logits(batch), static_cast<Index>(c.tokens));
+  }
 }
 
 TEST(Decoder, UsesAnotherTableFromTheNextForwardOn) {

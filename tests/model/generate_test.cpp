@@ -86,6 +86,33 @@ TEST(Generate, EndsWithAnEndToken) {
             Ids(text.begin(), first + 1));
 }
 
+TEST(Generate, ResumedReadsOnlyWhatIsNewAndAnswersAsAnew) {
+  for (const std::vector<Index>& windows : {std::vector<Index>{}, {3, 0, 5}}) {
+    ModelConfig config = testing::loud_config();
+    config.windows = windows;
+    TinyModel chatting(this_rank_alone(), true, config), fresh(this_rank_alone(), true, config);
+    const GenerationSettings settings{.tokens = 6, .sampling = {.temperature = 0}};
+    GenerationSettings resumed = settings;
+    resumed.resumes = true;
+    Ids said = kPrompt;
+    for (int turn = 0; turn < 4; ++turn) {
+      Index read = 0;
+      const auto count = [&](std::int32_t) {
+        const Index now = chatting.decoder.layers().front().moe()->routing.tokens();
+        read = std::max(read, now);
+        return true;
+      };
+      const Ids answered = generate(chatting.decoder, chatting.mesh, said, resumed, count);
+      EXPECT_EQ(answered, generate(fresh.decoder, fresh.mesh, said, settings));
+      // The last token of an answer was not read when the answer ended.
+      EXPECT_EQ(read, turn == 0 ? std::ssize(kPrompt) : 3) << "turn " << turn;
+      said = answered;
+      said.push_back(7);
+      said.push_back(90 + turn);
+    }
+  }
+}
+
 TEST(Generate, EndsWhereItsCacheDoes) {
   TinyModel model(this_rank_alone(), false);
   const Ids text = text_of(model, 3, {});

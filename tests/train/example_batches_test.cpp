@@ -209,6 +209,57 @@ TEST(ExampleBatches, AsManyStepsAsEpochsTakeReadEveryExample) {
   EXPECT_EQ(batches.steps_of(0.0), 1);
 }
 
+/// Without weights, files are read as one: at the end of an epoch each example of each file was read once.
+TEST(ExampleBatches, AnEpochOfFilesWithoutWeightsHasEachExampleOnce) {
+  const MadeUpExamples few({.examples = 40}), many({.examples = 900, .stream = 2});
+  const ExampleBatches both({{&few.file()}, {&many.file()}},
+                            {.batch = {.global_batch = 1, .sequence_length = kRowLength}, .seed = 3});
+  std::multiset<Segment> expected;
+  for (const MadeUpExamples* file : {&few, &many})
+    expected.merge(epoch_of(batches_of(*file, {.global_batch = 1, .sequence_length = kRowLength}), 0));
+  const Index rows = both.counts(0).rows + both.counts(1).rows;
+  ASSERT_EQ(both.steps_of(1), rows);
+  EXPECT_EQ(both.steps_of(2.5), (5 * rows + 1) / 2);
+  for (const Index epoch : {0, 3}) {
+    std::multiset<Segment> found;
+    for (Index step = epoch * rows; step < (epoch + 1) * rows; ++step)
+      for (Segment& s : segments_of(both.train(step, 0, 0))) found.insert(std::move(s));
+    EXPECT_EQ(found, expected) << epoch;
+    for (Index s = 0; s < 2; ++s) {
+      EXPECT_EQ(both.progress(s, epoch * rows).rows, epoch * both.counts(s).rows);
+      EXPECT_DOUBLE_EQ(both.progress(s, (epoch + 1) * rows).epochs, static_cast<double>(epoch + 1));
+    }
+  }
+}
+
+/// With weights an epoch lasts until each source was read once, whoever is read more often meanwhile.
+TEST(ExampleBatches, AnEpochOfAMixtureReadsEachSourceAtLeastOnce) {
+  const MadeUpExamples few({.examples = 40}), many({.examples = 900, .stream = 2});
+  for (const double weight : {0.1, 1.0, 5.0})
+    for (const double epochs : {0.5, 1.0, 3.0}) {
+      const ExampleBatches batches({{&few.file(), 1.0}, {&many.file(), weight}},
+                                   {.batch = batch_shape(1), .seed = 3});
+      const Index steps = batches.steps_of(epochs);
+      const auto least = [&](Index n) {
+        return std::min(batches.progress(0, n).epochs, batches.progress(1, n).epochs);
+      };
+      EXPECT_GE(least(steps), epochs) << weight;
+      EXPECT_LT(least(steps - 1), epochs) << weight;
+    }
+}
+
+TEST(ExampleBatches, CountsTheTokensOfAnEpochUnderWay) {
+  const MadeUpExamples few({.examples = 40}), many({.examples = 90, .stream = 2});
+  const ExampleBatches batches({{&few.file()}, {&many.file()}}, {.batch = batch_shape(1), .seed = 3});
+  Index tokens = 0, targets = 0;
+  for (Index step = 0; step < 30; ++step) {
+    EXPECT_EQ(batches.progress(0, step).tokens + batches.progress(1, step).tokens, tokens);
+    EXPECT_EQ(batches.progress(0, step).targets + batches.progress(1, step).targets, targets);
+    tokens += batches.tokens_of(step).tokens;
+    targets += batches.tokens_of(step).targets;
+  }
+}
+
 TEST(ExampleBatches, HoldsTheSameExamplesOutForEverySeedAndTrainsOnNoneOfThem) {
   const MadeUpExamples examples({.examples = 400, .longest = kRowLength});
   const auto heldout = [&](Index world, std::uint64_t seed, Index count) {
@@ -296,6 +347,8 @@ TEST(ExampleBatches, RefusesWhatCannotBeLearnedOrDealt) {
       << "of two and more examples at least one";
   EXPECT_NE(message({{&examples.file(), -1}}).find("weight"), std::string::npos);
   EXPECT_NE(message({}).find("sources"), std::string::npos);
+  EXPECT_NE(message({{&examples.file(), 1}, {&single}}).find("of 2 sources 1 have a weight"),
+            std::string::npos);
   EXPECT_THROW(batches_of(examples, batch_shape(5)), ShapeError);
 }
 

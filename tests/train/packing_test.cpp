@@ -31,14 +31,14 @@ std::vector<Piece> chats(std::uint64_t tokens, double median, double spread, Ind
   return pieces_of(lengths);
 }
 
-std::vector<Piece> all_pieces(const PackedRows& rows) {
+std::vector<Piece> all_pieces(const PackedRows& rows, Index epoch) {
   std::vector<Piece> all;
-  for (Index r = 0; r < rows.rows(); ++r) all.insert(all.end(), rows.row(r).begin(), rows.row(r).end());
+  for (Index r = 0; r < rows.rows(); ++r) std::ranges::copy(rows.row(r, epoch), std::back_inserter(all));
   std::ranges::sort(all, {}, [](const Piece& p) { return std::pair(p.example, p.begin); });
   return all;
 }
 
-Index tokens_of(std::span<const Piece> row) {
+Index tokens_of(const std::vector<Piece>& row) {
   return std::accumulate(row.begin(), row.end(), Index{0},
                          [](Index sum, const Piece& p) { return sum + p.length; });
 }
@@ -46,8 +46,8 @@ Index tokens_of(std::span<const Piece> row) {
 TEST(Packing, PutsEveryPieceIntoOneRowThatHoldsIt) {
   for (const Index length : {7, 64, 1000}) {
     const std::vector<Piece> pieces = chats(20000, 5, 1, length);
-    const PackedRows rows(pieces, length, 3, 0);
-    EXPECT_EQ(all_pieces(rows), pieces);
+    const PackedRows rows(pieces, length, 3);
+    for (const Index epoch : {0, 1, 1000000}) EXPECT_EQ(all_pieces(rows, epoch), pieces);
     for (Index r = 0; r < rows.rows(); ++r) {
       EXPECT_GE(tokens_of(rows.row(r)), 1);
       EXPECT_LE(tokens_of(rows.row(r)), length);
@@ -59,7 +59,7 @@ TEST(Packing, PutsEveryPieceIntoOneRowThatHoldsIt) {
 /// room for 2, not for 5.
 TEST(Packing, FillsTheRowWithTheLeastRoom) {
   const auto rows_of = [](const std::vector<std::uint32_t>& lengths) {
-    const PackedRows packed(pieces_of(lengths), 10, 1, 0);
+    const PackedRows packed(pieces_of(lengths), 10, 1);
     std::vector<std::vector<std::uint32_t>> rows;
     for (Index r = 0; r < packed.rows(); ++r) {
       rows.emplace_back();
@@ -78,7 +78,7 @@ TEST(Packing, FillsTheRowWithTheLeastRoom) {
 TEST(Packing, UsesNinetyEightOfAHundredPositionsOfShortChats) {
   for (const Index length : {1024, 2048, 4096})
     for (const double median : {60.0, 180.0, 350.0}) {
-      const PackedRows rows(chats(2000000, median, 0.8, length), length, 3, 0);
+      const PackedRows rows(chats(2000000, median, 0.8, length), length, 3);
       EXPECT_GT(rows.used_share(), 0.98) << "median " << median << " in rows of " << length;
       double used = 0;
       for (Index r = 0; r < rows.rows(); ++r) used += static_cast<double>(tokens_of(rows.row(r)));
@@ -89,10 +89,10 @@ TEST(Packing, UsesNinetyEightOfAHundredPositionsOfShortChats) {
 TEST(Packing, DependsOnSeedAndEpochAndNothingElse) {
   const std::vector<Piece> pieces = chats(30000, 30, 0.7, 256);
   const auto flat = [&](std::uint64_t seed, Index epoch) {
-    const PackedRows rows(pieces, 256, seed, epoch);
+    const PackedRows rows(pieces, 256, seed);
     std::vector<std::uint32_t> examples;
     for (Index r = 0; r < rows.rows(); ++r) {
-      for (const Piece& piece : rows.row(r)) examples.push_back(piece.example);
+      for (const Piece& piece : rows.row(r, epoch)) examples.push_back(piece.example);
       examples.push_back(UINT32_MAX);
     }
     return examples;
@@ -106,7 +106,7 @@ TEST(Packing, DependsOnSeedAndEpochAndNothingElse) {
 
 /// Best fit leaves the last rows least full, and they must come anywhere.
 TEST(Packing, RowsComeInAnyOrder) {
-  const PackedRows rows(chats(400000, 30, 0.7, 256), 256, 3, 0);
+  const PackedRows rows(chats(400000, 30, 0.7, 256), 256, 3);
   const auto pieces_in = [&](Index begin, Index end) {
     double sum = 0;
     for (Index r = begin; r < end; ++r) sum += static_cast<double>(rows.row(r).size());
@@ -137,10 +137,32 @@ TEST(Packing, TooLongExamplesFollowTheirRule) {
 }
 
 TEST(Packing, RefusesWhatFitsIntoNoRow) {
-  EXPECT_THROW(PackedRows(pieces_of({3, 11}), 10, 1, 0), ShapeError);
-  EXPECT_THROW(PackedRows({{{0, 0, 0, 0}}}, 10, 1, 0), ShapeError);
+  EXPECT_THROW(PackedRows(pieces_of({3, 11}), 10, 1), ShapeError);
+  EXPECT_THROW(PackedRows({{{0, 0, 0, 0}}}, 10, 1), ShapeError);
   EXPECT_THROW(fit_to_length(pieces_of({3}), 0, TooLong::kCut), ShapeError);
-  EXPECT_THROW(PackedRows(pieces_of({3}), 10, 1, 0).row(1), ShapeError);
+  EXPECT_THROW(PackedRows(pieces_of({3}), 10, 1).row(1), ShapeError);
+}
+
+/// An epoch has nothing to be made when it begins: its first row takes no longer than one of an epoch under
+/// way. A hundred rows are 1/1000 of an epoch.
+TEST(Packing, AnEpochBeginsWithoutWork) {
+  const PackedRows rows(chats(20000000, 60, 0.8, 256), 256, 3);
+  ASSERT_GT(rows.rows(), 50000);
+  const auto seconds = [&](Index first_epoch, Index epochs_apart) {
+    Index tokens = 0;
+    const std::clock_t start = std::clock();
+    for (Index i = 0; i < 100; ++i) tokens += tokens_of(rows.row(i, first_epoch + i * epochs_apart));
+    EXPECT_GT(tokens, 0);
+    return static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
+  };
+  const double one_epoch = seconds(0, 0), hundred_epochs = seconds(1, 1);
+  EXPECT_LT(hundred_epochs, 20 * one_epoch + 0.005);
+}
+
+TEST(Packing, SaysWhatItHolds) {
+  const std::vector<Piece> pieces = chats(2000000, 60, 0.8, 256);
+  const PackedRows rows(pieces, 256, 3);
+  EXPECT_EQ(rows.bytes(), std::ssize(pieces) * 20 + (257 + rows.rows() + 1) * 8);
 }
 
 /// Ten times as many examples take about ten times as long: an order of N^2 would take a hundred times.
@@ -148,7 +170,7 @@ TEST(Packing, TakesTimeInProportionToTheExamples) {
   const auto seconds = [](std::uint64_t tokens) {
     const std::vector<Piece> pieces = chats(tokens, 60, 0.8, 4096);
     const std::clock_t start = std::clock();
-    const PackedRows rows(pieces, 4096, 3, 0);
+    const PackedRows rows(pieces, 4096, 3);
     EXPECT_GT(rows.rows(), 0);
     return static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
   };

@@ -59,12 +59,17 @@ class ExampleFile {
   std::int32_t largest_id() const { return largest_id_; }
   /// Another file has another one: over all of it.
   std::uint64_t checksum() const { return checksum_; }
+  /// Over the examples alone, whatever the key and the writer's settings.
+  std::uint64_t content_checksum() const;
 
   /// Tokens of an example, at least 1.
   Index length(Index example) const { return stretch_end(example) - stretch_begin(example); }
   /// count_targets() of it.
   Index targets(Index example) const { return targets_[at(example)]; }
   ExampleView example(Index example) const;
+  Index bytes() const { return std::ssize(file_.bytes()); }
+  /// MappedFile's.
+  void forget() const { file_.forget(); }
 
   /// Reads all of it. Throws IoError unless the ids and what is learned are what was written.
   void check_content() const;

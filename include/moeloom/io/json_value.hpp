@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <variant>
 #include <vector>
 
@@ -13,8 +12,9 @@ namespace moeloom {
 /// null, a boolean, an integer (of 64 bits), a number, a text (UTF-8), an array, an object (in the file's
 /// order), an integer that needs all 64 bits for its size.
 struct JsonValue {
+  struct Member;  // no pair: clang would ask for a whole one before there is a JsonValue
   using Array = std::vector<JsonValue>;
-  using Object = std::vector<std::pair<std::string, JsonValue>>;
+  using Object = std::vector<Member>;
   std::variant<std::monostate, bool, std::int64_t, double, std::string, Array, Object, std::uint64_t> value;
 
   bool is_null() const { return std::holds_alternative<std::monostate>(value); }
@@ -30,6 +30,11 @@ struct JsonValue {
   /// The member of that name; none where this is no object or has no such member. Looks at one after the
   /// other.
   const JsonValue* find(std::string_view key) const;
+};
+
+struct JsonValue::Member {
+  std::string name;
+  JsonValue value;
 };
 
 /// Throws IoError, which names origin, line and column: not JSON (NaN and 1e400 are not), a name given twice

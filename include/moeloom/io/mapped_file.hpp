@@ -17,6 +17,8 @@ class MappedFile {
   ~MappedFile();
 
   std::span<const std::byte> bytes() const { return {data_, size_}; }
+  /// Pages that were read no longer count as this process's; the next read finds them in the system's cache.
+  void forget() const;
 
  private:
   const std::byte* data_ = nullptr;

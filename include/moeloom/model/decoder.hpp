@@ -60,6 +60,11 @@ class Decoder {
   Matrix next_logits(std::span<const std::int32_t> input_ids);
   /// Empties the cache and makes room for `capacity` positions.
   void start_sequence(Index capacity);
+  /// As start_sequence, but keeps as much of what was read as is the beginning of `input_ids` and ends before
+  /// its last token: so many tokens need not be read again. 0 where a window has dropped what is needed.
+  Index resume_sequence(std::span<const std::int32_t> input_ids, Index capacity);
+  /// Held for keys and values.
+  Index cache_bytes() const;
 
   /// The kernels from the next forward on; between a forward and its backward there is no other table.
   void use(const KernelTable& kernels) { kernels_ = kernels; }
@@ -105,6 +110,8 @@ class Decoder {
   double head_loss_of(const Batch& batch, std::optional<float> backward);
   void add_embedding_gradient(const Batch& batch);
   void prepare_positions(const Batch& batch, Index first);
+  /// How many tokens at the beginning of the sequence in the cache, and of `input_ids`, are the same.
+  Index shared_tokens(std::span<const std::int32_t> input_ids) const;
   /// Whether a sequence that grows so turns its keys in another way (longrope): what is cached is then void.
   bool turns_anew(Index before, Index now) const;
 

@@ -12,6 +12,9 @@ struct GenerationSettings {
   Index tokens = 0;  // at most so many more than the prompt
   SamplingSettings sampling = {};
   std::vector<std::int32_t> end_tokens = {};  // any of them ends the text, and is its last token
+  /// What the decoder has read before is not read again, as far as it is the beginning of the prompt. Sums
+  /// are then formed in another order than in a prompt that is read as a whole.
+  bool resumes = false;
 };
 
 /// This rank's prompt and what follows it. Each rank may have a text of its own; one with an empty prompt

@@ -18,9 +18,12 @@ struct MemoryNeed : LastingMemory {
   double buffers = 0;      // one set for all layers, the exchange and the reduction
   double replicas = 0;     // of experts that other ranks hold, where rows are rebalanced
   double save_copy = 0;    // of what checkpoints are written from while steps go on
+  double data = 0;         // tables of the examples, and what is mapped of their files; known where it runs
   double program = 0;      // what the process held before; known where it runs
 
-  double total() const { return lasting() + packed + activations + buffers + replicas + save_copy + program; }
+  double total() const {
+    return lasting() + packed + activations + buffers + replicas + save_copy + data + program;
+  }
 };
 
 /// One micro-batch of a rank, as its memory sees it.

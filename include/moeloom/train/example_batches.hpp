@@ -2,7 +2,8 @@
 // step alone decide.
 //
 // A source deals its rows epoch after epoch. Examples without anything to learn are left out, so that every
-// row has a target and no global batch is without.
+// row has a target and no global batch is without. A row is looked up when it is read: no step has more to do
+// than another, and what is held is counted.
 #pragma once
 
 #include "moeloom/io/example_file.hpp"
@@ -10,7 +11,7 @@
 #include "moeloom/train/mixture.hpp"
 #include "moeloom/train/packing.hpp"
 
-#include <map>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -25,7 +26,8 @@ void append_row(const ExampleFile& file, std::span<const Piece> row, Batch& batc
 
 struct ExampleSource {
   const ExampleFile* file = nullptr;
-  double weight = 1;  // by the sum of all weights: its share of the rows
+  /// By the sum of all weights: its share of the rows. None, then of no source: as if all were one file.
+  std::optional<double> weight = {};
 };
 
 struct ExampleBatchesSettings {
@@ -63,11 +65,12 @@ struct ExampleProgress {
 class ExampleBatches {
  public:
   /// The files must outlive it. Throws ShapeError as BatchSampler does; ConfigError, naming each file, for
-  /// sources of which nothing can be learned, weights that are none, and a held-out part without an example.
+  /// sources of which nothing can be learned, weights that are none or that not all have, and a held-out part
+  /// without an example.
   ExampleBatches(const std::vector<ExampleSource>& sources, const ExampleBatchesSettings& settings);
 
   /// As BatchSampler::train: rank r has the r-th stretch of the global batch. One thread at a time, as all
-  /// that follows: an epoch is packed when it begins, and kept.
+  /// that follows: rows of a mixture are drawn in blocks, and kept.
   Batch train(Index step, Index micro_batch, Index rank) const;
   StepTokens tokens_of(Index step) const;
   /// `count` rows of held-out examples of all sources together, dealt as by BatchSampler::heldout; the same
@@ -78,32 +81,42 @@ class ExampleBatches {
   const ExampleCounts& counts(Index source) const { return sources_[at(source)].counts; }
   /// Before step number `step`.
   ExampleProgress progress(Index source, Index step) const;
-  /// Steps in which as many rows are read as all sources have together, `epochs` times: with one source, each
-  /// of its examples. At least 1.
+  /// The fewest steps in which each source is read `epochs` times: all of its examples, or more. Without
+  /// weights all come to their end together; with weights the others are read more often than the one that
+  /// comes to its end last. At least 1.
   Index steps_of(double epochs) const;
+  /// That the tables of all sources hold.
+  Index table_bytes() const;
+  /// That pages of the files take at most: of larger ones they are given back again and again.
+  Index mapped_bytes() const;
 
  private:
   struct Source {
     const ExampleFile* file;
-    std::vector<Piece> train;
+    PackedRows train;
     PackedRows heldout;
     ExampleCounts counts;
-    mutable std::map<Index, PackedRows> epochs;  // the last two
+    Index rows_before = 0;  // of the sources before it, in an epoch
   };
   struct Row {
     const Source* source;
-    std::span<const Piece> pieces;
+    std::vector<Piece> pieces;
   };
 
   Source make_source(const ExampleFile& file) const;
-  const PackedRows& epoch(const Source& source, Index number) const;
+  /// Where a row comes from; without weights, rows of a source do not come in their order.
+  SourceRow place_of(Index number) const;
   Row row(Index number) const;
+  Index rows_before(Index number, Index source) const;
+  void give_back_pages(Index pieces) const;
   template <typename RowOf>
   Batch batch_of(Index begin, Index end, RowOf row_of) const;
 
   ExampleBatchesSettings settings_;
-  Mixture mixture_;
+  std::optional<Mixture> mixture_;  // by weights; none: rows of all sources are dealt as those of one
   std::vector<Source> sources_;
+  Index all_rows_ = 0;              // of an epoch of all sources
+  mutable Index touched_ = 0;       // pieces read since pages were given back
   std::vector<SourceRow> heldout_;  // of all sources, in the order in which they are read
 };
 

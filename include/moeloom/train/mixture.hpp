@@ -7,6 +7,7 @@
 
 #include "moeloom/base/index.hpp"
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -26,7 +27,8 @@ class Mixture {
   /// ConfigError unless each weight is positive and finite, and there are from 1 to kRowsOfBlock.
   Mixture(const std::vector<double>& weights, std::uint64_t seed);
 
-  /// The rows of a block are kept for the next call: one thread at a time.
+  /// The rows of the last two blocks are kept for the next calls, as a step may begin in one and end in the
+  /// other: one thread at a time.
   SourceRow row(Index number) const;
   /// Of the rows before `number`, those that come from the source.
   Index rows_before(Index number, Index source) const;
@@ -34,12 +36,15 @@ class Mixture {
   const std::vector<Index>& rows_per_source() const { return rows_per_source_; }
 
  private:
-  void draw(Index block) const;
+  struct Block {
+    Index number = -1;
+    std::vector<SourceRow> rows = {};  // [kRowsOfBlock], counted in the block
+  };
+  const Block& block(Index number) const;
 
   std::uint64_t seed_;
   std::vector<Index> rows_per_source_;
-  mutable Index drawn_ = -1;
-  mutable std::vector<SourceRow> block_;  // [kRowsOfBlock], rows counted in the block
+  mutable std::array<Block, 2> drawn_;  // even numbers first
 };
 
 }  // namespace moeloom

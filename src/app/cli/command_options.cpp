@@ -147,13 +147,15 @@ OptionTable table_of(TokenizeOptions& options) {
   OptionTable table;
   table.group("Options");
   table.add("model", "DIR", "a folder with tokenizer.json, or that file", options.model);
-  table.add("in", "LIST",
-            "files and folders, with commas: a line of a .jsonl is a document, {\"text\": ...}, any other "
-            "file is one",
-            options.in);
+  table.add(
+      "in", "LIST",
+      "files and folders, with commas: a line of .jsonl or .ndjson is a document, {\"text\": ...}, any other "
+      "file is one",
+      options.in);
   table.add("out", "FILE", "the tokens: with an .idx beside it Megatron's, which train --data reads",
             options.out);
-  table.add_choice("format", "raw: 32-bit integers alone", options.raw, {{"megatron", false}, {"raw", true}});
+  table.add_choice("format", "raw: 32-bit integers alone, which train reads by the name .u32", options.raw,
+                   {{"megatron", false}, {"raw", true}});
   table.add("special", "BOOL", "with the tokens that tokenizer.json puts around a text", options.special);
   table.add("end-token", "TOKEN", "stands behind each document", options.end_token);
   table.add("overwrite", "BOOL", "replace the output, and begin anew where a run was ended",
@@ -335,7 +337,11 @@ std::string chat_help() {
 std::string eval_help() {
   return help_of<EvalOptions>(
       "moeloom eval: how well a model predicts texts and conversations\n\n"
-      "  moeloom eval --model runs/latest --data test.jsonl --logprobs scores.jsonl\n");
+      "  moeloom eval --model runs/latest --data test.jsonl --logprobs scores.jsonl\n\n"
+      "Nats a token and perplexity are of all learned tokens, those that end a turn or a text too; the\n"
+      "first of a sequence is not predicted and not counted. Bits a byte leave special tokens out, which\n"
+      "have no bytes: the loss of the text alone over its bytes in UTF-8, which models of different\n"
+      "tokenizers share.\n");
 }
 
 std::string inspect_help() {

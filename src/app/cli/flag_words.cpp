@@ -9,6 +9,7 @@ constexpr std::array kFlagWords = {
     FlagWord{"bf16 emulation", "MOELOOM_BF16=emulate"},
     FlagWord{"combine", "--combine"},
     FlagWord{"compute dtype", "--dtype"},
+    FlagWord{"data format", "--data-format"},
     FlagWord{"dispatcher", "--dispatcher"},
     FlagWord{"exact sums", "--exact"},
     FlagWord{"expert layout", "--layout"},

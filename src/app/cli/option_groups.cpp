@@ -16,14 +16,15 @@ void add_learn_option(OptionTable& table, LearnRule& learn) {
 
 void add_reading_options(OptionTable& table, std::optional<TokenFormat>& format, LearnRule& learn,
                          Index& skip_bad, std::filesystem::path& cache) {
-  table.add_choice<std::optional<TokenFormat>>(
-      "data-format", "auto goes by the name: .bin with .idx is megatron, .bin u16, .jsonl records, else text",
-      format,
-      {{"auto", std::nullopt},
-       {"text", TokenFormat::kText},
-       {"u16", TokenFormat::kU16},
-       {"u32", TokenFormat::kU32},
-       {"megatron", TokenFormat::kMegatron}});
+  table.add_choice<std::optional<TokenFormat>>("data-format",
+                                               "auto goes by the name: .bin with .idx is megatron, .bin u16, "
+                                               ".u32 u32, .jsonl and .ndjson records, else text",
+                                               format,
+                                               {{"auto", std::nullopt},
+                                                {"text", TokenFormat::kText},
+                                                {"u16", TokenFormat::kU16},
+                                                {"u32", TokenFormat::kU32},
+                                                {"megatron", TokenFormat::kMegatron}});
   add_learn_option(table, learn);
   table.add("skip-bad", "N", "lines of .jsonl that may be unusable and are left out; more are an error",
             skip_bad);

@@ -82,8 +82,7 @@ void add_data_options(OptionTable& table, DataOptions& data) {
   table.add(
       "data", "FILE[:WEIGHT]",
       "text, token ids, or .jsonl: a conversation or a {\"text\": ...} a line; several, with commas or given "
-      "again, are "
-      "mixed by their weights",
+      "again, are mixed by their weights, or without weights read as one",
       [&data](const std::string& text) { data.sources = read_sources(text); },
       [&data] { return sources_text(data.sources); });
   table.repeat(',');
@@ -92,7 +91,9 @@ void add_data_options(OptionTable& table, DataOptions& data) {
       "too-long", "conversations longer than --seq-len: their end is cut, they are split, or dropped",
       data.too_long, {{"cut", TooLong::kCut}, {"split", TooLong::kSplit}, {"drop", TooLong::kDrop}});
   table.add("epochs", "X",
-            "instead of --steps: as many steps as read X times the rows of all; 0: --steps counts",
+            "instead of --steps: until each file was read X times, all of its examples, or more where "
+            "weights want it; "
+            "0: --steps counts",
             data.epochs);
   table.add("heldout", "X", "fraction that is kept for validation: of a file its end, of examples some",
             data.heldout);

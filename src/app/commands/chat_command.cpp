@@ -13,6 +13,19 @@
 namespace moeloom {
 namespace {
 
+struct AskedChat {
+  ChatOptions options;
+  AskedModel model;
+  ModelText text;
+};
+
+void check_chat(AskedChat& request, Violations& violations) {
+  const std::filesystem::path& folder = request.model.start.folder;
+  request.text = ModelText::of(folder, request.model.config);
+  violations.unless(request.text.tokenizer() != nullptr && request.text.chat().has_template(),
+                    folder.string() + " has no chat template; moeloom generate goes on with a text");
+}
+
 JsonValue message_of(const std::string& role, const std::string& content) {
   return {JsonValue::Object{{"role", {role}}, {"content", {content}}}};
 }
@@ -47,7 +60,7 @@ class Chat {
       }
     });
     GenerationSettings settings{
-        .tokens = options_.tokens, .sampling = options_.sampling, .end_tokens = end_tokens_};
+        .tokens = options_.tokens, .sampling = options_.sampling, .end_tokens = end_tokens_, .resumes = true};
     settings.sampling.seed += messages_.size();
     if (model_.speaks()) settings.tokens = std::min(settings.tokens, positions() - std::ssize(prompt));
     TextStream stream(text_, options_.stop);
@@ -101,19 +114,10 @@ std::optional<std::string> next_turn(const Communicator& world, bool speaks) {
 
 int chat_command(int argc, char** argv) {
   Communicator world = Communicator::world();
-  ChatOptions options;
-  Violations violations;
-  std::optional<ModelText> text;
-  agree(world, [&] { options = parse_chat_options(argc, argv, violations); });
-  const AskedModel asked = agree_on_model(
-      options.ask, said_by(argc, argv), world, violations, [&](const AskedModel& model, Violations& more) {
-        text = ModelText::of(model.start.folder, model.config);
-        more.unless(
-            text->tokenizer() != nullptr && text->chat().has_template(),
-            model.start.folder.string() + " has no chat template; moeloom generate goes on with a text");
-      });
+  const auto [options, asked, text] =
+      agree_on_request<AskedChat>(argc, argv, world, parse_chat_options, check_chat);
   LoadedModel model(asked, options.ask, std::move(world), true);
-  Chat chat(options, *text, model);
+  Chat chat(options, text, model);
   if (!options.message.empty()) {
     chat.turn(options.message);
     return 0;

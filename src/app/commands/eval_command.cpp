@@ -6,7 +6,6 @@
 #include <cmath>
 #include <cstdio>
 #include <fstream>
-#include <numbers>
 #include <numeric>
 #include <sstream>
 
@@ -14,18 +13,12 @@
 #include "commands/commands.hpp"
 #include "run/start/run_data.hpp"
 #include "text/loaded_model.hpp"
+#include "text/score.hpp"
 
 namespace moeloom {
 namespace {
 
 constexpr Index kUsualLength = 2048;
-
-/// How well the learned tokens of some examples are predicted.
-struct Score {
-  double nats = 0;
-  Index tokens = 0;
-  Index bytes = 0;  // of their text
-};
 
 /// One example's, with the log p of each learned token.
 struct Line {
@@ -41,7 +34,7 @@ class Evaluation {
   /// Of all ranks' parts of a file. Collective; `lines` gets this rank's examples.
   Score score(const ExampleFile& file, std::vector<Line>& lines) {
     const std::vector<Piece> pieces = fit_to_length(pieces_of(file), length_, TooLong::kCut).pieces;
-    const PackedRows rows(pieces, length_, 0, 0);
+    const PackedRows rows(pieces, length_, 0);
     const Communicator& world = model_.mesh().world();
     Score mine;
     for (Index first = 0; first < rows.rows(); first += options_.batch * world.size()) {
@@ -51,11 +44,11 @@ class Evaluation {
           of_rank.push_back(row);
       add(file, rows, of_rank, mine, lines);
     }
-    double nats = mine.nats;
+    double nats[] = {mine.nats, mine.text_nats};
     std::int64_t counts[] = {mine.tokens, mine.bytes};
-    world.all_sum(std::span(&nats, 1));
+    world.all_sum(std::span<double>(nats));
     world.all_sum(std::span<std::int64_t>(counts));
-    return {nats, counts[0], counts[1]};
+    return {.nats = nats[0], .tokens = counts[0], .text_nats = nats[1], .bytes = counts[1]};
   }
 
  private:
@@ -67,26 +60,19 @@ class Evaluation {
     std::size_t place = 0;
     for (const Index row : of_rank) {
       for (const Piece& piece : rows.row(row)) {
-        lines.push_back(take(file.example(piece.example), piece, std::span(losses).subspan(place), score));
+        const ScoredExample scored = score_example(first_of(file.example(piece.example), piece),
+                                                   std::span(losses).subspan(place, piece.length), text_);
+        score += scored.score;
+        lines.push_back({.example = piece.example, .logprobs = scored.logprobs});
         place += piece.length;
       }
       place = (place + at(length_) - 1) / at(length_) * at(length_);
     }
   }
 
-  Line take(const ExampleView& example, const Piece& piece, std::span<const double> losses,
-            Score& score) const {
-    Line line{.example = piece.example, .logprobs = {}};
-    std::vector<std::int32_t> ids;
-    for (std::size_t i = 0; i + 1 < piece.length; ++i) {
-      if (example.learned[i + 1] == 0) continue;
-      line.logprobs.push_back(-losses[i]);
-      ids.push_back(static_cast<std::int32_t>(example.ids[i + 1]));
-    }
-    score.nats -= std::accumulate(line.logprobs.begin(), line.logprobs.end(), 0.0);
-    score.tokens += std::ssize(ids);
-    if (text_ != nullptr) score.bytes += std::ssize(text_->decode(ids));
-    return line;
+  /// Of an example what fits into a sequence.
+  static ExampleView first_of(const ExampleView& example, const Piece& piece) {
+    return {example.ids.first(piece.length), example.learned.first(piece.length)};
   }
 
   const EvalOptions& options_;
@@ -96,11 +82,10 @@ class Evaluation {
 };
 
 void print(const std::string& name, const Score& score) {
-  const double nats = score.nats / static_cast<double>(score.tokens);
-  std::printf("%-32s %10lld %12.4f %12.4f", name.c_str(), static_cast<long long>(score.tokens), nats,
-              std::exp(nats));
+  std::printf("%-32s %10lld %12.4f %12.4f", name.c_str(), static_cast<long long>(score.tokens),
+              score.nats_per_token(), std::exp(score.nats_per_token()));
   if (score.bytes > 0)
-    std::printf(" %12.4f\n", score.nats / std::numbers::ln2 / static_cast<double>(score.bytes));
+    std::printf(" %12.4f\n", score.bits_per_byte());
   else
     std::printf(" %12s\n", "-");
 }
@@ -119,18 +104,50 @@ std::string text_of(const std::string& source, const std::vector<Line>& lines) {
   return text;
 }
 
-/// All ranks' lines in the order of the examples, on rank 0.
-void write_lines(const std::string& mine, const Communicator& world, std::ofstream& file) {
-  std::map<Index, std::string> by_example;
-  for (const std::string& text : world.all_gather_text(mine)) {
-    std::istringstream lines(text);
-    Index example = 0;
-    for (std::string line; lines >> example && lines.get() && std::getline(lines, line);)
-      by_example[example] = line;
+/// All ranks' lines, each source's in the order of its examples; rank 0 writes them. Every call is collective
+/// and does nothing without a file.
+class LinesFile {
+ public:
+  /// Throws AgreedError where it cannot be opened.
+  LinesFile(const std::filesystem::path& path, const Communicator& world) : path_(path), world_(world) {
+    agree(world_, [&] {
+      if (path_.empty() || world_.rank() != 0) return;
+      file_.open(path_);
+      check();
+    });
   }
-  for (const auto& [example, line] : by_example) file << line << '\n';
-  file.flush();
-}
+
+  /// Throws AgreedError where it cannot be written.
+  void add(const std::string& mine) {
+    if (path_.empty()) return;
+    const std::vector<std::string> of_ranks = world_.all_gather_text(mine);
+    agree(world_, [&] {
+      if (world_.rank() != 0) return;
+      for (const auto& [example, line] : by_example(of_ranks)) file_ << line << '\n';
+      file_.flush();
+      check();
+    });
+  }
+
+ private:
+  static std::map<Index, std::string> by_example(const std::vector<std::string>& of_ranks) {
+    std::map<Index, std::string> found;
+    for (const std::string& text : of_ranks) {
+      std::istringstream lines(text);
+      Index example = 0;
+      for (std::string line; lines >> example && lines.get() && std::getline(lines, line);)
+        found[example] = line;
+    }
+    return found;
+  }
+  void check() const {
+    if (!file_) throw_io_error("cannot write " + path_.string(), errno);
+  }
+
+  const std::filesystem::path& path_;
+  const Communicator& world_;
+  std::ofstream file_;
+};
 
 /// Where tokenized data are kept if nothing is said: beside others of this user.
 std::filesystem::path cache_of(const EvalOptions& options, const AskedModel& asked) {
@@ -139,78 +156,88 @@ std::filesystem::path cache_of(const EvalOptions& options, const AskedModel& ask
   return (cache.empty() ? std::filesystem::current_path() : cache) / "moeloom" / "data";
 }
 
-}  // namespace
-
-int eval_command(int argc, char** argv) {
-  Communicator world = Communicator::world();
+struct AskedEval {
   EvalOptions options;
-  Violations violations;
-  std::optional<ModelText> text;
-  agree(world, [&] { options = parse_eval_options(argc, argv, violations); });
-  const AskedModel asked = agree_on_model(
-      options.ask, said_by(argc, argv), world, violations, [&](const AskedModel& model, Violations& more) {
-        const auto& format = options.format;
-        const bool reads_text = std::ranges::any_of(options.sources, [&](const DataSource& source) {
-          return holds_records(source.file, format) ||
-                 format.value_or(guess_token_format(source.file)) == TokenFormat::kText;
-        });
-        if (reads_text || holds_tokenizer(model.start.folder))
-          text = ModelText::of(model.start.folder, model.config);
-        const Index positions = model.config.max_position_embeddings;
-        more.unless(options.sequence_length <= positions,
+  AskedModel model;
+  std::optional<ModelText> text;  // none where only ids are read
+
+  /// Tokens of a sequence.
+  Index length() const {
+    const Index positions = model.config.max_position_embeddings;
+    return options.sequence_length > 0 ? options.sequence_length : std::min(positions, kUsualLength);
+  }
+};
+
+void check_eval(AskedEval& request, Violations& violations) {
+  const auto& [options, model, text] = request;
+  const bool reads_text = std::ranges::any_of(options.sources, [&](const DataSource& source) {
+    return holds_records(source.file, options.format) ||
+           token_format(source.file, options.format) == TokenFormat::kText;
+  });
+  if (reads_text || holds_tokenizer(model.start.folder))
+    request.text = ModelText::of(model.start.folder, model.config);
+  const Index positions = model.config.max_position_embeddings;
+  violations.unless(options.sequence_length <= positions,
                     "seq-len = " + std::to_string(options.sequence_length) +
                         " is more than max_position_embeddings = " + std::to_string(positions));
-      });
-  const Index positions = asked.config.max_position_embeddings;
-  const Index length =
-      options.sequence_length > 0 ? options.sequence_length : std::min(positions, kUsualLength);
+}
+
+/// The data as examples, every one of which the model can be asked about. Collective.
+RunData open_data(const AskedEval& request, const Communicator& world) {
+  const EvalOptions& options = request.options;
   TrainOptions reading;
   reading.data = {.sources = options.sources,
                   .format = options.format,
-                  .sequence_length = length,
+                  .sequence_length = request.length(),
                   .learn = options.learn,
                   .skip_bad = options.skip_bad,
-                  .cache = cache_of(options, asked)};
+                  .cache = cache_of(options, request.model)};
   RunData data;
-  open_examples(reading, text ? *text : ModelText(), world, nullptr, data);
+  open_examples(reading, request.text.value_or(ModelText()), world, nullptr, data);
   agree(world, [&] {
     for (std::size_t i = 0; i < data.examples.size(); ++i) {
-      const Index largest = data.examples[i]->largest_id();
-      if (largest >= asked.config.vocab_size)
-        throw ConfigError({options.sources[i].file.string() + " holds token id " + std::to_string(largest) +
-                           ", but vocab_size = " + std::to_string(asked.config.vocab_size)});
+      const std::string name = options.sources[i].file.string();
+      const Index largest = data.examples[i]->largest_id(), ids = request.model.config.vocab_size;
+      if (largest >= ids)
+        throw ConfigError({name + " holds token id " + std::to_string(largest) +
+                           ", but vocab_size = " + std::to_string(ids)});
       if (data.examples[i]->targets() == 0)
-        throw ConfigError(
-            {options.sources[i].file.string() + " has no learned token that could be predicted"});
+        throw ConfigError({name + " has no learned token that could be predicted"});
     }
   });
-  LoadedModel model(asked, options.ask, std::move(world), false);
+  return data;
+}
+
+/// A table of all sources on rank 0, and a line an example where asked. Collective.
+void evaluate(const AskedEval& request, const RunData& data, LoadedModel& model) {
+  const EvalOptions& options = request.options;
   const Communicator& ranks = model.mesh().world();
-  std::ofstream logprobs;
-  agree(ranks, [&] {
-    if (!model.speaks() || options.logprobs.empty()) return;
-    logprobs.open(options.logprobs);
-    if (!logprobs) throw_io_error("cannot write " + options.logprobs.string(), errno);
-  });
+  LinesFile logprobs(options.logprobs, ranks);
   if (model.speaks())
     std::printf("%-32s %10s %12s %12s %12s\n", "source", "tokens", "nats/token", "perplexity", "bits/byte");
-  Log log({.rank = ranks.rank(), .level = asked.flags.log_level});
+  Log log({.rank = ranks.rank(), .level = request.model.flags.log_level});
   for (const Prepared& prepared : data.prepared) say(prepared, log);
-  Evaluation evaluation(options, text ? &*text : nullptr, model, length);
+  Evaluation evaluation(options, request.text ? &*request.text : nullptr, model, request.length());
   Score all;
   for (std::size_t i = 0; i < data.examples.size(); ++i) {
     const std::string name = options.sources[i].file.filename().string();
     std::vector<Line> lines;
     const Score score = evaluation.score(*data.examples[i], lines);
     if (model.speaks()) print(name, score);
-    all = {all.nats + score.nats, all.tokens + score.tokens, all.bytes + score.bytes};
-    if (!options.logprobs.empty()) write_lines(text_of(name, lines), ranks, logprobs);
-    agree(ranks, [&] {
-      if (model.speaks() && !options.logprobs.empty() && !logprobs)
-        throw_io_error("cannot write " + options.logprobs.string(), errno);
-    });
+    all += score;
+    logprobs.add(text_of(name, lines));
   }
   if (model.speaks() && data.examples.size() > 1) print("all", all);
+}
+
+}  // namespace
+
+int eval_command(int argc, char** argv) {
+  Communicator world = Communicator::world();
+  const AskedEval request = agree_on_request<AskedEval>(argc, argv, world, parse_eval_options, check_eval);
+  const RunData data = open_data(request, world);
+  LoadedModel model(request.model, request.options.ask, std::move(world), false);
+  evaluate(request, data, model);
   return 0;
 }
 

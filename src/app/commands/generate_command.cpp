@@ -51,8 +51,9 @@ void check_ids(const Request& request, Index vocabulary, Violations& violations)
                      std::to_string(vocabulary - 1) + " (vocab_size = " + std::to_string(vocabulary) + ")");
 }
 
-void check(Request& request, const AskedModel& asked, Violations& violations) {
+void check(Request& request, Violations& violations) {
   const GenerateOptions& options = request.options;
+  const AskedModel& asked = request.model;
   if (options.prompt_ids.empty()) request.text = ModelText::of(asked.start.folder, asked.config);
   if (!options.ignore_end)
     request.end_tokens = request.text ? request.text->end_tokens() : end_tokens_in(asked.start.folder);
@@ -71,12 +72,7 @@ void check(Request& request, const AskedModel& asked, Violations& violations) {
 }
 
 Request agree_on_generation(int argc, char** argv, const Communicator& world) {
-  Request request;
-  Violations violations;
-  agree(world, [&] { request.options = parse_generate_options(argc, argv, violations); });
-  request.model =
-      agree_on_model(request.options.ask, said_by(argc, argv), world, violations,
-                     [&](const AskedModel& asked, Violations& more) { check(request, asked, more); });
+  Request request = agree_on_request<Request>(argc, argv, world, parse_generate_options, check);
   require_same_on_all_ranks(joined(request.prompts, "\n"), world);
   return request;
 }

@@ -13,6 +13,7 @@
 #include "cli/environment.hpp"
 #include "cli/options.hpp"
 #include "cli/processors.hpp"
+#include "cli/standard_output.hpp"
 #include "commands/commands.hpp"
 #include "run/record/log.hpp"
 #include "run/tokenize/document_reader.hpp"
@@ -64,6 +65,12 @@ std::vector<std::uint32_t> ids_of_line(const std::string& line, const std::strin
   return ids;
 }
 
+/// Ends the command where nobody takes the line, however many are to come.
+void print_line(const std::string& line) {
+  std::cout << line << '\n';
+  if (!std::cout) finish_standard_output();
+}
+
 }  // namespace
 
 int tokenize_command(int argc, char** argv) {
@@ -72,13 +79,13 @@ int tokenize_command(int argc, char** argv) {
   const Tokenizer tokenizer = Tokenizer::load(file);
   if (options.ids) {
     each_input_line(options.in, [&](const std::string& line, const std::string&) {
-      std::cout << line_of_ids(tokenizer.encode(line, options.special)) << '\n';
+      print_line(line_of_ids(tokenizer.encode(line, options.special)));
     });
     return 0;
   }
   if (options.decode) {
     each_input_line(options.in, [&](const std::string& line, const std::string& where) {
-      std::cout << tokenizer.decode(ids_of_line(line, where), false) << '\n';
+      print_line(tokenizer.decode(ids_of_line(line, where), false));
     });
     return 0;
   }

@@ -1,5 +1,6 @@
 #include "data/data_source.hpp"
 
+#include <algorithm>
 #include <sstream>
 
 #include "cli/option_values.hpp"
@@ -36,6 +37,12 @@ std::vector<DataSource> read_sources(const std::string& text) {
   std::istringstream parts(text);
   for (std::string part; std::getline(parts, part, ',');)
     if (!part.empty()) sources.push_back(read_source(part));
+  const auto weighted =
+      std::ranges::count_if(sources, [](const DataSource& s) { return s.weight.has_value(); });
+  if (weighted != 0 && weighted != std::ssize(sources))
+    throw BadValue("of " + std::to_string(sources.size()) + " files " + std::to_string(weighted) +
+                   (weighted == 1 ? " has" : " have") +
+                   " a weight; give each one, or none: then each is read in proportion to what it holds");
   return sources;
 }
 
@@ -44,7 +51,7 @@ std::string sources_text(const std::vector<DataSource>& sources) {
   for (const DataSource& source : sources) {
     if (!text.empty()) text += ",";
     text += source.file.string();
-    if (source.weight != 1) text += ":" + value_text(source.weight);
+    if (source.weight) text += ":" + value_text(*source.weight);
   }
   return text;
 }

@@ -12,19 +12,21 @@ namespace moeloom {
 
 struct DataSource {
   std::filesystem::path file;
-  double weight = 1;  // by the sum of all weights: its share of the sequences
+  /// By the sum of all weights: its share of the sequences. None: its share is that of what it holds.
+  std::optional<double> weight = {};
   bool operator==(const DataSource&) const = default;
 };
 
 /// "a.jsonl:0.7,b.bin:0.3"; a file whose name holds commas or colons may stand alone. Throws BadValue for a
-/// weight that is not positive.
+/// weight that is not positive, and where some files have one and others do not.
 std::vector<DataSource> read_sources(const std::string& text);
 std::string sources_text(const std::vector<DataSource>& sources);
 
 /// Names without their folders, for people.
 std::string names_of(const std::vector<DataSource>& sources);
 
-/// Whether a file holds a record a line: .jsonl, where no other format is asked for.
+/// Whether a file holds a record a line, for every command: .jsonl or .ndjson, where no other format is asked
+/// for.
 bool holds_records(const std::filesystem::path& file, const std::optional<TokenFormat>& format);
 
 }  // namespace moeloom

@@ -11,6 +11,7 @@
 #include <chrono>
 #include <thread>
 
+#include "run/start/lock_holder.hpp"
 #include "run/tokenize/document_reader.hpp"
 
 namespace moeloom {
@@ -20,16 +21,18 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kMostReasons = 5;
 constexpr std::size_t kPartBytes = std::size_t{4} << 20;  // lines that are read and tokenized at a time
+constexpr std::size_t kForgottenBytes = std::size_t{64} << 20;
 
-/// While it lives, work is shared among all processors that this process may use.
-class AllProcessors {
+/// While it lives, work is shared among so many threads; 0: as many as there are processors.
+class WithThreads {
  public:
-  AllProcessors() : before_(threads()) {
-    set_threads(static_cast<int>(std::max(1U, std::thread::hardware_concurrency())));
+  explicit WithThreads(Index wanted) : before_(threads()) {
+    const auto processors = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+    set_threads(wanted > 0 ? static_cast<int>(wanted) : processors);
   }
-  AllProcessors(const AllProcessors&) = delete;
-  AllProcessors& operator=(const AllProcessors&) = delete;
-  ~AllProcessors() { set_threads(before_); }
+  WithThreads(const WithThreads&) = delete;
+  WithThreads& operator=(const WithThreads&) = delete;
+  ~WithThreads() { set_threads(before_); }
 
  private:
   const int before_;
@@ -49,9 +52,11 @@ std::string_view lines_at(std::string_view text, std::size_t begin) {
 /// What one file becomes, part by part in its order.
 class Preparation {
  public:
-  Preparation(const DataSource& source, const RecordReader& reader, const PrepareSettings& settings,
-              PositionBoard* board, ExampleFileWriter& writer, Prepared& result)
+  Preparation(const DataSource& source, const MappedFile& file, const RecordReader& reader,
+              const PrepareSettings& settings, PositionBoard* board, ExampleFileWriter& writer,
+              Prepared& result)
       : source_(source),
+        file_(file),
         reader_(reader),
         settings_(settings),
         board_(board),
@@ -63,6 +68,7 @@ class Preparation {
       const std::string_view part = lines_at(text, begin);
       add_records(part);
       begin += part.size();
+      forget_pages(begin);
       go_on(board_);
     }
   }
@@ -80,6 +86,7 @@ class Preparation {
                    [&](Index i) { examples[at(i)] = reader_.document(parts[first + at(i)]); });
       for (const Example& each : examples) append(each, rest);
       add_whole(rest, false);
+      forget_pages(static_cast<std::size_t>(parts[first + count - 1].end() - text.begin()));
       go_on(board_);
     }
     add_whole(rest, true);
@@ -91,7 +98,9 @@ class Preparation {
       ids.resize(at(std::min(settings_.sequence_length, tokens.size() - begin)));
       tokens.read(begin, std::ssize(ids), ids.data());
       writer_.add(Example{{ids.begin(), ids.end()}, std::vector<std::uint8_t>(ids.size(), 1)});
-      if (begin / settings_.sequence_length % 4096 == 0) go_on(board_);
+      if (begin / settings_.sequence_length % 4096 != 0) continue;
+      tokens.forget();
+      go_on(board_);
     }
   }
 
@@ -157,13 +166,22 @@ class Preparation {
     rest.learned.erase(rest.learned.begin(), rest.learned.begin() + static_cast<std::ptrdiff_t>(begin));
   }
 
+  /// Of what lies before: a file of any size takes as much memory as its last stretch.
+  void forget_pages(std::size_t read) {
+    if (read - forgotten_ < kForgottenBytes) return;
+    file_.forget();
+    forgotten_ = read;
+  }
+
   const DataSource& source_;
+  const MappedFile& file_;
   const RecordReader& reader_;
   const PrepareSettings& settings_;
   PositionBoard* board_;
   ExampleFileWriter& writer_;
   Prepared& result_;
   Index line_number_ = 0;
+  std::size_t forgotten_ = 0;
 };
 
 /// Of a file that may be too large to be read again at every start: its size, time, beginning and end.
@@ -181,9 +199,10 @@ std::string key_of(const DataSource& source, const std::string& fingerprint, con
                    const PrepareSettings& settings) {
   const char* format = !settings.format ? "auto" : *settings.format == TokenFormat::kText ? "text" : "ids";
   // A change of how text becomes ids raises the number.
-  return "moeloom examples 1\n" + fs::absolute(source.file).string() + "\n" + fingerprint + "\n" +
-         reader.key() + "\nformat " + format + ", documents in " + std::to_string(settings.sequence_length) +
-         "\nskips " + std::to_string(settings.skip_bad);
+  return "moeloom examples: 2\nfile: " + fs::absolute(source.file).string() + "\ncontents: " + fingerprint +
+         "\n" + reader.key() + "\nformat: " + format +
+         "\nsequence length: " + std::to_string(settings.sequence_length) +
+         "\nskips: " + std::to_string(settings.skip_bad);
 }
 
 bool is_made(const fs::path& examples, const std::string& key) {
@@ -220,9 +239,34 @@ Prepared with_notes(Prepared found) {
   return found;
 }
 
-FileLock wait_for(const fs::path& path, PositionBoard* board) {
+/// Of the file that another process makes; none where there is none yet.
+std::optional<std::uintmax_t> bytes_written(fs::path examples) {
+  std::error_code missing;
+  const std::uintmax_t bytes = fs::file_size(examples += ".partial", missing);
+  return missing ? std::nullopt : std::optional(bytes);
+}
+
+/// Waits as long as another process holds it and writes.
+FileLock wait_for(const fs::path& examples, const PrepareSettings& settings, PositionBoard* board) {
+  using Clock = std::chrono::steady_clock;
+  const fs::path path = fs::path(examples).replace_extension(".lock");
+  const auto who = [&] { return described_holder(said_in(path)); };
+  std::optional<std::uintmax_t> bytes;
+  std::optional<Clock::time_point> grown;
   for (;;) {
-    if (std::optional<FileLock> lock = FileLock::take(path)) return std::move(*lock);
+    if (std::optional<FileLock> lock = FileLock::take(path)) {
+      lock->say(holder_text());
+      return std::move(*lock);
+    }
+    if (!grown && settings.on_wait) settings.on_wait(examples.string(), who());
+    if (const auto now = bytes_written(examples); !grown || now != bytes) {
+      bytes = now;
+      grown = Clock::now();
+    }
+    if (Clock::now() - *grown > settings.patience)
+      throw IoError(examples.string() + " is being made by " + who() + ", and has not grown for " +
+                    std::to_string(std::chrono::ceil<std::chrono::seconds>(settings.patience).count()) +
+                    " s; end that process, or give another --cache");
     go_on(board);
     std::this_thread::sleep_for(std::chrono::milliseconds(200));
   }
@@ -240,13 +284,14 @@ Prepared prepare_examples(const DataSource& source, const RecordReader& reader,
   Prepared result{
       .examples = settings.cache / (hex_text(checksum(std::as_bytes(std::span(key)))) + ".examples"),
       .bytes = static_cast<Index>(text.size())};
-  const FileLock lock = wait_for(fs::path(result.examples).replace_extension(".lock"), board);
+  const FileLock lock = wait_for(result.examples, settings, board);
   result.found = is_made(result.examples, key);
   if (result.found) return with_notes(std::move(result));
-  const AllProcessors all;
+  const WithThreads with(settings.threads);
+  result.threads = threads();
   ExampleFileWriter writer(result.examples, key);
-  Preparation preparation(source, reader, settings, board, writer, result);
-  const TokenFormat format = settings.format.value_or(guess_token_format(source.file));
+  Preparation preparation(source, file, reader, settings, board, writer, result);
+  const TokenFormat format = token_format(source.file, settings.format);
   if (holds_records(source.file, settings.format))
     preparation.records(text);
   else if (format == TokenFormat::kText)

@@ -5,16 +5,23 @@
 #include "moeloom/base/position_board.hpp"
 #include "moeloom/io/example_file.hpp"
 
+#include <chrono>
+#include <functional>
+
 #include "data/data_source.hpp"
 #include "data/record_reader.hpp"
 
 namespace moeloom {
 
 struct PrepareSettings {
-  std::filesystem::path cache;        // the folder where examples are kept
-  std::optional<TokenFormat> format;  // none: guessed from the name
-  Index sequence_length = 256;        // documents are cut into examples of so many tokens
-  Index skip_bad = 0;                 // lines that may be left out
+  std::filesystem::path cache = {};        // the folder where examples are kept
+  std::optional<TokenFormat> format = {};  // none: guessed from the name
+  Index sequence_length = 256;             // documents are cut into examples of so many tokens
+  Index skip_bad = 0;                      // lines that may be left out
+  Index threads = 0;                       // 0: as many as there are processors
+  /// Told once, where another process makes the same file: which file, and who makes it.
+  std::function<void(const std::string& file, const std::string& who)> on_wait = {};
+  std::chrono::milliseconds patience = std::chrono::minutes(30);  // while the other's file does not grow
 };
 
 /// What was made of a file, or found made.
@@ -26,10 +33,12 @@ struct Prepared {
   Index unplaced = 0;                         // turns of the assistant that were not found in the text
   std::vector<std::string> why_skipped = {};  // of the first ones
   double seconds = 0;
+  Index threads = 0;  // that it took
 };
 
-/// One process calls it, on all processors that it may use; another that makes the same file is waited for.
-/// `board` is told of every part. Throws IoError, ConfigError with file and line.
+/// One process calls it; another that makes the same file is waited for as long as that file grows: a lock
+/// whose holder has died is free. `board` is told of every part. Throws IoError, ConfigError with file and
+/// line.
 Prepared prepare_examples(const DataSource& source, const RecordReader& reader,
                           const PrepareSettings& settings, PositionBoard* board);
 

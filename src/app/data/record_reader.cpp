@@ -60,16 +60,18 @@ Example RecordReader::document(std::string_view text) const {
 }
 
 std::string RecordReader::key() const {
-  if (text_.is_bytes()) return "bytes";
-  std::string key = "tokenizer " + sum_of(read_text_file(text_.folder() / "tokenizer.json"));
+  std::string key = "learns: " + std::to_string(static_cast<int>(options_.rule)) + "\n";
+  if (text_.is_bytes()) return key + "tokenizer: bytes";
+  std::string tokenizer = sum_of(read_text_file(text_.folder() / "tokenizer.json"));
   for (const char* name : {"tokenizer_config.json", "special_tokens_map.json"})
     if (std::filesystem::exists(text_.folder() / name))
-      key += std::string(", ") + name + " " + sum_of(read_text_file(text_.folder() / name));
+      tokenizer += " " + sum_of(read_text_file(text_.folder() / name));
+  key += "tokenizer: " + tokenizer + "\ntemplate:";
   if (text_.chat().has_template())
     for (const bool with_tools : {false, true})
-      key += ", template " + sum_of(text_.chat().chat_template(with_tools).source());
-  return key + ", learns " + std::to_string(static_cast<int>(options_.rule)) + ", ends documents with " +
-         (options_.end_of_text ? std::to_string(*options_.end_of_text) : "nothing");
+      key += " " + sum_of(text_.chat().chat_template(with_tools).source());
+  return key +
+         "\nend of documents: " + (options_.end_of_text ? std::to_string(*options_.end_of_text) : "nothing");
 }
 
 }  // namespace moeloom

@@ -28,7 +28,7 @@ class RecordReader {
   Record read(std::string_view line, const std::string& origin) const;
   /// Of a part of a document: every token is learned.
   Example document(std::string_view text) const;
-  /// What the examples depend on beside the file: tokenizer, template and rule, in words.
+  /// What the examples depend on beside the file: tokenizer, template and rule, a line each, "name: value".
   std::string key() const;
 
  private:

@@ -11,7 +11,7 @@
 namespace moeloom {
 namespace {
 
-constexpr std::size_t kMostReasons = 5;
+constexpr std::size_t kShownReasons = 5;
 
 struct Counts {
   Index tokens = 0, learned = 0, too_long = 0, unlearned = 0, unusable = 0, unplaced = 0;
@@ -93,7 +93,7 @@ void show_examples(const std::vector<DataSource>& sources, const RecordReader& r
         count(example, settings.sequence_length, counts);
       } catch (const Error& error) {
         ++counts.unusable;
-        if (counts.reasons.size() < kMostReasons) counts.reasons.push_back(error.what());
+        if (counts.reasons.size() < kShownReasons) counts.reasons.push_back(error.what());
       }
     }
   }

@@ -21,7 +21,8 @@ namespace {
 constexpr Index kMostSkippedInARow = 20;  // the run will not come back by itself
 
 /// What will run, from the options, the files that the run starts from and this mesh. Collective.
-DecidedRun decide_training(const TrainRequest& request, const RunInputs& inputs, const Mesh& mesh) {
+DecidedRun decide_training(const TrainRequest& request, const RunInputs& inputs, const RunBatches& batches,
+                           const Mesh& mesh) {
   const TrainOptions& options = request.options;
   const BatchShape batch = batch_shape(options, mesh.world().size());
   const StepCase work{.threads = threads(),
@@ -38,7 +39,9 @@ DecidedRun decide_training(const TrainRequest& request, const RunInputs& inputs,
                       experts_of(std::max<Index>(inputs.config.num_experts, 1), mesh.shape().ep, 0)),
       inputs.frozen);
   if (options.run.memory_bytes > 0) return_freed_blocks();
-  facts.program_bytes = mesh.world().all_max(static_cast<double>(private_bytes()));
+  facts.data_bytes = static_cast<double>(batches.most_bytes());
+  facts.program_bytes =
+      mesh.world().all_max(static_cast<double>(std::max<Index>(private_bytes() - batches.held_bytes(), 0)));
   RunRequest asked = run_request(options.kernels, options.mesh, request.flags);
   asked.row_budget = options.router.row_budget;
   asked.memory_ceiling = options.run.memory_bytes;
@@ -79,9 +82,10 @@ TrainRun::TrainRun(const TrainRequest& request, RunInputs inputs, Mesh mesh, Log
       log_(log),
       watcher_(watcher),
       progress_(std::cerr, live),
-      decided_(decide_training(request, inputs_, mesh_)),
-      dispatcher_(open_dispatcher(decision(), mesh_, inputs_.config.num_experts)),
       settings_(trainer_settings(options_, inputs_.config, mesh_.world().size())),
+      batches_(inputs_.data, options_, settings_.batch),
+      decided_(decide_training(request, inputs_, batches_, mesh_)),
+      dispatcher_(open_dispatcher(decision(), mesh_, inputs_.config.num_experts)),
       model_(make_training_state(inputs_.config, mesh_,
                                  {.kernels = decision().table,
                                   .dispatcher = dispatcher_,
@@ -89,7 +93,6 @@ TrainRun::TrainRun(const TrainRequest& request, RunInputs inputs, Mesh mesh, Log
                                   .frozen = inputs_.frozen,
                                   .routing = within(routing_settings(options_), decision().row_budget),
                                   .leaves = leaves_of(options_.data)})),
-      batches_(inputs_.data, options_, settings_.batch),
       trainer_(model_->decoder, model_->store, mesh_, model_->optimizer, batches_.source(),
                with_decision(settings_, hooks(), decision(), request.flags.pretended_nodes)),
       collapse_watch_(inputs_.config.num_experts_per_tok),

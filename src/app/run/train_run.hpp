@@ -131,11 +131,11 @@ class TrainRun {
   Log& log_;
   Watcher& watcher_;
   ProgressLine progress_;
+  const TrainerSettings settings_;
+  const RunBatches batches_;  // before what is decided: its memory is counted
   const DecidedRun decided_;
   const DispatcherSettings dispatcher_;
-  const TrainerSettings settings_;
   const std::unique_ptr<TrainingState> model_;
-  const RunBatches batches_;
   RunRouting routing_;
   Trainer trainer_;
   CollapseWatch collapse_watch_;

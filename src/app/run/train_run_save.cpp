@@ -8,6 +8,7 @@
 
 #include "cli/exit_code.hpp"
 #include "cli/option_values.hpp"
+#include "run/start/data_marks.hpp"
 #include "run/start/run_settings.hpp"
 #include "run/train_run.hpp"
 
@@ -43,6 +44,8 @@ TrainerState TrainRun::state_at(Index step) const {
   state.gmm_reason = inputs_.recorded ? inputs_.recorded->gmm_reason : decision().gmm.reason;
   state.settings = document_of(settings_);
   add_routing(options_.router, inputs_.config, state.settings);
+  add_data_marks(options_.data, inputs_.data, state.settings);
+  state.settings.set("tokens_seen", tokens_seen_);
   return state;
 }
 

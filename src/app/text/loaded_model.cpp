@@ -24,11 +24,9 @@ AskedModel agree_on_model(const AskOptions& options, const std::string& said, co
   require_same_on_all_ranks(said, world);
   AskedModel asked;
   const std::string model = world.all_gather_text(options.model.string()).front();
-  try {
+  violations.attempt([&] {  // together: what it throws, the ranks agreed on
     if (!model.empty()) asked.start = whole_checkpoint(model, world);
-  } catch (const AgreedError& error) {
-    violations.add(error.what());
-  }
+  });
   agree(world, [&] {
     violations.attempt([&] { asked.flags = read_environment(); });
     violations.attempt([&] {

@@ -18,15 +18,33 @@ struct AskedModel {
   ModelConfig config;
 };
 
-/// Collective over the world. `said`: what every rank must have been told alike. What is wrong with the
-/// folder or the environment is added to `violations`; with a folder, `check` may add more of its own. Throws
-/// AgreedError with all of it.
+/// The words of a command line, which every rank must have been told alike.
+std::string said_by(int argc, char** argv);
+
+/// The model that `options` name, after their parsing has added what was wrong to `violations`. What is wrong
+/// with the folder or the environment comes to it; with a folder, `check` may add more of its own. Collective
+/// over the world; throws AgreedError with all of it.
 AskedModel agree_on_model(const AskOptions& options, const std::string& said, const Communicator& world,
                           Violations& violations,
                           const std::function<void(const AskedModel&, Violations&)>& check);
 
-/// The words of a command line, for agree_on_model().
-std::string said_by(int argc, char** argv);
+/// What a command was asked: a Request has `options` with `ask` in them, and `model`. check(request,
+/// violations) comes when both are known, and may open more. Collective over the world; throws AgreedError
+/// with all that is wrong.
+template <typename Request, typename Check>
+Request agree_on_request(int argc, char** argv, const Communicator& world,
+                         decltype(Request::options) (*parse)(int, const char* const*, Violations&),
+                         Check check) {
+  Request request;
+  Violations violations;
+  agree(world, [&] { request.options = parse(argc, argv, violations); });
+  agree_on_model(request.options.ask, said_by(argc, argv), world, violations,
+                 [&](const AskedModel& model, Violations& more) {
+                   request.model = model;
+                   check(request, more);
+                 });
+  return request;
+}
 
 class LoadedModel {
  public:

@@ -23,7 +23,8 @@ constexpr std::array<std::pair<std::string_view, FaultKind>, 9> kKinds = {
      {"flip", FaultKind::kFlip}}};
 constexpr std::array kOutsideSteps = {Activity::kLoading, Activity::kValidating, Activity::kSaving,
                                       Activity::kEnding};
-constexpr std::array<std::string_view, 3> kStages = {"write", "fsync", "rename"};  // of FileStage
+constexpr std::array<std::string_view, 4> kStages = {"write", "fsync", "rename", "reserve"};  // of FileStage
+static_assert(kStages.size() == static_cast<std::size_t>(FileStage::kReserve) + 1);
 constexpr std::string_view kManifest = "manifest";  // its write, the last of a checkpoint
 
 std::vector<std::string> phases() {

@@ -71,21 +71,17 @@ void AttentionLayer::forward(const KernelTable& kernels, const AttentionContext&
 }
 
 KeyValueCache AttentionLayer::make_cache(Index capacity) const {
-  return {Matrix(capacity, spec_.key_width()), Matrix(capacity, spec_.value_width())};
+  return KeyValueCache(capacity, spec_.window, spec_.key_width(), spec_.value_width());
 }
 
 void AttentionLayer::forward_cached(const KernelTable& kernels, const AttentionContext& context,
                                     KeyValueCache& cache, MatrixView hidden) {
   if (hidden.rows == 0) return;
-  const Index past = context.position_ids.front();
-  const Index total = past + hidden.rows;
-  require(total <= cache.key.rows(), "the key-value cache is full");
   const AttentionHeads heads = project(kernels, context, hidden);
-  copy(heads.key, cache.key.view().rows_from(past, hidden.rows));
-  copy(heads.value, cache.value.view().rows_from(past, hidden.rows));
-  const AttentionHeads cached{heads.query, cache.key.view().rows_from(0, total),
-                              cache.value.view().rows_from(0, total)};
-  attention_forward(shape(context, total), cached, saved_.context, saved_.log_sum_exp);
+  cache.append(context.position_ids.front(), heads.key, heads.value);
+  const ConstAttentionHeads cached{heads.query, cache.keys(), cache.values()};
+  attention_forward(shape(context, cached.key.rows), cached, saved_.context, saved_.log_sum_exp);
+  cache.drop_unseen();
   add_output(kernels, hidden);
 }
 

@@ -123,6 +123,7 @@ ReplaceDecision decide_replace(const RunFacts& facts, const RunRequest& request,
 
 /// A step's need with what decide() knows beside the step.
 MemoryNeed with_the_rest(MemoryNeed need, const RunFacts& facts, const RunDecision& decision) {
+  need.data = facts.data_bytes;
   need.program = facts.program_bytes;
   if (decision.replace.every > 0) need.buffers += most_leaving_bytes(facts);
   if (decision.rebalance.rates) need.replicas = replica_bytes(facts.model, facts.parameters, facts.step.mesh);

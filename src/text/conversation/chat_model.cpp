@@ -72,11 +72,11 @@ JsonValue text_value(const std::string& text) {
 
 void add_token(JsonValue::Object& tokens, const std::string& name, const JsonValue* token,
                const fs::path& file) {
-  const bool known = std::ranges::any_of(tokens, [&](const auto& each) { return each.first == name; });
+  const bool known = std::ranges::any_of(tokens, [&](const auto& each) { return each.name == name; });
   if (token == nullptr || token->is_null() || known) return;
   const std::string* content = content_of(*token);
   if (content == nullptr) fail(file, name, "a text or an object with content", token);
-  tokens.emplace_back(name, text_value(*content));
+  tokens.push_back({name, text_value(*content)});
 }
 
 void add_tokens(JsonValue::Object& tokens, const JsonValue& config, const fs::path& file) {
@@ -95,7 +95,7 @@ void add_tokens(JsonValue::Object& tokens, const JsonValue& config, const fs::pa
   }
   JsonValue value;
   value.value = std::move(list);
-  tokens.emplace_back("additional_special_tokens", std::move(value));
+  tokens.push_back({"additional_special_tokens", std::move(value)});
 }
 
 }  // namespace
@@ -144,7 +144,7 @@ JsonValue::Object ChatModel::variables(const Tokenizer& tokenizer) const {
   JsonValue::Object variables;
   for (const auto& [name, token] : special_tokens_) {
     if (token.text() != nullptr && !tokenizer.id_of(*token.text())) continue;
-    variables.emplace_back(name, token);
+    variables.push_back({name, token});
   }
   return variables;
 }

@@ -5,7 +5,10 @@
 namespace moeloom {
 namespace {
 
-constexpr std::size_t kMostTurns = 1000;  // each is rendered with all before it
+// To find a turn, what lies before it is rendered twice: work that grows with the square of a conversation. A
+// message costs about as much as so many bytes of text, in a template's loop.
+constexpr double kMostWork = 512 << 20;  // bytes: some seconds
+constexpr double kMessageBytes = 256;
 
 ChatRequest request_of(const Conversation& conversation, const LearnOptions& options) {
   ChatRequest request;
@@ -140,6 +143,17 @@ std::size_t ranges_before_last(const Conversation& conversation, const ChatTempl
   return chat_template.render(request).assistant.size();
 }
 
+/// Before the work begins.
+void require_little_work(std::size_t turns, std::size_t messages, std::size_t bytes,
+                         const std::string& template_name) {
+  const double a_turn = static_cast<double>(bytes) + kMessageBytes * static_cast<double>(messages);
+  if (static_cast<double>(turns) * a_turn <= kMostWork) return;
+  throw ConfigError({template_name + ": a conversation of " + std::to_string(messages) + " messages and " +
+                     std::to_string(bytes) + " bytes is too long to find its " + std::to_string(turns) +
+                     " assistant turns, each by what is rendered before it; split it, learn the last turn or "
+                     "all of it, or use a template with generation tags"});
+}
+
 }  // namespace
 
 LearnRule parse_learn_rule(std::string_view name) {
@@ -171,9 +185,7 @@ AssistantText assistant_text(const Conversation& conversation, const ChatTemplat
     return result;
   }
   if (only_last) turns.erase(turns.begin(), turns.end() - 1);
-  if (turns.size() > kMostTurns)
-    throw ConfigError({chat_template.name() + ": a conversation of more than " + std::to_string(kMostTurns) +
-                       " assistant turns needs a template with generation tags"});
+  require_little_work(turns.size(), conversation.messages.size(), result.text.size(), chat_template.name());
   TurnFinder finder(conversation, chat_template, options, result.text);
   for (const std::size_t i : turns) {
     const std::optional<ByteRange> range = finder.turn(i);

@@ -151,7 +151,7 @@ Conversation read_sharegpt(const ConversationLine& line) {
     if (from == "function_call") {
       JsonValue calls = tool_calls_of(line, parse_json_value(value, value_member), value_member);
       message = message_of("assistant", {});
-      std::get<JsonValue::Object>(message.value).emplace_back("tool_calls", std::move(calls));
+      std::get<JsonValue::Object>(message.value).push_back({"tool_calls", std::move(calls)});
     }
     conversation.messages.push_back(std::move(message));
   }

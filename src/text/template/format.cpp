@@ -2,178 +2,13 @@
 #include "moeloom/text/utf8.hpp"
 
 #include <algorithm>
-#include <array>
+#include <cctype>
 #include <cmath>
-#include <cstdio>
 
-#include "runtime.hpp"
+#include "format_spec.hpp"
 
 namespace moeloom::jinja {
 namespace {
-
-constexpr std::size_t kMostWidth = 100'000;
-
-/// [[fill]align][sign][#][0][width][,][.precision][type]
-struct Spec {
-  std::string fill = " ";
-  char align = 0;
-  char sign = '-';
-  bool alternate = false;
-  std::size_t width = 0;
-  bool grouped = false;
-  std::optional<std::size_t> precision;
-  char type = 0;
-};
-
-bool is_align(char c) {
-  return c == '<' || c == '>' || c == '^' || c == '=';
-}
-
-Spec parse_spec(const std::string& text) {
-  Spec spec;
-  std::size_t at = 0;
-  if (!text.empty()) {
-    std::size_t behind = 0;
-    next_code_point(text, behind);
-    if (behind < text.size() && is_align(text[behind])) {
-      spec.fill = text.substr(0, behind);
-      at = behind;
-    }
-  }
-  const auto next_is = [&](std::string_view letters) {
-    return at < text.size() && letters.find(text[at]) != std::string_view::npos;
-  };
-  if (next_is("<>^=")) spec.align = text[at++];
-  if (next_is("+- ")) spec.sign = text[at++];
-  if (next_is("#")) spec.alternate = ++at != 0;
-  if (next_is("0")) {
-    ++at;
-    if (spec.align == 0) {
-      spec.fill = "0";
-      spec.align = '=';
-    }
-  }
-  if (next_is("123456789")) spec.width = format_number(text, at);
-  if (next_is(",_")) spec.grouped = text[at++] == ',';
-  if (next_is(".")) spec.precision = format_number(text, ++at);
-  if (next_is("sdfFeEgGxXobcn%")) spec.type = text[at++];
-  if (at != text.size()) throw Failure("Invalid format specifier '" + text + "'");
-  return spec;
-}
-
-std::string padded(Meter& meter, std::string text, const Spec& spec, char usual) {
-  const std::size_t letters = count_code_points(text);
-  if (letters >= spec.width) return text;
-  const std::size_t missing = spec.width - letters;
-  meter.make(missing * spec.fill.size());
-  const char align = spec.align == 0 ? usual : spec.align;
-  std::size_t left = align == '<' ? 0 : align == '^' ? missing / 2 : missing;
-  std::string result;
-  std::size_t sign = 0;
-  if (align == '=') {
-    sign = !text.empty() && (text[0] == '-' || text[0] == '+' || text[0] == ' ') ? 1 : 0;
-    result = text.substr(0, sign);
-  }
-  for (std::size_t i = 0; i < left; ++i) result += spec.fill;
-  result += text.substr(sign);
-  for (; left < missing; ++left) result += spec.fill;
-  return result;
-}
-
-std::string with_groups(const std::string& digits) {
-  const std::size_t whole = std::min(digits.find_first_not_of("0123456789"), digits.size());
-  std::string text;
-  for (std::size_t i = 0; i < whole; ++i) {
-    if (i > 0 && (whole - i) % 3 == 0) text += ',';
-    text += digits[i];
-  }
-  return text + digits.substr(whole);
-}
-
-std::string digits_in(Integer number, unsigned base, bool capital) {
-  std::string text;
-  for (; number > 0; number /= base)
-    text += (capital ? "0123456789ABCDEF" : "0123456789abcdef")[static_cast<std::size_t>(number % base)];
-  if (text.empty()) text = "0";
-  std::ranges::reverse(text);
-  return text;
-}
-
-std::string printed_float(double number, const char* type, std::size_t precision, bool alternate) {
-  if (!std::isfinite(number)) return std::isnan(number) ? "nan" : "inf";
-  std::string format = alternate ? "%#.*" : "%.*";
-  format += type;
-  std::vector<char> buffer(precision + 400);
-  const int length =
-      std::snprintf(buffer.data(), buffer.size(), format.c_str(), static_cast<int>(precision), number);
-  return {buffer.data(), static_cast<std::size_t>(length)};
-}
-
-std::string float_digits(double number, const Spec& spec) {
-  if (spec.type == 0 && !spec.precision) return float_text(number);
-  const std::size_t precision = spec.precision.value_or(6);
-  if (spec.type == '%') return printed_float(number * 100, "f", precision, false) + "%";
-  const char type[] = {spec.type == 0 || spec.type == 'n' ? 'g' : spec.type, 0};
-  return printed_float(number, type, precision, spec.alternate);
-}
-
-std::string integer_digits(Integer number, const Spec& spec) {
-  const unsigned base = spec.type == 'x' || spec.type == 'X' ? 16
-                        : spec.type == 'o'                   ? 8
-                        : spec.type == 'b'                   ? 2
-                                                             : 10;
-  std::string text = base == 10 ? integer_text(number) : digits_in(number, base, spec.type == 'X');
-  if (spec.alternate && base != 10) text = std::string("0") + spec.type + text;
-  return text;
-}
-
-std::string signed_text(bool negative, std::string digits, const Spec& spec) {
-  if (spec.grouped) digits = with_groups(digits);
-  if (negative) return "-" + digits;
-  return spec.sign == '-' ? digits : spec.sign + digits;
-}
-
-std::string formatted_number(const Value& value, const Spec& spec) {
-  Integer integer = 0;
-  const bool floats = spec.type != 0 && std::string_view("fFeEgG%").find(spec.type) != std::string_view::npos;
-  if (value.to_integer(integer) && !floats) {
-    if (spec.type == 'c') {
-      std::string letter;
-      if (integer < 0 || integer > 0x10FFFF || (integer >= 0xD800 && integer < 0xE000))
-        throw Failure("%c arg not in range(0x110000)");
-      append_utf8(letter, static_cast<char32_t>(integer));
-      return letter;
-    }
-    constexpr Integer kLeast = Integer{1} << 126;
-    if (integer < -kLeast) throw Failure("an integer is too large for a format");
-    return signed_text(integer < 0, integer_digits(integer < 0 ? -integer : integer, spec), spec);
-  }
-  double number = 0;
-  value.to_number(number);
-  if (spec.type != 0 && !floats && spec.type != 'n')
-    throw Failure(std::string("Unknown format code '") + spec.type + "' for object of type 'float'");
-  return signed_text(std::signbit(number), float_digits(std::abs(number), spec), spec);
-}
-
-std::string cut_to(std::string text, const std::optional<std::size_t>& letters) {
-  if (!letters) return text;
-  std::size_t at = 0;
-  for (std::size_t i = 0; i < *letters && at < text.size(); ++i) next_code_point(text, at);
-  return text.substr(0, at);
-}
-
-std::string formatted(Meter& meter, const Value& value, const std::string& format) {
-  if (format.empty()) return str(meter, value);
-  const Spec spec = parse_spec(format);
-  double number = 0;
-  if (value.text() == nullptr && !(value.is<bool>() && spec.type == 0) && value.to_number(number))
-    return padded(meter, formatted_number(value, spec), spec, '>');
-  if (value.text() == nullptr && !value.is<bool>() && !value.is_undefined())
-    throw Failure(std::string("unsupported format string passed to ") + type_name(value) + ".__format__");
-  if (spec.type != 0 && spec.type != 's')
-    throw Failure(std::string("Unknown format code '") + spec.type + "' for object of type 'str'");
-  return padded(meter, cut_to(str(meter, value), spec.precision), spec, '<');
-}
 
 // ---- text.format ------------------------------------------------------------------------------------------
 
@@ -371,7 +206,11 @@ class PercentFormat {
                     cut_to(spec.type == 's' ? str(meter_, value) : repr(meter_, value), spec.precision), spec,
                     '>');
     }
-    if (spec.type == 'c' && value.text() != nullptr) return padded(meter_, *value.text(), spec, '>');
+    if (spec.type == 'c') spec.fill = " ";
+    if (spec.type == 'c' && value.text() != nullptr) {
+      if (count_code_points(*value.text()) != 1) throw Failure("%c requires int or char");
+      return padded(meter_, *value.text(), spec, '>');
+    }
     if (spec.type == 'i' || spec.type == 'u') spec.type = 'd';
     double number = 0;
     if (std::string_view("dxXofFeEgGc").find(spec.type) == std::string_view::npos)
@@ -384,7 +223,7 @@ class PercentFormat {
       else
         spec.align = '=';
     }
-    return padded(meter_, formatted_number(whole(value, number, spec), spec), spec, '>');
+    return formatted_number(meter_, whole(value, number, spec), spec);
   }
 
   /// %d cuts a float.

@@ -37,13 +37,6 @@ bool has_case(char32_t letter) {
   return is_upper(letter) || is_lower(letter) || category(letter) == UTF8PROC_CATEGORY_LT;
 }
 
-std::string mapped(std::string_view text, const std::function<void(std::string&, char32_t)>& map) {
-  std::string result;
-  result.reserve(text.size());
-  for (std::size_t at = 0; at < text.size();) map(result, next_code_point(text, at));
-  return result;
-}
-
 std::size_t previous(std::string_view text, std::size_t end) {
   do --end;
   while (end > 0 && (static_cast<std::uint8_t>(text[end]) & 0xC0) == 0x80);
@@ -68,6 +61,56 @@ std::string_view cut_right(std::string_view text, const Drops& drops) {
     text = text.substr(0, begin);
   }
   return text;
+}
+
+/// Case_Ignorable of the Unicode Standard, D136: by category, or in the middle of words (Word_Break
+/// MidLetter, MidNumLet, Single_Quote).
+bool is_case_ignorable(char32_t letter) {
+  constexpr std::u32string_view kInsideWords =
+      U"\u0027\u002E\u003A\u00B7\u0387\u055F\u05F4\u2018\u2019\u2024\u2027\uFE13\uFE52\uFE55\uFF07\uFF0E"
+      U"\uFF1A";
+  switch (category(letter)) {
+    case UTF8PROC_CATEGORY_MN:
+    case UTF8PROC_CATEGORY_ME:
+    case UTF8PROC_CATEGORY_CF:
+    case UTF8PROC_CATEGORY_LM:
+    case UTF8PROC_CATEGORY_SK:
+      return true;
+    default:
+      return kInsideWords.find(letter) != std::u32string_view::npos;
+  }
+}
+
+/// Final_Sigma of the Unicode Standard, table 3-17: the sigma in [begin, behind) ends a word.
+bool ends_a_word(std::string_view text, std::size_t begin, std::size_t behind) {
+  const std::string_view before = cut_right(text.substr(0, begin), is_case_ignorable);
+  const std::string_view after = cut_left(text.substr(behind), is_case_ignorable);
+  std::size_t at = before.empty() ? 0 : previous(before, before.size()), first = 0;
+  return !before.empty() && has_case(next_code_point(before, at)) &&
+         (after.empty() || !has_case(next_code_point(after, first)));
+}
+
+/// The letter of `text` that ends before `behind`. utf8proc maps one letter to one.
+void append_lower(std::string& to, char32_t letter, std::string_view text, std::size_t behind) {
+  constexpr char32_t kCapitalSigma = 0x3A3, kSigma = 0x3C3, kFinalSigma = 0x3C2, kDottedI = 0x130;
+  if (letter == kDottedI)
+    to += "i\u0307";
+  else if (letter == kCapitalSigma)
+    append_utf8(to, ends_a_word(text, previous(text, behind), behind) ? kFinalSigma : kSigma);
+  else
+    append_utf8(to, to_lower(letter));
+}
+
+/// map(result, letter, where it ends) for each letter.
+std::string mapped(std::string_view text,
+                   const std::function<void(std::string&, char32_t, std::size_t)>& map) {
+  std::string result;
+  result.reserve(text.size());
+  for (std::size_t at = 0; at < text.size();) {
+    const char32_t letter = next_code_point(text, at);
+    map(result, letter, at);
+  }
+  return result;
 }
 
 std::u32string letters_in(std::string_view text) {
@@ -136,27 +179,29 @@ bool is_identifier(std::string_view text) {
 }
 
 std::string upper(std::string_view text) {
-  return mapped(text, [](std::string& to, char32_t letter) { append_upper(to, letter, false); });
+  return mapped(text, [](std::string& to, char32_t letter, std::size_t) { append_upper(to, letter, false); });
 }
 
 std::string lower(std::string_view text) {
-  return mapped(text, [](std::string& to, char32_t letter) { append_utf8(to, to_lower(letter)); });
+  return mapped(text, [text](std::string& to, char32_t letter, std::size_t behind) {
+    append_lower(to, letter, text, behind);
+  });
 }
 
 std::string capitalized(std::string_view text) {
-  return mapped(text, [](std::string& to, char32_t letter) {
+  return mapped(text, [text](std::string& to, char32_t letter, std::size_t behind) {
     if (to.empty())
       append_upper(to, letter, true);
     else
-      append_utf8(to, to_lower(letter));
+      append_lower(to, letter, text, behind);
   });
 }
 
 std::string titled(std::string_view text) {
   bool inside = false;
-  return mapped(text, [&](std::string& to, char32_t letter) {
+  return mapped(text, [&](std::string& to, char32_t letter, std::size_t behind) {
     if (inside)
-      append_utf8(to, to_lower(letter));
+      append_lower(to, letter, text, behind);
     else
       append_upper(to, letter, true);
     inside = has_case(letter);
@@ -164,9 +209,9 @@ std::string titled(std::string_view text) {
 }
 
 std::string case_swapped(std::string_view text) {
-  return mapped(text, [](std::string& to, char32_t letter) {
+  return mapped(text, [text](std::string& to, char32_t letter, std::size_t behind) {
     if (is_upper(letter))
-      append_utf8(to, to_lower(letter));
+      append_lower(to, letter, text, behind);
     else
       append_upper(to, letter, false);
   });

@@ -1,7 +1,9 @@
 // Methods of Python's dict, list, int and float; those of str are in text_methods.cpp. Methods that change
 // their object are not here: the sandbox keeps them.
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <ctime>
 
 #include "runtime.hpp"
 
@@ -126,25 +128,40 @@ Value range_of(Meter& meter, const Arguments& arguments) {
   return SequencePtr(std::make_shared<const Sequence>(std::move(range)));
 }
 
+namespace {
+
+/// %[flags][width][E or O]letter, as the C library has it.
+std::size_t conversion_end(const std::string& format, std::size_t begin) {
+  std::size_t at = format.find_first_not_of("-_0^#", begin);
+  at = format.find_first_not_of("0123456789", std::min(at, format.size()));
+  if (at < format.size() && (format[at] == 'E' || format[at] == 'O')) ++at;
+  return std::min(at, format.size()) + (at < format.size() ? 1 : 0);
+}
+
+std::string clock_part(const std::tm& clock, const std::string& conversion) {
+  constexpr std::string_view kKnown = "aAbBcCdDeFgGhHIjklmMnpPrRsStTuUVwWxXyY%";
+  constexpr std::size_t kMostDigits = 3;  // of a width
+  const char letter = conversion.back();
+  if (conversion == "%z" || conversion == "%Z") return "";  // the clock knows no time zone, as Python's now()
+  if (letter == 'f' || letter == 'z' || letter == 'Z' || (letter >= '0' && letter <= '9'))
+    throw Failure("strftime_now: " + conversion + " is not implemented");
+  if (kKnown.find(letter) == std::string_view::npos) return conversion;
+  const std::size_t width = conversion.find_first_of("123456789");
+  if (width != std::string::npos && conversion.size() - 1 - width > kMostDigits)
+    throw Failure("strftime_now: " + conversion + " is too wide");
+  std::array<char, 1024> buffer;
+  return {buffer.data(), std::strftime(buffer.data(), buffer.size(), conversion.c_str(), &clock)};
+}
+
+}  // namespace
+
 std::string clock_text(Meter& meter, const std::tm& clock, const std::string& format) {
-  constexpr std::string_view kKnown = "aAbBcCdDeFgGhHIjklmMnpPrRsStTuUVwWxXyY";
   std::string text;
-  for (std::size_t at = 0; at < format.size(); ++at) {
-    if (format[at] != '%' || at + 1 == format.size()) {
-      text += format[at];
-      continue;
-    }
-    std::string one = "%";
-    if (std::string_view("-_0^#").find(format[at + 1]) != std::string_view::npos && at + 2 < format.size())
-      one += format[++at];
-    one += format[++at];
-    char buffer[128];
-    if (one == "%%")
-      text += '%';
-    else if (kKnown.find(one.back()) == std::string_view::npos)
-      text += one;
-    else
-      text.append(buffer, std::strftime(buffer, sizeof buffer, one.c_str(), &clock));
+  for (std::size_t at = 0; at < format.size();) {
+    const std::size_t end = format[at] == '%' ? conversion_end(format, at + 1) : at + 1;
+    const std::string part = format.substr(at, end - at);
+    text += part.size() > 1 ? clock_part(clock, part) : part;
+    at = end;
   }
   meter.make(text.size());
   return text;

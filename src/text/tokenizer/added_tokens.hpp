@@ -35,6 +35,8 @@ struct TextPart {
 /// The added tokens of one stage.
 class AddedTokenSearch {
  public:
+  /// `token` stands where the text has `content` (the token's own, or that normalized); it is borrowed. Of
+  /// two with one content the first counts, and an empty one is never found.
   void add(std::string_view content, const AddedToken& token);
   bool empty() const { return tokens_.empty(); }
 

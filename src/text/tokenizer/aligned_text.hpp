@@ -21,6 +21,7 @@ struct Piece {
   bool rewritten = false;              // then `begin` means nothing
   const ByteRange* origins = nullptr;  // of each byte of a rewritten piece; none where nobody asked
 
+  /// Its bytes [from, to), which end between characters.
   Piece part(std::size_t from, std::size_t to) const;
   /// Where [from, to) of it came from, in whole characters; from < to. Zeros where nobody asked.
   ByteRange origin(std::size_t from, std::size_t to) const;
@@ -41,6 +42,8 @@ struct Context {
   bool tracked = false;        // whether anyone asks where bytes came from
   std::size_t most_bytes = 0;  // of any rewritten text: steps that each double it would fill the memory
 };
+/// Of encoding or decoding `text`. tracked: rewritten pieces keep the origins of their bytes. The space is
+/// borrowed, and of one thread.
 Context context_for(std::string_view text, bool tracked, const RegexSpace& space);
 
 /// Writes a text anew from an old one, from its begin to its end.
@@ -48,6 +51,7 @@ class Rewriter {
  public:
   Rewriter(const Piece& old, const Context& context);
 
+  /// The old text's bytes [from, to) as they are.
   void keep(std::size_t from, std::size_t to);
   /// Comes from what the old byte at `place` came from.
   void put(std::string_view content, std::size_t place);

@@ -9,6 +9,7 @@
 namespace moeloom::tokenizing {
 
 char32_t letter_of(std::uint8_t byte);
+/// None for a letter that is not of the alphabet.
 std::optional<std::uint8_t> byte_of(char32_t letter);
 
 /// The bytes that a text's letters stand for; none if any of them is no such letter.

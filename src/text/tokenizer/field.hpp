@@ -24,6 +24,7 @@ class Field {
   Field member(std::string_view key) const;
   /// None where it is missing or null.
   std::optional<Field> optional(std::string_view key) const;
+  /// Of an array, each with its place. The values that follow throw ConfigError where it is another kind.
   std::vector<Field> items() const;
 
   const JsonValue::Array& array() const;

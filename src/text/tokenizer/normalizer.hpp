@@ -53,7 +53,7 @@ class Normalizer {
 
 /// `text` with each match replaced.
 AlignedText replaced(const Piece& piece, const Replace& replace, const Context& context);
-/// {"pattern", "content"}.
+/// {"pattern", "content"}. Throws ConfigError as Pattern does.
 Replace replace_of(const Field& field);
 
 }  // namespace moeloom::tokenizing

@@ -12,6 +12,7 @@ namespace moeloom::tokenizing {
 
 class Pattern {
  public:
+  /// Throws ConfigError for a field that is neither, and for a regular expression that cannot be compiled.
   explicit Pattern(const Field& field);
   explicit Pattern(Regex regex) : sought_(std::move(regex)) {}
   explicit Pattern(std::string literal) : sought_(std::move(literal)) {}
@@ -29,6 +30,7 @@ class Matches {
   Matches(const Pattern& pattern, std::string_view text, const RegexSpace& space)
       : pattern_(&pattern), text_(text), space_(&space) {}
 
+  /// Throws ConfigError as Regex::search does.
   std::optional<ByteRange> next();
 
  private:

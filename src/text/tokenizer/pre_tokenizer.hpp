@@ -72,6 +72,8 @@ class PreTokenizer {
   std::vector<PreTokenizerStep> steps_;
 };
 
+/// {"replacement", "prepend_scheme", "add_prefix_space"}, of a pre-tokenizer or a decoder. Throws ConfigError
+/// for a replacement of more than one character and an unknown scheme.
 Metaspace metaspace_of(const Field& field);
 
 }  // namespace moeloom::tokenizing

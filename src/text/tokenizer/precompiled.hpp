@@ -18,6 +18,7 @@ class PrecompiledMap {
   /// The field "precompiled_charsmap", in base64. Throws ConfigError where its sizes cannot be.
   explicit PrecompiledMap(const Field& field);
 
+  /// The text with each character cluster, or else each character, replaced where the table has it.
   AlignedText apply(const Piece& piece, const Context& context) const;
 
  private:

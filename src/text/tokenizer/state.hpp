@@ -20,8 +20,10 @@ namespace moeloom {
 
 class Tokenizer::State {
  public:
+  /// `file` is needed no longer than this takes. Throws ConfigError as Tokenizer::load does.
   explicit State(const tokenizing::Field& file);
 
+  // As Tokenizer's.
   std::vector<std::uint32_t> encode(std::string_view utf8, bool add_special_tokens) const;
   Encoding encode_with_offsets(std::string_view utf8, bool add_special_tokens) const;
   std::string decode(std::span<const std::uint32_t> ids, bool skip_special_tokens) const;

@@ -10,6 +10,7 @@ namespace moeloom::tokenizing {
 
 enum class NormalForm { kNfc, kNfd, kNfkc, kNfkd };
 
+/// Of general category M*.
 bool is_mark(char32_t code_point);
 /// Of general category N*, not only 0-9.
 bool is_number(char32_t code_point);

@@ -26,6 +26,8 @@ struct UnigramSpace {
 
 class Unigram {
  public:
+  /// Throws ConfigError for a vocabulary that is no list of [piece, score] and for an unk_id behind its end.
+  /// byte_fallback without a piece for each byte is none, as in the reference implementation.
   explicit Unigram(const Field& model);
 
   const Vocabulary& vocabulary() const { return vocabulary_; }

@@ -25,7 +25,9 @@ class Vocabulary {
   const std::string* token(std::uint32_t id) const;
   /// Largest id + 1.
   std::uint32_t size() const { return static_cast<std::uint32_t>(places_.size()); }
+  /// Tokens that were added, which may be fewer.
   std::size_t count() const { return tokens_.size(); }
+  /// Room for so many in all.
   void reserve(std::size_t tokens);
 
  private:

@@ -32,6 +32,7 @@ class WordCache {
   /// Where a word of at most kLongestWord bytes is, or would be.
   Entry& place(std::string_view word) { return entries_[hash_of(word) % kEntries]; }
 
+  /// The word, which belongs there, has these ids; more than kMostIds are not kept.
   static void keep(Entry& entry, std::string_view word, std::span<const std::uint32_t> ids) {
     if (ids.size() > kMostIds) return;
     entry.bytes = static_cast<std::uint8_t>(word.size());

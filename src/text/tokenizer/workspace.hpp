@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <mutex>
+#include <type_traits>
 #include <vector>
 
 #include "tokenizer/bpe.hpp"
@@ -13,11 +14,32 @@
 namespace moeloom::tokenizing {
 
 struct Workspace {
+  /// Of one array. One very long text without a place to split at takes a hundred times its own bytes.
+  static constexpr std::size_t kMostKept = std::size_t{1} << 20;
+
   RegexSpace regex;
   BpeSpace bpe;
   UnigramSpace unigram;
   std::vector<Token> tokens;
   WordCache words;
+
+  /// Gives back what only a long text needed.
+  void shrink() {
+    const auto shorten = [](auto& array) {
+      if (array.capacity() * sizeof(array[0]) > kMostKept)
+        std::remove_reference_t<decltype(array)>().swap(array);
+    };
+    shorten(bpe.symbols);
+    shorten(bpe.ranks);
+    shorten(bpe.heap);
+    shorten(unigram.best);
+    shorten(unigram.ends);
+    shorten(tokens);
+  }
+  std::size_t bytes() const {
+    const auto of = [](const auto& array) { return array.capacity() * sizeof(array[0]); };
+    return of(bpe.symbols) + of(bpe.ranks) + of(bpe.heap) + of(unigram.best) + of(unigram.ends) + of(tokens);
+  }
 };
 
 /// Lends each thread one of its own; as many are made as were ever wanted at once.
@@ -29,6 +51,7 @@ class WorkspacePool {
     Loan(const Loan&) = delete;
     Loan& operator=(const Loan&) = delete;
     ~Loan() {
+      lent_->shrink();
       const std::lock_guard lock(pool_.mutex_);
       pool_.free_.push_back(std::move(lent_));
     }
@@ -39,6 +62,7 @@ class WorkspacePool {
     std::unique_ptr<Workspace> lent_;
   };
 
+  /// Back when the loan ends, on whatever thread.
   Loan lend() {
     const std::lock_guard lock(mutex_);
     if (free_.empty()) {

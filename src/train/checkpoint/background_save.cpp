@@ -1,7 +1,5 @@
 #include "moeloom/train/checkpoint/background_save.hpp"
 
-#include "moeloom/base/errors.hpp"
-
 #include <new>
 #include <system_error>
 #include <utility>
@@ -64,12 +62,14 @@ void BackgroundSave::begin(const CheckpointRun& run, TrainerState state) {
 
 void BackgroundSave::start_stage() {
   error_.clear();
+  cause_ = Cause::kRequest;
   part_done_.store(false, std::memory_order_relaxed);
   const auto part = [this] {
     try {
       save_->run(stage_);
     } catch (const std::exception& error) {
       error_ = error.what();
+      cause_ = cause_of(error);
     }
     part_done_.store(true, std::memory_order_release);
   };
@@ -88,7 +88,7 @@ std::optional<std::filesystem::path> BackgroundSave::advance() {
   require(busy(), "no background save is under way");
   wait_for_part();
   try {
-    throw_if_any_failed(mesh_.world(), error_);
+    throw_if_any_failed(mesh_.world(), error_, cause_);
     save_->exchange(stage_);
   } catch (...) {
     give_up();

@@ -129,12 +129,14 @@ void RoutingRecorder::end_step(Index step, bool left_out) {
 void RoutingRecorder::write_step(Index step) {
   const Matrix input_ids = gathered_on_first(packed(mine_.input_ids()), world_);
   std::string failure;
+  Cause cause = Cause::kRequest;
   const auto on_first = [&](const auto& work) {
     if (world_.rank() != 0 || !failure.empty()) return;
     try {
       work();
     } catch (const Error& error) {
       failure = error.what();
+      cause = cause_of(error);
     }
   };
   on_first([&] { open().begin_step({step, text_hash(unpacked(input_ids))}); });
@@ -147,7 +149,7 @@ void RoutingRecorder::write_step(Index step) {
       writer_->add_layer(unpacked_routing(slots));
     });
   }
-  throw_if_any_failed(world_, failure);
+  throw_if_any_failed(world_, failure, cause);
 }
 
 RoutingFileWriter& RoutingRecorder::open() {

@@ -1,4 +1,6 @@
 // mesh as launch/go-on.sh --elastic asks it: on what of the hosts that are left a run goes on.
+#include "moeloom/text/tokenizer.hpp"
+
 #include "program/program_testing.hpp"
 
 namespace moeloom {
@@ -51,6 +53,25 @@ TEST_F(MeshCommand, TakesTheMostRanksThatDivideAndTheNearestMeshThatFits) {
       shell(alone() + "mesh --slots 2 --host-memory 60MiB" + run + "--ep 2 --global-batch 16");
   EXPECT_EQ(none.exit_code, 1);
   EXPECT_NE(none.output.find("no mesh of 1 to 2 ranks fits"), std::string::npos) << none.output;
+}
+
+/// The rows of embedding and head are the tokenizer's, as train makes them, and not those of bytes.
+TEST_F(MeshCommand, AModelFromFlagsHasTheVocabularyOfItsTokenizer) {
+  const std::string tokenizer =
+      std::string(MOELOOM_SOURCE_DIR) + "/tests/data/text/tokenizers/tiny-bytelevel-qwen2";
+  const Index vocabulary = Tokenizer::load(tokenizer + "/tokenizer.json").vocabulary_size();
+  ASSERT_GT(vocabulary, 256);
+  const auto needs = [](const std::string& flags) {
+    const Outcome mesh = shell(alone() +
+                               "mesh --slots 2 -- --layers 1 --hidden 512 --inter 64 --heads 2 --kv-heads 1 "
+                               "--head-dim 32 --experts 4 --top-k 2 --seq-len 64 --ep 2 --global-batch 16 " +
+                               flags);
+    EXPECT_EQ(mesh.exit_code, 0) << mesh.output;
+    return mesh.output.substr(std::min(mesh.output.find("needs "), mesh.output.size()));
+  };
+  EXPECT_EQ(needs("--tokenizer " + tokenizer), needs("--vocab " + std::to_string(vocabulary)));
+  EXPECT_NE(needs("--tokenizer " + tokenizer), needs(""));
+  EXPECT_EQ(needs("--tokenizer " + tokenizer + " --vocab 100000"), needs("--vocab 100000"));
 }
 
 TEST_F(MeshCommand, ARunGoesOnWithItsBatchAtTheMeshThatItSays) {

@@ -14,10 +14,12 @@ TEST(DataSource, IsOneFileOrSeveralWithWeights) {
   EXPECT_EQ(read_sources("a.jsonl:0.7,b.bin:0.3"),
             (std::vector<DataSource>{{"a.jsonl", 0.7}, {"b.bin", 0.3}}));
   EXPECT_EQ(read_sources("C:stuff"), (std::vector<DataSource>{{"C:stuff"}})) << "no weight";
-  EXPECT_EQ(sources_text(read_sources("a.jsonl:0.7,b.bin")), "a.jsonl:0.7,b.bin");
+  EXPECT_EQ(sources_text(read_sources("a.jsonl:0.7,b.bin:1")), "a.jsonl:0.7,b.bin:1");
+  EXPECT_EQ(sources_text(read_sources("a.jsonl,b.bin")), "a.jsonl,b.bin");
+  EXPECT_THROW(read_sources("a.jsonl:0.7,b.bin"), BadValue) << "what share the other has is not said";
   EXPECT_THROW(read_sources("a.txt:0"), BadValue);
   EXPECT_THROW(read_sources("a.txt:-2"), BadValue);
-  EXPECT_EQ(names_of(read_sources("x/a.jsonl:0.7,b.bin")), "a.jsonl, b.bin");
+  EXPECT_EQ(names_of(read_sources("x/a.jsonl:0.7,b.bin:0.3")), "a.jsonl, b.bin");
 }
 
 TEST(DataSource, AFileThatIsThereMayHaveAnyName) {

@@ -82,5 +82,39 @@ TEST_F(BadInput, DamagedWeightsAreNamedAndNothingIsOverwritten) {
   EXPECT_EQ(count_of(cut.output, "model.safetensors"), 1u) << cut.output;
 }
 
+TEST_F(BadInput, AModelThatIsAskedIsDamagedOrMissingForEveryCommandAlike) {
+  ASSERT_EQ(shell(train(1, "--steps 2 --export " + path("plain"))).exit_code, 0);
+  const fs::path whole = fs::path(path("run")) / "checkpoint-2";
+  const auto damage = [&](const std::string& name, const fs::path& from, const std::string& file) {
+    fs::copy(from, path(name), fs::copy_options::recursive);
+    fs::resize_file(fs::path(path(name)) / file, fs::file_size(fs::path(path(name)) / file) - 50);
+  };
+  damage("cut-weights", whole, "model.safetensors");
+  damage("cut-config", path("plain"), "config.json");
+  damage("cut-plain-weights", path("plain"), "model.safetensors");
+  fs::create_directories(path("cut-run"));
+  fs::copy(whole, path("cut-run") + "/checkpoint-2", fs::copy_options::recursive);
+  fs::resize_file(fs::path(path("cut-run")) / "checkpoint-2" / "config.json", 40);
+  struct Command {
+    std::string words;
+    bool reads_weights;  // of a model of bytes: chat has no template to begin with
+  };
+  const std::vector<Command> commands = {
+      {"generate --tokens 2 --model ", true},
+      {"eval --seq-len 16 --data " + path("corpus.txt") + " --model ", true},
+      {"chat --message a --model ", false}};
+  for (const auto& [words, reads_weights] : commands)
+    for (const char* model : {"cut-weights", "cut-config", "cut-run", "nowhere", "cut-plain-weights"}) {
+      if (!reads_weights && model == std::string("cut-plain-weights")) continue;
+      for (const int ranks : {1, 2}) {
+        const Outcome refused = shell(on_ranks(ranks) + words + path(model));
+        EXPECT_EQ(refused.exit_code, kDataExitCode) << words << model << "\n" << refused.output;
+        EXPECT_NE(refused.output.find(path(model)), std::string::npos) << refused.output;
+      }
+    }
+  const Outcome request = shell(on_ranks(2) + "generate --tokens -1 --model " + path("cut-weights"));
+  EXPECT_EQ(request.exit_code, kFailedExitCode) << "the request is wrong too\n" << request.output;
+}
+
 }  // namespace
 }  // namespace moeloom

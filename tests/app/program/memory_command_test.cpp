@@ -10,6 +10,11 @@ using namespace testing;
 
 class MemoryCommand : public testing::ProgramTest {
  protected:
+  void SetUp() override {
+    if (testing::kSanitized) GTEST_SKIP() << "a sanitizer's memory is counted too";
+    ProgramTest::SetUp();
+  }
+
   /// 2 ranks; in the fourth step all tokens go to two experts of one rank, a layer's worst case.
   Outcome burst(const std::string& run, const std::string& flags) {
     return shell(train(2,

@@ -18,6 +18,7 @@
 #include "cli/exit_code.hpp"
 #include "run/record/metrics.hpp"
 #include "support/count_of.hpp"
+#include "support/sanitized.hpp"
 #include <gtest/gtest.h>
 
 namespace moeloom::testing {
@@ -28,7 +29,7 @@ struct Outcome {
 };
 
 inline const std::string kProgram = MOELOOM_BINARY_DIR "/moeloom";
-constexpr std::chrono::seconds kTimeout{120};
+constexpr std::chrono::seconds kTimeout{kSanitized ? 600 : 120};
 
 /// Prefixes: whatever a rank does, the test goes on.
 inline std::string within_time() {

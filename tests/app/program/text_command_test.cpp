@@ -3,6 +3,8 @@
 #include "moeloom/io/text_file.hpp"
 #include "moeloom/train/checkpoint/checkpoint.hpp"
 
+#include <thread>
+
 #include "program/program_testing.hpp"
 
 namespace moeloom {
@@ -59,6 +61,49 @@ TEST_F(TextCommands, ATextIsTokenizedOnceAndTheModelKeepsItsWords) {
   const Outcome more = shell(alone() + "train --resume " + path("run") + " --steps 4 --tokenizer /nowhere");
   ASSERT_EQ(more.exit_code, 0) << more.output;
   EXPECT_EQ(count_of(more.output, "found_tokenized="), 1u) << more.output;
+}
+
+/// Other ranks wait meanwhile, so what a rank may use is used for each.
+TEST_F(TextCommands, TokenizesOnTheThreadsThatRanksMayUse) {
+  for (const int ranks : {1, 2}) {
+    const Outcome run =
+        shell(train_words(ranks, text() + "--steps 1 --threads 1 --cache " + path(std::to_string(ranks))));
+    ASSERT_EQ(run.exit_code, 0) << run.output;
+    const int expected = std::min(ranks, static_cast<int>(std::thread::hardware_concurrency()));
+    EXPECT_EQ(count_of(run.output, " threads=" + std::to_string(expected) + " seconds="), 1u) << run.output;
+  }
+}
+
+TEST_F(TextCommands, AResumeNamesWhatChangesTheData) {
+  const std::string chats = "--data " + path("chats.jsonl") + " ";
+  ASSERT_EQ(shell(train_words(1, chats + "--steps 2")).exit_code, 0);
+  const auto resumed = [&](const std::string& flags) {
+    const Outcome run = shell(alone() + "train --resume " + path("run") + " " + flags);
+    EXPECT_EQ(run.exit_code, 0) << run.output;
+    return run.output;
+  };
+  const std::string same = resumed("--steps 3 --schedule-steps 2");
+  EXPECT_EQ(count_of(same, "changed="), 0u) << same;
+  const std::string learned = resumed("--steps 4 --schedule-steps 2 --learn all");
+  EXPECT_EQ(count_of(learned, "changed=learn then=assistant now=all keep=\"--learn assistant\""), 1u)
+      << learned;
+  EXPECT_EQ(count_of(learned, "changed=data"), 0u) << learned;
+  std::ofstream(path("chats.jsonl"), std::ios::app)
+      << R"({"messages":[{"role":"user","content":"a?"},{"role":"assistant","content":"b"}]})"
+      << "\n";
+  const std::string longer = resumed("--steps 5 --schedule-steps 2");
+  EXPECT_EQ(count_of(longer, "changed=data file=chats.jsonl by=contents"), 1u) << longer;
+  const std::string weighed =
+      resumed("--steps 6 --schedule-steps 2 " + chats + "--data " + path("corpus.txt"));
+  EXPECT_EQ(count_of(weighed, "changed=\"weights of the data\" then=none now=\"none, none\""), 1u) << weighed;
+  EXPECT_EQ(count_of(weighed, "changed=data then=chats.jsonl now=\"chats.jsonl, corpus.txt\""), 1u)
+      << weighed;
+}
+
+TEST_F(TextCommands, AMemoryCeilingCountsTheData) {
+  const Outcome run = shell(train_words(1, "--data " + path("chats.jsonl") + " --steps 2 --memory 1MiB"));
+  EXPECT_NE(run.exit_code, 0);
+  EXPECT_NE(run.output.find("\n[error]   data  "), std::string::npos) << run.output;
 }
 
 TEST_F(TextCommands, ConversationsAndTextAreMixedAndEveryMeshLearnsTheSame) {
@@ -135,6 +180,39 @@ TEST_F(TextCommands, InspectShowsWhatIsLearned) {
   EXPECT_EQ(shown.exit_code, 0) << shown.output;
   EXPECT_EQ(count_of(shown.output, "<user>thread 0?\n<assistant>\u00ABdrew 0\n\u00BB"), 1u) << shown.output;
   EXPECT_EQ(count_of(shown.output, "examples               60\n"), 1u) << shown.output;
+}
+
+TEST_F(TextCommands, WhatADiskDoesNotTakeIsAnError) {
+  ASSERT_EQ(shell(train_words(1, text() + "--steps 1")).exit_code, 0);
+  std::ofstream(path("ids")) << "1 2 3\n";
+  const std::string model = " --model " + path("run") + " ", tokenizer = " --model " + path("words") + " ";
+  for (const std::string& words :
+       {"tokenize --ids" + tokenizer + "--in " + path("corpus.txt"),
+        "tokenize --decode" + tokenizer + "--in " + path("ids"),
+        "inspect --data " + path("chats.jsonl") + model, "inspect" + model, "generate --tokens 2" + model,
+        "chat --tokens 2 --message a" + model, "eval --seq-len 32 --data " + path("corpus.txt") + model}) {
+    const Outcome full = shell(alone() + words + " > /dev/full");
+    EXPECT_EQ(full.exit_code, kDiskExitCode) << words << "\n" << full.output;
+    EXPECT_EQ(count_of(full.output, "cannot write the standard output"), 1u) << full.output;
+  }
+}
+
+TEST_F(TextCommands, RawIdsThatTokenizeWroteAreNotTakenForOthers) {
+  const Outcome written = shell(alone() + "tokenize --format raw --model " + path("words") + " --in " +
+                                path("corpus.txt") + " --out " + path("raw.bin"));
+  ASSERT_EQ(written.exit_code, 0) << written.output;
+  const std::string raw = "--steps 1 --data " + path("raw.bin");
+  const Outcome refused = shell(train_words(1, raw));
+  EXPECT_EQ(refused.exit_code, kFailedExitCode);
+  EXPECT_EQ(count_of(refused.output, "choose --data-format u32"), 1u) << refused.output;
+  const Outcome trained = shell(train_words(1, raw + " --data-format u32"));
+  EXPECT_EQ(trained.exit_code, 0) << trained.output;
+  const std::string eval = "eval --seq-len 32 --model " + path("run") + " --data ";
+  EXPECT_EQ(count_of(shell(alone() + eval + path("raw.bin")).output, "choose --data-format u32"), 1u);
+  std::filesystem::rename(path("raw.bin"), path("raw.u32"));
+  const Outcome scored = shell(alone() + eval + path("raw.u32"));
+  EXPECT_EQ(scored.exit_code, 0) << scored.output;
+  EXPECT_EQ(count_of(scored.output, "\nraw.u32 "), 1u) << scored.output;
 }
 
 TEST_F(TextCommands, RanksThatWereToldDifferentDataEndWithAWord) {

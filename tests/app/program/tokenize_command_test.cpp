@@ -44,7 +44,7 @@ class TokenizeCommand : public ::testing::Test {
 /// More than one batch of the command.
 std::string long_text() {
   std::string text;
-  for (int i = 0; text.size() < (std::size_t{5} << 20); ++i)
+  for (Index i = 0; text.size() < (std::size_t{5} << 20); ++i)
     text += "line " + std::to_string(i * 7919 % 1000) + " of it\n";
   return text;
 }
@@ -66,6 +66,15 @@ TEST_F(TokenizeCommand, WritesDocumentsOfTextJsonlAndFolders) {
       tokenize(in("more/c.txt") + out() + " --overwrite true --format raw --end-token '<|endoftext|>'"));
   ASSERT_EQ(raw.exit_code, 0) << raw.output;
   EXPECT_EQ(written(TokenFormat::kU32), expected({"and the earth<|endoftext|>"}));
+}
+
+/// As train reads it: a name has one meaning.
+TEST_F(TokenizeCommand, AnNdjsonHoldsADocumentALineToo) {
+  write_bytes(folder_ / "a.ndjson", "{\"text\": \"God created\"}\n{\"text\": \"the earth\"}\n");
+  const Outcome run = shell(tokenize(in("a.ndjson") + out()));
+  ASSERT_EQ(run.exit_code, 0) << run.output;
+  EXPECT_NE(run.output.find("tokens of 2 documents"), std::string::npos) << run.output;
+  EXPECT_EQ(written(TokenFormat::kMegatron), expected({"God created", "the earth"}));
 }
 
 TEST_F(TokenizeCommand, ALongTextGivesTheIdsOfTheWholeOnAnyThreads) {

@@ -6,7 +6,7 @@
 namespace moeloom {
 namespace {
 
-ModelText words() {
+ModelText text_of_words() {
   ModelConfig config;
   config.vocab_size = 1 << 20;
   return ModelText::of(testing::source_root() / "tests/data/text/tokenizers/tiny-bytelevel-qwen2", config);
@@ -32,7 +32,7 @@ std::string joined(const std::vector<std::string>& parts) {
 }
 
 TEST(TextStream, ShowsWholeCharactersOnly) {
-  const ModelText model = words();
+  const ModelText model = text_of_words();
   const std::string text = "Höhe 汉字 🧵 fin";
   const std::vector<std::string> parts = shown(model, text, {});
   EXPECT_EQ(joined(parts), text);
@@ -40,7 +40,7 @@ TEST(TextStream, ShowsWholeCharactersOnly) {
 }
 
 TEST(TextStream, EndsBeforeAStopTextAndNeverShowsItsBeginning) {
-  const ModelText model = words();
+  const ModelText model = text_of_words();
   EXPECT_EQ(joined(shown(model, "one two\n\nthree", {"\n\n", "four"})), "one two");
   EXPECT_EQ(joined(shown(model, "one two\nthree\n", {"\n\n"})), "one two\nthree\n")
       << "what was held back comes in the end";

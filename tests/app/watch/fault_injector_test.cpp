@@ -1,6 +1,7 @@
 #include "watch/fault_injector.hpp"
 
 #include "moeloom/base/errors.hpp"
+#include "moeloom/io/file_observer.hpp"
 #include "moeloom/io/text_file.hpp"
 
 #include <chrono>
@@ -85,6 +86,11 @@ TEST_F(FaultInjectorTest, StrikesInTheStagesOfACheckpoint) {
     FaultInjector faults = injector("throw:0:6:" + stage);
     EXPECT_THROW(replace_file(partial / "config.json", "{}"), Error) << stage;
     EXPECT_NO_THROW(replace_file(partial / "config.json", "{}")) << stage;
+  }
+  {
+    FaultInjector faults = injector("throw:0:6:reserve");
+    EXPECT_NO_THROW(replace_file(partial / "config.json", "{}"));
+    EXPECT_THROW(observed_bytes(FileStage::kReserve, partial / "model.safetensors", 64), Error);
   }
   FaultInjector faults = injector("throw:0:6:manifest");
   EXPECT_NO_THROW(replace_file(partial / "config.json", "{}"));

@@ -45,7 +45,7 @@ Tensors tensors_of(const ModelConfig& config) {
   return tensors;
 }
 
-void write(const Tensors& tensors, const std::filesystem::path& folder) {
+void write_tensors(const Tensors& tensors, const std::filesystem::path& folder) {
   std::vector<TensorSpec> specs;
   std::vector<std::span<const float>> values;
   for (const auto& [name, tensor] : tensors) {
@@ -125,7 +125,7 @@ TEST(LoadWeights, ListsEveryTensorThatDoesNotFit) {
     const testing::TemporaryFolder folder;
     Tensors tensors = tensors_of(config);
     c.edit(tensors);
-    write(tensors, folder.path());
+    write_tensors(tensors, folder.path());
     const std::string text = refusal(folder.path(), config);
     EXPECT_EQ(text.empty(), c.expected.empty()) << text;
     for (const std::string& part : c.expected) EXPECT_NE(text.find(part), std::string::npos) << text;
@@ -139,7 +139,7 @@ TEST(LoadWeights, LeavesMissingTensorsThatAreAllowedAsTheyWere) {
   tensors.erase("model.norm.weight");
   tensors.erase("model.layers.0.mlp.experts.4.up_proj.weight");
   tensors["visual.patch.weight"] = {{1}, {0}};
-  write(tensors, folder.path());
+  write_tensors(tensors, folder.path());
   const SafetensorsFolder set(folder.path());
   ParameterStore store(parameter_specs(config, {0, config.num_experts}));
   for (const Placement placement : kPlacements) std::ranges::fill(store.values(placement), -1.0f);
@@ -157,7 +157,7 @@ TEST(LoadWeights, LeavesMissingTensorsThatAreAllowedAsTheyWere) {
 TEST(LoadWeights, RefusesExceptionsThatExcuseNothing) {
   const ModelConfig config = tiny_config();
   const testing::TemporaryFolder folder;
-  write(tensors_of(config), folder.path());
+  write_tensors(tensors_of(config), folder.path());
   try {
     check_weights(SafetensorsFolder(folder.path()), config, {"model.norm.*"});
     FAIL() << "nothing is missing";
@@ -169,7 +169,7 @@ TEST(LoadWeights, RefusesExceptionsThatExcuseNothing) {
 
 TEST(LoadWeights, ShowsTwentyComplaintsAndCountsTheRest) {
   const testing::TemporaryFolder folder;
-  write({{"x", {{1}, {0}}}}, folder.path());
+  write_tensors({{"x", {{1}, {0}}}}, folder.path());
   const std::string text = refusal(folder.path(), tiny_config());
   const std::size_t all = tensor_specs(tiny_config()).size() + 1;
   EXPECT_EQ(std::ranges::count(text, '\n'), 21) << text;  // a heading, twenty, and the rest
@@ -179,7 +179,7 @@ TEST(LoadWeights, ShowsTwentyComplaintsAndCountsTheRest) {
 TEST(LoadWeights, TakesTheEmbeddingForATiedHeadAndNamesTheStoredCopy) {
   ModelConfig config = tiny_config();
   const testing::TemporaryFolder folder;
-  write(tensors_of(config), folder.path());
+  write_tensors(tensors_of(config), folder.path());
   config.tie_word_embeddings = true;
   EXPECT_EQ(check_weights(SafetensorsFolder(folder.path()), config).unused,
             (std::vector<std::string>{"lm_head.weight"}));

@@ -53,7 +53,7 @@ TEST_F(ChatModelFolder, TakesTheMapOfSpecialTokensWhereTheConfigHasNone) {
   write("special_tokens_map.json",
         R"({"eos_token": "<e>", "additional_special_tokens": ["<x>", {"content": "<y>"}]})");
   EXPECT_EQ(load().special_token("eos_token"), "<e>");
-  EXPECT_EQ(load().special_tokens().back().second.array()->size(), 2U);
+  EXPECT_EQ(load().special_tokens().back().value.array()->size(), 2U);
 }
 
 TEST_F(ChatModelFolder, GivesATemplateTheTokensThatTheTokenizerHas) {
@@ -65,7 +65,7 @@ TEST_F(ChatModelFolder, GivesATemplateTheTokensThatTheTokenizerHas) {
       "tokenizer.json");
   const JsonValue::Object variables = load().variables(tokenizer);
   ASSERT_EQ(variables.size(), 1U);
-  EXPECT_EQ(variables[0].first, "eos_token");
+  EXPECT_EQ(variables[0].name, "eos_token");
 }
 
 TEST_F(ChatModelFolder, SaysWhatIsMissingOrWrong) {

@@ -34,11 +34,11 @@ TEST(Conversation, ReadsOpenAiMessagesWithEveryMemberInItsOrder) {
           "tools": [{"type": "function"}], "source": "x"})",
       "f:1");
   EXPECT_EQ(roles_of(read), "system user assistant tool assistant ");
-  EXPECT_EQ((*read.messages[1].object())[0].first, "name");
+  EXPECT_EQ((*read.messages[1].object())[0].name, "name");
   const JsonValue& call = (*read.messages[2].find("tool_calls")->array())[0];
   const JsonValue* arguments = call.find("function")->find("arguments");
   ASSERT_NE(arguments->object(), nullptr);
-  EXPECT_EQ((*arguments->object())[0].first, "b");
+  EXPECT_EQ((*arguments->object())[0].name, "b");
   EXPECT_EQ(read.tools.array()->size(), 1U);
   EXPECT_FALSE(read.text);
 }

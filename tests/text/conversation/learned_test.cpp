@@ -2,8 +2,11 @@
 
 #include "moeloom/io/text_file.hpp"
 
+#include <algorithm>
+#include <ctime>
 #include <map>
 
+#include "support/expect_error.hpp"
 #include "support/text_data.hpp"
 #include <gtest/gtest.h>
 
@@ -169,8 +172,29 @@ std::string unmarked(std::string source) {
   return source;
 }
 
-// What a template marks itself, and what its prefixes say: a marked part may begin earlier, at the turn's
-// heading.
+/// What a model is asked with for its turn.
+std::string prompt_of(const ChatTemplate& chat_template, const Conversation& conversation, std::size_t turn,
+                      const LearnOptions& options) {
+  ChatRequest request;
+  request.messages.value = JsonValue::Array(
+      conversation.messages.begin(), conversation.messages.begin() + static_cast<std::ptrdiff_t>(turn));
+  request.tools = conversation.tools;
+  request.variables = options.variables;
+  request.now = options.now;
+  request.add_generation_prompt = true;
+  return chat_template.render(request).text;
+}
+
+std::vector<std::size_t> turns_of(const Conversation& conversation) {
+  std::vector<std::size_t> turns;
+  for (std::size_t i = 0; i < conversation.messages.size(); ++i)
+    if (*conversation.messages[i].find("role")->text() == "assistant") turns.push_back(i);
+  return turns;
+}
+
+// What a template marks itself, and what its prefixes say: a marked part may begin with the end of the
+// prompt, which is not learned, or with as much of it as the turn goes on with; else both begin at the same
+// byte.
 TEST(Learned, FindsWithoutMarksWhatTheTemplatesMark) {
   std::size_t compared = 0;
   for (const fs::path& folder : testing::template_folders()) {
@@ -192,14 +216,67 @@ TEST(Learned, FindsWithoutMarksWhatTheTemplatesMark) {
       EXPECT_EQ(found.ranges.size() + found.unplaced_turns, expected.ranges.size()) << where;
       EXPECT_EQ(found.unplaced_turns, 0U) << where;
       if (found.ranges.size() != expected.ranges.size()) continue;
+      const std::vector<std::size_t> turns = turns_of(conversation);
+      ASSERT_EQ(turns.size(), found.ranges.size()) << where;
       for (std::size_t i = 0; i < found.ranges.size(); ++i) {
         EXPECT_EQ(found.ranges[i].end, expected.ranges[i].end) << where;
-        EXPECT_GE(found.ranges[i].begin, expected.ranges[i].begin) << where;
+        const std::string prompt = prompt_of(plain, conversation, turns[i], options);
+        const std::size_t marked = expected.ranges[i].begin;
+        const std::string_view heading = std::string_view(prompt).substr(std::min(marked, prompt.size()));
+        const auto said_bytes =
+            std::ranges::mismatch(heading, std::string_view(found.text).substr(marked)).in1 - heading.begin();
+        EXPECT_EQ(found.ranges[i].begin, marked + static_cast<std::size_t>(said_bytes))
+            << where << ", turn " << i << " behind the prompt " << prompt;
         ++compared;
       }
     }
   }
   EXPECT_GT(compared, 0U);
+}
+
+/// A line of {"messages": [...]} with short questions and answers.
+std::string conversation_line(int turns) {
+  std::string line = R"({"messages": [)";
+  for (int i = 0; i < turns; ++i)
+    line += std::string(i == 0 ? "" : ", ") + R"({"role": "user", "content": "how much is )" +
+            std::to_string(i) + R"(?"}, {"role": "assistant", "content": "it is )" + std::to_string(i * i) +
+            R"("})";
+  return line + "]}";
+}
+
+/// 10,000 messages would be rendered 10,000 times, 5,000 at a time: refused before, in the time of one
+/// rendering. What is learned without looking for turns has no limit but the text.
+TEST(Learned, RefusesAConversationWhoseTurnsWouldTakeTooLongToFind) {
+  const std::string line = conversation_line(5000);
+  const std::clock_t start = std::clock();
+  const std::string message = testing::message_of<ConfigError>([&] { said_with(kChatMl, line); });
+  EXPECT_NE(message.find("a conversation of 10000 messages and "), std::string::npos) << message;
+  EXPECT_NE(message.find("to find its 5000 assistant turns"), std::string::npos) << message;
+  EXPECT_LT(static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC, 2);
+  EXPECT_EQ(said(said_with(kChatMl, line, LearnRule::kAll)).size(), 1U);
+  EXPECT_EQ(said(said_with(kChatMl, line, LearnRule::kLast)), Parts{"it is 24990001</>\n"});
+  EXPECT_EQ(said_with("{% for m in messages %}{% if m.role == 'assistant' %}{% generation %}{{ m.content }}"
+                      "{% endgeneration %}{% endif %}{% endfor %}",
+                      line)
+                .ranges.size(),
+            5000U);
+}
+
+/// Bytes count as well as turns: few turns of long texts.
+TEST(Learned, BoundsTheBytesThatAreRenderedToFindTurns) {
+  const std::string answer(512 << 10, 'a');
+  std::string line = R"({"messages": [)";
+  for (int i = 0; i < 40; ++i)
+    line += std::string(i == 0 ? "" : ", ") + R"({"role": "user", "content": "?"}, {"role": "assistant", )" +
+            R"("content": ")" + answer + "\"}";
+  const std::string message = testing::message_of<ConfigError>([&] { said_with(kChatMl, line + "]}"); });
+  EXPECT_NE(message.find("is too long to find its 40 assistant turns"), std::string::npos) << message;
+}
+
+TEST(Learned, FindsTheTurnsOfALongConversation) {
+  const AssistantText text = said_with(kChatMl, conversation_line(400));
+  EXPECT_EQ(text.ranges.size(), 400U);
+  EXPECT_EQ(text.unplaced_turns, 0U);
 }
 
 TEST(Learned, TakesATokenThatHoldsAByteOfARange) {

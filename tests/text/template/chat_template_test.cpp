@@ -179,6 +179,54 @@ TEST(ChatTemplate, KeepsALoopAndAMacroThatWereCarriedOut) {
       "<2>2True");
 }
 
+TEST(ChatTemplate, FormatsNumbersAsPythonDoes) {
+  for (const auto& [source, expected] : std::vector<std::pair<std::string, std::string>>{
+           {"{{ '{:_} {:,} {:_x}'.format(1234567, 1234567, 3735928559) }}", "1_234_567 1,234,567 dead_beef"},
+           {"{{ '{:_.2f}|{:012,.2f}|{:010,}|{:08,}'.format(1e7, 1234.5, 1234, 1234) }}",
+            "10_000_000.00|0,001,234.50|00,001,234|0,001,234"},
+           {"{{ '{:0=8,}|{:_>8,}|{:10_}|{:_}'.format(-1234, 1234, 1234, true) }}",
+            "-001,234|___1,234|     1_234|1"},
+           {"{{ '{:#010x}|{:012_x}|{:05}|{:>5}|{:3c}|'.format(255, 1048576, 'a', true, 65) }}",
+            "0x000000ff|00_0010_0000|a0000|    1|A  |"},
+           {"{{ '{:#_}|{:#}'.format(1e22, 1e22) }}", "1.e+22|1.e+22"},
+           {"{{ '%#010x|%.3d|%-5d|%05c|' % (255, 5, 7, 65) }}", "0x000000ff|005|7    |    A|"}})
+    EXPECT_EQ(rendered(source), expected) << source;
+  for (const auto& [source, said] : std::vector<std::pair<std::string, std::string>>{
+           {"{{ '{:,_}'.format(1) }}", "Cannot specify both ',' and '_'."},
+           {"{{ '{:,x}'.format(1) }}", "Cannot specify ',' with 'x'."},
+           {"{{ '{:_}'.format('a') }}", "Cannot specify '_' with 's'."},
+           {"{{ '{:.3}'.format(5) }}", "Precision not allowed in integer format specifier"},
+           {"{{ '{:+}'.format('a') }}", "Sign not allowed in string format specifier"},
+           {"{{ '{:z}'.format(1.0) }}", "Invalid format specifier 'z'"}})
+    EXPECT_EQ(error_of(source), "chat_template.jinja:1: " + said) << source;
+}
+
+TEST(ChatTemplate, ShowsTheClockAsPythonDoesOrNamesWhatItDoesNotShow) {
+  const auto shown = [](const std::string& format) {
+    ChatRequest request;
+    request.now = reference_clock();
+    return ChatTemplate::parse("{{ strftime_now('" + format + "') }}", "t").render(request).text;
+  };
+  for (const auto& [format, expected] : std::vector<std::pair<std::string, std::string>>{
+           {"%d %b %Y, %-d.%-m., %H:%M:%S", "05 Mar 2026, 5.3., 07:08:09"},
+           {"<%z|%Z>", "<|>"},
+           {"%Ey %Od %5Y %q %%f %", "26 05 02026 %q %f %"}})
+    EXPECT_EQ(shown(format), expected) << format;
+  std::tm clock = reference_clock();
+  EXPECT_EQ(shown("%s"), std::to_string(std::mktime(&clock)));
+  for (const char* format : {"%f", "%Y%f", "%-z", "%2000d"})
+    EXPECT_THROW(shown(format), TemplateError) << format;
+}
+
+TEST(ChatTemplate, WritesTheSigmaThatEndsAWordAsPythonDoes) {
+  EXPECT_EQ(rendered("{{ 'ΑΣ'.lower() }} {{ 'ΑΣ Σ' | lower }} {{ 'ΣΑΣ.'.lower() }} {{ \"ΑΣ'Α\".lower() }}"),
+            "ας ας σ σας. ασ'α");
+  EXPECT_EQ(rendered("{{ 'ΑΣ1'.lower() }} {{ '1Σ'.lower() }} {{ 'aΣb'.swapcase() }} {{ 'ΟΔΟΣ'.title() }} {{ "
+                     "'ΟΔΟΣ'.capitalize() }}"),
+            "ας1 1σ AσB Οδος Οδος");
+  EXPECT_EQ(rendered("{{ 'İ'.lower() | length }}"), "2");
+}
+
 TEST(ChatTemplate, RefusesAGenerationBlockThatIsNotPrintedWhereItStands) {
   EXPECT_EQ(rendered("{% macro m() %}{% generation %}x{% endgeneration %}{% endmacro %}a{{ m() }}"), "ax");
   EXPECT_NE(

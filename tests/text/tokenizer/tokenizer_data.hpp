@@ -5,6 +5,7 @@
 #include "moeloom/io/json_value.hpp"
 #include "moeloom/text/tokenizer.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>

@@ -83,9 +83,17 @@ TEST(BackgroundSave, ThatFailsOnOneRankLeavesThePreviousOneAndTheNextSucceeds) {
     std::optional<FileSizeLimit> limit;
     if (world.rank() == failing) limit.emplace(1 << 16);
     save.begin({folder.path()}, state_at(2));
-    const std::string text = failure_of([&] { save.finish(); });
+    std::string text;
+    Cause cause = Cause::kRequest;
+    try {
+      save.finish();
+    } catch (const Error& error) {
+      text = error.what();
+      cause = cause_of(error);
+    }
     limit.reset();
     EXPECT_NE(text.find("File too large"), std::string::npos) << text;
+    EXPECT_EQ(cause, Cause::kDisk);
     EXPECT_FALSE(save.busy());
     world.barrier();
     EXPECT_EQ(names_in(folder.path()), (std::vector<std::string>{"checkpoint-1"}));

@@ -4,17 +4,12 @@
 
 #include "moeloom/model/attention/attention.hpp"
 #include "moeloom/model/attention/attention_heads.hpp"
+#include "moeloom/model/attention/key_value_cache.hpp"
 #include "moeloom/model/attention/latent_heads.hpp"
 
 #include <variant>
 
 namespace moeloom {
-
-/// Keys and values of the positions so far, of one sequence and one layer.
-struct KeyValueCache {
-  Matrix key;    // [capacity, key width]
-  Matrix value;  // [capacity, value width]
-};
 
 struct AttentionActivations {
   Matrix input;                // [T, D], the residual stream as it came
@@ -38,10 +33,10 @@ class AttentionLayer {
 
   /// hidden [T, D]: attention of it is added in place.
   void forward(const KernelTable& kernels, const AttentionContext& context, MatrixView hidden);
-  /// For one sequence of up to `capacity` positions.
+  /// For one sequence of up to `capacity` positions; it keeps the layer's window of them.
   KeyValueCache make_cache(Index capacity) const;
-  /// As forward for the next positions of one sequence: context.position_ids[0] positions are in the cache,
-  /// which is extended. Keeps nothing for a backward.
+  /// As forward for the next positions of one sequence: context.position_ids[0] positions were in the
+  /// cache, which is extended. Keeps nothing for a backward.
   void forward_cached(const KernelTable& kernels, const AttentionContext& context, KeyValueCache& cache,
                       MatrixView hidden);
   /// d_hidden [T, D], gradient of the output, becomes that of the input.

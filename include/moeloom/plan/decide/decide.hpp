@@ -60,7 +60,8 @@ struct RunFacts {
   MachineRates rates = built_in_rates();
   std::string rates_source = "built-in rates";
   std::vector<ParameterSpec> parameters = {};  // of a rank; none: memory is not predicted
-  double program_bytes = 0;                    // that a rank holds already
+  double data_bytes = 0;                       // for what is trained on: tables, and pages of mapped files
+  double program_bytes = 0;                    // that a rank holds already beside it
 };
 
 struct DispatcherDecision {

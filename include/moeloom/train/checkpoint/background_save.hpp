@@ -4,6 +4,7 @@
 // stage it waits, and the ranks' own threads agree between two steps that all have come so far.
 #pragma once
 
+#include "moeloom/base/errors.hpp"
 #include "moeloom/train/checkpoint/checkpoint.hpp"
 
 #include <atomic>
@@ -61,6 +62,7 @@ class BackgroundSave {
   std::thread thread_;
   std::atomic<bool> part_done_ = false;
   std::string error_;  // of this rank's part
+  Cause cause_ = Cause::kRequest;
 };
 
 }  // namespace moeloom

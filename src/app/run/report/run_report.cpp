@@ -155,7 +155,8 @@ WorldStep measure_step(const StepReport& report, Index tokens_before, const Rank
 
 Index tokens_before(const std::vector<StepMetrics>& earlier, const TrainerState& state) {
   if (!earlier.empty() && earlier.back().step + 1 == state.step) return earlier.back().tokens_seen;
-  return state.step * state.global_batch * state.sequence_length;
+  const Index positions = state.step * state.global_batch * state.sequence_length;
+  return state.settings.integer_or("tokens_seen", positions);
 }
 
 std::vector<LayerMetrics> layer_metrics(const std::vector<std::vector<Index>>& rows_per_expert,

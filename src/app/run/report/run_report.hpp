@@ -33,8 +33,9 @@ struct WorldStep {
 WorldStep measure_step(const StepReport& report, Index tokens_before, const RankNews& mine,
                        const Communicator& world);
 
-/// Tokens of the steps before `state`, by the metrics that the run's folder has of them; where it has none,
-/// as if every step had had the last batch.
+/// Tokens of the steps before `state`, without padding: by the metrics that the run's folder has of them,
+/// else by the state. What an older program did not record in it is counted as if every step had had the last
+/// batch, and no padding.
 Index tokens_before(const std::vector<StepMetrics>& earlier, const TrainerState& state);
 
 /// Of each layer.

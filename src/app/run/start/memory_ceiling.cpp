@@ -48,14 +48,16 @@ std::string way_out(const RunFacts& facts, const RunDecision& decision, const st
   const RowRoom& room = *decision.row_budget.room;
   const Job job = job_of(facts, decision, frozen);
   const std::string as_it_is = enough(room.memory.total()) + " is enough as it is";
-  const auto fit = cheapest_fit_of_ranks(job, room.ceiling - facts.program_bytes - room.memory.save_copy);
+  const auto fit = cheapest_fit_of_ranks(
+      job, room.ceiling - facts.program_bytes - facts.data_bytes - room.memory.save_copy);
   if (!fit) return as_it_is + "; no other mesh, and no more micro-batches or ranks, fit";
   std::string text = changes(decision.step, fit->step);
   if (fit->job.ranks != job.ranks)
     text = std::to_string(fit->job.ranks) + " ranks, " + std::to_string(fit->job.ranks_per_node) + " a node" +
            (text.empty() ? "" : ", with " + text);
   return "the cheapest change that fits, with the same tokens a step: " + text + "\n  " +
-         bytes_text(fit->memory.total() + facts.program_bytes) + " a rank with even rows\n" + as_it_is;
+         bytes_text(fit->memory.total() + facts.program_bytes + facts.data_bytes) +
+         " a rank with even rows\n" + as_it_is;
 }
 
 std::string refusal(const RunFacts& facts, const RunDecision& decision, const std::set<std::string>& frozen) {
@@ -84,6 +86,7 @@ std::string memory_table(const MemoryNeed& need) {
                       Kind{"buffers", need.buffers},
                       Kind{"replicas", need.replicas},
                       Kind{"copy for saves", need.save_copy},
+                      Kind{"data", need.data},
                       Kind{"program and MPI", need.program}};
   std::ranges::stable_sort(kinds, std::ranges::greater(), &Kind::bytes);
   std::string lines;

@@ -107,10 +107,21 @@ ModelConfig with_positions(ModelConfig config, const TrainOptions& options) {
   return config;
 }
 
+/// A new model has a row for each id of its tokenizer, unless --vocab says otherwise.
+Index vocabulary_of(const ModelOptions& model) {
+  const bool given = std::ranges::find(model.shape_given, "vocab") != model.shape_given.end();
+  if (given || model.tokenizer.empty() || !holds_tokenizer(model.tokenizer)) return model.shape.vocab_size;
+  return Tokenizer::load(model.tokenizer / "tokenizer.json").vocabulary_size();
+}
+
 }  // namespace
 
 ModelConfig config_of(const ModelOptions& model) {
-  if (model.folder.empty()) return model.shape;
+  if (model.folder.empty()) {
+    ModelConfig config = model.shape;
+    config.vocab_size = vocabulary_of(model);
+    return config;
+  }
   return ModelConfig::read(std::filesystem::exists(model.folder / "config.json")
                                ? model.folder
                                : resolve_checkpoint(model.folder));
@@ -158,19 +169,11 @@ void open_words(const TrainOptions& options, const fs::path& folder, RunInputs& 
     inputs.text = ModelText::of(words, inputs.config);
 }
 
-/// A new model has a row for each id of its tokenizer, unless --vocab says otherwise.
-Index vocabulary_of(const TrainOptions& options) {
-  const ModelOptions& model = options.model;
-  const bool given = std::ranges::find(model.shape_given, "vocab") != model.shape_given.end();
-  if (given || model.tokenizer.empty() || !holds_tokenizer(model.tokenizer)) return model.shape.vocab_size;
-  return Tokenizer::load(model.tokenizer / "tokenizer.json").vocabulary_size();
-}
-
 void open_model(const TrainOptions& options, Index world, RunInputs& inputs, Violations& violations) {
   inputs.resumes = !options.run.resume.empty();
   inputs.config = with_positions(options.model.shape, options);
   if (!inputs.resumes && options.model.folder.empty()) {
-    inputs.config.vocab_size = vocabulary_of(options);
+    inputs.config.vocab_size = vocabulary_of(options.model);
     open_words(options, {}, inputs);
     if (config_violations(inputs.config).empty()) check_routers(options, inputs.config, violations);
     inputs.config.hash_router = options.router.kind == RouterKind::kHash;

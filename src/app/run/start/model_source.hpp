@@ -10,7 +10,7 @@ namespace moeloom {
 void open_model(const TrainOptions& options, Index world, RunInputs& inputs, Violations& violations);
 
 /// The model of a command that loads no weights: of a run, a checkpoint or a folder with config.json, or a
-/// shape from flags. Throws IoError, ConfigError.
+/// shape from flags with the vocabulary of its tokenizer. Throws IoError, ConfigError.
 ModelConfig config_of(const ModelOptions& model);
 
 /// Whether a folder has a config.json and nothing that looks like weights: these are then initial ones.

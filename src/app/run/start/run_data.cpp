@@ -3,7 +3,9 @@
 #include "moeloom/base/errors.hpp"
 
 #include <cmath>
+#include <thread>
 
+#include "cli/environment.hpp"
 #include "cli/option_values.hpp"
 
 namespace moeloom {
@@ -22,19 +24,34 @@ std::string percent(double share) {
   return value_text(std::round(share * 1000) / 10) + " %";
 }
 
+/// Those that the job may run on this rank's node: --threads is of a rank, and while one prepares data the
+/// others wait. 0: nobody said. Collective.
+Index threads_of_node(const TrainOptions& options, const Communicator& world) {
+  const Index ranks = world.split_by_node().size();
+  const auto processors = static_cast<Index>(std::thread::hardware_concurrency());
+  const Index each =
+      options.kernels.threads > 0 ? options.kernels.threads : read_environment().threads.value_or(0);
+  return std::min(each * ranks, std::max(each, processors));
+}
+
+/// The log of the run has not begun yet.
+void say_wait(const std::string& file, const std::string& who) {
+  Log(LogSettings()).info(Event().with("waits_for", file).with("made_by", who));
+}
+
 }  // namespace
 
 bool trains_on_stream(const DataOptions& data, const ModelText* text) {
   if (data.sources.size() != 1) return false;
   const fs::path& file = data.sources.front().file;
   if (holds_records(file, data.format)) return false;
-  return data.format.value_or(guess_token_format(file)) != TokenFormat::kText || text == nullptr ||
-         text->is_bytes();
+  return token_format(file, data.format) != TokenFormat::kText || text == nullptr || text->is_bytes();
 }
 
 void open_examples(const TrainOptions& options, const ModelText& text, const Communicator& world,
                    PositionBoard* board, RunData& data) {
   const DataOptions& asked = options.data;
+  const Index threads = threads_of_node(options, world);
   const fs::path cache = asked.cache.empty() ? options.run.folder / "data" : asked.cache;
   std::string made;
   agree(world, [&] {
@@ -45,7 +62,9 @@ void open_examples(const TrainOptions& options, const ModelText& text, const Com
                                                {.cache = cache,
                                                 .format = asked.format,
                                                 .sequence_length = asked.sequence_length,
-                                                .skip_bad = asked.skip_bad},
+                                                .skip_bad = asked.skip_bad,
+                                                .threads = threads,
+                                                .on_wait = say_wait},
                                                board));
       made += data.prepared.back().examples.string() + '\n';
     }
@@ -91,7 +110,7 @@ std::vector<std::pair<std::string, std::string>> facts_of(const RunData& data, c
                        " examples, " + std::to_string(file.tokens()) + " tokens, " +
                        percent(static_cast<double>(file.targets()) / static_cast<double>(file.tokens())) +
                        " learned";
-    if (options.sources.size() > 1) text += ", weight " + value_text(options.sources[i].weight);
+    if (const auto& weight = options.sources[i].weight) text += ", weight " + value_text(*weight);
     facts.emplace_back("data", text);
   }
   return facts;
@@ -101,7 +120,8 @@ void say(const Prepared& prepared, Log& log) {
   Event event;
   event.with(prepared.found ? "found_tokenized" : "tokenized", prepared.examples.string());
   if (!prepared.found)
-    event.with("seconds", prepared.seconds)
+    event.with("threads", prepared.threads)
+        .with("seconds", prepared.seconds)
         .with("MB/s", static_cast<double>(prepared.bytes) / 1e6 / std::max(prepared.seconds, 1e-9));
   if (prepared.skipped > 0) event.with("skipped_lines", prepared.skipped);
   if (prepared.unplaced > 0) event.with("turns_not_found", prepared.unplaced);

@@ -37,6 +37,9 @@ class RunBatches {
 
   BatchSource source() const;
   std::vector<Batch> heldout(Index count, Index per_batch, Index rank) const;
+  /// Of examples that a rank holds already, and that it will hold of them at most.
+  Index held_bytes() const { return examples_ ? examples_->table_bytes() : 0; }
+  Index most_bytes() const { return examples_ ? examples_->table_bytes() + examples_->mapped_bytes() : 0; }
   /// None where a stream of tokens is trained on.
   const ExampleBatches* examples() const { return examples_ ? &*examples_ : nullptr; }
 

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "cli/option_groups.hpp"
+#include "run/start/data_marks.hpp"
 
 namespace moeloom {
 namespace {
@@ -144,6 +145,7 @@ std::vector<Event> changes_between(const TrainerState& then, const TrainerState&
   if (then.dtype != now.dtype) changes.push_back(change("--dtype", then.dtype, now.dtype));
   compare(kCoefficients, then.settings, now.settings, changes);
   compare_routers(then.settings, now.settings, changes);
+  for (const Event& each : data_changes(then.settings, now.settings)) changes.push_back(each);
   const std::size_t before = changes.size();
   compare(kSchedule, then.settings, now.settings, changes);
   if (changes.size() > before) changes.push_back(seam(then, now));

@@ -2,6 +2,7 @@
 
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/violations.hpp"
+#include "moeloom/comm/process_memory.hpp"
 #include "moeloom/io/text_file.hpp"
 
 #include <algorithm>
@@ -55,7 +56,7 @@ void open_data(const TrainOptions& options, Index world, RunInputs& inputs, Viol
     return;
   }
   const fs::path& file = data.sources.front().file;
-  inputs.data.tokens = std::make_unique<TokenSource>(file, data.format.value_or(guess_token_format(file)));
+  inputs.data.tokens = std::make_unique<TokenSource>(file, token_format(file, data.format));
   inputs.data.bytes = static_cast<Index>(fs::file_size(file));
   violations.add(split_violations(inputs.data.tokens->size(), data.heldout, data.sequence_length, world));
   violations.unless(data.epochs == 0, "--epochs counts examples, and " + file.filename().string() +
@@ -67,6 +68,7 @@ void open_data(const TrainOptions& options, Index world, RunInputs& inputs, Viol
 void open_examples_of(TrainOptions& options, RunInputs& inputs, const Communicator& world,
                       PositionBoard* board) {
   if (inputs.data.tokens) return;
+  if (options.run.memory_bytes > 0) return_freed_blocks();  // of tables that are made, and made smaller
   open_examples(options, *inputs.text, world, board, inputs.data);
   agree(world, [&] {
     Violations violations;

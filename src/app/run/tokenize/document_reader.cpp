@@ -8,6 +8,8 @@
 #include <cctype>
 #include <cstdint>
 
+#include "data/data_source.hpp"
+
 namespace moeloom {
 namespace {
 
@@ -115,7 +117,7 @@ std::vector<DocumentPart> DocumentReader::next(Index bytes) {
       place_ = {.file = place_.file + 1};
       continue;
     }
-    const bool lines = files_[static_cast<std::size_t>(place_.file)].extension() == ".jsonl";
+    const bool lines = holds_records(files_[static_cast<std::size_t>(place_.file)], std::nullopt);
     DocumentPart part = lines ? next_line(left) : next_text(left);
     taken += std::ssize(part.bytes);
     if (!std::ranges::all_of(part.bytes, is_blank_byte) || !lines) parts.push_back(std::move(part));

@@ -1,6 +1,6 @@
 // Documents out of files of any size, in parts that fit into memory.
 //
-// A line of a .jsonl is a document, {"text": ...}; any other file is one.
+// A line of a .jsonl or .ndjson is a document, {"text": ...}; any other file is one.
 #pragma once
 
 #include "moeloom/base/index.hpp"

@@ -30,6 +30,14 @@ TEST(TokensBefore, AreCountedFromTheStateWhereMetricsAreMissing) {
   EXPECT_EQ(tokens_before({}, after(0)), 0);
 }
 
+/// Of packed conversations the rest of a row is padding, which no line of the metrics counts either.
+TEST(TokensBefore, AreWithoutPaddingWhereTheStateRecordsThem) {
+  TrainerState state = after(3);
+  state.settings.set("tokens_seen", Index{300});
+  EXPECT_EQ(tokens_before({}, state), 300);
+  EXPECT_EQ(tokens_before({metrics_of(2, 301)}, state), 301);
+}
+
 TEST(MeasureStep, TakesEachNumberOfARankToItsPlace) {
   StepReport report;
   report.step = 7;

@@ -62,6 +62,7 @@
 #include "moeloom/kernels/gmm_policy.hpp"
 #include "moeloom/kernels/grouped_matmul.hpp"
 #include "moeloom/kernels/registry.hpp"
+#include "moeloom/kernels/tile/block_product.hpp"
 #include "moeloom/kernels/top_k.hpp"
 
 // Tokens to experts and back.

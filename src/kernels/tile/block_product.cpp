@@ -1,8 +1,10 @@
-#include "attention/attention_product.hpp"
+#include "moeloom/kernels/tile/block_product.hpp"
 
 #include <algorithm>
 
-namespace moeloom::attention {
+#include "tile/transpose.hpp"
+
+namespace moeloom::block {
 namespace {
 
 /// Rows x kPanelColumns elements of c, held in registers over the whole depth: every loop over rows must be
@@ -57,6 +59,20 @@ void multiply_panel(LeftSide a, Index depth, const float* panel, MatrixView c) {
   if (i < c.rows) last_tile<kTileRows - 1, Mode>(c.rows - i, a, depth, panel, c.row(i), c.stride);
 }
 
+/// At most eight rows of a source -> as many columns of a panel.
+void transpose_rows(ConstMatrixView source, float scale, float* panel) {
+  Index k = 0;
+  if (source.rows == kTransposed)
+    for (; k + kTransposed <= source.cols; k += kTransposed) {
+      EightRows block;
+      for (Index i = 0; i < kTransposed; ++i) block[i] = load8(source.row(i) + k);
+      transpose(block);
+      for (Index i = 0; i < kTransposed; ++i) store8(scale * block[i], panel + (k + i) * kPanelColumns);
+    }
+  for (; k < source.cols; ++k)
+    for (Index i = 0; i < source.rows; ++i) panel[k * kPanelColumns + i] = scale * source.row(i)[k];
+}
+
 }  // namespace
 
 void pack(ConstMatrixView source, float scale, Panels panels) {
@@ -77,10 +93,17 @@ void pack_transposed(ConstMatrixView source, float scale, Panels panels) {
     float* panel = panels.data + first * panels.depth;
     const Index cols = std::min(kPanelColumns, source.rows - first);
     if (cols < kPanelColumns) std::fill_n(panel, panels.panel_floats(), 0.0f);
-    for (Index j = 0; j < cols; ++j) {
-      const float* from = source.row(first + j);
-      for (Index k = 0; k < source.cols; ++k) panel[k * kPanelColumns + j] = scale * from[k];
-    }
+    for (Index j = 0; j < cols; j += kTransposed)
+      transpose_rows(source.rows_from(first + j, std::min(kTransposed, cols - j)), scale, panel + j);
+  }
+}
+
+void unpack(Panels source, MatrixView target) {
+  for (Index first = 0; first < target.cols; first += kPanelColumns) {
+    const float* panel = source.data + first * source.depth;
+    const Index cols = std::min(kPanelColumns, target.cols - first);
+    for (Index k = 0; k < source.depth; ++k)
+      std::copy_n(panel + k * kPanelColumns, cols, target.row(k) + first);
   }
 }
 
@@ -96,4 +119,9 @@ void multiply(LeftSide a, Index depth, Panels b, MatrixView c, Write mode) {
   }
 }
 
-}  // namespace moeloom::attention
+void multiply(LeftSide a, Index depth, Panels b, Panels c, Write mode) {
+  for (Index first = 0; first < c.cols; first += kPanelColumns)
+    multiply(a, depth, b.cols_after(first), panel(c, first), mode);
+}
+
+}  // namespace moeloom::block

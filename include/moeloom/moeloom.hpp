@@ -58,6 +58,7 @@
 
 // Functions on views, and the table that names them.
 #include "moeloom/kernels/causal_conv.hpp"
+#include "moeloom/kernels/delta_gates.hpp"
 #include "moeloom/kernels/delta_rule.hpp"
 #include "moeloom/kernels/elementwise/score_rows.hpp"
 #include "moeloom/kernels/elementwise/vector_math.hpp"

@@ -1,8 +1,7 @@
 // How near does the gated delta rule come to the multiply-add peak, forward and backward?
 //
-// Each in turn with the peak, a round each; a fraction is of the FLOPs that delta_rule.hpp counts. Decoding
-// reads and writes a state a token: its fraction is of the bytes that the peak's place copies in the same
-// round.
+// Forward, backward and both, each in turn with the peak; a fraction is of the FLOPs that delta_rule.hpp
+// counts. The inputs are columns of one matrix, as the convolution leaves them.
 #include "moeloom/base/parallel.hpp"
 #include "moeloom/base/random.hpp"
 #include "moeloom/kernels/delta_rule.hpp"
@@ -24,7 +23,7 @@ namespace {
 using namespace moeloom;
 
 struct Options {
-  Index tokens = 4096, sequences = 1, key_heads = 2, value_heads = 4, key_dim = 128, value_dim = 128;
+  Index tokens = 4096, sequences = 1, key_heads = 4, value_heads = 8, key_dim = 128, value_dim = 128;
   int threads = 1, samples = 11;
   std::string json;
 };

@@ -5,15 +5,17 @@
 
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"
-#include "moeloom/base/stretch.hpp"
-#include "moeloom/kernels/elementwise/vector_math.hpp"
 #include "moeloom/tensor/gemm.hpp"
 
 #include <algorithm>
 #include <vector>
 
+#include "causal_conv/conv_forms.hpp"
+
 namespace moeloom {
 namespace {
+
+using namespace causal_conv;
 
 /// Channels of a task: whole lines of memory, and few enough that its rows stay in the second-level cache.
 constexpr Index kChannels = 64;
@@ -34,9 +36,6 @@ std::vector<Piece> cut(const CausalConv& conv) {
   }
   return pieces;
 }
-
-/// Part of the channels.
-using Channels = Stretch;
 
 Channels channels_of(const CausalConv& conv, Index task) {
   return {task * kChannels, std::min((task + 1) * kChannels, conv.channels())};
@@ -75,69 +74,6 @@ void convolve(const Taps& taps, const float* inputs, float* sum) {
   std::copy_n(taps.bias(), kChannels, sum);
   for (Index j = 0; j < taps.count(); ++j) add_product(taps.weight(j), inputs + j * kChannels, sum);
 }
-
-// What goes in and comes out, by form: read() gives the inputs of a row, write() turns sums into a row of y,
-// slope() turns sums into the gradient by them, and write_gradient() takes that by the inputs.
-
-struct Plain {
-  ConstMatrixView x, dy;
-  MatrixView y;  // or dx
-
-  void read(Index t, Channels c, float* to) const { std::copy_n(x.row(t) + c.begin, c.size(), to); }
-  void write(Index t, Channels c, const float* sum) const { std::copy_n(sum, c.size(), y.row(t) + c.begin); }
-  void slope(Index t, Channels c, bool, float* sum) const { std::copy_n(dy.row(t) + c.begin, c.size(), sum); }
-  void write_gradient(Index t, Channels c, const float* d) const { write(t, c, d); }
-};
-
-struct Silu : Plain {
-  void write(Index t, Channels c, const float* sum) const {
-    float* to = y.row(t) + c.begin;
-#pragma omp simd
-    for (Index i = 0; i < c.size(); ++i) to[i] = vector_math::silu(sum[i]);
-  }
-  void slope(Index t, Channels c, bool, float* sum) const {
-    const float* from = dy.row(t) + c.begin;
-#pragma omp simd
-    for (Index i = 0; i < c.size(); ++i) sum[i] = from[i] * vector_math::silu_slope(sum[i]).slope;
-  }
-};
-
-/// y = C * conv(B * X).
-struct Gated {
-  ConstMatrixView projected, dy;
-  MatrixView y;  // or d_projected
-  Index channels;
-
-  template <typename T>
-  auto* part(BasicView<T> m, Index t, Index number, Channels c) const {
-    return m.row(t) + number * channels + c.begin;
-  }
-  void read(Index t, Channels c, float* to) const {
-    const float *b = part(projected, t, 0, c), *x = part(projected, t, 2, c);
-    for (Index i = 0; i < c.size(); ++i) to[i] = b[i] * x[i];
-  }
-  void write(Index t, Channels c, const float* sum) const {
-    const float* gate = part(projected, t, 1, c);
-    float* to = y.row(t) + c.begin;
-    for (Index i = 0; i < c.size(); ++i) to[i] = gate[i] * sum[i];
-  }
-  void slope(Index t, Channels c, bool in_piece, float* sum) const {
-    const float *gate = part(projected, t, 1, c), *from = dy.row(t) + c.begin;
-    float* d_gate = part(y, t, 1, c);
-    for (Index i = 0; i < c.size(); ++i) {
-      if (in_piece) d_gate[i] = from[i] * sum[i];
-      sum[i] = from[i] * gate[i];
-    }
-  }
-  void write_gradient(Index t, Channels c, const float* d) const {
-    const float *b = part(projected, t, 0, c), *x = part(projected, t, 2, c);
-    float *d_b = part(y, t, 0, c), *d_x = part(y, t, 2, c);
-    for (Index i = 0; i < c.size(); ++i) {
-      d_b[i] = d[i] * x[i];
-      d_x[i] = d[i] * b[i];
-    }
-  }
-};
 
 /// Inputs of rows [rows.begin - K + 1, rows.end), kChannels apart; before the segment those given, or zeros.
 template <typename Form>

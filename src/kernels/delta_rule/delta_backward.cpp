@@ -105,9 +105,12 @@ void Backward::states_before_chunks(Index segment, Index key_head, BackwardMemor
     const Stretch rows = chunk_rows(all, c);
     m.keys.normalise_keys(head_rows(saved.inputs.key, rows, key_head, shape.key_dim));
     const Panels written{m.key_panels, rows.size(), shape.key_dim};
+    const Stretch next = rows_after(all, rows);
+    ask_for(head_rows(saved.inputs.key, next, key_head, shape.key_dim));
     for (Index r = 0; r < group; ++r) {
       const Index head = key_head * group + r;
-      m.decays.set(head_rows(saved.inputs.log_decay, rows, head, 1));
+      ask_for(head_rows(saved.delta, next, head, shape.value_dim));
+      m.decays.set_ends(head_rows(saved.inputs.log_decay, rows, head, 1));
       scale_rows(m.keys.key(), product_of(m.decays.to_end, betas(rows, head)), rows_of(m.scaled, m));
       pack(rows_of(m.scaled, m).cols_from(0, shape.key_dim), 1.0f, written);
       copy_padded(head_rows(saved.delta, rows, head, shape.value_dim), rows_of(m.deltas, m));
@@ -236,8 +239,14 @@ void Backward::task(Index segment, Index key_head, float* space) const {
   for (Index c = chunks - 1; c >= 0; --c) {
     const Stretch rows = chunk_rows(all, c);
     begin_chunk(rows, key_head, m);
-    for (Index r = 0; r < group; ++r)
+    const Stretch next = rows_before(all, rows);
+    ask_for(head_rows(saved.inputs.query, next, key_head, shape.key_dim));
+    ask_for(head_rows(saved.inputs.key, next, key_head, shape.key_dim));
+    for (Index r = 0; r < group; ++r) {
+      ask_for(head_rows(saved.delta, next, first_head + r, shape.value_dim));
+      ask_for(head_rows(d_output, next, first_head + r, shape.value_dim));
       value_head(rows, first_head + r, m.state(shape, c, r), m.d_state(shape, r), m);
+    }
     end_chunk(rows, key_head, m);
   }
   if (gradients.initial_state.data == nullptr) return;

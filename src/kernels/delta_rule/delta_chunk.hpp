@@ -37,6 +37,13 @@ inline Stretch chunk_rows(Stretch segment, Index chunk) {
   const Index begin = segment.begin + chunk * kChunk;
   return {begin, std::min(begin + kChunk, segment.end)};
 }
+/// Those of the chunks around, none at either end of the segment.
+inline Stretch rows_after(Stretch segment, Stretch rows) {
+  return {rows.end, std::min(rows.end + kChunk, segment.end)};
+}
+inline Stretch rows_before(Stretch segment, Stretch rows) {
+  return {std::max(rows.begin - kChunk, segment.begin), rows.begin};
+}
 inline Index chunks_of(Stretch segment) {
   return ceil_div(segment.size(), kChunk);
 }
@@ -47,6 +54,12 @@ inline Stretch segment_of(const DeltaRuleShape& shape, Index number) {
 template <typename T>
 BasicView<T> head_rows(BasicView<T> m, Stretch rows, Index head, Index size) {
   return m.rows_from(rows.begin, rows.size()).cols_from(head * size, size);
+}
+/// Asks for rows that a later chunk reads: a head's are short and far apart, which no hardware foresees.
+inline void ask_for(ConstMatrixView rows) {
+  constexpr Index kLineFloats = 16;
+  for (Index i = 0; i < rows.rows; ++i)
+    for (Index j = 0; j < rows.cols; j += kLineFloats) __builtin_prefetch(rows.row(i) + j, 0, 2);
 }
 /// A head's state as [key_dim, value_dim].
 template <typename T>
@@ -104,12 +117,17 @@ struct KeyChunk {
 struct Decays {
   explicit Decays(Pieces& pieces);
   static Index floats();
-  void set(ConstMatrixView log_decay);  // [rows, 1]
+  /// All of a chunk, from log_decay [rows, 1]; or all but `between`.
+  void set(ConstMatrixView log_decay);
+  void set_ends(ConstMatrixView log_decay);
 
   ChunkNumbers from_start = {};  // to token i, its own decay included
   ChunkNumbers to_end = {};      // from after token i
   float whole = 1;
   MatrixView between;  // [kChunk, kChunk] lower triangle: from after token j to token i
+
+ private:
+  alignas(64) std::array<double, kChunk> sums_ = {};
 };
 
 }  // namespace moeloom::delta_rule

@@ -117,7 +117,13 @@ void Forward::task(Index segment, Index key_head, float* space) const {
     m.keys.normalise(head_rows(inputs.query, rows, key_head, shape.key_dim),
                      head_rows(inputs.key, rows, key_head, shape.key_dim));
     m.keys.multiply_inside();
-    for (Index r = 0; r < group; ++r) chunk(rows, first_head + r, m.state(shape, r), m);
+    const Stretch next = rows_after(all, rows);
+    ask_for(head_rows(inputs.query, next, key_head, shape.key_dim));
+    ask_for(head_rows(inputs.key, next, key_head, shape.key_dim));
+    for (Index r = 0; r < group; ++r) {
+      ask_for(head_rows(inputs.value, next, first_head + r, shape.value_dim));
+      chunk(rows, first_head + r, m.state(shape, r), m);
+    }
   }
   if (final_state.data == nullptr) return;
   for (Index r = 0; r < group; ++r)

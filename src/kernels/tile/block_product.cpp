@@ -7,6 +7,20 @@
 namespace moeloom::block {
 namespace {
 
+constexpr Index kLineFloats = 16;
+
+/// The lines in which the next tile's rows have depths [k, k + kLineFloats): short pieces that no hardware
+/// foresees, a row each or, where rows lie side by side, a depth each.
+template <Index Rows>
+[[gnu::always_inline]] inline void ask_for_next(LeftSide a, Index k) {
+  const float* next = a.data + Rows * a.row_stride + k * a.depth_stride;
+  if (a.depth_stride == 1) {
+    for (Index i = 0; i < Rows; ++i) __builtin_prefetch(next + i * a.row_stride);
+  } else {
+    for (Index i = 0; i < kLineFloats; ++i) __builtin_prefetch(next + i * a.depth_stride);
+  }
+}
+
 /// Rows x kPanelColumns elements of c, held in registers over the whole depth: every loop over rows must be
 /// unrolled, or the compiler keeps the sums in memory. Inlined, because handing LeftSide over through memory
 /// costs as much as four steps of the depth.
@@ -22,8 +36,7 @@ template <Index Rows, Write Mode>
       load(second[i], c + i * c_stride + kLanes);
     }
   }
-#pragma GCC unroll 8
-  for (Index k = 0; k < depth; ++k) {
+  const auto multiply_add = [&](Index k) {
     Vector first_right;
     Vector second_right;
     load(first_right, panel + k * kPanelColumns);
@@ -34,7 +47,14 @@ template <Index Rows, Write Mode>
       first[i] += left[i * a.row_stride] * first_right;
       second[i] += left[i * a.row_stride] * second_right;
     }
+  };
+  Index k = 0;
+  for (; k + kLineFloats <= depth; k += kLineFloats) {
+    ask_for_next<Rows>(a, k);
+#pragma GCC unroll 8
+    for (Index step = 0; step < kLineFloats; ++step) multiply_add(k + step);
   }
+  for (; k < depth; ++k) multiply_add(k);
 #pragma GCC unroll 16
   for (Index i = 0; i < Rows; ++i) {
     store(c + i * c_stride, first[i]);
@@ -57,6 +77,15 @@ void multiply_panel(LeftSide a, Index depth, const float* panel, MatrixView c) {
     a.data += kTileRows * a.row_stride;
   }
   if (i < c.rows) last_tile<kTileRows - 1, Mode>(c.rows - i, a, depth, panel, c.row(i), c.stride);
+}
+
+/// A whole row: a copy of a length that is not known is a call.
+void copy_panel_row(const float* from, float scale, float* to) {
+  Vector first, second;
+  load(first, from);
+  load(second, from + kLanes);
+  store(to, scale * first);
+  store(to + kLanes, scale * second);
 }
 
 /// At most eight rows of a source -> as many columns of a panel.
@@ -82,6 +111,10 @@ void pack(ConstMatrixView source, float scale, Panels panels) {
     for (Index k = 0; k < source.rows; ++k) {
       const float* from = source.row(k) + first;
       float* to = panel + k * kPanelColumns;
+      if (cols == kPanelColumns) {
+        copy_panel_row(from, scale, to);
+        continue;
+      }
       for (Index j = 0; j < cols; ++j) to[j] = scale * from[j];
       std::fill(to + cols, to + kPanelColumns, 0.0f);
     }
@@ -102,8 +135,15 @@ void unpack(Panels source, MatrixView target) {
   for (Index first = 0; first < target.cols; first += kPanelColumns) {
     const float* panel = source.data + first * source.depth;
     const Index cols = std::min(kPanelColumns, target.cols - first);
-    for (Index k = 0; k < source.depth; ++k)
-      std::copy_n(panel + k * kPanelColumns, cols, target.row(k) + first);
+    for (Index k = 0; k < source.depth; ++k) {
+      const float* from = panel + k * kPanelColumns;
+      float* to = target.row(k) + first;
+      if (cols == kPanelColumns) {
+        copy_panel_row(from, 1.0f, to);
+      } else {
+        std::copy_n(from, cols, to);
+      }
+    }
   }
 }
 

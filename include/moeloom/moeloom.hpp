@@ -57,11 +57,15 @@
 #include "moeloom/comm/session.hpp"
 
 // Functions on views, and the table that names them.
+#include "moeloom/kernels/causal_conv.hpp"
+#include "moeloom/kernels/delta_gates.hpp"
+#include "moeloom/kernels/delta_rule.hpp"
 #include "moeloom/kernels/elementwise/score_rows.hpp"
 #include "moeloom/kernels/elementwise/vector_math.hpp"
 #include "moeloom/kernels/gmm_policy.hpp"
 #include "moeloom/kernels/grouped_matmul.hpp"
 #include "moeloom/kernels/registry.hpp"
+#include "moeloom/kernels/tile/block_product.hpp"
 #include "moeloom/kernels/top_k.hpp"
 
 // Tokens to experts and back.

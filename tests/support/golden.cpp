@@ -7,6 +7,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <limits>
+#include <set>
+#include <sstream>
 
 namespace moeloom::testing {
 namespace {
@@ -45,31 +47,45 @@ fs::path source_root() {
   return MOELOOM_SOURCE_DIR;
 }
 
-fs::path golden_root() {
-  if (const char* named = std::getenv("MOELOOM_GOLDEN"); named != nullptr && *named != '\0') {
-    if (holds_golden_data(named)) return named;
-    throw IoError(std::string("MOELOOM_GOLDEN=") + named +
-                  ": expected a folder with models, blocks or optim");
+std::vector<fs::path> golden_roots(const char* named) {
+  std::vector<fs::path> roots;
+  if (named != nullptr && *named != '\0') {
+    std::istringstream list(named);
+    for (std::string folder; std::getline(list, folder, ':');) {
+      if (!holds_golden_data(folder))
+        throw IoError(std::string("MOELOOM_GOLDEN=") + named + ": expected models, blocks or optim in " +
+                      (folder.empty() ? "an empty name" : folder));
+      roots.emplace_back(folder);
+    }
+  } else if (const fs::path beside = source_root() / ".." / "shared" / "golden"; holds_golden_data(beside)) {
+    roots.push_back(beside.lexically_normal());
   }
-  const fs::path beside = source_root() / ".." / "shared" / "golden";
-  if (holds_golden_data(beside)) return beside.lexically_normal();
-  const fs::path bundled = source_root() / "tests" / "data" / "golden";
-  if (holds_golden_data(bundled)) return bundled;
-  throw IoError("expected golden data in " + beside.string() + " or " + bundled.string() +
-                ", found none; set MOELOOM_GOLDEN");
+  roots.push_back(source_root() / "tests" / "data" / "golden");
+  return roots;
+}
+
+std::vector<fs::path> golden_cases(const std::string& kind, const CasePredicate& wanted,
+                                   const std::vector<fs::path>& roots) {
+  std::vector<fs::path> cases;
+  std::set<fs::path> names;
+  for (const fs::path& root : roots) {
+    if (!fs::is_directory(root / kind)) continue;
+    for (const fs::directory_entry& entry : fs::directory_iterator(root / kind)) {
+      const bool seen = root == roots.back() && names.contains(entry.path().filename());
+      if (seen || !fs::exists(entry.path() / "meta.json") || (wanted && !wanted(entry.path()))) continue;
+      cases.push_back(entry.path());
+    }
+    for (const fs::path& path : cases) names.insert(path.filename());
+  }
+  if (cases.empty())
+    throw IoError(kind + ": expected golden cases of the kind asked for, found none in " +
+                  std::to_string(roots.size()) + " folders, the last " + roots.back().string());
+  std::ranges::stable_sort(cases, {}, [](const fs::path& path) { return path.filename(); });
+  return cases;
 }
 
 std::vector<fs::path> golden_cases(const std::string& kind, const CasePredicate& wanted) {
-  const fs::path folder = golden_root() / kind;
-  if (!fs::is_directory(folder)) throw IoError(folder.string() + ": expected a folder of golden cases");
-  std::vector<fs::path> cases;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder))
-    if (fs::exists(entry.path() / "meta.json") && (!wanted || wanted(entry.path())))
-      cases.push_back(entry.path());
-  if (cases.empty())
-    throw IoError(folder.string() + ": expected golden cases of the kind asked for, found none");
-  std::ranges::sort(cases);
-  return cases;
+  return golden_cases(kind, wanted, golden_roots(std::getenv("MOELOOM_GOLDEN")));
 }
 
 CasePredicate of_class(std::initializer_list<std::string> classes) {

@@ -20,14 +20,19 @@ inline constexpr double kModelFloor = 0.01;
 /// The source tree that this was built from.
 std::filesystem::path source_root();
 
-/// The folder MOELOOM_GOLDEN names; if that is unset, ../shared/golden beside the source tree, else its own
-/// tests/data/golden. Throws IoError if there is none: a golden test may not pass because nothing was found.
-std::filesystem::path golden_root();
+/// The folders that `named`, the value of MOELOOM_GOLDEN, lists with ':' between them; if it is unset or
+/// empty, ../shared/golden beside the source tree, if that is there. The source's own tests/data/golden comes
+/// last. Throws IoError for a name without golden data.
+std::vector<std::filesystem::path> golden_roots(const char* named);
 
 using CasePredicate = std::function<bool(const std::filesystem::path&)>;
 
-/// Folders of golden_root()/kind ("models", "blocks", "optim") that satisfy the predicate (all, if it is
-/// empty), by name. Throws IoError if no case does.
+/// Cases of a kind ("models", "blocks", "optim") in all roots that satisfy the predicate (all, if it is
+/// empty), by name; of the last root, those whose names no other root has. Throws IoError if no case does: a
+/// golden test may not pass because nothing was found.
+std::vector<std::filesystem::path> golden_cases(const std::string& kind, const CasePredicate& wanted,
+                                                const std::vector<std::filesystem::path>& roots);
+/// The same in the roots that the environment's MOELOOM_GOLDEN gives.
 std::vector<std::filesystem::path> golden_cases(const std::string& kind, const CasePredicate& wanted = {});
 
 /// Cases whose meta.json names one of these reference classes ("Qwen3MoeForCausalLM", "Qwen3RMSNorm", ...).

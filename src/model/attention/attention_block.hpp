@@ -2,11 +2,12 @@
 #pragma once
 
 #include "moeloom/base/stretch.hpp"
+#include "moeloom/kernels/tile/block_product.hpp"
 #include "moeloom/model/attention/attention.hpp"
 
-#include "attention/attention_product.hpp"
-
 namespace moeloom::attention {
+
+using namespace block;
 
 /// Queries whose scores are formed at once; a multiple of kTileRows. Larger blocks form more scores that the
 /// causal limit then discards, smaller ones read the packed keys more often.
@@ -74,24 +75,5 @@ inline void copy_scaled(const float* source, float scale, Index count, float* ta
 }
 /// target = scale * source on the calling thread.
 void copy_scaled(ConstMatrixView source, float scale, MatrixView target);
-
-/// Hands out pieces of a task's memory, each on a cache line of its own.
-class Pieces {
- public:
-  static constexpr Index rounded(Index floats) { return ceil_div(floats, 16) * 16; }
-
-  explicit Pieces(float* memory) : next_(memory) {}
-  Panels panels(Index depth, Index cols) { return {take(Panels::floats(depth, cols)), depth, cols}; }
-  MatrixView matrix(Index rows, Index cols) { return {take(rows * cols), rows, cols}; }
-
- private:
-  float* take(Index floats) {
-    float* piece = next_;
-    next_ += rounded(floats);
-    return piece;
-  }
-
-  float* next_;
-};
 
 }  // namespace moeloom::attention

@@ -4,13 +4,12 @@
 #pragma once
 
 #include "moeloom/kernels/elementwise/vector_math.hpp"
+#include "moeloom/kernels/tile/lanes.hpp"
 
 #include <algorithm>
 #include <bit>
 #include <cstdint>
 #include <limits>
-
-#include "attention/lanes.hpp"
 
 namespace moeloom::softmax {
 

@@ -1,9 +1,25 @@
-#include "attention/attention_product.hpp"
+#include "moeloom/kernels/tile/block_product.hpp"
 
 #include <algorithm>
 
-namespace moeloom::attention {
+#include "tile/transpose.hpp"
+
+namespace moeloom::block {
 namespace {
+
+constexpr Index kLineFloats = 16;
+
+/// The lines in which the next tile's rows have depths [k, k + kLineFloats): short pieces that no hardware
+/// foresees, a row each or, where rows lie side by side, a depth each.
+template <Index Rows>
+[[gnu::always_inline]] inline void ask_for_next(LeftSide a, Index k) {
+  const float* next = a.data + Rows * a.row_stride + k * a.depth_stride;
+  if (a.depth_stride == 1) {
+    for (Index i = 0; i < Rows; ++i) __builtin_prefetch(next + i * a.row_stride);
+  } else {
+    for (Index i = 0; i < kLineFloats; ++i) __builtin_prefetch(next + i * a.depth_stride);
+  }
+}
 
 /// Rows x kPanelColumns elements of c, held in registers over the whole depth: every loop over rows must be
 /// unrolled, or the compiler keeps the sums in memory. Inlined, because handing LeftSide over through memory
@@ -20,8 +36,7 @@ template <Index Rows, Write Mode>
       load(second[i], c + i * c_stride + kLanes);
     }
   }
-#pragma GCC unroll 8
-  for (Index k = 0; k < depth; ++k) {
+  const auto multiply_add = [&](Index k) {
     Vector first_right;
     Vector second_right;
     load(first_right, panel + k * kPanelColumns);
@@ -32,7 +47,14 @@ template <Index Rows, Write Mode>
       first[i] += left[i * a.row_stride] * first_right;
       second[i] += left[i * a.row_stride] * second_right;
     }
+  };
+  Index k = 0;
+  for (; k + kLineFloats <= depth; k += kLineFloats) {
+    ask_for_next<Rows>(a, k);
+#pragma GCC unroll 8
+    for (Index step = 0; step < kLineFloats; ++step) multiply_add(k + step);
   }
+  for (; k < depth; ++k) multiply_add(k);
 #pragma GCC unroll 16
   for (Index i = 0; i < Rows; ++i) {
     store(c + i * c_stride, first[i]);
@@ -57,6 +79,29 @@ void multiply_panel(LeftSide a, Index depth, const float* panel, MatrixView c) {
   if (i < c.rows) last_tile<kTileRows - 1, Mode>(c.rows - i, a, depth, panel, c.row(i), c.stride);
 }
 
+/// A whole row: a copy of a length that is not known is a call.
+void copy_panel_row(const float* from, float scale, float* to) {
+  Vector first, second;
+  load(first, from);
+  load(second, from + kLanes);
+  store(to, scale * first);
+  store(to + kLanes, scale * second);
+}
+
+/// At most eight rows of a source -> as many columns of a panel.
+void transpose_rows(ConstMatrixView source, float scale, float* panel) {
+  Index k = 0;
+  if (source.rows == kTransposed)
+    for (; k + kTransposed <= source.cols; k += kTransposed) {
+      EightRows block;
+      for (Index i = 0; i < kTransposed; ++i) block[i] = load8(source.row(i) + k);
+      transpose(block);
+      for (Index i = 0; i < kTransposed; ++i) store8(scale * block[i], panel + (k + i) * kPanelColumns);
+    }
+  for (; k < source.cols; ++k)
+    for (Index i = 0; i < source.rows; ++i) panel[k * kPanelColumns + i] = scale * source.row(i)[k];
+}
+
 }  // namespace
 
 void pack(ConstMatrixView source, float scale, Panels panels) {
@@ -66,6 +111,10 @@ void pack(ConstMatrixView source, float scale, Panels panels) {
     for (Index k = 0; k < source.rows; ++k) {
       const float* from = source.row(k) + first;
       float* to = panel + k * kPanelColumns;
+      if (cols == kPanelColumns) {
+        copy_panel_row(from, scale, to);
+        continue;
+      }
       for (Index j = 0; j < cols; ++j) to[j] = scale * from[j];
       std::fill(to + cols, to + kPanelColumns, 0.0f);
     }
@@ -77,9 +126,23 @@ void pack_transposed(ConstMatrixView source, float scale, Panels panels) {
     float* panel = panels.data + first * panels.depth;
     const Index cols = std::min(kPanelColumns, source.rows - first);
     if (cols < kPanelColumns) std::fill_n(panel, panels.panel_floats(), 0.0f);
-    for (Index j = 0; j < cols; ++j) {
-      const float* from = source.row(first + j);
-      for (Index k = 0; k < source.cols; ++k) panel[k * kPanelColumns + j] = scale * from[k];
+    for (Index j = 0; j < cols; j += kTransposed)
+      transpose_rows(source.rows_from(first + j, std::min(kTransposed, cols - j)), scale, panel + j);
+  }
+}
+
+void unpack(Panels source, MatrixView target) {
+  for (Index first = 0; first < target.cols; first += kPanelColumns) {
+    const float* panel = source.data + first * source.depth;
+    const Index cols = std::min(kPanelColumns, target.cols - first);
+    for (Index k = 0; k < source.depth; ++k) {
+      const float* from = panel + k * kPanelColumns;
+      float* to = target.row(k) + first;
+      if (cols == kPanelColumns) {
+        copy_panel_row(from, 1.0f, to);
+      } else {
+        std::copy_n(from, cols, to);
+      }
     }
   }
 }
@@ -96,4 +159,9 @@ void multiply(LeftSide a, Index depth, Panels b, MatrixView c, Write mode) {
   }
 }
 
-}  // namespace moeloom::attention
+void multiply(LeftSide a, Index depth, Panels b, Panels c, Write mode) {
+  for (Index first = 0; first < c.cols; first += kPanelColumns)
+    multiply(a, depth, b.cols_after(first), panel(c, first), mode);
+}
+
+}  // namespace moeloom::block

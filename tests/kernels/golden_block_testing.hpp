@@ -1,0 +1,47 @@
+// Golden blocks as matrices, and what a test compares with them.
+#pragma once
+
+#include "moeloom/tensor/matrix.hpp"
+
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "support/golden.hpp"
+#include <gtest/gtest.h>
+
+namespace moeloom::testing {
+
+/// [elements / cols, cols].
+inline Matrix golden_matrix(const GoldenBlock& block, const std::string& tensor, Index cols) {
+  Matrix m(block.tensors.info(tensor).elements() / cols, cols);
+  block.tensors.read(tensor, 0, m.view().flat());
+  return m;
+}
+inline Matrix golden_matrix(const GoldenBlock& block, const std::string& tensor) {
+  return golden_matrix(block, tensor, block.shape(tensor).back());
+}
+
+inline void expect_golden(const GoldenBlock& block, ConstMatrixView got, const std::string& tensor) {
+  const double tolerance = tensor.starts_with("grad.") ? 2e-5 : 1e-5;
+  const Matrix whole = Matrix::copy_of(got);
+  EXPECT_LE(golden_error(whole.view().flat(), doubles_in(block.tensors, tensor), kBlockFloor), tolerance)
+      << block.name << ' ' << tensor;
+}
+
+/// body(block) of every case of these reference classes; says how many there were.
+template <typename Body>
+void for_each_golden_block(std::initializer_list<std::string> classes, Body&& body) {
+  const auto cases = golden_cases("blocks", of_class(classes));
+  for (const auto& folder : cases) body(GoldenBlock(folder));
+  std::cout << cases.size() << " blocks of " << *classes.begin() << " compared\n";
+}
+
+/// Segments of sequences of one length.
+inline std::vector<Index> even_segments(Index sequences, Index length) {
+  std::vector<Index> offsets;
+  for (Index s = 0; s <= sequences; ++s) offsets.push_back(s * length);
+  return offsets;
+}
+
+}  // namespace moeloom::testing

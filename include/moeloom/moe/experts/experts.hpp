@@ -83,6 +83,10 @@ struct ExpertActivations {
   Matrix replica_down = {};          // [S*D, F]
   Matrix replica_gate_up_bias = {};  // [S, 2F]
   Matrix replica_down_bias = {};     // [S, D]
+  Index replica_elements() const {
+    return replica_gate_up.capacity() + replica_down.capacity() + replica_gate_up_bias.capacity() +
+           replica_down_bias.capacity();
+  }
 };
 
 /// Buffers that no layer keeps; one set serves every layer.

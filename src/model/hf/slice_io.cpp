@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "hf/mxfp4.hpp"
+
 namespace moeloom {
 namespace {
 
@@ -71,6 +73,7 @@ Index place_in_file(const HfSlice& slice, Index cols, Index i) {
 }
 
 void read_slice(const SafetensorsFolder& folder, const HfSlice& slice, MatrixView rows) {
+  if (is_in_mxfp4(folder, slice.name)) return read_mxfp4(folder, slice, rows);
   if (slice.layout == SliceLayout::kRows) return folder.read(slice.name, slice.source_begin, rows.flat());
   read_transposed(folder.file_of(slice.name), slice, rows);
 }

@@ -329,9 +329,7 @@ ComputeWeights Decoder::compute_weights() const {
 Index Decoder::replica_bytes() const {
   Index elements = experts_.replica_sums();
   for (const DecoderLayer& layer : layers_)
-    if (layer.moe() != nullptr)
-      elements +=
-          layer.moe()->experts.replica_gate_up.capacity() + layer.moe()->experts.replica_down.capacity();
+    if (layer.moe() != nullptr) elements += layer.moe()->experts.replica_elements();
   return elements * static_cast<Index>(sizeof(float));
 }
 

@@ -2,8 +2,24 @@
 
 #include "moeloom/base/errors.hpp"
 
+#include <algorithm>
+
 namespace moeloom {
 namespace {
+
+/// Biases of `experts` experts, a row each, if there are any; a frozen one has no gradient.
+ExpertBiases biases_of(const ParameterStore& store, Index experts, const std::string& gate_up,
+                       const std::string& down) {
+  const auto rows_of = [&](MatrixView numbers) {
+    const Index each = numbers.size() / std::max<Index>(experts, 1);
+    return MatrixView(numbers.data, numbers.size() == 0 ? 0 : experts, each);
+  };
+  const auto gradient_of = [&](const Parameter& bias) {
+    return bias.spec.frozen ? MatrixView() : rows_of(bias.grad);
+  };
+  const Parameter &first = store.find(gate_up), &second = store.find(down);
+  return {rows_of(first.value), rows_of(second.value), gradient_of(first), gradient_of(second)};
+}
 
 SharedExpertWeights shared_weights(const MoeSpec& spec, const ParameterStore& store) {
   const Parameter& gate_up = store.find(spec.prefix + "shared_expert.gate_up_proj.weight");
@@ -14,6 +30,9 @@ SharedExpertWeights shared_weights(const MoeSpec& spec, const ParameterStore& st
                               .d_down = down.grad,
                               .activation = spec.activation,
                               .sums = store.sums(Placement::kWorld)};
+  if (spec.shared->bias)
+    weights.biases = biases_of(store, 1, spec.prefix + "shared_expert.gate_up_proj.bias",
+                               spec.prefix + "shared_expert.down_proj.bias");
   if (!spec.shared->gated) return weights;
   const Parameter& gate = store.find(spec.prefix + "shared_expert_gate.weight");
   weights.gate = gate.value;
@@ -39,6 +58,14 @@ MoeLayer make_moe(const MoeSpec& spec, const ParameterStore& store, Index layer,
                                  .activation = spec.activation,
                                  .sums = store.sums(Placement::kExperts)},
                      .sums = store.sums(Placement::kWorld)};
+  if (spec.expert_bias)
+    weights.experts.biases = biases_of(store, gate_up.spec.groups, spec.prefix + "experts.gate_up_proj_bias",
+                                       spec.prefix + "experts.down_proj_bias");
+  if (spec.router_bias) {
+    const Parameter& bias = store.find(spec.prefix + "gate.bias");
+    weights.router_bias = bias.value.flat();
+    if (!bias.spec.frozen) weights.d_router_bias = bias.grad.flat();
+  }
   if (spec.shared) weights.shared = shared_weights(spec, store);
   return MoeLayer(weights, settings, layer, routing);
 }

@@ -14,6 +14,11 @@ Index whole_lines(Index floats) {
   return ceil_div(floats, kFloatsPerCacheLine) * kFloatsPerCacheLine;
 }
 
+/// Biases of experts are products of their own, which are left out as those of matrices are.
+bool has_unread_gradient(const ParameterSpec& spec) {
+  return spec.frozen && !spec.is_matrix && spec.placement == Placement::kWorld;
+}
+
 }  // namespace
 
 ParameterStore::ParameterStore(std::vector<ParameterSpec> specs, std::shared_ptr<NodeMemory> experts_in,
@@ -25,7 +30,7 @@ ParameterStore::ParameterStore(std::vector<ParameterSpec> specs, std::shared_ptr
     Arena& home = arena(spec.placement);
     home.size += spec.rows * spec.cols;
     if (!spec.frozen) home.trained += spec.rows * spec.cols;
-    if (spec.frozen && !spec.is_matrix)
+    if (has_unread_gradient(spec))
       longest_frozen_vector = std::max(longest_frozen_vector, spec.rows * spec.cols);
   }
   unread_ = Matrix(1, longest_frozen_vector);
@@ -55,8 +60,8 @@ void ParameterStore::place(ParameterSpec spec, Index& offset) {
   Arena& home = arena(spec.placement);
   MatrixView grad(home.gradients.data() + offset, spec.rows, spec.cols);
   if (spec.frozen)
-    grad =
-        spec.is_matrix ? MatrixView(nullptr, 0, spec.cols) : MatrixView(unread_.row(0), spec.rows, spec.cols);
+    grad = has_unread_gradient(spec) ? MatrixView(unread_.row(0), spec.rows, spec.cols)
+                                     : MatrixView(nullptr, 0, spec.cols);
   const MatrixView value(home.values.data() + offset, spec.rows, spec.cols);
   const Index begin = std::exchange(offset, offset + value.size());
   parameters_.push_back({std::move(spec), begin, value, grad});

@@ -169,7 +169,7 @@ double reduction_scratch(const std::vector<ParameterSpec>& specs, const MeshShap
 double packed_bytes(const std::vector<ParameterSpec>& specs, DType element) {
   double bytes = 0;
   for (const ParameterSpec& spec : specs)
-    if (spec.placement == Placement::kExperts)
+    if (spec.placement == Placement::kExperts && spec.is_matrix)
       bytes += (element == DType::kBF16 ? 1 : 2) * array(spec.rows * spec.cols);
   return bytes;
 }
@@ -224,9 +224,14 @@ double replica_bytes(const ModelConfig& config, const std::vector<ParameterSpec>
     const LayerSpec spec = config.layer(layer);
     if (!spec.moe) continue;
     const Index matrix = spec.moe->hidden_size * spec.moe->width;
+    const Index hidden_bias = spec.moe->expert_bias ? spec.moe->hidden_size : 0;
+    const Index inter_bias = spec.moe->expert_bias ? 2 * spec.moe->width : 0;
     weights += array(resident * 2 * matrix) + array(resident * matrix);
+    weights += array(resident * inter_bias) + array(resident * hidden_bias);
     weights += 2 * array(atoms, kIndex) + 2 * array(atoms, sizeof(std::int32_t));  // ReplicaPlan's
-    if (trains) sums = std::max(sums, array(most_branches(resident, mesh.ep) * 3 * matrix));
+    if (trains)
+      sums =
+          std::max(sums, array(most_branches(resident, mesh.ep) * (3 * matrix + inter_bias + hidden_bias)));
   }
   return weights + sums;
 }

@@ -76,19 +76,22 @@ TEST(ParameterSpecs, SlicesCoverEachRowOnce) {
 void mark(const ParameterSpec& spec, const HfSlice& slice, std::vector<int>& seen) {
   for (Index row = 0; row < slice.rows; ++row)
     for (Index col = 0; col < spec.cols; ++col) {
+      const Index half = slice.rows / 2;
+      const Index in_column = slice.layout == SliceLayout::kInterleaved ? 2 * (row % half) + row / half : row;
       const Index place =
-          slice.layout == SliceLayout::kTransposed ? col * slice.shape.back() + row : row * spec.cols + col;
+          slice.layout == SliceLayout::kRows ? row * spec.cols + col : col * slice.shape.back() + in_column;
       ++seen.at(static_cast<std::size_t>(slice.source_begin + place));
     }
 }
 
 TEST(ParameterSpecs, CoverEachElementOfStackedExpertsOnce) {
-  for (const ExpertLayout layout : {ExpertLayout::kStacked, ExpertLayout::kStackedTransposed})
+  for (const ExpertLayout layout :
+       {ExpertLayout::kStacked, ExpertLayout::kStackedTransposed, ExpertLayout::kStackedInterleaved})
     for (const Index width : {4, 6, 8}) {  // 2F = D, and F = D
       ModelConfig config = testing::small_config();
       config.moe_intermediate_size = width;
       config.names.experts = layout;
-      const bool transposed = layout == ExpertLayout::kStackedTransposed;
+      const bool transposed = layout != ExpertLayout::kStacked;
       std::map<std::string, std::vector<int>> seen;
       for (const ExpertRange experts : {ExpertRange{0, 2}, ExpertRange{2, 3}})
         for (const ParameterSpec& spec : parameter_specs(config, experts)) {

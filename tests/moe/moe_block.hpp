@@ -17,12 +17,17 @@ namespace moeloom::testing {
 
 /// The same for weights and for their gradients; each rank takes its experts.
 struct BlockWeights {
-  Matrix router = {};          // [E, D]
-  Matrix gate_up = {};         // [E*2F, D]
-  Matrix down = {};            // [E*D, F]
-  Matrix shared_gate_up = {};  // [2S, D]; without rows, like down: no shared expert
-  Matrix shared_down = {};     // [D, S]
-  Matrix shared_gate = {};     // [1, D]; without rows: not gated
+  Matrix router = {};               // [E, D]
+  Matrix gate_up = {};              // [E*2F, D]
+  Matrix down = {};                 // [E*D, F]
+  Matrix shared_gate_up = {};       // [2S, D]; without rows, like down: no shared expert
+  Matrix shared_down = {};          // [D, S]
+  Matrix shared_gate = {};          // [1, D]; without rows: not gated
+  Matrix router_bias = {};          // [1, E]; without rows, like those of experts: there is none
+  Matrix gate_up_bias = {};         // [E, 2F]
+  Matrix down_bias = {};            // [E, D]
+  Matrix shared_gate_up_bias = {};  // [1, 2S]
+  Matrix shared_down_bias = {};     // [1, D]
   GatedActivation activation = {};
 
   Index experts() const { return router.rows(); }
@@ -34,6 +39,7 @@ struct RandomBlock {
   Index hidden, inter, shared = 0;
   bool shared_gated = false;
   GatedActivation activation = {};
+  bool biases = false;  // wherever there can be one
 
   BlockWeights weights(Index experts, std::uint64_t seed) const {
     BlockWeights w{.router = random_matrix(experts, hidden, seed),
@@ -43,6 +49,12 @@ struct RandomBlock {
     if (shared > 0) w.shared_gate_up = random_matrix(2 * shared, hidden, seed + 3, 0.4);
     if (shared > 0) w.shared_down = random_matrix(hidden, shared, seed + 4, 0.4);
     if (shared_gated) w.shared_gate = random_matrix(1, hidden, seed + 5);
+    if (!biases) return w;
+    w.router_bias = random_matrix(1, experts, seed + 6);
+    w.gate_up_bias = random_matrix(experts, 2 * inter, seed + 7);
+    w.down_bias = random_matrix(experts, hidden, seed + 8);
+    if (shared > 0) w.shared_gate_up_bias = random_matrix(1, 2 * shared, seed + 9);
+    if (shared > 0) w.shared_down_bias = random_matrix(1, hidden, seed + 10);
     return w;
   }
 };
@@ -81,7 +93,7 @@ inline Matrix sum_over(const Communicator& comm, ConstMatrixView mine) {
 }
 
 /// One rank's part of a block spread over `ep`. Weights named in `frozen` ("router", "gate_up", "down",
-/// "shared_gate_up", "shared_down", "shared_gate") have no gradient.
+/// "shared_gate_up", "shared_down", "shared_gate", and biases, "router_bias", ...) have no gradient.
 class Block {
  public:
   Block(const Communicator& ep, const RouterSettings& router, const BlockWeights& whole, KernelTable kernels,
@@ -95,13 +107,24 @@ class Block {
                  .shared_gate_up = Matrix::copy_of(whole.shared_gate_up),
                  .shared_down = Matrix::copy_of(whole.shared_down),
                  .shared_gate = Matrix::copy_of(whole.shared_gate),
+                 .router_bias = Matrix::copy_of(whole.router_bias),
+                 .gate_up_bias = part(whole.gate_up_bias, 1),
+                 .down_bias = part(whole.down_bias, 1),
+                 .shared_gate_up_bias = Matrix::copy_of(whole.shared_gate_up_bias),
+                 .shared_down_bias = Matrix::copy_of(whole.shared_down_bias),
                  .activation = whole.activation},
         gradients_{.router = zeros(weights_.router, frozen.contains("router")),
                    .gate_up = zeros(weights_.gate_up, frozen.contains("gate_up")),
                    .down = zeros(weights_.down, frozen.contains("down")),
                    .shared_gate_up = zeros(weights_.shared_gate_up, frozen.contains("shared_gate_up")),
                    .shared_down = zeros(weights_.shared_down, frozen.contains("shared_down")),
-                   .shared_gate = zeros(weights_.shared_gate, frozen.contains("shared_gate"))},
+                   .shared_gate = zeros(weights_.shared_gate, frozen.contains("shared_gate")),
+                   .router_bias = zeros(weights_.router_bias, frozen.contains("router_bias")),
+                   .gate_up_bias = zeros(weights_.gate_up_bias, frozen.contains("gate_up_bias")),
+                   .down_bias = zeros(weights_.down_bias, frozen.contains("down_bias")),
+                   .shared_gate_up_bias =
+                       zeros(weights_.shared_gate_up_bias, frozen.contains("shared_gate_up_bias")),
+                   .shared_down_bias = zeros(weights_.shared_down_bias, frozen.contains("shared_down_bias"))},
         layer_(views(), router),
         dispatcher_(ep, whole.experts(), dispatcher),
         experts_(dispatcher) {}
@@ -144,6 +167,7 @@ class Block {
 
  private:
   Matrix part(const Matrix& stacked, Index rows_each) const {
+    if (stacked.rows() == 0) return Matrix();
     return Matrix::copy_of(stacked.view().rows_from(held_.begin * rows_each, held_.count * rows_each));
   }
   static Matrix zeros(const Matrix& weight, bool frozen) {
@@ -158,7 +182,13 @@ class Block {
                                    .down = weights_.down,
                                    .d_gate_up = gradients_.gate_up,
                                    .d_down = gradients_.down,
-                                   .activation = weights_.activation}};
+                                   .activation = weights_.activation,
+                                   .biases = {.gate_up = weights_.gate_up_bias,
+                                              .down = weights_.down_bias,
+                                              .d_gate_up = gradients_.gate_up_bias,
+                                              .d_down = gradients_.down_bias}},
+                       .router_bias = weights_.router_bias.view().flat(),
+                       .d_router_bias = gradients_.router_bias.view().flat()};
     if (weights_.shared_down.rows() > 0)
       weights.shared = {.gate_up = weights_.shared_gate_up,
                         .down = weights_.shared_down,
@@ -166,7 +196,11 @@ class Block {
                         .d_gate_up = gradients_.shared_gate_up,
                         .d_down = gradients_.shared_down,
                         .d_gate = gradients_.shared_gate,
-                        .activation = weights_.activation};
+                        .activation = weights_.activation,
+                        .biases = {.gate_up = weights_.shared_gate_up_bias,
+                                   .down = weights_.shared_down_bias,
+                                   .d_gate_up = gradients_.shared_gate_up_bias,
+                                   .d_down = gradients_.shared_down_bias}};
     return weights;
   }
 

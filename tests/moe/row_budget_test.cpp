@@ -44,8 +44,10 @@ void expect_as_whole(Load load, const RandomBlock& shape, Index budget, Dispatch
                      const Communicator& ep) {
   const BlockWeights weights = weights_of(load, shape);
   const Matrix hidden = tokens_of(load, shape.hidden), upstream = random_matrix(kTokens, shape.hidden, 39);
-  Block whole(ep, softmax_router(kExperts, kTopK), weights, testing::block_kernels(true), {}, dispatcher);
-  Block sliced(ep, softmax_router(kExperts, kTopK), weights, testing::block_kernels(true), {}, dispatcher);
+  RouterSettings router = softmax_router(kExperts, kTopK);
+  router.weight_on_input = shape.biases;  // where a backward changes the rows that it read
+  Block whole(ep, router, weights, testing::block_kernels(true), {}, dispatcher);
+  Block sliced(ep, router, weights, testing::block_kernels(true), {}, dispatcher);
   sliced.row_budget = budget;
   for (Block* block : {&whole, &sliced}) block->run(stretch(hidden, ep), stretch(upstream, ep));
   EXPECT_EQ(whole.slices(), 1);
@@ -56,6 +58,8 @@ void expect_as_whole(Load load, const RandomBlock& shape, Index budget, Dispatch
     ASSERT_EQ(sliced.d_hidden.view().data[i], whole.d_hidden.view().data[i]) << "d_hidden " << i;
   expect_near(sliced.gradients().gate_up, whole.gradients().gate_up, "gate_up");
   expect_near(sliced.gradients().down, whole.gradients().down, "down");
+  expect_near(sliced.gradients().gate_up_bias, whole.gradients().gate_up_bias, "gate_up_bias");
+  expect_near(sliced.gradients().down_bias, whole.gradients().down_bias, "down_bias");
   for (Index i = 0; i < whole.gradients().router.view().size(); ++i)
     ASSERT_EQ(sliced.gradients().router.view().data[i], whole.gradients().router.view().data[i]);
 }
@@ -64,7 +68,8 @@ TEST(RowBudget, ALayerInSlicesIsTheWholeLayer) {
   const Communicator world = Communicator::world();
   const Communicator ep = testing::largest_ep(world, kExperts);
   for (const Load load : {Load::kUsual, Load::kOneExpertTakesAll})
-    for (const RandomBlock& shape : {RandomBlock{24, 20}, RandomBlock{24, 20, 12, true}})
+    for (const RandomBlock& shape :
+         {RandomBlock{24, 20}, RandomBlock{24, 20, 12, true}, RandomBlock{24, 20, 12, true, {}, true}})
       for (const Index budget : {Index{25}, kTokens / 2 / ep.size()}) {
         SCOPED_TRACE(std::to_string(budget));
         expect_as_whole(load, shape, budget, {}, ep);

@@ -13,13 +13,16 @@ namespace moeloom::testing {
 /// A slice's rows [rows, cols] as the parameter has them, from a file of the checkpoint's layout.
 inline std::vector<float> slice_values(const SafetensorsFile& file, const HfSlice& slice, Index cols) {
   const std::vector<float> tensor = file.floats(slice.name);
-  const bool transposed = slice.layout == SliceLayout::kTransposed;
+  const bool transposed = slice.layout != SliceLayout::kRows;
+  const bool alternates = slice.layout == SliceLayout::kInterleaved;  // gate 0, up 0, gate 1, up 1, ...
   const Index row_step = transposed ? 1 : cols;
   const Index col_step = transposed ? slice.shape.back() : 1;
   std::vector<float> values;
   for (Index r = 0; r < slice.rows; ++r)
-    for (Index c = 0; c < cols; ++c)
-      values.push_back(tensor.at(at(slice.source_begin + r * row_step + c * col_step)));
+    for (Index c = 0; c < cols; ++c) {
+      const Index row = alternates ? 2 * (r % (slice.rows / 2)) + r / (slice.rows / 2) : r;
+      values.push_back(tensor.at(at(slice.source_begin + row * row_step + c * col_step)));
+    }
   return values;
 }
 

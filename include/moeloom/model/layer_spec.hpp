@@ -77,14 +77,15 @@ struct MlpSpec {
 };
 
 /// An MLP that every token visits, behind `prefix` of the block: shared_expert.gate_up_proj.weight,
-/// shared_expert.down_proj.weight and, if gated, shared_expert_gate.weight [1, D].
+/// shared_expert.down_proj.weight, .bias of either and, if gated, shared_expert_gate.weight [1, D].
 struct SharedExpertSpec {
   Index width = 0;
   bool gated = false;  // times sigmoid(shared_expert_gate x)
+  bool bias = false;
 };
 
-/// Parameters behind `prefix`: gate.weight, gate.e_score_correction_bias, experts.gate_up_proj,
-/// experts.down_proj.
+/// Parameters behind `prefix`: gate.weight, gate.bias, gate.e_score_correction_bias, experts.gate_up_proj,
+/// experts.down_proj, experts.gate_up_proj_bias, experts.down_proj_bias.
 struct MoeSpec {
   std::string prefix;  // "model.layers.0.mlp."
   Index hidden_size = 0;
@@ -92,6 +93,8 @@ struct MoeSpec {
   GatedActivation activation;
   RouterSettings router;         // without the bias itself, which is a parameter
   bool correction_bias = false;  // the router has one
+  bool router_bias = false;      // of the logits
+  bool expert_bias = false;      // of both products of every expert
   std::optional<SharedExpertSpec> shared = {};
 };
 

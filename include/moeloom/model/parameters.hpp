@@ -34,6 +34,7 @@ enum class Init { kNormal, kOnes, kZeros };
 enum class SliceLayout {
   kRows,        // one row after the other
   kTransposed,  // one column after the other, shape.back() elements apart
+  kInterleaved  // the same; in a column the first half of the rows alternates with the second
 };
 
 /// A tensor of the checkpoint, or a part of one, that is some rows of a parameter.
@@ -69,8 +70,8 @@ struct Parameter {
   ParameterSpec spec;
   Index offset = 0;  // floats from the start of its arena
   MatrixView value;
-  /// Of a frozen matrix without rows, so that its product can be left out. A frozen vector has one that
-  /// nobody reads: it comes with the gradient of the layer's input.
+  /// Of a frozen matrix without rows, so that its product can be left out, and of experts' frozen biases. A
+  /// frozen vector of all ranks has one that nobody reads: it comes with the gradient of the layer's input.
   MatrixView grad;
 };
 

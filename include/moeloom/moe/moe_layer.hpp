@@ -20,7 +20,9 @@ struct MoeWeights {
   MatrixView d_router;  // without rows: frozen, not computed
   ExpertShard experts;
   std::optional<SharedExpertWeights> shared = std::nullopt;
-  ExactSums* sums = nullptr;  // that d_router is a leaf of
+  ExactSums* sums = nullptr;                // that the router's gradients are leaves of
+  std::span<const float> router_bias = {};  // [E], or empty
+  std::span<float> d_router_bias = {};      // empty: frozen, not computed
 };
 
 /// What a forward leaves for its backward and for those who look in from outside.

@@ -56,6 +56,8 @@ std::string layout_text(ExpertLayout layout) {
       return "stacked, [E, 2F, D]";
     case ExpertLayout::kStackedTransposed:
       return "stacked, [E, D, 2F]";
+    case ExpertLayout::kStackedInterleaved:
+      return "stacked, [E, D, 2F], gate and up in turn";
   }
   return {};
 }

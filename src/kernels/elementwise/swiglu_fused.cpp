@@ -189,31 +189,67 @@ void sparse_forward(float z, ConstMatrixView gate_up, std::span<const float> row
   });
 }
 
-/// gate and up of a row times its scale -> scaled [2 width].
-void scale_inputs(const float* gate_up, float scale, Index width, float* scaled) {
+/// What stands between gate and up of a row and act(gate) * up: a scale of both, limits, and numbers that
+/// become one on either side, since act(alpha g) / alpha * u = act(alpha g) * (u / alpha).
+struct Inputs {
+  float scale, alpha, over_alpha, limit, up_offset;
+
+  Inputs(const GatedActivation& activation, float row_scale)
+      : scale(activation.scale_on == RowScaleOn::kInputs ? row_scale : 1.0f),
+        alpha(activation.alpha),
+        over_alpha(1 / activation.alpha),
+        limit(activation.limit),
+        up_offset(activation.up_offset) {}
+};
+
+// Comparisons are false for NaN, which therefore passes.
+
+void prepare_inputs(const float* gate, const Inputs& inputs, Index width, float* prepared) {
+  const auto [scale, alpha, over_alpha, limit, up_offset] = inputs;
+  const float* up = gate + width;
 #pragma omp simd
-  for (Index j = 0; j < 2 * width; ++j) scaled[j] = scale * gate_up[j];
+  for (Index j = 0; j < width; ++j) {
+    const float scaled_gate = scale * gate[j], scaled_up = scale * up[j];
+    const float above = scaled_up < -limit ? -limit : scaled_up;
+    prepared[j] = alpha * (scaled_gate > limit ? limit : scaled_gate);
+    prepared[width + j] = ((above > limit ? limit : above) + up_offset) * over_alpha;
+  }
 }
 
-/// <d_scaled, gate_up>, the scale's gradient; d_gate_up = scale d_scaled, and may be gate_up.
-float unscale_gradients(const float* d_scaled, const float* gate_up, float scale, Index width,
-                        float* d_gate_up) {
+/// From the gradients of prepared inputs to those of gate and up, which may be gate's own memory. Returns
+/// their scale's.
+float unprepare_gradients(const float* d_prepared, const float* gate, const Inputs& inputs, Index width,
+                          float* d_gate) {
+  const auto [scale, alpha, over_alpha, limit, up_offset] = inputs;
+  const float *up = gate + width, *d_prepared_up = d_prepared + width;
+  float* d_up = d_gate + width;
   float d_scale = 0;
 #pragma omp simd reduction(+ : d_scale)
-  for (Index j = 0; j < 2 * width; ++j) {
-    d_scale += d_scaled[j] * gate_up[j];
-    d_gate_up[j] = scale * d_scaled[j];
+  for (Index j = 0; j < width; ++j) {
+    const float plain_gate = gate[j], plain_up = up[j];
+    const float d_scaled_gate = scale * plain_gate > limit ? 0.0f : alpha * d_prepared[j];
+    const bool is_clamped = scale * plain_up > limit || scale * plain_up < -limit;
+    const float d_scaled_up = is_clamped ? 0.0f : over_alpha * d_prepared_up[j];
+    d_scale += d_scaled_gate * plain_gate + d_scaled_up * plain_up;
+    d_gate[j] = scale * d_scaled_gate;
+    d_up[j] = scale * d_scaled_up;
   }
   return d_scale;
 }
 
+float result_scale(const GatedActivation& activation, float row_scale) {
+  return activation.scale_on == RowScaleOn::kResult ? row_scale : 1.0f;
+}
+
 template <Activation kAct, typename Number>
-void scaled_forward(ConstMatrixView gate_up, std::span<const float> row_scale, BasicView<Number> activated) {
+void prepared_forward(const GatedActivation& activation, ConstMatrixView gate_up,
+                      std::span<const float> row_scale, BasicView<Number> activated) {
   const Index width = activated.cols;
   for_each_row(activated.rows, width, [&](Index i, Matrix& scratch) {
-    float* scaled = scratch.row(0);
-    scale_inputs(gate_up.row(i), swiglu::scale_of(row_scale, i), width, scaled);
-    forward_row<kAct>(scaled, scaled + width, 1.0f, width, activated.row(i));
+    const float scale = swiglu::scale_of(row_scale, i);
+    float* prepared = scratch.row(0);
+    prepare_inputs(gate_up.row(i), Inputs(activation, scale), width, prepared);
+    forward_row<kAct>(prepared, prepared + width, result_scale(activation, scale), width, activated.row(i));
   });
 }
 
@@ -227,8 +263,8 @@ void forward(const GatedActivation& activation, ConstMatrixView gate_up, std::sp
   with_activation(activation.act, [&](auto act) {
     std::visit(
         [&](auto view) {
-          if (activation.scale_on == RowScaleOn::kInputs)
-            return scaled_forward<act()>(gate_up, row_scale, view);
+          if (!activation.takes_inputs_as_they_are())
+            return prepared_forward<act()>(activation, gate_up, row_scale, view);
           if (activation.sparsity == 0) return dense_forward<act()>(gate_up, row_scale, view);
           sparse_forward<act()>(quantile_of(activation), gate_up, row_scale, view);
         },
@@ -275,15 +311,20 @@ void dense_backward(const BackwardRows& rows, BasicView<GradNumber> d_gate_up, B
 }
 
 template <Activation kAct, typename GradNumber, typename Number>
-void scaled_backward(const BackwardRows& rows, BasicView<GradNumber> d_gate_up, BasicView<Number> activated) {
+void prepared_backward(const GatedActivation& activation, const BackwardRows& rows,
+                       BasicView<GradNumber> d_gate_up, BasicView<Number> activated) {
   const Index width = activated.cols;
   for_each_result(d_gate_up, activated, [&](Index i, float* d_gate, float* result, Matrix& scratch) {
     const float *gate_up = rows.gate_up.row(i), *grad = rows.d_activated.row(i);
     const float scale = swiglu::scale_of(rows.row_scale, i);
-    float *scaled = scratch.row(0), *d_scaled = scratch.row(2);
-    scale_inputs(gate_up, scale, width, scaled);
-    backward_row<kAct>(scaled, scaled + width, grad, 1.0f, width, d_scaled, d_scaled + width, result);
-    rows.set_d_scale(i, unscale_gradients(d_scaled, gate_up, scale, width, d_gate));
+    const Inputs inputs(activation, scale);
+    float *prepared = scratch.row(0), *d_prepared = scratch.row(2);
+    prepare_inputs(gate_up, inputs, width, prepared);
+    const float of_result =
+        backward_row<kAct>(prepared, prepared + width, grad, result_scale(activation, scale), width,
+                           d_prepared, d_prepared + width, result);
+    const float of_inputs = unprepare_gradients(d_prepared, gate_up, inputs, width, d_gate);
+    rows.set_d_scale(i, activation.scale_on == RowScaleOn::kInputs ? of_inputs : of_result);
   });
 }
 
@@ -310,8 +351,8 @@ void backward(const GatedActivation& activation, ConstMatrixView gate_up, std::s
   with_activation(activation.act, [&](auto act) {
     std::visit(
         [&](auto grad_view, auto view) {
-          if (activation.scale_on == RowScaleOn::kInputs)
-            return scaled_backward<act()>(rows, grad_view, view);
+          if (!activation.takes_inputs_as_they_are())
+            return prepared_backward<act()>(activation, rows, grad_view, view);
           if (activation.sparsity == 0) return dense_backward<act()>(rows, grad_view, view);
           sparse_backward<act()>(quantile_of(activation), rows, grad_view, view);
         },

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numbers>
 #include <vector>
 
@@ -7,6 +8,8 @@
 
 namespace moeloom {
 namespace {
+
+constexpr double kLowest = -std::numeric_limits<double>::infinity();  // of a gate
 
 struct ValueSlope {
   double value;
@@ -81,6 +84,22 @@ void uncut_gradient(const Gate& cut, std::vector<double>& d_gate) {
   for (std::size_t j = 0; j < d_gate.size(); ++j) d_gate[j] -= sum / width * (1 + cut.z * cut.deviations[j]);
 }
 
+/// An input kept in [low, limit], and whether it was there.
+struct Kept {
+  double value;
+  double slope;
+};
+Kept keep(double x, double low, double limit) {
+  if (x < low || x > limit) return {std::clamp(x, low, limit), 0};
+  return {x, 1};
+}
+
+/// act(alpha gate) / alpha and its slope.
+ValueSlope value_slope(const GatedActivation& activation, double gate) {
+  const ValueSlope act = value_slope(activation.act, activation.alpha * gate);
+  return {act.value / activation.alpha, act.slope};
+}
+
 /// What a row's scale multiplies, and 1 for the other.
 struct Scales {
   double inputs = 1;
@@ -95,13 +114,14 @@ void forward(const GatedActivation& activation, ConstMatrixView gate_up, std::sp
              Rows activated) {
   swiglu::check_forward(activation, gate_up, row_scale, activated);
   const Index width = gate_up.cols / 2;
+  const double limit = activation.limit;
   for (Index i = 0; i < gate_up.rows; ++i) {
     const Gate gate = cut_gate(activation, gate_up.row(i), width);
     const auto [inputs, result] = scales_of(activation, row_scale, i);
     for (Index j = 0; j < width; ++j) {
-      const double up = inputs * gate_up(i, width + j);
-      const double act = value_slope(activation.act, inputs * gate.values[static_cast<std::size_t>(j)]).value;
-      set(activated, i, j, static_cast<float>(result * act * up));
+      const double up = keep(inputs * gate_up(i, width + j), -limit, limit).value + activation.up_offset;
+      const double kept = keep(inputs * gate.values[at(j)], kLowest, limit).value;
+      set(activated, i, j, static_cast<float>(result * value_slope(activation, kept).value * up));
     }
   }
 }
@@ -111,21 +131,25 @@ void backward(const GatedActivation& activation, ConstMatrixView gate_up, std::s
   swiglu::check_backward(activation, gate_up, row_scale, d_activated, results);
   const auto& [d_gate_up, d_row_scale, activated] = results;
   const Index width = d_activated.cols;
-  std::vector<double> d_gate(static_cast<std::size_t>(width));
+  const double limit = activation.limit;
+  std::vector<double> d_gate(at(width));
   for (Index i = 0; i < gate_up.rows; ++i) {
     const Gate gate = cut_gate(activation, gate_up.row(i), width);
     const auto [inputs, result] = scales_of(activation, row_scale, i);
     double d_scale = 0;
     for (Index j = 0; j < width; ++j) {
-      const auto at = static_cast<std::size_t>(j);
-      const ValueSlope act = value_slope(activation.act, inputs * gate.values[at]);
-      const double plain_up = gate_up(i, width + j), up = inputs * plain_up;
+      const double plain_gate = gate.values[at(j)], plain_up = gate_up(i, width + j);
+      const Kept kept_gate = keep(inputs * plain_gate, kLowest, limit);
+      const Kept kept_up = keep(inputs * plain_up, -limit, limit);
+      const ValueSlope act = value_slope(activation, kept_gate.value);
+      const double up = kept_up.value + activation.up_offset;
       const double grad = d_activated(i, j);
-      const double d_scaled_gate = grad * up * act.slope, d_scaled_up = grad * act.value;
+      const double d_scaled_gate = grad * up * act.slope * kept_gate.slope;
+      const double d_scaled_up = grad * act.value * kept_up.slope;
       d_scale += activation.scale_on == RowScaleOn::kInputs
-                     ? d_scaled_gate * gate.values[at] + d_scaled_up * plain_up
+                     ? d_scaled_gate * plain_gate + d_scaled_up * plain_up
                      : grad * act.value * up;
-      d_gate[at] = inputs * result * d_scaled_gate;
+      d_gate[at(j)] = inputs * result * d_scaled_gate;
       set(d_gate_up, i, width + j, static_cast<float>(inputs * result * d_scaled_up));
       set(activated, i, j, static_cast<float>(result * act.value * up));
     }

@@ -38,8 +38,10 @@ FilePrefix prefix_in(const Names& names, const FilePrefix& own) {
 }
 
 ExpertLayout layout_in(const Names& names, const MoeRule& rule) {
-  if (any_contains(names, ".experts.gate_up_proj"))
+  if (any_contains(names, "." + rule.stack.gate_up)) {
+    if (rule.interleaved) return ExpertLayout::kStackedInterleaved;
     return rule.transposed ? ExpertLayout::kStackedTransposed : ExpertLayout::kStacked;
+  }
   return any_contains(names, ".experts.0.") ? ExpertLayout::kList : rule.layout;
 }
 

@@ -28,7 +28,22 @@ LayoutNames names_of(const std::string& model_type) {
         {"model_type " + model_type +
          ": transformers reads its experts as stacks [E, D, 2F] alone, neither as a list nor as "
          "the stacks [E, 2F, D] that an expert layout knows; leave the layout as it is"});
-  return {{rule.experts.gate, rule.experts.up, rule.experts.down}, rule.block + "."};
+  if (rule.stack.gate_up != StackNames().gate_up)
+    throw ConfigError({"model_type " + model_type + ": its experts are stacks called " + rule.stack.gate_up +
+                       " in every version of transformers; leave the layout as it is"});
+  LayoutNames names{{rule.experts.gate, rule.experts.up, rule.experts.down}, rule.block + "."};
+  if (rule.block != "block_sparse_moe") names.stacked_block = names.list_block;
+  return names;
+}
+
+/// Transformers reads biases of experts in a list alone.
+void refuse_biases(const Recipes& recipes, const LayoutNames& names) {
+  for (const TensorRecipe& recipe : recipes) {
+    const std::string& name = recipe.spec.name;
+    const bool of_experts = name.find("." + names.list_block + std::string(kExperts)) != std::string::npos;
+    if (of_experts && name.ends_with("bias"))
+      throw ConfigError({"tensor " + name + ": experts with biases have one layout; leave it as it is"});
+  }
 }
 
 /// "model.layers.0.", 3 and 1 of "model.layers.0.mlp.experts.3.up_proj.weight".
@@ -186,12 +201,13 @@ Recipes listed(const Recipes& recipes, const LayoutNames& names) {
 }  // namespace
 
 Recipes in_layout(const Recipes& recipes, ExpertFiles layout, const std::string& model_type) {
+  const LayoutNames names = names_of(model_type);
   const bool any = std::ranges::any_of(
       recipes, [](const TensorRecipe& r) { return r.spec.name.find(".experts.") != std::string::npos; });
   if (!any)
     throw ConfigError(
         {"an expert layout arranges experts, and no tensor of this model is one; leave it out"});
-  const LayoutNames names = names_of(model_type);
+  refuse_biases(recipes, names);
   return layout == ExpertFiles::kStacked ? stacked(recipes, names) : listed(recipes, names);
 }
 

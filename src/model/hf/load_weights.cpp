@@ -7,6 +7,8 @@
 #include <set>
 #include <utility>
 
+#include "hf/mxfp4.hpp"
+
 namespace moeloom {
 namespace {
 
@@ -28,6 +30,7 @@ bool is_readable(DType type) {
 /// What is wrong with a tensor that the model needs; empty if nothing is.
 std::string complaint(const TensorSpec& wanted, const SafetensorsFolder& folder) {
   const std::string tensor = "tensor " + wanted.name + ": ";
+  if (is_in_mxfp4(folder, wanted.name)) return mxfp4_complaint(folder, wanted.name, wanted.shape);
   if (!folder.has(wanted.name)) return tensor + "missing, expected " + shape_text(wanted.shape);
   const TensorInfo& found = folder.info(wanted.name);
   if (found.shape != wanted.shape)
@@ -95,7 +98,10 @@ WeightCoverage check_weights(const SafetensorsFolder& folder, const ModelConfig&
   for (const TensorSpec& wanted : tensor_specs(config)) {
     known.insert(wanted.name);
     ++coverage.expected;
-    const bool there = folder.has(wanted.name);
+    const bool in_mxfp4 = is_in_mxfp4(folder, wanted.name);
+    if (in_mxfp4)
+      for (const std::string& part : mxfp4_parts(wanted.name)) known.insert(part);
+    const bool there = folder.has(wanted.name) || in_mxfp4;
     coverage.found += there ? 1 : 0;
     if (!there && exceptions.excuse(wanted.name))
       coverage.missing.push_back(wanted.name);
@@ -125,7 +131,7 @@ WeightCoverage load_weights(ParameterStore& store, const SafetensorsFolder& fold
   std::vector<std::pair<const HfSlice*, MatrixView>> reads;
   for (const Parameter& parameter : store.parameters())
     for (const HfSlice& slice : parameter.spec.slices)
-      if (folder.has(slice.name))
+      if (folder.has(slice.name) || is_in_mxfp4(folder, slice.name))
         reads.emplace_back(&slice, parameter.value.rows_from(slice.row_begin, slice.rows));
   parallel_for(static_cast<Index>(reads.size()), [&](Index i) {
     read_slice(folder, *reads[at(i)].first, reads[at(i)].second);

@@ -6,52 +6,12 @@
 #include "moeloom/model/layer_spec.hpp"
 #include "moeloom/model/parameters.hpp"
 
-#include <numeric>
 #include <utility>
+
+#include "hf/parameter_parts.hpp"
 
 namespace moeloom {
 namespace {
-
-using Parts = std::vector<std::pair<std::string, Index>>;  // names in the file and their rows
-using Specs = std::vector<ParameterSpec>;
-
-const std::string kBody = "model.";  // before the names of parameters
-
-/// Where a folder keeps a layer, and how.
-struct Naming {
-  const Family& family;
-  const CheckpointNames& names;
-
-  /// In the file: `parameter` with the folder's prefix.
-  std::string in_file(const std::string& parameter) const {
-    return names.prefix.body + parameter.substr(kBody.size());
-  }
-  /// Of the experts' block at `prefix` ("model.layers.0.mlp.").
-  std::string block(const std::string& prefix) const {
-    const std::string layer = prefix.substr(0, prefix.size() - std::string("mlp.").size());
-    return in_file(layer) + names.block + ".";
-  }
-};
-
-ParameterSpec matrix(const std::string& name, Index cols, const Parts& parts) {
-  ParameterSpec spec;
-  spec.name = name;
-  spec.cols = cols;
-  for (const auto& [part, rows] : parts) {
-    spec.slices.push_back({.name = part, .row_begin = spec.rows, .rows = rows, .shape = {rows, cols}});
-    spec.rows += rows;
-  }
-  return spec;
-}
-
-/// Numbers one below the other.
-ParameterSpec bias(const std::string& name, const Parts& parts) {
-  ParameterSpec spec = matrix(name, 1, parts);
-  for (HfSlice& slice : spec.slices) slice.shape = {slice.rows};
-  spec.is_matrix = false;
-  spec.init = Init::kZeros;
-  return spec;
-}
 
 /// One that scales by offset + weight starts by scaling by 1.
 ParameterSpec norm(const Naming& naming, const std::string& name, Index size, RmsNormSettings settings) {
@@ -141,119 +101,6 @@ void add_mlp(Specs& specs, const Naming& naming, const MlpSpec& spec) {
   add_fused(specs, naming, at + "gate_up_proj", spec.hidden_size,
             {parts, naming.family.fused_gate_up, spec.bias});
   add_linear(specs, naming, at + "down_proj", spec.hidden_size, spec.width, spec.bias);
-}
-
-ParameterSpec of_experts(const MoeSpec& spec, ExpertRange experts, const std::string& name, Index cols) {
-  ParameterSpec parameter;
-  parameter.name = spec.prefix + name;
-  parameter.cols = cols;
-  parameter.placement = Placement::kExperts;
-  parameter.groups = experts.count;
-  parameter.group_ids.resize(at(experts.count));
-  std::iota(parameter.group_ids.begin(), parameter.group_ids.end(), experts.begin);
-  parameter.total_groups = spec.router.num_experts;
-  return parameter;
-}
-
-/// Rows of one expert in a tensor of its own.
-void add_rows(ParameterSpec& parameter, const std::string& name, Index rows) {
-  parameter.slices.push_back(
-      {.name = name, .row_begin = parameter.rows, .rows = rows, .shape = {rows, parameter.cols}});
-  parameter.rows += rows;
-}
-
-/// Rows of one expert, from `first` on, of the `stride` that each has in a tensor that all share.
-struct StackedRows {
-  Index rows, expert, first, stride;
-  SliceLayout layout;
-};
-
-void add_stacked_rows(ParameterSpec& parameter, const std::string& name, const StackedRows& stacked) {
-  const auto& [rows, expert, first, stride, layout] = stacked;
-  const bool transposed = layout == SliceLayout::kTransposed;
-  const Index cols = parameter.cols;
-  parameter.slices.push_back({.name = name,
-                              .row_begin = parameter.rows,
-                              .rows = rows,
-                              .shape = transposed ? std::vector<Index>{parameter.total_groups, cols, stride}
-                                                  : std::vector<Index>{parameter.total_groups, stride, cols},
-                              .source_begin = expert * stride * cols + (transposed ? first : first * cols),
-                              .layout = layout});
-  parameter.rows += rows;
-}
-
-void add_expert_list(Specs& specs, const Naming& naming, const MoeSpec& spec, ExpertRange experts) {
-  const ExpertNames& names = naming.family.moe->experts;
-  ParameterSpec gate_up = of_experts(spec, experts, "experts.gate_up_proj", spec.hidden_size);
-  ParameterSpec down = of_experts(spec, experts, "experts.down_proj", spec.width);
-  for (Index id = experts.begin; id < experts.begin + experts.count; ++id) {
-    const std::string expert = naming.block(spec.prefix) + "experts." + std::to_string(id) + ".";
-    add_rows(gate_up, expert + names.gate + ".weight", spec.width);
-    add_rows(gate_up, expert + names.up + ".weight", spec.width);
-    add_rows(down, expert + names.down + ".weight", spec.hidden_size);
-  }
-  specs.push_back(std::move(gate_up));
-  specs.push_back(std::move(down));
-}
-
-/// Gate and up are apart in slices even where they follow each other in the file, so that a pattern can name
-/// a slice's role the same way in every layout.
-void add_expert_stack(Specs& specs, const Naming& naming, const MoeSpec& spec, ExpertRange experts,
-                      SliceLayout layout) {
-  const Index f = spec.width;
-  const Index d = spec.hidden_size;
-  const std::string block = naming.block(spec.prefix);
-  ParameterSpec gate_up = of_experts(spec, experts, "experts.gate_up_proj", d);
-  ParameterSpec down = of_experts(spec, experts, "experts.down_proj", f);
-  for (Index id = experts.begin; id < experts.begin + experts.count; ++id) {
-    add_stacked_rows(gate_up, block + "experts.gate_up_proj", {f, id, 0, 2 * f, layout});
-    add_stacked_rows(gate_up, block + "experts.gate_up_proj", {f, id, f, 2 * f, layout});
-    add_stacked_rows(down, block + "experts.down_proj", {d, id, 0, d, layout});
-  }
-  specs.push_back(std::move(gate_up));
-  specs.push_back(std::move(down));
-}
-
-void add_experts(Specs& specs, const Naming& naming, const MoeSpec& spec, ExpertRange experts) {
-  switch (naming.names.experts) {
-    case ExpertLayout::kList:
-      return add_expert_list(specs, naming, spec, experts);
-    case ExpertLayout::kStacked:
-      return add_expert_stack(specs, naming, spec, experts, SliceLayout::kRows);
-    case ExpertLayout::kStackedTransposed:
-      return add_expert_stack(specs, naming, spec, experts, SliceLayout::kTransposed);
-  }
-}
-
-void add_shared_expert(Specs& specs, const Naming& naming, const MoeSpec& spec) {
-  const SharedExpertSpec& shared = *spec.shared;
-  const std::string at = spec.prefix + "shared_expert.";
-  const std::string file = naming.block(spec.prefix) + naming.family.moe->shared->name + ".";
-  const Index d = spec.hidden_size;
-  specs.push_back(
-      matrix(at + "gate_up_proj.weight", d,
-             {{file + "gate_proj.weight", shared.width}, {file + "up_proj.weight", shared.width}}));
-  specs.push_back(matrix(at + "down_proj.weight", shared.width, {{file + "down_proj.weight", d}}));
-  if (shared.gated)
-    specs.push_back(matrix(spec.prefix + "shared_expert_gate.weight", d,
-                           {{naming.block(spec.prefix) + "shared_expert_gate.weight", 1}}));
-}
-
-/// Moved by hand of whoever balances the load, never by a gradient.
-ParameterSpec correction_bias(const Naming& naming, const MoeSpec& spec) {
-  const std::string name = "gate.e_score_correction_bias";
-  ParameterSpec parameter =
-      bias(spec.prefix + name, {{naming.block(spec.prefix) + name, spec.router.num_experts}});
-  parameter.frozen = true;
-  return parameter;
-}
-
-void add_moe(Specs& specs, const Naming& naming, const MoeSpec& spec, ExpertRange experts) {
-  specs.push_back(matrix(spec.prefix + "gate.weight", spec.hidden_size,
-                         {{naming.block(spec.prefix) + "gate.weight", spec.router.num_experts}}));
-  if (spec.correction_bias) specs.push_back(correction_bias(naming, spec));
-  add_experts(specs, naming, spec, experts);
-  if (spec.shared) add_shared_expert(specs, naming, spec);
 }
 
 Specs layer_specs(const Naming& naming, const LayerSpec& layer, ExpertRange experts) {

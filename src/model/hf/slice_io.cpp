@@ -2,10 +2,19 @@
 
 #include <algorithm>
 
+#include "hf/mxfp4.hpp"
+
 namespace moeloom {
 namespace {
 
 constexpr Index kColumnsAtOnce = 16;  // a cache line of each row is filled whole
+
+/// Where row r of a slice stands in a column of the file.
+Index place_in_column(const HfSlice& slice, Index r) {
+  if (slice.layout != SliceLayout::kInterleaved) return r;
+  const Index half = slice.rows / 2;
+  return r < half ? 2 * r : 2 * (r - half) + 1;
+}
 
 Index elements_of(const std::vector<Index>& shape) {
   Index count = 1;
@@ -36,7 +45,7 @@ void read_transposed(const SafetensorsFile& file, const HfSlice& slice, MatrixVi
       file.read(slice.name, at_place, {columns.row(c), at(run)});
     });
     for (Index r = 0; r < slice.rows; ++r)
-      for (Index c = 0; c < count; ++c) rows(r, begin + c) = columns.row(c)[r];
+      for (Index c = 0; c < count; ++c) rows(r, begin + c) = columns.row(c)[place_in_column(slice, r)];
   });
 }
 
@@ -44,7 +53,7 @@ void write_transposed(ShardWriter& writer, const HfSlice& slice, ConstMatrixView
   Matrix columns = Matrix::uninitialised(kColumnsAtOnce, slice.rows);
   for_column_blocks(slice, rows.cols, [&](Index begin, Index count, Index place) {
     for (Index c = 0; c < count; ++c)
-      for (Index r = 0; r < slice.rows; ++r) columns.row(c)[r] = rows(r, begin + c);
+      for (Index r = 0; r < slice.rows; ++r) columns.row(c)[place_in_column(slice, r)] = rows(r, begin + c);
     for_runs(slice, count, place, [&](Index c, Index run, Index at_place) {
       writer.write(slice.name, at_place, {columns.row(c), at(run)});
     });
@@ -60,10 +69,11 @@ Index source_end(const HfSlice& slice, Index cols) {
 
 Index place_in_file(const HfSlice& slice, Index cols, Index i) {
   if (slice.layout == SliceLayout::kRows) return slice.source_begin + i;
-  return slice.source_begin + i % cols * slice.shape.back() + i / cols;
+  return slice.source_begin + i % cols * slice.shape.back() + place_in_column(slice, i / cols);
 }
 
 void read_slice(const SafetensorsFolder& folder, const HfSlice& slice, MatrixView rows) {
+  if (is_in_mxfp4(folder, slice.name)) return read_mxfp4(folder, slice, rows);
   if (slice.layout == SliceLayout::kRows) return folder.read(slice.name, slice.source_begin, rows.flat());
   read_transposed(folder.file_of(slice.name), slice, rows);
 }
@@ -74,7 +84,9 @@ void write_slice(ShardWriter& writer, const HfSlice& slice, ConstMatrixView rows
 }
 
 std::string slice_violation(const HfSlice& slice, Index cols) {
-  if (slice.layout == SliceLayout::kTransposed && (slice.shape.empty() || slice.shape.back() < slice.rows))
+  if (slice.layout == SliceLayout::kInterleaved && slice.rows % 2 != 0)
+    return "slice of " + slice.name + ": " + std::to_string(slice.rows) + " rows have no two halves";
+  if (slice.layout != SliceLayout::kRows && (slice.shape.empty() || slice.shape.back() < slice.rows))
     return "slice of " + slice.name + ": a column of " + std::to_string(slice.rows) +
            " elements does not fit between two columns of the tensor";
   const Index all = elements_of(slice.shape);

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "experts/expert_biases.hpp"
+
 namespace moeloom {
 
 void PackedExperts::refresh(const GroupedMatmulKernel& kernel, const ExpertShard& shard,
@@ -46,6 +48,9 @@ Rows of_chunk(Rows rows, const ExpertChunk& chunk) {
 std::span<float> of_chunk(std::vector<float>& numbers, const ExpertChunk& chunk) {
   return std::span(numbers).subspan(at(chunk.rows.begin), at(chunk.rows.size()));
 }
+std::span<const float> of_chunk(const std::vector<float>& numbers, const ExpertChunk& chunk) {
+  return std::span(numbers).subspan(at(chunk.rows.begin), at(chunk.rows.size()));
+}
 
 /// dZ takes the place of Z, which is fp32.
 Rows d_gate_up_rows(const ExpertPass& pass) {
@@ -64,6 +69,7 @@ MatrixView gradients_of(MatrixView stacked, const ExpertPass& pass, const Stretc
 void prepare_forward(const ExpertPass& pass) {
   const Index total = pass.saved.rows.rows(), inter = pass.shard.down.cols;
   require(total == pass.rows.total(), "the experts need as many rows as were planned");
+  check_biases(pass.shard);
   pass.saved.gate_up.reshape_uninitialised(total, 2 * inter);
   pass.workspace.activated.reshape_uninitialised(pass.kernels.grouped_matmul.element, total, inter);
 }
@@ -71,17 +77,20 @@ void prepare_forward(const ExpertPass& pass) {
 void forward_chunk(const ExpertPass& pass, const ExpertChunk& chunk) {
   const auto& [kernels, shard, packed, all_rows, saved, workspace, clock] = pass;
   const GroupedRows rows = rows_of(pass, chunk.experts);
+  const BiasedRows biased{shard.biases, shard.scales_rows(), rows, of_chunk(saved.weights, chunk)};
   const MatrixView gate_up = of_chunk(saved.gate_up.view(), chunk);
   const Rows activated = of_chunk(workspace.activated.rows(), chunk);
   clock.product("gate_up", chunk.rows.size(), [&] {
     kernels.grouped_matmul.forward(shard.gate_up_weights(), packed.gate_up(),
                                    of_chunk(saved.rows.view(), chunk), rows, gate_up);
   });
-  kernels.swiglu.forward(shard.activation, gate_up, of_chunk(saved.weights, chunk), activated);
+  biased.finish_gate_up(gate_up);
+  kernels.swiglu.forward(activation_of(shard), gate_up, biased.row_scale(), activated);
+  const MatrixView output = of_chunk(workspace.output.view(), chunk);
   clock.product("down", chunk.rows.size(), [&] {
-    kernels.grouped_matmul.forward(shard.down_weights(), packed.down(), activated, rows,
-                                   of_chunk(workspace.output.view(), chunk));
+    kernels.grouped_matmul.forward(shard.down_weights(), packed.down(), activated, rows, output);
   });
+  biased.finish_output(output);
 }
 
 void prepare_backward(const ExpertPass& pass) {
@@ -93,11 +102,15 @@ void prepare_backward(const ExpertPass& pass) {
   workspace.activated.reshape_uninitialised(element, total, inter);
   if (element != DType::kF32) workspace.d_gate_up.reshape_uninitialised(element, total, 2 * inter);
   workspace.d_weights.resize(pass.saved.weights.size());
+  if (pass.shard.biases.any()) workspace.ones.assign(at(total), 1.0f);
 }
 
 void backward_chunk(const ExpertPass& pass, const ExpertChunk& chunk, ConstMatrixView d_rows) {
   const auto& [kernels, shard, packed, all_rows, saved, workspace, clock] = pass;
   const GroupedRows rows = rows_of(pass, chunk.experts);
+  const BiasedRows biased{shard.biases, shard.scales_rows(), rows, of_chunk(saved.weights, chunk)};
+  const std::span<float> d_weights = of_chunk(workspace.d_weights, chunk);
+  const MatrixView output = of_chunk(workspace.output.view(), chunk);
   const MatrixView d_activated = of_chunk(workspace.d_activated.view(), chunk);
   const Rows d_gate_up = of_chunk(d_gate_up_rows(pass), chunk);
   clock.product("down input_grad", chunk.rows.size(), [&] {
@@ -105,31 +118,45 @@ void backward_chunk(const ExpertPass& pass, const ExpertChunk& chunk, ConstMatri
                                       d_activated);
   });
   kernels.swiglu.backward(
-      shard.activation, of_chunk(saved.gate_up.view(), chunk), of_chunk(saved.weights, chunk), d_activated,
-      {d_gate_up, of_chunk(workspace.d_weights, chunk), of_chunk(workspace.activated.rows(), chunk)});
+      activation_of(shard), of_chunk(saved.gate_up.view(), chunk), biased.row_scale(), d_activated,
+      {d_gate_up, d_weights.first(biased.row_scale().size()), of_chunk(workspace.activated.rows(), chunk)});
   clock.product("gate_up input_grad", chunk.rows.size(), [&] {
-    kernels.grouped_matmul.input_grad(shard.gate_up_weights(), packed.gate_up(), d_gate_up, rows,
-                                      of_chunk(workspace.output.view(), chunk));
+    kernels.grouped_matmul.input_grad(shard.gate_up_weights(), packed.gate_up(), d_gate_up, rows, output);
   });
+  biased.finish_backward(of_chunk(d_rows, chunk), of_chunk(saved.rows.view(), chunk), output, d_weights);
 }
 
 namespace {
 
+/// Of each parameter, stacked or a matrix a group.
+struct AllGradients {
+  GroupedGradients gate_up, down, gate_up_bias, down_bias;
+};
+
 /// Of groups whose rows are chunk.rows.
 void weight_gradients(const ExpertPass& pass, const ExpertChunk& chunk, const GroupedRows& groups,
-                      ConstMatrixView d_rows, const GroupedGradients& d_gate_up,
-                      const GroupedGradients& d_down, Write gradients) {
+                      ConstMatrixView d_rows, const AllGradients& into, Write gradients) {
   const auto& [kernels, shard, packed, all_rows, saved, workspace, clock] = pass;
+  const Index rows = chunk.rows.size();
+  const ConstRows d_output = of_chunk(d_rows, chunk), d_gate_up = of_chunk(d_gate_up_rows(pass), chunk);
+  const auto write = [&](ConstRows dy, ConstRows x, const GroupedGradients& target) {
+    kernels.grouped_matmul.weight_grad(dy, x, groups, target, gradients);
+  };
   if (shard.d_down.rows > 0)
-    clock.product("down weight_grad", chunk.rows.size(), [&] {
-      kernels.grouped_matmul.weight_grad(of_chunk(d_rows, chunk), of_chunk(workspace.activated.rows(), chunk),
-                                         groups, d_down, gradients);
-    });
+    clock.product("down weight_grad", rows,
+                  [&] { write(d_output, of_chunk(workspace.activated.rows(), chunk), into.down); });
   if (shard.d_gate_up.rows > 0)
-    clock.product("gate_up weight_grad", chunk.rows.size(), [&] {
-      kernels.grouped_matmul.weight_grad(of_chunk(d_gate_up_rows(pass), chunk),
-                                         of_chunk(saved.rows.view(), chunk), groups, d_gate_up, gradients);
-    });
+    clock.product("gate_up weight_grad", rows,
+                  [&] { write(d_gate_up, of_chunk(saved.rows.view(), chunk), into.gate_up); });
+  const std::vector<float>& factors = shard.scales_rows() ? workspace.ones : saved.weights;
+  if (shard.biases.d_down.rows > 0) write(d_output, as_column(of_chunk(factors, chunk)), into.down_bias);
+  if (shard.biases.d_gate_up.rows > 0)
+    write(d_gate_up, as_column(of_chunk(workspace.ones, chunk)), into.gate_up_bias);
+}
+
+/// Of a parameter with no gradient: nothing.
+MatrixView column_of(MatrixView biases) {
+  return {biases.data, biases.size(), 1};
 }
 
 }  // namespace
@@ -141,17 +168,24 @@ void weight_gradients(const ExpertPass& pass, const ExpertChunk& chunk, ConstMat
   const GroupedRows groups{pass.rows.rows_per_source.subspan(at(chunk.experts.begin * sources),
                                                              at(chunk.experts.size() * sources)),
                            sources, pass.rows.between};
+  const auto target = [&](MatrixView stacked) {
+    return GroupedGradients(gradients_of(stacked, pass, chunk.experts), pass.shard.sums);
+  };
+  const ExpertBiases& biases = pass.shard.biases;
   weight_gradients(pass, chunk, groups, d_rows,
-                   {gradients_of(pass.shard.d_gate_up, pass, chunk.experts), pass.shard.sums},
-                   {gradients_of(pass.shard.d_down, pass, chunk.experts), pass.shard.sums}, gradients);
+                   {target(pass.shard.d_gate_up), target(pass.shard.d_down),
+                    target(column_of(biases.d_gate_up)), target(column_of(biases.d_down))},
+                   gradients);
 }
 
 void weight_gradients(const ExpertPass& pass, Index first_row, const GroupedRows& groups,
                       ConstMatrixView d_rows, const GradientTargets& targets, Write gradients) {
   if (groups.groups() == 0) return;
   const ExpertChunk chunk{{0, groups.groups()}, {first_row, first_row + groups.total()}};
-  weight_gradients(pass, chunk, groups, d_rows, GroupedGradients(targets.gate_up),
-                   GroupedGradients(targets.down), gradients);
+  weight_gradients(pass, chunk, groups, d_rows,
+                   {GroupedGradients(targets.gate_up), GroupedGradients(targets.down),
+                    GroupedGradients(targets.gate_up_bias), GroupedGradients(targets.down_bias)},
+                   gradients);
 }
 
 void experts_forward(const ExpertPass& pass) {

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "experts/expert_biases.hpp"
+
 namespace moeloom {
 namespace {
 
@@ -14,7 +16,8 @@ class Part {
   /// `shape`: of this rank's own shard, whose widths are everyone's.
   Part(const PoolBoard& board, int owner, const PoolTask& task, const KernelTable& kernels,
        const ExpertShard& shape)
-      : board_(board),
+      : shape_(shape),
+        board_(board),
         owner_(owner),
         task_(task),
         places_(board.places(owner)),
@@ -26,6 +29,14 @@ class Part {
   MatrixView down() const { return weight(places_.down, hidden_, inter_); }
   MatrixView d_gate_up() const { return weight(places_.d_gate_up, 2 * inter_, hidden_); }
   MatrixView d_down() const { return weight(places_.d_down, hidden_, inter_); }
+  MatrixView d_gate_up_bias() const { return weight(places_.d_gate_up_bias, 2 * inter_, 1); }
+  MatrixView d_down_bias() const { return weight(places_.d_down_bias, hidden_, 1); }
+  /// A row each.
+  ExpertBiases biases() const {
+    if (!shape_.biases.any()) return {};
+    return {weight(places_.gate_up_bias, 1, 2 * inter_), weight(places_.down_bias, 1, hidden_)};
+  }
+  const ExpertShard& shape() const { return shape_; }
 
   MatrixView x() const { return fp32(places_.rows, hidden_); }
   MatrixView z() const { return fp32(places_.z, 2 * inter_); }
@@ -49,6 +60,7 @@ class Part {
                    task_.rows, cols);
   }
 
+  const ExpertShard& shape_;
   const PoolBoard& board_;
   int owner_;
   const PoolTask& task_;
@@ -72,36 +84,66 @@ class OneGroup {
 };
 
 /// -> output
-void forward_block(const KernelTable& kernels, const GatedActivation& activation, const Part& part,
-                   const OneGroup& rows, PoolWorker& worker) {
+void forward_block(const KernelTable& kernels, const Part& part, const OneGroup& rows, PoolWorker& worker) {
   const GroupedMatmulKernel& product = kernels.grouped_matmul;
   const MatrixView z = part.z();
+  const ExpertBiases biases = part.biases();
+  const GroupedRows group = rows;
+  const BiasedRows biased{biases, part.shape().scales_rows(), group, part.weights()};
   const Rows activated = worker.activated.reshape_uninitialised(product.element, z.rows, part.down().cols);
   product.forward(one(part.gate_up()), worker.no_faces, part.x(), rows, z);
-  kernels.swiglu.forward(activation, z, part.weights(), activated);
+  biased.finish_gate_up(z);
+  kernels.swiglu.forward(activation_of(part.shape()), z, biased.row_scale(), activated);
   product.forward(one(part.down()), worker.no_faces, activated, rows, part.output());
+  biased.finish_output(part.output());
 }
 
 /// -> output, d_weights, and for the panels d_z and activated
-void backward_block(const KernelTable& kernels, const GatedActivation& activation, const Part& part,
-                    const OneGroup& rows, PoolWorker& worker) {
+void backward_block(const KernelTable& kernels, const Part& part, const OneGroup& rows, PoolWorker& worker) {
   const GroupedMatmulKernel& product = kernels.grouped_matmul;
+  const ExpertBiases biases = part.biases();
+  const GroupedRows group = rows;
+  const BiasedRows biased{biases, part.shape().scales_rows(), group, part.weights()};
   Matrix& d_activated = worker.d_activated;
   d_activated.reshape_uninitialised(part.z().rows, part.down().cols);
   product.input_grad(one(part.down()), worker.no_faces, part.d_rows(), rows, d_activated);
-  kernels.swiglu.backward(activation, part.z(), part.weights(), d_activated,
-                          {part.d_z(), part.d_weights(), part.activated()});
+  kernels.swiglu.backward(activation_of(part.shape()), part.z(), biased.row_scale(), d_activated,
+                          {part.d_z(), part.d_weights().first(biased.row_scale().size()), part.activated()});
   product.input_grad(one(part.gate_up()), worker.no_faces, part.d_z(), rows, part.output());
+  biased.finish_backward(part.d_rows(), part.x(), part.output(), part.d_weights());
+}
+
+/// Columns of what is multiplied, and the bias beside the first of them: the gradients of one product.
+struct PanelOperands {
+  ConstRows dy, x;
+  MatrixView weight;  // without rows: frozen
+  std::span<const float> bias_factors;
+  MatrixView bias;
+};
+
+PanelOperands operands_of(const PoolTask& task, const Part& part, PoolWorker& worker) {
+  const ExpertShard& shape = part.shape();
+  if (shape.biases.any()) worker.ones.resize(std::max(worker.ones.size(), at(task.rows)), 1.0f);
+  const std::span<const float> ones(worker.ones.data(), shape.biases.any() ? at(task.rows) : 0);
+  const auto trained = [](ConstMatrixView of_shape, MatrixView gradient) {
+    return of_shape.rows > 0 ? gradient : MatrixView();
+  };
+  if (task.kind == PoolTask::Kind::kDownPanel)
+    return {part.d_rows(), part.activated(), trained(shape.d_down, part.d_down()),
+            shape.scales_rows() ? ones : std::span<const float>(part.weights()),
+            trained(shape.biases.d_down, part.d_down_bias())};
+  return {part.d_z(), part.x(), trained(shape.d_gate_up, part.d_gate_up()), ones,
+          trained(shape.biases.d_gate_up, part.d_gate_up_bias())};
 }
 
 void write_panel(const KernelTable& kernels, const PoolTask& task, const Part& part, const GroupedRows& rows,
-                 Write gradients) {
-  const bool down = task.kind == PoolTask::Kind::kDownPanel;
-  const ConstRows dy = down ? ConstRows(part.d_rows()) : ConstRows(part.d_z());
-  const ConstRows x = down ? ConstRows(part.activated()) : ConstRows(part.x());
-  const MatrixView whole = down ? part.d_down() : part.d_gate_up();
-  kernels.grouped_matmul.weight_grad(dy, x.cols_from(task.column, task.cols), rows,
-                                     whole.cols_from(task.column, task.cols), gradients);
+                 PoolWorker& worker, Write gradients) {
+  const auto [dy, x, weight, bias_factors, bias] = operands_of(task, part, worker);
+  if (weight.rows > 0)
+    kernels.grouped_matmul.weight_grad(dy, x.cols_from(task.column, task.cols), rows,
+                                       weight.cols_from(task.column, task.cols), gradients);
+  if (bias.rows > 0 && task.column == 0)
+    kernels.grouped_matmul.weight_grad(dy, as_column(bias_factors), rows, bias, gradients);
 }
 
 /// Also by an exception: it is rethrown when this rank's threads have ended, of which one may wait for the
@@ -150,6 +192,10 @@ PoolPlaces NodePool::places_of(const ExpertPass& pass) {
   places.down = place_of(shard.down);
   places.d_gate_up = place_of(shard.d_gate_up);
   places.d_down = place_of(shard.d_down);
+  places.gate_up_bias = place_of(shard.biases.gate_up);
+  places.down_bias = place_of(shard.biases.down);
+  places.d_gate_up_bias = place_of(shard.biases.d_gate_up);
+  places.d_down_bias = place_of(shard.biases.d_down);
   return places;
 }
 
@@ -175,6 +221,7 @@ void NodePool::forward(const ExpertPass& pass) {
   const auto& [kernels, shard, packed, rows, saved, workspace, clock] = pass;
   const Index total = saved.rows.rows();
   require(total == rows.total(), "the experts need as many rows as were planned");
+  check_biases(shard);
   require(saved.rows.memory() == memory_.get(), "the node pool needs rows in the node's memory");
   saved.gate_up.reshape_in(memory_, total, 2 * shard.down.cols);
   workspace.output.reshape_in(memory_, total, shard.gate_up.cols);
@@ -182,7 +229,7 @@ void NodePool::forward(const ExpertPass& pass) {
   board_.open(tasks_, rows, places_of(pass));
   clock.product("node pool forward", total, [&] {
     run_all(pass, [&](int, const PoolTask& task, const Part& part, PoolWorker& worker) {
-      forward_block(pass.kernels, pass.shard.activation, part, OneGroup(task), worker);
+      forward_block(pass.kernels, part, OneGroup(task), worker);
     });
   });
 }
@@ -198,10 +245,10 @@ void NodePool::backward(const ExpertPass& pass, ConstMatrixView d_rows, Write gr
   activated_.reshape_in(memory_, total, floats_of_row(element, inter));
   if (element != DType::kF32) d_gate_up_.reshape_in(memory_, total, floats_of_row(element, 2 * inter));
   list_pool_tasks(rows,
-                  {.gate_up_panels = shard.d_gate_up.rows > 0,
-                   .down_panels = shard.d_down.rows > 0,
-                   .hidden = hidden,
-                   .inter = inter,
+                  {.gate_up_panels = shard.trains_gate_up(),
+                   .down_panels = shard.trains_down(),
+                   .hidden = shard.d_gate_up.rows > 0 ? hidden : 1,
+                   .inter = shard.d_down.rows > 0 ? inter : 1,
                    .panels_of_empty_experts = gradients == Write::kReplace},
                   tasks_);
   PoolPlaces places = places_of(pass);
@@ -214,10 +261,10 @@ void NodePool::backward(const ExpertPass& pass, ConstMatrixView d_rows, Write gr
     run_all(pass, [&](int owner, const PoolTask& task, const Part& part, PoolWorker& worker) {
       if (task.kind == PoolTask::Kind::kBlock) {
         const DoneAtExit done(board_, owner, task.expert);
-        return backward_block(pass.kernels, pass.shard.activation, part, OneGroup(task), worker);
+        return backward_block(pass.kernels, part, OneGroup(task), worker);
       }
       board_.wait_for_blocks(owner, task);
-      write_panel(pass.kernels, task, part, board_.rows_of(owner, task.expert), gradients);
+      write_panel(pass.kernels, task, part, board_.rows_of(owner, task.expert), worker, gradients);
     });
   });
   const std::span<const float> numbers = d_weights_.view().flat();

@@ -4,6 +4,7 @@
 #include "moeloom/tensor/tree_sum.hpp"
 
 #include <algorithm>
+#include <array>
 
 namespace moeloom {
 
@@ -38,7 +39,8 @@ struct RebalancedExperts::Share {
             .down = pass.saved.replica_down,
             .d_gate_up = {},
             .d_down = {},
-            .activation = pass.shard.activation};
+            .activation = pass.shard.activation,
+            .biases = {.gate_up = pass.saved.replica_gate_up_bias, .down = pass.saved.replica_down_bias}};
   }
 
  private:
@@ -60,36 +62,49 @@ struct RebalancedExperts::Branch {
 
 namespace {
 
-Index gate_up_size(const ExpertShard& shard) {
-  return 2 * shard.down.cols * shard.gate_up.cols;
-}
-Index down_size(const ExpertShard& shard) {
-  return shard.down.cols * shard.gate_up.cols;
-}
-
 MatrixView rows_of_expert(MatrixView stacked, Index expert, Index rows_each) {
   return stacked.rows_from(expert * rows_each, rows_each);
 }
-MatrixView gate_up_of(MatrixView stacked, const ExpertShard& shard, Index expert) {
-  return rows_of_expert(stacked, expert, 2 * shard.down.cols);
+
+/// One expert's part of what is stacked: weights of a shard, or their gradients.
+struct ExpertParts {
+  MatrixView gate_up, down, gate_up_bias, down_bias;
+  std::array<MatrixView, 4> all() const { return {gate_up, down, gate_up_bias, down_bias}; }
+};
+
+/// What is not there has no element.
+ExpertParts parts_of(const ExpertParts& stacked, const ExpertShard& shard, Index expert) {
+  const auto part = [&](MatrixView all, Index rows_each) {
+    return all.rows == 0 ? MatrixView() : rows_of_expert(all, expert, rows_each);
+  };
+  return {part(stacked.gate_up, 2 * shard.down.cols), part(stacked.down, shard.gate_up.cols),
+          part(stacked.gate_up_bias, 1), part(stacked.down_bias, 1)};
 }
-MatrixView down_of(MatrixView stacked, const ExpertShard& shard, Index expert) {
-  return rows_of_expert(stacked, expert, shard.gate_up.cols);
+ExpertParts weights_of(const ExpertShard& shard) {
+  return {shard.gate_up, shard.down, shard.biases.gate_up, shard.biases.down};
+}
+ExpertParts gradients_of(const ExpertShard& shard) {
+  return {shard.d_gate_up, shard.d_down, shard.biases.d_gate_up, shard.biases.d_down};
 }
 
-/// The two gradients in a row of sums.
-MatrixView gate_up_sum(float* sum, const ExpertShard& shard) {
-  return {sum, 2 * shard.down.cols, shard.gate_up.cols};
+/// The gradients of one expert side by side in a row of sums, of what is trained.
+ExpertParts in_sums(float* sum, const ExpertShard& shard) {
+  const Index hidden = shard.gate_up.cols, inter = shard.down.cols;
+  const auto next = [&](bool is_trained, Index rows, Index cols) {
+    if (!is_trained) return MatrixView();
+    const MatrixView part(sum, rows, cols);
+    sum += part.size();
+    return part;
+  };
+  const ExpertParts trained = gradients_of(shard);
+  // A braced list is evaluated from left to right.
+  return {next(trained.gate_up.rows > 0, 2 * inter, hidden), next(trained.down.rows > 0, hidden, inter),
+          next(trained.gate_up_bias.rows > 0, 2 * inter, 1), next(trained.down_bias.rows > 0, hidden, 1)};
 }
-MatrixView down_sum(float* sum, const ExpertShard& shard) {
-  return {sum + gate_up_size(shard), shard.gate_up.cols, shard.down.cols};
-}
-
-/// What travels of a row of sums: nothing of what is frozen.
-std::span<float> trained(float* sum, const ExpertShard& shard) {
-  const Index gate_up = shard.d_gate_up.rows > 0 ? gate_up_size(shard) : 0;
-  const Index down = shard.d_down.rows > 0 ? down_size(shard) : 0;
-  return {sum + (gate_up > 0 ? 0 : gate_up_size(shard)), at(gate_up + down)};
+Index sum_size(const ExpertShard& shard) {
+  Index size = 0;
+  for (const MatrixView& part : gradients_of(shard).all()) size += part.size();
+  return shard.experts == 0 ? 0 : size / shard.experts;
 }
 
 Interlude progress_of(Messages& messages) {
@@ -104,17 +119,23 @@ void RebalancedExperts::send_weights(const ExpertPass& pass, const Share& share,
   const auto count = std::ssize(share.replicas);
   saved.replica_gate_up.reshape_uninitialised(count * 2 * shard.down.cols, shard.gate_up.cols);
   saved.replica_down.reshape_uninitialised(count * shard.gate_up.cols, shard.down.cols);
-  for (Index i = 0; i < count; ++i) {
-    const auto owner = static_cast<int>(share.owner(share.replicas[at(i)]));
-    messages.receive(owner, gate_up_of(saved.replica_gate_up, shard, i).flat());
-    messages.receive(owner, down_of(saved.replica_down, shard, i).flat());
+  if (shard.biases.any()) {
+    saved.replica_gate_up_bias.reshape_uninitialised(count, shard.biases.gate_up.cols);
+    saved.replica_down_bias.reshape_uninitialised(count, shard.biases.down.cols);
   }
+  const ExpertParts replicas{saved.replica_gate_up, saved.replica_down, saved.replica_gate_up_bias,
+                             saved.replica_down_bias};
+  for (Index i = 0; i < count; ++i)
+    for (const MatrixView& weight : parts_of(replicas, shard, i).all())
+      if (weight.size() > 0)
+        messages.receive(static_cast<int>(share.owner(share.replicas[at(i)])), weight.flat());
   const Index ranks = share.placement.ranks();
   for (Index step = 1; step < ranks; ++step) {
     const Index to = (share.rank + step) % ranks;
     for (Index i = 0; i < share.held.count; ++i) {
       if (!share.placement.holds_replica(to, share.held.begin + i)) continue;
-      for (const MatrixView weight : {gate_up_of(shard.gate_up, shard, i), down_of(shard.down, shard, i)}) {
+      for (const MatrixView& weight : parts_of(weights_of(shard), shard, i).all()) {
+        if (weight.size() == 0) continue;
         messages.send(static_cast<int>(to), weight.flat());
         traffic_.weight_bytes += static_cast<Index>(weight.flat().size_bytes());
       }
@@ -136,7 +157,7 @@ void RebalancedExperts::forward(const ExpertPass& pass, Dispatcher& dispatcher, 
                 share.own_chunk);
   if (!share.replicas.empty()) {
     pass.clock.enter(Phase::kDispatch);
-    messages.wait_for(0, 2 * std::ssize(share.replicas));
+    messages.wait_for(0, (pass.shard.biases.any() ? 4 : 2) * std::ssize(share.replicas));
     pass.clock.enter(Phase::kExperts);
     const ExpertShard replicas = share.replica_shard(pass);
     forward_chunk(
@@ -165,22 +186,25 @@ std::vector<RebalancedExperts::Branch> RebalancedExperts::list_branches(const Sh
   return branches;
 }
 
+std::span<float> RebalancedExperts::sum_of(const Branch& branch) {
+  return {sums_.row(branch.sum), at(sums_.cols())};
+}
+
 /// Rows of the branches lie side by side from first_row on.
 void RebalancedExperts::sum_branches(const ExpertPass& pass, const Share& share, Index first_row,
                                      std::span<const Branch> branches, ConstMatrixView d_rows) {
   const Index sources = share.placement.ranks();
   group_rows_.assign(branches.size() * at(sources), 0);
-  gate_up_targets_.clear();
-  down_targets_.clear();
+  for (auto& targets : targets_) targets.clear();
   for (std::size_t i = 0; i < branches.size(); ++i) {
     const auto& [expert, of_sources, sum] = branches[i];
-    gate_up_targets_.push_back(gate_up_sum(sums_.row(sum), pass.shard));
-    down_targets_.push_back(down_sum(sums_.row(sum), pass.shard));
+    const auto parts = in_sums(sums_.row(sum), pass.shard).all();
+    for (std::size_t part = 0; part < parts.size(); ++part) targets_[part].push_back(parts[part]);
     for (Index source = of_sources.lo; source < of_sources.hi; ++source)
       group_rows_[i * at(sources) + at(source)] = share.placement.counts().of(source, expert);
   }
   weight_gradients(pass, first_row, {group_rows_, sources, share.own.between}, d_rows,
-                   {gate_up_targets_, down_targets_}, Write::kReplace);
+                   {targets_[0], targets_[1], targets_[2], targets_[3]}, Write::kReplace);
 }
 
 /// Experts that nobody has a replica of straight into the shard's gradients; the own branches of the others
@@ -231,11 +255,13 @@ float* tree_sum_of(std::span<float* const> sums, std::span<const SourceBranch> b
   return first;
 }
 
-void write(ConstMatrixView sum, MatrixView gradient, Write mode) {
+void write(std::span<const float> sum, std::span<float> gradient, Write mode) {
+  const ConstMatrixView from(sum.data(), 1, std::ssize(sum));
+  const MatrixView to(gradient.data(), 1, std::ssize(gradient));
   if (mode == Write::kAdd)
-    add(sum, gradient);
+    add(from, to);
   else
-    copy(sum, gradient);
+    copy(from, to);
 }
 
 }  // namespace
@@ -252,14 +278,13 @@ void RebalancedExperts::add_up(const ExpertPass& pass, const Share& share, std::
     sums.clear();
     for (; !branches.empty() && branches.front().expert == expert; branches = branches.subspan(1)) {
       of_sources.push_back(branches.front().sources);
-      sums.push_back(trained(sums_.row(branches.front().sum), shard).data());
+      sums.push_back(sums_.row(branches.front().sum));
     }
-    const auto size = std::ssize(trained(sums_.row(0), shard));
-    tree_sum_of(sums, of_sources, 0, share.placement.ranks(), size);
-    float* const sum = sums_.row(first);
-    if (shard.d_gate_up.rows > 0)
-      write(gate_up_sum(sum, shard), gate_up_of(shard.d_gate_up, shard, i), gradients);
-    if (shard.d_down.rows > 0) write(down_sum(sum, shard), down_of(shard.d_down, shard, i), gradients);
+    tree_sum_of(sums, of_sources, 0, share.placement.ranks(), sums_.cols());
+    const auto added_up = in_sums(sums_.row(first), shard).all();
+    const auto into = parts_of(gradients_of(shard), shard, i).all();
+    for (std::size_t part = 0; part < into.size(); ++part)
+      if (into[part].size() > 0) write(added_up[part].flat(), into[part].flat(), gradients);
   }
 }
 
@@ -269,16 +294,15 @@ void RebalancedExperts::backward(const ExpertPass& pass, Dispatcher& dispatcher,
   dispatcher.await(trip, 0);
   Share share(pass, trip.plan, dispatcher.ep().rank());
   const ExpertShard& shard = pass.shard;
-  const bool trains = shard.d_gate_up.rows > 0 || shard.d_down.rows > 0;
+  const bool trains = shard.trains_gate_up() || shard.trains_down();
   std::vector<Branch> of_replicas, of_own;
   if (trains) of_replicas = list_branches(share, true), of_own = list_branches(share, false);
   for (Branch& branch : of_replicas) branch.sum += std::ssize(of_own);
-  sums_.reshape_uninitialised(std::ssize(of_own) + std::ssize(of_replicas),
-                              gate_up_size(shard) + down_size(shard));
+  sums_.reshape_uninitialised(std::ssize(of_own) + std::ssize(of_replicas), sum_size(shard));
   Messages messages(dispatcher.ep());
   for (const Branch& branch : of_own)
     if (branch.sources.rank != share.rank)
-      messages.receive(static_cast<int>(branch.sources.rank), trained(sums_.row(branch.sum), shard));
+      messages.receive(static_cast<int>(branch.sources.rank), sum_of(branch));
   share.own.between = share.of_replicas.between = progress_of(messages);
 
   pass.clock.enter(Phase::kExperts);
@@ -290,7 +314,7 @@ void RebalancedExperts::backward(const ExpertPass& pass, Dispatcher& dispatcher,
         share.replica_chunk, trip.rows);
     sum_branches(pass, share, share.replica_chunk.rows.begin, of_replicas, trip.rows);
     for (const Branch& branch : of_replicas) {
-      const std::span<const float> sum = trained(sums_.row(branch.sum), shard);
+      const std::span<const float> sum = sum_of(branch);
       messages.send(static_cast<int>(share.owner(branch.expert)), sum);
       traffic_.gradient_bytes += static_cast<Index>(sum.size_bytes());
     }

@@ -4,6 +4,8 @@
 
 #include <cmath>
 
+#include "experts/expert_biases.hpp"
+
 namespace moeloom {
 namespace {
 
@@ -23,6 +25,12 @@ void check(const SharedExpertWeights& w) {
   require(is_gradient_of(w.d_gate_up, w.gate_up) && is_gradient_of(w.d_down, w.down) &&
               is_gradient_of(w.d_gate, w.gate),
           "a shared expert's gradients must have the shapes of its weights, or no row");
+  check_biases({.experts = 1,
+                .gate_up = w.gate_up,
+                .down = w.down,
+                .d_gate_up = {},
+                .d_down = {},
+                .biases = w.biases});
 }
 
 MatrixView as_column(std::vector<float>& values) {
@@ -36,6 +44,23 @@ void add_weight_grad(const DenseKernel& kernel, ConstMatrixView dy, ConstRows x,
     kernel.weight_grad(dy.rows_from(first, rows), x.rows_from(first, rows), gradient, {Write::kAdd, between});
     if (sums != nullptr) sums->take(gradient);
   });
+}
+
+/// All rows as one group.
+class AllRows {
+ public:
+  explicit AllRows(Index rows) : count_(rows), groups_{{&count_, 1}, 1} {}
+  AllRows(const AllRows&) = delete;
+  AllRows& operator=(const AllRows&) = delete;
+  const GroupedRows& groups() const { return groups_; }
+
+ private:
+  Index count_;
+  GroupedRows groups_;
+};
+
+MatrixView as_column_of(MatrixView bias) {
+  return {bias.data, bias.size(), 1};
 }
 
 }  // namespace
@@ -55,9 +80,13 @@ void SharedExpert::forward(const KernelTable& kernels, ConstMatrixView hidden_st
       matmul(hidden_states.rows_from(first, rows), weights_.gate, as_column(gate_).rows_from(first, rows));
     });
   for (float& g : gate_) g = 1 / (1 + std::exp(-g));
+  const AllRows all(hidden_states.rows);
+  const BiasedRows biased{weights_.biases, false, all.groups(), gate_};
   kernels.dense.forward(hidden_states, weights_.gate_up, gate_up_, {Write::kReplace, between});
+  biased.finish_gate_up(gate_up_);
   kernels.swiglu.forward(weights_.activation, gate_up_, gate_, activated);
   kernels.dense.forward(activated, weights_.down, output, {Write::kAdd, between});
+  biased.finish_output(output);
 }
 
 void SharedExpert::backward(const KernelTable& kernels, ConstMatrixView hidden_states,
@@ -74,14 +103,26 @@ void SharedExpert::backward(const KernelTable& kernels, ConstMatrixView hidden_s
                           {d_gate_up, workspace.d_gate, activated});
   add_weight_grad(kernels.dense, d_output, activated, weights_.d_down, weights_.sums, between);
   add_weight_grad(kernels.dense, d_gate_up, hidden_states, weights_.d_gate_up, weights_.sums, between);
+  if (weights_.biases.any()) add_bias_grads(d_output, workspace);
   kernels.dense.input_grad(d_gate_up, weights_.gate_up, d_hidden_states, {Write::kAdd, between});
   if (!gated()) return;
+  const AllRows all(d_output.rows);
+  BiasedRows{weights_.biases, false, all.groups(), gate_}.finish_backward(d_output, {}, {}, workspace.d_gate);
   for (std::size_t t = 0; t < gate_.size(); ++t) workspace.d_gate[t] *= gate_[t] * (1 - gate_[t]);
   add_weight_grad(native_dense(), as_column(workspace.d_gate), hidden_states, weights_.d_gate, weights_.sums);
   for_each_leaf(weights_.sums, d_hidden_states.rows, [&](Index first, Index rows) {
     matmul_input_grad(as_column(workspace.d_gate).rows_from(first, rows), weights_.gate,
                       d_hidden_states.rows_from(first, rows), Write::kAdd);
   });
+}
+
+void SharedExpert::add_bias_grads(ConstMatrixView d_output, SharedExpertWorkspace& workspace) {
+  const ExpertBiases& biases = weights_.biases;
+  workspace.ones.assign(at(d_output.rows), 1.0f);
+  std::vector<float>& factors = gated() ? gate_ : workspace.ones;
+  add_weight_grad(native_dense(), d_output, as_column(factors), as_column_of(biases.d_down), weights_.sums);
+  add_weight_grad(native_dense(), gate_up_, as_column(workspace.ones), as_column_of(biases.d_gate_up),
+                  weights_.sums);
 }
 
 }  // namespace moeloom

@@ -9,6 +9,7 @@
 #include <limits>
 
 #include "routing/token_choice.hpp"
+#include "routing/token_weights.hpp"
 
 namespace moeloom {
 namespace {
@@ -24,11 +25,6 @@ double softmax(const double* logits, Index n, double* scores) {
   for (Index e = 0; e < n; ++e) sum += scores[e] = std::exp(logits[e] - largest);
   for (Index e = 0; e < n; ++e) scores[e] /= sum;
   return largest + std::log(sum);
-}
-
-template <typename Real>
-Real sigmoid(Real x) {
-  return 1 / (1 + std::exp(-x));
 }
 
 /// log(1 + e^x) without overflow.
@@ -101,68 +97,6 @@ ScoreSums score_token(RouterScore score, const Real* logits, Index n, Real* scor
   return {0, entropy(scores, n)};
 }
 
-template <typename Real>
-Real divisor(const Division& divide, Real sum) {
-  switch (divide.by) {
-    case DivideBy::kNothing:
-      return 1;
-    case DivideBy::kSum:
-      return sum == 0 ? 1 : sum;  // chosen by somebody else, experts may all score 0
-    case DivideBy::kSumPlus:
-      return sum + static_cast<Real>(divide.number);
-    case DivideBy::kSumAtLeast:
-      return std::max(sum, static_cast<Real>(divide.number));
-  }
-  return 1;
-}
-
-float scale_of(const RouterSettings& settings, Index expert) {
-  if (settings.expert_scale.empty()) return settings.scaling_factor;
-  return settings.scaling_factor * settings.expert_scale[at(expert)];
-}
-
-/// v [K] of one token; 0 where nobody was chosen.
-template <typename Real>
-void value_chosen(const RouterSettings& settings, const Real* logits, const Real* scores,
-                  std::span<const std::int32_t> chosen, Real* values) {
-  const auto of_each = [&](auto value) {
-    for (std::size_t j = 0; j < chosen.size(); ++j)
-      values[j] = chosen[j] == kNoExpert ? Real{0} : value(chosen[j]);
-  };
-  if (settings.weigh_by == WeighBy::kScore) {
-    of_each([&](Index e) { return scores[e]; });
-  } else if (settings.weigh_by == WeighBy::kSigmoidOfLogit) {
-    of_each([&](Index e) { return sigmoid(logits[e]); });
-  } else {
-    Real largest = -std::numeric_limits<Real>::infinity(), sum = 0;
-    for (const std::int32_t e : chosen)
-      if (e != kNoExpert) largest = std::max(largest, logits[e]);
-    of_each([&](Index e) { return std::exp(logits[e] - largest); });
-    for (std::size_t j = 0; j < chosen.size(); ++j) sum += values[j];
-    if (sum > 0)
-      for (std::size_t j = 0; j < chosen.size(); ++j) values[j] /= sum;
-  }
-  // A logit that is NaN may not be among the chosen.
-  if (std::isnan(scores[0])) std::fill_n(values, chosen.size(), scores[0]);
-}
-
-/// values [K] and weights [K] of one token.
-template <typename Real>
-void weigh_token(const RouterSettings& settings, const Real* logits, const Real* scores,
-                 std::span<const std::int32_t> chosen, Real* values, float* kept_values, float* weights) {
-  value_chosen(settings, logits, scores, chosen, values);
-  Real sum = 0;
-  for (std::size_t j = 0; j < chosen.size(); ++j) sum += values[j];
-  const Real divided = divisor(settings.divide, sum);
-  for (std::size_t j = 0; j < chosen.size(); ++j) {
-    const bool is_chosen = chosen[j] != kNoExpert;
-    kept_values[j] = static_cast<float>(values[j]);
-    weights[j] =
-        is_chosen ? static_cast<float>(values[j] / divided * static_cast<Real>(scale_of(settings, chosen[j])))
-                  : 0.0f;
-  }
-}
-
 /// A token's numbers in Real, of which scores go to fp32 memory: their own memory where they are fp32.
 template <typename Real>
 class TokenScores {
@@ -208,25 +142,26 @@ void score_tokens(BasicView<const Real> logits, const RouterSettings& settings, 
   });
 }
 
-void make_slots(Index tokens, Index top_k, Routing& routing) {
+void make_slots(Index tokens, Index top_k, const RouterSettings& settings, Routing& routing) {
   routing.top_k = top_k;
   routing.topk_idx.resize(at(tokens * top_k));
   routing.topk_values.resize(at(tokens * top_k));
   routing.topk_weights.resize(at(tokens * top_k));
+  const bool near = settings.weigh_by == WeighBy::kSoftmaxOfNear;
+  routing.near.reshape_uninitialised(near ? tokens * top_k : 0, settings.num_experts);
 }
 
 template <typename Real>
 void route_tokens(BasicView<const Real> logits, const RouterSettings& settings, Routing& routing) {
   require(settings.choose_by != ChooseBy::kHash, "a hash router chooses by the tokens' ids");
   const Index k = settings.top_k;
-  make_slots(logits.rows, k, routing);
+  make_slots(logits.rows, k, settings, routing);
   score_tokens(logits, settings, routing, [&] {
     return [&, choice = TokenChoice<Real>(settings), values = std::vector<Real>(at(k))](
                Index t, const Real* row, const Real* scores) mutable {
       const std::span<std::int32_t> chosen(routing.topk_idx.data() + t * k, at(k));
       choice.choose(settings.choose_by == ChooseBy::kLogit ? row : scores, chosen.data());
-      weigh_token(settings, row, scores, chosen, values.data(), routing.topk_values.data() + t * k,
-                  routing.topk_weights.data() + t * k);
+      weigh_token(settings, row, scores, chosen, values.data(), slots_of(routing, t));
     };
   });
 }
@@ -236,7 +171,7 @@ void weigh_tokens(BasicView<const Real> logits, const RouterSettings& settings, 
   const Index k = routing.top_k, experts = settings.num_experts;
   require(std::ssize(routing.topk_idx) == logits.rows * k && routing.tokens() == logits.rows,
           "weights are of choices [tokens, top_k] and of the logits that were scored");
-  make_slots(logits.rows, k, routing);
+  make_slots(logits.rows, k, settings, routing);
   parallel_blocks(logits.rows, kTokensPerTask, [&](Index begin, Index end) {
     std::vector<Real> scores(at(experts)), values(at(k));
     for (Index t = begin; t < end; ++t) {
@@ -248,39 +183,9 @@ void weigh_tokens(BasicView<const Real> logits, const RouterSettings& settings, 
         std::copy_n(routing.scores.row(t), experts, scores.begin());
       else
         score_token(settings.score, logits.row(t), experts, scores.data());
-      weigh_token(settings, logits.row(t), scores.data(), chosen, values.data(),
-                  routing.topk_values.data() + t * k, routing.topk_weights.data() + t * k);
+      weigh_token(settings, logits.row(t), scores.data(), chosen, values.data(), slots_of(routing, t));
     }
   });
-}
-
-/// w_j -> v_j -> what was weighed: d_scores [E] += for scores, d_logits [E] += for logits.
-void weigh_backward(const Routing& routing, const RouterSettings& settings, Index token,
-                    const float* d_weights, float* d_scores, float* d_logits) {
-  const Index k = routing.top_k;
-  const std::int32_t* chosen = routing.topk_idx.data() + token * k;
-  const float* values = routing.topk_values.data() + token * k;
-  float sum = 0;
-  for (Index j = 0; j < k; ++j) sum += values[j];
-  const float divided = divisor(settings.divide, sum);
-  const bool is_constant = settings.divide.by == DivideBy::kNothing ||
-                           (settings.divide.by == DivideBy::kSumAtLeast && sum < settings.divide.number);
-  const auto d_value = [&](Index j) { return scale_of(settings, chosen[j]) * d_weights[j]; };
-  // v_j / sum has the gradient (d_j - sum_i u_i d_i) / sum.
-  float along = 0;
-  for (Index j = 0; j < k && !is_constant; ++j)
-    if (chosen[j] != kNoExpert) along += d_value(j) * (values[j] / divided);
-  const auto d_raw = [&](Index j) { return (d_value(j) - along) / divided; };
-  float mean = 0;  // of a softmax over the chosen
-  for (Index j = 0; j < k && settings.weigh_by == WeighBy::kSoftmaxOfChosen; ++j)
-    if (chosen[j] != kNoExpert) mean += values[j] * d_raw(j);
-  for (Index j = 0; j < k; ++j) {
-    if (chosen[j] == kNoExpert) continue;
-    if (settings.weigh_by == WeighBy::kScore) d_scores[chosen[j]] += d_raw(j);
-    if (settings.weigh_by == WeighBy::kSoftmaxOfChosen) d_logits[chosen[j]] += values[j] * (d_raw(j) - mean);
-    if (settings.weigh_by == WeighBy::kSigmoidOfLogit)
-      d_logits[chosen[j]] += values[j] * (1 - values[j]) * d_raw(j);
-  }
 }
 
 /// d: gradient of each score -> of its logit. sqrt(softplus(x)) has sigmoid(x) / (2 s), and sigmoid(x) =
@@ -295,23 +200,6 @@ void each_score_backward(RouterScore score, const float* scores, Index n, float*
 
 bool counts(std::span<const std::uint8_t> is_real, Index token) {
   return is_real.empty() || is_real[at(token)] != 0;
-}
-
-/// w_j = scaling_factor * expert_scale * u_j.
-void add_scale_gradients(const Routing& routing, const RouterSettings& settings,
-                         std::span<const float> d_topk_weights, std::span<float> d_expert_scale) {
-  const Index k = routing.top_k;
-  for (Index t = 0; t < routing.tokens(); ++t) {
-    const float* values = routing.topk_values.data() + t * k;
-    float sum = 0;
-    for (Index j = 0; j < k; ++j) sum += values[j];
-    for (Index j = 0; j < k; ++j) {
-      const std::int32_t e = routing.topk_idx[at(t * k + j)];
-      if (e != kNoExpert)
-        d_expert_scale[at(e)] += d_topk_weights[at(t * k + j)] * settings.scaling_factor *
-                                 (values[j] / divisor(settings.divide, sum));
-    }
-  }
 }
 
 }  // namespace

@@ -84,6 +84,13 @@ void drop_beyond_capacity(const RoutedTokens& tokens, const Communicator& world,
     if (keep[slot] == 0) routing.kept_idx[slot] = kNoExpert;
 }
 
+template <typename Real>
+void add_bias(std::span<const float> bias, BasicView<Real> logits) {
+  if (bias.empty()) return;
+  for (Index t = 0; t < logits.rows; ++t)
+    for (Index e = 0; e < logits.cols; ++e) logits(t, e) += static_cast<Real>(bias[at(e)]);
+}
+
 }  // namespace
 
 Index expert_capacity(double factor, Index tokens, Index top_k, Index num_experts) {
@@ -95,7 +102,12 @@ Index expert_capacity(double factor, Index tokens, Index top_k, Index num_expert
 
 RouterLayer::RouterLayer(RouterWeights weights, RouterSettings settings, Index layer,
                          const RouterTraining& training, RouterDType dtype)
-    : weights_(weights), settings_(settings), layer_(layer), training_(training), dtype_(dtype) {}
+    : weights_(weights), settings_(settings), layer_(layer), training_(training), dtype_(dtype) {
+  const auto fits = [&](std::span<const float> bias) {
+    return bias.empty() || std::ssize(bias) == settings.num_experts;
+  };
+  require(fits(weights.bias) && fits(weights.d_bias), "a router's bias needs one number an expert, or none");
+}
 
 template <typename Real>
 void RouterLayer::choose(const RoutedTokens& tokens, BasicView<const Real> logits, Routing& routing) const {
@@ -138,6 +150,7 @@ void RouterLayer::forward(const RoutedTokens& tokens, ConstMatrixView hidden_sta
     for_each_leaf(weights_.sums, x.rows, [&](Index first, Index rows) {
       matmul(x.rows_from(first, rows), weights_.weight, logits.view().rows_from(first, rows));
     });
+    add_bias(weights_.bias, logits.view());
     return choose<float>(tokens, logits, routing);
   }
   logits_f64_.resize(at(x.rows * settings_.num_experts));
@@ -145,6 +158,7 @@ void RouterLayer::forward(const RoutedTokens& tokens, ConstMatrixView hidden_sta
   for_each_leaf(weights_.sums, x.rows, [&](Index first, Index rows) {
     matmul(x.rows_from(first, rows), weights_.weight, wide.rows_from(first, rows));
   });
+  add_bias(weights_.bias, wide);
   std::copy(logits_f64_.begin(), logits_f64_.end(), logits.view().data);
   choose<double>(tokens, wide, routing);
 }
@@ -159,13 +173,11 @@ void RouterLayer::backward(const RoutedTokens& tokens, ConstMatrixView hidden_st
       matmul_input_grad(d_logits.rows_from(first, rows), weights_.weight,
                         d_hidden_states.rows_from(first, rows), Write::kAdd);
     });
-    return add_weight_grad(d_logits, hidden_states);
+    return add_weight_grads(d_logits, hidden_states);
   }
   jittered_.reshape_uninitialised(hidden_states.rows, hidden_states.cols);
-  if (weights_.d_weight.rows > 0) {
-    jitter(tokens, hidden_states, jittered_);
-    add_weight_grad(d_logits, jittered_);
-  }
+  if (weights_.d_weight.rows > 0) jitter(tokens, hidden_states, jittered_);
+  add_weight_grads(d_logits, jittered_);
   for_each_leaf(weights_.sums, d_logits.rows, [&](Index first, Index rows) {
     matmul_input_grad(d_logits.rows_from(first, rows), weights_.weight,
                       jittered_.view().rows_from(first, rows), Write::kReplace);
@@ -174,11 +186,20 @@ void RouterLayer::backward(const RoutedTokens& tokens, ConstMatrixView hidden_st
   add(jittered_, d_hidden_states);
 }
 
-void RouterLayer::add_weight_grad(ConstMatrixView d_logits, ConstMatrixView x) const {
-  if (weights_.d_weight.rows == 0) return;
+void RouterLayer::add_weight_grads(ConstMatrixView d_logits, ConstMatrixView x) const {
+  const MatrixView d_bias(weights_.d_bias.data(), std::ssize(weights_.d_bias), 1);
+  if (weights_.d_weight.rows == 0 && d_bias.rows == 0) return;
+  // A bias is a weight whose input is 1.
+  const std::vector<float> ones(at(d_logits.rows), 1.0f);
+  const ConstMatrixView one_each(ones.data(), d_logits.rows, 1);
   for_each_leaf(weights_.sums, x.rows, [&](Index first, Index rows) {
-    matmul_weight_grad(d_logits.rows_from(first, rows), x.rows_from(first, rows), weights_.d_weight);
-    if (weights_.sums != nullptr) weights_.sums->take(weights_.d_weight);
+    const auto add = [&](ConstMatrixView input, MatrixView gradient) {
+      if (gradient.rows == 0) return;
+      matmul_weight_grad(d_logits.rows_from(first, rows), input.rows_from(first, rows), gradient);
+      if (weights_.sums != nullptr) weights_.sums->take(gradient);
+    };
+    add(x, weights_.d_weight);
+    add(one_each, d_bias);
   });
 }
 

@@ -26,12 +26,20 @@ const GatedActivation kActivations[] = {{},
                                         {Activation::kGeluTanh, 0.95f},
                                         {Activation::kSilu, 0.4f},
                                         {Activation::kSilu, 0, RowScaleOn::kInputs},
-                                        {Activation::kGelu, 0, RowScaleOn::kInputs}};
+                                        {Activation::kGelu, 0, RowScaleOn::kInputs},
+                                        {.alpha = 1.702f, .limit = 1.25f, .up_offset = 1},
+                                        {.act = Activation::kGeluTanh,
+                                         .scale_on = RowScaleOn::kInputs,
+                                         .alpha = 0.75f,
+                                         .limit = 0.5f,
+                                         .up_offset = -0.5f},
+                                        {.scale_on = RowScaleOn::kInputs, .limit = 1.0f}};
 
 std::string name_of(const GatedActivation& activation) {
   const char* const names[] = {"silu", "gelu_tanh", "gelu"};
   return names[static_cast<int>(activation.act)] + std::string(" ") + std::to_string(activation.sparsity) +
-         (activation.scale_on == RowScaleOn::kInputs ? " inputs scaled" : "");
+         (activation.scale_on == RowScaleOn::kInputs ? " inputs scaled" : "") + " limit " +
+         std::to_string(activation.limit);
 }
 
 struct Size {
@@ -81,10 +89,14 @@ std::vector<double> formula(const GatedActivation& activation, const std::vector
     const auto row = gate_up.begin() + 2 * i * size.width;
     const auto gate = cut({row, row + size.width}, static_cast<double>(activation.sparsity));
     const double scale = row_scale.empty() ? 1 : row_scale[static_cast<std::size_t>(i)];
-    const double inputs = activation.scale_on == RowScaleOn::kInputs ? scale : 1;
-    for (Index j = 0; j < size.width; ++j)
-      y.push_back(scale * row[size.width + j] *
-                  act_of(activation.act, inputs * gate[static_cast<std::size_t>(j)]));
+    const bool of_inputs = activation.scale_on == RowScaleOn::kInputs;
+    const double inputs = of_inputs ? scale : 1, result = of_inputs ? 1 : scale;
+    const double alpha = activation.alpha, limit = activation.limit;
+    for (Index j = 0; j < size.width; ++j) {
+      const double up = std::clamp(inputs * row[size.width + j], -limit, limit) + activation.up_offset;
+      const double kept = std::min(inputs * gate[static_cast<std::size_t>(j)], limit);
+      y.push_back(result * up * act_of(activation.act, alpha * kept) / alpha);
+    }
   }
   return y;
 }
@@ -143,6 +155,27 @@ TEST(Swiglu, ForwardAndBackwardAgreeWithTheFormulaInDouble) {
           EXPECT_LE(worst_error(doubles_of(row_view(got.d_row_scale)), d_scale), 1e-6) << which;
         }
       }
+}
+
+/// GPT-OSS's numbers beside its limits: a clamped input has no gradient, and one at the limit is not clamped.
+TEST(Swiglu, ClampsGateFromAboveAndUpOnBothSidesWithoutAGradient) {
+  const GatedActivation clamped{.alpha = 1.702f, .limit = 7, .up_offset = 1};
+  const std::vector<float> gates = {8, 7, -8, 1, 1, 1, 1}, ups = {1, 1, 1, 8, -8, 7, -7};
+  const Index width = std::ssize(gates);
+  Matrix gate_up(1, 2 * width), upstream(1, width);
+  std::ranges::copy(gates, gate_up.row(0));
+  std::ranges::copy(ups, gate_up.row(0) + width);
+  fill(upstream, 1.0f);
+  for (const auto& [name, kernel] : kKernels) {
+    const Backward got = backward(kernel, clamped, gate_up, {}, upstream);
+    for (Index j = 0; j < width; ++j) {
+      const double gate = std::min(gates[at(j)], 7.0f), up = std::clamp(ups[at(j)], -7.0f, 7.0f);
+      const double value = gate / (1 + std::exp(-1.702 * gate)) * (up + 1);
+      EXPECT_NEAR(got.activated.row(0)[j], value, 1e-6 * std::abs(value) + 1e-7) << name << ' ' << j;
+      EXPECT_EQ(got.d_gate_up.row(0)[j] == 0, j == 0 || ups[at(j)] == -1) << name << ' ' << j;
+      EXPECT_EQ(got.d_gate_up.row(0)[width + j] == 0, j == 3 || j == 4) << name << ' ' << j;
+    }
+  }
 }
 
 TEST(Swiglu, MayWriteOverItsInputs) {
@@ -314,6 +347,9 @@ TEST(Swiglu, RefusesShapesThatDoNotFit) {
                  ShapeError);
     for (const float sparsity : {-0.1f, 1.0f, std::numeric_limits<float>::quiet_NaN()})
       EXPECT_THROW(kernel.forward({Activation::kSilu, sparsity}, gate_up, {}, activated), ShapeError) << name;
+    EXPECT_THROW(kernel.forward({.sparsity = 0.5f, .limit = 7}, gate_up, {}, activated), ShapeError) << name;
+    EXPECT_THROW(kernel.forward({.alpha = 0}, gate_up, {}, activated), ShapeError) << name;
+    EXPECT_THROW(kernel.forward({.limit = 0}, gate_up, {}, activated), ShapeError) << name;
   }
 }
 

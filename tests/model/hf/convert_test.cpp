@@ -376,6 +376,19 @@ TEST(Convert, RefusesAStackOfAnyNumberOfExpertsWithoutElements) {
             std::string::npos);
 }
 
+TEST(Convert, LeavesExpertsWithBiasesInTheLayoutThatTheyHave) {
+  for (const auto& [name, layout] : {std::pair{"experts.0.up_proj.bias", ExpertFiles::kStacked},
+                                     std::pair{"experts.gate_up_proj_bias", ExpertFiles::kList}}) {
+    const TemporaryFolder folder;
+    write({{kLayer + "mlp." + name, {4}}}, folder.path());
+    const SafetensorsFolder tensors(folder.path());
+    const std::string text =
+        message_of<ConfigError>([&, layout = layout] { in_layout(copies_of(tensors), layout, "qwen3_moe"); });
+    EXPECT_NE(text.find(name + std::string(": experts with biases have one layout")), std::string::npos)
+        << text;
+  }
+}
+
 TEST(Convert, RefusesToUpcycleAGateOfOneSize) {
   const TemporaryFolder folder;
   write({{kLayer + "mlp.gate_proj.weight", {kInter}}}, folder.path());

@@ -48,6 +48,19 @@ SliceCase stacked_columns(Index f, Index d, bool apart) {
   return c;
 }
 
+/// [E, D, 2F] with gate and up in turn; cols = 1 is their bias [E, 2F].
+SliceCase interleaved_columns(Index f, Index d) {
+  SliceCase c{"interleaved columns", 2 * f, d, {}, [=](Index e, Index r, Index j) {
+                return (e * d + j) * 2 * f + (r < f ? 2 * r : 2 * (r - f) + 1);
+              }};
+  for (Index e = 0; e < kExperts; ++e)
+    c.slices.push_back(
+        slice_of(e * 2 * f, 2 * f,
+                 d == 1 ? std::vector<Index>{kExperts, 2 * f} : std::vector<Index>{kExperts, d, 2 * f},
+                 e * 2 * f * d, SliceLayout::kInterleaved));
+  return c;
+}
+
 /// Sizes that are no multiples of a block, one row, one column, and those of which the shapes say nothing:
 /// 2F = D and F = D.
 std::vector<SliceCase> cases() {
@@ -56,6 +69,7 @@ std::vector<SliceCase> cases() {
     all.push_back(stacked_rows(f, d));
     all.push_back(stacked_columns(f, d, false));
     all.push_back(stacked_columns(f, d, true));
+    all.push_back(interleaved_columns(f, d));
   }
   return all;
 }
@@ -116,6 +130,7 @@ TEST(SliceIo, NamesASliceThatLiesOutsideItsTensor) {
       {slice_of(0, 4, {2, 4, 3}, -1, SliceLayout::kRows), "lie outside"},
       {slice_of(0, 4, {2, 3, 4}, 13, SliceLayout::kTransposed), "elements 13 to 25 lie outside"},
       {slice_of(0, 5, {2, 3, 4}, 0, SliceLayout::kTransposed), "a column of 5 elements does not fit"},
+      {slice_of(0, 3, {2, 3, 4}, 0, SliceLayout::kInterleaved), "3 rows have no two halves"},
   };
   for (const auto& w : wrong)
     EXPECT_NE(slice_violation(w.slice, 3).find(w.expected), std::string::npos) << slice_violation(w.slice, 3);

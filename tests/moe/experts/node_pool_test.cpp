@@ -21,6 +21,7 @@ struct Case {
   std::vector<Index> tokens_by_rank;  // repeated when there are more ranks
   Index top_k, experts, favourite;
   Index hidden = 6, inter = 5;
+  bool biased = false, weight_on_input = false;
 };
 
 /// The wide ones have rows for several blocks and columns for several panels.
@@ -32,7 +33,12 @@ const std::vector<Case> kCases = {{"even", {8}, 2, 8, -1},
                                   {"one hot expert, wide", {300, 211}, 1, 8, 1, 270, 20},
                                   {"one hot rank, wide", {140, 300}, 2, 9, 0, 20, 260},
                                   {"every expert", {4, 3}, 8, 8, -1},
-                                  {"experts do not divide", {6, 2}, 2, 11, -1}};
+                                  {"experts do not divide", {6, 2}, 2, 11, -1},
+                                  {"biased", {13, 1, 0, 6}, 3, 8, -1, 6, 5, true},
+                                  {"biased, no tokens", {0}, 2, 8, -1, 6, 5, true},
+                                  {"biased, wide", {300, 211}, 1, 8, 1, 270, 20, true},
+                                  {"biased, weight on input", {130, 20}, 3, 8, -1, 6, 5, true, true},
+                                  {"weight on input", {13, 1, 0, 6}, 3, 8, -1, 6, 5, false, true}};
 
 Index tokens_of(const Case& c, int rank) {
   return c.tokens_by_rank[static_cast<std::size_t>(rank) % c.tokens_by_rank.size()];
@@ -60,6 +66,7 @@ struct Results {
   Matrix output, d_hidden;
   std::vector<float> d_topk_weights;
   Matrix d_gate_up, d_down;
+  Matrix d_gate_up_bias, d_down_bias;
 };
 
 /// The experts of this rank in a node's memory, and one pass of its tokens through everyone's.
@@ -72,6 +79,8 @@ class Experts {
         held_(experts_of(c.experts, ep.size(), ep.rank())),
         gate_up_(weights(2 * c.inter, c.hidden, 1)),
         down_(weights(c.hidden, c.inter, 2)),
+        gate_up_bias_(weights(1, 2 * c.inter, 3)),
+        down_bias_(weights(1, c.hidden, 4)),
         tokens_(testing::random_matrix(tokens_of(c, ep.rank()), c.hidden, seed(ep, 90))),
         d_output_(testing::random_matrix(tokens_.rows(), c.hidden, seed(ep, 290))) {
     const auto chosen =
@@ -90,14 +99,22 @@ class Experts {
                     .d_hidden = Matrix(tokens_.rows(), case_.hidden),
                     .d_topk_weights = {},
                     .d_gate_up = {},
-                    .d_down = {}};
+                    .d_down = {},
+                    .d_gate_up_bias = {},
+                    .d_down_bias = {}};
     RowBuffer d_gate_up = gradient(frozen == "gate_up" ? 0 : gate_up_.rows(), case_.hidden);
     RowBuffer d_down = gradient(frozen == "down" ? 0 : down_.rows(), case_.inter);
-    const ExpertShard shard{held_.count, gate_up_, down_, d_gate_up, d_down};
+    RowBuffer d_gate_up_bias = gradient(frozen == "gate_up_bias" ? 0 : held_.count, 2 * case_.inter);
+    RowBuffer d_down_bias = gradient(frozen == "down_bias" ? 0 : held_.count, case_.hidden);
+    ExpertShard shard{held_.count, gate_up_, down_, d_gate_up, d_down};
+    if (case_.biased) shard.biases = {gate_up_bias_, down_bias_, d_gate_up_bias, d_down_bias};
+    if (case_.weight_on_input) shard.activation.scale_on = RowScaleOn::kInputs;
     for (const Write gradients : {Write::kReplace, Write::kAdd})
       pass(kernels, shard, pool, gradients, results);
     results.d_gate_up = Matrix::copy_of(d_gate_up);
     results.d_down = Matrix::copy_of(d_down);
+    results.d_gate_up_bias = Matrix::copy_of(d_gate_up_bias);
+    results.d_down_bias = Matrix::copy_of(d_down_bias);
     return results;
   }
 
@@ -162,7 +179,7 @@ class Experts {
   DispatcherSettings settings_;
   Dispatcher dispatcher_;
   ExpertRange held_;
-  RowBuffer gate_up_, down_;
+  RowBuffer gate_up_, down_, gate_up_bias_, down_bias_;
   Matrix tokens_, d_output_;
   std::vector<float> topk_weights_;
   DispatchPlan plan_;
@@ -186,6 +203,8 @@ void expect_same_bits(const Results& got, const Results& expected) {
   EXPECT_EQ(got.d_topk_weights, expected.d_topk_weights);
   expect_same_bits(got.d_gate_up, expected.d_gate_up, "d_gate_up");
   expect_same_bits(got.d_down, expected.d_down, "d_down");
+  expect_same_bits(got.d_gate_up_bias, expected.d_gate_up_bias, "d_gate_up_bias");
+  expect_same_bits(got.d_down_bias, expected.d_down_bias, "d_down_bias");
 }
 
 class Threads {
@@ -249,6 +268,18 @@ TEST(NodePool, LeavesOutTheGradientOfAFrozenWeightAndChangesNoOther) {
     expect_same_bits(gate_up_is_frozen ? got.d_down : got.d_gate_up,
                      gate_up_is_frozen ? trained.d_down : trained.d_gate_up, "the other gradient");
     EXPECT_EQ((gate_up_is_frozen ? got.d_gate_up : got.d_down).rows(), 0);
+  }
+}
+
+TEST(NodePool, LeavesOutTheGradientOfAFrozenBiasOrOfTheWeightBesideIt) {
+  const Communicator ep = Communicator::world();
+  const Case c{"biased", {130, 1, 0, 6}, 3, 8, -1, 270, 5, true};
+  Experts experts(ep, c, Way{});
+  NodePool pool(experts.memory());
+  const KernelTable table = table_of(packed_grouped_matmul());
+  for (const char* frozen : {"gate_up", "down", "gate_up_bias", "down_bias"}) {
+    SCOPED_TRACE(frozen);
+    expect_same_bits(experts.run(table, &pool, frozen), experts.run(table, nullptr, frozen));
   }
 }
 

@@ -25,6 +25,8 @@ struct Case {
   std::vector<Index> tokens_by_rank = {300, 200};  // repeated
   std::set<std::string> frozen = {};
   WireDType wire = WireDType::kFp32;
+  bool biases = false;
+  bool weight_on_input = false;
 };
 
 const std::vector<Case> kCases = {
@@ -40,7 +42,28 @@ const std::vector<Case> kCases = {
     {"gate_up frozen", DispatcherKind::kAlltoall, 0, 8, 2, {300, 200}, {"gate_up"}},
     {"down frozen", DispatcherKind::kAlltoall, 0, 8, 2, {300, 200}, {"down"}},
     {"experts frozen", DispatcherKind::kAlltoall, 0, 8, 2, {300, 200}, {"gate_up", "down"}},
-    {"bf16 rows", DispatcherKind::kAlltoall, 0, 8, 2, {300, 200}, {}, WireDType::kBf16}};
+    {"bf16 rows", DispatcherKind::kAlltoall, 0, 8, 2, {300, 200}, {}, WireDType::kBf16},
+    {"biases", DispatcherKind::kAlltoall, 0, 8, 2, {300, 200}, {}, WireDType::kFp32, true},
+    {"biases do not divide", DispatcherKind::kShared, 0, 7, 2, {300, 200}, {}, WireDType::kFp32, true},
+    {"biases, weight on input",
+     DispatcherKind::kAlltoall,
+     0,
+     8,
+     2,
+     {300, 200},
+     {},
+     WireDType::kFp32,
+     true,
+     true},
+    {"biases beside frozen weights",
+     DispatcherKind::kAlltoall,
+     0,
+     8,
+     2,
+     {300, 200},
+     {"gate_up", "down_bias"},
+     WireDType::kFp32,
+     true}};
 
 /// Tokens that lie close together, so that few experts get most of them.
 Matrix tokens_of(const Case& c, int rank, std::uint64_t seed, double spread) {
@@ -63,8 +86,10 @@ void expect_same_bits(ConstMatrixView got, ConstMatrixView expected, const char*
 
 /// Both with the same tokens, a micro-batch after the other, each with other favourites.
 void expect_same_course(const Case& c, const Communicator& ep, bool grouped) {
-  const RouterSettings router = softmax_router(c.experts, c.top_k);
-  const BlockWeights weights = RandomBlock{kHidden, kInter}.weights(c.experts, 31);
+  RouterSettings router = softmax_router(c.experts, c.top_k);
+  router.weight_on_input = c.weight_on_input;
+  const RandomBlock shape{.hidden = kHidden, .inter = kInter, .biases = c.biases};
+  const BlockWeights weights = shape.weights(c.experts, 31);
   DispatcherSettings settings = settings_of(c, ep);
   Block plain(ep, router, weights, block_kernels(grouped), c.frozen, settings);
   settings.rebalance = kFreeWeights;
@@ -81,6 +106,8 @@ void expect_same_course(const Case& c, const Communicator& ep, bool grouped) {
     expect_same_bits(rebalanced.gradients().router, plain.gradients().router, "router");
     expect_same_bits(rebalanced.gradients().gate_up, plain.gradients().gate_up, "gate_up");
     expect_same_bits(rebalanced.gradients().down, plain.gradients().down, "down");
+    expect_same_bits(rebalanced.gradients().gate_up_bias, plain.gradients().gate_up_bias, "gate_up_bias");
+    expect_same_bits(rebalanced.gradients().down_bias, plain.gradients().down_bias, "down_bias");
   }
   RebalanceCounts counts = rebalanced.rebalance_counts();
   std::vector<Index> sums = {counts.replicas, counts.rows_moved, counts.weight_bytes, counts.gradient_bytes,
@@ -88,7 +115,8 @@ void expect_same_course(const Case& c, const Communicator& ep, bool grouped) {
   ep.all_sum(sums);
   EXPECT_GT(sums[0], 0);
   EXPECT_GT(sums[1], 0);
-  EXPECT_EQ(sums[2], sums[0] * 3 * kHidden * kInter * 4) << "a replica is one expert's weights";
+  const Index of_biases = c.biases ? 2 * kInter + kHidden : 0;
+  EXPECT_EQ(sums[2], sums[0] * (3 * kHidden * kInter + of_biases) * 4) << "a replica is one expert's weights";
   EXPECT_EQ(sums[3] > 0, !c.frozen.contains("gate_up") || !c.frozen.contains("down"));
   EXPECT_GT(sums[4], 0);
 }

@@ -22,7 +22,14 @@ struct Fixture {
   Matrix d_gate_up{2 * kWidth, kHidden};
   Matrix d_down{kHidden, kWidth};
   Matrix d_gate{1, kHidden};
+  Matrix gate_up_bias = random_matrix(1, 2 * kWidth, 11), down_bias = random_matrix(1, kHidden, 12);
+  Matrix d_gate_up_bias{1, 2 * kWidth}, d_down_bias{1, kHidden};
 
+  SharedExpertWeights biased(bool gated) {
+    SharedExpertWeights weights = views(gated);
+    weights.biases = {gate_up_bias, down_bias, d_gate_up_bias, d_down_bias};
+    return weights;
+  }
   SharedExpertWeights views(bool gated) {
     SharedExpertWeights weights{.gate_up = gate_up, .down = down, .d_gate_up = d_gate_up, .d_down = d_down};
     if (gated) weights.gate = gate;
@@ -32,16 +39,18 @@ struct Fixture {
 };
 
 /// Element d of a token's output, in double.
-double reference(const Fixture& f, bool gated, const float* x, Index d) {
+double reference(const Fixture& f, bool gated, const float* x, Index d, bool biased = false) {
   const auto dot = [&](const float* row) {
     double sum = 0;
     for (Index j = 0; j < kHidden; ++j) sum += static_cast<double>(row[j]) * x[j];
     return sum;
   };
-  double sum = 0;
+  const auto of_biases = [&](const Matrix& bias, Index i) { return biased ? bias.row(0)[i] : 0.0f; };
+  double sum = of_biases(f.down_bias, d);
   for (Index s = 0; s < kWidth; ++s) {
-    const double z = dot(f.gate_up.row(s));
-    sum += z / (1 + std::exp(-z)) * dot(f.gate_up.row(kWidth + s)) * f.down.row(d)[s];
+    const double z = dot(f.gate_up.row(s)) + of_biases(f.gate_up_bias, s);
+    const double up = dot(f.gate_up.row(kWidth + s)) + of_biases(f.gate_up_bias, kWidth + s);
+    sum += z / (1 + std::exp(-z)) * up * f.down.row(d)[s];
   }
   return gated ? sum / (1 + std::exp(-dot(f.gate.row(0)))) : sum;
 }
@@ -88,6 +97,48 @@ TEST(SharedExpert, AddsToGradientsAndToTheInputGradient) {
     float largest = 0;
     for (const float g : once.d_gate.view().flat()) largest = std::max(largest, std::abs(g));
     EXPECT_EQ(largest > 0, gated);
+  }
+}
+
+/// By differences of the double formula in fp32 weights: steps of 1e-2 leave 1e-4 of a cubic term.
+TEST(SharedExpert, HasTheGradientsOfItsBiasesUnderItsGate) {
+  for (const bool gated : {false, true}) {
+    Fixture f;
+    SharedExpert expert(f.biased(gated));
+    SharedExpertWorkspace workspace;
+    Matrix x = random_matrix(5, kHidden, 4);
+    const Matrix d_output = random_matrix(5, kHidden, 6);
+    Matrix output(5, kHidden), d_x(5, kHidden);
+    expert.forward({}, x, output, workspace);
+    expert.backward({}, x, d_output, d_x, workspace);
+    const auto loss = [&] {
+      double sum = 0;
+      for (Index t = 0; t < 5; ++t)
+        for (Index d = 0; d < kHidden; ++d)
+          sum += static_cast<double>(d_output.row(t)[d]) * reference(f, gated, x.row(t), d, true);
+      return sum;
+    };
+    for (Index t = 0; t < 5; ++t)
+      for (Index d = 0; d < kHidden; ++d)
+        EXPECT_NEAR(output.row(t)[d], reference(f, gated, x.row(t), d, true), 5e-6);
+    const auto expect_slopes = [&](Matrix& values, const Matrix& gradient, const char* what) {
+      for (Index i = 0; i < values.view().size(); ++i) {
+        float& value = values.view().data[i];
+        const float kept = value, step = 1e-2f;
+        value = kept + step;
+        const double above = loss(), high = value;
+        value = kept - step;
+        const double below = loss(), low = value;
+        value = kept;
+        EXPECT_NEAR(gradient.view().data[i], (above - below) / (high - low), 5e-4) << what << ' ' << i;
+      }
+    };
+    expect_slopes(f.gate_up_bias, f.d_gate_up_bias, "gate_up_bias");
+    expect_slopes(f.down_bias, f.d_down_bias, "down_bias");
+    expect_slopes(f.gate_up, f.d_gate_up, "gate_up");
+    expect_slopes(f.down, f.d_down, "down");
+    expect_slopes(x, d_x, "x");
+    if (gated) expect_slopes(f.gate, f.d_gate, "gate");
   }
 }
 

@@ -24,6 +24,7 @@ constexpr Index kHidden = 6, kExperts = 5, kTopK = 2;
 /// A router on this rank's stretch of the tokens of all ranks.
 struct Routed {
   Matrix hidden, weight = random_matrix(kExperts, kHidden, 1), d_weight{kExperts, kHidden};
+  Matrix bias = random_matrix(1, kExperts, 2), d_bias{1, kExperts};
   Matrix logits, d_hidden;
   Routing routing;
   RouterLayer layer;
@@ -32,8 +33,10 @@ struct Routed {
   /// `all` [T, D] of the ranks of `world` in order.
   Routed(const Communicator& world, const Matrix& all, const RouterTraining& training,
          bool is_training = true, RouterSettings settings = softmax_router(kExperts, kTopK),
-         RouterDType dtype = RouterDType::kFp32)
-      : layer({weight, d_weight}, settings, 0, training, dtype) {
+         RouterDType dtype = RouterDType::kFp32, bool biased = false)
+      : layer({weight, d_weight, nullptr, biased ? bias.view().flat() : std::span<float>(),
+               biased ? d_bias.view().flat() : std::span<float>()},
+              settings, 0, training, dtype) {
     const Index each = ceil_div(all.rows(), world.size());
     const Index begin = std::min(all.rows(), each * world.rank());
     const Index count = std::min(each, all.rows() - begin);
@@ -251,12 +254,12 @@ double weighted(Routed& router, const Matrix& upstream) {
   return sum;
 }
 
-TEST(RouterLayer, HasTheGradientsOfItsWeightAndItsInputUnderJitterAndInDouble) {
+TEST(RouterLayer, HasTheGradientsOfWeightBiasAndInputUnderJitterAndInDouble) {
   const Communicator alone = Communicator::self();
   for (const RouterDType dtype : {RouterDType::kFp32, RouterDType::kFp64})
     for (const double jitter : {0.0, 0.2}) {
       Routed router(alone, random_matrix(4, kHidden, 14), {.jitter = jitter, .seed = 5}, true,
-                    softmax_router(kExperts, kTopK, false), dtype);
+                    softmax_router(kExperts, kTopK, false), dtype, true);
       const Matrix upstream = random_matrix(4, kTopK, 15);
       weighted(router, upstream);
       router.backward(upstream);
@@ -273,6 +276,7 @@ TEST(RouterLayer, HasTheGradientsOfItsWeightAndItsInputUnderJitterAndInDouble) {
         }
       };
       expect_slopes(router.weight, router.d_weight);
+      expect_slopes(router.bias, router.d_bias);
       expect_slopes(router.hidden, router.d_hidden);
     }
 }

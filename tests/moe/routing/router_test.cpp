@@ -50,6 +50,15 @@ struct Reference {
       if (settings.weigh_by == WeighBy::kScore) v[at(j)] = scores[at(slots[j])];
       if (settings.weigh_by == WeighBy::kSigmoidOfLogit) v[at(j)] = 1 / (1 + std::exp(-logit));
       if (settings.weigh_by == WeighBy::kSoftmaxOfChosen) sum += v[at(j)] = std::exp(logit);
+      if (settings.weigh_by == WeighBy::kSoftmaxOfNear) {
+        double near = 0;
+        for (Index e = 0; e < settings.num_experts; ++e) {
+          const bool is_taken = std::find(slots, slots + j, e) != slots + j;
+          const double distance = (logit - logits[e]) / std::max(std::abs(logits[e]), logit);
+          if (!is_taken && distance <= static_cast<double>(settings.nearness)) near += std::exp(logits[e]);
+        }
+        v[at(j)] = std::exp(logit) / near;
+      }
     }
     if (settings.weigh_by == WeighBy::kSoftmaxOfChosen)
       for (double& each : v) each /= sum;
@@ -127,7 +136,8 @@ TEST(Router, GivesANaNLogitsTokenDifferentExpertsAndLeavesOthersAlone) {
 std::vector<RouterSettings> compositions() {
   std::vector<RouterSettings> all;
   for (const RouterScore score : {RouterScore::kSoftmax, RouterScore::kSigmoid, RouterScore::kSqrtSoftplus})
-    for (const WeighBy weigh_by : {WeighBy::kScore, WeighBy::kSoftmaxOfChosen, WeighBy::kSigmoidOfLogit})
+    for (const WeighBy weigh_by :
+         {WeighBy::kScore, WeighBy::kSoftmaxOfChosen, WeighBy::kSigmoidOfLogit, WeighBy::kSoftmaxOfNear})
       for (const Division& divide :
            {Division{DivideBy::kNothing}, Division{DivideBy::kSum}, Division{DivideBy::kSumPlus, 0.3f},
             Division{DivideBy::kSumAtLeast, 0.8f}})
@@ -135,6 +145,7 @@ std::vector<RouterSettings> compositions() {
                        .top_k = 3,
                        .score = score,
                        .weigh_by = weigh_by,
+                       .nearness = 0.9f,
                        .divide = divide,
                        .scaling_factor = 1.8f});
   return all;
@@ -211,6 +222,32 @@ TEST(Router, BackwardMatchesCentralDifferencesInDouble) {
        {softmax_router(3, 1, false), softmax_router(3, 3), softmax_router(1, 1), sigmoid_settings(3, 3, true),
         sigmoid_settings(8, 2, true, 4, 2), sigmoid_settings(1, 1, true), sigmoid_settings(1, 1, false)})
     expect_gradients(settings, 4, {.aux = 0.5});
+}
+
+TEST(Router, SharesAChoiceAmongLogitsThatAreNearInTheRoundAndLeftOfThoseBefore) {
+  const RouterSettings settings{.num_experts = 4,
+                                .top_k = 2,
+                                .choose_by = ChooseBy::kLogit,
+                                .weigh_by = WeighBy::kSoftmaxOfNear,
+                                .nearness = 0.1f,
+                                .divide = {DivideBy::kNothing}};
+  struct Round {
+    std::vector<float> logits;
+    std::vector<std::int32_t> chosen;
+    std::vector<double> weights;
+  };
+  const auto share = [](double distance) { return 1 / (1 + std::exp(-distance)); };
+  for (const Round& round : {Round{{0.5f, 1, 0.95f, -2}, {1, 2}, {share(0.05), 1}},
+                             // Below 0 a logit's own size is what a distance is measured in.
+                             Round{{-1.05f, -3, -1, -1.12f}, {2, 0}, {share(0.05), share(0.07)}},
+                             Round{{0, 0, -1, -1}, {0, 1}, {0.5, 1}}}) {
+    Matrix logits(1, 4);
+    std::ranges::copy(round.logits, logits.row(0));
+    Routing routing;
+    route(logits, settings, routing);
+    EXPECT_EQ(routing.topk_idx, round.chosen);
+    for (std::size_t j = 0; j < 2; ++j) EXPECT_NEAR(routing.topk_weights[j], round.weights[j], 1e-6) << j;
+  }
 }
 
 TEST(Router, ComputesTheSameInDouble) {

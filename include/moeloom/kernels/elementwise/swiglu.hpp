@@ -8,6 +8,7 @@
 
 #include "moeloom/tensor/rows.hpp"
 
+#include <limits>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -29,6 +30,18 @@ struct GatedActivation {
   /// population deviation over its row, z the normal quantile of sparsity (Gemma3n's Gaussian top-k).
   float sparsity = 0;
   RowScaleOn scale_on = RowScaleOn::kResult;  // kInputs: not with sparsity
+  /// GPT-OSS's: the result is act(alpha g) / alpha * (u + up_offset) of g = min(gate, limit), u = up within
+  /// [-limit, limit]; with silu that is g sigmoid(alpha g) (u + up_offset). What is clamped has no gradient.
+  /// Not with sparsity.
+  float alpha = 1;
+  float limit = std::numeric_limits<float>::infinity();
+  float up_offset = 0;
+
+  /// Whether gate and up go into act(gate) * up as they are.
+  bool takes_inputs_as_they_are() const {
+    return scale_on == RowScaleOn::kResult && alpha == 1 && limit == std::numeric_limits<float>::infinity() &&
+           up_offset == 0;
+  }
 };
 
 /// What a backward writes: d_gate_up [R, 2F], d_row_scale [R] (empty if row_scale is), and activated [R, F]

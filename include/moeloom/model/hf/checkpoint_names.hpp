@@ -15,6 +15,7 @@ enum class ExpertLayout {
   kList,               // a tensor an expert and projection
   kStacked,            // gate_up_proj [E, 2F, D], down_proj [E, D, F]
   kStackedTransposed,  // gate_up_proj [E, D, 2F], down_proj [E, F, D]
+  kStackedInterleaved  // the same with gate and up in columns 0, 2, 4, ... and 1, 3, 5, ...
 };
 
 /// Where a file keeps the text model.

@@ -66,6 +66,22 @@ struct ExpertNames {
   std::string down = "down_proj";
 };
 
+/// Of tensors that all experts share, within the block; biases of them are [E, 2F] and [E, D].
+struct StackNames {
+  std::string gate_up = "experts.gate_up_proj";
+  std::string down = "experts.down_proj";
+  std::string gate_up_bias = "experts.gate_up_proj_bias";
+  std::string down_bias = "experts.down_proj_bias";
+};
+
+/// Of the router's tensors, within the block.
+struct RouterNames {
+  std::string weight = "gate.weight";
+  std::string bias = "gate.bias";
+  std::string correction_bias = "gate.e_score_correction_bias";
+  bool correction_bias_is_row = false;  // [1, E]
+};
+
 enum class SparseRule {
   kAll,          // every layer
   kStepAndList,  // decoder_sparse_step, but for mlp_only_layers
@@ -125,7 +141,10 @@ struct MoeRule {
   std::optional<SharedExpertRule> shared = {};
   std::string block = "mlp";  // "block_sparse_moe" in older Mixtral files
   ExpertNames experts = {};
+  StackNames stack = {};
+  RouterNames router_names = {};
   bool transposed = false;                    // stacked experts are [E, D, 2F]
+  bool interleaved = false;                   // of those gate and up alternate
   ExpertLayout layout = ExpertLayout::kList;  // where no file says
 };
 

@@ -11,7 +11,8 @@ namespace moeloom {
 /// Where element i of the slice's rows [rows, cols], counted along the rows, lies in the file's tensor.
 Index place_in_file(const HfSlice& slice, Index cols, Index i);
 
-/// rows: the slice's part of a parameter, contiguous. Touches no other bytes of the tensor.
+/// rows: the slice's part of a parameter, contiguous. Touches no other bytes of the tensor, which a folder
+/// may have in MXFP4 (NAME_blocks and NAME_scales).
 void read_slice(const SafetensorsFolder& folder, const HfSlice& slice, MatrixView rows);
 void write_slice(ShardWriter& writer, const HfSlice& slice, ConstMatrixView rows);
 

@@ -5,6 +5,9 @@
 //   backward   dA = dY W_down, (dZ, d_weight, A) from Z, dW_down += dY^T A, dX = dZ W_gate_up, dW_gate_up +=
 //   dZ^T X
 //
+// With biases Z += g and Y += weight * d before they go on, d_weight += <dY, d>, dg += sum dZ and dd += sum
+// weight * dY.
+//
 // Kept from forward to backward: X and Z of each row. The routing weight is applied before the down
 // projection, which is linear and so gives weight * Y either way: combine is then a plain sum, and the
 // weight's gradient comes from A and dA, so that no Y is kept.
@@ -19,6 +22,16 @@
 
 namespace moeloom {
 
+/// Views of the biases of the resident experts, a row an expert, and their gradients. Without columns: there
+/// are none; of both products or of neither.
+struct ExpertBiases {
+  MatrixView gate_up = {};    // g [e, 2F]
+  MatrixView down = {};       // d [e, D]
+  MatrixView d_gate_up = {};  // without rows, like d_down: frozen, not computed
+  MatrixView d_down = {};
+  bool any() const { return gate_up.cols > 0; }
+};
+
 /// Views of the masters and gradients of the resident experts, stacked.
 struct ExpertShard {
   Index experts = 0;     // resident
@@ -28,6 +41,13 @@ struct ExpertShard {
   MatrixView d_down;
   GatedActivation activation = {};
   ExactSums* sums = nullptr;  // that the gradients of sources are leaves of
+  ExpertBiases biases = {};
+  /// Whether backward makes any gradient of either product.
+  bool trains_gate_up() const { return d_gate_up.rows > 0 || biases.d_gate_up.rows > 0; }
+  bool trains_down() const { return d_down.rows > 0 || biases.d_down.rows > 0; }
+  /// Rows are scaled before the first product, which is linear: the weight is the activation's business
+  /// (RowScaleOn) unless a bias stands between the two.
+  bool scales_rows() const { return biases.any() && activation.scale_on == RowScaleOn::kInputs; }
   GroupedWeights gate_up_weights() const { return {gate_up, experts}; }
   GroupedWeights down_weights() const { return {down, experts}; }
 };
@@ -54,13 +74,19 @@ class PackedExperts {
 
 /// What backward needs of forward; memory is reused from step to step.
 struct ExpertActivations {
-  RowBuffer rows;              // X [R, D]
+  RowBuffer rows;              // X [R, D]; of ExpertShard::scales_rows() backward leaves weight * X
   RowBuffer gate_up;           // Z [R, 2F]; backward may turn it into dZ
   std::vector<float> weights;  // [R], routing weights of the rows
   // Weights of the replicas that ran some of the rows (rebalanced_experts.hpp). Kept rather than sent again:
   // backward would have to wait for them before its first product.
-  Matrix replica_gate_up = {};  // [S*2F, D]
-  Matrix replica_down = {};     // [S*D, F]
+  Matrix replica_gate_up = {};       // [S*2F, D]
+  Matrix replica_down = {};          // [S*D, F]
+  Matrix replica_gate_up_bias = {};  // [S, 2F]
+  Matrix replica_down_bias = {};     // [S, D]
+  Index replica_elements() const {
+    return replica_gate_up.capacity() + replica_down.capacity() + replica_gate_up_bias.capacity() +
+           replica_down_bias.capacity();
+  }
 };
 
 /// Buffers that no layer keeps; one set serves every layer.
@@ -71,6 +97,7 @@ struct ExpertWorkspace {
   RowBuffer output;               // Y or dX [R, D]
   std::vector<float> d_weights;   // [R]
   std::vector<Index> chunk_rows;  // [e, ep], of the experts of one chunk alone
+  std::vector<float> ones;        // [R], what biases are multiplied with
 };
 
 /// A forward or a backward of a shard over the rows that dispatch brought. Between tasks of its products the
@@ -109,8 +136,10 @@ void weight_gradients(const ExpertPass& pass, const ExpertChunk& chunk, ConstMat
 /// The same for any groups of rows that lie side by side, the first of them in row `first_row`, each with
 /// targets of its own. Of a weight whose gradient has no rows in the shard, `targets` are left alone.
 struct GradientTargets {
-  std::span<const MatrixView> gate_up;  // a group: [2F, D]
-  std::span<const MatrixView> down;     // a group: [D, F]
+  std::span<const MatrixView> gate_up;            // a group: [2F, D]
+  std::span<const MatrixView> down;               // a group: [D, F]
+  std::span<const MatrixView> gate_up_bias = {};  // a group: [2F, 1]
+  std::span<const MatrixView> down_bias = {};     // a group: [D, 1]
 };
 void weight_gradients(const ExpertPass& pass, Index first_row, const GroupedRows& groups,
                       ConstMatrixView d_rows, const GradientTargets& targets, Write gradients);

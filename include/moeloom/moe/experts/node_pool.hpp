@@ -7,7 +7,7 @@
 //   a block   up to kGemmRows rows of an expert through all of it: gate_up, activation, down; or
 //             backward, dA, dZ and A, dX. A row depends on no other, so nothing is waited for between the
 //             products.
-//   a panel   columns of one weight's gradient, over all rows of the expert.
+//   a panel   columns of one weight's gradient, over all rows of the expert; with the first ones its bias's.
 //
 // Both are cut where products of the loop and of the tile may be cut (gemm.hpp), so the bits are those of
 // experts_forward() and experts_backward(). Masters are read where they lie; packed faces, which other ranks
@@ -24,6 +24,7 @@ struct PoolWorker {
   PackedWeights no_faces;  // the masters are read
   RowMemory activated;
   Matrix d_activated;
+  std::vector<float> ones;  // what biases are multiplied with
   PoolCounts counts;
 };
 

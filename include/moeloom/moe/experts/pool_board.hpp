@@ -37,7 +37,7 @@ struct PoolTask {
 /// Which tasks a pass has.
 struct PoolWork {
   bool gate_up_panels = false, down_panels = false;
-  Index hidden = 0, inter = 0;           // D and F: what the two weights have columns of
+  Index hidden = 0, inter = 0;  // columns of the two panels' gradients: D and F, or 1 of a bias alone
   bool panels_of_empty_experts = false;  // zeros are to be written
 };
 
@@ -48,7 +48,8 @@ void list_pool_tasks(const GroupedRows& rows, const PoolWork& work, std::vector<
 
 /// Where all that belongs to a rank's experts begins in its memory; 0 for what a pass has not.
 struct PoolPlaces {
-  Index gate_up = 0, down = 0, d_gate_up = 0, d_down = 0;         // masters and their gradients
+  Index gate_up = 0, down = 0, d_gate_up = 0, d_down = 0;  // masters and their gradients
+  Index gate_up_bias = 0, down_bias = 0, d_gate_up_bias = 0, d_down_bias = 0;
   Index rows = 0, weights = 0, z = 0, activated = 0, output = 0;  // X, its weights, Z, A, Y or dX
   Index d_rows = 0, d_z = 0, d_weights = 0;                       // dY, dZ
 };

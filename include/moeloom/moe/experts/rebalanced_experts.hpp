@@ -13,6 +13,8 @@
 #include "moeloom/moe/experts/experts.hpp"
 #include "moeloom/moe/experts/pool_board.hpp"
 
+#include <array>
+
 namespace moeloom {
 
 /// Collective over ep, as ExpertRunner, whose functions these are.
@@ -35,6 +37,7 @@ class RebalancedExperts {
   struct Branch;
 
   void send_weights(const ExpertPass& pass, const Share& share, Messages& messages);
+  std::span<float> sum_of(const Branch& branch);
   std::vector<Branch> list_branches(const Share& share, bool of_replicas) const;
   void sum_branches(const ExpertPass& pass, const Share& share, Index first_row,
                     std::span<const Branch> branches, ConstMatrixView d_rows);
@@ -43,9 +46,9 @@ class RebalancedExperts {
   void add_up(const ExpertPass& pass, const Share& share, std::span<const Branch> branches, Write gradients);
 
   PackedExperts no_faces_;  // of replicas, whose masters alone travel
-  Matrix sums_;             // a row a branch: gradients of gate_up [2F, D] and of down [D, F]
+  Matrix sums_;  // a row a branch: gradients of gate_up [2F, D], of down [D, F] and of their biases
   std::vector<Index> group_rows_;
-  std::vector<MatrixView> gate_up_targets_, down_targets_;
+  std::array<std::vector<MatrixView>, 4> targets_;  // of sums_, in that order
   RebalanceCounts traffic_;
 };
 

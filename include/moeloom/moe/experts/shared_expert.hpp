@@ -2,12 +2,14 @@
 //
 //   forward    Z = x W_gate_up^T [T, 2S], A = g * act(Z_gate) * Z_up [T, S], output += A W_down^T
 //
+// With biases Z and output += have theirs, g times the second's.
+//
 // g = 1, or sigmoid(x gate^T) a token (Qwen2-MoE). Like a routing weight it scales a row before the down
 // projection, so its gradient needs no output of the MLP. Nothing travels, so the bits are the same at every
 // ep.
 #pragma once
 
-#include "moeloom/kernels/registry.hpp"
+#include "moeloom/moe/experts/experts.hpp"
 
 #include <vector>
 
@@ -24,6 +26,7 @@ struct SharedExpertWeights {
   MatrixView d_gate = {};
   GatedActivation activation = {};
   ExactSums* sums = nullptr;  // that the gradients are leaves of
+  ExpertBiases biases = {};   // of one expert
 };
 
 /// Buffers that no layer keeps; one set serves every layer.
@@ -31,6 +34,7 @@ struct SharedExpertWorkspace {
   RowMemory activated;        // A [T, S], of what the down product multiplies
   Matrix d_activated;         // dA [T, S]
   std::vector<float> d_gate;  // [T]: of g, then of its logit
+  std::vector<float> ones;    // [T], what biases are multiplied with
 };
 
 class SharedExpert {
@@ -47,6 +51,8 @@ class SharedExpert {
                 MatrixView d_hidden_states, SharedExpertWorkspace& workspace, Interlude between = {});
 
  private:
+  /// After backward has made dZ.
+  void add_bias_grads(ConstMatrixView d_output, SharedExpertWorkspace& workspace);
   bool gated() const { return weights_.gate.rows > 0; }
 
   SharedExpertWeights weights_;

@@ -21,6 +21,7 @@ struct Routing {
   std::vector<std::int32_t> topk_idx;  // [T, K], by falling value in the choice; kNoExpert at a slot's end
   std::vector<float> topk_values;      // [T, K]: v_j
   std::vector<float> topk_weights;     // [T, K]: w_j
+  Matrix near;  // [T*K, E] of kSoftmaxOfNear: the softmax whose value v_j is; else empty
   std::vector<std::int32_t> kept_idx;  // [T, K]: topk_idx without what capacity drops; empty: all is kept
   Index tokens() const { return scores.rows(); }
   /// What is dispatched.

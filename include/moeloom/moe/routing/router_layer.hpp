@@ -37,7 +37,9 @@ enum class RouterDType { kFp32, kFp64 };
 struct RouterWeights {
   MatrixView weight;  // [E, D]
   MatrixView d_weight;
-  ExactSums* sums = nullptr;  // that d_weight is a leaf of
+  ExactSums* sums = nullptr;         // that the gradients are leaves of
+  std::span<const float> bias = {};  // [E] of the logits, or empty
+  std::span<float> d_bias = {};
 };
 
 /// The tokens that are routed, and whose.
@@ -59,10 +61,11 @@ class RouterLayer {
   RouterLayer(RouterWeights weights, RouterSettings settings, Index layer,
               const RouterTraining& training = {}, RouterDType dtype = RouterDType::kFp32);
 
-  /// hidden_states [T, D] -> logits [T, E], in fp32, and the routing. Collective over tokens.world in
-  /// training with expert choice or capacity. Throws ShapeError for a hash router without ids.
+  /// hidden_states [T, D] -> logits [T, E] = x W^T + bias, in fp32, and the routing. Collective over
+  /// tokens.world in training with expert choice or capacity. Throws ShapeError for a hash router without
+  /// ids.
   void forward(const RoutedTokens& tokens, ConstMatrixView hidden_states, Matrix& logits, Routing& routing);
-  /// d_hidden_states is added to, as the weight's gradient. logits become their gradient.
+  /// d_hidden_states is added to, as the gradients of weight and bias. logits become their gradient.
   void backward(const RoutedTokens& tokens, ConstMatrixView hidden_states, const Routing& routing,
                 std::span<const float> d_topk_weights, const RouterLossGradient& losses, Matrix& logits,
                 MatrixView d_hidden_states);
@@ -73,8 +76,8 @@ class RouterLayer {
   template <typename Real>
   void choose(const RoutedTokens& tokens, BasicView<const Real> logits, Routing& routing) const;
   bool jitters(const RoutedTokens& tokens) const { return tokens.training && training_.jitter > 0; }
-  /// d_weight is added to, or to its exact sums.
-  void add_weight_grad(ConstMatrixView d_logits, ConstMatrixView x) const;
+  /// The gradients are added to, or to their exact sums.
+  void add_weight_grads(ConstMatrixView d_logits, ConstMatrixView x) const;
   /// x times the jitter of its token and column.
   void jitter(const RoutedTokens& tokens, ConstMatrixView x, MatrixView jittered) const;
 

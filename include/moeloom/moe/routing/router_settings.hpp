@@ -2,7 +2,8 @@
 //
 //   score    s = softmax over all experts, or sigmoid or sqrt(softplus) of each logit, in fp32 or fp64
 //   choose   the k largest of s or of the logit, + correction_bias; in groups that are not kept it is -inf
-//   weigh    v_j = the chosen's scores, or a softmax over the chosen logits, or their sigmoids; no bias
+//   weigh    v_j = the chosen's scores, or a softmax over the chosen logits, or their sigmoids, or a softmax
+//            over the logits near the chosen one; no bias
 //   divide   u_j = v_j, or over sum v, sum v + number, max(sum v, number)
 //   scale    w_j = scaling_factor * expert_scale[e_j] * u_j
 #pragma once
@@ -24,7 +25,14 @@ enum class ChooseBy {
 /// What a group of experts is worth, of what is compared.
 enum class GroupWorth { kSumOfTwoBest, kBest };
 
-enum class WeighBy { kScore, kSoftmaxOfChosen, kSigmoidOfLogit };
+enum class WeighBy {
+  kScore,
+  kSoftmaxOfChosen,
+  kSigmoidOfLogit,
+  /// SparseMixer in evaluation (Liu et al. 2023; PhiMoE): of the experts that are not chosen before j, those
+  /// whose logit l is near the chosen one's c, (c - l) / max(|l|, c) <= nearness.
+  kSoftmaxOfNear
+};
 
 enum class DivideBy { kNothing, kSum, kSumPlus, kSumAtLeast };
 struct Division {
@@ -41,6 +49,7 @@ struct RouterSettings {
   Index num_groups = 1;  // of equal size, each a stretch of expert ids
   Index topk_group = 1;  // groups kept
   WeighBy weigh_by = WeighBy::kScore;
+  float nearness = 0;  // of kSoftmaxOfNear; PhiMoE's is twice router_jitter_noise
   Division divide = {};
   float scaling_factor = 1;
   std::span<const float> expert_scale = {};     // [E] or empty; its gradient is route_backward()'s alone

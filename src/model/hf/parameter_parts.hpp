@@ -1,0 +1,58 @@
+// What lists of parameters are made of: names in a folder, and parameters whose rows are tensors of it.
+#pragma once
+
+#include "moeloom/model/hf/family.hpp"
+#include "moeloom/model/layer_spec.hpp"
+#include "moeloom/model/parameters.hpp"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace moeloom {
+
+using Parts = std::vector<std::pair<std::string, Index>>;  // names in the file and their rows
+using Specs = std::vector<ParameterSpec>;
+
+inline const std::string kBody = "model.";  // before the names of parameters
+
+/// Where a folder keeps a layer, and how.
+struct Naming {
+  const Family& family;
+  const CheckpointNames& names;
+
+  /// In the file: `parameter` with the folder's prefix.
+  std::string in_file(const std::string& parameter) const {
+    return names.prefix.body + parameter.substr(kBody.size());
+  }
+  /// Of the experts' block at `prefix` ("model.layers.0.mlp.").
+  std::string block(const std::string& prefix) const {
+    const std::string layer = prefix.substr(0, prefix.size() - std::string("mlp.").size());
+    return in_file(layer) + names.block + ".";
+  }
+};
+
+inline ParameterSpec matrix(const std::string& name, Index cols, const Parts& parts) {
+  ParameterSpec spec;
+  spec.name = name;
+  spec.cols = cols;
+  for (const auto& [part, rows] : parts) {
+    spec.slices.push_back({.name = part, .row_begin = spec.rows, .rows = rows, .shape = {rows, cols}});
+    spec.rows += rows;
+  }
+  return spec;
+}
+
+/// Numbers one below the other.
+inline ParameterSpec bias(const std::string& name, const Parts& parts) {
+  ParameterSpec spec = matrix(name, 1, parts);
+  for (HfSlice& slice : spec.slices) slice.shape = {slice.rows};
+  spec.is_matrix = false;
+  spec.init = Init::kZeros;
+  return spec;
+}
+
+/// A block of experts: router, experts, shared expert.
+void add_moe(Specs& specs, const Naming& naming, const MoeSpec& spec, ExpertRange experts);
+
+}  // namespace moeloom

@@ -57,7 +57,9 @@
 #include "moeloom/comm/session.hpp"
 
 // Functions on views, and the table that names them.
+#include "moeloom/kernels/elementwise/layernorm.hpp"
 #include "moeloom/kernels/elementwise/score_rows.hpp"
+#include "moeloom/kernels/elementwise/sigmoid_gate.hpp"
 #include "moeloom/kernels/elementwise/vector_math.hpp"
 #include "moeloom/kernels/gmm_policy.hpp"
 #include "moeloom/kernels/grouped_matmul.hpp"

@@ -169,7 +169,7 @@ TEST(LoadWeights, RefusesExceptionsThatExcuseNothing) {
 
 TEST(LoadWeights, ShowsTwentyComplaintsAndCountsTheRest) {
   const testing::TemporaryFolder folder;
-  write({{"x", {{1}, {0}}}}, folder.path());
+  write(Tensors{{"x", {{1}, {0}}}}, folder.path());
   const std::string text = refusal(folder.path(), tiny_config());
   const std::size_t all = tensor_specs(tiny_config()).size() + 1;
   EXPECT_EQ(std::ranges::count(text, '\n'), 21) << text;  // a heading, twenty, and the rest

@@ -48,6 +48,8 @@ struct ModelConfig {
 
   // What some families say besides; the defaults are as if they did not.
   bool attention_bias = false;
+  bool head_bias = false;     // lm_head.bias, also of a tied head
+  double logits_scaling = 1;  // logits are divided by it
   bool mlp_bias = false;
   RopeScaling rope_scaling;
   double partial_rotary_factor = 1;

@@ -16,6 +16,20 @@ Index padding_row_of(const ModelConfig& config) {
   return *config.pad_token_id < 0 ? *config.pad_token_id + config.vocab_size : *config.pad_token_id;
 }
 
+HeadWeights head_of(const ModelConfig& config, const ParameterStore& store) {
+  const Parameter& weight =
+      store.find(config.tie_word_embeddings ? "model.embed_tokens.weight" : "lm_head.weight");
+  HeadWeights head{.weight = weight.value,
+                   .grad = weight.grad,
+                   .logit_scale = static_cast<float>(1 / config.logits_scaling)};
+  if (!config.head_bias) return head;
+  const Parameter& bias = store.find("lm_head.bias");
+  require(bias.value.size() == head.weight.rows, "lm_head.bias needs one number for each word");
+  head.bias = bias.value.flat();
+  head.bias_grad = bias.grad.flat();
+  return head;
+}
+
 bool finite(ConstMatrixView x) {
   return std::all_of(x.data, x.data + x.size(), [](float value) { return std::isfinite(value); });
 }
@@ -29,7 +43,7 @@ Decoder::Decoder(const ModelConfig& config, ParameterStore& store, const Mesh& m
       mesh_(mesh),
       kernels_(kernels),
       embedding_(Linear::of(store, "model.embed_tokens.weight")),
-      head_(config.tie_word_embeddings ? embedding_ : Linear::of(store, "lm_head.weight")),
+      head_(head_of(config, store)),
       final_norm_(Norm::of(store, config.final_norm())),
       balance_(routing.balance),
       row_budget_(routing.row_budget),
@@ -144,12 +158,13 @@ double Decoder::head_loss_of(const Batch& batch, std::optional<float> backward) 
   for_each_leaf(sums, batch.tokens(), [&](Index first, Index rows) {
     const ConstMatrixView hidden = final_.view().rows_from(first, rows);
     const auto targets = std::span(batch.targets).subspan(at(first), at(rows));
-    const double loss = backward
-                            ? head_loss_backward(kernels_.dense, hidden, {head_.weight, head_.grad}, targets,
-                                                 *backward, d_hidden_.view().rows_from(first, rows))
-                            : head_loss(kernels_.dense, hidden, head_.weight, targets);
+    const double loss = backward ? head_loss_backward(kernels_.dense, hidden, head_, targets, *backward,
+                                                      d_hidden_.view().rows_from(first, rows))
+                                 : head_loss(kernels_.dense, hidden, head_, targets);
     nll_sum += sums == nullptr ? loss : rounded_leaf(loss);
-    if (backward && sums != nullptr && head_.grad.rows > 0) sums->take(head_.grad);
+    if (!backward || sums == nullptr) return;
+    if (head_.grad.rows > 0) sums->take(head_.grad);
+    if (!head_.bias_grad.empty()) sums->take(head_.bias_grad);
   });
   return nll_sum;
 }
@@ -234,14 +249,14 @@ MicroBatchLosses Decoder::evaluate(const Batch& batch) {
 std::vector<double> Decoder::token_losses(const Batch& batch) {
   RouterStatistics statistics = no_statistics(batch);
   run_layers(batch, false, statistics);
-  return head_token_losses(kernels_.dense, final_, head_.weight, batch.targets);
+  return head_token_losses(kernels_.dense, final_, head_, batch.targets);
 }
 
 Matrix Decoder::logits(const Batch& batch) {
   RouterStatistics statistics = no_statistics(batch);
   run_layers(batch, false, statistics);
   Matrix logits = Matrix::uninitialised(batch.tokens(), config_.vocab_size);
-  head_.forward(kernels_.dense, final_, logits);
+  head_logits(kernels_.dense, final_, head_, logits);
   return logits;
 }
 
@@ -303,8 +318,9 @@ Matrix Decoder::next_logits(std::span<const std::int32_t> input_ids) {
   cached_ += batch.tokens();
   normalise();
   Matrix logits = Matrix::uninitialised(batch.sequences, config_.vocab_size);
-  head_.forward(kernels_.dense,
-                final_.view().rows_from(std::max<Index>(batch.tokens() - 1, 0), batch.sequences), logits);
+  head_logits(kernels_.dense,
+              final_.view().rows_from(std::max<Index>(batch.tokens() - 1, 0), batch.sequences), head_,
+              logits);
   return logits;
 }
 

@@ -76,19 +76,19 @@ std::variant<MoeLayer, MlpLayer> make_feed_forward(const LayerSpec& spec, const 
   return MlpLayer(spec.mlp.value(), store);
 }
 
-std::optional<OutputNorm> make_output_norm(const LayerSpec& spec, const ParameterStore& store) {
-  if (!spec.feed_forward_output_norm) return std::nullopt;
-  return OutputNorm(Norm::of(store, *spec.feed_forward_output_norm));
+std::optional<Norm> make_norm(const LayerSpec& spec, const ParameterStore& store) {
+  if (!spec.feed_forward_norm) return std::nullopt;
+  return Norm::of(store, *spec.feed_forward_norm);
 }
 
 }  // namespace
 
 DecoderLayer::DecoderLayer(const LayerSpec& spec, const ParameterStore& store, Index layer,
                            const RoutingSettings& routing)
-    : attention_(spec.attention, spec.attention_norm, spec.attention_output_norm, store),
-      norm_(Norm::of(store, spec.feed_forward_norm)),
+    : attention_(spec.attention, spec.attention_norm, spec.attention_output_norm, store, spec.residual_scale),
+      norm_(make_norm(spec, store)),
       feed_forward_(make_feed_forward(spec, store, layer, routing)),
-      output_norm_(make_output_norm(spec, store)) {}
+      branch_output_(BranchOutput::of(store, spec.feed_forward_output_norm, spec.residual_scale)) {}
 
 void DecoderLayer::forward(const LayerContext& c, KeyValueCache* cache, MatrixView hidden,
                            RouterStatistics& statistics) {
@@ -100,21 +100,23 @@ void DecoderLayer::forward(const LayerContext& c, KeyValueCache* cache, MatrixVi
   }
   c.clock.enter(Phase::kDense);
   middle_.reshape_uninitialised(hidden.rows, hidden.cols);
-  normed_.reshape_uninitialised(hidden.rows, hidden.cols);
   copy(hidden, middle_);
-  norm_.forward(c.kernels.rmsnorm, hidden, normed_, inv_rms_);
-  if (!output_norm_) return add_feed_forward(c, hidden, statistics);
-  const MatrixView output = output_norm_->input(hidden.rows, hidden.cols);
+  if (norm_) {
+    normed_.reshape_uninitialised(hidden.rows, hidden.cols);
+    norm_->forward(c.kernels.rmsnorm, hidden, normed_, inv_rms_);
+  }
+  if (!branch_output_) return add_feed_forward(c, hidden, statistics);
+  const MatrixView output = branch_output_->input(hidden.rows, hidden.cols);
   fill(output, 0.0f);
   add_feed_forward(c, output, statistics);
-  output_norm_->forward(c.kernels.rmsnorm, hidden);
+  branch_output_->forward(c.kernels.rmsnorm, hidden);
 }
 
 void DecoderLayer::add_feed_forward(const LayerContext& c, MatrixView output, RouterStatistics& statistics) {
   if (auto* moe = std::get_if<MoeLayer>(&feed_forward_)) {
-    moe->forward(c.moe, normed_, output, statistics);
+    moe->forward(c.moe, feed_forward_input(), output, statistics);
   } else {
-    std::get<MlpLayer>(feed_forward_).forward(c.kernels, normed_, output, c.workspace.mlp);
+    std::get<MlpLayer>(feed_forward_).forward(c.kernels, feed_forward_input(), output, c.workspace.mlp);
   }
 }
 
@@ -122,16 +124,16 @@ void DecoderLayer::backward(const LayerContext& c, const RouterLossGradient& rou
                             MatrixView d_hidden) {
   Matrix& d_normed = c.workspace.d_normed;
   d_normed.reshape_uninitialised(d_hidden.rows, d_hidden.cols);
-  if (output_norm_) {
+  if (branch_output_) {
     c.clock.enter(Phase::kDense);
     Matrix& d_output = c.workspace.d_output;
     d_output.reshape_uninitialised(d_hidden.rows, d_hidden.cols);
-    output_norm_->backward(c.kernels.rmsnorm, d_hidden, d_output);
+    branch_output_->backward(c.kernels.rmsnorm, d_hidden, d_output);
     backward_feed_forward(c, router_losses, d_output, d_normed);
   } else {
     backward_feed_forward(c, router_losses, d_hidden, d_normed);
   }
-  norm_.backward(c.kernels.rmsnorm, d_normed, middle_, inv_rms_, d_normed);
+  if (norm_) norm_->backward(c.kernels.rmsnorm, d_normed, middle_, inv_rms_, d_normed);
   add(d_normed, d_hidden);
   c.clock.enter(Phase::kAttention);
   attention_.backward(c.kernels, c.attention, d_hidden, c.workspace.attention);
@@ -140,11 +142,12 @@ void DecoderLayer::backward(const LayerContext& c, const RouterLossGradient& rou
 void DecoderLayer::backward_feed_forward(const LayerContext& c, const RouterLossGradient& router_losses,
                                          ConstMatrixView d_output, MatrixView d_normed) {
   if (auto* moe = std::get_if<MoeLayer>(&feed_forward_)) {
-    moe->backward(c.moe, normed_, router_losses, d_output, d_normed);
+    moe->backward(c.moe, feed_forward_input(), router_losses, d_output, d_normed);
     c.clock.enter(Phase::kDense);
   } else {
     c.clock.enter(Phase::kDense);
-    std::get<MlpLayer>(feed_forward_).backward(c.kernels, normed_, d_output, d_normed, c.workspace.mlp);
+    std::get<MlpLayer>(feed_forward_)
+        .backward(c.kernels, feed_forward_input(), d_output, d_normed, c.workspace.mlp);
   }
 }
 

@@ -20,7 +20,7 @@ NormSpec norm_of(const ModelConfig& config, const std::string& name) {
 }
 
 std::optional<NormSpec> optional_norm(const ModelConfig& config, const std::string& layer,
-                                    const std::string& name) {
+                                      const std::string& name) {
   if (name.empty()) return std::nullopt;
   return norm_of(config, layer + name);
 }
@@ -113,7 +113,8 @@ MoeSpec moe_of(const ModelConfig& config, const std::string& prefix) {
                   .expert_bias = rule.biased || config.mlp_bias};
   spec.activation.act = *activation_named(config.hidden_act);
   if (rule.shared && config.shared_expert_intermediate_size > 0)
-    spec.shared = SharedExpertSpec{config.shared_expert_intermediate_size, rule.shared->gated, config.mlp_bias};
+    spec.shared =
+        SharedExpertSpec{config.shared_expert_intermediate_size, rule.shared->gated, config.mlp_bias};
   return spec;
 }
 

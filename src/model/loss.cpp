@@ -3,6 +3,7 @@
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"
 #include "moeloom/model/batch.hpp"
+#include "moeloom/model/linear.hpp"
 #include "moeloom/tensor/gemm.hpp"
 
 #include <algorithm>
@@ -22,8 +23,11 @@ constexpr Index kRowsPerTask = 16;
 /// Partial sums of a row in fp32 before they go on in double: a vocabulary of 150,000 would lose digits.
 constexpr Index kSummedInFloat = 1024;
 
-void check(ConstMatrixView hidden, ConstMatrixView head, Targets targets) {
+void check(ConstMatrixView hidden, const HeadWeights& weights, Targets targets) {
+  const ConstMatrixView head = weights.weight;
   require(hidden.cols == head.cols, "head_loss: hidden and head must have equally many columns");
+  require(weights.bias.empty() || std::ssize(weights.bias) == head.rows,
+          "head_loss: a bias needs one number for each row of head");
   require(static_cast<Index>(targets.size()) == hidden.rows, "head_loss: one target for each row of hidden");
   for (const std::int32_t target : targets) {
     const bool known = target == kIgnored || (target >= 0 && target < head.rows);
@@ -75,13 +79,13 @@ struct LogitRows {
 /// Calls use(stretch) with the logits of all rows in turn. A stretch has one chunk of kSumChunkRows rows for
 /// each thread, because a product's chunks are what threads share.
 template <typename Use>
-void for_each_stretch(const DenseKernel& kernel, ConstMatrixView hidden, ConstMatrixView head,
+void for_each_stretch(const DenseKernel& kernel, ConstMatrixView hidden, const HeadWeights& head,
                       const Use& use) {
   const Index rows = std::min(hidden.rows, kSumChunkRows * static_cast<Index>(threads()));
-  Matrix logits = Matrix::uninitialised(rows, head.rows);
+  Matrix logits = Matrix::uninitialised(rows, head.weight.rows);
   for (Index begin = 0; begin < hidden.rows; begin += rows) {
     const LogitRows stretch{begin, logits.view().rows_from(0, std::min(rows, hidden.rows - begin))};
-    kernel.forward(hidden.rows_from(begin, stretch.logits.rows), head, stretch.logits, Write::kReplace);
+    head_logits(kernel, hidden.rows_from(begin, stretch.logits.rows), head, stretch.logits);
     use(stretch);
   }
 }
@@ -131,32 +135,35 @@ bool all_counted(Targets targets) {
   return std::ranges::find(targets, kIgnored) == targets.end();
 }
 
-double loss_of_counted(const DenseKernel& kernel, ConstMatrixView hidden, ConstMatrixView head,
+double loss_of_counted(const DenseKernel& kernel, ConstMatrixView hidden, const HeadWeights& head,
                        Targets targets) {
+  const Index words = head.weight.rows;
   double sum = 0.0;
   for_each_stretch(kernel, hidden, head, [&](const LogitRows& stretch) {
     sum = add_rows(sum, stretch, targets,
-                   [&](float* logits, std::int32_t target) { return row_loss(logits, head.rows, target); });
+                   [&](float* logits, std::int32_t target) { return row_loss(logits, words, target); });
   });
   return sum;
 }
 
 double backward_of_counted(const DenseKernel& kernel, ConstMatrixView hidden, const HeadWeights& weights,
                            Targets targets, float scale, MatrixView d_hidden) {
-  const auto& [head, d_head] = weights;
+  const ConstMatrixView head = weights.weight;
   double sum = 0.0;
-  for_each_stretch(kernel, hidden, head, [&](const LogitRows& stretch) {
+  for_each_stretch(kernel, hidden, weights, [&](const LogitRows& stretch) {
     const Index rows = stretch.logits.rows;
     sum = add_rows(sum, stretch, targets, [&](float* logits, std::int32_t target) {
-      return row_loss_backward(logits, head.rows, target, scale);
+      return row_loss_backward(logits, head.rows, target, scale * weights.logit_scale);
     });
     kernel.input_grad(stretch.logits, head, d_hidden.rows_from(stretch.begin, rows), Write::kReplace);
-    if (d_head.rows == 0) return;
     // A chunk at a time: how many a stretch has depends on the threads, and the order of sums must not.
     for (Index begin = 0; begin < rows; begin += kSumChunkRows) {
       const Index count = std::min(kSumChunkRows, rows - begin);
-      kernel.weight_grad(stretch.logits.rows_from(begin, count),
-                         hidden.rows_from(stretch.begin + begin, count), d_head, Write::kAdd);
+      const ConstMatrixView d_logits = stretch.logits.rows_from(begin, count);
+      if (weights.grad.rows > 0)
+        kernel.weight_grad(d_logits, hidden.rows_from(stretch.begin + begin, count), weights.grad,
+                           Write::kAdd);
+      if (!weights.bias_grad.empty()) add_row_sums(d_logits, weights.bias_grad);
     }
   });
   return sum;
@@ -164,15 +171,31 @@ double backward_of_counted(const DenseKernel& kernel, ConstMatrixView hidden, co
 
 }  // namespace
 
-double head_loss(const DenseKernel& kernel, ConstMatrixView hidden, ConstMatrixView head, Targets targets) {
+void head_logits(const DenseKernel& kernel, ConstMatrixView hidden, const HeadWeights& head,
+                 MatrixView logits) {
+  kernel.forward(hidden, head.weight, logits, Write::kReplace);
+  if (head.bias.empty() && head.logit_scale == 1) return;
+  const float scale = head.logit_scale;
+  parallel_blocks(logits.rows, kRowsPerTask, [&](Index begin, Index end) {
+    for (Index t = begin; t < end; ++t) {
+      float* row = logits.row(t);
+      if (!head.bias.empty())
+        for (Index j = 0; j < logits.cols; ++j) row[j] += head.bias[at(j)];
+      for (Index j = 0; j < logits.cols; ++j) row[j] *= scale;
+    }
+  });
+}
+
+double head_loss(const DenseKernel& kernel, ConstMatrixView hidden, const HeadWeights& head,
+                 Targets targets) {
   check(hidden, head, targets);
   if (all_counted(targets)) return loss_of_counted(kernel, hidden, head, targets);
   const CountedRows counted(hidden, targets);
   return loss_of_counted(kernel, counted.hidden, head, counted.targets);
 }
 
-std::vector<double> head_token_losses(const DenseKernel& kernel, ConstMatrixView hidden, ConstMatrixView head,
-                                      Targets targets) {
+std::vector<double> head_token_losses(const DenseKernel& kernel, ConstMatrixView hidden,
+                                      const HeadWeights& head, Targets targets) {
   check(hidden, head, targets);
   std::vector<double> losses(targets.size(), 0.0);
   const CountedRows counted(hidden, targets);
@@ -180,7 +203,8 @@ std::vector<double> head_token_losses(const DenseKernel& kernel, ConstMatrixView
     parallel_blocks(stretch.logits.rows, kRowsPerTask, [&](Index begin, Index end) {
       for (Index i = begin; i < end; ++i) {
         const std::size_t row = at(stretch.begin + i);
-        losses[at(counted.places[row])] = row_loss(stretch.logits.row(i), head.rows, counted.targets[row]);
+        losses[at(counted.places[row])] =
+            row_loss(stretch.logits.row(i), head.weight.rows, counted.targets[row]);
       }
     });
   });
@@ -189,12 +213,14 @@ std::vector<double> head_token_losses(const DenseKernel& kernel, ConstMatrixView
 
 double head_loss_backward(const DenseKernel& kernel, ConstMatrixView hidden, const HeadWeights& weights,
                           Targets targets, float scale, MatrixView d_hidden) {
-  const auto& [head, d_head] = weights;
-  check(hidden, head, targets);
+  const ConstMatrixView head = weights.weight, d_head = weights.grad;
+  check(hidden, weights, targets);
   require(d_hidden.rows == hidden.rows && d_hidden.cols == hidden.cols,
           "head_loss: d_hidden must have the shape of hidden");
   require(d_head.rows == 0 || (d_head.rows == head.rows && d_head.cols == head.cols),
           "head_loss: d_head must have the shape of head, or no rows where that is frozen");
+  require(weights.bias_grad.empty() || weights.bias_grad.size() == weights.bias.size(),
+          "head_loss: the bias' gradient must have the size of the bias, or none where that is frozen");
   if (all_counted(targets)) return backward_of_counted(kernel, hidden, weights, targets, scale, d_hidden);
   const CountedRows counted(hidden, targets);
   Matrix d_counted = Matrix::uninitialised(counted.hidden.rows(), hidden.cols);

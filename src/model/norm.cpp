@@ -1,6 +1,7 @@
 #include "moeloom/model/norm.hpp"
 
 #include "moeloom/base/errors.hpp"
+#include "moeloom/kernels/elementwise/layernorm.hpp"
 
 namespace moeloom {
 
@@ -10,42 +11,48 @@ Norm Norm::of(const ParameterStore& store, const std::string& name, RmsNormSetti
 }
 
 Norm Norm::of(const ParameterStore& store, const NormSpec& spec) {
-  const Norm norm = of(store, spec.name, spec.settings);
+  Norm norm = of(store, spec.name, spec.settings);
   require(static_cast<Index>(norm.weight.size()) == spec.width, spec.name + " must have the norm's width");
+  if (spec.kind == NormKind::kRms) return norm;
+  const Parameter& bias = store.find(spec.bias_name());
+  require(bias.value.size() == spec.width, spec.bias_name() + " must have the norm's width");
+  norm.bias = bias.value.flat();
+  norm.bias_grad = bias.grad.flat();
+  return norm;
+}
+
+Norm Norm::without_weight(Index width, RmsNormSettings settings) {
+  Norm norm;
+  norm.settings = settings;
+  norm.ones = std::make_shared<const std::vector<float>>(at(width), 1.0f);
+  norm.weight = *norm.ones;
   return norm;
 }
 
 void Norm::forward(const RmsNormKernel& kernel, ConstMatrixView x, Rows y,
                    std::vector<float>& inv_rms) const {
   inv_rms.resize(at(x.size()) / weight.size());
-  kernel.forward(x, weight, settings, y, inv_rms);
+  if (bias.empty()) return kernel.forward(x, weight, settings, y, inv_rms);
+  layernorm_forward(x, {weight, bias, settings.eps}, y, inv_rms);
 }
 
 void Norm::backward(const RmsNormKernel& kernel, ConstMatrixView dy, ConstMatrixView x,
                     std::span<const float> inv_rms, MatrixView dx) const {
   std::vector<float> nobody_reads(grad.empty() ? weight.size() : 0);
+  const std::span<float> d_weight = grad.empty() ? nobody_reads : grad;
   const Index groups = x.rows == 0 ? 0 : std::ssize(inv_rms) / x.rows;
   for_each_leaf(sums, x.rows, [&](Index first, Index rows) {
-    kernel.backward(
-        {x.rows_from(first, rows), weight, settings, inv_rms.subspan(at(first * groups), at(rows * groups))},
-        dy.rows_from(first, rows), dx.rows_from(first, rows), grad.empty() ? nobody_reads : grad);
-    if (sums != nullptr && !grad.empty()) sums->take(grad);
+    const ConstMatrixView x_of = x.rows_from(first, rows), dy_of = dy.rows_from(first, rows);
+    const MatrixView dx_of = dx.rows_from(first, rows);
+    const auto scales = inv_rms.subspan(at(first * groups), at(rows * groups));
+    if (bias.empty())
+      kernel.backward({x_of, weight, settings, scales}, dy_of, dx_of, d_weight);
+    else
+      layernorm_backward(x_of, {weight, bias, settings.eps}, scales, dy_of, dx_of, {d_weight, bias_grad});
+    if (sums == nullptr) return;
+    if (!grad.empty()) sums->take(grad);
+    if (!bias_grad.empty()) sums->take(bias_grad);
   });
-}
-
-MatrixView OutputNorm::input(Index rows, Index cols) {
-  input_.reshape_uninitialised(rows, cols);
-  return input_;
-}
-
-void OutputNorm::forward(const RmsNormKernel& kernel, MatrixView hidden) {
-  normed_.reshape_uninitialised(hidden.rows, hidden.cols);
-  norm_.forward(kernel, input_, normed_, inv_rms_);
-  add(normed_, hidden);
-}
-
-void OutputNorm::backward(const RmsNormKernel& kernel, ConstMatrixView d_hidden, MatrixView d_input) const {
-  norm_.backward(kernel, d_hidden, input_, inv_rms_, d_input);
 }
 
 }  // namespace moeloom

@@ -41,6 +41,8 @@ Module norm_module(const std::string& name, Index width, const RmsNormSettings& 
 }
 
 Module norm_module(const NormSpec& spec) {
+  if (spec.kind == NormKind::kLayer)
+    return {module_of(spec.name), "", "LayerNorm with a bias over " + std::to_string(spec.width)};
   return norm_module(module_of(spec.name), spec.width, spec.settings);
 }
 
@@ -90,8 +92,7 @@ void add_latent(const AttentionSpec& spec, const LatentSpec& latent, Modules& mo
 
 void add_heads(const AttentionSpec& spec, const Family& family, Modules& modules) {
   modules.push_back(dense_module(family.fused_qkv ? "self_attn.qkv_proj" : "self_attn.q_proj, k_proj, v_proj",
-                                 spec.hidden_size, spec.query_width() + spec.key_width() + spec.value_width(),
-                                 spec.qkv_bias));
+                                 spec.hidden_size, spec.projected_width(), spec.qkv_bias));
   if (spec.qk_norm == QkNorm::kNone) return;
   Module norm = norm_module("self_attn.q_norm, k_norm", spec.head_dim, spec.norm);
   if (spec.qk_norm == QkNorm::kWholeWidth)
@@ -105,11 +106,15 @@ void add_attention(const AttentionSpec& spec, const ModelConfig& config, Modules
     add_latent(spec, *spec.latent, modules);
   else
     add_heads(spec, config.family(), modules);
-  modules.push_back(rope_module(config.ropes()[static_cast<std::size_t>(spec.rope)], spec.head_dim));
+  if (spec.rope != kNoRope)
+    modules.push_back(rope_module(config.ropes()[static_cast<std::size_t>(spec.rope)], spec.head_dim));
   modules.push_back({"self_attn scores", "",
                      count(spec.heads, "heads") + ", " + count(spec.kv_heads, "of keys and values") +
                          (spec.window > 0 ? ", a window of " + count(spec.window, "tokens") : "") +
+                         (spec.chunk > 0 ? ", chunks of " + count(spec.chunk, "tokens") : "") +
+                         (spec.sinks ? ", a sink a head" : "") +
                          ": products on tiles of its own, no kernel has another"});
+  if (spec.output_gate) modules.push_back({"self_attn output gate", "", "context * sigmoid(gate)"});
   modules.push_back(
       dense_module("self_attn.o_proj", spec.output_width(), spec.hidden_size, spec.output_bias));
 }
@@ -155,14 +160,16 @@ void add_moe(const MoeSpec& spec, const ModelConfig& config, Modules& modules) {
 }
 
 Modules attention_half(const LayerSpec& spec, const ModelConfig& config) {
-  Modules modules = {norm_module(spec.attention_norm)};
+  Modules modules;
+  if (spec.attention_norm) modules.push_back(norm_module(*spec.attention_norm));
   add_attention(spec.attention, config, modules);
   if (spec.attention_output_norm) modules.push_back(norm_module(*spec.attention_output_norm));
   return modules;
 }
 
 Modules feed_forward_half(const LayerSpec& spec, const ModelConfig& config) {
-  Modules modules = {norm_module(spec.feed_forward_norm)};
+  Modules modules;
+  if (spec.feed_forward_norm) modules.push_back(norm_module(*spec.feed_forward_norm));
   if (spec.mlp) add_mlp(*spec.mlp, config, modules);
   if (spec.moe) add_moe(*spec.moe, config, modules);
   if (spec.feed_forward_output_norm) modules.push_back(norm_module(*spec.feed_forward_output_norm));
@@ -230,6 +237,7 @@ std::vector<ModuleRow> kernel_modules(const ModelConfig& config, const std::vect
       rows.push_back(row_of(layers_text(group.layers), module, reports));
   rows.push_back(row_of("", norm_module(config.final_norm()), reports));
   Module head = dense_module("lm_head", config.hidden_size, config.vocab_size);
+  if (config.head_bias) head.what += " + bias";
   if (config.tie_word_embeddings) head.what += ", the embeddings' weight";
   rows.push_back(row_of("", head, reports));
   return rows;

@@ -31,7 +31,7 @@ Index norm_groups(const AttentionSpec& spec, Index heads) {
 
 /// ProjectedHeads.
 double projected_heads(const AttentionSpec& spec, Index t) {
-  const double projected = rows_of(t, spec.query_width() + spec.key_width() + spec.value_width());
+  const double projected = rows_of(t, spec.projected_width());
   if (spec.qk_norm == QkNorm::kNone) return projected;
   return projected + rows_of(t, spec.query_width()) + rows_of(t, spec.key_width()) +
          rows_of(t, norm_groups(spec, spec.heads)) + rows_of(t, norm_groups(spec, spec.kv_heads));
@@ -46,17 +46,24 @@ double latent_heads(const AttentionSpec& spec, const LatentSpec& latent, Index t
          rows_of(t, 1);
 }
 
-/// An OutputNorm's input, output and scales.
-double output_norm(const std::optional<NormSpec>& norm, Index t) {
-  return norm ? rows_of(t, norm->width, 2) + rows_of(t, 1) : 0.0;
+/// A BranchOutput's input, and its norm's output and scales.
+double branch_output(const LayerSpec& layer, const std::optional<NormSpec>& norm, Index t) {
+  if (norm) return rows_of(t, norm->width, 2) + rows_of(t, 1);
+  return layer.residual_scale != 1 ? rows_of(t, layer.attention.hidden_size) : 0.0;
+}
+
+/// What a norm before a block leaves.
+double normed(const LayerSpec& layer, const std::optional<NormSpec>& norm, Index t) {
+  return norm ? rows_of(t, layer.attention.hidden_size) + rows_of(t, 1) : 0.0;
 }
 
 /// AttentionActivations and what the heads keep.
 double attention_activations(const LayerSpec& layer, Index t) {
   const AttentionSpec& spec = layer.attention;
   const double heads = spec.latent ? latent_heads(spec, *spec.latent, t) : projected_heads(spec, t);
-  return rows_of(t, spec.hidden_size, 2) + rows_of(t, spec.output_width()) + rows_of(t, spec.heads) +
-         rows_of(t, 1) + heads + output_norm(layer.attention_output_norm, t);
+  return rows_of(t, spec.hidden_size) + normed(layer, layer.attention_norm, t) +
+         rows_of(t, spec.output_width(), spec.output_gate ? 2 : 1) + rows_of(t, spec.heads) + heads +
+         branch_output(layer, layer.attention_output_norm, t);
 }
 
 /// DispatchPlan: both ways keep the order of leaving; then either the order of landing or each slot's place.
@@ -93,16 +100,17 @@ double layer_activations(const LayerSpec& layer, const MeshShape& mesh, Dispatch
   const Index t = batch.tokens;
   const double ffn =
       layer.moe ? moe_activations(*layer.moe, mesh, kind, batch) : rows_of(t, 2 * layer.mlp->width);
-  return attention_activations(layer, t) + rows_of(t, layer.attention.hidden_size, 2) + rows_of(t, 1) + ffn +
-         output_norm(layer.feed_forward_output_norm, t);
+  return attention_activations(layer, t) + rows_of(t, layer.attention.hidden_size) +
+         normed(layer, layer.feed_forward_norm, t) + ffn +
+         branch_output(layer, layer.feed_forward_output_norm, t);
 }
 
 /// AttentionWorkspace.
 double attention_workspace(const LayerSpec& layer, Index t) {
   const AttentionSpec& spec = layer.attention;
   const Index hidden = spec.hidden_size;
-  const double outer =
-      rows_of(t, spec.output_width()) + rows_of(t, hidden, layer.attention_output_norm ? 2 : 1);
+  const double outer = rows_of(t, spec.output_width()) +
+                       rows_of(t, hidden, layer.attention_output_norm || layer.residual_scale != 1 ? 2 : 1);
   const double parts = rows_of(t, spec.query_width()) + rows_of(t, spec.key_width());
   if (spec.latent) {
     const LatentSpec& latent = *spec.latent;
@@ -111,7 +119,7 @@ double attention_workspace(const LayerSpec& layer, Index t) {
            rows_of(t, spec.heads * (latent.nope_dim + spec.value_dim)) +
            rows_of(t, latent.kv_rank + latent.rope_dim);
   }
-  const double whole = rows_of(t, spec.query_width() + spec.key_width() + spec.value_width());
+  const double whole = rows_of(t, spec.projected_width());
   return outer + whole + (spec.qk_norm == QkNorm::kNone ? 0.0 : parts);
 }
 
@@ -192,8 +200,9 @@ double buffer_bytes(const ModelConfig& config, const std::vector<ParameterSpec>&
     if (layer.moe) ffn_moe = moe_workspace(*layer.moe, mesh, kind, batch);
     if (layer.mlp) ffn_mlp = rows_of(t, layer.mlp->width, 2);
   }
-  const bool normed_output = config.layer(0).feed_forward_output_norm.has_value();
-  const double stream = rows_of(t, config.hidden_size, normed_output ? 5 : 4) + rows_of(t, 1, 2);
+  const LayerSpec first = config.layer(0);
+  const bool branch = first.feed_forward_output_norm || first.residual_scale != 1;
+  const double stream = rows_of(t, config.hidden_size, branch ? 5 : 4) + rows_of(t, 1, 2);
   const double logits = rows_of(std::min(t, kSumChunkRows * batch.threads), config.vocab_size);
   const Index angles = batch.sequence_length * config.rotary_dim();
   return attention + ffn_moe + ffn_mlp + stream + logits + array(angles) +

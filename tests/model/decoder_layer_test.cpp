@@ -31,11 +31,21 @@ struct Case {
   const char* name;
   ModelConfig config;
   Index layer;
+  void (*edit)(LayerSpec&) = [](LayerSpec&) {};
 };
 
 std::vector<Case> cases() {
-  return {
-      {"experts", testing::loud_config(), 0}, {"MLP", testing::loud_config(), 1}, {"output norms", glm(), 0}};
+  const auto scaled = [](LayerSpec& spec) { spec.residual_scale = 0.3f; };
+  const auto norms_behind_alone = [](LayerSpec& spec) {
+    spec.attention_norm = spec.feed_forward_norm = std::nullopt;
+  };
+  return {{"experts", testing::loud_config(), 0},
+          {"MLP", testing::loud_config(), 1},
+          {"output norms", glm(), 0},
+          {"scaled experts", testing::loud_config(), 0, scaled},
+          {"scaled MLP behind norms", glm(), 0, scaled},
+          {"experts without norms", testing::loud_config(), 0, norms_behind_alone},
+          {"MLP with norms behind alone", glm(), 0, norms_behind_alone}};
 }
 
 bool same_bits(ConstMatrixView a, ConstMatrixView b) {
@@ -67,6 +77,7 @@ struct Fixture {
         store(parameter_specs(
             config, config.has_experts() ? testing::experts_here(config, mesh) : ExpertRange{0, 1})),
         dispatcher(mesh.ep(), config.has_experts() ? config.num_experts : mesh.ep().size()) {
+    c.edit(spec);
     initialise(store, config, 5);
     store.restart_gradients();
     for (Index t = 0; t < input.rows(); ++t) positions.push_back(static_cast<std::int32_t>(t % kLength));
@@ -106,46 +117,47 @@ MoeLayer experts_of_layer(const MoeSpec& spec, const ParameterStore& store) {
 struct Parts {
   Fixture& f;
   AttentionLayer attention;
-  Norm norm;
+  std::optional<Norm> norm;
   std::optional<MlpLayer> mlp;
   std::optional<MoeLayer> moe;
-  std::optional<OutputNorm> output_norm;
+  std::optional<BranchOutput> branch_output;
   RouterStatistics statistics;
   Matrix middle, normed;
   std::vector<float> inv_rms;
 
   explicit Parts(Fixture& f)
       : f(f),
-        attention(f.spec.attention, f.spec.attention_norm, f.spec.attention_output_norm, f.store),
-        norm(Norm::of(f.store, f.spec.feed_forward_norm)),
+        attention(f.spec.attention, f.spec.attention_norm, f.spec.attention_output_norm, f.store,
+                  f.spec.residual_scale),
         statistics(f.config.num_hidden_layers, f.config.num_experts) {
     if (f.spec.mlp) mlp.emplace(*f.spec.mlp, f.store);
     if (f.spec.moe) moe.emplace(experts_of_layer(*f.spec.moe, f.store));
-    if (f.spec.feed_forward_output_norm)
-      output_norm.emplace(Norm::of(f.store, *f.spec.feed_forward_output_norm));
+    if (f.spec.feed_forward_norm) norm.emplace(Norm::of(f.store, *f.spec.feed_forward_norm));
+    branch_output = BranchOutput::of(f.store, f.spec.feed_forward_output_norm, f.spec.residual_scale);
   }
 
   Matrix forward() {
     Matrix hidden = Matrix::copy_of(f.input);
     attention.forward(f.kernels, f.attention(), hidden);
     middle = Matrix::copy_of(hidden);
-    normed = Matrix(hidden.rows(), hidden.cols());
-    norm.forward(f.kernels.rmsnorm, middle, normed, inv_rms);
-    const MatrixView output = output_norm ? output_norm->input(hidden.rows(), hidden.cols()) : hidden.view();
-    if (output_norm) fill(output, 0.0f);
+    normed = Matrix::copy_of(middle);
+    if (norm) norm->forward(f.kernels.rmsnorm, middle, normed, inv_rms);
+    const MatrixView output =
+        branch_output ? branch_output->input(hidden.rows(), hidden.cols()) : hidden.view();
+    if (branch_output) fill(output, 0.0f);
     if (mlp) mlp->forward(f.kernels, normed, output, f.workspace.mlp);
     if (moe) moe->forward(f.moe(), normed, output, statistics);
-    if (output_norm) output_norm->forward(f.kernels.rmsnorm, hidden);
+    if (branch_output) branch_output->forward(f.kernels.rmsnorm, hidden);
     return hidden;
   }
 
   Matrix backward() {
     Matrix d_hidden = Matrix::copy_of(f.d_output), d_output = Matrix::copy_of(f.d_output);
     Matrix d_normed(d_hidden.rows(), d_hidden.cols());
-    if (output_norm) output_norm->backward(f.kernels.rmsnorm, d_hidden, d_output);
+    if (branch_output) branch_output->backward(f.kernels.rmsnorm, d_hidden, d_output);
     if (mlp) mlp->backward(f.kernels, normed, d_output, d_normed, f.workspace.mlp);
     if (moe) moe->backward(f.moe(), normed, {}, d_output, d_normed);
-    norm.backward(f.kernels.rmsnorm, d_normed, middle, inv_rms, d_normed);
+    if (norm) norm->backward(f.kernels.rmsnorm, d_normed, middle, inv_rms, d_normed);
     add(d_normed, d_hidden);
     attention.backward(f.kernels, f.attention(), d_hidden, f.workspace.attention);
     return d_hidden;

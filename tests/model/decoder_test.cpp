@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "support/random_matrix.hpp"
 #include "tiny_model.hpp"
 #include <gtest/gtest.h>
 
@@ -157,6 +158,58 @@ TEST(Decoder, NamesTheFirstLayerThatIsNotFinite) {
   model.store.find("model.layers.1.mlp.down_proj.weight").value(0, 0) = NAN;
   model.decoder.logits(batch);
   EXPECT_EQ(model.decoder.first_non_finite_layer(), 1);
+}
+
+/// By the logits of the same weights without either.
+TEST(Decoder, AddsABiasToItsHeadAndDividesItsLogits) {
+  for (const bool tied : {false, true})
+    for (const bool leaves : {false, true}) {
+      ModelConfig plain = testing::loud_config(), other = plain;
+      plain.tie_word_embeddings = other.tie_word_embeddings = tied;
+      other.head_bias = true;
+      other.logits_scaling = 3;
+      const Index words = plain.vocab_size;
+      TinyModel without(Communicator::world(), true, plain);
+      const Mesh mesh = testing::whole_ep(Communicator::world());
+      ParameterStore store(parameter_specs(other, testing::experts_here(other, mesh)), nullptr,
+                           {.sequences = leaves ? 1 : 0});
+      initialise(store, other, 5);
+      const MatrixView bias = store.find("lm_head.bias").value;
+      copy(testing::random_matrix(words, 1, 3), bias);
+      Decoder decoder(other, store, mesh, testing::kernel_table(true));
+
+      const Batch batch = counting(5);
+      Matrix expected = without.decoder.logits(batch);
+      const Matrix got = decoder.logits(batch);
+      for (Index t = 0; t < expected.rows(); ++t)
+        for (Index v = 0; v < words; ++v) {
+          float& logit = expected.row(t)[v];
+          logit = (logit + bias.flat()[at(v)]) / 3;
+          ASSERT_NEAR(got.row(t)[v], logit, 1e-5);
+        }
+
+      double nll = 0;
+      std::vector<double> gradient(at(words));  // of the sum over this rank's tokens
+      for (Index t = 0; t < expected.rows(); ++t) {
+        double sum = 0;
+        for (Index v = 0; v < words; ++v) sum += std::exp(static_cast<double>(expected.row(t)[v]));
+        const Index target = batch.targets[at(t)];
+        nll += std::log(sum) - static_cast<double>(expected.row(t)[target]);
+        for (Index v = 0; v < words; ++v)
+          gradient[at(v)] +=
+              (std::exp(static_cast<double>(expected.row(t)[v])) / sum - (v == target ? 1 : 0)) / 3;
+      }
+      nll *= mesh.world().size();
+      EXPECT_NEAR(decoder.evaluate(batch).nll_sum, nll, 1e-4);
+      EXPECT_NEAR(decoder.forward_backward(batch, {.lm = 1}).nll_sum, nll, 1e-4);
+      const Parameter& parameter = store.find("lm_head.bias");
+      for (Index v = 0; v < words; ++v) {
+        const auto i = at(parameter.offset + v);
+        const float sum = leaves ? ExactSums::value_of(store.sums(Placement::kWorld)->sums()[i])
+                                 : parameter.grad.flat()[at(v)];
+        EXPECT_NEAR(sum, gradient[at(v)], 1e-5) << v;
+      }
+    }
 }
 
 TEST(Decoder, RefusesTokensOutsideTheVocabulary) {

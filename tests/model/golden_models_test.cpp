@@ -95,7 +95,7 @@ struct FeedForwardInput {
   FeedForwardInput(const testing::GoldenModel& model, std::size_t layer, const KernelTable& kernels,
                    const Batch& batch)
       : residual(Matrix::copy_of(model.decoder.layers()[layer].attention().input)),
-        normed(residual.rows(), residual.cols()) {
+        normed(Matrix::copy_of(residual)) {
     const LayerSpec spec = model.config.layer(static_cast<Index>(layer));
     std::vector<std::int32_t> positions;
     for (Index t = 0; t < batch.tokens(); ++t)
@@ -103,10 +103,13 @@ struct FeedForwardInput {
     std::vector<RopeTable> ropes;
     for (const RopeSettings& rope : model.config.ropes())
       ropes.push_back(make_rope_table(roomy_rope_positions(batch.sequence_length, rope), rope));
-    AttentionLayer attention(spec.attention, spec.attention_norm, spec.attention_output_norm, model.store);
+    AttentionLayer attention(spec.attention, spec.attention_norm, spec.attention_output_norm, model.store,
+                             spec.residual_scale);
     attention.forward(kernels, {batch.sequences, batch.sequence_length, positions, ropes}, residual);
     std::vector<float> inv_rms;
-    Norm::of(model.store, spec.feed_forward_norm).forward(kernels.rmsnorm, residual, normed, inv_rms);
+    normed = Matrix::copy_of(residual);
+    if (spec.feed_forward_norm)
+      Norm::of(model.store, *spec.feed_forward_norm).forward(kernels.rmsnorm, residual, normed, inv_rms);
   }
 };
 

@@ -31,8 +31,9 @@ std::vector<ModelConfig> models() {
 }
 
 std::vector<NormSpec> norms_of(const LayerSpec& layer) {
-  std::vector<NormSpec> norms = {layer.attention_norm, layer.feed_forward_norm};
-  for (const auto& norm : {layer.attention_output_norm, layer.feed_forward_output_norm})
+  std::vector<NormSpec> norms;
+  for (const auto& norm : {layer.attention_norm, layer.feed_forward_norm, layer.attention_output_norm,
+                           layer.feed_forward_output_norm})
     if (norm) norms.push_back(*norm);
   return norms;
 }

@@ -90,7 +90,7 @@ TEST(HeadLoss, EqualsTheDefinition) {
     const Targets targets = random_targets(c);
     const double expected =
         reference_loss(to_double(hidden), to_double(head), c.width, c.vocabulary, targets);
-    const double loss = head_loss(native_dense(), hidden, head, targets);
+    const double loss = head_loss(native_dense(), hidden, {head}, targets);
     EXPECT_NEAR(loss, expected, 2e-6 * (1 + expected));  // fp32 logits, summed in double
     EXPECT_EQ(loss, run(hidden, head, targets, 0.5f).loss);
   }
@@ -165,7 +165,7 @@ TEST(HeadLoss, OfRowsWithoutATargetIsThatOfTheOtherRowsAlone) {
   }
   const Result whole = run(hidden, head, targets, 0.1f), part = run(rows, head, counted, 0.1f);
   EXPECT_EQ(whole.loss, part.loss);
-  EXPECT_EQ(head_loss(native_dense(), hidden, head, targets), part.loss);
+  EXPECT_EQ(head_loss(native_dense(), hidden, {head}, targets), part.loss);
   EXPECT_EQ(to_double(whole.d_head), to_double(part.d_head));
   Index next = 0;
   for (Index t = 0; t < 700; ++t)
@@ -182,7 +182,7 @@ TEST(HeadLoss, HasTheSameBitsOnOneThreadAndOnThree) {
   const Result alone = run(hidden, head, targets, 0.1f);
   set_threads(3);
   const Result together = run(hidden, head, targets, 0.1f);
-  EXPECT_EQ(head_loss(native_dense(), hidden, head, targets), alone.loss);
+  EXPECT_EQ(head_loss(native_dense(), hidden, {head}, targets), alone.loss);
   set_threads(before);
   EXPECT_EQ(alone.loss, together.loss);
   const auto same = [](const Matrix& a, const Matrix& b) {
@@ -198,19 +198,19 @@ TEST(HeadLoss, StaysExactWithLogitsOfThousands) {
   hidden.row(0)[0] = 1000.0f;
   head.row(0)[0] = 2.0f;
   head.row(1)[0] = -3.0f;
-  EXPECT_DOUBLE_EQ(head_loss(native_dense(), hidden, head, Targets{0}), 0.0);
-  EXPECT_DOUBLE_EQ(head_loss(native_dense(), hidden, head, Targets{1}), 5000.0);
+  EXPECT_DOUBLE_EQ(head_loss(native_dense(), hidden, {head}, Targets{0}), 0.0);
+  EXPECT_DOUBLE_EQ(head_loss(native_dense(), hidden, {head}, Targets{1}), 5000.0);
 }
 
 TEST(HeadLoss, RefusesTargetsOutsideTheVocabulary) {
   const Matrix hidden = random_matrix(2, 4, 1);
   const Matrix head = random_matrix(5, 4, 2);
   for (const std::int32_t bad : {5, -1, -99}) {
-    EXPECT_THROW(head_loss(native_dense(), hidden, head, Targets{0, bad}), ShapeError);
+    EXPECT_THROW(head_loss(native_dense(), hidden, {head}, Targets{0, bad}), ShapeError);
     EXPECT_THROW(run(hidden, head, Targets{bad, 0}, 1.0f), ShapeError);
   }
-  EXPECT_THROW(head_loss(native_dense(), hidden, head, Targets{0}), ShapeError);
-  EXPECT_THROW(head_loss(native_dense(), hidden, random_matrix(5, 3, 2), Targets{0, 1}), ShapeError);
+  EXPECT_THROW(head_loss(native_dense(), hidden, {head}, Targets{0}), ShapeError);
+  EXPECT_THROW(head_loss(native_dense(), hidden, {random_matrix(5, 3, 2)}, Targets{0, 1}), ShapeError);
 }
 
 /// Logits are given, so the head is the identity and d_hidden is the gradient of the logits.
@@ -253,6 +253,62 @@ TEST(HeadLoss, EqualsTheGoldenLossAndItsGradient) {
                                     testing::kBlockFloor),
               2e-5);
   }
+}
+
+/// A bias and a scale by what they are for: a column of the head that reads ones, and a head scaled whole.
+TEST(HeadLoss, TakesABiasAndAScaleOfTheLogits) {
+  constexpr float kScale = 0.25f, kOfLogits = 0.5f;
+  for (const Case& c : kCases) {
+    SCOPED_TRACE(std::to_string(c.rows) + " rows, vocabulary " + std::to_string(c.vocabulary));
+    const Matrix hidden = random_matrix(c.rows, c.width, 1), head = random_matrix(c.vocabulary, c.width, 2);
+    const Matrix bias = random_matrix(1, c.vocabulary, 3);
+    const Targets targets = random_targets(c);
+    Matrix wide_hidden(c.rows, c.width + 1), wide_head(c.vocabulary, c.width + 1);
+    copy(hidden, wide_hidden.view().cols_from(0, c.width));
+    fill(wide_hidden.view().cols_from(c.width, 1), 1.0f);
+    for (Index v = 0; v < c.vocabulary; ++v) {
+      for (Index d = 0; d < c.width; ++d) wide_head.row(v)[d] = kOfLogits * head.row(v)[d];
+      wide_head.row(v)[c.width] = kOfLogits * bias.row(0)[v];
+    }
+    const Result wide = run(wide_hidden, wide_head, targets, kScale);
+    Matrix d_hidden(c.rows, c.width), d_head(c.vocabulary, c.width);
+    std::vector<float> d_bias(at(c.vocabulary));
+    const HeadWeights weights{head, d_head, bias.view().flat(), d_bias, kOfLogits};
+    const double loss = head_loss_backward(native_dense(), hidden, weights, targets, kScale, d_hidden);
+    EXPECT_NEAR(loss, wide.loss, 2e-6 * (1 + wide.loss));
+    EXPECT_EQ(head_loss(native_dense(), hidden, weights, targets), loss);
+    double sum = 0;
+    for (const double one : head_token_losses(native_dense(), hidden, weights, targets)) sum += one;
+    EXPECT_NEAR(sum, loss, 1e-9 * (1 + loss));
+    const double rows = static_cast<double>(c.rows);
+    for (Index t = 0; t < c.rows; ++t)
+      for (Index d = 0; d < c.width; ++d) EXPECT_NEAR(d_hidden.row(t)[d], wide.d_hidden.row(t)[d], 2e-6);
+    for (Index v = 0; v < c.vocabulary; ++v) {
+      for (Index d = 0; d < c.width; ++d)
+        EXPECT_NEAR(d_head.row(v)[d], kOfLogits * wide.d_head.row(v)[d], 1e-7 * (10 + rows));
+      EXPECT_NEAR(d_bias[at(v)], kOfLogits * wide.d_head.row(v)[c.width], 1e-7 * (10 + rows));
+    }
+  }
+}
+
+TEST(HeadLoss, OfABiasHasTheBitsOfAnyNumberOfThreadsAndRefusesAnother) {
+  const Matrix hidden = random_matrix(600, 5, 1), head = random_matrix(17, 5, 2),
+               bias = random_matrix(1, 17, 3);
+  const Targets targets = random_targets({600, 5, 17, 7});
+  const int before = threads();
+  std::vector<float> first;
+  for (const int count : {1, 3}) {
+    set_threads(count);
+    Matrix d_hidden(600, 5), d_head(17, 5);
+    std::vector<float> d_bias(17);
+    head_loss_backward(native_dense(), hidden, {head, d_head, bias.view().flat(), d_bias}, targets, 1.0f,
+                       d_hidden);
+    if (count == 1) first = d_bias;
+    EXPECT_EQ(d_bias, first);
+  }
+  set_threads(before);
+  EXPECT_THROW(head_loss(native_dense(), hidden, {head, {}, bias.view().flat().first(16)}, targets),
+               ShapeError);
 }
 
 }  // namespace

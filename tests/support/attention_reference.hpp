@@ -18,12 +18,13 @@ using Doubles = std::vector<double>;
 
 struct AttentionReference {
   AttentionSpec spec;
-  NormSpec norm;
+  std::optional<NormSpec> norm;
   std::optional<NormSpec> output_norm;
   const RopeTable* rope = nullptr;        // half-split pairs
   std::map<std::string, Doubles> values;  // parameters by name
   Index length = 0;                       // of a sequence
   std::vector<Index> segment_offsets;     // or empty: sequences
+  double residual_scale = 1;
 
   /// y [rows of the parameter] = w x (+ bias), where there is such a parameter.
   Doubles project(const std::string& module, const Doubles& x) const {
@@ -39,7 +40,10 @@ struct AttentionReference {
 
   /// Each group of as many numbers as the weight has.
   Doubles normalise(const std::string& name, RmsNormSettings settings, Doubles x) const {
-    const Doubles& w = values.at(name);
+    return by_rms(values.at(name), settings, std::move(x));
+  }
+
+  static Doubles by_rms(const Doubles& w, RmsNormSettings settings, Doubles x) {
     for (std::size_t first = 0; first < x.size(); first += w.size()) {
       double mean = 0;
       for (std::size_t j = 0; j < w.size(); ++j) mean += x[first + j] * x[first + j];
@@ -48,6 +52,26 @@ struct AttentionReference {
         x[first + j] *= inverse * (static_cast<double>(settings.weight_offset) + w[j]);
     }
     return x;
+  }
+
+  Doubles normalise(const NormSpec& spec, Doubles x) const {
+    if (spec.kind == NormKind::kRms) return normalise(spec.name, spec.settings, std::move(x));
+    const Doubles &w = values.at(spec.name), &bias = values.at(spec.bias_name());
+    const double count = static_cast<double>(x.size());
+    double mean = 0, variance = 0;
+    for (const double value : x) mean += value / count;
+    for (const double value : x) variance += (value - mean) * (value - mean) / count;
+    for (std::size_t j = 0; j < x.size(); ++j)
+      x[j] = (x[j] - mean) / std::sqrt(variance + static_cast<double>(spec.settings.eps)) * w[j] + bias[j];
+    return x;
+  }
+
+  /// q or k, all heads.
+  Doubles normalise_heads(const std::string& name, Doubles x) const {
+    if (spec.qk_norm_weight) return normalise(spec.prefix + name, spec.norm, std::move(x));
+    const bool whole = spec.qk_norm == QkNorm::kWholeWidth;
+    const Doubles ones(whole ? x.size() : at(spec.head_dim), 1.0);
+    return by_rms(ones, spec.norm, std::move(x));
   }
 
   /// The columns from `first` on of each head of `size`.
@@ -67,7 +91,7 @@ struct AttentionReference {
   }
 
   struct Heads {
-    Doubles query, key, value;
+    Doubles query, key, value, gate = {};
   };
 
   static Doubles part(const Doubles& x, Index begin, Index count) {
@@ -76,15 +100,27 @@ struct AttentionReference {
 
   Heads projected(const Doubles& x, Index position) const {
     const Doubles qkv = project(spec.prefix + "qkv_proj", x);
-    Heads h{part(qkv, 0, spec.query_width()), part(qkv, spec.query_width(), spec.key_width()),
-            part(qkv, spec.query_width() + spec.key_width(), spec.value_width())};
+    const Index keys = spec.query_width() + spec.gate_width();
+    Heads h{part(qkv, 0, spec.query_width()), part(qkv, keys, spec.key_width()),
+            part(qkv, keys + spec.key_width(), spec.value_width()),
+            part(qkv, spec.query_width(), spec.gate_width())};
+    if (spec.qk_norm_after_rope) turn_heads(h, position);
     if (spec.qk_norm != QkNorm::kNone) {
-      h.query = normalise(spec.prefix + "q_norm.weight", spec.norm, h.query);
-      h.key = normalise(spec.prefix + "k_norm.weight", spec.norm, h.key);
+      h.query = normalise_heads("q_norm.weight", h.query);
+      h.key = normalise_heads("k_norm.weight", h.key);
     }
+    if (!spec.qk_norm_after_rope) turn_heads(h, position);
+    if (spec.temperature) {
+      const double steps = std::floor(static_cast<double>(position + 1) / spec.temperature->floor);
+      for (double& q : h.query) q *= 1 + spec.temperature->scale * std::log(1 + steps);
+    }
+    return h;
+  }
+
+  void turn_heads(Heads& h, Index position) const {
+    if (spec.rope == kNoRope) return;
     turn(h.query, spec.head_dim, 0, position);
     turn(h.key, spec.head_dim, 0, position);
-    return h;
   }
 
   /// Heads are [nope, rope], as the formulas say.
@@ -119,8 +155,9 @@ struct AttentionReference {
     for (Index head = 0; head < spec.heads; ++head) {
       const Index kv = head / (spec.heads / spec.kv_heads);
       Doubles weights;
-      double sum = 0;
-      const Index first = spec.window > 0 ? std::max<Index>(0, i - spec.window + 1) : 0;
+      double sum = spec.sinks ? std::exp(values.at(spec.prefix + "sinks")[at(head)]) : 0.0;
+      const Index of_window = spec.window > 0 ? std::max<Index>(0, i - spec.window + 1) : 0;
+      const Index first = spec.chunk > 0 ? std::max(of_window, i / spec.chunk * spec.chunk) : of_window;
       for (Index j = first; j <= i; ++j) {
         double score = 0;
         for (Index d = 0; d < spec.head_dim; ++d)
@@ -133,12 +170,14 @@ struct AttentionReference {
           context[at(head * spec.value_dim + d)] +=
               weights[at(j - first)] / sum * heads[at(j)].value[at(kv * spec.value_dim + d)];
     }
+    const Doubles& gate = heads[at(i)].gate;
+    for (std::size_t j = 0; j < gate.size(); ++j) context[j] /= 1 + std::exp(-gate[j]);
     return context;
   }
 
   /// hidden [T, D] with attention added.
   Doubles forward(const Doubles& hidden) const {
-    const std::size_t width = at(norm.width);
+    const std::size_t width = at(spec.hidden_size);
     Doubles out = hidden;
     std::vector<Index> offsets = segment_offsets;
     if (offsets.empty())
@@ -147,14 +186,14 @@ struct AttentionReference {
       const Index begin = offsets[s], count = offsets[s + 1] - begin;
       std::vector<Heads> heads;
       for (Index i = 0; i < count; ++i) {
-        const Doubles row = part(hidden, (begin + i) * norm.width, norm.width);
-        const Doubles x = normalise(norm.name, norm.settings, row);
+        const Doubles row = part(hidden, (begin + i) * spec.hidden_size, spec.hidden_size);
+        const Doubles x = norm ? normalise(*norm, row) : row;
         heads.push_back(spec.latent ? latent(x, i) : projected(x, i));
       }
       for (Index i = 0; i < count; ++i) {
         Doubles y = project(spec.prefix + "o_proj", attend(heads, i));
-        if (output_norm) y = normalise(output_norm->name, output_norm->settings, y);
-        for (std::size_t j = 0; j < width; ++j) out[at(begin + i) * width + j] += y[j];
+        if (output_norm) y = normalise(*output_norm, y);
+        for (std::size_t j = 0; j < width; ++j) out[at(begin + i) * width + j] += residual_scale * y[j];
       }
     }
     return out;

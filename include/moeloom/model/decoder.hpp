@@ -4,6 +4,7 @@
 #include "moeloom/base/phase_clock.hpp"
 #include "moeloom/model/batch.hpp"
 #include "moeloom/model/decoder_layer.hpp"
+#include "moeloom/model/loss.hpp"
 
 #include <deque>
 #include <optional>
@@ -120,7 +121,7 @@ class Decoder {
   const Mesh& mesh_;
   KernelTable kernels_;
   Linear embedding_;
-  Linear head_;
+  HeadWeights head_;
   Norm final_norm_;
   std::deque<DecoderLayer> layers_;
   std::vector<Index> sparse_place_;  // of each layer among the sparse ones; -1: dense

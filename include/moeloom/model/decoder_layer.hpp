@@ -1,5 +1,5 @@
-// One decoder layer: attention, then experts (sparse) or an MLP (dense), each after a norm and beside a
-// residual.
+// One decoder layer: attention, then experts (sparse) or an MLP (dense), each perhaps after a norm, and
+// beside a residual.
 #pragma once
 
 #include "moeloom/model/attention/attention_layer.hpp"
@@ -16,7 +16,7 @@ struct DecoderWorkspace {
   MlpWorkspace mlp;
   MoeWorkspace moe;
   Matrix d_normed;  // [T, D]
-  Matrix d_output;  // [T, D], where a norm stands between the feed-forward and the residual
+  Matrix d_output;  // [T, D], where something stands between the feed-forward and the residual
 };
 
 /// What every layer of one forward or backward is given.
@@ -53,17 +53,19 @@ class DecoderLayer {
   const AttentionActivations& attention() const { return attention_.activations(); }
 
  private:
-  /// Adds the MLP's or the experts' output of normed_ to `output` [T, D].
+  /// What the MLP or the experts read.
+  const Matrix& feed_forward_input() const { return norm_ ? normed_ : middle_; }
+  /// Adds the MLP's or the experts' output to `output` [T, D].
   void add_feed_forward(const LayerContext& context, MatrixView output, RouterStatistics& statistics);
   void backward_feed_forward(const LayerContext& context, const RouterLossGradient& router_losses,
                              ConstMatrixView d_output, MatrixView d_normed);
 
   AttentionLayer attention_;
-  Norm norm_;
+  std::optional<Norm> norm_;
   std::variant<MoeLayer, MlpLayer> feed_forward_;
-  std::optional<OutputNorm> output_norm_;
+  std::optional<BranchOutput> branch_output_;
   Matrix middle_;               // [T, D], the residual stream between the halves
-  Matrix normed_;               // [T, D]
+  Matrix normed_;               // [T, D]; unused without a norm
   std::vector<float> inv_rms_;  // [T]
 };
 

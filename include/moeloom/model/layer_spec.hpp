@@ -14,13 +14,22 @@
 
 namespace moeloom {
 
+enum class NormKind {
+  kRms,
+  kLayer,  // around the mean, with a bias: NAME.bias beside NAME.weight (PhiMoE)
+};
+
 struct NormSpec {
   std::string name;  // of the parameter: "model.layers.0.input_layernorm.weight"
   Index width = 0;
-  RmsNormSettings settings;
+  RmsNormSettings settings;  // of a LayerNorm its eps
+  NormKind kind = NormKind::kRms;
+
+  /// Of a LayerNorm.
+  std::string bias_name() const { return name.substr(0, name.rfind('.')) + ".bias"; }
 };
 
-/// RMSNorm of q and k before rotary embedding.
+/// RMSNorm of q and k.
 enum class QkNorm {
   kNone,
   kPerHead,     // over each head, weight [head_dim] (Qwen3, Gemma3)
@@ -40,10 +49,20 @@ struct LatentSpec {
   RmsNormSettings norm;  // of both latents; HF leaves rms_norm_eps out of it
 };
 
-/// Parameters behind `prefix`: qkv_proj.weight (q, k, v rows), o_proj.weight, .bias of either, q_norm.weight,
-/// k_norm.weight; latent: q_proj.weight or q_a_proj.weight, q_a_layernorm.weight, q_b_proj.weight, then
-/// kv_a_proj_with_mqa.weight, kv_a_layernorm.weight, kv_b_proj.weight, with .bias at q_a, kv_a where
-/// qkv_bias.
+/// Of queries in layers without rotary embedding (Llama4): at position t of its sequence or segment a query
+/// is multiplied by 1 + scale ln(1 + floor((t + 1) / floor)).
+struct QueryTemperature {
+  double scale = 0.1;
+  double floor = 8192;
+};
+
+/// AttentionSpec::rope of a layer that does not turn q and k.
+inline constexpr Index kNoRope = -1;
+
+/// Parameters behind `prefix`: qkv_proj.weight (q, gate, k, v rows), o_proj.weight, .bias of either,
+/// q_norm.weight, k_norm.weight, sinks; latent: q_proj.weight or q_a_proj.weight, q_a_layernorm.weight,
+/// q_b_proj.weight, then kv_a_proj_with_mqa.weight, kv_a_layernorm.weight, kv_b_proj.weight, with .bias at
+/// q_a, kv_a where qkv_bias.
 struct AttentionSpec {
   std::string prefix;  // "model.layers.0.self_attn."
   Index hidden_size = 0;
@@ -53,17 +72,26 @@ struct AttentionSpec {
   Index value_dim = 0;  // of v
   std::optional<LatentSpec> latent;
   QkNorm qk_norm = QkNorm::kNone;
-  RmsNormSettings norm;  // of q and k
+  RmsNormSettings norm;             // of q and k
+  bool qk_norm_after_rope = false;  // HunYuan, Llama4
+  bool qk_norm_weight = true;       // Llama4's has none
   bool qkv_bias = false;
   bool output_bias = false;
-  Index rope = 0;    // which of ModelConfig::ropes()
+  bool output_gate = false;  // q_proj gives a gate, too: o_proj reads context * sigmoid(gate) (Qwen3-Next)
+  bool sinks = false;        // one a head in the softmax's sum (gpt_oss)
+  Index rope = 0;            // which of ModelConfig::ropes(); kNoRope
+  std::optional<QueryTemperature> temperature = {};
   Index window = 0;  // keys j with i - window < j <= i; 0: all j <= i
+  Index chunk = 0;   // keys j with j / chunk = i / chunk; 0: all
   float scale = 1;   // of the scores
 
   Index query_width() const { return heads * head_dim; }
   Index key_width() const { return kv_heads * head_dim; }
   Index value_width() const { return kv_heads * value_dim; }
   Index output_width() const { return heads * value_dim; }  // what o_proj reads
+  Index gate_width() const { return output_gate ? output_width() : 0; }
+  /// Rows of qkv_proj.
+  Index projected_width() const { return query_width() + gate_width() + key_width() + value_width(); }
 };
 
 /// down(act(gate x) * up x). Parameters behind `prefix`: gate_up_proj.weight (gate rows first),
@@ -98,15 +126,17 @@ struct MoeSpec {
   std::optional<SharedExpertSpec> shared = {};
 };
 
-/// hidden += output_norm(attention(norm(hidden))), then the same with the MLP or the experts.
+/// hidden += residual_scale * output_norm(attention(norm(hidden))), then the same with the MLP or the
+/// experts.
 struct LayerSpec {
-  NormSpec attention_norm;
+  std::optional<NormSpec> attention_norm;
   AttentionSpec attention;
   std::optional<NormSpec> attention_output_norm;
-  NormSpec feed_forward_norm;
+  std::optional<NormSpec> feed_forward_norm;
   std::optional<MlpSpec> mlp;  // this or moe
   std::optional<MoeSpec> moe;
   std::optional<NormSpec> feed_forward_output_norm;
+  float residual_scale = 1;  // Granite's residual_multiplier
 };
 
 }  // namespace moeloom

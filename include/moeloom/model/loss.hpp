@@ -10,21 +10,29 @@
 
 namespace moeloom {
 
-/// Sum of -log p(target) over rows of `hidden` [T, D] whose target is not kIgnored; head [V, D].
-double head_loss(const DenseKernel& kernel, ConstMatrixView hidden, ConstMatrixView head,
+/// logits = logit_scale * (hidden weight^T + bias).
+struct HeadWeights {
+  ConstMatrixView weight;            // [V, D]
+  MatrixView grad = {};              // without rows: frozen, not computed
+  std::span<const float> bias = {};  // [V] or empty
+  std::span<float> bias_grad = {};   // empty: frozen, not computed
+  float logit_scale = 1;
+};
+
+/// [T, D] -> [T, V].
+void head_logits(const DenseKernel& kernel, ConstMatrixView hidden, const HeadWeights& head,
+                 MatrixView logits);
+
+/// Sum of -log p(target) over rows of `hidden` [T, D] whose target is not kIgnored.
+double head_loss(const DenseKernel& kernel, ConstMatrixView hidden, const HeadWeights& head,
                  std::span<const std::int32_t> targets);
 
 /// -log p(target) of each row; 0 where the target is kIgnored.
-std::vector<double> head_token_losses(const DenseKernel& kernel, ConstMatrixView hidden, ConstMatrixView head,
-                                      std::span<const std::int32_t> targets);
+std::vector<double> head_token_losses(const DenseKernel& kernel, ConstMatrixView hidden,
+                                      const HeadWeights& head, std::span<const std::int32_t> targets);
 
-struct HeadWeights {
-  ConstMatrixView weight;  // [V, D]
-  MatrixView grad;         // without rows: frozen, not computed
-};
-
-/// The same, with gradients of scale * sum: d_hidden [T, D] replaced, head.grad added to (rows in chunks of
-/// kSumChunkRows, in order). Throws ShapeError for a target outside [0, V) that is not kIgnored.
+/// The same, with gradients of scale * sum: d_hidden [T, D] replaced, head.grad and bias_grad added to (rows
+/// in chunks of kSumChunkRows, in order). Throws ShapeError for a target outside [0, V) that is not kIgnored.
 double head_loss_backward(const DenseKernel& kernel, ConstMatrixView hidden, const HeadWeights& head,
                           std::span<const std::int32_t> targets, float scale, MatrixView d_hidden);
 

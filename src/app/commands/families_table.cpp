@@ -34,8 +34,8 @@ std::string window_text(const Family& family) {
 
 std::string mixing_text(const Family& family) {
   return joined({family.latent_attention ? "latent attention" : "grouped-query attention", norm_text(family),
-                 window_text(family), family.rope.partial ? "partial rope" : "",
-                 family.sinks ? "sinks" : "", family.output_gate ? "output gate" : ""});
+                 window_text(family), family.rope.partial ? "partial rope" : "", family.sinks ? "sinks" : "",
+                 family.output_gate ? "output gate" : ""});
 }
 
 std::string score_text(const RouterRule& router) {
@@ -55,7 +55,8 @@ std::string score_text(const RouterRule& router) {
 std::string router_text(const Family& family) {
   if (!family.moe) return "";
   const MoeRule& rule = *family.moe;
-  return joined({score_text(rule.router), rule.groups ? "groups" : "", rule.corrected ? "bias of the choice" : "",
+  return joined({score_text(rule.router), rule.groups ? "groups" : "",
+                 rule.corrected ? "bias of the choice" : "",
                  rule.router.weight_on_input ? "weight on the input" : "",
                  rule.biased || !family.mlp_bias_key.empty() ? "biases" : "",
                  rule.shared ? (rule.shared->gated ? "gated shared expert" : "shared expert") : ""});

@@ -53,6 +53,10 @@ void check_scaling(const LongRopeScaling& scaling, const RopeSettings& settings)
   for (const double factor : scaling.long_factor) require_positive(factor, "each long_factor");
   require(scaling.original_max_position_embeddings > 1,
           "rope: original_max_position_embeddings must be above 1");
+  require(scaling.short_mscale.has_value() == scaling.long_mscale.has_value(),
+          "rope: short_mscale and long_mscale come together");
+  require_positive(scaling.short_mscale.value_or(1), "short_mscale");
+  require_positive(scaling.long_mscale.value_or(1), "long_mscale");
 }
 
 void check(const RopeSettings& settings) {
@@ -112,30 +116,36 @@ void scale(Frequencies& frequencies, const YarnScaling& scaling, const RopeSetti
   }
 }
 
+bool is_long(Index sequence_length, const LongRopeScaling& scaling) {
+  return sequence_length > scaling.original_max_position_embeddings;
+}
+
 void scale(Frequencies& frequencies, const LongRopeScaling& scaling, const RopeSettings&,
            Index sequence_length) {
-  const bool is_long = sequence_length > scaling.original_max_position_embeddings;
-  const std::vector<double>& factors = is_long ? scaling.long_factor : scaling.short_factor;
+  const bool longer = is_long(sequence_length, scaling);
+  const std::vector<double>& factors = longer ? scaling.long_factor : scaling.short_factor;
   for (std::size_t i = 0; i < frequencies.size(); ++i) frequencies[i] /= factors[i];
 }
 
-double attention_factor_of(const std::monostate&) {
+double attention_factor_of(const std::monostate&, Index) {
   return 1;
 }
-double attention_factor_of(const LinearScaling&) {
+double attention_factor_of(const LinearScaling&, Index) {
   return 1;
 }
-double attention_factor_of(const Llama3Scaling&) {
+double attention_factor_of(const Llama3Scaling&, Index) {
   return 1;
 }
 
-double attention_factor_of(const YarnScaling& scaling) {
+double attention_factor_of(const YarnScaling& scaling, Index) {
   if (scaling.attention_factor) return *scaling.attention_factor;
   if (scaling.mscale == 0 || scaling.mscale_all_dim == 0) return yarn_mscale(scaling.factor, 1);
   return yarn_mscale(scaling.factor, scaling.mscale) / yarn_mscale(scaling.factor, scaling.mscale_all_dim);
 }
 
-double attention_factor_of(const LongRopeScaling& scaling) {
+double attention_factor_of(const LongRopeScaling& scaling, Index sequence_length) {
+  if (scaling.short_mscale)
+    return is_long(sequence_length, scaling) ? *scaling.long_mscale : *scaling.short_mscale;
   if (scaling.attention_factor) return *scaling.attention_factor;
   if (scaling.factor <= 1) return 1;
   const double original = static_cast<double>(scaling.original_max_position_embeddings);
@@ -170,14 +180,15 @@ bool rope_turns_anew(Index before, Index now, const RopeSettings& settings) {
   return limit > 0 && before <= limit && now > limit;
 }
 
-double rope_attention_factor(const RopeSettings& settings) {
-  return std::visit([](const auto& scaling) { return attention_factor_of(scaling); }, settings.scaling);
+double rope_attention_factor(Index sequence_length, const RopeSettings& settings) {
+  return std::visit([&](const auto& scaling) { return attention_factor_of(scaling, sequence_length); },
+                    settings.scaling);
 }
 
 RopeTable make_rope_table(Index positions, const RopeSettings& settings) {
   require(positions >= 0, "positions must not be negative");
   const Frequencies frequencies = rope_frequencies(positions, settings);
-  const double factor = rope_attention_factor(settings);
+  const double factor = rope_attention_factor(positions, settings);
   const Index pairs = settings.rotary_dim / 2, limit = short_until(settings);
   RopeTable table{.cosine = Matrix(positions, pairs),
                   .sine = Matrix(positions, pairs),

@@ -35,8 +35,7 @@ struct BackwardMemory {
   }
   /// Floats of one query's scores.
   static Index most_scores(const AttentionShape& s) {
-    if (s.window == 0) return score_stride(s.key_length);
-    return score_stride(std::min(s.key_length, s.window + kBlockQueries + kPanelColumns));
+    return score_stride(std::min(s.key_length, most_visible(s) + kBlockQueries + kPanelColumns));
   }
   BackwardMemory(const AttentionShape& s, float* memory) {
     Pieces pieces(memory);

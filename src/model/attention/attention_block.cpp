@@ -16,6 +16,8 @@ void check(const AttentionShape& s, const ConstAttentionHeads& heads, ConstMatri
   const Index keys = s.sequences * s.key_length;
   require(s.kv_heads > 0 && s.heads % s.kv_heads == 0, "attention: kv_heads must divide heads");
   require(s.window >= 0, "attention: a window must be at least 1 key, or 0 for all");
+  require(s.chunk >= 0, "attention: a chunk must be at least 1 key, or 0 for all");
+  require(s.sinks.empty() || std::ssize(s.sinks) == s.heads, "attention: sinks must be one a head");
   require(s.query_length <= s.key_length, "attention: query_length must not exceed key_length");
   require(is(query, queries, s.heads * s.head_dim), "attention: query must be [queries, heads*head_dim]");
   require(is(context, queries, s.heads * s.value_size()),
@@ -47,10 +49,19 @@ Index longest_segment(const AttentionShape& shape) {
   return longest;
 }
 
+Index most_visible(const AttentionShape& shape) {
+  Index most = shape.key_length;
+  for (const Index limit : {shape.window, shape.chunk})
+    if (limit > 0) most = std::min(most, limit);
+  return most;
+}
+
 Stretch visible_keys(const AttentionShape& shape, Index begin, Index end) {
   const Index past = shape.key_length - shape.query_length;
-  const Index first = shape.window > 0 ? std::max<Index>(0, past + begin + 1 - shape.window) : 0;
-  return {first, past + end};
+  const Index position = past + begin;
+  const Index of_window = shape.window > 0 ? position + 1 - shape.window : 0;
+  const Index of_chunk = shape.chunk > 0 ? position / shape.chunk * shape.chunk : 0;
+  return {std::max({Index{0}, of_window, of_chunk}), past + end};
 }
 
 Stretch panels_of(Stretch keys) {

@@ -21,8 +21,10 @@ inline Index group_size(const AttentionShape& shape) {
   return shape.heads / shape.kv_heads;
 }
 
+/// The most keys that one query sees.
+Index most_visible(const AttentionShape& shape);
 /// Keys that some query of [begin, end) of a sequence sees: up to the last query itself, from as far back as
-/// the first one's window reaches.
+/// the first one's window or chunk reaches.
 Stretch visible_keys(const AttentionShape& shape, Index begin, Index end);
 inline Stretch visible_keys(const AttentionShape& shape, Index position) {
   return visible_keys(shape, position, position + 1);

@@ -22,8 +22,7 @@ struct ForwardMemory {
 
   /// Keys of the task that sees most of them.
   static Index most_keys(const AttentionShape& s) {
-    if (s.window == 0) return s.key_length;
-    return std::min(s.key_length, s.window + kTaskQueries + kPanelColumns);
+    return std::min(s.key_length, most_visible(s) + kTaskQueries + kPanelColumns);
   }
   static Index floats(const AttentionShape& s) {
     return Pieces::rounded(Panels::floats(s.head_dim, most_keys(s))) +
@@ -56,17 +55,19 @@ struct Forward {
 };
 
 /// Scores of one query -> e^(score - largest), zero where the query must not look; returns 1 / their sum.
-/// What it must not see is first overwritten by a score that it may, so that the passes go over whole
-/// vectors.
-float softmax_row(float* scores, Stretch visible, Index padded, float& log_sum_exp) {
+/// A sink adds to that sum and may be the largest. What it must not see is first overwritten by a score that
+/// it may, so that the passes go over whole vectors.
+float softmax_row(float* scores, Stretch visible, Index padded, const float* sink, float& log_sum_exp) {
   const Index whole = whole_vectors(visible.end);
   std::fill(scores, scores + visible.begin, scores[visible.begin]);
   std::fill(scores + visible.end, scores + whole, scores[visible.begin]);
-  const float largest = softmax::maximum(scores, whole);
+  float largest = softmax::maximum(scores, whole);
+  if (sink != nullptr) largest = std::max(largest, *sink);
   softmax::exp_shifted(scores, whole, largest);
   std::fill(scores, scores + visible.begin, 0.0f);
   std::fill(scores + visible.end, scores + padded, 0.0f);
-  const float sum = softmax::sum(scores, whole);
+  float sum = softmax::sum(scores, whole);
+  if (sink != nullptr) sum += std::exp(*sink - largest);
   log_sum_exp = largest + std::log(sum);
   return 1.0f / sum;
 }
@@ -78,13 +79,14 @@ void Forward::block(const QueryBlock& block, Index first_key, ForwardMemory& mem
   const MatrixView queries = memory.query.rows_from(0, block.rows);
   const MatrixView scores = memory.scores.rows_from(0, block.rows).cols_from(0, padded_columns(keys));
   const MatrixView sums = memory.context.rows_from(0, block.rows);
+  const float* const sink = shape.sinks.empty() ? nullptr : &shape.sinks[at(block.head)];
   float inverse_sums[kBlockQueries];
 
   copy_scaled(block.of(shape, query, shape.head_dim), 1.0f, queries);
   multiply(as_is(queries), shape.head_dim, memory.keys.cols_after(skipped), scores, Write::kReplace);
   for (Index i = 0; i < block.rows; ++i) {
     const Stretch visible = visible_keys(shape, block.begin + i);
-    inverse_sums[i] = softmax_row(scores.row(i), visible.after(range.begin), scores.cols,
+    inverse_sums[i] = softmax_row(scores.row(i), visible.after(range.begin), scores.cols, sink,
                                   log_sum_exp(block.first_row(shape) + i, block.head));
   }
   multiply(as_is(scores), keys, memory.values.rows_after(skipped), sums, Write::kReplace);

@@ -37,7 +37,7 @@ bool is_of_a_tower(const Family& family, const std::string& tensor) {
 }
 
 bool stays_fp32(const std::string& tensor) {
-  return tensor.ends_with(".e_score_correction_bias");
+  return tensor.ends_with(".e_score_correction_bias") || tensor.ends_with(".expert_bias");
 }
 
 std::string known_families() {

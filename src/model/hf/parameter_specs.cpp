@@ -13,41 +13,58 @@
 namespace moeloom {
 namespace {
 
-/// One that scales by offset + weight starts by scaling by 1.
-ParameterSpec norm(const Naming& naming, const std::string& name, Index size, RmsNormSettings settings) {
-  ParameterSpec spec = matrix(name, size, {{naming.in_file(name), 1}});
-  spec.slices.front().shape = {size};
+/// A row of numbers. One that scales by offset + weight starts by scaling by 1.
+ParameterSpec norm_weight(const NormSpec& norm, const std::string& in_file) {
+  ParameterSpec spec = matrix(norm.name, norm.width, {{in_file, 1}});
+  spec.slices.front().shape = {norm.width};
   spec.is_matrix = false;
-  spec.init = settings.weight_offset == 0 ? Init::kOnes : Init::kZeros;
+  spec.init = norm.settings.weight_offset == 0 ? Init::kOnes : Init::kZeros;
   return spec;
 }
 
-ParameterSpec norm(const Naming& naming, const NormSpec& spec) {
-  return norm(naming, spec.name, spec.width, spec.settings);
+void add_norm(Specs& specs, const NormSpec& spec, const std::string& in_file) {
+  specs.push_back(norm_weight(spec, in_file));
+  if (spec.kind == NormKind::kRms) return;
+  NormSpec of_bias = spec;
+  of_bias.name = in_file;
+  specs.push_back(bias(spec.bias_name(), {{of_bias.bias_name(), spec.width}}));
+}
+
+void add_norm(Specs& specs, const Naming& naming, const std::optional<NormSpec>& spec) {
+  if (spec) add_norm(specs, *spec, naming.in_file(spec->name));
 }
 
 /// A weight that is one tensor of the file, and its bias.
-void add_linear(Specs& specs, const Naming& naming, const std::string& name, Index rows, Index cols,
-                bool with_bias = false) {
-  specs.push_back(matrix(name + ".weight", cols, {{naming.in_file(name) + ".weight", rows}}));
-  if (with_bias) specs.push_back(bias(name + ".bias", {{naming.in_file(name) + ".bias", rows}}));
+struct LinearShape {
+  Index rows, cols;
+  bool with_bias = false;
+};
+
+void add_linear_as(Specs& specs, const std::string& name, const std::string& in_file, LinearShape shape) {
+  specs.push_back(matrix(name + ".weight", shape.cols, {{in_file + ".weight", shape.rows}}));
+  if (shape.with_bias) specs.push_back(bias(name + ".bias", {{in_file + ".bias", shape.rows}}));
 }
 
-/// What a weight is made of that is several, unless the family fuses them too.
+void add_linear(Specs& specs, const Naming& naming, const std::string& name, Index rows, Index cols,
+                bool with_bias = false) {
+  add_linear_as(specs, name, naming.in_file(name), {rows, cols, with_bias});
+}
+
+/// What a weight is made of that is several tensors of a file, unless the family fuses them too.
 struct Fused {
   Parts parts;
   bool in_file = false;
   bool with_bias = false;
 };
 
-void add_fused(Specs& specs, const Naming& naming, const std::string& name, Index cols, Fused fused) {
+void add_fused(Specs& specs, const std::string& name, const std::string& file_name, Index cols, Fused fused) {
   auto& [parts, in_file, with_bias] = fused;
   Index rows = 0;
   for (const auto& [part, part_rows] : parts) rows += part_rows;
-  if (in_file) parts = {{name, rows}};
+  if (in_file) parts = {{file_name, rows}};
   const auto ending = [&](const char* end) {
     Parts named;
-    for (const auto& [part, part_rows] : parts) named.emplace_back(naming.in_file(part) + end, part_rows);
+    for (const auto& [part, part_rows] : parts) named.emplace_back(part + end, part_rows);
     return named;
   };
   specs.push_back(matrix(name + ".weight", cols, ending(".weight")));
@@ -60,24 +77,91 @@ void add_latent(Specs& specs, const Naming& naming, const AttentionSpec& spec) {
   const Index d = spec.hidden_size;
   if (latent.q_rank > 0) {
     add_linear(specs, naming, at + "q_a_proj", latent.q_rank, d, spec.qkv_bias);
-    specs.push_back(norm(naming, at + "q_a_layernorm.weight", latent.q_rank, latent.norm));
+    add_norm(specs, naming, NormSpec{at + "q_a_layernorm.weight", latent.q_rank, latent.norm});
     add_linear(specs, naming, at + "q_b_proj", spec.query_width(), latent.q_rank);
   } else {
     add_linear(specs, naming, at + "q_proj", spec.query_width(), d);
   }
   add_linear(specs, naming, at + "kv_a_proj_with_mqa", latent.kv_rank + latent.rope_dim, d, spec.qkv_bias);
-  specs.push_back(norm(naming, at + "kv_a_layernorm.weight", latent.kv_rank, latent.norm));
+  add_norm(specs, naming, NormSpec{at + "kv_a_layernorm.weight", latent.kv_rank, latent.norm});
   add_linear(specs, naming, at + "kv_b_proj", spec.heads * (latent.nope_dim + spec.value_dim),
              latent.kv_rank);
 }
 
 void add_qk_norms(Specs& specs, const Naming& naming, const AttentionSpec& spec) {
-  if (spec.qk_norm == QkNorm::kNone) return;
+  if (spec.qk_norm == QkNorm::kNone || !spec.qk_norm_weight) return;
   const bool whole = spec.qk_norm == QkNorm::kWholeWidth;
-  specs.push_back(
-      norm(naming, spec.prefix + "q_norm.weight", whole ? spec.query_width() : spec.head_dim, spec.norm));
-  specs.push_back(
-      norm(naming, spec.prefix + "k_norm.weight", whole ? spec.key_width() : spec.head_dim, spec.norm));
+  const AttentionNames& names = naming.family.attention;
+  const auto add = [&](const char* name, const std::string& in_file, Index width) {
+    add_norm(specs, {spec.prefix + name + ".weight", whole ? width : spec.head_dim, spec.norm},
+             naming.in_file(spec.prefix + in_file + ".weight"));
+  };
+  add("q_norm", names.query_norm, spec.query_width());
+  add("k_norm", names.key_norm, spec.key_width());
+}
+
+/// q_proj of the file has each head's query rows and then its gate rows; the parameter all queries, then all
+/// gates, so that attention reads them as it reads those without a gate. `cols`: 1 for the bias, whose tensor
+/// has one dimension.
+void add_gated_queries(ParameterSpec& parameter, const AttentionSpec& spec, const std::string& in_file,
+                       Index cols) {
+  const Index size = spec.head_dim, all = spec.query_width() + spec.gate_width();
+  const std::vector<Index> shape = parameter.is_matrix ? std::vector{all, cols} : std::vector{all};
+  for (Index part = 0; part < 2; ++part)
+    for (Index head = 0; head < spec.heads; ++head) {
+      parameter.slices.push_back({.name = in_file,
+                                  .row_begin = parameter.rows,
+                                  .rows = size,
+                                  .shape = shape,
+                                  .source_begin = (2 * head + part) * size * cols});
+      parameter.rows += size;
+    }
+}
+
+/// Behind the gated queries the rows of `keys_and_values`.
+void append(ParameterSpec& parameter, const ParameterSpec& keys_and_values) {
+  for (HfSlice slice : keys_and_values.slices) {
+    slice.row_begin += parameter.rows;
+    parameter.slices.push_back(std::move(slice));
+  }
+  parameter.rows += keys_and_values.rows;
+}
+
+void add_gated_projection(Specs& specs, const Naming& naming, const AttentionSpec& spec) {
+  const auto parts = [&](const char* end) {
+    return Parts{{naming.in_file(spec.prefix + "k_proj") + end, spec.key_width()},
+                 {naming.in_file(spec.prefix + "v_proj") + end, spec.value_width()}};
+  };
+  const auto add = [&](const char* end, const ParameterSpec& keys_and_values) {
+    ParameterSpec parameter = keys_and_values;
+    parameter.slices.clear();
+    parameter.rows = 0;
+    add_gated_queries(parameter, spec, naming.in_file(spec.prefix + "q_proj") + end, parameter.cols);
+    append(parameter, keys_and_values);
+    specs.push_back(std::move(parameter));
+  };
+  const std::string name = spec.prefix + "qkv_proj";
+  add(".weight", matrix(name + ".weight", spec.hidden_size, parts(".weight")));
+  if (spec.qkv_bias) add(".bias", bias(name + ".bias", parts(".bias")));
+}
+
+void add_projection(Specs& specs, const Naming& naming, const AttentionSpec& spec) {
+  if (spec.output_gate) return add_gated_projection(specs, naming, spec);
+  const std::string& at = spec.prefix;
+  const std::string file = naming.in_file(at);
+  const Parts parts = {{file + "q_proj", spec.query_width()},
+                       {file + "k_proj", spec.key_width()},
+                       {file + "v_proj", spec.value_width()}};
+  add_fused(specs, at + "qkv_proj", file + "qkv_proj", spec.hidden_size,
+            {parts, naming.family.fused_qkv, spec.qkv_bias});
+}
+
+/// One number a head; gpt_oss draws them as it draws weights.
+ParameterSpec sinks(const Naming& naming, const AttentionSpec& spec) {
+  const std::string name = spec.prefix + "sinks";
+  ParameterSpec parameter = bias(name, {{naming.in_file(name), spec.heads}});
+  parameter.init = Init::kNormal;
+  return parameter;
 }
 
 void add_attention(Specs& specs, const Naming& naming, const AttentionSpec& spec) {
@@ -85,32 +169,43 @@ void add_attention(Specs& specs, const Naming& naming, const AttentionSpec& spec
   if (spec.latent) {
     add_latent(specs, naming, spec);
   } else {
-    const Parts parts = {{at + "q_proj", spec.query_width()},
-                         {at + "k_proj", spec.key_width()},
-                         {at + "v_proj", spec.value_width()}};
-    add_fused(specs, naming, at + "qkv_proj", spec.hidden_size,
-              {parts, naming.family.fused_qkv, spec.qkv_bias});
+    add_projection(specs, naming, spec);
     add_qk_norms(specs, naming, spec);
   }
-  add_linear(specs, naming, at + "o_proj", spec.hidden_size, spec.output_width(), spec.output_bias);
+  if (spec.sinks) specs.push_back(sinks(naming, spec));
+  add_linear_as(specs, at + "o_proj", naming.in_file(at + naming.family.attention.output),
+                {spec.hidden_size, spec.output_width(), spec.output_bias});
 }
 
+/// In a model with experts its parts are called as an expert's are, where those have a block.
 void add_mlp(Specs& specs, const Naming& naming, const MlpSpec& spec) {
   const std::string& at = spec.prefix;
-  const Parts parts = {{at + "gate_proj", spec.width}, {at + "up_proj", spec.width}};
-  add_fused(specs, naming, at + "gate_up_proj", spec.hidden_size,
+  const ExpertNames names = naming.family.moe ? naming.family.moe->experts : ExpertNames();
+  const std::string file = naming.family.moe ? naming.block(at) : naming.in_file(at);
+  const Parts parts = {{file + names.gate, spec.width}, {file + names.up, spec.width}};
+  add_fused(specs, at + "gate_up_proj", file + "gate_up_proj", spec.hidden_size,
             {parts, naming.family.fused_gate_up, spec.bias});
-  add_linear(specs, naming, at + "down_proj", spec.hidden_size, spec.width, spec.bias);
+  add_linear_as(specs, at + "down_proj", file + names.down, {spec.hidden_size, spec.width, spec.bias});
+}
+
+void add_head(Specs& specs, const ModelConfig& config) {
+  const std::string& name = config.names.prefix.head;
+  if (!config.tie_word_embeddings)
+    specs.push_back(matrix("lm_head.weight", config.hidden_size, {{name, config.vocab_size}}));
+  if (!config.head_bias) return;
+  const std::string of_bias = name.substr(0, name.rfind('.')) + ".bias";
+  specs.push_back(bias("lm_head.bias", {{of_bias, config.vocab_size}}));
 }
 
 Specs layer_specs(const Naming& naming, const LayerSpec& layer, ExpertRange experts) {
-  Specs specs = {norm(naming, layer.attention_norm)};
+  Specs specs;
+  add_norm(specs, naming, layer.attention_norm);
   add_attention(specs, naming, layer.attention);
-  if (layer.attention_output_norm) specs.push_back(norm(naming, *layer.attention_output_norm));
-  specs.push_back(norm(naming, layer.feed_forward_norm));
+  add_norm(specs, naming, layer.attention_output_norm);
+  add_norm(specs, naming, layer.feed_forward_norm);
   if (layer.moe) add_moe(specs, naming, *layer.moe, experts);
   if (layer.mlp) add_mlp(specs, naming, *layer.mlp);
-  if (layer.feed_forward_output_norm) specs.push_back(norm(naming, *layer.feed_forward_output_norm));
+  add_norm(specs, naming, layer.feed_forward_output_norm);
   return specs;
 }
 
@@ -125,10 +220,8 @@ std::vector<ParameterSpec> parameter_specs(const ModelConfig& config, ExpertRang
       spec.layer = layer;
       specs.push_back(std::move(spec));
     }
-  specs.push_back(norm(naming, config.final_norm()));
-  if (!config.tie_word_embeddings)
-    specs.push_back(
-        matrix("lm_head.weight", config.hidden_size, {{config.names.prefix.head, config.vocab_size}}));
+  add_norm(specs, config.final_norm(), naming.in_file(kBody + naming.family.norms.last + ".weight"));
+  add_head(specs, config);
   return specs;
 }
 

@@ -117,7 +117,7 @@ double attention_product_flops(const LayerSpec& layer, Index tokens) {
                real(spec.hidden_size * (latent.kv_rank + latent.rope_dim)) +
                real(latent.kv_rank * spec.heads * (latent.nope_dim + spec.value_dim));
   } else {
-    weights += real(spec.hidden_size * (spec.query_width() + spec.key_width() + spec.value_width()));
+    weights += real(spec.hidden_size * spec.projected_width());
   }
   return 6 * real(tokens) * weights;
 }
@@ -129,7 +129,8 @@ double mlp_product_flops(const LayerSpec& layer, Index tokens) {
 
 double score_flops(const AttentionSpec& attention, Index tokens, Index sequence_length) {
   const bool windowed = attention.window > 0 && attention.window < sequence_length;
-  const double keys = windowed ? real(attention.window) : real(sequence_length + 1) / 2;
+  const Index chunk = attention.chunk > 0 ? std::min(attention.chunk, sequence_length) : sequence_length;
+  const double keys = windowed ? real(attention.window) : real(chunk + 1) / 2;
   const double a_pair =
       8 * real(attention.query_width()) + 6 * real(attention.output_width());  // of all heads
   return real(tokens) * keys * a_pair;

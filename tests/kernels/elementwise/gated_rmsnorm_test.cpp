@@ -3,6 +3,7 @@
 
 #include "elementwise/elementwise_testing.hpp"
 #include "elementwise/rmsnorm_testing.hpp"
+#include "support/golden.hpp"
 #include <gtest/gtest.h>
 
 namespace moeloom {
@@ -128,6 +129,32 @@ TEST(GatedRmsNorm, RefusesShapesThatDoNotFit) {
     EXPECT_THROW(kernel.gated_backward({x, weight, {}, four}, narrow, x, x, x, d_weight), ShapeError) << name;
     EXPECT_THROW(kernel.gated_backward({x, weight, {}, four}, x, x, x, narrow, d_weight), ShapeError) << name;
   }
+}
+
+TEST(GatedRmsNorm, GivesTheGoldenOutputAndGradients) {
+  for (const auto& folder : golden_cases("blocks", of_class({"Qwen3NextRMSNormGated"})))
+    for (const auto& [name, kernel] : kRmsNorms) {
+      const GoldenBlock block(folder);
+      const auto matrix = [&](const std::string& tensor) {
+        const auto values = block.tensors.floats(tensor);
+        const Index cols = block.shape(tensor).back();
+        return Matrix::copy_of({values.data(), static_cast<Index>(values.size()) / cols, cols});
+      };
+      Case c({1, 1, 1});
+      c.x = matrix("input.hidden_states");
+      c.gate = matrix("input.gate");
+      c.dy = matrix("upstream_grad.output");
+      c.weight = block.tensors.floats("weight.weight");
+      c.groups = c.x.rows();
+      const Result got = run(kernel, c);
+      const auto error = [&](std::span<const float> result, const std::string& tensor) {
+        return golden_error(result, testing::doubles_in(block.tensors, tensor), kBlockFloor);
+      };
+      EXPECT_LE(error(got.y.view().flat(), "output"), 1e-5) << block.name << ' ' << name;
+      EXPECT_LE(error(got.dx.view().flat(), "grad.input.hidden_states"), 2e-5) << block.name << ' ' << name;
+      EXPECT_LE(error(got.d_gate.view().flat(), "grad.input.gate"), 2e-5) << block.name << ' ' << name;
+      EXPECT_LE(error(got.d_weight, "grad.weight.weight"), 2e-5) << block.name << ' ' << name;
+    }
 }
 
 }  // namespace

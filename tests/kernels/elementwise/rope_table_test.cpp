@@ -72,7 +72,7 @@ TEST(RopeTable, RampsInOneStepWhereYarnsRampHasNoLength) {
 
 TEST(RopeTable, CarriesTheAttentionFactor) {
   const auto factor_of = [](const RopeScaling& scaling) {
-    return rope_attention_factor({.rotary_dim = 4, .scaling = scaling});
+    return rope_attention_factor(8, {.rotary_dim = 4, .scaling = scaling});
   };
   EXPECT_EQ(factor_of({}), 1);
   EXPECT_EQ(factor_of(LinearScaling{4}), 1);
@@ -86,6 +86,10 @@ TEST(RopeTable, CarriesTheAttentionFactor) {
   EXPECT_DOUBLE_EQ(factor_of(LongRopeScaling{.factor = 32, .original_max_position_embeddings = 4096}),
                    std::sqrt(1 + std::log(32) / std::log(4096)));
   EXPECT_DOUBLE_EQ(factor_of(LongRopeScaling{.factor = 32, .attention_factor = 1.25}), 1.25);
+  const LongRopeScaling phimoe{
+      .short_mscale = 1.1, .long_mscale = 1.3, .original_max_position_embeddings = 20};
+  EXPECT_EQ(rope_attention_factor(20, {.rotary_dim = 4, .scaling = phimoe}), 1.1);
+  EXPECT_EQ(rope_attention_factor(21, {.rotary_dim = 4, .scaling = phimoe}), 1.3);
 
   const RopeTable table = make_rope_table(2, {.rotary_dim = 4, .scaling = YarnScaling{.factor = 4}});
   EXPECT_EQ(table.cosine.row(0)[0], static_cast<float>(1 + 0.1 * std::log(4)));
@@ -143,6 +147,8 @@ TEST(RopeTable, RefusesSettingsWithoutFrequencies) {
   refuses({.rotary_dim = 8, .scaling = YarnScaling{.original_max_position_embeddings = 0}});
   refuses({.rotary_dim = 4, .scaling = LongRopeScaling{.short_factor = {1, 1}, .long_factor = {1}}});
   refuses({.rotary_dim = 4, .scaling = LongRopeScaling{.short_factor = {1, 1}, .long_factor = {1, 0}}});
+  refuses({.rotary_dim = 4,
+           .scaling = LongRopeScaling{.short_factor = {1, 1}, .long_factor = {1, 1}, .short_mscale = 1.1}});
 }
 
 }  // namespace

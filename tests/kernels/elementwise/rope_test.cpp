@@ -49,7 +49,7 @@ std::vector<double> turned(const std::vector<double>& x, Size size, const std::v
                            RopePairs pairs) {
   const RopeSettings settings = settings_for(size, pairs);
   const auto frequencies = rope_frequencies(kPositions, settings);
-  const double factor = rope_attention_factor(settings);
+  const double factor = rope_attention_factor(kPositions, settings);
   const Index half = size.rotary_dim / 2;
   const bool split_before = pairs == RopePairs::kHalfSplit, split_after = pairs != RopePairs::kInterleaved;
   std::vector<double> y = x;
@@ -162,10 +162,12 @@ TEST(Rope, RefusesWhatDoesNotFit) {
   }
 }
 
-/// [B, heads, S, d] as stored -> [B*S, heads*d] as a layer holds it.
+/// [B, heads, S, d] as stored -> [B*S, heads*d] as a layer holds it, which is also how Llama4 stores it.
 Matrix tokens_of(const GoldenBlock& block, const std::string& name) {
   const auto shape = block.shape(name);
   const auto values = block.tensors.floats(name);
+  if (block.meta.text("hf").starts_with("Llama4"))
+    return Matrix::copy_of({values.data(), shape[0] * shape[1], shape[2] * shape[3]});
   Matrix m(shape[0] * shape[2], shape[1] * shape[3]);
   std::size_t next = 0;
   for (Index b = 0; b < shape[0]; ++b)
@@ -175,18 +177,34 @@ Matrix tokens_of(const GoldenBlock& block, const std::string& name) {
   return m;
 }
 
+RopePairs pairs_of(const std::string& reference) {
+  if (reference.starts_with("DeepseekV3")) return RopePairs::kInterleavedToHalves;
+  for (const char* in_place : {"Glm4Rotary", "DeepseekV2", "Ernie4_5", "Llama4"})
+    if (reference.starts_with(in_place)) return RopePairs::kInterleaved;
+  return RopePairs::kHalfSplit;
+}
+
+LongRopeScaling longrope_of(const Document& scaling) {
+  return {.short_factor = scaling.numbers("short_factor"),
+          .long_factor = scaling.numbers("long_factor"),
+          .short_mscale = scaling.number("short_mscale"),
+          .long_mscale = scaling.number("long_mscale"),
+          .original_max_position_embeddings = scaling.integer("original_max_position_embeddings")};
+}
+
 /// How a reference class pairs elements, and what its config calls the size of the turned part.
 RopeSettings golden_settings(const GoldenBlock& block) {
-  const std::string hf = block.meta.text("hf");
   const Document& config = block.config;
-  RopeSettings settings{.theta = config.number("rope_theta")};
-  if (hf.starts_with("Glm4")) settings.pairs = RopePairs::kInterleaved;
-  if (hf.starts_with("Deepseek")) settings.pairs = RopePairs::kInterleavedToHalves;
+  RopeSettings settings{.theta = config.number("rope_theta"), .pairs = pairs_of(block.meta.text("hf"))};
   const std::string size = config.has("qk_rope_head_dim") ? "qk_rope_head_dim" : "head_dim";
   settings.rotary_dim = static_cast<Index>(static_cast<double>(config.integer(size)) *
                                            config.number_or("partial_rotary_factor", 1));
   if (!config.has("rope_scaling")) return settings;
   const Document scaling = config.object("rope_scaling");
+  if (scaling.text("rope_type") == "longrope") {
+    settings.scaling = longrope_of(scaling);
+    return settings;
+  }
   const double factor = scaling.number("factor");
   const double original = scaling.number("original_max_position_embeddings");
   if (scaling.text("rope_type") == "llama3") {
@@ -200,17 +218,17 @@ RopeSettings golden_settings(const GoldenBlock& block) {
                                    .beta_slow = scaling.number("beta_slow"),
                                    .mscale = scaling.number_or("mscale", 0),
                                    .mscale_all_dim = scaling.number_or("mscale_all_dim", 0),
+                                   .truncate = scaling.boolean_or("truncate", true),
                                    .original_max_position_embeddings = original};
   }
   return settings;
 }
 
 TEST(Rope, GivesTheGoldenQueriesKeysAndGradients) {
-  const auto classes =
-      of_class({"Qwen3RotaryEmbedding + apply_rotary_pos_emb", "LlamaRotaryEmbedding + apply_rotary_pos_emb",
-                "Glm4RotaryEmbedding + apply_rotary_pos_emb",
-                "DeepseekV3RotaryEmbedding + apply_rotary_pos_emb_interleave"});
-  for (const auto& folder : golden_cases("blocks", classes))
+  const auto turns = [](const std::filesystem::path& folder) {
+    return golden_meta(folder).text_or("hf", "").find("RotaryEmbedding + apply_rotary") != std::string::npos;
+  };
+  for (const auto& folder : golden_cases("blocks", turns))
     for (const auto& [name, kernel] : kKernels) {
       const GoldenBlock block(folder);
       const auto ids64 = block.tensors.integers("input.position_ids");

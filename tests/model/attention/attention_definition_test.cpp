@@ -27,9 +27,14 @@ struct Reference {
   Doubles query;
   Doubles key;
   Doubles value;
+  Doubles sinks;
 
   Reference(const AttentionShape& s, const AttentionInputs& in)
-      : shape(s), query(to_double(in.query)), key(to_double(in.key)), value(to_double(in.value)) {}
+      : shape(s),
+        query(to_double(in.query)),
+        key(to_double(in.key)),
+        value(to_double(in.value)),
+        sinks(s.sinks.begin(), s.sinks.end()) {}
 
   double scale() const {
     return shape.scale != 0.0f ? shape.scale : 1.0 / std::sqrt(static_cast<double>(shape.head_dim));
@@ -44,10 +49,13 @@ struct Reference {
       return at(((sequence * s.key_length + j) * s.kv_heads + kv_head) * size);
     };
     const Index self = s.key_length - s.query_length + position;
-    const auto seen = [&](Index j) { return j <= self && (s.window == 0 || j > self - s.window); };
+    const auto seen = [&](Index j) {
+      return j <= self && (s.window == 0 || j > self - s.window) &&
+             (s.chunk == 0 || j / s.chunk == self / s.chunk);
+    };
     const Index keys = s.key_length;
     Doubles weights(at(keys));
-    double sum = 0.0;
+    double sum = sinks.empty() ? 0.0 : std::exp(sinks[at(head)]);
     for (Index j = 0; j < keys; ++j) {
       if (!seen(j)) continue;
       double score = 0.0;
@@ -137,7 +145,36 @@ std::vector<AttentionShape> windowed_shapes() {
   return all;
 }
 
+/// Chunks below, at and above the length, at both sides of a block and of a panel, some of them cut shorter
+/// by a window, and sinks from far below the scores to far above them.
+std::vector<AttentionShape> chunked_shapes() {
+  static constexpr float kSinks[] = {-20.0f, 0.5f, 30.0f, 2.0f};
+  std::vector<AttentionShape> all;
+  const Index head_dims[][2] = {{8, 0}, {24, 16}, {7, 9}};
+  const Index heads[][2] = {{4, 2}, {3, 1}, {2, 2}};
+  std::size_t turn = 0;
+  for (const Index length : {1, 7, 48, 130})
+    for (const Index chunk : {0, 1, 5, 16, 24, 47, 64, 129, 130, 200})
+      for (const Index window : {0, 9}) {
+        const auto& size = head_dims[turn % 3];
+        const auto& h = heads[turn / 3 % 3];
+        all.push_back({.sequences = 2,
+                       .query_length = length,
+                       .key_length = length,
+                       .heads = h[0],
+                       .kv_heads = h[1],
+                       .head_dim = size[0],
+                       .value_dim = size[1],
+                       .window = window,
+                       .chunk = chunk});
+        if (chunk == 0 || turn % 2 == 0) all.back().sinks = std::span(kSinks).first(at(h[0]));
+        ++turn;
+      }
+  return all;
+}
+
 std::vector<AttentionShape> cached_shapes() {
+  static constexpr float kSinks[] = {-1.0f, 6.0f};
   return {{.sequences = 1, .query_length = 1, .key_length = 130, .heads = 4, .kv_heads = 2, .head_dim = 32},
           {.sequences = 2, .query_length = 1, .key_length = 2, .heads = 2, .kv_heads = 1, .head_dim = 8},
           {.sequences = 2, .query_length = 30, .key_length = 77, .heads = 6, .kv_heads = 2, .head_dim = 20},
@@ -163,7 +200,31 @@ std::vector<AttentionShape> cached_shapes() {
            .heads = 2,
            .kv_heads = 1,
            .head_dim = 8,
-           .window = 50}};
+           .window = 50},
+          {.sequences = 2,
+           .query_length = 1,
+           .key_length = 77,
+           .heads = 2,
+           .kv_heads = 1,
+           .head_dim = 12,
+           .chunk = 20,
+           .sinks = kSinks},
+          {.sequences = 1,
+           .query_length = 30,
+           .key_length = 90,
+           .heads = 2,
+           .kv_heads = 2,
+           .head_dim = 5,
+           .window = 7,
+           .chunk = 33,
+           .sinks = kSinks},
+          {.sequences = 1,
+           .query_length = 600,
+           .key_length = 700,
+           .heads = 2,
+           .kv_heads = 1,
+           .head_dim = 8,
+           .chunk = 150}};
 }
 
 class AttentionOf : public ::testing::TestWithParam<AttentionShape> {};
@@ -222,9 +283,35 @@ TEST_P(AttentionGradientOf, EqualsCentralDifferencesOfTheDefinition) {
   expect_gradient(reference, reference.value, out.d_value, s.key_length, d_context, "value");
 }
 
+TEST_P(AttentionGradientOf, SinksEqualsCentralDifferencesOfTheDefinition) {
+  constexpr double kStep = 1e-5;
+  const AttentionShape s = GetParam();
+  const AttentionInputs in = random_inputs(s);
+  const AttentionOutputs out = run_attention(s, in);
+  Reference reference(s, in);
+  const Doubles d_context = to_double(in.d_context);
+  const auto objective = [&] {
+    double sum = 0;
+    for (Index sequence = 0; sequence < s.sequences; ++sequence)
+      sum += reference.objective(sequence, d_context);
+    return sum;
+  };
+  for (std::size_t head = 0; head < reference.sinks.size(); ++head) {
+    const double kept = reference.sinks[head];
+    reference.sinks[head] = kept + kStep;
+    const double above = objective();
+    reference.sinks[head] = kept - kStep;
+    const double expected = (above - objective()) / (2 * kStep);
+    reference.sinks[head] = kept;
+    EXPECT_NEAR(out.d_sinks.view().flat()[head], expected, 3e-5 * (1 + std::abs(expected))) << head;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Whole, AttentionOf, ::testing::ValuesIn(shapes()));
 INSTANTIATE_TEST_SUITE_P(Windowed, AttentionOf, ::testing::ValuesIn(windowed_shapes()));
 INSTANTIATE_TEST_SUITE_P(Windowed, AttentionGradientOf, ::testing::ValuesIn(windowed_shapes()));
+INSTANTIATE_TEST_SUITE_P(Chunked, AttentionOf, ::testing::ValuesIn(chunked_shapes()));
+INSTANTIATE_TEST_SUITE_P(Chunked, AttentionGradientOf, ::testing::ValuesIn(chunked_shapes()));
 INSTANTIATE_TEST_SUITE_P(Cached, AttentionOf, ::testing::ValuesIn(cached_shapes()));
 INSTANTIATE_TEST_SUITE_P(Whole, AttentionGradientOf, ::testing::ValuesIn(shapes()));
 

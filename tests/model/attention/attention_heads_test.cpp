@@ -31,7 +31,7 @@ TEST(ProjectedHeads, ShareOneProjectionUnlessTheyAreNormed) {
     ProjectedHeads source(c.spec, f.store);
     source.forward(norm_and_rope_kernels(true), f.context(), f.input);
     const AttentionHeads heads = source.heads();
-    const bool beside = heads.query.row(0) + c.spec.query_width() == heads.key.row(0);
+    const bool beside = heads.query.row(0) + c.spec.query_width() + c.spec.gate_width() == heads.key.row(0);
     EXPECT_EQ(beside, c.spec.qk_norm == QkNorm::kNone) << c.name;
     EXPECT_EQ(!heads.query.contiguous(), beside) << c.name;
   }

@@ -87,6 +87,32 @@ TEST_P(AttentionLayerOf, HasTheSameBitsOnOneThreadAndOnThree) {
   set_threads(before);
 }
 
+/// Sums of one leaf a sequence, against gradients that were added up as they came.
+TEST_P(AttentionLayerOf, GivesItsGradientsToExactSumsLeafByLeaf) {
+  AttentionFixture plain(GetParam());
+  ParameterStore store(parameters_of(plain.c), nullptr, {.sequences = 1, .per_step = kSequences});
+  for (const Parameter& p : plain.store.parameters()) copy(p.value, store.find(p.spec.name).value);
+  ExactSums& sums = *store.sums(Placement::kWorld);
+  sums.rows_per_leaf = kLength;
+  const auto run = [&](const ParameterStore& of) {
+    AttentionLayer layer(plain.c.spec, plain.norm(), plain.output_norm(), of, plain.c.residual_scale);
+    AttentionWorkspace workspace;
+    Matrix hidden = Matrix::copy_of(plain.input), gradient = Matrix::copy_of(plain.d_output);
+    layer.forward(norm_and_rope_kernels(true), plain.context(), hidden);
+    layer.backward(norm_and_rope_kernels(true), plain.context(), gradient, workspace);
+  };
+  run(plain.store);
+  run(store);
+  for (const Parameter& p : plain.store.parameters()) {
+    const Parameter& exact = store.find(p.spec.name);
+    for (Index i = 0; i < p.grad.size(); ++i) {
+      const float sum = ExactSums::value_of(sums.sums()[at(exact.offset + i)]);
+      ASSERT_NEAR(sum, p.grad.data[i], 1e-5 * (1 + std::abs(p.grad.data[i]))) << p.spec.name << " " << i;
+      ASSERT_EQ(exact.grad.data[i], 0.0f) << p.spec.name << " keeps a leaf that was taken";
+    }
+  }
+}
+
 TEST_P(AttentionLayerOf, PassesNothingThroughWithoutTokens) {
   const AttentionFixture f(GetParam());
   AttentionLayer layer = f.layer();

@@ -28,6 +28,9 @@ struct AttentionCase {
   RmsNormSettings norm;
   bool output_norm = false;
   Index rotary_dim = 8;
+  bool input_norm = true;
+  NormKind kind = NormKind::kRms;
+  float residual_scale = 1;
 };
 
 inline void PrintTo(const AttentionCase& c, std::ostream* out) {
@@ -79,6 +82,82 @@ inline std::vector<AttentionCase> attention_cases() {
        true},
       {"output_norm_and_bias", with(plain, [](auto& s) { s.output_bias = true; }), {}, true},
       {"one_head", projected(1, 1, 8), {}},
+      {"sinks", with(plain, [](auto& s) { s.sinks = true; }), {}},
+      {"sinks_and_a_window_of_gpt_oss",
+       with(plain,
+            [](auto& s) {
+              s.sinks = s.qkv_bias = s.output_bias = true;
+              s.window = 4;
+            }),
+       {}},
+      {"chunks", with(plain, [](auto& s) { s.chunk = 3; }), {}},
+      {"chunks_and_norm_without_weight_after_rope_of_llama4",
+       with(plain,
+            [](auto& s) {
+              s.chunk = 4;
+              s.qk_norm = QkNorm::kPerHead;
+              s.qk_norm_after_rope = true;
+              s.qk_norm_weight = false;
+            }),
+       {}},
+      {"temperature_without_rope_of_llama4",
+       with(plain,
+            [](auto& s) {
+              s.rope = kNoRope;
+              s.temperature = QueryTemperature{.scale = 0.7, .floor = 3};
+            }),
+       {}},
+      {"norm_after_rope_of_hunyuan",
+       with(plain,
+            [](auto& s) {
+              s.qk_norm = QkNorm::kPerHead;
+              s.qk_norm_after_rope = true;
+            }),
+       {}},
+      {"whole_norm_without_weight_and_temperature",
+       with(plain,
+            [](auto& s) {
+              s.qk_norm = QkNorm::kWholeWidth;
+              s.qk_norm_weight = false;
+              s.temperature = QueryTemperature{.scale = 0.5, .floor = 2};
+            }),
+       {}},
+      {"gate", with(plain, [](auto& s) { s.output_gate = true; }), {}},
+      {"gate_norm_and_partial_rotation_of_qwen3_next",
+       with(plain,
+            [](auto& s) {
+              s.output_gate = s.qkv_bias = s.output_bias = true;
+              s.qk_norm = QkNorm::kPerHead;
+              s.norm.weight_offset = 1;
+            }),
+       {.eps = 1e-6f, .weight_offset = 1},
+       false,
+       4},
+      {"gate_and_sinks_in_chunks",
+       with(plain,
+            [](auto& s) {
+              s.output_gate = s.sinks = true;
+              s.chunk = 5;
+              s.window = 3;
+            }),
+       {}},
+      {"no_norm_before_of_flex_olmo",
+       with(plain, [](auto& s) { s.qk_norm = QkNorm::kWholeWidth; }),
+       {},
+       true,
+       8,
+       false},
+      {"neither_norm", plain, {}, false, 8, false},
+      {"layer_norm_of_phimoe",
+       with(plain, [](auto& s) { s.qkv_bias = s.output_bias = true; }),
+       {.eps = 1e-5f},
+       false,
+       8,
+       true,
+       NormKind::kLayer},
+      {"residual_scale_of_granite", plain, {}, false, 8, true, NormKind::kRms, 0.22f},
+      {"residual_scale_behind_a_norm", plain, {}, true, 8, true, NormKind::kRms, 0.22f},
+      {"latent_with_sinks", with(latent(5), [](auto& s) { s.sinks = true; }), {}, false, 4},
       {"latent", latent(5), {}, false, 4},
       {"latent_without_q_rank", latent(0), {}, false, 4},
       {"latent_with_biases",
@@ -100,8 +179,10 @@ inline ParameterSpec parameter(const std::string& name, Index rows, Index cols) 
 
 inline std::vector<ParameterSpec> parameters_of(const AttentionCase& c) {
   const AttentionSpec& s = c.spec;
-  std::vector<ParameterSpec> specs = {parameter("layer.norm", 1, kWidth),
-                                      parameter("layer.output_norm", 1, kWidth)};
+  const Index width = s.hidden_size;
+  std::vector<ParameterSpec> specs = {
+      parameter("layer.norm.weight", 1, width), parameter("layer.norm.bias", 1, width),
+      parameter("layer.output_norm.weight", 1, width), parameter("layer.output_norm.bias", 1, width)};
   const auto linear = [&](const std::string& name, Index out, Index in, bool bias) {
     specs.push_back(parameter(kPrefix + name + ".weight", out, in));
     if (bias) specs.push_back(parameter(kPrefix + name + ".bias", 1, out));
@@ -111,21 +192,22 @@ inline std::vector<ParameterSpec> parameters_of(const AttentionCase& c) {
   };
   if (const auto& l = s.latent) {
     if (l->q_rank > 0) {
-      linear("q_a_proj", l->q_rank, kWidth, s.qkv_bias);
+      linear("q_a_proj", l->q_rank, width, s.qkv_bias);
       norm("q_a_layernorm", l->q_rank);
       linear("q_b_proj", s.query_width(), l->q_rank, false);
     } else {
-      linear("q_proj", s.query_width(), kWidth, false);
+      linear("q_proj", s.query_width(), width, false);
     }
-    linear("kv_a_proj_with_mqa", l->kv_rank + l->rope_dim, kWidth, s.qkv_bias);
+    linear("kv_a_proj_with_mqa", l->kv_rank + l->rope_dim, width, s.qkv_bias);
     norm("kv_a_layernorm", l->kv_rank);
     linear("kv_b_proj", s.heads * (l->nope_dim + s.value_dim), l->kv_rank, false);
   } else {
-    linear("qkv_proj", s.query_width() + s.key_width() + s.value_width(), kWidth, s.qkv_bias);
+    linear("qkv_proj", s.projected_width(), width, s.qkv_bias);
     norm("q_norm", s.qk_norm == QkNorm::kWholeWidth ? s.query_width() : s.head_dim);
     norm("k_norm", s.qk_norm == QkNorm::kWholeWidth ? s.key_width() : s.head_dim);
   }
-  linear("o_proj", kWidth, s.output_width(), s.output_bias);
+  if (s.sinks) specs.push_back(parameter(kPrefix + "sinks", 1, s.heads));
+  linear("o_proj", width, s.output_width(), s.output_bias);
   return specs;
 }
 
@@ -144,16 +226,21 @@ struct AttentionFixture {
       copy(random_matrix(p.spec.rows, p.spec.cols, stream_of(p.spec.name.c_str()), 0.6), p.value);
     for (Index t = 0; t < kTokens; ++t) positions.push_back(static_cast<std::int32_t>(t % kLength));
   }
-  NormSpec norm() const { return {"layer.norm", kWidth, c.norm}; }
+  std::optional<NormSpec> norm() const {
+    if (!c.input_norm) return std::nullopt;
+    return NormSpec{"layer.norm.weight", kWidth, c.norm, c.kind};
+  }
   std::optional<NormSpec> output_norm() const {
     if (!c.output_norm) return std::nullopt;
-    return NormSpec{"layer.output_norm", kWidth, c.norm};
+    return NormSpec{"layer.output_norm.weight", kWidth, c.norm, c.kind};
   }
-  AttentionLayer layer() const { return AttentionLayer(c.spec, norm(), output_norm(), store); }
+  AttentionLayer layer() const {
+    return AttentionLayer(c.spec, norm(), output_norm(), store, c.residual_scale);
+  }
   AttentionContext context() const { return {kSequences, kLength, positions, std::span(&rope, 1)}; }
 
   AttentionReference reference() const {
-    AttentionReference r{c.spec, norm(), output_norm(), &rope, {}, kLength, {}};
+    AttentionReference r{c.spec, norm(), output_norm(), &rope, {}, kLength, {}, c.residual_scale};
     for (const Parameter& p : store.parameters())
       r.values[p.spec.name].assign(p.value.data, p.value.data + p.value.size());
     return r;

@@ -14,7 +14,7 @@ namespace moeloom {
 inline void PrintTo(const AttentionShape& s, std::ostream* out) {
   *out << s.sequences << " sequences, " << s.query_length << " of " << s.key_length << " positions, heads "
        << s.heads << "/" << s.kv_heads << ", head_dim " << s.head_dim << "/" << s.value_size() << ", window "
-       << s.window << ", scale " << s.scale;
+       << s.window << ", chunk " << s.chunk << ", scale " << s.scale << ", " << s.sinks.size() << " sinks";
 }
 
 namespace testing {
@@ -41,6 +41,7 @@ struct AttentionOutputs {
   Matrix d_query;
   Matrix d_key;
   Matrix d_value;
+  Matrix d_sinks = Matrix(0, 0);  // [1, heads], of all rows at once
 };
 
 inline AttentionOutputs run_attention(const AttentionShape& s, const AttentionInputs& in) {
@@ -53,6 +54,9 @@ inline AttentionOutputs run_attention(const AttentionShape& s, const AttentionIn
   if (s.query_length == s.key_length)
     attention_backward(s, {in.query, in.key, in.value}, out.context, out.log_sum_exp, in.d_context,
                        {out.d_query, out.d_key, out.d_value});
+  out.d_sinks = Matrix(1, std::ssize(s.sinks));
+  if (s.query_length == s.key_length && !s.sinks.empty())
+    add_sink_gradients(s.sinks, out.context, out.log_sum_exp, in.d_context, out.d_sinks.view().flat());
   return out;
 }
 

@@ -76,6 +76,7 @@ void expect_gradients_of_the_definition(AttentionFixture& f) {
   copy(d_query, gradients.query);
   copy(d_key, gradients.key);
   copy(d_value, gradients.value);
+  if constexpr (requires { source.gate_gradient(workspace); }) fill(source.gate_gradient(workspace), 0.0f);
   Matrix d_normed(kTokens, kWidth);
   fill(d_normed, 7.0f);  // replaced
   source.backward(norm_and_rope_kernels(true), f.context(), f.input, workspace, d_normed);

@@ -25,12 +25,15 @@ const std::vector<Index> kOffsets = {0, 1, 2, 9, 33, 57, 82, 400, 700, 1400};
 std::vector<AttentionShape> shapes_of_rows() {
   const AttentionShape plain{
       .sequences = 2, .query_length = 700, .key_length = 700, .heads = 4, .kv_heads = 2, .head_dim = 20};
-  AttentionShape windowed = plain, narrow = plain;
+  static constexpr float kSinks[] = {0.5f, -3.0f, 8.0f, 1.0f};
+  AttentionShape windowed = plain, narrow = plain, chunked = plain;
   windowed.window = 30;
   windowed.scale = 0.3f;
   narrow.value_dim = 12;
   narrow.kv_heads = narrow.heads = 3;
-  return {plain, windowed, narrow};
+  chunked.chunk = 50;
+  chunked.sinks = kSinks;
+  return {plain, windowed, narrow, chunked};
 }
 
 class AttentionSegmentsOf : public ::testing::TestWithParam<AttentionShape> {};
@@ -82,6 +85,9 @@ TEST(AttentionSegments, CostNoMoreThanTheyAre) {
     return static_cast<double>(best);
   };
   const double whole = ticks();
+  shape.chunk = 128;
+  EXPECT_LT(ticks(), 0.5 * whole) << "nor do chunks";
+  shape.chunk = 0;
   std::vector<Index> offsets(17);
   for (std::size_t s = 0; s < offsets.size(); ++s) offsets[s] = static_cast<Index>(s) * 128;
   shape.segment_offsets = offsets;

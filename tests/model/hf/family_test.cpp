@@ -200,9 +200,9 @@ TEST(Families, GemmaHasTwoRopesFourNormsAndScaledEmbeddings) {
   EXPECT_FLOAT_EQ(config.layer(0).attention.scale, 0.125f);
   EXPECT_FLOAT_EQ(config.embedding_scale(), std::sqrt(32.0f));
   const LayerSpec layer = config.layer(2);
-  EXPECT_EQ(layer.attention_norm.settings.weight_offset, 1.0f);
+  EXPECT_EQ(layer.attention_norm->settings.weight_offset, 1.0f);
   EXPECT_EQ(layer.attention_output_norm->name, "model.layers.2.post_attention_layernorm.weight");
-  EXPECT_EQ(layer.feed_forward_norm.name, "model.layers.2.pre_feedforward_layernorm.weight");
+  EXPECT_EQ(layer.feed_forward_norm->name, "model.layers.2.pre_feedforward_layernorm.weight");
   EXPECT_EQ(layer.feed_forward_output_norm->name, "model.layers.2.post_feedforward_layernorm.weight");
   EXPECT_EQ(layer.mlp->activation.act, Activation::kGeluTanh);
   EXPECT_TRUE(config.tie_word_embeddings);
@@ -218,7 +218,7 @@ TEST(Families, DeepseekHasLatentsGroupsAndDenseLayersFirst) {
   EXPECT_EQ(attention.value_dim, 12);
   EXPECT_EQ(attention.latent->q_rank, 0);
   EXPECT_EQ(attention.latent->norm.eps, 1e-6f);  // HF's default, whatever rms_norm_eps says
-  EXPECT_EQ(layer.attention_norm.settings.eps, 1e-5f);
+  EXPECT_EQ(layer.attention_norm->settings.eps, 1e-5f);
   EXPECT_FLOAT_EQ(attention.scale, 1 / std::sqrt(24.0f));
   EXPECT_EQ(config.ropes()[0].rotary_dim, 8);
   EXPECT_EQ(config.ropes()[0].pairs, RopePairs::kInterleavedToHalves);

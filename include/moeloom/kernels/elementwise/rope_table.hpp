@@ -50,7 +50,8 @@ struct YarnScaling {
 };
 
 /// Phi3: a factor of its own for each frequency, one list for sequences of up to
-/// original_max_position_embeddings positions and another for longer ones.
+/// original_max_position_embeddings positions and another for longer ones. PhiMoE: so with what cos and sin
+/// are multiplied by.
 struct LongRopeScaling {
   std::vector<double> short_factor = {};  // rotary_dim / 2 numbers each
   std::vector<double> long_factor = {};
@@ -58,6 +59,9 @@ struct LongRopeScaling {
   double factor = 1;
   /// Unset: sqrt(1 + ln(factor) / ln(original_max_position_embeddings)), 1 for factors up to 1.
   std::optional<double> attention_factor = {};
+  /// These come before attention_factor; both or none.
+  std::optional<double> short_mscale = {};
+  std::optional<double> long_mscale = {};
   Index original_max_position_embeddings = 4096;
 };
 
@@ -82,8 +86,8 @@ std::vector<double> rope_frequencies(Index sequence_length, const RopeSettings& 
 /// that were turned before are then void.
 bool rope_turns_anew(Index before, Index now, const RopeSettings& settings);
 
-/// What cos and sin are multiplied by.
-double rope_attention_factor(const RopeSettings& settings);
+/// What cos and sin are multiplied by in sequences of so many positions.
+double rope_attention_factor(Index sequence_length, const RopeSettings& settings);
 
 /// cos and sin [positions, rotary_dim / 2] times the attention factor, computed in double.
 struct RopeTable {

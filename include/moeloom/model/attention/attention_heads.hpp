@@ -1,5 +1,5 @@
 // Where attention's queries, keys and values come from: one projection of the normed input, its parts
-// perhaps normed, then turned.
+// perhaps normed and turned, in either order.
 #pragma once
 
 #include "moeloom/kernels/registry.hpp"
@@ -34,7 +34,7 @@ struct HeadsWorkspace {
   Matrix d_key_value_latent;
 };
 
-/// q, k, v as rows of one weight.
+/// q, k, v as rows of one weight, with a gate of attention's output behind q where there is one.
 class ProjectedHeads {
  public:
   ProjectedHeads(const AttentionSpec& spec, const ParameterStore& store);
@@ -43,20 +43,32 @@ class ProjectedHeads {
   void forward(const KernelTable& kernels, const AttentionContext& context, ConstRows normed);
   /// Of the last forward.
   AttentionHeads heads();
+  /// [T, gate_width()] of the last forward.
+  ConstMatrixView gate() const { return gate_of(projected_.view()); }
   /// Where attention's backward puts the gradients of the heads.
   AttentionHeads gradients(Index tokens, HeadsWorkspace& workspace) const;
+  /// And of the gate, after gradients().
+  MatrixView gate_gradient(HeadsWorkspace& workspace) const { return gate_of(workspace.d_qkv.view()); }
   /// From those gradients to that of normed, replaced.
   void backward(const KernelTable& kernels, const AttentionContext& context, ConstRows normed,
                 HeadsWorkspace& workspace, MatrixView d_normed) const;
 
  private:
   AttentionHeads parts_of(MatrixView qkv) const;
+  template <typename T>
+  BasicView<T> gate_of(BasicView<T> qkv) const {
+    return qkv.cols_from(spec_.query_width(), spec_.gate_width());
+  }
+  void turn(const KernelTable& kernels, const AttentionContext& context, const AttentionHeads& heads) const;
+  void turn_back(const KernelTable& kernels, const AttentionContext& context, MatrixView d_query,
+                 MatrixView d_key) const;
+  void normalise(const KernelTable& kernels);
 
   AttentionSpec spec_;
   Linear qkv_;
   std::optional<Norm> query_norm_;
   std::optional<Norm> key_norm_;
-  Matrix projected_;  // [T, q, k, v], before the norms; turned in place where there are none
+  Matrix projected_;  // [T, q, gate, k, v], before the norms; turned in place if no norm comes before that
   Matrix query_;      // normed and turned
   Matrix key_;
   std::vector<float> query_inv_rms_;

@@ -1,11 +1,12 @@
-// The attention half of a decoder layer: norm, heads, attention, output projection, perhaps a norm of it,
-// residual.
+// The attention half of a decoder layer: perhaps a norm, heads, attention, output projection, perhaps a norm
+// of it, residual.
 #pragma once
 
 #include "moeloom/model/attention/attention.hpp"
 #include "moeloom/model/attention/attention_heads.hpp"
 #include "moeloom/model/attention/key_value_cache.hpp"
 #include "moeloom/model/attention/latent_heads.hpp"
+#include "moeloom/model/branch_output.hpp"
 
 #include <variant>
 
@@ -13,8 +14,9 @@ namespace moeloom {
 
 struct AttentionActivations {
   Matrix input;                // [T, D], the residual stream as it came
-  RowMemory normed;            // [T, D], of what the dense products multiply
+  RowMemory normed;            // [T, D], of what the dense products multiply; unused without a norm
   Matrix context;              // [T, H value_dim]
+  RowMemory gated;             // [T, H value_dim], what o_proj reads where there is a gate
   Matrix log_sum_exp;          // [T, H]
   std::vector<float> inv_rms;  // [T]
 };
@@ -28,8 +30,10 @@ struct AttentionWorkspace {
 
 class AttentionLayer {
  public:
-  AttentionLayer(const AttentionSpec& spec, const NormSpec& norm, const std::optional<NormSpec>& output_norm,
-                 const ParameterStore& store);
+  /// Without `norm` the projections read the residual stream. residual_scale: of what is added to it.
+  AttentionLayer(const AttentionSpec& spec, const std::optional<NormSpec>& norm,
+                 const std::optional<NormSpec>& output_norm, const ParameterStore& store,
+                 float residual_scale = 1);
 
   /// hidden [T, D]: attention of it is added in place.
   void forward(const KernelTable& kernels, const AttentionContext& context, MatrixView hidden);
@@ -47,15 +51,25 @@ class AttentionLayer {
 
  private:
   AttentionHeads project(const KernelTable& kernels, const AttentionContext& context, ConstMatrixView hidden);
+  void attend(const AttentionContext& context, Index key_length, const ConstAttentionHeads& heads);
   void add_output(const KernelTable& kernels, MatrixView hidden);
+  /// Context, times the gate where there is one.
+  ConstRows output_input() const;
   void backward_output(const KernelTable& kernels, ConstMatrixView d_hidden, AttentionWorkspace& workspace);
+  /// From the gradient of what o_proj reads to that of the context, in place, and of the gate.
+  void backward_gate(AttentionWorkspace& workspace) const;
+  void backward_sinks(ConstMatrixView d_context) const;
+  const ProjectedHeads& gated_heads() const { return std::get<ProjectedHeads>(heads_); }
   AttentionShape shape(const AttentionContext& context, Index key_length) const;
 
   AttentionSpec spec_;
-  Norm norm_;
+  std::optional<Norm> norm_;
   std::variant<ProjectedHeads, LatentHeads> heads_;
+  std::span<const float> sinks_;  // [H] or empty
+  std::span<float> d_sinks_;      // empty: frozen
+  ExactSums* sums_;               // that d_sinks_ is a leaf of
   Linear output_;
-  std::optional<OutputNorm> output_norm_;
+  std::optional<BranchOutput> branch_output_;
   AttentionActivations saved_;
 };
 

@@ -52,12 +52,20 @@ struct RopeRule {
   bool multimodal = false;                 // mrope_section: for text all three positions are the same
 };
 
-/// Names of the norms of a layer; an empty one is not there.
+/// Names of the norms of a layer, an empty one of which is not there, and of the one behind the last layer.
 struct LayerNormNames {
   std::string attention = "input_layernorm";
   std::string attention_output = {};
   std::string feed_forward = "post_attention_layernorm";
   std::string feed_forward_output = {};
+  std::string last = "norm";  // in a checkpoint; the parameter is model.norm
+};
+
+/// What a checkpoint calls parts of attention.
+struct AttentionNames {
+  std::string output = "o_proj";
+  std::string query_norm = "q_norm";
+  std::string key_norm = "k_norm";
 };
 
 struct ExpertNames {
@@ -172,6 +180,7 @@ struct Family {
   FilePrefix prefix = {};
 
   bool latent_attention = false;
+  AttentionNames attention = {};
   bool fused_qkv = false;  // one qkv_proj in the file
   QkNorm qk_norm = QkNorm::kNone;
   bool qk_norm_after_rope = false;

@@ -124,11 +124,11 @@ void expect_layers(const Golden& golden, const testing::GoldenModel& model, cons
     const FeedForwardInput input(model, l, kernels, batch);
     EXPECT_LE(rows_error(golden, layer + "ffn_input", batch, world, input.normed), 1e-5);
     // A norm behind the block stands between its output and the residual stream.
-    const bool plain = !model.config.layer(static_cast<Index>(l)).feed_forward_output_norm;
-    if (plain && l + 1 < layers.size()) {
-      EXPECT_LE(rows_error(golden, layer + "ffn_output", batch, world,
-                           difference(layers[l + 1].attention().input, input.residual)),
-                2e-5);
+    const LayerSpec spec = model.config.layer(static_cast<Index>(l));
+    if (!spec.feed_forward_output_norm && l + 1 < layers.size()) {
+      Matrix output = difference(layers[l + 1].attention().input, input.residual);
+      for (float& value : output.view().flat()) value /= spec.residual_scale;
+      EXPECT_LE(rows_error(golden, layer + "ffn_output", batch, world, output), 2e-5);
     }
     if (layers[l].moe() != nullptr)
       expect_choices(golden.results.integers(layer + "selected_experts"), *layers[l].moe(), batch, world,

@@ -19,16 +19,7 @@ std::string norm_text(const Family& family) {
 }
 
 std::string window_text(const Family& family) {
-  switch (family.layer_kinds) {
-    case LayerKinds::kChunks:
-      return "chunks";
-    case LayerKinds::kConvolution:
-      return "short convolutions";
-    case LayerKinds::kDeltaNet:
-      return "gated delta nets";
-    case LayerKinds::kWindows:
-      break;
-  }
+  if (family.chunked) return "chunks";
   return family.window == WindowRule::kNone ? "" : "windows";
 }
 

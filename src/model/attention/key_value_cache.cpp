@@ -1,15 +1,14 @@
 #include "moeloom/model/attention/key_value_cache.hpp"
 
 #include "moeloom/base/errors.hpp"
+#include "moeloom/kernels/tile/block_product.hpp"
 
 #include <algorithm>
-
-#include "attention/attention_product.hpp"
 
 namespace moeloom {
 namespace {
 
-using attention::kPanelColumns;
+using block::kPanelColumns;
 
 /// Positions between two moves of a window: a move costs what attention reads in one step.
 constexpr Index kRoom = 64;

@@ -126,10 +126,10 @@ void read_attention(ConfigReader& reader, const Family& family, ModelConfig& con
   if (family.query_scalar) config.score_scale = 1 / std::sqrt(reader.number_or("query_pre_attn_scalar", 256));
   if (family.multipliers) config.score_scale = reader.number_or("attention_multiplier", 1);
   const Index layers = std::clamp<Index>(config.num_hidden_layers, 0, 1 << 16);
-  if (family.layer_kinds == LayerKinds::kWindows)
-    config.windows = read_windows(reader, family, layers);
+  if (family.chunked)
+    read_chunks(reader, layers, config);
   else
-    read_layer_kinds(reader, family, layers, config);
+    config.windows = read_windows(reader, family, layers);
 }
 
 void read_sparse_layers(ConfigReader& reader, const MoeRule& rule, ModelConfig& config) {

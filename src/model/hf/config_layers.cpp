@@ -79,6 +79,14 @@ std::vector<Index> layers_with_rope(ConfigReader& reader, Index layers) {
   return rope;
 }
 
+}  // namespace
+
+void read_sparse_list(ConfigReader& reader, SparseRule rule, ModelConfig& config) {
+  const Index layers = layers_of(config);
+  config.sparse_layers =
+      rule == SparseRule::kInterval ? by_interval(reader, layers) : by_list(reader, layers);
+}
+
 void read_chunks(ConfigReader& reader, Index layers, ModelConfig& config) {
   config.rope_layers = layers_with_rope(reader, layers);
   const Index size = reader.integer_or("attention_chunk_size", 8192);
@@ -94,43 +102,6 @@ void read_chunks(ConfigReader& reader, Index layers, ModelConfig& config) {
   if (!reader.boolean_or("attn_temperature_tuning", true)) return;
   config.floor_scale = floor_scale;
   config.attn_scale = attn_scale;
-}
-
-void read_convolutions(ConfigReader& reader, Index layers, ModelConfig& config) {
-  for (const std::string& type :
-       types_of(reader, layers, "conv", [](Index) { return std::string(kWholeAttention); }))
-    config.mixers.push_back(type == kWholeAttention ? Mixer::kAttention : Mixer::kShortConvolution);
-  config.conv_L_cache = reader.integer_or("conv_L_cache", 3);
-  config.conv_bias = reader.boolean_or("conv_bias", false);
-}
-
-void read_delta_nets(ConfigReader& reader, Index layers, ModelConfig& config) {
-  const Index interval = reader.integer_or("full_attention_interval", 4);
-  if (interval < 1) reader.refuse("full_attention_interval must be at least 1");
-  const std::string linear = "linear_attention";
-  for (const std::string& type : types_of(reader, layers, linear, [&](Index layer) {
-         return interval > 0 && (layer + 1) % interval == 0 ? std::string(kWholeAttention) : linear;
-       }))
-    config.mixers.push_back(type == kWholeAttention ? Mixer::kAttention : Mixer::kDeltaNet);
-  config.linear_num_key_heads = reader.integer_or("linear_num_key_heads", 16);
-  config.linear_num_value_heads = reader.integer_or("linear_num_value_heads", 32);
-  config.linear_key_head_dim = reader.integer_or("linear_key_head_dim", 128);
-  config.linear_value_head_dim = reader.integer_or("linear_value_head_dim", 128);
-  config.linear_conv_kernel_dim = reader.integer_or("linear_conv_kernel_dim", 4);
-}
-
-}  // namespace
-
-void read_sparse_list(ConfigReader& reader, SparseRule rule, ModelConfig& config) {
-  const Index layers = layers_of(config);
-  config.sparse_layers =
-      rule == SparseRule::kInterval ? by_interval(reader, layers) : by_list(reader, layers);
-}
-
-void read_layer_kinds(ConfigReader& reader, const Family& family, Index layers, ModelConfig& config) {
-  if (family.layer_kinds == LayerKinds::kChunks) read_chunks(reader, layers, config);
-  if (family.layer_kinds == LayerKinds::kConvolution) read_convolutions(reader, layers, config);
-  if (family.layer_kinds == LayerKinds::kDeltaNet) read_delta_nets(reader, layers, config);
 }
 
 }  // namespace moeloom

@@ -1,4 +1,4 @@
-// Which layers of a model have experts, and what mixes the tokens of each, where lists say so.
+// Which layers of a model have experts, and which see chunks of tokens, where lists say so.
 #pragma once
 
 #include "moeloom/model/hf/config.hpp"
@@ -10,8 +10,8 @@ namespace moeloom {
 /// moe_layers or an interval -> config.sparse_layers, by rising number.
 void read_sparse_list(ConfigReader& reader, SparseRule rule, ModelConfig& config);
 
-/// layer_types and what belongs to its kinds -> config.mixers, chunks and rope_layers. `layers`: how many,
-/// within what a file may ask for.
-void read_layer_kinds(ConfigReader& reader, const Family& family, Index layers, ModelConfig& config);
+/// Llama 4: layer_types, no_rope_layers and the temperature of layers without rope -> config.chunks,
+/// rope_layers, floor_scale and attn_scale. `layers`: how many, within what a file may ask for.
+void read_chunks(ConfigReader& reader, Index layers, ModelConfig& config);
 
 }  // namespace moeloom

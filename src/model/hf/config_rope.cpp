@@ -19,16 +19,13 @@ Llama3Scaling llama3(ConfigReader& rope) {
           .original_max_position_embeddings = rope.number("original_max_position_embeddings")};
 }
 
-/// Of rope_scaling HF 4.57 takes the stretch from the two lengths where the original one is given, and factor
-/// otherwise; of rope_parameters, which 5.x brought, HF takes factor.
-YarnScaling yarn(ConfigReader& rope, const ModelConfig& config, bool of_parameters) {
+/// HF takes the factor as it is stated, also where two lengths give another (gpt_oss, golden data of 4.57.6).
+YarnScaling yarn(ConfigReader& rope, const ModelConfig& config) {
   const double length = static_cast<double>(config.max_position_embeddings);
   YarnScaling scaling;
   scaling.factor = rope.number("factor");
   scaling.original_max_position_embeddings =
       rope.optional_number("original_max_position_embeddings").value_or(length);
-  if (!of_parameters && rope.has("original_max_position_embeddings"))
-    scaling.factor = length / scaling.original_max_position_embeddings;
   scaling.attention_factor = rope.optional_number("attention_factor");
   const auto or_default = [&](const char* key, double fallback) {
     const double value = rope.optional_number(key).value_or(0);
@@ -76,14 +73,14 @@ RopeScaling longrope_or_none(ConfigReader& top, ConfigReader& rope, const std::s
   return {};
 }
 
-RopeScaling scaling_of(ConfigReader& top, ConfigReader& rope, const Family& family, const ModelConfig& config,
-                       bool of_parameters) {
+RopeScaling scaling_of(ConfigReader& top, ConfigReader& rope, const Family& family,
+                       const ModelConfig& config) {
   const std::string type = type_of(rope);
   if (type == "default" || (family.rope.multimodal && type == "mrope")) return {};
   if (family.rope.longrope) return longrope_or_none(top, rope, type, config);
   if (type == "linear") return linear(rope);
   if (type == "llama3") return llama3(rope);
-  if (type == "yarn") return yarn(rope, config, of_parameters);
+  if (type == "yarn") return yarn(rope, config);
   rope.refuse("rope_type = \"" + type + "\" is not supported; known: default, linear, llama3, yarn");
   return {};
 }
@@ -94,9 +91,8 @@ double scaled_score(double factor, double mscale_all_dim, Index head_dim) {
   return mscale * mscale / std::sqrt(static_cast<double>(head_dim));
 }
 
-void read_scaling(ConfigReader& top, ConfigReader& rope, const Family& family, ModelConfig& config,
-                  bool of_parameters) {
-  config.rope_scaling = scaling_of(top, rope, family, config, of_parameters);
+void read_scaling(ConfigReader& top, ConfigReader& rope, const Family& family, ModelConfig& config) {
+  config.rope_scaling = scaling_of(top, rope, family, config);
   if (family.rope.multimodal) rope.skip({"mrope_section", "mrope_interleaved", "interleaved"});
   const auto* yarn = std::get_if<YarnScaling>(&config.rope_scaling);
   if (family.latent_attention && family.rope.yarn_scales_scores && yarn && yarn->mscale_all_dim != 0)
@@ -138,7 +134,7 @@ void read_parameters(ConfigReader& top, const Family& family, ModelConfig& confi
       rope.number_or("partial_rotary_factor", 1) != top.number_or("partial_rotary_factor", 1))
     top.refuse("partial_rotary_factor and rope_parameters.partial_rotary_factor differ");
   read_partial(rope, family, config);
-  read_scaling(top, rope, family, config, true);
+  read_scaling(top, rope, family, config);
   rope.refuse_the_rest();
   if (!by_type) return;
   if (parameters.has("sliding_attention")) {
@@ -166,7 +162,7 @@ void read_rope(ConfigReader& reader, const Family& family, ModelConfig& config) 
     reader.refuse("rope_scaling and rope_parameters are both set; remove one");
   if (reader.has("rope_scaling")) {
     ConfigReader rope = reader.object("rope_scaling");
-    read_scaling(reader, rope, family, config, false);
+    read_scaling(reader, rope, family, config);
     rope.refuse_the_rest();
   }
   if (reader.has("rope_parameters")) read_parameters(reader, family, config);

@@ -76,8 +76,7 @@ std::vector<Index> read_windows(ConfigReader& reader, const Family& family, Inde
   if (reader.has("layer_types")) {
     const std::vector<std::string> stated = reader.texts("layer_types");
     if (!known_types(reader, stated, layers)) return {};
-    const bool decides =
-        rule == WindowRule::kLayerTypes || rule == WindowRule::kFromLayer || rule == WindowRule::kPattern;
+    const bool decides = rule != WindowRule::kNone && rule != WindowRule::kKey && rule != WindowRule::kFlag;
     if (decides)
       types = stated;
     else

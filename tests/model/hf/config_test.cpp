@@ -333,7 +333,7 @@ TEST(ModelConfig, YarnStretchesByTheLengthsInRopeScalingAndByItsFactorInRopePara
     document.set(key, rope);
     return std::get<YarnScaling>(ModelConfig::from(document).rope_scaling).factor;
   };
-  EXPECT_EQ(factor_of("rope_scaling"), 2);  // 32768 / 16384
+  EXPECT_EQ(factor_of("rope_scaling"), 4);
   EXPECT_EQ(factor_of("rope_parameters"), 4);
 }
 

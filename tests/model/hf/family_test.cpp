@@ -239,7 +239,7 @@ TEST(Families, DeepseekScalesItsScoresWithYarn) {
   const double mscale = 0.1 * 0.8 * std::log(4.0) + 1;
   EXPECT_FLOAT_EQ(config.layer(0).attention.scale, static_cast<float>(mscale * mscale / std::sqrt(24.0)));
   const YarnScaling yarn = std::get<YarnScaling>(config.ropes()[0].scaling);
-  EXPECT_EQ(yarn.factor, 8.0);  // 256 / 32: the lengths, not the stated factor
+  EXPECT_EQ(yarn.factor, 4.0);  // as stated; the two lengths would give 8
   EXPECT_EQ(yarn.mscale, 1.0);
   EXPECT_EQ(config.ropes()[0].pairs, RopePairs::kHalfSplit);
 }

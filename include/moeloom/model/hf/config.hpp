@@ -17,9 +17,6 @@ namespace moeloom {
 struct LayerSpec;
 struct NormSpec;
 
-/// What mixes the tokens of a layer.
-enum class Mixer { kAttention, kShortConvolution, kDeltaNet };
-
 /// A key of our own: HF's models would choose experts by score.
 inline constexpr const char* kHashRouterKey = "moeloom_hash_router";
 
@@ -81,14 +78,6 @@ struct ModelConfig {
   std::vector<Index> rope_layers;  // one a layer, 0: without rope; empty: 1 for all
   Index floor_scale = 0;           // of Llama 4's temperature; 0: there is none
   double attn_scale = 0;
-  std::vector<Mixer> mixers;  // one a layer; empty: attention in all
-  Index conv_L_cache = 0;     // width of a short convolution
-  bool conv_bias = false;
-  Index linear_num_key_heads = 0;  // of a gated delta net
-  Index linear_num_value_heads = 0;
-  Index linear_key_head_dim = 0;
-  Index linear_value_head_dim = 0;
-  Index linear_conv_kernel_dim = 0;
   bool hash_router = false;                   // moeloom's own key: experts are chosen by token ids
   Index shared_expert_intermediate_size = 0;  // 0: there is none
 

@@ -33,14 +33,6 @@ enum class WindowRule {
   kPattern,     // where layer_types says so, or all but each sliding_window_pattern-th layer (Gemma3)
 };
 
-/// What else than windows layer_types tells apart.
-enum class LayerKinds {
-  kWindows,      // nothing
-  kChunks,       // chunked_attention | full_attention (Llama 4), with rope or without
-  kConvolution,  // conv | full_attention (LFM2)
-  kDeltaNet,     // linear_attention | full_attention (Qwen3-Next)
-};
-
 struct RopeRule {
   RopePairs pairs = RopePairs::kHalfSplit;
   double theta = 10000.0;
@@ -190,7 +182,7 @@ struct Family {
   WindowRule window = WindowRule::kNone;
   bool sinks = false;
   bool output_gate = false;  // q_proj holds it
-  LayerKinds layer_kinds = LayerKinds::kWindows;
+  bool chunked = false;      // chunked_attention | full_attention (Llama 4), with rope or without
   RopeRule rope = {};
   bool query_scalar = false;  // query_pre_attn_scalar^-0.5 scales the scores
 

@@ -126,7 +126,7 @@ const Family kLlama4Text = {
     .qk_norm_after_rope = true,
     .qk_norm_weight = false,
     .qk_norm_key = true,
-    .layer_kinds = LayerKinds::kChunks,
+    .chunked = true,
     .rope = {.pairs = RopePairs::kInterleaved, .theta = 5e5},
     .rms_norm_eps = 1e-5,
     .width_key = "intermediate_size_mlp",
@@ -135,6 +135,7 @@ const Family kLlama4Text = {
                    .sparse = SparseRule::kList,
                    .router = {.score = RouterScore::kSigmoid,
                               .choose_by = ChooseBy::kLogit,
+                              .weigh_by = WeighBy::kSigmoidOfLogit,
                               .divide = {DivideBy::kNothing},
                               .weight_on_input = true},
                    .topk_norm = TopkNorm::kAlways,
@@ -149,34 +150,6 @@ const Family kLlama4Text = {
     .max_position_embeddings = 131072,
     .fixed = {kNoAttentionBias, kNoJitter, kNoRouterLogits},
     .without_effect = {"router_aux_loss_coef"},
-};
-
-const Family kLfm2Moe = {
-    .model_type = "lfm2_moe",
-    .architecture = "Lfm2MoeForCausalLM",
-    .attention = {.output = "out_proj", .query_norm = "q_layernorm", .key_norm = "k_layernorm"},
-    .qk_norm = QkNorm::kPerHead,
-    .layer_kinds = LayerKinds::kConvolution,
-    .rope = {.theta = 1e6},
-    .eps_key = "norm_eps",
-    .rms_norm_eps = 1e-5,
-    .norms = {.attention = "operator_norm", .feed_forward = "ffn_norm", .last = "embedding_norm"},
-    .moe = MoeRule{.sparse = SparseRule::kAfterFirst,
-                   .router = {.score = RouterScore::kSigmoid, .divide = {DivideBy::kSumPlus, 1e-6f}},
-                   .topk_norm_fallback = true,
-                   .first_dense_key = "num_dense_layers",
-                   .first_dense = 2,
-                   .scaling = 1.0,
-                   .corrected = true,
-                   .corrected_key = "use_expert_bias",
-                   .aux_loss_fallback = std::nullopt,
-                   .block = "feed_forward",
-                   .experts = {.gate = "w1", .up = "w3", .down = "w2"},
-                   .router_names = {.correction_bias = "expert_bias"}},
-    .num_key_value_heads = 8,
-    .max_position_embeddings = 128000,
-    .tie_word_embeddings = true,
-    .pad_token_id = 0,
 };
 
 const Family kGptOss = {
@@ -210,7 +183,7 @@ const Family kGptOss = {
 }  // namespace
 
 std::vector<Family> mixtral_families() {
-  return {kErnie45Moe, kFlexOlmo, kGptOss, kGraniteMoe, kLfm2Moe, kLlama4Text, kMixtral, kOlmoe, kPhimoe};
+  return {kErnie45Moe, kFlexOlmo, kGptOss, kGraniteMoe, kLlama4Text, kMixtral, kOlmoe, kPhimoe};
 }
 
 }  // namespace moeloom

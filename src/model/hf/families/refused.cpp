@@ -9,13 +9,16 @@ Family refused(const std::string& model_type, const std::string& why) {
 }
 
 const std::string kDeltaNet =
-    "its layer_types hold \"linear_attention\" (gated delta net), and its full attention has an output gate; "
-    "neither is here. Its norms, partial rotary embedding, experts and gated shared expert are";
+    "its layer_types hold \"linear_attention\" (gated delta net), which is here as a kernel and not yet as a "
+    "layer. Its attention with an output gate, norms, experts and gated shared expert are";
 
 }  // namespace
 
 std::vector<Family> refused_families() {
   return {
+      refused("lfm2_moe",
+              "its short convolution is here as a kernel and not yet as a layer; its router, experts and "
+              "attention are"),
       refused("qwen3_next", kDeltaNet),
       refused("qwen3_5_moe", kDeltaNet),
       refused("qwen3_5_moe_text", kDeltaNet),

@@ -98,6 +98,7 @@ RouterSettings router_of(const ModelConfig& config, const MoeRule& rule) {
           .nearness = static_cast<float>(2 * config.router_jitter_noise),
           .divide = division_of(config, rule),
           .scaling_factor = static_cast<float>(config.routed_scaling_factor),
+          .balance_by = rule.router.balance_by,
           .weight_on_input = rule.router.weight_on_input};
 }
 

@@ -12,6 +12,7 @@ void for_each_integer(std::vector<RouterStatistics>& micro_batches,
   for (RouterStatistics& routers : micro_batches) {
     ChosenCounts chosen = routers.chosen();
     for (std::int64_t& count : chosen.per_expert) visit(count);
+    for (std::int64_t& count : chosen.for_balance) visit(count);
     visit(chosen.tokens);
     visit(chosen.sequences);
     routers.set_chosen(std::move(chosen));

@@ -163,7 +163,8 @@ bool ModelConfig::has_experts() const {
 
 bool ModelConfig::has_z_loss() const {
   const std::optional<MoeRule>& moe = family().moe;
-  return moe && moe->router.score == RouterScore::kSoftmax && has_experts();
+  return moe && moe->router.score == RouterScore::kSoftmax && moe->router.balance_by != BalanceBy::kWeights &&
+         has_experts();
 }
 
 Index ModelConfig::total_parameters() const {

@@ -51,6 +51,10 @@ LongRopeScaling longrope(ConfigReader& top, ConfigReader& rope, const ModelConfi
                          static_cast<double>(scaling.original_max_position_embeddings);
   scaling.factor = rope.number_or("factor", stretch);
   scaling.attention_factor = rope.optional_number("attention_factor");
+  if (config.family().rope.mscales) {
+    scaling.short_mscale = rope.number("short_mscale");
+    scaling.long_mscale = rope.number("long_mscale");
+  }
   const auto pairs = static_cast<std::size_t>(config.rotary_dim() / 2);
   if (scaling.short_factor.size() != pairs || scaling.long_factor.size() != pairs)
     rope.refuse("short_factor and long_factor must have one number for each of the " + std::to_string(pairs) +

@@ -128,6 +128,8 @@ void score_tokens(BasicView<const Real> logits, const RouterSettings& settings, 
   routing.log_sum_exp.resize(softmaxed ? at(logits.rows) : 0);
   routing.entropy.resize(at(logits.rows));
   routing.kept_idx.clear();
+  routing.balance_k = settings.balance_by == BalanceBy::kScore ? settings.top_k : 0;
+  routing.balance_idx.resize(at(logits.rows * routing.balance_k));
   parallel_blocks(logits.rows, kTokensPerTask, [&](Index begin, Index end) {
     TokenScores<Real> memory(experts);
     auto use = make_use();
@@ -136,6 +138,9 @@ void score_tokens(BasicView<const Real> logits, const RouterSettings& settings, 
       const ScoreSums sums = score_token(settings.score, logits.row(t), experts, scores);
       if (softmaxed) routing.log_sum_exp[at(t)] = sums.log_sum_exp;
       routing.entropy[at(t)] = sums.entropy;
+      if (routing.balance_k > 0)
+        choose_largest(scores, experts, routing.balance_k,
+                       routing.balance_idx.data() + t * routing.balance_k);
       use(t, logits.row(t), scores);
       memory.store(routing.scores.row(t));
     }
@@ -151,6 +156,22 @@ void make_slots(Index tokens, Index top_k, const RouterSettings& settings, Routi
   routing.near.reshape_uninitialised(near ? tokens * top_k : 0, settings.num_experts);
 }
 
+/// scores of a token = softmax over its weights and zeros.
+void score_by_weights(const RouterSettings& settings, Routing& routing) {
+  if (settings.balance_by != BalanceBy::kWeights) return;
+  const Index k = routing.top_k, experts = settings.num_experts;
+  parallel_blocks(routing.tokens(), kTokensPerTask, [&](Index begin, Index end) {
+    std::vector<float> row(at(experts));
+    for (Index t = begin; t < end; ++t) {
+      std::ranges::fill(row, 0.0f);
+      for (Index slot = t * k; slot < (t + 1) * k; ++slot)
+        if (const std::int32_t e = routing.topk_idx[at(slot)]; e != kNoExpert)
+          row[at(e)] = routing.topk_weights[at(slot)];
+      softmax_scores(row.data(), experts, routing.scores.row(t));
+    }
+  });
+}
+
 template <typename Real>
 void route_tokens(BasicView<const Real> logits, const RouterSettings& settings, Routing& routing) {
   require(settings.choose_by != ChooseBy::kHash, "a hash router chooses by the tokens' ids");
@@ -164,6 +185,7 @@ void route_tokens(BasicView<const Real> logits, const RouterSettings& settings, 
       weigh_token(settings, row, scores, chosen, values.data(), slots_of(routing, t));
     };
   });
+  score_by_weights(settings, routing);
 }
 
 template <typename Real>
@@ -186,6 +208,7 @@ void weigh_tokens(BasicView<const Real> logits, const RouterSettings& settings, 
       weigh_token(settings, logits.row(t), scores.data(), chosen, values.data(), slots_of(routing, t));
     }
   });
+  score_by_weights(settings, routing);
 }
 
 /// d: gradient of each score -> of its logit. sqrt(softplus(x)) has sigmoid(x) / (2 s), and sigmoid(x) =
@@ -196,6 +219,17 @@ void each_score_backward(RouterScore score, const float* scores, Index n, float*
     const float s = scores[e];
     d[e] *= s > 0 ? -std::expm1(-s * s) / (2 * s) : 0.0f;
   }
+}
+
+/// Through score_by_weights(): d_weights [K] += of a token with the gradient d_probability [E] of its scores.
+void balance_weights_backward(const Routing& routing, Index token, const float* d_probability,
+                              std::span<float> d_weights) {
+  const float* scores = routing.scores.row(token);
+  float mean = 0;
+  for (Index e = 0; e < routing.scores.cols(); ++e) mean += scores[e] * d_probability[e];
+  for (std::size_t j = 0; j < d_weights.size(); ++j)
+    if (const std::int32_t e = routing.topk_idx[at(token) * d_weights.size() + j]; e != kNoExpert)
+      d_weights[j] += scores[e] * (d_probability[e] - mean);
 }
 
 bool counts(std::span<const std::uint8_t> is_real, Index token) {
@@ -237,8 +271,11 @@ void route_backward(const Routing& routing, const RouterSettings& settings,
   require(static_cast<Index>(d_topk_weights.size()) == routing.tokens() * k,
           "d_topk_weights must be [tokens, top_k]");
   require(softmaxed || losses.d_log_sum_exp == 0, "only softmax routers have a z loss");
+  const bool by_weights = settings.balance_by == BalanceBy::kWeights;
+  require(!by_weights || losses.d_log_sum_exp == 0, "routers balanced by their weights have no z loss");
   parallel_blocks(routing.tokens(), kTokensPerTask, [&](Index begin, Index end) {
     std::vector<float> d_direct(settings.weigh_by == WeighBy::kScore ? 0 : at(experts));
+    std::vector<float> d_weights(at(k));
     for (Index t = begin; t < end; ++t) {
       const float* scores = routing.scores.row(t);
       float* d = d_logits.row(t);
@@ -247,14 +284,21 @@ void route_backward(const Routing& routing, const RouterSettings& settings,
       if (!losses.d_probability.empty() && counted)
         d_probability = losses.d_probability.data() +
                         (losses.tokens_per_row > 0 ? t / losses.tokens_per_row : 0) * experts;
+      std::copy_n(d_topk_weights.data() + t * k, k, d_weights.data());
+      if (by_weights && d_probability != nullptr) {
+        balance_weights_backward(routing, t, d_probability, d_weights);
+        d_probability = nullptr;
+      }
       if (d_probability != nullptr && softmaxed) {
         std::copy_n(d_probability, experts, d);
       } else {
         std::fill_n(d, experts, 0.0f);
       }
       std::ranges::fill(d_direct, 0.0f);
-      weigh_backward(routing, settings, t, d_topk_weights.data() + t * k, d, d_direct.data());
-      if (softmaxed) {
+      weigh_backward(routing, settings, t, d_weights.data(), d, d_direct.data());
+      if (by_weights) {
+        std::fill_n(d, experts, 0.0f);  // scores are not of the logits
+      } else if (softmaxed) {
         softmax_scores_backward(scores, experts,
                                 counted ? losses.d_log_sum_exp * routing.log_sum_exp[at(t)] : 0.0f, d);
       } else {

@@ -7,12 +7,12 @@ double real(std::int64_t n) {
   return static_cast<double>(n);
 }
 
-/// Times that each expert was chosen in a layer, or in all of them.
+/// Times that each expert counts as chosen in a layer, or in all of them.
 std::vector<std::int64_t> chosen_in(const ChosenCounts& counts, Index experts, Index layer, bool pooled) {
   std::vector<std::int64_t> chosen(at(experts));
-  const Index layers = std::ssize(counts.per_expert) / experts;
+  const Index layers = std::ssize(counts.balanced()) / experts;
   for (Index l = pooled ? 0 : layer; l < (pooled ? layers : layer + 1); ++l)
-    for (Index e = 0; e < experts; ++e) chosen[at(e)] += counts.per_expert[at(l * experts + e)];
+    for (Index e = 0; e < experts; ++e) chosen[at(e)] += counts.balanced()[at(l * experts + e)];
   return chosen;
 }
 

@@ -15,6 +15,8 @@ void check_router(const RouterSettings& s) {
   require(s.top_k >= 1 && s.top_k <= s.num_experts, "top_k must lie in [1, num_experts]");
   require(fits(s.correction_bias, s.num_experts), "correction_bias needs one number an expert, or none");
   require(fits(s.expert_scale, s.num_experts), "expert_scale needs one number an expert, or none");
+  require(s.balance_by != BalanceBy::kWeights || s.weigh_by != WeighBy::kScore,
+          "a router that is balanced by its weights needs weights that are no scores");
   require(s.nearness >= 0, "nearness must not be negative");
   require(s.num_groups >= 1 && s.num_experts % s.num_groups == 0, "num_groups must divide num_experts");
   require(s.topk_group >= 1 && s.topk_group <= s.num_groups, "topk_group must lie in [1, num_groups]");

@@ -94,22 +94,35 @@ std::vector<std::int64_t> count_slots(const Routing& routing, std::span<const st
   return sums;
 }
 
+/// The experts of token t that the aux loss counts.
+std::span<const std::int32_t> balanced_experts(const Routing& routing, Index t) {
+  const Index k = routing.balance_k > 0 ? routing.balance_k : routing.top_k;
+  const auto& all = routing.balance_k > 0 ? routing.balance_idx : routing.topk_idx;
+  return std::span(all).subspan(at(t * k), at(k));
+}
+
 }  // namespace
 
 void ChosenCounts::add(const ChosenCounts& other) {
-  per_expert.resize(other.per_expert.size());
-  for (std::size_t i = 0; i < per_expert.size(); ++i) per_expert[i] += other.per_expert[i];
+  const auto add_up = [](std::vector<std::int64_t>& sums, const std::vector<std::int64_t>& more) {
+    sums.resize(std::max(sums.size(), more.size()));
+    for (std::size_t i = 0; i < more.size(); ++i) sums[i] += more[i];
+  };
+  add_up(per_expert, other.per_expert);
+  add_up(for_balance, other.for_balance);
   tokens += other.tokens;
   sequences += other.sequences;
 }
 
 void ChosenCounts::sum_over(const Communicator& world) {
   std::vector<std::int64_t> all = per_expert;
+  all.insert(all.end(), for_balance.begin(), for_balance.end());
   all.insert(all.end(), {tokens, sequences});
   world.all_sum(all);
   sequences = all.back();
   tokens = all[all.size() - 2];
   std::copy_n(all.begin(), per_expert.size(), per_expert.begin());
+  std::copy_n(all.begin() + std::ssize(per_expert), for_balance.size(), for_balance.begin());
 }
 
 RouterStatistics::RouterStatistics(Index layers, Index num_experts, Index tokens_per_leaf)
@@ -142,6 +155,12 @@ void RouterStatistics::add(Index layer, const Routing& routing, std::span<const 
   for (std::size_t i = 0; i < slots.size(); ++i) {
     const std::size_t e = i % (chosen.size() + 1);
     (e < chosen.size() ? chosen[e] : dropped_[at(layer)]) += slots[i];
+  }
+  if (routing.balance_k > 0) {  // on ranks without a token, too
+    chosen_.for_balance.resize(chosen_.per_expert.size());
+    for (Index t = 0; t < routing.tokens(); ++t)
+      for (const std::int32_t e : balanced_experts(routing, t))
+        chosen_.for_balance[at(layer * experts_ + e)] += counts(is_real, t) ? 1 : 0;
   }
   const std::vector<double> factors = probability_factors(routing, is_real);
   const Index leaf = tokens_per_leaf_ == 0 ? routing.tokens() : tokens_per_leaf_;
@@ -203,8 +222,8 @@ void RouterStatistics::add_sequences(Index layer, const Routing& routing,
     for (Index t = begin; t < end; ++t) {
       if (!counts(is_real, t)) continue;
       ++tokens;
-      for (Index j = 0; j < routing.top_k; ++j)
-        if (const std::int32_t e = routing.topk_idx[at(t * routing.top_k + j)]; e != kNoExpert) ++mine[at(e)];
+      for (const std::int32_t e : balanced_experts(routing, t))
+        if (e != kNoExpert) ++mine[at(e)];
     }
     if (is_first) {
       tokens_of_sequences_[at(s)] = tokens;

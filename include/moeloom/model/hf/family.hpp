@@ -39,6 +39,7 @@ struct RopeRule {
   std::optional<double> partial = {};      // fallback of partial_rotary_factor; none: the whole head turns
   std::optional<double> local_theta = {};  // fallback of rope_local_base_freq, the base of sliding layers
   bool longrope = false;                   // Phi3: "su" and "yarn" are older names of longrope
+  bool mscales = false;                    // longrope: short_mscale and long_mscale (PhiMoE)
   bool yarn_scales_scores = true;          // of latent attention, by mscale_all_dim
   bool by_width = false;                   // rotary_dim says how much of the head turns (MiniMax)
   bool multimodal = false;                 // mrope_section: for text all three positions are the same
@@ -116,6 +117,7 @@ struct RouterRule {
   GroupWorth group_worth = GroupWorth::kSumOfTwoBest;
   WeighBy weigh_by = WeighBy::kScore;
   Division divide = {};  // where norm_topk_prob says that it is divided
+  BalanceBy balance_by = BalanceBy::kChoice;
   bool weight_on_input = false;
 };
 

@@ -15,7 +15,7 @@ namespace moeloom {
 
 struct Routing {
   Index top_k = 0;                     // slots of each token: the router's, but for expert choice
-  Matrix scores;                       // [T, E]
+  Matrix scores;                       // [T, E]; of kWeights the aux loss's probabilities
   std::vector<float> log_sum_exp;      // [T]; empty unless scores are a softmax
   std::vector<float> entropy;          // [T], nats, of the scores divided by their sum
   std::vector<std::int32_t> topk_idx;  // [T, K], by falling value in the choice; kNoExpert at a slot's end
@@ -23,6 +23,9 @@ struct Routing {
   std::vector<float> topk_weights;     // [T, K]: w_j
   Matrix near;  // [T*K, E] of kSoftmaxOfNear: the softmax whose value v_j is; else empty
   std::vector<std::int32_t> kept_idx;  // [T, K]: topk_idx without what capacity drops; empty: all is kept
+  /// Experts that the aux loss counts: [T, balance_k] of kScore; else topk_idx, and balance_k is 0.
+  std::vector<std::int32_t> balance_idx;
+  Index balance_k = 0;
   Index tokens() const { return scores.rows(); }
   /// What is dispatched.
   std::span<const std::int32_t> sent_idx() const { return kept_idx.empty() ? topk_idx : kept_idx; }

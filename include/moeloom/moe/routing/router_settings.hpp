@@ -34,6 +34,13 @@ enum class WeighBy {
   kSoftmaxOfNear
 };
 
+/// What the aux loss takes for a token's choices and probabilities.
+enum class BalanceBy {
+  kChoice,  // the choice, and the scores divided by their sum
+  kScore,   // the k largest scores, without bias and groups (Ernie 4.5)
+  kWeights  // the choice, and a softmax over the row [E] of the weights and zeros (gpt_oss in HF 4.57)
+};
+
 enum class DivideBy { kNothing, kSum, kSumPlus, kSumAtLeast };
 struct Division {
   DivideBy by = DivideBy::kSum;
@@ -54,6 +61,7 @@ struct RouterSettings {
   float scaling_factor = 1;
   std::span<const float> expert_scale = {};     // [E] or empty; its gradient is route_backward()'s alone
   std::span<const float> correction_bias = {};  // [E] or empty; has none
+  BalanceBy balance_by = BalanceBy::kChoice;    // kWeights: only weights that are no scores, and no z loss
   bool weight_on_input = false;  // an expert sees weight * x, instead of its output being weighted
 };
 

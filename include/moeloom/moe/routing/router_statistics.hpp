@@ -15,8 +15,11 @@ namespace moeloom {
 /// How often each expert was chosen: integers, so that sums are exact in any order.
 struct ChosenCounts {
   std::vector<std::int64_t> per_expert;  // [layers, E]
-  std::int64_t tokens = 0;               // of one layer
-  std::int64_t sequences = 0;            // with a token that counts
+  /// The same of what the aux loss counts, where that is something else (BalanceBy::kScore); else empty.
+  std::vector<std::int64_t> for_balance = {};
+  std::int64_t tokens = 0;     // of one layer
+  std::int64_t sequences = 0;  // with a token that counts
+  const std::vector<std::int64_t>& balanced() const { return for_balance.empty() ? per_expert : for_balance; }
   void add(const ChosenCounts& other);
   void sum_over(const Communicator& world);
 };

@@ -17,6 +17,7 @@ void check(const AttentionShape& s, const ConstAttentionHeads& heads, ConstMatri
   require(s.kv_heads > 0 && s.heads % s.kv_heads == 0, "attention: kv_heads must divide heads");
   require(s.window >= 0, "attention: a window must be at least 1 key, or 0 for all");
   require(s.chunk >= 0, "attention: a chunk must be at least 1 key, or 0 for all");
+  require(s.first_position >= 0, "attention: the first key's position must not be negative");
   require(s.sinks.empty() || std::ssize(s.sinks) == s.heads, "attention: sinks must be one a head");
   require(s.query_length <= s.key_length, "attention: query_length must not exceed key_length");
   require(is(query, queries, s.heads * s.head_dim), "attention: query must be [queries, heads*head_dim]");
@@ -27,7 +28,8 @@ void check(const AttentionShape& s, const ConstAttentionHeads& heads, ConstMatri
           "attention: value must be [keys, kv_heads*value_dim]");
   require(is(log_sum_exp, queries, s.heads), "attention: log_sum_exp must be [queries, heads]");
   if (s.segment_offsets.empty()) return;
-  require(s.query_length == s.key_length, "attention: segments need a query for every key");
+  require(s.query_length == s.key_length && s.first_position == 0,
+          "attention: segments need a query for every key, from the first position on");
   require(
       s.segment_offsets.front() == 0 && s.segment_offsets.back() == queries &&
           std::ranges::adjacent_find(s.segment_offsets, std::greater_equal<>()) == s.segment_offsets.end(),
@@ -60,7 +62,8 @@ Stretch visible_keys(const AttentionShape& shape, Index begin, Index end) {
   const Index past = shape.key_length - shape.query_length;
   const Index position = past + begin;
   const Index of_window = shape.window > 0 ? position + 1 - shape.window : 0;
-  const Index of_chunk = shape.chunk > 0 ? position / shape.chunk * shape.chunk : 0;
+  const Index first = shape.first_position;
+  const Index of_chunk = shape.chunk > 0 ? (first + position) / shape.chunk * shape.chunk - first : 0;
   return {std::max({Index{0}, of_window, of_chunk}), past + end};
 }
 

@@ -51,7 +51,7 @@ struct Reference {
     const Index self = s.key_length - s.query_length + position;
     const auto seen = [&](Index j) {
       return j <= self && (s.window == 0 || j > self - s.window) &&
-             (s.chunk == 0 || j / s.chunk == self / s.chunk);
+             (s.chunk == 0 || (s.first_position + j) / s.chunk == (s.first_position + self) / s.chunk);
     };
     const Index keys = s.key_length;
     Doubles weights(at(keys));
@@ -224,7 +224,15 @@ std::vector<AttentionShape> cached_shapes() {
            .heads = 2,
            .kv_heads = 1,
            .head_dim = 8,
-           .chunk = 150}};
+           .chunk = 150},
+          {.sequences = 2,  // the keys before them were dropped
+           .query_length = 20,
+           .key_length = 60,
+           .heads = 2,
+           .kv_heads = 1,
+           .head_dim = 8,
+           .chunk = 50,
+           .first_position = 32}};
 }
 
 class AttentionOf : public ::testing::TestWithParam<AttentionShape> {};

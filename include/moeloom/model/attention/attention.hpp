@@ -22,7 +22,8 @@ struct AttentionShape {
   Index value_dim = 0;  // of values and context; 0: head_dim
   Index window = 0;     // a query sees so many keys, itself the last; 0: all before it
   Index chunk = 0;      // a query sees keys of its own chunk of so many positions alone; 0: there are none
-  float scale = 0.0f;   // of the scores; 0: head_dim^-0.5
+  Index first_position = 0;  // of the first key in its sequence, from whose beginning chunks are counted
+  float scale = 0.0f;        // of the scores; 0: head_dim^-0.5
   /// [segments + 1] or empty, of all queries of all sequences: a query sees keys of its own segment alone. It
   /// then takes query_length = key_length, and the work is that of the segments by themselves, bit for bit.
   std::span<const Index> segment_offsets = {};

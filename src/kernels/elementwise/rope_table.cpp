@@ -59,6 +59,11 @@ void check_scaling(const LongRopeScaling& scaling, const RopeSettings& settings)
   require_positive(scaling.long_mscale.value_or(1), "long_mscale");
 }
 
+void check_scaling(const NtkAlphaScaling& scaling, const RopeSettings& settings) {
+  require_positive(scaling.alpha, "alpha");
+  require(settings.rotary_dim > 2, "rope: alpha needs more than one pair");
+}
+
 void check(const RopeSettings& settings) {
   require(settings.rotary_dim >= 0 && settings.rotary_dim % 2 == 0,
           "rotary_dim must be even, not " + std::to_string(settings.rotary_dim));
@@ -127,6 +132,13 @@ void scale(Frequencies& frequencies, const LongRopeScaling& scaling, const RopeS
   for (std::size_t i = 0; i < frequencies.size(); ++i) frequencies[i] /= factors[i];
 }
 
+/// theta' = theta alpha^(r / (r - 2)), and pair i turns with theta'^(-2i / r).
+void scale(Frequencies& frequencies, const NtkAlphaScaling& scaling, const RopeSettings& settings, Index) {
+  for (std::size_t i = 0; i < frequencies.size(); ++i)
+    frequencies[i] *=
+        std::pow(scaling.alpha, -2.0 * static_cast<double>(i) / static_cast<double>(settings.rotary_dim - 2));
+}
+
 double attention_factor_of(const std::monostate&, Index) {
   return 1;
 }
@@ -134,6 +146,9 @@ double attention_factor_of(const LinearScaling&, Index) {
   return 1;
 }
 double attention_factor_of(const Llama3Scaling&, Index) {
+  return 1;
+}
+double attention_factor_of(const NtkAlphaScaling&, Index) {
   return 1;
 }
 

@@ -70,6 +70,15 @@ TEST(RopeTable, RampsInOneStepWhereYarnsRampHasNoLength) {
   EXPECT_DOUBLE_EQ(got[1], 0.1 / 4);
 }
 
+TEST(RopeTable, TurnsByALargerThetaWithAnAlpha) {
+  RopeSettings scaled = kFourPairs, larger = kFourPairs;
+  scaled.scaling = NtkAlphaScaling{.alpha = 1000};
+  larger.theta *= std::pow(1000.0, 8.0 / 6.0);
+  const auto got = rope_frequencies(10, scaled), expected = rope_frequencies(10, larger);
+  for (std::size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], expected[i], 1e-14 * expected[i]);
+  EXPECT_EQ(rope_attention_factor(10, scaled), 1);
+}
+
 TEST(RopeTable, CarriesTheAttentionFactor) {
   const auto factor_of = [](const RopeScaling& scaling) {
     return rope_attention_factor(8, {.rotary_dim = 4, .scaling = scaling});
@@ -141,6 +150,8 @@ TEST(RopeTable, RefusesSettingsWithoutFrequencies) {
   refuses({.rotary_dim = 8, .theta = 0});
   refuses({.rotary_dim = 8, .first_dim = -1});
   refuses({.rotary_dim = 8, .scaling = LinearScaling{0}});
+  refuses({.rotary_dim = 8, .scaling = NtkAlphaScaling{0}});
+  refuses({.rotary_dim = 2, .scaling = NtkAlphaScaling{2}});
   refuses({.rotary_dim = 8, .scaling = Llama3Scaling{.low_freq_factor = 4, .high_freq_factor = 4}});
   refuses({.rotary_dim = 8, .scaling = YarnScaling{.factor = -1}});
   refuses({.rotary_dim = 8, .theta = 1, .scaling = YarnScaling{.factor = 2}});

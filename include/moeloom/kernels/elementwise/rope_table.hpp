@@ -65,7 +65,14 @@ struct LongRopeScaling {
   Index original_max_position_embeddings = 4096;
 };
 
-using RopeScaling = std::variant<std::monostate, LinearScaling, Llama3Scaling, YarnScaling, LongRopeScaling>;
+/// HunYuan's "dynamic" with an alpha: theta alpha^(rotary_dim / (rotary_dim - 2)) in place of theta, at any
+/// length.
+struct NtkAlphaScaling {
+  double alpha = 1;
+};
+
+using RopeScaling =
+    std::variant<std::monostate, LinearScaling, Llama3Scaling, YarnScaling, LongRopeScaling, NtkAlphaScaling>;
 
 struct RopeSettings {
   Index rotary_dim = 0;

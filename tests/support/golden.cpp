@@ -57,8 +57,10 @@ std::vector<fs::path> golden_roots(const char* named) {
                       (folder.empty() ? "an empty name" : folder));
       roots.emplace_back(folder);
     }
-  } else if (const fs::path beside = source_root() / ".." / "shared" / "golden"; holds_golden_data(beside)) {
-    roots.push_back(beside.lexically_normal());
+  } else {
+    for (const char* name : {"golden", "golden2"})
+      if (const fs::path beside = source_root() / ".." / "shared" / name; holds_golden_data(beside))
+        roots.push_back(beside.lexically_normal());
   }
   roots.push_back(source_root() / "tests" / "data" / "golden");
   return roots;

@@ -9,6 +9,7 @@
 #include "moeloom/kernels/elementwise/swiglu.hpp"
 #include "moeloom/moe/routing/router.hpp"
 
+#include <algorithm>
 #include <optional>
 #include <string>
 
@@ -85,6 +86,8 @@ struct AttentionSpec {
   Index chunk = 0;   // keys j with j / chunk = i / chunk; 0: all
   float scale = 1;   // of the scores
 
+  /// The most keys that a query sees; 0: all before it.
+  Index reach() const { return window > 0 && chunk > 0 ? std::min(window, chunk) : window + chunk; }
   Index query_width() const { return heads * head_dim; }
   Index key_width() const { return kv_heads * head_dim; }
   Index value_width() const { return kv_heads * value_dim; }

@@ -6,7 +6,7 @@ namespace moeloom {
 namespace {
 
 /// The parts, with commas.
-std::string joined(const std::vector<std::string>& parts) {
+std::string with_commas(const std::vector<std::string>& parts) {
   std::string text;
   for (const std::string& part : parts)
     if (!part.empty()) text += (text.empty() ? "" : ", ") + part;
@@ -24,9 +24,9 @@ std::string window_text(const Family& family) {
 }
 
 std::string mixing_text(const Family& family) {
-  return joined({family.latent_attention ? "latent attention" : "grouped-query attention", norm_text(family),
-                 window_text(family), family.rope.partial ? "partial rope" : "", family.sinks ? "sinks" : "",
-                 family.output_gate ? "output gate" : ""});
+  return with_commas({family.latent_attention ? "latent attention" : "grouped-query attention",
+                      norm_text(family), window_text(family), family.rope.partial ? "partial rope" : "",
+                      family.sinks ? "sinks" : "", family.output_gate ? "output gate" : ""});
 }
 
 std::string score_text(const RouterRule& router) {
@@ -46,11 +46,11 @@ std::string score_text(const RouterRule& router) {
 std::string router_text(const Family& family) {
   if (!family.moe) return "";
   const MoeRule& rule = *family.moe;
-  return joined({score_text(rule.router), rule.groups ? "groups" : "",
-                 rule.corrected ? "bias of the choice" : "",
-                 rule.router.weight_on_input ? "weight on the input" : "",
-                 rule.biased || !family.mlp_bias_key.empty() ? "biases" : "",
-                 rule.shared ? (rule.shared->gated ? "gated shared expert" : "shared expert") : ""});
+  return with_commas({score_text(rule.router), rule.groups ? "groups" : "",
+                      rule.corrected ? "bias of the choice" : "",
+                      rule.router.weight_on_input ? "weight on the input" : "",
+                      rule.biased || !family.mlp_bias_key.empty() ? "biases" : "",
+                      rule.shared ? (rule.shared->gated ? "gated shared expert" : "shared expert") : ""});
 }
 
 std::string layout_text(const Family& family) {

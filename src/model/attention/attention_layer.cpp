@@ -73,11 +73,10 @@ AttentionHeads AttentionLayer::project(const KernelTable& kernels, const Attenti
       heads_);
 }
 
-void AttentionLayer::attend(const AttentionContext& context, Index key_length,
-                            const ConstAttentionHeads& heads) {
+void AttentionLayer::attend(const AttentionShape& shape, const ConstAttentionHeads& heads) {
   saved_.context.reshape_uninitialised(heads.query.rows, spec_.output_width());
   saved_.log_sum_exp.reshape_uninitialised(heads.query.rows, spec_.heads);
-  attention_forward(shape(context, key_length), heads, saved_.context, saved_.log_sum_exp);
+  attention_forward(shape, heads, saved_.context, saved_.log_sum_exp);
 }
 
 ConstRows AttentionLayer::output_input() const {
@@ -98,12 +97,12 @@ void AttentionLayer::add_output(const KernelTable& kernels, MatrixView hidden) {
 void AttentionLayer::forward(const KernelTable& kernels, const AttentionContext& context, MatrixView hidden) {
   saved_.input.reshape_uninitialised(hidden.rows, hidden.cols);
   copy(hidden, saved_.input);
-  attend(context, context.sequence_length, project(kernels, context, hidden));
+  attend(shape(context, context.sequence_length), project(kernels, context, hidden));
   add_output(kernels, hidden);
 }
 
 KeyValueCache AttentionLayer::make_cache(Index capacity) const {
-  return KeyValueCache(capacity, spec_.window, spec_.key_width(), spec_.value_width());
+  return KeyValueCache(capacity, spec_.reach(), spec_.key_width(), spec_.value_width());
 }
 
 void AttentionLayer::forward_cached(const KernelTable& kernels, const AttentionContext& context,
@@ -111,7 +110,10 @@ void AttentionLayer::forward_cached(const KernelTable& kernels, const AttentionC
   if (hidden.rows == 0) return;
   const AttentionHeads heads = project(kernels, context, hidden);
   cache.append(context.position_ids.front(), heads.key, heads.value);
-  attend(context, cache.keys().rows, {heads.query, cache.keys(), cache.values()});
+  const ConstAttentionHeads cached{heads.query, cache.keys(), cache.values()};
+  AttentionShape held = shape(context, cached.key.rows);
+  held.first_position = cache.begin();
+  attend(held, cached);
   cache.drop_unseen();
   add_output(kernels, hidden);
 }

@@ -91,10 +91,11 @@ TEST(KeyValueCache, GoesOnBehindABeginningWhoseWindowItStillHolds) {
 TEST(KeyValueCache, OfTheWindowGivesTheBitsOfACacheThatDropsNothing) {
   constexpr Index kLong = 600;
   for (AttentionCase c : attention_cases()) {
-    if (c.spec.window == 0) continue;
-    for (const Index window : {c.spec.window, Index{70}}) {
-      SCOPED_TRACE(c.name + " " + std::to_string(window));
-      c.spec.window = window;
+    if (c.spec.reach() == 0) continue;
+    Index& limit = c.spec.window > 0 ? c.spec.window : c.spec.chunk;
+    for (const Index keys : {limit, Index{70}}) {
+      SCOPED_TRACE(c.name + " " + std::to_string(keys));
+      limit = keys;
       const AttentionFixture f(c);
       AttentionLayer layer = f.layer();
       KeyValueCache windowed = layer.make_cache(kLong);

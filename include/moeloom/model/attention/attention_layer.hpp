@@ -37,7 +37,7 @@ class AttentionLayer {
 
   /// hidden [T, D]: attention of it is added in place.
   void forward(const KernelTable& kernels, const AttentionContext& context, MatrixView hidden);
-  /// For one sequence of up to `capacity` positions; it keeps the layer's window of them.
+  /// For one sequence of up to `capacity` positions; it keeps the layer's window or chunk of them.
   KeyValueCache make_cache(Index capacity) const;
   /// As forward for the next positions of one sequence: context.position_ids[0] positions were in the
   /// cache, which is extended. Keeps nothing for a backward.
@@ -51,7 +51,7 @@ class AttentionLayer {
 
  private:
   AttentionHeads project(const KernelTable& kernels, const AttentionContext& context, ConstMatrixView hidden);
-  void attend(const AttentionContext& context, Index key_length, const ConstAttentionHeads& heads);
+  void attend(const AttentionShape& shape, const ConstAttentionHeads& heads);
   void add_output(const KernelTable& kernels, MatrixView hidden);
   /// Context, times the gate where there is one.
   ConstRows output_input() const;

@@ -65,6 +65,11 @@ bool begins_with_32_bit_ids(const std::filesystem::path& path) {
 
 }  // namespace
 
+const char* name_of(TokenFormat format) {
+  constexpr const char* kNames[] = {"text", "u16", "u32", "megatron"};
+  return kNames[static_cast<std::size_t>(format)];
+}
+
 TokenFormat guess_token_format(const std::filesystem::path& path) {
   if (path.extension() == ".idx") return TokenFormat::kMegatron;
   std::error_code ignored;

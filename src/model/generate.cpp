@@ -12,7 +12,7 @@ std::vector<std::int32_t> generate(Decoder& decoder, const Mesh& mesh, std::vect
   bool goes_on = !text.empty() && settings.tokens > 0;
   const Index capacity = goes_on ? static_cast<Index>(longest) : 0;
   std::size_t fed = 0;
-  if (settings.resumes)
+  if (settings.resumes && goes_on)
     fed = at(decoder.resume_sequence(text, capacity));
   else
     decoder.start_sequence(capacity);

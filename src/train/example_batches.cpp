@@ -19,10 +19,11 @@ namespace {
 /// Data alone decide what is held out, so that runs of two seeds are judged by the same examples.
 constexpr std::uint64_t kHeldoutSeed = 0;
 
-/// Of all files together. A read maps the pages around it too, 16 by Linux's default, of the ids and of what
-/// is learned.
+/// Of all files together. A read maps the pages around it too, 16 by Linux's default, of the ids, of what is
+/// learned and of the table of both.
 constexpr Index kMostMapped = Index{64} << 20;
-constexpr Index kMappedByPiece = Index{2} * 16 * 4096;
+constexpr Index kMappedByPiece = Index{3} * 16 * 4096;
+constexpr Index kMappedByToken = sizeof(std::int32_t) + 1;
 
 /// None: no source has a weight.
 std::optional<Mixture> mixture_of(const std::vector<ExampleSource>& sources, std::uint64_t seed) {
@@ -198,7 +199,7 @@ Batch ExampleBatches::batch_of(Index begin, Index end, RowOf row_of) const {
   for (Index number = begin; number < end; ++number) {
     const Row row = row_of(number);
     append_row(*row.source->file, row.pieces, batch);
-    give_back_pages(std::ssize(row.pieces));
+    give_back_pages(std::ssize(row.pieces) * kMappedByPiece + batch.sequence_length * kMappedByToken);
   }
   return batch;
 }
@@ -296,12 +297,12 @@ Index ExampleBatches::mapped_bytes() const {
   return std::min(bytes, kMostMapped);
 }
 
-void ExampleBatches::give_back_pages(Index pieces) const {
-  touched_ += pieces;
-  if (touched_ * kMappedByPiece < kMostMapped) return;
+void ExampleBatches::give_back_pages(Index mapped) const {
+  mapped_ += mapped;
+  if (mapped_ < kMostMapped) return;
   for (const Source& source : sources_)
     if (source.file->bytes() > kMostMapped / sources()) source.file->forget();
-  touched_ = 0;
+  mapped_ = 0;
 }
 
 }  // namespace moeloom

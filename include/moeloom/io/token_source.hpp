@@ -11,6 +11,8 @@
 namespace moeloom {
 
 enum class TokenFormat { kText, kU16, kU32, kMegatron };
+/// As --data-format calls it.
+const char* name_of(TokenFormat format);
 /// Of a path (for Megatron the .bin, the .idx or the prefix of both): .idx beside it (or the path itself ends
 /// so) means Megatron, .bin and .u16 mean u16, .u32 means u32, anything else is text. Throws ConfigError for
 /// a .bin whose beginning is that of 32-bit ids, which as 16-bit ones would be other tokens and zeros.

@@ -108,7 +108,7 @@ class ExampleBatches {
   SourceRow place_of(Index number) const;
   Row row(Index number) const;
   Index rows_before(Index number, Index source) const;
-  void give_back_pages(Index pieces) const;
+  void give_back_pages(Index mapped) const;
   template <typename RowOf>
   Batch batch_of(Index begin, Index end, RowOf row_of) const;
 
@@ -116,7 +116,7 @@ class ExampleBatches {
   std::optional<Mixture> mixture_;  // by weights; none: rows of all sources are dealt as those of one
   std::vector<Source> sources_;
   Index all_rows_ = 0;              // of an epoch of all sources
-  mutable Index touched_ = 0;       // pieces read since pages were given back
+  mutable Index mapped_ = 0;        // bytes at most, since pages were given back
   std::vector<SourceRow> heldout_;  // of all sources, in the order in which they are read
 };
 

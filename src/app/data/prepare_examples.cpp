@@ -195,11 +195,20 @@ std::string fingerprint_of(const fs::path& path, std::string_view text) {
          hex_text(checksum(std::as_bytes(std::span(last))));
 }
 
+/// Megatron's two files are read together.
+std::string fingerprint_of_other(const fs::path& path, const std::optional<TokenFormat>& format) {
+  if (holds_records(path, format) || token_format(path, format) != TokenFormat::kMegatron) return "";
+  const fs::path other = fs::path(path).replace_extension(path.extension() == ".idx" ? ".bin" : ".idx");
+  const MappedFile file(other);
+  return ", beside " + fingerprint_of(other, text_of(file));
+}
+
 std::string key_of(const DataSource& source, const std::string& fingerprint, const RecordReader& reader,
                    const PrepareSettings& settings) {
-  const char* format = !settings.format ? "auto" : *settings.format == TokenFormat::kText ? "text" : "ids";
+  const bool records = holds_records(source.file, settings.format);
+  const char* format = records ? "records" : name_of(token_format(source.file, settings.format));
   // A change of how text becomes ids raises the number.
-  return "moeloom examples: 2\nfile: " + fs::absolute(source.file).string() + "\ncontents: " + fingerprint +
+  return "moeloom examples: 3\nfile: " + fs::absolute(source.file).string() + "\ncontents: " + fingerprint +
          "\n" + reader.key() + "\nformat: " + format +
          "\nsequence length: " + std::to_string(settings.sequence_length) +
          "\nskips: " + std::to_string(settings.skip_bad);
@@ -279,7 +288,9 @@ Prepared prepare_examples(const DataSource& source, const RecordReader& reader,
   const auto start = std::chrono::steady_clock::now();
   const MappedFile file(source.file);
   const std::string_view text = text_of(file);
-  const std::string key = key_of(source, fingerprint_of(source.file, text), reader, settings);
+  const std::string key =
+      key_of(source, fingerprint_of(source.file, text) + fingerprint_of_other(source.file, settings.format),
+             reader, settings);
   fs::create_directories(settings.cache);
   Prepared result{
       .examples = settings.cache / (hex_text(checksum(std::as_bytes(std::span(key)))) + ".examples"),

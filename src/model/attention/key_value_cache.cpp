@@ -64,6 +64,7 @@ void KeyValueCache::move_to(Index begin, Index rows) {
 }
 
 void KeyValueCache::restart(Index length, Index capacity) {
+  require(length <= capacity, "a sequence of that capacity does not begin with so many positions");
   require(serves(length), "the key-value cache has dropped what the sequence sees");
   capacity_ = capacity;
   end_ = length;

@@ -214,6 +214,14 @@ void read_feed_forward(ConfigReader& reader, const Family& family, ModelConfig& 
   if (!family.mlp_bias_key.empty()) config.mlp_bias = reader.boolean_or(family.mlp_bias_key, false);
 }
 
+void read_quantization(ConfigReader& reader, const Family& family) {
+  if (!family.reads_mxfp4 || !reader.has("quantization_config")) return reader.fixed(kNotQuantized);
+  ConfigReader quantization = reader.object("quantization_config");
+  const std::string method = quantization.text_or("quant_method", "");
+  if (method != "mxfp4")
+    quantization.refuse("quant_method = \"" + method + "\" is not supported; known: mxfp4");
+}
+
 void read_text(ConfigReader& reader, const Family& family, ModelConfig& config) {
   read_sizes(reader, family, config);
   read_padding(reader, family, config);
@@ -221,7 +229,7 @@ void read_text(ConfigReader& reader, const Family& family, ModelConfig& config) 
   read_rope(reader, family, config);
   read_feed_forward(reader, family, config);
   reader.fixed(kNoAttentionDropout);
-  reader.fixed(kNotQuantized);
+  read_quantization(reader, family);
   for (const FixedKey& key : family.fixed) reader.fixed(key);
   reader.skip(kWithoutEffect);
   reader.skip(family.without_effect);

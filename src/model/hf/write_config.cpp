@@ -149,6 +149,8 @@ Document ModelConfig::to_document(DType weights) const {
     write_nested(*this, fresh ? nullptr : &before, *row.text_config, 0, document);
   else
     write_text(*this, fresh ? nullptr : &before, document);
+  if (row.reads_mxfp4)
+    document.erase("quantization_config");  // weights are written as they are computed with
   set_weights_dtype(document, weights);
   return document;
 }

@@ -7,7 +7,7 @@ namespace {
 
 // To find a turn, what lies before it is rendered twice: work that grows with the square of a conversation. A
 // message costs about as much as so many bytes of text, in a template's loop.
-constexpr double kMostWork = 512 << 20;  // bytes: some seconds
+constexpr double kMostWork = 2.0 * (1 << 30);  // bytes: some seconds
 constexpr double kMessageBytes = 256;
 
 ChatRequest request_of(const Conversation& conversation, const LearnOptions& options) {

@@ -170,7 +170,7 @@ TEST(TrainOptions, ReadBackFieldsHaveTheSameBits) {
   TrainOptions said;
   said.optimizer.learning_rate = 1.0 / 3;
   said.run.prompt = " \"In\\the\nbeginning\"\t#1 ";
-  said.data.sources = {{"a folder/corpus # 1.txt"}, {"b.jsonl", 0.25}};
+  said.data.sources = {{"a folder/corpus # 1.txt", 0.75}, {"b.jsonl", 0.25}};
   said.model.shape.mlp_only_layers = {0, 2};
   said.kernels.gmm_budget_bytes = (Index{1} << 30) + 1;
   write_bytes(folder / "train.conf", resolved_config(said));

@@ -40,6 +40,15 @@ TEST_F(PrepareExamples, MakesAFileOnceForEachContentAndRule) {
   EXPECT_FALSE(prepare("a.jsonl").found);
 }
 
+TEST_F(PrepareExamples, TellsWidthsOfIdsApart) {
+  write("a.u16", std::string("\1\0\2\0\3\0\4\0", 8));
+  EXPECT_EQ(ExampleFile(prepare("a.u16").examples).tokens(), 4);
+  const Prepared wide = prepare("a.u16", {.format = TokenFormat::kU32});
+  EXPECT_FALSE(wide.found);
+  EXPECT_EQ(ExampleFile(wide.examples).tokens(), 2);
+  EXPECT_TRUE(prepare("a.u16", {.format = TokenFormat::kU16}).found) << "as its name says";
+}
+
 TEST_F(PrepareExamples, ReadsRecordsByOneRule) {
   for (const char* name : {"a.jsonl", "a.ndjson", "a.txt"}) {
     write(name, "{\"text\": \"one\"}\n{\"text\": \"two\"}\n");
@@ -98,11 +107,11 @@ TEST_F(PrepareBeside, IsNotWaitedForWithoutEnd) {
 /// As long as its file grows, it is at work.
 TEST_F(PrepareBeside, HasTimeWhileItsFileGrows) {
   PrepareSettings settings;
-  settings.patience = std::chrono::milliseconds(700);
+  settings.patience = std::chrono::milliseconds(3000);
   auto prepared = std::async(std::launch::async, [&] { return prepare("a.jsonl", settings); });
   for (int i = 1; i <= 6; ++i) {
     testing::write_bytes(examples_.string() + ".partial", std::string(static_cast<std::size_t>(i), 'x'));
-    EXPECT_EQ(prepared.wait_for(std::chrono::milliseconds(300)), std::future_status::timeout);
+    EXPECT_EQ(prepared.wait_for(std::chrono::milliseconds(700)), std::future_status::timeout);
   }
   lock_.reset();
   EXPECT_TRUE(prepared.get().found);

@@ -20,7 +20,8 @@ const std::string kSizes = R"("vocab_size": 96, "hidden_size": 32, "num_hidden_l
 
 /// What a family asks for beyond kSizes.
 std::string needs(const std::string& type) {
-  if (type == "mixtral" || type == "phimoe" || type == "granitemoe" || type == "gpt_oss")
+  if (type == "gpt_oss") return R"(, "num_local_experts": 4, "num_experts_per_tok": 2, "rope_scaling": null)";
+  if (type == "mixtral" || type == "phimoe" || type == "granitemoe")
     return R"(, "num_key_value_heads": 2, "num_local_experts": 4, "num_experts_per_tok": 2)";
   if (type == "llama4_text")
     return R"(, "num_local_experts": 4, "num_experts_per_tok": 1, "intermediate_size_mlp": 48)";
@@ -94,6 +95,25 @@ TEST(Families, ReadTheirKeysAndGoBackToTheSameFile) {
     EXPECT_EQ(config.has_experts(), family.moe.has_value()) << family.model_type;
     EXPECT_GT(config.total_parameters(), 0);
   }
+}
+
+TEST(Families, GptOssReadsWeightsInMxfp4AndWritesNone) {
+  const ModelConfig config = model("gpt_oss", R"("quantization_config": {"quant_method": "mxfp4"})");
+  EXPECT_FALSE(config.to_document(DType::kBF16).has("quantization_config"));
+  EXPECT_NE(refusal("gpt_oss", R"("quantization_config": {"quant_method": "fp8"})").find("known: mxfp4"),
+            std::string::npos);
+  EXPECT_NE(refusal("qwen3_moe", R"("quantization_config": {"quant_method": "mxfp4"})").find("fp32, bf16"),
+            std::string::npos);
+}
+
+TEST(Families, DeepseekV2TakesGroupsByItsMethod) {
+  const auto router_of = [](const std::string& keys) {
+    return model("deepseek_v2", keys).layer(0).moe->router;
+  };
+  EXPECT_EQ(router_of(R"("n_group": 4, "topk_group": 2)").num_groups, 1);
+  EXPECT_EQ(router_of(R"("n_group": 4, "topk_group": 2, "topk_method": "group_limited_greedy")").num_groups,
+            4);
+  EXPECT_NE(refusal("deepseek_v2", R"("topk_method": "noaux_tc")").find("known: greedy"), std::string::npos);
 }
 
 TEST(Families, ThatAreKnownButDoNotRunSayWhy) {

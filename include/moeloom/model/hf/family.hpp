@@ -40,6 +40,7 @@ struct RopeRule {
   std::optional<double> local_theta = {};  // fallback of rope_local_base_freq, the base of sliding layers
   bool longrope = false;                   // Phi3: "su" and "yarn" are older names of longrope
   bool mscales = false;                    // longrope: short_mscale and long_mscale (PhiMoE)
+  bool stated = false;                     // rope_scaling must be there, if only as null
   bool yarn_scales_scores = true;          // of latent attention, by mscale_all_dim
   bool by_width = false;                   // rotary_dim says how much of the head turns (MiniMax)
   bool multimodal = false;                 // mrope_section: for text all three positions are the same
@@ -209,6 +210,7 @@ struct Family {
   Index max_position_embeddings = 32768;
   bool tie_word_embeddings = false;
   std::optional<Index> pad_token_id = {};
+  bool reads_mxfp4 = false;  // quantization_config may say so; it is not written back
   std::vector<FixedKey> fixed = {};
   /// Keys of this family that HF's model does not read either.
   std::vector<std::string> without_effect = {};

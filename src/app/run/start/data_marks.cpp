@@ -64,7 +64,8 @@ std::vector<std::string> source_marks(const DataOptions& options, const RunData&
   if (data.tokens)
     return {text_of({hex_text(data.tokens->ends_checksum()),
                      options.sources.front().file.filename().string(),
-                     {{"contents", hex_text(data.tokens->ends_checksum())}}})};
+                     {{"contents", hex_text(data.tokens->ends_checksum())},
+                      {"format", name_of(token_format(options.sources.front().file, options.format))}}})};
   std::vector<std::string> marks;
   for (std::size_t i = 0; i < data.examples.size(); ++i)
     marks.push_back(text_of(mark_of(*data.examples[i], options.sources[i])));

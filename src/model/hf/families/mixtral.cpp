@@ -158,7 +158,7 @@ const Family kGptOss = {
     .bias = {.key = "attention_bias", .fallback = true},
     .window = WindowRule::kAlternate,
     .sinks = true,
-    .rope = {.theta = 1.5e5},
+    .rope = {.theta = 1.5e5, .stated = true},
     .rms_norm_eps = 1e-5,
     .moe = MoeRule{.experts_key = "num_local_experts",
                    .width_key = "intermediate_size",
@@ -177,6 +177,7 @@ const Family kGptOss = {
     .head_dim = 64,
     .num_key_value_heads = 8,
     .max_position_embeddings = 131072,
+    .reads_mxfp4 = true,
     .fixed = {{"swiglu_limit", 7.0, "HF reads no other"}},
     .without_effect = {"initial_context_length", "experts_per_token"},
 };

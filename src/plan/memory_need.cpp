@@ -86,7 +86,10 @@ double moe_activations(const MoeSpec& moe, const MeshShape& mesh, DispatcherKind
                        const MicroBatchShape& batch) {
   const Index t = batch.tokens;
   const Index slots = t * moe.router.top_k;
-  const double routing = rows_of(t, moe.router.num_experts, 2) + rows_of(t, 1) + array(slots) + array(slots);
+  const double routing =
+      rows_of(t, moe.router.num_experts, 2) + rows_of(t, 1, 2) + 3 * array(slots) +
+      (moe.router.weigh_by == WeighBy::kSoftmaxOfNear ? rows_of(slots, moe.router.num_experts) : 0) +
+      (moe.router.balance_by == BalanceBy::kScore ? array(slots) : 0);
   const double experts = rows_of(buffered_rows(kind, batch), moe.hidden_size) +
                          rows_of(batch.rows, 2 * moe.width) + array(batch.rows);
   const double shared =

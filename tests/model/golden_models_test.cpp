@@ -190,15 +190,9 @@ void expect_golden(const std::filesystem::path& folder, Path path, MeshShape sha
   expect_gradients(golden, model.store, mesh);
 }
 
-/// Whether it is of a family that runs; what else stands in the folder is another program's.
-bool loads(const std::filesystem::path& folder) {
-  const Family* family = find_family(Document::read(folder / "config.json").text("model_type"));
-  return family != nullptr && family->refusal.empty();
-}
-
 TEST(GoldenModels, AgreeOnEveryMeshWithLoopAndGmm) {
   const Index world = Communicator::world().size();
-  const auto cases = testing::golden_cases("models", loads);
+  const auto cases = testing::golden_cases("models", testing::is_of_a_family_that_runs);
   ASSERT_FALSE(cases.empty());
   for (const auto& folder : cases)
     for (const MeshShape& shape :
@@ -222,7 +216,7 @@ TEST(GoldenModels, LoseTheSameInBf16ToTwoPercent) {
   KernelTable bf16 = testing::kernel_table(true);
   bf16.grouped_matmul = packed_bf16_grouped_matmul();
   bf16.dense = tiled_bf16_dense();
-  for (const auto& folder : testing::golden_cases("models", loads)) {
+  for (const auto& folder : testing::golden_cases("models", testing::is_of_a_family_that_runs)) {
     const Document meta = Golden(folder).meta;
     const bool with_aux = meta.boolean("aux_loss_in_loss");
     const double aux =

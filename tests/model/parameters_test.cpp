@@ -10,6 +10,7 @@
 #include <map>
 
 #include "support/golden.hpp"
+#include "support/golden_model.hpp"
 #include "support/small_model.hpp"
 #include <gtest/gtest.h>
 
@@ -46,7 +47,7 @@ Values initial_values(const ModelConfig& config, Index ep, std::uint64_t seed) {
 }
 
 TEST(ParameterSpecs, NameEveryTensorOfGoldenModelsWithItsShape) {
-  for (const auto& folder : testing::golden_cases("models")) {
+  for (const auto& folder : testing::golden_cases("models", testing::is_of_a_family_that_runs)) {
     const ModelConfig config = ModelConfig::read(folder);
     std::map<std::string, std::vector<Index>> ours, theirs;
     for (const ParameterSpec& spec : parameter_specs(config, {0, config.num_experts}))

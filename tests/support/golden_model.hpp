@@ -4,6 +4,7 @@
 
 #include "moeloom/io/safetensors.hpp"
 #include "moeloom/model/decoder.hpp"
+#include "moeloom/model/hf/family.hpp"
 #include "moeloom/model/parameters.hpp"
 
 #include <algorithm>
@@ -33,6 +34,12 @@ inline void read_slices(ParameterStore& store, const SafetensorsFile& file) {
       std::ranges::copy(values, parameter.value.rows_from(slice.row_begin, slice.rows).flat().begin());
     }
   store.mark_changed();
+}
+
+/// Of a model's folder; others are of families that are refused.
+inline bool is_of_a_family_that_runs(const std::filesystem::path& folder) {
+  const Family* family = find_family(Document::read(folder / "config.json").text("model_type"));
+  return family != nullptr && family->refusal.empty();
 }
 
 struct GoldenModel {

@@ -31,8 +31,8 @@ void check_scaling(const Llama3Scaling& scaling, const RopeSettings&) {
   require_positive(scaling.factor, "factor");
   require_positive(scaling.low_freq_factor, "low_freq_factor");
   require_positive(scaling.original_max_position_embeddings, "original_max_position_embeddings");
-  require(scaling.high_freq_factor > scaling.low_freq_factor,
-          "rope: high_freq_factor must be above low_freq_factor");
+  require(scaling.high_freq_factor >= scaling.low_freq_factor,
+          "rope: high_freq_factor must not be below low_freq_factor");
 }
 
 void check_scaling(const YarnScaling& scaling, const RopeSettings& settings) {
@@ -83,6 +83,7 @@ void scale(Frequencies& frequencies, const LinearScaling& scaling, const RopeSet
 /// The share of a frequency that is kept as it is; the rest of it is divided by factor.
 double kept_share(double frequency, const Llama3Scaling& scaling) {
   const double turns = scaling.original_max_position_embeddings * frequency / kTurn;
+  if (scaling.high_freq_factor == scaling.low_freq_factor) return turns >= scaling.low_freq_factor ? 1 : 0;
   const double share =
       (turns - scaling.low_freq_factor) / (scaling.high_freq_factor - scaling.low_freq_factor);
   return std::clamp(share, 0.0, 1.0);

@@ -200,6 +200,11 @@ std::vector<std::string> config_violations(const ModelConfig& config) {
   violations.unless_not_negative("router_aux_loss_coef", config.router_aux_loss_coef);
   violations.unless_not_negative("initializer_range", config.initializer_range);
   violations.unless_positive("rms_norm_eps", config.rms_norm_eps);
+  violations.unless_positive("logits_scaling", config.logits_scaling);
+  violations.unless_not_negative("moe_norm_min", config.least_sum);
+  violations.unless_not_negative("router_jitter_noise", config.router_jitter_noise);
+  violations.unless(std::isfinite(config.embedding_multiplier), "embedding_multiplier must be finite");
+  violations.unless(std::isfinite(config.residual_multiplier), "residual_multiplier must be finite");
   if (violations.list().empty()) check_ropes(config, violations);
   if (violations.list().empty())
     violations.unless(most_parameters(config) <= kMostParameters,

@@ -124,7 +124,10 @@ void read_attention(ConfigReader& reader, const Family& family, ModelConfig& con
     config.attention_bias = reader.boolean_or(family.bias.key, family.bias.fallback);
   if (family.qk_norm_key) config.use_qk_norm = reader.boolean_or("use_qk_norm", *family.qk_norm_key);
   if (family.query_scalar) config.score_scale = 1 / std::sqrt(reader.number_or("query_pre_attn_scalar", 256));
-  if (family.multipliers) config.score_scale = reader.number_or("attention_multiplier", 1);
+  if (family.multipliers) {
+    config.score_scale = reader.number_or("attention_multiplier", 1);
+    if (!(config.score_scale > 0)) reader.refuse("attention_multiplier must be above 0");
+  }
   const Index layers = std::clamp<Index>(config.num_hidden_layers, 0, 1 << 16);
   if (family.chunked)
     read_chunks(reader, layers, config);

@@ -18,6 +18,7 @@ std::vector<Index> by_interval(ConfigReader& reader, Index layers) {
   const Index last = reader.integer_or("moe_layer_end_index", -1);
   const Index interval = reader.integer_or("moe_layer_interval", 1);
   if (interval < 1) reader.refuse("moe_layer_interval = " + std::to_string(interval) + " must be at least 1");
+  if (last < -1) reader.refuse("moe_layer_end_index = " + std::to_string(last) + " must be -1 or a layer");
   std::vector<Index> list;
   const Index end = last < 0 ? layers : std::min(layers - 1, last) + 1;
   for (Index layer = std::max<Index>(begin, 0); layer < end && interval > 0; ++layer)

@@ -161,7 +161,8 @@ void read_rope(ConfigReader& reader, const Family& family, ModelConfig& config) 
   read_partial(reader, family, config);
   if (family.rope.by_width) read_rotary_width(reader, config);
   if (family.rope.longrope) reader.skip({"original_max_position_embeddings"});
-  if (family.latent_attention) config.rope_interleave = reader.boolean_or("rope_interleave", true);
+  if (family.latent_attention && family.rope.pairs == RopePairs::kInterleavedToHalves)
+    config.rope_interleave = reader.boolean_or("rope_interleave", true);
   if (family.rope.stated && !reader.stated("rope_scaling") && !reader.stated("rope_parameters"))
     reader.refuse(
         "key rope_scaling is missing; HF then takes yarn with a factor of 32. Write it, or null for none");

@@ -38,7 +38,8 @@ std::vector<std::string> default_types(ConfigReader& reader, WindowRule rule, bo
   for (Index layer = 0; layer < layers; ++layer) {
     const bool in_pattern = (pattern < 1 || (layer + 1) % pattern != 0) &&
                             (rule != WindowRule::kAlternate || (layer + 1) % 2 != 0);
-    types.push_back(windowed && layer >= first && in_pattern ? kSliding : kFull);
+    types.push_back((windowed || rule == WindowRule::kAlternate) && layer >= first && in_pattern ? kSliding
+                                                                                                 : kFull);
   }
   return types;
 }

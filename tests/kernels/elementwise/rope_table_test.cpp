@@ -152,7 +152,7 @@ TEST(RopeTable, RefusesSettingsWithoutFrequencies) {
   refuses({.rotary_dim = 8, .scaling = LinearScaling{0}});
   refuses({.rotary_dim = 8, .scaling = NtkAlphaScaling{0}});
   refuses({.rotary_dim = 2, .scaling = NtkAlphaScaling{2}});
-  refuses({.rotary_dim = 8, .scaling = Llama3Scaling{.low_freq_factor = 4, .high_freq_factor = 4}});
+  refuses({.rotary_dim = 8, .scaling = Llama3Scaling{.low_freq_factor = 4, .high_freq_factor = 3}});
   refuses({.rotary_dim = 8, .scaling = YarnScaling{.factor = -1}});
   refuses({.rotary_dim = 8, .theta = 1, .scaling = YarnScaling{.factor = 2}});
   refuses({.rotary_dim = 8, .scaling = YarnScaling{.original_max_position_embeddings = 0}});

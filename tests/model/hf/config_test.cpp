@@ -8,6 +8,7 @@
 
 #include "support/files.hpp"
 #include "support/golden.hpp"
+#include "support/golden_model.hpp"
 #include <gtest/gtest.h>
 
 namespace moeloom {
@@ -31,14 +32,14 @@ std::string refusal(const std::function<void()>& action) {
 }
 
 TEST(ModelConfig, WritesEveryGoldenConfigBackAsItWas) {
-  for (const auto& folder : testing::golden_cases("models")) {
+  for (const auto& folder : testing::golden_cases("models", testing::is_of_a_family_that_runs)) {
     const ModelConfig config = ModelConfig::read(folder);
     EXPECT_EQ(config.to_document().dump(), Document::read(folder / "config.json").dump()) << folder;
   }
 }
 
 TEST(ModelConfig, CountsTheParametersOfGoldenModels) {
-  for (const auto& folder : testing::golden_cases("models")) {
+  for (const auto& folder : testing::golden_cases("models", testing::is_of_a_family_that_runs)) {
     Index elements = 0;
     const SafetensorsFile file(folder / "model.safetensors");
     for (const auto& [name, info] : file.tensors())

@@ -20,11 +20,14 @@ const std::string kSizes = R"("vocab_size": 96, "hidden_size": 32, "num_hidden_l
 
 /// What a family asks for beyond kSizes.
 std::string needs(const std::string& type) {
-  if (type == "gpt_oss") return R"(, "num_local_experts": 4, "num_experts_per_tok": 2, "rope_scaling": null)";
+  if (type == "gpt_oss")
+    return R"(, "num_key_value_heads": 2, "num_local_experts": 4, "num_experts_per_tok": 2,
+      "rope_scaling": null)";
   if (type == "mixtral" || type == "phimoe" || type == "granitemoe")
     return R"(, "num_key_value_heads": 2, "num_local_experts": 4, "num_experts_per_tok": 2)";
   if (type == "llama4_text")
-    return R"(, "num_local_experts": 4, "num_experts_per_tok": 1, "intermediate_size_mlp": 48)";
+    return R"(, "num_key_value_heads": 2, "num_local_experts": 4, "num_experts_per_tok": 1,
+      "intermediate_size_mlp": 48)";
   if (type == "ernie4_5_moe") return R"(, "moe_num_experts": 4, "moe_k": 2, "moe_intermediate_size": 8)";
   if (type == "glm4_moe" || type == "dots1")
     return R"(, "num_key_value_heads": 2, "n_routed_experts": 16, "num_experts_per_tok": 2,
@@ -114,6 +117,22 @@ TEST(Families, DeepseekV2TakesGroupsByItsMethod) {
   EXPECT_EQ(router_of(R"("n_group": 4, "topk_group": 2, "topk_method": "group_limited_greedy")").num_groups,
             4);
   EXPECT_NE(refusal("deepseek_v2", R"("topk_method": "noaux_tc")").find("known: greedy"), std::string::npos);
+}
+
+TEST(Families, RefuseWhatHfReadsNoOtherWay) {
+  const struct {
+    std::string type, keys, expected;
+  } cases[] = {
+      {"gpt_oss", R"("hidden_act": "gelu")", "hidden_act = \"gelu\" must be \"silu\""},
+      {"gpt_oss", R"("sliding_window": null)", "no sliding_window is in force"},
+      {"deepseek_v2", R"("rope_interleave": false)", "rope_interleave = false must be true"},
+      {"ernie4_5_moe", R"("moe_layer_end_index": -2)", "moe_layer_end_index = -2"},
+      {"granitemoe", R"("attention_multiplier": 0)", "attention_multiplier must be above 0"},
+      {"granitemoe", R"("logits_scaling": 0)", "logits_scaling"},
+  };
+  for (const auto& c : cases)
+    EXPECT_NE(refusal(c.type, c.keys).find(c.expected), std::string::npos)
+        << c.keys << refusal(c.type, c.keys);
 }
 
 TEST(Families, ThatAreKnownButDoNotRunSayWhy) {

@@ -4,6 +4,8 @@
 namespace moeloom {
 namespace {
 
+const std::string kNoDropout = "training here has no dropout";
+
 const Family kMixtral = {
     .model_type = "mixtral",
     .architecture = "MixtralForCausalLM",
@@ -93,6 +95,8 @@ const Family kErnie45Moe = {
     .max_position_embeddings = 131072,
     .tie_word_embeddings = true,
     .pad_token_id = 0,
+    // Of training and of layers that predict further tokens.
+    .without_effect = {"moe_capacity", "moe_gate", "moe_use_aux_free", "num_nextn_predict_layers"},
 };
 
 const Family kPhimoe = {
@@ -115,7 +119,9 @@ const Family kPhimoe = {
                    .experts = {.gate = "w1", .up = "w3", .down = "w2"}},
     .num_key_value_heads = 8,
     .max_position_embeddings = 131072,
-    .fixed = {{"input_jitter_noise", 0.0, "inputs of experts have no noise here"}},
+    .fixed = {{"num_experts_per_tok", 2.0, "SparseMixer chooses two"}, {"hidden_dropout", 0.0, kNoDropout}},
+    // Noise of training; this routes as in evaluation.
+    .without_effect = {"input_jitter_noise"},
 };
 
 /// The weight of an expert scales its input; layers of chunks with rope, and full ones without.
@@ -178,7 +184,7 @@ const Family kGptOss = {
     .num_key_value_heads = 8,
     .max_position_embeddings = 131072,
     .reads_mxfp4 = true,
-    .fixed = {{"swiglu_limit", 7.0, "HF reads no other"}},
+    .fixed = {{"swiglu_limit", 7.0, "HF reads no other"}, {"hidden_act", "silu", "HF reads no other"}},
     .without_effect = {"initial_context_length", "experts_per_token"},
 };
 

@@ -152,6 +152,7 @@ TEST_F(GoldenCommands, AreTrainedFrozenInPartsResumedExportedAndAsked) {
 TEST_F(GoldenCommands, ExpertsAreStackedTrainedAndListedAgain) {
   for (const Model& model : models()) {
     if (!model.config.has_experts() || model.config.names.experts != ExpertLayout::kList) continue;
+    if (model.config.mlp_bias) continue;  // of which there is no stack
     SCOPED_TRACE(model.folder.filename().string());
     start_anew();
     run("convert " + model.folder.string() + " " + path("stacked") + " --layout stacked");

@@ -192,6 +192,7 @@ RunData open_data(const AskedEval& request, const Communicator& world) {
                   .learn = options.learn,
                   .skip_bad = options.skip_bad,
                   .cache = cache_of(options, request.model)};
+  reading.kernels.threads = options.ask.threads;
   RunData data;
   open_examples(reading, request.text.value_or(ModelText()), world, nullptr, data);
   agree(world, [&] {

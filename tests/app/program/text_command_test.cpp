@@ -149,6 +149,9 @@ TEST_F(TextCommands, EvaluationIsBySourceAndByExample) {
   ASSERT_EQ(one.exit_code, 0) << one.output;
   for (const char* row : {"\nchats.jsonl ", "\ncorpus.txt ", "\nall "})
     EXPECT_EQ(count_of(one.output, row), 1u) << one.output;
+  const Outcome threads = shell(alone() + words + path("threads.jsonl") + " --threads 1 --cache " +
+                                path("eval-cache") + " 2>&1 >/dev/null");
+  EXPECT_EQ(count_of(threads.output, " threads=1 seconds="), 2u) << threads.output;
   const Outcome two = shell(on_ranks(2) + words + path("two.jsonl") + " --ep 2 2>/dev/null");
   EXPECT_EQ(two.output, one.output);
   const std::string lines = read_text_file(path("one.jsonl"));

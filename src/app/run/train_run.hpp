@@ -92,7 +92,7 @@ class TrainRun {
   void print_result(const std::optional<double>& validation, const std::string& text);
 
   // What goes to the disk, which may be full for a while (train_run_save.cpp).
-  TrainerState state_at(Index step) const;
+  TrainerState state_at(Index step);
   /// A checkpoint; where the system refuses it, the last one stays, the log says why, and training goes on.
   void save(Index done);
   /// The same while steps go on, where that is wanted and memory allows.
@@ -132,6 +132,7 @@ class TrainRun {
   Watcher& watcher_;
   ProgressLine progress_;
   const TrainerSettings settings_;
+  std::optional<Document> recorded_settings_;  // of every checkpoint; made once, because marks read the data
   const RunBatches batches_;  // before what is decided: its memory is counted
   const DecidedRun decided_;
   const DispatcherSettings dispatcher_;

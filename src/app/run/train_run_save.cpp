@@ -31,7 +31,7 @@ std::string newest_of(const std::filesystem::path& run) {
 
 }  // namespace
 
-TrainerState TrainRun::state_at(Index step) const {
+TrainerState TrainRun::state_at(Index step) {
   TrainerState state;
   state.step = step;
   state.dtype = std::string(dtype_text(decision().dtype.type));
@@ -42,9 +42,13 @@ TrainerState TrainRun::state_at(Index step) const {
   state.sequence_length = options_.data.sequence_length;
   state.gmm_applied = decision().gmm.apply;
   state.gmm_reason = inputs_.recorded ? inputs_.recorded->gmm_reason : decision().gmm.reason;
-  state.settings = document_of(settings_);
-  add_routing(options_.router, inputs_.config, state.settings);
-  add_data_marks(options_.data, inputs_.data, state.settings);
+  if (!recorded_settings_) {
+    Document settings = document_of(settings_);
+    add_routing(options_.router, inputs_.config, settings);
+    add_data_marks(options_.data, inputs_.data, settings);
+    recorded_settings_ = std::move(settings);
+  }
+  state.settings = *recorded_settings_;
   state.settings.set("tokens_seen", tokens_seen_);
   return state;
 }

@@ -133,7 +133,7 @@ class TrainRun {
   ProgressLine progress_;
   const TrainerSettings settings_;
   std::optional<Document> recorded_settings_;  // of every checkpoint; made once, because marks read the data
-  const RunBatches batches_;  // before what is decided: its memory is counted
+  const RunBatches batches_;                   // before what is decided: its memory is counted
   const DecidedRun decided_;
   const DispatcherSettings dispatcher_;
   const std::unique_ptr<TrainingState> model_;

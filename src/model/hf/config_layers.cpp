@@ -69,9 +69,9 @@ std::vector<Index> layers_with_rope(ConfigReader& reader, Index layers) {
   std::vector<Index> rope = reader.integers("no_rope_layers");
   const Index interval = reader.integer_or("no_rope_layer_interval", 4);
   if (interval < 1) reader.refuse("no_rope_layer_interval must be at least 1");
-  for (Index layer = 0;
-       rope.size() < at(layers) && layer < layers && reader.integers("no_rope_layers").empty(); ++layer)
-    rope.push_back(interval > 0 && (layer + 1) % interval == 0 ? 0 : 1);
+  if (rope.empty())  // as HF, which takes an empty list for none
+    for (Index layer = 0; layer < layers; ++layer)
+      rope.push_back(interval > 0 && (layer + 1) % interval == 0 ? 0 : 1);
   if (std::ssize(rope) != layers) {
     reader.refuse("no_rope_layers has " + std::to_string(rope.size()) +
                   " entries, but num_hidden_layers = " + std::to_string(layers));

@@ -266,11 +266,11 @@ TEST(Learned, RefusesAConversationWhoseTurnsWouldTakeTooLongToFind) {
 TEST(Learned, BoundsTheBytesThatAreRenderedToFindTurns) {
   const std::string answer(512 << 10, 'a');
   std::string line = R"({"messages": [)";
-  for (int i = 0; i < 40; ++i)
+  for (int i = 0; i < 80; ++i)
     line += std::string(i == 0 ? "" : ", ") + R"({"role": "user", "content": "?"}, {"role": "assistant", )" +
             R"("content": ")" + answer + "\"}";
   const std::string message = testing::message_of<ConfigError>([&] { said_with(kChatMl, line + "]}"); });
-  EXPECT_NE(message.find("is too long to find its 40 assistant turns"), std::string::npos) << message;
+  EXPECT_NE(message.find("is too long to find its 80 assistant turns"), std::string::npos) << message;
 }
 
 TEST(Learned, FindsTheTurnsOfALongConversation) {

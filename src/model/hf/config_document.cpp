@@ -172,7 +172,8 @@ void read_router(ConfigReader& reader, const MoeRule& rule, ModelConfig& config)
   if (rule.groups) read_groups(reader, *rule.groups, config);
   if (!rule.corrected_key.empty()) config.correction_bias = reader.boolean_or(rule.corrected_key, true);
   if (!rule.least_sum_key.empty()) config.least_sum = reader.number_or(rule.least_sum_key, 1e-12);
-  if (rule.near) config.router_jitter_noise = reader.number_or("router_jitter_noise", 0.01);
+  if (rule.router.weigh_by == WeighBy::kSoftmaxOfNear)
+    config.router_jitter_noise = reader.number_or("router_jitter_noise", 0.01);
 }
 
 void read_shared_expert(ConfigReader& reader, const SharedExpertRule& rule, ModelConfig& config) {

@@ -132,7 +132,6 @@ struct MoeRule {
   bool topk_norm_fallback = false;
   std::string first_dense_key = "first_k_dense_replace";
   Index first_dense = 3;           // its fallback
-  bool near = false;               // router_jitter_noise says which scores are near (PhiMoE)
   std::string least_sum_key = {};  // of Division::number, the least sum that weights are divided by
   std::optional<GroupRule> groups = {};
   std::optional<double> scaling = {};  // fallback of routed_scaling_factor; none: there is no such key

@@ -114,7 +114,6 @@ const Family kPhimoe = {
                               .weigh_by = WeighBy::kSoftmaxOfNear,
                               .divide = {DivideBy::kNothing}},
                    .topk_norm = TopkNorm::kAlways,
-                   .near = true,
                    .block = "block_sparse_moe",
                    .experts = {.gate = "w1", .up = "w3", .down = "w2"}},
     .num_key_value_heads = 8,

@@ -61,11 +61,13 @@ SourceMark mark_of(const ExampleFile& file, const DataSource& source) {
 }
 
 std::vector<std::string> source_marks(const DataOptions& options, const RunData& data) {
-  if (data.tokens)
-    return {text_of({hex_text(data.tokens->ends_checksum()),
-                     options.sources.front().file.filename().string(),
-                     {{"contents", hex_text(data.tokens->ends_checksum())},
-                      {"format", name_of(token_format(options.sources.front().file, options.format))}}})};
+  if (data.tokens) {  // the same bytes in another format are other tokens
+    const std::filesystem::path& file = options.sources.front().file;
+    const std::string contents = hex_text(data.tokens->ends_checksum());
+    const std::string format = name_of(token_format(file, options.format));
+    return {text_of(
+        {contents + " " + format, file.filename().string(), {{"contents", contents}, {"format", format}}})};
+  }
   std::vector<std::string> marks;
   for (std::size_t i = 0; i < data.examples.size(); ++i)
     marks.push_back(text_of(mark_of(*data.examples[i], options.sources[i])));

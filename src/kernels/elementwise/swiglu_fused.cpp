@@ -204,8 +204,11 @@ struct Inputs {
 
 // Comparisons are false for NaN, which therefore passes.
 
+// Fields are copied by name: clang's OpenMP does not read structured bindings in a loop.
+
 void prepare_inputs(const float* gate, const Inputs& inputs, Index width, float* prepared) {
-  const auto [scale, alpha, over_alpha, limit, up_offset] = inputs;
+  const float scale = inputs.scale, alpha = inputs.alpha, over_alpha = inputs.over_alpha;
+  const float limit = inputs.limit, up_offset = inputs.up_offset;
   const float* up = gate + width;
 #pragma omp simd
   for (Index j = 0; j < width; ++j) {
@@ -220,7 +223,8 @@ void prepare_inputs(const float* gate, const Inputs& inputs, Index width, float*
 /// their scale's.
 float unprepare_gradients(const float* d_prepared, const float* gate, const Inputs& inputs, Index width,
                           float* d_gate) {
-  const auto [scale, alpha, over_alpha, limit, up_offset] = inputs;
+  const float scale = inputs.scale, alpha = inputs.alpha, over_alpha = inputs.over_alpha;
+  const float limit = inputs.limit;
   const float *up = gate + width, *d_prepared_up = d_prepared + width;
   float* d_up = d_gate + width;
   float d_scale = 0;

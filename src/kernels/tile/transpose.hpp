@@ -4,6 +4,10 @@
 #include "moeloom/base/index.hpp"
 #include "moeloom/tensor/eight.hpp"
 
+#ifdef __AVX__
+#include <immintrin.h>
+#endif
+
 namespace moeloom {
 
 inline constexpr Index kTransposed = 8;
@@ -11,7 +15,7 @@ inline constexpr Index kTransposed = 8;
 /// `to` is aligned to 32 bytes. Other threads see it after finish_streaming().
 inline void stream(Eight lanes, float* to) {
 #ifdef __AVX__
-  __builtin_ia32_movntps256(to, lanes);
+  _mm256_stream_ps(to, static_cast<__m256>(lanes));
 #else
   store8(lanes, to);
 #endif
@@ -19,7 +23,7 @@ inline void stream(Eight lanes, float* to) {
 
 inline void finish_streaming() {
 #ifdef __AVX__
-  __builtin_ia32_sfence();
+  _mm_sfence();
 #endif
 }
 

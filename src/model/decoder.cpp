@@ -104,11 +104,12 @@ LayerContext Decoder::context(const Batch& batch, Index layer, bool training) {
   if (!batch.given_topk_idx.empty() && sparse_place_[at(layer)] >= 0)
     tokens.given_topk_idx = batch.given_topk_idx[at(sparse_place_[at(layer)])];
   return {.kernels = kernels_,
-          .attention = {.sequences = batch.sequences,
-                        .sequence_length = batch.sequence_length,
-                        .position_ids = position_ids_,
-                        .ropes = ropes_,
-                        .segment_offsets = batch.segment_offsets},
+          .mixer = {.sequences = batch.sequences,
+                    .sequence_length = batch.sequence_length,
+                    .position_ids = position_ids_,
+                    .ropes = ropes_,
+                    .segment_offsets = batch.segment_offsets,
+                    .is_real = batch.is_real},
           .moe = {.kernels = kernels_,
                   .dispatcher = dispatcher_,
                   .experts = experts_,
@@ -275,21 +276,24 @@ Index Decoder::shared_tokens(std::span<const std::int32_t> input_ids) const {
 
 Index Decoder::resume_sequence(std::span<const std::int32_t> input_ids, Index capacity) {
   const Index kept = std::min(shared_tokens(input_ids), std::max<Index>(std::ssize(input_ids) - 1, 0));
-  const auto serves = [&](const KeyValueCache& cache) { return cache.serves(kept); };
+  const auto serves = [&](const MixerCache& cache) {
+    return std::visit([&](const auto& kind) { return kind.serves(kept); }, cache);
+  };
   // Keys of a longer sequence may have been turned in another way than those of this one's first positions.
   const bool turned_alike = !turns_anew(kept, cached_) && !turns_anew(kept, std::ssize(input_ids));
   if (kept == 0 || !turned_alike || !std::ranges::all_of(cache_, serves)) {
     start_sequence(capacity);
     return 0;
   }
-  for (KeyValueCache& cache : cache_) cache.restart(kept, capacity);
+  for (MixerCache& cache : cache_) std::visit([&](auto& kind) { kind.restart(kept, capacity); }, cache);
   sequence_.resize(at(kept));
   return cached_ = kept;
 }
 
 Index Decoder::cache_bytes() const {
   Index bytes = 0;
-  for (const KeyValueCache& cache : cache_) bytes += cache.bytes();
+  for (const MixerCache& cache : cache_)
+    bytes += std::visit([](const auto& kind) { return kind.bytes(); }, cache);
   return bytes;
 }
 
@@ -326,7 +330,7 @@ Matrix Decoder::next_logits(std::span<const std::int32_t> input_ids) {
 
 std::optional<Index> Decoder::first_non_finite_layer() const {
   for (std::size_t layer = 0; layer + 1 < layers_.size(); ++layer)
-    if (!finite(layers_[layer + 1].attention().input)) return static_cast<Index>(layer);
+    if (!finite(layers_[layer + 1].input())) return static_cast<Index>(layer);
   if (!layers_.empty() && !finite(hidden_)) return static_cast<Index>(layers_.size()) - 1;
   if (!finite(final_)) return static_cast<Index>(layers_.size());
   return std::nullopt;

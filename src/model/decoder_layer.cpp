@@ -85,18 +85,18 @@ std::optional<Norm> make_norm(const LayerSpec& spec, const ParameterStore& store
 
 DecoderLayer::DecoderLayer(const LayerSpec& spec, const ParameterStore& store, Index layer,
                            const RoutingSettings& routing)
-    : attention_(spec.attention, spec.attention_norm, spec.attention_output_norm, store, spec.residual_scale),
+    : mixer_(spec.mixer, spec.mixer_norm, spec.mixer_output_norm, store, spec.residual_scale),
       norm_(make_norm(spec, store)),
       feed_forward_(make_feed_forward(spec, store, layer, routing)),
       branch_output_(BranchOutput::of(store, spec.feed_forward_output_norm, spec.residual_scale)) {}
 
-void DecoderLayer::forward(const LayerContext& c, KeyValueCache* cache, MatrixView hidden,
+void DecoderLayer::forward(const LayerContext& c, MixerCache* cache, MatrixView hidden,
                            RouterStatistics& statistics) {
   c.clock.enter(Phase::kAttention);
   if (cache != nullptr) {
-    attention_.forward_cached(c.kernels, c.attention, *cache, hidden);
+    mixer_.forward_cached(c.kernels, c.mixer, *cache, hidden);
   } else {
-    attention_.forward(c.kernels, c.attention, hidden);
+    mixer_.forward(c.kernels, c.mixer, hidden);
   }
   c.clock.enter(Phase::kDense);
   middle_.reshape_uninitialised(hidden.rows, hidden.cols);
@@ -136,7 +136,7 @@ void DecoderLayer::backward(const LayerContext& c, const RouterLossGradient& rou
   if (norm_) norm_->backward(c.kernels.rmsnorm, d_normed, middle_, inv_rms_, d_normed);
   add(d_normed, d_hidden);
   c.clock.enter(Phase::kAttention);
-  attention_.backward(c.kernels, c.attention, d_hidden, c.workspace.attention);
+  mixer_.backward(c.kernels, c.mixer, d_hidden, c.workspace.mixer);
 }
 
 void DecoderLayer::backward_feed_forward(const LayerContext& c, const RouterLossGradient& router_losses,

@@ -72,6 +72,30 @@ AttentionSpec attention_of(const ModelConfig& config, Index layer, const std::st
   return spec;
 }
 
+ShortConvSpec short_conv_of(const ModelConfig& config, const std::string& prefix) {
+  return {.prefix = prefix + "conv.",
+          .hidden_size = config.hidden_size,
+          .taps = config.conv_taps,
+          .bias = config.conv_bias};
+}
+
+DeltaNetSpec delta_net_of(const ModelConfig& config, const std::string& prefix) {
+  return {.prefix = prefix + "linear_attn.",
+          .hidden_size = config.hidden_size,
+          .key_heads = config.linear_num_key_heads,
+          .value_heads = config.linear_num_value_heads,
+          .key_dim = config.linear_key_head_dim,
+          .value_dim = config.linear_value_head_dim,
+          .taps = config.conv_taps,
+          .norm = {.eps = static_cast<float>(config.rms_norm_eps)}};
+}
+
+MixerSpec mixer_of(const ModelConfig& config, Index layer, const std::string& prefix) {
+  if (config.is_attention(layer)) return attention_of(config, layer, prefix);
+  if (config.family().other_mixer == OtherMixer::kShortConv) return short_conv_of(config, prefix);
+  return delta_net_of(config, prefix);
+}
+
 MlpSpec mlp_of(const ModelConfig& config, const std::string& prefix) {
   return {.prefix = prefix + "mlp.",
           .hidden_size = config.hidden_size,
@@ -139,9 +163,10 @@ LayerSpec ModelConfig::layer(Index layer) const {
   const std::string prefix = "model.layers." + std::to_string(layer) + ".";
   const LayerNormNames& names = family().norms;
   LayerSpec spec;
-  spec.attention_norm = optional_norm(*this, prefix, names.attention);
-  spec.attention = attention_of(*this, layer, prefix);
-  spec.attention_output_norm = optional_norm(*this, prefix, names.attention_output);
+  spec.hidden_size = hidden_size;
+  spec.mixer_norm = optional_norm(*this, prefix, names.mixer);
+  spec.mixer = mixer_of(*this, layer, prefix);
+  spec.mixer_output_norm = optional_norm(*this, prefix, names.mixer_output);
   spec.feed_forward_norm = optional_norm(*this, prefix, names.feed_forward);
   if (is_sparse(layer))
     spec.moe = moe_of(*this, prefix);

@@ -102,7 +102,7 @@ void add_heads(const AttentionSpec& spec, const Family& family, Modules& modules
   modules.push_back(norm);
 }
 
-void add_attention(const AttentionSpec& spec, const ModelConfig& config, Modules& modules) {
+void add_mixer(const AttentionSpec& spec, const ModelConfig& config, Modules& modules) {
   if (spec.latent)
     add_latent(spec, *spec.latent, modules);
   else
@@ -118,6 +118,34 @@ void add_attention(const AttentionSpec& spec, const ModelConfig& config, Modules
   if (spec.output_gate) modules.push_back({"self_attn output gate", "", "context * sigmoid(gate)"});
   modules.push_back(
       dense_module("self_attn.o_proj", spec.output_width(), spec.hidden_size, spec.output_bias));
+}
+
+void add_mixer(const ShortConvSpec& spec, const ModelConfig&, Modules& modules) {
+  const Index d = spec.hidden_size;
+  modules.push_back(dense_module("conv.in_proj", d, 3 * d, spec.bias));
+  modules.push_back({"conv.conv", "",
+                     "causal, over " + count(spec.taps, "tokens of ") + count(d, "channels") +
+                         ", gates before and behind it: no kernel has another"});
+  modules.push_back(dense_module("conv.out_proj", d, d, spec.bias));
+}
+
+void add_mixer(const DeltaNetSpec& spec, const ModelConfig& config, Modules& modules) {
+  const bool by_part = config.family().delta_net == DeltaNetLayout::kByPart;
+  modules.push_back(
+      dense_module(by_part ? "linear_attn.in_proj_qkv, z, b, a" : "linear_attn.in_proj_qkvz, in_proj_ba",
+                   spec.hidden_size, spec.projected_width()));
+  modules.push_back({"linear_attn.conv1d", "",
+                     "causal, over " + count(spec.taps, "tokens of ") +
+                         count(spec.mixed_width(), "channels") + ", silu: no kernel has another"});
+  modules.push_back({"linear_attn gated delta rule", "",
+                     count(spec.value_heads, "heads of values") + ", " + count(spec.key_heads, "of keys") +
+                         ", states of " + std::to_string(spec.key_dim) + " x " +
+                         std::to_string(spec.value_dim) +
+                         ": products on tiles of its own, no kernel has another"});
+  Module norm = norm_module("linear_attn.norm", spec.value_dim, spec.norm);
+  norm.what += " times silu(z)";
+  modules.push_back(norm);
+  modules.push_back(dense_module("linear_attn.out_proj", spec.value_width(), spec.hidden_size));
 }
 
 Module activation_module(const std::string& name, const ModelConfig& config, const std::string& more = {}) {
@@ -160,11 +188,11 @@ void add_moe(const MoeSpec& spec, const ModelConfig& config, Modules& modules) {
   modules.push_back(activation_module(block + "experts activation", config, " * routing weight"));
 }
 
-Modules attention_half(const LayerSpec& spec, const ModelConfig& config) {
+Modules mixer_half(const LayerSpec& spec, const ModelConfig& config) {
   Modules modules;
-  if (spec.attention_norm) modules.push_back(norm_module(*spec.attention_norm));
-  add_attention(spec.attention, config, modules);
-  if (spec.attention_output_norm) modules.push_back(norm_module(*spec.attention_output_norm));
+  if (spec.mixer_norm) modules.push_back(norm_module(*spec.mixer_norm));
+  std::visit([&](const auto& mixer) { add_mixer(mixer, config, modules); }, spec.mixer);
+  if (spec.mixer_output_norm) modules.push_back(norm_module(*spec.mixer_output_norm));
   return modules;
 }
 
@@ -191,15 +219,15 @@ void add_layer(Index layer, Modules modules, std::vector<LayerGroup>& groups) {
 
 /// By halves: where a window ends and where experts begin are two things.
 std::vector<LayerGroup> groups_of(const ModelConfig& config) {
-  std::vector<LayerGroup> attention;
+  std::vector<LayerGroup> mixers;
   std::vector<LayerGroup> feed_forward;
   for (Index layer = 0; layer < config.num_hidden_layers; ++layer) {
     const LayerSpec spec = config.layer(layer);
-    add_layer(layer, attention_half(spec, config), attention);
+    add_layer(layer, mixer_half(spec, config), mixers);
     add_layer(layer, feed_forward_half(spec, config), feed_forward);
   }
-  attention.insert(attention.end(), feed_forward.begin(), feed_forward.end());
-  return attention;
+  mixers.insert(mixers.end(), feed_forward.begin(), feed_forward.end());
+  return mixers;
 }
 
 /// {0, 1, 2, 5} -> "layers 0-2, 5".

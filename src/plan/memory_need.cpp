@@ -7,71 +7,30 @@
 #include <algorithm>
 #include <bit>
 
+#include "mixer_memory.hpp"
+
 namespace moeloom {
 namespace {
 
-constexpr Index kHugePage = Index{2} << 20;
-constexpr Index kScalarBytes = sizeof(float);
 constexpr Index kIndex = sizeof(Index);
-
-/// Of one array: those of at least a huge page take whole ones.
-double array(Index count, Index size = kScalarBytes) {
-  const Index bytes = count * size;
-  return static_cast<double>(bytes < kHugePage ? bytes : ceil_div(bytes, kHugePage) * kHugePage);
-}
-
-/// `arrays` of [T, width] each.
-double rows_of(Index tokens, Index width, Index arrays = 1) {
-  return static_cast<double>(arrays) * array(tokens * width);
-}
-
-Index norm_groups(const AttentionSpec& spec, Index heads) {
-  return spec.qk_norm == QkNorm::kPerHead ? heads : 1;
-}
-
-/// ProjectedHeads.
-double projected_heads(const AttentionSpec& spec, Index t) {
-  const double projected = rows_of(t, spec.projected_width());
-  if (spec.qk_norm == QkNorm::kNone) return projected;
-  return projected + rows_of(t, spec.query_width()) + rows_of(t, spec.key_width()) +
-         rows_of(t, norm_groups(spec, spec.heads)) + rows_of(t, norm_groups(spec, spec.kv_heads));
-}
-
-/// LatentHeads.
-double latent_heads(const AttentionSpec& spec, const LatentSpec& latent, Index t) {
-  const double query_low = latent.q_rank > 0 ? rows_of(t, latent.q_rank, 2) + rows_of(t, 1) : 0.0;
-  return rows_of(t, spec.query_width()) + query_low + rows_of(t, latent.kv_rank + latent.rope_dim) +
-         rows_of(t, latent.kv_rank) + rows_of(t, spec.heads * (latent.nope_dim + spec.value_dim)) +
-         rows_of(t, spec.query_width()) + rows_of(t, spec.key_width()) + rows_of(t, spec.value_width()) +
-         rows_of(t, 1);
-}
 
 /// A BranchOutput's input, and its norm's output and scales.
 double branch_output(const LayerSpec& layer, const std::optional<NormSpec>& norm, Index t) {
-  if (norm) return rows_of(t, norm->width, 2) + rows_of(t, 1);
-  return layer.residual_scale != 1 ? rows_of(t, layer.attention.hidden_size) : 0.0;
+  if (norm) return rows_bytes(t, norm->width, 2) + rows_bytes(t, 1);
+  return layer.residual_scale != 1 ? rows_bytes(t, layer.hidden_size) : 0.0;
 }
 
 /// What a norm before a block leaves.
 double normed(const LayerSpec& layer, const std::optional<NormSpec>& norm, Index t) {
-  return norm ? rows_of(t, layer.attention.hidden_size) + rows_of(t, 1) : 0.0;
-}
-
-/// AttentionActivations and what the heads keep.
-double attention_activations(const LayerSpec& layer, Index t) {
-  const AttentionSpec& spec = layer.attention;
-  const double heads = spec.latent ? latent_heads(spec, *spec.latent, t) : projected_heads(spec, t);
-  return rows_of(t, spec.hidden_size) + normed(layer, layer.attention_norm, t) +
-         rows_of(t, spec.output_width(), spec.output_gate ? 2 : 1) + rows_of(t, spec.heads) + heads +
-         branch_output(layer, layer.attention_output_norm, t);
+  return norm ? rows_bytes(t, layer.hidden_size) + rows_bytes(t, 1) : 0.0;
 }
 
 /// DispatchPlan: both ways keep the order of leaving; then either the order of landing or each slot's place.
 double plan_bytes(const MoeSpec& moe, const MeshShape& mesh, DispatcherKind kind, Index slots, Index rows) {
   const Index experts = moe.router.num_experts;
-  const double leaving = array(slots, 2 * kIndex) + array(2 * experts + 2 * mesh.ep, kIndex);
-  if (kind == DispatcherKind::kShared) return leaving + array(slots, sizeof(Landing));
-  return leaving + (mesh.ep > 1 ? array(rows, kIndex) : 0.0);
+  const double leaving = array_bytes(slots, 2 * kIndex) + array_bytes(2 * experts + 2 * mesh.ep, kIndex);
+  if (kind == DispatcherKind::kShared) return leaving + array_bytes(slots, sizeof(Landing));
+  return leaving + (mesh.ep > 1 ? array_bytes(rows, kIndex) : 0.0);
 }
 
 /// Rows of a RowBuffer. In memory that ranks share it grows by a quarter at least, which rows of slices, no
@@ -87,13 +46,13 @@ double moe_activations(const MoeSpec& moe, const MeshShape& mesh, DispatcherKind
   const Index t = batch.tokens;
   const Index slots = t * moe.router.top_k;
   const double routing =
-      rows_of(t, moe.router.num_experts, 2) + rows_of(t, 1, 2) + 3 * array(slots) +
-      (moe.router.weigh_by == WeighBy::kSoftmaxOfNear ? rows_of(slots, moe.router.num_experts) : 0) +
-      (moe.router.balance_by == BalanceBy::kScore ? array(slots) : 0);
-  const double experts = rows_of(buffered_rows(kind, batch), moe.hidden_size) +
-                         rows_of(batch.rows, 2 * moe.width) + array(batch.rows);
+      rows_bytes(t, moe.router.num_experts, 2) + rows_bytes(t, 1, 2) + 3 * array_bytes(slots) +
+      (moe.router.weigh_by == WeighBy::kSoftmaxOfNear ? rows_bytes(slots, moe.router.num_experts) : 0) +
+      (moe.router.balance_by == BalanceBy::kScore ? array_bytes(slots) : 0);
+  const double experts = rows_bytes(buffered_rows(kind, batch), moe.hidden_size) +
+                         rows_bytes(batch.rows, 2 * moe.width) + array_bytes(batch.rows);
   const double shared =
-      moe.shared ? rows_of(t, 2 * moe.shared->width) + (moe.shared->gated ? array(t) : 0) : 0.0;
+      moe.shared ? rows_bytes(t, 2 * moe.shared->width) + (moe.shared->gated ? array_bytes(t) : 0) : 0.0;
   const Index planned = std::max(batch.rows, batch.planned_rows);
   return routing + plan_bytes(moe, mesh, kind, slots, planned) + experts + shared;
 }
@@ -102,43 +61,28 @@ double layer_activations(const LayerSpec& layer, const MeshShape& mesh, Dispatch
                          const MicroBatchShape& batch) {
   const Index t = batch.tokens;
   const double ffn =
-      layer.moe ? moe_activations(*layer.moe, mesh, kind, batch) : rows_of(t, 2 * layer.mlp->width);
-  return attention_activations(layer, t) + rows_of(t, layer.attention.hidden_size) +
+      layer.moe ? moe_activations(*layer.moe, mesh, kind, batch) : rows_bytes(t, 2 * layer.mlp->width);
+  return rows_bytes(t, layer.hidden_size, 2) + normed(layer, layer.mixer_norm, t) +
+         mixer_activations(layer.mixer, t) + branch_output(layer, layer.mixer_output_norm, t) +
          normed(layer, layer.feed_forward_norm, t) + ffn +
          branch_output(layer, layer.feed_forward_output_norm, t);
-}
-
-/// AttentionWorkspace.
-double attention_workspace(const LayerSpec& layer, Index t) {
-  const AttentionSpec& spec = layer.attention;
-  const Index hidden = spec.hidden_size;
-  const double outer = rows_of(t, spec.output_width()) +
-                       rows_of(t, hidden, layer.attention_output_norm || layer.residual_scale != 1 ? 2 : 1);
-  const double parts = rows_of(t, spec.query_width()) + rows_of(t, spec.key_width());
-  if (spec.latent) {
-    const LatentSpec& latent = *spec.latent;
-    return outer + parts + rows_of(t, spec.value_width()) + rows_of(t, spec.query_width()) +
-           (latent.q_rank > 0 ? rows_of(t, latent.q_rank) : 0.0) +
-           rows_of(t, spec.heads * (latent.nope_dim + spec.value_dim)) +
-           rows_of(t, latent.kv_rank + latent.rope_dim);
-  }
-  const double whole = rows_of(t, spec.projected_width());
-  return outer + whole + (spec.qk_norm == QkNorm::kNone ? 0.0 : parts);
 }
 
 /// Of MoeWorkspace what slices take, of which there are two at least.
 double slice_workspace(const MoeSpec& moe, const MeshShape& mesh, DispatcherKind kind,
                        const MicroBatchShape& batch) {
   const Index tokens = ceil_div(batch.tokens, 2), slots = tokens * moe.router.top_k;
-  return rows_of(tokens, moe.hidden_size) + array(slots) + plan_bytes(moe, mesh, kind, slots, batch.rows);
+  return rows_bytes(tokens, moe.hidden_size) + array_bytes(slots) +
+         plan_bytes(moe, mesh, kind, slots, batch.rows);
 }
 
 /// MoeWorkspace: activated and its gradient, the rows that go home and those that come back for backward.
 double moe_workspace(const MoeSpec& moe, const MeshShape& mesh, DispatcherKind kind,
                      const MicroBatchShape& batch) {
-  const double shared = moe.shared ? rows_of(batch.tokens, moe.shared->width, 2) + array(batch.tokens) : 0.0;
-  return rows_of(batch.rows, moe.width, 2) + rows_of(buffered_rows(kind, batch), moe.hidden_size, 2) +
-         array(batch.rows) + array(batch.tokens * moe.router.top_k) + shared +
+  const double shared =
+      moe.shared ? rows_bytes(batch.tokens, moe.shared->width, 2) + array_bytes(batch.tokens) : 0.0;
+  return rows_bytes(batch.rows, moe.width, 2) + rows_bytes(buffered_rows(kind, batch), moe.hidden_size, 2) +
+         array_bytes(batch.rows) + array_bytes(batch.tokens * moe.router.top_k) + shared +
          (batch.sliced() ? slice_workspace(moe, mesh, kind, batch) : 0.0);
 }
 
@@ -148,14 +92,14 @@ double rows_under_way(const ModelConfig& config, const MeshShape& mesh, Dispatch
                       const MicroBatchShape& batch) {
   if (mesh.ep == 1 || !config.has_experts()) return 0;
   if (kind == DispatcherKind::kShared)  // the others' rows are theirs; counts and scalars are ours
-    return array(mesh.ep * config.num_experts, kIndex) + 3 * array(batch.rows);
-  const double both_ends = rows_of(batch.tokens * config.num_experts_per_tok, config.hidden_size) +
-                           rows_of(batch.rows, config.hidden_size);
+    return array_bytes(mesh.ep * config.num_experts, kIndex) + 3 * array_bytes(batch.rows);
+  const double both_ends = rows_bytes(batch.tokens * config.num_experts_per_tok, config.hidden_size) +
+                           rows_bytes(batch.rows, config.hidden_size);
   // Its outputs return as those of alltoall.
   if (kind == DispatcherKind::kAllgather)
-    return rows_of(batch.tokens * mesh.ep, config.hidden_size) + both_ends;
+    return rows_bytes(batch.tokens * mesh.ep, config.hidden_size) + both_ends;
   if (batch.in_chunks)  // what comes home has a place of its own
-    return both_ends + rows_of(batch.tokens * config.num_experts_per_tok, config.hidden_size);
+    return both_ends + rows_bytes(batch.tokens * config.num_experts_per_tok, config.hidden_size);
   return both_ends;
 }
 
@@ -170,7 +114,8 @@ double reduction_scratch(const std::vector<ParameterSpec>& specs, const MeshShap
     for (const ParameterSpec& spec : specs)
       if (spec.placement == placement && !spec.frozen) trained += spec.rows * spec.cols;
     const Index bucket = std::min(trained, ShardedOptimizer::kBucketElements);
-    largest = std::max(largest, exact ? array(ceil_div(bucket, ranks), sizeof(std::int64_t)) : array(bucket));
+    largest = std::max(
+        largest, exact ? array_bytes(ceil_div(bucket, ranks), sizeof(std::int64_t)) : array_bytes(bucket));
   }
   return largest;
 }
@@ -181,7 +126,7 @@ double packed_bytes(const std::vector<ParameterSpec>& specs, DType element) {
   double bytes = 0;
   for (const ParameterSpec& spec : specs)
     if (spec.placement == Placement::kExperts && spec.is_matrix)
-      bytes += (element == DType::kBF16 ? 1 : 2) * array(spec.rows * spec.cols);
+      bytes += (element == DType::kBF16 ? 1 : 2) * array_bytes(spec.rows * spec.cols);
   return bytes;
 }
 
@@ -196,19 +141,22 @@ double activation_bytes(const ModelConfig& config, const MeshShape& mesh, Dispat
 double buffer_bytes(const ModelConfig& config, const std::vector<ParameterSpec>& specs, const MeshShape& mesh,
                     DispatcherKind kind, const MicroBatchShape& batch) {
   const Index t = batch.tokens;
-  double attention = 0, ffn_moe = 0, ffn_mlp = 0;
+  MixerBuffers mixers;
+  double ffn_moe = 0, ffn_mlp = 0;
   for (Index index = 0; index < config.num_hidden_layers; ++index) {
     const LayerSpec layer = config.layer(index);
-    attention = std::max(attention, attention_workspace(layer, t));
+    mixers.take(layer.mixer, t);
     if (layer.moe) ffn_moe = moe_workspace(*layer.moe, mesh, kind, batch);
-    if (layer.mlp) ffn_mlp = rows_of(t, layer.mlp->width, 2);
+    if (layer.mlp) ffn_mlp = rows_bytes(t, layer.mlp->width, 2);
   }
   const LayerSpec first = config.layer(0);
-  const bool branch = first.feed_forward_output_norm || first.residual_scale != 1;
-  const double stream = rows_of(t, config.hidden_size, branch ? 5 : 4) + rows_of(t, 1, 2);
-  const double logits = rows_of(std::min(t, kSumChunkRows * batch.threads), config.vocab_size);
+  const bool scaled = first.residual_scale != 1;
+  const Index branches =
+      (first.mixer_output_norm || scaled ? 1 : 0) + (first.feed_forward_output_norm || scaled ? 1 : 0);
+  const double stream = rows_bytes(t, config.hidden_size, 5 + branches) + rows_bytes(t, 1, 2);
+  const double logits = rows_bytes(std::min(t, kSumChunkRows * batch.threads), config.vocab_size);
   const Index angles = batch.sequence_length * config.rotary_dim();
-  return attention + ffn_moe + ffn_mlp + stream + logits + array(angles) +
+  return mixers.bytes() + ffn_moe + ffn_mlp + stream + logits + array_bytes(angles) +
          rows_under_way(config, mesh, kind, batch) + reduction_scratch(specs, mesh, batch.exact);
 }
 
@@ -238,12 +186,13 @@ double replica_bytes(const ModelConfig& config, const std::vector<ParameterSpec>
     const Index matrix = spec.moe->hidden_size * spec.moe->width;
     const Index hidden_bias = spec.moe->expert_bias ? spec.moe->hidden_size : 0;
     const Index inter_bias = spec.moe->expert_bias ? 2 * spec.moe->width : 0;
-    weights += array(resident * 2 * matrix) + array(resident * matrix);
-    weights += array(resident * inter_bias) + array(resident * hidden_bias);
-    weights += 2 * array(atoms, kIndex) + 2 * array(atoms, sizeof(std::int32_t));  // ReplicaPlan's
+    weights += array_bytes(resident * 2 * matrix) + array_bytes(resident * matrix);
+    weights += array_bytes(resident * inter_bias) + array_bytes(resident * hidden_bias);
+    weights +=
+        2 * array_bytes(atoms, kIndex) + 2 * array_bytes(atoms, sizeof(std::int32_t));  // ReplicaPlan's
     if (trains)
-      sums =
-          std::max(sums, array(most_branches(resident, mesh.ep) * (3 * matrix + inter_bias + hidden_bias)));
+      sums = std::max(
+          sums, array_bytes(most_branches(resident, mesh.ep) * (3 * matrix + inter_bias + hidden_bias)));
   }
   return weights + sums;
 }

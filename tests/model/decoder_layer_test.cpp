@@ -37,7 +37,7 @@ struct Case {
 std::vector<Case> cases() {
   const auto scaled = [](LayerSpec& spec) { spec.residual_scale = 0.3f; };
   const auto norms_behind_alone = [](LayerSpec& spec) {
-    spec.attention_norm = spec.feed_forward_norm = std::nullopt;
+    spec.mixer_norm = spec.feed_forward_norm = std::nullopt;
   };
   return {{"experts", testing::loud_config(), 0},
           {"MLP", testing::loud_config(), 1},
@@ -83,11 +83,10 @@ struct Fixture {
     for (Index t = 0; t < input.rows(); ++t) positions.push_back(static_cast<std::int32_t>(t % kLength));
     for (const RopeSettings& settings : config.ropes()) ropes.push_back(make_rope_table(kLength, settings));
   }
-  AttentionContext attention() const { return {sequences, kLength, positions, ropes}; }
+  MixerContext mixer() const { return {sequences, kLength, positions, ropes}; }
   MoeContext moe() { return {kernels, dispatcher, experts, workspace.moe, clock}; }
   LayerContext context() {
-    return {
-        .kernels = kernels, .attention = attention(), .moe = moe(), .workspace = workspace, .clock = clock};
+    return {.kernels = kernels, .mixer = mixer(), .moe = moe(), .workspace = workspace, .clock = clock};
   }
   std::vector<float> gradients() {
     std::vector<float> all;
@@ -116,7 +115,7 @@ MoeLayer experts_of_layer(const MoeSpec& spec, const ParameterStore& store) {
 /// The parts by themselves, composed as the drawing of a step says.
 struct Parts {
   Fixture& f;
-  AttentionLayer attention;
+  MixerLayer mixer;
   std::optional<Norm> norm;
   std::optional<MlpLayer> mlp;
   std::optional<MoeLayer> moe;
@@ -127,8 +126,7 @@ struct Parts {
 
   explicit Parts(Fixture& f)
       : f(f),
-        attention(f.spec.attention, f.spec.attention_norm, f.spec.attention_output_norm, f.store,
-                  f.spec.residual_scale),
+        mixer(f.spec.mixer, f.spec.mixer_norm, f.spec.mixer_output_norm, f.store, f.spec.residual_scale),
         statistics(f.config.num_hidden_layers, f.config.num_experts) {
     if (f.spec.mlp) mlp.emplace(*f.spec.mlp, f.store);
     if (f.spec.moe) moe.emplace(experts_of_layer(*f.spec.moe, f.store));
@@ -138,7 +136,7 @@ struct Parts {
 
   Matrix forward() {
     Matrix hidden = Matrix::copy_of(f.input);
-    attention.forward(f.kernels, f.attention(), hidden);
+    mixer.forward(f.kernels, f.mixer(), hidden);
     middle = Matrix::copy_of(hidden);
     normed = Matrix::copy_of(middle);
     if (norm) norm->forward(f.kernels.rmsnorm, middle, normed, inv_rms);
@@ -159,7 +157,7 @@ struct Parts {
     if (moe) moe->backward(f.moe(), normed, {}, d_output, d_normed);
     if (norm) norm->backward(f.kernels.rmsnorm, d_normed, middle, inv_rms, d_normed);
     add(d_normed, d_hidden);
-    attention.backward(f.kernels, f.attention(), d_hidden, f.workspace.attention);
+    mixer.backward(f.kernels, f.mixer(), d_hidden, f.workspace.mixer);
     return d_hidden;
   }
 };
@@ -181,7 +179,7 @@ TEST(DecoderLayer, IsItsPartsComposedForwardAndBackward) {
     EXPECT_TRUE(same_bits(d_hidden, d_expected));
     EXPECT_EQ(whole.gradients(), composed.gradients());
     EXPECT_EQ(statistics.chosen().per_expert, parts.statistics.chosen().per_expert);
-    EXPECT_TRUE(same_bits(layer.attention().input, whole.input));
+    EXPECT_TRUE(same_bits(layer.input(), whole.input));
   }
 }
 
@@ -210,12 +208,12 @@ TEST(DecoderLayer, WithACacheGivesWhatTheWholeSequenceGives) {
     Matrix whole = Matrix::copy_of(f.input), hidden = Matrix::copy_of(f.input);
     layer.forward(f.context(), nullptr, whole, statistics);
 
-    KeyValueCache cache = layer.make_cache(kLength);
+    MixerCache cache = layer.make_cache(kLength);
     const Index rows = f.sequences == 0 ? 0 : 1;
     for (Index position = 0; position < kLength; ++position) {
       LayerContext next = f.context();
       const std::span positions(f.positions);
-      next.attention = {rows, 1, positions.subspan(rows == 0 ? 0 : at(position), at(rows)), f.ropes};
+      next.mixer = {rows, 1, positions.subspan(rows == 0 ? 0 : at(position), at(rows)), f.ropes};
       layer.forward(next, &cache, hidden.view().rows_from(position * rows, rows), statistics);
     }
     for (Index i = 0; i < rows * kLength * f.config.hidden_size; ++i)

@@ -94,8 +94,7 @@ struct FeedForwardInput {
 
   FeedForwardInput(const testing::GoldenModel& model, std::size_t layer, const KernelTable& kernels,
                    const Batch& batch)
-      : residual(Matrix::copy_of(model.decoder.layers()[layer].attention().input)),
-        normed(Matrix::copy_of(residual)) {
+      : residual(Matrix::copy_of(model.decoder.layers()[layer].input())), normed(Matrix::copy_of(residual)) {
     const LayerSpec spec = model.config.layer(static_cast<Index>(layer));
     std::vector<std::int32_t> positions;
     for (Index t = 0; t < batch.tokens(); ++t)
@@ -103,9 +102,8 @@ struct FeedForwardInput {
     std::vector<RopeTable> ropes;
     for (const RopeSettings& rope : model.config.ropes())
       ropes.push_back(make_rope_table(roomy_rope_positions(batch.sequence_length, rope), rope));
-    AttentionLayer attention(spec.attention, spec.attention_norm, spec.attention_output_norm, model.store,
-                             spec.residual_scale);
-    attention.forward(kernels, {batch.sequences, batch.sequence_length, positions, ropes}, residual);
+    MixerLayer mixer(spec.mixer, spec.mixer_norm, spec.mixer_output_norm, model.store, spec.residual_scale);
+    mixer.forward(kernels, {batch.sequences, batch.sequence_length, positions, ropes}, residual);
     std::vector<float> inv_rms;
     normed = Matrix::copy_of(residual);
     if (spec.feed_forward_norm)
@@ -118,15 +116,14 @@ void expect_layers(const Golden& golden, const testing::GoldenModel& model, cons
   const auto& layers = model.decoder.layers();
   for (std::size_t l = 0; l < layers.size(); ++l) {
     const std::string layer = "layers." + std::to_string(l) + ".";
-    EXPECT_LE(
-        rows_error(golden, "hidden_states." + std::to_string(l), batch, world, layers[l].attention().input),
-        1e-5);
+    EXPECT_LE(rows_error(golden, "hidden_states." + std::to_string(l), batch, world, layers[l].input()),
+              1e-5);
     const FeedForwardInput input(model, l, kernels, batch);
     EXPECT_LE(rows_error(golden, layer + "ffn_input", batch, world, input.normed), 1e-5);
     // A norm behind the block stands between its output and the residual stream.
     const LayerSpec spec = model.config.layer(static_cast<Index>(l));
     if (!spec.feed_forward_output_norm && l + 1 < layers.size()) {
-      Matrix output = difference(layers[l + 1].attention().input, input.residual);
+      Matrix output = difference(layers[l + 1].input(), input.residual);
       for (float& value : output.view().flat()) value /= spec.residual_scale;
       EXPECT_LE(rows_error(golden, layer + "ffn_output", batch, world, output), 2e-5);
     }

@@ -32,8 +32,8 @@ std::vector<ModelConfig> models() {
 
 std::vector<NormSpec> norms_of(const LayerSpec& layer) {
   std::vector<NormSpec> norms;
-  for (const auto& norm : {layer.attention_norm, layer.feed_forward_norm, layer.attention_output_norm,
-                           layer.feed_forward_output_norm})
+  for (const auto& norm :
+       {layer.mixer_norm, layer.feed_forward_norm, layer.mixer_output_norm, layer.feed_forward_output_norm})
     if (norm) norms.push_back(*norm);
   return norms;
 }
@@ -76,10 +76,10 @@ TEST(LayerSpec, HasEitherAnMlpOrExpertsWithAPrefixThatParametersHave) {
 }
 
 TEST(LayerSpec, WidthsFollowFromHeads) {
-  const AttentionSpec latent = testing::deepseek_config().layer(0).attention;
+  const AttentionSpec latent = *testing::deepseek_config().layer(0).attention();
   EXPECT_EQ(latent.output_width(), 4 * 6);
   EXPECT_EQ(latent.value_width(), 4 * 6);
-  const AttentionSpec grouped = testing::tiny_config().layer(0).attention;
+  const AttentionSpec grouped = *testing::tiny_config().layer(0).attention();
   EXPECT_EQ(grouped.query_width(), 4 * 8);
   EXPECT_EQ(grouped.key_width(), 2 * 8);
   EXPECT_EQ(grouped.output_width(), grouped.query_width()) << "o_proj reads a value a query head";

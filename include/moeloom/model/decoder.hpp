@@ -134,7 +134,7 @@ class Decoder {
   float embedding_scale_;
   Index padding_row_;  // -1: there is none
   std::vector<std::int32_t> position_ids_;
-  std::vector<KeyValueCache> cache_;    // one a layer
+  std::vector<MixerCache> cache_;       // one a layer
   std::vector<std::int32_t> sequence_;  // the tokens since start_sequence
   Index cached_ = 0;                    // of them
   Matrix hidden_;                       // [T, D], the residual stream

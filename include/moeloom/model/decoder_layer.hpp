@@ -1,8 +1,8 @@
-// One decoder layer: attention, then experts (sparse) or an MLP (dense), each perhaps after a norm, and
+// One decoder layer: a token mixer, then experts (sparse) or an MLP (dense), each perhaps after a norm, and
 // beside a residual.
 #pragma once
 
-#include "moeloom/model/attention/attention_layer.hpp"
+#include "moeloom/model/mixer/mixer_layer.hpp"
 #include "moeloom/model/mlp_layer.hpp"
 #include "moeloom/moe/moe_layer.hpp"
 
@@ -12,7 +12,7 @@ namespace moeloom {
 
 /// Buffers that all layers share.
 struct DecoderWorkspace {
-  AttentionWorkspace attention;
+  MixerWorkspace mixer;
   MlpWorkspace mlp;
   MoeWorkspace moe;
   Matrix d_normed;  // [T, D]
@@ -22,7 +22,7 @@ struct DecoderWorkspace {
 /// What every layer of one forward or backward is given.
 struct LayerContext {
   const KernelTable& kernels;
-  AttentionContext attention;
+  MixerContext mixer;
   MoeContext moe;
   DecoderWorkspace& workspace;
   PhaseClock& clock;
@@ -36,12 +36,12 @@ class DecoderLayer {
 
   /// hidden [T, D] in place; with a cache the rows are the next positions of one sequence. Collective over
   /// ep.
-  void forward(const LayerContext& context, KeyValueCache* cache, MatrixView hidden,
+  void forward(const LayerContext& context, MixerCache* cache, MatrixView hidden,
                RouterStatistics& statistics);
   /// d_hidden [T, D] in place. Collective over ep.
   void backward(const LayerContext& context, const RouterLossGradient& router_losses, MatrixView d_hidden);
 
-  KeyValueCache make_cache(Index capacity) const { return attention_.make_cache(capacity); }
+  MixerCache make_cache(Index capacity) const { return mixer_.make_cache(capacity); }
   /// The routing of the last forward; null for a dense layer.
   const MoeActivations* moe() const;
   /// Where its experts lie; null for a dense layer.
@@ -50,7 +50,8 @@ class DecoderLayer {
   void take_seats(ExpertSeats seats);
   /// Compute weights of the experts; null for a dense layer.
   const PackedExperts* packed() const;
-  const AttentionActivations& attention() const { return attention_.activations(); }
+  /// [T, D], the residual stream as it came to the last forward.
+  const Matrix& input() const { return mixer_.input(); }
 
  private:
   /// What the MLP or the experts read.
@@ -60,7 +61,7 @@ class DecoderLayer {
   void backward_feed_forward(const LayerContext& context, const RouterLossGradient& router_losses,
                              ConstMatrixView d_output, MatrixView d_normed);
 
-  AttentionLayer attention_;
+  MixerLayer mixer_;
   std::optional<Norm> norm_;
   std::variant<MoeLayer, MlpLayer> feed_forward_;
   std::optional<BranchOutput> branch_output_;

@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <optional>
 #include <string>
+#include <variant>
 
 namespace moeloom {
 
@@ -97,6 +98,59 @@ struct AttentionSpec {
   Index projected_width() const { return query_width() + gate_width() + key_width() + value_width(); }
 };
 
+/// Parameters behind `prefix`: in_proj.weight [3 D, D] (B, C, X), conv.weight [D, taps], out_proj.weight,
+/// .bias of all three (mixer/short_conv.hpp).
+struct ShortConvSpec {
+  std::string prefix;  // "model.layers.0.conv."
+  Index hidden_size = 0;
+  Index taps = 0;  // tokens that the convolution sees, its own the last
+  bool bias = false;
+};
+
+/// Parameters behind `prefix`: in_proj.weight (q, k, v, z, b, a rows), conv1d.weight [q k v, taps], A_log,
+/// dt_bias, norm.weight [value_dim], out_proj.weight (mixer/delta_net.hpp).
+struct DeltaNetSpec {
+  std::string prefix;  // "model.layers.0.linear_attn."
+  Index hidden_size = 0;
+  Index key_heads = 0;    // of q and k
+  Index value_heads = 0;  // of v, z, b and a; a multiple
+  Index key_dim = 0;
+  Index value_dim = 0;
+  Index taps = 0;        // of the convolution
+  RmsNormSettings norm;  // of each head's output
+
+  Index key_width() const { return key_heads * key_dim; }
+  Index value_width() const { return value_heads * value_dim; }
+  Index mixed_width() const { return 2 * key_width() + value_width(); }
+  /// Rows of in_proj.
+  Index projected_width() const { return mixed_width() + value_width() + 2 * value_heads; }
+
+  // Columns of what in_proj gives; of v also behind the convolution.
+  template <typename T>
+  BasicView<T> mixed_of(BasicView<T> x) const {
+    return x.cols_from(0, mixed_width());
+  }
+  template <typename T>
+  BasicView<T> values_of(BasicView<T> x) const {
+    return x.cols_from(2 * key_width(), value_width());
+  }
+  template <typename T>
+  BasicView<T> z_of(BasicView<T> x) const {
+    return x.cols_from(mixed_width(), value_width());
+  }
+  template <typename T>
+  BasicView<T> b_of(BasicView<T> x) const {
+    return x.cols_from(mixed_width() + value_width(), value_heads);
+  }
+  template <typename T>
+  BasicView<T> a_of(BasicView<T> x) const {
+    return x.cols_from(mixed_width() + value_width() + value_heads, value_heads);
+  }
+};
+
+/// What moves information from token to token.
+using MixerSpec = std::variant<AttentionSpec, ShortConvSpec, DeltaNetSpec>;
+
 /// down(act(gate x) * up x). Parameters behind `prefix`: gate_up_proj.weight (gate rows first),
 /// down_proj.weight, .bias of either.
 struct MlpSpec {
@@ -129,17 +183,20 @@ struct MoeSpec {
   std::optional<SharedExpertSpec> shared = {};
 };
 
-/// hidden += residual_scale * output_norm(attention(norm(hidden))), then the same with the MLP or the
-/// experts.
+/// hidden += residual_scale * output_norm(mixer(norm(hidden))), then the same with the MLP or the experts.
 struct LayerSpec {
-  std::optional<NormSpec> attention_norm;
-  AttentionSpec attention;
-  std::optional<NormSpec> attention_output_norm;
+  Index hidden_size = 0;
+  std::optional<NormSpec> mixer_norm;
+  MixerSpec mixer;
+  std::optional<NormSpec> mixer_output_norm;
   std::optional<NormSpec> feed_forward_norm;
   std::optional<MlpSpec> mlp;  // this or moe
   std::optional<MoeSpec> moe;
   std::optional<NormSpec> feed_forward_output_norm;
   float residual_scale = 1;  // Granite's residual_multiplier
+
+  /// Null where the mixer is another.
+  const AttentionSpec* attention() const { return std::get_if<AttentionSpec>(&mixer); }
 };
 
 }  // namespace moeloom

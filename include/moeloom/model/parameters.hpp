@@ -27,7 +27,7 @@ enum class Placement {
 };
 inline constexpr std::array kPlacements = {Placement::kWorld, Placement::kExperts};
 
-enum class Init { kNormal, kOnes, kZeros };
+enum class Init { kNormal, kOnes, kZeros, kLogUniform };
 
 /// How a checkpoint keeps rows of a parameter. It is said, never guessed: where 2F = D or F = D the shapes of
 /// both are the same.
@@ -142,7 +142,8 @@ class ParameterStore {
 };
 
 /// Fills the values by name and position alone, so every mesh starts from the same weights: normal with
-/// deviation config.initializer_range, ones for norms, zeros for biases.
+/// deviation config.initializer_range, ones for norms, zeros for biases, the logarithm of a number between 0
+/// and 16 for what a delta net forgets by (HF).
 void initialise(ParameterStore& store, const ModelConfig& config, std::uint64_t seed);
 
 }  // namespace moeloom

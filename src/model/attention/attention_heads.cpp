@@ -53,7 +53,7 @@ AttentionHeads ProjectedHeads::heads() {
   return {query_, key_, parts.value};
 }
 
-void ProjectedHeads::turn(const KernelTable& kernels, const AttentionContext& context,
+void ProjectedHeads::turn(const KernelTable& kernels, const MixerContext& context,
                           const AttentionHeads& heads) const {
   if (spec_.rope == kNoRope) return;
   const RopeTable& rope = context.ropes[at(spec_.rope)];
@@ -61,8 +61,8 @@ void ProjectedHeads::turn(const KernelTable& kernels, const AttentionContext& co
   kernels.rope.forward(heads.key, spec_.head_dim, context.position_ids, rope);
 }
 
-void ProjectedHeads::turn_back(const KernelTable& kernels, const AttentionContext& context,
-                               MatrixView d_query, MatrixView d_key) const {
+void ProjectedHeads::turn_back(const KernelTable& kernels, const MixerContext& context, MatrixView d_query,
+                               MatrixView d_key) const {
   if (spec_.rope == kNoRope) return;
   const RopeTable& rope = context.ropes[at(spec_.rope)];
   kernels.rope.backward(d_query, spec_.head_dim, context.position_ids, rope);
@@ -77,7 +77,7 @@ void ProjectedHeads::normalise(const KernelTable& kernels) {
   key_norm_->forward(kernels.rmsnorm, parts.key, key_, key_inv_rms_);
 }
 
-void ProjectedHeads::forward(const KernelTable& kernels, const AttentionContext& context, ConstRows normed) {
+void ProjectedHeads::forward(const KernelTable& kernels, const MixerContext& context, ConstRows normed) {
   projected_.reshape_uninitialised(normed.rows(), qkv_.out());
   qkv_.forward(kernels.dense, normed, projected_);
   if (spec_.qk_norm_after_rope) turn(kernels, context, parts_of(projected_));
@@ -95,7 +95,7 @@ AttentionHeads ProjectedHeads::gradients(Index tokens, HeadsWorkspace& workspace
   return {workspace.d_query, workspace.d_key, parts.value};
 }
 
-void ProjectedHeads::backward(const KernelTable& kernels, const AttentionContext& context, ConstRows normed,
+void ProjectedHeads::backward(const KernelTable& kernels, const MixerContext& context, ConstRows normed,
                               HeadsWorkspace& workspace, MatrixView d_normed) const {
   const AttentionHeads d_parts = parts_of(workspace.d_qkv);
   const MatrixView d_query = query_norm_ ? workspace.d_query.view() : d_parts.query;

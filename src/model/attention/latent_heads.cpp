@@ -74,14 +74,14 @@ LatentHeads::LatentHeads(const AttentionSpec& spec, const ParameterStore& store)
           spec.prefix + "kv_b_proj must have heads * (nope_dim + value_dim) rows");
 }
 
-const RopeTable& LatentHeads::rope(const AttentionContext& context) const {
+const RopeTable& LatentHeads::rope(const MixerContext& context) const {
   const RopeTable& table = context.ropes[at(spec_.rope)];
   require(table.rotary_dim() == latent_.rope_dim && table.first_dim == 0,
           "latent attention turns rope_dim columns, which come first in its heads");
   return table;
 }
 
-void LatentHeads::forward(const KernelTable& kernels, const AttentionContext& context, ConstRows normed) {
+void LatentHeads::forward(const KernelTable& kernels, const MixerContext& context, ConstRows normed) {
   forward_query(kernels, normed);
   forward_key_value(kernels, normed);
   const MatrixView key_rope = key_value_low_.view().cols_from(latent_.kv_rank, latent_.rope_dim);
@@ -127,7 +127,7 @@ AttentionHeads LatentHeads::gradients(Index tokens, HeadsWorkspace& workspace) c
   return {workspace.d_query, workspace.d_key, workspace.d_value};
 }
 
-void LatentHeads::backward(const KernelTable& kernels, const AttentionContext& context, ConstRows normed,
+void LatentHeads::backward(const KernelTable& kernels, const MixerContext& context, ConstRows normed,
                            HeadsWorkspace& workspace, MatrixView d_normed) const {
   kernels.rope.backward(workspace.d_query, spec_.head_dim, context.position_ids, rope(context));
   backward_query(kernels, normed, workspace, d_normed);
@@ -148,7 +148,7 @@ void LatentHeads::backward_query(const KernelTable& kernels, ConstRows normed, H
   query_latent_->down.backward(kernels.dense, w.d_query_latent, normed, d_normed);
 }
 
-void LatentHeads::backward_key_value(const KernelTable& kernels, const AttentionContext& context,
+void LatentHeads::backward_key_value(const KernelTable& kernels, const MixerContext& context,
                                      ConstRows normed, HeadsWorkspace& w, MatrixView d_normed) const {
   w.d_key_value.reshape_uninitialised(normed.rows(), key_value_up_.out());
   w.d_key_value_latent.reshape_uninitialised(normed.rows(), key_value_down_.out());

@@ -54,6 +54,23 @@ void check_rotary(const ModelConfig& c, Violations& violations) {
   violations.unless_not_negative("query_pre_attn_scalar^-0.5", c.score_scale);
 }
 
+/// Of the mixer that is not attention.
+void check_other_mixer(const ModelConfig& c, Violations& violations) {
+  constexpr Index kMostTaps = 256;
+  const bool short_conv = c.family().other_mixer == OtherMixer::kShortConv;
+  violations.unless_between(short_conv ? "conv_L_cache" : "linear_conv_kernel_dim", c.conv_taps, 1,
+                            kMostTaps);
+  if (short_conv) return;
+  violations.unless_between("linear_num_key_heads", c.linear_num_key_heads, 1, kMostHeads);
+  violations.unless_between("linear_num_value_heads", c.linear_num_value_heads, 1, kMostHeads);
+  violations.unless_between("linear_key_head_dim", c.linear_key_head_dim, 1, kMostHeads);
+  violations.unless_between("linear_value_head_dim", c.linear_value_head_dim, 1, kMostHeads);
+  if (c.linear_num_key_heads > 0)
+    violations.unless(c.linear_num_value_heads % c.linear_num_key_heads == 0,
+                      equation("linear_num_key_heads", c.linear_num_key_heads) + " does not divide " +
+                          equation("linear_num_value_heads", c.linear_num_value_heads));
+}
+
 void check_attention(const ModelConfig& c, Violations& violations) {
   violations.unless_between("num_attention_heads", c.num_attention_heads, 1, kMostHeads);
   violations.unless_between("num_key_value_heads", c.num_key_value_heads, 1, kMostHeads);
@@ -140,8 +157,11 @@ double most_parameters(const ModelConfig& c) {
   const double latents =
       static_cast<double>(c.q_lora_rank + c.kv_lora_rank) *
       (d + 2.0 * static_cast<double>(c.attention_width() + c.v_head_dim * c.num_attention_heads));
+  const double other_mixer =
+      d * (2.0 * static_cast<double>(c.linear_num_key_heads * c.linear_key_head_dim) +
+           3.0 * static_cast<double>(c.linear_num_value_heads * c.linear_value_head_dim));
   const double layer =
-      latents + 2.0 * d * static_cast<double>(c.attention_width() + c.kv_width()) +
+      latents + other_mixer + 2.0 * d * static_cast<double>(c.attention_width() + c.kv_width()) +
       3.0 * d * static_cast<double>(c.intermediate_size + c.shared_expert_intermediate_size) +
       3.0 * d * static_cast<double>(c.moe_intermediate_size) * static_cast<double>(c.num_experts);
   return 2.0 * d * static_cast<double>(c.vocab_size) + static_cast<double>(c.num_hidden_layers) * layer;
@@ -153,6 +173,10 @@ bool ModelConfig::is_sparse(Index layer) const {
   if (sparse_layers) return num_experts > 0 && std::ranges::binary_search(*sparse_layers, layer);
   return num_experts > 0 && layer >= first_k_dense_replace && (layer + 1) % decoder_sparse_step == 0 &&
          std::ranges::find(mlp_only_layers, layer) == mlp_only_layers.end();
+}
+
+bool ModelConfig::is_attention(Index layer) const {
+  return attention_layers.empty() || attention_layers[at(layer)] != 0;
 }
 
 bool ModelConfig::has_experts() const {
@@ -196,6 +220,7 @@ std::vector<std::string> config_violations(const ModelConfig& config) {
       family->moe || config.num_experts == 0,
       equation("num_experts", config.num_experts) + " must be 0: " + config.model_type + " has no experts");
   check_attention(config, violations);
+  if (family->other_mixer != OtherMixer::kNone) check_other_mixer(config, violations);
   check_feed_forward(config, violations);
   violations.unless_not_negative("router_aux_loss_coef", config.router_aux_loss_coef);
   violations.unless_not_negative("initializer_range", config.initializer_range);

@@ -70,6 +70,8 @@ void read_sizes(ConfigReader& reader, const Family& family, ModelConfig& config)
   config.max_position_embeddings =
       reader.integer_or("max_position_embeddings", family.max_position_embeddings);
   config.tie_word_embeddings = reader.boolean_or("tie_word_embeddings", family.tie_word_embeddings);
+  if (!family.tie_key.empty())
+    config.tie_word_embeddings = reader.boolean_or(family.tie_key, config.tie_word_embeddings);
   config.rms_norm_eps = reader.number_or(family.eps_key, family.rms_norm_eps);
   config.initializer_range = reader.number_or("initializer_range", 0.02);
   config.hidden_act = reader.text_or(family.activation_key, family.activation);
@@ -131,6 +133,8 @@ void read_attention(ConfigReader& reader, const Family& family, ModelConfig& con
   const Index layers = std::clamp<Index>(config.num_hidden_layers, 0, 1 << 16);
   if (family.chunked)
     read_chunks(reader, layers, config);
+  else if (family.other_mixer != OtherMixer::kNone)
+    read_mixers(reader, family.other_mixer, layers, config);
   else
     config.windows = read_windows(reader, family, layers);
 }

@@ -80,7 +80,42 @@ std::vector<Index> layers_with_rope(ConfigReader& reader, Index layers) {
   return rope;
 }
 
+/// 1 for a layer of attention, 0 for one of `other`.
+std::vector<Index> attention_among(const std::vector<std::string>& types) {
+  std::vector<Index> layers;
+  for (const std::string& type : types) layers.push_back(type == kWholeAttention ? 1 : 0);
+  return layers;
+}
+
+void read_short_conv(ConfigReader& reader, Index layers, ModelConfig& config) {
+  config.conv_taps = reader.integer_or("conv_L_cache", 3);
+  config.conv_bias = reader.boolean_or("conv_bias", false);
+  if (!reader.has("layer_types"))
+    return reader.refuse("key layer_types is missing: it says which layers are \"conv\"");
+  config.attention_layers =
+      attention_among(types_of(reader, layers, "conv", [](Index) { return std::string(kWholeAttention); }));
+}
+
+void read_delta_net(ConfigReader& reader, Index layers, ModelConfig& config) {
+  config.conv_taps = reader.integer_or("linear_conv_kernel_dim", 4);
+  config.linear_num_key_heads = reader.integer_or("linear_num_key_heads", 16);
+  config.linear_num_value_heads = reader.integer_or("linear_num_value_heads", 32);
+  config.linear_key_head_dim = reader.integer_or("linear_key_head_dim", 128);
+  config.linear_value_head_dim = reader.integer_or("linear_value_head_dim", 128);
+  const Index interval = reader.integer_or("full_attention_interval", 4);
+  if (interval < 1) reader.refuse("full_attention_interval must be at least 1");
+  const std::string linear = "linear_attention";
+  config.attention_layers = attention_among(types_of(reader, layers, linear, [&](Index layer) {
+    return interval > 0 && (layer + 1) % interval != 0 ? linear : std::string(kWholeAttention);
+  }));
+}
+
 }  // namespace
+
+void read_mixers(ConfigReader& reader, OtherMixer other, Index layers, ModelConfig& config) {
+  if (other == OtherMixer::kShortConv) return read_short_conv(reader, layers, config);
+  read_delta_net(reader, layers, config);
+}
 
 void read_sparse_list(ConfigReader& reader, SparseRule rule, ModelConfig& config) {
   const Index layers = layers_of(config);

@@ -10,7 +10,8 @@ namespace {
 
 std::vector<Family> all_families() {
   std::vector<Family> all;
-  for (auto* rows : {deepseek_families, qwen_families, mixtral_families, dense_families, refused_families})
+  for (auto* rows : {deepseek_families, qwen_families, mixtral_families, hybrid_families, dense_families,
+                     refused_families})
     std::ranges::move(rows(), std::back_inserter(all));
   std::ranges::stable_sort(all, {},
                            [](const Family& row) { return std::pair(!row.refusal.empty(), row.model_type); });

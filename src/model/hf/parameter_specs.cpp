@@ -6,6 +6,7 @@
 #include "moeloom/model/layer_spec.hpp"
 #include "moeloom/model/parameters.hpp"
 
+#include <numeric>
 #include <utility>
 
 #include "hf/parameter_parts.hpp"
@@ -164,7 +165,7 @@ ParameterSpec sinks(const Naming& naming, const AttentionSpec& spec) {
   return parameter;
 }
 
-void add_attention(Specs& specs, const Naming& naming, const AttentionSpec& spec) {
+void add_mixer(Specs& specs, const Naming& naming, const AttentionSpec& spec) {
   const std::string& at = spec.prefix;
   if (spec.latent) {
     add_latent(specs, naming, spec);
@@ -175,6 +176,76 @@ void add_attention(Specs& specs, const Naming& naming, const AttentionSpec& spec
   if (spec.sinks) specs.push_back(sinks(naming, spec));
   add_linear_as(specs, at + "o_proj", naming.in_file(at + naming.family.attention.output),
                 {spec.hidden_size, spec.output_width(), spec.output_bias});
+}
+
+ParameterSpec with_init(ParameterSpec spec, Init init) {
+  spec.init = init;
+  return spec;
+}
+
+/// [channels, taps], in the file [channels, 1, taps].
+void add_convolution(Specs& specs, const Naming& naming, const std::string& name, LinearShape shape) {
+  add_linear(specs, naming, name, shape.rows, shape.cols, shape.with_bias);
+  ParameterSpec& weight = specs[specs.size() - (shape.with_bias ? 2 : 1)];
+  weight.slices.front().shape = {shape.rows, 1, shape.cols};
+}
+
+void add_mixer(Specs& specs, const Naming& naming, const ShortConvSpec& spec) {
+  const Index d = spec.hidden_size;
+  add_linear(specs, naming, spec.prefix + "in_proj", 3 * d, d, spec.bias);
+  add_convolution(specs, naming, spec.prefix + "conv", {d, spec.taps, spec.bias});
+  add_linear(specs, naming, spec.prefix + "out_proj", d, d, spec.bias);
+}
+
+/// Rows of a tensor that goes by key head: of each head `size` rows from `first` on, of the `block` that it
+/// has.
+void add_by_key_head(ParameterSpec& parameter, const std::string& in_file, Index heads, Index block,
+                     Index first, Index size) {
+  for (Index head = 0; head < heads; ++head) {
+    parameter.slices.push_back({.name = in_file,
+                                .row_begin = parameter.rows,
+                                .rows = size,
+                                .shape = {heads * block, parameter.cols},
+                                .source_begin = (head * block + first) * parameter.cols});
+    parameter.rows += size;
+  }
+}
+
+/// Rows q, k, v, z, b, a, of all heads each.
+ParameterSpec delta_net_projection(const Naming& naming, const DeltaNetSpec& spec) {
+  const std::string name = spec.prefix + "in_proj.weight", file = naming.in_file(spec.prefix) + "in_proj_";
+  if (naming.family.delta_net == DeltaNetLayout::kByPart)
+    return matrix(name, spec.hidden_size,
+                  {{file + "qkv.weight", spec.mixed_width()},
+                   {file + "z.weight", spec.value_width()},
+                   {file + "b.weight", spec.value_heads},
+                   {file + "a.weight", spec.value_heads}});
+  ParameterSpec parameter = matrix(name, spec.hidden_size, {});
+  const auto add = [&](const char* tensor, const std::vector<Index>& sizes) {
+    const Index block = std::accumulate(sizes.begin(), sizes.end(), Index{0});
+    Index first = 0;
+    for (const Index size : sizes) {
+      add_by_key_head(parameter, file + tensor, spec.key_heads, block, first, size);
+      first += size;
+    }
+  };
+  const Index group = spec.value_heads / spec.key_heads, values = group * spec.value_dim;
+  add("qkvz.weight", {spec.key_dim, spec.key_dim, values, values});
+  add("ba.weight", {group, group});
+  return parameter;
+}
+
+void add_mixer(Specs& specs, const Naming& naming, const DeltaNetSpec& spec) {
+  const std::string& at = spec.prefix;
+  const auto numbers = [&](const std::string& name, Init init) {
+    specs.push_back(with_init(bias(at + name, {{naming.in_file(at + name), spec.value_heads}}), init));
+  };
+  specs.push_back(delta_net_projection(naming, spec));
+  add_convolution(specs, naming, at + "conv1d", {spec.mixed_width(), spec.taps});
+  numbers("A_log", Init::kLogUniform);
+  numbers("dt_bias", Init::kOnes);
+  add_norm(specs, naming, NormSpec{at + "norm.weight", spec.value_dim, spec.norm});
+  add_linear(specs, naming, at + "out_proj", spec.hidden_size, spec.value_width());
 }
 
 /// In a model with experts its parts are called as an expert's are, where those have a block.
@@ -199,9 +270,9 @@ void add_head(Specs& specs, const ModelConfig& config) {
 
 Specs layer_specs(const Naming& naming, const LayerSpec& layer, ExpertRange experts) {
   Specs specs;
-  add_norm(specs, naming, layer.attention_norm);
-  add_attention(specs, naming, layer.attention);
-  add_norm(specs, naming, layer.attention_output_norm);
+  add_norm(specs, naming, layer.mixer_norm);
+  std::visit([&](const auto& mixer) { add_mixer(specs, naming, mixer); }, layer.mixer);
+  add_norm(specs, naming, layer.mixer_output_norm);
   add_norm(specs, naming, layer.feed_forward_norm);
   if (layer.moe) add_moe(specs, naming, *layer.moe, experts);
   if (layer.mlp) add_mlp(specs, naming, *layer.mlp);

@@ -37,11 +37,10 @@ double& of(PhaseSeconds& seconds, Phase phase) {
 /// One layer of one micro-batch, but for its experts and exchanges.
 void add_layer(const LayerSpec& layer, const StepCase& step, const Local& local, PhaseSeconds& seconds) {
   const Index t = step.tokens;
-  of(seconds, Phase::kAttention) +=
-      local.dense(attention_product_flops(layer, t), t) +
-      local.slowdown *
-          per(score_flops(layer.attention, t, step.sequence_length), local.machine.attention_flops) +
-      local.elementwise(attention_elementwise_bytes(layer, t));
+  of(seconds, Phase::kAttention) += local.dense(mixer_product_flops(layer.mixer, t), t) +
+                                    local.slowdown * per(mixing_flops(layer.mixer, t, step.sequence_length),
+                                                         local.machine.attention_flops) +
+                                    local.elementwise(mixer_elementwise_bytes(layer.mixer, t));
   of(seconds, Phase::kDense) +=
       local.dense(mlp_product_flops(layer, t), t) + local.elementwise(dense_elementwise_bytes(layer, t));
   if (layer.moe) of(seconds, Phase::kRouter) += local.slowdown * per(real(t), local.machine.router_tokens);
@@ -107,49 +106,18 @@ double bookkeeping_bytes(const ModelConfig& config, const std::vector<ParameterS
 
 }  // namespace
 
-double attention_product_flops(const LayerSpec& layer, Index tokens) {
-  const AttentionSpec& spec = layer.attention;
-  double weights = real(spec.output_width() * spec.hidden_size);
-  if (spec.latent) {
-    const LatentSpec& latent = *spec.latent;
-    const Index up_from = latent.q_rank > 0 ? latent.q_rank : spec.hidden_size;
-    weights += real(up_from * spec.query_width()) + real(latent.q_rank * spec.hidden_size) +
-               real(spec.hidden_size * (latent.kv_rank + latent.rope_dim)) +
-               real(latent.kv_rank * spec.heads * (latent.nope_dim + spec.value_dim));
-  } else {
-    weights += real(spec.hidden_size * spec.projected_width());
-  }
-  return 6 * real(tokens) * weights;
-}
-
 double mlp_product_flops(const LayerSpec& layer, Index tokens) {
   const Index width = layer.mlp ? layer.mlp->width : layer.moe->shared ? layer.moe->shared->width : 0;
-  return 6 * real(tokens) * 3 * real(width * layer.attention.hidden_size);
-}
-
-double score_flops(const AttentionSpec& attention, Index tokens, Index sequence_length) {
-  const bool windowed = attention.window > 0 && attention.window < sequence_length;
-  const Index chunk = attention.chunk > 0 ? std::min(attention.chunk, sequence_length) : sequence_length;
-  const double keys = windowed ? real(attention.window) : real(chunk + 1) / 2;
-  const double a_pair =
-      8 * real(attention.query_width()) + 6 * real(attention.output_width());  // of all heads
-  return real(tokens) * keys * a_pair;
+  return 6 * real(tokens) * 3 * real(width * layer.hidden_size);
 }
 
 double head_flops(const ModelConfig& config, Index tokens) {
   return 6 * real(tokens) * real(config.vocab_size * config.hidden_size);
 }
 
-double attention_elementwise_bytes(const LayerSpec& layer, Index tokens) {
-  const AttentionSpec& spec = layer.attention;
-  const double turned = spec.qk_norm == QkNorm::kNone ? 4 : 9;
-  return kFloatBytes * real(tokens) *
-         (10 * real(spec.hidden_size) + turned * real(spec.query_width() + spec.key_width()));
-}
-
 double dense_elementwise_bytes(const LayerSpec& layer, Index tokens) {
   const Index width = layer.mlp ? layer.mlp->width : layer.moe->shared ? layer.moe->shared->width : 0;
-  return kFloatBytes * real(tokens) * (10 * real(layer.attention.hidden_size) + 9 * real(width));
+  return kFloatBytes * real(tokens) * (10 * real(layer.hidden_size) + 9 * real(width));
 }
 
 Trained trained_elements(const std::vector<ParameterSpec>& specs) {

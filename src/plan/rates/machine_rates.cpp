@@ -243,10 +243,20 @@ class Meter {
   double part_;
 };
 
+/// Of the first layer that has it; sizes of none where no layer has.
+AttentionSpec some_attention(const ModelConfig& config) {
+  for (Index layer = 0; layer < config.num_hidden_layers; ++layer)
+    if (config.is_attention(layer)) return *config.layer(layer).attention();
+  AttentionSpec none;
+  none.heads = none.kv_heads = 1;
+  none.head_dim = none.value_dim = 64;
+  return none;
+}
+
 }  // namespace
 
 RateCase rate_case(const ModelConfig& config, Index sequence_length) {
-  const AttentionSpec attention = config.layer(0).attention;
+  const AttentionSpec attention = some_attention(config);
   return {.hidden = config.hidden_size,
           .heads = attention.heads,
           .kv_heads = attention.kv_heads,

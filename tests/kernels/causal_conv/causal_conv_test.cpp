@@ -4,7 +4,6 @@
 #include "moeloom/tensor/gemm.hpp"
 
 #include "elementwise/elementwise_testing.hpp"
-#include "golden_block_testing.hpp"
 #include <gtest/gtest.h>
 
 namespace moeloom {
@@ -200,57 +199,6 @@ TEST(CausalConv, RefusesShapesThatDoNotFit) {
   Trial gated(kCases[1], Form::kGated);
   EXPECT_THROW(short_conv_forward(r.conv(), gated.x, {}, r.y, {}), ShapeError);  // with SiLU
   EXPECT_THROW(short_conv_forward(gated.conv(), r.x, {}, r.y, {}), ShapeError);
-}
-
-void add_to_rows(ConstMatrixView bias, MatrixView y) {
-  for (Index i = 0; i < y.rows; ++i) add(bias, y.rows_from(i, 1));
-}
-Matrix row_sum(ConstMatrixView y) {
-  Matrix sum(1, y.cols);
-  for (Index i = 0; i < y.rows; ++i) add(y.rows_from(i, 1), sum);
-  return sum;
-}
-
-TEST(GoldenShortConv, OutputAndEveryGradient) {
-  for_each_golden_block({"Lfm2ShortConv", "Lfm2MoeShortConv"}, [](const GoldenBlock& block) {
-    const Matrix x = golden_matrix(block, "input.hidden_states"),
-                 in = golden_matrix(block, "weight.in_proj.weight"),
-                 out = golden_matrix(block, "weight.out_proj.weight"),
-                 taps = golden_matrix(block, "weight.conv.weight"),
-                 dy = golden_matrix(block, "upstream_grad.output");
-    const bool with_bias = block.tensors.has("weight.conv.bias");
-    const auto bias = [&](const char* name) {
-      return with_bias ? golden_matrix(block, std::string("weight.") + name + ".bias") : Matrix();
-    };
-    const Matrix in_bias = bias("in_proj"), out_bias = bias("out_proj"), conv_bias = bias("conv");
-    const auto offsets =
-        even_segments(block.shape("input.hidden_states")[0], block.shape("input.hidden_states")[1]);
-    const CausalConv conv{taps, conv_bias.view().flat(), ConvActivation::kNone, offsets};
-    Matrix projected(x.rows(), in.rows()), mixed(x.rows(), taps.rows()), y(x.rows(), out.rows());
-    matmul(x, in, projected);
-    if (with_bias) add_to_rows(in_bias, projected);
-    short_conv_forward(conv, projected, {}, mixed, {});
-    matmul(mixed, out, y);
-    if (with_bias) add_to_rows(out_bias, y);
-    expect_golden(block, y, "output");
-
-    Matrix d_mixed(x.rows(), taps.rows()), d_projected(x.rows(), in.rows()), d_taps(taps.rows(), taps.cols()),
-        d_conv_bias(conv_bias.rows(), conv_bias.cols()), d_in(in.rows(), in.cols()),
-        d_out(out.rows(), out.cols()), dx(x.rows(), x.cols());
-    matmul_input_grad(dy, out, d_mixed);
-    matmul_weight_grad(dy, mixed, d_out);
-    short_conv_backward(conv, projected, d_mixed, d_projected, {d_taps, d_conv_bias.view().flat()});
-    matmul_weight_grad(d_projected, x, d_in);
-    matmul_input_grad(d_projected, in, dx);
-    expect_golden(block, dx, "grad.input.hidden_states");
-    expect_golden(block, d_in, "grad.weight.in_proj.weight");
-    expect_golden(block, d_out, "grad.weight.out_proj.weight");
-    expect_golden(block, d_taps, "grad.weight.conv.weight");
-    if (!with_bias) return;
-    expect_golden(block, d_conv_bias, "grad.weight.conv.bias");
-    expect_golden(block, row_sum(d_projected), "grad.weight.in_proj.bias");
-    expect_golden(block, row_sum(dy), "grad.weight.out_proj.bias");
-  });
 }
 
 }  // namespace

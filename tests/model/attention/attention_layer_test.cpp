@@ -1,7 +1,6 @@
-#include "moeloom/model/attention/attention_layer.hpp"
-
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"
+#include "moeloom/model/mixer/mixer_layer.hpp"
 
 #include <cstring>
 #include <numeric>
@@ -20,7 +19,7 @@ TEST_P(AttentionLayerOf, AddsAttentionByItsDefinition) {
   const AttentionFixture f(GetParam());
   const Doubles expected = f.reference().forward(doubles_of(f.input));
   for (const bool fused : {false, true}) {
-    AttentionLayer layer = f.layer();
+    MixerLayer layer = f.layer();
     Matrix hidden = Matrix::copy_of(f.input);
     layer.forward(norm_and_rope_kernels(fused), f.context(), hidden);
     // Sums of some dozens of fp32 products on the way, of numbers up to ten.
@@ -31,8 +30,8 @@ TEST_P(AttentionLayerOf, AddsAttentionByItsDefinition) {
 
 TEST_P(AttentionLayerOf, HasTheGradientsOfItsDefinition) {
   AttentionFixture f(GetParam());
-  AttentionLayer layer = f.layer();
-  AttentionWorkspace workspace;
+  MixerLayer layer = f.layer();
+  MixerWorkspace workspace;
   Matrix hidden = Matrix::copy_of(f.input);
   Matrix gradient = Matrix::copy_of(f.d_output);
   layer.forward(norm_and_rope_kernels(true), f.context(), hidden);
@@ -51,16 +50,16 @@ TEST_P(AttentionLayerOf, HasTheGradientsOfItsDefinition) {
 
 TEST_P(AttentionLayerOf, WithACacheGivesWhatTheWholeSequenceGives) {
   const AttentionFixture f(GetParam());
-  AttentionLayer layer = f.layer();
+  MixerLayer layer = f.layer();
   Matrix whole = Matrix::copy_of(f.input);
   layer.forward(norm_and_rope_kernels(true), f.context(), whole);
 
-  KeyValueCache cache = layer.make_cache(kLength);
+  MixerCache cache = layer.make_cache(kLength);
   Matrix hidden = Matrix::copy_of(f.input);
   for (Index begin = 0; begin < kLength;) {  // four positions, then one at a time
     const Index count = begin == 0 ? 4 : 1;
-    const AttentionContext next{1, count, std::span(f.positions).subspan(at(begin), at(count)),
-                                std::span(&f.rope, 1)};
+    const MixerContext next{1, count, std::span(f.positions).subspan(at(begin), at(count)),
+                            std::span(&f.rope, 1)};
     layer.forward_cached(norm_and_rope_kernels(true), next, cache, hidden.view().rows_from(begin, count));
     begin += count;
   }
@@ -74,8 +73,8 @@ TEST_P(AttentionLayerOf, HasTheSameBitsOnOneThreadAndOnThree) {
   for (const int count : {1, 3}) {
     set_threads(count);
     AttentionFixture f(GetParam());
-    AttentionLayer layer = f.layer();
-    AttentionWorkspace workspace;
+    MixerLayer layer = f.layer();
+    MixerWorkspace workspace;
     Matrix hidden = Matrix::copy_of(f.input);
     layer.forward(norm_and_rope_kernels(true), f.context(), hidden);
     layer.backward(norm_and_rope_kernels(true), f.context(), hidden, workspace);
@@ -95,8 +94,8 @@ TEST_P(AttentionLayerOf, GivesItsGradientsToExactSumsLeafByLeaf) {
   ExactSums& sums = *store.sums(Placement::kWorld);
   sums.rows_per_leaf = kLength;
   const auto run = [&](const ParameterStore& of) {
-    AttentionLayer layer(plain.c.spec, plain.norm(), plain.output_norm(), of, plain.c.residual_scale);
-    AttentionWorkspace workspace;
+    MixerLayer layer(plain.c.spec, plain.norm(), plain.output_norm(), of, plain.c.residual_scale);
+    MixerWorkspace workspace;
     Matrix hidden = Matrix::copy_of(plain.input), gradient = Matrix::copy_of(plain.d_output);
     layer.forward(norm_and_rope_kernels(true), plain.context(), hidden);
     layer.backward(norm_and_rope_kernels(true), plain.context(), gradient, workspace);
@@ -115,10 +114,10 @@ TEST_P(AttentionLayerOf, GivesItsGradientsToExactSumsLeafByLeaf) {
 
 TEST_P(AttentionLayerOf, PassesNothingThroughWithoutTokens) {
   const AttentionFixture f(GetParam());
-  AttentionLayer layer = f.layer();
-  AttentionWorkspace workspace;
+  MixerLayer layer = f.layer();
+  MixerWorkspace workspace;
   Matrix hidden(0, kWidth);
-  const AttentionContext nobody{0, kLength, {}, std::span(&f.rope, 1)};
+  const MixerContext nobody{0, kLength, {}, std::span(&f.rope, 1)};
   EXPECT_NO_THROW(layer.forward(norm_and_rope_kernels(true), nobody, hidden));
   EXPECT_NO_THROW(layer.backward(norm_and_rope_kernels(true), nobody, hidden, workspace));
 }
@@ -130,14 +129,14 @@ TEST(AttentionLayer, TurnsByTheTableThatItsSpecificationNames) {
   AttentionFixture f(attention_cases().front());
   RopeTable tables[] = {make_rope_table(64, {.rotary_dim = 8}),
                         make_rope_table(64, {.rotary_dim = 8, .theta = 100})};
-  const AttentionContext both{kSequences, kLength, f.positions, tables};
+  const MixerContext both{kSequences, kLength, f.positions, tables};
   f.c.spec.rope = 1;
-  AttentionLayer second_of_two = f.layer();
+  MixerLayer second_of_two = f.layer();
   Matrix hidden = Matrix::copy_of(f.input);
   second_of_two.forward(norm_and_rope_kernels(true), both, hidden);
 
   f.c.spec.rope = 0;
-  AttentionLayer only = f.layer();
+  MixerLayer only = f.layer();
   Matrix expected = Matrix::copy_of(f.input);
   only.forward(norm_and_rope_kernels(true), {kSequences, kLength, f.positions, std::span(tables).subspan(1)},
                expected);

@@ -2,7 +2,7 @@
 // share.
 #pragma once
 
-#include "moeloom/model/attention/attention_layer.hpp"
+#include "moeloom/model/mixer/mixer_layer.hpp"
 
 #include <cmath>
 #include <functional>
@@ -234,10 +234,8 @@ struct AttentionFixture {
     if (!c.output_norm) return std::nullopt;
     return NormSpec{"layer.output_norm.weight", kWidth, c.norm, c.kind};
   }
-  AttentionLayer layer() const {
-    return AttentionLayer(c.spec, norm(), output_norm(), store, c.residual_scale);
-  }
-  AttentionContext context() const { return {kSequences, kLength, positions, std::span(&rope, 1)}; }
+  MixerLayer layer() const { return MixerLayer(c.spec, norm(), output_norm(), store, c.residual_scale); }
+  MixerContext context() const { return {kSequences, kLength, positions, std::span(&rope, 1)}; }
 
   AttentionReference reference() const {
     AttentionReference r{c.spec, norm(), output_norm(), &rope, {}, kLength, {}, c.residual_scale};

@@ -1,6 +1,6 @@
 // Whole attention layers against the reference's: a specification made from a block's config, as a family's
 // row makes it, and every gradient.
-#include "moeloom/model/attention/attention_layer.hpp"
+#include "moeloom/model/mixer/mixer_layer.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -221,11 +221,11 @@ void expect_golden(const GoldenLayer& c, bool fused) {
   const std::vector<std::int32_t> positions(ids.begin(), ids.end());
   const auto shape = c.block.shape("input.hidden_states");
   const RopeTable rope = c.rope(shape[1]);
-  const AttentionContext context{shape[0], shape[1], positions, std::span(&rope, 1)};
+  const MixerContext context{shape[0], shape[1], positions, std::span(&rope, 1)};
   const KernelTable kernels = norm_and_rope_kernels(fused);
 
-  AttentionLayer layer(c.spec, std::nullopt, std::nullopt, store);
-  AttentionWorkspace workspace;
+  MixerLayer layer(c.spec, std::nullopt, std::nullopt, store);
+  MixerWorkspace workspace;
   const auto input = c.block.tensors.floats("input.hidden_states");
   const auto upstream = c.block.tensors.floats("upstream_grad.output");
   Matrix hidden = Matrix::copy_of({input.data(), shape[0] * shape[1], shape[2]});

@@ -97,24 +97,24 @@ TEST(KeyValueCache, OfTheWindowGivesTheBitsOfACacheThatDropsNothing) {
       SCOPED_TRACE(c.name + " " + std::to_string(keys));
       limit = keys;
       const AttentionFixture f(c);
-      AttentionLayer layer = f.layer();
-      KeyValueCache windowed = layer.make_cache(kLong);
-      KeyValueCache whole(kLong, 0, c.spec.key_width(), c.spec.value_width());
+      MixerLayer layer = f.layer();
+      MixerCache windowed = layer.make_cache(kLong);
+      MixerCache whole = KeyValueCache(kLong, 0, c.spec.key_width(), c.spec.value_width());
       const RopeTable rope = make_rope_table(kLong, {.rotary_dim = c.rotary_dim});
       const Matrix input = random_matrix(kLong, kWidth, 9);
       std::vector<std::int32_t> positions(kLong);
       for (Index i = 0; i < kLong; ++i) positions[at(i)] = static_cast<std::int32_t>(i);
       for (Index first = 0, count = 1; first < kLong; first += count) {
         count = first == 0 ? 150 : first == 200 ? 233 : 1;  // a prompt and, later, a second one
-        const AttentionContext context{1, count, std::span(positions).subspan(at(first), at(count)),
-                                       std::span(&rope, 1)};
+        const MixerContext context{1, count, std::span(positions).subspan(at(first), at(count)),
+                                   std::span(&rope, 1)};
         Matrix one = Matrix::copy_of(input.view().rows_from(first, count)), other = Matrix::copy_of(one);
         layer.forward_cached(norm_and_rope_kernels(true), context, windowed, one);
         layer.forward_cached(norm_and_rope_kernels(true), context, whole, other);
         ASSERT_EQ(std::memcmp(one.row(0), other.row(0), at(one.view().size()) * sizeof(float)), 0) << first;
       }
-      EXPECT_GT(windowed.begin(), kLong / 2);
-      EXPECT_EQ(whole.begin(), 0);
+      EXPECT_GT(std::get<KeyValueCache>(windowed).begin(), kLong / 2);
+      EXPECT_EQ(std::get<KeyValueCache>(whole).begin(), 0);
     }
   }
 }

@@ -39,7 +39,7 @@ TEST(LatentHeads, RefuseARopeTableOfAnotherSize) {
   const AttentionFixture f(cases_of_heads(true).front());
   const RopeTable whole_head = make_rope_table(64, {.rotary_dim = f.c.spec.head_dim});
   LatentHeads source(f.c.spec, f.store);
-  const AttentionContext context{kSequences, kLength, f.positions, std::span(&whole_head, 1)};
+  const MixerContext context{kSequences, kLength, f.positions, std::span(&whole_head, 1)};
   EXPECT_THROW(source.forward(norm_and_rope_kernels(true), context, f.input), ShapeError);
 }
 

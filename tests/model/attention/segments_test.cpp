@@ -125,10 +125,10 @@ TEST_P(AttentionLayerSegmentsOf, HaveTheOutputsAndGradientsOfTheDefinitionOfEach
   AttentionFixture f(GetParam());
   for (std::size_t s = 0; s + 1 < kLayerOffsets.size(); ++s)
     std::iota(f.positions.begin() + kLayerOffsets[s], f.positions.begin() + kLayerOffsets[s + 1], 0);
-  AttentionContext context = f.context();
+  MixerContext context = f.context();
   context.segment_offsets = kLayerOffsets;
-  AttentionLayer layer = f.layer();
-  AttentionWorkspace workspace;
+  MixerLayer layer = f.layer();
+  MixerWorkspace workspace;
   Matrix hidden = Matrix::copy_of(f.input);
   Matrix gradient = Matrix::copy_of(f.d_output);
   layer.forward(norm_and_rope_kernels(true), context, hidden);

@@ -37,7 +37,10 @@ std::string needs(const std::string& type) {
     return R"(, "n_routed_experts": 16, "num_experts_per_tok": 2, "moe_intermediate_size": 8,
       "kv_lora_rank": 12, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8,
       "v_head_dim": 12)";
-  if (type == "qwen2_moe")
+  if (type == "lfm2_moe")
+    return R"(, "num_key_value_heads": 2, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 8,
+      "layer_types": ["conv", "full_attention", "conv", "conv"])";
+  if (type == "qwen2_moe" || type == "qwen3_next" || type.starts_with("qwen3_5_moe"))
     return R"(, "num_key_value_heads": 2, "num_experts": 4, "num_experts_per_tok": 2,
       "moe_intermediate_size": 8, "shared_expert_intermediate_size": 20)";
   const bool sparse = type.find("moe") != std::string::npos;
@@ -136,7 +139,6 @@ TEST(Families, RefuseWhatHfReadsNoOtherWay) {
 }
 
 TEST(Families, ThatAreKnownButDoNotRunSayWhy) {
-  EXPECT_NE(refusal("qwen3_next", "").find("linear_attention"), std::string::npos);
   EXPECT_NE(refusal("gemma3n_text", "").find("AltUp"), std::string::npos);
 }
 
@@ -173,6 +175,48 @@ TEST(Families, RefuseTheKeysOfOthers) {
   }
 }
 
+/// 0 where a layer mixes tokens without attention.
+TEST(Families, SayWhichLayersHaveAttention) {
+  using Layers = std::vector<Index>;
+  EXPECT_EQ(model("qwen3_next").attention_layers, (Layers{0, 0, 0, 1}));
+  EXPECT_EQ(model("qwen3_5_moe_text", R"("full_attention_interval": 2)").attention_layers,
+            (Layers{0, 1, 0, 1}));
+  const ModelConfig stated = model(
+      "qwen3_next",
+      R"("layer_types": ["full_attention", "linear_attention", "linear_attention", "linear_attention"])");
+  EXPECT_EQ(stated.attention_layers, (Layers{1, 0, 0, 0}));
+  EXPECT_NE(stated.layer(0).attention(), nullptr);
+  EXPECT_EQ(std::get<DeltaNetSpec>(stated.layer(1).mixer).prefix, "model.layers.1.linear_attn.");
+  const ModelConfig lfm2 = model("lfm2_moe", R"("conv_L_cache": 5, "conv_bias": true)");
+  EXPECT_EQ(lfm2.attention_layers, (Layers{0, 1, 0, 0}));
+  EXPECT_EQ(std::get<ShortConvSpec>(lfm2.layer(3).mixer).taps, 5);
+  EXPECT_TRUE(std::get<ShortConvSpec>(lfm2.layer(3).mixer).bias);
+  EXPECT_TRUE(lfm2.tie_word_embeddings);
+  EXPECT_FALSE(model("lfm2_moe", R"("tie_embedding": false)").tie_word_embeddings);
+}
+
+TEST(Families, RefuseMixersThatCannotBe) {
+  const struct {
+    std::string type, keys, expected;
+  } cases[] = {
+      {"qwen3_next", R"("layer_types": ["linear_attention"])", "layer_types has 1 entries"},
+      {"qwen3_next", R"("layer_types": ["conv", "conv", "conv", "conv"])", "layer_types holds \"conv\""},
+      {"qwen3_next", R"("full_attention_interval": 0)", "full_attention_interval must be at least 1"},
+      {"qwen3_next", R"("linear_num_key_heads": 3)", "linear_num_key_heads = 3 does not divide"},
+      {"qwen3_next", R"("linear_conv_kernel_dim": 0)", "linear_conv_kernel_dim = 0"},
+      {"qwen3_5_moe_text", R"("norm_topk_prob": false)", "norm_topk_prob = false must be true"},
+      {"qwen3_5_moe_text", R"("attn_output_gate": false)", "attn_output_gate = false must be true"},
+      {"lfm2_moe", R"("conv_L_cache": 0)", "conv_L_cache = 0"},
+      {"lfm2_moe", R"("linear_num_key_heads": 3)", "linear_num_key_heads"},
+  };
+  for (const auto& c : cases)
+    EXPECT_NE(refusal(c.type, c.keys).find(c.expected), std::string::npos)
+        << c.keys << " gave: " << refusal(c.type, c.keys);
+  Document without_types = model("lfm2_moe").source;
+  without_types.erase("layer_types");
+  EXPECT_THROW(ModelConfig::from(without_types), ConfigError);
+}
+
 TEST(Families, SayWhichLayersSeeAWindow) {
   using Windows = std::vector<Index>;
   const struct {
@@ -197,7 +241,7 @@ TEST(Families, SayWhichLayersSeeAWindow) {
     const ModelConfig config = model(c.type, c.more);
     EXPECT_EQ(config.windows, c.expected) << c.type << " " << c.more;
     for (Index layer = 0; layer < 4; ++layer)
-      EXPECT_EQ(config.layer(layer).attention.window,
+      EXPECT_EQ(config.layer(layer).attention()->window,
                 c.expected.empty() ? 0 : c.expected[static_cast<std::size_t>(layer)]);
   }
 }
@@ -218,7 +262,7 @@ TEST(Families, SayWhichProjectionsHaveABias) {
       {"deepseek_v3", R"("attention_bias": true)", true, true},
   };
   for (const auto& c : cases) {
-    const AttentionSpec spec = model(c.type, c.more).layer(0).attention;
+    const AttentionSpec spec = *model(c.type, c.more).layer(0).attention();
     EXPECT_EQ(spec.qkv_bias, c.of_qkv) << c.type << c.more;
     EXPECT_EQ(spec.output_bias, c.of_output) << c.type << c.more;
   }
@@ -234,13 +278,13 @@ TEST(Families, GemmaHasTwoRopesFourNormsAndScaledEmbeddings) {
   EXPECT_EQ(std::get<LinearScaling>(ropes[0].scaling).factor, 8.0);
   EXPECT_EQ(ropes[1].theta, 1e4);
   EXPECT_TRUE(std::holds_alternative<std::monostate>(ropes[1].scaling));
-  EXPECT_EQ(config.layer(0).attention.rope, 1);
-  EXPECT_EQ(config.layer(1).attention.rope, 0);
-  EXPECT_FLOAT_EQ(config.layer(0).attention.scale, 0.125f);
+  EXPECT_EQ(config.layer(0).attention()->rope, 1);
+  EXPECT_EQ(config.layer(1).attention()->rope, 0);
+  EXPECT_FLOAT_EQ(config.layer(0).attention()->scale, 0.125f);
   EXPECT_FLOAT_EQ(config.embedding_scale(), std::sqrt(32.0f));
   const LayerSpec layer = config.layer(2);
-  EXPECT_EQ(layer.attention_norm->settings.weight_offset, 1.0f);
-  EXPECT_EQ(layer.attention_output_norm->name, "model.layers.2.post_attention_layernorm.weight");
+  EXPECT_EQ(layer.mixer_norm->settings.weight_offset, 1.0f);
+  EXPECT_EQ(layer.mixer_output_norm->name, "model.layers.2.post_attention_layernorm.weight");
   EXPECT_EQ(layer.feed_forward_norm->name, "model.layers.2.pre_feedforward_layernorm.weight");
   EXPECT_EQ(layer.feed_forward_output_norm->name, "model.layers.2.post_feedforward_layernorm.weight");
   EXPECT_EQ(layer.mlp->activation.act, Activation::kGeluTanh);
@@ -252,12 +296,12 @@ TEST(Families, DeepseekHasLatentsGroupsAndDenseLayersFirst) {
     "n_group": 4, "topk_group": 2, "n_shared_experts": 2, "rms_norm_eps": 1e-5)");
   EXPECT_TRUE(config.layer(0).mlp.has_value());
   const LayerSpec layer = config.layer(1);
-  const AttentionSpec& attention = layer.attention;
+  const AttentionSpec& attention = *layer.attention();
   EXPECT_EQ(attention.head_dim, 24);
   EXPECT_EQ(attention.value_dim, 12);
   EXPECT_EQ(attention.latent->q_rank, 0);
   EXPECT_EQ(attention.latent->norm.eps, 1e-6f);  // HF's default, whatever rms_norm_eps says
-  EXPECT_EQ(layer.attention_norm->settings.eps, 1e-5f);
+  EXPECT_EQ(layer.mixer_norm->settings.eps, 1e-5f);
   EXPECT_FLOAT_EQ(attention.scale, 1 / std::sqrt(24.0f));
   EXPECT_EQ(config.ropes()[0].rotary_dim, 8);
   EXPECT_EQ(config.ropes()[0].pairs, RopePairs::kInterleavedToHalves);
@@ -276,7 +320,7 @@ TEST(Families, DeepseekScalesItsScoresWithYarn) {
     "rope_scaling": {"type": "yarn", "factor": 4, "original_max_position_embeddings": 32, "mscale": 1.0,
                      "mscale_all_dim": 0.8, "beta_fast": 32, "beta_slow": 1})");
   const double mscale = 0.1 * 0.8 * std::log(4.0) + 1;
-  EXPECT_FLOAT_EQ(config.layer(0).attention.scale, static_cast<float>(mscale * mscale / std::sqrt(24.0)));
+  EXPECT_FLOAT_EQ(config.layer(0).attention()->scale, static_cast<float>(mscale * mscale / std::sqrt(24.0)));
   const YarnScaling yarn = std::get<YarnScaling>(config.ropes()[0].scaling);
   EXPECT_EQ(yarn.factor, 4.0);  // as stated; the two lengths would give 8
   EXPECT_EQ(yarn.mscale, 1.0);

@@ -6,21 +6,12 @@
 #include "moeloom/model/attention/attention.hpp"
 #include "moeloom/model/layer_spec.hpp"
 #include "moeloom/model/linear.hpp"
+#include "moeloom/model/mixer/mixer_context.hpp"
 #include "moeloom/model/norm.hpp"
 
 #include <optional>
-#include <span>
 
 namespace moeloom {
-
-/// What is the same for every layer of a forward.
-struct AttentionContext {
-  Index sequences = 0;
-  Index sequence_length = 0;
-  std::span<const std::int32_t> position_ids;   // [T]
-  std::span<const RopeTable> ropes;             // AttentionSpec::rope names one
-  std::span<const Index> segment_offsets = {};  // of Batch
-};
 
 /// Buffers of heads' backward that all layers share.
 struct HeadsWorkspace {
@@ -40,7 +31,7 @@ class ProjectedHeads {
   ProjectedHeads(const AttentionSpec& spec, const ParameterStore& store);
 
   /// normed [T, D] -> heads; what backward needs is kept.
-  void forward(const KernelTable& kernels, const AttentionContext& context, ConstRows normed);
+  void forward(const KernelTable& kernels, const MixerContext& context, ConstRows normed);
   /// Of the last forward.
   AttentionHeads heads();
   /// [T, gate_width()] of the last forward.
@@ -50,7 +41,7 @@ class ProjectedHeads {
   /// And of the gate, after gradients().
   MatrixView gate_gradient(HeadsWorkspace& workspace) const { return gate_of(workspace.d_qkv.view()); }
   /// From those gradients to that of normed, replaced.
-  void backward(const KernelTable& kernels, const AttentionContext& context, ConstRows normed,
+  void backward(const KernelTable& kernels, const MixerContext& context, ConstRows normed,
                 HeadsWorkspace& workspace, MatrixView d_normed) const;
 
  private:
@@ -59,8 +50,8 @@ class ProjectedHeads {
   BasicView<T> gate_of(BasicView<T> qkv) const {
     return qkv.cols_from(spec_.query_width(), spec_.gate_width());
   }
-  void turn(const KernelTable& kernels, const AttentionContext& context, const AttentionHeads& heads) const;
-  void turn_back(const KernelTable& kernels, const AttentionContext& context, MatrixView d_query,
+  void turn(const KernelTable& kernels, const MixerContext& context, const AttentionHeads& heads) const;
+  void turn_back(const KernelTable& kernels, const MixerContext& context, MatrixView d_query,
                  MatrixView d_key) const;
   void normalise(const KernelTable& kernels);
 

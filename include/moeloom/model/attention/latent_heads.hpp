@@ -14,10 +14,10 @@ class LatentHeads {
  public:
   LatentHeads(const AttentionSpec& spec, const ParameterStore& store);
 
-  void forward(const KernelTable& kernels, const AttentionContext& context, ConstRows normed);
+  void forward(const KernelTable& kernels, const MixerContext& context, ConstRows normed);
   AttentionHeads heads() { return {query_, key_, value_}; }
   AttentionHeads gradients(Index tokens, HeadsWorkspace& workspace) const;
-  void backward(const KernelTable& kernels, const AttentionContext& context, ConstRows normed,
+  void backward(const KernelTable& kernels, const MixerContext& context, ConstRows normed,
                 HeadsWorkspace& workspace, MatrixView d_normed) const;
 
  private:
@@ -29,9 +29,9 @@ class LatentHeads {
   void forward_key_value(const KernelTable& kernels, ConstRows normed);
   void backward_query(const KernelTable& kernels, ConstRows normed, HeadsWorkspace& workspace,
                       MatrixView d_normed) const;
-  void backward_key_value(const KernelTable& kernels, const AttentionContext& context, ConstRows normed,
+  void backward_key_value(const KernelTable& kernels, const MixerContext& context, ConstRows normed,
                           HeadsWorkspace& workspace, MatrixView d_normed) const;
-  const RopeTable& rope(const AttentionContext& context) const;
+  const RopeTable& rope(const MixerContext& context) const;
 
   AttentionSpec spec_;
   LatentSpec latent_;

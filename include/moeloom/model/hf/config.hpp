@@ -78,6 +78,13 @@ struct ModelConfig {
   std::vector<Index> rope_layers;  // one a layer, 0: without rope; empty: 1 for all
   Index floor_scale = 0;           // of Llama 4's temperature; 0: there is none
   double attn_scale = 0;
+  std::vector<Index> attention_layers;  // one a layer, 0: the family's other mixer; empty: 1 for all
+  Index conv_taps = 0;                  // of a causal convolution: tokens that it sees
+  bool conv_bias = false;
+  Index linear_num_key_heads = 0;  // of a gated delta net
+  Index linear_num_value_heads = 0;
+  Index linear_key_head_dim = 0;
+  Index linear_value_head_dim = 0;
   bool hash_router = false;                   // moeloom's own key: experts are chosen by token ids
   Index shared_expert_intermediate_size = 0;  // 0: there is none
 
@@ -86,6 +93,7 @@ struct ModelConfig {
   Document source;
 
   bool is_sparse(Index layer) const;
+  bool is_attention(Index layer) const;
   bool has_experts() const;  // any layer is sparse
   bool has_z_loss() const;   // of softmax routers alone
   Index attention_width() const { return num_attention_heads * head_dim; }

@@ -46,10 +46,23 @@ struct RopeRule {
   bool multimodal = false;                 // mrope_section: for text all three positions are the same
 };
 
+/// What mixes tokens in layers of which layer_types says so; attention in the others.
+enum class OtherMixer {
+  kNone,
+  kShortConv,  // "conv" (LFM2)
+  kDeltaNet,   // "linear_attention", or all but each full_attention_interval-th (Qwen3-Next)
+};
+
+/// How a file keeps what a gated delta net projects.
+enum class DeltaNetLayout {
+  kByKeyHead,  // in_proj_qkvz and in_proj_ba, of each key head its q, k, v, z; its b, a
+  kByPart,     // in_proj_qkv, in_proj_z, in_proj_b, in_proj_a
+};
+
 /// Names of the norms of a layer, an empty one of which is not there, and of the one behind the last layer.
 struct LayerNormNames {
-  std::string attention = "input_layernorm";
-  std::string attention_output = {};
+  std::string mixer = "input_layernorm";
+  std::string mixer_output = {};
   std::string feed_forward = "post_attention_layernorm";
   std::string feed_forward_output = {};
   std::string last = "norm";  // in a checkpoint; the parameter is model.norm
@@ -185,6 +198,8 @@ struct Family {
   bool sinks = false;
   bool output_gate = false;  // q_proj holds it
   bool chunked = false;      // chunked_attention | full_attention (Llama 4), with rope or without
+  OtherMixer other_mixer = OtherMixer::kNone;
+  DeltaNetLayout delta_net = DeltaNetLayout::kByKeyHead;
   RopeRule rope = {};
   bool query_scalar = false;  // query_pre_attn_scalar^-0.5 scales the scores
 
@@ -208,6 +223,7 @@ struct Family {
   std::optional<Index> num_key_value_heads = {};  // fallback; none: num_attention_heads
   Index max_position_embeddings = 32768;
   bool tie_word_embeddings = false;
+  std::string tie_key = {};  // an older name of that key, which decides where it is there
   std::optional<Index> pad_token_id = {};
   bool reads_mxfp4 = false;  // quantization_config may say so; it is not written back
   std::vector<FixedKey> fixed = {};

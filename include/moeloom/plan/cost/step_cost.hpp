@@ -12,23 +12,18 @@
 #include "moeloom/model/parameters.hpp"
 #include "moeloom/plan/cost/expert_load.hpp"
 #include "moeloom/plan/cost/layer_exchange.hpp"
+#include "moeloom/plan/cost/mixer_cost.hpp"
 #include "moeloom/plan/memory_need.hpp"
 
 #include <vector>
 
 namespace moeloom {
 
-/// 6 T (sum of out * in of the layer's dense products): forward 2, input gradient 2, weight gradient 2.
-double attention_product_flops(const LayerSpec& layer, Index tokens);
-/// The same of the dense MLP or the shared expert; 0 where there is neither.
+/// 6 T (sum of out * in) of the dense MLP or the shared expert; 0 where there is neither.
 double mlp_product_flops(const LayerSpec& layer, Index tokens);
-/// T (S + 1) / 2 pairs of query and key a head, or T w under a window w < S; each 8 head_dim + 6 value_dim.
-double score_flops(const AttentionSpec& attention, Index tokens, Index sequence_length);
 /// 6 T V D.
 double head_flops(const ModelConfig& config, Index tokens);
 
-/// Copy, norm both ways, residual both ways: 10 T D; q and k turned and perhaps normed: 4 or 9 T (q + k).
-double attention_elementwise_bytes(const LayerSpec& layer, Index tokens);
 /// Copy, norm both ways, residual: 10 T D; an MLP's activation both ways: 9 T F.
 double dense_elementwise_bytes(const LayerSpec& layer, Index tokens);
 

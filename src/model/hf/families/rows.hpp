@@ -37,6 +37,7 @@ inline const FixedKey kEveryLayer = {"moe_layer_freq", 1.0, "all layers after th
 std::vector<Family> deepseek_families();  // experts chosen as DeepSeek does: groups, a correction bias
 std::vector<Family> qwen_families();
 std::vector<Family> mixtral_families();  // further mixtures of experts
+std::vector<Family> hybrid_families();   // whose layers are not all attention
 std::vector<Family> dense_families();
 std::vector<Family> refused_families();
 

@@ -1,0 +1,27 @@
+// What every token mixer of a forward is given alike.
+#pragma once
+
+#include "moeloom/kernels/elementwise/rope_table.hpp"
+#include "moeloom/tensor/matrix.hpp"
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace moeloom {
+
+struct MixerContext {
+  Index sequences = 0;
+  Index sequence_length = 0;
+  std::span<const std::int32_t> position_ids;   // [T]
+  std::span<const RopeTable> ropes;             // AttentionSpec::rope names one
+  std::span<const Index> segment_offsets = {};  // of Batch
+  std::span<const std::uint8_t> is_real = {};   // of Batch
+
+  /// [segments + 1]: segment_offsets, or those of sequences that are one segment each.
+  std::vector<Index> segments() const;
+  /// Zeros in the rows of x [T, cols] that are padding.
+  void clear_padding(MatrixView x) const;
+};
+
+}  // namespace moeloom

@@ -1,0 +1,65 @@
+// The first half of a decoder layer: perhaps a norm, a token mixer, perhaps a norm of what it gives,
+// residual.
+#pragma once
+
+#include "moeloom/model/attention/attention_mixer.hpp"
+#include "moeloom/model/branch_output.hpp"
+#include "moeloom/model/mixer/delta_net.hpp"
+#include "moeloom/model/mixer/short_conv.hpp"
+
+#include <variant>
+
+namespace moeloom {
+
+/// What a mixer keeps of one sequence.
+using MixerCache = std::variant<KeyValueCache, RecurrentState>;
+
+/// Buffers that all layers share.
+struct MixerWorkspace {
+  Matrix d_output;  // [T, D], where a norm stands between the output and the residual
+  Matrix d_normed;
+  AttentionWorkspace attention;
+  ShortConvWorkspace short_conv;
+  DeltaNetWorkspace delta_net;
+};
+
+class MixerLayer {
+ public:
+  /// Without `norm` the mixer reads the residual stream. residual_scale: of what is added to it.
+  MixerLayer(const MixerSpec& spec, const std::optional<NormSpec>& norm,
+             const std::optional<NormSpec>& output_norm, const ParameterStore& store,
+             float residual_scale = 1);
+
+  /// hidden [T, D]: the mixer's output is added in place.
+  void forward(const KernelTable& kernels, const MixerContext& context, MatrixView hidden);
+  /// For one sequence of up to `capacity` positions.
+  MixerCache make_cache(Index capacity) const;
+  /// As forward for the next positions of one sequence, which begins anew with position_ids[0] = 0 and else
+  /// goes on behind so many positions that the cache serves. Keeps nothing for a backward.
+  void forward_cached(const KernelTable& kernels, const MixerContext& context, MixerCache& cache,
+                      MatrixView hidden);
+  /// Of the last forward: d_hidden [T, D], gradient of the output, becomes that of the input.
+  void backward(const KernelTable& kernels, const MixerContext& context, MatrixView d_hidden,
+                MixerWorkspace& workspace);
+
+  /// [T, D], the residual stream as it came to the last forward.
+  const Matrix& input() const { return input_; }
+
+ private:
+  /// What the mixer reads.
+  ConstRows normed(const KernelTable& kernels, ConstMatrixView hidden);
+  /// hidden += what `mix(output, mode)` writes.
+  template <typename Mix>
+  void add_output(const KernelTable& kernels, MatrixView hidden, const Mix& mix);
+  ConstMatrixView output_gradient(const KernelTable& kernels, ConstMatrixView d_hidden,
+                                  MixerWorkspace& workspace) const;
+
+  std::optional<Norm> norm_;
+  std::variant<AttentionMixer, ShortConv, DeltaNet> mixer_;
+  std::optional<BranchOutput> branch_output_;
+  Matrix input_;                // [T, D]
+  RowMemory normed_;            // [T, D], of what the dense products multiply; unused without a norm
+  std::vector<float> inv_rms_;  // [T]
+};
+
+}  // namespace moeloom

@@ -1,0 +1,50 @@
+// The short convolution of LFM2: a token's features times gates that its own projection gives, before and
+// behind a causal convolution over a few tokens.
+#pragma once
+
+#include "moeloom/kernels/registry.hpp"
+#include "moeloom/model/layer_spec.hpp"
+#include "moeloom/model/mixer/convolution.hpp"
+#include "moeloom/model/mixer/mixer_context.hpp"
+#include "moeloom/model/mixer/recurrent_state.hpp"
+
+namespace moeloom {
+
+struct ShortConvWorkspace {
+  Matrix d_mixed;
+  Matrix d_projected;
+};
+
+/// [B, C, X] = in_proj x; output = out_proj(C * conv(B * X)).
+class ShortConv {
+ public:
+  using Cache = RecurrentState;
+  using Workspace = ShortConvWorkspace;
+
+  /// Throws ShapeError unless the parameters have the shapes of the specification.
+  ShortConv(const ShortConvSpec& spec, const ParameterStore& store);
+
+  /// input [T, D] -> output [T, D], written or added to.
+  void forward(const KernelTable& kernels, const MixerContext& context, ConstRows input, MatrixView output,
+               Write mode);
+  RecurrentState make_cache(Index capacity) const;
+  /// The same for the next positions of one sequence. Keeps nothing for a backward.
+  void forward_cached(const KernelTable& kernels, const MixerContext& context, RecurrentState& state,
+                      ConstRows input, MatrixView output, Write mode);
+  /// Of the last forward: d_output [T, D] -> d_input [T, D], replaced.
+  void backward(const KernelTable& kernels, const MixerContext& context, ConstRows input,
+                ConstMatrixView d_output, MatrixView d_input, ShortConvWorkspace& workspace);
+
+ private:
+  /// `before` and `after`: of the kernel.
+  void mix(const KernelTable& kernels, std::span<const Index> segments, ConstRows input,
+           ConstMatrixView before, MatrixView after);
+
+  Linear in_;
+  Linear out_;
+  Convolution convolution_;
+  Matrix projected_;  // [T, 3 D]
+  Matrix mixed_;      // [T, D], what out_proj reads
+};
+
+}  // namespace moeloom

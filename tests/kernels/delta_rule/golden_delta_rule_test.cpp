@@ -1,0 +1,60 @@
+// The gated delta rule and its gated norm against the reference.
+#include "moeloom/kernels/delta_rule.hpp"
+#include "moeloom/kernels/elementwise/rmsnorm.hpp"
+
+#include "support/golden_blocks.hpp"
+#include <gtest/gtest.h>
+
+namespace moeloom {
+namespace {
+
+using namespace testing;
+
+TEST(GoldenDeltaRule, OutputStateAndGradients) {
+  for_each_golden_block({"torch_chunk_gated_delta_rule"}, [](const GoldenBlock& block) {
+    const auto shape = block.shape("input.value");  // [B, S, heads, dv]
+    const Index heads = shape[2], dv = shape[3], dk = block.shape("input.key")[3];
+    const auto offsets = even_segments(shape[0], shape[1]);
+    const DeltaRuleShape rule{heads, heads, dk, dv, offsets};
+    const auto input = [&](const char* name, Index size) {
+      return golden_matrix(block, std::string("input.") + name, heads * size);
+    };
+    const Matrix q = input("query", dk), k = input("key", dk), v = input("value", dv), g = input("g", 1),
+                 beta = input("beta", 1), dy = golden_matrix(block, "upstream_grad.output", heads * dv);
+    const DeltaRuleInputs inputs{q, k, v, g, beta};
+    Matrix y(v.rows(), v.cols()), delta(v.rows(), v.cols()), last(shape[0] * heads, dk * dv);
+    delta_rule_forward(rule, inputs, {}, y, delta, last);
+    expect_golden(block, y, "output");
+    if (block.tensors.has("final_state")) expect_golden(block, last, "final_state");
+
+    Matrix dq(q.rows(), q.cols()), d_k(q.rows(), q.cols()), d_v(v.rows(), v.cols()), dg(g.rows(), heads),
+        d_beta(g.rows(), heads);
+    delta_rule_backward(rule, {inputs, delta, {}}, dy, {}, {dq, d_k, d_v, dg, d_beta, {}});
+    expect_golden(block, dq, "grad.input.query");
+    expect_golden(block, d_k, "grad.input.key");
+    expect_golden(block, d_v, "grad.input.value");
+    expect_golden(block, dg, "grad.input.g");
+    expect_golden(block, d_beta, "grad.input.beta");
+  });
+}
+
+TEST(GoldenGatedRmsNorm, OutputAndGradients) {
+  for_each_golden_block({"Qwen3NextRMSNormGated"}, [](const GoldenBlock& block) {
+    for (const RmsNormKernel& kernel : {reference_rmsnorm(), fused_rmsnorm()}) {
+      const Matrix x = golden_matrix(block, "input.hidden_states"), gate = golden_matrix(block, "input.gate"),
+                   dy = golden_matrix(block, "upstream_grad.output");
+      const std::vector<float> weight = block.tensors.floats("weight.weight");
+      Matrix y(x.rows(), x.cols()), dx(x.rows(), x.cols()), d_gate(x.rows(), x.cols()), d_weight(1, x.cols());
+      std::vector<float> inv_rms(at(x.rows()));
+      kernel.gated_forward(x, gate, weight, {}, y, inv_rms);
+      kernel.gated_backward({x, weight, {}, inv_rms}, gate, dy, dx, d_gate, d_weight.view().flat());
+      expect_golden(block, y, "output");
+      expect_golden(block, dx, "grad.input.hidden_states");
+      expect_golden(block, d_gate, "grad.input.gate");
+      expect_golden(block, d_weight, "grad.weight.weight");
+    }
+  });
+}
+
+}  // namespace
+}  // namespace moeloom

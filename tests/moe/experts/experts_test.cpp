@@ -1,6 +1,7 @@
 #include "moeloom/moe/experts/experts.hpp"
 
 #include "moeloom/base/errors.hpp"
+#include "moeloom/base/parallel.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -185,7 +186,8 @@ TEST(Experts, InChunksHaveTheBitsOfTheWholeAndEachProductIsTimedAndInterrupted) 
     EXPECT_EQ(run_in_chunks(kernels, Ways::kPlain, {0, 1, 3, 3, 6}, spans, Interlude(count)), whole);
     // Three chunks of six products; the one without an expert has no gradients to write.
     EXPECT_EQ(spans.size(), 3u * 6 + 4);
-    EXPECT_GE(interludes, 6 * 4);  // six products, four experts with rows
+    // Six products, four experts with rows; of several threads the calling one takes some.
+    EXPECT_GE(interludes, threads() == 1 ? 6 * 4 : 1);
     const auto rows_of = [&](std::string_view name) {
       Index rows = 0;
       for (const Span& span : spans) rows += span.name == name ? span.number : 0;

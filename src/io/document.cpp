@@ -133,6 +133,11 @@ bool Document::has(const std::string& key) const {
   return found != nullptr && !found->is_null();
 }
 
+bool Document::is_list(const std::string& key) const {
+  const Json* found = value_->find(key);
+  return found != nullptr && found->is_array();
+}
+
 std::vector<std::string> Document::keys() const {
   std::vector<std::string> names;
   for (const auto& item : value_->json().items()) names.push_back(item.key());

@@ -24,6 +24,7 @@ class Document {
   ~Document();
 
   bool has(const std::string& key) const;  // present and not null
+  bool is_list(const std::string& key) const;
   std::vector<std::string> keys() const;
   Index integer(const std::string& key) const;  // throws IoError if absent or not an integer
   double number(const std::string& key) const;

@@ -36,7 +36,10 @@ void write_folder(const SafetensorsFolder& tensors, const Converted& model, cons
                   const ConvertOptions& options) {
   const fs::path partial = partial_folder(options.target);
   write_recipes(tensors, model.recipes, partial,
-                {.shard_bytes = options.shard_bytes, .dtype = options.dtype, .seed = options.seed});
+                {.shard_bytes = options.shard_bytes,
+                 .dtype = options.dtype,
+                 .seed = options.seed,
+                 .model_type = model.config.text_or("model_type", "")});
   model.config.write(partial / "config.json");
   write_word_files(read_word_files(source), partial);
 }

@@ -75,6 +75,9 @@ void read_sizes(ConfigReader& reader, const Family& family, ModelConfig& config)
   config.rms_norm_eps = reader.number_or(family.eps_key, family.rms_norm_eps);
   config.initializer_range = reader.number_or("initializer_range", 0.02);
   config.hidden_act = reader.text_or(family.activation_key, family.activation);
+  if (family.further_layers)
+    config.num_nextn_predict_layers =
+        std::clamp<Index>(reader.integer_or("num_nextn_predict_layers", 0), 0, 64);
   if (!family.head_bias_key.empty()) config.head_bias = reader.boolean_or(family.head_bias_key, false);
   if (!family.multipliers) return;
   config.embedding_multiplier = reader.number_or("embedding_multiplier", 1);
@@ -190,11 +193,11 @@ void read_shared_expert(ConfigReader& reader, const SharedExpertRule& rule, Mode
 }
 
 void read_experts(ConfigReader& reader, const MoeRule& rule, ModelConfig& config) {
-  config.num_experts = reader.integer(rule.experts_key);
+  config.num_experts = reader.integer_of_all_layers(rule.experts_key);
   read_sparse_layers(reader, rule, config);
   read_router(reader, rule, config);
   if (config.num_experts > 0) {
-    config.num_experts_per_tok = reader.integer(rule.top_k_key);
+    config.num_experts_per_tok = reader.integer_of_all_layers(rule.top_k_key);
     config.moe_intermediate_size = reader.integer(rule.width_key);
     if (rule.shared) read_shared_expert(reader, *rule.shared, config);
   }
@@ -285,13 +288,13 @@ ModelConfig ModelConfig::from(const Document& document) {
 
 namespace {
 
-CheckpointNames names_in(const std::filesystem::path& folder, const Family& family) {
+CheckpointNames names_in(const std::filesystem::path& folder, const ModelConfig& config) {
   auto source = std::make_shared<const SafetensorsFolder>(folder);
-  List of_text, of_towers;
+  List of_text, beside;
   for (const std::string& name : source->names())
-    (is_of_a_tower(family, name) ? of_towers : of_text).push_back(name);
-  CheckpointNames names = checkpoint_names(family, of_text);
-  if (!of_towers.empty()) names.carried = {std::move(source), std::move(of_towers)};
+    (is_carried(config, name) ? beside : of_text).push_back(name);
+  CheckpointNames names = checkpoint_names(config.family(), of_text);
+  if (!beside.empty()) names.carried = {std::move(source), std::move(beside)};
   return names;
 }
 
@@ -309,7 +312,7 @@ ModelConfig ModelConfig::read(const std::filesystem::path& folder) {
     throw ConfigError(violations, Cause::kData);
   }
   if (std::filesystem::exists(folder / kWeightsFile) || std::filesystem::exists(folder / kWeightsIndexFile))
-    config.names = names_in(folder, config.family());
+    config.names = names_in(folder, config);
   return config;
 }
 

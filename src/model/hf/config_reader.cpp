@@ -3,6 +3,7 @@
 #include "moeloom/base/text.hpp"
 
 #include <algorithm>
+#include <functional>
 
 namespace moeloom {
 namespace {
@@ -46,6 +47,16 @@ Index ConfigReader::integer(const std::string& key) {
   if (has(key)) return document_.integer(key);
   violations_.push_back("key " + path_ + key + " is missing");
   return 1;
+}
+
+Index ConfigReader::integer_of_all_layers(const std::string& key) {
+  if (!has(key) || !document_.is_list(key)) return integer(key);
+  const std::vector<Index> layers = document_.integers(key);
+  if (layers.empty() || std::ranges::adjacent_find(layers, std::not_equal_to<>()) != layers.end()) {
+    refuse(key + " must say the same of every layer");
+    return 1;
+  }
+  return layers.front();
 }
 
 double ConfigReader::number(const std::string& key) {

@@ -63,6 +63,14 @@ LongRopeScaling longrope(ConfigReader& top, ConfigReader& rope, const ModelConfi
   return scaling;
 }
 
+/// HF goes by alpha alone where there is one; without it "dynamic" would depend on what is read.
+NtkAlphaScaling ntk_alpha(ConfigReader& rope) {
+  rope.skip({"factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim"});
+  const double alpha = rope.optional_number("alpha").value_or(0);
+  if (!(alpha > 1)) rope.refuse("rope_type = \"dynamic\" needs an alpha above 1");
+  return {std::max(alpha, 1.0)};
+}
+
 std::string type_of(ConfigReader& rope) {
   const std::string type = rope.text_or("rope_type", rope.text_or("type", "default"));
   const std::string older = rope.text_or("type", type);
@@ -82,6 +90,7 @@ RopeScaling scaling_of(ConfigReader& top, ConfigReader& rope, const Family& fami
   const std::string type = type_of(rope);
   if (type == "default" || (family.rope.multimodal && type == "mrope")) return {};
   if (family.rope.longrope) return longrope_or_none(top, rope, type, config);
+  if (family.rope.ntk_alpha && type == "dynamic") return ntk_alpha(rope);
   if (type == "linear") return linear(rope);
   if (type == "llama3") return llama3(rope);
   if (type == "yarn") return yarn(rope, config);

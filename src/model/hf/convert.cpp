@@ -77,11 +77,13 @@ Recipes copies_of(const SafetensorsFolder& source) {
 
 void write_recipes(const SafetensorsFolder& source, Recipes recipes, const std::filesystem::path& folder,
                    const RecipeFormat& format) {
+  const Family* const found = find_family(format.model_type);
+  const Family family = found == nullptr ? Family() : *found;
   std::vector<TensorSpec> specs;
   for (TensorRecipe& recipe : recipes) {
     check_that_pieces_cover(recipe);
     if (format.dtype && is_float(recipe.spec.dtype))
-      recipe.spec.dtype = stays_fp32(recipe.spec.name) ? DType::kF32 : *format.dtype;
+      recipe.spec.dtype = stays_fp32(family, recipe.spec.name) ? DType::kF32 : *format.dtype;
     specs.push_back(recipe.spec);
   }
   const ShardPlan plan = plan_shards(specs, format.shard_bytes);

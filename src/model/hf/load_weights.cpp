@@ -108,10 +108,9 @@ WeightCoverage check_weights(const SafetensorsFolder& folder, const ModelConfig&
     else if (const std::string text = complaint(wanted, folder); !text.empty())
       complaints.push_back(text);
   }
-  const Family& family = config.family();
   for (const std::string& name : folder.names()) {
     if (known.contains(name)) continue;
-    if (is_of_a_tower(family, name))
+    if (is_carried(config, name))
       ++coverage.carried;
     else if (is_tied_head(name, folder, config) || exceptions.excuse(name))
       coverage.unused.push_back(name);

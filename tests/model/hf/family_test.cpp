@@ -9,62 +9,15 @@
 #include <cmath>
 #include <set>
 
+#include "hf/family_models.hpp"
 #include "support/golden.hpp"
 #include <gtest/gtest.h>
 
 namespace moeloom {
 namespace {
 
-const std::string kSizes = R"("vocab_size": 96, "hidden_size": 32, "num_hidden_layers": 4,
-  "num_attention_heads": 4, "intermediate_size": 56, "pad_token_id": null)";
-
-/// What a family asks for beyond kSizes.
-std::string needs(const std::string& type) {
-  if (type == "gpt_oss")
-    return R"(, "num_key_value_heads": 2, "num_local_experts": 4, "num_experts_per_tok": 2,
-      "rope_scaling": null)";
-  if (type == "mixtral" || type == "phimoe" || type == "granitemoe")
-    return R"(, "num_key_value_heads": 2, "num_local_experts": 4, "num_experts_per_tok": 2)";
-  if (type == "llama4_text")
-    return R"(, "num_key_value_heads": 2, "num_local_experts": 4, "num_experts_per_tok": 1,
-      "intermediate_size_mlp": 48)";
-  if (type == "ernie4_5_moe") return R"(, "moe_num_experts": 4, "moe_k": 2, "moe_intermediate_size": 8)";
-  if (type == "glm4_moe" || type == "dots1")
-    return R"(, "num_key_value_heads": 2, "n_routed_experts": 16, "num_experts_per_tok": 2,
-      "moe_intermediate_size": 8)";
-  if (type == "olmoe" || type == "flex_olmo") return R"(, "num_experts": 4, "num_experts_per_tok": 2)";
-  if (type == "deepseek_v3" || type == "deepseek_v2" || type == "kimi_k2")
-    return R"(, "n_routed_experts": 16, "num_experts_per_tok": 2, "moe_intermediate_size": 8,
-      "kv_lora_rank": 12, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8,
-      "v_head_dim": 12)";
-  if (type == "lfm2_moe")
-    return R"(, "num_key_value_heads": 2, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 8,
-      "layer_types": ["conv", "full_attention", "conv", "conv"])";
-  if (type == "qwen2_moe" || type == "qwen3_next" || type.starts_with("qwen3_5_moe"))
-    return R"(, "num_key_value_heads": 2, "num_experts": 4, "num_experts_per_tok": 2,
-      "moe_intermediate_size": 8, "shared_expert_intermediate_size": 20)";
-  const bool sparse = type.find("moe") != std::string::npos;
-  return std::string(R"(, "num_key_value_heads": 2)") +
-         (sparse ? R"(, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 8)" : "");
-}
-
-ModelConfig model(const std::string& type, const std::string& more = "") {
-  const std::string text =
-      "{\"model_type\": \"" + type + "\", " + kSizes + needs(type) + (more.empty() ? "" : ", " + more) + "}";
-  return ModelConfig::from(Document::parse(text, type));
-}
-
-/// The same keys where a model of several parts has them.
-ModelConfig nested(const std::string& type, const std::vector<std::string>& path,
-                   const std::string& inner_type) {
-  std::string text = "{\"model_type\": \"" + inner_type + "\", " + kSizes + needs(type) + "}";
-  for (auto key = path.rbegin(); key != path.rend(); ++key) {
-    const bool outermost = key + 1 == path.rend();
-    text = "{" + (outermost ? "\"model_type\": \"" + type + "\", " : std::string()) + "\"" + *key +
-           "\": " + text + ", \"vision_config\": {\"depth\": 2}}";
-  }
-  return ModelConfig::from(Document::parse(text, type));
-}
+using testing::family_model;
+using testing::model;
 
 std::string refusal(const std::string& type, const std::string& more) {
   try {
@@ -91,9 +44,7 @@ TEST(Families, EachHasOneRow) {
 TEST(Families, ReadTheirKeysAndGoBackToTheSameFile) {
   for (const Family& family : families()) {
     if (!family.refusal.empty()) continue;
-    const ModelConfig config = family.text_config ? nested(family.model_type, family.text_config->path,
-                                                           family.text_config->model_type)
-                                                  : model(family.model_type);
+    const ModelConfig config = family_model(family);
     EXPECT_EQ(config.model_type, family.model_type);
     Document expected = config.source;
     expected.set("dtype", "float32");
@@ -215,6 +166,39 @@ TEST(Families, RefuseMixersThatCannotBe) {
   Document without_types = model("lfm2_moe").source;
   without_types.erase("layer_types");
   EXPECT_THROW(ModelConfig::from(without_types), ConfigError);
+}
+
+TEST(Families, HunyuanSaysNumbersOfLayersInLists) {
+  const ModelConfig config = model("hunyuan_v1_moe", R"("rope_scaling": {"type": "dynamic", "alpha": 1000.0,
+    "factor": 1.0, "beta_fast": 32, "beta_slow": 1, "mscale": 1.0, "mscale_all_dim": 1.0},
+    "moe_intermediate_size": [56, 56, 56, 56], "num_shared_expert": [1, 1, 1, 1])");
+  EXPECT_EQ(std::get<NtkAlphaScaling>(config.rope_scaling).alpha, 1000);
+  EXPECT_EQ(config.moe_intermediate_size, 56);
+  EXPECT_EQ(config.layer(0).moe->shared->width, 56);
+  EXPECT_TRUE(config.layer(0).attention()->qk_norm_after_rope);
+  Document lists = config.source;
+  lists.set("moe_topk", std::vector<Index>{3, 3, 3, 3});
+  EXPECT_EQ(ModelConfig::from(lists).num_experts_per_tok, 3);
+  lists.set("moe_topk", std::vector<Index>{3, 3, 2, 3});
+  EXPECT_THROW(ModelConfig::from(lists), ConfigError);
+  EXPECT_NE(refusal("hunyuan_v1_moe", R"("rope_scaling": {"type": "dynamic", "factor": 2.0})").find("alpha"),
+            std::string::npos);
+  EXPECT_NE(refusal("hunyuan_v1_moe", R"("use_cla": true)").find("use_cla = true must be false"),
+            std::string::npos);
+}
+
+TEST(Families, MinimaxTurnsAsMuchOfAHeadAsItsWidthSays) {
+  EXPECT_EQ(model("minimax_m2", R"("head_dim": 16, "rotary_dim": 8)").rotary_dim(), 8);
+  EXPECT_EQ(model("minimax_m2", R"("head_dim": 16)").rotary_dim(), 16);
+  EXPECT_EQ(model("minimax_m2",
+                  R"("head_dim": 16, "rope_parameters": {"rope_theta": 5e6, "partial_rotary_factor": 0.5})")
+                .rotary_dim(),
+            8);
+  const RouterSettings router = model("minimax_m2").layer(0).moe->router;
+  EXPECT_EQ(router.divide.by, DivideBy::kSum);
+  EXPECT_TRUE(model("minimax_m2").layer(0).moe->correction_bias);
+  EXPECT_NE(refusal("minimax_m2", R"("rotary_dim": 200)").find("rotary_dim = 200"), std::string::npos);
+  EXPECT_NE(refusal("minimax_m2", R"("scoring_func": "softmax")").find("scoring_func"), std::string::npos);
 }
 
 TEST(Families, SayWhichLayersSeeAWindow) {

@@ -24,8 +24,8 @@ struct FilePrefix {
   std::string head = "lm_head.weight";
 };
 
-/// Tensors of other towers (TextConfigRule::towers) that a folder holds beside the text model: they are not
-/// trained, and written back as they are. The mapped files stay readable when the folder is removed.
+/// Tensors that a folder holds beside the model (is_carried): they are not trained, and written back as they
+/// are. The mapped files stay readable when the folder is removed.
 struct CarriedTensors {
   std::shared_ptr<const SafetensorsFolder> source;  // null where there are none
   std::vector<std::string> names;

@@ -88,6 +88,8 @@ struct ModelConfig {
   bool hash_router = false;                   // moeloom's own key: experts are chosen by token ids
   Index shared_expert_intermediate_size = 0;  // 0: there is none
 
+  Index num_nextn_predict_layers = 0;  // layers of a file behind the last, which are not read
+
   CheckpointNames names;
   /// The file this came from, whose other keys are written back unchanged.
   Document source;

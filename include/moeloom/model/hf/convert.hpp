@@ -58,6 +58,7 @@ struct RecipeFormat {
   Index shard_bytes = kShardBytes;
   std::optional<DType> dtype;  // none: each tensor's own
   std::uint64_t seed = 0;
+  std::string model_type = {};  // some of whose tensors stay fp32
 };
 
 /// Writes the tensors into `folder`, which exists and has no weights. Memory is bounded by the largest piece;

@@ -16,6 +16,8 @@
 
 namespace moeloom {
 
+struct ModelConfig;
+
 /// Which projections have a bias, and the key that says so.
 struct BiasRule {
   std::string key;        // empty: there is no such key and no bias
@@ -42,6 +44,7 @@ struct RopeRule {
   bool mscales = false;                    // longrope: short_mscale and long_mscale (PhiMoE)
   bool stated = false;                     // rope_scaling must be there, if only as null
   bool yarn_scales_scores = true;          // of latent attention, by mscale_all_dim
+  bool ntk_alpha = false;                  // "dynamic" with an alpha (HunYuan)
   bool by_width = false;                   // rotary_dim says how much of the head turns (MiniMax)
   bool multimodal = false;                 // mrope_section: for text all three positions are the same
 };
@@ -226,6 +229,10 @@ struct Family {
   std::string tie_key = {};  // an older name of that key, which decides where it is there
   std::optional<Index> pad_token_id = {};
   bool reads_mxfp4 = false;  // quantization_config may say so; it is not written back
+  NamePatterns beside = {};  // tensors that predict further tokens; HF's model does not read them
+  /// Such layers stand behind the last one: num_nextn_predict_layers of them (DeepSeek-V3).
+  bool further_layers = false;
+  NamePatterns fp32 = {};  // tensors that stay fp32 beside every correction bias
   std::vector<FixedKey> fixed = {};
   /// Keys of this family that HF's model does not read either.
   std::vector<std::string> without_effect = {};
@@ -235,11 +242,11 @@ struct Family {
 const std::vector<Family>& families();
 /// Null for a model_type that is not in it.
 const Family* find_family(const std::string& model_type);
-/// Whether a tensor of a file is of one of the family's other towers.
-bool is_of_a_tower(const Family& family, const std::string& tensor);
+/// Whether a tensor of a file is of another tower, or of layers that predict further tokens.
+bool is_carried(const ModelConfig& config, const std::string& tensor);
 /// Tensors of a file that stay fp32 whatever the others are rounded to, as HF's _keep_in_fp32_modules_strict
 /// says: with its correction bias rounded to bf16, DeepSeek's router would choose other experts.
-bool stays_fp32(const std::string& tensor);
+bool stays_fp32(const Family& family, const std::string& tensor);
 /// "deepseek_v3, gemma3_text, ...": those that run.
 std::string known_families();
 

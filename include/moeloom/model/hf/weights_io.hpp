@@ -19,7 +19,7 @@ struct WeightCoverage {
   Index found = 0;                   // of those
   std::vector<std::string> missing;  // allowed to be: they keep the values they have
   std::vector<std::string> unused;   // accepted but not read: allowed, or the stored copy of a tied head
-  Index carried = 0;                 // of other towers: not read either, and written back
+  Index carried = 0;                 // beside the model: not read either, and written back
 };
 
 /// Names, shapes and number formats of the whole model, whatever this rank holds. Throws ConfigError that

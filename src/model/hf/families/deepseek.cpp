@@ -25,9 +25,9 @@ const Family kDeepseekV3 = {
                    .aux_loss_fallback = std::nullopt,
                    .shared = kSharedExperts},
     .max_position_embeddings = 4096,
+    .further_layers = true,
     .fixed = {kSigmoid, kNoAuxTopk, kNoAuxLoss, kNoRouterLogits, kEveryLayer},
-    // Layers that predict further tokens are no part of HF's model.
-    .without_effect = {"pretraining_tp", "ep_size", "aux_loss_alpha", "seq_aux", "num_nextn_predict_layers"},
+    .without_effect = {"pretraining_tp", "ep_size", "aux_loss_alpha", "seq_aux"},
 };
 
 /// DeepSeek-V3 by another name.
@@ -85,8 +85,8 @@ const Family kGlm4Moe = {
                    .shared = kSharedExperts},
     .num_key_value_heads = 8,
     .max_position_embeddings = 131072,
+    .further_layers = true,
     .fixed = {kSigmoid, kNoAuxTopk, kNoAuxLoss, kNoRouterLogits},
-    .without_effect = {"num_nextn_predict_layers"},
 };
 
 const Family kDots1 = {

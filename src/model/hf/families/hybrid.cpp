@@ -19,6 +19,7 @@ const Family kQwen3Next = {
     .moe = MoeRule{.sparse = SparseRule::kStepAndList, .topk_norm_fallback = true, .shared = kGatedShared},
     .head_dim = 256,
     .num_key_value_heads = 2,
+    .beside = {"mtp.*"},
 };
 
 const Family kQwen35MoeText = {
@@ -34,6 +35,7 @@ const Family kQwen35MoeText = {
     .moe = MoeRule{.topk_norm = TopkNorm::kAlways, .shared = kGatedShared, .layout = ExpertLayout::kStacked},
     .head_dim = 256,
     .num_key_value_heads = 2,
+    .beside = {"mtp.*"},
     .fixed = {kAlwaysNormed, {"attn_output_gate", true, "attention of this family has an output gate"}},
     .without_effect = {"mamba_ssm_dtype", "mtp_num_hidden_layers", "mtp_use_dedicated_embeddings",
                        "mlp_only_layers"},
@@ -72,7 +74,13 @@ const Family kLfm2Moe = {
 }  // namespace
 
 std::vector<Family> hybrid_families() {
-  return {kQwen3Next, kQwen35MoeText, kLfm2Moe};
+  return {
+      kQwen3Next, kQwen35MoeText,
+      inside(
+          kQwen35MoeText,
+          {"qwen3_5_moe", "Qwen3_5MoeForConditionalGeneration", {"model.language_model.", "lm_head.weight"}},
+          {"text_config"}, kVisionKeys, {"model.visual.*"}),
+      kLfm2Moe};
 }
 
 }  // namespace moeloom

@@ -95,6 +95,8 @@ const Family kErnie45Moe = {
     .max_position_embeddings = 131072,
     .tie_word_embeddings = true,
     .pad_token_id = 0,
+    .beside = {"model.mtp_*"},
+    .fp32 = {"*.mlp.gate.weight"},
     // Of training and of layers that predict further tokens.
     .without_effect = {"moe_capacity", "moe_gate", "moe_use_aux_free", "num_nextn_predict_layers"},
 };
@@ -123,74 +125,10 @@ const Family kPhimoe = {
     .without_effect = {"input_jitter_noise"},
 };
 
-/// The weight of an expert scales its input; layers of chunks with rope, and full ones without.
-const Family kLlama4Text = {
-    .model_type = "llama4_text",
-    .architecture = "Llama4ForCausalLM",
-    .qk_norm = QkNorm::kPerHead,
-    .qk_norm_after_rope = true,
-    .qk_norm_weight = false,
-    .qk_norm_key = true,
-    .chunked = true,
-    .rope = {.pairs = RopePairs::kInterleaved, .theta = 5e5},
-    .rms_norm_eps = 1e-5,
-    .width_key = "intermediate_size_mlp",
-    .moe = MoeRule{.experts_key = "num_local_experts",
-                   .width_key = "intermediate_size",
-                   .sparse = SparseRule::kList,
-                   .router = {.score = RouterScore::kSigmoid,
-                              .choose_by = ChooseBy::kLogit,
-                              .weigh_by = WeighBy::kSigmoidOfLogit,
-                              .divide = {DivideBy::kNothing},
-                              .weight_on_input = true},
-                   .topk_norm = TopkNorm::kAlways,
-                   .aux_loss_fallback = std::nullopt,
-                   .shared = SharedExpertRule{.width_key = "intermediate_size"},
-                   .block = "feed_forward",
-                   .router_names = {.weight = "router.weight"},
-                   .transposed = true,
-                   .layout = ExpertLayout::kStackedTransposed},
-    .head_dim = 128,
-    .num_key_value_heads = 8,
-    .max_position_embeddings = 131072,
-    .fixed = {kNoAttentionBias, kNoJitter, kNoRouterLogits},
-    .without_effect = {"router_aux_loss_coef"},
-};
-
-const Family kGptOss = {
-    .model_type = "gpt_oss",
-    .architecture = "GptOssForCausalLM",
-    .bias = {.key = "attention_bias", .fallback = true},
-    .window = WindowRule::kAlternate,
-    .sinks = true,
-    .rope = {.theta = 1.5e5, .stated = true},
-    .rms_norm_eps = 1e-5,
-    .moe = MoeRule{.experts_key = "num_local_experts",
-                   .width_key = "intermediate_size",
-                   .router = {.choose_by = ChooseBy::kLogit,
-                              .weigh_by = WeighBy::kSoftmaxOfChosen,
-                              .divide = {DivideBy::kNothing},
-                              .balance_by = BalanceBy::kWeights},
-                   .topk_norm = TopkNorm::kAlways,
-                   .activation = {.alpha = 1.702f, .limit = 7, .up_offset = 1},
-                   .biased = true,
-                   .aux_loss_fallback = 0.9,
-                   .router_names = {.weight = "router.weight", .bias = "router.bias"},
-                   .transposed = true,
-                   .interleaved = true,
-                   .layout = ExpertLayout::kStackedInterleaved},
-    .head_dim = 64,
-    .num_key_value_heads = 8,
-    .max_position_embeddings = 131072,
-    .reads_mxfp4 = true,
-    .fixed = {{"swiglu_limit", 7.0, "HF reads no other"}, {"hidden_act", "silu", "HF reads no other"}},
-    .without_effect = {"initial_context_length", "experts_per_token"},
-};
-
 }  // namespace
 
 std::vector<Family> mixtral_families() {
-  return {kErnie45Moe, kFlexOlmo, kGptOss, kGraniteMoe, kLlama4Text, kMixtral, kOlmoe, kPhimoe};
+  return {kErnie45Moe, kFlexOlmo, kGraniteMoe, kMixtral, kOlmoe, kPhimoe};
 }
 
 }  // namespace moeloom

@@ -54,23 +54,6 @@ const Family kQwen3VlMoeText = {
     .fixed = {kNoWindow, kNoWindowFlag, kAlwaysNormed},
 };
 
-/// The model that a text tower is in.
-struct Outer {
-  std::string model_type, architecture;
-  FilePrefix prefix = {};
-};
-
-Family inside(Family text, const Outer& outer, const std::vector<std::string>& path,
-              const std::vector<std::string>& without_effect, const NamePatterns& towers) {
-  text.text_config = TextConfigRule{path, text.model_type, without_effect, towers};
-  text.model_type = outer.model_type;
-  text.architecture = outer.architecture;
-  text.prefix = outer.prefix;
-  return text;
-}
-
-const std::vector<std::string> kVisionKeys = {"vision_config", "image_token_id", "video_token_id",
-                                              "vision_start_token_id", "vision_end_token_id"};
 const std::vector<std::string> kThinkerKeys = {
     "vision_config",           "audio_config",         "image_token_id",
     "video_token_id",          "audio_token_id",       "vision_start_token_id",

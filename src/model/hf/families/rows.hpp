@@ -33,10 +33,25 @@ inline const FixedKey kNoRouterLogits = {"output_router_logits", false,
                                          "this family adds no router losses, which it stands for"};
 inline const FixedKey kEveryLayer = {"moe_layer_freq", 1.0, "all layers after the dense ones have experts"};
 
+/// Keys beside the text model of Qwen's models that see.
+inline const std::vector<std::string> kVisionKeys = {"vision_config", "image_token_id", "video_token_id",
+                                                     "vision_start_token_id", "vision_end_token_id"};
+
+/// The model that a text tower is in.
+struct Outer {
+  std::string model_type, architecture;
+  FilePrefix prefix = {};
+};
+/// The row of that model: its text model's keys lie at `path`, and the objects around them also have those
+/// keys; `towers` are tensors of its other towers.
+Family inside(Family text, const Outer& outer, const std::vector<std::string>& path,
+              const std::vector<std::string>& without_effect, const NamePatterns& towers);
+
 // Rows of one descent each, as HF's config classes of 4.57 have their fallbacks.
 std::vector<Family> deepseek_families();  // experts chosen as DeepSeek does: groups, a correction bias
 std::vector<Family> qwen_families();
 std::vector<Family> mixtral_families();  // further mixtures of experts
+std::vector<Family> further_families();  // with a design of their own each
 std::vector<Family> hybrid_families();   // whose layers are not all attention
 std::vector<Family> dense_families();
 std::vector<Family> refused_families();

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <string>
 
-#include "support/golden.hpp"
+#include "support/golden_blocks.hpp"
 #include <gtest/gtest.h>
 
 namespace moeloom {
@@ -56,7 +56,7 @@ std::vector<float> column_sums(ConstMatrixView y) {
   return sums;
 }
 
-void expect_golden(const GoldenBlock& block, const SwigluKernel& kernel, const std::string& name) {
+void expect_golden_mlp(const GoldenBlock& block, const SwigluKernel& kernel, const std::string& name) {
   const auto check = [&](std::span<const float> got, const std::vector<float>& golden, const char* what,
                          double tolerance) {
     EXPECT_LE(golden_error(got, golden, kBlockFloor), tolerance) << block.name << ' ' << name << ' ' << what;
@@ -92,11 +92,10 @@ void expect_golden(const GoldenBlock& block, const SwigluKernel& kernel, const s
 }
 
 TEST(GoldenMlp, IsGivenByEveryKernelWithItsGradients) {
-  const auto mlps = of_class(
-      {"Qwen3MLP", "LlamaMLP", "DeepseekV3MLP", "Glm4MLP", "Phi3MLP", "Gemma3MLP", "Gemma3nTextMLP"});
-  for (const auto& folder : golden_cases("blocks", mlps))
+  for_each_golden_block("GoldenMlp", [](const GoldenBlock& block) {
     for (const auto& [name, kernel] : {std::pair{"reference", reference_swiglu()}, {"fused", fused_swiglu()}})
-      expect_golden(GoldenBlock(folder), kernel, name);
+      expect_golden_mlp(block, kernel, name);
+  });
 }
 
 }  // namespace

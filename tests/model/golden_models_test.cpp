@@ -191,11 +191,17 @@ TEST(GoldenModels, AgreeOnEveryMeshWithLoopAndGmm) {
   const Index world = Communicator::world().size();
   const auto cases = testing::golden_cases("models", testing::is_of_a_family_that_runs);
   ASSERT_FALSE(cases.empty());
-  for (const auto& folder : cases)
-    for (const MeshShape& shape :
-         testing::meshes_for(world, std::max<Index>(ModelConfig::read(folder).num_experts, 1)))
+  std::map<std::string, int> compared;
+  for (const auto& folder : cases) {
+    const ModelConfig config = ModelConfig::read(folder);
+    for (const MeshShape& shape : testing::meshes_for(world, std::max<Index>(config.num_experts, 1)))
       for (const Path path : {Path::kReference, Path::kMasters, Path::kPackedFaces})
         expect_golden(folder, path, shape);
+    ++compared[config.model_type];
+  }
+  if (Communicator::world().rank() != 0) return;
+  for (const auto& [family, count] : compared)
+    std::cout << "golden: GoldenModels compared " << count << " of " << family << '\n';
 }
 
 /// The loss of one forward on this rank's part, over all ranks' targets.

@@ -9,7 +9,7 @@
 #include <cstring>
 #include <vector>
 
-#include "support/golden.hpp"
+#include "support/golden_blocks.hpp"
 #include "support/random_matrix.hpp"
 #include <gtest/gtest.h>
 
@@ -236,9 +236,8 @@ GivenLogits read_case(const testing::GoldenBlock& block) {
 }
 
 TEST(HeadLoss, EqualsTheGoldenLossAndItsGradient) {
-  for (const auto& folder : testing::golden_cases("blocks", testing::of_class({"ForCausalLMLoss"}))) {
-    SCOPED_TRACE(folder.filename().string());
-    const testing::GoldenBlock block(folder);
+  testing::for_each_golden_block("HeadLoss", [](const testing::GoldenBlock& block) {
+    SCOPED_TRACE(block.name);
     const GivenLogits given = read_case(block);
     Batch batch;
     batch.targets = given.targets;
@@ -252,7 +251,7 @@ TEST(HeadLoss, EqualsTheGoldenLossAndItsGradient) {
     EXPECT_LE(testing::golden_error(result.d_hidden.view().flat(), block.tensors.floats("grad.input.logits"),
                                     testing::kBlockFloor),
               2e-5);
-  }
+  });
 }
 
 /// A bias and a scale by what they are for: a column of the head that reads ones, and a head scaled whole.

@@ -111,9 +111,9 @@ inline const std::vector<BlockFamily>& block_families() {
 
 /// The family of a case; its meta.json may say more behind the class, "Class (training path)".
 inline const BlockFamily* family_of(const std::filesystem::path& folder) {
-  const std::string named = golden_meta(folder).text_or("hf", "");
+  const std::string named = golden_class(folder);
   const auto& families = block_families();
-  const auto found = std::ranges::find(families, named.substr(0, named.find(' ')), &BlockFamily::hf_class);
+  const auto found = std::ranges::find(families, named, &BlockFamily::hf_class);
   return found == families.end() ? nullptr : &*found;
 }
 

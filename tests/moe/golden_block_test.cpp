@@ -112,17 +112,19 @@ void expect_golden(const testing::BlockCase& c, bool grouped, const Communicator
 
 TEST(GoldenBlock, OfEveryFamilyAgreesAtEveryEpWithLoopAndGmm) {
   const Communicator world = Communicator::world();
-  const auto cases =
-      testing::golden_cases("blocks", [](const auto& folder) { return testing::family_of(folder); });
+  const auto cases = testing::golden_cases("blocks", testing::read_by("GoldenBlock"));
   std::map<std::string, int> compared;
   for (const auto& folder : cases) {
+    ASSERT_NE(testing::family_of(folder), nullptr)
+        << folder << ": no rule for " << testing::golden_class(folder);
     const testing::BlockCase c(folder);
     ++compared[c.family.hf_class];
     const Communicator ep = testing::largest_ep(world, c.weights.experts());
     for (const bool grouped : {false, true}) expect_golden(c, grouped, ep);
   }
   for (const auto& [hf_class, count] : compared)
-    if (world.rank() == 0) std::cout << hf_class << ": " << count << " blocks compared\n";
+    if (world.rank() == 0)
+      std::cout << "golden: GoldenBlock compared " << count << " of " << hf_class << '\n';
 }
 
 }  // namespace

@@ -20,11 +20,6 @@ bool holds_golden_data(const fs::path& folder) {
                              [&](const char* kind) { return fs::is_directory(folder / kind); });
 }
 
-std::string class_of(const fs::path& folder) {
-  const Document meta = golden_meta(folder);
-  return meta.text_or("hf_class", meta.text_or("hf", ""));
-}
-
 template <typename Reference>
 double error_against(std::span<const float> got, std::span<const Reference> reference, double floor) {
   require(got.size() == reference.size(), "golden_error needs as many values as the reference has, " +
@@ -90,9 +85,37 @@ std::vector<fs::path> golden_cases(const std::string& kind, const CasePredicate&
   return golden_cases(kind, wanted, golden_roots(std::getenv("MOELOOM_GOLDEN")));
 }
 
-CasePredicate of_class(std::initializer_list<std::string> classes) {
-  return [wanted = std::vector<std::string>(classes)](const fs::path& folder) {
-    return std::ranges::find(wanted, class_of(folder)) != wanted.end();
+std::string golden_class(const fs::path& folder) {
+  const Document meta = golden_meta(folder);
+  const std::string named = meta.text_or("hf_class", meta.text_or("hf", ""));
+  return named.substr(0, named.find(" ("));
+}
+
+const std::vector<GoldenReader>& golden_readers() {
+  static const std::vector<GoldenReader> readers = {
+      {"RmsNorm", {"*RMSNorm", "*L2Norm"}},
+      {"GatedRmsNorm", {"*RMSNormGated"}},
+      {"LayerNorm", {"LayerNorm"}},
+      {"Rope", {"*RotaryEmbedding + apply_rotary*"}},
+      {"GoldenMlp",
+       {"Qwen3MLP", "LlamaMLP", "DeepseekV3MLP", "Glm4MLP", "Phi3MLP", "Gemma3MLP", "Gemma3nTextMLP"}},
+      {"GoldenDeltaRule", {"torch_chunk_gated_delta_rule"}},
+      {"GoldenMixers.ShortConv", {"*ShortConv"}},
+      {"GoldenMixers.DeltaNet", {"*GatedDeltaNet"}},
+      {"GoldenAttention", {"*Attention"}},
+      {"HeadLoss", {"ForCausalLMLoss"}},
+      {"RouterLosses", {"load_balancing_loss_func"}},
+      {"GoldenBlock", {"*MoeBlock", "*MoE", "*TextMoe", "GptOssMLP"}},
+  };
+  return readers;
+}
+
+CasePredicate read_by(const std::string& test) {
+  const auto reader = std::ranges::find(golden_readers(), test, &GoldenReader::test);
+  if (reader == golden_readers().end()) throw IoError(test + " is not in the list of golden readers");
+  return [classes = reader->classes](const fs::path& folder) {
+    const std::string named = golden_class(folder);
+    return std::ranges::any_of(classes, [&](const std::string& c) { return matches_glob(c, named); });
   };
 }
 

@@ -1,12 +1,12 @@
 // Golden data: cases found by listing a folder, so that another folder of the same structure needs no code.
 #pragma once
 
+#include "moeloom/base/glob.hpp"
 #include "moeloom/io/document.hpp"
 #include "moeloom/io/safetensors.hpp"
 
 #include <filesystem>
 #include <functional>
-#include <initializer_list>
 #include <span>
 #include <string>
 #include <vector>
@@ -35,8 +35,19 @@ std::vector<std::filesystem::path> golden_cases(const std::string& kind, const C
 /// The same in the roots that the environment's MOELOOM_GOLDEN gives.
 std::vector<std::filesystem::path> golden_cases(const std::string& kind, const CasePredicate& wanted = {});
 
-/// Cases whose meta.json names one of these reference classes ("Qwen3MoeForCausalLM", "Qwen3RMSNorm", ...).
-CasePredicate of_class(std::initializer_list<std::string> classes);
+/// The reference class that a case's meta.json names ("Qwen3RMSNorm"), without what stands in brackets behind
+/// it.
+std::string golden_class(const std::filesystem::path& folder);
+
+/// A test and the reference classes, as patterns, whose blocks it reads.
+struct GoldenReader {
+  std::string test;
+  NamePatterns classes;
+};
+/// All of them: what none of them reads is a failure (golden_census_test.cpp).
+const std::vector<GoldenReader>& golden_readers();
+/// The blocks of one. Throws IoError for a test that is not among them.
+CasePredicate read_by(const std::string& test);
 
 /// A case's meta.json, also that of models and optim.
 Document golden_meta(const std::filesystem::path& folder);

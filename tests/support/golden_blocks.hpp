@@ -4,6 +4,7 @@
 #include "moeloom/tensor/matrix.hpp"
 
 #include <iostream>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -29,12 +30,16 @@ inline void expect_golden(const GoldenBlock& block, ConstMatrixView got, const s
       << block.name << ' ' << tensor;
 }
 
-/// body(block) of every case of these reference classes; says how many there were.
+/// body(block) of every case that a test reads (read_by); says how many there were of each reference class.
 template <typename Body>
-void for_each_golden_block(std::initializer_list<std::string> classes, Body&& body) {
-  const auto cases = golden_cases("blocks", of_class(classes));
-  for (const auto& folder : cases) body(GoldenBlock(folder));
-  std::cout << cases.size() << " blocks of " << *classes.begin() << " compared\n";
+void for_each_golden_block(const std::string& test, Body&& body) {
+  std::map<std::string, int> compared;
+  for (const auto& folder : golden_cases("blocks", read_by(test))) {
+    body(GoldenBlock(folder));
+    ++compared[golden_class(folder)];
+  }
+  for (const auto& [named, count] : compared)
+    std::cout << "golden: " << test << " compared " << count << " of " << named << '\n';
 }
 
 /// Segments of sequences of one length.

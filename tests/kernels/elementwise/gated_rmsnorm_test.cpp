@@ -3,7 +3,7 @@
 
 #include "elementwise/elementwise_testing.hpp"
 #include "elementwise/rmsnorm_testing.hpp"
-#include "support/golden.hpp"
+#include "support/golden_blocks.hpp"
 #include <gtest/gtest.h>
 
 namespace moeloom {
@@ -132,9 +132,8 @@ TEST(GatedRmsNorm, RefusesShapesThatDoNotFit) {
 }
 
 TEST(GatedRmsNorm, GivesTheGoldenOutputAndGradients) {
-  for (const auto& folder : golden_cases("blocks", of_class({"Qwen3NextRMSNormGated"})))
+  for_each_golden_block("GatedRmsNorm", [](const GoldenBlock& block) {
     for (const auto& [name, kernel] : kRmsNorms) {
-      const GoldenBlock block(folder);
       const auto matrix = [&](const std::string& tensor) {
         const auto values = block.tensors.floats(tensor);
         const Index cols = block.shape(tensor).back();
@@ -155,6 +154,7 @@ TEST(GatedRmsNorm, GivesTheGoldenOutputAndGradients) {
       EXPECT_LE(error(got.d_gate.view().flat(), "grad.input.gate"), 2e-5) << block.name << ' ' << name;
       EXPECT_LE(error(got.d_weight, "grad.weight.weight"), 2e-5) << block.name << ' ' << name;
     }
+  });
 }
 
 }  // namespace

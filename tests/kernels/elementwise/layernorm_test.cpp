@@ -7,7 +7,7 @@
 #include <numeric>
 
 #include "elementwise/elementwise_testing.hpp"
-#include "support/golden.hpp"
+#include "support/golden_blocks.hpp"
 #include <gtest/gtest.h>
 
 namespace moeloom {
@@ -149,8 +149,7 @@ TEST(LayerNorm, RefusesShapesThatDoNotFit) {
 }
 
 TEST(LayerNorm, GivesTheGoldenOutputAndGradients) {
-  for (const auto& folder : golden_cases("blocks", of_class({"LayerNorm"}))) {
-    const GoldenBlock block(folder);
+  for_each_golden_block("LayerNorm", [](const GoldenBlock& block) {
     const auto weight = block.tensors.floats("weight.weight"), bias = block.tensors.floats("weight.bias");
     const auto cols = static_cast<Index>(weight.size());
     const auto values = block.tensors.floats("input.hidden_states");
@@ -165,7 +164,7 @@ TEST(LayerNorm, GivesTheGoldenOutputAndGradients) {
     EXPECT_LE(error(got.dx.view().flat(), "grad.input.hidden_states"), 2e-5) << block.name;
     EXPECT_LE(error(got.d_weight, "grad.weight.weight"), 2e-5) << block.name;
     EXPECT_LE(error(got.d_bias, "grad.weight.bias"), 2e-5) << block.name;
-  }
+  });
 }
 
 }  // namespace

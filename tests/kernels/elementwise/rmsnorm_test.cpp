@@ -5,7 +5,7 @@
 
 #include "elementwise/elementwise_testing.hpp"
 #include "elementwise/rmsnorm_testing.hpp"
-#include "support/golden.hpp"
+#include "support/golden_blocks.hpp"
 #include <gtest/gtest.h>
 
 namespace moeloom {
@@ -253,11 +253,8 @@ std::vector<float> weight_of(const GoldenBlock& block) {
 }
 
 TEST(RmsNorm, GivesTheGoldenOutputAndGradients) {
-  const auto classes = of_class({"Qwen3RMSNorm", "Gemma3RMSNorm", "Gemma3nRMSNorm", "LlamaRMSNorm",
-                                 "Qwen3NextRMSNorm", "Llama4TextL2Norm"});
-  for (const auto& folder : golden_cases("blocks", classes))
+  for_each_golden_block("RmsNorm", [](const GoldenBlock& block) {
     for (const auto& [name, kernel] : kRmsNorms) {
-      const GoldenBlock block(folder);
       const RmsNormSettings settings = settings_of(block);
       const auto weight = weight_of(block);
       const auto cols = static_cast<Index>(weight.size());
@@ -276,6 +273,7 @@ TEST(RmsNorm, GivesTheGoldenOutputAndGradients) {
         EXPECT_LE(error(back.d_weight, "grad.weight.weight"), 2e-5) << block.name << ' ' << name;
       }
     }
+  });
 }
 
 }  // namespace

@@ -3,7 +3,7 @@
 #include "moeloom/base/errors.hpp"
 
 #include "elementwise/elementwise_testing.hpp"
-#include "support/golden.hpp"
+#include "support/golden_blocks.hpp"
 #include <gtest/gtest.h>
 
 namespace moeloom {
@@ -225,12 +225,8 @@ RopeSettings golden_settings(const GoldenBlock& block) {
 }
 
 TEST(Rope, GivesTheGoldenQueriesKeysAndGradients) {
-  const auto turns = [](const std::filesystem::path& folder) {
-    return golden_meta(folder).text_or("hf", "").find("RotaryEmbedding + apply_rotary") != std::string::npos;
-  };
-  for (const auto& folder : golden_cases("blocks", turns))
+  for_each_golden_block("Rope", [](const GoldenBlock& block) {
     for (const auto& [name, kernel] : kKernels) {
-      const GoldenBlock block(folder);
       const auto ids64 = block.tensors.integers("input.position_ids");
       const std::vector<std::int32_t> ids(ids64.begin(), ids64.end());
       const RopeTable table =
@@ -248,6 +244,7 @@ TEST(Rope, GivesTheGoldenQueriesKeysAndGradients) {
             << block.name << ' ' << name << which;
       }
     }
+  });
 }
 
 }  // namespace

@@ -44,11 +44,6 @@ const std::map<std::string, ReferenceClass> kClasses = {
     {"Dots1Attention", {.qk_norm = QkNorm::kPerHead}},
     {"DeepseekV2Attention", {.pairs = RopePairs::kInterleaved}}};
 
-bool is_attention(const std::filesystem::path& folder) {
-  const std::string hf = golden_meta(folder).text_or("hf", "");
-  return hf.ends_with("Attention") && hf.find('+') == std::string::npos;
-}
-
 struct GoldenLayer {
   explicit GoldenLayer(const std::filesystem::path& folder)
       : block(folder), hf(block.meta.text("hf")), reference(kClasses.at(hf)), spec(spec_of()) {}
@@ -247,14 +242,15 @@ void expect_golden(const GoldenLayer& c, bool fused) {
 
 TEST(GoldenAttention, HasTheOutputAndEveryGradientOfTheReference) {
   std::map<std::string, int> compared;
-  for (const auto& folder : golden_cases("blocks", is_attention)) {
+  for (const auto& folder : golden_cases("blocks", read_by("GoldenAttention"))) {
     const std::string hf = golden_meta(folder).text("hf");
     ASSERT_TRUE(kClasses.contains(hf)) << folder << ": no rule for " << hf;
     const GoldenLayer c(folder);
     for (const bool fused : {false, true}) expect_golden(c, fused);
     ++compared[hf];
   }
-  for (const auto& [hf, count] : compared) std::cout << "compared " << count << " of " << hf << '\n';
+  for (const auto& [hf, count] : compared)
+    std::cout << "golden: GoldenAttention compared " << count << " of " << hf << '\n';
 }
 
 }  // namespace

@@ -73,7 +73,7 @@ void expect_golden_mixer(const GoldenBlock& block, const ModelConfig& config) {
 }
 
 TEST(GoldenMixers, ShortConvolutionsHaveTheOutputAndEveryGradientOfTheReference) {
-  for_each_golden_block({"Lfm2ShortConv", "Lfm2MoeShortConv"}, [](const GoldenBlock& block) {
+  for_each_golden_block("GoldenMixers.ShortConv", [](const GoldenBlock& block) {
     expect_golden_mixer<ShortConv, ShortConvSpec>(
         block,
         short_conv_model(block.config.integer("hidden_size"), keys_of(block, {"conv_L_cache", "conv_bias"})));
@@ -81,7 +81,7 @@ TEST(GoldenMixers, ShortConvolutionsHaveTheOutputAndEveryGradientOfTheReference)
 }
 
 TEST(GoldenMixers, DeltaNetsHaveTheOutputAndEveryGradientOfTheReference) {
-  for_each_golden_block({"Qwen3NextGatedDeltaNet"}, [](const GoldenBlock& block) {
+  for_each_golden_block("GoldenMixers.DeltaNet", [](const GoldenBlock& block) {
     expect_golden_mixer<DeltaNet, DeltaNetSpec>(
         block, delta_net_model(
                    block.config.integer("hidden_size"),

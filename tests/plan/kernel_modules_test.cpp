@@ -97,5 +97,33 @@ TEST(KernelModules, EveryFamilyCallsItsModulesAsItsFilesDo) {
                    "layers 0-3: mlp.shared_expert.down_proj: tiled_dense"}));
 }
 
+TEST(KernelModules, LayersWithoutAttentionHaveTheModulesOfTheirMixer) {
+  ModelConfig lfm2;
+  lfm2.model_type = "lfm2_moe";
+  lfm2.attention_layers = {0, 1, 0, 0};
+  lfm2.conv_taps = 3;
+  EXPECT_EQ(rows_of(kernel_modules(lfm2, all_apply()), "conv."),
+            (Lines{"layers 0, 2-3: conv.in_proj: tiled_dense", "layers 0, 2-3: conv.conv: native",
+                   "layers 0, 2-3: conv.out_proj: tiled_dense"}));
+  EXPECT_EQ(rows_of(kernel_modules(lfm2, all_apply()), "self_attn.o_proj"),
+            (Lines{"layer 1: self_attn.o_proj: tiled_dense"}));
+  ModelConfig next;
+  next.model_type = "qwen3_next";
+  next.attention_layers = {0, 0, 0, 1};
+  next.conv_taps = 4;
+  next.linear_num_key_heads = 2;
+  next.linear_num_value_heads = 4;
+  next.linear_key_head_dim = next.linear_value_head_dim = 8;
+  EXPECT_EQ(rows_of(kernel_modules(next, all_apply()), "linear_attn"),
+            (Lines{"layers 0-2: linear_attn.in_proj_qkvz, in_proj_ba: tiled_dense",
+                   "layers 0-2: linear_attn.conv1d: native",
+                   "layers 0-2: linear_attn gated delta rule: native",
+                   "layers 0-2: linear_attn.norm: fused_rmsnorm",
+                   "layers 0-2: linear_attn.out_proj: tiled_dense"}));
+  next.model_type = "qwen3_5_moe_text";
+  EXPECT_EQ(rows_of(kernel_modules(next, all_apply()), "linear_attn.in_proj"),
+            (Lines{"layers 0-2: linear_attn.in_proj_qkv, z, b, a: tiled_dense"}));
+}
+
 }  // namespace
 }  // namespace moeloom

@@ -35,7 +35,20 @@ void line(const char* what, Index value) {
   line(what, std::to_string(value));
 }
 
+void print_other_mixer(const ModelConfig& c) {
+  const Index others = std::ranges::count(c.attention_layers, 0);
+  if (others == 0) return;
+  const std::string layers = " in " + std::to_string(others) + " of " + std::to_string(c.num_hidden_layers) + " layers";
+  if (c.family().other_mixer == OtherMixer::kShortConv)
+    return line("short convolution", "over " + std::to_string(c.conv_taps) + " tokens," + layers);
+  line("gated delta net", std::to_string(c.linear_num_value_heads) + " heads of " +
+                              std::to_string(c.linear_value_head_dim) + ", " +
+                              std::to_string(c.linear_num_key_heads) + " of " +
+                              std::to_string(c.linear_key_head_dim) + " for keys," + layers);
+}
+
 void print_attention(const ModelConfig& c) {
+  print_other_mixer(c);
   line("heads", std::to_string(c.num_attention_heads) + " of " + std::to_string(c.head_dim) + ", " +
                     std::to_string(c.num_key_value_heads) + " for keys and values");
   if (c.family().latent_attention)

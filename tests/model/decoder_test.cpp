@@ -39,8 +39,8 @@ void expect_cached_logits(const ModelConfig& config) {
 }
 
 TEST(Decoder, NextLogitsWithTheCacheAreThoseOfTheWholeSequence) {
-  for (const ModelConfig& config :
-       {testing::loud_config(), testing::hybrid_config("lfm2_moe"), testing::hybrid_config("qwen3_next")}) {
+  for (const ModelConfig& config : {testing::loud_config(), testing::loud_hybrid_config("lfm2_moe"),
+                                    testing::loud_hybrid_config("qwen3_next")}) {
     SCOPED_TRACE(config.model_type);
     expect_cached_logits(config);
   }
@@ -117,14 +117,20 @@ TEST(Decoder, ResumesBehindTheLongestBeginningThatItsCacheServes) {
     Index kept;
     std::string hybrid = {};  // a family whose state stands behind the last position alone
   };
-  const std::vector<Case> cases = {
-      {{}, 300, 310, 300}, {{}, 120, 310, 120},         {{}, 300, 300, 299},      {{}, 0, 5, 0},
-      {{}, 40, 40, 39},    {{6, 0, 40}, 300, 310, 300}, {{6, 0, 40}, 120, 310, 0},
-      {{}, 300, 310, 300, "qwen3_next"}, {{}, 300, 310, 300, "lfm2_moe"}, {{}, 120, 310, 0, "qwen3_next"},
-      {{}, 300, 300, 0, "lfm2_moe"}};
+  const std::vector<Case> cases = {{{}, 300, 310, 300},
+                                   {{}, 120, 310, 120},
+                                   {{}, 300, 300, 299},
+                                   {{}, 0, 5, 0},
+                                   {{}, 40, 40, 39},
+                                   {{6, 0, 40}, 300, 310, 300},
+                                   {{6, 0, 40}, 120, 310, 0},
+                                   {{}, 300, 310, 300, "qwen3_next"},
+                                   {{}, 300, 310, 300, "lfm2_moe"},
+                                   {{}, 120, 310, 0, "qwen3_next"},
+                                   {{}, 300, 300, 0, "lfm2_moe"}};
   for (const Case& c : cases) {
     SCOPED_TRACE(std::to_string(c.windows.size()) + " " + std::to_string(c.same) + c.hybrid);
-    ModelConfig config = c.hybrid.empty() ? testing::loud_config() : testing::hybrid_config(c.hybrid);
+    ModelConfig config = c.hybrid.empty() ? testing::loud_config() : testing::loud_hybrid_config(c.hybrid);
     config.windows = c.windows;
     TinyModel model(Communicator::world(), true, config);
     const bool holds_it = model.mesh.world().rank() == 0;

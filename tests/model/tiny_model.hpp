@@ -23,17 +23,10 @@ inline ModelConfig loud_config() {
   return config;
 }
 
-/// One layer of attention between two of a short convolution (lfm2_moe) or a gated delta net (qwen3_next).
-inline ModelConfig hybrid_config(const std::string& family) {
-  ModelConfig config = loud_config();
-  config.model_type = family;
-  config.attention_layers = {0, 1, 0};
-  config.conv_taps = 3;
-  if (family == "lfm2_moe") return config;
-  config.shared_expert_intermediate_size = 20;
-  config.linear_num_key_heads = 2;
-  config.linear_num_value_heads = 4;
-  config.linear_key_head_dim = config.linear_value_head_dim = 8;
+/// As loud_config().
+inline ModelConfig loud_hybrid_config(const std::string& family) {
+  ModelConfig config = hybrid_config(family);
+  config.initializer_range = 0.3;
   return config;
 }
 

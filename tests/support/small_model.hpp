@@ -40,6 +40,29 @@ inline ModelConfig deepseek_config() {
   return config;
 }
 
+/// One layer of attention between two of a short convolution (lfm2_moe) or a gated delta net (qwen3_next).
+inline ModelConfig hybrid_config(const std::string& family) {
+  ModelConfig config = tiny_config();
+  config.model_type = family;
+  config.attention_layers = {0, 1, 0};
+  config.conv_taps = 3;
+  if (family == "lfm2_moe") return config;
+  config.shared_expert_intermediate_size = 20;
+  config.linear_num_key_heads = 2;
+  config.linear_num_value_heads = 4;
+  config.linear_key_head_dim = config.linear_value_head_dim = 8;
+  return config;
+}
+
+/// Of gpt_oss: biases on router and experts, clamped activations, sinks.
+inline ModelConfig biased_config() {
+  ModelConfig config = tiny_config();
+  config.model_type = "gpt_oss";
+  config.mlp_only_layers = {};
+  config.attention_bias = true;
+  return config;
+}
+
 /// tiny_config() with experts that few rank counts divide and an embedding of more than 2^16 elements,
 /// narrow.
 inline ModelConfig small_config() {

@@ -100,6 +100,15 @@ TEST(ExactRun, HasTheSameBitsForExpertsThatMoveForLeavesOfTwoSequencesAndForLate
   expect_one_result_on_every_mesh(settings, outcome_of(shape_of(1, 1), settings));
 }
 
+TEST(ExactRun, HasTheSameBitsForShortConvolutionsAndDeltaNets) {
+  for (const char* family : {"lfm2_moe", "qwen3_next"}) {
+    SCOPED_TRACE(family);
+    TrainingRunSettings settings = exact_run({.experts = 6, .model = hybrid_config(family)});
+    settings.aux_loss_coef = settings.z_loss_coef = 0;
+    expect_one_result_on_every_mesh(settings, outcome_of(shape_of(1, 1), settings));
+  }
+}
+
 TEST(ExactRun, IsWithinRoundingOfTheTreeOfRanks) {
   const Outcome exact = outcome_of(shape_of(1, 1), exact_run()), tree = outcome_of(shape_of(1, 1), {});
   for (std::size_t i = 0; i < exact.losses.size(); ++i)

@@ -77,7 +77,7 @@ TEST(TrainerReplace, HasTheSameBitsAsWithoutOnEveryMesh) {
 
 TEST(TrainerReplace, HasTheSameBitsForMicroBatchesFrozenExpertsAndEveryWay) {
   const Index world = Communicator::world().size();
-  std::vector<std::pair<const char*, TrainingRunSettings>> cases(9);
+  std::vector<std::pair<const char*, TrainingRunSettings>> cases(11);
   cases[0].first = "micro-batches, packed faces", cases[0].second.accumulation = 2;
   cases[0].second.global_batch = 24, cases[0].second.packed = true;
   cases[1].first = "rebalanced too", cases[1].second.rebalance = kFreeWeights;
@@ -91,6 +91,9 @@ TEST(TrainerReplace, HasTheSameBitsForMicroBatchesFrozenExpertsAndEveryWay) {
   cases[6].first = "all gathered", cases[6].second.dispatcher = DispatcherKind::kAllgather;
   cases[7].first = "in chunks", cases[7].second.chunks = 2;
   cases[8].first = "after two steps", cases[8].second.replace_every = 2;
+  cases[9].first = "experts with biases", cases[9].second.model = biased_config();
+  cases[9].second.z_loss_coef = 0;
+  cases[10].first = "delta nets", cases[10].second.model = hybrid_config("qwen3_next");
   for (const auto& [name, settings] : cases) {
     SCOPED_TRACE(name);
     expect_the_course_of_experts_that_stay(shape_of(1, world), settings);

@@ -39,6 +39,12 @@ static void forget(void* memory) noexcept {
 void* operator new(std::size_t bytes) {
   return moeloom::fuzz::counted(std::malloc(bytes));
 }
+// The library sorts in memory from here, and gives it back to the operator below.
+void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept try {
+  return operator new(bytes);
+} catch (const std::bad_alloc&) {
+  return nullptr;
+}
 void* operator new(std::size_t bytes, std::align_val_t alignment) {
   const auto unit = static_cast<std::size_t>(alignment);
   return moeloom::fuzz::counted(std::aligned_alloc(unit, (bytes + unit - 1) / unit * unit));

@@ -175,7 +175,7 @@ class Experts {
     });
   }
 
-  const Case& case_;
+  const Case case_;
   DispatcherSettings settings_;
   Dispatcher dispatcher_;
   ExpertRange held_;

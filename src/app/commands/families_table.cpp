@@ -23,8 +23,20 @@ std::string window_text(const Family& family) {
   return family.window == WindowRule::kNone ? "" : "windows";
 }
 
+std::string other_mixer_text(const Family& family) {
+  switch (family.other_mixer) {
+    case OtherMixer::kShortConv:
+      return "short convolutions";
+    case OtherMixer::kDeltaNet:
+      return "gated delta nets";
+    case OtherMixer::kNone:
+      break;
+  }
+  return "";
+}
+
 std::string mixing_text(const Family& family) {
-  return with_commas({family.latent_attention ? "latent attention" : "grouped-query attention",
+  return with_commas({other_mixer_text(family), family.latent_attention ? "latent attention" : "grouped-query attention",
                       norm_text(family), window_text(family), family.rope.partial ? "partial rope" : "",
                       family.sinks ? "sinks" : "", family.output_gate ? "output gate" : ""});
 }

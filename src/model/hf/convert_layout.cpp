@@ -131,11 +131,11 @@ TensorRecipe stack(const Listed& experts, const std::string& name, const std::ve
   return stacked;
 }
 
-/// The router's name where the block that holds it has another name.
+/// The name of what else the block holds, the router and its bias, where the block has another name.
 std::string moved(const std::string& name, const std::string& from, const std::string& to) {
-  const std::string gate = "." + from + "gate.weight";
-  if (!name.ends_with(gate)) return name;
-  return name.substr(0, name.size() - gate.size()) + "." + to + "gate.weight";
+  const std::size_t found = name.find("." + from);
+  if (found == std::string::npos) return name;
+  return name.substr(0, found + 1) + to + name.substr(found + 1 + from.size());
 }
 
 Recipes stacked(const Recipes& recipes, const LayoutNames& names) {

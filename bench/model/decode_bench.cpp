@@ -2,6 +2,7 @@
 //
 //   build/bench/decode_bench --threads 1
 //   build/bench/decode_bench --threads 2 --experts 64 --top-k 4 --inter 512
+//   build/bench/decode_bench --family qwen3_next
 //
 // In each round, in turn: a read of as many bytes as a token's weights have (a sum over one experts' choice
 // of every layer, the other matrices of all layers and the head), one decoded token after a prompt, and the
@@ -31,6 +32,21 @@ struct Options {
   std::string path = "streamed", json;
 };
 
+/// lfm2_moe, qwen3_next: of four layers three mix tokens by a short convolution or a gated delta net.
+void take_family(const std::string& family, ModelConfig& m) {
+  if (family != "qwen3_moe" && family != "lfm2_moe" && family != "qwen3_next")
+    throw std::invalid_argument("unknown --family " + family + "; known: qwen3_moe, lfm2_moe, qwen3_next");
+  m.model_type = family;
+  if (family == "qwen3_moe") return;
+  for (Index layer = 1; layer <= m.num_hidden_layers; ++layer)
+    m.attention_layers.push_back(layer % 4 == 0 ? 1 : 0);
+  m.conv_taps = family == "lfm2_moe" ? 3 : 4;
+  m.linear_num_key_heads = 4;
+  m.linear_num_value_heads = 8;
+  m.linear_key_head_dim = m.linear_value_head_dim = 128;
+  m.shared_expert_intermediate_size = family == "qwen3_next" ? m.moe_intermediate_size : 0;
+}
+
 std::optional<Options> parse(int argc, char** argv) {
   namespace po = boost::program_options;
   Options o;
@@ -57,8 +73,12 @@ std::optional<Options> parse(int argc, char** argv) {
                            {"prompt", &o.prompt, "tokens of the prompt"}});
   known.add_options()("threads", po::value(&o.threads)->default_value(o.threads), "threads")(
       "path", po::value(&o.path)->default_value(o.path), "streamed, as generate has it, gmm or loop");
+  std::string family = m.model_type;
+  known.add_options()("family", po::value(&family)->default_value(family),
+                      "qwen3_moe, lfm2_moe or qwen3_next");
   bench::add_row_options(known, o.samples, "rounds", o.json);
   if (!bench::read_options(known, argc, argv)) return std::nullopt;
+  take_family(family, m);
   if (o.path != "streamed" && o.path != "loop" && o.path != "gmm")
     throw std::invalid_argument("unknown --path " + o.path + "; known: streamed, gmm, loop");
   return o;

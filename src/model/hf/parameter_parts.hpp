@@ -52,6 +52,31 @@ inline ParameterSpec bias(const std::string& name, const Parts& parts) {
   return spec;
 }
 
+void add_norm(Specs& specs, const NormSpec& spec, const std::string& in_file);
+void add_norm(Specs& specs, const Naming& naming, const std::optional<NormSpec>& spec);
+
+/// A weight that is one tensor of the file, and its bias.
+struct LinearShape {
+  Index rows, cols;
+  bool with_bias = false;
+};
+/// name.weight and name.bias, in the file in_file.weight and in_file.bias.
+void add_linear_as(Specs& specs, const std::string& name, const std::string& in_file, LinearShape shape);
+inline void add_linear(Specs& specs, const Naming& naming, const std::string& name, LinearShape shape) {
+  add_linear_as(specs, name, naming.in_file(name), shape);
+}
+
+/// What a weight is made of that is several tensors of a file, unless the family fuses them too.
+struct Fused {
+  Parts parts;
+  bool in_file = false;
+  bool with_bias = false;
+};
+void add_fused(Specs& specs, const std::string& name, const std::string& file_name, Index cols, Fused fused);
+
+/// What mixes the tokens of a layer.
+void add_mixer(Specs& specs, const Naming& naming, const MixerSpec& mixer);
+
 /// A block of experts: router, experts, shared expert.
 void add_moe(Specs& specs, const Naming& naming, const MoeSpec& spec, ExpertRange experts);
 

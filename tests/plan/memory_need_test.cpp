@@ -104,8 +104,9 @@ TEST(MemoryNeed, ReplicasOfARunTakeNoMoreThanIsCountedAndNotMuchLess) {
     EXPECT_LE(held, counted);
     largest_share = std::max(largest_share, held / counted);
   }
-  // What is counted is of ranks that both give and take replicas; of two one gives, the other takes.
-  EXPECT_GE(largest_share, world == 2 ? 0.35 : 0.6);
+  // What is counted is of ranks that both give and take replicas; of two one gives, the other takes, and of
+  // three not all do both.
+  EXPECT_GE(largest_share, world == 2 ? 0.35 : world == 3 ? 0.5 : 0.6);
 }
 
 }  // namespace

@@ -18,6 +18,7 @@
 #include <thread>
 #include <vector>
 
+#include "support/sanitized.hpp"
 #include <gtest/gtest.h>
 
 namespace {
@@ -25,7 +26,8 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-constexpr auto kWholeProgram = 550s;  // below ctest's timeout, so that the test's name gets out
+// Below ctest's timeout, so that the test's name gets out.
+constexpr auto kWholeProgram = moeloom::testing::kSanitized ? 3500s : 550s;
 constexpr auto kAfterFailure = 60s;
 
 std::string name_of(const testing::TestInfo& test) {

@@ -106,6 +106,26 @@ TEST(DispatchPlan, NothingIsReceivedFromRanksWithoutTokens) {
   EXPECT_TRUE(plan.landing_order.empty());
 }
 
+struct LandedSlot {
+  std::int32_t expert = 0;
+  Index source = 0;
+  std::size_t slot = 0;
+  auto operator<=>(const LandedSlot&) const = default;
+};
+
+/// What lands at a rank, in the order of its rows: by expert, then source, then token.
+std::vector<LandedSlot> landed_slots(const std::vector<std::vector<std::int32_t>>& chosen,
+                                     const ExpertRange& held) {
+  std::vector<LandedSlot> landed;
+  for (Index source = 0; source < std::ssize(chosen); ++source)
+    for (std::size_t slot = 0; slot < chosen[at(source)].size(); ++slot) {
+      const std::int32_t expert = chosen[at(source)][slot];
+      if (expert >= held.begin && expert < held.begin + held.count) landed.push_back({expert, source, slot});
+    }
+  std::ranges::sort(landed);
+  return landed;
+}
+
 /// Both receiving halves of every rank of a case, from the same choices.
 void expect_landings_where_rows_are_regrouped(const Case& c, testing::Drops drops) {
   std::vector<std::vector<std::int32_t>> chosen;
@@ -125,7 +145,7 @@ void expect_landings_where_rows_are_regrouped(const Case& c, testing::Drops drop
       return std::span<const std::int64_t>(counts).subspan(at(source * c.experts), at(c.experts));
     });
   };
-  std::vector<std::vector<int>> landed;  // [rank][row]: slots that land there
+  std::vector<std::vector<Landing>> landings_of(at(c.ranks));  // [source][slot]
   for (Index rank = 0; rank < c.ranks; ++rank) {
     const ExpertRange held = experts_of(c.experts, c.ranks, rank);
     std::vector<std::int64_t> received;
@@ -133,41 +153,26 @@ void expect_landings_where_rows_are_regrouped(const Case& c, testing::Drops drop
       for (Index i = 0; i < held.count; ++i)
         received.push_back(counts[static_cast<std::size_t>(source * c.experts + held.begin + i)]);
     DispatchPlan regrouped;
-    std::vector<Landing> landings;
     regrouped.ranks = c.ranks;
     plan_receiving(received, regrouped);
     DispatchPlan plan;
-    plan_sending(chosen[static_cast<std::size_t>(rank)], c.top_k, c.experts, c.ranks, plan);
-    plan_landing(counts_for(rank), chosen[static_cast<std::size_t>(rank)], rank, plan, landings);
+    plan_sending(chosen[at(rank)], c.top_k, c.experts, c.ranks, plan);
+    plan_landing(counts_for(rank), chosen[at(rank)], rank, plan, landings_of[at(rank)]);
     EXPECT_EQ(plan.rows_per_source, regrouped.rows_per_source);
     EXPECT_EQ(plan.received_per_rank, regrouped.received_per_rank);
-    landed.emplace_back(static_cast<std::size_t>(plan.rows()));
+    EXPECT_EQ(plan.rows(), std::ssize(landed_slots(chosen, held)));
   }
-  for (Index source = 0; source < c.ranks; ++source) {
-    const auto& choices = chosen[static_cast<std::size_t>(source)];
-    DispatchPlan plan;
-    plan_sending(choices, c.top_k, c.experts, c.ranks, plan);
-    std::vector<Landing> landings;
-    plan_landing(counts_for(source), choices, source, plan, landings);
-    for (std::size_t slot = 0; slot < choices.size(); ++slot) {
-      EXPECT_EQ(landings[slot].exists(), choices[slot] != kNoExpert);
-      if (choices[slot] == kNoExpert) continue;
-      const auto [rank, row] = landings[slot];
-      Index expected = 0;  // rows of earlier experts, earlier sources and earlier tokens of this one
-      const Index first = experts_of(c.experts, c.ranks, rank).begin;
-      for (Index other = 0; other < c.ranks; ++other) {
-        const auto& theirs = chosen[static_cast<std::size_t>(other)];
-        for (std::size_t i = 0; i < theirs.size(); ++i)
-          expected += theirs[i] >= first &&
-                      (theirs[i] < choices[slot] ||
-                       (theirs[i] == choices[slot] && (other < source || (other == source && i < slot))));
-      }
-      EXPECT_EQ(row, expected);
-      ++landed[static_cast<std::size_t>(rank)][static_cast<std::size_t>(row)];
+  for (Index source = 0; source < c.ranks; ++source)
+    for (std::size_t slot = 0; slot < chosen[at(source)].size(); ++slot)
+      ASSERT_EQ(landings_of[at(source)][slot].exists(), chosen[at(source)][slot] != kNoExpert);
+  for (Index rank = 0; rank < c.ranks; ++rank) {
+    Index row = 0;
+    for (const LandedSlot& landed : landed_slots(chosen, experts_of(c.experts, c.ranks, rank))) {
+      const Landing& landing = landings_of[at(landed.source)][landed.slot];
+      ASSERT_EQ(landing.rank, rank);
+      ASSERT_EQ(landing.row, row++);
     }
   }
-  for (const std::vector<int>& rows : landed)
-    for (const int slots : rows) EXPECT_EQ(slots, 1) << "a row from no slot, or from several";
 }
 TEST(DispatchPlan, LandingsAreThePlacesThatRowsWouldBeRegroupedTo) {
   for (const Case& c : kCases)

@@ -9,13 +9,14 @@
 #include "dispatch/dropped_slots.hpp"
 #include "dispatch/trips.hpp"
 #include "support/random_matrix.hpp"
+#include "support/sanitized.hpp"
 #include <gtest/gtest.h>
 
 namespace moeloom {
 namespace {
 
 constexpr std::uint64_t kSeed = 20261121;
-constexpr Index kRoutings = 900;  // of each way
+constexpr Index kRoutings = testing::kSanitized ? 90 : 900;  // of each way
 
 struct Way {
   DispatcherKind kind;

@@ -55,29 +55,60 @@ void check_resolved(const TrainOptions& options) {
          "a resolved configuration reads back as another");
 }
 
-void run_command_line(std::string_view input) {
-  const std::vector<std::string> words = lines_of(input);
-  parse_words(words,
-              [](int argc, const char* const* argv) { check_resolved(parse_train_options(argc, argv)); });
-  parse_words(words, parse_inspect_options);
-  parse_words(words, parse_convert_options);
-  parse_words(words, parse_kernels_options);
-  parse_words(words, parse_calibrate_options);
-  parse_words(words, parse_plan_options);
-  parse_words(words, parse_mesh_question);
-  parse_words(words, [](int argc, const char* const* argv) { parse_generate_options(argc, argv); });
-  parse_words(words, [](int argc, const char* const* argv) {
+struct Command {
+  std::string_view name;
+  void (*parse)(int argc, const char* const* argv);
+};
+
+template <auto Parse>
+void read_words(int argc, const char* const* argv) {
+  if constexpr (requires { Parse(argc, argv); }) {
+    Parse(argc, argv);
+  } else {
     Violations violations;
-    parse_bench_ep_options(argc, argv, violations);
-  });
+    Parse(argc, argv, violations);
+  }
+}
+
+using Words = const char* const*;
+
+constexpr Command kCommands[] = {
+    {"train", [](int argc, Words argv) { check_resolved(parse_train_options(argc, argv)); }},
+    {"generate", [](int argc, Words argv) { parse_generate_options(argc, argv); }},
+    {"chat", read_words<parse_chat_options>},
+    {"eval", read_words<parse_eval_options>},
+    {"inspect", read_words<parse_inspect_options>},
+    {"convert", read_words<parse_convert_options>},
+    {"tokenize", read_words<parse_tokenize_options>},
+    {"kernels", read_words<parse_kernels_options>},
+    {"bench", read_words<parse_bench_ep_options>},
+    {"calibrate", read_words<parse_calibrate_options>},
+    {"plan", read_words<parse_plan_options>},
+    {"mesh", read_words<parse_mesh_question>}};
+
+/// The first line names the command: each makes a table of all of its options. What no command is called goes
+/// to train.
+void run_command_line(std::string_view input) {
+  const std::string_view name = input.substr(0, input.find('\n'));
+  const auto* const named = std::ranges::find(kCommands, name, &Command::name);
+  const Command& command = named == std::end(kCommands) ? kCommands[0] : *named;
+  parse_words(lines_of(input.substr(std::min(name.size() + 1, input.size()))), command.parse);
 }
 
 std::vector<std::string> command_line_seeds() {
-  return {"--steps=10\n--lr\n1e-3\n--dtype\nbf16\n--quiet\n",
-          "--ep\n2\n--dp=auto\n--freeze=*norm*,*embed*\n--gmm-budget=4GiB\n",
-          "--ranks=8\n--net=200Gbit,2us\n--ep-list=1,2,4\n",
-          "--model=x\n--experts\n8\n--top-k\n2\n--layout\nstacked\n",
-          "model\n--prompt\nhello\n--unknown=1\n--\n=\n"};
+  return {"train\n--steps=10\n--lr\n1e-3\n--dtype\nbf16\n--quiet\n",
+          "train\n--ep\n2\n--dp=auto\n--freeze=*norm*,*embed*\n--gmm-budget=4GiB\n",
+          "generate\nmodel\n--prompt\nhello\n--unknown=1\n--\n=\n",
+          "chat\nmodel\n--message=hello\n--temperature=0\n",
+          "eval\nmodel\n--data=a.txt,b.jsonl\n--batch=2\n",
+          "inspect\nmodel\n--ranks=4\n--ep\n2\n",
+          "convert\n--experts\n8\n--top-k\n2\n--layout\nstacked\nsource\ntarget\n",
+          "tokenize\n--model=x\n--in=a,b\n--out\nc.bin\n--format=raw\n",
+          "kernels\n--ranks=4\n--ep=2\n",
+          "bench\n--ep-list=1,2,4\n--experts\n8\n",
+          "calibrate\n--net=10Gbit,5us\n",
+          "plan\n--ranks=8\n--net=200Gbit,2us\n--ep-list=1,2,4\n",
+          "mesh\n--slots=2,2\n--\n--ep=2\n"};
 }
 
 void run_train_conf(std::string_view input) {
@@ -109,6 +140,12 @@ std::vector<std::string> option_words() {
     if (name.size() > 3) words.push_back(name);
     if (name.size() > 3) words.push_back(name.substr(2));
   }
+  return words;
+}
+
+std::vector<std::string> command_words() {
+  std::vector<std::string> words = option_words();
+  for (const Command& command : kCommands) words.push_back(std::string(command.name) + "\n");
   return words;
 }
 
@@ -222,7 +259,7 @@ std::vector<Target> app_targets() {
   const std::vector<std::string> json = {"null", "-1", "1e400", "1e308",
                                          "\"\"", "[]", "{}",    "9223372036854775807"};
   return {
-      {"command_line", run_command_line, command_line_seeds, option_words()},
+      {"command_line", run_command_line, command_line_seeds, command_words()},
       {"train_conf", run_train_conf, train_conf_seeds, option_words()},
       {"flag_words",
        run_flag_words,

@@ -4,6 +4,8 @@
 // has, which feeds them mutations drawn from a seed.
 #pragma once
 
+#include "moeloom/base/errors.hpp"
+
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -40,6 +42,11 @@ std::vector<Target> app_targets();
 std::vector<Target> chat_targets();
 
 /// run(input); an Error is the answer. Other exceptions pass through.
-void run(const Target& target, std::string_view input);
+inline void run(const Target& target, std::string_view input) {
+  try {
+    target.run(input);
+  } catch (const Error&) {
+  }
+}
 
 }  // namespace moeloom::fuzz

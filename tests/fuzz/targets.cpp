@@ -1,5 +1,3 @@
-#include "moeloom/base/errors.hpp"
-
 #include "fuzz/target.hpp"
 
 namespace moeloom::fuzz {
@@ -13,13 +11,6 @@ std::span<const Target> targets() {
     return list;
   }();
   return all;
-}
-
-void run(const Target& target, std::string_view input) {
-  try {
-    target.run(input);
-  } catch (const Error&) {
-  }
 }
 
 }  // namespace moeloom::fuzz

@@ -18,6 +18,7 @@
 #include <thread>
 #include <vector>
 
+#include "support/sanitized.hpp"
 #include <gtest/gtest.h>
 
 namespace {
@@ -25,8 +26,9 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-constexpr auto kWholeProgram = 550s;  // below ctest's timeout, so that the test's name gets out
-constexpr auto kAfterFailure = 60s;
+// Below ctest's timeout, so that the test's name gets out; launch/check.sh allows 1800 s.
+constexpr auto kWholeProgram = moeloom::testing::kSanitized ? 1700s : 550s;
+constexpr auto kAfterFailure = moeloom::testing::kSanitized ? 180s : 60s;
 
 std::string name_of(const testing::TestInfo& test) {
   return std::string(test.test_suite_name()) + "." + test.name();

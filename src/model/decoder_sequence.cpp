@@ -1,4 +1,5 @@
-// A decoder that reads one sequence piece by piece: what its mixers keep of it, and the logits of its next token.
+// A decoder that reads one sequence piece by piece: what its mixers keep of it, and the logits of its next
+// token.
 #include "moeloom/base/errors.hpp"
 #include "moeloom/model/decoder.hpp"
 #include "moeloom/model/loss.hpp"

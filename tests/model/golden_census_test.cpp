@@ -33,8 +33,8 @@ std::string unread(const std::string& kind, const fs::path& folder) {
 std::vector<std::string> unread_in(const fs::path& root) {
   std::vector<std::string> complaints;
   for (const fs::directory_entry& kind : fs::directory_iterator(root)) {
-    if (!kind.is_directory()) continue;
     const std::string name = kind.path().filename();
+    if (!kind.is_directory() || name.starts_with('.')) continue;
     if (!kKinds.contains(name)) complaints.push_back(kind.path().string() + " is of no kind that tests read");
     if (!kKinds.contains(name)) continue;
     for (const fs::directory_entry& entry : fs::directory_iterator(kind))

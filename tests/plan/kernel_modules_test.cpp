@@ -114,12 +114,12 @@ TEST(KernelModules, LayersWithoutAttentionHaveTheModulesOfTheirMixer) {
   next.linear_num_key_heads = 2;
   next.linear_num_value_heads = 4;
   next.linear_key_head_dim = next.linear_value_head_dim = 8;
-  EXPECT_EQ(rows_of(kernel_modules(next, all_apply()), "linear_attn"),
-            (Lines{"layers 0-2: linear_attn.in_proj_qkvz, in_proj_ba: tiled_dense",
-                   "layers 0-2: linear_attn.conv1d: native",
-                   "layers 0-2: linear_attn gated delta rule: native",
-                   "layers 0-2: linear_attn.norm: fused_rmsnorm",
-                   "layers 0-2: linear_attn.out_proj: tiled_dense"}));
+  EXPECT_EQ(
+      rows_of(kernel_modules(next, all_apply()), "linear_attn"),
+      (Lines{"layers 0-2: linear_attn.in_proj_qkvz, in_proj_ba: tiled_dense",
+             "layers 0-2: linear_attn.conv1d: native", "layers 0-2: linear_attn gated delta rule: native",
+             "layers 0-2: linear_attn.norm: fused_rmsnorm",
+             "layers 0-2: linear_attn.out_proj: tiled_dense"}));
   next.model_type = "qwen3_5_moe_text";
   EXPECT_EQ(rows_of(kernel_modules(next, all_apply()), "linear_attn.in_proj"),
             (Lines{"layers 0-2: linear_attn.in_proj_qkv, z, b, a: tiled_dense"}));

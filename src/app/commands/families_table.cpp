@@ -36,7 +36,8 @@ std::string other_mixer_text(const Family& family) {
 }
 
 std::string mixing_text(const Family& family) {
-  return with_commas({other_mixer_text(family), family.latent_attention ? "latent attention" : "grouped-query attention",
+  return with_commas({other_mixer_text(family),
+                      family.latent_attention ? "latent attention" : "grouped-query attention",
                       norm_text(family), window_text(family), family.rope.partial ? "partial rope" : "",
                       family.sinks ? "sinks" : "", family.output_gate ? "output gate" : ""});
 }

@@ -38,7 +38,8 @@ void line(const char* what, Index value) {
 void print_other_mixer(const ModelConfig& c) {
   const Index others = std::ranges::count(c.attention_layers, 0);
   if (others == 0) return;
-  const std::string layers = " in " + std::to_string(others) + " of " + std::to_string(c.num_hidden_layers) + " layers";
+  const std::string layers =
+      " in " + std::to_string(others) + " of " + std::to_string(c.num_hidden_layers) + " layers";
   if (c.family().other_mixer == OtherMixer::kShortConv)
     return line("short convolution", "over " + std::to_string(c.conv_taps) + " tokens," + layers);
   line("gated delta net", std::to_string(c.linear_num_value_heads) + " heads of " +

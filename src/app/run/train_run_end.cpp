@@ -17,16 +17,14 @@
 namespace moeloom {
 namespace {
 
-constexpr Index kSequencesPerEvaluation = 8;  // of one rank at a time, to bound activations
+constexpr Index kSequencesPerEvaluation = 8;  // of one rank at a time
 
 }  // namespace
 
 std::optional<double> TrainRun::validate() {
   enter(Activity::kValidating);
-  // Under a ceiling no more than its memory was planned for.
-  const Index at_once = decision().row_budget.room
-                            ? std::min(kSequencesPerEvaluation, settings_.batch.sequences_per_micro_batch())
-                            : kSequencesPerEvaluation;
+  // No more than a micro-batch of a step, for which memory was planned.
+  const Index at_once = std::min(kSequencesPerEvaluation, settings_.batch.sequences_per_micro_batch());
   const std::vector<Batch> batches =
       batches_.heldout(options_.run.eval_sequences, at_once, mesh_.world().rank());
   if (batches.empty()) return std::nullopt;
@@ -45,10 +43,8 @@ std::string TrainRun::sample() {
 }
 
 void TrainRun::say_peak() {
-  const std::optional<RowRoom>& room = decision().row_budget.room;
-  if (!room) return;
   const auto mine = static_cast<double>(peak_held_bytes(dispatcher_.memory.get()));
-  log_.info(peak_event(static_cast<Index>(mesh_.world().all_max(mine)), *room));
+  log_.info(peak_event(static_cast<Index>(mesh_.world().all_max(mine)), decision()));
 }
 
 std::optional<TimeUse> TrainRun::spent() const {

@@ -40,6 +40,21 @@ class MemoryCommand : public testing::ProgramTest {
   }
 };
 
+/// Validation takes no more sequences at once than a micro-batch: here one of a length at which activations
+/// are most of the memory, where there are several to validate on.
+TEST_F(MemoryCommand, WithoutACeilingHoldsWhatWasPredicted) {
+  const Outcome run =
+      shell(train(1,
+                  "--layers 2 --hidden 256 --inter 256 --experts 4 --heads 4 --kv-heads 2 --head-dim 64 "
+                  "--seq-len 2048 --global-batch 1 --steps 2 --heldout 0.4 --save-every 0 "
+                  "--sample-chars 0 --async-save false --threads 1 --run " +
+                      path("predicted")));
+  ASSERT_EQ(run.exit_code, 0) << run.output;
+  const double peak = bytes_behind("memory_peak=\"", run.output),
+               predicted = bytes_behind("predicted=\"", run.output);
+  EXPECT_NEAR(peak, predicted, 0.15 * predicted) << run.output;
+}
+
 TEST_F(MemoryCommand, OneExpertThatTakesAllRunsInSlicesWithinTheCeiling) {
   for (const std::string dispatcher : {"alltoall", "shared"}) {
     SCOPED_TRACE(dispatcher);

@@ -103,12 +103,13 @@ void require_within_ceiling(const RunFacts& facts, const RunDecision& decision,
   if (room && !room->fits()) throw ConfigError({refusal(facts, decision, frozen)});
 }
 
-Event peak_event(Index peak_bytes, const RowRoom& room) {
+Event peak_event(Index peak_bytes, const RunDecision& decision) {
   const auto peak = static_cast<double>(peak_bytes);
-  return Event()
-      .with("memory_peak", bytes_text(peak))
-      .with("ceiling", bytes_text(room.ceiling))
-      .with("share", peak / room.ceiling);
+  Event event = Event().with("memory_peak", bytes_text(peak));
+  const std::optional<RowRoom>& room = decision.row_budget.room;
+  if (room) return event.with("ceiling", bytes_text(room->ceiling)).with("share", peak / room->ceiling);
+  const double predicted = decision.memory.total();
+  return event.with("predicted", bytes_text(predicted)).with("share", peak / predicted);
 }
 
 }  // namespace moeloom

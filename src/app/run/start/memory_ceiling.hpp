@@ -15,8 +15,8 @@ std::string memory_table(const MemoryNeed& need);
 void require_within_ceiling(const RunFacts& facts, const RunDecision& decision,
                             const std::set<std::string>& frozen);
 
-/// What a run under a ceiling held at most, of the rank that held most: the system's own count, with pages of
-/// other ranks that it wrote to.
-Event peak_event(Index peak_bytes, const RowRoom& room);
+/// What a run held at most, of the rank that held most: the system's own count, with pages of other ranks
+/// that it wrote to. Beside it the ceiling, or what was predicted.
+Event peak_event(Index peak_bytes, const RunDecision& decision);
 
 }  // namespace moeloom

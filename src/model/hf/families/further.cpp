@@ -35,7 +35,7 @@ const Family kLlama4Text = {
     .num_key_value_heads = 8,
     .max_position_embeddings = 131072,
     .fixed = {kNoAttentionBias, kNoJitter, kNoRouterLogits},
-    .without_effect = {"router_aux_loss_coef"},
+    .without_effect = {"router_aux_loss_coef", "for_llm_compressor"},
 };
 
 const Family kGptOss = {
@@ -163,6 +163,21 @@ const Family kHunyuanV1Moe = {
                        "text_end_id",
                        "image_token_id",
                        "video_start_id",
+                       "pad_id",
+                       "skip_cls_token",
+                       "xdrope_section",
+                       "anyres_pooling_size",
+                       "anyres_vit_max_image_size",
+                       "vit_add_patchemb_bias",
+                       "vit_input_resolution",
+                       "vit_mapping_type",
+                       "vit_norm_type",
+                       "vit_patch",
+                       "vit_path",
+                       "vit_remove_prenorm",
+                       "vit_token",
+                       "vit_type",
+                       "vit_used_rms_norm",
                        "video_end_id"},
 };
 

@@ -20,6 +20,8 @@ const Family kQwen3Next = {
     .head_dim = 256,
     .num_key_value_heads = 2,
     .beside = {"mtp.*"},
+    .fixed = {kNoWindow, kNoWindowFlag},
+    .without_effect = {"max_window_layers"},
 };
 
 const Family kQwen35MoeText = {
@@ -36,7 +38,10 @@ const Family kQwen35MoeText = {
     .head_dim = 256,
     .num_key_value_heads = 2,
     .beside = {"mtp.*"},
-    .fixed = {kAlwaysNormed, {"attn_output_gate", true, "attention of this family has an output gate"}},
+    .fixed = {kNoWindow,
+              kNoWindowFlag,
+              kAlwaysNormed,
+              {"attn_output_gate", true, "attention of this family has an output gate"}},
     .without_effect = {"mamba_ssm_dtype", "mtp_num_hidden_layers", "mtp_use_dedicated_embeddings",
                        "mlp_only_layers"},
 };

@@ -77,7 +77,7 @@ void read_sizes(ConfigReader& reader, const Family& family, ModelConfig& config)
   config.hidden_act = reader.text_or(family.activation_key, family.activation);
   if (family.further_layers)
     config.num_nextn_predict_layers =
-        std::clamp<Index>(reader.integer_or("num_nextn_predict_layers", 0), 0, 64);
+        std::clamp<Index>(reader.optional_integer("num_nextn_predict_layers", 0).value_or(0), 0, 64);
   if (!family.head_bias_key.empty()) config.head_bias = reader.boolean_or(family.head_bias_key, false);
   if (!family.multipliers) return;
   config.embedding_multiplier = reader.number_or("embedding_multiplier", 1);

@@ -168,6 +168,12 @@ TEST(Families, RefuseMixersThatCannotBe) {
   EXPECT_THROW(ModelConfig::from(without_types), ConfigError);
 }
 
+TEST(Families, MayHaveLayersThatPredictFurtherTokens) {
+  EXPECT_EQ(model("deepseek_v3").num_nextn_predict_layers, 0);
+  EXPECT_EQ(model("deepseek_v3", R"("num_nextn_predict_layers": null)").num_nextn_predict_layers, 0);
+  EXPECT_EQ(model("glm4_moe", R"("num_nextn_predict_layers": 2)").num_nextn_predict_layers, 2);
+}
+
 TEST(Families, HunyuanSaysNumbersOfLayersInLists) {
   const ModelConfig config = model("hunyuan_v1_moe", R"("rope_scaling": {"type": "dynamic", "alpha": 1000.0,
     "factor": 1.0, "beta_fast": 32, "beta_slow": 1, "mscale": 1.0, "mscale_all_dim": 1.0},

@@ -14,6 +14,7 @@ void Decoder::start_sequence(Index capacity) {
     cache_.push_back(layers_[layer].make_cache(capacity));
   sequence_.clear();
   cached_ = 0;
+  capacity_ = capacity;
 }
 
 Index Decoder::shared_tokens(std::span<const std::int32_t> input_ids) const {
@@ -34,6 +35,7 @@ Index Decoder::resume_sequence(std::span<const std::int32_t> input_ids, Index ca
   }
   for (MixerCache& cache : cache_) std::visit([&](auto& kind) { kind.restart(kept, capacity); }, cache);
   sequence_.resize(at(kept));
+  capacity_ = capacity;
   return cached_ = kept;
 }
 
@@ -52,6 +54,7 @@ bool Decoder::turns_anew(Index before, Index now) const {
 
 Matrix Decoder::next_logits(std::span<const std::int32_t> input_ids) {
   require(cache_.size() == layers_.size(), "start_sequence comes before next_logits");
+  require(std::ssize(sequence_) + std::ssize(input_ids) <= capacity_, "the cache of the sequence is full");
   sequence_.insert(sequence_.end(), input_ids.begin(), input_ids.end());
   if (turns_anew(cached_, static_cast<Index>(sequence_.size()))) cached_ = 0;
   Batch batch;

@@ -27,7 +27,8 @@ Sides sides_of(const ParameterSpec& spec, const NamePatterns& patterns) {
   for (const HfSlice& slice : spec.slices) {
     const bool fits = std::ranges::any_of(
         patterns, [&](const std::string& pattern) { return matches_glob(pattern, slice.name); });
-    (fits ? sides.inside : sides.outside).push_back(slice.name);
+    std::vector<std::string>& side = fits ? sides.inside : sides.outside;
+    if (std::ranges::count(side, slice.name) == 0) side.push_back(slice.name);  // a tensor may be many slices
   }
   return sides;
 }

@@ -95,7 +95,9 @@ void add_heads(const AttentionSpec& spec, const Family& family, Modules& modules
   modules.push_back(dense_module(family.fused_qkv ? "self_attn.qkv_proj" : "self_attn.q_proj, k_proj, v_proj",
                                  spec.hidden_size, spec.projected_width(), spec.qkv_bias));
   if (spec.qk_norm == QkNorm::kNone) return;
-  Module norm = norm_module("self_attn.q_norm, k_norm", spec.head_dim, spec.norm);
+  const AttentionNames& names = family.attention;
+  Module norm =
+      norm_module("self_attn." + names.query_norm + ", " + names.key_norm, spec.head_dim, spec.norm);
   if (spec.qk_norm == QkNorm::kWholeWidth)
     norm.what = "RMSNorm over " + std::to_string(spec.query_width()) + " and " +
                 std::to_string(spec.key_width()) + ", all heads at once";
@@ -116,8 +118,8 @@ void add_mixer(const AttentionSpec& spec, const ModelConfig& config, Modules& mo
                          (spec.sinks ? ", a sink a head" : "") +
                          ": products on tiles of its own, no kernel has another"});
   if (spec.output_gate) modules.push_back({"self_attn output gate", "", "context * sigmoid(gate)"});
-  modules.push_back(
-      dense_module("self_attn.o_proj", spec.output_width(), spec.hidden_size, spec.output_bias));
+  modules.push_back(dense_module("self_attn." + config.family().attention.output, spec.output_width(),
+                                 spec.hidden_size, spec.output_bias));
 }
 
 void add_mixer(const ShortConvSpec& spec, const ModelConfig&, Modules& modules) {
@@ -153,11 +155,14 @@ Module activation_module(const std::string& name, const ModelConfig& config, con
 }
 
 void add_mlp(const MlpSpec& spec, const ModelConfig& config, Modules& modules) {
+  const Family& family = config.family();
+  const ExpertNames names = family.moe ? family.moe->experts : ExpertNames();
+  const std::string block = (family.moe ? config.names.block : "mlp") + ".";
   modules.push_back(
-      dense_module(config.family().fused_gate_up ? "mlp.gate_up_proj" : "mlp.gate_proj, up_proj",
+      dense_module(block + (family.fused_gate_up ? "gate_up_proj" : names.gate + ", " + names.up),
                    spec.hidden_size, 2 * spec.width, spec.bias));
   modules.push_back(activation_module("mlp activation", config));
-  Module down = dense_module("mlp.down_proj", spec.width, spec.hidden_size, spec.bias);
+  Module down = dense_module(block + names.down, spec.width, spec.hidden_size, spec.bias);
   if (config.has_experts()) down.what += "; a dense layer, where fused_moe has nothing to do";
   modules.push_back(down);
 }

@@ -145,7 +145,7 @@ double buffer_bytes(const ModelConfig& config, const std::vector<ParameterSpec>&
   double ffn_moe = 0, ffn_mlp = 0;
   for (Index index = 0; index < config.num_hidden_layers; ++index) {
     const LayerSpec layer = config.layer(index);
-    mixers.take(layer.mixer, t);
+    mixers.take(layer.mixer, t, batch.sequence_length, batch.threads);
     if (layer.moe) ffn_moe = moe_workspace(*layer.moe, mesh, kind, batch);
     if (layer.mlp) ffn_mlp = rows_bytes(t, layer.mlp->width, 2);
   }

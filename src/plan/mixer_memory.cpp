@@ -1,5 +1,7 @@
 #include "mixer_memory.hpp"
 
+#include "moeloom/kernels/delta_rule.hpp"
+
 #include <algorithm>
 #include <numeric>
 
@@ -59,6 +61,20 @@ double workspace(const DeltaNetSpec& spec, Index t) {
   return rows_bytes(t, spec.projected_width()) + rows_bytes(t, spec.value_width());
 }
 
+/// Of a backward while it runs.
+double scratch(const AttentionSpec&, Index, Index) {
+  return 0;
+}
+double scratch(const ShortConvSpec&, Index, Index) {
+  return 0;
+}
+double scratch(const DeltaNetSpec& spec, Index sequence_length, Index threads) {
+  const std::array one_sequence = {Index{0}, sequence_length};
+  const Index bytes = delta_rule_backward_bytes(
+      {spec.key_heads, spec.value_heads, spec.key_dim, spec.value_dim, one_sequence}, threads);
+  return array_bytes(bytes, 1);
+}
+
 }  // namespace
 
 double array_bytes(Index count, Index size) {
@@ -74,9 +90,12 @@ double mixer_activations(const MixerSpec& mixer, Index tokens) {
   return std::visit([=](const auto& spec) { return activations(spec, tokens); }, mixer);
 }
 
-void MixerBuffers::take(const MixerSpec& mixer, Index tokens) {
+void MixerBuffers::take(const MixerSpec& mixer, Index tokens, Index sequence_length, Index threads) {
   double& largest = largest_[mixer.index()];
-  largest = std::max(largest, std::visit([=](const auto& spec) { return workspace(spec, tokens); }, mixer));
+  const auto need = [=](const auto& spec) {
+    return workspace(spec, tokens) + scratch(spec, sequence_length, threads);
+  };
+  largest = std::max(largest, std::visit(need, mixer));
 }
 
 double MixerBuffers::bytes() const {

@@ -15,10 +15,11 @@ double rows_bytes(Index tokens, Index width, Index arrays = 1);
 /// Of MixerLayer, but for its norms and the residual stream.
 double mixer_activations(const MixerSpec& mixer, Index tokens);
 
-/// Of MixerWorkspace, where each kind of mixer has buffers of its own.
+/// Of MixerWorkspace, where each kind of mixer has buffers of its own, and what a delta net's backward holds.
 class MixerBuffers {
  public:
-  void take(const MixerSpec& mixer, Index tokens);
+  /// threads: of a rank.
+  void take(const MixerSpec& mixer, Index tokens, Index sequence_length, Index threads);
   double bytes() const;
 
  private:

@@ -105,8 +105,13 @@ TEST(KernelModules, LayersWithoutAttentionHaveTheModulesOfTheirMixer) {
   EXPECT_EQ(rows_of(kernel_modules(lfm2, all_apply()), "conv."),
             (Lines{"layers 0, 2-3: conv.in_proj: tiled_dense", "layers 0, 2-3: conv.conv: native",
                    "layers 0, 2-3: conv.out_proj: tiled_dense"}));
-  EXPECT_EQ(rows_of(kernel_modules(lfm2, all_apply()), "self_attn.o_proj"),
-            (Lines{"layer 1: self_attn.o_proj: tiled_dense"}));
+  lfm2.names.block = "feed_forward";
+  lfm2.first_k_dense_replace = 1;
+  EXPECT_EQ(rows_of(kernel_modules(lfm2, all_apply()), "self_attn.out_proj"),
+            (Lines{"layer 1: self_attn.out_proj: tiled_dense"}));
+  EXPECT_EQ(rows_of(kernel_modules(lfm2, all_apply()), "self_attn.q_layernorm").size(), 1u);
+  EXPECT_EQ(rows_of(kernel_modules(lfm2, all_apply()), "feed_forward.w"),
+            (Lines{"layer 0: feed_forward.w1, w3: tiled_dense", "layer 0: feed_forward.w2: tiled_dense"}));
   ModelConfig next;
   next.model_type = "qwen3_next";
   next.attention_layers = {0, 0, 0, 1};

@@ -83,4 +83,8 @@ void delta_rule_step(const DeltaRuleShape& shape, const DeltaRuleInputs& inputs,
 double delta_rule_forward_flops(const DeltaRuleShape& shape);
 double delta_rule_backward_flops(const DeltaRuleShape& shape);
 
+/// Bytes that a backward holds beside its arguments on so many threads: a state for every chunk of the
+/// longest segment. A forward holds less.
+Index delta_rule_backward_bytes(const DeltaRuleShape& shape, Index threads);
+
 }  // namespace moeloom

@@ -62,9 +62,10 @@ class Decoder {
   /// Empties the cache and makes room for `capacity` positions.
   void start_sequence(Index capacity);
   /// As start_sequence, but keeps as much of what was read as is the beginning of `input_ids` and ends before
-  /// its last token: so many tokens need not be read again. 0 where a window has dropped what is needed.
+  /// its last token: so many tokens need not be read again. 0 where a window has dropped what is needed, and
+  /// where a recurrent state stands behind another token.
   Index resume_sequence(std::span<const std::int32_t> input_ids, Index capacity);
-  /// Held for keys and values.
+  /// Held for keys, values and recurrent states.
   Index cache_bytes() const;
 
   /// The kernels from the next forward on; between a forward and its backward there is no other table.
@@ -137,6 +138,7 @@ class Decoder {
   std::vector<MixerCache> cache_;       // one a layer
   std::vector<std::int32_t> sequence_;  // the tokens since start_sequence
   Index cached_ = 0;                    // of them
+  Index capacity_ = 0;                  // of the sequence
   Matrix hidden_;                       // [T, D], the residual stream
   Matrix final_;                        // [T, D]
   Matrix d_hidden_;                     // [T, D]

@@ -1,8 +1,8 @@
 // What one decoder layer computes, said so that it can be built without knowing the model's name.
 //
-// ModelConfig makes these from config.json and the family's row (family.hpp); the decoder, the attention
-// layers and the list of parameters read nothing else. Names are those of parameters (parameters.hpp), which
-// are the same for every family except norms, whose names say where they stand.
+// ModelConfig makes these from config.json and the family's row (family.hpp); the decoder, the mixers and the
+// list of parameters read nothing else. Names are those of parameters (parameters.hpp), which are the same
+// for every family except norms, whose names say where they stand.
 #pragma once
 
 #include "moeloom/kernels/elementwise/rmsnorm.hpp"

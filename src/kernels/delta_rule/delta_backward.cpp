@@ -263,6 +263,11 @@ Index most_chunks(const DeltaRuleShape& shape) {
 }  // namespace
 }  // namespace delta_rule
 
+Index delta_rule_backward_bytes(const DeltaRuleShape& shape, Index threads) {
+  using namespace delta_rule;
+  return threads * BackwardMemory::floats(shape, most_chunks(shape)) * static_cast<Index>(sizeof(float));
+}
+
 void delta_rule_backward(const DeltaRuleShape& shape, const DeltaRuleSaved& saved, ConstMatrixView d_output,
                          ConstMatrixView d_final_state, const DeltaRuleGradients& gradients) {
   using namespace delta_rule;

@@ -152,16 +152,36 @@ void check_ropes(const ModelConfig& c, Violations& violations) {
   }
 }
 
+/// A file keeps gated queries and a delta net's projections head by head: each head is some tensors'
+/// stretches.
+void check_heads_in_all(const ModelConfig& c, const std::string& key, Index heads, Violations& violations) {
+  constexpr Index kMostHeadsInAll = Index{1} << 16;
+  if (heads > 0)
+    violations.unless(c.num_hidden_layers <= kMostHeadsInAll / heads,
+                      equation("num_hidden_layers", c.num_hidden_layers) + " times " + equation(key, heads) +
+                          " is more than " + std::to_string(kMostHeadsInAll) + " heads in all");
+}
+
+/// Of mixers that are not attention, and of gates.
+double most_mixer_parameters(const ModelConfig& c) {
+  const double d = static_cast<double>(c.hidden_size), taps = static_cast<double>(c.conv_taps);
+  if (c.family().other_mixer == OtherMixer::kShortConv) return d * (4 * d + taps + 6);
+  const double gate = c.family().output_gate ? d * static_cast<double>(c.attention_width()) : 0.0;
+  const double keys =
+      static_cast<double>(c.linear_num_key_heads) * static_cast<double>(c.linear_key_head_dim);
+  const double values =
+      static_cast<double>(c.linear_num_value_heads) * static_cast<double>(c.linear_value_head_dim);
+  return gate + d * (2 * keys + 3 * values + 2 * static_cast<double>(c.linear_num_value_heads)) +
+         taps * (2 * keys + values);
+}
+
 double most_parameters(const ModelConfig& c) {
   const double d = static_cast<double>(c.hidden_size);
   const double latents =
       static_cast<double>(c.q_lora_rank + c.kv_lora_rank) *
       (d + 2.0 * static_cast<double>(c.attention_width() + c.v_head_dim * c.num_attention_heads));
-  const double other_mixer =
-      d * (2.0 * static_cast<double>(c.linear_num_key_heads * c.linear_key_head_dim) +
-           3.0 * static_cast<double>(c.linear_num_value_heads * c.linear_value_head_dim));
   const double layer =
-      latents + other_mixer + 2.0 * d * static_cast<double>(c.attention_width() + c.kv_width()) +
+      latents + most_mixer_parameters(c) + 2.0 * d * static_cast<double>(c.attention_width() + c.kv_width()) +
       3.0 * d * static_cast<double>(c.intermediate_size + c.shared_expert_intermediate_size) +
       3.0 * d * static_cast<double>(c.moe_intermediate_size) * static_cast<double>(c.num_experts);
   return 2.0 * d * static_cast<double>(c.vocab_size) + static_cast<double>(c.num_hidden_layers) * layer;
@@ -221,6 +241,10 @@ std::vector<std::string> config_violations(const ModelConfig& config) {
       equation("num_experts", config.num_experts) + " must be 0: " + config.model_type + " has no experts");
   check_attention(config, violations);
   if (family->other_mixer != OtherMixer::kNone) check_other_mixer(config, violations);
+  if (family->output_gate)
+    check_heads_in_all(config, "num_attention_heads", config.num_attention_heads, violations);
+  check_heads_in_all(config, "linear_num_key_heads", config.linear_num_key_heads, violations);
+  violations.unless_between("num_nextn_predict_layers", config.num_nextn_predict_layers, 0, 64);
   check_feed_forward(config, violations);
   violations.unless_not_negative("router_aux_loss_coef", config.router_aux_loss_coef);
   violations.unless_not_negative("initializer_range", config.initializer_range);

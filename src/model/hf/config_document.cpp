@@ -76,8 +76,7 @@ void read_sizes(ConfigReader& reader, const Family& family, ModelConfig& config)
   config.initializer_range = reader.number_or("initializer_range", 0.02);
   config.hidden_act = reader.text_or(family.activation_key, family.activation);
   if (family.further_layers)
-    config.num_nextn_predict_layers =
-        std::clamp<Index>(reader.optional_integer("num_nextn_predict_layers", 0).value_or(0), 0, 64);
+    config.num_nextn_predict_layers = reader.optional_integer("num_nextn_predict_layers", 0).value_or(0);
   if (!family.head_bias_key.empty()) config.head_bias = reader.boolean_or(family.head_bias_key, false);
   if (!family.multipliers) return;
   config.embedding_multiplier = reader.number_or("embedding_multiplier", 1);
@@ -193,11 +192,14 @@ void read_shared_expert(ConfigReader& reader, const SharedExpertRule& rule, Mode
 }
 
 void read_experts(ConfigReader& reader, const MoeRule& rule, ModelConfig& config) {
-  config.num_experts = reader.integer_of_all_layers(rule.experts_key);
+  const auto count = [&](const std::string& key) {
+    return rule.by_layer ? reader.integer_of_all_layers(key, config.num_hidden_layers) : reader.integer(key);
+  };
+  config.num_experts = count(rule.experts_key);
   read_sparse_layers(reader, rule, config);
   read_router(reader, rule, config);
   if (config.num_experts > 0) {
-    config.num_experts_per_tok = reader.integer_of_all_layers(rule.top_k_key);
+    config.num_experts_per_tok = count(rule.top_k_key);
     config.moe_intermediate_size = reader.integer(rule.width_key);
     if (rule.shared) read_shared_expert(reader, *rule.shared, config);
   }

@@ -90,8 +90,8 @@ std::vector<Index> attention_among(const std::vector<std::string>& types) {
 void read_short_conv(ConfigReader& reader, Index layers, ModelConfig& config) {
   config.conv_taps = reader.integer_or("conv_L_cache", 3);
   config.conv_bias = reader.boolean_or("conv_bias", false);
-  if (!reader.has("layer_types"))
-    return reader.refuse("key layer_types is missing: it says which layers are \"conv\"");
+  if (reader.texts("layer_types").empty())
+    return reader.refuse("key layer_types is missing or empty: it says which layers are \"conv\"");
   config.attention_layers =
       attention_among(types_of(reader, layers, "conv", [](Index) { return std::string(kWholeAttention); }));
 }

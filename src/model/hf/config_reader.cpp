@@ -49,14 +49,15 @@ Index ConfigReader::integer(const std::string& key) {
   return 1;
 }
 
-Index ConfigReader::integer_of_all_layers(const std::string& key) {
+Index ConfigReader::integer_of_all_layers(const std::string& key, Index layers) {
   if (!has(key) || !document_.is_list(key)) return integer(key);
-  const std::vector<Index> layers = document_.integers(key);
-  if (layers.empty() || std::ranges::adjacent_find(layers, std::not_equal_to<>()) != layers.end()) {
+  const std::vector<Index> entries = document_.integers(key);
+  if (entries.empty() || std::ssize(entries) < layers ||
+      std::ranges::adjacent_find(entries, std::not_equal_to<>()) != entries.end()) {
     refuse(key + " must say the same of every layer");
     return 1;
   }
-  return layers.front();
+  return entries.front();
 }
 
 double ConfigReader::number(const std::string& key) {

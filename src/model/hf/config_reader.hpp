@@ -23,7 +23,7 @@ class ConfigReader {
   Index integer(const std::string& key);
   double number(const std::string& key);
   /// The same where it may be a list with an entry a layer (HunYuan), all of which must be equal.
-  Index integer_of_all_layers(const std::string& key);
+  Index integer_of_all_layers(const std::string& key, Index layers);
   Index integer_or(const std::string& key, Index fallback);
   double number_or(const std::string& key, double fallback);
   bool boolean_or(const std::string& key, bool fallback);  // null is false, as in Python

@@ -55,6 +55,29 @@ TEST_F(MemoryCommand, WithoutACeilingHoldsWhatWasPredicted) {
   EXPECT_NEAR(peak, predicted, 0.15 * predicted) << run.output;
 }
 
+/// The backward of a delta net keeps a state for each of its 32 chunks.
+TEST_F(MemoryCommand, CountsTheStatesOfADeltaNet) {
+  std::filesystem::create_directory(path("net"));
+  Document::parse(
+      R"({"model_type": "qwen3_next", "vocab_size": 256, "hidden_size": 128, "num_hidden_layers": 2,
+    "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 64, "num_experts": 2, "num_experts_per_tok": 1,
+    "moe_intermediate_size": 64, "shared_expert_intermediate_size": 64, "intermediate_size": 64,
+    "linear_num_key_heads": 1, "linear_num_value_heads": 8, "linear_key_head_dim": 256,
+    "linear_value_head_dim": 64})",
+      "test")
+      .write(path("net") + "/config.json");
+  const Outcome run =
+      shell(train(1, "--model " + path("net") +
+                         " --seq-len 2048 --global-batch 1 --steps 2 "
+                         "--heldout 0.4 --save-every 0 --sample-chars 0 --async-save false --threads 1 "
+                         "--run " +
+                         path("states")));
+  ASSERT_EQ(run.exit_code, 0) << run.output;
+  const double peak = bytes_behind("memory_peak=\"", run.output),
+               predicted = bytes_behind("predicted=\"", run.output);
+  EXPECT_NEAR(peak, predicted, 0.15 * predicted) << run.output;
+}
+
 TEST_F(MemoryCommand, OneExpertThatTakesAllRunsInSlicesWithinTheCeiling) {
   for (const std::string dispatcher : {"alltoall", "shared"}) {
     SCOPED_TRACE(dispatcher);

@@ -149,6 +149,28 @@ TEST(FamilyRoundTrip, OfParametersInAnotherOrderIsNoCopyOfAFile) {
   }
 }
 
+/// HF's qwen3_5_moe keeps them in four tensors, q, k and v in the first.
+TEST(FamilyRoundTrip, PartsOfADeltaNetAreTheColumnsThatItReads) {
+  const ModelConfig config = testing::model("qwen3_5_moe_text");
+  const ParameterStore store(parameter_specs(config, {0, config.num_experts}));
+  const auto spec = std::get<DeltaNetSpec>(config.layer(0).mixer);
+  const Parameter& in_proj = store.find(spec.prefix + "in_proj.weight");
+  Matrix row(1, spec.projected_width());
+  const auto expect_part = [&](std::size_t slice, const std::string& name, ConstMatrixView columns) {
+    const HfSlice& part = in_proj.spec.slices.at(slice);
+    EXPECT_EQ(part.name, spec.prefix + name);
+    EXPECT_EQ(part.row_begin, columns.data - row.row(0)) << name;
+    EXPECT_EQ(part.rows, columns.cols) << name;
+    EXPECT_EQ(part.source_begin, 0) << name;
+  };
+  const ConstMatrixView projected = row;
+  expect_part(0, "in_proj_qkv.weight", spec.mixed_of(projected));
+  expect_part(1, "in_proj_z.weight", spec.z_of(projected));
+  expect_part(2, "in_proj_b.weight", spec.b_of(projected));
+  expect_part(3, "in_proj_a.weight", spec.a_of(projected));
+  EXPECT_EQ(in_proj.spec.slices.size(), 4u);
+}
+
 TEST(FamilyRoundTrip, CarriesLayersThatPredictFurtherTokens) {
   const struct {
     std::string type, more;
@@ -188,6 +210,8 @@ TEST(FamilyRoundTrip, LeavesWhatStaysFp32InABf16File) {
       {"hunyuan_v1_moe", "model.layers.0.mlp.gate.wg.weight"},
       {"lfm2_moe", "model.layers.2.feed_forward.expert_bias"},
       {"minimax_m2", "model.layers.0.block_sparse_moe.e_score_correction_bias"},
+      {"qwen3_5_moe_text", "model.layers.0.linear_attn.A_log"},
+      {"qwen3_5_moe_text", "model.layers.0.linear_attn.norm.weight"},
   };
   for (const auto& c : cases) {
     SCOPED_TRACE(c.type);

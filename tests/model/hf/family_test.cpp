@@ -159,6 +159,11 @@ TEST(Families, RefuseMixersThatCannotBe) {
       {"qwen3_5_moe_text", R"("attn_output_gate": false)", "attn_output_gate = false must be true"},
       {"lfm2_moe", R"("conv_L_cache": 0)", "conv_L_cache = 0"},
       {"lfm2_moe", R"("linear_num_key_heads": 3)", "linear_num_key_heads"},
+      {"lfm2_moe", R"("moe_layers": [2, 2])", "moe_layers"},
+      {"deepseek_v3", R"("num_nextn_predict_layers": -5)", "num_nextn_predict_layers = -5"},
+      {"deepseek_v3", R"("num_nextn_predict_layers": 65)", "num_nextn_predict_layers = 65"},
+      {"qwen3_next", R"("linear_num_key_heads": 65536, "linear_num_value_heads": 65536)",
+       "num_hidden_layers = 4 times linear_num_key_heads = 65536"},
   };
   for (const auto& c : cases)
     EXPECT_NE(refusal(c.type, c.keys).find(c.expected), std::string::npos)
@@ -166,6 +171,28 @@ TEST(Families, RefuseMixersThatCannotBe) {
   Document without_types = model("lfm2_moe").source;
   without_types.erase("layer_types");
   EXPECT_THROW(ModelConfig::from(without_types), ConfigError);
+  without_types.set("layer_types", std::vector<std::string>{});
+  EXPECT_THROW(ModelConfig::from(without_types), ConfigError);
+  Document lists = model("lfm2_moe").source;
+  lists.set("num_experts", std::vector<Index>{4, 4, 4, 4});
+  EXPECT_THROW(ModelConfig::from(lists), IoError) << "only HunYuan says it of each layer";
+}
+
+/// A file of 300 bytes may not ask for any amount of memory, whatever its layers are made of.
+TEST(Families, BoundWhatTheirMixersMayTake) {
+  ModelConfig lfm2 = model("lfm2_moe");
+  lfm2.hidden_size = Index{1} << 24;
+  lfm2.num_hidden_layers = 4096;
+  lfm2.attention_layers.assign(4096, 0);
+  const auto violations = config_violations(lfm2);
+  EXPECT_TRUE(std::ranges::any_of(violations, [](const std::string& text) {
+    return text.find("more than 1e15 parameters") != std::string::npos;
+  }));
+  ModelConfig gated = model("qwen3_next");
+  gated.num_attention_heads = gated.num_key_value_heads = 65536;
+  EXPECT_TRUE(std::ranges::any_of(config_violations(gated), [](const std::string& text) {
+    return text.find("times num_attention_heads = 65536") != std::string::npos;
+  }));
 }
 
 TEST(Families, MayHaveLayersThatPredictFurtherTokens) {
@@ -185,6 +212,8 @@ TEST(Families, HunyuanSaysNumbersOfLayersInLists) {
   Document lists = config.source;
   lists.set("moe_topk", std::vector<Index>{3, 3, 3, 3});
   EXPECT_EQ(ModelConfig::from(lists).num_experts_per_tok, 3);
+  lists.set("moe_topk", std::vector<Index>{3, 3});
+  EXPECT_THROW(ModelConfig::from(lists), ConfigError);
   lists.set("moe_topk", std::vector<Index>{3, 3, 2, 3});
   EXPECT_THROW(ModelConfig::from(lists), ConfigError);
   EXPECT_NE(refusal("hunyuan_v1_moe", R"("rope_scaling": {"type": "dynamic", "factor": 2.0})").find("alpha"),

@@ -142,6 +142,7 @@ struct MoeRule {
   std::string experts_key = "num_experts";
   std::string top_k_key = "num_experts_per_tok";
   std::string width_key = "moe_intermediate_size";
+  bool by_layer = false;  // those two may be lists with an entry a layer, all equal (HunYuan)
   SparseRule sparse = SparseRule::kAll;
   RouterRule router = {};
   TopkNorm topk_norm = TopkNorm::kByKey;

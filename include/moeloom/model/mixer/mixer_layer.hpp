@@ -35,10 +35,11 @@ class MixerLayer {
   /// For one sequence of up to `capacity` positions.
   MixerCache make_cache(Index capacity) const;
   /// As forward for the next positions of one sequence, which begins anew with position_ids[0] = 0 and else
-  /// goes on behind so many positions that the cache serves. Keeps nothing for a backward.
+  /// goes on behind so many positions that the cache serves. What the last forward kept is void.
   void forward_cached(const KernelTable& kernels, const MixerContext& context, MixerCache& cache,
                       MatrixView hidden);
-  /// Of the last forward: d_hidden [T, D], gradient of the output, becomes that of the input.
+  /// Of the last forward, which it uses up: d_hidden [T, D], gradient of the output, becomes that of the
+  /// input.
   void backward(const KernelTable& kernels, const MixerContext& context, MatrixView d_hidden,
                 MixerWorkspace& workspace);
 

@@ -291,7 +291,12 @@ std::optional<Event> verified_event(const CheckedFolder& start) {
 
 std::optional<Event> missing_towers(const RunInputs& inputs) {
   const auto& rule = inputs.config.family().text_config;
-  if (!rule || rule->towers.empty() || !inputs.config.names.carried.names.empty()) return std::nullopt;
+  if (!rule || rule->towers.empty()) return std::nullopt;
+  const auto is_of_a_tower = [&](const std::string& tensor) {
+    return std::ranges::any_of(rule->towers,
+                               [&](const std::string& tower) { return matches_glob(tower, tensor); });
+  };
+  if (std::ranges::any_of(inputs.config.names.carried.names, is_of_a_tower)) return std::nullopt;
   return Event()
       .with("carried", Index{0})
       .with("reason", inputs.weights.string() + " holds no tensor of " + joined(rule->towers) +

@@ -113,6 +113,7 @@ const Family kHunyuanV1Moe = {
     .rms_norm_eps = 1e-5,
     .moe = MoeRule{.top_k_key = "moe_topk",
                    .width_key = "intermediate_size",
+                   .by_layer = true,
                    .topk_norm = TopkNorm::kAlways,
                    .aux_loss_fallback = std::nullopt,
                    .shared = SharedExpertRule{.width_key = "intermediate_size", .name = "shared_mlp"},

@@ -38,6 +38,7 @@ const Family kQwen35MoeText = {
     .head_dim = 256,
     .num_key_value_heads = 2,
     .beside = {"mtp.*"},
+    .fp32 = {"*.linear_attn.A_log", "*.linear_attn.norm.weight"},  // as released
     .fixed = {kNoWindow,
               kNoWindowFlag,
               kAlwaysNormed,

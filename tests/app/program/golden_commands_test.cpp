@@ -101,7 +101,9 @@ TEST_F(GoldenCommands, InspectAndKernelsKnowEveryModule) {
     EXPECT_TRUE(std::regex_search(frozen, std::regex("gradients +0 bytes\\n +AdamW moments +0 bytes")))
         << frozen;
     const std::string kernels = run("kernels --gmm-rule upstream --ep 2 --model " + model.folder.string());
-    for (const char* part : {"embed_tokens", "self_attn.o_proj", "fused_rope", "tiled_dense", "lm_head"})
+    const std::string output = "self_attn." + model.config.family().attention.output;
+    for (const std::string& part : {std::string("embed_tokens"), output, std::string("fused_rope"),
+                                    std::string("tiled_dense"), std::string("lm_head")})
       EXPECT_NE(kernels.find(part), std::string::npos) << part << kernels;
     const bool sparse = model.config.has_experts();
     EXPECT_EQ(kernels.find(model.config.names.block + ".experts ") != std::string::npos, sparse) << kernels;

@@ -66,12 +66,10 @@ TEST_F(MemoryCommand, CountsTheStatesOfADeltaNet) {
     "linear_value_head_dim": 64})",
       "test")
       .write(path("net") + "/config.json");
-  const Outcome run =
-      shell(train(1, "--model " + path("net") +
-                         " --seq-len 2048 --global-batch 1 --steps 2 "
-                         "--heldout 0.4 --save-every 0 --sample-chars 0 --async-save false --threads 1 "
-                         "--run " +
-                         path("states")));
+  const Outcome run = shell(on_ranks(1) + "train --model " + path("net") + " --data " + path("corpus.txt") +
+                            " --seq-len 2048 --global-batch 1 --steps 2 --heldout 0.4 --save-every 0 "
+                            "--sample-chars 0 --async-save false --threads 1 --run " +
+                            path("states"));
   ASSERT_EQ(run.exit_code, 0) << run.output;
   const double peak = bytes_behind("memory_peak=\"", run.output),
                predicted = bytes_behind("predicted=\"", run.output);

@@ -80,11 +80,13 @@ void print_experts(const ModelConfig& c) {
   const MoeRule& rule = *c.family().moe;
   line("experts", std::to_string(c.num_experts) + " of size " + std::to_string(c.moe_intermediate_size) +
                       ", top-" + std::to_string(c.num_experts_per_tok));
-  line("router", std::string(rule.router.score == RouterScore::kSigmoid ? "sigmoid" : "softmax") +
-                     (c.norm_topk_prob ? ", weights divided by their sum" : "") +
-                     (c.n_group > 1 ? ", from " + std::to_string(c.topk_group) + " of " +
-                                          std::to_string(c.n_group) + " groups"
-                                    : ""));
+  line("router",
+       std::string(rule.router.score == RouterScore::kSigmoid ? "sigmoid" : "softmax") +
+           (c.norm_topk_prob && rule.router.divide.by != DivideBy::kNothing ? ", weights divided by their sum"
+                                                                            : "") +
+           (c.n_group > 1
+                ? ", from " + std::to_string(c.topk_group) + " of " + std::to_string(c.n_group) + " groups"
+                : ""));
   if (c.shared_expert_intermediate_size > 0)
     line("shared expert", "of size " + std::to_string(c.shared_expert_intermediate_size) +
                               (rule.shared && rule.shared->gated ? ", gated" : ""));

@@ -129,7 +129,8 @@ void check_feed_forward(const ModelConfig& c, Violations& violations) {
                           equation(experts_key(c), c.num_experts) + " is more than " +
                           std::to_string(kMostExpertsInAll) + " experts in all");
   violations.unless_between("decoder_sparse_step", c.decoder_sparse_step, 1, kLargestSize);
-  violations.unless_between("first_k_dense_replace", c.first_k_dense_replace, 0, kLargestSize);
+  violations.unless_between(c.family().moe ? c.family().moe->first_dense_key : "first_k_dense_replace",
+                            c.first_k_dense_replace, 0, kLargestSize);
   for (const Index layer : c.mlp_only_layers)
     violations.unless(layer >= 0 && layer < c.num_hidden_layers,
                       "mlp_only_layers names layer " + std::to_string(layer) + ", but " +
@@ -248,7 +249,7 @@ std::vector<std::string> config_violations(const ModelConfig& config) {
   check_feed_forward(config, violations);
   violations.unless_not_negative("router_aux_loss_coef", config.router_aux_loss_coef);
   violations.unless_not_negative("initializer_range", config.initializer_range);
-  violations.unless_positive("rms_norm_eps", config.rms_norm_eps);
+  violations.unless_positive(family->eps_key, config.rms_norm_eps);
   violations.unless_positive("logits_scaling", config.logits_scaling);
   violations.unless_not_negative("moe_norm_min", config.least_sum);
   violations.unless_not_negative("router_jitter_noise", config.router_jitter_noise);

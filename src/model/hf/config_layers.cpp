@@ -135,7 +135,7 @@ void read_chunks(ConfigReader& reader, Index layers, ModelConfig& config) {
   const Index floor_scale = reader.integer_or("floor_scale", 8192);
   const double attn_scale = reader.number_or("attn_scale", 0.1);
   if (floor_scale < 1) reader.refuse("floor_scale must be at least 1");
-  if (!reader.boolean_or("attn_temperature_tuning", true)) return;
+  if (!reader.truth_or("attn_temperature_tuning", true)) return;  // 4 in dumps of transformers 4.51
   config.floor_scale = floor_scale;
   config.attn_scale = attn_scale;
 }

@@ -1,5 +1,6 @@
 #include "hf/config_reader.hpp"
 
+#include "moeloom/base/errors.hpp"
 #include "moeloom/base/text.hpp"
 
 #include <algorithm>
@@ -92,6 +93,14 @@ std::string ConfigReader::text_or(const std::string& key, const std::string& fal
 std::optional<Index> ConfigReader::optional_integer(const std::string& key, std::optional<Index> fallback) {
   if (!stated(key)) return fallback;
   return has(key) ? std::optional(document_.integer(key)) : std::nullopt;
+}
+
+bool ConfigReader::truth_or(const std::string& key, bool fallback) {
+  try {
+    return boolean_or(key, fallback);
+  } catch (const IoError&) {
+    return document_.number(key) != 0;
+  }
 }
 
 std::optional<double> ConfigReader::optional_number(const std::string& key) {

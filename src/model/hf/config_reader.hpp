@@ -27,6 +27,7 @@ class ConfigReader {
   Index integer_or(const std::string& key, Index fallback);
   double number_or(const std::string& key, double fallback);
   bool boolean_or(const std::string& key, bool fallback);  // null is false, as in Python
+  bool truth_or(const std::string& key, bool fallback);    // also a number, true where it is not 0
   std::string text_or(const std::string& key, const std::string& fallback);
   /// Null is none, as absence is where there is no fallback.
   std::optional<Index> optional_integer(const std::string& key, std::optional<Index> fallback);

@@ -195,6 +195,16 @@ TEST(Families, BoundWhatTheirMixersMayTake) {
   }));
 }
 
+/// As a dump of transformers 4.51 has it.
+TEST(Families, Llama4TakesANumberForATruthValueOfItsTemperature) {
+  EXPECT_GT(model("llama4_text", R"("attn_temperature_tuning": 4)").floor_scale, 0);
+  EXPECT_EQ(model("llama4_text", R"("attn_temperature_tuning": 0)").floor_scale, 0);
+  EXPECT_EQ(model("llama4_text", R"("attn_temperature_tuning": false)").floor_scale, 0);
+  EXPECT_NE(refusal("lfm2_moe", R"("num_dense_layers": -1)").find("num_dense_layers = -1"),
+            std::string::npos);
+  EXPECT_NE(refusal("lfm2_moe", R"("norm_eps": -1)").find("norm_eps"), std::string::npos);
+}
+
 TEST(Families, MayHaveLayersThatPredictFurtherTokens) {
   EXPECT_EQ(model("deepseek_v3").num_nextn_predict_layers, 0);
   EXPECT_EQ(model("deepseek_v3", R"("num_nextn_predict_layers": null)").num_nextn_predict_layers, 0);

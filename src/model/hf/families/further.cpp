@@ -35,7 +35,7 @@ const Family kLlama4Text = {
     .num_key_value_heads = 8,
     .max_position_embeddings = 131072,
     .fixed = {kNoAttentionBias, kNoJitter, kNoRouterLogits},
-    .without_effect = {"router_aux_loss_coef", "for_llm_compressor"},
+    .without_effect = {"router_aux_loss_coef", "for_llm_compressor", "cache_implementation"},
 };
 
 const Family kGptOss = {
@@ -165,6 +165,8 @@ const Family kHunyuanV1Moe = {
                        "image_token_id",
                        "video_start_id",
                        "pad_id",
+                       "num_media_embeds",
+                       "anyres_vit_two_views",
                        "skip_cls_token",
                        "xdrope_section",
                        "anyres_pooling_size",

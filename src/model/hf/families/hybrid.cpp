@@ -44,7 +44,7 @@ const Family kQwen35MoeText = {
               kAlwaysNormed,
               {"attn_output_gate", true, "attention of this family has an output gate"}},
     .without_effect = {"mamba_ssm_dtype", "mtp_num_hidden_layers", "mtp_use_dedicated_embeddings",
-                       "mlp_only_layers"},
+                       "mlp_only_layers", "decoder_sparse_step", "moe_layer_freq", "output_gate_type"},
 };
 
 const Family kLfm2Moe = {
@@ -75,6 +75,10 @@ const Family kLfm2Moe = {
     .tie_key = "tie_embedding",
     .pad_token_id = 0,
     .fixed = {kNoAuxLoss, kNoRouterLogits},
+    // Of dense LFM2, which HF's model does not read.
+    .without_effect = {"full_attn_idxs", "block_dim", "block_ff_dim", "block_multiple_of", "block_norm_eps",
+                       "block_use_swiglu", "block_use_xavier_init", "conv_dim", "conv_dim_out",
+                       "conv_use_xavier_init", "num_heads", "theta", "use_pos_enc"},
 };
 
 }  // namespace

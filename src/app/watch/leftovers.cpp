@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <sstream>
 #include <string>
 
 namespace moeloom {
@@ -24,14 +25,32 @@ void note_session(const fs::path& file, Leftovers& left) {
   }
 }
 
-}  // namespace
-
-char process_state(pid_t process) {
+/// What follows its name in /proc/PID/stat: state, parent, group, session, terminal, its group, flags, ...
+std::string stat_of(pid_t process) {
   std::ifstream file("/proc/" + std::to_string(process) + "/stat");
   std::string line;
   std::getline(file, line);
-  const std::size_t end = line.rfind(')');  // of its name
-  return end == std::string::npos || end + 2 >= line.size() ? 'X' : line[end + 2];
+  const std::size_t end = line.rfind(')');
+  return end == std::string::npos || end + 2 >= line.size() ? "" : line.substr(end + 2);
+}
+
+}  // namespace
+
+char process_state(pid_t process) {
+  const std::string stat = stat_of(process);
+  return stat.empty() ? 'X' : stat[0];
+}
+
+bool is_ending(pid_t process) {
+  std::istringstream stat(stat_of(process));
+  char state = 'X';
+  long skipped = 0;
+  unsigned flags = 0;
+  stat >> state;
+  for (int field = 0; field < 5; ++field) stat >> skipped;
+  stat >> flags;
+  constexpr unsigned kExiting = 4;  // PF_EXITING: its files may be closed, it has not become a zombie yet
+  return state == 'X' || state == 'Z' || (flags & kExiting) != 0;
 }
 
 Leftovers find_leftovers(pid_t process) {
@@ -53,9 +72,8 @@ Leftovers find_leftovers(pid_t process) {
 void remove_leftovers(const Leftovers& left) {
   std::error_code ignored;
   for (const fs::path& segment : left.segments) fs::remove(segment, ignored);
-  if (left.launcher == 0) return;
-  const char launcher = process_state(left.launcher);
-  if (launcher == 'X' || launcher == 'Z') fs::remove_all(left.session, ignored);
+  // Ranks hear of their launcher's end from its closed sockets, before it is a zombie.
+  if (left.launcher != 0 && is_ending(left.launcher)) fs::remove_all(left.session, ignored);
 }
 
 }  // namespace moeloom

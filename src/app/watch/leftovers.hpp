@@ -10,6 +10,8 @@ namespace moeloom {
 
 /// Of a process, as /proc/PID/stat has it: R, S, D, T, Z, ...; X: there is none.
 char process_state(pid_t process);
+/// It is gone, a zombie, or on the way there: it does nothing of its own any more.
+bool is_ending(pid_t process);
 
 struct Leftovers {
   std::vector<std::filesystem::path> segments;

@@ -22,6 +22,7 @@ namespace moeloom {
 struct WatchOrder {
   std::atomic<int> orders{0};        // how often the rank has said what to watch; 0: nothing yet
   std::atomic<bool> settled{false};  // MPI has started, and the run's folder is this job's
+  std::atomic<bool> noted{false};    // the watcher's answer: it knows what the rank would leave on the node
   std::atomic<double> step_seconds{0}, file_seconds{0}, start_seconds{0};
   std::atomic<double> longest_step{0};
   Index rank = 0, world = 1;

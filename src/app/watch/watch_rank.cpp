@@ -109,7 +109,7 @@ void leave_last_place(const PositionBoard& board, const WatchOrder& order,
 
 }  // namespace
 
-void watch_rank(const PositionBoard& board, const WatchOrder& order, pid_t rank, std::span<char> command_line,
+void watch_rank(const PositionBoard& board, WatchOrder& order, pid_t rank, std::span<char> command_line,
                 const std::function<void()>& end_rank) {
   show_as("moeloom-watch", command_line);
   const auto beat = std::make_shared<Beat>(Clock::now());
@@ -126,6 +126,7 @@ void watch_rank(const PositionBoard& board, const WatchOrder& order, pid_t rank,
     if (!found) {
       found = order.settled;
       if (Leftovers now = find_leftovers(rank); !now.segments.empty()) left = std::move(now);
+      if (found) order.noted = true;
     }
     if (guard.look()) end_rank();
   }

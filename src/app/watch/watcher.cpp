@@ -75,9 +75,10 @@ Watcher::Watcher(std::span<char* const> argv) {
       mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) throw Error(std::string("memory of a watcher: ") + std::strerror(errno));
   shared_ = new (memory) Shared;
-  std::signal(kEndSignal, end_now);
+  std::signal(kEndSignal, do_nothing);  // to the child it only means to look
   const pid_t rank = getpid();
   child_ = fork();
+  if (child_ != 0) std::signal(kEndSignal, end_now);
   if (child_ < 0)
     std::cerr << std::string("[warning] nobody watches this rank: no process for that: ") +
                      std::strerror(errno) + "\n";
@@ -122,7 +123,10 @@ void Watcher::watch(const StallSettings& settings) {
 }
 
 void Watcher::settle() {
-  shared_->order.settled = true;
+  WatchOrder& order = shared_->order;
+  order.settled = true;
+  if (child_ > 0) kill(child_, kEndSignal);  // it sleeps
+  for (int waited = 0; waited < 1000 && !order.noted; ++waited) usleep(1000);
 }
 
 void Watcher::step_took(double seconds) {

@@ -38,6 +38,8 @@ class Watcher {
   /// May be called again when they are known better.
   void watch(const StallSettings& settings);
   /// MPI has started, and the run's folder is this job's: what an earlier one said of a stall is removed.
+  /// Returns when the watcher knows what this rank would leave on its node, from its launcher while that is
+  /// there.
   void settle();
   /// From which an unsaid time follows.
   void step_took(double seconds);

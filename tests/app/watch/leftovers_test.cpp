@@ -57,9 +57,28 @@ TEST(Leftovers, TellWhetherAProcessRunsOrIsStopped) {
   int status = 0;
   waitpid(child.process(), &status, WUNTRACED);
   EXPECT_EQ(process_state(child.process()), 'T');
+  EXPECT_FALSE(is_ending(child.process()));
   const pid_t ended = child.process();
   child.end();
   EXPECT_EQ(process_state(ended), 'X');
+  EXPECT_TRUE(is_ending(ended));
+}
+
+/// Its files are closed while the kernel still frees a large memory: not yet a zombie, but it removes nothing
+/// more.
+TEST(Leftovers, AProcessEndsBeforeItIsAZombie) {
+  int ends[2];
+  ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
+  const pid_t process = fork();
+  if (process == 0)
+    for (;;) pause();
+  close(ends[1]);
+  kill(process, SIGKILL);
+  char byte = 0;
+  EXPECT_EQ(read(ends[0], &byte, 1), 0) << "the child held the other end";
+  EXPECT_TRUE(is_ending(process));
+  waitpid(process, nullptr, 0);
+  close(ends[0]);
 }
 
 TEST(Leftovers, AreSegmentsAndTheSessionOfALauncherThatIsGone) {

@@ -1,6 +1,7 @@
 #include "moeloom/model/decoder_layer.hpp"
 
 #include "moeloom/base/errors.hpp"
+#include "moeloom/model/linear.hpp"
 
 #include <algorithm>
 
@@ -24,12 +25,14 @@ ExpertBiases biases_of(const ParameterStore& store, Index experts, const std::st
 SharedExpertWeights shared_weights(const MoeSpec& spec, const ParameterStore& store) {
   const Parameter& gate_up = store.find(spec.prefix + "shared_expert.gate_up_proj.weight");
   const Parameter& down = store.find(spec.prefix + "shared_expert.down_proj.weight");
-  SharedExpertWeights weights{.gate_up = gate_up.value,
-                              .down = down.value,
-                              .d_gate_up = gate_up.grad,
-                              .d_down = down.grad,
-                              .activation = spec.activation,
-                              .sums = store.sums(Placement::kWorld)};
+  SharedExpertWeights weights{
+      .gate_up = gate_up.value,
+      .down = down.value,
+      .d_gate_up = gate_up.grad,
+      .d_down = down.grad,
+      .activation = spec.activation,
+      .sums = store.sums(Placement::kWorld),
+      .adapters = {adapter_of(store, gate_up.spec.name), adapter_of(store, down.spec.name)}};
   if (spec.shared->bias)
     weights.biases = biases_of(store, 1, spec.prefix + "shared_expert.gate_up_proj.bias",
                                spec.prefix + "shared_expert.down_proj.bias");
@@ -48,16 +51,19 @@ MoeLayer make_moe(const MoeSpec& spec, const ParameterStore& store, Index layer,
   RouterSettings settings = spec.router;
   if (spec.correction_bias)
     settings.correction_bias = store.find(spec.prefix + "gate.e_score_correction_bias").value.flat();
-  MoeWeights weights{.router = router.value,
-                     .d_router = router.grad,
-                     .experts = {.experts = gate_up.spec.groups,
-                                 .gate_up = gate_up.value,
-                                 .down = down.value,
-                                 .d_gate_up = gate_up.grad,
-                                 .d_down = down.grad,
-                                 .activation = spec.activation,
-                                 .sums = store.sums(Placement::kExperts)},
-                     .sums = store.sums(Placement::kWorld)};
+  MoeWeights weights{
+      .router = router.value,
+      .d_router = router.grad,
+      .experts = {.experts = gate_up.spec.groups,
+                  .gate_up = gate_up.value,
+                  .down = down.value,
+                  .d_gate_up = gate_up.grad,
+                  .d_down = down.grad,
+                  .activation = spec.activation,
+                  .sums = store.sums(Placement::kExperts),
+                  .adapters = {adapter_of(store, gate_up.spec.name), adapter_of(store, down.spec.name)}},
+      .sums = store.sums(Placement::kWorld),
+      .router_adapter = adapter_of(store, router.spec.name)};
   if (spec.expert_bias)
     weights.experts.biases = biases_of(store, gate_up.spec.groups, spec.prefix + "experts.gate_up_proj_bias",
                                        spec.prefix + "experts.down_proj_bias");

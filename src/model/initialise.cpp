@@ -28,23 +28,47 @@ double log_uniform(const CounterRandom& random, std::uint64_t position) {
   return std::log(kMost * std::max(random.uniform(position), 1e-6));
 }
 
+void initialise_one(const Parameter& parameter, const ModelConfig& config, std::uint64_t seed) {
+  const ParameterSpec& spec = parameter.spec;
+  const MatrixView value = parameter.value;
+  const auto fill_with = [&](const auto& draw) {
+    for (const HfSlice& slice : spec.slices)
+      fill_random(slice, seed, value.rows_from(slice.row_begin, slice.rows), draw);
+  };
+  const auto fill_normal = [&](double deviation) {
+    fill_with([=](const CounterRandom& random, std::uint64_t position) {
+      return deviation * random.normal(position);
+    });
+  };
+  switch (spec.init) {
+    case Init::kOnes:
+      return fill(value, 1.0f);
+    case Init::kZeros:
+      return fill(value, 0.0f);
+    case Init::kLogUniform:
+      return fill_with(log_uniform);
+    case Init::kNormal:
+      return fill_normal(config.initializer_range);
+    case Init::kByRank:
+      return fill_normal(static_cast<double>(spec.groups) / static_cast<double>(spec.rows));
+    case Init::kFanIn:
+      return fill_with([bound = 1 / std::sqrt(static_cast<double>(spec.cols))](const CounterRandom& random,
+                                                                               std::uint64_t position) {
+        return bound * (2 * random.uniform(position) - 1);
+      });
+  }
+}
+
 }  // namespace
 
 void initialise(ParameterStore& store, const ModelConfig& config, std::uint64_t seed) {
-  for (const Parameter& parameter : store.parameters()) {
-    const MatrixView value = parameter.value;
-    if (parameter.spec.init == Init::kOnes) std::ranges::fill(value.flat(), 1.0f);
-    if (parameter.spec.init == Init::kZeros) std::ranges::fill(value.flat(), 0.0f);
-    const auto fill_with = [&](const auto& draw) {
-      for (const HfSlice& slice : parameter.spec.slices)
-        fill_random(slice, seed, value.rows_from(slice.row_begin, slice.rows), draw);
-    };
-    if (parameter.spec.init == Init::kLogUniform) fill_with(log_uniform);
-    if (parameter.spec.init == Init::kNormal)
-      fill_with([&](const CounterRandom& random, std::uint64_t position) {
-        return config.initializer_range * random.normal(position);
-      });
-  }
+  for (const Parameter& parameter : store.parameters()) initialise_one(parameter, config, seed);
+  store.mark_changed();
+}
+
+void initialise_adapter(ParameterStore& store, const ModelConfig& config, std::uint64_t seed) {
+  for (const Parameter& parameter : store.parameters())
+    if (parameter.spec.adapter) initialise_one(parameter, config, seed);
   store.mark_changed();
 }
 

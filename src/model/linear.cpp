@@ -30,7 +30,10 @@ void write_bias(std::span<const float> bias, MatrixView y, Write mode) {
 
 Linear Linear::of(const ParameterStore& store, const std::string& weight) {
   const Parameter& parameter = store.find(weight);
-  return {.weight = parameter.value, .grad = parameter.grad, .sums = store.sums(Placement::kWorld)};
+  return {.weight = parameter.value,
+          .grad = parameter.grad,
+          .sums = store.sums(Placement::kWorld),
+          .adapter = adapter_of(store, weight)};
 }
 
 Linear Linear::with_bias(const ParameterStore& store, const std::string& module) {
@@ -43,9 +46,9 @@ Linear Linear::with_bias(const ParameterStore& store, const std::string& module)
 }
 
 void Linear::forward(const DenseKernel& kernel, ConstRows x, MatrixView y, Write mode) const {
-  if (bias.empty()) return kernel.forward(x, weight, y, mode);
-  write_bias(bias, y, mode);
-  kernel.forward(x, weight, y, Write::kAdd);
+  if (!bias.empty()) write_bias(bias, y, mode);
+  kernel.forward(x, weight, y, bias.empty() ? mode : Write::kAdd);
+  add_low_rank(kernel, adapter, x, y);
 }
 
 void Linear::backward_weight(const DenseKernel& kernel, ConstMatrixView dy, ConstRows x) const {
@@ -57,12 +60,34 @@ void Linear::backward_weight(const DenseKernel& kernel, ConstMatrixView dy, Cons
     if (grad.size() > 0) sums->take(grad);
     if (!bias_grad.empty()) sums->take(bias_grad);
   });
+  add_low_rank_weight_grads(kernel, adapter, dy, x, sums);
+}
+
+void Linear::backward_input(const DenseKernel& kernel, ConstMatrixView dy, MatrixView dx, Write mode) const {
+  kernel.input_grad(dy, weight, dx, mode);
+  add_low_rank_input_grad(kernel, adapter, dy, dx);
 }
 
 void Linear::backward(const DenseKernel& kernel, ConstMatrixView dy, ConstRows x, MatrixView dx,
                       Write mode) const {
   backward_weight(kernel, dy, x);
-  kernel.input_grad(dy, weight, dx, mode);
+  backward_input(kernel, dy, dx, mode);
+}
+
+std::vector<LowRank> adapter_of(const ParameterStore& store, const std::string& base) {
+  std::vector<LowRank> parts;
+  for (const Parameter& parameter : store.parameters()) {
+    const std::optional<AdapterRole>& role = parameter.spec.adapter;
+    if (!role || role->base != base) continue;
+    if (role->is_a) {
+      parts.push_back(
+          {.column = role->row, .a = parameter.value, .d_a = parameter.grad, .scale = role->scale});
+    } else {
+      parts.back().b = parameter.value;
+      parts.back().d_b = parameter.grad;
+    }
+  }
+  return parts;
 }
 
 void add_row_sums(ConstMatrixView x, std::span<float> sums) {

@@ -27,7 +27,7 @@ void MlpLayer::backward(const KernelTable& kernels, ConstMatrixView hidden_state
   workspace.d_activated.reshape_uninitialised(d_output.rows, down_.in());
   const Rows activated =
       workspace.activated.reshape_uninitialised(kernels.dense.element, d_output.rows, down_.in());
-  kernels.dense.input_grad(d_output, down_.weight, workspace.d_activated, Write::kReplace);
+  down_.backward_input(kernels.dense, d_output, workspace.d_activated);
   Matrix& d_gate_up = saved_gate_up_;
   kernels.swiglu.backward(activation_, saved_gate_up_, {}, workspace.d_activated, {d_gate_up, {}, activated});
   down_.backward_weight(kernels.dense, d_output, activated);

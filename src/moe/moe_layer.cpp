@@ -25,7 +25,8 @@ void in_layer(Index layer, const MoeContext& context, Work work) {
 MoeLayer::MoeLayer(MoeWeights weights, RouterSettings router, Index layer, const RoutingSettings& routing)
     : weights_(weights),
       layer_(layer),
-      router_({weights.router, weights.d_router, weights.sums, weights.router_bias, weights.d_router_bias},
+      router_({weights.router, weights.d_router, weights.sums, weights.router_bias, weights.d_router_bias,
+               weights.router_adapter},
               router, layer, routing.training, routing.dtype),
       seats_(router.num_experts) {
   if (router.weight_on_input) weights_.experts.activation.scale_on = RowScaleOn::kInputs;

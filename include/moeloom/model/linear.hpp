@@ -1,8 +1,12 @@
-// One dense weight [out, in], perhaps a bias, and their gradients.
+// One dense weight [out, in], perhaps a bias and an adapter, and their gradients.
 #pragma once
 
 #include "moeloom/kernels/dense.hpp"
+#include "moeloom/kernels/low_rank.hpp"
 #include "moeloom/model/parameters.hpp"
+
+#include <string>
+#include <vector>
 
 namespace moeloom {
 
@@ -13,6 +17,7 @@ struct Linear {
   std::span<const float> bias = {};  // [out]; empty: there is none
   std::span<float> bias_grad = {};
   ExactSums* sums = nullptr;  // that the gradients are leaves of
+  std::vector<LowRank> adapter = {};
 
   static Linear of(const ParameterStore& store, const std::string& weight);
   /// module.weight and module.bias.
@@ -26,12 +31,18 @@ struct Linear {
 
   /// y [T, out], written or added to.
   void forward(const DenseKernel& kernel, ConstRows x, MatrixView y, Write mode = Write::kReplace) const;
-  /// The gradients of weight and bias, added to, or to their exact sums.
+  /// The gradients of weight, bias and adapter, added to, or to their exact sums.
   void backward_weight(const DenseKernel& kernel, ConstMatrixView dy, ConstRows x) const;
+  /// dx [T, in], written or added to; no gradient of the weights.
+  void backward_input(const DenseKernel& kernel, ConstMatrixView dy, MatrixView dx,
+                      Write mode = Write::kReplace) const;
   /// dx [T, in], written or added to; the gradients are added to.
   void backward(const DenseKernel& kernel, ConstMatrixView dy, ConstRows x, MatrixView dx,
                 Write mode = Write::kReplace) const;
 };
+
+/// What adapters add to a parameter of the store, by its name; of experts stacked as its weights are.
+std::vector<LowRank> adapter_of(const ParameterStore& store, const std::string& base);
 
 /// sums [cols of x] += rows of x, in chunks of kSumChunkRows, the chunks in order.
 void add_row_sums(ConstMatrixView x, std::span<float> sums);

@@ -15,6 +15,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -27,7 +28,9 @@ enum class Placement {
 };
 inline constexpr std::array kPlacements = {Placement::kWorld, Placement::kExperts};
 
-enum class Init { kNormal, kOnes, kZeros, kLogUniform };
+/// kFanIn: uniform in +-1 / sqrt(cols); kByRank: normal with deviation 1 / rows of a group (PEFT's two ways
+/// to begin an adapter's A).
+enum class Init { kNormal, kOnes, kZeros, kLogUniform, kFanIn, kByRank };
 
 /// How a checkpoint keeps rows of a parameter. It is said, never guessed: where 2F = D or F = D the shapes of
 /// both are the same.
@@ -47,6 +50,14 @@ struct HfSlice {
   SliceLayout layout = SliceLayout::kRows;
 };
 
+/// What a factor of an adapter adds to (kernels/low_rank.hpp).
+struct AdapterRole {
+  std::string base;  // name of the parameter
+  Index row = 0;     // the first of a group's rows of it
+  float scale = 1;   // s
+  bool is_a = true;  // A; else B, which follows it in a list of specifications
+};
+
 struct ParameterSpec {
   std::string name;  // "model.layers.0.mlp.experts.gate_up_proj"
   Index rows = 0;
@@ -60,10 +71,12 @@ struct ParameterSpec {
   bool is_matrix = true;  // norms and biases are not: they may be spared weight decay
   Init init = Init::kNormal;
   bool frozen = false;  // keeps its values: it has no gradient to speak of and no optimizer state
+  std::optional<AdapterRole> adapter = {};  // none: a weight of the model itself
   std::vector<HfSlice> slices;
 };
 
-/// Every parameter of the model on a rank that holds `experts`; {0, num_experts} lists the whole model.
+/// Every parameter of the model on a rank that holds `experts`; {0, num_experts} lists the whole model. With
+/// config.adapter its factors follow the model's own parameters, which are then frozen.
 std::vector<ParameterSpec> parameter_specs(const ModelConfig& config, ExpertRange experts);
 
 struct Parameter {
@@ -145,5 +158,7 @@ class ParameterStore {
 /// deviation config.initializer_range, ones for norms, zeros for biases, the logarithm of a number between 0
 /// and 16 for what a delta net forgets by (HF).
 void initialise(ParameterStore& store, const ModelConfig& config, std::uint64_t seed);
+/// The same of an adapter's factors alone: A by its Init, B zeros, so that it begins by adding nothing.
+void initialise_adapter(ParameterStore& store, const ModelConfig& config, std::uint64_t seed);
 
 }  // namespace moeloom

@@ -23,6 +23,7 @@ struct MoeWeights {
   ExactSums* sums = nullptr;                // that the router's gradients are leaves of
   std::span<const float> router_bias = {};  // [E], or empty
   std::span<float> d_router_bias = {};      // empty: frozen, not computed
+  std::vector<LowRank> router_adapter = {};
 };
 
 /// What a forward leaves for its backward and for those who look in from outside.

@@ -20,6 +20,12 @@ constexpr Index kMostExperts = Index{1} << 16;
 constexpr Index kMostExpertsInAll = Index{1} << 18;
 constexpr double kMostParameters = 1e15;  // far below where sizes in bytes leave 64 bits
 
+/// Without those of an adapter, beside which they would be frozen.
+std::vector<ParameterSpec> own_parameters(ModelConfig config) {
+  config.adapter.reset();
+  return parameter_specs(config, {0, config.num_experts});
+}
+
 Index elements(const ParameterSpec& spec) {
   return spec.rows * spec.cols;
 }
@@ -214,14 +220,14 @@ bool ModelConfig::has_z_loss() const {
 
 Index ModelConfig::total_parameters() const {
   Index sum = 0;
-  for (const ParameterSpec& spec : parameter_specs(*this, {0, num_experts}))
+  for (const ParameterSpec& spec : own_parameters(*this))
     if (!spec.frozen) sum += elements(spec);
   return sum;
 }
 
 Index ModelConfig::active_parameters() const {
   Index sum = 0;
-  for (const ParameterSpec& spec : parameter_specs(*this, {0, num_experts}))
+  for (const ParameterSpec& spec : own_parameters(*this))
     if (!spec.frozen)
       sum += spec.placement == Placement::kExperts ? elements(spec) / num_experts * num_experts_per_tok
                                                    : elements(spec);

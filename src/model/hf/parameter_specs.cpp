@@ -8,6 +8,7 @@
 
 #include <utility>
 
+#include "hf/adapter_specs.hpp"
 #include "hf/parameter_parts.hpp"
 
 namespace moeloom {
@@ -58,6 +59,7 @@ std::vector<ParameterSpec> parameter_specs(const ModelConfig& config, ExpertRang
     }
   add_norm(specs, config.final_norm(), naming.in_file(kBody + naming.family.norms.last + ".weight"));
   add_head(specs, config);
+  if (config.adapter) add_adapter(*config.adapter, specs);
   return specs;
 }
 

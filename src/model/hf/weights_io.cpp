@@ -62,8 +62,9 @@ std::vector<TensorSpec> tensor_specs(const ModelConfig& config, DType dtype) {
   std::map<std::string, std::size_t> place;
   for (const ParameterSpec& spec : parameter_specs(config, {0, config.num_experts}))
     for (const HfSlice& slice : spec.slices)
-      add_tensor(slice, spec.cols, stays_fp32(config.family(), slice.name) ? DType::kF32 : dtype, place,
-                 tensors);
+      if (!spec.adapter)
+        add_tensor(slice, spec.cols, stays_fp32(config.family(), slice.name) ? DType::kF32 : dtype, place,
+                   tensors);
   return tensors;
 }
 

@@ -83,12 +83,15 @@ void forward_chunk(const ExpertPass& pass, const ExpertChunk& chunk) {
   clock.product("gate_up", chunk.rows.size(), [&] {
     kernels.grouped_matmul.forward(shard.gate_up_weights(), packed.gate_up(),
                                    of_chunk(saved.rows.view(), chunk), rows, gate_up);
+    add_low_rank(kernels.grouped_matmul, shard.adapters.gate_up, of_chunk(saved.rows.view(), chunk), rows,
+                 gate_up, workspace.low_rank);
   });
   biased.finish_gate_up(gate_up);
   kernels.swiglu.forward(activation_of(shard), gate_up, biased.row_scale(), activated);
   const MatrixView output = of_chunk(workspace.output.view(), chunk);
   clock.product("down", chunk.rows.size(), [&] {
     kernels.grouped_matmul.forward(shard.down_weights(), packed.down(), activated, rows, output);
+    add_low_rank(kernels.grouped_matmul, shard.adapters.down, activated, rows, output, workspace.low_rank);
   });
   biased.finish_output(output);
 }
@@ -116,12 +119,16 @@ void backward_chunk(const ExpertPass& pass, const ExpertChunk& chunk, ConstMatri
   clock.product("down input_grad", chunk.rows.size(), [&] {
     kernels.grouped_matmul.input_grad(shard.down_weights(), packed.down(), of_chunk(d_rows, chunk), rows,
                                       d_activated);
+    add_low_rank_input_grad(kernels.grouped_matmul, shard.adapters.down, of_chunk(d_rows, chunk), rows,
+                            d_activated, workspace.low_rank);
   });
   kernels.swiglu.backward(
       activation_of(shard), of_chunk(saved.gate_up.view(), chunk), biased.row_scale(), d_activated,
       {d_gate_up, d_weights.first(biased.row_scale().size()), of_chunk(workspace.activated.rows(), chunk)});
   clock.product("gate_up input_grad", chunk.rows.size(), [&] {
     kernels.grouped_matmul.input_grad(shard.gate_up_weights(), packed.gate_up(), d_gate_up, rows, output);
+    add_low_rank_input_grad(kernels.grouped_matmul, shard.adapters.gate_up, d_gate_up, rows, output,
+                            workspace.low_rank);
   });
   biased.finish_backward(of_chunk(d_rows, chunk), of_chunk(saved.rows.view(), chunk), output, d_weights);
 }
@@ -154,6 +161,17 @@ void weight_gradients(const ExpertPass& pass, const ExpertChunk& chunk, const Gr
     write(d_gate_up, as_column(of_chunk(workspace.ones, chunk)), into.gate_up_bias);
 }
 
+void adapter_gradients(const ExpertPass& pass, const ExpertChunk& chunk, const GroupedRows& groups,
+                       ConstMatrixView d_rows, Write gradients) {
+  const auto& [kernels, shard, packed, all_rows, saved, workspace, clock] = pass;
+  const auto write = [&](std::span<const LowRank> parts, ConstRows dy, ConstRows x) {
+    low_rank_weight_grads(kernels.grouped_matmul, parts, all_rows.groups(), chunk.experts, dy, x, groups,
+                          shard.sums, gradients, workspace.low_rank);
+  };
+  write(shard.adapters.down, of_chunk(d_rows, chunk), of_chunk(workspace.activated.rows(), chunk));
+  write(shard.adapters.gate_up, of_chunk(d_gate_up_rows(pass), chunk), of_chunk(saved.rows.view(), chunk));
+}
+
 /// Of a parameter with no gradient: nothing.
 MatrixView column_of(MatrixView biases) {
   return {biases.data, biases.size(), 1};
@@ -176,6 +194,7 @@ void weight_gradients(const ExpertPass& pass, const ExpertChunk& chunk, ConstMat
                    {target(pass.shard.d_gate_up), target(pass.shard.d_down),
                     target(column_of(biases.d_gate_up)), target(column_of(biases.d_down))},
                    gradients);
+  adapter_gradients(pass, chunk, groups, d_rows, gradients);
 }
 
 void weight_gradients(const ExpertPass& pass, Index first_row, const GroupedRows& groups,

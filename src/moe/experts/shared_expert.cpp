@@ -83,9 +83,11 @@ void SharedExpert::forward(const KernelTable& kernels, ConstMatrixView hidden_st
   const AllRows all(hidden_states.rows);
   const BiasedRows biased{weights_.biases, false, all.groups(), gate_};
   kernels.dense.forward(hidden_states, weights_.gate_up, gate_up_, {Write::kReplace, between});
+  add_low_rank(kernels.dense, weights_.adapters.gate_up, hidden_states, gate_up_);
   biased.finish_gate_up(gate_up_);
   kernels.swiglu.forward(weights_.activation, gate_up_, gate_, activated);
   kernels.dense.forward(activated, weights_.down, output, {Write::kAdd, between});
+  add_low_rank(kernels.dense, weights_.adapters.down, activated, output);
   biased.finish_output(output);
 }
 
@@ -98,13 +100,18 @@ void SharedExpert::backward(const KernelTable& kernels, ConstMatrixView hidden_s
   workspace.d_activated.reshape_uninitialised(d_output.rows, weights_.down.cols);
   workspace.d_gate.resize(gate_.size());
   kernels.dense.input_grad(d_output, weights_.down, workspace.d_activated, {Write::kReplace, between});
+  add_low_rank_input_grad(kernels.dense, weights_.adapters.down, d_output, workspace.d_activated);
   Matrix& d_gate_up = gate_up_;
   kernels.swiglu.backward(weights_.activation, gate_up_, gate_, workspace.d_activated,
                           {d_gate_up, workspace.d_gate, activated});
   add_weight_grad(kernels.dense, d_output, activated, weights_.d_down, weights_.sums, between);
   add_weight_grad(kernels.dense, d_gate_up, hidden_states, weights_.d_gate_up, weights_.sums, between);
   if (weights_.biases.any()) add_bias_grads(d_output, workspace);
+  add_low_rank_weight_grads(kernels.dense, weights_.adapters.down, d_output, activated, weights_.sums);
+  add_low_rank_weight_grads(kernels.dense, weights_.adapters.gate_up, d_gate_up, hidden_states,
+                            weights_.sums);
   kernels.dense.input_grad(d_gate_up, weights_.gate_up, d_hidden_states, {Write::kAdd, between});
+  add_low_rank_input_grad(kernels.dense, weights_.adapters.gate_up, d_gate_up, d_hidden_states);
   if (!gated()) return;
   const AllRows all(d_output.rows);
   BiasedRows{weights_.biases, false, all.groups(), gate_}.finish_backward(d_output, {}, {}, workspace.d_gate);

@@ -150,6 +150,7 @@ void RouterLayer::forward(const RoutedTokens& tokens, ConstMatrixView hidden_sta
     for_each_leaf(weights_.sums, x.rows, [&](Index first, Index rows) {
       matmul(x.rows_from(first, rows), weights_.weight, logits.view().rows_from(first, rows));
     });
+    add_adapter(x, logits);
     add_bias(weights_.bias, logits.view());
     return choose<float>(tokens, logits, routing);
   }
@@ -158,6 +159,11 @@ void RouterLayer::forward(const RoutedTokens& tokens, ConstMatrixView hidden_sta
   for_each_leaf(weights_.sums, x.rows, [&](Index first, Index rows) {
     matmul(x.rows_from(first, rows), weights_.weight, wide.rows_from(first, rows));
   });
+  if (!weights_.adapter.empty()) {
+    fill(logits, 0.0f);
+    add_adapter(x, logits);
+    for (Index i = 0; i < wide.size(); ++i) wide.data[i] += static_cast<double>(logits.view().data[i]);
+  }
   add_bias(weights_.bias, wide);
   std::copy(logits_f64_.begin(), logits_f64_.end(), logits.view().data);
   choose<double>(tokens, wide, routing);
@@ -173,20 +179,37 @@ void RouterLayer::backward(const RoutedTokens& tokens, ConstMatrixView hidden_st
       matmul_input_grad(d_logits.rows_from(first, rows), weights_.weight,
                         d_hidden_states.rows_from(first, rows), Write::kAdd);
     });
+    add_adapter_input_grad(d_logits, d_hidden_states);
     return add_weight_grads(d_logits, hidden_states);
   }
   jittered_.reshape_uninitialised(hidden_states.rows, hidden_states.cols);
-  if (weights_.d_weight.rows > 0) jitter(tokens, hidden_states, jittered_);
+  if (weights_.d_weight.rows > 0 || !weights_.adapter.empty()) jitter(tokens, hidden_states, jittered_);
   add_weight_grads(d_logits, jittered_);
   for_each_leaf(weights_.sums, d_logits.rows, [&](Index first, Index rows) {
     matmul_input_grad(d_logits.rows_from(first, rows), weights_.weight,
                       jittered_.view().rows_from(first, rows), Write::kReplace);
   });
+  add_adapter_input_grad(d_logits, jittered_);
   jitter(tokens, jittered_, jittered_);
   add(jittered_, d_hidden_states);
 }
 
+/// As the products of the weight: OpenBLAS's, a leaf at a time.
+void RouterLayer::add_adapter(ConstMatrixView x, MatrixView logits) const {
+  for_each_leaf(weights_.sums, x.rows, [&](Index first, Index rows) {
+    add_low_rank(native_dense(), weights_.adapter, x.rows_from(first, rows), logits.rows_from(first, rows));
+  });
+}
+
+void RouterLayer::add_adapter_input_grad(ConstMatrixView d_logits, MatrixView d_x) const {
+  for_each_leaf(weights_.sums, d_logits.rows, [&](Index first, Index rows) {
+    add_low_rank_input_grad(native_dense(), weights_.adapter, d_logits.rows_from(first, rows),
+                            d_x.rows_from(first, rows));
+  });
+}
+
 void RouterLayer::add_weight_grads(ConstMatrixView d_logits, ConstMatrixView x) const {
+  add_low_rank_weight_grads(native_dense(), weights_.adapter, d_logits, x, weights_.sums);
   const MatrixView d_bias(weights_.d_bias.data(), std::ssize(weights_.d_bias), 1);
   if (weights_.d_weight.rows == 0 && d_bias.rows == 0) return;
   // A bias is a weight whose input is 1.

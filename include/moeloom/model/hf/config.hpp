@@ -4,6 +4,7 @@
 #include "moeloom/base/index.hpp"
 #include "moeloom/io/document.hpp"
 #include "moeloom/kernels/elementwise/rope_table.hpp"
+#include "moeloom/model/hf/adapter_settings.hpp"
 #include "moeloom/model/hf/checkpoint_names.hpp"
 #include "moeloom/tensor/dtype.hpp"
 
@@ -89,6 +90,8 @@ struct ModelConfig {
   Index shared_expert_intermediate_size = 0;  // 0: there is none
 
   Index num_nextn_predict_layers = 0;  // layers of a file behind the last, which are not read
+
+  std::optional<AdapterSettings> adapter;  // what is trained in place of the model's own weights
 
   CheckpointNames names;
   /// The file this came from, whose other keys are written back unchanged.

@@ -14,6 +14,7 @@
 #pragma once
 
 #include "moeloom/base/phase_clock.hpp"
+#include "moeloom/kernels/low_rank.hpp"
 #include "moeloom/kernels/registry.hpp"
 #include "moeloom/moe/dispatch/chunk_plan.hpp"
 #include "moeloom/moe/dispatch/row_buffer.hpp"
@@ -32,6 +33,13 @@ struct ExpertBiases {
   bool any() const { return gate_up.cols > 0; }
 };
 
+/// What adapters add to the products of the resident experts, stacked as their weights.
+struct ExpertAdapters {
+  std::vector<LowRank> gate_up = {};
+  std::vector<LowRank> down = {};
+  bool any() const { return !gate_up.empty() || !down.empty(); }
+};
+
 /// Views of the masters and gradients of the resident experts, stacked.
 struct ExpertShard {
   Index experts = 0;     // resident
@@ -42,6 +50,7 @@ struct ExpertShard {
   GatedActivation activation = {};
   ExactSums* sums = nullptr;  // that the gradients of sources are leaves of
   ExpertBiases biases = {};
+  ExpertAdapters adapters = {};
   /// Whether backward makes any gradient of either product.
   bool trains_gate_up() const { return d_gate_up.rows > 0 || biases.d_gate_up.rows > 0; }
   bool trains_down() const { return d_down.rows > 0 || biases.d_down.rows > 0; }
@@ -98,6 +107,7 @@ struct ExpertWorkspace {
   std::vector<float> d_weights;   // [R]
   std::vector<Index> chunk_rows;  // [e, ep], of the experts of one chunk alone
   std::vector<float> ones;        // [R], what biases are multiplied with
+  LowRankWorkspace low_rank;      // of adapters
 };
 
 /// A forward or a backward of a shard over the rows that dispatch brought. Between tasks of its products the

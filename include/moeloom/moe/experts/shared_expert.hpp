@@ -27,6 +27,7 @@ struct SharedExpertWeights {
   GatedActivation activation = {};
   ExactSums* sums = nullptr;  // that the gradients are leaves of
   ExpertBiases biases = {};   // of one expert
+  ExpertAdapters adapters = {};
 };
 
 /// Buffers that no layer keeps; one set serves every layer.

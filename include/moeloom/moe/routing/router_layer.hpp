@@ -3,6 +3,7 @@
 #pragma once
 
 #include "moeloom/comm/communicator.hpp"
+#include "moeloom/kernels/low_rank.hpp"
 #include "moeloom/moe/routing/router.hpp"
 #include "moeloom/tensor/exact_sums.hpp"
 
@@ -40,6 +41,7 @@ struct RouterWeights {
   ExactSums* sums = nullptr;         // that the gradients are leaves of
   std::span<const float> bias = {};  // [E] of the logits, or empty
   std::span<float> d_bias = {};
+  std::vector<LowRank> adapter = {};
 };
 
 /// The tokens that are routed, and whose.
@@ -78,6 +80,8 @@ class RouterLayer {
   bool jitters(const RoutedTokens& tokens) const { return tokens.training && training_.jitter > 0; }
   /// The gradients are added to, or to their exact sums.
   void add_weight_grads(ConstMatrixView d_logits, ConstMatrixView x) const;
+  void add_adapter(ConstMatrixView x, MatrixView logits) const;
+  void add_adapter_input_grad(ConstMatrixView d_logits, MatrixView d_x) const;
   /// x times the jitter of its token and column.
   void jitter(const RoutedTokens& tokens, ConstMatrixView x, MatrixView jittered) const;
 

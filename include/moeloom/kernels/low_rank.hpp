@@ -1,0 +1,57 @@
+// Low-rank additions to products (LoRA: Hu et al. 2021, section 4): beside y = x W^T, whose W rests,
+//
+//   forward    U = s x A^T [R, r], y += U B^T
+//   backward   dU = s dy B [R, r], dx += dU A, dA += dU^T x, dB += dy^T U
+//
+// U and dU are made again where they are needed: they cost r / out and r / in of the product. A product whose
+// rows are several modules of a file (q, k, v; gate, up) has an addition for each, to its own columns of y.
+#pragma once
+
+#include "moeloom/base/stretch.hpp"
+#include "moeloom/kernels/dense.hpp"
+#include "moeloom/kernels/grouped_matmul.hpp"
+#include "moeloom/tensor/exact_sums.hpp"
+
+#include <span>
+
+namespace moeloom {
+
+/// Of one weight, or of each of some groups' weights, stacked: A [groups * r, in], B [groups * out, r].
+struct LowRank {
+  Index column = 0;  // the first of y's that it adds to, out of them
+  MatrixView a = {};
+  MatrixView b = {};
+  MatrixView d_a = {};  // without rows, like d_b: not computed
+  MatrixView d_b = {};
+  float scale = 1;  // s
+};
+
+// Of one weight. Threads of the rank share the work; a row's bits depend on it alone as far as the kernel's
+// do.
+/// y [M, out] is added to.
+void add_low_rank(const DenseKernel& kernel, std::span<const LowRank> parts, ConstRows x, MatrixView y);
+/// dx [M, in] is added to.
+void add_low_rank_input_grad(const DenseKernel& kernel, std::span<const LowRank> parts, ConstMatrixView dy,
+                             MatrixView dx);
+/// The gradients are added to, or to their exact sums, a leaf of rows after the other.
+void add_low_rank_weight_grads(const DenseKernel& kernel, std::span<const LowRank> parts, ConstMatrixView dy,
+                               ConstRows x, ExactSums* sums);
+
+/// Kept from call to call.
+struct LowRankWorkspace {
+  Matrix low;      // U or dU [R, r]
+  Matrix product;  // what is added to y or dx
+};
+
+// Of groups, each on its own rows. They read the masters, whatever the kernel packs.
+void add_low_rank(const GroupedMatmulKernel& kernel, std::span<const LowRank> parts, ConstRows x,
+                  const GroupedRows& rows, MatrixView y, LowRankWorkspace& workspace);
+void add_low_rank_input_grad(const GroupedMatmulKernel& kernel, std::span<const LowRank> parts, ConstRows dy,
+                             const GroupedRows& rows, MatrixView dx, LowRankWorkspace& workspace);
+/// rows: of the groups `held` out of all `groups`; their gradients are written or added to, as weight_grad()
+/// of the kernel does.
+void low_rank_weight_grads(const GroupedMatmulKernel& kernel, std::span<const LowRank> parts, Index groups,
+                           const Stretch& held, ConstRows dy, ConstRows x, const GroupedRows& rows,
+                           ExactSums* sums, Write mode, LowRankWorkspace& workspace);
+
+}  // namespace moeloom

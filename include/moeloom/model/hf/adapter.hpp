@@ -1,0 +1,45 @@
+// Adapters as PEFT keeps them: a folder with adapter_config.json and adapter_model.safetensors, in which each
+// module that is adapted has lora_A.weight [r, in] and lora_B.weight [out, r] behind its name.
+#pragma once
+
+#include "moeloom/model/hf/weights_io.hpp"
+
+namespace moeloom {
+
+inline constexpr const char* kAdapterFile = "adapter_model.safetensors";
+inline constexpr const char* kAdapterConfigFile = "adapter_config.json";
+
+/// A linear module of a model's files whose weight can have an adapter.
+struct AdaptableModule {
+  std::string name;  // "model.layers.0.mlp.experts.3.gate_proj"
+  std::string kind;  // attention, mlp, experts, shared or router
+};
+/// All of the model, in the order of its parameters.
+std::vector<AdaptableModule> adaptable_modules(const ModelConfig& config);
+
+/// Settings with the modules that their targets mean in this model. Throws ConfigError with every target
+/// that means none, and for a rank or alpha that is not positive.
+AdapterSettings resolve_adapter(const ModelConfig& config, AdapterSettings settings);
+
+bool holds_adapter(const std::filesystem::path& folder);
+/// The settings that a folder's adapter_config.json says, and the modules that its tensors are of. Throws
+/// IoError for the files, ConfigError by key for what is not supported (other kinds of adapters, ranks by
+/// module, trained biases, saved modules).
+AdapterSettings read_adapter_settings(const std::filesystem::path& folder);
+/// What PEFT reads beside the tensors.
+Document adapter_document(const ModelConfig& config);
+
+/// A and B of every module, as the file has them. config.adapter is there.
+std::vector<TensorSpec> adapter_tensor_specs(const ModelConfig& config);
+
+/// This rank's factors from `folder`. Throws ConfigError that lists every tensor that is missing, unexpected,
+/// or of another shape: an adapter of which a part finds no place would train or answer without it.
+void load_adapter(ParameterStore& store, const std::filesystem::path& folder, const ModelConfig& config,
+                  PositionBoard* board = nullptr);
+
+/// W += s B A of the adapter in `folder` to the parameters of a store without adapters, which holds the
+/// weights of `experts` (parameters.hpp). config.adapter is the folder's. Throws as load_adapter() does.
+void merge_adapter(ParameterStore& store, const std::filesystem::path& folder, const ModelConfig& config,
+                   PositionBoard* board = nullptr);
+
+}  // namespace moeloom

@@ -1,0 +1,31 @@
+// What an adapter is trained with, in PEFT's terms (adapter_config.json).
+#pragma once
+
+#include "moeloom/base/glob.hpp"
+#include "moeloom/base/index.hpp"
+
+#include <filesystem>
+#include <set>
+#include <string>
+
+namespace moeloom {
+
+/// How A begins; B begins as zeros. PEFT's init_lora_weights true and "gaussian".
+enum class AdapterInit { kKaiming, kGaussian };
+
+struct AdapterSettings {
+  Index rank = 16;               // r
+  double alpha = 32;             // lora_alpha
+  bool rank_stabilised = false;  // use_rslora: alpha / sqrt(r)
+  AdapterInit init = AdapterInit::kKaiming;
+  /// What was asked for: attention, mlp, experts, shared, router, or patterns of modules' names.
+  NamePatterns targets = {"attention", "experts"};
+  /// Which modules of the model's files that means; resolve_adapter() (adapter.hpp) says it.
+  std::set<std::string> modules = {};
+  std::filesystem::path base = {};  // folder of the model that it adds to
+
+  /// s: what A and B are multiplied with.
+  double scale() const;
+};
+
+}  // namespace moeloom

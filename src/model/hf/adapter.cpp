@@ -1,0 +1,280 @@
+#include "moeloom/model/hf/adapter.hpp"
+
+#include "moeloom/base/errors.hpp"
+#include "moeloom/base/violations.hpp"
+#include "moeloom/tensor/gemm.hpp"
+
+#include <algorithm>
+#include <cctype>
+#include <map>
+
+#include "hf/adapter_specs.hpp"
+
+namespace moeloom {
+namespace {
+
+namespace fs = std::filesystem;
+
+const std::string kPrefix = "base_model.model.";
+const std::string kFactorA = ".lora_A.weight";
+const std::string kFactorB = ".lora_B.weight";
+constexpr std::size_t kListed = 20;
+
+std::vector<ParameterSpec> own_parameters(ModelConfig config) {
+  config.adapter.reset();
+  return parameter_specs(config, {0, config.num_experts});
+}
+
+/// A module with a number in each place where there is one.
+std::string generalised(const std::string& module) {
+  std::string pattern;
+  for (std::size_t begin = 0; begin <= module.size();) {
+    const std::size_t end = std::min(module.find('.', begin), module.size());
+    const std::string part = module.substr(begin, end - begin);
+    const bool is_number =
+        !part.empty() && std::ranges::all_of(part, [](unsigned char c) { return std::isdigit(c) != 0; });
+    pattern += (begin == 0 ? "" : "\\.") + (is_number ? std::string("\\d+") : part);
+    begin = end + 1;
+  }
+  return pattern;
+}
+
+/// One pattern for all adapted modules, where it fits no other; else empty.
+std::string pattern_of(const ModelConfig& config) {
+  std::set<std::string> patterns;
+  for (const std::string& module : config.adapter->modules) patterns.insert(generalised(module));
+  for (const AdaptableModule& module : adaptable_modules(config))
+    if (!config.adapter->modules.contains(module.name) && patterns.contains(generalised(module.name)))
+      return {};
+  std::string joined;
+  for (const std::string& pattern : patterns) joined += (joined.empty() ? "" : "|") + pattern;
+  return joined;
+}
+
+/// The module of a factor, and whether it is A; none for another tensor.
+std::optional<std::pair<std::string, bool>> factor_in(const std::string& tensor) {
+  if (!tensor.starts_with(kPrefix)) return std::nullopt;
+  for (const auto& [ending, is_a] : {std::pair(kFactorA, true), std::pair(kFactorB, false)})
+    if (tensor.ends_with(ending))
+      return std::pair(tensor.substr(kPrefix.size(), tensor.size() - kPrefix.size() - ending.size()), is_a);
+  return std::nullopt;
+}
+
+bool says_nothing(const Document& document, const std::string& key) {
+  if (!document.has(key)) return true;
+  if (document.is_list(key)) return document.texts(key).empty();
+  return false;
+}
+
+/// Keys of adapter_config.json that change what an adapter computes.
+void check_document(const Document& document, Violations& violations) {
+  const auto wants = [&](bool holds, const std::string& key, const std::string& what) {
+    violations.unless(holds, "\"" + key + "\": " + what);
+  };
+  wants(document.text_or("peft_type", "") == "LORA", "peft_type", "only LORA is supported");
+  wants(!document.boolean_or("use_dora", false), "use_dora", "magnitudes of DoRA are not supported");
+  wants(!document.boolean_or("fan_in_fan_out", false), "fan_in_fan_out", "weights here are [out, in]");
+  wants(!document.boolean_or("lora_bias", false), "lora_bias", "factors here have no biases");
+  wants(document.text_or("bias", "none") == "none", "bias", "only none is supported");
+  for (const char* key : {"modules_to_save", "target_parameters", "trainable_token_indices"})
+    wants(says_nothing(document, key), key, "only factors of linear modules are supported");
+  for (const char* key : {"rank_pattern", "alpha_pattern"})
+    wants(!document.has(key) || document.object(key).keys().empty(), key,
+          "all modules have the same r and lora_alpha here");
+}
+
+[[noreturn]] void refuse(const fs::path& file, std::vector<std::string> complaints) {
+  const std::size_t all = complaints.size();
+  if (all > kListed) {
+    complaints.resize(kListed);
+    complaints.push_back("and " + std::to_string(all - kListed) + " more");
+  }
+  complaints.insert(complaints.begin(),
+                    file.string() + " does not fit the model (" + std::to_string(all) + " tensors differ):");
+  throw ConfigError(std::move(complaints), Cause::kData);
+}
+
+std::string shape_text(const std::vector<Index>& shape) {
+  std::string text = "[";
+  for (const Index size : shape) text += (text.size() == 1 ? "" : ",") + std::to_string(size);
+  return text + "]";
+}
+
+/// The adapter's file, of which every tensor has its place and every place its tensor.
+SafetensorsFile checked_file(const fs::path& folder, const ModelConfig& config) {
+  SafetensorsFile file(folder / kAdapterFile);
+  std::vector<std::string> complaints;
+  std::set<std::string> known;
+  for (const TensorSpec& wanted : adapter_tensor_specs(config)) {
+    known.insert(wanted.name);
+    const auto found = file.tensors().find(wanted.name);
+    if (found == file.tensors().end())
+      complaints.push_back("tensor " + wanted.name + ": missing, expected " + shape_text(wanted.shape));
+    else if (found->second.shape != wanted.shape)
+      complaints.push_back("tensor " + wanted.name + ": expected " + shape_text(wanted.shape) + ", found " +
+                           shape_text(found->second.shape));
+  }
+  for (const auto& [name, info] : file.tensors())
+    if (!known.contains(name))
+      complaints.push_back("tensor " + name + ": no linear module of the model has this name");
+  if (!complaints.empty()) refuse(file.path(), std::move(complaints));
+  return file;
+}
+
+/// W [rows, in] += s B A.
+void add_product(const SafetensorsFile& file, const std::string& module, const AdapterSettings& settings,
+                 MatrixView weight) {
+  Matrix a = Matrix::uninitialised(settings.rank, weight.cols);
+  Matrix b = Matrix::uninitialised(weight.rows, settings.rank);
+  file.read(kPrefix + module + kFactorA, 0, a.view().flat());
+  file.read(kPrefix + module + kFactorB, 0, b.view().flat());
+  const auto scale = static_cast<float>(settings.scale());
+  for (float& number : b.view().flat()) number *= scale;
+  matmul_input_grad(b, a, weight, Write::kAdd);
+}
+
+}  // namespace
+
+std::vector<AdaptableModule> adaptable_modules(const ModelConfig& config) {
+  std::vector<AdaptableModule> modules;
+  for (const ParameterSpec& spec : own_parameters(config)) {
+    const std::string kind = adapted_kind(spec);
+    if (kind.empty()) continue;
+    for (const AdaptedRows& part : adapted_rows(spec))
+      for (const std::string& module : part.modules) modules.push_back({module, kind});
+  }
+  return modules;
+}
+
+AdapterSettings resolve_adapter(const ModelConfig& config, AdapterSettings settings) {
+  Violations violations;
+  violations.unless_between("r", settings.rank, 1, Index{1} << 16);
+  violations.unless_positive("alpha", settings.alpha);
+  std::vector<bool> meant(settings.targets.size(), false);
+  for (const ParameterSpec& spec : own_parameters(config)) {
+    const std::string kind = adapted_kind(spec);
+    if (kind.empty()) continue;
+    for (const AdaptedRows& part : adapted_rows(spec))
+      for (std::size_t i = 0; i < settings.targets.size(); ++i) {
+        const std::string& target = settings.targets[i];
+        const bool fits = target == kind || std::ranges::any_of(part.modules, [&](const std::string& module) {
+                            return matches_glob(target, module);
+                          });
+        if (!fits) continue;
+        meant[i] = true;
+        settings.modules.insert(part.modules.begin(), part.modules.end());
+      }
+  }
+  for (std::size_t i = 0; i < meant.size(); ++i)
+    violations.unless(meant[i], "target \"" + settings.targets[i] +
+                                    "\" means no linear module of this model that can have an adapter; "
+                                    "valid: attention, mlp, experts, shared, router, or a pattern of names "
+                                    "as *.q_proj, of modules that a file keeps as a matrix each");
+  violations.unless(!meant.empty(), "an adapter needs targets");
+  violations.throw_if_any();
+  return settings;
+}
+
+bool holds_adapter(const fs::path& folder) {
+  return fs::exists(folder / kAdapterConfigFile);
+}
+
+AdapterSettings read_adapter_settings(const fs::path& folder) {
+  const fs::path path = folder / kAdapterConfigFile;
+  const Document document = Document::read(path);
+  Violations violations;
+  check_document(document, violations);
+  AdapterSettings settings;
+  settings.rank = document.integer("r");
+  settings.alpha = document.number("lora_alpha");
+  settings.rank_stabilised = document.boolean_or("use_rslora", false);
+  settings.base = document.text_or("base_model_name_or_path", "");
+  settings.targets.clear();
+  violations.unless_between("r", settings.rank, 1, Index{1} << 16);
+  violations.unless_positive("lora_alpha", settings.alpha);
+  const SafetensorsFile file(folder / kAdapterFile);
+  for (const auto& [name, info] : file.tensors()) {
+    const auto factor = factor_in(name);
+    if (factor) settings.modules.insert(factor->first);
+    violations.unless(factor.has_value(), "tensor " + name + " is no factor of a linear module");
+  }
+  violations.unless(!settings.modules.empty(), std::string(kAdapterFile) + " holds no factors");
+  if (!violations.empty()) {
+    std::vector<std::string> texts = violations.list();
+    if (texts.size() > kListed) texts.resize(kListed);
+    for (std::string& text : texts) text = path.string() + ": " + text;
+    throw ConfigError(std::move(texts), Cause::kData);
+  }
+  return settings;
+}
+
+Document adapter_document(const ModelConfig& config) {
+  const AdapterSettings& settings = *config.adapter;
+  Document document;
+  document.set("peft_type", "LORA");
+  document.set("task_type", "CAUSAL_LM");
+  document.set("base_model_name_or_path", settings.base.string());
+  document.set("r", settings.rank);
+  document.set("lora_alpha", settings.alpha);
+  document.set("lora_dropout", 0.0);
+  document.set("use_rslora", settings.rank_stabilised);
+  document.set("bias", "none");
+  document.set("fan_in_fan_out", false);
+  document.set("inference_mode", true);
+  document.set("init_lora_weights", true);
+  document.set_null("modules_to_save");
+  if (const std::string pattern = pattern_of(config); !pattern.empty())
+    document.set("target_modules", pattern);
+  else
+    document.set("target_modules",
+                 std::vector<std::string>(settings.modules.begin(), settings.modules.end()));
+  return document;
+}
+
+std::vector<TensorSpec> adapter_tensor_specs(const ModelConfig& config) {
+  std::vector<TensorSpec> tensors;
+  for (const ParameterSpec& spec : parameter_specs(config, {0, config.num_experts}))
+    if (spec.adapter)
+      for (const HfSlice& slice : spec.slices) tensors.push_back({slice.name, DType::kF32, slice.shape});
+  // A module of the settings that is none of the model's has no parameter, and would be lost without a word.
+  std::set<std::string> placed;
+  for (const TensorSpec& tensor : tensors) placed.insert(factor_in(tensor.name)->first);
+  std::vector<std::string> lost;
+  for (const std::string& module : config.adapter->modules)
+    if (!placed.contains(module)) lost.push_back("module " + module + ": the model has no such weight");
+  if (!lost.empty()) refuse(config.adapter->base, std::move(lost));
+  return tensors;
+}
+
+void load_adapter(ParameterStore& store, const fs::path& folder, const ModelConfig& config,
+                  PositionBoard* board) {
+  const SafetensorsFile file = checked_file(folder, config);
+  for (const Parameter& parameter : store.parameters())
+    if (parameter.spec.adapter)
+      for (const HfSlice& slice : parameter.spec.slices) {
+        file.read(slice.name, slice.source_begin,
+                  parameter.value.rows_from(slice.row_begin, slice.rows).flat());
+        go_on(board);
+      }
+  store.mark_changed();
+}
+
+void merge_adapter(ParameterStore& store, const fs::path& folder, const ModelConfig& config,
+                   PositionBoard* board) {
+  const SafetensorsFile file = checked_file(folder, config);
+  const AdapterSettings& settings = *config.adapter;
+  for (const Parameter& parameter : store.parameters()) {
+    if (adapted_kind(parameter.spec).empty()) continue;
+    const Index each = parameter.spec.rows / parameter.spec.groups;
+    for (const AdaptedRows& part : adapted_rows(parameter.spec))
+      for (Index group = 0; group < parameter.spec.groups; ++group) {
+        const std::string& module = part.modules[at(group)];
+        if (!settings.modules.contains(module)) continue;
+        add_product(file, module, settings, parameter.value.rows_from(group * each + part.row, part.rows));
+        go_on(board);
+      }
+  }
+  store.mark_changed();
+}
+
+}  // namespace moeloom

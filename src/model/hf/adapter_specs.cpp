@@ -1,0 +1,114 @@
+#include "hf/adapter_specs.hpp"
+
+#include "moeloom/base/errors.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace moeloom {
+namespace {
+
+const std::string kWeight = ".weight";
+const std::string kPeftPrefix = "base_model.model.";
+
+std::string without_weight(const std::string& name) {
+  return name.substr(0, name.size() - kWeight.size());
+}
+
+/// Rows of a matrix of its own, or of several modules that the file fuses.
+bool is_linear(const HfSlice& slice) {
+  return slice.layout == SliceLayout::kRows && slice.shape.size() == 2 && slice.name.ends_with(kWeight);
+}
+
+/// The stretches of a group's rows that come from one tensor each.
+std::vector<AdaptedRows> rows_of_group(const ParameterSpec& spec, Index group) {
+  const Index each = spec.rows / spec.groups;
+  std::vector<AdaptedRows> found;
+  for (const HfSlice& slice : spec.slices) {
+    if (slice.row_begin / each != group) continue;
+    if (!is_linear(slice)) return {};
+    const std::string module = without_weight(slice.name);
+    const Index row = slice.row_begin - group * each;
+    const bool goes_on = !found.empty() && found.back().modules.front() == module;
+    if (goes_on)
+      found.back().rows += slice.rows;
+    else
+      found.push_back({row, slice.rows, {module}});
+  }
+  std::set<std::string> seen;
+  for (const AdaptedRows& part : found)
+    if (!seen.insert(part.modules.front()).second) return {};  // rows of another module lie between its own
+  return found;
+}
+
+ParameterSpec factor_of(const ParameterSpec& base, const AdaptedRows& part, Index number, bool is_a,
+                        const AdapterSettings& settings) {
+  const Index rows = is_a ? settings.rank : part.rows, cols = is_a ? base.cols : settings.rank;
+  ParameterSpec factor;
+  factor.name = base.name + (is_a ? ".lora_A." : ".lora_B.") + std::to_string(number);
+  factor.rows = base.groups * rows;
+  factor.cols = cols;
+  factor.placement = base.placement;
+  factor.groups = base.groups;
+  factor.group_ids = base.group_ids;
+  factor.total_groups = base.total_groups;
+  factor.layer = base.layer;
+  factor.init = !is_a ? Init::kZeros : settings.init == AdapterInit::kGaussian ? Init::kByRank : Init::kFanIn;
+  factor.adapter = AdapterRole{base.name, part.row, static_cast<float>(settings.scale()), is_a};
+  for (Index group = 0; group < base.groups; ++group)
+    factor.slices.push_back(
+        {.name = kPeftPrefix + part.modules[at(group)] + (is_a ? ".lora_A.weight" : ".lora_B.weight"),
+         .row_begin = group * rows,
+         .rows = rows,
+         .shape = {rows, cols}});
+  return factor;
+}
+
+}  // namespace
+
+double AdapterSettings::scale() const {
+  const auto r = static_cast<double>(rank);
+  return alpha / (rank_stabilised ? std::sqrt(r) : r);
+}
+
+std::vector<AdaptedRows> adapted_rows(const ParameterSpec& spec) {
+  if (spec.groups == 0) return {};
+  std::vector<AdaptedRows> parts = rows_of_group(spec, 0);
+  for (Index group = 1; group < spec.groups; ++group) {
+    const std::vector<AdaptedRows> more = rows_of_group(spec, group);
+    require(more.size() == parts.size(), "experts of " + spec.name + " are made of the same modules");
+    for (std::size_t i = 0; i < parts.size(); ++i) parts[i].modules.push_back(more[i].modules.front());
+  }
+  return parts;
+}
+
+std::string adapted_kind(const ParameterSpec& spec) {
+  if (spec.layer < 0 || !spec.is_matrix || spec.adapter) return {};
+  const auto has = [&](const char* text) { return spec.name.find(text) != std::string::npos; };
+  if (has(".experts.")) return "experts";
+  if (has(".shared_expert.")) return "shared";
+  if (has(".mlp.gate.weight")) return "router";
+  if (has("_proj.weight") || has("_with_mqa.weight")) return has(".mlp.") ? "mlp" : "attention";
+  return {};
+}
+
+void add_adapter(const AdapterSettings& settings, Specs& specs) {
+  Specs factors;
+  for (ParameterSpec& spec : specs) {
+    spec.frozen = true;
+    if (adapted_kind(spec).empty()) continue;
+    Index number = 0;
+    for (const AdaptedRows& part : adapted_rows(spec)) {
+      const bool named = std::ranges::any_of(
+          part.modules, [&](const std::string& module) { return settings.modules.contains(module); });
+      // Of a list of experts all have one or none: they are one product.
+      if (named)
+        for (const bool is_a : {true, false})
+          factors.push_back(factor_of(spec, part, number, is_a, settings));
+      ++number;
+    }
+  }
+  for (ParameterSpec& factor : factors) specs.push_back(std::move(factor));
+}
+
+}  // namespace moeloom

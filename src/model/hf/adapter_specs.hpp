@@ -1,0 +1,26 @@
+// The parameters of an adapter, made from those that it adds to.
+#pragma once
+
+#include "moeloom/model/hf/adapter_settings.hpp"
+
+#include "hf/parameter_parts.hpp"
+
+namespace moeloom {
+
+/// A weight's rows that are one module of the file, in each group (expert) of the parameter.
+struct AdaptedRows {
+  Index row = 0;  // the first, in a group
+  Index rows = 0;
+  std::vector<std::string> modules;  // by group
+};
+
+/// The modules that a parameter is made of; none if it is no weight of a product, or if rows of one module
+/// lie between those of another.
+std::vector<AdaptedRows> adapted_rows(const ParameterSpec& spec);
+/// attention, mlp, experts, shared or router; empty: a weight that no adapter adds to.
+std::string adapted_kind(const ParameterSpec& spec);
+
+/// Freezes all that is there and adds both factors of each module that the settings name.
+void add_adapter(const AdapterSettings& settings, Specs& specs);
+
+}  // namespace moeloom

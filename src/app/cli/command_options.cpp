@@ -10,6 +10,8 @@ namespace {
 
 void add_ask_options(OptionTable& table, AskOptions& options) {
   table.add("model", "DIR", "a run, a checkpoint or a Hugging Face folder", options.model);
+  table.add("adapter", "DIR", "an adapter of PEFT or of train --lora that is added to the model",
+            options.adapter);
   table.add("ep", "N", "ranks that share the experts of a layer", options.ep);
   table.add("threads", "N",
             "threads of a rank; 0: OMP_NUM_THREADS, or else its share of the node's processors",

@@ -90,7 +90,8 @@ struct OptimizerOptions {
   Index schedule_steps = 0;             // 0: --steps
   double final_lr_fraction = 0.1;
   OptimizerSettings settings;
-  NamePatterns freeze;  // tensors or parameters that are not trained
+  NamePatterns freeze;                       // tensors or parameters that are not trained
+  std::optional<AdapterSettings> lora = {};  // what is trained instead of the weights; none: the weights are
 };
 
 /// Steps from `from` to before `to`, numbered as in metrics.jsonl.
@@ -177,7 +178,8 @@ struct TrainOptions {
 
 /// A model that is asked, not trained.
 struct AskOptions {
-  std::filesystem::path model;  // a run, a checkpoint or a Hugging Face folder
+  std::filesystem::path model;    // a run, a checkpoint or a Hugging Face folder
+  std::filesystem::path adapter;  // of PEFT, beside it; empty: none
   Index ep = 1;
   Index threads = 0;
 };
@@ -228,6 +230,7 @@ struct InspectOptions {
 struct ConvertOptions {
   std::filesystem::path source;  // a run, a checkpoint or a Hugging Face folder
   std::filesystem::path target;  // new
+  std::filesystem::path merge;   // an adapter that is added to the weights; empty: none
   std::optional<Upcycling> upcycling;
   std::optional<ExpertFiles> layout;
   std::optional<DType> dtype;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "cli/adapter_text.hpp"
 #include "cli/config_file.hpp"
 #include "cli/network_text.hpp"
 #include "cli/option_groups.hpp"
@@ -133,6 +134,15 @@ void add_optimizer_options(OptionTable& table, OptimizerOptions& optimizer) {
                    {{"decay", StarvedExperts::kDecay}, {"skip", StarvedExperts::kSkip}});
   table.add("freeze", "LIST", "names of tensors or parameters that are not trained, * for any characters",
             optimizer.freeze);
+  table.add(
+      "lora", "r=N,alpha=X,...",
+      "train low-rank adapters beside the weights of --model, which rest: "
+      "r=16,alpha=32,targets=attention,experts; "
+      "targets: attention, mlp, experts, shared, router or names of modules (*.q_proj); rslora=true: alpha / "
+      "sqrt(r); init=kaiming|gaussian. Checkpoints and --export are folders of PEFT; none: the weights are "
+      "trained",
+      [&optimizer](const std::string& text) { optimizer.lora = read_adapter(text); },
+      [&optimizer] { return adapter_text(optimizer.lora); });
 }
 
 void add_run_options(OptionTable& table, RunOptions& run) {

@@ -3,6 +3,7 @@
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"
 #include "moeloom/comm/process_memory.hpp"
+#include "moeloom/train/starved_parameters.hpp"
 
 #include <algorithm>
 #include <iostream>
@@ -19,6 +20,7 @@ namespace moeloom {
 namespace {
 
 constexpr Index kMostSkippedInARow = 20;  // the run will not come back by itself
+constexpr Index kStepsToLearn = 10;       // after which every factor of an adapter has had a gradient
 
 /// What will run, from the options, the files that the run starts from and this mesh. Collective.
 DecidedRun decide_training(const TrainRequest& request, const RunInputs& inputs, const RunBatches& batches,
@@ -183,6 +185,7 @@ bool TrainRun::one_step(Index step) {
   memory_bytes_ = std::max(memory_bytes_, held_bytes(dispatcher_.memory.get()));
   auto [metrics, signal, save_due, parts_done] = measure_step(report, tokens_seen_, news(), mesh_.world());
   if (signal != 0) signal_ = signal;
+  if (inputs_.config.adapter && steps_done_ < kStepsToLearn) watch_adapter(report);
   if (!report.skipped) {
     metrics.collapse = collapse_watch_.step(step, report.chosen_per_expert);
     last_rows_ = report.rows_per_expert;
@@ -221,6 +224,30 @@ RankNews TrainRun::news() {
           .signal = signals_.take(),
           .save_due = is_rank_0() && save_clock_.due(std::chrono::steady_clock::now()),
           .part_done = background_.busy() && background_.part_done()};
+}
+
+void TrainRun::watch_adapter(const StepReport& report) {
+  adapted_rows_.resize(report.rows_per_expert.size());
+  for (std::size_t layer = 0; layer < adapted_rows_.size(); ++layer) {
+    adapted_rows_[layer].resize(report.rows_per_expert[layer].size());
+    for (std::size_t expert = 0; expert < adapted_rows_[layer].size(); ++expert)
+      adapted_rows_[layer][expert] += report.rows_per_expert[layer][expert];
+  }
+  if (steps_done_ + 1 < kStepsToLearn) return;
+  const auto idle = without_gradient(model_->store, model_->optimizer, mesh_, adapted_rows_);
+  const auto starved = std::ranges::count_if(idle, &NoGradient::starved);
+  if (starved > 0)
+    warn_once(
+        Event()
+            .with("adapter", "not trained yet")
+            .with("experts' factors", static_cast<Index>(starved))
+            .with("reason", "no token chose these experts in " + std::to_string(kStepsToLearn) + " steps"));
+  const auto lost = std::ranges::find_if(idle, [](const NoGradient& one) { return !one.starved; });
+  if (lost == idle.end()) return;
+  throw AgreedError(lost->parameter + (lost->expert < 0 ? "" : " of expert " + std::to_string(lost->expert)) +
+                    " is trained, but had no gradient in " + std::to_string(kStepsToLearn) + " steps (" +
+                    std::to_string(std::ssize(idle) - starved) +
+                    " factors in all): nothing of the loss depends on it");
 }
 
 StepReport TrainRun::train(Index step) {

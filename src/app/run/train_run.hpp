@@ -75,6 +75,8 @@ class TrainRun {
   bool one_step(Index step);
   RankNews news();
   StepReport train(Index step);
+  /// Counts what an adapter's experts got; at last throws AgreedError for a factor that nothing came back to.
+  void watch_adapter(const StepReport& report);
   void stop(Index done);
   void stop_if_none_is_finite(const StepReport& report);
   void record(const StepMetrics& metrics);
@@ -143,14 +145,15 @@ class TrainRun {
   SaveClock save_clock_;
   std::optional<FaultInjector> faults_;  // before what writes: it sees every file
   BackgroundSave background_;
-  std::future<std::string> pruning_;           // what went wrong with it; rank 0
-  std::optional<bool> in_background_;          // none: not decided yet
-  Index saving_ = -1;                          // the step of the save under way
-  double held_seconds_ = 0;                    // that saves held the steps
-  double held_told_ = 0;                       // of those, what lines of the metrics say
-  double start_seconds_ = 0;                   // from the process's start; until a line says so
-  double held_before_ = 0;                     // by the saves before this one
-  std::vector<std::vector<Index>> last_rows_;  // [layer][E], of the last step that was not skipped
+  std::future<std::string> pruning_;              // what went wrong with it; rank 0
+  std::optional<bool> in_background_;             // none: not decided yet
+  Index saving_ = -1;                             // the step of the save under way
+  double held_seconds_ = 0;                       // that saves held the steps
+  double held_told_ = 0;                          // of those, what lines of the metrics say
+  double start_seconds_ = 0;                      // from the process's start; until a line says so
+  double held_before_ = 0;                        // by the saves before this one
+  std::vector<std::vector<Index>> adapted_rows_;  // [layer][E], of the first steps of an adapter
+  std::vector<std::vector<Index>> last_rows_;     // [layer][E], of the last step that was not skipped
   StopSignals signals_;
   std::unique_ptr<RunLock> lock_;  // of a new folder; rank 0
   std::optional<Trace> trace_;

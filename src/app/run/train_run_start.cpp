@@ -36,6 +36,7 @@ void TrainRun::load() {
                   .with("carried", static_cast<Index>(inputs_.config.names.carried.names.size())));
   } else if (!inputs_.weights.empty()) {
     load_weights_alone();
+    if (inputs_.config.adapter) initialise_adapter(store, inputs_.config, options_.run.seed);
   } else {
     initialise(store, inputs_.config, options_.run.seed);
     if (const std::filesystem::path& folder = options_.model.folder; !folder.empty())

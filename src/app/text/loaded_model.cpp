@@ -2,6 +2,7 @@
 
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"
+#include "moeloom/model/hf/adapter.hpp"
 #include "moeloom/train/checkpoint/checkpoint.hpp"
 
 #include "cli/processors.hpp"
@@ -14,6 +15,17 @@ namespace {
 GroupedMatmulKernel on_masters(GroupedMatmulKernel kernel) {
   kernel.uses_packed = false;
   return kernel;
+}
+
+void add_adapter(const std::filesystem::path& named, AskedModel& asked) {
+  if (asked.config.adapter)
+    throw ConfigError({"--model " + asked.start.folder.string() +
+                       " is an adapter itself; name the model that " + "it adds to, or leave --adapter out"});
+  asked.adapter = resolve_checkpoint(named);
+  if (!holds_adapter(asked.adapter))
+    throw ConfigError({"--adapter " + asked.adapter.string() + " has no " + kAdapterConfigFile});
+  asked.config.adapter = read_adapter_settings(asked.adapter);
+  asked.config.adapter->base = asked.start.folder;
 }
 
 }  // namespace
@@ -32,6 +44,7 @@ AskedModel agree_on_model(const AskOptions& options, const std::string& said, co
     violations.attempt([&] {
       if (asked.start.folder.empty()) return;
       asked.config = ModelConfig::read(asked.start.folder);
+      if (!options.adapter.empty()) add_adapter(options.adapter, asked);
       if (options.ep >= 1)
         violations.add(mesh_violations({0, options.ep, {"dp", "ep"}}, world.size(),
                                        asked.config.has_experts() ? asked.config.num_experts : 0));
@@ -65,13 +78,18 @@ LoadedModel::LoadedModel(const AskedModel& asked, const AskOptions& options, Com
   const DecidedRun run = decide_run(std::move(facts), request, {}, asked.flags, mesh_.world());
   const Index experts = std::max<Index>(asked.config.num_experts, 1);
   dispatcher_ = open_dispatcher(run.decision, mesh_, asked.config.num_experts);
-  store_.emplace(parameter_specs(asked.config, mesh_.experts(experts)));
-  load_model(asked.start.folder, *store_, mesh_, asked.config);
+  ModelConfig config = asked.config;
+  config.adapter.reset();  // it is merged: no token pays for it
+  store_.emplace(parameter_specs(config, mesh_.experts(experts)));
+  load_model(asked.config.adapter ? asked.config.adapter->base : asked.start.folder, *store_, mesh_, config);
+  if (asked.config.adapter)
+    agree(mesh_.world(),
+          [&] { merge_adapter(*store_, asked.adapter_folder(), asked.config, mesh_.world().board()); });
   KernelTable kernels = run.decision.table;
   kernels.dense = decodes ? streamed_dense() : tiled_dense();
   if (chooses)
     kernels.grouped_matmul = decodes ? streamed_grouped_matmul() : on_masters(packed_grouped_matmul());
-  decoder_.emplace(asked.config, *store_, mesh_, kernels, dispatcher_);
+  decoder_.emplace(config, *store_, mesh_, kernels, dispatcher_);
 }
 
 }  // namespace moeloom

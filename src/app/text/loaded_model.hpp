@@ -15,7 +15,10 @@ namespace moeloom {
 struct AskedModel {
   EnvironmentFlags flags;
   CheckedFolder start;
+  std::filesystem::path adapter = {};  // that was named beside the model
   ModelConfig config;
+  /// Where config.adapter's factors are.
+  const std::filesystem::path& adapter_folder() const { return adapter.empty() ? start.folder : adapter; }
 };
 
 /// The words of a command line, which every rank must have been told alike.

@@ -231,11 +231,11 @@ Document adapter_document(const ModelConfig& config) {
   return document;
 }
 
-std::vector<TensorSpec> adapter_tensor_specs(const ModelConfig& config) {
+std::vector<TensorSpec> adapter_tensor_specs(const ModelConfig& config, DType dtype) {
   std::vector<TensorSpec> tensors;
   for (const ParameterSpec& spec : parameter_specs(config, {0, config.num_experts}))
     if (spec.adapter)
-      for (const HfSlice& slice : spec.slices) tensors.push_back({slice.name, DType::kF32, slice.shape});
+      for (const HfSlice& slice : spec.slices) tensors.push_back({slice.name, dtype, slice.shape});
   // A module of the settings that is none of the model's has no parameter, and would be lost without a word.
   std::set<std::string> placed;
   for (const TensorSpec& tensor : tensors) placed.insert(factor_in(tensor.name)->first);

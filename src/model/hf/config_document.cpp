@@ -2,6 +2,7 @@
 // effect on training, or refused by name.
 #include "moeloom/base/errors.hpp"
 #include "moeloom/io/safetensors.hpp"
+#include "moeloom/model/hf/adapter.hpp"
 #include "moeloom/model/hf/config.hpp"
 
 #include <algorithm>
@@ -303,6 +304,15 @@ CheckpointNames names_in(const std::filesystem::path& folder, const ModelConfig&
 }  // namespace
 
 ModelConfig ModelConfig::read(const std::filesystem::path& folder) {
+  if (holds_adapter(folder)) {
+    AdapterSettings settings = read_adapter_settings(folder);
+    if (!std::filesystem::exists(settings.base / "config.json"))
+      throw IoError(folder.string() + " holds an adapter of \"" + settings.base.string() +
+                    "\" (base_model_name_or_path), which is no folder with config.json here");
+    ModelConfig config = read(settings.base);
+    config.adapter = std::move(settings);
+    return config;
+  }
   const std::filesystem::path path = folder / "config.json";
   const Document document = Document::read(path);
   ModelConfig config;

@@ -2,9 +2,11 @@
 
 #include "moeloom/base/errors.hpp"
 #include "moeloom/io/checksum.hpp"
+#include "moeloom/model/hf/adapter.hpp"
 #include "moeloom/model/hf/family.hpp"
 #include "moeloom/model/hf/slice_io.hpp"
 
+#include <algorithm>
 #include <utility>
 
 namespace moeloom {
@@ -51,8 +53,10 @@ ConstMatrixView rows_of(const Parameter& parameter, const HfSlice& slice) {
 
 std::vector<WeightPart> written_parts(const ParameterStore& store, const Mesh& mesh) {
   std::vector<WeightPart> parts;
+  const bool has_adapter = std::ranges::any_of(
+      store.parameters(), [](const Parameter& parameter) { return parameter.spec.adapter.has_value(); });
   for (const Parameter& parameter : store.parameters())
-    if (writes(mesh, parameter.spec.placement))
+    if (parameter.spec.adapter.has_value() == has_adapter && writes(mesh, parameter.spec.placement))
       for (const HfSlice& slice : parameter.spec.slices) parts.push_back({slice, rows_of(parameter, slice)});
   return parts;
 }
@@ -69,6 +73,7 @@ std::vector<TensorSpec> tensor_specs(const ModelConfig& config, DType dtype) {
 }
 
 ShardPlan plan_weights(const ModelConfig& config, const WeightFormat& format) {
+  if (config.adapter) return plan_single_file(kAdapterFile, adapter_tensor_specs(config, format.dtype));
   std::vector<TensorSpec> specs = tensor_specs(config, format.dtype);
   add_specs(config.names.carried, specs);
   return plan_shards(specs, format.shard_bytes);
@@ -76,7 +81,7 @@ ShardPlan plan_weights(const ModelConfig& config, const WeightFormat& format) {
 
 void write_weights(ShardWriter& writer, const std::vector<WeightPart>& parts, const ModelConfig& config,
                    const Mesh& mesh, PositionBoard* board) {
-  if (mesh.world().rank() == 0) write_carried(config.names.carried, writer);
+  if (mesh.world().rank() == 0 && !config.adapter) write_carried(config.names.carried, writer);
   for (const WeightPart& part : parts) {
     write_slice(writer, part.slice, part.rows);
     go_on(board);

@@ -90,6 +90,21 @@ double most_leaving_bytes(const RunFacts& facts) {
   return experts * 2 * 2 * 4 * static_cast<double>(model.hidden_size * model.moe_intermediate_size);
 }
 
+/// Adapters of experts are multiplied where their weights lie.
+void check_adapters(const RunFacts& facts, const RunDecision& decision) {
+  const bool adapted = std::ranges::any_of(facts.parameters, [](const ParameterSpec& spec) {
+    return spec.adapter && spec.placement == Placement::kExperts;
+  });
+  Violations violations;
+  const auto refuse = [&](bool asked, const std::string& what) {
+    violations.unless(!adapted || !asked, "adapters of experts cannot be had with " + what +
+                                              ": other ranks would run the experts without them; remove one");
+  };
+  refuse(decision.pool.on, "node pool = on");
+  refuse(decision.rebalance.rates.has_value(), "rebalance = on");
+  violations.throw_if_any();
+}
+
 RebalanceDecision decide_rebalance(const RunFacts& facts, const RunRequest& request,
                                    const RunDecision& decision) {
   if (!request.rebalance) return {std::nullopt, "rebalance = off"};
@@ -271,6 +286,7 @@ RunDecision decide(const RunFacts& facts, const RunRequest& request) {
   decision.rebalance = decide_rebalance(facts, request, decision);
   decision.replace = decide_replace(facts, request, decision);
   if (!facts.parameters.empty()) decide_memory(facts, request, type, decision);
+  check_adapters(facts, decision);
   decision.exact = decide_exact(facts, decision);
   return decision;
 }

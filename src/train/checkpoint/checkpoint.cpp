@@ -2,6 +2,7 @@
 
 #include "moeloom/base/errors.hpp"
 #include "moeloom/model/freeze.hpp"
+#include "moeloom/model/hf/adapter.hpp"
 #include "moeloom/model/hf/slice_io.hpp"
 
 #include <algorithm>
@@ -16,14 +17,17 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// What this rank holds must have the bits that were saved.
-void verify_weights(const SafetensorsFolder& folder, const ParameterStore& store,
-                    const TensorChecksums& checksums, PositionBoard* board) {
+/// What this rank holds must have the bits that were saved. file_of(name): where a tensor was read from; none
+/// where it was not.
+template <typename FileOf>
+void verify_weights(const ParameterStore& store, const TensorChecksums& checksums, PositionBoard* board,
+                    const FileOf& file_of) {
   for (const Parameter& parameter : store.parameters())
     for (const HfSlice& slice : parameter.spec.slices) {
-      if (!folder.has(slice.name)) continue;
+      const SafetensorsFile* const source = file_of(parameter.spec, slice.name);
+      if (source == nullptr) continue;
       go_on(board);
-      const std::string file = folder.file_of(slice.name).path().string();
+      const std::string file = source->path().string();
       const std::string key = slice_key(slice, parameter.spec.cols);
       const auto kept = checksums.find(key);
       if (kept == checksums.end()) throw IoError(file + ": no checksum was kept for tensor " + key);
@@ -38,8 +42,25 @@ WeightCoverage load_verified(const fs::path& checkpoint, ParameterStore& store, 
                              PositionBoard* board) {
   const SafetensorsFolder folder(checkpoint);
   const WeightCoverage coverage = load_weights(store, folder, config, allowed, board);
-  verify_weights(folder, store, checksums, board);
+  verify_weights(store, checksums, board, [&](const ParameterSpec&, const std::string& name) {
+    return folder.has(name) ? &folder.file_of(name) : nullptr;
+  });
   return coverage;
+}
+
+/// Of a checkpoint or any HF folder, but for what is an adapter's.
+WeightCoverage load_own_weights(const fs::path& folder, ParameterStore& store, const ModelConfig& config,
+                                const NamePatterns& allowed, PositionBoard* board);
+
+/// The model that an adapter adds to, and the adapter that a checkpoint holds.
+void load_adapted(const fs::path& checkpoint, ParameterStore& store, const ModelConfig& config,
+                  const TensorChecksums& checksums, PositionBoard* board) {
+  load_own_weights(config.adapter->base, store, config, {}, board);
+  load_adapter(store, checkpoint, config, board);
+  const SafetensorsFile file(checkpoint / kAdapterFile);
+  verify_weights(store, checksums, board, [&](const ParameterSpec& spec, const std::string&) {
+    return spec.adapter ? &file : nullptr;
+  });
 }
 
 std::string list_of(const std::vector<std::string>& names) {
@@ -66,6 +87,13 @@ TrainerState read_state(const fs::path& checkpoint) {
   return TrainerState::from(Document::read(checkpoint / kStateFile));
 }
 
+WeightCoverage load_own_weights(const fs::path& folder, ParameterStore& store, const ModelConfig& config,
+                                const NamePatterns& allowed, PositionBoard* board) {
+  return is_checkpoint(folder)
+             ? load_verified(folder, store, config, read_state(folder).weight_checksums, allowed, board)
+             : load_weights(store, SafetensorsFolder(folder), config, allowed, board);
+}
+
 }  // namespace
 
 fs::path save_checkpoint(const CheckpointRun& run, const ParameterStore& store, ShardedOptimizer& optimizer,
@@ -90,7 +118,10 @@ TrainerState load_checkpoint(const fs::path& checkpoint, ParameterStore& store, 
   agree(mesh.world(), [&] {
     state = read_state(checkpoint);
     require_same_frozen(checkpoint, state, store);
-    load_verified(checkpoint, store, config, state.weight_checksums, {}, mesh.world().board());
+    if (config.adapter)
+      load_adapted(checkpoint, store, config, state.weight_checksums, mesh.world().board());
+    else
+      load_verified(checkpoint, store, config, state.weight_checksums, {}, mesh.world().board());
     restore_times(state.times, store, optimizer);
   });
   load_moments(checkpoint / kMomentsFile, store, optimizer, mesh, config, state.moment_checksums);
@@ -100,12 +131,8 @@ TrainerState load_checkpoint(const fs::path& checkpoint, ParameterStore& store, 
 WeightCoverage load_model(const fs::path& folder, ParameterStore& store, const Mesh& mesh,
                           const ModelConfig& config, const NamePatterns& allowed) {
   WeightCoverage coverage;
-  agree(mesh.world(), [&] {
-    PositionBoard* const board = mesh.world().board();
-    coverage = is_checkpoint(folder)
-                   ? load_verified(folder, store, config, read_state(folder).weight_checksums, allowed, board)
-                   : load_weights(store, SafetensorsFolder(folder), config, allowed, board);
-  });
+  agree(mesh.world(),
+        [&] { coverage = load_own_weights(folder, store, config, allowed, mesh.world().board()); });
   return coverage;
 }
 

@@ -4,6 +4,7 @@
 #include "moeloom/io/file_observer.hpp"
 #include "moeloom/io/manifest.hpp"
 #include "moeloom/io/new_folder.hpp"
+#include "moeloom/model/hf/adapter.hpp"
 #include "moeloom/train/checkpoint/checkpoint.hpp"
 
 #include <algorithm>
@@ -86,6 +87,10 @@ bool is_model(const fs::path& folder) {
          (fs::exists(folder / kWeightsFile) || fs::exists(folder / kWeightsIndexFile));
 }
 
+bool has_adapter(const fs::path& folder) {
+  return fs::exists(folder / kAdapterConfigFile) && fs::exists(folder / kAdapterFile);
+}
+
 /// Made by another program, as HF's Trainer: a model, and nothing of ours beside it.
 bool is_plain_model(const fs::path& folder) {
   return is_model(folder) && !fs::exists(folder / kMomentsFile) && !fs::exists(folder / kManifestFile);
@@ -107,8 +112,12 @@ std::string missing_files(const fs::path& folder) {
   const auto need = [&](bool there, const std::string& name) {
     if (!there) missing += (missing.empty() ? "has no " : ", no ") + name;
   };
-  need(fs::exists(folder / kConfigFile), kConfigFile);
-  need(fs::exists(folder / kWeightsFile) || fs::exists(folder / kWeightsIndexFile), kWeightsFile);
+  if (holds_adapter(folder)) {
+    need(fs::exists(folder / kAdapterFile), kAdapterFile);
+  } else {
+    need(fs::exists(folder / kConfigFile), kConfigFile);
+    need(fs::exists(folder / kWeightsFile) || fs::exists(folder / kWeightsIndexFile), kWeightsFile);
+  }
   if (!step_of(folder) || is_plain_model(folder)) return missing;
   need(fs::exists(folder / kMomentsFile), kMomentsFile);
   need(fs::exists(folder / kStateFile), kStateFile);
@@ -167,7 +176,8 @@ void discard_partial(const fs::path& run, Index step) noexcept {
 }
 
 bool is_checkpoint(const fs::path& folder) {
-  return is_model(folder) && fs::exists(folder / kMomentsFile) && fs::exists(folder / kStateFile);
+  return (is_model(folder) || has_adapter(folder)) && fs::exists(folder / kMomentsFile) &&
+         fs::exists(folder / kStateFile);
 }
 
 std::vector<fs::path> checkpoints_of(const fs::path& run) {
@@ -185,9 +195,16 @@ fs::path resolve_checkpoint(const fs::path& path) {
   if (!fs::is_directory(path)) throw IoError(path.string() + ": expected a folder, found a file");
   if (const std::vector<fs::path> checkpoints = checkpoints_of(path); !checkpoints.empty())
     return checkpoints.back();
-  if (is_model(path)) return path;
+  if (is_model(path) || has_adapter(path)) return path;
   throw IoError(path.string() + ": holds neither a complete checkpoint-<step> nor config.json with " +
-                kWeightsFile + " or " + kWeightsIndexFile);
+                kWeightsFile + " or " + kWeightsIndexFile + ", nor an adapter");
+}
+
+void write_config(const ModelConfig& config, DType weights, const fs::path& folder) {
+  if (config.adapter)
+    adapter_document(config).write(folder / kAdapterConfigFile);
+  else
+    config.to_document(weights).write(folder / kConfigFile);
 }
 
 std::vector<fs::path> prune_checkpoints(const fs::path& run, Index keep, Index written) {

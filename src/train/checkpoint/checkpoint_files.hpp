@@ -1,7 +1,7 @@
 // The names of a checkpoint's files, and the moves that make it appear and vanish whole.
 #pragma once
 
-#include "moeloom/base/index.hpp"
+#include "moeloom/model/hf/config.hpp"
 
 #include <filesystem>
 #include <optional>
@@ -33,6 +33,8 @@ std::filesystem::path partial_path(const std::filesystem::path& run, Index step)
 void begin_partial(const std::filesystem::path& run, Index step);
 /// The partial folder gets its final name, after the disk has it. Throws IoError.
 void publish_partial(const std::filesystem::path& run, Index step);
+/// config.json, or of an adapter what PEFT reads in its place. Throws IoError.
+void write_config(const ModelConfig& config, DType weights, const std::filesystem::path& folder);
 /// Removes the partial folder as far as the system lets it.
 void discard_partial(const std::filesystem::path& run, Index step) noexcept;
 

@@ -2,6 +2,8 @@
 
 #include "moeloom/base/parallel.hpp"
 #include "moeloom/model/freeze.hpp"
+#include "moeloom/model/hf/adapter.hpp"
+#include "moeloom/model/hf/family.hpp"
 #include "moeloom/model/hf/slice_io.hpp"
 #include "moeloom/model/hf/word_files.hpp"
 
@@ -92,10 +94,24 @@ void CheckpointSave::run(int stage) {
 
 void CheckpointSave::exchange(int stage) {
   if (stage == 1) {
+    require_all_written();
     state_.weight_checksums = gather_checksums(weight_checksums_, mesh_.world());
     state_.moment_checksums = sum_checksums(moment_specs_, moment_checksums_, mesh_.world());
   }
   if (stage == 2) sums_of_ranks_ = mesh_.world().all_gather_text(sums_);
+}
+
+/// A parameter that no rank writes would be zeros in the file, and nobody would notice.
+void CheckpointSave::require_all_written() {
+  std::int64_t written = 0, planned = 0;
+  for (const WeightPart& part : weights_) written += part.rows.rows * part.rows.cols;
+  for (const SafetensorsShard& shard : weights_plan_.shards)
+    for (const auto& [name, info] : shard.layout.tensors)
+      if (config_.adapter || !is_carried(config_, name)) planned += info.elements();
+  mesh_.world().all_sum(std::span(&written, 1));
+  if (written != planned)
+    throw AgreedError("a checkpoint has room for " + std::to_string(planned) +
+                      " parameters, and the ranks hold " + std::to_string(written));
 }
 
 void CheckpointSave::discard() noexcept {
@@ -131,7 +147,7 @@ void CheckpointSave::fill_files() {
 
 void CheckpointSave::publish() {
   if (!leads()) return;
-  config_.to_document().write(folder_ / kConfigFile);
+  write_config(config_, DType::kF32, folder_);
   state_.to_document().write(folder_ / kStateFile);
   write_word_files(run_.words, folder_);
   write_manifest(folder_, sums_of_ranks_);

@@ -40,6 +40,7 @@ class CheckpointSave {
   void make_files();
   void fill_files();
   void publish();
+  void require_all_written();
 
   const CheckpointRun run_;
   const Mesh& mesh_;

@@ -25,7 +25,7 @@ void export_model(const fs::path& folder, const ParameterStore& store, const Mes
     const std::vector<std::string> sums_of_ranks = world.all_gather_text(sums);
     agree(world, [&] {
       if (!leads) return;
-      config.to_document(format.dtype).write(partial / kConfigFile);
+      write_config(config, format.dtype, partial);
       write_word_files(words, partial);
       write_manifest(partial, sums_of_ranks);
       publish_folder(folder);

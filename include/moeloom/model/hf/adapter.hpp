@@ -30,7 +30,7 @@ AdapterSettings read_adapter_settings(const std::filesystem::path& folder);
 Document adapter_document(const ModelConfig& config);
 
 /// A and B of every module, as the file has them. config.adapter is there.
-std::vector<TensorSpec> adapter_tensor_specs(const ModelConfig& config);
+std::vector<TensorSpec> adapter_tensor_specs(const ModelConfig& config, DType dtype = DType::kF32);
 
 /// This rank's factors from `folder`. Throws ConfigError that lists every tensor that is missing, unexpected,
 /// or of another shape: an adapter of which a part finds no place would train or answer without it.

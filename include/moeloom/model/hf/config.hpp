@@ -118,7 +118,8 @@ struct ModelConfig {
 
   /// Reads `folder`/config.json and, if there are weights, how they are called. Throws IoError for the files,
   /// ConfigError for a model that is not supported, naming each key: what it says and what would run. Keys
-  /// that begin with _ are kept and not read.
+  /// that begin with _ are kept and not read. A folder with an adapter (adapter_config.json) is read as the
+  /// model that it adds to, and the adapter with it.
   static ModelConfig read(const std::filesystem::path& folder);
   static ModelConfig from(const Document& document);
   /// Of a folder whose weights are of this format (kF32, kBF16 or kF16).

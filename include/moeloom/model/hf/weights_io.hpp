@@ -52,10 +52,12 @@ struct WeightPart {
   HfSlice slice;  // as the store had it: experts may change ranks before it is written
   ConstMatrixView rows;
 };
-/// Of the whole model: dense weights come from world rank 0, experts from the ranks of dp_rank 0.
+/// Of the whole model, or of its adapter alone where it has one: dense weights come from world rank 0,
+/// experts from the ranks of dp_rank 0.
 std::vector<WeightPart> written_parts(const ParameterStore& store, const Mesh& mesh);
 
-/// The model's files with what config.names carries beside it, in its own format.
+/// The model's files with what config.names carries beside it, in its own format; with config.adapter the
+/// adapter's file (adapter.hpp).
 ShardPlan plan_weights(const ModelConfig& config, const WeightFormat& format);
 /// This rank's parts, and what is carried if it is the one that writes that. board: sees each part.
 void write_weights(ShardWriter& writer, const std::vector<WeightPart>& parts, const ModelConfig& config,

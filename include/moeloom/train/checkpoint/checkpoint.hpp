@@ -3,6 +3,8 @@
 //
 //   config.json             as transformers reads it
 //   model.safetensors       weights, fp32, HF names; beyond a size shards and their index
+//   adapter_config.json, adapter_model.safetensors
+//                           in place of both where an adapter is trained, as PEFT reads them
 //   optimizer.safetensors   exp_avg.<parameter>, exp_avg_sq.<parameter>, as they lie in memory
 //   tokenizer.json, ...     those of the model that training began with
 //   trainer_state.json      step, seed, data, mesh and GMM decision at save, update counts, checksums, and
@@ -61,7 +63,8 @@ std::filesystem::path save_checkpoint(const CheckpointRun& run, const ParameterS
                                       ShardedOptimizer& optimizer, const Mesh& mesh,
                                       const ModelConfig& config, TrainerState state);
 
-/// Weights, moments and update counts of `checkpoint`, saved at any mesh, checked against their checksums.
+/// Weights, moments and update counts of `checkpoint`, saved at any mesh, checked against their checksums. Of
+/// an adapter its factors; the weights that it adds to come from config.adapter->base.
 /// config is the checkpoint's own, and the store must have the same parameters frozen. Collective over the
 /// world; throws AgreedError that lists what does not fit or is damaged; the store and the optimizer are then
 /// half filled.
@@ -73,13 +76,13 @@ TrainerState load_checkpoint(const std::filesystem::path& checkpoint, ParameterS
 WeightCoverage load_model(const std::filesystem::path& folder, ParameterStore& store, const Mesh& mesh,
                           const ModelConfig& config, const NamePatterns& allowed = {});
 
-/// Writes config.json, weights and `words`, whole or not at all, into
-/// the new or empty `folder`. Collective over the world; throws AgreedError.
+/// Writes config.json, weights and `words`, whole or not at all, into the new or empty `folder`; of a model
+/// with an adapter PEFT's two files. Collective over the world; throws AgreedError.
 void export_model(const std::filesystem::path& folder, const ParameterStore& store, const Mesh& mesh,
                   const ModelConfig& config, const WeightFormat& format, const WordFiles& words = {});
 
 /// The folder that a person means: the newest complete checkpoint of a run, a checkpoint itself, or any HF
-/// folder with config.json and weights. Throws IoError saying what was looked for.
+/// folder with config.json and weights, or one of PEFT. Throws IoError saying what was looked for.
 std::filesystem::path resolve_checkpoint(const std::filesystem::path& path);
 
 /// Whether a folder has what load_checkpoint needs; a plain HF folder has not.

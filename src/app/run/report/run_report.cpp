@@ -1,7 +1,9 @@
 #include "run/report/run_report.hpp"
 
 #include "moeloom/base/parallel.hpp"
+#include "moeloom/base/text.hpp"
 #include "moeloom/comm/session.hpp"
+#include "moeloom/model/hf/adapter.hpp"
 #include "moeloom/model/hf/family.hpp"
 #include "moeloom/moe/load_balance.hpp"
 #include "moeloom/report/html.hpp"
@@ -21,6 +23,16 @@ std::string frozen_text(const ModelConfig& config, const std::set<std::string>& 
   for (const ParameterSpec& spec : parameter_specs(config, {0, config.num_experts}))
     if (frozen.contains(spec.name)) elements += spec.rows * spec.cols;
   return std::to_string(elements) + " parameters in " + std::to_string(frozen.size()) + " weights";
+}
+
+/// What is trained of an adapter is what its files hold.
+std::string adapter_fact(const ModelConfig& config) {
+  Index parameters = 0;
+  const std::vector<TensorSpec> tensors = adapter_tensor_specs(config);
+  for (const TensorSpec& tensor : tensors) parameters += tensor.shape[0] * tensor.shape[1];
+  return "r=" + std::to_string(config.adapter->rank) + " scale=" + rounded_text(config.adapter->scale()) +
+         ", " + std::to_string(parameters) + " trained parameters in " + std::to_string(tensors.size()) +
+         " tensors beside " + config.adapter->base.string();
 }
 
 /// "layer 3 expert 5"; the end of a collapse among beginnings is told apart.
@@ -253,7 +265,10 @@ std::vector<std::pair<std::string, std::string>> run_facts(const TrainOptions& o
       {"MPI", std::string(mpi_library_version()).substr(0, std::string(mpi_library_version()).find(','))}};
   const auto data = facts_of(inputs.data, options.data, inputs.unit());
   facts.insert(facts.begin() + 3, data.begin(), data.end());
-  if (!inputs.frozen.empty()) facts.insert(facts.begin() + 2, {"frozen", frozen_text(c, inputs.frozen)});
+  if (c.adapter)
+    facts.insert(facts.begin() + 2, {"adapter", adapter_fact(c)});
+  else if (!inputs.frozen.empty())
+    facts.insert(facts.begin() + 2, {"frozen", frozen_text(c, inputs.frozen)});
   return facts;
 }
 

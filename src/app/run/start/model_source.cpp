@@ -1,6 +1,7 @@
 #include "run/start/model_source.hpp"
 
 #include "moeloom/base/errors.hpp"
+#include "moeloom/base/text.hpp"
 #include "moeloom/base/violations.hpp"
 #include "moeloom/io/manifest.hpp"
 #include "moeloom/model/freeze.hpp"
@@ -8,6 +9,7 @@
 #include <algorithm>
 #include <array>
 
+#include "cli/adapter_text.hpp"
 #include "cli/option_values.hpp"
 #include "run/start/run_folder.hpp"
 
@@ -100,6 +102,41 @@ void open_frozen(const TrainOptions& options, RunInputs& inputs, Violations& vio
     violations.add("--freeze " + joined(patterns, ",") + " leaves nothing to train");
 }
 
+/// What --lora asks for, or what the resumed run trains.
+void open_adapter(const TrainOptions& options, RunInputs& inputs, Violations& violations) {
+  const std::optional<AdapterSettings>& asked = options.optimizer.lora;
+  if (!asked || !options.knows({"lora"})) return;
+  if (!options.optimizer.freeze.empty())
+    violations.add("--freeze has nothing to freeze beside --lora, which trains adapters alone; remove one");
+  if (inputs.resumes) {
+    const std::optional<AdapterSettings>& trained = inputs.config.adapter;
+    const bool same = trained && trained->rank == asked->rank && trained->scale() == asked->scale();
+    if (!same)
+      violations.add("--lora " + adapter_text(asked) + ": the run that is resumed trains " +
+                     (trained ? "an adapter of r = " + std::to_string(trained->rank) + " and scale " +
+                                    number_text(trained->scale())
+                              : std::string("its own weights")) +
+                     "; leave --lora as it is in its train.conf, or begin a new run");
+    return;
+  }
+  if (inputs.weights.empty()) {
+    violations.add("--lora needs --model with weights: an adapter adds to a model that is kept");
+    return;
+  }
+  if (inputs.config.adapter) {
+    violations.add("--model " + options.model.folder.string() +
+                   " is an adapter itself: go on with --resume, or merge it first (convert --merge)");
+    return;
+  }
+  if (!config_violations(inputs.config).empty()) return;
+  try {
+    inputs.config.adapter = resolve_adapter(inputs.config, *asked);
+    inputs.config.adapter->base = fs::absolute(inputs.weights).lexically_normal();
+  } catch (const ConfigError& error) {
+    for (const std::string& violation : error.violations()) violations.add("--lora: " + violation);
+  }
+}
+
 /// A model from flags generates what it is trained on, and the final sample.
 ModelConfig with_positions(ModelConfig config, const TrainOptions& options) {
   const Index needed = std::min(options.data.sequence_length, kLargestCount) + sample_positions(options.run);
@@ -177,6 +214,7 @@ void open_model(const TrainOptions& options, Index world, RunInputs& inputs, Vio
     open_words(options, {}, inputs);
     if (config_violations(inputs.config).empty()) check_routers(options, inputs.config, violations);
     inputs.config.hash_router = options.router.kind == RouterKind::kHash;
+    open_adapter(options, inputs, violations);
     return open_frozen(options, inputs, violations);
   }
   const fs::path folder =
@@ -191,10 +229,12 @@ void open_model(const TrainOptions& options, Index world, RunInputs& inputs, Vio
   const Index experts = inputs.config.has_experts() ? inputs.config.num_experts : 0;
   if (options.mesh.ep >= 1 && options.mesh.ep > experts && experts > 0)
     violations.add(mesh_violations({options.mesh.dp, options.mesh.ep, options.mesh.order}, world, experts));
+  open_adapter(options, inputs, violations);
   open_frozen(options, inputs, violations);
   const NamePatterns& allowed = options.model.allow_missing;
   if (!inputs.weights.empty())
-    check_weights(SafetensorsFolder(folder), inputs.config, allowed);
+    check_weights(SafetensorsFolder(inputs.config.adapter ? inputs.config.adapter->base : folder),
+                  inputs.config, allowed);
   else if (!allowed.empty())
     violations.add("--allow-missing has nothing to allow: " + folder.string() +
                    " holds config.json only; remove it");

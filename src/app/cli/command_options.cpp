@@ -132,6 +132,9 @@ OptionTable table_of(ConvertOptions& options, Upcycling& upcycling) {
   table.add("noise", "X", "normal noise on each copy, relative to the weight's root mean square",
             upcycling.noise);
   table.add("seed", "N", "of the new router and the noise", options.seed);
+  table.group("Adapters");
+  table.add("merge", "DIR", "an adapter of PEFT or of train --lora that is added to the weights",
+            options.merge);
   table.group("Files");
   table.add_choice<Layout>(
       "layout", "experts: as they are, a tensor each (transformers 4), or stacked (5)", options.layout,
@@ -282,10 +285,10 @@ ConvertOptions parse_convert_options(int argc, const char* const* argv) {
     if (layer.contains(name) && !layer.contains("experts") && !mistakes.unread.contains("experts"))
       violations.add("--" + std::string(name) + " belongs to --experts N, which is not given; remove it");
   const bool any = std::ranges::any_of(
-      std::initializer_list<const char*>{"experts", "layout", "export-dtype", "shard-size"},
+      std::initializer_list<const char*>{"experts", "merge", "layout", "export-dtype", "shard-size"},
       [&](const char* name) { return layer.contains(name); });
   if (!any && violations.empty())
-    violations.add("nothing to convert: give --experts, --layout, --export-dtype or --shard-size");
+    violations.add("nothing to convert: give --experts, --merge, --layout, --export-dtype or --shard-size");
   violations.throw_if_any();
   return options;
 }
@@ -358,7 +361,8 @@ std::string convert_help() {
   Upcycling upcycling;
   return "moeloom convert: a model's folder into another\n\n"
          "  moeloom convert DENSE_DIR MOE_DIR --experts 8 --top-k 2\n"
-         "  moeloom convert SRC DST --layout stacked\n" +
+         "  moeloom convert SRC DST --layout stacked\n"
+         "  moeloom convert MODEL DST --merge ADAPTER\n" +
          table_of(options, upcycling).help();
 }
 

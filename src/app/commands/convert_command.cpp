@@ -1,6 +1,7 @@
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/text.hpp"
 #include "moeloom/io/new_folder.hpp"
+#include "moeloom/model/hf/adapter.hpp"
 #include "moeloom/model/hf/word_files.hpp"
 #include "moeloom/train/checkpoint/verify.hpp"
 
@@ -22,6 +23,7 @@ struct Converted {
 
 Converted converted(const SafetensorsFolder& tensors, const Document& config, const ConvertOptions& options) {
   Converted result{copies_of(tensors), config};
+  if (!options.merge.empty()) result.recipes = merged(result.recipes, read_adapter_settings(options.merge));
   if (options.upcycling) {
     result.recipes = upcycled(result.recipes, config, *options.upcycling);
     result.config = upcycled_config(config, *options.upcycling);
@@ -39,7 +41,8 @@ void write_folder(const SafetensorsFolder& tensors, const Converted& model, cons
                 {.shard_bytes = options.shard_bytes,
                  .dtype = options.dtype,
                  .seed = options.seed,
-                 .model_type = model.config.text_or("model_type", "")});
+                 .model_type = model.config.text_or("model_type", ""),
+                 .adapter = options.merge});
   model.config.write(partial / "config.json");
   write_word_files(read_word_files(source), partial);
 }
@@ -47,7 +50,8 @@ void write_folder(const SafetensorsFolder& tensors, const Converted& model, cons
 }  // namespace
 
 int convert_command(int argc, char** argv) {
-  const ConvertOptions options = parse_convert_options(argc, argv);
+  ConvertOptions options = parse_convert_options(argc, argv);
+  if (!options.merge.empty()) options.merge = resolve_checkpoint(options.merge);
   const CheckedFolder start = whole_checkpoint(options.source, Communicator::self());
   for (const Event& warning : start_warnings(start)) Log(LogSettings()).warn(warning);
   const fs::path& source = start.folder;

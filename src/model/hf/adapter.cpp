@@ -121,19 +121,26 @@ SafetensorsFile checked_file(const fs::path& folder, const ModelConfig& config) 
   return file;
 }
 
-/// W [rows, in] += s B A.
-void add_product(const SafetensorsFile& file, const std::string& module, const AdapterSettings& settings,
-                 MatrixView weight) {
-  Matrix a = Matrix::uninitialised(settings.rank, weight.cols);
-  Matrix b = Matrix::uninitialised(weight.rows, settings.rank);
-  file.read(kPrefix + module + kFactorA, 0, a.view().flat());
-  file.read(kPrefix + module + kFactorB, 0, b.view().flat());
-  const auto scale = static_cast<float>(settings.scale());
+}  // namespace
+
+AdapterFile::AdapterFile(const fs::path& folder)
+    : settings_(read_adapter_settings(folder)), file_(folder / kAdapterFile) {}
+
+void AdapterFile::add_to(const std::string& module, MatrixView weight) const {
+  Matrix a = Matrix::uninitialised(settings_.rank, weight.cols);
+  Matrix b = Matrix::uninitialised(weight.rows, settings_.rank);
+  for (const auto& [ending, factor] : {std::pair(kFactorA, a.view()), std::pair(kFactorB, b.view())}) {
+    const std::string name = kPrefix + module + ending;
+    require(file_.info(name).shape == std::vector<Index>{factor.rows, factor.cols},
+            "tensor " + name + " of " + file_.path().string() + " must be " +
+                shape_text({factor.rows, factor.cols}) + " to fit the weight, and is " +
+                shape_text(file_.info(name).shape));
+    file_.read(name, 0, factor.flat());
+  }
+  const auto scale = static_cast<float>(settings_.scale());
   for (float& number : b.view().flat()) number *= scale;
   matmul_input_grad(b, a, weight, Write::kAdd);
 }
-
-}  // namespace
 
 std::vector<AdaptableModule> adaptable_modules(const ModelConfig& config) {
   std::vector<AdaptableModule> modules;
@@ -261,8 +268,9 @@ void load_adapter(ParameterStore& store, const fs::path& folder, const ModelConf
 
 void merge_adapter(ParameterStore& store, const fs::path& folder, const ModelConfig& config,
                    PositionBoard* board) {
-  const SafetensorsFile file = checked_file(folder, config);
-  const AdapterSettings& settings = *config.adapter;
+  checked_file(folder, config);
+  const AdapterFile file(folder);
+  const AdapterSettings& settings = file.settings();
   for (const Parameter& parameter : store.parameters()) {
     if (adapted_kind(parameter.spec).empty()) continue;
     const Index each = parameter.spec.rows / parameter.spec.groups;
@@ -270,7 +278,7 @@ void merge_adapter(ParameterStore& store, const fs::path& folder, const ModelCon
       for (Index group = 0; group < parameter.spec.groups; ++group) {
         const std::string& module = part.modules[at(group)];
         if (!settings.modules.contains(module)) continue;
-        add_product(file, module, settings, parameter.value.rows_from(group * each + part.row, part.rows));
+        file.add_to(module, parameter.value.rows_from(group * each + part.row, part.rows));
         go_on(board);
       }
   }

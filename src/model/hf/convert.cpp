@@ -2,12 +2,15 @@
 
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/random.hpp"
+#include "moeloom/model/hf/adapter.hpp"
 #include "moeloom/model/hf/family.hpp"
 
 #include <cmath>
 
 namespace moeloom {
 namespace {
+
+const std::string kWeight = ".weight";
 
 Index elements_of(const TensorSpec& spec) {
   Index count = 1;
@@ -27,9 +30,14 @@ void add_normal(std::span<float> values, double deviation, const CounterRandom& 
 }
 
 /// The piece as floats: copied, made, or copied with noise.
-std::vector<float> numbers_of(const SafetensorsFolder& source, const TensorPiece& piece, std::uint64_t seed) {
+std::vector<float> numbers_of(const SafetensorsFolder& source, const TensorPiece& piece, std::uint64_t seed,
+                              const std::optional<AdapterFile>& adapter) {
   std::vector<float> values(at(piece.count), 0.0f);
   if (!piece.source.empty()) source.read(piece.source, piece.source_begin, values);
+  if (!piece.merged.empty()) {
+    const std::vector<Index>& shape = source.info(piece.source).shape;
+    adapter.value().add_to(piece.merged, {values.data(), shape.at(0), shape.at(1)});
+  }
   if (piece.deviation == 0) return values;
   const double unit = piece.source.empty() ? 1.0 : root_mean_square(values);
   add_normal(values, piece.deviation * unit, CounterRandom(seed, stream_of(piece.stream)));
@@ -41,15 +49,15 @@ bool is_float(DType type) {
 }
 
 void write_piece(const SafetensorsFolder& source, const TensorSpec& spec, const TensorPiece& piece,
-                 std::uint64_t seed, ShardWriter& writer) {
-  const bool copied = !piece.source.empty() && piece.deviation == 0;
+                 std::uint64_t seed, const std::optional<AdapterFile>& adapter, ShardWriter& writer) {
+  const bool copied = !piece.source.empty() && piece.deviation == 0 && piece.merged.empty();
   if (copied && source.info(piece.source).dtype == spec.dtype) {
     const Index each = bytes_of(spec.dtype);
     const auto bytes = source.file_of(piece.source).raw(piece.source);
     return writer.write_bytes(spec.name, piece.begin,
                               bytes.subspan(at(piece.source_begin * each), at(piece.count * each)));
   }
-  writer.write(spec.name, piece.begin, numbers_of(source, piece, seed));
+  writer.write(spec.name, piece.begin, numbers_of(source, piece, seed, adapter));
 }
 
 void check_that_pieces_cover(const TensorRecipe& recipe) {
@@ -75,6 +83,21 @@ Recipes copies_of(const SafetensorsFolder& source) {
   return recipes;
 }
 
+Recipes merged(const Recipes& recipes, const AdapterSettings& adapter) {
+  Recipes result = recipes;
+  std::set<std::string> lost = adapter.modules;
+  for (TensorRecipe& recipe : result) {
+    const std::string& name = recipe.spec.name;
+    if (!name.ends_with(kWeight) || recipe.spec.shape.size() != 2) continue;
+    const std::string module = name.substr(0, name.size() - kWeight.size());
+    if (lost.erase(module) > 0) recipe.pieces.front().merged = module;
+  }
+  if (lost.empty()) return result;
+  throw ConfigError({"the adapter has factors of " + std::to_string(lost.size()) +
+                     " modules that are no matrix of the model, the first of " + *lost.begin()},
+                    Cause::kData);
+}
+
 void write_recipes(const SafetensorsFolder& source, Recipes recipes, const std::filesystem::path& folder,
                    const RecipeFormat& format) {
   const Family* const found = find_family(format.model_type);
@@ -89,9 +112,11 @@ void write_recipes(const SafetensorsFolder& source, Recipes recipes, const std::
   const ShardPlan plan = plan_shards(specs, format.shard_bytes);
   create_shards(folder, plan);
   ShardWriter writer(folder, plan);
+  std::optional<AdapterFile> adapter;
+  if (!format.adapter.empty()) adapter.emplace(format.adapter);
   for (const TensorRecipe& recipe : recipes)
     for (const TensorPiece& piece : recipe.pieces)
-      write_piece(source, recipe.spec, piece, format.seed, writer);
+      write_piece(source, recipe.spec, piece, format.seed, adapter, writer);
   writer.close();
 }
 

@@ -37,6 +37,20 @@ std::vector<TensorSpec> adapter_tensor_specs(const ModelConfig& config, DType dt
 void load_adapter(ParameterStore& store, const std::filesystem::path& folder, const ModelConfig& config,
                   PositionBoard* board = nullptr);
 
+/// The factors of single modules, read as they are asked for.
+class AdapterFile {
+ public:
+  /// Throws as read_adapter_settings() does.
+  explicit AdapterFile(const std::filesystem::path& folder);
+  const AdapterSettings& settings() const { return settings_; }
+  /// weight [out, in] += s B A. Throws ShapeError for factors of other shapes.
+  void add_to(const std::string& module, MatrixView weight) const;
+
+ private:
+  AdapterSettings settings_;
+  SafetensorsFile file_;
+};
+
 /// W += s B A of the adapter in `folder` to the parameters of a store without adapters, which holds the
 /// weights of `experts` (parameters.hpp). config.adapter is the folder's. Throws as load_adapter() does.
 void merge_adapter(ParameterStore& store, const std::filesystem::path& folder, const ModelConfig& config,

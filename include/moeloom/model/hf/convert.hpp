@@ -7,6 +7,7 @@
 
 #include "moeloom/io/document.hpp"
 #include "moeloom/io/safetensors_shards.hpp"
+#include "moeloom/model/hf/adapter_settings.hpp"
 
 #include <optional>
 
@@ -19,6 +20,7 @@ struct TensorPiece {
   std::string source;  // tensor that they are copied from; empty: normal numbers of this deviation
   Index source_begin = 0;
   double deviation = 0;  // beside a source: of noise that is added, relative to the piece's root mean square
+  std::string merged;    // module whose adapter is added to a whole matrix; empty: none
   std::string stream;    // of the normal numbers; by position in the piece
 };
 
@@ -30,6 +32,10 @@ using Recipes = std::vector<TensorRecipe>;
 
 /// Every tensor as it is.
 Recipes copies_of(const SafetensorsFolder& source);
+
+/// With s B A of each module that the adapter has added to its weight. Throws ConfigError for a module
+/// without a matrix of its own among the tensors: it would be lost.
+Recipes merged(const Recipes& recipes, const AdapterSettings& adapter);
 
 enum class ExpertFiles {
   kList,     // of transformers 4: experts.0.gate_proj.weight [F, D], ...
@@ -58,7 +64,8 @@ struct RecipeFormat {
   Index shard_bytes = kShardBytes;
   std::optional<DType> dtype;  // none: each tensor's own
   std::uint64_t seed = 0;
-  std::string model_type = {};  // some of whose tensors stay fp32
+  std::string model_type = {};         // some of whose tensors stay fp32
+  std::filesystem::path adapter = {};  // folder of what is merged
 };
 
 /// Writes the tensors into `folder`, which exists and has no weights. Memory is bounded by the largest piece;

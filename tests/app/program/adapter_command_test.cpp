@@ -1,0 +1,130 @@
+// An adapter's whole way, as a person goes it: trained beside a model, resumed on another mesh, asked,
+// merged.
+#include "moeloom/model/hf/adapter.hpp"
+
+#include <fstream>
+
+#include "cli/exit_code.hpp"
+#include "program/command_line.hpp"
+#include "support/files.hpp"
+#include <gtest/gtest.h>
+
+namespace moeloom {
+namespace {
+
+namespace fs = std::filesystem;
+
+using testing::Outcome;
+
+class AdapterCommand : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::ofstream first(folder_ / "first.txt"), second(folder_ / "second.txt");
+    for (int i = 0; i < 300; ++i) {
+      first << "And the weaver drew thread " << i * i % 89 << ".\n";
+      second << "But the weaver cut rope " << i * i % 83 << "!\n";
+    }
+    base_ = path("base");
+    const Outcome made = shell(
+        "train --layers 2 --hidden 16 --inter 8 --heads 2 --kv-heads 1 --head-dim 8 "
+        "--experts 4 --top-k 2 --steps 30 --data " +
+        path("first.txt") + common("run") + " --export " + base_);
+    ASSERT_EQ(made.exit_code, 0) << made.output;
+  }
+
+  std::string path(const std::string& name) const { return (folder_ / name).string(); }
+  Outcome shell(const std::string& words, int ranks = 1) const {
+    return testing::moeloom_command(words, ranks, path("cache"));
+  }
+  std::string common(const std::string& run) const {
+    return " --seq-len 16 --global-batch 4 --eval-sequences 4 --sample-chars 0 --run " + path(run);
+  }
+  std::string tune(const std::string& run, const std::string& flags) const {
+    return "train --model " + base_ + " --lr 0.02 --data " + path("second.txt") + common(run) + " " + flags;
+  }
+  /// "nats/token" of eval's last line.
+  double loss(const std::string& words, int ranks = 1) const {
+    const Outcome outcome = shell("eval --data " + path("second.txt") + " --seq-len 16 " + words, ranks);
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
+    const std::size_t line = outcome.output.rfind("second");
+    std::istringstream words_of(outcome.output.substr(line == std::string::npos ? 0 : line));
+    std::string name;
+    double tokens = 0, nats = 0;
+    words_of >> name >> tokens >> nats;
+    return nats;
+  }
+  void expect_says(const Outcome& outcome, int exit_code, const std::string& part) const {
+    EXPECT_EQ(outcome.exit_code, exit_code) << outcome.output;
+    EXPECT_NE(outcome.output.find(part), std::string::npos) << outcome.output;
+  }
+  static std::string bytes(const fs::path& file) {
+    std::ifstream in(file, std::ios::binary);
+    return {std::istreambuf_iterator<char>(in), {}};
+  }
+
+  testing::TemporaryFolder folder_;
+  std::string base_;
+};
+
+TEST_F(AdapterCommand, IsTrainedResumedElsewhereAskedAndMerged) {
+  const std::string flags = "--lora r=4,alpha=8 --steps 20 --save-every 10 --keep 0 ";
+  const Outcome whole = shell(tune("whole", flags + "--ep 2 --export " + path("adapter")), 2);
+  expect_says(whole, 0, "trained parameters in ");
+  EXPECT_FALSE(fs::exists(path("whole/checkpoint-20/model.safetensors"))) << "the model itself is kept once";
+
+  fs::create_directory(path("half"));
+  fs::copy(path("whole"), path("half"), fs::copy_options::recursive);
+  fs::remove_all(path("half/checkpoint-20"));
+  fs::remove(path("half/report.html"));
+  const Outcome resumed = shell("train --resume " + path("half") + " --ep 1", 2);
+  EXPECT_EQ(resumed.exit_code, 0) << resumed.output;
+  const std::string file = "checkpoint-20/" + std::string(kAdapterFile);
+  EXPECT_EQ(bytes(path("whole/" + file)), bytes(path("half/" + file)));
+  EXPECT_EQ(bytes(path("whole/" + file)), bytes(path("adapter/") + kAdapterFile));
+
+  const double before = loss("--model " + base_),
+               with = loss("--model " + base_ + " --adapter " + path("adapter"));
+  EXPECT_LT(with, before - 0.1);
+  expect_says(shell("convert " + base_ + " " + path("merged") + " --merge " + path("whole")), 0, "merged: ");
+  EXPECT_NEAR(loss("--model " + path("merged")), with, 1e-4) << "as many digits as eval prints";
+  EXPECT_NEAR(loss("--ep 2 --model " + path("whole"), 2), with, 1e-4);
+  const Outcome asked = shell("generate --tokens 12 --temperature 0 --model " + path("whole"));
+  const Outcome merged = shell("generate --tokens 12 --temperature 0 --model " + path("merged"));
+  EXPECT_EQ(asked.exit_code, 0) << asked.output;
+  EXPECT_EQ(asked.output, merged.output);
+}
+
+TEST_F(AdapterCommand, HasTheSameBitsInChunksAndWithExactSums) {
+  const std::string flags = "--lora r=2,targets=attention,experts,router --steps 4 ";
+  const auto adapter_of = [&](const std::string& run, const std::string& more, int ranks) {
+    const Outcome outcome = shell(tune(run, flags + more), ranks);
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
+    return bytes(path(run + "/checkpoint-4/") + kAdapterFile);
+  };
+  EXPECT_EQ(adapter_of("plain", "--ep 2", 2),
+            adapter_of("chunks", "--ep 2 --dispatcher alltoall --overlap 2", 2));
+  EXPECT_EQ(adapter_of("alone", "--exact 1", 1), adapter_of("both", "--exact 1 --ep 2", 2));
+}
+
+TEST_F(AdapterCommand, IsRefusedWhereItWouldBeLost) {
+  expect_says(shell(tune("a", "--lora targets=shared")), 1,
+              "--lora: target \"shared\" means no linear module");
+  expect_says(shell(tune("a", "--lora r=2 --freeze '*norm*'")), 1,
+              "--freeze has nothing to freeze beside --lora");
+  expect_says(shell(tune("a", "--lora r=2 --ep 2 --node-pool true"), 2), 1,
+              "adapters of experts cannot be had with --node-pool on");
+  ASSERT_EQ(shell(tune("tuned", "--lora r=2 --steps 2")).exit_code, 0);
+  expect_says(shell("train --resume " + path("tuned") + " --steps 4 --lora r=4"), 1,
+              "the run that is resumed trains an adapter of r = 2");
+  expect_says(shell("train --model " + path("tuned") + " --lora r=2 --steps 2 --data " + path("second.txt") +
+                    common("b")),
+              1, "is an adapter itself");
+  fs::rename(base_, path("elsewhere"));
+  expect_says(shell("generate --model " + path("tuned")), kDataExitCode,
+              "which is no folder with config.json");
+  expect_says(shell("generate --tokens 4 --model " + path("elsewhere") + " --adapter " + path("tuned")), 0,
+              "The ");
+}
+
+}  // namespace
+}  // namespace moeloom

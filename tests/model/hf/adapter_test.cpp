@@ -1,0 +1,178 @@
+#include "moeloom/model/hf/adapter.hpp"
+
+#include "moeloom/base/errors.hpp"
+
+#include <cmath>
+
+#include "support/expect_error.hpp"
+#include "support/files.hpp"
+#include "support/random_matrix.hpp"
+#include "support/small_model.hpp"
+#include <gtest/gtest.h>
+
+namespace moeloom {
+namespace {
+
+ModelConfig adapted(const NamePatterns& targets) {
+  ModelConfig config = testing::tiny_config();
+  config.adapter = resolve_adapter(config, {.rank = 2, .alpha = 3, .targets = targets});
+  return config;
+}
+
+/// Of a ConfigError that says all of this.
+template <typename Action>
+void expect_refusal(const Action& action, const std::vector<std::string>& parts) {
+  const std::string text = testing::message_of<ConfigError>(action);
+  for (const std::string& part : parts)
+    EXPECT_NE(text.find(part), std::string::npos) << part << " in " << text;
+}
+
+/// The tensors of adapter_tensor_specs(), with numbers of their own; `without` one of them.
+void write_adapter(const ModelConfig& config, const std::filesystem::path& folder,
+                   const std::string& without = "", const std::string& more = "") {
+  std::vector<TensorSpec> specs = adapter_tensor_specs(config);
+  std::erase_if(specs, [&](const TensorSpec& spec) { return spec.name == without; });
+  if (!more.empty()) specs.push_back({more, DType::kF32, {2, 24}});
+  std::vector<Matrix> values;
+  std::vector<std::span<const float>> spans;
+  for (const TensorSpec& spec : specs)
+    values.push_back(testing::random_matrix(spec.shape[0], spec.shape[1], values.size() + 1));
+  for (const Matrix& matrix : values) spans.push_back(matrix.view().flat());
+  write_safetensors(folder / kAdapterFile, specs, spans);
+  adapter_document(config).write(folder / kAdapterConfigFile);
+}
+
+TEST(AdapterSettings, ScaleByTheRankOrByItsRoot) {
+  EXPECT_DOUBLE_EQ((AdapterSettings{.rank = 16, .alpha = 32}).scale(), 2);
+  EXPECT_DOUBLE_EQ((AdapterSettings{.rank = 16, .alpha = 32, .rank_stabilised = true}).scale(), 8);
+}
+
+TEST(Adapter, MeansTheModulesOfItsTargetsAndRefusesTargetsWithoutAny) {
+  const auto modules = [](const NamePatterns& targets) { return adapted(targets).adapter->modules; };
+  EXPECT_EQ(modules({"attention"}).size(), 3u * 4);
+  EXPECT_EQ(modules({"router"}),
+            (std::set<std::string>{"model.layers.0.mlp.gate", "model.layers.2.mlp.gate"}));
+  EXPECT_EQ(modules({"mlp"}),
+            (std::set<std::string>{"model.layers.1.mlp.gate_proj", "model.layers.1.mlp.up_proj",
+                                   "model.layers.1.mlp.down_proj"}));
+  EXPECT_EQ(modules({"experts"}).size(), 2u * 4 * 3);
+  EXPECT_EQ(modules({"*.0.self_attn.q_proj", "*.v_proj"}).size(), 1u + 3);
+  EXPECT_EQ(modules({"*.0.mlp.experts.3.up_proj"}).size(), 4u) << "all experts of a layer or none";
+  expect_refusal(
+      [] {
+        resolve_adapter(testing::tiny_config(), {.targets = {"attention", "shared", "*.k"}});
+      },
+      {"target \"shared\" means no linear module", "target \"*.k\" means no linear module"});
+}
+
+TEST(Adapter, HasTheNamesAndShapesOfPeft) {
+  const ModelConfig config = adapted({"attention", "experts", "router"});
+  std::map<std::string, std::vector<Index>> shapes;
+  for (const TensorSpec& spec : adapter_tensor_specs(config)) shapes[spec.name] = spec.shape;
+  EXPECT_EQ(shapes.size(), config.adapter->modules.size() * 2);
+  const std::string layer = "base_model.model.model.layers.2.";
+  using Shape = std::vector<Index>;
+  EXPECT_EQ(shapes.at(layer + "self_attn.k_proj.lora_A.weight"), (Shape{2, 24}));
+  EXPECT_EQ(shapes.at(layer + "self_attn.k_proj.lora_B.weight"), (Shape{16, 2}));
+  EXPECT_EQ(shapes.at(layer + "mlp.experts.3.down_proj.lora_A.weight"), (Shape{2, 20}));
+  EXPECT_EQ(shapes.at(layer + "mlp.experts.3.gate_proj.lora_B.weight"), (Shape{20, 2}));
+  EXPECT_EQ(shapes.at(layer + "mlp.gate.lora_B.weight"), (Shape{4, 2}));
+}
+
+/// PEFT takes one regular expression or a list of names.
+TEST(Adapter, NamesItsModulesByOnePatternWhereThatFitsNoOthers) {
+  EXPECT_EQ(adapter_document(adapted({"*.q_proj"})).text("target_modules"),
+            "model\\.layers\\.\\d+\\.self_attn\\.q_proj");
+  EXPECT_EQ(adapter_document(adapted({"*.0.self_attn.q_proj"})).texts("target_modules"),
+            std::vector<std::string>{"model.layers.0.self_attn.q_proj"});
+}
+
+TEST(Adapter, ReadsWhatItWrites) {
+  const testing::TemporaryFolder folder;
+  const ModelConfig config = adapted({"attention", "experts"});
+  write_adapter(config, folder.path());
+  EXPECT_TRUE(holds_adapter(folder.path()));
+  const AdapterSettings settings = read_adapter_settings(folder.path());
+  EXPECT_EQ(settings.rank, 2);
+  EXPECT_EQ(settings.alpha, 3);
+  EXPECT_EQ(settings.modules, config.adapter->modules);
+  ParameterStore store(parameter_specs(config, {1, 2}));
+  load_adapter(store, folder.path(), config);
+  const SafetensorsFile file(folder.path() / kAdapterFile);
+  const Parameter& a = store.find("model.layers.0.mlp.experts.down_proj.lora_A.0");
+  const std::vector<float> second =
+      file.floats("base_model.model.model.layers.0.mlp.experts.2.down_proj.lora_A.weight");
+  EXPECT_TRUE(std::ranges::equal(a.value.rows_from(2, 2).flat(), second));
+}
+
+TEST(Adapter, OfWhichATensorFindsNoPlaceIsRefused) {
+  const testing::TemporaryFolder folder;
+  const ModelConfig config = adapted({"attention"});
+  ParameterStore store(parameter_specs(config, {0, 4}));
+  const std::string one = "base_model.model.model.layers.1.self_attn.o_proj.lora_B.weight";
+  write_adapter(config, folder.path(), one);
+  expect_refusal([&] { load_adapter(store, folder.path(), config); }, {one + ": missing"});
+  const std::string other = "base_model.model.model.layers.7.self_attn.o_proj.lora_A.weight";
+  write_adapter(config, folder.path(), "", other);
+  expect_refusal([&] { load_adapter(store, folder.path(), config); },
+                 {other + ": no linear module of the model has this name"});
+  ModelConfig with_lost = config;
+  with_lost.adapter->modules.insert("model.layers.7.self_attn.o_proj");
+  expect_refusal([&] { adapter_tensor_specs(with_lost); },
+                 {"module model.layers.7.self_attn.o_proj: the model has no such weight"});
+}
+
+TEST(Adapter, OfAnotherKindIsRefusedByKey) {
+  const testing::TemporaryFolder folder;
+  const ModelConfig config = adapted({"attention"});
+  write_adapter(config, folder.path());
+  const auto refused = [&](const std::string& key, const auto& value) {
+    Document document = adapter_document(config);
+    document.set(key, value);
+    document.write(folder.path() / kAdapterConfigFile);
+    expect_refusal([&] { read_adapter_settings(folder.path()); }, {"\"" + key + "\": "});
+  };
+  refused("peft_type", std::string("ADALORA"));
+  refused("use_dora", true);
+  refused("fan_in_fan_out", true);
+  refused("bias", std::string("all"));
+  refused("modules_to_save", std::vector<std::string>{"lm_head"});
+  refused("target_parameters", std::vector<std::string>{"mlp.experts.gate_up_proj"});
+  Document pattern;
+  pattern.set("q_proj", 8);
+  refused("rank_pattern", pattern);
+}
+
+TEST(Adapter, MergesItsProductIntoEachModule) {
+  const testing::TemporaryFolder folder;
+  ModelConfig config = adapted({"attention", "experts"});
+  write_adapter(config, folder.path());
+  ModelConfig plain = config;
+  plain.adapter.reset();
+  ParameterStore before(parameter_specs(plain, {2, 2})), after(parameter_specs(plain, {2, 2}));
+  initialise(before, plain, 1);
+  initialise(after, plain, 1);
+  merge_adapter(after, folder.path(), config);
+  const SafetensorsFile file(folder.path() / kAdapterFile);
+  const auto difference = [&](const std::string& name, Index row, Index col) {
+    return static_cast<double>(after.find(name).value(row, col)) - before.find(name).value(row, col);
+  };
+  const auto expected = [&](const std::string& module, Index row, Index col) {
+    const std::string tensor = "base_model.model.model.layers.0." + module;
+    const std::vector<float> a = file.floats(tensor + ".lora_A.weight"),
+                             b = file.floats(tensor + ".lora_B.weight");
+    const Index cols = file.info(tensor + ".lora_A.weight").shape[1];
+    double sum = 0;
+    for (Index k = 0; k < 2; ++k) sum += static_cast<double>(b[at(row * 2 + k)]) * a[at(k * cols + col)];
+    return 1.5 * sum;
+  };
+  // q has 32 rows, k 16; of experts 2 and 3 the second one's up rows begin behind 2 x 20 + 20.
+  EXPECT_NEAR(difference("model.layers.0.self_attn.qkv_proj.weight", 33, 5),
+              expected("self_attn.k_proj", 1, 5), 1e-5);
+  EXPECT_NEAR(difference("model.layers.0.mlp.experts.gate_up_proj", 63, 7),
+              expected("mlp.experts.3.up_proj", 3, 7), 1e-5);
+  EXPECT_EQ(difference("model.layers.0.mlp.gate.weight", 1, 1), 0);
+}
+
+}  // namespace
+}  // namespace moeloom

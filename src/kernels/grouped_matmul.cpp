@@ -9,7 +9,7 @@ namespace moeloom {
 
 void GroupedWeights::check() const {
   if (separate.empty()) {
-    require(groups * out() == stacked.rows, "stacked weights need the same number of rows for every group");
+    require(groups * out() == stacked.rows(), "stacked weights need the same number of rows for every group");
     return;
   }
   require(static_cast<Index>(separate.size()) == groups, "separate weights need a matrix for every group");

@@ -22,8 +22,9 @@ void forward(const GroupedWeights& w, const PackedWeights&, ConstRows given, con
              MatrixView y) {
   rows.check(given, y);
   const ConstMatrixView x = given.fp32();
+  Matrix wide;
   for_each_group(rows, [&](Index g, Index first, Index count) {
-    matmul(x.rows_from(first, count), w.group(g), y.rows_from(first, count));
+    if (count > 0) matmul(x.rows_from(first, count), w.group(g).widened(wide), y.rows_from(first, count));
   });
 }
 
@@ -31,8 +32,10 @@ void input_grad(const GroupedWeights& w, const PackedWeights&, ConstRows given, 
                 MatrixView dx) {
   rows.check(given, dx);
   const ConstMatrixView dy = given.fp32();
+  Matrix wide;
   for_each_group(rows, [&](Index g, Index first, Index count) {
-    matmul_input_grad(dy.rows_from(first, count), w.group(g), dx.rows_from(first, count));
+    if (count > 0)
+      matmul_input_grad(dy.rows_from(first, count), w.group(g).widened(wide), dx.rows_from(first, count));
   });
 }
 

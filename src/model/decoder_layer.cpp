@@ -32,7 +32,9 @@ SharedExpertWeights shared_weights(const MoeSpec& spec, const ParameterStore& st
       .d_down = down.grad,
       .activation = spec.activation,
       .sums = store.sums(Placement::kWorld),
-      .adapters = {adapter_of(store, gate_up.spec.name), adapter_of(store, down.spec.name)}};
+      .adapters = {adapter_of(store, gate_up.spec.name), adapter_of(store, down.spec.name)},
+      .gate_up_numbers = gate_up.weights(),
+      .down_numbers = down.weights()};
   if (spec.shared->bias)
     weights.biases = biases_of(store, 1, spec.prefix + "shared_expert.gate_up_proj.bias",
                                spec.prefix + "shared_expert.down_proj.bias");
@@ -61,7 +63,9 @@ MoeLayer make_moe(const MoeSpec& spec, const ParameterStore& store, Index layer,
                   .d_down = down.grad,
                   .activation = spec.activation,
                   .sums = store.sums(Placement::kExperts),
-                  .adapters = {adapter_of(store, gate_up.spec.name), adapter_of(store, down.spec.name)}},
+                  .adapters = {adapter_of(store, gate_up.spec.name), adapter_of(store, down.spec.name)},
+                  .gate_up_halves = gate_up.halves,
+                  .down_halves = down.halves},
       .sums = store.sums(Placement::kWorld),
       .router_adapter = adapter_of(store, router.spec.name)};
   if (spec.expert_bias)

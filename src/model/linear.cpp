@@ -33,7 +33,8 @@ Linear Linear::of(const ParameterStore& store, const std::string& weight) {
   return {.weight = parameter.value,
           .grad = parameter.grad,
           .sums = store.sums(Placement::kWorld),
-          .adapter = adapter_of(store, weight)};
+          .adapter = adapter_of(store, weight),
+          .halves = parameter.halves};
 }
 
 Linear Linear::with_bias(const ParameterStore& store, const std::string& module) {
@@ -47,7 +48,7 @@ Linear Linear::with_bias(const ParameterStore& store, const std::string& module)
 
 void Linear::forward(const DenseKernel& kernel, ConstRows x, MatrixView y, Write mode) const {
   if (!bias.empty()) write_bias(bias, y, mode);
-  kernel.forward(x, weight, y, bias.empty() ? mode : Write::kAdd);
+  kernel.forward(x, weights(), y, bias.empty() ? mode : Write::kAdd);
   add_low_rank(kernel, adapter, x, y);
 }
 
@@ -64,7 +65,7 @@ void Linear::backward_weight(const DenseKernel& kernel, ConstMatrixView dy, Cons
 }
 
 void Linear::backward_input(const DenseKernel& kernel, ConstMatrixView dy, MatrixView dx, Write mode) const {
-  kernel.input_grad(dy, weight, dx, mode);
+  kernel.input_grad(dy, weights(), dx, mode);
   add_low_rank_input_grad(kernel, adapter, dy, dx);
 }
 

@@ -15,6 +15,10 @@ Index whole_lines(Index floats) {
 }
 
 /// Biases of experts are products of their own, which are left out as those of matrices are.
+bool is_half(const ParameterSpec& spec) {
+  return spec.stored == DType::kBF16;
+}
+
 bool has_unread_gradient(const ParameterSpec& spec) {
   return spec.frozen && !spec.is_matrix && spec.placement == Placement::kWorld;
 }
@@ -26,8 +30,14 @@ ParameterStore::ParameterStore(std::vector<ParameterSpec> specs, std::shared_ptr
     : leaves_(leaves) {
   if (experts_in) arena(Placement::kExperts).storage = RowBuffer(std::move(experts_in));
   Index longest_frozen_vector = 0;
+  std::array<Index, kPlacements.size()> halves{};
   for (const ParameterSpec& spec : specs) {
     Arena& home = arena(spec.placement);
+    if (is_half(spec)) {
+      require(spec.frozen && spec.is_matrix, spec.name + " is trained or no matrix, so it is stored as fp32");
+      halves[static_cast<std::size_t>(spec.placement)] += whole_lines(spec.rows * spec.cols);
+      continue;
+    }
     home.size += spec.rows * spec.cols;
     if (!spec.frozen) home.trained += spec.rows * spec.cols;
     if (has_unread_gradient(spec))
@@ -46,9 +56,16 @@ ParameterStore::ParameterStore(std::vector<ParameterSpec> specs, std::shared_ptr
     // A tied head takes each leaf twice, as head and as embedding.
     if (leaves.exact()) home.sums = std::make_unique<ExactSums>(home.gradients, 2 * leaves.per_step);
     frozen_end[static_cast<std::size_t>(placement)] = home.trained;
+    home.halves = allocate_floats(ceil_div(halves[static_cast<std::size_t>(placement)], Index{2}) + 1);
   }
+  halves.fill(0);
   parameters_.reserve(specs.size());
   for (ParameterSpec& spec : specs) {
+    if (is_half(spec)) {
+      Index& offset = halves[static_cast<std::size_t>(spec.placement)];
+      place_halves(std::move(spec), offset);
+      continue;
+    }
     auto& end = spec.frozen ? frozen_end : trained_end;
     Index& offset = end[static_cast<std::size_t>(spec.placement)];
     place(std::move(spec), offset);
@@ -64,7 +81,15 @@ void ParameterStore::place(ParameterSpec spec, Index& offset) {
                                      : MatrixView(nullptr, 0, spec.cols);
   const MatrixView value(home.values.data() + offset, spec.rows, spec.cols);
   const Index begin = std::exchange(offset, offset + value.size());
-  parameters_.push_back({std::move(spec), begin, value, grad});
+  parameters_.push_back({std::move(spec), begin, value, {}, grad});
+}
+
+void ParameterStore::place_halves(ParameterSpec spec, Index& offset) {
+  auto* const first = reinterpret_cast<std::uint16_t*>(arena(spec.placement).halves.get()) + offset;
+  offset += whole_lines(spec.rows * spec.cols);
+  const MatrixView shape(nullptr, spec.rows, spec.cols), none(nullptr, 0, spec.cols);
+  const Bf16View halves(first, spec.rows, spec.cols);
+  parameters_.push_back({std::move(spec), 0, shape, halves, none});
 }
 
 const Parameter& ParameterStore::find(const std::string& name) const {

@@ -125,7 +125,7 @@ double reduction_scratch(const std::vector<ParameterSpec>& specs, const MeshShap
 double packed_bytes(const std::vector<ParameterSpec>& specs, DType element) {
   double bytes = 0;
   for (const ParameterSpec& spec : specs)
-    if (spec.placement == Placement::kExperts && spec.is_matrix)
+    if (spec.placement == Placement::kExperts && spec.is_matrix && !spec.adapter)
       bytes += (element == DType::kBF16 ? 1 : 2) * array_bytes(spec.rows * spec.cols);
   return bytes;
 }

@@ -9,6 +9,15 @@ ConstMatrixView ConstRows::fp32() const {
   return std::get<ConstMatrixView>(view_);
 }
 
+ConstMatrixView ConstRows::widened(Matrix& memory) const {
+  if (type() == DType::kF32) return fp32();
+  const auto halves = std::get<ConstBf16View>(view_);
+  memory.reshape_uninitialised(halves.rows, halves.cols);
+  for (Index i = 0; i < halves.rows; ++i)
+    for (Index j = 0; j < halves.cols; ++j) memory.row(i)[j] = bf16_to_float(halves.row(i)[j]);
+  return memory;
+}
+
 Rows rows_in(float* memory, DType type, Index rows, Index cols) {
   require(type == DType::kF32 || type == DType::kBF16, "rows are fp32 or bf16");
   if (type == DType::kF32) return MatrixView(memory, rows, cols);

@@ -7,7 +7,8 @@ namespace moeloom {
 LastingMemory lasting_memory(const std::vector<ParameterSpec>& specs, const MeshShape& mesh, bool exact) {
   LastingMemory need;
   for (const ParameterSpec& spec : specs) {
-    const double bytes = sizeof(float) * static_cast<double>(spec.rows) * static_cast<double>(spec.cols);
+    const double each = spec.stored == DType::kBF16 ? sizeof(std::uint16_t) : sizeof(float);
+    const double bytes = each * static_cast<double>(spec.rows) * static_cast<double>(spec.cols);
     const bool is_dense = spec.placement == Placement::kWorld;
     (is_dense ? need.dense_weights : need.expert_weights) += bytes;
     if (spec.frozen) continue;

@@ -41,7 +41,7 @@ Index wrong_elements(const Case& c, const Problem& p, const Matrix* before = nul
   Index wrong = 0, first = 0;
   for (Index g = 0; g < c.groups(); ++g) {
     const Index end = first + p.rows.of_group(g);
-    const ConstMatrixView w = p.weights().group(g);
+    const ConstMatrixView w = p.weights().group(g).fp32();
     for (Index r = first; r < end; ++r) {
       for (Index o = 0; o < c.out; ++o) {
         Exact sum;

@@ -20,7 +20,7 @@ struct Separate {
   explicit Separate(const Problem& p) {
     const Index groups = p.rows.groups();
     for (Index g = 0; g < groups; ++g) {
-      weights.push_front(Matrix::copy_of(p.weights().group(groups - 1 - g)));
+      weights.push_front(Matrix::copy_of(p.weights().group(groups - 1 - g).fp32()));
       gradients.push_front(Matrix(p.weights().out(), p.weights().in()));
     }
     for (const Matrix& w : weights) weight_views.push_back(w);

@@ -16,12 +16,14 @@ struct ProductMode {
 };
 
 // tensor/gemm.hpp's products, of fp32 rows alone; each is one task.
-inline void native_forward(ConstRows x, ConstMatrixView w, MatrixView y, ProductMode mode) {
-  matmul(x.fp32(), w, y, mode.write);
+inline void native_forward(ConstRows x, ConstRows w, MatrixView y, ProductMode mode) {
+  Matrix wide;
+  matmul(x.fp32(), w.widened(wide), y, mode.write);
   mode.between();
 }
-inline void native_input_grad(ConstRows dy, ConstMatrixView w, MatrixView dx, ProductMode mode) {
-  matmul_input_grad(dy.fp32(), w, dx, mode.write);
+inline void native_input_grad(ConstRows dy, ConstRows w, MatrixView dx, ProductMode mode) {
+  Matrix wide;
+  matmul_input_grad(dy.fp32(), w.widened(wide), dx, mode.write);
   mode.between();
 }
 inline void native_weight_grad(ConstRows dy, ConstRows x, MatrixView dw, ProductMode mode) {
@@ -34,10 +36,11 @@ inline void native_weight_grad(ConstRows dy, ConstRows x, MatrixView dw, Product
 struct DenseKernel {
   /// What it multiplies. Rows may be of it or kF32, with the same bits; else they are refused (ShapeError).
   DType element = DType::kF32;
-  /// y [M, out] = x [M, in] w^T, w [out, in].
-  void (*forward)(ConstRows x, ConstMatrixView w, MatrixView y, ProductMode mode) = native_forward;
+  /// y [M, out] = x [M, in] w^T, w [out, in] in fp32, or in bf16 with the bits that the same numbers in fp32
+  /// would give.
+  void (*forward)(ConstRows x, ConstRows w, MatrixView y, ProductMode mode) = native_forward;
   /// dx [M, in] = dy [M, out] w.
-  void (*input_grad)(ConstRows dy, ConstMatrixView w, MatrixView dx, ProductMode mode) = native_input_grad;
+  void (*input_grad)(ConstRows dy, ConstRows w, MatrixView dx, ProductMode mode) = native_input_grad;
   /// dw [out, in] = dy^T x, rows in chunks of kSumChunkRows in order.
   void (*weight_grad)(ConstRows dy, ConstRows x, MatrixView dw, ProductMode mode) = native_weight_grad;
 };

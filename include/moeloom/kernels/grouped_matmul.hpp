@@ -24,19 +24,22 @@ namespace moeloom {
 
 /// Masters of `groups` experts of one shape: stacked, group g rows [g*out, (g+1)*out) of [groups*out, in], or
 /// `separate`, a matrix [out, in] each, wherever they lie (list-backed experts: upstream's hybrid GMM). Both
-/// give the same bits.
+/// give the same bits, and so do stacked masters in bf16, which are widened on their way into a product.
 struct GroupedWeights {
-  ConstMatrixView stacked;
+  ConstRows stacked;
   Index groups = 0;
   std::span<const ConstMatrixView> separate = {};  // if not empty, one a group, and `stacked` is not read
 
   static GroupedWeights list(std::span<const ConstMatrixView> separate) {
     return {{}, static_cast<Index>(separate.size()), separate};
   }
-  Index out() const { return groups == 0 ? 0 : separate.empty() ? stacked.rows / groups : separate[0].rows; }
-  Index in() const { return separate.empty() ? stacked.cols : separate[0].cols; }
-  ConstMatrixView group(Index g) const {
-    return separate.empty() ? stacked.rows_from(g * out(), out()) : separate[static_cast<std::size_t>(g)];
+  Index out() const {
+    return groups == 0 ? 0 : separate.empty() ? stacked.rows() / groups : separate[0].rows;
+  }
+  Index in() const { return separate.empty() ? stacked.cols() : separate[0].cols; }
+  ConstRows group(Index g) const {
+    return separate.empty() ? stacked.rows_from(g * out(), out())
+                            : ConstRows(separate[static_cast<std::size_t>(g)]);
   }
   /// Throws ShapeError unless all groups have the same shape.
   void check() const;

@@ -12,12 +12,13 @@ namespace moeloom {
 
 /// An empty gradient is that of a frozen weight: backward leaves it out.
 struct Linear {
-  MatrixView weight;                 // [out, in]
+  MatrixView weight;                 // [out, in]; of one that is stored as bf16 the shape alone
   MatrixView grad;                   // without rows where the weight is frozen
   std::span<const float> bias = {};  // [out]; empty: there is none
   std::span<float> bias_grad = {};
   ExactSums* sums = nullptr;  // that the gradients are leaves of
   std::vector<LowRank> adapter = {};
+  ConstBf16View halves = {};  // in place of the weight's numbers, if there are any
 
   static Linear of(const ParameterStore& store, const std::string& weight);
   /// module.weight and module.bias.
@@ -26,6 +27,7 @@ struct Linear {
   static Linear of_module(const ParameterStore& store, const std::string& module, bool has_bias) {
     return has_bias ? with_bias(store, module) : of(store, module + ".weight");
   }
+  ConstRows weights() const { return halves.data != nullptr ? ConstRows(halves) : ConstRows(weight); }
   Index out() const { return weight.rows; }
   Index in() const { return weight.cols; }
 

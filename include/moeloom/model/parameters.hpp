@@ -11,6 +11,7 @@
 #include "moeloom/tensor/exact_sums.hpp"
 #include "moeloom/tensor/gemm.hpp"
 #include "moeloom/tensor/matrix.hpp"
+#include "moeloom/tensor/rows.hpp"
 
 #include <array>
 #include <cstdint>
@@ -70,7 +71,8 @@ struct ParameterSpec {
   Index layer = -1;       // -1: embeddings, final norm, head
   bool is_matrix = true;  // norms and biases are not: they may be spared weight decay
   Init init = Init::kNormal;
-  bool frozen = false;  // keeps its values: it has no gradient to speak of and no optimizer state
+  DType stored = DType::kF32;  // or kBF16: a frozen matrix whose numbers are bf16 in the file too
+  bool frozen = false;         // keeps its values: it has no gradient to speak of and no optimizer state
   std::optional<AdapterRole> adapter = {};  // none: a weight of the model itself
   std::vector<HfSlice> slices;
 };
@@ -82,7 +84,16 @@ std::vector<ParameterSpec> parameter_specs(const ModelConfig& config, ExpertRang
 struct Parameter {
   ParameterSpec spec;
   Index offset = 0;  // floats from the start of its arena
+  /// Of one that is stored as bf16 the shape alone, without data: the numbers are `halves`.
   MatrixView value;
+  Bf16View halves = {};
+  /// What products read.
+  ConstRows weights() const { return halves.data != nullptr ? ConstRows(halves) : ConstRows(value); }
+  /// Of rows of it, as they are stored.
+  std::span<const std::byte> bytes_of_rows(Index first, Index count) const {
+    if (halves.data != nullptr) return std::as_bytes(halves.rows_from(first, count).flat());
+    return std::as_bytes(value.rows_from(first, count).flat());
+  }
   /// Of a frozen matrix without rows, so that its product can be left out, and of experts' frozen biases. A
   /// frozen vector of all ranks has one that nobody reads: it comes with the gradient of the layer's input.
   MatrixView grad;
@@ -134,9 +145,10 @@ class ParameterStore {
 
  private:
   struct Arena {
-    Index size = 0;
-    Index trained = 0;  // of them
-    RowBuffer storage;  // values, then gradients of those that are trained
+    Index size = 0;                             // floats, without what is stored as bf16
+    Index trained = 0;                          // of them
+    RowBuffer storage;                          // values, then gradients of those that are trained
+    AlignedFloats halves = {nullptr, nullptr};  // bf16 numbers, two in a float's place
     std::span<float> values;
     std::span<float> gradients;
     std::unique_ptr<ExactSums> sums;
@@ -145,6 +157,7 @@ class ParameterStore {
   const Arena& arena(Placement placement) const { return arenas_[static_cast<std::size_t>(placement)]; }
 
   void place(ParameterSpec spec, Index& offset);
+  void place_halves(ParameterSpec spec, Index& offset);
 
   LeafSettings leaves_;
   std::array<Arena, 2> arenas_;

@@ -65,6 +65,8 @@ class ConstRows {
   }
   /// Throws ShapeError for bf16.
   ConstMatrixView fp32() const;
+  /// The same numbers as floats: as they are, or widened into `memory`, which must live as long.
+  ConstMatrixView widened(Matrix& memory) const;
 
  private:
   std::variant<ConstMatrixView, ConstBf16View> view_;

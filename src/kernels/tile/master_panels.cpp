@@ -12,10 +12,10 @@ struct Place {
 };
 
 /// The panels of a master in the order in which they are multiplied, packed one ahead of the other.
-template <typename Element, typename Side>
+template <typename Element, typename Side, typename Number>
 class MasterPanels {
  public:
-  MasterPanels(ConstMatrixView master, Stretch range)
+  MasterPanels(Master<Number> master, Stretch range)
       : master_(master), range_(range), words_(ceil_div(Side::numbers(master), Element::kNumbers)) {}
 
   Place first() const { return {0, range_.begin}; }
@@ -42,26 +42,26 @@ class MasterPanels {
     if (begin == end) return {};
     const Index word = place.k + begin * kBlockDepth<Element>;
     const Index number = word * Element::kNumbers;
-    return {.from = Side::block(master_, place.panel, number),
+    // It counts in floats.
+    constexpr Index kOfFloat = sizeof(float) / sizeof(Number);
+    return {.from = reinterpret_cast<const float*>(Side::block(master_, place.panel, number)),
             .lines = kTileCols,
-            .stride = master_.stride,
-            .advance = Side::advance(master_, kBlockNumbers<Element>),
+            .stride = master_.stride / kOfFloat,
+            .advance = Side::advance(master_, kBlockNumbers<Element>) / kOfFloat,
             .times = end - begin,
             .every = std::max<Index>(1, depth / kUnroll / (end - begin))};
   }
 
  private:
-  ConstMatrixView master_;
+  Master<Number> master_;
   Stretch range_;
   Index words_;
 };
 
-}  // namespace
-
-template <typename Element, typename Side>
-void multiply_master(ConstMatrixView master, Stretch range, ConstRows x, MatrixView y, Write mode,
-                     MasterWorkspace<Element>& work) {
-  const MasterPanels<Element, Side> panels(master, range);
+template <typename Element, typename Side, typename Number>
+void multiply(Master<Number> master, Stretch range, ConstRows x, MatrixView y, Write mode,
+              MasterWorkspace<Element>& work) {
+  const MasterPanels<Element, Side, Number> panels(master, range);
   auto& [left, packed] = work;
   left.take(x);
   Place place = panels.first();
@@ -87,13 +87,21 @@ void multiply_master(ConstMatrixView master, Stretch range, ConstRows x, MatrixV
   }
 }
 
-template void multiply_master<Fp32, Along>(ConstMatrixView, Stretch, ConstRows, MatrixView, Write,
+}  // namespace
+
+template <typename Element, typename Side>
+void multiply_master(ConstRows master, Stretch range, ConstRows x, MatrixView y, Write mode,
+                     MasterWorkspace<Element>& work) {
+  master.visit([&](auto view) { multiply<Element, Side>(view, range, x, y, mode, work); });
+}
+
+template void multiply_master<Fp32, Along>(ConstRows, Stretch, ConstRows, MatrixView, Write,
                                            MasterWorkspace<Fp32>&);
-template void multiply_master<Fp32, Down>(ConstMatrixView, Stretch, ConstRows, MatrixView, Write,
+template void multiply_master<Fp32, Down>(ConstRows, Stretch, ConstRows, MatrixView, Write,
                                           MasterWorkspace<Fp32>&);
-template void multiply_master<Bf16, Along>(ConstMatrixView, Stretch, ConstRows, MatrixView, Write,
+template void multiply_master<Bf16, Along>(ConstRows, Stretch, ConstRows, MatrixView, Write,
                                            MasterWorkspace<Bf16>&);
-template void multiply_master<Bf16, Down>(ConstMatrixView, Stretch, ConstRows, MatrixView, Write,
+template void multiply_master<Bf16, Down>(ConstRows, Stretch, ConstRows, MatrixView, Write,
                                           MasterWorkspace<Bf16>&);
 
 }  // namespace moeloom::packed

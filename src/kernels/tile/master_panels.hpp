@@ -23,7 +23,7 @@ struct MasterWorkspace {
 /// These panels' columns of y [rows, cols] (+)= x [rows, numbers] times the right side that Side (Along,
 /// Down) sees in the master, on this thread; the bits of Face::multiply.
 template <typename Element, typename Side>
-void multiply_master(ConstMatrixView master, Stretch range, ConstRows x, MatrixView y, Write mode,
+void multiply_master(ConstRows master, Stretch range, ConstRows x, MatrixView y, Write mode,
                      MasterWorkspace<Element>& work);
 
 }  // namespace moeloom::packed

@@ -2,6 +2,7 @@
 // orientation.
 #pragma once
 
+#include "moeloom/tensor/dtype.hpp"
 #include "moeloom/tensor/matrix.hpp"
 
 #include <algorithm>
@@ -25,22 +26,34 @@ struct Cached {
   static void write(Eight words, float* to) { store8(words, to); }
 };
 
+inline float as_float(float number) {
+  return number;
+}
+inline float as_float(std::uint16_t number) {
+  return bf16_to_float(number);
+}
+
+/// Of a master of Number: float, or std::uint16_t for bf16.
+template <typename Number>
+using Master = BasicView<const Number>;
+
 /// The depth goes down the master's rows: dx = dy w.
 struct Down {
-  static Index numbers(ConstMatrixView master) { return master.rows; }
-  static Index cols(ConstMatrixView master) { return master.cols; }
+  static Index numbers(const auto& master) { return master.rows; }
+  static Index cols(const auto& master) { return master.cols; }
   /// From one block of a panel to the next.
-  static Index advance(ConstMatrixView master, Index numbers) { return numbers * master.stride; }
-  static const float* block(ConstMatrixView master, Index panel, Index number) {
+  static Index advance(const auto& master, Index numbers) { return numbers * master.stride; }
+  template <typename Number>
+  static const Number* block(Master<Number> master, Index panel, Index number) {
     return master.row(number) + panel * kTileCols;
   }
-  static float number(ConstMatrixView master, Index number, Index col) { return master(number, col); }
+  static float number(const auto& master, Index number, Index col) { return as_float(master(number, col)); }
 
-  template <typename Element, typename Store>
-  static void pack(const float* block, Index stride, float* words) {
+  template <typename Element, typename Store, typename Number>
+  static void pack(const Number* block, Index stride, float* words) {
     for (Index i = 0; i < kBlockNumbers<Element>; i += Element::kNumbers, words += kTileCols)
       for (Index j = 0; j < kTileCols; j += kTransposed) {
-        const float* row = block + i * stride + j;
+        const Number* row = block + i * stride + j;
         Store::write(Element::words_down(row, row + stride), words + j);
       }
   }
@@ -48,16 +61,17 @@ struct Down {
 
 /// The depth goes along them: y = x w^T.
 struct Along {
-  static Index numbers(ConstMatrixView master) { return master.cols; }
-  static Index cols(ConstMatrixView master) { return master.rows; }
-  static Index advance(ConstMatrixView, Index numbers) { return numbers; }
-  static const float* block(ConstMatrixView master, Index panel, Index number) {
+  static Index numbers(const auto& master) { return master.cols; }
+  static Index cols(const auto& master) { return master.rows; }
+  static Index advance(const auto&, Index numbers) { return numbers; }
+  template <typename Number>
+  static const Number* block(Master<Number> master, Index panel, Index number) {
     return master.row(panel * kTileCols) + number;
   }
-  static float number(ConstMatrixView master, Index number, Index col) { return master(col, number); }
+  static float number(const auto& master, Index number, Index col) { return as_float(master(col, number)); }
 
-  template <typename Element, typename Store>
-  static void pack(const float* block, Index stride, float* words) {
+  template <typename Element, typename Store, typename Number>
+  static void pack(const Number* block, Index stride, float* words) {
     // Both halves of eight rows' lines at once: rows a power of two apart share the ways of one set.
     for (Index i = 0; i < kTileCols; i += kTransposed)
       for (Index k = 0; k < kBlockDepth<Element>; k += kTransposed) {
@@ -73,8 +87,8 @@ struct Along {
 
 /// Block `number`, a number of depth, of a panel -> words; what the master lacks are zeros, down to the last
 /// word that the depth has a place for.
-template <typename Element, typename Side, typename Store>
-void pack_block(ConstMatrixView master, Index panel, Index number, float* words) {
+template <typename Element, typename Side, typename Store, typename Number>
+void pack_block(Master<Number> master, Index panel, Index number, float* words) {
   const Index numbers = std::min(kBlockNumbers<Element>, Side::numbers(master) - number);
   const Index first = panel * kTileCols;
   const Index cols = std::min<Index>(kTileCols, Side::cols(master) - first);

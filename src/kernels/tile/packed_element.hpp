@@ -44,6 +44,15 @@ inline Eight load_words(const std::uint16_t* pairs) {
   return words;
 }
 
+/// Eight bf16 numbers as floats.
+inline Eight widened8(const std::uint16_t* numbers) {
+  typedef std::uint16_t Halves __attribute__((vector_size(16)));
+  typedef std::uint32_t Words __attribute__((vector_size(32)));
+  Halves halves;
+  std::memcpy(&halves, numbers, sizeof halves);
+  return std::bit_cast<Eight>(__builtin_convertvector(halves, Words) << 16);
+}
+
 /// Element types say how words are made of numbers and multiplied. `next` is the row below, one deeper.
 /// Number is what rows may consist of: float, and what is Element already.
 struct Fp32 {
@@ -72,8 +81,14 @@ struct Fp32 {
   static Eight words_along(const float* row) {
     return load8(row);
   }
+  static Eight words_along(const std::uint16_t* row) {
+    return widened8(row);
+  }
   static Eight words_down(const float* row, const float*) {
     return load8(row);
+  }
+  static Eight words_down(const std::uint16_t* row, const std::uint16_t*) {
+    return widened8(row);
   }
   /// `cols` words side by side: written to `words`, unless they lie somewhere already. No `next` at the end.
   static const float* pack_down(const float* row, const float*, Index, float*) {
@@ -116,6 +131,9 @@ struct Bf16 {
   }
   static Eight words_down(const float* row, const float* next) {
     return words_of(load8(row), load8(next));
+  }
+  static Eight words_down(const std::uint16_t* row, const std::uint16_t* next) {
+    return words_of(widened8(row), widened8(next));
   }
   static const float* pack_down(const float* row, const float* next, Index cols, float* words) {
     Index j = 0;

@@ -13,12 +13,12 @@ namespace {
 using namespace packed;
 
 /// kBlockNumbers rows of one group's master, from left to right, a square at a time.
-template <typename Element>
-void pack_strip(ConstMatrixView master, Index group, Index row, PackedWeights::State& state) {
+template <typename Element, typename Number>
+void pack_strip(Master<Number> master, Index group, Index row, PackedWeights::State& state) {
   constexpr Index kSide = kBlockNumbers<Element>;
   constexpr Index kReadAhead = 4 * kSide;
   for (Index column = 0; column < master.cols; column += kSide) {
-    const float* from = master.row(row) + column;
+    const Number* from = master.row(row) + column;
     for (Index i = 0; i < kSide; ++i) __builtin_prefetch(from + i * master.stride + kReadAhead);
     for (Index left = column; left < std::min(column + kSide, master.cols); left += kTileCols) {
       const Index panel = left / kTileCols;
@@ -42,7 +42,8 @@ void pack_groups(const GroupedWeights& masters, PackedWeights::State& state) {
   const Index strips = ceil_div(masters.out(), kSide);
   parallel_for(masters.groups * strips, [&](Index task) {
     const Index group = task / strips;
-    pack_strip<Element>(masters.group(group), group, task % strips * kSide, state);
+    masters.group(group).visit(
+        [&](auto master) { pack_strip<Element>(master, group, task % strips * kSide, state); });
   });
 }
 

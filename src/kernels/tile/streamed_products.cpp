@@ -86,8 +86,10 @@ bool are_few(Index rows) {
   return rows <= static_cast<Index>(kMostRows);
 }
 
-void dense_forward(ConstRows given, ConstMatrixView w, MatrixView y, ProductMode mode) {
-  if (!are_few(given.rows())) return tiled_dense().forward(given, w, y, mode);
+void dense_forward(ConstRows given, ConstRows master, MatrixView y, ProductMode mode) {
+  if (!are_few(given.rows()) || master.type() != DType::kF32)
+    return tiled_dense().forward(given, master, y, mode);
+  const ConstMatrixView w = master.fp32();
   const ConstMatrixView x = given.fp32();
   require(x.cols == w.cols && y.rows == x.rows && y.cols == w.rows, "streamed product: y must be x w^T");
   if (x.rows == 0) return;
@@ -100,7 +102,8 @@ void grouped_forward(const GroupedWeights& w, const PackedWeights& packed, Const
                      const GroupedRows& rows, MatrixView y) {
   Index most = 0;
   for (Index g = 0; g < rows.groups(); ++g) most = std::max(most, rows.of_group(g));
-  if (!are_few(most)) return packed_grouped_matmul().forward(w, packed, given, rows, y);
+  if (!are_few(most) || w.stacked.type() != DType::kF32)
+    return packed_grouped_matmul().forward(w, packed, given, rows, y);
   w.check();
   rows.check(given, y);
   const ConstMatrixView x = given.fp32();
@@ -109,7 +112,7 @@ void grouped_forward(const GroupedWeights& w, const PackedWeights& packed, Const
   for (Index g = 0, first = 0; g < rows.groups(); first += rows.of_group(g), ++g) {
     const Index count = rows.of_group(g);
     if (count == 0) continue;
-    products.push_back({x.rows_from(first, count), w.group(g), y.rows_from(first, count)});
+    products.push_back({x.rows_from(first, count), w.group(g).fp32(), y.rows_from(first, count)});
     ends.push_back((ends.empty() ? 0 : ends.back()) + products.back().tasks());
   }
   parallel_for(ends.empty() ? 0 : ends.back(), [&](Index task) {

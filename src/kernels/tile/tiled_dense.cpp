@@ -7,7 +7,7 @@ namespace moeloom {
 namespace {
 
 template <typename Element, typename Side>
-void multiply(ConstRows x, ConstMatrixView w, MatrixView y, ProductMode mode) {
+void multiply(ConstRows x, ConstRows w, MatrixView y, ProductMode mode) {
   packed::check_that_it_reads<Element>(x);
   const Index rows = x.rows();
   packed::multiply_masters<Element, Side>({w, 1}, x, {std::span(&rows, 1), 1, mode.between}, y, mode.write);

@@ -71,13 +71,13 @@ struct Workspace {
 };
 
 template <typename Element, typename Side>
-void multiply_task(ConstMatrixView master, const Task& task, Write mode, Workspace<Element>& work) {
+void multiply_task(ConstRows master, const Task& task, Write mode, Workspace<Element>& work) {
   if constexpr (std::is_same_v<Element, Fp32> && std::is_same_v<Side, Along>)
-    if (few_rows_pay(task.x.rows())) {
+    if (few_rows_pay(task.x.rows()) && master.type() == DType::kF32) {
       const Index first = task.panels.begin * kTileCols;
-      const Index cols = std::min(task.panels.end * kTileCols, master.rows) - first;
-      return multiply_few_rows(master.rows_from(first, cols), task.x.fp32(), task.y.cols_from(first, cols),
-                               mode, work.few);
+      const Index cols = std::min(task.panels.end * kTileCols, master.rows()) - first;
+      return multiply_few_rows(master.fp32().rows_from(first, cols), task.x.fp32(),
+                               task.y.cols_from(first, cols), mode, work.few);
     }
   multiply_master<Element, Side>(master, task.panels, task.x, task.y, mode, work.panels);
 }

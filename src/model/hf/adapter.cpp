@@ -182,6 +182,16 @@ AdapterSettings resolve_adapter(const ModelConfig& config, AdapterSettings setti
   return settings;
 }
 
+bool is_bf16(const SafetensorsFolder& folder, const ModelConfig& config) {
+  for (const ParameterSpec& spec : own_parameters(config)) {
+    const std::string kind = adapted_kind(spec);
+    if (kind.empty() || kind == "router") continue;
+    for (const HfSlice& slice : spec.slices)
+      if (!folder.has(slice.name) || folder.info(slice.name).dtype != DType::kBF16) return false;
+  }
+  return true;
+}
+
 bool holds_adapter(const fs::path& folder) {
   return fs::exists(folder / kAdapterConfigFile);
 }

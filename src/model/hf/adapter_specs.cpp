@@ -96,7 +96,9 @@ void add_adapter(const AdapterSettings& settings, Specs& specs) {
   Specs factors;
   for (ParameterSpec& spec : specs) {
     spec.frozen = true;
-    if (adapted_kind(spec).empty()) continue;
+    const std::string kind = adapted_kind(spec);
+    if (kind.empty()) continue;
+    if (settings.base_is_bf16 && kind != "router") spec.stored = DType::kBF16;
     Index number = 0;
     for (const AdaptedRows& part : adapted_rows(spec)) {
       const bool named = std::ranges::any_of(

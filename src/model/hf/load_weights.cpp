@@ -4,6 +4,7 @@
 #include "moeloom/model/hf/slice_io.hpp"
 #include "moeloom/model/hf/weights_io.hpp"
 
+#include <algorithm>
 #include <set>
 #include <utility>
 
@@ -87,6 +88,16 @@ class Exceptions {
   std::vector<bool> needed_;
 };
 
+/// A slice's rows, rounded where they are stored as bf16, which loses nothing of a file in bf16.
+void read_into(const SafetensorsFolder& folder, const HfSlice& slice, const Parameter& parameter) {
+  if (parameter.spec.stored == DType::kF32)
+    return read_slice(folder, slice, parameter.value.rows_from(slice.row_begin, slice.rows));
+  Matrix numbers = Matrix::uninitialised(slice.rows, parameter.spec.cols);
+  read_slice(folder, slice, numbers);
+  const Bf16View halves = parameter.halves.rows_from(slice.row_begin, slice.rows);
+  std::ranges::transform(numbers.view().flat(), halves.data, float_to_bf16);
+}
+
 }  // namespace
 
 WeightCoverage check_weights(const SafetensorsFolder& folder, const ModelConfig& config,
@@ -127,13 +138,13 @@ WeightCoverage check_weights(const SafetensorsFolder& folder, const ModelConfig&
 WeightCoverage load_weights(ParameterStore& store, const SafetensorsFolder& folder, const ModelConfig& config,
                             const NamePatterns& allowed, PositionBoard* board) {
   WeightCoverage coverage = check_weights(folder, config, allowed);
-  std::vector<std::pair<const HfSlice*, MatrixView>> reads;
+  std::vector<std::pair<const HfSlice*, const Parameter*>> reads;
   for (const Parameter& parameter : store.parameters())
     for (const HfSlice& slice : parameter.spec.slices)
-      if (folder.has(slice.name) || is_in_mxfp4(folder, slice.name))
-        reads.emplace_back(&slice, parameter.value.rows_from(slice.row_begin, slice.rows));
+      if (folder.has(slice.name) || is_in_mxfp4(folder, slice.name)) reads.emplace_back(&slice, &parameter);
   parallel_for(static_cast<Index>(reads.size()), [&](Index i) {
-    read_slice(folder, *reads[at(i)].first, reads[at(i)].second);
+    const auto& [slice, parameter] = reads[at(i)];
+    read_into(folder, *slice, *parameter);
     go_on(board);
   });
   store.mark_changed();

@@ -82,11 +82,11 @@ void SharedExpert::forward(const KernelTable& kernels, ConstMatrixView hidden_st
   for (float& g : gate_) g = 1 / (1 + std::exp(-g));
   const AllRows all(hidden_states.rows);
   const BiasedRows biased{weights_.biases, false, all.groups(), gate_};
-  kernels.dense.forward(hidden_states, weights_.gate_up, gate_up_, {Write::kReplace, between});
+  kernels.dense.forward(hidden_states, weights_.gate_up_numbers, gate_up_, {Write::kReplace, between});
   add_low_rank(kernels.dense, weights_.adapters.gate_up, hidden_states, gate_up_);
   biased.finish_gate_up(gate_up_);
   kernels.swiglu.forward(weights_.activation, gate_up_, gate_, activated);
-  kernels.dense.forward(activated, weights_.down, output, {Write::kAdd, between});
+  kernels.dense.forward(activated, weights_.down_numbers, output, {Write::kAdd, between});
   add_low_rank(kernels.dense, weights_.adapters.down, activated, output);
   biased.finish_output(output);
 }
@@ -99,7 +99,8 @@ void SharedExpert::backward(const KernelTable& kernels, ConstMatrixView hidden_s
       workspace.activated.reshape_uninitialised(kernels.dense.element, d_output.rows, weights_.down.cols);
   workspace.d_activated.reshape_uninitialised(d_output.rows, weights_.down.cols);
   workspace.d_gate.resize(gate_.size());
-  kernels.dense.input_grad(d_output, weights_.down, workspace.d_activated, {Write::kReplace, between});
+  kernels.dense.input_grad(d_output, weights_.down_numbers, workspace.d_activated,
+                           {Write::kReplace, between});
   add_low_rank_input_grad(kernels.dense, weights_.adapters.down, d_output, workspace.d_activated);
   Matrix& d_gate_up = gate_up_;
   kernels.swiglu.backward(weights_.activation, gate_up_, gate_, workspace.d_activated,
@@ -110,7 +111,7 @@ void SharedExpert::backward(const KernelTable& kernels, ConstMatrixView hidden_s
   add_low_rank_weight_grads(kernels.dense, weights_.adapters.down, d_output, activated, weights_.sums);
   add_low_rank_weight_grads(kernels.dense, weights_.adapters.gate_up, d_gate_up, hidden_states,
                             weights_.sums);
-  kernels.dense.input_grad(d_gate_up, weights_.gate_up, d_hidden_states, {Write::kAdd, between});
+  kernels.dense.input_grad(d_gate_up, weights_.gate_up_numbers, d_hidden_states, {Write::kAdd, between});
   add_low_rank_input_grad(kernels.dense, weights_.adapters.gate_up, d_gate_up, d_hidden_states);
   if (!gated()) return;
   const AllRows all(d_output.rows);

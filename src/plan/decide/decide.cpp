@@ -102,6 +102,12 @@ void check_adapters(const RunFacts& facts, const RunDecision& decision) {
   };
   refuse(decision.pool.on, "node pool = on");
   refuse(decision.rebalance.rates.has_value(), "rebalance = on");
+  const bool halves = std::ranges::any_of(
+      facts.parameters, [](const ParameterSpec& spec) { return spec.stored == DType::kBF16; });
+  violations.unless(
+      !halves || decision.replace.every == 0,
+      "replace every = " + std::to_string(decision.replace.every) +
+          " cannot move experts that are kept in bf16 beside an adapter; choose replace every = 0");
   violations.throw_if_any();
 }
 

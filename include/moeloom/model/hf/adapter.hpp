@@ -21,6 +21,9 @@ std::vector<AdaptableModule> adaptable_modules(const ModelConfig& config);
 /// that means none, and for a rank or alpha that is not positive.
 AdapterSettings resolve_adapter(const ModelConfig& config, AdapterSettings settings);
 
+/// Whether every weight of the model that could have an adapter, but for routers, is bf16 in a folder.
+bool is_bf16(const SafetensorsFolder& folder, const ModelConfig& config);
+
 bool holds_adapter(const std::filesystem::path& folder);
 /// The settings that a folder's adapter_config.json says, and the modules that its tensors are of. Throws
 /// IoError for the files, ConfigError by key for what is not supported (other kinds of adapters, ranks by

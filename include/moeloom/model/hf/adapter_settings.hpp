@@ -23,6 +23,8 @@ struct AdapterSettings {
   /// Which modules of the model's files that means; resolve_adapter() (adapter.hpp) says it.
   std::set<std::string> modules = {};
   std::filesystem::path base = {};  // folder of the model that it adds to
+  /// Whether all weights of its products are bf16 there, so that half the memory keeps every bit of them.
+  bool base_is_bf16 = false;
 
   /// s: what A and B are multiplied with.
   double scale() const;

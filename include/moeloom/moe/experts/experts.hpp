@@ -51,14 +51,21 @@ struct ExpertShard {
   ExactSums* sums = nullptr;  // that the gradients of sources are leaves of
   ExpertBiases biases = {};
   ExpertAdapters adapters = {};
+  /// Of weights that are stored as bf16, whose views above are their shapes alone.
+  ConstBf16View gate_up_halves = {}, down_halves = {};
   /// Whether backward makes any gradient of either product.
   bool trains_gate_up() const { return d_gate_up.rows > 0 || biases.d_gate_up.rows > 0; }
   bool trains_down() const { return d_down.rows > 0 || biases.d_down.rows > 0; }
   /// Rows are scaled before the first product, which is linear: the weight is the activation's business
   /// (RowScaleOn) unless a bias stands between the two.
   bool scales_rows() const { return biases.any() && activation.scale_on == RowScaleOn::kInputs; }
-  GroupedWeights gate_up_weights() const { return {gate_up, experts}; }
-  GroupedWeights down_weights() const { return {down, experts}; }
+  GroupedWeights gate_up_weights() const { return {either(gate_up, gate_up_halves), experts}; }
+  GroupedWeights down_weights() const { return {either(down, down_halves), experts}; }
+
+ private:
+  static ConstRows either(ConstMatrixView floats, ConstBf16View halves) {
+    return halves.data != nullptr ? ConstRows(halves) : ConstRows(floats);
+  }
 };
 
 /// Both packed faces of a shard, made anew when the weights have changed.

@@ -18,7 +18,7 @@ namespace moeloom {
 /// Views of the masters and gradients. A gradient without rows belongs to a frozen weight and is not
 /// computed.
 struct SharedExpertWeights {
-  MatrixView gate_up;    // [2S, D], gate first
+  MatrixView gate_up;    // [2S, D], gate first; like down of weights that are stored as bf16 the shape alone
   MatrixView down;       // [D, S]
   MatrixView gate = {};  // [1, D]; without rows: g = 1
   MatrixView d_gate_up;
@@ -28,6 +28,7 @@ struct SharedExpertWeights {
   ExactSums* sums = nullptr;  // that the gradients are leaves of
   ExpertBiases biases = {};   // of one expert
   ExpertAdapters adapters = {};
+  ConstRows gate_up_numbers = gate_up, down_numbers = down;  // of either kind
 };
 
 /// Buffers that no layer keeps; one set serves every layer.

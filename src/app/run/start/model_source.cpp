@@ -5,6 +5,7 @@
 #include "moeloom/base/violations.hpp"
 #include "moeloom/io/manifest.hpp"
 #include "moeloom/model/freeze.hpp"
+#include "moeloom/model/hf/adapter.hpp"
 
 #include <algorithm>
 #include <array>
@@ -132,6 +133,7 @@ void open_adapter(const TrainOptions& options, RunInputs& inputs, Violations& vi
   try {
     inputs.config.adapter = resolve_adapter(inputs.config, *asked);
     inputs.config.adapter->base = fs::absolute(inputs.weights).lexically_normal();
+    inputs.config.adapter->base_is_bf16 = is_bf16(SafetensorsFolder(inputs.weights), inputs.config);
   } catch (const ConfigError& error) {
     for (const std::string& violation : error.violations()) violations.add("--lora: " + violation);
   }

@@ -19,12 +19,12 @@ Index padding_row_of(const ModelConfig& config) {
 HeadWeights head_of(const ModelConfig& config, const ParameterStore& store) {
   const Parameter& weight =
       store.find(config.tie_word_embeddings ? "model.embed_tokens.weight" : "lm_head.weight");
-  HeadWeights head{.weight = weight.value,
+  HeadWeights head{.weight = weight.weights(),
                    .grad = weight.grad,
                    .logit_scale = static_cast<float>(1 / config.logits_scaling)};
   if (!config.head_bias) return head;
   const Parameter& bias = store.find("lm_head.bias");
-  require(bias.value.size() == head.weight.rows, "lm_head.bias needs one number for each word");
+  require(bias.value.size() == head.weight.rows(), "lm_head.bias needs one number for each word");
   head.bias = bias.value.flat();
   head.bias_grad = bias.grad.flat();
   return head;
@@ -130,8 +130,10 @@ void Decoder::embed(const Batch& batch) {
   for (Index t = 0; t < batch.tokens(); ++t) {
     const Index id = batch.input_ids[at(t)];
     require(id >= 0 && id < config_.vocab_size, "a token id lies outside the vocabulary");
-    const float* row = embedding_.weight.row(id);
-    for (Index j = 0; j < config_.hidden_size; ++j) hidden_.row(t)[j] = row[j] * embedding_scale_;
+    embedding_.weights().visit([&](auto weight) {
+      for (Index j = 0; j < config_.hidden_size; ++j)
+        hidden_.row(t)[j] = as_float(weight(id, j)) * embedding_scale_;
+    });
   }
 }
 

@@ -24,17 +24,17 @@ constexpr Index kRowsPerTask = 16;
 constexpr Index kSummedInFloat = 1024;
 
 void check(ConstMatrixView hidden, const HeadWeights& weights, Targets targets) {
-  const ConstMatrixView head = weights.weight;
-  require(hidden.cols == head.cols, "head_loss: hidden and head must have equally many columns");
-  require(weights.bias.empty() || std::ssize(weights.bias) == head.rows,
+  const ConstRows head = weights.weight;
+  require(hidden.cols == head.cols(), "head_loss: hidden and head must have equally many columns");
+  require(weights.bias.empty() || std::ssize(weights.bias) == head.rows(),
           "head_loss: a bias needs one number for each row of head");
   require(static_cast<Index>(targets.size()) == hidden.rows, "head_loss: one target for each row of hidden");
   for (const std::int32_t target : targets) {
-    const bool known = target == kIgnored || (target >= 0 && target < head.rows);
+    const bool known = target == kIgnored || (target >= 0 && target < head.rows());
     if (!known)
       require(false, "head_loss: target " + std::to_string(target) + " is neither ignored (" +
                          std::to_string(kIgnored) + ") nor below the vocabulary's " +
-                         std::to_string(head.rows));
+                         std::to_string(head.rows()));
   }
 }
 
@@ -82,7 +82,7 @@ template <typename Use>
 void for_each_stretch(const DenseKernel& kernel, ConstMatrixView hidden, const HeadWeights& head,
                       const Use& use) {
   const Index rows = std::min(hidden.rows, kSumChunkRows * static_cast<Index>(threads()));
-  Matrix logits = Matrix::uninitialised(rows, head.weight.rows);
+  Matrix logits = Matrix::uninitialised(rows, head.weight.rows());
   for (Index begin = 0; begin < hidden.rows; begin += rows) {
     const LogitRows stretch{begin, logits.view().rows_from(0, std::min(rows, hidden.rows - begin))};
     head_logits(kernel, hidden.rows_from(begin, stretch.logits.rows), head, stretch.logits);
@@ -137,7 +137,7 @@ bool all_counted(Targets targets) {
 
 double loss_of_counted(const DenseKernel& kernel, ConstMatrixView hidden, const HeadWeights& head,
                        Targets targets) {
-  const Index words = head.weight.rows;
+  const Index words = head.weight.rows();
   double sum = 0.0;
   for_each_stretch(kernel, hidden, head, [&](const LogitRows& stretch) {
     sum = add_rows(sum, stretch, targets,
@@ -148,12 +148,12 @@ double loss_of_counted(const DenseKernel& kernel, ConstMatrixView hidden, const 
 
 double backward_of_counted(const DenseKernel& kernel, ConstMatrixView hidden, const HeadWeights& weights,
                            Targets targets, float scale, MatrixView d_hidden) {
-  const ConstMatrixView head = weights.weight;
+  const ConstRows head = weights.weight;
   double sum = 0.0;
   for_each_stretch(kernel, hidden, weights, [&](const LogitRows& stretch) {
     const Index rows = stretch.logits.rows;
     sum = add_rows(sum, stretch, targets, [&](float* logits, std::int32_t target) {
-      return row_loss_backward(logits, head.rows, target, scale * weights.logit_scale);
+      return row_loss_backward(logits, head.rows(), target, scale * weights.logit_scale);
     });
     kernel.input_grad(stretch.logits, head, d_hidden.rows_from(stretch.begin, rows), Write::kReplace);
     // A chunk at a time: how many a stretch has depends on the threads, and the order of sums must not.
@@ -204,7 +204,7 @@ std::vector<double> head_token_losses(const DenseKernel& kernel, ConstMatrixView
       for (Index i = begin; i < end; ++i) {
         const std::size_t row = at(stretch.begin + i);
         losses[at(counted.places[row])] =
-            row_loss(stretch.logits.row(i), head.weight.rows, counted.targets[row]);
+            row_loss(stretch.logits.row(i), head.weight.rows(), counted.targets[row]);
       }
     });
   });
@@ -213,11 +213,12 @@ std::vector<double> head_token_losses(const DenseKernel& kernel, ConstMatrixView
 
 double head_loss_backward(const DenseKernel& kernel, ConstMatrixView hidden, const HeadWeights& weights,
                           Targets targets, float scale, MatrixView d_hidden) {
-  const ConstMatrixView head = weights.weight, d_head = weights.grad;
+  const ConstRows head = weights.weight;
+  const ConstMatrixView d_head = weights.grad;
   check(hidden, weights, targets);
   require(d_hidden.rows == hidden.rows && d_hidden.cols == hidden.cols,
           "head_loss: d_hidden must have the shape of hidden");
-  require(d_head.rows == 0 || (d_head.rows == head.rows && d_head.cols == head.cols),
+  require(d_head.rows == 0 || (d_head.rows == head.rows() && d_head.cols == head.cols()),
           "head_loss: d_head must have the shape of head, or no rows where that is frozen");
   require(weights.bias_grad.empty() || weights.bias_grad.size() == weights.bias.size(),
           "head_loss: the bias' gradient must have the size of the bias, or none where that is frozen");

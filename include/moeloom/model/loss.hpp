@@ -12,7 +12,7 @@ namespace moeloom {
 
 /// logits = logit_scale * (hidden weight^T + bias).
 struct HeadWeights {
-  ConstMatrixView weight;            // [V, D]
+  ConstRows weight;                  // [V, D]
   MatrixView grad = {};              // without rows: frozen, not computed
   std::span<const float> bias = {};  // [V] or empty
   std::span<float> bias_grad = {};   // empty: frozen, not computed

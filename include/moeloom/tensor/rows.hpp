@@ -22,6 +22,13 @@ inline void set(std::uint16_t& element, float value) {
   element = float_to_bf16(value);
 }
 
+inline float as_float(float element) {
+  return element;
+}
+inline float as_float(std::uint16_t element) {
+  return bf16_to_float(element);
+}
+
 /// To be written; a Matrix is one of these.
 using Rows = std::variant<MatrixView, Bf16View>;
 

@@ -131,7 +131,9 @@ OptionTable table_of(ConvertOptions& options, Upcycling& upcycling) {
   table.add("top-k", "N", "experts that a token goes to", upcycling.top_k);
   table.add("noise", "X", "normal noise on each copy, relative to the weight's root mean square",
             upcycling.noise);
-  table.add("seed", "N", "of the new router and the noise", options.seed);
+  table.add("seed", "N",
+            "of the new router and the noise, or of initial weights where SOURCE holds config.json only",
+            options.seed);
   table.group("Adapters");
   table.add("merge", "DIR", "an adapter of PEFT or of train --lora that is added to the weights",
             options.merge);
@@ -281,7 +283,7 @@ ConvertOptions parse_convert_options(int argc, const char* const* argv) {
     if (!layer.contains(name) && !mistakes.unread.contains(name))
       violations.add("two folders are needed: moeloom convert SOURCE TARGET");
   if (layer.contains("experts")) options.upcycling = upcycling;
-  for (const char* name : {"top-k", "noise", "seed"})
+  for (const char* name : {"top-k", "noise"})
     if (layer.contains(name) && !layer.contains("experts") && !mistakes.unread.contains("experts"))
       violations.add("--" + std::string(name) + " belongs to --experts N, which is not given; remove it");
   const bool any = std::ranges::any_of(
@@ -362,7 +364,8 @@ std::string convert_help() {
   return "moeloom convert: a model's folder into another\n\n"
          "  moeloom convert DENSE_DIR MOE_DIR --experts 8 --top-k 2\n"
          "  moeloom convert SRC DST --layout stacked\n"
-         "  moeloom convert MODEL DST --merge ADAPTER\n" +
+         "  moeloom convert MODEL DST --merge ADAPTER\n"
+         "  moeloom convert CONFIG_ALONE DST --export-dtype bf16 --seed 1    # initial weights\n" +
          table_of(options, upcycling).help();
 }
 

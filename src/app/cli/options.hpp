@@ -235,7 +235,7 @@ struct ConvertOptions {
   std::optional<ExpertFiles> layout;
   std::optional<DType> dtype;
   Index shard_bytes = kShardBytes;
-  std::uint64_t seed = 0;
+  std::optional<std::uint64_t> seed = {};  // none: 0
 };
 
 struct TokenizeOptions {

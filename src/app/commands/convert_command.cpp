@@ -6,10 +6,12 @@
 #include "moeloom/train/checkpoint/verify.hpp"
 
 #include <cstdio>
+#include <functional>
 
 #include "cli/options.hpp"
 #include "commands/commands.hpp"
 #include "run/report/run_report.hpp"
+#include "run/start/model_source.hpp"
 
 namespace moeloom {
 namespace {
@@ -35,16 +37,49 @@ Converted converted(const SafetensorsFolder& tensors, const Document& config, co
 }
 
 void write_folder(const SafetensorsFolder& tensors, const Converted& model, const fs::path& source,
-                  const ConvertOptions& options) {
-  const fs::path partial = partial_folder(options.target);
+                  const fs::path& partial, const ConvertOptions& options) {
   write_recipes(tensors, model.recipes, partial,
                 {.shard_bytes = options.shard_bytes,
                  .dtype = options.dtype,
-                 .seed = options.seed,
+                 .seed = options.seed.value_or(0),
                  .model_type = model.config.text_or("model_type", ""),
                  .adapter = options.merge});
   model.config.write(partial / "config.json");
   write_word_files(read_word_files(source), partial);
+}
+
+/// `write` the new folder, whole or not at all.
+void make_folder(const fs::path& target, const std::function<void(const fs::path&)>& write) {
+  begin_folder(target);
+  try {
+    write(partial_folder(target));
+    add_manifest(partial_folder(target), Communicator::self());
+    publish_folder(target);
+  } catch (...) {
+    discard_folder(target);
+    throw;
+  }
+}
+
+/// A folder with config.json alone becomes a model that nobody has trained.
+int write_new_model(const ConvertOptions& options) {
+  const ModelConfig config = ModelConfig::read(options.source);
+  if (const auto violations = config_violations(config); !violations.empty()) throw ConfigError(violations);
+  if (options.upcycling || options.layout || !options.merge.empty())
+    throw ConfigError(
+        {options.source.string() +
+         " holds config.json only: its initial weights are written as they are; convert them then"});
+  make_folder(options.target, [&](const fs::path& partial) {
+    write_initial_weights(
+        config, partial,
+        {.shard_bytes = options.shard_bytes, .dtype = options.dtype, .seed = options.seed.value_or(0)});
+    config.to_document(options.dtype.value_or(DType::kF32)).write(partial / "config.json");
+    write_word_files(read_word_files(options.source), partial);
+  });
+  std::printf("%s: %s, %s initial parameters of seed %llu\n", options.target.c_str(),
+              config.model_type.c_str(), std::to_string(config.total_parameters()).c_str(),
+              static_cast<unsigned long long>(options.seed.value_or(0)));
+  return 0;
 }
 
 }  // namespace
@@ -52,20 +87,16 @@ void write_folder(const SafetensorsFolder& tensors, const Converted& model, cons
 int convert_command(int argc, char** argv) {
   ConvertOptions options = parse_convert_options(argc, argv);
   if (!options.merge.empty()) options.merge = resolve_checkpoint(options.merge);
+  if (fs::is_directory(options.source) && holds_config_alone(options.source)) return write_new_model(options);
+  if (options.seed && !options.upcycling)
+    throw ConfigError({"--seed belongs to --experts N, or to a SOURCE with config.json only; remove it"});
   const CheckedFolder start = whole_checkpoint(options.source, Communicator::self());
   for (const Event& warning : start_warnings(start)) Log(LogSettings()).warn(warning);
   const fs::path& source = start.folder;
   const SafetensorsFolder tensors(source);
   const Converted model = converted(tensors, Document::read(source / "config.json"), options);
-  begin_folder(options.target);
-  try {
-    write_folder(tensors, model, source, options);
-    add_manifest(partial_folder(options.target), Communicator::self());
-    publish_folder(options.target);
-  } catch (...) {
-    discard_folder(options.target);
-    throw;
-  }
+  make_folder(options.target,
+              [&](const fs::path& partial) { write_folder(tensors, model, source, partial, options); });
   const SafetensorsFolder written(options.target);
   std::printf("%s: %s, %zu tensors in %zu file(s), from %s with %zu\n", options.target.c_str(),
               model.config.text("model_type").c_str(), written.names().size(), written.files().size(),

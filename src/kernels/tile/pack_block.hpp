@@ -2,8 +2,7 @@
 // orientation.
 #pragma once
 
-#include "moeloom/tensor/dtype.hpp"
-#include "moeloom/tensor/matrix.hpp"
+#include "moeloom/tensor/rows.hpp"
 
 #include <algorithm>
 
@@ -25,13 +24,6 @@ struct Streamed {
 struct Cached {
   static void write(Eight words, float* to) { store8(words, to); }
 };
-
-inline float as_float(float number) {
-  return number;
-}
-inline float as_float(std::uint16_t number) {
-  return bf16_to_float(number);
-}
 
 /// Of a master of Number: float, or std::uint16_t for bf16.
 template <typename Number>

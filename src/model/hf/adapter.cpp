@@ -184,8 +184,7 @@ AdapterSettings resolve_adapter(const ModelConfig& config, AdapterSettings setti
 
 bool is_bf16(const SafetensorsFolder& folder, const ModelConfig& config) {
   for (const ParameterSpec& spec : own_parameters(config)) {
-    const std::string kind = adapted_kind(spec);
-    if (kind.empty() || kind == "router") continue;
+    if (!may_be_bf16(spec)) continue;
     for (const HfSlice& slice : spec.slices)
       if (!folder.has(slice.name) || folder.info(slice.name).dtype != DType::kBF16) return false;
   }

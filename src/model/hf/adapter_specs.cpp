@@ -92,13 +92,18 @@ std::string adapted_kind(const ParameterSpec& spec) {
   return {};
 }
 
+bool may_be_bf16(const ParameterSpec& spec) {
+  const std::string kind = adapted_kind(spec);
+  return (!kind.empty() && kind != "router") || spec.name == "model.embed_tokens.weight" ||
+         spec.name == "lm_head.weight";
+}
+
 void add_adapter(const AdapterSettings& settings, Specs& specs) {
   Specs factors;
   for (ParameterSpec& spec : specs) {
     spec.frozen = true;
-    const std::string kind = adapted_kind(spec);
-    if (kind.empty()) continue;
-    if (settings.base_is_bf16 && kind != "router") spec.stored = DType::kBF16;
+    if (settings.base_is_bf16 && may_be_bf16(spec)) spec.stored = DType::kBF16;
+    if (adapted_kind(spec).empty()) continue;
     Index number = 0;
     for (const AdaptedRows& part : adapted_rows(spec)) {
       const bool named = std::ranges::any_of(

@@ -4,6 +4,8 @@
 #include "moeloom/base/random.hpp"
 #include "moeloom/model/hf/adapter.hpp"
 #include "moeloom/model/hf/family.hpp"
+#include "moeloom/model/hf/slice_io.hpp"
+#include "moeloom/model/hf/weights_io.hpp"
 
 #include <cmath>
 
@@ -96,6 +98,21 @@ Recipes merged(const Recipes& recipes, const AdapterSettings& adapter) {
   throw ConfigError({"the adapter has factors of " + std::to_string(lost.size()) +
                      " modules that are no matrix of the model, the first of " + *lost.begin()},
                     Cause::kData);
+}
+
+void write_initial_weights(const ModelConfig& config, const std::filesystem::path& folder,
+                           const RecipeFormat& format) {
+  const ShardPlan plan =
+      plan_weights(config, {.shard_bytes = format.shard_bytes, .dtype = format.dtype.value_or(DType::kF32)});
+  create_shards(folder, plan);
+  ShardWriter writer(folder, plan);
+  for (ParameterSpec& spec : parameter_specs(config, {0, config.num_experts})) {
+    ParameterStore one({std::move(spec)});
+    initialise(one, config, format.seed);
+    const Parameter& parameter = one.parameters().front();
+    for (const HfSlice& slice : parameter.spec.slices) write_slice(writer, slice, rows_of(parameter, slice));
+  }
+  writer.close();
 }
 
 void write_recipes(const SafetensorsFolder& source, Recipes recipes, const std::filesystem::path& folder,

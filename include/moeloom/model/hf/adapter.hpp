@@ -21,7 +21,8 @@ std::vector<AdaptableModule> adaptable_modules(const ModelConfig& config);
 /// that means none, and for a rank or alpha that is not positive.
 AdapterSettings resolve_adapter(const ModelConfig& config, AdapterSettings settings);
 
-/// Whether every weight of the model that could have an adapter, but for routers, is bf16 in a folder.
+/// Whether every weight that could have an adapter, but for routers, and both tables of words are bf16 in a
+/// folder.
 bool is_bf16(const SafetensorsFolder& folder, const ModelConfig& config);
 
 bool holds_adapter(const std::filesystem::path& folder);

@@ -7,7 +7,7 @@
 
 #include "moeloom/io/document.hpp"
 #include "moeloom/io/safetensors_shards.hpp"
-#include "moeloom/model/hf/adapter_settings.hpp"
+#include "moeloom/model/hf/config.hpp"
 
 #include <optional>
 
@@ -67,6 +67,11 @@ struct RecipeFormat {
   std::string model_type = {};         // some of whose tensors stay fp32
   std::filesystem::path adapter = {};  // folder of what is merged
 };
+
+/// Writes the weights that initialise() gives a model, a parameter at a time, into `folder`, which exists and
+/// has none; each number depends on its tensor's name and place and the seed alone. format.dtype: none: fp32.
+void write_initial_weights(const ModelConfig& config, const std::filesystem::path& folder,
+                           const RecipeFormat& format);
 
 /// Writes the tensors into `folder`, which exists and has no weights. Memory is bounded by the largest piece;
 /// a piece that keeps its number format is copied byte for byte.

@@ -3,6 +3,7 @@
 #include "moeloom/model/hf/adapter.hpp"
 
 #include <fstream>
+#include <map>
 
 #include "cli/exit_code.hpp"
 #include "program/command_line.hpp"
@@ -104,6 +105,49 @@ TEST_F(AdapterCommand, HasTheSameBitsInChunksAndWithExactSums) {
   EXPECT_EQ(adapter_of("plain", "--ep 2", 2),
             adapter_of("chunks", "--ep 2 --dispatcher alltoall --overlap 2", 2));
   EXPECT_EQ(adapter_of("alone", "--exact 1", 1), adapter_of("both", "--exact 1 --ep 2", 2));
+}
+
+/// Half the memory, and every bit.
+TEST_F(AdapterCommand, HasTheSameBitsBesideAModelInBf16) {
+  ASSERT_EQ(shell("convert " + base_ + " " + path("half") + " --export-dtype bf16", 0).exit_code, 0);
+  ASSERT_EQ(shell("convert " + path("half") + " " + path("wide") + " --export-dtype fp32", 0).exit_code, 0);
+  std::map<std::string, std::string> adapters;
+  std::map<std::string, std::string> memory;
+  for (const std::string model : {"half", "wide"}) {
+    const Outcome outcome =
+        shell("train --model " + path(model) + " --lr 0.02 --data " + path("second.txt") +
+                  common("of-" + model) + " --ep 2 --steps 4 --check-replicas 2 --check-steps 3 " +
+                  "--lora r=2,targets=attention,experts,router",
+              2);
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
+    adapters[model] = bytes(path("of-" + model + "/checkpoint-4/") + kAdapterFile);
+    const std::size_t said = outcome.output.find("predicted for a rank: ");
+    memory[model] = outcome.output.substr(said, outcome.output.find(" weights", said) - said);
+  }
+  EXPECT_EQ(adapters["half"], adapters["wide"]);
+  EXPECT_NE(memory["half"], memory["wide"]) << "fewer bytes of weights are predicted";
+  expect_says(shell("train --resume " + path("of-half") + " --steps 6 --ep 1"), 0, "resumed=");
+  expect_says(shell("train --model " + path("half") + " --data " + path("second.txt") + common("moved") +
+                        " --ep 2 --lora r=2 --replace-every 2",
+                    2),
+              1, "cannot move experts that are kept in bf16");
+}
+
+TEST_F(AdapterCommand, ANewModelsWeightsAreThoseThatTrainingBeginsWith) {
+  fs::create_directory(path("config"));
+  fs::copy_file(base_ + "/config.json", path("config/config.json"));
+  expect_says(shell("convert " + path("config") + " " + path("new") + " --export-dtype fp32 --seed 5", 0), 0,
+              " initial parameters of seed 5");
+  const std::string losses = " --steps 2 --data " + path("first.txt");
+  const auto first_loss = [&](const std::string& model, const std::string& run) {
+    const Outcome outcome = shell("train --seed 5 --model " + model + losses + common(run));
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
+    const std::size_t at = outcome.output.find("step=0 loss=");
+    return outcome.output.substr(at, outcome.output.find(" aux", at) - at);
+  };
+  EXPECT_EQ(first_loss(path("new"), "one"), first_loss(path("config"), "two"));
+  expect_says(shell("convert " + base_ + " " + path("x") + " --layout stacked --seed 5", 0), 1,
+              "--seed belongs to --experts N, or to a SOURCE with config.json only");
 }
 
 TEST_F(AdapterCommand, IsRefusedWhereItWouldBeLost) {

@@ -156,8 +156,12 @@ std::string value_text(const StepRange& value) {
 Index read_bytes(const std::string& text) {
   for (const auto& [suffix, bytes] : kByteUnits) {
     if (!text.ends_with(suffix)) continue;
-    const auto count = whole<Index>(trimmed(text.substr(0, text.size() - std::string(suffix).size())));
+    const std::string number = trimmed(text.substr(0, text.size() - std::string(suffix).size()));
+    const auto count = whole<Index>(number);
     if (count && *count >= 0 && *count <= std::numeric_limits<Index>::max() / bytes) return *count * bytes;
+    if (count || bytes == 1) break;
+    const double all = whole<double>(number).value_or(-1) * static_cast<double>(bytes);  // 25.4MiB
+    if (all >= 0 && all < 0x1p62) return static_cast<Index>(std::llround(all));
     break;
   }
   throw BadValue("expected bytes, as 4GiB, 512MiB, 64KiB, 5GB, 500MB or a plain number");

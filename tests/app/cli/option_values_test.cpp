@@ -36,7 +36,9 @@ TEST(OptionValues, OfBytesAreWrittenInTheirShortestUnit) {
     EXPECT_EQ(exact_bytes_text(c.bytes), c.text);
     EXPECT_EQ(read_bytes(c.text), c.bytes);
   }
-  for (const char* bad : {"", "x", "-1", "1.5GiB", "9223372036854775807KiB"})
+  EXPECT_EQ(read_bytes("1.5GiB"), Index{3} << 29);
+  EXPECT_EQ(read_bytes("25.4KB"), 25400);
+  for (const char* bad : {"", "x", "-1", "1.5", "-1.5GiB", "nanGiB", "1e30GiB", "9223372036854775807KiB"})
     EXPECT_THROW(read_bytes(bad), BadValue) << bad;
 }
 

@@ -74,7 +74,7 @@ std::int32_t sample_token(std::span<const float> logits, const SamplingSettings&
                           std::span<const std::int32_t> text) {
   require(!logits.empty(), "sampling needs logits");
   if (std::ranges::any_of(logits, [](float logit) { return std::isnan(logit); }))
-    throw Error("the model's logits are not numbers: its weights are broken");
+    throw ConfigError({"the model's logits are not numbers: its weights are broken"}, Cause::kData);
   std::vector<Candidate> candidates = penalised(logits, settings.repetition_penalty, text);
   const Candidate first = *std::ranges::min_element(candidates, likelier);
   if (settings.temperature == 0 || settings.top_k == 1) return first.id;

@@ -1,4 +1,4 @@
-#include "non_finite.hpp"
+#include "moeloom/train/non_finite.hpp"
 
 #include "moeloom/model/decoder.hpp"
 #include "moeloom/model/parameters.hpp"
@@ -7,6 +7,7 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <optional>
 
 namespace moeloom {
 namespace {
@@ -54,28 +55,30 @@ std::string text_of(const FirstOfAll& first, const std::string& name) {
   return text;
 }
 
-bool is_finite(std::span<const float> values) {
-  return std::ranges::all_of(values, [](float value) { return std::isfinite(value); });
+bool is_finite(ConstRows rows) {
+  return rows.visit([](auto view) {
+    return std::ranges::all_of(view.flat(), [](auto value) { return std::isfinite(as_float(value)); });
+  });
 }
 
 /// The first group of a parameter whose part of `values` (its weights or its gradient) is not finite.
-Finding finding_in(const ParameterSpec& spec, MatrixView values, Index place) {
+Finding finding_in(const ParameterSpec& spec, ConstRows values, Index place) {
   const Index rows = spec.rows / spec.groups;
   for (Index group = 0; group < spec.groups; ++group)
-    if (!is_finite(values.rows_from(group * rows, rows).flat()))
+    if (!is_finite(values.rows_from(group * rows, rows)))
       return {place, spec.placement == Placement::kExperts ? spec.group_ids[at(group)] : -1};
   return {};
 }
 
 /// Visits parameters by rising place, parameter_at(place); stops at the first that is not finite.
-template <typename ParameterAt>
+template <typename ParameterAt, typename ValuesOf>
 std::string first_parameter(const ParameterStore& store, const Communicator& world, ParameterAt parameter_at,
-                            MatrixView Parameter::*values) {
+                            ValuesOf values_of) {
   Finding mine;
   for (Index place = 0; place < std::ssize(store.parameters()) && mine.place == kNowhere; ++place) {
     const Parameter& parameter = parameter_at(place);
-    if (values == &Parameter::grad && parameter.spec.frozen) continue;
-    mine = finding_in(parameter.spec, parameter.*values, place);
+    if (const std::optional<ConstRows> values = values_of(parameter))
+      mine = finding_in(parameter.spec, *values, place);
   }
   const FirstOfAll first = first_of_all(mine, world);
   return first.place == kNowhere ? "" : text_of(first, parameter_at(first.place).spec.name);
@@ -96,14 +99,17 @@ std::string first_non_finite_gradient(const ParameterStore& store, const Communi
   const auto from_the_end = [&](Index place) -> const Parameter& {
     return *(store.parameters().rbegin() + place);
   };
-  return first_parameter(store, world, from_the_end, &Parameter::grad);
+  return first_parameter(store, world, from_the_end, [](const Parameter& parameter) {
+    return parameter.spec.frozen ? std::nullopt : std::optional<ConstRows>(parameter.grad);
+  });
 }
 
 std::string first_non_finite_weight(const ParameterStore& store, const Communicator& world) {
   const auto from_the_start = [&](Index place) -> const Parameter& {
     return *(store.parameters().begin() + place);
   };
-  return first_parameter(store, world, from_the_start, &Parameter::value);
+  return first_parameter(store, world, from_the_start,
+                         [](const Parameter& parameter) { return std::optional(parameter.weights()); });
 }
 
 }  // namespace moeloom

@@ -2,11 +2,11 @@
 
 #include "moeloom/base/errors.hpp"
 #include "moeloom/model/decoder.hpp"
+#include "moeloom/train/non_finite.hpp"
 
 #include <chrono>
 #include <cmath>
 
-#include "non_finite.hpp"
 #include "step_routing.hpp"
 
 namespace moeloom {

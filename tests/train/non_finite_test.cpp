@@ -1,4 +1,4 @@
-#include "non_finite.hpp"
+#include "moeloom/train/non_finite.hpp"
 
 #include <limits>
 

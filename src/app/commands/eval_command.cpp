@@ -1,6 +1,7 @@
 #include "moeloom/base/errors.hpp"
 #include "moeloom/io/document.hpp"
 #include "moeloom/train/example_batches.hpp"
+#include "moeloom/train/non_finite.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -209,6 +210,18 @@ RunData open_data(const AskedEval& request, const Communicator& world) {
   return data;
 }
 
+/// Of a loss that is no number. Collective; throws AgreedError.
+[[noreturn]] void refuse_model(const std::string& source, const AskedEval& request,
+                               const LoadedModel& model) {
+  const std::string broken = first_non_finite_weight(model.store(), model.mesh().world());
+  throw AgreedError(
+      "the loss of " + source + " is not finite: " +
+          (broken.empty()
+               ? "the weights of " + request.model.start.folder.string() + " are, but too large"
+               : "in " + request.model.start.folder.string() + " the first weight that is not is " + broken),
+      Cause::kData);
+}
+
 /// A table of all sources on rank 0, and a line an example where asked. Collective.
 void evaluate(const AskedEval& request, const RunData& data, LoadedModel& model) {
   const EvalOptions& options = request.options;
@@ -224,6 +237,7 @@ void evaluate(const AskedEval& request, const RunData& data, LoadedModel& model)
     const std::string name = options.sources[i].file.filename().string();
     std::vector<Line> lines;
     const Score score = evaluation.score(*data.examples[i], lines);
+    if (!std::isfinite(score.nats)) refuse_model(name, request, model);
     if (model.speaks()) print(name, score);
     all += score;
     logprobs.add(text_of(name, lines));

@@ -57,6 +57,7 @@ class LoadedModel {
 
   const Mesh& mesh() const { return mesh_; }
   Decoder& decoder() { return *decoder_; }
+  const ParameterStore& store() const { return *store_; }
   bool speaks() const { return mesh_.world().rank() == 0; }
 
  private:

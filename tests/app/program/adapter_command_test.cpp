@@ -1,5 +1,6 @@
 // An adapter's whole way, as a person goes it: trained beside a model, resumed on another mesh, asked,
 // merged.
+#include "moeloom/io/safetensors.hpp"
 #include "moeloom/model/hf/adapter.hpp"
 
 #include <fstream>
@@ -131,6 +132,25 @@ TEST_F(AdapterCommand, HasTheSameBitsBesideAModelInBf16) {
                         " --ep 2 --lora r=2 --replace-every 2",
                     2),
               1, "cannot move experts that are kept in bf16");
+}
+
+/// Also of a weight in bf16.
+TEST_F(AdapterCommand, NamesTheWeightThatIsNoNumber) {
+  ASSERT_EQ(shell("convert " + base_ + " " + path("half") + " --export-dtype bf16", 0).exit_code, 0);
+  const std::string tensor = "model.layers.1.mlp.experts.2.down_proj.weight";
+  const Index at = SafetensorsFolder(path("half")).info(tensor).begin;
+  {
+    std::fstream file(path("half/model.safetensors"), std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(at);
+    file.write("\xff\x7f", 2);
+  }
+  fs::remove(path("half/manifest.json"));
+  const std::string named = "model.layers.1.mlp.experts.down_proj, expert 2 on rank 0";
+  expect_says(shell("eval --model " + path("half") + " --data " + path("first.txt")), kDataExitCode, named);
+  expect_says(shell("generate --tokens 20 --model " + path("half")), kDataExitCode, "its weights are broken");
+  expect_says(shell("train --model " + path("half") + " --lora r=2 --steps 2 --data " + path("first.txt") +
+                    common("tuned")),
+              1, named);
 }
 
 TEST_F(AdapterCommand, ANewModelsWeightsAreThoseThatTrainingBeginsWith) {

@@ -47,6 +47,8 @@ class SafetensorsFile {
   std::span<const std::byte> raw(const std::string& name) const;
   /// elements [begin, begin + target.size()) as fp32.
   void read(const std::string& name, Index begin, std::span<float> target) const;
+  /// As MappedFile's.
+  void forget() const { file_.forget(); }
   std::vector<float> floats(const std::string& name) const;
   std::vector<std::int64_t> integers(const std::string& name) const;  // I64, I32, U8
 
@@ -67,6 +69,10 @@ class SafetensorsFolder {
   const std::vector<SafetensorsFile>& files() const { return files_; }
   const SafetensorsFile& file_of(const std::string& name) const;
   const TensorInfo& info(const std::string& name) const { return file_of(name).info(name); }
+  /// As MappedFile's, of every file.
+  void forget() const {
+    for (const SafetensorsFile& file : files_) file.forget();
+  }
   void read(const std::string& name, Index begin, std::span<float> target) const;
 
  private:

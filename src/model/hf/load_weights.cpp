@@ -5,6 +5,7 @@
 #include "moeloom/model/hf/weights_io.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <set>
 #include <utility>
 
@@ -14,6 +15,9 @@ namespace moeloom {
 namespace {
 
 constexpr std::size_t kListedViolations = 20;
+// Pages of the files beyond that are given back while weights are read: a run may hold little more than
+// these.
+constexpr Index kReadAtOnce = Index{1} << 28;
 
 std::string shape_text(const std::vector<Index>& shape) {
   std::string text;
@@ -142,9 +146,13 @@ WeightCoverage load_weights(ParameterStore& store, const SafetensorsFolder& fold
   for (const Parameter& parameter : store.parameters())
     for (const HfSlice& slice : parameter.spec.slices)
       if (folder.has(slice.name) || is_in_mxfp4(folder, slice.name)) reads.emplace_back(&slice, &parameter);
+  std::atomic<Index> read = 0;
   parallel_for(static_cast<Index>(reads.size()), [&](Index i) {
     const auto& [slice, parameter] = reads[at(i)];
     read_into(folder, *slice, *parameter);
+    const Index bytes = slice->rows * parameter->spec.cols * Index{sizeof(float)};
+    const Index before = read.fetch_add(bytes);
+    if (before / kReadAtOnce != (before + bytes) / kReadAtOnce) folder.forget();
     go_on(board);
   });
   store.mark_changed();

@@ -109,6 +109,10 @@ void print_architecture(const std::filesystem::path& folder, const ModelConfig& 
   line("head", c.tie_word_embeddings ? "tied to the embeddings" : "its own");
   line("parameters", c.total_parameters());
   line("  active a token", c.active_parameters());
+  if (c.adapter)
+    line("adapter", "r=" + std::to_string(c.adapter->rank) + ", scale " + rounded_text(c.adapter->scale()) +
+                        ", " + std::to_string(c.adapter->modules.size()) + " modules of " +
+                        c.adapter->base.string());
 }
 
 /// Bytes of one rank by what they are for; activations come on top and grow with the tokens.
@@ -132,6 +136,24 @@ void print_memory(const ModelConfig& c, const InspectOptions& options, const std
                 bytes_text(packed_bytes(specs, DType::kF32)).c_str());
 }
 
+void print_file(const SafetensorsFile& file) {
+  std::printf("  file %s, %zu tensors, %s\n", file.path().filename().c_str(), file.tensors().size(),
+              bytes_text(static_cast<double>(std::filesystem::file_size(file.path()))).c_str());
+}
+
+void print_tensor(const std::string& name, const TensorInfo& info, const std::string& where) {
+  std::printf("  %-5s %-20s %s%s\n", std::string(name_of(info.dtype)).c_str(), shape_text(info.shape).c_str(),
+              name.c_str(), where.c_str());
+}
+
+/// Each has its place in the model, or this throws.
+void print_adapter_tensors(const std::filesystem::path& folder, const ModelConfig& config) {
+  const SafetensorsFile file = checked_adapter(folder, config);
+  std::printf("\ntensors of the adapter: %zu, all with a place in the model\n", file.tensors().size());
+  print_file(file);
+  for (const auto& [name, info] : file.tensors()) print_tensor(name, info, "");
+}
+
 void print_tensors(const std::filesystem::path& folder, const ModelConfig& config) {
   const SafetensorsFolder tensors(folder);
   const WeightCoverage coverage = check_weights(tensors, config);
@@ -139,16 +161,10 @@ void print_tensors(const std::filesystem::path& folder, const ModelConfig& confi
               static_cast<long long>(coverage.expected), static_cast<long long>(coverage.found),
               coverage.unused.size(), static_cast<long long>(coverage.carried));
   const bool sharded = tensors.files().size() > 1;
-  for (const SafetensorsFile& file : tensors.files())
-    std::printf("  file %s, %zu tensors, %s\n", file.path().filename().c_str(), file.tensors().size(),
-                bytes_text(static_cast<double>(std::filesystem::file_size(file.path()))).c_str());
-  for (const std::string& name : tensors.names()) {
-    const TensorInfo& info = tensors.info(name);
-    const std::string file =
-        sharded ? "  " + tensors.file_of(name).path().filename().string() : std::string();
-    std::printf("  %-5s %-20s %s%s\n", std::string(name_of(info.dtype)).c_str(),
-                shape_text(info.shape).c_str(), name.c_str(), file.c_str());
-  }
+  for (const SafetensorsFile& file : tensors.files()) print_file(file);
+  for (const std::string& name : tensors.names())
+    print_tensor(name, tensors.info(name),
+                 sharded ? "  " + tensors.file_of(name).path().filename().string() : std::string());
 }
 
 /// Of a folder without weights, which would have shown what does not fit together.
@@ -222,6 +238,8 @@ int inspect_command(int argc, char** argv) {
   print_memory(config, options, frozen);
   if (config_alone)
     print_no_tensors(folder, config);
+  else if (config.adapter)
+    print_adapter_tensors(folder, config);
   else
     print_tensors(folder, config);
   return 0;

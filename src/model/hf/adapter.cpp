@@ -100,27 +100,6 @@ std::string shape_text(const std::vector<Index>& shape) {
   return text + "]";
 }
 
-/// The adapter's file, of which every tensor has its place and every place its tensor.
-SafetensorsFile checked_file(const fs::path& folder, const ModelConfig& config) {
-  SafetensorsFile file(folder / kAdapterFile);
-  std::vector<std::string> complaints;
-  std::set<std::string> known;
-  for (const TensorSpec& wanted : adapter_tensor_specs(config)) {
-    known.insert(wanted.name);
-    const auto found = file.tensors().find(wanted.name);
-    if (found == file.tensors().end())
-      complaints.push_back("tensor " + wanted.name + ": missing, expected " + shape_text(wanted.shape));
-    else if (found->second.shape != wanted.shape)
-      complaints.push_back("tensor " + wanted.name + ": expected " + shape_text(wanted.shape) + ", found " +
-                           shape_text(found->second.shape));
-  }
-  for (const auto& [name, info] : file.tensors())
-    if (!known.contains(name))
-      complaints.push_back("tensor " + name + ": no linear module of the model has this name");
-  if (!complaints.empty()) refuse(file.path(), std::move(complaints));
-  return file;
-}
-
 }  // namespace
 
 AdapterFile::AdapterFile(const fs::path& folder)
@@ -262,9 +241,29 @@ std::vector<TensorSpec> adapter_tensor_specs(const ModelConfig& config, DType dt
   return tensors;
 }
 
+SafetensorsFile checked_adapter(const fs::path& folder, const ModelConfig& config) {
+  SafetensorsFile file(folder / kAdapterFile);
+  std::vector<std::string> complaints;
+  std::set<std::string> known;
+  for (const TensorSpec& wanted : adapter_tensor_specs(config)) {
+    known.insert(wanted.name);
+    const auto found = file.tensors().find(wanted.name);
+    if (found == file.tensors().end())
+      complaints.push_back("tensor " + wanted.name + ": missing, expected " + shape_text(wanted.shape));
+    else if (found->second.shape != wanted.shape)
+      complaints.push_back("tensor " + wanted.name + ": expected " + shape_text(wanted.shape) + ", found " +
+                           shape_text(found->second.shape));
+  }
+  for (const auto& [name, info] : file.tensors())
+    if (!known.contains(name))
+      complaints.push_back("tensor " + name + ": no linear module of the model has this name");
+  if (!complaints.empty()) refuse(file.path(), std::move(complaints));
+  return file;
+}
+
 void load_adapter(ParameterStore& store, const fs::path& folder, const ModelConfig& config,
                   PositionBoard* board) {
-  const SafetensorsFile file = checked_file(folder, config);
+  const SafetensorsFile file = checked_adapter(folder, config);
   for (const Parameter& parameter : store.parameters())
     if (parameter.spec.adapter)
       for (const HfSlice& slice : parameter.spec.slices) {
@@ -277,7 +276,7 @@ void load_adapter(ParameterStore& store, const fs::path& folder, const ModelConf
 
 void merge_adapter(ParameterStore& store, const fs::path& folder, const ModelConfig& config,
                    PositionBoard* board) {
-  checked_file(folder, config);
+  checked_adapter(folder, config);
   const AdapterFile file(folder);
   const AdapterSettings& settings = file.settings();
   for (const Parameter& parameter : store.parameters()) {

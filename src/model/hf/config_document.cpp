@@ -19,30 +19,18 @@ namespace {
 using List = std::vector<std::string>;
 
 /// What they say does not reach a training step: who wrote the file, how to generate, what to return.
-const List kWithoutEffect = {"architectures",
-                             "transformers_version",
-                             "use_cache",
-                             "torch_dtype",
-                             "dtype",
-                             "bos_token_id",
-                             "eos_token_id",
-                             "sep_token_id",
-                             "tokenizer_class",
-                             "return_dict",
-                             "output_attentions",
-                             "output_hidden_states",
-                             "torchscript",
-                             "id2label",
-                             "label2id",
-                             "is_decoder",
-                             "is_encoder_decoder",
-                             "name_or_path",
-                             "chunk_size_feed_forward",
-                             "problem_type",
-                             "finetuning_task",
-                             "task_specific_params",
-                             "attn_implementation",
-                             "auto_map"};
+const List kWithoutEffect = {
+    "architectures", "transformers_version", "use_cache", "torch_dtype", "dtype", "bos_token_id",
+    "eos_token_id", "sep_token_id", "tokenizer_class", "return_dict", "output_attentions",
+    "output_hidden_states", "torchscript", "id2label", "label2id", "is_decoder", "is_encoder_decoder",
+    "name_or_path", "chunk_size_feed_forward", "problem_type", "finetuning_task", "task_specific_params",
+    "attn_implementation", "auto_map",
+    // Of generation, which transformers 4 wrote here.
+    "max_length", "min_length", "do_sample", "early_stopping", "num_beams", "num_beam_groups",
+    "diversity_penalty", "temperature", "top_k", "top_p", "typical_p", "repetition_penalty", "length_penalty",
+    "no_repeat_ngram_size", "encoder_no_repeat_ngram_size", "bad_words_ids", "num_return_sequences",
+    "output_scores", "return_dict_in_generate", "forced_bos_token_id", "forced_eos_token_id",
+    "remove_invalid_values", "exponential_decay_length_penalty", "suppress_tokens", "begin_suppress_tokens"};
 
 const FixedKey kNoAttentionDropout = {"attention_dropout", 0.0, "training here has no dropout"};
 const FixedKey kNotQuantized = {"quantization_config", {}, "weights here are fp32, bf16 or fp16"};

@@ -84,6 +84,9 @@ TEST_F(AdapterCommand, IsTrainedResumedElsewhereAskedAndMerged) {
   EXPECT_EQ(bytes(path("whole/" + file)), bytes(path("half/" + file)));
   EXPECT_EQ(bytes(path("whole/" + file)), bytes(path("adapter/") + kAdapterFile));
 
+  expect_says(shell("inspect " + path("whole"), 0), 0, ", all with a place in the model\n");
+  expect_says(shell("inspect --verify " + path("whole"), 0), 0, "whole      " + std::string(kAdapterFile));
+
   const double before = loss("--model " + base_),
                with = loss("--model " + base_ + " --adapter " + path("adapter"));
   EXPECT_LT(with, before - 0.1);

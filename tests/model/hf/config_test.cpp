@@ -175,6 +175,14 @@ TEST(ModelConfig, AcceptsWhatChangesNothing) {
     EXPECT_EQ(refusal([&] { parsed(more); }), "") << more;
 }
 
+/// Transformers 4 wrote its settings of generation here.
+TEST(ModelConfig, LeavesGenerationToWhoeverGenerates) {
+  const ModelConfig config = parsed(R"("max_length": 20, "do_sample": false, "top_k": 50, "top_p": 1.0,
+    "temperature": 1.0, "num_beams": 1, "repetition_penalty": 1.0, "bad_words_ids": null)");
+  EXPECT_EQ(config.num_experts_per_tok, 2);
+  EXPECT_EQ(config.to_document().integer("top_k"), 50) << "written back as it was";
+}
+
 TEST(ModelConfig, RefusesByNameWhatWouldChangeTheModel) {
   const struct {
     std::string more, expected;

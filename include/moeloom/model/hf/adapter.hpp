@@ -36,6 +36,9 @@ Document adapter_document(const ModelConfig& config);
 /// A and B of every module, as the file has them. config.adapter is there.
 std::vector<TensorSpec> adapter_tensor_specs(const ModelConfig& config, DType dtype = DType::kF32);
 
+/// The file of `folder`'s factors, of which every one has its place in the model. Throws as load_adapter().
+SafetensorsFile checked_adapter(const std::filesystem::path& folder, const ModelConfig& config);
+
 /// This rank's factors from `folder`. Throws ConfigError that lists every tensor that is missing, unexpected,
 /// or of another shape: an adapter of which a part finds no place would train or answer without it.
 void load_adapter(ParameterStore& store, const std::filesystem::path& folder, const ModelConfig& config,

@@ -30,6 +30,7 @@ double log_uniform(const CounterRandom& random, std::uint64_t position) {
 
 void initialise_one(const Parameter& parameter, const ModelConfig& config, std::uint64_t seed) {
   const ParameterSpec& spec = parameter.spec;
+  if (spec.stored != DType::kF32) return;  // it is, because a folder has all of it
   const MatrixView value = parameter.value;
   const auto fill_with = [&](const auto& draw) {
     for (const HfSlice& slice : spec.slices)

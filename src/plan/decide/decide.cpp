@@ -90,20 +90,21 @@ double most_leaving_bytes(const RunFacts& facts) {
   return experts * 2 * 2 * 4 * static_cast<double>(model.hidden_size * model.moe_intermediate_size);
 }
 
-/// Adapters of experts are multiplied where their weights lie.
+/// Other ranks read experts' weights in fp32, and multiply without their adapters.
 void check_adapters(const RunFacts& facts, const RunDecision& decision) {
   const bool adapted = std::ranges::any_of(facts.parameters, [](const ParameterSpec& spec) {
-    return spec.adapter && spec.placement == Placement::kExperts;
+    return spec.placement == Placement::kExperts && (spec.adapter || spec.stored != DType::kF32);
   });
+  const bool halves = std::ranges::any_of(
+      facts.parameters, [](const ParameterSpec& spec) { return spec.stored != DType::kF32; });
   Violations violations;
   const auto refuse = [&](bool asked, const std::string& what) {
-    violations.unless(!adapted || !asked, "adapters of experts cannot be had with " + what +
-                                              ": other ranks would run the experts without them; remove one");
+    violations.unless(
+        !asked, "adapters of experts, or beside experts that are kept in bf16, cannot be had with " + what +
+                    ": other ranks would run the experts without them; remove one");
   };
-  refuse(decision.pool.on, "node pool = on");
-  refuse(decision.rebalance.rates.has_value(), "rebalance = on");
-  const bool halves = std::ranges::any_of(
-      facts.parameters, [](const ParameterSpec& spec) { return spec.stored == DType::kBF16; });
+  refuse(adapted && decision.pool.on, "node pool = on");
+  refuse(adapted && decision.rebalance.rates.has_value(), "rebalance = on");
   violations.unless(
       !halves || decision.replace.every == 0,
       "replace every = " + std::to_string(decision.replace.every) +

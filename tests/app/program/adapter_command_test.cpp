@@ -1,5 +1,6 @@
 // An adapter's whole way, as a person goes it: trained beside a model, resumed on another mesh, asked,
 // merged.
+#include "moeloom/io/document.hpp"
 #include "moeloom/io/safetensors.hpp"
 #include "moeloom/model/hf/adapter.hpp"
 
@@ -135,6 +136,17 @@ TEST_F(AdapterCommand, HasTheSameBitsBesideAModelInBf16) {
                         " --ep 2 --lora r=2 --replace-every 2",
                     2),
               1, "cannot move experts that are kept in bf16");
+  expect_says(shell("train --model " + path("half") + " --data " + path("second.txt") + common("pooled") +
+                        " --ep 2 --lora r=2,targets=attention --node-pool true",
+                    2),
+              1, "beside experts that are kept in bf16, cannot be had with --node-pool on");
+  fs::remove(path("half/manifest.json"));
+  Document config = Document::read(path("half/config.json"));
+  config.set("attention_bias", true);  // four tensors more than the file has
+  config.write(path("half/config.json"));
+  expect_says(shell("train --model " + path("half") + " --data " + path("second.txt") + common("biased") +
+                    " --steps 2 --lora r=2 --allow-missing '*.bias'"),
+              0, "missing=\"");
 }
 
 /// Also of a weight in bf16.
@@ -179,7 +191,7 @@ TEST_F(AdapterCommand, IsRefusedWhereItWouldBeLost) {
   expect_says(shell(tune("a", "--lora r=2 --freeze '*norm*'")), 1,
               "--freeze has nothing to freeze beside --lora");
   expect_says(shell(tune("a", "--lora r=2 --ep 2 --node-pool true"), 2), 1,
-              "adapters of experts cannot be had with --node-pool on");
+              "cannot be had with --node-pool on");
   ASSERT_EQ(shell(tune("tuned", "--lora r=2 --steps 2")).exit_code, 0);
   expect_says(shell("train --resume " + path("tuned") + " --steps 4 --lora r=4"), 1,
               "the run that is resumed trains an adapter of r = 2");

@@ -198,7 +198,11 @@ double replica_bytes(const ModelConfig& config, const std::vector<ParameterSpec>
 }
 
 double save_copy_bytes(const std::vector<ParameterSpec>& specs, const MeshShape& mesh) {
-  const LastingMemory need = lasting_memory(specs, mesh);
+  // Of an adapter alone, where there is one: what rests is not saved.
+  std::vector<ParameterSpec> saved = specs;
+  const bool adapter = std::ranges::any_of(specs, [](const auto& spec) { return spec.adapter.has_value(); });
+  if (adapter) std::erase_if(saved, [](const ParameterSpec& spec) { return !spec.adapter; });
+  const LastingMemory need = lasting_memory(saved, mesh);
   return need.dense_weights + need.expert_weights + need.moments;
 }
 

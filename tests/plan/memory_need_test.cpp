@@ -1,6 +1,8 @@
 #include "moeloom/plan/memory_need.hpp"
 
 #include "moeloom/model/freeze.hpp"
+#include "moeloom/model/hf/adapter.hpp"
+#include "moeloom/train/lasting_memory.hpp"
 
 #include "support/small_model.hpp"
 #include "train/training_run.hpp"
@@ -22,6 +24,35 @@ TEST(MemoryNeed, PackedFacesAreTwoOfFp32OrTheSameBytesOfBf16) {
   const double weights = lasting_memory(specs, shape_of(1, 1)).expert_weights;
   EXPECT_EQ(packed_bytes(specs, DType::kF32), 2 * weights);
   EXPECT_EQ(packed_bytes(specs, DType::kBF16), weights);
+}
+
+TEST(MemoryNeed, ASaveCopiesAnAdapterAndNotWhatRestsBesideIt) {
+  ModelConfig config;
+  const MeshShape mesh;
+  const auto copied = [&] { return save_copy_bytes(parameter_specs(config, {0, config.num_experts}), mesh); };
+  const double whole = copied();
+  EXPECT_EQ(whole, 3 * 4.0 * static_cast<double>(config.total_parameters()));
+  config.adapter = resolve_adapter(config, {.rank = 2, .targets = {"attention"}});
+  double trained = 0;
+  for (const TensorSpec& tensor : adapter_tensor_specs(config))
+    trained += static_cast<double>(tensor.shape[0] * tensor.shape[1]);
+  EXPECT_EQ(copied(), 3 * 4 * trained);
+}
+
+TEST(MemoryNeed, AWeightThatRestsInBf16TakesHalfAsMuch) {
+  ModelConfig config;
+  config.adapter = resolve_adapter(config, {.rank = 2});
+  const auto experts = [&] {
+    return lasting_memory(parameter_specs(config, {0, config.num_experts}), {}).expert_weights;
+  };
+  const double floats = experts();
+  config.adapter->base_is_bf16 = true;
+  const double factors = experts() - (floats - experts());  // what is left twice is the factors' part
+  double trained = 0;
+  for (const ParameterSpec& spec : parameter_specs(config, {0, config.num_experts}))
+    if (spec.adapter && spec.placement == Placement::kExperts)
+      trained += 4.0 * static_cast<double>(spec.rows * spec.cols);
+  EXPECT_EQ(factors, trained);
 }
 
 TEST(MemoryNeed, ActivationsGrowWithTokensAndLayers) {

@@ -58,7 +58,7 @@ double replica_bytes(const ModelConfig& config, const std::vector<ParameterSpec>
                      const MeshShape& mesh);
 
 /// The copy that the rank that writes most makes for a save in the background: the dense weights, its experts
-/// and its moments.
+/// and its moments; with an adapter its factors and their moments alone.
 double save_copy_bytes(const std::vector<ParameterSpec>& specs, const MeshShape& mesh);
 
 /// All of it. `packs`: the experts' products read packed faces of `element`.

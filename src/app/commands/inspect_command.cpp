@@ -1,6 +1,7 @@
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/text.hpp"
 #include "moeloom/model/freeze.hpp"
+#include "moeloom/model/hf/adapter.hpp"
 #include "moeloom/model/hf/family.hpp"
 #include "moeloom/plan/memory_need.hpp"
 #include "moeloom/train/checkpoint/checkpoint.hpp"

@@ -37,7 +37,7 @@ bool finite(ConstMatrixView x) {
 }  // namespace
 
 Decoder::Decoder(const ModelConfig& config, ParameterStore& store, const Mesh& mesh, KernelTable kernels,
-                 const DispatcherSettings& dispatcher, const RoutingSettings& routing)
+                 const DispatcherSettings& dispatcher, const RoutingSettings& routing, Recompute recompute)
     : config_(config),
       store_(store),
       mesh_(mesh),
@@ -47,6 +47,7 @@ Decoder::Decoder(const ModelConfig& config, ParameterStore& store, const Mesh& m
       final_norm_(Norm::of(store, config.final_norm())),
       balance_(routing.balance),
       row_budget_(routing.row_budget),
+      recompute_(recompute),
       dispatcher_(mesh.ep(), std::max<Index>(config.num_experts, 1), dispatcher),
       experts_(dispatcher),
       rope_settings_(config.ropes()),
@@ -118,9 +119,11 @@ LayerContext Decoder::context(const Batch& batch, Index layer, bool training) {
                   .tokens = tokens,
                   .weight_version = store_.version(),
                   .expert_gradients = store_.expert_gradients(),
+                  .recompute = recompute_ != Recompute::kNone,
                   .row_budget = row_budget_},
           .workspace = workspace_,
-          .clock = clock_};
+          .clock = clock_,
+          .recompute = recompute_};
 }
 
 void Decoder::embed(const Batch& batch) {
@@ -282,7 +285,7 @@ ComputeWeights Decoder::compute_weights() const {
 }
 
 Index Decoder::replica_bytes() const {
-  Index elements = experts_.replica_sums();
+  Index elements = experts_.replica_sums() + workspace_.moe.kept.replica_elements();
   for (const DecoderLayer& layer : layers_)
     if (layer.moe() != nullptr) elements += layer.moe()->experts.replica_elements();
   return elements * static_cast<Index>(sizeof(float));

@@ -1,6 +1,7 @@
 #include "moeloom/model/decoder_layer.hpp"
 
 #include "moeloom/base/errors.hpp"
+#include "moeloom/base/lent.hpp"
 #include "moeloom/model/linear.hpp"
 
 #include <algorithm>
@@ -100,21 +101,32 @@ DecoderLayer::DecoderLayer(const LayerSpec& spec, const ParameterStore& store, I
       feed_forward_(make_feed_forward(spec, store, layer, routing)),
       branch_output_(BranchOutput::of(store, spec.feed_forward_output_norm, spec.residual_scale)) {}
 
+void swap(DecoderLayer& layer, LayerActivations& other) {
+  layer.mixer_.swap_activations(other.mixer);
+  std::swap(layer.middle_, other.middle);
+  std::swap(layer.normed_, other.normed);
+  layer.inv_rms_.swap(other.inv_rms);
+}
+
+void DecoderLayer::keep_middle(const LayerContext& c, ConstMatrixView hidden) {
+  c.clock.enter(Phase::kDense);
+  middle_.reshape_uninitialised(hidden.rows, hidden.cols);
+  copy(hidden, middle_);
+  if (!norm_) return;
+  normed_.reshape_uninitialised(hidden.rows, hidden.cols);
+  norm_->forward(c.kernels.rmsnorm, hidden, normed_, inv_rms_);
+}
+
 void DecoderLayer::forward(const LayerContext& c, MixerCache* cache, MatrixView hidden,
                            RouterStatistics& statistics) {
+  const Lent lent(*this, c.workspace.activations, c.recompute == Recompute::kBlock);
   c.clock.enter(Phase::kAttention);
   if (cache != nullptr) {
     mixer_.forward_cached(c.kernels, c.mixer, *cache, hidden);
   } else {
     mixer_.forward(c.kernels, c.mixer, hidden);
   }
-  c.clock.enter(Phase::kDense);
-  middle_.reshape_uninitialised(hidden.rows, hidden.cols);
-  copy(hidden, middle_);
-  if (norm_) {
-    normed_.reshape_uninitialised(hidden.rows, hidden.cols);
-    norm_->forward(c.kernels.rmsnorm, hidden, normed_, inv_rms_);
-  }
+  keep_middle(c, hidden);
   if (!branch_output_) return add_feed_forward(c, hidden, statistics);
   const MatrixView output = branch_output_->input(hidden.rows, hidden.cols);
   fill(output, 0.0f);
@@ -126,12 +138,26 @@ void DecoderLayer::add_feed_forward(const LayerContext& c, MatrixView output, Ro
   if (auto* moe = std::get_if<MoeLayer>(&feed_forward_)) {
     moe->forward(c.moe, feed_forward_input(), output, statistics);
   } else {
-    std::get<MlpLayer>(feed_forward_).forward(c.kernels, feed_forward_input(), output, c.workspace.mlp);
+    std::get<MlpLayer>(feed_forward_)
+        .forward(c.kernels, feed_forward_input(), output, c.workspace.mlp, c.recompute != Recompute::kNone);
   }
+}
+
+void DecoderLayer::make_again(const LayerContext& c) {
+  c.clock.enter(Phase::kAttention);
+  const ConstMatrixView input = mixer_.input();
+  Matrix& hidden = c.workspace.hidden;
+  hidden.reshape_uninitialised(input.rows, input.cols);
+  copy(input, hidden);
+  mixer_.forward(c.kernels, c.mixer, hidden);
+  keep_middle(c, hidden);
 }
 
 void DecoderLayer::backward(const LayerContext& c, const RouterLossGradient& router_losses,
                             MatrixView d_hidden) {
+  const bool again = c.recompute == Recompute::kBlock;
+  const Lent lent(*this, c.workspace.activations, again);
+  if (again) make_again(c);
   Matrix& d_normed = c.workspace.d_normed;
   d_normed.reshape_uninitialised(d_hidden.rows, d_hidden.cols);
   if (branch_output_) {
@@ -157,7 +183,8 @@ void DecoderLayer::backward_feed_forward(const LayerContext& c, const RouterLoss
   } else {
     c.clock.enter(Phase::kDense);
     std::get<MlpLayer>(feed_forward_)
-        .backward(c.kernels, feed_forward_input(), d_output, d_normed, c.workspace.mlp);
+        .backward(c.kernels, feed_forward_input(), d_output, d_normed, c.workspace.mlp,
+                  c.recompute != Recompute::kNone);
   }
 }
 

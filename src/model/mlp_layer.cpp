@@ -1,6 +1,7 @@
 #include "moeloom/model/mlp_layer.hpp"
 
 #include "moeloom/base/errors.hpp"
+#include "moeloom/base/lent.hpp"
 
 namespace moeloom {
 
@@ -12,18 +13,25 @@ MlpLayer::MlpLayer(const MlpSpec& spec, const ParameterStore& store)
   require(down_.in() == spec.width, spec.prefix + "down_proj must read width columns");
 }
 
-void MlpLayer::forward(const KernelTable& kernels, ConstMatrixView hidden_states, MatrixView output,
-                       MlpWorkspace& workspace) {
+void MlpLayer::project(const KernelTable& kernels, ConstMatrixView hidden_states) {
   saved_gate_up_.reshape_uninitialised(hidden_states.rows, gate_up_.out());
+  gate_up_.forward(kernels.dense, hidden_states, saved_gate_up_);
+}
+
+void MlpLayer::forward(const KernelTable& kernels, ConstMatrixView hidden_states, MatrixView output,
+                       MlpWorkspace& workspace, bool recompute) {
+  const Lent lent(saved_gate_up_, workspace.gate_up, recompute);
   const Rows activated =
       workspace.activated.reshape_uninitialised(kernels.dense.element, hidden_states.rows, down_.in());
-  gate_up_.forward(kernels.dense, hidden_states, saved_gate_up_);
+  project(kernels, hidden_states);
   kernels.swiglu.forward(activation_, saved_gate_up_, {}, activated);
   down_.forward(kernels.dense, activated, output, Write::kAdd);
 }
 
 void MlpLayer::backward(const KernelTable& kernels, ConstMatrixView hidden_states, ConstMatrixView d_output,
-                        MatrixView d_hidden_states, MlpWorkspace& workspace) {
+                        MatrixView d_hidden_states, MlpWorkspace& workspace, bool recompute) {
+  const Lent lent(saved_gate_up_, workspace.gate_up, recompute);
+  if (recompute) project(kernels, hidden_states);
   workspace.d_activated.reshape_uninitialised(d_output.rows, down_.in());
   const Rows activated =
       workspace.activated.reshape_uninitialised(kernels.dense.element, d_output.rows, down_.in());

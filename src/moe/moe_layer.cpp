@@ -1,5 +1,7 @@
 #include "moeloom/moe/moe_layer.hpp"
 
+#include "moeloom/base/lent.hpp"
+
 #include <numeric>
 
 #include "dispatch/conservation.hpp"
@@ -60,12 +62,13 @@ ExpertPass MoeLayer::expert_pass(const MoeContext& context, const DispatchPlan& 
 
 void MoeLayer::forward(const MoeContext& context, ConstMatrixView hidden_states, MatrixView output,
                        RouterStatistics& statistics) {
-  const auto& [kernels, dispatcher, experts, workspace, clock, tokens, version, _, budget] = context;
-  clock.enter(Phase::kRouter);
+  const RoutedTokens& tokens = context.tokens;
+  const Lent experts(saved_.experts, context.workspace.kept, context.recompute);
+  context.clock.enter(Phase::kRouter);
   router_.forward(tokens, hidden_states, saved_.router_logits, saved_.routing);
   statistics.add(layer_, saved_.routing, tokens.is_real, tokens.tokens_per_sequence);
 
-  clock.enter(Phase::kPlan);
+  context.clock.enter(Phase::kPlan);
   if (!seats_.as_numbered()) seats_.find_seats(saved_.routing.sent_idx(), saved_.sent_seats);
   in_layer(layer_, context, [&] {
     context.dispatcher.plan(sent_seats(), saved_.routing.top_k, saved_.plan);
@@ -78,7 +81,8 @@ void MoeLayer::forward(const MoeContext& context, ConstMatrixView hidden_states,
 }
 
 void MoeLayer::forward_whole(const MoeContext& context, ConstMatrixView hidden_states, MatrixView output) {
-  const auto& [kernels, dispatcher, experts, workspace, clock, tokens, version, _, budget] = context;
+  const auto& [kernels, dispatcher, experts, workspace, clock, tokens, version, _, recompute, budget] =
+      context;
   const RoundTrip trip{.plan = saved_.plan,
                        .tokens = hidden_states,
                        .rows = saved_.experts.rows,
@@ -91,6 +95,7 @@ void MoeLayer::forward_whole(const MoeContext& context, ConstMatrixView hidden_s
 
   if (shared_) {
     clock.enter(Phase::kDense);  // not kExperts: the prediction of grouped matmul is held against that one
+    const Lent lent(shared_->activations(), workspace.kept_shared, recompute);
     shared_->forward(kernels, hidden_states, output, workspace.shared, dispatcher.progress());
   }
 
@@ -102,9 +107,27 @@ void MoeLayer::forward_whole(const MoeContext& context, ConstMatrixView hidden_s
   dispatcher.finish(trip);
 }
 
+void MoeLayer::keep_rows(const MoeContext& context, const DispatchPlan& plan, ConstMatrixView tokens,
+                         std::span<const float> topk_weights) {
+  const RoundTrip trip{.plan = plan,
+                       .tokens = tokens,
+                       .rows = saved_.experts.rows,
+                       .scalars_out = ScalarsOut{topk_weights, saved_.experts.weights},
+                       .results = context.workspace.experts.output,
+                       .sums = {},
+                       .one_way = true};
+  context.clock.enter(Phase::kDispatch);
+  context.dispatcher.begin(trip);
+  context.clock.enter(Phase::kExperts);
+  context.experts.forward(expert_pass(context, plan), context.dispatcher, trip);
+  context.clock.enter(Phase::kDispatch);
+  context.dispatcher.finish(trip);
+}
+
 void MoeLayer::backward(const MoeContext& context, ConstMatrixView hidden_states,
                         const RouterLossGradient& router_losses, ConstMatrixView d_output,
                         MatrixView d_hidden_states) {
+  const Lent experts(saved_.experts, context.workspace.kept, context.recompute);
   in_layer(layer_, context, [&] {
     saved_.slices == 1 ? backward_whole(context, hidden_states, d_output, d_hidden_states)
                        : backward_sliced(context, hidden_states, d_output, d_hidden_states);
@@ -116,7 +139,9 @@ void MoeLayer::backward(const MoeContext& context, ConstMatrixView hidden_states
 
 void MoeLayer::backward_whole(const MoeContext& context, ConstMatrixView hidden_states,
                               ConstMatrixView d_output, MatrixView d_hidden_states) {
-  const auto& [kernels, dispatcher, experts, workspace, clock, tokens, _, gradients, budget] = context;
+  const auto& [kernels, dispatcher, experts, workspace, clock, tokens, _, gradients, recompute, budget] =
+      context;
+  if (recompute) keep_rows(context, saved_.plan, hidden_states, saved_.routing.topk_weights);
   workspace.experts.d_weights.resize(saved_.experts.weights.size());  // before the trip says where they are
   const RoundTrip trip{.plan = saved_.plan,
                        .tokens = d_output,
@@ -132,6 +157,8 @@ void MoeLayer::backward_whole(const MoeContext& context, ConstMatrixView hidden_
   if (shared_) {
     clock.enter(Phase::kDense);
     fill(d_hidden_states, 0);  // it adds, as what comes back will
+    const Lent lent(shared_->activations(), workspace.kept_shared, recompute);
+    if (recompute) shared_->keep(kernels, hidden_states, dispatcher.progress());
     shared_->backward(kernels, hidden_states, d_output, d_hidden_states, workspace.shared,
                       dispatcher.progress());
   }

@@ -1,4 +1,5 @@
 // A layer whose rows are more than its budget, a slice of its tokens after the other.
+#include "moeloom/base/lent.hpp"
 #include "moeloom/moe/moe_layer.hpp"
 
 #include <algorithm>
@@ -58,7 +59,7 @@ void MoeLayer::plan_slice(const MoeContext& context, Index slice) {
 
 void MoeLayer::forward_slice(const MoeContext& context, Index slice, ConstMatrixView hidden_states,
                              MatrixView output) {
-  const auto& [kernels, dispatcher, experts, workspace, clock, all, version, _, budget] = context;
+  const auto& [kernels, dispatcher, experts, workspace, clock, all, version, _, recompute, budget] = context;
   const Stretch tokens = tokens_of(saved_.plan.tokens, saved_.slices, slice);
   const std::span<const float> weights = saved_.routing.topk_weights;
   plan_slice(context, slice);
@@ -82,6 +83,7 @@ void MoeLayer::forward_slice(const MoeContext& context, Index slice, ConstMatrix
 void MoeLayer::forward_sliced(const MoeContext& context, ConstMatrixView hidden_states, MatrixView output) {
   if (shared_) {
     context.clock.enter(Phase::kDense);
+    const Lent lent(shared_->activations(), context.workspace.kept_shared, context.recompute);
     shared_->forward(context.kernels, hidden_states, output, context.workspace.shared, {});
   }
   for (Index slice = 0; slice < saved_.slices; ++slice) {
@@ -92,12 +94,13 @@ void MoeLayer::forward_sliced(const MoeContext& context, ConstMatrixView hidden_
 
 void MoeLayer::backward_slice(const MoeContext& context, Index slice, ConstMatrixView hidden_states,
                               ConstMatrixView d_output, MatrixView d_hidden_states) {
-  const auto& [kernels, dispatcher, experts, workspace, clock, all, _, first_gradients, budget] = context;
+  const auto& [kernels, dispatcher, experts, workspace, clock, all, _, first_gradients, recompute, budget] =
+      context;
   const Stretch tokens = tokens_of(hidden_states.rows, saved_.slices, slice);
   const auto rows_of = [&](auto view) { return view.rows_from(tokens.begin, tokens.size()); };
-  workspace.slice_output.reshape_uninitialised(tokens.size(), hidden_states.cols);
-  fill(workspace.slice_output, 0.0f);
-  forward_slice(context, slice, hidden_states, workspace.slice_output);
+  plan_slice(context, slice);
+  keep_rows(context, workspace.slice_plan, rows_of(hidden_states),
+            slots_of(std::span<const float>(saved_.routing.topk_weights), tokens, saved_.routing.top_k));
   workspace.experts.d_weights.resize(saved_.experts.weights.size());
   const RoundTrip trip{
       .plan = workspace.slice_plan,
@@ -125,6 +128,8 @@ void MoeLayer::backward_sliced(const MoeContext& context, ConstMatrixView hidden
   if (shared_) {
     context.clock.enter(Phase::kDense);
     fill(d_hidden_states, 0);
+    const Lent lent(shared_->activations(), context.workspace.kept_shared, context.recompute);
+    if (context.recompute) shared_->keep(context.kernels, hidden_states);
     shared_->backward(context.kernels, hidden_states, d_output, d_hidden_states, context.workspace.shared,
                       {});
   }

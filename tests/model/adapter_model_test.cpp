@@ -127,15 +127,6 @@ void expect_factor_gradients(const Pair& pair) {
   EXPECT_LE(of_b.relative(), 4e-4) << pair.b.spec.name;
 }
 
-Batch golden_batch(const std::filesystem::path& folder, const Communicator& world) {
-  const SafetensorsFile results(folder / "golden.safetensors");
-  const std::vector<Index>& shape = results.info("input_ids").shape;
-  return testing::deal(
-      results.integers("input_ids"), results.integers("labels"),
-      results.has("attention_mask") ? results.integers("attention_mask") : std::vector<std::int64_t>{},
-      shape[0], shape[1], world);
-}
-
 /// -> how many pairs of factors were compared.
 std::size_t expect_like_merged(const std::filesystem::path& folder, bool fused, MeshShape shape) {
   SCOPED_TRACE(folder.filename().string() + (fused ? " fused " : " reference ") + shape.text());
@@ -148,7 +139,7 @@ std::size_t expect_like_merged(const std::filesystem::path& folder, bool fused, 
   const std::vector<Pair> pairs = pairs_of(adapted.store, merged.store);
   merge_by_hand(pairs);
   merged.store.mark_changed();
-  const Batch batch = golden_batch(folder, mesh.world());
+  const Batch batch = testing::golden_batch(folder, mesh.world());
   std::int64_t targets = batch.counted_targets();
   mesh.world().all_sum(std::span(&targets, 1));
   const LossScales scales{.lm = 1.0 / static_cast<double>(targets), .aux = 0.01};

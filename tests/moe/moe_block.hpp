@@ -141,6 +141,7 @@ class Block {
                              .clock = clock_,
                              .tokens = {.world = &ep_},
                              .weight_version = ++version_,
+                             .recompute = recompute,
                              .row_budget = row_budget};
     layer_.forward(context, hidden, output, statistics);
     layer_.backward(context, hidden, {}, d_output, d_hidden);
@@ -164,6 +165,7 @@ class Block {
 
   Matrix output, d_hidden;
   Index row_budget = 0;
+  bool recompute = false;
 
  private:
   Matrix part(const Matrix& stacked, Index rows_each) const {

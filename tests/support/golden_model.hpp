@@ -75,6 +75,16 @@ inline Batch deal(const std::vector<std::int64_t>& ids, const std::vector<std::i
   return batch;
 }
 
+/// The batch whose results are in a model's folder.
+inline Batch golden_batch(const std::filesystem::path& folder, const Communicator& world) {
+  const SafetensorsFile results(folder / "golden.safetensors");
+  const std::vector<Index>& shape = results.info("input_ids").shape;
+  return deal(
+      results.integers("input_ids"), results.integers("labels"),
+      results.has("attention_mask") ? results.integers("attention_mask") : std::vector<std::int64_t>{},
+      shape[0], shape[1], world);
+}
+
 /// packed: grouped products read packed faces; without, masters, as most runs do.
 inline KernelTable kernel_table(bool fused, bool packed = false) {
   KernelTable kernels;

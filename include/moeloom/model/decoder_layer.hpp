@@ -5,10 +5,20 @@
 #include "moeloom/model/mixer/mixer_layer.hpp"
 #include "moeloom/model/mlp_layer.hpp"
 #include "moeloom/moe/moe_layer.hpp"
+#include "moeloom/moe/recompute.hpp"
 
 #include <variant>
 
 namespace moeloom {
+
+/// What a layer keeps from forward to backward beside its input, its feed-forward half and what its
+/// BranchOutputs keep.
+struct LayerActivations {
+  MixerActivations mixer;
+  Matrix middle;
+  Matrix normed;
+  std::vector<float> inv_rms;
+};
 
 /// Buffers that all layers share.
 struct DecoderWorkspace {
@@ -17,6 +27,9 @@ struct DecoderWorkspace {
   MoeWorkspace moe;
   Matrix d_normed;  // [T, D]
   Matrix d_output;  // [T, D], where something stands between the feed-forward and the residual
+  // Where backward makes blocks again:
+  LayerActivations activations;
+  Matrix hidden;  // [T, D], the residual stream
 };
 
 /// What every layer of one forward or backward is given.
@@ -26,6 +39,7 @@ struct LayerContext {
   MoeContext moe;
   DecoderWorkspace& workspace;
   PhaseClock& clock;
+  Recompute recompute = Recompute::kNone;  // moe.recompute says the same
 };
 
 class DecoderLayer {
@@ -53,7 +67,13 @@ class DecoderLayer {
   /// [T, D], the residual stream as it came to the last forward.
   const Matrix& input() const { return mixer_.input(); }
 
+  friend void swap(DecoderLayer& layer, LayerActivations& other);
+
  private:
+  /// Of the last forward what comes before its feed-forward half, from the input.
+  void make_again(const LayerContext& context);
+  /// The residual stream between the halves, and its norm.
+  void keep_middle(const LayerContext& context, ConstMatrixView hidden);
   /// What the MLP or the experts read.
   const Matrix& feed_forward_input() const { return norm_ ? normed_ : middle_; }
   /// Adds the MLP's or the experts' output to `output` [T, D].

@@ -10,20 +10,24 @@ namespace moeloom {
 struct MlpWorkspace {
   RowMemory activated;  // [T, F], of what the down product multiplies
   Matrix d_activated;   // [T, F]
+  Matrix gate_up;       // [T, 2F], where backward makes it again
 };
 
 class MlpLayer {
  public:
   MlpLayer(const MlpSpec& spec, const ParameterStore& store);
 
-  /// hidden_states [T, D] -> added to output [T, D].
+  /// hidden_states [T, D] -> added to output [T, D]. recompute, here and in backward: backward makes again
+  /// what it needs, and nothing is kept.
   void forward(const KernelTable& kernels, ConstMatrixView hidden_states, MatrixView output,
-               MlpWorkspace& workspace);
+               MlpWorkspace& workspace, bool recompute = false);
   /// d_output [T, D] -> d_hidden_states [T, D], replaced.
   void backward(const KernelTable& kernels, ConstMatrixView hidden_states, ConstMatrixView d_output,
-                MatrixView d_hidden_states, MlpWorkspace& workspace);
+                MatrixView d_hidden_states, MlpWorkspace& workspace, bool recompute = false);
 
  private:
+  void project(const KernelTable& kernels, ConstMatrixView hidden_states);
+
   Linear gate_up_;
   Linear down_;
   GatedActivation activation_;

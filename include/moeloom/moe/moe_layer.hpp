@@ -33,18 +33,19 @@ struct MoeActivations {
   std::vector<std::int32_t> sent_seats;  // [N] of those that routing sends to, where experts have moved
   DispatchPlan plan;                     // of all tokens; its experts are seats
   std::vector<Index> rows_per_leaf;      // [e, ep x leaves], by source rank; empty where sums are not exact
-  ExpertActivations experts;
-  Index slices = 1;  // in which the rows came; of several, `experts` are the last one's
+  ExpertActivations experts;             // empty where backward makes them again
+  Index slices = 1;                      // in which the rows came; of several, `experts` are the last one's
 };
 
 /// Buffers shared by all layers of a rank.
 struct MoeWorkspace {
   ExpertWorkspace experts;
   SharedExpertWorkspace shared;
+  ExpertActivations kept;  // where backward makes them again
+  SharedExpertActivations kept_shared;
   RowBuffer d_rows;                   // [R, D]
   std::vector<float> d_topk_weights;  // [T, K]
   DispatchPlan slice_plan;
-  Matrix slice_output;                      // [tokens of a slice, D], of a forward that is done again
   std::vector<float> slice_d_topk_weights;  // [tokens of a slice, K]
 };
 
@@ -58,6 +59,7 @@ struct MoeContext {
   RoutedTokens tokens = {};
   std::uint64_t weight_version = 1;
   Write expert_gradients = Write::kAdd;
+  bool recompute = false;  // backward makes the experts' activations again, and no layer keeps them
   /// The most rows that a rank may receive at once; 0: as many as come. With more, a layer runs in slices of
   /// its tokens, as few as a power of two allows, and its backward does their forward again: rows and what is
   /// kept of them then take the memory of one slice. Outputs have the same bits; weight gradients are added
@@ -101,6 +103,9 @@ class MoeLayer {
   std::span<const std::int32_t> sent_seats() const;
   /// How the rows of the plan are made of leaves. Collective over ep.
   void count_leaves(const Communicator& ep);
+  /// Rows of `tokens` out once more, for what experts keep of them. Collective over ep.
+  void keep_rows(const MoeContext& context, const DispatchPlan& plan, ConstMatrixView tokens,
+                 std::span<const float> topk_weights);
   /// How many slices keep every rank's rows within the budget. Collective over tokens.world.
   Index slices_within(const MoeContext& context);
   void plan_slice(const MoeContext& context, Index slice);
@@ -110,7 +115,7 @@ class MoeLayer {
   /// The rows of a slice's tokens out and back, added to their output.
   void forward_slice(const MoeContext& context, Index slice, ConstMatrixView hidden_states,
                      MatrixView output);
-  /// The same again, for what it leaves, and then its backward.
+  /// Its rows again, and then its backward.
   void backward_slice(const MoeContext& context, Index slice, ConstMatrixView hidden_states,
                       ConstMatrixView d_output, MatrixView d_hidden_states);
   void forward_sliced(const MoeContext& context, ConstMatrixView hidden_states, MatrixView output);

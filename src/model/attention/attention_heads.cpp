@@ -48,9 +48,9 @@ AttentionHeads ProjectedHeads::parts_of(MatrixView qkv) const {
 }
 
 AttentionHeads ProjectedHeads::heads() {
-  const AttentionHeads parts = parts_of(projected_);
+  const AttentionHeads parts = parts_of(saved_.projected);
   if (!query_norm_) return parts;
-  return {query_, key_, parts.value};
+  return {saved_.query, saved_.key, parts.value};
 }
 
 void ProjectedHeads::turn(const KernelTable& kernels, const MixerContext& context,
@@ -70,17 +70,17 @@ void ProjectedHeads::turn_back(const KernelTable& kernels, const MixerContext& c
 }
 
 void ProjectedHeads::normalise(const KernelTable& kernels) {
-  const AttentionHeads parts = parts_of(projected_);
-  query_.reshape_uninitialised(projected_.rows(), spec_.query_width());
-  key_.reshape_uninitialised(projected_.rows(), spec_.key_width());
-  query_norm_->forward(kernels.rmsnorm, parts.query, query_, query_inv_rms_);
-  key_norm_->forward(kernels.rmsnorm, parts.key, key_, key_inv_rms_);
+  const AttentionHeads parts = parts_of(saved_.projected);
+  saved_.query.reshape_uninitialised(saved_.projected.rows(), spec_.query_width());
+  saved_.key.reshape_uninitialised(saved_.projected.rows(), spec_.key_width());
+  query_norm_->forward(kernels.rmsnorm, parts.query, saved_.query, saved_.query_inv_rms);
+  key_norm_->forward(kernels.rmsnorm, parts.key, saved_.key, saved_.key_inv_rms);
 }
 
 void ProjectedHeads::forward(const KernelTable& kernels, const MixerContext& context, ConstRows normed) {
-  projected_.reshape_uninitialised(normed.rows(), qkv_.out());
-  qkv_.forward(kernels.dense, normed, projected_);
-  if (spec_.qk_norm_after_rope) turn(kernels, context, parts_of(projected_));
+  saved_.projected.reshape_uninitialised(normed.rows(), qkv_.out());
+  qkv_.forward(kernels.dense, normed, saved_.projected);
+  if (spec_.qk_norm_after_rope) turn(kernels, context, parts_of(saved_.projected));
   if (query_norm_) normalise(kernels);
   if (!spec_.qk_norm_after_rope) turn(kernels, context, heads());
   if (spec_.temperature) apply(*spec_.temperature, context.position_ids, heads().query);
@@ -104,11 +104,11 @@ void ProjectedHeads::backward(const KernelTable& kernels, const MixerContext& co
   if (!spec_.qk_norm_after_rope) turn_back(kernels, context, d_query, d_key);
   if (query_norm_) {
     const Index keys = spec_.query_width() + spec_.gate_width();
-    const ConstMatrixView projected = projected_.view();
+    const ConstMatrixView projected = saved_.projected.view();
     query_norm_->backward(kernels.rmsnorm, d_query, projected.cols_from(0, spec_.query_width()),
-                          query_inv_rms_, d_parts.query);
-    key_norm_->backward(kernels.rmsnorm, d_key, projected.cols_from(keys, spec_.key_width()), key_inv_rms_,
-                        d_parts.key);
+                          saved_.query_inv_rms, d_parts.query);
+    key_norm_->backward(kernels.rmsnorm, d_key, projected.cols_from(keys, spec_.key_width()),
+                        saved_.key_inv_rms, d_parts.key);
   }
   if (spec_.qk_norm_after_rope) turn_back(kernels, context, d_parts.query, d_parts.key);
   qkv_.backward(kernels.dense, workspace.d_qkv, normed, d_normed);

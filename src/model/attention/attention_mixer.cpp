@@ -129,4 +129,14 @@ void AttentionMixer::backward(const KernelTable& kernels, const MixerContext& co
       heads_);
 }
 
+void AttentionMixer::swap_activations(AttentionActivations& other) {
+  std::swap(context_, other.context);
+  std::swap(gated_, other.gated);
+  std::swap(log_sum_exp_, other.log_sum_exp);
+  if (auto* const projected = std::get_if<ProjectedHeads>(&heads_))
+    std::swap(projected->activations(), other.projected);
+  else
+    std::swap(std::get<LatentHeads>(heads_).activations(), other.latent);
+}
+
 }  // namespace moeloom

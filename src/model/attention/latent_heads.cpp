@@ -84,40 +84,41 @@ const RopeTable& LatentHeads::rope(const MixerContext& context) const {
 void LatentHeads::forward(const KernelTable& kernels, const MixerContext& context, ConstRows normed) {
   forward_query(kernels, normed);
   forward_key_value(kernels, normed);
-  const MatrixView key_rope = key_value_low_.view().cols_from(latent_.kv_rank, latent_.rope_dim);
-  kernels.rope.forward(query_, spec_.head_dim, context.position_ids, rope(context));
+  const MatrixView key_rope = saved_.key_value_low.view().cols_from(latent_.kv_rank, latent_.rope_dim);
+  kernels.rope.forward(saved_.query, spec_.head_dim, context.position_ids, rope(context));
   kernels.rope.forward(key_rope, latent_.rope_dim, context.position_ids, rope(context));
-  copy_to_heads(spec_.heads, key_rope, key_);
+  copy_to_heads(spec_.heads, key_rope, saved_.key);
 }
 
 void LatentHeads::forward_query(const KernelTable& kernels, ConstRows normed) {
-  projected_query_.reshape_uninitialised(normed.rows(), spec_.query_width());
-  query_.reshape_uninitialised(normed.rows(), spec_.query_width());
+  saved_.projected_query.reshape_uninitialised(normed.rows(), spec_.query_width());
+  saved_.query.reshape_uninitialised(normed.rows(), spec_.query_width());
   if (query_latent_) {
-    query_low_.reshape_uninitialised(normed.rows(), latent_.q_rank);
-    query_low_normed_.reshape_uninitialised(normed.rows(), latent_.q_rank);
-    query_latent_->down.forward(kernels.dense, normed, query_low_);
-    query_latent_->norm.forward(kernels.rmsnorm, query_low_, query_low_normed_, query_inv_rms_);
-    query_up_.forward(kernels.dense, query_low_normed_, projected_query_);
+    saved_.query_low.reshape_uninitialised(normed.rows(), latent_.q_rank);
+    saved_.query_low_normed.reshape_uninitialised(normed.rows(), latent_.q_rank);
+    query_latent_->down.forward(kernels.dense, normed, saved_.query_low);
+    query_latent_->norm.forward(kernels.rmsnorm, saved_.query_low, saved_.query_low_normed,
+                                saved_.query_inv_rms);
+    query_up_.forward(kernels.dense, saved_.query_low_normed, saved_.projected_query);
   } else {
-    query_up_.forward(kernels.dense, normed, projected_query_);
+    query_up_.forward(kernels.dense, normed, saved_.projected_query);
   }
-  copy_heads(spec_.heads, latent_.nope_dim, projected_query_, 0, query_, latent_.rope_dim);
-  copy_heads(spec_.heads, latent_.rope_dim, projected_query_, latent_.nope_dim, query_, 0);
+  copy_heads(spec_.heads, latent_.nope_dim, saved_.projected_query, 0, saved_.query, latent_.rope_dim);
+  copy_heads(spec_.heads, latent_.rope_dim, saved_.projected_query, latent_.nope_dim, saved_.query, 0);
 }
 
 void LatentHeads::forward_key_value(const KernelTable& kernels, ConstRows normed) {
-  key_value_low_.reshape_uninitialised(normed.rows(), key_value_down_.out());
-  key_value_low_normed_.reshape_uninitialised(normed.rows(), latent_.kv_rank);
-  key_value_.reshape_uninitialised(normed.rows(), key_value_up_.out());
-  key_.reshape_uninitialised(normed.rows(), spec_.key_width());
-  value_.reshape_uninitialised(normed.rows(), spec_.value_width());
-  key_value_down_.forward(kernels.dense, normed, key_value_low_);
-  key_value_norm_.forward(kernels.rmsnorm, key_value_low_.view().cols_from(0, latent_.kv_rank),
-                          key_value_low_normed_, key_value_inv_rms_);
-  key_value_up_.forward(kernels.dense, key_value_low_normed_, key_value_);
-  copy_heads(spec_.heads, latent_.nope_dim, key_value_, 0, key_, latent_.rope_dim);
-  copy_heads(spec_.heads, spec_.value_dim, key_value_, latent_.nope_dim, value_, 0);
+  saved_.key_value_low.reshape_uninitialised(normed.rows(), key_value_down_.out());
+  saved_.key_value_low_normed.reshape_uninitialised(normed.rows(), latent_.kv_rank);
+  saved_.key_value.reshape_uninitialised(normed.rows(), key_value_up_.out());
+  saved_.key.reshape_uninitialised(normed.rows(), spec_.key_width());
+  saved_.value.reshape_uninitialised(normed.rows(), spec_.value_width());
+  key_value_down_.forward(kernels.dense, normed, saved_.key_value_low);
+  key_value_norm_.forward(kernels.rmsnorm, saved_.key_value_low.view().cols_from(0, latent_.kv_rank),
+                          saved_.key_value_low_normed, saved_.key_value_inv_rms);
+  key_value_up_.forward(kernels.dense, saved_.key_value_low_normed, saved_.key_value);
+  copy_heads(spec_.heads, latent_.nope_dim, saved_.key_value, 0, saved_.key, latent_.rope_dim);
+  copy_heads(spec_.heads, spec_.value_dim, saved_.key_value, latent_.nope_dim, saved_.value, 0);
 }
 
 AttentionHeads LatentHeads::gradients(Index tokens, HeadsWorkspace& workspace) const {
@@ -142,8 +143,8 @@ void LatentHeads::backward_query(const KernelTable& kernels, ConstRows normed, H
   copy_heads(spec_.heads, latent_.rope_dim, w.d_query, 0, d_projected, latent_.nope_dim);
   if (!query_latent_) return query_up_.backward(kernels.dense, d_projected, normed, d_normed);
   w.d_query_latent.reshape_uninitialised(normed.rows(), latent_.q_rank);
-  query_up_.backward(kernels.dense, d_projected, query_low_normed_, w.d_query_latent);
-  query_latent_->norm.backward(kernels.rmsnorm, w.d_query_latent, query_low_, query_inv_rms_,
+  query_up_.backward(kernels.dense, d_projected, saved_.query_low_normed, w.d_query_latent);
+  query_latent_->norm.backward(kernels.rmsnorm, w.d_query_latent, saved_.query_low, saved_.query_inv_rms,
                                w.d_query_latent);
   query_latent_->down.backward(kernels.dense, w.d_query_latent, normed, d_normed);
 }
@@ -159,9 +160,10 @@ void LatentHeads::backward_key_value(const KernelTable& kernels, const MixerCont
   const MatrixView d_rope = w.d_key_value_latent.view().cols_from(latent_.kv_rank, latent_.rope_dim);
   sum_of_heads(spec_.heads, w.d_key, d_rope);
   kernels.rope.backward(d_rope, latent_.rope_dim, context.position_ids, rope(context));
-  key_value_up_.backward(kernels.dense, w.d_key_value, key_value_low_normed_, d_latent);
-  key_value_norm_.backward(kernels.rmsnorm, d_latent, key_value_low_.view().cols_from(0, latent_.kv_rank),
-                           key_value_inv_rms_, d_latent);
+  key_value_up_.backward(kernels.dense, w.d_key_value, saved_.key_value_low_normed, d_latent);
+  key_value_norm_.backward(kernels.rmsnorm, d_latent,
+                           saved_.key_value_low.view().cols_from(0, latent_.kv_rank),
+                           saved_.key_value_inv_rms, d_latent);
   key_value_down_.backward(kernels.dense, w.d_key_value_latent, normed, d_normed, Write::kAdd);
 }
 

@@ -30,38 +30,39 @@ DeltaRuleShape DeltaNet::rule(std::span<const Index> segments) const {
 }
 
 DeltaRuleInputs DeltaNet::rule_inputs() const {
-  const ConstMatrixView mixed = mixed_.view();
+  const ConstMatrixView mixed = saved_.mixed.view();
   return {mixed.cols_from(0, spec_.key_width()), mixed.cols_from(spec_.key_width(), spec_.key_width()),
-          spec_.values_of(mixed), log_decay_, beta_};
+          spec_.values_of(mixed), saved_.log_decay, saved_.beta};
 }
 
 void DeltaNet::project(const KernelTable& kernels, const MixerContext& context, ConstRows input) {
   const Index rows = input.rows();
-  projected_.reshape_uninitialised(rows, in_.out());
-  mixed_.reshape_uninitialised(rows, spec_.mixed_width());
-  beta_.reshape_uninitialised(rows, spec_.value_heads);
-  log_decay_.reshape_uninitialised(rows, spec_.value_heads);
-  read_.reshape_uninitialised(rows, spec_.value_width());
-  in_.forward(kernels.dense, input, projected_);
-  context.clear_padding(projected_);  // in_proj has no bias: as if the input were zeros
-  delta_gates_forward({a_log_.values, dt_bias_.values}, spec_.b_of(projected_.view()),
-                      spec_.a_of(projected_.view()), beta_, log_decay_);
+  saved_.projected.reshape_uninitialised(rows, in_.out());
+  saved_.mixed.reshape_uninitialised(rows, spec_.mixed_width());
+  saved_.beta.reshape_uninitialised(rows, spec_.value_heads);
+  saved_.log_decay.reshape_uninitialised(rows, spec_.value_heads);
+  saved_.read.reshape_uninitialised(rows, spec_.value_width());
+  in_.forward(kernels.dense, input, saved_.projected);
+  context.clear_padding(saved_.projected);  // in_proj has no bias: as if the input were zeros
+  delta_gates_forward({a_log_.values, dt_bias_.values}, spec_.b_of(saved_.projected.view()),
+                      spec_.a_of(saved_.projected.view()), saved_.beta, saved_.log_decay);
 }
 
 void DeltaNet::add_output(const KernelTable& kernels, MatrixView output, Write mode) {
-  normed_.reshape_uninitialised(read_.rows(), read_.cols());
-  inv_rms_.resize(at(read_.rows() * spec_.value_heads));
-  kernels.rmsnorm.gated_forward(read_, spec_.z_of(projected_.view()), norm_.weight, norm_.settings, normed_,
-                                inv_rms_);
-  out_.forward(kernels.dense, normed_, output, mode);
+  saved_.normed.reshape_uninitialised(saved_.read.rows(), saved_.read.cols());
+  saved_.inv_rms.resize(at(saved_.read.rows() * spec_.value_heads));
+  kernels.rmsnorm.gated_forward(saved_.read, spec_.z_of(saved_.projected.view()), norm_.weight,
+                                norm_.settings, saved_.normed, saved_.inv_rms);
+  out_.forward(kernels.dense, saved_.normed, output, mode);
 }
 
 void DeltaNet::forward(const KernelTable& kernels, const MixerContext& context, ConstRows input,
                        MatrixView output, Write mode) {
   const std::vector<Index> segments = context.segments();
   project(kernels, context, input);
-  causal_conv_forward(convolution_.over(segments), spec_.mixed_of(projected_.view()), {}, mixed_, {});
-  delta_rule_forward(rule(segments), rule_inputs(), {}, read_, delta(), {});
+  causal_conv_forward(convolution_.over(segments), spec_.mixed_of(saved_.projected.view()), {}, saved_.mixed,
+                      {});
+  delta_rule_forward(rule(segments), rule_inputs(), {}, saved_.read, delta(), {});
   add_output(kernels, output, mode);
 }
 
@@ -74,34 +75,35 @@ void DeltaNet::forward_cached(const KernelTable& kernels, const MixerContext& co
   state.advance(context.position_ids.front(), input.rows());
   const std::array segments = {Index{0}, input.rows()};
   project(kernels, context, input);
-  causal_conv_forward(convolution_.over(segments), spec_.mixed_of(projected_.view()), state.convolution(),
-                      mixed_, state.convolution());
+  causal_conv_forward(convolution_.over(segments), spec_.mixed_of(saved_.projected.view()),
+                      state.convolution(), saved_.mixed, state.convolution());
   if (input.rows() == 1)
-    delta_rule_step(rule(segments), rule_inputs(), state.recurrence(), read_);
+    delta_rule_step(rule(segments), rule_inputs(), state.recurrence(), saved_.read);
   else
-    delta_rule_forward(rule(segments), rule_inputs(), state.recurrence(), read_, delta(), state.recurrence());
+    delta_rule_forward(rule(segments), rule_inputs(), state.recurrence(), saved_.read, delta(),
+                       state.recurrence());
   add_output(kernels, output, mode);
 }
 
 /// d_normed, of what out_proj read, becomes the gradient of what the rule read.
 void DeltaNet::backward_norm(const KernelTable& kernels, MatrixView d_normed, MatrixView d_z) const {
-  const ConstMatrixView z = spec_.z_of(ConstMatrixView(projected_.view()));
+  const ConstMatrixView z = spec_.z_of(ConstMatrixView(saved_.projected.view()));
   std::vector<float> nobody_reads(norm_.grad.empty() ? norm_.weight.size() : 0);
   const std::span<float> d_weight = norm_.grad.empty() ? nobody_reads : norm_.grad;
   for_each_leaf(norm_.sums, d_normed.rows, [&](Index first, Index rows) {
     const auto scales =
-        std::span(inv_rms_).subspan(at(first * spec_.value_heads), at(rows * spec_.value_heads));
+        std::span(saved_.inv_rms).subspan(at(first * spec_.value_heads), at(rows * spec_.value_heads));
     const MatrixView d_of = d_normed.rows_from(first, rows);
     kernels.rmsnorm.gated_backward(
-        {read_.view().rows_from(first, rows), norm_.weight, norm_.settings, scales}, z.rows_from(first, rows),
-        d_of, d_of, d_z.rows_from(first, rows), d_weight);
+        {saved_.read.view().rows_from(first, rows), norm_.weight, norm_.settings, scales},
+        z.rows_from(first, rows), d_of, d_of, d_z.rows_from(first, rows), d_weight);
     if (norm_.sums != nullptr && !norm_.grad.empty()) norm_.sums->take(norm_.grad);
   });
 }
 
 /// The gradients of beta and log_decay, in the places of b and a, become those of b and a.
 void DeltaNet::backward_gates(MatrixView d_projected) const {
-  const ConstMatrixView projected = projected_.view();
+  const ConstMatrixView projected = saved_.projected.view();
   ExactSums* const sums = in_.sums;
   for_each_leaf(sums, d_projected.rows, [&](Index first, Index rows) {
     const ConstMatrixView of = projected.rows_from(first, rows);
@@ -119,14 +121,14 @@ void DeltaNet::backward(const KernelTable& kernels, const MixerContext& context,
                         ConstMatrixView d_output, MatrixView d_input, DeltaNetWorkspace& workspace) {
   const std::vector<Index> segments = context.segments();
   Matrix& d_normed = workspace.d_normed;
-  d_normed.reshape_uninitialised(normed_.rows(), normed_.cols());
-  workspace.d_projected.reshape_uninitialised(projected_.rows(), projected_.cols());
+  d_normed.reshape_uninitialised(saved_.normed.rows(), saved_.normed.cols());
+  workspace.d_projected.reshape_uninitialised(saved_.projected.rows(), saved_.projected.cols());
   const MatrixView d_projected = workspace.d_projected;
 
-  out_.backward(kernels.dense, d_output, normed_, d_normed);
+  out_.backward(kernels.dense, d_output, saved_.normed, d_normed);
   backward_norm(kernels, d_normed, spec_.z_of(d_projected));
   // The gradients of q, k and v take the places of q, k and the deltas.
-  const MatrixView mixed = mixed_;
+  const MatrixView mixed = saved_.mixed;
   delta_rule_backward(rule(segments), {rule_inputs(), delta(), {}}, d_normed, {},
                       {.query = mixed.cols_from(0, spec_.key_width()),
                        .key = mixed.cols_from(spec_.key_width(), spec_.key_width()),
@@ -135,8 +137,9 @@ void DeltaNet::backward(const KernelTable& kernels, const MixerContext& context,
                        .beta = spec_.b_of(d_projected),
                        .initial_state = {}});
   backward_gates(d_projected);
-  convolution_.backward(causal_conv_backward, segments, spec_.mixed_of(ConstMatrixView(projected_.view())),
-                        mixed_, spec_.mixed_of(d_projected));
+  convolution_.backward(causal_conv_backward, segments,
+                        spec_.mixed_of(ConstMatrixView(saved_.projected.view())), saved_.mixed,
+                        spec_.mixed_of(d_projected));
   context.clear_padding(d_projected);
   in_.backward(kernels.dense, d_projected, input, d_input);
 }

@@ -32,6 +32,16 @@ DeltaNetWorkspace& part_of(MixerWorkspace& workspace, const DeltaNet&) {
   return workspace.delta_net;
 }
 
+AttentionActivations& part_of(MixerActivations& activations, const AttentionMixer&) {
+  return activations.attention;
+}
+ShortConvActivations& part_of(MixerActivations& activations, const ShortConv&) {
+  return activations.short_conv;
+}
+DeltaNetActivations& part_of(MixerActivations& activations, const DeltaNet&) {
+  return activations.delta_net;
+}
+
 }  // namespace
 
 MixerLayer::MixerLayer(const MixerSpec& spec, const std::optional<NormSpec>& norm,
@@ -102,6 +112,12 @@ void MixerLayer::backward(const KernelTable& kernels, const MixerContext& contex
       mixer_);
   if (norm_) norm_->backward(kernels.rmsnorm, d_normed, input_, inv_rms_, d_normed);
   add(d_normed, d_hidden);
+}
+
+void MixerLayer::swap_activations(MixerActivations& other) {
+  std::swap(normed_, other.normed);
+  inv_rms_.swap(other.inv_rms);
+  std::visit([&](auto& mixer) { mixer.swap_activations(part_of(other, mixer)); }, mixer_);
 }
 
 }  // namespace moeloom

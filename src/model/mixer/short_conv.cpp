@@ -17,16 +17,16 @@ ShortConv::ShortConv(const ShortConvSpec& spec, const ParameterStore& store)
 
 void ShortConv::mix(const KernelTable& kernels, std::span<const Index> segments, ConstRows input,
                     ConstMatrixView before, MatrixView after) {
-  projected_.reshape_uninitialised(input.rows(), in_.out());
-  mixed_.reshape_uninitialised(input.rows(), out_.in());
-  in_.forward(kernels.dense, input, projected_);
-  short_conv_forward(convolution_.over(segments), projected_, before, mixed_, after);
+  saved_.projected.reshape_uninitialised(input.rows(), in_.out());
+  saved_.mixed.reshape_uninitialised(input.rows(), out_.in());
+  in_.forward(kernels.dense, input, saved_.projected);
+  short_conv_forward(convolution_.over(segments), saved_.projected, before, saved_.mixed, after);
 }
 
 void ShortConv::forward(const KernelTable& kernels, const MixerContext& context, ConstRows input,
                         MatrixView output, Write mode) {
   mix(kernels, context.segments(), input, {}, {});
-  out_.forward(kernels.dense, mixed_, output, mode);
+  out_.forward(kernels.dense, saved_.mixed, output, mode);
 }
 
 RecurrentState ShortConv::make_cache(Index) const {
@@ -37,15 +37,15 @@ void ShortConv::forward_cached(const KernelTable& kernels, const MixerContext& c
                                ConstRows input, MatrixView output, Write mode) {
   state.advance(context.position_ids.front(), input.rows());
   mix(kernels, std::array{Index{0}, input.rows()}, input, state.convolution(), state.convolution());
-  out_.forward(kernels.dense, mixed_, output, mode);
+  out_.forward(kernels.dense, saved_.mixed, output, mode);
 }
 
 void ShortConv::backward(const KernelTable& kernels, const MixerContext& context, ConstRows input,
                          ConstMatrixView d_output, MatrixView d_input, ShortConvWorkspace& workspace) {
-  workspace.d_mixed.reshape_uninitialised(mixed_.rows(), mixed_.cols());
-  workspace.d_projected.reshape_uninitialised(projected_.rows(), projected_.cols());
-  out_.backward(kernels.dense, d_output, mixed_, workspace.d_mixed);
-  convolution_.backward(short_conv_backward, context.segments(), projected_, workspace.d_mixed,
+  workspace.d_mixed.reshape_uninitialised(saved_.mixed.rows(), saved_.mixed.cols());
+  workspace.d_projected.reshape_uninitialised(saved_.projected.rows(), saved_.projected.cols());
+  out_.backward(kernels.dense, d_output, saved_.mixed, workspace.d_mixed);
+  convolution_.backward(short_conv_backward, context.segments(), saved_.projected, workspace.d_mixed,
                         workspace.d_projected);
   in_.backward(kernels.dense, workspace.d_projected, input, d_input);
 }

@@ -131,10 +131,11 @@ void Dispatcher::begin(const RoundTrip& trip) {
   check_tokens(trip.plan, trip.tokens);
   check_conserved(trip.plan, ep_->rank());
   check_scalars(trip.plan, trip.scalars_out);
-  check_sums(trip.plan, trip.sums, trip.tokens.cols);
+  if (!trip.one_way) check_sums(trip.plan, trip.sums, trip.tokens.cols);
   row_bytes_ += bytes_for_others(trip.plan.sent_per_rank, ep_->rank(), trip.tokens.cols);
-  // A plan of slices may have been a trial: those that rows travel by count, on the way to their experts.
-  if (rebalance_ && trip.scalars_out) rebalance_counts_.add(trip.plan.replicas, ep_->rank());
+  // A plan of slices may have been a trial: those that rows travel by count, on the way to their experts, and
+  // the first time.
+  if (rebalance_ && trip.scalars_out && !trip.one_way) rebalance_counts_.add(trip.plan.replicas, ep_->rank());
   std::visit([&](auto& way) { way.begin(trip); }, way_);
 }
 
@@ -154,7 +155,7 @@ void Dispatcher::send_back(const RoundTrip& trip, Index chunk) {
 
 void Dispatcher::finish(const RoundTrip& trip) {
   check_conserved(trip.plan, ep_->rank());
-  row_bytes_ += bytes_for_others(trip.plan.received_per_rank, ep_->rank(), trip.sums.cols);
+  if (!trip.one_way) row_bytes_ += bytes_for_others(trip.plan.received_per_rank, ep_->rank(), trip.sums.cols);
   std::visit([&](auto& way) { way.finish(trip); }, way_);
 }
 

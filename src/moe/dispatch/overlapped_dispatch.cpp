@@ -79,7 +79,7 @@ void OverlappedDispatch::begin(const RoundTrip& trip) {
   trip.rows.reshape_uninitialised(plan.rows(), cols);
   trip.results.reshape_uninitialised(plan.rows(), cols);
   if (trip.scalars_out) trip.scalars_out->rows.resize(at(plan.rows()));
-  receive_all(chunks);
+  receive_all(chunks, !trip.one_way);
   for (Index chunk = 0; chunk < chunks_; ++chunk)
     for_each_peer([&](Index peer) {
       const Stretch places = chunks.leaving_for(peer, chunk);
@@ -96,11 +96,12 @@ void OverlappedDispatch::for_each_peer(Visit visit) const {
 
 /// Between two ranks messages keep their order, so that both sides go by chunk, and what goes out comes
 /// before what returns.
-void OverlappedDispatch::receive_all(const ChunkPlan& chunks) {
+void OverlappedDispatch::receive_all(const ChunkPlan& chunks, bool returning) {
   for (Index chunk = 0; chunk < chunks_; ++chunk)
     for_each_peer([&](Index peer) {
       messages_->receive(static_cast<int>(peer), as_message(arriving_, chunks.arriving_from(peer, chunk)));
     });
+  if (!returning) return;
   for (Index chunk = 0; chunk < chunks_; ++chunk)
     for_each_peer([&](Index peer) {
       messages_->receive(static_cast<int>(peer), as_message(returning_, chunks.leaving_for(peer, chunk)));
@@ -158,6 +159,7 @@ void OverlappedDispatch::send_back(const RoundTrip& trip, Index chunk) {
 
 void OverlappedDispatch::finish(const RoundTrip& trip) {
   messages_->finish();
+  if (trip.one_way) return;
   const DispatchPlan& plan = trip.plan;
   const Index number = wire_cols(trip.sums.cols, wire_);
   if (wire_ == WireDType::kFp32) {

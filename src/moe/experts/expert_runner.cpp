@@ -22,7 +22,12 @@ void OwnExperts::forward(const ExpertPass& pass, Dispatcher& dispatcher, const R
     pass.clock.enter(Phase::kDispatch);
     dispatcher.await(trip, chunk);
     pass.clock.enter(Phase::kExperts);
-    forward_chunk(pass, chunk_of(trip.plan.chunks, chunk));
+    const ExpertChunk experts = chunk_of(trip.plan.chunks, chunk);
+    if (trip.one_way) {
+      keep_chunk(pass, experts);
+      continue;
+    }
+    forward_chunk(pass, experts);
     pass.clock.enter(Phase::kCombine);
     dispatcher.send_back(trip, chunk);
   }
@@ -54,6 +59,7 @@ void OwnExperts::backward(const ExpertPass& pass, Dispatcher& dispatcher, const 
 void PooledExperts::forward(const ExpertPass& pass, Dispatcher& dispatcher, const RoundTrip& trip) {
   await_all(pass.clock, dispatcher, trip);
   pool_.forward(pass);
+  if (trip.one_way) return;
   send_all_back(pass.clock, dispatcher, trip);
 }
 

@@ -74,20 +74,27 @@ void prepare_forward(const ExpertPass& pass) {
   pass.workspace.activated.reshape_uninitialised(pass.kernels.grouped_matmul.element, total, inter);
 }
 
-void forward_chunk(const ExpertPass& pass, const ExpertChunk& chunk) {
+void keep_chunk(const ExpertPass& pass, const ExpertChunk& chunk) {
   const auto& [kernels, shard, packed, all_rows, saved, workspace, clock] = pass;
   const GroupedRows rows = rows_of(pass, chunk.experts);
-  const BiasedRows biased{shard.biases, shard.scales_rows(), rows, of_chunk(saved.weights, chunk)};
   const MatrixView gate_up = of_chunk(saved.gate_up.view(), chunk);
-  const Rows activated = of_chunk(workspace.activated.rows(), chunk);
   clock.product("gate_up", chunk.rows.size(), [&] {
     kernels.grouped_matmul.forward(shard.gate_up_weights(), packed.gate_up(),
                                    of_chunk(saved.rows.view(), chunk), rows, gate_up);
     add_low_rank(kernels.grouped_matmul, shard.adapters.gate_up, of_chunk(saved.rows.view(), chunk), rows,
                  gate_up, workspace.low_rank);
   });
-  biased.finish_gate_up(gate_up);
-  kernels.swiglu.forward(activation_of(shard), gate_up, biased.row_scale(), activated);
+  BiasedRows{shard.biases, shard.scales_rows(), rows, of_chunk(saved.weights, chunk)}.finish_gate_up(gate_up);
+}
+
+void forward_chunk(const ExpertPass& pass, const ExpertChunk& chunk) {
+  keep_chunk(pass, chunk);
+  const auto& [kernels, shard, packed, all_rows, saved, workspace, clock] = pass;
+  const GroupedRows rows = rows_of(pass, chunk.experts);
+  const BiasedRows biased{shard.biases, shard.scales_rows(), rows, of_chunk(saved.weights, chunk)};
+  const Rows activated = of_chunk(workspace.activated.rows(), chunk);
+  kernels.swiglu.forward(activation_of(shard), of_chunk(saved.gate_up.view(), chunk), biased.row_scale(),
+                         activated);
   const MatrixView output = of_chunk(workspace.output.view(), chunk);
   clock.product("down", chunk.rows.size(), [&] {
     kernels.grouped_matmul.forward(shard.down_weights(), packed.down(), activated, rows, output);

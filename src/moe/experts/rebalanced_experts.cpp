@@ -151,22 +151,22 @@ void RebalancedExperts::forward(const ExpertPass& pass, Dispatcher& dispatcher, 
   send_weights(pass, share, messages);
   share.own.between = share.of_replicas.between = progress_of(messages);
 
+  const auto run = trip.one_way ? keep_chunk : forward_chunk;
   pass.clock.enter(Phase::kExperts);
   prepare_forward(pass);
-  forward_chunk({pass.kernels, pass.shard, pass.packed, share.own, pass.saved, pass.workspace, pass.clock},
-                share.own_chunk);
+  run({pass.kernels, pass.shard, pass.packed, share.own, pass.saved, pass.workspace, pass.clock},
+      share.own_chunk);
   if (!share.replicas.empty()) {
     pass.clock.enter(Phase::kDispatch);
     messages.wait_for(0, (pass.shard.biases.any() ? 4 : 2) * std::ssize(share.replicas));
     pass.clock.enter(Phase::kExperts);
     const ExpertShard replicas = share.replica_shard(pass);
-    forward_chunk(
-        {pass.kernels, replicas, no_faces_, share.of_replicas, pass.saved, pass.workspace, pass.clock},
+    run({pass.kernels, replicas, no_faces_, share.of_replicas, pass.saved, pass.workspace, pass.clock},
         share.replica_chunk);
   }
   pass.clock.enter(Phase::kCombine);
   messages.finish();
-  dispatcher.send_back(trip, 0);
+  if (!trip.one_way) dispatcher.send_back(trip, 0);
 }
 
 /// Of replicas those that this rank sums, of own split experts all, in the order in which they travel.

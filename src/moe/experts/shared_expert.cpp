@@ -69,41 +69,47 @@ SharedExpert::SharedExpert(const SharedExpertWeights& weights) : weights_(weight
   check(weights);
 }
 
-void SharedExpert::forward(const KernelTable& kernels, ConstMatrixView hidden_states, MatrixView output,
-                           SharedExpertWorkspace& workspace, Interlude between) {
-  gate_up_.reshape_uninitialised(hidden_states.rows, weights_.gate_up.rows);
-  const Rows activated = workspace.activated.reshape_uninitialised(kernels.dense.element, hidden_states.rows,
-                                                                   weights_.down.cols);
-  gate_.resize(gated() ? at(hidden_states.rows) : 0);
+void SharedExpert::keep(const KernelTable& kernels, ConstMatrixView hidden_states, Interlude between) {
+  Matrix& gate_up = saved_.gate_up;
+  std::vector<float>& gate = saved_.gate;
+  gate_up.reshape_uninitialised(hidden_states.rows, weights_.gate_up.rows);
+  gate.resize(gated() ? at(hidden_states.rows) : 0);
   if (gated())
     for_each_leaf(weights_.sums, hidden_states.rows, [&](Index first, Index rows) {
-      matmul(hidden_states.rows_from(first, rows), weights_.gate, as_column(gate_).rows_from(first, rows));
+      matmul(hidden_states.rows_from(first, rows), weights_.gate, as_column(gate).rows_from(first, rows));
     });
-  for (float& g : gate_) g = 1 / (1 + std::exp(-g));
+  for (float& g : gate) g = 1 / (1 + std::exp(-g));
   const AllRows all(hidden_states.rows);
-  const BiasedRows biased{weights_.biases, false, all.groups(), gate_};
-  kernels.dense.forward(hidden_states, weights_.gate_up_numbers, gate_up_, {Write::kReplace, between});
-  add_low_rank(kernels.dense, weights_.adapters.gate_up, hidden_states, gate_up_);
-  biased.finish_gate_up(gate_up_);
-  kernels.swiglu.forward(weights_.activation, gate_up_, gate_, activated);
+  kernels.dense.forward(hidden_states, weights_.gate_up_numbers, gate_up, {Write::kReplace, between});
+  add_low_rank(kernels.dense, weights_.adapters.gate_up, hidden_states, gate_up);
+  BiasedRows{weights_.biases, false, all.groups(), gate}.finish_gate_up(gate_up);
+}
+
+void SharedExpert::forward(const KernelTable& kernels, ConstMatrixView hidden_states, MatrixView output,
+                           SharedExpertWorkspace& workspace, Interlude between) {
+  keep(kernels, hidden_states, between);
+  const Rows activated = workspace.activated.reshape_uninitialised(kernels.dense.element, hidden_states.rows,
+                                                                   weights_.down.cols);
+  const AllRows all(hidden_states.rows);
+  kernels.swiglu.forward(weights_.activation, saved_.gate_up, saved_.gate, activated);
   kernels.dense.forward(activated, weights_.down_numbers, output, {Write::kAdd, between});
   add_low_rank(kernels.dense, weights_.adapters.down, activated, output);
-  biased.finish_output(output);
+  BiasedRows{weights_.biases, false, all.groups(), saved_.gate}.finish_output(output);
 }
 
 void SharedExpert::backward(const KernelTable& kernels, ConstMatrixView hidden_states,
                             ConstMatrixView d_output, MatrixView d_hidden_states,
                             SharedExpertWorkspace& workspace, Interlude between) {
-  require(d_output.rows == gate_up_.rows(), "a shared expert's backward needs the rows of its forward");
+  require(d_output.rows == saved_.gate_up.rows(), "a shared expert's backward needs the rows of its forward");
   const Rows activated =
       workspace.activated.reshape_uninitialised(kernels.dense.element, d_output.rows, weights_.down.cols);
   workspace.d_activated.reshape_uninitialised(d_output.rows, weights_.down.cols);
-  workspace.d_gate.resize(gate_.size());
+  workspace.d_gate.resize(saved_.gate.size());
   kernels.dense.input_grad(d_output, weights_.down_numbers, workspace.d_activated,
                            {Write::kReplace, between});
   add_low_rank_input_grad(kernels.dense, weights_.adapters.down, d_output, workspace.d_activated);
-  Matrix& d_gate_up = gate_up_;
-  kernels.swiglu.backward(weights_.activation, gate_up_, gate_, workspace.d_activated,
+  Matrix& d_gate_up = saved_.gate_up;
+  kernels.swiglu.backward(weights_.activation, saved_.gate_up, saved_.gate, workspace.d_activated,
                           {d_gate_up, workspace.d_gate, activated});
   add_weight_grad(kernels.dense, d_output, activated, weights_.d_down, weights_.sums, between);
   add_weight_grad(kernels.dense, d_gate_up, hidden_states, weights_.d_gate_up, weights_.sums, between);
@@ -115,8 +121,10 @@ void SharedExpert::backward(const KernelTable& kernels, ConstMatrixView hidden_s
   add_low_rank_input_grad(kernels.dense, weights_.adapters.gate_up, d_gate_up, d_hidden_states);
   if (!gated()) return;
   const AllRows all(d_output.rows);
-  BiasedRows{weights_.biases, false, all.groups(), gate_}.finish_backward(d_output, {}, {}, workspace.d_gate);
-  for (std::size_t t = 0; t < gate_.size(); ++t) workspace.d_gate[t] *= gate_[t] * (1 - gate_[t]);
+  BiasedRows{weights_.biases, false, all.groups(), saved_.gate}.finish_backward(d_output, {}, {},
+                                                                                workspace.d_gate);
+  for (std::size_t t = 0; t < saved_.gate.size(); ++t)
+    workspace.d_gate[t] *= saved_.gate[t] * (1 - saved_.gate[t]);
   add_weight_grad(native_dense(), as_column(workspace.d_gate), hidden_states, weights_.d_gate, weights_.sums);
   for_each_leaf(weights_.sums, d_hidden_states.rows, [&](Index first, Index rows) {
     matmul_input_grad(as_column(workspace.d_gate).rows_from(first, rows), weights_.gate,
@@ -127,9 +135,9 @@ void SharedExpert::backward(const KernelTable& kernels, ConstMatrixView hidden_s
 void SharedExpert::add_bias_grads(ConstMatrixView d_output, SharedExpertWorkspace& workspace) {
   const ExpertBiases& biases = weights_.biases;
   workspace.ones.assign(at(d_output.rows), 1.0f);
-  std::vector<float>& factors = gated() ? gate_ : workspace.ones;
+  std::vector<float>& factors = gated() ? saved_.gate : workspace.ones;
   add_weight_grad(native_dense(), d_output, as_column(factors), as_column_of(biases.d_down), weights_.sums);
-  add_weight_grad(native_dense(), gate_up_, as_column(workspace.ones), as_column_of(biases.d_gate_up),
+  add_weight_grad(native_dense(), saved_.gate_up, as_column(workspace.ones), as_column_of(biases.d_gate_up),
                   weights_.sums);
 }
 

@@ -25,6 +25,15 @@ struct HeadsWorkspace {
   Matrix d_key_value_latent;
 };
 
+/// What ProjectedHeads keep from forward to backward.
+struct ProjectedActivations {
+  Matrix projected;  // [T, q, gate, k, v], before the norms; turned in place if no norm comes before that
+  Matrix query;      // normed and turned
+  Matrix key;
+  std::vector<float> query_inv_rms;
+  std::vector<float> key_inv_rms;
+};
+
 /// q, k, v as rows of one weight, with a gate of attention's output behind q where there is one.
 class ProjectedHeads {
  public:
@@ -35,7 +44,7 @@ class ProjectedHeads {
   /// Of the last forward.
   AttentionHeads heads();
   /// [T, gate_width()] of the last forward.
-  ConstMatrixView gate() const { return gate_of(projected_.view()); }
+  ConstMatrixView gate() const { return gate_of(saved_.projected.view()); }
   /// Where attention's backward puts the gradients of the heads.
   AttentionHeads gradients(Index tokens, HeadsWorkspace& workspace) const;
   /// And of the gate, after gradients().
@@ -43,6 +52,7 @@ class ProjectedHeads {
   /// From those gradients to that of normed, replaced.
   void backward(const KernelTable& kernels, const MixerContext& context, ConstRows normed,
                 HeadsWorkspace& workspace, MatrixView d_normed) const;
+  ProjectedActivations& activations() { return saved_; }
 
  private:
   AttentionHeads parts_of(MatrixView qkv) const;
@@ -59,11 +69,7 @@ class ProjectedHeads {
   Linear qkv_;
   std::optional<Norm> query_norm_;
   std::optional<Norm> key_norm_;
-  Matrix projected_;  // [T, q, gate, k, v], before the norms; turned in place if no norm comes before that
-  Matrix query_;      // normed and turned
-  Matrix key_;
-  std::vector<float> query_inv_rms_;
-  std::vector<float> key_inv_rms_;
+  ProjectedActivations saved_;
 };
 
 }  // namespace moeloom

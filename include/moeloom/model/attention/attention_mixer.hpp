@@ -15,6 +15,15 @@ struct AttentionWorkspace {
   HeadsWorkspace heads;
 };
 
+/// What an AttentionMixer keeps from forward to backward, of heads of either kind.
+struct AttentionActivations {
+  ProjectedActivations projected;
+  LatentActivations latent;
+  Matrix context;
+  RowMemory gated;
+  Matrix log_sum_exp;
+};
+
 class AttentionMixer {
  public:
   using Cache = KeyValueCache;
@@ -35,6 +44,7 @@ class AttentionMixer {
   /// Of the last forward: d_output [T, D] -> d_input [T, D], replaced.
   void backward(const KernelTable& kernels, const MixerContext& context, ConstRows input,
                 ConstMatrixView d_output, MatrixView d_input, AttentionWorkspace& workspace);
+  void swap_activations(AttentionActivations& other);
 
  private:
   AttentionHeads project(const KernelTable& kernels, const MixerContext& context, ConstRows input);

@@ -9,16 +9,32 @@
 
 namespace moeloom {
 
+/// What LatentHeads keep from forward to backward.
+struct LatentActivations {
+  Matrix projected_query;       // [T, H (nope + rope)]
+  Matrix query_low;             // [T, q_rank], before the norm
+  Matrix query_low_normed;      //
+  Matrix key_value_low;         // [T, kv_rank + rope], before the norm; the rope part is turned
+  Matrix key_value_low_normed;  // [T, kv_rank]
+  Matrix key_value;             // [T, H (nope + value)]
+  Matrix query;                 // [T, H (rope + nope)]
+  Matrix key;
+  Matrix value;
+  std::vector<float> query_inv_rms;
+  std::vector<float> key_value_inv_rms;
+};
+
 /// The interface of ProjectedHeads. LatentSpec has the formulas.
 class LatentHeads {
  public:
   LatentHeads(const AttentionSpec& spec, const ParameterStore& store);
 
   void forward(const KernelTable& kernels, const MixerContext& context, ConstRows normed);
-  AttentionHeads heads() { return {query_, key_, value_}; }
+  AttentionHeads heads() { return {saved_.query, saved_.key, saved_.value}; }
   AttentionHeads gradients(Index tokens, HeadsWorkspace& workspace) const;
   void backward(const KernelTable& kernels, const MixerContext& context, ConstRows normed,
                 HeadsWorkspace& workspace, MatrixView d_normed) const;
+  LatentActivations& activations() { return saved_; }
 
  private:
   struct QueryLatent {
@@ -41,17 +57,7 @@ class LatentHeads {
   Norm key_value_norm_;
   Linear key_value_up_;  // kv_b_proj
 
-  Matrix projected_query_;       // [T, H (nope + rope)]
-  Matrix query_low_;             // [T, q_rank], before the norm
-  Matrix query_low_normed_;      //
-  Matrix key_value_low_;         // [T, kv_rank + rope], before the norm; the rope part is turned
-  Matrix key_value_low_normed_;  // [T, kv_rank]
-  Matrix key_value_;             // [T, H (nope + value)]
-  Matrix query_;                 // [T, H (rope + nope)]
-  Matrix key_;
-  Matrix value_;
-  std::vector<float> query_inv_rms_;
-  std::vector<float> key_value_inv_rms_;
+  LatentActivations saved_;
 };
 
 }  // namespace moeloom

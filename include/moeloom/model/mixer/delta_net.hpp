@@ -18,6 +18,17 @@ struct DeltaNetWorkspace {
   Matrix d_projected;
 };
 
+/// What a DeltaNet keeps from forward to backward.
+struct DeltaNetActivations {
+  Matrix projected;  // [T, q, k, v, z, b, a]
+  Matrix mixed;      // [T, q, k, v] behind the convolution; the rule puts its deltas over v
+  Matrix beta;       // [T, value_heads]
+  Matrix log_decay;
+  Matrix read;    // [T, value width], what the rule reads from its state
+  Matrix normed;  // [T, value width], what out_proj reads
+  std::vector<float> inv_rms;
+};
+
 /// [q, k, v, z, b, a] = in_proj x;  [q, k, v] = silu(conv1d [q, k, v]);  beta, log_decay of b, a;
 /// output = out_proj(norm(rule(q, k, v, log_decay, beta)) * silu(z)). What is padding enters as zeros.
 class DeltaNet {
@@ -38,6 +49,7 @@ class DeltaNet {
   /// Of the last forward, which is used up: d_output [T, D] -> d_input [T, D], replaced.
   void backward(const KernelTable& kernels, const MixerContext& context, ConstRows input,
                 ConstMatrixView d_output, MatrixView d_input, DeltaNetWorkspace& workspace);
+  void swap_activations(DeltaNetActivations& other) { std::swap(saved_, other); }
 
  private:
   /// A weight of numbers, one a head or one a column of a head.
@@ -54,7 +66,7 @@ class DeltaNet {
   void backward_gates(MatrixView d_projected) const;
   DeltaRuleShape rule(std::span<const Index> segments) const;
   DeltaRuleInputs rule_inputs() const;
-  MatrixView delta() { return spec_.values_of(mixed_.view()); }
+  MatrixView delta() { return spec_.values_of(saved_.mixed.view()); }
 
   DeltaNetSpec spec_;
   Linear in_;
@@ -64,13 +76,7 @@ class DeltaNet {
   Numbers dt_bias_;  // [value_heads]
   Norm norm_;        // [value_dim]
 
-  Matrix projected_;  // [T, q, k, v, z, b, a]
-  Matrix mixed_;      // [T, q, k, v] behind the convolution; the rule puts its deltas over v
-  Matrix beta_;       // [T, value_heads]
-  Matrix log_decay_;
-  Matrix read_;    // [T, value width], what the rule reads from its state
-  Matrix normed_;  // [T, value width], what out_proj reads
-  std::vector<float> inv_rms_;
+  DeltaNetActivations saved_;
 };
 
 }  // namespace moeloom

@@ -23,6 +23,16 @@ struct MixerWorkspace {
   DeltaNetWorkspace delta_net;
 };
 
+/// What a MixerLayer keeps from forward to backward, with any mixer, beside its input and what its
+/// BranchOutput keeps.
+struct MixerActivations {
+  RowMemory normed;
+  std::vector<float> inv_rms;
+  AttentionActivations attention;
+  ShortConvActivations short_conv;
+  DeltaNetActivations delta_net;
+};
+
 class MixerLayer {
  public:
   /// Without `norm` the mixer reads the residual stream. residual_scale: of what is added to it.
@@ -45,6 +55,7 @@ class MixerLayer {
 
   /// [T, D], the residual stream as it came to the last forward.
   const Matrix& input() const { return input_; }
+  void swap_activations(MixerActivations& other);
 
  private:
   /// What the mixer reads.

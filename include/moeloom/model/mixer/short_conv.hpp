@@ -15,6 +15,12 @@ struct ShortConvWorkspace {
   Matrix d_projected;
 };
 
+/// What a ShortConv keeps from forward to backward.
+struct ShortConvActivations {
+  Matrix projected;  // [T, 3 D]
+  Matrix mixed;      // [T, D], what out_proj reads
+};
+
 /// [B, C, X] = in_proj x; output = out_proj(C * conv(B * X)).
 class ShortConv {
  public:
@@ -34,6 +40,7 @@ class ShortConv {
   /// Of the last forward: d_output [T, D] -> d_input [T, D], replaced.
   void backward(const KernelTable& kernels, const MixerContext& context, ConstRows input,
                 ConstMatrixView d_output, MatrixView d_input, ShortConvWorkspace& workspace);
+  void swap_activations(ShortConvActivations& other) { std::swap(saved_, other); }
 
  private:
   /// `before` and `after`: of the kernel.
@@ -43,8 +50,7 @@ class ShortConv {
   Linear in_;
   Linear out_;
   Convolution convolution_;
-  Matrix projected_;  // [T, 3 D]
-  Matrix mixed_;      // [T, D], what out_proj reads
+  ShortConvActivations saved_;
 };
 
 }  // namespace moeloom

@@ -71,7 +71,7 @@ class Dispatcher {
   void await(const RoundTrip& trip, Index chunk);
   /// trip.results of those experts leave; they may not be written any more before the next plan() or begin().
   void send_back(const RoundTrip& trip, Index chunk);
-  /// trip.sums are there.
+  /// trip.sums are there; of a one-way trip, which no chunk is sent back of, its rows.
   void finish(const RoundTrip& trip);
   /// To be done now and then by the thread that calls the others, so that rows travel while it computes.
   Interlude progress() const;

@@ -38,7 +38,7 @@ class OverlappedDispatch {
   std::int64_t network_bytes() const { return network_bytes_; }
 
  private:
-  void receive_all(const ChunkPlan& chunks);
+  void receive_all(const ChunkPlan& chunks, bool returning);
   void pack(const RoundTrip& trip, Stretch places);
   void send(Index to, Matrix& rows, Stretch places);
   template <typename Visit>

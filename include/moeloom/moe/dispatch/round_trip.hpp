@@ -21,6 +21,8 @@ struct RoundTrip {
   MatrixView sums;     // [T, D], of a token's results in slot order, written or added
   Write mode = Write::kReplace;
   std::optional<ScalarsBack> scalars_back = std::nullopt;
+  /// Rows stay where they land: nothing is sent back, and sums are left alone.
+  bool one_way = false;
 };
 
 }  // namespace moeloom

@@ -34,6 +34,7 @@ class WholeTrip {
   void await(const RoundTrip& /*trip*/, Index /*chunk*/) {}
   void send_back(const RoundTrip& /*trip*/, Index /*chunk*/) {}
   void finish(const RoundTrip& trip) {
+    if (trip.one_way) return;
     way_.combine(trip.plan, trip.results, trip.sums, trip.mode, trip.scalars_back);
   }
   Interlude progress() const { return {}; }

@@ -49,7 +49,8 @@ class ExpertRunner {
   /// Makes `packed` what forward() will read of the weights of `version`.
   void refresh(PackedExperts& packed, const GroupedMatmulKernel& kernel, const ExpertShard& shard,
                std::uint64_t version);
-  /// trip.rows is pass.saved.rows -> trip.results, which is pass.workspace.output.
+  /// trip.rows is pass.saved.rows -> trip.results, which is pass.workspace.output; of a one-way trip only
+  /// what backward needs.
   void forward(const ExpertPass& pass, Dispatcher& dispatcher, const RoundTrip& trip);
   /// trip.rows are the gradients of the results -> trip.results, pass.workspace.d_weights; the shard's
   /// gradients are added to, or written.

@@ -143,6 +143,8 @@ inline ExpertChunk chunk_of(const ChunkPlan& plan, Index chunk) {
 // passes below.
 void prepare_forward(const ExpertPass& pass);
 void forward_chunk(const ExpertPass& pass, const ExpertChunk& chunk);
+/// Of forward_chunk() what backward needs alone: the first product.
+void keep_chunk(const ExpertPass& pass, const ExpertChunk& chunk);
 void prepare_backward(const ExpertPass& pass);
 /// -> the chunk's rows of workspace.output and workspace.d_weights, which may leave.
 void backward_chunk(const ExpertPass& pass, const ExpertChunk& chunk, ConstMatrixView d_rows);

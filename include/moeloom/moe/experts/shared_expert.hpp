@@ -39,6 +39,12 @@ struct SharedExpertWorkspace {
   std::vector<float> ones;    // [T], what biases are multiplied with
 };
 
+/// What backward needs of forward.
+struct SharedExpertActivations {
+  Matrix gate_up;           // Z [T, 2S]; backward turns it into dZ
+  std::vector<float> gate;  // g [T]; empty if not gated
+};
+
 class SharedExpert {
  public:
   /// Throws ShapeError for weights or gradients that do not fit each other.
@@ -48,9 +54,14 @@ class SharedExpert {
   /// that; in backward too.
   void forward(const KernelTable& kernels, ConstMatrixView hidden_states, MatrixView output,
                SharedExpertWorkspace& workspace, Interlude between = {});
+  /// Of a forward what backward needs alone.
+  void keep(const KernelTable& kernels, ConstMatrixView hidden_states, Interlude between = {});
   /// d_output [T, D] -> added to d_hidden_states [T, D] and to the gradients. Once a forward.
   void backward(const KernelTable& kernels, ConstMatrixView hidden_states, ConstMatrixView d_output,
                 MatrixView d_hidden_states, SharedExpertWorkspace& workspace, Interlude between = {});
+
+  /// Of the last forward; who lends it buffers puts them here.
+  SharedExpertActivations& activations() { return saved_; }
 
  private:
   /// After backward has made dZ.
@@ -58,8 +69,7 @@ class SharedExpert {
   bool gated() const { return weights_.gate.rows > 0; }
 
   SharedExpertWeights weights_;
-  Matrix gate_up_;           // Z [T, 2S]; backward turns it into dZ
-  std::vector<float> gate_;  // g [T]; empty if not gated
+  SharedExpertActivations saved_;
 };
 
 }  // namespace moeloom

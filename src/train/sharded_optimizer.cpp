@@ -2,6 +2,7 @@
 
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"
+#include "moeloom/base/random.hpp"
 
 #include <algorithm>
 #include <array>
@@ -50,15 +51,6 @@ std::vector<OwnedBlock> list_blocks(const ParameterStore& store, Placement place
   return blocks;
 }
 
-/// How many of the first blocks make a bucket.
-std::size_t bucket_length(std::span<const OwnedBlock> blocks) {
-  Index size = blocks.front().count;
-  std::size_t length = 1;
-  while (length < blocks.size() && size + blocks[length].count <= ShardedOptimizer::kBucketElements)
-    size += blocks[length++].count;
-  return length;
-}
-
 Index count_global_blocks(const ParameterStore& store) {
   Index count = 0;
   for (const Parameter& parameter : store.parameters())
@@ -89,13 +81,37 @@ ShardedOptimizer::ShardedOptimizer(ParameterStore& store, const Mesh& mesh, Opti
     require(parameter.spec.groups >= 1, "a rank must hold an expert of " + parameter.spec.name);
   owners_.resize(store.parameters().size());
   deal_blocks();
-  Index owned = 0;
+  const Index unit = unit_of(settings.moments).elements;
+  Index first = 0, second = 0;
   for (OwnedBlock& block : blocks_) {
-    block.state = owned;
-    owned += block.count;
+    const Index size = ceil_div(block.count, unit) * unit;
+    const bool has_second = !is_of_muon(store.parameters()[at(block.parameter)].spec, settings.kind);
+    block.state = std::exchange(first, first + size);
+    block.second = has_second ? std::exchange(second, second + size) : -1;
   }
-  moments_ = Matrix(2, owned);
+  moments_ = Moments(settings.moments, first, second);
   for (const Parameter& parameter : store.parameters()) times_.emplace_back(at(parameter.spec.groups), 0);
+}
+
+std::size_t ShardedOptimizer::unit_length(std::span<const OwnedBlock> blocks) const {
+  const OwnedBlock& first = blocks.front();
+  if (!is_of_muon(store_.parameters()[at(first.parameter)].spec, settings_.kind)) return 1;
+  const auto other = std::ranges::find_if(blocks, [&](const OwnedBlock& block) {
+    return block.parameter != first.parameter || block.group != first.group;
+  });
+  return static_cast<std::size_t>(other - blocks.begin());
+}
+
+/// How many of the first blocks make a bucket: whole units, one at least.
+std::size_t ShardedOptimizer::bucket_length(std::span<const OwnedBlock> blocks) const {
+  std::size_t length = 0;
+  while (length < blocks.size()) {
+    const std::size_t with_next = length + unit_length(blocks.subspan(length));
+    const OwnedBlock& last = blocks[with_next - 1];
+    if (length > 0 && last.begin + last.count - blocks.front().begin > kBucketElements) break;
+    length = with_next;
+  }
+  return length;
 }
 
 /// Cuts each arena into buckets at block borders.
@@ -111,19 +127,24 @@ void ShardedOptimizer::deal_blocks() {
   }
 }
 
-/// Gives each rank the blocks whose middle lies in its even share of the bucket: a run of them, or none.
+/// Gives each rank the units whose middle lies in its even share of the bucket: a run of them, or none.
 void ShardedOptimizer::deal_bucket(Placement placement, std::span<const OwnedBlock> blocks) {
   const Communicator& group = sharers(mesh_, placement);
   const Index size = blocks.back().begin + blocks.back().count - blocks.front().begin;
   Bucket bucket{.placement = placement,
                 .begin = blocks.front().begin,
                 .counts_per_rank = std::vector<Index>(at(group.size()))};
-  for (const OwnedBlock& block : blocks) {
-    const Index middle = block.begin - bucket.begin + block.count / 2;
+  for (std::span<const OwnedBlock> rest = blocks; !rest.empty();) {
+    const auto unit = rest.first(unit_length(rest));
+    rest = rest.subspan(unit.size());
+    const Index end = unit.back().begin + unit.back().count;
+    const Index middle = unit.front().begin - bucket.begin + (end - unit.front().begin) / 2;
     const Index owner = middle * group.size() / size;
-    bucket.counts_per_rank[at(owner)] += block.count;
-    if (placement == Placement::kExperts) owners_[at(block.parameter)].push_back(owner);
-    if (owner == group.rank()) blocks_.push_back(block);
+    for (const OwnedBlock& block : unit) {
+      bucket.counts_per_rank[at(owner)] += block.count;
+      if (placement == Placement::kExperts) owners_[at(block.parameter)].push_back(owner);
+      if (owner == group.rank()) blocks_.push_back(block);
+    }
   }
   buckets_.push_back(std::move(bucket));
 }
@@ -222,31 +243,37 @@ void ShardedOptimizer::update(double learning_rate, double norm,
   for (std::size_t p = 0; p < parameters.size(); ++p)
     for (Index group = 0; group < parameters[p].spec.groups && !parameters[p].spec.frozen; ++group)
       if (!is_starved(parameters[p].spec, group, rows_per_expert)) ++times_[p][at(group)];
-  parallel_for(static_cast<Index>(blocks_.size()), [&](Index i) {
-    const OwnedBlock& block = blocks_[at(i)];
-    const ParameterSpec& spec = parameters[at(block.parameter)].spec;
-    if (is_starved(spec, block.group, rows_per_expert)) return;
-    const bool decays = settings_.decay_all || spec.is_matrix;
-    adamw_update(settings_.adamw,
-                 {.learning_rate = learning_rate,
-                  .grad_scale = clip,
-                  .weight_decay = decays ? settings_.adamw.weight_decay : 0.0,
-                  .time = times_[at(block.parameter)][at(block.group)]},
-                 gradient_of(block), store_.values(block.placement).subspan(at(block.begin), at(block.count)),
-                 first_moments().subspan(at(block.state), at(block.count)),
-                 second_moments().subspan(at(block.state), at(block.count)));
-  });
+  update_blocks(learning_rate, clip, rows_per_expert);
+  update_matrices(learning_rate, clip, rows_per_expert);
   for (const Bucket& bucket : buckets_)
     sharers(mesh_, bucket.placement)
         .all_gather_stretches(stretch(store_.values(bucket.placement), bucket), bucket.counts_per_rank);
   store_.mark_changed();
 }
 
-std::span<float> ShardedOptimizer::first_moments() {
-  return moments_.view().rows_from(0, 1).flat();
+/// AdamW's.
+void ShardedOptimizer::update_blocks(double learning_rate, double clip,
+                                     const std::vector<std::vector<Index>>& rows_per_expert) {
+  const auto& parameters = store_.parameters();
+  parallel_for(static_cast<Index>(blocks_.size()), [&](Index i) {
+    const OwnedBlock& block = blocks_[at(i)];
+    const ParameterSpec& spec = parameters[at(block.parameter)].spec;
+    if (block.second < 0 || is_starved(spec, block.group, rows_per_expert)) return;
+    const bool decays = settings_.decay_all || spec.is_matrix;
+    adamw_update(settings_.adamw,
+                 {.learning_rate = learning_rate,
+                  .grad_scale = clip,
+                  .weight_decay = decays ? settings_.adamw.weight_decay : 0.0,
+                  .time = times_[at(block.parameter)][at(block.group)],
+                  .rounding = rounding_of(block)},
+                 gradient_of(block), store_.values(block.placement).subspan(at(block.begin), at(block.count)),
+                 moments_of(block, Moment::kFirst), moments_of(block, Moment::kSecond));
+  });
 }
-std::span<float> ShardedOptimizer::second_moments() {
-  return moments_.view().rows_from(1, 1).flat();
+
+std::uint64_t ShardedOptimizer::rounding_of(const OwnedBlock& block) const {
+  const auto time = static_cast<std::uint64_t>(times_[at(block.parameter)][at(block.group)]);
+  return CounterRandom(stream_of("moments"), time).bits(static_cast<std::uint64_t>(norm_place(block)));
 }
 
 }  // namespace moeloom

@@ -23,26 +23,26 @@ void ShardedOptimizer::move_experts(Index layer, std::span<const SeatMove> moves
 /// name blocks in the same order.
 void ShardedOptimizer::move_moments(Index parameter, std::span<const SeatMove> moves) {
   const Index seats = store_.parameters()[at(parameter)].spec.groups;  // of a rank
-  std::map<std::pair<Index, Index>, Stretch> owned;                    // [group, block]: its state
+  std::map<std::pair<Index, Index>, const OwnedBlock*> owned;          // by group and block
   for (const OwnedBlock& block : blocks_)
-    if (block.parameter == parameter)
-      owned[{block.group, block.block}] = {block.state, block.state + block.count};
+    if (block.parameter == parameter) owned[{block.group, block.block}] = &block;
   const Index blocks = std::ssize(owners_[at(parameter)]) / seats;
   const MeshShape& shape = mesh_.shape();
   const auto owner_of = [&](Index seat, Index block) {
     return shape.world_rank(owners_[at(parameter)][at(seat % seats * blocks + block)], seat / seats);
   };
-  const std::array<std::span<float>, 2> moments = {first_moments(), second_moments()};
+  std::vector<Moment> moments = {Moment::kFirst};
+  if (!is_of_muon(store_.parameters()[at(parameter)].spec, settings_.kind))
+    moments.push_back(Moment::kSecond);
   const Index me = mesh_.world().rank();
   std::vector<std::pair<Index, std::vector<float>>> leaving;  // to whom; its place is taken by what arrives
   Messages messages(mesh_.world());
   for (const SeatMove& move : moves)
     for (Index block = 0; block < blocks; ++block) {
       const Index from = owner_of(move.from, block), to = owner_of(move.to, block);
-      for (const std::span<float> each : moments) {
+      for (const Moment each : moments) {
         if (from == me) {
-          const Stretch state = owned.at({move.from % seats, block});
-          const std::span<const float> values = each.subspan(at(state.begin), at(state.size()));
+          const auto values = moments_of(*owned.at({move.from % seats, block}), each).words();
           leaving.emplace_back(to, std::vector<float>(values.begin(), values.end()));
         }
       }
@@ -50,10 +50,9 @@ void ShardedOptimizer::move_moments(Index parameter, std::span<const SeatMove> m
   for (const SeatMove& move : moves)
     for (Index block = 0; block < blocks; ++block) {
       if (owner_of(move.to, block) != me) continue;
-      const Stretch state = owned.at({move.to % seats, block});
-      for (const std::span<float> each : moments)
+      for (const Moment each : moments)
         messages.receive(static_cast<int>(owner_of(move.from, block)),
-                         each.subspan(at(state.begin), at(state.size())));
+                         moments_of(*owned.at({move.to % seats, block}), each).words());
     }
   for (const auto& [to, values] : leaving) messages.send(static_cast<int>(to), values);
   messages.finish();

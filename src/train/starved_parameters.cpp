@@ -38,7 +38,8 @@ std::vector<NoGradient> without_gradient(const ParameterStore& store, ShardedOpt
   for (const OwnedBlock& block : optimizer.owned_blocks()) {
     const ParameterSpec& spec = store.parameters()[at(block.parameter)].spec;
     const Index place = places[at(block.parameter)] + spec.group_ids[at(block.group)];
-    learnt[at(place)] += any(optimizer.second_moments().subspan(at(block.state), at(block.count))) ? 1 : 0;
+    learnt[at(place)] +=
+        any(optimizer.moments_of(block, block.second < 0 ? Moment::kFirst : Moment::kSecond).words()) ? 1 : 0;
   }
   mesh.world().all_sum(learnt);
   std::vector<NoGradient> found;

@@ -161,8 +161,10 @@ NamedHashes held_hashes(const ParameterStore& store, ShardedOptimizer& optimizer
   NamedHashes all;
   for (const Parameter& parameter : store.parameters())
     all.push_back({parameter.spec.name, checksum(parameter.bytes_of_rows(0, parameter.spec.rows))});
-  all.push_back({"a first moment", hash_of(std::span<const float>(optimizer.first_moments()))});
-  all.push_back({"a second moment", hash_of(std::span<const float>(optimizer.second_moments()))});
+  all.push_back(
+      {"a first moment", hash_of(std::span<const float>(optimizer.moments().words(Moment::kFirst)))});
+  all.push_back(
+      {"a second moment", hash_of(std::span<const float>(optimizer.moments().words(Moment::kSecond)))});
   return all;
 }
 

@@ -51,13 +51,15 @@ TrainingState::TrainingState(const ModelConfig& config, const Mesh& mesh,
                              const TrainingStateSettings& settings)
     : store(specs_here(config, mesh, settings.frozen), settings.dispatcher.weights_memory(),
             checked_leaves(config, settings)),
-      decoder(config, store, mesh, settings.kernels, settings.dispatcher, settings.routing),
+      decoder(config, store, mesh, settings.kernels, settings.dispatcher, settings.routing,
+              settings.recompute),
       optimizer(store, mesh, settings.optimizer) {}
 
 std::unique_ptr<TrainingState> make_training_state(const ModelConfig& config, const Mesh& mesh,
                                                    const TrainingStateSettings& settings) {
   const LastingMemory need =
-      lasting_memory(specs_here(config, mesh, settings.frozen), mesh.shape(), settings.leaves.exact());
+      lasting_memory(specs_here(config, mesh, settings.frozen), mesh.shape(), settings.leaves.exact(),
+                     settings.optimizer.moments, settings.optimizer.kind);
   double on_node = need.lasting();
   mesh.node().all_sum(std::span(&on_node, 1));
   std::unique_ptr<TrainingState> state;

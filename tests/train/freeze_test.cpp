@@ -84,8 +84,8 @@ TEST(Freeze, HasNoOptimizerStateAndTheSameNormBitsAtEveryEp) {
       EXPECT_FALSE(run.store.parameters()[at(block.parameter)].spec.frozen);
       owned += block.count;
     }
-    EXPECT_EQ(std::ssize(run.optimizer.first_moments()), owned);
-    EXPECT_EQ(std::ssize(run.optimizer.second_moments()), owned);
+    EXPECT_EQ(std::ssize(run.optimizer.moments().words(Moment::kFirst)), owned);
+    EXPECT_EQ(std::ssize(run.optimizer.moments().words(Moment::kSecond)), owned);
     run.each_element([&](Index p, Index element, float& value, float&) {
       if (run.store.parameters()[at(p)].spec.frozen) {
         ASSERT_EQ(value, start_weight(p, element));

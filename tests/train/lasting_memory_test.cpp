@@ -25,6 +25,17 @@ TEST(LastingMemory, FollowsThePlacement) {
   EXPECT_DOUBLE_EQ(need.lasting(), 2 * (need.dense_weights + experts) + need.moments);
 }
 
+TEST(LastingMemory, MomentsTakeTheBytesOfTheirFormat) {
+  const auto specs = parameter_specs(tiny_config(), {0, tiny_config().num_experts});
+  const auto moments = [&](MomentFormat format) {
+    return lasting_memory(specs, dp_by_ep(1, 1), false, format).moments;
+  };
+  const double numbers = 2 * static_cast<double>(tiny_config().total_parameters());
+  EXPECT_DOUBLE_EQ(moments(MomentFormat::kFp32), 4 * numbers);
+  EXPECT_DOUBLE_EQ(moments(MomentFormat::kBf16), 2 * numbers);
+  EXPECT_DOUBLE_EQ(moments(MomentFormat::kInt8), 260.0 / 256 * numbers);
+}
+
 TEST(LastingMemory, WhatIsFrozenHasNeitherGradientNorMoments) {
   ModelConfig config = tiny_config();
   auto specs = parameter_specs(config, {0, config.num_experts});

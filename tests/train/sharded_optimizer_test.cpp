@@ -37,8 +37,8 @@ void expect_state(ShardedRun& run, const SerialOptimizer& serial, double gradien
     const Index first = ShardedRun::first_element(parameter.spec) + block.begin - parameter.offset;
     for (Index i = 0; i < block.count; ++i) {
       const SerialOptimizer::State& expected = serial.state(block.parameter, first + i);
-      const double m = run.optimizer.first_moments()[at(block.state + i)];
-      const double v = run.optimizer.second_moments()[at(block.state + i)];
+      const double m = run.optimizer.moments().words(Moment::kFirst)[at(block.state + i)];
+      const double v = run.optimizer.moments().words(Moment::kSecond)[at(block.state + i)];
       m_gap = std::max(m_gap, std::abs(m - expected.m));
       v_gap = std::max(v_gap, std::abs(v - expected.v));
     }
@@ -201,9 +201,8 @@ TEST(ShardedOptimizer, GivesEveryBlockToOneOwnerAndShardsTheMomentsSo) {
     SCOPED_TRACE(name_of(shape));
     ShardedRun run(shape, sparse_model);
     EXPECT_EQ(owners_of_blocks(run, blocks), std::vector<std::int64_t>(at(blocks), 1));
-    std::int64_t owned = std::ssize(run.optimizer.first_moments());
-    EXPECT_EQ(std::ssize(run.optimizer.second_moments()), owned);
-    EXPECT_EQ(run.optimizer.second_moments().data(), run.optimizer.first_moments().data() + owned);
+    std::int64_t owned = std::ssize(run.optimizer.moments().words(Moment::kFirst));
+    EXPECT_EQ(std::ssize(run.optimizer.moments().words(Moment::kSecond)), owned);
     const Index fair =
         run.store.size(Placement::kWorld) / shape.world() + run.store.size(Placement::kExperts) / shape.dp;
     EXPECT_LE(owned, fair + 2 * ShardedOptimizer::kBlockElements) << "a block too many in each arena at most";

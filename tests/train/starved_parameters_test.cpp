@@ -35,7 +35,8 @@ TEST(WithoutGradient, NamesAParameterOfWhichNoRankLearnt) {
       const ParameterSpec& spec = run.store.parameters()[at(block.parameter)].spec;
       const bool of_expert = spec.name == experts && spec.group_ids[at(block.group)] % 2 == 1;
       if (spec.name == lost || of_expert)
-        std::ranges::fill(run.optimizer.second_moments().subspan(at(block.state), at(block.count)), 0.0f);
+        std::ranges::fill(
+            run.optimizer.moments().words(Moment::kSecond).subspan(at(block.state), at(block.count)), 0.0f);
     }
     auto rows = rows_of_all(run.config);
     rows[2][3] = 0;

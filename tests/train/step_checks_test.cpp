@@ -69,7 +69,7 @@ TEST(StepChecks, WhatOneRankAloneHoldsIsComparedWithItself) {
     TrainingRun run(shape_of(1, world), checked(1, 0));
     run.losses(2);
     if (run.mesh.world().rank() == world - 1)
-      flip_a_bit(of_moments ? run.optimizer.second_moments().back()
+      flip_a_bit(of_moments ? run.optimizer.moments().words(Moment::kSecond).back()
                             : weight_of(run, "model.layers.2.mlp.experts.down_proj"));
     const std::string found = difference_in(run, 2);
     const std::string name = of_moments ? "a second moment" : "model.layers.2.mlp.experts.down_proj";

@@ -77,7 +77,7 @@ TEST(TrainerReplace, HasTheSameBitsAsWithoutOnEveryMesh) {
 
 TEST(TrainerReplace, HasTheSameBitsForMicroBatchesFrozenExpertsAndEveryWay) {
   const Index world = Communicator::world().size();
-  std::vector<std::pair<const char*, TrainingRunSettings>> cases(11);
+  std::vector<std::pair<const char*, TrainingRunSettings>> cases(13);
   cases[0].first = "micro-batches, packed faces", cases[0].second.accumulation = 2;
   cases[0].second.global_batch = 24, cases[0].second.packed = true;
   cases[1].first = "rebalanced too", cases[1].second.rebalance = kFreeWeights;
@@ -94,6 +94,8 @@ TEST(TrainerReplace, HasTheSameBitsForMicroBatchesFrozenExpertsAndEveryWay) {
   cases[9].first = "experts with biases", cases[9].second.model = biased_config();
   cases[9].second.z_loss_coef = 0;
   cases[10].first = "delta nets", cases[10].second.model = hybrid_config("qwen3_next");
+  cases[11].first = "moments of 8 bits", cases[11].second.moments = MomentFormat::kInt8;
+  cases[12].first = "Muon", cases[12].second.optimizer_kind = OptimizerKind::kMuon;
   for (const auto& [name, settings] : cases) {
     SCOPED_TRACE(name);
     expect_the_course_of_experts_that_stay(shape_of(1, world), settings);

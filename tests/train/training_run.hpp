@@ -58,6 +58,8 @@ struct TrainingRunSettings {
   Index check_replicas = 0;
   Index check_steps = 0;
   RoutingSettings routing = {};
+  MomentFormat moments = MomentFormat::kFp32;
+  OptimizerKind optimizer_kind = OptimizerKind::kAdamW;
   ModelConfig model = tiny_config();  // with so many experts
   /// What is trained on in place of the sampler; the batch's shape is the run's.
   std::function<BatchSource(const BatchSampler&, const BatchShape&)> batches = {};
@@ -93,6 +95,7 @@ struct TrainingRun {
         state(config, mesh,
               {.kernels = kernel_table(settings.fused, settings.packed),
                .dispatcher = dispatcher,
+               .optimizer = {.kind = settings.optimizer_kind, .moments = settings.moments},
                .frozen = settings.frozen,
                .routing = settings.routing,
                .leaves = leaves_of(settings)}),

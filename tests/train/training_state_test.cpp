@@ -26,8 +26,8 @@ TEST(TrainingState, HoldsTheExpertsOfItsRankAndLeavesFrozenOnesWithoutMoments) {
     EXPECT_EQ(state->store.parameters()[p].value.rows, specs[p].rows);
   const auto partly = make_training_state(config, mesh, {.frozen = {"lm_head.weight"}});
   EXPECT_EQ(frozen_names(partly->store), std::vector<std::string>{"lm_head.weight"});
-  std::vector<Index> moments = {std::ssize(state->optimizer.first_moments()),
-                                std::ssize(partly->optimizer.first_moments())};
+  std::vector<Index> moments = {std::ssize(state->optimizer.moments().words(Moment::kFirst)),
+                                std::ssize(partly->optimizer.moments().words(Moment::kFirst))};
   mesh.world().all_sum(std::span(moments));
   EXPECT_EQ(moments[0] - moments[1], config.vocab_size * config.hidden_size);
 }

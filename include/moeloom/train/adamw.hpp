@@ -1,7 +1,7 @@
 // AdamW on a stretch of weights (Loshchilov & Hutter 2019, algorithm 2).
 #pragma once
 
-#include "moeloom/base/index.hpp"
+#include "moeloom/train/moments.hpp"
 
 #include <span>
 
@@ -20,10 +20,15 @@ struct AdamWUpdate {
   double grad_scale = 1;  // the clipping coefficient
   double weight_decay = 0;
   Index time = 1;  // updates of this stretch, this one included
+  /// What random rounding of moments begins with: the stretch and the time must give it.
+  std::uint64_t rounding = 0;
 };
 
 /// w, m, v [n] in place from grad [n]; one vectorised pass.
 void adamw_update(const AdamW& settings, const AdamWUpdate& update, std::span<const float> grad,
                   std::span<float> w, std::span<float> m, std::span<float> v);
+/// The same with moments of any format, decoded, updated and encoded in the one pass.
+void adamw_update(const AdamW& settings, const AdamWUpdate& update, std::span<const float> grad,
+                  std::span<float> w, MomentView m, MomentView v);
 
 }  // namespace moeloom

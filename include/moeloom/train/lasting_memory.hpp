@@ -1,9 +1,11 @@
 // What a rank of a training job holds from before the first step to after the last: weights, gradients and
-// AdamW's moments, counted before any of it is there.
+// the optimizer's moments, counted before any of it is there.
 #pragma once
 
 #include "moeloom/comm/mesh.hpp"
 #include "moeloom/model/parameters.hpp"
+#include "moeloom/train/moments.hpp"
+#include "moeloom/train/optimizer_kind.hpp"
 
 namespace moeloom {
 
@@ -19,8 +21,9 @@ struct LastingMemory {
   }
 };
 
-/// Of a rank whose parameters these are. exact: with exact sums.
+/// Of a rank whose parameters these are. exact: with exact sums. moments: as this rank keeps them.
 LastingMemory lasting_memory(const std::vector<ParameterSpec>& specs, const MeshShape& mesh,
-                             bool exact = false);
+                             bool exact = false, MomentFormat moments = MomentFormat::kFp32,
+                             OptimizerKind optimizer = OptimizerKind::kAdamW);
 
 }  // namespace moeloom

@@ -2,8 +2,9 @@
 // needs: gradients over those ranks, and the norm over all parameters.
 //
 // A parameter's elements are cut into blocks of at most kBlockElements, inside one expert or one dense
-// weight. A rank owns whole blocks, so a block's sum of squares has the same bits however many ranks share
-// the work, and the norm, added over blocks in global order, has them at every ep.
+// weight. A rank owns whole blocks, and of Muon's whole weights, so a block's sum of squares has the same
+// bits however many ranks share the work, and the norm, added over blocks in global order, has them at every
+// ep.
 #pragma once
 
 #include "moeloom/base/stretch.hpp"
@@ -11,6 +12,8 @@
 #include "moeloom/model/parameters.hpp"
 #include "moeloom/moe/rebalance/expert_seats.hpp"
 #include "moeloom/train/adamw.hpp"
+#include "moeloom/train/muon.hpp"
+#include "moeloom/train/optimizer_kind.hpp"
 
 #include <cstdint>
 #include <vector>
@@ -23,10 +26,13 @@ enum class StarvedExperts {
 };
 
 struct OptimizerSettings {
+  OptimizerKind kind = OptimizerKind::kAdamW;
   AdamW adamw = {};
+  Muon muon = {};
   double max_grad_norm = 1.0;  // 0: no clipping
   bool decay_all = false;      // false: norms and biases are spared weight decay
   StarvedExperts starved = StarvedExperts::kDecay;
+  MomentFormat moments = MomentFormat::kFp32;
 };
 
 /// Elements [begin, begin + count) of an arena and the parameter and group they belong to.
@@ -36,7 +42,8 @@ struct OwnedBlock {
   Index group = 0;      // local
   Index begin = 0;      // in the arena
   Index count = 0;
-  Index state = 0;        // where its moments start in moments()
+  Index state = 0;        // where its first moment starts in moments(), at a whole unit
+  Index second = 0;       // the same of the second one; -1: Muon's, which has none
   Index block = 0;        // of its group
   Index first_block = 0;  // its parameter's, in the order of the norm's sum
 };
@@ -68,11 +75,15 @@ class ShardedOptimizer {
   /// world.
   void move_experts(Index layer, std::span<const SeatMove> moves);
 
+  const OptimizerSettings& settings() const { return settings_; }
   const std::vector<OwnedBlock>& owned_blocks() const { return blocks_; }
   /// A block's place in the order of the norm's sum: parameters in store order, experts by global id.
   Index norm_place(const OwnedBlock& block) const;
-  std::span<float> first_moments();
-  std::span<float> second_moments();
+  /// Of the owned blocks, each at its `state` and `second`.
+  Moments& moments() { return moments_; }
+  MomentView moments_of(const OwnedBlock& block, Moment moment) {
+    return moments_.view(moment, moment == Moment::kFirst ? block.state : block.second, block.count);
+  }
   /// Updates so far of each parameter's groups, by [parameter][local group]; what a checkpoint keeps.
   std::vector<std::vector<Index>>& times() { return times_; }
 
@@ -84,6 +95,9 @@ class ShardedOptimizer {
     std::vector<Index> counts_per_rank;
   };
 
+  /// Blocks at the beginning of `blocks` that one rank owns together: all of a weight of Muon's, else one.
+  std::size_t unit_length(std::span<const OwnedBlock> blocks) const;
+  std::size_t bucket_length(std::span<const OwnedBlock> blocks) const;
   void deal_blocks();
   void deal_bucket(Placement placement, std::span<const OwnedBlock> blocks);
   void move_moments(Index parameter, std::span<const SeatMove> moves);
@@ -94,6 +108,14 @@ class ShardedOptimizer {
   Stretch mine_of(const Bucket& bucket) const;
   void reduce_exactly(const Bucket& bucket, ExactSums& sums);
   std::span<const float> gradient_of(const OwnedBlock& block) const;
+  /// Of the block's place in the model and its time.
+  std::uint64_t rounding_of(const OwnedBlock& block) const;
+  void update_blocks(double learning_rate, double clip,
+                     const std::vector<std::vector<Index>>& rows_per_expert);
+  void update_matrices(double learning_rate, double clip,
+                       const std::vector<std::vector<Index>>& rows_per_expert);
+  struct MatrixBatch;
+  void update_batch(const MatrixBatch& batch, double learning_rate, double clip);
   bool is_starved(const ParameterSpec& spec, Index group,
                   const std::vector<std::vector<Index>>& rows_per_expert) const;
 
@@ -105,8 +127,10 @@ class ShardedOptimizer {
   /// Ranks of dp that own the blocks of a parameter of experts, [parameter][groups x blocks a group].
   std::vector<std::vector<Index>> owners_;
   std::vector<std::vector<Index>> times_;
-  Matrix moments_;                  // [2, owned elements]
-  Matrix scratch_;                  // what a reduction receives
+  Moments moments_;           // of owned elements
+  Matrix scratch_;            // what a reduction receives
+  Matrix updates_, stacked_;  // of matrices that are orthogonalised together
+  OrthogonaliseWorkspace orthogonalise_;
   std::vector<std::int64_t> sums_;  // the same of exact sums
 };
 

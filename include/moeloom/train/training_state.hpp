@@ -18,6 +18,7 @@ struct TrainingStateSettings {
   std::set<std::string> frozen = {};  // names of parameters
   RoutingSettings routing = {};
   LeafSettings leaves = {};  // of exact sums
+  Recompute recompute = Recompute::kNone;
 };
 
 /// Weights are zero until they are initialised or loaded.

@@ -5,26 +5,33 @@
 
 #include <algorithm>
 #include <array>
+#include <vector>
 
 namespace moeloom {
 namespace {
 
 constexpr std::array kPrefixes = {"exp_avg.", "exp_avg_sq."};
-
-std::array<std::span<float>, 2> moments_of(ShardedOptimizer& optimizer) {
-  return {optimizer.first_moments(), optimizer.second_moments()};
-}
-
-/// Of a part and its place, so that parts which changed places are found.
-std::int64_t checksum_of(const MomentPart& part) {
-  const std::array<std::uint64_t, 2> both = {checksum(std::as_bytes(part.values)),
-                                             static_cast<std::uint64_t>(part.begin)};
-  return static_cast<std::int64_t>(checksum(std::as_bytes(std::span(both))));
-}
+constexpr std::array kMoments = {Moment::kFirst, Moment::kSecond};
 
 std::int64_t wrapping_sum(std::int64_t a, std::int64_t b) {
   return static_cast<std::int64_t>(static_cast<std::uint64_t>(a) + static_cast<std::uint64_t>(b));
 }
+
+/// By tensor, of parts and their places, so that parts which changed places are found.
+struct PartSums {
+  std::map<std::string, std::size_t> place;
+  std::vector<std::int64_t> sums;
+
+  explicit PartSums(const std::vector<TensorSpec>& specs) : sums(specs.size(), 0) {
+    for (const TensorSpec& spec : specs) place.emplace(spec.name, place.size());
+  }
+  void add(const MomentPart& part, std::span<const float> values) {
+    const std::array<std::uint64_t, 2> both = {checksum(std::as_bytes(values)),
+                                               static_cast<std::uint64_t>(part.begin)};
+    std::int64_t& sum = sums[place.at(part.name)];
+    sum = wrapping_sum(sum, static_cast<std::int64_t>(checksum(std::as_bytes(std::span(both)))));
+  }
+};
 
 void require_same(const std::filesystem::path& path, const TensorChecksums& expected,
                   const TensorChecksums& found) {
@@ -37,54 +44,58 @@ void require_same(const std::filesystem::path& path, const TensorChecksums& expe
   }
 }
 
-void read_moments(const std::filesystem::path& path, const std::vector<TensorSpec>& specs,
-                  const ParameterStore& store, ShardedOptimizer& optimizer, PositionBoard* board) {
+/// -> the checksums of what was read, which another format would round.
+std::vector<std::int64_t> read_moments(const std::filesystem::path& path,
+                                       const std::vector<TensorSpec>& specs, const ParameterStore& store,
+                                       ShardedOptimizer& optimizer, PositionBoard* board) {
   const SafetensorsFile file(path);
   for (const TensorSpec& spec : specs)
     if (file.info(spec.name).shape != spec.shape)
       throw IoError(path.string() + ": tensor " + spec.name + " has not the shape of its weight");
+  PartSums sums(specs);
+  std::vector<float> values;
   for (const MomentPart& part : owned_parts(store, optimizer)) {
-    file.read(part.name, part.begin, part.values);
+    values.resize(at(part.values.size()));
+    file.read(part.name, part.begin, values);
+    sums.add(part, values);
+    part.values.write(values);
     go_on(board);
   }
+  return sums.sums;
 }
 
 }  // namespace
 
 std::vector<MomentPart> owned_parts(const ParameterStore& store, ShardedOptimizer& optimizer) {
   std::vector<MomentPart> parts;
-  const auto moments = moments_of(optimizer);
   for (const OwnedBlock& block : optimizer.owned_blocks()) {
     const Parameter& parameter = store.parameters()[at(block.parameter)];
     const ParameterSpec& spec = parameter.spec;
     const Index moved =
         (spec.group_ids[at(block.group)] - block.group) * (spec.rows / spec.groups) * spec.cols;
-    for (std::size_t m = 0; m < moments.size(); ++m)
+    for (std::size_t m = 0; m < (block.second < 0 ? 1 : kMoments.size()); ++m)
       parts.push_back({kPrefixes[m] + spec.name, moved + block.begin - parameter.offset,
-                       moments[m].subspan(at(block.state), at(block.count))});
+                       optimizer.moments_of(block, kMoments[m])});
   }
   return parts;
 }
 
-std::vector<TensorSpec> moment_specs(const ModelConfig& config, const ParameterStore& store) {
+std::vector<TensorSpec> moment_specs(const ModelConfig& config, const ParameterStore& store,
+                                     OptimizerKind kind) {
   std::vector<TensorSpec> specs;
   for (const char* prefix : kPrefixes)
     for (const ParameterSpec& spec : parameter_specs(config, {0, config.num_experts}))
-      if (!store.find(spec.name).spec.frozen)
+      if (!store.find(spec.name).spec.frozen && (prefix == kPrefixes[0] || !is_of_muon(spec, kind)))
         specs.push_back({prefix + spec.name, DType::kF32, {spec.rows, spec.cols}});
   return specs;
 }
 
 std::vector<std::int64_t> part_checksums(const std::vector<TensorSpec>& specs,
                                          const std::vector<MomentPart>& parts) {
-  std::map<std::string, std::size_t> place;
-  for (const TensorSpec& spec : specs) place.emplace(spec.name, place.size());
-  std::vector<std::int64_t> sums(specs.size(), 0);
-  for (const MomentPart& part : parts) {
-    std::int64_t& sum = sums[place.at(part.name)];
-    sum = wrapping_sum(sum, checksum_of(part));
-  }
-  return sums;
+  PartSums sums(specs);
+  std::vector<float> memory;
+  for (const MomentPart& part : parts) sums.add(part, part.values.read(memory));
+  return sums.sums;
 }
 
 TensorChecksums sum_checksums(const std::vector<TensorSpec>& specs, std::vector<std::int64_t> mine,
@@ -98,10 +109,10 @@ TensorChecksums sum_checksums(const std::vector<TensorSpec>& specs, std::vector<
 
 void load_moments(const std::filesystem::path& path, const ParameterStore& store, ShardedOptimizer& optimizer,
                   const Mesh& mesh, const ModelConfig& config, const TensorChecksums& checksums) {
-  const std::vector<TensorSpec> specs = moment_specs(config, store);
-  agree(mesh.world(), [&] { read_moments(path, specs, store, optimizer, mesh.world().board()); });
-  const TensorChecksums found =
-      sum_checksums(specs, part_checksums(specs, owned_parts(store, optimizer)), mesh.world());
+  const std::vector<TensorSpec> specs = moment_specs(config, store, optimizer.settings().kind);
+  std::vector<std::int64_t> sums;
+  agree(mesh.world(), [&] { sums = read_moments(path, specs, store, optimizer, mesh.world().board()); });
+  const TensorChecksums found = sum_checksums(specs, std::move(sums), mesh.world());
   agree(mesh.world(), [&] { require_same(path, checksums, found); });
 }
 

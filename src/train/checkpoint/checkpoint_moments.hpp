@@ -5,18 +5,20 @@
 
 namespace moeloom {
 
-/// Elements [begin, begin + values.size()) of one of the file's tensors.
+/// Elements [begin, begin + values.size()) of one of the file's tensors, which are floats whatever the
+/// moments are: a run goes on with the same numbers, or in another format.
 struct MomentPart {
   std::string name;
   Index begin = 0;
-  std::span<float> values;
+  MomentView values;
 };
 /// What this rank owns. A parameter lies in the file as in memory, its groups by their global id. The parts
 /// are the optimizer's blocks, whose borders are the same at every mesh.
 std::vector<MomentPart> owned_parts(const ParameterStore& store, ShardedOptimizer& optimizer);
 
-/// Of the whole model: what is trained.
-std::vector<TensorSpec> moment_specs(const ModelConfig& config, const ParameterStore& store);
+/// Of the whole model: what is trained; Muon's weights have no exp_avg_sq.
+std::vector<TensorSpec> moment_specs(const ModelConfig& config, const ParameterStore& store,
+                                     OptimizerKind kind);
 
 /// By tensor, of this rank's parts alone: a tensor is shared among ranks, so its checksum is a sum of those
 /// of its parts.

@@ -48,7 +48,7 @@ CheckpointSave::CheckpointSave(CheckpointRun run, const ParameterStore& store, S
       folder_(partial_path(run_.folder, state_.step)),
       weights_(written_parts(store, mesh)),
       moments_(owned_parts(store, optimizer)),
-      moment_specs_(moment_specs(config, store)),
+      moment_specs_(moment_specs(config, store, optimizer.settings().kind)),
       weights_plan_(plan_weights(config, {.shard_bytes = run_.shard_bytes})),
       moments_plan_(plan_single_file(kMomentsFile, moment_specs_)) {
   state_.mesh = mesh.shape();
@@ -69,9 +69,10 @@ void CheckpointSave::copy_to(float* copy) {
     copy += count;
   }
   for (MomentPart& part : moments_) {
-    const Index count = std::ssize(part.values);
-    copied.push_back({std::exchange(part.values, {copy, at(count)}).data(), copy, count});
-    copy += count;
+    const std::span<const float> words = part.values.words();
+    copied.push_back({words.data(), copy, std::ssize(words)});
+    part.values = part.values.at_words(copy);
+    copy += std::ssize(words);
   }
   parallel_for(std::ssize(copied), [&](Index i) {
     const auto& [from, to, count] = copied[at(i)];
@@ -133,8 +134,9 @@ void CheckpointSave::fill_files() {
   ShardWriter weights(folder_, weights_plan_);
   ShardWriter moments(folder_, moments_plan_);
   write_weights(weights, weights_, config_, mesh_, board_);
+  std::vector<float> memory;
   for (const MomentPart& part : moments_) {
-    moments.write(part.name, part.begin, part.values);
+    moments.write(part.name, part.begin, part.values.read(memory));
     go_on(board_);
   }
   for (ShardWriter* writer : {&weights, &moments}) {

@@ -60,8 +60,8 @@ inline void visit_everything(Trained& run, const Visit& visit) {
       const auto values = parameter.value.rows_from(slice.row_begin, slice.rows).flat();
       for (std::size_t i = 0; i < values.size(); ++i) visit(slice.name, static_cast<Index>(i), values[i]);
     }
-  visit_moments(run, "exp_avg.", run.optimizer.first_moments(), visit);
-  visit_moments(run, "exp_avg_sq.", run.optimizer.second_moments(), visit);
+  visit_moments(run, "exp_avg.", run.optimizer.moments().words(Moment::kFirst), visit);
+  visit_moments(run, "exp_avg_sq.", run.optimizer.moments().words(Moment::kSecond), visit);
 }
 
 inline float expected_value(const std::string& name, Index element) {

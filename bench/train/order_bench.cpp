@@ -10,7 +10,6 @@
 #include "moeloom/base/parallel.hpp"
 #include "moeloom/comm/session.hpp"
 #include "moeloom/measure/paired.hpp"
-#include "moeloom/measure/step_subject.hpp"
 
 #include <cstdio>
 #include <deque>
@@ -19,10 +18,9 @@
 #include <numeric>
 #include <optional>
 
-#include "support/dispatcher.hpp"
 #include "support/heading.hpp"
-#include "support/kernels.hpp"
 #include "support/options.hpp"
+#include "support/step_contender.hpp"
 
 namespace {
 
@@ -32,15 +30,13 @@ struct Options {
   std::string dispatcher = "alltoall";
   Index ep = 1, sequences = 8, sequence_length = 256;
   int threads = 1, samples = 15;
-  ModelConfig model;
+  ModelConfig model = bench::contended_model();
 };
 
 std::optional<Options> parse(int argc, char** argv) {
   namespace po = boost::program_options;
   Options o;
-  ModelConfig& m = o.model;  // vocabulary 256
-  m.hidden_size = 512, m.moe_intermediate_size = 384, m.num_hidden_layers = 4, m.num_experts = 32;
-  m.num_experts_per_tok = 4, m.num_attention_heads = 8, m.num_key_value_heads = 4, m.head_dim = 64;
+  ModelConfig& m = o.model;
   po::options_description known("order_bench: a training step by the order of its sums");
   const auto size = [&known](const char* name, auto* target, const char* text) {
     known.add_options()(name, po::value(target)->default_value(*target), text);
@@ -75,47 +71,22 @@ struct Order {
   Index exact = 0;
 };
 
-class Subject {
- public:
-  Subject(const Options& o, const Order& order, const Mesh& mesh, const TokenSource& tokens)
-      : mesh_(mesh),
-        batch_{.global_batch = o.sequences * mesh.world().size(),
-               .sequence_length = o.sequence_length,
-               .accumulation = 1,
-               .world = mesh.world().size(),
-               .micro_batches_whole = order.exact > 0},
-        state_(make_training_state(o.model, mesh, settings_of(o, order))),
-        sampler_(tokens, split_tokens(tokens.size(), 0), batch_, 1),
-        trainer_(state_->decoder, state_->store, mesh, state_->optimizer, sampler_,
-                 {.schedule = {.peak = 1e-4, .warmup_steps = 1, .total_steps = 1'000'000},
-                  .batch = batch_,
-                  .aux_loss_coef = 0.02}) {
-    initialise(state_->store, o.model, 1);
-  }
+BatchShape batch_of(const Options& o, const Order& order, const Mesh& mesh) {
+  return {.global_batch = o.sequences * mesh.world().size(),
+          .sequence_length = o.sequence_length,
+          .accumulation = 1,
+          .world = mesh.world().size(),
+          .micro_batches_whole = order.exact > 0};
+}
 
-  /// Of the slowest rank.
-  double seconds() {
-    mesh_.world().barrier();
-    return mesh_.world().all_max(trainer_.step(next_++).seconds);
-  }
-
- private:
-  TrainingStateSettings settings_of(const Options& o, const Order& order) const {
-    TrainingStateSettings settings{
-        .kernels = bench::model_kernels(true, DType::kF32),
-        .dispatcher = bench::dispatcher_settings(o.dispatcher, mesh_.ep(), o.model.num_experts, false)};
-    if (order.free) settings.kernels.grouped_matmul.weight_grad = free_weight_grad;
-    if (order.exact > 0) settings.leaves = {order.exact, batch_.global_batch / order.exact};
-    return settings;
-  }
-
-  const Mesh& mesh_;
-  BatchShape batch_;
-  std::unique_ptr<TrainingState> state_;
-  BatchSampler sampler_;
-  Trainer trainer_;
-  Index next_ = 0;
-};
+TrainingStateSettings settings_of(const Options& o, const Order& order, const Mesh& mesh) {
+  TrainingStateSettings settings{
+      .kernels = bench::model_kernels(true, DType::kF32),
+      .dispatcher = bench::dispatcher_settings(o.dispatcher, mesh.ep(), o.model.num_experts, false)};
+  if (order.free) settings.kernels.grouped_matmul.weight_grad = free_weight_grad;
+  if (order.exact > 0) settings.leaves = {order.exact, batch_of(o, order, mesh).global_batch / order.exact};
+  return settings;
+}
 
 void run(const Options& o) {
   set_threads(o.threads);
@@ -124,9 +95,10 @@ void run(const Options& o) {
       {"free", true, 0}, {"tree"}, {"exact " + std::to_string(o.sequences), false, o.sequences}};
   if (o.sequences > 1) orders.push_back({"exact 1", false, 1});
   const TokenSource tokens = random_text(1, 1 << 20);
-  std::deque<Subject> subjects;
-  for (const Order& order : orders) subjects.emplace_back(o, order, mesh, tokens);
-  for (Subject& subject : subjects) subject.seconds();  // warms caches and pages
+  std::deque<bench::StepContender> subjects;
+  for (const Order& order : orders)
+    subjects.emplace_back(o.model, batch_of(o, order, mesh), mesh, tokens, settings_of(o, order, mesh));
+  for (bench::StepContender& subject : subjects) subject.seconds();  // warms caches and pages
   const std::vector<Samples> samples =
       take_turns(orders.size(), o.samples, [&](std::size_t i) { return subjects[i].seconds(); });
   if (mesh.world().rank() > 0) return;

@@ -25,11 +25,12 @@ class Fitter {
   Fitter(const Job& job, std::span<const DispatcherKind> kinds) : asked_(job), kinds_(kinds) {}
 
   /// The fewest micro-batches with which such a layout fits.
-  std::optional<FittingJob> on(Index nodes, Index ranks_per_node) {
+  std::optional<FittingJob> on(Index nodes, Index ranks_per_node, Recompute recompute) {
     const Index sequences = asked_.tokens * asked_.ranks / asked_.sequence_length;  // of a step
     if (sequences % (nodes * ranks_per_node) != 0) return std::nullopt;
     Job job = asked_;
     job.ranks = nodes * ranks_per_node;
+    job.recompute = recompute;
     job.ranks_per_node = ranks_per_node;
     // Where threads are not said a rank takes over what its neighbours leave; more threads hold more, not
     // less.
@@ -106,8 +107,11 @@ std::optional<FittingJob> on_fewest_nodes(const Job& job, std::span<const Dispat
   Fitter fitter(job, kinds);
   const Index sequences = job.tokens * job.ranks / job.sequence_length;
   for (Index nodes = nodes_of(job); nodes <= sequences; ++nodes)
-    for (const Index ranks_per_node : shares)
-      if (auto fit = fitter.on(nodes, ranks_per_node)) return fit;
+    for (const Recompute recompute : kRecomputes)
+      for (const Index ranks_per_node : shares) {
+        if (recompute < job.recompute) continue;
+        if (auto fit = fitter.on(nodes, ranks_per_node, recompute)) return fit;
+      }
   return std::nullopt;
 }
 

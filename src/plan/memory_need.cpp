@@ -40,40 +40,73 @@ Index buffered_rows(DispatcherKind kind, const MicroBatchShape& batch) {
   return batch.sliced() && in_node_memory ? batch.rows + batch.rows / 4 : batch.rows;
 }
 
-/// MoeActivations and what the shared expert keeps.
-double moe_activations(const MoeSpec& moe, const MeshShape& mesh, DispatcherKind kind,
-                       const MicroBatchShape& batch) {
+/// MoeActivations but for the experts'.
+double routing_activations(const MoeSpec& moe, const MeshShape& mesh, DispatcherKind kind,
+                           const MicroBatchShape& batch) {
   const Index t = batch.tokens;
   const Index slots = t * moe.router.top_k;
   const double routing =
       rows_bytes(t, moe.router.num_experts, 2) + rows_bytes(t, 1, 2) + 3 * array_bytes(slots) +
       (moe.router.weigh_by == WeighBy::kSoftmaxOfNear ? rows_bytes(slots, moe.router.num_experts) : 0) +
       (moe.router.balance_by == BalanceBy::kScore ? array_bytes(slots) : 0);
+  return routing + plan_bytes(moe, mesh, kind, slots, std::max(batch.rows, batch.planned_rows));
+}
+
+/// ExpertActivations and what the shared expert keeps.
+double expert_activations(const MoeSpec& moe, DispatcherKind kind, const MicroBatchShape& batch) {
+  const Index t = batch.tokens;
   const double experts = rows_bytes(buffered_rows(kind, batch), moe.hidden_size) +
                          rows_bytes(batch.rows, 2 * moe.width) + array_bytes(batch.rows);
   const double shared =
       moe.shared ? rows_bytes(t, 2 * moe.shared->width) + (moe.shared->gated ? array_bytes(t) : 0) : 0.0;
-  const Index planned = std::max(batch.rows, batch.planned_rows);
-  return routing + plan_bytes(moe, mesh, kind, slots, planned) + experts + shared;
+  return experts + shared;
+}
+
+/// What the backward of a feed-forward half can make again.
+double feed_forward_activations(const LayerSpec& layer, DispatcherKind kind, const MicroBatchShape& batch) {
+  return layer.moe ? expert_activations(*layer.moe, kind, batch)
+                   : rows_bytes(batch.tokens, 2 * layer.mlp->width);
+}
+
+/// LayerActivations but for the mixer itself.
+double block_activations(const LayerSpec& layer, Index t) {
+  return rows_bytes(t, layer.hidden_size) + normed(layer, layer.mixer_norm, t) +
+         normed(layer, layer.feed_forward_norm, t);
 }
 
 double layer_activations(const LayerSpec& layer, const MeshShape& mesh, DispatcherKind kind,
                          const MicroBatchShape& batch) {
   const Index t = batch.tokens;
-  const double ffn =
-      layer.moe ? moe_activations(*layer.moe, mesh, kind, batch) : rows_bytes(t, 2 * layer.mlp->width);
-  return rows_bytes(t, layer.hidden_size, 2) + normed(layer, layer.mixer_norm, t) +
-         mixer_activations(layer.mixer, t) + branch_output(layer, layer.mixer_output_norm, t) +
-         normed(layer, layer.feed_forward_norm, t) + ffn +
-         branch_output(layer, layer.feed_forward_output_norm, t);
+  double bytes = rows_bytes(t, layer.hidden_size) + branch_output(layer, layer.mixer_output_norm, t) +
+                 branch_output(layer, layer.feed_forward_output_norm, t);
+  if (layer.moe) bytes += routing_activations(*layer.moe, mesh, kind, batch);
+  if (batch.recompute != Recompute::kBlock)
+    bytes += block_activations(layer, t) + mixer_activations(layer.mixer, t);
+  if (batch.recompute == Recompute::kNone) bytes += feed_forward_activations(layer, kind, batch);
+  return bytes;
+}
+
+/// Of activations that backward makes again, one set for all layers.
+double activations_made_again(const ModelConfig& config, DispatcherKind kind, const MicroBatchShape& batch) {
+  if (batch.recompute == Recompute::kNone) return 0;
+  MixerActivationsOnce mixers;
+  double moe = 0, mlp = 0, block = 0;
+  for (Index index = 0; index < config.num_hidden_layers; ++index) {
+    const LayerSpec layer = config.layer(index);
+    double& half = layer.moe ? moe : mlp;
+    half = std::max(half, feed_forward_activations(layer, kind, batch));
+    block = std::max(block, block_activations(layer, batch.tokens));
+    mixers.take(layer.mixer, batch.tokens);
+  }
+  if (batch.recompute == Recompute::kExperts) return moe + mlp;
+  return moe + mlp + block + mixers.bytes() + rows_bytes(batch.tokens, config.hidden_size);
 }
 
 /// Of MoeWorkspace what slices take, of which there are two at least.
 double slice_workspace(const MoeSpec& moe, const MeshShape& mesh, DispatcherKind kind,
                        const MicroBatchShape& batch) {
   const Index tokens = ceil_div(batch.tokens, 2), slots = tokens * moe.router.top_k;
-  return rows_bytes(tokens, moe.hidden_size) + array_bytes(slots) +
-         plan_bytes(moe, mesh, kind, slots, batch.rows);
+  return array_bytes(slots) + plan_bytes(moe, mesh, kind, slots, batch.rows);
 }
 
 /// MoeWorkspace: activated and its gradient, the rows that go home and those that come back for backward.
@@ -105,17 +138,40 @@ double rows_under_way(const ModelConfig& config, const MeshShape& mesh, Dispatch
 
 /// The scratch of the largest bucket of a gradient reduction: an owner's stretch from every rank.
 /// With exact sums its own stretch as integers.
-double reduction_scratch(const std::vector<ParameterSpec>& specs, const MeshShape& mesh, bool exact) {
+double reduction_scratch(const std::vector<ParameterSpec>& specs, const MeshShape& mesh, bool exact,
+                         OptimizerKind optimizer) {
   double largest = 0;
+  Index most = ShardedOptimizer::kBucketElements;  // of a bucket; a weight of Muon's is not cut
+  for (const ParameterSpec& spec : specs)
+    if (is_of_muon(spec, optimizer)) most = std::max(most, spec.rows / spec.groups * spec.cols);
   for (const Placement placement : kPlacements) {
     const Index ranks = placement == Placement::kWorld ? mesh.world() : mesh.dp;
     if (ranks == 1) continue;
     Index trained = 0;
     for (const ParameterSpec& spec : specs)
       if (spec.placement == placement && !spec.frozen) trained += spec.rows * spec.cols;
-    const Index bucket = std::min(trained, ShardedOptimizer::kBucketElements);
+    const Index bucket = std::min(trained, most);
     largest = std::max(
         largest, exact ? array_bytes(ceil_div(bucket, ranks), sizeof(std::int64_t)) : array_bytes(bucket));
+  }
+  return largest;
+}
+
+/// What Muon holds of the weights that it orthogonalises together: U, a stack of matrices and its product,
+/// and two of their Gram matrices.
+double muon_scratch(const std::vector<ParameterSpec>& specs, OptimizerKind optimizer) {
+  double largest = 0;
+  for (const ParameterSpec& spec : specs) {
+    if (!is_of_muon(spec, optimizer)) continue;
+    const Index rows = spec.rows / spec.groups;
+    const Index weights =
+        std::clamp<Index>(ShardedOptimizer::kBucketElements / (rows * spec.cols), 1, spec.groups);
+    double stacked = 0;
+    for (const Stretch& matrix : matrices_of(spec)) {
+      const Index m = std::min(matrix.size(), spec.cols), n = std::max(matrix.size(), spec.cols);
+      stacked = std::max(stacked, rows_bytes(weights * m, n, 2) + rows_bytes(weights * m, m, 2));
+    }
+    largest = std::max(largest, rows_bytes(weights * rows, spec.cols) + stacked);
   }
   return largest;
 }
@@ -157,7 +213,8 @@ double buffer_bytes(const ModelConfig& config, const std::vector<ParameterSpec>&
   const double logits = rows_bytes(std::min(t, kSumChunkRows * batch.threads), config.vocab_size);
   const Index angles = batch.sequence_length * config.rotary_dim();
   return mixers.bytes() + ffn_moe + ffn_mlp + stream + logits + array_bytes(angles) +
-         rows_under_way(config, mesh, kind, batch) + reduction_scratch(specs, mesh, batch.exact);
+         activations_made_again(config, kind, batch) + rows_under_way(config, mesh, kind, batch) +
+         reduction_scratch(specs, mesh, batch.exact, batch.optimizer) + muon_scratch(specs, batch.optimizer);
 }
 
 namespace {
@@ -197,19 +254,20 @@ double replica_bytes(const ModelConfig& config, const std::vector<ParameterSpec>
   return weights + sums;
 }
 
-double save_copy_bytes(const std::vector<ParameterSpec>& specs, const MeshShape& mesh) {
+double save_copy_bytes(const std::vector<ParameterSpec>& specs, const MeshShape& mesh, MomentFormat moments,
+                       OptimizerKind optimizer) {
   // Of an adapter alone, where there is one: what rests is not saved.
   std::vector<ParameterSpec> saved = specs;
   const bool adapter = std::ranges::any_of(specs, [](const auto& spec) { return spec.adapter.has_value(); });
   if (adapter) std::erase_if(saved, [](const ParameterSpec& spec) { return !spec.adapter; });
-  const LastingMemory need = lasting_memory(saved, mesh);
+  const LastingMemory need = lasting_memory(saved, mesh, false, moments, optimizer);
   return need.dense_weights + need.expert_weights + need.moments;
 }
 
 MemoryNeed training_memory(const ModelConfig& config, const std::vector<ParameterSpec>& specs,
                            const MeshShape& mesh, DispatcherKind kind, const MicroBatchShape& batch,
                            bool packs, DType element) {
-  MemoryNeed need{lasting_memory(specs, mesh, batch.exact)};
+  MemoryNeed need{lasting_memory(specs, mesh, batch.exact, batch.moments, batch.optimizer)};
   need.packed = packs ? packed_bytes(specs, element) : 0;
   need.activations = activation_bytes(config, mesh, kind, batch);
   need.buffers = buffer_bytes(config, specs, mesh, kind, batch);

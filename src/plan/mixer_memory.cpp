@@ -90,6 +90,15 @@ double mixer_activations(const MixerSpec& mixer, Index tokens) {
   return std::visit([=](const auto& spec) { return activations(spec, tokens); }, mixer);
 }
 
+void MixerActivationsOnce::take(const MixerSpec& mixer, Index tokens) {
+  double& largest = largest_[mixer.index()];
+  largest = std::max(largest, mixer_activations(mixer, tokens));
+}
+
+double MixerActivationsOnce::bytes() const {
+  return std::accumulate(largest_.begin(), largest_.end(), 0.0);
+}
+
 void MixerBuffers::take(const MixerSpec& mixer, Index tokens, Index sequence_length, Index threads) {
   double& largest = largest_[mixer.index()];
   const auto need = [=](const auto& spec) {

@@ -15,6 +15,16 @@ double rows_bytes(Index tokens, Index width, Index arrays = 1);
 /// Of MixerLayer, but for its norms and the residual stream.
 double mixer_activations(const MixerSpec& mixer, Index tokens);
 
+/// Of MixerActivations that all layers share: of each kind of mixer the largest.
+class MixerActivationsOnce {
+ public:
+  void take(const MixerSpec& mixer, Index tokens);
+  double bytes() const;
+
+ private:
+  std::array<double, std::variant_size_v<MixerSpec>> largest_{};
+};
+
 /// Of MixerWorkspace, where each kind of mixer has buffers of its own, and what a delta net's backward holds.
 class MixerBuffers {
  public:

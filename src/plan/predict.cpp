@@ -72,6 +72,9 @@ StepCase step_at(const Job& job, Index ep) {
           .tokens = job.tokens / job.micro_batches,
           .sequence_length = job.sequence_length,
           .micro_batches = job.micro_batches,
+          .recompute = job.recompute,
+          .moments = job.moments,
+          .optimizer = job.optimizer,
           .expert_rows = job.expert_rows};
 }
 

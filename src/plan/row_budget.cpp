@@ -20,7 +20,10 @@ MemoryNeed memory_of_rows(const ModelConfig& config, const std::vector<Parameter
                           .rows = rows,
                           .planned_rows = row_range(config, step).most,
                           .in_chunks = step.chunks > 0,
-                          .threads = step.threads},
+                          .threads = step.threads,
+                          .recompute = step.recompute,
+                          .moments = step.moments,
+                          .optimizer = step.optimizer},
                          packs, element);
 }
 

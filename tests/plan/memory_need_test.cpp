@@ -70,6 +70,29 @@ TEST(MemoryNeed, ActivationsGrowWithTokensAndLayers) {
   EXPECT_EQ(bytes(64), 4.0 * 64 * (4 * 24 + 64 + 48 + 6 + 32 + 4 + 2 + 80));
 }
 
+TEST(MemoryNeed, WhatBackwardMakesAgainIsHeldOnceForAllLayers) {
+  ModelConfig config = tiny_config();
+  config.mlp_only_layers.clear();  // all sparse alike
+  const auto specs = parameter_specs(config, {0, 4});
+  const auto bytes = [&](Recompute recompute) {
+    const MicroBatchShape batch{.tokens = 64, .sequence_length = 16, .rows = 128, .recompute = recompute};
+    return std::pair(activation_bytes(config, shape_of(1, 1), DispatcherKind::kAlltoall, batch),
+                     buffer_bytes(config, specs, shape_of(1, 1), DispatcherKind::kAlltoall, batch));
+  };
+  const auto [kept, buffers] = bytes(Recompute::kNone);
+  const auto layers = static_cast<double>(config.num_hidden_layers);
+  // A row keeps its input, gate and up, and its weight.
+  const double experts = 4.0 * 128 * static_cast<double>(24 + 2 * config.moe_intermediate_size + 1);
+  const auto [without_experts, more] = bytes(Recompute::kExperts);
+  EXPECT_EQ(kept - without_experts, layers * experts);
+  EXPECT_EQ(more - buffers, experts);
+  // The dense layer of hand arithmetic below without its input and MLP; in the buffers a residual stream too.
+  const double block = 4.0 * 64 * (3 * 24 + 64 + 48 + 6 + 32 + 4 + 2);
+  const auto [without_blocks, most] = bytes(Recompute::kBlock);
+  EXPECT_EQ(without_experts - without_blocks, layers * block);
+  EXPECT_EQ(most - more, block + 4.0 * 64 * 24);
+}
+
 TEST(MemoryNeed, LargeArraysTakeWholeHugePages) {
   ModelConfig config = tiny_config();
   config.num_hidden_layers = 1;

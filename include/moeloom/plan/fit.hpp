@@ -18,13 +18,14 @@ struct FittingJob {
 const PredictedPoint& smallest_point(const std::vector<PredictedPoint>& points);
 
 /// The same tokens a step, laid out so that some mesh by one of `ways` fits. Of those the fewest nodes come
-/// first, which cost money; then the most ranks a node, then the fewest micro-batches, which cost time. None:
+/// first, which cost money; then what recomputes least, the most ranks a node and the fewest micro-batches,
+/// which cost time. None:
 /// not even one rank a node with one sequence at a time fits, on as many nodes as there are sequences.
 std::optional<FittingJob> cheapest_fit(const Job& job,
                                        std::span<const DispatcherKind> kinds = kDispatcherKinds);
 
 /// The same with as many ranks a node as there are, of which each may hold `rank_bytes`: on the fewest nodes,
-/// and there in the fewest micro-batches.
+/// and there with the least to recompute, in the fewest micro-batches.
 std::optional<FittingJob> cheapest_fit_of_ranks(const Job& job, double rank_bytes,
                                                 std::span<const DispatcherKind> kinds = kDispatcherKinds);
 

@@ -5,6 +5,7 @@
 // counted.
 #pragma once
 
+#include "moeloom/moe/recompute.hpp"
 #include "moeloom/plan/cost/exchange_cost.hpp"
 #include "moeloom/tensor/dtype.hpp"
 #include "moeloom/train/lasting_memory.hpp"
@@ -35,6 +36,9 @@ struct MicroBatchShape {
   bool in_chunks = false;  // rows travel while experts compute
   Index threads = 1;
   bool exact = false;  // sums have the same bits on every mesh
+  Recompute recompute = Recompute::kNone;
+  MomentFormat moments = MomentFormat::kFp32;
+  OptimizerKind optimizer = OptimizerKind::kAdamW;
 
   bool sliced() const { return planned_rows > rows; }
 };
@@ -46,8 +50,8 @@ double packed_bytes(const std::vector<ParameterSpec>& specs, DType element);
 double activation_bytes(const ModelConfig& config, const MeshShape& mesh, DispatcherKind kind,
                         const MicroBatchShape& batch);
 
-/// What all layers share: the workspaces, the residual stream, a stretch of logits, rows under way and the
-/// scratch of the gradient reduction.
+/// What all layers share: the workspaces, what backward makes again, the residual stream, a stretch of
+/// logits, rows under way and the scratch of the gradient reduction.
 double buffer_bytes(const ModelConfig& config, const std::vector<ParameterSpec>& specs, const MeshShape& mesh,
                     DispatcherKind kind, const MicroBatchShape& batch);
 
@@ -59,7 +63,9 @@ double replica_bytes(const ModelConfig& config, const std::vector<ParameterSpec>
 
 /// The copy that the rank that writes most makes for a save in the background: the dense weights, its experts
 /// and its moments; with an adapter its factors and their moments alone.
-double save_copy_bytes(const std::vector<ParameterSpec>& specs, const MeshShape& mesh);
+double save_copy_bytes(const std::vector<ParameterSpec>& specs, const MeshShape& mesh,
+                       MomentFormat moments = MomentFormat::kFp32,
+                       OptimizerKind optimizer = OptimizerKind::kAdamW);
 
 /// All of it. `packs`: the experts' products read packed faces of `element`.
 MemoryNeed training_memory(const ModelConfig& config, const std::vector<ParameterSpec>& specs,

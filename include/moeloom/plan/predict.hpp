@@ -25,6 +25,9 @@ struct Job {
   DType dtype = DType::kF32;
   std::vector<std::vector<double>> expert_rows = {};  // StepCase's
   std::set<std::string> frozen = {};                  // names of parameters
+  Recompute recompute = Recompute::kNone;
+  MomentFormat moments = MomentFormat::kFp32;
+  OptimizerKind optimizer = OptimizerKind::kAdamW;
   Index leaf_sequences = 1;  // a rank's micro-batch on other hosts is a multiple of them
 };
 

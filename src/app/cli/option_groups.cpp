@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "cli/adapter_text.hpp"
 #include "cli/processors.hpp"
 
 namespace moeloom {
@@ -90,6 +91,41 @@ void add_kernel_options(OptionTable& table, KernelOptions& kernels) {
 void check_kernels(const KernelOptions& kernels, Violations& violations) {
   check_threads(kernels.threads, violations);
   violations.attempt([&] { KernelRegistry::builtin().named(kernels.kernels); });
+}
+
+void add_lora_option(OptionTable& table, std::optional<AdapterSettings>& lora) {
+  table.add(
+      "lora", "r=N,alpha=X,...",
+      "train low-rank adapters beside the weights of --model, which rest: "
+      "r=16,alpha=32,targets=attention,experts; "
+      "targets: attention, mlp, experts, shared, router or names of modules (*.q_proj); rslora=true: alpha / "
+      "sqrt(r); init=kaiming|gaussian. Checkpoints and --export are folders of PEFT; none: the weights are "
+      "trained",
+      [&lora](const std::string& text) { lora = read_adapter(text); },
+      [&lora] { return adapter_text(lora); });
+}
+
+void add_optimizer_kind_options(OptionTable& table, OptimizerKind& kind, MomentFormat& moments) {
+  table.add_choice(
+      "optimizer",
+      "muon: momentum of each matrix with singular values of about 1, scaled so that AdamW's rate "
+      "and decay serve; embeddings, head, routers, norms and biases have AdamW",
+      kind, {{"adamw", OptimizerKind::kAdamW}, {"muon", OptimizerKind::kMuon}});
+  table.add_choice(
+      "moments",
+      "what the optimizer keeps its moments in; bf16 takes 2 bytes each and int8 1.02, both rounded at "
+      "random; "
+      "a resumed run may change it",
+      moments, {{"fp32", MomentFormat::kFp32}, {"bf16", MomentFormat::kBf16}, {"int8", MomentFormat::kInt8}});
+}
+
+void add_recompute_option(OptionTable& table, Recompute& recompute) {
+  table.add_choice(
+      "recompute",
+      "what a backward makes again instead of keeping it, for less memory and with the same bits; experts: "
+      "the rows of experts and their first product, as of every MLP; block: attention too",
+      recompute,
+      {{"none", Recompute::kNone}, {"experts", Recompute::kExperts}, {"block", Recompute::kBlock}});
 }
 
 void add_batch_options(OptionTable& table, Index& sequence_length, Index& global_batch, Index& accumulate) {

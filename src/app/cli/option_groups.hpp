@@ -14,6 +14,12 @@ void check_shape_source(const ModelOptions& model, Violations& violations);
 void add_kernel_options(OptionTable& table, KernelOptions& kernels);
 /// What can be said against their values.
 void check_kernels(const KernelOptions& kernels, Violations& violations);
+/// --lora.
+void add_lora_option(OptionTable& table, std::optional<AdapterSettings>& lora);
+/// --optimizer, --moments.
+void add_optimizer_kind_options(OptionTable& table, OptimizerKind& kind, MomentFormat& moments);
+/// --recompute.
+void add_recompute_option(OptionTable& table, Recompute& recompute);
 /// --seq-len, --global-batch, --accumulate.
 void add_batch_options(OptionTable& table, Index& sequence_length, Index& global_batch, Index& accumulate);
 

@@ -85,6 +85,7 @@ void check_optimizer(const OptimizerOptions& optimizer, Violations& violations) 
                     "final-lr-fraction = " + value_text(optimizer.final_lr_fraction) + " must lie in [0, 1]");
   violations.unless_below_one("beta1", adamw.beta1);
   violations.unless_below_one("beta2", adamw.beta2);
+  violations.unless_below_one("muon-momentum", optimizer.settings.muon.momentum);
   violations.unless(adamw.epsilon > 0, "eps = " + value_text(adamw.epsilon) + " must be positive");
   violations.unless_not_negative("weight-decay", adamw.weight_decay);
   violations.unless_not_negative("max-grad-norm", optimizer.settings.max_grad_norm);

@@ -12,6 +12,7 @@
 #include "moeloom/model/sampling.hpp"
 #include "moeloom/moe/dispatch/dispatcher_kind.hpp"
 #include "moeloom/moe/moe_layer.hpp"
+#include "moeloom/moe/recompute.hpp"
 #include "moeloom/tensor/dtype.hpp"
 #include "moeloom/text/learned.hpp"
 #include "moeloom/train/packing.hpp"
@@ -129,6 +130,7 @@ struct RunOptions {
   Index check_replicas = 0;  // every so many steps; 0: never
   Index check_steps = 0;
   Index memory_bytes = 0;  // that a rank may hold; 0: no ceiling
+  Recompute recompute = Recompute::kNone;
   Index sample_chars = 200;
   std::string prompt = "The ";
   std::filesystem::path export_folder;  // a plain Hugging Face folder after the last step; empty: none
@@ -284,6 +286,10 @@ struct PlanOptions {
   Index threads = 0;
   DType dtype = DType::kF32;
   Index gmm_budget_bytes = KernelOptions{}.gmm_budget_bytes;
+  std::optional<AdapterSettings> lora = {};  // as of train
+  Recompute recompute = Recompute::kNone;
+  MomentFormat moments = MomentFormat::kFp32;
+  OptimizerKind optimizer = OptimizerKind::kAdamW;
   bool calibrate = false;
   Index rows = 20;  // of the table; 0: all
   std::filesystem::path data = "corpus.txt";

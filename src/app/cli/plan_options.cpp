@@ -57,6 +57,9 @@ OptionTable table_of(PlanOptions& options) {
       "gmm-budget", "BYTES", "as of train: the most that packed experts of a layer may take",
       [&options](const std::string& text) { options.gmm_budget_bytes = read_bytes(text); },
       [&options] { return exact_bytes_text(options.gmm_budget_bytes); });
+  add_lora_option(table, options.lora);
+  add_optimizer_kind_options(table, options.optimizer, options.moments);
+  add_recompute_option(table, options.recompute);
   table.add("calibrate", "BOOL", "measure this machine anew, whatever the user's cache holds",
             options.calibrate);
   table.group("Output");

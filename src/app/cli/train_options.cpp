@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "cli/adapter_text.hpp"
 #include "cli/config_file.hpp"
 #include "cli/network_text.hpp"
 #include "cli/option_groups.hpp"
@@ -111,6 +110,7 @@ void add_data_options(OptionTable& table, DataOptions& data) {
 void add_optimizer_options(OptionTable& table, OptimizerOptions& optimizer) {
   AdamW& adamw = optimizer.settings.adamw;
   table.group("Optimizer");
+  add_optimizer_kind_options(table, optimizer.settings.kind, optimizer.settings.moments);
   table.add("lr", "X",
             "peak learning rate; auto: 1e-3 up to a hidden size of 256, beyond it 1e-3 x 256 / hidden size",
             optimizer.learning_rate);
@@ -125,6 +125,7 @@ void add_optimizer_options(OptionTable& table, OptimizerOptions& optimizer) {
   table.add("beta1", "X", "AdamW: memory of the mean", adamw.beta1);
   table.add("beta2", "X", "AdamW: memory of the square", adamw.beta2);
   table.add("eps", "X", "AdamW: added to the root", adamw.epsilon);
+  table.add("muon-momentum", "X", "Muon: memory of the mean", optimizer.settings.muon.momentum);
   table.add("weight-decay", "X", "AdamW: decay, times the learning rate", adamw.weight_decay);
   table.add("decay-all", "BOOL", "also decay norms", optimizer.settings.decay_all);
   table.add("max-grad-norm", "X", "clip the gradient to this norm; 0: never",
@@ -134,15 +135,7 @@ void add_optimizer_options(OptionTable& table, OptimizerOptions& optimizer) {
                    {{"decay", StarvedExperts::kDecay}, {"skip", StarvedExperts::kSkip}});
   table.add("freeze", "LIST", "names of tensors or parameters that are not trained, * for any characters",
             optimizer.freeze);
-  table.add(
-      "lora", "r=N,alpha=X,...",
-      "train low-rank adapters beside the weights of --model, which rest: "
-      "r=16,alpha=32,targets=attention,experts; "
-      "targets: attention, mlp, experts, shared, router or names of modules (*.q_proj); rslora=true: alpha / "
-      "sqrt(r); init=kaiming|gaussian. Checkpoints and --export are folders of PEFT; none: the weights are "
-      "trained",
-      [&optimizer](const std::string& text) { optimizer.lora = read_adapter(text); },
-      [&optimizer] { return adapter_text(optimizer.lora); });
+  add_lora_option(table, optimizer.lora);
 }
 
 void add_run_options(OptionTable& table, RunOptions& run) {
@@ -185,6 +178,7 @@ void add_run_options(OptionTable& table, RunOptions& run) {
       "and rows that come unevenly run in slices that stay within it; 0: no ceiling",
       [&run](const std::string& text) { run.memory_bytes = read_bytes(text); },
       [&run] { return exact_bytes_text(run.memory_bytes); });
+  add_recompute_option(table, run.recompute);
   table.add("sample-chars", "N", "tokens of the sample at the end; 0: none", run.sample_chars);
   table.add("prompt", "TEXT", "what the sample begins with", run.prompt);
   table.add(

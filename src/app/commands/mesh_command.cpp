@@ -31,7 +31,7 @@ std::string option_words(Index ep, Index accumulate) {
 ModelConfig config_of_run(const TrainOptions& train) {
   ModelOptions model = train.model;
   if (!train.run.resume.empty()) model.folder = train.run.resume;
-  return checked_config(model);
+  return checked_config(model, train.optimizer.lora);
 }
 
 std::set<std::string> frozen_of(const TrainOptions& train, const ModelConfig& config) {
@@ -61,6 +61,9 @@ Job job_of(const MeshQuestion& question) {
           .gmm_budget_bytes = train.kernels.gmm_budget_bytes,
           .dtype = train.kernels.dtype,
           .frozen = frozen_of(train, config),
+          .recompute = train.run.recompute,
+          .moments = train.optimizer.settings.moments,
+          .optimizer = train.optimizer.settings.kind,
           .leaf_sequences = std::max<Index>(train.data.exact, 1)};
 }
 

@@ -14,6 +14,7 @@
 #include "commands/commands.hpp"
 #include "commands/plan_words.hpp"
 #include "commands/rate_source.hpp"
+#include "run/start/memory_ceiling.hpp"
 #include "run/start/run_decision.hpp"
 
 namespace moeloom {
@@ -57,7 +58,10 @@ Job job_of(const PlanOptions& o, const ModelConfig& config, const EnvironmentFla
           .gmm_budget_bytes = o.gmm_budget_bytes,
           .dtype = o.dtype,
           .expert_rows =
-              o.routing.empty() ? expert_rows(o.expert_load, config) : recorded_rows(o.routing, config)};
+              o.routing.empty() ? expert_rows(o.expert_load, config) : recorded_rows(o.routing, config),
+          .recompute = o.recompute,
+          .moments = o.moments,
+          .optimizer = o.optimizer};
   if (o.memory_bytes == 0) job.memory_per_node = static_cast<double>(memory_of_this_node());
   if (o.threads == 0)
     job.threads = flags.threads.value_or(std::max<Index>(job.processors_per_node / o.ranks_per_node, 1));
@@ -229,7 +233,8 @@ void print_recommended(const PlanOptions& options, const Job& job, const Predict
               with_flags(train.gmm.reason).c_str());
   std::printf("  %-10s  %s a rank, %s of it program and MPI\n", "memory",
               bytes_text(train.memory.total()).c_str(), bytes_text(train.memory.program).c_str());
-  const double copy = save_copy_bytes(parameters_at(job, point.step.mesh.ep), point.step.mesh);
+  const double copy =
+      save_copy_bytes(parameters_at(job, point.step.mesh.ep), point.step.mesh, job.moments, job.optimizer);
   std::printf("  %-10s  and %s a rank for the copy of --async-save, where that fits\n", "",
               bytes_text(copy).c_str());
   if (train.row_budget.room)
@@ -244,12 +249,13 @@ void print_slices(const PlanOptions& options, const Job& job, const PredictedPoi
     std::printf("or as it is, in slices, slower: %s\n", with_flags(budget.reason).c_str());
 }
 
-void print_advice(const PlanOptions& options, const Job& job, const std::vector<PredictedPoint>& points,
-                  const std::optional<FittingJob>& fit) {
+void print_advice(const PlanOptions& options, const Job& job, const MachineRates& machine,
+                  const std::vector<PredictedPoint>& points, const std::optional<FittingJob>& fit) {
   if (points.front().fits)
     print_recommended(options, job, points.front());
   else
-    std::printf("\n%s", memory_advice(job, smallest_point(points), fit).c_str());
+    std::printf("\n%s%s", memory_advice(job, smallest_point(points), fit).c_str(),
+                memory_changes_text(job, smallest_point(points).step, machine).c_str());
   if (!points.front().fits) print_slices(options, job, smallest_point(points));
 }
 
@@ -258,7 +264,7 @@ void print_advice(const PlanOptions& options, const Job& job, const std::vector<
 int plan_command(int argc, char** argv) {
   const PlanOptions options = parse_plan_options(argc, argv);
   const EnvironmentFlags flags = read_environment();
-  const ModelConfig config = checked_config(options.model);
+  const ModelConfig config = checked_config(options.model, options.lora);
   require_dtype(options.dtype, flags);
   const Job job = job_of(options, config, flags);
   set_threads(static_cast<int>(job.threads));
@@ -270,7 +276,7 @@ int plan_command(int argc, char** argv) {
   print_table(points, options.rows);
   for (const std::string& note : notes) std::printf("note: %s\n", note.c_str());
   const auto fit = points.front().fits ? std::nullopt : cheapest_fit(job);
-  print_advice(options, job, points, fit);
+  print_advice(options, job, machine, points, fit);
   write_json(options, job, points, notes, fit);
   return 0;
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "cli/adapter_text.hpp"
 #include "cli/option_groups.hpp"
 
 namespace moeloom {
@@ -106,6 +107,10 @@ std::string run_line(const PlanOptions& options, const PredictedPoint& point) {
   if (options.dtype == DType::kBF16) line += " --dtype bf16";
   if (options.gmm_budget_bytes != KernelOptions{}.gmm_budget_bytes)
     line += " --gmm-budget " + exact_bytes_text(options.gmm_budget_bytes);
+  if (options.lora) line += " --lora " + adapter_text(options.lora);
+  if (step.recompute != Recompute::kNone) line += " --recompute " + std::string(name_of(step.recompute));
+  if (step.optimizer != OptimizerKind::kAdamW) line += " --optimizer " + std::string(name_of(step.optimizer));
+  if (step.moments != MomentFormat::kFp32) line += " --moments " + std::string(name_of(step.moments));
   if (const Index memory = memory_of_a_rank(options); memory > 0)
     line += " --memory " + exact_bytes_text(memory);
   return line + " --data " + options.data.string();
@@ -121,6 +126,8 @@ std::string changed_options(const Job& before, const Job& after) {
   add("ranks-per-node", &Job::ranks_per_node);
   add("tokens-per-rank", &Job::tokens);
   add("accumulate", &Job::micro_batches);
+  if (before.recompute != after.recompute)
+    options += (options.empty() ? "--recompute " : " --recompute ") + std::string(name_of(after.recompute));
   return options;
 }
 

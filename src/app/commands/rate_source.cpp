@@ -2,6 +2,7 @@
 
 #include "moeloom/base/errors.hpp"
 #include "moeloom/kernels/grouped_matmul.hpp"
+#include "moeloom/model/hf/adapter.hpp"
 
 #include "cli/processors.hpp"
 #include "run/start/model_source.hpp"
@@ -11,6 +12,17 @@ namespace moeloom {
 ModelConfig checked_config(const ModelOptions& model) {
   const ModelConfig config = config_of(model);
   if (const auto violations = config_violations(config); !violations.empty()) throw ConfigError(violations);
+  return config;
+}
+
+ModelConfig checked_config(const ModelOptions& model, const std::optional<AdapterSettings>& adapter) {
+  ModelConfig config = checked_config(model);
+  if (!adapter || config.adapter) return config;  // a run that has one goes on with it
+  config.adapter = resolve_adapter(config, *adapter);
+  const bool has_weights = !model.folder.empty() && !holds_config_alone(model.folder);
+  config.adapter->base_is_bf16 =
+      has_weights ? is_bf16(SafetensorsFolder(model.folder), config)
+                  : config.source.text_or("torch_dtype", config.source.text_or("dtype", "")) == "bfloat16";
   return config;
 }
 

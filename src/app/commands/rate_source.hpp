@@ -10,6 +10,9 @@ namespace moeloom {
 /// A folder's, a run's or a checkpoint's, or a shape from flags; throws ConfigError for one that does not fit
 /// together.
 ModelConfig checked_config(const ModelOptions& model);
+/// The same with an adapter, if one is asked for, beside weights of the dtype that the folder has or will
+/// have.
+ModelConfig checked_config(const ModelOptions& model, const std::optional<AdapterSettings>& adapter);
 
 /// What products multiply in these commands. Throws ConfigError for bf16 on a CPU without it.
 void require_dtype(DType dtype, const EnvironmentFlags& flags);

@@ -31,7 +31,10 @@ DecidedRun decide_training(const TrainRequest& request, const RunInputs& inputs,
                       .tokens = batch.sequences_per_micro_batch() * batch.sequence_length,
                       .sequence_length = batch.sequence_length,
                       .micro_batches = batch.accumulation,
-                      .exact = options.data.exact};
+                      .exact = options.data.exact,
+                      .recompute = options.run.recompute,
+                      .moments = options.optimizer.settings.moments,
+                      .optimizer = options.optimizer.settings.kind};
   RunFacts facts = find_run_facts(inputs.config, mesh, work, request.flags.pretended_nodes);
   if (const auto& recorded = inputs.recorded)
     facts.recorded = GmmDecision{recorded->gmm_applied, recorded->gmm_reason};
@@ -49,7 +52,12 @@ DecidedRun decide_training(const TrainRequest& request, const RunInputs& inputs,
   asked.memory_ceiling = options.run.memory_bytes;
   asked.save_copy = saves_before_the_end(options.run) ? options.run.async_save : std::optional(false);
   DecidedRun run = decide_run(facts, asked, options.kernels, request.flags, mesh.world());
-  agree(mesh.world(), [&] { require_within_ceiling(facts, run.decision, inputs.frozen); });
+  const double left = static_cast<double>(available_memory()) / static_cast<double>(mesh.node().size());
+  const double least_left = -mesh.world().all_max(-left);
+  agree(mesh.world(), [&] {
+    require_within_ceiling(facts, run.decision, inputs.frozen);
+    if (options.run.memory_bytes == 0) require_within_node(facts, run.decision, inputs.frozen, least_left);
+  });
   return run;
 }
 
@@ -94,7 +102,8 @@ TrainRun::TrainRun(const TrainRequest& request, RunInputs inputs, Mesh mesh, Log
                                   .optimizer = options_.optimizer.settings,
                                   .frozen = inputs_.frozen,
                                   .routing = within(routing_settings(options_), decision().row_budget),
-                                  .leaves = leaves_of(options_.data)})),
+                                  .leaves = leaves_of(options_.data),
+                                  .recompute = decision().step.recompute})),
       trainer_(model_->decoder, model_->store, mesh_, model_->optimizer, batches_.source(),
                with_decision(settings_, hooks(), decision(), request.flags.pretended_nodes)),
       collapse_watch_(inputs_.config.num_experts_per_tok),

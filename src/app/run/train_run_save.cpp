@@ -46,6 +46,8 @@ TrainerState TrainRun::state_at(Index step) {
     Document settings = document_of(settings_);
     add_routing(options_.router, inputs_.config, settings);
     add_data_marks(options_.data, inputs_.data, settings);
+    settings.set("optimizer", std::string(name_of(options_.optimizer.settings.kind)));
+    settings.set("moments", std::string(name_of(options_.optimizer.settings.moments)));
     recorded_settings_ = std::move(settings);
   }
   state.settings = *recorded_settings_;

@@ -34,22 +34,54 @@ double& of(PhaseSeconds& seconds, Phase phase) {
   return seconds[static_cast<std::size_t>(phase)];
 }
 
+/// Of the products of a placement's weights, forward, input and weight gradients, what is made: where the
+/// weights rest, or only adapters beside them learn, two of three.
+double share_made(const std::vector<ParameterSpec>& specs, Placement placement) {
+  const bool trains = std::ranges::any_of(specs, [&](const ParameterSpec& spec) {
+    return spec.placement == placement && spec.is_matrix && !spec.frozen && !spec.adapter;
+  });
+  return trains || specs.empty() ? 1 : 2.0 / 3;
+}
+
 /// One layer of one micro-batch, but for its experts and exchanges.
-void add_layer(const LayerSpec& layer, const StepCase& step, const Local& local, PhaseSeconds& seconds) {
+void add_layer(const LayerSpec& layer, const StepCase& step, const Local& local, double made,
+               PhaseSeconds& seconds) {
   const Index t = step.tokens;
-  of(seconds, Phase::kAttention) += local.dense(mixer_product_flops(layer.mixer, t), t) +
+  of(seconds, Phase::kAttention) += made * local.dense(mixer_product_flops(layer.mixer, t), t) +
                                     local.slowdown * per(mixing_flops(layer.mixer, t, step.sequence_length),
                                                          local.machine.attention_flops) +
                                     local.elementwise(mixer_elementwise_bytes(layer.mixer, t));
-  of(seconds, Phase::kDense) +=
-      local.dense(mlp_product_flops(layer, t), t) + local.elementwise(dense_elementwise_bytes(layer, t));
+  of(seconds, Phase::kDense) += made * local.dense(mlp_product_flops(layer, t), t) +
+                                local.elementwise(dense_elementwise_bytes(layer, t));
   if (layer.moe) of(seconds, Phase::kRouter) += local.slowdown * per(real(t), local.machine.router_tokens);
 }
 
+/// What a backward does once more of one layer. Forward makes a third of a mixer's products, and the first of
+/// a gated MLP's or an expert's is two of the nine that both passes make.
+void add_recomputed(const LayerSpec& layer, const StepCase& step, const Local& local, PhaseSeconds& seconds) {
+  const Index t = step.tokens;
+  of(seconds, Phase::kDense) += 2.0 / 9 * local.dense(mlp_product_flops(layer, t), t);
+  if (step.recompute != Recompute::kBlock) return;
+  of(seconds, Phase::kAttention) += (local.dense(mixer_product_flops(layer.mixer, t), t) +
+                                     local.slowdown * per(mixing_flops(layer.mixer, t, step.sequence_length),
+                                                          local.machine.attention_flops) +
+                                     local.elementwise(mixer_elementwise_bytes(layer.mixer, t))) /
+                                    3;
+}
+
+/// Shares of products that are made, by the placement of their weights.
+struct MadeShares {
+  double dense = 1, experts = 1;
+};
+
 void add_micro_batch(const ModelConfig& config, const StepCase& step, const Local& local,
-                     const ExchangeRates& links, double expert_seconds, PhaseSeconds& seconds) {
+                     const ExchangeRates& links, double expert_seconds, const MadeShares& made,
+                     PhaseSeconds& seconds) {
   for (Index layer = 0; layer < config.num_hidden_layers; ++layer)
-    add_layer(config.layer(layer), step, local, seconds);
+    add_layer(config.layer(layer), step, local, made.dense, seconds);
+  if (step.recompute != Recompute::kNone)
+    for (Index layer = 0; layer < config.num_hidden_layers; ++layer)
+      add_recomputed(config.layer(layer), step, local, seconds);
   const double sparse = real(sparse_layers(config));
   const double experts = local.slowdown * local.machine.expert_slowdown * expert_seconds;
   const ExchangeSeconds exchange = overlapped_exchange(config, step, links, experts);
@@ -57,12 +89,30 @@ void add_micro_batch(const ModelConfig& config, const StepCase& step, const Loca
   of(seconds, Phase::kCombine) +=
       sparse * (exchange.combine + waiting_seconds(mean_busiest_load(step), experts, exchange));
   of(seconds, Phase::kPlan) += sparse * plan_seconds_of_layer(config, step, local.machine, links);
-  of(seconds, Phase::kExperts) += sparse * experts;
+  of(seconds, Phase::kExperts) += made.experts * sparse * experts;
+  if (step.recompute != Recompute::kNone) {
+    of(seconds, Phase::kExperts) += sparse * experts * 2 / 9;
+    of(seconds, Phase::kDispatch) += sparse * exchange.dispatch / 2;  // rows go out a third time
+  }
   const double stream = kFloatBytes * real(step.tokens * config.hidden_size);
   of(seconds, Phase::kDense) += local.elementwise(5 * stream);  // the final norm both ways
   of(seconds, Phase::kEmbed) += local.elementwise(5 * stream);  // looked up, and added to the gradient
   of(seconds, Phase::kLoss) +=
-      local.slowdown * per(head_flops(config, step.tokens), local.machine.head_flops);
+      made.dense * local.slowdown * per(head_flops(config, step.tokens), local.machine.head_flops);
+}
+
+/// Of Muon's Newton-Schulz: three products an iteration, X X^T, its square, and that times X.
+double muon_flops(const std::vector<ParameterSpec>& specs, const StepCase& step) {
+  double flops = 0;
+  for (const ParameterSpec& spec : specs) {
+    if (!is_of_muon(spec, step.optimizer)) continue;
+    const Index sharers = spec.placement == Placement::kWorld ? step.mesh.world() : step.mesh.dp;
+    for (const Stretch& matrix : matrices_of(spec)) {
+      const double m = real(std::min(matrix.size(), spec.cols)), n = real(std::max(matrix.size(), spec.cols));
+      flops += real(spec.groups) * real(Muon{}.iterations) * (4 * m * m * n + 2 * m * m * m) / real(sharers);
+    }
+  }
+  return flops;
 }
 
 void add_update(const Trained& trained, const StepCase& step, const Local& local, const ExchangeRates& links,
@@ -151,10 +201,14 @@ PhaseSeconds step_seconds(const ModelConfig& config, const std::vector<Parameter
   const Local local{machine, oversubscription(step)};
   const ExchangeRates links = link_rates(machine, step);
   PhaseSeconds micro_batch{};
-  add_micro_batch(config, step, local, links, expert_seconds, micro_batch);
+  add_micro_batch(config, step, local, links, expert_seconds,
+                  {share_made(specs, Placement::kWorld), share_made(specs, Placement::kExperts)},
+                  micro_batch);
   PhaseSeconds seconds{};
   for (std::size_t i = 0; i < kPhases; ++i) seconds[i] = real(step.micro_batches) * micro_batch[i];
   add_update(trained_elements(specs), step, local, links, seconds);
+  if (const double flops = muon_flops(specs, step); flops > 0)
+    of(seconds, Phase::kOptimizer) += local.dense(flops, kSumChunkRows);
   return seconds;
 }
 
@@ -189,7 +243,10 @@ MemoryNeed step_memory(const ModelConfig& config, const std::vector<ParameterSpe
                           .rows = std::llround(even_rows * fullest_rank_load(step)),
                           .in_chunks = step.chunks > 0,
                           .threads = step.threads,
-                          .exact = step.exact > 0},
+                          .exact = step.exact > 0,
+                          .recompute = step.recompute,
+                          .moments = step.moments,
+                          .optimizer = step.optimizer},
                          packs, element);
 }
 

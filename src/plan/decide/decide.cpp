@@ -149,7 +149,9 @@ MemoryNeed with_the_rest(MemoryNeed need, const RunFacts& facts, const RunDecisi
   need.program = facts.program_bytes;
   if (decision.replace.every > 0) need.buffers += most_leaving_bytes(facts);
   if (decision.rebalance.rates) need.replicas = replica_bytes(facts.model, facts.parameters, facts.step.mesh);
-  if (decision.save_copy) need.save_copy = save_copy_bytes(facts.parameters, facts.step.mesh);
+  if (decision.save_copy)
+    need.save_copy =
+        save_copy_bytes(facts.parameters, facts.step.mesh, facts.step.moments, facts.step.optimizer);
   return need;
 }
 

@@ -71,6 +71,24 @@ TEST_F(PlanCommand, TheRecommendedLineTrains) {
   EXPECT_EQ(losses("run").size(), 1u);
 }
 
+TEST_F(PlanCommand, AnAdapterAndFewerBytesArePlannedAndInTheRecommendedLine) {
+  const std::string line = alone() + "plan --ranks 2 --threads 1 --tokens-per-rank 256 " +
+                           std::string(kShape) + "--rows 1 --data " + path("corpus.txt") + " --json " +
+                           path("plan.json");
+  const auto memory = [&](const std::string& flags) {
+    const Outcome plan = shell(line + flags);
+    EXPECT_EQ(plan.exit_code, 0) << plan.output;
+    EXPECT_NE(planned()["recommended"].get<std::string>().find(flags), std::string::npos) << plan.output;
+    return planned()["points"][0]["memory"];
+  };
+  const nlohmann::json whole = memory("");
+  const nlohmann::json smaller = memory(" --recompute block --moments bf16");
+  EXPECT_DOUBLE_EQ(smaller["moments"].get<double>() * 2, whole["moments"].get<double>());
+  EXPECT_LT(smaller["activations"].get<double>(), 0.5 * whole["activations"].get<double>());
+  const nlohmann::json adapter = memory(" --lora r=2,alpha=2,targets=experts");
+  EXPECT_LT(adapter["moments"].get<double>(), 0.2 * whole["moments"].get<double>());
+}
+
 TEST_F(PlanCommand, SeveralNodesNeedANetwork) {
   const std::string line =
       alone() + "plan --ranks 8 --ranks-per-node 2 --processors 2 --threads 1 --tokens-per-rank 32 " + kShape;

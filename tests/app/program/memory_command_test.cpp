@@ -105,7 +105,9 @@ TEST_F(MemoryCommand, TooLittleIsRefusedWithATableAndAWayOutThatIsOne) {
   EXPECT_NE(refused.exit_code, 0) << refused.output;
   for (const char* line :
        {"--memory 60 MiB is less than the ", "if it takes no more than 4 rows of a layer at once",
-        "  activations  ", "  moments  ", "  program and MPI  ", "the cheapest change that fits"})
+        "  activations  ", "  moments  ", "  program and MPI  ", "the cheapest change that fits",
+        "changed alone, ", "  --recompute experts: -", "  --recompute block: -", "  --accumulate 2: -",
+        "  --moments bf16: -", "  --moments int8: -"})
     EXPECT_EQ(count_of(refused.output, line), 1u) << line << "\n" << refused.output;
   EXPECT_EQ(count_of(refused.output, "  replicas  "), 0u) << refused.output;
   EXPECT_FALSE(std::filesystem::exists(path("refused"))) << "nothing was begun";
@@ -113,6 +115,54 @@ TEST_F(MemoryCommand, TooLittleIsRefusedWithATableAndAWayOutThatIsOne) {
   const std::string enough = refused.output.substr(begin, refused.output.find(" is enough", begin) - begin);
   const Outcome runs = burst("enough", enough + " --steps 1");
   EXPECT_EQ(runs.exit_code, 0) << enough << "\n" << runs.output;
+}
+
+/// Of a model whose activations are most of its memory.
+TEST_F(MemoryCommand, WhatIsMadeAgainIsNotHeldAndTheLossesStay) {
+  const auto run = [&](const std::string& recompute) {
+    return shell(train(2,
+                       "--layers 6 --hidden 128 --inter 256 --experts 8 --top-k 4 --heads 4 --kv-heads 2 "
+                       "--head-dim 32 --seq-len 1024 --global-batch 4 --steps 3 --save-every 0 "
+                       "--eval-sequences 2 --sample-chars 0 --async-save false --threads 1 --ep 2 --heldout "
+                       "0.2 --force-routing balanced "
+                       "--recompute " +
+                           recompute + " --run " + path(recompute)));
+  };
+  double before = 1e18;
+  for (const std::string recompute : {"none", "experts", "block"}) {
+    SCOPED_TRACE(recompute);
+    const Outcome outcome = run(recompute);
+    ASSERT_EQ(outcome.exit_code, 0) << outcome.output;
+    const double peak = bytes_behind("memory_peak=\"", outcome.output),
+                 predicted = bytes_behind("predicted=\"", outcome.output);
+    EXPECT_NEAR(peak, predicted, 0.15 * predicted) << outcome.output;
+    EXPECT_LT(predicted, 0.9 * before) << outcome.output;
+    before = predicted;
+    EXPECT_EQ(losses(recompute), losses("none"));
+  }
+}
+
+TEST_F(MemoryCommand, WhatIsMadeAgainInANodePoolOrBesideAnAdapterKeepsTheLosses) {
+  const std::string small =
+      "--seq-len 64 --global-batch 4 --steps 3 --save-every 0 --eval-sequences 2 --sample-chars 0 --threads "
+      "1 "
+      "--ep 2 --run ";
+  const Outcome base = shell(train(2,
+                                   "--layers 2 --hidden 64 --inter 64 --experts 4 --heads 2 --kv-heads 1 "
+                                   "--head-dim 32 " +
+                                       small + path("base")));
+  ASSERT_EQ(base.exit_code, 0) << base.output;
+  for (const std::string way : {"--node-pool true --dispatcher shared", "--lora r=4"}) {
+    SCOPED_TRACE(way);
+    const std::string folder = way.starts_with("--lora") ? "lora" : "pool";
+    for (const std::string recompute : {"none", "block"}) {
+      const Outcome outcome =
+          shell(on_ranks(2) + "train --model " + path("base") + " --data " + path("corpus.txt") + " " + way +
+                " --recompute " + recompute + " " + small + path(folder + recompute));
+      ASSERT_EQ(outcome.exit_code, 0) << outcome.output;
+    }
+    EXPECT_EQ(losses(folder + "block"), losses(folder + "none"));
+  }
 }
 
 TEST_F(MemoryCommand, TheChangeThatIsSaidToFitFits) {

@@ -35,6 +35,40 @@ TEST_F(Resume, AResumedRunHasTheLossesOfOneThatDidNotStop) {
     EXPECT_NEAR(moved[i], whole[i], 1e-5 * whole[i]) << "step " << i;
 }
 
+TEST_F(Resume, MomentsInFewerBytesComeBackBitForBitAndGoOnInAnotherFormat) {
+  for (const std::string format : {"bf16", "int8"}) {
+    SCOPED_TRACE(format);
+    const std::string flags =
+        "--gmm-rule auto --ep 2 --exact 1 --moments " + format + " --schedule-steps 8 --run ";
+    ASSERT_EQ(shell(train(2, "--steps 8 " + flags + path("whole-" + format))).exit_code, 0);
+    const std::vector<double> whole = losses("whole-" + format);
+    ASSERT_EQ(shell(train(2, "--steps 4 " + flags + path(format))).exit_code, 0);
+    fs::copy(path(format), path("fp32-" + format), fs::copy_options::recursive);
+    const Outcome same = shell(on_ranks(2) + "train --ep 1 --steps 8 --resume " + path(format));
+    ASSERT_EQ(same.exit_code, 0) << same.output;
+    EXPECT_EQ(losses(format), whole) << "at another ep";
+    const Outcome other =
+        shell(on_ranks(2) + "train --steps 8 --moments fp32 --resume " + path("fp32-" + format));
+    ASSERT_EQ(other.exit_code, 0) << other.output;
+    EXPECT_EQ(count_of(other.output, "changed=moments then=" + format + " now=fp32"), 1u) << other.output;
+    EXPECT_NEAR(losses("fp32-" + format).back(), whole.back(), 0.01 * whole.back());
+  }
+}
+
+TEST_F(Resume, MuonGoesOnAtAnotherEpAndNoOtherOptimizerDoes) {
+  const std::string flags = "--gmm-rule auto --ep 2 --exact 1 --optimizer muon --schedule-steps 6 --run ";
+  ASSERT_EQ(shell(train(2, "--steps 6 " + flags + path("whole"))).exit_code, 0);
+  ASSERT_EQ(shell(train(2, "--steps 3 " + flags + path("part"))).exit_code, 0);
+  const Outcome same = shell(on_ranks(2) + "train --ep 1 --steps 6 --resume " + path("part"));
+  ASSERT_EQ(same.exit_code, 0) << same.output;
+  EXPECT_EQ(losses("part"), losses("whole"));
+  const Outcome other = shell(on_ranks(2) + "train --steps 7 --optimizer adamw --resume " + path("part"));
+  EXPECT_NE(other.exit_code, 0);
+  EXPECT_EQ(count_of(other.output, "the run that is resumed has the moments of muon; give --optimizer muon"),
+            1u)
+      << other.output;
+}
+
 TEST_F(Resume, ARunThatGoesOnFromAnEarlierStepLeavesItsOtherCourse) {
   ASSERT_EQ(shell(train(2, "--steps 6 --save-every 2 --keep 0 --schedule-steps 6")).exit_code, 0);
   const Outcome again = shell(on_ranks(2) + "train --steps 3 --keep 1 --resume " + path("run/checkpoint-2/"));

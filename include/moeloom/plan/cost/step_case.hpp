@@ -3,7 +3,10 @@
 
 #include "moeloom/comm/mesh.hpp"
 #include "moeloom/model/hf/config.hpp"
+#include "moeloom/moe/recompute.hpp"
 #include "moeloom/plan/cost/exchange_cost.hpp"
+#include "moeloom/train/moments.hpp"
+#include "moeloom/train/optimizer_kind.hpp"
 
 #include <vector>
 
@@ -23,6 +26,9 @@ struct StepCase {
   Index sequence_length = 0;
   Index micro_batches = 1;  // of a step
   Index exact = 0;          // sequences of a leaf of exact sums; 0: sums follow the tree of ranks
+  Recompute recompute = Recompute::kNone;
+  MomentFormat moments = MomentFormat::kFp32;
+  OptimizerKind optimizer = OptimizerKind::kAdamW;
   // Rows of each expert, a list for each sparse layer (of several steps, if so many are known), or one for
   // all: their ratios count, and the lists' mean. Empty: even.
   std::vector<std::vector<double>> expert_rows = {};

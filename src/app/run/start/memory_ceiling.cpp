@@ -23,19 +23,10 @@ Job job_of(const RunFacts& facts, const RunDecision& decision, const std::set<st
           .sequence_length = step.sequence_length,
           .micro_batches = step.micro_batches,
           .dtype = decision.dtype.type,
-          .frozen = frozen};
-}
-
-/// "--accumulate 4 --ep 2 --dispatcher shared": what train would have to be told.
-std::string changes(const StepCase& before, const StepCase& after) {
-  std::string options;
-  const auto add = [&](bool differs, const std::string& option) {
-    if (differs) options += (options.empty() ? "" : " ") + option;
-  };
-  add(before.micro_batches != after.micro_batches, "--accumulate " + std::to_string(after.micro_batches));
-  add(before.mesh.ep != after.mesh.ep, "--ep " + std::to_string(after.mesh.ep));
-  add(before.kind != after.kind && after.mesh.ep > 1, "--dispatcher " + std::string(name_of(after.kind)));
-  return options;
+          .frozen = frozen,
+          .recompute = step.recompute,
+          .moments = step.moments,
+          .optimizer = step.optimizer};
 }
 
 /// Whole, so that what is said here is enough; what the program itself holds differs from start to start.
@@ -44,14 +35,15 @@ std::string enough(double bytes) {
   return "--memory " + std::to_string(static_cast<Index>(std::ceil(bytes / kMiB + kNextStart))) + "MiB";
 }
 
-std::string way_out(const RunFacts& facts, const RunDecision& decision, const std::set<std::string>& frozen) {
-  const RowRoom& room = *decision.row_budget.room;
+/// room: of a ceiling that the rank does not fit under.
+std::string way_out(const RunFacts& facts, const RunDecision& decision, const std::set<std::string>& frozen,
+                    const RowRoom& room) {
   const Job job = job_of(facts, decision, frozen);
   const std::string as_it_is = enough(room.memory.total()) + " is enough as it is";
   const auto fit = cheapest_fit_of_ranks(
       job, room.ceiling - facts.program_bytes - facts.data_bytes - room.memory.save_copy);
   if (!fit) return as_it_is + "; no other mesh, and no more micro-batches or ranks, fit";
-  std::string text = changes(decision.step, fit->step);
+  std::string text = changed_options(decision.step, fit->step);
   if (fit->job.ranks != job.ranks)
     text = std::to_string(fit->job.ranks) + " ranks, " + std::to_string(fit->job.ranks_per_node) + " a node" +
            (text.empty() ? "" : ", with " + text);
@@ -60,16 +52,47 @@ std::string way_out(const RunFacts& facts, const RunDecision& decision, const st
          " a rank with even rows\n" + as_it_is;
 }
 
+/// A table by kind of bytes, single changes, and the way out.
+std::string advice(const RunFacts& facts, const RunDecision& decision, const std::set<std::string>& frozen,
+                   const RowRoom& room) {
+  return memory_table(room.memory) +
+         memory_changes_text(job_of(facts, decision, frozen), decision.step, facts.rates) +
+         way_out(facts, decision, frozen, room);
+}
+
 std::string refusal(const RunFacts& facts, const RunDecision& decision, const std::set<std::string>& frozen) {
   const RowRoom& room = *decision.row_budget.room;
   std::string text = "memory ceiling = " + bytes_text(room.ceiling) + " is less than the " +
                      bytes_text(room.memory.total()) + " that a rank needs";
   if (room.range.least > 0)
     text += ", if it takes no more than " + std::to_string(room.range.least) + " rows of a layer at once";
-  return text + "\n" + memory_table(room.memory) + way_out(facts, decision, frozen);
+  return text + "\n" + advice(facts, decision, frozen, room);
 }
 
 }  // namespace
+
+std::string changed_options(const StepCase& before, const StepCase& after) {
+  std::string options;
+  const auto add = [&](bool differs, const std::string& option) {
+    if (differs) options += (options.empty() ? "" : " ") + option;
+  };
+  add(before.micro_batches != after.micro_batches, "--accumulate " + std::to_string(after.micro_batches));
+  add(before.moments != after.moments, "--moments " + std::string(name_of(after.moments)));
+  add(before.recompute != after.recompute, "--recompute " + std::string(name_of(after.recompute)));
+  add(before.mesh.ep != after.mesh.ep, "--ep " + std::to_string(after.mesh.ep));
+  add(before.kind != after.kind && after.mesh.ep > 1, "--dispatcher " + std::string(name_of(after.kind)));
+  return options;
+}
+
+std::string memory_changes_text(const Job& job, const StepCase& step, const MachineRates& rates) {
+  std::string lines;
+  for (const MemoryChange& change : memory_changes(job, step, rates)) {
+    const auto percent = std::lround(100 * (change.time - 1));
+    lines += "  " + changed_options(step, change.step) + ": -" + bytes_text(-change.bytes) + " a rank, " +
+             (percent < 0 ? "" : "+") + std::to_string(percent) + " % time\n";
+  }
+  return lines.empty() ? lines : "changed alone, with even rows and predicted times\n" + lines;
+}
 
 std::string memory_table(const MemoryNeed& need) {
   struct Kind {
@@ -101,6 +124,19 @@ void require_within_ceiling(const RunFacts& facts, const RunDecision& decision,
                             const std::set<std::string>& frozen) {
   const std::optional<RowRoom>& room = decision.row_budget.room;
   if (room && !room->fits()) throw ConfigError({refusal(facts, decision, frozen)});
+}
+
+void require_within_node(const RunFacts& facts, const RunDecision& decision,
+                         const std::set<std::string>& frozen, double available) {
+  RowRoom room{.ceiling = available + facts.program_bytes,
+               .range = row_range(facts.model, decision.step),
+               .rows = 0,
+               .memory = decision.memory};
+  room.memory.save_copy = 0;  // is made where there is room for it
+  if (room.fits()) return;
+  throw ConfigError({"the machine has " + bytes_text(available) + " left for each rank, less than the " +
+                     bytes_text(room.memory.total() - facts.program_bytes) + " that it will take\n" +
+                     advice(facts, decision, frozen, room)});
 }
 
 Event peak_event(Index peak_bytes, const RunDecision& decision) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "moeloom/plan/fit.hpp"
+#include "moeloom/plan/memory_changes.hpp"
 
 #include "run/record/log.hpp"
 
@@ -10,10 +11,21 @@ namespace moeloom {
 /// Bytes by kind, a line each, largest first; kinds that there are none of are left out.
 std::string memory_table(const MemoryNeed& need);
 
+/// "--accumulate 4 --ep 2 --dispatcher shared": what train would have to be told.
+std::string changed_options(const StepCase& before, const StepCase& after);
+
+/// What single changes would bring, a line each; empty where none makes it less.
+std::string memory_changes_text(const Job& job, const StepCase& step, const MachineRates& rates);
+
 /// Throws ConfigError with that table and the cheapest way out where a memory ceiling was asked for and is
 /// less than what a rank needs. Pure.
 void require_within_ceiling(const RunFacts& facts, const RunDecision& decision,
                             const std::set<std::string>& frozen);
+
+/// The same where none was asked for and the machine has less left than a rank will take, even rows taken for
+/// granted; the system would end the process without a word. available: bytes for each rank. Pure.
+void require_within_node(const RunFacts& facts, const RunDecision& decision,
+                         const std::set<std::string>& frozen, double available);
 
 /// What a run held at most, of the rank that held most: the system's own count, with pages of other ranks
 /// that it wrote to. Beside it the ceiling, or what was predicted.

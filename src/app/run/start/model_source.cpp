@@ -58,6 +58,11 @@ fs::path open_resumed(const TrainOptions& options, RunInputs& inputs, Violations
     return folder;
   }
   inputs.recorded = TrainerState::from(Document::read(folder / "trainer_state.json"));
+  const std::string optimizer = inputs.recorded->settings.text_or("optimizer", "adamw");
+  if (const std::string_view asked = name_of(options.optimizer.settings.kind); asked != optimizer)
+    violations.add("--optimizer " + std::string(asked) + ": the run that is resumed has the moments of " +
+                   optimizer + "; give --optimizer " + optimizer +
+                   ", or start from its weights with --model");
   const std::string done = std::to_string(inputs.recorded->step);
   const Index left = options.run.steps - inputs.recorded->step;
   const bool is_done = left < 0 || (left == 0 && !(options.knows({"run"}) && lacks_its_end(options.run)));

@@ -143,6 +143,8 @@ std::vector<Event> changes_between(const TrainerState& then, const TrainerState&
     changes.push_back(
         Event().with("changed", "data bytes").with("then", then.data_bytes).with("now", now.data_bytes));
   if (then.dtype != now.dtype) changes.push_back(change("--dtype", then.dtype, now.dtype));
+  const auto moments = [](const TrainerState& state) { return state.settings.text_or("moments", "fp32"); };
+  if (moments(then) != moments(now)) changes.push_back(change("--moments", moments(then), moments(now)));
   compare(kCoefficients, then.settings, now.settings, changes);
   compare_routers(then.settings, now.settings, changes);
   for (const Event& each : data_changes(then.settings, now.settings)) changes.push_back(each);

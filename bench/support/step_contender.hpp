@@ -1,0 +1,51 @@
+// A training step that takes turns with others which differ in one setting.
+#pragma once
+
+#include "moeloom/measure/step_subject.hpp"
+
+#include "support/dispatcher.hpp"
+#include "support/kernels.hpp"
+
+namespace moeloom::bench {
+
+/// 4 layers of 32 experts, 4 of them for a token, and a vocabulary of bytes.
+inline ModelConfig contended_model() {
+  ModelConfig model;
+  model.hidden_size = 512, model.moe_intermediate_size = 384, model.num_hidden_layers = 4;
+  model.num_experts = 32, model.num_experts_per_tok = 4;
+  model.num_attention_heads = 8, model.num_key_value_heads = 4, model.head_dim = 64;
+  return model;
+}
+
+class StepContender {
+ public:
+  /// Everything that is given must outlive it but the settings. Collective over the world.
+  StepContender(const ModelConfig& model, const BatchShape& batch, const Mesh& mesh,
+                const TokenSource& tokens, const TrainingStateSettings& settings)
+      : mesh_(mesh),
+        batch_(batch),
+        state_(make_training_state(model, mesh, settings)),
+        sampler_(tokens, split_tokens(tokens.size(), 0), batch_, 1),
+        trainer_(state_->decoder, state_->store, mesh, state_->optimizer, sampler_,
+                 {.schedule = {.peak = 1e-4, .warmup_steps = 1, .total_steps = 1'000'000},
+                  .batch = batch_,
+                  .aux_loss_coef = 0.02}) {
+    initialise(state_->store, model, 1);
+  }
+
+  /// Of the next step, of the slowest rank.
+  double seconds() {
+    mesh_.world().barrier();
+    return mesh_.world().all_max(trainer_.step(next_++).seconds);
+  }
+
+ private:
+  const Mesh& mesh_;
+  BatchShape batch_;
+  std::unique_ptr<TrainingState> state_;
+  BatchSampler sampler_;
+  Trainer trainer_;
+  Index next_ = 0;
+};
+
+}  // namespace moeloom::bench

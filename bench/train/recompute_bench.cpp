@@ -1,0 +1,138 @@
+// What does making activations again in backward save of a rank's memory, and cost in time?
+//
+//   mpirun -n 2 build/bench/recompute_bench --ep 2
+//
+// Contenders train the same model and take turns, a step each a round; a row is the median over rounds of a
+// contender's step over that of the first, which keeps everything. `held`: what this process grew by from
+// before the model to after its first two steps. `predicted`: what `plan` counts of it. `activations`: of
+// that, what layers keep and, once, what backward makes again.
+#include "moeloom/base/parallel.hpp"
+#include "moeloom/comm/process_memory.hpp"
+#include "moeloom/comm/session.hpp"
+#include "moeloom/measure/paired.hpp"
+#include "moeloom/plan/memory_need.hpp"
+
+#include <cstdio>
+#include <exception>
+#include <iostream>
+#include <memory>
+#include <optional>
+
+#include "support/heading.hpp"
+#include "support/options.hpp"
+#include "support/step_contender.hpp"
+
+namespace {
+
+using namespace moeloom;
+
+struct Options {
+  std::string dispatcher = "alltoall";
+  Index ep = 1, sequences = 8, sequence_length = 256;
+  int threads = 1, samples = 15;
+  ModelConfig model = bench::contended_model();
+};
+
+std::optional<Options> parse(int argc, char** argv) {
+  namespace po = boost::program_options;
+  Options o;
+  ModelConfig& m = o.model;
+  po::options_description known("recompute_bench: a training step by what its backward makes again");
+  const auto size = [&known](const char* name, auto* target, const char* text) {
+    known.add_options()(name, po::value(target)->default_value(*target), text);
+  };
+  size("ep", &o.ep, "ranks that share the experts");
+  size("dispatcher", &o.dispatcher, "alltoall, shared, hierarchical or allgather");
+  size("sequences", &o.sequences, "sequences a rank");
+  size("seq-len", &o.sequence_length, "tokens of a sequence");
+  size("threads", &o.threads, "threads of a rank");
+  size("samples", &o.samples, "rounds");
+  size("hidden", &m.hidden_size, "hidden size");
+  size("inter", &m.moe_intermediate_size, "intermediate size of an expert");
+  size("layers", &m.num_hidden_layers, "decoder layers");
+  size("experts", &m.num_experts, "experts of a layer");
+  size("top-k", &m.num_experts_per_tok, "experts a token");
+  size("heads", &m.num_attention_heads, "heads of queries");
+  size("kv-heads", &m.num_key_value_heads, "heads of keys and values");
+  if (!bench::read_options(known, argc, argv)) return std::nullopt;
+  bench::dispatcher_named(o.dispatcher);
+  return o;
+}
+
+struct Contended {
+  Recompute recompute;
+  std::unique_ptr<bench::StepContender> step;
+  double held = 0;         // bytes, of the rank that holds most
+  MemoryNeed need;         // as predicted
+  double activations = 0;  // of it
+};
+
+MemoryNeed need_of(const Options& o, const Mesh& mesh, Recompute recompute) {
+  const auto specs = specs_here(o.model, mesh);
+  const Index tokens = o.sequences * o.sequence_length;
+  return training_memory(o.model, specs, mesh.shape(), bench::dispatcher_named(o.dispatcher),
+                         {.tokens = tokens,
+                          .sequence_length = o.sequence_length,
+                          .rows = tokens * o.model.num_experts_per_tok,
+                          .threads = o.threads,
+                          .recompute = recompute},
+                         false);
+}
+
+Contended contend(const Options& o, const Mesh& mesh, const TokenSource& tokens, Recompute recompute) {
+  Contended made{.recompute = recompute, .step = nullptr, .need = need_of(o, mesh, recompute)};
+  const BatchShape batch{.global_batch = o.sequences * mesh.world().size(),
+                         .sequence_length = o.sequence_length,
+                         .accumulation = 1,
+                         .world = mesh.world().size()};
+  const Index before = private_bytes();
+  made.step = std::make_unique<bench::StepContender>(
+      o.model, batch, mesh, tokens,
+      TrainingStateSettings{
+          .kernels = bench::model_kernels(true, DType::kF32),
+          .dispatcher = bench::dispatcher_settings(o.dispatcher, mesh.ep(), o.model.num_experts, false),
+          .recompute = recompute});
+  for (int warm = 0; warm < 2; ++warm) made.step->seconds();
+  made.held = mesh.world().all_max(static_cast<double>(private_bytes() - before));
+  // What the buffers hold beside those of a run that makes nothing again is what it makes again, once.
+  made.activations = made.need.activations + made.need.buffers - need_of(o, mesh, Recompute::kNone).buffers;
+  return made;
+}
+
+void run(const Options& o) {
+  set_threads(o.threads);
+  return_freed_blocks();
+  const Mesh mesh(Communicator::world(), {0, o.ep, {"dp", "ep"}});
+  const TokenSource tokens = random_text(1, 1 << 20);
+  std::vector<Contended> all;
+  for (const Recompute recompute : kRecomputes) all.push_back(contend(o, mesh, tokens, recompute));
+  const std::vector<Samples> samples =
+      take_turns(all.size(), o.samples, [&](std::size_t i) { return all[i].step->seconds(); });
+  if (mesh.world().rank() > 0) return;
+  std::cout << bench::environment_line(o.threads) << "\nranks " << mesh.world().size() << ", ep " << o.ep
+            << ", " << o.sequences << " sequences of " << o.sequence_length << " a rank, hidden "
+            << o.model.hidden_size << ", " << o.model.num_experts << " experts, " << o.model.num_hidden_layers
+            << " layers\n";
+  constexpr double kMiB = 1 << 20;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const Spread ratio = spread_of(ratios(samples[i], samples[0]));
+    const double predicted = all[i].need.total();
+    std::printf(
+        "%-8s %8.2f ms, %6.3f (%.3f to %.3f) of none's; held %7.1f MiB, %5.3f of the predicted %7.1f; "
+        "activations %7.1f MiB, %5.3f of none's\n",
+        std::string(name_of(all[i].recompute)).c_str(), 1e3 * spread_of(samples[i]).median, ratio.median,
+        ratio.p10, ratio.p90, all[i].held / kMiB, all[i].held / predicted, predicted / kMiB,
+        all[i].activations / kMiB, all[i].activations / all[0].activations);
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) try {
+  moeloom::Session session(argc, argv);
+  const std::optional<Options> options = parse(argc, argv);
+  if (options) run(*options);
+} catch (const std::exception& error) {
+  std::cerr << error.what() << '\n';
+  return 1;
+}

@@ -1,0 +1,69 @@
+#include "run/start/memory_ceiling.hpp"
+
+#include "moeloom/base/errors.hpp"
+
+#include "plan/made_up_job.hpp"
+#include "support/count_of.hpp"
+#include <gtest/gtest.h>
+
+namespace moeloom {
+namespace {
+
+using testing::count_of;
+
+struct Asked {
+  Job job = testing::made_up_job(2, 2);
+  RunFacts facts;
+  RunDecision decision;
+
+  Asked() {
+    job.tokens = 4096;
+    facts = facts_at(job, step_at(job, 2));
+    facts.program_bytes = 50e6;
+    decision = decide(facts, {});
+  }
+  double without_program() const { return decision.memory.total() - facts.program_bytes; }
+};
+
+TEST(MemoryCeiling, ARankThatTheMachineHasRoomForIsNotRefused) {
+  const Asked asked;
+  EXPECT_NO_THROW(require_within_node(asked.facts, asked.decision, {}, asked.without_program()));
+}
+
+TEST(MemoryCeiling, WhatTheMachineHasNoRoomForIsRefusedWithWhatWouldHelp) {
+  const Asked asked;
+  try {
+    require_within_node(asked.facts, asked.decision, {}, 0.9 * asked.without_program());
+    FAIL() << "nothing was refused";
+  } catch (const ConfigError& error) {
+    const std::string text = error.what();
+    for (const char* said : {"left for each rank, less than the ", "  activations  ", "  program and MPI  ",
+                             "changed alone, ", "  --recompute experts: -", "  --accumulate 2: -",
+                             "the cheapest change that fits", "is enough as it is"})
+      EXPECT_EQ(count_of(text, said), 1u) << said << " in\n" << text;
+  }
+}
+
+TEST(MemoryCeiling, TheCopyForSavesIsNoReasonToRefuse) {
+  Asked asked;
+  asked.decision.memory.save_copy = 1e12;
+  const double room = asked.without_program() - 1e12;
+  EXPECT_NO_THROW(require_within_node(asked.facts, asked.decision, {}, room));
+}
+
+TEST(MemoryCeiling, ChangedOptionsAreThoseOfTrain) {
+  StepCase before, after;
+  before.micro_batches = 1;
+  after = before;
+  EXPECT_EQ(changed_options(before, after), "");
+  after.micro_batches = 4;
+  after.mesh.ep = 2;
+  after.kind = DispatcherKind::kShared;
+  after.recompute = Recompute::kBlock;
+  after.moments = MomentFormat::kInt8;
+  EXPECT_EQ(changed_options(before, after),
+            "--accumulate 4 --moments int8 --recompute block --ep 2 --dispatcher shared");
+}
+
+}  // namespace
+}  // namespace moeloom

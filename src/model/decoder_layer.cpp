@@ -108,25 +108,35 @@ void swap(DecoderLayer& layer, LayerActivations& other) {
   layer.inv_rms_.swap(other.inv_rms);
 }
 
-void DecoderLayer::keep_middle(const LayerContext& c, ConstMatrixView hidden) {
-  c.clock.enter(Phase::kDense);
+void swap(DecoderLayer& layer, LayerNormed& other) {
+  layer.mixer_.swap_normed(other.mixer);
+  std::swap(layer.normed_, other.feed_forward);
+}
+
+void DecoderLayer::keep_middle(ConstMatrixView hidden) {
   middle_.reshape_uninitialised(hidden.rows, hidden.cols);
   copy(hidden, middle_);
+}
+
+void DecoderLayer::normalise(const LayerContext& c) {
   if (!norm_) return;
-  normed_.reshape_uninitialised(hidden.rows, hidden.cols);
-  norm_->forward(c.kernels.rmsnorm, hidden, normed_, inv_rms_);
+  normed_.reshape_uninitialised(middle_.rows(), middle_.cols());
+  norm_->forward(c.kernels.rmsnorm, middle_, normed_, inv_rms_);
 }
 
 void DecoderLayer::forward(const LayerContext& c, MixerCache* cache, MatrixView hidden,
                            RouterStatistics& statistics) {
-  const Lent lent(*this, c.workspace.activations, c.recompute == Recompute::kBlock);
+  const Lent normed(*this, c.workspace.normed, c.recompute == Recompute::kExperts);
+  const Lent block(*this, c.workspace.activations, c.recompute == Recompute::kBlock);
   c.clock.enter(Phase::kAttention);
   if (cache != nullptr) {
     mixer_.forward_cached(c.kernels, c.mixer, *cache, hidden);
   } else {
     mixer_.forward(c.kernels, c.mixer, hidden);
   }
-  keep_middle(c, hidden);
+  c.clock.enter(Phase::kDense);
+  keep_middle(hidden);
+  normalise(c);
   if (!branch_output_) return add_feed_forward(c, hidden, statistics);
   const MatrixView output = branch_output_->input(hidden.rows, hidden.cols);
   fill(output, 0.0f);
@@ -150,14 +160,16 @@ void DecoderLayer::make_again(const LayerContext& c) {
   hidden.reshape_uninitialised(input.rows, input.cols);
   copy(input, hidden);
   mixer_.forward(c.kernels, c.mixer, hidden);
-  keep_middle(c, hidden);
+  keep_middle(hidden);
 }
 
 void DecoderLayer::backward(const LayerContext& c, const RouterLossGradient& router_losses,
                             MatrixView d_hidden) {
-  const bool again = c.recompute == Recompute::kBlock;
-  const Lent lent(*this, c.workspace.activations, again);
-  if (again) make_again(c);
+  const Lent normed(*this, c.workspace.normed, c.recompute == Recompute::kExperts);
+  const Lent block(*this, c.workspace.activations, c.recompute == Recompute::kBlock);
+  if (c.recompute == Recompute::kBlock) make_again(c);
+  c.clock.enter(Phase::kDense);
+  if (c.recompute != Recompute::kNone) normalise(c);
   Matrix& d_normed = c.workspace.d_normed;
   d_normed.reshape_uninitialised(d_hidden.rows, d_hidden.cols);
   if (branch_output_) {
@@ -172,6 +184,7 @@ void DecoderLayer::backward(const LayerContext& c, const RouterLossGradient& rou
   if (norm_) norm_->backward(c.kernels.rmsnorm, d_normed, middle_, inv_rms_, d_normed);
   add(d_normed, d_hidden);
   c.clock.enter(Phase::kAttention);
+  if (c.recompute == Recompute::kExperts) mixer_.make_normed_again(c.kernels);
   mixer_.backward(c.kernels, c.mixer, d_hidden, c.workspace.mixer);
 }
 

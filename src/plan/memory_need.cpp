@@ -68,10 +68,20 @@ double feed_forward_activations(const LayerSpec& layer, DispatcherKind kind, con
                    : rows_bytes(batch.tokens, 2 * layer.mlp->width);
 }
 
-/// LayerActivations but for the mixer itself.
+/// What a norm gives, but for the scales of its rows.
+double normed_rows(const LayerSpec& layer, const std::optional<NormSpec>& norm, Index t) {
+  return norm ? rows_bytes(t, layer.hidden_size) : 0.0;
+}
+
+/// LayerNormed.
+double normed_activations(const LayerSpec& layer, Index t) {
+  return normed_rows(layer, layer.mixer_norm, t) + normed_rows(layer, layer.feed_forward_norm, t);
+}
+
+/// LayerActivations but for the mixer itself and what norms give.
 double block_activations(const LayerSpec& layer, Index t) {
   return rows_bytes(t, layer.hidden_size) + normed(layer, layer.mixer_norm, t) +
-         normed(layer, layer.feed_forward_norm, t);
+         normed(layer, layer.feed_forward_norm, t) - normed_activations(layer, t);
 }
 
 double layer_activations(const LayerSpec& layer, const MeshShape& mesh, DispatcherKind kind,
@@ -82,7 +92,8 @@ double layer_activations(const LayerSpec& layer, const MeshShape& mesh, Dispatch
   if (layer.moe) bytes += routing_activations(*layer.moe, mesh, kind, batch);
   if (batch.recompute != Recompute::kBlock)
     bytes += block_activations(layer, t) + mixer_activations(layer.mixer, t);
-  if (batch.recompute == Recompute::kNone) bytes += feed_forward_activations(layer, kind, batch);
+  if (batch.recompute == Recompute::kNone)
+    bytes += normed_activations(layer, t) + feed_forward_activations(layer, kind, batch);
   return bytes;
 }
 
@@ -90,16 +101,17 @@ double layer_activations(const LayerSpec& layer, const MeshShape& mesh, Dispatch
 double activations_made_again(const ModelConfig& config, DispatcherKind kind, const MicroBatchShape& batch) {
   if (batch.recompute == Recompute::kNone) return 0;
   MixerActivationsOnce mixers;
-  double moe = 0, mlp = 0, block = 0;
+  double moe = 0, mlp = 0, norms = 0, block = 0;
   for (Index index = 0; index < config.num_hidden_layers; ++index) {
     const LayerSpec layer = config.layer(index);
     double& half = layer.moe ? moe : mlp;
     half = std::max(half, feed_forward_activations(layer, kind, batch));
+    norms = std::max(norms, normed_activations(layer, batch.tokens));
     block = std::max(block, block_activations(layer, batch.tokens));
     mixers.take(layer.mixer, batch.tokens);
   }
-  if (batch.recompute == Recompute::kExperts) return moe + mlp;
-  return moe + mlp + block + mixers.bytes() + rows_bytes(batch.tokens, config.hidden_size);
+  if (batch.recompute == Recompute::kExperts) return moe + mlp + norms;
+  return moe + mlp + norms + block + mixers.bytes() + rows_bytes(batch.tokens, config.hidden_size);
 }
 
 /// Of MoeWorkspace what slices take, of which there are two at least.

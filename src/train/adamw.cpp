@@ -1,6 +1,7 @@
 #include "moeloom/train/adamw.hpp"
 
 #include "moeloom/base/errors.hpp"
+#include "moeloom/tensor/dtype.hpp"
 
 #include <algorithm>
 #include <array>
@@ -25,12 +26,24 @@ struct Factors {
         root(static_cast<float>(1 / std::sqrt(correction(settings.beta2, update.time)))),
         epsilon(static_cast<float>(settings.epsilon)) {}
 
+  void apply(float grad, float& w, float& m, float& v) const {
+    const float g = scale * grad;
+    m = beta1 * m + rest1 * g;
+    v = beta2 * v + rest2 * g * g;
+    w = keep * w - step * m / (std::sqrt(v) * root + epsilon);
+  }
   void apply(const float* grad, float* w, float* m, float* v, std::size_t count) const {
+    for (std::size_t i = 0; i < count; ++i) apply(grad[i], w[i], m[i], v[i]);
+  }
+  /// Moments in bf16, by one loop: arrays between its parts took a third longer.
+  void apply(const float* grad, float* w, std::uint16_t* m, std::uint16_t* v, std::size_t count,
+             RandomPiece random) const {
     for (std::size_t i = 0; i < count; ++i) {
-      const float g = scale * grad[i];
-      m[i] = beta1 * m[i] + rest1 * g;
-      v[i] = beta2 * v[i] + rest2 * g * g;
-      w[i] = keep * w[i] - step * m[i] / (std::sqrt(v[i]) * root + epsilon);
+      float first = bf16_to_float(m[i]), second = bf16_to_float(v[i]);
+      apply(grad[i], w[i], first, second);
+      const std::uint32_t bits = random.bits(i);
+      m[i] = bf16_at_random(first, bits & 0xffffu);
+      v[i] = bf16_at_random(second, bits >> 16);
     }
   }
 
@@ -60,6 +73,11 @@ void adamw_update(const AdamW& settings, const AdamWUpdate& update, std::span<co
     const std::size_t count = std::min(kPiece, grad.size() - begin);
     const MomentView m_here = m.part(static_cast<Index>(begin), static_cast<Index>(count));
     const MomentView v_here = v.part(static_cast<Index>(begin), static_cast<Index>(count));
+    if (m.format() == MomentFormat::kBf16) {
+      factors.apply(grad.data() + begin, w.data() + begin, m_here.halves(), v_here.halves(), count,
+                    RandomPiece(update.rounding, static_cast<Index>(begin)));
+      continue;
+    }
     m_here.decode(first);
     v_here.decode(second);
     factors.apply(grad.data() + begin, w.data() + begin, first.data(), second.data(), count);

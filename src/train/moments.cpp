@@ -21,13 +21,8 @@ struct Bf16Codes {
   void decode(std::span<float> values) const {
     for (std::size_t i = 0; i < values.size(); ++i) values[i] = bf16_to_float(codes[i]);
   }
-  /// Of the 16 bits that are dropped, a carry as often as they are worth.
   void encode(std::span<const float> values, std::span<const std::uint16_t> random) const {
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      const auto bits = std::bit_cast<std::uint32_t>(values[i]);
-      const bool is_finite = (bits & 0x7f800000u) != 0x7f800000u;
-      codes[i] = static_cast<std::uint16_t>((bits + (is_finite ? random[i] : 0u)) >> 16);
-    }
+    for (std::size_t i = 0; i < values.size(); ++i) codes[i] = bf16_at_random(values[i], random[i]);
   }
   void encode_nearest(std::span<const float> values) const {
     for (std::size_t i = 0; i < values.size(); ++i) codes[i] = float_to_bf16(values[i]);
@@ -82,10 +77,12 @@ struct SecondCodes {
   static int at_least_one(int code, float share) { return share > 0 ? std::max(code, 1) : code; }
 };
 
+/// Sizes of floats are ordered as their bits are, and a maximum of integers is vectorised.
 float largest_of(std::span<const float> values) {
-  float largest = 0;
-  for (const float value : values) largest = std::max(largest, std::abs(value));
-  return largest;
+  std::uint32_t largest = 0;
+  for (const float value : values)
+    largest = std::max(largest, std::bit_cast<std::uint32_t>(value) & 0x7fffffffu);
+  return std::bit_cast<float>(largest);
 }
 
 template <typename Kind>
@@ -95,7 +92,8 @@ struct Int8Block {
   explicit Int8Block(float* words) : scale(words), codes(reinterpret_cast<typename Kind::Code*>(words + 1)) {}
 
   void decode(std::span<float> values) const {
-    for (std::size_t i = 0; i < values.size(); ++i) values[i] = Kind::value(codes[i], *scale);
+    const float here = *scale;
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] = Kind::value(codes[i], here);
   }
   /// code_of(share, i) -> the size of a code.
   template <typename CodeOf>
@@ -103,8 +101,11 @@ struct Int8Block {
     const float largest = largest_of(values);
     const bool is_zero = largest < std::numeric_limits<float>::min();  // whose inverse would be infinite
     const float inverse = is_zero ? 0.0f : 1 / largest;
-    for (std::size_t i = 0; i < values.size(); ++i)
-      codes[i] = Kind::with_sign(code_of(std::min(std::abs(values[i]) * inverse, 1.0f), i), values[i]);
+    const float* const from = values.data();
+    typename Kind::Code* const to = codes;
+    const std::size_t count = values.size();
+    for (std::size_t i = 0; i < count; ++i)
+      to[i] = Kind::with_sign(code_of(std::min(std::abs(from[i]) * inverse, 1.0f), i), from[i]);
     *scale = is_zero ? 0.0f : largest;
   }
 };
@@ -120,8 +121,9 @@ void visit_codes(MomentFormat format, Moment moment, float* words, Visit visit) 
 template <typename Kind>
 void encode_at_random(const Int8Block<Kind>& block, std::span<const float> values,
                       std::span<const std::uint16_t> random) {
-  block.encode(values, [&](float share, std::size_t i) {
-    return Kind::code(share, static_cast<float>(random[i]) * kOneIn16Bits);
+  // By value: a store of a code might change what a reference leads to.
+  block.encode(values, [bits = random.data()](float share, std::size_t i) {
+    return Kind::code(share, static_cast<float>(bits[i]) * kOneIn16Bits);
   });
 }
 void encode_at_random(const Bf16Codes& codes, std::span<const float> values,
@@ -184,18 +186,18 @@ void MomentView::encode(std::span<const float> values, std::span<const std::uint
   });
 }
 
+RandomPiece::RandomPiece(std::uint64_t seed, Index piece_begin) {
+  const std::uint64_t bits = CounterRandom(seed, 0).bits(static_cast<std::uint64_t>(piece_begin));
+  first_ = static_cast<std::uint32_t>(bits ^ (bits >> 32));
+}
+
 void fill_random(std::uint64_t seed, Index piece_begin, std::span<std::uint16_t> low,
                  std::span<std::uint16_t> high) {
-  const std::uint64_t bits = CounterRandom(seed, 0).bits(static_cast<std::uint64_t>(piece_begin));
-  const auto first = static_cast<std::uint32_t>(bits ^ (bits >> 32));
-  // A mixing function (lowbias32, Wellons 2018), which unlike Philox is vectorised.
+  const RandomPiece random(seed, piece_begin);
   for (std::size_t i = 0; i < low.size(); ++i) {
-    std::uint32_t x = first + 0x9e3779b9u * static_cast<std::uint32_t>(i + 1);
-    x = (x ^ (x >> 16)) * 0x7feb352du;
-    x = (x ^ (x >> 15)) * 0x846ca68bu;
-    x ^= x >> 16;
-    low[i] = static_cast<std::uint16_t>(x);
-    high[i] = static_cast<std::uint16_t>(x >> 16);
+    const std::uint32_t bits = random.bits(i);
+    low[i] = static_cast<std::uint16_t>(bits);
+    high[i] = static_cast<std::uint16_t>(bits >> 16);
   }
 }
 

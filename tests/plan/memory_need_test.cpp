@@ -81,13 +81,15 @@ TEST(MemoryNeed, WhatBackwardMakesAgainIsHeldOnceForAllLayers) {
   };
   const auto [kept, buffers] = bytes(Recompute::kNone);
   const auto layers = static_cast<double>(config.num_hidden_layers);
-  // A row keeps its input, gate and up, and its weight.
-  const double experts = 4.0 * 128 * static_cast<double>(24 + 2 * config.moe_intermediate_size + 1);
+  // A row keeps its input, gate and up, and its weight; a token what two norms give.
+  const double experts =
+      4.0 * 128 * static_cast<double>(24 + 2 * config.moe_intermediate_size + 1) + 4.0 * 64 * 2 * 24;
   const auto [without_experts, more] = bytes(Recompute::kExperts);
   EXPECT_EQ(kept - without_experts, layers * experts);
   EXPECT_EQ(more - buffers, experts);
-  // The dense layer of hand arithmetic below without its input and MLP; in the buffers a residual stream too.
-  const double block = 4.0 * 64 * (3 * 24 + 64 + 48 + 6 + 32 + 4 + 2);
+  // The dense layer of hand arithmetic below without its input, norms and MLP; in the buffers a residual
+  // stream too.
+  const double block = 4.0 * 64 * (24 + 64 + 48 + 6 + 32 + 4 + 2);
   const auto [without_blocks, most] = bytes(Recompute::kBlock);
   EXPECT_EQ(without_experts - without_blocks, layers * block);
   EXPECT_EQ(most - more, block + 4.0 * 64 * 24);

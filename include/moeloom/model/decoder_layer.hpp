@@ -20,6 +20,12 @@ struct LayerActivations {
   std::vector<float> inv_rms;
 };
 
+/// What norms give, which costs little to make again.
+struct LayerNormed {
+  RowMemory mixer;
+  Matrix feed_forward;
+};
+
 /// Buffers that all layers share.
 struct DecoderWorkspace {
   MixerWorkspace mixer;
@@ -27,7 +33,9 @@ struct DecoderWorkspace {
   MoeWorkspace moe;
   Matrix d_normed;  // [T, D]
   Matrix d_output;  // [T, D], where something stands between the feed-forward and the residual
-  // Where backward makes blocks again:
+  // Where backward makes experts again:
+  LayerNormed normed;
+  // Where it makes blocks again:
   LayerActivations activations;
   Matrix hidden;  // [T, D], the residual stream
 };
@@ -68,12 +76,15 @@ class DecoderLayer {
   const Matrix& input() const { return mixer_.input(); }
 
   friend void swap(DecoderLayer& layer, LayerActivations& other);
+  friend void swap(DecoderLayer& layer, LayerNormed& other);
 
  private:
   /// Of the last forward what comes before its feed-forward half, from the input.
   void make_again(const LayerContext& context);
-  /// The residual stream between the halves, and its norm.
-  void keep_middle(const LayerContext& context, ConstMatrixView hidden);
+  /// The residual stream between the halves.
+  void keep_middle(ConstMatrixView hidden);
+  /// The norm of that.
+  void normalise(const LayerContext& context);
   /// What the MLP or the experts read.
   const Matrix& feed_forward_input() const { return norm_ ? normed_ : middle_; }
   /// Adds the MLP's or the experts' output to `output` [T, D].

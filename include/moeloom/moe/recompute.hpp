@@ -6,7 +6,8 @@
 
 namespace moeloom {
 
-/// kExperts: of every feed-forward half (experts, shared expert or MLP) the rows and their first product;
+/// kExperts: of every feed-forward half (experts, shared expert or MLP) the rows and their first product, and
+/// what norms give;
 /// routing and plan are kept, so that rows go out once more, by the same plan, and no result comes back.
 /// kBlock: of the token mixer all as well; a layer keeps its input.
 enum class Recompute { kNone, kExperts, kBlock };

@@ -13,6 +13,7 @@
 #include "moeloom/tensor/matrix.hpp"
 
 #include <array>
+#include <bit>
 #include <cstdint>
 #include <string_view>
 #include <vector>
@@ -55,6 +56,8 @@ class MomentView {
 
   Index size() const { return count_; }
   MomentFormat format() const { return format_; }
+  /// Of kBf16.
+  std::uint16_t* halves() const { return reinterpret_cast<std::uint16_t*>(words_); }
   /// The memory: all zeros means that all elements are 0.
   std::span<float> words() const { return {words_, at(words_of(format_, count_))}; }
   /// The same elements in memory of as many words.
@@ -81,8 +84,31 @@ class MomentView {
 
 /// Random bits of an update: 32 for each element of a piece, made from `seed`, which the place of the stretch
 /// and the number of the update give, and from the piece's place in the stretch.
+class RandomPiece {
+ public:
+  RandomPiece(std::uint64_t seed, Index piece_begin);
+  /// Of the piece's i-th element. A mixing function (lowbias32, Wellons 2018), which unlike Philox is
+  /// vectorised.
+  std::uint32_t bits(std::size_t i) const {
+    std::uint32_t x = first_ + 0x9e3779b9u * static_cast<std::uint32_t>(i + 1);
+    x = (x ^ (x >> 16)) * 0x7feb352du;
+    x = (x ^ (x >> 15)) * 0x846ca68bu;
+    return x ^ (x >> 16);
+  }
+
+ private:
+  std::uint32_t first_;
+};
+/// The lower and the upper 16 of them.
 void fill_random(std::uint64_t seed, Index piece_begin, std::span<std::uint16_t> low,
                  std::span<std::uint16_t> high);
+
+/// To bf16: up as often as 16 random bits say, so that the mean stays; what is not finite stays so.
+inline std::uint16_t bf16_at_random(float value, std::uint32_t random) {
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  const bool is_finite = (bits & 0x7f800000u) != 0x7f800000u;
+  return static_cast<std::uint16_t>((bits + (is_finite ? random : 0u)) >> 16);
+}
 
 /// Owns both moments of elements that begin at whole units; of some elements there may be no second one.
 class Moments {

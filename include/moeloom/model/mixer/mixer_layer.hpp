@@ -7,6 +7,7 @@
 #include "moeloom/model/mixer/delta_net.hpp"
 #include "moeloom/model/mixer/short_conv.hpp"
 
+#include <utility>
 #include <variant>
 
 namespace moeloom {
@@ -56,6 +57,9 @@ class MixerLayer {
   /// [T, D], the residual stream as it came to the last forward.
   const Matrix& input() const { return input_; }
   void swap_activations(MixerActivations& other);
+  /// What the mixer read alone, which make_normed_again() makes of the input.
+  void swap_normed(RowMemory& other) { std::swap(normed_, other); }
+  void make_normed_again(const KernelTable& kernels) { normed(kernels, input_); }
 
  private:
   /// What the mixer reads.

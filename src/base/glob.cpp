@@ -1,5 +1,7 @@
 #include "moeloom/base/glob.hpp"
 
+#include <algorithm>
+
 namespace moeloom {
 
 /// A star takes as little as it can; where the rest does not fit, the last star takes one more. Earlier stars
@@ -24,6 +26,11 @@ bool matches_glob(std::string_view pattern, std::string_view name) {
     }
   }
   return pattern.find_first_not_of('*', p) == std::string_view::npos;
+}
+
+bool matches_any(const NamePatterns& patterns, std::string_view name) {
+  return std::ranges::any_of(patterns,
+                             [&](const std::string& pattern) { return matches_glob(pattern, name); });
 }
 
 }  // namespace moeloom

@@ -25,9 +25,7 @@ struct Sides {
 Sides sides_of(const ParameterSpec& spec, const NamePatterns& patterns) {
   Sides sides;
   for (const HfSlice& slice : spec.slices) {
-    const bool fits = std::ranges::any_of(
-        patterns, [&](const std::string& pattern) { return matches_glob(pattern, slice.name); });
-    std::vector<std::string>& side = fits ? sides.inside : sides.outside;
+    std::vector<std::string>& side = matches_any(patterns, slice.name) ? sides.inside : sides.outside;
     if (std::ranges::count(side, slice.name) == 0) side.push_back(slice.name);  // a tensor may be many slices
   }
   return sides;
@@ -47,16 +45,18 @@ std::set<std::string> matching_parameters(const std::vector<ParameterSpec>& spec
   for (const std::string& pattern : patterns)
     if (std::ranges::none_of(specs, [&](const ParameterSpec& spec) { return names_it(spec, pattern); }))
       violations.push_back("pattern \"" + pattern + "\" matches no tensor and no parameter of the model");
+  std::size_t divided = 0;
   for (const ParameterSpec& spec : specs) {
-    const bool by_name = std::ranges::any_of(
-        patterns, [&](const std::string& pattern) { return matches_glob(pattern, spec.name); });
+    const bool by_name = matches_any(patterns, spec.name);
     const Sides sides = sides_of(spec, patterns);
     if (by_name || (sides.outside.empty() && !sides.inside.empty()))
       names.insert(spec.name);
-    else if (!sides.inside.empty())
+    else if (!sides.inside.empty() && ++divided == 1)  // the others are its like in other layers
       violations.push_back(spec.name + " is trained as one: the patterns match " + list_of(sides.inside) +
                            " of it, but not " + list_of(sides.outside) + "; name all of it or none");
   }
+  if (divided > 1)
+    violations.back() += "; the same of " + std::to_string(divided - 1) + " more, as in other layers";
   if (!violations.empty()) throw ConfigError(violations);
   return names;
 }

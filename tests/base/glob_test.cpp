@@ -35,5 +35,11 @@ TEST(MatchesGlob, TakesStarsForAnythingAndQuestionMarksForOne) {
     EXPECT_EQ(matches_glob(c.pattern, c.name), c.matches) << c.pattern << " " << c.name;
 }
 
+TEST(Glob, AnyOfSeveralPatternsMayFit) {
+  EXPECT_TRUE(matches_any({"a.*", "*.b"}, "x.b"));
+  EXPECT_FALSE(matches_any({"a.*", "*.b"}, "x.c"));
+  EXPECT_FALSE(matches_any({}, "x"));
+}
+
 }  // namespace
 }  // namespace moeloom

@@ -58,6 +58,8 @@ TEST(MatchingParameters, RefusesAPartAndNamesIt) {
             std::string::npos)
       << one_expert;
   EXPECT_NE(one_expert.find("and 4 more; name all"), std::string::npos) << one_expert;
+  EXPECT_NE(one_expert.find("; the same of 1 more, as in other layers"), std::string::npos) << one_expert;
+  EXPECT_EQ(one_expert.find('\n'), std::string::npos) << "one line, whatever the number of layers";
 }
 
 TEST(MatchingParameters, RefusesPatternsThatMatchNothingAllAtOnce) {

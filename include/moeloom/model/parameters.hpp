@@ -80,6 +80,8 @@ struct ParameterSpec {
 /// Every parameter of the model on a rank that holds `experts`; {0, num_experts} lists the whole model. With
 /// config.adapter its factors follow the model's own parameters, which are then frozen.
 std::vector<ParameterSpec> parameter_specs(const ModelConfig& config, ExpertRange experts);
+/// The whole model's without those of an adapter, beside which they would be frozen.
+std::vector<ParameterSpec> own_parameters(ModelConfig config);
 
 struct Parameter {
   ParameterSpec spec;

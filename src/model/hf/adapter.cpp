@@ -20,11 +20,6 @@ const std::string kFactorA = ".lora_A.weight";
 const std::string kFactorB = ".lora_B.weight";
 constexpr std::size_t kListed = 20;
 
-std::vector<ParameterSpec> own_parameters(ModelConfig config) {
-  config.adapter.reset();
-  return parameter_specs(config, {0, config.num_experts});
-}
-
 /// A module with a number in each place where there is one.
 std::string generalised(const std::string& module) {
   std::string pattern;

@@ -20,12 +20,6 @@ constexpr Index kMostExperts = Index{1} << 16;
 constexpr Index kMostExpertsInAll = Index{1} << 18;
 constexpr double kMostParameters = 1e15;  // far below where sizes in bytes leave 64 bits
 
-/// Without those of an adapter, beside which they would be frozen.
-std::vector<ParameterSpec> own_parameters(ModelConfig config) {
-  config.adapter.reset();
-  return parameter_specs(config, {0, config.num_experts});
-}
-
 Index elements(const ParameterSpec& spec) {
   return spec.rows * spec.cols;
 }

@@ -49,7 +49,7 @@ template <typename Fallback>
 std::vector<std::string> types_of(ConfigReader& reader, Index layers, const std::string& other,
                                   Fallback fallback) {
   std::vector<std::string> types = reader.texts("layer_types");
-  if (types.empty())
+  if (!reader.has("layer_types"))
     for (Index layer = 0; layer < layers; ++layer) types.push_back(fallback(layer));
   if (std::ssize(types) != layers) {
     reader.refuse("layer_types has " + std::to_string(types.size()) +

@@ -19,11 +19,6 @@ std::vector<Family> all_families() {
   return all;
 }
 
-bool matches_any(const NamePatterns& patterns, const std::string& tensor) {
-  return std::ranges::any_of(patterns,
-                             [&](const std::string& pattern) { return matches_glob(pattern, tensor); });
-}
-
 }  // namespace
 
 Family inside(Family text, const Outer& outer, const std::vector<std::string>& path,

@@ -48,6 +48,11 @@ Specs layer_specs(const Naming& naming, const LayerSpec& layer, ExpertRange expe
 
 }  // namespace
 
+std::vector<ParameterSpec> own_parameters(ModelConfig config) {
+  config.adapter.reset();
+  return parameter_specs(config, {0, config.num_experts});
+}
+
 std::vector<ParameterSpec> parameter_specs(const ModelConfig& config, ExpertRange experts) {
   const Naming naming = {config.family(), config.names};
   Specs specs;

@@ -119,6 +119,7 @@ TEST(Families, RefuseTheKeysOfOthers) {
       {"qwen3",
        R"("layer_types": ["full_attention", "full_attention", "sliding_attention", "full_attention"])",
        "no sliding_window is in force"},
+      {"qwen3_next", R"("layer_types": [])", "layer_types has 0 entries"},
   };
   for (const auto& c : cases) {
     const std::string text = refusal(c.type, c.more);

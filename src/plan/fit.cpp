@@ -25,12 +25,13 @@ class Fitter {
   Fitter(const Job& job, std::span<const DispatcherKind> kinds) : asked_(job), kinds_(kinds) {}
 
   /// The fewest micro-batches with which such a layout fits.
-  std::optional<FittingJob> on(Index nodes, Index ranks_per_node, Recompute recompute) {
+  std::optional<FittingJob> on(Index nodes, Index ranks_per_node, MomentFormat moments, Recompute recompute) {
     const Index sequences = asked_.tokens * asked_.ranks / asked_.sequence_length;  // of a step
     if (sequences % (nodes * ranks_per_node) != 0) return std::nullopt;
     Job job = asked_;
     job.ranks = nodes * ranks_per_node;
     job.recompute = recompute;
+    job.moments = moments;
     job.ranks_per_node = ranks_per_node;
     // Where threads are not said a rank takes over what its neighbours leave; more threads hold more, not
     // less.
@@ -101,17 +102,29 @@ class Fitter {
   std::map<Index, std::vector<ParameterSpec>> specs_;  // by ep
 };
 
+struct Saving {
+  MomentFormat moments;
+  Recompute recompute;
+};
+
+/// What a job is asked for and what saves more, in order: time is spent before numbers change.
+std::vector<Saving> savings_beyond(const Job& job) {
+  std::vector<Saving> savings;
+  for (const MomentFormat moments : kMomentFormats)
+    for (const Recompute recompute : kRecomputes)
+      if (moments >= job.moments && recompute >= job.recompute) savings.push_back({moments, recompute});
+  return savings;
+}
+
 /// shares: ranks a node to try, in order.
 std::optional<FittingJob> on_fewest_nodes(const Job& job, std::span<const DispatcherKind> kinds,
                                           const std::vector<Index>& shares) {
   Fitter fitter(job, kinds);
   const Index sequences = job.tokens * job.ranks / job.sequence_length;
   for (Index nodes = nodes_of(job); nodes <= sequences; ++nodes)
-    for (const Recompute recompute : kRecomputes)
-      for (const Index ranks_per_node : shares) {
-        if (recompute < job.recompute) continue;
-        if (auto fit = fitter.on(nodes, ranks_per_node, recompute)) return fit;
-      }
+    for (const auto& [moments, recompute] : savings_beyond(job))
+      for (const Index ranks_per_node : shares)
+        if (auto fit = fitter.on(nodes, ranks_per_node, moments, recompute)) return fit;
   return std::nullopt;
 }
 

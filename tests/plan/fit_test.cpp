@@ -16,6 +16,14 @@ Job job(double memory_per_node) {
   return job;
 }
 
+/// The same with nothing left to save but by its layout.
+Job saving_job(double memory_per_node) {
+  Job saving = job(memory_per_node);
+  saving.recompute = Recompute::kBlock;
+  saving.moments = MomentFormat::kInt8;
+  return saving;
+}
+
 std::vector<PredictedPoint> points(const Job& job) {
   const auto packed_is_faster = [](const GmmFacts&, const MeshShape&) {
     return GmmPrediction{.loop_seconds = 3e-3, .gmm_seconds = 2e-3, .packed_seconds = 1e-3};
@@ -57,7 +65,7 @@ TEST(Fit, TheSmallestPointIsNeitherTheFirstNorAPackedOne) {
 
 TEST(Fit, MicroBatchesComeBeforeRanksAndRanksBeforeNodes) {
   const auto with = [](Index ranks, Index per_node, Index tokens, Index micro_batches) {
-    Job r = job(0);
+    Job r = saving_job(0);
     r.ranks = ranks;
     r.ranks_per_node = per_node;
     r.tokens = tokens;
@@ -79,7 +87,7 @@ TEST(Fit, MicroBatchesComeBeforeRanksAndRanksBeforeNodes) {
     const double memory = 1.02 * least_node_bytes(enough);
     ASSERT_LT(memory, memory_before) << change << ": cases fall";
     memory_before = memory;
-    const Job asked = job(memory);
+    const Job asked = saving_job(memory);
     const auto fit = cheapest_fit(asked);
     ASSERT_TRUE(fit) << change;
     EXPECT_EQ(changed(asked, fit->job).substr(0, std::string(change).size()), change);
@@ -87,6 +95,26 @@ TEST(Fit, MicroBatchesComeBeforeRanksAndRanksBeforeNodes) {
     EXPECT_LE(node_memory_bytes(fit->step, fit->memory), memory);
     EXPECT_TRUE(something_fits(fit->job)) << "as the plan of the changed job says, too";
   }
+}
+
+/// One sequence a rank, a rank a node: no other layout saves anything.
+TEST(Fit, WhereNoLayoutFitsTimeIsSpentBeforeNumbersChange) {
+  Job alone = testing::made_up_job(2, 1);
+  alone.tokens = alone.sequence_length = 8192;
+  const auto fit_of = [&](MomentFormat moments, Recompute recompute) {
+    Job enough = alone;
+    enough.moments = moments;
+    enough.recompute = recompute;
+    Job asked = alone;
+    asked.memory_per_node = 1.001 * least_node_bytes(enough);
+    const auto fit = cheapest_fit(asked);
+    EXPECT_TRUE(fit);
+    return std::pair(fit->job.moments, fit->job.recompute);
+  };
+  for (const Recompute recompute : kRecomputes)
+    EXPECT_EQ(fit_of(MomentFormat::kFp32, recompute), std::pair(MomentFormat::kFp32, recompute));
+  EXPECT_EQ(fit_of(MomentFormat::kBf16, Recompute::kBlock),
+            std::pair(MomentFormat::kBf16, Recompute::kBlock));
 }
 
 TEST(Fit, OfFittingMicroBatchesTheFewestAreTaken) {
@@ -119,20 +147,20 @@ TEST(Fit, ADenseModelIsLaidOutToo) {
 }
 
 TEST(Fit, RanksThatKeepTheirNodesAreBoundedEachByItself) {
-  Job two = job(0);
+  Job two = saving_job(0);
   two.micro_batches = 2;
   const double rank = 1.02 * least_node_bytes(two) / 2;
-  const auto fit = cheapest_fit_of_ranks(job(0), rank);  // whatever the node has
+  const auto fit = cheapest_fit_of_ranks(saving_job(0), rank);  // whatever the node has
   ASSERT_TRUE(fit);
-  EXPECT_EQ(changed(job(0), fit->job), "micro-batches 2");
+  EXPECT_EQ(changed(saving_job(0), fit->job), "micro-batches 2");
   EXPECT_LE(fit->memory.total(), rank);
-  Job eight = job(0);
+  Job eight = saving_job(0);
   eight.ranks = 8;
   eight.tokens = 2048;
   eight.micro_batches = 8;
-  const auto more = cheapest_fit_of_ranks(job(0), 1.02 * least_node_bytes(eight) / 2);
+  const auto more = cheapest_fit_of_ranks(saving_job(0), 1.02 * least_node_bytes(eight) / 2);
   ASSERT_TRUE(more);
-  EXPECT_EQ(changed(job(0), more->job).substr(0, 8), "ranks 8,");
+  EXPECT_EQ(changed(saving_job(0), more->job).substr(0, 8), "ranks 8,");
   EXPECT_EQ(more->job.ranks_per_node, 2);
 }
 

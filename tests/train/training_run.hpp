@@ -60,6 +60,7 @@ struct TrainingRunSettings {
   RoutingSettings routing = {};
   MomentFormat moments = MomentFormat::kFp32;
   OptimizerKind optimizer_kind = OptimizerKind::kAdamW;
+  Recompute recompute = Recompute::kNone;
   ModelConfig model = tiny_config();  // with so many experts
   /// What is trained on in place of the sampler; the batch's shape is the run's.
   std::function<BatchSource(const BatchSampler&, const BatchShape&)> batches = {};
@@ -98,7 +99,8 @@ struct TrainingRun {
                .optimizer = {.kind = settings.optimizer_kind, .moments = settings.moments},
                .frozen = settings.frozen,
                .routing = settings.routing,
-               .leaves = leaves_of(settings)}),
+               .leaves = leaves_of(settings),
+               .recompute = settings.recompute}),
         batch{.global_batch = settings.global_batch,
               .sequence_length = 24,
               .accumulation = settings.accumulation,

@@ -86,6 +86,9 @@ void check_optimizer(const OptimizerOptions& optimizer, Violations& violations) 
   violations.unless_below_one("beta1", adamw.beta1);
   violations.unless_below_one("beta2", adamw.beta2);
   violations.unless_below_one("muon-momentum", optimizer.settings.muon.momentum);
+  violations.unless(
+      optimizer.settings.kind == OptimizerKind::kMuon || optimizer.settings.muon.momentum == Muon{}.momentum,
+      "--muon-momentum is that of --optimizer muon, which is not given; remove it");
   violations.unless(adamw.epsilon > 0, "eps = " + value_text(adamw.epsilon) + " must be positive");
   violations.unless_not_negative("weight-decay", adamw.weight_decay);
   violations.unless_not_negative("max-grad-norm", optimizer.settings.max_grad_norm);

@@ -126,6 +126,8 @@ std::string changed_options(const Job& before, const Job& after) {
   add("ranks-per-node", &Job::ranks_per_node);
   add("tokens-per-rank", &Job::tokens);
   add("accumulate", &Job::micro_batches);
+  if (before.moments != after.moments)
+    options += (options.empty() ? "--moments " : " --moments ") + std::string(name_of(after.moments));
   if (before.recompute != after.recompute)
     options += (options.empty() ? "--recompute " : " --recompute ") + std::string(name_of(after.recompute));
   return options;

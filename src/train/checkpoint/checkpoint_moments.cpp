@@ -73,9 +73,11 @@ std::vector<MomentPart> owned_parts(const ParameterStore& store, ShardedOptimize
     const ParameterSpec& spec = parameter.spec;
     const Index moved =
         (spec.group_ids[at(block.group)] - block.group) * (spec.rows / spec.groups) * spec.cols;
-    for (std::size_t m = 0; m < (block.second < 0 ? 1 : kMoments.size()); ++m)
+    for (std::size_t m = 0; m < kMoments.size(); ++m) {
+      if (kMoments[m] == Moment::kSecond && block.second < 0) continue;
       parts.push_back({kPrefixes[m] + spec.name, moved + block.begin - parameter.offset,
                        optimizer.moments_of(block, kMoments[m])});
+    }
   }
   return parts;
 }
@@ -83,10 +85,10 @@ std::vector<MomentPart> owned_parts(const ParameterStore& store, ShardedOptimize
 std::vector<TensorSpec> moment_specs(const ModelConfig& config, const ParameterStore& store,
                                      OptimizerKind kind) {
   std::vector<TensorSpec> specs;
-  for (const char* prefix : kPrefixes)
+  for (std::size_t m = 0; m < kMoments.size(); ++m)
     for (const ParameterSpec& spec : parameter_specs(config, {0, config.num_experts}))
-      if (!store.find(spec.name).spec.frozen && (prefix == kPrefixes[0] || !is_of_muon(spec, kind)))
-        specs.push_back({prefix + spec.name, DType::kF32, {spec.rows, spec.cols}});
+      if (!store.find(spec.name).spec.frozen && (kMoments[m] == Moment::kFirst || !is_of_muon(spec, kind)))
+        specs.push_back({kPrefixes[m] + spec.name, DType::kF32, {spec.rows, spec.cols}});
   return specs;
 }
 

@@ -307,9 +307,7 @@ std::optional<Event> verified_event(const CheckedFolder& start) {
 std::optional<Event> missing_towers(const RunInputs& inputs) {
   const auto& rule = inputs.config.family().text_config;
   if (!rule || rule->towers.empty()) return std::nullopt;
-  const auto is_of_a_tower = [&](const std::string& tensor) {
-    return matches_any(rule->towers, tensor);
-  };
+  const auto is_of_a_tower = [&](const std::string& tensor) { return matches_any(rule->towers, tensor); };
   if (std::ranges::any_of(inputs.config.names.carried.names, is_of_a_tower)) return std::nullopt;
   return Event()
       .with("carried", Index{0})

@@ -114,6 +114,9 @@ void open_adapter(const TrainOptions& options, RunInputs& inputs, Violations& vi
   if (!asked || !options.knows({"lora"})) return;
   if (!options.optimizer.freeze.empty())
     violations.add("--freeze has nothing to freeze beside --lora, which trains adapters alone; remove one");
+  if (options.optimizer.settings.kind == OptimizerKind::kMuon)
+    violations.add(
+        "--optimizer muon has nothing to train beside --lora, whose factors have AdamW; remove one");
   if (inputs.resumes) {
     const std::optional<AdapterSettings>& trained = inputs.config.adapter;
     const bool same = trained && trained->rank == asked->rank && trained->scale() == asked->scale();

@@ -176,7 +176,7 @@ void check_eval(AskedEval& request, Violations& violations) {
            token_format(source.file, options.format) == TokenFormat::kText;
   });
   if (reads_text || holds_tokenizer(model.start.folder))
-    request.text = ModelText::of(model.start.folder, model.config);
+    request.text = ModelText::of(model.start.folder, model.config, "give ids: --data-format u16 or u32");
   const Index positions = model.config.max_position_embeddings;
   violations.unless(options.sequence_length <= positions,
                     "seq-len = " + std::to_string(options.sequence_length) +

@@ -54,7 +54,8 @@ void check_ids(const Request& request, Index vocabulary, Violations& violations)
 void check(Request& request, Violations& violations) {
   const GenerateOptions& options = request.options;
   const AskedModel& asked = request.model;
-  if (options.prompt_ids.empty()) request.text = ModelText::of(asked.start.folder, asked.config);
+  if (options.prompt_ids.empty())
+    request.text = ModelText::of(asked.start.folder, asked.config, "ask in ids: --prompt-ids 1,2,3");
   if (!options.ignore_end)
     request.end_tokens = request.text ? request.text->end_tokens() : end_tokens_in(asked.start.folder);
   check_ids(request, asked.config.vocab_size, violations);

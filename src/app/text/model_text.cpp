@@ -45,7 +45,7 @@ std::string vocabulary_violation(const Tokenizer& tokenizer, const fs::path& fol
          " rows: it is another model's tokenizer";
 }
 
-ModelText ModelText::of(const fs::path& folder, const ModelConfig& config) {
+ModelText ModelText::of(const fs::path& folder, const ModelConfig& config, const std::string& other_way) {
   ModelText text;
   text.folder_ = folder;
   if (holds_tokenizer(folder)) {
@@ -54,10 +54,10 @@ ModelText ModelText::of(const fs::path& folder, const ModelConfig& config) {
     if (!violation.empty()) throw ConfigError({violation});
     text.chat_ = ChatModel::load(folder);
   } else if (config.vocab_size != kBytes) {
-    throw ConfigError(
-        {"there is no " + std::string(kTokenizerFile) + " in " + folder.string() +
-         ": vocab_size = " + std::to_string(config.vocab_size) +
-         ", and bytes need 256; put the model's tokenizer there, or ask in ids: --prompt-ids 1,2,3"});
+    throw ConfigError({"there is no " + std::string(kTokenizerFile) + " in " + folder.string() +
+                       ": vocab_size = " + std::to_string(config.vocab_size) +
+                       ", and bytes need 256; put the model's tokenizer there" +
+                       (other_way.empty() ? "" : ", or " + other_way)});
   }
   return text;
 }

@@ -16,8 +16,9 @@ class ModelText {
  public:
   /// Of a folder with tokenizer.json; of another one where `config` has 256 ids: bytes. Throws ConfigError
   /// where it is neither, where ids do not fit the embedding's rows, or where a part of the tokenizer is not
-  /// implemented.
-  static ModelText of(const std::filesystem::path& folder, const ModelConfig& config);
+  /// implemented. other_way: what the command takes instead of text, for that message.
+  static ModelText of(const std::filesystem::path& folder, const ModelConfig& config,
+                      const std::string& other_way = {});
 
   bool is_bytes() const { return !tokenizer_; }
   /// "byte" or "token"

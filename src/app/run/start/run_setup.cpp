@@ -35,11 +35,17 @@ std::string differing_ranks(const std::vector<std::string>& texts) {
   return ranks;
 }
 
-void check_ids(const fs::path& file, Index largest, Index vocabulary, Violations& violations) {
-  if (largest >= vocabulary)
-    violations.add(file.string() + " holds token id " + std::to_string(largest) +
-                   ", but vocab = " + std::to_string(vocabulary) + "; set --vocab to at least " +
-                   std::to_string(largest + 1) + ", or --data-format");
+/// A model's folder says its vocabulary, which no option changes.
+void check_ids(const fs::path& file, Index largest, const RunInputs& inputs, const ModelOptions& model,
+               Violations& violations) {
+  const Index vocabulary = inputs.config.vocab_size;
+  if (largest < vocabulary) return;
+  const bool from_flags = model.folder.empty() && !inputs.resumes;
+  violations.add(file.string() + " holds token id " + std::to_string(largest) +
+                 ", but vocab = " + std::to_string(vocabulary) +
+                 (from_flags
+                      ? "; set --vocab to at least " + std::to_string(largest + 1) + ", or --data-format"
+                      : "; the ids are of another model's tokenizer, or of another --data-format"));
 }
 
 /// One file as it lies; what has to be tokenized is only looked for.
@@ -61,7 +67,7 @@ void open_data(const TrainOptions& options, Index world, RunInputs& inputs, Viol
   violations.add(split_violations(inputs.data.tokens->size(), data.heldout, data.sequence_length, world));
   violations.unless(data.epochs == 0, "--epochs counts examples, and " + file.filename().string() +
                                           " is one long text of ids; give --steps");
-  check_ids(file, inputs.data.tokens->largest_id(), inputs.config.vocab_size, violations);
+  check_ids(file, inputs.data.tokens->largest_id(), inputs, options.model, violations);
 }
 
 /// Collective; throws AgreedError.
@@ -73,7 +79,7 @@ void open_examples_of(TrainOptions& options, RunInputs& inputs, const Communicat
   agree(world, [&] {
     Violations violations;
     for (std::size_t i = 0; i < inputs.data.examples.size(); ++i)
-      check_ids(options.data.sources[i].file, inputs.data.examples[i]->largest_id(), inputs.config.vocab_size,
+      check_ids(options.data.sources[i].file, inputs.data.examples[i]->largest_id(), inputs, options.model,
                 violations);
     violations.throw_if_any();
     const RunBatches batches(inputs.data, options, batch_shape(options, world.size()));

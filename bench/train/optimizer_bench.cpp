@@ -40,34 +40,51 @@ std::optional<Options> parse(int argc, char** argv) {
   return o;
 }
 
-/// Weights, gradients and both moments of one format.
+struct Formats {
+  Storage masters;
+  MomentFormat moments;
+};
+constexpr std::array kFormats = {
+    Formats{Storage::kFp32, MomentFormat::kFp32},  Formats{Storage::kFp32, MomentFormat::kBf16},
+    Formats{Storage::kFp32, MomentFormat::kInt8},  Formats{Storage::kSplit, MomentFormat::kFp32},
+    Formats{Storage::kSplit, MomentFormat::kBf16}, Formats{Storage::kBf16, MomentFormat::kBf16}};
+
+/// Weights, gradients and both moments, in some formats; the memory of weights is shared.
 struct State {
-  MomentFormat format;
-  Matrix& weights;
+  Formats formats;
+  StoredRows weights;
   const Matrix& gradients;
   Moments moments;
   Index time = 0;
 
-  State(MomentFormat format, Matrix& weights, const Matrix& gradients)
-      : format(format),
-        weights(weights),
+  State(Formats formats, Matrix& memory, const Matrix& gradients)
+      : formats(formats),
+        weights(stored_in(memory, formats.masters)),
         gradients(gradients),
-        moments(format, weights.cols(), weights.cols()) {}
+        moments(formats.moments, memory.cols(), memory.cols()) {}
+
+  static StoredRows stored_in(Matrix& memory, Storage storage) {
+    if (storage == Storage::kFp32) return memory.view();
+    auto* const halves = reinterpret_cast<std::uint16_t*>(memory.row(0));
+    return {Bf16View(halves, 1, memory.cols()),
+            storage == Storage::kSplit ? halves + memory.cols() : nullptr};
+  }
 
   double bytes() const {
-    return (3 * 4.0 + 2 * 2 * 4.0 * static_cast<double>(unit_of(format).words) /
-                          static_cast<double>(unit_of(format).elements)) *
-           static_cast<double>(weights.cols());
+    const MomentUnit unit = unit_of(formats.moments);
+    const double of_weight = 2 * static_cast<double>(bytes_of(formats.masters));
+    return (4 + of_weight +
+            2 * 2 * 4.0 * static_cast<double>(unit.words) / static_cast<double>(unit.elements)) *
+           static_cast<double>(weights.size());
   }
 
   void update() {
     ++time;
-    const Index all = weights.cols();
+    const Index all = weights.size();
     parallel_for(ceil_div(all, kBlock), [&](Index block) {
       const Index begin = block * kBlock, count = std::min(kBlock, all - begin);
       adamw_update({}, {.learning_rate = 1e-4, .weight_decay = 0.1, .time = time, .rounding = at(block)},
-                   gradients.view().flat().subspan(at(begin), at(count)),
-                   weights.view().flat().subspan(at(begin), at(count)),
+                   gradients.view().flat().subspan(at(begin), at(count)), weights.elements(begin, count),
                    moments.view(Moment::kFirst, begin, count), moments.view(Moment::kSecond, begin, count));
     });
   }
@@ -88,7 +105,7 @@ void run(const Options& o) {
   Matrix weights(1, o.elements), gradients(1, o.elements), copy(1, o.elements);
   for (Index i = 0; i < o.elements; ++i) gradients.row(0)[i] = static_cast<float>(i % 997 - 498) * 1e-3f;
   std::vector<State> states;
-  for (const MomentFormat format : kMomentFormats) states.emplace_back(format, weights, gradients);
+  for (const Formats& formats : kFormats) states.emplace_back(formats, weights, gradients);
   for (State& state : states) state.update();
   const CopyWay& way = fastest_copy([&](const CopyWay& each) { return copy_seconds(each, gradients, copy); });
   const std::vector<Samples> samples = take_turns(states.size() + 1, o.samples, [&](std::size_t i) {
@@ -104,8 +121,10 @@ void run(const Options& o) {
       shares.push_back(states[i].bytes() / samples[i + 1][round] / (copied / samples[0][round]));
     const Spread share = spread_of(shares);
     std::printf(
-        "moments %-5s %6.2f ms, %5.2f bytes a weight: %5.3f (%.3f to %.3f) of the copy's bytes a second\n",
-        std::string(name_of(states[i].format)).c_str(), 1e3 * spread_of(samples[i + 1]).median,
+        "masters %-5s moments %-5s %6.2f ms, %5.2f bytes a weight: %5.3f (%.3f to %.3f) of the copy's bytes "
+        "a second\n",
+        std::string(name_of(states[i].formats.masters)).c_str(),
+        std::string(name_of(states[i].formats.moments)).c_str(), 1e3 * spread_of(samples[i + 1]).median,
         states[i].bytes() / static_cast<double>(o.elements), share.median, share.p10, share.p90);
   }
 }

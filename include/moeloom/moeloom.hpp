@@ -31,6 +31,7 @@
 #include "moeloom/tensor/gemm.hpp"
 #include "moeloom/tensor/matrix.hpp"
 #include "moeloom/tensor/rows.hpp"
+#include "moeloom/tensor/stored_rows.hpp"
 #include "moeloom/tensor/tree_sum.hpp"
 
 // Files in, views out.

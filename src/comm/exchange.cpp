@@ -43,7 +43,7 @@ class Stretches {
 /// comes late and takes first answers before it announces, and over TCP the answer to its announcement stands
 /// in line behind what the other sends already. Then one direction waits until the other is through; so it is
 /// in Open MPI's collectives.
-void swap_with(int other, const float* sent, Part mine, float* received, Part theirs, MPI_Comm comm) {
+void swap_with(int other, const void* sent, Part mine, void* received, Part theirs, MPI_Comm comm) {
   constexpr int kTag = 2;
   std::array<MPI_Request, 2> requests = {MPI_REQUEST_NULL, MPI_REQUEST_NULL};
   check_mpi(MPI_Isend(sent, mine.count, mine.type, other, kTag, comm, &requests[0]), "MPI_Isend");
@@ -165,6 +165,26 @@ void Communicator::all_gather_stretches(std::span<float> values,
   const Call in = call("MPI_Allgatherv", counts_per_rank[at(rank_)] * kFloatBytes * (size_ - 1));
   check_mpi(MPI_Allgatherv(MPI_IN_PLACE, 0, MPI_FLOAT, values.data(), mpi_counts(counts_per_rank).data(),
                            mpi_counts(offsets).data(), MPI_FLOAT, handle_->comm),
+            "MPI_Allgatherv");
+}
+
+void Communicator::all_gather_stretches(std::span<std::uint16_t> values,
+                                        std::span<const Index> counts_per_rank) const {
+  require(std::ssize(counts_per_rank) == size_, "all_gather_stretches needs one count a rank");
+  const std::vector<Index> offsets = offsets_of(counts_per_rank);
+  require(std::ssize(values) == offsets.back(), "all_gather_stretches: sizes must follow counts_per_rank");
+  if (size_ == 1) return;
+  const Index mine = counts_per_rank[at(rank_)] * Index{sizeof(std::uint16_t)};
+  const Call in = call("MPI_Allgatherv", mine * (size_ - 1), only_other());
+  const std::vector<int> counts = mpi_counts(counts_per_rank);
+  if (size_ == 2) {
+    const auto part = [&](Index rank) { return Part{counts[at(rank)], MPI_UINT16_T}; };
+    const Index other = 1 - rank_;
+    return swap_with(static_cast<int>(other), values.data() + offsets[at(rank_)], part(rank_),
+                     values.data() + offsets[at(other)], part(other), handle_->comm);
+  }
+  check_mpi(MPI_Allgatherv(MPI_IN_PLACE, 0, MPI_UINT16_T, values.data(), counts.data(),
+                           mpi_counts(offsets).data(), MPI_UINT16_T, handle_->comm),
             "MPI_Allgatherv");
 }
 

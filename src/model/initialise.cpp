@@ -4,6 +4,7 @@
 #include "moeloom/model/parameters.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 namespace moeloom {
@@ -14,12 +15,14 @@ constexpr Index kElementsPerTask = 1 << 14;
 /// draw(random, position) by the place in the file's tensor, so that the experts of a stacked one are not all
 /// the same.
 template <typename Draw>
-void fill_random(const HfSlice& slice, std::uint64_t seed, MatrixView rows, const Draw& draw) {
+void fill_random(const HfSlice& slice, std::uint64_t seed, const StoredRows& rows, const Draw& draw) {
   const CounterRandom random(seed, stream_of(slice.name));
   parallel_blocks(rows.size(), kElementsPerTask, [&](Index begin, Index end) {
+    std::array<float, kElementsPerTask> drawn;
     for (Index i = begin; i < end; ++i)
-      rows.data[i] =
-          static_cast<float>(draw(random, static_cast<std::uint64_t>(place_in_file(slice, rows.cols, i))));
+      drawn[at(i - begin)] =
+          static_cast<float>(draw(random, static_cast<std::uint64_t>(place_in_file(slice, rows.cols(), i))));
+    rows.elements(begin, end - begin).write(std::span(drawn).first(at(end - begin)));
   });
 }
 
@@ -30,11 +33,10 @@ double log_uniform(const CounterRandom& random, std::uint64_t position) {
 
 void initialise_one(const Parameter& parameter, const ModelConfig& config, std::uint64_t seed) {
   const ParameterSpec& spec = parameter.spec;
-  if (spec.stored != DType::kF32) return;  // it is, because a folder has all of it
-  const MatrixView value = parameter.value;
+  const StoredRows rows = parameter.stored();
   const auto fill_with = [&](const auto& draw) {
     for (const HfSlice& slice : spec.slices)
-      fill_random(slice, seed, value.rows_from(slice.row_begin, slice.rows), draw);
+      fill_random(slice, seed, rows.rows_from(slice.row_begin, slice.rows), draw);
   };
   const auto fill_normal = [&](double deviation) {
     fill_with([=](const CounterRandom& random, std::uint64_t position) {
@@ -43,9 +45,9 @@ void initialise_one(const Parameter& parameter, const ModelConfig& config, std::
   };
   switch (spec.init) {
     case Init::kOnes:
-      return fill(value, 1.0f);
+      return fill(parameter.value, 1.0f);  // of vectors, which are floats
     case Init::kZeros:
-      return fill(value, 0.0f);
+      return fill(parameter.value, 0.0f);
     case Init::kLogUniform:
       return fill_with(log_uniform);
     case Init::kNormal:

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <map>
 #include <numeric>
+#include <utility>
 
 namespace moeloom {
 namespace {
@@ -19,19 +20,26 @@ std::vector<Index> divisors(Index n) {
   return found;
 }
 
+struct Saving {
+  Storage masters;
+  MomentFormat moments;
+  Recompute recompute;
+};
+
 /// Fits jobs of one model; parameters depend on ep alone and are listed once.
 class Fitter {
  public:
   Fitter(const Job& job, std::span<const DispatcherKind> kinds) : asked_(job), kinds_(kinds) {}
 
   /// The fewest micro-batches with which such a layout fits.
-  std::optional<FittingJob> on(Index nodes, Index ranks_per_node, MomentFormat moments, Recompute recompute) {
+  std::optional<FittingJob> on(Index nodes, Index ranks_per_node, const Saving& saving) {
     const Index sequences = asked_.tokens * asked_.ranks / asked_.sequence_length;  // of a step
     if (sequences % (nodes * ranks_per_node) != 0) return std::nullopt;
     Job job = asked_;
     job.ranks = nodes * ranks_per_node;
-    job.recompute = recompute;
-    job.moments = moments;
+    job.recompute = saving.recompute;
+    job.moments = saving.moments;
+    job.masters = saving.masters;
     job.ranks_per_node = ranks_per_node;
     // Where threads are not said a rank takes over what its neighbours leave; more threads hold more, not
     // less.
@@ -77,7 +85,7 @@ class Fitter {
   }
   /// The way of one mesh.
   std::optional<FittingJob> least_at(const Job& job, Index ep) {
-    const auto specs = specs_.try_emplace(ep, std::vector<ParameterSpec>()).first;
+    const auto specs = specs_.try_emplace({ep, job.masters}, std::vector<ParameterSpec>()).first;
     if (specs->second.empty()) specs->second = parameters_at(job, ep);
     std::optional<FittingJob> best;
     StepCase step = step_at(job, ep);
@@ -99,20 +107,20 @@ class Fitter {
 
   const Job& asked_;
   std::span<const DispatcherKind> kinds_;
-  std::map<Index, std::vector<ParameterSpec>> specs_;  // by ep
+  std::map<std::pair<Index, Storage>, std::vector<ParameterSpec>> specs_;  // by ep and masters
 };
 
-struct Saving {
-  MomentFormat moments;
-  Recompute recompute;
-};
-
-/// What a job is asked for and what saves more, in order: time is spent before numbers change.
+/// What a job is asked for and what saves more, in order: time is spent before numbers change, and of numbers
+/// the moments before the weights.
 std::vector<Saving> savings_beyond(const Job& job) {
   std::vector<Saving> savings;
-  for (const MomentFormat moments : kMomentFormats)
-    for (const Recompute recompute : kRecomputes)
-      if (moments >= job.moments && recompute >= job.recompute) savings.push_back({moments, recompute});
+  std::vector<Storage> storages = {job.masters};
+  if (job.masters != Storage::kBf16) storages.push_back(Storage::kBf16);
+  for (const Storage masters : storages)
+    for (const MomentFormat moments : kMomentFormats)
+      for (const Recompute recompute : kRecomputes)
+        if (moments >= job.moments && recompute >= job.recompute)
+          savings.push_back({masters, moments, recompute});
   return savings;
 }
 
@@ -122,9 +130,9 @@ std::optional<FittingJob> on_fewest_nodes(const Job& job, std::span<const Dispat
   Fitter fitter(job, kinds);
   const Index sequences = job.tokens * job.ranks / job.sequence_length;
   for (Index nodes = nodes_of(job); nodes <= sequences; ++nodes)
-    for (const auto& [moments, recompute] : savings_beyond(job))
+    for (const Saving& saving : savings_beyond(job))
       for (const Index ranks_per_node : shares)
-        if (auto fit = fitter.on(nodes, ranks_per_node, moments, recompute)) return fit;
+        if (auto fit = fitter.on(nodes, ranks_per_node, saving)) return fit;
   return std::nullopt;
 }
 

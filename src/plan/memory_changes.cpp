@@ -22,6 +22,7 @@ std::vector<StepCase> candidates(const Job& job, const StepCase& step) {
     }
   for (const MomentFormat moments : kMomentFormats)
     if (moments > step.moments) add([&](StepCase& smaller) { smaller.moments = moments; });
+  add([](StepCase& rounded) { rounded.masters = Storage::kBf16; });
   for (const Recompute recompute : kRecomputes)
     if (recompute > step.recompute) add([&](StepCase& again) { again.recompute = recompute; });
   return found;
@@ -40,7 +41,9 @@ std::vector<MemoryChange> memory_changes(const Job& job, const StepCase& step, c
     double bytes, seconds;
   };
   const auto cost_of = [&](const StepCase& each) {
-    const std::vector<ParameterSpec> specs = parameters_at(job, each.mesh.ep);
+    Job changed = job;
+    changed.masters = each.masters;
+    const std::vector<ParameterSpec> specs = parameters_at(changed, each.mesh.ep);
     RunFacts facts;
     facts.model = job.config;
     facts.step = each;

@@ -74,6 +74,7 @@ StepCase step_at(const Job& job, Index ep) {
           .micro_batches = job.micro_batches,
           .recompute = job.recompute,
           .moments = job.moments,
+          .masters = job.masters,
           .optimizer = job.optimizer,
           .expert_rows = job.expert_rows};
 }
@@ -89,8 +90,8 @@ std::vector<DispatcherKind> kinds_at(const StepCase& step, std::span<const Dispa
 }
 
 std::vector<ParameterSpec> parameters_at(const Job& job, Index ep) {
-  return with_frozen(
-      parameter_specs(job.config, experts_of(std::max<Index>(job.config.num_experts, 1), ep, 0)), job.frozen);
+  const ExpertRange experts = experts_of(std::max<Index>(job.config.num_experts, 1), ep, 0);
+  return with_storage(with_frozen(parameter_specs(job.config, experts), job.frozen), job.masters);
 }
 
 RunFacts facts_at(const Job& job, const StepCase& step) {

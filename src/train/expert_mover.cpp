@@ -5,6 +5,7 @@
 #include "moeloom/comm/node_map.hpp"
 #include "moeloom/model/decoder.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -16,6 +17,11 @@ std::vector<Index> nodes_of(const Mesh& mesh, Index pretended) {
   std::vector<Index> nodes = find_nodes(mesh.ep(), pretended).node_of;
   mesh.world().broadcast(std::as_writable_bytes(std::span(nodes)), 0);
   return nodes;
+}
+
+void copy_bytes(const StoredRows& from, const StoredRows& to) {
+  for (std::size_t half = 0; half < from.bytes().size(); ++half)
+    std::ranges::copy(from.bytes()[half], to.bytes()[half].begin());
 }
 
 }  // namespace
@@ -99,19 +105,32 @@ void ExpertMover::move_layer(Index layer, const ExpertSeats& seats) {
 void ExpertMover::move_weights(Index parameter, std::span<const SeatMove> moves) {
   const Parameter& moved = store_.parameters()[at(parameter)];
   const Index seats = moved.spec.groups, rows = moved.spec.rows / seats;
-  const auto weights_at = [&](Index seat) { return moved.value.rows_from(seat % seats * rows, rows).flat(); };
+  const auto weights_at = [&](Index seat) { return moved.stored().rows_from(seat % seats * rows, rows); };
   const Index me = mesh_.ep().rank();
-  std::vector<std::pair<Index, std::vector<float>>> leaving;  // to whom; its place is taken by what arrives
+  struct Mail {
+    Index to;  // or from
+    StoredRows weights;
+    Matrix copy;
+  };
+  std::vector<Mail> leaving, arriving;  // a place that is left is taken by what arrives
+  const auto mail = [&](Index rank, const StoredRows& weights) {
+    return Mail{rank, weights, Matrix(1, weights.words())};
+  };
   Messages messages(mesh_.ep());
   for (const auto& [expert, from, to] : moves) {
     if (from / seats != me) continue;
-    const std::span<const float> weights = weights_at(from);
-    leaving.emplace_back(to / seats, std::vector<float>(weights.begin(), weights.end()));
+    Mail& sent = leaving.emplace_back(mail(to / seats, weights_at(from)));
+    copy_bytes(sent.weights, sent.weights.copy_in(sent.copy.row(0)));
   }
-  for (const auto& [expert, from, to] : moves)
-    if (to / seats == me) messages.receive(static_cast<int>(from / seats), weights_at(to));
-  for (const auto& [to, weights] : leaving) messages.send(static_cast<int>(to), weights);
+  for (const auto& [expert, from, to] : moves) {
+    if (to / seats != me) continue;
+    Mail& received = arriving.emplace_back(mail(from / seats, weights_at(to)));
+    messages.receive(static_cast<int>(received.to), received.copy.view().flat());
+  }
+  for (Mail& sent : leaving) messages.send(static_cast<int>(sent.to), sent.copy.view().flat());
   messages.finish();
+  for (Mail& received : arriving)
+    copy_bytes(received.weights.copy_in(received.copy.row(0)), received.weights);
 }
 
 }  // namespace moeloom

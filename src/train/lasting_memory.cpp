@@ -17,14 +17,14 @@ LastingMemory lasting_memory(const std::vector<ParameterSpec>& specs, const Mesh
                              MomentFormat moments, OptimizerKind optimizer) {
   LastingMemory need;
   for (const ParameterSpec& spec : specs) {
-    const double each = spec.stored == DType::kBF16 ? sizeof(std::uint16_t) : sizeof(float);
-    const double bytes = each * static_cast<double>(spec.rows) * static_cast<double>(spec.cols);
+    const double numbers = static_cast<double>(spec.rows) * static_cast<double>(spec.cols);
     const bool is_dense = spec.placement == Placement::kWorld;
-    (is_dense ? need.dense_weights : need.expert_weights) += bytes;
+    (is_dense ? need.dense_weights : need.expert_weights) +=
+        numbers * static_cast<double>(bytes_of(spec.stored));
     if (spec.frozen) continue;
-    (is_dense ? need.dense_gradients : need.expert_gradients) += bytes;
-    if (exact) need.exact_sums += bytes * sizeof(std::int64_t) / sizeof(float);
-    need.moments += (is_of_muon(spec, optimizer) ? 1 : 2) * bytes / sizeof(float) * moment_bytes(moments) /
+    (is_dense ? need.dense_gradients : need.expert_gradients) += numbers * sizeof(float);
+    if (exact) need.exact_sums += numbers * sizeof(std::int64_t);
+    need.moments += (is_of_muon(spec, optimizer) ? 1 : 2) * numbers * moment_bytes(moments) /
                     static_cast<double>(is_dense ? mesh.world() : mesh.dp);
   }
   return need;

@@ -48,6 +48,7 @@ std::vector<OwnedBlock> list_blocks(const ParameterStore& store, Placement place
                           .first_block = first});
       }
   }
+  std::ranges::stable_sort(blocks, {}, &OwnedBlock::begin);  // what is stored as halves follows
   return blocks;
 }
 
@@ -102,12 +103,16 @@ std::size_t ShardedOptimizer::unit_length(std::span<const OwnedBlock> blocks) co
   return static_cast<std::size_t>(other - blocks.begin());
 }
 
-/// How many of the first blocks make a bucket: whole units, one at least.
+/// How many of the first blocks make a bucket: whole units, one at least, that are stored in one way.
 std::size_t ShardedOptimizer::bucket_length(std::span<const OwnedBlock> blocks) const {
+  const auto stored = [&](const OwnedBlock& block) {
+    return store_.parameters()[at(block.parameter)].spec.stored;
+  };
   std::size_t length = 0;
   while (length < blocks.size()) {
     const std::size_t with_next = length + unit_length(blocks.subspan(length));
     const OwnedBlock& last = blocks[with_next - 1];
+    if (length > 0 && stored(last) != stored(blocks.front())) break;
     if (length > 0 && last.begin + last.count - blocks.front().begin > kBucketElements) break;
     length = with_next;
   }
@@ -226,6 +231,11 @@ std::span<const float> ShardedOptimizer::gradient_of(const OwnedBlock& block) co
   return std::span<const float>(store_.gradients(block.placement)).subspan(at(block.begin), at(block.count));
 }
 
+StoredRows ShardedOptimizer::weights_of(const OwnedBlock& block) const {
+  const Parameter& parameter = store_.parameters()[at(block.parameter)];
+  return parameter.stored().elements(block.begin - parameter.offset, block.count);
+}
+
 bool ShardedOptimizer::is_starved(const ParameterSpec& spec, Index group,
                                   const std::vector<std::vector<Index>>& rows_per_expert) const {
   if (settings_.starved == StarvedExperts::kDecay || spec.placement != Placement::kExperts) return false;
@@ -245,10 +255,20 @@ void ShardedOptimizer::update(double learning_rate, double norm,
       if (!is_starved(parameters[p].spec, group, rows_per_expert)) ++times_[p][at(group)];
   update_blocks(learning_rate, clip, rows_per_expert);
   update_matrices(learning_rate, clip, rows_per_expert);
-  for (const Bucket& bucket : buckets_)
-    sharers(mesh_, bucket.placement)
-        .all_gather_stretches(stretch(store_.values(bucket.placement), bucket), bucket.counts_per_rank);
+  for (const Bucket& bucket : buckets_) gather(bucket);
   store_.mark_changed();
+}
+
+void ShardedOptimizer::gather(const Bucket& bucket) {
+  const Communicator& group = sharers(mesh_, bucket.placement);
+  const ParameterStore::TrainedHalves halves = store_.trained_halves(bucket.placement);
+  if (bucket.begin < halves.begin)
+    return group.all_gather_stretches(stretch(store_.values(bucket.placement), bucket),
+                                      bucket.counts_per_rank);
+  Bucket inside = bucket;
+  inside.begin -= halves.begin;
+  for (const std::span<std::uint16_t> half : {halves.high, halves.low})
+    if (!half.empty()) group.all_gather_stretches(stretch(half, inside), bucket.counts_per_rank);
 }
 
 /// AdamW's.
@@ -266,8 +286,8 @@ void ShardedOptimizer::update_blocks(double learning_rate, double clip,
                   .weight_decay = decays ? settings_.adamw.weight_decay : 0.0,
                   .time = times_[at(block.parameter)][at(block.group)],
                   .rounding = rounding_of(block)},
-                 gradient_of(block), store_.values(block.placement).subspan(at(block.begin), at(block.count)),
-                 moments_of(block, Moment::kFirst), moments_of(block, Moment::kSecond));
+                 gradient_of(block), weights_of(block), moments_of(block, Moment::kFirst),
+                 moments_of(block, Moment::kSecond));
   });
 }
 

@@ -19,6 +19,26 @@ void transpose(ConstMatrixView source, MatrixView target) {
         for (Index c = j; c < std::min(j + kTile, source.cols); ++c) target.row(c)[r] = source.row(r)[c];
 }
 
+/// weights = keep weights - step update; those in bf16 are rounded by what `rounding` and their place, from
+/// `begin` on, give.
+void subtract(float step, ConstMatrixView update, float keep, const StoredRows& weights,
+              std::uint64_t rounding, Index begin) {
+  Matrix memory, changed = Matrix::uninitialised(1, update.cols);
+  for (Index i = 0; i < update.rows; ++i) {
+    const StoredRows row = weights.rows_from(i, 1);
+    const ConstMatrixView old = row.read(memory);
+    float* const to = changed.row(0);
+    for (Index j = 0; j < update.cols; ++j) to[j] = keep * old(0, j) - step * update(i, j);
+    if (row.storage() != Storage::kBf16) {
+      row.write(changed.view().flat());
+      continue;
+    }
+    const RandomPiece random(rounding, begin + i * update.cols);
+    for (Index j = 0; j < update.cols; ++j)
+      row.high()[j] = bf16_at_random(to[j], random.bits(at(j)) & 0xffffu);
+  }
+}
+
 }  // namespace
 
 /// Weights of consecutive groups of one parameter, each with its blocks in blocks_.
@@ -84,10 +104,10 @@ void ShardedOptimizer::update_batch(const MatrixBatch& batch, double learning_ra
       const MatrixView o = stacked_.view().rows_from(weight * m, m);
       const MatrixView update = rows_of(updates_, weight);
       is_tall ? transpose(o, update) : copy(o, update);
-      const Index group = blocks_[at(batch.blocks[at(weight)].begin)].group;
-      const MatrixView w = rows_of(parameter.value, group);
-      for (Index i = 0; i < w.rows; ++i)
-        for (Index j = 0; j < w.cols; ++j) w.row(i)[j] = keep * w.row(i)[j] - step * update.row(i)[j];
+      const OwnedBlock& first = blocks_[at(batch.blocks[at(weight)].begin)];
+      const Index row = first.group * rows + matrix.begin;
+      subtract(step, update, keep, parameter.stored().rows_from(row, matrix.size()),
+               rounding_of_weights(rounding_of(first)), matrix.begin * cols);
     });
   }
 }

@@ -44,7 +44,7 @@ void add_hash(Hashed& hashed, std::uint64_t hash, std::string name, std::int64_t
 std::uint64_t hash_of_group(const Parameter& parameter, Index group, Index times) {
   const Index rows = parameter.spec.rows / parameter.spec.groups;
   StreamedChecksum sum;
-  sum.add(parameter.bytes_of_rows(group * rows, rows));
+  for (const auto bytes : parameter.stored().rows_from(group * rows, rows).bytes()) sum.add(bytes);
   sum.add(std::as_bytes(std::span(&times, 1)));
   sum.add(std::as_bytes(std::span(&parameter.spec.group_ids[at(group)], 1)));
   return sum.value();
@@ -159,8 +159,11 @@ NamedHashes gradient_hashes(const ParameterStore& store) {
 
 NamedHashes held_hashes(const ParameterStore& store, ShardedOptimizer& optimizer) {
   NamedHashes all;
-  for (const Parameter& parameter : store.parameters())
-    all.push_back({parameter.spec.name, checksum(parameter.bytes_of_rows(0, parameter.spec.rows))});
+  for (const Parameter& parameter : store.parameters()) {
+    StreamedChecksum sum;
+    for (const auto bytes : parameter.stored().bytes()) sum.add(bytes);
+    all.push_back({parameter.spec.name, sum.value()});
+  }
   all.push_back(
       {"a first moment", hash_of(std::span<const float>(optimizer.moments().words(Moment::kFirst)))});
   all.push_back(

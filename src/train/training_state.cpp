@@ -43,14 +43,15 @@ LeafSettings checked_leaves(const ModelConfig& config, const TrainingStateSettin
 }  // namespace
 
 std::vector<ParameterSpec> specs_here(const ModelConfig& config, const Mesh& mesh,
-                                      const std::set<std::string>& frozen) {
-  return with_frozen(parameter_specs(config, mesh.experts(std::max<Index>(config.num_experts, 1))), frozen);
+                                      const std::set<std::string>& frozen, Storage masters) {
+  const ExpertRange experts = mesh.experts(std::max<Index>(config.num_experts, 1));
+  return with_storage(with_frozen(parameter_specs(config, experts), frozen), masters);
 }
 
 TrainingState::TrainingState(const ModelConfig& config, const Mesh& mesh,
                              const TrainingStateSettings& settings)
-    : store(specs_here(config, mesh, settings.frozen), settings.dispatcher.weights_memory(),
-            checked_leaves(config, settings)),
+    : store(specs_here(config, mesh, settings.frozen, settings.optimizer.masters),
+            settings.dispatcher.weights_memory(), checked_leaves(config, settings)),
       decoder(config, store, mesh, settings.kernels, settings.dispatcher, settings.routing,
               settings.recompute),
       optimizer(store, mesh, settings.optimizer) {}
@@ -58,8 +59,8 @@ TrainingState::TrainingState(const ModelConfig& config, const Mesh& mesh,
 std::unique_ptr<TrainingState> make_training_state(const ModelConfig& config, const Mesh& mesh,
                                                    const TrainingStateSettings& settings) {
   const LastingMemory need =
-      lasting_memory(specs_here(config, mesh, settings.frozen), mesh.shape(), settings.leaves.exact(),
-                     settings.optimizer.moments, settings.optimizer.kind);
+      lasting_memory(specs_here(config, mesh, settings.frozen, settings.optimizer.masters), mesh.shape(),
+                     settings.leaves.exact(), settings.optimizer.moments, settings.optimizer.kind);
   double on_node = need.lasting();
   mesh.node().all_sum(std::span(&on_node, 1));
   std::unique_ptr<TrainingState> state;

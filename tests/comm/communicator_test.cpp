@@ -267,6 +267,11 @@ TEST(Communicator, GathersUnevenStretches) {
       std::copy_n(expected.begin() + begin, counts[at(comm.rank())], values.begin() + begin);
       comm.all_gather_stretches(values, counts);
       EXPECT_EQ(values, expected);
+      std::vector<std::uint16_t> halves(expected.size(), 9);
+      const auto half_of = [](std::size_t i) { return static_cast<std::uint16_t>(40'000 + i); };
+      for (Index i = begin; i < begin + counts[at(comm.rank())]; ++i) halves[at(i)] = half_of(at(i));
+      comm.all_gather_stretches(halves, counts);
+      for (std::size_t i = 0; i < halves.size(); ++i) EXPECT_EQ(halves[i], half_of(i)) << i;
     }
 }
 

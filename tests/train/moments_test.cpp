@@ -142,7 +142,8 @@ TEST(Moments, AnUpdateIsAdamWsFormulaFromWhatIsKept) {
     const MomentView m = moments.view(Moment::kFirst, 0, kCount),
                      v = moments.view(Moment::kSecond, 0, kCount);
     const Matrix start = testing::random_matrix(1, kCount, 3);
-    std::vector<float> w(start.row(0), start.row(0) + kCount);
+    Matrix weights = Matrix::copy_of(start);
+    const std::span<float> w = weights.view().flat();
     for (Index time = 1; time <= 6; ++time) {
       const Matrix grad = testing::random_matrix(1, kCount, 40 + static_cast<std::uint64_t>(time));
       const AdamWUpdate update{.learning_rate = 0.01,
@@ -150,8 +151,9 @@ TEST(Moments, AnUpdateIsAdamWsFormulaFromWhatIsKept) {
                                .weight_decay = 0.1,
                                .time = time,
                                .rounding = static_cast<std::uint64_t>(time)};
-      const std::vector<float> m_before = read(m), v_before = read(v), w_before = w;
-      adamw_update(settings, update, grad.view().flat(), w, m, v);
+      const std::vector<float> m_before = read(m), v_before = read(v);
+      const std::vector<float> w_before(w.begin(), w.end());
+      adamw_update(settings, update, grad.view().flat(), weights.view(), m, v);
       const std::vector<float> m_after = read(m), v_after = read(v);
       std::vector<double> m_exact, v_exact;
       for (std::size_t i = 0; i < w.size(); ++i) {

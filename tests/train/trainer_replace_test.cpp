@@ -17,16 +17,6 @@ constexpr Index kExpertsThatMove =
     8;  // two on each of four ranks: where a rank has one, none is better placed
 
 /// Weights by the names that a checkpoint gives them, of the experts that live on this rank.
-std::map<std::string, std::vector<float>> weights_by_name(const ParameterStore& store) {
-  std::map<std::string, std::vector<float>> weights;
-  for (const Parameter& p : store.parameters())
-    for (const HfSlice& slice : p.spec.slices) {
-      const auto values = p.value.rows_from(slice.row_begin, slice.rows).flat();
-      weights[slice.name].assign(values.begin(), values.end());
-    }
-  return weights;
-}
-
 struct ReplacedCourse {
   std::vector<double> losses;
   double validation = 0;
@@ -45,7 +35,7 @@ ReplacedCourse replaced_course_of(const MeshShape& shape, const TrainingRunSetti
     if (report.replace) course.moved += report.replace->moved;
   }
   course.validation = run.trainer.evaluate({run.sampler.train(7, 0, run.mesh.world().rank())});
-  course.weights = weights_by_name(run.store);
+  course.weights = run.weights_by_name();
   return course;
 }
 
@@ -77,7 +67,7 @@ TEST(TrainerReplace, HasTheSameBitsAsWithoutOnEveryMesh) {
 
 TEST(TrainerReplace, HasTheSameBitsForMicroBatchesFrozenExpertsAndEveryWay) {
   const Index world = Communicator::world().size();
-  std::vector<std::pair<const char*, TrainingRunSettings>> cases(13);
+  std::vector<std::pair<const char*, TrainingRunSettings>> cases(15);
   cases[0].first = "micro-batches, packed faces", cases[0].second.accumulation = 2;
   cases[0].second.global_batch = 24, cases[0].second.packed = true;
   cases[1].first = "rebalanced too", cases[1].second.rebalance = kFreeWeights;
@@ -96,6 +86,8 @@ TEST(TrainerReplace, HasTheSameBitsForMicroBatchesFrozenExpertsAndEveryWay) {
   cases[10].first = "delta nets", cases[10].second.model = hybrid_config("qwen3_next");
   cases[11].first = "moments of 8 bits", cases[11].second.moments = MomentFormat::kInt8;
   cases[12].first = "Muon", cases[12].second.optimizer_kind = OptimizerKind::kMuon;
+  cases[13].first = "split masters", cases[13].second.masters = Storage::kSplit;
+  cases[14].first = "masters in bf16", cases[14].second.masters = Storage::kBf16;
   for (const auto& [name, settings] : cases) {
     SCOPED_TRACE(name);
     expect_the_course_of_experts_that_stay(shape_of(1, world), settings);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "moeloom/model/freeze.hpp"
+#include "moeloom/model/hf/weights_io.hpp"
 #include "moeloom/train/trainer.hpp"
 #include "moeloom/train/training_state.hpp"
 
@@ -59,6 +60,7 @@ struct TrainingRunSettings {
   Index check_steps = 0;
   RoutingSettings routing = {};
   MomentFormat moments = MomentFormat::kFp32;
+  Storage masters = Storage::kFp32;
   OptimizerKind optimizer_kind = OptimizerKind::kAdamW;
   Recompute recompute = Recompute::kNone;
   ModelConfig model = tiny_config();  // with so many experts
@@ -96,7 +98,9 @@ struct TrainingRun {
         state(config, mesh,
               {.kernels = kernel_table(settings.fused, settings.packed),
                .dispatcher = dispatcher,
-               .optimizer = {.kind = settings.optimizer_kind, .moments = settings.moments},
+               .optimizer = {.kind = settings.optimizer_kind,
+                             .moments = settings.moments,
+                             .masters = settings.masters},
                .frozen = settings.frozen,
                .routing = settings.routing,
                .leaves = leaves_of(settings),
@@ -171,9 +175,10 @@ struct TrainingRun {
   /// Of the parameters of this rank, by HF name.
   std::map<std::string, std::vector<float>> weights_by_name() const {
     std::map<std::string, std::vector<float>> by_name;
+    Matrix memory;
     for (const Parameter& p : store.parameters())
       for (const HfSlice& slice : p.spec.slices) {
-        const auto rows = p.value.rows_from(slice.row_begin, slice.rows).flat();
+        const auto rows = rows_of(p, slice).read(memory).flat();
         by_name[slice.name].assign(rows.begin(), rows.end());
       }
     return by_name;
@@ -181,8 +186,11 @@ struct TrainingRun {
 
   std::vector<float> weights() {
     std::vector<float> all;
-    for (const Placement placement : kPlacements)
-      all.insert(all.end(), store.values(placement).begin(), store.values(placement).end());
+    Matrix memory;
+    for (const Parameter& p : store.parameters()) {
+      const auto numbers = p.stored().read(memory).flat();
+      all.insert(all.end(), numbers.begin(), numbers.end());
+    }
     return all;
   }
 

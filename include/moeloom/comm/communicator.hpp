@@ -86,6 +86,8 @@ class Communicator {
                       std::span<std::int64_t> shard) const;
   /// In place: values [sum(counts_per_rank)], this rank's stretch filled -> all stretches filled.
   void all_gather_stretches(std::span<float> values, std::span<const Index> counts_per_rank) const;
+  /// The same of numbers of 16 bits, at most 2^31 of them.
+  void all_gather_stretches(std::span<std::uint16_t> values, std::span<const Index> counts_per_rank) const;
 
  private:
   friend class Messages;

@@ -1,8 +1,9 @@
 // The weights of one rank: two stretches of memory, one replicated over the world, one over dp, and names for
 // their parts.
 //
-// All values of a placement lie in one arena and their gradients in another of the same layout, so a gradient
-// reduction or a gathering of updated weights is one exchange of one stretch, without a copy.
+// All gradients of a placement lie in one arena and the values of those weights in others of the same layout
+// (floats; halves, and what they lack to be floats), so a gradient reduction or a gathering of updated
+// weights is an exchange of one stretch, without a copy.
 #pragma once
 
 #include "moeloom/comm/mesh.hpp"
@@ -11,7 +12,7 @@
 #include "moeloom/tensor/exact_sums.hpp"
 #include "moeloom/tensor/gemm.hpp"
 #include "moeloom/tensor/matrix.hpp"
-#include "moeloom/tensor/rows.hpp"
+#include "moeloom/tensor/stored_rows.hpp"
 
 #include <array>
 #include <cstdint>
@@ -71,8 +72,10 @@ struct ParameterSpec {
   Index layer = -1;       // -1: embeddings, final norm, head
   bool is_matrix = true;  // norms and biases are not: they may be spared weight decay
   Init init = Init::kNormal;
-  DType stored = DType::kF32;  // or kBF16: a frozen matrix whose numbers are bf16 in the file too
-  bool frozen = false;         // keeps its values: it has no gradient to speak of and no optimizer state
+  /// A matrix may be kept in other ways: frozen as bf16, if its numbers are so in the file; trained as
+  /// --masters says.
+  Storage stored = Storage::kFp32;
+  bool frozen = false;  // keeps its values: it has no gradient to speak of and no optimizer state
   std::optional<AdapterRole> adapter = {};  // none: a weight of the model itself
   std::vector<HfSlice> slices;
 };
@@ -83,22 +86,27 @@ std::vector<ParameterSpec> parameter_specs(const ModelConfig& config, ExpertRang
 /// The whole model's without those of an adapter, beside which they would be frozen.
 std::vector<ParameterSpec> own_parameters(ModelConfig config);
 
+/// Keeps the trained weights of large products, and tables of words, as `masters` says; with `as_bf16` the
+/// frozen ones as bf16.
+std::vector<ParameterSpec> with_storage(std::vector<ParameterSpec> specs, Storage masters,
+                                        bool as_bf16 = false);
+
 struct Parameter {
   ParameterSpec spec;
-  Index offset = 0;  // floats from the start of its arena
-  /// Of one that is stored as bf16 the shape alone, without data: the numbers are `halves`.
+  /// Of its gradients from the start of their arena, and of fp32 values from that of theirs.
+  Index offset = 0;
+  /// Of one that is not stored as fp32 the shape alone, without data: products read `halves`.
   MatrixView value;
   Bf16View halves = {};
-  /// What products read.
-  ConstRows weights() const { return halves.data != nullptr ? ConstRows(halves) : ConstRows(value); }
-  /// Of rows of it, as they are stored.
-  std::span<const std::byte> bytes_of_rows(Index first, Index count) const {
-    if (halves.data != nullptr) return std::as_bytes(halves.rows_from(first, count).flat());
-    return std::as_bytes(value.rows_from(first, count).flat());
-  }
+  std::uint16_t* lows = nullptr;  // of Storage::kSplit
   /// Of a frozen matrix without rows, so that its product can be left out, and of experts' frozen biases. A
   /// frozen vector of all ranks has one that nobody reads: it comes with the gradient of the layer's input.
   MatrixView grad;
+
+  /// What products read.
+  ConstRows weights() const { return halves.data != nullptr ? ConstRows(halves) : ConstRows(value); }
+  /// What an update changes and a checkpoint holds.
+  StoredRows stored() const { return halves.data != nullptr ? StoredRows(halves, lows) : StoredRows(value); }
 };
 
 /// Gradients whose sums have the same bits on every mesh: what ranks and micro-batches add up are leaves, the
@@ -121,8 +129,14 @@ class ParameterStore {
   const std::vector<Parameter>& parameters() const { return parameters_; }
   /// Throws ShapeError for a name that is not there.
   const Parameter& find(const std::string& name) const;
-  /// What is trained comes first and lies as its gradients do; what is frozen follows.
+  /// Stored as floats: what is trained comes first and lies as its gradients do; what is frozen follows.
   std::span<float> values(Placement placement) { return arena(placement).values; }
+  /// Stored in other ways and trained: element i has gradient begin + i. `low` is empty without a split.
+  struct TrainedHalves {
+    Index begin = 0;
+    std::span<std::uint16_t> high, low;
+  };
+  TrainedHalves trained_halves(Placement placement) const { return arena(placement).trained_halves; }
   std::span<float> gradients(Placement placement) { return arena(placement).gradients; }
   Index size(Placement placement) const { return arena(placement).size; }
   const LeafSettings& leaves() const { return leaves_; }
@@ -147,10 +161,11 @@ class ParameterStore {
 
  private:
   struct Arena {
-    Index size = 0;                             // floats, without what is stored as bf16
+    Index size = 0;                             // stored as floats
     Index trained = 0;                          // of them
-    RowBuffer storage;                          // values, then gradients of those that are trained
-    AlignedFloats halves = {nullptr, nullptr};  // bf16 numbers, two in a float's place
+    RowBuffer storage;                          // floats, then all gradients
+    AlignedFloats halves = {nullptr, nullptr};  // trained, what they lack, frozen; two in a float's place
+    TrainedHalves trained_halves;
     std::span<float> values;
     std::span<float> gradients;
     std::unique_ptr<ExactSums> sums;
@@ -158,8 +173,11 @@ class ParameterStore {
   Arena& arena(Placement placement) { return arenas_[static_cast<std::size_t>(placement)]; }
   const Arena& arena(Placement placement) const { return arenas_[static_cast<std::size_t>(placement)]; }
 
-  void place(ParameterSpec spec, Index& offset);
-  void place_halves(ParameterSpec spec, Index& offset);
+  struct Sizes;
+  void allocate(Arena& home, const Sizes& sizes);
+  void place(ParameterSpec spec, Sizes& filled);
+  void place_trained_halves(ParameterSpec spec, Sizes& filled);
+  void place_frozen_halves(ParameterSpec spec, Sizes& filled);
 
   LeafSettings leaves_;
   std::array<Arena, 2> arenas_;

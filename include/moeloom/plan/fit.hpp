@@ -18,9 +18,9 @@ struct FittingJob {
 const PredictedPoint& smallest_point(const std::vector<PredictedPoint>& points);
 
 /// The same tokens a step, laid out so that some mesh by one of `ways` fits. Of those the fewest nodes come
-/// first, which cost money; then moments of the format that is asked for, which change no number; then what
-/// recomputes least, the most ranks a node and the fewest micro-batches, which cost time. None:
-/// not even one rank a node with one sequence at a time fits, on as many nodes as there are sequences.
+/// first, which cost money; then weights and moments of the formats that are asked for, which change no
+/// number; then what recomputes least, the most ranks a node and the fewest micro-batches, which cost time.
+/// None: not even one rank a node with one sequence at a time fits, on as many nodes as there are sequences.
 std::optional<FittingJob> cheapest_fit(const Job& job,
                                        std::span<const DispatcherKind> kinds = kDispatcherKinds);
 

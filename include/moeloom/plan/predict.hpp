@@ -27,6 +27,7 @@ struct Job {
   std::set<std::string> frozen = {};                  // names of parameters
   Recompute recompute = Recompute::kNone;
   MomentFormat moments = MomentFormat::kFp32;
+  Storage masters = Storage::kFp32;
   OptimizerKind optimizer = OptimizerKind::kAdamW;
   Index leaf_sequences = 1;  // a rank's micro-batch on other hosts is a multiple of them
 };
@@ -61,7 +62,7 @@ std::vector<Index> ep_sizes(const Job& job);
 StepCase step_at(const Job& job, Index ep);
 /// Those of `ways` that can run there: of ep = 1, where there is nothing to choose, alltoall.
 std::vector<DispatcherKind> kinds_at(const StepCase& step, std::span<const DispatcherKind> kinds);
-/// The parameters of the rank that holds most.
+/// The parameters of the rank that holds most, as they are stored.
 std::vector<ParameterSpec> parameters_at(const Job& job, Index ep);
 
 /// What a decision weighs of the job at a mesh; rates and prediction are left to the caller.

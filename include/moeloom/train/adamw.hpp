@@ -1,6 +1,7 @@
 // AdamW on a stretch of weights (Loshchilov & Hutter 2019, algorithm 2).
 #pragma once
 
+#include "moeloom/tensor/stored_rows.hpp"
 #include "moeloom/train/moments.hpp"
 
 #include <span>
@@ -27,8 +28,12 @@ struct AdamWUpdate {
 /// w, m, v [n] in place from grad [n]; one vectorised pass.
 void adamw_update(const AdamW& settings, const AdamWUpdate& update, std::span<const float> grad,
                   std::span<float> w, std::span<float> m, std::span<float> v);
-/// The same with moments of any format, decoded, updated and encoded in the one pass.
+/// The same with weights and moments of any format, read, updated and written in the one pass. Weights in
+/// bf16 are rounded at random, as moments are, by bits of their own.
 void adamw_update(const AdamW& settings, const AdamWUpdate& update, std::span<const float> grad,
-                  std::span<float> w, MomentView m, MomentView v);
+                  const StoredRows& w, MomentView m, MomentView v);
+
+/// What random rounding of weights begins with, from what that of moments does.
+std::uint64_t rounding_of_weights(std::uint64_t rounding);
 
 }  // namespace moeloom

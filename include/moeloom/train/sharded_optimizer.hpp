@@ -33,6 +33,7 @@ struct OptimizerSettings {
   bool decay_all = false;      // false: norms and biases are spared weight decay
   StarvedExperts starved = StarvedExperts::kDecay;
   MomentFormat moments = MomentFormat::kFp32;
+  Storage masters = Storage::kFp32;  // of matrices; how the store keeps them
 };
 
 /// Elements [begin, begin + count) of an arena and the parameter and group they belong to.
@@ -40,7 +41,7 @@ struct OwnedBlock {
   Placement placement = Placement::kWorld;
   Index parameter = 0;  // index into ParameterStore::parameters()
   Index group = 0;      // local
-  Index begin = 0;      // in the arena
+  Index begin = 0;      // in the arena of gradients
   Index count = 0;
   Index state = 0;        // where its first moment starts in moments(), at a whole unit
   Index second = 0;       // the same of the second one; -1: Muon's, which has none
@@ -65,9 +66,9 @@ class ShardedOptimizer {
   /// and at every ep. After reduce_gradients(); collective over the world.
   double gradient_norm() const;
   /// Clips by min(1, max_grad_norm / (norm + 1e-6)), updates the owned blocks, and gathers the new weights
-  /// everywhere. rows_per_expert: rows each expert got this step in the whole world, by [layer][global
-  /// expert] (empty inner vectors for dense layers); needed by StarvedExperts::kSkip only. Collective over
-  /// the world.
+  /// everywhere, as they are stored. rows_per_expert: rows each expert got this step in the whole world, by
+  /// [layer][global expert] (empty inner vectors for dense layers); needed by StarvedExperts::kSkip only.
+  /// Collective over the world.
   void update(double learning_rate, double norm, const std::vector<std::vector<Index>>& rows_per_expert);
 
   /// Moments and update counts of a layer's experts go to where their weights do. `moves`: the same on every
@@ -108,6 +109,8 @@ class ShardedOptimizer {
   Stretch mine_of(const Bucket& bucket) const;
   void reduce_exactly(const Bucket& bucket, ExactSums& sums);
   std::span<const float> gradient_of(const OwnedBlock& block) const;
+  StoredRows weights_of(const OwnedBlock& block) const;
+  void gather(const Bucket& bucket);
   /// Of the block's place in the model and its time.
   std::uint64_t rounding_of(const OwnedBlock& block) const;
   void update_blocks(double learning_rate, double clip,

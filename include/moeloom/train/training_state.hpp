@@ -33,7 +33,8 @@ struct TrainingState {
 
 /// The parameters of this rank.
 std::vector<ParameterSpec> specs_here(const ModelConfig& config, const Mesh& mesh,
-                                      const std::set<std::string>& frozen = {});
+                                      const std::set<std::string>& frozen = {},
+                                      Storage masters = Storage::kFp32);
 
 /// Collective over the world; throws AgreedError with the bytes that were asked for if they do not fit on any
 /// rank.

@@ -105,7 +105,8 @@ void add_lora_option(OptionTable& table, std::optional<AdapterSettings>& lora) {
       [&lora] { return adapter_text(lora); });
 }
 
-void add_optimizer_kind_options(OptionTable& table, OptimizerKind& kind, MomentFormat& moments) {
+void add_optimizer_kind_options(OptionTable& table, OptimizerKind& kind, MomentFormat& moments,
+                                Storage& masters) {
   table.add_choice(
       "optimizer",
       "muon: momentum of each matrix with singular values of about 1, scaled so that AdamW's rate "
@@ -117,6 +118,13 @@ void add_optimizer_kind_options(OptionTable& table, OptimizerKind& kind, MomentF
       "random; "
       "a resumed run may change it",
       moments, {{"fp32", MomentFormat::kFp32}, {"bf16", MomentFormat::kBf16}, {"int8", MomentFormat::kInt8}});
+  table.add_choice("masters",
+                   "what the weights of large products, embeddings and head are kept in; split: 4 bytes, of "
+                   "which products "
+                   "read the 2 of bf16 and updates all of fp32; bf16: 2 bytes, rounded at random at each "
+                   "update; a resumed "
+                   "run may change it",
+                   masters, {{"fp32", Storage::kFp32}, {"split", Storage::kSplit}, {"bf16", Storage::kBf16}});
 }
 
 void add_recompute_option(OptionTable& table, Recompute& recompute) {

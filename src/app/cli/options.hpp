@@ -289,6 +289,7 @@ struct PlanOptions {
   std::optional<AdapterSettings> lora = {};  // as of train
   Recompute recompute = Recompute::kNone;
   MomentFormat moments = MomentFormat::kFp32;
+  Storage masters = Storage::kFp32;
   OptimizerKind optimizer = OptimizerKind::kAdamW;
   bool calibrate = false;
   Index rows = 20;  // of the table; 0: all

@@ -58,7 +58,7 @@ OptionTable table_of(PlanOptions& options) {
       [&options](const std::string& text) { options.gmm_budget_bytes = read_bytes(text); },
       [&options] { return exact_bytes_text(options.gmm_budget_bytes); });
   add_lora_option(table, options.lora);
-  add_optimizer_kind_options(table, options.optimizer, options.moments);
+  add_optimizer_kind_options(table, options.optimizer, options.moments, options.masters);
   add_recompute_option(table, options.recompute);
   table.add("calibrate", "BOOL", "measure this machine anew, whatever the user's cache holds",
             options.calibrate);

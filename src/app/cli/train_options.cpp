@@ -110,7 +110,8 @@ void add_data_options(OptionTable& table, DataOptions& data) {
 void add_optimizer_options(OptionTable& table, OptimizerOptions& optimizer) {
   AdamW& adamw = optimizer.settings.adamw;
   table.group("Optimizer");
-  add_optimizer_kind_options(table, optimizer.settings.kind, optimizer.settings.moments);
+  OptimizerSettings& kept = optimizer.settings;
+  add_optimizer_kind_options(table, kept.kind, kept.moments, kept.masters);
   table.add("lr", "X",
             "peak learning rate; auto: 1e-3 up to a hidden size of 256, beyond it 1e-3 x 256 / hidden size",
             optimizer.learning_rate);

@@ -63,6 +63,7 @@ Job job_of(const MeshQuestion& question) {
           .frozen = frozen_of(train, config),
           .recompute = train.run.recompute,
           .moments = train.optimizer.settings.moments,
+          .masters = train.optimizer.settings.masters,
           .optimizer = train.optimizer.settings.kind,
           .leaf_sequences = std::max<Index>(train.data.exact, 1)};
 }

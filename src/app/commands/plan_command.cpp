@@ -61,6 +61,7 @@ Job job_of(const PlanOptions& o, const ModelConfig& config, const EnvironmentFla
               o.routing.empty() ? expert_rows(o.expert_load, config) : recorded_rows(o.routing, config),
           .recompute = o.recompute,
           .moments = o.moments,
+          .masters = o.masters,
           .optimizer = o.optimizer};
   if (o.memory_bytes == 0) job.memory_per_node = static_cast<double>(memory_of_this_node());
   if (o.threads == 0)

@@ -111,6 +111,7 @@ std::string run_line(const PlanOptions& options, const PredictedPoint& point) {
   if (step.recompute != Recompute::kNone) line += " --recompute " + std::string(name_of(step.recompute));
   if (step.optimizer != OptimizerKind::kAdamW) line += " --optimizer " + std::string(name_of(step.optimizer));
   if (step.moments != MomentFormat::kFp32) line += " --moments " + std::string(name_of(step.moments));
+  if (step.masters != Storage::kFp32) line += " --masters " + std::string(name_of(step.masters));
   if (const Index memory = memory_of_a_rank(options); memory > 0)
     line += " --memory " + exact_bytes_text(memory);
   return line + " --data " + options.data.string();
@@ -128,6 +129,8 @@ std::string changed_options(const Job& before, const Job& after) {
   add("accumulate", &Job::micro_batches);
   if (before.moments != after.moments)
     options += (options.empty() ? "--moments " : " --moments ") + std::string(name_of(after.moments));
+  if (before.masters != after.masters)
+    options += (options.empty() ? "--masters " : " --masters ") + std::string(name_of(after.masters));
   if (before.recompute != after.recompute)
     options += (options.empty() ? "--recompute " : " --recompute ") + std::string(name_of(after.recompute));
   return options;

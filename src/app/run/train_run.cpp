@@ -34,15 +34,16 @@ DecidedRun decide_training(const TrainRequest& request, const RunInputs& inputs,
                       .exact = options.data.exact,
                       .recompute = options.run.recompute,
                       .moments = options.optimizer.settings.moments,
+                      .masters = options.optimizer.settings.masters,
                       .optimizer = options.optimizer.settings.kind};
   RunFacts facts = find_run_facts(inputs.config, mesh, work, request.flags.pretended_nodes);
   if (const auto& recorded = inputs.recorded)
     facts.recorded = GmmDecision{recorded->gmm_applied, recorded->gmm_reason};
   if (options.mesh.network.bytes_per_second > 0) use_network(facts, options.mesh.network);
-  facts.parameters = with_frozen(
-      parameter_specs(inputs.config,
-                      experts_of(std::max<Index>(inputs.config.num_experts, 1), mesh.shape().ep, 0)),
-      inputs.frozen);
+  const ExpertRange most_experts =
+      experts_of(std::max<Index>(inputs.config.num_experts, 1), mesh.shape().ep, 0);
+  facts.parameters = with_storage(with_frozen(parameter_specs(inputs.config, most_experts), inputs.frozen),
+                                  options.optimizer.settings.masters);
   if (options.run.memory_bytes > 0) return_freed_blocks();
   facts.data_bytes = static_cast<double>(batches.most_bytes());
   facts.program_bytes =

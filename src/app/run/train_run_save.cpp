@@ -48,6 +48,7 @@ TrainerState TrainRun::state_at(Index step) {
     add_data_marks(options_.data, inputs_.data, settings);
     settings.set("optimizer", std::string(name_of(options_.optimizer.settings.kind)));
     settings.set("moments", std::string(name_of(options_.optimizer.settings.moments)));
+    settings.set("masters", std::string(name_of(options_.optimizer.settings.masters)));
     recorded_settings_ = std::move(settings);
   }
   state.settings = *recorded_settings_;

@@ -43,8 +43,11 @@ std::string_view word_of(std::string_view phase) {
 
 /// Low in the mantissa, so that nothing but a comparison finds it.
 void flip_a_bit(const Parameter& parameter) {
-  float& value = parameter.value.flat().front();
-  value = std::bit_cast<float>(std::bit_cast<std::uint32_t>(value) ^ (std::uint32_t{1} << 12));
+  const StoredRows first = parameter.stored().elements(0, 1);
+  const auto [whole, lower] = first.bytes();
+  const bool is_bf16 = first.storage() == Storage::kBf16;
+  std::byte& byte = lower.empty() ? whole[is_bf16 ? 0 : 1] : lower[1];
+  byte ^= std::byte(is_bf16 ? 0x01 : 0x10);
 }
 
 }  // namespace

@@ -98,11 +98,22 @@ bool may_be_bf16(const ParameterSpec& spec) {
          spec.name == "lm_head.weight";
 }
 
+std::vector<ParameterSpec> with_storage(Specs specs, Storage masters, bool as_bf16) {
+  for (ParameterSpec& spec : specs) {
+    if (!may_be_bf16(spec)) continue;
+    if (!spec.frozen)
+      spec.stored = masters;
+    else if (as_bf16)
+      spec.stored = Storage::kBf16;
+  }
+  return specs;
+}
+
 void add_adapter(const AdapterSettings& settings, Specs& specs) {
   Specs factors;
   for (ParameterSpec& spec : specs) {
     spec.frozen = true;
-    if (settings.base_is_bf16 && may_be_bf16(spec)) spec.stored = DType::kBF16;
+    if (settings.base_is_bf16 && may_be_bf16(spec)) spec.stored = Storage::kBf16;
     if (adapted_kind(spec).empty()) continue;
     Index number = 0;
     for (const AdaptedRows& part : adapted_rows(spec)) {

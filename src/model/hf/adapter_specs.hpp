@@ -20,8 +20,7 @@ std::vector<AdaptedRows> adapted_rows(const ParameterSpec& spec);
 /// attention, mlp, experts, shared or router; empty: a weight that no adapter adds to.
 std::string adapted_kind(const ParameterSpec& spec);
 
-/// Whether a weight may be stored as bf16 beside an adapter: it is one of a large product, or a table of
-/// words.
+/// Whether a weight may be stored as bf16: it is one of a large product, or a table of words.
 bool may_be_bf16(const ParameterSpec& spec);
 
 /// Freezes all that is there and adds both factors of each module that the settings name.

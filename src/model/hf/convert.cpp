@@ -110,7 +110,8 @@ void write_initial_weights(const ModelConfig& config, const std::filesystem::pat
     ParameterStore one({std::move(spec)});
     initialise(one, config, format.seed);
     const Parameter& parameter = one.parameters().front();
-    for (const HfSlice& slice : parameter.spec.slices) write_slice(writer, slice, rows_of(parameter, slice));
+    for (const HfSlice& slice : parameter.spec.slices)
+      write_slice(writer, slice, parameter.value.rows_from(slice.row_begin, slice.rows));
   }
   writer.close();
 }

@@ -94,12 +94,11 @@ class Exceptions {
 
 /// A slice's rows, rounded where they are stored as bf16, which loses nothing of a file in bf16.
 void read_into(const SafetensorsFolder& folder, const HfSlice& slice, const Parameter& parameter) {
-  if (parameter.spec.stored == DType::kF32)
+  if (parameter.spec.stored == Storage::kFp32)
     return read_slice(folder, slice, parameter.value.rows_from(slice.row_begin, slice.rows));
   Matrix numbers = Matrix::uninitialised(slice.rows, parameter.spec.cols);
   read_slice(folder, slice, numbers);
-  const Bf16View halves = parameter.halves.rows_from(slice.row_begin, slice.rows);
-  std::ranges::transform(numbers.view().flat(), halves.data, float_to_bf16);
+  rows_of(parameter, slice).write(numbers.view().flat());
 }
 
 }  // namespace

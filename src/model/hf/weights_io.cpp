@@ -47,8 +47,8 @@ std::string checksum_text(ConstMatrixView rows) {
   return hex_text(checksum(std::as_bytes(rows.flat())));
 }
 
-ConstMatrixView rows_of(const Parameter& parameter, const HfSlice& slice) {
-  return parameter.value.rows_from(slice.row_begin, slice.rows);
+StoredRows rows_of(const Parameter& parameter, const HfSlice& slice) {
+  return parameter.stored().rows_from(slice.row_begin, slice.rows);
 }
 
 std::vector<WeightPart> written_parts(const ParameterStore& store, const Mesh& mesh) {
@@ -82,8 +82,9 @@ ShardPlan plan_weights(const ModelConfig& config, const WeightFormat& format) {
 void write_weights(ShardWriter& writer, const std::vector<WeightPart>& parts, const ModelConfig& config,
                    const Mesh& mesh, PositionBoard* board) {
   if (mesh.world().rank() == 0 && !config.adapter) write_carried(config.names.carried, writer);
+  Matrix memory;
   for (const WeightPart& part : parts) {
-    write_slice(writer, part.slice, part.rows);
+    write_slice(writer, part.slice, part.rows.read(memory));
     go_on(board);
   }
 }

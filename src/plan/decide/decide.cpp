@@ -91,24 +91,18 @@ double most_leaving_bytes(const RunFacts& facts) {
 }
 
 /// Other ranks read experts' weights in fp32, and multiply without their adapters.
-void check_adapters(const RunFacts& facts, const RunDecision& decision) {
-  const bool adapted = std::ranges::any_of(facts.parameters, [](const ParameterSpec& spec) {
-    return spec.placement == Placement::kExperts && (spec.adapter || spec.stored != DType::kF32);
+void check_experts(const RunFacts& facts, const RunDecision& decision) {
+  const bool alone = std::ranges::any_of(facts.parameters, [](const ParameterSpec& spec) {
+    return spec.placement == Placement::kExperts && (spec.adapter || spec.stored != Storage::kFp32);
   });
-  const bool halves = std::ranges::any_of(
-      facts.parameters, [](const ParameterSpec& spec) { return spec.stored != DType::kF32; });
   Violations violations;
   const auto refuse = [&](bool asked, const std::string& what) {
-    violations.unless(
-        !asked, "adapters of experts, or beside experts that are kept in bf16, cannot be had with " + what +
-                    ": other ranks would run the experts without them; remove one");
+    violations.unless(!asked,
+                      "experts that have adapters or are kept in bf16 cannot be had with " + what +
+                          ": other ranks would run them as fp32 weights without adapters; remove one");
   };
-  refuse(adapted && decision.pool.on, "node pool = on");
-  refuse(adapted && decision.rebalance.rates.has_value(), "rebalance = on");
-  violations.unless(
-      !halves || decision.replace.every == 0,
-      "replace every = " + std::to_string(decision.replace.every) +
-          " cannot move experts that are kept in bf16 beside an adapter; choose replace every = 0");
+  refuse(alone && decision.pool.on, "node pool = on");
+  refuse(alone && decision.rebalance.rates.has_value(), "rebalance = on");
   violations.throw_if_any();
 }
 
@@ -295,7 +289,7 @@ RunDecision decide(const RunFacts& facts, const RunRequest& request) {
   decision.rebalance = decide_rebalance(facts, request, decision);
   decision.replace = decide_replace(facts, request, decision);
   if (!facts.parameters.empty()) decide_memory(facts, request, type, decision);
-  check_adapters(facts, decision);
+  check_experts(facts, decision);
   decision.exact = decide_exact(facts, decision);
   return decision;
 }

@@ -10,7 +10,7 @@ namespace moeloom {
 
 Index copied_bytes(const ParameterStore& store, ShardedOptimizer& optimizer, const Mesh& mesh) {
   Index floats = 0;
-  for (const WeightPart& part : written_parts(store, mesh)) floats += part.rows.rows * part.rows.cols;
+  for (const WeightPart& part : written_parts(store, mesh)) floats += part.rows.words();
   for (const MomentPart& part : owned_parts(store, optimizer)) floats += std::ssize(part.values.words());
   return floats * Index{sizeof(float)};
 }

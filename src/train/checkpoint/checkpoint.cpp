@@ -18,10 +18,11 @@ namespace {
 namespace fs = std::filesystem;
 
 /// What this rank holds must have the bits that were saved. file_of(name): where a tensor was read from; none
-/// where it was not.
-template <typename FileOf>
+/// where it was not. floats_of(parameter, slice, memory): as they were read.
+template <typename FileOf, typename FloatsOf>
 void verify_weights(const ParameterStore& store, const TensorChecksums& checksums, PositionBoard* board,
-                    const FileOf& file_of) {
+                    const FileOf& file_of, const FloatsOf& floats_of) {
+  Matrix memory;
   for (const Parameter& parameter : store.parameters())
     for (const HfSlice& slice : parameter.spec.slices) {
       const SafetensorsFile* const source = file_of(parameter.spec, slice.name);
@@ -31,10 +32,14 @@ void verify_weights(const ParameterStore& store, const TensorChecksums& checksum
       const std::string key = slice_key(slice, parameter.spec.cols);
       const auto kept = checksums.find(key);
       if (kept == checksums.end()) throw IoError(file + ": no checksum was kept for tensor " + key);
-      if (const std::string found = checksum_text(rows_of(parameter, slice)); found != kept->second)
+      if (const std::string found = checksum_text(floats_of(parameter, slice, memory)); found != kept->second)
         throw IoError(file + ": tensor " + key + " is damaged: its checksum was " + kept->second +
                       " at save and is " + found);
     }
+}
+
+ConstMatrixView held_floats(const Parameter& parameter, const HfSlice& slice, Matrix& memory) {
+  return rows_of(parameter, slice).read(memory);
 }
 
 WeightCoverage load_verified(const fs::path& checkpoint, ParameterStore& store, const ModelConfig& config,
@@ -42,9 +47,18 @@ WeightCoverage load_verified(const fs::path& checkpoint, ParameterStore& store, 
                              PositionBoard* board) {
   const SafetensorsFolder folder(checkpoint);
   const WeightCoverage coverage = load_weights(store, folder, config, allowed, board);
-  verify_weights(store, checksums, board, [&](const ParameterSpec&, const std::string& name) {
+  const auto file_of = [&](const ParameterSpec&, const std::string& name) {
     return folder.has(name) ? &folder.file_of(name) : nullptr;
-  });
+  };
+  // A run that keeps bf16 may go on from one that kept more: then the file alone has all the bits.
+  const auto floats_of = [&](const Parameter& parameter, const HfSlice& slice,
+                             Matrix& memory) -> ConstMatrixView {
+    if (parameter.spec.stored != Storage::kBf16) return held_floats(parameter, slice, memory);
+    memory.reshape_uninitialised(slice.rows, parameter.spec.cols);
+    read_slice(folder, slice, memory);
+    return memory;
+  };
+  verify_weights(store, checksums, board, file_of, floats_of);
   return coverage;
 }
 
@@ -58,9 +72,10 @@ void load_adapted(const fs::path& checkpoint, ParameterStore& store, const Model
   load_own_weights(config.adapter->base, store, config, {}, board);
   load_adapter(store, checkpoint, config, board);
   const SafetensorsFile file(checkpoint / kAdapterFile);
-  verify_weights(store, checksums, board, [&](const ParameterSpec& spec, const std::string&) {
+  const auto file_of = [&](const ParameterSpec& spec, const std::string&) {
     return spec.adapter ? &file : nullptr;
-  });
+  };
+  verify_weights(store, checksums, board, file_of, held_floats);
 }
 
 std::string list_of(const std::vector<std::string>& names) {

@@ -19,8 +19,9 @@ namespace {
 
 std::string checksum_lines(const std::vector<WeightPart>& parts) {
   std::string lines;
+  Matrix memory;
   for (const WeightPart& part : parts)
-    lines += slice_key(part.slice, part.rows.cols) + ' ' + checksum_text(part.rows) + '\n';
+    lines += slice_key(part.slice, part.rows.cols()) + ' ' + checksum_text(part.rows.read(memory)) + '\n';
   return lines;
 }
 
@@ -57,26 +58,22 @@ CheckpointSave::CheckpointSave(CheckpointRun run, const ParameterStore& store, S
 }
 
 void CheckpointSave::copy_to(float* copy) {
-  struct Copied {
-    const float* from;
-    float* to;
-    Index count;
-  };
-  std::vector<Copied> copied;
+  std::vector<std::pair<std::span<const std::byte>, std::span<std::byte>>> copied;
   for (WeightPart& part : weights_) {
-    const Index count = part.rows.rows * part.rows.cols;
-    copied.push_back({std::exchange(part.rows, {copy, part.rows.rows, part.rows.cols}).data, copy, count});
-    copy += count;
+    const StoredRows to = part.rows.copy_in(copy);
+    const auto from = std::exchange(part.rows, to).bytes();
+    for (std::size_t half = 0; half < from.size(); ++half) copied.emplace_back(from[half], to.bytes()[half]);
+    copy += to.words();
   }
   for (MomentPart& part : moments_) {
     const std::span<const float> words = part.values.words();
-    copied.push_back({words.data(), copy, std::ssize(words)});
     part.values = part.values.at_words(copy);
+    copied.emplace_back(std::as_bytes(words), std::as_writable_bytes(part.values.words()));
     copy += std::ssize(words);
   }
   parallel_for(std::ssize(copied), [&](Index i) {
-    const auto& [from, to, count] = copied[at(i)];
-    std::copy_n(from, count, to);
+    const auto& [from, to] = copied[at(i)];
+    std::ranges::copy(from, to.begin());
   });
 }
 
@@ -105,7 +102,7 @@ void CheckpointSave::exchange(int stage) {
 /// A parameter that no rank writes would be zeros in the file, and nobody would notice.
 void CheckpointSave::require_all_written() {
   std::int64_t written = 0, planned = 0;
-  for (const WeightPart& part : weights_) written += part.rows.rows * part.rows.cols;
+  for (const WeightPart& part : weights_) written += part.rows.size();
   for (const SafetensorsShard& shard : weights_plan_.shards)
     for (const auto& [name, info] : shard.layout.tensors)
       if (config_.adapter || !is_carried(config_, name)) planned += info.elements();

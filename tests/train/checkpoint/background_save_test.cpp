@@ -21,9 +21,10 @@ void spoil(Trained& run) {
 TEST(BackgroundSave, WritesTheBytesOfTheMomentItBeganWhateverTheStepsDo) {
   const Communicator world = Communicator::world();
   for (const MeshShape& shape : all_meshes(world.size()))
-    for (const Index shard_bytes : {kShardBytes, Index{2000}}) {
+    for (const auto& [shard_bytes, masters] :
+         {std::pair(kShardBytes, Storage::kFp32), {Index{2000}, Storage::kSplit}}) {
       const SharedFolder folder(world);
-      Trained run(shape);
+      Trained run(shape, {}, masters);
       fill_by_name(run);
       const fs::path sync = run.save(folder.path() / "sync", state_at(3), shard_bytes);
       BackgroundSave save(run.store, run.optimizer, run.mesh, run.config);

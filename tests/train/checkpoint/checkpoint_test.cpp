@@ -33,6 +33,37 @@ TEST(Checkpoint, KeepsEveryBitFromAnyMeshToAnyMesh) {
   }
 }
 
+/// Floats, whatever a run keeps: only bf16 rounds, and nothing is called damaged for it.
+TEST(Checkpoint, KeepsTheMastersOfEveryKind) {
+  const Communicator world = Communicator::world();
+  const SharedFolder folder(world);
+  Index step = 0;
+  for (const Storage saved_as : kStorages) {
+    Trained first(any_mesh(), {}, saved_as);
+    fill_by_name(first);
+    const fs::path path = first.save(folder.path(), state_at(++step));
+    for (const Storage loaded_as : kStorages) {
+      SCOPED_TRACE(std::string(name_of(saved_as)) + " to " + std::string(name_of(loaded_as)));
+      Trained second(any_mesh(), {}, loaded_as);
+      second.load(path);
+      const bool rounded = saved_as == Storage::kBf16 || loaded_as == Storage::kBf16;
+      EXPECT_EQ(differences(second) > 0, rounded);
+      Matrix memory;
+      for (const Parameter& parameter : second.store.parameters())
+        for (const HfSlice& slice : parameter.spec.slices) {
+          const bool is_bf16 =
+              rounded && with_storage({parameter.spec}, Storage::kBf16)[0].stored == Storage::kBf16;
+          const auto found = rows_of(parameter, slice).read(memory).flat();
+          for (Index i = 0; i < std::ssize(found); ++i) {
+            const float expected = expected_value(slice.name, i);
+            ASSERT_EQ(found[at(i)], is_bf16 ? bf16_to_float(float_to_bf16(expected)) : expected)
+                << slice.name;
+          }
+        }
+    }
+  }
+}
+
 TEST(Checkpoint, ResumesFromShards) {
   const Communicator world = Communicator::world();
   const SharedFolder folder(world);

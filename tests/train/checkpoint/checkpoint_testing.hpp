@@ -22,10 +22,12 @@ struct Trained {
   ParameterStore store;
   ShardedOptimizer optimizer;
 
-  explicit Trained(const MeshShape& shape, const std::set<std::string>& frozen = {})
+  explicit Trained(const MeshShape& shape, const std::set<std::string>& frozen = {},
+                   Storage masters = Storage::kFp32)
       : mesh(Communicator::world(), shape),
-        store(with_frozen(parameter_specs(config, experts_here(config, mesh)), frozen)),
-        optimizer(store, mesh, {}) {}
+        store(
+            with_storage(with_frozen(parameter_specs(config, experts_here(config, mesh)), frozen), masters)),
+        optimizer(store, mesh, {.masters = masters}) {}
 
   std::filesystem::path save(const std::filesystem::path& folder, TrainerState state,
                              Index shard_bytes = kShardBytes) {
@@ -55,10 +57,13 @@ inline void visit_moments(Trained& run, const std::string& what, std::span<float
 }
 
 inline void visit_everything(Trained& run, const Visit& visit) {
+  Matrix memory;
   for (const Parameter& parameter : run.store.parameters())
     for (const HfSlice& slice : parameter.spec.slices) {
-      const auto values = parameter.value.rows_from(slice.row_begin, slice.rows).flat();
-      for (std::size_t i = 0; i < values.size(); ++i) visit(slice.name, static_cast<Index>(i), values[i]);
+      const StoredRows rows = rows_of(parameter, slice);
+      Matrix values = Matrix::copy_of(rows.read(memory));
+      for (Index i = 0; i < rows.size(); ++i) visit(slice.name, i, values.view().data[i]);
+      rows.write(values.view().flat());
     }
   visit_moments(run, "exp_avg.", run.optimizer.moments().words(Moment::kFirst), visit);
   visit_moments(run, "exp_avg_sq.", run.optimizer.moments().words(Moment::kSecond), visit);

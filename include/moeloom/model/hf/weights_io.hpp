@@ -37,10 +37,10 @@ WeightCoverage load_weights(ParameterStore& store, const SafetensorsFolder& fold
 /// hexadecimal.
 using TensorChecksums = std::map<std::string, std::string>;
 
-/// What a rank holds of a slice: rows [slice.rows, cols].
+/// Of the floats of a slice: rows [slice.rows, cols].
 std::string checksum_text(ConstMatrixView rows);
 /// The slice's rows of its parameter.
-ConstMatrixView rows_of(const Parameter& parameter, const HfSlice& slice);
+StoredRows rows_of(const Parameter& parameter, const HfSlice& slice);
 
 struct WeightFormat {
   Index shard_bytes = kShardBytes;
@@ -50,7 +50,7 @@ struct WeightFormat {
 /// A slice that this rank writes, and where its values are.
 struct WeightPart {
   HfSlice slice;  // as the store had it: experts may change ranks before it is written
-  ConstMatrixView rows;
+  StoredRows rows;
 };
 /// Of the whole model, or of its adapter alone where it has one: dense weights come from world rank 0,
 /// experts from the ranks of dp_rank 0.

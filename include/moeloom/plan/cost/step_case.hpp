@@ -5,6 +5,7 @@
 #include "moeloom/model/hf/config.hpp"
 #include "moeloom/moe/recompute.hpp"
 #include "moeloom/plan/cost/exchange_cost.hpp"
+#include "moeloom/tensor/stored_rows.hpp"
 #include "moeloom/train/moments.hpp"
 #include "moeloom/train/optimizer_kind.hpp"
 
@@ -28,6 +29,7 @@ struct StepCase {
   Index exact = 0;          // sequences of a leaf of exact sums; 0: sums follow the tree of ranks
   Recompute recompute = Recompute::kNone;
   MomentFormat moments = MomentFormat::kFp32;
+  Storage masters = Storage::kFp32;
   OptimizerKind optimizer = OptimizerKind::kAdamW;
   // Rows of each expert, a list for each sparse layer (of several steps, if so many are known), or one for
   // all: their ratios count, and the lists' mean. Empty: even.

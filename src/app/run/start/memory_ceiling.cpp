@@ -26,6 +26,7 @@ Job job_of(const RunFacts& facts, const RunDecision& decision, const std::set<st
           .frozen = frozen,
           .recompute = step.recompute,
           .moments = step.moments,
+          .masters = step.masters,
           .optimizer = step.optimizer};
 }
 
@@ -78,6 +79,7 @@ std::string changed_options(const StepCase& before, const StepCase& after) {
   };
   add(before.micro_batches != after.micro_batches, "--accumulate " + std::to_string(after.micro_batches));
   add(before.moments != after.moments, "--moments " + std::string(name_of(after.moments)));
+  add(before.masters != after.masters, "--masters " + std::string(name_of(after.masters)));
   add(before.recompute != after.recompute, "--recompute " + std::string(name_of(after.recompute)));
   add(before.mesh.ep != after.mesh.ep, "--ep " + std::to_string(after.mesh.ep));
   add(before.kind != after.kind && after.mesh.ep > 1, "--dispatcher " + std::string(name_of(after.kind)));

@@ -117,6 +117,10 @@ void open_adapter(const TrainOptions& options, RunInputs& inputs, Violations& vi
   if (options.optimizer.settings.kind == OptimizerKind::kMuon)
     violations.add(
         "--optimizer muon has nothing to train beside --lora, whose factors have AdamW; remove one");
+  if (const Storage masters = options.optimizer.settings.masters; masters != Storage::kFp32)
+    violations.add(
+        "--masters " + std::string(name_of(masters)) +
+        " has nothing to keep beside --lora: the weights rest, and the factors are fp32; remove one");
   if (inputs.resumes) {
     const std::optional<AdapterSettings>& trained = inputs.config.adapter;
     const bool same = trained && trained->rank == asked->rank && trained->scale() == asked->scale();

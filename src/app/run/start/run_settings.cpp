@@ -143,8 +143,11 @@ std::vector<Event> changes_between(const TrainerState& then, const TrainerState&
     changes.push_back(
         Event().with("changed", "data bytes").with("then", then.data_bytes).with("now", now.data_bytes));
   if (then.dtype != now.dtype) changes.push_back(change("--dtype", then.dtype, now.dtype));
-  const auto moments = [](const TrainerState& state) { return state.settings.text_or("moments", "fp32"); };
-  if (moments(then) != moments(now)) changes.push_back(change("--moments", moments(then), moments(now)));
+  for (const std::string kept : {"moments", "masters"}) {
+    const std::string before = then.settings.text_or(kept, "fp32"),
+                      after = now.settings.text_or(kept, "fp32");
+    if (before != after) changes.push_back(change("--" + kept, before, after));
+  }
   compare(kCoefficients, then.settings, now.settings, changes);
   compare_routers(then.settings, now.settings, changes);
   for (const Event& each : data_changes(then.settings, now.settings)) changes.push_back(each);

@@ -1,17 +1,19 @@
-// What does making activations again in backward save of a rank's memory, and cost in time?
+// What do making activations again in backward, and weights in halves, save of a rank's memory, and cost in
+// time?
 //
-//   mpirun -n 2 build/bench/recompute_bench --ep 2
+//   mpirun -n 2 build/bench/memory_bench --ep 2
 //
 // Contenders train the same model and take turns, a step each a round; a row is the median over rounds of a
-// contender's step over that of the first, which keeps everything. `held`: what this process grew by from
-// before the model to after its first two steps. `predicted`: what `plan` counts of it. `activations`: of
-// that, what layers keep and, once, what backward makes again.
+// contender's step over that of the first, which keeps everything, in fp32. `held`: what this process grew by
+// from before the model to after its first two steps. `predicted`: what `plan` counts of it. `activations`:
+// of that, what layers keep and, once, what backward makes again.
 #include "moeloom/base/parallel.hpp"
 #include "moeloom/comm/process_memory.hpp"
 #include "moeloom/comm/session.hpp"
 #include "moeloom/measure/paired.hpp"
 #include "moeloom/plan/memory_need.hpp"
 
+#include <array>
 #include <cstdio>
 #include <exception>
 #include <iostream>
@@ -37,7 +39,7 @@ std::optional<Options> parse(int argc, char** argv) {
   namespace po = boost::program_options;
   Options o;
   ModelConfig& m = o.model;
-  po::options_description known("recompute_bench: a training step by what its backward makes again");
+  po::options_description known("memory_bench: a training step by settings that save memory");
   const auto size = [&known](const char* name, auto* target, const char* text) {
     known.add_options()(name, po::value(target)->default_value(*target), text);
   };
@@ -59,28 +61,41 @@ std::optional<Options> parse(int argc, char** argv) {
   return o;
 }
 
+struct Setting {
+  Recompute recompute = Recompute::kNone;
+  Storage masters = Storage::kFp32;
+
+  std::string text() const {
+    if (masters != Storage::kFp32) return "masters " + std::string(name_of(masters));
+    return "recompute " + std::string(name_of(recompute));
+  }
+};
+constexpr std::array kSettings = {Setting{}, Setting{Recompute::kExperts}, Setting{Recompute::kBlock},
+                                  Setting{Recompute::kNone, Storage::kSplit},
+                                  Setting{Recompute::kNone, Storage::kBf16}};
+
 struct Contended {
-  Recompute recompute;
+  Setting setting;
   std::unique_ptr<bench::StepContender> step;
   double held = 0;         // bytes, of the rank that holds most
   MemoryNeed need;         // as predicted
   double activations = 0;  // of it
 };
 
-MemoryNeed need_of(const Options& o, const Mesh& mesh, Recompute recompute) {
-  const auto specs = specs_here(o.model, mesh);
+MemoryNeed need_of(const Options& o, const Mesh& mesh, Setting setting) {
+  const auto specs = specs_here(o.model, mesh, {}, setting.masters);
   const Index tokens = o.sequences * o.sequence_length;
   return training_memory(o.model, specs, mesh.shape(), bench::dispatcher_named(o.dispatcher),
                          {.tokens = tokens,
                           .sequence_length = o.sequence_length,
                           .rows = tokens * o.model.num_experts_per_tok,
                           .threads = o.threads,
-                          .recompute = recompute},
+                          .recompute = setting.recompute},
                          false);
 }
 
-Contended contend(const Options& o, const Mesh& mesh, const TokenSource& tokens, Recompute recompute) {
-  Contended made{.recompute = recompute, .step = nullptr, .need = need_of(o, mesh, recompute)};
+Contended contend(const Options& o, const Mesh& mesh, const TokenSource& tokens, Setting setting) {
+  Contended made{.setting = setting, .step = nullptr, .need = need_of(o, mesh, setting)};
   const BatchShape batch{.global_batch = o.sequences * mesh.world().size(),
                          .sequence_length = o.sequence_length,
                          .accumulation = 1,
@@ -91,11 +106,12 @@ Contended contend(const Options& o, const Mesh& mesh, const TokenSource& tokens,
       TrainingStateSettings{
           .kernels = bench::model_kernels(true, DType::kF32),
           .dispatcher = bench::dispatcher_settings(o.dispatcher, mesh.ep(), o.model.num_experts, false),
-          .recompute = recompute});
+          .optimizer = {.masters = setting.masters},
+          .recompute = setting.recompute});
   for (int warm = 0; warm < 2; ++warm) made.step->seconds();
   made.held = mesh.world().all_max(static_cast<double>(private_bytes() - before));
   // What the buffers hold beside those of a run that makes nothing again is what it makes again, once.
-  made.activations = made.need.activations + made.need.buffers - need_of(o, mesh, Recompute::kNone).buffers;
+  made.activations = made.need.activations + made.need.buffers - need_of(o, mesh, {}).buffers;
   return made;
 }
 
@@ -105,7 +121,7 @@ void run(const Options& o) {
   const Mesh mesh(Communicator::world(), {0, o.ep, {"dp", "ep"}});
   const TokenSource tokens = random_text(1, 1 << 20);
   std::vector<Contended> all;
-  for (const Recompute recompute : kRecomputes) all.push_back(contend(o, mesh, tokens, recompute));
+  for (const Setting& setting : kSettings) all.push_back(contend(o, mesh, tokens, setting));
   const std::vector<Samples> samples =
       take_turns(all.size(), o.samples, [&](std::size_t i) { return all[i].step->seconds(); });
   if (mesh.world().rank() > 0) return;
@@ -118,11 +134,11 @@ void run(const Options& o) {
     const Spread ratio = spread_of(ratios(samples[i], samples[0]));
     const double predicted = all[i].need.total();
     std::printf(
-        "%-8s %8.2f ms, %6.3f (%.3f to %.3f) of none's; held %7.1f MiB, %5.3f of the predicted %7.1f; "
-        "activations %7.1f MiB, %5.3f of none's\n",
-        std::string(name_of(all[i].recompute)).c_str(), 1e3 * spread_of(samples[i]).median, ratio.median,
-        ratio.p10, ratio.p90, all[i].held / kMiB, all[i].held / predicted, predicted / kMiB,
-        all[i].activations / kMiB, all[i].activations / all[0].activations);
+        "%-17s %8.2f ms, %6.3f (%.3f to %.3f) of the first's; held %7.1f MiB, %5.3f of the predicted %7.1f; "
+        "activations %7.1f MiB, %5.3f of the first's\n",
+        all[i].setting.text().c_str(), 1e3 * spread_of(samples[i]).median, ratio.median, ratio.p10, ratio.p90,
+        all[i].held / kMiB, all[i].held / predicted, predicted / kMiB, all[i].activations / kMiB,
+        all[i].activations / all[0].activations);
   }
 }
 

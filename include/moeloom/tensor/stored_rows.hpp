@@ -1,0 +1,95 @@
+// Weights as they are kept: floats, floats in two halves, or bf16.
+//
+// kSplit: the bf16 nearest to a float, which products read at half the traffic, and beside it the 16 bits
+// that make it that float again, which only its update and a checkpoint read. The bits of the float are high
+// * 2^16 + low, low as a signed number; a tie goes away from zero, where bf16 otherwise goes to even, because
+// two floats would have one pair of halves.
+#pragma once
+
+#include "moeloom/tensor/rows.hpp"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+namespace moeloom {
+
+enum class Storage { kFp32, kSplit, kBf16 };
+
+inline constexpr std::array kStorages = {Storage::kFp32, Storage::kSplit, Storage::kBf16};
+
+/// "fp32", "split", "bf16".
+constexpr std::string_view name_of(Storage storage) {
+  constexpr std::array<std::string_view, 3> names = {"fp32", "split", "bf16"};
+  return names[static_cast<std::size_t>(storage)];
+}
+/// Of a number.
+constexpr Index bytes_of(Storage storage) {
+  return storage == Storage::kBf16 ? 2 : 4;
+}
+
+struct Halves {
+  std::uint16_t high = 0, low = 0;
+};
+
+/// What is not finite keeps that alone.
+inline Halves split(float value) {
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  const bool is_finite = (bits & 0x7f800000u) != 0x7f800000u;
+  const std::uint32_t low = bits & 0xffffu;
+  const std::uint32_t rounded = (bits + 0x8000u) >> 16, as_it_is = bits >> 16 | (low != 0 ? 1u : 0u);
+  return {static_cast<std::uint16_t>(is_finite ? rounded : as_it_is),
+          static_cast<std::uint16_t>(is_finite ? low : 0u)};
+}
+inline float joined(std::uint16_t high, std::uint16_t low) {
+  const auto lower = static_cast<std::uint32_t>(static_cast<std::int32_t>(static_cast<std::int16_t>(low)));
+  return std::bit_cast<float>((static_cast<std::uint32_t>(high) << 16) + lower);
+}
+
+/// Rows that lie one behind the other in memory of someone else.
+class StoredRows {
+ public:
+  StoredRows(MatrixView values)  // NOLINT: floats are rows as they are
+      : storage_(Storage::kFp32), rows_(values.rows), cols_(values.cols), values_(values.data) {}
+  /// Without `low` of kBf16.
+  StoredRows(Bf16View high, std::uint16_t* low)
+      : storage_(low != nullptr ? Storage::kSplit : Storage::kBf16),
+        rows_(high.rows),
+        cols_(high.cols),
+        high_(high.data),
+        low_(low) {}
+
+  Storage storage() const { return storage_; }
+  Index rows() const { return rows_; }
+  Index cols() const { return cols_; }
+  Index size() const { return rows_ * cols_; }
+  float* values() const { return values_; }
+  std::uint16_t* high() const { return high_; }
+  std::uint16_t* low() const { return low_; }
+
+  StoredRows rows_from(Index first, Index count) const;
+  /// Elements [begin, begin + count) as one row.
+  StoredRows elements(Index begin, Index count) const;
+  /// The floats: where they lie, or made in `memory`.
+  ConstMatrixView read(Matrix& memory) const;
+  /// values [size()]; kBf16 rounds to the nearest.
+  void write(std::span<const float> values) const;
+
+  /// The memory; one of the two may be empty.
+  std::array<std::span<std::byte>, 2> bytes() const;
+  /// The floats' worth of memory that a copy of it takes, and that copy.
+  Index words() const { return ceil_div(size() * bytes_of(storage_), Index{sizeof(float)}); }
+  StoredRows copy_in(float* memory) const;
+
+ private:
+  Storage storage_;
+  Index rows_, cols_;
+  float* values_ = nullptr;
+  std::uint16_t* high_ = nullptr;
+  std::uint16_t* low_ = nullptr;
+};
+
+}  // namespace moeloom

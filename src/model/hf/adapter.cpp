@@ -2,6 +2,7 @@
 
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/violations.hpp"
+#include "moeloom/model/hf/slice_io.hpp"
 #include "moeloom/tensor/gemm.hpp"
 
 #include <algorithm>
@@ -34,19 +35,32 @@ std::string generalised(const std::string& module) {
   return pattern;
 }
 
-/// One pattern for all adapted modules, where it fits no other; else empty.
-std::string pattern_of(const ModelConfig& config) {
-  std::set<std::string> patterns;
-  for (const std::string& module : config.adapter->modules) patterns.insert(generalised(module));
+/// A module that PEFT finds by a pattern or a list of names, or a stack of experts, which it calls a
+/// parameter.
+struct Adapted {
+  std::set<std::string> modules, stacks;
+};
+Adapted adapted_in(const ModelConfig& config) {
+  Adapted adapted;
   for (const AdaptableModule& module : adaptable_modules(config))
-    if (!config.adapter->modules.contains(module.name) && patterns.contains(generalised(module.name)))
-      return {};
+    if (config.adapter->modules.contains(module.name))
+      (module.parameter.empty() ? adapted.modules : adapted.stacks)
+          .insert(module.parameter.empty() ? module.name : module.parameter);
+  return adapted;
+}
+
+/// One pattern for all of these modules, where it fits no other; else empty.
+std::string pattern_of(const std::set<std::string>& modules, const ModelConfig& config) {
+  std::set<std::string> patterns;
+  for (const std::string& module : modules) patterns.insert(generalised(module));
+  for (const AdaptableModule& module : adaptable_modules(config))
+    if (!modules.contains(module.name) && patterns.contains(generalised(module.name))) return {};
   std::string joined;
   for (const std::string& pattern : patterns) joined += (joined.empty() ? "" : "|") + pattern;
   return joined;
 }
 
-/// The module of a factor, and whether it is A; none for another tensor.
+/// How the file calls the module of a factor, and whether it is A; none for another tensor.
 std::optional<std::pair<std::string, bool>> factor_in(const std::string& tensor) {
   if (!tensor.starts_with(kPrefix)) return std::nullopt;
   for (const auto& [ending, is_a] : {std::pair(kFactorA, true), std::pair(kFactorB, false)})
@@ -71,11 +85,36 @@ void check_document(const Document& document, Violations& violations) {
   wants(!document.boolean_or("fan_in_fan_out", false), "fan_in_fan_out", "weights here are [out, in]");
   wants(!document.boolean_or("lora_bias", false), "lora_bias", "factors here have no biases");
   wants(document.text_or("bias", "none") == "none", "bias", "only none is supported");
-  for (const char* key : {"modules_to_save", "target_parameters", "trainable_token_indices"})
-    wants(says_nothing(document, key), key, "only factors of linear modules are supported");
+  for (const char* key : {"modules_to_save", "trainable_token_indices"})
+    wants(says_nothing(document, key), key,
+          "only factors of linear modules and stacked experts are supported");
   for (const char* key : {"rank_pattern", "alpha_pattern"})
     wants(!document.has(key) || document.object(key).keys().empty(), key,
           "all modules have the same r and lora_alpha here");
+}
+
+/// The module that a path in an adapter's file means, which is that of path_in_adapter() unless it names a
+/// block of experts: then target_parameters says which of its stacks have factors. Empty: none of them.
+std::string module_at(const std::string& path, const std::set<std::string>& paths,
+                      const std::vector<std::string>& parameters) {
+  const std::string inner = ".base_layer";
+  const bool is_inner = path.ends_with(inner);
+  const std::string block = is_inner ? path.substr(0, path.size() - inner.size()) : path;
+  std::set<std::string> stacks;
+  for (const std::string& parameter : parameters) {
+    const std::size_t dot = parameter.rfind('.');
+    const std::string name = parameter.substr(dot == std::string::npos ? 0 : dot + 1);
+    const std::string of_block = parameter.substr(0, dot == std::string::npos ? 0 : dot);
+    const bool fits = block == of_block || block.ends_with("." + of_block);
+    if (fits && name != "weight") stacks.insert(block + "." + name);
+  }
+  if (stacks.empty()) return path;
+  if (stacks.size() == 1 && is_inner) return {};
+  const bool both = stacks.size() > 1;
+  if (both && !is_inner && !paths.contains(block + inner)) return {};
+  for (const std::string& stack : stacks)
+    if (path_in_adapter(stack, stacks) == path) return stack;
+  return {};
 }
 
 [[noreturn]] void refuse(const fs::path& file, std::vector<std::string> complaints) {
@@ -100,20 +139,54 @@ std::string shape_text(const std::vector<Index>& shape) {
 AdapterFile::AdapterFile(const fs::path& folder)
     : settings_(read_adapter_settings(folder)), file_(folder / kAdapterFile) {}
 
-void AdapterFile::add_to(const std::string& module, MatrixView weight) const {
+void AdapterFile::add_product(const HfSlice& a_slice, const HfSlice& b_slice, MatrixView weight) const {
   Matrix a = Matrix::uninitialised(settings_.rank, weight.cols);
   Matrix b = Matrix::uninitialised(weight.rows, settings_.rank);
-  for (const auto& [ending, factor] : {std::pair(kFactorA, a.view()), std::pair(kFactorB, b.view())}) {
-    const std::string name = kPrefix + module + ending;
-    require(file_.info(name).shape == std::vector<Index>{factor.rows, factor.cols},
-            "tensor " + name + " of " + file_.path().string() + " must be " +
-                shape_text({factor.rows, factor.cols}) + " to fit the weight, and is " +
-                shape_text(file_.info(name).shape));
-    file_.read(name, 0, factor.flat());
+  for (const auto& [slice, factor] : {std::pair(&a_slice, a.view()), std::pair(&b_slice, b.view())}) {
+    require(file_.info(slice->name).shape == slice->shape,
+            "tensor " + slice->name + " of " + file_.path().string() + " must be " +
+                shape_text(slice->shape) + " to fit the weight, and is " +
+                shape_text(file_.info(slice->name).shape));
+    read_slice(file_, *slice, factor);
   }
   const auto scale = static_cast<float>(settings_.scale());
   for (float& number : b.view().flat()) number *= scale;
   matmul_input_grad(b, a, weight, Write::kAdd);
+}
+
+void AdapterFile::add_to(const std::string& module, MatrixView weight) const {
+  const std::string name = kPrefix + path_in_adapter(module, settings_.modules);
+  add_product({.name = name + kFactorA, .rows = settings_.rank, .shape = {settings_.rank, weight.cols}},
+              {.name = name + kFactorB, .rows = weight.rows, .shape = {weight.rows, settings_.rank}}, weight);
+}
+
+void AdapterFile::add_to_stack(const std::string& module, Index experts, SliceLayout layout,
+                               MatrixView weights) const {
+  const bool transposed = layout != SliceLayout::kRows;
+  const Index each = weights.rows / experts;
+  const Index in = transposed ? each : weights.cols, out = transposed ? weights.cols : each;
+  const Index rank = settings_.rank;
+  const std::string name = kPrefix + path_in_adapter(module, settings_.modules);
+  Matrix turned(out, in);
+  for (Index expert = 0; expert < experts; ++expert) {
+    const MatrixView weight = weights.rows_from(expert * each, each);
+    const MatrixView sum = transposed ? turned.view() : weight;
+    if (transposed) fill(sum, 0.0f);
+    add_product({.name = name + kFactorA,
+                 .rows = rank,
+                 .shape = {experts * rank, in},
+                 .source_begin = expert * rank * in},
+                {.name = name + kFactorB,
+                 .rows = out,
+                 .shape = {out, rank * experts},
+                 .source_begin = expert,
+                 .layout = SliceLayout::kSteps,
+                 .column_step = experts},
+                sum);
+    if (!transposed) continue;
+    for (Index i = 0; i < in; ++i)
+      for (Index o = 0; o < out; ++o) weight(i, o) += sum(o, i);
+  }
 }
 
 std::vector<AdaptableModule> adaptable_modules(const ModelConfig& config) {
@@ -121,8 +194,13 @@ std::vector<AdaptableModule> adaptable_modules(const ModelConfig& config) {
   for (const ParameterSpec& spec : own_parameters(config)) {
     const std::string kind = adapted_kind(spec);
     if (kind.empty()) continue;
-    for (const AdaptedRows& part : adapted_rows(spec))
-      for (const std::string& module : part.modules) modules.push_back({module, kind});
+    for (const AdaptedRows& part : adapted_rows(spec)) {
+      if (part.stack) {
+        modules.push_back({part.modules.front(), kind, spec.slices.front().name});
+        continue;
+      }
+      for (const std::string& module : part.modules) modules.push_back({module, kind, ""});
+    }
   }
   return modules;
 }
@@ -147,10 +225,11 @@ AdapterSettings resolve_adapter(const ModelConfig& config, AdapterSettings setti
       }
   }
   for (std::size_t i = 0; i < meant.size(); ++i)
-    violations.unless(meant[i], "target \"" + settings.targets[i] +
-                                    "\" means no linear module of this model that can have an adapter; "
-                                    "valid: attention, mlp, experts, shared, router, or a pattern of names "
-                                    "as *.q_proj, of modules that a file keeps as a matrix each");
+    violations.unless(
+        meant[i], "target \"" + settings.targets[i] +
+                      "\" means no linear module or stack of experts of this model that can have an adapter; "
+                      "valid: attention, mlp, experts, shared, router, or a pattern of names "
+                      "as *.q_proj");
   violations.unless(!meant.empty(), "an adapter needs targets");
   violations.throw_if_any();
   return settings;
@@ -183,10 +262,20 @@ AdapterSettings read_adapter_settings(const fs::path& folder) {
   violations.unless_between("r", settings.rank, 1, Index{1} << 16);
   violations.unless_positive("lora_alpha", settings.alpha);
   const SafetensorsFile file(folder / kAdapterFile);
+  std::set<std::string> paths;
   for (const auto& [name, info] : file.tensors()) {
     const auto factor = factor_in(name);
-    if (factor) settings.modules.insert(factor->first);
-    violations.unless(factor.has_value(), "tensor " + name + " is no factor of a linear module");
+    if (factor) paths.insert(factor->first);
+    violations.unless(factor.has_value(), "tensor " + name + " is no factor of a module");
+  }
+  const bool names_stacks = document.is_list("target_parameters");
+  const auto stacks = names_stacks ? document.texts("target_parameters") : std::vector<std::string>();
+  for (const std::string& path : paths) {
+    const std::string module = module_at(path, paths, stacks);
+    if (!module.empty()) settings.modules.insert(module);
+    violations.unless(!module.empty(), "the factors of " + path +
+                                           " could be those of several stacks of experts that "
+                                           "\"target_parameters\" names, or of none");
   }
   violations.unless(!settings.modules.empty(), std::string(kAdapterFile) + " holds no factors");
   if (!violations.empty()) {
@@ -213,11 +302,13 @@ Document adapter_document(const ModelConfig& config) {
   document.set("inference_mode", true);
   document.set("init_lora_weights", true);
   document.set_null("modules_to_save");
-  if (const std::string pattern = pattern_of(config); !pattern.empty())
+  const auto [modules, stacks] = adapted_in(config);
+  if (const std::string pattern = pattern_of(modules, config); !pattern.empty())
     document.set("target_modules", pattern);
   else
-    document.set("target_modules",
-                 std::vector<std::string>(settings.modules.begin(), settings.modules.end()));
+    document.set("target_modules", std::vector<std::string>(modules.begin(), modules.end()));
+  if (!stacks.empty())
+    document.set("target_parameters", std::vector<std::string>(stacks.begin(), stacks.end()));
   return document;
 }
 
@@ -225,10 +316,12 @@ std::vector<TensorSpec> adapter_tensor_specs(const ModelConfig& config, DType dt
   std::vector<TensorSpec> tensors;
   for (const ParameterSpec& spec : parameter_specs(config, {0, config.num_experts}))
     if (spec.adapter)
-      for (const HfSlice& slice : spec.slices) tensors.push_back({slice.name, dtype, slice.shape});
+      for (const HfSlice& slice : spec.slices)
+        if (tensors.empty() || tensors.back().name != slice.name)  // of a stack all experts' are one tensor
+          tensors.push_back({slice.name, dtype, slice.shape});
   // A module of the settings that is none of the model's has no parameter, and would be lost without a word.
   std::set<std::string> placed;
-  for (const TensorSpec& tensor : tensors) placed.insert(factor_in(tensor.name)->first);
+  for (const AdaptableModule& module : adaptable_modules(config)) placed.insert(module.name);
   std::vector<std::string> lost;
   for (const std::string& module : config.adapter->modules)
     if (!placed.contains(module)) lost.push_back("module " + module + ": the model has no such weight");
@@ -251,7 +344,7 @@ SafetensorsFile checked_adapter(const fs::path& folder, const ModelConfig& confi
   }
   for (const auto& [name, info] : file.tensors())
     if (!known.contains(name))
-      complaints.push_back("tensor " + name + ": no linear module of the model has this name");
+      complaints.push_back("tensor " + name + ": no module of the model has this name");
   if (!complaints.empty()) refuse(file.path(), std::move(complaints));
   return file;
 }
@@ -262,8 +355,7 @@ void load_adapter(ParameterStore& store, const fs::path& folder, const ModelConf
   for (const Parameter& parameter : store.parameters())
     if (parameter.spec.adapter)
       for (const HfSlice& slice : parameter.spec.slices) {
-        file.read(slice.name, slice.source_begin,
-                  parameter.value.rows_from(slice.row_begin, slice.rows).flat());
+        read_slice(file, slice, parameter.value.rows_from(slice.row_begin, slice.rows));
         go_on(board);
       }
   store.mark_changed();
@@ -277,13 +369,15 @@ void merge_adapter(ParameterStore& store, const fs::path& folder, const ModelCon
   for (const Parameter& parameter : store.parameters()) {
     if (adapted_kind(parameter.spec).empty()) continue;
     const Index each = parameter.spec.rows / parameter.spec.groups;
-    for (const AdaptedRows& part : adapted_rows(parameter.spec))
+    for (const AdaptedRows& part : adapted_rows(parameter.spec)) {
+      const Specs factors = factors_of(parameter.spec, part, 0, settings);
       for (Index group = 0; group < parameter.spec.groups; ++group) {
-        const std::string& module = part.modules[at(group)];
-        if (!settings.modules.contains(module)) continue;
-        file.add_to(module, parameter.value.rows_from(group * each + part.row, part.rows));
+        if (!settings.modules.contains(part.modules[at(group)])) continue;
+        file.add_product(factors[0].slices[at(group)], factors[1].slices[at(group)],
+                         parameter.value.rows_from(group * each + part.row, part.rows));
         go_on(board);
       }
+    }
   }
   store.mark_changed();
 }

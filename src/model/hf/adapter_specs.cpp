@@ -4,19 +4,29 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 
 namespace moeloom {
 namespace {
 
 const std::string kWeight = ".weight";
 const std::string kPeftPrefix = "base_model.model.";
+const std::string kBlock = ".experts";
+const std::string kInnerStack = ".gate_up_proj", kOuterStack = ".down_proj";
+const std::string kInner = ".base_layer";
 
-std::string without_weight(const std::string& name) {
-  return name.substr(0, name.size() - kWeight.size());
+bool is_stack(const HfSlice& slice) {
+  return slice.shape.size() == 3;
 }
 
-/// Rows of a matrix of its own, or of several modules that the file fuses.
+std::string module_of(const HfSlice& slice) {
+  const bool has_ending = slice.name.ends_with(kWeight);
+  return has_ending ? slice.name.substr(0, slice.name.size() - kWeight.size()) : slice.name;
+}
+
+/// Rows of a matrix of its own, of several modules that the file fuses, or of an expert in a stack.
 bool is_linear(const HfSlice& slice) {
+  if (is_stack(slice)) return true;
   return slice.layout == SliceLayout::kRows && slice.shape.size() == 2 && slice.name.ends_with(kWeight);
 }
 
@@ -27,18 +37,42 @@ std::vector<AdaptedRows> rows_of_group(const ParameterSpec& spec, Index group) {
   for (const HfSlice& slice : spec.slices) {
     if (slice.row_begin / each != group) continue;
     if (!is_linear(slice)) return {};
-    const std::string module = without_weight(slice.name);
+    const std::string module = module_of(slice);
     const Index row = slice.row_begin - group * each;
-    const bool goes_on = !found.empty() && found.back().modules.front() == module;
-    if (goes_on)
+    if (!found.empty() && found.back().modules.front() == module)
       found.back().rows += slice.rows;
     else
-      found.push_back({row, slice.rows, {module}});
+      found.push_back(
+          {row, slice.rows, {module}, is_stack(slice) ? std::optional(slice.layout) : std::nullopt});
   }
   std::set<std::string> seen;
   for (const AdaptedRows& part : found)
     if (!seen.insert(part.modules.front()).second) return {};  // rows of another module lie between its own
   return found;
+}
+
+/// Of a module that the file keeps by itself, or of all experts: A [E r, in], an expert after the other, and
+/// B [out, r E], in which the columns of experts alternate.
+HfSlice slice_of(const ParameterSpec& factor, const AdaptedRows& part, Index group, bool is_a,
+                 const std::set<std::string>& adapted) {
+  const Index rows = factor.rows / factor.groups, expert = factor.group_ids[at(group)];
+  HfSlice slice{.name = kPeftPrefix + path_in_adapter(part.modules[at(group)], adapted) +
+                        (is_a ? ".lora_A.weight" : ".lora_B.weight"),
+                .row_begin = group * rows,
+                .rows = rows,
+                .shape = {rows, factor.cols}};
+  if (!part.stack) return slice;
+  if (is_a) {
+    slice.shape = {factor.total_groups * rows, factor.cols};
+    slice.source_begin = expert * rows * factor.cols;
+    return slice;
+  }
+  slice.shape = {rows, factor.cols * factor.total_groups};
+  slice.source_begin = expert;
+  slice.column_step = factor.total_groups;
+  slice.layout =
+      part.stack == SliceLayout::kInterleaved ? SliceLayout::kInterleavedSteps : SliceLayout::kSteps;
+  return slice;
 }
 
 ParameterSpec factor_of(const ParameterSpec& base, const AdaptedRows& part, Index number, bool is_a,
@@ -56,12 +90,13 @@ ParameterSpec factor_of(const ParameterSpec& base, const AdaptedRows& part, Inde
   factor.init = !is_a ? Init::kZeros : settings.init == AdapterInit::kGaussian ? Init::kByRank : Init::kFanIn;
   factor.adapter = AdapterRole{base.name, part.row, static_cast<float>(settings.scale()), is_a};
   for (Index group = 0; group < base.groups; ++group)
-    factor.slices.push_back(
-        {.name = kPeftPrefix + part.modules[at(group)] + (is_a ? ".lora_A.weight" : ".lora_B.weight"),
-         .row_begin = group * rows,
-         .rows = rows,
-         .shape = {rows, cols}});
+    factor.slices.push_back(slice_of(factor, part, group, is_a, settings.modules));
   return factor;
+}
+
+/// Whether a module is a stack of a block of experts.
+bool is_in_block(const std::string& module) {
+  return module.ends_with(kBlock + kInnerStack) || module.ends_with(kBlock + kOuterStack);
 }
 
 }  // namespace
@@ -98,6 +133,21 @@ bool may_be_bf16(const ParameterSpec& spec) {
          spec.name == "lm_head.weight";
 }
 
+std::string path_in_adapter(const std::string& module, const std::set<std::string>& adapted) {
+  if (!is_in_block(module)) return module;
+  const std::size_t dot = module.rfind('.');
+  const std::string block = module.substr(0, dot);
+  const bool is_inner = module.ends_with(kInnerStack) && adapted.contains(block + kOuterStack);
+  return is_inner ? block + kInner : block;
+}
+
+Specs factors_of(const ParameterSpec& base, const AdaptedRows& part, Index number,
+                 const AdapterSettings& settings) {
+  Specs factors;
+  for (const bool is_a : {true, false}) factors.push_back(factor_of(base, part, number, is_a, settings));
+  return factors;
+}
+
 std::vector<ParameterSpec> with_storage(Specs specs, Storage masters, bool as_bf16) {
   for (ParameterSpec& spec : specs) {
     if (!may_be_bf16(spec)) continue;
@@ -120,9 +170,7 @@ void add_adapter(const AdapterSettings& settings, Specs& specs) {
       const bool named = std::ranges::any_of(
           part.modules, [&](const std::string& module) { return settings.modules.contains(module); });
       // Of a list of experts all have one or none: they are one product.
-      if (named)
-        for (const bool is_a : {true, false})
-          factors.push_back(factor_of(spec, part, number, is_a, settings));
+      if (named) std::ranges::move(factors_of(spec, part, number, settings), std::back_inserter(factors));
       ++number;
     }
   }

@@ -12,6 +12,8 @@ struct AdaptedRows {
   Index row = 0;  // the first, in a group
   Index rows = 0;
   std::vector<std::string> modules;  // by group
+  /// Of all experts in one tensor, which is then called the module of each: how it keeps them.
+  std::optional<SliceLayout> stack = {};
 };
 
 /// The modules that a parameter is made of; none if it is no weight of a product, or if rows of one module
@@ -22,6 +24,14 @@ std::string adapted_kind(const ParameterSpec& spec);
 
 /// Whether a weight may be stored as bf16: it is one of a large product, or a table of words.
 bool may_be_bf16(const ParameterSpec& spec);
+
+/// How an adapter's file calls a module: by its name, but of two stacks of one block of experts (gate_up_proj
+/// and down_proj of "mlp.experts") by the block's, the first one with .base_layer behind it, as PEFT nests
+/// them.
+std::string path_in_adapter(const std::string& module, const std::set<std::string>& adapted);
+/// The factors of one part of a weight, A and then B.
+Specs factors_of(const ParameterSpec& base, const AdaptedRows& part, Index number,
+                 const AdapterSettings& settings);
 
 /// Freezes all that is there and adds both factors of each module that the settings name.
 void add_adapter(const AdapterSettings& settings, Specs& specs);

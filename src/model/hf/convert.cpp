@@ -31,15 +31,28 @@ void add_normal(std::span<float> values, double deviation, const CounterRandom& 
     values[i] = static_cast<float>(values[i] + deviation * random.normal(i));
 }
 
+/// What is merged, and how stacks of experts lie in the model's files.
+struct Merge {
+  AdapterFile file;
+  SliceLayout stacks;
+
+  void into(const std::string& module, const std::vector<Index>& shape, std::span<float> values) const {
+    if (shape.size() == 2) return file.add_to(module, {values.data(), shape[0], shape[1]});
+    file.add_to_stack(module, shape.at(0), stacks, {values.data(), shape.at(0) * shape.at(1), shape.at(2)});
+  }
+};
+
+SliceLayout stacks_of(const Family& family) {
+  if (!family.moe || !family.moe->transposed) return SliceLayout::kRows;
+  return family.moe->interleaved ? SliceLayout::kInterleaved : SliceLayout::kTransposed;
+}
+
 /// The piece as floats: copied, made, or copied with noise.
 std::vector<float> numbers_of(const SafetensorsFolder& source, const TensorPiece& piece, std::uint64_t seed,
-                              const std::optional<AdapterFile>& adapter) {
+                              const std::optional<Merge>& merge) {
   std::vector<float> values(at(piece.count), 0.0f);
   if (!piece.source.empty()) source.read(piece.source, piece.source_begin, values);
-  if (!piece.merged.empty()) {
-    const std::vector<Index>& shape = source.info(piece.source).shape;
-    adapter.value().add_to(piece.merged, {values.data(), shape.at(0), shape.at(1)});
-  }
+  if (!piece.merged.empty()) merge.value().into(piece.merged, source.info(piece.source).shape, values);
   if (piece.deviation == 0) return values;
   const double unit = piece.source.empty() ? 1.0 : root_mean_square(values);
   add_normal(values, piece.deviation * unit, CounterRandom(seed, stream_of(piece.stream)));
@@ -51,7 +64,7 @@ bool is_float(DType type) {
 }
 
 void write_piece(const SafetensorsFolder& source, const TensorSpec& spec, const TensorPiece& piece,
-                 std::uint64_t seed, const std::optional<AdapterFile>& adapter, ShardWriter& writer) {
+                 std::uint64_t seed, const std::optional<Merge>& merge, ShardWriter& writer) {
   const bool copied = !piece.source.empty() && piece.deviation == 0 && piece.merged.empty();
   if (copied && source.info(piece.source).dtype == spec.dtype) {
     const Index each = bytes_of(spec.dtype);
@@ -59,7 +72,7 @@ void write_piece(const SafetensorsFolder& source, const TensorSpec& spec, const 
     return writer.write_bytes(spec.name, piece.begin,
                               bytes.subspan(at(piece.source_begin * each), at(piece.count * each)));
   }
-  writer.write(spec.name, piece.begin, numbers_of(source, piece, seed, adapter));
+  writer.write(spec.name, piece.begin, numbers_of(source, piece, seed, merge));
 }
 
 void check_that_pieces_cover(const TensorRecipe& recipe) {
@@ -90,13 +103,14 @@ Recipes merged(const Recipes& recipes, const AdapterSettings& adapter) {
   std::set<std::string> lost = adapter.modules;
   for (TensorRecipe& recipe : result) {
     const std::string& name = recipe.spec.name;
-    if (!name.ends_with(kWeight) || recipe.spec.shape.size() != 2) continue;
-    const std::string module = name.substr(0, name.size() - kWeight.size());
+    const bool is_weight = name.ends_with(kWeight);
+    if (recipe.spec.shape.size() != 3 && !(is_weight && recipe.spec.shape.size() == 2)) continue;
+    const std::string module = is_weight ? name.substr(0, name.size() - kWeight.size()) : name;
     if (lost.erase(module) > 0) recipe.pieces.front().merged = module;
   }
   if (lost.empty()) return result;
   throw ConfigError({"the adapter has factors of " + std::to_string(lost.size()) +
-                     " modules that are no matrix of the model, the first of " + *lost.begin()},
+                     " modules that are no matrix and no stack of the model, the first of " + *lost.begin()},
                     Cause::kData);
 }
 
@@ -130,11 +144,11 @@ void write_recipes(const SafetensorsFolder& source, Recipes recipes, const std::
   const ShardPlan plan = plan_shards(specs, format.shard_bytes);
   create_shards(folder, plan);
   ShardWriter writer(folder, plan);
-  std::optional<AdapterFile> adapter;
-  if (!format.adapter.empty()) adapter.emplace(format.adapter);
+  std::optional<Merge> merge;
+  if (!format.adapter.empty()) merge.emplace(AdapterFile(format.adapter), stacks_of(family));
   for (const TensorRecipe& recipe : recipes)
     for (const TensorPiece& piece : recipe.pieces)
-      write_piece(source, recipe.spec, piece, format.seed, adapter, writer);
+      write_piece(source, recipe.spec, piece, format.seed, merge, writer);
   writer.close();
 }
 

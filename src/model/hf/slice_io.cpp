@@ -9,9 +9,13 @@ namespace {
 
 constexpr Index kColumnsAtOnce = 16;  // a cache line of each row is filled whole
 
-/// Where row r of a slice stands in a column of the file.
+bool has_steps(const HfSlice& slice) {
+  return slice.layout == SliceLayout::kSteps || slice.layout == SliceLayout::kInterleavedSteps;
+}
+
+/// Which of the file's rows, or of a column's elements, row r of a slice is.
 Index place_in_column(const HfSlice& slice, Index r) {
-  if (slice.layout != SliceLayout::kInterleaved) return r;
+  if (slice.layout != SliceLayout::kInterleaved && slice.layout != SliceLayout::kInterleavedSteps) return r;
   const Index half = slice.rows / 2;
   return r < half ? 2 * r : 2 * (r - half) + 1;
 }
@@ -49,6 +53,13 @@ void read_transposed(const SafetensorsFile& file, const HfSlice& slice, MatrixVi
   });
 }
 
+void read_steps(const SafetensorsFile& file, const HfSlice& slice, MatrixView rows) {
+  const DType type = file.info(slice.name).dtype;
+  const std::byte* const tensor = file.raw(slice.name).data();
+  for (Index i = 0; i < rows.size(); ++i)
+    convert_to_float(type, tensor + place_in_file(slice, rows.cols, i) * bytes_of(type), 1, rows.data + i);
+}
+
 void write_transposed(ShardWriter& writer, const HfSlice& slice, ConstMatrixView rows) {
   Matrix columns = Matrix::uninitialised(kColumnsAtOnce, slice.rows);
   for_column_blocks(slice, rows.cols, [&](Index begin, Index count, Index place) {
@@ -69,24 +80,63 @@ Index source_end(const HfSlice& slice, Index cols) {
 
 Index place_in_file(const HfSlice& slice, Index cols, Index i) {
   if (slice.layout == SliceLayout::kRows) return slice.source_begin + i;
+  if (has_steps(slice))
+    return slice.source_begin + place_in_column(slice, i / cols) * slice.shape.back() +
+           i % cols * slice.column_step;
   return slice.source_begin + i % cols * slice.shape.back() + place_in_column(slice, i / cols);
 }
 
 void read_slice(const SafetensorsFolder& folder, const HfSlice& slice, MatrixView rows) {
   if (is_in_mxfp4(folder, slice.name)) return read_mxfp4(folder, slice, rows);
-  if (slice.layout == SliceLayout::kRows) return folder.read(slice.name, slice.source_begin, rows.flat());
-  read_transposed(folder.file_of(slice.name), slice, rows);
+  read_slice(folder.file_of(slice.name), slice, rows);
+}
+
+void read_slice(const SafetensorsFile& file, const HfSlice& slice, MatrixView rows) {
+  if (slice.layout == SliceLayout::kRows) return file.read(slice.name, slice.source_begin, rows.flat());
+  if (has_steps(slice)) return read_steps(file, slice, rows);
+  read_transposed(file, slice, rows);
 }
 
 void write_slice(ShardWriter& writer, const HfSlice& slice, ConstMatrixView rows) {
   if (slice.layout == SliceLayout::kRows) return writer.write(slice.name, slice.source_begin, rows.flat());
+  if (has_steps(slice)) {
+    const HfSlice* const one = &slice;
+    return write_slices(writer, std::span(&one, 1), std::span(&rows, 1));
+  }
   write_transposed(writer, slice, rows);
 }
 
+bool alternates_with(const HfSlice& slice, const HfSlice& before) {
+  return has_steps(slice) && slice.layout == before.layout && slice.name == before.name &&
+         slice.rows == before.rows && slice.source_begin == before.source_begin + 1;
+}
+
+void write_slices(ShardWriter& writer, std::span<const HfSlice* const> slices,
+                  std::span<const ConstMatrixView> rows) {
+  const HfSlice& first = *slices.front();
+  const Index cols = rows.front().cols, count = std::ssize(slices);
+  // Where these are all that alternate, a whole row of the file is one run.
+  const Index at_once = count == first.column_step ? cols : 1;
+  std::vector<float> run(at(at_once * count));
+  for (Index i = 0; i < first.rows; ++i)
+    for (Index j = 0; j < cols; j += at_once) {
+      for (Index c = 0; c < at_once; ++c)
+        for (Index s = 0; s < count; ++s) run[at(c * count + s)] = rows[at(s)](i, j + c);
+      writer.write(first.name, place_in_file(first, cols, i * cols + j), run);
+    }
+}
+
 std::string slice_violation(const HfSlice& slice, Index cols) {
-  if (slice.layout == SliceLayout::kInterleaved && slice.rows % 2 != 0)
+  const bool alternates =
+      slice.layout == SliceLayout::kInterleaved || slice.layout == SliceLayout::kInterleavedSteps;
+  if (alternates && slice.rows % 2 != 0)
     return "slice of " + slice.name + ": " + std::to_string(slice.rows) + " rows have no two halves";
-  if (slice.layout != SliceLayout::kRows && (slice.shape.empty() || slice.shape.back() < slice.rows))
+  if (has_steps(slice)) {
+    if (slice.shape.empty() || slice.source_begin < 0 || slice.column_step * cols > slice.shape.back() ||
+        slice.source_begin % slice.shape.back() >= slice.column_step)
+      return "slice of " + slice.name + ": " + std::to_string(cols) + " elements in steps of " +
+             std::to_string(slice.column_step) + " do not fit into a row of the tensor";
+  } else if (slice.layout != SliceLayout::kRows && (slice.shape.empty() || slice.shape.back() < slice.rows))
     return "slice of " + slice.name + ": a column of " + std::to_string(slice.rows) +
            " elements does not fit between two columns of the tensor";
   const Index all = elements_of(slice.shape);

@@ -82,9 +82,19 @@ ShardPlan plan_weights(const ModelConfig& config, const WeightFormat& format) {
 void write_weights(ShardWriter& writer, const std::vector<WeightPart>& parts, const ModelConfig& config,
                    const Mesh& mesh, PositionBoard* board) {
   if (mesh.world().rank() == 0 && !config.adapter) write_carried(config.names.carried, writer);
+  std::vector<const HfSlice*> together;
+  std::vector<ConstMatrixView> rows;
   Matrix memory;
-  for (const WeightPart& part : parts) {
-    write_slice(writer, part.slice, part.rows.read(memory));
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    together.push_back(&parts[i].slice);
+    rows.push_back(parts[i].rows.read(memory));  // those that alternate are factors, which are floats
+    if (i + 1 < parts.size() && alternates_with(parts[i + 1].slice, parts[i].slice)) continue;
+    if (together.size() > 1)
+      write_slices(writer, together, rows);
+    else
+      write_slice(writer, parts[i].slice, rows.front());
+    together.clear();
+    rows.clear();
     go_on(board);
   }
 }

@@ -65,39 +65,54 @@ class AdapterCommand : public ::testing::Test {
     return {std::istreambuf_iterator<char>(in), {}};
   }
 
+  /// Trained, resumed elsewhere, asked and merged.
+  void expect_whole_life() const {
+    const std::string flags = "--lora r=4,alpha=8 --steps 20 --save-every 10 --keep 0 ";
+    const Outcome whole = shell(tune("whole", flags + "--ep 2 --export " + path("adapter")), 2);
+    expect_says(whole, 0, "trained parameters in ");
+    EXPECT_FALSE(fs::exists(path("whole/checkpoint-20/model.safetensors")))
+        << "the model itself is kept once";
+
+    fs::create_directory(path("half"));
+    fs::copy(path("whole"), path("half"), fs::copy_options::recursive);
+    fs::remove_all(path("half/checkpoint-20"));
+    fs::remove(path("half/report.html"));
+    const Outcome resumed = shell("train --resume " + path("half") + " --ep 1", 2);
+    EXPECT_EQ(resumed.exit_code, 0) << resumed.output;
+    const std::string file = "checkpoint-20/" + std::string(kAdapterFile);
+    EXPECT_EQ(bytes(path("whole/" + file)), bytes(path("half/" + file)));
+    EXPECT_EQ(bytes(path("whole/" + file)), bytes(path("adapter/") + kAdapterFile));
+
+    expect_says(shell("inspect " + path("whole"), 0), 0, ", all with a place in the model\n");
+    expect_says(shell("inspect --verify " + path("whole"), 0), 0, "whole      " + std::string(kAdapterFile));
+
+    const double before = loss("--model " + base_),
+                 with = loss("--model " + base_ + " --adapter " + path("adapter"));
+    EXPECT_LT(with, before - 0.1);
+    expect_says(shell("convert " + base_ + " " + path("merged") + " --merge " + path("whole")), 0,
+                "merged: ");
+    EXPECT_NEAR(loss("--model " + path("merged")), with, 1e-4) << "as many digits as eval prints";
+    EXPECT_NEAR(loss("--ep 2 --model " + path("whole"), 2), with, 1e-4);
+    const Outcome asked = shell("generate --tokens 12 --temperature 0 --model " + path("whole"));
+    const Outcome merged = shell("generate --tokens 12 --temperature 0 --model " + path("merged"));
+    EXPECT_EQ(asked.exit_code, 0) << asked.output;
+    EXPECT_EQ(asked.output, merged.output);
+  }
+
   testing::TemporaryFolder folder_;
   std::string base_;
 };
 
 TEST_F(AdapterCommand, IsTrainedResumedElsewhereAskedAndMerged) {
-  const std::string flags = "--lora r=4,alpha=8 --steps 20 --save-every 10 --keep 0 ";
-  const Outcome whole = shell(tune("whole", flags + "--ep 2 --export " + path("adapter")), 2);
-  expect_says(whole, 0, "trained parameters in ");
-  EXPECT_FALSE(fs::exists(path("whole/checkpoint-20/model.safetensors"))) << "the model itself is kept once";
+  expect_whole_life();
+}
 
-  fs::create_directory(path("half"));
-  fs::copy(path("whole"), path("half"), fs::copy_options::recursive);
-  fs::remove_all(path("half/checkpoint-20"));
-  fs::remove(path("half/report.html"));
-  const Outcome resumed = shell("train --resume " + path("half") + " --ep 1", 2);
-  EXPECT_EQ(resumed.exit_code, 0) << resumed.output;
-  const std::string file = "checkpoint-20/" + std::string(kAdapterFile);
-  EXPECT_EQ(bytes(path("whole/" + file)), bytes(path("half/" + file)));
-  EXPECT_EQ(bytes(path("whole/" + file)), bytes(path("adapter/") + kAdapterFile));
-
-  expect_says(shell("inspect " + path("whole"), 0), 0, ", all with a place in the model\n");
-  expect_says(shell("inspect --verify " + path("whole"), 0), 0, "whole      " + std::string(kAdapterFile));
-
-  const double before = loss("--model " + base_),
-               with = loss("--model " + base_ + " --adapter " + path("adapter"));
-  EXPECT_LT(with, before - 0.1);
-  expect_says(shell("convert " + base_ + " " + path("merged") + " --merge " + path("whole")), 0, "merged: ");
-  EXPECT_NEAR(loss("--model " + path("merged")), with, 1e-4) << "as many digits as eval prints";
-  EXPECT_NEAR(loss("--ep 2 --model " + path("whole"), 2), with, 1e-4);
-  const Outcome asked = shell("generate --tokens 12 --temperature 0 --model " + path("whole"));
-  const Outcome merged = shell("generate --tokens 12 --temperature 0 --model " + path("merged"));
-  EXPECT_EQ(asked.exit_code, 0) << asked.output;
-  EXPECT_EQ(asked.output, merged.output);
+TEST_F(AdapterCommand, OfExpertsInStacksToo) {
+  expect_says(shell("convert " + base_ + " " + path("stacks") + " --layout stacked", 0), 0, "stacks");
+  base_ = path("stacks");
+  expect_whole_life();
+  const std::string config = bytes(path("adapter/") + kAdapterConfigFile);
+  EXPECT_NE(config.find("\"model.layers.1.mlp.experts.gate_up_proj\""), std::string::npos) << config;
 }
 
 TEST_F(AdapterCommand, HasTheSameBitsInChunksAndWithExactSums) {

@@ -62,7 +62,7 @@ TEST(Adapter, MeansTheModulesOfItsTargetsAndRefusesTargetsWithoutAny) {
       [] {
         resolve_adapter(testing::tiny_config(), {.targets = {"attention", "shared", "*.k"}});
       },
-      {"target \"shared\" means no linear module", "target \"*.k\" means no linear module"});
+      {"target \"shared\" means no linear module or stack", "target \"*.k\" means no linear module"});
 }
 
 TEST(Adapter, HasTheNamesAndShapesOfPeft) {
@@ -115,7 +115,7 @@ TEST(Adapter, OfWhichATensorFindsNoPlaceIsRefused) {
   const std::string other = "base_model.model.model.layers.7.self_attn.o_proj.lora_A.weight";
   write_adapter(config, folder.path(), "", other);
   expect_refusal([&] { load_adapter(store, folder.path(), config); },
-                 {other + ": no linear module of the model has this name"});
+                 {other + ": no module of the model has this name"});
   ModelConfig with_lost = config;
   with_lost.adapter->modules.insert("model.layers.7.self_attn.o_proj");
   expect_refusal([&] { adapter_tensor_specs(with_lost); },
@@ -137,10 +137,107 @@ TEST(Adapter, OfAnotherKindIsRefusedByKey) {
   refused("fan_in_fan_out", true);
   refused("bias", std::string("all"));
   refused("modules_to_save", std::vector<std::string>{"lm_head"});
-  refused("target_parameters", std::vector<std::string>{"mlp.experts.gate_up_proj"});
   Document pattern;
   pattern.set("q_proj", 8);
   refused("rank_pattern", pattern);
+}
+
+/// Experts as gpt_oss has them ([E, in, 2F], gate and up alternating) or as qwen3_5_moe ([E, out, in]).
+ModelConfig stacked(ExpertLayout layout, const NamePatterns& targets = {"experts"}) {
+  ModelConfig config = testing::tiny_config();
+  config.names.experts = layout;
+  config.adapter = resolve_adapter(config, {.rank = 2, .alpha = 3, .targets = targets});
+  return config;
+}
+
+TEST(Adapter, OfAStackHasTheNamesAndShapesOfPeft) {
+  const std::string experts = "base_model.model.model.layers.0.mlp.experts.";
+  for (const ExpertLayout layout :
+       {ExpertLayout::kStacked, ExpertLayout::kStackedTransposed, ExpertLayout::kStackedInterleaved}) {
+    std::map<std::string, std::vector<Index>> shapes;
+    for (const TensorSpec& spec : adapter_tensor_specs(stacked(layout))) shapes[spec.name] = spec.shape;
+    using Shape = std::vector<Index>;
+    EXPECT_EQ(shapes.size(), 2u * 2 * 2);
+    EXPECT_EQ(shapes.at(experts + "base_layer.lora_A.weight"), (Shape{4 * 2, 24})) << "gate_up_proj";
+    EXPECT_EQ(shapes.at(experts + "base_layer.lora_B.weight"), (Shape{40, 2 * 4}));
+    EXPECT_EQ(shapes.at(experts + "lora_A.weight"), (Shape{4 * 2, 20})) << "down_proj";
+    EXPECT_EQ(shapes.at(experts + "lora_B.weight"), (Shape{24, 2 * 4}));
+  }
+  const ModelConfig one = stacked(ExpertLayout::kStacked, {"*.experts.gate_up_proj"});
+  EXPECT_EQ(adapter_tensor_specs(one).front().name, experts + "lora_A.weight") << "nothing to nest";
+  EXPECT_EQ(adapter_document(one).texts("target_parameters"),
+            (std::vector<std::string>{"model.layers.0.mlp.experts.gate_up_proj",
+                                      "model.layers.2.mlp.experts.gate_up_proj"}));
+  EXPECT_TRUE(adapter_document(one).texts("target_modules").empty());
+}
+
+/// PEFT's sum over ranks j: delta[e, o, i] = s B[o, j E + e] A[e r + j, i].
+TEST(Adapter, OfAStackAddsPeftsProductToEachExpert) {
+  const Index experts = 4, rank = 2;
+  for (const ExpertLayout layout :
+       {ExpertLayout::kStacked, ExpertLayout::kStackedTransposed, ExpertLayout::kStackedInterleaved}) {
+    const testing::TemporaryFolder folder;
+    const ModelConfig config = stacked(layout, {"attention", "experts"});
+    write_adapter(config, folder.path());
+    EXPECT_EQ(read_adapter_settings(folder.path()).modules, config.adapter->modules);
+    ModelConfig plain = config;
+    plain.adapter.reset();
+    ParameterStore before(parameter_specs(plain, {1, 3})), after(parameter_specs(plain, {1, 3}));
+    ParameterStore held(parameter_specs(config, {1, 3}));
+    merge_adapter(after, folder.path(), config);
+    load_adapter(held, folder.path(), config);
+    const SafetensorsFile file(folder.path() / kAdapterFile);
+    for (const bool is_down : {false, true}) {
+      const std::string name = is_down ? "down_proj" : "gate_up_proj";
+      const std::string path =
+          "base_model.model.model.layers.2.mlp.experts." + std::string(is_down ? "" : "base_layer.");
+      const std::vector<float> a = file.floats(path + "lora_A.weight"),
+                               b = file.floats(path + "lora_B.weight");
+      const std::string own = "model.layers.2.mlp.experts." + name;
+      const MatrixView merged = after.find(own).value, old = before.find(own).value;
+      const Index in = merged.cols, out = merged.rows / 3;
+      const MatrixView own_a = held.find(own + ".lora_A.0").value, own_b = held.find(own + ".lora_B.0").value;
+      for (Index group = 0; group < 3; ++group)
+        for (Index row = 0; row < out; ++row) {
+          const bool alternates = layout == ExpertLayout::kStackedInterleaved && !is_down;
+          const Index in_file = !alternates ? row : row < out / 2 ? 2 * row : 2 * (row - out / 2) + 1;
+          for (Index i = 0; i < in; ++i) {
+            double expected = 0;
+            for (Index j = 0; j < rank; ++j) {
+              const float b_file = b[at(in_file * rank * experts + j * experts + group + 1)];
+              const float a_file = a[at(((group + 1) * rank + j) * in + i)];
+              ASSERT_EQ(own_b(group * out + row, j), b_file);
+              ASSERT_EQ(own_a(group * rank + j, i), a_file);
+              expected += 1.5 * static_cast<double>(b_file) * a_file;
+            }
+            const Index at_row = group * out + row;
+            ASSERT_NEAR(merged(at_row, i) - old(at_row, i), expected, 1e-5);
+          }
+        }
+    }
+  }
+}
+
+TEST(Adapter, OfAStackTellsItsTensorsByTheParametersThatItTargets) {
+  const testing::TemporaryFolder folder;
+  const ModelConfig config = stacked(ExpertLayout::kStacked, {"*.experts.down_proj"});
+  write_adapter(config, folder.path());
+  const auto modules_of = [&](const std::vector<std::string>& parameters) {
+    Document document = adapter_document(config);
+    document.set("target_parameters", parameters);
+    document.write(folder.path() / kAdapterConfigFile);
+    return read_adapter_settings(folder.path()).modules;
+  };
+  const auto both = [](const std::string& name) {
+    return std::set<std::string>{"model.layers.0.mlp.experts." + name, "model.layers.2.mlp.experts." + name};
+  };
+  EXPECT_EQ(modules_of({"mlp.experts.down_proj"}), both("down_proj"));
+  EXPECT_EQ(modules_of({"experts.gate_up_proj"}), both("gate_up_proj"));
+  expect_refusal(
+      [&] {
+        modules_of({"mlp.experts.down_proj", "mlp.experts.gate_up_proj"});
+      },
+      {"could be those of several stacks"});
 }
 
 TEST(Adapter, MergesItsProductIntoEachModule) {

@@ -1,5 +1,8 @@
 // Adapters as PEFT keeps them: a folder with adapter_config.json and adapter_model.safetensors, in which each
-// module that is adapted has lora_A.weight [r, in] and lora_B.weight [out, r] behind its name.
+// module that is adapted has lora_A.weight [r, in] and lora_B.weight [out, r] behind its name. Of experts
+// that a model keeps in a stack [E, ., .] it is lora_A.weight [E r, in], an expert after the other, and
+// lora_B.weight [out, r E], in which column j E + e is column j of expert e (PEFT's target_parameters; before
+// 0.19.1 in and out were the other way round in stacks [E, out, in]).
 #pragma once
 
 #include "moeloom/model/hf/weights_io.hpp"
@@ -9,10 +12,11 @@ namespace moeloom {
 inline constexpr const char* kAdapterFile = "adapter_model.safetensors";
 inline constexpr const char* kAdapterConfigFile = "adapter_config.json";
 
-/// A linear module of a model's files whose weight can have an adapter.
+/// A linear module of a model's files, or a stack of experts, whose weight can have an adapter.
 struct AdaptableModule {
-  std::string name;  // "model.layers.0.mlp.experts.3.gate_proj"
-  std::string kind;  // attention, mlp, experts, shared or router
+  std::string name;       // "model.layers.0.mlp.experts.3.gate_proj", "model.layers.0.mlp.experts.down_proj"
+  std::string kind;       // attention, mlp, experts, shared or router
+  std::string parameter;  // of a stack: its tensor; else empty
 };
 /// All of the model, in the order of its parameters.
 std::vector<AdaptableModule> adaptable_modules(const ModelConfig& config);
@@ -50,8 +54,13 @@ class AdapterFile {
   /// Throws as read_adapter_settings() does.
   explicit AdapterFile(const std::filesystem::path& folder);
   const AdapterSettings& settings() const { return settings_; }
-  /// weight [out, in] += s B A. Throws ShapeError for factors of other shapes.
+  /// weight [out, in] += s B A, of the factors that lie in these slices. Throws ShapeError for factors of
+  /// other shapes.
+  void add_product(const HfSlice& a, const HfSlice& b, MatrixView weight) const;
+  /// The same of a module's whole matrix, and of each expert of a stack as a file has it: weights
+  /// [E * out, in], or [E * in, out] where the layout is transposed or interleaved.
   void add_to(const std::string& module, MatrixView weight) const;
+  void add_to_stack(const std::string& module, Index experts, SliceLayout layout, MatrixView weights) const;
 
  private:
   AdapterSettings settings_;

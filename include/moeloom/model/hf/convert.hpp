@@ -34,7 +34,7 @@ using Recipes = std::vector<TensorRecipe>;
 Recipes copies_of(const SafetensorsFolder& source);
 
 /// With s B A of each module that the adapter has added to its weight. Throws ConfigError for a module
-/// without a matrix of its own among the tensors: it would be lost.
+/// without a matrix or a stack of its own among the tensors: it would be lost.
 Recipes merged(const Recipes& recipes, const AdapterSettings& adapter);
 
 enum class ExpertFiles {

@@ -14,7 +14,14 @@ Index place_in_file(const HfSlice& slice, Index cols, Index i);
 /// rows: the slice's part of a parameter, contiguous. Touches no other bytes of the tensor, which a folder
 /// may have in MXFP4 (NAME_blocks and NAME_scales).
 void read_slice(const SafetensorsFolder& folder, const HfSlice& slice, MatrixView rows);
+void read_slice(const SafetensorsFile& file, const HfSlice& slice, MatrixView rows);
 void write_slice(ShardWriter& writer, const HfSlice& slice, ConstMatrixView rows);
+
+/// Slices of one tensor whose elements alternate: of the same rows and columns, in steps, each begins an
+/// element behind the one before. They are written together, in runs.
+bool alternates_with(const HfSlice& slice, const HfSlice& before);
+void write_slices(ShardWriter& writer, std::span<const HfSlice* const> slices,
+                  std::span<const ConstMatrixView> rows);
 
 /// What is wrong with a slice of a parameter with so many columns: it must lie in its tensor. Empty if
 /// nothing is.

@@ -29,7 +29,7 @@ struct Options {
   ModelConfig model;
   Index prompt = 256;
   int threads = 1, samples = 15;
-  std::string path = "streamed", json;
+  std::string path = "streamed", weights = "fp32", json;
 };
 
 /// lfm2_moe, qwen3_next: of four layers three mix tokens by a short convolution or a gated delta net.
@@ -72,7 +72,9 @@ std::optional<Options> parse(int argc, char** argv) {
                            {"top-k", &m.num_experts_per_tok, "experts a token"},
                            {"prompt", &o.prompt, "tokens of the prompt"}});
   known.add_options()("threads", po::value(&o.threads)->default_value(o.threads), "threads")(
-      "path", po::value(&o.path)->default_value(o.path), "streamed, as generate has it, gmm or loop");
+      "path", po::value(&o.path)->default_value(o.path), "streamed, as generate has it, gmm or loop")(
+      "weights", po::value(&o.weights)->default_value(o.weights),
+      "fp32 or bf16, as generate keeps a folder's");
   std::string family = m.model_type;
   known.add_options()("family", po::value(&family)->default_value(family),
                       "qwen3_moe, lfm2_moe or qwen3_next");
@@ -81,6 +83,8 @@ std::optional<Options> parse(int argc, char** argv) {
   take_family(family, m);
   if (o.path != "streamed" && o.path != "loop" && o.path != "gmm")
     throw std::invalid_argument("unknown --path " + o.path + "; known: streamed, gmm, loop");
+  if (o.weights != "fp32" && o.weights != "bf16")
+    throw std::invalid_argument("unknown --weights " + o.weights + "; known: fp32, bf16");
   return o;
 }
 
@@ -99,6 +103,7 @@ double sum_of(const float* data, Index count) {
   return sum;
 }
 
+/// The memory of some, in floats.
 struct Weights {
   const float* data;
   Index count;
@@ -111,9 +116,9 @@ std::vector<Weights> active_weights(const ModelConfig& model, const ParameterSto
   for (const Parameter& each : store.parameters()) {
     if (each.spec.name == "model.embed_tokens.weight" && !model.tie_word_embeddings) continue;
     const bool of_experts = each.spec.placement != Placement::kWorld;
-    active.push_back({each.value.data, of_experts
-                                           ? each.value.size() / model.num_experts * model.num_experts_per_tok
-                                           : each.value.size()});
+    const auto* const data = reinterpret_cast<const float*>(each.stored().bytes()[0].data());
+    const Index words = each.stored().words();
+    active.push_back({data, of_experts ? words / model.num_experts * model.num_experts_per_tok : words});
   }
   return active;
 }
@@ -121,7 +126,9 @@ std::vector<Weights> active_weights(const ModelConfig& model, const ParameterSto
 void run(const Options& o) {
   set_threads(o.threads);
   const Mesh mesh(Communicator::world(), MeshShape{});
-  ParameterStore store(parameter_specs(o.model, mesh.experts(o.model.num_experts)));
+  std::vector<ParameterSpec> specs = parameter_specs(o.model, mesh.experts(o.model.num_experts));
+  for (ParameterSpec& spec : specs) spec.frozen = true;
+  ParameterStore store(with_storage(std::move(specs), Storage::kFp32, o.weights == "bf16"));
   initialise(store, o.model, 1);
   KernelTable kernels = bench::model_kernels(o.path == "gmm", DType::kF32);
   if (o.path == "streamed")

@@ -74,15 +74,23 @@ TEST(HalfMasters, GiveTheBitsOfFloatsInGroupedProducts) {
     }
 }
 
-/// Kernels for decoding take another way where masters are fp32, which adds up in another order.
 TEST(HalfMasters, AreReadByKernelsForDecodingToo) {
-  const Masters w(48, 40, 3);
-  const Matrix x = random_matrix(2, 40, 4);
-  Matrix y(2, 48), y_half(2, 48);
-  streamed_dense().forward(x, w.floats, y, Write::kReplace);
-  streamed_dense().forward(x, w.halves, y_half, Write::kReplace);
-  for (Index i = 0; i < 2; ++i)
-    for (Index j = 0; j < 48; ++j) EXPECT_NEAR(y.view()(i, j), y_half.view()(i, j), 1e-4);
+  for (const Index in : {1, 40, 67})
+    for (const Index rows : {1, 2, 3, 4, 9}) {
+      const Masters w(48, in, 3);
+      const Matrix x = random_matrix(rows, in, 4);
+      Matrix y(rows, 48), y_half(rows, 48);
+      streamed_dense().forward(x, w.floats, y, Write::kReplace);
+      streamed_dense().forward(x, w.halves, y_half, Write::kReplace);
+      EXPECT_TRUE(same(y, y_half)) << in << " " << rows;
+      const std::vector<Index> counts = {rows, 0, 1};
+      const GroupedRows grouped{counts, 1};
+      const Matrix each = random_matrix(rows + 1, in, 5);
+      Matrix z(rows + 1, 16), z_half(rows + 1, 16);
+      streamed_grouped_matmul().forward({w.floats, 3}, PackedWeights(), each, grouped, z);
+      streamed_grouped_matmul().forward({w.halves, 3}, PackedWeights(), each, grouped, z_half);
+      EXPECT_TRUE(same(z, z_half)) << in << " " << rows;
+    }
 }
 
 }  // namespace

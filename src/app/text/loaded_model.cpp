@@ -61,6 +61,19 @@ std::string said_by(int argc, char** argv) {
   return said;
 }
 
+namespace {
+
+/// Weights without gradients; those of a folder in bf16 as they are there, but not if an adapter is to be
+/// merged into them.
+std::vector<ParameterSpec> at_rest(const ModelConfig& config, const AskedModel& asked, ExpertRange experts) {
+  std::vector<ParameterSpec> specs = parameter_specs(config, experts);
+  for (ParameterSpec& spec : specs) spec.frozen = true;
+  const bool as_bf16 = !asked.config.adapter && is_bf16(SafetensorsFolder(asked.start.folder), config);
+  return with_storage(std::move(specs), Storage::kFp32, as_bf16);
+}
+
+}  // namespace
+
 LoadedModel::LoadedModel(const AskedModel& asked, const AskOptions& options, Communicator world, bool decodes)
     : mesh_([&] {
         const MeshShape shape = MeshShape{0, options.ep, {"dp", "ep"}}.completed(world.size());
@@ -80,7 +93,7 @@ LoadedModel::LoadedModel(const AskedModel& asked, const AskOptions& options, Com
   dispatcher_ = open_dispatcher(run.decision, mesh_, asked.config.num_experts);
   ModelConfig config = asked.config;
   config.adapter.reset();  // it is merged: no token pays for it
-  store_.emplace(parameter_specs(config, mesh_.experts(experts)));
+  agree(mesh_.world(), [&] { store_.emplace(at_rest(config, asked, mesh_.experts(experts))); });
   load_model(asked.config.adapter ? asked.config.adapter->base : asked.start.folder, *store_, mesh_, config);
   if (asked.config.adapter)
     agree(mesh_.world(),

@@ -145,6 +145,13 @@ TEST_F(AdapterCommand, HasTheSameBitsBesideAModelInBf16) {
     memory[model] = outcome.output.substr(said, outcome.output.find(" weights", said) - said);
   }
   EXPECT_EQ(adapters["half"], adapters["wide"]);
+  const auto answer = [&](const std::string& model) {
+    const Outcome outcome = shell("generate --tokens 20 --temperature 0 --ep 2 --model " + path(model), 2);
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
+    return outcome.output;
+  };
+  EXPECT_EQ(answer("half"), answer("wide")) << "asked, it keeps its bf16 too";
+  EXPECT_EQ(loss("--model " + path("half")), loss("--model " + path("wide")));
   EXPECT_NE(memory["half"], memory["wide"]) << "fewer bytes of weights are predicted";
   expect_says(shell("train --resume " + path("of-half") + " --steps 6 --ep 1"), 0, "resumed=");
   expect_says(shell("train --model " + path("half") + " --data " + path("second.txt") + common("moved") +

@@ -92,6 +92,7 @@
 #include "moeloom/model/hf/weights_io.hpp"
 #include "moeloom/model/hf/word_files.hpp"
 #include "moeloom/model/loss.hpp"
+#include "moeloom/model/node_halves.hpp"
 #include "moeloom/model/parameters.hpp"
 #include "moeloom/model/sampling.hpp"
 

@@ -33,6 +33,7 @@ double log_uniform(const CounterRandom& random, std::uint64_t position) {
 
 void initialise_one(const Parameter& parameter, const ModelConfig& config, std::uint64_t seed) {
   const ParameterSpec& spec = parameter.spec;
+  if (!parameter.is_filled_here) return;
   const StoredRows rows = parameter.stored();
   const auto fill_with = [&](const auto& draw) {
     for (const HfSlice& slice : spec.slices)

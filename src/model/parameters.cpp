@@ -1,6 +1,7 @@
 #include "moeloom/model/parameters.hpp"
 
 #include "moeloom/base/errors.hpp"
+#include "moeloom/model/node_halves.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -52,13 +53,14 @@ struct ParameterStore::Sizes {
 };
 
 ParameterStore::ParameterStore(std::vector<ParameterSpec> specs, std::shared_ptr<NodeMemory> experts_in,
-                               const LeafSettings& leaves)
-    : leaves_(leaves) {
+                               const LeafSettings& leaves, std::shared_ptr<const NodeHalves> halves)
+    : leaves_(leaves), shared_(std::move(halves)) {
   if (experts_in) arena(Placement::kExperts).storage = RowBuffer(std::move(experts_in));
   Index longest_frozen_vector = 0;
   std::array<Sizes, kPlacements.size()> sizes, filled;
   for (const ParameterSpec& spec : specs) {
     check(spec);
+    if (shared_ && is_kept_once(spec)) continue;
     sizes[static_cast<std::size_t>(spec.placement)].add(spec);
     if (has_unread_gradient(spec))
       longest_frozen_vector = std::max(longest_frozen_vector, spec.rows * spec.cols);
@@ -75,6 +77,8 @@ ParameterStore::ParameterStore(std::vector<ParameterSpec> specs, std::shared_ptr
     Sizes& here = filled[static_cast<std::size_t>(spec.placement)];
     if (is_float(spec))
       place(std::move(spec), here);
+    else if (shared_ && is_kept_once(spec))
+      place_shared(std::move(spec));
     else
       spec.frozen ? place_frozen_halves(std::move(spec), here) : place_trained_halves(std::move(spec), here);
   }
@@ -109,7 +113,7 @@ void ParameterStore::place(ParameterSpec spec, Sizes& filled) {
     grad = has_unread_gradient(spec) ? MatrixView(unread_.row(0), spec.rows, spec.cols)
                                      : MatrixView(nullptr, 0, spec.cols);
   const MatrixView value(home.values.data() + offset, spec.rows, spec.cols);
-  parameters_.push_back({std::move(spec), offset, value, {}, nullptr, grad});
+  parameters_.push_back({std::move(spec), offset, value, {}, nullptr, true, grad});
 }
 
 void ParameterStore::place_trained_halves(ParameterSpec spec, Sizes& filled) {
@@ -121,7 +125,7 @@ void ParameterStore::place_trained_halves(ParameterSpec spec, Sizes& filled) {
   const Bf16View halves(high.data() + offset, spec.rows, spec.cols);
   const MatrixView grad(home.gradients.data() + begin + offset, spec.rows, spec.cols);
   std::uint16_t* const lows = spec.stored == Storage::kSplit ? low.data() + offset : nullptr;
-  parameters_.push_back({std::move(spec), begin + offset, shape, halves, lows, grad});
+  parameters_.push_back({std::move(spec), begin + offset, shape, halves, lows, true, grad});
 }
 
 void ParameterStore::place_frozen_halves(ParameterSpec spec, Sizes& filled) {
@@ -132,7 +136,18 @@ void ParameterStore::place_frozen_halves(ParameterSpec spec, Sizes& filled) {
   auto* const first = reinterpret_cast<std::uint16_t*>(home.halves.get()) + before;
   const MatrixView shape(nullptr, spec.rows, spec.cols), none(nullptr, 0, spec.cols);
   const Bf16View halves(first, spec.rows, spec.cols);
-  parameters_.push_back({std::move(spec), 0, shape, halves, nullptr, none});
+  parameters_.push_back({std::move(spec), 0, shape, halves, nullptr, true, none});
+}
+
+void ParameterStore::place_shared(ParameterSpec spec) {
+  const NodeHalves::Place place = shared_->place(parameters_.size());
+  const MatrixView shape(nullptr, spec.rows, spec.cols), none(nullptr, 0, spec.cols);
+  const Bf16View halves(place.data, spec.rows, spec.cols);
+  parameters_.push_back({std::move(spec), 0, shape, halves, nullptr, place.is_mine, none});
+}
+
+Index ParameterStore::shared_bytes() const {
+  return shared_ ? shared_->bytes() : 0;
 }
 
 const Parameter& ParameterStore::find(const std::string& name) const {

@@ -279,7 +279,8 @@ double save_copy_bytes(const std::vector<ParameterSpec>& specs, const MeshShape&
 MemoryNeed training_memory(const ModelConfig& config, const std::vector<ParameterSpec>& specs,
                            const MeshShape& mesh, DispatcherKind kind, const MicroBatchShape& batch,
                            bool packs, DType element) {
-  MemoryNeed need{lasting_memory(specs, mesh, batch.exact, batch.moments, batch.optimizer)};
+  MemoryNeed need{
+      lasting_memory(specs, mesh, batch.exact, batch.moments, batch.optimizer, batch.ranks_per_node)};
   need.packed = packs ? packed_bytes(specs, element) : 0;
   need.activations = activation_bytes(config, mesh, kind, batch);
   need.buffers = buffer_bytes(config, specs, mesh, kind, batch);

@@ -23,7 +23,8 @@ MemoryNeed memory_of_rows(const ModelConfig& config, const std::vector<Parameter
                           .threads = step.threads,
                           .recompute = step.recompute,
                           .moments = step.moments,
-                          .optimizer = step.optimizer},
+                          .optimizer = step.optimizer,
+                          .ranks_per_node = step.ranks_per_node},
                          packs, element);
 }
 

@@ -1,5 +1,7 @@
 #include "moeloom/train/lasting_memory.hpp"
 
+#include "moeloom/model/node_halves.hpp"
+
 #include <cstdint>
 
 namespace moeloom {
@@ -14,13 +16,14 @@ double moment_bytes(MomentFormat format) {
 }  // namespace
 
 LastingMemory lasting_memory(const std::vector<ParameterSpec>& specs, const MeshShape& mesh, bool exact,
-                             MomentFormat moments, OptimizerKind optimizer) {
+                             MomentFormat moments, OptimizerKind optimizer, Index sharers) {
   LastingMemory need;
   for (const ParameterSpec& spec : specs) {
     const double numbers = static_cast<double>(spec.rows) * static_cast<double>(spec.cols);
     const bool is_dense = spec.placement == Placement::kWorld;
     (is_dense ? need.dense_weights : need.expert_weights) +=
-        numbers * static_cast<double>(bytes_of(spec.stored));
+        numbers * static_cast<double>(bytes_of(spec.stored)) /
+        static_cast<double>(is_kept_once(spec) ? sharers : 1);
     if (spec.frozen) continue;
     (is_dense ? need.dense_gradients : need.expert_gradients) += numbers * sizeof(float);
     if (exact) need.exact_sums += numbers * sizeof(std::int64_t);

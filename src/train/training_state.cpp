@@ -51,16 +51,20 @@ std::vector<ParameterSpec> specs_here(const ModelConfig& config, const Mesh& mes
 TrainingState::TrainingState(const ModelConfig& config, const Mesh& mesh,
                              const TrainingStateSettings& settings)
     : store(specs_here(config, mesh, settings.frozen, settings.optimizer.masters),
-            settings.dispatcher.weights_memory(), checked_leaves(config, settings)),
+            settings.dispatcher.weights_memory(), checked_leaves(config, settings), settings.halves),
       decoder(config, store, mesh, settings.kernels, settings.dispatcher, settings.routing,
               settings.recompute),
       optimizer(store, mesh, settings.optimizer) {}
 
 std::unique_ptr<TrainingState> make_training_state(const ModelConfig& config, const Mesh& mesh,
                                                    const TrainingStateSettings& settings) {
+  TrainingStateSettings with_halves = settings;
+  with_halves.halves =
+      shared_halves(mesh.node(), specs_here(config, mesh, settings.frozen, settings.optimizer.masters));
   const LastingMemory need =
       lasting_memory(specs_here(config, mesh, settings.frozen, settings.optimizer.masters), mesh.shape(),
-                     settings.leaves.exact(), settings.optimizer.moments, settings.optimizer.kind);
+                     settings.leaves.exact(), settings.optimizer.moments, settings.optimizer.kind,
+                     with_halves.halves ? mesh.node().size() : 1);
   double on_node = need.lasting();
   mesh.node().all_sum(std::span(&on_node, 1));
   std::unique_ptr<TrainingState> state;
@@ -68,7 +72,7 @@ std::unique_ptr<TrainingState> make_training_state(const ModelConfig& config, co
     // Linux gives more than it has and ends the process that uses it, without a word: so this comes first.
     if (on_node > static_cast<double>(memory_of_this_node())) throw Error(does_not_fit(need, mesh));
     try {
-      state = std::make_unique<TrainingState>(config, mesh, settings);
+      state = std::make_unique<TrainingState>(config, mesh, with_halves);
     } catch (const std::bad_alloc&) {
       throw Error(does_not_fit(need, mesh));
     }

@@ -47,5 +47,21 @@ TEST(LastingMemory, WhatIsFrozenHasNeitherGradientNorMoments) {
   EXPECT_EQ(part.moments, 2 * whole.dense_weights);
 }
 
+TEST(LastingMemory, OfANodeCountsFrozenHalvesOfAllRanksOnce) {
+  auto specs = parameter_specs(tiny_config(), {0, tiny_config().num_experts});
+  for (ParameterSpec& spec : specs) spec.frozen = true;
+  const auto rest = with_storage(std::move(specs), Storage::kFp32, true);
+  const auto dense = [&](Index sharers) {
+    return lasting_memory(rest, dp_by_ep(4, 1), false, MomentFormat::kFp32, OptimizerKind::kAdamW, sharers)
+        .dense_weights;
+  };
+  double once = 0;
+  for (const ParameterSpec& spec : rest)
+    if (spec.placement == Placement::kWorld && spec.stored == Storage::kBf16)
+      once += 2.0 * static_cast<double>(spec.rows * spec.cols);
+  EXPECT_GT(once, 0);
+  EXPECT_DOUBLE_EQ(dense(1) - dense(4), once * 3 / 4);
+}
+
 }  // namespace
 }  // namespace moeloom

@@ -102,6 +102,7 @@ struct Parameter {
   MatrixView value;
   Bf16View halves = {};
   std::uint16_t* lows = nullptr;  // of Storage::kSplit
+  bool is_filled_here = true;     // else by another rank of the node, in whose memory it lies
   /// Of a frozen matrix without rows, so that its product can be left out, and of experts' frozen biases. A
   /// frozen vector of all ranks has one that nobody reads: it comes with the gradient of the layer's input.
   MatrixView grad;
@@ -121,15 +122,21 @@ struct LeafSettings {
   bool exact() const { return sequences > 0; }
 };
 
+class NodeHalves;
+
 class ParameterStore {
  public:
   /// Zeros; those of experts in this rank's part of `experts_in`, if there is one.
+  /// `halves`, if there are any, were made of the same specifications.
   explicit ParameterStore(std::vector<ParameterSpec> specs, std::shared_ptr<NodeMemory> experts_in = nullptr,
-                          const LeafSettings& leaves = {});
+                          const LeafSettings& leaves = {},
+                          std::shared_ptr<const NodeHalves> halves = nullptr);
   ParameterStore(const ParameterStore&) = delete;
   ParameterStore& operator=(const ParameterStore&) = delete;
 
   const std::vector<Parameter>& parameters() const { return parameters_; }
+  /// Of what the ranks of a node keep once, the bytes that this rank holds.
+  Index shared_bytes() const;
   /// Throws ShapeError for a name that is not there.
   const Parameter& find(const std::string& name) const;
   /// Stored as floats: what is trained comes first and lies as its gradients do; what is frozen follows.
@@ -181,8 +188,10 @@ class ParameterStore {
   void place(ParameterSpec spec, Sizes& filled);
   void place_trained_halves(ParameterSpec spec, Sizes& filled);
   void place_frozen_halves(ParameterSpec spec, Sizes& filled);
+  void place_shared(ParameterSpec spec);
 
   LeafSettings leaves_;
+  std::shared_ptr<const NodeHalves> shared_;
   std::array<Arena, 2> arenas_;
   Matrix unread_;  // gradients of frozen vectors
   std::vector<Parameter> parameters_;

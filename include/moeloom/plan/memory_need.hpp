@@ -39,6 +39,7 @@ struct MicroBatchShape {
   Recompute recompute = Recompute::kNone;
   MomentFormat moments = MomentFormat::kFp32;
   OptimizerKind optimizer = OptimizerKind::kAdamW;
+  Index ranks_per_node = 1;
 
   bool sliced() const { return planned_rows > rows; }
 };

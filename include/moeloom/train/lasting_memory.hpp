@@ -21,9 +21,10 @@ struct LastingMemory {
   }
 };
 
-/// Of a rank whose parameters these are. exact: with exact sums. moments: as this rank keeps them.
+/// Of a rank whose parameters these are. exact: with exact sums. moments: as this rank keeps them. sharers:
+/// ranks of a node, which keep frozen bf16 weights of all ranks once.
 LastingMemory lasting_memory(const std::vector<ParameterSpec>& specs, const MeshShape& mesh,
                              bool exact = false, MomentFormat moments = MomentFormat::kFp32,
-                             OptimizerKind optimizer = OptimizerKind::kAdamW);
+                             OptimizerKind optimizer = OptimizerKind::kAdamW, Index sharers = 1);
 
 }  // namespace moeloom

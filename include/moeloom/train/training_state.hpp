@@ -3,6 +3,7 @@
 
 #include "moeloom/model/decoder.hpp"
 #include "moeloom/model/freeze.hpp"
+#include "moeloom/model/node_halves.hpp"
 #include "moeloom/train/sharded_optimizer.hpp"
 
 #include <memory>
@@ -19,6 +20,7 @@ struct TrainingStateSettings {
   RoutingSettings routing = {};
   LeafSettings leaves = {};  // of exact sums
   Recompute recompute = Recompute::kNone;
+  std::shared_ptr<const NodeHalves> halves = nullptr;  // make_training_state() makes them
 };
 
 /// Weights are zero until they are initialised or loaded.

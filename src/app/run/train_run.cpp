@@ -192,7 +192,8 @@ bool TrainRun::one_step(Index step) {
     record_routing([&] {
       if (const auto recorded = routing_.end_step(report)) log_.info(*recorded);
     });
-  memory_bytes_ = std::max(memory_bytes_, held_bytes(dispatcher_.memory.get()));
+  memory_bytes_ =
+      std::max(memory_bytes_, held_bytes(dispatcher_.memory.get()) + model_->store.shared_bytes());
   auto [metrics, signal, save_due, parts_done] = measure_step(report, tokens_seen_, news(), mesh_.world());
   if (signal != 0) signal_ = signal;
   if (inputs_.config.adapter && steps_done_ < kStepsToLearn) watch_adapter(report);

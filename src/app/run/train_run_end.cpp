@@ -43,7 +43,8 @@ std::string TrainRun::sample() {
 }
 
 void TrainRun::say_peak() {
-  const auto mine = static_cast<double>(peak_held_bytes(dispatcher_.memory.get()));
+  const auto mine =
+      static_cast<double>(peak_held_bytes(dispatcher_.memory.get()) + model_->store.shared_bytes());
   log_.info(peak_event(static_cast<Index>(mesh_.world().all_max(mine)), decision()));
 }
 

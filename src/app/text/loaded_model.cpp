@@ -3,6 +3,7 @@
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"
 #include "moeloom/model/hf/adapter.hpp"
+#include "moeloom/model/node_halves.hpp"
 #include "moeloom/train/checkpoint/checkpoint.hpp"
 
 #include "cli/processors.hpp"
@@ -93,7 +94,10 @@ LoadedModel::LoadedModel(const AskedModel& asked, const AskOptions& options, Com
   dispatcher_ = open_dispatcher(run.decision, mesh_, asked.config.num_experts);
   ModelConfig config = asked.config;
   config.adapter.reset();  // it is merged: no token pays for it
-  agree(mesh_.world(), [&] { store_.emplace(at_rest(config, asked, mesh_.experts(experts))); });
+  std::vector<ParameterSpec> specs;
+  agree(mesh_.world(), [&] { specs = at_rest(config, asked, mesh_.experts(experts)); });
+  const auto halves = shared_halves(mesh_.node(), specs);
+  store_.emplace(std::move(specs), nullptr, LeafSettings(), halves);
   load_model(asked.config.adapter ? asked.config.adapter->base : asked.start.folder, *store_, mesh_, config);
   if (asked.config.adapter)
     agree(mesh_.world(),

@@ -144,7 +144,8 @@ WeightCoverage load_weights(ParameterStore& store, const SafetensorsFolder& fold
   std::vector<std::pair<const HfSlice*, const Parameter*>> reads;
   for (const Parameter& parameter : store.parameters())
     for (const HfSlice& slice : parameter.spec.slices)
-      if (folder.has(slice.name) || is_in_mxfp4(folder, slice.name)) reads.emplace_back(&slice, &parameter);
+      if (parameter.is_filled_here && (folder.has(slice.name) || is_in_mxfp4(folder, slice.name)))
+        reads.emplace_back(&slice, &parameter);
   std::atomic<Index> read = 0;
   parallel_for(static_cast<Index>(reads.size()), [&](Index i) {
     const auto& [slice, parameter] = reads[at(i)];

@@ -246,7 +246,8 @@ MemoryNeed step_memory(const ModelConfig& config, const std::vector<ParameterSpe
                           .exact = step.exact > 0,
                           .recompute = step.recompute,
                           .moments = step.moments,
-                          .optimizer = step.optimizer},
+                          .optimizer = step.optimizer,
+                          .ranks_per_node = step.ranks_per_node},
                          packs, element);
 }
 

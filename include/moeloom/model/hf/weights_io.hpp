@@ -28,7 +28,8 @@ struct WeightCoverage {
 WeightCoverage check_weights(const SafetensorsFolder& folder, const ModelConfig& config,
                              const NamePatterns& allowed = {});
 
-/// check_weights, then the values of this rank's slices. Not collective; one rank may fail to read alone.
+/// check_weights, then the values of this rank's slices, but for those that another rank of the node fills.
+/// Not collective; one rank may fail to read alone.
 /// board: sees each slice.
 WeightCoverage load_weights(ParameterStore& store, const SafetensorsFolder& folder, const ModelConfig& config,
                             const NamePatterns& allowed = {}, PositionBoard* board = nullptr);

@@ -6,8 +6,10 @@
 #include "moeloom/tensor/gemm.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <map>
+#include <sstream>
 
 #include "hf/adapter_specs.hpp"
 
@@ -114,6 +116,27 @@ std::string module_at(const std::string& path, const std::set<std::string>& path
   if (both && !is_inner && !paths.contains(block + inner)) return {};
   for (const std::string& stack : stacks)
     if (path_in_adapter(stack, stacks) == path) return stack;
+  return {};
+}
+
+/// "0.19.1" and later, also "1.0" and "0.20.0.dev0".
+bool has_stacks_as_here(const std::string& version) {
+  std::array<int, 3> parts{};
+  std::istringstream text(version);
+  char dot = 0;
+  for (int& part : parts)
+    if (!(text >> part) || !(text >> dot)) break;
+  return parts >= std::array{0, 19, 1};
+}
+
+/// A stack [E, out, in] of which PEFT before 0.19.1 may have exchanged in and out, and no shape would tell;
+/// empty: there is none.
+std::string ambiguous_stack(const ModelConfig& config) {
+  for (const ParameterSpec& spec : own_parameters(config))
+    for (const AdaptedRows& part : adapted_rows(spec))
+      if (part.stack == SliceLayout::kRows && part.rows == spec.cols &&
+          config.adapter->modules.contains(part.modules.front()))
+        return part.modules.front();
   return {};
 }
 
@@ -307,8 +330,10 @@ Document adapter_document(const ModelConfig& config) {
     document.set("target_modules", pattern);
   else
     document.set("target_modules", std::vector<std::string>(modules.begin(), modules.end()));
-  if (!stacks.empty())
+  if (!stacks.empty()) {
     document.set("target_parameters", std::vector<std::string>(stacks.begin(), stacks.end()));
+    document.set("peft_version", "0.19.1");  // which way round factors of stacks are
+  }
   return document;
 }
 
@@ -346,6 +371,12 @@ SafetensorsFile checked_adapter(const fs::path& folder, const ModelConfig& confi
     if (!known.contains(name))
       complaints.push_back("tensor " + name + ": no module of the model has this name");
   if (!complaints.empty()) refuse(file.path(), std::move(complaints));
+  const fs::path document = folder / kAdapterConfigFile;
+  const std::string stack = ambiguous_stack(config);
+  if (!stack.empty() && !has_stacks_as_here(Document::read(document).text_or("peft_version", "")))
+    throw ConfigError({document.string() + ": \"peft_version\" is not 0.19.1 or later: the factors of " +
+                       stack + ", which has as many rows as columns, could be either way round"},
+                      Cause::kData);
   return file;
 }
 

@@ -240,6 +240,29 @@ TEST(Adapter, OfAStackTellsItsTensorsByTheParametersThatItTargets) {
       {"could be those of several stacks"});
 }
 
+/// Earlier versions of PEFT exchanged in and out, which the shapes of square stacks do not tell.
+TEST(Adapter, OfASquareStackMustSayWhichWayRoundItIs) {
+  const testing::TemporaryFolder folder;
+  ModelConfig config = testing::tiny_config();
+  config.names.experts = ExpertLayout::kStacked;
+  config.moe_intermediate_size = config.hidden_size;  // down_proj [E, D, D]
+  config.adapter = resolve_adapter(config, {.rank = 2, .alpha = 3, .targets = {"experts"}});
+  write_adapter(config, folder.path());
+  checked_adapter(folder.path(), config);
+  Document document = adapter_document(config);
+  for (const std::string version : {"0.20.0.dev0", "1.0", "0.19.1"}) {
+    document.set("peft_version", version);
+    document.write(folder.path() / kAdapterConfigFile);
+    checked_adapter(folder.path(), config);
+  }
+  for (const std::string version : {"0.19.0", "0.18.1", "", "unknown"}) {
+    document.set("peft_version", version);
+    document.write(folder.path() / kAdapterConfigFile);
+    expect_refusal([&] { checked_adapter(folder.path(), config); },
+                   {"\"peft_version\" is not 0.19.1 or later", "mlp.experts.down_proj"});
+  }
+}
+
 TEST(Adapter, MergesItsProductIntoEachModule) {
   const testing::TemporaryFolder folder;
   ModelConfig config = adapted({"attention", "experts"});

@@ -101,20 +101,25 @@ TEST(Fit, MicroBatchesComeBeforeRanksAndRanksBeforeNodes) {
 TEST(Fit, WhereNoLayoutFitsTimeIsSpentBeforeNumbersChange) {
   Job alone = testing::made_up_job(2, 1);
   alone.tokens = alone.sequence_length = 8192;
-  const auto fit_of = [&](MomentFormat moments, Recompute recompute) {
+  const auto fit_of = [&](MomentFormat moments, Recompute recompute, Storage masters = Storage::kFp32) {
     Job enough = alone;
     enough.moments = moments;
     enough.recompute = recompute;
+    enough.masters = masters;
     Job asked = alone;
     asked.memory_per_node = 1.001 * least_node_bytes(enough);
     const auto fit = cheapest_fit(asked);
     EXPECT_TRUE(fit);
-    return std::pair(fit->job.moments, fit->job.recompute);
+    return std::tuple(fit->job.moments, fit->job.recompute, fit->job.masters);
   };
   for (const Recompute recompute : kRecomputes)
-    EXPECT_EQ(fit_of(MomentFormat::kFp32, recompute), std::pair(MomentFormat::kFp32, recompute));
+    EXPECT_EQ(fit_of(MomentFormat::kFp32, recompute),
+              std::tuple(MomentFormat::kFp32, recompute, Storage::kFp32));
   EXPECT_EQ(fit_of(MomentFormat::kBf16, Recompute::kBlock),
-            std::pair(MomentFormat::kBf16, Recompute::kBlock));
+            std::tuple(MomentFormat::kBf16, Recompute::kBlock, Storage::kFp32));
+  EXPECT_EQ(fit_of(MomentFormat::kInt8, Recompute::kBlock, Storage::kBf16),
+            std::tuple(MomentFormat::kInt8, Recompute::kBlock, Storage::kBf16))
+      << "weights are rounded last";
 }
 
 TEST(Fit, OfFittingMicroBatchesTheFewestAreTaken) {

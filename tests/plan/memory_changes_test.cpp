@@ -24,14 +24,15 @@ bool changes(const MemoryChange& change, const StepCase& from, Index micro_batch
              Recompute recompute) {
   EXPECT_EQ(change.step.tokens * change.step.micro_batches, from.tokens * from.micro_batches);
   return change.step.micro_batches == micro_batches && change.step.mesh.ep == ep &&
-         change.step.recompute == recompute && change.step.moments == from.moments;
+         change.step.recompute == recompute && change.step.moments == from.moments &&
+         change.step.masters == from.masters;
 }
 
 TEST(MemoryChanges, AreOfOneSettingEachWithTheirPrices) {
   const Job job = job_of_two_ranks();
   const StepCase step = step_of(job, 1);
   const auto found = memory_changes(job, step, testing::made_up_rates(2));
-  ASSERT_EQ(found.size(), 6u);
+  ASSERT_EQ(found.size(), 7u);
   const auto has = [&](Index micro_batches, Index ep, Recompute recompute) {
     return std::ranges::any_of(
         found, [&](const MemoryChange& each) { return changes(each, step, micro_batches, ep, recompute); });
@@ -53,6 +54,7 @@ TEST(MemoryChanges, AreOfOneSettingEachWithTheirPrices) {
   };
   EXPECT_EQ(moments(MomentFormat::kBf16), 1);
   EXPECT_EQ(moments(MomentFormat::kInt8), 1);
+  EXPECT_EQ(std::ranges::count(found, Storage::kBf16, [](const auto& each) { return each.step.masters; }), 1);
   EXPECT_TRUE(std::ranges::is_sorted(found, {}, &MemoryChange::time));
 }
 
@@ -74,8 +76,9 @@ TEST(MemoryChanges, WhatCannotBeIsLeftOut) {
   job.tokens = job.sequence_length;
   job.recompute = Recompute::kBlock;
   job.moments = MomentFormat::kInt8;
+  job.masters = Storage::kBf16;
   EXPECT_TRUE(memory_changes(job, step_of(job, 2), testing::made_up_rates(2)).empty())
-      << "one sequence, the largest ep, the smallest moments, and everything made again";
+      << "one sequence, the largest ep, the smallest moments and weights, and everything made again";
   StepCase leaves = step_of(job_of_two_ranks(), 2);
   leaves.exact = leaves.tokens / leaves.sequence_length;
   for (const MemoryChange& change : memory_changes(job_of_two_ranks(), leaves, testing::made_up_rates(2)))

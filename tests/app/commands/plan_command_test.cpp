@@ -85,6 +85,9 @@ TEST_F(PlanCommand, AnAdapterAndFewerBytesArePlannedAndInTheRecommendedLine) {
   const nlohmann::json smaller = memory(" --recompute block --moments bf16");
   EXPECT_DOUBLE_EQ(smaller["moments"].get<double>() * 2, whole["moments"].get<double>());
   EXPECT_LT(smaller["activations"].get<double>(), 0.5 * whole["activations"].get<double>());
+  const nlohmann::json halves = memory(" --masters bf16");
+  EXPECT_LT(halves["expert_weights"].get<double>(), 0.51 * whole["expert_weights"].get<double>());
+  EXPECT_EQ(halves["expert_gradients"], whole["expert_gradients"]);
   const nlohmann::json adapter = memory(" --lora r=2,alpha=2,targets=experts");
   EXPECT_LT(adapter["moments"].get<double>(), 0.2 * whole["moments"].get<double>());
 }

@@ -1,11 +1,14 @@
 // Parsers of model and train: config.json, tensors that are converted by their names, trainer_state.json.
 #include "moeloom/base/errors.hpp"
+#include "moeloom/model/hf/adapter.hpp"
 #include "moeloom/model/hf/config.hpp"
 #include "moeloom/model/hf/convert.hpp"
 #include "moeloom/model/hf/family.hpp"
 #include "moeloom/model/parameters.hpp"
 #include "moeloom/train/checkpoint/checkpoint.hpp"
 
+#include <algorithm>
+#include <set>
 #include <sstream>
 
 #include "fuzz/target.hpp"
@@ -148,6 +151,34 @@ std::vector<std::string> convert_seeds() {
       layer + "gate_proj.weight 3 2\n" + layer + "up_proj.weight 3 2\n" + layer + "down_proj.weight 2 3\n"};
 }
 
+// ---- adapter_config.json ---------------------------------------------------------------------------------
+
+/// The document, and behind a byte 0xFF the names of the tensors beside it, a line each.
+void run_adapter(std::string_view input) {
+  const std::size_t end = std::min(input.find('\xff'), input.size());
+  std::istringstream lines{std::string(input.substr(std::min(end + 1, input.size())))};
+  std::set<std::string> tensors;
+  for (std::string line; std::getline(lines, line);) tensors.insert(line);
+  const Document document = Document::parse(input.substr(0, end), "adapter_config.json");
+  const AdapterSettings settings = adapter_settings(document, tensors, "adapter_config.json");
+  expect(settings.rank >= 1 && settings.alpha > 0, "an adapter without a rank or alpha");
+  expect(!settings.modules.empty() && settings.modules.size() <= tensors.size(),
+         "an adapter has more modules than tensors");
+}
+
+std::vector<std::string> adapter_seeds() {
+  const std::string head = R"({"peft_type":"LORA","r":4,"lora_alpha":8,"bias":"none","modules_to_save":null)";
+  const std::string layer = "base_model.model.model.layers.0.";
+  const auto factors = [&](const std::string& path) {
+    return layer + path + ".lora_A.weight\n" + layer + path + ".lora_B.weight\n";
+  };
+  const std::string stacks = R"(,"peft_version":"0.19.1","target_parameters":["mlp.experts.gate_up_proj")";
+  return {head + "}\xff" + factors("self_attn.q_proj"),
+          head + stacks + R"(,"model.layers.0.mlp.experts.down_proj"]})" + "\xff" + factors("mlp.experts") +
+              factors("mlp.experts.base_layer"),
+          head + stacks + "]}\xff" + factors("mlp.experts") + factors("mlp.gate")};
+}
+
 // ---- trainer_state.json ----------------------------------------------------------------------------------
 
 void run_trainer_state(std::string_view input) {
@@ -181,6 +212,12 @@ std::vector<Target> model_targets() {
            {".mlp.", "experts.", "gate_up_proj", "down_proj", "gate_proj.weight", "up_proj.weight",
             "down_proj.weight", "block_sparse_moe.", "w1.weight", "w2.weight", "w3.weight",
             "9223372036854775807", " 0 ", "model.layers.0."}},
+          {"adapter",
+           run_adapter,
+           adapter_seeds,
+           {"\"target_parameters\"", "\"target_modules\"", "\"r\"", "\"lora_alpha\"", "\"use_rslora\"",
+            "\"rank_pattern\"", "\"peft_version\"", ".base_layer", ".experts", "gate_up_proj", "down_proj",
+            ".lora_A.weight", ".lora_B.weight", "base_model.model.", "weight", "null", "-1", "1e400"}},
           {"trainer_state",
            run_trainer_state,
            trainer_state_seeds,

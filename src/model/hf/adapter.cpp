@@ -95,25 +95,44 @@ void check_document(const Document& document, Violations& violations) {
           "all modules have the same r and lora_alpha here");
 }
 
+/// Names of stacks by the block that "target_parameters" says they are in, or the end of its name.
+using StacksOfBlocks = std::map<std::string, std::set<std::string>>;
+
+StacksOfBlocks stacks_named_in(const Document& document) {
+  StacksOfBlocks named;
+  if (!document.is_list("target_parameters")) return named;
+  for (const std::string& parameter : document.texts("target_parameters")) {
+    const std::size_t dot = parameter.rfind('.');
+    if (dot == std::string::npos) continue;
+    const std::string name = parameter.substr(dot + 1);
+    if (name != "weight")
+      named[parameter.substr(0, dot)].insert(name);  // of a module, which is its own block
+  }
+  return named;
+}
+
 /// The module that a path in an adapter's file means, which is that of path_in_adapter() unless it names a
-/// block of experts: then target_parameters says which of its stacks have factors. Empty: none of them.
+/// block of experts: then `named` says which of its stacks have factors. Empty: none of them.
 std::string module_at(const std::string& path, const std::set<std::string>& paths,
-                      const std::vector<std::string>& parameters) {
+                      const StacksOfBlocks& named) {
   const std::string inner = ".base_layer";
   const bool is_inner = path.ends_with(inner);
   const std::string block = is_inner ? path.substr(0, path.size() - inner.size()) : path;
   std::set<std::string> stacks;
-  for (const std::string& parameter : parameters) {
-    const std::size_t dot = parameter.rfind('.');
-    const std::string name = parameter.substr(dot == std::string::npos ? 0 : dot + 1);
-    const std::string of_block = parameter.substr(0, dot == std::string::npos ? 0 : dot);
-    const bool fits = block == of_block || block.ends_with("." + of_block);
-    if (fits && name != "weight") stacks.insert(block + "." + name);
+  constexpr std::size_t kDeepest = 64, kStacks = 2;  // a stranger's names may have any number of parts
+  std::size_t begin = 0;
+  for (std::size_t depth = 0; depth < kDeepest && !named.empty(); ++depth) {
+    const auto found = named.find(block.substr(begin));
+    if (found != named.end() && found->second.size() > kStacks) return {};
+    if (found != named.end())
+      for (const std::string& name : found->second) stacks.insert(block + "." + name);
+    const std::size_t dot = block.find('.', begin);
+    if (dot == std::string::npos) break;
+    begin = dot + 1;
   }
   if (stacks.empty()) return path;
-  if (stacks.size() == 1 && is_inner) return {};
-  const bool both = stacks.size() > 1;
-  if (both && !is_inner && !paths.contains(block + inner)) return {};
+  const bool one_of_two = stacks.size() > 1 && !is_inner && !paths.contains(block + inner);
+  if (one_of_two || (stacks.size() == 1 && is_inner)) return {};
   for (const std::string& stack : stacks)
     if (path_in_adapter(stack, stacks) == path) return stack;
   return {};
@@ -271,9 +290,8 @@ bool holds_adapter(const fs::path& folder) {
   return fs::exists(folder / kAdapterConfigFile);
 }
 
-AdapterSettings read_adapter_settings(const fs::path& folder) {
-  const fs::path path = folder / kAdapterConfigFile;
-  const Document document = Document::read(path);
+AdapterSettings adapter_settings(const Document& document, const std::set<std::string>& tensors,
+                                 const std::string& file) {
   Violations violations;
   check_document(document, violations);
   AdapterSettings settings;
@@ -284,17 +302,15 @@ AdapterSettings read_adapter_settings(const fs::path& folder) {
   settings.targets.clear();
   violations.unless_between("r", settings.rank, 1, Index{1} << 16);
   violations.unless_positive("lora_alpha", settings.alpha);
-  const SafetensorsFile file(folder / kAdapterFile);
   std::set<std::string> paths;
-  for (const auto& [name, info] : file.tensors()) {
+  for (const std::string& name : tensors) {
     const auto factor = factor_in(name);
     if (factor) paths.insert(factor->first);
     violations.unless(factor.has_value(), "tensor " + name + " is no factor of a module");
   }
-  const bool names_stacks = document.is_list("target_parameters");
-  const auto stacks = names_stacks ? document.texts("target_parameters") : std::vector<std::string>();
+  const StacksOfBlocks named = stacks_named_in(document);
   for (const std::string& path : paths) {
-    const std::string module = module_at(path, paths, stacks);
+    const std::string module = module_at(path, paths, named);
     if (!module.empty()) settings.modules.insert(module);
     violations.unless(!module.empty(), "the factors of " + path +
                                            " could be those of several stacks of experts that "
@@ -304,10 +320,18 @@ AdapterSettings read_adapter_settings(const fs::path& folder) {
   if (!violations.empty()) {
     std::vector<std::string> texts = violations.list();
     if (texts.size() > kListed) texts.resize(kListed);
-    for (std::string& text : texts) text = path.string() + ": " + text;
+    for (std::string& text : texts) text = file + ": " + text;
     throw ConfigError(std::move(texts), Cause::kData);
   }
   return settings;
+}
+
+AdapterSettings read_adapter_settings(const fs::path& folder) {
+  const fs::path path = folder / kAdapterConfigFile;
+  const SafetensorsFile file(folder / kAdapterFile);
+  std::set<std::string> tensors;
+  for (const auto& [name, info] : file.tensors()) tensors.insert(name);
+  return adapter_settings(Document::read(path), tensors, path.string());
 }
 
 Document adapter_document(const ModelConfig& config) {

@@ -30,9 +30,12 @@ AdapterSettings resolve_adapter(const ModelConfig& config, AdapterSettings setti
 bool is_bf16(const SafetensorsFolder& folder, const ModelConfig& config);
 
 bool holds_adapter(const std::filesystem::path& folder);
-/// The settings that a folder's adapter_config.json says, and the modules that its tensors are of. Throws
-/// IoError for the files, ConfigError by key for what is not supported (other kinds of adapters, ranks by
-/// module, trained biases, saved modules).
+/// What an adapter_config.json, `file` in errors, says beside tensors of these names, and the modules that
+/// those are of. Throws IoError for what it lacks, ConfigError by key for what is not supported (other kinds
+/// of adapters, ranks by module, trained biases, saved modules).
+AdapterSettings adapter_settings(const Document& document, const std::set<std::string>& tensors,
+                                 const std::string& file);
+/// The same of a folder's files. Throws IoError for those, too.
 AdapterSettings read_adapter_settings(const std::filesystem::path& folder);
 /// What PEFT reads beside the tensors.
 Document adapter_document(const ModelConfig& config);

@@ -108,6 +108,7 @@ std::vector<std::string> command_line_seeds() {
           "bench\n--ep-list=1,2,4\n--experts\n8\n",
           "calibrate\n--net=10Gbit,5us\n",
           "plan\n--ranks=8\n--net=200Gbit,2us\n--ep-list=1,2,4\n",
+          "train\n--net=10Gbit,15us\n",
           "mesh\n--slots=2,2\n--\n--ep=2\n"};
 }
 

@@ -17,6 +17,22 @@ TEST(NetworkText, IsBytesASecondOfANodeAndSecondsOfAMessage) {
   EXPECT_EQ(network_text({}), "");
 }
 
+/// A configuration that is written and read again is the same; 15us was 14.999999999999998us.
+TEST(NetworkText, ReadsBackWhatItWrites) {
+  EXPECT_EQ(network_text(read_network("10Gbit,15us")), "10Gbit,15us");
+  EXPECT_EQ(network_text(read_network("1GB,1ms")), "8Gbit,1000us");
+  for (int i = 1; i <= 20'000; ++i) {
+    const std::string text = std::to_string(i) + ".7Mbit," + std::to_string(i) + "." + std::to_string(7 * i) +
+                             (i % 2 == 0 ? "us" : "ns");
+    const NetworkOptions network = read_network(text);
+    const std::string written = network_text(network);
+    const NetworkOptions again = read_network(written);
+    ASSERT_EQ(again.bytes_per_second, network.bytes_per_second) << text << " as " << written;
+    ASSERT_EQ(again.message_seconds, network.message_seconds) << text << " as " << written;
+    ASSERT_EQ(network_text(again), written);
+  }
+}
+
 TEST(NetworkText, AnythingElseSaysWhatWasExpected) {
   for (const char* text : {"", "200Gbit", "200,2us", "200Gbit,2", "fastGbit,2us", "0Gbit,2us", "1Gbit,-2us",
                            "1Gbit,2us,3", "1e308Gbit,2us", "1Gbit,1e-308ns", "infGbit,2us"})

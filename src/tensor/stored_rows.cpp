@@ -2,8 +2,6 @@
 
 #include "moeloom/base/errors.hpp"
 
-#include <cstring>
-
 namespace moeloom {
 
 StoredRows StoredRows::rows_from(Index first, Index count) const {

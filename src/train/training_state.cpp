@@ -58,19 +58,26 @@ TrainingState::TrainingState(const ModelConfig& config, const Mesh& mesh,
 
 std::unique_ptr<TrainingState> make_training_state(const ModelConfig& config, const Mesh& mesh,
                                                    const TrainingStateSettings& settings) {
+  const auto specs = specs_here(config, mesh, settings.frozen, settings.optimizer.masters);
+  // Linux gives more than it has and ends the process that uses it, without a word: so this comes first.
+  const auto require_room = [&](Index sharers) {
+    const LastingMemory need = lasting_memory(specs, mesh.shape(), settings.leaves.exact(),
+                                              settings.optimizer.moments, settings.optimizer.kind, sharers);
+    double on_node = need.lasting();
+    mesh.node().all_sum(std::span(&on_node, 1));
+    agree(mesh.world(), [&] {
+      if (on_node > static_cast<double>(memory_of_this_node())) throw Error(does_not_fit(need, mesh));
+    });
+    return need;
+  };
+  LastingMemory need = require_room(mesh.node().size());
   TrainingStateSettings with_halves = settings;
-  with_halves.halves =
-      shared_halves(mesh.node(), specs_here(config, mesh, settings.frozen, settings.optimizer.masters));
-  const LastingMemory need =
-      lasting_memory(specs_here(config, mesh, settings.frozen, settings.optimizer.masters), mesh.shape(),
-                     settings.leaves.exact(), settings.optimizer.moments, settings.optimizer.kind,
-                     with_halves.halves ? mesh.node().size() : 1);
-  double on_node = need.lasting();
-  mesh.node().all_sum(std::span(&on_node, 1));
+  with_halves.halves = shared_halves(mesh.node(), specs);
+  const bool alone = std::ranges::any_of(specs, is_kept_once) && !with_halves.halves;
+  if (mesh.world().all_max(alone ? 1.0 : 0.0) > 0)
+    need = require_room(with_halves.halves ? mesh.node().size() : 1);
   std::unique_ptr<TrainingState> state;
   agree(mesh.world(), [&] {
-    // Linux gives more than it has and ends the process that uses it, without a word: so this comes first.
-    if (on_node > static_cast<double>(memory_of_this_node())) throw Error(does_not_fit(need, mesh));
     try {
       state = std::make_unique<TrainingState>(config, mesh, with_halves);
     } catch (const std::bad_alloc&) {

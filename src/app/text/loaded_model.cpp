@@ -97,7 +97,7 @@ LoadedModel::LoadedModel(const AskedModel& asked, const AskOptions& options, Com
   std::vector<ParameterSpec> specs;
   agree(mesh_.world(), [&] { specs = at_rest(config, asked, mesh_.experts(experts)); });
   const auto halves = shared_halves(mesh_.node(), specs);
-  store_.emplace(std::move(specs), nullptr, LeafSettings(), halves);
+  agree(mesh_.world(), [&] { store_.emplace(std::move(specs), nullptr, LeafSettings(), halves); });
   load_model(asked.config.adapter ? asked.config.adapter->base : asked.start.folder, *store_, mesh_, config);
   if (asked.config.adapter)
     agree(mesh_.world(),

@@ -16,9 +16,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const std::string kPrefix = "base_model.model.";
-const std::string kFactorA = ".lora_A.weight";
-const std::string kFactorB = ".lora_B.weight";
 constexpr std::size_t kListed = 20;
 
 /// A module with a number in each place where there is one.
@@ -62,10 +59,11 @@ std::string pattern_of(const std::set<std::string>& modules, const ModelConfig& 
 
 /// How the file calls the module of a factor, and whether it is A; none for another tensor.
 std::optional<std::pair<std::string, bool>> factor_in(const std::string& tensor) {
-  if (!tensor.starts_with(kPrefix)) return std::nullopt;
+  if (!tensor.starts_with(kPeftPrefix)) return std::nullopt;
   for (const auto& [ending, is_a] : {std::pair(kFactorA, true), std::pair(kFactorB, false)})
     if (tensor.ends_with(ending))
-      return std::pair(tensor.substr(kPrefix.size(), tensor.size() - kPrefix.size() - ending.size()), is_a);
+      return std::pair(tensor.substr(kPeftPrefix.size(), tensor.size() - kPeftPrefix.size() - ending.size()),
+                       is_a);
   return std::nullopt;
 }
 

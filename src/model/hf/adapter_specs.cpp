@@ -10,7 +10,6 @@ namespace moeloom {
 namespace {
 
 const std::string kWeight = ".weight";
-const std::string kPeftPrefix = "base_model.model.";
 const std::string kBlock = ".experts";
 const std::string kInnerStack = ".gate_up_proj", kOuterStack = ".down_proj";
 const std::string kInner = ".base_layer";
@@ -51,30 +50,6 @@ std::vector<AdaptedRows> rows_of_group(const ParameterSpec& spec, Index group) {
   return found;
 }
 
-/// Of a module that the file keeps by itself, or of all experts: A [E r, in], an expert after the other, and
-/// B [out, r E], in which the columns of experts alternate.
-HfSlice slice_of(const ParameterSpec& factor, const AdaptedRows& part, Index group, bool is_a,
-                 const std::set<std::string>& adapted) {
-  const Index rows = factor.rows / factor.groups, expert = factor.group_ids[at(group)];
-  HfSlice slice{.name = kPeftPrefix + path_in_adapter(part.modules[at(group)], adapted) +
-                        (is_a ? ".lora_A.weight" : ".lora_B.weight"),
-                .row_begin = group * rows,
-                .rows = rows,
-                .shape = {rows, factor.cols}};
-  if (!part.stack) return slice;
-  if (is_a) {
-    slice.shape = {factor.total_groups * rows, factor.cols};
-    slice.source_begin = expert * rows * factor.cols;
-    return slice;
-  }
-  slice.shape = {rows, factor.cols * factor.total_groups};
-  slice.source_begin = expert;
-  slice.column_step = factor.total_groups;
-  slice.layout =
-      part.stack == SliceLayout::kInterleaved ? SliceLayout::kInterleavedSteps : SliceLayout::kSteps;
-  return slice;
-}
-
 ParameterSpec factor_of(const ParameterSpec& base, const AdaptedRows& part, Index number, bool is_a,
                         const AdapterSettings& settings) {
   const Index rows = is_a ? settings.rank : part.rows, cols = is_a ? base.cols : settings.rank;
@@ -89,8 +64,14 @@ ParameterSpec factor_of(const ParameterSpec& base, const AdaptedRows& part, Inde
   factor.layer = base.layer;
   factor.init = !is_a ? Init::kZeros : settings.init == AdapterInit::kGaussian ? Init::kByRank : Init::kFanIn;
   factor.adapter = AdapterRole{base.name, part.row, static_cast<float>(settings.scale()), is_a};
-  for (Index group = 0; group < base.groups; ++group)
-    factor.slices.push_back(slice_of(factor, part, group, is_a, settings.modules));
+  for (Index group = 0; group < base.groups; ++group) {
+    std::optional<InStack> stack;
+    if (part.stack)
+      stack = {factor.group_ids[at(group)], factor.total_groups, part.stack == SliceLayout::kInterleaved};
+    const std::string path = path_in_adapter(part.modules[at(group)], settings.modules);
+    factor.slices.push_back(factor_slice(path, is_a, rows, cols, stack));
+    factor.slices.back().row_begin = group * rows;
+  }
   return factor;
 }
 
@@ -139,6 +120,23 @@ std::string path_in_adapter(const std::string& module, const std::set<std::strin
   const std::string block = module.substr(0, dot);
   const bool is_inner = module.ends_with(kInnerStack) && adapted.contains(block + kOuterStack);
   return is_inner ? block + kInner : block;
+}
+
+HfSlice factor_slice(const std::string& path, bool is_a, Index rows, Index cols,
+                     const std::optional<InStack>& stack) {
+  HfSlice slice{
+      .name = kPeftPrefix + path + (is_a ? kFactorA : kFactorB), .rows = rows, .shape = {rows, cols}};
+  if (!stack) return slice;
+  if (is_a) {
+    slice.shape = {stack->experts * rows, cols};
+    slice.source_begin = stack->expert * rows * cols;
+    return slice;
+  }
+  slice.shape = {rows, cols * stack->experts};
+  slice.source_begin = stack->expert;
+  slice.column_step = stack->experts;
+  slice.layout = stack->alternates ? SliceLayout::kInterleavedSteps : SliceLayout::kSteps;
+  return slice;
 }
 
 Specs factors_of(const ParameterSpec& base, const AdaptedRows& part, Index number,

@@ -3,6 +3,11 @@
 
 #include "moeloom/model/hf/adapter_settings.hpp"
 
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
 #include "hf/parameter_parts.hpp"
 
 namespace moeloom {
@@ -29,6 +34,19 @@ bool may_be_bf16(const ParameterSpec& spec);
 /// and down_proj of "mlp.experts") by the block's, the first one with .base_layer behind it, as PEFT nests
 /// them.
 std::string path_in_adapter(const std::string& module, const std::set<std::string>& adapted);
+/// Names of factors: kPeftPrefix, the path, and one of these.
+inline const std::string kPeftPrefix = "base_model.model.";
+inline const std::string kFactorA = ".lora_A.weight", kFactorB = ".lora_B.weight";
+
+/// Which expert's factors, of how many in the tensor; `alternates`: the first half of B's rows with the
+/// second.
+struct InStack {
+  Index expert = 0, experts = 1;
+  bool alternates = false;
+};
+/// Where an adapter's file has a factor [rows, cols]: as a tensor of its own, or in a stack's (adapter.hpp).
+HfSlice factor_slice(const std::string& path, bool is_a, Index rows, Index cols,
+                     const std::optional<InStack>& stack = {});
 /// The factors of one part of a weight, A and then B.
 Specs factors_of(const ParameterSpec& base, const AdaptedRows& part, Index number,
                  const AdapterSettings& settings);

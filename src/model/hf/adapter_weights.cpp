@@ -14,9 +14,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const std::string kPrefix = "base_model.model.";
-const std::string kFactorA = ".lora_A.weight";
-const std::string kFactorB = ".lora_B.weight";
 constexpr std::size_t kListed = 20;
 
 /// "0.19.1" and later, also "1.0" and "0.20.0.dev0".
@@ -78,9 +75,9 @@ void AdapterFile::add_product(const HfSlice& a_slice, const HfSlice& b_slice, Ma
 }
 
 void AdapterFile::add_to(const std::string& module, MatrixView weight) const {
-  const std::string name = kPrefix + path_in_adapter(module, settings_.modules);
-  add_product({.name = name + kFactorA, .rows = settings_.rank, .shape = {settings_.rank, weight.cols}},
-              {.name = name + kFactorB, .rows = weight.rows, .shape = {weight.rows, settings_.rank}}, weight);
+  const std::string path = path_in_adapter(module, settings_.modules);
+  add_product(factor_slice(path, true, settings_.rank, weight.cols),
+              factor_slice(path, false, weight.rows, settings_.rank), weight);
 }
 
 void AdapterFile::add_to_stack(const std::string& module, Index experts, SliceLayout layout,
@@ -88,24 +85,15 @@ void AdapterFile::add_to_stack(const std::string& module, Index experts, SliceLa
   const bool transposed = layout != SliceLayout::kRows;
   const Index each = weights.rows / experts;
   const Index in = transposed ? each : weights.cols, out = transposed ? weights.cols : each;
-  const Index rank = settings_.rank;
-  const std::string name = kPrefix + path_in_adapter(module, settings_.modules);
-  Matrix turned(out, in);
+  const std::string path = path_in_adapter(module, settings_.modules);
+  Matrix turned(transposed ? out : 0, in);
   for (Index expert = 0; expert < experts; ++expert) {
     const MatrixView weight = weights.rows_from(expert * each, each);
     const MatrixView sum = transposed ? turned.view() : weight;
     if (transposed) fill(sum, 0.0f);
-    add_product({.name = name + kFactorA,
-                 .rows = rank,
-                 .shape = {experts * rank, in},
-                 .source_begin = expert * rank * in},
-                {.name = name + kFactorB,
-                 .rows = out,
-                 .shape = {out, rank * experts},
-                 .source_begin = expert,
-                 .layout = SliceLayout::kSteps,
-                 .column_step = experts},
-                sum);
+    const InStack stack{expert, experts};  // rows of B as the file has them
+    add_product(factor_slice(path, true, settings_.rank, in, stack),
+                factor_slice(path, false, out, settings_.rank, stack), sum);
     if (!transposed) continue;
     for (Index i = 0; i < in; ++i)
       for (Index o = 0; o < out; ++o) weight(i, o) += sum(o, i);

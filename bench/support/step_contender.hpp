@@ -3,8 +3,12 @@
 
 #include "moeloom/measure/step_subject.hpp"
 
+#include <optional>
+#include <string>
+
 #include "support/dispatcher.hpp"
 #include "support/kernels.hpp"
+#include "support/options.hpp"
 
 namespace moeloom::bench {
 
@@ -15,6 +19,41 @@ inline ModelConfig contended_model() {
   model.num_experts = 32, model.num_experts_per_tok = 4;
   model.num_attention_heads = 8, model.num_key_value_heads = 4, model.head_dim = 64;
   return model;
+}
+
+/// Sizes of a step that benches share.
+struct StepSizes {
+  std::string dispatcher = "alltoall";
+  Index ep = 1, sequences = 8, sequence_length = 256;
+  int threads = 1, samples = 15;
+  ModelConfig model = contended_model();
+};
+
+/// Into `o`; none where only help was asked for. Throws std::invalid_argument.
+inline std::optional<StepSizes> read_step_sizes(const char* heading, int argc, char** argv) {
+  namespace po = boost::program_options;
+  StepSizes o;
+  ModelConfig& m = o.model;
+  po::options_description known(heading);
+  const auto size = [&known](const char* name, auto* target, const char* text) {
+    known.add_options()(name, po::value(target)->default_value(*target), text);
+  };
+  size("ep", &o.ep, "ranks that share the experts");
+  size("dispatcher", &o.dispatcher, "alltoall, shared, hierarchical or allgather");
+  size("sequences", &o.sequences, "sequences a rank");
+  size("seq-len", &o.sequence_length, "tokens of a sequence");
+  size("threads", &o.threads, "threads of a rank");
+  size("samples", &o.samples, "rounds");
+  size("hidden", &m.hidden_size, "hidden size");
+  size("inter", &m.moe_intermediate_size, "intermediate size of an expert");
+  size("layers", &m.num_hidden_layers, "decoder layers");
+  size("experts", &m.num_experts, "experts of a layer");
+  size("top-k", &m.num_experts_per_tok, "experts a token");
+  size("heads", &m.num_attention_heads, "heads of queries");
+  size("kv-heads", &m.num_key_value_heads, "heads of keys and values");
+  if (!read_options(known, argc, argv)) return std::nullopt;
+  dispatcher_named(o.dispatcher);
+  return o;
 }
 
 class StepContender {

@@ -26,36 +26,7 @@ namespace {
 
 using namespace moeloom;
 
-struct Options {
-  std::string dispatcher = "alltoall";
-  Index ep = 1, sequences = 8, sequence_length = 256;
-  int threads = 1, samples = 15;
-  ModelConfig model = bench::contended_model();
-};
-
-std::optional<Options> parse(int argc, char** argv) {
-  namespace po = boost::program_options;
-  Options o;
-  ModelConfig& m = o.model;
-  po::options_description known("order_bench: a training step by the order of its sums");
-  const auto size = [&known](const char* name, auto* target, const char* text) {
-    known.add_options()(name, po::value(target)->default_value(*target), text);
-  };
-  size("ep", &o.ep, "ranks that share the experts");
-  size("dispatcher", &o.dispatcher, "alltoall, shared, hierarchical or allgather");
-  size("sequences", &o.sequences, "sequences a rank");
-  size("seq-len", &o.sequence_length, "tokens of a sequence");
-  size("threads", &o.threads, "threads of a rank");
-  size("samples", &o.samples, "rounds");
-  size("hidden", &m.hidden_size, "hidden size");
-  size("inter", &m.moe_intermediate_size, "intermediate size of an expert");
-  size("layers", &m.num_hidden_layers, "decoder layers");
-  size("experts", &m.num_experts, "experts of a layer");
-  size("top-k", &m.num_experts_per_tok, "experts a token");
-  if (!bench::read_options(known, argc, argv)) return std::nullopt;
-  bench::dispatcher_named(o.dispatcher);
-  return o;
-}
+using Options = bench::StepSizes;
 
 /// All rows of an expert as of one source.
 void free_weight_grad(ConstRows dy, ConstRows x, const GroupedRows& rows, const GroupedGradients& dw,
@@ -116,7 +87,8 @@ void run(const Options& o) {
 
 int main(int argc, char** argv) try {
   moeloom::Session session(argc, argv);
-  const std::optional<Options> options = parse(argc, argv);
+  const std::optional<Options> options =
+      bench::read_step_sizes("order_bench: a training step by the order of its sums", argc, argv);
   if (options) run(*options);
 } catch (const std::exception& error) {
   std::cerr << error.what() << '\n';

@@ -107,30 +107,27 @@ void ExpertMover::move_weights(Index parameter, std::span<const SeatMove> moves)
   const Index seats = moved.spec.groups, rows = moved.spec.rows / seats;
   const auto weights_at = [&](Index seat) { return moved.stored().rows_from(seat % seats * rows, rows); };
   const Index me = mesh_.ep().rank();
-  struct Mail {
-    Index to;  // or from
-    StoredRows weights;
-    Matrix copy;
-  };
-  std::vector<Mail> leaving, arriving;  // a place that is left is taken by what arrives
-  const auto mail = [&](Index rank, const StoredRows& weights) {
-    return Mail{rank, weights, Matrix(1, weights.words())};
-  };
+  // A place that is left is taken by what arrives; halves travel as floats, through memory of their own.
+  std::vector<std::pair<Index, Matrix>> leaving;
+  std::vector<std::pair<StoredRows, Matrix>> arriving;
   Messages messages(mesh_.ep());
   for (const auto& [expert, from, to] : moves) {
     if (from / seats != me) continue;
-    Mail& sent = leaving.emplace_back(mail(to / seats, weights_at(from)));
-    copy_bytes(sent.weights, sent.weights.copy_in(sent.copy.row(0)));
+    const StoredRows weights = weights_at(from);
+    Matrix& copy = leaving.emplace_back(to / seats, Matrix::uninitialised(1, weights.words())).second;
+    copy_bytes(weights, weights.copy_in(copy.row(0)));
   }
   for (const auto& [expert, from, to] : moves) {
     if (to / seats != me) continue;
-    Mail& received = arriving.emplace_back(mail(from / seats, weights_at(to)));
-    messages.receive(static_cast<int>(received.to), received.copy.view().flat());
+    const StoredRows place = weights_at(to);
+    std::span<float> received = {place.values(), at(place.size())};
+    if (place.storage() != Storage::kFp32)
+      received = arriving.emplace_back(place, Matrix::uninitialised(1, place.words())).second.view().flat();
+    messages.receive(static_cast<int>(from / seats), received);
   }
-  for (Mail& sent : leaving) messages.send(static_cast<int>(sent.to), sent.copy.view().flat());
+  for (auto& [to, copy] : leaving) messages.send(static_cast<int>(to), copy.view().flat());
   messages.finish();
-  for (Mail& received : arriving)
-    copy_bytes(received.weights.copy_in(received.copy.row(0)), received.weights);
+  for (auto& [place, copy] : arriving) copy_bytes(place.copy_in(copy.row(0)), place);
 }
 
 }  // namespace moeloom

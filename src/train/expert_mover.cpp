@@ -120,9 +120,10 @@ void ExpertMover::move_weights(Index parameter, std::span<const SeatMove> moves)
   for (const auto& [expert, from, to] : moves) {
     if (to / seats != me) continue;
     const StoredRows place = weights_at(to);
-    std::span<float> received = {place.values(), at(place.size())};
-    if (place.storage() != Storage::kFp32)
-      received = arriving.emplace_back(place, Matrix::uninitialised(1, place.words())).second.view().flat();
+    const bool in_place = place.storage() == Storage::kFp32;
+    if (!in_place) arriving.emplace_back(place, Matrix::uninitialised(1, place.words()));
+    const std::span<float> received =
+        in_place ? std::span(place.values(), at(place.size())) : arriving.back().second.view().flat();
     messages.receive(static_cast<int>(from / seats), received);
   }
   for (auto& [to, copy] : leaving) messages.send(static_cast<int>(to), copy.view().flat());

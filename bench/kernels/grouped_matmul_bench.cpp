@@ -1,10 +1,12 @@
 // How near do the experts' products come to the multiply-add peak, and how far ahead of a loop over experts?
 //
-// With --dtype bf16 ours multiplies bf16 and the peak is that of its dot products; the rivals stay fp32.
+// With --dtype bf16 ours multiplies bf16 and the peak is that of its dot products or tiles; the rivals stay
+// fp32.
 //
 // Ours, a loop on OpenBLAS, and, where the build found it, oneDNN expert by expert on plain weights, each a
 // turn a round beside the peak; all must agree before they are timed. --weights says what ours reads: the
-// masters, as a step's only micro-batch does, or packed faces, whose packing is not part of the time.
+// masters in fp32, as a step's only micro-batch does, or in bf16 (--masters split, frozen weights), or packed
+// faces, whose packing is not part of the time.
 #include "moeloom/base/parallel.hpp"
 #include "moeloom/kernels/grouped_matmul.hpp"
 #include "moeloom/measure/paired.hpp"
@@ -49,10 +51,9 @@ struct Options {
   int samples = 5;
   std::string dtype = "fp32", weights = "master", json;
   DType type() const { return bench::dtype_from_option(dtype); }
-  std::optional<DType> packed_as() const {
-    if (weights != "master" && weights != "packed")
-      throw std::invalid_argument("unknown weights " + weights + "; known: master, packed");
-    return weights == "packed" ? std::optional(type()) : std::nullopt;
+  void check() const {
+    if (weights != "master" && weights != "halves" && weights != "packed")
+      throw std::invalid_argument("unknown weights " + weights + "; known: master, halves, packed");
   }
 };
 
@@ -80,11 +81,10 @@ std::vector<Index> route(const std::string& routing, Index experts, Index rows) 
   return rows_per_expert(workload_named(routing), {rows * experts, experts, 1}, 0, 0);
 }
 
-/// One weight of every expert, its rows, and both kernels' faces of it.
+/// One weight of every expert, its rows, and what ours reads of it.
 class Product {
  public:
-  /// packed_as: what its faces hold; none: grouped matmul reads the masters.
-  Product(Index groups, Index out, Index in, Index most_rows, std::optional<DType> packed_as)
+  Product(Index groups, Index out, Index in, Index most_rows, const Options& o)
       : masters_(filled(groups * out, in)),
         x_(filled(most_rows, in)),
         dy_(filled(most_rows, out)),
@@ -92,8 +92,19 @@ class Product {
         dx_(most_rows, in),
         dw_(groups * out, in),
         groups_(groups) {
-    if (packed_as) packed_.pack(weights(), *packed_as);
+    if (o.weights == "packed") packed_.pack(masters(), o.type());
+    has_halves_ = o.weights == "halves";
+    if (!has_halves_) return;
+    halves_ = half_memory_.reshape_uninitialised(DType::kBF16, masters_.rows(), in);
+    for (Index i = 0; i < masters_.rows(); ++i)
+      for (Index j = 0; j < in; ++j) {
+        float& number = masters_.view()(i, j);
+        number = bf16_to_float(float_to_bf16(number));
+        set(halves_, i, j, number);
+      }
   }
+  Product(const Product&) = delete;
+  Product& operator=(const Product&) = delete;
 
   Index out() const { return dy_.cols(); }
   Index in() const { return x_.cols(); }
@@ -103,13 +114,19 @@ class Product {
     return op == "forward" ? y_ : op == "dx" ? dx_ : dw_;
   }
 
-  std::function<void()> work(const GroupedMatmulKernel& kernel, const std::string& op, GroupedRows rows) {
+  GroupedWeights masters() const { return {masters_, groups_}; }
+  GroupedWeights halves_or_masters() const {
+    return {has_halves_ ? ConstRows(halves_) : ConstRows(masters_), groups_};
+  }
+
+  std::function<void()> work(const GroupedMatmulKernel& kernel, const GroupedWeights& weights,
+                             const std::string& op, GroupedRows rows) {
     const Index n = rows.total();
     const ConstMatrixView x = x_.view().rows_from(0, n), dy = dy_.view().rows_from(0, n);
     if (op == "forward")
-      return [=, this] { kernel.forward(weights(), packed_, x, rows, y_.view().rows_from(0, n)); };
+      return [=, this] { kernel.forward(weights, packed_, x, rows, y_.view().rows_from(0, n)); };
     if (op == "dx")
-      return [=, this] { kernel.input_grad(weights(), packed_, dy, rows, dx_.view().rows_from(0, n)); };
+      return [=, this] { kernel.input_grad(weights, packed_, dy, rows, dx_.view().rows_from(0, n)); };
     const Write mode = op == "dw+" ? Write::kAdd : Write::kReplace;
     return [=, this] { kernel.weight_grad(dy, x, rows, dw_, mode); };
   }
@@ -120,20 +137,22 @@ class Product {
     for (Index i = 0; i < rows * cols; ++i) m.view().data[i] = static_cast<float>(i % 613) * 1e-3f - 0.3f;
     return m;
   }
-  GroupedWeights weights() const { return {masters_, groups_}; }
 
   Matrix masters_, x_, dy_, y_, dx_, dw_;
   Index groups_;
   PackedWeights packed_;
+  RowMemory half_memory_;
+  Rows halves_;
+  bool has_halves_ = false;
 };
 
 /// Throws where a rival's result is further from ours than rounding explains: then it does other work.
 void check(Product& product, const GroupedMatmulKernel& ours, const GroupedRows& rows) {
   for (const char* op : {"forward", "dx", "dw"}) {
-    product.work(ours, op, rows)();
+    product.work(ours, product.halves_or_masters(), op, rows)();
     const Matrix expected = Matrix::copy_of(product.result(op));
     for (const Rival& rival : rivals()) {
-      product.work(rival.kernel, op, rows)();
+      product.work(rival.kernel, product.masters(), op, rows)();
       const std::span<const float> found = product.result(op).flat();
       const std::span<const float> wanted = expected.view().flat();
       float largest = 0;
@@ -195,7 +214,7 @@ void run_product(const Shape& shape, const char* weight, Index out, Index in, co
   std::vector<Index> row_counts;
   for (const std::string& word : bench::words(o.rows)) row_counts.push_back(std::stoll(word));
   const Index most = *std::max_element(row_counts.begin(), row_counts.end());
-  Product product(shape.experts, out, in, most * shape.experts, o.packed_as());
+  Product product(shape.experts, out, in, most * shape.experts, o);
   for (const std::string& routing : bench::words(o.routing))
     for (const Index rows : row_counts) {
       const std::vector<Index> counts = route(routing, shape.experts, rows);
@@ -204,9 +223,10 @@ void run_product(const Shape& shape, const char* weight, Index out, Index in, co
       const GroupedMatmulKernel ours = bench::packed_kernel(o.type());
       check(product, ours, grouped);
       for (const char* op : {"forward", "dx", "dw", "dw+"}) {
-        std::vector<Contender> contenders = {{"ours", product.work(ours, op, grouped)}};
+        std::vector<Contender> contenders = {
+            {"ours", product.work(ours, product.halves_or_masters(), op, grouped)}};
         for (const Rival& rival : rivals())
-          contenders.push_back({rival.name, product.work(rival.kernel, op, grouped)});
+          contenders.push_back({rival.name, product.work(rival.kernel, product.masters(), op, grouped)});
         results.push_back(measure(contenders, flops, o,
                                   {{"shape", shape.name},
                                    {"weight", weight},
@@ -232,7 +252,7 @@ std::optional<Options> parse(int argc, char** argv) {
       "a list of balanced, zipf, random, hot, ... (moeloom bench ep --help)")(
       "threads", po::value(&o.threads)->default_value(o.threads), "threads")(
       "dtype", po::value(&o.dtype)->default_value(o.dtype), "what ours multiplies: fp32, bf16")(
-      "weights", po::value(&o.weights)->default_value(o.weights), "what ours reads: master, packed")(
+      "weights", po::value(&o.weights)->default_value(o.weights), "what ours reads: master, halves, packed")(
       "samples", po::value(&o.samples)->default_value(o.samples), "rounds of peak and contenders")(
       "json", po::value(&o.json), "write an array of objects to this file");
   if (!bench::read_options(known, argc, argv)) return std::nullopt;
@@ -241,6 +261,7 @@ std::optional<Options> parse(int argc, char** argv) {
 
 void run(const Options& o) {
   if (o.type() == DType::kBF16 && !cpu_has_bf16()) return bench::report_no_bf16(o.json);
+  o.check();
   set_threads(o.threads);
   std::printf(
       "%s, samples %d, %s, ours reads %s\nfraction: of the peak in the same round; dw writes, dw+ adds\n",

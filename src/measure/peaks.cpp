@@ -1,6 +1,7 @@
 #include "moeloom/measure/peaks.hpp"
 
 #include "moeloom/base/parallel.hpp"
+#include "moeloom/kernels/bf16_unit.hpp"
 #include "moeloom/measure/paired.hpp"
 
 #include <immintrin.h>
@@ -47,25 +48,31 @@ __attribute__((target("avx512f,avx512bf16"))) void multiply_and_add_bf16() {
   }
 }
 
-double gflops_of(void (*loop)(), int threads, double seconds, double flops_per_instruction) {
+void multiply_tiles() {
+  multiply_tiles_in_registers(kRounds);
+}
+
+double gflops_of(void (*loop)(), int threads, double seconds, double flops_of_loop) {
   Index loops = 0;
   double elapsed = 0;
   do {
     elapsed += seconds_of([&] { parallel_for(threads, [&](Index) { loop(); }); });
     loops += threads;
   } while (elapsed < seconds);
-  return 1e-9 * static_cast<double>(loops) * kRounds * kChains * flops_per_instruction / elapsed;
+  return 1e-9 * static_cast<double>(loops) * flops_of_loop / elapsed;
 }
 
 }  // namespace
 
 double fma_peak_gflops(int threads, double seconds) {
-  return gflops_of(multiply_and_add, threads, seconds, 2.0 * kLanes);
+  return gflops_of(multiply_and_add, threads, seconds, 2.0 * kLanes * kRounds * kChains);
 }
 
 std::optional<double> bf16_peak_gflops(int threads, double seconds) {
+  if (best_bf16_unit() == Bf16Unit::kTiles)
+    return gflops_of(multiply_tiles, threads, seconds, 2.0 * 16 * 16 * 32 * kRounds);
   if (!__builtin_cpu_supports("avx512bf16")) return std::nullopt;
-  return gflops_of(multiply_and_add_bf16, threads, seconds, 4.0 * 16);
+  return gflops_of(multiply_and_add_bf16, threads, seconds, 4.0 * 16 * kRounds * kChains);
 }
 
 double peak_gflops(DType type, int threads, double seconds) {

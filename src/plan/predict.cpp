@@ -14,7 +14,7 @@ RunRequest request_of(const Job& job, DispatcherKind kind, bool grouped) {
   request.gmm = grouped ? GmmRequest::kAuto : GmmRequest::kNever;
   request.gmm_budget_bytes = job.gmm_budget_bytes;
   request.dtype = job.dtype;
-  request.emulate_bf16 = true;  // of another machine, perhaps, than this one
+  request.bf16 = Bf16Request::kEmulate;  // of another machine, perhaps, than this one
   request.dispatcher = kind;
   return request;
 }

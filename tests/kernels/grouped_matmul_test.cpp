@@ -17,6 +17,7 @@ namespace {
 
 using testing::Case;
 using testing::cases;
+using testing::kBf16Units;
 using testing::kOurs;
 using testing::kPacked;
 using testing::Problem;
@@ -83,31 +84,33 @@ TEST(GroupedMatmul, EveryPathEqualsTheDefinitionInDouble) {
 }
 
 TEST(GroupedMatmul, Bf16RoundsOperandsToNearestEvenAndNothingElse) {
-  for (const Case& c : cases()) {
-    SCOPED_TRACE(c);
-    Problem given(c), rounded(c);
-    rounded.round_to_bf16();
-    given.run(packed_bf16_grouped_matmul(), Write::kAdd);
-    rounded.run(packed_bf16_grouped_matmul(), Write::kAdd);
-    EXPECT_TRUE(same_bits(given.y, rounded.y));
-    EXPECT_TRUE(same_bits(given.dx, rounded.dx));
-    EXPECT_TRUE(same_bits(given.dw, rounded.dw));
-  }
+  for (const Bf16Unit unit : kBf16Units)
+    for (const Case& c : cases()) {
+      SCOPED_TRACE(c);
+      Problem given(c), rounded(c);
+      rounded.round_to_bf16();
+      given.run(packed_bf16_grouped_matmul(unit), Write::kAdd);
+      rounded.run(packed_bf16_grouped_matmul(unit), Write::kAdd);
+      EXPECT_TRUE(same_bits(given.y, rounded.y));
+      EXPECT_TRUE(same_bits(given.dx, rounded.dx));
+      EXPECT_TRUE(same_bits(given.dw, rounded.dw));
+    }
 }
 
 TEST(GroupedMatmul, RowsThatAreBf16AlreadyGiveTheBitsOfRoundingThem) {
-  for (const bool packs : {false, true})
-    for (const Case& c : cases()) {
-      SCOPED_TRACE(c);
-      GroupedMatmulKernel kernel = packed_bf16_grouped_matmul();
-      kernel.uses_packed = packs;
-      Problem rounds(c), is_rounded(c);
-      rounds.run(kernel, Write::kAdd);
-      is_rounded.run_on_bf16_rows(kernel, Write::kAdd);
-      EXPECT_TRUE(same_bits(rounds.y, is_rounded.y));
-      EXPECT_TRUE(same_bits(rounds.dx, is_rounded.dx));
-      EXPECT_TRUE(same_bits(rounds.dw, is_rounded.dw));
-    }
+  for (const Bf16Unit unit : kBf16Units)
+    for (const bool packs : {false, true})
+      for (const Case& c : cases()) {
+        SCOPED_TRACE(c);
+        GroupedMatmulKernel kernel = packed_bf16_grouped_matmul(unit);
+        kernel.uses_packed = packs;
+        Problem rounds(c), is_rounded(c);
+        rounds.run(kernel, Write::kAdd);
+        is_rounded.run_on_bf16_rows(kernel, Write::kAdd);
+        EXPECT_TRUE(same_bits(rounds.y, is_rounded.y));
+        EXPECT_TRUE(same_bits(rounds.dx, is_rounded.dx));
+        EXPECT_TRUE(same_bits(rounds.dw, is_rounded.dw));
+      }
 }
 
 TEST(GroupedMatmul, RowsThatAreBf16AreRefusedByFp32Products) {
@@ -129,18 +132,21 @@ TEST(GroupedMatmul, Bf16RoundsTiesInfinitiesAndNanAsFloatToBf16Does) {
       numbers.view()(0, in - 1) = number;
       PackedWeights packed;
       packed.pack({numbers, 1}, DType::kBF16);
-      const GroupedMatmulKernel kernel = packed_bf16_grouped_matmul();
+      PackedWeights packed_ones;
+      packed_ones.pack({ones, 1}, DType::kBF16);
       const auto expect = [&](float found) {
         EXPECT_TRUE(found == expected || (found != found && expected != expected))
             << number << " at " << in << " became " << found << ", not " << expected;
       };
-      kernel.forward({}, packed, ones, {one}, y);
-      expect(y.view()(0, 0));
-      kernel.input_grad({}, packed, one_gradient, {one}, dx);
-      expect(dx.view()(0, in - 1));
-      packed.pack({ones, 1}, DType::kBF16);
-      kernel.forward({}, packed, numbers, {one}, y);
-      expect(y.view()(0, 0));
+      for (const Bf16Unit unit : kBf16Units) {
+        const GroupedMatmulKernel kernel = packed_bf16_grouped_matmul(unit);
+        kernel.forward({}, packed, ones, {one}, y);
+        expect(y.view()(0, 0));
+        kernel.input_grad({}, packed, one_gradient, {one}, dx);
+        expect(dx.view()(0, in - 1));
+        kernel.forward({}, packed_ones, numbers, {one}, y);
+        expect(y.view()(0, 0));
+      }
     }
 }
 
@@ -160,16 +166,17 @@ double worst_row(ConstMatrixView result, ConstMatrixView reference) {
 
 TEST(GroupedMatmul, Bf16EqualsTheLoopToAHundredthOfARowsNorm) {
   // Each product is off by two roundings of 2^-9, at random: a row by 0.3 % however long its sums are.
-  for (const Case& c : cases()) {
-    if (c.out < 12 || c.in < 12) continue;  // a row of one sum may cancel to nothing
-    SCOPED_TRACE(c);
-    Problem bf16(c), loop(c);
-    bf16.run(packed_bf16_grouped_matmul());
-    loop.run(native_grouped_matmul());
-    EXPECT_LE(worst_row(bf16.y, loop.y), 1e-2);
-    EXPECT_LE(worst_row(bf16.dx, loop.dx), 1e-2);
-    EXPECT_LE(worst_row(bf16.dw, loop.dw), 1e-2);
-  }
+  for (const Bf16Unit unit : kBf16Units)
+    for (const Case& c : cases()) {
+      if (c.out < 12 || c.in < 12) continue;  // a row of one sum may cancel to nothing
+      SCOPED_TRACE(c);
+      Problem bf16(c), loop(c);
+      bf16.run(packed_bf16_grouped_matmul(unit));
+      loop.run(native_grouped_matmul());
+      EXPECT_LE(worst_row(bf16.y, loop.y), 1e-2);
+      EXPECT_LE(worst_row(bf16.dx, loop.dx), 1e-2);
+      EXPECT_LE(worst_row(bf16.dw, loop.dw), 1e-2);
+    }
 }
 
 TEST(GroupedMatmul, ARowsBitsDoNotDependOnTheOtherRows) {

@@ -87,9 +87,13 @@ struct Problem {
 };
 
 inline const std::vector<std::pair<const char*, GroupedMatmulKernel>> kPacked = {
-    {"packed", packed_grouped_matmul()}, {"packed bf16", packed_bf16_grouped_matmul()}};
+    {"packed", packed_grouped_matmul()},
+    {"packed bf16 pairs", packed_bf16_grouped_matmul(Bf16Unit::kPairs)},
+    {"packed bf16 tiles", packed_bf16_grouped_matmul(Bf16Unit::kTiles)}};
 inline const std::vector<std::pair<const char*, GroupedMatmulKernel>> kOurs = {
-    kPacked[0], kPacked[1], {"native", native_grouped_matmul()}};
+    kPacked[0], kPacked[1], kPacked[2], {"native", native_grouped_matmul()}};
+/// Emulated where the CPU lacks one.
+inline constexpr std::array kBf16Units = {Bf16Unit::kPairs, Bf16Unit::kTiles};
 
 inline bool same_bits(ConstMatrixView a, ConstMatrixView b) {
   return a.size() == 0 || std::memcmp(a.data, b.data, a.flat().size_bytes()) == 0;

@@ -36,7 +36,8 @@ const std::vector<std::array<Index, 3>> kShapes = {
     {1, 64, 64}, {3, 70, 33}, {7, 33, 129}, {40, 128, 96}, {500, 65, 1050}};
 
 TEST(HalfMasters, GiveTheBitsOfFloatsInDenseProducts) {
-  for (const DenseKernel& kernel : {native_dense(), tiled_dense(), tiled_bf16_dense()})
+  for (const DenseKernel& kernel : {native_dense(), tiled_dense(), tiled_bf16_dense(Bf16Unit::kPairs),
+                                    tiled_bf16_dense(Bf16Unit::kTiles)})
     for (const auto& [rows, out, in] : kShapes) {
       const Masters w(out, in, 3);
       const Matrix x = random_matrix(rows, in, 4), dy = random_matrix(rows, out, 5);
@@ -54,7 +55,8 @@ TEST(HalfMasters, GiveTheBitsOfFloatsInGroupedProducts) {
   const std::vector<Index> counts = {2, 0, 41, 5, 300, 1};  // of three groups from two sources
   const GroupedRows rows{counts, 2};
   for (const GroupedMatmulKernel& kernel :
-       {native_grouped_matmul(), packed_grouped_matmul(), packed_bf16_grouped_matmul()})
+       {native_grouped_matmul(), packed_grouped_matmul(), packed_bf16_grouped_matmul(Bf16Unit::kPairs),
+        packed_bf16_grouped_matmul(Bf16Unit::kTiles)})
     for (const auto& [unused, out, in] : kShapes) {
       const Masters w(3 * out, in, 3);
       const Matrix x = random_matrix(rows.total(), in, 4), dy = random_matrix(rows.total(), out, 5);

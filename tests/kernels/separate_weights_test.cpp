@@ -34,7 +34,8 @@ struct Separate {
 TEST(SeparateWeights, GiveTheBitsOfStackedOnes) {
   for (const Case& c : cases())
     for (const GroupedMatmulKernel& kernel :
-         {native_grouped_matmul(), packed_grouped_matmul(), packed_bf16_grouped_matmul()}) {
+         {native_grouped_matmul(), packed_grouped_matmul(), packed_bf16_grouped_matmul(Bf16Unit::kPairs),
+          packed_bf16_grouped_matmul(Bf16Unit::kTiles)}) {
       SCOPED_TRACE(c);
       Problem stacked(c), lists(c);
       stacked.run(kernel);

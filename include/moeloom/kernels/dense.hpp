@@ -3,6 +3,7 @@
 #pragma once
 
 #include "moeloom/base/interlude.hpp"
+#include "moeloom/kernels/bf16_unit.hpp"
 #include "moeloom/tensor/gemm.hpp"
 #include "moeloom/tensor/rows.hpp"
 
@@ -52,8 +53,8 @@ inline DenseKernel native_dense() {
 /// The grouped matmul's register tiles with one group, reading the master: a row's bits do not depend on the
 /// other rows. For many rows: each call packs the weight on the way.
 DenseKernel tiled_dense();
-/// The same multiplying bf16, with sums and results in fp32; where cpu_has_bf16() is false, slowly.
-DenseKernel tiled_bf16_dense();
+/// The same multiplying bf16, with sums and results in fp32; by a unit that the CPU lacks, slowly.
+DenseKernel tiled_bf16_dense(Bf16Unit unit = best_bf16_unit());
 /// For decoding: up to 4 rows are multiplied as fast as the weight comes from memory, more by tiled_dense().
 /// A row's bits do not depend on the other rows of up to 4.
 DenseKernel streamed_dense();

@@ -10,6 +10,7 @@
 #pragma once
 
 #include "moeloom/base/interlude.hpp"
+#include "moeloom/kernels/bf16_unit.hpp"
 #include "moeloom/tensor/dtype.hpp"
 #include "moeloom/tensor/exact_sums.hpp"
 #include "moeloom/tensor/gemm.hpp"
@@ -137,16 +138,11 @@ GroupedMatmulKernel native_grouped_matmul();
 /// Register tiles on packed weights, or on masters where uses_packed is set to false: any row count, nothing
 /// to compile. A row's bits do not depend on the other rows of the call.
 GroupedMatmulKernel packed_grouped_matmul();
-/// The same in bf16: rows, gradients and weights are rounded to it while they are packed, pairs of products
-/// are added up in fp32. Where cpu_has_bf16() is false the same sums are made from fp32 instructions, slowly.
-GroupedMatmulKernel packed_bf16_grouped_matmul();
+/// The same in bf16: rows, gradients and weights are rounded to it while they are packed, products are added
+/// up in fp32. A unit that the CPU lacks is made of other instructions, slowly and with its own bits.
+GroupedMatmulKernel packed_bf16_grouped_matmul(Bf16Unit unit = best_bf16_unit());
 /// For decoding, as streamed_dense(): where no group has more than 4 rows, masters are read once, as fast as
 /// memory delivers them; else, and for gradients, packed_grouped_matmul() on masters.
 GroupedMatmulKernel streamed_grouped_matmul();
-/// Whether packed_bf16_grouped_matmul() is made of bf16 instructions here: the build uses AVX512_BF16 and the
-/// CPU has it.
-bool cpu_has_bf16();
-/// Why not, for people; empty if it is.
-std::string_view why_no_bf16();
 
 }  // namespace moeloom

@@ -12,7 +12,8 @@ namespace moeloom {
 
 /// fp32 GFLOP/s of `threads` threads together, over about so many seconds. Counts a multiply-add as two.
 double fma_peak_gflops(int threads, double seconds);
-/// The same for bf16 pairs accumulated in fp32 (vdpbf16ps); none where the CPU has no such instruction.
+/// The same for bf16 summed in fp32, of the fastest unit: tiles (tdpbf16ps) or pairs (vdpbf16ps); none where
+/// the CPU has neither.
 std::optional<double> bf16_peak_gflops(int threads, double seconds);
 
 /// Of what products of this type are measured against; throws std::bad_optional_access where there is none.

@@ -44,11 +44,6 @@ std::optional<Index> threads_from_text(std::string_view text) {
   return threads && *threads >= 1 && *threads <= kMostThreads ? threads : std::nullopt;
 }
 
-/// Only what it stands for can be asked for: a CPU that has bf16 needs no word.
-std::optional<bool> emulation_from_text(std::string_view text) {
-  return text == "emulate" ? std::optional(true) : std::nullopt;
-}
-
 std::optional<Index> nodes_from_text(std::string_view text) {
   return text.find(',') == text.npos ? threads_from_text(text) : std::nullopt;
 }
@@ -139,7 +134,8 @@ EnvironmentFlags read_environment(const EnvironmentLookup& lookup) {
   const auto alias = reader.read("TWINKLE_NPU_GMM_PATCH", kBooleanTexts, upstream_gmm_from_text);
   flags.gmm = reader.agreed("MOELOOM_GMM_PATCH", gmm, "TWINKLE_NPU_GMM_PATCH", alias);
   flags.node_pool = reader.read("MOELOOM_NODE_POOL", kBooleanTexts, boolean_from_text);
-  flags.emulate_bf16 = reader.read("MOELOOM_BF16", "emulate", emulation_from_text).value_or(false);
+  flags.bf16 =
+      reader.read("MOELOOM_BF16", kBf16RequestTexts, bf16_request_from_text).value_or(Bf16Request::kBest);
   flags.pretended_nodes =
       reader.read("MOELOOM_PRETEND_NODES", "1 to " + std::to_string(kMostThreads), nodes_from_text)
           .value_or(0);

@@ -1,6 +1,7 @@
 // The environment as values. Nothing else of the program reads it; MPI and OpenMP read what is theirs.
 #pragma once
 
+#include "moeloom/kernels/bf16_unit.hpp"
 #include "moeloom/kernels/gmm_policy.hpp"
 
 #include <filesystem>
@@ -17,13 +18,13 @@
 namespace moeloom {
 
 struct EnvironmentFlags {
-  bool patch = true;              // MOELOOM_PATCH, TWINKLE_NPU_PATCH: any kernel at all
-  bool fused_ops = true;          // MOELOOM_FUSED_OPS, TWINKLE_NPU_FUSED_OPS: rmsnorm, rope, swiglu
-  std::optional<GmmRequest> gmm;  // MOELOOM_GMM_PATCH, TWINKLE_NPU_GMM_PATCH; none: unset
-  std::optional<bool> node_pool;  // MOELOOM_NODE_POOL, where --node-pool says nothing; none: unset
-  bool emulate_bf16 = false;      // MOELOOM_BF16=emulate: bf16 also without its instructions
-  Index pretended_nodes = 0;      // MOELOOM_PRETEND_NODES: of the ranks of ep, for tests; 0: the real ones
-  std::vector<Fault> faults;      // MOELOOM_FAULT, for tests; empty: unset
+  bool patch = true;                      // MOELOOM_PATCH, TWINKLE_NPU_PATCH: any kernel at all
+  bool fused_ops = true;                  // MOELOOM_FUSED_OPS, TWINKLE_NPU_FUSED_OPS: rmsnorm, rope, swiglu
+  std::optional<GmmRequest> gmm;          // MOELOOM_GMM_PATCH, TWINKLE_NPU_GMM_PATCH; none: unset
+  std::optional<bool> node_pool;          // MOELOOM_NODE_POOL, where --node-pool says nothing; none: unset
+  Bf16Request bf16 = Bf16Request::kBest;  // MOELOOM_BF16
+  Index pretended_nodes = 0;  // MOELOOM_PRETEND_NODES: of the ranks of ep, for tests; 0: the real ones
+  std::vector<Fault> faults;  // MOELOOM_FAULT, for tests; empty: unset
   LogLevel log_level = LogLevel::kInfo;  // MOELOOM_LOG
   std::optional<Index> threads;          // OMP_NUM_THREADS, its first number; none: unset
   std::vector<std::string> given;        // "MOELOOM_GMM_PATCH=1", what was set of ours, for the log

@@ -39,7 +39,8 @@ BenchRequest read_request(int argc, const char* const* argv, Index world) {
   request.options = parse_bench_ep_options(argc - 1, argv + 1, violations);
   violations.attempt([&] { request.flags = read_environment(); });
   const std::vector<DType>& dtypes = request.options.sweep.dtypes;
-  if (std::ranges::count(dtypes, DType::kBF16) > 0 && !cpu_has_bf16() && !request.flags.emulate_bf16)
+  if (std::ranges::count(dtypes, DType::kBF16) > 0 && !cpu_has_bf16() &&
+      request.flags.bf16 != Bf16Request::kEmulate)
     violations.add("--dtype bf16: " + std::string(why_no_bf16()) +
                    "; leave bf16 out, or set MOELOOM_BF16=emulate, which is slow");
   violations.attempt([&] {

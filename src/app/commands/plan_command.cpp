@@ -120,7 +120,7 @@ RunDecision decision_at(const PlanOptions& options, const Job& job, const Predic
   request.memory_ceiling = memory_of_a_rank(options);
   request.gmm_budget_bytes = job.gmm_budget_bytes;
   request.dtype = job.dtype;
-  request.emulate_bf16 = true;  // require_dtype() has looked
+  request.bf16 = Bf16Request::kEmulate;  // require_dtype() has looked
   return decide(facts, request);
 }
 

@@ -27,7 +27,7 @@ ModelConfig checked_config(const ModelOptions& model, const std::optional<Adapte
 }
 
 void require_dtype(DType dtype, const EnvironmentFlags& flags) {
-  if (dtype != DType::kBF16 || cpu_has_bf16() || flags.emulate_bf16) return;
+  if (dtype != DType::kBF16 || cpu_has_bf16() || flags.bf16 == Bf16Request::kEmulate) return;
   throw ConfigError({"--dtype bf16 cannot be measured here: " + std::string(why_no_bf16()) +
                      "; train would take fp32, so plan --dtype fp32"});
 }

@@ -5,7 +5,7 @@
 
 #include <array>
 
-#include "tile/packed_tile.hpp"
+#include "tile/matrix_tile.hpp"
 
 namespace moeloom::packed {
 
@@ -31,12 +31,13 @@ void pack_strip(BasicView<const Number> x, Index stride, float* strip) {
     }
 }
 
-/// One pass of at most kMostRows rows, in strips that differ by at most one row.
+/// One pass of at most kMostRows rows, in strips that differ by at most one row; for matrices of whole tiles,
+/// and what is left.
 template <typename Element, Index kMostRows>
 class LeftSide {
  public:
   /// The rows of the next passes.
-  void take(ConstRows x) { x_ = x, strips_ = ceil_div(x.rows(), kTileRows); }
+  void take(ConstRows x) { x_ = x, strips_ = ceil_div(x.rows(), kStripRows<Element>); }
 
   /// The words of the pass that begins at word `k`.
   void pack(Index k) {
@@ -47,22 +48,34 @@ class LeftSide {
   }
   Index strips() const { return strips_; }
   Index depth() const { return depth_; }
-  std::pair<Index, Index> rows(Index strip) const { return even_part(x_.rows(), strips_, strip); }
-  const float* words(Index strip) const { return words_.data() + rows(strip).first * depth_; }
+  std::pair<Index, Index> rows(Index strip) const {
+    if constexpr (!kOfMatrices<Element>) return even_part(x_.rows(), strips_, strip);
+    const Index begin = strip * kStripRows<Element>;
+    return {begin, std::min(begin + kStripRows<Element>, x_.rows())};
+  }
+  const float* words(Index strip) const { return words_.data() + rows(strip).first * strip_depth(); }
 
  private:
+  Index strip_depth() const { return kOfMatrices<Element> ? padded_to(depth_, kMatrixDepth) : depth_; }
+
   template <typename Number>
   void pack_strips(BasicView<const Number> x) {
     if constexpr (Element::template reads<Number>)
       for (Index i = 0; i < strips_; ++i) {
         const auto [begin, end] = rows(i);
-        pack_strip<Element>(x.rows_from(begin, end - begin), end - begin, words_.data() + begin * depth_);
+        const BasicView<const Number> of_strip = x.rows_from(begin, end - begin);
+        float* const to = words_.data() + begin * strip_depth();
+        if constexpr (kOfMatrices<Element>)
+          pack_matrix_strip(of_strip, to);
+        else
+          pack_strip<Element>(of_strip, end - begin, to);
       }
   }
 
   ConstRows x_;  // of numbers that Element reads
   Index strips_ = 0;
   Index depth_ = 0;
+  static_assert(kMostRows % (2 * kMatrixRows) == 0 && kTileDepth % kMatrixDepth == 0);
   alignas(64) std::array<float, kMostRows * kTileDepth + kTransposed> words_;
 };
 

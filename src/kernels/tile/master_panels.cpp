@@ -32,6 +32,10 @@ class MasterPanels {
   void pack(Place place, Index begin, Index end, float* panel) const {
     for (Index block = begin; block < end; ++block) {
       const Index word = block * kBlockDepth<Element>;
+      if (kOfMatrices<Element> && block + 1 < end) {
+        const Ahead next = ahead(place, block + 1, block + 2, 0);
+        for (Index line = 0; line < next.lines; ++line) ask_for(next.from + line * next.stride);
+      }
       pack_block<Element, Side, Cached>(master_, place.panel, (place.k + word) * Element::kNumbers,
                                         panel + word * kTileCols);
     }
@@ -40,6 +44,8 @@ class MasterPanels {
   /// What a tile of `depth` asks for, so that pack(place, begin, end) finds it near.
   Ahead ahead(Place place, Index begin, Index end, Index depth) const {
     if (begin == end) return {};
+    // Matrices multiply in no time: what they asked for would not come, and lie in each other's way.
+    if constexpr (kOfMatrices<Element>) end = std::min(end, begin + 2);
     const Index word = place.k + begin * kBlockDepth<Element>;
     const Index number = word * Element::kNumbers;
     // It counts in floats.
@@ -62,6 +68,7 @@ template <typename Element, typename Side, typename Number>
 void multiply(Master<Number> master, Stretch range, ConstRows x, MatrixView y, Write mode,
               MasterWorkspace<Element>& work) {
   const MasterPanels<Element, Side, Number> panels(master, range);
+  [[maybe_unused]] const Registers<Element> registers;
   auto& [left, packed] = work;
   left.take(x);
   Place place = panels.first();
@@ -72,15 +79,15 @@ void multiply(Master<Number> master, Stretch range, ConstRows x, MatrixView y, W
     for (Index i = 0; i < left.strips(); ++i) {
       const auto [begin, end] = left.rows(i);
       const auto [first, last] = even_part(panels.blocks(next), left.strips(), i);
-      const TileFunction multiply_tile = tile_function<Element>(end - begin);
-      multiply_tile({.left = left.words(i),
-                     .panel = packed[turn].data(),
-                     .depth = left.depth(),
-                     .c = y.row(begin) + place.panel * kTileCols,
-                     .c_stride = y.stride,
-                     .cols = std::min<Index>(kTileCols, y.cols - place.panel * kTileCols),
-                     .mode = place.k == 0 ? mode : Write::kAdd,
-                     .ahead = panels.ahead(next, first, last, left.depth())});
+      multiply_strip<Element>(end - begin,
+                              {.left = left.words(i),
+                               .panel = packed[turn].data(),
+                               .depth = left.depth(),
+                               .c = y.row(begin) + place.panel * kTileCols,
+                               .c_stride = y.stride,
+                               .cols = std::min<Index>(kTileCols, y.cols - place.panel * kTileCols),
+                               .mode = place.k == 0 ? mode : Write::kAdd,
+                               .ahead = panels.ahead(next, first, last, left.depth())});
       panels.pack(next, first, last, packed[turn ^ 1].data());
     }
     place = next;
@@ -103,5 +110,9 @@ template void multiply_master<Bf16, Along>(ConstRows, Stretch, ConstRows, Matrix
                                            MasterWorkspace<Bf16>&);
 template void multiply_master<Bf16, Down>(ConstRows, Stretch, ConstRows, MatrixView, Write,
                                           MasterWorkspace<Bf16>&);
+template void multiply_master<Bf16Matrix, Along>(ConstRows, Stretch, ConstRows, MatrixView, Write,
+                                                 MasterWorkspace<Bf16Matrix>&);
+template void multiply_master<Bf16Matrix, Down>(ConstRows, Stretch, ConstRows, MatrixView, Write,
+                                                MasterWorkspace<Bf16Matrix>&);
 
 }  // namespace moeloom::packed

@@ -97,6 +97,7 @@ struct Fp32 {
 };
 
 struct Bf16 {
+  using EightBits = std::uint32_t __attribute__((vector_size(sizeof(Eight))));
   static constexpr DType kType = DType::kBF16;
   static constexpr Index kNumbers = 2;
   template <typename Number>
@@ -122,9 +123,13 @@ struct Bf16 {
     return std::bit_cast<float>(std::uint32_t{next} << 16 | number);
   }
   static Eight words_along(const float* row) {
+#ifdef __AVX512BF16__
+    return std::bit_cast<Eight>(_mm512_cvtneps_pbh(_mm512_loadu_ps(row)));
+#else
     const Eight low = load8(row), high = load8(row + 8);
     return words_of(__builtin_shufflevector(low, high, 0, 2, 4, 6, 8, 10, 12, 14),
                     __builtin_shufflevector(low, high, 1, 3, 5, 7, 9, 11, 13, 15));
+#endif
   }
   static Eight words_along(const std::uint16_t* row) {
     return load_words(row);
@@ -133,7 +138,8 @@ struct Bf16 {
     return words_of(load8(row), load8(next));
   }
   static Eight words_down(const std::uint16_t* row, const std::uint16_t* next) {
-    return words_of(widened8(row), widened8(next));
+    const auto upper = std::bit_cast<EightBits>(widened8(next));
+    return std::bit_cast<Eight>(upper | std::bit_cast<EightBits>(widened8(row)) >> 16);
   }
   static const float* pack_down(const float* row, const float* next, Index cols, float* words) {
     Index j = 0;
@@ -153,7 +159,6 @@ struct Bf16 {
 
  private:
   static constexpr std::uint32_t kUpper = 0xFFFF0000;
-  using EightBits = std::uint32_t __attribute__((vector_size(sizeof(Eight))));
 
   /// float_to_bf16 in the upper half of each lane; the lower is left over.
   static EightBits rounded(Eight numbers) {
@@ -161,7 +166,14 @@ struct Bf16 {
     return numbers != numbers ? bits | 0x400000 : bits + 0x7FFF + (bits >> 16 & 1);
   }
   static Eight words_of(Eight numbers, Eight next) {
+#ifdef __AVX512BF16__
+    const auto halves = [](Eight floats) {
+      return _mm256_cvtepu16_epi32(std::bit_cast<__m128i>(_mm256_cvtneps_pbh(static_cast<__m256>(floats))));
+    };
+    return std::bit_cast<Eight>(halves(next) << 16 | halves(numbers));
+#else
     return std::bit_cast<Eight>((rounded(next) & kUpper) | rounded(numbers) >> 16);
+#endif
   }
 };
 

@@ -10,12 +10,17 @@
 
 #include <algorithm>
 
-#include "tile/packed_tile.hpp"
+#include "tile/left_side.hpp"
 
 namespace moeloom::packed {
 
-/// Rows that multiply() takes at most.
-inline constexpr Index kBlockRows = 96;
+/// Rows that multiply() takes at most: they stay in the second-level cache. Matrices are so fast that a panel
+/// must be read from memory for many of them.
+template <typename Element>
+inline constexpr Index kBlockRows = kOfMatrices<Element> ? 384 : 96;
+/// What a thread multiplies with; too much for a stack that somebody has made small.
+template <typename Element>
+using FaceWorkspace = LeftSide<Element, kBlockRows<Element>>;
 
 class Face {
  public:
@@ -44,7 +49,7 @@ class Face {
   /// These panels' columns of y [rows, cols] = x [rows, numbers] times the group's right side, on this
   /// thread; rows <= kBlockRows. Element is what the face was packed as; x becomes it on the way.
   template <typename Element>
-  void multiply(Index group, Stretch range, ConstRows x, MatrixView y) const;
+  void multiply(Index group, Stretch range, ConstRows x, MatrixView y, FaceWorkspace<Element>& left) const;
 
  private:
   Index numbers_ = 0;  // of depth

@@ -1,6 +1,8 @@
 // Grouped matmul on register tiles, from packed faces or from the masters.
 #include "moeloom/base/errors.hpp"
+#include "moeloom/base/parallel.hpp"
 
+#include <memory>
 #include <type_traits>
 
 #include "tile/packed_weight_grad.hpp"
@@ -14,9 +16,13 @@ namespace {
 template <typename Element>
 void multiply_faces(const packed::Face& face, Index groups, ConstRows x, const GroupedRows& rows,
                     MatrixView y) {
+  using Workspace = packed::FaceWorkspace<Element>;
+  const std::unique_ptr<Workspace[]> workspaces(new Workspace[at(threads())]);
   packed::for_each_task(
-      {groups, face.numbers(), face.cols()}, x, rows, y, packed::kBlockRows,
-      [&](const packed::Task& task) { face.multiply<Element>(task.group, task.panels, task.x, task.y); });
+      {groups, face.numbers(), face.cols()}, x, rows, y,
+      {packed::kBlockRows<Element>, packed::kMostCols<Element>}, [&](const packed::Task& task) {
+        face.multiply<Element>(task.group, task.panels, task.x, task.y, workspaces[at(thread_index())]);
+      });
 }
 
 /// y = x times each group's right side as Side sees it: packed faces if there are any, else the masters.
@@ -46,21 +52,8 @@ GroupedMatmulKernel packed_grouped_matmul() {
   return kernel_of<packed::Fp32>();
 }
 
-GroupedMatmulKernel packed_bf16_grouped_matmul() {
-  return kernel_of<packed::Bf16>();
-}
-
-std::string_view why_no_bf16() {
-  if (!__builtin_cpu_supports("avx512bf16")) return "this CPU has no AVX512_BF16 instructions";
-#ifdef __AVX512BF16__
-  return {};
-#else
-  return "this program was built without AVX512_BF16 instructions";
-#endif
-}
-
-bool cpu_has_bf16() {
-  return why_no_bf16().empty();
+GroupedMatmulKernel packed_bf16_grouped_matmul(Bf16Unit unit) {
+  return unit == Bf16Unit::kTiles ? kernel_of<packed::Bf16Matrix>() : kernel_of<packed::Bf16>();
 }
 
 }  // namespace moeloom

@@ -9,6 +9,8 @@
 #include "moeloom/tensor/gemm.hpp"
 
 #include <array>
+#include <bit>
+#include <cstdint>
 #include <utility>
 
 #include "tile/packed_element.hpp"
@@ -47,6 +49,8 @@ struct TileArguments {
   Index c_stride = 0;
   Index cols = kTileCols;
   Write mode = Write::kReplace;
+  /// Nobody reads c soon: what is replaced may go past the caches.
+  bool streams = false;
   /// A tile also asks for memory of sums: its own; without anything else, of the tile below.
   Ahead ahead = {};
 };
@@ -77,6 +81,35 @@ void store_rows(const Sums<Rows>& sums, float* c, Index stride) {
   for (std::size_t i = 0; i < Rows; ++i, c += stride) {
     store(sums[i][0], c);
     store(sums[i][1], c + kLanes);
+  }
+}
+
+/// Whether c may be replaced by whole lines past the caches, instead of being read to be overwritten.
+inline bool streams_lines([[maybe_unused]] const TileArguments& t) {
+#ifdef __AVX512F__
+  constexpr std::uintptr_t kLineBytes = 64;
+  return t.streams && t.mode == Write::kReplace && t.cols == kTileCols && t.c_stride % kLineFloats == 0 &&
+         std::bit_cast<std::uintptr_t>(t.c) % kLineBytes == 0;
+#else
+  return false;  // not measured
+#endif
+}
+
+/// Past the caches, to a whole vector's place.
+inline void stream_lanes(Lanes lanes, float* target) {
+#ifdef __AVX512F__
+  _mm512_stream_ps(target, lanes);
+#else
+  store(lanes, target);
+#endif
+}
+
+template <std::size_t Rows>
+void stream_rows(const Sums<Rows>& sums, float* c, Index stride) {
+#pragma GCC unroll 12
+  for (std::size_t i = 0; i < Rows; ++i, c += stride) {
+    stream_lanes(sums[i][0], c);
+    stream_lanes(sums[i][1], c + kLanes);
   }
 }
 
@@ -117,6 +150,7 @@ void multiply_tile(const TileArguments& t) {
       sums[i][1] = Element::multiply_add(sums[i][1], a, second);
     }
   };
+  const bool streams = streams_lines(t);
   const float* wanted = t.c + (times == 0 ? kRows * t.c_stride : 0);
   Index k = 0;
   for (; k + kUnroll <= t.depth; k += kUnroll, left += kUnroll * kRows, panel += kUnroll * kTileCols) {
@@ -124,7 +158,7 @@ void multiply_tile(const TileArguments& t) {
       for (Index line = 0; line < t.ahead.lines; ++line) ask_for(ahead + line * t.ahead.stride);
       ahead += t.ahead.advance, wait = t.ahead.every, --times;
     }
-    if (k < kRows * kUnroll) __builtin_prefetch(wanted, 1), wanted += t.c_stride;
+    if (k < kRows * kUnroll && !streams) __builtin_prefetch(wanted, 1), wanted += t.c_stride;
 #pragma GCC unroll 8
     for (Index u = 0; u < kUnroll; ++u) multiply_add(u);
   }
@@ -134,6 +168,7 @@ void multiply_tile(const TileArguments& t) {
     store_rows(sums, buffer.data(), kTileCols);
     return write_columns(buffer.data(), Rows, t);
   }
+  if (streams) return stream_rows(sums, t.c, t.c_stride);
   if (t.mode == Write::kAdd) add_rows(sums, t.c, t.c_stride);
   store_rows(sums, t.c, t.c_stride);
 }

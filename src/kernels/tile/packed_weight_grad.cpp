@@ -10,16 +10,17 @@
 #include <cstring>
 #include <numeric>
 
-#include "tile/packed_tile.hpp"
+#include "tile/matrix_tile.hpp"
 #include "tile/tiled_products.hpp"
 
 namespace moeloom::packed {
 namespace {
 
 // Large enough that packing both operands of a rectangle is little beside multiplying them.
-constexpr Index kRectangleRows = 516;
+template <typename Element>
+constexpr Index kRectangleRows = 512 / kStripRows<Element>* kStripRows<Element>;
 constexpr Index kRectangleCols = 1024;
-static_assert(kRectangleRows % kTileRows == 0 && kRectangleCols % kTileCols == 0);
+static_assert(kRectangleCols % kTileCols == 0);
 /// Rows that are packed at a time.
 constexpr Index kRowsTogether = 8;
 /// Panels that one strip of dy meets in a row: they stay in the first-level cache for the next strip.
@@ -38,7 +39,7 @@ struct Rectangle {
 /// A thread's memory: operands packed for one pass, and partial sums of sources.
 class Workspace {
  public:
-  std::array<float, kRowsTogether * std::max(kRectangleRows, kRectangleCols)> words;
+  std::array<float, kRowsTogether * kRectangleCols> words;
   Matrix left;
   Matrix panels;
   Matrix& partial(std::size_t level) {
@@ -50,16 +51,25 @@ class Workspace {
   std::vector<Matrix> partials_;
 };
 
+/// Words of depth that so many tokens have in a strip; for matrices with zeros behind the last.
+template <typename Element>
+Index depth_of(Index tokens) {
+  const Index words = ceil_div(tokens, Element::kNumbers);
+  return kOfMatrices<Element> ? padded_to(words, kMatrixDepth) : words;
+}
+
 /// source [tokens, cols] -> a row of `packed` a strip of Width columns, [depth, Width] words side by side,
 /// the depth being tokens. The last strip has `last` columns, of which those that the source lacks are zeros.
 template <typename Element, Index Width, typename Number>
 void pack_strips(BasicView<const Number> source, Index last, Matrix& packed, float* words) {
   const Index full = source.cols / Width, rest = source.cols % Width;
-  const Index depth = ceil_div(source.rows, Element::kNumbers);
+  const Index words_deep = ceil_div(source.rows, Element::kNumbers), depth = depth_of<Element>(source.rows);
   packed.reshape_uninitialised(ceil_div(source.cols, Width), depth * Width);
+  for (Index strip = 0; strip < packed.rows() && words_deep < depth; ++strip)
+    std::fill(packed.row(strip) + words_deep * Width, packed.row(strip) + depth * Width, 0.0f);
   // A few rows at a time: each strip's page is then visited once for all of them.
-  for (Index first = 0; first < depth; first += kRowsTogether) {
-    const Index count = std::min(kRowsTogether, depth - first);
+  for (Index first = 0; first < words_deep; first += kRowsTogether) {
+    const Index count = std::min(kRowsTogether, words_deep - first);
     std::array<const float*, kRowsTogether> from;
     for (Index i = 0; i < count; ++i) {
       const Index row = (first + i) * Element::kNumbers;
@@ -84,25 +94,68 @@ void pack_strips(ConstRows source, Index last, Matrix& packed, float* words) {
   });
 }
 
+/// Eight columns' words of tokens from `token` on: zeros where there are none.
+template <typename Number>
+Eight words_of_tokens(BasicView<const Number> source, Index token, Index col) {
+  constexpr Index kWidth = kTransposed;
+  if (token + 1 < source.rows && col + kWidth <= source.cols)
+    return Bf16::words_down(source.row(token) + col, source.row(token + 1) + col);
+  std::array<std::array<Number, kWidth>, 2> pair{};
+  for (Index i = 0; i < std::min<Index>(2, source.rows - token); ++i)
+    std::copy_n(source.row(token + i) + col, std::min(kWidth, source.cols - col), pair[at(i)].data());
+  return Bf16::words_down(pair[0].data(), pair[1].data());
+}
+
+/// source [tokens, cols] -> a row of `packed` a strip of columns, as multiply_matrix_tile() reads its left
+/// side: a column of the source a row.
+template <typename Number>
+void pack_matrix_strips(BasicView<const Number> source, Matrix& packed) {
+  const Index depth = depth_of<Bf16Matrix>(source.rows), full = kStripRows<Bf16Matrix>;
+  packed.reshape_uninitialised(ceil_div(source.cols, full), depth * full);
+  for (Index k = 0; k < depth; k += kTransposed)
+    for (Index col = 0; col < source.cols; col += kTransposed) {
+      EightRows words;
+      for (Index i = 0; i < kTransposed; ++i)
+        words[i] = words_of_tokens(source, (k + i) * Bf16::kNumbers, col);
+      transpose(words);
+      const Index strip = col / full,
+                  height = padded_to(std::min(full, source.cols - strip * full), kMatrixRows);
+      float* to =
+          packed.row(strip) + (k / kMatrixDepth * height + col % full) * kMatrixDepth + k % kMatrixDepth;
+      for (Index i = 0; i < kTransposed; ++i) store8(words[i], to + i * kMatrixDepth);
+    }
+}
+
+template <typename Element>
+void pack_left(ConstRows dy, Workspace& work) {
+  if constexpr (kOfMatrices<Element>)
+    dy.visit([&](auto view) { pack_matrix_strips(view, work.left); });
+  else
+    pack_strips<Element, kTileRows>(dy, dy.cols() % kTileRows, work.left, work.words.data());
+}
+
 /// dw (+)= dy^T x for at most kPassRows rows.
 template <typename Element>
 void add_pass(ConstRows dy, ConstRows x, MatrixView dw, Write mode, Workspace& work) {
-  pack_strips<Element, kTileRows>(dy, dy.cols() % kTileRows, work.left, work.words.data());
+  constexpr Index kStrip = kStripRows<Element>;
+  [[maybe_unused]] const Registers<Element> registers;
+  pack_left<Element>(dy, work);
   pack_strips<Element, kTileCols>(x, kTileCols, work.panels, work.words.data());
   const auto multiply = [&](Index i, Index j) {
-    tile_function<Element>(std::min<Index>(kTileRows, dw.rows - i))(
-        {.left = work.left.row(i / kTileRows),
-         .panel = work.panels.row(j / kTileCols),
-         .depth = ceil_div(dy.rows(), Element::kNumbers),
-         .c = dw.row(i) + j,
-         .c_stride = dw.stride,
-         .cols = std::min<Index>(kTileCols, dw.cols - j),
-         .mode = mode});
+    multiply_strip<Element>(std::min(kStrip, dw.rows - i), {.left = work.left.row(i / kStrip),
+                                                            .panel = work.panels.row(j / kTileCols),
+                                                            .depth = depth_of<Element>(dy.rows()),
+                                                            .c = dw.row(i) + j,
+                                                            .c_stride = dw.stride,
+                                                            .cols = std::min<Index>(kTileCols, dw.cols - j),
+                                                            .mode = mode,
+                                                            .streams = true});
   };
   constexpr Index kTogether = kPanelsTogether * kTileCols;
   for (Index first = 0; first < dw.cols; first += kTogether)
-    for (Index i = 0; i < dw.rows; i += kTileRows)
+    for (Index i = 0; i < dw.rows; i += kStrip)
       for (Index j = first; j < std::min(first + kTogether, dw.cols); j += kTileCols) multiply(i, j);
+  finish_streaming();
 }
 
 template <typename Element>
@@ -200,11 +253,12 @@ void grouped_weight_grad(ConstRows dy, ConstRows x, const GroupedRows& rows, con
   dw.check(rows.groups(), dy.cols(), x.cols());
   const std::vector<Index> first = first_rows(rows);
   std::vector<Workspace> workspaces(static_cast<std::size_t>(threads()));
-  const Index down = ceil_div(dy.cols(), kRectangleRows), across = ceil_div(x.cols(), kRectangleCols);
+  const Index down = ceil_div(dy.cols(), kRectangleRows<Element>),
+              across = ceil_div(x.cols(), kRectangleCols);
   const auto write_task = [&](Index task) {
     const Index group = task / (down * across);
-    const Index top = task / across % down * kRectangleRows, left = task % across * kRectangleCols;
-    const Index height = std::min(kRectangleRows, dy.cols() - top);
+    const Index top = task / across % down * kRectangleRows<Element>, left = task % across * kRectangleCols;
+    const Index height = std::min(kRectangleRows<Element>, dy.cols() - top);
     const Index width = std::min(kRectangleCols, x.cols() - left);
     const Index begin = first[static_cast<std::size_t>(group)];
     const Index count = first[static_cast<std::size_t>(group) + 1] - begin;
@@ -230,5 +284,7 @@ template void grouped_weight_grad<Fp32>(ConstRows, ConstRows, const GroupedRows&
                                         Write);
 template void grouped_weight_grad<Bf16>(ConstRows, ConstRows, const GroupedRows&, const GroupedGradients&,
                                         Write);
+template void grouped_weight_grad<Bf16Matrix>(ConstRows, ConstRows, const GroupedRows&,
+                                              const GroupedGradients&, Write);
 
 }  // namespace moeloom::packed

@@ -33,8 +33,8 @@ DenseKernel tiled_dense() {
   return kernel_of<packed::Fp32>();
 }
 
-DenseKernel tiled_bf16_dense() {
-  return kernel_of<packed::Bf16>();
+DenseKernel tiled_bf16_dense(Bf16Unit unit) {
+  return unit == Bf16Unit::kTiles ? kernel_of<packed::Bf16Matrix>() : kernel_of<packed::Bf16>();
 }
 
 }  // namespace moeloom

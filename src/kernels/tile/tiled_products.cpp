@@ -13,25 +13,25 @@ namespace moeloom::packed {
 namespace {
 
 /// A task copies its rows once, so it takes many columns, but not so many that threads are left without one.
-Index column_parts(const GroupedRows& rows, Index panels, Index block_rows) {
-  constexpr Index kMostCols = 1024, kFewestCols = 128, kTasksPerThread = 4;
+Index column_parts(const GroupedRows& rows, Index panels, TaskSize size) {
+  constexpr Index kFewestCols = 128, kTasksPerThread = 4;
   Index row_blocks = 0;
-  for (Index g = 0; g < rows.groups(); ++g) row_blocks += ceil_div(rows.of_group(g), block_rows);
+  for (Index g = 0; g < rows.groups(); ++g) row_blocks += ceil_div(rows.of_group(g), size.rows);
   const Index wanted = ceil_div(kTasksPerThread * threads(), std::max<Index>(1, row_blocks));
   const Index most = std::max<Index>(1, panels * kTileCols / kFewestCols);
-  const Index least = ceil_div(panels * kTileCols, kMostCols);
+  const Index least = ceil_div(panels * kTileCols, size.cols);
   return threads() == 1 ? least : std::max(least, std::min(wanted, most));
 }
 
 /// A group's rows are split evenly, so that no task is left with a few. The row blocks of the same columns
 /// follow each other: their weights are still in cache.
-std::vector<Task> list_tasks(ConstRows x, const GroupedRows& rows, MatrixView y, Index block_rows) {
+std::vector<Task> list_tasks(ConstRows x, const GroupedRows& rows, MatrixView y, TaskSize size) {
   const Index panels = ceil_div(y.cols, kTileCols);
-  const Index column_blocks = column_parts(rows, panels, block_rows);
+  const Index column_blocks = column_parts(rows, panels, size);
   std::vector<Task> tasks;
   Index first = 0;
   for (Index g = 0; g < rows.groups(); ++g) {
-    const Index count = rows.of_group(g), parts = ceil_div(count, block_rows);
+    const Index count = rows.of_group(g), parts = ceil_div(count, size.rows);
     for (Index block = 0; block < column_blocks; ++block) {
       const auto [begin, end] = even_part(panels, column_blocks, block);
       for (Index part = 0; part < parts; ++part) {
@@ -49,13 +49,13 @@ std::vector<Task> list_tasks(ConstRows x, const GroupedRows& rows, MatrixView y,
 
 }  // namespace
 
-void for_each_task(const RightSides& sides, ConstRows x, const GroupedRows& rows, MatrixView y,
-                   Index block_rows, const std::function<void(const Task&)>& body) {
+void for_each_task(const RightSides& sides, ConstRows x, const GroupedRows& rows, MatrixView y, TaskSize most,
+                   const std::function<void(const Task&)>& body) {
   require(rows.groups() == sides.groups, "grouped matmul needs the rows of every group");
   rows.check(x, y);
   if (x.rows() == 0) return;
   require(x.cols() == sides.numbers && y.cols == sides.cols, "grouped matmul: columns must fit the weights");
-  const std::vector<Task> tasks = list_tasks(x, rows, y, block_rows);
+  const std::vector<Task> tasks = list_tasks(x, rows, y, most);
   parallel_for(
       static_cast<Index>(tasks.size()), [&](Index i) { body(tasks[static_cast<std::size_t>(i)]); },
       rows.between);
@@ -90,8 +90,8 @@ void multiply_masters(const GroupedWeights& masters, ConstRows x, const GroupedR
   masters.check();
   const ConstMatrixView shape{nullptr, masters.out(), masters.in(), masters.in()};
   const std::unique_ptr<Workspace<Element>[]> workspaces(new Workspace<Element>[at(threads())]);
-  for_each_task({masters.groups, Side::numbers(shape), Side::cols(shape)}, x, rows, y, kMasterRows,
-                [&](const Task& task) {
+  for_each_task({masters.groups, Side::numbers(shape), Side::cols(shape)}, x, rows, y,
+                {kMasterRows, kMostCols<Element>}, [&](const Task& task) {
                   multiply_task<Element, Side>(masters.group(task.group), task, mode,
                                                workspaces[at(thread_index())]);
                 });
@@ -105,5 +105,9 @@ template void multiply_masters<Bf16, Along>(const GroupedWeights&, ConstRows, co
                                             Write);
 template void multiply_masters<Bf16, Down>(const GroupedWeights&, ConstRows, const GroupedRows&, MatrixView,
                                            Write);
+template void multiply_masters<Bf16Matrix, Along>(const GroupedWeights&, ConstRows, const GroupedRows&,
+                                                  MatrixView, Write);
+template void multiply_masters<Bf16Matrix, Down>(const GroupedWeights&, ConstRows, const GroupedRows&,
+                                                 MatrixView, Write);
 
 }  // namespace moeloom::packed

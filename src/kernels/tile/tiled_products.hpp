@@ -33,10 +33,19 @@ void check_that_it_reads(ConstRows rows) {
           "bf16 rows are for bf16 products, and this one multiplies fp32");
 }
 
+/// The most that one task computes. Between tasks messages are moved, so that it must not last.
+struct TaskSize {
+  Index rows = 0;
+  Index cols = 0;
+};
+/// A task packs its rows once, which is more beside matrices than beside other tiles.
+template <typename Element>
+inline constexpr Index kMostCols = kOfMatrices<Element> ? 4096 : 1024;
+
 /// body(task) on the rank's threads for all of y = x times `sides`: one list of tasks over (group, column
-/// block, row block of at most `block_rows`). Throws ShapeError unless x, rows and y fit the sides.
-void for_each_task(const RightSides& sides, ConstRows x, const GroupedRows& rows, MatrixView y,
-                   Index block_rows, const std::function<void(const Task&)>& body);
+/// block, row block). Throws ShapeError unless x, rows and y fit the sides.
+void for_each_task(const RightSides& sides, ConstRows x, const GroupedRows& rows, MatrixView y, TaskSize most,
+                   const std::function<void(const Task&)>& body);
 
 /// y (+)= x times each master as Side sees it.
 template <typename Element, typename Side>

@@ -13,10 +13,6 @@
 namespace moeloom {
 namespace {
 
-GroupedMatmulKernel grouped_matmul_in(DType type) {
-  return type == DType::kBF16 ? packed_bf16_grouped_matmul() : packed_grouped_matmul();
-}
-
 GmmDecision decide_experts(const RunFacts& facts, const RunRequest& request, DType packed) {
   if (!facts.model.has_experts()) return {.apply = false, .reason = "this model has no experts"};
   const GmmFacts weighed = gmm_facts(facts, request, packed);
@@ -47,7 +43,8 @@ void decide_kernels(const RunFacts& facts, const RunRequest& request, DType type
       .rows = facts.step.exact > 0 ? kLargestCount : facts.step.tokens};
   decision.kernels = KernelRegistry::builtin().apply_all(request.kernels, decision.table, context);
   const DtypeFacts dtype{.asked = request.dtype,
-                         .emulate = request.emulate_bf16,
+                         .bf16 = request.bf16,
+                         .unit = facts.bf16_unit,
                          .why_no_bf16 = facts.no_bf16,
                          .why_no_fused_moe = why_not(decision.kernels, "fused_moe"),
                          .why_no_tiled_dense = why_not(decision.kernels, "tiled_dense")};
@@ -55,11 +52,12 @@ void decide_kernels(const RunFacts& facts, const RunRequest& request, DType type
   if (decision.gmm.apply && !dtype.why_no_fused_moe.empty())
     decision.gmm = {false, "the loop, because fused_moe is not applied: " + dtype.why_no_fused_moe};
   if (dtype.why_no_fused_moe.empty()) {
-    decision.table.grouped_matmul = grouped_matmul_in(type);
+    decision.table.grouped_matmul =
+        type == DType::kBF16 ? packed_bf16_grouped_matmul(decision.dtype.unit) : packed_grouped_matmul();
     decision.table.grouped_matmul.uses_packed = decision.gmm.packs;
   }
   if (dtype.why_no_tiled_dense.empty() && decision.dtype.type == DType::kBF16)
-    decision.table.dense = tiled_bf16_dense();
+    decision.table.dense = tiled_bf16_dense(decision.dtype.unit);
 }
 
 StepCase with_way(StepCase step, const RunRequest& request, DispatcherKind kind, Index chunks) {
@@ -223,7 +221,7 @@ std::string_view name_of(const std::optional<DispatcherKind>& request) {
 }
 
 DType product_dtype(const RunFacts& facts, const RunRequest& request) {
-  const bool can = request.emulate_bf16 || facts.no_bf16.empty();
+  const bool can = request.bf16 == Bf16Request::kEmulate || facts.no_bf16.empty();
   return request.dtype == DType::kBF16 && can ? DType::kBF16 : DType::kF32;
 }
 

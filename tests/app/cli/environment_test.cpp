@@ -109,9 +109,10 @@ TEST(Environment, WithoutALauncherThereIsOneRank) {
 }
 
 TEST(Environment, Bf16IsEmulatedOnlyWhenAskedFor) {
-  EXPECT_FALSE(flags_of({}).emulate_bf16);
-  EXPECT_FALSE(flags_of({{"MOELOOM_BF16", " "}}).emulate_bf16);
-  EXPECT_TRUE(flags_of({{"MOELOOM_BF16", " Emulate"}}).emulate_bf16);
+  EXPECT_EQ(flags_of({}).bf16, Bf16Request::kBest);
+  EXPECT_EQ(flags_of({{"MOELOOM_BF16", " "}}).bf16, Bf16Request::kBest);
+  EXPECT_EQ(flags_of({{"MOELOOM_BF16", " Emulate"}}).bf16, Bf16Request::kEmulate);
+  EXPECT_EQ(flags_of({{"MOELOOM_BF16", "pairs"}}).bf16, Bf16Request::kPairs);
 }
 
 TEST(Environment, NodesArePretendedOnlyWhenAskedFor) {
@@ -131,7 +132,7 @@ TEST(Environment, EveryValueThatIsNotValidIsListed) {
                 "MOELOOM_PATCH = \"2\" is not valid; valid: 1, true, on, yes, 0, false, off, no",
                 "MOELOOM_GMM_PATCH = \"maybe\" is not valid; valid: 0, 1, auto, measure, force",
                 "TWINKLE_NPU_GMM_PATCH = \"auto\" is not valid; valid: 1, true, on, yes, 0, false, off, no",
-                "MOELOOM_BF16 = \"1\" is not valid; valid: emulate",
+                "MOELOOM_BF16 = \"1\" is not valid; valid: emulate, pairs",
                 "MOELOOM_LOG = \"loud\" is not valid; valid: debug, info, warn, error"}));
 }
 

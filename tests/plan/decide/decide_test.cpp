@@ -462,7 +462,7 @@ TEST(Decide, Bf16NeedsItsInstructionsOnEveryRankOrLeaveToDoWithout) {
   EXPECT_EQ(product_dtype(facts, request), DType::kF32);
   EXPECT_EQ(decide(facts, request).dtype.type, DType::kF32);
   EXPECT_NE(decide(facts, request).dtype.reason.find("rank 1: no AVX512_BF16"), std::string::npos);
-  request.emulate_bf16 = true;
+  request.bf16 = Bf16Request::kEmulate;
   EXPECT_EQ(decide(facts, request).dtype.type, DType::kBF16);
   EXPECT_EQ(decide(facts, request).table.grouped_matmul.element, DType::kBF16);
 }

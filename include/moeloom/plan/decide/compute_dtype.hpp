@@ -2,6 +2,7 @@
 // run can do of it.
 #pragma once
 
+#include "moeloom/kernels/bf16_unit.hpp"
 #include "moeloom/tensor/dtype.hpp"
 
 #include <string>
@@ -14,8 +15,9 @@ std::string_view dtype_text(DType type);
 
 struct DtypeFacts {
   DType asked = DType::kF32;
-  bool emulate = false;     // also without the instructions, slowly
-  std::string why_no_bf16;  // of any rank; empty: every CPU has the instructions
+  Bf16Request bf16 = Bf16Request::kBest;
+  Bf16Unit unit = Bf16Unit::kPairs;  // the slowest of any rank
+  std::string why_no_bf16;           // of any rank; empty: every CPU has the instructions
   // The reasons of the kernels that have it; empty: it is applied.
   std::string why_no_fused_moe;
   std::string why_no_tiled_dense;
@@ -24,6 +26,7 @@ struct DtypeFacts {
 struct ComputeDtype {
   DType type = DType::kF32;
   std::string reason;
+  Bf16Unit unit = Bf16Unit::kEmulated;  // of bf16: one for all ranks, whose bits must not differ
 };
 
 /// Pure. bf16 only if it was asked for, a kernel that has it is applied, and the CPUs have its instructions

@@ -29,7 +29,7 @@ struct RunRequest {
   std::string gmm_reason = {};
   Index gmm_budget_bytes = Index{4} << 30;  // of a layer
   DType dtype = DType::kF32;
-  bool emulate_bf16 = false;  // bf16 also without its instructions
+  Bf16Request bf16 = Bf16Request::kBest;
   std::optional<DispatcherKind> dispatcher = {};
   WireSettings wire = {};
   std::optional<Index> chunks = {};  // "overlap": 0: rows travel whole
@@ -55,6 +55,7 @@ struct RunFacts {
   Index ep_nodes = 1;                            // the most nodes that the ranks of one ep row lie on
   std::string no_node_memory = {};               // why ranks cannot open each other's memory; empty: they can
   std::string no_bf16 = {};                      // why a rank has no bf16 instructions; empty: all have
+  Bf16Unit bf16_unit = best_bf16_unit();         // the slowest of any rank
   std::optional<GmmDecision> recorded = {};      // by an earlier part of the run; auto and measure keep it
   std::optional<GmmPrediction> prediction = {};  // of a layer's experts; GMM request measure needs it
   MachineRates rates = built_in_rates();

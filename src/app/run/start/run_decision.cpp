@@ -77,7 +77,7 @@ RunRequest run_request(const KernelOptions& choice, const MeshOptions& mesh, con
           .gmm_reason = gmm.reason,
           .gmm_budget_bytes = choice.gmm_budget_bytes,
           .dtype = choice.dtype,
-          .emulate_bf16 = flags.emulate_bf16,
+          .bf16 = flags.bf16,
           .dispatcher = mesh.dispatcher,
           .wire = {mesh.combine, mesh.wire_dtype, flags.pretended_nodes},
           .chunks = mesh.overlap,

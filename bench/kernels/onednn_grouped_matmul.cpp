@@ -107,7 +107,11 @@ void weight_grad(ConstRows given_dy, ConstRows given_x, const GroupedRows& rows,
 }  // namespace
 
 GroupedMatmulKernel onednn_grouped_matmul() {
-  return {.uses_packed = false, .forward = forward, .input_grad = input_grad, .weight_grad = weight_grad};
+  GroupedMatmulKernel kernel = native_grouped_matmul();
+  kernel.forward = forward;
+  kernel.input_grad = input_grad;
+  kernel.weight_grad = weight_grad;
+  return kernel;
 }
 
 }  // namespace moeloom::bench

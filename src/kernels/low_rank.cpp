@@ -75,62 +75,68 @@ void add_low_rank_weight_grads(const DenseKernel& kernel, std::span<const LowRan
   }
 }
 
+Index low_columns(std::span<const LowRank> parts, Index groups) {
+  Index columns = 0;
+  for (const LowRank& part : parts) columns += part.a.rows / groups;
+  return columns;
+}
+
 namespace {
 
 /// U of the groups' rows.
 MatrixView low_of(const GroupedMatmulKernel& kernel, const LowRank& part, const GroupedWeights& a,
-                  ConstRows x, const GroupedRows& rows, LowRankWorkspace& workspace) {
-  workspace.low.reshape_uninitialised(x.rows(), a.out());
-  kernel.forward(a, PackedWeights(), x, rows, workspace.low);
-  scale(workspace.low, part.scale);
-  return workspace.low;
+                  ConstRows x, const GroupedRows& rows, Matrix& low) {
+  low.reshape_uninitialised(x.rows(), a.out());
+  kernel.forward(a, PackedWeights(), x, rows, low);
+  scale(low, part.scale);
+  return low;
 }
 
-MatrixView d_low_of(const GroupedMatmulKernel& kernel, const LowRank& part, const GroupedWeights& b,
-                    ConstRows dy, const GroupedRows& rows, LowRankWorkspace& workspace) {
-  workspace.low.reshape_uninitialised(dy.rows(), b.in());
-  kernel.input_grad(b, PackedWeights(), columns_of(part, dy, b.out()), rows, workspace.low);
-  scale(workspace.low, part.scale);
-  return workspace.low;
+/// use(part, its columns of d_low)
+void for_each_part(std::span<const LowRank> parts, Index groups, auto&& d_low, auto&& use) {
+  Index column = 0;
+  for (const LowRank& part : parts) {
+    const Index rank = part.a.rows / groups;
+    use(part, d_low.cols_from(column, rank));
+    column += rank;
+  }
 }
 
 }  // namespace
 
 void add_low_rank(const GroupedMatmulKernel& kernel, std::span<const LowRank> parts, ConstRows x,
-                  const GroupedRows& rows, MatrixView y, LowRankWorkspace& workspace) {
+                  const GroupedRows& rows, MatrixView y, Matrix& low) {
   for (const LowRank& part : parts) {
-    const MatrixView low = low_of(kernel, part, stacked(part.a, rows), x, rows, workspace);
     const GroupedWeights b = stacked(part.b, rows);
-    workspace.product.reshape_uninitialised(y.rows, b.out());
-    kernel.forward(b, PackedWeights(), low, rows, workspace.product);
-    add(workspace.product, y.cols_from(part.column, b.out()));
+    kernel.add_forward(b, low_of(kernel, part, stacked(part.a, rows), x, rows, low), rows,
+                       y.cols_from(part.column, b.out()));
   }
 }
 
 void add_low_rank_input_grad(const GroupedMatmulKernel& kernel, std::span<const LowRank> parts, ConstRows dy,
-                             const GroupedRows& rows, MatrixView dx, LowRankWorkspace& workspace) {
-  for (const LowRank& part : parts) {
-    const MatrixView d_low = d_low_of(kernel, part, stacked(part.b, rows), dy, rows, workspace);
-    workspace.product.reshape_uninitialised(dx.rows, dx.cols);
-    kernel.input_grad(stacked(part.a, rows), PackedWeights(), d_low, rows, workspace.product);
-    add(workspace.product, dx);
-  }
+                             const GroupedRows& rows, MatrixView dx, MatrixView d_low) {
+  for_each_part(parts, rows.groups(), d_low, [&](const LowRank& part, MatrixView d_low_of_part) {
+    const GroupedWeights b = stacked(part.b, rows);
+    kernel.input_grad(b, PackedWeights(), columns_of(part, dy, b.out()), rows, d_low_of_part);
+    scale(d_low_of_part, part.scale);
+    kernel.add_input_grad(stacked(part.a, rows), d_low_of_part, rows, dx);
+  });
 }
 
 void low_rank_weight_grads(const GroupedMatmulKernel& kernel, std::span<const LowRank> parts, Index groups,
-                           const Stretch& held, ConstRows dy, ConstRows x, const GroupedRows& rows,
-                           ExactSums* sums, Write mode, LowRankWorkspace& workspace) {
-  for (const LowRank& part : parts) {
-    if (part.d_a.rows == 0) continue;
-    const auto weights = [&](MatrixView all) { return stacked(of_groups(all, groups, held), rows); };
+                           const Stretch& held, ConstRows dy, ConstMatrixView d_low, ConstRows x,
+                           const GroupedRows& rows, ExactSums* sums, Write mode, Matrix& low) {
+  for_each_part(parts, groups, d_low, [&](const LowRank& part, ConstMatrixView d_low_of_part) {
+    if (part.d_a.rows == 0) return;
     const auto gradients = [&](MatrixView all) {
       return GroupedGradients(of_groups(all, groups, held), sums);
     };
-    const GroupedWeights a = weights(part.a), b = weights(part.b);
-    kernel.weight_grad(columns_of(part, dy, b.out()), low_of(kernel, part, a, x, rows, workspace), rows,
+    const GroupedWeights a = stacked(of_groups(part.a, groups, held), rows);
+    const Index out = part.b.rows / groups;
+    kernel.weight_grad(columns_of(part, dy, out), low_of(kernel, part, a, x, rows, low), rows,
                        gradients(part.d_b), mode);
-    kernel.weight_grad(d_low_of(kernel, part, b, dy, rows, workspace), x, rows, gradients(part.d_a), mode);
-  }
+    kernel.weight_grad(d_low_of_part, x, rows, gradients(part.d_a), mode);
+  });
 }
 
 }  // namespace moeloom

@@ -18,25 +18,32 @@ void for_each_group(const GroupedRows& rows, Body body) {
   }
 }
 
-void forward(const GroupedWeights& w, const PackedWeights&, ConstRows given, const GroupedRows& rows,
-             MatrixView y) {
-  rows.check(given, y);
+using Product = void (*)(ConstMatrixView rows, ConstMatrixView weight, MatrixView result, Write mode);
+
+void multiply(Product product, const GroupedWeights& w, ConstRows given, const GroupedRows& rows,
+              MatrixView result, Write mode) {
+  rows.check(given, result);
   const ConstMatrixView x = given.fp32();
   Matrix wide;
   for_each_group(rows, [&](Index g, Index first, Index count) {
-    if (count > 0) matmul(x.rows_from(first, count), w.group(g).widened(wide), y.rows_from(first, count));
+    if (count == 0) return;
+    product(x.rows_from(first, count), w.group(g).widened(wide), result.rows_from(first, count), mode);
   });
 }
 
-void input_grad(const GroupedWeights& w, const PackedWeights&, ConstRows given, const GroupedRows& rows,
+void forward(const GroupedWeights& w, const PackedWeights&, ConstRows x, const GroupedRows& rows,
+             MatrixView y) {
+  multiply(matmul, w, x, rows, y, Write::kReplace);
+}
+void input_grad(const GroupedWeights& w, const PackedWeights&, ConstRows dy, const GroupedRows& rows,
                 MatrixView dx) {
-  rows.check(given, dx);
-  const ConstMatrixView dy = given.fp32();
-  Matrix wide;
-  for_each_group(rows, [&](Index g, Index first, Index count) {
-    if (count > 0)
-      matmul_input_grad(dy.rows_from(first, count), w.group(g).widened(wide), dx.rows_from(first, count));
-  });
+  multiply(matmul_input_grad, w, dy, rows, dx, Write::kReplace);
+}
+void add_forward(const GroupedWeights& w, ConstRows x, const GroupedRows& rows, MatrixView y) {
+  multiply(matmul, w, x, rows, y, Write::kAdd);
+}
+void add_input_grad(const GroupedWeights& w, ConstRows dy, const GroupedRows& rows, MatrixView dx) {
+  multiply(matmul_input_grad, w, dy, rows, dx, Write::kAdd);
 }
 
 /// One group's rows, source after source.
@@ -92,7 +99,12 @@ void weight_grad(ConstRows given_dy, ConstRows given_x, const GroupedRows& rows,
 }  // namespace
 
 GroupedMatmulKernel native_grouped_matmul() {
-  return {.uses_packed = false, .forward = forward, .input_grad = input_grad, .weight_grad = weight_grad};
+  return {.uses_packed = false,
+          .forward = forward,
+          .input_grad = input_grad,
+          .add_forward = add_forward,
+          .add_input_grad = add_input_grad,
+          .weight_grad = weight_grad};
 }
 
 }  // namespace moeloom

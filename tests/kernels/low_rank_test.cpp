@@ -119,13 +119,14 @@ TEST(LowRank, AddsToAGroupedProductAndHasItsGradients) {
   for (const GroupedMatmulKernel& kernel : {native_grouped_matmul(), packed_grouped_matmul()}) {
     TwoParts two(3);
     const GroupedRows rows{kRowsPerSource, 2};
-    LowRankWorkspace workspace;
+    Matrix low, d_low(kRows, low_columns(two.parts, 3));
     Matrix x = random_matrix(kRows, 9, 1), y(kRows, 12), dx(kRows, 9);
     const Matrix d = random_matrix(kRows, 12, 2);
-    add_low_rank(kernel, two.parts, x, rows, y, workspace);
+    EXPECT_EQ(d_low.cols(), 6);
+    add_low_rank(kernel, two.parts, x, rows, y, low);
     EXPECT_NEAR(product_of_outputs(y, d), product(two, x, d, true), 1e-3);
-    add_low_rank_input_grad(kernel, two.parts, d, rows, dx, workspace);
-    low_rank_weight_grads(kernel, two.parts, 3, {0, 3}, d, x, rows, nullptr, Write::kReplace, workspace);
+    add_low_rank_input_grad(kernel, two.parts, d, rows, dx, d_low);
+    low_rank_weight_grads(kernel, two.parts, 3, {0, 3}, d, d_low, x, rows, nullptr, Write::kReplace, low);
     expect_all_gradients(two, x, d, dx, true);
   }
 }
@@ -133,15 +134,19 @@ TEST(LowRank, AddsToAGroupedProductAndHasItsGradients) {
 TEST(LowRank, ChunksOfGroupsMakeTheGradientsOfTheWhole) {
   const GroupedMatmulKernel kernel = packed_grouped_matmul();
   TwoParts whole(3), chunked(3);
-  LowRankWorkspace workspace;
+  Matrix low, d_low(kRows, 6), dx(kRows, 9);
   const Matrix x = random_matrix(kRows, 9, 1), d = random_matrix(kRows, 12, 2);
-  low_rank_weight_grads(kernel, whole.parts, 3, {0, 3}, d, x, {kRowsPerSource, 2}, nullptr, Write::kReplace,
-                        workspace);
+  add_low_rank_input_grad(kernel, whole.parts, d, {kRowsPerSource, 2}, dx, d_low);
+  low_rank_weight_grads(kernel, whole.parts, 3, {0, 3}, d, d_low, x, {kRowsPerSource, 2}, nullptr,
+                        Write::kReplace, low);
   const std::span<const Index> counts(kRowsPerSource);
-  low_rank_weight_grads(kernel, chunked.parts, 3, {0, 2}, d.view().rows_from(0, 7), x.view().rows_from(0, 7),
-                        {counts.first(4), 2}, nullptr, Write::kReplace, workspace);
-  low_rank_weight_grads(kernel, chunked.parts, 3, {2, 3}, d.view().rows_from(7, 7), x.view().rows_from(7, 7),
-                        {counts.subspan(4), 2}, nullptr, Write::kReplace, workspace);
+  const auto chunk = [&](const Stretch& held, Index row, std::span<const Index> rows) {
+    const auto part = [&](const Matrix& m) { return m.view().rows_from(row, 7); };
+    low_rank_weight_grads(kernel, chunked.parts, 3, held, part(d), part(d_low), part(x), {rows, 2}, nullptr,
+                          Write::kReplace, low);
+  };
+  chunk({0, 2}, 0, counts.first(4));
+  chunk({2, 3}, 7, counts.subspan(4));
   for (std::size_t m = 0; m < whole.matrices.size(); ++m)
     EXPECT_TRUE(std::ranges::equal(whole.matrices[m].view().flat(), chunked.matrices[m].view().flat())) << m;
 }

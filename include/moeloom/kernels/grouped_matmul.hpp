@@ -125,6 +125,11 @@ struct GroupedMatmulKernel {
   /// dx [R, in] = dy_g w_g.
   void (*input_grad)(const GroupedWeights& w, const PackedWeights& packed, ConstRows dy,
                      const GroupedRows& rows, MatrixView dx);
+  /// y += x_g w_g^T from the masters.
+  void (*add_forward)(const GroupedWeights& w, ConstRows x, const GroupedRows& rows, MatrixView y) = nullptr;
+  /// dx += dy_g w_g from the masters.
+  void (*add_input_grad)(const GroupedWeights& w, ConstRows dy, const GroupedRows& rows,
+                         MatrixView dx) = nullptr;
   /// dw [out, in] a group: dy_g^T x_g, in the one order: within a source rank rows in chunks of
   /// kSumChunkRows, sources along tree_sum's tree. kReplace writes zeros for a group without rows. With exact
   /// sums each source is a leaf, which is added to them, and nothing else is written; the native loop refuses

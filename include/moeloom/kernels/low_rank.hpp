@@ -3,8 +3,9 @@
 //   forward    U = s x A^T [R, r], y += U B^T
 //   backward   dU = s dy B [R, r], dx += dU A, dA += dU^T x, dB += dy^T U
 //
-// U and dU are made again where they are needed: they cost r / out and r / in of the product. A product whose
-// rows are several modules of a file (q, k, v; gate, up) has an addition for each, to its own columns of y.
+// U is made again where it is needed, as is dU of a single weight: they cost r / out and r / in of the
+// product. A product whose rows are several modules of a file (q, k, v; gate, up) has an addition for each,
+// to its own columns of y.
 #pragma once
 
 #include "moeloom/base/stretch.hpp"
@@ -37,21 +38,19 @@ void add_low_rank_input_grad(const DenseKernel& kernel, std::span<const LowRank>
 void add_low_rank_weight_grads(const DenseKernel& kernel, std::span<const LowRank> parts, ConstMatrixView dy,
                                ConstRows x, ExactSums* sums);
 
-/// Kept from call to call.
-struct LowRankWorkspace {
-  Matrix low;      // U or dU [R, r]
-  Matrix product;  // what is added to y or dx
-};
-
 // Of groups, each on its own rows. They read the masters, whatever the kernel packs.
+/// The ranks of all parts of `groups` weights together: columns that dU has.
+Index low_columns(std::span<const LowRank> parts, Index groups);
+/// low: U of a part, kept from call to call.
 void add_low_rank(const GroupedMatmulKernel& kernel, std::span<const LowRank> parts, ConstRows x,
-                  const GroupedRows& rows, MatrixView y, LowRankWorkspace& workspace);
+                  const GroupedRows& rows, MatrixView y, Matrix& low);
+/// -> d_low [R, low_columns] too, which low_rank_weight_grads() wants.
 void add_low_rank_input_grad(const GroupedMatmulKernel& kernel, std::span<const LowRank> parts, ConstRows dy,
-                             const GroupedRows& rows, MatrixView dx, LowRankWorkspace& workspace);
-/// rows: of the groups `held` out of all `groups`; their gradients are written or added to, as weight_grad()
-/// of the kernel does.
+                             const GroupedRows& rows, MatrixView dx, MatrixView d_low);
+/// rows: of the groups `held` out of all `groups`, like dy, x and d_low; their gradients are written or added
+/// to, as weight_grad() of the kernel does.
 void low_rank_weight_grads(const GroupedMatmulKernel& kernel, std::span<const LowRank> parts, Index groups,
-                           const Stretch& held, ConstRows dy, ConstRows x, const GroupedRows& rows,
-                           ExactSums* sums, Write mode, LowRankWorkspace& workspace);
+                           const Stretch& held, ConstRows dy, ConstMatrixView d_low, ConstRows x,
+                           const GroupedRows& rows, ExactSums* sums, Write mode, Matrix& low);
 
 }  // namespace moeloom

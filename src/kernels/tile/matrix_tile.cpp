@@ -15,10 +15,10 @@ constexpr Index kMostRows = kStripRows<Bf16Matrix>;
 
 /// Sums of a tile, a row a line of the panel's width -> c.
 void write_sums(const float* sums, Index rows, const TileArguments& t) {
-  if (t.cols < kTileCols) return write_columns(sums, rows, t);
+  if (t.cols < kTileCols && t.cols != kLanes) return write_columns(sums, rows, t);
   const bool streams = streams_lines(t);
   for (Index i = 0; i < rows; ++i, sums += kTileCols)
-    for (Index j = 0; j < kTileCols; j += kLanes) {
+    for (Index j = 0; j < t.cols; j += kLanes) {
       float* c = t.c + i * t.c_stride + j;
       if (streams)
         stream_lanes(load(sums + j), c);
@@ -82,22 +82,23 @@ constexpr Configuration all_registers() {
 constexpr int kLine = 64;                             // bytes
 constexpr int kPanelRow = kTileCols * sizeof(float);  // bytes
 
-/// Registers 0 to 3: sums; 4 and 5: the left side; 6 and 7: the panel.
-template <bool kBoth>
+/// Registers 0 to 3: sums; 4 and 5: the left side, one for its upper rows and, if there are more, one for its
+/// lower ones; 6 and 7: the panel, whose right half is left out where c is narrow.
+template <bool kBoth, bool kWide>
 void multiply_step(const float* left, const float* panel) {
   _tile_loadd(6, panel, kPanelRow);
-  _tile_loadd(7, panel + kLanes, kPanelRow);
+  if constexpr (kWide) _tile_loadd(7, panel + kLanes, kPanelRow);
   _tile_loadd(4, left, kLine);
   _tile_dpbf16ps(0, 4, 6);
-  _tile_dpbf16ps(1, 4, 7);
+  if constexpr (kWide) _tile_dpbf16ps(1, 4, 7);
   if constexpr (kBoth) {
     _tile_loadd(5, left + kMatrixRows * kMatrixDepth, kLine);
     _tile_dpbf16ps(2, 5, 6);
-    _tile_dpbf16ps(3, 5, 7);
+    if constexpr (kWide) _tile_dpbf16ps(3, 5, 7);
   }
 }
 
-template <bool kBoth>
+template <bool kBoth, bool kWide>
 void multiply_registers(Index rows, const TileArguments& t) {
   constexpr Index kBlock = (kBoth ? 2 : 1) * kMatrixRows * kMatrixDepth;
   _tile_zero(0);
@@ -121,13 +122,13 @@ void multiply_registers(Index rows, const TileArguments& t) {
         for (Index line = 0; line < t.ahead.lines; ++line) ask_for(ahead + line * t.ahead.stride);
         ahead += t.ahead.advance, wait = t.ahead.every, --times;
       }
-    multiply_step<kBoth>(left, panel);
+    multiply_step<kBoth, kWide>(left, panel);
   }
   if (k < t.depth) {  // what lies behind the panel need not be numbers
     alignas(64) std::array<float, kMatrixDepth * kTileCols> rest{};
     std::copy_n(panel, (t.depth - k) * kTileCols, rest.data());
     asm("" ::: "memory");  // GCC does not know that the instructions read it
-    multiply_step<kBoth>(left, rest.data());
+    multiply_step<kBoth, kWide>(left, rest.data());
   }
   if (rows == kRows && t.cols == kTileCols && t.mode == Write::kReplace && !streams_lines(t)) {
     const auto stride = t.c_stride * static_cast<Index>(sizeof(float));
@@ -171,7 +172,10 @@ MatrixRegisters::~MatrixRegisters() {
 
 void multiply_matrix_tile(Index rows, const TileArguments& t) {
   if (!has_matrix_registers()) return multiply_emulated(rows, t);
-  rows > kMatrixRows ? multiply_registers<true>(rows, t) : multiply_registers<false>(rows, t);
+  if (t.cols > kLanes)
+    rows > kMatrixRows ? multiply_registers<true, true>(rows, t) : multiply_registers<false, true>(rows, t);
+  else
+    rows > kMatrixRows ? multiply_registers<true, false>(rows, t) : multiply_registers<false, false>(rows, t);
 }
 
 void multiply_matrix_registers(int products) {

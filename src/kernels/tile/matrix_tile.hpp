@@ -63,7 +63,7 @@ void multiply_strip(Index rows, const TileArguments& t) {
   if constexpr (kOfMatrices<Element>)
     multiply_matrix_tile(rows, t);
   else
-    tile_function<Element>(rows)(t);
+    tile_function<Element>(rows, t.cols)(t);
 }
 
 /// Eight words of a row from word `k` on, with zeros behind its end.

@@ -37,12 +37,20 @@ void multiply(const GroupedWeights& masters, const PackedWeights& faces, ConstRo
   multiply_faces<Element>(forward ? state.forward : state.input_grad, state.groups, x, rows, y);
 }
 
+template <typename Element, typename Side>
+void add_product(const GroupedWeights& masters, ConstRows x, const GroupedRows& rows, MatrixView y) {
+  packed::check_that_it_reads<Element>(x);
+  packed::multiply_masters<Element, Side>(masters, x, rows, y, Write::kAdd);
+}
+
 template <typename Element>
 GroupedMatmulKernel kernel_of() {
   return {.uses_packed = true,
           .element = Element::kType,
           .forward = multiply<Element, packed::Along>,
           .input_grad = multiply<Element, packed::Down>,
+          .add_forward = add_product<Element, packed::Along>,
+          .add_input_grad = add_product<Element, packed::Down>,
           .weight_grad = packed::grouped_weight_grad<Element>};
 }
 

@@ -72,16 +72,15 @@ inline void ask_for(const float* words) {
   for (int i = 0; i < kTileCols; i += kLineFloats) __builtin_prefetch(words + i, 0, 2);
 }
 
-template <std::size_t Rows>
-using Sums = std::array<std::array<Lanes, 2>, Rows>;
+/// A row's sums fill one vector or two.
+template <std::size_t Rows, std::size_t Vectors>
+using Sums = std::array<std::array<Lanes, Vectors>, Rows>;
 
-template <std::size_t Rows>
-void store_rows(const Sums<Rows>& sums, float* c, Index stride) {
+template <std::size_t Rows, std::size_t Vectors>
+void store_rows(const Sums<Rows, Vectors>& sums, float* c, Index stride) {
 #pragma GCC unroll 12
-  for (std::size_t i = 0; i < Rows; ++i, c += stride) {
-    store(sums[i][0], c);
-    store(sums[i][1], c + kLanes);
-  }
+  for (std::size_t i = 0; i < Rows; ++i, c += stride)
+    for (std::size_t v = 0; v < Vectors; ++v) store(sums[i][v], c + v * kLanes);
 }
 
 /// Whether c may be replaced by whole lines past the caches, instead of being read to be overwritten.
@@ -104,22 +103,18 @@ inline void stream_lanes(Lanes lanes, float* target) {
 #endif
 }
 
-template <std::size_t Rows>
-void stream_rows(const Sums<Rows>& sums, float* c, Index stride) {
+template <std::size_t Rows, std::size_t Vectors>
+void stream_rows(const Sums<Rows, Vectors>& sums, float* c, Index stride) {
 #pragma GCC unroll 12
-  for (std::size_t i = 0; i < Rows; ++i, c += stride) {
-    stream_lanes(sums[i][0], c);
-    stream_lanes(sums[i][1], c + kLanes);
-  }
+  for (std::size_t i = 0; i < Rows; ++i, c += stride)
+    for (std::size_t v = 0; v < Vectors; ++v) stream_lanes(sums[i][v], c + v * kLanes);
 }
 
-template <std::size_t Rows>
-void add_rows(Sums<Rows>& sums, const float* c, Index stride) {
+template <std::size_t Rows, std::size_t Vectors>
+void add_rows(Sums<Rows, Vectors>& sums, const float* c, Index stride) {
 #pragma GCC unroll 12
-  for (std::size_t i = 0; i < Rows; ++i, c += stride) {
-    sums[i][0] += load(c);
-    sums[i][1] += load(c + kLanes);
-  }
+  for (std::size_t i = 0; i < Rows; ++i, c += stride)
+    for (std::size_t v = 0; v < Vectors; ++v) sums[i][v] += load(c + v * kLanes);
 }
 
 inline void write_columns(const float* sums, Index rows, const TileArguments& t) {
@@ -131,23 +126,25 @@ inline void write_columns(const float* sums, Index rows, const TileArguments& t)
     }
 }
 
-template <typename Element, std::size_t Rows>
+/// Vectors: as few as hold t.cols.
+template <typename Element, std::size_t Rows, std::size_t Vectors>
 void multiply_tile(const TileArguments& t) {
   constexpr auto kRows = static_cast<Index>(Rows);
-  Sums<Rows> sums{};
+  Sums<Rows, Vectors> sums{};
   const float* left = t.left;
   const float* panel = t.panel;
   const float* ahead = t.ahead.from;
   Index times = t.ahead.times, wait = 1;
   const auto multiply_add = [&](Index k) {
-    Lanes first = load(panel + k * kTileCols), second = load(panel + k * kTileCols + kLanes);
-    keep_in_register(first);
-    keep_in_register(second);
+    std::array<Lanes, Vectors> right;
+    for (std::size_t v = 0; v < Vectors; ++v) {
+      right[v] = load(panel + k * kTileCols + v * kLanes);
+      keep_in_register(right[v]);
+    }
 #pragma GCC unroll 12
     for (std::size_t i = 0; i < Rows; ++i) {
       const auto a = Element::load_factor(left + k * kRows + static_cast<Index>(i));
-      sums[i][0] = Element::multiply_add(sums[i][0], a, first);
-      sums[i][1] = Element::multiply_add(sums[i][1], a, second);
+      for (std::size_t v = 0; v < Vectors; ++v) sums[i][v] = Element::multiply_add(sums[i][v], a, right[v]);
     }
   };
   const bool streams = streams_lines(t);
@@ -163,26 +160,27 @@ void multiply_tile(const TileArguments& t) {
     for (Index u = 0; u < kUnroll; ++u) multiply_add(u);
   }
   for (; k < t.depth; ++k, left += kRows, panel += kTileCols) multiply_add(0);
-  if (t.cols < kTileCols) {  // a panel that the matrix does not fill
+  if (t.cols < static_cast<Index>(Vectors) * kLanes) {  // a panel that the matrix does not fill
     std::array<float, Rows * kTileCols> buffer;
-    store_rows(sums, buffer.data(), kTileCols);
+    store_rows<Rows, Vectors>(sums, buffer.data(), kTileCols);
     return write_columns(buffer.data(), Rows, t);
   }
-  if (streams) return stream_rows(sums, t.c, t.c_stride);
-  if (t.mode == Write::kAdd) add_rows(sums, t.c, t.c_stride);
-  store_rows(sums, t.c, t.c_stride);
+  if (streams) return stream_rows<Rows, Vectors>(sums, t.c, t.c_stride);
+  if (t.mode == Write::kAdd) add_rows<Rows, Vectors>(sums, t.c, t.c_stride);
+  store_rows<Rows, Vectors>(sums, t.c, t.c_stride);
 }
 
 using TileFunction = void (*)(const TileArguments&);
 
-/// multiply_tile for 1 <= rows <= kTileRows.
+/// multiply_tile for 1 <= rows <= kTileRows and 1 <= cols <= kTileCols.
 template <typename Element>
-TileFunction tile_function(Index rows) {
-  constexpr auto table = []<std::size_t... I>(std::index_sequence<I...>) {
-    return std::array<TileFunction, kTileRows>{&multiply_tile<Element, I + 1>...};
-  }
-  (std::make_index_sequence<kTileRows>{});
-  return table[static_cast<std::size_t>(rows - 1)];
+TileFunction tile_function(Index rows, Index cols) {
+  constexpr auto functions = []<std::size_t Vectors, std::size_t... I>(std::index_sequence<I...>) {
+    return std::array<TileFunction, kTileRows>{&multiply_tile<Element, I + 1, Vectors>...};
+  };
+  static constexpr auto narrow = functions.template operator()<1>(std::make_index_sequence<kTileRows>{});
+  static constexpr auto wide = functions.template operator()<2>(std::make_index_sequence<kTileRows>{});
+  return (cols <= kLanes ? narrow : wide)[static_cast<std::size_t>(rows - 1)];
 }
 
 /// Rows [begin, end) of part `i` when n rows are split into `parts` parts that differ by at most one row.

@@ -82,7 +82,7 @@ void keep_chunk(const ExpertPass& pass, const ExpertChunk& chunk) {
     kernels.grouped_matmul.forward(shard.gate_up_weights(), packed.gate_up(),
                                    of_chunk(saved.rows.view(), chunk), rows, gate_up);
     add_low_rank(kernels.grouped_matmul, shard.adapters.gate_up, of_chunk(saved.rows.view(), chunk), rows,
-                 gate_up, workspace.low_rank);
+                 gate_up, workspace.low);
   });
   BiasedRows{shard.biases, shard.scales_rows(), rows, of_chunk(saved.weights, chunk)}.finish_gate_up(gate_up);
 }
@@ -98,7 +98,7 @@ void forward_chunk(const ExpertPass& pass, const ExpertChunk& chunk) {
   const MatrixView output = of_chunk(workspace.output.view(), chunk);
   clock.product("down", chunk.rows.size(), [&] {
     kernels.grouped_matmul.forward(shard.down_weights(), packed.down(), activated, rows, output);
-    add_low_rank(kernels.grouped_matmul, shard.adapters.down, activated, rows, output, workspace.low_rank);
+    add_low_rank(kernels.grouped_matmul, shard.adapters.down, activated, rows, output, workspace.low);
   });
   biased.finish_output(output);
 }
@@ -111,6 +111,9 @@ void prepare_backward(const ExpertPass& pass) {
   workspace.d_activated.reshape_uninitialised(total, inter);
   workspace.activated.reshape_uninitialised(element, total, inter);
   if (element != DType::kF32) workspace.d_gate_up.reshape_uninitialised(element, total, 2 * inter);
+  const ExpertAdapters& adapters = pass.shard.adapters;
+  workspace.d_low_gate_up.reshape_uninitialised(total, low_columns(adapters.gate_up, pass.rows.groups()));
+  workspace.d_low_down.reshape_uninitialised(total, low_columns(adapters.down, pass.rows.groups()));
   workspace.d_weights.resize(pass.saved.weights.size());
   if (pass.shard.biases.any()) workspace.ones.assign(at(total), 1.0f);
 }
@@ -127,7 +130,7 @@ void backward_chunk(const ExpertPass& pass, const ExpertChunk& chunk, ConstMatri
     kernels.grouped_matmul.input_grad(shard.down_weights(), packed.down(), of_chunk(d_rows, chunk), rows,
                                       d_activated);
     add_low_rank_input_grad(kernels.grouped_matmul, shard.adapters.down, of_chunk(d_rows, chunk), rows,
-                            d_activated, workspace.low_rank);
+                            d_activated, of_chunk(workspace.d_low_down.view(), chunk));
   });
   kernels.swiglu.backward(
       activation_of(shard), of_chunk(saved.gate_up.view(), chunk), biased.row_scale(), d_activated,
@@ -135,7 +138,7 @@ void backward_chunk(const ExpertPass& pass, const ExpertChunk& chunk, ConstMatri
   clock.product("gate_up input_grad", chunk.rows.size(), [&] {
     kernels.grouped_matmul.input_grad(shard.gate_up_weights(), packed.gate_up(), d_gate_up, rows, output);
     add_low_rank_input_grad(kernels.grouped_matmul, shard.adapters.gate_up, d_gate_up, rows, output,
-                            workspace.low_rank);
+                            of_chunk(workspace.d_low_gate_up.view(), chunk));
   });
   biased.finish_backward(of_chunk(d_rows, chunk), of_chunk(saved.rows.view(), chunk), output, d_weights);
 }
@@ -171,12 +174,14 @@ void weight_gradients(const ExpertPass& pass, const ExpertChunk& chunk, const Gr
 void adapter_gradients(const ExpertPass& pass, const ExpertChunk& chunk, const GroupedRows& groups,
                        ConstMatrixView d_rows, Write gradients) {
   const auto& [kernels, shard, packed, all_rows, saved, workspace, clock] = pass;
-  const auto write = [&](std::span<const LowRank> parts, ConstRows dy, ConstRows x) {
-    low_rank_weight_grads(kernels.grouped_matmul, parts, all_rows.groups(), chunk.experts, dy, x, groups,
-                          shard.sums, gradients, workspace.low_rank);
+  const auto write = [&](std::span<const LowRank> parts, ConstRows dy, const Matrix& d_low, ConstRows x) {
+    low_rank_weight_grads(kernels.grouped_matmul, parts, all_rows.groups(), chunk.experts, dy,
+                          of_chunk(d_low.view(), chunk), x, groups, shard.sums, gradients, workspace.low);
   };
-  write(shard.adapters.down, of_chunk(d_rows, chunk), of_chunk(workspace.activated.rows(), chunk));
-  write(shard.adapters.gate_up, of_chunk(d_gate_up_rows(pass), chunk), of_chunk(saved.rows.view(), chunk));
+  write(shard.adapters.down, of_chunk(d_rows, chunk), workspace.d_low_down,
+        of_chunk(workspace.activated.rows(), chunk));
+  write(shard.adapters.gate_up, of_chunk(d_gate_up_rows(pass), chunk), workspace.d_low_gate_up,
+        of_chunk(saved.rows.view(), chunk));
 }
 
 /// Of a parameter with no gradient: nothing.

@@ -50,7 +50,7 @@ TEST_F(CollapsingRun, WarnsOnceAlsoAfterAResume) {
 // Rows are then even, because the hot experts' are dropped: it is the choices that collapse.
 TEST_F(CollapsingRun, ACapacityHidesNothing) {
   const Outcome run =
-      shell(train(2, "--experts 8 --ep 2 --lr 0.5 --aux-loss-coef 0 --steps 80 --capacity-factor 0.5"));
+      shell(train(2, "--experts 8 --ep 2 --lr 1 --aux-loss-coef 0 --steps 80 --capacity-factor 0.5"));
   ASSERT_EQ(run.exit_code, 0) << run.output;
   EXPECT_GE(count_of(run.output, "collapse=begins step="), 1u) << run.output;
   double dropped = 0;

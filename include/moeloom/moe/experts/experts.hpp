@@ -114,7 +114,8 @@ struct ExpertWorkspace {
   std::vector<float> d_weights;   // [R]
   std::vector<Index> chunk_rows;  // [e, ep], of the experts of one chunk alone
   std::vector<float> ones;        // [R], what biases are multiplied with
-  LowRankWorkspace low_rank;      // of adapters
+  // Of adapters: U of a part, and dU of all parts of a weight [R, low_columns].
+  Matrix low, d_low_gate_up, d_low_down;
 };
 
 /// A forward or a backward of a shard over the rows that dispatch brought. Between tasks of its products the

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #ifdef __AMX_BF16__
+#include <cpuid.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -57,9 +58,12 @@ void multiply_emulated(Index rows, const TileArguments& t) {
 
 /// Asks the kernel of the system for the registers, once for all threads.
 bool registers_allowed() {
+  constexpr unsigned kBf16 = 1u << 22,
+                     kTile = 1u << 24;  // of CPUID leaf 7; not every compiler knows their names
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0 || (d & kBf16) == 0 || (d & kTile) == 0) return false;
   constexpr long kRequest = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
-  return __builtin_cpu_supports("amx-bf16") && __builtin_cpu_supports("amx-tile") &&
-         syscall(SYS_arch_prctl, kRequest, kTileData) == 0;
+  return syscall(SYS_arch_prctl, kRequest, kTileData) == 0;
 }
 
 /// Every register has kMatrixRows rows of a cache line.

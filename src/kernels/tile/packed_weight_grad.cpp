@@ -134,9 +134,9 @@ void pack_left(ConstRows dy, Workspace& work) {
     pack_strips<Element, kTileRows>(dy, dy.cols() % kTileRows, work.left, work.words.data());
 }
 
-/// dw (+)= dy^T x for at most kPassRows rows.
+/// dw (+)= dy^T x for at most kPassRows rows. is_last: nothing is added to dw soon.
 template <typename Element>
-void add_pass(ConstRows dy, ConstRows x, MatrixView dw, Write mode, Workspace& work) {
+void add_pass(ConstRows dy, ConstRows x, MatrixView dw, Write mode, Workspace& work, bool is_last = false) {
   constexpr Index kStrip = kStripRows<Element>;
   [[maybe_unused]] const Registers<Element> registers;
   pack_left<Element>(dy, work);
@@ -149,13 +149,13 @@ void add_pass(ConstRows dy, ConstRows x, MatrixView dw, Write mode, Workspace& w
                                                             .c_stride = dw.stride,
                                                             .cols = std::min<Index>(kTileCols, dw.cols - j),
                                                             .mode = mode,
-                                                            .streams = true});
+                                                            .streams = is_last});
   };
   constexpr Index kTogether = kPanelsTogether * kTileCols;
   for (Index first = 0; first < dw.cols; first += kTogether)
     for (Index i = 0; i < dw.rows; i += kStrip)
       for (Index j = first; j < std::min(first + kTogether, dw.cols); j += kTileCols) multiply(i, j);
-  finish_streaming();
+  if (is_last) finish_streaming();
 }
 
 template <typename Element>
@@ -212,7 +212,7 @@ void sum_sources(const Rectangle& r, Sources sources, MatrixView dw, Workspace& 
 template <typename Element>
 void write_rectangle(const Rectangle& r, MatrixView dw, Write mode, Workspace& work) {
   const auto sources = static_cast<Index>(r.rows_per_source.size());
-  if (is_one_pass(r, 0, sources, r.dy.rows())) return add_pass<Element>(r.dy, r.x, dw, mode, work);
+  if (is_one_pass(r, 0, sources, r.dy.rows())) return add_pass<Element>(r.dy, r.x, dw, mode, work, true);
   if (mode == Write::kReplace) return sum_sources<Element>(r, {0, sources, 0}, dw, work, 0);
   work.partial(0).reshape_uninitialised(dw.rows, dw.cols);
   const MatrixView sum = work.partial(0);

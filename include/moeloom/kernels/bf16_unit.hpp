@@ -11,7 +11,7 @@ namespace moeloom {
 enum class Bf16Unit {
   kEmulated,  // fp32 instructions, slowly
   kPairs,     // dot products of two pairs (AVX512_BF16)
-  kTiles,     // products of tiles of 16 rows (AMX): some eight times the fp32 multiply-adds
+  kTiles,     // products of tiles of 16 rows (AMX): 16 times the peak of fp32 multiply-adds
 };
 
 /// The fastest that the build uses and that the CPU and the kernel of the system allow.
@@ -22,7 +22,7 @@ std::string_view name_of(Bf16Unit unit);
 /// Which of them products may use: the best; pairs at the most, whose bits are the same on CPUs with and
 /// without tiles; or any, emulation included.
 enum class Bf16Request { kBest, kPairs, kEmulate };
-/// Trimmed and in lower case; none if it is not one of kBf16RequestTexts.
+/// text: trimmed and in lower case; none if it is not one of kBf16RequestTexts.
 std::optional<Bf16Request> bf16_request_from_text(std::string_view text);
 inline constexpr std::string_view kBf16RequestTexts = "emulate, pairs";
 

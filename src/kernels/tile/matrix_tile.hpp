@@ -37,7 +37,7 @@ bool has_matrix_registers();
 /// together are added to the sum so far (Intel's manual, TDPBF16PS).
 void multiply_matrix_tile(Index rows, const TileArguments& t);
 
-/// Four sums of registers that hold zeros, again and again.
+/// For the peak: so many products of registers that hold zeros, four sums in turn; nothing without registers.
 void multiply_matrix_registers(int products);
 
 /// Bf16, multiplied so.

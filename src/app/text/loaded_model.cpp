@@ -2,9 +2,12 @@
 
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"
+#include "moeloom/base/text.hpp"
+#include "moeloom/comm/process_memory.hpp"
 #include "moeloom/model/hf/adapter.hpp"
 #include "moeloom/model/node_halves.hpp"
 #include "moeloom/train/checkpoint/checkpoint.hpp"
+#include "moeloom/train/lasting_memory.hpp"
 
 #include "cli/processors.hpp"
 #include "run/report/run_report.hpp"
@@ -73,6 +76,22 @@ std::vector<ParameterSpec> at_rest(const ModelConfig& config, const AskedModel& 
   return with_storage(std::move(specs), Storage::kFp32, as_bf16);
 }
 
+/// Linux gives more than it has and ends the process that uses it, without a word. Collective over the world;
+/// sharers: ranks of the node that keep bf16 weights once.
+void require_room(const std::vector<ParameterSpec>& specs, const Mesh& mesh, Index sharers, bool merges) {
+  double on_node = lasting_memory(specs, mesh.shape(), false, {}, {}, sharers).lasting();
+  mesh.node().all_sum(std::span(&on_node, 1));
+  const auto held = static_cast<double>(memory_of_this_node());
+  agree(mesh.world(), [&] {
+    if (on_node <= held) return;
+    throw Error("the model does not fit into memory: its weights take " + bytes_text(on_node) +
+                " on a node that has " + bytes_text(held) + "; choose a larger ep on more nodes" +
+                (merges ? ", or merge the adapter first (convert --merge DIR --export-dtype bf16): beside it "
+                          "weights are fp32, without it a folder in bf16 takes half"
+                        : ""));
+  });
+}
+
 }  // namespace
 
 LoadedModel::LoadedModel(const AskedModel& asked, const AskOptions& options, Communicator world, bool decodes)
@@ -96,7 +115,10 @@ LoadedModel::LoadedModel(const AskedModel& asked, const AskOptions& options, Com
   config.adapter.reset();  // it is merged: no token pays for it
   std::vector<ParameterSpec> specs;
   agree(mesh_.world(), [&] { specs = at_rest(config, asked, mesh_.experts(experts)); });
+  const bool merges = asked.config.adapter.has_value();
+  require_room(specs, mesh_, mesh_.node().size(), merges);
   const auto halves = shared_halves(mesh_.node(), specs);
+  require_room(specs, mesh_, halves ? mesh_.node().size() : 1, merges);
   agree(mesh_.world(), [&] { store_.emplace(std::move(specs), nullptr, LeafSettings(), halves); });
   load_model(asked.config.adapter ? asked.config.adapter->base : asked.start.folder, *store_, mesh_, config);
   if (asked.config.adapter)

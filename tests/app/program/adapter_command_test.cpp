@@ -207,6 +207,22 @@ TEST_F(AdapterCommand, ANewModelsWeightsAreThoseThatTrainingBeginsWith) {
               "--seed belongs to --experts N, or to a SOURCE with config.json only");
 }
 
+TEST_F(AdapterCommand, SaysThatTheMergedModelDoesNotFit) {
+  ASSERT_EQ(shell(tune("tuned", "--lora r=2 --steps 2")).exit_code, 0);
+  fs::remove(base_ + "/manifest.json");
+  Document config = Document::read(base_ + "/config.json");
+  for (const char* width : {"hidden_size", "moe_intermediate_size"}) config.set(width, Index{1} << 20);
+  config.write(base_ + "/config.json");
+  const std::string eval = "eval --model " + base_ + " --data " + path("second.txt");
+  const std::string fits = "the model does not fit into memory: its weights take ";
+  const Outcome merged = shell(eval + " --ep 2 --adapter " + path("tuned"), 2);
+  expect_says(merged, 1, fits);
+  expect_says(merged, 1, "; choose a larger ep on more nodes, or merge the adapter first (convert --merge");
+  const Outcome alone = shell(eval);
+  expect_says(alone, 1, fits);
+  EXPECT_EQ(alone.output.find("--merge"), std::string::npos) << alone.output;
+}
+
 TEST_F(AdapterCommand, IsRefusedWhereItWouldBeLost) {
   expect_says(shell(tune("a", "--lora targets=shared")), 1,
               "--lora: target \"shared\" means no linear module");

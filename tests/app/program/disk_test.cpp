@@ -51,8 +51,11 @@ seen "metrics=\"written again\""; stop)");
   EXPECT_EQ(count_of(run.output, "code=" + std::to_string(kStoppedExitCode)), 1u) << run.output;
   EXPECT_GE(count_of(run.output, "save=failed step="), 1u) << run.output;
   EXPECT_GE(count_of(run.output, "No space left on device\" last=checkpoint-"), 1u) << run.output;
-  EXPECT_EQ(count_of(run.output, "metrics=waiting"), 1u) << "once\n" << run.output;
-  EXPECT_EQ(count_of(run.output, " lost=0"), 1u) << run.output;
+  // What a failed save gives back may be room for lines, until they have filled it too.
+  const auto waits = count_of(run.output, "metrics=waiting");
+  EXPECT_GE(waits, 1u) << run.output;
+  EXPECT_EQ(count_of(run.output, "metrics=\"written again\""), waits) << "each said once\n" << run.output;
+  EXPECT_EQ(count_of(run.output, " lost=0"), waits) << run.output;
   EXPECT_EQ(count_of(run.output, ".partial\n"), 0u) << run.output;
   const auto checkpoints = checkpoints_of(path("left"));
   ASSERT_EQ(checkpoints.size(), 1u) << run.output;

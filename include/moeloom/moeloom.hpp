@@ -12,7 +12,8 @@
 // Rooms stand lowest first.
 #pragma once
 
-// Errors, random numbers, threads, the clock of a step's phases.
+// Errors, random numbers, threads, fingerprints of bytes, the clock of a step's phases.
+#include "moeloom/base/checksum.hpp"
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/glob.hpp"
 #include "moeloom/base/index.hpp"
@@ -35,7 +36,6 @@
 #include "moeloom/tensor/tree_sum.hpp"
 
 // Files in, views out.
-#include "moeloom/io/checksum.hpp"
 #include "moeloom/io/document.hpp"
 #include "moeloom/io/example_file.hpp"
 #include "moeloom/io/file_lock.hpp"

@@ -1,7 +1,7 @@
 // Where the parts of an example file lie.
 #pragma once
 
-#include "moeloom/io/checksum.hpp"
+#include "moeloom/base/checksum.hpp"
 
 #include <array>
 #include <cstdint>

@@ -1,7 +1,7 @@
 #include "moeloom/io/routing_file.hpp"
 
+#include "moeloom/base/checksum.hpp"
 #include "moeloom/base/errors.hpp"
-#include "moeloom/io/checksum.hpp"
 
 #include <algorithm>
 #include <bit>

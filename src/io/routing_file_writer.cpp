@@ -1,5 +1,5 @@
+#include "moeloom/base/checksum.hpp"
 #include "moeloom/base/errors.hpp"
-#include "moeloom/io/checksum.hpp"
 #include "moeloom/io/routing_file.hpp"
 
 #include <fcntl.h>

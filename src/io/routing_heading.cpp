@@ -1,7 +1,7 @@
 #include "routing_heading.hpp"
 
+#include "moeloom/base/checksum.hpp"
 #include "moeloom/base/errors.hpp"
-#include "moeloom/io/checksum.hpp"
 #include "moeloom/io/document.hpp"
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 // Sizes of a routing file's fixed parts, and the checksum over what is not a block.
 #pragma once
 
-#include "moeloom/io/checksum.hpp"
+#include "moeloom/base/checksum.hpp"
 
 #include <array>
 #include <string>

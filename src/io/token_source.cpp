@@ -1,8 +1,8 @@
 #include "moeloom/io/token_source.hpp"
 
+#include "moeloom/base/checksum.hpp"
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"
-#include "moeloom/io/checksum.hpp"
 
 #include <algorithm>
 #include <array>

@@ -1,6 +1,6 @@
 #include "moeloom/train/step_checks.hpp"
 
-#include "moeloom/io/checksum.hpp"
+#include "moeloom/base/checksum.hpp"
 
 #include <algorithm>
 #include <bit>

@@ -1,6 +1,6 @@
 // Parsers of io: JSON, safetensors and their index, Megatron's index, routing files.
+#include "moeloom/base/checksum.hpp"
 #include "moeloom/base/errors.hpp"
-#include "moeloom/io/checksum.hpp"
 #include "moeloom/io/document.hpp"
 #include "moeloom/io/example_file.hpp"
 #include "moeloom/io/routing_file.hpp"

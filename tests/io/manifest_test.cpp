@@ -1,7 +1,7 @@
 #include "moeloom/io/manifest.hpp"
 
+#include "moeloom/base/checksum.hpp"
 #include "moeloom/base/errors.hpp"
-#include "moeloom/io/checksum.hpp"
 
 #include "support/expect_error.hpp"
 #include "support/files.hpp"

@@ -1,8 +1,8 @@
 #include "moeloom/io/routing_file.hpp"
 
+#include "moeloom/base/checksum.hpp"
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/random.hpp"
-#include "moeloom/io/checksum.hpp"
 #include "moeloom/tensor/dtype.hpp"
 
 #include <cstring>

@@ -1,8 +1,8 @@
 #include "data/prepare_examples.hpp"
 
+#include "moeloom/base/checksum.hpp"
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"
-#include "moeloom/io/checksum.hpp"
 #include "moeloom/io/document.hpp"
 #include "moeloom/io/file_lock.hpp"
 #include "moeloom/io/mapped_file.hpp"

@@ -1,7 +1,7 @@
 #include "data/record_reader.hpp"
 
+#include "moeloom/base/checksum.hpp"
 #include "moeloom/base/errors.hpp"
-#include "moeloom/io/checksum.hpp"
 #include "moeloom/io/text_file.hpp"
 
 #include <chrono>

@@ -1,6 +1,6 @@
 #include "moeloom/measure/sweep/points.hpp"
 
-#include "moeloom/io/checksum.hpp"
+#include "moeloom/base/checksum.hpp"
 #include "moeloom/plan/decide/compute_dtype.hpp"
 #include "moeloom/plan/decide/decide.hpp"
 

@@ -1,7 +1,7 @@
 #include "moeloom/model/hf/weights_io.hpp"
 
+#include "moeloom/base/checksum.hpp"
 #include "moeloom/base/errors.hpp"
-#include "moeloom/io/checksum.hpp"
 #include "moeloom/model/hf/adapter.hpp"
 #include "moeloom/model/hf/family.hpp"
 #include "moeloom/model/hf/slice_io.hpp"

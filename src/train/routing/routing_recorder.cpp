@@ -1,7 +1,7 @@
 #include "moeloom/train/routing/routing_recorder.hpp"
 
+#include "moeloom/base/checksum.hpp"
 #include "moeloom/base/errors.hpp"
-#include "moeloom/io/checksum.hpp"
 #include "moeloom/model/decoder.hpp"
 
 #include <bit>

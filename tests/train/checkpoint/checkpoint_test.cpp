@@ -1,6 +1,6 @@
 #include "moeloom/train/checkpoint/checkpoint.hpp"
 
-#include "moeloom/io/checksum.hpp"
+#include "moeloom/base/checksum.hpp"
 #include "moeloom/io/manifest.hpp"
 #include "moeloom/io/text_file.hpp"
 #include "moeloom/train/checkpoint/verify.hpp"

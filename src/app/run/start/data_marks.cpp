@@ -1,7 +1,7 @@
 #include "run/start/data_marks.hpp"
 
+#include "moeloom/base/checksum.hpp"
 #include "moeloom/base/text.hpp"
-#include "moeloom/io/checksum.hpp"
 
 #include <algorithm>
 #include <map>

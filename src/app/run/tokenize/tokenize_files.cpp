@@ -1,9 +1,9 @@
 #include "run/tokenize/tokenize_files.hpp"
 
+#include "moeloom/base/checksum.hpp"
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"
 #include "moeloom/base/text.hpp"
-#include "moeloom/io/checksum.hpp"
 #include "moeloom/io/document.hpp"
 #include "moeloom/io/text_file.hpp"
 #include "moeloom/io/token_file_writer.hpp"

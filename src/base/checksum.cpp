@@ -1,4 +1,4 @@
-#include "moeloom/io/checksum.hpp"
+#include "moeloom/base/checksum.hpp"
 
 #define XXH_INLINE_ALL
 #if defined(__AVX512F__) && !defined(__clang__) && __GNUC__ < 13

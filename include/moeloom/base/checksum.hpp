@@ -1,5 +1,4 @@
-// Fingerprints of tensors and files: finds damage on disk or on the way, is no protection against
-// intent.
+// Fingerprints of tensors and files: find damage on disk or on the way, are no protection against intent.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-#include "moeloom/io/checksum.hpp"
+#include "moeloom/base/checksum.hpp"
 
 #include <string>
 #include <vector>

@@ -34,6 +34,10 @@ class RequestList {
   }
 
   Index size() const { return std::ssize(requests_); }
+  bool all_ended() const {
+    return std::all_of(requests_.begin() + static_cast<std::ptrdiff_t>(first_open_), requests_.end(),
+                       [](MPI_Request request) { return request == MPI_REQUEST_NULL; });
+  }
   MPI_Request& add() { return requests_.emplace_back(MPI_REQUEST_NULL); }
   void cancel() {
     for (MPI_Request& request : requests_)
@@ -160,6 +164,11 @@ bool Messages::arrived(Index first, Index count) {
   progress();
   return std::ranges::all_of(std::span(requests_->letters).subspan(at(first), at(count)),
                              [](const auto& letter) { return letter.travelling == 0; });
+}
+
+bool Messages::all_ended() {
+  progress();
+  return requests_->receives.all_ended() && requests_->sends.all_ended();
 }
 
 /// A look takes one piece of each peer from its socket, where the next one may lie already.

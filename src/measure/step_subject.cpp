@@ -89,6 +89,7 @@ StepSubject::StepSubject(const TrainingCase& of, const Mesh& mesh, const TokenSo
   require(!dispatcher.node_pool || dispatcher.memory != nullptr, "a node pool needs memory of the node");
   initialise(state_->store, of.model, of.seed);
   if (of.routing && !of.routing->recorded()) route_as(*of.routing, of.model, of.seed, state_->store);
+  state_->store.settle();
 }
 
 StepSample StepSubject::step() {

@@ -183,7 +183,8 @@ MicroBatchLosses Decoder::sum_over_world(double nll_sum, Index counted, RouterSt
 }
 
 MicroBatchLosses Decoder::forward_backward(const Batch& batch, const LossScales& scales,
-                                           const ChosenCounts* step_counts) {
+                                           const ChosenCounts* step_counts,
+                                           const GradientsDone& gradients_done) {
   RouterStatistics statistics = no_statistics(batch);
   run_layers(batch, true, statistics);
   clock_.enter(Phase::kLoss);
@@ -192,11 +193,12 @@ MicroBatchLosses Decoder::forward_backward(const Batch& batch, const LossScales&
   const MicroBatchLosses losses = sum_over_world(nll_sum, batch.counted_targets(), std::move(statistics));
   ChosenCounts global = losses.routers.chosen();
   if (scales.aux != 0 || scales.z != 0) global.sum_over(mesh_.world());
-  backward(batch, [&](Index layer) {
+  const auto router_losses = [&](Index layer) {
     return router_loss_gradient(layer, losses.routers, global, step_counts ? *step_counts : global, balance_,
                                 scales.aux, scales.z,
                                 {.micro_batches = scales.micro_batches, .tokens = scales.step_tokens});
-  });
+  };
+  backward(batch, router_losses, gradients_done);
   store_.mark_gradients_written();
   clock_.enter(Phase::kOther);
   return losses;
@@ -211,18 +213,26 @@ ChosenCounts Decoder::count_chosen(const Batch& batch) {
 }
 
 template <typename RouterLosses>
-void Decoder::backward(const Batch& batch, RouterLosses router_losses) {
+void Decoder::backward(const Batch& batch, RouterLosses router_losses, const GradientsDone& gradients_done) {
+  const auto done = [&](Index part) {
+    if (!gradients_done) return;
+    clock_.enter(Phase::kReduce);
+    gradients_done(part);
+  };
   clock_.enter(Phase::kDense);
   final_norm_.backward(kernels_.rmsnorm, d_hidden_, hidden_, final_inv_rms_, d_hidden_);
+  done(kHeadPart);
   for (Index layer = std::ssize(layers_) - 1; layer >= 0; --layer) {
     const bool is_sparse = sparse_place_[at(layer)] >= 0;
     clock_.enter_layer(layer, true);
     layers_[at(layer)].backward(context(batch, layer, true),
                                 is_sparse ? router_losses(layer) : RouterLossGradient{}, d_hidden_);
+    done(layer);
   }
   clock_.enter_layer(-1, true);
   clock_.enter(Phase::kEmbed);
   add_embedding_gradient(batch);
+  done(kEmbeddingPart);
 }
 
 void Decoder::add_embedding_gradient(const Batch& batch) {

@@ -2,6 +2,8 @@
 
 #include "moeloom/base/errors.hpp"
 #include "moeloom/model/node_halves.hpp"
+#include "moeloom/model/node_weights.hpp"
+#include "moeloom/tensor/pages.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -31,6 +33,11 @@ void check(const ParameterSpec& spec) {
 
 }  // namespace
 
+Index part_of_backward(const ParameterSpec& spec) {
+  if (spec.layer >= 0) return spec.layer;
+  return spec.name == "model.embed_tokens.weight" ? kEmbeddingPart : kHeadPart;
+}
+
 /// Elements of a placement by how they are kept.
 struct ParameterStore::Sizes {
   Index trained = 0, frozen = 0;  // floats
@@ -50,27 +57,47 @@ struct ParameterStore::Sizes {
     if (spec.stored == Storage::kSplit) trained_lows += count;
   }
   Index gradients() const { return trained + trained_halves; }
+  Index floats() const { return trained + frozen; }
+  Index halves() const { return whole_lines(trained_halves) + whole_lines(trained_lows) + frozen_halves; }
+  /// That halves take, two in a float's place.
+  Index floats_of_halves() const { return ceil_div(halves(), Index{2}) + 1; }
 };
 
+std::array<ParameterStore::Sizes, kPlacements.size()> ParameterStore::sizes_of(
+    const std::vector<ParameterSpec>& specs, bool with_halves) {
+  std::array<Sizes, kPlacements.size()> sizes;
+  for (const ParameterSpec& spec : specs)
+    if (!with_halves || !is_kept_once(spec)) sizes[static_cast<std::size_t>(spec.placement)].add(spec);
+  return sizes;
+}
+
+Index ParameterStore::dense_floats(const std::vector<ParameterSpec>& specs, bool with_halves) {
+  const Sizes sizes = sizes_of(specs, with_halves)[static_cast<std::size_t>(Placement::kWorld)];
+  return whole_lines(sizes.floats()) + sizes.floats_of_halves();
+}
+
 ParameterStore::ParameterStore(std::vector<ParameterSpec> specs, std::shared_ptr<NodeMemory> experts_in,
-                               const LeafSettings& leaves, std::shared_ptr<const NodeHalves> halves)
-    : leaves_(leaves), shared_(std::move(halves)) {
+                               const LeafSettings& leaves, std::shared_ptr<const NodeHalves> halves,
+                               ShardedDense dense)
+    : leaves_(leaves), shared_(std::move(halves)), dense_(std::move(dense)) {
+  require(!dense_.gradients || !leaves_.exact(), "exact sums of dense gradients are whole on every rank");
   if (experts_in) arena(Placement::kExperts).storage = RowBuffer(std::move(experts_in));
   Index longest_frozen_vector = 0;
-  std::array<Sizes, kPlacements.size()> sizes, filled;
   for (const ParameterSpec& spec : specs) {
     check(spec);
     if (shared_ && is_kept_once(spec)) continue;
-    sizes[static_cast<std::size_t>(spec.placement)].add(spec);
     if (has_unread_gradient(spec))
       longest_frozen_vector = std::max(longest_frozen_vector, spec.rows * spec.cols);
   }
   unread_ = Matrix(1, longest_frozen_vector);
+  const std::array<Sizes, kPlacements.size()> sizes = sizes_of(specs, shared_ != nullptr);
+  std::array<Sizes, kPlacements.size()> filled;
   for (const Placement placement : kPlacements) {
     const Sizes& all = sizes[static_cast<std::size_t>(placement)];
     require(all.trained_lows == 0 || all.trained_lows == all.trained_halves,
             "trained weights of a placement are stored in one way");
-    allocate(arena(placement), all);
+    const bool in_node = placement == Placement::kWorld && dense_.weights;
+    allocate(arena(placement), all, in_node ? dense_.weights->values().data() : nullptr);
   }
   parameters_.reserve(specs.size());
   for (ParameterSpec& spec : specs) {
@@ -82,26 +109,35 @@ ParameterStore::ParameterStore(std::vector<ParameterSpec> specs, std::shared_ptr
     else
       spec.frozen ? place_frozen_halves(std::move(spec), here) : place_trained_halves(std::move(spec), here);
   }
+  if (!dense_.weights) return;
+  for (std::size_t i = 0; i < parameters_.size(); ++i)
+    if (const ParameterSpec& spec = parameters_[i].spec; spec.placement == Placement::kWorld)
+      parameters_[i].is_filled_here &= dense_.weights->is_mine(i) || (shared_ && is_kept_once(spec));
 }
 
-void ParameterStore::allocate(Arena& home, const Sizes& sizes) {
-  home.size = sizes.trained + sizes.frozen;
+void ParameterStore::allocate(Arena& home, const Sizes& sizes, float* shared) {
+  home.size = sizes.floats();
   home.trained = sizes.trained;
-  home.storage.reshape_uninitialised(1, whole_lines(home.size) + whole_lines(sizes.gradients()));
-  fill(home.storage, 0.0f);
+  const Index own = shared != nullptr ? 0 : whole_lines(home.size);
+  home.storage.reshape_uninitialised(1, own + whole_lines(sizes.gradients()));
   float* const first = home.storage.view().data;
-  home.values = {first, at(home.size)};
-  home.gradients = {first + whole_lines(home.size), at(sizes.gradients())};
+  home.values = {shared != nullptr ? shared : first, at(home.size)};
+  home.gradients = {first + own, at(sizes.gradients())};
+  if (shared == nullptr) std::ranges::fill(home.values, 0.0f);
+  clear_gradients(home);
   // A tied head takes each leaf twice, as head and as embedding.
   if (leaves_.exact()) home.sums = std::make_unique<ExactSums>(home.gradients, 2 * leaves_.per_step);
   const Index high = whole_lines(sizes.trained_halves), low = whole_lines(sizes.trained_lows);
-  const Index floats = ceil_div(high + low + sizes.frozen_halves, Index{2}) + 1;
-  home.halves = allocate_floats(floats);
-  std::fill_n(home.halves.get(), high + low > 0 ? floats : 0, 0.0f);
-  auto* const halves = reinterpret_cast<std::uint16_t*>(home.halves.get());
+  if (shared == nullptr) {
+    const Index floats = sizes.floats_of_halves();
+    home.halves = allocate_floats(floats);
+    std::fill_n(home.halves.get(), high + low > 0 ? floats : 0, 0.0f);
+  }
+  home.first_half = reinterpret_cast<std::uint16_t*>(shared != nullptr ? shared + whole_lines(home.size)
+                                                                       : home.halves.get());
   home.trained_halves = {.begin = sizes.trained,
-                         .high = {halves, at(sizes.trained_halves)},
-                         .low = {halves + high, at(sizes.trained_lows)}};
+                         .high = {home.first_half, at(sizes.trained_halves)},
+                         .low = {home.first_half + high, at(sizes.trained_lows)}};
 }
 
 void ParameterStore::place(ParameterSpec spec, Sizes& filled) {
@@ -133,7 +169,7 @@ void ParameterStore::place_frozen_halves(ParameterSpec spec, Sizes& filled) {
   const auto& [begin, high, low] = home.trained_halves;
   const Index before = whole_lines(std::ssize(high)) + whole_lines(std::ssize(low)) + filled.frozen_halves;
   filled.add(spec);
-  auto* const first = reinterpret_cast<std::uint16_t*>(home.halves.get()) + before;
+  auto* const first = home.first_half + before;
   const MatrixView shape(nullptr, spec.rows, spec.cols), none(nullptr, 0, spec.cols);
   const Bf16View halves(first, spec.rows, spec.cols);
   parameters_.push_back({std::move(spec), 0, shape, halves, nullptr, true, none});
@@ -147,7 +183,11 @@ void ParameterStore::place_shared(ParameterSpec spec) {
 }
 
 Index ParameterStore::shared_bytes() const {
-  return shared_ ? shared_->bytes() : 0;
+  return (shared_ ? shared_->bytes() : 0) + (dense_.weights ? dense_.weights->bytes() : 0);
+}
+
+void ParameterStore::settle() const {
+  if (dense_.weights) dense_.weights->meet();
 }
 
 const Parameter& ParameterStore::find(const std::string& name) const {
@@ -179,8 +219,21 @@ bool ParameterStore::has_broken_sums() const {
 void ParameterStore::restart_gradients() {
   for (const Arena& arena : arenas_)
     if (arena.sums) arena.sums->restart();
-  std::ranges::fill(gradients(Placement::kWorld), 0.0f);
+  clear_gradients(arena(Placement::kWorld));
   expert_gradients_ = Write::kReplace;
+}
+
+void ParameterStore::drop_gradients(Index part) {
+  for (const Parameter& parameter : parameters_)
+    if (const ParameterSpec& spec = parameter.spec;
+        spec.placement == Placement::kWorld && !spec.frozen && part_of_backward(spec) == part)
+      drop(parameter.grad.flat());
+}
+
+/// Zeros; where gradients are sharded, no page is taken for what is never written.
+void ParameterStore::clear_gradients(Arena& home) const {
+  if (dense_.gradients && &home == &arena(Placement::kWorld)) return drop(home.gradients);
+  std::ranges::fill(home.gradients, 0.0f);
 }
 
 }  // namespace moeloom

@@ -84,6 +84,10 @@ std::string first_parameter(const ParameterStore& store, const Communicator& wor
   return first.place == kNowhere ? "" : text_of(first, parameter_at(first.place).spec.name);
 }
 
+const Parameter& from_the_end(const ParameterStore& store, Index place) {
+  return *(store.parameters().rbegin() + place);
+}
+
 }  // namespace
 
 std::string first_non_finite_output(const Decoder& decoder, const Communicator& world) {
@@ -96,12 +100,27 @@ std::string first_non_finite_output(const Decoder& decoder, const Communicator& 
 }
 
 std::string first_non_finite_gradient(const ParameterStore& store, const Communicator& world) {
-  const auto from_the_end = [&](Index place) -> const Parameter& {
-    return *(store.parameters().rbegin() + place);
-  };
-  return first_parameter(store, world, from_the_end, [](const Parameter& parameter) {
+  const auto parameter_at = [&](Index place) -> const Parameter& { return from_the_end(store, place); };
+  return first_parameter(store, world, parameter_at, [](const Parameter& parameter) {
     return parameter.spec.frozen ? std::nullopt : std::optional<ConstRows>(parameter.grad);
   });
+}
+
+void GradientSearch::look_at(Index part) {
+  for (Index place = 0; place < (place_ < 0 ? std::ssize(store_.parameters()) : place_); ++place) {
+    const Parameter& parameter = from_the_end(store_, place);
+    if (parameter.spec.frozen || part_of_backward(parameter.spec) != part) continue;
+    const Finding found = finding_in(parameter.spec, ConstRows(parameter.grad), place);
+    if (found.place == kNowhere) continue;
+    place_ = found.place;
+    expert_ = found.expert;
+    return;
+  }
+}
+
+std::string GradientSearch::first(const Communicator& world) const {
+  const FirstOfAll first = first_of_all({place_ < 0 ? kNowhere : place_, expert_}, world);
+  return first.place == kNowhere ? "" : text_of(first, from_the_end(store_, first.place).spec.name);
 }
 
 std::string first_non_finite_weight(const ParameterStore& store, const Communicator& world) {

@@ -29,9 +29,10 @@ void move_router_biases(std::span<const std::int64_t> chosen, Index num_experts,
                         const RouterBiasSettings& settings, ParameterStore& store) {
   if (settings.rate == 0) return;
   for (const Parameter& parameter : store.parameters())
-    if (is_router_bias(parameter))
+    if (is_router_bias(parameter) && parameter.is_filled_here)
       move_router_bias(chosen.subspan(at(parameter.spec.layer * num_experts), at(num_experts)), settings,
                        parameter.value.flat());
+  store.settle();
   store.mark_changed();
 }
 

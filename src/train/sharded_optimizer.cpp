@@ -8,14 +8,15 @@
 #include <array>
 #include <bit>
 #include <cmath>
+#include <iterator>
+#include <numeric>
 #include <utility>
+
+#include "sharers.hpp"
+#include "travelling_sums.hpp"
 
 namespace moeloom {
 namespace {
-
-const Communicator& sharers(const Mesh& mesh, Placement placement) {
-  return placement == Placement::kWorld ? mesh.world() : mesh.dp();
-}
 
 Index blocks_of_group(const Parameter& parameter) {
   return ceil_div(parameter.value.size() / parameter.spec.groups, ShardedOptimizer::kBlockElements);
@@ -76,7 +77,9 @@ double sum_of_squares(std::span<const float> values) {
 }  // namespace
 
 ShardedOptimizer::ShardedOptimizer(ParameterStore& store, const Mesh& mesh, OptimizerSettings settings)
-    : store_(store), mesh_(mesh), settings_(settings) {
+    : store_(store), mesh_(mesh), settings_(settings), travelling_(std::make_unique<TravellingSums>()) {
+  require(!store.dense().gradients || settings.reduction == Reduction::kByLayer,
+          "dense gradients are sharded as layers finish");
   // A rank without experts could not tell how many blocks the experts of others have.
   for (const Parameter& parameter : store.parameters())
     require(parameter.spec.groups >= 1, "a rank must hold an expert of " + parameter.spec.name);
@@ -94,6 +97,8 @@ ShardedOptimizer::ShardedOptimizer(ParameterStore& store, const Mesh& mesh, Opti
   for (const Parameter& parameter : store.parameters()) times_.emplace_back(at(parameter.spec.groups), 0);
 }
 
+ShardedOptimizer::~ShardedOptimizer() = default;
+
 std::size_t ShardedOptimizer::unit_length(std::span<const OwnedBlock> blocks) const {
   const OwnedBlock& first = blocks.front();
   if (!is_of_muon(store_.parameters()[at(first.parameter)].spec, settings_.kind)) return 1;
@@ -103,16 +108,18 @@ std::size_t ShardedOptimizer::unit_length(std::span<const OwnedBlock> blocks) co
   return static_cast<std::size_t>(other - blocks.begin());
 }
 
-/// How many of the first blocks make a bucket: whole units, one at least, that are stored in one way.
+/// How many of the first blocks make a bucket: whole units, one at least, that are stored in one way and, by
+/// layer, of one part of a backward.
 std::size_t ShardedOptimizer::bucket_length(std::span<const OwnedBlock> blocks) const {
-  const auto stored = [&](const OwnedBlock& block) {
-    return store_.parameters()[at(block.parameter)].spec.stored;
+  const auto kind = [&](const OwnedBlock& block) {
+    const ParameterSpec& spec = store_.parameters()[at(block.parameter)].spec;
+    return std::pair(spec.stored, reduces_by_layer() ? part_of_backward(spec) : 0);
   };
   std::size_t length = 0;
   while (length < blocks.size()) {
     const std::size_t with_next = length + unit_length(blocks.subspan(length));
     const OwnedBlock& last = blocks[with_next - 1];
-    if (length > 0 && stored(last) != stored(blocks.front())) break;
+    if (length > 0 && kind(last) != kind(blocks.front())) break;
     if (length > 0 && last.begin + last.count - blocks.front().begin > kBucketElements) break;
     length = with_next;
   }
@@ -138,7 +145,9 @@ void ShardedOptimizer::deal_bucket(Placement placement, std::span<const OwnedBlo
   const Index size = blocks.back().begin + blocks.back().count - blocks.front().begin;
   Bucket bucket{.placement = placement,
                 .begin = blocks.front().begin,
-                .counts_per_rank = std::vector<Index>(at(group.size()))};
+                .part = part_of_backward(store_.parameters()[at(blocks.front().parameter)].spec),
+                .counts_per_rank = std::vector<Index>(at(group.size())),
+                .offsets = {0}};
   for (std::span<const OwnedBlock> rest = blocks; !rest.empty();) {
     const auto unit = rest.first(unit_length(rest));
     rest = rest.subspan(unit.size());
@@ -151,55 +160,9 @@ void ShardedOptimizer::deal_bucket(Placement placement, std::span<const OwnedBlo
       if (owner == group.rank()) blocks_.push_back(block);
     }
   }
+  std::partial_sum(bucket.counts_per_rank.begin(), bucket.counts_per_rank.end(),
+                   std::back_inserter(bucket.offsets));
   buckets_.push_back(std::move(bucket));
-}
-
-template <typename Number>
-std::span<Number> ShardedOptimizer::stretch(std::span<Number> arena, const Bucket& bucket) {
-  Index size = 0;
-  for (const Index count : bucket.counts_per_rank) size += count;
-  return arena.subspan(at(bucket.begin), at(size));
-}
-
-void ShardedOptimizer::reduce_gradients() {
-  for (const Bucket& bucket : buckets_) {
-    const Communicator& group = sharers(mesh_, bucket.placement);
-    if (ExactSums* const sums = store_.sums(bucket.placement)) {
-      reduce_exactly(bucket, *sums);
-      continue;
-    }
-    if (group.size() == 1) continue;
-    const std::span<float> gradients = stretch(store_.gradients(bucket.placement), bucket);
-    const Stretch mine = mine_of(bucket);
-    scratch_.reshape_uninitialised(1, mine.size() * group.size());
-    group.reduce_scatter_tree(gradients, bucket.counts_per_rank, scratch_.view().flat(),
-                              gradients.subspan(at(mine.begin), at(mine.size())));
-  }
-}
-
-/// Integers, in whatever order MPI adds them.
-void ShardedOptimizer::reduce_exactly(const Bucket& bucket, ExactSums& all) {
-  const Communicator& group = sharers(mesh_, bucket.placement);
-  const Stretch owned = mine_of(bucket);
-  std::span<std::int64_t> sums = stretch(all.sums(), bucket);
-  if (group.size() > 1) {
-    sums_.resize(std::max(sums_.size(), at(owned.size())));
-    const auto mine = std::span(sums_).first(at(owned.size()));
-    group.reduce_scatter(sums, bucket.counts_per_rank, mine);
-    sums = mine;
-  }
-  const std::span<float> gradients =
-      stretch(store_.gradients(bucket.placement), bucket).subspan(at(owned.begin), at(owned.size()));
-  parallel_blocks(owned.size(), kBlockElements, [&](Index first, Index last) {
-    for (Index i = first; i < last; ++i) gradients[at(i)] = ExactSums::value_of(sums[at(i)]);
-  });
-}
-
-Stretch ShardedOptimizer::mine_of(const Bucket& bucket) const {
-  const int rank = sharers(mesh_, bucket.placement).rank();
-  Index before = 0;
-  for (int other = 0; other < rank; ++other) before += bucket.counts_per_rank[at(other)];
-  return {before, before + bucket.counts_per_rank[at(rank)]};
 }
 
 Index ShardedOptimizer::norm_place(const OwnedBlock& block) const {
@@ -256,19 +219,8 @@ void ShardedOptimizer::update(double learning_rate, double norm,
   update_blocks(learning_rate, clip, rows_per_expert);
   update_matrices(learning_rate, clip, rows_per_expert);
   for (const Bucket& bucket : buckets_) gather(bucket);
+  store_.settle();
   store_.mark_changed();
-}
-
-void ShardedOptimizer::gather(const Bucket& bucket) {
-  const Communicator& group = sharers(mesh_, bucket.placement);
-  const ParameterStore::TrainedHalves halves = store_.trained_halves(bucket.placement);
-  if (bucket.begin < halves.begin)
-    return group.all_gather_stretches(stretch(store_.values(bucket.placement), bucket),
-                                      bucket.counts_per_rank);
-  Bucket inside = bucket;
-  inside.begin -= halves.begin;
-  for (const std::span<std::uint16_t> half : {halves.high, halves.low})
-    if (!half.empty()) group.all_gather_stretches(stretch(half, inside), bucket.counts_per_rank);
 }
 
 /// AdamW's.

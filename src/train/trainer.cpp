@@ -98,7 +98,7 @@ LossScales Trainer::scales_of(Index step, StepTokens tokens) const {
           .step_tokens = tokens.tokens};
 }
 
-void Trainer::run_micro_batches(StepReport& report, StepRouting& routing) {
+void Trainer::run_micro_batches(StepReport& report, StepRouting& routing, const GradientsDone& look_at) {
   const BatchShape& shape = settings_.batch;
   decoder_.clock().enter(Phase::kData);
   const StepTokens tokens = batches_.tokens_of(report.step);
@@ -114,7 +114,11 @@ void Trainer::run_micro_batches(StepReport& report, StepRouting& routing) {
     decoder_.clock().enter(Phase::kData);
     const MicroBatchPlace place{report.step, micro_batch};
     const Batch batch = batch_of(place);
-    MicroBatchLosses losses = decoder_.forward_backward(batch, scales, ahead ? &*ahead : nullptr);
+    const bool is_last = micro_batch + 1 == shape.accumulation;
+    const GradientsDone done = look_at ? look_at : reduction_in(is_last);
+    MicroBatchLosses losses = decoder_.forward_backward(batch, scales, ahead ? &*ahead : nullptr, done);
+    decoder_.clock().enter(Phase::kReduce);
+    optimizer_.finish_reduction();
     if (settings_.hooks.after) settings_.hooks.after(place, batch, decoder_);
     nll_sum += losses.nll_sum;  // exact where sums are, and so whatever the micro-batches
     report.lm_loss = exact ? nll_sum * scales.lm : report.lm_loss + losses.nll_sum * scales.lm;
@@ -122,6 +126,11 @@ void Trainer::run_micro_batches(StepReport& report, StepRouting& routing) {
     if (!std::isfinite(report.lm_loss)) leave_out(report, "the loss", [&] { return where_the_loss_broke(); });
   }
   routing.begin_sum();
+}
+
+std::function<void(Index)> Trainer::reduction_in(bool is_last) {
+  if (!optimizer_.reduces_by_layer() || !(is_last || optimizer_.reduces_each())) return {};
+  return [this, is_last](Index part) { optimizer_.begin_reduction(part, is_last); };
 }
 
 void Trainer::run_again(const StepReport& first) {
@@ -167,7 +176,7 @@ void Trainer::compare_replicas(const StepReport& report) {
 void Trainer::update(StepReport& report, StepRouting& routing) {
   decoder_.clock().enter(Phase::kReduce);
   if (!report.skipped) {
-    optimizer_.reduce_gradients();
+    if (!optimizer_.reduces_by_layer()) optimizer_.reduce_gradients();
     report.grad_norm = optimizer_.gradient_norm();
   }
   routing.finish(report);
@@ -199,14 +208,21 @@ std::string Trainer::where_the_loss_broke() const {
   return first + "; the weight " + weight + " is not finite itself; go on from an earlier checkpoint";
 }
 
-/// reduce_gradients() has added up the ranks' gradients, which are told apart by running the step once more:
+/// The reduction has added up the ranks' gradients, which are told apart by running the step once more:
 /// its weights are still there, and the same tokens give the same numbers.
 std::string Trainer::where_the_gradient_broke(Index step) {
   StepReport again;
   again.step = step;
   StepRouting routing(decoder_, mesh_, store_.leaves().exact());
-  run_micro_batches(again, routing);
-  const std::string first = first_non_finite_gradient(store_, mesh_.world());
+  GradientSearch search(store_);
+  const auto look_at = [&](Index part) {
+    search.look_at(part);
+    store_.drop_gradients(part);
+  };
+  const bool is_sharded = store_.dense().gradients;
+  run_micro_batches(again, routing, is_sharded ? look_at : GradientsDone([](Index) {}));
+  const std::string first =
+      is_sharded ? search.first(mesh_.world()) : first_non_finite_gradient(store_, mesh_.world());
   return (first.empty() ? "that of each rank is, their sum is not" : "first in that of " + first) + kWayOut;
 }
 

@@ -3,6 +3,7 @@
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/text.hpp"
 #include "moeloom/comm/process_memory.hpp"
+#include "moeloom/model/node_weights.hpp"
 #include "moeloom/train/lasting_memory.hpp"
 
 #include <algorithm>
@@ -51,10 +52,24 @@ std::vector<ParameterSpec> specs_here(const ModelConfig& config, const Mesh& mes
 TrainingState::TrainingState(const ModelConfig& config, const Mesh& mesh,
                              const TrainingStateSettings& settings)
     : store(specs_here(config, mesh, settings.frozen, settings.optimizer.masters),
-            settings.dispatcher.weights_memory(), checked_leaves(config, settings), settings.halves),
+            settings.dispatcher.weights_memory(), checked_leaves(config, settings), settings.halves,
+            settings.dense),
       decoder(config, store, mesh, settings.kernels, settings.dispatcher, settings.routing,
               settings.recompute),
       optimizer(store, mesh, settings.optimizer) {}
+
+ShardedDense sharded_dense(const Mesh& mesh, const std::vector<ParameterSpec>& specs, bool with_halves,
+                           Index pretended_nodes) {
+  ShardedDense dense{.gradients = true};
+  const bool alone = mesh.world().all_max(mesh.node().size()) <= 1;
+  if (alone) return dense;
+  try {
+    dense.weights = std::make_shared<const NodeWeights>(
+        mesh.world(), ParameterStore::dense_floats(specs, with_halves), pretended_nodes);
+  } catch (const AgreedError&) {  // on every rank: each has its own
+  }
+  return dense;
+}
 
 std::unique_ptr<TrainingState> make_training_state(const ModelConfig& config, const Mesh& mesh,
                                                    const TrainingStateSettings& settings) {
@@ -73,6 +88,10 @@ std::unique_ptr<TrainingState> make_training_state(const ModelConfig& config, co
   LastingMemory need = require_room(mesh.node().size());
   TrainingStateSettings with_halves = settings;
   with_halves.halves = shared_halves(mesh.node(), specs);
+  if (settings.shard_dense) {
+    with_halves.dense = sharded_dense(mesh, specs, with_halves.halves != nullptr, settings.pretended_nodes);
+    with_halves.optimizer.reduction = Reduction::kByLayer;
+  }
   const bool alone = std::ranges::any_of(specs, is_kept_once) && !with_halves.halves;
   if (mesh.world().all_max(alone ? 1.0 : 0.0) > 0)
     need = require_room(with_halves.halves ? mesh.node().size() : 1);

@@ -61,15 +61,37 @@ void steepen_attention_of_layer_2(TrainingRun& run) {
 }
 
 TEST(TrainerNotFinite, NamesTheExpertAndItsRankWhereAGradientOverflows) {
+  for (const MeshShape& shape : meshes_of(Communicator::world().size()))
+    for (const auto& [by_layer, shard_dense] : {std::pair(false, false), {true, false}, {true, true}}) {
+      if (shape.dp > 1) continue;
+      SCOPED_TRACE(name_of(shape) + (shard_dense ? ", sharded" : by_layer ? ", by layer" : ""));
+      TrainingRunSettings settings = kSteep;
+      settings.by_layer = by_layer, settings.shard_dense = shard_dense;
+      TrainingRun run(shape, settings);
+      steepen_expert_3_of_layer_0(run);
+      expect_parts(reason_for_stopping(run), {"step 7: the gradient is not finite; first in that of "
+                                              "model.layers.0.mlp.experts.down_proj, expert 3" +
+                                                  on_last_rank(shape),
+                                              "lower the learning rate", "on nan = skip"});
+    }
+}
+
+TEST(TrainerNotFinite, NamesAShardedDenseGradient) {
   for (const MeshShape& shape : meshes_of(Communicator::world().size())) {
-    if (shape.dp > 1) continue;
     SCOPED_TRACE(name_of(shape));
-    TrainingRun run(shape, kSteep);
+    TrainingRunSettings settings = kSteep;
+    settings.shard_dense = true;
+    TrainingRun run(shape, settings);
     steepen_expert_3_of_layer_0(run);
-    expect_parts(reason_for_stopping(run), {"step 7: the gradient is not finite; first in that of "
-                                            "model.layers.0.mlp.experts.down_proj, expert 3" +
-                                                on_last_rank(shape),
-                                            "lower the learning rate", "on nan = skip"});
+    run.store.settle();
+    const Parameter& qkv = run.store.find("model.layers.2.self_attn.qkv_proj.weight");
+    if (qkv.is_filled_here)
+      scale(qkv.value.rows_from(qkv.spec.slices[2].row_begin, qkv.spec.slices[2].rows), 1e16f);
+    const Parameter& o = run.store.find("model.layers.2.self_attn.o_proj.weight");
+    if (o.is_filled_here) scale(o.value, 1e-16f);
+    run.store.settle();
+    expect_parts(reason_for_stopping(run),
+                 {"first in that of model.layers.2.self_attn.o_proj.weight on rank"});
   }
 }
 

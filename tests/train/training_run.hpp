@@ -63,6 +63,8 @@ struct TrainingRunSettings {
   Storage masters = Storage::kFp32;
   OptimizerKind optimizer_kind = OptimizerKind::kAdamW;
   Recompute recompute = Recompute::kNone;
+  bool by_layer = false;              // gradients are reduced as backward leaves a layer
+  bool shard_dense = false;           // that too
   ModelConfig model = tiny_config();  // with so many experts
   /// What is trained on in place of the sampler; the batch's shape is the run's.
   std::function<BatchSource(const BatchSampler&, const BatchShape&)> batches = {};
@@ -100,11 +102,14 @@ struct TrainingRun {
                .dispatcher = dispatcher,
                .optimizer = {.kind = settings.optimizer_kind,
                              .moments = settings.moments,
-                             .masters = settings.masters},
+                             .masters = settings.masters,
+                             .reduction = settings.by_layer || settings.shard_dense ? Reduction::kByLayer
+                                                                                    : Reduction::kAtEnd},
                .frozen = settings.frozen,
                .routing = settings.routing,
                .leaves = leaves_of(settings),
-               .recompute = settings.recompute}),
+               .recompute = settings.recompute,
+               .dense = settings.shard_dense ? dense_of(settings) : ShardedDense()}),
         batch{.global_batch = settings.global_batch,
               .sequence_length = 24,
               .accumulation = settings.accumulation,
@@ -126,6 +131,12 @@ struct TrainingRun {
                  .check_steps = settings.check_steps,
                  .hooks = settings.hooks}) {
     initialise(store, config, settings.weights_seed);
+    store.settle();
+  }
+
+  ShardedDense dense_of(const TrainingRunSettings& settings) const {
+    return sharded_dense(mesh, specs_here(config, mesh, settings.frozen, settings.masters), false,
+                         settings.wire.pretended_nodes);
   }
 
   DispatcherSettings dispatcher_of(const TrainingRunSettings& settings) const {

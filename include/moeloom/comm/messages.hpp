@@ -34,6 +34,8 @@ class Messages {
   void wait_for(Index first, Index count);
   /// Whether receives [first, first + count) have arrived, without waiting.
   bool arrived(Index first, Index count);
+  /// Whether all that was received and sent has ended, so that finish() will not wait.
+  bool all_ended();
   /// Lets messages move on without waiting: MPI moves them in its calls alone.
   void progress();
   /// Waits for all that is still under way, and forgets it.

@@ -7,6 +7,7 @@
 #include "moeloom/model/loss.hpp"
 
 #include <deque>
+#include <functional>
 #include <optional>
 
 namespace moeloom {
@@ -29,6 +30,9 @@ struct MicroBatchLosses {
   RouterStatistics routers;  // of this rank's tokens; aux_loss() and z_loss() are of their sum over the world
 };
 
+/// Told after each part of a backward (part_of_backward) whose gradients it has completed on this rank.
+using GradientsDone = std::function<void(Index part)>;
+
 /// Packed faces of the experts on this rank.
 struct ComputeWeights {
   Index packings = 0;  // since the start: two a layer and weight version
@@ -47,7 +51,8 @@ class Decoder {
   /// step_counts: what routers choose in all micro-batches of the step, for an aux loss over the global batch
   /// where it has several; null: this one's.
   MicroBatchLosses forward_backward(const Batch& batch, const LossScales& scales,
-                                    const ChosenCounts* step_counts = nullptr);
+                                    const ChosenCounts* step_counts = nullptr,
+                                    const GradientsDone& gradients_done = {});
   /// What routers choose in training, over the world: a forward alone. Collective over the world.
   ChosenCounts count_chosen(const Batch& batch);
   /// Losses alone, as evaluation routes. Collective over the world.
@@ -101,7 +106,7 @@ class Decoder {
   MicroBatchLosses sum_over_world(double nll_sum, Index counted, RouterStatistics statistics);
   /// router_losses(layer) -> RouterLossGradient.
   template <typename RouterLosses>
-  void backward(const Batch& batch, RouterLosses router_losses);
+  void backward(const Batch& batch, RouterLosses router_losses, const GradientsDone& gradients_done);
   LayerContext context(const Batch& batch, Index layer, bool training);
   RouterStatistics no_statistics(const Batch& batch) const;
   /// Where sums are exact: what a leaf is of this batch. In training whole leaves of the step, else

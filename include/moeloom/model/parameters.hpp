@@ -83,6 +83,12 @@ struct ParameterSpec {
   std::vector<HfSlice> slices;
 };
 
+// Parts of a backward, each of the parameters whose gradients it completes: the head and the final norm, then
+// the layers from the last to the first, each by its number, then the embedding (and a head that is tied).
+inline constexpr Index kHeadPart = -2;
+inline constexpr Index kEmbeddingPart = -1;
+Index part_of_backward(const ParameterSpec& spec);
+
 /// Every parameter of the model on a rank that holds `experts`; {0, num_experts} lists the whole model. With
 /// config.adapter its factors follow the model's own parameters, which are then frozen.
 std::vector<ParameterSpec> parameter_specs(const ModelConfig& config, ExpertRange experts);
@@ -123,20 +129,35 @@ struct LeafSettings {
 };
 
 class NodeHalves;
+class NodeWeights;
+
+/// What a rank does not hold of the dense parameters.
+struct ShardedDense {
+  /// Of gradients, what it does not own, once it is reduced (ShardedOptimizer).
+  bool gradients = false;
+  /// Where the values lie, once for the ranks of a node; null: each rank has its own.
+  std::shared_ptr<const NodeWeights> weights = nullptr;
+};
 
 class ParameterStore {
  public:
   /// Zeros; those of experts in this rank's part of `experts_in`, if there is one.
-  /// `halves`, if there are any, were made of the same specifications.
+  /// `halves` and `dense`, if there are any, were made of the same specifications.
   explicit ParameterStore(std::vector<ParameterSpec> specs, std::shared_ptr<NodeMemory> experts_in = nullptr,
-                          const LeafSettings& leaves = {},
-                          std::shared_ptr<const NodeHalves> halves = nullptr);
+                          const LeafSettings& leaves = {}, std::shared_ptr<const NodeHalves> halves = nullptr,
+                          ShardedDense dense = {});
   ParameterStore(const ParameterStore&) = delete;
   ParameterStore& operator=(const ParameterStore&) = delete;
 
   const std::vector<Parameter>& parameters() const { return parameters_; }
   /// Of what the ranks of a node keep once, the bytes that this rank holds.
   Index shared_bytes() const;
+  const ShardedDense& dense() const { return dense_; }
+  /// What this rank wrote of values that others share is there for them, and theirs for this one. Collective
+  /// over the node.
+  void settle() const;
+  /// Floats that the values of dense parameters take which a node's ranks may share.
+  static Index dense_floats(const std::vector<ParameterSpec>& specs, bool with_halves);
   /// Throws ShapeError for a name that is not there.
   const Parameter& find(const std::string& name) const;
   /// Stored as floats: what is trained comes first and lies as its gradients do; what is frozen follows.
@@ -168,13 +189,16 @@ class ParameterStore {
   /// How the next backward treats gradients of experts.
   Write expert_gradients() const { return expert_gradients_; }
   void mark_gradients_written() { expert_gradients_ = Write::kAdd; }
+  /// Dense gradients of a part of a backward are zeros again, and take no memory.
+  void drop_gradients(Index part);
 
  private:
   struct Arena {
     Index size = 0;                             // stored as floats
     Index trained = 0;                          // of them
-    RowBuffer storage;                          // floats, then all gradients
-    AlignedFloats halves = {nullptr, nullptr};  // trained, what they lack, frozen; two in a float's place
+    RowBuffer storage;                          // floats, unless a node shares them, then all gradients
+    AlignedFloats halves = {nullptr, nullptr};  // where the node does not share them
+    std::uint16_t* first_half = nullptr;        // trained, what they lack, frozen; two in a float's place
     TrainedHalves trained_halves;
     std::span<float> values;
     std::span<float> gradients;
@@ -184,7 +208,11 @@ class ParameterStore {
   const Arena& arena(Placement placement) const { return arenas_[static_cast<std::size_t>(placement)]; }
 
   struct Sizes;
-  void allocate(Arena& home, const Sizes& sizes);
+  static std::array<Sizes, kPlacements.size()> sizes_of(const std::vector<ParameterSpec>& specs,
+                                                        bool with_halves);
+  /// shared: where the values lie; null: in memory of their own.
+  void allocate(Arena& home, const Sizes& sizes, float* shared);
+  void clear_gradients(Arena& home) const;
   void place(ParameterSpec spec, Sizes& filled);
   void place_trained_halves(ParameterSpec spec, Sizes& filled);
   void place_frozen_halves(ParameterSpec spec, Sizes& filled);
@@ -192,6 +220,7 @@ class ParameterStore {
 
   LeafSettings leaves_;
   std::shared_ptr<const NodeHalves> shared_;
+  ShardedDense dense_;
   std::array<Arena, 2> arenas_;
   Matrix unread_;  // gradients of frozen vectors
   std::vector<Parameter> parameters_;

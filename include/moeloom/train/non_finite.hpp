@@ -4,6 +4,8 @@
 // ranks 2,3", or nothing. They read what a step left behind, so a step in which all is well pays nothing.
 #pragma once
 
+#include "moeloom/base/index.hpp"
+
 #include <string>
 
 namespace moeloom {
@@ -20,6 +22,21 @@ std::string first_non_finite_output(const Decoder& decoder, const Communicator& 
 /// gradient is not finite, and the ranks that made it so. Only before reduce_gradients(), which adds up the
 /// ranks'.
 std::string first_non_finite_gradient(const ParameterStore& store, const Communicator& world);
+
+/// The same of gradients that are dropped as backward completes them (ShardedDense).
+class GradientSearch {
+ public:
+  /// The store must outlive it.
+  explicit GradientSearch(const ParameterStore& store) : store_(store) {}
+  /// While they are there, gradients of a part of a backward.
+  void look_at(Index part);
+  std::string first(const Communicator& world) const;
+
+ private:
+  const ParameterStore& store_;
+  Index place_ = -1;  // of the first found, from the end of the store; -1: none
+  Index expert_ = -1;
+};
 
 /// The first parameter in the order of a forward pass of which a weight is not finite, and the ranks that
 /// hold it.

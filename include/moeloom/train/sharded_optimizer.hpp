@@ -16,9 +16,17 @@
 #include "moeloom/train/optimizer_kind.hpp"
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 namespace moeloom {
+
+/// When gradients are summed over ranks. The sums have the same bits, but where ranks are added before
+/// micro-batches (ShardedDense::gradients).
+enum class Reduction {
+  kAtEnd,    // of the step, in as few pieces as memory allows
+  kByLayer,  // as backward leaves each layer, while it goes on
+};
 
 enum class StarvedExperts {
   kDecay,  // a zero gradient: decay and momentum act, time advances (a stacked parameter's meaning)
@@ -34,7 +42,10 @@ struct OptimizerSettings {
   StarvedExperts starved = StarvedExperts::kDecay;
   MomentFormat moments = MomentFormat::kFp32;
   Storage masters = Storage::kFp32;  // of matrices; how the store keeps them
+  Reduction reduction = Reduction::kAtEnd;
 };
+
+class TravellingSums;
 
 /// Elements [begin, begin + count) of an arena and the parameter and group they belong to.
 struct OwnedBlock {
@@ -58,10 +69,24 @@ class ShardedOptimizer {
   /// Collective over nothing. The store and the mesh must outlive it. Throws ShapeError for a parameter
   /// without a group on this rank.
   ShardedOptimizer(ParameterStore& store, const Mesh& mesh, OptimizerSettings settings);
+  ~ShardedOptimizer();
+  ShardedOptimizer(const ShardedOptimizer&) = delete;
+  ShardedOptimizer& operator=(const ShardedOptimizer&) = delete;
 
   /// Sums gradients over the ranks that share them, in bounded buckets: afterwards the owned blocks of the
-  /// gradient arenas hold the sums, everything else there is scratch. Collective over the world.
+  /// gradient arenas hold the sums, everything else there is scratch; dropped, where dense gradients are
+  /// sharded. Collective over the world.
   void reduce_gradients();
+  /// The same of kByLayer in pieces, each of the gradients that backward has completed after `part`
+  /// (Decoder::GradientsDone); of a micro-batch before the last, only of those that are sharded: the sum is
+  /// what the next adds to. Collective over the world, all ranks alike.
+  void begin_reduction(Index part, bool is_last);
+  /// Waits for those sums.
+  void finish_reduction();
+  /// Whether the sums of a step are made by begin_reduction() and finish_reduction().
+  bool reduces_by_layer() const;
+  /// Before the last micro-batch too.
+  bool reduces_each() const { return reduces_by_layer() && store_.dense().gradients; }
   /// The 2-norm of all gradients, each parameter counted once whoever holds it; the same bits on every rank
   /// and at every ep. After reduce_gradients(); collective over the world.
   double gradient_norm() const;
@@ -93,7 +118,9 @@ class ShardedOptimizer {
   struct Bucket {
     Placement placement = Placement::kWorld;
     Index begin = 0;
+    Index part = 0;  // of a backward, after which its gradients are complete
     std::vector<Index> counts_per_rank;
+    std::vector<Index> offsets;  // their prefix sum, [ranks + 1]
   };
 
   /// Blocks at the beginning of `blocks` that one rank owns together: all of a weight of Muon's, else one.
@@ -107,10 +134,15 @@ class ShardedOptimizer {
   static std::span<Number> stretch(std::span<Number> arena, const Bucket& bucket);
   /// What this rank owns, from the beginning of the bucket.
   Stretch mine_of(const Bucket& bucket) const;
+  void reduce_at_once(const Bucket& bucket);
   void reduce_exactly(const Bucket& bucket, ExactSums& sums);
+  bool is_sharded(const Bucket& bucket) const;
+  void drop_others(const Bucket& bucket);
   std::span<const float> gradient_of(const OwnedBlock& block) const;
   StoredRows weights_of(const OwnedBlock& block) const;
   void gather(const Bucket& bucket);
+  template <typename Number>
+  void send_to_nodes(const NodeWeights& weights, const Bucket& bucket, std::span<Number> values);
   /// Of the block's place in the model and its time.
   std::uint64_t rounding_of(const OwnedBlock& block) const;
   void update_blocks(double learning_rate, double clip,
@@ -126,6 +158,7 @@ class ShardedOptimizer {
   const Mesh& mesh_;
   OptimizerSettings settings_;
   std::vector<Bucket> buckets_;
+  std::unique_ptr<TravellingSums> travelling_;
   std::vector<OwnedBlock> blocks_;
   /// Ranks of dp that own the blocks of a parameter of experts, [parameter][groups x blocks a group].
   std::vector<std::vector<Index>> owners_;

@@ -109,7 +109,10 @@ class Trainer {
   LossScales scales_of(Index step, StepTokens tokens) const;
   /// Of the whole step, where a loss over the global batch needs them before its first micro-batch.
   std::optional<ChosenCounts> count_ahead(Index step);
-  void run_micro_batches(StepReport& report, StepRouting& routing);
+  /// look_at: what is done with the gradients in place of their reduction.
+  void run_micro_batches(StepReport& report, StepRouting& routing,
+                         const std::function<void(Index part)>& look_at = {});
+  std::function<void(Index part)> reduction_in(bool is_last);
   /// Once more, from the same weights and tokens, to the same gradients. No state advances twice: random
   /// numbers are functions of their places, and the statistics of the first run stay.
   void run_again(const StepReport& first);

@@ -20,8 +20,19 @@ struct TrainingStateSettings {
   RoutingSettings routing = {};
   LeafSettings leaves = {};  // of exact sums
   Recompute recompute = Recompute::kNone;
-  std::shared_ptr<const NodeHalves> halves = nullptr;  // make_training_state() makes them
+  /// Dense gradients are held by the ranks that own them, and dense weights once a node. The optimizer's
+  /// reduction is then kByLayer.
+  bool shard_dense = false;
+  Index pretended_nodes = 0;  // of shard_dense, as in find_nodes()
+  // What make_training_state() makes.
+  std::shared_ptr<const NodeHalves> halves = nullptr;
+  ShardedDense dense = {};
 };
+
+/// Of a run with shard_dense: memory of the node where ranks can share it, which all nodes must alike.
+/// Collective over the world.
+ShardedDense sharded_dense(const Mesh& mesh, const std::vector<ParameterSpec>& specs, bool with_halves,
+                           Index pretended_nodes);
 
 /// Weights are zero until they are initialised or loaded.
 struct TrainingState {

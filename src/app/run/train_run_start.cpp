@@ -43,6 +43,7 @@ void TrainRun::load() {
       warn_once(
           Event().with("weights", "initial").with("reason", folder.string() + " holds config.json only"));
   }
+  store.settle();
 }
 
 void TrainRun::load_weights_alone() {

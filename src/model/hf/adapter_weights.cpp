@@ -147,7 +147,7 @@ void load_adapter(ParameterStore& store, const fs::path& folder, const ModelConf
                   PositionBoard* board) {
   const SafetensorsFile file = checked_adapter(folder, config);
   for (const Parameter& parameter : store.parameters())
-    if (parameter.spec.adapter)
+    if (parameter.spec.adapter && parameter.is_filled_here)
       for (const HfSlice& slice : parameter.spec.slices) {
         read_slice(file, slice, parameter.value.rows_from(slice.row_begin, slice.rows));
         go_on(board);

@@ -17,14 +17,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// What this rank holds must have the bits that were saved. file_of(name): where a tensor was read from; none
-/// where it was not. floats_of(parameter, slice, memory): as they were read.
+/// What this rank filled must have the bits that were saved. file_of(name): where a tensor was read from;
+/// none where it was not. floats_of(parameter, slice, memory): as they were read.
 template <typename FileOf, typename FloatsOf>
 void verify_weights(const ParameterStore& store, const TensorChecksums& checksums, PositionBoard* board,
                     const FileOf& file_of, const FloatsOf& floats_of) {
   Matrix memory;
   for (const Parameter& parameter : store.parameters())
     for (const HfSlice& slice : parameter.spec.slices) {
+      if (!parameter.is_filled_here) continue;
       const SafetensorsFile* const source = file_of(parameter.spec, slice.name);
       if (source == nullptr) continue;
       go_on(board);
@@ -139,6 +140,7 @@ TrainerState load_checkpoint(const fs::path& checkpoint, ParameterStore& store, 
       load_verified(checkpoint, store, config, state.weight_checksums, {}, mesh.world().board());
     restore_times(state.times, store, optimizer);
   });
+  store.settle();
   load_moments(checkpoint / kMomentsFile, store, optimizer, mesh, config, state.moment_checksums);
   return state;
 }

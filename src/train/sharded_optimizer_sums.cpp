@@ -1,0 +1,143 @@
+// What travels between the ranks that share a parameter: gradients to their owner, new weights from there.
+#include "moeloom/base/parallel.hpp"
+#include "moeloom/comm/messages.hpp"
+#include "moeloom/model/node_weights.hpp"
+#include "moeloom/tensor/pages.hpp"
+#include "moeloom/train/sharded_optimizer.hpp"
+
+#include <algorithm>
+
+#include "sharers.hpp"
+#include "travelling_sums.hpp"
+
+namespace moeloom {
+
+template <typename Number>
+std::span<Number> ShardedOptimizer::stretch(std::span<Number> arena, const Bucket& bucket) {
+  return arena.subspan(at(bucket.begin), at(bucket.offsets.back()));
+}
+
+Stretch ShardedOptimizer::mine_of(const Bucket& bucket) const {
+  const Index rank = sharers(mesh_, bucket.placement).rank();
+  return {bucket.offsets[at(rank)], bucket.offsets[at(rank + 1)]};
+}
+
+bool ShardedOptimizer::reduces_by_layer() const {
+  return settings_.reduction == Reduction::kByLayer && !store_.leaves().exact();
+}
+
+bool ShardedOptimizer::is_sharded(const Bucket& bucket) const {
+  return bucket.placement == Placement::kWorld && store_.dense().gradients;
+}
+
+void ShardedOptimizer::reduce_gradients() {
+  for (const Bucket& bucket : buckets_) {
+    reduce_at_once(bucket);
+    drop_others(bucket);
+  }
+}
+
+void ShardedOptimizer::reduce_at_once(const Bucket& bucket) {
+  const Communicator& group = sharers(mesh_, bucket.placement);
+  if (ExactSums* const sums = store_.sums(bucket.placement)) return reduce_exactly(bucket, *sums);
+  if (group.size() == 1) return;
+  const std::span<float> gradients = stretch(store_.gradients(bucket.placement), bucket);
+  const Stretch mine = mine_of(bucket);
+  scratch_.reshape_uninitialised(1, mine.size() * group.size());
+  group.reduce_scatter_tree(gradients, bucket.counts_per_rank, scratch_.view().flat(),
+                            gradients.subspan(at(mine.begin), at(mine.size())));
+}
+
+/// Integers, in whatever order MPI adds them.
+void ShardedOptimizer::reduce_exactly(const Bucket& bucket, ExactSums& all) {
+  const Communicator& group = sharers(mesh_, bucket.placement);
+  const Stretch owned = mine_of(bucket);
+  std::span<std::int64_t> sums = stretch(all.sums(), bucket);
+  if (group.size() > 1) {
+    sums_.resize(std::max(sums_.size(), at(owned.size())));
+    const auto mine = std::span(sums_).first(at(owned.size()));
+    group.reduce_scatter(sums, bucket.counts_per_rank, mine);
+    sums = mine;
+  }
+  const std::span<float> gradients =
+      stretch(store_.gradients(bucket.placement), bucket).subspan(at(owned.begin), at(owned.size()));
+  parallel_blocks(owned.size(), kBlockElements, [&](Index first, Index last) {
+    for (Index i = first; i < last; ++i) gradients[at(i)] = ExactSums::value_of(sums[at(i)]);
+  });
+}
+
+void ShardedOptimizer::begin_reduction(Index part, bool is_last) {
+  if (!reduces_by_layer()) return;
+  for (const Bucket& bucket : buckets_) {
+    const Communicator& group = sharers(mesh_, bucket.placement);
+    if (bucket.part != part || group.size() == 1 || !(is_last || is_sharded(bucket))) continue;
+    travelling_->begin({.ranks = &group,
+                        .gradients = stretch(store_.gradients(bucket.placement), bucket),
+                        .offsets = bucket.offsets,
+                        .done = [this, &bucket] { drop_others(bucket); }});
+  }
+  travelling_->progress();
+}
+
+void ShardedOptimizer::finish_reduction() {
+  travelling_->finish();
+}
+
+/// What other ranks own of sharded gradients.
+void ShardedOptimizer::drop_others(const Bucket& bucket) {
+  if (!is_sharded(bucket)) return;
+  const std::span<float> gradients = stretch(store_.gradients(bucket.placement), bucket);
+  const Stretch mine = mine_of(bucket);
+  drop(gradients.first(at(mine.begin)));
+  drop(gradients.subspan(at(mine.end)));
+}
+
+void ShardedOptimizer::gather(const Bucket& bucket) {
+  const Communicator& group = sharers(mesh_, bucket.placement);
+  const NodeWeights* const shared =
+      bucket.placement == Placement::kWorld ? store_.dense().weights.get() : nullptr;
+  const auto gather_all = [&](auto values) {
+    if (shared != nullptr) return send_to_nodes(*shared, bucket, values);
+    group.all_gather_stretches(values, bucket.counts_per_rank);
+  };
+  const ParameterStore::TrainedHalves halves = store_.trained_halves(bucket.placement);
+  if (bucket.begin < halves.begin) return gather_all(stretch(store_.values(bucket.placement), bucket));
+  Bucket inside = bucket;
+  inside.begin -= halves.begin;
+  for (const std::span<std::uint16_t> half : {halves.high, halves.low})
+    if (!half.empty()) gather_all(stretch(half, inside));
+}
+
+/// On its own node, each rank's part is where all read it already.
+template <typename Number>
+void ShardedOptimizer::send_to_nodes(const NodeWeights& weights, const Bucket& bucket,
+                                     std::span<Number> values) {
+  const NodeMap& nodes = weights.nodes();
+  if (nodes.nodes() == 1) return;
+  const Index me = mesh_.world().rank(), my_node = nodes.node_of[at(me)];
+  const auto part_of = [&](Index rank) {
+    return values.subspan(at(bucket.offsets[at(rank)]), at(bucket.counts_per_rank[at(rank)]));
+  };
+  // A message is whole floats, which an odd number of halves is not.
+  const auto floats_of = [&](std::span<Number> part) {
+    return std::vector<float>((part.size_bytes() + sizeof(float) - 1) / sizeof(float));
+  };
+  const auto bytes_in = [&](auto& floats, std::span<Number> part) {
+    return std::as_writable_bytes(std::span(floats)).first(part.size_bytes());
+  };
+  Messages messages(mesh_.world());
+  std::vector<std::pair<Index, std::vector<float>>> arriving;
+  for (Index owner = 0; owner < mesh_.world().size(); ++owner)
+    if (nodes.node_of[at(owner)] != my_node && weights.receiver_of(owner, my_node) == me)
+      arriving.emplace_back(owner, floats_of(part_of(owner)));
+  for (auto& [owner, floats] : arriving) messages.receive(static_cast<int>(owner), floats);
+  std::vector<float> leaving = floats_of(part_of(me));
+  std::ranges::copy(std::as_bytes(part_of(me)), bytes_in(leaving, part_of(me)).begin());
+  for (Index node = 0; node < nodes.nodes(); ++node)
+    if (node != my_node) messages.send(static_cast<int>(weights.receiver_of(me, node)), leaving);
+  messages.finish();
+  for (auto& [owner, floats] : arriving)
+    std::ranges::copy(bytes_in(floats, part_of(owner)), std::as_writable_bytes(part_of(owner)).begin());
+}
+
+}  // namespace moeloom

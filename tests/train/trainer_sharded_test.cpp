@@ -1,0 +1,104 @@
+// Training whose gradients are reduced as layers finish, and whose dense parameters are sharded.
+#include "moeloom/model/node_weights.hpp"
+
+#include "support/expect_error.hpp"
+#include "training_run.hpp"
+#include <gtest/gtest.h>
+
+namespace moeloom {
+namespace {
+
+using namespace testing;
+
+enum class Way { kByLayer, kSharded };
+
+TrainingRunSettings by(Way way, TrainingRunSettings settings) {
+  (way == Way::kSharded ? settings.shard_dense : settings.by_layer) = true;
+  return settings;
+}
+
+std::vector<NamedRun> runs() {
+  std::vector<NamedRun> all = runs_that_may_differ();
+  std::erase_if(all, [](const NamedRun& run) { return run.settings.accumulation > 1; });
+  const auto add = [&](const char* name, auto change) {
+    change(all.emplace_back(NamedRun{name, {}}).settings);
+  };
+  add("as it is", [](TrainingRunSettings&) {});
+  add("split masters", [](TrainingRunSettings& s) { s.masters = Storage::kSplit; });
+  add("bf16 masters on two nodes", [](TrainingRunSettings& s) {
+    s.masters = Storage::kBf16, s.moments = MomentFormat::kBf16;
+    s.wire.pretended_nodes = 2, s.dispatcher = DispatcherKind::kHierarchical;
+  });
+  add("Muon", [](TrainingRunSettings& s) { s.optimizer_kind = OptimizerKind::kMuon; });
+  add("experts that move", [](TrainingRunSettings& s) { s.experts = 8, s.replace_every = 1; });
+  add("a node pool",
+      [](TrainingRunSettings& s) { s.dispatcher = DispatcherKind::kShared, s.node_pool = true; });
+  add("in chunks", [](TrainingRunSettings& s) { s.chunks = 2; });
+  add("made again", [](TrainingRunSettings& s) { s.recompute = Recompute::kBlock; });
+  add("checks", [](TrainingRunSettings& s) { s.check_replicas = 2, s.check_steps = 2; });
+  return all;
+}
+
+TEST(TrainerSharded, HasTheBitsOfWholeParametersReducedAtTheEnd) {
+  for (const MeshShape& shape : meshes_of_every_size())
+    for (auto& [name, settings] : runs()) {
+      if (settings.replace_every > 0 && settings.experts % shape.ep != 0) continue;
+      SCOPED_TRACE(name_of(shape) + ", " + name);
+      const Outcome whole = outcome_of(shape, settings);
+      for (const Way way : {Way::kByLayer, Way::kSharded})
+        expect_same_bits(outcome_of(shape, by(way, settings)), whole);
+    }
+}
+
+TEST(TrainerSharded, ReducesOnlyTheLastMicroBatchOfWholeParameters) {
+  for (const MeshShape& shape : meshes_of_every_size()) {
+    SCOPED_TRACE(name_of(shape));
+    TrainingRunSettings settings{.global_batch = 24, .accumulation = 2};
+    const Outcome whole = outcome_of(shape, settings);
+    expect_same_bits(outcome_of(shape, by(Way::kByLayer, settings)), whole);
+    // Sharded gradients are summed over ranks before micro-batches: sums of floats in another order.
+    const Outcome sharded = outcome_of(shape, by(Way::kSharded, settings));
+    EXPECT_LE(relative_gap(sharded.losses, whole.losses), 1e-4);
+  }
+}
+
+/// Of the world, whatever the mesh.
+TEST(TrainerSharded, HasTheSameBitsOnEveryMeshWithMicroBatches) {
+  const Index world = Communicator::world().size();
+  const TrainingRunSettings settings = by(Way::kSharded, {.global_batch = 24, .accumulation = 2});
+  const std::vector<double> first = TrainingRun(shape_of(world, 1), settings).losses(3);
+  EXPECT_LE(relative_gap(TrainingRun(shape_of(1, world), settings).losses(3), first), 1e-5);
+}
+
+TEST(TrainerSharded, HoldsWhatItOwnsAndTheNodeOneCopy) {
+  const Index world = Communicator::world().size();
+  if (world == 1) return;
+  TrainingRun run(shape_of(1, world), by(Way::kSharded, {}));
+  ASSERT_NE(run.store.dense().weights, nullptr);
+  run.trainer.step(0);
+  std::vector<bool> owned(run.store.gradients(Placement::kWorld).size(), false);
+  for (const OwnedBlock& block : run.optimizer.owned_blocks())
+    if (block.placement == Placement::kWorld) std::fill_n(owned.begin() + block.begin, block.count, true);
+  const std::span<const float> gradients = run.store.gradients(Placement::kWorld);
+  Index left = 0;
+  for (std::size_t i = 0; i < owned.size(); ++i) left += !owned[i] && gradients[i] != 0 ? 1 : 0;
+  EXPECT_EQ(left, 0) << "of what others own, nothing is left";
+  // What one rank writes all see.
+  const Parameter& norm = run.store.find("model.norm.weight");
+  run.store.settle();
+  if (norm.is_filled_here) norm.value.flat()[0] = 42;
+  run.store.settle();
+  EXPECT_EQ(norm.value.flat()[0], 42);
+  std::vector<std::int64_t> fills = {norm.is_filled_here ? 1 : 0};
+  Communicator::world().all_sum(std::span(fills));
+  EXPECT_EQ(fills[0], 1);
+}
+
+TEST(TrainerSharded, RefusesExactSums) {
+  const std::vector<ParameterSpec> specs = parameter_specs(tiny_config(), {0, tiny_config().num_experts});
+  EXPECT_THROW(ParameterStore(specs, nullptr, {.sequences = 1, .per_step = 4}, nullptr, {.gradients = true}),
+               ShapeError);
+}
+
+}  // namespace
+}  // namespace moeloom

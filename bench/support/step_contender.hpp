@@ -70,7 +70,10 @@ class StepContender {
                   .batch = batch_,
                   .aux_loss_coef = 0.02}) {
     initialise(state_->store, model, 1);
+    state_->store.settle();
   }
+  /// Of what the ranks of a node hold once, this rank's share.
+  Index shared_bytes() const { return state_->store.shared_bytes(); }
 
   /// Of the next step, of the slowest rank.
   double seconds() {

@@ -1,5 +1,5 @@
-// What do making activations again in backward, and weights in halves, save of a rank's memory, and cost in
-// time?
+// What do making activations again in backward, weights in halves, and dense parameters that are sharded save
+// of a rank's memory, and cost in time?
 //
 //   mpirun -n 2 build/bench/memory_bench --ep 2
 //
@@ -33,15 +33,20 @@ using Options = bench::StepSizes;
 struct Setting {
   Recompute recompute = Recompute::kNone;
   Storage masters = Storage::kFp32;
+  bool shard_dense = false;
 
   std::string text() const {
+    if (shard_dense) return "shard dense";
     if (masters != Storage::kFp32) return "masters " + std::string(name_of(masters));
     return "recompute " + std::string(name_of(recompute));
   }
 };
-constexpr std::array kSettings = {Setting{}, Setting{Recompute::kExperts}, Setting{Recompute::kBlock},
+constexpr std::array kSettings = {Setting{},
+                                  Setting{Recompute::kExperts},
+                                  Setting{Recompute::kBlock},
                                   Setting{Recompute::kNone, Storage::kSplit},
-                                  Setting{Recompute::kNone, Storage::kBf16}};
+                                  Setting{Recompute::kNone, Storage::kBf16},
+                                  Setting{Recompute::kNone, Storage::kFp32, true}};
 
 struct Contended {
   Setting setting;
@@ -59,7 +64,9 @@ MemoryNeed need_of(const Options& o, const Mesh& mesh, Setting setting) {
                           .sequence_length = o.sequence_length,
                           .rows = tokens * o.model.num_experts_per_tok,
                           .threads = o.threads,
-                          .recompute = setting.recompute},
+                          .recompute = setting.recompute,
+                          .ranks_per_node = mesh.node().size(),
+                          .shard_dense = setting.shard_dense},
                          false);
 }
 
@@ -76,9 +83,10 @@ Contended contend(const Options& o, const Mesh& mesh, const TokenSource& tokens,
           .kernels = bench::model_kernels(true, DType::kF32),
           .dispatcher = bench::dispatcher_settings(o.dispatcher, mesh.ep(), o.model.num_experts, false),
           .optimizer = {.masters = setting.masters},
-          .recompute = setting.recompute});
+          .recompute = setting.recompute,
+          .shard_dense = setting.shard_dense});
   for (int warm = 0; warm < 2; ++warm) made.step->seconds();
-  made.held = mesh.world().all_max(static_cast<double>(private_bytes() - before));
+  made.held = mesh.world().all_max(static_cast<double>(private_bytes() - before + made.step->shared_bytes()));
   // What the buffers hold beside those of a run that makes nothing again is what it makes again, once.
   made.activations = made.need.activations + made.need.buffers - need_of(o, mesh, {}).buffers;
   return made;

@@ -24,6 +24,7 @@ struct Saving {
   Storage masters;
   MomentFormat moments;
   Recompute recompute;
+  bool shard_dense;
 };
 
 /// Fits jobs of one model; parameters depend on ep alone and are listed once.
@@ -40,6 +41,7 @@ class Fitter {
     job.recompute = saving.recompute;
     job.moments = saving.moments;
     job.masters = saving.masters;
+    job.shard_dense = saving.shard_dense;
     job.ranks_per_node = ranks_per_node;
     // Where threads are not said a rank takes over what its neighbours leave; more threads hold more, not
     // less.
@@ -110,17 +112,20 @@ class Fitter {
   std::map<std::pair<Index, Storage>, std::vector<ParameterSpec>> specs_;  // by ep and masters
 };
 
-/// What a job is asked for and what saves more, in order: time is spent before numbers change, and of numbers
-/// the moments before the weights.
+/// What a job is asked for and what saves more, in order: dense parameters are sharded before time is spent,
+/// time before numbers change, and of numbers the moments before the weights.
 std::vector<Saving> savings_beyond(const Job& job) {
   std::vector<Saving> savings;
   std::vector<Storage> storages = {job.masters};
   if (job.masters != Storage::kBf16) storages.push_back(Storage::kBf16);
+  std::vector<bool> shards = {job.shard_dense};
+  if (!job.shard_dense && job.exact == 0) shards.push_back(true);
   for (const Storage masters : storages)
     for (const MomentFormat moments : kMomentFormats)
       for (const Recompute recompute : kRecomputes)
-        if (moments >= job.moments && recompute >= job.recompute)
-          savings.push_back({masters, moments, recompute});
+        for (const bool shard_dense : shards)
+          if (moments >= job.moments && recompute >= job.recompute)
+            savings.push_back({masters, moments, recompute, shard_dense});
   return savings;
 }
 

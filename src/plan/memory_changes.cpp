@@ -23,6 +23,8 @@ std::vector<StepCase> candidates(const Job& job, const StepCase& step) {
   for (const MomentFormat moments : kMomentFormats)
     if (moments > step.moments) add([&](StepCase& smaller) { smaller.moments = moments; });
   add([](StepCase& rounded) { rounded.masters = Storage::kBf16; });
+  if (!step.shard_dense && step.exact == 0 && step.mesh.world() > 1)
+    add([](StepCase& sharded) { sharded.shard_dense = true; });
   for (const Recompute recompute : kRecomputes)
     if (recompute > step.recompute) add([&](StepCase& again) { again.recompute = recompute; });
   return found;

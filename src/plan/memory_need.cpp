@@ -148,23 +148,24 @@ double rows_under_way(const ModelConfig& config, const MeshShape& mesh, Dispatch
   return both_ends;
 }
 
-/// The scratch of the largest bucket of a gradient reduction: an owner's stretch from every rank.
-/// With exact sums its own stretch as integers.
-double reduction_scratch(const std::vector<ParameterSpec>& specs, const MeshShape& mesh, bool exact,
-                         OptimizerKind optimizer) {
+/// The scratch of the largest bucket of a gradient reduction: an owner's stretch from every rank; of several
+/// that travel at once. With exact sums its own stretch as integers.
+double reduction_scratch(const std::vector<ParameterSpec>& specs, const MeshShape& mesh,
+                         const MicroBatchShape& batch) {
   double largest = 0;
   Index most = ShardedOptimizer::kBucketElements;  // of a bucket; a weight of Muon's is not cut
   for (const ParameterSpec& spec : specs)
-    if (is_of_muon(spec, optimizer)) most = std::max(most, spec.rows / spec.groups * spec.cols);
+    if (is_of_muon(spec, batch.optimizer)) most = std::max(most, spec.rows / spec.groups * spec.cols);
+  const Index at_once = batch.shard_dense ? ShardedOptimizer::kBucketsAtOnce : 1;
   for (const Placement placement : kPlacements) {
     const Index ranks = placement == Placement::kWorld ? mesh.world() : mesh.dp;
     if (ranks == 1) continue;
     Index trained = 0;
     for (const ParameterSpec& spec : specs)
       if (spec.placement == placement && !spec.frozen) trained += spec.rows * spec.cols;
-    const Index bucket = std::min(trained, most);
-    largest = std::max(
-        largest, exact ? array_bytes(ceil_div(bucket, ranks), sizeof(std::int64_t)) : array_bytes(bucket));
+    const Index bucket = std::min(trained, at_once * most);
+    largest = std::max(largest, batch.exact ? array_bytes(ceil_div(bucket, ranks), sizeof(std::int64_t))
+                                            : array_bytes(bucket));
   }
   return largest;
 }
@@ -226,7 +227,7 @@ double buffer_bytes(const ModelConfig& config, const std::vector<ParameterSpec>&
   const Index angles = batch.sequence_length * config.rotary_dim();
   return mixers.bytes() + ffn_moe + ffn_mlp + stream + logits + array_bytes(angles) +
          activations_made_again(config, kind, batch) + rows_under_way(config, mesh, kind, batch) +
-         reduction_scratch(specs, mesh, batch.exact, batch.optimizer) + muon_scratch(specs, batch.optimizer);
+         reduction_scratch(specs, mesh, batch) + muon_scratch(specs, batch.optimizer);
 }
 
 namespace {
@@ -272,15 +273,19 @@ double save_copy_bytes(const std::vector<ParameterSpec>& specs, const MeshShape&
   std::vector<ParameterSpec> saved = specs;
   const bool adapter = std::ranges::any_of(specs, [](const auto& spec) { return spec.adapter.has_value(); });
   if (adapter) std::erase_if(saved, [](const ParameterSpec& spec) { return !spec.adapter; });
-  const LastingMemory need = lasting_memory(saved, mesh, false, moments, optimizer);
+  const LastingMemory need = lasting_memory(saved, mesh, {.moments = moments, .optimizer = optimizer});
   return need.dense_weights + need.expert_weights + need.moments;
 }
 
 MemoryNeed training_memory(const ModelConfig& config, const std::vector<ParameterSpec>& specs,
                            const MeshShape& mesh, DispatcherKind kind, const MicroBatchShape& batch,
                            bool packs, DType element) {
-  MemoryNeed need{
-      lasting_memory(specs, mesh, batch.exact, batch.moments, batch.optimizer, batch.ranks_per_node)};
+  MemoryNeed need{lasting_memory(specs, mesh,
+                                 {.exact = batch.exact,
+                                  .moments = batch.moments,
+                                  .optimizer = batch.optimizer,
+                                  .sharers = batch.ranks_per_node,
+                                  .shard_dense = batch.shard_dense})};
   need.packed = packs ? packed_bytes(specs, element) : 0;
   need.activations = activation_bytes(config, mesh, kind, batch);
   need.buffers = buffer_bytes(config, specs, mesh, kind, batch);

@@ -72,10 +72,12 @@ StepCase step_at(const Job& job, Index ep) {
           .tokens = job.tokens / job.micro_batches,
           .sequence_length = job.sequence_length,
           .micro_batches = job.micro_batches,
+          .exact = job.exact,
           .recompute = job.recompute,
           .moments = job.moments,
           .masters = job.masters,
           .optimizer = job.optimizer,
+          .shard_dense = job.shard_dense,
           .expert_rows = job.expert_rows};
 }
 

@@ -24,7 +24,8 @@ MemoryNeed memory_of_rows(const ModelConfig& config, const std::vector<Parameter
                           .recompute = step.recompute,
                           .moments = step.moments,
                           .optimizer = step.optimizer,
-                          .ranks_per_node = step.ranks_per_node},
+                          .ranks_per_node = step.ranks_per_node,
+                          .shard_dense = step.shard_dense},
                          packs, element);
 }
 

@@ -2,7 +2,9 @@
 
 #include "moeloom/model/node_halves.hpp"
 
+#include <algorithm>
 #include <cstdint>
+#include <map>
 
 namespace moeloom {
 namespace {
@@ -13,22 +15,38 @@ double moment_bytes(MomentFormat format) {
   return sizeof(float) * static_cast<double>(words) / static_cast<double>(elements);
 }
 
+/// The most that is not reduced yet of dense gradients, which are dropped then: of a part of a backward, and
+/// of the one before, whose sums still travel.
+double gradients_under_way(const std::vector<ParameterSpec>& specs) {
+  std::map<Index, double> parts;
+  for (const ParameterSpec& spec : specs)
+    if (spec.placement == Placement::kWorld && !spec.frozen)
+      parts[part_of_backward(spec)] += static_cast<double>(spec.rows * spec.cols) * sizeof(float);
+  const auto of = [&](Index part) { return parts.contains(part) ? parts.at(part) : 0.0; };
+  const Index layers = parts.empty() ? 0 : std::max<Index>(parts.rbegin()->first + 1, 0);
+  double most = std::max(of(kHeadPart) + of(layers - 1), of(kEmbeddingPart) + of(0));
+  for (Index layer = 1; layer < layers; ++layer) most = std::max(most, of(layer) + of(layer - 1));
+  return most;
+}
+
 }  // namespace
 
-LastingMemory lasting_memory(const std::vector<ParameterSpec>& specs, const MeshShape& mesh, bool exact,
-                             MomentFormat moments, OptimizerKind optimizer, Index sharers) {
+LastingMemory lasting_memory(const std::vector<ParameterSpec>& specs, const MeshShape& mesh,
+                             const LastingSettings& settings) {
   LastingMemory need;
+  if (settings.shard_dense && mesh.world() > 1) need.dense_gradients = gradients_under_way(specs);
   for (const ParameterSpec& spec : specs) {
     const double numbers = static_cast<double>(spec.rows) * static_cast<double>(spec.cols);
     const bool is_dense = spec.placement == Placement::kWorld;
     (is_dense ? need.dense_weights : need.expert_weights) +=
         numbers * static_cast<double>(bytes_of(spec.stored)) /
-        static_cast<double>(is_kept_once(spec) ? sharers : 1);
+        static_cast<double>(is_kept_once(spec) || (is_dense && settings.shard_dense) ? settings.sharers : 1);
     if (spec.frozen) continue;
-    (is_dense ? need.dense_gradients : need.expert_gradients) += numbers * sizeof(float);
-    if (exact) need.exact_sums += numbers * sizeof(std::int64_t);
-    need.moments += (is_of_muon(spec, optimizer) ? 1 : 2) * numbers * moment_bytes(moments) /
-                    static_cast<double>(is_dense ? mesh.world() : mesh.dp);
+    const double owned = numbers / static_cast<double>(is_dense ? mesh.world() : mesh.dp);
+    (is_dense ? need.dense_gradients : need.expert_gradients) +=
+        (is_dense && settings.shard_dense ? owned : numbers) * sizeof(float);
+    if (settings.exact) need.exact_sums += numbers * sizeof(std::int64_t);
+    need.moments += (is_of_muon(spec, settings.optimizer) ? 1 : 2) * owned * moment_bytes(settings.moments);
   }
   return need;
 }

@@ -77,7 +77,10 @@ double sum_of_squares(std::span<const float> values) {
 }  // namespace
 
 ShardedOptimizer::ShardedOptimizer(ParameterStore& store, const Mesh& mesh, OptimizerSettings settings)
-    : store_(store), mesh_(mesh), settings_(settings), travelling_(std::make_unique<TravellingSums>()) {
+    : store_(store),
+      mesh_(mesh),
+      settings_(settings),
+      travelling_(std::make_unique<TravellingSums>(kBucketsAtOnce)) {
   require(!store.dense().gradients || settings.reduction == Reduction::kByLayer,
           "dense gradients are sharded as layers finish");
   // A rank without experts could not tell how many blocks the experts of others have.
@@ -85,6 +88,7 @@ ShardedOptimizer::ShardedOptimizer(ParameterStore& store, const Mesh& mesh, Opti
     require(parameter.spec.groups >= 1, "a rank must hold an expert of " + parameter.spec.name);
   owners_.resize(store.parameters().size());
   deal_blocks();
+  squares_.resize(blocks_.size());
   const Index unit = unit_of(settings.moments).elements;
   Index first = 0, second = 0;
   for (OwnedBlock& block : blocks_) {
@@ -143,11 +147,13 @@ void ShardedOptimizer::deal_blocks() {
 void ShardedOptimizer::deal_bucket(Placement placement, std::span<const OwnedBlock> blocks) {
   const Communicator& group = sharers(mesh_, placement);
   const Index size = blocks.back().begin + blocks.back().count - blocks.front().begin;
+  const Index first = std::ssize(blocks_);
   Bucket bucket{.placement = placement,
                 .begin = blocks.front().begin,
                 .part = part_of_backward(store_.parameters()[at(blocks.front().parameter)].spec),
                 .counts_per_rank = std::vector<Index>(at(group.size())),
-                .offsets = {0}};
+                .offsets = {0},
+                .blocks = {}};
   for (std::span<const OwnedBlock> rest = blocks; !rest.empty();) {
     const auto unit = rest.first(unit_length(rest));
     rest = rest.subspan(unit.size());
@@ -162,6 +168,7 @@ void ShardedOptimizer::deal_bucket(Placement placement, std::span<const OwnedBlo
   }
   std::partial_sum(bucket.counts_per_rank.begin(), bucket.counts_per_rank.end(),
                    std::back_inserter(bucket.offsets));
+  bucket.blocks = {first, std::ssize(blocks_)};
   buckets_.push_back(std::move(bucket));
 }
 
@@ -171,13 +178,17 @@ Index ShardedOptimizer::norm_place(const OwnedBlock& block) const {
          block.block;
 }
 
-double ShardedOptimizer::gradient_norm() const {
+void ShardedOptimizer::add_squares(const Stretch& blocks) {
+  parallel_for(blocks.size(), [&](Index i) {
+    squares_[at(blocks.begin + i)] = sum_of_squares(gradient_of(blocks_[at(blocks.begin + i)]));
+  });
+}
+
+double ShardedOptimizer::gradient_norm() {
   // Exactly one rank fills each place, so an integer sum of the bit patterns moves the numbers unchanged.
   std::vector<std::int64_t> bits(at(count_global_blocks(store_)));
-  parallel_for(static_cast<Index>(blocks_.size()), [&](Index i) {
-    const OwnedBlock& block = blocks_[at(i)];
-    bits[at(norm_place(block))] = std::bit_cast<std::int64_t>(sum_of_squares(gradient_of(block)));
-  });
+  for (std::size_t i = 0; i < blocks_.size(); ++i)
+    bits[at(norm_place(blocks_[i]))] = std::bit_cast<std::int64_t>(squares_[i]);
   if (store_.leaves().exact()) bits.push_back(store_.has_broken_sums() ? 1 : 0);
   mesh_.world().all_sum(bits);
   if (store_.leaves().exact()) {

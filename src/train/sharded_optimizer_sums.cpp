@@ -33,7 +33,7 @@ bool ShardedOptimizer::is_sharded(const Bucket& bucket) const {
 void ShardedOptimizer::reduce_gradients() {
   for (const Bucket& bucket : buckets_) {
     reduce_at_once(bucket);
-    drop_others(bucket);
+    take_sums(bucket);
   }
 }
 
@@ -68,13 +68,19 @@ void ShardedOptimizer::reduce_exactly(const Bucket& bucket, ExactSums& all) {
 
 void ShardedOptimizer::begin_reduction(Index part, bool is_last) {
   if (!reduces_by_layer()) return;
+  // Gradients of more than the part before would be held by a network that is slower than backward.
+  if (store_.dense().gradients) travelling_->finish();
   for (const Bucket& bucket : buckets_) {
     const Communicator& group = sharers(mesh_, bucket.placement);
-    if (bucket.part != part || group.size() == 1 || !(is_last || is_sharded(bucket))) continue;
+    if (bucket.part != part || !(is_last || is_sharded(bucket))) continue;
+    if (group.size() == 1) {
+      take_sums(bucket);
+      continue;
+    }
     travelling_->begin({.ranks = &group,
                         .gradients = stretch(store_.gradients(bucket.placement), bucket),
                         .offsets = bucket.offsets,
-                        .done = [this, &bucket] { drop_others(bucket); }});
+                        .done = [this, &bucket] { take_sums(bucket); }});
   }
   travelling_->progress();
 }
@@ -83,8 +89,8 @@ void ShardedOptimizer::finish_reduction() {
   travelling_->finish();
 }
 
-/// What other ranks own of sharded gradients.
-void ShardedOptimizer::drop_others(const Bucket& bucket) {
+void ShardedOptimizer::take_sums(const Bucket& bucket) {
+  add_squares(bucket.blocks);
   if (!is_sharded(bucket)) return;
   const std::span<float> gradients = stretch(store_.gradients(bucket.placement), bucket);
   const Stretch mine = mine_of(bucket);

@@ -117,8 +117,10 @@ void Trainer::run_micro_batches(StepReport& report, StepRouting& routing, const 
     const bool is_last = micro_batch + 1 == shape.accumulation;
     const GradientsDone done = look_at ? look_at : reduction_in(is_last);
     MicroBatchLosses losses = decoder_.forward_backward(batch, scales, ahead ? &*ahead : nullptr, done);
-    decoder_.clock().enter(Phase::kReduce);
-    optimizer_.finish_reduction();
+    if (done) {
+      decoder_.clock().enter(Phase::kReduce);
+      optimizer_.finish_reduction();
+    }
     if (settings_.hooks.after) settings_.hooks.after(place, batch, decoder_);
     nll_sum += losses.nll_sum;  // exact where sums are, and so whatever the micro-batches
     report.lm_loss = exact ? nll_sum * scales.lm : report.lm_loss + losses.nll_sum * scales.lm;

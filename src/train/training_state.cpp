@@ -76,8 +76,12 @@ std::unique_ptr<TrainingState> make_training_state(const ModelConfig& config, co
   const auto specs = specs_here(config, mesh, settings.frozen, settings.optimizer.masters);
   // Linux gives more than it has and ends the process that uses it, without a word: so this comes first.
   const auto require_room = [&](Index sharers) {
-    const LastingMemory need = lasting_memory(specs, mesh.shape(), settings.leaves.exact(),
-                                              settings.optimizer.moments, settings.optimizer.kind, sharers);
+    const LastingMemory need = lasting_memory(specs, mesh.shape(),
+                                              {.exact = settings.leaves.exact(),
+                                               .moments = settings.optimizer.moments,
+                                               .optimizer = settings.optimizer.kind,
+                                               .sharers = sharers,
+                                               .shard_dense = settings.shard_dense});
     double on_node = need.lasting();
     mesh.node().all_sum(std::span(&on_node, 1));
     agree(mesh.world(), [&] {

@@ -6,13 +6,6 @@
 #include <utility>
 
 namespace moeloom {
-namespace {
-
-/// Enough that one is always on the wire while another is added up; each holds what it receives.
-constexpr std::size_t kAtOnce = 3;
-
-}  // namespace
-
 void TravellingSums::begin(Stretched stretch) {
   waiting_.push_back(std::move(stretch));
   progress();
@@ -38,7 +31,7 @@ TravellingSums::Travelling::Travelling(Stretched stretch, Matrix memory)
 }
 
 void TravellingSums::send_off() {
-  while (!waiting_.empty() && travelling_.size() < kAtOnce) {
+  while (!waiting_.empty() && travelling_.size() < at_once_) {
     Matrix memory;
     if (!memory_.empty()) {
       memory = std::move(memory_.back());

@@ -18,6 +18,9 @@ namespace moeloom {
 
 class TravellingSums {
  public:
+  /// Each that is under way holds what it receives.
+  explicit TravellingSums(Index at_once) : at_once_(static_cast<std::size_t>(at_once)) {}
+
   struct Stretched {
     const Communicator* ranks = nullptr;
     std::span<float> gradients;      // left alone until `done`
@@ -48,6 +51,7 @@ class TravellingSums {
   void send_off();
   void add_up(Travelling& sum);
 
+  std::size_t at_once_;
   std::deque<Stretched> waiting_;
   std::deque<Travelling> travelling_;
   std::vector<Matrix> memory_;

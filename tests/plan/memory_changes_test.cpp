@@ -71,18 +71,30 @@ TEST(MemoryChanges, MakingMoreAgainSavesMoreAndCostsMore) {
   EXPECT_GT(of(Recompute::kBlock).time, of(Recompute::kExperts).time);
 }
 
+TEST(MemoryChanges, ShardingDenseParametersSavesWithoutTime) {
+  const Job job = job_of_two_ranks();
+  const auto found = memory_changes(job, step_of(job, 2), testing::made_up_rates(2));
+  const auto sharded = std::ranges::find_if(found, [](const auto& each) { return each.step.shard_dense; });
+  ASSERT_NE(sharded, found.end());
+  EXPECT_EQ(sharded->time, 1);
+}
+
 TEST(MemoryChanges, WhatCannotBeIsLeftOut) {
   Job job = job_of_two_ranks();
   job.tokens = job.sequence_length;
   job.recompute = Recompute::kBlock;
   job.moments = MomentFormat::kInt8;
   job.masters = Storage::kBf16;
+  job.shard_dense = true;
   EXPECT_TRUE(memory_changes(job, step_of(job, 2), testing::made_up_rates(2)).empty())
-      << "one sequence, the largest ep, the smallest moments and weights, and everything made again";
+      << "one sequence, the largest ep, the smallest moments and weights, and everything made again, "
+         "dense parameters sharded";
   StepCase leaves = step_of(job_of_two_ranks(), 2);
   leaves.exact = leaves.tokens / leaves.sequence_length;
-  for (const MemoryChange& change : memory_changes(job_of_two_ranks(), leaves, testing::made_up_rates(2)))
+  for (const MemoryChange& change : memory_changes(job_of_two_ranks(), leaves, testing::made_up_rates(2))) {
     EXPECT_EQ(change.step.micro_batches, 1) << "a leaf of exact sums is not divided";
+    EXPECT_FALSE(change.step.shard_dense) << "exact sums are whole on every rank";
+  }
 }
 
 }  // namespace

@@ -1,5 +1,8 @@
 #include "moeloom/train/lasting_memory.hpp"
 
+#include <map>
+#include <ranges>
+
 #include "support/small_model.hpp"
 #include <gtest/gtest.h>
 
@@ -28,7 +31,7 @@ TEST(LastingMemory, FollowsThePlacement) {
 TEST(LastingMemory, MomentsTakeTheBytesOfTheirFormat) {
   const auto specs = parameter_specs(tiny_config(), {0, tiny_config().num_experts});
   const auto moments = [&](MomentFormat format) {
-    return lasting_memory(specs, dp_by_ep(1, 1), false, format).moments;
+    return lasting_memory(specs, dp_by_ep(1, 1), {.moments = format}).moments;
   };
   const double numbers = 2 * static_cast<double>(tiny_config().total_parameters());
   EXPECT_DOUBLE_EQ(moments(MomentFormat::kFp32), 4 * numbers);
@@ -47,13 +50,30 @@ TEST(LastingMemory, WhatIsFrozenHasNeitherGradientNorMoments) {
   EXPECT_EQ(part.moments, 2 * whole.dense_weights);
 }
 
+TEST(LastingMemory, OfShardedDenseParametersCountsTheNodesWeightsOnceAndTheGradientsOfTwoParts) {
+  const auto specs = parameter_specs(tiny_config(), {0, tiny_config().num_experts});
+  const LastingMemory whole = lasting_memory(specs, dp_by_ep(4, 1));
+  const LastingMemory sharded = lasting_memory(specs, dp_by_ep(4, 1), {.sharers = 2, .shard_dense = true});
+  EXPECT_DOUBLE_EQ(sharded.dense_weights, whole.dense_weights / 2);
+  EXPECT_EQ(sharded.moments, whole.moments);
+  EXPECT_EQ(sharded.expert_gradients, whole.expert_gradients);
+  std::map<Index, double> parts;
+  for (const ParameterSpec& spec : specs)
+    if (spec.placement == Placement::kWorld)
+      parts[part_of_backward(spec)] += 4.0 * static_cast<double>(spec.rows * spec.cols);
+  const double largest = std::ranges::max(std::views::values(parts));
+  EXPECT_GE(sharded.dense_gradients, whole.dense_gradients / 4 + largest);
+  EXPECT_LE(sharded.dense_gradients, whole.dense_gradients / 4 + 2 * largest);
+  EXPECT_EQ(lasting_memory(specs, dp_by_ep(1, 1), {.shard_dense = true}).dense_gradients,
+            lasting_memory(specs, dp_by_ep(1, 1)).dense_gradients);
+}
+
 TEST(LastingMemory, OfANodeCountsFrozenHalvesOfAllRanksOnce) {
   auto specs = parameter_specs(tiny_config(), {0, tiny_config().num_experts});
   for (ParameterSpec& spec : specs) spec.frozen = true;
   const auto rest = with_storage(std::move(specs), Storage::kFp32, true);
   const auto dense = [&](Index sharers) {
-    return lasting_memory(rest, dp_by_ep(4, 1), false, MomentFormat::kFp32, OptimizerKind::kAdamW, sharers)
-        .dense_weights;
+    return lasting_memory(rest, dp_by_ep(4, 1), {.sharers = sharers}).dense_weights;
   };
   double once = 0;
   for (const ParameterSpec& spec : rest)

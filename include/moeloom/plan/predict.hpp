@@ -29,6 +29,8 @@ struct Job {
   MomentFormat moments = MomentFormat::kFp32;
   Storage masters = Storage::kFp32;
   OptimizerKind optimizer = OptimizerKind::kAdamW;
+  bool shard_dense = false;
+  Index exact = 0;           // sequences of a leaf of exact sums
   Index leaf_sequences = 1;  // a rank's micro-batch on other hosts is a multiple of them
 };
 

@@ -21,10 +21,16 @@ struct LastingMemory {
   }
 };
 
-/// Of a rank whose parameters these are. exact: with exact sums. moments: as this rank keeps them. sharers:
-/// ranks of a node, which keep frozen bf16 weights of all ranks once.
+struct LastingSettings {
+  bool exact = false;  // sums have the same bits on every mesh
+  MomentFormat moments = MomentFormat::kFp32;
+  OptimizerKind optimizer = OptimizerKind::kAdamW;
+  Index sharers = 1;         // ranks of a node, which keep frozen bf16 weights of all ranks once
+  bool shard_dense = false;  // and the other dense weights too; gradients are sharded
+};
+
+/// Of a rank whose parameters these are.
 LastingMemory lasting_memory(const std::vector<ParameterSpec>& specs, const MeshShape& mesh,
-                             bool exact = false, MomentFormat moments = MomentFormat::kFp32,
-                             OptimizerKind optimizer = OptimizerKind::kAdamW, Index sharers = 1);
+                             const LastingSettings& settings = {});
 
 }  // namespace moeloom

@@ -65,6 +65,8 @@ class ShardedOptimizer {
   static constexpr Index kBlockElements = 1 << 16;
   /// Of what is reduced at once: bounds the scratch to 16 MiB.
   static constexpr Index kBucketElements = Index{1} << 22;
+  /// Sums of kByLayer that travel at once: one is on the wire while another is added up.
+  static constexpr Index kBucketsAtOnce = 3;
 
   /// Collective over nothing. The store and the mesh must outlive it. Throws ShapeError for a parameter
   /// without a group on this rank.
@@ -89,7 +91,7 @@ class ShardedOptimizer {
   bool reduces_each() const { return reduces_by_layer() && store_.dense().gradients; }
   /// The 2-norm of all gradients, each parameter counted once whoever holds it; the same bits on every rank
   /// and at every ep. After reduce_gradients(); collective over the world.
-  double gradient_norm() const;
+  double gradient_norm();
   /// Clips by min(1, max_grad_norm / (norm + 1e-6)), updates the owned blocks, and gathers the new weights
   /// everywhere, as they are stored. rows_per_expert: rows each expert got this step in the whole world, by
   /// [layer][global expert] (empty inner vectors for dense layers); needed by StarvedExperts::kSkip only.
@@ -121,6 +123,7 @@ class ShardedOptimizer {
     Index part = 0;  // of a backward, after which its gradients are complete
     std::vector<Index> counts_per_rank;
     std::vector<Index> offsets;  // their prefix sum, [ranks + 1]
+    Stretch blocks = {};         // of this rank's, in blocks_
   };
 
   /// Blocks at the beginning of `blocks` that one rank owns together: all of a weight of Muon's, else one.
@@ -137,7 +140,9 @@ class ShardedOptimizer {
   void reduce_at_once(const Bucket& bucket);
   void reduce_exactly(const Bucket& bucket, ExactSums& sums);
   bool is_sharded(const Bucket& bucket) const;
-  void drop_others(const Bucket& bucket);
+  /// The sums are there: they are squared while they are in cache, and what others own is dropped.
+  void take_sums(const Bucket& bucket);
+  void add_squares(const Stretch& blocks);
   std::span<const float> gradient_of(const OwnedBlock& block) const;
   StoredRows weights_of(const OwnedBlock& block) const;
   void gather(const Bucket& bucket);
@@ -160,6 +165,7 @@ class ShardedOptimizer {
   std::vector<Bucket> buckets_;
   std::unique_ptr<TravellingSums> travelling_;
   std::vector<OwnedBlock> blocks_;
+  std::vector<double> squares_;  // of their gradients after the last reduction, summed
   /// Ranks of dp that own the blocks of a parameter of experts, [parameter][groups x blocks a group].
   std::vector<std::vector<Index>> owners_;
   std::vector<std::vector<Index>> times_;

@@ -136,6 +136,15 @@ void add_recompute_option(OptionTable& table, Recompute& recompute) {
       {{"none", Recompute::kNone}, {"experts", Recompute::kExperts}, {"block", Recompute::kBlock}});
 }
 
+void add_shard_dense_option(OptionTable& table, bool& shard_dense) {
+  table.add(
+      "shard-dense", "BOOL",
+      "hold of dense gradients, which are summed as backward leaves a layer, what this rank owns, and "
+      "dense weights once for the ranks of a node; bits change with --accumulate alone, where ranks are "
+      "then summed before micro-batches",
+      shard_dense);
+}
+
 void add_batch_options(OptionTable& table, Index& sequence_length, Index& global_batch, Index& accumulate) {
   table.add("seq-len", "N", "tokens of one sequence", sequence_length);
   table.add("global-batch", "N", "sequences a step, over all ranks", global_batch);

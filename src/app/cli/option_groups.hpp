@@ -21,6 +21,8 @@ void add_optimizer_kind_options(OptionTable& table, OptimizerKind& kind, MomentF
                                 Storage& masters);
 /// --recompute.
 void add_recompute_option(OptionTable& table, Recompute& recompute);
+/// --shard-dense.
+void add_shard_dense_option(OptionTable& table, bool& shard_dense);
 /// --seq-len, --global-batch, --accumulate.
 void add_batch_options(OptionTable& table, Index& sequence_length, Index& global_batch, Index& accumulate);
 

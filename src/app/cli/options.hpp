@@ -131,6 +131,7 @@ struct RunOptions {
   Index check_steps = 0;
   Index memory_bytes = 0;  // that a rank may hold; 0: no ceiling
   Recompute recompute = Recompute::kNone;
+  bool shard_dense = false;
   Index sample_chars = 200;
   std::string prompt = "The ";
   std::filesystem::path export_folder;  // a plain Hugging Face folder after the last step; empty: none
@@ -288,6 +289,7 @@ struct PlanOptions {
   Index gmm_budget_bytes = KernelOptions{}.gmm_budget_bytes;
   std::optional<AdapterSettings> lora = {};  // as of train
   Recompute recompute = Recompute::kNone;
+  bool shard_dense = false;
   MomentFormat moments = MomentFormat::kFp32;
   Storage masters = Storage::kFp32;
   OptimizerKind optimizer = OptimizerKind::kAdamW;

@@ -60,6 +60,7 @@ OptionTable table_of(PlanOptions& options) {
   add_lora_option(table, options.lora);
   add_optimizer_kind_options(table, options.optimizer, options.moments, options.masters);
   add_recompute_option(table, options.recompute);
+  add_shard_dense_option(table, options.shard_dense);
   table.add("calibrate", "BOOL", "measure this machine anew, whatever the user's cache holds",
             options.calibrate);
   table.group("Output");

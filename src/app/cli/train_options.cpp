@@ -180,6 +180,7 @@ void add_run_options(OptionTable& table, RunOptions& run) {
       [&run](const std::string& text) { run.memory_bytes = read_bytes(text); },
       [&run] { return exact_bytes_text(run.memory_bytes); });
   add_recompute_option(table, run.recompute);
+  add_shard_dense_option(table, run.shard_dense);
   table.add("sample-chars", "N", "tokens of the sample at the end; 0: none", run.sample_chars);
   table.add("prompt", "TEXT", "what the sample begins with", run.prompt);
   table.add(

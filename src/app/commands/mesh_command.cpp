@@ -65,6 +65,8 @@ Job job_of(const MeshQuestion& question) {
           .moments = train.optimizer.settings.moments,
           .masters = train.optimizer.settings.masters,
           .optimizer = train.optimizer.settings.kind,
+          .shard_dense = train.run.shard_dense,
+          .exact = train.data.exact,
           .leaf_sequences = std::max<Index>(train.data.exact, 1)};
 }
 

@@ -62,7 +62,8 @@ Job job_of(const PlanOptions& o, const ModelConfig& config, const EnvironmentFla
           .recompute = o.recompute,
           .moments = o.moments,
           .masters = o.masters,
-          .optimizer = o.optimizer};
+          .optimizer = o.optimizer,
+          .shard_dense = o.shard_dense};
   if (o.memory_bytes == 0) job.memory_per_node = static_cast<double>(memory_of_this_node());
   if (o.threads == 0)
     job.threads = flags.threads.value_or(std::max<Index>(job.processors_per_node / o.ranks_per_node, 1));

@@ -35,7 +35,8 @@ DecidedRun decide_training(const TrainRequest& request, const RunInputs& inputs,
                       .recompute = options.run.recompute,
                       .moments = options.optimizer.settings.moments,
                       .masters = options.optimizer.settings.masters,
-                      .optimizer = options.optimizer.settings.kind};
+                      .optimizer = options.optimizer.settings.kind,
+                      .shard_dense = options.run.shard_dense};
   RunFacts facts = find_run_facts(inputs.config, mesh, work, request.flags.pretended_nodes);
   if (const auto& recorded = inputs.recorded)
     facts.recorded = GmmDecision{recorded->gmm_applied, recorded->gmm_reason};
@@ -104,7 +105,9 @@ TrainRun::TrainRun(const TrainRequest& request, RunInputs inputs, Mesh mesh, Log
                                   .frozen = inputs_.frozen,
                                   .routing = within(routing_settings(options_), decision().row_budget),
                                   .leaves = leaves_of(options_.data),
-                                  .recompute = decision().step.recompute})),
+                                  .recompute = decision().step.recompute,
+                                  .shard_dense = decision().step.shard_dense,
+                                  .pretended_nodes = request.flags.pretended_nodes})),
       trainer_(model_->decoder, model_->store, mesh_, model_->optimizer, batches_.source(),
                with_decision(settings_, hooks(), decision(), request.flags.pretended_nodes)),
       collapse_watch_(inputs_.config.num_experts_per_tok),

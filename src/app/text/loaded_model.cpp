@@ -79,7 +79,7 @@ std::vector<ParameterSpec> at_rest(const ModelConfig& config, const AskedModel& 
 /// Linux gives more than it has and ends the process that uses it, without a word. Collective over the world;
 /// sharers: ranks of the node that keep bf16 weights once.
 void require_room(const std::vector<ParameterSpec>& specs, const Mesh& mesh, Index sharers, bool merges) {
-  double on_node = lasting_memory(specs, mesh.shape(), false, {}, {}, sharers).lasting();
+  double on_node = lasting_memory(specs, mesh.shape(), {.sharers = sharers}).lasting();
   mesh.node().all_sum(std::span(&on_node, 1));
   const auto held = static_cast<double>(memory_of_this_node());
   agree(mesh.world(), [&] {

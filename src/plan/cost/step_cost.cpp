@@ -247,7 +247,8 @@ MemoryNeed step_memory(const ModelConfig& config, const std::vector<ParameterSpe
                           .recompute = step.recompute,
                           .moments = step.moments,
                           .optimizer = step.optimizer,
-                          .ranks_per_node = step.ranks_per_node},
+                          .ranks_per_node = step.ranks_per_node,
+                          .shard_dense = step.shard_dense},
                          packs, element);
 }
 

@@ -32,6 +32,8 @@ void check(const RunFacts& facts, const RunDecision& decision) {
          "nodes add up rows before they send them");
   refuse(decision.wire.dtype == WireDType::kBf16, "wire dtype = bf16",
          "which rows are rounded depends on the mesh");
+  refuse(decision.step.shard_dense, "shard dense = yes",
+         "the integers that are summed are whole on every rank");
   refuse(decision.row_budget.rows > 0, "row budget = " + std::to_string(decision.row_budget.rows),
          "a layer in slices divides the parts that are summed, and a memory ceiling sets such a budget");
   violations.throw_if_any();
@@ -68,7 +70,7 @@ ExactDecision decide_exact(const RunFacts& facts, const RunDecision& decision) {
     reason +=
         "; what is counted over a micro-batch, as the auxiliary loss by default, depends on their number";
   if (!facts.parameters.empty()) {
-    const LastingMemory memory = lasting_memory(facts.parameters, facts.step.mesh, true);
+    const LastingMemory memory = lasting_memory(facts.parameters, facts.step.mesh, {.exact = true});
     reason += "; it costs a rank " + bytes_text(memory.exact_sums) + " of memory and " +
               bytes_text(more_message_bytes(facts, decision)) + " of messages a step";
     if (facts.step.mesh.ep > 1) reason += ", one of them for each sparse layer of a micro-batch";

@@ -31,6 +31,7 @@ struct StepCase {
   MomentFormat moments = MomentFormat::kFp32;
   Storage masters = Storage::kFp32;
   OptimizerKind optimizer = OptimizerKind::kAdamW;
+  bool shard_dense = false;  // TrainingStateSettings
   // Rows of each expert, a list for each sparse layer (of several steps, if so many are known), or one for
   // all: their ratios count, and the lists' mean. Empty: even.
   std::vector<std::vector<double>> expert_rows = {};

@@ -27,7 +27,9 @@ Job job_of(const RunFacts& facts, const RunDecision& decision, const std::set<st
           .recompute = step.recompute,
           .moments = step.moments,
           .masters = step.masters,
-          .optimizer = step.optimizer};
+          .optimizer = step.optimizer,
+          .shard_dense = step.shard_dense,
+          .exact = step.exact};
 }
 
 /// Whole, so that what is said here is enough; what the program itself holds differs from start to start.
@@ -81,6 +83,7 @@ std::string changed_options(const StepCase& before, const StepCase& after) {
   add(before.moments != after.moments, "--moments " + std::string(name_of(after.moments)));
   add(before.masters != after.masters, "--masters " + std::string(name_of(after.masters)));
   add(before.recompute != after.recompute, "--recompute " + std::string(name_of(after.recompute)));
+  add(before.shard_dense != after.shard_dense, "--shard-dense yes");
   add(before.mesh.ep != after.mesh.ep, "--ep " + std::to_string(after.mesh.ep));
   add(before.kind != after.kind && after.mesh.ep > 1, "--dispatcher " + std::string(name_of(after.kind)));
   return options;

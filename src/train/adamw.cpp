@@ -1,12 +1,13 @@
 #include "moeloom/train/adamw.hpp"
 
 #include "moeloom/base/errors.hpp"
-#include "moeloom/base/random.hpp"
 #include "moeloom/tensor/dtype.hpp"
 
 #include <algorithm>
 #include <array>
 #include <cmath>
+
+#include "moment_codes.hpp"
 
 namespace moeloom {
 
@@ -35,12 +36,14 @@ struct Factors {
   }
   /// By one loop whatever the formats: arrays between its parts took a third longer.
   template <typename Weights, typename Moments>
-  void apply(const float* grad, Weights weights, Moments moments, std::size_t count) const {
-    for (std::size_t i = 0; i < count; ++i) {
+  void apply(const float* grad, Weights weights, Moments moments, std::uint32_t counter,
+             std::size_t count) const {
+    for (std::size_t i = 0; i < count; ++i, counter += RandomBits::kStep) {
+      const std::uint32_t random = RandomBits::mixed(counter);
       float w = weights.read(i), first = moments.first(i), second = moments.second(i);
       apply(grad[i], w, first, second);
-      weights.write(i, w);
-      moments.write(i, first, second);
+      weights.write(i, w, random);
+      moments.write(i, first, second, random);
     }
   }
 
@@ -51,12 +54,12 @@ struct Factors {
 struct FloatWeights {
   float* w;
   float read(std::size_t i) const { return w[i]; }
-  void write(std::size_t i, float value) const { w[i] = value; }
+  void write(std::size_t i, float value, std::uint32_t /*random*/) const { w[i] = value; }
 };
 struct SplitWeights {
   std::uint16_t *high, *low;
   float read(std::size_t i) const { return joined(high[i], low[i]); }
-  void write(std::size_t i, float value) const {
+  void write(std::size_t i, float value, std::uint32_t /*random*/) const {
     const Halves halves = split(value);
     high[i] = halves.high;
     low[i] = halves.low;
@@ -64,66 +67,101 @@ struct SplitWeights {
 };
 struct Bf16Weights {
   std::uint16_t* w;
-  RandomPiece random;
   float read(std::size_t i) const { return bf16_to_float(w[i]); }
-  void write(std::size_t i, float value) const { w[i] = bf16_at_random(value, random.bits(i) & 0xffffu); }
+  void write(std::size_t i, float value, std::uint32_t random) const {
+    w[i] = bf16_at_random(value, RandomBits::another_16(random));
+  }
 };
 
 struct FloatMoments {
   float *m, *v;
   float first(std::size_t i) const { return m[i]; }
   float second(std::size_t i) const { return v[i]; }
-  void write(std::size_t i, float first, float second) const {
+  void write(std::size_t i, float first, float second, std::uint32_t /*random*/) const {
     m[i] = first;
     v[i] = second;
   }
 };
 struct Bf16Moments {
   std::uint16_t *m, *v;
-  RandomPiece random;
   float first(std::size_t i) const { return bf16_to_float(m[i]); }
   float second(std::size_t i) const { return bf16_to_float(v[i]); }
-  void write(std::size_t i, float first, float second) const {
-    const std::uint32_t bits = random.bits(i);
-    m[i] = bf16_at_random(first, bits & 0xffffu);
-    v[i] = bf16_at_random(second, bits >> 16);
+  void write(std::size_t i, float first, float second, std::uint32_t random) const {
+    m[i] = bf16_at_random(first, random & 0xffffu);
+    v[i] = bf16_at_random(second, random >> 16);
   }
 };
 
 constexpr auto kPiece = at(MomentView::kPiece);
 
-/// Elements of a piece, by the loop of their formats.
+/// Of a piece, whose scales are known only when all of its new numbers are: these wait as floats.
+struct Int8Moments {
+  const std::int8_t* m;
+  const std::uint8_t* v;
+  float m_scale, v_scale;
+  float *new_m, *new_v_root;
+  float first(std::size_t i) const { return FirstCodes::value(m[i], m_scale); }
+  float second(std::size_t i) const { return SecondCodes::value(v[i], v_scale); }
+  void write(std::size_t i, float first, float second, std::uint32_t /*random*/) const {
+    new_m[i] = FirstCodes::given(first);
+    new_v_root[i] = SecondCodes::given(second);
+  }
+};
+
 template <typename Weights>
-void update_piece(const Factors& factors, std::span<const float> grad, Weights weights, MomentView m,
-                  MomentView v, const AdamWUpdate& update, Index begin) {
+void update_int8(const Factors& factors, const float* grad, Weights weights, MomentView m, MomentView v,
+                 std::uint32_t counter, std::size_t count) {
+  std::array<float, kPiece> first, second;
+  const Int8Block<FirstCodes> m_block(m.words().data());
+  const Int8Block<SecondCodes> v_block(v.words().data());
+  factors.apply(
+      grad, weights,
+      Int8Moments{m_block.codes, v_block.codes, *m_block.scale, *v_block.scale, first.data(), second.data()},
+      counter, count);
+  const float m_factor = m_block.begin(std::span(first).first(count));
+  const float v_factor = v_block.begin(std::span(second).first(count));
+  // Short loops over numbers of 32 bits: the processor has more elements of them in work than of one long
+  // loop, and a loop over bytes is unrolled beyond what registers hold.
+  std::array<std::uint32_t, kPiece> random;
+  std::array<int, kPiece> codes;
+  for (std::size_t i = 0; i < count; ++i, counter += RandomBits::kStep)
+    random[i] = RandomBits::mixed(counter);
+  for (std::size_t i = 0; i < count; ++i)
+    codes[i] = FirstCodes::at_random(first[i], m_factor, fraction_of(random[i] << 9));
+  for (std::size_t i = 0; i < count; ++i) m_block.codes[i] = static_cast<std::int8_t>(codes[i]);
+  for (std::size_t i = 0; i < count; ++i)
+    codes[i] = SecondCodes::at_random(second[i], v_factor, fraction_of(random[i]));
+  for (std::size_t i = 0; i < count; ++i) v_block.codes[i] = static_cast<std::uint8_t>(codes[i]);
+}
+
+/// A stretch of weights by the loop of its formats. weights_from(i) are those from element i on.
+template <typename WeightsFrom>
+void update_stretch(const Factors& factors, std::span<const float> grad, WeightsFrom weights_from,
+                    MomentView m, MomentView v, const RandomBits& random) {
   const std::size_t count = grad.size();
   if (m.format() == MomentFormat::kFp32)
-    return factors.apply(grad.data(), weights, FloatMoments{m.words().data(), v.words().data()}, count);
+    return factors.apply(grad.data(), weights_from(0), FloatMoments{m.words().data(), v.words().data()},
+                         random.counter(0), count);
   if (m.format() == MomentFormat::kBf16)
-    return factors.apply(grad.data(), weights,
-                         Bf16Moments{m.halves(), v.halves(), RandomPiece(update.rounding, begin)}, count);
-  std::array<float, kPiece> first, second;
-  std::array<std::uint16_t, kPiece> low, high;
-  m.decode(first);
-  v.decode(second);
-  factors.apply(grad.data(), weights, FloatMoments{first.data(), second.data()}, count);
-  fill_random(update.rounding, begin, std::span(low).first(count), std::span(high).first(count));
-  m.encode(std::span(first).first(count), low);
-  v.encode(std::span(second).first(count), high);
+    return factors.apply(grad.data(), weights_from(0), Bf16Moments{m.halves(), v.halves()}, random.counter(0),
+                         count);
+  for (std::size_t begin = 0; begin < count; begin += kPiece) {
+    const std::size_t here = std::min(kPiece, count - begin);
+    const auto first = static_cast<Index>(begin), elements = static_cast<Index>(here);
+    update_int8(factors, grad.data() + begin, weights_from(begin), m.part(first, elements),
+                v.part(first, elements), random.counter(first), here);
+  }
 }
 
 }  // namespace
-
-std::uint64_t rounding_of_weights(std::uint64_t rounding) {
-  return CounterRandom(stream_of("weights"), 0).bits(rounding);
-}
 
 void adamw_update(const AdamW& settings, const AdamWUpdate& update, std::span<const float> grad,
                   std::span<float> w, std::span<float> m, std::span<float> v) {
   require(w.size() == grad.size() && m.size() == grad.size() && v.size() == grad.size(),
           "adamw_update needs stretches of one length");
   Factors(settings, update)
-      .apply(grad.data(), FloatWeights{w.data()}, FloatMoments{m.data(), v.data()}, grad.size());
+      .apply(grad.data(), FloatWeights{w.data()}, FloatMoments{m.data(), v.data()}, 0,
+             static_cast<int>(grad.size()));
 }
 
 void adamw_update(const AdamW& settings, const AdamWUpdate& update, std::span<const float> grad,
@@ -133,24 +171,15 @@ void adamw_update(const AdamW& settings, const AdamWUpdate& update, std::span<co
   if (w.storage() == Storage::kFp32 && m.format() == MomentFormat::kFp32)
     return adamw_update(settings, update, grad, {w.values(), grad.size()}, m.words(), v.words());
   const Factors factors(settings, update);
-  const std::uint64_t of_weights = w.storage() == Storage::kBf16 ? rounding_of_weights(update.rounding) : 0;
-  for (std::size_t begin = 0; begin < grad.size(); begin += kPiece) {
-    const auto first = static_cast<Index>(begin);
-    const std::span<const float> here = grad.subspan(begin, std::min(kPiece, grad.size() - begin));
-    const MomentView m_here = m.part(first, std::ssize(here)), v_here = v.part(first, std::ssize(here));
-    const auto run = [&](auto weights) {
-      update_piece(factors, here, weights, m_here, v_here, update, first);
-    };
-    switch (w.storage()) {
-      case Storage::kFp32:
-        run(FloatWeights{w.values() + begin});
-        break;
-      case Storage::kSplit:
-        run(SplitWeights{w.high() + begin, w.low() + begin});
-        break;
-      case Storage::kBf16:
-        run(Bf16Weights{w.high() + begin, RandomPiece(of_weights, first)});
-    }
+  const RandomBits random(update.rounding);
+  const auto run = [&](auto weights_from) { update_stretch(factors, grad, weights_from, m, v, random); };
+  switch (w.storage()) {
+    case Storage::kFp32:
+      return run([&](std::size_t i) { return FloatWeights{w.values() + i}; });
+    case Storage::kSplit:
+      return run([&](std::size_t i) { return SplitWeights{w.high() + i, w.low() + i}; });
+    case Storage::kBf16:
+      return run([&](std::size_t i) { return Bf16Weights{w.high() + i}; });
   }
 }
 

@@ -5,14 +5,12 @@
 #include "moeloom/tensor/dtype.hpp"
 
 #include <algorithm>
-#include <bit>
-#include <cmath>
-#include <limits>
+#include <array>
+
+#include "moment_codes.hpp"
 
 namespace moeloom {
 namespace {
-
-constexpr float kOneIn16Bits = 1.0f / 65536;
 
 struct Bf16Codes {
   std::uint16_t* codes;
@@ -29,87 +27,6 @@ struct Bf16Codes {
   }
 };
 
-/// t in [0, levels^power] lies between q^power and (q + 1)^power; rounds up where `random` is below its place
-/// between them.
-template <int power>
-int round_at_random(float t, float root, float random) {
-  const float q = std::floor(root);
-  const float low = power == 2 ? q * q : q * q * q * q;
-  const float next = q + 1, high = power == 2 ? next * next : next * next * next * next;
-  return static_cast<int>(q) + ((high - low) * random < t - low ? 1 : 0);
-}
-
-/// A scale and its block's codes.
-struct FirstCodes {
-  static constexpr float kLevels = 127;
-  static int code(float share, float random) {  // share: of the largest, at least 0
-    const float t = kLevels * kLevels * share;
-    return std::min(round_at_random<2>(t, std::sqrt(t), random), 127);
-  }
-  static int nearest(float share) { return static_cast<int>(std::lround(kLevels * std::sqrt(share))); }
-  static float value(std::int8_t code, float scale) {
-    const float root = static_cast<float>(code) / kLevels;
-    return scale * root * std::abs(root);
-  }
-  static std::int8_t with_sign(int code, float value) {
-    return static_cast<std::int8_t>(value < 0 ? -code : code);
-  }
-  using Code = std::int8_t;
-};
-
-struct SecondCodes {
-  static constexpr float kLevels = 255;
-  static int code(float share, float random) {
-    const float t = kLevels * kLevels * kLevels * kLevels * share;
-    return at_least_one(std::min(round_at_random<4>(t, std::sqrt(std::sqrt(t)), random), 255), share);
-  }
-  static int nearest(float share) {
-    return at_least_one(static_cast<int>(std::lround(kLevels * std::sqrt(std::sqrt(share)))), share);
-  }
-  static float value(std::uint8_t code, float scale) {
-    const float root = static_cast<float>(code) / kLevels, square = root * root;
-    return scale * (square * square);
-  }
-  static std::uint8_t with_sign(int code, float /*value*/) { return static_cast<std::uint8_t>(code); }
-  using Code = std::uint8_t;
-
- private:
-  static int at_least_one(int code, float share) { return share > 0 ? std::max(code, 1) : code; }
-};
-
-/// Sizes of floats are ordered as their bits are, and a maximum of integers is vectorised.
-float largest_of(std::span<const float> values) {
-  std::uint32_t largest = 0;
-  for (const float value : values)
-    largest = std::max(largest, std::bit_cast<std::uint32_t>(value) & 0x7fffffffu);
-  return std::bit_cast<float>(largest);
-}
-
-template <typename Kind>
-struct Int8Block {
-  float* scale;
-  typename Kind::Code* codes;
-  explicit Int8Block(float* words) : scale(words), codes(reinterpret_cast<typename Kind::Code*>(words + 1)) {}
-
-  void decode(std::span<float> values) const {
-    const float here = *scale;
-    for (std::size_t i = 0; i < values.size(); ++i) values[i] = Kind::value(codes[i], here);
-  }
-  /// code_of(share, i) -> the size of a code.
-  template <typename CodeOf>
-  void encode(std::span<const float> values, CodeOf code_of) const {
-    const float largest = largest_of(values);
-    const bool is_zero = largest < std::numeric_limits<float>::min();  // whose inverse would be infinite
-    const float inverse = is_zero ? 0.0f : 1 / largest;
-    const float* const from = values.data();
-    typename Kind::Code* const to = codes;
-    const std::size_t count = values.size();
-    for (std::size_t i = 0; i < count; ++i)
-      to[i] = Kind::with_sign(code_of(std::min(std::abs(from[i]) * inverse, 1.0f), i), from[i]);
-    *scale = is_zero ? 0.0f : largest;
-  }
-};
-
 /// visit(codes) with the codes of a piece.
 template <typename Visit>
 void visit_codes(MomentFormat format, Moment moment, float* words, Visit visit) {
@@ -118,12 +35,23 @@ void visit_codes(MomentFormat format, Moment moment, float* words, Visit visit) 
   visit(Int8Block<SecondCodes>(words));
 }
 
+/// code_of(given, factor, i) of each value.
+template <typename Kind, typename CodeOf>
+void encode(const Int8Block<Kind>& block, std::span<const float> values, CodeOf code_of) {
+  std::array<float, at(MomentView::kPiece)> given;
+  for (std::size_t i = 0; i < values.size(); ++i) given[i] = Kind::given(values[i]);
+  const float factor = block.begin(std::span(given).first(values.size()));
+  // By value: a store of a code might change what a reference leads to.
+  typename Kind::Code* const to = block.codes;
+  for (std::size_t i = 0; i < values.size(); ++i)
+    to[i] = static_cast<typename Kind::Code>(code_of(given[i], factor, i));
+}
+
 template <typename Kind>
 void encode_at_random(const Int8Block<Kind>& block, std::span<const float> values,
                       std::span<const std::uint16_t> random) {
-  // By value: a store of a code might change what a reference leads to.
-  block.encode(values, [bits = random.data()](float share, std::size_t i) {
-    return Kind::code(share, static_cast<float>(bits[i]) * kOneIn16Bits);
+  encode(block, values, [bits = random.data()](float given, float factor, std::size_t i) {
+    return Kind::at_random(given, factor, fraction_of(std::uint32_t{bits[i]} << 16));
   });
 }
 void encode_at_random(const Bf16Codes& codes, std::span<const float> values,
@@ -133,7 +61,7 @@ void encode_at_random(const Bf16Codes& codes, std::span<const float> values,
 
 template <typename Kind>
 void encode_nearest(const Int8Block<Kind>& block, std::span<const float> values) {
-  block.encode(values, [](float share, std::size_t) { return Kind::nearest(share); });
+  encode(block, values, [](float given, float factor, std::size_t) { return Kind::nearest(given, factor); });
 }
 void encode_nearest(const Bf16Codes& codes, std::span<const float> values) {
   codes.encode_nearest(values);
@@ -186,19 +114,9 @@ void MomentView::encode(std::span<const float> values, std::span<const std::uint
   });
 }
 
-RandomPiece::RandomPiece(std::uint64_t seed, Index piece_begin) {
-  const std::uint64_t bits = CounterRandom(seed, 0).bits(static_cast<std::uint64_t>(piece_begin));
+RandomBits::RandomBits(std::uint64_t seed) {
+  const std::uint64_t bits = CounterRandom(seed, 0).bits(0);
   first_ = static_cast<std::uint32_t>(bits ^ (bits >> 32));
-}
-
-void fill_random(std::uint64_t seed, Index piece_begin, std::span<std::uint16_t> low,
-                 std::span<std::uint16_t> high) {
-  const RandomPiece random(seed, piece_begin);
-  for (std::size_t i = 0; i < low.size(); ++i) {
-    const std::uint32_t bits = random.bits(i);
-    low[i] = static_cast<std::uint16_t>(bits);
-    high[i] = static_cast<std::uint16_t>(bits >> 16);
-  }
 }
 
 MomentView Moments::view(Moment moment, Index begin, Index count) {

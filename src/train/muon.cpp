@@ -59,15 +59,16 @@ void muon_momentum(const Muon& settings, double grad_scale, std::span<const floa
     return accumulate(settings, scale, grad.data(), momentum.words().data(), update.data(), grad.size());
   constexpr auto kPiece = at(MomentView::kPiece);
   std::array<float, kPiece> decoded;
-  std::array<std::uint16_t, kPiece> low, high;
+  std::array<std::uint16_t, kPiece> bits;
+  const RandomBits random(rounding);
   for (std::size_t begin = 0; begin < grad.size(); begin += kPiece) {
     const std::size_t count = std::min(kPiece, grad.size() - begin);
     const MomentView here = momentum.part(static_cast<Index>(begin), static_cast<Index>(count));
     here.decode(decoded);
     accumulate(settings, scale, grad.data() + begin, decoded.data(), update.data() + begin, count);
-    fill_random(rounding, static_cast<Index>(begin), std::span(low).first(count),
-                std::span(high).first(count));
-    here.encode(std::span(decoded).first(count), low);
+    for (std::size_t i = 0; i < count; ++i)
+      bits[i] = static_cast<std::uint16_t>(random.of(static_cast<Index>(begin + i)));
+    here.encode(std::span(decoded).first(count), bits);
   }
 }
 

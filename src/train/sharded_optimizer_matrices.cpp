@@ -19,10 +19,10 @@ void transpose(ConstMatrixView source, MatrixView target) {
         for (Index c = j; c < std::min(j + kTile, source.cols); ++c) target.row(c)[r] = source.row(r)[c];
 }
 
-/// weights = keep weights - step update; those in bf16 are rounded by what `rounding` and their place, from
+/// weights = keep weights - step update; those in bf16 are rounded by `random` and their place, from
 /// `begin` on, give.
 void subtract(float step, ConstMatrixView update, float keep, const StoredRows& weights,
-              std::uint64_t rounding, Index begin) {
+              const RandomBits& random, Index begin) {
   Matrix memory, changed = Matrix::uninitialised(1, update.cols);
   for (Index i = 0; i < update.rows; ++i) {
     const StoredRows row = weights.rows_from(i, 1);
@@ -33,9 +33,9 @@ void subtract(float step, ConstMatrixView update, float keep, const StoredRows& 
       row.write(changed.view().flat());
       continue;
     }
-    const RandomPiece random(rounding, begin + i * update.cols);
+    const Index place = begin + i * update.cols;
     for (Index j = 0; j < update.cols; ++j)
-      row.high()[j] = bf16_at_random(to[j], random.bits(at(j)) & 0xffffu);
+      row.high()[j] = bf16_at_random(to[j], RandomBits::another_16(random.of(place + j)));
   }
 }
 
@@ -107,7 +107,7 @@ void ShardedOptimizer::update_batch(const MatrixBatch& batch, double learning_ra
       const OwnedBlock& first = blocks_[at(batch.blocks[at(weight)].begin)];
       const Index row = first.group * rows + matrix.begin;
       subtract(step, update, keep, parameter.stored().rows_from(row, matrix.size()),
-               rounding_of_weights(rounding_of(first)), matrix.begin * cols);
+               RandomBits(rounding_of(first)), matrix.begin * cols);
     });
   }
 }

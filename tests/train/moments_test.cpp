@@ -117,6 +117,34 @@ TEST(Moments, RoundAtRandomSoThatTheMeanStays) {
     }
 }
 
+/// Of 16 bits uniform in [0, 2^16) and independent: mean 1/2 and variance 1/12 as shares, no correlation.
+TEST(RandomBits, GiveThreeIndependentSixteens) {
+  constexpr Index kStretches = 16, kPlaces = 1 << 16;
+  std::array<double, 3> sums{}, squares{}, products{};
+  for (Index stretch = 0; stretch < kStretches; ++stretch) {
+    const RandomBits random(at(stretch));
+    for (Index place = 0; place < kPlaces; ++place) {
+      const std::uint32_t bits = random.of(place);
+      const std::array<std::uint32_t, 3> sixteens = {bits & 0xffffu, bits >> 16,
+                                                     RandomBits::another_16(bits)};
+      std::array<double, 3> shares{};
+      for (std::size_t i = 0; i < 3; ++i) shares[i] = (sixteens[i] + 0.5) / 65536 - 0.5;
+      for (std::size_t i = 0; i < 3; ++i) {
+        sums[i] += shares[i];
+        squares[i] += shares[i] * shares[i];
+        products[i] += shares[i] * shares[(i + 1) % 3];
+      }
+    }
+  }
+  // Five standard deviations of a mean of n numbers: of a share, of its square, and of a product.
+  const auto n = static_cast<double>(kStretches * kPlaces);
+  for (std::size_t i = 0; i < 3; ++i) {
+    EXPECT_NEAR(sums[i] / n, 0, 5 * std::sqrt(1 / 12.0 / n)) << i;
+    EXPECT_NEAR(squares[i] / n, 1 / 12.0, 5 * std::sqrt(1 / 180.0 / n)) << i;
+    EXPECT_NEAR(products[i] / n, 0, 5 * std::sqrt(1 / 144.0 / n)) << i;
+  }
+}
+
 TEST(Moments, ASecondOneAboveZeroStaysAboveZero) {
   Moments moments(MomentFormat::kInt8, 256, 256);
   const MomentView view = moments.view(Moment::kSecond, 0, 3);

@@ -37,12 +37,11 @@ struct Halves {
 
 /// What is not finite keeps that alone.
 inline Halves split(float value) {
-  const auto bits = std::bit_cast<std::uint32_t>(value);
-  const bool is_finite = (bits & 0x7f800000u) != 0x7f800000u;
-  const std::uint32_t low = bits & 0xffffu;
-  const std::uint32_t rounded = (bits + 0x8000u) >> 16, as_it_is = bits >> 16 | (low != 0 ? 1u : 0u);
-  return {static_cast<std::uint16_t>(is_finite ? rounded : as_it_is),
-          static_cast<std::uint16_t>(is_finite ? low : 0u)};
+  const auto all = std::bit_cast<std::uint32_t>(value);
+  const bool is_finite = (all & 0x7f800000u) != 0x7f800000u;
+  const std::uint32_t not_finite = (all & 0xffff0000u) | (value != value ? 0x400000u : 0u);
+  const std::uint32_t bits = is_finite ? all : not_finite;
+  return {static_cast<std::uint16_t>((bits + 0x8000u) >> 16), static_cast<std::uint16_t>(bits)};
 }
 inline float joined(std::uint16_t high, std::uint16_t low) {
   const auto lower = static_cast<std::uint32_t>(static_cast<std::int32_t>(static_cast<std::int16_t>(low)));

@@ -29,11 +29,8 @@ struct AdamWUpdate {
 void adamw_update(const AdamW& settings, const AdamWUpdate& update, std::span<const float> grad,
                   std::span<float> w, std::span<float> m, std::span<float> v);
 /// The same with weights and moments of any format, read, updated and written in the one pass. Weights in
-/// bf16 are rounded at random, as moments are, by bits of their own.
+/// bf16 are rounded at random, as moments are, by further bits.
 void adamw_update(const AdamW& settings, const AdamWUpdate& update, std::span<const float> grad,
                   const StoredRows& w, MomentView m, MomentView v);
-
-/// What random rounding of weights begins with, from what that of moments does.
-std::uint64_t rounding_of_weights(std::uint64_t rounding);
 
 }  // namespace moeloom

@@ -82,26 +82,28 @@ class MomentView {
   Index count_;
 };
 
-/// Random bits of an update: 32 for each element of a piece, made from `seed`, which the place of the stretch
-/// and the number of the update give, and from the piece's place in the stretch.
-class RandomPiece {
+/// Random bits of an update: 32 for each element of a stretch, made from `seed`, which the place of the
+/// stretch and the number of the update give, and from the element's place in the stretch. A mixing function
+/// (lowbias32, Wellons 2018), which unlike Philox is vectorised.
+class RandomBits {
  public:
-  RandomPiece(std::uint64_t seed, Index piece_begin);
-  /// Of the piece's i-th element. A mixing function (lowbias32, Wellons 2018), which unlike Philox is
-  /// vectorised.
-  std::uint32_t bits(std::size_t i) const {
-    std::uint32_t x = first_ + 0x9e3779b9u * static_cast<std::uint32_t>(i + 1);
+  explicit RandomBits(std::uint64_t seed);
+
+  std::uint32_t of(Index place) const { return mixed(counter(place)); }
+  /// What is mixed for an element, and the step to the next one's: a loop counts by it.
+  std::uint32_t counter(Index place) const { return first_ + kStep * static_cast<std::uint32_t>(place); }
+  static constexpr std::uint32_t kStep = 0x9e3779b9u;
+  static std::uint32_t mixed(std::uint32_t x) {
     x = (x ^ (x >> 16)) * 0x7feb352du;
     x = (x ^ (x >> 15)) * 0x846ca68bu;
     return x ^ (x >> 16);
   }
+  /// 16 more of an element's: with the lower 16 of them or the upper ones, each pair is as frequent.
+  static std::uint32_t another_16(std::uint32_t bits) { return bits * 0x9e3779b1u >> 16; }
 
  private:
   std::uint32_t first_;
 };
-/// The lower and the upper 16 of them.
-void fill_random(std::uint64_t seed, Index piece_begin, std::span<std::uint16_t> low,
-                 std::span<std::uint16_t> high);
 
 /// To bf16: up as often as 16 random bits say, so that the mean stays; what is not finite stays so.
 inline std::uint16_t bf16_at_random(float value, std::uint32_t random) {

@@ -88,7 +88,8 @@ Contended contend(const Options& o, const Mesh& mesh, const TokenSource& tokens,
   for (int warm = 0; warm < 2; ++warm) made.step->seconds();
   made.held = mesh.world().all_max(static_cast<double>(private_bytes() - before + made.step->shared_bytes()));
   // What the buffers hold beside those of a run that makes nothing again is what it makes again, once.
-  made.activations = made.need.activations + made.need.buffers - need_of(o, mesh, {}).buffers;
+  made.activations = made.need.activations + made.need.buffers -
+                     need_of(o, mesh, {.shard_dense = setting.shard_dense}).buffers;
   return made;
 }
 

@@ -31,6 +31,7 @@
 #include "moeloom/tensor/exact_sums.hpp"
 #include "moeloom/tensor/gemm.hpp"
 #include "moeloom/tensor/matrix.hpp"
+#include "moeloom/tensor/pages.hpp"
 #include "moeloom/tensor/rows.hpp"
 #include "moeloom/tensor/stored_rows.hpp"
 #include "moeloom/tensor/tree_sum.hpp"
@@ -93,6 +94,7 @@
 #include "moeloom/model/hf/word_files.hpp"
 #include "moeloom/model/loss.hpp"
 #include "moeloom/model/node_halves.hpp"
+#include "moeloom/model/node_weights.hpp"
 #include "moeloom/model/parameters.hpp"
 #include "moeloom/model/sampling.hpp"
 

@@ -45,7 +45,7 @@ const std::vector<Home> kHomes = {
     {"mpi.*\\.h", {"comm"}},
     {"(oneapi/)?dnnl.*", {}},
     {"nlohmann/.*", {"io"}},
-    {"xxhash\\.h", {"io"}},
+    {"xxhash\\.h", {"base"}},
     {"oniguruma\\.h|utf8proc\\.h", {"text"}},
     {"zstd\\.h", {"io"}},
     {"boost/.*", {"app"}},

@@ -168,7 +168,8 @@ TEST_P(MixerOf, GivesItsGradientsToExactSumsLeafByLeaf) {
   }
 }
 
-/// Segments of a row are what each would be alone, forward and backward.
+/// Segments of a row are what each would be alone, forward and backward, but for a few roundings of numbers
+/// below 1: OpenBLAS chooses a kernel by the number of rows.
 TEST_P(MixerOf, KeepsSegmentsApart) {
   MixerFixture f(GetParam());
   const std::vector<Index> offsets = {0, 1, 40, kMixedLength, kMixedLength + 66, 2 * kMixedLength};
@@ -182,8 +183,8 @@ TEST_P(MixerOf, KeepsSegmentsApart) {
     copy(f.input.view().rows_from(offsets[s], rows), alone.input);
     copy(f.d_output.view().rows_from(offsets[s], rows), alone.d_output);
     MixerLayer of_one = alone.layer();
-    expect_close(y.view().rows_from(offsets[s], rows), alone.forward(of_one, alone.context()), 1e-6);
-    expect_close(d.view().rows_from(offsets[s], rows), alone.backward(of_one, alone.context()), 1e-6);
+    expect_close(y.view().rows_from(offsets[s], rows), alone.forward(of_one, alone.context()), 3e-6);
+    expect_close(d.view().rows_from(offsets[s], rows), alone.backward(of_one, alone.context()), 3e-6);
   }
 }
 

@@ -1,5 +1,5 @@
-// What do making activations again in backward, weights in halves, and dense parameters that are sharded save
-// of a rank's memory, and cost in time?
+// What do making activations again in backward, weights and gradients in halves, and dense parameters that
+// are sharded save of a rank's memory, and cost in time?
 //
 //   mpirun -n 2 build/bench/memory_bench --ep 2
 //
@@ -34,8 +34,10 @@ struct Setting {
   Recompute recompute = Recompute::kNone;
   Storage masters = Storage::kFp32;
   bool shard_dense = false;
+  Storage gradients = Storage::kFp32;
 
   std::string text() const {
+    if (gradients != Storage::kFp32) return "gradients " + std::string(name_of(gradients));
     if (shard_dense) return "shard dense";
     if (masters != Storage::kFp32) return "masters " + std::string(name_of(masters));
     return "recompute " + std::string(name_of(recompute));
@@ -46,7 +48,8 @@ constexpr std::array kSettings = {Setting{},
                                   Setting{Recompute::kBlock},
                                   Setting{Recompute::kNone, Storage::kSplit},
                                   Setting{Recompute::kNone, Storage::kBf16},
-                                  Setting{Recompute::kNone, Storage::kFp32, true}};
+                                  Setting{Recompute::kNone, Storage::kFp32, true},
+                                  Setting{Recompute::kNone, Storage::kFp32, false, Storage::kBf16}};
 
 struct Contended {
   Setting setting;
@@ -57,7 +60,7 @@ struct Contended {
 };
 
 MemoryNeed need_of(const Options& o, const Mesh& mesh, Setting setting) {
-  const auto specs = specs_here(o.model, mesh, {}, setting.masters);
+  const auto specs = specs_here(o.model, mesh, {}, setting.masters, setting.gradients);
   const Index tokens = o.sequences * o.sequence_length;
   return training_memory(o.model, specs, mesh.shape(), bench::dispatcher_named(o.dispatcher),
                          {.tokens = tokens,
@@ -82,7 +85,7 @@ Contended contend(const Options& o, const Mesh& mesh, const TokenSource& tokens,
       TrainingStateSettings{
           .kernels = bench::model_kernels(true, DType::kF32),
           .dispatcher = bench::dispatcher_settings(o.dispatcher, mesh.ep(), o.model.num_experts, false),
-          .optimizer = {.masters = setting.masters},
+          .optimizer = {.masters = setting.masters, .gradients = setting.gradients},
           .recompute = setting.recompute,
           .shard_dense = setting.shard_dense});
   for (int warm = 0; warm < 2; ++warm) made.step->seconds();

@@ -32,6 +32,7 @@
 #include "moeloom/tensor/gemm.hpp"
 #include "moeloom/tensor/matrix.hpp"
 #include "moeloom/tensor/pages.hpp"
+#include "moeloom/tensor/rounded_sums.hpp"
 #include "moeloom/tensor/rows.hpp"
 #include "moeloom/tensor/stored_rows.hpp"
 #include "moeloom/tensor/tree_sum.hpp"

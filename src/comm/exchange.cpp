@@ -20,12 +20,21 @@ struct Part {
   MPI_Datatype type;
 };
 
-/// The floats of one buffer that go to or come from each rank, as MPI_Alltoallw wants them: their places are
+MPI_Datatype mpi_type(const float*) {
+  return MPI_FLOAT;
+}
+MPI_Datatype mpi_type(const std::uint16_t*) {
+  return MPI_UINT16_T;
+}
+
+/// The numbers of one buffer that go to or come from each rank, as MPI_Alltoallw wants them: their places are
 /// inside the datatypes, where they are not ints. It is as fast as MPI_Alltoallv.
+template <typename Number>
 class Stretches {
  public:
   void add(Index begin, Index count) {
-    owned_.push_back(std::make_unique<StretchType>(begin, count));
+    const Number* const of_type = nullptr;
+    owned_.push_back(std::make_unique<StretchType>(begin, count, mpi_type(of_type), sizeof(Number)));
     types_.push_back(owned_.back()->get());
     counts_.push_back(count > 0 ? 1 : 0);
   }
@@ -96,8 +105,9 @@ void Communicator::all_to_all_rows(ConstMatrixView rows, std::span<const Index> 
             "MPI_Alltoallv");
 }
 
-void Communicator::reduce_scatter_tree(std::span<const float> grads, std::span<const Index> counts_per_rank,
-                                       std::span<float> scratch, std::span<float> shard) const {
+template <typename Number>
+void Communicator::reduce_along_tree(std::span<const Number> grads, std::span<const Index> counts_per_rank,
+                                     std::span<Number> scratch, std::span<Number> shard) const {
   require(std::ssize(counts_per_rank) == size_, "reduce_scatter_tree needs one count a rank");
   const std::vector<Index> offsets = offsets_of(counts_per_rank);
   const Index mine = counts_per_rank[at(rank_)];
@@ -108,10 +118,10 @@ void Communicator::reduce_scatter_tree(std::span<const float> grads, std::span<c
     if (shard.data() != grads.data()) std::copy(grads.begin(), grads.end(), shard.begin());
     return;
   }
-  const Call in = call("MPI_Alltoallw", (std::ssize(grads) - mine) * kFloatBytes, only_other());
+  const Call in = call("MPI_Alltoallw", (std::ssize(grads) - mine) * Index{sizeof(Number)}, only_other());
   std::copy_n(grads.data() + offsets[at(rank_)], mine, scratch.data() + rank_ * mine);
-  Stretches to;
-  Stretches from;
+  Stretches<Number> to;
+  Stretches<Number> from;
   for (Index rank = 0; rank < size_; ++rank) {
     to.add(offsets[at(rank)], rank == rank_ ? 0 : counts_per_rank[at(rank)]);
     from.add(rank * mine, rank == rank_ ? 0 : mine);
@@ -126,6 +136,18 @@ void Communicator::reduce_scatter_tree(std::span<const float> grads, std::span<c
               "MPI_Alltoallw");
   }
   tree_sum_blocks(scratch.data(), size_, mine, mine, shard.data());
+}
+
+void Communicator::reduce_scatter_tree(std::span<const float> grads, std::span<const Index> counts_per_rank,
+                                       std::span<float> scratch, std::span<float> shard) const {
+  reduce_along_tree(grads, counts_per_rank, scratch, shard);
+}
+
+void Communicator::reduce_scatter_tree(std::span<const std::uint16_t> grads,
+                                       std::span<const Index> counts_per_rank,
+                                       std::span<std::uint16_t> scratch,
+                                       std::span<std::uint16_t> shard) const {
+  reduce_along_tree(grads, counts_per_rank, scratch, shard);
 }
 
 void Communicator::reduce_scatter(std::span<const std::int64_t> values,
@@ -153,7 +175,7 @@ void Communicator::all_gather_stretches(std::span<float> values,
   if (size_ == 1) return;
   if (size_ == 2) {
     const Call in = call("MPI_Allgatherv", counts_per_rank[at(rank_)] * kFloatBytes, only_other());
-    Stretches parts;
+    Stretches<float> parts;
     for (Index rank = 0; rank < size_; ++rank) parts.add(offsets[at(rank)], counts_per_rank[at(rank)]);
     return swap_with(1 - rank_, values.data(), parts[rank_], values.data(), parts[1 - rank_], handle_->comm);
   }

@@ -117,16 +117,18 @@ struct CommunicatorHandle {
 /// `count` floats that start `begin` floats after the buffer; neither has to fit an int.
 class StretchType {
  public:
-  StretchType(Index begin, Index count) {
+  /// Of MPI_FLOAT, or of another type whose elements have so many bytes.
+  StretchType(Index begin, Index count, MPI_Datatype element = MPI_FLOAT,
+              std::size_t element_bytes = sizeof(float)) {
     constexpr Index most = Index{1} << 30;
     std::vector<int> lengths;
     std::vector<MPI_Aint> bytes;
     for (Index done = 0; done < count; done += most) {
       lengths.push_back(mpi_count(std::min(most, count - done)));
-      bytes.push_back((begin + done) * static_cast<Index>(sizeof(float)));
+      bytes.push_back((begin + done) * static_cast<Index>(element_bytes));
     }
     check_mpi(MPI_Type_create_hindexed(static_cast<int>(lengths.size()), lengths.data(), bytes.data(),
-                                       MPI_FLOAT, &type_),
+                                       element, &type_),
               "MPI_Type_create_hindexed");
     check_mpi(MPI_Type_commit(&type_), "MPI_Type_commit");
   }

@@ -20,8 +20,10 @@ void GroupedWeights::check() const {
 
 void GroupedGradients::check(Index groups, Index out, Index in) const {
   if (separate_.empty()) {
-    require(stacked_.rows == groups * out && stacked_.cols == in,
+    const ConstRows all = stacked_;
+    require(all.rows() == groups * out && all.cols() == in,
             "weight_grad: dw must be [groups * dy.cols, x.cols]");
+    require(sums_ == nullptr || all.type() == DType::kF32, "leaves of exact sums are fp32");
     return;
   }
   require(static_cast<Index>(separate_.size()) == groups &&

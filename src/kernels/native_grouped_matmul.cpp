@@ -1,6 +1,7 @@
 // The native path: a loop over groups, each an OpenBLAS product straight from the masters.
 #include "moeloom/base/errors.hpp"
 #include "moeloom/kernels/grouped_matmul.hpp"
+#include "moeloom/tensor/rounded_sums.hpp"
 #include "moeloom/tensor/tree_sum.hpp"
 
 namespace moeloom {
@@ -83,6 +84,13 @@ void write_group(const GroupRows& group, MatrixView dw, Write mode) {
   add(sum, dw);
 }
 
+/// The sum is made beside dw, and rounded once.
+void write_group(const GroupRows& group, Bf16View dw, Write mode) {
+  Matrix sum = Matrix::uninitialised(dw.rows, dw.cols);
+  write_group(group, sum.view(), Write::kReplace);
+  write_rounded(sum, dw, mode);
+}
+
 void weight_grad(ConstRows given_dy, ConstRows given_x, const GroupedRows& rows, const GroupedGradients& dw,
                  Write mode) {
   rows.check(given_dy, given_x);
@@ -92,7 +100,8 @@ void weight_grad(ConstRows given_dy, ConstRows given_x, const GroupedRows& rows,
   for_each_group(rows, [&](Index g, Index first, Index count) {
     const std::span<const Index> sources = rows.rows_per_source.subspan(
         static_cast<std::size_t>(g * rows.sources), static_cast<std::size_t>(rows.sources));
-    write_group({dy.rows_from(first, count), x.rows_from(first, count), sources}, dw.group(g, dy.cols), mode);
+    const GroupRows group{dy.rows_from(first, count), x.rows_from(first, count), sources};
+    std::visit([&](auto view) { write_group(group, view, mode); }, dw.group(g, dy.cols));
   });
 }
 

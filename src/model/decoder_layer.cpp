@@ -66,7 +66,9 @@ MoeLayer make_moe(const MoeSpec& spec, const ParameterStore& store, Index layer,
                   .sums = store.sums(Placement::kExperts),
                   .adapters = {adapter_of(store, gate_up.spec.name), adapter_of(store, down.spec.name)},
                   .gate_up_halves = gate_up.halves,
-                  .down_halves = down.halves},
+                  .down_halves = down.halves,
+                  .d_gate_up_halves = gate_up.grad_halves,
+                  .d_down_halves = down.grad_halves},
       .sums = store.sums(Placement::kWorld),
       .router_adapter = adapter_of(store, router.spec.name)};
   if (spec.expert_bias)

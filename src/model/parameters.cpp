@@ -20,6 +20,9 @@ Index whole_lines(Index floats) {
 bool is_float(const ParameterSpec& spec) {
   return spec.stored == Storage::kFp32;
 }
+bool has_half_gradient(const ParameterSpec& spec) {
+  return spec.gradient == Storage::kBf16;
+}
 
 /// Biases of experts are products of their own, which are left out as those of matrices are.
 bool has_unread_gradient(const ParameterSpec& spec) {
@@ -28,6 +31,9 @@ bool has_unread_gradient(const ParameterSpec& spec) {
 
 void check(const ParameterSpec& spec) {
   require(is_float(spec) || spec.is_matrix, spec.name + " is no matrix, so it is stored as fp32");
+  require(spec.gradient == Storage::kFp32 || (spec.gradient == Storage::kBf16 && spec.is_matrix &&
+                                              spec.placement == Placement::kExperts && !spec.frozen),
+          spec.name + " cannot have a gradient in " + std::string(name_of(spec.gradient)));
   require(spec.stored != Storage::kSplit || !spec.frozen, spec.name + " is frozen: it lacks no lower half");
 }
 
@@ -41,12 +47,14 @@ Index part_of_backward(const ParameterSpec& spec) {
 /// Elements of a placement by how they are kept.
 struct ParameterStore::Sizes {
   Index trained = 0, frozen = 0;  // floats
+  Index trained_with_halves = 0;  // the same, with gradients in bf16
+  Index halves_with_halves = 0;   // of trained_halves
   Index trained_halves = 0, trained_lows = 0, frozen_halves = 0;
 
   void add(const ParameterSpec& spec) {
     const Index count = spec.rows * spec.cols;
     if (is_float(spec)) {
-      (spec.frozen ? frozen : trained) += count;
+      (spec.frozen ? frozen : has_half_gradient(spec) ? trained_with_halves : trained) += count;
       return;
     }
     if (spec.frozen) {
@@ -54,10 +62,13 @@ struct ParameterStore::Sizes {
       return;
     }
     trained_halves += count;
+    if (has_half_gradient(spec)) halves_with_halves += count;
     if (spec.stored == Storage::kSplit) trained_lows += count;
   }
-  Index gradients() const { return trained + trained_halves; }
-  Index floats() const { return trained + frozen; }
+  Index trained_floats() const { return trained + trained_with_halves; }
+  Index half_gradients() const { return trained_with_halves + halves_with_halves; }
+  Index gradients() const { return trained_floats() + trained_halves - half_gradients(); }
+  Index floats() const { return trained_floats() + frozen; }
   Index halves() const { return whole_lines(trained_halves) + whole_lines(trained_lows) + frozen_halves; }
   /// That halves take, two in a float's place.
   Index floats_of_halves() const { return ceil_div(halves(), Index{2}) + 1; }
@@ -96,6 +107,9 @@ ParameterStore::ParameterStore(std::vector<ParameterSpec> specs, std::shared_ptr
     const Sizes& all = sizes[static_cast<std::size_t>(placement)];
     require(all.trained_lows == 0 || all.trained_lows == all.trained_halves,
             "trained weights of a placement are stored in one way");
+    require(all.half_gradients() == 0 || all.halves_with_halves == all.trained_halves,
+            "gradients of a placement's matrices are kept in one way");
+    require(all.half_gradients() == 0 || !leaves.exact(), "exact sums need gradients in fp32");
     const bool in_node = placement == Placement::kWorld && dense_.weights;
     allocate(arena(placement), all, in_node ? dense_.weights->values().data() : nullptr);
   }
@@ -117,14 +131,19 @@ ParameterStore::ParameterStore(std::vector<ParameterSpec> specs, std::shared_ptr
 
 void ParameterStore::allocate(Arena& home, const Sizes& sizes, float* shared) {
   home.size = sizes.floats();
-  home.trained = sizes.trained;
+  home.trained = sizes.trained_floats();
   const Index own = shared != nullptr ? 0 : whole_lines(home.size);
-  home.storage.reshape_uninitialised(1, own + whole_lines(sizes.gradients()));
+  const Index of_floats = own + whole_lines(sizes.gradients());
+  home.storage.reshape_uninitialised(1, of_floats + whole_lines(ceil_div(sizes.half_gradients(), Index{2})));
   float* const first = home.storage.view().data;
   home.values = {shared != nullptr ? shared : first, at(home.size)};
   home.gradients = {first + own, at(sizes.gradients())};
+  home.half_gradients = {
+      .begin = sizes.trained,
+      .numbers = {reinterpret_cast<std::uint16_t*>(first + of_floats), at(sizes.half_gradients())}};
   if (shared == nullptr) std::ranges::fill(home.values, 0.0f);
   clear_gradients(home);
+  std::ranges::fill(home.half_gradients.numbers, std::uint16_t{0});
   // A tied head takes each leaf twice, as head and as embedding.
   if (leaves_.exact()) home.sums = std::make_unique<ExactSums>(home.gradients, 2 * leaves_.per_step);
   const Index high = whole_lines(sizes.trained_halves), low = whole_lines(sizes.trained_lows);
@@ -135,21 +154,29 @@ void ParameterStore::allocate(Arena& home, const Sizes& sizes, float* shared) {
   }
   home.first_half = reinterpret_cast<std::uint16_t*>(shared != nullptr ? shared + whole_lines(home.size)
                                                                        : home.halves.get());
-  home.trained_halves = {.begin = sizes.trained,
+  home.trained_halves = {.begin = home.trained,
                          .high = {home.first_half, at(sizes.trained_halves)},
                          .low = {home.first_half + high, at(sizes.trained_lows)}};
 }
 
+ParameterStore::Arena::Gradient ParameterStore::Arena::gradient_of(const ParameterSpec& spec,
+                                                                   Index offset) const {
+  if (!has_half_gradient(spec)) return {MatrixView(gradients.data() + offset, spec.rows, spec.cols), {}};
+  std::uint16_t* const first = half_gradients.numbers.data() + offset - half_gradients.begin;
+  return {MatrixView(nullptr, spec.rows, spec.cols), Bf16View(first, spec.rows, spec.cols)};
+}
+
 void ParameterStore::place(ParameterSpec spec, Sizes& filled) {
   Arena& home = arena(spec.placement);
-  const Index offset = spec.frozen ? home.trained + filled.frozen : filled.trained;
+  Index offset = spec.frozen ? home.trained + filled.frozen : filled.trained;
+  if (has_half_gradient(spec)) offset = home.half_gradients.begin + filled.trained_with_halves;
   filled.add(spec);
-  MatrixView grad(home.gradients.data() + offset, spec.rows, spec.cols);
+  auto [grad, grad_halves] = home.gradient_of(spec, offset);
   if (spec.frozen)
     grad = has_unread_gradient(spec) ? MatrixView(unread_.row(0), spec.rows, spec.cols)
                                      : MatrixView(nullptr, 0, spec.cols);
   const MatrixView value(home.values.data() + offset, spec.rows, spec.cols);
-  parameters_.push_back({std::move(spec), offset, value, {}, nullptr, true, grad});
+  parameters_.push_back({std::move(spec), offset, value, {}, nullptr, true, grad, grad_halves});
 }
 
 void ParameterStore::place_trained_halves(ParameterSpec spec, Sizes& filled) {
@@ -159,9 +186,9 @@ void ParameterStore::place_trained_halves(ParameterSpec spec, Sizes& filled) {
   filled.add(spec);
   const MatrixView shape(nullptr, spec.rows, spec.cols);
   const Bf16View halves(high.data() + offset, spec.rows, spec.cols);
-  const MatrixView grad(home.gradients.data() + begin + offset, spec.rows, spec.cols);
+  const auto [grad, grad_halves] = home.gradient_of(spec, begin + offset);
   std::uint16_t* const lows = spec.stored == Storage::kSplit ? low.data() + offset : nullptr;
-  parameters_.push_back({std::move(spec), begin + offset, shape, halves, lows, true, grad});
+  parameters_.push_back({std::move(spec), begin + offset, shape, halves, lows, true, grad, grad_halves});
 }
 
 void ParameterStore::place_frozen_halves(ParameterSpec spec, Sizes& filled) {

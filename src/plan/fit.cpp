@@ -21,7 +21,7 @@ std::vector<Index> divisors(Index n) {
 }
 
 struct Saving {
-  Storage masters;
+  Storage masters, gradients;
   MomentFormat moments;
   Recompute recompute;
   bool shard_dense;
@@ -41,6 +41,7 @@ class Fitter {
     job.recompute = saving.recompute;
     job.moments = saving.moments;
     job.masters = saving.masters;
+    job.gradients = saving.gradients;
     job.shard_dense = saving.shard_dense;
     job.ranks_per_node = ranks_per_node;
     // Where threads are not said a rank takes over what its neighbours leave; more threads hold more, not
@@ -87,7 +88,8 @@ class Fitter {
   }
   /// The way of one mesh.
   std::optional<FittingJob> least_at(const Job& job, Index ep) {
-    const auto specs = specs_.try_emplace({ep, job.masters}, std::vector<ParameterSpec>()).first;
+    const auto specs =
+        specs_.try_emplace({ep, job.masters, job.gradients}, std::vector<ParameterSpec>()).first;
     if (specs->second.empty()) specs->second = parameters_at(job, ep);
     std::optional<FittingJob> best;
     StepCase step = step_at(job, ep);
@@ -109,23 +111,28 @@ class Fitter {
 
   const Job& asked_;
   std::span<const DispatcherKind> kinds_;
-  std::map<std::pair<Index, Storage>, std::vector<ParameterSpec>> specs_;  // by ep and masters
+  /// By ep, masters and gradients.
+  std::map<std::tuple<Index, Storage, Storage>, std::vector<ParameterSpec>> specs_;
 };
 
 /// What a job is asked for and what saves more, in order: dense parameters are sharded before time is spent,
-/// time before numbers change, and of numbers the moments before the weights.
+/// time before numbers change, and of numbers the moments before gradients and these before the weights.
 std::vector<Saving> savings_beyond(const Job& job) {
   std::vector<Saving> savings;
   std::vector<Storage> storages = {job.masters};
   if (job.masters != Storage::kBf16) storages.push_back(Storage::kBf16);
   std::vector<bool> shards = {job.shard_dense};
   if (!job.shard_dense && job.exact == 0) shards.push_back(true);
+  std::vector<Storage> gradients = {job.gradients};
+  if (job.gradients == Storage::kFp32 && job.exact == 0 && job.config.has_experts())
+    gradients.push_back(Storage::kBf16);
   for (const Storage masters : storages)
-    for (const MomentFormat moments : kMomentFormats)
-      for (const Recompute recompute : kRecomputes)
-        for (const bool shard_dense : shards)
-          if (moments >= job.moments && recompute >= job.recompute)
-            savings.push_back({masters, moments, recompute, shard_dense});
+    for (const Storage gradient : gradients)
+      for (const MomentFormat moments : kMomentFormats)
+        for (const Recompute recompute : kRecomputes)
+          for (const bool shard_dense : shards)
+            if (moments >= job.moments && recompute >= job.recompute)
+              savings.push_back({masters, gradient, moments, recompute, shard_dense});
   return savings;
 }
 

@@ -22,6 +22,7 @@ std::vector<StepCase> candidates(const Job& job, const StepCase& step) {
     }
   for (const MomentFormat moments : kMomentFormats)
     if (moments > step.moments) add([&](StepCase& smaller) { smaller.moments = moments; });
+  if (step.exact == 0) add([](StepCase& rounded) { rounded.gradients = Storage::kBf16; });
   add([](StepCase& rounded) { rounded.masters = Storage::kBf16; });
   if (!step.shard_dense && step.exact == 0 && step.mesh.world() > 1)
     add([](StepCase& sharded) { sharded.shard_dense = true; });
@@ -45,6 +46,7 @@ std::vector<MemoryChange> memory_changes(const Job& job, const StepCase& step, c
   const auto cost_of = [&](const StepCase& each) {
     Job changed = job;
     changed.masters = each.masters;
+    changed.gradients = each.gradients;
     const std::vector<ParameterSpec> specs = parameters_at(changed, each.mesh.ep);
     RunFacts facts;
     facts.model = job.config;

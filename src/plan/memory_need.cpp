@@ -160,12 +160,15 @@ double reduction_scratch(const std::vector<ParameterSpec>& specs, const MeshShap
   for (const Placement placement : kPlacements) {
     const Index ranks = placement == Placement::kWorld ? mesh.world() : mesh.dp;
     if (ranks == 1) continue;
-    Index trained = 0;
-    for (const ParameterSpec& spec : specs)
-      if (spec.placement == placement && !spec.frozen) trained += spec.rows * spec.cols;
-    const Index bucket = std::min(trained, at_once * most);
-    largest = std::max(largest, batch.exact ? array_bytes(ceil_div(bucket, ranks), sizeof(std::int64_t))
-                                            : array_bytes(bucket));
+    for (const Storage gradient : {Storage::kFp32, Storage::kBf16}) {
+      Index trained = 0;
+      for (const ParameterSpec& spec : specs)
+        if (spec.placement == placement && spec.gradient == gradient && !spec.frozen)
+          trained += spec.rows * spec.cols;
+      const Index bucket = std::min(trained, at_once * most);
+      largest = std::max(largest, batch.exact ? array_bytes(ceil_div(bucket, ranks), sizeof(std::int64_t))
+                                              : array_bytes(bucket, bytes_of(gradient)));
+    }
   }
   return largest;
 }

@@ -76,6 +76,7 @@ StepCase step_at(const Job& job, Index ep) {
           .recompute = job.recompute,
           .moments = job.moments,
           .masters = job.masters,
+          .gradients = job.gradients,
           .optimizer = job.optimizer,
           .shard_dense = job.shard_dense,
           .expert_rows = job.expert_rows};
@@ -93,7 +94,9 @@ std::vector<DispatcherKind> kinds_at(const StepCase& step, std::span<const Dispa
 
 std::vector<ParameterSpec> parameters_at(const Job& job, Index ep) {
   const ExpertRange experts = experts_of(std::max<Index>(job.config.num_experts, 1), ep, 0);
-  return with_storage(with_frozen(parameter_specs(job.config, experts), job.frozen), job.masters);
+  return with_gradients(
+      with_storage(with_frozen(parameter_specs(job.config, experts), job.frozen), job.masters),
+      job.gradients);
 }
 
 RunFacts facts_at(const Job& job, const StepCase& step) {

@@ -1,8 +1,8 @@
 #include "moeloom/tensor/tree_sum.hpp"
 
 #include "moeloom/base/parallel.hpp"
+#include "moeloom/tensor/rows.hpp"
 
-#include <algorithm>
 #include <array>
 
 namespace moeloom {
@@ -10,9 +10,11 @@ namespace {
 
 constexpr Index kBlock = 1024;  // floats: a level's buffer stays in the first-level cache
 
-void sum_range(const float* base, Index stride, Index lo, Index hi, Index count, float* target) {
+template <typename Number>
+void sum_range(const Number* base, Index stride, Index lo, Index hi, Index count, float* target) {
   if (hi - lo == 1) {
-    std::copy_n(base + lo * stride, count, target);
+    const Number* const leaf = base + lo * stride;
+    for (Index i = 0; i < count; ++i) target[i] = as_float(leaf[i]);
     return;
   }
   const Index mid = tree_split(lo, hi);
@@ -22,14 +24,24 @@ void sum_range(const float* base, Index stride, Index lo, Index hi, Index count,
   for (Index i = 0; i < count; ++i) target[i] += right[static_cast<std::size_t>(i)];
 }
 
-}  // namespace
-
-void tree_sum_blocks(const float* contributions, Index leaves, Index stride, Index count, float* target) {
+template <typename Number>
+void sum_blocks(const Number* contributions, Index leaves, Index stride, Index count, Number* target) {
   parallel_blocks(count, kBlock, [&](Index begin, Index end) {
     std::array<float, kBlock> sum;
     sum_range(contributions + begin, stride, 0, leaves, end - begin, sum.data());
-    std::copy_n(sum.data(), end - begin, target + begin);
+    for (Index i = begin; i < end; ++i) set(target[i], sum[static_cast<std::size_t>(i - begin)]);
   });
+}
+
+}  // namespace
+
+void tree_sum_blocks(const float* contributions, Index leaves, Index stride, Index count, float* target) {
+  sum_blocks(contributions, leaves, stride, count, target);
+}
+
+void tree_sum_blocks(const std::uint16_t* contributions, Index leaves, Index stride, Index count,
+                     std::uint16_t* target) {
+  sum_blocks(contributions, leaves, stride, count, target);
 }
 
 }  // namespace moeloom

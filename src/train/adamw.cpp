@@ -35,13 +35,13 @@ struct Factors {
     w = keep * w - step * m / (std::sqrt(v) * root + epsilon);
   }
   /// By one loop whatever the formats: arrays between its parts took a third longer.
-  template <typename Weights, typename Moments>
-  void apply(const float* grad, Weights weights, Moments moments, std::uint32_t counter,
+  template <typename Number, typename Weights, typename Moments>
+  void apply(const Number* grad, Weights weights, Moments moments, std::uint32_t counter,
              std::size_t count) const {
     for (std::size_t i = 0; i < count; ++i, counter += RandomBits::kStep) {
       const std::uint32_t random = RandomBits::mixed(counter);
       float w = weights.read(i), first = moments.first(i), second = moments.second(i);
-      apply(grad[i], w, first, second);
+      apply(as_float(grad[i]), w, first, second);
       weights.write(i, w, random);
       moments.write(i, first, second, random);
     }
@@ -108,8 +108,8 @@ struct Int8Moments {
   }
 };
 
-template <typename Weights>
-void update_int8(const Factors& factors, const float* grad, Weights weights, MomentView m, MomentView v,
+template <typename Number, typename Weights>
+void update_int8(const Factors& factors, const Number* grad, Weights weights, MomentView m, MomentView v,
                  std::uint32_t counter, std::size_t count) {
   std::array<float, kPiece> first, second;
   const Int8Block<FirstCodes> m_block(m.words().data());
@@ -135,8 +135,8 @@ void update_int8(const Factors& factors, const float* grad, Weights weights, Mom
 }
 
 /// A stretch of weights by the loop of its formats. weights_from(i) are those from element i on.
-template <typename WeightsFrom>
-void update_stretch(const Factors& factors, std::span<const float> grad, WeightsFrom weights_from,
+template <typename Number, typename WeightsFrom>
+void update_stretch(const Factors& factors, std::span<const Number> grad, WeightsFrom weights_from,
                     MomentView m, MomentView v, const RandomBits& random) {
   const std::size_t count = grad.size();
   if (m.format() == MomentFormat::kFp32)
@@ -153,6 +153,24 @@ void update_stretch(const Factors& factors, std::span<const float> grad, Weights
   }
 }
 
+template <typename Number>
+void update_stored(const AdamW& settings, const AdamWUpdate& update, std::span<const Number> grad,
+                   const StoredRows& w, MomentView m, MomentView v) {
+  require(w.size() == std::ssize(grad) && m.size() == std::ssize(grad) && v.size() == std::ssize(grad),
+          "adamw_update needs stretches of one length");
+  const Factors factors(settings, update);
+  const RandomBits random(update.rounding);
+  const auto run = [&](auto weights_from) { update_stretch(factors, grad, weights_from, m, v, random); };
+  switch (w.storage()) {
+    case Storage::kFp32:
+      return run([&](std::size_t i) { return FloatWeights{w.values() + i}; });
+    case Storage::kSplit:
+      return run([&](std::size_t i) { return SplitWeights{w.high() + i, w.low() + i}; });
+    case Storage::kBf16:
+      return run([&](std::size_t i) { return Bf16Weights{w.high() + i}; });
+  }
+}
+
 }  // namespace
 
 void adamw_update(const AdamW& settings, const AdamWUpdate& update, std::span<const float> grad,
@@ -166,21 +184,12 @@ void adamw_update(const AdamW& settings, const AdamWUpdate& update, std::span<co
 
 void adamw_update(const AdamW& settings, const AdamWUpdate& update, std::span<const float> grad,
                   const StoredRows& w, MomentView m, MomentView v) {
-  require(w.size() == std::ssize(grad) && m.size() == std::ssize(grad) && v.size() == std::ssize(grad),
-          "adamw_update needs stretches of one length");
-  if (w.storage() == Storage::kFp32 && m.format() == MomentFormat::kFp32)
-    return adamw_update(settings, update, grad, {w.values(), grad.size()}, m.words(), v.words());
-  const Factors factors(settings, update);
-  const RandomBits random(update.rounding);
-  const auto run = [&](auto weights_from) { update_stretch(factors, grad, weights_from, m, v, random); };
-  switch (w.storage()) {
-    case Storage::kFp32:
-      return run([&](std::size_t i) { return FloatWeights{w.values() + i}; });
-    case Storage::kSplit:
-      return run([&](std::size_t i) { return SplitWeights{w.high() + i, w.low() + i}; });
-    case Storage::kBf16:
-      return run([&](std::size_t i) { return Bf16Weights{w.high() + i}; });
-  }
+  update_stored(settings, update, grad, w, m, v);
+}
+
+void adamw_update(const AdamW& settings, const AdamWUpdate& update, std::span<const std::uint16_t> grad,
+                  const StoredRows& w, MomentView m, MomentView v) {
+  update_stored(settings, update, grad, w, m, v);
 }
 
 }  // namespace moeloom

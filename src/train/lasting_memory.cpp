@@ -44,7 +44,7 @@ LastingMemory lasting_memory(const std::vector<ParameterSpec>& specs, const Mesh
     if (spec.frozen) continue;
     const double owned = numbers / static_cast<double>(is_dense ? mesh.world() : mesh.dp);
     (is_dense ? need.dense_gradients : need.expert_gradients) +=
-        (is_dense && settings.shard_dense ? owned : numbers) * sizeof(float);
+        (is_dense && settings.shard_dense ? owned : numbers) * static_cast<double>(bytes_of(spec.gradient));
     if (settings.exact) need.exact_sums += numbers * sizeof(std::int64_t);
     need.moments += (is_of_muon(spec, settings.optimizer) ? 1 : 2) * owned * moment_bytes(settings.moments);
   }

@@ -38,19 +38,19 @@ void combine(float a, ConstMatrixView first, float b, ConstMatrixView second, Ma
 }
 
 /// M and U of `count` elements.
-void accumulate(const Muon& settings, float scale, const float* grad, float* momentum, float* update,
+template <typename Number>
+void accumulate(const Muon& settings, float scale, const Number* grad, float* momentum, float* update,
                 std::size_t count) {
   const auto mu = static_cast<float>(settings.momentum);
   for (std::size_t i = 0; i < count; ++i) {
-    const float g = scale * grad[i];
+    const float g = scale * as_float(grad[i]);
     momentum[i] = mu * momentum[i] + g;
     update[i] = g + mu * momentum[i];
   }
 }
 
-}  // namespace
-
-void muon_momentum(const Muon& settings, double grad_scale, std::span<const float> grad, MomentView momentum,
+template <typename Number>
+void take_momentum(const Muon& settings, double grad_scale, std::span<const Number> grad, MomentView momentum,
                    std::uint64_t rounding, std::span<float> update) {
   require(momentum.size() == std::ssize(grad) && update.size() == grad.size(),
           "muon_momentum needs stretches of one length");
@@ -70,6 +70,17 @@ void muon_momentum(const Muon& settings, double grad_scale, std::span<const floa
       bits[i] = static_cast<std::uint16_t>(random.of(static_cast<Index>(begin + i)));
     here.encode(std::span(decoded).first(count), bits);
   }
+}
+
+}  // namespace
+
+void muon_momentum(const Muon& settings, double grad_scale, std::span<const float> grad, MomentView momentum,
+                   std::uint64_t rounding, std::span<float> update) {
+  take_momentum(settings, grad_scale, grad, momentum, rounding, update);
+}
+void muon_momentum(const Muon& settings, double grad_scale, std::span<const std::uint16_t> grad,
+                   MomentView momentum, std::uint64_t rounding, std::span<float> update) {
+  take_momentum(settings, grad_scale, grad, momentum, rounding, update);
 }
 
 double muon_scale(Index out, Index in) {

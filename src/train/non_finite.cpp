@@ -102,7 +102,7 @@ std::string first_non_finite_output(const Decoder& decoder, const Communicator& 
 std::string first_non_finite_gradient(const ParameterStore& store, const Communicator& world) {
   const auto parameter_at = [&](Index place) -> const Parameter& { return from_the_end(store, place); };
   return first_parameter(store, world, parameter_at, [](const Parameter& parameter) {
-    return parameter.spec.frozen ? std::nullopt : std::optional<ConstRows>(parameter.grad);
+    return parameter.spec.frozen ? std::nullopt : std::optional(parameter.gradient());
   });
 }
 
@@ -110,7 +110,7 @@ void GradientSearch::look_at(Index part) {
   for (Index place = 0; place < (place_ < 0 ? std::ssize(store_.parameters()) : place_); ++place) {
     const Parameter& parameter = from_the_end(store_, place);
     if (parameter.spec.frozen || part_of_backward(parameter.spec) != part) continue;
-    const Finding found = finding_in(parameter.spec, ConstRows(parameter.grad), place);
+    const Finding found = finding_in(parameter.spec, parameter.gradient(), place);
     if (found.place == kNowhere) continue;
     place_ = found.place;
     expert_ = found.expert;

@@ -10,6 +10,7 @@
 #include <cmath>
 #include <iterator>
 #include <numeric>
+#include <tuple>
 #include <utility>
 
 #include "sharers.hpp"
@@ -61,14 +62,17 @@ Index count_global_blocks(const ParameterStore& store) {
 }
 
 /// Sum of squares in eight fixed lanes: the bits depend on the numbers alone.
-double sum_of_squares(std::span<const float> values) {
+template <typename Number>
+double sum_of_squares(std::span<const Number> values) {
+  const auto square = [&](std::size_t i) {
+    const float value = as_float(values[i]);
+    return static_cast<double>(value) * value;
+  };
   std::array<double, 8> lanes{};
   const std::size_t whole = values.size() / 8 * 8;
   for (std::size_t i = 0; i < whole; i += 8)
-    for (std::size_t lane = 0; lane < 8; ++lane)
-      lanes[lane] += static_cast<double>(values[i + lane]) * values[i + lane];
-  for (std::size_t i = whole; i < values.size(); ++i)
-    lanes[i - whole] += static_cast<double>(values[i]) * values[i];
+    for (std::size_t lane = 0; lane < 8; ++lane) lanes[lane] += square(i + lane);
+  for (std::size_t i = whole; i < values.size(); ++i) lanes[i - whole] += square(i);
   double sum = 0;
   for (const double lane : lanes) sum += lane;
   return sum;
@@ -112,12 +116,12 @@ std::size_t ShardedOptimizer::unit_length(std::span<const OwnedBlock> blocks) co
   return static_cast<std::size_t>(other - blocks.begin());
 }
 
-/// How many of the first blocks make a bucket: whole units, one at least, that are stored in one way and, by
-/// layer, of one part of a backward.
+/// How many of the first blocks make a bucket: whole units, one at least, whose weights and gradients are
+/// stored in one way and, by layer, of one part of a backward.
 std::size_t ShardedOptimizer::bucket_length(std::span<const OwnedBlock> blocks) const {
   const auto kind = [&](const OwnedBlock& block) {
     const ParameterSpec& spec = store_.parameters()[at(block.parameter)].spec;
-    return std::pair(spec.stored, reduces_by_layer() ? part_of_backward(spec) : 0);
+    return std::tuple(spec.stored, spec.gradient, reduces_by_layer() ? part_of_backward(spec) : 0);
   };
   std::size_t length = 0;
   while (length < blocks.size()) {
@@ -180,7 +184,8 @@ Index ShardedOptimizer::norm_place(const OwnedBlock& block) const {
 
 void ShardedOptimizer::add_squares(const Stretch& blocks) {
   parallel_for(blocks.size(), [&](Index i) {
-    squares_[at(blocks.begin + i)] = sum_of_squares(gradient_of(blocks_[at(blocks.begin + i)]));
+    squares_[at(blocks.begin + i)] =
+        with_gradient(blocks_[at(blocks.begin + i)], [](auto gradient) { return sum_of_squares(gradient); });
   });
 }
 
@@ -199,10 +204,6 @@ double ShardedOptimizer::gradient_norm() {
   double sum = 0;
   for (const std::int64_t each : bits) sum += std::bit_cast<double>(each);
   return std::sqrt(sum);
-}
-
-std::span<const float> ShardedOptimizer::gradient_of(const OwnedBlock& block) const {
-  return std::span<const float>(store_.gradients(block.placement)).subspan(at(block.begin), at(block.count));
 }
 
 StoredRows ShardedOptimizer::weights_of(const OwnedBlock& block) const {
@@ -243,14 +244,15 @@ void ShardedOptimizer::update_blocks(double learning_rate, double clip,
     const ParameterSpec& spec = parameters[at(block.parameter)].spec;
     if (block.second < 0 || is_starved(spec, block.group, rows_per_expert)) return;
     const bool decays = settings_.decay_all || spec.is_matrix;
-    adamw_update(settings_.adamw,
-                 {.learning_rate = learning_rate,
-                  .grad_scale = clip,
-                  .weight_decay = decays ? settings_.adamw.weight_decay : 0.0,
-                  .time = times_[at(block.parameter)][at(block.group)],
-                  .rounding = rounding_of(block)},
-                 gradient_of(block), weights_of(block), moments_of(block, Moment::kFirst),
-                 moments_of(block, Moment::kSecond));
+    const AdamWUpdate update{.learning_rate = learning_rate,
+                             .grad_scale = clip,
+                             .weight_decay = decays ? settings_.adamw.weight_decay : 0.0,
+                             .time = times_[at(block.parameter)][at(block.group)],
+                             .rounding = rounding_of(block)};
+    with_gradient(block, [&](auto gradient) {
+      adamw_update(settings_.adamw, update, gradient, weights_of(block), moments_of(block, Moment::kFirst),
+                   moments_of(block, Moment::kSecond));
+    });
   });
 }
 

@@ -82,8 +82,10 @@ void ShardedOptimizer::update_batch(const MatrixBatch& batch, double learning_ra
     const OwnedBlock& block = blocks_[at(first_block + i)];
     const Index inside = block.block * kBlockElements;
     float* const update = updates_.row((weight_of[at(i)] - 1) * rows) + inside;
-    muon_momentum(settings_.muon, clip, gradient_of(block), moments_of(block, Moment::kFirst),
-                  rounding_of(block), {update, at(block.count)});
+    with_gradient(block, [&](auto gradient) {
+      muon_momentum(settings_.muon, clip, gradient, moments_of(block, Moment::kFirst), rounding_of(block),
+                    {update, at(block.count)});
+    });
   });
   const double decay = settings_.adamw.weight_decay;
   const auto keep = static_cast<float>(1 - learning_rate * decay);

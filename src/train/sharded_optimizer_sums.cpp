@@ -6,6 +6,7 @@
 #include "moeloom/train/sharded_optimizer.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "sharers.hpp"
 #include "travelling_sums.hpp"
@@ -30,6 +31,10 @@ bool ShardedOptimizer::is_sharded(const Bucket& bucket) const {
   return bucket.placement == Placement::kWorld && store_.dense().gradients;
 }
 
+bool ShardedOptimizer::is_of_halves(const Bucket& bucket) const {
+  return store_.half_gradients(bucket.placement).has(bucket.begin);
+}
+
 void ShardedOptimizer::reduce_gradients() {
   for (const Bucket& bucket : buckets_) {
     reduce_at_once(bucket);
@@ -41,10 +46,22 @@ void ShardedOptimizer::reduce_at_once(const Bucket& bucket) {
   const Communicator& group = sharers(mesh_, bucket.placement);
   if (ExactSums* const sums = store_.sums(bucket.placement)) return reduce_exactly(bucket, *sums);
   if (group.size() == 1) return;
-  const std::span<float> gradients = stretch(store_.gradients(bucket.placement), bucket);
+  const ParameterStore::HalfGradients halves = store_.half_gradients(bucket.placement);
+  if (!is_of_halves(bucket))
+    return reduce_along_tree(stretch(store_.gradients(bucket.placement), bucket), bucket);
+  Bucket inside = bucket;
+  inside.begin -= halves.begin;
+  reduce_along_tree(stretch(halves.numbers, inside), bucket);
+}
+
+template <typename Number>
+void ShardedOptimizer::reduce_along_tree(std::span<Number> gradients, const Bucket& bucket) {
+  const Communicator& group = sharers(mesh_, bucket.placement);
   const Stretch mine = mine_of(bucket);
-  scratch_.reshape_uninitialised(1, mine.size() * group.size());
-  group.reduce_scatter_tree(gradients, bucket.counts_per_rank, scratch_.view().flat(),
+  const Index received = mine.size() * group.size();
+  scratch_.reshape_uninitialised(1, ceil_div(received * Index{sizeof(Number)}, Index{sizeof(float)}));
+  const std::span scratch(reinterpret_cast<Number*>(scratch_.view().data), at(received));
+  group.reduce_scatter_tree(std::span<const Number>(gradients), bucket.counts_per_rank, scratch,
                             gradients.subspan(at(mine.begin), at(mine.size())));
 }
 
@@ -77,6 +94,10 @@ void ShardedOptimizer::begin_reduction(Index part, bool is_last) {
       take_sums(bucket);
       continue;
     }
+    if (is_of_halves(bucket)) {
+      halves_wait_ = true;
+      continue;
+    }
     travelling_->begin({.ranks = &group,
                         .gradients = stretch(store_.gradients(bucket.placement), bucket),
                         .offsets = bucket.offsets,
@@ -87,6 +108,12 @@ void ShardedOptimizer::begin_reduction(Index part, bool is_last) {
 
 void ShardedOptimizer::finish_reduction() {
   travelling_->finish();
+  if (!std::exchange(halves_wait_, false)) return;
+  for (const Bucket& bucket : buckets_)
+    if (is_of_halves(bucket)) {
+      reduce_at_once(bucket);
+      take_sums(bucket);
+    }
 }
 
 void ShardedOptimizer::take_sums(const Bucket& bucket) {

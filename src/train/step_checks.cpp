@@ -150,7 +150,7 @@ NamedHashes gradient_hashes(const ParameterStore& store) {
       const auto sums = std::span<const std::int64_t>(exact->sums());
       hash = hash_of(sums.subspan(at(parameter.offset), at(parameter.value.size())));
     } else {
-      hash = hash_of(std::span<const float>(parameter.grad.flat()));
+      hash = parameter.gradient().visit([](auto gradient) { return hash_of(gradient.flat()); });
     }
     all.push_back({"the gradient of " + spec.name, hash});
   }

@@ -44,16 +44,19 @@ LeafSettings checked_leaves(const ModelConfig& config, const TrainingStateSettin
 }  // namespace
 
 std::vector<ParameterSpec> specs_here(const ModelConfig& config, const Mesh& mesh,
-                                      const std::set<std::string>& frozen, Storage masters) {
+                                      const std::set<std::string>& frozen, Storage masters,
+                                      Storage gradients) {
   const ExpertRange experts = mesh.experts(std::max<Index>(config.num_experts, 1));
-  return with_storage(with_frozen(parameter_specs(config, experts), frozen), masters);
+  return with_gradients(with_storage(with_frozen(parameter_specs(config, experts), frozen), masters),
+                        gradients);
 }
 
 TrainingState::TrainingState(const ModelConfig& config, const Mesh& mesh,
                              const TrainingStateSettings& settings)
-    : store(specs_here(config, mesh, settings.frozen, settings.optimizer.masters),
-            settings.dispatcher.weights_memory(), checked_leaves(config, settings), settings.halves,
-            settings.dense),
+    : store(
+          specs_here(config, mesh, settings.frozen, settings.optimizer.masters, settings.optimizer.gradients),
+          settings.dispatcher.weights_memory(), checked_leaves(config, settings), settings.halves,
+          settings.dense),
       decoder(config, store, mesh, settings.kernels, settings.dispatcher, settings.routing,
               settings.recompute),
       optimizer(store, mesh, settings.optimizer) {}
@@ -73,7 +76,8 @@ ShardedDense sharded_dense(const Mesh& mesh, const std::vector<ParameterSpec>& s
 
 std::unique_ptr<TrainingState> make_training_state(const ModelConfig& config, const Mesh& mesh,
                                                    const TrainingStateSettings& settings) {
-  const auto specs = specs_here(config, mesh, settings.frozen, settings.optimizer.masters);
+  const auto specs =
+      specs_here(config, mesh, settings.frozen, settings.optimizer.masters, settings.optimizer.gradients);
   // Linux gives more than it has and ends the process that uses it, without a word: so this comes first.
   const auto require_room = [&](Index sharers) {
     const LastingMemory need = lasting_memory(specs, mesh.shape(),

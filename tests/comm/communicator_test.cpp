@@ -2,6 +2,7 @@
 
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/random.hpp"
+#include "moeloom/tensor/dtype.hpp"
 #include "moeloom/tensor/tree_sum.hpp"
 
 #include <cmath>
@@ -255,6 +256,29 @@ TEST(Communicator, ReducesStretchesAlongTheTreeToTheBit) {
       const std::span<float> inside = std::span(grads).subspan(at(begin), at(mine));
       comm.reduce_scatter_tree(grads, counts, scratch, inside);
       EXPECT_EQ(std::vector<float>(inside.begin(), inside.end()), expected) << "shard inside grads";
+    }
+}
+
+TEST(Communicator, AddsUpHalvesAsFloatsAndRoundsOnce) {
+  for (const Communicator& comm : groups())
+    for (const std::vector<Index>& counts : counts_cases(comm.size())) {
+      SCOPED_TRACE("total " + std::to_string(sum(counts)));
+      const Index mine = counts[at(comm.rank())];
+      const Index begin = std::accumulate(counts.begin(), counts.begin() + comm.rank(), Index{0});
+      std::vector<std::vector<std::uint16_t>> all(at(comm.size()));
+      for (Index rank = 0; rank < comm.size(); ++rank)
+        for (const float number : contributions(rank, sum(counts)))
+          all[at(rank)].push_back(float_to_bf16(number));
+      std::vector<std::uint16_t> expected(at(mine));
+      for (Index i = 0; i < mine; ++i)
+        expected[at(i)] = float_to_bf16(tree_sum(
+            0, comm.size(), [&](Index rank) { return bf16_to_float(all[at(rank)][at(begin + i)]); }));
+      std::vector<std::uint16_t> grads = all[at(comm.rank())], scratch(at(mine * comm.size()));
+      const auto inside = std::span(grads).subspan(at(begin), at(mine));
+      const Index bytes = comm.traffic().message_bytes;
+      comm.reduce_scatter_tree(grads, counts, scratch, inside);
+      EXPECT_EQ(std::vector<std::uint16_t>(inside.begin(), inside.end()), expected);
+      EXPECT_EQ(comm.traffic().message_bytes - bytes, comm.size() == 1 ? 0 : 2 * (sum(counts) - mine));
     }
 }
 

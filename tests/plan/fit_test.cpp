@@ -21,6 +21,8 @@ Job saving_job(double memory_per_node) {
   Job saving = job(memory_per_node);
   saving.recompute = Recompute::kBlock;
   saving.moments = MomentFormat::kInt8;
+  saving.gradients = Storage::kBf16;
+  saving.shard_dense = true;
   return saving;
 }
 
@@ -105,7 +107,7 @@ TEST(Fit, WhereNoLayoutFitsTimeIsSpentBeforeNumbersChange) {
     Job enough = alone;
     enough.moments = moments;
     enough.recompute = recompute;
-    enough.masters = masters;
+    enough.masters = enough.gradients = masters;
     Job asked = alone;
     asked.memory_per_node = 1.001 * least_node_bytes(enough);
     const auto fit = cheapest_fit(asked);
@@ -119,7 +121,7 @@ TEST(Fit, WhereNoLayoutFitsTimeIsSpentBeforeNumbersChange) {
             std::tuple(MomentFormat::kBf16, Recompute::kBlock, Storage::kFp32));
   EXPECT_EQ(fit_of(MomentFormat::kInt8, Recompute::kBlock, Storage::kBf16),
             std::tuple(MomentFormat::kInt8, Recompute::kBlock, Storage::kBf16))
-      << "weights are rounded last";
+      << "weights are rounded last, after gradients";
 }
 
 TEST(Fit, OfFittingMicroBatchesTheFewestAreTaken) {

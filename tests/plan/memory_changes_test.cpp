@@ -25,14 +25,14 @@ bool changes(const MemoryChange& change, const StepCase& from, Index micro_batch
   EXPECT_EQ(change.step.tokens * change.step.micro_batches, from.tokens * from.micro_batches);
   return change.step.micro_batches == micro_batches && change.step.mesh.ep == ep &&
          change.step.recompute == recompute && change.step.moments == from.moments &&
-         change.step.masters == from.masters;
+         change.step.masters == from.masters && change.step.gradients == from.gradients;
 }
 
 TEST(MemoryChanges, AreOfOneSettingEachWithTheirPrices) {
   const Job job = job_of_two_ranks();
   const StepCase step = step_of(job, 1);
   const auto found = memory_changes(job, step, testing::made_up_rates(2));
-  ASSERT_EQ(found.size(), 7u);
+  ASSERT_EQ(found.size(), 8u);
   const auto has = [&](Index micro_batches, Index ep, Recompute recompute) {
     return std::ranges::any_of(
         found, [&](const MemoryChange& each) { return changes(each, step, micro_batches, ep, recompute); });
@@ -55,6 +55,8 @@ TEST(MemoryChanges, AreOfOneSettingEachWithTheirPrices) {
   EXPECT_EQ(moments(MomentFormat::kBf16), 1);
   EXPECT_EQ(moments(MomentFormat::kInt8), 1);
   EXPECT_EQ(std::ranges::count(found, Storage::kBf16, [](const auto& each) { return each.step.masters; }), 1);
+  EXPECT_EQ(std::ranges::count(found, Storage::kBf16, [](const auto& each) { return each.step.gradients; }),
+            1);
   EXPECT_TRUE(std::ranges::is_sorted(found, {}, &MemoryChange::time));
 }
 
@@ -85,6 +87,7 @@ TEST(MemoryChanges, WhatCannotBeIsLeftOut) {
   job.recompute = Recompute::kBlock;
   job.moments = MomentFormat::kInt8;
   job.masters = Storage::kBf16;
+  job.gradients = Storage::kBf16;
   job.shard_dense = true;
   EXPECT_TRUE(memory_changes(job, step_of(job, 2), testing::made_up_rates(2)).empty())
       << "one sequence, the largest ep, the smallest moments and weights, and everything made again, "
@@ -94,6 +97,7 @@ TEST(MemoryChanges, WhatCannotBeIsLeftOut) {
   for (const MemoryChange& change : memory_changes(job_of_two_ranks(), leaves, testing::made_up_rates(2))) {
     EXPECT_EQ(change.step.micro_batches, 1) << "a leaf of exact sums is not divided";
     EXPECT_FALSE(change.step.shard_dense) << "exact sums are whole on every rank";
+    EXPECT_EQ(change.step.gradients, Storage::kFp32) << "exact sums are made of floats";
   }
 }
 

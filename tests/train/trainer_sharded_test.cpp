@@ -29,6 +29,7 @@ std::vector<NamedRun> runs() {
     s.masters = Storage::kBf16, s.moments = MomentFormat::kBf16;
     s.wire.pretended_nodes = 2, s.dispatcher = DispatcherKind::kHierarchical;
   });
+  add("bf16 gradients", [](TrainingRunSettings& s) { s.gradients = Storage::kBf16; });
   add("Muon", [](TrainingRunSettings& s) { s.optimizer_kind = OptimizerKind::kMuon; });
   add("experts that move", [](TrainingRunSettings& s) { s.experts = 8, s.replace_every = 1; });
   add("a node pool",

@@ -61,6 +61,7 @@ struct TrainingRunSettings {
   RoutingSettings routing = {};
   MomentFormat moments = MomentFormat::kFp32;
   Storage masters = Storage::kFp32;
+  Storage gradients = Storage::kFp32;  // of experts
   OptimizerKind optimizer_kind = OptimizerKind::kAdamW;
   Recompute recompute = Recompute::kNone;
   bool by_layer = false;              // gradients are reduced as backward leaves a layer
@@ -103,6 +104,7 @@ struct TrainingRun {
                .optimizer = {.kind = settings.optimizer_kind,
                              .moments = settings.moments,
                              .masters = settings.masters,
+                             .gradients = settings.gradients,
                              .reduction = settings.by_layer || settings.shard_dense ? Reduction::kByLayer
                                                                                     : Reduction::kAtEnd},
                .frozen = settings.frozen,

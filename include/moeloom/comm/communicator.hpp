@@ -81,6 +81,9 @@ class Communicator {
   /// lie in grads.
   void reduce_scatter_tree(std::span<const float> grads, std::span<const Index> counts_per_rank,
                            std::span<float> scratch, std::span<float> shard) const;
+  /// The same of bf16, which travels as such: sums are made in fp32 and rounded once.
+  void reduce_scatter_tree(std::span<const std::uint16_t> grads, std::span<const Index> counts_per_rank,
+                           std::span<std::uint16_t> scratch, std::span<std::uint16_t> shard) const;
   /// The same of integers, whose sum has no order: values [sum(counts_per_rank)] -> shard.
   void reduce_scatter(std::span<const std::int64_t> values, std::span<const Index> counts_per_rank,
                       std::span<std::int64_t> shard) const;
@@ -90,6 +93,9 @@ class Communicator {
   void all_gather_stretches(std::span<std::uint16_t> values, std::span<const Index> counts_per_rank) const;
 
  private:
+  template <typename Number>
+  void reduce_along_tree(std::span<const Number> grads, std::span<const Index> counts_per_rank,
+                         std::span<Number> scratch, std::span<Number> shard) const;
   friend class Messages;
   friend class PendingSum;
   /// Takes over the handle and asks MPI for rank and size.

@@ -46,24 +46,28 @@ struct GroupedWeights {
   void check() const;
 };
 
-/// Where their gradients go, stacked or a matrix each.
+/// Where their gradients go, stacked or a matrix each. What is stacked may be bf16: a sum is then made in
+/// fp32 and rounded once, where a product writes it or adds to what is there.
 class GroupedGradients {
  public:
   GroupedGradients(MatrixView stacked) : stacked_(stacked) {}  // NOLINT: a view of the whole is one of these
   GroupedGradients(Matrix& stacked) : stacked_(stacked) {}     // NOLINT
+  GroupedGradients(Bf16View stacked) : stacked_(stacked) {}    // NOLINT
   explicit GroupedGradients(std::span<const MatrixView> separate) : separate_(separate) {}
-  /// Each source's product is a leaf of `sums`, if there are any, at the place of `stacked`.
-  GroupedGradients(MatrixView stacked, ExactSums* sums) : stacked_(stacked), sums_(sums) {}
+  /// Each source's product is a leaf of `sums`, if there are any, at the place of `stacked`, which is then
+  /// fp32.
+  GroupedGradients(Rows stacked, ExactSums* sums) : stacked_(stacked), sums_(sums) {}
   ExactSums* sums() const { return sums_; }
   /// Throws ShapeError unless there are `groups` of [out, in].
   void check(Index groups, Index out, Index in) const;
   /// out: rows of every group.
-  MatrixView group(Index g, Index out) const {
-    return separate_.empty() ? stacked_.rows_from(g * out, out) : separate_[static_cast<std::size_t>(g)];
+  Rows group(Index g, Index out) const {
+    return separate_.empty() ? rows_from(stacked_, g * out, out)
+                             : Rows(separate_[static_cast<std::size_t>(g)]);
   }
 
  private:
-  MatrixView stacked_;
+  Rows stacked_;
   std::span<const MatrixView> separate_;
   ExactSums* sums_ = nullptr;
 };
@@ -133,7 +137,7 @@ struct GroupedMatmulKernel {
   /// dw [out, in] a group: dy_g^T x_g, in the one order: within a source rank rows in chunks of
   /// kSumChunkRows, sources along tree_sum's tree. kReplace writes zeros for a group without rows. With exact
   /// sums each source is a leaf, which is added to them, and nothing else is written; the native loop refuses
-  /// them.
+  /// them. dw in bf16 is that number, rounded to the nearest.
   void (*weight_grad)(ConstRows dy, ConstRows x, const GroupedRows& rows, const GroupedGradients& dw,
                       Write mode);
 };

@@ -78,6 +78,8 @@ struct ParameterSpec {
   /// A matrix may be kept in other ways: frozen as bf16, if its numbers are so in the file; trained as
   /// --masters says.
   Storage stored = Storage::kFp32;
+  /// How its gradient is kept: kFp32 or kBf16, which trained matrices of experts may have.
+  Storage gradient = Storage::kFp32;
   bool frozen = false;  // keeps its values: it has no gradient to speak of and no optimizer state
   std::optional<AdapterRole> adapter = {};  // none: a weight of the model itself
   std::vector<HfSlice> slices;
@@ -100,6 +102,10 @@ std::vector<ParameterSpec> own_parameters(ModelConfig config);
 std::vector<ParameterSpec> with_storage(std::vector<ParameterSpec> specs, Storage masters,
                                         bool as_bf16 = false);
 
+/// Keeps the gradients of trained weights of experts, but for biases and factors of adapters, as `gradients`
+/// says.
+std::vector<ParameterSpec> with_gradients(std::vector<ParameterSpec> specs, Storage gradients);
+
 struct Parameter {
   ParameterSpec spec;
   /// Of its gradients from the start of their arena, and of fp32 values from that of theirs.
@@ -112,7 +118,12 @@ struct Parameter {
   /// Of a frozen matrix without rows, so that its product can be left out, and of experts' frozen biases. A
   /// frozen vector of all ranks has one that nobody reads: it comes with the gradient of the layer's input.
   MatrixView grad;
+  /// Of one that is kept as bf16, of which `grad` is the shape alone.
+  Bf16View grad_halves = {};
 
+  ConstRows gradient() const {
+    return grad_halves.data != nullptr ? ConstRows(grad_halves) : ConstRows(grad);
+  }
   /// What products read.
   ConstRows weights() const { return halves.data != nullptr ? ConstRows(halves) : ConstRows(value); }
   /// What an update changes and a checkpoint holds.
@@ -169,6 +180,13 @@ class ParameterStore {
   };
   TrainedHalves trained_halves(Placement placement) const { return arena(placement).trained_halves; }
   std::span<float> gradients(Placement placement) { return arena(placement).gradients; }
+  /// Those that are kept as bf16, which follow: number i is that of element begin + i.
+  struct HalfGradients {
+    Index begin = 0;
+    std::span<std::uint16_t> numbers;
+    bool has(Index element) const { return element >= begin && !numbers.empty(); }
+  };
+  HalfGradients half_gradients(Placement placement) const { return arena(placement).half_gradients; }
   Index size(Placement placement) const { return arena(placement).size; }
   const LeafSettings& leaves() const { return leaves_; }
   /// Of the gradients of a placement; null where sums are not exact.
@@ -194,15 +212,22 @@ class ParameterStore {
 
  private:
   struct Arena {
-    Index size = 0;                             // stored as floats
-    Index trained = 0;                          // of them
-    RowBuffer storage;                          // floats, unless a node shares them, then all gradients
+    Index size = 0;     // stored as floats
+    Index trained = 0;  // of them
+    RowBuffer storage;  // floats, unless a node shares them, then all gradients, halves last
     AlignedFloats halves = {nullptr, nullptr};  // where the node does not share them
     std::uint16_t* first_half = nullptr;        // trained, what they lack, frozen; two in a float's place
     TrainedHalves trained_halves;
     std::span<float> values;
     std::span<float> gradients;
+    HalfGradients half_gradients;
     std::unique_ptr<ExactSums> sums;
+
+    struct Gradient {
+      MatrixView floats;
+      Bf16View halves;
+    };
+    Gradient gradient_of(const ParameterSpec& spec, Index offset) const;
   };
   Arena& arena(Placement placement) { return arenas_[static_cast<std::size_t>(placement)]; }
   const Arena& arena(Placement placement) const { return arenas_[static_cast<std::size_t>(placement)]; }

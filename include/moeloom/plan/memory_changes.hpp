@@ -13,8 +13,8 @@ struct MemoryChange {
 };
 
 /// Of a job that runs as `step` says: twice as many micro-batches, an ep of the next size, moments in fewer
-/// bytes, weights in bf16, more to recompute; what saves nothing or cannot be is left out. The least time
-/// first. Pure.
+/// bytes, gradients of experts or weights in bf16, more to recompute; what saves nothing or cannot be is left
+/// out. The least time first. Pure.
 std::vector<MemoryChange> memory_changes(const Job& job, const StepCase& step, const MachineRates& rates);
 
 }  // namespace moeloom

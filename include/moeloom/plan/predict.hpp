@@ -28,6 +28,7 @@ struct Job {
   Recompute recompute = Recompute::kNone;
   MomentFormat moments = MomentFormat::kFp32;
   Storage masters = Storage::kFp32;
+  Storage gradients = Storage::kFp32;
   OptimizerKind optimizer = OptimizerKind::kAdamW;
   bool shard_dense = false;
   Index exact = 0;           // sequences of a leaf of exact sums

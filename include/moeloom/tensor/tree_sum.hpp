@@ -27,5 +27,8 @@ auto tree_sum(Index lo, Index hi, const Leaf& leaf) -> decltype(leaf(lo)) {
 /// level. contributions: `leaves` blocks of `count` floats, `stride` floats apart. target may be the first
 /// block.
 void tree_sum_blocks(const float* contributions, Index leaves, Index stride, Index count, float* target);
+/// The same of bf16: added up in fp32, and rounded once.
+void tree_sum_blocks(const std::uint16_t* contributions, Index leaves, Index stride, Index count,
+                     std::uint16_t* target);
 
 }  // namespace moeloom

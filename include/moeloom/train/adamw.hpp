@@ -29,8 +29,10 @@ struct AdamWUpdate {
 void adamw_update(const AdamW& settings, const AdamWUpdate& update, std::span<const float> grad,
                   std::span<float> w, std::span<float> m, std::span<float> v);
 /// The same with weights and moments of any format, read, updated and written in the one pass. Weights in
-/// bf16 are rounded at random, as moments are, by further bits.
+/// bf16 are rounded at random, as moments are, by further bits. Gradients are floats or bf16.
 void adamw_update(const AdamW& settings, const AdamWUpdate& update, std::span<const float> grad,
+                  const StoredRows& w, MomentView m, MomentView v);
+void adamw_update(const AdamW& settings, const AdamWUpdate& update, std::span<const std::uint16_t> grad,
                   const StoredRows& w, MomentView m, MomentView v);
 
 }  // namespace moeloom

@@ -41,7 +41,8 @@ struct OptimizerSettings {
   bool decay_all = false;      // false: norms and biases are spared weight decay
   StarvedExperts starved = StarvedExperts::kDecay;
   MomentFormat moments = MomentFormat::kFp32;
-  Storage masters = Storage::kFp32;  // of matrices; how the store keeps them
+  Storage masters = Storage::kFp32;    // of matrices; how the store keeps them
+  Storage gradients = Storage::kFp32;  // of matrices of experts, kFp32 or kBf16; the same
   Reduction reduction = Reduction::kAtEnd;
 };
 
@@ -83,7 +84,7 @@ class ShardedOptimizer {
   /// (Decoder::GradientsDone); of a micro-batch before the last, only of those that are sharded: the sum is
   /// what the next adds to. Collective over the world, all ranks alike.
   void begin_reduction(Index part, bool is_last);
-  /// Waits for those sums.
+  /// Waits for those sums, and makes those of gradients in bf16.
   void finish_reduction();
   /// Whether the sums of a step are made by begin_reduction() and finish_reduction().
   bool reduces_by_layer() const;
@@ -135,15 +136,27 @@ class ShardedOptimizer {
   void move_times(Index parameter, std::span<const SeatMove> moves);
   template <typename Number>
   static std::span<Number> stretch(std::span<Number> arena, const Bucket& bucket);
+  template <typename Number>
+  void reduce_along_tree(std::span<Number> gradients, const Bucket& bucket);
   /// What this rank owns, from the beginning of the bucket.
   Stretch mine_of(const Bucket& bucket) const;
   void reduce_at_once(const Bucket& bucket);
   void reduce_exactly(const Bucket& bucket, ExactSums& sums);
   bool is_sharded(const Bucket& bucket) const;
+  bool is_of_halves(const Bucket& bucket) const;
   /// The sums are there: they are squared while they are in cache, and what others own is dropped.
   void take_sums(const Bucket& bucket);
   void add_squares(const Stretch& blocks);
-  std::span<const float> gradient_of(const OwnedBlock& block) const;
+  /// use(gradient) with its floats or its halves.
+  template <typename Use>
+  decltype(auto) with_gradient(const OwnedBlock& block, Use&& use) const {
+    const ParameterStore::HalfGradients halves = store_.half_gradients(block.placement);
+    if (halves.has(block.begin))
+      return use(std::span<const std::uint16_t>(halves.numbers)
+                     .subspan(at(block.begin - halves.begin), at(block.count)));
+    return use(
+        std::span<const float>(store_.gradients(block.placement)).subspan(at(block.begin), at(block.count)));
+  }
   StoredRows weights_of(const OwnedBlock& block) const;
   void gather(const Bucket& bucket);
   template <typename Number>
@@ -170,6 +183,7 @@ class ShardedOptimizer {
   std::vector<std::vector<Index>> owners_;
   std::vector<std::vector<Index>> times_;
   Moments moments_;           // of owned elements
+  bool halves_wait_ = false;  // for finish_reduction(), complete as they are
   Matrix scratch_;            // what a reduction receives
   Matrix updates_, stacked_;  // of matrices that are orthogonalised together
   OrthogonaliseWorkspace orthogonalise_;

@@ -47,7 +47,7 @@ struct TrainingState {
 /// The parameters of this rank.
 std::vector<ParameterSpec> specs_here(const ModelConfig& config, const Mesh& mesh,
                                       const std::set<std::string>& frozen = {},
-                                      Storage masters = Storage::kFp32);
+                                      Storage masters = Storage::kFp32, Storage gradients = Storage::kFp32);
 
 /// Collective over the world; throws AgreedError with the bytes that were asked for if they do not fit on any
 /// rank.

@@ -106,7 +106,7 @@ void add_lora_option(OptionTable& table, std::optional<AdapterSettings>& lora) {
 }
 
 void add_optimizer_kind_options(OptionTable& table, OptimizerKind& kind, MomentFormat& moments,
-                                Storage& masters) {
+                                Storage& masters, Storage& gradients) {
   table.add_choice(
       "optimizer",
       "muon: momentum of each matrix with singular values of about 1, scaled so that AdamW's rate "
@@ -125,6 +125,12 @@ void add_optimizer_kind_options(OptionTable& table, OptimizerKind& kind, MomentF
                    "update; a resumed "
                    "run may change it",
                    masters, {{"fp32", Storage::kFp32}, {"split", Storage::kSplit}, {"bf16", Storage::kBf16}});
+  table.add_choice(
+      "gradients",
+      "what the gradients of experts' weights are kept and sent in; bf16: 2 bytes, rounded to the nearest "
+      "where a sum in fp32 is written: once, and again for each further micro-batch and for the sum over dp; "
+      "a resumed run may change it",
+      gradients, {{"fp32", Storage::kFp32}, {"bf16", Storage::kBf16}});
 }
 
 void add_recompute_option(OptionTable& table, Recompute& recompute) {

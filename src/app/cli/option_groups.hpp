@@ -16,9 +16,9 @@ void add_kernel_options(OptionTable& table, KernelOptions& kernels);
 void check_kernels(const KernelOptions& kernels, Violations& violations);
 /// --lora.
 void add_lora_option(OptionTable& table, std::optional<AdapterSettings>& lora);
-/// --optimizer, --moments, --masters.
+/// --optimizer, --moments, --masters, --gradients.
 void add_optimizer_kind_options(OptionTable& table, OptimizerKind& kind, MomentFormat& moments,
-                                Storage& masters);
+                                Storage& masters, Storage& gradients);
 /// --recompute.
 void add_recompute_option(OptionTable& table, Recompute& recompute);
 /// --shard-dense.

@@ -292,6 +292,7 @@ struct PlanOptions {
   bool shard_dense = false;
   MomentFormat moments = MomentFormat::kFp32;
   Storage masters = Storage::kFp32;
+  Storage gradients = Storage::kFp32;  // of experts
   OptimizerKind optimizer = OptimizerKind::kAdamW;
   bool calibrate = false;
   Index rows = 20;  // of the table; 0: all

@@ -58,7 +58,7 @@ OptionTable table_of(PlanOptions& options) {
       [&options](const std::string& text) { options.gmm_budget_bytes = read_bytes(text); },
       [&options] { return exact_bytes_text(options.gmm_budget_bytes); });
   add_lora_option(table, options.lora);
-  add_optimizer_kind_options(table, options.optimizer, options.moments, options.masters);
+  add_optimizer_kind_options(table, options.optimizer, options.moments, options.masters, options.gradients);
   add_recompute_option(table, options.recompute);
   add_shard_dense_option(table, options.shard_dense);
   table.add("calibrate", "BOOL", "measure this machine anew, whatever the user's cache holds",

@@ -111,7 +111,7 @@ void add_optimizer_options(OptionTable& table, OptimizerOptions& optimizer) {
   AdamW& adamw = optimizer.settings.adamw;
   table.group("Optimizer");
   OptimizerSettings& kept = optimizer.settings;
-  add_optimizer_kind_options(table, kept.kind, kept.moments, kept.masters);
+  add_optimizer_kind_options(table, kept.kind, kept.moments, kept.masters, kept.gradients);
   table.add("lr", "X",
             "peak learning rate; auto: 1e-3 up to a hidden size of 256, beyond it 1e-3 x 256 / hidden size",
             optimizer.learning_rate);

@@ -64,6 +64,7 @@ Job job_of(const MeshQuestion& question) {
           .recompute = train.run.recompute,
           .moments = train.optimizer.settings.moments,
           .masters = train.optimizer.settings.masters,
+          .gradients = train.optimizer.settings.gradients,
           .optimizer = train.optimizer.settings.kind,
           .shard_dense = train.run.shard_dense,
           .exact = train.data.exact,

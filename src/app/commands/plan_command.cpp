@@ -62,6 +62,7 @@ Job job_of(const PlanOptions& o, const ModelConfig& config, const EnvironmentFla
           .recompute = o.recompute,
           .moments = o.moments,
           .masters = o.masters,
+          .gradients = o.gradients,
           .optimizer = o.optimizer,
           .shard_dense = o.shard_dense};
   if (o.memory_bytes == 0) job.memory_per_node = static_cast<double>(memory_of_this_node());

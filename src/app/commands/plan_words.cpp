@@ -112,6 +112,7 @@ std::string run_line(const PlanOptions& options, const PredictedPoint& point) {
   if (step.optimizer != OptimizerKind::kAdamW) line += " --optimizer " + std::string(name_of(step.optimizer));
   if (step.moments != MomentFormat::kFp32) line += " --moments " + std::string(name_of(step.moments));
   if (step.masters != Storage::kFp32) line += " --masters " + std::string(name_of(step.masters));
+  if (step.gradients != Storage::kFp32) line += " --gradients " + std::string(name_of(step.gradients));
   if (step.shard_dense) line += " --shard-dense yes";
   if (const Index memory = memory_of_a_rank(options); memory > 0)
     line += " --memory " + exact_bytes_text(memory);
@@ -132,6 +133,8 @@ std::string changed_options(const Job& before, const Job& after) {
     options += (options.empty() ? "--moments " : " --moments ") + std::string(name_of(after.moments));
   if (before.masters != after.masters)
     options += (options.empty() ? "--masters " : " --masters ") + std::string(name_of(after.masters));
+  if (before.gradients != after.gradients)
+    options += (options.empty() ? "--gradients " : " --gradients ") + std::string(name_of(after.gradients));
   if (before.shard_dense != after.shard_dense)
     options += options.empty() ? "--shard-dense yes" : " --shard-dense yes";
   if (before.recompute != after.recompute)

@@ -35,6 +35,7 @@ DecidedRun decide_training(const TrainRequest& request, const RunInputs& inputs,
                       .recompute = options.run.recompute,
                       .moments = options.optimizer.settings.moments,
                       .masters = options.optimizer.settings.masters,
+                      .gradients = options.optimizer.settings.gradients,
                       .optimizer = options.optimizer.settings.kind,
                       .shard_dense = options.run.shard_dense};
   RunFacts facts = find_run_facts(inputs.config, mesh, work, request.flags.pretended_nodes);
@@ -43,8 +44,10 @@ DecidedRun decide_training(const TrainRequest& request, const RunInputs& inputs,
   if (options.mesh.network.bytes_per_second > 0) use_network(facts, options.mesh.network);
   const ExpertRange most_experts =
       experts_of(std::max<Index>(inputs.config.num_experts, 1), mesh.shape().ep, 0);
-  facts.parameters = with_storage(with_frozen(parameter_specs(inputs.config, most_experts), inputs.frozen),
-                                  options.optimizer.settings.masters);
+  facts.parameters =
+      with_gradients(with_storage(with_frozen(parameter_specs(inputs.config, most_experts), inputs.frozen),
+                                  options.optimizer.settings.masters),
+                     options.optimizer.settings.gradients);
   if (options.run.memory_bytes > 0) return_freed_blocks();
   facts.data_bytes = static_cast<double>(batches.most_bytes());
   facts.program_bytes =

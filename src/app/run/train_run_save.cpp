@@ -49,6 +49,7 @@ TrainerState TrainRun::state_at(Index step) {
     settings.set("optimizer", std::string(name_of(options_.optimizer.settings.kind)));
     settings.set("moments", std::string(name_of(options_.optimizer.settings.moments)));
     settings.set("masters", std::string(name_of(options_.optimizer.settings.masters)));
+    settings.set("gradients", std::string(name_of(options_.optimizer.settings.gradients)));
     recorded_settings_ = std::move(settings);
   }
   state.settings = *recorded_settings_;

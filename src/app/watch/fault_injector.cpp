@@ -98,6 +98,10 @@ void FaultInjector::meet_gradients(Index step) {
     armed.poisoned |= begins(armed);
     if (!armed.poisoned) continue;
     const Parameter& parameter = parameter_of_phase(store_, armed.fault.where, armed.fault.layer);
+    if (parameter.grad_halves.data != nullptr) {
+      parameter.grad_halves.data[0] = float_to_bf16(std::numeric_limits<float>::quiet_NaN());
+      continue;
+    }
     float& gradient = parameter.grad.flat().front();
     gradient = std::numeric_limits<float>::quiet_NaN();
     if (ExactSums* const sums = store_.sums(parameter.spec.placement)) sums->take(std::span(&gradient, 1));

@@ -3,6 +3,7 @@
 #include "tile/packed_weight_grad.hpp"
 
 #include "moeloom/base/parallel.hpp"
+#include "moeloom/tensor/rounded_sums.hpp"
 #include "moeloom/tensor/tree_sum.hpp"
 
 #include <algorithm>
@@ -29,6 +30,8 @@ constexpr Index kPanelsTogether = 4;
 constexpr Index kPassRows = kSumChunkRows;
 static_assert(kPassRows % Bf16::kNumbers == 0, "a pair of tokens must not lie in two passes");
 
+constexpr Index kMostStripRows = std::max(kStripRows<Fp32>, kStripRows<Bf16Matrix>);
+
 /// dy [R, rectangle rows] and x [R, rectangle columns] of one group, source after source.
 struct Rectangle {
   ConstRows dy;
@@ -42,6 +45,8 @@ class Workspace {
   std::array<float, kRowsTogether * kRectangleCols> words;
   Matrix left;
   Matrix panels;
+  /// What a tile adds up before it is rounded.
+  alignas(64) std::array<float, kMostStripRows * kTileCols> tile;
   Matrix& partial(std::size_t level) {
     if (partials_.size() <= level) partials_.resize(level + 1);
     return partials_[level];
@@ -134,28 +139,57 @@ void pack_left(ConstRows dy, Workspace& work) {
     pack_strips<Element, kTileRows>(dy, dy.cols() % kTileRows, work.left, work.words.data());
 }
 
-/// dw (+)= dy^T x for at most kPassRows rows. is_last: nothing is added to dw soon.
-template <typename Element>
-void add_pass(ConstRows dy, ConstRows x, MatrixView dw, Write mode, Workspace& work, bool is_last = false) {
+/// multiply(i, j, tile) for each tile of dy^T x, at most kPassRows rows: from its row i and column j on.
+/// `tile` lacks where it is written.
+template <typename Element, typename Multiply>
+void for_each_tile(ConstRows dy, ConstRows x, Workspace& work, Multiply multiply) {
   constexpr Index kStrip = kStripRows<Element>;
   [[maybe_unused]] const Registers<Element> registers;
   pack_left<Element>(dy, work);
   pack_strips<Element, kTileCols>(x, kTileCols, work.panels, work.words.data());
-  const auto multiply = [&](Index i, Index j) {
-    multiply_strip<Element>(std::min(kStrip, dw.rows - i), {.left = work.left.row(i / kStrip),
-                                                            .panel = work.panels.row(j / kTileCols),
-                                                            .depth = depth_of<Element>(dy.rows()),
-                                                            .c = dw.row(i) + j,
-                                                            .c_stride = dw.stride,
-                                                            .cols = std::min<Index>(kTileCols, dw.cols - j),
-                                                            .mode = mode,
-                                                            .streams = is_last});
-  };
+  const Index rows = dy.cols(), cols = x.cols();
   constexpr Index kTogether = kPanelsTogether * kTileCols;
-  for (Index first = 0; first < dw.cols; first += kTogether)
-    for (Index i = 0; i < dw.rows; i += kStrip)
-      for (Index j = first; j < std::min(first + kTogether, dw.cols); j += kTileCols) multiply(i, j);
+  for (Index first = 0; first < cols; first += kTogether)
+    for (Index i = 0; i < rows; i += kStrip)
+      for (Index j = first; j < std::min(first + kTogether, cols); j += kTileCols)
+        multiply(i, j,
+                 TileArguments{.left = work.left.row(i / kStrip),
+                               .panel = work.panels.row(j / kTileCols),
+                               .depth = depth_of<Element>(dy.rows()),
+                               .cols = std::min<Index>(kTileCols, cols - j)});
+}
+
+/// dw (+)= dy^T x for at most kPassRows rows. is_last: nothing is added to dw soon.
+template <typename Element>
+void add_pass(ConstRows dy, ConstRows x, MatrixView dw, Write mode, Workspace& work, bool is_last = false) {
+  for_each_tile<Element>(dy, x, work, [&](Index i, Index j, TileArguments tile) {
+    tile.c = dw.row(i) + j;
+    tile.c_stride = dw.stride;
+    tile.mode = mode;
+    tile.streams = is_last;
+    multiply_strip<Element>(std::min(kStripRows<Element>, dw.rows - i), tile);
+  });
   if (is_last) finish_streaming();
+}
+
+/// The same, rounded once: nothing is added to dw before the next call.
+template <typename Element>
+void add_pass(ConstRows dy, ConstRows x, Bf16View dw, Write mode, Workspace& work) {
+  float* const sums = work.tile.data();
+  const bool streams = mode == Write::kReplace;
+  for_each_tile<Element>(dy, x, work, [&](Index i, Index j, TileArguments tile) {
+    const Index rows = std::min(kStripRows<Element>, dw.rows - i);
+    for (Index row = 0; row < rows && mode == Write::kAdd; ++row)
+      for (Index col = 0; col < tile.cols; ++col)
+        sums[row * kTileCols + col] = bf16_to_float(dw(i + row, j + col));
+    tile.c = sums;
+    tile.c_stride = kTileCols;
+    tile.mode = mode;
+    multiply_strip<Element>(rows, tile);
+    for (Index row = 0; row < rows; ++row)
+      write_rounded_row(sums + row * kTileCols, tile.cols, streams, dw.row(i + row) + j);
+  });
+  if (streams) finish_rounded_streams();
 }
 
 template <typename Element>
@@ -220,6 +254,16 @@ void write_rectangle(const Rectangle& r, MatrixView dw, Write mode, Workspace& w
   add(sum, dw);
 }
 
+template <typename Element>
+void write_rectangle(const Rectangle& r, Bf16View dw, Write mode, Workspace& work) {
+  const auto sources = static_cast<Index>(r.rows_per_source.size());
+  if (is_one_pass(r, 0, sources, r.dy.rows())) return add_pass<Element>(r.dy, r.x, dw, mode, work);
+  work.partial(0).reshape_uninitialised(dw.rows, dw.cols);
+  const MatrixView sum = work.partial(0);
+  sum_sources<Element>(r, {0, sources, 0}, sum, work, 1);
+  write_rounded(sum, dw, mode);
+}
+
 /// Each source's sum is a leaf of `sums`, at the place of dw.
 template <typename Element>
 void add_leaves(const Rectangle& r, MatrixView dw, ExactSums& sums, Workspace& work) {
@@ -234,6 +278,10 @@ void add_leaves(const Rectangle& r, MatrixView dw, ExactSums& sums, Workspace& w
     }
     first += count;
   }
+}
+
+void clear(auto target) {
+  for (Index i = 0; i < target.rows; ++i) std::fill_n(target.row(i), target.cols, 0);
 }
 
 std::vector<Index> first_rows(const GroupedRows& rows) {
@@ -262,20 +310,22 @@ void grouped_weight_grad(ConstRows dy, ConstRows x, const GroupedRows& rows, con
     const Index width = std::min(kRectangleCols, x.cols() - left);
     const Index begin = first[static_cast<std::size_t>(group)];
     const Index count = first[static_cast<std::size_t>(group) + 1] - begin;
-    const MatrixView target = dw.group(group, dy.cols()).rows_from(top, height).cols_from(left, width);
-    if (count > 0) {
+    const auto write = [&](auto stacked) {
+      const auto target = stacked.rows_from(top, height).cols_from(left, width);
+      if (count == 0) {
+        if (mode == Write::kReplace && dw.sums() == nullptr) clear(target);
+        return;
+      }
       const Rectangle rectangle{dy.rows_from(begin, count).cols_from(top, height),
                                 x.rows_from(begin, count).cols_from(left, width),
                                 rows.rows_per_source.subspan(static_cast<std::size_t>(group * rows.sources),
                                                              static_cast<std::size_t>(rows.sources))};
       Workspace& work = workspaces[static_cast<std::size_t>(thread_index())];
-      if (dw.sums() != nullptr)
-        add_leaves<Element>(rectangle, target, *dw.sums(), work);
-      else
-        write_rectangle<Element>(rectangle, target, mode, work);
-    } else if (mode == Write::kReplace && dw.sums() == nullptr) {
-      fill(target, 0.0f);
-    }
+      if constexpr (std::is_same_v<decltype(target), const MatrixView>)
+        if (dw.sums() != nullptr) return add_leaves<Element>(rectangle, target, *dw.sums(), work);
+      write_rectangle<Element>(rectangle, target, mode, work);
+    };
+    std::visit(write, dw.group(group, dy.cols()));
   };
   parallel_for(rows.groups() * down * across, write_task, rows.between);
 }

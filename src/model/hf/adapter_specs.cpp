@@ -157,6 +157,13 @@ std::vector<ParameterSpec> with_storage(Specs specs, Storage masters, bool as_bf
   return specs;
 }
 
+std::vector<ParameterSpec> with_gradients(Specs specs, Storage gradients) {
+  for (ParameterSpec& spec : specs)
+    if (spec.placement == Placement::kExperts && spec.is_matrix && !spec.frozen && !spec.adapter)
+      spec.gradient = gradients;
+  return specs;
+}
+
 void add_adapter(const AdapterSettings& settings, Specs& specs) {
   Specs factors;
   for (ParameterSpec& spec : specs) {

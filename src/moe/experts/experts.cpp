@@ -59,7 +59,8 @@ Rows d_gate_up_rows(const ExpertPass& pass) {
 }
 
 /// The gradients of a chunk's experts of a stacked weight.
-MatrixView gradients_of(MatrixView stacked, const ExpertPass& pass, const Stretch& experts) {
+template <typename Number>
+BasicView<Number> gradients_of(BasicView<Number> stacked, const ExpertPass& pass, const Stretch& experts) {
   const Index rows_each = stacked.rows / pass.rows.groups();
   return stacked.rows_from(experts.begin * rows_each, experts.size() * rows_each);
 }
@@ -198,13 +199,16 @@ void weight_gradients(const ExpertPass& pass, const ExpertChunk& chunk, ConstMat
   const GroupedRows groups{pass.rows.rows_per_source.subspan(at(chunk.experts.begin * sources),
                                                              at(chunk.experts.size() * sources)),
                            sources, pass.rows.between};
-  const auto target = [&](MatrixView stacked) {
-    return GroupedGradients(gradients_of(stacked, pass, chunk.experts), pass.shard.sums);
+  const auto target = [&](MatrixView stacked, Bf16View halves = {}) {
+    return halves.data != nullptr
+               ? GroupedGradients(gradients_of(halves, pass, chunk.experts))
+               : GroupedGradients(gradients_of(stacked, pass, chunk.experts), pass.shard.sums);
   };
   const ExpertBiases& biases = pass.shard.biases;
   weight_gradients(pass, chunk, groups, d_rows,
-                   {target(pass.shard.d_gate_up), target(pass.shard.d_down),
-                    target(column_of(biases.d_gate_up)), target(column_of(biases.d_down))},
+                   {target(pass.shard.d_gate_up, pass.shard.d_gate_up_halves),
+                    target(pass.shard.d_down, pass.shard.d_down_halves), target(column_of(biases.d_gate_up)),
+                    target(column_of(biases.d_down))},
                    gradients);
   adapter_gradients(pass, chunk, groups, d_rows, gradients);
 }

@@ -115,6 +115,8 @@ Interlude progress_of(Messages& messages) {
 
 void RebalancedExperts::send_weights(const ExpertPass& pass, const Share& share, Messages& messages) {
   const ExpertShard& shard = pass.shard;
+  require(shard.gate_up_halves.data == nullptr && shard.d_gate_up_halves.data == nullptr,
+          "replicas are of experts whose weights and gradients are fp32");
   ExpertActivations& saved = pass.saved;
   const auto count = std::ssize(share.replicas);
   saved.replica_gate_up.reshape_uninitialised(count * 2 * shard.down.cols, shard.gate_up.cols);

@@ -88,19 +88,26 @@ double most_leaving_bytes(const RunFacts& facts) {
   return experts * 2 * 2 * 4 * static_cast<double>(model.hidden_size * model.moe_intermediate_size);
 }
 
-/// Other ranks read experts' weights in fp32, and multiply without their adapters.
+/// Other ranks read experts' weights and write their gradients in fp32, and multiply without their adapters.
 void check_experts(const RunFacts& facts, const RunDecision& decision) {
-  const bool alone = std::ranges::any_of(facts.parameters, [](const ParameterSpec& spec) {
-    return spec.placement == Placement::kExperts && (spec.adapter || spec.stored != Storage::kFp32);
-  });
-  Violations violations;
-  const auto refuse = [&](bool asked, const std::string& what) {
-    violations.unless(!asked,
-                      "experts that have adapters or are kept in bf16 cannot be had with " + what +
-                          ": other ranks would run them as fp32 weights without adapters; remove one");
+  const auto any_expert = [&](auto has) {
+    return std::ranges::any_of(facts.parameters, [&](const ParameterSpec& spec) {
+      return spec.placement == Placement::kExperts && has(spec);
+    });
   };
-  refuse(alone && decision.pool.on, "node pool = on");
-  refuse(alone && decision.rebalance.rates.has_value(), "rebalance = on");
+  Violations violations;
+  const auto refuse = [&](bool found, const std::string& what, const std::string& why) {
+    const auto unless = [&](bool asked, const std::string& other) {
+      violations.unless(!found || !asked, what + " cannot be had with " + other + ": other ranks would " +
+                                              why + "; remove one");
+    };
+    unless(decision.pool.on, "node pool = on");
+    unless(decision.rebalance.rates.has_value(), "rebalance = on");
+  };
+  refuse(any_expert([](const auto& spec) { return spec.adapter || spec.stored != Storage::kFp32; }),
+         "experts that have adapters or are kept in bf16", "run them as fp32 weights without adapters");
+  refuse(any_expert([](const auto& spec) { return spec.gradient != Storage::kFp32; }), "gradients = bf16",
+         "write gradients of experts as fp32");
   violations.throw_if_any();
 }
 

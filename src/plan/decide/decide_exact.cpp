@@ -34,6 +34,8 @@ void check(const RunFacts& facts, const RunDecision& decision) {
          "which rows are rounded depends on the mesh");
   refuse(decision.step.shard_dense, "shard dense = yes",
          "the integers that are summed are whole on every rank");
+  refuse(decision.step.gradients != Storage::kFp32, "gradients = bf16",
+         "integers are made of gradients in fp32");
   refuse(decision.row_budget.rows > 0, "row budget = " + std::to_string(decision.row_budget.rows),
          "a layer in slices divides the parts that are summed, and a memory ceiling sets such a budget");
   violations.throw_if_any();

@@ -53,6 +53,8 @@ struct ExpertShard {
   ExpertAdapters adapters = {};
   /// Of weights that are stored as bf16, whose views above are their shapes alone.
   ConstBf16View gate_up_halves = {}, down_halves = {};
+  /// The same of gradients that are kept as bf16.
+  Bf16View d_gate_up_halves = {}, d_down_halves = {};
   /// Whether backward makes any gradient of either product.
   bool trains_gate_up() const { return d_gate_up.rows > 0 || biases.d_gate_up.rows > 0; }
   bool trains_down() const { return d_down.rows > 0 || biases.d_down.rows > 0; }

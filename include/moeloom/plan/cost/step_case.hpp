@@ -30,6 +30,7 @@ struct StepCase {
   Recompute recompute = Recompute::kNone;
   MomentFormat moments = MomentFormat::kFp32;
   Storage masters = Storage::kFp32;
+  Storage gradients = Storage::kFp32;  // of experts
   OptimizerKind optimizer = OptimizerKind::kAdamW;
   bool shard_dense = false;  // TrainingStateSettings
   // Rows of each expert, a list for each sparse layer (of several steps, if so many are known), or one for

@@ -27,6 +27,7 @@ Job job_of(const RunFacts& facts, const RunDecision& decision, const std::set<st
           .recompute = step.recompute,
           .moments = step.moments,
           .masters = step.masters,
+          .gradients = step.gradients,
           .optimizer = step.optimizer,
           .shard_dense = step.shard_dense,
           .exact = step.exact};
@@ -82,6 +83,7 @@ std::string changed_options(const StepCase& before, const StepCase& after) {
   add(before.micro_batches != after.micro_batches, "--accumulate " + std::to_string(after.micro_batches));
   add(before.moments != after.moments, "--moments " + std::string(name_of(after.moments)));
   add(before.masters != after.masters, "--masters " + std::string(name_of(after.masters)));
+  add(before.gradients != after.gradients, "--gradients " + std::string(name_of(after.gradients)));
   add(before.recompute != after.recompute, "--recompute " + std::string(name_of(after.recompute)));
   add(before.shard_dense != after.shard_dense, "--shard-dense yes");
   add(before.mesh.ep != after.mesh.ep, "--ep " + std::to_string(after.mesh.ep));

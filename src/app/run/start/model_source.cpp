@@ -121,6 +121,10 @@ void open_adapter(const TrainOptions& options, RunInputs& inputs, Violations& vi
     violations.add(
         "--masters " + std::string(name_of(masters)) +
         " has nothing to keep beside --lora: the weights rest, and the factors are fp32; remove one");
+  if (options.optimizer.settings.gradients != Storage::kFp32)
+    violations.add(
+        "--gradients bf16 has nothing to keep beside --lora: the weights of experts rest, and gradients of "
+        "factors are fp32; remove one");
   if (inputs.resumes) {
     const std::optional<AdapterSettings>& trained = inputs.config.adapter;
     const bool same = trained && trained->rank == asked->rank && trained->scale() == asked->scale();

@@ -143,7 +143,7 @@ std::vector<Event> changes_between(const TrainerState& then, const TrainerState&
     changes.push_back(
         Event().with("changed", "data bytes").with("then", then.data_bytes).with("now", now.data_bytes));
   if (then.dtype != now.dtype) changes.push_back(change("--dtype", then.dtype, now.dtype));
-  for (const std::string kept : {"moments", "masters"}) {
+  for (const std::string kept : {"moments", "masters", "gradients"}) {
     const std::string before = then.settings.text_or(kept, "fp32"),
                       after = now.settings.text_or(kept, "fp32");
     if (before != after) changes.push_back(change("--" + kept, before, after));

@@ -38,6 +38,7 @@
 #include "moeloom/tensor/tree_sum.hpp"
 
 // Files in, views out.
+#include "moeloom/io/disk_memory.hpp"
 #include "moeloom/io/document.hpp"
 #include "moeloom/io/example_file.hpp"
 #include "moeloom/io/file_lock.hpp"

@@ -146,7 +146,9 @@ void Decoder::run_layers(const Batch& batch, bool training, RouterStatistics& st
   embed(batch);
   for (Index layer = 0; layer < std::ssize(layers_); ++layer) {
     clock_.enter_layer(layer, false);
+    store_.read_ahead(layer + 1);
     layers_[at(layer)].forward(context(batch, layer, training), nullptr, hidden_, statistics);
+    if (layer + 1 < std::ssize(layers_)) store_.leave(layer);  // backward begins with the last
   }
   clock_.enter_layer(-1, true);
   normalise();
@@ -225,8 +227,10 @@ void Decoder::backward(const Batch& batch, RouterLosses router_losses, const Gra
   for (Index layer = std::ssize(layers_) - 1; layer >= 0; --layer) {
     const bool is_sparse = sparse_place_[at(layer)] >= 0;
     clock_.enter_layer(layer, true);
+    store_.read_ahead(layer - 1);
     layers_[at(layer)].backward(context(batch, layer, true),
                                 is_sparse ? router_losses(layer) : RouterLossGradient{}, d_hidden_);
+    if (layer > 0) store_.leave(layer);  // the next forward begins with the first
     done(layer);
   }
   clock_.enter_layer(-1, true);

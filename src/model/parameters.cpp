@@ -1,6 +1,7 @@
 #include "moeloom/model/parameters.hpp"
 
 #include "moeloom/base/errors.hpp"
+#include "moeloom/io/disk_memory.hpp"
 #include "moeloom/model/node_halves.hpp"
 #include "moeloom/model/node_weights.hpp"
 #include "moeloom/tensor/pages.hpp"
@@ -87,21 +88,21 @@ Index ParameterStore::dense_floats(const std::vector<ParameterSpec>& specs, bool
   return whole_lines(sizes.floats()) + sizes.floats_of_halves();
 }
 
-ParameterStore::ParameterStore(std::vector<ParameterSpec> specs, std::shared_ptr<NodeMemory> experts_in,
-                               const LeafSettings& leaves, std::shared_ptr<const NodeHalves> halves,
-                               ShardedDense dense)
-    : leaves_(leaves), shared_(std::move(halves)), dense_(std::move(dense)) {
-  require(!dense_.gradients || !leaves_.exact(), "exact sums of dense gradients are whole on every rank");
-  if (experts_in) arena(Placement::kExperts).storage = RowBuffer(std::move(experts_in));
+ParameterStore::ParameterStore(std::vector<ParameterSpec> specs, StoreHomes homes, const LeafSettings& leaves)
+    : leaves_(leaves), homes_(std::move(homes)) {
+  const NodeHalves* const shared = homes_.halves.get();
+  const ShardedDense& dense = homes_.dense;
+  require(!dense.gradients || !leaves_.exact(), "exact sums of dense gradients are whole on every rank");
+  if (homes_.experts) arena(Placement::kExperts).storage = RowBuffer(homes_.experts);
   Index longest_frozen_vector = 0;
   for (const ParameterSpec& spec : specs) {
     check(spec);
-    if (shared_ && is_kept_once(spec)) continue;
+    if (shared && is_kept_once(spec)) continue;
     if (has_unread_gradient(spec))
       longest_frozen_vector = std::max(longest_frozen_vector, spec.rows * spec.cols);
   }
   unread_ = Matrix(1, longest_frozen_vector);
-  const std::array<Sizes, kPlacements.size()> sizes = sizes_of(specs, shared_ != nullptr);
+  const std::array<Sizes, kPlacements.size()> sizes = sizes_of(specs, shared != nullptr);
   std::array<Sizes, kPlacements.size()> filled;
   for (const Placement placement : kPlacements) {
     const Sizes& all = sizes[static_cast<std::size_t>(placement)];
@@ -110,26 +111,27 @@ ParameterStore::ParameterStore(std::vector<ParameterSpec> specs, std::shared_ptr
     require(all.half_gradients() == 0 || all.halves_with_halves == all.trained_halves,
             "gradients of a placement's matrices are kept in one way");
     require(all.half_gradients() == 0 || !leaves.exact(), "exact sums need gradients in fp32");
-    const bool in_node = placement == Placement::kWorld && dense_.weights;
-    allocate(arena(placement), all, in_node ? dense_.weights->values().data() : nullptr);
+    const bool is_dense = placement == Placement::kWorld;
+    allocate(arena(placement), all, is_dense && dense.weights ? dense.weights->values().data() : nullptr,
+             !is_dense && homes_.frozen ? reinterpret_cast<std::uint16_t*>(homes_.frozen->data()) : nullptr);
   }
   parameters_.reserve(specs.size());
   for (ParameterSpec& spec : specs) {
     Sizes& here = filled[static_cast<std::size_t>(spec.placement)];
     if (is_float(spec))
       place(std::move(spec), here);
-    else if (shared_ && is_kept_once(spec))
+    else if (shared && is_kept_once(spec))
       place_shared(std::move(spec));
     else
       spec.frozen ? place_frozen_halves(std::move(spec), here) : place_trained_halves(std::move(spec), here);
   }
-  if (!dense_.weights) return;
+  if (!dense.weights) return;
   for (std::size_t i = 0; i < parameters_.size(); ++i)
     if (const ParameterSpec& spec = parameters_[i].spec; spec.placement == Placement::kWorld)
-      parameters_[i].is_filled_here &= dense_.weights->is_mine(i) || (shared_ && is_kept_once(spec));
+      parameters_[i].is_filled_here &= dense.weights->is_mine(i) || (shared && is_kept_once(spec));
 }
 
-void ParameterStore::allocate(Arena& home, const Sizes& sizes, float* shared) {
+void ParameterStore::allocate(Arena& home, const Sizes& sizes, float* shared, std::uint16_t* on_disk) {
   home.size = sizes.floats();
   home.trained = sizes.trained_floats();
   const Index own = shared != nullptr ? 0 : whole_lines(home.size);
@@ -148,7 +150,7 @@ void ParameterStore::allocate(Arena& home, const Sizes& sizes, float* shared) {
   if (leaves_.exact()) home.sums = std::make_unique<ExactSums>(home.gradients, 2 * leaves_.per_step);
   const Index high = whole_lines(sizes.trained_halves), low = whole_lines(sizes.trained_lows);
   if (shared == nullptr) {
-    const Index floats = sizes.floats_of_halves();
+    const Index floats = on_disk != nullptr ? ceil_div(high + low, Index{2}) + 1 : sizes.floats_of_halves();
     home.halves = allocate_floats(floats);
     std::fill_n(home.halves.get(), high + low > 0 ? floats : 0, 0.0f);
   }
@@ -157,6 +159,7 @@ void ParameterStore::allocate(Arena& home, const Sizes& sizes, float* shared) {
   home.trained_halves = {.begin = home.trained,
                          .high = {home.first_half, at(sizes.trained_halves)},
                          .low = {home.first_half + high, at(sizes.trained_lows)}};
+  home.first_frozen = on_disk != nullptr ? on_disk : home.first_half + high + low;
 }
 
 ParameterStore::Arena::Gradient ParameterStore::Arena::gradient_of(const ParameterSpec& spec,
@@ -192,29 +195,60 @@ void ParameterStore::place_trained_halves(ParameterSpec spec, Sizes& filled) {
 }
 
 void ParameterStore::place_frozen_halves(ParameterSpec spec, Sizes& filled) {
-  const Arena& home = arena(spec.placement);
-  const auto& [begin, high, low] = home.trained_halves;
-  const Index before = whole_lines(std::ssize(high)) + whole_lines(std::ssize(low)) + filled.frozen_halves;
+  auto* const first = arena(spec.placement).first_frozen + filled.frozen_halves;
   filled.add(spec);
-  auto* const first = home.first_half + before;
   const MatrixView shape(nullptr, spec.rows, spec.cols), none(nullptr, 0, spec.cols);
   const Bf16View halves(first, spec.rows, spec.cols);
   parameters_.push_back({std::move(spec), 0, shape, halves, nullptr, true, none});
 }
 
 void ParameterStore::place_shared(ParameterSpec spec) {
-  const NodeHalves::Place place = shared_->place(parameters_.size());
+  const NodeHalves::Place place = homes_.halves->place(parameters_.size());
   const MatrixView shape(nullptr, spec.rows, spec.cols), none(nullptr, 0, spec.cols);
   const Bf16View halves(place.data, spec.rows, spec.cols);
   parameters_.push_back({std::move(spec), 0, shape, halves, nullptr, place.is_mine, none});
 }
 
+Index ParameterStore::disk_bytes(const std::vector<ParameterSpec>& specs) {
+  return sizes_of(specs, true)[static_cast<std::size_t>(Placement::kExperts)].frozen_halves *
+         Index{sizeof(std::uint16_t)};
+}
+
+namespace {
+
+/// visit(bytes) of what a layer has in `memory`.
+template <typename Visit>
+void for_each_on_disk(const std::vector<Parameter>& parameters, const DiskMemory* memory, Index layer,
+                      Visit visit) {
+  if (memory == nullptr || layer < 0) return;
+  for (const Parameter& parameter : parameters) {
+    const ParameterSpec& spec = parameter.spec;
+    if (spec.layer != layer || spec.placement != Placement::kExperts || !spec.frozen || is_float(spec))
+      continue;
+    const Index begin = reinterpret_cast<const std::byte*>(parameter.halves.data) - memory->data();
+    visit(Stretch{begin, begin + parameter.halves.size() * Index{sizeof(std::uint16_t)}});
+  }
+}
+
+}  // namespace
+
+void ParameterStore::read_ahead(Index layer) const {
+  for_each_on_disk(parameters_, homes_.frozen.get(), layer,
+                   [&](const Stretch& bytes) { homes_.frozen->read_ahead(bytes); });
+}
+
+void ParameterStore::leave(Index layer) const {
+  for_each_on_disk(parameters_, homes_.frozen.get(), layer,
+                   [&](const Stretch& bytes) { homes_.frozen->leave(bytes); });
+}
+
 Index ParameterStore::shared_bytes() const {
-  return (shared_ ? shared_->bytes() : 0) + (dense_.weights ? dense_.weights->bytes() : 0);
+  return (homes_.halves ? homes_.halves->bytes() : 0) +
+         (homes_.dense.weights ? homes_.dense.weights->bytes() : 0);
 }
 
 void ParameterStore::settle() const {
-  if (dense_.weights) dense_.weights->meet();
+  if (homes_.dense.weights) homes_.dense.weights->meet();
 }
 
 const Parameter& ParameterStore::find(const std::string& name) const {
@@ -259,7 +293,7 @@ void ParameterStore::drop_gradients(Index part) {
 
 /// Zeros; where gradients are sharded, no page is taken for what is never written.
 void ParameterStore::clear_gradients(Arena& home) const {
-  if (dense_.gradients && &home == &arena(Placement::kWorld)) return drop(home.gradients);
+  if (homes_.dense.gradients && &home == &arena(Placement::kWorld)) return drop(home.gradients);
   std::ranges::fill(home.gradients, 0.0f);
 }
 

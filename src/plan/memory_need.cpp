@@ -288,7 +288,8 @@ MemoryNeed training_memory(const ModelConfig& config, const std::vector<Paramete
                                   .moments = batch.moments,
                                   .optimizer = batch.optimizer,
                                   .sharers = batch.ranks_per_node,
-                                  .shard_dense = batch.shard_dense})};
+                                  .shard_dense = batch.shard_dense,
+                                  .offload = batch.offload})};
   need.packed = packs ? packed_bytes(specs, element) : 0;
   need.activations = activation_bytes(config, mesh, kind, batch);
   need.buffers = buffer_bytes(config, specs, mesh, kind, batch);

@@ -79,6 +79,7 @@ StepCase step_at(const Job& job, Index ep) {
           .gradients = job.gradients,
           .optimizer = job.optimizer,
           .shard_dense = job.shard_dense,
+          .offload = job.offload,
           .expert_rows = job.expert_rows};
 }
 

@@ -34,13 +34,18 @@ double gradients_under_way(const std::vector<ParameterSpec>& specs) {
 LastingMemory lasting_memory(const std::vector<ParameterSpec>& specs, const MeshShape& mesh,
                              const LastingSettings& settings) {
   LastingMemory need;
+  std::map<Index, double> layers_on_disk;
   if (settings.shard_dense && mesh.world() > 1) need.dense_gradients = gradients_under_way(specs);
   for (const ParameterSpec& spec : specs) {
     const double numbers = static_cast<double>(spec.rows) * static_cast<double>(spec.cols);
     const bool is_dense = spec.placement == Placement::kWorld;
+    const bool on_disk = settings.offload && !is_dense && spec.frozen && spec.stored == Storage::kBf16;
+    if (on_disk) layers_on_disk[spec.layer] += numbers * static_cast<double>(bytes_of(spec.stored));
     (is_dense ? need.dense_weights : need.expert_weights) +=
-        numbers * static_cast<double>(bytes_of(spec.stored)) /
-        static_cast<double>(is_kept_once(spec) || (is_dense && settings.shard_dense) ? settings.sharers : 1);
+        on_disk ? 0.0
+                : numbers * static_cast<double>(bytes_of(spec.stored)) /
+                      static_cast<double>(
+                          is_kept_once(spec) || (is_dense && settings.shard_dense) ? settings.sharers : 1);
     if (spec.frozen) continue;
     const double owned = numbers / static_cast<double>(is_dense ? mesh.world() : mesh.dp);
     (is_dense ? need.dense_gradients : need.expert_gradients) +=
@@ -48,6 +53,9 @@ LastingMemory lasting_memory(const std::vector<ParameterSpec>& specs, const Mesh
     if (settings.exact) need.exact_sums += numbers * sizeof(std::int64_t);
     need.moments += (is_of_muon(spec, settings.optimizer) ? 1 : 2) * owned * moment_bytes(settings.moments);
   }
+  double largest = 0;
+  for (const auto& [layer, bytes] : layers_on_disk) largest = std::max(largest, bytes);
+  need.expert_weights += std::min<double>(2, static_cast<double>(layers_on_disk.size())) * largest;
   return need;
 }
 

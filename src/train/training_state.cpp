@@ -3,6 +3,7 @@
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/text.hpp"
 #include "moeloom/comm/process_memory.hpp"
+#include "moeloom/io/disk_memory.hpp"
 #include "moeloom/model/node_weights.hpp"
 #include "moeloom/train/lasting_memory.hpp"
 
@@ -55,8 +56,11 @@ TrainingState::TrainingState(const ModelConfig& config, const Mesh& mesh,
                              const TrainingStateSettings& settings)
     : store(
           specs_here(config, mesh, settings.frozen, settings.optimizer.masters, settings.optimizer.gradients),
-          settings.dispatcher.weights_memory(), checked_leaves(config, settings), settings.halves,
-          settings.dense),
+          StoreHomes{.experts = settings.dispatcher.weights_memory(),
+                     .halves = settings.halves,
+                     .dense = settings.dense,
+                     .frozen = settings.frozen_on_disk},
+          checked_leaves(config, settings)),
       decoder(config, store, mesh, settings.kernels, settings.dispatcher, settings.routing,
               settings.recompute),
       optimizer(store, mesh, settings.optimizer) {}
@@ -85,7 +89,8 @@ std::unique_ptr<TrainingState> make_training_state(const ModelConfig& config, co
                                                .moments = settings.optimizer.moments,
                                                .optimizer = settings.optimizer.kind,
                                                .sharers = sharers,
-                                               .shard_dense = settings.shard_dense});
+                                               .shard_dense = settings.shard_dense,
+                                               .offload = !settings.offload.empty()});
     double on_node = need.lasting();
     mesh.node().all_sum(std::span(&on_node, 1));
     agree(mesh.world(), [&] {
@@ -105,6 +110,8 @@ std::unique_ptr<TrainingState> make_training_state(const ModelConfig& config, co
     need = require_room(with_halves.halves ? mesh.node().size() : 1);
   std::unique_ptr<TrainingState> state;
   agree(mesh.world(), [&] {
+    if (const Index bytes = ParameterStore::disk_bytes(specs); !settings.offload.empty() && bytes > 0)
+      with_halves.frozen_on_disk = std::make_shared<const DiskMemory>(settings.offload, bytes);
     try {
       state = std::make_unique<TrainingState>(config, mesh, with_halves);
     } catch (const std::bad_alloc&) {

@@ -188,7 +188,7 @@ TEST(Decoder, AddsABiasToItsHeadAndDividesItsLogits) {
       const Index words = plain.vocab_size;
       TinyModel without(Communicator::world(), true, plain);
       const Mesh mesh = testing::whole_ep(Communicator::world());
-      ParameterStore store(parameter_specs(other, testing::experts_here(other, mesh)), nullptr,
+      ParameterStore store(parameter_specs(other, testing::experts_here(other, mesh)), {},
                            {.sequences = leaves ? 1 : 0});
       initialise(store, other, 5);
       const MatrixView bias = store.find("lm_head.bias").value;

@@ -23,7 +23,7 @@ TEST(NodeHalves, AreKeptOnceAndSeenByEveryRankOfTheNode) {
     return;
   }
   ASSERT_NE(halves, nullptr);
-  ParameterStore store(specs, nullptr, {}, halves);
+  ParameterStore store(specs, {.halves = halves});
   std::vector<std::int64_t> filled;
   for (std::size_t p = 0; p < specs.size(); ++p) {
     const Parameter& parameter = store.parameters()[p];

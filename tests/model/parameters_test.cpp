@@ -173,7 +173,7 @@ TEST(ParameterStore, ExpertsOfANodePoolLieInItsMemoryAsElsewhere) {
   const ModelConfig config = configs()[0];
   const auto memory = std::make_shared<NodeMemory>(Communicator::self(), 64);
   const auto specs = parameter_specs(config, {0, config.num_experts});
-  ParameterStore pooled(specs, memory), own(specs);
+  ParameterStore pooled(specs, {.experts = memory}), own(specs);
   initialise(pooled, config, 3);
   initialise(own, config, 3);
   EXPECT_TRUE(std::ranges::equal(pooled.values(Placement::kExperts), own.values(Placement::kExperts)));

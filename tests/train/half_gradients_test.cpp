@@ -170,7 +170,7 @@ TEST(HalfGradients, TakeHalfTheMemoryThatIsCounted) {
 TEST(HalfGradients, AreRefusedWhereTheyCannotBe) {
   const ModelConfig config = tiny_config();
   const auto specs = with_gradients(parameter_specs(config, {0, config.num_experts}), Storage::kBf16);
-  EXPECT_THROW(ParameterStore(specs, nullptr, {.sequences = 1, .per_step = 4}), ShapeError) << "exact sums";
+  EXPECT_THROW(ParameterStore(specs, {}, {.sequences = 1, .per_step = 4}), ShapeError) << "exact sums";
   auto dense = parameter_specs(config, {0, config.num_experts});
   for (ParameterSpec& spec : dense)
     if (spec.name == "lm_head.weight" || spec.name == "model.embed_tokens.weight")

@@ -68,6 +68,24 @@ TEST(LastingMemory, OfShardedDenseParametersCountsTheNodesWeightsOnceAndTheGradi
             lasting_memory(specs, dp_by_ep(1, 1)).dense_gradients);
 }
 
+TEST(LastingMemory, OfExpertsOnADiskCountsTwoLayers) {
+  ModelConfig config = tiny_config();
+  auto specs = parameter_specs(config, {0, config.num_experts});
+  for (ParameterSpec& spec : specs) spec.frozen = spec.placement == Placement::kExperts;
+  const auto resting = with_storage(std::move(specs), Storage::kFp32, true);
+  const LastingMemory in_memory = lasting_memory(resting, dp_by_ep(1, 1));
+  const LastingMemory on_disk = lasting_memory(resting, dp_by_ep(1, 1), {.offload = true});
+  EXPECT_EQ(on_disk.dense_weights, in_memory.dense_weights);
+  EXPECT_DOUBLE_EQ(on_disk.expert_weights, in_memory.expert_weights) << "the model has two sparse layers";
+  config.num_hidden_layers *= 4;
+  auto deeper = parameter_specs(config, {0, config.num_experts});
+  for (ParameterSpec& spec : deeper) spec.frozen = spec.placement == Placement::kExperts;
+  EXPECT_DOUBLE_EQ(
+      lasting_memory(with_storage(std::move(deeper), Storage::kFp32, true), dp_by_ep(1, 1), {.offload = true})
+          .expert_weights,
+      on_disk.expert_weights);
+}
+
 TEST(LastingMemory, OfANodeCountsFrozenHalvesOfAllRanksOnce) {
   auto specs = parameter_specs(tiny_config(), {0, tiny_config().num_experts});
   for (ParameterSpec& spec : specs) spec.frozen = true;

@@ -97,7 +97,7 @@ TEST(TrainerSharded, HoldsWhatItOwnsAndTheNodeOneCopy) {
 
 TEST(TrainerSharded, RefusesExactSums) {
   const std::vector<ParameterSpec> specs = parameter_specs(tiny_config(), {0, tiny_config().num_experts});
-  EXPECT_THROW(ParameterStore(specs, nullptr, {.sequences = 1, .per_step = 4}, nullptr, {.gradients = true}),
+  EXPECT_THROW(ParameterStore(specs, {.dense = {.gradients = true}}, {.sequences = 1, .per_step = 4}),
                ShapeError);
 }
 

@@ -139,6 +139,7 @@ struct LeafSettings {
   bool exact() const { return sequences > 0; }
 };
 
+class DiskMemory;
 class NodeHalves;
 class NodeWeights;
 
@@ -150,25 +151,36 @@ struct ShardedDense {
   std::shared_ptr<const NodeWeights> weights = nullptr;
 };
 
+/// Where parameters lie that are not in memory of the rank's own; made of the same specifications.
+struct StoreHomes {
+  std::shared_ptr<NodeMemory> experts = nullptr;       // those of experts, in this rank's part
+  std::shared_ptr<const NodeHalves> halves = nullptr;  // frozen dense ones in bf16
+  ShardedDense dense = {};                             // the other dense ones
+  std::shared_ptr<const DiskMemory> frozen = nullptr;  // frozen experts in bf16: disk_bytes()
+};
+
 class ParameterStore {
  public:
-  /// Zeros; those of experts in this rank's part of `experts_in`, if there is one.
-  /// `halves` and `dense`, if there are any, were made of the same specifications.
-  explicit ParameterStore(std::vector<ParameterSpec> specs, std::shared_ptr<NodeMemory> experts_in = nullptr,
-                          const LeafSettings& leaves = {}, std::shared_ptr<const NodeHalves> halves = nullptr,
-                          ShardedDense dense = {});
+  /// Zeros.
+  explicit ParameterStore(std::vector<ParameterSpec> specs, StoreHomes homes = {},
+                          const LeafSettings& leaves = {});
   ParameterStore(const ParameterStore&) = delete;
   ParameterStore& operator=(const ParameterStore&) = delete;
 
   const std::vector<Parameter>& parameters() const { return parameters_; }
   /// Of what the ranks of a node keep once, the bytes that this rank holds.
   Index shared_bytes() const;
-  const ShardedDense& dense() const { return dense_; }
+  const ShardedDense& dense() const { return homes_.dense; }
   /// What this rank wrote of values that others share is there for them, and theirs for this one. Collective
   /// over the node.
   void settle() const;
   /// Floats that the values of dense parameters take which a node's ranks may share.
   static Index dense_floats(const std::vector<ParameterSpec>& specs, bool with_halves);
+  /// That weights take which may lie on a disk.
+  static Index disk_bytes(const std::vector<ParameterSpec>& specs);
+  /// Weights of a layer that lie on a disk begin to come, or are not used soon. -1 and beyond: there is none.
+  void read_ahead(Index layer) const;
+  void leave(Index layer) const;
   /// Throws ShapeError for a name that is not there.
   const Parameter& find(const std::string& name) const;
   /// Stored as floats: what is trained comes first and lies as its gradients do; what is frozen follows.
@@ -216,7 +228,8 @@ class ParameterStore {
     Index trained = 0;  // of them
     RowBuffer storage;  // floats, unless a node shares them, then all gradients, halves last
     AlignedFloats halves = {nullptr, nullptr};  // where the node does not share them
-    std::uint16_t* first_half = nullptr;        // trained, what they lack, frozen; two in a float's place
+    std::uint16_t* first_half = nullptr;        // trained, then what they lack; two in a float's place
+    std::uint16_t* first_frozen = nullptr;      // which follow, unless they lie on a disk
     TrainedHalves trained_halves;
     std::span<float> values;
     std::span<float> gradients;
@@ -235,8 +248,8 @@ class ParameterStore {
   struct Sizes;
   static std::array<Sizes, kPlacements.size()> sizes_of(const std::vector<ParameterSpec>& specs,
                                                         bool with_halves);
-  /// shared: where the values lie; null: in memory of their own.
-  void allocate(Arena& home, const Sizes& sizes, float* shared);
+  /// shared, on_disk: where the values and the frozen halves lie; null: in memory of their own.
+  void allocate(Arena& home, const Sizes& sizes, float* shared, std::uint16_t* on_disk);
   void clear_gradients(Arena& home) const;
   void place(ParameterSpec spec, Sizes& filled);
   void place_trained_halves(ParameterSpec spec, Sizes& filled);
@@ -244,8 +257,7 @@ class ParameterStore {
   void place_shared(ParameterSpec spec);
 
   LeafSettings leaves_;
-  std::shared_ptr<const NodeHalves> shared_;
-  ShardedDense dense_;
+  StoreHomes homes_;
   std::array<Arena, 2> arenas_;
   Matrix unread_;  // gradients of frozen vectors
   std::vector<Parameter> parameters_;

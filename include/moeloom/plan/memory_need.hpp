@@ -41,6 +41,7 @@ struct MicroBatchShape {
   OptimizerKind optimizer = OptimizerKind::kAdamW;
   Index ranks_per_node = 1;
   bool shard_dense = false;
+  bool offload = false;  // LastingSettings
 
   bool sliced() const { return planned_rows > rows; }
 };

@@ -31,6 +31,7 @@ struct Job {
   Storage gradients = Storage::kFp32;
   OptimizerKind optimizer = OptimizerKind::kAdamW;
   bool shard_dense = false;
+  bool offload = false;
   Index exact = 0;           // sequences of a leaf of exact sums
   Index leaf_sequences = 1;  // a rank's micro-batch on other hosts is a multiple of them
 };

@@ -6,6 +6,7 @@
 #include "moeloom/model/node_halves.hpp"
 #include "moeloom/train/sharded_optimizer.hpp"
 
+#include <filesystem>
 #include <memory>
 #include <set>
 #include <string>
@@ -24,9 +25,12 @@ struct TrainingStateSettings {
   /// reduction is then kByLayer.
   bool shard_dense = false;
   Index pretended_nodes = 0;  // of shard_dense, as in find_nodes()
+  /// A folder on a disk of the node, where frozen experts in bf16 lie; empty: in memory.
+  std::filesystem::path offload = {};
   // What make_training_state() makes.
   std::shared_ptr<const NodeHalves> halves = nullptr;
   ShardedDense dense = {};
+  std::shared_ptr<const DiskMemory> frozen_on_disk = nullptr;
 };
 
 /// Of a run with shard_dense: memory of the node where ranks can share it, which all nodes must alike.

@@ -132,6 +132,7 @@ struct RunOptions {
   Index memory_bytes = 0;  // that a rank may hold; 0: no ceiling
   Recompute recompute = Recompute::kNone;
   bool shard_dense = false;
+  std::filesystem::path offload;
   Index sample_chars = 200;
   std::string prompt = "The ";
   std::filesystem::path export_folder;  // a plain Hugging Face folder after the last step; empty: none

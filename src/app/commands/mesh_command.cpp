@@ -67,6 +67,7 @@ Job job_of(const MeshQuestion& question) {
           .gradients = train.optimizer.settings.gradients,
           .optimizer = train.optimizer.settings.kind,
           .shard_dense = train.run.shard_dense,
+          .offload = !train.run.offload.empty(),
           .exact = train.data.exact,
           .leaf_sequences = std::max<Index>(train.data.exact, 1)};
 }

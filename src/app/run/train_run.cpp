@@ -2,6 +2,7 @@
 
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"
+#include "moeloom/base/violations.hpp"
 #include "moeloom/comm/process_memory.hpp"
 #include "moeloom/train/starved_parameters.hpp"
 
@@ -22,6 +23,20 @@ namespace {
 constexpr Index kMostSkippedInARow = 20;  // the run will not come back by itself
 constexpr Index kStepsToLearn = 10;       // after which every factor of an adapter has had a gradient
 
+/// Each rank asks its own node.
+void require_offload(const std::filesystem::path& folder, const std::vector<ParameterSpec>& parameters) {
+  if (folder.empty()) return;
+  Violations violations;
+  violations.unless(std::filesystem::is_directory(folder),
+                    "--offload " + folder.string() + " is no folder; make it, or name another");
+  violations.unless(
+      ParameterStore::disk_bytes(parameters) > 0,
+      "--offload " + folder.string() +
+          " has nothing to keep there: no experts are frozen in bf16, as those of a bf16 folder "
+          "are beside --lora; remove it");
+  violations.throw_if_any();
+}
+
 /// What will run, from the options, the files that the run starts from and this mesh. Collective.
 DecidedRun decide_training(const TrainRequest& request, const RunInputs& inputs, const RunBatches& batches,
                            const Mesh& mesh) {
@@ -37,7 +52,8 @@ DecidedRun decide_training(const TrainRequest& request, const RunInputs& inputs,
                       .masters = options.optimizer.settings.masters,
                       .gradients = options.optimizer.settings.gradients,
                       .optimizer = options.optimizer.settings.kind,
-                      .shard_dense = options.run.shard_dense};
+                      .shard_dense = options.run.shard_dense,
+                      .offload = !options.run.offload.empty()};
   RunFacts facts = find_run_facts(inputs.config, mesh, work, request.flags.pretended_nodes);
   if (const auto& recorded = inputs.recorded)
     facts.recorded = GmmDecision{recorded->gmm_applied, recorded->gmm_reason};
@@ -60,6 +76,7 @@ DecidedRun decide_training(const TrainRequest& request, const RunInputs& inputs,
   const double left = static_cast<double>(available_memory()) / static_cast<double>(mesh.node().size());
   const double least_left = -mesh.world().all_max(-left);
   agree(mesh.world(), [&] {
+    require_offload(options.run.offload, facts.parameters);
     require_within_ceiling(facts, run.decision, inputs.frozen);
     if (options.run.memory_bytes == 0) require_within_node(facts, run.decision, inputs.frozen, least_left);
   });
@@ -110,7 +127,8 @@ TrainRun::TrainRun(const TrainRequest& request, RunInputs inputs, Mesh mesh, Log
                                   .leaves = leaves_of(options_.data),
                                   .recompute = decision().step.recompute,
                                   .shard_dense = decision().step.shard_dense,
-                                  .pretended_nodes = request.flags.pretended_nodes})),
+                                  .pretended_nodes = request.flags.pretended_nodes,
+                                  .offload = options_.run.offload})),
       trainer_(model_->decoder, model_->store, mesh_, model_->optimizer, batches_.source(),
                with_decision(settings_, hooks(), decision(), request.flags.pretended_nodes)),
       collapse_watch_(inputs_.config.num_experts_per_tok),

@@ -119,7 +119,7 @@ LoadedModel::LoadedModel(const AskedModel& asked, const AskOptions& options, Com
   require_room(specs, mesh_, mesh_.node().size(), merges);
   const auto halves = shared_halves(mesh_.node(), specs);
   require_room(specs, mesh_, halves ? mesh_.node().size() : 1, merges);
-  agree(mesh_.world(), [&] { store_.emplace(std::move(specs), nullptr, LeafSettings(), halves); });
+  agree(mesh_.world(), [&] { store_.emplace(std::move(specs), StoreHomes{.halves = halves}); });
   load_model(asked.config.adapter ? asked.config.adapter->base : asked.start.folder, *store_, mesh_, config);
   if (asked.config.adapter)
     agree(mesh_.world(),

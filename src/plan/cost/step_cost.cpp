@@ -248,7 +248,8 @@ MemoryNeed step_memory(const ModelConfig& config, const std::vector<ParameterSpe
                           .moments = step.moments,
                           .optimizer = step.optimizer,
                           .ranks_per_node = step.ranks_per_node,
-                          .shard_dense = step.shard_dense},
+                          .shard_dense = step.shard_dense,
+                          .offload = step.offload},
                          packs, element);
 }
 

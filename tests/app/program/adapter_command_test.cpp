@@ -171,6 +171,25 @@ TEST_F(AdapterCommand, HasTheSameBitsBesideAModelInBf16) {
               0, "missing=\"");
 }
 
+TEST_F(AdapterCommand, HasTheSameBitsBesideExpertsOnADisk) {
+  ASSERT_EQ(shell("convert " + base_ + " " + path("half") + " --export-dtype bf16", 0).exit_code, 0);
+  fs::create_directory(path("disk"));
+  const auto adapter_of = [&](const std::string& run, const std::string& flags) {
+    const Outcome outcome =
+        shell("train --model " + path("half") + " --lr 0.02 --data " + path("second.txt") + common(run) +
+                  " --lora r=4,alpha=8 --steps 10 --ep 2 " + flags,
+              2);
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
+    return bytes(path(run) + "/checkpoint-10/" + kAdapterFile);
+  };
+  EXPECT_EQ(adapter_of("on_disk", "--offload " + path("disk")), adapter_of("in_memory", ""));
+  EXPECT_TRUE(fs::is_empty(path("disk")));
+  expect_says(shell(tune("none", "--steps 1 --offload " + path("disk"))), 1, "has nothing to keep there");
+  expect_says(shell("train --model " + path("half") + " --data " + path("second.txt") + common("nowhere") +
+                    " --lora r=4,alpha=8 --steps 1 --offload " + path("no-such-folder")),
+              1, "no-such-folder");
+}
+
 /// Also of a weight in bf16.
 TEST_F(AdapterCommand, NamesTheWeightThatIsNoNumber) {
   ASSERT_EQ(shell("convert " + base_ + " " + path("half") + " --export-dtype bf16", 0).exit_code, 0);

@@ -89,7 +89,7 @@ TEST_P(AttentionLayerOf, HasTheSameBitsOnOneThreadAndOnThree) {
 /// Sums of one leaf a sequence, against gradients that were added up as they came.
 TEST_P(AttentionLayerOf, GivesItsGradientsToExactSumsLeafByLeaf) {
   AttentionFixture plain(GetParam());
-  ParameterStore store(parameters_of(plain.c), nullptr, {.sequences = 1, .per_step = kSequences});
+  ParameterStore store(parameters_of(plain.c), {}, {.sequences = 1, .per_step = kSequences});
   for (const Parameter& p : plain.store.parameters()) copy(p.value, store.find(p.spec.name).value);
   ExactSums& sums = *store.sums(Placement::kWorld);
   sums.rows_per_leaf = kLength;

@@ -33,7 +33,7 @@ struct MixerFixture {
                         const LeafSettings& leaves = {}, const std::set<std::string>& frozen = {})
       : config(c.config),
         spec(config.layer(0)),
-        store(with_frozen(mixer_parameters(config), frozen), nullptr, leaves),
+        store(with_frozen(mixer_parameters(config), frozen), {}, leaves),
         sequences(sequences),
         length(length),
         input(random_matrix(sequences * length, kMixedWidth, 3)),

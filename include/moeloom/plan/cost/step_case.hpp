@@ -33,6 +33,7 @@ struct StepCase {
   Storage gradients = Storage::kFp32;  // of experts
   OptimizerKind optimizer = OptimizerKind::kAdamW;
   bool shard_dense = false;  // TrainingStateSettings
+  bool offload = false;      // frozen experts in bf16 lie on a disk
   // Rows of each expert, a list for each sparse layer (of several steps, if so many are known), or one for
   // all: their ratios count, and the lists' mean. Empty: even.
   std::vector<std::vector<double>> expert_rows = {};

@@ -30,6 +30,7 @@ Job job_of(const RunFacts& facts, const RunDecision& decision, const std::set<st
           .gradients = step.gradients,
           .optimizer = step.optimizer,
           .shard_dense = step.shard_dense,
+          .offload = step.offload,
           .exact = step.exact};
 }
 

@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <bit>
+#include <map>
+#include <string>
 
 #include "mixer_memory.hpp"
 
@@ -131,6 +133,27 @@ double moe_workspace(const MoeSpec& moe, const MeshShape& mesh, DispatcherKind k
          (batch.sliced() ? slice_workspace(moe, mesh, kind, batch) : 0.0);
 }
 
+/// Of experts' adapters, as much as the layer needs that needs most: dU of all that is added to a product,
+/// and U of one addition.
+double adapter_workspace(const std::vector<ParameterSpec>& specs, Index rows) {
+  std::map<std::string, Index> ranks;  // added to a parameter
+  Index largest = 0;
+  for (const ParameterSpec& spec : specs) {
+    if (!spec.adapter || !spec.adapter->is_a || spec.placement != Placement::kExperts) continue;
+    const Index rank = spec.rows / spec.groups;
+    ranks[spec.adapter->base] += rank;
+    largest = std::max(largest, rank);
+  }
+  std::map<std::string, Index> most;  // by product
+  for (const auto& [base, rank] : ranks) {
+    Index& of_product = most[base.substr(base.rfind('.') + 1)];
+    of_product = std::max(of_product, rank);
+  }
+  double bytes = rows_bytes(rows, largest);
+  for (const auto& [product, rank] : most) bytes += rows_bytes(rows, rank);
+  return bytes;
+}
+
 /// What the dispatcher itself holds of rows under way: packed to leave and as they arrived, and
 /// everyone's tokens where all get all.
 double rows_under_way(const ModelConfig& config, const MeshShape& mesh, DispatcherKind kind,
@@ -228,9 +251,10 @@ double buffer_bytes(const ModelConfig& config, const std::vector<ParameterSpec>&
   const double stream = rows_bytes(t, config.hidden_size, 5 + branches) + rows_bytes(t, 1, 2);
   const double logits = rows_bytes(std::min(t, kSumChunkRows * batch.threads), config.vocab_size);
   const Index angles = batch.sequence_length * config.rotary_dim();
-  return mixers.bytes() + ffn_moe + ffn_mlp + stream + logits + array_bytes(angles) +
-         activations_made_again(config, kind, batch) + rows_under_way(config, mesh, kind, batch) +
-         reduction_scratch(specs, mesh, batch) + muon_scratch(specs, batch.optimizer);
+  return mixers.bytes() + ffn_moe + adapter_workspace(specs, batch.rows) + ffn_mlp + stream + logits +
+         array_bytes(angles) + activations_made_again(config, kind, batch) +
+         rows_under_way(config, mesh, kind, batch) + reduction_scratch(specs, mesh, batch) +
+         muon_scratch(specs, batch.optimizer);
 }
 
 namespace {

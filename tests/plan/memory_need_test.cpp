@@ -55,6 +55,20 @@ TEST(MemoryNeed, AWeightThatRestsInBf16TakesHalfAsMuch) {
   EXPECT_EQ(factors, trained);
 }
 
+TEST(MemoryNeed, AdaptersOfExpertsTakeWhatBackwardKeepsOfEachRow) {
+  ModelConfig config = tiny_config();
+  const MicroBatchShape batch{.tokens = 64, .sequence_length = 16, .rows = 128};
+  const auto bytes = [&] {
+    return buffer_bytes(config, parameter_specs(config, {0, 4}), shape_of(1, 1), DispatcherKind::kAlltoall,
+                        batch);
+  };
+  const double plain = bytes();
+  config.adapter = resolve_adapter(config, {.rank = 2, .targets = {"attention"}});
+  EXPECT_EQ(bytes(), plain);
+  config.adapter = resolve_adapter(config, {.rank = 2, .targets = {"experts"}});
+  EXPECT_EQ(bytes() - plain, 4.0 * 128 * (2 + 2 * 2 + 2)) << "U, dU of gate and up, dU of down";
+}
+
 TEST(MemoryNeed, ActivationsGrowWithTokensAndLayers) {
   ModelConfig config = tiny_config();
   const auto bytes = [&](Index tokens) {

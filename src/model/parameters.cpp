@@ -93,7 +93,11 @@ ParameterStore::ParameterStore(std::vector<ParameterSpec> specs, StoreHomes home
   const NodeHalves* const shared = homes_.halves.get();
   const ShardedDense& dense = homes_.dense;
   require(!dense.gradients || !leaves_.exact(), "exact sums of dense gradients are whole on every rank");
-  if (homes_.experts) arena(Placement::kExperts).storage = RowBuffer(homes_.experts);
+  require(!homes_.frozen || !homes_.experts, "experts lie in the node's memory or on a disk");
+  if (homes_.experts) {
+    arena(Placement::kExperts).halves = RowBuffer(homes_.experts);
+    arena(Placement::kExperts).storage = RowBuffer(homes_.experts);
+  }
   Index longest_frozen_vector = 0;
   for (const ParameterSpec& spec : specs) {
     check(spec);
@@ -150,12 +154,12 @@ void ParameterStore::allocate(Arena& home, const Sizes& sizes, float* shared, st
   if (leaves_.exact()) home.sums = std::make_unique<ExactSums>(home.gradients, 2 * leaves_.per_step);
   const Index high = whole_lines(sizes.trained_halves), low = whole_lines(sizes.trained_lows);
   if (shared == nullptr) {
-    const Index floats = on_disk != nullptr ? ceil_div(high + low, Index{2}) + 1 : sizes.floats_of_halves();
-    home.halves = allocate_floats(floats);
-    std::fill_n(home.halves.get(), high + low > 0 ? floats : 0, 0.0f);
+    const Index halves = on_disk != nullptr ? high + low : sizes.halves();
+    home.halves.reshape_uninitialised(1, halves > 0 ? ceil_div(halves, Index{2}) + 1 : 0);
+    if (high + low > 0) fill(home.halves, 0.0f);
   }
   home.first_half = reinterpret_cast<std::uint16_t*>(shared != nullptr ? shared + whole_lines(home.size)
-                                                                       : home.halves.get());
+                                                                       : home.halves.view().data);
   home.trained_halves = {.begin = home.trained,
                          .high = {home.first_half, at(sizes.trained_halves)},
                          .low = {home.first_half + high, at(sizes.trained_lows)}};

@@ -1,5 +1,6 @@
 // Training with the experts of a node as one pool.
 #include "moeloom/base/parallel.hpp"
+#include "moeloom/model/hf/adapter.hpp"
 
 #include "training_run.hpp"
 #include <gtest/gtest.h>
@@ -53,6 +54,33 @@ TEST(TrainerNodePool, HasTheSameBitsForMicroBatchesFrozenExpertsAndNodes) {
   for (const auto& [name, settings] : runs_that_may_differ({.dispatcher = DispatcherKind::kShared})) {
     SCOPED_TRACE(name);
     expect_same_course(shape_of(1, world), settings);
+  }
+}
+
+TrainingRunSettings with_adapter(TrainingRunSettings settings, bool base_is_bf16) {
+  settings.model = with_experts(settings.model, settings.experts);
+  settings.model.adapter = resolve_adapter(
+      settings.model, {.rank = 3, .targets = {"attention", "experts"}, .base_is_bf16 = base_is_bf16});
+  return settings;
+}
+
+TEST(TrainerNodePool, HasTheSameBitsForAdaptersBesideWeightsInFp32AndBf16) {
+  const Index world = Communicator::world().size();
+  std::vector<NamedRun> runs = runs_that_may_differ({.dispatcher = DispatcherKind::kShared});
+  std::erase_if(runs, [](const NamedRun& run) { return !run.settings.frozen.empty(); });
+  runs.push_back({"loop", {.fused = false, .dispatcher = DispatcherKind::kShared}});
+  for (const auto& [name, settings] : runs)
+    for (const bool base_is_bf16 : {false, true}) {
+      SCOPED_TRACE(name + std::string(base_is_bf16 ? ", bf16" : ", fp32"));
+      expect_same_course(shape_of(1, world), with_adapter(settings, base_is_bf16));
+    }
+}
+
+TEST(TrainerNodePool, HasTheSameBitsForMastersInBf16AndSplit) {
+  const Index world = Communicator::world().size();
+  for (const Storage masters : {Storage::kBf16, Storage::kSplit}) {
+    SCOPED_TRACE(name_of(masters));
+    expect_same_course(shape_of(1, world), {.dispatcher = DispatcherKind::kShared, .masters = masters});
   }
 }
 

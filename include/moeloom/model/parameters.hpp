@@ -227,9 +227,9 @@ class ParameterStore {
     Index size = 0;     // stored as floats
     Index trained = 0;  // of them
     RowBuffer storage;  // floats, unless a node shares them, then all gradients, halves last
-    AlignedFloats halves = {nullptr, nullptr};  // where the node does not share them
-    std::uint16_t* first_half = nullptr;        // trained, then what they lack; two in a float's place
-    std::uint16_t* first_frozen = nullptr;      // which follow, unless they lie on a disk
+    RowBuffer halves;   // where the node does not share them
+    std::uint16_t* first_half = nullptr;    // trained, then what they lack; two in a float's place
+    std::uint16_t* first_frozen = nullptr;  // which follow, unless they lie on a disk
     TrainedHalves trained_halves;
     std::span<float> values;
     std::span<float> gradients;

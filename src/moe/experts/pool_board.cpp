@@ -29,6 +29,11 @@ void add_panels(PoolTask panel, PoolTask::Kind kind, Index cols, std::vector<Poo
   }
 }
 
+void add_whole(PoolTask expert, PoolTask::Kind kind, std::vector<PoolTask>& tasks) {
+  expert.kind = kind;
+  tasks.push_back(expert);
+}
+
 void add_blocks(PoolTask expert, std::vector<PoolTask>& tasks) {
   const Index end = expert.row + expert.rows;
   for (PoolTask block = expert; block.row < end; block.row += kGemmRows) {
@@ -57,7 +62,9 @@ void list_pool_tasks(const GroupedRows& rows, const PoolWork& work, std::vector<
   const std::vector<PoolTask> experts = experts_by_rows(rows);
   for (const PoolTask& expert : experts) add_blocks(expert, tasks);
   for (const PoolTask& expert : experts) {
-    if (expert.rows == 0 && !work.panels_of_empty_experts) continue;
+    if (expert.rows == 0 && !work.gradients_of_empty_experts) continue;
+    if (work.gate_up_factors) add_whole(expert, PoolTask::Kind::kGateUpFactors, tasks);
+    if (work.down_factors) add_whole(expert, PoolTask::Kind::kDownFactors, tasks);
     if (work.gate_up_panels) add_panels(expert, PoolTask::Kind::kGateUpPanel, work.hidden, tasks);
     if (work.down_panels) add_panels(expert, PoolTask::Kind::kDownPanel, work.inter, tasks);
   }
@@ -124,8 +131,8 @@ void PoolBoard::block_is_done(int owner, Index expert) const {
   head(owner).blocks_done()[expert].fetch_add(1, std::memory_order_release);
 }
 
-void PoolBoard::wait_for_blocks(int owner, const PoolTask& panel) const {
-  wait_until(head(owner).blocks_done()[panel.expert], static_cast<std::uint64_t>(panel.blocks),
+void PoolBoard::wait_for_blocks(int owner, const PoolTask& gradient) const {
+  wait_until(head(owner).blocks_done()[gradient.expert], static_cast<std::uint64_t>(gradient.blocks),
              memory_->board());
 }
 

@@ -96,18 +96,21 @@ void check_experts(const RunFacts& facts, const RunDecision& decision) {
     });
   };
   Violations violations;
-  const auto refuse = [&](bool found, const std::string& what, const std::string& why) {
-    const auto unless = [&](bool asked, const std::string& other) {
-      violations.unless(!found || !asked, what + " cannot be had with " + other + ": other ranks would " +
-                                              why + "; remove one");
-    };
-    unless(decision.pool.on, "node pool = on");
-    unless(decision.rebalance.rates.has_value(), "rebalance = on");
+  const auto refuse = [&](bool found, bool asked, const std::string& what, const std::string& other,
+                          const std::string& why) {
+    violations.unless(!found || !asked,
+                      what + " cannot be had with " + other + ": other ranks would " + why + "; remove one");
   };
+  const bool pool = decision.pool.on, rebalance = decision.rebalance.rates.has_value();
   refuse(any_expert([](const auto& spec) { return spec.adapter || spec.stored != Storage::kFp32; }),
-         "experts that have adapters or are kept in bf16", "run them as fp32 weights without adapters");
-  refuse(any_expert([](const auto& spec) { return spec.gradient != Storage::kFp32; }), "gradients = bf16",
-         "write gradients of experts as fp32");
+         rebalance, "experts that have adapters or are kept in bf16", "rebalance = on",
+         "run them as fp32 weights without adapters");
+  const bool half_gradients = any_expert([](const auto& spec) { return spec.gradient != Storage::kFp32; });
+  const std::string write_floats = "write gradients of experts as fp32";
+  refuse(half_gradients, pool, "gradients = bf16", "node pool = on", write_floats);
+  refuse(half_gradients, rebalance, "gradients = bf16", "rebalance = on", write_floats);
+  refuse(facts.step.offload, pool, "experts that lie on a disk", "node pool = on",
+         "look for them in the node's memory");
   violations.throw_if_any();
 }
 

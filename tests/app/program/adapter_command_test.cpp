@@ -115,7 +115,7 @@ TEST_F(AdapterCommand, OfExpertsInStacksToo) {
   EXPECT_NE(config.find("\"model.layers.1.mlp.experts.gate_up_proj\""), std::string::npos) << config;
 }
 
-TEST_F(AdapterCommand, HasTheSameBitsInChunksAndWithExactSums) {
+TEST_F(AdapterCommand, HasTheSameBitsInChunksInANodePoolAndWithExactSums) {
   const std::string flags = "--lora r=2,targets=attention,experts,router --steps 4 ";
   const auto adapter_of = [&](const std::string& run, const std::string& more, int ranks) {
     const Outcome outcome = shell(tune(run, flags + more), ranks);
@@ -124,6 +124,7 @@ TEST_F(AdapterCommand, HasTheSameBitsInChunksAndWithExactSums) {
   };
   EXPECT_EQ(adapter_of("plain", "--ep 2", 2),
             adapter_of("chunks", "--ep 2 --dispatcher alltoall --overlap 2", 2));
+  EXPECT_EQ(adapter_of("pool", "--ep 2 --node-pool", 2), adapter_of("own", "--ep 2 --dispatcher shared", 2));
   EXPECT_EQ(adapter_of("alone", "--exact 1", 1), adapter_of("both", "--exact 1 --ep 2", 2));
 }
 
@@ -158,10 +159,10 @@ TEST_F(AdapterCommand, HasTheSameBitsBesideAModelInBf16) {
                         " --ep 2 --steps 4 --lora r=2 --replace-every 2",
                     2),
               0, "replaced_experts=");
-  expect_says(shell("train --model " + path("half") + " --data " + path("second.txt") + common("pooled") +
-                        " --ep 2 --lora r=2,targets=attention --node-pool true",
+  expect_says(shell("train --model " + path("half") + " --data " + path("second.txt") + common("balanced") +
+                        " --ep 2 --lora r=2,targets=attention --rebalance",
                     2),
-              1, "experts that have adapters or are kept in bf16 cannot be had with --node-pool on");
+              1, "experts that have adapters or are kept in bf16 cannot be had with --rebalance on");
   fs::remove(path("half/manifest.json"));
   Document config = Document::read(path("half/config.json"));
   config.set("attention_bias", true);  // four tensors more than the file has
@@ -247,8 +248,7 @@ TEST_F(AdapterCommand, IsRefusedWhereItWouldBeLost) {
               "--lora: target \"shared\" means no linear module");
   expect_says(shell(tune("a", "--lora r=2 --freeze '*norm*'")), 1,
               "--freeze has nothing to freeze beside --lora");
-  expect_says(shell(tune("a", "--lora r=2 --ep 2 --node-pool true"), 2), 1,
-              "cannot be had with --node-pool on");
+  expect_says(shell(tune("a", "--lora r=2 --ep 2 --rebalance"), 2), 1, "cannot be had with --rebalance on");
   ASSERT_EQ(shell(tune("tuned", "--lora r=2 --steps 2")).exit_code, 0);
   expect_says(shell("train --resume " + path("tuned") + " --steps 4 --lora r=4"), 1,
               "the run that is resumed trains an adapter of r = 2");

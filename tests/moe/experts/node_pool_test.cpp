@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <set>
 #include <thread>
 
 #include "dispatch/trips.hpp"
@@ -22,7 +23,9 @@ struct Case {
   Index top_k, experts, favourite;
   Index hidden = 6, inter = 5;
   bool biased = false, weight_on_input = false;
+  Index gate_up_rank = 0, down_rank = 0;  // of adapters; 0: none
 };
+using Names = std::set<std::string>;
 
 /// The wide ones have rows for several blocks and columns for several panels.
 const std::vector<Case> kCases = {{"even", {8}, 2, 8, -1},
@@ -67,6 +70,24 @@ struct Results {
   std::vector<float> d_topk_weights;
   Matrix d_gate_up, d_down;
   Matrix d_gate_up_bias, d_down_bias;
+  std::vector<Matrix> d_factors = {};
+};
+
+/// What an adapter adds to columns [column, column + out) of one of the products.
+struct Factors {
+  bool of_gate_up;
+  Index column;
+  RowBuffer a, b, d_a, d_b;
+  float scale;
+
+  LowRank part() {
+    LowRank part;
+    part.column = column;
+    part.a = a.view(), part.b = b.view();
+    part.d_a = d_a.view(), part.d_b = d_b.view();
+    part.scale = scale;
+    return part;
+  }
 };
 
 /// The experts of this rank in a node's memory, and one pass of its tokens through everyone's.
@@ -88,13 +109,19 @@ class Experts {
     dispatcher_.plan(chosen, c.top_k, plan_);
     const Matrix scores = testing::random_matrix(plan_.slots(), 1, seed(ep, 490));
     topk_weights_.assign(scores.view().flat().begin(), scores.view().flat().end());
+    if (c.gate_up_rank > 0)
+      for (const Index column : {Index{0}, c.inter})
+        add_factors(true, column, c.inter, c.hidden, c.gate_up_rank);
+    if (c.down_rank > 0) add_factors(false, 0, c.hidden, c.inter, c.down_rank);
   }
 
   const std::shared_ptr<NodeMemory>& memory() const { return settings_.memory; }
   Index rows() const { return plan_.rows(); }
 
-  /// frozen: of "gate_up", "down". With a pool, or as every rank runs its own.
-  Results run(const KernelTable& kernels, NodePool* pool, const std::string& frozen = "") {
+  /// frozen: of "gate_up", "down", their biases and "factors"; in_bf16: of the first two. With a pool, or as
+  /// every rank runs its own.
+  Results run(const KernelTable& kernels, NodePool* pool, const Names& frozen = {},
+              const Names& in_bf16 = {}) {
     Results results{.output = Matrix(tokens_.rows(), case_.hidden),
                     .d_hidden = Matrix(tokens_.rows(), case_.hidden),
                     .d_topk_weights = {},
@@ -102,15 +129,28 @@ class Experts {
                     .d_down = {},
                     .d_gate_up_bias = {},
                     .d_down_bias = {}};
-    RowBuffer d_gate_up = gradient(frozen == "gate_up" ? 0 : gate_up_.rows(), case_.hidden);
-    RowBuffer d_down = gradient(frozen == "down" ? 0 : down_.rows(), case_.inter);
-    RowBuffer d_gate_up_bias = gradient(frozen == "gate_up_bias" ? 0 : held_.count, 2 * case_.inter);
-    RowBuffer d_down_bias = gradient(frozen == "down_bias" ? 0 : held_.count, case_.hidden);
+    RowBuffer d_gate_up = gradient(frozen.contains("gate_up") ? 0 : gate_up_.rows(), case_.hidden);
+    RowBuffer d_down = gradient(frozen.contains("down") ? 0 : down_.rows(), case_.inter);
+    RowBuffer d_gate_up_bias = gradient(frozen.contains("gate_up_bias") ? 0 : held_.count, 2 * case_.inter);
+    RowBuffer d_down_bias = gradient(frozen.contains("down_bias") ? 0 : held_.count, case_.hidden);
     ExpertShard shard{held_.count, gate_up_, down_, d_gate_up, d_down};
     if (case_.biased) shard.biases = {gate_up_bias_, down_bias_, d_gate_up_bias, d_down_bias};
     if (case_.weight_on_input) shard.activation.scale_on = RowScaleOn::kInputs;
+    for (Factors& factors : factors_) {
+      factors.d_a = gradient(frozen.contains("factors") ? 0 : factors.a.rows(), factors.a.cols());
+      factors.d_b = gradient(frozen.contains("factors") ? 0 : factors.b.rows(), factors.b.cols());
+      (factors.of_gate_up ? shard.adapters.gate_up : shard.adapters.down).push_back(factors.part());
+    }
+    RowBuffer memory_of_gate_up(settings_.memory), memory_of_down(settings_.memory);
+    if (in_bf16.contains("gate_up")) shard.gate_up_halves = as_halves(shard.gate_up, memory_of_gate_up);
+    if (in_bf16.contains("down")) shard.down_halves = as_halves(shard.down, memory_of_down);
+    packed_ = {};
     for (const Write gradients : {Write::kReplace, Write::kAdd})
       pass(kernels, shard, pool, gradients, results);
+    for (Factors& factors : factors_) {
+      results.d_factors.push_back(Matrix::copy_of(factors.d_a));
+      results.d_factors.push_back(Matrix::copy_of(factors.d_b));
+    }
     results.d_gate_up = Matrix::copy_of(d_gate_up);
     results.d_down = Matrix::copy_of(d_down);
     results.d_gate_up_bias = Matrix::copy_of(d_gate_up_bias);
@@ -131,6 +171,23 @@ class Experts {
              .rows_from(held_.begin * rows, held_.count * rows),
          mine);
     return mine;
+  }
+
+  void add_factors(bool of_gate_up, Index column, Index out, Index in, Index rank) {
+    const std::uint64_t seed = 10 + 2 * factors_.size();
+    RowBuffer a = weights(rank, in, seed), b = weights(out, rank, seed + 1);
+    factors_.push_back({of_gate_up, column, std::move(a), std::move(b), {}, {}, 0.5f + 0.25f * real(rank)});
+  }
+  static float real(Index number) { return static_cast<float>(number); }
+
+  /// Of the weight the shape is left.
+  static Bf16View as_halves(MatrixView& weight, RowBuffer& memory) {
+    memory.reshape_uninitialised(weight.rows, ceil_div(weight.cols, Index{2}));
+    const Bf16View halves(reinterpret_cast<std::uint16_t*>(memory.view().data), weight.rows, weight.cols);
+    for (Index i = 0; i < weight.rows; ++i)
+      for (Index j = 0; j < weight.cols; ++j) set(halves(i, j), weight(i, j));
+    weight.data = nullptr;
+    return halves;
   }
 
   /// What kReplace must not leave behind.
@@ -180,6 +237,7 @@ class Experts {
   Dispatcher dispatcher_;
   ExpertRange held_;
   RowBuffer gate_up_, down_, gate_up_bias_, down_bias_;
+  std::vector<Factors> factors_;
   Matrix tokens_, d_output_;
   std::vector<float> topk_weights_;
   DispatchPlan plan_;
@@ -205,6 +263,9 @@ void expect_same_bits(const Results& got, const Results& expected) {
   expect_same_bits(got.d_down, expected.d_down, "d_down");
   expect_same_bits(got.d_gate_up_bias, expected.d_gate_up_bias, "d_gate_up_bias");
   expect_same_bits(got.d_down_bias, expected.d_down_bias, "d_down_bias");
+  ASSERT_EQ(got.d_factors.size(), expected.d_factors.size());
+  for (std::size_t i = 0; i < got.d_factors.size(); ++i)
+    expect_same_bits(got.d_factors[i], expected.d_factors[i], "a factor's gradient");
 }
 
 class Threads {
@@ -261,7 +322,7 @@ TEST(NodePool, LeavesOutTheGradientOfAFrozenWeightAndChangesNoOther) {
   const Results trained = experts.run(table, nullptr);
   for (const char* frozen : {"gate_up", "down"}) {
     SCOPED_TRACE(frozen);
-    const Results got = experts.run(table, &pool, frozen);
+    const Results got = experts.run(table, &pool, {frozen});
     const bool gate_up_is_frozen = frozen == std::string("gate_up");
     expect_same_bits(got.output, trained.output, "output");
     expect_same_bits(got.d_hidden, trained.d_hidden, "d_hidden");
@@ -279,8 +340,67 @@ TEST(NodePool, LeavesOutTheGradientOfAFrozenBiasOrOfTheWeightBesideIt) {
   const KernelTable table = table_of(packed_grouped_matmul());
   for (const char* frozen : {"gate_up", "down", "gate_up_bias", "down_bias"}) {
     SCOPED_TRACE(frozen);
-    expect_same_bits(experts.run(table, &pool, frozen), experts.run(table, nullptr, frozen));
+    expect_same_bits(experts.run(table, &pool, {frozen}), experts.run(table, nullptr, {frozen}));
   }
+}
+
+Case with_adapters(Case c, Index gate_up_rank, Index down_rank) {
+  c.gate_up_rank = gate_up_rank;
+  c.down_rank = down_rank;
+  return c;
+}
+
+/// An expert without rows, one with all of them in several blocks, ranks without tokens, biases.
+const std::vector<Case> kAdaptedCases = {
+    with_adapters({"uneven", {13, 1, 0, 6}, 3, 8, -1}, 3, 0),
+    with_adapters({"uneven", {13, 1, 0, 6}, 3, 8, -1}, 0, 2),
+    with_adapters({"experts do not divide", {6, 2}, 2, 11, -1}, 5, 3),
+    with_adapters({"no tokens anywhere", {0}, 2, 8, -1}, 5, 3),
+    with_adapters({"one hot expert", {10}, 1, 8, 7}, 5, 3),
+    with_adapters({"one hot expert, wide", {300, 211}, 1, 8, 1, 270, 20}, 5, 3),
+    with_adapters({"one hot rank, wide", {140, 300}, 2, 9, 0, 20, 260}, 3, 17),
+    with_adapters({"biased", {13, 1, 0, 6}, 3, 8, -1, 6, 5, true}, 3, 2),
+    with_adapters({"biased, weight on input", {130, 20}, 3, 8, -1, 6, 5, true, true}, 3, 2)};
+
+/// Beside weights that train, that rest, and that rest in bf16.
+void expect_bits_with_adapters(const Communicator& ep, const Case& c, const Way& way) {
+  const Names base = {"gate_up", "down"}, none;
+  Experts experts(ep, c, way);
+  NodePool pool(experts.memory());
+  for (const Products& products : kProducts)
+    for (const auto& [frozen, in_bf16] : {std::pair{none, none}, {base, none}, {base, base}}) {
+      if (products.threads > 1 && in_bf16.empty()) continue;
+      SCOPED_TRACE(std::string(c.name) + ", " + products.name + ", " + std::to_string(frozen.size()) +
+                   " frozen, " + std::to_string(in_bf16.size()) + " in bf16");
+      const KernelTable table = table_of(products.kernel);
+      const Results expected = experts.run(table, nullptr, frozen, in_bf16);
+      const Threads threads(products.threads);
+      expect_same_bits(experts.run(table, &pool, frozen, in_bf16), expected);
+    }
+}
+
+TEST(NodePoolDispatch, HasTheSameBitsWithAdaptersOfExperts) {
+  for (const Case& c : kAdaptedCases)
+    expect_bits_with_adapters(Communicator::world(), c, {DispatcherKind::kShared});
+}
+
+TEST(NodePoolDispatch, OfHierarchicalHasTheSameBitsWithAdaptersOfExperts) {
+  expect_bits_with_adapters(Communicator::world(), kAdaptedCases.front(), {DispatcherKind::kHierarchical, 2});
+}
+
+TEST(NodePool, AddsWhatFactorsAddAndLeavesOutTheirGradientsWhereTheyAreFrozen) {
+  const Communicator ep = Communicator::world();
+  const Case c{"uneven", {13, 5, 0, 6}, 3, 8, -1};
+  Experts plain(ep, c, Way{}), adapted(ep, with_adapters(c, 3, 2), Way{});
+  NodePool pool(adapted.memory());
+  const KernelTable table = table_of(packed_grouped_matmul());
+  const Results got = adapted.run(table, &pool, {"factors"});
+  expect_same_bits(got, adapted.run(table, nullptr, {"factors"}));
+  for (const Matrix& gradient : got.d_factors) EXPECT_EQ(gradient.rows(), 0);
+  if (got.output.rows() > 0)
+    EXPECT_NE(got.output.view()(0, 0), plain.run(table, nullptr).output.view()(0, 0));
+  else
+    plain.run(table, nullptr);
 }
 
 /// Products that sleep: whoever has nothing of its own then finds time to take the others'.

@@ -59,7 +59,7 @@ TEST(PoolTasks, PanelsFollowAllBlocksAndCutColumnsAtMultiplesAsOftenAsRowsPay) {
 }
 
 TEST(PoolTasks, PanelsOfEmptyExpertsAndOfOneWeightAloneAreListedWhereAsked) {
-  const PoolWork zeros{.down_panels = true, .hidden = 5, .inter = 7, .panels_of_empty_experts = true};
+  const PoolWork zeros{.down_panels = true, .hidden = 5, .inter = 7, .gradients_of_empty_experts = true};
   std::set<Index> experts;
   for (const PoolTask& task : listed(kRows, zeros))
     if (task.kind != Kind::kBlock) {
@@ -68,6 +68,29 @@ TEST(PoolTasks, PanelsOfEmptyExpertsAndOfOneWeightAloneAreListedWhereAsked) {
     }
   EXPECT_EQ(experts, (std::set<Index>{0, 1, 2}));
   EXPECT_TRUE(listed({{}, 2}, zeros).empty()) << "a rank without experts";
+}
+
+TEST(PoolTasks, FactorsOfAnExpertAreOneTaskAProductBetweenItsBlocksAndItsPanels) {
+  const PoolWork work{.gate_up_factors = true, .down_factors = true, .down_panels = true, .inter = 700};
+  std::vector<std::pair<Kind, Index>> gradients;
+  for (const PoolTask& task : listed(kRows, work)) {
+    if (task.kind == Kind::kBlock) {
+      EXPECT_TRUE(gradients.empty());
+      continue;
+    }
+    gradients.emplace_back(task.kind, task.expert);
+    EXPECT_EQ(task.rows, task.expert == 2 ? 900 : 3);
+    EXPECT_EQ(task.blocks, task.expert == 2 ? 4 : 1);
+  }
+  using Gradients = std::vector<std::pair<Kind, Index>>;
+  EXPECT_EQ(gradients, (Gradients{{Kind::kGateUpFactors, 2},
+                                  {Kind::kDownFactors, 2},
+                                  {Kind::kDownPanel, 2},
+                                  {Kind::kDownPanel, 2},
+                                  {Kind::kDownPanel, 2},
+                                  {Kind::kGateUpFactors, 0},
+                                  {Kind::kDownFactors, 0},
+                                  {Kind::kDownPanel, 0}}));
 }
 
 std::shared_ptr<NodeMemory> memory_of_world() {
@@ -91,7 +114,7 @@ TEST(PoolBoard, EveryTaskOfEveryRankIsTakenOnceWhateverRaceThereIs) {
     std::vector<Index> taken(at(board.owners()));
     for (int owner = 0; owner < board.owners(); ++owner)
       while (const auto task = board.take(owner)) {
-        float& mark = board.at_place(owner, board.places(owner).rows)[task->row];
+        float& mark = board.at_place<float>(owner, board.places(owner).rows)[task->row];
         EXPECT_EQ(mark, -1.0f) << "taken twice";
         mark = static_cast<float>(memory->rank());
         ++taken[at(owner)];
@@ -109,10 +132,11 @@ TEST(PoolBoard, ShowsEachRanksRowsBySourceAndWhereTheyLie) {
   PoolBoard board(memory);
   const auto counts_of = [](int rank) { return std::vector<Index>{rank, 2 * rank, 3 * rank, 4 * rank}; };
   const std::vector<Index> mine = counts_of(memory->rank());
-  board.open({}, {mine, 2}, {.gate_up = 100 + memory->rank(), .d_weights = 7});
+  board.open({}, {mine, 2}, {.gate_up = {100 + memory->rank(), true}, .d_weights = 7});
   for (int owner = 0; owner < board.owners(); ++owner) {
     EXPECT_FALSE(board.take(owner)) << "there are no tasks";
-    EXPECT_EQ(board.places(owner).gate_up, 100 + owner);
+    EXPECT_EQ(board.places(owner).gate_up.offset, 100 + owner);
+    EXPECT_TRUE(board.places(owner).gate_up.is_bf16);
     EXPECT_EQ(board.places(owner).d_weights, 7);
     const GroupedRows second = board.rows_of(owner, 1);
     EXPECT_EQ(second.groups(), 1);
@@ -136,12 +160,12 @@ TEST(PoolBoard, APanelWaitsForTheBlocksOfItsExpertWhoeverRunsThem) {
     if (memory->rank() == 0)
       for (int owner = 0; owner < board.owners(); ++owner)
         for (Index block = 0; block < kBlocks; ++block) {
-          *board.at_place(owner, board.places(owner).rows) += 1;
+          *board.at_place<float>(owner, board.places(owner).rows) += 1;
           board.block_is_done(owner, 1);
         }
     for (int owner = 0; owner < board.owners(); ++owner) {
       board.wait_for_blocks(owner, {.expert = 1, .blocks = kBlocks});
-      EXPECT_EQ(*board.at_place(owner, board.places(owner).rows), kBlocks);
+      EXPECT_EQ(*board.at_place<float>(owner, board.places(owner).rows), kBlocks);
       board.wait_for_blocks(owner, {.expert = 0, .blocks = 0});
     }
     board.close();

@@ -3,6 +3,7 @@
 #include "moeloom/plan/decide/decide.hpp"
 
 #include "moeloom/base/errors.hpp"
+#include "moeloom/model/hf/adapter.hpp"
 
 #include <gtest/gtest.h>
 
@@ -380,6 +381,29 @@ TEST(Decide, RefusalsNameTheFieldTheReasonAndTheWayOut) {
   EXPECT_EQ(refusal(dense, pool),
             "node pool = on has nothing to share: this model has no experts; choose node pool = off");
   EXPECT_EQ(decide(dense, {}).dispatcher.reason, "this model has no experts");
+}
+
+TEST(Decide, ExpertsWithAdaptersOrInBf16MayBePooledAndNotRebalanced) {
+  RunRequest pool, rebalance;
+  pool.node_pool = true;
+  rebalance.rebalance = true;
+  RunFacts adapted = facts_with(4, 1);
+  adapted.model.adapter = resolve_adapter(adapted.model, {.rank = 2, .targets = {"experts"}});
+  adapted.parameters = parameter_specs(adapted.model, {0, 8});
+  RunFacts halves = facts_with(4, 1);
+  halves.parameters = with_storage(parameter_specs(halves.model, {0, 8}), Storage::kBf16);
+  for (const RunFacts& facts : {adapted, halves}) {
+    EXPECT_TRUE(decide(facts, pool).pool.on);
+    EXPECT_EQ(refusal(facts, rebalance),
+              "experts that have adapters or are kept in bf16 cannot be had with rebalance = on: other ranks "
+              "would run them as fp32 weights without adapters; remove one");
+  }
+  RunFacts half_gradients = facts_with(4, 1);
+  half_gradients.parameters = with_gradients(parameter_specs(half_gradients.model, {0, 8}), Storage::kBf16);
+  for (const auto& [request, other] : {std::pair{pool, "node pool"}, {rebalance, "rebalance"}})
+    EXPECT_EQ(refusal(half_gradients, request),
+              "gradients = bf16 cannot be had with " + std::string(other) +
+                  " = on: other ranks would write gradients of experts as fp32; remove one");
 }
 
 TEST(Decide, SettingsOfAWireThatNothingCrossesAreRefusedByNameAndSaidUnderAuto) {

@@ -2,16 +2,17 @@
 // that owns it, so that an expert or a rank with most of the rows costs the node no more than even ones.
 //
 // Weights, gradients and rows lie in the node's memory; nothing of them moves. Every rank takes its own tasks
-// to the end (their weights are in its cache), then those of the others. Two kinds (pool_board.hpp):
+// to the end (their weights are in its cache), then those of the others. Three kinds (pool_board.hpp):
 //
 //   a block   up to kGemmRows rows of an expert through all of it: gate_up, activation, down; or
 //             backward, dA, dZ and A, dX. A row depends on no other, so nothing is waited for between the
 //             products.
 //   a panel   columns of one weight's gradient, over all rows of the expert; with the first ones its bias's.
+//   factors   gradients of what adapters add to one product of an expert, over all its rows.
 //
-// Both are cut where products of the loop and of the tile may be cut (gemm.hpp), so the bits are those of
-// experts_forward() and experts_backward(). Masters are read where they lie; packed faces, which other ranks
-// could not reach, are not used.
+// They are cut where products of the loop and of the tile may be cut (gemm.hpp), so the bits are those of
+// experts_forward() and experts_backward(). Masters are read where they lie, as fp32 or bf16; packed faces,
+// which other ranks could not reach, are not used.
 #pragma once
 
 #include "moeloom/moe/experts/experts.hpp"
@@ -25,6 +26,7 @@ struct PoolWorker {
   RowMemory activated;
   Matrix d_activated;
   std::vector<float> ones;  // what biases are multiplied with
+  Matrix low;               // U of an addition
   PoolCounts counts;
 };
 
@@ -35,7 +37,7 @@ class NodePool {
 
   /// As experts_forward() and experts_backward(). The shard, saved.rows, d_rows and workspace.output lie in
   /// this rank's part of the memory. Widths, kernels, what is frozen and `gradients` are the same on all
-  /// ranks. Throws ShapeError.
+  /// ranks; gradients of weights are fp32. Throws ShapeError.
   void forward(const ExpertPass& pass);
   void backward(const ExpertPass& pass, ConstMatrixView d_rows, Write gradients);
 
@@ -52,6 +54,8 @@ class NodePool {
   RowBuffer weights_, d_weights_;  // [R, 1]
   RowBuffer activated_;            // A, from a backward's blocks to its panels
   RowBuffer d_gate_up_;            // dZ in bf16; fp32 stands in Z's place
+  RowBuffer d_low_gate_up_;        // dU of adapters, from a backward's blocks to their gradients
+  RowBuffer d_low_down_;
   std::vector<PoolWorker> workers_;
 };
 

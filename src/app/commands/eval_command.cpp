@@ -169,14 +169,25 @@ struct AskedEval {
   }
 };
 
-void check_eval(AskedEval& request, Violations& violations) {
-  const auto& [options, model, text] = request;
+/// None where only ids are read. As train reads it, one text is bytes to a model without a tokenizer,
+/// whatever its vocabulary.
+std::optional<ModelText> words_of(const EvalOptions& options, const AskedModel& model) {
   const bool reads_text = std::ranges::any_of(options.sources, [&](const DataSource& source) {
     return holds_records(source.file, options.format) ||
            token_format(source.file, options.format) == TokenFormat::kText;
   });
-  if (reads_text || holds_tokenizer(model.start.folder))
-    request.text = ModelText::of(model.start.folder, model.config, "give ids: --data-format u16 or u32");
+  const bool has_words = holds_tokenizer(model.start.folder);
+  if (!reads_text && !has_words) return std::nullopt;
+  DataOptions data;
+  data.sources = options.sources;
+  data.format = options.format;
+  if (!has_words && trains_on_stream(data, nullptr)) return ModelText();
+  return ModelText::of(model.start.folder, model.config, "give ids: --data-format u16 or u32");
+}
+
+void check_eval(AskedEval& request, Violations& violations) {
+  const auto& [options, model, text] = request;
+  request.text = words_of(options, model);
   const Index positions = model.config.max_position_embeddings;
   violations.unless(options.sequence_length <= positions,
                     "seq-len = " + std::to_string(options.sequence_length) +

@@ -262,6 +262,13 @@ TEST_F(Commands, AModelWithoutByteIdsIsAskedInIds) {
   EXPECT_NE(run.output.find("sample=no reason=\"the model has no tokenizer: vocab_size = 512"),
             std::string::npos)
       << run.output;
+  const std::string eval =
+      on_ranks(2) + "eval --seq-len 16 --model " + path("run") + " --data " + path("corpus.txt");
+  const Outcome bytes = shell(eval);
+  EXPECT_EQ(bytes.exit_code, 0) << "as it was trained: " << bytes.output;
+  EXPECT_EQ(count_of(bytes.output, "\ncorpus.txt "), 1u) << bytes.output;
+  EXPECT_EQ(count_of(shell(eval + " --data " + path("corpus.txt")).output, "and bytes need 256"), 1u)
+      << "train needs a tokenizer for several sources, too";
   const Outcome text = shell(on_ranks(2) + "generate --prompt And --model " + path("run"));
   EXPECT_NE(text.exit_code, 0);
   EXPECT_EQ(count_of(text.output, "vocab_size = 512, and bytes need 256"), 1u) << text.output;

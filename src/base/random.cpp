@@ -54,6 +54,11 @@ double CounterRandom::normal(std::uint64_t position) const {
   return radius * std::cos(2.0 * std::numbers::pi * to_unit(join(c[2], c[3])));
 }
 
+RandomBits::RandomBits(std::uint64_t seed) {
+  const std::uint64_t bits = CounterRandom(seed, 0).bits(0);
+  first_ = static_cast<std::uint32_t>(bits ^ (bits >> 32));
+}
+
 std::uint64_t stream_of(std::string_view name) {
   std::uint64_t hash = 0xcbf29ce484222325;
   for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;

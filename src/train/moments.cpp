@@ -114,11 +114,6 @@ void MomentView::encode(std::span<const float> values, std::span<const std::uint
   });
 }
 
-RandomBits::RandomBits(std::uint64_t seed) {
-  const std::uint64_t bits = CounterRandom(seed, 0).bits(0);
-  first_ = static_cast<std::uint32_t>(bits ^ (bits >> 32));
-}
-
 MomentView Moments::view(Moment moment, Index begin, Index count) {
   return MomentView(format_, moment, words(moment).data(), begin + count).part(begin, count);
 }

@@ -10,6 +10,7 @@
 // the same on every mesh.
 #pragma once
 
+#include "moeloom/base/random.hpp"
 #include "moeloom/tensor/matrix.hpp"
 
 #include <array>
@@ -80,29 +81,6 @@ class MomentView {
   Moment moment_;
   float* words_;
   Index count_;
-};
-
-/// Random bits of an update: 32 for each element of a stretch, made from `seed`, which the place of the
-/// stretch and the number of the update give, and from the element's place in the stretch. A mixing function
-/// (lowbias32, Wellons 2018), which unlike Philox is vectorised.
-class RandomBits {
- public:
-  explicit RandomBits(std::uint64_t seed);
-
-  std::uint32_t of(Index place) const { return mixed(counter(place)); }
-  /// What is mixed for an element, and the step to the next one's: a loop counts by it.
-  std::uint32_t counter(Index place) const { return first_ + kStep * static_cast<std::uint32_t>(place); }
-  static constexpr std::uint32_t kStep = 0x9e3779b9u;
-  static std::uint32_t mixed(std::uint32_t x) {
-    x = (x ^ (x >> 16)) * 0x7feb352du;
-    x = (x ^ (x >> 15)) * 0x846ca68bu;
-    return x ^ (x >> 16);
-  }
-  /// 16 more of an element's: with the lower 16 of them or the upper ones, each pair is as frequent.
-  static std::uint32_t another_16(std::uint32_t bits) { return bits * 0x9e3779b1u >> 16; }
-
- private:
-  std::uint32_t first_;
 };
 
 /// To bf16: up as often as 16 random bits say, so that the mean stays; what is not finite stays so.

@@ -2,6 +2,7 @@
 
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"
+#include "moeloom/base/random.hpp"
 
 #include <algorithm>
 #include <array>
@@ -46,13 +47,19 @@ Linear Linear::with_bias(const ParameterStore& store, const std::string& module)
   return linear;
 }
 
-void Linear::forward(const DenseKernel& kernel, ConstRows x, MatrixView y, Write mode) const {
-  if (!bias.empty()) write_bias(bias, y, mode);
-  kernel.forward(x, weights(), y, bias.empty() ? mode : Write::kAdd);
-  add_low_rank(kernel, adapter, x, y);
+std::vector<std::uint64_t> Linear::keys_of(ConstRows x) const {
+  return drops_inputs(adapter) ? row_keys(x) : std::vector<std::uint64_t>();
 }
 
-void Linear::backward_weight(const DenseKernel& kernel, ConstMatrixView dy, ConstRows x) const {
+void Linear::forward(const DenseKernel& kernel, ConstRows x, MatrixView y, Write mode, RowKeys keys) const {
+  if (!bias.empty()) write_bias(bias, y, mode);
+  kernel.forward(x, weights(), y, bias.empty() ? mode : Write::kAdd);
+  std::vector<std::uint64_t> own;
+  if (keys.empty()) keys = own = keys_of(x);
+  add_low_rank(kernel, adapter, x, y, keys);
+}
+
+void Linear::backward_weight(const DenseKernel& kernel, ConstMatrixView dy, ConstRows x, RowKeys keys) const {
   for_each_leaf(sums, dy.rows, [&](Index first, Index rows) {
     const ConstMatrixView dy_of = dy.rows_from(first, rows);
     if (grad.size() > 0) kernel.weight_grad(dy_of, x.rows_from(first, rows), grad, Write::kAdd);
@@ -61,18 +68,21 @@ void Linear::backward_weight(const DenseKernel& kernel, ConstMatrixView dy, Cons
     if (grad.size() > 0) sums->take(grad);
     if (!bias_grad.empty()) sums->take(bias_grad);
   });
-  add_low_rank_weight_grads(kernel, adapter, dy, x, sums);
+  add_low_rank_weight_grads(kernel, adapter, dy, x, sums, keys);
 }
 
-void Linear::backward_input(const DenseKernel& kernel, ConstMatrixView dy, MatrixView dx, Write mode) const {
+void Linear::backward_input(const DenseKernel& kernel, ConstMatrixView dy, MatrixView dx, Write mode,
+                            RowKeys keys) const {
   kernel.input_grad(dy, weights(), dx, mode);
-  add_low_rank_input_grad(kernel, adapter, dy, dx);
+  add_low_rank_input_grad(kernel, adapter, dy, dx, keys);
 }
 
-void Linear::backward(const DenseKernel& kernel, ConstMatrixView dy, ConstRows x, MatrixView dx,
-                      Write mode) const {
-  backward_weight(kernel, dy, x);
-  backward_input(kernel, dy, dx, mode);
+void Linear::backward(const DenseKernel& kernel, ConstMatrixView dy, ConstRows x, MatrixView dx, Write mode,
+                      RowKeys keys) const {
+  std::vector<std::uint64_t> own;
+  if (keys.empty()) keys = own = keys_of(x);
+  backward_weight(kernel, dy, x, keys);
+  backward_input(kernel, dy, dx, mode, keys);
 }
 
 std::vector<LowRank> adapter_of(const ParameterStore& store, const std::string& base) {
@@ -81,8 +91,12 @@ std::vector<LowRank> adapter_of(const ParameterStore& store, const std::string& 
     const std::optional<AdapterRole>& role = parameter.spec.adapter;
     if (!role || role->base != base) continue;
     if (role->is_a) {
-      parts.push_back(
-          {.column = role->row, .a = parameter.value, .d_a = parameter.grad, .scale = role->scale});
+      parts.push_back({.column = role->row,
+                       .a = parameter.value,
+                       .d_a = parameter.grad,
+                       .scale = role->scale,
+                       .dropout = role->dropout > 0 ? &store.dropout() : nullptr,
+                       .stream = stream_of(parameter.spec.name)});
     } else {
       parts.back().b = parameter.value;
       parts.back().d_b = parameter.grad;

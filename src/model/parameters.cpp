@@ -101,6 +101,7 @@ ParameterStore::ParameterStore(std::vector<ParameterSpec> specs, StoreHomes home
   Index longest_frozen_vector = 0;
   for (const ParameterSpec& spec : specs) {
     check(spec);
+    if (spec.adapter) dropout_share_ = std::max(dropout_share_, spec.adapter->dropout);
     if (shared && is_kept_once(spec)) continue;
     if (has_unread_gradient(spec))
       longest_frozen_vector = std::max(longest_frozen_vector, spec.rows * spec.cols);

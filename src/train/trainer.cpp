@@ -1,6 +1,7 @@
 #include "moeloom/train/trainer.hpp"
 
 #include "moeloom/base/errors.hpp"
+#include "moeloom/base/random.hpp"
 #include "moeloom/model/decoder.hpp"
 #include "moeloom/train/non_finite.hpp"
 
@@ -18,6 +19,21 @@ constexpr const char* kWayOut = "; lower the learning rate, or leave such steps 
 bool falls_on(Index every, Index step) {
   return every > 0 && (step + 1) % every == 0;
 }
+
+/// While it lives, adapters drop inputs by the masks of a step: those of its first run in every other.
+class DropsInputs {
+ public:
+  DropsInputs(ParameterStore& store, std::uint64_t seed, Index step) : store_(store) {
+    const CounterRandom random(seed, stream_of("adapter-dropout"));
+    store.drop_inputs(random.bits(static_cast<std::uint64_t>(step)));
+  }
+  DropsInputs(const DropsInputs&) = delete;
+  DropsInputs& operator=(const DropsInputs&) = delete;
+  ~DropsInputs() { store_.keep_inputs(); }
+
+ private:
+  ParameterStore& store_;
+};
 
 }  // namespace
 
@@ -100,6 +116,7 @@ LossScales Trainer::scales_of(Index step, StepTokens tokens) const {
 
 void Trainer::run_micro_batches(StepReport& report, StepRouting& routing, const GradientsDone& look_at) {
   const BatchShape& shape = settings_.batch;
+  const DropsInputs drops(store_, settings_.seed, report.step);
   decoder_.clock().enter(Phase::kData);
   const StepTokens tokens = batches_.tokens_of(report.step);
   const LossScales scales = scales_of(report.step, tokens);

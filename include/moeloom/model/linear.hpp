@@ -31,16 +31,23 @@ struct Linear {
   Index out() const { return weight.rows; }
   Index in() const { return weight.cols; }
 
+  // Keys: by which an adapter's inputs are dropped (kernels/dropout.hpp), the same in forward and backward;
+  // without any, those of the rows of x.
+  /// Those of the rows of x, where they are needed; else none.
+  std::vector<std::uint64_t> keys_of(ConstRows x) const;
+
   /// y [T, out], written or added to.
-  void forward(const DenseKernel& kernel, ConstRows x, MatrixView y, Write mode = Write::kReplace) const;
+  void forward(const DenseKernel& kernel, ConstRows x, MatrixView y, Write mode = Write::kReplace,
+               RowKeys keys = {}) const;
   /// The gradients of weight, bias and adapter, added to, or to their exact sums.
-  void backward_weight(const DenseKernel& kernel, ConstMatrixView dy, ConstRows x) const;
-  /// dx [T, in], written or added to; no gradient of the weights.
+  void backward_weight(const DenseKernel& kernel, ConstMatrixView dy, ConstRows x, RowKeys keys = {}) const;
+  /// dx [T, in], written or added to; no gradient of the weights. It knows no x: an adapter that drops inputs
+  /// needs keys.
   void backward_input(const DenseKernel& kernel, ConstMatrixView dy, MatrixView dx,
-                      Write mode = Write::kReplace) const;
+                      Write mode = Write::kReplace, RowKeys keys = {}) const;
   /// dx [T, in], written or added to; the gradients are added to.
   void backward(const DenseKernel& kernel, ConstMatrixView dy, ConstRows x, MatrixView dx,
-                Write mode = Write::kReplace) const;
+                Write mode = Write::kReplace, RowKeys keys = {}) const;
 };
 
 /// What adapters add to a parameter of the store, by its name; of experts stacked as its weights are.

@@ -26,7 +26,10 @@ class MlpLayer {
                 MatrixView d_hidden_states, MlpWorkspace& workspace, bool recompute = false);
 
  private:
-  void project(const KernelTable& kernels, ConstMatrixView hidden_states);
+  void project(const KernelTable& kernels, ConstMatrixView hidden_states, RowKeys keys);
+  /// Of both products, where an adapter of either needs them: backward asks for the second one's input
+  /// gradient before it has made that input again.
+  std::vector<std::uint64_t> keys_of(ConstMatrixView hidden_states) const;
 
   Linear gate_up_;
   Linear down_;

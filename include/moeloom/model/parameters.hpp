@@ -7,6 +7,7 @@
 #pragma once
 
 #include "moeloom/comm/mesh.hpp"
+#include "moeloom/kernels/dropout.hpp"
 #include "moeloom/model/hf/config.hpp"
 #include "moeloom/moe/dispatch/row_buffer.hpp"
 #include "moeloom/tensor/exact_sums.hpp"
@@ -57,10 +58,11 @@ struct HfSlice {
 
 /// What a factor of an adapter adds to (kernels/low_rank.hpp).
 struct AdapterRole {
-  std::string base;  // name of the parameter
-  Index row = 0;     // the first of a group's rows of it
-  float scale = 1;   // s
-  bool is_a = true;  // A; else B, which follows it in a list of specifications
+  std::string base;    // name of the parameter
+  Index row = 0;       // the first of a group's rows of it
+  float scale = 1;     // s
+  bool is_a = true;    // A; else B, which follows it in a list of specifications
+  double dropout = 0;  // share of its inputs that training leaves out; the same in all of a list
 };
 
 struct ParameterSpec {
@@ -210,6 +212,11 @@ class ParameterStore {
   /// `whole`: the same parameter of all experts, for what a checkpoint calls them.
   void hold_experts(Index parameter, std::span<const Index> experts, const ParameterSpec& whole);
 
+  /// What adapters leave out of their inputs now; it stays where it is. Nothing, but between these two.
+  const Dropout& dropout() const { return dropout_; }
+  void drop_inputs(std::uint64_t seed) { dropout_ = {dropout_share_, seed}; }
+  void keep_inputs() { dropout_ = {}; }
+
   /// Counts changes of the values, so that what was made from them (packed faces) knows when it is old.
   std::uint64_t version() const { return version_; }
   void mark_changed() { ++version_; }
@@ -261,6 +268,8 @@ class ParameterStore {
   std::array<Arena, 2> arenas_;
   Matrix unread_;  // gradients of frozen vectors
   std::vector<Parameter> parameters_;
+  double dropout_share_ = 0;  // of its adapters
+  Dropout dropout_;
   std::uint64_t version_ = 1;
   Write expert_gradients_ = Write::kAdd;
 };

@@ -48,6 +48,7 @@ struct TrainerSettings {
   OnNan on_nan = OnNan::kStop;
   Index check_replicas = 0;  // every so many steps replicas are compared across ranks; 0: never
   Index check_steps = 0;     // every so many steps gradients are computed twice; 0: never
+  std::uint64_t seed = 0;    // of what adapters leave out of their inputs, another mask a step
   TrainerHooks hooks = {};
 };
 

@@ -156,6 +156,7 @@ AdapterSettings resolve_adapter(const ModelConfig& config, AdapterSettings setti
   Violations violations;
   violations.unless_between("r", settings.rank, 1, Index{1} << 16);
   violations.unless_positive("alpha", settings.alpha);
+  violations.unless_below_one("dropout", settings.dropout);
   std::vector<bool> meant(settings.targets.size(), false);
   for (const ParameterSpec& spec : own_parameters(config)) {
     const std::string kind = adapted_kind(spec);
@@ -206,7 +207,9 @@ AdapterSettings adapter_settings(const Document& document, const std::set<std::s
   settings.base = document.text_or("base_model_name_or_path", "");
   settings.targets.clear();
   violations.unless_between("r", settings.rank, 1, Index{1} << 16);
+  settings.dropout = document.number_or("lora_dropout", 0.0);
   violations.unless_positive("lora_alpha", settings.alpha);
+  violations.unless_below_one("lora_dropout", settings.dropout);
   std::set<std::string> paths;
   for (const std::string& name : tensors) {
     const auto factor = factor_in(name);
@@ -247,7 +250,6 @@ Document adapter_document(const ModelConfig& config) {
   document.set("base_model_name_or_path", settings.base.string());
   document.set("r", settings.rank);
   document.set("lora_alpha", settings.alpha);
-  document.set("lora_dropout", 0.0);
   document.set("use_rslora", settings.rank_stabilised);
   document.set("bias", "none");
   document.set("fan_in_fan_out", false);
@@ -255,6 +257,8 @@ Document adapter_document(const ModelConfig& config) {
   document.set("init_lora_weights", true);
   document.set_null("modules_to_save");
   const auto [modules, stacks] = adapted_in(config);
+  // PEFT drops no inputs of stacks, and refuses to be told to.
+  document.set("lora_dropout", stacks.empty() ? settings.dropout : 0.0);
   if (const std::string pattern = pattern_of(modules, config); !pattern.empty())
     document.set("target_modules", pattern);
   else

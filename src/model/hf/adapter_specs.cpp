@@ -63,7 +63,8 @@ ParameterSpec factor_of(const ParameterSpec& base, const AdaptedRows& part, Inde
   factor.total_groups = base.total_groups;
   factor.layer = base.layer;
   factor.init = !is_a ? Init::kZeros : settings.init == AdapterInit::kGaussian ? Init::kByRank : Init::kFanIn;
-  factor.adapter = AdapterRole{base.name, part.row, static_cast<float>(settings.scale()), is_a};
+  factor.adapter =
+      AdapterRole{base.name, part.row, static_cast<float>(settings.scale()), is_a, settings.dropout};
   for (Index group = 0; group < base.groups; ++group) {
     std::optional<InStack> stack;
     if (part.stack)

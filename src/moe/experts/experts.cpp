@@ -51,6 +51,11 @@ std::span<float> of_chunk(std::vector<float>& numbers, const ExpertChunk& chunk)
 std::span<const float> of_chunk(const std::vector<float>& numbers, const ExpertChunk& chunk) {
   return std::span(numbers).subspan(at(chunk.rows.begin), at(chunk.rows.size()));
 }
+/// None where nothing is dropped.
+std::span<std::uint64_t> of_chunk(std::vector<std::uint64_t>& keys, const ExpertChunk& chunk) {
+  if (keys.empty()) return {};
+  return std::span(keys).subspan(at(chunk.rows.begin), at(chunk.rows.size()));
+}
 
 /// dZ takes the place of Z, which is fp32.
 Rows d_gate_up_rows(const ExpertPass& pass) {
@@ -72,6 +77,7 @@ void prepare_forward(const ExpertPass& pass) {
   require(total == pass.rows.total(), "the experts need as many rows as were planned");
   check_biases(pass.shard);
   pass.saved.gate_up.reshape_uninitialised(total, 2 * inter);
+  pass.saved.keys.resize(pass.shard.adapters.drops() ? at(total) : 0);
   pass.workspace.activated.reshape_uninitialised(pass.kernels.grouped_matmul.element, total, inter);
 }
 
@@ -79,11 +85,13 @@ void keep_chunk(const ExpertPass& pass, const ExpertChunk& chunk) {
   const auto& [kernels, shard, packed, all_rows, saved, workspace, clock] = pass;
   const GroupedRows rows = rows_of(pass, chunk.experts);
   const MatrixView gate_up = of_chunk(saved.gate_up.view(), chunk);
+  const std::span<std::uint64_t> keys = of_chunk(saved.keys, chunk);
+  if (!keys.empty()) find_row_keys(of_chunk(saved.rows.view(), chunk), keys);
   clock.product("gate_up", chunk.rows.size(), [&] {
     kernels.grouped_matmul.forward(shard.gate_up_weights(), packed.gate_up(),
                                    of_chunk(saved.rows.view(), chunk), rows, gate_up);
     add_low_rank(kernels.grouped_matmul, shard.adapters.gate_up, of_chunk(saved.rows.view(), chunk), rows,
-                 gate_up, workspace.low);
+                 gate_up, workspace.low, keys);
   });
   BiasedRows{shard.biases, shard.scales_rows(), rows, of_chunk(saved.weights, chunk)}.finish_gate_up(gate_up);
 }
@@ -99,7 +107,8 @@ void forward_chunk(const ExpertPass& pass, const ExpertChunk& chunk) {
   const MatrixView output = of_chunk(workspace.output.view(), chunk);
   clock.product("down", chunk.rows.size(), [&] {
     kernels.grouped_matmul.forward(shard.down_weights(), packed.down(), activated, rows, output);
-    add_low_rank(kernels.grouped_matmul, shard.adapters.down, activated, rows, output, workspace.low);
+    add_low_rank(kernels.grouped_matmul, shard.adapters.down, activated, rows, output, workspace.low,
+                 of_chunk(saved.keys, chunk));
   });
   biased.finish_output(output);
 }
@@ -131,7 +140,8 @@ void backward_chunk(const ExpertPass& pass, const ExpertChunk& chunk, ConstMatri
     kernels.grouped_matmul.input_grad(shard.down_weights(), packed.down(), of_chunk(d_rows, chunk), rows,
                                       d_activated);
     add_low_rank_input_grad(kernels.grouped_matmul, shard.adapters.down, of_chunk(d_rows, chunk), rows,
-                            d_activated, of_chunk(workspace.d_low_down.view(), chunk));
+                            d_activated, of_chunk(workspace.d_low_down.view(), chunk),
+                            of_chunk(saved.keys, chunk));
   });
   kernels.swiglu.backward(
       activation_of(shard), of_chunk(saved.gate_up.view(), chunk), biased.row_scale(), d_activated,
@@ -139,7 +149,7 @@ void backward_chunk(const ExpertPass& pass, const ExpertChunk& chunk, ConstMatri
   clock.product("gate_up input_grad", chunk.rows.size(), [&] {
     kernels.grouped_matmul.input_grad(shard.gate_up_weights(), packed.gate_up(), d_gate_up, rows, output);
     add_low_rank_input_grad(kernels.grouped_matmul, shard.adapters.gate_up, d_gate_up, rows, output,
-                            of_chunk(workspace.d_low_gate_up.view(), chunk));
+                            of_chunk(workspace.d_low_gate_up.view(), chunk), of_chunk(saved.keys, chunk));
   });
   biased.finish_backward(of_chunk(d_rows, chunk), of_chunk(saved.rows.view(), chunk), output, d_weights);
 }
@@ -177,7 +187,8 @@ void adapter_gradients(const ExpertPass& pass, const ExpertChunk& chunk, const G
   const auto& [kernels, shard, packed, all_rows, saved, workspace, clock] = pass;
   const auto write = [&](std::span<const LowRank> parts, ConstRows dy, const Matrix& d_low, ConstRows x) {
     low_rank_weight_grads(kernels.grouped_matmul, parts, all_rows.groups(), chunk.experts, dy,
-                          of_chunk(d_low.view(), chunk), x, groups, shard.sums, gradients, workspace.low);
+                          of_chunk(d_low.view(), chunk), x, groups, shard.sums, gradients, workspace.low,
+                          of_chunk(saved.keys, chunk));
   };
   write(shard.adapters.down, of_chunk(d_rows, chunk), workspace.d_low_down,
         of_chunk(workspace.activated.rows(), chunk));

@@ -80,8 +80,9 @@ void SharedExpert::keep(const KernelTable& kernels, ConstMatrixView hidden_state
     });
   for (float& g : gate) g = 1 / (1 + std::exp(-g));
   const AllRows all(hidden_states.rows);
+  saved_.keys = weights_.adapters.drops() ? row_keys(hidden_states) : std::vector<std::uint64_t>();
   kernels.dense.forward(hidden_states, weights_.gate_up_numbers, gate_up, {Write::kReplace, between});
-  add_low_rank(kernels.dense, weights_.adapters.gate_up, hidden_states, gate_up);
+  add_low_rank(kernels.dense, weights_.adapters.gate_up, hidden_states, gate_up, saved_.keys);
   BiasedRows{weights_.biases, false, all.groups(), gate}.finish_gate_up(gate_up);
 }
 
@@ -93,7 +94,7 @@ void SharedExpert::forward(const KernelTable& kernels, ConstMatrixView hidden_st
   const AllRows all(hidden_states.rows);
   kernels.swiglu.forward(weights_.activation, saved_.gate_up, saved_.gate, activated);
   kernels.dense.forward(activated, weights_.down_numbers, output, {Write::kAdd, between});
-  add_low_rank(kernels.dense, weights_.adapters.down, activated, output);
+  add_low_rank(kernels.dense, weights_.adapters.down, activated, output, saved_.keys);
   BiasedRows{weights_.biases, false, all.groups(), saved_.gate}.finish_output(output);
 }
 
@@ -107,18 +108,20 @@ void SharedExpert::backward(const KernelTable& kernels, ConstMatrixView hidden_s
   workspace.d_gate.resize(saved_.gate.size());
   kernels.dense.input_grad(d_output, weights_.down_numbers, workspace.d_activated,
                            {Write::kReplace, between});
-  add_low_rank_input_grad(kernels.dense, weights_.adapters.down, d_output, workspace.d_activated);
+  add_low_rank_input_grad(kernels.dense, weights_.adapters.down, d_output, workspace.d_activated,
+                          saved_.keys);
   Matrix& d_gate_up = saved_.gate_up;
   kernels.swiglu.backward(weights_.activation, saved_.gate_up, saved_.gate, workspace.d_activated,
                           {d_gate_up, workspace.d_gate, activated});
   add_weight_grad(kernels.dense, d_output, activated, weights_.d_down, weights_.sums, between);
   add_weight_grad(kernels.dense, d_gate_up, hidden_states, weights_.d_gate_up, weights_.sums, between);
   if (weights_.biases.any()) add_bias_grads(d_output, workspace);
-  add_low_rank_weight_grads(kernels.dense, weights_.adapters.down, d_output, activated, weights_.sums);
-  add_low_rank_weight_grads(kernels.dense, weights_.adapters.gate_up, d_gate_up, hidden_states,
-                            weights_.sums);
+  add_low_rank_weight_grads(kernels.dense, weights_.adapters.down, d_output, activated, weights_.sums,
+                            saved_.keys);
+  add_low_rank_weight_grads(kernels.dense, weights_.adapters.gate_up, d_gate_up, hidden_states, weights_.sums,
+                            saved_.keys);
   kernels.dense.input_grad(d_gate_up, weights_.gate_up_numbers, d_hidden_states, {Write::kAdd, between});
-  add_low_rank_input_grad(kernels.dense, weights_.adapters.gate_up, d_gate_up, d_hidden_states);
+  add_low_rank_input_grad(kernels.dense, weights_.adapters.gate_up, d_gate_up, d_hidden_states, saved_.keys);
   if (!gated()) return;
   const AllRows all(d_output.rows);
   BiasedRows{weights_.biases, false, all.groups(), saved_.gate}.finish_backward(d_output, {}, {},

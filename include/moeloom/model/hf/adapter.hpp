@@ -37,7 +37,7 @@ AdapterSettings adapter_settings(const Document& document, const std::set<std::s
                                  const std::string& file);
 /// The same of a folder's files. Throws IoError for those, too.
 AdapterSettings read_adapter_settings(const std::filesystem::path& folder);
-/// What PEFT reads beside the tensors.
+/// What PEFT reads beside the tensors. Beside stacks of experts it says no dropout, which PEFT refuses there.
 Document adapter_document(const ModelConfig& config);
 
 /// A and B of every module, as the file has them. config.adapter is there.

@@ -17,6 +17,7 @@ struct AdapterSettings {
   Index rank = 16;               // r
   double alpha = 32;             // lora_alpha
   bool rank_stabilised = false;  // use_rslora: alpha / sqrt(r)
+  double dropout = 0;            // lora_dropout: share of its inputs that training leaves out
   AdapterInit init = AdapterInit::kKaiming;
   /// What was asked for: attention, mlp, experts, shared, router, or patterns of modules' names.
   NamePatterns targets = {"attention", "experts"};

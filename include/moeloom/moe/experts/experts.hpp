@@ -38,6 +38,8 @@ struct ExpertAdapters {
   std::vector<LowRank> gate_up = {};
   std::vector<LowRank> down = {};
   bool any() const { return !gate_up.empty() || !down.empty(); }
+  /// Whether either product needs keys of rows now.
+  bool drops() const { return drops_inputs(gate_up) || drops_inputs(down); }
 };
 
 /// Views of the masters and gradients of the resident experts, stacked.
@@ -95,6 +97,9 @@ struct ExpertActivations {
   RowBuffer rows;              // X [R, D]; of ExpertShard::scales_rows() backward leaves weight * X
   RowBuffer gate_up;           // Z [R, 2F]; backward may turn it into dZ
   std::vector<float> weights;  // [R], routing weights of the rows
+  // [R] of X, by which adapters of both products drop inputs; backward may change X, and asks for the second
+  // product's input gradient before it has made that input again. Empty where nothing is dropped.
+  std::vector<std::uint64_t> keys = {};
   // Weights of the replicas that ran some of the rows (rebalanced_experts.hpp). Kept rather than sent again:
   // backward would have to wait for them before its first product.
   Matrix replica_gate_up = {};       // [S*2F, D]

@@ -41,8 +41,9 @@ struct SharedExpertWorkspace {
 
 /// What backward needs of forward.
 struct SharedExpertActivations {
-  Matrix gate_up;           // Z [T, 2S]; backward turns it into dZ
-  std::vector<float> gate;  // g [T]; empty if not gated
+  Matrix gate_up;                        // Z [T, 2S]; backward turns it into dZ
+  std::vector<float> gate;               // g [T]; empty if not gated
+  std::vector<std::uint64_t> keys = {};  // [T] of x, by which adapters drop inputs; empty where none does
 };
 
 class SharedExpert {

@@ -9,6 +9,7 @@
 #include <map>
 #include <string>
 
+#include "dropout_memory.hpp"
 #include "mixer_memory.hpp"
 
 namespace moeloom {
@@ -254,7 +255,7 @@ double buffer_bytes(const ModelConfig& config, const std::vector<ParameterSpec>&
   return mixers.bytes() + ffn_moe + adapter_workspace(specs, batch.rows) + ffn_mlp + stream + logits +
          array_bytes(angles) + activations_made_again(config, kind, batch) +
          rows_under_way(config, mesh, kind, batch) + reduction_scratch(specs, mesh, batch) +
-         muon_scratch(specs, batch.optimizer);
+         muon_scratch(specs, batch.optimizer) + dropout_bytes(specs, batch);
 }
 
 namespace {

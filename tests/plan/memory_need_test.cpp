@@ -69,6 +69,27 @@ TEST(MemoryNeed, AdaptersOfExpertsTakeWhatBackwardKeepsOfEachRow) {
   EXPECT_EQ(bytes() - plain, 4.0 * 128 * (2 + 2 * 2 + 2)) << "U, dU of gate and up, dU of down";
 }
 
+TEST(MemoryNeed, DropoutHoldsSomeRowsAndTheirKeys) {
+  ModelConfig config = tiny_config();  // sparse layers 0 and 2
+  const auto bytes = [&](const NamePatterns& targets, double dropout, const MicroBatchShape& batch) {
+    config.adapter = resolve_adapter(config, {.rank = 2, .dropout = dropout, .targets = targets});
+    return buffer_bytes(config, parameter_specs(config, {0, 4}), shape_of(1, 1), DispatcherKind::kAlltoall,
+                        batch);
+  };
+  const auto more = [&](const NamePatterns& targets, const MicroBatchShape& batch) {
+    return bytes(targets, 0.1, batch) - bytes(targets, 0, batch);
+  };
+  MicroBatchShape batch{.tokens = 3000, .sequence_length = 16, .rows = 6000};
+  EXPECT_EQ(more({"router"}, batch), 4.0 * 256 * 24 + 8 * 3000);
+  EXPECT_EQ(more({"mlp"}, batch), 4.0 * 256 * 40 + 8 * 3000) << "down_proj reads most";
+  EXPECT_EQ(more({"experts"}, batch), 4.0 * 1500 * 24 + 2 * 8 * 6000)
+      << "rows of an expert, keys of two layers";
+  batch.recompute = Recompute::kExperts;
+  EXPECT_EQ(more({"experts"}, batch), 4.0 * 1500 * 24 + 8 * 6000);
+  batch.tokens = 20, batch.rows = 40;
+  EXPECT_EQ(more({"experts", "router"}, batch), 4.0 * 40 * 24 + 8 * 40 + 8 * 20);
+}
+
 TEST(MemoryNeed, ActivationsGrowWithTokensAndLayers) {
   ModelConfig config = tiny_config();
   const auto bytes = [&](Index tokens) {

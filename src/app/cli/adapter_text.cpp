@@ -18,6 +18,8 @@ void read_pair(const std::string& key, const std::string& value, AdapterSettings
     read_value(value, settings.rank);
   else if (key == "alpha")
     read_value(value, settings.alpha);
+  else if (key == "dropout")
+    read_value(value, settings.dropout);
   else if (key == "rslora")
     read_value(value, settings.rank_stabilised);
   else if (key == "init")
@@ -25,7 +27,7 @@ void read_pair(const std::string& key, const std::string& value, AdapterSettings
   else if (key == "targets")
     settings.targets = {value};
   else
-    throw BadValue("there is no " + key + "; valid: r, alpha, rslora, init, targets");
+    throw BadValue("there is no " + key + "; valid: r, alpha, dropout, rslora, init, targets");
 }
 
 }  // namespace
@@ -48,12 +50,14 @@ std::optional<AdapterSettings> read_adapter(const std::string& text) {
   }
   if (settings.rank < 1 || settings.rank > 65536) throw BadValue("r must lie between 1 and 65536");
   if (!(settings.alpha > 0)) throw BadValue("alpha must be positive");
+  if (!(settings.dropout >= 0 && settings.dropout < 1)) throw BadValue("dropout must lie in [0, 1)");
   return settings;
 }
 
 std::string adapter_text(const std::optional<AdapterSettings>& settings) {
   if (!settings) return "none";
   return "r=" + std::to_string(settings->rank) + ",alpha=" + number_text(settings->alpha) +
+         (settings->dropout > 0 ? ",dropout=" + number_text(settings->dropout) : "") +
          (settings->rank_stabilised ? ",rslora=true" : "") +
          (settings->init == AdapterInit::kGaussian ? ",init=gaussian" : "") +
          ",targets=" + joined(settings->targets, ",");

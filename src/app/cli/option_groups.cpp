@@ -98,8 +98,9 @@ void add_lora_option(OptionTable& table, std::optional<AdapterSettings>& lora) {
       "lora", "r=N,alpha=X,...",
       "train low-rank adapters beside the weights of --model, which rest: "
       "r=16,alpha=32,targets=attention,experts; "
-      "targets: attention, mlp, experts, shared, router or names of modules (*.q_proj); rslora=true: alpha / "
-      "sqrt(r); init=kaiming|gaussian. Checkpoints and --export are folders of PEFT; none: the weights are "
+      "targets: attention, mlp, experts, shared, router or names of modules (*.q_proj); dropout=0.05: the "
+      "share of their inputs that training leaves out; rslora=true: alpha / sqrt(r); init=kaiming|gaussian. "
+      "Checkpoints and --export are folders of PEFT; none: the weights are "
       "trained",
       [&lora](const std::string& text) { lora = read_adapter(text); },
       [&lora] { return adapter_text(lora); });

@@ -112,6 +112,7 @@ void print_architecture(const std::filesystem::path& folder, const ModelConfig& 
   line("  active a token", c.active_parameters());
   if (c.adapter)
     line("adapter", "r=" + std::to_string(c.adapter->rank) + ", scale " + rounded_text(c.adapter->scale()) +
+                        (c.adapter->dropout > 0 ? ", dropout " + rounded_text(c.adapter->dropout) : "") +
                         ", " + std::to_string(c.adapter->modules.size()) + " modules of " +
                         c.adapter->base.string());
 }

@@ -50,6 +50,8 @@ TrainerState TrainRun::state_at(Index step) {
     settings.set("moments", std::string(name_of(options_.optimizer.settings.moments)));
     settings.set("masters", std::string(name_of(options_.optimizer.settings.masters)));
     settings.set("gradients", std::string(name_of(options_.optimizer.settings.gradients)));
+    if (const auto& adapter = inputs_.config.adapter; adapter && adapter->dropout > 0)
+      settings.set(kDropoutSetting, adapter->dropout);
     recorded_settings_ = std::move(settings);
   }
   state.settings = *recorded_settings_;

@@ -109,6 +109,8 @@ void check_experts(const RunFacts& facts, const RunDecision& decision) {
   const std::string write_floats = "write gradients of experts as fp32";
   refuse(half_gradients, pool, "gradients = bf16", "node pool = on", write_floats);
   refuse(half_gradients, rebalance, "gradients = bf16", "rebalance = on", write_floats);
+  refuse(any_expert([](const auto& spec) { return spec.adapter && spec.adapter->dropout > 0; }), pool,
+         "experts whose adapters drop inputs", "node pool = on", "have no keys of the rows");
   refuse(facts.step.offload, pool, "experts that lie on a disk", "node pool = on",
          "look for them in the node's memory");
   violations.throw_if_any();

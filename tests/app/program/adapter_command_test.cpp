@@ -66,8 +66,8 @@ class AdapterCommand : public ::testing::Test {
   }
 
   /// Trained, resumed elsewhere, asked and merged.
-  void expect_whole_life() const {
-    const std::string flags = "--lora r=4,alpha=8 --steps 20 --save-every 10 --keep 0 ";
+  void expect_whole_life(const std::string& more = "") const {
+    const std::string flags = "--lora r=4,alpha=8" + more + " --steps 20 --save-every 10 --keep 0 ";
     const Outcome whole = shell(tune("whole", flags + "--ep 2 --export " + path("adapter")), 2);
     expect_says(whole, 0, "trained parameters in ");
     EXPECT_FALSE(fs::exists(path("whole/checkpoint-20/model.safetensors")))
@@ -115,6 +115,35 @@ TEST_F(AdapterCommand, OfExpertsInStacksToo) {
   EXPECT_NE(config.find("\"model.layers.1.mlp.experts.gate_up_proj\""), std::string::npos) << config;
 }
 
+/// Whole and resumed have the same masks.
+TEST_F(AdapterCommand, WithDropoutToo) {
+  expect_whole_life(",dropout=0.1");
+  const std::string config = bytes(path("adapter/") + kAdapterConfigFile);
+  EXPECT_EQ(Document::read(path("adapter/") + kAdapterConfigFile).number("lora_dropout"), 0.1) << config;
+  expect_says(shell(tune("a", "--lora r=2,dropout=1")), 1, "dropout must lie in [0, 1)");
+  expect_says(shell("train --resume " + path("half") + " --steps 24 --lora r=4,alpha=8,dropout=0.2"), 1,
+              "trains an adapter of r = 4, scale 2 and dropout 0.1");
+}
+
+/// PEFT's file says nothing of the dropout of stacks; the checkpoint does, also without the run's options.
+TEST_F(AdapterCommand, OfStacksResumesWithItsDropout) {
+  ASSERT_EQ(shell("convert " + base_ + " " + path("stacks") + " --layout stacked", 0).exit_code, 0);
+  base_ = path("stacks");
+  const std::string flags = "--lora r=2,dropout=0.2,targets=experts --save-every 3 --keep 0 ";
+  ASSERT_EQ(shell(tune("whole", flags + "--steps 6")).exit_code, 0);
+  ASSERT_EQ(shell(tune("plain", "--lora r=2,targets=experts --steps 6")).exit_code, 0);
+  const std::string file = "/checkpoint-6/" + std::string(kAdapterFile);
+  EXPECT_NE(bytes(path("whole" + file)), bytes(path("plain" + file))) << "something is dropped";
+  const Document config = Document::read(path("whole/checkpoint-6/") + kAdapterConfigFile);
+  EXPECT_EQ(config.number("lora_dropout"), 0);
+  fs::create_directory(path("moved"));
+  fs::copy(path("whole/checkpoint-3"), path("moved/checkpoint-3"), fs::copy_options::recursive);
+  const Outcome resumed = shell("train --resume " + path("moved/checkpoint-3") +
+                                " --steps 6 --lr 0.02 --data " + path("second.txt") + common("resumed"));
+  EXPECT_EQ(resumed.exit_code, 0) << resumed.output;
+  EXPECT_EQ(bytes(path("whole" + file)), bytes(path("resumed" + file)));
+}
+
 TEST_F(AdapterCommand, HasTheSameBitsInChunksInANodePoolAndWithExactSums) {
   const std::string flags = "--lora r=2,targets=attention,experts,router --steps 4 ";
   const auto adapter_of = [&](const std::string& run, const std::string& more, int ranks) {
@@ -126,6 +155,22 @@ TEST_F(AdapterCommand, HasTheSameBitsInChunksInANodePoolAndWithExactSums) {
             adapter_of("chunks", "--ep 2 --dispatcher alltoall --overlap 2", 2));
   EXPECT_EQ(adapter_of("pool", "--ep 2 --node-pool", 2), adapter_of("own", "--ep 2 --dispatcher shared", 2));
   EXPECT_EQ(adapter_of("alone", "--exact 1", 1), adapter_of("both", "--exact 1 --ep 2", 2));
+}
+
+TEST_F(AdapterCommand, DropsTheSameInputsHoweverItRuns) {
+  const auto adapter_of = [&](const std::string& run, const std::string& more, int ranks) {
+    const std::string flags = "--lora r=2,dropout=0.3,targets=attention,experts,router --steps 4 ";
+    const Outcome outcome = shell(tune(run, flags + more), ranks);
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
+    return bytes(path(run + "/checkpoint-4/") + kAdapterFile);
+  };
+  const std::string plain = adapter_of("plain", "--ep 2", 2);
+  EXPECT_EQ(adapter_of("chunks", "--ep 2 --dispatcher alltoall --overlap 2", 2), plain);
+  EXPECT_EQ(adapter_of("apart", "--ep 1", 2), plain);
+  EXPECT_EQ(adapter_of("checked", "--ep 2 --recompute block --check-steps 2 --check-replicas 2", 2), plain);
+  const std::string exact = "--exact 1 --aux-loss-coef 0 ";  // which is of a micro-batch
+  EXPECT_EQ(adapter_of("alone", exact, 1), adapter_of("both", exact + "--ep 2 --accumulate 2", 2));
+  EXPECT_NE(adapter_of("other", "--ep 2 --seed 5", 2), plain);
 }
 
 /// Half the memory, and every bit.

@@ -31,7 +31,8 @@ std::string adapter_fact(const ModelConfig& config) {
   const std::vector<TensorSpec> tensors = adapter_tensor_specs(config);
   for (const TensorSpec& tensor : tensors) parameters += tensor.shape[0] * tensor.shape[1];
   return "r=" + std::to_string(config.adapter->rank) + " scale=" + rounded_text(config.adapter->scale()) +
-         ", " + std::to_string(parameters) + " trained parameters in " + std::to_string(tensors.size()) +
+         (config.adapter->dropout > 0 ? " dropout=" + rounded_text(config.adapter->dropout) : "") + ", " +
+         std::to_string(parameters) + " trained parameters in " + std::to_string(tensors.size()) +
          " tensors beside " + config.adapter->base.string();
 }
 

@@ -13,6 +13,7 @@
 #include "cli/adapter_text.hpp"
 #include "cli/option_values.hpp"
 #include "run/start/run_folder.hpp"
+#include "run/start/run_settings.hpp"
 
 namespace moeloom {
 namespace {
@@ -108,8 +109,17 @@ void open_frozen(const TrainOptions& options, RunInputs& inputs, Violations& vio
     violations.add("--freeze " + joined(patterns, ",") + " leaves nothing to train");
 }
 
+/// "an adapter of r = 4, scale 2 and dropout 0.1"
+std::string words_of(const AdapterSettings& adapter) {
+  return "an adapter of r = " + std::to_string(adapter.rank) + ", scale " + number_text(adapter.scale()) +
+         " and dropout " + number_text(adapter.dropout);
+}
+
 /// What --lora asks for, or what the resumed run trains.
 void open_adapter(const TrainOptions& options, RunInputs& inputs, Violations& violations) {
+  if (inputs.recorded && inputs.config.adapter)
+    inputs.config.adapter->dropout =
+        inputs.recorded->settings.number_or(kDropoutSetting, inputs.config.adapter->dropout);
   const std::optional<AdapterSettings>& asked = options.optimizer.lora;
   if (!asked || !options.knows({"lora"})) return;
   if (!options.optimizer.freeze.empty())
@@ -127,12 +137,11 @@ void open_adapter(const TrainOptions& options, RunInputs& inputs, Violations& vi
         "factors are fp32; remove one");
   if (inputs.resumes) {
     const std::optional<AdapterSettings>& trained = inputs.config.adapter;
-    const bool same = trained && trained->rank == asked->rank && trained->scale() == asked->scale();
+    const bool same = trained && trained->rank == asked->rank && trained->scale() == asked->scale() &&
+                      trained->dropout == asked->dropout;
     if (!same)
       violations.add("--lora " + adapter_text(asked) + ": the run that is resumed trains " +
-                     (trained ? "an adapter of r = " + std::to_string(trained->rank) + " and scale " +
-                                    number_text(trained->scale())
-                              : std::string("its own weights")) +
+                     (trained ? words_of(*trained) : std::string("its own weights")) +
                      "; leave --lora as it is in its train.conf, or begin a new run");
     return;
   }

@@ -94,7 +94,8 @@ TrainerSettings trainer_settings(const TrainOptions& options, const ModelConfig&
           .router_bias = options.router.bias,
           .on_nan = options.run.on_nan,
           .check_replicas = options.run.check_replicas,
-          .check_steps = options.run.check_steps};
+          .check_steps = options.run.check_steps,
+          .seed = options.run.seed};
 }
 
 RoutingSettings routing_settings(const TrainOptions& options) {

@@ -33,7 +33,7 @@ void free_weight_grad(ConstRows dy, ConstRows x, const GroupedRows& rows, const 
                       Write mode) {
   std::vector<Index> of_groups;
   for (Index group = 0; group < rows.groups(); ++group) of_groups.push_back(rows.of_group(group));
-  packed_grouped_matmul().weight_grad(dy, x, {of_groups, 1, rows.between}, dw, mode);
+  packed_grouped_matmul().weight_grad(dy, x, {of_groups, 1}, dw, mode);
 }
 
 struct Order {

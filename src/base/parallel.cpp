@@ -1,5 +1,7 @@
 #include "moeloom/base/parallel.hpp"
 
+#include "moeloom/base/meanwhile.hpp"
+
 #include <mutex>
 
 #include <omp.h>
@@ -20,11 +22,11 @@ int thread_index() {
 
 namespace detail {
 
-void run_tasks(Index count, void (*task)(void*, Index), void* context, Interlude between) {
+void run_tasks(Index count, void (*task)(void*, Index), void* context) {
   if (count <= 1 || threads() == 1 || omp_in_parallel()) {
     for (Index i = 0; i < count; ++i) {
       task(context, i);
-      if (thread_index() == 0) between();  // never a thread of a loop around this one
+      do_meanwhile();
     }
     return;
   }
@@ -34,7 +36,7 @@ void run_tasks(Index count, void (*task)(void*, Index), void* context, Interlude
   for (Index i = 0; i < count; ++i) {
     try {
       task(context, i);
-      if (thread_index() == 0) between();  // the one that called
+      do_meanwhile();
     } catch (...) {
       const std::lock_guard lock(guard);
       if (!first) first = std::current_exception();

@@ -147,7 +147,7 @@ struct GroupStretch {
 
   GroupedRows of(const GroupedRows& all) const {
     return {all.rows_per_source.subspan(at(groups.begin * all.sources), at(groups.size() * all.sources)),
-            all.sources, all.between};
+            all.sources};
   }
 };
 

@@ -1,5 +1,6 @@
 // The native path: a loop over groups, each an OpenBLAS product straight from the masters.
 #include "moeloom/base/errors.hpp"
+#include "moeloom/base/meanwhile.hpp"
 #include "moeloom/kernels/grouped_matmul.hpp"
 #include "moeloom/tensor/rounded_sums.hpp"
 #include "moeloom/tensor/tree_sum.hpp"
@@ -14,7 +15,7 @@ void for_each_group(const GroupedRows& rows, Body body) {
   for (Index g = 0; g < rows.groups(); ++g) {
     const Index count = rows.of_group(g);
     body(g, first, count);
-    if (count > 0) rows.between();
+    if (count > 0) do_meanwhile();
     first += count;
   }
 }

@@ -1,6 +1,7 @@
 #include "moeloom/moe/moe_layer.hpp"
 
 #include "moeloom/base/lent.hpp"
+#include "moeloom/base/meanwhile.hpp"
 
 #include <numeric>
 
@@ -55,7 +56,6 @@ ExpertPass MoeLayer::expert_pass(const MoeContext& context, const DispatchPlan& 
   GroupedRows rows = plan.grouped_rows();
   if (!saved_.rows_per_leaf.empty())
     rows = {saved_.rows_per_leaf, std::ssize(saved_.rows_per_leaf) / weights_.experts.experts};
-  rows.between = context.dispatcher.progress();
   return {context.kernels, weights_.experts,          packed_,      rows,
           saved_.experts,  context.workspace.experts, context.clock};
 }
@@ -92,11 +92,12 @@ void MoeLayer::forward_whole(const MoeContext& context, ConstMatrixView hidden_s
                        .mode = Write::kAdd};
   clock.enter(Phase::kDispatch);
   dispatcher.begin(trip);
+  const Meanwhile rows_travel(dispatcher.progress());
 
   if (shared_) {
     clock.enter(Phase::kDense);  // not kExperts: the prediction of grouped matmul is held against that one
     const Lent lent(shared_->activations(), workspace.kept_shared, recompute);
-    shared_->forward(kernels, hidden_states, output, workspace.shared, dispatcher.progress());
+    shared_->forward(kernels, hidden_states, output, workspace.shared);
   }
 
   clock.enter(Phase::kExperts);
@@ -118,6 +119,7 @@ void MoeLayer::keep_rows(const MoeContext& context, const DispatchPlan& plan, Co
                        .one_way = true};
   context.clock.enter(Phase::kDispatch);
   context.dispatcher.begin(trip);
+  const Meanwhile rows_travel(context.dispatcher.progress());
   context.clock.enter(Phase::kExperts);
   context.experts.forward(expert_pass(context, plan), context.dispatcher, trip);
   context.clock.enter(Phase::kDispatch);
@@ -153,14 +155,14 @@ void MoeLayer::backward_whole(const MoeContext& context, ConstMatrixView hidden_
                        .scalars_back = ScalarsBack{workspace.experts.d_weights, workspace.d_topk_weights}};
   clock.enter(Phase::kDispatch);
   dispatcher.begin(trip);
+  const Meanwhile rows_travel(dispatcher.progress());
 
   if (shared_) {
     clock.enter(Phase::kDense);
     fill(d_hidden_states, 0);  // it adds, as what comes back will
     const Lent lent(shared_->activations(), workspace.kept_shared, recompute);
-    if (recompute) shared_->keep(kernels, hidden_states, dispatcher.progress());
-    shared_->backward(kernels, hidden_states, d_output, d_hidden_states, workspace.shared,
-                      dispatcher.progress());
+    if (recompute) shared_->keep(kernels, hidden_states);
+    shared_->backward(kernels, hidden_states, d_output, d_hidden_states, workspace.shared);
   }
 
   clock.enter(Phase::kExperts);

@@ -1,5 +1,6 @@
 // A layer whose rows are more than its budget, a slice of its tokens after the other.
 #include "moeloom/base/lent.hpp"
+#include "moeloom/base/meanwhile.hpp"
 #include "moeloom/moe/moe_layer.hpp"
 
 #include <algorithm>
@@ -73,6 +74,7 @@ void MoeLayer::forward_slice(const MoeContext& context, Index slice, ConstMatrix
       .mode = Write::kAdd};
   clock.enter(Phase::kDispatch);
   dispatcher.begin(trip);
+  const Meanwhile rows_travel(dispatcher.progress());
   clock.enter(Phase::kExperts);
   experts.refresh(packed_, kernels.grouped_matmul, weights_.experts, version);
   experts.forward(expert_pass(context, workspace.slice_plan), dispatcher, trip);
@@ -84,7 +86,7 @@ void MoeLayer::forward_sliced(const MoeContext& context, ConstMatrixView hidden_
   if (shared_) {
     context.clock.enter(Phase::kDense);
     const Lent lent(shared_->activations(), context.workspace.kept_shared, context.recompute);
-    shared_->forward(context.kernels, hidden_states, output, context.workspace.shared, {});
+    shared_->forward(context.kernels, hidden_states, output, context.workspace.shared);
   }
   for (Index slice = 0; slice < saved_.slices; ++slice) {
     const Stretch tokens = tokens_of(hidden_states.rows, saved_.slices, slice);
@@ -113,6 +115,7 @@ void MoeLayer::backward_slice(const MoeContext& context, Index slice, ConstMatri
       .scalars_back = ScalarsBack{workspace.experts.d_weights, workspace.slice_d_topk_weights}};
   clock.enter(Phase::kDispatch);
   dispatcher.begin(trip);
+  const Meanwhile rows_travel(dispatcher.progress());
   clock.enter(Phase::kExperts);
   experts.backward(expert_pass(context, workspace.slice_plan), dispatcher, trip,
                    slice == 0 ? first_gradients : Write::kAdd);
@@ -130,8 +133,7 @@ void MoeLayer::backward_sliced(const MoeContext& context, ConstMatrixView hidden
     fill(d_hidden_states, 0);
     const Lent lent(shared_->activations(), context.workspace.kept_shared, context.recompute);
     if (context.recompute) shared_->keep(context.kernels, hidden_states);
-    shared_->backward(context.kernels, hidden_states, d_output, d_hidden_states, context.workspace.shared,
-                      {});
+    shared_->backward(context.kernels, hidden_states, d_output, d_hidden_states, context.workspace.shared);
   }
   for (Index slice = 0; slice < saved_.slices; ++slice)
     backward_slice(context, slice, hidden_states, d_output, d_hidden_states);

@@ -1,5 +1,7 @@
 #include "moeloom/base/parallel.hpp"
 
+#include "moeloom/base/meanwhile.hpp"
+
 #include <atomic>
 #include <stdexcept>
 #include <thread>
@@ -28,7 +30,7 @@ TEST_P(Parallel, RunsEachTaskOnce) {
   }
 }
 
-TEST_P(Parallel, TheCallingThreadAloneDoesWhatIsBetweenItsTasks) {
+TEST_P(Parallel, TheCallingThreadAloneDoesSomethingMeanwhile) {
   const auto caller = std::this_thread::get_id();
   std::atomic<int> own_tasks = 0;
   int interludes = 0;
@@ -36,8 +38,8 @@ TEST_P(Parallel, TheCallingThreadAloneDoesWhatIsBetweenItsTasks) {
     EXPECT_EQ(std::this_thread::get_id(), caller);
     EXPECT_EQ(++interludes, own_tasks);
   };
-  parallel_for(
-      1000, [&](Index) { own_tasks += std::this_thread::get_id() == caller ? 1 : 0; }, Interlude(work));
+  const Meanwhile meanwhile{Interlude(work)};
+  parallel_for(1000, [&](Index) { own_tasks += std::this_thread::get_id() == caller ? 1 : 0; });
   EXPECT_EQ(interludes, own_tasks);
 }
 

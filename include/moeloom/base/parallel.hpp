@@ -5,10 +5,10 @@
 #pragma once
 
 #include "moeloom/base/index.hpp"
-#include "moeloom/base/interlude.hpp"
 
 #include <algorithm>
 #include <exception>
+#include <type_traits>
 
 namespace moeloom {
 
@@ -20,18 +20,18 @@ int threads();
 int thread_index();
 
 namespace detail {
-void run_tasks(Index count, void (*task)(void*, Index), void* context, Interlude between);
+void run_tasks(Index count, void (*task)(void*, Index), void* context);
 }
 
 /// Runs body(0) ... body(count - 1) in any order on the rank's threads; the first exception is rethrown here.
-/// Nested calls run on the calling thread. After each of its own tasks the calling thread, and no other, does
-/// what is `between` them.
+/// Nested calls run on the calling thread. After each of its own tasks the calling thread does what is to be
+/// done meanwhile (base/meanwhile.hpp).
 template <typename Body>
-void parallel_for(Index count, Body&& body, Interlude between = {}) {
+void parallel_for(Index count, Body&& body) {
   using Stored = std::remove_reference_t<Body>;
   detail::run_tasks(
       count, [](void* context, Index i) { (*static_cast<Stored*>(context))(i); },
-      const_cast<void*>(static_cast<const void*>(&body)), between);
+      const_cast<void*>(static_cast<const void*>(&body)));
 }
 
 /// The same over ranges of at most `block` items: body(begin, end). Blocks do not depend on the thread count.

@@ -2,34 +2,27 @@
 // rows.
 #pragma once
 
-#include "moeloom/base/interlude.hpp"
+#include "moeloom/base/meanwhile.hpp"
 #include "moeloom/kernels/bf16_unit.hpp"
 #include "moeloom/tensor/gemm.hpp"
 #include "moeloom/tensor/rows.hpp"
 
 namespace moeloom {
 
-/// What becomes of what a result held before, and what the calling thread does after each of its tasks.
-struct ProductMode {
-  Write write;
-  Interlude between;
-  ProductMode(Write write, Interlude between = {}) : write(write), between(between) {}  // NOLINT: mostly that
-};
-
 // tensor/gemm.hpp's products, of fp32 rows alone; each is one task.
-inline void native_forward(ConstRows x, ConstRows w, MatrixView y, ProductMode mode) {
+inline void native_forward(ConstRows x, ConstRows w, MatrixView y, Write mode) {
   Matrix wide;
-  matmul(x.fp32(), w.widened(wide), y, mode.write);
-  mode.between();
+  matmul(x.fp32(), w.widened(wide), y, mode);
+  do_meanwhile();
 }
-inline void native_input_grad(ConstRows dy, ConstRows w, MatrixView dx, ProductMode mode) {
+inline void native_input_grad(ConstRows dy, ConstRows w, MatrixView dx, Write mode) {
   Matrix wide;
-  matmul_input_grad(dy.fp32(), w.widened(wide), dx, mode.write);
-  mode.between();
+  matmul_input_grad(dy.fp32(), w.widened(wide), dx, mode);
+  do_meanwhile();
 }
-inline void native_weight_grad(ConstRows dy, ConstRows x, MatrixView dw, ProductMode mode) {
-  matmul_weight_grad(dy.fp32(), x.fp32(), dw, mode.write);
-  mode.between();
+inline void native_weight_grad(ConstRows dy, ConstRows x, MatrixView dw, Write mode) {
+  matmul_weight_grad(dy.fp32(), x.fp32(), dw, mode);
+  do_meanwhile();
 }
 
 /// As tensor/gemm.hpp says it; every function shares its work among the rank's threads, and the bits do not
@@ -39,11 +32,11 @@ struct DenseKernel {
   DType element = DType::kF32;
   /// y [M, out] = x [M, in] w^T, w [out, in] in fp32, or in bf16 with the bits that the same numbers in fp32
   /// would give.
-  void (*forward)(ConstRows x, ConstRows w, MatrixView y, ProductMode mode) = native_forward;
+  void (*forward)(ConstRows x, ConstRows w, MatrixView y, Write mode) = native_forward;
   /// dx [M, in] = dy [M, out] w.
-  void (*input_grad)(ConstRows dy, ConstRows w, MatrixView dx, ProductMode mode) = native_input_grad;
+  void (*input_grad)(ConstRows dy, ConstRows w, MatrixView dx, Write mode) = native_input_grad;
   /// dw [out, in] = dy^T x, rows in chunks of kSumChunkRows in order.
-  void (*weight_grad)(ConstRows dy, ConstRows x, MatrixView dw, ProductMode mode) = native_weight_grad;
+  void (*weight_grad)(ConstRows dy, ConstRows x, MatrixView dw, Write mode) = native_weight_grad;
 };
 
 /// OpenBLAS.

@@ -9,7 +9,6 @@
 // same. Rows are fp32 in memory, or bf16 where that is what a kernel multiplies; results are fp32.
 #pragma once
 
-#include "moeloom/base/interlude.hpp"
 #include "moeloom/kernels/bf16_unit.hpp"
 #include "moeloom/tensor/dtype.hpp"
 #include "moeloom/tensor/exact_sums.hpp"
@@ -72,13 +71,10 @@ class GroupedGradients {
   ExactSums* sums_ = nullptr;
 };
 
-/// How many rows each group got from each source rank; rows_per_source[g * sources + s]. `between`: what the
-/// calling thread does after each of its tasks of a product on these rows; a kernel that has no tasks leaves
-/// it out.
+/// How many rows each group got from each source rank; rows_per_source[g * sources + s].
 struct GroupedRows {
   std::span<const Index> rows_per_source;
   Index sources = 1;
-  Interlude between = {};
   Index groups() const { return static_cast<Index>(rows_per_source.size()) / sources; }
   Index of_source(Index g, Index s) const {
     return rows_per_source[static_cast<std::size_t>(g * sources + s)];

@@ -327,7 +327,7 @@ void grouped_weight_grad(ConstRows dy, ConstRows x, const GroupedRows& rows, con
     };
     std::visit(write, dw.group(group, dy.cols()));
   };
-  parallel_for(rows.groups() * down * across, write_task, rows.between);
+  parallel_for(rows.groups() * down * across, write_task);
 }
 
 template void grouped_weight_grad<Fp32>(ConstRows, ConstRows, const GroupedRows&, const GroupedGradients&,

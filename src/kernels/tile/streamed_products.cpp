@@ -112,15 +112,14 @@ bool are_few(Index rows) {
   return rows <= static_cast<Index>(kMostRows);
 }
 
-void dense_forward(ConstRows given, ConstRows master, MatrixView y, ProductMode mode) {
+void dense_forward(ConstRows given, ConstRows master, MatrixView y, Write mode) {
   if (!are_few(given.rows())) return tiled_dense().forward(given, master, y, mode);
   const ConstMatrixView x = given.fp32();
   require(x.cols == master.cols() && y.rows == x.rows && y.cols == master.rows(),
           "streamed product: y must be x w^T");
   if (x.rows == 0) return;
   const Product product{x, master, y};
-  parallel_for(product.tasks(), [&](Index task) { product.run(task, mode.write); });
-  mode.between();
+  parallel_for(product.tasks(), [&](Index task) { product.run(task, mode); });
 }
 
 void grouped_forward(const GroupedWeights& w, const PackedWeights& packed, ConstRows given,
@@ -143,7 +142,6 @@ void grouped_forward(const GroupedWeights& w, const PackedWeights& packed, Const
     const std::size_t which = static_cast<std::size_t>(std::ranges::upper_bound(ends, task) - ends.begin());
     products[which].run(task - (which == 0 ? 0 : ends[which - 1]), Write::kReplace);
   });
-  rows.between();
 }
 
 }  // namespace

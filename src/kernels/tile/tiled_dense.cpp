@@ -7,16 +7,16 @@ namespace moeloom {
 namespace {
 
 template <typename Element, typename Side>
-void multiply(ConstRows x, ConstRows w, MatrixView y, ProductMode mode) {
+void multiply(ConstRows x, ConstRows w, MatrixView y, Write mode) {
   packed::check_that_it_reads<Element>(x);
   const Index rows = x.rows();
-  packed::multiply_masters<Element, Side>({w, 1}, x, {std::span(&rows, 1), 1, mode.between}, y, mode.write);
+  packed::multiply_masters<Element, Side>({w, 1}, x, {std::span(&rows, 1), 1}, y, mode);
 }
 
 template <typename Element>
-void weight_grad(ConstRows dy, ConstRows x, MatrixView dw, ProductMode mode) {
+void weight_grad(ConstRows dy, ConstRows x, MatrixView dw, Write mode) {
   const Index rows = x.rows();
-  packed::grouped_weight_grad<Element>(dy, x, {std::span(&rows, 1), 1, mode.between}, dw, mode.write);
+  packed::grouped_weight_grad<Element>(dy, x, {std::span(&rows, 1), 1}, dw, mode);
 }
 
 template <typename Element>

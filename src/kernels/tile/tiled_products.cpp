@@ -56,9 +56,7 @@ void for_each_task(const RightSides& sides, ConstRows x, const GroupedRows& rows
   if (x.rows() == 0) return;
   require(x.cols() == sides.numbers && y.cols == sides.cols, "grouped matmul: columns must fit the weights");
   const std::vector<Task> tasks = list_tasks(x, rows, y, most);
-  parallel_for(
-      static_cast<Index>(tasks.size()), [&](Index i) { body(tasks[static_cast<std::size_t>(i)]); },
-      rows.between);
+  parallel_for(static_cast<Index>(tasks.size()), [&](Index i) { body(tasks[static_cast<std::size_t>(i)]); });
 }
 
 namespace {

@@ -35,7 +35,7 @@ GroupedRows rows_of(const ExpertPass& pass, const Stretch& experts) {
   const auto first = pass.rows.rows_per_source.begin();
   std::copy(first + experts.begin * pass.rows.sources, first + experts.end * pass.rows.sources,
             rows.begin() + experts.begin * pass.rows.sources);
-  return {rows, pass.rows.sources, pass.rows.between};
+  return {rows, pass.rows.sources};
 }
 
 template <typename Number>
@@ -209,7 +209,7 @@ void weight_gradients(const ExpertPass& pass, const ExpertChunk& chunk, ConstMat
   const Index sources = pass.rows.sources;
   const GroupedRows groups{pass.rows.rows_per_source.subspan(at(chunk.experts.begin * sources),
                                                              at(chunk.experts.size() * sources)),
-                           sources, pass.rows.between};
+                           sources};
   const auto target = [&](MatrixView stacked, Bf16View halves = {}) {
     return halves.data != nullptr
                ? GroupedGradients(gradients_of(halves, pass, chunk.experts))

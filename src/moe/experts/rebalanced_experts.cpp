@@ -1,6 +1,7 @@
 #include "moeloom/moe/experts/rebalanced_experts.hpp"
 
 #include "moeloom/base/errors.hpp"
+#include "moeloom/base/meanwhile.hpp"
 #include "moeloom/tensor/tree_sum.hpp"
 
 #include <algorithm>
@@ -48,8 +49,7 @@ struct RebalancedExperts::Share {
     return plan.replicas.moves() ? plan.replicas.served.own() : pass.rows.groups();
   }
   static GroupedRows groups(const GroupedRows& rows, Index first, Index count) {
-    return {rows.rows_per_source.subspan(at(first * rows.sources), at(count * rows.sources)), rows.sources,
-            rows.between};
+    return {rows.rows_per_source.subspan(at(first * rows.sources), at(count * rows.sources)), rows.sources};
   }
 };
 
@@ -107,10 +107,6 @@ Index sum_size(const ExpertShard& shard) {
   return shard.experts == 0 ? 0 : size / shard.experts;
 }
 
-Interlude progress_of(Messages& messages) {
-  return Interlude::calling<&Messages::progress>(messages);
-}
-
 }  // namespace
 
 void RebalancedExperts::send_weights(const ExpertPass& pass, const Share& share, Messages& messages) {
@@ -151,7 +147,7 @@ void RebalancedExperts::forward(const ExpertPass& pass, Dispatcher& dispatcher, 
   Share share(pass, trip.plan, dispatcher.ep().rank());
   Messages messages(dispatcher.ep());
   send_weights(pass, share, messages);
-  share.own.between = share.of_replicas.between = progress_of(messages);
+  const Meanwhile travelling(Interlude::calling<&Messages::progress>(messages));
 
   const auto run = trip.one_way ? keep_chunk : forward_chunk;
   pass.clock.enter(Phase::kExperts);
@@ -205,7 +201,7 @@ void RebalancedExperts::sum_branches(const ExpertPass& pass, const Share& share,
     for (Index source = of_sources.lo; source < of_sources.hi; ++source)
       group_rows_[i * at(sources) + at(source)] = share.placement.counts().of(source, expert);
   }
-  weight_gradients(pass, first_row, {group_rows_, sources, share.own.between}, d_rows,
+  weight_gradients(pass, first_row, {group_rows_, sources}, d_rows,
                    {targets_[0], targets_[1], targets_[2], targets_[3]}, Write::kReplace);
 }
 
@@ -305,7 +301,7 @@ void RebalancedExperts::backward(const ExpertPass& pass, Dispatcher& dispatcher,
   for (const Branch& branch : of_own)
     if (branch.sources.rank != share.rank)
       messages.receive(static_cast<int>(branch.sources.rank), sum_of(branch));
-  share.own.between = share.of_replicas.between = progress_of(messages);
+  const Meanwhile travelling(Interlude::calling<&Messages::progress>(messages));
 
   pass.clock.enter(Phase::kExperts);
   prepare_backward(pass);

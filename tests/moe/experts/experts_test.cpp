@@ -1,6 +1,7 @@
 #include "moeloom/moe/experts/experts.hpp"
 
 #include "moeloom/base/errors.hpp"
+#include "moeloom/base/meanwhile.hpp"
 #include "moeloom/base/parallel.hpp"
 
 #include <algorithm>
@@ -130,7 +131,7 @@ struct PassResult {
 
 /// Forward and backward, the chunks beginning at `first_experts`; gradients replace what was there.
 PassResult run_in_chunks(const KernelTable& kernels, Ways ways, const std::vector<Index>& first_experts,
-                         std::vector<Span>& spans, Interlude between) {
+                         std::vector<Span>& spans) {
   const std::vector<Index> counts = {5, 0, 33, 300, 0, 17};
   const std::vector<Index> first_rows = {0, 5, 5, 38, 338, 338, 355};
   Shard shard(6, 20, 13, ways);
@@ -143,7 +144,7 @@ PassResult run_in_chunks(const KernelTable& kernels, Ways ways, const std::vecto
   workspace.output.reshape_uninitialised(355, 20);
   PhaseClock clock;
   clock.record_into(&spans);
-  const ExpertPass pass{kernels, shard.view, packed, {counts, 1, between}, saved, workspace, clock};
+  const ExpertPass pass{kernels, shard.view, packed, {counts, 1}, saved, workspace, clock};
   const auto chunk_at = [&](std::size_t i) {
     const Stretch experts{first_experts[i], first_experts[i + 1]};
     return ExpertChunk{experts, {first_rows[at(experts.begin)], first_rows[at(experts.end)]}};
@@ -177,13 +178,14 @@ TEST(Experts, InChunksHaveTheBitsOfTheWholeAndEachProductIsTimedAndInterrupted) 
     int interludes = 0;
     auto count = [&] { ++interludes; };
     for (const Ways ways : {Ways::kBiased, Ways::kBiasedWithWeightOnInput})
-      EXPECT_EQ(run_in_chunks(kernels, ways, {0, 1, 3, 3, 6}, spans, {}),
-                run_in_chunks(kernels, ways, {0, 6}, spans, {}));
+      EXPECT_EQ(run_in_chunks(kernels, ways, {0, 1, 3, 3, 6}, spans),
+                run_in_chunks(kernels, ways, {0, 6}, spans));
     spans.clear();
-    const PassResult whole = run_in_chunks(kernels, Ways::kPlain, {0, 6}, spans, {});
+    const PassResult whole = run_in_chunks(kernels, Ways::kPlain, {0, 6}, spans);
     EXPECT_EQ(spans.size(), 6u);
     spans.clear();
-    EXPECT_EQ(run_in_chunks(kernels, Ways::kPlain, {0, 1, 3, 3, 6}, spans, Interlude(count)), whole);
+    const Meanwhile counting{Interlude(count)};
+    EXPECT_EQ(run_in_chunks(kernels, Ways::kPlain, {0, 1, 3, 3, 6}, spans), whole);
     // Three chunks of six products; the one without an expert has no gradients to write.
     EXPECT_EQ(spans.size(), 3u * 6 + 4);
     // Six products, four experts with rows; of several threads the calling one takes some.

@@ -54,12 +54,12 @@ class SharedExpert {
   /// hidden_states [T, D] -> added to output [T, D]. `between` tasks of its products, the calling thread does
   /// that; in backward too.
   void forward(const KernelTable& kernels, ConstMatrixView hidden_states, MatrixView output,
-               SharedExpertWorkspace& workspace, Interlude between = {});
+               SharedExpertWorkspace& workspace);
   /// Of a forward what backward needs alone.
-  void keep(const KernelTable& kernels, ConstMatrixView hidden_states, Interlude between = {});
+  void keep(const KernelTable& kernels, ConstMatrixView hidden_states);
   /// d_output [T, D] -> added to d_hidden_states [T, D] and to the gradients. Once a forward.
   void backward(const KernelTable& kernels, ConstMatrixView hidden_states, ConstMatrixView d_output,
-                MatrixView d_hidden_states, SharedExpertWorkspace& workspace, Interlude between = {});
+                MatrixView d_hidden_states, SharedExpertWorkspace& workspace);
 
   /// Of the last forward; who lends it buffers puts them here.
   SharedExpertActivations& activations() { return saved_; }

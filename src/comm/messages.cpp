@@ -12,13 +12,13 @@ constexpr int kTag = 1;
 /// Open MPI sends up to 64 KiB over TCP unasked. Anything longer asks first and leaves when the answer has
 /// come, which stands in line behind all that the other side is sending: of two ranks that compute and have
 /// megabytes for each other, one's rows would hardly move before the other's had all been taken.
-constexpr Index kPieceFloats = 60 * 1024 / sizeof(float);
+constexpr Index kPieceBytes = 60 * 1024;
 
 /// visit(piece) of each; the receiver cuts as the sender does.
-template <typename Number, typename Visit>
-void for_each_piece(std::span<Number> message, Visit visit) {
-  for (Index done = 0; done < std::ssize(message); done += kPieceFloats)
-    visit(message.subspan(at(done), at(std::min(kPieceFloats, std::ssize(message) - done))));
+template <typename Byte, typename Visit>
+void for_each_piece(std::span<Byte> message, Visit visit) {
+  for (Index done = 0; done < std::ssize(message); done += kPieceBytes)
+    visit(message.subspan(at(done), at(std::min(kPieceBytes, std::ssize(message) - done))));
 }
 
 /// The requests of one direction, in the order in which they were made.
@@ -115,12 +115,12 @@ struct Messages::Requests {
 Messages::Messages(const Communicator& ranks) : ranks_(&ranks), requests_(std::make_unique<Requests>()) {}
 Messages::~Messages() = default;
 
-void Messages::receive(int from, std::span<float> into) {
+void Messages::receive_bytes(int from, std::span<std::byte> into) {
   require(into.empty() || ranks_->handle_ != nullptr, "a rank alone has nobody to hear from");
   auto& [receives, sends, letters, letter_of, untold] = *requests_;
   const Index first = receives.size(), number = std::ssize(letters);
-  for_each_piece(into, [&](std::span<float> piece) {
-    check_mpi(MPI_Irecv(piece.data(), mpi_count(std::ssize(piece)), MPI_FLOAT, from, kTag,
+  for_each_piece(into, [&](std::span<std::byte> piece) {
+    check_mpi(MPI_Irecv(piece.data(), mpi_count(std::ssize(piece)), MPI_BYTE, from, kTag,
                         ranks_->handle_->comm, &receives.add()),
               "MPI_Irecv");
     letter_of.push_back(number);
@@ -128,13 +128,13 @@ void Messages::receive(int from, std::span<float> into) {
   letters.push_back({first, receives.size() - first, receives.size() - first, from});
 }
 
-void Messages::send(int to, std::span<const float> values) {
-  if (values.empty()) return;
+void Messages::send_bytes(int to, std::span<const std::byte> bytes) {
+  if (bytes.empty()) return;
   require(ranks_->handle_ != nullptr, "a rank alone has nobody to write to");
-  ranks_->count_call(static_cast<Index>(values.size_bytes()));
-  for_each_piece(values, [&](std::span<const float> piece) {
-    check_mpi(MPI_Isend(piece.data(), mpi_count(std::ssize(piece)), MPI_FLOAT, to, kTag,
-                        ranks_->handle_->comm, &requests_->sends.add()),
+  ranks_->count_call(std::ssize(bytes));
+  for_each_piece(bytes, [&](std::span<const std::byte> piece) {
+    check_mpi(MPI_Isend(piece.data(), mpi_count(std::ssize(piece)), MPI_BYTE, to, kTag, ranks_->handle_->comm,
+                        &requests_->sends.add()),
               "MPI_Isend");
   });
 }

@@ -30,6 +30,12 @@ HeadWeights head_of(const ModelConfig& config, const ParameterStore& store) {
   return head;
 }
 
+void tell(PhaseClock& clock, Phase phase, const std::function<void(Index)>& hook, Index part) {
+  if (!hook) return;
+  clock.enter(phase);
+  hook(part);
+}
+
 bool finite(ConstMatrixView x) {
   return std::all_of(x.data, x.data + x.size(), [](float value) { return std::isfinite(value); });
 }
@@ -140,17 +146,23 @@ void Decoder::embed(const Batch& batch) {
   }
 }
 
-void Decoder::run_layers(const Batch& batch, bool training, RouterStatistics& statistics) {
+void Decoder::run_layers(const Batch& batch, bool training, RouterStatistics& statistics,
+                         const PartHooks& hooks) {
+  const auto needs = [&](Index part) { tell(clock_, Phase::kOptimizer, hooks.weights_needed, part); };
+  require(hooks.weights_needed || store_.is_whole(), "weights of the last update are still on their way");
   set_leaves(batch, training);
   prepare_positions(batch, 0);
+  needs(kEmbeddingPart);
   embed(batch);
   for (Index layer = 0; layer < std::ssize(layers_); ++layer) {
     clock_.enter_layer(layer, false);
+    needs(layer);
     store_.read_ahead(layer + 1);
     layers_[at(layer)].forward(context(batch, layer, training), nullptr, hidden_, statistics);
     if (layer + 1 < std::ssize(layers_)) store_.leave(layer);  // backward begins with the last
   }
   clock_.enter_layer(-1, true);
+  needs(kHeadPart);
   normalise();
 }
 
@@ -185,10 +197,9 @@ MicroBatchLosses Decoder::sum_over_world(double nll_sum, Index counted, RouterSt
 }
 
 MicroBatchLosses Decoder::forward_backward(const Batch& batch, const LossScales& scales,
-                                           const ChosenCounts* step_counts,
-                                           const GradientsDone& gradients_done) {
+                                           const ChosenCounts* step_counts, const PartHooks& hooks) {
   RouterStatistics statistics = no_statistics(batch);
-  run_layers(batch, true, statistics);
+  run_layers(batch, true, statistics, hooks);
   clock_.enter(Phase::kLoss);
   d_hidden_.reshape_uninitialised(hidden_.rows(), hidden_.cols());
   const double nll_sum = head_loss_of(batch, static_cast<float>(scales.lm));
@@ -200,7 +211,7 @@ MicroBatchLosses Decoder::forward_backward(const Batch& batch, const LossScales&
                                 scales.aux, scales.z,
                                 {.micro_batches = scales.micro_batches, .tokens = scales.step_tokens});
   };
-  backward(batch, router_losses, gradients_done);
+  backward(batch, router_losses, hooks);
   store_.mark_gradients_written();
   clock_.enter(Phase::kOther);
   return losses;
@@ -215,12 +226,8 @@ ChosenCounts Decoder::count_chosen(const Batch& batch) {
 }
 
 template <typename RouterLosses>
-void Decoder::backward(const Batch& batch, RouterLosses router_losses, const GradientsDone& gradients_done) {
-  const auto done = [&](Index part) {
-    if (!gradients_done) return;
-    clock_.enter(Phase::kReduce);
-    gradients_done(part);
-  };
+void Decoder::backward(const Batch& batch, RouterLosses router_losses, const PartHooks& hooks) {
+  const auto done = [&](Index part) { tell(clock_, Phase::kReduce, hooks.gradients_done, part); };
   clock_.enter(Phase::kDense);
   final_norm_.backward(kernels_.rmsnorm, d_hidden_, hidden_, final_inv_rms_, d_hidden_);
   done(kHeadPart);

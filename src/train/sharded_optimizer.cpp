@@ -1,6 +1,7 @@
 #include "moeloom/train/sharded_optimizer.hpp"
 
 #include "moeloom/base/errors.hpp"
+#include "moeloom/base/meanwhile.hpp"
 #include "moeloom/base/parallel.hpp"
 #include "moeloom/base/random.hpp"
 
@@ -15,6 +16,7 @@
 
 #include "sharers.hpp"
 #include "travelling_sums.hpp"
+#include "travelling_weights.hpp"
 
 namespace moeloom {
 namespace {
@@ -84,14 +86,20 @@ ShardedOptimizer::ShardedOptimizer(ParameterStore& store, const Mesh& mesh, Opti
     : store_(store),
       mesh_(mesh),
       settings_(settings),
-      travelling_(std::make_unique<TravellingSums>(kBucketsAtOnce)) {
+      travelling_(std::make_unique<TravellingSums>(kBucketsAtOnce)),
+      arriving_(std::make_unique<TravellingWeights>(kBucketsAtOnce)) {
   require(!store.dense().gradients || settings.reduction == Reduction::kByLayer,
           "dense gradients are sharded as layers finish");
+  require(!store.dense().weights || settings.gathering == Gathering::kAtEnd,
+          "weights that ranks of a node share arrive for all of them at once");
   // A rank without experts could not tell how many blocks the experts of others have.
   for (const Parameter& parameter : store.parameters())
     require(parameter.spec.groups >= 1, "a rank must hold an expert of " + parameter.spec.name);
   owners_.resize(store.parameters().size());
   deal_blocks();
+  in_forward_.resize(buckets_.size());
+  std::iota(in_forward_.begin(), in_forward_.end(), Index{0});
+  std::ranges::stable_sort(in_forward_, {}, [&](Index bucket) { return buckets_[at(bucket)].place; });
   squares_.resize(blocks_.size());
   const Index unit = unit_of(settings.moments).elements;
   Index first = 0, second = 0;
@@ -121,7 +129,8 @@ std::size_t ShardedOptimizer::unit_length(std::span<const OwnedBlock> blocks) co
 std::size_t ShardedOptimizer::bucket_length(std::span<const OwnedBlock> blocks) const {
   const auto kind = [&](const OwnedBlock& block) {
     const ParameterSpec& spec = store_.parameters()[at(block.parameter)].spec;
-    return std::tuple(spec.stored, spec.gradient, reduces_by_layer() ? part_of_backward(spec) : 0);
+    return std::tuple(spec.stored, spec.gradient,
+                      (reduces_by_layer() || gathers_by_layer()) ? part_of_backward(spec) : 0);
   };
   std::size_t length = 0;
   while (length < blocks.size()) {
@@ -152,9 +161,11 @@ void ShardedOptimizer::deal_bucket(Placement placement, std::span<const OwnedBlo
   const Communicator& group = sharers(mesh_, placement);
   const Index size = blocks.back().begin + blocks.back().count - blocks.front().begin;
   const Index first = std::ssize(blocks_);
+  const Index part = part_of_backward(store_.parameters()[at(blocks.front().parameter)].spec);
   Bucket bucket{.placement = placement,
                 .begin = blocks.front().begin,
-                .part = part_of_backward(store_.parameters()[at(blocks.front().parameter)].spec),
+                .part = part,
+                .place = place_in_forward(part),
                 .counts_per_rank = std::vector<Index>(at(group.size())),
                 .offsets = {0},
                 .blocks = {}};
@@ -228,19 +239,27 @@ void ShardedOptimizer::update(double learning_rate, double norm,
   for (std::size_t p = 0; p < parameters.size(); ++p)
     for (Index group = 0; group < parameters[p].spec.groups && !parameters[p].spec.frozen; ++group)
       if (!is_starved(parameters[p].spec, group, rows_per_expert)) ++times_[p][at(group)];
-  update_blocks(learning_rate, clip, rows_per_expert);
   update_matrices(learning_rate, clip, rows_per_expert);
-  for (const Bucket& bucket : buckets_) gather(bucket);
-  store_.settle();
+  if (gathers_by_layer()) {
+    const Meanwhile travelling(Interlude::calling<&ShardedOptimizer::progress>(*this));
+    for (const Index next : in_forward_) {
+      update_blocks(buckets_[at(next)].blocks, learning_rate, clip, rows_per_expert);
+      begin_to_gather(buckets_[at(next)]);
+    }
+  } else {
+    update_blocks({0, std::ssize(blocks_)}, learning_rate, clip, rows_per_expert);
+    for (const Bucket& bucket : buckets_) gather(bucket);
+    store_.settle();
+  }
   store_.mark_changed();
 }
 
 /// AdamW's.
-void ShardedOptimizer::update_blocks(double learning_rate, double clip,
+void ShardedOptimizer::update_blocks(const Stretch& blocks, double learning_rate, double clip,
                                      const std::vector<std::vector<Index>>& rows_per_expert) {
   const auto& parameters = store_.parameters();
-  parallel_for(static_cast<Index>(blocks_.size()), [&](Index i) {
-    const OwnedBlock& block = blocks_[at(i)];
+  parallel_for(blocks.size(), [&](Index i) {
+    const OwnedBlock& block = blocks_[at(blocks.begin + i)];
     const ParameterSpec& spec = parameters[at(block.parameter)].spec;
     if (block.second < 0 || is_starved(spec, block.group, rows_per_expert)) return;
     const bool decays = settings_.decay_all || spec.is_matrix;

@@ -6,12 +6,21 @@
 #include "moeloom/train/sharded_optimizer.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "sharers.hpp"
 #include "travelling_sums.hpp"
+#include "travelling_weights.hpp"
 
 namespace moeloom {
+namespace {
+
+/// What a socket holds for so long at 10 Gbit/s is less than Linux lets it hold.
+constexpr std::chrono::microseconds kBetweenLooks{100};
+constexpr Index kNever = std::numeric_limits<Index>::max();  // after every layer
+
+}  // namespace
 
 template <typename Number>
 std::span<Number> ShardedOptimizer::stretch(std::span<Number> arena, const Bucket& bucket) {
@@ -125,20 +134,59 @@ void ShardedOptimizer::take_sums(const Bucket& bucket) {
   drop(gradients.subspan(at(mine.end)));
 }
 
+template <typename Use>
+void ShardedOptimizer::with_values(const Bucket& bucket, Use use) {
+  const ParameterStore::TrainedHalves halves = store_.trained_halves(bucket.placement);
+  if (bucket.begin < halves.begin) return use(stretch(store_.values(bucket.placement), bucket));
+  Bucket inside = bucket;
+  inside.begin -= halves.begin;
+  for (const std::span<std::uint16_t> half : {halves.high, halves.low})
+    if (!half.empty()) use(stretch(half, inside));
+}
+
 void ShardedOptimizer::gather(const Bucket& bucket) {
   const Communicator& group = sharers(mesh_, bucket.placement);
   const NodeWeights* const shared =
       bucket.placement == Placement::kWorld ? store_.dense().weights.get() : nullptr;
-  const auto gather_all = [&](auto values) {
+  with_values(bucket, [&](auto values) {
     if (shared != nullptr) return send_to_nodes(*shared, bucket, values);
     group.all_gather_stretches(values, bucket.counts_per_rank);
-  };
-  const ParameterStore::TrainedHalves halves = store_.trained_halves(bucket.placement);
-  if (bucket.begin < halves.begin) return gather_all(stretch(store_.values(bucket.placement), bucket));
-  Bucket inside = bucket;
-  inside.begin -= halves.begin;
-  for (const std::span<std::uint16_t> half : {halves.high, halves.low})
-    if (!half.empty()) gather_all(stretch(half, inside));
+  });
+}
+
+void ShardedOptimizer::begin_to_gather(const Bucket& bucket) {
+  const Communicator& group = sharers(mesh_, bucket.placement);
+  if (group.size() == 1) return;
+  store_.set_whole(false);
+  with_values(bucket, [&](auto values) {
+    TravellingWeights::Stretched leaving{.ranks = &group, .parts = {}, .place = bucket.place};
+    for (Index rank = 0; rank < group.size(); ++rank)
+      leaving.parts.push_back(std::as_writable_bytes(
+          values.subspan(at(bucket.offsets[at(rank)]), at(bucket.counts_per_rank[at(rank)]))));
+    arriving_->begin(std::move(leaving));
+  });
+}
+
+Index ShardedOptimizer::place_in_forward(Index part) const {
+  return part == kEmbeddingPart ? -1 : part == kHeadPart ? kNever : part;
+}
+
+void ShardedOptimizer::await_weights(Index part) {
+  arriving_->await(place_in_forward(part));
+  if (arriving_->idle()) store_.set_whole(true);
+}
+
+void ShardedOptimizer::await_weights() {
+  await_weights(kHeadPart);
+}
+
+void ShardedOptimizer::progress() {
+  if (travelling_->idle() && arriving_->idle()) return;
+  const auto now = std::chrono::steady_clock::now();
+  if (now < next_look_) return;
+  travelling_->progress();
+  arriving_->progress();
+  next_look_ = std::chrono::steady_clock::now() + kBetweenLooks;
 }
 
 /// On its own node, each rank's part is where all read it already.
@@ -151,26 +199,14 @@ void ShardedOptimizer::send_to_nodes(const NodeWeights& weights, const Bucket& b
   const auto part_of = [&](Index rank) {
     return values.subspan(at(bucket.offsets[at(rank)]), at(bucket.counts_per_rank[at(rank)]));
   };
-  // A message is whole floats, which an odd number of halves is not.
-  const auto floats_of = [&](std::span<Number> part) {
-    return std::vector<float>((part.size_bytes() + sizeof(float) - 1) / sizeof(float));
-  };
-  const auto bytes_in = [&](auto& floats, std::span<Number> part) {
-    return std::as_writable_bytes(std::span(floats)).first(part.size_bytes());
-  };
   Messages messages(mesh_.world());
-  std::vector<std::pair<Index, std::vector<float>>> arriving;
   for (Index owner = 0; owner < mesh_.world().size(); ++owner)
     if (nodes.node_of[at(owner)] != my_node && weights.receiver_of(owner, my_node) == me)
-      arriving.emplace_back(owner, floats_of(part_of(owner)));
-  for (auto& [owner, floats] : arriving) messages.receive(static_cast<int>(owner), floats);
-  std::vector<float> leaving = floats_of(part_of(me));
-  std::ranges::copy(std::as_bytes(part_of(me)), bytes_in(leaving, part_of(me)).begin());
+      messages.receive_bytes(static_cast<int>(owner), std::as_writable_bytes(part_of(owner)));
   for (Index node = 0; node < nodes.nodes(); ++node)
-    if (node != my_node) messages.send(static_cast<int>(weights.receiver_of(me, node)), leaving);
+    if (node != my_node)
+      messages.send_bytes(static_cast<int>(weights.receiver_of(me, node)), std::as_bytes(part_of(me)));
   messages.finish();
-  for (auto& [owner, floats] : arriving)
-    std::ranges::copy(bytes_in(floats, part_of(owner)), std::as_writable_bytes(part_of(owner)).begin());
 }
 
 }  // namespace moeloom

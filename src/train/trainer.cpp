@@ -1,6 +1,7 @@
 #include "moeloom/train/trainer.hpp"
 
 #include "moeloom/base/errors.hpp"
+#include "moeloom/base/meanwhile.hpp"
 #include "moeloom/base/random.hpp"
 #include "moeloom/model/decoder.hpp"
 #include "moeloom/train/non_finite.hpp"
@@ -73,7 +74,10 @@ StepReport Trainer::step(Index step) {
   if (falls_on(settings_.check_replicas, step)) compare_replicas(report);
   update(report, routing);
   held_.clear();
-  if (falls_on(settings_.check_replicas, step + 1)) held_ = held_hashes(store_, optimizer_);
+  if (falls_on(settings_.check_replicas, step + 1)) {
+    settle();
+    held_ = held_hashes(store_, optimizer_);
+  }
   report.phase_seconds = decoder_.clock().take();
   report.message_bytes = message_bytes(mesh_) - sent_before;
   report.dispatch = decoder_.dispatch_traffic() - dispatched_before;
@@ -96,6 +100,7 @@ std::optional<ChosenCounts> Trainer::count_ahead(Index step) {
   if (decoder_.balance().over != BalanceOver::kGlobalBatch || settings_.aux_loss_coef == 0 ||
       micro_batches == 1)
     return std::nullopt;
+  settle();
   ChosenCounts counts;
   for (Index micro_batch = 0; micro_batch < micro_batches; ++micro_batch)
     counts.add(decoder_.count_chosen(batch_of({step, micro_batch})));
@@ -114,7 +119,8 @@ LossScales Trainer::scales_of(Index step, StepTokens tokens) const {
           .step_tokens = tokens.tokens};
 }
 
-void Trainer::run_micro_batches(StepReport& report, StepRouting& routing, const GradientsDone& look_at) {
+void Trainer::run_micro_batches(StepReport& report, StepRouting& routing,
+                                const std::function<void(Index)>& look_at) {
   const BatchShape& shape = settings_.batch;
   const DropsInputs drops(store_, settings_.seed, report.step);
   decoder_.clock().enter(Phase::kData);
@@ -123,6 +129,7 @@ void Trainer::run_micro_batches(StepReport& report, StepRouting& routing, const 
   report.tokens = tokens.tokens;
   report.targets = tokens.targets;
   const std::optional<ChosenCounts> ahead = count_ahead(report.step);
+  const Meanwhile travelling(Interlude::calling<&ShardedOptimizer::progress>(optimizer_));
   const bool exact = store_.leaves().exact();
   double nll_sum = 0;
   store_.restart_gradients();
@@ -132,9 +139,10 @@ void Trainer::run_micro_batches(StepReport& report, StepRouting& routing, const 
     const MicroBatchPlace place{report.step, micro_batch};
     const Batch batch = batch_of(place);
     const bool is_last = micro_batch + 1 == shape.accumulation;
-    const GradientsDone done = look_at ? look_at : reduction_in(is_last);
-    MicroBatchLosses losses = decoder_.forward_backward(batch, scales, ahead ? &*ahead : nullptr, done);
-    if (done) {
+    const PartHooks hooks{.weights_needed = micro_batch == 0 ? arrival() : std::function<void(Index)>(),
+                          .gradients_done = look_at ? look_at : reduction_in(is_last)};
+    MicroBatchLosses losses = decoder_.forward_backward(batch, scales, ahead ? &*ahead : nullptr, hooks);
+    if (hooks.gradients_done) {
       decoder_.clock().enter(Phase::kReduce);
       optimizer_.finish_reduction();
     }
@@ -145,6 +153,11 @@ void Trainer::run_micro_batches(StepReport& report, StepRouting& routing, const 
     if (!std::isfinite(report.lm_loss)) leave_out(report, "the loss", [&] { return where_the_loss_broke(); });
   }
   routing.begin_sum();
+}
+
+std::function<void(Index)> Trainer::arrival() {
+  if (!optimizer_.gathers_by_layer()) return {};
+  return [this](Index part) { optimizer_.await_weights(part); };
 }
 
 std::function<void(Index)> Trainer::reduction_in(bool is_last) {
@@ -209,6 +222,7 @@ void Trainer::update(StepReport& report, StepRouting& routing) {
   decoder_.clock().enter(Phase::kOptimizer);
   optimizer_.update(report.learning_rate, report.grad_norm, report.rows_per_expert);
   move_router_biases(routing.chosen(), decoder_.config().num_experts, settings_.router_bias, store_);
+  if (settings_.replace.every > 0) settle();
   report.replace = mover_.after_step(report.rows_per_expert);
 }
 
@@ -239,13 +253,18 @@ std::string Trainer::where_the_gradient_broke(Index step) {
     store_.drop_gradients(part);
   };
   const bool is_sharded = store_.dense().gradients;
-  run_micro_batches(again, routing, is_sharded ? look_at : GradientsDone([](Index) {}));
+  run_micro_batches(again, routing, is_sharded ? look_at : std::function([](Index) {}));
   const std::string first =
       is_sharded ? search.first(mesh_.world()) : first_non_finite_gradient(store_, mesh_.world());
   return (first.empty() ? "that of each rank is, their sum is not" : "first in that of " + first) + kWayOut;
 }
 
+void Trainer::settle() {
+  optimizer_.await_weights();
+}
+
 double Trainer::evaluate(const std::vector<Batch>& batches) {
+  settle();
   double nll_sum = 0;
   Index targets = 0;
   for (const Batch& batch : batches) {

@@ -43,6 +43,7 @@ void TravellingSums::send_off() {
 }
 
 void TravellingSums::add_up(Travelling& sum) {
+  adds_up_ = true;
   sum.messages.finish();
   const Index owned = sum.mine.size();
   if (owned > 0)
@@ -50,11 +51,13 @@ void TravellingSums::add_up(Travelling& sum) {
                     sum.of.gradients.data() + sum.mine.begin);
   sum.of.done();
   memory_.push_back(std::move(sum.received));
+  adds_up_ = false;
 }
 
 /// One whose part is empty hears nothing, and must not wait for those who take from it: they may be in a
 /// collective that waits for this rank.
 void TravellingSums::progress() {
+  if (adds_up_) return;  // asked by a loop of its own
   send_off();
   while (!travelling_.empty() && travelling_.front().messages.all_ended()) {
     add_up(travelling_.front());

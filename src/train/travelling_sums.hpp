@@ -55,6 +55,7 @@ class TravellingSums {
   std::deque<Stretched> waiting_;
   std::deque<Travelling> travelling_;
   std::vector<Matrix> memory_;
+  bool adds_up_ = false;
 };
 
 }  // namespace moeloom

@@ -10,10 +10,12 @@ namespace {
 
 using namespace testing;
 
-enum class Way { kByLayer, kSharded };
+enum class Way { kByLayer, kGathered, kSharded };
 
 TrainingRunSettings by(Way way, TrainingRunSettings settings) {
-  (way == Way::kSharded ? settings.shard_dense : settings.by_layer) = true;
+  settings.by_layer = way != Way::kSharded;
+  settings.gather_by_layer = way == Way::kGathered;
+  settings.shard_dense = way == Way::kSharded;
   return settings;
 }
 
@@ -46,7 +48,7 @@ TEST(TrainerSharded, HasTheBitsOfWholeParametersReducedAtTheEnd) {
       if (settings.replace_every > 0 && settings.experts % shape.ep != 0) continue;
       SCOPED_TRACE(name_of(shape) + ", " + name);
       const Outcome whole = outcome_of(shape, settings);
-      for (const Way way : {Way::kByLayer, Way::kSharded})
+      for (const Way way : {Way::kByLayer, Way::kGathered, Way::kSharded})
         expect_same_bits(outcome_of(shape, by(way, settings)), whole);
     }
 }
@@ -56,7 +58,8 @@ TEST(TrainerSharded, ReducesOnlyTheLastMicroBatchOfWholeParameters) {
     SCOPED_TRACE(name_of(shape));
     TrainingRunSettings settings{.global_batch = 24, .accumulation = 2};
     const Outcome whole = outcome_of(shape, settings);
-    expect_same_bits(outcome_of(shape, by(Way::kByLayer, settings)), whole);
+    for (const Way way : {Way::kByLayer, Way::kGathered})
+      expect_same_bits(outcome_of(shape, by(way, settings)), whole);
     // Sharded gradients are summed over ranks before micro-batches: sums of floats in another order.
     const Outcome sharded = outcome_of(shape, by(Way::kSharded, settings));
     EXPECT_LE(relative_gap(sharded.losses, whole.losses), 1e-4);
@@ -93,6 +96,20 @@ TEST(TrainerSharded, HoldsWhatItOwnsAndTheNodeOneCopy) {
   std::vector<std::int64_t> fills = {norm.is_filled_here ? 1 : 0};
   Communicator::world().all_sum(std::span(fills));
   EXPECT_EQ(fills[0], 1);
+}
+
+/// Between two steps nobody else reads weights that may be on their way.
+TEST(TrainerSharded, RefusesToReadWeightsThatStillTravel) {
+  const Index world = Communicator::world().size();
+  if (world == 1) return;
+  TrainingRun run(shape_of(world, 1), by(Way::kGathered, {}));
+  run.trainer.step(0);
+  EXPECT_FALSE(run.store.is_whole());
+  const Batch batch = run.batches.train(1, 0, run.mesh.world().rank());
+  EXPECT_THROW(run.decoder.evaluate(batch), ShapeError);
+  run.trainer.settle();
+  EXPECT_TRUE(run.store.is_whole());
+  EXPECT_GT(run.decoder.evaluate(batch).nll_sum, 0);
 }
 
 TEST(TrainerSharded, RefusesExactSums) {

@@ -65,6 +65,7 @@ struct TrainingRunSettings {
   OptimizerKind optimizer_kind = OptimizerKind::kAdamW;
   Recompute recompute = Recompute::kNone;
   bool by_layer = false;              // gradients are reduced as backward leaves a layer
+  bool gather_by_layer = false;       // weights are gathered as forward needs them
   bool shard_dense = false;           // that too
   ModelConfig model = tiny_config();  // with so many experts
   /// What is trained on in place of the sampler; the batch's shape is the run's.
@@ -106,7 +107,8 @@ struct TrainingRun {
                              .masters = settings.masters,
                              .gradients = settings.gradients,
                              .reduction = settings.by_layer || settings.shard_dense ? Reduction::kByLayer
-                                                                                    : Reduction::kAtEnd},
+                                                                                    : Reduction::kAtEnd,
+                             .gathering = settings.gather_by_layer ? Gathering::kByLayer : Gathering::kAtEnd},
                .frozen = settings.frozen,
                .routing = settings.routing,
                .leaves = leaves_of(settings),
@@ -162,6 +164,7 @@ struct TrainingRun {
       losses.push_back(report.loss);
       losses.push_back(report.grad_norm);
     }
+    trainer.settle();
     return losses;
   }
 

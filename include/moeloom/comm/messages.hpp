@@ -22,10 +22,11 @@ class Messages {
   Messages(const Messages&) = delete;
   Messages& operator=(const Messages&) = delete;
 
-  /// The first receive is number 0, the next 1, from 0 again after finish(). Bits, not numbers: whatever has
-  /// the size of a float.
-  void receive(int from, std::span<float> into);
-  void send(int to, std::span<const float> values);
+  /// The first receive is number 0, the next 1, from 0 again after finish().
+  void receive(int from, std::span<float> into) { receive_bytes(from, std::as_writable_bytes(into)); }
+  void send(int to, std::span<const float> values) { send_bytes(to, std::as_bytes(values)); }
+  void receive_bytes(int from, std::span<std::byte> into);
+  void send_bytes(int to, std::span<const std::byte> bytes);
 
   /// Waits for a receive that was not yet told of; its number, or none when all were. An empty message is not
   /// told of.

@@ -30,8 +30,11 @@ struct MicroBatchLosses {
   RouterStatistics routers;  // of this rank's tokens; aux_loss() and z_loss() are of their sum over the world
 };
 
-/// Told after each part of a backward (part_of_backward) whose gradients it has completed on this rank.
-using GradientsDone = std::function<void(Index part)>;
+/// Told of the parts (part_of_backward) of a micro-batch on this rank.
+struct PartHooks {
+  std::function<void(Index part)> weights_needed = {};  // before a forward reads them
+  std::function<void(Index part)> gradients_done = {};  // after a backward has completed them
+};
 
 /// Packed faces of the experts on this rank.
 struct ComputeWeights {
@@ -51,8 +54,7 @@ class Decoder {
   /// step_counts: what routers choose in all micro-batches of the step, for an aux loss over the global batch
   /// where it has several; null: this one's.
   MicroBatchLosses forward_backward(const Batch& batch, const LossScales& scales,
-                                    const ChosenCounts* step_counts = nullptr,
-                                    const GradientsDone& gradients_done = {});
+                                    const ChosenCounts* step_counts = nullptr, const PartHooks& hooks = {});
   /// What routers choose in training, over the world: a forward alone. Collective over the world.
   ChosenCounts count_chosen(const Batch& batch);
   /// Losses alone, as evaluation routes. Collective over the world.
@@ -101,12 +103,13 @@ class Decoder {
 
  private:
   void embed(const Batch& batch);
-  void run_layers(const Batch& batch, bool training, RouterStatistics& statistics);
+  void run_layers(const Batch& batch, bool training, RouterStatistics& statistics,
+                  const PartHooks& hooks = {});
   void normalise();
   MicroBatchLosses sum_over_world(double nll_sum, Index counted, RouterStatistics statistics);
   /// router_losses(layer) -> RouterLossGradient.
   template <typename RouterLosses>
-  void backward(const Batch& batch, RouterLosses router_losses, const GradientsDone& gradients_done);
+  void backward(const Batch& batch, RouterLosses router_losses, const PartHooks& hooks);
   LayerContext context(const Batch& batch, Index layer, bool training);
   RouterStatistics no_statistics(const Batch& batch) const;
   /// Where sums are exact: what a leaf is of this batch. In training whole leaves of the step, else

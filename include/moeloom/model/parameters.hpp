@@ -220,6 +220,10 @@ class ParameterStore {
   /// Counts changes of the values, so that what was made from them (packed faces) knows when it is old.
   std::uint64_t version() const { return version_; }
   void mark_changed() { ++version_; }
+  /// Whether no weight of the last update is still on its way here (ShardedOptimizer): without that, nothing
+  /// but the forward that waits for each may read them.
+  bool is_whole() const { return is_whole_; }
+  void set_whole(bool whole) { is_whole_ = whole; }
   /// Gradients start anew: dense ones are zeros, those of experts are whatever they were until the next
   /// backward writes them, which spares a pass over by far the most of them.
   void restart_gradients();
@@ -271,6 +275,7 @@ class ParameterStore {
   double dropout_share_ = 0;  // of its adapters
   Dropout dropout_;
   std::uint64_t version_ = 1;
+  bool is_whole_ = true;
   Write expert_gradients_ = Write::kAdd;
 };
 

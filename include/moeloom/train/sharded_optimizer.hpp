@@ -15,6 +15,7 @@
 #include "moeloom/train/muon.hpp"
 #include "moeloom/train/optimizer_kind.hpp"
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -26,6 +27,12 @@ namespace moeloom {
 enum class Reduction {
   kAtEnd,    // of the step, in as few pieces as memory allows
   kByLayer,  // as backward leaves each layer, while it goes on
+};
+
+/// When new weights come from their owners; the same bits.
+enum class Gathering {
+  kAtEnd,   // of the update
+  kByLayer  // while the next forward goes on, each before it is read there
 };
 
 enum class StarvedExperts {
@@ -44,9 +51,11 @@ struct OptimizerSettings {
   Storage masters = Storage::kFp32;    // of matrices; how the store keeps them
   Storage gradients = Storage::kFp32;  // of matrices of experts, kFp32 or kBf16; the same
   Reduction reduction = Reduction::kAtEnd;
+  Gathering gathering = Gathering::kAtEnd;
 };
 
 class TravellingSums;
+class TravellingWeights;
 
 /// Elements [begin, begin + count) of an arena and the parameter and group they belong to.
 struct OwnedBlock {
@@ -66,7 +75,7 @@ class ShardedOptimizer {
   static constexpr Index kBlockElements = 1 << 16;
   /// Of what is reduced at once: bounds the scratch to 16 MiB.
   static constexpr Index kBucketElements = Index{1} << 22;
-  /// Sums of kByLayer that travel at once: one is on the wire while another is added up.
+  /// Of those that travel by layer, at once: one is on the wire while another is added up.
   static constexpr Index kBucketsAtOnce = 3;
 
   /// Collective over nothing. The store and the mesh must outlive it. Throws ShapeError for a parameter
@@ -86,18 +95,26 @@ class ShardedOptimizer {
   void begin_reduction(Index part, bool is_last);
   /// Waits for those sums, and makes those of gradients in bf16.
   void finish_reduction();
+  /// Lets sums and weights that travel move on, without waiting; cheap enough to be called between any two
+  /// tasks.
+  void progress();
   /// Whether the sums of a step are made by begin_reduction() and finish_reduction().
   bool reduces_by_layer() const;
   /// Before the last micro-batch too.
   bool reduces_each() const { return reduces_by_layer() && store_.dense().gradients; }
+  bool gathers_by_layer() const { return settings_.gathering == Gathering::kByLayer; }
   /// The 2-norm of all gradients, each parameter counted once whoever holds it; the same bits on every rank
   /// and at every ep. After reduce_gradients(); collective over the world.
   double gradient_norm();
   /// Clips by min(1, max_grad_norm / (norm + 1e-6)), updates the owned blocks, and gathers the new weights
-  /// everywhere, as they are stored. rows_per_expert: rows each expert got this step in the whole world, by
-  /// [layer][global expert] (empty inner vectors for dense layers); needed by StarvedExperts::kSkip only.
-  /// Collective over the world.
+  /// everywhere, as they are stored; by layer it begins to, and await_weights() ends it. rows_per_expert:
+  /// rows each expert got this step in the whole world, by [layer][global expert] (empty inner vectors for
+  /// dense layers); needed by StarvedExperts::kSkip only. Collective over the world.
   void update(double learning_rate, double norm, const std::vector<std::vector<Index>>& rows_per_expert);
+
+  /// Waits for the new weights that a forward reads in `part` (part_of_backward) or before it; those of all.
+  void await_weights(Index part);
+  void await_weights();
 
   /// Moments and update counts of a layer's experts go to where their weights do. `moves`: the same on every
   /// rank, of seats that ep divides; the store still holds the experts from before. Collective over the
@@ -121,7 +138,8 @@ class ShardedOptimizer {
   struct Bucket {
     Placement placement = Placement::kWorld;
     Index begin = 0;
-    Index part = 0;  // of a backward, after which its gradients are complete
+    Index part = 0;   // of a backward, after which its gradients are complete
+    Index place = 0;  // of that part in a forward
     std::vector<Index> counts_per_rank;
     std::vector<Index> offsets;  // their prefix sum, [ranks + 1]
     Stretch blocks = {};         // of this rank's, in blocks_
@@ -158,12 +176,17 @@ class ShardedOptimizer {
         std::span<const float>(store_.gradients(block.placement)).subspan(at(block.begin), at(block.count)));
   }
   StoredRows weights_of(const OwnedBlock& block) const;
+  /// use(values, bucket) of its values, as often as they are stored in different places.
+  template <typename Use>
+  void with_values(const Bucket& bucket, Use use);
   void gather(const Bucket& bucket);
+  void begin_to_gather(const Bucket& bucket);
+  Index place_in_forward(Index part) const;
   template <typename Number>
   void send_to_nodes(const NodeWeights& weights, const Bucket& bucket, std::span<Number> values);
   /// Of the block's place in the model and its time.
   std::uint64_t rounding_of(const OwnedBlock& block) const;
-  void update_blocks(double learning_rate, double clip,
+  void update_blocks(const Stretch& blocks, double learning_rate, double clip,
                      const std::vector<std::vector<Index>>& rows_per_expert);
   void update_matrices(double learning_rate, double clip,
                        const std::vector<std::vector<Index>>& rows_per_expert);
@@ -176,7 +199,10 @@ class ShardedOptimizer {
   const Mesh& mesh_;
   OptimizerSettings settings_;
   std::vector<Bucket> buckets_;
+  std::vector<Index> in_forward_;  // buckets, as a forward reads them
   std::unique_ptr<TravellingSums> travelling_;
+  std::unique_ptr<TravellingWeights> arriving_;
+  std::chrono::steady_clock::time_point next_look_ = {};
   std::vector<OwnedBlock> blocks_;
   std::vector<double> squares_;  // of their gradients after the last reduction, summed
   /// Ranks of dp that own the blocks of a parameter of experts, [parameter][groups x blocks a group].

@@ -99,7 +99,11 @@ class Trainer {
   /// (a layer, or a parameter and its expert), and on which ranks; and when no token of the step is a target.
   /// Throws DifferenceError, also on every rank, where a check of the settings finds replicas or two runs of
   /// a step that differ.
+  /// Where weights are gathered by layer, some may still travel when it returns: the next step waits for each
+  /// before it reads it, and whoever else reads them calls settle() first.
   StepReport step(Index step);
+  /// Waits for the weights of the last update. Collective over the world.
+  void settle();
   /// Mean of -log p over the counted targets of all ranks' batches, each rank giving the same number of
   /// batches. Collective over the world.
   double evaluate(const std::vector<Batch>& batches);
@@ -113,6 +117,7 @@ class Trainer {
   /// look_at: what is done with the gradients in place of their reduction.
   void run_micro_batches(StepReport& report, StepRouting& routing,
                          const std::function<void(Index part)>& look_at = {});
+  std::function<void(Index part)> arrival();
   std::function<void(Index part)> reduction_in(bool is_last);
   /// Once more, from the same weights and tokens, to the same gradients. No state advances twice: random
   /// numbers are functions of their places, and the statistics of the first run stay.

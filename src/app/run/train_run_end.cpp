@@ -56,6 +56,7 @@ std::optional<TimeUse> TrainRun::spent() const {
 }
 
 void TrainRun::finish() {
+  trainer_.settle();
   const std::optional<double> validation = validate();
   // A broken state is not saved: it would take the place of the last good checkpoint.
   const bool sound = !validation || std::isfinite(*validation);

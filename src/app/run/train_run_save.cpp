@@ -62,6 +62,7 @@ TrainerState TrainRun::state_at(Index step) {
 void TrainRun::save(Index done) {
   finish_save();
   try_saving(done, [&] {
+    trainer_.settle();
     prepare_save();
     save_checkpoint(checkpoint_run(), model_->store, model_->optimizer, mesh_, inputs_.config,
                     state_at(done));
@@ -73,6 +74,7 @@ void TrainRun::begin_save(Index done) {
   finish_save();
   if (!saves_in_background()) return save(done);
   try_saving(done, [&] {
+    trainer_.settle();
     prepare_save();
     background_.begin(checkpoint_run(), state_at(done));
     saving_ = done;

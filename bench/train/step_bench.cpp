@@ -5,6 +5,8 @@
 //   16 --ep 2 mpirun -n 2 build/bench/step_bench --case custom --path gmm --ep 2 --dispatcher shared
 //     --routing balanced,hot --node-pool off,on
 //
+//   mpirun ... build/bench/step_bench --case custom --path gmm --overlap off,reduce,all
+//
 // Forward, backward, gradient norm and AdamW; each path takes its turn in every round, between two
 // measurements of the fp32 FMA peak. gmm has every kernel; loop multiplies by OpenBLAS. --dtype is gmm's. The
 // slowest rank's time counts; sequences are per rank. `of_first` is a subject's time over that of the first
@@ -43,7 +45,7 @@ struct Case {
 
 struct Options {
   std::string which = "all", path = "both", dtype = "fp32", json;
-  std::string dispatcher = "alltoall", routing = "natural", node_pool = "off", check = "on";
+  std::string dispatcher = "alltoall", routing = "natural", node_pool = "off", overlap = "off", check = "on";
   Case custom;
   Index ep = 1;
   int threads = 1, samples = 7;
@@ -78,6 +80,13 @@ std::optional<Workload> routing_named(const std::string& name) {
   return workload_named(name);
 }
 
+OptimizerSettings optimizer_with(const std::string& overlap) {
+  if (overlap == "off") return {};
+  if (overlap == "reduce") return {.reduction = Reduction::kByLayer};
+  if (overlap == "all") return {.reduction = Reduction::kByLayer, .gathering = Gathering::kByLayer};
+  throw std::invalid_argument("unknown --overlap " + overlap + "; known: off, reduce, all");
+}
+
 std::optional<Options> parse(int argc, char** argv) {
   namespace po = boost::program_options;
   Options o;
@@ -97,7 +106,10 @@ std::optional<Options> parse(int argc, char** argv) {
       "a list of natural, balanced, random, hot, ... (moeloom bench ep --help)")(
       "node-pool", po::value(&o.node_pool)->default_value(o.node_pool),
       "a list of off, on: ranks of a node run each other's experts")(
-      "threads", po::value(&o.threads)->default_value(o.threads), "threads of a rank")(
+      "overlap", po::value(&o.overlap)->default_value(o.overlap),
+      "a list of off, reduce, all: whether sums of gradients travel under backward, and new weights under "
+      "the "
+      "next forward")("threads", po::value(&o.threads)->default_value(o.threads), "threads of a rank")(
       "samples", po::value(&o.samples)->default_value(o.samples), "measured steps of each path")(
       "check", po::value(&o.check)->default_value(o.check), "on, off: compare first steps with ep = 1 first")(
       "json", po::value(&o.json), "also write the rows to this file");
@@ -119,6 +131,7 @@ std::optional<Options> parse(int argc, char** argv) {
   bench::dispatcher_named(o.dispatcher);
   for (const std::string& name : bench::words(o.routing)) routing_named(name);
   for (const std::string& word : bench::words(o.node_pool)) bench::is_on("--node-pool", word);
+  for (const std::string& word : bench::words(o.overlap)) optimizer_with(word);
   bench::is_on("--check", o.check);
   return o;
 }
@@ -126,6 +139,7 @@ std::optional<Options> parse(int argc, char** argv) {
 struct Variant {
   std::string path, routing;
   bool node_pool = false;
+  std::string overlap;
 };
 
 std::vector<Variant> variants_of(const Options& o) {
@@ -133,7 +147,8 @@ std::vector<Variant> variants_of(const Options& o) {
   for (const std::string& path : bench::words(o.path == "both" ? "gmm,loop" : o.path))
     for (const std::string& routing : bench::words(o.routing))
       for (const std::string& pool : bench::words(o.node_pool))
-        variants.push_back({path, routing, bench::is_on("--node-pool", pool)});
+        for (const std::string& overlap : bench::words(o.overlap))
+          variants.push_back({path, routing, bench::is_on("--node-pool", pool), overlap});
   return variants;
 }
 
@@ -141,9 +156,10 @@ struct Subject {
   Subject(const Options& o, const TrainingCase& of, const Mesh& mesh, const TokenSource& tokens,
           const Variant& variant_)
       : variant(variant_),
-        training(
-            of, mesh, tokens, bench::model_kernels(variant.path == "gmm", bench::dtype_from_option(o.dtype)),
-            bench::dispatcher_settings(o.dispatcher, mesh.ep(), of.model.num_experts, variant.node_pool)) {}
+        training(of, mesh, tokens,
+                 bench::model_kernels(variant.path == "gmm", bench::dtype_from_option(o.dtype)),
+                 bench::dispatcher_settings(o.dispatcher, mesh.ep(), of.model.num_experts, variant.node_pool),
+                 optimizer_with(variant.overlap)) {}
   Variant variant;
   StepSubject training;
 };
@@ -180,6 +196,7 @@ nlohmann::ordered_json row_of(const Options& o, const Case& c, const Mesh& mesh,
                                 {"path", variant.path},
                                 {"routing", variant.routing},
                                 {"node_pool", variant.node_pool},
+                                {"overlap", variant.overlap},
                                 {"dispatcher", o.dispatcher},
                                 {"ranks", mesh.world().size()},
                                 {"ep", o.ep},
@@ -211,12 +228,12 @@ nlohmann::ordered_json row_of(const Options& o, const Case& c, const Mesh& mesh,
 void print(const nlohmann::ordered_json& row) {
   const auto number = [&row](const char* key) { return row.at(key).get<double>(); };
   const auto text = [&row](const char* key) { return row.at(key).get<std::string>(); };
-  std::printf(
-      "%-8s %-6s %-9s %4s %12.0f %12.1f %10.2f (%.2f..%.2f) %9.3f (%.3f..%.3f)  ms:", text("case").c_str(),
-      text("path").c_str(), text("routing").c_str(), row["node_pool"].get<bool>() ? "on" : "off",
-      number("tokens_per_s"), number("peak_gflops"), number("tokens_per_s_per_gflops"),
-      number("tokens_per_s_per_gflops_p10"), number("tokens_per_s_per_gflops_p90"), number("of_first"),
-      number("of_first_p10"), number("of_first_p90"));
+  std::printf("%-8s %-6s %-9s %4s %-7s %12.0f %12.1f %10.2f (%.2f..%.2f) %9.3f (%.3f..%.3f)  ms:",
+              text("case").c_str(), text("path").c_str(), text("routing").c_str(),
+              row["node_pool"].get<bool>() ? "on" : "off", text("overlap").c_str(), number("tokens_per_s"),
+              number("peak_gflops"), number("tokens_per_s_per_gflops"), number("tokens_per_s_per_gflops_p10"),
+              number("tokens_per_s_per_gflops_p90"), number("of_first"), number("of_first_p10"),
+              number("of_first_p90"));
   for (const auto& [key, value] : row.items())
     if (key.starts_with("ms_") && value.get<double>() >= 1)
       std::printf(" %s %.0f", key.c_str() + 3, value.get<double>());
@@ -288,8 +305,8 @@ void run(const Options& o, Communicator world) {
   if (mesh.world().rank() == 0) {
     std::printf("%s, %s, %d ranks\n", bench::environment_line(o.threads).c_str(), shape.text().c_str(),
                 mesh.world().size());
-    std::printf("%-8s %-6s %-9s %4s %12s %12s %10s %25s\n", "case", "path", "routing", "pool", "tokens_per_s",
-                "peak_gflops", "ratio", "of_first");
+    std::printf("%-8s %-6s %-9s %4s %-7s %12s %12s %10s %25s\n", "case", "path", "routing", "pool", "overlap",
+                "tokens_per_s", "peak_gflops", "ratio", "of_first");
   }
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
   for (const Case& c : cases_of(o)) run_case(o, c, mesh, tokens, rows);

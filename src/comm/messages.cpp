@@ -7,8 +7,6 @@
 namespace moeloom {
 namespace {
 
-constexpr int kTag = 1;
-
 /// Open MPI sends up to 64 KiB over TCP unasked. Anything longer asks first and leaves when the answer has
 /// come, which stands in line behind all that the other side is sending: of two ranks that compute and have
 /// megabytes for each other, one's rows would hardly move before the other's had all been taken.
@@ -112,7 +110,8 @@ struct Messages::Requests {
   }
 };
 
-Messages::Messages(const Communicator& ranks) : ranks_(&ranks), requests_(std::make_unique<Requests>()) {}
+Messages::Messages(const Communicator& ranks, Channel channel)
+    : ranks_(&ranks), tag_(static_cast<int>(channel)), requests_(std::make_unique<Requests>()) {}
 Messages::~Messages() = default;
 
 void Messages::receive_bytes(int from, std::span<std::byte> into) {
@@ -120,7 +119,7 @@ void Messages::receive_bytes(int from, std::span<std::byte> into) {
   auto& [receives, sends, letters, letter_of, untold] = *requests_;
   const Index first = receives.size(), number = std::ssize(letters);
   for_each_piece(into, [&](std::span<std::byte> piece) {
-    check_mpi(MPI_Irecv(piece.data(), mpi_count(std::ssize(piece)), MPI_BYTE, from, kTag,
+    check_mpi(MPI_Irecv(piece.data(), mpi_count(std::ssize(piece)), MPI_BYTE, from, tag_,
                         ranks_->handle_->comm, &receives.add()),
               "MPI_Irecv");
     letter_of.push_back(number);
@@ -133,7 +132,7 @@ void Messages::send_bytes(int to, std::span<const std::byte> bytes) {
   require(ranks_->handle_ != nullptr, "a rank alone has nobody to write to");
   ranks_->count_call(std::ssize(bytes));
   for_each_piece(bytes, [&](std::span<const std::byte> piece) {
-    check_mpi(MPI_Isend(piece.data(), mpi_count(std::ssize(piece)), MPI_BYTE, to, kTag, ranks_->handle_->comm,
+    check_mpi(MPI_Isend(piece.data(), mpi_count(std::ssize(piece)), MPI_BYTE, to, tag_, ranks_->handle_->comm,
                         &requests_->sends.add()),
               "MPI_Isend");
   });

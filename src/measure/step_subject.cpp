@@ -77,9 +77,11 @@ TokenSource random_text(std::uint64_t seed, Index bytes) {
 }
 
 StepSubject::StepSubject(const TrainingCase& of, const Mesh& mesh, const TokenSource& tokens,
-                         const KernelTable& kernels, const DispatcherSettings& dispatcher)
+                         const KernelTable& kernels, const DispatcherSettings& dispatcher,
+                         const OptimizerSettings& optimizer)
     : mesh_(&mesh),
-      state_(make_training_state(of.model, mesh, {.kernels = kernels, .dispatcher = dispatcher})),
+      state_(make_training_state(of.model, mesh,
+                                 {.kernels = kernels, .dispatcher = dispatcher, .optimizer = optimizer})),
       batch_{.global_batch = of.sequences,
              .sequence_length = of.sequence_length,
              .accumulation = 1,
@@ -94,7 +96,9 @@ StepSubject::StepSubject(const TrainingCase& of, const Mesh& mesh, const TokenSo
 
 StepSample StepSubject::step() {
   mesh_->world().barrier();
+  if (state_->optimizer.gathers_by_layer()) train();
   const StepReport report = train();
+  trainer_.settle();
   double load = 0, unevenness = 0, sparse = 0;
   for (const std::vector<Index>& rows : report.rows_per_expert) {
     load += max_over_mean(rows);

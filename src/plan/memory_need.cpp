@@ -180,7 +180,7 @@ double reduction_scratch(const std::vector<ParameterSpec>& specs, const MeshShap
   Index most = ShardedOptimizer::kBucketElements;  // of a bucket; a weight of Muon's is not cut
   for (const ParameterSpec& spec : specs)
     if (is_of_muon(spec, batch.optimizer)) most = std::max(most, spec.rows / spec.groups * spec.cols);
-  const Index at_once = batch.shard_dense ? ShardedOptimizer::kBucketsAtOnce : 1;
+  const Index at_once = batch.overlap_reduce || batch.shard_dense ? ShardedOptimizer::kBucketsAtOnce : 1;
   for (const Placement placement : kPlacements) {
     const Index ranks = placement == Placement::kWorld ? mesh.world() : mesh.dp;
     if (ranks == 1) continue;

@@ -25,6 +25,7 @@ MemoryNeed memory_of_rows(const ModelConfig& config, const std::vector<Parameter
                           .moments = step.moments,
                           .optimizer = step.optimizer,
                           .ranks_per_node = step.ranks_per_node,
+                          .overlap_reduce = step.overlap_reduce,
                           .shard_dense = step.shard_dense,
                           .offload = step.offload},
                          packs, element);

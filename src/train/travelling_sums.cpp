@@ -13,7 +13,7 @@ void TravellingSums::begin(Stretched stretch) {
 
 /// From the next rank on, so that not all begin with the same one.
 TravellingSums::Travelling::Travelling(Stretched stretch, Matrix memory)
-    : of(std::move(stretch)), received(std::move(memory)), messages(*of.ranks) {
+    : of(std::move(stretch)), received(std::move(memory)), messages(*of.ranks, Channel::kSums) {
   const Index ranks = of.ranks->size(), rank = of.ranks->rank();
   const auto part_of = [&](Index other) { return Stretch{of.offsets[at(other)], of.offsets[at(other + 1)]}; };
   mine = part_of(rank);

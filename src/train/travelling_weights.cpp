@@ -6,7 +6,7 @@ namespace moeloom {
 
 /// From the next rank on, so that not all begin with the same one.
 TravellingWeights::Travelling::Travelling(const Stretched& stretch)
-    : place(stretch.place), messages(*stretch.ranks) {
+    : place(stretch.place), messages(*stretch.ranks, Channel::kWeights) {
   const Index ranks = stretch.ranks->size(), rank = stretch.ranks->rank();
   for (Index turn = 1; turn < ranks; ++turn) {
     const Index from = (rank + turn) % ranks;

@@ -14,10 +14,14 @@
 
 namespace moeloom {
 
+/// Messages of one channel are told apart from those of another between the same ranks; within one, every
+/// rank lets them follow each other in the same order.
+enum class Channel { kRows = 1, kSums = 3, kWeights = 4 };
+
 /// Buffers must live and be left alone until finish(), a receive's until it has arrived. Throws MpiError.
 class Messages {
  public:
-  explicit Messages(const Communicator& ranks);
+  explicit Messages(const Communicator& ranks, Channel channel = Channel::kRows);
   ~Messages();
   Messages(const Messages&) = delete;
   Messages& operator=(const Messages&) = delete;
@@ -46,6 +50,7 @@ class Messages {
   struct Requests;
 
   const Communicator* ranks_;
+  int tag_;
   std::unique_ptr<Requests> requests_;
 };
 

@@ -24,13 +24,15 @@ struct TrainingCase {
 
 class StepSubject {
  public:
-  /// All of it must outlive it but kernels and dispatcher. Collective over the world; throws AgreedError with
+  /// All of it must outlive it but kernels and settings. Collective over the world; throws AgreedError with
   /// the bytes that were asked for if they do not fit on any rank.
   StepSubject(const TrainingCase& of, const Mesh& mesh, const TokenSource& tokens, const KernelTable& kernels,
-              const DispatcherSettings& dispatcher = {});
+              const DispatcherSettings& dispatcher = {}, const OptimizerSettings& optimizer = {});
   /// The next one. Collective over the world.
   StepReport train() { return trainer_.step(next_++); }
-  /// The same after a barrier, as a sample of this rank.
+  /// The same after a barrier, as a sample of this rank. Where weights are gathered by layer, they travel
+  /// when it begins, as in a run: a step before it, which is no sample, leaves them so. None travel when it
+  /// ends.
   StepSample step();
 
   /// Where this rank's position is shown, as a run does for its watcher. The mesh's calls are shown if its

@@ -40,6 +40,7 @@ struct MicroBatchShape {
   MomentFormat moments = MomentFormat::kFp32;
   OptimizerKind optimizer = OptimizerKind::kAdamW;
   Index ranks_per_node = 1;
+  bool overlap_reduce = false;  // StepCase
   bool shard_dense = false;
   bool offload = false;  // LastingSettings
 

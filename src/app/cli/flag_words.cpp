@@ -29,6 +29,8 @@ constexpr std::array kFlagWords = {
     FlagWord{"row budget", "--row-budget"},
     FlagWord{"on nan", "--on-nan"},
     FlagWord{"overlap chunks", "--overlap"},
+    FlagWord{"overlap grad reduce", "--overlap-grad-reduce"},
+    FlagWord{"overlap param gather", "--overlap-param-gather"},
     FlagWord{"sequence length", "--seq-len"},
     FlagWord{"shard dense", "--shard-dense"},
     FlagWord{"top_k", "--top-k"},

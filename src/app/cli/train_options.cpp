@@ -67,6 +67,18 @@ void add_mesh_options(OptionTable& table, MeshOptions& mesh) {
             "lasted and moving costs less than it saves; losses stay the same, bit for bit; 0: never",
             mesh.replace_every);
   add_overlap_option(table, mesh.overlap);
+  const auto add_switch = [&](const char* name, const char* text, std::optional<bool>& target) {
+    table.add_choice<std::optional<bool>>(name, text, target,
+                                          {{"auto", std::nullopt}, {"on", true}, {"off", false}});
+  };
+  add_switch("overlap-grad-reduce",
+             "a layer's gradients are summed over ranks while backward goes on, with the same bits; auto: "
+             "where ranks lie on several nodes",
+             mesh.overlap_reduce);
+  add_switch("overlap-param-gather",
+             "new weights come to each rank while the next forward goes on, with the same bits; auto: where "
+             "ranks lie on several nodes",
+             mesh.overlap_gather);
   table.add(
       "net", "BANDWIDTH,LATENCY",
       "between nodes, for the choice of dispatcher, chunks, replicas and places of experts: 200Gbit,2us; "

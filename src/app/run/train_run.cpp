@@ -88,6 +88,12 @@ LeafSettings leaves_of(const DataOptions& data) {
   return {.sequences = data.exact, .per_step = data.global_batch / data.exact};
 }
 
+OptimizerSettings with_travel(OptimizerSettings settings, const RunDecision& decision) {
+  if (decision.step.overlap_reduce) settings.reduction = Reduction::kByLayer;
+  if (decision.step.overlap_gather) settings.gathering = Gathering::kByLayer;
+  return settings;
+}
+
 RoutingSettings within(RoutingSettings settings, const RowBudgetDecision& budget) {
   settings.row_budget = budget.rows;
   return settings;
@@ -121,7 +127,7 @@ TrainRun::TrainRun(const TrainRequest& request, RunInputs inputs, Mesh mesh, Log
       model_(make_training_state(inputs_.config, mesh_,
                                  {.kernels = decision().table,
                                   .dispatcher = dispatcher_,
-                                  .optimizer = options_.optimizer.settings,
+                                  .optimizer = with_travel(options_.optimizer.settings, decision()),
                                   .frozen = inputs_.frozen,
                                   .routing = within(routing_settings(options_), decision().row_budget),
                                   .leaves = leaves_of(options_.data),

@@ -115,21 +115,51 @@ double muon_flops(const std::vector<ParameterSpec>& specs, const StepCase& step)
   return flops;
 }
 
-void add_update(const Trained& trained, const StepCase& step, const Local& local, const ExchangeRates& links,
-                PhaseSeconds& seconds) {
+/// Products of a micro-batch, of which backward makes two of three.
+double product_seconds(const PhaseSeconds& micro_batch) {
+  double sum = 0;
+  for (const Phase phase : {Phase::kAttention, Phase::kDense, Phase::kRouter, Phase::kExperts})
+    sum += micro_batch[static_cast<std::size_t>(phase)];
+  return sum;
+}
+
+/// Seconds left of an exchange that travels while others take `beside`: what they are too short for, and at
+/// least the `alone` of what nothing goes on beside.
+double left_of(double exchange, double beside, double alone) {
+  return std::max(exchange - beside, std::min(alone, exchange));
+}
+
+/// Dense gradients that are complete when backward ends, and weights that a forward begins with: the word
+/// table's.
+Trained of_embedding(const std::vector<ParameterSpec>& specs) {
+  const auto table = std::ranges::find_if(
+      specs, [](const ParameterSpec& spec) { return part_of_backward(spec) == kEmbeddingPart; });
+  if (table == specs.end() || table->frozen) return {};
+  return {.dense = real(table->rows * table->cols), .experts = 0};
+}
+
+void add_update(const Trained& trained, const Trained& embedding, const StepCase& step, const Local& local,
+                const ExchangeRates& links, double products, PhaseSeconds& seconds) {
   const MeshShape& mesh = step.mesh;
   const Index near_ep = ep_on_node(step);
   const Index near_world = std::min(step.ranks_per_node, mesh.world());
   const Index near_dp = std::max<Index>(near_world / near_ep, 1);
-  const auto over = [&](bool sums) {
-    return reduction_seconds(trained.dense, mesh.world(), near_world, step, links, sums) +
-           reduction_seconds(trained.experts, mesh.dp, near_dp, step, links, sums);
+  const auto over = [&](const Trained& some, bool sums) {
+    return reduction_seconds(some.dense, mesh.world(), near_world, step, links, sums) +
+           reduction_seconds(some.experts, mesh.dp, near_dp, step, links, sums);
   };
   const double owned = owned_elements(trained, mesh);
   of(seconds, Phase::kOther) +=
       local.elementwise(kFloatBytes * trained.dense);  // dense gradients start at zero
-  of(seconds, Phase::kReduce) += over(true) + local.elementwise(kFloatBytes * owned);  // and their norm
-  of(seconds, Phase::kOptimizer) += over(false) + local.slowdown * per(owned, local.machine.updated_elements);
+  const double update = local.slowdown * per(owned, local.machine.updated_elements);
+  const double sums = over(trained, true), gathers = over(trained, false);
+  of(seconds, Phase::kReduce) +=
+      local.elementwise(kFloatBytes * owned) +  // the norm
+      (step.overlap_reduce ? left_of(sums, products * 2 / 3, over(embedding, true)) : sums);
+  of(seconds, Phase::kOptimizer) +=
+      update + (step.overlap_gather
+                    ? left_of(gathers, update + products / 3, std::max(over(embedding, false) - update, 0.0))
+                    : gathers);
 }
 
 /// Where each rank's chunks end, given to every other.
@@ -206,7 +236,8 @@ PhaseSeconds step_seconds(const ModelConfig& config, const std::vector<Parameter
                   micro_batch);
   PhaseSeconds seconds{};
   for (std::size_t i = 0; i < kPhases; ++i) seconds[i] = real(step.micro_batches) * micro_batch[i];
-  add_update(trained_elements(specs), step, local, links, seconds);
+  add_update(trained_elements(specs), of_embedding(specs), step, local, links, product_seconds(micro_batch),
+             seconds);
   if (const double flops = muon_flops(specs, step); flops > 0)
     of(seconds, Phase::kOptimizer) += local.dense(flops, kSumChunkRows);
   return seconds;
@@ -248,6 +279,7 @@ MemoryNeed step_memory(const ModelConfig& config, const std::vector<ParameterSpe
                           .moments = step.moments,
                           .optimizer = step.optimizer,
                           .ranks_per_node = step.ranks_per_node,
+                          .overlap_reduce = step.overlap_reduce,
                           .shard_dense = step.shard_dense,
                           .offload = step.offload},
                          packs, element);

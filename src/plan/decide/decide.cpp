@@ -9,6 +9,7 @@
 
 #include "decide/decide_exact.hpp"
 #include "decide/decide_rows.hpp"
+#include "decide/decide_travel.hpp"
 
 namespace moeloom {
 namespace {
@@ -296,6 +297,9 @@ RunDecision decide(const RunFacts& facts, const RunRequest& request) {
   decision.pool = rows.pool;
   decision.wire = request.wire;
   decision.step = with_way(facts.step, request, rows.dispatcher.kind, rows.overlap.chunks);
+  decision.travel = decide_travel(request, decision.step);
+  decision.step.overlap_reduce = decision.travel.reduce.on;
+  decision.step.overlap_gather = decision.travel.gather.on;
   decision.rebalance = decide_rebalance(facts, request, decision);
   decision.replace = decide_replace(facts, request, decision);
   if (!facts.parameters.empty()) decide_memory(facts, request, type, decision);

@@ -32,7 +32,9 @@ struct RunRequest {
   Bf16Request bf16 = Bf16Request::kBest;
   std::optional<DispatcherKind> dispatcher = {};
   WireSettings wire = {};
-  std::optional<Index> chunks = {};  // "overlap": 0: rows travel whole
+  std::optional<Index> chunks = {};         // "overlap": 0: rows travel whole
+  std::optional<bool> overlap_reduce = {};  // sums of gradients travel while backward goes on
+  std::optional<bool> overlap_gather = {};  // new weights travel while the next forward goes on
   bool node_pool = false;
   bool rebalance = false;    // experts get replicas on other ranks, micro-batch by micro-batch, where it pays
   Index replace_every = 0;   // steps after which experts change ranks for good, where it pays; 0: never
@@ -91,6 +93,17 @@ struct ReplaceDecision {
   std::string reason = {};
 };
 
+struct OverlapChoice {
+  bool on = false;
+  std::string reason = {};
+};
+
+/// When sums of gradients and new weights travel; off: all at once, after backward and after the update.
+struct TravelDecision {
+  OverlapChoice reduce = {};
+  OverlapChoice gather = {};
+};
+
 /// What sums with the same bits on every mesh cost a rank.
 struct ExactDecision {
   Index sequences = 0;  // of a leaf; 0: off
@@ -112,6 +125,7 @@ struct RunDecision {
   ComputeDtype dtype;
   DispatcherDecision dispatcher;
   OverlapDecision overlap;
+  TravelDecision travel;
   PoolDecision pool;
   RebalanceDecision rebalance;
   ReplaceDecision replace;

@@ -29,20 +29,31 @@ std::string rates_text(const RebalanceRates& rates) {
   return text + " ns";
 }
 
+std::string on_text(const OverlapChoice& choice) {
+  return choice.on ? "on" : "off";
+}
+
 /// Ranks that took different ways would wait for each other for ever.
 void require_one_decision(const RunDecision& d, const Communicator& world) {
   const std::string mine = std::string(name_of(d.dispatcher.kind)) + ", overlap " +
-                           std::to_string(d.overlap.chunks) + ", node pool " + std::to_string(d.pool.on) +
-                           ", rebalance " + (d.rebalance.rates ? rates_text(*d.rebalance.rates) : "off") +
-                           ", replace every " + std::to_string(d.replace.every) + " by " +
-                           rates_text(d.replace.rates) + ", row budget " + std::to_string(d.row_budget.rows) +
-                           ", grouped " + std::to_string(d.gmm.apply) + ", " +
-                           std::string(dtype_text(d.dtype.type));
+                           std::to_string(d.overlap.chunks) + ", reduce " + on_text(d.travel.reduce) +
+                           ", gather " + on_text(d.travel.gather) + ", node pool " +
+                           std::to_string(d.pool.on) + ", rebalance " +
+                           (d.rebalance.rates ? rates_text(*d.rebalance.rates) : "off") + ", replace every " +
+                           std::to_string(d.replace.every) + " by " + rates_text(d.replace.rates) +
+                           ", row budget " + std::to_string(d.row_budget.rows) + ", grouped " +
+                           std::to_string(d.gmm.apply) + ", " + std::string(dtype_text(d.dtype.type));
   const std::vector<std::string> all = world.all_gather_text(mine);
   for (std::size_t rank = 1; rank < all.size(); ++rank)
     if (all[rank] != all[0])
       throw AgreedError("rank 0 decides on " + all[0] + " and rank " + std::to_string(rank) + " on " +
                         all[rank] + "; say --dispatcher, --overlap and --net, so that all do the same");
+}
+
+/// None of a rank alone.
+std::vector<std::pair<std::string, OverlapChoice>> choices_of(const RunDecision& decision) {
+  if (decision.step.mesh.world() == 1) return {};
+  return {{"overlap_grad_reduce", decision.travel.reduce}, {"overlap_param_gather", decision.travel.gather}};
 }
 
 std::string overlap_text(const OverlapDecision& choice) {
@@ -81,6 +92,8 @@ RunRequest run_request(const KernelOptions& choice, const MeshOptions& mesh, con
           .dispatcher = mesh.dispatcher,
           .wire = {mesh.combine, mesh.wire_dtype, flags.pretended_nodes},
           .chunks = mesh.overlap,
+          .overlap_reduce = mesh.overlap_reduce,
+          .overlap_gather = mesh.overlap_gather,
           .node_pool = mesh.node_pool.value_or(flags.node_pool.value_or(false)),
           .rebalance = mesh.rebalance,
           .replace_every = mesh.replace_every};
@@ -113,6 +126,8 @@ void log_decision(Log& log, const DecidedRun& run) {
                .with("reason", d.dispatcher.reason)
                .with("node_pool", d.pool.on));
   log.info(Event().with("overlap", overlap_text(d.overlap)).with("reason", d.overlap.reason));
+  for (const auto& [name, choice] : choices_of(d))
+    log.info(Event().with(name, choice.on).with("reason", choice.reason));
   if (d.rebalance.rates) log.info(Event().with("rebalance", true).with("reason", d.rebalance.reason));
   if (d.replace.every > 0)
     log.info(Event().with("replace_every", d.replace.every).with("reason", d.replace.reason));
@@ -150,6 +165,8 @@ std::vector<std::pair<std::string, std::string>> facts_of(const RunDecision& dec
   std::vector<std::pair<std::string, std::string>> facts = {
       {"dispatcher", std::string(name_of(decision.dispatcher.kind)) + ": " + decision.dispatcher.reason},
       {"overlap", overlap_text(decision.overlap) + ": " + decision.overlap.reason}};
+  for (const auto& [name, choice] : choices_of(decision))
+    facts.emplace_back(name, on_text(choice) + ": " + choice.reason);
   if (decision.rebalance.rates) facts.emplace_back("rebalance", decision.rebalance.reason);
   if (decision.replace.every > 0) facts.emplace_back("replace every", decision.replace.reason);
   return facts;

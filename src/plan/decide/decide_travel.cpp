@@ -1,0 +1,43 @@
+#include "decide/decide_travel.hpp"
+
+#include "moeloom/base/violations.hpp"
+
+namespace moeloom {
+namespace {
+
+/// Whether something travels while there are products, as asked or, if nothing was asked for, where ranks lie
+/// on several nodes. `cannot`: why it must not; empty: it may.
+OverlapChoice choose(const std::string& option, std::optional<bool> asked, const StepCase& step,
+                     const std::string& cannot, Violations& violations) {
+  const std::string on = option + " = on";
+  if (asked == false) return {false, option + " = off"};
+  if (step.mesh.world() == 1) return {false, "one rank has nobody to exchange with"};
+  violations.unless(cannot.empty() || !asked, on + " cannot be: " + cannot + "; leave it to auto");
+  if (!cannot.empty()) return {false, cannot};
+  if (asked) return {true, on};
+  if (step.mesh.world() <= step.ranks_per_node)
+    return {false, "all ranks are on one node, whose processors make the copies at any time"};
+  return {true, "ranks lie on several nodes, and the network moves it while processors multiply"};
+}
+
+}  // namespace
+
+TravelDecision decide_travel(const RunRequest& request, const StepCase& step) {
+  Violations violations;
+  TravelDecision travel;
+  travel.reduce =
+      choose("overlap grad reduce", request.overlap_reduce, step,
+             step.exact > 0 ? "exact sums are of integers, which MPI adds up at the end" : "", violations);
+  if (step.shard_dense) travel.reduce = {true, "shard dense = yes takes sums as layers finish"};
+  travel.gather = choose("overlap param gather", request.overlap_gather, step,
+                         step.shard_dense ? "with shard dense = yes, ranks of a node share weights, which "
+                                            "change for all of them at once"
+                                          : "",
+                         violations);
+  if (travel.reduce.on && step.gradients != Storage::kFp32)
+    travel.reduce.reason += "; those of experts, in bf16, at the end";
+  violations.throw_if_any();
+  return travel;
+}
+
+}  // namespace moeloom

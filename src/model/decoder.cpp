@@ -158,7 +158,10 @@ void Decoder::run_layers(const Batch& batch, bool training, RouterStatistics& st
     clock_.enter_layer(layer, false);
     needs(layer);
     store_.read_ahead(layer + 1);
-    layers_[at(layer)].forward(context(batch, layer, training), nullptr, hidden_, statistics);
+    const auto needs_experts = [&] { needs(experts_part(layer)); };
+    LayerContext layer_context = context(batch, layer, training);
+    layer_context.experts_needed = Interlude(needs_experts);
+    layers_[at(layer)].forward(layer_context, nullptr, hidden_, statistics);
     if (layer + 1 < std::ssize(layers_)) store_.leave(layer);  // backward begins with the last
   }
   clock_.enter_layer(-1, true);
@@ -235,8 +238,11 @@ void Decoder::backward(const Batch& batch, RouterLosses router_losses, const Par
     const bool is_sparse = sparse_place_[at(layer)] >= 0;
     clock_.enter_layer(layer, true);
     store_.read_ahead(layer - 1);
-    layers_[at(layer)].backward(context(batch, layer, true),
-                                is_sparse ? router_losses(layer) : RouterLossGradient{}, d_hidden_);
+    const auto experts_are_done = [&] { done(experts_part(layer)); };
+    LayerContext layer_context = context(batch, layer, true);
+    layer_context.experts_done = Interlude(experts_are_done);
+    layers_[at(layer)].backward(layer_context, is_sparse ? router_losses(layer) : RouterLossGradient{},
+                                d_hidden_);
     if (layer > 0) store_.leave(layer);  // the next forward begins with the first
     done(layer);
   }

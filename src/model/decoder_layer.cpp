@@ -148,6 +148,7 @@ void DecoderLayer::forward(const LayerContext& c, MixerCache* cache, MatrixView 
 
 void DecoderLayer::add_feed_forward(const LayerContext& c, MatrixView output, RouterStatistics& statistics) {
   if (auto* moe = std::get_if<MoeLayer>(&feed_forward_)) {
+    c.experts_needed();
     moe->forward(c.moe, feed_forward_input(), output, statistics);
   } else {
     std::get<MlpLayer>(feed_forward_)
@@ -194,6 +195,7 @@ void DecoderLayer::backward_feed_forward(const LayerContext& c, const RouterLoss
                                          ConstMatrixView d_output, MatrixView d_normed) {
   if (auto* moe = std::get_if<MoeLayer>(&feed_forward_)) {
     moe->backward(c.moe, feed_forward_input(), router_losses, d_output, d_normed);
+    c.experts_done();
     c.clock.enter(Phase::kDense);
   } else {
     c.clock.enter(Phase::kDense);

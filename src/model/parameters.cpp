@@ -41,6 +41,7 @@ void check(const ParameterSpec& spec) {
 }  // namespace
 
 Index part_of_backward(const ParameterSpec& spec) {
+  if (spec.placement == Placement::kExperts) return experts_part(spec.layer);
   if (spec.layer >= 0) return spec.layer;
   return spec.name == "model.embed_tokens.weight" ? kEmbeddingPart : kHeadPart;
 }

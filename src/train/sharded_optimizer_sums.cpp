@@ -95,7 +95,7 @@ void ShardedOptimizer::reduce_exactly(const Bucket& bucket, ExactSums& all) {
 void ShardedOptimizer::begin_reduction(Index part, bool is_last) {
   if (!reduces_by_layer()) return;
   // Gradients of more than the part before would be held by a network that is slower than backward.
-  if (store_.dense().gradients) travelling_->finish();
+  if (store_.dense().gradients && part >= kHeadPart) travelling_->finish();
   for (const Bucket& bucket : buckets_) {
     const Communicator& group = sharers(mesh_, bucket.placement);
     if (bucket.part != part || !(is_last || is_sharded(bucket))) continue;
@@ -167,8 +167,9 @@ void ShardedOptimizer::begin_to_gather(const Bucket& bucket) {
   });
 }
 
-Index ShardedOptimizer::place_in_forward(Index part) const {
-  return part == kEmbeddingPart ? -1 : part == kHeadPart ? kNever : part;
+Index ShardedOptimizer::place_in_forward(Index part) {
+  if (part == kHeadPart) return kNever;
+  return part < kHeadPart ? 2 * experts_part(part) + 1 : 2 * part;
 }
 
 void ShardedOptimizer::await_weights(Index part) {

@@ -2,6 +2,7 @@
 // beside a residual.
 #pragma once
 
+#include "moeloom/base/interlude.hpp"
 #include "moeloom/model/mixer/mixer_layer.hpp"
 #include "moeloom/model/mlp_layer.hpp"
 #include "moeloom/moe/moe_layer.hpp"
@@ -48,6 +49,8 @@ struct LayerContext {
   DecoderWorkspace& workspace;
   PhaseClock& clock;
   Recompute recompute = Recompute::kNone;  // moe.recompute says the same
+  Interlude experts_needed = {};           // before a forward reads their weights
+  Interlude experts_done = {};             // after a backward has completed their gradients
 };
 
 class DecoderLayer {

@@ -88,9 +88,14 @@ struct ParameterSpec {
 };
 
 // Parts of a backward, each of the parameters whose gradients it completes: the head and the final norm, then
-// the layers from the last to the first, each by its number, then the embedding (and a head that is tied).
+// from the last layer to the first its experts and the rest of it, by its number, then the embedding (and a
+// head that is tied). A forward reads them the other way round.
 inline constexpr Index kHeadPart = -2;
 inline constexpr Index kEmbeddingPart = -1;
+/// Of experts alone.
+constexpr Index experts_part(Index layer) {
+  return kHeadPart - 1 - layer;
+}
 Index part_of_backward(const ParameterSpec& spec);
 
 /// Every parameter of the model on a rank that holds `experts`; {0, num_experts} lists the whole model. With

@@ -181,7 +181,7 @@ class ShardedOptimizer {
   void with_values(const Bucket& bucket, Use use);
   void gather(const Bucket& bucket);
   void begin_to_gather(const Bucket& bucket);
-  Index place_in_forward(Index part) const;
+  static Index place_in_forward(Index part);
   template <typename Number>
   void send_to_nodes(const NodeWeights& weights, const Bucket& bucket, std::span<Number> values);
   /// Of the block's place in the model and its time.

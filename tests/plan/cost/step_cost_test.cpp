@@ -216,6 +216,27 @@ TEST(StepCost, PhasesAreTheirTerms) {
       6 * of(Phase::kLoss));
 }
 
+TEST(StepCost, WhatTravelsBesideProductsIsHiddenByThem) {
+  const ModelConfig config = tiny_config();
+  const auto specs = parameter_specs(config, {0, config.num_experts});
+  const StepCase whole = case_of(4, 1);
+  StepCase travelling = whole;
+  travelling.overlap_reduce = travelling.overlap_gather = true;
+  const auto seconds = [&](const StepCase& step, double experts, Phase phase) {
+    return step_seconds(config, specs, step, even_rates(), experts)[static_cast<std::size_t>(phase)];
+  };
+  for (const Phase phase : {Phase::kReduce, Phase::kOptimizer}) {
+    const double exchange = reduction_seconds(1e9, 4, 4, whole, link_rates(even_rates(), whole), true);
+    ASSERT_GT(exchange, 0);
+    const double all = seconds(whole, 0, phase), beside_much = seconds(travelling, 1e3, phase),
+                 beside_more = seconds(travelling, 1e6, phase);
+    EXPECT_LT(beside_much, all);
+    EXPECT_EQ(beside_much, beside_more) << "the word table's are left, and what a rank does itself";
+    EXPECT_EQ(seconds(whole, 1e3, phase), all);
+    EXPECT_LE(seconds(travelling, 0, phase), all);
+  }
+}
+
 TEST(StepCost, OwnedElementsAreSharedByTheRanksThatHoldThem) {
   EXPECT_DOUBLE_EQ(owned_elements({.dense = 80, .experts = 60}, shape_of(2, 4)), 10 + 30);
 }

@@ -54,6 +54,28 @@ std::string text_of(const RunFacts& facts, const RunRequest& r) {
          (facts.no_node_memory.empty() ? "" : ", no node memory");
 }
 
+/// What travels beside products: sums of gradients and new weights, each with a reason.
+TEST(Decide, SumsAndWeightsTravelBetweenNodes) {
+  const auto travel = [](const RunFacts& facts, const RunRequest& request = {}) {
+    return decide(facts, request).travel;
+  };
+  EXPECT_FALSE(travel(facts_with(1, 1)).reduce.on) << "a rank alone";
+  EXPECT_FALSE(travel(facts_with(2, 1)).reduce.on);
+  EXPECT_FALSE(travel(facts_with(2, 1)).gather.on);
+  EXPECT_TRUE(travel(facts_with(2, 2)).reduce.on);
+  EXPECT_TRUE(travel(facts_with(2, 2)).gather.on);
+  EXPECT_TRUE(travel(facts_with(2, 1), {.overlap_reduce = true}).reduce.on);
+  EXPECT_FALSE(travel(facts_with(2, 2), {.overlap_reduce = false}).reduce.on);
+  EXPECT_FALSE(travel(facts_with(2, 2), {.overlap_gather = false}).gather.on);
+  RunFacts sharded = facts_with(2, 2);
+  sharded.step.shard_dense = true;
+  EXPECT_TRUE(travel(sharded).reduce.on);
+  EXPECT_FALSE(travel(sharded).gather.on);
+  EXPECT_THROW(travel(sharded, {.overlap_gather = true}), ConfigError);
+  const RunDecision decision = decide(facts_with(2, 2), {});
+  EXPECT_TRUE(decision.step.overlap_reduce && decision.step.overlap_gather);
+}
+
 /// Whether a kind can serve a request, in one's own words: the table and the code that reads it are held
 /// against this.
 bool can_serve(DispatcherKind kind, const RunFacts& facts, const RunRequest& request) {

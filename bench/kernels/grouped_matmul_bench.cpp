@@ -5,8 +5,9 @@
 //
 // Ours, a loop on OpenBLAS, and, where the build found it, oneDNN expert by expert on plain weights, each a
 // turn a round beside the peak; all must agree before they are timed. --weights says what ours reads: the
-// masters in fp32, as a step's only micro-batch does, or in bf16 (--masters split, frozen weights), or packed
-// faces, whose packing is not part of the time.
+// masters in fp32, as a step's only micro-batch does, or in bf16 (--masters split, frozen weights), or frozen
+// in F16, beside which the same numbers in bf16 are a rival; or packed faces, whose packing is not part of
+// the time.
 #include "moeloom/base/parallel.hpp"
 #include "moeloom/kernels/grouped_matmul.hpp"
 #include "moeloom/measure/paired.hpp"
@@ -52,8 +53,8 @@ struct Options {
   std::string dtype = "fp32", weights = "master", json;
   DType type() const { return bench::dtype_from_option(dtype); }
   void check() const {
-    if (weights != "master" && weights != "halves" && weights != "packed")
-      throw std::invalid_argument("unknown weights " + weights + "; known: master, halves, packed");
+    if (weights != "master" && weights != "halves" && weights != "f16" && weights != "packed")
+      throw std::invalid_argument("unknown weights " + weights + "; known: master, halves, f16, packed");
   }
 };
 
@@ -93,15 +94,16 @@ class Product {
         dw_(groups * out, in),
         groups_(groups) {
     if (o.weights == "packed") packed_.pack(masters(), o.type());
-    has_halves_ = o.weights == "halves";
-    if (!has_halves_) return;
-    halves_ = half_memory_.reshape_uninitialised(DType::kBF16, masters_.rows(), in);
-    for (Index i = 0; i < masters_.rows(); ++i)
-      for (Index j = 0; j < in; ++j) {
-        float& number = masters_.view()(i, j);
-        number = bf16_to_float(float_to_bf16(number));
-        set(halves_, i, j, number);
-      }
+    read_ = masters_;
+    if (o.weights != "halves" && o.weights != "f16") return;
+    // F16 has them all: they are neither large nor subnormal.
+    for (float& number : masters_.view().flat()) {
+      bf16_.push_back(float_to_bf16(number));
+      number = bf16_to_float(bf16_.back());
+      if (o.weights == "f16") f16_.push_back(float_to_f16(number));
+    }
+    read_ = ConstHalfView(o.weights == "f16" ? f16_.data() : bf16_.data(), masters_.rows(), in,
+                          o.weights == "f16" ? DType::kF16 : DType::kBF16);
   }
   Product(const Product&) = delete;
   Product& operator=(const Product&) = delete;
@@ -115,8 +117,9 @@ class Product {
   }
 
   GroupedWeights masters() const { return {masters_, groups_}; }
-  GroupedWeights halves_or_masters() const {
-    return {has_halves_ ? ConstRows(halves_) : ConstRows(masters_), groups_};
+  GroupedWeights halves_or_masters() const { return {read_, groups_}; }
+  GroupedWeights in_bf16() const {
+    return {ConstHalfView(bf16_.data(), masters_.rows(), masters_.cols(), DType::kBF16), groups_};
   }
 
   std::function<void()> work(const GroupedMatmulKernel& kernel, const GroupedWeights& weights,
@@ -141,9 +144,8 @@ class Product {
   Matrix masters_, x_, dy_, y_, dx_, dw_;
   Index groups_;
   PackedWeights packed_;
-  RowMemory half_memory_;
-  Rows halves_;
-  bool has_halves_ = false;
+  std::vector<std::uint16_t> bf16_, f16_;
+  ConstRows read_;
 };
 
 /// Throws where a rival's result is further from ours than rounding explains: then it does other work.
@@ -167,10 +169,17 @@ void check(Product& product, const GroupedMatmulKernel& ours, const GroupedRows&
   }
 }
 
-void print_head() {
+std::vector<std::string> rival_names(const Options& o) {
+  std::vector<std::string> names;
+  for (const Rival& rival : rivals()) names.push_back(rival.name);
+  if (o.weights == "f16") names.push_back("bf16");
+  return names;
+}
+
+void print_head(const Options& o) {
   std::printf("%-12s %-8s %-8s %-9s %5s %6s | %6s %5s (p10..p90)", "shape", "weight", "op", "routing", "rows",
               "peak", "ours", "frac");
-  for (const Rival& rival : rivals()) std::printf(" | %6s %5s %6s", rival.name.c_str(), "frac", "ours/");
+  for (const std::string& name : rival_names(o)) std::printf(" | %6s %5s %6s", name.c_str(), "frac", "ours/");
   std::printf("\n");
 }
 
@@ -195,16 +204,16 @@ Json measure(const std::vector<Contender>& contenders, double flops, const Optio
   return row;
 }
 
-void print(const Json& r) {
+void print(const Json& r, const Options& o) {
   const auto text = [&r](const char* key) { return r.at(key).get<std::string>(); };
   const auto number = [&r](const std::string& key) { return r.at(key).get<double>(); };
   std::printf("%-12s %-8s %-8s %-9s %5.0f %6.1f | %6.1f %5.3f (%.2f..%.2f)", text("shape").c_str(),
               text("weight").c_str(), text("op").c_str(), text("routing").c_str(), number("rows_per_expert"),
               number("peak_gflops"), number("ours_gflops"), number("ours_fraction"),
               number("ours_fraction_p10"), number("ours_fraction_p90"));
-  for (const Rival& rival : rivals())
-    std::printf(" | %6.1f %5.3f %5.2fx", number(rival.name + "_gflops"), number(rival.name + "_fraction"),
-                number("ours_over_" + rival.name));
+  for (const std::string& name : rival_names(o))
+    std::printf(" | %6.1f %5.3f %5.2fx", number(name + "_gflops"), number(name + "_fraction"),
+                number("ours_over_" + name));
   std::printf("\n");
   std::fflush(stdout);
 }
@@ -227,6 +236,8 @@ void run_product(const Shape& shape, const char* weight, Index out, Index in, co
             {"ours", product.work(ours, product.halves_or_masters(), op, grouped)}};
         for (const Rival& rival : rivals())
           contenders.push_back({rival.name, product.work(rival.kernel, product.masters(), op, grouped)});
+        if (o.weights == "f16")
+          contenders.push_back({"bf16", product.work(ours, product.in_bf16(), op, grouped)});
         results.push_back(measure(contenders, flops, o,
                                   {{"shape", shape.name},
                                    {"weight", weight},
@@ -236,7 +247,7 @@ void run_product(const Shape& shape, const char* weight, Index out, Index in, co
                                    {"op", op},
                                    {"routing", routing},
                                    {"rows_per_expert", rows}}));
-        print(results.back());
+        print(results.back(), o);
       }
     }
 }
@@ -252,7 +263,8 @@ std::optional<Options> parse(int argc, char** argv) {
       "a list of balanced, zipf, random, hot, ... (moeloom bench ep --help)")(
       "threads", po::value(&o.threads)->default_value(o.threads), "threads")(
       "dtype", po::value(&o.dtype)->default_value(o.dtype), "what ours multiplies: fp32, bf16")(
-      "weights", po::value(&o.weights)->default_value(o.weights), "what ours reads: master, halves, packed")(
+      "weights", po::value(&o.weights)->default_value(o.weights),
+      "what ours reads: master, halves, f16, packed")(
       "samples", po::value(&o.samples)->default_value(o.samples), "rounds of peak and contenders")(
       "json", po::value(&o.json), "write an array of objects to this file");
   if (!bench::read_options(known, argc, argv)) return std::nullopt;
@@ -269,7 +281,7 @@ void run(const Options& o) {
 #ifndef MOELOOM_HAS_ONEDNN
   std::printf("no column onednn: the build found no oneDNN (Debian: libdnnl-dev)\n");
 #endif
-  print_head();
+  print_head(o);
   Json results = Json::array();
   for (const std::string& name : bench::words(o.shapes)) {
     const Shape& shape = shape_named(name);

@@ -48,10 +48,6 @@ std::optional<DType> dtype_from_name(std::string_view name) {
   return std::nullopt;
 }
 
-float f16_to_float(std::uint16_t bits) {
-  return static_cast<float>(std::bit_cast<_Float16>(bits));
-}
-
 std::uint16_t float_to_f16(float value) {
   return std::bit_cast<std::uint16_t>(static_cast<_Float16>(value));
 }

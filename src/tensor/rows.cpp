@@ -11,10 +11,11 @@ ConstMatrixView ConstRows::fp32() const {
 
 ConstMatrixView ConstRows::widened(Matrix& memory) const {
   if (type() == DType::kF32) return fp32();
-  const auto halves = std::get<ConstBf16View>(view_);
-  memory.reshape_uninitialised(halves.rows, halves.cols);
-  for (Index i = 0; i < halves.rows; ++i)
-    for (Index j = 0; j < halves.cols; ++j) memory.row(i)[j] = bf16_to_float(halves.row(i)[j]);
+  memory.reshape_uninitialised(rows(), cols());
+  visit([&](auto view) {
+    for (Index i = 0; i < view.rows; ++i)
+      for (Index j = 0; j < view.cols; ++j) memory.row(i)[j] = as_float(view.row(i)[j]);
+  });
   return memory;
 }
 

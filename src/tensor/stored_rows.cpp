@@ -27,6 +27,8 @@ ConstMatrixView StoredRows::read(Matrix& memory) const {
   float* const values = memory.view().data;
   if (storage_ == Storage::kBf16) {
     std::transform(high_, high_ + size(), values, bf16_to_float);
+  } else if (storage_ == Storage::kF16) {
+    std::transform(high_, high_ + size(), values, f16_to_float);
   } else {
     std::transform(high_, high_ + size(), low_, values, joined);
   }
@@ -42,6 +44,9 @@ void StoredRows::write(std::span<const float> values) const {
     case Storage::kBf16:
       std::ranges::transform(values, high_, float_to_bf16);
       return;
+    case Storage::kF16:
+      std::ranges::transform(values, high_, float_to_f16);
+      return;
     case Storage::kSplit:
       for (std::size_t i = 0; i < values.size(); ++i) {
         const Halves halves = split(values[i]);
@@ -54,7 +59,7 @@ void StoredRows::write(std::span<const float> values) const {
 std::array<std::span<std::byte>, 2> StoredRows::bytes() const {
   if (storage_ == Storage::kFp32) return {std::as_writable_bytes(std::span(values_, at(size()))), {}};
   const auto high = std::as_writable_bytes(std::span(high_, at(size())));
-  if (storage_ == Storage::kBf16) return {high, {}};
+  if (is_half(storage_)) return {high, {}};
   return {high, std::as_writable_bytes(std::span(low_, at(size())))};
 }
 

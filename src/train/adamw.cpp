@@ -160,6 +160,7 @@ void update_stored(const AdamW& settings, const AdamWUpdate& update, std::span<c
           "adamw_update needs stretches of one length");
   const Factors factors(settings, update);
   const RandomBits random(update.rounding);
+  require(w.storage() != Storage::kF16, "weights in F16 are frozen");
   const auto run = [&](auto weights_from) { update_stretch(factors, grad, weights_from, m, v, random); };
   switch (w.storage()) {
     case Storage::kFp32:
@@ -168,6 +169,8 @@ void update_stored(const AdamW& settings, const AdamWUpdate& update, std::span<c
       return run([&](std::size_t i) { return SplitWeights{w.high() + i, w.low() + i}; });
     case Storage::kBf16:
       return run([&](std::size_t i) { return Bf16Weights{w.high() + i}; });
+    case Storage::kF16:
+      break;
   }
 }
 

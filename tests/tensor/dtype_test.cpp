@@ -94,6 +94,23 @@ TEST(Half, ReturnsEveryNumberThroughFloat) {
   }
 }
 
+/// What IEEE 754 says that 16 bits mean.
+TEST(Half, IsTheFloatOfItsDefinition) {
+  for (std::uint32_t bits = 0; bits < 0x10000; ++bits) {
+    const std::uint32_t exponent = bits >> 10 & 0x1F, digits = bits & 0x3FF, sign = bits >> 15;
+    const auto found = std::bit_cast<std::uint32_t>(f16_to_float(static_cast<std::uint16_t>(bits)));
+    if (exponent == 0x1F) {
+      const std::uint32_t payload = digits == 0 ? 0 : 0x400000 | digits << 13;  // of a quiet NaN
+      ASSERT_EQ(found, sign << 31 | 0x7F800000 | payload) << std::hex << bits;
+      continue;
+    }
+    const double whole = exponent == 0 ? digits : 0x400 | digits;
+    const double value = std::ldexp(whole, static_cast<int>(exponent == 0 ? 1 : exponent) - 25);
+    const auto expected = static_cast<float>(sign == 1 ? -value : value);
+    ASSERT_EQ(found, std::bit_cast<std::uint32_t>(expected)) << std::hex << bits;
+  }
+}
+
 template <typename Stored>
 std::vector<float> converted(DType type, const std::vector<Stored>& values) {
   // One byte further than the allocation, so that the numbers are not aligned.

@@ -39,11 +39,12 @@ TEST(StoredRows, ReadAndWriteRowsOfEveryKind) {
   Matrix floats(2, 3), memory;
   std::vector<std::uint16_t> high(6), low(6);
   const StoredRows whole(floats.view()), halves(Bf16View(high.data(), 2, 3), low.data()),
-      rounded(Bf16View(high.data(), 2, 3), nullptr);
+      rounded(Bf16View(high.data(), 2, 3), nullptr), f16(HalfView(high.data(), 2, 3, DType::kF16), nullptr);
   EXPECT_EQ(whole.storage(), Storage::kFp32);
   EXPECT_EQ(halves.storage(), Storage::kSplit);
   EXPECT_EQ(rounded.storage(), Storage::kBf16);
-  for (const StoredRows& rows : {whole, halves, rounded}) {
+  EXPECT_EQ(f16.storage(), Storage::kF16);
+  for (const StoredRows& rows : {whole, halves, rounded, f16}) {
     SCOPED_TRACE(name_of(rows.storage()));
     rows.write(numbers);
     const ConstMatrixView read = rows.read(memory);
@@ -51,8 +52,9 @@ TEST(StoredRows, ReadAndWriteRowsOfEveryKind) {
     const ConstMatrixView second = rows.rows_from(1, 1).read(memory);
     for (Index j = 0; j < 3; ++j) {
       const float number = numbers[at(3 + j)];
-      EXPECT_EQ(second(0, j),
-                rows.storage() == Storage::kBf16 ? bf16_to_float(float_to_bf16(number)) : number);
+      EXPECT_EQ(second(0, j), rows.storage() == Storage::kBf16  ? bf16_to_float(float_to_bf16(number))
+                              : rows.storage() == Storage::kF16 ? f16_to_float(float_to_f16(number))
+                                                                : number);
     }
     EXPECT_EQ(rows.elements(4, 2).read(memory)(0, 0), rows.rows_from(1, 1).elements(1, 1).read(memory)(0, 0));
     EXPECT_THROW(rows.write(std::span(numbers).first(5)), ShapeError);
@@ -61,6 +63,9 @@ TEST(StoredRows, ReadAndWriteRowsOfEveryKind) {
   EXPECT_EQ(whole.words(), 6);
   EXPECT_EQ(halves.words(), 6);
   EXPECT_EQ(rounded.elements(0, 5).words(), 3);
+  EXPECT_EQ(f16.elements(0, 5).words(), 3);
+  EXPECT_EQ(f16.bytes()[0].size(), 12u);
+  EXPECT_TRUE(f16.bytes()[1].empty());
 }
 
 TEST(StoredRows, ACopyIsWordsOfMemoryThatReadTheSame) {

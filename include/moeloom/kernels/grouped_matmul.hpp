@@ -24,7 +24,8 @@ namespace moeloom {
 
 /// Masters of `groups` experts of one shape: stacked, group g rows [g*out, (g+1)*out) of [groups*out, in], or
 /// `separate`, a matrix [out, in] each, wherever they lie (list-backed experts: upstream's hybrid GMM). Both
-/// give the same bits, and so do stacked masters in bf16, which are widened on their way into a product.
+/// give the same bits, and so do stacked masters in bf16 or F16, which are widened on their way into a
+/// product.
 struct GroupedWeights {
   ConstRows stacked;
   Index groups = 0;

@@ -27,7 +27,17 @@ inline std::uint16_t float_to_bf16(float value) {
   const std::uint32_t rounded = value != value ? bits | 0x400000 : bits + 0x7FFF + (bits >> 16 & 1);
   return static_cast<std::uint16_t>(rounded >> 16);
 }
-float f16_to_float(std::uint16_t bits);
+/// Exact; a NaN keeps its payload and becomes quiet, as the instruction has it. Without a branch, and without
+/// subnormal floats, which a thread may treat as zeros.
+inline float f16_to_float(std::uint16_t bits) {
+  constexpr std::uint32_t kToBias = (127 - 15) << 23, kInfinity = 0x7F800000;
+  const std::uint32_t sign = std::uint32_t{bits & 0x8000u} << 16, rest = std::uint32_t{bits & 0x7FFFu} << 13;
+  // A subnormal is made from the smallest normal number with its digits, less that number.
+  const float above = std::bit_cast<float>(rest + kToBias + (1u << 23)) - 0x1p-14f;
+  const std::uint32_t special = rest | kInfinity | (bits & 0x3FF ? 0x400000u : 0u);
+  const std::uint32_t finite = rest < 1u << 23 ? std::bit_cast<std::uint32_t>(above) : rest + kToBias;
+  return std::bit_cast<float>(sign | (rest < 0x1Fu << 23 ? finite : special));
+}
 /// Rounds to nearest, ties to even; what is too large becomes infinity.
 std::uint16_t float_to_f16(float value);
 

@@ -1,18 +1,50 @@
 // Rows on their way into a product, in fp32 or in bf16.
 //
 // A bf16 product rounds its rows while it packs them. Rows that are written as bf16 in the first place give
-// the same bits, move half the bytes, and are rounded once instead of once a pass.
+// the same bits, move half the bytes, and are rounded once instead of once a pass. Weights may also be F16,
+// which products widen on the way.
 #pragma once
 
 #include "moeloom/tensor/dtype.hpp"
 #include "moeloom/tensor/matrix.hpp"
 
+#include <array>
+#include <cstdint>
+#include <type_traits>
 #include <variant>
 
 namespace moeloom {
 
 using Bf16View = BasicView<std::uint16_t>;
 using ConstBf16View = BasicView<const std::uint16_t>;
+
+struct F16 {
+  std::uint16_t bits;
+};
+using ConstF16View = BasicView<const F16>;
+
+/// A matrix in 16 bits a number, rows one behind the other: bf16, or F16, as `type` says.
+template <typename Bits>
+struct BasicHalfView {
+  Bits* data = nullptr;
+  Index rows = 0;
+  Index cols = 0;
+  DType type = DType::kBF16;
+
+  BasicHalfView() = default;
+  BasicHalfView(Bits* data, Index rows, Index cols, DType type)
+      : data(data), rows(rows), cols(cols), type(type) {}
+  template <typename U>
+  requires std::is_same_v<const U, const Bits> BasicHalfView(BasicView<U> bf16)
+      : data(bf16.data), rows(bf16.rows), cols(bf16.cols) {}  // NOLINT
+  template <typename U>
+  requires std::is_same_v<const U, Bits> BasicHalfView(BasicHalfView<U> other)  // NOLINT
+      : BasicHalfView(other.data, other.rows, other.cols, other.type) {}
+
+  Index size() const { return rows * cols; }
+};
+using HalfView = BasicHalfView<std::uint16_t>;
+using ConstHalfView = BasicHalfView<const std::uint16_t>;
 
 /// An element of rows becomes `value`, rounded if it is bf16.
 inline void set(float& element, float value) {
@@ -27,6 +59,10 @@ inline float as_float(float element) {
 }
 inline float as_float(std::uint16_t element) {
   return bf16_to_float(element);
+}
+
+inline float as_float(F16 element) {
+  return f16_to_float(element.bits);
 }
 
 /// To be written; a Matrix is one of these.
@@ -49,15 +85,22 @@ class ConstRows {
   ConstRows(const Matrix& fp32) : view_(fp32) {}            // NOLINT
   ConstRows(ConstBf16View bf16) : view_(bf16) {}            // NOLINT
   ConstRows(Bf16View bf16) : view_(ConstBf16View(bf16)) {}  // NOLINT
-  ConstRows(Rows written)                                   // NOLINT
+  ConstRows(ConstF16View f16) : view_(f16) {}               // NOLINT
+  ConstRows(ConstHalfView halves) {                         // NOLINT
+    if (halves.type == DType::kF16)
+      view_ = ConstF16View(reinterpret_cast<const F16*>(halves.data), halves.rows, halves.cols);
+    else
+      view_ = ConstBf16View(halves.data, halves.rows, halves.cols);
+  }
+  ConstRows(Rows written)  // NOLINT
       : ConstRows(std::visit([](auto view) { return ConstRows(view); }, written)) {}
 
-  /// use(view) with a ConstMatrixView or a ConstBf16View.
+  /// use(view) with a ConstMatrixView, a ConstBf16View or a ConstF16View.
   template <typename Use>
   decltype(auto) visit(Use&& use) const {
     return std::visit(use, view_);
   }
-  DType type() const { return std::holds_alternative<ConstMatrixView>(view_) ? DType::kF32 : DType::kBF16; }
+  DType type() const { return std::array{DType::kF32, DType::kBF16, DType::kF16}[view_.index()]; }
   Index rows() const {
     return visit([](auto view) { return view.rows; });
   }
@@ -70,13 +113,13 @@ class ConstRows {
   ConstRows cols_from(Index begin, Index count) const {
     return visit([=](auto view) { return ConstRows(view.cols_from(begin, count)); });
   }
-  /// Throws ShapeError for bf16.
+  /// Throws ShapeError for others.
   ConstMatrixView fp32() const;
   /// The same numbers as floats: as they are, or widened into `memory`, which must live as long.
   ConstMatrixView widened(Matrix& memory) const;
 
  private:
-  std::variant<ConstMatrixView, ConstBf16View> view_;
+  std::variant<ConstMatrixView, ConstBf16View, ConstF16View> view_;
 };
 
 /// Floats' worth of memory of a row: each bf16 row begins at a whole one.

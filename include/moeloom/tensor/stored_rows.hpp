@@ -1,4 +1,4 @@
-// Weights as they are kept: floats, floats in two halves, or bf16.
+// Weights as they are kept: floats, floats in two halves, bf16, or F16.
 //
 // kSplit: the bf16 nearest to a float, which products read at half the traffic, and beside it the 16 bits
 // that make it that float again, which only its update and a checkpoint read. The bits of the float are high
@@ -17,18 +17,24 @@
 
 namespace moeloom {
 
-enum class Storage { kFp32, kSplit, kBf16 };
+/// kF16 is for what is never updated.
+enum class Storage { kFp32, kSplit, kBf16, kF16 };
 
+/// Of weights that are trained.
 inline constexpr std::array kStorages = {Storage::kFp32, Storage::kSplit, Storage::kBf16};
 
-/// "fp32", "split", "bf16".
+/// "fp32", "split", "bf16", "f16".
 constexpr std::string_view name_of(Storage storage) {
-  constexpr std::array<std::string_view, 3> names = {"fp32", "split", "bf16"};
+  constexpr std::array<std::string_view, 4> names = {"fp32", "split", "bf16", "f16"};
   return names[static_cast<std::size_t>(storage)];
+}
+/// Whether a number is 16 bits and nothing else.
+constexpr bool is_half(Storage storage) {
+  return storage == Storage::kBf16 || storage == Storage::kF16;
 }
 /// Of a number.
 constexpr Index bytes_of(Storage storage) {
-  return storage == Storage::kBf16 ? 2 : 4;
+  return is_half(storage) ? 2 : 4;
 }
 
 struct Halves {
@@ -53,9 +59,11 @@ class StoredRows {
  public:
   StoredRows(MatrixView values)  // NOLINT: floats are rows as they are
       : storage_(Storage::kFp32), rows_(values.rows), cols_(values.cols), values_(values.data) {}
-  /// Without `low` of kBf16.
-  StoredRows(Bf16View high, std::uint16_t* low)
-      : storage_(low != nullptr ? Storage::kSplit : Storage::kBf16),
+  /// Without `low` of kBf16 or kF16.
+  StoredRows(HalfView high, std::uint16_t* low)
+      : storage_(low != nullptr             ? Storage::kSplit
+                 : high.type == DType::kF16 ? Storage::kF16
+                                            : Storage::kBf16),
         rows_(high.rows),
         cols_(high.cols),
         high_(high.data),
@@ -74,7 +82,7 @@ class StoredRows {
   StoredRows elements(Index begin, Index count) const;
   /// The floats: where they lie, or made in `memory`.
   ConstMatrixView read(Matrix& memory) const;
-  /// values [size()]; kBf16 rounds to the nearest.
+  /// values [size()]; kBf16 and kF16 round to the nearest.
   void write(std::span<const float> values) const;
 
   /// The memory; one of the two may be empty.

@@ -25,7 +25,7 @@ struct Cached {
   static void write(Eight words, float* to) { store8(words, to); }
 };
 
-/// Of a master of Number: float, or std::uint16_t for bf16.
+/// Of a master of Number: float, std::uint16_t for bf16, or F16.
 template <typename Number>
 using Master = BasicView<const Number>;
 

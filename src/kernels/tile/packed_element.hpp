@@ -5,7 +5,7 @@
 // both, and bf16 has half as many words. Words lie in memory of floats and are never computed with as such.
 #pragma once
 
-#include "moeloom/tensor/dtype.hpp"
+#include "moeloom/tensor/rows.hpp"
 
 #include <algorithm>
 #include <bit>
@@ -13,7 +13,7 @@
 #include <type_traits>
 
 #include "tile/transpose.hpp"
-#ifdef __FMA__
+#if defined(__FMA__) || defined(__F16C__)
 #include <immintrin.h>
 #endif
 
@@ -53,8 +53,33 @@ inline Eight widened8(const std::uint16_t* numbers) {
   return std::bit_cast<Eight>(__builtin_convertvector(halves, Words) << 16);
 }
 
+/// Eight F16 numbers as floats, with the bits of f16_to_float().
+inline Eight widened8(const F16* numbers) {
+#ifdef __F16C__
+  return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(numbers)));
+#else
+  Eight wide;
+  for (int i = 0; i < 8; ++i) wide[i] = as_float(numbers[i]);
+  return wide;
+#endif
+}
+
+/// kLanes of them.
+inline Lanes widened_lanes(const F16* numbers) {
+#if defined(__AVX512F__)
+  // By a mask of ones: the other name is taken for a use of what is not initialised.
+  return _mm512_maskz_cvtph_ps(0xFFFF, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(numbers)));
+#elif defined(__AVX__)
+  return std::bit_cast<Lanes>(widened8(numbers));
+#else
+  Lanes lanes;
+  for (int i = 0; i < kLanes; ++i) lanes[i] = as_float(numbers[i]);
+  return lanes;
+#endif
+}
+
 /// Element types say how words are made of numbers and multiplied. `next` is the row below, one deeper.
-/// Number is what rows may consist of: float, and what is Element already.
+/// Number is what rows may consist of: float, and what is Element already. Masters may be F16 besides.
 struct Fp32 {
   static constexpr DType kType = DType::kF32;
   static constexpr Index kNumbers = 1;  // in a word
@@ -84,10 +109,16 @@ struct Fp32 {
   static Eight words_along(const std::uint16_t* row) {
     return widened8(row);
   }
+  static Eight words_along(const F16* row) {
+    return widened8(row);
+  }
   static Eight words_down(const float* row, const float*) {
     return load8(row);
   }
   static Eight words_down(const std::uint16_t* row, const std::uint16_t*) {
+    return widened8(row);
+  }
+  static Eight words_down(const F16* row, const F16*) {
     return widened8(row);
   }
   /// `cols` words side by side: written to `words`, unless they lie somewhere already. No `next` at the end.
@@ -126,9 +157,14 @@ struct Bf16 {
 #ifdef __AVX512BF16__
     return std::bit_cast<Eight>(_mm512_cvtneps_pbh(_mm512_loadu_ps(row)));
 #else
-    const Eight low = load8(row), high = load8(row + 8);
-    return words_of(__builtin_shufflevector(low, high, 0, 2, 4, 6, 8, 10, 12, 14),
-                    __builtin_shufflevector(low, high, 1, 3, 5, 7, 9, 11, 13, 15));
+    return words_of_row(load8(row), load8(row + 8));
+#endif
+  }
+  static Eight words_along(const F16* row) {
+#ifdef __AVX512BF16__
+    return std::bit_cast<Eight>(_mm512_cvtneps_pbh(widened_lanes(row)));
+#else
+    return words_of_row(widened8(row), widened8(row + 8));
 #endif
   }
   static Eight words_along(const std::uint16_t* row) {
@@ -140,6 +176,9 @@ struct Bf16 {
   static Eight words_down(const std::uint16_t* row, const std::uint16_t* next) {
     const auto upper = std::bit_cast<EightBits>(widened8(next));
     return std::bit_cast<Eight>(upper | std::bit_cast<EightBits>(widened8(row)) >> 16);
+  }
+  static Eight words_down(const F16* row, const F16* next) {
+    return words_of(widened8(row), widened8(next));
   }
   static const float* pack_down(const float* row, const float* next, Index cols, float* words) {
     Index j = 0;
@@ -174,6 +213,11 @@ struct Bf16 {
 #else
     return std::bit_cast<Eight>((rounded(next) & kUpper) | rounded(numbers) >> 16);
 #endif
+  }
+  /// Of sixteen numbers that follow each other in depth.
+  static Eight words_of_row(Eight low, Eight high) {
+    return words_of(__builtin_shufflevector(low, high, 0, 2, 4, 6, 8, 10, 12, 14),
+                    __builtin_shufflevector(low, high, 1, 3, 5, 7, 9, 11, 13, 15));
   }
 };
 

@@ -1,5 +1,5 @@
 // y = x w^T for the few rows of decoding: each line of the master is read once, as memory delivers it, and
-// multiplied by every row of x while it is in registers. A master in bf16 is widened there, which is half the
+// multiplied by every row of x while it is in registers. A master in bf16 or F16 is widened there: half the
 // reading and the same bits. Sums lie across a vector's lanes, so their bits differ from the tiles'.
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"
@@ -45,6 +45,9 @@ Lanes load_wide(const std::uint16_t* source) {
   std::memcpy(&halves, source, sizeof halves);
   return std::bit_cast<Lanes>(__builtin_convertvector(halves, Words) << 16);
 }
+Lanes load_wide(const F16* source) {
+  return packed::widened_lanes(source);
+}
 
 /// The next numbers of a line; zeros behind its end.
 template <typename Number>
@@ -55,7 +58,7 @@ Lanes load_some(const Number* source, Index count) {
   return load_wide(numbers.data());
 }
 
-/// y [Rows, Lines] (+)= x [Rows, in] w^T, w [Lines, in] in fp32 or bf16.
+/// y [Rows, Lines] (+)= x [Rows, in] w^T, w [Lines, in] in fp32, bf16 or F16.
 template <std::size_t Rows, std::size_t Lines, typename Number>
 void multiply_lines(ConstMatrixView x, BasicView<const Number> w, MatrixView y, Write mode) {
   std::array<std::array<Lanes, Lines>, Rows> sums{};
@@ -64,8 +67,8 @@ void multiply_lines(ConstMatrixView x, BasicView<const Number> w, MatrixView y, 
     std::array<Lanes, Lines> weights;
     for (std::size_t j = 0; j < Lines; ++j) {
       const Number* const line = w.row(static_cast<Index>(j)) + k;
-      // Lines in bf16 are streams too short for the prefetchers: the next ones are asked for. A fifth faster;
-      // those in fp32 became slower.
+      // Lines of halves are streams too short for the prefetchers: the next ones are asked for. A fifth
+      // faster; those in fp32 became slower.
       if constexpr (sizeof(Number) == 2) __builtin_prefetch(line + static_cast<Index>(Lines) * w.stride);
       weights[j] = load_some(line, count);
     }

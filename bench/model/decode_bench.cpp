@@ -74,7 +74,7 @@ std::optional<Options> parse(int argc, char** argv) {
   known.add_options()("threads", po::value(&o.threads)->default_value(o.threads), "threads")(
       "path", po::value(&o.path)->default_value(o.path), "streamed, as generate has it, gmm or loop")(
       "weights", po::value(&o.weights)->default_value(o.weights),
-      "fp32 or bf16, as generate keeps a folder's");
+      "fp32, bf16 or f16, as generate keeps a folder's");
   std::string family = m.model_type;
   known.add_options()("family", po::value(&family)->default_value(family),
                       "qwen3_moe, lfm2_moe or qwen3_next");
@@ -83,8 +83,8 @@ std::optional<Options> parse(int argc, char** argv) {
   take_family(family, m);
   if (o.path != "streamed" && o.path != "loop" && o.path != "gmm")
     throw std::invalid_argument("unknown --path " + o.path + "; known: streamed, gmm, loop");
-  if (o.weights != "fp32" && o.weights != "bf16")
-    throw std::invalid_argument("unknown --weights " + o.weights + "; known: fp32, bf16");
+  if (o.weights != "fp32" && o.weights != "bf16" && o.weights != "f16")
+    throw std::invalid_argument("unknown --weights " + o.weights + "; known: fp32, bf16, f16");
   return o;
 }
 
@@ -128,7 +128,10 @@ void run(const Options& o) {
   const Mesh mesh(Communicator::world(), MeshShape{});
   std::vector<ParameterSpec> specs = parameter_specs(o.model, mesh.experts(o.model.num_experts));
   for (ParameterSpec& spec : specs) spec.frozen = true;
-  ParameterStore store(with_storage(std::move(specs), Storage::kFp32, o.weights == "bf16"));
+  const Storage stored = o.weights == "bf16"  ? Storage::kBf16
+                         : o.weights == "f16" ? Storage::kF16
+                                              : Storage::kFp32;
+  ParameterStore store(with_storage(std::move(specs), Storage::kFp32, stored));
   initialise(store, o.model, 1);
   KernelTable kernels = bench::model_kernels(o.path == "gmm", DType::kF32);
   if (o.path == "streamed")

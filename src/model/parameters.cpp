@@ -36,6 +36,12 @@ void check(const ParameterSpec& spec) {
                                               spec.placement == Placement::kExperts && !spec.frozen),
           spec.name + " cannot have a gradient in " + std::string(name_of(spec.gradient)));
   require(spec.stored != Storage::kSplit || !spec.frozen, spec.name + " is frozen: it lacks no lower half");
+  require(spec.stored != Storage::kF16 || spec.frozen, spec.name + " is trained: no update rounds to F16");
+}
+
+/// Of a frozen matrix.
+HalfView halves_in(std::uint16_t* memory, const ParameterSpec& spec) {
+  return {memory, spec.rows, spec.cols, spec.stored == Storage::kF16 ? DType::kF16 : DType::kBF16};
 }
 
 }  // namespace
@@ -204,14 +210,14 @@ void ParameterStore::place_frozen_halves(ParameterSpec spec, Sizes& filled) {
   auto* const first = arena(spec.placement).first_frozen + filled.frozen_halves;
   filled.add(spec);
   const MatrixView shape(nullptr, spec.rows, spec.cols), none(nullptr, 0, spec.cols);
-  const Bf16View halves(first, spec.rows, spec.cols);
+  const HalfView halves = halves_in(first, spec);
   parameters_.push_back({std::move(spec), 0, shape, halves, nullptr, true, none});
 }
 
 void ParameterStore::place_shared(ParameterSpec spec) {
   const NodeHalves::Place place = homes_.halves->place(parameters_.size());
   const MatrixView shape(nullptr, spec.rows, spec.cols), none(nullptr, 0, spec.cols);
-  const Bf16View halves(place.data, spec.rows, spec.cols);
+  const HalfView halves = halves_in(place.data, spec);
   parameters_.push_back({std::move(spec), 0, shape, halves, nullptr, place.is_mine, none});
 }
 

@@ -39,7 +39,7 @@ LastingMemory lasting_memory(const std::vector<ParameterSpec>& specs, const Mesh
   for (const ParameterSpec& spec : specs) {
     const double numbers = static_cast<double>(spec.rows) * static_cast<double>(spec.cols);
     const bool is_dense = spec.placement == Placement::kWorld;
-    const bool on_disk = settings.offload && !is_dense && spec.frozen && spec.stored == Storage::kBf16;
+    const bool on_disk = settings.offload && !is_dense && spec.frozen && is_half(spec.stored);
     if (on_disk) layers_on_disk[spec.layer] += numbers * static_cast<double>(bytes_of(spec.stored));
     (is_dense ? need.dense_weights : need.expert_weights) +=
         on_disk ? 0.0

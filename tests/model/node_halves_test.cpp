@@ -11,7 +11,7 @@ namespace {
 std::vector<ParameterSpec> at_rest(const ModelConfig& config) {
   auto specs = parameter_specs(config, {0, config.num_experts});
   for (ParameterSpec& spec : specs) spec.frozen = true;
-  return with_storage(std::move(specs), Storage::kFp32, true);
+  return with_storage(std::move(specs), Storage::kFp32, Storage::kBf16);
 }
 
 TEST(NodeHalves, AreKeptOnceAndSeenByEveryRankOfTheNode) {
@@ -41,7 +41,7 @@ TEST(NodeHalves, AreKeptOnceAndSeenByEveryRankOfTheNode) {
   Index bytes = 0;
   for (std::size_t p = 0; p < specs.size(); ++p) {
     if (!is_kept_once(specs[p])) continue;
-    const Bf16View seen = store.parameters()[p].halves;
+    const HalfView seen = store.parameters()[p].halves;
     bytes += 2 * seen.size();
     for (Index i = 0; i < seen.size(); ++i)
       ASSERT_EQ(seen.data[i], static_cast<std::uint16_t>(7 * p + at(i % 100))) << specs[p].name;

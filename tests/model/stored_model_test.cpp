@@ -1,5 +1,8 @@
 // Models whose weights are kept in halves against the same models in floats: products read the same numbers,
 // so every bit of loss and gradients is the same.
+#include "moeloom/base/errors.hpp"
+#include "moeloom/model/node_halves.hpp"
+
 #include "support/golden.hpp"
 #include "support/golden_model.hpp"
 #include "support/small_model.hpp"
@@ -8,10 +11,17 @@
 namespace moeloom {
 namespace {
 
-/// Floats that bf16 has, as products see them.
-void round(ParameterStore& store) {
+float in_bf16(float value) {
+  return bf16_to_float(split(value).high);
+}
+float in_f16(float value) {
+  return f16_to_float(float_to_f16(value));
+}
+
+/// Floats that 16 bits have, as products see them.
+void round(ParameterStore& store, float (*nearest)(float)) {
   for (const Parameter& parameter : store.parameters())
-    for (float& value : parameter.value.flat()) value = bf16_to_float(split(value).high);
+    for (float& value : parameter.value.flat()) value = nearest(value);
   store.mark_changed();
 }
 
@@ -28,7 +38,7 @@ void expect_the_bits_of_floats(const std::filesystem::path& folder, MeshShape sh
   const KernelTable kernels = testing::kernel_table(fused);
   const testing::GoldenModel exact(folder, mesh, kernels);
   testing::GoldenModel rounded(folder, mesh, kernels);
-  round(rounded.store);
+  round(rounded.store, in_bf16);
   const Batch batch = testing::golden_batch(folder, mesh.world());
   const LossScales scales{.lm = 0.01, .aux = 0.01};
   rounded.store.restart_gradients();
@@ -56,12 +66,54 @@ void expect_the_bits_of_floats(const std::filesystem::path& folder, MeshShape sh
   }
 }
 
+/// Large weights rest in F16, and gradients are those of the others.
+void expect_the_bits_of_floats_in_f16(const std::filesystem::path& folder, MeshShape shape, bool fused) {
+  SCOPED_TRACE(folder.filename().string() + (fused ? " fused " : " reference ") + shape.text());
+  const Mesh mesh(Communicator::world(), shape);
+  const KernelTable kernels = testing::kernel_table(fused);
+  testing::GoldenModel rounded(folder, mesh, kernels);
+  round(rounded.store, in_f16);
+  const Batch batch = testing::golden_batch(folder, mesh.world());
+  const LossScales scales{.lm = 0.01, .aux = 0.01};
+  rounded.store.restart_gradients();
+  const auto expected = rounded.decoder.forward_backward(batch, scales);
+  const ModelConfig& config = rounded.config;
+  auto specs = parameter_specs(config, mesh.experts(std::max<Index>(config.num_experts, 1)));
+  const auto large = with_storage(specs, Storage::kBf16);
+  for (std::size_t i = 0; i < specs.size(); ++i) specs[i].frozen = large[i].stored == Storage::kBf16;
+  specs = with_storage(std::move(specs), Storage::kFp32, Storage::kF16);
+  const auto halves = shared_halves(mesh.node(), specs);  // once for the ranks of a node
+  ParameterStore store(specs, {.halves = halves});
+  Decoder same(config, store, mesh, kernels);
+  for (const Parameter& parameter : store.parameters())
+    if (parameter.is_filled_here)
+      parameter.stored().write(rounded.store.find(parameter.spec.name).value.flat());
+  store.mark_changed();
+  mesh.world().barrier();
+  store.restart_gradients();
+  EXPECT_EQ(same.forward_backward(batch, scales).nll_sum, expected.nll_sum);
+  Index halved = 0;
+  for (const Parameter& parameter : store.parameters()) {
+    const bool rests = parameter.weights().type() == DType::kF16;
+    halved += rests ? 1 : 0;
+    EXPECT_EQ(rests, parameter.spec.frozen) << parameter.spec.name;
+    EXPECT_TRUE(rests || std::ranges::equal(parameter.grad.flat(),
+                                            rounded.store.find(parameter.spec.name).grad.flat()))
+        << parameter.spec.name;
+  }
+  EXPECT_GE(halved, 4) << "embedding, attention, experts";
+  mesh.world().barrier();  // before the memory goes that others read
+}
+
 TEST(StoredModels, HaveTheBitsOfFloatsInEveryGoldenModel) {
   const Index world = Communicator::world().size();
   for (const auto& folder : testing::golden_cases("models", testing::is_of_a_family_that_runs)) {
     const ModelConfig config = ModelConfig::read(folder);
     for (const MeshShape& shape : testing::meshes_for(world, std::max<Index>(config.num_experts, 1)))
-      for (const bool fused : {false, true}) expect_the_bits_of_floats(folder, shape, fused);
+      for (const bool fused : {false, true}) {
+        expect_the_bits_of_floats(folder, shape, fused);
+        expect_the_bits_of_floats_in_f16(folder, shape, fused);
+      }
   }
 }
 
@@ -82,8 +134,11 @@ TEST(StoredModels, AreKeptAsTheirPlaceInTrainingSays) {
   auto frozen = specs;
   for (ParameterSpec& spec : frozen) spec.frozen = spec.name == experts;
   EXPECT_EQ(stored(with_storage(frozen, Storage::kSplit), experts), Storage::kFp32);
-  EXPECT_EQ(stored(with_storage(frozen, Storage::kSplit, true), experts), Storage::kBf16);
-  EXPECT_EQ(stored(with_storage(frozen, Storage::kSplit, true), head), Storage::kSplit);
+  for (const Storage resting : {Storage::kBf16, Storage::kF16}) {
+    EXPECT_EQ(stored(with_storage(frozen, Storage::kSplit, resting), experts), resting);
+    EXPECT_EQ(stored(with_storage(frozen, Storage::kSplit, resting), head), Storage::kSplit);
+  }
+  EXPECT_THROW(ParameterStore(with_storage(specs, Storage::kF16)), ShapeError) << "no update rounds to it";
 }
 
 /// Gradients of all that is trained lie together, those of floats first; halves lie as theirs.
@@ -92,7 +147,7 @@ TEST(StoredModels, LieAsTheirGradientsDo) {
   auto specs = parameter_specs(config, {0, config.num_experts});
   for (ParameterSpec& spec : specs) spec.frozen = spec.name.find("q_proj") != std::string::npos;
   for (const Storage storage : {Storage::kSplit, Storage::kBf16}) {
-    ParameterStore store(with_storage(specs, storage, true));
+    ParameterStore store(with_storage(specs, storage, Storage::kBf16));
     for (const Parameter& parameter : store.parameters()) {
       SCOPED_TRACE(parameter.spec.name);
       if (parameter.spec.frozen) continue;

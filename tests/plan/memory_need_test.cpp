@@ -39,20 +39,22 @@ TEST(MemoryNeed, ASaveCopiesAnAdapterAndNotWhatRestsBesideIt) {
   EXPECT_EQ(copied(), 3 * 4 * trained);
 }
 
-TEST(MemoryNeed, AWeightThatRestsInBf16TakesHalfAsMuch) {
+TEST(MemoryNeed, AWeightThatRestsInHalvesTakesHalfAsMuch) {
   ModelConfig config;
   config.adapter = resolve_adapter(config, {.rank = 2});
   const auto experts = [&] {
     return lasting_memory(parameter_specs(config, {0, config.num_experts}), {}).expert_weights;
   };
   const double floats = experts();
-  config.adapter->base_is_bf16 = true;
-  const double factors = experts() - (floats - experts());  // what is left twice is the factors' part
   double trained = 0;
   for (const ParameterSpec& spec : parameter_specs(config, {0, config.num_experts}))
     if (spec.adapter && spec.placement == Placement::kExperts)
       trained += 4.0 * static_cast<double>(spec.rows * spec.cols);
-  EXPECT_EQ(factors, trained);
+  for (const Storage stored : {Storage::kBf16, Storage::kF16}) {
+    config.adapter->base_stored = stored;
+    const double factors = experts() - (floats - experts());  // what is left twice is the factors' part
+    EXPECT_EQ(factors, trained) << name_of(stored);
+  }
 }
 
 TEST(MemoryNeed, AdaptersOfExpertsTakeWhatBackwardKeepsOfEachRow) {

@@ -72,24 +72,28 @@ TEST(LastingMemory, OfExpertsOnADiskCountsTwoLayers) {
   ModelConfig config = tiny_config();
   auto specs = parameter_specs(config, {0, config.num_experts});
   for (ParameterSpec& spec : specs) spec.frozen = spec.placement == Placement::kExperts;
-  const auto resting = with_storage(std::move(specs), Storage::kFp32, true);
+  const auto in_f16 = with_storage(specs, Storage::kFp32, Storage::kF16);
+  const auto resting = with_storage(std::move(specs), Storage::kFp32, Storage::kBf16);
   const LastingMemory in_memory = lasting_memory(resting, dp_by_ep(1, 1));
+  for (const bool offload : {false, true})
+    EXPECT_EQ(lasting_memory(in_f16, dp_by_ep(1, 1), {.offload = offload}).expert_weights,
+              lasting_memory(resting, dp_by_ep(1, 1), {.offload = offload}).expert_weights);
   const LastingMemory on_disk = lasting_memory(resting, dp_by_ep(1, 1), {.offload = true});
   EXPECT_EQ(on_disk.dense_weights, in_memory.dense_weights);
   EXPECT_DOUBLE_EQ(on_disk.expert_weights, in_memory.expert_weights) << "the model has two sparse layers";
   config.num_hidden_layers *= 4;
   auto deeper = parameter_specs(config, {0, config.num_experts});
   for (ParameterSpec& spec : deeper) spec.frozen = spec.placement == Placement::kExperts;
-  EXPECT_DOUBLE_EQ(
-      lasting_memory(with_storage(std::move(deeper), Storage::kFp32, true), dp_by_ep(1, 1), {.offload = true})
-          .expert_weights,
-      on_disk.expert_weights);
+  EXPECT_DOUBLE_EQ(lasting_memory(with_storage(std::move(deeper), Storage::kFp32, Storage::kBf16),
+                                  dp_by_ep(1, 1), {.offload = true})
+                       .expert_weights,
+                   on_disk.expert_weights);
 }
 
 TEST(LastingMemory, OfANodeCountsFrozenHalvesOfAllRanksOnce) {
   auto specs = parameter_specs(tiny_config(), {0, tiny_config().num_experts});
   for (ParameterSpec& spec : specs) spec.frozen = true;
-  const auto rest = with_storage(std::move(specs), Storage::kFp32, true);
+  const auto rest = with_storage(std::move(specs), Storage::kFp32, Storage::kBf16);
   const auto dense = [&](Index sharers) {
     return lasting_memory(rest, dp_by_ep(4, 1), {.sharers = sharers}).dense_weights;
   };

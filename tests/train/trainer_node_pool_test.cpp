@@ -57,22 +57,22 @@ TEST(TrainerNodePool, HasTheSameBitsForMicroBatchesFrozenExpertsAndNodes) {
   }
 }
 
-TrainingRunSettings with_adapter(TrainingRunSettings settings, bool base_is_bf16) {
+TrainingRunSettings with_adapter(TrainingRunSettings settings, Storage base_stored) {
   settings.model = with_experts(settings.model, settings.experts);
   settings.model.adapter = resolve_adapter(
-      settings.model, {.rank = 3, .targets = {"attention", "experts"}, .base_is_bf16 = base_is_bf16});
+      settings.model, {.rank = 3, .targets = {"attention", "experts"}, .base_stored = base_stored});
   return settings;
 }
 
-TEST(TrainerNodePool, HasTheSameBitsForAdaptersBesideWeightsInFp32AndBf16) {
+TEST(TrainerNodePool, HasTheSameBitsForAdaptersBesideWeightsInFp32Bf16AndF16) {
   const Index world = Communicator::world().size();
   std::vector<NamedRun> runs = runs_that_may_differ({.dispatcher = DispatcherKind::kShared});
   std::erase_if(runs, [](const NamedRun& run) { return !run.settings.frozen.empty(); });
   runs.push_back({"loop", {.fused = false, .dispatcher = DispatcherKind::kShared}});
   for (const auto& [name, settings] : runs)
-    for (const bool base_is_bf16 : {false, true}) {
-      SCOPED_TRACE(name + std::string(base_is_bf16 ? ", bf16" : ", fp32"));
-      expect_same_course(shape_of(1, world), with_adapter(settings, base_is_bf16));
+    for (const Storage base_stored : {Storage::kFp32, Storage::kBf16, Storage::kF16}) {
+      SCOPED_TRACE(std::string(name) + ", " + std::string(name_of(base_stored)));
+      expect_same_course(shape_of(1, world), with_adapter(settings, base_stored));
     }
 }
 

@@ -12,13 +12,13 @@ namespace moeloom {
 
 /// An empty gradient is that of a frozen weight: backward leaves it out.
 struct Linear {
-  MatrixView weight;                 // [out, in]; of one that is stored as bf16 the shape alone
+  MatrixView weight;                 // [out, in]; of one that is stored in halves the shape alone
   MatrixView grad;                   // without rows where the weight is frozen
   std::span<const float> bias = {};  // [out]; empty: there is none
   std::span<float> bias_grad = {};
   ExactSums* sums = nullptr;  // that the gradients are leaves of
   std::vector<LowRank> adapter = {};
-  ConstBf16View halves = {};  // in place of the weight's numbers, if there are any
+  ConstHalfView halves = {};  // in place of the weight's numbers, if there are any
 
   static Linear of(const ParameterStore& store, const std::string& weight);
   /// module.weight and module.bias.

@@ -1,5 +1,5 @@
-// Frozen weights in bf16 that all ranks have, once for the ranks of a node: each of these keeps, and reads
-// from the files, about as many of them as every other.
+// Frozen weights in bf16 or F16 that all ranks have, once for the ranks of a node: each of these keeps, and
+// reads from the files, about as many of them as every other.
 #pragma once
 
 #include "moeloom/comm/communicator.hpp"
@@ -14,7 +14,7 @@ namespace moeloom {
 
 /// Whether the ranks of a node keep a parameter once.
 inline bool is_kept_once(const ParameterSpec& spec) {
-  return spec.frozen && spec.stored == Storage::kBf16 && spec.placement == Placement::kWorld;
+  return spec.frozen && is_half(spec.stored) && spec.placement == Placement::kWorld;
 }
 
 class NodeHalves {

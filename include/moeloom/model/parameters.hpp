@@ -77,8 +77,8 @@ struct ParameterSpec {
   Index layer = -1;       // -1: embeddings, final norm, head
   bool is_matrix = true;  // norms and biases are not: they may be spared weight decay
   Init init = Init::kNormal;
-  /// A matrix may be kept in other ways: frozen as bf16, if its numbers are so in the file; trained as
-  /// --masters says.
+  /// A matrix may be kept in other ways: frozen as bf16 or F16, if its numbers are so in the file; trained
+  /// as --masters says.
   Storage stored = Storage::kFp32;
   /// How its gradient is kept: kFp32 or kBf16, which trained matrices of experts may have.
   Storage gradient = Storage::kFp32;
@@ -104,10 +104,10 @@ std::vector<ParameterSpec> parameter_specs(const ModelConfig& config, ExpertRang
 /// The whole model's without those of an adapter, beside which they would be frozen.
 std::vector<ParameterSpec> own_parameters(ModelConfig config);
 
-/// Keeps the trained weights of large products, and tables of words, as `masters` says; with `as_bf16` the
-/// frozen ones as bf16.
+/// Keeps the trained weights of large products, and tables of words, as `masters` says; the frozen ones as
+/// `frozen` says, unless it is kFp32.
 std::vector<ParameterSpec> with_storage(std::vector<ParameterSpec> specs, Storage masters,
-                                        bool as_bf16 = false);
+                                        Storage frozen = Storage::kFp32);
 
 /// Keeps the gradients of trained weights of experts, but for biases and factors of adapters, as `gradients`
 /// says.
@@ -119,7 +119,7 @@ struct Parameter {
   Index offset = 0;
   /// Of one that is not stored as fp32 the shape alone, without data: products read `halves`.
   MatrixView value;
-  Bf16View halves = {};
+  HalfView halves = {};
   std::uint16_t* lows = nullptr;  // of Storage::kSplit
   bool is_filled_here = true;     // else by another rank of the node, in whose memory it lies
   /// Of a frozen matrix without rows, so that its product can be left out, and of experts' frozen biases. A
@@ -161,9 +161,9 @@ struct ShardedDense {
 /// Where parameters lie that are not in memory of the rank's own; made of the same specifications.
 struct StoreHomes {
   std::shared_ptr<NodeMemory> experts = nullptr;       // those of experts, in this rank's part
-  std::shared_ptr<const NodeHalves> halves = nullptr;  // frozen dense ones in bf16
+  std::shared_ptr<const NodeHalves> halves = nullptr;  // frozen dense ones in halves
   ShardedDense dense = {};                             // the other dense ones
-  std::shared_ptr<const DiskMemory> frozen = nullptr;  // frozen experts in bf16: disk_bytes()
+  std::shared_ptr<const DiskMemory> frozen = nullptr;  // frozen experts in halves: disk_bytes()
 };
 
 class ParameterStore {

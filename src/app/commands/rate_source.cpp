@@ -20,9 +20,11 @@ ModelConfig checked_config(const ModelOptions& model, const std::optional<Adapte
   if (!adapter || config.adapter) return config;  // a run that has one goes on with it
   config.adapter = resolve_adapter(config, *adapter);
   const bool has_weights = !model.folder.empty() && !holds_config_alone(model.folder);
-  config.adapter->base_is_bf16 =
-      has_weights ? is_bf16(SafetensorsFolder(model.folder), config)
-                  : config.source.text_or("torch_dtype", config.source.text_or("dtype", "")) == "bfloat16";
+  const std::string said = config.source.text_or("torch_dtype", config.source.text_or("dtype", ""));
+  config.adapter->base_stored = has_weights ? resting_storage(SafetensorsFolder(model.folder), config)
+                                : said == "bfloat16" ? Storage::kBf16
+                                : said == "float16"  ? Storage::kF16
+                                                     : Storage::kFp32;
   return config;
 }
 

@@ -32,7 +32,7 @@ void require_offload(const std::filesystem::path& folder, const std::vector<Para
   violations.unless(
       ParameterStore::disk_bytes(parameters) > 0,
       "--offload " + folder.string() +
-          " has nothing to keep there: no experts are frozen in bf16, as those of a bf16 folder "
+          " has nothing to keep there: no experts are frozen in bf16 or F16, as those of such a folder "
           "are beside --lora; remove it");
   violations.throw_if_any();
 }

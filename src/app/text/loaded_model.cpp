@@ -67,17 +67,18 @@ std::string said_by(int argc, char** argv) {
 
 namespace {
 
-/// Weights without gradients; those of a folder in bf16 as they are there, but not if an adapter is to be
-/// merged into them.
+/// Weights without gradients; those of a folder in bf16 or F16 as they are there, but not if an adapter is to
+/// be merged into them.
 std::vector<ParameterSpec> at_rest(const ModelConfig& config, const AskedModel& asked, ExpertRange experts) {
   std::vector<ParameterSpec> specs = parameter_specs(config, experts);
   for (ParameterSpec& spec : specs) spec.frozen = true;
-  const bool as_bf16 = !asked.config.adapter && is_bf16(SafetensorsFolder(asked.start.folder), config);
-  return with_storage(std::move(specs), Storage::kFp32, as_bf16);
+  const Storage resting =
+      asked.config.adapter ? Storage::kFp32 : resting_storage(SafetensorsFolder(asked.start.folder), config);
+  return with_storage(std::move(specs), Storage::kFp32, resting);
 }
 
 /// Linux gives more than it has and ends the process that uses it, without a word. Collective over the world;
-/// sharers: ranks of the node that keep bf16 weights once.
+/// sharers: ranks of the node that keep weights in halves once.
 void require_room(const std::vector<ParameterSpec>& specs, const Mesh& mesh, Index sharers, bool merges) {
   double on_node = lasting_memory(specs, mesh.shape(), {.sharers = sharers}).lasting();
   mesh.node().all_sum(std::span(&on_node, 1));
@@ -87,7 +88,7 @@ void require_room(const std::vector<ParameterSpec>& specs, const Mesh& mesh, Ind
     throw Error("the model does not fit into memory: its weights take " + bytes_text(on_node) +
                 " on a node that has " + bytes_text(held) + "; choose a larger ep on more nodes" +
                 (merges ? ", or merge the adapter first (convert --merge DIR --export-dtype bf16): beside it "
-                          "weights are fp32, without it a folder in bf16 takes half"
+                          "weights are fp32, without it a folder in bf16 or F16 takes half"
                         : ""));
   });
 }

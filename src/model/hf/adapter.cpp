@@ -183,13 +183,17 @@ AdapterSettings resolve_adapter(const ModelConfig& config, AdapterSettings setti
   return settings;
 }
 
-bool is_bf16(const SafetensorsFolder& folder, const ModelConfig& config) {
+Storage resting_storage(const SafetensorsFolder& folder, const ModelConfig& config) {
+  std::set<DType> types;
   for (const ParameterSpec& spec : own_parameters(config)) {
-    if (!may_be_bf16(spec)) continue;
-    for (const HfSlice& slice : spec.slices)
-      if (!folder.has(slice.name) || folder.info(slice.name).dtype != DType::kBF16) return false;
+    if (!may_be_half(spec)) continue;
+    for (const HfSlice& slice : spec.slices) {
+      if (!folder.has(slice.name)) return Storage::kFp32;
+      types.insert(folder.info(slice.name).dtype);
+    }
   }
-  return true;
+  if (types == std::set{DType::kBF16}) return Storage::kBf16;
+  return types == std::set{DType::kF16} ? Storage::kF16 : Storage::kFp32;
 }
 
 bool holds_adapter(const fs::path& folder) {

@@ -109,7 +109,7 @@ std::string adapted_kind(const ParameterSpec& spec) {
   return {};
 }
 
-bool may_be_bf16(const ParameterSpec& spec) {
+bool may_be_half(const ParameterSpec& spec) {
   const std::string kind = adapted_kind(spec);
   return (!kind.empty() && kind != "router") || spec.name == "model.embed_tokens.weight" ||
          spec.name == "lm_head.weight";
@@ -147,13 +147,13 @@ Specs factors_of(const ParameterSpec& base, const AdaptedRows& part, Index numbe
   return factors;
 }
 
-std::vector<ParameterSpec> with_storage(Specs specs, Storage masters, bool as_bf16) {
+std::vector<ParameterSpec> with_storage(Specs specs, Storage masters, Storage frozen) {
   for (ParameterSpec& spec : specs) {
-    if (!may_be_bf16(spec)) continue;
+    if (!may_be_half(spec)) continue;
     if (!spec.frozen)
       spec.stored = masters;
-    else if (as_bf16)
-      spec.stored = Storage::kBf16;
+    else if (frozen != Storage::kFp32)
+      spec.stored = frozen;
   }
   return specs;
 }
@@ -169,7 +169,7 @@ void add_adapter(const AdapterSettings& settings, Specs& specs) {
   Specs factors;
   for (ParameterSpec& spec : specs) {
     spec.frozen = true;
-    if (settings.base_is_bf16 && may_be_bf16(spec)) spec.stored = Storage::kBf16;
+    if (may_be_half(spec)) spec.stored = settings.base_stored;
     if (adapted_kind(spec).empty()) continue;
     Index number = 0;
     for (const AdaptedRows& part : adapted_rows(spec)) {

@@ -27,8 +27,8 @@ std::vector<AdaptedRows> adapted_rows(const ParameterSpec& spec);
 /// attention, mlp, experts, shared or router; empty: a weight that no adapter adds to.
 std::string adapted_kind(const ParameterSpec& spec);
 
-/// Whether a weight may be stored as bf16: it is one of a large product, or a table of words.
-bool may_be_bf16(const ParameterSpec& spec);
+/// Whether a weight may be stored in halves: it is one of a large product, or a table of words.
+bool may_be_half(const ParameterSpec& spec);
 
 /// How an adapter's file calls a module: by its name, but of two stacks of one block of experts (gate_up_proj
 /// and down_proj of "mlp.experts") by the block's, the first one with .base_layer behind it, as PEFT nests

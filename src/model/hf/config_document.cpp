@@ -298,7 +298,7 @@ ModelConfig ModelConfig::read(const std::filesystem::path& folder) {
       throw IoError(folder.string() + " holds an adapter of \"" + settings.base.string() +
                     "\" (base_model_name_or_path), which is no folder with config.json here");
     ModelConfig config = read(settings.base);
-    settings.base_is_bf16 = is_bf16(SafetensorsFolder(settings.base), config);
+    settings.base_stored = resting_storage(SafetensorsFolder(settings.base), config);
     config.adapter = std::move(settings);
     return config;
   }

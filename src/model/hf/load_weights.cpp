@@ -92,7 +92,7 @@ class Exceptions {
   std::vector<bool> needed_;
 };
 
-/// A slice's rows, rounded where they are stored as bf16, which loses nothing of a file in bf16.
+/// A slice's rows, rounded where they are stored in halves, which loses nothing of a file in those.
 void read_into(const SafetensorsFolder& folder, const HfSlice& slice, const Parameter& parameter) {
   if (parameter.spec.stored == Storage::kFp32)
     return read_slice(folder, slice, parameter.value.rows_from(slice.row_begin, slice.rows));

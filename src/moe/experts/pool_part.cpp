@@ -13,7 +13,7 @@ Index place_of(const NodeMemory& memory, ConstMatrixView numbers) {
 
 PoolPlaces::Weight place_of_weight(const NodeMemory& memory, ConstRows numbers) {
   return numbers.visit([&](auto view) -> PoolPlaces::Weight {
-    return {view.rows == 0 ? 0 : memory.offset_of(view.data), numbers.type() == DType::kBF16};
+    return {view.rows == 0 ? 0 : memory.offset_of(view.data), numbers.type()};
   });
 }
 

@@ -58,9 +58,9 @@ class PoolPart {
     return {board_.at_place<float>(owner_, place) + task_.expert * rows * cols, rows, cols};
   }
   ConstRows numbers(PoolPlaces::Weight place, Index rows, Index cols) const {
-    if (!place.is_bf16) return weight(place.offset, rows, cols);
+    if (place.type == DType::kF32) return weight(place.offset, rows, cols);
     const auto* first = board_.at_place<std::uint16_t>(owner_, place.offset);
-    return ConstBf16View(first + task_.expert * rows * cols, rows, cols);
+    return ConstHalfView(first + task_.expert * rows * cols, rows, cols, place.type);
   }
   MatrixView fp32(Index place, Index cols) const {
     return {board_.at_place<float>(owner_, place) + task_.row * cols, task_.rows, cols};

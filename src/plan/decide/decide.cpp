@@ -104,7 +104,7 @@ void check_experts(const RunFacts& facts, const RunDecision& decision) {
   };
   const bool pool = decision.pool.on, rebalance = decision.rebalance.rates.has_value();
   refuse(any_expert([](const auto& spec) { return spec.adapter || spec.stored != Storage::kFp32; }),
-         rebalance, "experts that have adapters or are kept in bf16", "rebalance = on",
+         rebalance, "experts that have adapters or are kept in bf16 or F16", "rebalance = on",
          "run them as fp32 weights without adapters");
   const bool half_gradients = any_expert([](const auto& spec) { return spec.gradient != Storage::kFp32; });
   const std::string write_floats = "write gradients of experts as fp32";

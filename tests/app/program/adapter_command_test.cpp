@@ -2,6 +2,7 @@
 // merged.
 #include "moeloom/io/document.hpp"
 #include "moeloom/io/safetensors.hpp"
+#include "moeloom/io/safetensors_shards.hpp"
 #include "moeloom/model/hf/adapter.hpp"
 
 #include <fstream>
@@ -207,7 +208,7 @@ TEST_F(AdapterCommand, HasTheSameBitsBesideAModelInBf16) {
   expect_says(shell("train --model " + path("half") + " --data " + path("second.txt") + common("balanced") +
                         " --ep 2 --lora r=2,targets=attention --rebalance",
                     2),
-              1, "experts that have adapters or are kept in bf16 cannot be had with --rebalance on");
+              1, "experts that have adapters or are kept in bf16 or F16 cannot be had with --rebalance on");
   fs::remove(path("half/manifest.json"));
   Document config = Document::read(path("half/config.json"));
   config.set("attention_bias", true);  // four tensors more than the file has
@@ -215,6 +216,80 @@ TEST_F(AdapterCommand, HasTheSameBitsBesideAModelInBf16) {
   expect_says(shell("train --model " + path("half") + " --data " + path("second.txt") + common("biased") +
                     " --steps 2 --lora r=2 --allow-missing '*.bias'"),
               0, "missing=\"");
+}
+
+/// A copy of a model, its tensors as type(name) says.
+template <typename TypeOf>
+void write_as(const fs::path& from, const fs::path& to, TypeOf type) {
+  const SafetensorsFolder source(from);
+  fs::create_directory(to);
+  for (const auto& entry : fs::directory_iterator(from))
+    if (entry.path().extension() != ".safetensors" && entry.path().filename() != "manifest.json")
+      fs::copy_file(entry.path(), to / entry.path().filename());
+  std::vector<TensorSpec> specs;
+  for (const std::string& name : source.names()) specs.push_back({name, type(name), source.info(name).shape});
+  const ShardPlan plan = plan_shards(specs);
+  create_shards(to, plan);
+  ShardWriter writer(to, plan);
+  for (const std::string& name : source.names()) {
+    std::vector<float> values(static_cast<std::size_t>(source.info(name).elements()));
+    source.file_of(name).read(name, 0, values);
+    writer.write(name, 0, values);
+  }
+  writer.close();
+}
+
+/// F16 has more digits than bf16: the same bytes, and every bit of it.
+TEST_F(AdapterCommand, HasTheSameBitsBesideAModelInF16) {
+  write_as(base_, path("f16"), [](const std::string&) { return DType::kF16; });
+  write_as(path("f16"), path("wide"), [](const std::string&) { return DType::kF32; });
+  write_as(path("f16"), path("bf16"), [](const std::string&) { return DType::kBF16; });
+  write_as(path("f16"), path("mixed"), [](const std::string& name) {
+    return name.find("q_proj") != std::string::npos ? DType::kBF16 : DType::kF16;
+  });
+  fs::create_directory(path("disk"));
+  std::map<std::string, std::string> adapters, memory;
+  const auto run = [&](const std::string& model, const std::string& name, const std::string& more = "") {
+    const Outcome outcome = shell(
+        "train --model " + path(model) + " --lr 0.02 --data " + path("second.txt") + common(name) +
+            " --ep 2 --steps 10 --check-replicas 2 --lora r=4,alpha=8,targets=attention,experts,router" +
+            more,
+        2);
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
+    adapters[name] = bytes(path(name + "/checkpoint-10/") + kAdapterFile);
+    const std::size_t said = outcome.output.find("predicted for a rank: ");
+    memory[name] = outcome.output.substr(said, outcome.output.find(" weights", said) - said);
+  };
+  run("f16", "of-f16");
+  run("wide", "of-wide");
+  run("bf16", "of-bf16");
+  run("mixed", "of-mixed");
+  run("f16", "on-disk", " --offload " + path("disk"));
+  run("f16", "pool", " --node-pool");
+  run("f16", "moved", " --replace-every 2");
+  EXPECT_EQ(adapters["of-f16"], adapters["of-wide"]);
+  EXPECT_EQ(adapters["of-f16"], adapters["on-disk"]);
+  EXPECT_EQ(adapters["of-f16"], adapters["moved"]);
+  EXPECT_EQ(adapters["of-f16"], adapters["pool"]);
+  EXPECT_NE(adapters["of-f16"], adapters["of-bf16"]) << "the digits that bf16 lacks were there";
+  EXPECT_EQ(memory["of-f16"], memory["of-bf16"]) << "two bytes a number";
+  EXPECT_NE(memory["of-f16"], memory["of-wide"]);
+  EXPECT_EQ(memory["of-mixed"], memory["of-wide"]) << "of two kinds are floats";
+
+  const auto answer = [&](const std::string& model) {
+    const Outcome outcome = shell("generate --tokens 20 --temperature 0 --ep 2 --model " + path(model), 2);
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
+    return outcome.output;
+  };
+  EXPECT_EQ(answer("f16"), answer("wide"));
+  const double before = loss("--model " + path("f16"));
+  EXPECT_EQ(before, loss("--model " + path("wide")));
+  const double with = loss("--model " + path("of-f16"));
+  EXPECT_LT(with, before - 0.1) << "it trains";
+  expect_says(shell("convert " + path("f16") + " " + path("merged") + " --export-dtype fp32 --merge " +
+                    path("of-f16")),
+              0, "merged: ");
+  EXPECT_NEAR(loss("--model " + path("merged")), with, 1e-4) << "as many digits as eval prints";
 }
 
 TEST_F(AdapterCommand, HasTheSameBitsBesideExpertsOnADisk) {

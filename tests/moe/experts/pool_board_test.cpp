@@ -132,11 +132,11 @@ TEST(PoolBoard, ShowsEachRanksRowsBySourceAndWhereTheyLie) {
   PoolBoard board(memory);
   const auto counts_of = [](int rank) { return std::vector<Index>{rank, 2 * rank, 3 * rank, 4 * rank}; };
   const std::vector<Index> mine = counts_of(memory->rank());
-  board.open({}, {mine, 2}, {.gate_up = {100 + memory->rank(), true}, .d_weights = 7});
+  board.open({}, {mine, 2}, {.gate_up = {100 + memory->rank(), DType::kF16}, .d_weights = 7});
   for (int owner = 0; owner < board.owners(); ++owner) {
     EXPECT_FALSE(board.take(owner)) << "there are no tasks";
     EXPECT_EQ(board.places(owner).gate_up.offset, 100 + owner);
-    EXPECT_TRUE(board.places(owner).gate_up.is_bf16);
+    EXPECT_EQ(board.places(owner).gate_up.type, DType::kF16);
     EXPECT_EQ(board.places(owner).d_weights, 7);
     const GroupedRows second = board.rows_of(owner, 1);
     EXPECT_EQ(second.groups(), 1);

@@ -417,7 +417,8 @@ TEST(Decide, ExpertsWithAdaptersOrInBf16MayBePooledAndNotRebalanced) {
   for (const RunFacts& facts : {adapted, halves}) {
     EXPECT_TRUE(decide(facts, pool).pool.on);
     EXPECT_EQ(refusal(facts, rebalance),
-              "experts that have adapters or are kept in bf16 cannot be had with rebalance = on: other ranks "
+              "experts that have adapters or are kept in bf16 or F16 cannot be had with rebalance = on: "
+              "other ranks "
               "would run them as fp32 weights without adapters; remove one");
   }
   RunFacts half_gradients = facts_with(4, 1);

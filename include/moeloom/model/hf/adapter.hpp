@@ -25,9 +25,9 @@ std::vector<AdaptableModule> adaptable_modules(const ModelConfig& config);
 /// that means none, and for a rank or alpha that is not positive.
 AdapterSettings resolve_adapter(const ModelConfig& config, AdapterSettings settings);
 
-/// Whether every weight that could have an adapter, but for routers, and both tables of words are bf16 in a
-/// folder.
-bool is_bf16(const SafetensorsFolder& folder, const ModelConfig& config);
+/// How frozen weights keep every bit of a folder: as kBf16 or kF16, if every weight that could have an
+/// adapter, but for routers, and both tables of words are so there; else as kFp32.
+Storage resting_storage(const SafetensorsFolder& folder, const ModelConfig& config);
 
 bool holds_adapter(const std::filesystem::path& folder);
 /// What an adapter_config.json, `file` in errors, says beside tensors of these names, and the modules that

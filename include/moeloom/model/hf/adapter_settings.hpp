@@ -3,6 +3,7 @@
 
 #include "moeloom/base/glob.hpp"
 #include "moeloom/base/index.hpp"
+#include "moeloom/tensor/stored_rows.hpp"
 
 #include <filesystem>
 #include <set>
@@ -24,8 +25,8 @@ struct AdapterSettings {
   /// Which modules of the model's files that means; resolve_adapter() (adapter.hpp) says it.
   std::set<std::string> modules = {};
   std::filesystem::path base = {};  // folder of the model that it adds to
-  /// Whether all weights of its products are bf16 there, so that half the memory keeps every bit of them.
-  bool base_is_bf16 = false;
+  /// How the weights of its products rest beside the adapter: resting_storage() (adapter.hpp).
+  Storage base_stored = Storage::kFp32;
 
   /// s: what A and B are multiplied with.
   double scale() const;

@@ -53,8 +53,8 @@ struct ExpertShard {
   ExactSums* sums = nullptr;  // that the gradients of sources are leaves of
   ExpertBiases biases = {};
   ExpertAdapters adapters = {};
-  /// Of weights that are stored as bf16, whose views above are their shapes alone.
-  ConstBf16View gate_up_halves = {}, down_halves = {};
+  /// Of weights that are stored in halves, whose views above are their shapes alone.
+  ConstHalfView gate_up_halves = {}, down_halves = {};
   /// The same of gradients that are kept as bf16.
   Bf16View d_gate_up_halves = {}, d_down_halves = {};
   /// Whether backward makes any gradient of either product.
@@ -67,7 +67,7 @@ struct ExpertShard {
   GroupedWeights down_weights() const { return {either(down, down_halves), experts}; }
 
  private:
-  static ConstRows either(ConstMatrixView floats, ConstBf16View halves) {
+  static ConstRows either(ConstMatrixView floats, ConstHalfView halves) {
     return halves.data != nullptr ? ConstRows(halves) : ConstRows(floats);
   }
 };

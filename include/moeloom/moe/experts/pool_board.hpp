@@ -53,7 +53,7 @@ void list_pool_tasks(const GroupedRows& rows, const PoolWork& work, std::vector<
 struct PoolPlaces {
   struct Weight {
     Index offset = 0;
-    bool is_bf16 = false;
+    DType type = DType::kF32;
   };
   /// Of one addition to a product (kernels/low_rank.hpp), stacked as the owner's experts.
   struct Factors {

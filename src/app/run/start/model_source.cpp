@@ -158,7 +158,7 @@ void open_adapter(const TrainOptions& options, RunInputs& inputs, Violations& vi
   try {
     inputs.config.adapter = resolve_adapter(inputs.config, *asked);
     inputs.config.adapter->base = fs::absolute(inputs.weights).lexically_normal();
-    inputs.config.adapter->base_is_bf16 = is_bf16(SafetensorsFolder(inputs.weights), inputs.config);
+    inputs.config.adapter->base_stored = resting_storage(SafetensorsFolder(inputs.weights), inputs.config);
   } catch (const ConfigError& error) {
     for (const std::string& violation : error.violations()) violations.add("--lora: " + violation);
   }

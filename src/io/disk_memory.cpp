@@ -4,12 +4,16 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdint>
 #include <cstdlib>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <string>
 #include <sys/mman.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
+#include "page_reader.hpp"
 #include "system_file.hpp"
 
 namespace moeloom {
@@ -25,6 +29,13 @@ int open_unnamed(const std::filesystem::path& folder) {
   return named;
 }
 
+/// -> the error, or 0.
+int reserve(int file, Index bytes) {
+  int error = EINTR;
+  while (error == EINTR) error = ::posix_fallocate(file, 0, bytes);
+  return error;
+}
+
 }  // namespace
 
 DiskMemory::DiskMemory(const std::filesystem::path& folder, Index bytes) : bytes_(bytes) {
@@ -32,7 +43,7 @@ DiskMemory::DiskMemory(const std::filesystem::path& folder, Index bytes) : bytes
   const int file = open_unnamed(folder);
   if (file < 0) throw_system_error("make a file in", folder, errno);
   // A page without room on the disk would end the process when it is written.
-  const int error = ::posix_fallocate(file, 0, bytes);
+  const int error = reserve(file, bytes);
   void* const map =
       error == 0 ? ::mmap(nullptr, at(bytes), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0) : MAP_FAILED;
   const int cause = error != 0 ? error : errno;
@@ -40,26 +51,36 @@ DiskMemory::DiskMemory(const std::filesystem::path& folder, Index bytes) : bytes
   if (map == MAP_FAILED) throw_system_error("reserve " + std::to_string(bytes) + " bytes in", folder, cause);
   ::madvise(map, at(bytes), MADV_DONTDUMP);
   data_ = static_cast<std::byte*>(map);
+  reader_ = std::make_unique<PageReader>(data_);
 }
 
 DiskMemory::~DiskMemory() {
+  reader_.reset();
   if (data_ != nullptr) ::munmap(data_, at(bytes_));
 }
 
-/// Of the pages that hold them; those at the ends may hold others too, which costs these a look-up.
-void DiskMemory::advise(const Stretch& bytes, int advice) const {
+/// Those at the ends may hold others too, which costs these a look-up.
+Stretch DiskMemory::pages_of(const Stretch& bytes) const {
   const Index page = ::sysconf(_SC_PAGESIZE);
-  const Index first = bytes.begin / page * page;
-  const Index last = std::min(ceil_div(bytes.end, page) * page, bytes_);
-  if (first < last) ::madvise(data_ + first, at(last - first), advice);
+  return {bytes.begin / page * page, std::min(ceil_div(bytes.end, page) * page, bytes_)};
 }
 
 void DiskMemory::read_ahead(const Stretch& bytes) const {
-  advise(bytes, MADV_WILLNEED);
+  if (const Stretch pages = pages_of(bytes); pages.begin < pages.end) reader_->ask_for(pages);
 }
 
 void DiskMemory::leave(const Stretch& bytes) const {
-  advise(bytes, MADV_DONTNEED);
+  const Stretch pages = pages_of(bytes);
+  if (pages.begin >= pages.end) return;
+  reader_->forget(pages);
+  ::madvise(data_ + pages.begin, at(pages.size()), MADV_DONTNEED);
+}
+
+bool lies_in_memory(const std::filesystem::path& folder) {
+  struct statfs system = {};
+  if (::statfs(folder.c_str(), &system) != 0) return false;
+  const auto type = static_cast<std::uint32_t>(system.f_type);  // signed on some machines
+  return type == TMPFS_MAGIC || type == RAMFS_MAGIC;
 }
 
 }  // namespace moeloom

@@ -1,15 +1,19 @@
 // Memory whose home is a disk: pages that are not in use leave it and come back by themselves.
 //
 // It is a file without a name that is mapped whole. Its room on the disk is reserved first, and nothing is
-// left of it when the process ends, however it ends.
+// left of it when the process ends, however it ends. Where the file system has no files without names (NFS),
+// what a killed process leaves is that file system's to remove.
 #pragma once
 
 #include "moeloom/base/stretch.hpp"
 
 #include <cstddef>
 #include <filesystem>
+#include <memory>
 
 namespace moeloom {
+
+class PageReader;
 
 class DiskMemory {
  public:
@@ -28,10 +32,14 @@ class DiskMemory {
   void leave(const Stretch& bytes) const;
 
  private:
-  void advise(const Stretch& bytes, int advice) const;
+  Stretch pages_of(const Stretch& bytes) const;
 
   std::byte* data_ = nullptr;
   Index bytes_;
+  std::unique_ptr<PageReader> reader_;
 };
+
+/// Whether what is written into this folder stays in memory (tmpfs, ramfs). False where there is none.
+bool lies_in_memory(const std::filesystem::path& folder);
 
 }  // namespace moeloom

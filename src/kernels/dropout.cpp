@@ -56,7 +56,7 @@ InputMask::InputMask(const Dropout& dropout, std::uint64_t stream)
   require(dropout.share >= 0 && dropout.share < 1, "a dropout must lie in [0, 1)");
 }
 
-void InputMask::keep(RowKeys keys, ConstRows x, Rows kept) const {
+void InputMask::keep(RowKeys keys, ConstRows x, Rows kept, Index first_column) const {
   require(std::ssize(keys) == x.rows(), "a dropout needs a key for each row");
   std::visit(
       [&](auto to) {
@@ -65,8 +65,8 @@ void InputMask::keep(RowKeys keys, ConstRows x, Rows kept) const {
                                        BasicView<const std::remove_pointer_t<decltype(to.data)>>>) {
             require(to.rows == from.rows && to.cols == from.cols, "a dropout keeps the shape of its rows");
             for_each_row(from.rows, [&](Index row) {
-              keep_row(RandomBits(keys[at(row)] ^ salt_).counter(0), dropped_below_, from.row(row), from.cols,
-                       to.row(row));
+              keep_row(RandomBits(keys[at(row)] ^ salt_).counter(first_column), dropped_below_, from.row(row),
+                       from.cols, to.row(row));
             });
           } else {
             require(false, "a dropout keeps the type of its rows");

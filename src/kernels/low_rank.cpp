@@ -132,6 +132,11 @@ void add_low_rank_weight_grads(const DenseKernel& kernel, std::span<const LowRan
   }
 }
 
+Index dropped_columns(Index rows, Index cols) {
+  if (rows <= kDroppedGroupRows) return cols;
+  return std::min(cols, std::max<Index>(kDroppedGroupRows * cols / rows / kGemmColumns, 1) * kGemmColumns);
+}
+
 Index low_columns(std::span<const LowRank> parts, Index groups) {
   Index columns = 0;
   for (const LowRank& part : parts) columns += part.a.rows / groups;
@@ -140,12 +145,15 @@ Index low_columns(std::span<const LowRank> parts, Index groups) {
 
 namespace {
 
-/// Some of the groups, and where their rows are.
+/// Some of the groups, and where their rows are; or some rows of one, whose sources are of no matter to what
+/// is no sum over rows.
 struct GroupStretch {
   Stretch groups;
   Stretch rows;
+  Index part = 0;  // of a group: its rows here
 
   GroupedRows of(const GroupedRows& all) const {
+    if (part > 0) return {{&part, 1}, 1, all.between};
     return {all.rows_per_source.subspan(at(groups.begin * all.sources), at(groups.size() * all.sources)),
             all.sources};
   }
@@ -165,14 +173,43 @@ void for_each_stretch(const GroupedRows& rows, auto&& use) {
   }
 }
 
+/// The same, but a group of many rows in pieces, where products may be cut.
+void for_each_piece(const GroupedRows& rows, auto&& use) {
+  static_assert(kDroppedGroupRows % kGemmRows == 0);
+  for_each_stretch(rows, [&](const GroupStretch& some) {
+    if (some.rows.size() <= kDroppedGroupRows) return use(some);
+    for (Index first = some.rows.begin; first < some.rows.end; first += kDroppedGroupRows) {
+      const Stretch piece{first, std::min(first + kDroppedGroupRows, some.rows.end)};
+      use(GroupStretch{some.groups, piece, piece.size()});
+    }
+  });
+}
+
 /// use(stretch, what the addition reads of its rows), for all groups at once if it reads all of them.
 void for_each_kept(const LowRank& part, RowKeys keys, ConstRows x, const GroupedRows& rows, auto&& use) {
   if (!part.drops()) return use(GroupStretch{{0, rows.groups()}, {0, x.rows()}}, x);
   RowMemory memory;
-  for_each_stretch(rows, [&](const GroupStretch& some) {
+  for_each_piece(rows, [&](const GroupStretch& some) {
     const Rows kept = memory.reshape_uninitialised(x.type(), some.rows.size(), x.cols());
     mask_of(part).keep(keys_of(keys, some.rows), x.rows_from(some.rows.begin, some.rows.size()), kept);
     use(some, ConstRows(kept));
+  });
+}
+
+/// use(whole groups, columns, what the addition reads of these).
+void for_each_kept_panel(const LowRank& part, RowKeys keys, ConstRows x, const GroupedRows& rows,
+                         auto&& use) {
+  if (!part.drops()) return use(GroupStretch{{0, rows.groups()}, {0, x.rows()}}, Stretch{0, x.cols()}, x);
+  RowMemory memory;
+  for_each_stretch(rows, [&](const GroupStretch& some) {
+    const Index width = dropped_columns(some.rows.size(), x.cols());
+    for (Index first = 0; first < x.cols(); first += width) {
+      const Index cols = std::min(width, x.cols() - first);
+      const Rows kept = memory.reshape_uninitialised(x.type(), some.rows.size(), cols);
+      const ConstRows panel = x.rows_from(some.rows.begin, some.rows.size()).cols_from(first, cols);
+      mask_of(part).keep(keys_of(keys, some.rows), panel, kept, first);
+      use(some, Stretch{first, first + cols}, ConstRows(kept));
+    }
   });
 }
 
@@ -193,7 +230,7 @@ MatrixView low_of(const GroupedMatmulKernel& kernel, const LowRank& part, Matrix
 void add_kept_input_grad(const GroupedMatmulKernel& kernel, const LowRank& part, ConstMatrixView d_low,
                          const GroupedRows& rows, MatrixView dx, RowKeys keys) {
   Matrix d_kept;
-  for_each_stretch(rows, [&](const GroupStretch& some) {
+  for_each_piece(rows, [&](const GroupStretch& some) {
     const GroupedRows some_rows = some.of(rows);
     d_kept.reshape_uninitialised(some.rows.size(), dx.cols);
     kernel.input_grad(stacked(of_groups(part.a, rows.groups(), some.groups), some_rows), PackedWeights(),
@@ -246,11 +283,13 @@ void low_rank_weight_grads(const GroupedMatmulKernel& kernel, std::span<const Lo
     const Index out = part.b.rows / groups;
     kernel.weight_grad(columns_of(part, dy, out), low_of(kernel, part, a, x, rows, low, keys), rows,
                        gradients(part.d_b, held), mode);
-    for_each_kept(part, keys, x, rows, [&](const GroupStretch& some, ConstRows kept) {
-      kernel.weight_grad(d_low_of_part.rows_from(some.rows.begin, some.rows.size()), kept, some.of(rows),
-                         gradients(part.d_a, {held.begin + some.groups.begin, held.begin + some.groups.end}),
-                         mode);
-    });
+    for_each_kept_panel(
+        part, keys, x, rows, [&](const GroupStretch& some, const Stretch& columns, ConstRows kept) {
+          const MatrixView d_a = part.d_a.cols_from(columns.begin, columns.size());
+          kernel.weight_grad(d_low_of_part.rows_from(some.rows.begin, some.rows.size()), kept, some.of(rows),
+                             gradients(d_a, {held.begin + some.groups.begin, held.begin + some.groups.end}),
+                             mode);
+        });
   });
 }
 

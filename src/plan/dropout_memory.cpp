@@ -10,11 +10,12 @@
 namespace moeloom {
 namespace {
 
-/// What an addition holds at once, where groups have rows alike.
-Index dropped_rows(const ParameterSpec& factor, const MicroBatchShape& batch) {
-  if (factor.placement == Placement::kWorld) return std::min(batch.tokens, kDroppedRows);
-  const Index of_a_group = ceil_div(batch.rows, std::max<Index>(factor.groups, 1));
-  return std::min(batch.rows, std::max(kDroppedGroupRows, of_a_group));
+/// What an addition holds at once, at most: all rows may be those of one expert.
+double copied_bytes(const ParameterSpec& factor, const MicroBatchShape& batch) {
+  if (factor.placement == Placement::kWorld)
+    return rows_bytes(std::min(batch.tokens, kDroppedRows), factor.cols);
+  const double pieces = rows_bytes(std::min(batch.rows, kDroppedGroupRows), factor.cols);
+  return std::max(pieces, rows_bytes(batch.rows, dropped_columns(batch.rows, factor.cols)));
 }
 
 }  // namespace
@@ -24,7 +25,7 @@ double dropout_bytes(const std::vector<ParameterSpec>& specs, const MicroBatchSh
   std::set<Index> layers;
   for (const ParameterSpec& spec : specs) {
     if (!spec.adapter || !spec.adapter->is_a || spec.adapter->dropout == 0) continue;
-    copies = std::max(copies, rows_bytes(dropped_rows(spec, batch), spec.cols));
+    copies = std::max(copies, copied_bytes(spec, batch));
     if (spec.placement == Placement::kExperts)
       layers.insert(spec.layer);
     else

@@ -115,6 +115,70 @@ TEST(LowRankDropout, OfAGroupedProductReadsDroppedInputs) {
   }
 }
 
+/// Cut by rows forward and for input gradients, by columns for weights, as a group of more rows than are held
+/// at once is; beside groups that are not.
+TEST(LowRankDropout, OfAGroupOfManyRowsHasTheBitsOfTheWhole) {
+  constexpr Index kWide = 600;
+  const std::vector<Index> sources = {700, 2300, 3, 0, 0, 0, 40, 1000};
+  const GroupedRows rows{sources, 2};
+  const Index count = rows.total(), groups = rows.groups();
+  ASSERT_LT(dropped_columns(3000, kWide), kWide);
+  const Matrix x = random_matrix(count, kWide, 1), d = random_matrix(count, 10, 2);
+  const std::vector<std::uint64_t> keys = other_keys(count);
+  Matrix kept(count, kWide);
+  InputMask(kHalf, 4).keep(keys, x, kept.view());
+  for (const GroupedMatmulKernel& kernel :
+       {native_grouped_matmul(), packed_grouped_matmul(), packed_bf16_grouped_matmul()})
+    for (const bool exact : {false, true}) {
+      if (exact && kernel.forward == native_grouped_matmul().forward) continue;
+      SCOPED_TRACE(exact ? "exact sums" : "sums");
+      Matrix a = random_matrix(groups * kRank, kWide, 10), b = random_matrix(groups * 10, kRank, 20);
+      const auto run = [&](const Dropout* dropout, float scale, ConstMatrixView input) {
+        Matrix gradients(1, a.view().size() + b.view().size()), y(count, 10), dx(count, kWide);
+        ExactSums sums(gradients.view().flat(), 2);
+        float* const numbers = gradients.view().data;
+        const std::vector<LowRank> parts = {{.a = a,
+                                             .b = b,
+                                             .d_a = MatrixView(numbers, a.rows(), a.cols()),
+                                             .d_b = MatrixView(numbers + a.view().size(), b.rows(), b.cols()),
+                                             .scale = scale,
+                                             .dropout = dropout,
+                                             .stream = 4}};
+        Matrix low, d_low(count, kRank);
+        const RowKeys keys_of_run = dropout ? RowKeys(keys) : RowKeys();
+        add_low_rank(kernel, parts, input, rows, y, low, keys_of_run);
+        add_low_rank_input_grad(kernel, parts, d, rows, dx, d_low, keys_of_run);
+        low_rank_weight_grads(kernel, parts, groups, {0, groups}, d, d_low, input, rows,
+                              exact ? &sums : nullptr, Write::kReplace, low, keys_of_run);
+        std::vector<double> all;
+        for (const ConstMatrixView m : {y.view(), gradients.view()})
+          all.insert(all.end(), m.flat().begin(), m.flat().end());
+        if (exact)
+          for (const std::int64_t sum : sums.sums()) all.push_back(static_cast<double>(sum));
+        if (dropout == nullptr) {
+          Matrix masked(count, kWide);
+          InputMask(kHalf, 4).add_kept(keys, dx, masked);
+          all.insert(all.end(), masked.view().flat().begin(), masked.view().flat().end());
+        } else {
+          all.insert(all.end(), dx.view().flat().begin(), dx.view().flat().end());
+        }
+        return all;
+      };
+      EXPECT_TRUE(run(&kHalf, 3, x) == run(nullptr, 6, kept));
+    }
+}
+
+TEST(LowRankDropout, HoldsNoMoreThanSomeRowsOrSomeColumns) {
+  for (const Index rows : {1, 1024, 1025, 3000, 50000, 4000000})
+    for (const Index cols : {1, 24, 256, 600, 2048, 14336}) {
+      const Index width = dropped_columns(rows, cols);
+      EXPECT_GE(width, 1);
+      EXPECT_LE(rows * width, std::max(kDroppedGroupRows * cols, rows * std::min(cols, kGemmColumns)))
+          << rows << " x " << cols;
+      EXPECT_TRUE(width == cols || width % kGemmColumns == 0);
+    }
+}
+
 /// <d, y> in double, by central differences, which it is linear in each number for.
 TEST(LowRankDropout, HasTheGradientsOfItsForwardForFixedMasks) {
   const Index rows = 14;

@@ -84,10 +84,10 @@ TEST(MemoryNeed, DropoutHoldsSomeRowsAndTheirKeys) {
   MicroBatchShape batch{.tokens = 3000, .sequence_length = 16, .rows = 6000};
   EXPECT_EQ(more({"router"}, batch), 4.0 * 256 * 24 + 8 * 3000);
   EXPECT_EQ(more({"mlp"}, batch), 4.0 * 256 * 40 + 8 * 3000) << "down_proj reads most";
-  EXPECT_EQ(more({"experts"}, batch), 4.0 * 1500 * 24 + 2 * 8 * 6000)
-      << "rows of an expert, keys of two layers";
+  EXPECT_EQ(more({"experts"}, batch), 4.0 * 6000 * 24 + 2 * 8 * 6000)
+      << "few columns of all rows, keys of two layers";
   batch.recompute = Recompute::kExperts;
-  EXPECT_EQ(more({"experts"}, batch), 4.0 * 1500 * 24 + 8 * 6000);
+  EXPECT_EQ(more({"experts"}, batch), 4.0 * 6000 * 24 + 8 * 6000);
   batch.tokens = 20, batch.rows = 40;
   EXPECT_EQ(more({"experts", "router"}, batch), 4.0 * 40 * 24 + 8 * 40 + 8 * 20);
 }

@@ -33,8 +33,8 @@ class InputMask {
   InputMask(const Dropout& dropout, std::uint64_t stream);
 
   // Keys: one for each row.
-  /// kept [x.rows, x.cols] of the same type: x, or 0 where it is left out.
-  void keep(RowKeys keys, ConstRows x, Rows kept) const;
+  /// kept [x.rows, x.cols] of the same type: x, or 0 where it is left out. first_column: of x in whole rows.
+  void keep(RowKeys keys, ConstRows x, Rows kept, Index first_column = 0) const;
   /// sum += x where the mask keeps it.
   void add_kept(RowKeys keys, ConstMatrixView x, MatrixView sum) const;
 

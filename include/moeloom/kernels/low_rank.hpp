@@ -43,9 +43,12 @@ struct LowRank {
 /// Whether any of them needs keys of rows now.
 bool drops_inputs(std::span<const LowRank> parts);
 
-// Rows whose dropped copies are held at once: of one weight, and of groups, unless a single group has more.
+// Rows whose dropped copies are held at once, of one weight and of groups. The gradient of A reads all rows
+// of a group together: where they are more, some columns of them.
 inline constexpr Index kDroppedRows = kSumChunkRows;
 inline constexpr Index kDroppedGroupRows = 1024;
+/// Those columns.
+Index dropped_columns(Index rows, Index cols);
 
 // Of one weight. Threads of the rank share the work; a row's bits depend on it alone as far as the kernel's
 // do. Keys: of each row, where drops_inputs().

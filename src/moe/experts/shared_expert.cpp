@@ -69,7 +69,15 @@ SharedExpert::SharedExpert(const SharedExpertWeights& weights) : weights_(weight
   check(weights);
 }
 
+std::vector<std::uint64_t> SharedExpert::keys_of(ConstMatrixView hidden_states) const {
+  return weights_.adapters.drops() ? row_keys(hidden_states) : std::vector<std::uint64_t>();
+}
+
 void SharedExpert::keep(const KernelTable& kernels, ConstMatrixView hidden_states) {
+  project(kernels, hidden_states, keys_of(hidden_states));
+}
+
+void SharedExpert::project(const KernelTable& kernels, ConstMatrixView hidden_states, RowKeys keys) {
   Matrix& gate_up = saved_.gate_up;
   std::vector<float>& gate = saved_.gate;
   gate_up.reshape_uninitialised(hidden_states.rows, weights_.gate_up.rows);
@@ -80,21 +88,21 @@ void SharedExpert::keep(const KernelTable& kernels, ConstMatrixView hidden_state
     });
   for (float& g : gate) g = 1 / (1 + std::exp(-g));
   const AllRows all(hidden_states.rows);
-  saved_.keys = weights_.adapters.drops() ? row_keys(hidden_states) : std::vector<std::uint64_t>();
   kernels.dense.forward(hidden_states, weights_.gate_up_numbers, gate_up, Write::kReplace);
-  add_low_rank(kernels.dense, weights_.adapters.gate_up, hidden_states, gate_up, saved_.keys);
+  add_low_rank(kernels.dense, weights_.adapters.gate_up, hidden_states, gate_up, keys);
   BiasedRows{weights_.biases, false, all.groups(), gate}.finish_gate_up(gate_up);
 }
 
 void SharedExpert::forward(const KernelTable& kernels, ConstMatrixView hidden_states, MatrixView output,
                            SharedExpertWorkspace& workspace) {
-  keep(kernels, hidden_states);
+  const std::vector<std::uint64_t> keys = keys_of(hidden_states);
+  project(kernels, hidden_states, keys);
   const Rows activated = workspace.activated.reshape_uninitialised(kernels.dense.element, hidden_states.rows,
                                                                    weights_.down.cols);
   const AllRows all(hidden_states.rows);
   kernels.swiglu.forward(weights_.activation, saved_.gate_up, saved_.gate, activated);
   kernels.dense.forward(activated, weights_.down_numbers, output, Write::kAdd);
-  add_low_rank(kernels.dense, weights_.adapters.down, activated, output, saved_.keys);
+  add_low_rank(kernels.dense, weights_.adapters.down, activated, output, keys);
   BiasedRows{weights_.biases, false, all.groups(), saved_.gate}.finish_output(output);
 }
 
@@ -102,25 +110,24 @@ void SharedExpert::backward(const KernelTable& kernels, ConstMatrixView hidden_s
                             ConstMatrixView d_output, MatrixView d_hidden_states,
                             SharedExpertWorkspace& workspace) {
   require(d_output.rows == saved_.gate_up.rows(), "a shared expert's backward needs the rows of its forward");
+  const std::vector<std::uint64_t> keys = keys_of(hidden_states);
   const Rows activated =
       workspace.activated.reshape_uninitialised(kernels.dense.element, d_output.rows, weights_.down.cols);
   workspace.d_activated.reshape_uninitialised(d_output.rows, weights_.down.cols);
   workspace.d_gate.resize(saved_.gate.size());
   kernels.dense.input_grad(d_output, weights_.down_numbers, workspace.d_activated, Write::kReplace);
-  add_low_rank_input_grad(kernels.dense, weights_.adapters.down, d_output, workspace.d_activated,
-                          saved_.keys);
+  add_low_rank_input_grad(kernels.dense, weights_.adapters.down, d_output, workspace.d_activated, keys);
   Matrix& d_gate_up = saved_.gate_up;
   kernels.swiglu.backward(weights_.activation, saved_.gate_up, saved_.gate, workspace.d_activated,
                           {d_gate_up, workspace.d_gate, activated});
   add_weight_grad(kernels.dense, d_output, activated, weights_.d_down, weights_.sums);
   add_weight_grad(kernels.dense, d_gate_up, hidden_states, weights_.d_gate_up, weights_.sums);
   if (weights_.biases.any()) add_bias_grads(d_output, workspace);
-  add_low_rank_weight_grads(kernels.dense, weights_.adapters.down, d_output, activated, weights_.sums,
-                            saved_.keys);
+  add_low_rank_weight_grads(kernels.dense, weights_.adapters.down, d_output, activated, weights_.sums, keys);
   add_low_rank_weight_grads(kernels.dense, weights_.adapters.gate_up, d_gate_up, hidden_states, weights_.sums,
-                            saved_.keys);
+                            keys);
   kernels.dense.input_grad(d_gate_up, weights_.gate_up_numbers, d_hidden_states, Write::kAdd);
-  add_low_rank_input_grad(kernels.dense, weights_.adapters.gate_up, d_gate_up, d_hidden_states, saved_.keys);
+  add_low_rank_input_grad(kernels.dense, weights_.adapters.gate_up, d_gate_up, d_hidden_states, keys);
   if (!gated()) return;
   const AllRows all(d_output.rows);
   BiasedRows{weights_.biases, false, all.groups(), saved_.gate}.finish_backward(d_output, {}, {},

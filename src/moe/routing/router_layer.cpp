@@ -91,7 +91,7 @@ void add_bias(std::span<const float> bias, BasicView<Real> logits) {
     for (Index e = 0; e < logits.cols; ++e) logits(t, e) += static_cast<Real>(bias[at(e)]);
 }
 
-RowKeys keys_of(RowKeys keys, Index first, Index rows) {
+RowKeys keys_of_rows(RowKeys keys, Index first, Index rows) {
   return keys.empty() ? keys : keys.subspan(at(first), at(rows));
 }
 
@@ -148,14 +148,14 @@ void RouterLayer::forward(const RoutedTokens& tokens, ConstMatrixView hidden_sta
     jitter(tokens, x, jittered_);
     x = jittered_;
   }
-  find_keys(x);
+  const std::vector<std::uint64_t> keys = keys_of(x);
   logits.reshape_uninitialised(x.rows, settings_.num_experts);
   // OpenBLAS chooses its kernel by the number of rows: leaves have the same number on every mesh.
   if (dtype_ == RouterDType::kFp32) {
     for_each_leaf(weights_.sums, x.rows, [&](Index first, Index rows) {
       matmul(x.rows_from(first, rows), weights_.weight, logits.view().rows_from(first, rows));
     });
-    add_adapter(x, logits);
+    add_adapter(x, logits, keys);
     add_bias(weights_.bias, logits.view());
     return choose<float>(tokens, logits, routing);
   }
@@ -166,7 +166,7 @@ void RouterLayer::forward(const RoutedTokens& tokens, ConstMatrixView hidden_sta
   });
   if (!weights_.adapter.empty()) {
     fill(logits, 0.0f);
-    add_adapter(x, logits);
+    add_adapter(x, logits, keys);
     for (Index i = 0; i < wide.size(); ++i) wide.data[i] += static_cast<double>(logits.view().data[i]);
   }
   add_bias(weights_.bias, wide);
@@ -180,49 +180,48 @@ void RouterLayer::backward(const RoutedTokens& tokens, ConstMatrixView hidden_st
   route_backward(routing, settings_, d_topk_weights, losses, tokens.is_real, logits);
   const ConstMatrixView d_logits = logits;
   if (!jitters(tokens)) {
-    find_keys(hidden_states);
+    const std::vector<std::uint64_t> keys = keys_of(hidden_states);
     for_each_leaf(weights_.sums, d_logits.rows, [&](Index first, Index rows) {
       matmul_input_grad(d_logits.rows_from(first, rows), weights_.weight,
                         d_hidden_states.rows_from(first, rows), Write::kAdd);
     });
-    add_adapter_input_grad(d_logits, d_hidden_states);
-    return add_weight_grads(d_logits, hidden_states);
+    add_adapter_input_grad(d_logits, d_hidden_states, keys);
+    return add_weight_grads(d_logits, hidden_states, keys);
   }
   jittered_.reshape_uninitialised(hidden_states.rows, hidden_states.cols);
   if (weights_.d_weight.rows > 0 || !weights_.adapter.empty()) jitter(tokens, hidden_states, jittered_);
-  find_keys(jittered_);
-  add_weight_grads(d_logits, jittered_);
+  const std::vector<std::uint64_t> keys = keys_of(jittered_);
+  add_weight_grads(d_logits, jittered_, keys);
   for_each_leaf(weights_.sums, d_logits.rows, [&](Index first, Index rows) {
     matmul_input_grad(d_logits.rows_from(first, rows), weights_.weight,
                       jittered_.view().rows_from(first, rows), Write::kReplace);
   });
-  add_adapter_input_grad(d_logits, jittered_);
+  add_adapter_input_grad(d_logits, jittered_, keys);
   jitter(tokens, jittered_, jittered_);
   add(jittered_, d_hidden_states);
 }
 
-void RouterLayer::find_keys(ConstMatrixView x) {
-  keys_.resize(drops_inputs(weights_.adapter) ? at(x.rows) : 0);
-  if (!keys_.empty()) find_row_keys(x, keys_);
+std::vector<std::uint64_t> RouterLayer::keys_of(ConstMatrixView x) const {
+  return drops_inputs(weights_.adapter) ? row_keys(x) : std::vector<std::uint64_t>();
 }
 
 /// As the products of the weight: OpenBLAS's, a leaf at a time.
-void RouterLayer::add_adapter(ConstMatrixView x, MatrixView logits) const {
+void RouterLayer::add_adapter(ConstMatrixView x, MatrixView logits, RowKeys keys) const {
   for_each_leaf(weights_.sums, x.rows, [&](Index first, Index rows) {
     add_low_rank(native_dense(), weights_.adapter, x.rows_from(first, rows), logits.rows_from(first, rows),
-                 keys_of(keys_, first, rows));
+                 keys_of_rows(keys, first, rows));
   });
 }
 
-void RouterLayer::add_adapter_input_grad(ConstMatrixView d_logits, MatrixView d_x) const {
+void RouterLayer::add_adapter_input_grad(ConstMatrixView d_logits, MatrixView d_x, RowKeys keys) const {
   for_each_leaf(weights_.sums, d_logits.rows, [&](Index first, Index rows) {
     add_low_rank_input_grad(native_dense(), weights_.adapter, d_logits.rows_from(first, rows),
-                            d_x.rows_from(first, rows), keys_of(keys_, first, rows));
+                            d_x.rows_from(first, rows), keys_of_rows(keys, first, rows));
   });
 }
 
-void RouterLayer::add_weight_grads(ConstMatrixView d_logits, ConstMatrixView x) const {
-  add_low_rank_weight_grads(native_dense(), weights_.adapter, d_logits, x, weights_.sums, keys_);
+void RouterLayer::add_weight_grads(ConstMatrixView d_logits, ConstMatrixView x, RowKeys keys) const {
+  add_low_rank_weight_grads(native_dense(), weights_.adapter, d_logits, x, weights_.sums, keys);
   const MatrixView d_bias(weights_.d_bias.data(), std::ssize(weights_.d_bias), 1);
   if (weights_.d_weight.rows == 0 && d_bias.rows == 0) return;
   // A bias is a weight whose input is 1.

@@ -41,9 +41,8 @@ struct SharedExpertWorkspace {
 
 /// What backward needs of forward.
 struct SharedExpertActivations {
-  Matrix gate_up;                        // Z [T, 2S]; backward turns it into dZ
-  std::vector<float> gate;               // g [T]; empty if not gated
-  std::vector<std::uint64_t> keys = {};  // [T] of x, by which adapters drop inputs; empty where none does
+  Matrix gate_up;           // Z [T, 2S]; backward turns it into dZ
+  std::vector<float> gate;  // g [T]; empty if not gated
 };
 
 class SharedExpert {
@@ -65,6 +64,10 @@ class SharedExpert {
   SharedExpertActivations& activations() { return saved_; }
 
  private:
+  /// [T] of x, by which adapters drop inputs; empty where none does.
+  std::vector<std::uint64_t> keys_of(ConstMatrixView hidden_states) const;
+  /// As keep().
+  void project(const KernelTable& kernels, ConstMatrixView hidden_states, RowKeys keys);
   /// After backward has made dZ.
   void add_bias_grads(ConstMatrixView d_output, SharedExpertWorkspace& workspace);
   bool gated() const { return weights_.gate.rows > 0; }

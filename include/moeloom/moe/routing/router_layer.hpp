@@ -79,12 +79,11 @@ class RouterLayer {
   void choose(const RoutedTokens& tokens, BasicView<const Real> logits, Routing& routing) const;
   bool jitters(const RoutedTokens& tokens) const { return tokens.training && training_.jitter > 0; }
   /// The gradients are added to, or to their exact sums.
-  void add_weight_grads(ConstMatrixView d_logits, ConstMatrixView x) const;
-  /// Both use keys_, where the adapter drops inputs.
-  void add_adapter(ConstMatrixView x, MatrixView logits) const;
-  void add_adapter_input_grad(ConstMatrixView d_logits, MatrixView d_x) const;
-  /// keys_ of what the logits are made of.
-  void find_keys(ConstMatrixView x);
+  void add_weight_grads(ConstMatrixView d_logits, ConstMatrixView x, RowKeys keys) const;
+  void add_adapter(ConstMatrixView x, MatrixView logits, RowKeys keys) const;
+  void add_adapter_input_grad(ConstMatrixView d_logits, MatrixView d_x, RowKeys keys) const;
+  /// [T] of what the logits are made of; empty where the adapter drops no inputs.
+  std::vector<std::uint64_t> keys_of(ConstMatrixView x) const;
   /// x times the jitter of its token and column.
   void jitter(const RoutedTokens& tokens, ConstMatrixView x, MatrixView jittered) const;
 
@@ -93,9 +92,8 @@ class RouterLayer {
   Index layer_;
   RouterTraining training_;
   RouterDType dtype_;
-  Matrix jittered_;                  // [T, D]
-  std::vector<std::uint64_t> keys_;  // [T]; of no use between calls
-  std::vector<double> logits_f64_;   // [T, E]
+  Matrix jittered_;                 // [T, D]
+  std::vector<double> logits_f64_;  // [T, E]
 };
 
 /// The most rows of an expert over all ranks, of `tokens` in all: ceil(factor * tokens * K / E), at least 1.

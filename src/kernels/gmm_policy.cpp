@@ -46,7 +46,7 @@ GmmDecision decide_by_upstream_rule(const GmmFacts& facts) {
 
 /// Faces that would be faster, where they can be had.
 bool packs(GmmRequest request, const GmmFacts& facts) {
-  if (!facts.may_pack || facts.packed_bytes > facts.budget_bytes) return false;
+  if (!facts.may_pack || facts.on_disk || facts.packed_bytes > facts.budget_bytes) return false;
   return request == GmmRequest::kMeasure ? facts.prediction->packed_seconds < facts.prediction->gmm_seconds
                                          : facts.uses_per_packing >= kUsesThatPayPacking;
 }
@@ -57,6 +57,7 @@ std::string why_not_packed(const GmmFacts& facts) {
     return "packing pays from " + rounded_text(kUsesThatPayPacking) + " micro-batches a step on and there " +
            (facts.uses_per_packing == 1 ? "is " : "are ") + rounded_text(facts.uses_per_packing);
   if (!facts.may_pack) return "packed copies would be out of the reach of the node's other ranks";
+  if (facts.on_disk) return "packed copies would hold in memory what lies on a disk";
   const auto [packed, budget] = texts_that_differ(facts.packed_bytes, facts.budget_bytes);
   return "packed copies would take " + packed + ", over the budget " + budget;
 }
@@ -84,6 +85,7 @@ GmmDecision decide_by_rule(const GmmFacts& facts) {
 std::string unpacked_text(const GmmFacts& facts) {
   if (facts.prediction->packed_seconds >= facts.prediction->gmm_seconds) return {};
   if (!facts.may_pack) return " (packed faces would be out of the node's other ranks' reach)";
+  if (facts.on_disk) return " (packed faces would hold in memory what lies on a disk)";
   return " (packed faces would take " + bytes_text(static_cast<double>(facts.packed_bytes)) +
          " a layer, over gmm budget = " + bytes_text(static_cast<double>(facts.budget_bytes)) + ")";
 }

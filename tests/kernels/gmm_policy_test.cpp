@@ -152,6 +152,19 @@ const std::vector<Case>& cases() {
        true,
        "predicted 4.1 ms grouped on the masters (packed faces would be out of the node's other ranks' reach) "
        "against 6 ms for the loop, at 64 rows per expert"},
+      {"measure, packed faces of what lies on a disk", GmmRequest::kMeasure, with([](GmmFacts& f) {
+         f.on_disk = true;
+         f.prediction->packed_seconds = 3e-3;
+       }),
+       true,
+       "predicted 4.1 ms grouped on the masters (packed faces would hold in memory what lies on a disk) "
+       "against 6 ms for the loop, at 64 rows per expert"},
+      {"force, many uses of what lies on a disk", GmmRequest::kForce, with([](GmmFacts& f) {
+         f.prediction.reset();
+         f.on_disk = true;
+         f.uses_per_packing = 8;
+       }),
+       true, "GMM request force: the experts run grouped, whatever the facts"},
       {"force, many uses that a node pool could not share", GmmRequest::kForce, with([](GmmFacts& f) {
          f.prediction.reset();
          f.may_pack = false;

@@ -33,6 +33,7 @@ struct GmmFacts {
   double rows_per_expert = 0;    // expected, per micro-batch
   double uses_per_packing = 1;   // micro-batches that share one packing
   bool may_pack = true;          // false: ranks that read each other's masters could not reach packed faces
+  bool on_disk = false;          // the masters are, and packed faces would bring them back into memory
   std::optional<GmmPrediction> prediction;  // needed by kMeasure, which alone looks at it
 };
 

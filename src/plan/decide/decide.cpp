@@ -259,6 +259,7 @@ GmmFacts gmm_facts(const RunFacts& facts, const RunRequest& request, DType packe
                             static_cast<double>(model.num_experts);
   weighed.uses_per_packing = static_cast<double>(step.micro_batches);
   weighed.may_pack = !request.node_pool;
+  weighed.on_disk = step.offload;
   weighed.prediction = facts.prediction;
   return weighed;
 }

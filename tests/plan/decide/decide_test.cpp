@@ -501,6 +501,26 @@ TEST(Decide, ANodePoolReadsMastersWhichOthersCanReach) {
   EXPECT_EQ(pooled.dispatcher.kind, DispatcherKind::kShared);
 }
 
+TEST(Decide, ExpertsOnADiskAreNotPackedIntoMemory) {
+  RunFacts facts = facts_with(4, 1);
+  facts.step.micro_batches = 4;
+  EXPECT_TRUE(decide(facts, {}).gmm.packs);
+  facts.step.offload = true;
+  for (const GmmRequest request : {GmmRequest::kAuto, GmmRequest::kForce, GmmRequest::kUpstreamRule}) {
+    RunRequest asked;
+    asked.gmm = request;
+    const RunDecision decided = decide(facts, asked);
+    EXPECT_FALSE(decided.gmm.packs) << decided.gmm.reason;
+    EXPECT_FALSE(decided.table.grouped_matmul.uses_packed);
+    EXPECT_EQ(decided.memory.packed, 0);
+  }
+  EXPECT_TRUE(decide(facts, {}).gmm.reason.ends_with(
+      "grouped products read the masters, because packed copies would hold in memory what lies on a disk"))
+      << decide(facts, {}).gmm.reason;
+  facts.recorded = GmmDecision{true, "before"};
+  EXPECT_FALSE(decide(facts, {}).gmm.packs) << "a resumed run that packed before";
+}
+
 TEST(Decide, Bf16NeedsItsInstructionsOnEveryRankOrLeaveToDoWithout) {
   RunFacts facts = facts_with(2, 1);
   facts.no_bf16 = "rank 1: no AVX512_BF16";

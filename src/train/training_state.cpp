@@ -42,6 +42,16 @@ LeafSettings checked_leaves(const ModelConfig& config, const TrainingStateSettin
   return settings.leaves;
 }
 
+/// Throws ShapeError for what the node pool would leave out.
+std::vector<ParameterSpec> checked(std::vector<ParameterSpec> specs, const TrainingStateSettings& settings) {
+  const bool drops = std::ranges::any_of(specs, [](const ParameterSpec& spec) {
+    return spec.placement == Placement::kExperts && spec.adapter && spec.adapter->dropout > 0;
+  });
+  require(!drops || !settings.dispatcher.node_pool,
+          "adapters of experts that drop inputs: the node pool has no keys of rows");
+  return specs;
+}
+
 }  // namespace
 
 std::vector<ParameterSpec> specs_here(const ModelConfig& config, const Mesh& mesh,
@@ -54,13 +64,14 @@ std::vector<ParameterSpec> specs_here(const ModelConfig& config, const Mesh& mes
 
 TrainingState::TrainingState(const ModelConfig& config, const Mesh& mesh,
                              const TrainingStateSettings& settings)
-    : store(
-          specs_here(config, mesh, settings.frozen, settings.optimizer.masters, settings.optimizer.gradients),
-          StoreHomes{.experts = settings.dispatcher.weights_memory(),
-                     .halves = settings.halves,
-                     .dense = settings.dense,
-                     .frozen = settings.frozen_on_disk},
-          checked_leaves(config, settings)),
+    : store(checked(specs_here(config, mesh, settings.frozen, settings.optimizer.masters,
+                               settings.optimizer.gradients),
+                    settings),
+            StoreHomes{.experts = settings.dispatcher.weights_memory(),
+                       .halves = settings.halves,
+                       .dense = settings.dense,
+                       .frozen = settings.frozen_on_disk},
+            checked_leaves(config, settings)),
       decoder(config, store, mesh, settings.kernels, settings.dispatcher, settings.routing,
               settings.recompute),
       optimizer(store, mesh, settings.optimizer) {}

@@ -1,5 +1,6 @@
 // Training of adapters that drop inputs: the same bits on every mesh, by every way rows take, and when a step
 // or a part of it runs again.
+#include "moeloom/base/errors.hpp"
 #include "moeloom/model/hf/adapter.hpp"
 
 #include "training_run.hpp"
@@ -103,6 +104,33 @@ TEST(TrainerDropout, DropsInputsInStepsAlone) {
   EXPECT_EQ(held(with), held(without));
   EXPECT_NE(with.trainer.step(2).lm_loss, without.trainer.step(2).lm_loss);
   EXPECT_EQ(with.store.dropout().share, 0);
+}
+
+/// The same weights and tokens in the same step.
+TEST(TrainerDropout, DrawsOtherMasksByAnotherSeedAndTheSameByTheSame) {
+  const auto loss_of = [](std::uint64_t seed, double dropout) {
+    TrainingRunSettings settings = dropping(dropout);
+    settings.masks_seed = seed;
+    TrainingRun run(shape_of(1, Communicator::world().size()), settings);
+    for (const Parameter& parameter : run.store.parameters())
+      if (parameter.spec.adapter) fill(parameter.value, 0.05f);
+    run.store.mark_changed();
+    return run.trainer.step(0).lm_loss;
+  };
+  EXPECT_EQ(loss_of(1, 0.3), loss_of(1, 0.3));
+  EXPECT_NE(loss_of(1, 0.3), loss_of(2, 0.3));
+  EXPECT_EQ(loss_of(1, 0), loss_of(2, 0)) << "the seed is of nothing else";
+}
+
+TEST(TrainerDropout, IsRefusedWhereTheNodePoolWouldLeaveItOut) {
+  TrainingRunSettings settings = dropping();
+  settings.node_pool = true;
+  settings.dispatcher = DispatcherKind::kShared;
+  const MeshShape shape = shape_of(1, Communicator::world().size());
+  EXPECT_THROW(TrainingRun(shape, settings), ShapeError);
+  settings.model.adapter =
+      resolve_adapter(settings.model, {.rank = 3, .dropout = 0.3, .targets = {"attention"}});
+  EXPECT_NO_THROW(TrainingRun(shape, settings)) << "experts without adapters";
 }
 
 /// Other masks in each step: the same tokens and weights, and another loss.

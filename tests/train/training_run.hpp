@@ -60,6 +60,7 @@ struct TrainingRunSettings {
   Index check_steps = 0;
   RoutingSettings routing = {};
   MomentFormat moments = MomentFormat::kFp32;
+  std::uint64_t masks_seed = 0;  // of what adapters drop
   Storage masters = Storage::kFp32;
   Storage gradients = Storage::kFp32;  // of experts
   OptimizerKind optimizer_kind = OptimizerKind::kAdamW;
@@ -133,6 +134,7 @@ struct TrainingRun {
                  .on_nan = settings.on_nan,
                  .check_replicas = settings.check_replicas,
                  .check_steps = settings.check_steps,
+                 .seed = settings.masks_seed,
                  .hooks = settings.hooks}) {
     initialise(store, config, settings.weights_seed);
     store.settle();

@@ -11,6 +11,8 @@
 namespace moeloom {
 namespace {
 
+constexpr auto kNoKeys = "the node pool has no keys of rows, by which adapters of experts drop inputs";
+
 /// All rows of a task as one group: a product that is no sum over rows does not ask where they came from.
 class OneGroup {
  public:
@@ -181,6 +183,7 @@ void NodePool::forward(const ExpertPass& pass) {
   const Index total = saved.rows.rows();
   require(total == rows.total(), "the experts need as many rows as were planned");
   check_biases(shard);
+  require(!shard.adapters.drops(), kNoKeys);
   require(saved.rows.memory() == memory_.get(), "the node pool needs rows in the node's memory");
   saved.gate_up.reshape_in(memory_, total, 2 * shard.down.cols);
   workspace.output.reshape_in(memory_, total, shard.gate_up.cols);
@@ -199,6 +202,7 @@ void NodePool::backward(const ExpertPass& pass, ConstMatrixView d_rows, Write gr
   const DType element = kernels.grouped_matmul.element;
   require(total == rows.total() && d_rows.rows == total && saved.gate_up.memory() == memory_.get(),
           "the node pool's backward needs the rows of its own forward");
+  require(!shard.adapters.drops(), kNoKeys);
   workspace.output.reshape_in(memory_, total, hidden);
   d_weights_.reshape_in(memory_, total, 1);
   activated_.reshape_in(memory_, total, floats_of_row(element, inter));

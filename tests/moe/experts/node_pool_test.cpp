@@ -471,5 +471,32 @@ TEST(NodePool, RefusesRowsAndWeightsThatOtherRanksCannotReach) {
   EXPECT_THROW(pool.forward(pass), ShapeError);
 }
 
+TEST(NodePool, RefusesAdaptersThatDropInputs) {
+  const Communicator ep = Communicator::world();
+  const Case c{"even", {8}, 2, 8, -1};
+  Experts experts(ep, c, Way{});
+  NodePool pool(experts.memory());
+  const KernelTable table = table_of(packed_grouped_matmul());
+  const Dropout dropout{0.1, 1};
+  RowBuffer gate_up(experts.memory()), down(experts.memory()), factors(experts.memory());
+  gate_up.reshape_uninitialised(2 * c.inter, c.hidden);
+  down.reshape_uninitialised(c.hidden, c.inter);
+  factors.reshape_uninitialised(2 * c.inter, c.hidden);
+  ExpertShard shard{1, gate_up.view(), down.view(), {}, {}};
+  shard.adapters.gate_up = {
+      {.a = factors.view().rows_from(0, 1), .b = MatrixView(factors.view().data, 2 * c.inter, 1)}};
+  shard.adapters.gate_up.front().dropout = &dropout;
+  const std::vector<Index> counts = {0};
+  ExpertActivations saved;
+  saved.rows.reshape_in(experts.memory(), 0, c.hidden);
+  ExpertWorkspace workspace;
+  PhaseClock clock;
+  const PackedExperts none;
+  const ExpertPass pass{table, shard, none, {counts, 1}, saved, workspace, clock};
+  EXPECT_THROW(pool.forward(pass), ShapeError);
+  saved.gate_up.reshape_in(experts.memory(), 0, 2 * c.inter);
+  EXPECT_THROW(pool.backward(pass, Matrix(0, c.hidden), Write::kReplace), ShapeError);
+}
+
 }  // namespace
 }  // namespace moeloom

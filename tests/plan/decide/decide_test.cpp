@@ -429,6 +429,25 @@ TEST(Decide, ExpertsWithAdaptersOrInBf16MayBePooledAndNotRebalanced) {
                   " = on: other ranks would write gradients of experts as fp32; remove one");
 }
 
+TEST(Decide, ExpertsThatDropInputsOrLieOnADiskAreNotPooled) {
+  RunRequest pool;
+  pool.node_pool = true;
+  RunFacts dropping = facts_with(4, 1);
+  dropping.model.adapter =
+      resolve_adapter(dropping.model, {.rank = 2, .dropout = 0.1, .targets = {"experts"}});
+  dropping.parameters = parameter_specs(dropping.model, {0, 8});
+  EXPECT_EQ(refusal(dropping, pool),
+            "experts whose adapters drop inputs cannot be had with node pool = on: other ranks would have no "
+            "keys of the rows; remove one");
+  EXPECT_TRUE(ask(dropping, {}).decision);
+  RunFacts on_disk = facts_with(4, 1);
+  on_disk.step.offload = true;
+  EXPECT_EQ(refusal(on_disk, pool),
+            "experts that lie on a disk cannot be had with node pool = on: other ranks would look for them "
+            "in the node's memory; remove one");
+  EXPECT_TRUE(ask(on_disk, {}).decision);
+}
+
 TEST(Decide, SettingsOfAWireThatNothingCrossesAreRefusedByNameAndSaidUnderAuto) {
   RunRequest narrow;
   narrow.wire.dtype = WireDType::kBf16;

@@ -143,6 +143,15 @@ TEST_F(AdapterCommand, OfStacksResumesWithItsDropout) {
                                 " --steps 6 --lr 0.02 --data " + path("second.txt") + common("resumed"));
   EXPECT_EQ(resumed.exit_code, 0) << resumed.output;
   EXPECT_EQ(bytes(path("whole" + file)), bytes(path("resumed" + file)));
+  const std::string state = path("moved/checkpoint-3/trainer_state.json");
+  Document recorded = Document::read(state), settings = recorded.object("settings");
+  settings.set("lora_dropout", 1.5);
+  recorded.set("settings", settings);
+  recorded.write(state);
+  fs::remove(path("moved/checkpoint-3/manifest.json"));
+  expect_says(shell("train --resume " + path("moved/checkpoint-3") + " --steps 6 --data " +
+                    path("second.txt") + common("broken")),
+              1, "lora_dropout in " + state + " = 1.5 must lie in [0, 1)");
 }
 
 TEST_F(AdapterCommand, HasTheSameBitsInChunksInANodePoolAndWithExactSums) {

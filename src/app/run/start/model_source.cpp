@@ -117,9 +117,12 @@ std::string words_of(const AdapterSettings& adapter) {
 
 /// What --lora asks for, or what the resumed run trains.
 void open_adapter(const TrainOptions& options, RunInputs& inputs, Violations& violations) {
-  if (inputs.recorded && inputs.config.adapter)
-    inputs.config.adapter->dropout =
-        inputs.recorded->settings.number_or(kDropoutSetting, inputs.config.adapter->dropout);
+  if (inputs.recorded && inputs.config.adapter) {
+    double& dropout = inputs.config.adapter->dropout;
+    dropout = inputs.recorded->settings.number_or(kDropoutSetting, dropout);
+    violations.unless_below_one(
+        std::string(kDropoutSetting) + " in " + (inputs.weights / "trainer_state.json").string(), dropout);
+  }
   const std::optional<AdapterSettings>& asked = options.optimizer.lora;
   if (!asked || !options.knows({"lora"})) return;
   if (!options.optimizer.freeze.empty())

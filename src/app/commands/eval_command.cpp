@@ -242,6 +242,8 @@ void evaluate(const AskedEval& request, const RunData& data, LoadedModel& model)
     std::printf("%-32s %10s %12s %12s %12s\n", "source", "tokens", "nats/token", "perplexity", "bits/byte");
   Log log({.rank = ranks.rank(), .level = request.model.flags.log_level});
   for (const Prepared& prepared : data.prepared) say(prepared, log);
+  if (model.speaks() && request.text && request.text->is_bytes() && request.model.config.vocab_size != 256)
+    log.warn(Event().with("tokenizer", "none").with("reason", "bytes are read as ids 0 to 255"));
   Evaluation evaluation(options, request.text ? &*request.text : nullptr, model, request.length());
   Score all;
   for (std::size_t i = 0; i < data.examples.size(); ++i) {

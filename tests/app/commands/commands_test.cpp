@@ -267,6 +267,8 @@ TEST_F(Commands, AModelWithoutByteIdsIsAskedInIds) {
   const Outcome bytes = shell(eval);
   EXPECT_EQ(bytes.exit_code, 0) << "as it was trained: " << bytes.output;
   EXPECT_EQ(count_of(bytes.output, "\ncorpus.txt "), 1u) << bytes.output;
+  EXPECT_EQ(count_of(bytes.output, "tokenizer=none reason=\"bytes are read as ids 0 to 255\""), 1u)
+      << bytes.output;
   EXPECT_EQ(count_of(shell(eval + " --data " + path("corpus.txt")).output, "and bytes need 256"), 1u)
       << "train needs a tokenizer for several sources, too";
   const Outcome text = shell(on_ranks(2) + "generate --prompt And --model " + path("run"));

@@ -223,6 +223,7 @@ MicroBatchLosses Decoder::forward_backward(const Batch& batch, const LossScales&
 ChosenCounts Decoder::count_chosen(const Batch& batch) {
   RouterStatistics statistics = no_statistics(batch);
   run_layers(batch, true, statistics);
+  store_.leave_all();
   ChosenCounts counts = statistics.chosen();
   counts.sum_over(mesh_.world());
   return counts;
@@ -272,6 +273,7 @@ void Decoder::add_embedding_gradient(const Batch& batch) {
 MicroBatchLosses Decoder::evaluate(const Batch& batch) {
   RouterStatistics statistics = no_statistics(batch);
   run_layers(batch, false, statistics);
+  store_.leave_all();
   clock_.enter(Phase::kLoss);
   const double nll_sum = head_loss_of(batch, std::nullopt);
   MicroBatchLosses losses = sum_over_world(nll_sum, batch.counted_targets(), std::move(statistics));
@@ -282,12 +284,14 @@ MicroBatchLosses Decoder::evaluate(const Batch& batch) {
 std::vector<double> Decoder::token_losses(const Batch& batch) {
   RouterStatistics statistics = no_statistics(batch);
   run_layers(batch, false, statistics);
+  store_.leave_all();
   return head_token_losses(kernels_.dense, final_, head_, batch.targets);
 }
 
 Matrix Decoder::logits(const Batch& batch) {
   RouterStatistics statistics = no_statistics(batch);
   run_layers(batch, false, statistics);
+  store_.leave_all();
   Matrix logits = Matrix::uninitialised(batch.tokens(), config_.vocab_size);
   head_logits(kernels_.dense, final_, head_, logits);
   return logits;

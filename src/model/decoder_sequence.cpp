@@ -66,9 +66,12 @@ Matrix Decoder::next_logits(std::span<const std::int32_t> input_ids) {
   set_leaves(batch, false);
   prepare_positions(batch, cached_);
   embed(batch);
-  for (std::size_t layer = 0; layer < layers_.size(); ++layer)
-    layers_[layer].forward(context(batch, static_cast<Index>(layer), false), &cache_[layer], hidden_,
-                           statistics);
+  for (Index layer = 0; layer < std::ssize(layers_); ++layer) {
+    store_.read_ahead(layer + 1);
+    layers_[at(layer)].forward(context(batch, layer, false), &cache_[at(layer)], hidden_, statistics);
+    store_.leave(layer);
+  }
+  store_.leave_all();
   cached_ += batch.tokens();
   normalise();
   Matrix logits = Matrix::uninitialised(batch.sequences, config_.vocab_size);

@@ -66,7 +66,10 @@ void initialise_one(const Parameter& parameter, const ModelConfig& config, std::
 }  // namespace
 
 void initialise(ParameterStore& store, const ModelConfig& config, std::uint64_t seed) {
-  for (const Parameter& parameter : store.parameters()) initialise_one(parameter, config, seed);
+  for (const Parameter& parameter : store.parameters()) {
+    initialise_one(parameter, config, seed);
+    store.leave(parameter);
+  }
   store.mark_changed();
 }
 

@@ -7,6 +7,7 @@
 #include "moeloom/tensor/pages.hpp"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 namespace moeloom {
@@ -228,30 +229,38 @@ Index ParameterStore::disk_bytes(const std::vector<ParameterSpec>& specs) {
 
 namespace {
 
-/// visit(bytes) of what a layer has in `memory`.
-template <typename Visit>
-void for_each_on_disk(const std::vector<Parameter>& parameters, const DiskMemory* memory, Index layer,
-                      Visit visit) {
-  if (memory == nullptr || layer < 0) return;
-  for (const Parameter& parameter : parameters) {
-    const ParameterSpec& spec = parameter.spec;
-    if (spec.layer != layer || spec.placement != Placement::kExperts || !spec.frozen || is_float(spec))
-      continue;
-    const Index begin = reinterpret_cast<const std::byte*>(parameter.halves.data) - memory->data();
-    visit(Stretch{begin, begin + parameter.halves.size() * Index{sizeof(std::uint16_t)}});
-  }
+/// What a parameter has in `memory`, which may be null.
+std::optional<Stretch> on_disk(const Parameter& parameter, const DiskMemory* memory) {
+  const ParameterSpec& spec = parameter.spec;
+  if (memory == nullptr || spec.placement != Placement::kExperts || !spec.frozen || is_float(spec))
+    return std::nullopt;
+  const Index begin = reinterpret_cast<const std::byte*>(parameter.halves.data) - memory->data();
+  return Stretch{begin, begin + parameter.halves.size() * Index{sizeof(std::uint16_t)}};
 }
 
 }  // namespace
 
 void ParameterStore::read_ahead(Index layer) const {
-  for_each_on_disk(parameters_, homes_.frozen.get(), layer,
-                   [&](const Stretch& bytes) { homes_.frozen->read_ahead(bytes); });
+  if (!homes_.frozen || layer < 0) return;
+  for (const Parameter& parameter : parameters_)
+    if (const auto bytes = on_disk(parameter, homes_.frozen.get()); bytes && parameter.spec.layer == layer)
+      homes_.frozen->read_ahead(*bytes);
 }
 
 void ParameterStore::leave(Index layer) const {
-  for_each_on_disk(parameters_, homes_.frozen.get(), layer,
-                   [&](const Stretch& bytes) { homes_.frozen->leave(bytes); });
+  if (!homes_.frozen || layer < 0) return;
+  for (const Parameter& parameter : parameters_)
+    if (parameter.spec.layer == layer) leave(parameter);
+}
+
+void ParameterStore::leave(const Parameter& parameter) const {
+  if (const auto bytes = on_disk(parameter, homes_.frozen.get())) homes_.frozen->leave(*bytes);
+}
+
+void ParameterStore::leave_all() const {
+  if (!homes_.frozen) return;
+  homes_.frozen->leave({0, homes_.frozen->bytes()});
+  read_ahead(0);
 }
 
 Index ParameterStore::shared_bytes() const {

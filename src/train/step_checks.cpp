@@ -73,8 +73,10 @@ void add_parameters(const Replicas& replicas, Hashed& dense, Hashed& experts) {
                hash_of_group(parameters[p], group, replicas.optimizer.times()[p][at(group)]), name + ",",
                place + spec.group_ids[at(group)]);
     }
+    replicas.store.leave(parameters[p]);
     place += spec.total_groups;
   }
+  replicas.store.leave_all();
 }
 
 /// Members of the group that hold another value than most do; all where none is held by most.
@@ -163,7 +165,9 @@ NamedHashes held_hashes(const ParameterStore& store, ShardedOptimizer& optimizer
     StreamedChecksum sum;
     for (const auto bytes : parameter.stored().bytes()) sum.add(bytes);
     all.push_back({parameter.spec.name, sum.value()});
+    store.leave(parameter);
   }
+  store.leave_all();
   all.push_back(
       {"a first moment", hash_of(std::span<const float>(optimizer.moments().words(Moment::kFirst)))});
   all.push_back(

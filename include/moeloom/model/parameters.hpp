@@ -188,6 +188,9 @@ class ParameterStore {
   /// Weights of a layer that lie on a disk begin to come, or are not used soon. -1 and beyond: there is none.
   void read_ahead(Index layer) const;
   void leave(Index layer) const;
+  void leave(const Parameter& parameter) const;
+  /// None of them is used soon but the first layer's: a forward comes next.
+  void leave_all() const;
   /// Throws ShapeError for a name that is not there.
   const Parameter& find(const std::string& name) const;
   /// Stored as floats: what is trained comes first and lies as its gradients do; what is frozen follows.

@@ -150,11 +150,13 @@ WeightCoverage load_weights(ParameterStore& store, const SafetensorsFolder& fold
   parallel_for(static_cast<Index>(reads.size()), [&](Index i) {
     const auto& [slice, parameter] = reads[at(i)];
     read_into(folder, *slice, *parameter);
+    store.leave(*parameter);
     const Index bytes = slice->rows * parameter->spec.cols * Index{sizeof(float)};
     const Index before = read.fetch_add(bytes);
     if (before / kReadAtOnce != (before + bytes) / kReadAtOnce) folder.forget();
     go_on(board);
   });
+  store.leave_all();
   store.mark_changed();
   return coverage;
 }

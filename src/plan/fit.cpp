@@ -25,6 +25,7 @@ struct Saving {
   MomentFormat moments;
   Recompute recompute;
   bool shard_dense;
+  bool offload;
 };
 
 /// Fits jobs of one model; parameters depend on ep alone and are listed once.
@@ -43,6 +44,7 @@ class Fitter {
     job.masters = saving.masters;
     job.gradients = saving.gradients;
     job.shard_dense = saving.shard_dense;
+    job.offload = saving.offload;
     job.ranks_per_node = ranks_per_node;
     // Where threads are not said a rank takes over what its neighbours leave; more threads hold more, not
     // less.
@@ -116,7 +118,8 @@ class Fitter {
 };
 
 /// What a job is asked for and what saves more, in order: dense parameters are sharded before time is spent,
-/// time before numbers change, and of numbers the moments before gradients and these before the weights.
+/// time before numbers change, and of numbers the moments before gradients and these before the weights. The
+/// time of a disk is not known, so it comes last.
 std::vector<Saving> savings_beyond(const Job& job) {
   std::vector<Saving> savings;
   std::vector<Storage> storages = {job.masters};
@@ -126,13 +129,16 @@ std::vector<Saving> savings_beyond(const Job& job) {
   std::vector<Storage> gradients = {job.gradients};
   if (job.gradients == Storage::kFp32 && job.exact == 0 && job.config.has_experts())
     gradients.push_back(Storage::kBf16);
-  for (const Storage masters : storages)
-    for (const Storage gradient : gradients)
-      for (const MomentFormat moments : kMomentFormats)
-        for (const Recompute recompute : kRecomputes)
-          for (const bool shard_dense : shards)
-            if (moments >= job.moments && recompute >= job.recompute)
-              savings.push_back({masters, gradient, moments, recompute, shard_dense});
+  std::vector<bool> disks = {job.offload};
+  if (!job.offload && ParameterStore::disk_bytes(parameters_at(job, 1)) > 0) disks.push_back(true);
+  for (const bool offload : disks)
+    for (const Storage masters : storages)
+      for (const Storage gradient : gradients)
+        for (const MomentFormat moments : kMomentFormats)
+          for (const Recompute recompute : kRecomputes)
+            for (const bool shard_dense : shards)
+              if (moments >= job.moments && recompute >= job.recompute)
+                savings.push_back({masters, gradient, moments, recompute, shard_dense, offload});
   return savings;
 }
 

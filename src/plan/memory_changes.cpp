@@ -26,6 +26,7 @@ std::vector<StepCase> candidates(const Job& job, const StepCase& step) {
   add([](StepCase& rounded) { rounded.masters = Storage::kBf16; });
   if (!step.shard_dense && step.exact == 0 && step.mesh.world() > 1)
     add([](StepCase& sharded) { sharded.shard_dense = true; });
+  if (!step.offload) add([](StepCase& on_disk) { on_disk.offload = true; });
   for (const Recompute recompute : kRecomputes)
     if (recompute > step.recompute) add([&](StepCase& again) { again.recompute = recompute; });
   return found;

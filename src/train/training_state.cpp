@@ -14,7 +14,7 @@ namespace moeloom {
 namespace {
 
 /// The same text on ranks of like nodes, so that it is said once.
-std::string does_not_fit(const LastingMemory& need, const Mesh& mesh) {
+std::string does_not_fit(const LastingMemory& need, const Mesh& mesh, Index may_lie_on_a_disk) {
   return "the model does not fit into memory: each of the " + std::to_string(mesh.node().size()) +
          " ranks of a node asks for " + bytes_text(need.lasting()) + " = " +
          bytes_text(need.dense_weights + need.dense_gradients) + " dense weights and gradients + " +
@@ -23,7 +23,11 @@ std::string does_not_fit(const LastingMemory& need, const Mesh& mesh) {
          " AdamW moments" + (need.exact_sums > 0 ? " + " + bytes_text(need.exact_sums) + " exact sums" : "") +
          ", activations not counted, and the node has " +
          bytes_text(static_cast<double>(memory_of_this_node())) +
-         "; choose a smaller model, or a larger ep on more nodes";
+         "; choose a smaller model, or a larger ep on more nodes" +
+         (may_lie_on_a_disk > 0
+              ? ", or offload = DIR on a disk for the " + bytes_text(static_cast<double>(may_lie_on_a_disk)) +
+                    " of its frozen experts"
+              : "");
 }
 
 /// Throws ShapeError for what adds up gradients in an order of its own.
@@ -93,6 +97,8 @@ std::unique_ptr<TrainingState> make_training_state(const ModelConfig& config, co
                                                    const TrainingStateSettings& settings) {
   const auto specs =
       specs_here(config, mesh, settings.frozen, settings.optimizer.masters, settings.optimizer.gradients);
+  const Index disk_bytes = ParameterStore::disk_bytes(specs);
+  const Index may_lie_on_a_disk = settings.offload.empty() ? disk_bytes : 0;
   // Linux gives more than it has and ends the process that uses it, without a word: so this comes first.
   const auto require_room = [&](Index sharers) {
     const LastingMemory need = lasting_memory(specs, mesh.shape(),
@@ -105,7 +111,8 @@ std::unique_ptr<TrainingState> make_training_state(const ModelConfig& config, co
     double on_node = need.lasting();
     mesh.node().all_sum(std::span(&on_node, 1));
     agree(mesh.world(), [&] {
-      if (on_node > static_cast<double>(memory_of_this_node())) throw Error(does_not_fit(need, mesh));
+      if (on_node > static_cast<double>(memory_of_this_node()))
+        throw Error(does_not_fit(need, mesh, may_lie_on_a_disk));
     });
     return need;
   };
@@ -121,12 +128,12 @@ std::unique_ptr<TrainingState> make_training_state(const ModelConfig& config, co
     need = require_room(with_halves.halves ? mesh.node().size() : 1);
   std::unique_ptr<TrainingState> state;
   agree(mesh.world(), [&] {
-    if (const Index bytes = ParameterStore::disk_bytes(specs); !settings.offload.empty() && bytes > 0)
-      with_halves.frozen_on_disk = std::make_shared<const DiskMemory>(settings.offload, bytes);
+    if (!settings.offload.empty() && disk_bytes > 0)
+      with_halves.frozen_on_disk = std::make_shared<const DiskMemory>(settings.offload, disk_bytes);
     try {
       state = std::make_unique<TrainingState>(config, mesh, with_halves);
     } catch (const std::bad_alloc&) {
-      throw Error(does_not_fit(need, mesh));
+      throw Error(does_not_fit(need, mesh, may_lie_on_a_disk));
     }
   });
   return state;

@@ -1,5 +1,7 @@
 #include "moeloom/plan/fit.hpp"
 
+#include "moeloom/model/hf/adapter.hpp"
+
 #include <algorithm>
 
 #include "made_up_job.hpp"
@@ -122,6 +124,28 @@ TEST(Fit, WhereNoLayoutFitsTimeIsSpentBeforeNumbersChange) {
   EXPECT_EQ(fit_of(MomentFormat::kInt8, Recompute::kBlock, Storage::kBf16),
             std::tuple(MomentFormat::kInt8, Recompute::kBlock, Storage::kBf16))
       << "weights are rounded last, after gradients";
+}
+
+/// As beside an adapter, one sequence a rank, with all else saved.
+TEST(Fit, FrozenExpertsGoToADiskWhereNothingElseHelps) {
+  Job alone = testing::made_up_job(2, 1);
+  alone.tokens = alone.sequence_length = 1024;
+  alone.config.num_hidden_layers = 6;
+  alone.config.adapter = resolve_adapter(alone.config, {.rank = 2, .targets = {"attention"}});
+  alone.config.adapter->base_stored = Storage::kBf16;
+  alone.recompute = Recompute::kBlock;
+  alone.moments = MomentFormat::kInt8;
+  alone.shard_dense = true;
+  for (const bool offload : {false, true}) {
+    Job enough = alone;
+    enough.offload = offload;
+    Job asked = alone;
+    asked.memory_per_node = 1.001 * least_node_bytes(enough);
+    const auto fit = cheapest_fit(asked);
+    ASSERT_TRUE(fit);
+    EXPECT_EQ(fit->job.offload, offload);
+    EXPECT_EQ(fit->step.offload, offload);
+  }
 }
 
 TEST(Fit, OfFittingMicroBatchesTheFewestAreTaken) {

@@ -1,5 +1,7 @@
 #include "moeloom/plan/memory_changes.hpp"
 
+#include "moeloom/model/hf/adapter.hpp"
+
 #include <algorithm>
 
 #include "made_up_job.hpp"
@@ -79,6 +81,23 @@ TEST(MemoryChanges, ShardingDenseParametersSavesWithoutTime) {
   const auto sharded = std::ranges::find_if(found, [](const auto& each) { return each.step.shard_dense; });
   ASSERT_NE(sharded, found.end());
   EXPECT_EQ(sharded->time, 1);
+}
+
+/// Of a model whose experts rest in bf16 beside an adapter.
+TEST(MemoryChanges, ADiskTakesFrozenExpertsAndNoOthers) {
+  Job job = job_of_two_ranks();
+  job.config.num_hidden_layers = 6;
+  const auto on_disk = [](const MemoryChange& each) { return each.step.offload; };
+  const auto found_for = [&] { return memory_changes(job, step_of(job, 2), testing::made_up_rates(2)); };
+  EXPECT_TRUE(std::ranges::none_of(found_for(), on_disk)) << "all is trained";
+  job.config.adapter = resolve_adapter(job.config, {.rank = 2, .targets = {"attention"}});
+  job.config.adapter->base_stored = Storage::kBf16;
+  const auto found = found_for();
+  const auto change = std::ranges::find_if(found, on_disk);
+  ASSERT_NE(change, found.end());
+  const double layers = static_cast<double>(ParameterStore::disk_bytes(parameters_at(job, 2)));
+  EXPECT_DOUBLE_EQ(change->bytes, -layers * 4 / 6) << "two layers of six stay";
+  EXPECT_EQ(change->time, 1);
 }
 
 TEST(MemoryChanges, WhatCannotBeIsLeftOut) {

@@ -32,7 +32,7 @@ ModelConfig adapted_config() {
   config.decoder_sparse_step = 1;
   config.mlp_only_layers = {};
   config.adapter = resolve_adapter(config, {.rank = 2, .targets = {"attention"}});
-  config.adapter->base_is_bf16 = true;
+  config.adapter->base_stored = Storage::kBf16;
   return config;
 }
 

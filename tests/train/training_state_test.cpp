@@ -1,6 +1,7 @@
 #include "moeloom/train/training_state.hpp"
 
 #include "moeloom/base/errors.hpp"
+#include "moeloom/model/hf/adapter.hpp"
 
 #include "support/small_model.hpp"
 #include <gtest/gtest.h>
@@ -56,6 +57,15 @@ TEST(TrainingState, WhatANodeCannotHoldIsAnErrorOnEveryRankWithItsBytes) {
     FAIL() << "a model of many terabytes was given";
   } catch (const Error& error) {
     EXPECT_NE(std::string(error.what()).find("the model does not fit into memory"), std::string::npos)
+        << error.what();
+  }
+  config.adapter = resolve_adapter(config, {.rank = 2, .targets = {"attention"}});
+  config.adapter->base_stored = Storage::kBf16;
+  try {
+    make_training_state(config, mesh, {});
+    FAIL() << "a model of many terabytes was given";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find(", or offload = DIR on a disk for the "), std::string::npos)
         << error.what();
   }
 }

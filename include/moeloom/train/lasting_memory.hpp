@@ -27,7 +27,7 @@ struct LastingSettings {
   OptimizerKind optimizer = OptimizerKind::kAdamW;
   Index sharers = 1;         // ranks of a node, which keep frozen bf16 weights of all ranks once
   bool shard_dense = false;  // and the other dense weights too; gradients are sharded
-  bool offload = false;      // frozen experts in bf16 lie on a disk, but for those of two layers
+  bool offload = false;      // frozen experts in bf16 or F16 lie on a disk, but for those of two layers
 };
 
 /// Of a rank whose parameters these are.

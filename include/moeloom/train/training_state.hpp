@@ -25,7 +25,7 @@ struct TrainingStateSettings {
   /// reduction is then kByLayer.
   bool shard_dense = false;
   Index pretended_nodes = 0;  // of shard_dense, as in find_nodes()
-  /// A folder on a disk of the node, where frozen experts in bf16 lie; empty: in memory.
+  /// A folder on a disk of the node, where frozen experts in bf16 or F16 lie; empty: in memory.
   std::filesystem::path offload = {};
   // What make_training_state() makes.
   std::shared_ptr<const NodeHalves> halves = nullptr;

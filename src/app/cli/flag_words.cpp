@@ -27,6 +27,7 @@ constexpr std::array kFlagWords = {
     FlagWord{"repetition_penalty", "--repetition-penalty"},
     FlagWord{"replace every", "--replace-every"},
     FlagWord{"row budget", "--row-budget"},
+    FlagWord{"offload", "--offload"},
     FlagWord{"on nan", "--on-nan"},
     FlagWord{"overlap chunks", "--overlap"},
     FlagWord{"overlap grad reduce", "--overlap-grad-reduce"},

@@ -152,6 +152,13 @@ void add_shard_dense_option(OptionTable& table, bool& shard_dense) {
       shard_dense);
 }
 
+void add_offload_option(OptionTable& table, std::filesystem::path& offload) {
+  table.add("offload", "DIR",
+            "a folder on a disk of each node: frozen experts in bf16 or F16, as beside --lora, lie in a file "
+            "there without a name, of which a layer at a time is read ahead; none: in memory",
+            offload);
+}
+
 void add_batch_options(OptionTable& table, Index& sequence_length, Index& global_batch, Index& accumulate) {
   table.add("seq-len", "N", "tokens of one sequence", sequence_length);
   table.add("global-batch", "N", "sequences a step, over all ranks", global_batch);

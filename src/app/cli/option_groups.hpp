@@ -23,6 +23,7 @@ void add_optimizer_kind_options(OptionTable& table, OptimizerKind& kind, MomentF
 void add_recompute_option(OptionTable& table, Recompute& recompute);
 /// --shard-dense.
 void add_shard_dense_option(OptionTable& table, bool& shard_dense);
+void add_offload_option(OptionTable& table, std::filesystem::path& offload);
 /// --seq-len, --global-batch, --accumulate.
 void add_batch_options(OptionTable& table, Index& sequence_length, Index& global_batch, Index& accumulate);
 

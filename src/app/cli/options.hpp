@@ -293,6 +293,7 @@ struct PlanOptions {
   std::optional<AdapterSettings> lora = {};  // as of train
   Recompute recompute = Recompute::kNone;
   bool shard_dense = false;
+  std::filesystem::path offload;  // empty: in memory
   MomentFormat moments = MomentFormat::kFp32;
   Storage masters = Storage::kFp32;
   Storage gradients = Storage::kFp32;  // of experts

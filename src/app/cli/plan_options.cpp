@@ -61,6 +61,7 @@ OptionTable table_of(PlanOptions& options) {
   add_optimizer_kind_options(table, options.optimizer, options.moments, options.masters, options.gradients);
   add_recompute_option(table, options.recompute);
   add_shard_dense_option(table, options.shard_dense);
+  add_offload_option(table, options.offload);
   table.add("calibrate", "BOOL", "measure this machine anew, whatever the user's cache holds",
             options.calibrate);
   table.group("Output");

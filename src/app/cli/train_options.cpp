@@ -193,10 +193,7 @@ void add_run_options(OptionTable& table, RunOptions& run) {
       [&run] { return exact_bytes_text(run.memory_bytes); });
   add_recompute_option(table, run.recompute);
   add_shard_dense_option(table, run.shard_dense);
-  table.add("offload", "DIR",
-            "a folder on a disk of each node: frozen experts in bf16 or F16, as beside --lora, lie in a file "
-            "there without a name, of which a layer at a time is read ahead; none: in memory",
-            run.offload);
+  add_offload_option(table, run.offload);
   table.add("sample-chars", "N", "tokens of the sample at the end; 0: none", run.sample_chars);
   table.add("prompt", "TEXT", "what the sample begins with", run.prompt);
   table.add(

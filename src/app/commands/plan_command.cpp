@@ -64,7 +64,8 @@ Job job_of(const PlanOptions& o, const ModelConfig& config, const EnvironmentFla
           .masters = o.masters,
           .gradients = o.gradients,
           .optimizer = o.optimizer,
-          .shard_dense = o.shard_dense};
+          .shard_dense = o.shard_dense,
+          .offload = !o.offload.empty()};
   if (o.memory_bytes == 0) job.memory_per_node = static_cast<double>(memory_of_this_node());
   if (o.threads == 0)
     job.threads = flags.threads.value_or(std::max<Index>(job.processors_per_node / o.ranks_per_node, 1));
@@ -270,6 +271,7 @@ int plan_command(int argc, char** argv) {
   const ModelConfig config = checked_config(options.model, options.lora);
   require_dtype(options.dtype, flags);
   const Job job = job_of(options, config, flags);
+  require_use_of_offload(options.offload, parameters_at(job, 1));
   set_threads(static_cast<int>(job.threads));
   const std::filesystem::path file = rate_cache_file(flags.cache_folder);
   MachineRates machine = machine_rates(job, options, file);

@@ -114,6 +114,7 @@ std::string run_line(const PlanOptions& options, const PredictedPoint& point) {
   if (step.masters != Storage::kFp32) line += " --masters " + std::string(name_of(step.masters));
   if (step.gradients != Storage::kFp32) line += " --gradients " + std::string(name_of(step.gradients));
   if (step.shard_dense) line += " --shard-dense yes";
+  if (step.offload) line += " --offload " + options.offload.string();
   if (const Index memory = memory_of_a_rank(options); memory > 0)
     line += " --memory " + exact_bytes_text(memory);
   return line + " --data " + options.data.string();
@@ -137,6 +138,7 @@ std::string changed_options(const Job& before, const Job& after) {
     options += (options.empty() ? "--gradients " : " --gradients ") + std::string(name_of(after.gradients));
   if (before.shard_dense != after.shard_dense)
     options += options.empty() ? "--shard-dense yes" : " --shard-dense yes";
+  if (before.offload != after.offload) options += options.empty() ? "--offload DIR" : " --offload DIR";
   if (before.recompute != after.recompute)
     options += (options.empty() ? "--recompute " : " --recompute ") + std::string(name_of(after.recompute));
   return options;

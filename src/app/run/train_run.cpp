@@ -4,6 +4,7 @@
 #include "moeloom/base/parallel.hpp"
 #include "moeloom/base/violations.hpp"
 #include "moeloom/comm/process_memory.hpp"
+#include "moeloom/io/disk_memory.hpp"
 #include "moeloom/train/starved_parameters.hpp"
 
 #include <algorithm>
@@ -29,11 +30,9 @@ void require_offload(const std::filesystem::path& folder, const std::vector<Para
   Violations violations;
   violations.unless(std::filesystem::is_directory(folder),
                     "--offload " + folder.string() + " is no folder; make it, or name another");
-  violations.unless(
-      ParameterStore::disk_bytes(parameters) > 0,
-      "--offload " + folder.string() +
-          " has nothing to keep there: no experts are frozen in bf16 or F16, as those of such a folder "
-          "are beside --lora; remove it");
+  violations.unless(!lies_in_memory(folder),
+                    "--offload " + folder.string() + " lies in memory; name a folder on a disk");
+  violations.attempt([&] { require_use_of_offload(folder, parameters); });
   violations.throw_if_any();
 }
 

@@ -1,5 +1,6 @@
 // An adapter's whole way, as a person goes it: trained beside a model, resumed on another mesh, asked,
 // merged.
+#include "moeloom/io/disk_memory.hpp"
 #include "moeloom/io/document.hpp"
 #include "moeloom/io/safetensors.hpp"
 #include "moeloom/io/safetensors_shards.hpp"
@@ -10,6 +11,7 @@
 
 #include "cli/exit_code.hpp"
 #include "program/command_line.hpp"
+#include "run/record/metrics.hpp"
 #include "support/files.hpp"
 #include <gtest/gtest.h>
 
@@ -304,6 +306,7 @@ TEST_F(AdapterCommand, HasTheSameBitsBesideAModelInF16) {
 }
 
 TEST_F(AdapterCommand, HasTheSameBitsBesideExpertsOnADisk) {
+  if (lies_in_memory(folder_.path())) GTEST_SKIP() << folder_.path() << " lies in memory";
   ASSERT_EQ(shell("convert " + base_ + " " + path("half") + " --export-dtype bf16", 0).exit_code, 0);
   fs::create_directory(path("disk"));
   const auto adapter_of = [&](const std::string& run, const std::string& flags) {
@@ -314,12 +317,70 @@ TEST_F(AdapterCommand, HasTheSameBitsBesideExpertsOnADisk) {
     EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
     return bytes(path(run) + "/checkpoint-10/" + kAdapterFile);
   };
-  EXPECT_EQ(adapter_of("on_disk", "--offload " + path("disk")), adapter_of("in_memory", ""));
+  const std::string in_memory = adapter_of("in_memory", "");
+  EXPECT_EQ(adapter_of("on_disk", "--offload " + path("disk")), in_memory);
   EXPECT_TRUE(fs::is_empty(path("disk")));
+  // Every reader of the weights that is no step.
+  EXPECT_EQ(adapter_of("looked_at",
+                       "--eval-every 2 --check-replicas 2 --check-steps 3 --sample-chars 4 "
+                       "--offload " +
+                           path("disk")),
+            in_memory);
   expect_says(shell(tune("none", "--steps 1 --offload " + path("disk"))), 1, "has nothing to keep there");
   expect_says(shell("train --model " + path("half") + " --data " + path("second.txt") + common("nowhere") +
                     " --lora r=4,alpha=8 --steps 1 --offload " + path("no-such-folder")),
               1, "no-such-folder");
+  const std::string here = "train --model " + path("half") + " --data " + path("second.txt") +
+                           " --lora r=4,alpha=8 --steps 1 --ep 2 --offload ";
+  expect_says(shell(here + path("disk") + " --node-pool" + common("pool"), 2), 1,
+              "experts that lie on a disk cannot be had with --node-pool on");
+  if (lies_in_memory("/dev/shm"))
+    expect_says(shell(here + "/dev/shm" + common("shm"), 2), 1,
+                "--offload /dev/shm lies in memory; name a folder on a disk");
+  const std::string plan = " --ranks 2 --seq-len 16 --tokens-per-rank 32 --offload " + path("disk");
+  expect_says(shell("plan --lora r=4 --model " + path("half") + plan, 0), 0, " --offload " + path("disk"));
+  expect_says(shell("plan --lora r=4 --model " + base_ + plan, 0), 1, "has nothing to keep there");
+}
+
+/// Also while it is loaded, looked at and asked: of eight layers, two.
+TEST_F(AdapterCommand, HoldsTwoLayersOfExpertsThatLieOnADisk) {
+  if (lies_in_memory(folder_.path())) GTEST_SKIP() << folder_.path() << " lies in memory";
+  fs::create_directory(path("config"));
+  fs::create_directory(path("disk"));
+  Document config = Document::read(base_ + "/config.json");
+  config.set("num_hidden_layers", Index{8});
+  config.set("hidden_size", Index{256});
+  config.set("moe_intermediate_size", Index{512});
+  config.write(path("config/config.json"));
+  ASSERT_EQ(shell("convert " + path("config") + " " + path("large") + " --export-dtype bf16", 0).exit_code,
+            0);
+  const double layer = 2.0 * 4 * 3 * 256 * 512;
+  const auto memory_of = [&](const std::string& run, const std::string& flags) {
+    const Outcome outcome =
+        shell("train --model " + path("large") + " --data " + path("second.txt") + common(run) +
+              " --sample-chars 4 --check-replicas 1 --lora r=2,targets=attention --steps 3 " + flags);
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
+    const auto bytes_after = [&](const std::string& word) {
+      const std::size_t at = outcome.output.rfind(word);
+      std::istringstream text(outcome.output.substr(at == std::string::npos ? 0 : at + word.size()));
+      double number = 0;
+      text >> number;
+      return number * (1 << 20);
+    };
+    EXPECT_NE(outcome.output.find("memory_peak=\""), std::string::npos) << outcome.output;
+    return std::pair(bytes_after("memory_peak=\""), bytes_after("predicted=\""));
+  };
+  const auto [in_memory, all] = memory_of("in_memory", "");
+  const auto [on_disk, two] = memory_of("on_disk", "--offload " + path("disk"));
+  EXPECT_NEAR(all - two, 6 * layer, 0.5 * layer) << "beside what the program itself holds";
+  EXPECT_GT(in_memory - on_disk, 5 * layer) << in_memory << " and " << on_disk;
+  const double mapped =
+      static_cast<double>(fs::file_size(path("large/model.safetensors")));  // while it loads
+  EXPECT_LT(on_disk, 1.1 * two + mapped);
+  const auto after_steps = [&](const std::string& run) {
+    return static_cast<double>(read_metrics(path(run + "/metrics.jsonl")).back().rss_bytes);
+  };
+  EXPECT_GT(after_steps("in_memory") - after_steps("on_disk"), 5 * layer) << "each step hashed all weights";
 }
 
 /// Also of a weight in bf16.

@@ -50,8 +50,7 @@ class SharedExpert {
   /// Throws ShapeError for weights or gradients that do not fit each other.
   explicit SharedExpert(const SharedExpertWeights& weights);
 
-  /// hidden_states [T, D] -> added to output [T, D]. `between` tasks of its products, the calling thread does
-  /// that; in backward too.
+  /// hidden_states [T, D] -> added to output [T, D].
   void forward(const KernelTable& kernels, ConstMatrixView hidden_states, MatrixView output,
                SharedExpertWorkspace& workspace);
   /// Of a forward what backward needs alone.

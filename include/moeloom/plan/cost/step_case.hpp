@@ -35,7 +35,7 @@ struct StepCase {
   bool overlap_reduce = false;  // sums of gradients travel while backward goes on
   bool overlap_gather = false;  // new weights travel while the next forward goes on
   bool shard_dense = false;     // TrainingStateSettings
-  bool offload = false;         // frozen experts in bf16 lie on a disk
+  bool offload = false;         // frozen experts in bf16 or F16 lie on a disk
   // Rows of each expert, a list for each sparse layer (of several steps, if so many are known), or one for
   // all: their ratios count, and the lists' mean. Empty: even.
   std::vector<std::vector<double>> expert_rows = {};

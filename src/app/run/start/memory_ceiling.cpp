@@ -87,6 +87,7 @@ std::string changed_options(const StepCase& before, const StepCase& after) {
   add(before.gradients != after.gradients, "--gradients " + std::string(name_of(after.gradients)));
   add(before.recompute != after.recompute, "--recompute " + std::string(name_of(after.recompute)));
   add(before.shard_dense != after.shard_dense, "--shard-dense yes");
+  add(before.offload != after.offload, "--offload DIR");
   add(before.mesh.ep != after.mesh.ep, "--ep " + std::to_string(after.mesh.ep));
   add(before.kind != after.kind && after.mesh.ep > 1, "--dispatcher " + std::string(name_of(after.kind)));
   return options;
@@ -97,7 +98,8 @@ std::string memory_changes_text(const Job& job, const StepCase& step, const Mach
   for (const MemoryChange& change : memory_changes(job, step, rates)) {
     const auto percent = std::lround(100 * (change.time - 1));
     lines += "  " + changed_options(step, change.step) + ": -" + bytes_text(-change.bytes) + " a rank, " +
-             (percent < 0 ? "" : "+") + std::to_string(percent) + " % time\n";
+             (percent < 0 ? "" : "+") + std::to_string(percent) + " % time" +
+             (change.step.offload && !step.offload ? " and the disk's\n" : "\n");
   }
   return lines.empty() ? lines : "changed alone, with even rows and predicted times\n" + lines;
 }
@@ -126,6 +128,15 @@ std::string memory_table(const MemoryNeed& need) {
       lines += "  " + std::string(name) + std::string(18 - std::string(name).size(), ' ') +
                bytes_text(bytes) + "\n";
   return lines;
+}
+
+void require_use_of_offload(const std::filesystem::path& folder,
+                            const std::vector<ParameterSpec>& parameters) {
+  if (folder.empty() || ParameterStore::disk_bytes(parameters) > 0) return;
+  throw ConfigError(
+      {"--offload " + folder.string() +
+       " has nothing to keep there: no experts are frozen in bf16 or F16, as those of such a folder "
+       "are beside --lora; remove it"});
 }
 
 void require_within_ceiling(const RunFacts& facts, const RunDecision& decision,

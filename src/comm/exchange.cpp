@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "mpi_call.hpp"
+#include "piece_swaps.hpp"
 
 namespace moeloom {
 namespace {
@@ -60,6 +61,31 @@ void swap_with(int other, const void* sent, Part mine, void* received, Part thei
   check_mpi(MPI_Waitall(2, requests.data(), MPI_STATUSES_IGNORE), "MPI_Waitall");
 }
 
+/// What each rank has for each other and what it takes, by the types.
+template <typename Number>
+void exchange_stretches(const Number* sent, const Stretches<Number>& to, Number* received,
+                        const Stretches<Number>& from, MPI_Comm comm) {
+  int rank = 0, size = 0;
+  MPI_Comm_rank(comm, &rank);
+  MPI_Comm_size(comm, &size);
+  if (size == 2) return swap_with(1 - rank, sent, to[1 - rank], received, from[1 - rank], comm);
+  const std::vector<int> nowhere(at(size));  // displacements: the datatypes hold them
+  check_mpi(MPI_Alltoallw(sent, to.counts(), nowhere.data(), to.types(), received, from.counts(),
+                          nowhere.data(), from.types(), comm),
+            "MPI_Alltoallw");
+}
+
+/// sent_to(rank) and received_from(rank): spans. The nearest ranks first, so that no two begin with the same.
+template <typename SentTo, typename ReceivedFrom>
+void swap_pieces(const Communicator& ranks, SentTo sent_to, ReceivedFrom received_from) {
+  PieceSwaps swaps(ranks);
+  for (Index step = 1; step < ranks.size(); ++step) {
+    const Index other = (ranks.rank() + step) % ranks.size();
+    swaps.add(other, std::as_bytes(sent_to(other)), std::as_writable_bytes(received_from(other)));
+  }
+  swaps.finish();
+}
+
 }  // namespace
 
 void Communicator::all_to_all(std::span<const std::int64_t> sent, std::span<std::int64_t> received) const {
@@ -86,8 +112,21 @@ void Communicator::all_to_all_rows(ConstMatrixView rows, std::span<const Index> 
   require(rows.cols == received.cols && rows.contiguous() && received.contiguous(),
           "all_to_all_rows needs contiguous rows of one width");
   if (size_ == 1) return copy(rows, received);
-  const Call in =
-      call("MPI_Alltoallv", (rows.rows - sent_per_rank[at(rank_)]) * rows.cols * kFloatBytes, only_other());
+  const auto sent_to = [&](Index rank) {
+    return rows.rows_from(sent_offsets[at(rank)], sent_per_rank[at(rank)]);
+  };
+  const auto received_from = [&](Index rank) {
+    return received.rows_from(received_offsets[at(rank)], received_per_rank[at(rank)]);
+  };
+  const Index bytes = (rows.rows - sent_per_rank[at(rank_)]) * rows.cols * kFloatBytes;
+  if (exchange_way() == ExchangeWay::kSwaps) {
+    count_call(bytes);
+    swap_pieces(
+        *this, [&](Index rank) { return sent_to(rank).flat(); },
+        [&](Index rank) { return received_from(rank).flat(); });
+    return copy(sent_to(rank_), received_from(rank_));
+  }
+  const Call in = call("MPI_Alltoallv", bytes, only_other());
   RowExchangeMemory& kept = handle_->rows;
   const MPI_Datatype row = kept.row_of(rows.cols);
   if (size_ == 2) {
@@ -95,8 +134,7 @@ void Communicator::all_to_all_rows(ConstMatrixView rows, std::span<const Index> 
     swap_with(other, rows.row(sent_offsets[at(other)]), {mpi_count(sent_per_rank[at(other)]), row},
               received.row(received_offsets[at(other)]), {mpi_count(received_per_rank[at(other)]), row},
               handle_->comm);
-    return copy(rows.rows_from(sent_offsets[at(rank_)], sent_per_rank[at(rank_)]),
-                received.rows_from(received_offsets[at(rank_)], received_per_rank[at(rank_)]));
+    return copy(sent_to(rank_), received_from(rank_));
   }
   check_mpi(MPI_Alltoallv(rows.data, mpi_counts(sent_per_rank, kept.sent),
                           mpi_counts(sent_offsets, kept.sent_offsets), row, received.data,
@@ -118,22 +156,24 @@ void Communicator::reduce_along_tree(std::span<const Number> grads, std::span<co
     if (shard.data() != grads.data()) std::copy(grads.begin(), grads.end(), shard.begin());
     return;
   }
-  const Call in = call("MPI_Alltoallw", (std::ssize(grads) - mine) * Index{sizeof(Number)}, only_other());
-  std::copy_n(grads.data() + offsets[at(rank_)], mine, scratch.data() + rank_ * mine);
-  Stretches<Number> to;
-  Stretches<Number> from;
-  for (Index rank = 0; rank < size_; ++rank) {
-    to.add(offsets[at(rank)], rank == rank_ ? 0 : counts_per_rank[at(rank)]);
-    from.add(rank * mine, rank == rank_ ? 0 : mine);
-  }
-  if (size_ == 2) {
-    const int other = 1 - rank_;
-    swap_with(other, grads.data(), to[other], scratch.data(), from[other], handle_->comm);
+  const auto share_of = [&](Index rank) {
+    return grads.subspan(at(offsets[at(rank)]), at(counts_per_rank[at(rank)]));
+  };
+  const auto part_of = [&](Index rank) { return scratch.subspan(at(rank * mine), at(mine)); };
+  std::ranges::copy(share_of(rank_), part_of(rank_).begin());
+  const Index bytes = (std::ssize(grads) - mine) * Index{sizeof(Number)};
+  if (exchange_way() == ExchangeWay::kSwaps) {
+    count_call(bytes);
+    swap_pieces(*this, share_of, part_of);
   } else {
-    const std::vector<int> nowhere(at(size_));  // displacements: the datatypes hold them
-    check_mpi(MPI_Alltoallw(grads.data(), to.counts(), nowhere.data(), to.types(), scratch.data(),
-                            from.counts(), nowhere.data(), from.types(), handle_->comm),
-              "MPI_Alltoallw");
+    const Call in = call("MPI_Alltoallw", bytes, only_other());
+    Stretches<Number> to;
+    Stretches<Number> from;
+    for (Index rank = 0; rank < size_; ++rank) {
+      to.add(offsets[at(rank)], rank == rank_ ? 0 : counts_per_rank[at(rank)]);
+      from.add(rank * mine, rank == rank_ ? 0 : mine);
+    }
+    exchange_stretches(grads.data(), to, scratch.data(), from, handle_->comm);
   }
   tree_sum_blocks(scratch.data(), size_, mine, mine, shard.data());
 }
@@ -167,47 +207,46 @@ void Communicator::reduce_scatter(std::span<const std::int64_t> values,
             "MPI_Reduce_scatter");
 }
 
-void Communicator::all_gather_stretches(std::span<float> values,
-                                        std::span<const Index> counts_per_rank) const {
+template <typename Number>
+void Communicator::gather_stretches(std::span<Number> values, std::span<const Index> counts_per_rank) const {
   require(std::ssize(counts_per_rank) == size_, "all_gather_stretches needs one count a rank");
   const std::vector<Index> offsets = offsets_of(counts_per_rank);
   require(std::ssize(values) == offsets.back(), "all_gather_stretches: sizes must follow counts_per_rank");
   if (size_ == 1) return;
+  const auto stretch_of = [&](Index rank) {
+    return values.subspan(at(offsets[at(rank)]), at(counts_per_rank[at(rank)]));
+  };
+  const Index bytes = counts_per_rank[at(rank_)] * Index{sizeof(Number)} * (size_ - 1);
+  if (exchange_way() == ExchangeWay::kSwaps) {
+    count_call(bytes);
+    return swap_pieces(
+        *this, [&](Index) { return stretch_of(rank_); }, stretch_of);
+  }
   if (size_ == 2) {
-    const Call in = call("MPI_Allgatherv", counts_per_rank[at(rank_)] * kFloatBytes, only_other());
-    Stretches<float> parts;
+    const Call in = call("MPI_Allgatherv", bytes, only_other());
+    Stretches<Number> parts;
     for (Index rank = 0; rank < size_; ++rank) parts.add(offsets[at(rank)], counts_per_rank[at(rank)]);
     return swap_with(1 - rank_, values.data(), parts[rank_], values.data(), parts[1 - rank_], handle_->comm);
   }
   if (offsets.back() > std::numeric_limits<int>::max()) {  // too far apart for MPI_Allgatherv
-    for (int root = 0; root < size_; ++root)
-      broadcast(values.subspan(at(offsets[at(root)]), at(counts_per_rank[at(root)])), root);
+    for (int root = 0; root < size_; ++root) broadcast(std::as_writable_bytes(stretch_of(root)), root);
     return;
   }
-  const Call in = call("MPI_Allgatherv", counts_per_rank[at(rank_)] * kFloatBytes * (size_ - 1));
-  check_mpi(MPI_Allgatherv(MPI_IN_PLACE, 0, MPI_FLOAT, values.data(), mpi_counts(counts_per_rank).data(),
-                           mpi_counts(offsets).data(), MPI_FLOAT, handle_->comm),
+  const Call in = call("MPI_Allgatherv", bytes);
+  const MPI_Datatype type = mpi_type(values.data());
+  check_mpi(MPI_Allgatherv(MPI_IN_PLACE, 0, type, values.data(), mpi_counts(counts_per_rank).data(),
+                           mpi_counts(offsets).data(), type, handle_->comm),
             "MPI_Allgatherv");
+}
+
+void Communicator::all_gather_stretches(std::span<float> values,
+                                        std::span<const Index> counts_per_rank) const {
+  gather_stretches(values, counts_per_rank);
 }
 
 void Communicator::all_gather_stretches(std::span<std::uint16_t> values,
                                         std::span<const Index> counts_per_rank) const {
-  require(std::ssize(counts_per_rank) == size_, "all_gather_stretches needs one count a rank");
-  const std::vector<Index> offsets = offsets_of(counts_per_rank);
-  require(std::ssize(values) == offsets.back(), "all_gather_stretches: sizes must follow counts_per_rank");
-  if (size_ == 1) return;
-  const Index mine = counts_per_rank[at(rank_)] * Index{sizeof(std::uint16_t)};
-  const Call in = call("MPI_Allgatherv", mine * (size_ - 1), only_other());
-  const std::vector<int> counts = mpi_counts(counts_per_rank);
-  if (size_ == 2) {
-    const auto part = [&](Index rank) { return Part{counts[at(rank)], MPI_UINT16_T}; };
-    const Index other = 1 - rank_;
-    return swap_with(static_cast<int>(other), values.data() + offsets[at(rank_)], part(rank_),
-                     values.data() + offsets[at(other)], part(other), handle_->comm);
-  }
-  check_mpi(MPI_Allgatherv(MPI_IN_PLACE, 0, MPI_UINT16_T, values.data(), counts.data(),
-                           mpi_counts(offsets).data(), MPI_UINT16_T, handle_->comm),
-            "MPI_Allgatherv");
+  gather_stretches(values, counts_per_rank);
 }
 
 }  // namespace moeloom

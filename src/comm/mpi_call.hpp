@@ -3,11 +3,13 @@
 
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/index.hpp"
+#include "moeloom/comm/communicator.hpp"
 
 #include <algorithm>
 #include <limits>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -106,6 +108,7 @@ struct CommunicatorHandle {
   MPI_Comm comm = MPI_COMM_NULL;
   bool owned = true;
   RowExchangeMemory rows;
+  std::optional<ExchangeWay> way;  // once it is known
   CommunicatorHandle(MPI_Comm c, bool o) : comm(c), owned(o) {}
   CommunicatorHandle(const CommunicatorHandle&) = delete;
   CommunicatorHandle& operator=(const CommunicatorHandle&) = delete;

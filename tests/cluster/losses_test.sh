@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Training over four hosts with links of 1 Gbit/s has the losses of one host, bit for bit, with one rank a host and two,
 # whether or not experts compute while rows travel, and with replicas of experts, which pay by the network named here.
+# On one host groups go by MPI's collectives, on four by swaps of pieces.
 set -euo pipefail
 # shellcheck source=tests/cluster/hosts.sh
 . "$(dirname "$0")/hosts.sh"
@@ -13,8 +14,8 @@ for slots in 1 2; do
     over=$scratch/over-$slots-$ep
     one=$scratch/one-$slots-$ep
     timeout -k 5 60 "$root/launch/with-env.sh" mpirun -n "$ranks" --mca plm_rsh_agent false \
-      "$MOELOOM_BUILD/moeloom" train "${small_run[@]}" --steps 6 --ep "$ep" --run "$one" > "$scratch/log" 2>&1 ||
-      fail "one host, $ranks ranks, ep = $ep: $(cat "$scratch/log")"
+      "$MOELOOM_BUILD/moeloom" train "${small_run[@]}" --steps 6 --ep "$ep" --run "$one" > "$one.log" 2>&1 ||
+      fail "one host, $ranks ranks, ep = $ep: $(cat "$one.log")"
     for way in "" "--dispatcher alltoall --overlap 3" "--rebalance --net 100000Gbit,1us"; do
       [[ -z $way || $ep == 4 ]] || continue
       # shellcheck disable=SC2086  # words
@@ -22,6 +23,8 @@ for slots in 1 2; do
         --run "$over" --overwrite $way > "$scratch/log" 2>&1 ||
         fail "4 hosts x $slots, ep = $ep $way: $(cat "$scratch/log")"
       grep -q 'on 4 node(s)' "$scratch/log" || fail "the ranks are not on four hosts: $(cat "$scratch/log")"
+      grep -q 'swap pieces' "$scratch/log" || fail "the hosts do not swap pieces: $(cat "$scratch/log")"
+      ! grep -q 'swap pieces' "$one.log" || fail "the ranks of one host swap pieces: $(cat "$one.log")"
       [[ $(losses "$one" | wc -l) == 6 ]] || fail "six steps have six losses: $(losses "$one")"
       [[ $way != --rebalance* ]] || grep -q '"made":[1-9]' "$over/metrics.jsonl" || fail "no expert got a replica"
       diff <(losses "$one") <(losses "$over") || fail "4 hosts x $slots, ep = $ep $way: other losses than one host's"

@@ -40,14 +40,27 @@ std::vector<Communicator> groups() {
   return all;
 }
 
-/// How many elements each rank has, in turn: none anywhere, one rank with everything, uneven, even.
+/// The same, and once more as if their ranks had TCP between them.
+std::vector<Communicator> groups_by_both_ways() {
+  std::vector<Communicator> all = groups();
+  for (Communicator& group : groups()) {
+    group.exchange_by(ExchangeWay::kSwaps);
+    all.push_back(std::move(group));
+  }
+  return all;
+}
+
+/// How many elements each rank has, in turn: none anywhere, one rank with everything, uneven, even, and of
+/// many pieces where one travels in pieces, uneven and of one rank.
 std::vector<std::vector<Index>> counts_cases(Index ranks) {
-  std::vector<std::vector<Index>> cases(5, std::vector<Index>(at(ranks)));
+  std::vector<std::vector<Index>> cases(7, std::vector<Index>(at(ranks)));
   for (Index rank = 0; rank < ranks; ++rank) {
     cases[1][at(rank)] = rank == ranks - 1 ? 9 : 0;
     cases[2][at(rank)] = (rank * 5 + 2) % 7;
     cases[3][at(rank)] = 1;
     cases[4][at(rank)] = 3000 + rank;  // more than one block of the tree sum
+    cases[5][at(rank)] = (rank + 1) % 3 * 20'000 + rank;
+    cases[6][at(rank)] = rank == 0 ? 100'001 : 0;
   }
   return cases;
 }
@@ -185,13 +198,15 @@ Index rows_between(int pattern, Index from, Index to) {
       return (from * 3 + to * 5 + 1) % 6;
     case 3:
       return from == to ? 2 : 0;
+    case 4:
+      return (from + 2 * to) % 4 * 1500;  // of many pieces, of some pairs one way only
     default:
       return 1;
   }
 }
 
 float element(Index from, Index to, Index row, Index column) {
-  return static_cast<float>(((from * 8 + to) * 16 + row) * 64 + column);
+  return static_cast<float>((((from * 8 + to) * 8192 + row) * 64 + column) % 16'777'213);
 }
 
 void expect_rows_arrive(const Communicator& comm, int pattern, Index cols) {
@@ -216,8 +231,8 @@ void expect_rows_arrive(const Communicator& comm, int pattern, Index cols) {
 }
 
 TEST(Communicator, MovesRowsToTheirRanks) {
-  for (const Communicator& comm : groups())
-    for (int pattern = 0; pattern < 5; ++pattern)
+  for (const Communicator& comm : groups_by_both_ways())
+    for (int pattern = 0; pattern < 6; ++pattern)
       for (const Index cols : {0, 1, 33}) {
         SCOPED_TRACE("pattern " + std::to_string(pattern) + " cols " + std::to_string(cols));
         expect_rows_arrive(comm, pattern, cols);
@@ -238,7 +253,7 @@ TEST(Communicator, RefusesRowsThatTheCountsDoNotCover) {
 }
 
 TEST(Communicator, ReducesStretchesAlongTheTreeToTheBit) {
-  for (const Communicator& comm : groups())
+  for (const Communicator& comm : groups_by_both_ways())
     for (const std::vector<Index>& counts : counts_cases(comm.size())) {
       SCOPED_TRACE("total " + std::to_string(sum(counts)));
       const Index mine = counts[at(comm.rank())];
@@ -260,7 +275,7 @@ TEST(Communicator, ReducesStretchesAlongTheTreeToTheBit) {
 }
 
 TEST(Communicator, AddsUpHalvesAsFloatsAndRoundsOnce) {
-  for (const Communicator& comm : groups())
+  for (const Communicator& comm : groups_by_both_ways())
     for (const std::vector<Index>& counts : counts_cases(comm.size())) {
       SCOPED_TRACE("total " + std::to_string(sum(counts)));
       const Index mine = counts[at(comm.rank())];
@@ -283,7 +298,7 @@ TEST(Communicator, AddsUpHalvesAsFloatsAndRoundsOnce) {
 }
 
 TEST(Communicator, GathersUnevenStretches) {
-  for (const Communicator& comm : groups())
+  for (const Communicator& comm : groups_by_both_ways())
     for (const std::vector<Index>& counts : counts_cases(comm.size())) {
       const std::vector<float> expected = contributions(0, sum(counts));
       const Index begin = std::accumulate(counts.begin(), counts.begin() + comm.rank(), Index{0});
@@ -310,20 +325,28 @@ TEST(Communicator, RefusesStretchesOfTheWrongLength) {
 }
 
 TEST(Communicator, CountsTheBytesThatLeaveThisRank) {
-  const Communicator comm = Communicator::world().split(0, Communicator::world().rank());
-  const Index others = comm.size() - 1;
-  const std::vector<Index> one_each(at(comm.size()), 1);
-  Matrix rows(comm.size(), 10), received(comm.size(), 10);
-  comm.all_to_all_rows(rows, one_each, received, one_each);
-  EXPECT_EQ(comm.traffic().message_bytes, others * 10 * 4);
-  EXPECT_EQ(comm.traffic().calls, others > 0 ? 1 : 0);
-  std::vector<float> grads(at(comm.size())), scratch(at(comm.size())), shard(1);
-  comm.reduce_scatter_tree(grads, one_each, scratch, shard);
-  EXPECT_EQ(comm.traffic().message_bytes, others * (40 + 4));
-  comm.all_gather_stretches(grads, one_each);
-  EXPECT_EQ(comm.traffic().message_bytes, others * (40 + 4 + 4));
-  comm.broadcast(std::span<float>(grads), 0);
-  EXPECT_EQ(comm.traffic().message_bytes, others * (48 + (comm.rank() == 0 ? 4 * comm.size() : 0)));
+  for (const ExchangeWay way : {ExchangeWay::kCollectives, ExchangeWay::kSwaps}) {
+    Communicator comm = Communicator::world().split(0, Communicator::world().rank());
+    comm.exchange_by(way);
+    const Index others = comm.size() - 1;
+    const std::vector<Index> one_each(at(comm.size()), 1);
+    Matrix rows(comm.size(), 10), received(comm.size(), 10);
+    comm.all_to_all_rows(rows, one_each, received, one_each);
+    EXPECT_EQ(comm.traffic().message_bytes, others * 10 * 4);
+    EXPECT_EQ(comm.traffic().calls, others > 0 ? 1 : 0);
+    std::vector<float> grads(at(comm.size())), scratch(at(comm.size())), shard(1);
+    comm.reduce_scatter_tree(grads, one_each, scratch, shard);
+    EXPECT_EQ(comm.traffic().message_bytes, others * (40 + 4));
+    comm.all_gather_stretches(grads, one_each);
+    EXPECT_EQ(comm.traffic().message_bytes, others * (40 + 4 + 4));
+    comm.broadcast(std::span<float>(grads), 0);
+    EXPECT_EQ(comm.traffic().message_bytes, others * (48 + (comm.rank() == 0 ? 4 * comm.size() : 0)));
+  }
+}
+
+TEST(Communicator, SwapsNothingWithinANode) {
+  EXPECT_EQ(Communicator::self().exchange_way(), ExchangeWay::kCollectives);
+  EXPECT_EQ(Communicator::world().split_by_node().exchange_way(), ExchangeWay::kCollectives);
 }
 
 TEST(Communicator, ReportsAFailedCallWithMpisTextAndTheRank) {

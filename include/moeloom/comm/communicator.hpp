@@ -25,6 +25,10 @@ struct Traffic {
   std::int64_t calls = 0;
 };
 
+/// How rows and gradients travel in a group: by MPI's collectives (two ranks: a swap of messages), or by
+/// swaps of pieces between each two ranks. The results are the same to the bit.
+enum class ExchangeWay { kCollectives, kSwaps };
+
 class Communicator {
  public:
   /// MPI_COMM_WORLD, not owned; a Session must be alive.
@@ -67,11 +71,18 @@ class Communicator {
   void broadcast(std::span<std::byte> bytes, int root) const;
   void broadcast(std::span<float> values, int root) const;
 
+  /// By swaps where the ranks are of several nodes between which Open MPI has TCP alone: there, a long
+  /// message of a collective waits for an answer that stands in line behind what the other side sends. Known
+  /// after a split; collective where it is first asked of the world, by an exchange or here.
+  ExchangeWay exchange_way() const;
+  /// From now on by this way; on every rank the same. For tests and measurements.
+  void exchange_by(ExchangeWay way);
+
   /// sent [size, n] -> received [size, n], block i to and from rank i. The same n on every rank.
   void all_to_all(std::span<const std::int64_t> sent, std::span<std::int64_t> received) const;
   /// Rows to their ranks: rows [sum(sent_per_rank), C] in rank order -> received [sum(received_per_rank), C].
-  /// Counts are in rows, so 2^31 bytes are no limit. Both views contiguous, the same C on every rank. Two
-  /// ranks swap messages here and in the two below; more call MPI's collectives.
+  /// Counts are in rows, so 2^31 bytes are no limit. Both views contiguous, the same C on every rank. This
+  /// and the two below go the group's exchange_way().
   void all_to_all_rows(ConstMatrixView rows, std::span<const Index> sent_per_rank, MatrixView received,
                        std::span<const Index> received_per_rank) const;
 
@@ -89,14 +100,17 @@ class Communicator {
                       std::span<std::int64_t> shard) const;
   /// In place: values [sum(counts_per_rank)], this rank's stretch filled -> all stretches filled.
   void all_gather_stretches(std::span<float> values, std::span<const Index> counts_per_rank) const;
-  /// The same of numbers of 16 bits, at most 2^31 of them.
+  /// The same of numbers of 16 bits.
   void all_gather_stretches(std::span<std::uint16_t> values, std::span<const Index> counts_per_rank) const;
 
  private:
   template <typename Number>
   void reduce_along_tree(std::span<const Number> grads, std::span<const Index> counts_per_rank,
                          std::span<Number> scratch, std::span<Number> shard) const;
+  template <typename Number>
+  void gather_stretches(std::span<Number> values, std::span<const Index> counts_per_rank) const;
   friend class Messages;
+  friend class PieceSwaps;
   friend class PendingSum;
   /// Takes over the handle and asks MPI for rank and size.
   explicit Communicator(std::unique_ptr<CommunicatorHandle> handle);

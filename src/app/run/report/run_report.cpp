@@ -18,6 +18,15 @@
 namespace moeloom {
 namespace {
 
+/// The library's name, and how groups travel where it is not by its own collectives.
+std::string mpi_fact(const Mesh& mesh) {
+  std::string text = mpi_library_version();
+  text.resize(std::min(text.size(), text.find(',')));
+  if (mesh.world().exchange_way() == ExchangeWay::kSwaps)
+    text += "; groups of more than two ranks on several nodes swap pieces, because TCP joins the nodes";
+  return text;
+}
+
 std::string frozen_text(const ModelConfig& config, const std::set<std::string>& frozen) {
   Index elements = 0;
   for (const ParameterSpec& spec : parameter_specs(config, {0, config.num_experts}))
@@ -263,7 +272,7 @@ std::vector<std::pair<std::string, std::string>> run_facts(const TrainOptions& o
                    " thread(s) a rank"},
       {"batch", number(options.data.global_batch) + " sequences of " + number(options.data.sequence_length)},
       {"seed", number(static_cast<Index>(options.run.seed))},
-      {"MPI", std::string(mpi_library_version()).substr(0, std::string(mpi_library_version()).find(','))}};
+      {"MPI", mpi_fact(mesh)}};
   const auto data = facts_of(inputs.data, options.data, inputs.unit());
   facts.insert(facts.begin() + 3, data.begin(), data.end());
   if (c.adapter)

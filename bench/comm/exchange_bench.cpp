@@ -74,12 +74,15 @@ Volume volume_of(const std::string& exchange, const std::string& load, Index kib
   return floats;
 }
 
-/// Bytes through the fullest link in its fuller direction. What a gather brings to a node has to come once.
-double link_bytes(const Volume& floats, const NodeMap& nodes, bool gather) {
+/// Bytes through the fullest link in its fuller direction. What is gathered has to come to a node once, and
+/// what a node adds to a sum has to leave it once.
+double link_bytes(const Volume& floats, const NodeMap& nodes, const std::string& exchange) {
   std::vector<Index> out(at(nodes.nodes())), in(at(nodes.nodes()));
   for (Index from = 0; from < std::ssize(floats); ++from)
     for (Index to = 0; to < std::ssize(floats); ++to) {
-      if (nodes.same_node(from, to) || (gather && nodes.member_of[at(to)] != 0)) continue;
+      const bool again = (exchange == "gather" && nodes.member_of[at(to)] != 0) ||
+                         (exchange == "sum" && nodes.member_of[at(from)] != 0);
+      if (nodes.same_node(from, to) || again) continue;
       out[at(nodes.node_of[at(from)])] += floats[at(from)][at(to)];
       in[at(nodes.node_of[at(to)])] += floats[at(from)][at(to)];
     }
@@ -164,7 +167,7 @@ double stream_seconds(const Communicator& world, Index floats) {
 void measure(const Options& o, Communicator& world, const NodeMap& nodes, const std::string& kind,
              const std::string& load, Index kib, nlohmann::ordered_json& rows) {
   const Volume floats = volume_of(kind, load, kib, world.size());
-  const double bytes = link_bytes(floats, nodes, kind == "gather");
+  const double bytes = link_bytes(floats, nodes, kind);
   Exchange exchange(kind, floats, world.rank());
   const auto by = [&](ExchangeWay way) {
     world.exchange_by(way);

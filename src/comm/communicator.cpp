@@ -53,6 +53,7 @@ Communicator Communicator::split_by_node() const {
 void Communicator::report_to(PositionBoard& board) {
   if (!handle_) return;
   board_ = &board;
+  if (handle_->nodes) handle_->nodes->node.report_to(board);
   MPI_Group mine = MPI_GROUP_NULL, world = MPI_GROUP_NULL;
   check_mpi(MPI_Comm_group(handle_->comm, &mine), "MPI_Comm_group");
   check_mpi(MPI_Comm_group(MPI_COMM_WORLD, &world), "MPI_Comm_group");

@@ -6,8 +6,10 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <type_traits>
 
 #include "mpi_call.hpp"
+#include "node_exchange.hpp"
 #include "piece_swaps.hpp"
 
 namespace moeloom {
@@ -156,6 +158,11 @@ void Communicator::reduce_along_tree(std::span<const Number> grads, std::span<co
     if (shard.data() != grads.data()) std::copy(grads.begin(), grads.end(), shard.begin());
     return;
   }
+  if constexpr (std::is_same_v<Number, float>) {  // a sum of halves is rounded once, so it is made at once
+    if (exchange_way() == ExchangeWay::kSwaps)
+      if (const NodeExchange nodes(*this); nodes.shares_nodes() && nodes.nodes_are_subtrees())
+        return nodes.sum(grads, counts_per_rank, scratch, shard);
+  }
   const auto share_of = [&](Index rank) {
     return grads.subspan(at(offsets[at(rank)]), at(counts_per_rank[at(rank)]));
   };
@@ -218,6 +225,8 @@ void Communicator::gather_stretches(std::span<Number> values, std::span<const In
   };
   const Index bytes = counts_per_rank[at(rank_)] * Index{sizeof(Number)} * (size_ - 1);
   if (exchange_way() == ExchangeWay::kSwaps) {
+    if (const NodeExchange nodes(*this); nodes.shares_nodes())
+      return nodes.gather([&](Index rank) { return std::as_writable_bytes(stretch_of(rank)); });
     count_call(bytes);
     return swap_pieces(
         *this, [&](Index) { return stretch_of(rank_); }, stretch_of);

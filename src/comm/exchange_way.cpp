@@ -74,13 +74,23 @@ ExchangeWay Communicator::exchange_way() const {
     const Call in = waiting_in("MPI_Allreduce");
     int by_swaps = split_by_node().size() < size_ && sends_by_tcp() ? 1 : 0;
     check_mpi(MPI_Allreduce(MPI_IN_PLACE, &by_swaps, 1, MPI_INT, MPI_MIN, handle_->comm), "MPI_Allreduce");
-    handle_->way = by_swaps != 0 ? ExchangeWay::kSwaps : ExchangeWay::kCollectives;
+    go_by(by_swaps != 0 ? ExchangeWay::kSwaps : ExchangeWay::kCollectives, 0);
   }
   return *handle_->way;
 }
 
-void Communicator::exchange_by(ExchangeWay way) {
-  if (handle_) handle_->way = way;
+void Communicator::exchange_by(ExchangeWay way, Index pretended_nodes) {
+  if (handle_) go_by(way, pretended_nodes);
+}
+
+void Communicator::go_by(ExchangeWay way, Index pretended_nodes) const {
+  handle_->way = way;
+  if (way == ExchangeWay::kCollectives) return;
+  const Traffic before = traffic_;
+  NodeMap map = find_nodes(*this, pretended_nodes);
+  Communicator node = split(static_cast<int>(map.node_of[at(rank_)]), rank_);
+  handle_->nodes = std::make_unique<GroupNodes>(std::move(map), std::move(node));
+  traffic_ = before;  // none of this is an exchange
 }
 
 }  // namespace moeloom

@@ -4,6 +4,7 @@
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/index.hpp"
 #include "moeloom/comm/communicator.hpp"
+#include "moeloom/comm/node_map.hpp"
 
 #include <algorithm>
 #include <limits>
@@ -103,12 +104,19 @@ struct RowExchangeMemory {
   }
 };
 
+/// Where the ranks of a group are that goes by swaps.
+struct GroupNodes {
+  NodeMap map;
+  Communicator node;  // the ranks of this rank's
+};
+
 /// A communicator that frees itself if it is ours.
 struct CommunicatorHandle {
   MPI_Comm comm = MPI_COMM_NULL;
   bool owned = true;
   RowExchangeMemory rows;
-  std::optional<ExchangeWay> way;  // once it is known
+  std::optional<ExchangeWay> way;     // once it is known
+  std::unique_ptr<GroupNodes> nodes;  // if it is by swaps
   CommunicatorHandle(MPI_Comm c, bool o) : comm(c), owned(o) {}
   CommunicatorHandle(const CommunicatorHandle&) = delete;
   CommunicatorHandle& operator=(const CommunicatorHandle&) = delete;

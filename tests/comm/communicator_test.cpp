@@ -40,13 +40,14 @@ std::vector<Communicator> groups() {
   return all;
 }
 
-/// The same, and once more as if their ranks had TCP between them.
+/// The same, and again as if their ranks had TCP between them: alone on their nodes, on two nodes, on four.
 std::vector<Communicator> groups_by_both_ways() {
   std::vector<Communicator> all = groups();
-  for (Communicator& group : groups()) {
-    group.exchange_by(ExchangeWay::kSwaps);
-    all.push_back(std::move(group));
-  }
+  for (const Index nodes : {64, 2, 4})
+    for (Communicator& group : groups()) {
+      group.exchange_by(ExchangeWay::kSwaps, nodes);
+      all.push_back(std::move(group));
+    }
   return all;
 }
 
@@ -327,7 +328,7 @@ TEST(Communicator, RefusesStretchesOfTheWrongLength) {
 TEST(Communicator, CountsTheBytesThatLeaveThisRank) {
   for (const ExchangeWay way : {ExchangeWay::kCollectives, ExchangeWay::kSwaps}) {
     Communicator comm = Communicator::world().split(0, Communicator::world().rank());
-    comm.exchange_by(way);
+    comm.exchange_by(way, comm.size());
     const Index others = comm.size() - 1;
     const std::vector<Index> one_each(at(comm.size()), 1);
     Matrix rows(comm.size(), 10), received(comm.size(), 10);
@@ -342,6 +343,20 @@ TEST(Communicator, CountsTheBytesThatLeaveThisRank) {
     comm.broadcast(std::span<float>(grads), 0);
     EXPECT_EQ(comm.traffic().message_bytes, others * (48 + (comm.rank() == 0 ? 4 * comm.size() : 0)));
   }
+}
+
+TEST(Communicator, RanksOfANodePassOnWhatTheyTakeAndAllOfItIsCounted) {
+  Communicator comm = Communicator::world().split(0, Communicator::world().rank());
+  comm.exchange_by(ExchangeWay::kSwaps, 2);
+  const std::vector<Index> counts(at(comm.size()), 10);
+  std::vector<float> values(at(10 * comm.size())), scratch(values.size() * counts.size()), shard(10);
+  comm.all_gather_stretches(values, counts);
+  std::vector<std::int64_t> bytes = {comm.traffic().message_bytes, 0};
+  comm.reduce_scatter_tree(values, counts, scratch, shard);
+  bytes[1] = comm.traffic().message_bytes - bytes[0];
+  comm.all_sum(bytes);
+  const Index all = Index{comm.size()} * (comm.size() - 1) * 40;
+  EXPECT_EQ(bytes, (std::vector<std::int64_t>{all, all}));
 }
 
 TEST(Communicator, SwapsNothingWithinANode) {

@@ -26,7 +26,8 @@ struct Traffic {
 };
 
 /// How rows and gradients travel in a group: by MPI's collectives (two ranks: a swap of messages), or by
-/// swaps of pieces between each two ranks. The results are the same to the bit.
+/// swaps of pieces between each two ranks; what is equal for the ranks of a node then crosses once. The
+/// results are the same to the bit.
 enum class ExchangeWay { kCollectives, kSwaps };
 
 class Communicator {
@@ -75,8 +76,8 @@ class Communicator {
   /// message of a collective waits for an answer that stands in line behind what the other side sends. Known
   /// after a split; collective where it is first asked of the world, by an exchange or here.
   ExchangeWay exchange_way() const;
-  /// From now on by this way; on every rank the same. For tests and measurements.
-  void exchange_by(ExchangeWay way);
+  /// From now on by this way. For tests and measurements; `pretended_nodes` as in find_nodes(). Collective.
+  void exchange_by(ExchangeWay way, Index pretended_nodes = 0);
 
   /// sent [size, n] -> received [size, n], block i to and from rank i. The same n on every rank.
   void all_to_all(std::span<const std::int64_t> sent, std::span<std::int64_t> received) const;
@@ -110,6 +111,7 @@ class Communicator {
   template <typename Number>
   void gather_stretches(std::span<Number> values, std::span<const Index> counts_per_rank) const;
   friend class Messages;
+  friend class NodeExchange;
   friend class PieceSwaps;
   friend class PendingSum;
   /// Takes over the handle and asks MPI for rank and size.
@@ -137,6 +139,7 @@ class Communicator {
   void count_call(Index message_bytes) const;
   /// Of two ranks the other; of more none in particular.
   Index only_other() const { return size_ == 2 ? 1 - rank_ : -1; }
+  void go_by(ExchangeWay way, Index pretended_nodes) const;
   Communicator with_board_of(const Communicator& whole) &&;
 
   std::unique_ptr<CommunicatorHandle> handle_;  // none: self()

@@ -201,7 +201,7 @@ void run(const Options& o) {
   require(world.size() > 1, "exchange_bench needs two ranks and more");
   const NodeMap nodes = find_nodes(world);
   if (nodes.nodes() == 1 && world.rank() == 0)
-    std::puts("one node: no link is between the ranks, and a bound is that of memory");
+    std::puts("one node: no link is between the ranks, so bounds mean nothing");
   if (world.rank() == 0) {
     std::printf("%d ranks on %lld nodes, %s\n", world.size(), static_cast<long long>(nodes.nodes()),
                 bench::environment_line(1).c_str());

@@ -72,7 +72,7 @@ Communicator Communicator::with_board_of(const Communicator& whole) && {
 }
 
 Communicator::Call Communicator::waiting_in(const char* name, Index rank) const {
-  return {board_, name, board_ == nullptr || rank < 0 ? -1 : world_ranks_[at(rank)]};
+  return {board_, name, shown_rank(rank)};
 }
 
 Communicator::Call Communicator::call(const char* name, Index message_bytes, Index rank) const {

@@ -136,24 +136,33 @@ void reserve_pages(int fd, Index offset, Index bytes) {
                             "dispatcher = alltoall with node pool = off: fallocate"));
 }
 
-void pause() {
-#ifdef __SSE2__
-  _mm_pause();
-#endif
-}
-
 }  // namespace
 
+NodeWait::~NodeWait() {
+  if (shown_) board_->enter_call(nullptr);
+}
+
 /// A peer that is running answers within the pauses; one that waits for a processor needs this one's.
-void wait_until(const std::atomic<std::uint64_t>& flag, std::uint64_t least, PositionBoard* board) {
+void NodeWait::pause(Index waits_for) {
   constexpr int kPauses = 100;
-  for (int i = 0; i < kPauses; ++i) {
-    if (flag.load(std::memory_order_acquire) >= least) return;
-    pause();
+  if (pauses_ < kPauses) {
+    ++pauses_;
+#ifdef __SSE2__
+    _mm_pause();
+#endif
+    return;
   }
-  if (board != nullptr) board->enter_call("node memory");
-  while (flag.load(std::memory_order_acquire) < least) ::sched_yield();
-  if (board != nullptr) board->enter_call(nullptr);
+  if (board_ != nullptr && shown_ != waits_for) {
+    board_->enter_call("node memory", waits_for);
+    shown_ = waits_for;
+  }
+  ::sched_yield();
+}
+
+void wait_until(const std::atomic<std::uint64_t>& flag, std::uint64_t least, PositionBoard* board,
+                Index waits_for) {
+  NodeWait wait(board);
+  while (flag.load(std::memory_order_acquire) < least) wait.pause(waits_for);
 }
 
 NodeMemory::NodeMemory(const Communicator& node, Index mailbox_bytes)
@@ -161,6 +170,7 @@ NodeMemory::NodeMemory(const Communicator& node, Index mailbox_bytes)
       board_(node.board()),
       mailbox_bytes_(rounded_up(mailbox_bytes, kLine)),
       maps_(at(node.size())) {
+  for (int rank = 0; rank < node.size(); ++rank) shown_ranks_.push_back(node.shown_rank(rank));
   try {
     map(node);
   } catch (...) {
@@ -221,7 +231,8 @@ std::span<const std::byte> NodeMemory::inbox(int rank) const {
 void NodeMemory::meet() {
   ++meetings_;
   head(maps_[at(rank_)]).meetings.store(meetings_, std::memory_order_release);
-  for (std::byte* map : maps_) wait_until(head(map).meetings, meetings_, board_);
+  for (int rank = 0; rank < size(); ++rank)
+    wait_until(head(maps_[at(rank)]).meetings, meetings_, board_, shown_rank(rank));
   give_back_released();
 }
 

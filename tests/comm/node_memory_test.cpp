@@ -50,6 +50,38 @@ TEST(NodeMemory, EachMeetingShowsWhatEveryRankWroteBeforeIt) {
   }
 }
 
+/// Rank 1 comes to the meeting when rank 0's board says that it is awaited, which another thread of rank 0
+/// reads as a watcher would.
+TEST(NodeMemory, AWaitNamesTheRankThatIsAwaited) {
+  Communicator world = Communicator::world();
+  if (world.size() == 1) GTEST_SKIP() << "nobody to wait for";
+  PositionBoard board;
+  world.report_to(board);
+  const auto memory = std::make_shared<NodeMemory>(world.split_by_node(), 64);
+  const NodeBlock block(memory, sizeof(std::atomic<std::uint64_t>));
+  auto* const mine = new (block.data()) std::atomic<std::uint64_t>(0);
+  value_in<Index>(memory->outbox()) = block.offset();
+  memory->meet();
+  if (memory->rank() == 1)
+    wait_until(
+        *reinterpret_cast<std::atomic<std::uint64_t>*>(memory->address(0, value_in<Index>(memory->inbox(0)))),
+        1, nullptr);
+  Position seen;
+  std::thread watcher;
+  if (memory->rank() == 0)
+    watcher = std::thread([&] {
+      const auto patience = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+      while (seen.waits_for != 1 && std::chrono::steady_clock::now() < patience) seen = board.read();
+      mine->store(1);
+    });
+  memory->meet();
+  if (memory->rank() != 0) return;
+  watcher.join();
+  EXPECT_EQ(seen.waits_for, 1);
+  EXPECT_EQ(seen.call, "node memory");
+  EXPECT_EQ(board.read().call, "") << "the wait is over";
+}
+
 TEST(NodeMemory, EveryRankWritesIntoEveryOthersBlock) {
   const auto memory = memory_of_world();
   const NodeBlock block(memory, memory->size() * static_cast<Index>(sizeof(int)));

@@ -53,6 +53,8 @@ class Communicator {
   /// do communicators that are split from this one from now on.
   void report_to(PositionBoard& board);
   PositionBoard* board() const { return board_; }  // null: it reports to none
+  /// The world rank of one of these, as the board shows it; -1 where there is no board, or for -1.
+  Index shown_rank(Index rank) const { return board_ == nullptr || rank < 0 ? -1 : world_ranks_[at(rank)]; }
 
   void barrier() const;
   /// mine [n] -> [size, n], rank by rank. The same n on every rank.

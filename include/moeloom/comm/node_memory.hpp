@@ -36,6 +36,8 @@ class NodeMemory {
   int rank() const { return rank_; }
   /// On which waits are shown; may be null.
   PositionBoard* board() const { return board_; }
+  /// A rank of the node as the board shows it; -1 where there is none.
+  Index shown_rank(int rank) const { return shown_ranks_[at(rank)]; }
   int size() const { return static_cast<int>(maps_.size()); }
   /// A place in some rank's memory, as this process sees it.
   std::byte* address(int rank, Index offset) const { return maps_[at(rank)] + offset; }
@@ -77,14 +79,32 @@ class NodeMemory {
   Index blocks_ = 0;  // that were not given back
   std::uint64_t meetings_ = 0;
   std::vector<std::byte*> maps_;
+  std::vector<Index> shown_ranks_;
   std::vector<Extent> released_;  // since the last meeting
   std::vector<Extent> free_;      // before end_, by offset; no two touch
 };
 
-/// Waits without sleeping for a flag that other ranks of the node raise, but leaves the processor to others
-/// soon. A rank that died raises nothing: as in every collective it is the launcher that then ends the job.
-/// A wait that takes longer is shown on the board, if there is one, as a call of "node memory".
-void wait_until(const std::atomic<std::uint64_t>& flag, std::uint64_t least, PositionBoard* board);
+/// A wait for what other ranks of the node do, between two looks: it does not sleep, but leaves the processor
+/// to others soon. A rank that died does nothing: as in every collective it is the launcher that then ends
+/// the job. A wait that takes longer is shown on the board, if there is one, as a call of "node memory".
+class NodeWait {
+ public:
+  explicit NodeWait(PositionBoard* board) : board_(board) {}
+  NodeWait(const NodeWait&) = delete;
+  NodeWait& operator=(const NodeWait&) = delete;
+  ~NodeWait();
+  /// waits_for: the world rank that is awaited now; -1: none in particular.
+  void pause(Index waits_for = -1);
+
+ private:
+  PositionBoard* board_;
+  int pauses_ = 0;
+  std::optional<Index> shown_;
+};
+
+/// Until a flag that a rank of the node raises, waits_for as above, is at least `least`.
+void wait_until(const std::atomic<std::uint64_t>& flag, std::uint64_t least, PositionBoard* board,
+                Index waits_for = -1);
 
 /// Bytes of this rank's memory, page by page its own until it dies.
 class NodeBlock {

@@ -165,6 +165,10 @@ bool Messages::arrived(Index first, Index count) {
                              [](const auto& letter) { return letter.travelling == 0; });
 }
 
+bool Messages::has_arrived(Index number) const {
+  return requests_->letters[at(number)].travelling == 0;
+}
+
 bool Messages::all_ended() {
   progress();
   return requests_->receives.all_ended() && requests_->sends.all_ended();

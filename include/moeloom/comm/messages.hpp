@@ -39,6 +39,8 @@ class Messages {
   void wait_for(Index first, Index count);
   /// Whether receives [first, first + count) have arrived, without waiting.
   bool arrived(Index first, Index count);
+  /// Whether receive `number` has arrived, by the last look.
+  bool has_arrived(Index number) const;
   /// Whether all that was received and sent has ended, so that finish() will not wait.
   bool all_ended();
   /// Lets messages move on without waiting: MPI moves them in its calls alone.

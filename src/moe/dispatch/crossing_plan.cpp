@@ -87,15 +87,15 @@ CrossingRoutes crossing_routes(const NodeMap& nodes, Index rank) {
   return routes;
 }
 
-std::vector<CrossingCopy> plan_leaving(const CrossingWay& way, const DispatchPlan& plan,
-                                       HierarchicalPlan& own) {
+void plan_leaving(const CrossingWay& way, const DispatchPlan& plan, HierarchicalPlan& own) {
   require(std::ssize(own.landings) == plan.slots(), "what crosses is planned from where rows land");
   const NodeMap& nodes = way.nodes;
   CrossingPlan& crossing = own.crossing;
   count_leaving(way, plan, own);
   const std::vector<CrossingCounts> begins = begins_of(crossing.leaving);
   std::vector<CrossingCounts> next(way.routes.out.size());
-  std::vector<CrossingCopy> copies(at(begins.back().copies));
+  std::vector<CrossingCopy>& copies = crossing.leaving_copies;
+  copies.resize(at(begins.back().copies));
   crossing.tokens.resize(at(begins.back().tokens));
   crossing.slots.resize(copies.size());
   crossing.summands.clear();
@@ -118,7 +118,6 @@ std::vector<CrossingCopy> plan_leaving(const CrossingWay& way, const DispatchPla
   };
   walk_slots(way, plan, own.landings, place,
              [&] { crossing.summand_offsets.push_back(std::ssize(crossing.summands)); });
-  return copies;
 }
 
 Index rows_for_node(const NodeMap& nodes, Index node, std::span<const Index> sent_per_rank) {

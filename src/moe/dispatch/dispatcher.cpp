@@ -33,7 +33,10 @@ std::shared_ptr<NodeMemory> memory_of_node(const Communicator& ep, const NodeMap
   const Communicator node = ep.split(static_cast<int>(nodes.node_of[at(ep.rank())]), ep.rank());
   std::shared_ptr<NodeMemory> memory;
   // A node fails as a whole and by itself, so that those which did not must hear of it.
-  agree(ep, [&] { memory = std::make_shared<NodeMemory>(node, NodeRows::mailbox_bytes()); });
+  agree(ep, [&] {
+    memory = std::make_shared<NodeMemory>(
+        node, std::max(NodeRows::mailbox_bytes(), OverlappedHierarchical::mailbox_bytes()));
+  });
   return memory;
 }
 
@@ -77,14 +80,17 @@ Dispatcher::Way Dispatcher::make_way(const Communicator& ep, Index num_experts,
   const auto& [kind, memory, nodes, wire, node_pool, chunks, rebalance] = settings;
   require(!rebalance || (kind != DispatcherKind::kAllgather && chunks == 0 && !node_pool),
           "rows are rebalanced where they travel whole to one rank, and without a node pool");
-  require(chunks == 0 || kind == DispatcherKind::kAlltoall,
-          "only the alltoall dispatcher moves rows in chunks");
+  require(chunks == 0 || kind == DispatcherKind::kAlltoall || kind == DispatcherKind::kHierarchical,
+          "only the alltoall and hierarchical dispatchers move rows in chunks");
+  require(chunks == 0 || !node_pool, "a node pool runs experts when all rows are there, not in chunks");
   switch (kind) {
     case DispatcherKind::kAlltoall:
       break;
     case DispatcherKind::kShared:
       return WholeTrip(SharedDispatch(ep, num_experts, memory));
     case DispatcherKind::kHierarchical:
+      if (chunks > 0)
+        return OverlappedHierarchical(ep, num_experts, chunks, {nodes, memory, wire.combine, wire.dtype});
       return WholeTrip(HierarchicalDispatch(ep, num_experts, {nodes, memory, wire.combine, wire.dtype}));
     case DispatcherKind::kAllgather:
       return WholeTrip(AllgatherDispatch(ep, num_experts, nodes, wire.dtype));

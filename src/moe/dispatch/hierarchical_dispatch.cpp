@@ -89,13 +89,12 @@ void HierarchicalDispatch::plan_crossing(std::span<const std::int32_t> topk_idx,
                                          std::span<const Index> copies_per_route, DispatchPlan& plan) {
   HierarchicalPlan& own = make_own<HierarchicalPlan>(plan);
   plan_landing(counts, topk_idx, ep_->rank(), plan, own.landings);
-  const std::vector<CrossingCopy> leaving =
-      plan_leaving({settings_.nodes, routes_, ep_->rank(), settings_.combine}, plan, own);
-  plan_arriving(exchange_copies(leaving, own.crossing, copies_per_route), copies_per_route, own.crossing);
+  own.chunks = {};
+  plan_leaving({settings_.nodes, routes_, ep_->rank(), settings_.combine}, plan, own);
+  plan_arriving(exchange_copies(own.crossing, copies_per_route), copies_per_route, own.crossing);
 }
 
-std::vector<CrossingCopy> HierarchicalDispatch::exchange_copies(const std::vector<CrossingCopy>& leaving,
-                                                                const CrossingPlan& crossing,
+std::vector<CrossingCopy> HierarchicalDispatch::exchange_copies(const CrossingPlan& crossing,
                                                                 std::span<const Index> copies_per_route) {
   std::vector<CrossingCopy> arriving(at(std::reduce(copies_per_route.begin(), copies_per_route.end())));
   Messages messages(*ep_);
@@ -104,7 +103,7 @@ std::vector<CrossingCopy> HierarchicalDispatch::exchange_copies(const std::vecto
     messages.receive(static_cast<int>(routes_.in[route]), as_floats(into.first(at(copies_per_route[route]))));
     into = into.subspan(at(copies_per_route[route]));
   }
-  std::span<const CrossingCopy> from = leaving;
+  std::span<const CrossingCopy> from = crossing.leaving_copies;
   for (std::size_t route = 0; route < routes_.out.size(); ++route) {
     const std::size_t copies = at(crossing.leaving[route].copies);
     send(routes_.out[route], as_floats(from.first(copies)), messages);
@@ -290,7 +289,7 @@ void HierarchicalDispatch::sum_tokens(const DispatchPlan& plan, Index cols, Matr
 void HierarchicalDispatch::take_scalars(const DispatchPlan& plan, std::span<const Parcel> arriving,
                                         ScalarsBack scalars) const {
   const NodeMap& nodes = settings_.nodes;
-  const auto& [landings, crossing] = own_of(plan);
+  const auto& [landings, crossing, _] = own_of(plan);
   scalars.slots.resize(at(plan.slots()));
   for (Index slot = 0; slot < plan.slots(); ++slot) {
     const Landing& from = landings[at(slot)];

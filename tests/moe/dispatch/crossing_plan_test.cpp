@@ -54,7 +54,8 @@ TEST(CrossingPlan, ATokenCrossesOnceAndReturnsWhatItsSumNeeds) {
     DispatchPlan plan = plan_to(c.ranks, 4);
     HierarchicalPlan& own = make_own<HierarchicalPlan>(plan);
     const CrossingRoutes routes = crossing_routes(kNodes, 0);
-    const auto copies = plan_leaving({kNodes, routes, 0, c.mode}, plan, own);
+    plan_leaving({kNodes, routes, 0, c.mode}, plan, own);
+    const auto& copies = own.crossing.leaving_copies;
     const CrossingCounts& counts = own.crossing.leaving.front();
     EXPECT_EQ(counts.tokens, c.tokens) << c.name;
     EXPECT_EQ(counts.copies, c.copies) << c.name;
@@ -87,7 +88,8 @@ TEST(CrossingPlan, SummandsKeepSlotOrderAndNameWhereEachComesFrom) {
   DispatchPlan plan = plan_to({1, 4, 0, 2, /*next token*/ 2, 3, 1, 4}, 4);
   const CrossingRoutes routes = crossing_routes(kNodes, 0);
   HierarchicalPlan& own = make_own<HierarchicalPlan>(plan);
-  const auto copies = plan_leaving({kNodes, routes, 0, CombineMode::kExact}, plan, own);
+  plan_leaving({kNodes, routes, 0, CombineMode::kExact}, plan, own);
+  const auto& copies = own.crossing.leaving_copies;
   const CrossingPlan& crossing = own.crossing;
   // Sources 0, 1: members of this node; 2: node 1 by its route; 3: node 2.
   const std::vector<std::pair<Index, Index>> expected = {{1, 10}, {3, 0},  {0, 12}, {2, 0},

@@ -69,6 +69,27 @@ TEST(DispatchTraffic, ATokenCrossesOncePerNode) {
   EXPECT_LT(bf16.back, 0.14);
 }
 
+TEST(DispatchTraffic, ATokenCrossesOncePerNodeInChunksToo) {
+  const Communicator ep = Communicator::world();
+  constexpr Index kFew = 6;
+  const auto chosen = testing::random_choices(kTokens, kFew, kExperts, static_cast<std::uint64_t>(ep.rank()));
+  const auto bytes = [&](const WireSettings& wire, Index chunks) {
+    DispatcherSettings settings = open_dispatcher(DispatcherKind::kHierarchical, ep, kExperts, wire);
+    settings.chunks = chunks;
+    Dispatcher dispatcher(ep, kExperts, settings);
+    DispatchPlan plan;
+    RowBuffer rows;
+    dispatcher.plan(chosen, kFew, plan);
+    testing::bring_rows(dispatcher, plan, Matrix(kTokens, kHidden), rows);
+    return dispatcher.traffic().network_bytes;
+  };
+  for (const CombineMode mode : {CombineMode::kExact, CombineMode::kFast})
+    for (const Index nodes : {2, 3}) {
+      const WireSettings wire{.combine = mode, .pretended_nodes = nodes};
+      for (const Index chunks : {1, 3}) EXPECT_EQ(bytes(wire, chunks), bytes(wire, 0)) << chunks;
+    }
+}
+
 TEST(DispatchTraffic, OtherWaysSendACopyASlotOrATokenARank) {
   const Index ranks = Communicator::world().size();
   if (ranks < 2) GTEST_SKIP() << "one rank is one node";
@@ -93,7 +114,7 @@ TEST(DispatchTraffic, RowBytesAreCopiesForExpertsOfOtherRanksWhateverTheWay) {
   for (const DispatcherKind kind : kDispatcherKinds)
     for (const Index pretended : {1, 2})
       for (const Index chunks : {0, 3}) {
-        if (chunks > 0 && kind != DispatcherKind::kAlltoall) continue;
+        if (chunks > 0 && (kind == DispatcherKind::kShared || kind == DispatcherKind::kAllgather)) continue;
         DispatcherSettings settings = open_dispatcher(kind, ep, kExperts, {.pretended_nodes = pretended});
         settings.chunks = chunks;
         Dispatcher dispatcher(ep, kExperts, settings);

@@ -23,11 +23,14 @@ struct Way {
   Index pretended_nodes = 0;
   Index chunks = 0;
 };
-constexpr Way kWays[] = {{DispatcherKind::kAlltoall},        {DispatcherKind::kShared},
-                         {DispatcherKind::kHierarchical, 1}, {DispatcherKind::kHierarchical, 2},
-                         {DispatcherKind::kHierarchical, 3}, {DispatcherKind::kHierarchical, 4},
-                         {DispatcherKind::kAllgather},       {DispatcherKind::kAlltoall, 2, 1},
-                         {DispatcherKind::kAlltoall, 2, 3},  {DispatcherKind::kAlltoall, 2, 16}};
+constexpr Way kWays[] = {{DispatcherKind::kAlltoall},           {DispatcherKind::kShared},
+                         {DispatcherKind::kHierarchical, 1},    {DispatcherKind::kHierarchical, 2},
+                         {DispatcherKind::kHierarchical, 3},    {DispatcherKind::kHierarchical, 4},
+                         {DispatcherKind::kAllgather},          {DispatcherKind::kAlltoall, 2, 1},
+                         {DispatcherKind::kAlltoall, 2, 3},     {DispatcherKind::kAlltoall, 2, 16},
+                         {DispatcherKind::kHierarchical, 1, 3}, {DispatcherKind::kHierarchical, 2, 1},
+                         {DispatcherKind::kHierarchical, 2, 4}, {DispatcherKind::kHierarchical, 3, 2},
+                         {DispatcherKind::kHierarchical, 4, 16}};
 
 /// One routing of the whole world, made of its number alone: every rank knows every rank's part.
 struct World {
@@ -177,7 +180,7 @@ TEST(DispatcherRoutings, EveryWayMovesTheSameBitsAsASerialOracle) {
   const Communicator ep = Communicator::world();
   for (const Way& way : kWays) {
     SCOPED_TRACE(std::string(name_of(way.kind)) + " on " + std::to_string(way.pretended_nodes) +
-                 " nodes, seed " + std::to_string(kSeed));
+                 " nodes in " + std::to_string(way.chunks) + " chunks, seed " + std::to_string(kSeed));
     for (const Index experts : {Index{ep.size()}, Index{ep.size() + 3}, Index{16}}) {
       Exchange exchange(ep, experts, way);
       for (Index number = 0; number < kRoutings / 3; ++number) {

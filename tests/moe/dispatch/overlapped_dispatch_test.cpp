@@ -6,8 +6,8 @@
 #include <chrono>
 #include <utility>
 
+#include "dispatch/layer_cases.hpp"
 #include "dispatch/trips.hpp"
-#include "moe_block.hpp"
 #include <gtest/gtest.h>
 
 namespace moeloom {
@@ -16,55 +16,18 @@ namespace {
 using testing::Block;
 using testing::block_kernels;
 using testing::BlockWeights;
+using testing::expect_same_bits;
+using testing::hidden_of;
+using Case = testing::LayerCase;
 using testing::random_matrix;
 using testing::RandomBlock;
 using testing::stretch;
-
-/// All that a block computes; gradients are those of both runs, because they are added to.
-void expect_same_bits(const Block& got, const Block& expected, const std::string& where) {
-  const auto same = [](const Matrix& a, const Matrix& b) {
-    return std::ranges::equal(a.view().flat(), b.view().flat());
-  };
-  EXPECT_TRUE(same(got.output, expected.output)) << where << "output";
-  EXPECT_TRUE(same(got.d_hidden, expected.d_hidden)) << where << "d_hidden";
-  EXPECT_TRUE(same(got.gradients().router, expected.gradients().router)) << where << "router gradient";
-  EXPECT_TRUE(same(got.gradients().gate_up, expected.gradients().gate_up)) << where << "gate_up gradient";
-  EXPECT_TRUE(same(got.gradients().down, expected.gradients().down)) << where << "down gradient";
-  EXPECT_TRUE(same(got.gradients().shared_gate_up, expected.gradients().shared_gate_up))
-      << where << "shared expert's gradient";
-}
-
-struct Case {
-  const char* name;
-  Index tokens;  // of all ranks, dealt in stretches: the last ranks may get none
-  Index experts, top_k;
-  bool hot = false;  // every token chooses expert 0
-};
-
-/// Hidden states that are positive, so that a positive row of the router is chosen by all.
-Matrix hidden_of(const Case& c, Index cols) {
-  Matrix hidden = random_matrix(c.tokens, cols, 61);
-  if (c.hot)
-    for (float& x : hidden.view().flat()) x = std::abs(x);
-  return hidden;
-}
-
-BlockWeights weights_of(const Case& c, const RandomBlock& shape) {
-  BlockWeights weights = shape.weights(c.experts, 60);
-  if (c.hot) fill(weights.router.view().rows_from(0, 1), 3);
-  return weights;
-}
+using testing::weights_of;
 
 TEST(OverlappedDispatch, LeavesTheBitsOfALayerAsTheyAreAtEveryNumberOfChunks) {
   const Communicator ep = Communicator::world();
   const RandomBlock shape{24, 20, 12, true};
-  for (const Case& c : {Case{"even", 64, 8, 2},
-                        {"uneven", 601, 8, 3},
-                        {"few tokens", 2, 8, 2},
-                        {"no token", 0, 8, 2},
-                        {"hot expert", 300, 8, 2, true},
-                        {"experts do not divide", 90, 11, 4},
-                        {"every expert", 40, 8, 8}}) {
+  for (const Case& c : testing::layer_cases()) {
     const BlockWeights weights = weights_of(c, shape);
     const Matrix hidden = hidden_of(c, shape.hidden), upstream = random_matrix(c.tokens, shape.hidden, 62);
     const RouterSettings router = softmax_router(c.experts, c.top_k);

@@ -59,11 +59,12 @@ struct CrossingWay {
 };
 
 struct CrossingPlan {
-  std::vector<CrossingCounts> leaving;  // [out routes]
-  std::vector<Index> tokens;            // that leave, route after route
-  std::vector<Index> slots;             // of their copies, in the same order
-  std::vector<Summand> summands;        // of this rank's tokens, token after token
-  std::vector<Index> summand_offsets;   // [T + 1]
+  std::vector<CrossingCounts> leaving;       // [out routes]
+  std::vector<Index> tokens;                 // that leave, route after route
+  std::vector<Index> slots;                  // of their copies, in the same order
+  std::vector<CrossingCopy> leaving_copies;  // likewise: what their receivers hear of them
+  std::vector<Summand> summands;             // of this rank's tokens, token after token
+  std::vector<Index> summand_offsets;        // [T + 1]
 
   std::vector<CrossingCounts> arriving;  // [in routes]
   std::vector<CrossingCopy> copies;      // of what arrives, route after route
@@ -79,10 +80,8 @@ struct CrossingPlan {
   }
 };
 
-/// The half of the tokens' owner: fills own.crossing but for what arrives, from own.landings. Returns the
-/// copies that leave, route after route, which their receivers need.
-std::vector<CrossingCopy> plan_leaving(const CrossingWay& way, const DispatchPlan& plan,
-                                       HierarchicalPlan& own);
+/// The half of the tokens' owner: fills own.crossing but for what arrives, from own.landings.
+void plan_leaving(const CrossingWay& way, const DispatchPlan& plan, HierarchicalPlan& own);
 /// What a rank that sends sent_per_rank [ep] has for the experts of a node: its copies, if that is another.
 Index rows_for_node(const NodeMap& nodes, Index node, std::span<const Index> sent_per_rank);
 /// The other half, from the copies that arrive; copies_per_route [in routes].

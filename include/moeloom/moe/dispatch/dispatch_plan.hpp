@@ -9,6 +9,7 @@
 #include "moeloom/base/errors.hpp"
 #include "moeloom/kernels/grouped_matmul.hpp"
 #include "moeloom/moe/dispatch/chunk_plan.hpp"
+#include "moeloom/moe/dispatch/crossing_chunks.hpp"
 #include "moeloom/moe/dispatch/crossing_plan.hpp"
 #include "moeloom/moe/no_expert.hpp"
 #include "moeloom/moe/rebalance/replica_plan.hpp"
@@ -39,6 +40,7 @@ struct SharedPlan {
 struct HierarchicalPlan {
   std::vector<Landing> landings;  // [N]
   CrossingPlan crossing;          // between nodes
+  CrossingChunks chunks;          // of it, where rows travel in chunks
 };
 
 /// AllgatherDispatch's own part.

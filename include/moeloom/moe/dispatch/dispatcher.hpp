@@ -12,6 +12,7 @@
 #include "moeloom/moe/dispatch/dispatcher_kind.hpp"
 #include "moeloom/moe/dispatch/hierarchical_dispatch.hpp"
 #include "moeloom/moe/dispatch/overlapped_dispatch.hpp"
+#include "moeloom/moe/dispatch/overlapped_hierarchical.hpp"
 #include "moeloom/moe/dispatch/shared_dispatch.hpp"
 #include "moeloom/moe/dispatch/whole_trip.hpp"
 #include "moeloom/moe/rebalance/rebalance_counts.hpp"
@@ -27,7 +28,9 @@ struct DispatcherSettings {
   NodeMap nodes = {};                            // of the ranks of ep; kHierarchical needs them
   WireSettings wire = {};
   bool node_pool = false;  // the experts lie in `memory` too, and its ranks run each other's tasks
-  Index chunks = 0;  // of kAlltoall alone: rows travel in so many while experts compute; 0: whole, before
+  // Of kAlltoall and kHierarchical, without a node pool: rows travel in so many while experts compute; 0:
+  // whole, before.
+  Index chunks = 0;
   // Experts get replicas where counts and these say that it pays: of kAlltoall without chunks, kShared and
   // kHierarchical, without a node pool. The bits stay where rows are summed and rounded at one place alone:
   // not with CombineMode::kFast, nor with bf16 rows of kHierarchical.
@@ -48,7 +51,7 @@ DispatcherSettings open_dispatcher(DispatcherKind kind, const Communicator& ep, 
 class Dispatcher {
  public:
   /// `ep` must outlive it. Collective over nothing. Throws ShapeError for kShared and kHierarchical
-  /// without what they need, and for chunks of other kinds than kAlltoall.
+  /// without what they need, and for chunks of kinds that have none.
   Dispatcher(const Communicator& ep, Index num_experts, const DispatcherSettings& settings = {});
 
   DispatcherKind kind() const { return kind_; }
@@ -77,8 +80,9 @@ class Dispatcher {
   Interlude progress() const;
 
  private:
-  using Way = std::variant<WholeTrip<AlltoallDispatch>, WholeTrip<SharedDispatch>,
-                           WholeTrip<HierarchicalDispatch>, WholeTrip<AllgatherDispatch>, OverlappedDispatch>;
+  using Way =
+      std::variant<WholeTrip<AlltoallDispatch>, WholeTrip<SharedDispatch>, WholeTrip<HierarchicalDispatch>,
+                   WholeTrip<AllgatherDispatch>, OverlappedDispatch, OverlappedHierarchical>;
   void plan_with_replicas(std::span<const std::int32_t> topk_idx, Index top_k, DispatchPlan& plan);
   static Way make_way(const Communicator& ep, Index num_experts, const DispatcherSettings& settings);
 

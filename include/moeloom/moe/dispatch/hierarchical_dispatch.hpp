@@ -47,8 +47,7 @@ class HierarchicalDispatch {
  private:
   void plan_crossing(std::span<const std::int32_t> topk_idx, const LandingCounts& counts,
                      std::span<const Index> copies_per_route, DispatchPlan& plan);
-  std::vector<CrossingCopy> exchange_copies(const std::vector<CrossingCopy>& leaving,
-                                            const CrossingPlan& crossing,
+  std::vector<CrossingCopy> exchange_copies(const CrossingPlan& crossing,
                                             std::span<const Index> copies_per_route);
   void receive_all(std::span<const Parcel> parcels, Messages& messages);
   void send_tokens(const DispatchPlan& plan, ConstMatrixView tokens, const std::optional<ScalarsOut>& scalars,

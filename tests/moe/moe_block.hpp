@@ -5,6 +5,7 @@
 #include "moeloom/moe/moe_layer.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <memory>
 #include <numeric>
@@ -159,6 +160,12 @@ class Block {
   /// What is timed from now on goes to `spans`.
   void record_into(std::vector<Span>& spans) { clock_.record_into(&spans); }
 
+  /// call(phase) in each phase as it begins.
+  void on_enter(std::function<void(Phase)> call) {
+    clock_.show_on(&board_);
+    clock_.on_enter([this, call = std::move(call)] { call(board_.read().phase); });
+  }
+
   /// Rows of the last dispatch.
   Index rows_held() const { return layer_.activations().experts.rows.rows(); }
   Index slices() const { return layer_.activations().slices; }
@@ -214,6 +221,7 @@ class Block {
   Dispatcher dispatcher_;
   ExpertRunner experts_;
   MoeWorkspace workspace_;
+  PositionBoard board_;
   PhaseClock clock_;
   std::uint64_t version_ = 0;
 };

@@ -120,6 +120,8 @@ struct GroupedMatmulKernel {
   /// What it multiplies, and what `packed` must have been packed as, unless it is empty. Rows may be of it or
   /// kF32, with the same bits; of anything else they are refused (ShapeError).
   DType element = DType::kF32;
+  /// Whether a row's bits depend on that row alone, in forward and input_grad, whatever else a call has.
+  bool rows_alone = false;
   /// y [R, out] = x_g w_g^T.
   void (*forward)(const GroupedWeights& w, const PackedWeights& packed, ConstRows x, const GroupedRows& rows,
                   MatrixView y);
@@ -142,7 +144,7 @@ struct GroupedMatmulKernel {
 /// A loop over groups on OpenBLAS: the path the policy compares with, and the reference of every GMM result.
 GroupedMatmulKernel native_grouped_matmul();
 /// Register tiles on packed weights, or on masters where uses_packed is set to false: any row count, nothing
-/// to compile. A row's bits do not depend on the other rows of the call.
+/// to compile. rows_alone.
 GroupedMatmulKernel packed_grouped_matmul();
 /// The same in bf16: rows, gradients and weights are rounded to it while they are packed, products are added
 /// up in fp32. A unit that the CPU lacks is made of other instructions, slowly and with its own bits.

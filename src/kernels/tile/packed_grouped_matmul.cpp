@@ -47,6 +47,7 @@ template <typename Element>
 GroupedMatmulKernel kernel_of() {
   return {.uses_packed = true,
           .element = Element::kType,
+          .rows_alone = true,
           .forward = multiply<Element, packed::Along>,
           .input_grad = multiply<Element, packed::Down>,
           .add_forward = add_product<Element, packed::Along>,

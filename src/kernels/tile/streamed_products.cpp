@@ -158,6 +158,7 @@ DenseKernel streamed_dense() {
 GroupedMatmulKernel streamed_grouped_matmul() {
   GroupedMatmulKernel kernel = packed_grouped_matmul();
   kernel.uses_packed = false;
+  kernel.rows_alone = false;  // few rows are added up in another order than many
   kernel.forward = grouped_forward;
   return kernel;
 }

@@ -202,6 +202,10 @@ void ChunkCourier::serve_until(Ready ready) {
   }
 }
 
+void ChunkCourier::await_own_node() {
+  serve_until([&] { return node_.all(NodeChunks::kWritten, 1); });
+}
+
 bool ChunkCourier::arrived(Index chunk) {
   serve(By::kAll);
   return node_.all(NodeChunks::kWritten, chunk + 2);

@@ -30,6 +30,8 @@ class ChunkCourier {
   /// Does what can be done without waiting; for the thread that calls the others, which may be in the middle
   /// of products: it starts no tasks.
   void progress();
+  /// Waits until all ranks of this node have written the rows of their own tokens, and serves.
+  void await_own_node();
   /// Whether all rows of this node for experts of `chunk` are in place, by whomever.
   bool arrived(Index chunk);
   /// Waits for that, and serves.

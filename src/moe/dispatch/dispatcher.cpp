@@ -145,6 +145,14 @@ void Dispatcher::begin(const RoundTrip& trip) {
   std::visit([&](auto& way) { way.begin(trip); }, way_);
 }
 
+Stretch Dispatcher::near_ranks() const {
+  return std::visit([](const auto& way) { return way.near_ranks(); }, way_);
+}
+
+void Dispatcher::await_near(const RoundTrip& trip) {
+  std::visit([&](auto& way) { way.await_near(trip); }, way_);
+}
+
 bool Dispatcher::arrived(Index chunk) {
   return std::visit([&](auto& way) { return way.arrived(chunk); }, way_);
 }

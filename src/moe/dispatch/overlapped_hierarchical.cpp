@@ -18,12 +18,20 @@ const HierarchicalPlan& own_of(const DispatchPlan& plan) {
   return own_of<HierarchicalPlan>(plan, "hierarchical");
 }
 
+/// The ranks of this one's node, where they are consecutive and not all there are.
+Stretch near_ranks_of(const NodeMap& nodes, Index rank) {
+  const std::vector<Index>& members = nodes.members[at(nodes.node_of[at(rank)])];
+  const Stretch near{members.front(), members.back() + 1};
+  return nodes.nodes() > 1 && near.size() == std::ssize(members) ? near : Stretch{};
+}
+
 }  // namespace
 
 OverlappedHierarchical::OverlappedHierarchical(const Communicator& ep, Index num_experts, Index chunks,
                                                HierarchicalSettings settings)
     : ep_(&ep), chunks_(chunks), whole_(ep, num_experts, settings) {
   require(chunks >= 1, "rows travel in one chunk at least");
+  near_ = near_ranks_of(settings.nodes, ep.rank());
   courier_ = std::make_unique<ChunkCourier>(ep, std::move(settings), chunks);
 }
 OverlappedHierarchical::OverlappedHierarchical(OverlappedHierarchical&&) noexcept = default;
@@ -102,8 +110,23 @@ bool OverlappedHierarchical::arrived(Index chunk) {
 
 void OverlappedHierarchical::await(const RoundTrip& trip, Index chunk) {
   courier_->await(chunk);
+  take_row_scalars(trip, trip.plan.chunks.rows_of(chunk));
+}
+
+void OverlappedHierarchical::await_near(const RoundTrip& trip) {
+  courier_->await_own_node();
+  const GroupedRows rows = trip.plan.grouped_rows();
+  Index row = 0;
+  for (Index expert = 0; expert < rows.groups(); ++expert)
+    for (Index source = 0; source < rows.sources; ++source) {
+      const Stretch those{row, row + rows.of_source(expert, source)};
+      if (near_.begin <= source && source < near_.end) take_row_scalars(trip, those);
+      row = those.end;
+    }
+}
+
+void OverlappedHierarchical::take_row_scalars(const RoundTrip& trip, Stretch rows) const {
   if (!trip.scalars_out) return;
-  const Stretch rows = trip.plan.chunks.rows_of(chunk);
   const std::span<const float> landed = courier_->node().row_scalars();
   std::copy(landed.begin() + rows.begin, landed.begin() + rows.end,
             trip.scalars_out->rows.begin() + rows.begin);

@@ -1,5 +1,7 @@
 #include "moeloom/moe/experts/expert_runner.hpp"
 
+#include "experts/near_rows.hpp"
+
 namespace moeloom {
 namespace {
 
@@ -18,16 +20,18 @@ void send_all_back(PhaseClock& clock, Dispatcher& dispatcher, const RoundTrip& t
 
 void OwnExperts::forward(const ExpertPass& pass, Dispatcher& dispatcher, const RoundTrip& trip) const {
   prepare_forward(pass);
+  NearRows near(pass, dispatcher, trip);
+  const auto compute = [&](const ExpertChunk& rows) {
+    trip.one_way ? keep_chunk(pass, rows) : forward_chunk(pass, rows);
+  };
   for (Index chunk = 0; chunk < dispatcher.chunks(); ++chunk) {
+    pass.clock.enter(Phase::kExperts);
+    while (!dispatcher.arrived(chunk) && near.compute_next(chunk, compute)) continue;
     pass.clock.enter(Phase::kDispatch);
     dispatcher.await(trip, chunk);
     pass.clock.enter(Phase::kExperts);
-    const ExpertChunk experts = chunk_of(trip.plan.chunks, chunk);
-    if (trip.one_way) {
-      keep_chunk(pass, experts);
-      continue;
-    }
-    forward_chunk(pass, experts);
+    near.compute_rest(chunk, compute);
+    if (trip.one_way) continue;
     pass.clock.enter(Phase::kCombine);
     dispatcher.send_back(trip, chunk);
   }
@@ -37,22 +41,29 @@ void OwnExperts::backward(const ExpertPass& pass, Dispatcher& dispatcher, const 
                           Write gradients) const {
   const ChunkPlan& chunks = trip.plan.chunks;
   prepare_backward(pass);
+  NearRows near(pass, dispatcher, trip);
+  const auto compute = [&](const ExpertChunk& rows) { backward_chunk(pass, rows, trip.rows); };
   // Others wait for rows, nobody for weight gradients: those fill the time until rows come, and that in which
   // the last ones travel.
   Index with_gradients = 0;
   const auto next_gradients = [&] {
-    pass.clock.enter(Phase::kExperts);
     weight_gradients(pass, chunk_of(chunks, with_gradients++), trip.rows, gradients);
   };
   for (Index chunk = 0; chunk < dispatcher.chunks(); ++chunk) {
-    while (with_gradients < chunk && !dispatcher.arrived(chunk)) next_gradients();
+    pass.clock.enter(Phase::kExperts);
+    while (!dispatcher.arrived(chunk)) {
+      if (near.compute_next(chunk, compute)) continue;
+      if (with_gradients >= chunk) break;
+      next_gradients();
+    }
     pass.clock.enter(Phase::kDispatch);
     dispatcher.await(trip, chunk);
     pass.clock.enter(Phase::kExperts);
-    backward_chunk(pass, chunk_of(chunks, chunk), trip.rows);
+    near.compute_rest(chunk, compute);
     pass.clock.enter(Phase::kCombine);
     dispatcher.send_back(trip, chunk);
   }
+  pass.clock.enter(Phase::kExperts);
   while (with_gradients < dispatcher.chunks()) next_gradients();
 }
 

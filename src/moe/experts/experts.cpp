@@ -27,15 +27,18 @@ ExpertChunk whole(const ExpertPass& pass) {
   return {{0, pass.rows.groups()}, {0, pass.saved.rows.rows()}};
 }
 
-/// The rows of a chunk's experts; the others have none, which costs nothing.
-GroupedRows rows_of(const ExpertPass& pass, const Stretch& experts) {
-  if (experts.size() == pass.rows.groups()) return pass.rows;
+/// The rows of a chunk; experts that have none there cost nothing.
+GroupedRows rows_of(const ExpertPass& pass, const ExpertChunk& chunk) {
+  const Index all = pass.rows.sources;
+  if (chunk.experts.size() == pass.rows.groups() && !chunk.sources) return pass.rows;
+  const Stretch sources = chunk.sources.value_or(Stretch{0, all});
   std::vector<Index>& rows = pass.workspace.chunk_rows;
   rows.assign(pass.rows.rows_per_source.size(), 0);
   const auto first = pass.rows.rows_per_source.begin();
-  std::copy(first + experts.begin * pass.rows.sources, first + experts.end * pass.rows.sources,
-            rows.begin() + experts.begin * pass.rows.sources);
-  return {rows, pass.rows.sources};
+  for (Index expert = chunk.experts.begin; expert < chunk.experts.end; ++expert)
+    std::copy(first + expert * all + sources.begin, first + expert * all + sources.end,
+              rows.begin() + expert * all + sources.begin);
+  return {rows, all};
 }
 
 template <typename Number>
@@ -83,7 +86,7 @@ void prepare_forward(const ExpertPass& pass) {
 
 void keep_chunk(const ExpertPass& pass, const ExpertChunk& chunk) {
   const auto& [kernels, shard, packed, all_rows, saved, workspace, clock] = pass;
-  const GroupedRows rows = rows_of(pass, chunk.experts);
+  const GroupedRows rows = rows_of(pass, chunk);
   const MatrixView gate_up = of_chunk(saved.gate_up.view(), chunk);
   const std::span<std::uint64_t> keys = of_chunk(saved.keys, chunk);
   if (!keys.empty()) find_row_keys(of_chunk(saved.rows.view(), chunk), keys);
@@ -99,7 +102,7 @@ void keep_chunk(const ExpertPass& pass, const ExpertChunk& chunk) {
 void forward_chunk(const ExpertPass& pass, const ExpertChunk& chunk) {
   keep_chunk(pass, chunk);
   const auto& [kernels, shard, packed, all_rows, saved, workspace, clock] = pass;
-  const GroupedRows rows = rows_of(pass, chunk.experts);
+  const GroupedRows rows = rows_of(pass, chunk);
   const BiasedRows biased{shard.biases, shard.scales_rows(), rows, of_chunk(saved.weights, chunk)};
   const Rows activated = of_chunk(workspace.activated.rows(), chunk);
   kernels.swiglu.forward(activation_of(shard), of_chunk(saved.gate_up.view(), chunk), biased.row_scale(),
@@ -130,7 +133,7 @@ void prepare_backward(const ExpertPass& pass) {
 
 void backward_chunk(const ExpertPass& pass, const ExpertChunk& chunk, ConstMatrixView d_rows) {
   const auto& [kernels, shard, packed, all_rows, saved, workspace, clock] = pass;
-  const GroupedRows rows = rows_of(pass, chunk.experts);
+  const GroupedRows rows = rows_of(pass, chunk);
   const BiasedRows biased{shard.biases, shard.scales_rows(), rows, of_chunk(saved.weights, chunk)};
   const std::span<float> d_weights = of_chunk(workspace.d_weights, chunk);
   const MatrixView output = of_chunk(workspace.output.view(), chunk);

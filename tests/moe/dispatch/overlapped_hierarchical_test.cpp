@@ -167,6 +167,76 @@ TEST(OverlappedHierarchicalDispatch, WhoComputesHandsOutRowsForOthersOfItsNode) 
   EXPECT_TRUE(std::ranges::equal(sums.view().flat(), token.view().flat()));
 }
 
+/// What rank 0 tells rank 1 when it multiplies in forward, and again in backward.
+struct Told {
+  explicit Told(const Communicator& ranks) : messages(ranks) {}
+  Messages messages;
+  std::vector<float> word = {1};
+  Index times = 0, far_rows = 0;
+
+  void note(Index pass, const GroupedRows& rows) {
+    if (times != pass) return;
+    ++times;
+    for (Index expert = 0; expert < rows.groups(); ++expert) far_rows += rows.of_source(expert, 1);
+    messages.send(1, word);
+  }
+};
+
+/// Rank 1, on another node, lets no row leave before rank 0 has multiplied rows of its own tokens.
+TEST(OverlappedHierarchicalDispatch, RowsOfTheNodesOwnTokensAreMultipliedBeforeOthersCome) {
+  const Communicator world = Communicator::world();
+  const Communicator ep = world.split(std::min(world.rank() / 2, 1), world.rank());
+  if (world.rank() >= 2 || world.size() == 1) GTEST_SKIP() << "a play for two ranks";
+  const Communicator line = ep.split(0, ep.rank());
+  static Told* told = nullptr;
+  Told mine(line);
+  told = &mine;
+  const LayerCase c{"", 90, 8, 3};
+  const RandomBlock shape{24, 20};
+  const Matrix hidden = testing::hidden_of(c, shape.hidden),
+               upstream = random_matrix(c.tokens, shape.hidden, 62);
+  KernelTable kernels = block_kernels(true);
+  if (ep.rank() == 0) {
+    kernels.grouped_matmul.forward = [](const GroupedWeights& w, const PackedWeights& packed, ConstRows x,
+                                        const GroupedRows& rows, MatrixView y) {
+      told->note(0, rows);
+      packed_grouped_matmul().forward(w, packed, x, rows, y);
+    };
+    kernels.grouped_matmul.input_grad = [](const GroupedWeights& w, const PackedWeights& packed, ConstRows dy,
+                                           const GroupedRows& rows, MatrixView dx) {
+      told->note(1, rows);
+      packed_grouped_matmul().input_grad(w, packed, dy, rows, dx);
+    };
+  }
+  const BlockWeights weights = testing::weights_of(c, shape);
+  Block block(ep, softmax_router(c.experts, c.top_k), weights, kernels, {},
+              hierarchical(ep, c.experts, {.pretended_nodes = 2}, 2));
+  Phase before = Phase::kOther;
+  Index trips = 0, heard = 0;
+  if (ep.rank() == 1)
+    block.on_enter([&](Phase phase) {
+      const bool begins = phase == Phase::kDispatch && (before == Phase::kPlan || before == Phase::kCombine);
+      before = phase;
+      if (!begins) return;
+      ++trips;
+      mine.messages.receive(0, mine.word);
+      const auto patience = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+      while (!mine.messages.arrived(trips - 1, 1) && std::chrono::steady_clock::now() < patience) continue;
+      heard += mine.messages.has_arrived(trips - 1) ? 1 : 0;
+    });
+  block.run(stretch(hidden, ep), stretch(upstream, ep));
+  mine.messages.finish();
+  if (ep.rank() == 1) {
+    EXPECT_EQ(trips, 2);
+    EXPECT_EQ(heard, 2) << "no row was multiplied while others were missing";
+  } else {
+    EXPECT_EQ(mine.far_rows, 0);
+  }
+  Block whole(ep, softmax_router(c.experts, c.top_k), weights, block_kernels(true));
+  whole.run(stretch(hidden, ep), stretch(upstream, ep));
+  expect_same_bits(block, whole, "");
+}
+
 TEST(OverlappedHierarchicalDispatch, RefusesAPlanOfOtherChunksAndANodePool) {
   const Communicator alone = Communicator::self();
   Dispatcher whole(alone, 4, hierarchical(alone, 4, {}, 0)), parts(alone, 4, hierarchical(alone, 4, {}, 2));

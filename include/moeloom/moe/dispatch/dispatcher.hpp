@@ -68,6 +68,11 @@ class Dispatcher {
   /// trip.tokens leave; trip.results is made [R, D], contents unspecified, and may be written until its chunk
   /// is sent back. Throws ShapeError, MpiError, as the others do.
   void begin(const RoundTrip& trip);
+  /// The ranks whose rows for every expert are in place before those of others, as those of this node;
+  /// consecutive, and none where all come together.
+  Stretch near_ranks() const;
+  /// Their rows of trip.rows have landed.
+  void await_near(const RoundTrip& trip);
   /// Whether await(chunk) would not have to wait. Collective over nothing.
   bool arrived(Index chunk);
   /// trip.rows of the experts of `chunk` have landed.

@@ -29,6 +29,8 @@ class OverlappedDispatch {
   void plan(std::span<const std::int32_t> topk_idx, Index top_k, DispatchPlan& plan);
   Index chunks() const { return chunks_; }
   void begin(const RoundTrip& trip);
+  Stretch near_ranks() const { return {}; }
+  void await_near(const RoundTrip& /*trip*/) {}
   bool arrived(Index chunk);
   void await(const RoundTrip& trip, Index chunk);
   void send_back(const RoundTrip& trip, Index chunk);

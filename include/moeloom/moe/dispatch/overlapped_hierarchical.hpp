@@ -2,6 +2,7 @@
 //
 //   begin       tokens leave for other nodes, each once, with the first chunk that needs it; own node's rows
 //               are written
+//   await_near  rows of this node's tokens are in place, for all experts
 //   await(c)    the rows of a chunk are in place, written by this node's ranks
 //               ... the caller computes, and calls progress() now and then ...
 //   send_back(c)  the node is told; what other nodes are due leaves when all of the node have come so far
@@ -34,6 +35,9 @@ class OverlappedHierarchical {
   void plan(std::span<const std::int32_t> topk_idx, Index top_k, DispatchPlan& plan);
   Index chunks() const { return chunks_; }
   void begin(const RoundTrip& trip);
+  /// Of this node, if there are others.
+  Stretch near_ranks() const { return near_; }
+  void await_near(const RoundTrip& trip);
   bool arrived(Index chunk);
   void await(const RoundTrip& trip, Index chunk);
   void send_back(const RoundTrip& trip, Index chunk);
@@ -46,9 +50,11 @@ class OverlappedHierarchical {
   void write_own_node(const RoundTrip& trip) const;
   void sum_tokens(const RoundTrip& trip) const;
   void take_scalars(const RoundTrip& trip) const;
+  void take_row_scalars(const RoundTrip& trip, Stretch rows) const;
 
   const Communicator* ep_;
   Index chunks_;
+  Stretch near_;
   HierarchicalDispatch whole_;  // plans what crosses
   std::unique_ptr<ChunkCourier> courier_;
 };

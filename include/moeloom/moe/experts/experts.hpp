@@ -19,6 +19,7 @@
 #include "moeloom/moe/dispatch/chunk_plan.hpp"
 #include "moeloom/moe/dispatch/row_buffer.hpp"
 
+#include <optional>
 #include <vector>
 
 namespace moeloom {
@@ -137,10 +138,12 @@ struct ExpertPass {
   PhaseClock& clock;
 };
 
-/// Consecutive experts and their rows. Whatever the chunks, the bits are those of the whole.
+/// Consecutive experts and their rows; of one expert also those of consecutive sources alone. Whatever the
+/// chunks, the bits are those of the whole; whatever the sources, if the kernel's are of rows alone.
 struct ExpertChunk {
   Stretch experts;
   Stretch rows;
+  std::optional<Stretch> sources = {};  // none: all
 };
 inline ExpertChunk chunk_of(const ChunkPlan& plan, Index chunk) {
   return {plan.experts_of(chunk), plan.rows_of(chunk)};
@@ -156,7 +159,7 @@ void keep_chunk(const ExpertPass& pass, const ExpertChunk& chunk);
 void prepare_backward(const ExpertPass& pass);
 /// -> the chunk's rows of workspace.output and workspace.d_weights, which may leave.
 void backward_chunk(const ExpertPass& pass, const ExpertChunk& chunk, ConstMatrixView d_rows);
-/// -> its gradients, after backward_chunk(), which left what they are made of.
+/// -> its gradients, of all sources, after backward_chunk(), which left what they are made of.
 void weight_gradients(const ExpertPass& pass, const ExpertChunk& chunk, ConstMatrixView d_rows,
                       Write gradients);
 

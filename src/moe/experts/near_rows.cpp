@@ -3,6 +3,13 @@
 #include <algorithm>
 
 namespace moeloom {
+namespace {
+
+/// A piece reads the expert's weights once more, which fewer rows than these take longer to pay for than a
+/// chunk takes to come.
+constexpr Index kLeastRows = 64;
+
+}  // namespace
 
 NearRows::NearRows(const ExpertPass& pass, Dispatcher& dispatcher, const RoundTrip& trip)
     : dispatcher_(dispatcher), trip_(trip), rows_(pass.rows) {
@@ -27,9 +34,9 @@ std::optional<ExpertChunk> NearRows::take(Index chunk) {
   if (near_.size() == 0) return std::nullopt;
   next_ = std::max(next_, trip_.plan.chunks.experts_of(chunk).begin);
   while (next_ < rows_.groups()) {
-    const ExpertChunk near = piece(next_, near_);
-    taken_[at(next_++)] = 1;
-    if (near.rows.size() == 0) continue;
+    const ExpertChunk near = piece(next_++, near_);
+    if (near.rows.size() < kLeastRows) continue;
+    taken_[at(near.experts.begin)] = 1;
     if (!landed_) dispatcher_.await_near(trip_);
     landed_ = true;
     return near;
@@ -40,12 +47,17 @@ std::optional<ExpertChunk> NearRows::take(Index chunk) {
 std::vector<ExpertChunk> NearRows::rest_of(Index chunk) {
   const Stretch experts = trip_.plan.chunks.experts_of(chunk);
   std::vector<ExpertChunk> pieces;
-  Index expert = experts.begin;
-  for (; expert < experts.end && taken_[at(expert)] != 0; ++expert)
-    for (const Stretch sources : {Stretch{0, near_.begin}, Stretch{near_.end, rows_.sources}})
-      if (const ExpertChunk far = piece(expert, sources); far.rows.size() > 0) pieces.push_back(far);
-  if (expert < experts.end || experts.size() == 0)
-    pieces.push_back({{expert, experts.end}, {first_rows_[at(expert)], first_rows_[at(experts.end)]}});
+  for (Index expert = experts.begin; expert < experts.end;) {
+    if (taken_[at(expert)] != 0) {
+      for (const Stretch sources : {Stretch{0, near_.begin}, Stretch{near_.end, rows_.sources}})
+        if (const ExpertChunk far = piece(expert, sources); far.rows.size() > 0) pieces.push_back(far);
+      ++expert;
+      continue;
+    }
+    const Index first = expert;
+    while (expert < experts.end && taken_[at(expert)] == 0) ++expert;
+    pieces.push_back({{first, expert}, {first_rows_[at(first)], first_rows_[at(expert)]}});
+  }
   return pieces;
 }
 

@@ -39,7 +39,7 @@ class NearRows {
   Stretch near_ = {};                // sources; none: nothing is split
   std::vector<Index> first_rows_;    // [e + 1] of the experts
   std::vector<std::uint8_t> taken_;  // [e]: whether its near rows are computed
-  Index next_ = 0;                   // all experts before it are taken, or were computed whole
+  Index next_ = 0;                   // all experts before it are taken, or are to be computed whole
   bool landed_ = false;
 };
 

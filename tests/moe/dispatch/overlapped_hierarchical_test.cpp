@@ -191,7 +191,7 @@ TEST(OverlappedHierarchicalDispatch, RowsOfTheNodesOwnTokensAreMultipliedBeforeO
   static Told* told = nullptr;
   Told mine(line);
   told = &mine;
-  const LayerCase c{"", 90, 8, 3};
+  const LayerCase c{"", 600, 8, 3};  // some 110 rows of each rank for an expert
   const RandomBlock shape{24, 20};
   const Matrix hidden = testing::hidden_of(c, shape.hidden),
                upstream = random_matrix(c.tokens, shape.hidden, 62);

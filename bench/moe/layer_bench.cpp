@@ -83,13 +83,14 @@ std::optional<Options> parse(int argc, char** argv) {
       "top-k", po::value(&o.top_k)->default_value(o.top_k), "experts a token")(
       "ep", po::value(&o.ep)->default_value(o.ep), "ranks that share the experts, a list: 1,2")(
       "paths", po::value(&o.paths)->default_value(o.paths), "of gmm, loop, gmm-packed, gmm-copy")(
-      "dispatcher", po::value(&o.dispatcher)->default_value(o.dispatcher), "of alltoall, shared")(
+      "dispatcher", po::value(&o.dispatcher)->default_value(o.dispatcher),
+      "of alltoall, shared, hierarchical, allgather")(
       "routing", po::value(&o.routing)->default_value(o.routing),
       "a list of balanced, random, zipf, hot, hot-rank, trace:FILE@LAYER, ... (moeloom bench ep --help)")(
       "node-pool", po::value(&o.node_pool)->default_value(o.node_pool),
       "a list of off, on: ranks of a node run each other's experts")(
       "overlap", po::value(&o.overlap)->default_value(o.overlap),
-      "off, or chunks of experts that compute while rows of alltoall travel, a list: off,2,4")(
+      "off, or chunks of experts that compute while rows travel, a list: off,2,4")(
       "rebalance", po::value(&o.rebalance)->default_value(o.rebalance),
       "a list of off, on: experts get replicas on other ranks where that pays")(
       "net-bytes-per-second", po::value(&o.net_bytes_per_second)->default_value(o.net_bytes_per_second),

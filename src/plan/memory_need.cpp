@@ -167,6 +167,12 @@ double rows_under_way(const ModelConfig& config, const MeshShape& mesh, Dispatch
   // Its outputs return as those of alltoall.
   if (kind == DispatcherKind::kAllgather)
     return rows_bytes(batch.tokens * mesh.ep, config.hidden_size) + both_ends;
+  if (batch.in_chunks && kind == DispatcherKind::kHierarchical) {
+    // Tokens that leave and arrive have places of their own beside sums, which both_ends is enough for.
+    const Index other_nodes = ceil_div(mesh.ep, batch.ranks_per_node) - 1;
+    return both_ends + 2 * rows_bytes(batch.tokens * std::min(config.num_experts_per_tok, other_nodes),
+                                      config.hidden_size);
+  }
   if (batch.in_chunks)  // what comes home has a place of its own
     return both_ends + rows_bytes(batch.tokens * config.num_experts_per_tok, config.hidden_size);
   return both_ends;

@@ -160,6 +160,8 @@ TEST(MemoryNeed, RowsUnderWayAreTheDispatchersOwn) {
   EXPECT_LT(bytes(2, DispatcherKind::kShared), bytes(2, DispatcherKind::kAlltoall));
   batch.in_chunks = true;
   EXPECT_EQ(bytes(2, DispatcherKind::kAlltoall) - alone, reduced + 3 * 4.0 * 256 * 24);
+  EXPECT_EQ(bytes(2, DispatcherKind::kHierarchical) - alone, reduced + (2 * 256 + 2 * 128) * 4.0 * 24)
+      << "sums, and tokens once a node";
 }
 
 TEST(MemoryNeed, ReplicasAreWeightsOfEachLayerAndSumsOfBranches) {

@@ -162,9 +162,10 @@ void add_update(const Trained& trained, const Trained& embedding, const StepCase
                     : gathers);
 }
 
-/// Where each rank's chunks end, given to every other.
-double cut_bytes(const ExchangeCase& exchange, Index chunks) {
-  return chunks == 0 ? 0 : kWord * real((chunks + 1) * (exchange.ep - 1));
+/// Where each rank's chunks end, given to every other; for those who write rows there, in rows too.
+double cut_bytes(const ExchangeCase& exchange, const StepCase& step) {
+  const Index lists = step.kind == DispatcherKind::kHierarchical ? 2 : 1;
+  return step.chunks == 0 ? 0 : kWord * real(lists * (step.chunks + 1) * (exchange.ep - 1));
 }
 
 /// Words that every rank gives every other: losses, what routers chose (once before the backward of a router
@@ -251,11 +252,11 @@ double step_bytes(const ModelConfig& config, const std::vector<ParameterSpec>& s
   const ExchangeCase exchange = exchange_case(config, step);
   const ExchangeVolume out = dispatch_volume(step.kind, exchange), back = combine_volume(step.kind, exchange);
   const double rows = out.node_bytes + out.network_bytes + back.node_bytes + back.network_bytes;
-  // A routing weight goes out with each row and its gradient comes home; in chunks every row has a number
-  // beside it, both ways.
-  const double scalars = (step.chunks > 0 ? 4 : 2) * scalar_bytes(step.kind, exchange);
-  const double a_layer =
-      2 * rows + scalars + planning_bytes(step.kind, exchange) + cut_bytes(exchange, step.chunks);
+  // A routing weight goes out with each row and its gradient comes home; in chunks every row of alltoall has
+  // a number beside it, both ways.
+  const bool always = step.chunks > 0 && step.kind == DispatcherKind::kAlltoall;
+  const double scalars = (always ? 4 : 2) * scalar_bytes(step.kind, exchange);
+  const double a_layer = 2 * rows + scalars + planning_bytes(step.kind, exchange) + cut_bytes(exchange, step);
   const Trained trained = trained_elements(specs);
   const auto both_ways = [](double elements, Index group) {
     return 2 * kFloatBytes * elements * (1 - 1 / real(group));

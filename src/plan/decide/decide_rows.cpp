@@ -36,6 +36,20 @@ struct Case {
     return facts.step.tokens * facts.model.num_experts_per_tok * wire_cols(facts.model.hidden_size, wire) *
            static_cast<Index>(sizeof(float)) / ep();
   }
+  /// The same of what crosses nodes; by hierarchical from a rank to a node, on the way home, where more do.
+  Index bytes_per_message(DispatcherKind kind) const {
+    const WireDType wire = request.wire.dtype;
+    if (kind != DispatcherKind::kHierarchical || facts.ep_nodes == 1) return bytes_per_pair(wire);
+    const double rows = crossings_back(facts.model.num_experts, facts.model.num_experts_per_tok,
+                                       facts.ep_nodes, request.wire.combine) /
+                        static_cast<double>(facts.ep_nodes - 1);
+    return static_cast<Index>(
+        rows * static_cast<double>(facts.step.tokens * wire_cols(facts.model.hidden_size, wire) * 4));
+  }
+  std::string message_text(DispatcherKind kind) const {
+    return std::to_string(bytes_per_message(kind)) +
+           (kind == DispatcherKind::kHierarchical ? " bytes a rank and node" : " bytes a pair of ranks");
+  }
   std::string ranks() const { return "the " + std::to_string(ep()) + " ranks of ep"; }
   std::string on_nodes() const {
     return ranks() + " lie on " + std::to_string(facts.ep_nodes) + (facts.ep_nodes == 1 ? " node" : " nodes");
@@ -72,6 +86,8 @@ std::optional<std::string> why_not(const DispatcherWay& way, const Case& c) {
   if (c.request.node_pool && !way.serves_pool)
     return "the node pool needs rows in the node's memory, and it keeps them in each rank's own";
   if (c.in_chunks() && !way.in_chunks) return "overlap asks for chunks, and it moves rows whole";
+  if (c.in_chunks() && c.request.node_pool)
+    return "overlap asks for chunks, and the node pool runs experts when all rows are there";
   if (c.request.rebalance) return why_no_rebalance(way, c);
   if (c.request.replace_every > 0) return why_places_matter(way, c);
   return std::nullopt;
@@ -163,8 +179,8 @@ struct Option {
 };
 
 /// Chunks that are large enough to pay for their messages, behind products that can hide them; 0: none.
-Index usual_chunks(const Case& c) {
-  const Index by_bytes = c.bytes_per_pair(c.request.wire.dtype) / kLeastMessageBytes;
+Index usual_chunks(DispatcherKind kind, const Case& c) {
+  const Index by_bytes = c.bytes_per_message(kind) / kLeastMessageBytes;
   const auto by_products = static_cast<Index>(kForwardShare * c.expert_seconds / kLeastChunkSeconds);
   const Index chunks = std::min({kMostChunks, by_bytes, by_products, c.experts()});
   return chunks < 2 ? 0 : chunks;
@@ -186,8 +202,9 @@ std::vector<Option> options(const std::vector<DispatcherWay>& ways, const Case& 
       continue;
     }
     add(way.kind, 0);
-    if (way.in_chunks && !c.request.chunks && !c.request.rebalance && usual_chunks(c) > 0)
-      add(way.kind, usual_chunks(c));
+    if (way.in_chunks && !c.request.chunks && !c.request.rebalance && !c.request.node_pool &&
+        usual_chunks(way.kind, c) > 0)
+      add(way.kind, usual_chunks(way.kind, c));
   }
   return found;
 }
@@ -212,9 +229,7 @@ DispatcherDecision choose_on_node(const std::vector<DispatcherWay>& ways, const 
   const std::string bytes = std::to_string(c.bytes_per_pair(WireDType::kFp32)) + " bytes a pair of ranks";
   if (c.request.node_pool)
     return {ways.front().kind, "the node pool needs rows in the node's memory, and " + c.on_nodes()};
-  if (c.in_chunks())
-    return {ways.front().kind, "overlap asks for chunks, in which " +
-                                   std::string(name_of(ways.front().kind)) + " alone sends rows"};
+  if (c.in_chunks()) return {DispatcherKind::kAlltoall, "overlap asks for chunks, and " + c.on_nodes()};
   if (memory && c.bytes_per_pair(WireDType::kFp32) >= kLeastSharedBytes)
     return {ways.front().kind, c.ranks() + " share their node's memory, " + bytes};
   if (memory)
@@ -242,11 +257,12 @@ std::string overlap_reason(DispatcherKind kind, Index chunks, const Case& c) {
   if (c.request.rebalance) return "rebalance = on: rows travel whole";
   if (c.facts.ep_nodes == 1)
     return c.ranks() + " share a node, where the processor that computes is the one that copies rows";
+  if (c.request.node_pool) return "node pool = on: experts run when all rows are there";
   if (!way_of(kind).in_chunks) return "the " + std::string(name_of(kind)) + " dispatcher moves rows whole";
-  const std::string sent = std::to_string(c.bytes_per_pair(c.request.wire.dtype)) +
-                           " bytes a pair of ranks beside products of " + milliseconds_text(c.expert_seconds);
+  const std::string sent =
+      c.message_text(kind) + " beside products of " + milliseconds_text(c.expert_seconds);
   if (chunks > 0) return sent + ", sent in " + std::to_string(chunks) + " parts";
-  if (usual_chunks(c) > 0) return sent + ", predicted no faster in parts";
+  if (usual_chunks(kind, c) > 0) return sent + ", predicted no faster in parts";
   return sent + ", too little to be sent in parts of " + std::to_string(kLeastMessageBytes) + " bytes and " +
          milliseconds_text(kLeastChunkSeconds / kForwardShare);
 }

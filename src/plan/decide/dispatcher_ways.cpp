@@ -14,7 +14,7 @@ using Kind = DispatcherKind;
 //   wire
 constexpr std::array<DispatcherWay, kDispatcherKinds.size()> kWays = {{
     {Kind::kShared, false, true, false, true, true, OnWire::kNowhere, false},
-    {Kind::kHierarchical, true, true, false, true, true, OnWire::kBetweenNodes, true},
+    {Kind::kHierarchical, true, true, true, true, true, OnWire::kBetweenNodes, true},
     {Kind::kAlltoall, true, false, true, false, true, OnWire::kBetweenRanks, false},
     {Kind::kAllgather, true, false, false, false, false, OnWire::kBetweenRanks, false},
 }};

@@ -114,6 +114,7 @@ TEST_F(Commands, OverlapLeavesTheLossesAsTheyAreAndSaysWhy) {
       {"two", "--overlap 2", "overlap=2 reason=\"--overlap 2\""},  // of 3 and 2 experts
       {"chosen", "--dispatcher auto --overlap 2",
        "dispatcher=alltoall reason=\"the 2 ranks of ep lie on 2 nodes"},
+      {"crossing", "--dispatcher hierarchical --overlap 2", "overlap=2 reason=\"--overlap 2\""},
       {"many", "--overlap 9", "overlap=2 reason=\"--overlap 9, cut to the experts of a rank: 2\""},
       {"auto", "", "overlap=off reason=\"2048 bytes a pair of ranks beside products of "}};
   for (const Case& c : cases) {

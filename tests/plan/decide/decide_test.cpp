@@ -92,7 +92,8 @@ bool can_serve(DispatcherKind kind, const RunFacts& facts, const RunRequest& req
   if (request.replace_every > 0 && kind == DispatcherKind::kHierarchical && facts.ep_nodes > 1 &&
       rounds_by_node)
     return false;
-  return !chunks || kind == DispatcherKind::kAlltoall;
+  if (chunks && request.node_pool) return false;
+  return !chunks || kind == DispatcherKind::kAlltoall || kind == DispatcherKind::kHierarchical;
 }
 
 bool wire_is_used(DispatcherKind kind, const RunFacts& facts, const RunRequest& request) {
@@ -140,7 +141,8 @@ void expect_right(const RunFacts& facts, const RunRequest& request) {
     EXPECT_EQ(decided.overlap.chunks, facts.step.mesh.ep == 1 ? 0 : std::min(*request.chunks, most));
   }
   if (decided.overlap.chunks > 0) {
-    EXPECT_EQ(kind, DispatcherKind::kAlltoall);
+    EXPECT_TRUE(kind == DispatcherKind::kAlltoall || kind == DispatcherKind::kHierarchical);
+    EXPECT_FALSE(request.node_pool) << "the pool waits for all rows";
     EXPECT_TRUE(request.chunks || facts.ep_nodes > 1) << "inside a node nothing is hidden";
   }
   EXPECT_EQ(decided.step.kind, kind);
@@ -306,12 +308,16 @@ TEST(Decide, BetweenNodesTheCostModelIsAskedAndItsRatesDecide) {
   RunFacts facts = facts_with(4, 2);
   facts.prediction = GmmPrediction{.loop_seconds = 1, .gmm_seconds = 1, .packed_seconds = 1};
   const RunDecision hidden = decide(facts, {});
-  EXPECT_EQ(hidden.dispatcher.kind, DispatcherKind::kAlltoall) << hidden.dispatcher.reason;
+  EXPECT_EQ(hidden.dispatcher.kind, DispatcherKind::kHierarchical) << hidden.dispatcher.reason;
   EXPECT_EQ(hidden.overlap.chunks, 8) << "products of a second hide rows of a few milliseconds";
   facts.prediction = GmmPrediction{.loop_seconds = 1e-6, .gmm_seconds = 1e-6, .packed_seconds = 1e-6};
   const RunDecision bare = decide(facts, {});
   EXPECT_EQ(bare.dispatcher.kind, DispatcherKind::kHierarchical) << bare.dispatcher.reason;
-  EXPECT_EQ(bare.overlap.reason, "the hierarchical dispatcher moves rows whole");
+  EXPECT_EQ(bare.overlap.chunks, 0);
+  EXPECT_TRUE(
+      bare.overlap.reason.starts_with("1589776 bytes a rank and node beside products of 0.001 ms, too "
+                                      "little to be sent in parts of 65536 bytes"))
+      << bare.overlap.reason;
   facts.rates.network_message_seconds = 1;  // then messages are all that costs, and alltoall has fewest
   const RunDecision late = decide(facts, {});
   EXPECT_EQ(late.dispatcher.kind, DispatcherKind::kAlltoall) << late.dispatcher.reason;
@@ -334,11 +340,13 @@ TEST(Decide, TheFastestOfAllThatCanRunIsTaken) {
             EXPECT_LE(chosen, exchange_seconds(facts, {}, kind, 0, products))
                 << name_of(kind) << ": " << decided.dispatcher.reason;
           }
-        RunRequest alltoall;
-        alltoall.dispatcher = DispatcherKind::kAlltoall;
-        const Index chunks = decide(facts, alltoall).overlap.chunks;
-        EXPECT_LE(chosen, exchange_seconds(facts, {}, DispatcherKind::kAlltoall, chunks, products))
-            << "in " << chunks << " chunks: " << decided.dispatcher.reason;
+        for (const DispatcherKind kind : {DispatcherKind::kAlltoall, DispatcherKind::kHierarchical}) {
+          RunRequest asked;
+          asked.dispatcher = kind;
+          const Index chunks = decide(facts, asked).overlap.chunks;
+          EXPECT_LE(chosen, exchange_seconds(facts, {}, kind, chunks, products))
+              << name_of(kind) << " in " << chunks << " chunks: " << decided.dispatcher.reason;
+        }
       }
 }
 
@@ -375,7 +383,7 @@ TEST(Decide, RefusalsNameTheFieldTheReasonAndTheWayOut) {
   RunRequest shared, pool, chunks, both;
   shared.dispatcher = DispatcherKind::kShared;
   pool.node_pool = true;
-  chunks.dispatcher = DispatcherKind::kHierarchical;
+  chunks.dispatcher = DispatcherKind::kAllgather;
   chunks.chunks = 3;
   both.node_pool = true;
   both.chunks = 2;
@@ -383,8 +391,8 @@ TEST(Decide, RefusalsNameTheFieldTheReasonAndTheWayOut) {
             "dispatcher = shared cannot run: the 4 ranks of ep lie on 2 nodes, which share no memory; choose "
             "dispatcher = hierarchical, alltoall, allgather or auto");
   EXPECT_EQ(refusal(facts_with(4, 1), chunks),
-            "dispatcher = hierarchical cannot run: overlap asks for chunks, and it moves rows whole; choose "
-            "dispatcher = alltoall or auto");
+            "dispatcher = allgather cannot run: overlap asks for chunks, and it moves rows whole; choose "
+            "dispatcher = hierarchical, alltoall or auto");
   EXPECT_EQ(
       refusal(facts_with(1, 1), pool),
       "node pool = on has nobody to share experts with: ep = 1; choose a larger ep, or node pool = off");
@@ -394,6 +402,10 @@ TEST(Decide, RefusalsNameTheFieldTheReasonAndTheWayOut) {
       "ranks a node, or choose node pool = off");
   const std::string none = refusal(facts_with(4, 1), both);
   EXPECT_TRUE(none.starts_with("no dispatcher can run (shared: overlap asks for chunks")) << none;
+  EXPECT_NE(none.find("hierarchical: overlap asks for chunks, and the node pool runs experts when all rows "
+                      "are there"),
+            std::string::npos)
+      << none;
   EXPECT_TRUE(none.ends_with("choose overlap chunks = off, or node pool = off")) << none;
   RunFacts containers = facts_with(4, 1);
   containers.no_node_memory = "denied";

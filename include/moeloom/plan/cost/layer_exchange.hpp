@@ -22,7 +22,8 @@ ExchangeSeconds exchange_seconds_of_layer(const ModelConfig& config, const StepC
 /// The first chunk has nothing to hide behind on its way out, nor the last one on its way home; of the
 /// products a chunk's share is not counted as cover. Of both passes that hides 47, 71 and 83 % in 2, 4 and 8
 /// chunks where bench/moe/overlap_hosts.sh measures 51 to 61, 63 to 76 and 70 to 87; forward alone hides more
-/// than it says, and backward less.
+/// than it says, and backward less. Of `hierarchical` more than a share of the tokens
+/// leaves with the first chunk, which is not counted.
 double exposed_seconds(double wire, double products, Index chunks);
 /// Of exchange_seconds_of_layer(): the network's part as each pass leaves it exposed, forward beside a third
 /// of the products and backward beside two; copying is work of the processors and stays, and so does a

@@ -126,8 +126,7 @@ struct ExpertWorkspace {
   Matrix low, d_low_gate_up, d_low_down;
 };
 
-/// A forward or a backward of a shard over the rows that dispatch brought. Between tasks of its products the
-/// calling thread does rows.between.
+/// A forward or a backward of a shard over the rows that dispatch brought.
 struct ExpertPass {
   const KernelTable& kernels;
   const ExpertShard& shard;

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "decide/decide_travel.hpp"
+
 namespace moeloom {
 namespace {
 
@@ -65,22 +67,26 @@ std::vector<Index> ep_sizes(const Job& job) {
 }
 
 StepCase step_at(const Job& job, Index ep) {
-  return {.mesh = MeshShape{0, ep, {"dp", "ep"}}.completed(job.ranks),
-          .ranks_per_node = std::min(job.ranks_per_node, job.ranks),
-          .processors_per_node = job.processors_per_node,
-          .threads = job.threads,
-          .tokens = job.tokens / job.micro_batches,
-          .sequence_length = job.sequence_length,
-          .micro_batches = job.micro_batches,
-          .exact = job.exact,
-          .recompute = job.recompute,
-          .moments = job.moments,
-          .masters = job.masters,
-          .gradients = job.gradients,
-          .optimizer = job.optimizer,
-          .shard_dense = job.shard_dense,
-          .offload = job.offload,
-          .expert_rows = job.expert_rows};
+  StepCase step{.mesh = MeshShape{0, ep, {"dp", "ep"}}.completed(job.ranks),
+                .ranks_per_node = std::min(job.ranks_per_node, job.ranks),
+                .processors_per_node = job.processors_per_node,
+                .threads = job.threads,
+                .tokens = job.tokens / job.micro_batches,
+                .sequence_length = job.sequence_length,
+                .micro_batches = job.micro_batches,
+                .exact = job.exact,
+                .recompute = job.recompute,
+                .moments = job.moments,
+                .masters = job.masters,
+                .gradients = job.gradients,
+                .optimizer = job.optimizer,
+                .shard_dense = job.shard_dense,
+                .offload = job.offload,
+                .expert_rows = job.expert_rows};
+  const TravelDecision travel = decide_travel({}, step);
+  step.overlap_reduce = travel.reduce.on;
+  step.overlap_gather = travel.gather.on;
+  return step;
 }
 
 std::vector<DispatcherKind> kinds_at(const StepCase& step, std::span<const DispatcherKind> kinds) {

@@ -8,8 +8,9 @@
 
 #include "moeloom/comm/messages.hpp"
 #include "moeloom/moe/dispatch/hierarchical_dispatch.hpp"
-#include "moeloom/moe/dispatch/node_chunks.hpp"
 #include "moeloom/moe/dispatch/round_trip.hpp"
+
+#include "dispatch/node_chunks.hpp"
 
 namespace moeloom {
 

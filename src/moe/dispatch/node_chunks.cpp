@@ -1,4 +1,4 @@
-#include "moeloom/moe/dispatch/node_chunks.hpp"
+#include "dispatch/node_chunks.hpp"
 
 #include "moeloom/base/errors.hpp"
 

@@ -1,5 +1,5 @@
 // What counters of a node's ranks promise of rows and numbers that were written before.
-#include "moeloom/moe/dispatch/node_chunks.hpp"
+#include "dispatch/node_chunks.hpp"
 
 #include "moeloom/base/errors.hpp"
 

@@ -36,9 +36,16 @@ std::vector<PredictedPoint> points(const Job& job) {
 }
 
 double least_node_bytes(const Job& job) {
-  const std::vector<PredictedPoint> all = points(job);
-  const PredictedPoint& least = smallest_point(all);
-  return node_memory_bytes(least.step, least.memory);
+  double least = 1e30;
+  for (const PredictedPoint& point : points(job)) {
+    // A fit holds in whatever number of chunks rows travel.
+    StepCase step = point.step;
+    if (way_of(step.kind).in_chunks && ep_on_node(step) < step.mesh.ep)
+      step.chunks = job.config.num_experts / step.mesh.ep;
+    const MemoryNeed need = step_memory(job.config, parameters_at(job, step.mesh.ep), step, false, job.dtype);
+    least = std::min(least, node_memory_bytes(step, need));
+  }
+  return least;
 }
 
 bool something_fits(const Job& job) {

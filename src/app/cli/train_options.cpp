@@ -73,11 +73,11 @@ void add_mesh_options(OptionTable& table, MeshOptions& mesh) {
   };
   add_switch("overlap-grad-reduce",
              "a layer's gradients are summed over ranks while backward goes on, with the same bits; auto: "
-             "where ranks lie on several nodes",
+             "where each rank has a node of its own",
              mesh.overlap_reduce);
   add_switch("overlap-param-gather",
              "new weights come to each rank while the next forward goes on, with the same bits; auto: where "
-             "ranks lie on several nodes",
+             "each rank has a node of its own",
              mesh.overlap_gather);
   table.add(
       "net", "BANDWIDTH,LATENCY",

@@ -5,8 +5,8 @@
 namespace moeloom {
 namespace {
 
-/// Whether something travels while there are products, as asked or, if nothing was asked for, where ranks lie
-/// on several nodes. `cannot`: why it must not; empty: it may.
+/// Whether something travels while there are products, as asked or, if nothing was asked for, where each rank
+/// has a node of its own. `cannot`: why it must not; empty: it may.
 OverlapChoice choose(const std::string& option, std::optional<bool> asked, const StepCase& step,
                      const std::string& cannot, Violations& violations) {
   const std::string on = option + " = on";
@@ -17,6 +17,8 @@ OverlapChoice choose(const std::string& option, std::optional<bool> asked, const
   if (asked) return {true, on};
   if (step.mesh.world() <= step.ranks_per_node)
     return {false, "all ranks are on one node, whose processors make the copies at any time"};
+  if (step.ranks_per_node > 1)
+    return {false, "ranks of a node share its link, which each stretch crosses once only at the end"};
   return {true, "ranks lie on several nodes, and the network moves it while processors multiply"};
 }
 

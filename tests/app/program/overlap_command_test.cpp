@@ -50,7 +50,8 @@ TEST_F(OverlapCommand, IsChosenWhereRanksLieOnSeveralNodes) {
 TEST_F(OverlapCommand, RefusesWhatCannotTravelByName) {
   const Outcome exact = shell(train(2, "--ep 1 --steps 1 --exact 1 --overlap-grad-reduce on"));
   EXPECT_NE(exact.exit_code, 0);
-  EXPECT_EQ(count_of(exact.output, "--overlap-grad-reduce on cannot be: exact sums (--exact) are of integers"), 1u)
+  EXPECT_EQ(
+      count_of(exact.output, "--overlap-grad-reduce on cannot be: exact sums (--exact) are of integers"), 1u)
       << exact.output;
   const Outcome shared = shell(train(2, "--ep 1 --steps 1 --shard-dense yes --overlap-param-gather on"));
   EXPECT_NE(shared.exit_code, 0);

@@ -11,7 +11,7 @@
 namespace moeloom {
 namespace {
 
-constexpr int kTag = 4;
+constexpr int kTag = 6;
 
 /// Bytes that lie apart as one message, from MPI_BOTTOM.
 class ScatteredType {

@@ -5,7 +5,7 @@
 namespace moeloom {
 namespace {
 
-constexpr int kTag = 3;
+constexpr int kTag = 5;  // 1, 3 and 4 are those of Messages (Channel)
 
 /// Open MPI sends up to 64 KiB over TCP unasked, its header included.
 constexpr Index kLongestPiece = 60 * 1024;

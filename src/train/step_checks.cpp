@@ -1,6 +1,7 @@
 #include "moeloom/train/step_checks.hpp"
 
 #include "moeloom/base/checksum.hpp"
+#include "moeloom/base/errors.hpp"
 
 #include <algorithm>
 #include <bit>
@@ -160,6 +161,7 @@ NamedHashes gradient_hashes(const ParameterStore& store) {
 }
 
 NamedHashes held_hashes(const ParameterStore& store, ShardedOptimizer& optimizer) {
+  require(store.is_whole(), "weights of the last update are still on their way");
   NamedHashes all;
   for (const Parameter& parameter : store.parameters()) {
     StreamedChecksum sum;

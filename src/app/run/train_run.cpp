@@ -183,7 +183,10 @@ int TrainRun::run() {
     return train_all();
   } catch (const AgreedError& error) {
     // All ranks are here: what is being written may be finished, unless a number in it may be wrong.
-    if (error.cause() != Cause::kCorrupt) finish_save();
+    if (error.cause() != Cause::kCorrupt) {
+      trainer_.settle();  // MPI writes no weight after the store has gone
+      finish_save();
+    }
     throw;
   }
 }

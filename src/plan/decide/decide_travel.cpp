@@ -30,6 +30,9 @@ TravelDecision decide_travel(const RunRequest& request, const StepCase& step) {
   travel.reduce =
       choose("overlap grad reduce", request.overlap_reduce, step,
              step.exact > 0 ? "exact sums are of integers, which MPI adds up at the end" : "", violations);
+  violations.unless(!step.shard_dense || request.overlap_reduce != false,
+                    "overlap grad reduce = off cannot be with shard dense = yes, which takes sums as layers "
+                    "finish; leave it to auto");
   if (step.shard_dense) travel.reduce = {true, "shard dense = yes takes sums as layers finish"};
   travel.gather = choose("overlap param gather", request.overlap_gather, step,
                          step.shard_dense ? "with shard dense = yes, ranks of a node share weights, which "

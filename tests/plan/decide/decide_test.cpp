@@ -75,6 +75,7 @@ TEST(Decide, SumsAndWeightsTravelBetweenNodes) {
   EXPECT_TRUE(travel(sharded).reduce.on);
   EXPECT_FALSE(travel(sharded).gather.on);
   EXPECT_THROW(travel(sharded, {.overlap_gather = true}), ConfigError);
+  EXPECT_THROW(travel(sharded, {.overlap_reduce = false}), ConfigError);
   const RunDecision decision = decide(facts_with(2, 2), {});
   EXPECT_TRUE(decision.step.overlap_reduce && decision.step.overlap_gather);
 }

@@ -50,9 +50,7 @@ void require_one_decision(const RunDecision& d, const Communicator& world) {
                         all[rank] + "; say --dispatcher, --overlap and --net, so that all do the same");
 }
 
-/// None of a rank alone.
 std::vector<std::pair<std::string, OverlapChoice>> choices_of(const RunDecision& decision) {
-  if (decision.step.mesh.world() == 1) return {};
   return {{"overlap_grad_reduce", decision.travel.reduce}, {"overlap_param_gather", decision.travel.gather}};
 }
 

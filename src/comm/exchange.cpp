@@ -160,8 +160,8 @@ void Communicator::reduce_along_tree(std::span<const Number> grads, std::span<co
   }
   if constexpr (std::is_same_v<Number, float>) {  // a sum of halves is rounded once, so it is made at once
     if (exchange_way() == ExchangeWay::kSwaps)
-      if (const NodeExchange nodes(*this); nodes.shares_nodes() && nodes.nodes_are_subtrees())
-        return nodes.sum(grads, counts_per_rank, scratch, shard);
+      if (const NodeMap& map = *nodes(); map.shared() && map.subtree_ranks() > 0)
+        return NodeExchange(*this).sum(grads, counts_per_rank, scratch, shard);
   }
   const auto share_of = [&](Index rank) {
     return grads.subspan(at(offsets[at(rank)]), at(counts_per_rank[at(rank)]));
@@ -225,8 +225,8 @@ void Communicator::gather_stretches(std::span<Number> values, std::span<const In
   };
   const Index bytes = counts_per_rank[at(rank_)] * Index{sizeof(Number)} * (size_ - 1);
   if (exchange_way() == ExchangeWay::kSwaps) {
-    if (const NodeExchange nodes(*this); nodes.shares_nodes())
-      return nodes.gather([&](Index rank) { return std::as_writable_bytes(stretch_of(rank)); });
+    if (nodes()->shared())
+      return NodeExchange(*this).gather([&](Index rank) { return std::as_writable_bytes(stretch_of(rank)); });
     count_call(bytes);
     return swap_pieces(
         *this, [&](Index) { return stretch_of(rank_); }, stretch_of);

@@ -72,11 +72,16 @@ ExchangeWay Communicator::exchange_way() const {
   if (!handle_->way && size_ == 2) handle_->way = ExchangeWay::kCollectives;
   if (!handle_->way) {
     const Call in = waiting_in("MPI_Allreduce");
-    int by_swaps = split_by_node().size() < size_ && sends_by_tcp() ? 1 : 0;
+    if (split_by_node().size() == size_) return handle_->way.emplace(ExchangeWay::kCollectives);
+    int by_swaps = sends_by_tcp() ? 1 : 0;
     check_mpi(MPI_Allreduce(MPI_IN_PLACE, &by_swaps, 1, MPI_INT, MPI_MIN, handle_->comm), "MPI_Allreduce");
     go_by(by_swaps != 0 ? ExchangeWay::kSwaps : ExchangeWay::kCollectives, 0);
   }
   return *handle_->way;
+}
+
+const NodeMap* Communicator::nodes() const {
+  return handle_ && handle_->nodes ? &handle_->nodes->map : nullptr;
 }
 
 void Communicator::exchange_by(ExchangeWay way, Index pretended_nodes) {
@@ -85,7 +90,6 @@ void Communicator::exchange_by(ExchangeWay way, Index pretended_nodes) {
 
 void Communicator::go_by(ExchangeWay way, Index pretended_nodes) const {
   handle_->way = way;
-  if (way == ExchangeWay::kCollectives) return;
   const Traffic before = traffic_;
   NodeMap map = find_nodes(*this, pretended_nodes);
   Communicator node = split(static_cast<int>(map.node_of[at(rank_)]), rank_);

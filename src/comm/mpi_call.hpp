@@ -104,7 +104,7 @@ struct RowExchangeMemory {
   }
 };
 
-/// Where the ranks of a group are that goes by swaps.
+/// Where the ranks of a group are.
 struct GroupNodes {
   NodeMap map;
   Communicator node;  // the ranks of this rank's
@@ -116,7 +116,7 @@ struct CommunicatorHandle {
   bool owned = true;
   RowExchangeMemory rows;
   std::optional<ExchangeWay> way;     // once it is known
-  std::unique_ptr<GroupNodes> nodes;  // if it is by swaps
+  std::unique_ptr<GroupNodes> nodes;  // of a group of several
   CommunicatorHandle(MPI_Comm c, bool o) : comm(c), owned(o) {}
   CommunicatorHandle(const CommunicatorHandle&) = delete;
   CommunicatorHandle& operator=(const CommunicatorHandle&) = delete;

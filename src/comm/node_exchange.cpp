@@ -3,7 +3,6 @@
 #include "moeloom/tensor/tree_sum.hpp"
 
 #include <algorithm>
-#include <bit>
 
 #include "mpi_call.hpp"
 #include "piece_swaps.hpp"
@@ -43,27 +42,6 @@ class ScatteredType {
 
 NodeExchange::NodeExchange(const Communicator& ranks) : ranks_(&ranks), nodes_(ranks.handle_->nodes.get()) {}
 
-bool NodeExchange::shares_nodes() const {
-  return nodes_->map.nodes() < ranks_->size();
-}
-
-bool NodeExchange::nodes_are_subtrees() const {
-  const NodeMap& map = nodes_->map;
-  const Index each = ranks_->size() / map.nodes();
-  if (each * map.nodes() != ranks_->size() || !std::has_single_bit(static_cast<std::size_t>(each)))
-    return false;
-  for (Index rank = 0; rank < ranks_->size(); ++rank)
-    if (map.node_of[at(rank)] != rank / each) return false;
-  return true;
-}
-
-Index NodeExchange::taker_on(Index node, Index rank) const {
-  const NodeMap& map = nodes_->map;
-  if (map.node_of[at(rank)] == node) return rank;
-  const std::vector<Index>& members = map.members[at(node)];
-  return members[at(map.member_of[at(rank)] % std::ssize(members))];
-}
-
 void NodeExchange::gather(const std::function<std::span<std::byte>(Index rank)>& stretch_of) const {
   const NodeMap& map = nodes_->map;
   const Index me = ranks_->rank(), my_node = map.node_of[at(me)];
@@ -72,7 +50,8 @@ void NodeExchange::gather(const std::function<std::span<std::byte>(Index rank)>&
   for (Index step = 1; step < ranks_->size(); ++step) {
     const Index other = (me + step) % ranks_->size();
     if (map.same_node(me, other)) continue;
-    const bool takes = taker_on(map.node_of[at(other)], me) == other, gives = taker_on(my_node, other) == me;
+    const bool takes = map.taker_on(map.node_of[at(other)], me) == other,
+               gives = map.taker_on(my_node, other) == me;
     const std::span<std::byte> sent = takes ? stretch_of(me) : std::span<std::byte>();
     bytes += std::ssize(sent);
     swaps.add(other, sent, gives ? stretch_of(other) : std::span<std::byte>());
@@ -87,7 +66,7 @@ Index NodeExchange::pass_on(const std::function<std::span<std::byte>(Index rank)
   const std::vector<Index>& members = map.members[at(map.node_of[at(me)])];
   std::vector<std::vector<std::span<std::byte>>> held(members.size());
   for (Index rank = 0; rank < ranks_->size(); ++rank)
-    held[at(map.member_of[at(taker_on(map.node_of[at(me)], rank))])].push_back(stretch_of(rank));
+    held[at(map.member_of[at(map.taker_on(map.node_of[at(me)], rank))])].push_back(stretch_of(rank));
   const Index member = map.member_of[at(me)], mates = std::ssize(members) - 1;
   const MPI_Comm node = nodes_->node.size() > 1 ? nodes_->node.handle_->comm : MPI_COMM_NULL;
   std::vector<std::unique_ptr<ScatteredType>> types;

@@ -20,11 +20,6 @@ class NodeExchange {
   /// Of a group that goes by swaps.
   explicit NodeExchange(const Communicator& ranks);
 
-  /// Whether any two ranks of the group share a node.
-  bool shares_nodes() const;
-  /// Whether sums may be made node by node.
-  bool nodes_are_subtrees() const;
-
   /// stretch_of(rank): that rank's bytes, filled where it is this rank -> filled everywhere.
   void gather(const std::function<std::span<std::byte>(Index rank)>& stretch_of) const;
   /// As Communicator::reduce_scatter_tree; scratch is used where it is large enough.
@@ -34,8 +29,6 @@ class NodeExchange {
  private:
   /// What this rank has of all stretches to the others of its node, and theirs to it. -> the bytes it sent
   Index pass_on(const std::function<std::span<std::byte>(Index rank)>& stretch_of) const;
-  /// The rank that takes `rank`'s stretch for the others of `node`.
-  Index taker_on(Index node, Index rank) const;
   /// The rank of this one's number on `node`.
   Index partner_on(Index node) const;
   /// target: this rank's node's sum of the stretch of partner_on(node).

@@ -1,6 +1,7 @@
 #include "moeloom/comm/node_map.hpp"
 
 #include <algorithm>
+#include <bit>
 
 namespace moeloom {
 namespace {
@@ -12,6 +13,20 @@ std::int64_t first_rank_of_node(const Communicator& ranks) {
 }
 
 }  // namespace
+
+Index NodeMap::subtree_ranks() const {
+  const Index ranks = std::ssize(node_of), each = ranks / nodes();
+  if (each * nodes() != ranks || !std::has_single_bit(static_cast<std::size_t>(each))) return 0;
+  for (Index rank = 0; rank < ranks; ++rank)
+    if (node_of[at(rank)] != rank / each) return 0;
+  return each;
+}
+
+Index NodeMap::taker_on(Index node, Index rank) const {
+  if (node_of[at(rank)] == node) return rank;
+  const std::vector<Index>& there = members[at(node)];
+  return there[at(member_of[at(rank)] % std::ssize(there))];
+}
 
 NodeMap node_map_of(std::span<const std::int64_t> node_names) {
   NodeMap map;

@@ -5,7 +5,7 @@
 namespace moeloom {
 namespace {
 
-constexpr int kTag = 5;  // 1, 3 and 4 are those of Messages (Channel)
+constexpr int kTag = 5;  // others are in messages.hpp (Channel), exchange.cpp, node_exchange.cpp
 
 /// Open MPI sends up to 64 KiB over TCP unasked, its header included.
 constexpr Index kLongestPiece = 60 * 1024;

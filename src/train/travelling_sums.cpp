@@ -1,33 +1,20 @@
 #include "travelling_sums.hpp"
 
-#include "moeloom/tensor/tree_sum.hpp"
-
-#include <algorithm>
+#include <limits>
 #include <utility>
 
 namespace moeloom {
-void TravellingSums::begin(Stretched stretch) {
+namespace {
+
+constexpr Index kAll = std::numeric_limits<Index>::max();
+/// Of four ranks half a millisecond, in which whatever else travels waits.
+constexpr Index kAddedAtOnce = Index{1} << 18;
+
+}  // namespace
+
+void TravellingSums::begin(StretchOfGradients stretch) {
   waiting_.push_back(std::move(stretch));
   progress();
-}
-
-/// From the next rank on, so that not all begin with the same one.
-TravellingSums::Travelling::Travelling(Stretched stretch, Matrix memory)
-    : of(std::move(stretch)), received(std::move(memory)), messages(*of.ranks, Channel::kSums) {
-  const Index ranks = of.ranks->size(), rank = of.ranks->rank();
-  const auto part_of = [&](Index other) { return Stretch{of.offsets[at(other)], of.offsets[at(other + 1)]}; };
-  mine = part_of(rank);
-  const Index owned = mine.size();
-  received.reshape_uninitialised(ranks, owned);
-  std::copy_n(of.gradients.data() + mine.begin, owned, received.row(rank));
-  for (Index turn = 1; turn < ranks; ++turn) {
-    const Index from = (rank + turn) % ranks;
-    messages.receive(static_cast<int>(from), {received.row(from), at(owned)});
-  }
-  for (Index turn = 1; turn < ranks; ++turn) {
-    const Index to = (rank + ranks - turn) % ranks;
-    messages.send(static_cast<int>(to), of.gradients.subspan(at(part_of(to).begin), at(part_of(to).size())));
-  }
 }
 
 void TravellingSums::send_off() {
@@ -42,37 +29,41 @@ void TravellingSums::send_off() {
   }
 }
 
-void TravellingSums::add_up(Travelling& sum) {
-  adds_up_ = true;
-  sum.messages.finish();
-  const Index owned = sum.mine.size();
-  if (owned > 0)
-    tree_sum_blocks(sum.received.view().data, sum.received.rows(), owned, owned,
-                    sum.of.gradients.data() + sum.mine.begin);
-  sum.of.done();
-  memory_.push_back(std::move(sum.received));
-  adds_up_ = false;
+void TravellingSums::pass_on() {
+  for (TravellingSum& sum : travelling_)
+    if (!sum.pass_on()) return;
+}
+
+void TravellingSums::end_first() {
+  memory_.push_back(travelling_.front().end());
+  travelling_.pop_front();
+  send_off();
 }
 
 /// One whose part is empty hears nothing, and must not wait for those who take from it: they may be in a
 /// collective that waits for this rank.
 void TravellingSums::progress() {
   if (adds_up_) return;  // asked by a loop of its own
+  adds_up_ = true;
   send_off();
-  while (!travelling_.empty() && travelling_.front().messages.all_ended()) {
-    add_up(travelling_.front());
-    travelling_.pop_front();
-    send_off();
+  pass_on();
+  for (Index left = kAddedAtOnce; left > 0 && !travelling_.empty() && travelling_.front().has_arrived();) {
+    left -= travelling_.front().add_up(left);
+    if (travelling_.front().is_added_up()) end_first();
   }
+  adds_up_ = false;
 }
 
 void TravellingSums::finish() {
+  adds_up_ = true;
   send_off();
   while (!travelling_.empty()) {
-    add_up(travelling_.front());
-    travelling_.pop_front();
-    send_off();
+    pass_on();
+    travelling_.front().await();
+    travelling_.front().add_up(kAll);
+    end_first();
   }
+  adds_up_ = false;
 }
 
 }  // namespace moeloom

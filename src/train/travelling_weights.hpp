@@ -1,7 +1,8 @@
 // New weights that their owners send to all who hold them, while the next forward goes on.
 //
 // Stretches leave in the order in which a forward reads them, which is the same on every rank; a few are
-// under way at once, so that MPI keeps no more of them. MPI moves them in its calls alone.
+// under way at once, so that MPI keeps no more of them. To a node of several ranks a part goes once: the rank
+// that takes it passes it on. MPI moves all of it in its calls alone.
 #pragma once
 
 #include "moeloom/comm/communicator.hpp"
@@ -34,15 +35,27 @@ class TravellingWeights {
 
  private:
   struct Travelling {
-    explicit Travelling(const Stretched& stretch);
+    explicit Travelling(Stretched stretch);
+    /// Of those that this rank takes for its node, what has come goes to the others there, in order. Whether
+    /// all has.
+    bool pass_on();
+    bool all_ended() { return pass_on() && from_owners.all_ended() && from_takers.all_ended(); }
+    void await();
 
-    Index place;
-    Messages messages;
+    Stretched of;
+    /// A rank that sends its own part of several stretches passes on another's of the first only later.
+    Messages from_owners, from_takers;
+    struct Taken {
+      Index owner, letter;  // of from_owners
+    };
+    std::vector<Taken> taken;  // what this rank passes on, by owner
+    std::size_t passed_on = 0;
   };
 
   /// Begins as many of those that wait as may be under way.
   void send_off();
-  void take_first();
+  void pass_on();
+  void end_first();
 
   std::size_t at_once_;
   std::deque<Stretched> waiting_;

@@ -18,6 +18,21 @@ TEST(NodeMap, NumbersNodesAndTheirMembersInTheOrderOfRanks) {
   EXPECT_FALSE(map.same_node(0, 1));
 }
 
+TEST(NodeMap, SaysWhetherNodesAreSubtreesAndWhoTakesForThem) {
+  const auto map_of = [](std::vector<std::int64_t> names) { return node_map_of(names); };
+  EXPECT_EQ(map_of({0, 0, 1, 1, 2, 2}).subtree_ranks(), 2);
+  EXPECT_EQ(map_of({0, 1, 2}).subtree_ranks(), 1);
+  EXPECT_EQ(map_of({0, 1, 0, 1}).subtree_ranks(), 0) << "ranks of a node are no neighbours";
+  EXPECT_EQ(map_of({0, 0, 0, 1, 1, 1}).subtree_ranks(), 0) << "three are no subtree";
+  EXPECT_EQ(map_of({0, 0, 1}).subtree_ranks(), 0);
+  const NodeMap map = map_of({0, 0, 0, 1, 1});
+  EXPECT_TRUE(map.shared());
+  EXPECT_FALSE(map_of({0, 1, 2}).shared());
+  EXPECT_EQ(map.taker_on(0, 1), 1) << "on its own node";
+  EXPECT_EQ(map.taker_on(1, 1), 4);
+  EXPECT_EQ(map.taker_on(1, 2), 3) << "a node of fewer ranks";
+}
+
 TEST(NodeMap, FindsThatTheRanksOfThisTestShareOneMachine) {
   const Communicator world = Communicator::world();
   const NodeMap map = find_nodes(world);

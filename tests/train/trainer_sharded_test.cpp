@@ -32,6 +32,14 @@ std::vector<NamedRun> runs() {
     s.wire.pretended_nodes = 2, s.dispatcher = DispatcherKind::kHierarchical;
   });
   add("bf16 gradients", [](TrainingRunSettings& s) { s.gradients = Storage::kBf16; });
+  add("two nodes of which each passes on", [](TrainingRunSettings& s) { s.swap_nodes = 2; });
+  add("the same, bf16 gradients and masters", [](TrainingRunSettings& s) {
+    s.swap_nodes = 2, s.gradients = Storage::kBf16, s.masters = Storage::kBf16;
+  });
+  add("the same, rows in chunks", [](TrainingRunSettings& s) {
+    s.swap_nodes = s.wire.pretended_nodes = 2;
+    s.dispatcher = DispatcherKind::kHierarchical, s.chunks = 2;
+  });
   add("Muon", [](TrainingRunSettings& s) { s.optimizer_kind = OptimizerKind::kMuon; });
   add("experts that move", [](TrainingRunSettings& s) { s.experts = 8, s.replace_every = 1; });
   add("a node pool",

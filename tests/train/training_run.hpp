@@ -48,7 +48,8 @@ struct TrainingRunSettings {
   Index experts = tiny_config().num_experts;
   DispatcherKind dispatcher = DispatcherKind::kAlltoall;
   WireSettings wire = {};
-  Index chunks = 0;  // in which rows travel
+  Index swap_nodes = 0;  // the world goes by swaps, as if it were on so many nodes; 0: as it goes
+  Index chunks = 0;      // in which rows travel
   bool node_pool = false;
   std::optional<RebalanceRates> rebalance = {};
   Index replace_every = 0;            // by rates of free weights
@@ -95,9 +96,7 @@ struct TrainingRun {
   Trainer trainer;
 
   TrainingRun(MeshShape shape, TrainingRunSettings settings)
-      : mesh(Communicator::world().split(Communicator::world().rank() / static_cast<int>(shape.world()),
-                                         Communicator::world().rank()),
-             shape),
+      : mesh(world_of(shape, settings), shape),
         config(with_experts(settings.model, settings.experts)),
         dispatcher(dispatcher_of(settings)),
         state(config, mesh,
@@ -138,6 +137,13 @@ struct TrainingRun {
                  .hooks = settings.hooks}) {
     initialise(store, config, settings.weights_seed);
     store.settle();
+  }
+
+  static Communicator world_of(const MeshShape& shape, const TrainingRunSettings& settings) {
+    const Communicator all = Communicator::world();
+    Communicator world = all.split(all.rank() / static_cast<int>(shape.world()), all.rank());
+    if (settings.swap_nodes > 0) world.exchange_by(ExchangeWay::kSwaps, settings.swap_nodes);
+    return world;
   }
 
   ShardedDense dense_of(const TrainingRunSettings& settings) const {

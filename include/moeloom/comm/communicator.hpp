@@ -18,6 +18,7 @@ namespace moeloom {
 
 /// One handle of MPI, kept out of every other room.
 struct CommunicatorHandle;
+struct NodeMap;
 
 /// Bytes that left this rank for another one since the communicator was made, by this rank's own count.
 struct Traffic {
@@ -78,6 +79,9 @@ class Communicator {
   /// message of a collective waits for an answer that stands in line behind what the other side sends. Known
   /// after a split; collective where it is first asked of the world, by an exchange or here.
   ExchangeWay exchange_way() const;
+  /// On which nodes its ranks are, by either way; null: they are two, or of one node, or exchange_way() was
+  /// not asked yet.
+  const NodeMap* nodes() const;
   /// From now on by this way. For tests and measurements; `pretended_nodes` as in find_nodes(). Collective.
   void exchange_by(ExchangeWay way, Index pretended_nodes = 0);
 

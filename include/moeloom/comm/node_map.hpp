@@ -15,6 +15,13 @@ struct NodeMap {
 
   Index nodes() const { return std::ssize(members); }
   bool same_node(Index a, Index b) const { return node_of[at(a)] == node_of[at(b)]; }
+  bool shared() const { return nodes() < std::ssize(node_of); }
+  /// Ranks of each node, where node n has [n x that, (n + 1) x that) and those are a subtree of
+  /// tensor/tree_sum.hpp, so that sums may be made node by node; 0: they may not.
+  Index subtree_ranks() const;
+  /// The rank that takes what `rank` has for all of `node`, and gives it to the others there: `rank` itself
+  /// on its own node.
+  Index taker_on(Index node, Index rank) const;
 };
 
 /// node_names [ranks]: equal for ranks of one node, anything else but the same. Nodes are numbered in the

@@ -1,0 +1,118 @@
+#include "travelling_sum.hpp"
+
+#include "moeloom/comm/node_map.hpp"
+#include "moeloom/tensor/tree_sum.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace moeloom {
+
+TravellingSum::Nodes::Nodes(const Communicator& ranks) {
+  const NodeMap* const map = ranks.nodes();
+  each = map == nullptr ? 1 : std::max<Index>(map->subtree_ranks(), 1);
+  count = ranks.size() / each;
+  mine = ranks.rank() / each;
+  member = ranks.rank() % each;
+}
+
+TravellingSum::TravellingSum(StretchOfGradients stretch, Matrix memory)
+    : of_(std::move(stretch)),
+      nodes_(*of_.ranks),
+      mine_(part_of(of_.ranks->rank())),
+      within_offsets_(at(nodes_.count + 1)),
+      memory_(std::move(memory)),
+      messages_(*of_.ranks, Channel::kSums) {
+  if (nodes_.each > 1)
+    for (Index turn = 0; turn < nodes_.count; ++turn)
+      within_offsets_[at(turn + 1)] =
+          within_offsets_[at(turn)] + nodes_.each * part_of(partner_on(node_in(turn))).size();
+  memory_.reshape_uninitialised(1, within_offsets_.back() + nodes_.count * mine_.size());
+  if (nodes_.each > 1) exchange_within();
+  for (Index turn = 0; turn + 1 < nodes_.count; ++turn)
+    messages_.receive(static_cast<int>(partner_on(node_in(turn))), across(node_in(turn)));
+  if (nodes_.each == 1)
+    while (!pass_on()) continue;
+}
+
+std::span<const float> TravellingSum::gradients_for(Index rank) const {
+  return of_.gradients.subspan(at(part_of(rank).begin), at(part_of(rank).size()));
+}
+
+std::span<float> TravellingSum::within(Index turn, Index member) {
+  const Index begin = within_offsets_[at(turn)];
+  const Index owned = (within_offsets_[at(turn + 1)] - begin) / nodes_.each;
+  return memory_.view().flat().subspan(at(begin + member * owned), at(owned));
+}
+
+std::span<float> TravellingSum::across(Index node) {
+  return memory_.view().flat().subspan(at(within_offsets_.back() + node * mine_.size()), at(mine_.size()));
+}
+
+/// From the next rank on, so that not all begin with the same one.
+void TravellingSum::exchange_within() {
+  const Index each = nodes_.each, member = nodes_.member;
+  for (Index turn = 0; turn < nodes_.count; ++turn) {
+    std::ranges::copy(gradients_for(partner_on(node_in(turn))), within(turn, member).begin());
+    for (Index step = 1; step < each; ++step) {
+      const Index from = (member + step) % each;
+      messages_.receive(static_cast<int>(mate(from)), within(turn, from));
+    }
+  }
+  for (Index turn = 0; turn < nodes_.count; ++turn)
+    for (Index step = 1; step < each; ++step) {
+      const Index to = (member + each - step) % each;
+      messages_.send(static_cast<int>(mate(to)), gradients_for(node_in(turn) * each + to));
+    }
+}
+
+void TravellingSum::add_up_within() {
+  const bool is_own = turn_ + 1 == nodes_.count;
+  const std::span<float> first = within(turn_, 0), sum = is_own ? across(nodes_.mine) : first;
+  if (!sum.empty())
+    tree_sum_blocks(first.data(), nodes_.each, std::ssize(first), std::ssize(first), sum.data());
+  if (!is_own) messages_.send(static_cast<int>(partner_on(node_in(turn_))), sum);
+}
+
+bool TravellingSum::pass_on() {
+  if (turn_ == nodes_.count) return true;
+  const Index mates = nodes_.each - 1;
+  if (mates > 0) {
+    if (!messages_.arrived(turn_ * mates, mates)) return false;
+    add_up_within();
+  } else if (const Index partner = partner_on(node_in(turn_)); node_in(turn_) == nodes_.mine) {
+    std::ranges::copy(gradients_for(partner), across(nodes_.mine).begin());
+  } else {
+    messages_.send(static_cast<int>(partner), gradients_for(partner));
+  }
+  return ++turn_ == nodes_.count;
+}
+
+bool TravellingSum::has_arrived() {
+  return turn_ == nodes_.count && messages_.all_ended();
+}
+
+void TravellingSum::await() {
+  const Index mates = nodes_.each - 1;
+  while (turn_ < nodes_.count) {
+    messages_.wait_for(turn_ * mates, mates);
+    pass_on();
+  }
+  messages_.finish();
+}
+
+Index TravellingSum::add_up(Index most) {
+  const Index owned = mine_.size(), count = std::min(most, owned - added_);
+  if (count > 0)
+    tree_sum_blocks(across(0).data() + added_, nodes_.count, owned, count,
+                    of_.gradients.data() + mine_.begin + added_);
+  added_ += count;
+  return count;
+}
+
+Matrix TravellingSum::end() {
+  of_.done();
+  return std::move(memory_);
+}
+
+}  // namespace moeloom

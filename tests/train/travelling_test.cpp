@@ -1,0 +1,125 @@
+// Stretches that travel, on their own: over nodes of one rank, of several, and of so many that sums may not
+// be made node by node.
+#include "moeloom/tensor/tree_sum.hpp"
+
+#include <cmath>
+#include <functional>
+#include <numeric>
+
+#include "travelling_sums.hpp"
+#include "travelling_weights.hpp"
+#include <gtest/gtest.h>
+
+namespace moeloom {
+namespace {
+
+constexpr Index kStretches = 7, kAtOnce = 3;
+
+/// All ranks, each time as if they were on other nodes.
+void for_each_placing(const std::function<void(const Communicator&)>& visit) {
+  const Communicator world = Communicator::world();
+  for (const Index nodes : {0, 1, 2, 3, 64}) {
+    SCOPED_TRACE("on " + std::to_string(nodes) + " nodes");
+    Communicator ranks = world.split(0, world.rank());
+    if (nodes > 0) ranks.exchange_by(ExchangeWay::kSwaps, nodes);
+    visit(ranks);
+  }
+}
+
+/// Where each rank's part begins: even, uneven, of one rank, and of more pieces than one.
+std::vector<Index> offsets_of_stretch(Index stretch, Index ranks) {
+  std::vector<Index> offsets = {0};
+  for (Index rank = 0; rank < ranks; ++rank) {
+    const Index counts[] = {10, rank * 7 % 5, rank == ranks - 1 ? 40 : 0, 70'000 + rank};
+    offsets.push_back(offsets.back() + counts[stretch % 4]);
+  }
+  return offsets;
+}
+
+float gradient_of(Index rank, Index stretch, Index place) {
+  return std::ldexp(1.0F + 0.37F * static_cast<float>((rank * 31 + stretch * 17 + place * 7) % 101),
+                    static_cast<int>((rank + place) % 9) - 4);
+}
+
+TEST(TravellingSums, HaveTheBitsOfTheTreeHoweverRanksArePlaced) {
+  for_each_placing([](const Communicator& ranks) {
+    const Index rank = ranks.rank(), size = ranks.size();
+    std::vector<std::vector<Index>> offsets;
+    std::vector<std::vector<float>> gradients;
+    for (Index stretch = 0; stretch < kStretches; ++stretch) {
+      offsets.push_back(offsets_of_stretch(stretch, size));
+      gradients.emplace_back(at(offsets.back().back()));
+      for (std::size_t i = 0; i < gradients.back().size(); ++i)
+        gradients.back()[i] = gradient_of(rank, stretch, static_cast<Index>(i));
+    }
+    TravellingSums sums(kAtOnce);
+    Index done = 0;
+    for (Index stretch = 0; stretch < kStretches; ++stretch) {
+      sums.begin({&ranks, gradients[at(stretch)], offsets[at(stretch)], [&done] { ++done; }});
+      if (rank % 2 == 0) sums.progress();  // others come late
+    }
+    EXPECT_EQ(sums.idle(), done == kStretches);
+    sums.finish();
+    EXPECT_TRUE(sums.idle());
+    EXPECT_EQ(done, kStretches);
+    for (Index stretch = 0; stretch < kStretches; ++stretch)
+      for (Index i = offsets[at(stretch)][at(rank)]; i < offsets[at(stretch)][at(rank + 1)]; ++i) {
+        const float sum = tree_sum(0, size, [&](Index from) { return gradient_of(from, stretch, i); });
+        ASSERT_EQ(gradients[at(stretch)][at(i)], sum) << "stretch " << stretch << ", " << i;
+      }
+  });
+}
+
+TEST(TravellingSums, EndWithoutAnybodyWaiting) {
+  for_each_placing([](const Communicator& ranks) {
+    std::vector<Index> offsets = offsets_of_stretch(3, ranks.size());
+    std::vector<float> gradients(at(offsets.back()), 1.0F);
+    TravellingSums sums(kAtOnce);
+    sums.begin({&ranks, gradients, offsets, [] {}});
+    while (!sums.idle()) sums.progress();
+    EXPECT_EQ(gradients[at(offsets[at(ranks.rank())])], static_cast<float>(ranks.size()));
+    ranks.barrier();
+  });
+}
+
+TEST(TravellingWeights, ArriveEachBeforeItsPlaceHoweverRanksArePlaced) {
+  for_each_placing([](const Communicator& ranks) {
+    const Index rank = ranks.rank(), size = ranks.size();
+    std::vector<std::vector<Index>> offsets;
+    std::vector<std::vector<float>> weights;
+    TravellingWeights travelling(kAtOnce);
+    for (Index stretch = 0; stretch < kStretches; ++stretch) {
+      offsets.push_back(offsets_of_stretch(stretch, size));
+      weights.emplace_back(at(offsets.back().back()), -1.0F);
+      const std::vector<Index>& begin = offsets.back();
+      for (Index i = begin[at(rank)]; i < begin[at(rank + 1)]; ++i)
+        weights.back()[at(i)] = gradient_of(rank, stretch, i);
+    }
+    const auto before = ranks.traffic().message_bytes;
+    for (Index stretch = 0; stretch < kStretches; ++stretch) {
+      TravellingWeights::Stretched leaving{.ranks = &ranks, .parts = {}, .place = stretch};
+      for (Index owner = 0; owner < size; ++owner) {
+        const Index begin = offsets[at(stretch)][at(owner)];
+        leaving.parts.push_back(
+            std::as_writable_bytes(std::span(weights[at(stretch)])
+                                       .subspan(at(begin), at(offsets[at(stretch)][at(owner + 1)] - begin))));
+      }
+      travelling.begin(std::move(leaving));
+    }
+    Index bytes = 0;
+    for (Index stretch = 0; stretch < kStretches; ++stretch) {
+      travelling.await(stretch);
+      for (Index owner = 0; owner < size; ++owner)
+        for (Index i = offsets[at(stretch)][at(owner)]; i < offsets[at(stretch)][at(owner + 1)]; ++i)
+          ASSERT_EQ(weights[at(stretch)][at(i)], gradient_of(owner, stretch, i)) << stretch << ", " << i;
+      bytes += offsets[at(stretch)].back() * Index{sizeof(float)};
+    }
+    EXPECT_TRUE(travelling.idle());
+    std::vector<std::int64_t> sent = {ranks.traffic().message_bytes - before};
+    ranks.all_sum(sent);
+    EXPECT_EQ(sent[0], (size - 1) * bytes) << "each rank hears each part once";
+  });
+}
+
+}  // namespace
+}  // namespace moeloom

@@ -178,26 +178,52 @@ double rows_under_way(const ModelConfig& config, const MeshShape& mesh, Dispatch
   return both_ends;
 }
 
-/// The scratch of the largest bucket of a gradient reduction: an owner's stretch from every rank; of several
-/// that travel at once. With exact sums its own stretch as integers.
+/// Ranks that share a parameter, and those of them that share a node where its sums are made node by node.
+struct Sharers {
+  Index ranks, on_node;
+};
+Sharers sharers_of(Placement placement, const MeshShape& mesh, Index ranks_per_node) {
+  const bool ep_fastest = mesh.order.back() == "ep";
+  Sharers of = placement == Placement::kWorld ? Sharers{mesh.world(), ranks_per_node}
+               : ep_fastest                   ? Sharers{mesh.dp, std::max<Index>(ranks_per_node / mesh.ep, 1)}
+                                              : Sharers{mesh.dp, std::min(ranks_per_node, mesh.dp)};
+  if (!std::has_single_bit(static_cast<std::size_t>(of.on_node)) || of.on_node >= of.ranks) of.on_node = 1;
+  return of;
+}
+
+/// Numbers that the sum of a bucket holds, of which one rank owns `owned`: what each rank has for an owner,
+/// and where nodes add up first, what a node's ranks have for owners on other nodes.
+Index summed_numbers(Index bucket, Index owned, Sharers of, bool travels) {
+  if (of.on_node == 1) return of.ranks * owned;
+  const Index nodes = of.ranks / of.on_node;
+  if (travels) return of.on_node * std::min(bucket, nodes * owned) + nodes * owned;
+  return std::max(of.ranks * owned, (nodes - 1) * owned + std::max(of.on_node, nodes) * owned);
+}
+
+/// The scratch of the largest bucket of a gradient reduction; of several that travel at once. With exact sums
+/// a rank's own stretch as integers.
 double reduction_scratch(const std::vector<ParameterSpec>& specs, const MeshShape& mesh,
                          const MicroBatchShape& batch) {
   double largest = 0;
-  Index most = ShardedOptimizer::kBucketElements;  // of a bucket; a weight of Muon's is not cut
+  Index unit = 0;  // a weight of Muon's is not cut
   for (const ParameterSpec& spec : specs)
-    if (is_of_muon(spec, batch.optimizer)) most = std::max(most, spec.rows / spec.groups * spec.cols);
-  const Index at_once = batch.overlap_reduce || batch.shard_dense ? ShardedOptimizer::kBucketsAtOnce : 1;
+    if (is_of_muon(spec, batch.optimizer)) unit = std::max(unit, spec.rows / spec.groups * spec.cols);
+  const Index most = std::max(ShardedOptimizer::kBucketElements, unit);
+  const bool travels = batch.overlap_reduce || batch.shard_dense;
   for (const Placement placement : kPlacements) {
-    const Index ranks = placement == Placement::kWorld ? mesh.world() : mesh.dp;
-    if (ranks == 1) continue;
+    const Sharers of = sharers_of(placement, mesh, batch.ranks_per_node);
+    if (of.ranks == 1) continue;
     for (const Storage gradient : {Storage::kFp32, Storage::kBf16}) {
       Index trained = 0;
       for (const ParameterSpec& spec : specs)
         if (spec.placement == placement && spec.gradient == gradient && !spec.frozen)
           trained += spec.rows * spec.cols;
-      const Index bucket = std::min(trained, at_once * most);
-      largest = std::max(largest, batch.exact ? array_bytes(ceil_div(bucket, ranks), sizeof(std::int64_t))
-                                              : array_bytes(bucket, bytes_of(gradient)));
+      const bool in_flight = travels && gradient == Storage::kFp32;
+      const Index bucket = std::min(trained, (in_flight ? ShardedOptimizer::kBucketsAtOnce : 1) * most);
+      const Index owned = std::max(ceil_div(bucket, of.ranks), std::min(bucket, unit));
+      largest = std::max(largest, batch.exact ? array_bytes(owned, sizeof(std::int64_t))
+                                              : array_bytes(summed_numbers(bucket, owned, of, in_flight),
+                                                            bytes_of(gradient)));
     }
   }
   return largest;

@@ -73,11 +73,10 @@ void add_mesh_options(OptionTable& table, MeshOptions& mesh) {
   };
   add_switch("overlap-grad-reduce",
              "a layer's gradients are summed over ranks while backward goes on, with the same bits; auto: "
-             "where each rank has a node of its own",
+             "between nodes",
              mesh.overlap_reduce);
   add_switch("overlap-param-gather",
-             "new weights come to each rank while the next forward goes on, with the same bits; auto: where "
-             "each rank has a node of its own",
+             "new weights come to each rank while the next forward goes on, with the same bits; auto: between nodes",
              mesh.overlap_gather);
   table.add(
       "net", "BANDWIDTH,LATENCY",

@@ -19,6 +19,8 @@ int train_command(int argc, char** argv, Watcher& watcher) {
   const bool live = world.rank() == 0 && progress_is_live(run.progress, run.quiet, stderr_is_watched());
   Log log({.rank = world.rank(), .level = request.flags.log_level, .quiet = run.quiet, .live_line = live});
   const MeshShape shape = mesh_shape(request.options.mesh, world.size());
+  if (const Index nodes = request.flags.pretended_nodes; nodes > 0)
+    world.exchange_by(ExchangeWay::kSwaps, nodes);
   Mesh mesh(std::move(world), shape);
   set_threads(threads_for(request.options.kernels.threads, request.flags.threads, mesh.node()));
   return TrainRun(request, std::move(inputs), std::move(mesh), log, live, watcher).run();

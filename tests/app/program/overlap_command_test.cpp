@@ -39,6 +39,23 @@ TEST_F(OverlapCommand, LeavesEveryNumberAsItIs) {
   }
 }
 
+TEST_F(OverlapCommand, LeavesEveryNumberAsItIsWhereRanksShareNodes) {
+  const std::string steps = "--experts 4 --steps 4 --save-every 2 --keep 0 --check-replicas 2 ";
+  for (const std::string mesh :
+       {"--ep 1", "--ep 2 --mesh-order ep,dp", "--ep 4 --dispatcher hierarchical --overlap 2"}) {
+    const Outcome plain = shell(train(4, steps + mesh + " --overwrite --run " + path("plain")));
+    ASSERT_EQ(plain.exit_code, 0) << plain.output;
+    const Outcome run =
+        shell("MOELOOM_PRETEND_NODES=2 " + train(4, steps + mesh + " --overwrite --run " + path("travel")));
+    ASSERT_EQ(run.exit_code, 0) << run.output;
+    EXPECT_EQ(count_of(run.output, "overlap_param_gather=yes reason=\"ranks lie on several nodes"), 1u)
+        << run.output;
+    EXPECT_EQ(losses("travel"), losses("plain")) << mesh;
+    for (const char* checkpoint : {"checkpoint-2", "checkpoint-4"})
+      EXPECT_EQ(weights("travel", checkpoint), weights("plain", checkpoint)) << mesh << " " << checkpoint;
+  }
+}
+
 TEST_F(OverlapCommand, IsChosenWhereRanksLieOnSeveralNodes) {
   const Outcome run = shell("MOELOOM_PRETEND_NODES=2 " + train(2, "--ep 1 --steps 2"));
   ASSERT_EQ(run.exit_code, 0) << run.output;

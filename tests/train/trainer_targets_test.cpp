@@ -160,5 +160,25 @@ TEST(TrainerTargets, AStepWithoutAnyIsRefusedOnEveryRank) {
   EXPECT_NO_THROW(run.trainer.step(2));
 }
 
+/// The weights of the step before are on their way when it is refused.
+TEST(TrainerTargets, AStepThatIsRefusedLosesNoWeight) {
+  TrainingRunSettings settings;
+  settings.batches = masked(every_token, [](Index step, Index, Index) { return step != 1; });
+  const MeshShape shape = shape_of(Communicator::world().size(), 1);
+  TrainingRun at_once(shape, settings);
+  settings.by_layer = settings.gather_by_layer = true;
+  TrainingRun travelling(shape, settings);
+  for (TrainingRun* run : {&at_once, &travelling}) {
+    run->trainer.step(0);
+    EXPECT_THROW(run->trainer.step(1), AgreedError);
+  }
+  travelling.trainer.settle();
+  EXPECT_TRUE(travelling.store.is_whole());
+  EXPECT_EQ(travelling.weights(), at_once.weights());
+  for (TrainingRun* run : {&at_once, &travelling}) EXPECT_NO_THROW(run->trainer.step(2));
+  travelling.trainer.settle();
+  EXPECT_EQ(travelling.weights(), at_once.weights());
+}
+
 }  // namespace
 }  // namespace moeloom

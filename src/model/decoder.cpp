@@ -149,7 +149,7 @@ void Decoder::embed(const Batch& batch) {
 void Decoder::run_layers(const Batch& batch, bool training, RouterStatistics& statistics,
                          const PartHooks& hooks) {
   const auto needs = [&](Index part) { tell(clock_, Phase::kOptimizer, hooks.weights_needed, part); };
-  require(hooks.weights_needed || store_.is_whole(), "weights of the last update are still on their way");
+  if (!hooks.weights_needed) store_.require_whole();
   set_leaves(batch, training);
   prepare_positions(batch, 0);
   needs(kEmbeddingPart);

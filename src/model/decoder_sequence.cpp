@@ -54,7 +54,7 @@ bool Decoder::turns_anew(Index before, Index now) const {
 
 Matrix Decoder::next_logits(std::span<const std::int32_t> input_ids) {
   require(cache_.size() == layers_.size(), "start_sequence comes before next_logits");
-  require(store_.is_whole(), "weights of the last update are still on their way");
+  store_.require_whole();
   require(std::ssize(sequence_) + std::ssize(input_ids) <= capacity_, "the cache of the sequence is full");
   sequence_.insert(sequence_.end(), input_ids.begin(), input_ids.end());
   if (turns_anew(cached_, static_cast<Index>(sequence_.size()))) cached_ = 0;

@@ -58,6 +58,7 @@ std::optional<ReplaceReport> ExpertMover::after_step(const std::vector<std::vect
 }
 
 ReplaceReport ExpertMover::decide_and_move() {
+  store_.require_whole();
   const auto sent = [&] {
     return mesh_.world().traffic().message_bytes + mesh_.ep().traffic().message_bytes;
   };

@@ -124,6 +124,7 @@ std::string GradientSearch::first(const Communicator& world) const {
 }
 
 std::string first_non_finite_weight(const ParameterStore& store, const Communicator& world) {
+  store.require_whole();
   const auto from_the_start = [&](Index place) -> const Parameter& {
     return *(store.parameters().begin() + place);
   };

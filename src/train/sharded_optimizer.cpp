@@ -233,7 +233,7 @@ bool ShardedOptimizer::is_starved(const ParameterSpec& spec, Index group,
 
 void ShardedOptimizer::update(double learning_rate, double norm,
                               const std::vector<std::vector<Index>>& rows_per_expert) {
-  require(store_.is_whole(), "weights of the update before are still on their way");
+  store_.require_whole();
   const double clip =
       settings_.max_grad_norm > 0 ? std::min(1.0, settings_.max_grad_norm / (norm + 1e-6)) : 1.0;
   const auto& parameters = store_.parameters();

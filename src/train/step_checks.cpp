@@ -134,6 +134,7 @@ std::string least_difference(const Difference& mine, const Communicator& world) 
 }  // namespace
 
 std::string first_difference_of_replicas(const Replicas& replicas, const Mesh& mesh) {
+  replicas.store.require_whole();
   Hashed dense{mesh.world(), {}, {}, {}}, experts{mesh.dp(), {}, {}, {}};
   add_streams(replicas, dense);
   add_parameters(replicas, dense, experts);
@@ -161,7 +162,7 @@ NamedHashes gradient_hashes(const ParameterStore& store) {
 }
 
 NamedHashes held_hashes(const ParameterStore& store, ShardedOptimizer& optimizer) {
-  require(store.is_whole(), "weights of the last update are still on their way");
+  store.require_whole();
   NamedHashes all;
   for (const Parameter& parameter : store.parameters()) {
     StreamedChecksum sum;

@@ -231,6 +231,8 @@ class ParameterStore {
   /// Whether no weight of the last update is still on its way here (ShardedOptimizer): without that, nothing
   /// but the forward that waits for each may read them.
   bool is_whole() const { return is_whole_; }
+  /// For whoever reads weights between two updates. Throws ShapeError while some are on their way.
+  void require_whole() const { require(is_whole_, "weights of the last update are still on their way"); }
   void set_whole(bool whole) { is_whole_ = whole; }
   /// Gradients start anew: dense ones are zeros, those of experts are whatever they were until the next
   /// backward writes them, which spares a pass over by far the most of them.

@@ -101,7 +101,7 @@ void write_weights(ShardWriter& writer, const std::vector<WeightPart>& parts, co
 
 std::vector<FilePiece> save_weights(const ParameterStore& store, const ModelConfig& config, const Mesh& mesh,
                                     const std::filesystem::path& folder, const WeightFormat& format) {
-  require(store.is_whole(), "weights of the last update are still on their way");
+  store.require_whole();
   const Communicator& world = mesh.world();
   const ShardPlan plan = plan_weights(config, format);
   std::vector<FilePiece> pieces;

@@ -52,7 +52,7 @@ void BackgroundSave::touch_pages(Index bytes) {
 
 void BackgroundSave::begin(const CheckpointRun& run, TrainerState state) {
   require(copy_ && !busy(), "a background save begins after reserve() and after the one before");
-  require(store_.is_whole(), "weights of the last update are still on their way");
+  store_.require_whole();
   wait_for_part();  // of the first save: its memory
   save_ = std::make_unique<CheckpointSave>(run, store_, optimizer_, mesh_, config_, std::move(state));
   save_->show_on(mesh_.world().board());

@@ -211,19 +211,19 @@ double reduction_scratch(const std::vector<ParameterSpec>& specs, const MeshShap
   const Index most = std::max(ShardedOptimizer::kBucketElements, unit);
   const bool travels = batch.overlap_reduce || batch.shard_dense;
   for (const Placement placement : kPlacements) {
-    const Sharers of = sharers_of(placement, mesh, batch.ranks_per_node);
+    Sharers of = sharers_of(placement, mesh, batch.ranks_per_node);
     if (of.ranks == 1) continue;
     for (const Storage gradient : {Storage::kFp32, Storage::kBf16}) {
       Index trained = 0;
       for (const ParameterSpec& spec : specs)
         if (spec.placement == placement && spec.gradient == gradient && !spec.frozen)
           trained += spec.rows * spec.cols;
-      const bool in_flight = travels && gradient == Storage::kFp32;
-      const Index bucket = std::min(trained, (in_flight ? ShardedOptimizer::kBucketsAtOnce : 1) * most);
+      if (gradient == Storage::kBf16) of.on_node = 1;  // rounded once
+      const Index bucket = std::min(trained, (travels ? ShardedOptimizer::kBucketsAtOnce : 1) * most);
       const Index owned = std::max(ceil_div(bucket, of.ranks), std::min(bucket, unit));
-      largest = std::max(largest, batch.exact ? array_bytes(owned, sizeof(std::int64_t))
-                                              : array_bytes(summed_numbers(bucket, owned, of, in_flight),
-                                                            bytes_of(gradient)));
+      largest = std::max(
+          largest, batch.exact ? array_bytes(owned, sizeof(std::int64_t))
+                               : array_bytes(summed_numbers(bucket, owned, of, travels), bytes_of(gradient)));
     }
   }
   return largest;

@@ -103,12 +103,9 @@ void ShardedOptimizer::begin_reduction(Index part, bool is_last) {
       take_sums(bucket);
       continue;
     }
-    if (is_of_halves(bucket)) {
-      halves_wait_ = true;
-      continue;
-    }
     travelling_->begin({.ranks = &group,
-                        .gradients = stretch(store_.gradients(bucket.placement), bucket),
+                        .gradients = gradients_of(bucket),
+                        .stored = is_of_halves(bucket) ? Storage::kBf16 : Storage::kFp32,
                         .offsets = bucket.offsets,
                         .done = [this, &bucket] { take_sums(bucket); }});
   }
@@ -117,12 +114,15 @@ void ShardedOptimizer::begin_reduction(Index part, bool is_last) {
 
 void ShardedOptimizer::finish_reduction() {
   travelling_->finish();
-  if (!std::exchange(halves_wait_, false)) return;
-  for (const Bucket& bucket : buckets_)
-    if (is_of_halves(bucket)) {
-      reduce_at_once(bucket);
-      take_sums(bucket);
-    }
+}
+
+std::span<std::byte> ShardedOptimizer::gradients_of(const Bucket& bucket) {
+  if (!is_of_halves(bucket))
+    return std::as_writable_bytes(stretch(store_.gradients(bucket.placement), bucket));
+  const ParameterStore::HalfGradients halves = store_.half_gradients(bucket.placement);
+  Bucket inside = bucket;
+  inside.begin -= halves.begin;
+  return std::as_writable_bytes(stretch(halves.numbers, inside));
 }
 
 void ShardedOptimizer::take_sums(const Bucket& bucket) {

@@ -4,13 +4,14 @@
 #include "moeloom/tensor/tree_sum.hpp"
 
 #include <algorithm>
+#include <cstdint>
 #include <utility>
 
 namespace moeloom {
 
-TravellingSum::Nodes::Nodes(const Communicator& ranks) {
+TravellingSum::Nodes::Nodes(const Communicator& ranks, Storage stored) {
   const NodeMap* const map = ranks.nodes();
-  each = map == nullptr ? 1 : std::max<Index>(map->subtree_ranks(), 1);
+  each = map == nullptr || stored != Storage::kFp32 ? 1 : std::max<Index>(map->subtree_ranks(), 1);
   count = ranks.size() / each;
   mine = ranks.rank() / each;
   member = ranks.rank() % each;
@@ -18,7 +19,7 @@ TravellingSum::Nodes::Nodes(const Communicator& ranks) {
 
 TravellingSum::TravellingSum(StretchOfGradients stretch, Matrix memory)
     : of_(std::move(stretch)),
-      nodes_(*of_.ranks),
+      nodes_(*of_.ranks, of_.stored),
       mine_(part_of(of_.ranks->rank())),
       within_offsets_(at(nodes_.count + 1)),
       memory_(std::move(memory)),
@@ -27,26 +28,42 @@ TravellingSum::TravellingSum(StretchOfGradients stretch, Matrix memory)
     for (Index turn = 0; turn < nodes_.count; ++turn)
       within_offsets_[at(turn + 1)] =
           within_offsets_[at(turn)] + nodes_.each * part_of(partner_on(node_in(turn))).size();
-  memory_.reshape_uninitialised(1, within_offsets_.back() + nodes_.count * mine_.size());
+  const Index bytes = (within_offsets_.back() + nodes_.count * mine_.size()) * number_bytes();
+  memory_.reshape_uninitialised(1, ceil_div(bytes, Index{sizeof(float)}));
   if (nodes_.each > 1) exchange_within();
   for (Index turn = 0; turn + 1 < nodes_.count; ++turn)
-    messages_.receive(static_cast<int>(partner_on(node_in(turn))), across(node_in(turn)));
+    messages_.receive_bytes(static_cast<int>(partner_on(node_in(turn))), across(node_in(turn)));
   if (nodes_.each == 1)
     while (!pass_on()) continue;
 }
 
-std::span<const float> TravellingSum::gradients_for(Index rank) const {
-  return of_.gradients.subspan(at(part_of(rank).begin), at(part_of(rank).size()));
+std::span<std::byte> TravellingSum::gradients_for(Index rank) const {
+  const Stretch part = part_of(rank);
+  return of_.gradients.subspan(at(part.begin * number_bytes()), at(part.size() * number_bytes()));
 }
 
-std::span<float> TravellingSum::within(Index turn, Index member) {
+std::span<std::byte> TravellingSum::within(Index turn, Index member) {
   const Index begin = within_offsets_[at(turn)];
   const Index owned = (within_offsets_[at(turn + 1)] - begin) / nodes_.each;
-  return memory_.view().flat().subspan(at(begin + member * owned), at(owned));
+  return std::as_writable_bytes(memory_.view().flat())
+      .subspan(at((begin + member * owned) * number_bytes()), at(owned * number_bytes()));
 }
 
-std::span<float> TravellingSum::across(Index node) {
-  return memory_.view().flat().subspan(at(within_offsets_.back() + node * mine_.size()), at(mine_.size()));
+std::span<std::byte> TravellingSum::across(Index node) {
+  const Index begin = within_offsets_.back() + node * mine_.size();
+  return std::as_writable_bytes(memory_.view().flat())
+      .subspan(at(begin * number_bytes()), at(mine_.size() * number_bytes()));
+}
+
+void TravellingSum::sum_blocks(std::span<const std::byte> first, Index blocks, Index stride, Index count,
+                               std::byte* sum) const {
+  const auto add = [&]<typename Number>(const Number*) {
+    tree_sum_blocks(reinterpret_cast<const Number*>(first.data()), blocks, stride, count,
+                    reinterpret_cast<Number*>(sum));
+  };
+  if (count == 0) return;
+  of_.stored == Storage::kFp32 ? add(static_cast<const float*>(nullptr))
+                               : add(static_cast<const std::uint16_t*>(nullptr));
 }
 
 /// From the next rank on, so that not all begin with the same one.
@@ -56,22 +73,22 @@ void TravellingSum::exchange_within() {
     std::ranges::copy(gradients_for(partner_on(node_in(turn))), within(turn, member).begin());
     for (Index step = 1; step < each; ++step) {
       const Index from = (member + step) % each;
-      messages_.receive(static_cast<int>(mate(from)), within(turn, from));
+      messages_.receive_bytes(static_cast<int>(mate(from)), within(turn, from));
     }
   }
   for (Index turn = 0; turn < nodes_.count; ++turn)
     for (Index step = 1; step < each; ++step) {
       const Index to = (member + each - step) % each;
-      messages_.send(static_cast<int>(mate(to)), gradients_for(node_in(turn) * each + to));
+      messages_.send_bytes(static_cast<int>(mate(to)), gradients_for(node_in(turn) * each + to));
     }
 }
 
 void TravellingSum::add_up_within() {
   const bool is_own = turn_ + 1 == nodes_.count;
-  const std::span<float> first = within(turn_, 0), sum = is_own ? across(nodes_.mine) : first;
-  if (!sum.empty())
-    tree_sum_blocks(first.data(), nodes_.each, std::ssize(first), std::ssize(first), sum.data());
-  if (!is_own) messages_.send(static_cast<int>(partner_on(node_in(turn_))), sum);
+  const std::span<std::byte> first = within(turn_, 0), sum = is_own ? across(nodes_.mine) : first;
+  const Index owned = std::ssize(first) / number_bytes();
+  sum_blocks(first, nodes_.each, owned, owned, sum.data());
+  if (!is_own) messages_.send_bytes(static_cast<int>(partner_on(node_in(turn_))), sum);
 }
 
 bool TravellingSum::pass_on() {
@@ -83,7 +100,7 @@ bool TravellingSum::pass_on() {
   } else if (const Index partner = partner_on(node_in(turn_)); node_in(turn_) == nodes_.mine) {
     std::ranges::copy(gradients_for(partner), across(nodes_.mine).begin());
   } else {
-    messages_.send(static_cast<int>(partner), gradients_for(partner));
+    messages_.send_bytes(static_cast<int>(partner), gradients_for(partner));
   }
   return ++turn_ == nodes_.count;
 }
@@ -103,9 +120,9 @@ void TravellingSum::await() {
 
 Index TravellingSum::add_up(Index most) {
   const Index owned = mine_.size(), count = std::min(most, owned - added_);
-  if (count > 0)
-    tree_sum_blocks(across(0).data() + added_, nodes_.count, owned, count,
-                    of_.gradients.data() + mine_.begin + added_);
+  const auto from_here = [&](std::span<std::byte> part) { return part.subspan(at(added_ * number_bytes())); };
+  sum_blocks(from_here(across(0)), nodes_.count, owned, count,
+             from_here(gradients_for(of_.ranks->rank())).data());
   added_ += count;
   return count;
 }

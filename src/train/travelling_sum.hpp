@@ -8,6 +8,7 @@
 #include "moeloom/base/stretch.hpp"
 #include "moeloom/comm/communicator.hpp"
 #include "moeloom/comm/messages.hpp"
+#include "moeloom/tensor/stored_rows.hpp"
 
 #include <functional>
 #include <span>
@@ -18,8 +19,9 @@ namespace moeloom {
 /// What is to be summed.
 struct StretchOfGradients {
   const Communicator* ranks = nullptr;
-  std::span<float> gradients;      // left alone until `done`
-  std::span<const Index> offsets;  // [ranks + 1], of what each rank owns
+  std::span<std::byte> gradients;   // left alone until `done`
+  Storage stored = Storage::kFp32;  // or kBf16: added up in fp32, and rounded once
+  std::span<const Index> offsets;   // [ranks + 1], of what each rank owns
   /// The owned part holds the sum.
   std::function<void()> done;
 };
@@ -43,32 +45,37 @@ class TravellingSum {
   Matrix end();
 
  private:
-  /// Ranks of a node, and nodes; each rank is a node of its own where nodes are no subtrees.
+  /// Ranks of a node, and nodes; each rank is a node of its own where nodes are no subtrees, and for bf16,
+  /// whose sums of sums would be rounded twice.
   struct Nodes {
-    explicit Nodes(const Communicator& ranks);
+    Nodes(const Communicator& ranks, Storage stored);
 
     Index each, count, mine, member;
   };
 
   Stretch part_of(Index rank) const { return {of_.offsets[at(rank)], of_.offsets[at(rank + 1)]}; }
-  std::span<const float> gradients_for(Index rank) const;
+  Index number_bytes() const { return bytes_of(of_.stored); }
+  std::span<std::byte> gradients_for(Index rank) const;
   /// The node whose sum is made `turn`th: this rank's own is the last.
   Index node_in(Index turn) const { return (nodes_.mine + 1 + turn) % nodes_.count; }
   /// The rank of this one's number there. It owns what this rank adds up for it, and the other way round.
   Index partner_on(Index node) const { return node * nodes_.each + nodes_.member; }
   Index mate(Index member) const { return nodes_.mine * nodes_.each + member; }
   /// What a member of this node has for the partner in that turn; the first one's place becomes the sum.
-  std::span<float> within(Index turn, Index member);
+  std::span<std::byte> within(Index turn, Index member);
   /// What a node has for this rank.
-  std::span<float> across(Index node);
+  std::span<std::byte> across(Index node);
   void exchange_within();
   void add_up_within();
+  /// Blocks of `count` numbers, `stride` apart -> their tree sum.
+  void sum_blocks(std::span<const std::byte> first, Index blocks, Index stride, Index count,
+                  std::byte* sum) const;
 
   StretchOfGradients of_;
   Nodes nodes_;
   Stretch mine_;                       // of the gradients
   std::vector<Index> within_offsets_;  // [nodes + 1], by turn
-  Matrix memory_;                      // [nodes, each] of within, [nodes] of across
+  Matrix memory_;                      // as bytes: [nodes, each] of within, [nodes] of across
   Messages messages_;                  // first those of this node, by turn
   Index turn_ = 0;                     // nodes that have been passed on to
   Index added_ = 0;                    // of the owned numbers

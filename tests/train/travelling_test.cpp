@@ -55,7 +55,10 @@ TEST(TravellingSums, HaveTheBitsOfTheTreeHoweverRanksArePlaced) {
     TravellingSums sums(kAtOnce);
     Index done = 0;
     for (Index stretch = 0; stretch < kStretches; ++stretch) {
-      sums.begin({&ranks, gradients[at(stretch)], offsets[at(stretch)], [&done] { ++done; }});
+      sums.begin({.ranks = &ranks,
+                  .gradients = std::as_writable_bytes(std::span(gradients[at(stretch)])),
+                  .offsets = offsets[at(stretch)],
+                  .done = [&done] { ++done; }});
       if (rank % 2 == 0) sums.progress();  // others come late
     }
     EXPECT_EQ(sums.idle(), done == kStretches);
@@ -75,7 +78,10 @@ TEST(TravellingSums, EndWithoutAnybodyWaiting) {
     std::vector<Index> offsets = offsets_of_stretch(3, ranks.size());
     std::vector<float> gradients(at(offsets.back()), 1.0F);
     TravellingSums sums(kAtOnce);
-    sums.begin({&ranks, gradients, offsets, [] {}});
+    sums.begin({.ranks = &ranks,
+                .gradients = std::as_writable_bytes(std::span(gradients)),
+                .offsets = offsets,
+                .done = [] {}});
     while (!sums.idle()) sums.progress();
     EXPECT_EQ(gradients[at(offsets[at(ranks.rank())])], static_cast<float>(ranks.size()));
     ranks.barrier();

@@ -93,7 +93,7 @@ class ShardedOptimizer {
   /// (Decoder::GradientsDone); of a micro-batch before the last, only of those that are sharded: the sum is
   /// what the next adds to. Collective over the world, all ranks alike.
   void begin_reduction(Index part, bool is_last);
-  /// Waits for those sums, and makes those of gradients in bf16.
+  /// Waits for those sums.
   void finish_reduction();
   /// Lets sums and weights that travel move on, without waiting; cheap enough to be called between any two
   /// tasks.
@@ -162,6 +162,7 @@ class ShardedOptimizer {
   void reduce_exactly(const Bucket& bucket, ExactSums& sums);
   bool is_sharded(const Bucket& bucket) const;
   bool is_of_halves(const Bucket& bucket) const;
+  std::span<std::byte> gradients_of(const Bucket& bucket);
   /// The sums are there: they are squared while they are in cache, and what others own is dropped.
   void take_sums(const Bucket& bucket);
   void add_squares(const Stretch& blocks);
@@ -209,7 +210,6 @@ class ShardedOptimizer {
   std::vector<std::vector<Index>> owners_;
   std::vector<std::vector<Index>> times_;
   Moments moments_;           // of owned elements
-  bool halves_wait_ = false;  // for finish_reduction(), complete as they are
   Matrix scratch_;            // what a reduction receives
   Matrix updates_, stacked_;  // of matrices that are orthogonalised together
   OrthogonaliseWorkspace orthogonalise_;

@@ -23,12 +23,12 @@ struct EnvironmentFlags {
   std::optional<GmmRequest> gmm;          // MOELOOM_GMM_PATCH, TWINKLE_NPU_GMM_PATCH; none: unset
   std::optional<bool> node_pool;          // MOELOOM_NODE_POOL, where --node-pool says nothing; none: unset
   Bf16Request bf16 = Bf16Request::kBest;  // MOELOOM_BF16
-  Index pretended_nodes = 0;  // MOELOOM_PRETEND_NODES: for tests; 0: the real ones
-  std::vector<Fault> faults;  // MOELOOM_FAULT, for tests; empty: unset
-  LogLevel log_level = LogLevel::kInfo;  // MOELOOM_LOG
-  std::optional<Index> threads;          // OMP_NUM_THREADS, its first number; none: unset
-  std::vector<std::string> given;        // "MOELOOM_GMM_PATCH=1", what was set of ours, for the log
-  std::filesystem::path cache_folder;    // XDG_CACHE_HOME, or HOME/.cache; empty: neither is an absolute path
+  Index pretended_nodes = 0;              // MOELOOM_PRETEND_NODES: for tests; 0: the real ones
+  std::vector<Fault> faults;              // MOELOOM_FAULT, for tests; empty: unset
+  LogLevel log_level = LogLevel::kInfo;   // MOELOOM_LOG
+  std::optional<Index> threads;           // OMP_NUM_THREADS, its first number; none: unset
+  std::vector<std::string> given;         // "MOELOOM_GMM_PATCH=1", what was set of ours, for the log
+  std::filesystem::path cache_folder;  // XDG_CACHE_HOME, or HOME/.cache; empty: neither is an absolute path
 };
 
 /// The text of a variable, or none if it is not set.

@@ -43,8 +43,6 @@ TravelDecision decide_travel(const RunRequest& request, const StepCase& step) {
                                             "change for all of them at once"
                                           : "",
                          violations);
-  if (travel.reduce.on && step.gradients != Storage::kFp32)
-    travel.reduce.reason += "; those of experts, in bf16, at the end";
   violations.throw_if_any();
   return travel;
 }

@@ -66,4 +66,23 @@ while [[ -n $heard ]]; do
   wait "$job" || again=$?
   [[ $again == 127 ]] || code=$again  # 127: the job had ended before the signal came
 done
+
+# say_network: why hosts cannot use MOELOOM_NET, from all of them at once; 1 if all can. Where the daemons of mpirun find
+# no network, they do not say on which host.
+say_network() {
+  local host rest agent words asked=() said
+  words="env MOELOOM_NET=$(printf '%q' "$MOELOOM_NET") OMPI_MCA_btl_tcp_if_include=$(printf '%q' "$OMPI_MCA_btl_tcp_if_include")"
+  words+=" $(printf '%q' "$program") mesh --this-network true"
+  read -ra agent <<< "$OMPI_MCA_plm_rsh_agent"
+  while read -r host rest || [[ -n $host ]]; do
+    [[ -z $host || $host == \#* ]] || asked+=("$host")
+  done < "$hostfile"
+  said=$(for host in "${asked[@]}"; do timeout -k 1 10 "${agent[@]}" "$host" "$words" < /dev/null 2>&1 & done; wait)
+  grep -F '[error]' <<< "$said" >&2
+}
+
+# The codes of mpirun itself, and of the program where it may have said no more than the first host's reason.
+if [[ ($code == 1 || $code -ge 200) && $SECONDS -lt 60 && -n ${MOELOOM_NET:-} && -n ${OMPI_MCA_btl_tcp_if_include:-} ]] && say_network; then
+  exit 1
+fi
 exit "$code"

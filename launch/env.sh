@@ -1,7 +1,8 @@
 # What mpirun has to know here, in one place: `. launch/env.sh`. Whatever is set already stays as it is.
 #
 #   MOELOOM_HOSTS  machines of the job (Slurm's number, else 1)
-#   MOELOOM_NET    what connects them, where a machine has several networks: 10.0.0.0/24, or interfaces (eth1)
+#   MOELOOM_NET    what connects them, where a machine has several networks: 10.0.0.0/24, fd00:77::/64, or interfaces
+#                  (eth1); with commas between several, of which none is IPv6's
 # shellcheck shell=bash
 
 : "${MOELOOM_HOSTS:=${SLURM_JOB_NUM_NODES:-1}}"
@@ -31,8 +32,25 @@ if [ "$MOELOOM_HOSTS" != 1 ] || [ -n "${OMPI_MCA_orte_default_hostfile:-}" ]; th
   export OMPI_MCA_oob_tcp_keepalive_intvl="${OMPI_MCA_oob_tcp_keepalive_intvl:-1}"
   export OMPI_MCA_oob_tcp_keepalive_probes="${OMPI_MCA_oob_tcp_keepalive_probes:-3}"
   if [ -n "${MOELOOM_NET:-}" ]; then
-    export OMPI_MCA_oob_tcp_if_include="${OMPI_MCA_oob_tcp_if_include:-$MOELOOM_NET}"
-    export OMPI_MCA_btl_tcp_if_include="${OMPI_MCA_btl_tcp_if_include:-$MOELOOM_NET}"
+    moeloom_net=$MOELOOM_NET
+    case $MOELOOM_NET in
+      *:*)
+        # Open MPI reads networks of IPv4 alone, and connects two of IPv6 crosswise, so that hosts wait for ever.
+        moeloom_net=$(ip -6 -oneline address show up to "$MOELOOM_NET" scope global 2> /dev/null | awk '!seen[$2]++ {print $2}')
+        case $moeloom_net in
+          "" | *[[:space:]]*)
+            echo "MOELOOM_NET=$MOELOOM_NET: expected one network of IPv6, in which this host ($(uname -n)) has one interface; found ${moeloom_net:-none}. Of several networks, name those of IPv4." >&2
+            # shellcheck disable=SC2317  # sourced, or not
+            return 1 2> /dev/null || exit 1
+            ;;
+        esac
+        export OMPI_MCA_btl_tcp_disable_family="${OMPI_MCA_btl_tcp_disable_family:-4}"
+        export OMPI_MCA_oob_tcp_disable_ipv4_family="${OMPI_MCA_oob_tcp_disable_ipv4_family:-1}"
+        ;;
+    esac
+    export OMPI_MCA_oob_tcp_if_include="${OMPI_MCA_oob_tcp_if_include:-$moeloom_net}"
+    export OMPI_MCA_btl_tcp_if_include="${OMPI_MCA_btl_tcp_if_include:-$moeloom_net}"
+    unset moeloom_net
   fi
 fi
 

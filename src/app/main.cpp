@@ -14,6 +14,7 @@
 #include "cli/environment.hpp"
 #include "cli/exit_code.hpp"
 #include "cli/flag_words.hpp"
+#include "cli/host_network.hpp"
 #include "cli/option_table.hpp"
 #include "cli/options.hpp"
 #include "cli/standard_output.hpp"
@@ -115,6 +116,17 @@ int run_training(int argc, char** argv) try {
   return exit_code_of(error);
 }
 
+/// Said by one rank of each host that cannot use the network; before MPI starts, which would wait for ever.
+bool network_refused() try {
+  const std::vector<std::string> violations = network_violations_here();
+  if (launcher_node_rank() == 0)
+    for (const std::string& text : violations) say_errors(text);
+  return !violations.empty();
+} catch (const std::exception& error) {
+  say_errors(error.what());
+  return true;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -130,6 +142,7 @@ int main(int argc, char** argv) {
     return kFailedExitCode;
   }
   if (help_requested(argc - 1, argv + 1)) return say_once(command->help());
+  if (command->on_ranks && network_refused()) return kFailedExitCode;
   if (command->run == nullptr) return run_training(argc, argv);
   return command->on_ranks ? run_on_ranks(*command, argc, argv) : run_alone(*command, argc - 1, argv + 1);
 }

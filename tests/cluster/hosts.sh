@@ -111,6 +111,23 @@ make_hosts() {
   on 0 true 2> "$scratch/why" || skip "no names for hosts here: $(cat "$scratch/why")"
 }
 
+# second_network: a further link eth1 of every host, 10.78.0.0/24, on a bridge of its own.
+second_network() {
+  local host name
+  ip -n "$hosts_prefix-net" link add bridge1 type bridge
+  ip -n "$hosts_prefix-net" link set bridge1 up
+  for ((host = 0; host < number_of_hosts; ++host)); do
+    name=$(namespace_of "$host")
+    ip -n "$hosts_prefix-net" link add "h$host-1" type veth peer name eth1 netns "$name"
+    ip -n "$hosts_prefix-net" link set "h$host-1" master bridge1 up
+    ip -n "$name" address add "10.78.0.$((host + 1))/24" dev eth1
+    ip -n "$name" link set eth1 up
+  done
+}
+
+# sent HOST INTERFACE: bytes that left the host there.
+sent() { on "$1" awk -v name="$2:" '$1 == name {print $10}' /proc/net/dev; }
+
 # shape_links RATE: both directions of every host's link. What a link has saved up while it was idle passes at once:
 # little more than the 64 KiB that leave a host together, which would be cut up below that.
 shape_links() {

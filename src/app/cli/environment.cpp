@@ -48,11 +48,6 @@ std::optional<Index> nodes_from_text(std::string_view text) {
   return text.find(',') == text.npos ? threads_from_text(text) : std::nullopt;
 }
 
-std::optional<std::string> own_variable(const std::string& name) {
-  const char* value = std::getenv(name.c_str());
-  return value == nullptr ? std::nullopt : std::optional<std::string>(value);
-}
-
 /// Reads variables and keeps what was given and what was wrong.
 class Reader {
  public:
@@ -149,6 +144,11 @@ EnvironmentFlags read_environment(const EnvironmentLookup& lookup) {
   return flags;
 }
 
+std::optional<std::string> own_variable(const std::string& name) {
+  const char* value = std::getenv(name.c_str());
+  return value == nullptr ? std::nullopt : std::optional<std::string>(value);
+}
+
 EnvironmentFlags read_environment() {
   return read_environment(own_variable);
 }
@@ -167,6 +167,11 @@ Index launcher_ranks(const EnvironmentLookup& lookup) {
 
 Index launcher_ranks() {
   return launcher_ranks(own_variable);
+}
+
+Index launcher_node_rank() {
+  return first_number(own_variable, {"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"})
+      .value_or(0);
 }
 
 AskedGmm choose_gmm_request(const EnvironmentFlags& flags, GmmRule rule) {

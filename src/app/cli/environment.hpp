@@ -34,6 +34,9 @@ struct EnvironmentFlags {
 /// The text of a variable, or none if it is not set.
 using EnvironmentLookup = std::function<std::optional<std::string>(const std::string& name)>;
 
+/// This process's own.
+std::optional<std::string> own_variable(const std::string& name);
+
 /// Pure. Values are trimmed and lower-cased; an empty one counts as unset. A MOELOOM_ name and its
 /// TWINKLE_NPU_ alias may both be set if they agree. Throws ConfigError with every value that is not valid
 /// and every pair that disagrees.
@@ -47,6 +50,8 @@ Index launcher_rank();
 /// The number of ranks, likewise; 1 without a launcher.
 Index launcher_ranks(const EnvironmentLookup& lookup);
 Index launcher_ranks();
+/// Its number among those of its host, likewise.
+Index launcher_node_rank();
 
 /// What was decided and the sentence for the log that says by whom.
 struct AskedGmm {

@@ -19,6 +19,8 @@ OptionTable table_of(MeshQuestion& question) {
       [&question](const std::string& text) { question.host_bytes = read_bytes(text); },
       [&question] { return exact_bytes_text(question.host_bytes); });
   table.add("this-host", "BOOL", "instead: print how many bytes of memory this host has", question.this_host);
+  table.add("this-network", "BOOL", "instead: say why this host cannot use the network of MOELOOM_NET",
+            question.this_network);
   return table;
 }
 
@@ -39,7 +41,8 @@ MeshQuestion parse_mesh_question(int argc, const char* const* argv) {
   if (dashes != words.end())
     question.train = parse_train_options(argc - own, argv + own, violations);
   else
-    violations.unless(question.this_host, "-- and the options of train are missing: the run that is to fit");
+    violations.unless(question.this_host || question.this_network,
+                      "-- and the options of train are missing: the run that is to fit");
   const TrainOptions& train = question.train;
   for (const auto& [name, value] :
        {std::pair("ep", train.mesh.ep), std::pair("seq-len", train.data.sequence_length),

@@ -309,6 +309,7 @@ struct MeshQuestion {
   std::vector<Index> slots = {1};  // ranks that each host may take
   Index host_bytes = 0;            // of memory; 0: as this one has
   bool this_host = false;          // instead: what this one has
+  bool this_network = false;       // instead: whether it has the network that is asked for
   TrainOptions train;
 };
 

@@ -10,6 +10,7 @@
 #include <numeric>
 #include <utility>
 
+#include "cli/host_network.hpp"
 #include "cli/option_values.hpp"
 #include "commands/commands.hpp"
 #include "commands/rate_source.hpp"
@@ -89,6 +90,10 @@ std::vector<Index> filled(std::vector<Index> slots, Index ranks) {
 
 int mesh_command(int argc, char** argv) {
   const MeshQuestion question = parse_mesh_question(argc, argv);
+  if (question.this_network) {
+    if (const auto violations = network_violations_here(); !violations.empty()) throw ConfigError(violations);
+    return 0;
+  }
   if (question.this_host) {
     std::printf("%lld\n", static_cast<long long>(memory_of_this_node()));
     return 0;

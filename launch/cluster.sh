@@ -70,15 +70,19 @@ done
 # say_network: why hosts cannot use MOELOOM_NET, from all of them at once; 1 if all can. Where the daemons of mpirun find
 # no network, they do not say on which host.
 say_network() {
-  local host rest agent words asked=() said
+  local host rest agent words answers code=1
   words="env MOELOOM_NET=$(printf '%q' "$MOELOOM_NET") OMPI_MCA_btl_tcp_if_include=$(printf '%q' "$OMPI_MCA_btl_tcp_if_include")"
   words+=" $(printf '%q' "$program") mesh --this-network true"
   read -ra agent <<< "$OMPI_MCA_plm_rsh_agent"
+  answers=$(mktemp -d)
   while read -r host rest || [[ -n $host ]]; do
-    [[ -z $host || $host == \#* ]] || asked+=("$host")
+    [[ -z $host || $host == \#* ]] ||
+      timeout -k 1 10 "${agent[@]}" "$host" "$words" < /dev/null > "$answers/$host" 2>&1 &
   done < "$hostfile"
-  said=$(for host in "${asked[@]}"; do timeout -k 1 10 "${agent[@]}" "$host" "$words" < /dev/null 2>&1 & done; wait)
-  grep -F '[error]' <<< "$said" >&2
+  wait
+  grep -hF '[error]' -r "$answers" >&2 && code=0
+  rm -r "$answers"
+  return $code
 }
 
 # The codes of mpirun itself, and of the program where it may have said no more than the first host's reason.

@@ -92,8 +92,15 @@ struct Messages::Requests {
     Index travelling;
     int from;
   };
+  /// What is sent.
+  struct Departure {
+    Index first_piece;
+    Index pieces;
+    int to;
+  };
   RequestList receives, sends;
   std::vector<Letter> letters;
+  std::vector<Departure> departures;
   std::vector<Index> letter_of;  // each piece
   std::vector<Index> untold;     // letters that have arrived
 
@@ -116,7 +123,7 @@ Messages::~Messages() = default;
 
 void Messages::receive_bytes(int from, std::span<std::byte> into) {
   require(into.empty() || ranks_->handle_ != nullptr, "a rank alone has nobody to hear from");
-  auto& [receives, sends, letters, letter_of, untold] = *requests_;
+  auto& [receives, sends, letters, departures, letter_of, untold] = *requests_;
   const Index first = receives.size(), number = std::ssize(letters);
   for_each_piece(into, [&](std::span<std::byte> piece) {
     check_mpi(MPI_Irecv(piece.data(), mpi_count(std::ssize(piece)), MPI_BYTE, from, tag_,
@@ -131,11 +138,13 @@ void Messages::send_bytes(int to, std::span<const std::byte> bytes) {
   if (bytes.empty()) return;
   require(ranks_->handle_ != nullptr, "a rank alone has nobody to write to");
   ranks_->count_call(std::ssize(bytes));
+  const Index first = requests_->sends.size();
   for_each_piece(bytes, [&](std::span<const std::byte> piece) {
     check_mpi(MPI_Isend(piece.data(), mpi_count(std::ssize(piece)), MPI_BYTE, to, tag_, ranks_->handle_->comm,
                         &requests_->sends.add()),
               "MPI_Isend");
   });
+  requests_->departures.push_back({first, requests_->sends.size() - first, to});
 }
 
 std::optional<Index> Messages::next_arrival() {
@@ -183,14 +192,18 @@ void Messages::progress() {
   }
 }
 
+/// One after the other, so that the board shows the oldest that is open: MPI moves all of them meanwhile.
 void Messages::finish() {
-  auto& [receives, sends, letters, letter_of, untold] = *requests_;
-  const auto in = ranks_->waiting_in("MPI_Waitall", requests_->awaited());
-  receives.wait_for(0, receives.size());
-  sends.wait_for(0, sends.size());
+  auto& [receives, sends, letters, departures, letter_of, untold] = *requests_;
+  wait_for(0, std::ssize(letters));
+  for (const auto& [first, pieces, to] : departures) {
+    const auto in = ranks_->waiting_in("MPI_Waitall", to);
+    sends.wait_for(first, pieces);
+  }
   receives.clear();
   sends.clear();
   letters.clear();
+  departures.clear();
   letter_of.clear();
   untold.clear();
 }

@@ -81,8 +81,10 @@ Index NodeExchange::pass_on(const std::function<std::span<std::byte>(Index rank)
                         &requests[at(2 * step - 1)]),
               "MPI_Irecv");
   }
-  const auto in = nodes_->node.waiting_in("MPI_Waitall");
-  check_mpi(MPI_Waitall(mpi_count(2 * mates), requests.data(), MPI_STATUSES_IGNORE), "MPI_Waitall");
+  for (Index step = 1; step <= mates; ++step) {
+    const auto in = nodes_->node.waiting_in("MPI_Waitall", (member + step) % (mates + 1));
+    check_mpi(MPI_Waitall(2, &requests[at(2 * step - 2)], MPI_STATUSES_IGNORE), "MPI_Waitall");
+  }
   Index bytes = 0;
   for (const std::span<std::byte> part : held[at(member)]) bytes += std::ssize(part) * mates;
   return bytes;

@@ -99,7 +99,10 @@ bool PieceSwaps::send_next() {
 
 Index PieceSwaps::awaited_rank() const {
   const auto open = std::ranges::find_if(pairs_, [](const Pair& pair) { return pair.come < pair.pieces; });
-  return open == pairs_.end() ? -1 : open->rank;
+  if (open != pairs_.end()) return open->rank;
+  const auto leaving =
+      std::ranges::find_if(requests_, [](MPI_Request request) { return request != MPI_REQUEST_NULL; });
+  return leaving == requests_.end() ? -1 : pairs_[at((leaving - requests_.begin()) / slots())].rank;
 }
 
 void PieceSwaps::take_some() {

@@ -53,7 +53,7 @@ class PieceSwaps {
   void send_what_may_leave();
   /// Waits until something has come or left.
   void take_some();
-  /// The first rank whose pieces have not all come; -1: none is awaited.
+  /// The first rank whose pieces have not all come, or that has not taken all; -1: none is awaited.
   Index awaited_rank() const;
 
   const Communicator* ranks_;

@@ -47,3 +47,4 @@ start
 soon 30 goes_on || fail "the run does not go on from $before: $(cat "$scratch/log")"
 link down 3
 expect_end "the link of host 3 down" 30
+grep -qE '10\.77\.0\.4|h3' "$scratch/log" || fail "no word of host 3: $(cat "$scratch/log")"

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "support/folded_floats.hpp"
+#include "support/late_rank.hpp"
 #include "support/sanitized.hpp"
 #include <gtest/gtest.h>
 
@@ -156,6 +157,29 @@ TEST(Messages, OneMayBeLongerThanAnIntCounts) {
   if (world.rank() == last) {
     EXPECT_EQ(received.values().back(), 7);
   }
+}
+
+TEST(Messages, ShowOnTheBoardWhomTheyWaitForWhenOnlySendsAreOpen) {
+  Communicator world = Communicator::world();
+  if (world.size() == 1) GTEST_SKIP() << "nobody to write to";
+  std::vector<int> others;
+  for (int rank = 1; rank < world.size(); ++rank) others.push_back(rank);
+  testing::LateRank late(world);
+  late.hold(world, 0, others, "MPI_Waitall");
+  const std::vector<float> sent(100'000, 4.0f);  // longer than what leaves unasked
+  std::vector<float> received(sent.size());
+  Messages messages(world);
+  if (world.rank() == 0) {
+    for (const int rank : others) {
+      messages.receive(rank, received);
+      messages.wait_for(rank - 1, 1);
+      EXPECT_EQ(received, sent);
+    }
+  } else {
+    messages.send(0, sent);
+  }
+  messages.finish();
+  EXPECT_EQ(late.board().read().call, "");
 }
 
 }  // namespace

@@ -1,15 +1,12 @@
 // What swaps of pieces have alone. That they bring what MPI's collectives bring: communicator_test.
 #include "piece_swaps.hpp"
 
-#include "moeloom/comm/node_memory.hpp"
-
-#include <atomic>
 #include <chrono>
-#include <new>
 #include <numeric>
 #include <thread>
 
 #include "support/folded_floats.hpp"
+#include "support/late_rank.hpp"
 #include "support/sanitized.hpp"
 #include <gtest/gtest.h>
 
@@ -92,32 +89,32 @@ TEST(PieceSwaps, OneMessageMayBeLongerThanAnIntCounts) {
 TEST(PieceSwaps, ShowOnTheBoardWhomTheyWaitFor) {
   Communicator world = Communicator::world();
   if (world.size() == 1) GTEST_SKIP() << "nobody to wait for";
-  PositionBoard board;
-  world.report_to(board);
-  const auto memory = std::make_shared<NodeMemory>(world.split_by_node(), sizeof(std::int64_t));
-  const NodeBlock block(memory, sizeof(std::atomic<int>));
-  auto* const saw = new (block.data()) std::atomic<int>(0);
-  const std::int64_t mine = block.offset();
-  const std::vector<std::int64_t> places = world.all_gather(std::span(&mine, 1));
-  std::jthread reader;
-  if (world.rank() == 0) {
-    for (int rank = 1; rank < world.size(); ++rank)
-      while (reinterpret_cast<std::atomic<int>*>(memory->address(rank, places[at(rank)]))->load() == 0)
-        std::this_thread::yield();
-  } else {
-    reader = std::jthread([&] {
-      for (Position seen; seen.call != "MPI_Waitsome" || seen.waits_for != 0; std::this_thread::yield())
-        seen = board.read();
-      saw->store(1);
-    });
-  }
+  std::vector<int> others;
+  for (int rank = 1; rank < world.size(); ++rank) others.push_back(rank);
+  testing::LateRank late(world);
+  late.hold(world, 0, others, "MPI_Waitsome");
   PieceSwaps swaps(world);
   const std::vector<std::byte> sent(100'000);
   std::vector<std::vector<std::byte>> received(at(world.size()), std::vector<std::byte>(sent.size()));
   for (Index rank = 0; rank < world.size(); ++rank)
     if (rank != world.rank()) swaps.add(rank, sent, received[at(rank)]);
   swaps.finish();
-  EXPECT_EQ(board.read().call, "");
+  EXPECT_EQ(late.board().read().call, "");
+}
+
+/// Nodes {0, 1} and {2, 3}: what rank 2 has from rank 0 it passes on, and waits for what rank 3 has from
+/// rank 1.
+TEST(NodeExchange, ShowsOnTheBoardWhomARankWaitsForWhereItPassesOn) {
+  Communicator world = Communicator::world();
+  if (world.size() != 4) GTEST_SKIP() << "two nodes of two ranks";
+  testing::LateRank late(world);
+  world.exchange_by(ExchangeWay::kSwaps, 2);
+  late.hold(world, 3, {2}, "MPI_Waitall");
+  const std::vector<Index> counts(4, 50'000);
+  std::vector<float> values(200'000);
+  std::ranges::fill(std::span(values).subspan(at(world.rank() * 50'000), 50'000), world.rank() + 1.0f);
+  world.all_gather_stretches(std::span<float>(values), counts);
+  for (Index rank = 0; rank < 4; ++rank) EXPECT_EQ(values[at(rank * 50'000 + 49'999)], rank + 1.0f);
 }
 
 }  // namespace

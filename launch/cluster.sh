@@ -32,9 +32,9 @@ MOELOOM_HOSTS=$(grep -cvE '^[[:space:]]*(#|$)' "$hostfile") ||
 # A password that is asked for, or a machine that does not answer, would be waited for in silence.
 export OMPI_MCA_plm_rsh_agent="${OMPI_MCA_plm_rsh_agent:-ssh -o BatchMode=yes -o ConnectTimeout=10}"
 
-# mpirun hands on what is its own; what the program and its threads read has to be named.
+# mpirun hands on what is its own; what the program, its threads and MPI's transports read has to be named.
 named=()
-for name in $(compgen -e | grep -E '^(MOELOOM_|TWINKLE_NPU_|OMP_|OPENBLAS_|XDG_CACHE_HOME$)'); do
+for name in $(compgen -e | grep -E '^(MOELOOM_|TWINKLE_NPU_|OMP_|OPENBLAS_|UCX_|FI_|XDG_CACHE_HOME$)'); do
   named+=(-x "$name")
 done
 

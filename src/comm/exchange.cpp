@@ -30,8 +30,8 @@ MPI_Datatype mpi_type(const std::uint16_t*) {
   return MPI_UINT16_T;
 }
 
-/// The numbers of one buffer that go to or come from each rank, as MPI_Alltoallw wants them: their places are
-/// inside the datatypes, where they are not ints. It is as fast as MPI_Alltoallv.
+/// The numbers of one buffer that go to or come from each rank: their places and lengths are inside
+/// datatypes, where they are not ints.
 template <typename Number>
 class Stretches {
  public:
@@ -42,8 +42,6 @@ class Stretches {
     counts_.push_back(count > 0 ? 1 : 0);
   }
   Part operator[](Index rank) const { return {counts_[at(rank)], types_[at(rank)]}; }
-  const int* counts() const { return counts_.data(); }
-  const MPI_Datatype* types() const { return types_.data(); }
 
  private:
   std::vector<std::unique_ptr<StretchType>> owned_;
@@ -63,18 +61,34 @@ void swap_with(int other, const void* sent, Part mine, void* received, Part thei
   check_mpi(MPI_Waitall(2, requests.data(), MPI_STATUSES_IGNORE), "MPI_Waitall");
 }
 
-/// What each rank has for each other and what it takes, by the types.
+/// What each rank has for each other and what it takes, by the types. Not by MPI_Alltoallw, which Open MPI
+/// makes of persistent requests: over libfabric and Omni-Path (pml cm) these take every datatype as if it
+/// began at 0.
 template <typename Number>
 void exchange_stretches(const Number* sent, const Stretches<Number>& to, Number* received,
                         const Stretches<Number>& from, MPI_Comm comm) {
+  constexpr int kTag = 2;
   int rank = 0, size = 0;
   MPI_Comm_rank(comm, &rank);
   MPI_Comm_size(comm, &size);
   if (size == 2) return swap_with(1 - rank, sent, to[1 - rank], received, from[1 - rank], comm);
-  const std::vector<int> nowhere(at(size));  // displacements: the datatypes hold them
-  check_mpi(MPI_Alltoallw(sent, to.counts(), nowhere.data(), to.types(), received, from.counts(),
-                          nowhere.data(), from.types(), comm),
-            "MPI_Alltoallw");
+  std::vector<MPI_Request> requests;
+  for (int step = 1; step < size; ++step) {
+    const int other = (rank + size - step) % size;
+    if (from[other].count != 0)
+      check_mpi(MPI_Irecv(received, 1, from[other].type, other, kTag, comm,
+                          &requests.emplace_back(MPI_REQUEST_NULL)),
+                "MPI_Irecv");
+  }
+  for (int step = 1; step < size; ++step) {
+    const int other = (rank + step) % size;
+    if (to[other].count != 0)
+      check_mpi(
+          MPI_Isend(sent, 1, to[other].type, other, kTag, comm, &requests.emplace_back(MPI_REQUEST_NULL)),
+          "MPI_Isend");
+  }
+  check_mpi(MPI_Waitall(mpi_count(std::ssize(requests)), requests.data(), MPI_STATUSES_IGNORE),
+            "MPI_Waitall");
 }
 
 /// sent_to(rank) and received_from(rank): spans. The nearest ranks first, so that no two begin with the same.
@@ -173,7 +187,7 @@ void Communicator::reduce_along_tree(std::span<const Number> grads, std::span<co
     count_call(bytes);
     swap_pieces(*this, share_of, part_of);
   } else {
-    const Call in = call("MPI_Alltoallw", bytes, only_other());
+    const Call in = call("MPI_Waitall", bytes, only_other());
     Stretches<Number> to;
     Stretches<Number> from;
     for (Index rank = 0; rank < size_; ++rank) {

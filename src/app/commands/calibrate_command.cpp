@@ -17,6 +17,10 @@ void line(const char* what, double value, const char* unit) {
   std::printf("  %-34s %10s %s\n", what, rounded_text(value).c_str(), unit);
 }
 
+void link_line(const char* what, double bytes_per_second) {
+  std::printf("  %-34s %10s Gbit/s\n", what, readable(8e-9 * bytes_per_second).c_str());
+}
+
 /// options: as measured, their threads settled.
 void print_rates(const MachineRates& rates, const CalibrateOptions& options) {
   std::printf("of one rank with %lld threads, %lld ranks at work together\n",
@@ -43,8 +47,18 @@ void print_rates(const MachineRates& rates, const CalibrateOptions& options) {
   }
   if (rates.measured_network()) {
     line("exchange between nodes, a message", 1e6 * rates.network_message_seconds, "us");
-    line("exchange between nodes, a node", 8e-9 * rates.network_bytes_per_second, "Gbit/s");
+    link_line("exchange between nodes, a node", rates.network_bytes_per_second);
   }
+  if (!rates.slowest_host.empty()) {
+    link_line("link of a host, the median", rates.link_median_bytes_per_second);
+    link_line(("link of a host, the slowest: " + rates.slowest_host).c_str(),
+              rates.link_slowest_bytes_per_second);
+  }
+  if (rates.unequal_links())
+    std::printf(
+        "warning: host %s has %s of the median host's rate, and every exchange waits for it\n",
+        rates.slowest_host.c_str(),
+        readable(rates.link_slowest_bytes_per_second / rates.link_median_bytes_per_second, 2).c_str());
 }
 
 }  // namespace

@@ -66,6 +66,11 @@ std::vector<std::string> extrapolations(const Job& job, const MachineRates& mach
         (busy > 1 ? ": `" + line + "` does" : "; two could if --threads left each processors of its own"));
   if (job.ranks > near && options.network.bytes_per_second > 0)
     sentences.push_back("the network is as --net gives it, without contention between nodes");
+  if (job.ranks > near && options.network.bytes_per_second == 0 && machine.unequal_links())
+    sentences.push_back(
+        "the network is as slow as the link of " + machine.slowest_host + ", which had " +
+        readable(8e-9 * machine.link_slowest_bytes_per_second, 2) + " Gbit/s where the median host had " +
+        readable(8e-9 * machine.link_median_bytes_per_second, 2) + ": every exchange waits for it");
   if (job.ranks > machine.ranks)
     sentences.push_back(
         std::to_string(job.ranks) + " ranks are extrapolated from " + std::to_string(machine.ranks) + "; " +

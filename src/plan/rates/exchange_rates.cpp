@@ -7,6 +7,8 @@
 #include <chrono>
 #include <functional>
 
+#include "rates/link_rates.hpp"
+
 namespace moeloom {
 namespace {
 
@@ -76,6 +78,7 @@ double meeting_of(const Communicator& node) {
 
 void measure_exchange(const Communicator& world, MachineRates& rates) {
   if (world.size() == 1) return;
+  find_slowest_link(world, rates);
   const Communicator node = world.split_by_node();
   // One place of every node meets the same place of the others, so that all ranks share the network.
   const Communicator across = world.split(node.rank(), world.rank());

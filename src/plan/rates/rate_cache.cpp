@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr Index kFormat = 7;
+constexpr Index kFormat = 8;
 constexpr std::string_view kGmmSection = "rates";
 constexpr std::string_view kMachineSection = "machines";
 constexpr std::size_t kMostEntries = 512;  // the oldest make room
@@ -81,7 +81,9 @@ constexpr std::array kMachineNumbers = {
     std::pair("node_bytes_per_second", &MachineRates::node_bytes_per_second),
     std::pair("meeting_seconds", &MachineRates::meeting_seconds),
     std::pair("network_message_seconds", &MachineRates::network_message_seconds),
-    std::pair("network_bytes_per_second", &MachineRates::network_bytes_per_second)};
+    std::pair("network_bytes_per_second", &MachineRates::network_bytes_per_second),
+    std::pair("link_median_bytes_per_second", &MachineRates::link_median_bytes_per_second),
+    std::pair("link_slowest_bytes_per_second", &MachineRates::link_slowest_bytes_per_second)};
 constexpr std::size_t kAlwaysMeasured = 8;  // of them; the others need several ranks
 
 Document document_of(const MachineRates& rates) {
@@ -90,6 +92,7 @@ Document document_of(const MachineRates& rates) {
   for (const auto& [name, number] : kMachineNumbers) document.set(name, rates.*number);
   document.set("ranks", rates.ranks);
   document.set("node_ranks", rates.node_ranks);
+  document.set("slowest_host", rates.slowest_host);
   return document;
 }
 
@@ -104,6 +107,7 @@ MachineRates machine_rates_from(const Document& document) {
   for (const auto& [name, number] : kMachineNumbers) rates.*number = document.number(name);
   rates.ranks = document.integer("ranks");
   rates.node_ranks = document.integer("node_ranks");
+  rates.slowest_host = document.text("slowest_host");
   const auto check = [](double rate, bool may_be_zero) {
     if (!std::isfinite(rate) || rate < 0 || (rate == 0 && !may_be_zero))
       throw IoError("expected a positive rate, found " + std::to_string(rate));
@@ -252,6 +256,9 @@ MachineAnswer kept_machine_rates(const fs::path& file, const std::string& machin
   if (answer.rates && network) {
     answer.rates->network_message_seconds = network->network_message_seconds;
     answer.rates->network_bytes_per_second = network->network_bytes_per_second;
+    answer.rates->link_median_bytes_per_second = network->link_median_bytes_per_second;
+    answer.rates->link_slowest_bytes_per_second = network->link_slowest_bytes_per_second;
+    answer.rates->slowest_host = network->slowest_host;
   }
   return answer;
 }

@@ -95,8 +95,8 @@ TEST(RateCache, ADamagedFileIsAWarningAndIsReplaced) {
   const std::string key = Document::parse(whole, "file").object("rates").keys().front();
   for (const std::string& damaged :
        {std::string(), whole.substr(0, whole.size() / 2), std::string("[]"), std::string(100, '\0'),
-        with("\"format\": 7", "\"format\": 6"), with("loop_seconds", "loops"), with("0.333", "-0.333"),
-        std::string(R"({"format": 7, "rates": 5})"), R"({"format": 7, "rates": {")" + key + R"(": 5}})"}) {
+        with("\"format\": 8", "\"format\": 7"), with("loop_seconds", "loops"), with("0.333", "-0.333"),
+        std::string(R"({"format": 8, "rates": 5})"), R"({"format": 8, "rates": {")" + key + R"(": 5}})"}) {
     write_bytes(file, damaged);
     Machine machine;
     const RateAnswer answer = machine.ask(file);
@@ -209,6 +209,9 @@ TEST(RateCache, WhatSeveralNodesMeasuredServesAPlanOfOneNodesRanks) {
     MachineRates rates = machine_rates(node_ranks);
     rates.ranks = node_ranks * nodes;
     rates.network_bytes_per_second = network_bytes_per_second;
+    rates.link_median_bytes_per_second = 4 * network_bytes_per_second;
+    rates.link_slowest_bytes_per_second = network_bytes_per_second;
+    if (nodes > 1) rates.slowest_host = "h" + std::to_string(nodes);
     EXPECT_EQ(keep_machine_rates(file, "cpu", kSizes, rates), "");
   };
   const auto of = [&](Index most) { return kept_machine_rates(file, "cpu", kSizes, most).rates.value(); };
@@ -222,6 +225,11 @@ TEST(RateCache, WhatSeveralNodesMeasuredServesAPlanOfOneNodesRanks) {
   kept(8, 2, 7e9);
   EXPECT_EQ(of(8).ranks, 16);
   EXPECT_EQ(of(8).network_bytes_per_second, 7e9);
+  EXPECT_EQ(of(8).slowest_host, "h2");
+  EXPECT_EQ(of(2).slowest_host, "h4");
+  EXPECT_EQ(of(2).link_median_bytes_per_second, 20e9);
+  EXPECT_EQ(of(2).link_slowest_bytes_per_second, 5e9);
+  EXPECT_TRUE(of(2).unequal_links());
   EXPECT_EQ(of(2).network_bytes_per_second, 5e9);
 }
 

@@ -13,6 +13,7 @@
 #include "moeloom/plan/cost/exchange_cost.hpp"
 
 #include <array>
+#include <string>
 
 namespace moeloom {
 
@@ -51,10 +52,16 @@ struct MachineRates {
   double node_bytes_per_second = 0;
   double meeting_seconds = 0;
   double network_message_seconds = 0;
-  double network_bytes_per_second = 0;  // of a node
+  double network_bytes_per_second = 0;  // of a node, as the slowest link lets it
+  // Of one rank a host, both ways, in pairs of hosts; 0: fewer than three cannot tell whose link is slow.
+  double link_median_bytes_per_second = 0;
+  double link_slowest_bytes_per_second = 0;
+  std::string slowest_host = {};
 
   bool measured_node() const { return node_bytes_per_second > 0; }
   bool measured_network() const { return network_bytes_per_second > 0; }
+  /// Whether one host holds up the exchanges of all.
+  bool unequal_links() const { return link_slowest_bytes_per_second < 0.75 * link_median_bytes_per_second; }
 };
 
 /// FLOP/s of dense products of so many rows: between the measured ones by the logarithm of rows, beyond them

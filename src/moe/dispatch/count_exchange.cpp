@@ -1,6 +1,7 @@
 #include "dispatch/count_exchange.hpp"
 
 #include "moeloom/comm/mesh.hpp"
+#include "moeloom/moe/dispatch/dispatch_plan.hpp"
 
 #include <algorithm>
 #include <numeric>
@@ -37,6 +38,24 @@ ReceivedCounts exchange_counts(const Communicator& ep, std::span<const std::int6
     if (!beside.empty()) received.beside.push_back(first[block - 1]);
   }
   return received;
+}
+
+std::vector<Index> exchange_first_rows(const Communicator& ep, std::span<const std::int64_t> received,
+                                       Index num_experts) {
+  const Index ranks = ep.size();
+  const Index most = experts_of(num_experts, ranks, 0).count, mine = std::ssize(received) / ranks;
+  const std::vector<Index> first = first_rows_of_sources(received, ranks);
+  std::vector<std::int64_t> sent(at(most * ranks)), arrived(sent.size());
+  for (Index rank = 0; rank < ranks; ++rank)
+    std::copy_n(first.begin() + rank * mine, mine, sent.begin() + rank * most);
+  ep.all_to_all(sent, arrived);
+  std::vector<Index> first_rows;
+  first_rows.reserve(at(num_experts));
+  for (Index rank = 0; rank < ranks; ++rank) {
+    const auto of_holder = arrived.begin() + rank * most;
+    first_rows.insert(first_rows.end(), of_holder, of_holder + experts_of(num_experts, ranks, rank).count);
+  }
+  return first_rows;
 }
 
 }  // namespace moeloom

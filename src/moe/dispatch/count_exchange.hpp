@@ -19,4 +19,9 @@ ReceivedCounts exchange_counts(const Communicator& ep, std::span<const std::int6
                                std::span<const std::int64_t> sent_per_rank,
                                std::span<const std::int64_t> beside = {});
 
+/// received [ep, e], ReceivedCounts' -> [E]: where this rank's rows begin among those of each expert's
+/// holder, as the holder says. One MPI_Alltoall; collective over ep.
+std::vector<Index> exchange_first_rows(const Communicator& ep, std::span<const std::int64_t> received,
+                                       Index num_experts);
+
 }  // namespace moeloom

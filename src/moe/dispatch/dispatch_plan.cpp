@@ -125,17 +125,39 @@ void plan_receiving(std::span<const std::int64_t> received_counts, DispatchPlan&
 LandingCounts landing_counts(Index num_experts, Index ranks, Index rank,
                              const std::function<std::span<const std::int64_t>(Index source)>& counts_of) {
   const ExpertRange mine = experts_of(num_experts, ranks, rank);
-  LandingCounts sums{.of_all = std::vector<std::int64_t>(at(num_experts)), .before = {}, .received = {}};
-  sums.received.reserve(at(ranks * mine.count));
+  LandingCounts landing;
+  std::vector<Index> of_all(at(num_experts));
+  landing.received.reserve(at(ranks * mine.count));
   for (Index source = 0; source < ranks; ++source) {
     const std::span<const std::int64_t> counts = counts_of(source);
     require(std::ssize(counts) == num_experts, "a rank's counts must be [experts]");
-    if (source == rank) sums.before = sums.of_all;
-    for (std::size_t expert = 0; expert < counts.size(); ++expert) sums.of_all[expert] += counts[expert];
+    if (source == rank) landing.first_rows = of_all;
+    for (std::size_t expert = 0; expert < counts.size(); ++expert) of_all[expert] += counts[expert];
     const auto first = counts.begin() + mine.begin;
-    sums.received.insert(sums.received.end(), first, first + mine.count);
+    landing.received.insert(landing.received.end(), first, first + mine.count);
   }
-  return sums;
+  // So far these are the rows from ranks before this one; those of a holder's experts before it precede them.
+  for (Index holder = 0; holder < ranks; ++holder) {
+    const ExpertRange held = experts_of(num_experts, ranks, holder);
+    Index row = 0;
+    for (Index expert = held.begin; expert < held.begin + held.count; ++expert) {
+      landing.first_rows[at(expert)] += row;
+      row += of_all[at(expert)];
+    }
+  }
+  return landing;
+}
+
+std::vector<Index> first_rows_of_sources(std::span<const std::int64_t> received, Index ranks) {
+  const Index experts = std::ssize(received) / ranks;
+  std::vector<Index> first(received.size());
+  Index row = 0;
+  for (Index expert = 0; expert < experts; ++expert)
+    for (Index source = 0; source < ranks; ++source) {
+      first[at(source * experts + expert)] = row;
+      row += received[at(source * experts + expert)];
+    }
+  return first;
 }
 
 LandingCounts landing_counts(const SourceCounts& counts, Index rank) {
@@ -146,8 +168,7 @@ LandingCounts landing_counts(const SourceCounts& counts, Index rank) {
 void plan_landing(const LandingCounts& counts, std::span<const std::int32_t> topk_idx, Index rank,
                   DispatchPlan& plan, std::vector<Landing>& landings) {
   const auto experts = std::ssize(plan.tokens_per_expert);
-  require(std::ssize(counts.of_all) == experts && std::ssize(counts.before) == experts,
-          "counts of all ranks and of those before must be [experts]");
+  require(std::ssize(counts.first_rows) == experts, "where a rank's rows begin must be [experts]");
   require(std::ssize(counts.received) == plan.ranks * experts_of(experts, plan.ranks, rank).count,
           "received counts must be [ep, local experts]");
   require(std::ssize(topk_idx) == plan.slots(), "plan_landing needs the choices that were planned");
@@ -160,10 +181,8 @@ void plan_landing(const LandingCounts& counts, std::span<const std::int32_t> top
   Index place = 0;
   for (Index holder = 0; holder < plan.ranks; ++holder) {
     const ExpertRange held = experts_of(experts, plan.ranks, holder);
-    Index row = 0;
     for (Index expert = held.begin; expert < held.begin + held.count; ++expert) {
-      origin[at(expert)] = {holder, row + counts.before[at(expert)] - place};
-      row += counts.of_all[at(expert)];
+      origin[at(expert)] = {holder, counts.first_rows[at(expert)] - place};
       place += plan.tokens_per_expert[at(expert)];
     }
   }

@@ -59,9 +59,8 @@ void HierarchicalDispatch::plan(std::span<const std::int32_t> topk_idx, Index to
   for (const Index to : routes_.out)
     copies[at(to)] = rows_for_node(nodes, nodes.node_of[at(to)], plan.sent_per_rank);
   ReceivedCounts received = exchange_counts(*ep_, plan.tokens_per_expert, plan.sent_per_rank, copies);
-  LandingCounts counts{plan.tokens_per_expert, plan.tokens_per_expert, std::move(received.of_experts)};
-  ep_->all_sum(counts.of_all);
-  ep_->sum_before(counts.before);
+  LandingCounts counts{.first_rows = exchange_first_rows(*ep_, received.of_experts, num_experts_),
+                       .received = std::move(received.of_experts)};
   std::vector<Index> copies_per_route;
   for (const Index from : routes_.in) copies_per_route.push_back(received.beside[at(from)]);
   plan_crossing(topk_idx, counts, copies_per_route, plan);

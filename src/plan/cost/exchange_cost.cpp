@@ -159,7 +159,8 @@ double planning_bytes(DispatcherKind kind, const ExchangeCase& e) {
     case DispatcherKind::kShared:
       return 0;
     case DispatcherKind::kHierarchical:
-      return counts_bytes(e, e.num_experts + 1) + sizeof(CrossingCopy) * slots * elsewhere(nodes_of(e));
+      return even_counts + counts_bytes(e, 1) + counts_bytes(e, ceil_div(e.num_experts, e.ep)) +
+             sizeof(CrossingCopy) * slots * elsewhere(nodes_of(e));
     case DispatcherKind::kAllgather:
       return even_counts + counts_bytes(e, 1) + scalar_bytes(kind, e);
   }

@@ -20,9 +20,10 @@ Index rounds_of_cuts(const ExchangeCase& exchange, Index chunks) {
   return std::bit_width(at(exchange.ep - 1));
 }
 
-/// Exchanges between nodes beside the counts: where each copy lands; how many tokens come, and whose.
-Index more_rounds(DispatcherKind kind) {
-  return kind == DispatcherKind::kHierarchical ? 1 : kind == DispatcherKind::kAllgather ? 2 : 0;
+/// Exchanges between nodes beside the counts, which take `rounds`: where rows begin and each copy lands; how
+/// many tokens come, and whose.
+Index more_rounds(DispatcherKind kind, Index rounds) {
+  return kind == DispatcherKind::kHierarchical ? rounds + 1 : kind == DispatcherKind::kAllgather ? 2 : 0;
 }
 
 }  // namespace
@@ -87,7 +88,7 @@ double plan_seconds_of_layer(const ModelConfig& config, const StepCase& step, co
   const Index rounds = exchange.ep == exchange.ep_on_node ? 0
                        : exchange.ep < kFewestOfBruck     ? 1
                                                           : std::bit_width(at(exchange.ep - 1));
-  const Index more = rounds == 0 ? 0 : more_rounds(step.kind);
+  const Index more = rounds == 0 ? 0 : more_rounds(step.kind, rounds);
   return sorted + real(exchange.ep_on_node - 1) * rates.node_message_seconds +
          real(rounds + more + rounds_of_cuts(exchange, step.chunks)) * rates.network_message_seconds;
 }

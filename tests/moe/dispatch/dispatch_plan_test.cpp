@@ -158,6 +158,11 @@ void expect_landings_where_rows_are_regrouped(const Case& c, testing::Drops drop
     DispatchPlan plan;
     plan_sending(chosen[at(rank)], c.top_k, c.experts, c.ranks, plan);
     plan_landing(counts_for(rank), chosen[at(rank)], rank, plan, landings_of[at(rank)]);
+    const std::vector<Index> first_rows = first_rows_of_sources(received, c.ranks);
+    for (Index source = 0; source < c.ranks; ++source)
+      for (Index i = 0; i < held.count; ++i)
+        EXPECT_EQ(first_rows[at(source * held.count + i)], counts_for(source).first_rows[at(held.begin + i)])
+            << "as the holder says it and as the sender finds it";
     EXPECT_EQ(plan.rows_per_source, regrouped.rows_per_source);
     EXPECT_EQ(plan.received_per_rank, regrouped.received_per_rank);
     EXPECT_EQ(plan.rows(), std::ssize(landed_slots(chosen, held)));

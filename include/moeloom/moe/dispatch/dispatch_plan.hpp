@@ -104,13 +104,14 @@ void plan_sending(std::span<const std::int32_t> topk_idx, Index top_k, Index num
 /// + i].
 void plan_receiving(std::span<const std::int64_t> received_counts, DispatchPlan& plan);
 
-/// What a rank must know of all ranks' counts [ep, E] to tell where its rows land: sums and its own columns,
-/// 2 E + ep e numbers.
+/// What a rank must know of all ranks' counts [ep, E] to tell where its rows land, and what lands here:
+/// E + ep e numbers.
 struct LandingCounts {
-  std::vector<std::int64_t> of_all;    // [E]: rows of each expert from all ranks
-  std::vector<std::int64_t> before;    // [E]: of those, from the ranks before this one
+  std::vector<Index> first_rows;       // [E]: where this rank's begin among the rows of an expert's holder
   std::vector<std::int64_t> received;  // [ep, e], as plan_receiving takes them
 };
+/// received [ep, e] -> [ep, e]: where the rows of each rank begin here, for each local expert.
+std::vector<Index> first_rows_of_sources(std::span<const std::int64_t> received, Index ranks);
 /// From the counts of each rank.
 LandingCounts landing_counts(const SourceCounts& counts, Index rank);
 /// From the counts [E] of each rank of `ranks`.

@@ -56,6 +56,7 @@
 
 // Ranks and what they tell each other.
 #include "moeloom/comm/communicator.hpp"
+#include "moeloom/comm/exchange_way.hpp"
 #include "moeloom/comm/mesh.hpp"
 #include "moeloom/comm/pending_sum.hpp"
 #include "moeloom/comm/process_memory.hpp"

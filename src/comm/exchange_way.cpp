@@ -1,5 +1,5 @@
 // Which way the exchanges of a group go. Asked of MPI, not measured, so that two runs go the same way.
-#include "moeloom/comm/communicator.hpp"
+#include "moeloom/comm/exchange_way.hpp"
 
 #include <algorithm>
 #include <array>
@@ -71,17 +71,23 @@ ExchangeWay Communicator::exchange_way() const {
   if (size_ == 1) return ExchangeWay::kCollectives;
   if (!handle_->way && size_ == 2) handle_->way = ExchangeWay::kCollectives;
   if (!handle_->way) {
-    const Call in = waiting_in("MPI_Allreduce");
+    const Traffic before = traffic_;
     if (split_by_node().size() == size_) return handle_->way.emplace(ExchangeWay::kCollectives);
-    int by_swaps = sends_by_tcp() ? 1 : 0;
-    check_mpi(MPI_Allreduce(MPI_IN_PLACE, &by_swaps, 1, MPI_INT, MPI_MIN, handle_->comm), "MPI_Allreduce");
-    go_by(by_swaps != 0 ? ExchangeWay::kSwaps : ExchangeWay::kCollectives, 0);
+    const bool swaps = tcp_between_nodes(*this);
+    traffic_ = before;  // none of this is an exchange
+    go_by(swaps ? ExchangeWay::kSwaps : ExchangeWay::kCollectives, 0);
   }
   return *handle_->way;
 }
 
 const NodeMap* Communicator::nodes() const {
   return handle_ && handle_->nodes ? &handle_->nodes->map : nullptr;
+}
+
+bool tcp_between_nodes(const Communicator& ranks) {
+  if (ranks.size() == 1) return false;
+  const bool here = ranks.split_by_node().size() < ranks.size() && sends_by_tcp();
+  return ranks.all_max(here ? 0 : 1) == 0;
 }
 
 void Communicator::exchange_by(ExchangeWay way, Index pretended_nodes) {

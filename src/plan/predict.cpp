@@ -18,6 +18,7 @@ RunRequest request_of(const Job& job, DispatcherKind kind, bool grouped) {
   request.dtype = job.dtype;
   request.bf16 = Bf16Request::kEmulate;  // of another machine, perhaps, than this one
   request.dispatcher = kind;
+  if (!job.overlap) ask_for_no_overlap(job.shard_dense, request);
   return request;
 }
 
@@ -71,6 +72,7 @@ StepCase step_at(const Job& job, Index ep) {
                 .ranks_per_node = std::min(job.ranks_per_node, job.ranks),
                 .processors_per_node = job.processors_per_node,
                 .threads = job.threads,
+                .tcp = job.tcp,
                 .tokens = job.tokens / job.micro_batches,
                 .sequence_length = job.sequence_length,
                 .micro_batches = job.micro_batches,
@@ -83,7 +85,9 @@ StepCase step_at(const Job& job, Index ep) {
                 .shard_dense = job.shard_dense,
                 .offload = job.offload,
                 .expert_rows = job.expert_rows};
-  const TravelDecision travel = decide_travel({}, step);
+  RunRequest request;
+  if (!job.overlap) ask_for_no_overlap(job.shard_dense, request);
+  const TravelDecision travel = decide_travel(request, step);
   step.overlap_reduce = travel.reduce.on;
   step.overlap_gather = travel.gather.on;
   return step;

@@ -55,6 +55,29 @@ TEST(Predict, RowsTravelInChunksWhereExpertsHideThem) {
     EXPECT_GT(bytes, whole[kind]) << name_of(kind) << ": where experts are cut travels too";
 }
 
+TEST(Predict, NothingTravelsUnderProductsWhereOverlapIsOff) {
+  MachineRates machine = made_up_rates(2);
+  machine.network_bytes_per_second = 1e8;
+  const auto products = [](const GmmFacts&, const MeshShape&) {
+    return GmmPrediction{.loop_seconds = 9e-3, .gmm_seconds = 9e-3, .packed_seconds = 9e-3};
+  };
+  Job job = made_up_job(4, 1);
+  const auto travelling = [&](auto what) {
+    Index points = 0;
+    for (const PredictedPoint& p : predict_points(job, machine, products)) points += what(p.step) ? 1 : 0;
+    return points;
+  };
+  const auto rows = [](const StepCase& step) { return step.chunks > 0; };
+  const auto sums = [](const StepCase& step) { return step.overlap_reduce; };
+  const auto weights = [](const StepCase& step) { return step.overlap_gather; };
+  EXPECT_TRUE(travelling(rows) > 0 && travelling(sums) > 0 && travelling(weights) > 0);
+  job.overlap = false;
+  EXPECT_EQ(travelling(rows) + travelling(sums) + travelling(weights), 0);
+  job.shard_dense = true;
+  EXPECT_GT(travelling(sums), 0) << "shard dense takes them as layers finish, whatever is asked";
+  EXPECT_EQ(travelling(rows) + travelling(weights), 0);
+}
+
 TEST(Predict, TheFastestComesFirstAndWhatDoesNotFitLast) {
   Job small = made_up_job(4, 4);
   const auto points = predict_points(small, made_up_rates(4), grouped_is_faster, kAlltoall);

@@ -18,6 +18,7 @@ struct Job {
   Index processors_per_node = 1;
   double memory_per_node = 0;
   Index threads = 1;
+  bool tcp = false;  // StepCase's
   Index tokens = 0;  // of a rank and step
   Index sequence_length = 0;
   Index micro_batches = 1;
@@ -32,6 +33,7 @@ struct Job {
   OptimizerKind optimizer = OptimizerKind::kAdamW;
   bool shard_dense = false;
   bool offload = false;
+  bool overlap = true;       // what may travel under products does where decide() has it so
   Index exact = 0;           // sequences of a leaf of exact sums
   Index leaf_sequences = 1;  // a rank's micro-batch on other hosts is a multiple of them
 };

@@ -294,6 +294,7 @@ struct PlanOptions {
   Recompute recompute = Recompute::kNone;
   bool shard_dense = false;
   std::filesystem::path offload;  // empty: in memory
+  bool overlap = true;            // where train would; off: nothing travels while anything computes
   MomentFormat moments = MomentFormat::kFp32;
   Storage masters = Storage::kFp32;
   Storage gradients = Storage::kFp32;  // of experts

@@ -62,6 +62,10 @@ OptionTable table_of(PlanOptions& options) {
   add_recompute_option(table, options.recompute);
   add_shard_dense_option(table, options.shard_dense);
   add_offload_option(table, options.offload);
+  table.add_choice("overlap",
+                   "whether rows, sums of gradients and new weights travel under products; auto: where train "
+                   "lets them, off: nowhere",
+                   options.overlap, {{"auto", true}, {"off", false}});
   table.add("calibrate", "BOOL", "measure this machine anew, whatever the user's cache holds",
             options.calibrate);
   table.group("Output");

@@ -65,7 +65,8 @@ Job job_of(const PlanOptions& o, const ModelConfig& config, const EnvironmentFla
           .gradients = o.gradients,
           .optimizer = o.optimizer,
           .shard_dense = o.shard_dense,
-          .offload = !o.offload.empty()};
+          .offload = !o.offload.empty(),
+          .overlap = o.overlap};
   if (o.memory_bytes == 0) job.memory_per_node = static_cast<double>(memory_of_this_node());
   if (o.threads == 0)
     job.threads = flags.threads.value_or(std::max<Index>(job.processors_per_node / o.ranks_per_node, 1));
@@ -124,6 +125,7 @@ RunDecision decision_at(const PlanOptions& options, const Job& job, const Predic
   request.gmm_budget_bytes = job.gmm_budget_bytes;
   request.dtype = job.dtype;
   request.bf16 = Bf16Request::kEmulate;  // require_dtype() has looked
+  if (!job.overlap) ask_for_no_overlap(job.shard_dense, request);
   return decide(facts, request);
 }
 
@@ -180,6 +182,8 @@ Document document_of(const PredictedPoint& p) {
   row.set("ep", p.step.mesh.ep);
   row.set("dispatcher", std::string(name_of(p.step.kind)));
   row.set("chunks", p.step.chunks);
+  row.set("overlap_grad_reduce", p.step.overlap_reduce);
+  row.set("overlap_param_gather", p.step.overlap_gather);
   row.set("experts", gmm_text(p));
   row.set("step_seconds", p.step_seconds());
   row.set("tokens_per_s", p.tokens_per_second());
@@ -270,12 +274,13 @@ int plan_command(int argc, char** argv) {
   const EnvironmentFlags flags = read_environment();
   const ModelConfig config = checked_config(options.model, options.lora);
   require_dtype(options.dtype, flags);
-  const Job job = job_of(options, config, flags);
+  Job job = job_of(options, config, flags);
   require_use_of_offload(options.offload, parameters_at(job, 1));
   set_threads(static_cast<int>(job.threads));
   const std::filesystem::path file = rate_cache_file(flags.cache_folder);
   MachineRates machine = machine_rates(job, options, file);
   choose_network(job, options, machine);
+  job.tcp = machine.network_tcp;
   const std::vector<PredictedPoint> points = predict_points(job, machine, predictor(options, config, file));
   const std::vector<std::string> notes = extrapolations(job, machine, options);
   print_table(points, options.rows);

@@ -17,8 +17,14 @@ std::string mpirun_words(Index ranks, Index node_ranks) {
 
 /// What train would choose from sizes alone: whether rows travel in chunks where they may leave their node.
 std::string overlap_words(const StepCase& step) {
-  if (step.kind != DispatcherKind::kAlltoall || step.mesh.world() <= step.ranks_per_node) return {};
+  if (!way_of(step.kind).in_chunks || step.mesh.world() <= step.ranks_per_node) return {};
   return " --overlap " + (step.chunks > 0 ? std::to_string(step.chunks) : "off");
+}
+
+/// What train would let travel unasked.
+std::string travel_words(const PlanOptions& options, const StepCase& step) {
+  if (options.overlap) return {};
+  return std::string(step.overlap_reduce ? "" : " --overlap-grad-reduce off") + " --overlap-param-gather off";
 }
 
 /// The shape as its options, for a model that has no folder.
@@ -108,6 +114,7 @@ std::string run_line(const PlanOptions& options, const PredictedPoint& point) {
           " --seq-len " + std::to_string(step.sequence_length) + " --global-batch " +
           std::to_string(sequences) + " --accumulate " + std::to_string(step.micro_batches);
   if (step.mesh.ep > 1) line += " --dispatcher " + std::string(name_of(step.kind)) + overlap_words(step);
+  line += travel_words(options, step);
   if (options.threads > 0) line += " --threads " + std::to_string(options.threads);
   if (options.dtype == DType::kBF16) line += " --dtype bf16";
   if (options.gmm_budget_bytes != KernelOptions{}.gmm_budget_bytes)

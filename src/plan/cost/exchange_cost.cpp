@@ -36,9 +36,14 @@ ExchangeVolume sent_to_all(const ExchangeCase& e, double bytes) {
           .network_messages = ranks - near};
 }
 
+bool swaps_pieces(const ExchangeCase& e) {
+  return e.tcp && e.ep > 2 && e.ep > e.ep_on_node;
+}
+
 ExchangeVolume alltoall_volume(const ExchangeCase& e) {
   ExchangeVolume volume = sent_to_all(e, slots_bytes(e));
-  volume.network_messages = messages_in_turn(e.ep, volume.network_messages);
+  volume.network_messages = swaps_pieces(e) ? std::min(volume.network_messages, 1.0)
+                                            : messages_in_turn(e.ep, volume.network_messages);
   volume.copied_bytes = 4 * slots_bytes(e);
   return volume;
 }
@@ -77,6 +82,13 @@ ExchangeVolume hierarchical_combine(const ExchangeCase& e) {
 
 ExchangeVolume allgather_dispatch(const ExchangeCase& e) {
   ExchangeVolume volume = sent_to_all(e, token_bytes(e) * static_cast<double>(e.ep));
+  if (swaps_pieces(e)) {
+    const auto nodes = static_cast<double>(nodes_of(e));
+    const double stretch = token_bytes(e) * wire_share(e);
+    volume.node_bytes = stretch * nodes * static_cast<double>(e.ep_on_node - 1);
+    volume.network_bytes = stretch * (nodes - 1);
+    volume.network_messages = 1;
+  }
   volume.copied_bytes = 2 * token_bytes(e) + 2 * slots_bytes(e);
   return volume;
 }

@@ -50,9 +50,19 @@ ExchangeSeconds exchange_seconds_of_layer(const ModelConfig& config, const StepC
           both_passes(combine_volume(step.kind, exchange))};
 }
 
-double exposed_seconds(double wire, double products, Index chunks) {
-  const double share = 1 / real(chunks);
-  return std::max(wire * share, wire - (1 - share) * products);
+double exposed_seconds(double wire, double products, Index chunks, double share_alone) {
+  return std::max(wire * share_alone, wire - (1 - 1 / real(chunks)) * products);
+}
+
+double share_of_first_chunk(DispatcherKind kind, const ExchangeCase& e, Index chunks) {
+  if (kind != DispatcherKind::kHierarchical) return 1 / real(chunks);
+  const Index nodes = e.ep / e.ep_on_node;
+  return groups_visited(e.num_experts, e.top_k, nodes * chunks) /
+         (real(chunks) * groups_visited(e.num_experts, e.top_k, nodes));
+}
+
+double share_of_last_chunk(DispatcherKind kind, const ExchangeCase& e, Index chunks) {
+  return e.combine == CombineMode::kFast ? share_of_first_chunk(kind, e, chunks) : 1 / real(chunks);
 }
 
 ExchangeSeconds overlapped_exchange(const ModelConfig& config, const StepCase& step,
@@ -66,9 +76,13 @@ ExchangeSeconds overlapped_exchange(const ModelConfig& config, const StepCase& s
   const ExchangeSeconds bytes = exchange_seconds_of_layer(config, step, only);
   only.network_bandwidth = std::numeric_limits<double>::infinity();
   const ExchangeSeconds copies = exchange_seconds_of_layer(config, step, only);
-  const double wire = bytes.dispatch + bytes.combine - copies.dispatch - copies.combine;  // of both passes
-  const double exposed = exposed_seconds(wire / 2, expert_seconds / 3, step.chunks) +
-                         exposed_seconds(wire / 2, 2 * expert_seconds / 3, step.chunks);
+  const double out = bytes.dispatch - copies.dispatch, home = bytes.combine - copies.combine;
+  const double wire = out + home;  // of both passes
+  const double alone = per(out * share_of_first_chunk(step.kind, exchange, step.chunks) +
+                               home * share_of_last_chunk(step.kind, exchange, step.chunks),
+                           wire);
+  const double exposed = exposed_seconds(wire / 2, expert_seconds / 3, step.chunks, alone) +
+                         exposed_seconds(wire / 2, 2 * expert_seconds / 3, step.chunks, alone);
   const double left = per(exposed, wire), answers = 2 * rates.network_message_seconds;
   return {std::lerp(copies.dispatch, bytes.dispatch, left) + answers,
           std::lerp(copies.combine, bytes.combine, left) + answers};

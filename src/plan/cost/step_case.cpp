@@ -26,7 +26,8 @@ ExchangeCase exchange_case(const ModelConfig& config, const StepCase& step) {
           .ep = step.mesh.ep,
           .ep_on_node = ep_on_node(step),
           .combine = step.combine,
-          .wire = step.wire};
+          .wire = step.wire,
+          .tcp = step.tcp};
 }
 
 }  // namespace moeloom

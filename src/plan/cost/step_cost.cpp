@@ -3,6 +3,7 @@
 #include "moeloom/train/sharded_optimizer.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <numeric>
 
@@ -115,12 +116,20 @@ double muon_flops(const std::vector<ParameterSpec>& specs, const StepCase& step)
   return flops;
 }
 
+constexpr std::array kProducts = {Phase::kAttention, Phase::kDense, Phase::kRouter, Phase::kExperts};
+
 /// Products of a micro-batch, of which backward makes two of three.
 double product_seconds(const PhaseSeconds& micro_batch) {
   double sum = 0;
-  for (const Phase phase : {Phase::kAttention, Phase::kDense, Phase::kRouter, Phase::kExperts})
-    sum += micro_batch[static_cast<std::size_t>(phase)];
+  for (const Phase phase : kProducts) sum += micro_batch[static_cast<std::size_t>(phase)];
   return sum;
+}
+
+/// What is taken from products, where they are.
+void lengthen_products(double seconds, PhaseSeconds& step) {
+  const double products = product_seconds(step);
+  if (products == 0) return;
+  for (const Phase phase : kProducts) of(step, phase) *= 1 + seconds / products;
 }
 
 /// Seconds left of an exchange that travels while others take `beside`: what they are too short for, and at
@@ -145,21 +154,33 @@ void add_update(const Trained& trained, const Trained& embedding, const StepCase
   const Index near_world = std::min(step.ranks_per_node, mesh.world());
   const Index near_dp = std::max<Index>(near_world / near_ep, 1);
   const auto over = [&](const Trained& some, bool sums) {
-    return reduction_seconds(some.dense, mesh.world(), near_world, step, links, sums) +
-           reduction_seconds(some.experts, mesh.dp, near_dp, step, links, sums);
+    const bool travels = sums ? step.overlap_reduce : step.overlap_gather;
+    double seconds = 0;
+    for (GroupExchange part : {GroupExchange{some.dense, mesh.world(), near_world, sums},
+                               GroupExchange{some.experts, mesh.dp, near_dp, sums}}) {
+      const bool halves = sums && part.group == mesh.dp && step.gradients != Storage::kFp32;
+      part.crosses_once = !travels && !halves && may_cross_once(part, step);
+      seconds += reduction_seconds(part, step, links);
+    }
+    return seconds;
   };
   const double owned = owned_elements(trained, mesh);
   of(seconds, Phase::kOther) +=
       local.elementwise(kFloatBytes * trained.dense);  // dense gradients start at zero
   const double update = local.slowdown * per(owned, local.machine.updated_elements);
   const double sums = over(trained, true), gathers = over(trained, false);
-  of(seconds, Phase::kReduce) +=
-      local.elementwise(kFloatBytes * owned) +  // the norm
-      (step.overlap_reduce ? left_of(sums, products * 2 / 3, over(embedding, true)) : sums);
-  of(seconds, Phase::kOptimizer) +=
-      update + (step.overlap_gather
-                    ? left_of(gathers, update + products / 3, std::max(over(embedding, false) - update, 0.0))
-                    : gathers);
+  const double sums_left =
+      step.overlap_reduce ? left_of(sums, products * 2 / 3, over(embedding, true)) : sums;
+  const double gathers_left = step.overlap_gather ? left_of(gathers, update + products / 3,
+                                                            std::max(over(embedding, false) - update, 0.0))
+                                                  : gathers;
+  of(seconds, Phase::kReduce) += local.elementwise(kFloatBytes * owned) + sums_left;  // and the norm
+  of(seconds, Phase::kOptimizer) += update + gathers_left;
+  const double hidden = sums + gathers - sums_left - gathers_left;
+  if (step.tcp && hidden > 0)
+    lengthen_products(local.slowdown * tcp_seconds(hidden * links.network_bandwidth /
+                                                   static_cast<double>(step.ranks_per_node)),
+                      seconds);
 }
 
 /// Where each rank's chunks end, given to every other; for those who write rows there, in rows too.
@@ -213,18 +234,37 @@ double owned_elements(const Trained& trained, const MeshShape& mesh) {
   return trained.dense / real(mesh.world()) + trained.experts / real(mesh.dp);
 }
 
-double reduction_seconds(double elements, Index group, Index group_on_node, const StepCase& step,
-                         const ExchangeRates& rates, bool sums) {
-  if (group == 1 || elements == 0) return 0;
-  const double buckets = std::ceil(elements / real(ShardedOptimizer::kBucketElements));
-  const double to_each = kFloatBytes * elements / real(group);
-  const double elsewhere = real(group - group_on_node);
-  const ExchangeVolume volume{.node_bytes = to_each * real(group_on_node - 1),
-                              .network_bytes = to_each * elsewhere,
-                              .node_messages = buckets * real(group_on_node - 1),
-                              .network_messages = buckets * (sums ? std::min(elsewhere, 1.0) : elsewhere),
-                              .copied_bytes = sums ? 2 * kFloatBytes * elements : 0};
+bool may_cross_once(const GroupExchange& r, const StepCase& step) {
+  const bool subtrees = std::has_single_bit(at(r.on_node));  // which a sum's one order needs
+  return step.tcp && r.on_node > 1 && r.group > r.on_node && (subtrees || !r.sums);
+}
+
+double reduction_seconds(const GroupExchange& r, const StepCase& step, const ExchangeRates& rates) {
+  if (r.group == 1 || r.elements == 0) return 0;
+  const double buckets = std::ceil(r.elements / real(ShardedOptimizer::kBucketElements));
+  const double to_each = kFloatBytes * r.elements / real(r.group);
+  const double mates = real(r.on_node - 1), elsewhere = real(r.group - r.on_node);
+  ExchangeVolume volume{
+      .node_bytes = to_each * mates,
+      .network_bytes = to_each * elsewhere,
+      .node_messages = buckets * mates,
+      .network_messages = buckets * (r.sums || step.tcp ? std::min(elsewhere, 1.0) : elsewhere),
+      .copied_bytes = r.sums ? 2 * kFloatBytes * r.elements : 0};
+  if (r.crosses_once) {
+    const double nodes = real(r.group / r.on_node);
+    volume.node_bytes *= nodes;
+    volume.node_messages *= r.sums ? nodes : 1;
+    volume.network_bytes /= real(r.on_node);
+    volume.copied_bytes *= 1 + 1 / real(r.on_node);
+  }
   return exchange_seconds(volume, rates, step.ranks_per_node);
+}
+
+double tcp_seconds(double bytes) {
+  // Two and four hosts of bench/train/reduce_hosts.sh: products of 2.5 s took 321 ms longer beside 211 MB
+  // each way.
+  constexpr double kBytesPerSecond = 6.6e8;
+  return bytes / kBytesPerSecond;
 }
 
 PhaseSeconds step_seconds(const ModelConfig& config, const std::vector<ParameterSpec>& specs,

@@ -229,6 +229,12 @@ void decide_memory(const RunFacts& facts, const RunRequest& request, DType type,
 
 }  // namespace
 
+void ask_for_no_overlap(bool shard_dense, RunRequest& request) {
+  request.chunks = 0;
+  request.overlap_gather = false;
+  if (!shard_dense) request.overlap_reduce = false;
+}
+
 std::string_view name_of(const std::optional<DispatcherKind>& request) {
   return request ? name_of(*request) : "auto";
 }

@@ -1,6 +1,7 @@
 #include "moeloom/plan/decide/run_facts.hpp"
 
 #include "moeloom/base/errors.hpp"
+#include "moeloom/comm/exchange_way.hpp"
 
 #include <algorithm>
 
@@ -40,6 +41,7 @@ RunFacts find_run_facts(const ModelConfig& model, const Mesh& mesh, StepCase wor
   // The fewest of any rank: what is decided by them must be the same everywhere.
   work.threads = -static_cast<Index>(world.all_max(-static_cast<double>(work.threads)));
   work.processors_per_node = work.ranks_per_node * work.threads;
+  work.tcp = tcp_between_nodes(world);
   const auto ep_nodes = static_cast<Index>(world.all_max(static_cast<double>(nodes.nodes())));
   work.ep_per_node = std::max<Index>(mesh.ep().size() / ep_nodes, 1);
   RunFacts facts = facts_of_job(model, work);

@@ -18,6 +18,7 @@ MachineRates built_in_rates(Index threads) {
   rates.meeting_seconds = 2e-6;
   rates.network_message_seconds = 30e-6;
   rates.network_bytes_per_second = 1.25e9;
+  rates.network_tcp = true;
   return rates;
 }
 

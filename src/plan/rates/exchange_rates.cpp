@@ -1,6 +1,7 @@
 #include "rates/exchange_rates.hpp"
 
 #include "moeloom/base/errors.hpp"
+#include "moeloom/comm/exchange_way.hpp"
 #include "moeloom/comm/node_memory.hpp"
 
 #include <algorithm>
@@ -13,8 +14,9 @@ namespace moeloom {
 namespace {
 
 constexpr Index kColumns = 256;  // of a row: 1 KiB
-constexpr Index kSmall = 1, kLarge = 512;
-constexpr int kRounds = 25;
+constexpr Index kSmall = 1, kLarge = 1024;
+constexpr int kFewest = 9, kMost = 25;  // rounds
+constexpr double kEnough = 1;           // seconds, of a slow link's
 
 double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -23,15 +25,18 @@ double now() {
 /// Lower quartile of rounds on the slowest rank, by the wall: what a rank waits for is part of it.
 double seconds_of(const Communicator& comm, const std::function<void()>& work) {
   std::vector<double> seconds;
+  double spent = 0;  // the same on every rank
   work();
-  for (int round = 0; round < kRounds; ++round) {
+  while (std::ssize(seconds) < kFewest || (std::ssize(seconds) < kMost && spent < kEnough)) {
     comm.barrier();
     const double start = now();
     work();
     seconds.push_back(comm.all_max(now() - start));
+    spent += seconds.back();
   }
-  std::ranges::nth_element(seconds, seconds.begin() + kRounds / 4);
-  return seconds[kRounds / 4];
+  const auto quarter = seconds.begin() + std::ssize(seconds) / 4;
+  std::ranges::nth_element(seconds, quarter);
+  return *quarter;
 }
 
 double others_in(const Communicator& comm) {
@@ -81,7 +86,7 @@ void measure_exchange(const Communicator& world, MachineRates& rates) {
   find_slowest_link(world, rates);
   const Communicator node = world.split_by_node();
   // One place of every node meets the same place of the others, so that all ranks share the network.
-  const Communicator across = world.split(node.rank(), world.rank());
+  Communicator across = world.split(node.rank(), world.rank());
   const std::vector<std::int64_t> shape = {node.size(), across.size()};
   const std::vector<std::int64_t> all = world.all_gather(std::span(shape));
   bool even = true;
@@ -93,8 +98,11 @@ void measure_exchange(const Communicator& world, MachineRates& rates) {
     rates.node_bytes_per_second = line.bandwidth;
     rates.meeting_seconds = meeting_of(node);
   }
+  rates.network_tcp = tcp_between_nodes(world);
   if (across.size() > 1) {
-    const Line line = exchange_line(across, messages_in_turn(across.size(), others_in(across)));
+    const bool swaps = rates.network_tcp && world.size() > 2;
+    if (swaps) across.exchange_by(ExchangeWay::kSwaps);  // two hosts of several ranks: as all of them do
+    const Line line = exchange_line(across, swaps ? 1 : messages_in_turn(across.size(), others_in(across)));
     rates.network_message_seconds = line.message_seconds;
     rates.network_bytes_per_second = line.bandwidth * static_cast<double>(node.size());
   }

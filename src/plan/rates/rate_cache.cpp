@@ -93,6 +93,7 @@ Document document_of(const MachineRates& rates) {
   document.set("ranks", rates.ranks);
   document.set("node_ranks", rates.node_ranks);
   document.set("slowest_host", rates.slowest_host);
+  document.set("network_tcp", rates.network_tcp);
   return document;
 }
 
@@ -108,6 +109,8 @@ MachineRates machine_rates_from(const Document& document) {
   rates.ranks = document.integer("ranks");
   rates.node_ranks = document.integer("node_ranks");
   rates.slowest_host = document.text("slowest_host");
+  // Entries of earlier versions have none.
+  rates.network_tcp = document.has("network_tcp") && document.boolean("network_tcp");
   const auto check = [](double rate, bool may_be_zero) {
     if (!std::isfinite(rate) || rate < 0 || (rate == 0 && !may_be_zero))
       throw IoError("expected a positive rate, found " + std::to_string(rate));
@@ -259,6 +262,7 @@ MachineAnswer kept_machine_rates(const fs::path& file, const std::string& machin
     answer.rates->link_median_bytes_per_second = network->link_median_bytes_per_second;
     answer.rates->link_slowest_bytes_per_second = network->link_slowest_bytes_per_second;
     answer.rates->slowest_host = network->slowest_host;
+    answer.rates->network_tcp = network->network_tcp;
   }
   return answer;
 }

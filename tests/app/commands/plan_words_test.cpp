@@ -94,6 +94,13 @@ TEST(PlanWords, TheLineAsksForWhatTrainWouldNotDoUnasked) {
   EXPECT_FALSE(says("GMM_PATCH")) << "grouped is what an unset flag means";
   point.step.chunks = 0;
   EXPECT_TRUE(says("--dispatcher alltoall --overlap off --data")) << run_line(options, point);
+  options.overlap = false;
+  EXPECT_TRUE(says("--overlap off --overlap-grad-reduce off --overlap-param-gather off --data"))
+      << run_line(options, point);
+  options.overlap = true;
+  point.step.kind = DispatcherKind::kHierarchical;
+  EXPECT_TRUE(says("--dispatcher hierarchical --overlap off --data")) << run_line(options, point);
+  point.step.kind = DispatcherKind::kAlltoall;
   point.step.ranks_per_node = 4;
   EXPECT_TRUE(says("--dispatcher alltoall --data")) << run_line(options, point);
   point.grouped = false;

@@ -56,6 +56,8 @@ TEST(ExchangeCost, MessagesWaitWhereAlltoallvGoesFromRankToRank) {
   ExchangeCase wide = four_ranks(1);
   wide.ep = wide.num_experts = 64;
   EXPECT_EQ(dispatch_volume(DispatcherKind::kAlltoall, wide).network_messages, 63);
+  wide.tcp = true;
+  EXPECT_EQ(dispatch_volume(DispatcherKind::kAlltoall, wide).network_messages, 1) << "pieces are swapped";
 }
 
 TEST(ExchangeCost, SharedSendsNothingAndNeedsOneNode) {
@@ -89,6 +91,12 @@ TEST(ExchangeCost, AllgatherSendsEveryTokenToEveryRankAndReturnsEverySlot) {
   EXPECT_DOUBLE_EQ(out.node_bytes, 320);
   EXPECT_DOUBLE_EQ(out.network_bytes, 2 * 320);
   EXPECT_DOUBLE_EQ(out.copied_bytes, 2 * 320 + 2 * 640);
+  ExchangeCase by_swaps = four_ranks(2);
+  by_swaps.tcp = true;
+  const ExchangeVolume once = dispatch_volume(DispatcherKind::kAllgather, by_swaps);
+  EXPECT_DOUBLE_EQ(once.network_bytes, 320) << "to one rank of the other node";
+  EXPECT_DOUBLE_EQ(once.node_bytes, 2 * 320) << "its own and the other node's";
+  EXPECT_EQ(once.network_messages, 1);
   const ExchangeVolume back = combine_volume(DispatcherKind::kAllgather, four_ranks(2));
   EXPECT_DOUBLE_EQ(back.node_bytes, 640 / 4.0);
   EXPECT_DOUBLE_EQ(back.network_bytes, 640 * 2 / 4.0);

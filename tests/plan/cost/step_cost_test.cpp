@@ -123,13 +123,60 @@ TEST(StepCost, AReductionMovesAllButARanksOwnShare) {
                             .network_message_seconds = 10,
                             .network_bandwidth = 50,
                             .copy_bandwidth = 200};
-  EXPECT_EQ(reduction_seconds(1000, 1, 1, step, rates, true), 0);
+  const auto of = [&](bool sums, bool once = false) {
+    return reduction_seconds({1000, 4, 2, sums, once}, step, rates);
+  };
+  EXPECT_EQ(reduction_seconds({1000, 1, 1, true}, step, rates), 0);
   // 4 ranks, 2 a node, 1000 bytes to each: 1 in the node, 2 over the network that 2 ranks share.
-  EXPECT_DOUBLE_EQ(reduction_seconds(1000, 4, 2, step, rates, false), 1 + 10 + 2 * 10 + 2 * 2000 / 50.0);
-  EXPECT_DOUBLE_EQ(
-      reduction_seconds(1000, 4, 2, step, rates, true) - reduction_seconds(1000, 4, 2, step, rates, false),
-      8000 / 200.0 - 10)
+  EXPECT_DOUBLE_EQ(of(false), 1 + 10 + 2 * 10 + 2 * 2000 / 50.0);
+  EXPECT_DOUBLE_EQ(of(true) - of(false), 8000 / 200.0 - 10)
       << "what is summed is sent to both at once, what is gathered goes round";
+  step.tcp = true;
+  EXPECT_DOUBLE_EQ(of(false), 1 + 10 + 10 + 2 * 2000 / 50.0) << "swaps are all under way at once";
+  // 1000 bytes to one rank of the other node; 2 x 1000 to the mate.
+  EXPECT_DOUBLE_EQ(of(false, true), 1 + 2000 / 100.0 + 10 + 2 * 1000 / 50.0);
+  EXPECT_DOUBLE_EQ(of(true, true), 2 + 2000 / 100.0 + 10 + 2 * 1000 / 50.0 + 1.5 * 8000 / 200)
+      << "a message for each node's sums, which are made twice";
+}
+
+TEST(StepCost, WhatIsEqualForANodesRanksCrossesOnceBySwapsWhereNodesAreSubtrees) {
+  StepCase step = case_of(8, 1);
+  const GroupExchange sum{1000, 12, 3, true}, gather{1000, 12, 3, false}, of_two{1000, 8, 2, true};
+  EXPECT_FALSE(may_cross_once(gather, step)) << "collectives";
+  step.tcp = true;
+  EXPECT_TRUE(may_cross_once(gather, step));
+  EXPECT_FALSE(may_cross_once(sum, step)) << "three ranks are no subtree";
+  EXPECT_TRUE(may_cross_once(of_two, step));
+  EXPECT_FALSE(may_cross_once({1000, 8, 1, true}, step)) << "a rank a node";
+  EXPECT_FALSE(may_cross_once({1000, 8, 8, true}, step)) << "one node";
+}
+
+/// Of gradients and weights at the end of a step and, on nodes of one rank, under products.
+TEST(StepCost, ReductionsOfAStepCrossOnceAtTheEndAndLengthenProductsBesideThem) {
+  const ModelConfig config = tiny_config();
+  const auto specs = parameter_specs(config, {0, config.num_experts});
+  MachineRates machine = even_rates();
+  machine.network_message_seconds = 0;
+  machine.network_bytes_per_second = 1e6;
+  const auto seconds = [&](const StepCase& step) { return step_seconds(config, specs, step, machine, 1e3); };
+  const auto of = [](const PhaseSeconds& all, Phase phase) { return all[static_cast<std::size_t>(phase)]; };
+  StepCase step = case_of(4, 1);
+  step.ranks_per_node = 2;
+  const double apart = of(seconds(step), Phase::kOptimizer);
+  step.tcp = true;
+  const Trained trained = trained_elements(specs);
+  const double spared =
+      2 * 4 * (trained.dense + trained.experts) / 4 / 1e6;  // one of two crossings of a link
+  EXPECT_NEAR(apart - of(seconds(step), Phase::kOptimizer), spared, 0.05 * spared) << "copies beside";
+  step.ranks_per_node = 1;
+  const PhaseSeconds end = seconds(step);
+  step.overlap_reduce = step.overlap_gather = true;
+  const PhaseSeconds beside = seconds(step);
+  const double hidden = of(end, Phase::kReduce) - of(beside, Phase::kReduce) + of(end, Phase::kOptimizer) -
+                        of(beside, Phase::kOptimizer);
+  ASSERT_GT(hidden, 0);
+  EXPECT_NEAR(total(end) - total(beside), hidden - tcp_seconds(1e6 * hidden), 1e-9);
+  EXPECT_GT(of(beside, Phase::kExperts), of(end, Phase::kExperts));
 }
 
 TEST(StepCost, CountsTravelAtOnceAndInRoundsBetweenManyRanks) {
@@ -158,10 +205,23 @@ TEST(StepCost, CountsTravelAtOnceAndInRoundsBetweenManyRanks) {
 }
 
 TEST(StepCost, ChunksLeaveTheFirstAndWhatIsLongerThanTheProducts) {
-  EXPECT_DOUBLE_EQ(exposed_seconds(8, 100, 1), 8) << "nothing to hide behind";
-  EXPECT_DOUBLE_EQ(exposed_seconds(8, 100, 4), 2);
-  EXPECT_DOUBLE_EQ(exposed_seconds(8, 4, 4), 5) << "products hide three quarters of themselves";
-  EXPECT_DOUBLE_EQ(exposed_seconds(8, 0, 4), 8);
+  EXPECT_DOUBLE_EQ(exposed_seconds(8, 100, 1, 1), 8) << "nothing to hide behind";
+  EXPECT_DOUBLE_EQ(exposed_seconds(8, 100, 4, 0.25), 2);
+  EXPECT_DOUBLE_EQ(exposed_seconds(8, 100, 4, 0.5), 4) << "half leaves with the first chunk";
+  EXPECT_DOUBLE_EQ(exposed_seconds(8, 4, 4, 0.25), 5) << "products hide three quarters of themselves";
+  EXPECT_DOUBLE_EQ(exposed_seconds(8, 0, 4, 0.25), 8);
+}
+
+TEST(StepCost, MoreThanAShareOfTokensLeavesWithHierarchicalsFirstChunk) {
+  ExchangeCase e{.tokens = 1, .hidden = 1, .top_k = 2, .num_experts = 8, .ep = 4, .ep_on_node = 2};
+  EXPECT_DOUBLE_EQ(share_of_first_chunk(DispatcherKind::kAlltoall, e, 2), 0.5);
+  // On a node of 4 experts a token has one of 2 in the first chunk unless both choices are of the other 6:
+  // 1 - 15/28; and it is there at all unless both are of the other node's 4: 1 - 6/28.
+  EXPECT_DOUBLE_EQ(share_of_first_chunk(DispatcherKind::kHierarchical, e, 2), 13 / 22.0);
+  EXPECT_DOUBLE_EQ(share_of_first_chunk(DispatcherKind::kHierarchical, e, 1), 1);
+  EXPECT_DOUBLE_EQ(share_of_last_chunk(DispatcherKind::kHierarchical, e, 2), 0.5) << "a row a slot";
+  e.combine = CombineMode::kFast;
+  EXPECT_DOUBLE_EQ(share_of_last_chunk(DispatcherKind::kHierarchical, e, 2), 13 / 22.0);
 }
 
 TEST(StepCost, ChunksHideTheNetworkAndNotTheCopies) {
@@ -226,7 +286,7 @@ TEST(StepCost, WhatTravelsBesideProductsIsHiddenByThem) {
     return step_seconds(config, specs, step, even_rates(), experts)[static_cast<std::size_t>(phase)];
   };
   for (const Phase phase : {Phase::kReduce, Phase::kOptimizer}) {
-    const double exchange = reduction_seconds(1e9, 4, 4, whole, link_rates(even_rates(), whole), true);
+    const double exchange = reduction_seconds({1e9, 4, 4, true}, whole, link_rates(even_rates(), whole));
     ASSERT_GT(exchange, 0);
     const double all = seconds(whole, 0, phase), beside_much = seconds(travelling, 1e3, phase),
                  beside_more = seconds(travelling, 1e6, phase);

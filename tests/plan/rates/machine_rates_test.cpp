@@ -35,6 +35,7 @@ TEST(MachineRates, EveryRankMeasuresTheSamePositiveRates) {
   EXPECT_EQ(rates.node_ranks, world.split_by_node().size());
   EXPECT_EQ(rates.measured_node(), world.size() > 1);
   EXPECT_FALSE(rates.measured_network()) << "these ranks share one node";
+  EXPECT_FALSE(rates.network_tcp);
 }
 
 TEST(MachineRates, ACaseIsTheSizesThatRatesDependOn) {

@@ -212,6 +212,7 @@ TEST(RateCache, WhatSeveralNodesMeasuredServesAPlanOfOneNodesRanks) {
     rates.link_median_bytes_per_second = 4 * network_bytes_per_second;
     rates.link_slowest_bytes_per_second = network_bytes_per_second;
     if (nodes > 1) rates.slowest_host = "h" + std::to_string(nodes);
+    rates.network_tcp = network_bytes_per_second == 5e9;
     EXPECT_EQ(keep_machine_rates(file, "cpu", kSizes, rates), "");
   };
   const auto of = [&](Index most) { return kept_machine_rates(file, "cpu", kSizes, most).rates.value(); };
@@ -222,6 +223,7 @@ TEST(RateCache, WhatSeveralNodesMeasuredServesAPlanOfOneNodesRanks) {
   kept(8, 1, 0);
   EXPECT_EQ(of(8).node_ranks, 8) << "the same number of ranks elsewhere is another measurement";
   EXPECT_EQ(of(8).network_bytes_per_second, 5e9) << "the node's ranks from one, the network from the other";
+  EXPECT_TRUE(of(8).network_tcp);
   kept(8, 2, 7e9);
   EXPECT_EQ(of(8).ranks, 16);
   EXPECT_EQ(of(8).network_bytes_per_second, 7e9);
@@ -230,6 +232,7 @@ TEST(RateCache, WhatSeveralNodesMeasuredServesAPlanOfOneNodesRanks) {
   EXPECT_EQ(of(2).link_median_bytes_per_second, 20e9);
   EXPECT_EQ(of(2).link_slowest_bytes_per_second, 5e9);
   EXPECT_TRUE(of(2).unequal_links());
+  EXPECT_FALSE(of(8).network_tcp);
   EXPECT_EQ(of(2).network_bytes_per_second, 5e9);
 }
 

@@ -20,9 +20,11 @@ struct ExchangeCase {
   Index ep_on_node = 1;  // ranks of the ep row on each of its nodes; divides ep
   CombineMode combine = CombineMode::kExact;
   WireDType wire = WireDType::kFp32;  // of rows that MPI carries
+  bool tcp = false;                   // between nodes; groups of more than two ranks then swap pieces
 };
 
-/// Of `messages` between nodes in one MPI_Alltoallv of so many ranks, those that wait for each other. Open
+/// Of `messages` between nodes in one MPI_Alltoallv of so many ranks, those that wait for each other; pieces
+/// that are swapped do not. Open
 /// MPI 4.1 and 5 post all at once from 4 to 63, from 128 to 255 and from 1024 ranks on, whatever the sizes,
 /// and go from rank to rank otherwise (coll/tuned, ompi_coll_tuned_alltoallv_intra_dec_fixed).
 double messages_in_turn(Index ranks, double messages);
@@ -58,7 +60,9 @@ double crossings_back(Index num_experts, Index top_k, Index nodes, CombineMode m
 ///   hierarchical  X T B out, Y T B back over the network in N-1 messages at once, written to leave and read
 ///                 on arrival; inside the node as shared: D(N) T B read and K T B written, or K T B and T B
 ///   allgather     T B out in R-1 rounds of a ring, T B of it written to leave, and K T rows picked
-///                 out of R T; back as alltoall
+///                 out of R T; back as alltoall. By swaps T B (N-1) cross, and a rank gives what it has of
+///                 each node, T B N, to the n-1 others of its own
+/// By swaps all messages between nodes are under way together.
 ExchangeVolume dispatch_volume(DispatcherKind kind, const ExchangeCase& exchange);
 ExchangeVolume combine_volume(DispatcherKind kind, const ExchangeCase& exchange);
 

@@ -18,13 +18,17 @@ struct ExchangeSeconds {
 /// For even routing and rows that travel whole.
 ExchangeSeconds exchange_seconds_of_layer(const ModelConfig& config, const StepCase& step,
                                           const ExchangeRates& rates);
-/// What n chunks leave of w seconds on the network beside p seconds of products: max(w / n, w - (1 - 1/n) p).
-/// The first chunk has nothing to hide behind on its way out, nor the last one on its way home; of the
-/// products a chunk's share is not counted as cover. Of both passes that hides 47, 71 and 83 % in 2, 4 and 8
-/// chunks where bench/moe/overlap_hosts.sh measures 51 to 61, 63 to 76 and 70 to 87; forward alone hides more
-/// than it says, and backward less. Of `hierarchical` more than a share of the tokens
-/// leaves with the first chunk, which is not counted.
-double exposed_seconds(double wire, double products, Index chunks);
+/// What n chunks leave of w seconds on the network beside p seconds of products: max(f w, w - (1 - 1/n) p),
+/// where a share f travels with the first chunk on its way out, which has nothing to hide behind, or with the
+/// last one on its way home; of the products a chunk's share is not counted as cover. Of both passes that
+/// hides 47, 71 and 83 % in 2, 4 and 8 chunks where bench/moe/overlap_hosts.sh measures 51 to 61, 63 to 76
+/// and 70 to 87; forward alone hides more than it says, and backward less.
+double exposed_seconds(double wire, double products, Index chunks, double share_alone);
+/// 1 / n, as experts are even. By `hierarchical` a token leaves with the first chunk that needs it, so
+/// D(N n) / (n D(N)) of them with the first, D = groups_visited() of E and K on N nodes.
+double share_of_first_chunk(DispatcherKind kind, const ExchangeCase& exchange, Index chunks);
+/// The same of the last one home: with combine = fast as out, as sums wait for the last of their rows.
+double share_of_last_chunk(DispatcherKind kind, const ExchangeCase& exchange, Index chunks);
 /// Of exchange_seconds_of_layer(): the network's part as each pass leaves it exposed, forward beside a third
 /// of the products and backward beside two; copying is work of the processors and stays, and so does a
 /// message a direction, as all are posted at once.

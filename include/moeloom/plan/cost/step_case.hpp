@@ -19,6 +19,7 @@ struct StepCase {
   Index ep_per_node = 0;  // ranks of an ep row on each of its nodes; 0: as ranks lie in order
   Index processors_per_node = 1;
   Index threads = 1;  // of a rank
+  bool tcp = false;   // what leaves a node goes by TCP alone (comm/exchange_way.hpp)
   DispatcherKind kind = DispatcherKind::kAlltoall;
   CombineMode combine = CombineMode::kExact;
   WireDType wire = WireDType::kFp32;

@@ -36,16 +36,30 @@ Trained trained_elements(const std::vector<ParameterSpec>& specs);
 /// Of them those whose moments a rank owns: dense / W + experts / dp.
 double owned_elements(const Trained& trained, const MeshShape& mesh);
 
-/// A reduce-scatter or an all-gather of P elements over a group: 4 P (n - 1) / n bytes out of each rank, in
-/// ceil(P / 4 Mi) messages to each other rank. MPI_Alltoallw posts those of a reduce-scatter at once;
-/// an all-gather's go round a ring. Reducing also reads and writes 4 P.
-double reduction_seconds(double elements, Index group, Index group_on_node, const StepCase& step,
-                         const ExchangeRates& rates, bool sums);
+/// A reduce-scatter (`sums`) or an all-gather of P elements over the n ranks of a group, m of them on a node.
+struct GroupExchange {
+  double elements = 0;
+  Index group = 1, on_node = 1;
+  bool sums = false;
+  bool crosses_once = false;  // what is equal for the m ranks crosses a link once (comm/node_exchange.hpp)
+};
+/// Whether it does, if all of it travels at once.
+bool may_cross_once(const GroupExchange& reduction, const StepCase& step);
+/// 4 P (n - 1) / n bytes out of each rank, in ceil(P / 4 Mi) messages to each other rank: those of
+/// MPI_Alltoallw and of swaps at once, an MPI_Allgatherv's round a ring. Reducing also reads and writes 4 P.
+/// What crosses once, of N = n / m nodes, is 4 P (N - 1) / n bytes out of each rank, and 4 P (m - 1) / m stay
+/// in the node, before a sum crosses or after a gather has. A sum is then made in two parts.
+double reduction_seconds(const GroupExchange& reduction, const StepCase& step, const ExchangeRates& rates);
+
+/// Seconds of one rank's processor for the bytes that leave it, and as many that come, by TCP beside
+/// products.
+double tcp_seconds(double bytes);
 
 using PhaseSeconds = std::array<double, kPhases>;
 
-/// A whole step. expert_seconds: of one layer and micro-batch, of even routing, as the GMM policy predicts
-/// for a rank alone; they take machine.expert_slowdown times as long beside the others.
+/// A whole step; products last tcp_seconds() longer beside what travels. expert_seconds: of one layer and
+/// micro-batch, of even routing, as the GMM policy predicts for a rank alone; they take
+/// machine.expert_slowdown times as long beside the others.
 PhaseSeconds step_seconds(const ModelConfig& config, const std::vector<ParameterSpec>& specs,
                           const StepCase& step, const MachineRates& machine, double expert_seconds);
 double total(const PhaseSeconds& seconds);

@@ -44,6 +44,10 @@ struct RunRequest {
   std::optional<bool> save_copy = false;
 };
 
+/// Rows whole, sums and weights at the end; with shard_dense sums as layers finish, which it cannot leave
+/// out.
+void ask_for_no_overlap(bool shard_dense, RunRequest& request);
+
 /// "auto", "alltoall", ...: how a request for a dispatcher is written.
 std::string_view name_of(const std::optional<DispatcherKind>& request);
 /// Every request that can be written, auto first.

@@ -100,6 +100,8 @@ RunRequest run_request(const KernelOptions& choice, const MeshOptions& mesh, con
 void use_network(MachineRates& rates, const NetworkOptions& network) {
   rates.network_bytes_per_second = network.bytes_per_second;
   rates.network_message_seconds = network.message_seconds;
+  constexpr double kLeastOfTcp = 10e-6;  // a message of a fabric takes less, one through the kernel more
+  rates.network_tcp = network.message_seconds >= kLeastOfTcp;
 }
 
 void use_network(RunFacts& facts, const NetworkOptions& network) {

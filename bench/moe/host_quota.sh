@@ -3,7 +3,7 @@
 # Some hosts share this machine's processors, and a waiting rank polls. A quota, in percent of a processor, is therefore
 # given to each host by the kernel (cgroup cpu, periods of 2.5 ms), so that neither a rank that waits nor one that has
 # less to do makes another one faster: as if each host had a slow processor to itself. 100: no quota, for as many hosts
-# as processors.
+# as processors. Ranks are bound to processors in turn, or those of two hosts would at times share one beside an idle one.
 # shellcheck shell=bash
 
 groups=/sys/fs/cgroup/cpu/$hosts_prefix
@@ -24,7 +24,7 @@ if [[ $quota != 100 ]]; then
   mkdir -p "$group" && echo 2500 > "$group/cpu.cfs_period_us" && echo $((25 * quota)) > "$group/cpu.cfs_quota_us" &&
     echo 65536 > "$group/cpu.shares" && echo $$ > "$group/tasks" || exit 77
 fi
-exec "$@"
+exec taskset -c $((OMPI_COMM_WORLD_RANK % $(env -u OMP_NUM_THREADS nproc))) "$@"
 END
   chmod +x "$scratch/under-quota"
   under_quota=("$scratch/under-quota" "$groups" "$1")

@@ -6,6 +6,7 @@
 //     --routing balanced,hot --node-pool off,on
 //
 //   mpirun ... build/bench/step_bench --case custom --path gmm --overlap off,reduce,all
+//   mpirun ... build/bench/step_bench --case custom --path gmm --ep 4 --alone on --overlap off,all
 //
 // Forward, backward, gradient norm and AdamW; each path takes its turn in every round, between two
 // measurements of the fp32 FMA peak. gmm has every kernel; loop multiplies by OpenBLAS. --dtype is gmm's. The
@@ -46,8 +47,9 @@ struct Case {
 struct Options {
   std::string which = "all", path = "both", dtype = "fp32", json;
   std::string dispatcher = "alltoall", routing = "natural", node_pool = "off", overlap = "off", check = "on";
+  std::string alone = "off";
   Case custom;
-  Index ep = 1;
+  Index ep = 1, chunks = 0;
   int threads = 1, samples = 7;
 };
 
@@ -109,11 +111,16 @@ std::optional<Options> parse(int argc, char** argv) {
       "overlap", po::value(&o.overlap)->default_value(o.overlap),
       "a list of off, reduce, all: whether sums of gradients travel under backward, and new weights under "
       "the "
-      "next forward")("threads", po::value(&o.threads)->default_value(o.threads), "threads of a rank")(
+      "next forward")(
+      "alone", po::value(&o.alone)->default_value(o.alone),
+      "on: in each round also every rank by itself, at the same time, with as many tokens and "
+      "all experts; of_first is then over that")("threads", po::value(&o.threads)->default_value(o.threads),
+                                                 "threads of a rank")(
       "samples", po::value(&o.samples)->default_value(o.samples), "measured steps of each path")(
       "check", po::value(&o.check)->default_value(o.check), "on, off: compare first steps with ep = 1 first")(
       "json", po::value(&o.json), "also write the rows to this file");
   size("ep", &o.ep, "ranks that share the experts");
+  size("chunks", &o.chunks, "in which rows travel while experts compute; 0: whole");
   size("hidden", &m.hidden_size, "hidden size");
   size("inter", &m.moe_intermediate_size, "intermediate size of an expert");
   size("layers", &m.num_hidden_layers, "decoder layers");
@@ -133,6 +140,8 @@ std::optional<Options> parse(int argc, char** argv) {
   for (const std::string& word : bench::words(o.node_pool)) bench::is_on("--node-pool", word);
   for (const std::string& word : bench::words(o.overlap)) optimizer_with(word);
   bench::is_on("--check", o.check);
+  if (bench::is_on("--alone", o.alone) && bench::words(o.routing).size() > 1)
+    throw std::invalid_argument("--alone on is for one --routing");
   return o;
 }
 
@@ -140,10 +149,14 @@ struct Variant {
   std::string path, routing;
   bool node_pool = false;
   std::string overlap;
+  bool alone = false;
 };
 
 std::vector<Variant> variants_of(const Options& o) {
   std::vector<Variant> variants;
+  if (bench::is_on("--alone", o.alone))
+    variants.push_back(
+        {bench::words(o.path == "both" ? "gmm" : o.path).front(), o.routing, false, "off", true});
   for (const std::string& path : bench::words(o.path == "both" ? "gmm,loop" : o.path))
     for (const std::string& routing : bench::words(o.routing))
       for (const std::string& pool : bench::words(o.node_pool))
@@ -158,8 +171,15 @@ struct Subject {
       : variant(variant_),
         training(of, mesh, tokens,
                  bench::model_kernels(variant.path == "gmm", bench::dtype_from_option(o.dtype)),
-                 bench::dispatcher_settings(o.dispatcher, mesh.ep(), of.model.num_experts, variant.node_pool),
-                 optimizer_with(variant.overlap)) {}
+                 settings_of(o, of, mesh, variant), optimizer_with(variant.overlap)) {}
+  static DispatcherSettings settings_of(const Options& o, const TrainingCase& of, const Mesh& mesh,
+                                        const Variant& variant) {
+    if (variant.alone) return {};
+    DispatcherSettings settings =
+        bench::dispatcher_settings(o.dispatcher, mesh.ep(), of.model.num_experts, variant.node_pool);
+    settings.chunks = o.chunks;
+    return settings;
+  }
   Variant variant;
   StepSubject training;
 };
@@ -175,12 +195,16 @@ void measure(const Options& o, const Mesh& mesh, Subject& subject, Measured& mea
   StepSample step;
   const BesidePeak beside =
       beside_peak([&](double seconds) { return fma_peak_gflops(o.threads, seconds); }, measured.last_seconds,
-                  [&] { return (step = subject.training.step()).seconds; });
+                  [&] {
+                    mesh.world().barrier();  // which ranks that train alone do not meet in
+                    return (step = subject.training.step()).seconds;
+                  });
   const double seconds = mesh.world().all_max(beside.seconds);
+  const Index tokens = subject.variant.alone ? step.tokens * mesh.world().size() : step.tokens;
   measured.last_seconds = seconds;
   double peak = 0;
   for (const double each : mesh.world().all_gather(std::vector<double>{beside.gflops})) peak += each;
-  const double rate = static_cast<double>(step.tokens) / seconds;
+  const double rate = static_cast<double>(tokens) / seconds;
   measured.seconds.push_back(seconds);
   measured.tokens_per_s.push_back(rate);
   measured.peak.push_back(peak);
@@ -197,6 +221,8 @@ nlohmann::ordered_json row_of(const Options& o, const Case& c, const Mesh& mesh,
                                 {"routing", variant.routing},
                                 {"node_pool", variant.node_pool},
                                 {"overlap", variant.overlap},
+                                {"alone", variant.alone},
+                                {"chunks", variant.alone ? 0 : o.chunks},
                                 {"dispatcher", o.dispatcher},
                                 {"ranks", mesh.world().size()},
                                 {"ep", o.ep},
@@ -230,7 +256,8 @@ void print(const nlohmann::ordered_json& row) {
   const auto text = [&row](const char* key) { return row.at(key).get<std::string>(); };
   std::printf("%-8s %-6s %-9s %4s %-7s %12.0f %12.1f %10.2f (%.2f..%.2f) %9.3f (%.3f..%.3f)  ms:",
               text("case").c_str(), text("path").c_str(), text("routing").c_str(),
-              row["node_pool"].get<bool>() ? "on" : "off", text("overlap").c_str(), number("tokens_per_s"),
+              row["node_pool"].get<bool>() ? "on" : "off",
+              row["alone"].get<bool>() ? "alone" : text("overlap").c_str(), number("tokens_per_s"),
               number("peak_gflops"), number("tokens_per_s_per_gflops"), number("tokens_per_s_per_gflops_p10"),
               number("tokens_per_s_per_gflops_p90"), number("of_first"), number("of_first_p10"),
               number("of_first_p90"));
@@ -255,7 +282,7 @@ void check(const Mesh& mesh, const std::map<std::string, TrainingCase>& cases, c
   for (const auto& [name, each] : cases) {
     const StepCheck check(each, without_ep, tokens);
     for (Subject& subject : subjects)
-      if (subject.variant.routing == name)
+      if (subject.variant.routing == name && !subject.variant.alone)
         bench::refuse_unless_right(subject.variant.path + ", " + name, check.error_of(subject.training),
                                    StepCheck::tolerance(subject.variant.path == "gmm" ? dtype : DType::kF32));
   }
@@ -265,13 +292,21 @@ void run_case(const Options& o, const Case& c, const Mesh& mesh, const TokenSour
               nlohmann::ordered_json& rows) {
   const std::map<std::string, TrainingCase> cases = routed_cases(o, c, mesh);
   std::deque<Subject> subjects;
-  for (const Variant& variant : variants_of(o))
-    subjects.emplace_back(o, cases.at(variant.routing), mesh, tokens, variant);
+  const Mesh by_itself(Communicator::self(), MeshShape{1, 1});
+  TrainingCase own = cases.begin()->second;
+  own.sequences = c.sequences;
+  for (const Variant& variant : variants_of(o)) {
+    if (variant.alone)
+      subjects.emplace_back(o, own, by_itself, tokens, variant);
+    else
+      subjects.emplace_back(o, cases.at(variant.routing), mesh, tokens, variant);
+  }
   if (bench::is_on("--check", o.check))
     check(mesh, cases, tokens, bench::dtype_from_option(o.dtype), subjects);
   std::vector<Measured> samples(subjects.size());
   for (std::size_t s = 0; s < subjects.size(); ++s) {
     subjects[s].training.step();
+    mesh.world().barrier();
     samples[s].last_seconds = mesh.world().all_max(subjects[s].training.step().seconds);
   }
   for (int i = 0; i < o.samples; ++i)

@@ -12,14 +12,22 @@ Session::Session(int& argc, char**& argv, MpiThreads threads) {
   // Open MPI would end the job on a second start.
   if (initialised != 0) throw MpiError("MPI_Init_thread: MPI was started before; a process has one Session");
   int provided = 0;
-  const int needed = threads == MpiThreads::kOne ? MPI_THREAD_SINGLE : MPI_THREAD_FUNNELED;
-  check_mpi(MPI_Init_thread(&argc, &argv, needed, &provided), "MPI_Init_thread");
-  if (provided < needed) throw MpiError("this MPI library does not allow threads (MPI_THREAD_FUNNELED)");
+  const bool one = threads == MpiThreads::kOne;
+  check_mpi(MPI_Init_thread(&argc, &argv, one ? MPI_THREAD_SINGLE : MPI_THREAD_SERIALIZED, &provided),
+            "MPI_Init_thread");
+  if (!one && provided < MPI_THREAD_FUNNELED)
+    throw MpiError("this MPI library does not allow threads (MPI_THREAD_FUNNELED)");
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
 }
 
 Session::~Session() {
   if (mpi_is_running() && std::uncaught_exceptions() == 0) MPI_Finalize();
+}
+
+bool mpi_allows_turns() {
+  int provided = MPI_THREAD_SINGLE;
+  if (mpi_is_running()) MPI_Query_thread(&provided);
+  return provided >= MPI_THREAD_SERIALIZED;
 }
 
 void abort_all_ranks(int exit_code) {

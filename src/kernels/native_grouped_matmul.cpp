@@ -1,6 +1,6 @@
 // The native path: a loop over groups, each an OpenBLAS product straight from the masters.
 #include "moeloom/base/errors.hpp"
-#include "moeloom/base/meanwhile.hpp"
+#include "moeloom/base/parallel.hpp"
 #include "moeloom/kernels/grouped_matmul.hpp"
 #include "moeloom/tensor/rounded_sums.hpp"
 #include "moeloom/tensor/tree_sum.hpp"
@@ -8,14 +8,16 @@
 namespace moeloom {
 namespace {
 
-/// body(group, first row, rows) for every group.
+/// body(group, first row, rows) for every group, each with rows a task.
 template <typename Body>
 void for_each_group(const GroupedRows& rows, Body body) {
   Index first = 0;
   for (Index g = 0; g < rows.groups(); ++g) {
     const Index count = rows.of_group(g);
-    body(g, first, count);
-    if (count > 0) do_meanwhile();
+    if (count > 0)
+      as_task([&] { body(g, first, count); });
+    else
+      body(g, first, count);
     first += count;
   }
 }

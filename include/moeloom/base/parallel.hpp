@@ -25,13 +25,19 @@ void run_tasks(Index count, void (*task)(void*, Index), void* context);
 
 /// Runs body(0) ... body(count - 1) in any order on the rank's threads; the first exception is rethrown here.
 /// Nested calls run on the calling thread. After each of its own tasks the calling thread does what is to be
-/// done meanwhile (base/meanwhile.hpp).
+/// done meanwhile (base/meanwhile.hpp); or its progress thread does, whose exceptions are rethrown here too.
 template <typename Body>
 void parallel_for(Index count, Body&& body) {
   using Stored = std::remove_reference_t<Body>;
   detail::run_tasks(
       count, [](void* context, Index i) { (*static_cast<Stored*>(context))(i); },
       const_cast<void*>(static_cast<const void*>(&body)));
+}
+
+/// body() as the one task of such a loop.
+template <typename Body>
+void as_task(Body&& body) {
+  parallel_for(1, [&](Index) { body(); });
 }
 
 /// The same over ranges of at most `block` items: body(begin, end). Blocks do not depend on the thread count.

@@ -6,8 +6,9 @@ namespace moeloom {
 /// Of a rank that runs in MPI's process. kOne: parallel_for is to have one, as a simulator of MPI asks.
 enum class MpiThreads { kSeveral, kOne };
 
-/// MPI_Init_thread (FUNNELED: parallel_for's threads never call MPI) and MPI_Finalize. One a process.
-/// If it is destroyed by an exception in flight it does not finalize, because that could wait for other
+/// MPI_Init_thread and MPI_Finalize. One a process. SERIALIZED, where MPI gives it: parallel_for's threads
+/// never call MPI, and a progress thread takes turns with the thread that does. Open MPI locks nothing for
+/// it. If it is destroyed by an exception in flight it does not finalize, because that could wait for other
 /// ranks.
 class Session {
  public:
@@ -16,6 +17,9 @@ class Session {
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 };
+
+/// Whether MPI gave that, so that a rank may have a progress thread.
+bool mpi_allows_turns();
 
 /// Ends every rank of the job with `exit_code`; returns only where MPI is not running.
 void abort_all_ranks(int exit_code);

@@ -2,7 +2,7 @@
 // rows.
 #pragma once
 
-#include "moeloom/base/meanwhile.hpp"
+#include "moeloom/base/parallel.hpp"
 #include "moeloom/kernels/bf16_unit.hpp"
 #include "moeloom/tensor/gemm.hpp"
 #include "moeloom/tensor/rows.hpp"
@@ -12,17 +12,14 @@ namespace moeloom {
 // tensor/gemm.hpp's products, of fp32 rows alone; each is one task.
 inline void native_forward(ConstRows x, ConstRows w, MatrixView y, Write mode) {
   Matrix wide;
-  matmul(x.fp32(), w.widened(wide), y, mode);
-  do_meanwhile();
+  as_task([&] { matmul(x.fp32(), w.widened(wide), y, mode); });
 }
 inline void native_input_grad(ConstRows dy, ConstRows w, MatrixView dx, Write mode) {
   Matrix wide;
-  matmul_input_grad(dy.fp32(), w.widened(wide), dx, mode);
-  do_meanwhile();
+  as_task([&] { matmul_input_grad(dy.fp32(), w.widened(wide), dx, mode); });
 }
 inline void native_weight_grad(ConstRows dy, ConstRows x, MatrixView dw, Write mode) {
-  matmul_weight_grad(dy.fp32(), x.fp32(), dw, mode);
-  do_meanwhile();
+  as_task([&] { matmul_weight_grad(dy.fp32(), x.fp32(), dw, mode); });
 }
 
 /// As tensor/gemm.hpp says it; every function shares its work among the rank's threads, and the bits do not

@@ -13,6 +13,7 @@
 #include "moeloom/moe/dispatch/dispatcher_kind.hpp"
 #include "moeloom/moe/moe_layer.hpp"
 #include "moeloom/moe/recompute.hpp"
+#include "moeloom/plan/decide/progress_request.hpp"
 #include "moeloom/tensor/dtype.hpp"
 #include "moeloom/text/learned.hpp"
 #include "moeloom/train/packing.hpp"
@@ -57,6 +58,7 @@ struct MeshOptions {
   std::optional<Index> overlap = std::nullopt;        // chunks; none: auto, 0: off
   std::optional<bool> overlap_reduce = std::nullopt;  // none: auto
   std::optional<bool> overlap_gather = std::nullopt;
+  ProgressRequest progress = {};
   NetworkOptions network = {};  // for the choice of dispatcher and chunks; none: built-in rates
 };
 

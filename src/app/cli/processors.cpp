@@ -1,5 +1,7 @@
 #include "cli/processors.hpp"
 
+#include "moeloom/base/text.hpp"
+
 #include <algorithm>
 #include <array>
 #include <sched.h>
@@ -9,6 +11,7 @@ namespace moeloom {
 namespace {
 
 constexpr int kBits = 64;
+static_assert(kMostProcessors == CPU_SETSIZE);
 using ProcessorMask = std::array<std::int64_t, CPU_SETSIZE / kBits>;
 
 bool holds(std::span<const std::int64_t> mask, int processor) {
@@ -36,6 +39,26 @@ ProcessorMask bound_processors() {
   return mask;
 }
 
+std::vector<std::int64_t> masks_of(const Communicator& node) {
+  const ProcessorMask mine = bound_processors();
+  return node.all_gather(std::span<const std::int64_t>(mine));
+}
+
+constexpr double kRounding = 1e-6;  // thirds add up to a little less than one
+
+double part_of_processors(std::span<const std::int64_t> masks, int ranks, int rank) {
+  const std::size_t words = masks.size() / static_cast<std::size_t>(ranks);
+  const auto mask_of = [&](int r) { return masks.subspan(static_cast<std::size_t>(r) * words, words); };
+  double part = 0;
+  for (int processor = 0; processor < static_cast<int>(words) * kBits; ++processor) {
+    if (!holds(mask_of(rank), processor)) continue;
+    int sharing = 0;
+    for (int r = 0; r < ranks; ++r) sharing += holds(mask_of(r), processor) ? 1 : 0;
+    part += 1.0 / sharing;
+  }
+  return part;
+}
+
 }  // namespace
 
 void check_threads(Index threads, Violations& violations) {
@@ -47,23 +70,27 @@ void check_threads(Index threads, Violations& violations) {
 }
 
 int share_of_processors(std::span<const std::int64_t> masks, int ranks, int rank) {
-  const std::size_t words = masks.size() / static_cast<std::size_t>(ranks);
-  const auto mask_of = [&](int r) { return masks.subspan(static_cast<std::size_t>(r) * words, words); };
-  double share = 0;
-  for (int processor = 0; processor < static_cast<int>(words) * kBits; ++processor) {
-    if (!holds(mask_of(rank), processor)) continue;
-    int sharing = 0;
-    for (int r = 0; r < ranks; ++r) sharing += holds(mask_of(r), processor) ? 1 : 0;
-    share += 1.0 / sharing;
-  }
-  constexpr double kRounding = 1e-6;  // thirds add up to a little less than one
-  return std::max(1, static_cast<int>(share + kRounding));
+  return std::max(1, static_cast<int>(part_of_processors(masks, ranks, rank) + kRounding));
+}
+
+std::string why_no_free_processor(std::span<const std::int64_t> masks, int ranks, int rank, Index threads) {
+  const double part = part_of_processors(masks, ranks, rank);
+  if (part > static_cast<double>(threads) + kRounding) return {};
+  return "a rank of " + std::to_string(threads) + (threads == 1 ? " thread" : " threads") + " has " +
+         rounded_text(part) + " of its node's processors";
+}
+
+std::string why_no_free_processor(const Mesh& mesh, Index threads) {
+  const std::vector<std::int64_t> masks = masks_of(mesh.node());
+  const std::string mine = why_no_free_processor(masks, mesh.node().size(), mesh.node().rank(), threads);
+  const std::vector<std::string> reasons = mesh.world().all_gather_text(mine);
+  const auto first = std::ranges::find_if(reasons, [](const std::string& each) { return !each.empty(); });
+  return first == reasons.end() ? std::string() : *first;
 }
 
 int threads_for(Index asked, std::optional<Index> omp_num_threads, const Communicator& node) {
-  const ProcessorMask mine = bound_processors();
   // Gathered whatever is asked: the environment may differ from rank to rank.
-  const std::vector<std::int64_t> masks = node.all_gather(std::span<const std::int64_t>(mine));
+  const std::vector<std::int64_t> masks = masks_of(node);
   if (asked > 0) return static_cast<int>(asked);
   if (omp_num_threads) return static_cast<int>(*omp_num_threads);
   return std::min(share_of_processors(masks, node.size(), node.rank()), static_cast<int>(kMostThreads));

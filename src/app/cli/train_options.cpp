@@ -6,6 +6,7 @@
 #include "cli/network_text.hpp"
 #include "cli/option_groups.hpp"
 #include "cli/options.hpp"
+#include "cli/processors.hpp"
 
 namespace moeloom {
 namespace {
@@ -26,6 +27,29 @@ void add_overlap_option(OptionTable& table, std::optional<Index>& overlap) {
       "experts compute in N chunks while rows travel, with the same bits; auto: where rows leave the node",
       [&overlap](const std::string& text) { read_overlap(text, overlap); },
       [&overlap] { return overlap == 0 ? "off" : value_text(overlap); });
+}
+
+/// auto, on, off, or the processor that it is bound to.
+void add_progress_option(OptionTable& table, ProgressRequest& progress) {
+  table.add(
+      "progress-thread", "auto|on|off|N",
+      "a thread of each rank moves messages while the others compute, with the same bits; N: all of a node "
+      "on "
+      "its processor N; auto: where something travels between nodes while ranks compute, and each node has a "
+      "processor beside those of its ranks' threads",
+      [&progress](const std::string& text) {
+        progress = {};
+        if (text == "on" || text == "off") {
+          progress.on = text == "on";
+        } else {
+          read_value(text, progress.processor);
+          if (progress.processor && (*progress.processor < 0 || *progress.processor >= kMostProcessors))
+            throw BadValue("valid: auto, on, off, or the number of a processor from 0");
+        }
+      },
+      [&progress] {
+        return progress.on ? std::string(*progress.on ? "on" : "off") : value_text(progress.processor);
+      });
 }
 
 void add_mesh_options(OptionTable& table, MeshOptions& mesh) {
@@ -78,6 +102,7 @@ void add_mesh_options(OptionTable& table, MeshOptions& mesh) {
   add_switch("overlap-param-gather",
              "new weights come to each rank while the next forward goes on, with the same bits; auto: between nodes",
              mesh.overlap_gather);
+  add_progress_option(table, mesh.progress);
   table.add(
       "net", "BANDWIDTH,LATENCY",
       "between nodes, for the choice of dispatcher, chunks, replicas and places of experts: 200Gbit,2us; "

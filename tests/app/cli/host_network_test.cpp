@@ -26,8 +26,8 @@ std::vector<std::string> of(const std::string& list, const std::vector<HostAddre
 }
 
 TEST(HostNetwork, IsUsableWhereEveryWordOfTheListIsThere) {
-  for (const char* list : {"eth0", "eth0,eth1", "10.77.0.0/24", "10.77.0.0/24,10.78.0.0/24", "10.0.0.0/8", "10.77.0.2/31",
-                           ""})
+  for (const char* list :
+       {"eth0", "eth0,eth1", "10.77.0.0/24", "10.77.0.0/24,10.78.0.0/24", "10.0.0.0/8", "10.77.0.2/31", ""})
     EXPECT_TRUE(of(list, kTwo).empty()) << list << ": " << of(list, kTwo).front();
   EXPECT_TRUE(of("fd00:77::/64", {six("eth0", 77, 1)}).size() == 1);  // 0x77 is not 77
   EXPECT_TRUE(of("fd00:4d::/64", {six("eth0", 77, 1), four("eth0", 77, 1)}).empty());

@@ -75,8 +75,7 @@ TEST(Stall, NamesTheRankThatIsNotAsFar) {
 
 TEST(Stall, NamesTheRankThatIsInNoCallWhereAllOthersAre) {
   EXPECT_EQ(
-      find_stall(ranks_at({in_layer(-1, Phase::kReduce, "MPI_Waitall"), in_layer(-1, Phase::kReduce)}))
-          .ranks,
+      find_stall(ranks_at({in_layer(-1, Phase::kReduce, "MPI_Waitall"), in_layer(-1, Phase::kReduce)})).ranks,
       (std::vector<Index>{1}));
   Position recording = in_layer(-1, Phase::kOther), saving = recording;
   saving.activity = Activity::kSaving;

@@ -5,7 +5,8 @@
 #
 # RANKS ranks a host (1), a thread each, ep = 1, so that every gradient crosses. Each round takes a step with all of it at the end,
 # with sums under backward, and with weights under the next forward too. The case is wide enough that backward takes as
-# long as its sums. MOELOOM_BUILD is the build to measure; root, because it makes the hosts.
+# long as its sums. OVERLAP=all,all+thread compares polling with a thread that moves messages. MOELOOM_BUILD is the build
+# to measure; root, because it makes the hosts.
 set -euo pipefail
 # shellcheck source=tests/cluster/hosts.sh
 . "$(dirname "$0")/../../tests/cluster/hosts.sh"
@@ -23,4 +24,4 @@ echo "$hosts hosts, $rate each way, $ranks ranks of one thread each: ${shape[*]}
 ((hosts * ranks > $(nproc))) || export OMPI_MCA_mpi_yield_when_idle=0
 export MOELOOM_HOSTS=$hosts
 on 0 timeout -k 5 900 "$root/launch/with-env.sh" mpirun --hostfile "$(hostfile "$ranks")" -n "$((hosts * ranks))" \
-  "$MOELOOM_BUILD/bench/step_bench" --case custom --path gmm --check off --overlap off,reduce,all "${shape[@]}"
+  "$MOELOOM_BUILD/bench/step_bench" --case custom --path gmm --check off --overlap "${OVERLAP:-off,reduce,all}" "${shape[@]}"

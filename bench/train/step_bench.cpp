@@ -5,14 +5,15 @@
 //   16 --ep 2 mpirun -n 2 build/bench/step_bench --case custom --path gmm --ep 2 --dispatcher shared
 //     --routing balanced,hot --node-pool off,on
 //
-//   mpirun ... build/bench/step_bench --case custom --path gmm --overlap off,reduce,all
+//   mpirun ... build/bench/step_bench --case custom --path gmm --overlap off,reduce,all,all+thread
 //   mpirun ... build/bench/step_bench --case custom --path gmm --ep 4 --alone on --overlap off,all
 //
 // Forward, backward, gradient norm and AdamW; each path takes its turn in every round, between two
 // measurements of the fp32 FMA peak. gmm has every kernel; loop multiplies by OpenBLAS. --dtype is gmm's. The
 // slowest rank's time counts; sequences are per rank. `of_first` is a subject's time over that of the first
 // in the same round. --routing natural is an untrained router's; others route a token by its id. The first
-// steps of each are checked against ep = 1 before it is timed; --check off leaves it out.
+// steps of each are checked against ep = 1 before it is timed; --check off leaves it out. +thread: a thread
+// of its own moves messages; cpu is the time that the rank's computing thread took of its processor.
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"
 #include "moeloom/comm/session.hpp"
@@ -33,6 +34,7 @@
 #include "support/json_file.hpp"
 #include "support/kernels.hpp"
 #include "support/options.hpp"
+#include "support/progress_word.hpp"
 
 namespace {
 
@@ -82,7 +84,8 @@ std::optional<Workload> routing_named(const std::string& name) {
   return workload_named(name);
 }
 
-OptimizerSettings optimizer_with(const std::string& overlap) {
+OptimizerSettings optimizer_with(const std::string& word) {
+  const std::string overlap = bench::progress_word(word).way;
   if (overlap == "off") return {};
   if (overlap == "reduce") return {.reduction = Reduction::kByLayer};
   if (overlap == "all") return {.reduction = Reduction::kByLayer, .gathering = Gathering::kByLayer};
@@ -110,12 +113,11 @@ std::optional<Options> parse(int argc, char** argv) {
       "a list of off, on: ranks of a node run each other's experts")(
       "overlap", po::value(&o.overlap)->default_value(o.overlap),
       "a list of off, reduce, all: whether sums of gradients travel under backward, and new weights under "
-      "the "
-      "next forward")(
+      "the next forward; +thread or +PROCESSOR: a thread of its own moves them")(
       "alone", po::value(&o.alone)->default_value(o.alone),
-      "on: in each round also every rank by itself, at the same time, with as many tokens and "
-      "all experts; of_first is then over that")("threads", po::value(&o.threads)->default_value(o.threads),
-                                                 "threads of a rank")(
+      "on: in each round also every rank by itself, at the same time, with as many tokens and all experts; "
+      "of_first is then over that")("threads", po::value(&o.threads)->default_value(o.threads),
+                                    "threads of a rank")(
       "samples", po::value(&o.samples)->default_value(o.samples), "measured steps of each path")(
       "check", po::value(&o.check)->default_value(o.check), "on, off: compare first steps with ep = 1 first")(
       "json", po::value(&o.json), "also write the rows to this file");
@@ -169,6 +171,7 @@ struct Subject {
   Subject(const Options& o, const TrainingCase& of, const Mesh& mesh, const TokenSource& tokens,
           const Variant& variant_)
       : variant(variant_),
+        progress(bench::progress_word(variant.overlap)),
         training(of, mesh, tokens,
                  bench::model_kernels(variant.path == "gmm", bench::dtype_from_option(o.dtype)),
                  settings_of(o, of, mesh, variant), optimizer_with(variant.overlap)) {}
@@ -181,18 +184,21 @@ struct Subject {
     return settings;
   }
   Variant variant;
+  bench::ProgressWord progress;
   StepSubject training;
 };
 
 struct Measured {
   Samples seconds, tokens_per_s, peak, per_gflops;
-  Samples of_first;  // seconds over the first subject's in the same round
+  Samples cpu_seconds;  // of the computing thread, on the rank where it took the longest
+  Samples of_first;     // seconds over the first subject's in the same round
   PhaseTimes phases{};
   double last_seconds = 0;  // of the slowest rank: how long the peak is measured
 };
 
 void measure(const Options& o, const Mesh& mesh, Subject& subject, Measured& measured) {
   StepSample step;
+  const auto progress = subject.progress.start();
   const BesidePeak beside =
       beside_peak([&](double seconds) { return fma_peak_gflops(o.threads, seconds); }, measured.last_seconds,
                   [&] {
@@ -202,6 +208,7 @@ void measure(const Options& o, const Mesh& mesh, Subject& subject, Measured& mea
   const double seconds = mesh.world().all_max(beside.seconds);
   const Index tokens = subject.variant.alone ? step.tokens * mesh.world().size() : step.tokens;
   measured.last_seconds = seconds;
+  measured.cpu_seconds.push_back(mesh.world().all_max(step.processor_seconds));
   double peak = 0;
   for (const double each : mesh.world().all_gather(std::vector<double>{beside.gflops})) peak += each;
   const double rate = static_cast<double>(tokens) / seconds;
@@ -236,6 +243,7 @@ nlohmann::ordered_json row_of(const Options& o, const Case& c, const Mesh& mesh,
                                 {"experts", c.model.num_experts},
                                 {"top_k", c.model.num_experts_per_tok},
                                 {"step_ms", 1e3 * median(s.seconds)},
+                                {"cpu_ms", 1e3 * median(s.cpu_seconds)},
                                 {"tokens_per_s", median(s.tokens_per_s)},
                                 {"peak_gflops", median(s.peak)},
                                 {"tokens_per_s_per_gflops", ratio.median},
@@ -254,13 +262,13 @@ nlohmann::ordered_json row_of(const Options& o, const Case& c, const Mesh& mesh,
 void print(const nlohmann::ordered_json& row) {
   const auto number = [&row](const char* key) { return row.at(key).get<double>(); };
   const auto text = [&row](const char* key) { return row.at(key).get<std::string>(); };
-  std::printf("%-8s %-6s %-9s %4s %-7s %12.0f %12.1f %10.2f (%.2f..%.2f) %9.3f (%.3f..%.3f)  ms:",
+  std::printf("%-8s %-6s %-9s %4s %-10s %12.0f %12.1f %10.2f (%.2f..%.2f) %9.3f (%.3f..%.3f)  cpu %.0f ms:",
               text("case").c_str(), text("path").c_str(), text("routing").c_str(),
               row["node_pool"].get<bool>() ? "on" : "off",
               row["alone"].get<bool>() ? "alone" : text("overlap").c_str(), number("tokens_per_s"),
               number("peak_gflops"), number("tokens_per_s_per_gflops"), number("tokens_per_s_per_gflops_p10"),
               number("tokens_per_s_per_gflops_p90"), number("of_first"), number("of_first_p10"),
-              number("of_first_p90"));
+              number("of_first_p90"), number("cpu_ms"));
   for (const auto& [key, value] : row.items())
     if (key.starts_with("ms_") && value.get<double>() >= 1)
       std::printf(" %s %.0f", key.c_str() + 3, value.get<double>());
@@ -340,8 +348,8 @@ void run(const Options& o, Communicator world) {
   if (mesh.world().rank() == 0) {
     std::printf("%s, %s, %d ranks\n", bench::environment_line(o.threads).c_str(), shape.text().c_str(),
                 mesh.world().size());
-    std::printf("%-8s %-6s %-9s %4s %-7s %12s %12s %10s %25s\n", "case", "path", "routing", "pool", "overlap",
-                "tokens_per_s", "peak_gflops", "ratio", "of_first");
+    std::printf("%-8s %-6s %-9s %4s %-10s %12s %12s %10s %25s\n", "case", "path", "routing", "pool",
+                "overlap", "tokens_per_s", "peak_gflops", "ratio", "of_first");
   }
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
   for (const Case& c : cases_of(o)) run_case(o, c, mesh, tokens, rows);

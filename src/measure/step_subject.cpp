@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <sys/mman.h>
@@ -49,6 +50,13 @@ void route_as(const Workload& workload, const ModelConfig& model, std::uint64_t 
   for (Index layer = 0; layer < model.num_hidden_layers; ++layer)
     read_logits(store.find("model.layers." + std::to_string(layer) + ".mlp.gate.weight").value);
   store.mark_changed();
+}
+
+/// Of the thread that calls it.
+double processor_seconds() {
+  timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
 /// Loss and gradient norm of each.
@@ -97,7 +105,9 @@ StepSubject::StepSubject(const TrainingCase& of, const Mesh& mesh, const TokenSo
 StepSample StepSubject::step() {
   mesh_->world().barrier();
   if (state_->optimizer.gathers_by_layer()) train();
+  const double processor_before = processor_seconds();
   const StepReport report = train();
+  const double processor_after = processor_seconds();
   trainer_.settle();
   double load = 0, unevenness = 0, sparse = 0;
   for (const std::vector<Index>& rows : report.rows_per_expert) {
@@ -106,6 +116,7 @@ StepSample StepSubject::step() {
     sparse += max_over_mean(rows) > 0 ? 1 : 0;
   }
   return {.seconds = report.seconds,
+          .processor_seconds = processor_after - processor_before,
           .phase_seconds = report.phase_seconds,
           .message_bytes = report.message_bytes,
           .row_bytes = report.dispatch.row_bytes,

@@ -11,6 +11,7 @@ using PhaseTimes = std::array<double, kPhases>;  // seconds
 /// Of this rank.
 struct StepSample {
   double seconds = 0;
+  double processor_seconds = 0;  // of its processor that the thread that trains took, where the subject knows
   PhaseTimes phase_seconds{};
   Index message_bytes = 0;  // handed to MPI
   Index row_bytes = 0;      // rows for experts of other ranks, a copy each

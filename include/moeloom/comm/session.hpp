@@ -7,9 +7,9 @@ namespace moeloom {
 enum class MpiThreads { kSeveral, kOne };
 
 /// MPI_Init_thread and MPI_Finalize. One a process. SERIALIZED, where MPI gives it: parallel_for's threads
-/// never call MPI, and a progress thread takes turns with the thread that does. Open MPI locks nothing for
-/// it. If it is destroyed by an exception in flight it does not finalize, because that could wait for other
-/// ranks.
+/// never call MPI, and a progress thread takes turns with the thread that does. Open MPI locks no more for it
+/// than for FUNNELED. If it is destroyed by an exception in flight it does not finalize, because that could
+/// wait for other ranks.
 class Session {
  public:
   Session(int& argc, char**& argv, MpiThreads threads = MpiThreads::kSeveral);

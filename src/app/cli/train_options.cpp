@@ -99,9 +99,10 @@ void add_mesh_options(OptionTable& table, MeshOptions& mesh) {
              "a layer's gradients are summed over ranks while backward goes on, with the same bits; auto: "
              "between nodes",
              mesh.overlap_reduce);
-  add_switch("overlap-param-gather",
-             "new weights come to each rank while the next forward goes on, with the same bits; auto: between nodes",
-             mesh.overlap_gather);
+  add_switch(
+      "overlap-param-gather",
+      "new weights come to each rank while the next forward goes on, with the same bits; auto: between nodes",
+      mesh.overlap_gather);
   add_progress_option(table, mesh.progress);
   table.add(
       "net", "BANDWIDTH,LATENCY",

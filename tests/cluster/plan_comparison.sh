@@ -1,58 +1,166 @@
 #!/usr/bin/env bash
-# `moeloom plan` beside training steps on two hosts of one rank each, with links of 1 Gbit/s. The network's rates are
-# those that `moeloom calibrate` measures across the hosts. Run by hand, on a machine with two idle processors:
+# `moeloom plan` beside training steps on hosts that shaped links join. Rates are those that `moeloom calibrate` measures
+# across the hosts. Run by hand, on a machine with idle processors:
 #
-#   MOELOOM_BUILD=build tests/cluster/plan_comparison.sh
+#   MOELOOM_BUILD=build tests/cluster/plan_comparison.sh [HOSTS RANKS RATE]...
 #
-# It prints every mesh and dispatcher, and fails where plan puts two in the wrong order that a tenth and more divides.
+# RANKS a host; without cases: 2 hosts of one rank, 2 of two and 4 of one, at 1 Gbit/s and 200 Mbit/s. Each rank has a
+# share of a processor to itself (bench/moe/host_quota.sh), which others cannot take and a rank that waits does not lend:
+# QUOTA percent, by default 80 % of all processors in equal parts. Rates are of processor time, and so that share of what
+# was measured.
+#
+# Every way of plan's is trained as plan has it: ep = 1, that of a host's ranks and of all, by alltoall and hierarchical,
+# with what travels under products where train lets it and with nothing that does. In each of ROUNDS (2) they take
+# turns. It prints errors (PLAN_PHASES=1: each phase too), and fails where two were put in the wrong order that a tenth and more divides.
 set -euo pipefail
 # shellcheck source=tests/cluster/hosts.sh
 . "$(dirname "$0")/hosts.sh"
+# shellcheck source=bench/moe/host_quota.sh
+. "$root/bench/moe/host_quota.sh"
 
 command -v python3 > /dev/null || skip "python3 is not installed"
-model=(--layers 2 --hidden 256 --inter 256 --experts 8 --top-k 2)
-steps=9
+model=(--layers 2 --hidden 512 --inter 256 --experts 8 --top-k 2)
+sequences=2 # a rank
+steps=8
 
-make_hosts 2
-shape_links 1gbit
-on 0 "$root/launch/cluster.sh" "$(hostfile 1)" calibrate "${model[@]}" --threads 1 > "$scratch/log" 2>&1 ||
-  fail "calibrate: $(cat "$scratch/log")"
+# One after the other, each with hosts of its own; then all of them together.
+if [[ $# -ne 3 ]]; then
+  cases=("$@")
+  [[ $# -gt 0 ]] || for rate in 1gbit 200mbit; do cases+=(2 1 "$rate" 2 2 "$rate" 4 1 "$rate"); done
+  code=0
+  for ((i = 0; i < ${#cases[@]}; i += 3)); do
+    PLAN_ROWS=$scratch/rows bash "$0" "${cases[@]:i:3}" || code=$?
+  done
+  python3 - "$scratch/rows" << 'END'
+import json, statistics, sys
+rows = [json.loads(line) for line in open(sys.argv[1])]
+wrong = sum(row.get("wrong", 0) for row in rows)
+pairs = sum(row.get("pairs", 0) for row in rows)
+errors = [abs(row["error"]) for row in rows if "error" in row]
+print(f"all: {len(errors)} ways, median error {100 * statistics.median(errors):.0f} %, worst "
+      f"{100 * max(errors):.0f} %; {wrong} of {pairs} pairs that a tenth divides in the wrong order")
+END
+  exit $code
+fi
 
-train() {
-  on 0 timeout -k 5 120 "$root/launch/cluster.sh" "$(hostfile 1)" train "${model[@]}" --threads 1 --global-batch 4 \
-    --seq-len 256 --steps "$steps" --eval-every 0 --sample-chars 0 --data "$scratch/corpus.txt" --ep "$1" \
-    --dispatcher "$2" --run "$scratch/run-$1-$2" > "$scratch/log" 2>&1 || fail "ep = $1, $2: $(cat "$scratch/log")"
+hosts=$1 on_host=$2 rate=$3
+ranks=$((hosts * on_host))
+quota=${QUOTA:-$((80 * $(env -u OMP_NUM_THREADS nproc) / ranks))}
+((quota < 100)) || quota=100
+make_hosts "$hosts"
+make_quota "$quota"
+shape_links "$rate"
+export MOELOOM_HOSTS=$hosts OMPI_MCA_mpi_yield_when_idle=0
+# Each line behind the moment at which it came.
+stamped() { while IFS= read -r line; do echo "$EPOCHREALTIME $line"; done; }
+on_all() {
+  on 0 timeout -k 5 300 "$root/launch/with-env.sh" mpirun --hostfile "$(hostfile "$on_host")" -n "$ranks" \
+    "${under_quota[@]}" "$MOELOOM_BUILD/moeloom" "$@" 2>&1 | stamped > "$scratch/log" || fail "$*: $(cat "$scratch/log")"
 }
-train 1 alltoall
-for way in alltoall hierarchical allgather; do train 2 "$way"; done
+echo "$hosts hosts of $on_host rank(s), $rate each way, $quota % of a processor a rank, load" \
+  "$(cut -d' ' -f1 /proc/loadavg): ${model[*]}, $sequences sequences of 256 a rank"
+on_all calibrate "${model[@]}" --threads 1
+grep -o 'exchange between nodes.*' "$scratch/log"
+
+# train NAME EP DISPATCHER OVERLAP REDUCE GATHER: its steps behind those that NAME has, and the seconds from the end of one
+# to the end of the next: where weights travel, `seconds` of a step lacks what they hold up between two.
+train() {
+  on_all train "${model[@]}" --threads 1 --global-batch $((sequences * ranks)) --seq-len 256 --steps "$steps" \
+    --eval-every 0 --heldout 0 --sample-chars 0 --save-every 0 --data "$scratch/corpus.txt" --overwrite true --ep "$2" \
+    --dispatcher "$3" --overlap "$4" --overlap-grad-reduce "$5" --overlap-param-gather "$6" --log-every 1 --run "$scratch/run"
+  tail -n +3 "$scratch/run/metrics.jsonl" >> "$scratch/steps-$1"
+  awk '/ step=/ { if (n++ > 1) print $1 - last; last = $1 }' "$scratch/log" >> "$scratch/seconds-$1"
+}
 
 # An untrained router's choices are not even: the plan is told by how much.
-expert_load=$(python3 - "$scratch/run-1-alltoall/metrics.jsonl" << 'END'
+train load 1 alltoall off off off
+expert_load=$(python3 - "$scratch/steps-load" << 'END'
 import json, statistics, sys
 loads = [x for line in open(sys.argv[1]) for x in json.loads(line)["expert_load"]]
 print(round(statistics.mean(loads), 3))
 END
 )
-# Two hosts of this machine's processors are planned as two nodes of one.
-"$root/launch/with-env.sh" "$MOELOOM_BUILD/moeloom" plan "${model[@]}" --threads 1 --ranks 2 --ranks-per-node 1 \
-  --processors 1 --tokens-per-rank 512 --seq-len 256 --expert-load "$expert_load" --rows 0 --json "$scratch/plan.json" \
-  > "$scratch/log" 2>&1 || fail "plan: $(cat "$scratch/log")"
+# Hosts of this machine's processors are planned as nodes of a processor a rank.
+plan() {
+  OMPI_COMM_WORLD_RANK=0 "${under_quota[@]}" "$root/launch/with-env.sh" "$MOELOOM_BUILD/moeloom" plan "${model[@]}" \
+    --threads 1 --ranks "$ranks" --ranks-per-node "$on_host" --processors "$on_host" \
+    --tokens-per-rank $((256 * sequences)) --seq-len 256 --expert-load "$expert_load" --rows 0 --overlap "$1" \
+    --json "$scratch/plan-$1.json" > "$scratch/log" 2>&1 || fail "plan: $(cat "$scratch/log")"
+}
+plan auto # measures what experts take, and keeps it
+python3 - "$(find "$XDG_CACHE_HOME" -name '*rates.json')" "$quota" << 'END'
+import json, sys
+path, share = sys.argv[1], int(sys.argv[2]) / 100
+kept = json.load(open(path))
+def slower(value):
+    if isinstance(value, list):
+        return [slower(each) for each in value]
+    if not isinstance(value, dict):
+        return value * share
+    own = {"ranks", "node_ranks", "expert_slowdown", "network_tcp", "network_message_seconds", "network_bytes_per_second"}
+    return {key: each if key in own else each / share if key.endswith("seconds") else slower(each)
+            for key, each in value.items()}
+json.dump({key: slower(each) if isinstance(each, dict) else each for key, each in kept.items()}, open(path, "w"))
+END
+for overlap in auto off; do plan "$overlap"; done
 
-python3 - "$scratch" << 'END' || fail "the plan ranks them wrongly"
-import json, pathlib, statistics, sys
-scratch = pathlib.Path(sys.argv[1])
-plan = json.loads((scratch / "plan.json").read_text())
+# A line a way: its name, the words of train(), and what is predicted.
+python3 - "$scratch" "$hosts" "$on_host" > "$scratch/ways" << 'END'
+import json, sys
+scratch, hosts, on_host = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+seen = {}
+for overlap in ("auto", "off"):
+    for p in json.load(open(f"{scratch}/plan-{overlap}.json"))["points"]:
+        if p["experts"] == "loop" or p["ep"] not in (1, on_host, hosts * on_host):
+            continue
+        if p["ep"] > 1 and p["dispatcher"] not in ("alltoall", "hierarchical"):
+            continue
+        on_off = lambda name: "on" if p[name] else "off"
+        words = (p["ep"], p["dispatcher"], p["chunks"] or "off", on_off("overlap_grad_reduce"),
+                 on_off("overlap_param_gather"))
+        seen.setdefault(words, p["step_seconds"])
+for words, seconds in seen.items():
+    print("-".join(map(str, words)), *words, seconds)
+END
+for ((round = 0; round < ${ROUNDS:-2}; ++round)); do
+  while read -r name ep way overlap reduce gather _ <&3; do
+    train "$name" "$ep" "$way" "$overlap" "$reduce" "$gather"
+  done 3< "$scratch/ways"
+done
+
+python3 - "$scratch" "${PLAN_ROWS:-/dev/null}" "$hosts x $on_host, $rate" << 'END' || fail "the plan ranks them wrongly"
+import itertools, json, os, pathlib, statistics, sys
+scratch, out, case = pathlib.Path(sys.argv[1]), open(sys.argv[2], "a"), sys.argv[3]
+plan = json.loads((scratch / "plan-auto.json").read_text())
 print("expert_load", plan["expert_load"])
+phases = {}
+for overlap in ("off", "auto"):
+    for p in json.loads((scratch / f"plan-{overlap}.json").read_text())["points"]:
+        phases[p["step_seconds"]] = p["phases"]
 rows = []
-for point in plan["points"]:
-    run = scratch / f"run-{point['ep']}-{point['dispatcher']}" / "metrics.jsonl"
-    if point["experts"] == "loop" or not run.exists():
-        continue
-    seconds = [json.loads(line)["seconds"] for line in run.read_text().splitlines()][2:]
-    rows.append((point, 1e3 * point["step_seconds"], 1e3 * statistics.median(seconds)))
-for point, predicted, measured in rows:
-    print(f"ep={point['ep']} {point['dispatcher']:12} predicted {predicted:7.1f} ms, measured {measured:7.1f} ms, "
-          f"{100 * (predicted / measured - 1):+.0f} %")
-wrong = [(a, b) for a in rows for b in rows if a[1] < b[1] and a[2] > 1.1 * b[2]]
+for line in (scratch / "ways").read_text().splitlines():
+    name, ep, way, overlap, reduce, gather, predicted = line.split()
+    steps = [json.loads(step) for step in (scratch / f"steps-{name}").read_text().splitlines()]
+    apart = statistics.median(map(float, (scratch / f"seconds-{name}").read_text().split()))
+    measured = 1e3 * max(apart, statistics.median(step["seconds"] for step in steps))  # lines may come late, and together
+    predicted = float(predicted)
+    rows.append((name, 1e3 * predicted, measured))
+    error = 1e3 * predicted / measured - 1
+    print(f"ep={ep} {way:12} overlap {overlap:>3} reduce {reduce:3} gather {gather:3} predicted {1e3 * predicted:7.1f} ms, "
+          f"measured {measured:7.1f} ms, {100 * error:+.0f} %")
+    if "PLAN_PHASES" in os.environ:  # planned and measured ms of each
+        for phase, seconds in phases[predicted].items():
+            took = statistics.median(step["phases"].get(phase, 0) for step in steps)
+            if max(seconds, took) > 5e-3:
+                print(f"    {phase:10} {1e3 * seconds:7.1f} {1e3 * took:7.1f}")
+    out.write(json.dumps({"case": case, "way": name, "error": error}) + "\n")
+apart = [(a, b) for a, b in itertools.permutations(rows, 2) if a[2] > 1.1 * b[2]]
+wrong = [(a, b) for a, b in apart if a[1] < b[1]]
+out.write(json.dumps({"case": case, "pairs": len(apart), "wrong": len(wrong)}) + "\n")
+errors = [abs(p / m - 1) for _, p, m in rows]
+print(f"median error {100 * statistics.median(errors):.0f} %; of {len(apart)} pairs that a tenth divides {len(wrong)} in the "
+      "wrong order")
+for a, b in wrong:
+    print(f"  planned {a[0]} before {b[0]}")
 sys.exit(1 if wrong else 0)
 END

@@ -14,7 +14,7 @@ namespace moeloom {
 namespace {
 
 constexpr Index kColumns = 256;  // of a row: 1 KiB
-constexpr Index kSmall = 1, kLarge = 1024;
+constexpr Index kSmall = 1, kMiddle = 256, kLarge = 1024;
 constexpr int kFewest = 9, kMost = 25;  // rounds
 constexpr double kEnough = 1;           // seconds, of a slow link's
 
@@ -50,17 +50,19 @@ double exchange_of(const Communicator& comm, Index rows_per_pair) {
   return seconds_of(comm, [&] { comm.all_to_all_rows(sent, counts, received, counts); });
 }
 
-/// Of one rank while all of `comm` exchange: t(bytes) = messages * message + bytes / bandwidth, from two
-/// sizes.
+/// Of one rank while all of `comm` exchange: t(bytes) = messages * message + bytes / bandwidth. The bandwidth
+/// is that between two sizes that stream: a wait that a small message has, and a large one hides, is no part
+/// of it.
 struct Line {
   double message_seconds = 0;
   double bandwidth = 0;
 };
 Line exchange_line(const Communicator& comm, double messages) {
-  const double small = exchange_of(comm, kSmall), large = exchange_of(comm, kLarge);
+  const double small = exchange_of(comm, kSmall), middle = exchange_of(comm, kMiddle),
+               large = exchange_of(comm, kLarge);
   const double others = others_in(comm);
   const double bytes_a_row = static_cast<double>(sizeof(float)) * kColumns * others;
-  const double seconds_a_row = std::max(large - small, 0.1 * large) / static_cast<double>(kLarge - kSmall);
+  const double seconds_a_row = std::max(large - middle, 0.1 * large) / static_cast<double>(kLarge - kMiddle);
   return {std::max(small - kSmall * seconds_a_row, 0.0) / messages, bytes_a_row / seconds_a_row};
 }
 

@@ -70,9 +70,11 @@ std::vector<std::int64_t> simulated_counts(const Options& o, Index ranks) {
 /// The same where rows land at once, at the rank in the middle.
 LandingCounts simulated_landing(const Options& o, Index ranks, const std::vector<std::int64_t>& received) {
   const Index mean = o.tokens * o.top_k / o.experts;
-  return {.of_all = std::vector<std::int64_t>(at(o.experts), mean * ranks),
-          .before = std::vector<std::int64_t>(at(o.experts), mean * (ranks / 2)),
-          .received = received};
+  std::vector<Index> first_rows;
+  for (Index rank = 0; rank < ranks; ++rank)
+    for (Index local = 0; local < experts_of(o.experts, ranks, rank).count; ++local)
+      first_rows.push_back(mean * (local * ranks + ranks / 2));
+  return {.first_rows = std::move(first_rows), .received = received};
 }
 
 nlohmann::ordered_json measure(const Options& o, Index ranks) {

@@ -2,7 +2,7 @@
 # The dispatchers' exchanges on the hosts of a simulated fat tree, beside what the cost model says of them:
 #
 #   bench/moe/simgrid/run.sh               64 ranks, a minute
-#   bench/moe/simgrid/run.sh 256           does not end in ten minutes of a processor: each event divides all links anew
+#   bench/moe/simgrid/run.sh 256           not in ten minutes of a processor; with --tokens 16 in two
 #   bench/moe/simgrid/run.sh 64 --tokens 8 options of exchange_replay_bench follow the ranks
 #
 # The rooms are built by SimGrid's smpicxx, so that their MPI calls are simulated; computing takes no time. Links are

@@ -21,6 +21,6 @@ make_hosts 2
 shape_links "$rate"
 echo "two hosts, $rate each way, $ranks rank(s) each of one thread: ${shape[*]}"
 # A rank that has a processor to itself and gives it away at every look for messages measures who else runs.
-export MOELOOM_HOSTS=2 OMPI_MCA_mpi_yield_when_idle=$((2 * ranks > $(nproc)))
+export MOELOOM_HOSTS=2 OMPI_MCA_mpi_yield_when_idle=$((2 * ranks > $(env -u OMP_NUM_THREADS nproc)))
 on 0 timeout -k 5 900 "$root/launch/with-env.sh" mpirun --hostfile "$(hostfile "$ranks")" -n $((2 * ranks)) \
   "$MOELOOM_BUILD/bench/layer_bench" --ep $((2 * ranks)) --paths gmm "${shape[@]}"

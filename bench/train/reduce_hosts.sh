@@ -21,7 +21,7 @@ make_hosts "$hosts"
 shape_links "$rate"
 echo "$hosts hosts, $rate each way, $ranks ranks of one thread each: ${shape[*]}"
 # With a processor each, a rank that gives it away at every look for messages measures who else runs.
-((hosts * ranks > $(nproc))) || export OMPI_MCA_mpi_yield_when_idle=0
+((hosts * ranks > $(env -u OMP_NUM_THREADS nproc))) || export OMPI_MCA_mpi_yield_when_idle=0
 export MOELOOM_HOSTS=$hosts
 on 0 timeout -k 5 900 "$root/launch/with-env.sh" mpirun --hostfile "$(hostfile "$ranks")" -n "$((hosts * ranks))" \
   "$MOELOOM_BUILD/bench/step_bench" --case custom --path gmm --check off --overlap "${OVERLAP:-off,reduce,all}" "${shape[@]}"

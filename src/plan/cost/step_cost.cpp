@@ -159,7 +159,7 @@ void add_update(const Trained& trained, const Trained& embedding, const StepCase
     for (GroupExchange part : {GroupExchange{some.dense, mesh.world(), near_world, sums},
                                GroupExchange{some.experts, mesh.dp, near_dp, sums}}) {
       const bool halves = sums && part.group == mesh.dp && step.gradients != Storage::kFp32;
-      part.crosses_once = !travels && !halves && may_cross_once(part, step);
+      part.crosses_once = !halves && (travels || step.tcp) && may_cross_once(part);
       seconds += reduction_seconds(part, step, links);
     }
     return seconds;
@@ -234,9 +234,9 @@ double owned_elements(const Trained& trained, const MeshShape& mesh) {
   return trained.dense / real(mesh.world()) + trained.experts / real(mesh.dp);
 }
 
-bool may_cross_once(const GroupExchange& r, const StepCase& step) {
+bool may_cross_once(const GroupExchange& r) {
   const bool subtrees = std::has_single_bit(at(r.on_node));  // which a sum's one order needs
-  return step.tcp && r.on_node > 1 && r.group > r.on_node && (subtrees || !r.sums);
+  return r.on_node > 1 && r.group > r.on_node && (subtrees || !r.sums);
 }
 
 double reduction_seconds(const GroupExchange& r, const StepCase& step, const ExchangeRates& rates) {

@@ -139,16 +139,13 @@ TEST(StepCost, AReductionMovesAllButARanksOwnShare) {
       << "a message for each node's sums, which are made twice";
 }
 
-TEST(StepCost, WhatIsEqualForANodesRanksCrossesOnceBySwapsWhereNodesAreSubtrees) {
-  StepCase step = case_of(8, 1);
+TEST(StepCost, WhatIsEqualForANodesRanksCrossesOnceWhereNodesAreSubtrees) {
   const GroupExchange sum{1000, 12, 3, true}, gather{1000, 12, 3, false}, of_two{1000, 8, 2, true};
-  EXPECT_FALSE(may_cross_once(gather, step)) << "collectives";
-  step.tcp = true;
-  EXPECT_TRUE(may_cross_once(gather, step));
-  EXPECT_FALSE(may_cross_once(sum, step)) << "three ranks are no subtree";
-  EXPECT_TRUE(may_cross_once(of_two, step));
-  EXPECT_FALSE(may_cross_once({1000, 8, 1, true}, step)) << "a rank a node";
-  EXPECT_FALSE(may_cross_once({1000, 8, 8, true}, step)) << "one node";
+  EXPECT_TRUE(may_cross_once(gather));
+  EXPECT_FALSE(may_cross_once(sum)) << "three ranks are no subtree";
+  EXPECT_TRUE(may_cross_once(of_two));
+  EXPECT_FALSE(may_cross_once({1000, 8, 1, true})) << "a rank a node";
+  EXPECT_FALSE(may_cross_once({1000, 8, 8, true})) << "one node";
 }
 
 /// Of gradients and weights at the end of a step and, on nodes of one rank, under products.

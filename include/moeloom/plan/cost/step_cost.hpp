@@ -43,8 +43,8 @@ struct GroupExchange {
   bool sums = false;
   bool crosses_once = false;  // what is equal for the m ranks crosses a link once (comm/node_exchange.hpp)
 };
-/// Whether it does, if all of it travels at once.
-bool may_cross_once(const GroupExchange& reduction, const StepCase& step);
+/// Whether it does, unless it goes by MPI's collectives.
+bool may_cross_once(const GroupExchange& reduction);
 /// 4 P (n - 1) / n bytes out of each rank, in ceil(P / 4 Mi) messages to each other rank: those of
 /// MPI_Alltoallw and of swaps at once, an MPI_Allgatherv's round a ring. Reducing also reads and writes 4 P.
 /// What crosses once, of N = n / m nodes, is 4 P (N - 1) / n bytes out of each rank, and 4 P (m - 1) / m stay

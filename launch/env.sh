@@ -47,6 +47,7 @@ if [ "$MOELOOM_HOSTS" != 1 ] || [ -n "${OMPI_MCA_orte_default_hostfile:-}" ]; th
         export OMPI_MCA_btl_tcp_disable_family="${OMPI_MCA_btl_tcp_disable_family:-4}"
         export OMPI_MCA_oob_tcp_disable_ipv4_family="${OMPI_MCA_oob_tcp_disable_ipv4_family:-1}"
         ;;
+      *,*) export OMPI_MCA_btl_tcp_disable_family="${OMPI_MCA_btl_tcp_disable_family:-6}" ;; # for the same reason
     esac
     export OMPI_MCA_oob_tcp_if_include="${OMPI_MCA_oob_tcp_if_include:-$moeloom_net}"
     export OMPI_MCA_btl_tcp_if_include="${OMPI_MCA_btl_tcp_if_include:-$moeloom_net}"

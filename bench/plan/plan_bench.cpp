@@ -19,6 +19,7 @@
 #include "moeloom/measure/step_subject.hpp"
 #include "moeloom/plan/predict.hpp"
 #include "moeloom/plan/rates/gmm_prediction.hpp"
+#include "moeloom/plan/rates/rate_cache.hpp"
 
 #include <algorithm>
 #include <cstdio>
@@ -106,13 +107,12 @@ void on_first(Index ranks, const Communicator& world, const Work& work) {
 
 /// The rates that a plan multiplies, measured now; the same everywhere.
 MachineRates machine_rates(const Options& o, const Communicator& world) {
-  MachineRates rates;
+  Document rates;
   on_first(o.processors, world, [&](const Communicator& busy) {
-    rates = measure_machine_rates(rate_case(o.model, o.sequence_length),
-                                  bench::model_kernels(true, DType::kF32), busy, 3);
+    rates = document_of(measure_machine_rates(rate_case(o.model, o.sequence_length),
+                                              bench::model_kernels(true, DType::kF32), busy, 3));
   });
-  world.broadcast(std::as_writable_bytes(std::span(&rates, 1)), 0);
-  return rates;
+  return machine_rates_from(Document::parse(world.all_gather_text(rates.dump()).front(), "rates"));
 }
 
 GmmPrediction predict_experts(const Options& o, const GmmFacts& facts, const Communicator& world) {

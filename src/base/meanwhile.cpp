@@ -48,6 +48,7 @@ Computing::Computing() {
   if (latest == nullptr || stand_in == nullptr || stand_in->computes) return;
   left_to_ = stand_in;
   left_to_->works = latest;
+  left_to_->failure = nullptr;  // of a loop that ended by a task's exception
   left_to_->computes = true;
   left_to_->turn.unlock();
 }

@@ -37,7 +37,10 @@ Communicator Communicator::split(int color, int key) const {
   auto part = std::make_unique<CommunicatorHandle>(MPI_COMM_NULL, true);
   check_mpi(MPI_Comm_split(handle_->comm, color, key, &part->comm), "MPI_Comm_split");
   Communicator group = Communicator(std::move(part)).with_board_of(*this);
-  group.exchange_way();  // now, and not in the first exchange, which may be timed
+  if (handle_->pretends)
+    group.pretend_on(handle_->nodes->map.node_of[at(rank_)]);
+  else
+    group.exchange_way();  // now, and not in the first exchange, which may be timed
   return group;
 }
 

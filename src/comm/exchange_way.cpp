@@ -75,7 +75,7 @@ ExchangeWay Communicator::exchange_way() const {
     if (split_by_node().size() == size_) return handle_->way.emplace(ExchangeWay::kCollectives);
     const bool swaps = tcp_between_nodes(*this);
     traffic_ = before;  // none of this is an exchange
-    go_by(swaps ? ExchangeWay::kSwaps : ExchangeWay::kCollectives, 0);
+    go_by(swaps ? ExchangeWay::kSwaps : ExchangeWay::kCollectives, find_nodes(*this));
   }
   return *handle_->way;
 }
@@ -91,16 +91,33 @@ bool tcp_between_nodes(const Communicator& ranks) {
 }
 
 void Communicator::exchange_by(ExchangeWay way, Index pretended_nodes) {
-  if (handle_) go_by(way, pretended_nodes);
+  if (!handle_) return;
+  const Traffic before = traffic_;
+  go_by(way, find_nodes(*this, pretended_nodes));
+  traffic_ = before;  // none of this is an exchange
+  handle_->pretends = pretended_nodes > 0;
 }
 
-void Communicator::go_by(ExchangeWay way, Index pretended_nodes) const {
+void Communicator::pretend_on(std::int64_t my_node) {
+  if (size_ == 1) return;
+  NodeMap map = node_map_of(all_gather(std::span(&my_node, 1)));
+  traffic_ = {};
+  if (size_ == 2 || map.nodes() == 1) {
+    handle_->way = ExchangeWay::kCollectives;
+  } else {
+    go_by(ExchangeWay::kSwaps, std::move(map));
+    handle_->pretends = true;
+  }
+}
+
+void Communicator::go_by(ExchangeWay way, NodeMap map) const {
   handle_->way = way;
-  const Traffic before = traffic_;
-  NodeMap map = find_nodes(*this, pretended_nodes);
-  Communicator node = split(static_cast<int>(map.node_of[at(rank_)]), rank_);
+  auto part = std::make_unique<CommunicatorHandle>(MPI_COMM_NULL, true);
+  check_mpi(MPI_Comm_split(handle_->comm, static_cast<int>(map.node_of[at(rank_)]), rank_, &part->comm),
+            "MPI_Comm_split");
+  part->way = ExchangeWay::kCollectives;
+  Communicator node = Communicator(std::move(part)).with_board_of(*this);
   handle_->nodes = std::make_unique<GroupNodes>(std::move(map), std::move(node));
-  traffic_ = before;  // none of this is an exchange
 }
 
 }  // namespace moeloom

@@ -117,6 +117,7 @@ struct CommunicatorHandle {
   RowExchangeMemory rows;
   std::optional<ExchangeWay> way;     // once it is known
   std::unique_ptr<GroupNodes> nodes;  // of a group of several
+  bool pretends = false;              // that they are the nodes, and so do groups that are split from it
   CommunicatorHandle(MPI_Comm c, bool o) : comm(c), owned(o) {}
   CommunicatorHandle(const CommunicatorHandle&) = delete;
   CommunicatorHandle& operator=(const CommunicatorHandle&) = delete;

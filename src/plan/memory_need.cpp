@@ -187,7 +187,9 @@ Sharers sharers_of(Placement placement, const MeshShape& mesh, Index ranks_per_n
   Sharers of = placement == Placement::kWorld ? Sharers{mesh.world(), ranks_per_node}
                : ep_fastest                   ? Sharers{mesh.dp, std::max<Index>(ranks_per_node / mesh.ep, 1)}
                                               : Sharers{mesh.dp, std::min(ranks_per_node, mesh.dp)};
-  if (!std::has_single_bit(static_cast<std::size_t>(of.on_node)) || of.on_node >= of.ranks) of.on_node = 1;
+  const bool subtrees =
+      std::has_single_bit(static_cast<std::size_t>(of.on_node)) && of.ranks % of.on_node == 0;
+  if (!subtrees || of.on_node == of.ranks) of.on_node = 1;
   return of;
 }
 

@@ -23,7 +23,7 @@ TravellingSum::TravellingSum(StretchOfGradients stretch, Matrix memory)
       mine_(part_of(of_.ranks->rank())),
       within_offsets_(at(nodes_.count + 1)),
       memory_(std::move(memory)),
-      messages_(*of_.ranks, Channel::kSums) {
+      messages_(*of_.ranks, of_.stored == Storage::kFp32 ? Channel::kSums : Channel::kHalfSums) {
   if (nodes_.each > 1)
     for (Index turn = 0; turn < nodes_.count; ++turn)
       within_offsets_[at(turn + 1)] =

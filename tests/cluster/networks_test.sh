@@ -57,12 +57,16 @@ refused 10.99.0.0/24 'MOELOOM_NET=10.99.0.0/24: host h' ' has no address in the 
 six=$(on 0 cat /proc/sys/net/ipv6/conf/all/disable_ipv6 2> /dev/null || echo 1)
 if [[ $six == 0 ]]; then
   for host in 0 1 2; do ip -n "$(namespace_of "$host")" address add "fd00:78::$((host + 1))/64" dev eth1 nodad; done
-  refused eth0,eth1 'MOELOOM_NET=eth0,eth1: on host h' ' eth0 has IPv4 and eth1 has IPv4 and IPv6'
+  trains eth0,eth1
+  for host in 0 1 2; do ip -n "$(namespace_of "$host")" address add "fd00:79::$((host + 1))/64" dev eth0 nodad; done
+  trains eth0,eth1
+  for host in 0 1 2; do ip -n "$(namespace_of "$host")" address del "fd00:79::$((host + 1))/64" dev eth0; done
   refused fd00:77::/64 'MOELOOM_NET=fd00:77::/64: expected one network of IPv6'
   trains fd00:78::/64 eth1
   for host in 0 1 2; do ip -n "$(namespace_of "$host")" address del "10.78.0.$((host + 1))/24" dev eth1; done
   trains fd00:78::/64 eth1
   trains eth1 eth1
+  refused eth0,eth1 'MOELOOM_NET=eth0,eth1: on host h' ' eth1 has no IPv4 address'
 else
   echo "no IPv6 here: not tried"
 fi

@@ -2,6 +2,7 @@
 
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/random.hpp"
+#include "moeloom/comm/node_map.hpp"
 #include "moeloom/tensor/dtype.hpp"
 #include "moeloom/tensor/tree_sum.hpp"
 
@@ -357,6 +358,20 @@ TEST(Communicator, RanksOfANodePassOnWhatTheyTakeAndAllOfItIsCounted) {
   comm.all_sum(bytes);
   const Index all = Index{comm.size()} * (comm.size() - 1) * 40;
   EXPECT_EQ(bytes, (std::vector<std::int64_t>{all, all}));
+}
+
+TEST(Communicator, PretendedNodesAreThoseOfGroupsThatAreSplitFromIt) {
+  Communicator world = Communicator::world().split(0, Communicator::world().rank());
+  if (world.size() < 4) GTEST_SKIP() << "three ranks of a group on two nodes are needed";
+  world.exchange_by(ExchangeWay::kSwaps, 2);
+  const Communicator reversed = world.split(0, -world.rank());
+  ASSERT_NE(reversed.nodes(), nullptr);
+  EXPECT_EQ(reversed.exchange_way(), ExchangeWay::kSwaps);
+  EXPECT_EQ(reversed.nodes()->nodes(), 2);
+  EXPECT_EQ(reversed.nodes()->same_node(0, 1), world.nodes()->same_node(world.size() - 1, world.size() - 2));
+  const Communicator of_one = world.split(static_cast<int>(world.nodes()->node_of[at(world.rank())]), 0);
+  EXPECT_EQ(of_one.nodes(), nullptr);
+  EXPECT_EQ(of_one.exchange_way(), ExchangeWay::kCollectives);
 }
 
 TEST(Communicator, SwapsNothingWithinANode) {

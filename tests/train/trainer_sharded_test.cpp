@@ -36,6 +36,10 @@ std::vector<NamedRun> runs() {
   add("the same, bf16 gradients and masters", [](TrainingRunSettings& s) {
     s.swap_nodes = 2, s.gradients = Storage::kBf16, s.masters = Storage::kBf16;
   });
+  add("the same, biases, which are floats", [](TrainingRunSettings& s) {
+    s.swap_nodes = 2, s.gradients = Storage::kBf16;
+    s.model = biased_config(), s.z_loss_coef = 0;
+  });
   add("the same, rows in chunks", [](TrainingRunSettings& s) {
     s.swap_nodes = s.wire.pretended_nodes = 2;
     s.dispatcher = DispatcherKind::kHierarchical, s.chunks = 2;

@@ -1,10 +1,13 @@
 // Stretches that travel, on their own: over nodes of one rank, of several, and of so many that sums may not
 // be made node by node.
+#include "moeloom/comm/node_map.hpp"
+#include "moeloom/tensor/dtype.hpp"
 #include "moeloom/tensor/tree_sum.hpp"
 
+#include <chrono>
 #include <cmath>
 #include <functional>
-#include <numeric>
+#include <thread>
 
 #include "travelling_sums.hpp"
 #include "travelling_weights.hpp"
@@ -70,6 +73,44 @@ TEST(TravellingSums, HaveTheBitsOfTheTreeHoweverRanksArePlaced) {
         const float sum = tree_sum(0, size, [&](Index from) { return gradient_of(from, stretch, i); });
         ASSERT_EQ(gradients[at(stretch)][at(i)], sum) << "stretch " << stretch << ", " << i;
       }
+  });
+}
+
+/// Between two ranks of different nodes, floats leave when a node has added them up and bf16 at once.
+TEST(TravellingSums, OfFloatsAndOfHalvesDoNotMeet) {
+  for_each_placing([](const Communicator& ranks) {
+    const Index rank = ranks.rank(), size = ranks.size();
+    const std::vector<Index> offsets = offsets_of_stretch(3, size);
+    const auto of_stretch = [](Index from, Index stretch) {
+      return std::ldexp(1.0F + static_cast<float>(from), static_cast<int>(stretch));
+    };
+    std::vector<std::vector<float>> floats;
+    std::vector<std::vector<std::uint16_t>> halves;
+    TravellingSums sums(2 * kStretches);
+    for (Index stretch = 0; stretch < kStretches; ++stretch) {
+      floats.emplace_back(at(offsets.back()), of_stretch(rank, stretch));
+      halves.emplace_back(at(offsets.back()), float_to_bf16(-of_stretch(rank, stretch)));
+    }
+    if (rank % 2 == 1) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    for (Index stretch = 0; stretch < kStretches; ++stretch) {
+      sums.begin({.ranks = &ranks,
+                  .gradients = std::as_writable_bytes(std::span(floats[at(stretch)])),
+                  .offsets = offsets,
+                  .done = [] {}});
+      sums.begin({.ranks = &ranks,
+                  .gradients = std::as_writable_bytes(std::span(halves[at(stretch)])),
+                  .stored = Storage::kBf16,
+                  .offsets = offsets,
+                  .done = [] {}});
+    }
+    sums.finish();
+    for (Index stretch = 0; stretch < kStretches; ++stretch) {
+      const float sum = tree_sum(0, size, [&](Index from) { return of_stretch(from, stretch); });
+      for (Index i = offsets[at(rank)]; i < offsets[at(rank + 1)]; ++i) {
+        ASSERT_EQ(floats[at(stretch)][at(i)], sum) << "stretch " << stretch << ", " << i;
+        ASSERT_EQ(halves[at(stretch)][at(i)], float_to_bf16(-sum)) << "stretch " << stretch << ", " << i;
+      }
+    }
   });
 }
 

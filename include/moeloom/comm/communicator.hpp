@@ -82,7 +82,8 @@ class Communicator {
   /// On which nodes its ranks are, by either way; null: they are two, or of one node, or exchange_way() was
   /// not asked yet.
   const NodeMap* nodes() const;
-  /// From now on by this way. For tests and measurements; `pretended_nodes` as in find_nodes(). Collective.
+  /// From now on by this way. For tests and measurements; `pretended_nodes` as in find_nodes(), for groups
+  /// that are split from this one too. Collective.
   void exchange_by(ExchangeWay way, Index pretended_nodes = 0);
 
   /// sent [size, n] -> received [size, n], block i to and from rank i. The same n on every rank.
@@ -145,7 +146,9 @@ class Communicator {
   void count_call(Index message_bytes) const;
   /// Of two ranks the other; of more none in particular.
   Index only_other() const { return size_ == 2 ? 1 - rank_ : -1; }
-  void go_by(ExchangeWay way, Index pretended_nodes) const;
+  void go_by(ExchangeWay way, NodeMap map) const;
+  /// Goes as a group of such nodes does whose links are TCP.
+  void pretend_on(std::int64_t my_node);
   Communicator with_board_of(const Communicator& whole) &&;
 
   std::unique_ptr<CommunicatorHandle> handle_;  // none: self()

@@ -78,17 +78,12 @@ std::string malformed(const std::string& word) {
          "and a comma between two";
 }
 
-/// Several interfaces are joined in pairs by Open MPI 4.1. Where one has addresses of IPv6 and another has
-/// none, two hosts pair them differently.
-std::string unlike(const std::map<std::string, std::pair<bool, bool>>& families) {
-  const auto name = [](std::pair<bool, bool> has) {
-    return has.first && has.second ? "IPv4 and IPv6" : has.second ? "IPv6" : "IPv4";
-  };
-  for (const auto& [interface, has] : families)
-    if (has != families.begin()->second)
-      return families.begin()->first + " has " + name(families.begin()->second) + " and " + interface +
-             " has " + name(has) + ", and two hosts would wait for each other for ever; give both the same " +
-             "kinds of addresses, or name one";
+/// Of several interfaces launch/env.sh lets Open MPI take the IPv4 addresses alone: Open MPI 4.1 joins those
+/// of IPv6 crosswise, and two hosts wait for each other.
+std::string without_ipv4(const std::map<std::string, bool>& has_ipv4) {
+  if (has_ipv4.size() > 1)
+    for (const auto& [interface, has] : has_ipv4)
+      if (!has) return interface + " has no IPv4 address, which each of several networks needs";
   return {};
 }
 
@@ -142,18 +137,17 @@ std::vector<HostAddress> addresses_of_this_host() {
 AskedNetworks asked_networks(const EnvironmentLookup& lookup) {
   const std::string own = lookup("MOELOOM_NET").value_or("");
   const std::string theirs = lookup("OMPI_MCA_btl_tcp_if_include").value_or("");
-  if (theirs.empty()) return {};
-  if (has(own, ':')) return {"MOELOOM_NET", own, theirs};
-  return {own == theirs ? "MOELOOM_NET" : "OMPI_MCA_btl_tcp_if_include", theirs, {}};
+  if (has(own, ':') && !theirs.empty()) return {own, theirs};
+  return own == theirs ? AskedNetworks{own, {}} : AskedNetworks{};
 }
 
 std::vector<std::string> network_violations(const AskedNetworks& asked, const std::string& host,
                                             std::span<const HostAddress> addresses) {
   if (asked.list.empty()) return {};
-  const std::string begin = asked.variable + "=" + asked.list + ": ";
+  const std::string begin = "MOELOOM_NET=" + asked.list + ": ";
   if (has(asked.list, ' ')) return {begin + "a blank is part of no name; write a list as eth0,eth1"};
   std::vector<std::string> violations;
-  std::map<std::string, std::pair<bool, bool>> families;  // of each interface that is taken: IPv4, IPv6
+  std::map<std::string, bool> has_ipv4;  // each interface that is taken
   for (const std::string& word : split(asked.list, ',')) {
     if (const std::string text = malformed(word); !text.empty()) {
       violations.push_back(begin + text);
@@ -164,7 +158,7 @@ std::vector<std::string> network_violations(const AskedNetworks& asked, const st
     for (const HostAddress& address : addresses) {
       if (network ? !lies_in(address, *network) : address.interface != word) continue;
       found = true;
-      families[address.interface];
+      has_ipv4[address.interface];
       if (!asked.interface.empty() && address.interface != asked.interface)
         violations.push_back(
             begin + "host " + host + " has " + word + " at " + address.interface + ", the first host at " +
@@ -178,9 +172,9 @@ std::vector<std::string> network_violations(const AskedNetworks& asked, const st
                            what_it_has(addresses));
   }
   for (const HostAddress& address : addresses)
-    if (const auto it = families.find(address.interface); it != families.end())
-      (address.six ? it->second.second : it->second.first) = true;
-  if (const std::string text = unlike(families); !text.empty())
+    if (const auto it = has_ipv4.find(address.interface); it != has_ipv4.end() && !address.six)
+      it->second = true;
+  if (const std::string text = without_ipv4(has_ipv4); !text.empty())
     violations.push_back(begin + "on host " + host + " " + text);
   return violations;
 }

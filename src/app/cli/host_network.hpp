@@ -27,15 +27,13 @@ struct HostAddress {
 /// Throws IoError. Loopback is left out.
 std::vector<HostAddress> addresses_of_this_host();
 
-/// What is asked for, and by which variable.
 struct AskedNetworks {
-  std::string variable;
   std::string list;       // networks (10.0.0.0/24, fd00:77::/64) and interfaces, with commas
   std::string interface;  // by which the first host names an IPv6 network; empty: there is none
 };
 
-/// From MOELOOM_NET and what launch/env.sh made of it, or else from Open MPI's own variable; an empty list:
-/// nothing is asked for, or not of several hosts.
+/// From MOELOOM_NET, where launch/env.sh has told Open MPI of it; an empty list: nothing is asked for, or not
+/// of several hosts, or Open MPI was told something else, which it may take in its own way.
 AskedNetworks asked_networks(const EnvironmentLookup& lookup);
 
 /// Why the host cannot be part of the job, a sentence each; none: it can.

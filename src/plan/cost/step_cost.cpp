@@ -261,8 +261,8 @@ double reduction_seconds(const GroupExchange& r, const StepCase& step, const Exc
 }
 
 double tcp_seconds(double bytes) {
-  // Two and four hosts of bench/train/reduce_hosts.sh: products of 2.5 s took 321 ms longer beside 211 MB
-  // each way.
+  // bench/results/2026-11-25-reduce.txt: on two and on four hosts, everything but exchanges took 297 and 404
+  // ms longer beside 223 and 204 MB that were hidden, each way.
   constexpr double kBytesPerSecond = 6.6e8;
   return bytes / kBytesPerSecond;
 }

@@ -6,15 +6,15 @@ namespace moeloom {
 namespace {
 
 /// "sums of gradients and new weights": what travels while ranks compute; empty: nothing does.
-std::string travellers(const RunDecision& decision) {
+std::string travellers(const RunFacts& facts, const RunDecision& decision) {
   std::string all;
   const auto add = [&](bool travels, const char* what) {
     if (travels) all += (all.empty() ? "" : " and ") + std::string(what);
   };
-  add(decision.overlap.chunks > 0 && decision.step.mesh.ep > 1, "rows in chunks");
+  add(decision.overlap.chunks > 0 && facts.ep_nodes > 1, "rows in chunks");
   add(decision.travel.reduce.on, "sums of gradients");
   add(decision.travel.gather.on, "new weights");
-  add(decision.rebalance.rates.has_value(), "weights of replicas");
+  add(decision.rebalance.rates && facts.ep_nodes > 1, "weights of replicas");
   return all;
 }
 
@@ -36,7 +36,7 @@ ProgressDecision decide_progress(const RunFacts& facts, const ProgressRequest& r
       "progress thread = " + (request.processor ? std::to_string(*request.processor) : "on");
   if (request.on == false) return {.reason = "progress thread = off"};
   if (decision.step.mesh.world() == 1) return {.reason = "one rank has nobody to exchange with"};
-  const std::string what = travellers(decision);
+  const std::string what = travellers(facts, decision);
   if (what.empty()) {
     const std::string nothing = "nothing travels while ranks compute";
     if (asked)

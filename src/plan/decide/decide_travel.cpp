@@ -2,13 +2,11 @@
 
 #include "moeloom/base/violations.hpp"
 
-#include <bit>
-
 namespace moeloom {
 namespace {
 
-/// Whether something travels while there are products, as asked or, if nothing was asked for, where a link is
-/// crossed once. `cannot`: why it must not; empty: it may.
+/// Whether something travels while there are products, as asked or, if nothing was asked for, between nodes.
+/// `cannot`: why it must not; empty: it may.
 OverlapChoice choose(const std::string& option, std::optional<bool> asked, const StepCase& step,
                      const std::string& cannot, Violations& violations) {
   const std::string on = option + " = on";
@@ -19,10 +17,6 @@ OverlapChoice choose(const std::string& option, std::optional<bool> asked, const
   if (asked) return {true, on};
   if (step.mesh.world() <= step.ranks_per_node)
     return {false, "all ranks are on one node, whose processors make the copies at any time"};
-  if (!std::has_single_bit(static_cast<std::size_t>(step.ranks_per_node)))
-    return {false,
-            "sums over ranks of a node, " + std::to_string(step.ranks_per_node) +
-                ", would not be those of the tree, and each gradient would cross once for each of them"};
   return {true, "ranks lie on several nodes, and the network moves it while processors multiply"};
 }
 

@@ -86,41 +86,6 @@ constexpr std::array kMachineNumbers = {
     std::pair("link_slowest_bytes_per_second", &MachineRates::link_slowest_bytes_per_second)};
 constexpr std::size_t kAlwaysMeasured = 8;  // of them; the others need several ranks
 
-Document document_of(const MachineRates& rates) {
-  Document document;
-  document.set("dense_flops", std::vector<double>(rates.dense_flops.begin(), rates.dense_flops.end()));
-  for (const auto& [name, number] : kMachineNumbers) document.set(name, rates.*number);
-  document.set("ranks", rates.ranks);
-  document.set("node_ranks", rates.node_ranks);
-  document.set("slowest_host", rates.slowest_host);
-  document.set("network_tcp", rates.network_tcp);
-  return document;
-}
-
-/// Throws IoError for rates that no measurement gives.
-MachineRates machine_rates_from(const Document& document) {
-  MachineRates rates;
-  const std::vector<double> dense = document.numbers("dense_flops");
-  if (dense.size() != rates.dense_flops.size())
-    throw IoError("expected " + std::to_string(rates.dense_flops.size()) +
-                  " rates of dense products, found " + std::to_string(dense.size()));
-  std::ranges::copy(dense, rates.dense_flops.begin());
-  for (const auto& [name, number] : kMachineNumbers) rates.*number = document.number(name);
-  rates.ranks = document.integer("ranks");
-  rates.node_ranks = document.integer("node_ranks");
-  rates.slowest_host = document.text("slowest_host");
-  // Entries of earlier versions have none.
-  rates.network_tcp = document.has("network_tcp") && document.boolean("network_tcp");
-  const auto check = [](double rate, bool may_be_zero) {
-    if (!std::isfinite(rate) || rate < 0 || (rate == 0 && !may_be_zero))
-      throw IoError("expected a positive rate, found " + std::to_string(rate));
-  };
-  for (const double rate : dense) check(rate, false);
-  for (std::size_t i = 0; i < kMachineNumbers.size(); ++i)
-    check(rates.*kMachineNumbers[i].second, i >= kAlwaysMeasured);
-  return rates;
-}
-
 /// The file's entries of one section; none if there is no such file or section. Throws IoError.
 Document entries_of(const fs::path& file, std::string_view section) {
   std::error_code ignored;
@@ -213,6 +178,39 @@ void keep_better(const MachineRates& rates, std::optional<MachineRates>& best) {
 }
 
 }  // namespace
+
+Document document_of(const MachineRates& rates) {
+  Document document;
+  document.set("dense_flops", std::vector<double>(rates.dense_flops.begin(), rates.dense_flops.end()));
+  for (const auto& [name, number] : kMachineNumbers) document.set(name, rates.*number);
+  document.set("ranks", rates.ranks);
+  document.set("node_ranks", rates.node_ranks);
+  document.set("slowest_host", rates.slowest_host);
+  document.set("network_tcp", rates.network_tcp);
+  return document;
+}
+
+MachineRates machine_rates_from(const Document& document) {
+  MachineRates rates;
+  const std::vector<double> dense = document.numbers("dense_flops");
+  if (dense.size() != rates.dense_flops.size())
+    throw IoError("expected " + std::to_string(rates.dense_flops.size()) +
+                  " rates of dense products, found " + std::to_string(dense.size()));
+  std::ranges::copy(dense, rates.dense_flops.begin());
+  for (const auto& [name, number] : kMachineNumbers) rates.*number = document.number(name);
+  rates.ranks = document.integer("ranks");
+  rates.node_ranks = document.integer("node_ranks");
+  rates.slowest_host = document.text("slowest_host");
+  rates.network_tcp = document.boolean("network_tcp");
+  const auto check = [](double rate, bool may_be_zero) {
+    if (!std::isfinite(rate) || rate < 0 || (rate == 0 && !may_be_zero))
+      throw IoError("expected a positive rate, found " + std::to_string(rate));
+  };
+  for (const double rate : dense) check(rate, false);
+  for (std::size_t i = 0; i < kMachineNumbers.size(); ++i)
+    check(rates.*kMachineNumbers[i].second, i >= kAlwaysMeasured);
+  return rates;
+}
 
 fs::path rate_cache_file(const fs::path& cache_folder) {
   return cache_folder.empty() ? fs::path() : cache_folder / "moeloom" / "gmm-rates.json";

@@ -7,6 +7,7 @@
 // cannot be written is a warning.
 #pragma once
 
+#include "moeloom/io/document.hpp"
 #include "moeloom/plan/rates/calibration.hpp"
 #include "moeloom/plan/rates/machine_rates.hpp"
 
@@ -38,6 +39,11 @@ struct RateAnswer {
 RateAnswer cached_rates(const std::filesystem::path& file, const std::string& machine,
                         const GmmCase& measured, bool refresh,
                         const std::function<GmmRates(const GmmCase&)>& measure);
+
+/// As an entry of the file has them.
+Document document_of(const MachineRates& rates);
+/// Throws IoError for what is missing, and for rates that no measurement gives.
+MachineRates machine_rates_from(const Document& document);
 
 struct MachineAnswer {
   std::optional<MachineRates> rates;

@@ -120,6 +120,6 @@ code=0
 wait "$job" || code=$?
 [[ $code == 76 ]] || fail "a link down, the launcher's up: code $code, not 76: $(cat "$scratch/log")"
 said=$(grep -m 1 'stalled: no rank has moved' "$scratch/log" || true)
-[[ $said =~ rank\ [0-3] && -s $run/stall.json ]] ||
+[[ $said =~ ranks?\ [0-3] && -s $run/stall.json ]] ||
   fail "a link down, the launcher's up: no rank is named: $(cat "$scratch/log")"
 echo "a link down, the launcher's up: ended with code 76 after $((SECONDS - begin)) s: $said"

@@ -36,7 +36,8 @@ calibrate "equal links"
 plan
 ! grep -q 'as slow as the link of' "$scratch/plan.log" || fail "equal links: plan names a host: $(cat "$scratch/plan.log")"
 
-for rate in 200 10; do
+# RATES="200 10" tries a link of 1 % too, which takes half a minute more.
+for rate in ${RATES:-200}; do
   slow 2 "${rate}mbit"
   calibrate "$rate Mbit/s"
   grep -q 'warning: host h2 has' "$scratch/log" || fail "$rate Mbit/s: host h2 is not named: $(cat "$scratch/log")"

@@ -97,7 +97,8 @@ def slower(value):
         return [slower(each) for each in value]
     if not isinstance(value, dict):
         return value * share
-    own = {"ranks", "node_ranks", "expert_slowdown", "network_tcp", "network_message_seconds", "network_bytes_per_second"}
+    own = {"ranks", "node_ranks", "expert_slowdown", "network_tcp", "network_message_seconds", "network_bytes_per_second",
+           "slowest_host", "link_median_bytes_per_second", "link_slowest_bytes_per_second"}
     return {key: each if key in own else each / share if key.endswith("seconds") else slower(each)
             for key, each in value.items()}
 json.dump({key: slower(each) if isinstance(each, dict) else each for key, each in kept.items()}, open(path, "w"))

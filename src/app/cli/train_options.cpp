@@ -34,16 +34,20 @@ void add_progress_option(OptionTable& table, ProgressRequest& progress) {
   table.add(
       "progress-thread", "auto|on|off|N",
       "a thread of each rank moves messages while the others compute, with the same bits; N: all of a node "
-      "on "
-      "its processor N; auto: where something travels between nodes while ranks compute, and each node has a "
+      "on its processor N; auto: where something travels between nodes while ranks compute, and each node "
+      "has a "
       "processor beside those of its ranks' threads",
       [&progress](const std::string& text) {
         progress = {};
         if (text == "on" || text == "off") {
           progress.on = text == "on";
-        } else {
-          read_value(text, progress.processor);
-          if (progress.processor && (*progress.processor < 0 || *progress.processor >= kMostProcessors))
+        } else if (text != "auto") {
+          try {
+            read_value(text, progress.processor);
+          } catch (const BadValue&) {
+            progress.processor = -1;  // said below, with the words that are valid
+          }
+          if (!progress.processor || *progress.processor < 0 || *progress.processor >= kMostProcessors)
             throw BadValue("valid: auto, on, off, or the number of a processor from 0");
         }
       },

@@ -16,6 +16,7 @@
 #include "moeloom/base/checksum.hpp"
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/glob.hpp"
+#include "moeloom/base/host_name.hpp"
 #include "moeloom/base/index.hpp"
 #include "moeloom/base/lent.hpp"
 #include "moeloom/base/meanwhile.hpp"

@@ -54,10 +54,9 @@ class Stretches {
 /// in line behind what the other sends already. Then one direction waits until the other is through; so it is
 /// in Open MPI's collectives.
 void swap_with(int other, const void* sent, Part mine, void* received, Part theirs, MPI_Comm comm) {
-  constexpr int kTag = 2;
   std::array<MPI_Request, 2> requests = {MPI_REQUEST_NULL, MPI_REQUEST_NULL};
-  check_mpi(MPI_Isend(sent, mine.count, mine.type, other, kTag, comm, &requests[0]), "MPI_Isend");
-  check_mpi(MPI_Irecv(received, theirs.count, theirs.type, other, kTag, comm, &requests[1]), "MPI_Irecv");
+  check_mpi(MPI_Isend(sent, mine.count, mine.type, other, kStretchTag, comm, &requests[0]), "MPI_Isend");
+  check_mpi(MPI_Irecv(received, theirs.count, theirs.type, other, kStretchTag, comm, &requests[1]), "MPI_Irecv");
   check_mpi(MPI_Waitall(2, requests.data(), MPI_STATUSES_IGNORE), "MPI_Waitall");
 }
 
@@ -67,7 +66,6 @@ void swap_with(int other, const void* sent, Part mine, void* received, Part thei
 template <typename Number>
 void exchange_stretches(const Number* sent, const Stretches<Number>& to, Number* received,
                         const Stretches<Number>& from, MPI_Comm comm) {
-  constexpr int kTag = 2;
   int rank = 0, size = 0;
   MPI_Comm_rank(comm, &rank);
   MPI_Comm_size(comm, &size);
@@ -76,7 +74,7 @@ void exchange_stretches(const Number* sent, const Stretches<Number>& to, Number*
   for (int step = 1; step < size; ++step) {
     const int other = (rank + size - step) % size;
     if (from[other].count != 0)
-      check_mpi(MPI_Irecv(received, 1, from[other].type, other, kTag, comm,
+      check_mpi(MPI_Irecv(received, 1, from[other].type, other, kStretchTag, comm,
                           &requests.emplace_back(MPI_REQUEST_NULL)),
                 "MPI_Irecv");
   }
@@ -84,7 +82,7 @@ void exchange_stretches(const Number* sent, const Stretches<Number>& to, Number*
     const int other = (rank + step) % size;
     if (to[other].count != 0)
       check_mpi(
-          MPI_Isend(sent, 1, to[other].type, other, kTag, comm, &requests.emplace_back(MPI_REQUEST_NULL)),
+          MPI_Isend(sent, 1, to[other].type, other, kStretchTag, comm, &requests.emplace_back(MPI_REQUEST_NULL)),
           "MPI_Isend");
   }
   check_mpi(MPI_Waitall(mpi_count(std::ssize(requests)), requests.data(), MPI_STATUSES_IGNORE),

@@ -32,6 +32,9 @@ inline void check_mpi(int code, const char* call) {
                  std::string(text, static_cast<std::size_t>(length)));
 }
 
+/// Tags of messages beside those of Messages, whose are in its Channel: 1, 3, 4, 7 and 8.
+constexpr int kStretchTag = 2, kPieceTag = 5, kNodeTag = 6;
+
 /// Between MPI_Init and MPI_Finalize, whoever called them.
 inline bool mpi_is_running() {
   int initialised = 0;

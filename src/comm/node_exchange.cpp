@@ -10,8 +10,6 @@
 namespace moeloom {
 namespace {
 
-constexpr int kTag = 6;
-
 /// Bytes that lie apart as one message, from MPI_BOTTOM.
 class ScatteredType {
  public:
@@ -74,10 +72,10 @@ Index NodeExchange::pass_on(const std::function<std::span<std::byte>(Index rank)
   std::vector<MPI_Request> requests(at(2 * mates), MPI_REQUEST_NULL);
   for (Index step = 1; step <= mates; ++step) {
     const Index mate = (member + step) % (mates + 1);
-    check_mpi(MPI_Isend(MPI_BOTTOM, 1, types[at(member)]->get(), static_cast<int>(mate), kTag, node,
+    check_mpi(MPI_Isend(MPI_BOTTOM, 1, types[at(member)]->get(), static_cast<int>(mate), kNodeTag, node,
                         &requests[at(2 * step - 2)]),
               "MPI_Isend");
-    check_mpi(MPI_Irecv(MPI_BOTTOM, 1, types[at(mate)]->get(), static_cast<int>(mate), kTag, node,
+    check_mpi(MPI_Irecv(MPI_BOTTOM, 1, types[at(mate)]->get(), static_cast<int>(mate), kNodeTag, node,
                         &requests[at(2 * step - 1)]),
               "MPI_Irecv");
   }

@@ -5,8 +5,6 @@
 namespace moeloom {
 namespace {
 
-constexpr int kTag = 5;  // others are in messages.hpp (Channel), exchange.cpp, node_exchange.cpp
-
 /// Open MPI sends up to 64 KiB over TCP unasked, its header included.
 constexpr Index kLongestPiece = 60 * 1024;
 /// Of a large group the pieces are shorter: one to each other rank makes so many bytes.
@@ -57,7 +55,7 @@ void PieceSwaps::await_next(Index number, Index slot) {
   Pair& pair = pairs_[at(number)];
   if (pair.awaited == pair.pieces) return;
   const std::span piece = piece_of(pair.received, pair.awaited++, pair.pieces);
-  check_mpi(MPI_Irecv(piece.data(), mpi_count(std::ssize(piece)), MPI_BYTE, pair.rank, kTag,
+  check_mpi(MPI_Irecv(piece.data(), mpi_count(std::ssize(piece)), MPI_BYTE, pair.rank, kPieceTag,
                       ranks_->handle_->comm, &request(number, slot)),
             "MPI_Irecv");
 }
@@ -91,7 +89,7 @@ bool PieceSwaps::send_next() {
   if (next == nullptr) return false;
   if (next->left > next->come) --spare_;
   const std::span piece = piece_of(next->sent, next->left++, next->pieces);
-  check_mpi(MPI_Isend(piece.data(), mpi_count(std::ssize(piece)), MPI_BYTE, next->rank, kTag,
+  check_mpi(MPI_Isend(piece.data(), mpi_count(std::ssize(piece)), MPI_BYTE, next->rank, kPieceTag,
                       ranks_->handle_->comm, way),
             "MPI_Isend");
   return true;

@@ -1,6 +1,7 @@
 #include "cli/host_network.hpp"
 
 #include "moeloom/base/errors.hpp"
+#include "moeloom/base/host_name.hpp"
 #include "moeloom/base/text.hpp"
 
 #include <algorithm>
@@ -15,7 +16,6 @@
 #include <net/if.h>
 #include <optional>
 #include <set>
-#include <unistd.h>
 #include <utility>
 
 #include "cli/option_values.hpp"
@@ -111,11 +111,6 @@ bool link_local(const HostAddress& address) {
   return address.six && address.bytes[0] == 0xfe && (address.bytes[1] & 0xc0) == 0x80;
 }
 
-std::string name_of_this_host() {
-  std::array<char, 256> name{};
-  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
-}
-
 }  // namespace
 
 std::vector<HostAddress> addresses_of_this_host() {
@@ -182,7 +177,7 @@ std::vector<std::string> network_violations(const AskedNetworks& asked, const st
 std::vector<std::string> network_violations_here() {
   const AskedNetworks asked = asked_networks(own_variable);
   if (asked.list.empty()) return {};
-  return network_violations(asked, name_of_this_host(), addresses_of_this_host());
+  return network_violations(asked, host_name(), addresses_of_this_host());
 }
 
 }  // namespace moeloom

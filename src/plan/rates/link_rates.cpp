@@ -1,13 +1,13 @@
 #include "rates/link_rates.hpp"
 
 #include "moeloom/base/errors.hpp"
+#include "moeloom/base/host_name.hpp"
 #include "moeloom/base/statistics.hpp"
 #include "moeloom/comm/messages.hpp"
 
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <unistd.h>
 
 namespace moeloom {
 namespace {
@@ -15,23 +15,15 @@ namespace {
 constexpr std::size_t kBytes = 1 << 20;  // a link's buffers hold less
 constexpr int kTries = 2;
 
-double wall_seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
 double rate_with(const Communicator& leaders, int partner, std::vector<std::byte>& sent,
                  std::vector<std::byte>& received) {
   Messages messages(leaders);
-  const double start = wall_seconds();
+  const auto start = std::chrono::steady_clock::now();
   messages.receive_bytes(partner, received);
   messages.send_bytes(partner, sent);
   messages.finish();
-  return static_cast<double>(kBytes) / std::max(wall_seconds() - start, 1e-9);
-}
-
-std::string name_of_this_host() {
-  std::array<char, 256> name{};
-  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  return static_cast<double>(kBytes) / std::max(seconds.count(), 1e-9);
 }
 
 }  // namespace
@@ -80,7 +72,7 @@ void find_slowest_link(const Communicator& world, MachineRates& rates) {
   std::array<double, 2> found = {0, 0};  // the median, the slowest
   if (leads && leaders.size() >= 3) {
     const std::vector<double> links = measure_links(leaders);
-    const std::vector<std::string> hosts = leaders.all_gather_text(name_of_this_host());
+    const std::vector<std::string> hosts = leaders.all_gather_text(host_name());
     const auto least = std::ranges::min_element(links);
     found = {median(links), *least};
     slowest = hosts[at(least - links.begin())];

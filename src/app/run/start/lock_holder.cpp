@@ -1,6 +1,7 @@
 #include "run/start/lock_holder.hpp"
 
 #include "moeloom/base/errors.hpp"
+#include "moeloom/base/host_name.hpp"
 #include "moeloom/io/document.hpp"
 
 #include <array>
@@ -9,11 +10,6 @@
 
 namespace moeloom {
 namespace {
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
-}
 
 std::string now_text() {
   const std::time_t now = std::time(nullptr);

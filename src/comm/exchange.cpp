@@ -56,7 +56,8 @@ class Stretches {
 void swap_with(int other, const void* sent, Part mine, void* received, Part theirs, MPI_Comm comm) {
   std::array<MPI_Request, 2> requests = {MPI_REQUEST_NULL, MPI_REQUEST_NULL};
   check_mpi(MPI_Isend(sent, mine.count, mine.type, other, kStretchTag, comm, &requests[0]), "MPI_Isend");
-  check_mpi(MPI_Irecv(received, theirs.count, theirs.type, other, kStretchTag, comm, &requests[1]), "MPI_Irecv");
+  check_mpi(MPI_Irecv(received, theirs.count, theirs.type, other, kStretchTag, comm, &requests[1]),
+            "MPI_Irecv");
   check_mpi(MPI_Waitall(2, requests.data(), MPI_STATUSES_IGNORE), "MPI_Waitall");
 }
 
@@ -81,9 +82,9 @@ void exchange_stretches(const Number* sent, const Stretches<Number>& to, Number*
   for (int step = 1; step < size; ++step) {
     const int other = (rank + step) % size;
     if (to[other].count != 0)
-      check_mpi(
-          MPI_Isend(sent, 1, to[other].type, other, kStretchTag, comm, &requests.emplace_back(MPI_REQUEST_NULL)),
-          "MPI_Isend");
+      check_mpi(MPI_Isend(sent, 1, to[other].type, other, kStretchTag, comm,
+                          &requests.emplace_back(MPI_REQUEST_NULL)),
+                "MPI_Isend");
   }
   check_mpi(MPI_Waitall(mpi_count(std::ssize(requests)), requests.data(), MPI_STATUSES_IGNORE),
             "MPI_Waitall");

@@ -3,20 +3,12 @@
 #include "moeloom/base/parallel.hpp"
 #include "moeloom/kernels/bf16_unit.hpp"
 #include "moeloom/measure/paired.hpp"
+#include "moeloom/tensor/lanes.hpp"
 
 #include <immintrin.h>
 
 namespace moeloom {
 namespace {
-
-#if defined(__AVX512F__)
-constexpr int kLanes = 16;
-#elif defined(__AVX__)
-constexpr int kLanes = 8;
-#else
-constexpr int kLanes = 4;
-#endif
-typedef float Lanes __attribute__((vector_size(kLanes * sizeof(float))));
 
 constexpr int kRounds = 100'000;
 constexpr int kChains = 10;  // latency 4 times two units, and a reserve
@@ -24,11 +16,13 @@ constexpr int kChains = 10;  // latency 4 times two units, and a reserve
 /// The sums stay in registers and no round can be left out: the empty statement may have changed them.
 void multiply_and_add() {
   Lanes a{}, b{}, c{}, d{}, e{}, f{}, g{}, h{}, i{}, j{};
-  const Lanes factor = Lanes{} + 0.999f, term = Lanes{} + 1e-6f;
+  const Lanes factor = broadcast(0.999f), term = broadcast(1e-6f);
   for (int round = 0; round < kRounds; ++round) {
-    a = a * factor + term, b = b * factor + term, c = c * factor + term, d = d * factor + term;
-    e = e * factor + term, f = f * factor + term, g = g * factor + term, h = h * factor + term;
-    i = i * factor + term, j = j * factor + term;
+    a = multiply_add(a, factor, term), b = multiply_add(b, factor, term), c = multiply_add(c, factor, term),
+    d = multiply_add(d, factor, term);
+    e = multiply_add(e, factor, term), f = multiply_add(f, factor, term), g = multiply_add(g, factor, term),
+    h = multiply_add(h, factor, term);
+    i = multiply_add(i, factor, term), j = multiply_add(j, factor, term);
     asm volatile(""
                  : "+v"(a), "+v"(b), "+v"(c), "+v"(d), "+v"(e), "+v"(f), "+v"(g), "+v"(h), "+v"(i), "+v"(j));
   }
@@ -65,7 +59,7 @@ double gflops_of(void (*loop)(), int threads, double seconds, double flops_of_lo
 }  // namespace
 
 double fma_peak_gflops(int threads, double seconds) {
-  return gflops_of(multiply_and_add, threads, seconds, 2.0 * kLanes * kRounds * kChains);
+  return gflops_of(multiply_and_add, threads, seconds, 2.0 * static_cast<double>(kLanes) * kRounds * kChains);
 }
 
 std::optional<double> bf16_peak_gflops(int threads, double seconds) {

@@ -48,7 +48,7 @@ Exponentials exponentiate(float* logits, Index count) {
   for (Index begin = 0; begin < count; begin += kSummedInFloat) {
     const Index part = std::min(kSummedInFloat, count - begin);
     softmax::exp_shifted(logits + begin, part, row.maximum);
-    row.sum += static_cast<double>(softmax::sum(logits + begin, part));
+    row.sum += static_cast<double>(ordered_sum(logits + begin, part));
   }
   return row;
 }

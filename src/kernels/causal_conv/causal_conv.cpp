@@ -6,6 +6,7 @@
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"
 #include "moeloom/tensor/gemm.hpp"
+#include "moeloom/tensor/lanes.hpp"
 
 #include <algorithm>
 #include <vector>
@@ -66,7 +67,7 @@ class Taps {
 /// sum += factor * x, a row of channels.
 void add_product(const float* factor, const float* x, float* sum) {
 #pragma omp simd
-  for (Index c = 0; c < kChannels; ++c) sum[c] += factor[c] * x[c];
+  for (Index c = 0; c < kChannels; ++c) sum[c] = multiply_add(factor[c], x[c], sum[c]);
 }
 
 /// From the row of the oldest input on, rows kChannels apart.

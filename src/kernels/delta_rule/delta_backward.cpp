@@ -1,5 +1,6 @@
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"
+#include "moeloom/tensor/ordered_sum.hpp"
 
 #include "delta_rule/delta_gradients.hpp"
 
@@ -176,7 +177,7 @@ void Backward::value_head(Stretch rows, Index head, Panels state, Panels d_state
   substitute_up(of_chunk(m.system), d_deltas);
   unpack(d_deltas, of_chunk(m.d_deltas));
   for (Index i = 0; i < n; ++i)
-    gradients.beta(rows.begin + i, head) = dot(m.d_deltas.row(i), m.deltas.row(i), shape.value_dim);
+    gradients.beta(rows.begin + i, head) = ordered_dot(m.d_deltas.row(i), m.deltas.row(i), shape.value_dim);
   scale_rows(of_chunk(m.d_deltas).cols_from(0, shape.value_dim), beta, values(gradients.value));
 
   const Panels columns{m.delta_columns, shape.value_dim, n};

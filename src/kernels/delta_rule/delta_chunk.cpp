@@ -2,6 +2,7 @@
 
 #include "moeloom/base/errors.hpp"
 #include "moeloom/kernels/elementwise/vector_math.hpp"
+#include "moeloom/tensor/ordered_sum.hpp"
 
 #include <cmath>
 #include <functional>
@@ -78,32 +79,11 @@ void transpose_panels(Panels from, Panels to) {
   }
 }
 
-float dot(const float* a, const float* b, Index count) {
-  constexpr Index kChains = 4;  // as many sums at a time as a multiply-add takes cycles
-  Vector sums[kChains] = {};
-  Index j = 0;
-  for (; j + kChains * kLanes <= count; j += kChains * kLanes)
-#pragma GCC unroll 4
-    for (Index chain = 0; chain < kChains; ++chain) {
-      Vector left, right;
-      load(left, a + j + chain * kLanes);
-      load(right, b + j + chain * kLanes);
-      sums[chain] += left * right;
-    }
-  float lanes[kLanes];
-  store(lanes, (sums[0] + sums[1]) + (sums[2] + sums[3]));
-#pragma GCC unroll 4
-  for (Index half = kLanes / 2; half > 0; half /= 2)
-    for (Index lane = 0; lane < half; ++lane) lanes[lane] += lanes[lane + half];
-  float sum = lanes[0];
-  for (; j < count; ++j) sum += a[j] * b[j];
-  return sum;
-}
-
 float dot(Panels a, Panels b) {
   double sum = 0;
   for (Index first = 0; first < a.cols; first += kPanelColumns)
-    sum += static_cast<double>(dot(a.cols_after(first).data, b.cols_after(first).data, a.panel_floats()));
+    sum += static_cast<double>(
+        ordered_dot(a.cols_after(first).data, b.cols_after(first).data, a.panel_floats()));
   return static_cast<float>(sum);
 }
 
@@ -112,7 +92,7 @@ float query_scale(const DeltaRuleShape& shape) {
 }
 
 float normalise_row(const float* x, Index count, float scale, float* y) {
-  const float factor = scale / std::sqrt(dot(x, x, count) + kNormEps);
+  const float factor = scale / std::sqrt(ordered_dot(x, x, count) + kNormEps);
   for (Index j = 0; j < count; ++j) y[j] = factor * x[j];
   return factor;
 }

@@ -74,7 +74,6 @@ void scale_rows(ConstMatrixView source, const ChunkNumbers& scale, MatrixView ta
 void scale_panels(Panels panels, float scale);
 /// to [cols, depth] = from^T.
 void transpose_panels(Panels from, Panels to);
-float dot(const float* a, const float* b, Index count);
 /// Of two matrices of one shape, rows of panels added in double.
 float dot(Panels a, Panels b);
 

@@ -1,5 +1,7 @@
 #include "delta_rule/delta_gradients.hpp"
 
+#include "moeloom/tensor/ordered_sum.hpp"
+
 namespace moeloom::delta_rule {
 
 ChunkNumbers product_of(const ChunkNumbers& a, const ChunkNumbers& b, float sign) {
@@ -15,13 +17,9 @@ ChunkNumbers add_scaled(ConstMatrixView product, const ChunkNumbers& scale, Cons
     const float factor = scale[at(i)];
     const float *from = product.row(i), *other = x.row(i);
     float* sum = to.row(i);
-    float along = 0;
-#pragma omp simd reduction(+ : along)
-    for (Index j = 0; j < product.cols; ++j) {
-      sum[j] += factor * from[j];
-      along += from[j] * other[j];
-    }
-    by_scale[at(i)] = factor * along;
+#pragma omp simd
+    for (Index j = 0; j < product.cols; ++j) sum[j] = multiply_add(factor, from[j], sum[j]);
+    by_scale[at(i)] = factor * ordered_dot(from, other, product.cols);
   }
   return by_scale;
 }
@@ -55,18 +53,15 @@ void decay_gradient(ConstMatrixView by_between, const DecayGradient& by, MatrixV
   for (Index t = rows - 1; t >= 0; --t) {
     const float* row = by_between.row(t);
     for (Index j = 0; j < t; ++j) below[at(j)] += row[j];
-    float inside = 0;
-#pragma omp simd reduction(+ : inside)
-    for (Index j = 0; j < t; ++j) inside += below[at(j)];
     read += by.of_reads[at(t)];
-    d_log_decay(t, 0) = inside + read + written[at(t)] + by.of_state;
+    d_log_decay(t, 0) = ordered_sum(below.data(), t) + read + written[at(t)] + by.of_state;
   }
 }
 
 void normalise_backward(ConstMatrixView dy, ConstMatrixView y, const ChunkNumbers& factor, float scale_2,
                         MatrixView d_raw) {
   for (Index i = 0; i < d_raw.rows; ++i) {
-    const float along = dot(dy.row(i), y.row(i), d_raw.cols) / scale_2;
+    const float along = ordered_dot(dy.row(i), y.row(i), d_raw.cols) / scale_2;
     const float *from = dy.row(i), *normal = y.row(i);
     float* to = d_raw.row(i);
     for (Index j = 0; j < d_raw.cols; ++j) to[j] = factor[at(i)] * (from[j] - along * normal[j]);

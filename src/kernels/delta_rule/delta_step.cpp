@@ -3,6 +3,7 @@
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"
 #include "moeloom/kernels/elementwise/vector_math.hpp"
+#include "moeloom/tensor/ordered_sum.hpp"
 
 #include "delta_rule/delta_chunk.hpp"
 
@@ -38,12 +39,12 @@ void step_head(const Token& token, const StepMemory& m, MatrixView state, float*
     const float* row = state.row(i);
 #pragma omp simd
     for (Index j = 0; j < cols; ++j) {
-      m.predicted[j] += m.key[i] * row[j];
-      output[j] += m.query[i] * row[j];
+      m.predicted[j] = multiply_add(m.key[i], row[j], m.predicted[j]);
+      output[j] = multiply_add(m.query[i], row[j], output[j]);
     }
   }
   const float decay = vector_math::exp_of_nonpositive(std::max(token.log_decay, kLeastLogDecay));
-  const float own = dot(m.query, m.key, state.rows);
+  const float own = ordered_dot(m.query, m.key, state.rows);
   for (Index j = 0; j < cols; ++j) {
     m.delta[j] = token.beta * (token.value[j] - decay * m.predicted[j]);
     output[j] = decay * output[j] + own * m.delta[j];
@@ -51,7 +52,7 @@ void step_head(const Token& token, const StepMemory& m, MatrixView state, float*
   for (Index i = 0; i < state.rows; ++i) {
     float* row = state.row(i);
 #pragma omp simd
-    for (Index j = 0; j < cols; ++j) row[j] = decay * row[j] + m.key[i] * m.delta[j];
+    for (Index j = 0; j < cols; ++j) row[j] = multiply_add(m.key[i], m.delta[j], decay * row[j]);
   }
 }
 

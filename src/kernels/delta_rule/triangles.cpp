@@ -10,13 +10,8 @@ LeftSide upper_tile(ConstMatrixView a, Index first, Index from) {
 
 /// to += factor * from, both one row of a panel.
 void add_scaled(float factor, const float* from, float* to) {
-  for (Index lane = 0; lane < kPanelColumns; lane += kLanes) {
-    Vector x, sum;
-    load(x, from + lane);
-    load(sum, to + lane);
-    sum += factor * x;
-    store(to + lane, sum);
-  }
+  for (Index lane = 0; lane < kPanelColumns; lane += kLanes)
+    store(multiply_add(factor, load(from + lane), load(to + lane)), to + lane);
 }
 
 template <typename Target>

@@ -3,6 +3,7 @@
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"
 #include "moeloom/tensor/gemm.hpp"
+#include "moeloom/tensor/ordered_sum.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -21,17 +22,15 @@ void check(ConstMatrixView x, const LayerNormWeights& weights, ConstRows y, std:
 }
 
 float mean_of(const float* x, Index width) {
-  float sum = 0;
-#pragma omp simd reduction(+ : sum)
-  for (Index j = 0; j < width; ++j) sum += x[j];
-  return sum / static_cast<float>(width);
+  return ordered_sum(x, width) / static_cast<float>(width);
 }
 
 /// Around the mean, and not the mean square less the squared mean: that would lose digits.
 float variance_of(const float* x, Index width, float mean) {
-  float sum = 0;
-#pragma omp simd reduction(+ : sum)
-  for (Index j = 0; j < width; ++j) sum += (x[j] - mean) * (x[j] - mean);
+  const float sum = ordered_sum(width, [=](Lanes before, auto at) {
+    const Lanes difference = at(x) - mean;
+    return multiply_add(difference, difference, before);
+  });
   return sum / static_cast<float>(width);
 }
 
@@ -49,14 +48,9 @@ void row_backward(const float* x, float inv, std::span<const float> weights, con
   const float* weight = weights.data();
   const Index width = static_cast<Index>(weights.size());
   const float mean = mean_of(x, width);
-  float sum = 0, dot = 0;
-#pragma omp simd reduction(+ : sum, dot)
-  for (Index j = 0; j < width; ++j) {
-    const float g = weight[j] * dy[j];
-    sum += g;
-    dot += g * (x[j] - mean);
-  }
-  const float mean_g = sum / static_cast<float>(width);
+  const float mean_g = ordered_dot(weight, dy, width) / static_cast<float>(width);
+  const float dot = ordered_sum(
+      width, [=](Lanes sum, auto at) { return multiply_add(at(weight) * at(dy), at(x) - mean, sum); });
   const float mean_gn = dot * inv / static_cast<float>(width);
 #pragma omp simd
   for (Index j = 0; j < width; ++j) {

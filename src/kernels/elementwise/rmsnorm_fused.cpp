@@ -1,5 +1,6 @@
 #include "moeloom/base/parallel.hpp"
 #include "moeloom/kernels/elementwise/vector_math.hpp"
+#include "moeloom/tensor/ordered_sum.hpp"
 
 #include <cmath>
 
@@ -10,27 +11,8 @@
 namespace moeloom {
 namespace {
 
-// One vector accumulator waits for its own last addition; four that do not wait for each other run at the
-// speed of the loads. Quarters of the row keep each of them contiguous.
-float sum_of_squares(const float* x, Index width) {
-  const Index quarter = width / 64 * 16;
-  const float *x1 = x + quarter, *x2 = x1 + quarter, *x3 = x2 + quarter;
-  float s0 = 0, s1 = 0, s2 = 0, s3 = 0;
-#pragma omp simd reduction(+ : s0, s1, s2, s3)
-  for (Index j = 0; j < quarter; ++j) {
-    s0 += x[j] * x[j];
-    s1 += x1[j] * x1[j];
-    s2 += x2[j] * x2[j];
-    s3 += x3[j] * x3[j];
-  }
-  float rest = 0;
-#pragma omp simd reduction(+ : rest)
-  for (Index j = 4 * quarter; j < width; ++j) rest += x[j] * x[j];
-  return ((s0 + s1) + (s2 + s3)) + rest;
-}
-
 float inv_rms_of(const float* x, Index width, float eps) {
-  return 1.0f / std::sqrt(sum_of_squares(x, width) / static_cast<float>(width) + eps);
+  return 1.0f / std::sqrt(ordered_dot(x, x, width) / static_cast<float>(width) + eps);
 }
 
 /// The columns that are normalised together: of one row, width of them.
@@ -123,18 +105,8 @@ void gated_forward(ConstMatrixView x, ConstMatrixView gate, std::span<const floa
 }
 
 float weighted_dot(const float* weight, float offset, const float* dy, const float* x, Index width) {
-  const Index half = width / 32 * 16;
-  const float *w1 = weight + half, *dy1 = dy + half, *x1 = x + half;
-  float s0 = 0, s1 = 0;
-#pragma omp simd reduction(+ : s0, s1)
-  for (Index j = 0; j < half; ++j) {
-    s0 += (weight[j] + offset) * dy[j] * x[j];
-    s1 += (w1[j] + offset) * dy1[j] * x1[j];
-  }
-  float rest = 0;
-#pragma omp simd reduction(+ : rest)
-  for (Index j = 2 * half; j < width; ++j) rest += (weight[j] + offset) * dy[j] * x[j];
-  return (s0 + s1) + rest;
+  return ordered_sum(
+      width, [=](Lanes sum, auto at) { return multiply_add((at(weight) + offset) * at(dy), at(x), sum); });
 }
 
 void group_backward(const float* dy, const float* x, Group group, float* dx, float* dw) {

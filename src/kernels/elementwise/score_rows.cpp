@@ -1,8 +1,11 @@
 #include "moeloom/kernels/elementwise/score_rows.hpp"
 
 #include "moeloom/kernels/elementwise/vector_math.hpp"
+#include "moeloom/tensor/eight.hpp"
+#include "moeloom/tensor/ordered_sum.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 
@@ -12,16 +15,14 @@ SoftmaxSums softmax_scores(const float* x, Index n, float* scores) {
   float largest = -std::numeric_limits<float>::infinity();
 #pragma omp simd reduction(max : largest)
   for (Index e = 0; e < n; ++e) largest = x[e] > largest ? x[e] : largest;
-  float sum = 0;
-  float along = 0;  // from the largest on: the entropy of large logits is no difference of large numbers
-#pragma omp simd reduction(+ : sum, along)
-  for (Index e = 0; e < n; ++e) {
-    const float below = x[e] - largest;
-    const float power = vector_math::exp_of_nonpositive(below);
-    scores[e] = power;
-    sum += power;
-    along += power == 0.0f ? 0.0f : power * below;  // below may be minus infinity
-  }
+#pragma omp simd
+  for (Index e = 0; e < n; ++e) scores[e] = vector_math::exp_of_nonpositive(x[e] - largest);
+  const float sum = ordered_sum(scores, n);
+  // From the largest on: the entropy of large logits is no difference of large numbers.
+  const float along = ordered_sum(n, [=](Lanes before, auto at) {
+    const Lanes power = at(scores), below = at(x) - largest;  // which may be minus infinity
+    return before + (power == 0.0f ? Lanes{} : power * below);
+  });
 #pragma omp simd
   for (Index e = 0; e < n; ++e) scores[e] /= sum;
   const float log_of_powers = std::log(sum);
@@ -30,10 +31,7 @@ SoftmaxSums softmax_scores(const float* x, Index n, float* scores) {
 
 // With p = e^x / sum: dx_e = p_e (d_e - sum_i p_i d_i + d_log_sum).
 void softmax_scores_backward(const float* scores, Index n, float d_log_sum, float* d) {
-  float mean = 0;
-#pragma omp simd reduction(+ : mean)
-  for (Index e = 0; e < n; ++e) mean += scores[e] * d[e];
-  const float shift = d_log_sum - mean;
+  const float shift = d_log_sum - ordered_dot(scores, d, n);
 #pragma omp simd
   for (Index e = 0; e < n; ++e) d[e] = scores[e] * (d[e] + shift);
 }
@@ -54,34 +52,35 @@ void sigmoid_scores_backward(const float* scores, Index n, float* d) {
 }
 
 double sum_of_scores(const float* scores, Index n) {
-  double sum = 0;
-#pragma omp simd reduction(+ : sum)
-  for (Index e = 0; e < n; ++e) sum += static_cast<double>(scores[e]);
+  using Wide = double __attribute__((vector_size(8 * sizeof(double))));
+  Wide sums = {};
+  Index e = 0;
+  for (; e + 8 <= n; e += 8) sums += __builtin_convertvector(load8(scores + e), Wide);
+  double sum = ((sums[0] + sums[4]) + (sums[2] + sums[6])) + ((sums[1] + sums[5]) + (sums[3] + sums[7]));
+  for (; e < n; ++e) sum += static_cast<double>(scores[e]);
   return sum;
 }
 
 void probability_backward(const float* scores, const float* d_p, Index n, float* d) {
-  float sum = 0;
-  float along = 0;
-#pragma omp simd reduction(+ : sum, along)
-  for (Index e = 0; e < n; ++e) {
-    sum += scores[e];
-    along += scores[e] * d_p[e];
-  }
+  const float sum = ordered_sum(scores, n);
   if (!(sum > 0)) return;
-  const float mean = along / sum;
+  const float mean = ordered_dot(scores, d_p, n) / sum;
 #pragma omp simd
   for (Index e = 0; e < n; ++e) d[e] += (d_p[e] - mean) / sum;
 }
 
 float entropy_of_scores(const float* scores, Index n) {
-  float sum = 0;
-  float along = 0;
-#pragma omp simd reduction(+ : sum, along)
-  for (Index e = 0; e < n; ++e) {
-    sum += scores[e];
-    along += scores[e] * vector_math::log_of_normal(scores[e]);
+  const float sum = ordered_sum(scores, n);
+  OrderedSum along_scores;
+  std::array<float, 8 * kPartialSums> terms;
+  for (Index begin = 0; begin < n; begin += std::ssize(terms)) {
+    const Index count = std::min<Index>(std::ssize(terms), n - begin);
+#pragma omp simd
+    for (Index e = 0; e < count; ++e)
+      terms[at(e)] = scores[begin + e] * vector_math::log_of_normal(scores[begin + e]);
+    along_scores.add(terms.data(), count);
   }
+  const float along = along_scores.total();
   return sum > 0 ? std::max(std::log(sum) - along / sum, 0.0f) : sum;
 }
 

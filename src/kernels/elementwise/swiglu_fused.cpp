@@ -1,7 +1,9 @@
 #include "moeloom/base/parallel.hpp"
 #include "moeloom/kernels/elementwise/vector_math.hpp"
+#include "moeloom/tensor/ordered_sum.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <vector>
 
@@ -50,29 +52,43 @@ void forward_row_before(const float* next, const float* gate, const float* up, f
   }
 }
 
+/// The sum of what fill(begin, count, terms) writes for a row's columns [begin, begin + count), piece by
+/// piece: a loop over columns then has no sum in it, whose order the compiler would choose.
+template <typename Fill>
+float sum_of_pieces(Index width, Fill&& fill) {
+  OrderedSum sum;
+  std::array<float, 8 * kPartialSums> terms;
+  for (Index begin = 0; begin < width; begin += std::ssize(terms)) {
+    const Index count = std::min<Index>(std::ssize(terms), width - begin);
+    fill(begin, count, terms.data());
+    sum.add(terms.data(), count);
+  }
+  return sum.total();
+}
+
 /// Returns <grad, act(gate) * up>. Column j is read before it is written, so d_gate may be gate, d_up may be
 /// up and activated may be grad.
 template <Activation kAct>
 float backward_row(const float* gate, const float* up, const float* grad, float scale, Index width,
                    float* d_gate, float* d_up, float* activated) {
-  float d_scale = 0;
-#pragma omp simd reduction(+ : d_scale)
-  for (Index j = 0; j < width; ++j) {
-    const vector_math::ValueSlope act = value_slope<kAct>(gate[j]);
-    const float scaled_grad = scale * grad[j];
-    const float product = act.value * up[j];
-    d_scale += grad[j] * product;
-    const float d_gate_j = scaled_grad * up[j] * act.slope;
-    const float d_up_j = scaled_grad * act.value;
-    d_gate[j] = d_gate_j;
-    d_up[j] = d_up_j;
-    activated[j] = scale * product;
-  }
-  return d_scale;
+  return sum_of_pieces(width, [=](Index begin, Index count, float* terms) {
+#pragma omp simd
+    for (Index i = 0; i < count; ++i) {
+      const Index j = begin + i;
+      const vector_math::ValueSlope act = value_slope<kAct>(gate[j]);
+      const float scaled_grad = scale * grad[j];
+      const float product = act.value * up[j];
+      terms[i] = grad[j] * product;
+      const float d_gate_j = scaled_grad * up[j] * act.slope;
+      const float d_up_j = scaled_grad * act.value;
+      d_gate[j] = d_gate_j;
+      d_up[j] = d_up_j;
+      activated[j] = scale * product;
+    }
+  });
 }
 
 /// Where rows of results are computed: fp32 in its place, bf16 in a row of scratch, from which it is rounded.
-/// A loop that stored narrow numbers itself would add up d_scale in more lanes, and change its bits.
 template <typename Number>
 class ResultRows {
  public:
@@ -115,13 +131,11 @@ struct Cut {
 };
 
 Cut cut_of(const float* gate, Index width, float z) {
-  float sum = 0;
-#pragma omp simd reduction(+ : sum)
-  for (Index j = 0; j < width; ++j) sum += gate[j];
-  const float mean = sum / static_cast<float>(width);
-  float squares = 0;
-#pragma omp simd reduction(+ : squares)
-  for (Index j = 0; j < width; ++j) squares += (gate[j] - mean) * (gate[j] - mean);
+  const float mean = ordered_sum(gate, width) / static_cast<float>(width);
+  const float squares = ordered_sum(width, [=](Lanes sum, auto at) {
+    const Lanes difference = at(gate) - mean;
+    return multiply_add(difference, difference, sum);
+  });
   const float deviation = std::sqrt(squares / static_cast<float>(width));
   return {mean, mean + z * deviation, deviation > 0 ? z / deviation : 0.0f};
 }
@@ -135,9 +149,8 @@ void cut_row(const float* gate, float cutoff, Index width, float* cut) {
 /// mean and deviation. d_gate may be gate.
 void uncut_gradient(const float* gate, const float* cut, const float* d_cut, const Cut& row, Index width,
                     float* d_gate) {
-  float sum = 0;
-#pragma omp simd reduction(+ : sum)
-  for (Index j = 0; j < width; ++j) sum += cut[j] <= 0 ? 0.0f : d_cut[j];
+  const float sum = ordered_sum(
+      width, [=](Lanes before, auto at) { return before + (at(cut) <= 0 ? Lanes{} : at(d_cut)); });
   const float share = sum / static_cast<float>(width);
 #pragma omp simd
   for (Index j = 0; j < width; ++j) {
@@ -227,18 +240,19 @@ float unprepare_gradients(const float* d_prepared, const float* gate, const Inpu
   const float limit = inputs.limit;
   const float *up = gate + width, *d_prepared_up = d_prepared + width;
   float* d_up = d_gate + width;
-  float d_scale = 0;
-#pragma omp simd reduction(+ : d_scale)
-  for (Index j = 0; j < width; ++j) {
-    const float plain_gate = gate[j], plain_up = up[j];
-    const float d_scaled_gate = scale * plain_gate > limit ? 0.0f : alpha * d_prepared[j];
-    const bool is_clamped = scale * plain_up > limit || scale * plain_up < -limit;
-    const float d_scaled_up = is_clamped ? 0.0f : over_alpha * d_prepared_up[j];
-    d_scale += d_scaled_gate * plain_gate + d_scaled_up * plain_up;
-    d_gate[j] = scale * d_scaled_gate;
-    d_up[j] = scale * d_scaled_up;
-  }
-  return d_scale;
+  return sum_of_pieces(width, [=](Index begin, Index count, float* terms) {
+#pragma omp simd
+    for (Index i = 0; i < count; ++i) {
+      const Index j = begin + i;
+      const float plain_gate = gate[j], plain_up = up[j];
+      const float d_scaled_gate = scale * plain_gate > limit ? 0.0f : alpha * d_prepared[j];
+      const bool is_clamped = scale * plain_up > limit || scale * plain_up < -limit;
+      const float d_scaled_up = is_clamped ? 0.0f : over_alpha * d_prepared_up[j];
+      terms[i] = d_scaled_gate * plain_gate + d_scaled_up * plain_up;
+      d_gate[j] = scale * d_scaled_gate;
+      d_up[j] = scale * d_scaled_up;
+    }
+  });
 }
 
 float result_scale(const GatedActivation& activation, float row_scale) {

@@ -27,38 +27,36 @@ template <Index Rows>
 template <Index Rows, Write Mode>
 [[gnu::always_inline]] inline void tile(LeftSide a, Index depth, const float* panel, float* c,
                                         Index c_stride) {
-  Vector first[Rows] = {};
-  Vector second[Rows] = {};
+  Lanes first[Rows] = {};
+  Lanes second[Rows] = {};
   if constexpr (Mode == Write::kAdd) {
 #pragma GCC unroll 16
     for (Index i = 0; i < Rows; ++i) {
-      load(first[i], c + i * c_stride);
-      load(second[i], c + i * c_stride + kLanes);
+      first[i] = load(c + i * c_stride);
+      second[i] = load(c + i * c_stride + kLanes);
     }
   }
-  const auto multiply_add = [&](Index k) {
-    Vector first_right;
-    Vector second_right;
-    load(first_right, panel + k * kPanelColumns);
-    load(second_right, panel + k * kPanelColumns + kLanes);
+  const auto add_products = [&](Index k) {
+    const Lanes first_right = load(panel + k * kPanelColumns);
+    const Lanes second_right = load(panel + k * kPanelColumns + kLanes);
     const float* left = a.data + k * a.depth_stride;
 #pragma GCC unroll 16
     for (Index i = 0; i < Rows; ++i) {
-      first[i] += left[i * a.row_stride] * first_right;
-      second[i] += left[i * a.row_stride] * second_right;
+      first[i] = multiply_add(left[i * a.row_stride], first_right, first[i]);
+      second[i] = multiply_add(left[i * a.row_stride], second_right, second[i]);
     }
   };
   Index k = 0;
   for (; k + kLineFloats <= depth; k += kLineFloats) {
     ask_for_next<Rows>(a, k);
 #pragma GCC unroll 8
-    for (Index step = 0; step < kLineFloats; ++step) multiply_add(k + step);
+    for (Index step = 0; step < kLineFloats; ++step) add_products(k + step);
   }
-  for (; k < depth; ++k) multiply_add(k);
+  for (; k < depth; ++k) add_products(k);
 #pragma GCC unroll 16
   for (Index i = 0; i < Rows; ++i) {
-    store(c + i * c_stride, first[i]);
-    store(c + i * c_stride + kLanes, second[i]);
+    store(first[i], c + i * c_stride);
+    store(second[i], c + i * c_stride + kLanes);
   }
 }
 
@@ -81,11 +79,8 @@ void multiply_panel(LeftSide a, Index depth, const float* panel, MatrixView c) {
 
 /// A whole row: a copy of a length that is not known is a call.
 void copy_panel_row(const float* from, float scale, float* to) {
-  Vector first, second;
-  load(first, from);
-  load(second, from + kLanes);
-  store(to, scale * first);
-  store(to + kLanes, scale * second);
+  store(scale * load(from), to);
+  store(scale * load(from + kLanes), to + kLanes);
 }
 
 /// At most eight rows of a source -> as many columns of a panel.

@@ -43,8 +43,7 @@ void multiply_rows(const Tile& t) {
 #pragma GCC unroll 12
       for (std::size_t i = 0; i < Rows; ++i) {
         const float weight = ends[i][k];
-        for (std::size_t v = 0; v < Vectors; ++v)
-          sums[i][v] = Fp32::multiply_add(sums[i][v], weight, right[v]);
+        for (std::size_t v = 0; v < Vectors; ++v) sums[i][v] = multiply_add(weight, right[v], sums[i][v]);
       }
     }
   }

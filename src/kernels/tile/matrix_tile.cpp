@@ -44,8 +44,8 @@ void multiply_emulated(Index rows, const TileArguments& t) {
         for (Index word = 0; word < std::min(kMatrixDepth, t.depth - k); ++word) {
           const Bits a = Bf16::load_factor(left + word);
           const auto b = std::bit_cast<Bits>(load(t.panel + (k + word) * kTileCols + j));
-          even += lower(a) * lower(b);
-          odd += upper(a) * upper(b);
+          even = multiply_add(lower(a), lower(b), even);
+          odd = multiply_add(upper(a), upper(b), odd);
         }
         sum += even + odd;
       }

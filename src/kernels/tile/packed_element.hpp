@@ -5,6 +5,7 @@
 // both, and bf16 has half as many words. Words lie in memory of floats and are never computed with as such.
 #pragma once
 
+#include "moeloom/tensor/lanes.hpp"
 #include "moeloom/tensor/rows.hpp"
 
 #include <algorithm>
@@ -18,25 +19,6 @@
 #endif
 
 namespace moeloom::packed {
-
-#if defined(__AVX512F__)
-inline constexpr int kLanes = 16;
-#elif defined(__AVX__)
-inline constexpr int kLanes = 8;
-#else
-inline constexpr int kLanes = 4;
-#endif
-
-typedef float Lanes __attribute__((vector_size(kLanes * sizeof(float))));
-
-inline Lanes load(const float* source) {
-  Lanes lanes;
-  std::memcpy(&lanes, source, sizeof(lanes));
-  return lanes;
-}
-inline void store(Lanes lanes, float* target) {
-  std::memcpy(target, &lanes, sizeof(lanes));
-}
 
 inline Eight load_words(const std::uint16_t* pairs) {
   Eight words;
@@ -88,43 +70,18 @@ struct Fp32 {
 
   using Factor = float;
   static Factor load_factor(const float* word) { return *word; }
-  /// By name: for a chain of its own the compiler prefers a product and a sum, which round twice.
-  static Lanes multiply_add(Lanes sum, Factor a, Lanes b) {
-#if defined(__AVX512F__)
-    return _mm512_fmadd_ps(_mm512_set1_ps(a), b, sum);
-#elif defined(__FMA__)
-    return _mm256_fmadd_ps(_mm256_set1_ps(a), b, sum);
-#else
-    return sum + a * b;
-#endif
-  }
+  static Lanes multiply_add(Factor a, Lanes b, Lanes sum) { return moeloom::multiply_add(a, b, sum); }
 
-  static float word(float number, float) {
-    return number;
-  }
+  static float word(float number, float) { return number; }
   /// Eight words of a row whose numbers follow each other in depth.
-  static Eight words_along(const float* row) {
-    return load8(row);
-  }
-  static Eight words_along(const std::uint16_t* row) {
-    return widened8(row);
-  }
-  static Eight words_along(const F16* row) {
-    return widened8(row);
-  }
-  static Eight words_down(const float* row, const float*) {
-    return load8(row);
-  }
-  static Eight words_down(const std::uint16_t* row, const std::uint16_t*) {
-    return widened8(row);
-  }
-  static Eight words_down(const F16* row, const F16*) {
-    return widened8(row);
-  }
+  static Eight words_along(const float* row) { return load8(row); }
+  static Eight words_along(const std::uint16_t* row) { return widened8(row); }
+  static Eight words_along(const F16* row) { return widened8(row); }
+  static Eight words_down(const float* row, const float*) { return load8(row); }
+  static Eight words_down(const std::uint16_t* row, const std::uint16_t*) { return widened8(row); }
+  static Eight words_down(const F16* row, const F16*) { return widened8(row); }
   /// `cols` words side by side: written to `words`, unless they lie somewhere already. No `next` at the end.
-  static const float* pack_down(const float* row, const float*, Index, float*) {
-    return row;
-  }
+  static const float* pack_down(const float* row, const float*, Index, float*) { return row; }
 };
 
 struct Bf16 {
@@ -137,13 +94,13 @@ struct Bf16 {
   typedef std::uint32_t Factor __attribute__((vector_size(sizeof(Lanes))));
   static Factor load_factor(const float* word) { return Factor{} + std::bit_cast<std::uint32_t>(*word); }
   /// The product of the upper halves is added first, as the instruction does.
-  static Lanes multiply_add(Lanes sum, Factor a, Lanes b) {
+  static Lanes multiply_add(Factor a, Lanes b, Lanes sum) {
 #ifdef __AVX512BF16__
     return _mm512_dpbf16_ps(sum, std::bit_cast<__m512bh>(a), std::bit_cast<__m512bh>(b));
 #else
     const auto pairs = std::bit_cast<Factor>(b);
-    sum += std::bit_cast<Lanes>(a & kUpper) * std::bit_cast<Lanes>(pairs & kUpper);
-    return sum + std::bit_cast<Lanes>(a << 16) * std::bit_cast<Lanes>(pairs << 16);
+    sum = moeloom::multiply_add(std::bit_cast<Lanes>(a & kUpper), std::bit_cast<Lanes>(pairs & kUpper), sum);
+    return moeloom::multiply_add(std::bit_cast<Lanes>(a << 16), std::bit_cast<Lanes>(pairs << 16), sum);
 #endif
   }
 

@@ -23,7 +23,7 @@ inline constexpr int kTileRows = 12;
 #else
 inline constexpr int kTileRows = 6;
 #endif
-inline constexpr int kTileCols = 2 * kLanes;
+inline constexpr Index kTileCols = 2 * kLanes;
 /// Depth of one pass over a tile, here and below in words: deep enough that reading and writing its sums is
 /// little beside it, and a block of rows still stays in the second-level cache.
 inline constexpr Index kTileDepth = 512;
@@ -144,7 +144,7 @@ void multiply_tile(const TileArguments& t) {
 #pragma GCC unroll 12
     for (std::size_t i = 0; i < Rows; ++i) {
       const auto a = Element::load_factor(left + k * kRows + static_cast<Index>(i));
-      for (std::size_t v = 0; v < Vectors; ++v) sums[i][v] = Element::multiply_add(sums[i][v], a, right[v]);
+      for (std::size_t v = 0; v < Vectors; ++v) sums[i][v] = Element::multiply_add(a, right[v], sums[i][v]);
     }
   };
   const bool streams = streams_lines(t);

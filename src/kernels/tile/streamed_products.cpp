@@ -18,10 +18,6 @@
 namespace moeloom {
 namespace {
 
-using packed::kLanes;
-using packed::Lanes;
-using packed::load;
-
 /// Above it the tiles are faster.
 constexpr std::size_t kMostRows = 4;
 /// Lines of w at a time: as many streams as the prefetchers of a core follow with ease.
@@ -31,7 +27,7 @@ constexpr Index kTaskLines = 64;
 
 float sum_of(Lanes lanes) {
   float sum = 0;
-  for (int i = 0; i < kLanes; ++i) sum += lanes[i];
+  for (Index i = 0; i < kLanes; ++i) sum += lanes[i];
   return sum;
 }
 
@@ -53,7 +49,7 @@ Lanes load_wide(const F16* source) {
 template <typename Number>
 Lanes load_some(const Number* source, Index count) {
   if (count >= kLanes) return load_wide(source);
-  std::array<Number, kLanes> numbers{};
+  std::array<Number, at(kLanes)> numbers{};
   std::copy_n(source, count, numbers.data());
   return load_wide(numbers.data());
 }
@@ -74,7 +70,7 @@ void multiply_lines(ConstMatrixView x, BasicView<const Number> w, MatrixView y, 
     }
     for (std::size_t i = 0; i < Rows; ++i) {
       const Lanes input = load_some(x.row(static_cast<Index>(i)) + k, count);
-      for (std::size_t j = 0; j < Lines; ++j) sums[i][j] += input * weights[j];
+      for (std::size_t j = 0; j < Lines; ++j) sums[i][j] = multiply_add(input, weights[j], sums[i][j]);
     }
   }
   for (std::size_t i = 0; i < Rows; ++i)

@@ -82,7 +82,7 @@ void Backward::score_gradients(const QueryBlock& block, Index first_key, MatrixV
   for (Index i = 0; i < block.rows; ++i) {
     const Stretch visible = visible_keys(shape, block.begin + i).after(first_key);
     const Index whole = whole_vectors(visible.end);
-    const float mean = softmax::dot(contexts.row(i), d_contexts.row(i), shape.value_size());
+    const float mean = ordered_dot(contexts.row(i), d_contexts.row(i), shape.value_size());
     float* p = scores.row(i);
     float* dp = d_scores.row(i);
     softmax::exp_shifted(p, whole, log_sum_exp(block.first_row(shape) + i, block.head));

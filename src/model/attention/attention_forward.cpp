@@ -66,7 +66,7 @@ float softmax_row(float* scores, Stretch visible, Index padded, const float* sin
   softmax::exp_shifted(scores, whole, largest);
   std::fill(scores, scores + visible.begin, 0.0f);
   std::fill(scores + visible.end, scores + padded, 0.0f);
-  float sum = softmax::sum(scores, whole);
+  float sum = ordered_sum(scores, whole);
   if (sink != nullptr) sum += std::exp(*sink - largest);
   log_sum_exp = largest + std::log(sum);
   return 1.0f / sum;

@@ -23,7 +23,7 @@ void add_sink_gradients(std::span<const float> sinks, ConstMatrixView context, C
     float* sum = sums.row(chunk);
     for (Index t = chunk * kSumChunkRows; t < std::min(rows, (chunk + 1) * kSumChunkRows); ++t)
       for (Index head = 0; head < heads; ++head) {
-        const float mean = softmax::dot(context.row(t) + head * size, d_context.row(t) + head * size, size);
+        const float mean = ordered_dot(context.row(t) + head * size, d_context.row(t) + head * size, size);
         sum[head] += std::exp(sinks[at(head)] - log_sum_exp(t, head)) * mean;
       }
   });

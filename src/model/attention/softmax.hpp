@@ -1,10 +1,8 @@
 // Passes over one row of a softmax, for attention and for the loss.
-//
-// A maximum or a sum is kept in one partial result a lane: that makes it vector code, and gives it one order.
 #pragma once
 
 #include "moeloom/kernels/elementwise/vector_math.hpp"
-#include "moeloom/kernels/tile/lanes.hpp"
+#include "moeloom/tensor/ordered_sum.hpp"
 
 #include <algorithm>
 #include <bit>
@@ -13,48 +11,18 @@
 
 namespace moeloom::softmax {
 
+/// Of no order: the largest is the same number in any.
 inline float maximum(const float* x, Index count) {
-  Vector lanes = Vector{} - std::numeric_limits<float>::infinity();
+  Lanes lanes = broadcast(-std::numeric_limits<float>::infinity());
   Index j = 0;
   for (; j + kLanes <= count; j += kLanes) {
-    Vector values;
-    load(values, x + j);
+    const Lanes values = load(x + j);
     lanes = values > lanes ? values : lanes;
   }
   float largest = lanes[0];
   for (Index lane = 1; lane < kLanes; ++lane) largest = std::max(largest, lanes[lane]);
   for (; j < count; ++j) largest = std::max(largest, x[j]);
   return largest;
-}
-
-inline float sum(const float* x, Index count) {
-  Vector lanes = {};
-  Index j = 0;
-  for (; j + kLanes <= count; j += kLanes) {
-    Vector values;
-    load(values, x + j);
-    lanes += values;
-  }
-  float total = 0.0f;
-  for (Index lane = 0; lane < kLanes; ++lane) total += lanes[lane];
-  for (; j < count; ++j) total += x[j];
-  return total;
-}
-
-inline float dot(const float* x, const float* y, Index count) {
-  Vector lanes = {};
-  Index j = 0;
-  for (; j + kLanes <= count; j += kLanes) {
-    Vector a;
-    Vector b;
-    load(a, x + j);
-    load(b, y + j);
-    lanes += a * b;
-  }
-  float total = 0.0f;
-  for (Index lane = 0; lane < kLanes; ++lane) total += lanes[lane];
-  for (; j < count; ++j) total += x[j] * y[j];
-  return total;
 }
 
 /// e^x for x <= 0 (and up to 88), vector_math::exp without what only other x need: a third fewer operations.

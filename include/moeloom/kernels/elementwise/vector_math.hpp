@@ -5,6 +5,8 @@
 // true value to about one unit in the last place.
 #pragma once
 
+#include "moeloom/tensor/lanes.hpp"
+
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -34,16 +36,16 @@ inline Split split_exp(float x) {
   constexpr float kLog2E = 0x1.715476p+0f;
   constexpr float kLn2High = 0x1.63p-1f;  // nine bits: n times it is exact
   constexpr float kLn2Low = -0x1.bd0106p-13f;
-  const float shifted = x * kLog2E + kRounder;
+  const float shifted = multiply_add(x, kLog2E, kRounder);
   const float n = shifted - kRounder;
-  const float r = (x - n * kLn2High) - n * kLn2Low;
+  const float r = multiply_add(-n, kLn2Low, multiply_add(-n, kLn2High, x));
 
   float p = 0x1.6a2352p-10f;
-  p = p * r + 0x1.123a6cp-7f;
-  p = p * r + 0x1.5558f4p-5f;
-  p = p * r + 0x1.555490p-3f;
-  p = p * r + 0x1.fffffcp-2f;
-  p = (p * r) * r + r + 1.0f;
+  p = multiply_add(p, r, 0x1.123a6cp-7f);
+  p = multiply_add(p, r, 0x1.5558f4p-5f);
+  p = multiply_add(p, r, 0x1.555490p-3f);
+  p = multiply_add(p, r, 0x1.fffffcp-2f);
+  p = multiply_add(p * r, r, r) + 1.0f;
   return {p, std::bit_cast<std::int32_t>(shifted)};
 }
 
@@ -91,17 +93,18 @@ inline float log_of_normal(float x) {
   const auto e = static_cast<float>(from_root >> 23);
   const float m = std::bit_cast<float>((from_root & 0x7fffff) + kRootHalf) - 1.0f;
   float p = 7.0376836292e-2f;
-  p = p * m - 1.1514610310e-1f;
-  p = p * m + 1.1676998740e-1f;
-  p = p * m - 1.2420140846e-1f;
-  p = p * m + 1.4249322787e-1f;
-  p = p * m - 1.6668057665e-1f;
-  p = p * m + 2.0000714765e-1f;
-  p = p * m - 2.4999993993e-1f;
-  p = p * m + 3.3333331174e-1f;
+  p = multiply_add(p, m, -1.1514610310e-1f);
+  p = multiply_add(p, m, 1.1676998740e-1f);
+  p = multiply_add(p, m, -1.2420140846e-1f);
+  p = multiply_add(p, m, 1.4249322787e-1f);
+  p = multiply_add(p, m, -1.6668057665e-1f);
+  p = multiply_add(p, m, 2.0000714765e-1f);
+  p = multiply_add(p, m, -2.4999993993e-1f);
+  p = multiply_add(p, m, 3.3333331174e-1f);
   const float square = m * m;
   // ln 2 in two parts: e times the first is exact.
-  return (p * m * square - 2.12194440e-4f * e) - 0.5f * square + m + 0.693359375f * e;
+  const float low = multiply_add(p * m, square, -2.12194440e-4f * e);
+  return multiply_add(0.693359375f, e, multiply_add(-0.5f, square, low) + m);
 }
 
 namespace detail {
@@ -155,7 +158,7 @@ struct ValueSlope {
 /// silu and sigmoid(x) (1 + x (1 - sigmoid(x))); of NaN the value alone is NaN.
 inline ValueSlope silu_slope(float x) {
   const Sigmoid s = sigmoid(x);
-  return {x * s.value, s.value * (1.0f + detail::within_scale(x) * s.complement)};
+  return {x * s.value, s.value * multiply_add(detail::within_scale(x), s.complement, 1.0f)};
 }
 
 // GELU, Hendrycks & Gimpel 2016: x Phi(x), Phi the normal distribution function, and its tanh form, where
@@ -181,16 +184,16 @@ struct Normal {
 };
 inline Normal normal(float x) {
   const float z = std::fabs(x);
-  const float t = 1.0f / (1.0f + 0.3f * z);
+  const float t = 1.0f / multiply_add(0.3f, z, 1.0f);
   float p = 0x1.3ac772p-5f;
-  p = p * t - 0x1.5aeb1cp-3f;
-  p = p * t + 0x1.d541e4p-3f;
-  p = p * t - 0x1.3b90cep-4f;
-  p = p * t + 0x1.24ab42p-3f;
-  p = p * t + 0x1.832e7p-4f;
-  p = p * t + 0x1.f38ca8p-4f;
-  p = p * t + 0x1.e96614p-4f;
-  p = p * t + 0x1.f6f0f6p-18f;
+  p = multiply_add(p, t, -0x1.5aeb1cp-3f);
+  p = multiply_add(p, t, 0x1.d541e4p-3f);
+  p = multiply_add(p, t, -0x1.3b90cep-4f);
+  p = multiply_add(p, t, 0x1.24ab42p-3f);
+  p = multiply_add(p, t, 0x1.832e7p-4f);
+  p = multiply_add(p, t, 0x1.f38ca8p-4f);
+  p = multiply_add(p, t, 0x1.e96614p-4f);
+  p = multiply_add(p, t, 0x1.f6f0f6p-18f);
   const float bell = exp_of_nonpositive(-0.5f * z * z);
   const float tail = bell * p;
   return {x < 0.0f ? tail : 1.0f - tail, bell};
@@ -199,15 +202,16 @@ inline Normal normal(float x) {
 }  // namespace detail
 
 inline float gelu_tanh(float x) {
-  return x * sigmoid(detail::kTwoRootTwoOverPi * x * (1.0f + detail::kCubic * x * x)).value;
+  return x * sigmoid(detail::kTwoRootTwoOverPi * x * multiply_add(detail::kCubic * x, x, 1.0f)).value;
 }
 
 inline ValueSlope gelu_tanh_slope(float x) {
   const float c = detail::within_thirty(x);
   const float cubed = detail::kCubic * c * c;
   const Sigmoid s = sigmoid(detail::kTwoRootTwoOverPi * c * (1.0f + cubed));
-  const float inner = detail::kTwoRootTwoOverPi * c * (1.0f + 3.0f * cubed);  // x times the slope of 2u
-  return {x * s.value, s.value * (1.0f + inner * s.complement)};
+  const float inner =
+      detail::kTwoRootTwoOverPi * c * multiply_add(3.0f, cubed, 1.0f);  // x times the slope of 2u
+  return {x * s.value, s.value * multiply_add(inner, s.complement, 1.0f)};
 }
 
 inline float gelu(float x) {

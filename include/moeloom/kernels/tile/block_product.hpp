@@ -7,8 +7,8 @@
 // orientation.
 #pragma once
 
-#include "moeloom/kernels/tile/lanes.hpp"
 #include "moeloom/tensor/gemm.hpp"
+#include "moeloom/tensor/lanes.hpp"
 #include "moeloom/tensor/matrix.hpp"
 
 namespace moeloom::block {

@@ -19,13 +19,22 @@ TEST(WrittenBits, OfTrainingStepsAreThoseOfEveryCompiler) {
   GTEST_SKIP() << "the written losses are those of x86-64 with FMA and of glibc's logarithms";
 #endif
   const Written all[] = {
-      {"qwen3_moe", {}, 0, 0},
-      {"packed, bf16 moments", {.packed = true, .moments = MomentFormat::kBf16}, 0, 0},
-      {"Muon", {.optimizer_kind = OptimizerKind::kMuon}, 0, 0},
-      {"deepseek_v3", {.model = deepseek_config()}, 0, 0},
-      {"lfm2_moe", {.model = hybrid_config("lfm2_moe")}, 0, 0},
-      {"qwen3_next", {.model = hybrid_config("qwen3_next")}, 0, 0},
-      {"gpt_oss", {.model = biased_config()}, 0, 0},
+      {"qwen3_moe", {}, 0x1.4ea605ae58ed3p+2, 0x1.e67ff18ab7f25p+0},
+      {"packed, bf16 moments",
+       {.packed = true, .moments = MomentFormat::kBf16},
+       0x1.4ea6329b72c14p+2,
+       0x1.e68071cc0e1fdp+0},
+      {"Muon", {.optimizer_kind = OptimizerKind::kMuon}, 0x1.5aaa8d740a44fp+2, 0x1.2b546167bda48p+1},
+      {"deepseek_v3",
+       {.aux_loss_coef = 0, .z_loss_coef = 0, .model = deepseek_config()},
+       0x1.4b9e090562de4p+2,
+       0x1.003da93725d8fp+1},
+      {"lfm2_moe",
+       {.aux_loss_coef = 0, .z_loss_coef = 0, .model = hybrid_config("lfm2_moe")},
+       0x1.4aaf1855d5b31p+2,
+       0x1.ecffa415561fcp+0},
+      {"qwen3_next", {.model = hybrid_config("qwen3_next")}, 0x1.4e9a9fc4990bbp+2, 0x1.0545835bc4b72p+2},
+      {"gpt_oss", {.z_loss_coef = 0, .model = biased_config()}, 0x1.482a69d7c3b18p+2, 0x1.c88a3d690f464p+0},
   };
   for (const Written& written : all) {
     const std::vector<double> losses = TrainingRun(shape_of(1, 1), written.settings).losses(3);

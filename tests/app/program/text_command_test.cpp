@@ -4,6 +4,7 @@
 #include "moeloom/train/checkpoint/checkpoint.hpp"
 
 #include <thread>
+#include <tuple>
 
 #include "program/program_testing.hpp"
 

@@ -6,20 +6,10 @@
 # the shell ends, however it ends; what a killed one left, by the next.
 # shellcheck shell=bash
 
-# In a chroot / is no mount, and ip and unshare, which set how mounts spread, refuse: the test starts again where it is one.
-# The directory is only ever unmounted and removed empty.
+# In a chroot the test starts again in a root that is a mount.
 if [[ $(id -u) == 0 && -z ${MOELOOM_TEST_ROOT:-} ]] && ! unshare --mount true 2> /dev/null; then
-  MOELOOM_TEST_ROOT=$(mktemp -d "${TMPDIR:-/tmp}/root-for-a-test-XXXXXX")
-  export MOELOOM_TEST_ROOT
-  code=0
-  # shellcheck disable=SC2016  # the inner shell expands them
-  unshare --mount --propagation unchanged bash -c 'mount --rbind / "$MOELOOM_TEST_ROOT" || exit 77
-    code=0
-    chroot "$MOELOOM_TEST_ROOT" "$@" || code=$?
-    umount --recursive --lazy "$MOELOOM_TEST_ROOT"
-    exit $code' start-again bash "$(realpath "$0")" "$@" || code=$?
-  rmdir "$MOELOOM_TEST_ROOT"
-  exit $code
+  export MOELOOM_TEST_ROOT=mounted
+  exec "$(dirname "${BASH_SOURCE[0]}")/../support/mounted_root.sh" bash "$(realpath "$0")" "$@"
 fi
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)

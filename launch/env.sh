@@ -29,8 +29,9 @@ fi
 export OMPI_MCA_rmaps_base_oversubscribe="${OMPI_MCA_rmaps_base_oversubscribe:-1}"
 export OMPI_MCA_mpi_yield_when_idle="${OMPI_MCA_mpi_yield_when_idle:-1}"
 
-# A hostfile that is set here is one of several machines.
+# A hostfile in the environment, as from the MPI Operator, is one of several machines.
 moeloom_several=${OMPI_MCA_orte_default_hostfile:-${PRTE_MCA_prte_default_hostfile:-}}
+[ -z "$moeloom_several" ] || moeloom_launcher orte_default_hostfile prte_default_hostfile "$moeloom_several"
 [ "$MOELOOM_HOSTS" = 1 ] || moeloom_several=yes
 
 # On one machine only shared memory is of use; not probing for networks starts mpirun in a third of the time. Open MPI 5
@@ -40,6 +41,11 @@ if [ -z "$moeloom_several" ]; then
   export PRTE_MCA_rmaps_default_mapping_policy="${PRTE_MCA_rmaps_default_mapping_policy:-:oversubscribe}"
   export OMPI_MCA_pml="${OMPI_MCA_pml:-ob1}"
   export OMPI_MCA_btl="${OMPI_MCA_btl:-self,vader}"
+fi
+
+# Nor from a shell that had this for one machine.
+if [ -n "$moeloom_several" ] && [ "${PRTE_MCA_rmaps_default_mapping_policy:-}" = :oversubscribe ]; then
+  unset PRTE_MCA_rmaps_default_mapping_policy
 fi
 
 # Several machines: a link that is down or a machine without power says nothing, so that by default the others wait

@@ -44,7 +44,7 @@ done
 export OMPI_MCA_odls_base_sigkill_timeout="${OMPI_MCA_odls_base_sigkill_timeout:-0}"
 
 # The launcher of Open MPI 5 ends with 0 where it has lost a host; only its words tell. Not asked of 4, because what is
-# behind a pipe hides the terminal from the ranks.
+# behind a pipe hides the terminal from the ranks. The sentence ends with a zero byte, for which grep calls a log binary.
 scratch=$(mktemp -d "${TMPDIR:-/tmp}/moeloom-cluster-XXXXXX")
 trap 'rm -rf "$scratch"' EXIT
 exec 3>&2
@@ -52,8 +52,8 @@ listener=
 if [[ $(mpirun --version 2> /dev/null) != *"(Open MPI) 4."* ]]; then
   mkfifo "$scratch/words"
   (trap '' INT TERM HUP USR1
-    exec awk -v told="$scratch/told" '{ print > "/dev/stderr"; fflush() }
-      /has lost communication with a remote daemon/ { print > told; fflush() }' < "$scratch/words") 3>&- &
+    exec sed -u -e 's/\x00//g' -e "/has lost communication with a remote daemon/w $scratch/lost" \
+      < "$scratch/words" >&2) 3>&- &
   listener=$!
   exec 3> "$scratch/words"
 fi
@@ -85,17 +85,12 @@ while [[ -n $heard ]]; do
   [[ $again == 127 ]] || code=$again  # 127: the job had ended before the signal came
 done
 
-# Over a dead link an agent may hold the listener for longer.
-lost_a_host() {
-  local tries
-  for ((tries = 0; tries < 20; ++tries)); do
-    [[ ! -s $scratch/told ]] || return 0
-    kill -0 "$listener" 2> /dev/null || break
-    sleep 0.1
-  done
-  [[ -s $scratch/told ]]
-}
-if [[ $code == 0 && -n $listener ]] && lost_a_host; then code=205; fi # as Open MPI 4 does
+# Until all is said; but over a dead link an agent may keep the listener for longer.
+for ((tries = 0; tries < 10; ++tries)); do
+  [[ -n $listener ]] && kill -0 "$listener" 2> /dev/null || break
+  sleep 0.1
+done
+if [[ $code == 0 && -s $scratch/lost ]]; then code=205; fi # as Open MPI 4 does
 
 # say_network: why hosts cannot use MOELOOM_NET, from all of them at once; 1 if all can. Where the daemons of mpirun find
 # no network, they do not say on which host.

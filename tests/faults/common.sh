@@ -92,7 +92,7 @@ same_weights() {
     cmp -s "$undisturbed/checkpoint-$steps/optimizer.safetensors" "$run/checkpoint-$steps/optimizer.safetensors"
 }
 # Open MPI 5 says in two lines which rank was killed.
-in_log() { sed '/noticed that process rank/{N;s/\n/ /}' "$log" | grep -qE -- "$1"; }
+in_log() { grep -qE -- "$1" <(sed '/noticed that process rank/{N;s/\n/ /}' "$log"); }
 not_in_log() { ! in_log "$1"; }
 struck() { [[ $(sort "$run/faults.log" 2> /dev/null) == "$(tr ',' '\n' <<< "$said" | sort)" ]]; }
 is() { [[ $1 == "$2" ]]; }

@@ -43,8 +43,8 @@ build() { # name, targets, then options of cmake
   return 1
 }
 
-# Copies between processes by the kernel are not seen by sanitizers, copies through shared memory are.
-seen_copies() { export OMPI_MCA_btl_vader_single_copy_mechanism=none; }
+# Copies between processes by the kernel are not seen by sanitizers, copies through shared memory are. (Open MPI 4, and 5.)
+seen_copies() { export OMPI_MCA_btl_vader_single_copy_mechanism=none OMPI_MCA_smsc=^cma,knem,xpmem; }
 
 asan() {
   build asan all -DMOELOOM_SANITIZE=address,undefined || return 1

@@ -15,7 +15,8 @@
 #
 #   MOELOOM_BUILD  the build folder (build)
 #   MOELOOM_NET    see launch/env.sh
-#   OMPI_MCA_...   as ever; OMPI_MCA_plm_rsh_agent is a program in ssh's place: AGENT HOST COMMAND...
+#   OMPI_MCA_...   as ever, and for the launcher of Open MPI 5 PRTE_MCA_...; OMPI_MCA_plm_rsh_agent, there
+#                  PRTE_MCA_plm_ssh_agent, is a program in ssh's place: AGENT HOST COMMAND...
 set -euo pipefail
 
 hostfile=${1:?usage: launch/cluster.sh HOSTFILE COMMAND...}
@@ -30,7 +31,8 @@ MOELOOM_HOSTS=$(grep -cvE '^[[:space:]]*(#|$)' "$hostfile") ||
 # shellcheck source=launch/env.sh
 . "$here/env.sh"
 # A password that is asked for, or a machine that does not answer, would be waited for in silence.
-export OMPI_MCA_plm_rsh_agent="${OMPI_MCA_plm_rsh_agent:-ssh -o BatchMode=yes -o ConnectTimeout=10}"
+agent=${OMPI_MCA_plm_rsh_agent:-${PRTE_MCA_plm_ssh_agent:-ssh -o BatchMode=yes -o ConnectTimeout=10}}
+export OMPI_MCA_plm_rsh_agent="$agent" PRTE_MCA_plm_ssh_agent="${PRTE_MCA_plm_ssh_agent:-$agent}"
 
 # mpirun hands on what is its own; what the program, its threads and MPI's transports read has to be named.
 named=()
@@ -38,13 +40,29 @@ for name in $(compgen -e | grep -E '^(MOELOOM_|TWINKLE_NPU_|OMP_|OPENBLAS_|UCX_|
   named+=(-x "$name")
 done
 
-# When a rank has died, or nobody wants to wait, mpirun is not to wait for the others either.
+# When a rank has died, or nobody wants to wait, mpirun is not to wait for the others either. Open MPI 5 has no such setting.
 export OMPI_MCA_odls_base_sigkill_timeout="${OMPI_MCA_odls_base_sigkill_timeout:-0}"
+
+# The launcher of Open MPI 5 ends with 0 where it has lost a host; only its words tell. Not asked of 4, because what is
+# behind a pipe hides the terminal from the ranks. The sentence ends with a zero byte, for which grep calls a log binary.
+scratch=$(mktemp -d "${TMPDIR:-/tmp}/moeloom-cluster-XXXXXX")
+trap 'rm -rf "$scratch"' EXIT
+exec 3>&2
+listener=
+if [[ $(mpirun --version 2> /dev/null) != *"(Open MPI) 4."* ]]; then
+  mkfifo "$scratch/words"
+  (trap '' INT TERM HUP USR1
+    exec sed -u -e 's/\x00//g' -e "/has lost communication with a remote daemon/w $scratch/lost" \
+      < "$scratch/words" >&2) 3>&- &
+  listener=$!
+  exec 3> "$scratch/words"
+fi
 
 # In the background, because bash hears signals only while it waits. mpirun would answer TERM and INT by killing its
 # ranks; USR1 it hands on to them. In a session of its own it does not hear the terminal's Ctrl-C by itself.
-setsid mpirun --hostfile "$hostfile" "${named[@]}" "$program" "$@" < /dev/null &
+setsid mpirun --hostfile "$hostfile" "${named[@]}" "$program" "$@" < /dev/null 2>&3 3>&- &
 job=$!
+exec 3>&-
 heard=
 interrupts=0
 stop() {
@@ -67,17 +85,24 @@ while [[ -n $heard ]]; do
   [[ $again == 127 ]] || code=$again  # 127: the job had ended before the signal came
 done
 
+# Until all is said; but over a dead link an agent may keep the listener for longer.
+for ((tries = 0; tries < 10; ++tries)); do
+  [[ -n $listener ]] && kill -0 "$listener" 2> /dev/null || break
+  sleep 0.1
+done
+if [[ $code == 0 && -s $scratch/lost ]]; then code=205; fi # as Open MPI 4 does
+
 # say_network: why hosts cannot use MOELOOM_NET, from all of them at once; 1 if all can. Where the daemons of mpirun find
 # no network, they do not say on which host.
 say_network() {
-  local host rest agent words answers code=1
+  local host rest agent_words words answers code=1
   words="env MOELOOM_NET=$(printf '%q' "$MOELOOM_NET") OMPI_MCA_btl_tcp_if_include=$(printf '%q' "$OMPI_MCA_btl_tcp_if_include")"
   words+=" $(printf '%q' "$program") mesh --this-network true"
-  read -ra agent <<< "$OMPI_MCA_plm_rsh_agent"
+  read -ra agent_words <<< "$agent"
   answers=$(mktemp -d)
   while read -r host rest || [[ -n $host ]]; do
     [[ -z $host || $host == \#* ]] ||
-      timeout -k 1 10 "${agent[@]}" "$host" "$words" < /dev/null > "$answers/$host" 2>&1 &
+      timeout -k 1 10 "${agent_words[@]}" "$host" "$words" < /dev/null > "$answers/$host" 2>&1 &
   done < "$hostfile"
   wait
   grep -hF '[error]' -r "$answers" >&2 && code=0

@@ -35,7 +35,7 @@ find_hosts_in_launcher() {
   [[ -n $program ]] || program=${launcher[-1]}
   [[ -x $program || -x $(command -v "$program") ]] ||
     { echo "launch/go-on.sh: --elastic asks the program, and $program is none; end the launcher with it" >&2; exit 1; }
-  read -ra agent <<< "${OMPI_MCA_plm_rsh_agent:-ssh -o BatchMode=yes -o ConnectTimeout=$patience}"
+  read -ra agent <<< "${OMPI_MCA_plm_rsh_agent:-${PRTE_MCA_plm_ssh_agent:-ssh -o BatchMode=yes -o ConnectTimeout=$patience}}"
 }
 
 hosts=() slots=()

@@ -46,7 +46,7 @@ done
 shift
 asked_options=("$@")
 # When a rank has died, mpirun asks the others to end, waits twice so long and kills them: nothing that they could still
-# save is of use.
+# save is of use. (Open MPI 5 waits for a moment, and has no name for it.)
 export OMPI_MCA_odls_base_sigkill_timeout="${OMPI_MCA_odls_base_sigkill_timeout:-0}"
 scratch=$(mktemp -d "${TMPDIR:-/tmp}/moeloom-go-on-XXXXXX")
 trap 'rm -rf "$scratch"' EXIT
@@ -130,7 +130,7 @@ hand_on() {
   local signal=$1
   heard=yes stopped=yes
   # mpirun would answer TERM and INT by killing its ranks; USR1 it hands on to them.
-  if [[ $(basename -- "${launcher[0]}") == mpi* ]]; then
+  if [[ $(basename -- "${launcher[0]}") == @(mpi|prte)* ]]; then
     [[ $signal != INT || $interrupts -gt 1 ]] && [[ $signal != TERM ]] || signal=USR1
   fi
   [[ -z $job ]] || kill -"$signal" "$job" 2> /dev/null || true
@@ -139,10 +139,18 @@ trap 'hand_on TERM' TERM HUP
 trap 'hand_on USR1' USR1
 trap 'interrupts=$((interrupts + 1)); hand_on INT' INT
 
-# Hands standard error on, and keeps what a launcher says of ranks that ended.
+# Hands standard error on, and keeps what a launcher says of ranks that ended. The one of Open MPI 5 breaks its sentence
+# into lines, up to one of dashes.
 hear() {
   trap '' INT TERM HUP USR1
-  exec tee >(exec awk -v told="$scratch/told" '/^srun: error: |noticed that process rank/ { print > told; fflush() }') >&2
+  exec tee >(exec awk -v told="$scratch/told" '
+    function tell(line) { if (line != "") { print line > told; fflush() } }
+    /^srun: error: |has lost communication with a remote daemon/ { tell($0) }
+    /noticed that process rank/ { sentence = $0; next }
+    sentence == "" { next }
+    /^-*$/ { tell(sentence); sentence = ""; next }
+    { sentence = sentence " " $0 }
+    END { tell(sentence) }') >&2
 }
 # start WORDS...: the launcher with these, to its end -> code
 start() {
@@ -163,6 +171,9 @@ start() {
     [[ $again == 127 ]] || code=$again  # 127: the job had ended before the signal came
   done
   job=
+  # The launcher of Open MPI 5 ends with 0 where it has lost a host, that of 4 with 205.
+  [[ $code != 0 ]] || sleep 0.2  # until what it said has come through
+  [[ $code != 0 ]] || ! grep -q 'has lost communication' "$scratch/told" 2> /dev/null || code=205
 }
 
 # fail_try CODE: counts a start that came to no checkpoint; ends with CODE where there were too many.

@@ -4,6 +4,7 @@
 
 #include "moeloom/base/errors.hpp"
 
+#include <cstdint>
 #include <functional>
 #include <set>
 #include <string>

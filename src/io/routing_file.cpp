@@ -27,7 +27,7 @@ class Bytes {
 
   std::span<const std::byte> stretch(std::size_t begin, std::size_t count, const char* what) const {
     if (begin > bytes_.size() || count > bytes_.size() - begin)
-      refuse(origin_, std::string("the file is cut off, or its sizes are damaged: ") + what + " has " +
+      refuse(origin_, "the file is cut off, or its sizes are damaged: " + std::string(what) + " has " +
                           std::to_string(count) + " bytes from byte " + std::to_string(begin) + " of " +
                           std::to_string(bytes_.size()));
     return bytes_.subspan(begin, count);

@@ -9,7 +9,7 @@ shift
 # As ssh: the words are one line for the other shell.
 code=0
 nsenter --net="/run/netns/$MOELOOM_TEST_HOSTS-h$host" unshare --uts --mount -- \
-  bash -c "hostname h$host && mount --bind '$MOELOOM_TEST_NAMES' /etc/hosts && exec $*" || code=$?
+  bash -c "hostname h$host && mount --bind '$MOELOOM_TEST_NAMES' /etc/hosts || exit; $*" || code=$?
 # Over a dead link ssh hears no end.
 while [[ $(ip -n "$MOELOOM_TEST_HOSTS-net" link show "h$host" 2> /dev/null) == *"state DOWN"* ]]; do sleep 0.2; done
 exit $code

@@ -58,7 +58,7 @@ good_link() {
 counted() { sed -n "s/.*$1 \([0-9]*\).*/\1/p" "$scratch/relay" | tail -n 1; }
 
 make_hosts 2
-timeout -k 5 60 "$root/launch/with-env.sh" mpirun -n 4 --mca plm_rsh_agent false "$MOELOOM_BUILD/moeloom" train \
+mpirun_here -n 4 "$MOELOOM_BUILD/moeloom" train \
   "${small_run[@]}" --hidden 128 --inter 128 --ep 4 --steps 12 --run "$one" > "$scratch/log" 2>&1 ||
   fail "one host: $(cat "$scratch/log")"
 [[ $(losses "$one" | wc -l) == 12 ]] || fail "twelve steps have twelve losses: $(losses "$one")"
@@ -97,7 +97,7 @@ ended() { ! kill -0 "$job" 2> /dev/null; }
 
 begin=$SECONDS
 train+=(--steps 60)
-timeout -k 5 60 "$root/launch/with-env.sh" mpirun -n 4 --mca plm_rsh_agent false "$MOELOOM_BUILD/moeloom" train \
+mpirun_here -n 4 "$MOELOOM_BUILD/moeloom" train \
   "${small_run[@]}" --hidden 128 --inter 128 --ep 4 --steps 60 --run "$one" --overwrite > "$scratch/log" 2>&1 ||
   fail "one host: $(cat "$scratch/log")"
 start
@@ -111,7 +111,7 @@ same_losses "a link down for a second" $((SECONDS - begin))
 # The launcher's messages go another way, so that it misses nobody.
 second_network
 begin=$SECONDS
-export OMPI_MCA_oob_tcp_if_include=eth1
+export OMPI_MCA_oob_tcp_if_include=eth1 PRTE_MCA_prte_if_include=eth1
 train+=(--steps 1000000)
 start --stall-timeout 6
 link down 1

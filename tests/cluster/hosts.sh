@@ -6,20 +6,10 @@
 # the shell ends, however it ends; what a killed one left, by the next.
 # shellcheck shell=bash
 
-# In a chroot / is no mount, and ip and unshare, which set how mounts spread, refuse: the test starts again where it is one.
-# The directory is only ever unmounted and removed empty.
+# In a chroot the test starts again in a root that is a mount.
 if [[ $(id -u) == 0 && -z ${MOELOOM_TEST_ROOT:-} ]] && ! unshare --mount true 2> /dev/null; then
-  MOELOOM_TEST_ROOT=$(mktemp -d "${TMPDIR:-/tmp}/root-for-a-test-XXXXXX")
-  export MOELOOM_TEST_ROOT
-  code=0
-  # shellcheck disable=SC2016  # the inner shell expands them
-  unshare --mount --propagation unchanged bash -c 'mount --rbind / "$MOELOOM_TEST_ROOT" || exit 77
-    code=0
-    chroot "$MOELOOM_TEST_ROOT" "$@" || code=$?
-    umount --recursive --lazy "$MOELOOM_TEST_ROOT"
-    exit $code' start-again bash "$(realpath "$0")" "$@" || code=$?
-  rmdir "$MOELOOM_TEST_ROOT"
-  exit $code
+  export MOELOOM_TEST_ROOT=mounted
+  exec "$(dirname "${BASH_SOURCE[0]}")/../support/mounted_root.sh" bash "$(realpath "$0")" "$@"
 fi
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
@@ -158,16 +148,21 @@ hostfile() {
   echo "$scratch/hosts"
 }
 
+# mpirun_here WORDS...: mpirun on this machine alone, which asks no agent for another.
+mpirun_here() {
+  OMPI_MCA_plm_rsh_agent=false PRTE_MCA_plm_ssh_agent=false timeout -k 5 60 "$root/launch/with-env.sh" mpirun "$@"
+}
+
 # What launch/cluster.sh needs to find these hosts: the agent in ssh's place, and TCP alone between them.
 export MOELOOM_BUILD=${MOELOOM_BUILD:-$root/build}
 export MOELOOM_NET=10.77.0.0/24
 export MOELOOM_TEST_HOSTS=$hosts_prefix
 export MOELOOM_TEST_NAMES=$scratch/names
-export OMPI_MCA_plm_rsh_agent=$root/tests/cluster/agent.sh
+export OMPI_MCA_plm_rsh_agent=$root/tests/cluster/agent.sh PRTE_MCA_plm_ssh_agent=$root/tests/cluster/agent.sh
 export OMPI_MCA_pml=ob1
 export OMPI_MCA_btl=self,vader,tcp
 # Killed ranks leave files here, and under Slurm those of another test's first job would have the same names.
-export OMPI_MCA_orte_tmpdir_base=$scratch
+export OMPI_MCA_orte_tmpdir_base=$scratch PRTE_MCA_prte_tmpdir_base=$scratch
 export OMPI_MCA_btl_vader_backing_directory=$scratch
 export OMP_NUM_THREADS=1
 export MOELOOM_GMM_PATCH=force # nothing that is measured decides

@@ -13,7 +13,7 @@ for slots in 1 2; do
   for ep in $slots 4; do
     over=$scratch/over-$slots-$ep
     one=$scratch/one-$slots-$ep
-    timeout -k 5 60 "$root/launch/with-env.sh" mpirun -n "$ranks" --mca plm_rsh_agent false \
+    mpirun_here -n "$ranks" \
       "$MOELOOM_BUILD/moeloom" train "${small_run[@]}" --steps 6 --ep "$ep" --run "$one" > "$one.log" 2>&1 ||
       fail "one host, $ranks ranks, ep = $ep: $(cat "$one.log")"
     for way in "" "--dispatcher alltoall --overlap 3" "--rebalance --net 100000Gbit,1us"; do

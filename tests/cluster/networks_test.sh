@@ -39,7 +39,7 @@ refused() {
 make_hosts 3
 command -v awk > /dev/null || skip "awk is not installed"
 second_network
-timeout -k 5 60 "$root/launch/with-env.sh" mpirun -n 3 --mca plm_rsh_agent false "$MOELOOM_BUILD/moeloom" train \
+mpirun_here -n 3 "$MOELOOM_BUILD/moeloom" train \
   "${small_run[@]}" --global-batch 12 --steps 4 --ep 3 --run "$scratch/one" > "$scratch/log" 2>&1 ||
   fail "one host: $(cat "$scratch/log")"
 

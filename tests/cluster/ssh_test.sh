@@ -27,7 +27,7 @@ StrictHostKeyChecking accept-new
 BatchMode yes
 ConnectTimeout 5
 END
-export OMPI_MCA_plm_rsh_agent="ssh -F $scratch/ssh_config"
+export OMPI_MCA_plm_rsh_agent="ssh -F $scratch/ssh_config" PRTE_MCA_plm_ssh_agent="ssh -F $scratch/ssh_config"
 
 listens() { on 0 ssh -F "$scratch/ssh_config" "10.77.0.$(($1 + 1))" true 2> "$scratch/why"; }
 for host in 0 1; do
@@ -42,7 +42,7 @@ over_ssh() {
 }
 over_ssh "$scratch/over" || fail "two hosts over ssh: $(cat "$scratch/log")"
 grep -q 'on 2 node(s)' "$scratch/log" || fail "the ranks are not on two hosts: $(cat "$scratch/log")"
-timeout -k 5 60 "$root/launch/with-env.sh" mpirun -n 2 "$MOELOOM_BUILD/moeloom" train "${small_run[@]}" --steps 4 --ep 2 \
+mpirun_here -n 2 "$MOELOOM_BUILD/moeloom" train "${small_run[@]}" --steps 4 --ep 2 \
   --run "$scratch/one" > "$scratch/log" 2>&1 || fail "one host: $(cat "$scratch/log")"
 diff <(losses "$scratch/one") <(losses "$scratch/over") || fail "over ssh: other losses than one host's"
 echo "2 hosts over ssh: the losses of one host"

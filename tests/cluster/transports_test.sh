@@ -7,7 +7,7 @@ set -euo pipefail
 
 make_hosts 2
 train=("${small_run[@]}" --steps 4 --ep 4)
-timeout -k 5 60 "$root/launch/with-env.sh" mpirun -n 4 --mca plm_rsh_agent false "$MOELOOM_BUILD/moeloom" train \
+mpirun_here -n 4 "$MOELOOM_BUILD/moeloom" train \
   "${train[@]}" --run "$scratch/one" > "$scratch/log" 2>&1 || fail "one host: $(cat "$scratch/log")"
 
 unset OMPI_MCA_btl
@@ -22,7 +22,7 @@ tried=
 # try NAME: what is set in the environment.
 try() {
   local way
-  timeout -k 5 60 "$root/launch/with-env.sh" mpirun -n 4 --mca plm_rsh_agent false "$MOELOOM_BUILD/moeloom" train \
+  mpirun_here -n 4 "$MOELOOM_BUILD/moeloom" train \
     "${train[@]}" --dispatcher alltoall --run "$scratch/$1" --overwrite > "$scratch/log" 2>&1 ||
     fail "$1 on one host: $(cat "$scratch/log")"
   same "$1 on one host" "$scratch/$1"

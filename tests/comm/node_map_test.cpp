@@ -1,5 +1,6 @@
 #include "moeloom/comm/node_map.hpp"
 
+#include <algorithm>
 #include <numeric>
 
 #include <gtest/gtest.h>

@@ -4,6 +4,7 @@
 #include "moeloom/comm/process_memory.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <cstring>
 #include <filesystem>

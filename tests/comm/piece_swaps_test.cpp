@@ -1,6 +1,7 @@
 // What swaps of pieces have alone. That they bring what MPI's collectives bring: communicator_test.
 #include "piece_swaps.hpp"
 
+#include <array>
 #include <chrono>
 #include <numeric>
 #include <thread>

@@ -91,7 +91,8 @@ same_weights() {
   cmp -s "$undisturbed/checkpoint-$steps/model.safetensors" "$run/checkpoint-$steps/model.safetensors" &&
     cmp -s "$undisturbed/checkpoint-$steps/optimizer.safetensors" "$run/checkpoint-$steps/optimizer.safetensors"
 }
-in_log() { grep -qE -- "$1" "$log"; }
+# Open MPI 5 says in two lines which rank was killed.
+in_log() { grep -qE -- "$1" <(sed '/noticed that process rank/{N;s/\n/ /}' "$log"); }
 not_in_log() { ! in_log "$1"; }
 struck() { [[ $(sort "$run/faults.log" 2> /dev/null) == "$(tr ',' '\n' <<< "$said" | sort)" ]]; }
 is() { [[ $1 == "$2" ]]; }
@@ -106,7 +107,7 @@ dead_segments() {
 left() {
   pgrep -fa "moeloom(-watch| train).*$run" | grep -v go-on
   dead_segments
-  find "$work" -maxdepth 2 -name 'pid.*' -newer "$run.start"
+  find "$work" -maxdepth 2 \( -name 'pid.*' -o -name 'prte*.*' \) -newer "$run.start"
 }
 nothing_left() {
   for ((i = 0; i < 30; ++i)); do

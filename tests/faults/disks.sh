@@ -2,7 +2,8 @@
 # mount namespace of its own.
 # shellcheck shell=bash disable=SC2034,SC2154
 
-can_mount() { unshare -rm mount -t tmpfs none /mnt 2> /dev/null; }
+own_mounts=$root/tests/support/own_mounts.sh
+can_mount() { "$own_mounts" mount -t tmpfs none /mnt 2> /dev/null; }
 checkpoints() { find "$1" -maxdepth 1 -name 'checkpoint-*' | sort -V | sed 's|.*/checkpoint-||' | tr '\n' ' '; }
 
 # in_small_disk SIZE SCRIPT: the script beside $run on a file system of SIZE KiB; what is there then is copied to the
@@ -12,7 +13,7 @@ in_small_disk() {
   printf -v again '%q ' "$root/launch/go-on.sh" --pause 0 --restarts 0 "$run" \
     mpirun -n "$ranks" "$MOELOOM_BUILD/moeloom" -- "${options[@]}" "${mesh[@]}"
   mkdir "$run" "$run.copy"
-  timeout -k 5 120 unshare -rm bash -c "
+  timeout -k 5 120 "$own_mounts" bash -c "
     mount -t tmpfs -o size=$1k none '$run'
     again() { $again; }
     $2

@@ -14,7 +14,7 @@ fault_mpirun() {
       sleep 0.05
     done
     sleep "0.$((RANDOM % 10))"
-    mpirun=$(pgrep -f "^mpirun .*$run")
+    mpirun=$(pgrep -f "^(mpirun|prterun) .*$run") # the mpirun of Open MPI 5 becomes prterun
     [[ -z $mpirun ]] || { kill -KILL "$mpirun"; touch "$run.killed"; }
   } &
   MOELOOM_FAULT=$fault_text launch --stall-timeout 4

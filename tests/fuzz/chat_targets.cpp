@@ -3,6 +3,8 @@
 #include "moeloom/text/chat_template.hpp"
 #include "moeloom/text/learned.hpp"
 
+#include <algorithm>
+
 #include "fuzz/target.hpp"
 
 namespace moeloom::fuzz {

@@ -3,6 +3,10 @@
 
 #include "fuzz/target.hpp"
 
+#include <cstdint>
+#include <span>
+#include <string>
+
 namespace moeloom::fuzz {
 
 /// The `number`-th mutation: one of the target's seeds with one to eight changes.

@@ -3,6 +3,8 @@
 #include "moeloom/text/token_stream.hpp"
 #include "moeloom/text/tokenizer.hpp"
 
+#include <algorithm>
+
 #include "fuzz/target.hpp"
 
 namespace moeloom::fuzz {

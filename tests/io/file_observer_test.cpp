@@ -6,6 +6,7 @@
 #include "moeloom/io/safetensors.hpp"
 #include "moeloom/io/text_file.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <vector>
 

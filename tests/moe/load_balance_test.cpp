@@ -1,6 +1,7 @@
 #include "moeloom/moe/load_balance.hpp"
 
 #include <cmath>
+#include <string>
 
 #include <gtest/gtest.h>
 

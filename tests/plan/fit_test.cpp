@@ -3,6 +3,7 @@
 #include "moeloom/model/hf/adapter.hpp"
 
 #include <algorithm>
+#include <tuple>
 
 #include "made_up_job.hpp"
 #include <gtest/gtest.h>

@@ -5,6 +5,7 @@
 #include <fstream>
 #include <sys/mman.h>
 #include <unistd.h>
+#include <vector>
 
 #include <gtest/gtest.h>
 

@@ -5,6 +5,7 @@
 #include "moeloom/io/token_source.hpp"
 #include "moeloom/model/batch.hpp"
 
+#include <string>
 #include <vector>
 
 namespace moeloom {

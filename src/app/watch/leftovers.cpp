@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <regex>
 #include <sstream>
 #include <string>
 
@@ -10,17 +11,25 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The folder "pid.N" on the way to a file, and N.
+/// Whose session a folder of this name holds: "pid.N" of Open MPI 4; "prterun.HOST.N.UID", and with prted on
+/// other hosts, of 5. 0: it is none.
+pid_t launcher_of(const std::string& folder) {
+  static const std::regex session(R"(pid\.(\d{1,9})|prte(run|d|)\..+\.(\d{1,9})\.\d+)");
+  std::smatch match;
+  if (!std::regex_match(folder, match, session)) return 0;
+  return static_cast<pid_t>(std::stol(match[1].matched ? match[1] : match[3]));
+}
+
+/// The folder of a session on the way to a file, and its launcher.
 void note_session(const fs::path& file, Leftovers& left) {
   fs::path way;
-  for (const fs::path& part : file) {
+  for (const fs::path& part : file.parent_path()) {
     way /= part;
-    const std::string name = part.string();
-    if (!name.starts_with("pid.") || name.find_first_not_of("0123456789", 4) != std::string::npos) continue;
-    left.session = way;
-    left.launcher = static_cast<pid_t>(std::strtol(name.c_str() + 4, nullptr, 10));
+    const pid_t launcher = launcher_of(part.string());
     // One that cannot be seen, as from a container of this rank's own, is not known to be dead later.
-    if (process_state(left.launcher) == 'X') left = {left.segments, {}, 0};
+    if (launcher == 0 || process_state(launcher) == 'X') continue;
+    left.session = way;
+    left.launcher = launcher;
     return;
   }
 }
@@ -64,7 +73,9 @@ Leftovers find_leftovers(pid_t process) {
     if (file.parent_path() == "/dev/shm" &&
         (name.starts_with("vader_segment.") || name.starts_with("sm_segment.")))
       left.segments.push_back(file);
-    if (line.find("/ompi.") != std::string::npos && left.session.empty()) note_session(file, left);
+    const bool of_session =
+        line.find("/ompi.") != std::string::npos || line.find("/prte") != std::string::npos;
+    if (of_session && left.session.empty()) note_session(file, left);
   }
   return left;
 }

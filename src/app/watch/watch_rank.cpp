@@ -7,6 +7,7 @@
 #include <future>
 #include <iostream>
 #include <memory>
+#include <optional>
 #include <thread>
 #include <unistd.h>
 #include <utility>
@@ -91,6 +92,24 @@ class DiskGuard {
   bool said_ = false;  // a rank that is stuck in the kernel cannot be ended twice
 };
 
+/// A rank whose launcher was killed has nobody left to end it. Ranks of Open MPI 4 hear of that and end
+/// within a second; those of 5 go on, as long as they reach each other.
+class LauncherGuard {
+ public:
+  /// -> whether the launcher (0: not known) has been gone for so long.
+  bool look(pid_t launcher) {
+    if (launcher == 0 || !is_ending(launcher)) {
+      gone_ = std::nullopt;
+      return false;
+    }
+    if (!gone_) gone_ = Clock::now();
+    return Clock::now() - *gone_ > std::chrono::seconds(2);
+  }
+
+ private:
+  std::optional<Clock::time_point> gone_;
+};
+
 /// ended: since the epoch. The disk is given a second: the caller ends, and takes the thread along.
 void leave_last_place(const PositionBoard& board, const WatchOrder& order,
                       std::chrono::duration<double> ended) {
@@ -117,6 +136,7 @@ void watch_rank(const PositionBoard& board, WatchOrder& order, pid_t rank, std::
   std::thread([&board, &order, rank, beat, end_rank] {
     ask_about(board, order, rank, beat, end_rank);
   }).detach();
+  LauncherGuard launcher;
   Leftovers left;
   bool shown = false, found = false;
   for (; getppid() == rank; look_again()) {
@@ -125,10 +145,11 @@ void watch_rank(const PositionBoard& board, WatchOrder& order, pid_t rank, std::
       show_as("moeloom-watch " + std::string(order.folder.data()), command_line);
     if (!found) {
       found = order.settled;
-      if (Leftovers now = find_leftovers(rank); !now.segments.empty()) left = std::move(now);
+      if (Leftovers now = find_leftovers(rank); !now.segments.empty() || now.launcher != 0)
+        left = std::move(now);
       if (found) order.noted = true;
     }
-    if (guard.look()) end_rank();
+    if (guard.look() || launcher.look(left.launcher)) end_rank();
   }
   const auto ended = std::chrono::system_clock::now().time_since_epoch();
   if (order.orders > 0) leave_last_place(board, order, ended);  // at first: the launcher may ask at once

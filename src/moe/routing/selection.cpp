@@ -1,5 +1,6 @@
 #include "moeloom/moe/routing/selection.hpp"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 

@@ -1,4 +1,5 @@
 // Filters of numbers, and default.
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstdio>

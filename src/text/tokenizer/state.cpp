@@ -50,8 +50,8 @@ struct Tokenizer::State::Run {
 };
 
 Tokenizer::State::Model Tokenizer::State::model_of(const Field& field, PreTokenizer& pre_tokenizer) {
-  const JsonValue& vocab = field.member("vocab").value();
-  const std::size_t untold = vocab.array() != nullptr ? 1 : 0;
+  const Field vocab = field.member("vocab");
+  const std::size_t untold = vocab.value().array() != nullptr ? 1 : 0;
   const bool is_bpe = field.choice("type", {"BPE", "Unigram"}, untold) == 0;
   if (!is_bpe) return Model(std::in_place_type<Unigram>, field);
   // These would speak of letters where the model takes bytes.

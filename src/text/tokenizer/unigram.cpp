@@ -16,9 +16,9 @@ Unigram::Unigram(const Field& model) {
     const Field entry(each, vocab.path());
     if (entry.array().size() != 2) entry.refuse("[piece, score]");
     const auto id = static_cast<std::uint32_t>(scores_.size());
-    const std::string& piece = Field(entry.array()[0], vocab.path()).text();
-    vocabulary_.add(piece, id, entry);
-    pieces_.add(piece, id, true);
+    const Field piece(entry.array()[0], vocab.path());
+    vocabulary_.add(piece.text(), id, entry);
+    pieces_.add(piece.text(), id, true);
     scores_.push_back(Field(entry.array()[1], vocab.path()).number());
     lowest = std::min(lowest, scores_.back());
   }

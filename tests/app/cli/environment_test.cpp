@@ -3,6 +3,7 @@
 #include "moeloom/base/errors.hpp"
 
 #include <map>
+#include <tuple>
 
 #include <gtest/gtest.h>
 

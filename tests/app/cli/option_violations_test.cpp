@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <functional>
 #include <limits>
+#include <tuple>
 
 #include "cli/options.hpp"
 #include <gtest/gtest.h>

@@ -8,6 +8,7 @@
 
 #include <fstream>
 #include <map>
+#include <sstream>
 
 #include "cli/exit_code.hpp"
 #include "program/command_line.hpp"

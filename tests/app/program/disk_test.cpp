@@ -11,11 +11,13 @@ namespace {
 
 using namespace testing;
 
+const std::string kOwnMounts = MOELOOM_SOURCE_DIR "/tests/support/own_mounts.sh ";
+
 class Disk : public testing::ProgramTest {
  protected:
   void SetUp() override {
     ProgramTest::SetUp();
-    if (std::system("unshare -rm mount -t tmpfs none /mnt 2> /dev/null") != 0)
+    if (std::system((kOwnMounts + "mount -t tmpfs none /mnt 2> /dev/null").c_str()) != 0)
       GTEST_SKIP() << "no mount namespaces here";
     std::filesystem::create_directory(path("run"));
   }
@@ -38,7 +40,7 @@ wait
 cat $log
 ls -A $run
 cp -r $run/. )" + path("left") + "\n");
-    return shell("unshare -rm bash " + path("script"));
+    return shell(kOwnMounts + "bash " + path("script"));
   }
 };
 

@@ -41,6 +41,12 @@ inline std::string alone() {
 inline std::string on_ranks(int ranks) {
   return within_time() + "mpirun -n " + std::to_string(ranks) + " " + kProgram + " ";
 }
+/// Two programs in one job, on a rank each. A shell chooses, because `mpirun -n 1 A : -n 1 B` of Open
+/// MPI 5.0.7 ends in a segmentation fault.
+inline std::string on_two_ranks(const std::string& first, const std::string& second) {
+  return within_time() + "mpirun -n 2 sh -c 'case $OMPI_COMM_WORLD_RANK in 0) exec " + first +
+         " ;; *) exec " + second + " ;; esac' ";
+}
 
 inline Outcome shell(const std::string& command) {
   Outcome outcome;

@@ -39,9 +39,9 @@ TEST_F(StallCommand, AStoppedRankEndsTheJobAndIsNamed) {
 }
 
 TEST_F(StallCommand, ARankThatNeverStartsEndsTheJobInTheStartOfMpi) {
-  const Outcome outcome =
-      shell(testing::within_time() + "mpirun -n 1 " + testing::kProgram + " train --stall-timeout 1 --data " +
-            path("corpus.txt") + " --run " + path("run") + " : -n 1 sleep 100");
+  const Outcome outcome = shell(testing::on_two_ranks(
+      testing::kProgram + " train --stall-timeout 1 --data " + path("corpus.txt") + " --run " + path("run"),
+      "sleep 100"));
   EXPECT_EQ(outcome.exit_code, kStalledExitCode) << outcome.output;
   EXPECT_EQ(
       count_of(outcome.output, "nothing is heard of rank 1; rank 0 waits in starting, in MPI_Init_thread"),

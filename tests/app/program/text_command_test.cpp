@@ -4,6 +4,7 @@
 #include "moeloom/train/checkpoint/checkpoint.hpp"
 
 #include <thread>
+#include <tuple>
 
 #include "program/program_testing.hpp"
 
@@ -221,8 +222,8 @@ TEST_F(TextCommands, RawIdsThatTokenizeWroteAreNotTakenForOthers) {
 TEST_F(TextCommands, RanksThatWereToldDifferentDataEndWithAWord) {
   const std::string words =
       kProgram + " train --experts 4 --tokenizer " + path("words") + " --run " + path("run");
-  const Outcome refused = shell(testing::within_time() + "mpirun -n 1 " + words + " --data " +
-                                path("chats.jsonl") + " : -n 1 " + words + " --data " + path("corpus.txt"));
+  const Outcome refused = shell(testing::on_two_ranks(words + " --data " + path("chats.jsonl"),
+                                                      words + " --data " + path("corpus.txt")));
   EXPECT_NE(refused.exit_code, 0);
   EXPECT_EQ(count_of(refused.output, "differ between rank 0 and rank 1"), 1u) << refused.output;
 }

@@ -2,9 +2,12 @@
 
 #include <csignal>
 #include <fcntl.h>
+#include <string>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <utility>
+#include <vector>
 
 #include "support/files.hpp"
 #include <gtest/gtest.h>
@@ -82,25 +85,31 @@ TEST(Leftovers, AProcessEndsBeforeItIsAZombie) {
 }
 
 TEST(Leftovers, AreSegmentsAndTheSessionOfALauncherThatIsGone) {
-  Child launcher;
-  const testing::TemporaryFolder folder;
-  const fs::path session = folder / "ompi.host.0" / ("pid." + std::to_string(launcher.process()));
-  fs::create_directories(session / "dstore");
-  const fs::path segment = "/dev/shm/vader_segment.test-" + std::to_string(getpid()) + ".0";
-  const fs::path other = "/dev/shm/somebody-elses-" + std::to_string(getpid());
-  const Mapped first(segment), second(session / "dstore" / "file"), third(other);
-  const Leftovers left = find_leftovers(getpid());
-  EXPECT_EQ(left.segments, std::vector<fs::path>{segment});
-  EXPECT_EQ(left.session, session);
-  EXPECT_EQ(left.launcher, launcher.process());
-  remove_leftovers(left);
-  EXPECT_FALSE(fs::exists(segment));
-  EXPECT_TRUE(fs::exists(session)) << "its launcher removes it";
-  EXPECT_TRUE(fs::exists(other));
-  launcher.end();
-  remove_leftovers(left);
-  EXPECT_FALSE(fs::exists(session));
-  fs::remove(other);
+  // Open MPI 4 and 5.
+  const std::vector<std::pair<std::string, std::string>> sessions = {
+      {"ompi.host.0/pid.", ""}, {"prterun.host.example.", ".0"}, {"prted.host.", ".1000"}};
+  const std::string here = std::to_string(getpid());
+  for (const auto& [before, after] : sessions) {
+    Child launcher;
+    const testing::TemporaryFolder folder;
+    const fs::path session = folder / (before + std::to_string(launcher.process()) + after);
+    fs::create_directories(session / "1");
+    const fs::path segment = "/dev/shm/vader_segment.test-" + here + ".0";
+    const fs::path other = "/dev/shm/somebody-elses-" + here;
+    const Mapped first(segment), second(session / "1" / "file"), third(other);
+    const Leftovers left = find_leftovers(getpid());
+    EXPECT_EQ(left.segments, std::vector<fs::path>{segment});
+    EXPECT_EQ(left.session, session);
+    EXPECT_EQ(left.launcher, launcher.process());
+    remove_leftovers(left);
+    EXPECT_FALSE(fs::exists(segment));
+    EXPECT_TRUE(fs::exists(session)) << "its launcher removes it";
+    EXPECT_TRUE(fs::exists(other));
+    launcher.end();
+    remove_leftovers(left);
+    EXPECT_FALSE(fs::exists(session));
+    fs::remove(other);
+  }
 }
 
 }  // namespace

@@ -2,6 +2,8 @@
 
 #include "moeloom/base/errors.hpp"
 
+#include <limits>
+
 #include "delta_rule/delta_rule_testing.hpp"
 #include "elementwise/elementwise_testing.hpp"
 #include <gtest/gtest.h>

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <functional>
 #include <map>
+#include <tuple>
 
 #include "support/expect_error.hpp"
 #include "support/files.hpp"

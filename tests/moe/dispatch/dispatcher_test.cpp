@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <tuple>
 
 #include "dispatch/dropped_slots.hpp"
 #include "dispatch/trips.hpp"

@@ -1,5 +1,7 @@
 #include "moeloom/plan/decide/compute_dtype.hpp"
 
+#include <vector>
+
 #include <gtest/gtest.h>
 
 namespace moeloom {

@@ -5,6 +5,8 @@
 #include "moeloom/io/text_file.hpp"
 #include "moeloom/train/checkpoint/verify.hpp"
 
+#include <limits>
+
 #include "checkpoint/checkpoint_testing.hpp"
 #include <gtest/gtest.h>
 

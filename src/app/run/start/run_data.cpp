@@ -3,6 +3,7 @@
 #include "moeloom/base/errors.hpp"
 
 #include <cmath>
+#include <sstream>
 #include <thread>
 
 #include "cli/environment.hpp"

@@ -60,3 +60,28 @@ def close(got, wanted, tolerance):
     assert all(map(math.isfinite, [*got, *wanted])), f"not finite: {got} {wanted}"
     largest = max((abs(a - b) for a, b in zip(got, wanted)), default=math.inf)
     assert largest < tolerance, f"differs by {largest:.3g}, allowed {tolerance:.3g}: {got} {wanted}"
+
+
+def token_ids(folder, lines, *options):
+    """The ids of each line; none of them may hold a line break."""
+    out = run("tokenize", "--model", folder, "--ids", "true", *options, stdin="".join(line + "\n" for line in lines))
+    return [[int(i) for i in line.split()] for line in out.split("\n")[:len(lines)]]
+
+
+def decoded(folder, rows):
+    out = run("tokenize", "--model", folder, "--decode", "true", stdin="".join(" ".join(map(str, row)) + "\n"
+                                                                               for row in rows))
+    return out.split("\n")[:len(rows)]
+
+
+def examples(model, data, *options):
+    """{line of the file: text, with « and » around what is learned}, and why the other lines cannot be used."""
+    out = run("inspect", "--model", model, "--data", data, "--examples", 1000, *options)
+    # An empty line stands behind every example.
+    shown, _, rest = ("\n" + out).partition("\nexamples  ")
+    name = re.escape(Path(data).name)
+    pieces = re.split(rf"\n\S*{name}:(\d+), \d+ tokens, \d+ learned\n", shown)
+    texts = {int(line): text.removesuffix("\n") for line, text in zip(pieces[1::2], pieces[2::2])}
+    unusable = {int(line): why for line, why in
+                re.findall(rf"(?m)^  \S*{name}:(\d+)[:,] ?(.*)$", rest)}
+    return texts, unusable

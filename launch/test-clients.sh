@@ -73,10 +73,19 @@ make_environment() {
 # shellcheck source=launch/env.sh
 . launch/env.sh
 export OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false PYTHONDONTWRITEBYTECODE=1
-failed=0
+results=$(mktemp -d)
+trap 'rm -rf "$results"' EXIT
 for version in "${versions[@]}"; do
   make_environment "$cache/clients-$version" "tests/clients/$version.txt"
-  "$cache/clients-$version/bin/python" -m pytest -q -rfE --tb=short -p no:cacheprovider --rootdir tests/clients \
-    tests/clients "${arguments[@]}" || failed=1
 done
+# Side by side: both wait for processes most of the time.
+for version in "${versions[@]}"; do
+  "$cache/clients-$version/bin/python" -m pytest -q -rfE --tb=short -p no:cacheprovider --rootdir tests/clients \
+    tests/clients "${arguments[@]}" > "$results/$version" 2>&1 &
+done
+failed=0
+for version in "${versions[@]}"; do
+  wait -n || failed=1
+done
+cat "$results"/*
 exit "$failed"

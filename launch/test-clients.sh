@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# launch/test-clients.sh [--part today|N/M] [--only v4|v5] [pytest's arguments]: Hugging Face's programs beside the built
-# one, in two virtual environments that it makes once: $XDG_CACHE_HOME/moeloom/clients-v4 and -v5.
+# launch/test-clients.sh [--part today|N/M] [--only v4|v5] [pytest's arguments]: Hugging Face's programs beside the
+# built one, in two virtual environments that it makes once: $XDG_CACHE_HOME/moeloom/clients-v4 and -v5.
 #
 #   MOELOOM_BUILD        where the program is (build/)
 #   MOELOOM_TORCH_INDEX  an index with torch's CPU builds, which are a tenth of the default's size
@@ -29,9 +29,9 @@ done
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/moeloom
 export MOELOOM_BUILD=${MOELOOM_BUILD:-build}
 
-skip() {
+skipped() {
   echo "skipped: $1"
-  exit 0
+  return 1
 }
 
 # Whether an environment that was made by hand has what the list asks for.
@@ -44,17 +44,19 @@ sys.exit(any(version(name).split("+")[0] != number for name, number in wanted))
 END
 }
 
-# The stamp has the list's hash: another list makes the environment anew.
+# The stamp has the list's hash: another list makes the environment anew. A folder without a stamp stays as it is.
 make_environment() {
   local environment=$1 list=$2 stamp=$1/moeloom-stamp hash log
   hash=$(sha256sum < "$list")
   [[ $(cat "$stamp" 2> /dev/null) != "$hash" ]] || return 0
   if ! holds "$environment" "$list"; then
+    [[ ! -e $environment || -e $stamp ]] ||
+      skipped "$environment is not of this script and not what $list asks for" || return 1
     echo "clients: makes $environment" >&2
-    python3 -c 'import venv, ensurepip' 2> /dev/null || skip "python3 has no venv"
-    mkdir -p "$cache"
+    python3 -c 'import venv, ensurepip' 2> /dev/null || skipped "python3 has no venv" || return 1
     log=$(mktemp)
-    python3 -m venv --clear "$environment" > "$log" 2>&1 || skip "python3 has no venv"
+    python3 -m venv --clear "$environment" > "$log" 2>&1 || skipped "python3 has no venv" || return 1
+    echo unfinished > "$stamp"
     if ! "$environment/bin/python" -m pip install --quiet --retries 1 --timeout 15 --disable-pip-version-check \
       ${MOELOOM_TORCH_INDEX:+--extra-index-url "$MOELOOM_TORCH_INDEX"} -r "$list" > "$log" 2>&1; then
       # An index that answers, without what the list names, is a mistake in the list.
@@ -63,7 +65,7 @@ make_environment() {
         exit 1
       fi
       rm -f "$log"
-      skip "no package index answers"
+      skipped "no package index answers" || return 1
     fi
     rm -f "$log"
   fi
@@ -75,17 +77,18 @@ make_environment() {
 export OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false PYTHONDONTWRITEBYTECODE=1
 results=$(mktemp -d)
 trap 'rm -rf "$results"' EXIT
+ready=()
 for version in "${versions[@]}"; do
-  make_environment "$cache/clients-$version" "tests/clients/$version.txt"
+  if make_environment "$cache/clients-$version" "tests/clients/$version.txt"; then ready+=("$version"); fi
 done
 # Side by side: both wait for processes most of the time.
-for version in "${versions[@]}"; do
+for version in "${ready[@]}"; do
   "$cache/clients-$version/bin/python" -m pytest -q -rfE --tb=short -p no:cacheprovider --rootdir tests/clients \
     tests/clients "${arguments[@]}" > "$results/$version" 2>&1 &
 done
 failed=0
-for version in "${versions[@]}"; do
+for version in "${ready[@]}"; do
   wait -n || failed=1
 done
-cat "$results"/*
+[[ ${#ready[@]} = 0 ]] || cat "$results"/*
 exit "$failed"

@@ -61,8 +61,8 @@ def make_folder(folder, template=CHATML):
     tokenizer = make_tokenizer(folder, template)
     config = transformers.LlamaConfig(
         vocab_size=len(tokenizer), hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2,
-        num_key_value_heads=2, max_position_embeddings=8192, tie_word_embeddings=True, architectures=["LlamaForCausalLM"],
-        bos_token_id=None, eos_token_id=len(tokenizer) - 1, pad_token_id=None)
+        num_key_value_heads=2, max_position_embeddings=8192, tie_word_embeddings=True,
+        architectures=["LlamaForCausalLM"], bos_token_id=None, eos_token_id=len(tokenizer) - 1, pad_token_id=None)
     config.save_pretrained(folder)
     return tokenizer
 

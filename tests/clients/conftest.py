@@ -2,7 +2,6 @@
 
 import fnmatch
 import os
-import shutil
 import warnings
 import zlib
 from pathlib import Path
@@ -98,9 +97,3 @@ def texts():
     if not (folder / "tokenizers").is_dir():
         pytest.skip(f"no tokenizers in {folder}; set MOELOOM_TEXT")
     return folder
-
-
-@pytest.fixture
-def copy_of(tmp_path):
-    """copy_of(folder) -> a copy that the test may change."""
-    return lambda folder: Path(shutil.copytree(folder, tmp_path / "copy"))

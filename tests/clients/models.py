@@ -1,4 +1,4 @@
-"""Tiny models of every family, made by transformers' own classes from a config, and what transformers computes of them."""
+"""Tiny models of every family, made by transformers' own classes from a config, and what they compute there."""
 
 import copy
 

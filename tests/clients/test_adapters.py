@@ -14,7 +14,8 @@ from conftest import VERSION
 ATTENTION = dict(target_modules=["q_proj", "k_proj", "v_proj", "o_proj"])
 # name: (families, LoraConfig, the key that may be refused, or None)
 CONFIGS = {
-    "leaf": (("llama", "mixtral", "deepseek_v2", "gpt_oss", "glm4_moe"), dict(target_modules=["q_proj", "o_proj"]), None),
+    "leaf": (("llama", "mixtral", "deepseek_v2", "gpt_oss", "glm4_moe"),
+             dict(target_modules=["q_proj", "o_proj"]), None),
     "pattern": (("llama", "mixtral"), dict(target_modules=r".*layers\.1\.self_attn\.(q|v)_proj"), None),
     "full-names": (("llama", "mixtral"), dict(target_modules=["model.layers.0.self_attn.q_proj"]), None),
     "all-linear": (("llama", "qwen3", "mixtral", "olmoe", "deepseek_v3"), dict(target_modules="all-linear"), None),

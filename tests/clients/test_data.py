@@ -1,4 +1,4 @@
-"""Data sets as the library `datasets` writes them and as TRL's trainers take them: the same rows, the same learned spans."""
+"""Data sets as `datasets` writes them and as TRL's trainers take them: the same rows, the same learned spans."""
 
 import chats
 import datasets
@@ -16,7 +16,7 @@ END = "<|im_end|>"
 
 
 def spans(row, tokenizer):
-    """The text with « and » around what TRL's SFTTrainer learns of it (TRL's docs: dataset formats, completion_only_loss)."""
+    """The text with « and » around what TRL's SFTTrainer learns (its docs: dataset formats, completion_only_loss)."""
     if "text" in row:
         return f"«{row['text']}{END}»"
     if "messages" in row:  # assistant_only_loss

@@ -1,4 +1,4 @@
-"""What the program writes is opened by from_pretrained, without a key missing or left over, and computes the same there."""
+"""What the program writes is opened by from_pretrained, no key missing or left over, and computes the same there."""
 
 import json
 

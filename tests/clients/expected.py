@@ -1,0 +1,94 @@
+"""What fails today, with its reason. Strict: an entry whose test passes is an error, so that mending shortens the list.
+
+(version, name of a test with * for any characters, reason); version: v4, v5 or both.
+"""
+
+NUM_LOCAL = "transformers 5 says num_local_experts in qwen3_moe's config, which is not read"
+FUSED = "save_original_format=False gives names of tensors that are not read"
+GENERATE = "output_router_logits is true in the config, with which HF's generate() crashes"
+DENSE = "output_router_logits is true in the config of a model without experts, with which HF crashes"
+JSON = ".json with one array is not read"
+PROMPT = "prompt and completion are no keys that are read"
+OTHER = "what is no .jsonl is trained on as text"
+KWARGS = "chat_template_kwargs of a line are not given to the template"
+ADDED = "a special token that tokenizer_config.json has and tokenizer.json has not is not added"
+SPLIT = "split_special_tokens is not read"
+BOS = "add_bos_token and add_eos_token are not read"
+PATTERNS = "rank_pattern and alpha_pattern are refused, which PEFT 0.20.0 writes for every adapter of experts"
+STACKED = "target_parameters does not fit a folder whose experts are a tensor each"
+INIT = "init_lora_weights pissa and olora change the base weights, and are not refused: other numbers"
+REGEX = "target_modules is a pattern, which PEFT 0.20.0 does not carry over to stacked experts; a list it does"
+LLAMA4 = "llama4's experts lie the other way round than PEFT has them"
+GATE = "the router is named as in memory, mlp.gate, and not as in the file"
+
+# Ours, to be mended.
+OURS = [
+    ("v5", "test_families.py::*[qwen3_moe-*", NUM_LOCAL),
+    ("v5", "test_exports.py::*[qwen3_moe*", NUM_LOCAL),
+    *(("v5", f"test_families.py::*[{name}-fused]", FUSED) for name in ("phimoe", "granitemoe", "ernie4_5_moe")),
+    *(("both", f"test_exports.py::test_shape_from_flags_in_use[{shape}]", GENERATE)
+      for shape in ("moe", "tied", "no-norm", "theta", "no-aux")),
+    ("both", "test_exports.py::test_experts_from_a_dense_model_in_use[*]", GENERATE),
+    ("v5", "test_exports.py::test_shape_from_flags[dense]", DENSE),
+    ("both", "test_exports.py::test_shape_from_flags_in_use[dense]", DENSE),
+    ("both", "test_data.py::*-json]", JSON),
+    ("both", "test_data.py::*[prompt-completion*-jsonl]", PROMPT),
+    ("both", "test_data.py::test_other_files_are_refused_or_read[*]", OTHER),
+    *(("both", f"test_templates.py::test_text[{name}-kwargs]", KWARGS)
+      for name in ("glm-4.5", "gpt-oss", "granite-3.3", "smollm3")),
+    ("both", "test_templates.py::test_learned_spans[smollm3-kwargs]", KWARGS),
+    ("both", "test_tokenizers.py::test_switch[*-additional]", ADDED),
+    ("both", "test_tokenizers.py::test_switch[*-added-decoder]", ADDED),
+    *(("both", f"test_tokenizers.py::test_switch[tiny-{name}-bos-object]", ADDED)
+      for name in ("bytelevel-qwen2", "bytelevel-o200k", "unigram")),
+    *(("both", f"test_tokenizers.py::test_switch[tiny-{name}-split-special]", SPLIT)
+      for name in ("bytelevel-qwen2", "spm-llama2")),
+    *(("v4", f"test_tokenizers.py::test_switch[tiny-spm-llama2-{name}]", BOS) for name in ("no-bos", "eos", "both")),
+    *(("v4", f"test_tokenizers.py::test_switch[tiny-{name}-class-llama]", BOS)
+      for name in ("unigram", "bytelevel-o200k")),
+    ("v4", "test_tokenizers.py::test_ids[deepseek-v3]", BOS),
+    *(("v5", f"test_adapters.py::test_of_peft*[all-linear-{name}]", PATTERNS)
+      for name in ("mixtral", "olmoe", "deepseek_v3")),
+    ("v5", "test_adapters.py::test_of_peft*[experts-rank-pattern-*", PATTERNS),
+    *(("v5", f"test_adapters.py::test_of_peft*[experts-{name}]", STACKED)
+      for name in ("mixtral", "olmoe", "deepseek_v3")),
+    ("both", "test_adapters.py::test_of_peft*[init-pissa-llama]", INIT),
+    ("both", "test_adapters.py::test_of_peft*[init-olora-llama]", INIT),
+    ("v5", "test_adapters.py::test_of_peft*[router-mixtral]", GATE),
+    *(("v5", f"test_adapters.py::test_of_ours*[experts-{name}]", REGEX)
+      for name in ("mixtral", "olmoe", "deepseek_v3", "qwen2_moe")),
+    ("both", "test_adapters.py::test_of_ours*[experts-llama4_text]", LLAMA4),
+]
+
+ROTARY = "transformers 5.15.0 overlooks rotary_dim, which released configs have, and turns whole heads"
+REBUILT = "transformers 5.15.0 builds what tokenizer_class names from the vocabulary, not from tokenizer.json"
+SLOW = "transformers 4.57.6 wants sentencepiece for this switch"
+DROPPED = "PEFT 0.20.0 drops adapters of dense and shared MLPs beside stacked experts"
+ROUTER = "PEFT 0.20.0 takes no adapter of a router of transformers 5.15.0"
+ROUTER_4 = "PEFT 0.19.1 takes no adapter of deepseek_v3's router of transformers 4.57.6"
+GPT_OSS = "PEFT 0.19.1 has the sizes of gpt_oss's stacked experts the other way round; 0.18.1 and 0.20.0 have not"
+GRANITE = "PEFT 0.20.0 does not find granitemoe's experts of transformers 5.15.0"
+
+# Breaks of transformers and PEFT themselves, with the version in the reason.
+THEIRS = [
+    ("v5", "test_families.py::*_are_the_same[minimax_m2-rotary_dim-*", ROTARY),
+    ("v5", "test_exports.py::*minimax_m2-rotary_dim]", ROTARY),
+    *(("v5", f"test_tokenizers.py::test_ids[{name}]", REBUILT)
+      for name in ("deepseek-v3", "phi-3-mini", "tiny-spm-llama2")),
+    *(("v5", f"test_tokenizers.py::test_text_of_ids[{name}]", REBUILT) for name in ("deepseek-v3", "tiny-spm-llama2")),
+    *(("v5", f"test_tokenizers.py::test_switch[tiny-spm-llama2-{name}*]", REBUILT)
+      for name in ("bo", "no-", "eos", "prefix", "legacy", "clean", "class-llama", "class-gpt2", "class-qwen2",
+                   "lower", "sides")),
+    *(("v5", f"test_tokenizers.py::test_switch[tiny-{name}]", REBUILT)
+      for name in ("bytelevel-qwen2-prefix-space", "bytelevel-qwen2-class-llama", "bytelevel-o200k-class-llama",
+                   "unigram-class-llama", "unigram-class-gpt2", "unigram-class-qwen2")),
+    ("v5", "test_tokenizers.py::test_saved_again_by_transformers[tiny-spm-llama2]", REBUILT),
+    *(("v4", f"test_tokenizers.py::test_switch[tiny-{name}]", SLOW)
+      for name in ("bytelevel-qwen2-class-llama", "spm-llama2-prefix-space", "spm-llama2-no-prefix-space")),
+    *(("v5", f"test_adapters.py::test_of_ours*[{kind}-deepseek_v3]", DROPPED) for kind in ("mlp", "shared")),
+    *(("v5", f"test_adapters.py::*[router-{name}]", ROUTER) for name in ("qwen2_moe",)),
+    ("v5", "test_adapters.py::test_of_ours*[router-mixtral]", ROUTER),
+    ("v5", "test_adapters.py::test_of_ours*[experts-granitemoe]", GRANITE),
+    ("v4", "test_adapters.py::test_of_ours*[router-deepseek_v3]", ROUTER_4),
+    ("v4", "test_adapters.py::test_of_ours*[experts-gpt_oss]", GPT_OSS),
+]

@@ -1,0 +1,119 @@
+"""Tiny models of every family, made by transformers' own classes from a config, and what they compute there."""
+
+import copy
+
+import torch
+import transformers
+
+VOCAB = 96
+IDS = [5, 17, 3, 88, 42, 9, 61, 30, 74, 12, 50, 27]
+
+# Shapes that most configs spell the same way. Heads of 8, so that every rotary share is even.
+SMALL = dict(vocab_size=VOCAB, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
+             num_key_value_heads=2, max_position_embeddings=64, initializer_range=0.1, attention_dropout=0.0,
+             bos_token_id=None, eos_token_id=None, pad_token_id=None, tie_word_embeddings=False)
+EXPERTS = dict(num_experts=4, num_experts_per_tok=2, moe_intermediate_size=24)
+LOCAL = dict(num_local_experts=4, num_experts_per_tok=2)
+ROUTED = dict(n_routed_experts=4, num_experts_per_tok=2, moe_intermediate_size=24, n_shared_experts=1, n_group=2,
+              topk_group=1, first_k_dense_replace=1)
+LATENT = dict(kv_lora_rank=16, q_lora_rank=12, qk_rope_head_dim=8, qk_nope_head_dim=8, v_head_dim=8,
+              num_key_value_heads=4)
+DELTA = dict(linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=8, linear_value_head_dim=8,
+             layer_types=["linear_attention", "full_attention"], shared_expert_intermediate_size=24, head_dim=8)
+
+# name: (model_type, what differs from SMALL)
+FAMILIES = {
+    "llama": ("llama", {}),
+    "llama-tied-biases": ("llama", dict(tie_word_embeddings=True, attention_bias=True, mlp_bias=True)),
+    "llama-llama3": ("llama", dict(rope_scaling=dict(rope_type="llama3", factor=4.0, low_freq_factor=1.0,
+                                                     high_freq_factor=4.0, original_max_position_embeddings=16))),
+    "llama-yarn": ("llama", dict(rope_scaling=dict(rope_type="yarn", factor=4.0,
+                                                   original_max_position_embeddings=16))),
+    "llama-linear": ("llama", dict(rope_scaling=dict(rope_type="linear", factor=4.0))),
+    "qwen3": ("qwen3", dict(head_dim=8)),
+    "phi3": ("phi3", {}),
+    "glm4": ("glm4", dict(head_dim=8, partial_rotary_factor=0.5)),
+    "gemma3_text": ("gemma3_text", dict(head_dim=8, sliding_window=4, query_pre_attn_scalar=8,
+                                        layer_types=["sliding_attention", "full_attention"])),
+    "mixtral": ("mixtral", LOCAL),
+    "mixtral-window": ("mixtral", dict(LOCAL, sliding_window=4)),
+    "qwen2_moe": ("qwen2_moe", dict(EXPERTS, shared_expert_intermediate_size=32, use_sliding_window=False)),
+    "qwen3_moe": ("qwen3_moe", dict(EXPERTS, head_dim=8, norm_topk_prob=True)),
+    "qwen3_moe-dense-layer": ("qwen3_moe", dict(EXPERTS, head_dim=8, mlp_only_layers=[0], norm_topk_prob=False)),
+    "olmoe": ("olmoe", dict(num_experts=4, num_experts_per_tok=2)),
+    "flex_olmo": ("flex_olmo", dict(num_experts=4, num_experts_per_tok=2)),
+    "phimoe": ("phimoe", dict(LOCAL, attention_bias=True, lm_head_bias=True)),
+    "granitemoe": ("granitemoe", dict(LOCAL, embedding_multiplier=2.0, logits_scaling=2.0, residual_multiplier=0.5,
+                                      attention_multiplier=0.25)),
+    "ernie4_5_moe": ("ernie4_5_moe", dict(moe_num_experts=4, moe_k=2, moe_intermediate_size=24,
+                                          moe_num_shared_experts=1, moe_layer_start_index=1)),
+    "deepseek_v2": ("deepseek_v2", dict(ROUTED, **LATENT, topk_method="group_limited_greedy")),
+    "deepseek_v3": ("deepseek_v3", dict(ROUTED, **LATENT)),
+    "dots1": ("dots1", dict(ROUTED, head_dim=8)),
+    "glm4_moe": ("glm4_moe", dict(ROUTED, head_dim=8, use_qk_norm=True, partial_rotary_factor=0.5)),
+    "gpt_oss": ("gpt_oss", dict(LOCAL, head_dim=8, sliding_window=4,
+                                layer_types=["sliding_attention", "full_attention"])),
+    "hunyuan_v1_moe": ("hunyuan_v1_moe", dict(num_experts=4, moe_topk=2, head_dim=8)),
+    "llama4_text": ("llama4_text", dict(LOCAL, num_experts_per_tok=1, head_dim=8, intermediate_size_mlp=40,
+                                        attention_chunk_size=8, interleave_moe_layer_step=1)),
+    "lfm2_moe": ("lfm2_moe", dict(EXPERTS, layer_types=["conv", "full_attention"], num_dense_layers=1)),
+    "minimax_m2": ("minimax_m2", dict(LOCAL, head_dim=8, rope_parameters=dict(
+        rope_type="default", rope_theta=10000.0, partial_rotary_factor=0.5))),
+    "minimax_m2-rotary_dim": ("minimax_m2", dict(LOCAL, head_dim=8, rotary_dim=4)),
+    "qwen3_next": ("qwen3_next", dict(EXPERTS, **DELTA)),
+    "qwen3_5_moe_text": ("qwen3_5_moe_text", dict(EXPERTS, **DELTA)),
+}
+
+
+def is_known(name):
+    return FAMILIES[name][0] in transformers.CONFIG_MAPPING
+
+
+def known(names=FAMILIES):
+    """Those that this version of transformers has classes for."""
+    return [name for name in names if is_known(name)]
+
+
+def config(name, **changes):
+    model_type, differs = FAMILIES[name]
+    # A copy: transformers writes into the dictionaries that it is given.
+    return transformers.AutoConfig.for_model(model_type, **copy.deepcopy({**SMALL, **differs, **changes}))
+
+
+def make(name, seed=7, **changes):
+    """Every weight drawn, also those that begin as zeros or ones, so that each has a part in the result."""
+    made = transformers.AutoModelForCausalLM.from_config(config(name, **changes), attn_implementation="eager").float()
+    generator = torch.Generator().manual_seed(seed)
+    tensors = dict(made.named_parameters())
+    tensors.update((key, value) for key, value in made.named_buffers() if "bias" in key)
+    with torch.no_grad():
+        for _, value in sorted(tensors.items()):
+            noise = torch.randn(value.shape, generator=generator)
+            value.copy_(value + 0.1 * noise if value.ndim == 1 else 0.2 * noise)
+    return made.eval()
+
+
+def load(folder, **options):
+    """(the model, what from_pretrained says of its keys)"""
+    model, keys = transformers.AutoModelForCausalLM.from_pretrained(
+        folder, attn_implementation="eager", dtype=torch.float32, output_loading_info=True, **options)
+    return model.eval(), {kind: sorted(map(str, keys.get(kind) or ())) for kind in
+                          ("missing_keys", "unexpected_keys", "mismatched_keys", "error_msgs")}
+
+
+def logprobs(model, ids):
+    """log p of ids[1:], each after those before it."""
+    with torch.no_grad():
+        logits = model(input_ids=torch.tensor([ids]), use_cache=False).logits[0].float()
+    return torch.log_softmax(logits, -1)[:-1].gather(1, torch.tensor(ids[1:])[:, None])[:, 0].tolist()
+
+
+def greedy(model, ids, tokens):
+    out = model.generate(torch.tensor([ids]), attention_mask=torch.ones(1, len(ids), dtype=torch.long),
+                         max_new_tokens=tokens, min_new_tokens=tokens, do_sample=False, pad_token_id=0)
+    return out[0, len(ids):].tolist()
+
+
+def loss_with_labels(model, ids):
+    with torch.no_grad():
+        return model(input_ids=torch.tensor([ids]), labels=torch.tensor([ids]), use_cache=False).loss.item()

@@ -200,7 +200,7 @@ class Limit {
 nlohmann::ordered_json measure(const Subject& subject, Limit& limit, const Options& o) {
   const double size = static_cast<double>(o.rows * o.cols);
   const double bytes = static_cast<double>(subject.traffic.bytes()) * size;
-  const CopyWay& fastest = fastest_copy([&](const CopyWay& way) {
+  const CopyWay fastest = fastest_copy([&](const CopyWay& way) {
     if (subject.traffic.in_place && way.name == "memcpy")
       return 1e9;  // would find that there is nothing to do
     return seconds_of([&] { limit.run(way, subject.traffic); });

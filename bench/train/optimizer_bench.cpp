@@ -107,7 +107,7 @@ void run(const Options& o) {
   std::vector<State> states;
   for (const Formats& formats : kFormats) states.emplace_back(formats, weights, gradients);
   for (State& state : states) state.update();
-  const CopyWay& way = fastest_copy([&](const CopyWay& each) { return copy_seconds(each, gradients, copy); });
+  const CopyWay way = fastest_copy([&](const CopyWay& each) { return copy_seconds(each, gradients, copy); });
   const std::vector<Samples> samples = take_turns(states.size() + 1, o.samples, [&](std::size_t i) {
     return i == 0 ? copy_seconds(way, gradients, copy) : seconds_of([&] { states[i - 1].update(); });
   });

@@ -44,7 +44,7 @@ TEST(Copies, EveryWaySumsRowsInTheirOrder) {
 
 TEST(Copies, TheFastestIsNotFoundByOneLuckyRound) {
   int calls = 0;
-  const CopyWay& fastest = fastest_copy([&](const CopyWay& way) {
+  const CopyWay fastest = fastest_copy([&](const CopyWay& way) {
     ++calls;
     if (way.name == "memcpy" && calls == 8) return 0.1;  // once, by chance
     return way.name == "streaming" ? 0.5 : 1.0;

@@ -168,7 +168,8 @@ TEST(Tokenizer, MergesAWordOfAnyLengthInTimeThatGrowsWithIt) {
 }
 
 TEST(Tokenizer, EncodesManyTextsByManyThreadsAsByOne) {
-  const Tokenizer& tokenizer = testing::tokenizer_named(testing::tokenizer_names().front());
+  const std::string name = testing::tokenizer_names().front();
+  const Tokenizer& tokenizer = testing::tokenizer_named(name);
   std::vector<std::string> texts;
   for (int i = 0; i < 500; ++i)
     texts.push_back("text " + std::to_string(i % 37) + std::string(i % 5, ' ') + "é");

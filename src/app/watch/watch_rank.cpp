@@ -98,16 +98,13 @@ class LauncherGuard {
  public:
   /// -> whether the launcher (0: not known) has been gone for so long.
   bool look(pid_t launcher) {
-    if (launcher == 0 || !is_ending(launcher)) {
-      gone_ = std::nullopt;
-      return false;
-    }
-    if (!gone_) gone_ = Clock::now();
-    return Clock::now() - *gone_ > std::chrono::seconds(2);
+    const Clock::time_point now = Clock::now();
+    if (launcher == 0 || !is_ending(launcher)) seen_ = now;
+    return now - seen_ > std::chrono::seconds(2);
   }
 
  private:
-  std::optional<Clock::time_point> gone_;
+  Clock::time_point seen_ = Clock::now();
 };
 
 /// ended: since the epoch. The disk is given a second: the caller ends, and takes the thread along.

@@ -1,11 +1,11 @@
 // Mutations of seeds, drawn from a number: the same on every machine.
 #pragma once
 
-#include "fuzz/target.hpp"
-
 #include <cstdint>
 #include <span>
 #include <string>
+
+#include "fuzz/target.hpp"
 
 namespace moeloom::fuzz {
 

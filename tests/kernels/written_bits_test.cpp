@@ -14,6 +14,8 @@
 #include "moeloom/kernels/grouped_matmul.hpp"
 #include "moeloom/tensor/lanes.hpp"
 
+#include <cmath>
+
 #include "support/random_matrix.hpp"
 #include <gtest/gtest.h>
 

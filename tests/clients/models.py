@@ -6,6 +6,7 @@ import torch
 import transformers
 
 VOCAB = 96
+COMPLAINTS = ("missing_keys", "unexpected_keys", "mismatched_keys", "error_msgs")  # of from_pretrained
 IDS = [5, 17, 3, 88, 42, 9, 61, 30, 74, 12, 50, 27]
 
 # Shapes that most configs spell the same way. Heads of 8, so that every rotary share is even.
@@ -32,6 +33,8 @@ FAMILIES = {
     "llama-linear": ("llama", dict(rope_scaling=dict(rope_type="linear", factor=4.0))),
     "qwen3": ("qwen3", dict(head_dim=8)),
     "phi3": ("phi3", {}),
+    "phi3-longrope": ("phi3", dict(max_position_embeddings=256, original_max_position_embeddings=64, rope_scaling=dict(
+        type="longrope", short_factor=[1.0, 1.1, 1.2, 1.3], long_factor=[1.0, 2.0, 3.0, 4.0]))),
     "glm4": ("glm4", dict(head_dim=8, partial_rotary_factor=0.5)),
     "gemma3_text": ("gemma3_text", dict(head_dim=8, sliding_window=4, query_pre_attn_scalar=8,
                                         layer_types=["sliding_attention", "full_attention"])),
@@ -81,8 +84,13 @@ def config(name, **changes):
 
 
 def make(name, seed=7, **changes):
-    """Every weight drawn, also those that begin as zeros or ones, so that each has a part in the result."""
     made = transformers.AutoModelForCausalLM.from_config(config(name, **changes), attn_implementation="eager").float()
+    draw(made, seed)
+    return made.eval()
+
+
+def draw(made, seed=7):
+    """Every weight, also those that begin as zeros or ones, so that each has a part in the result."""
     generator = torch.Generator().manual_seed(seed)
     tensors = dict(made.named_parameters())
     tensors.update((key, value) for key, value in made.named_buffers() if "bias" in key)
@@ -90,15 +98,13 @@ def make(name, seed=7, **changes):
         for _, value in sorted(tensors.items()):
             noise = torch.randn(value.shape, generator=generator)
             value.copy_(value + 0.1 * noise if value.ndim == 1 else 0.2 * noise)
-    return made.eval()
 
 
 def load(folder, **options):
     """(the model, what from_pretrained says of its keys)"""
     model, keys = transformers.AutoModelForCausalLM.from_pretrained(
         folder, attn_implementation="eager", dtype=torch.float32, output_loading_info=True, **options)
-    return model.eval(), {kind: sorted(map(str, keys.get(kind) or ())) for kind in
-                          ("missing_keys", "unexpected_keys", "mismatched_keys", "error_msgs")}
+    return model.eval(), {kind: sorted(map(str, keys.get(kind) or ())) for kind in COMPLAINTS}
 
 
 def logprobs(model, ids):

@@ -32,10 +32,11 @@ def write_ids(path, ids):
     return path
 
 
-def logprobs(model, ids, folder, *options):
-    """log p of ids[1:], each after those before it."""
+def logprobs(model, ids, folder, *options, row="ids"):
+    """log p of ids[1:], each after those before it; in a row of their length, or with row=None of eval's own."""
     data, scores = write_ids(folder / "ids.u32", ids), folder / "scores.jsonl"
-    run("eval", "--model", model, "--data", data, "--seq-len", len(ids), "--logprobs", scores, *options)
+    length = () if row is None else ("--seq-len", len(ids))
+    run("eval", "--model", model, "--data", data, "--logprobs", scores, *length, *options)
     lines = [json.loads(line) for line in scores.read_text().splitlines()]
     return [p for line in lines if "logprobs" in line for p in line["logprobs"]]
 

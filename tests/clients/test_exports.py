@@ -1,6 +1,7 @@
 """What the program writes is opened by from_pretrained, no key missing or left over, and computes the same there."""
 
 import json
+import shutil
 
 import models
 import moeloom
@@ -134,3 +135,21 @@ def test_config_keeps_every_key(saved, tmp_path, name):
     moeloom.run("convert", source, tmp_path / "to", "--export-dtype", "fp32")
     before, after = (json.loads((f / "config.json").read_text()) for f in (source, tmp_path / "to"))
     assert after == before
+
+
+# Each version reads what it calls rope itself; what the other calls so it gives its own default.
+ROPES = {"v4": ("llama", dict(rope_parameters=dict(rope_type="default", rope_theta=500.0))),
+         "v5": ("gpt_oss", dict(rope_theta=500.0, rope_scaling=None))}
+
+
+def test_rope_is_read_by_both_versions(saved, tmp_path):
+    """A folder that says rope as the other version of transformers does, after `convert`."""
+    name, rope = ROPES[VERSION]
+    source, _ = saved(name)
+    folder = shutil.copytree(source, tmp_path / "copy")
+    config = json.loads((folder / "config.json").read_text())
+    for key in ("rope_theta", "rope_scaling", "rope_parameters"):
+        config.pop(key, None)
+    (folder / "config.json").write_text(json.dumps({**config, **rope}))
+    moeloom.run("convert", folder, tmp_path / "to", "--export-dtype", "fp32")
+    check_numbers(tmp_path / "to", check_keys(tmp_path / "to"), tmp_path)

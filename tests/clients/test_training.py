@@ -18,11 +18,14 @@ AUX = dict(output_router_logits=True, router_aux_loss_coef=0.05)
 # name: (family, changes of its config)
 MODELS = {
     **{name: (name, {}) for name in ("llama", "qwen3", "gemma3_text", "mixtral", "olmoe", "qwen2_moe", "deepseek_v3",
-                                     "glm4_moe", "granitemoe", "qwen3_next")},
+                                     "glm4_moe", "granitemoe", "qwen3_next", "gpt_oss")},
     "mixtral-aux": ("mixtral", AUX),
     "qwen2_moe-aux": ("qwen2_moe", AUX),
     "olmoe-aux": ("olmoe", AUX),
 }
+# Of losses and norms, where not 1e-5 and 2e-4. Roundings of random gated delta nets grow with the steps, and torch's
+# differ from run to run: to 1.7e-5 and 4.2e-4 in ten steps.
+TOLERANCES = {"qwen3_next": (5e-5, 2e-3)}
 # name: options of train, (warm-up, fraction of the last rate)
 WAYS = {
     "constant": ((), (0, 1.0)),
@@ -64,13 +67,13 @@ def start(saved, tmp_path_factory):
     return folder_and_ids
 
 
-def train(folder, tmp_path, peak, *options, steps=STEPS):
+def train(folder, tmp_path, peak, *options, steps=STEPS, decay=0.1):
     data = chats.write_jsonl(tmp_path / "rows.jsonl", [dict(text=text) for text in rows()])
     # transformers 4 leaves an expert without tokens alone, 5 decays it.
     starved = "skip" if VERSION == "v4" else "decay"
     moeloom.run("train", "--model", folder, "--data", data, "--steps", steps, "--seq-len", LENGTH, "--global-batch",
                 ROWS, "--heldout", 0, "--eval-every", 0, "--sample-chars", 0, "--lr", peak, "--beta2", 0.95,
-                "--weight-decay", 0.1, "--max-grad-norm", 1, "--starved-experts", starved, "--run", tmp_path / "run",
+                "--weight-decay", decay, "--max-grad-norm", 1, "--starved-experts", starved, "--run", tmp_path / "run",
                 "--overwrite", "true", *options)
     return moeloom.steps(tmp_path / "run")
 
@@ -108,9 +111,10 @@ def test_plain_loop(start, tmp_path, name, way):
     moeloom.close([step["learning_rate"] for step in ours], rates, 1e-9)
     model, _ = models.load(folder)
     wanted = plain_loop(model, ids, rates)
-    moeloom.close([step["loss"] for step in ours], [loss for loss, _, _ in wanted], 1e-5)
-    # Relative: gradients of random gated delta nets are large, and roundings grow with the steps (2.6e-4 at the ninth).
-    moeloom.close([step["grad_norm"] / norm for step, (_, _, norm) in zip(ours, wanted)], [1.0] * STEPS, 5e-4)
+    near, near_norm = TOLERANCES.get(name, (1e-5, 2e-4))
+    moeloom.close([step["loss"] for step in ours], [loss for loss, _, _ in wanted], near)
+    # Relative, for gradients differ much in size.
+    moeloom.close([step["grad_norm"] / norm for step, (_, _, norm) in zip(ours, wanted)], [1.0] * STEPS, near_norm)
     if "aux" in name:
         moeloom.close([step["aux_loss"] for step in ours], [aux for _, aux, _ in wanted], 1e-4)
     assert ours[-1]["loss"] < ours[0]["loss"] - 0.05, "nothing was learned"
@@ -135,7 +139,7 @@ def test_lora(start, tmp_path, name):
 
 
 @pytest.mark.parametrize("accumulate", (1, 2))
-@pytest.mark.parametrize("name", ("llama", "mixtral", "deepseek_v3"))
+@pytest.mark.parametrize("name", ("llama", "mixtral", "deepseek_v3", "gpt_oss"))
 def test_trainer(start, tmp_path, name, accumulate):
     folder, ids = start(*MODELS[name])
     ours = train(folder, tmp_path, PEAK, "--warmup", 0, "--final-lr-fraction", 0, "--accumulate", accumulate)
@@ -152,3 +156,16 @@ def test_trainer(start, tmp_path, name, accumulate):
     if VERSION == "v4":  # divides by all labels, of which the first of a row is no target, and logs four digits
         wanted = [loss * len(ids[0]) / (len(ids[0]) - 1) for loss in wanted]
     moeloom.close([step["loss"] for step in ours], wanted, 1e-5 if VERSION == "v5" else 1e-4)
+
+
+@pytest.mark.parametrize("name", ("llama", "mixtral", "deepseek_v3", "gpt_oss", "qwen3_next"))
+def test_the_same_parameters_decay(start, tmp_path, name):
+    """Those that a step with decay leaves elsewhere than one without."""
+    folder, _ = start(*MODELS[name])
+    stepped = []
+    for decay in (0, 0.5):
+        train(folder, tmp_path, PEAK, "--warmup", 0, "--export", tmp_path / f"decay-{decay}", steps=1, decay=decay)
+        stepped.append(models.load(tmp_path / f"decay-{decay}")[0])
+    left = dict(stepped[0].named_parameters())
+    decayed = {key for key, value in stepped[1].named_parameters() if not value.equal(left[key])}
+    assert decayed == set(transformers.Trainer.get_decay_parameter_names(None, stepped[0]))

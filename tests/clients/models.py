@@ -19,6 +19,8 @@ ROUTED = dict(n_routed_experts=4, num_experts_per_tok=2, moe_intermediate_size=2
               topk_group=1, first_k_dense_replace=1)
 LATENT = dict(kv_lora_rank=16, q_lora_rank=12, qk_rope_head_dim=8, qk_nope_head_dim=8, v_head_dim=8,
               num_key_value_heads=4)
+LATENT_YARN = dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=16, beta_fast=32, beta_slow=1,
+                   mscale=0.707, mscale_all_dim=0.707)
 DELTA = dict(linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=8, linear_value_head_dim=8,
              layer_types=["linear_attention", "full_attention"], shared_expert_intermediate_size=24, head_dim=8)
 
@@ -32,6 +34,7 @@ FAMILIES = {
                                                    original_max_position_embeddings=16))),
     "llama-linear": ("llama", dict(rope_scaling=dict(rope_type="linear", factor=4.0))),
     "qwen3": ("qwen3", dict(head_dim=8)),
+    "qwen3-window": ("qwen3", dict(head_dim=8, use_sliding_window=True, sliding_window=4, max_window_layers=1)),
     "phi3": ("phi3", {}),
     "phi3-longrope": ("phi3", dict(max_position_embeddings=256, original_max_position_embeddings=64, rope_scaling=dict(
         type="longrope", short_factor=[1.0, 1.1, 1.2, 1.3], long_factor=[1.0, 2.0, 3.0, 4.0]))),
@@ -50,12 +53,19 @@ FAMILIES = {
                                       attention_multiplier=0.25)),
     "ernie4_5_moe": ("ernie4_5_moe", dict(moe_num_experts=4, moe_k=2, moe_intermediate_size=24,
                                           moe_num_shared_experts=1, moe_layer_start_index=1)),
+    "ernie4_5_moe-biases": ("ernie4_5_moe", dict(moe_num_experts=4, moe_k=2, moe_intermediate_size=24, use_bias=True,
+                                                 moe_num_shared_experts=1, moe_layer_start_index=1)),
     "deepseek_v2": ("deepseek_v2", dict(ROUTED, **LATENT, topk_method="group_limited_greedy")),
     "deepseek_v3": ("deepseek_v3", dict(ROUTED, **LATENT)),
+    "deepseek_v2-yarn": ("deepseek_v2", dict(ROUTED, **LATENT, rope_scaling=LATENT_YARN)),
+    "deepseek_v3-yarn": ("deepseek_v3", dict(ROUTED, **LATENT, rope_scaling=LATENT_YARN)),
     "dots1": ("dots1", dict(ROUTED, head_dim=8)),
     "glm4_moe": ("glm4_moe", dict(ROUTED, head_dim=8, use_qk_norm=True, partial_rotary_factor=0.5)),
     "gpt_oss": ("gpt_oss", dict(LOCAL, head_dim=8, sliding_window=4,
                                 layer_types=["sliding_attention", "full_attention"])),
+    "gpt_oss-yarn": ("gpt_oss", dict(LOCAL, head_dim=8, sliding_window=4, rope_scaling=dict(
+        rope_type="yarn", factor=4.0, original_max_position_embeddings=16, beta_fast=32.0, beta_slow=1.0,
+        truncate=False), layer_types=["sliding_attention", "full_attention"])),
     "hunyuan_v1_moe": ("hunyuan_v1_moe", dict(num_experts=4, moe_topk=2, head_dim=8)),
     "llama4_text": ("llama4_text", dict(LOCAL, num_experts_per_tok=1, head_dim=8, intermediate_size_mlp=40,
                                         attention_chunk_size=8, interleave_moe_layer_step=1)),

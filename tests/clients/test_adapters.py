@@ -45,6 +45,7 @@ CONFIGS = {
     "embedding": (("llama",), dict(target_modules=["q_proj", "embed_tokens"]), "embed_tokens"),
     "token-rows": (("llama",), dict(ATTENTION, trainable_token_indices={"embed_tokens": [3, 5]}),
                    "trainable_token_indices"),
+    "token-rows-list": (("llama",), dict(ATTENTION, trainable_token_indices=[3, 5]), "trainable_token_indices"),
     "router": (("mixtral", "qwen2_moe"), dict(target_modules=["q_proj", "gate"]), None),
     **{f"init-{init}": (("llama",), dict(ATTENTION, init_lora_weights=init), None)
        for init in ("gaussian", "orthogonal")},

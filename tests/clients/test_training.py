@@ -23,10 +23,10 @@ MODELS = {
     "qwen2_moe-aux": ("qwen2_moe", AUX),
     "olmoe-aux": ("olmoe", AUX),
 }
-# Of losses and norms, where not 1e-5 and 2e-4, and of how many steps norms are compared. Ours are the same in every
-# process, torch's of a random gated delta net are not, and what they differ by grows with the steps: in norms from 2e-4
-# at the third to 4e-3 at the tenth.
-TOLERANCES = {"qwen3_next": (5e-4, 1e-3, 3)}
+# Steps that are compared, where not all, and how near norms are there. Ours are the same in every process; torch's of a
+# gated delta net differ with where its numbers lie, and a loss of the tenth step by up to 0.02 once a router has chosen
+# another expert.
+COMPARED = {"qwen3_next": (3, 1e-3)}
 # name: options of train, (warm-up, fraction of the last rate)
 WAYS = {
     "constant": ((), (0, 1.0)),
@@ -112,11 +112,11 @@ def test_plain_loop(start, tmp_path, name, way):
     moeloom.close([step["learning_rate"] for step in ours], rates, 1e-9)
     model, _ = models.load(folder)
     wanted = plain_loop(model, ids, rates)
-    near, near_norm, steps = TOLERANCES.get(name, (1e-5, 2e-4, STEPS))
-    moeloom.close([step["loss"] for step in ours], [loss for loss, _, _ in wanted], near)
+    steps, near_norm = COMPARED.get(name, (STEPS, 2e-4))
+    moeloom.close([step["loss"] for step in ours[:steps]], [loss for loss, _, _ in wanted[:steps]], 1e-5)
     # Relative, for gradients differ much in size.
-    relative = [step["grad_norm"] / norm for step, (_, _, norm) in zip(ours, wanted)]
-    moeloom.close(relative[:steps], [1.0] * steps, near_norm)
+    relative = [step["grad_norm"] / norm for step, (_, _, norm) in zip(ours[:steps], wanted)]
+    moeloom.close(relative, [1.0] * steps, near_norm)
     if "aux" in name:
         moeloom.close([step["aux_loss"] for step in ours], [aux for _, aux, _ in wanted], 1e-4)
     assert ours[-1]["loss"] < ours[0]["loss"] - 0.05, "nothing was learned"

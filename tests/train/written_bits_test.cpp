@@ -1,5 +1,5 @@
-// Whole training steps beside losses that are written here to the last bit: so that no compiler, no -O and no
-// width of vectors decides them.
+// Whole training steps beside losses that are written here to the last bit: so that no compiler, no -O, no
+// glibc and no width of vectors decides them.
 #include "training_run.hpp"
 #include <gtest/gtest.h>
 
@@ -16,7 +16,7 @@ struct Written {
 
 TEST(WrittenBits, OfTrainingStepsAreThoseOfEveryCompiler) {
 #if !defined(__FMA__) || !defined(__GLIBC__)
-  GTEST_SKIP() << "the written losses are those of x86-64 with FMA and of glibc's logarithms";
+  GTEST_SKIP() << "the written losses are those of x86-64 with FMA and of glibc";
 #endif
   const Written all[] = {
       {"qwen3_moe", {}, 0x1.4ea605ae58ed3p+2, 0x1.e67ff18ab7f25p+0},
@@ -33,7 +33,7 @@ TEST(WrittenBits, OfTrainingStepsAreThoseOfEveryCompiler) {
        {.aux_loss_coef = 0, .z_loss_coef = 0, .model = hybrid_config("lfm2_moe")},
        0x1.4aaf1855d5b31p+2,
        0x1.ecffa415561fcp+0},
-      {"qwen3_next", {.model = hybrid_config("qwen3_next")}, 0x1.4e9a9fc4990bbp+2, 0x1.0545835bc4b72p+2},
+      {"qwen3_next", {.model = hybrid_config("qwen3_next")}, 0x1.4e9a9fb66fd1ap+2, 0x1.054588e29b374p+2},
       {"gpt_oss", {.z_loss_coef = 0, .model = biased_config()}, 0x1.482a69d7c3b18p+2, 0x1.c88a3d690f464p+0},
   };
   for (const Written& written : all) {

@@ -3,6 +3,7 @@
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"
 #include "moeloom/tensor/gemm.hpp"
+#include "moeloom/tensor/rounded_math.hpp"
 
 #include <cmath>
 
@@ -14,7 +15,7 @@ float sigmoid(float x) {
 }
 /// log(1 + e^x), exact to rounding at both ends.
 float softplus(float x) {
-  return std::max(x, 0.0f) + std::log1p(std::exp(-std::fabs(x)));
+  return std::max(x, 0.0f) + log1p_of(std::exp(-std::fabs(x)));
 }
 
 void check(const DeltaGates& gates, std::initializer_list<ConstMatrixView> matrices) {

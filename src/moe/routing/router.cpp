@@ -3,6 +3,7 @@
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"
 #include "moeloom/kernels/elementwise/score_rows.hpp"
+#include "moeloom/tensor/rounded_math.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -30,7 +31,7 @@ double softmax(const double* logits, Index n, double* scores) {
 /// log(1 + e^x) without overflow.
 template <typename Real>
 Real softplus(Real x) {
-  return std::max(x, Real{0}) + std::log1p(std::exp(-std::abs(x)));
+  return std::max(x, Real{0}) + log1p_of(std::exp(-std::abs(x)));
 }
 
 /// One NaN becomes a row of them, as in a softmax: the choice could leave it out, and nobody would learn.
@@ -217,7 +218,7 @@ void each_score_backward(RouterScore score, const float* scores, Index n, float*
   if (score == RouterScore::kSigmoid) return sigmoid_scores_backward(scores, n, d);
   for (Index e = 0; e < n; ++e) {
     const float s = scores[e];
-    d[e] *= s > 0 ? -std::expm1(-s * s) / (2 * s) : 0.0f;
+    d[e] *= s > 0 ? -expm1_of(-s * s) / (2 * s) : 0.0f;
   }
 }
 

@@ -63,6 +63,9 @@ class ChatTemplate {
   RenderedChat render(const ChatRequest& request) const;
 
   bool marks_assistant() const;
+  /// Whether it writes the texts of a content that is a list of parts, {"type": "text", "text"}: others write
+  /// nothing for it, or the list as Python prints it.
+  bool takes_parts() const;
   const std::string& source() const { return source_; }
   const std::string& name() const { return name_; }
 

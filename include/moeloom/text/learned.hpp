@@ -7,6 +7,8 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
+#include <string>
 #include <vector>
 
 namespace moeloom {
@@ -22,8 +24,8 @@ struct LearnedIds {
   std::vector<std::uint32_t> ids;
   std::vector<std::uint8_t> learned;  // of each id: 1, if it is learned as a target
   std::size_t assistant_turns = 0;
-  std::size_t unplaced_turns =
-      0;  // of those, how many are not learned because they could not be found in the text
+  std::size_t unplaced_turns = 0;  // of those, how many could not be found in the text and are not learned
+  std::set<std::string> unread_keys = {};  // members of messages that this template does not read
 };
 
 struct LearnOptions {
@@ -42,9 +44,12 @@ struct LearnOptions {
 ///   both agree, if the messages before the turn are there as they were;
 /// - a turn that the whole text does not repeat word for word (reasoning that is dropped from earlier turns)
 /// counts from
-///   the longest end of it that stands there, if that holds what the turn says or calls;
-/// - otherwise, and where the template refuses a part of the conversation, the turn is not learned:
-/// `unplaced_turns`.
+///   the longest end of it that stands there, if that holds what the turn says or calls; else as far as both
+///   agree (a mark behind the last turn alone), if that does;
+/// - otherwise (a system message that moves to the last user's) and where the template refuses a part of the
+///   conversation: what the turn says, without reasoning and calls, found by rendering the conversation with
+///   other words in its place, and the marks that end it;
+/// - a turn that is not found either is not learned: `unplaced_turns`.
 struct AssistantText {
   std::string text;
   std::vector<ByteRange> ranges;
@@ -61,7 +66,7 @@ std::vector<std::uint8_t> mask_of(const std::vector<ByteRange>& ranges,
 
 /// Ids are made without special tokens, which the template has written; those of a plain text with them.
 /// Thread safe. Throws TemplateError where the template refuses the conversation, ConfigError as the
-/// tokenizer does.
+/// tokenizer does and for members of messages that neither the template nor anybody is known to read.
 LearnedIds learned_ids(const Conversation& conversation, const ChatModel& model, const Tokenizer& tokenizer,
                        const LearnOptions& options);
 

@@ -31,6 +31,10 @@ class Tokenizer {
   /// Reads a tokenizer.json. Throws IoError for what cannot be read or is no JSON, ConfigError with the
   /// member's name for what is not implemented or does not fit together.
   static Tokenizer load(const std::filesystem::path& tokenizer_json);
+  /// What transformers makes of a folder: its tokenizer.json, and from its tokenizer_config.json the tokens
+  /// that the other lacks, and whether a text begins with the BOS and ends with the EOS. Throws as load()
+  /// does.
+  static Tokenizer of_folder(const std::filesystem::path& folder);
   /// The same from its text; `origin` stands in messages for the file.
   static Tokenizer parse(std::string_view json, const std::string& origin);
 

@@ -1,157 +1,81 @@
 #include "moeloom/text/learned.hpp"
 
+#include "moeloom/base/errors.hpp"
+
 #include <algorithm>
+
+#include "conversation/turns.hpp"
 
 namespace moeloom {
 namespace {
-
-// To find a turn, what lies before it is rendered twice: work that grows with the square of a conversation. A
-// message costs about as much as so many bytes of text, in a template's loop.
-constexpr double kMostWork = 2.0 * (1 << 30);  // bytes: some seconds
-constexpr double kMessageBytes = 256;
-
-ChatRequest request_of(const Conversation& conversation, const LearnOptions& options) {
-  ChatRequest request;
-  request.messages.value = conversation.messages;
-  request.tools = conversation.tools;
-  request.variables = options.variables;
-  request.now = options.now;
-  return request;
-}
 
 bool is_assistant(const JsonValue& message) {
   return *message.find("role")->text() == "assistant";
 }
 
-std::size_t common_prefix(std::string_view a, std::string_view b) {
-  const std::size_t shorter = std::min(a.size(), b.size());
-  return static_cast<std::size_t>(
-      std::mismatch(a.begin(), a.begin() + static_cast<std::ptrdiff_t>(shorter), b.begin()).first -
-      a.begin());
+/// What a turn says of itself.
+std::optional<bool> weight_of(const Conversation& conversation, std::size_t i) {
+  return i < conversation.learned.size() ? conversation.learned[i] : std::nullopt;
+}
+bool weighs_turns(const Conversation& conversation) {
+  return std::ranges::any_of(conversation.learned, [](const auto& weight) { return weight.has_value(); });
 }
 
-/// The length of the longest end of `turn` that `text` begins with, by Knuth, Morris and Pratt's failure
-/// function.
-std::size_t longest_end(std::string_view turn, std::string_view text) {
-  text = text.substr(0, turn.size());
-  std::vector<std::size_t> borders(text.size() + 1, 0);
-  std::size_t matched = 0;
-  for (std::size_t i = 1; i < text.size(); ++i) {
-    while (matched > 0 && text[i] != text[matched]) matched = borders[matched];
-    if (text[i] == text[matched]) ++matched;
-    borders[i + 1] = matched;
-  }
-  matched = 0;
-  for (const char c : turn) {
-    while (matched > 0 && (matched == text.size() || text[matched] != c)) matched = borders[matched];
-    if (!text.empty() && text[matched] == c) ++matched;
-  }
-  return matched;
+/// The texts of a content's parts, one behind the other.
+std::string text_of_parts(const JsonValue::Array& parts) {
+  std::string text;
+  for (const JsonValue& part : parts)
+    text += part.text() != nullptr ? *part.text() : *part.find("text")->text();
+  return text;
 }
 
-std::string_view trimmed_text(std::string_view text) {
-  const std::size_t begin = text.find_first_not_of(" \t\r\n");
-  if (begin == std::string_view::npos) return {};
-  return text.substr(begin, text.find_last_not_of(" \t\r\n") + 1 - begin);
+bool has_parts(const Conversation& conversation) {
+  return std::ranges::any_of(conversation.messages, [](const JsonValue& message) {
+    const JsonValue* content = message.find("content");
+    return content != nullptr && content->array() != nullptr;
+  });
 }
 
-/// Whether the part holds the answer of a message, without reasoning before it, and the names of what it
-/// calls.
-bool holds_message(std::string_view part, const JsonValue& message) {
-  std::size_t wanted = 0;
-  if (const JsonValue* content = message.find("content"); content != nullptr && content->text() != nullptr) {
-    std::string_view answer = *content->text();
-    constexpr std::string_view kThought = "</think>";
-    if (const std::size_t at = answer.rfind(kThought); at != std::string_view::npos)
-      answer.remove_prefix(at + kThought.size());
-    answer = trimmed_text(answer);
-    if (part.find(answer) == std::string_view::npos) return false;
-    wanted += answer.size();
-  }
-  const JsonValue* calls = message.find("tool_calls");
-  if (calls == nullptr || calls->array() == nullptr) return wanted > 0;
-  for (const JsonValue& call : *calls->array()) {
-    const JsonValue* function = call.find("function") == nullptr ? &call : call.find("function");
-    const std::string& name = *function->find("name")->text();
-    if (part.find(name) == std::string_view::npos) return false;
-    wanted += name.size();
-  }
-  return wanted > 0;
+Conversation with_texts(Conversation conversation) {
+  for (JsonValue& message : conversation.messages)
+    for (auto& [name, value] : std::get<JsonValue::Object>(message.value))
+      if (name == "content" && value.array() != nullptr) value.value = text_of_parts(*value.array());
+  return conversation;
 }
 
-/// Finds a conversation's turns in its whole text.
-class TurnFinder {
- public:
-  TurnFinder(const Conversation& conversation, const ChatTemplate& chat_template, const LearnOptions& options,
-             const std::string& whole)
-      : conversation_(conversation),
-        chat_template_(chat_template),
-        request_(request_of(conversation, options)),
-        whole_(whole) {}
+/// The assistant turns that are learned by the rule or by what they say.
+std::vector<std::size_t> learned_turns(const Conversation& conversation, LearnRule rule) {
+  std::vector<std::size_t> turns;
+  for (std::size_t i = 0; i < conversation.messages.size(); ++i)
+    if (is_assistant(conversation.messages[i])) turns.push_back(i);
+  const std::size_t last = turns.empty() ? 0 : turns.back();
+  std::erase_if(turns, [&](std::size_t i) {
+    return !weight_of(conversation, i).value_or(rule != LearnRule::kLast || i == last);
+  });
+  return turns;
+}
 
-  std::optional<ByteRange> turn(std::size_t i) {
-    const std::optional<std::string> with_turn = rendered(i + 1, false);
-    const std::optional<std::size_t> begin = begin_of(i);
-    if (!with_turn || !begin) return std::nullopt;
-    if (whole_.starts_with(*with_turn) && with_turn->size() > *begin)
-      return ByteRange{*begin, with_turn->size()};
-    if (common_prefix(*with_turn, whole_) < *begin) return std::nullopt;
-    const std::string_view rest = std::string_view(whole_).substr(*begin);
-    const std::size_t length = longest_end(std::string_view(*with_turn).substr(*begin), rest);
-    if (!holds_message(rest.substr(0, length), conversation_.messages[i])) return std::nullopt;
-    return ByteRange{*begin, *begin + length};
-  }
-
- private:
-  /// The first messages' text; none where the template refuses them.
-  std::optional<std::string> rendered(std::size_t messages, bool add_generation_prompt) {
-    request_.messages.value =
-        JsonValue::Array(conversation_.messages.begin(),
-                         conversation_.messages.begin() + static_cast<std::ptrdiff_t>(messages));
-    request_.add_generation_prompt = add_generation_prompt;
-    try {
-      return chat_template_.render(request_).text;
-    } catch (const TemplateError&) {
-      return std::nullopt;
-    }
-  }
-
-  std::optional<std::size_t> begin_of(std::size_t i) {
-    const std::optional<std::string> prompt = rendered(i, true);
-    if (!prompt) return std::nullopt;
-    std::size_t begin = common_prefix(*prompt, whole_);
-    if (begin == prompt->size()) return begin;
-    const std::optional<std::string> before = rendered(i, false);
-    if (!before || !whole_.starts_with(*before) || begin < before->size()) return std::nullopt;
-    while (begin > 0 && begin < whole_.size() && (static_cast<std::uint8_t>(whole_[begin]) & 0xC0) == 0x80)
-      --begin;
-    return begin;
-  }
-
-  const Conversation& conversation_;
-  const ChatTemplate& chat_template_;
-  ChatRequest request_;
-  const std::string& whole_;
-};
-
-/// Of what a template marks: how many ranges lie before the last assistant turn.
-std::size_t ranges_before_last(const Conversation& conversation, const ChatTemplate& chat_template,
-                               const LearnOptions& options, std::size_t last) {
+/// Of what a template marks: how many ranges lie before message i.
+std::size_t ranges_before(const Conversation& conversation, const ChatTemplate& chat_template,
+                          const LearnOptions& options, std::size_t i) {
   ChatRequest request = request_of(conversation, options);
-  request.messages.value = JsonValue::Array(
-      conversation.messages.begin(), conversation.messages.begin() + static_cast<std::ptrdiff_t>(last));
+  request.messages.value = JsonValue::Array(conversation.messages.begin(),
+                                            conversation.messages.begin() + static_cast<std::ptrdiff_t>(i));
   return chat_template.render(request).assistant.size();
 }
 
-/// Before the work begins.
-void require_little_work(std::size_t turns, std::size_t messages, std::size_t bytes,
-                         const std::string& template_name) {
-  const double a_turn = static_cast<double>(bytes) + kMessageBytes * static_cast<double>(messages);
-  if (static_cast<double>(turns) * a_turn <= kMostWork) return;
-  throw ConfigError({template_name + ": a conversation of " + std::to_string(messages) + " messages and " +
-                     std::to_string(bytes) + " bytes is too long to find its " + std::to_string(turns) +
-                     " assistant turns, each by what is rendered before it; split it, learn the last turn or "
-                     "all of it, or use a template with generation tags"});
+/// Of what a template marks: the ranges of these turns.
+std::vector<ByteRange> ranges_of(const std::vector<std::size_t>& turns, const std::vector<ByteRange>& all,
+                                 const Conversation& conversation, const ChatTemplate& chat_template,
+                                 const LearnOptions& options) {
+  std::vector<ByteRange> ranges;
+  for (const std::size_t i : turns) {
+    const bool is_end = i + 1 == conversation.messages.size();
+    const std::size_t begin = ranges_before(conversation, chat_template, options, i),
+                      end = is_end ? all.size() : ranges_before(conversation, chat_template, options, i + 1);
+    for (std::size_t k = begin; k < std::min(end, all.size()); ++k) ranges.push_back(all[k]);
+  }
+  return ranges;
 }
 
 }  // namespace
@@ -164,27 +88,34 @@ LearnRule parse_learn_rule(std::string_view name) {
       {"what is learned: expected assistant, last or all, found \"" + std::string(name) + "\""});
 }
 
-AssistantText assistant_text(const Conversation& conversation, const ChatTemplate& chat_template,
+AssistantText assistant_text(const Conversation& given, const ChatTemplate& chat_template,
                              const LearnOptions& options) {
+  if (has_parts(given) && !chat_template.takes_parts())
+    return assistant_text(with_texts(given), chat_template, options);
+  const Conversation& conversation = given;
   RenderedChat whole = chat_template.render(request_of(conversation, options));
-  AssistantText result{std::move(whole.text), std::move(whole.assistant)};
-  std::vector<std::size_t> turns;
-  for (std::size_t i = 0; i < conversation.messages.size(); ++i)
-    if (is_assistant(conversation.messages[i])) turns.push_back(i);
-  result.turns = turns.size();
+  AssistantText result{std::move(whole.text), {}};
+  const bool weighed = weighs_turns(conversation);
   if (options.rule == LearnRule::kAll) {
+    if (weighed) throw ConfigError({"a turn says whether it is learned, and all tokens are to be"});
     result.ranges = {{0, result.text.size()}};
     return result;
   }
-  const bool only_last = options.rule == LearnRule::kLast && !turns.empty();
-  if (chat_template.marks_assistant()) {
-    if (!only_last) return result;
-    const std::size_t before = ranges_before_last(conversation, chat_template, options, turns.back());
-    result.ranges.erase(result.ranges.begin(), result.ranges.begin() + static_cast<std::ptrdiff_t>(std::min(
-                                                                           before, result.ranges.size())));
+  std::vector<std::size_t> turns = learned_turns(conversation, options.rule);
+  result.turns = turns.size();
+  if (conversation.prompt && !weighed) {
+    TurnFinder finder(conversation, chat_template, options, result.text);
+    const std::optional<std::size_t> begin = finder.end_of_prompt(*conversation.prompt);
+    if (begin) result.ranges = {{*begin, result.text.size()}};
+    result.unplaced_turns = begin ? 0 : turns.size();
     return result;
   }
-  if (only_last) turns.erase(turns.begin(), turns.end() - 1);
+  if (chat_template.marks_assistant()) {
+    result.ranges = options.rule == LearnRule::kAssistant && !weighed
+                        ? std::move(whole.assistant)
+                        : ranges_of(turns, whole.assistant, conversation, chat_template, options);
+    return result;
+  }
   require_little_work(turns.size(), conversation.messages.size(), result.text.size(), chat_template.name());
   TurnFinder finder(conversation, chat_template, options, result.text);
   for (const std::size_t i : turns) {
@@ -215,21 +146,87 @@ std::vector<std::uint8_t> mask_of(const std::vector<ByteRange>& ranges,
   return mask;
 }
 
+namespace {
+
+/// Members of messages that templates are known to read, or that are known to say nothing of a text: where
+/// this template does not read one, it is named.
+constexpr std::string_view kKnownMembers[] = {"reasoning_content",
+                                              "reasoning",
+                                              "thinking",  // left out by such a template, by design
+                                              "functions",
+                                              "function_calls",
+                                              "prefix",
+                                              "current_date",
+                                              "current_location",  // read by templates of one family
+                                              "id",
+                                              "timestamp",
+                                              "created",
+                                              "created_at",
+                                              "date",
+                                              "model",
+                                              "lang",
+                                              "language",
+                                              "source",
+                                              "url",
+                                              "uuid",
+                                              "finish_reason",
+                                              "index",
+                                              "score",
+                                              "rank",
+                                              "emoji",
+                                              "avatar"};
+
+std::set<std::string> unread_keys(const Conversation& conversation, const ChatTemplate& chat_template) {
+  constexpr std::string_view kRead[] = {"role", "content", "tool_calls", "tool_call_id", "name"};
+  std::set<std::string> unread, refused;
+  for (const JsonValue& message : conversation.messages) {
+    for (const auto& [name, value] : *message.object()) {
+      if (std::ranges::count(kRead, name) > 0 || value.is_null()) continue;
+      if (says_nothing(value) && !could_say_what_is_learned(name)) continue;
+      if (chat_template.source().find(name) != std::string::npos) continue;
+      (std::ranges::count(kKnownMembers, name) > 0 ? unread : refused).insert(name);
+    }
+  }
+  if (refused.empty()) return unread;
+  const std::vector<std::string> names(refused.begin(), refused.end());
+  std::string text = "unknown keys of messages, which the template does not read:";
+  for (const std::string& name : names) text += " " + name;
+  throw ConfigError({text + way_around(names)});
+}
+
+/// A plain text is learned whole; of a prompt and its completion, what begins behind the prompt.
+LearnedIds learned_text(const Conversation& conversation, const Tokenizer& tokenizer,
+                        const LearnOptions& options) {
+  LearnedIds result;
+  const bool whole = !conversation.prompt || options.rule == LearnRule::kAll;
+  Encoding encoding;
+  if (whole)
+    encoding.ids = tokenizer.encode(*conversation.text, true);
+  else
+    encoding = tokenizer.encode_with_offsets(*conversation.text, true);
+  result.ids = std::move(encoding.ids);
+  result.learned.assign(result.ids.size(), 1);
+  for (std::size_t i = 0; !whole && i < result.ids.size(); ++i)
+    result.learned[i] = encoding.offsets[i].begin >= *conversation.prompt ? 1 : 0;
+  if (options.end_of_text && (result.ids.empty() || result.ids.back() != *options.end_of_text)) {
+    result.ids.push_back(*options.end_of_text);
+    result.learned.push_back(1);
+  }
+  return result;
+}
+
+}  // namespace
+
 LearnedIds learned_ids(const Conversation& conversation, const ChatModel& model, const Tokenizer& tokenizer,
                        const LearnOptions& options) {
   LearnedIds result;
-  if (conversation.text) {
-    result.ids = tokenizer.encode(*conversation.text, true);
-    if (options.end_of_text && (result.ids.empty() || result.ids.back() != *options.end_of_text))
-      result.ids.push_back(*options.end_of_text);
-    result.learned.assign(result.ids.size(), 1);
-    return result;
-  }
+  if (conversation.text) return learned_text(conversation, tokenizer, options);
+  const ChatTemplate& chat_template = model.chat_template(!conversation.tools.is_null());
+  result.unread_keys = unread_keys(conversation, chat_template);
   LearnOptions all = options;
-  for (auto& variable : model.variables(tokenizer))
-    all.variables.insert(all.variables.begin(), std::move(variable));
-  const AssistantText said =
-      assistant_text(conversation, model.chat_template(!conversation.tools.is_null()), all);
+  all.variables = model.variables(tokenizer);
+  all.variables.insert(all.variables.end(), options.variables.begin(), options.variables.end());
+  const AssistantText said = assistant_text(conversation, chat_template, all);
   Encoding encoding = tokenizer.encode_with_offsets(said.text, false);
   result.learned = options.rule == LearnRule::kAll ? std::vector<std::uint8_t>(encoding.ids.size(), 1)
                                                    : mask_of(said.ranges, encoding.offsets);

@@ -14,6 +14,7 @@ class ConversationLine {
 
   /// The member if it is there and not null.
   const JsonValue* find(std::string_view key) const;
+  const JsonValue::Object& members() const { return *line_.object(); }
   [[noreturn]] void fail(const std::string& reason) const;
   /// What a member is to be: "messages[2].role: expected a text, found 7".
   [[noreturn]] void fail_type(const std::string& member, const char* expected, const JsonValue* found) const;
@@ -32,14 +33,13 @@ JsonValue json_text_value(std::string text);
 JsonValue message_of(const std::string& role, JsonValue content);
 
 /// A conversation's messages, out of each shape.
-Conversation read_openai(const ConversationLine& line);
+Conversation read_openai(const ConversationLine& line, const char* key);
 Conversation read_sharegpt(const ConversationLine& line);
 Conversation read_alpaca(const ConversationLine& line);
+Conversation read_query(const ConversationLine& line);
+Conversation read_completion(const ConversationLine& line);
 
 /// [{"name", "arguments"}] or one of them, as tool calls of OpenAI's shape; arguments in a text are parsed.
 JsonValue tool_calls_of(const ConversationLine& line, const JsonValue& calls, const std::string& member);
-
-/// Throws unless the roles are in order.
-void check_roles(const ConversationLine& line, const JsonValue::Array& messages);
 
 }  // namespace moeloom

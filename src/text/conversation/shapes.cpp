@@ -60,6 +60,16 @@ void check_call(const ConversationLine& line, JsonValue& call, const std::string
   if (JsonValue* arguments = member_of(holder, "arguments")) *arguments = arguments_of(*arguments, member);
 }
 
+/// {"type": "text", "text"}, or a text by itself.
+void check_part(const ConversationLine& line, const JsonValue& part, const std::string& member) {
+  if (part.text() != nullptr) return;
+  if (part.object() == nullptr) line.fail_type(member, "an object", &part);
+  const JsonValue* type = part.find("type");
+  if (type != nullptr && (type->text() == nullptr || *type->text() != "text"))
+    line.fail(member + ": a part of type " + described(*type) + ": only parts of text are read");
+  line.text(part.find("text"), member + ".text");
+}
+
 void check_content(const ConversationLine& line, const JsonValue& message, const std::string& member) {
   const JsonValue* content = message.find("content");
   const bool may_lack = message.find("tool_calls") != nullptr ||
@@ -74,12 +84,44 @@ void check_content(const ConversationLine& line, const JsonValue& message, const
     return;  // some tools answer with an object
   if (parts == nullptr) line.fail_type(member + ".content", "a text or an array of parts", content);
   for (std::size_t i = 0; i < parts->size(); ++i)
-    if ((*parts)[i].object() == nullptr && (*parts)[i].text() == nullptr)
-      line.fail_type(member + "." + place("content", i), "an object", &(*parts)[i]);
+    check_part(line, (*parts)[i], member + "." + place("content", i));
 }
 
-JsonValue checked_message(const ConversationLine& line, JsonValue message, std::size_t i) {
-  const std::string member = place("messages", i);
+/// What a turn says of being learned, taken out of it: a template does not read it.
+std::optional<bool> take_weight(const ConversationLine& line, JsonValue& turn, const std::string& member) {
+  std::optional<bool> learned;
+  for (const std::string_view key : kTurnWeights) {
+    const JsonValue* found = turn.find(key);
+    if (found == nullptr) continue;
+    const std::string name = member + "." + std::string(key);
+    std::optional<bool> says;
+    if (found->boolean() != nullptr) says = *found->boolean();
+    if (found->integer() != nullptr && (*found->integer() == 0 || *found->integer() == 1))
+      says = *found->integer() == 1;
+    if (found->number() != nullptr && (*found->number() == 0 || *found->number() == 1))
+      says = *found->number() == 1;
+    if (!says && !found->is_null())
+      line.fail(name + ": expected true or false, 1 or 0, found " + described(*found));
+    if (says && learned && *says != *learned)
+      line.fail(name + " = " + described(*found) + " contradicts what the turn says before");
+    if (says) learned = says;
+    std::erase_if(std::get<JsonValue::Object>(turn.value),
+                  [&](const auto& each) { return each.name == key; });
+  }
+  return learned;
+}
+
+void add_message(const ConversationLine& line, JsonValue message, const std::string& member,
+                 Conversation& conversation) {
+  const std::optional<bool> learned = take_weight(line, message, member);
+  if (learned == true && *message.find("role")->text() != "assistant")
+    line.fail(member + " is to be learned, but " + *message.find("role")->text() +
+              " says it: only what an assistant says is learned");
+  conversation.messages.push_back(std::move(message));
+  conversation.learned.push_back(learned);
+}
+
+JsonValue checked_message(const ConversationLine& line, JsonValue message, const std::string& member) {
   if (message.object() == nullptr) line.fail_type(member, "an object", &message);
   const std::string& role = line.text(message.find("role"), member + ".role");
   if (std::ranges::find(kRoles, role) == std::end(kRoles))
@@ -95,28 +137,69 @@ JsonValue checked_message(const ConversationLine& line, JsonValue message, std::
   return message;
 }
 
-JsonValue tools_of(const ConversationLine& line) {
-  const JsonValue* tools = line.find("tools");
-  if (tools == nullptr || (tools->text() != nullptr && tools->text()->empty())) return {};
-  JsonValue list = line.array_or_json(*tools, "tools");
-  return list.array()->empty() ? JsonValue() : list;
-}
-
 /// A system prompt that stands beside the turns.
-void add_system(const ConversationLine& line, JsonValue::Array& messages) {
+void add_system(const ConversationLine& line, Conversation& conversation) {
   const JsonValue* system = line.find("system");
   if (system == nullptr || line.text(system, "system").empty()) return;
-  messages.push_back(message_of("system", *system));
+  add_message(line, message_of("system", *system), "system", conversation);
+}
+
+void add_messages(const ConversationLine& line, const char* key, Conversation& conversation) {
+  const JsonValue::Array& messages = line.array(line.find(key), key);
+  for (std::size_t i = 0; i < messages.size(); ++i)
+    add_message(line, checked_message(line, messages[i], place(key, i)), place(key, i), conversation);
+}
+
+/// [["question", "answer"], ...], which came before.
+void add_history(const ConversationLine& line, Conversation& conversation) {
+  const JsonValue* history = line.find("history");
+  if (history == nullptr) return;
+  const JsonValue::Array& turns = line.array(history, "history");
+  for (std::size_t i = 0; i < turns.size(); ++i) {
+    const JsonValue::Array& turn = line.array(&turns[i], place("history", i));
+    if (turn.size() != 2)
+      line.fail(place("history", i) + ": expected two texts, found " + described(turns[i]));
+    for (const auto& [role, text] : {std::pair("user", &turn[0]), std::pair("assistant", &turn[1])})
+      add_message(line, message_of(role, json_text_value(line.text(text, place("history", i)))),
+                  place("history", i), conversation);
+  }
+}
+
+void add_turn(const ConversationLine& line, const std::string& asked, const std::string& said,
+              Conversation& conversation) {
+  add_message(line, message_of("user", json_text_value(asked)), "user", conversation);
+  add_message(line, message_of("assistant", json_text_value(said)), "assistant", conversation);
+}
+
+/// The members of a turn of ShareGPT's that are not read here go along with its message.
+void take_the_rest(const JsonValue& turn, JsonValue& message) {
+  for (const auto& [name, value] : *turn.object())
+    if (name != "from" && name != "value")
+      std::get<JsonValue::Object>(message.value).push_back({name, value});
 }
 
 }  // namespace
 
-Conversation read_openai(const ConversationLine& line) {
+Conversation read_openai(const ConversationLine& line, const char* key) {
   Conversation conversation;
-  const JsonValue::Array& messages = line.array(line.find("messages"), "messages");
-  for (std::size_t i = 0; i < messages.size(); ++i)
-    conversation.messages.push_back(checked_message(line, messages[i], i));
-  conversation.tools = tools_of(line);
+  if (line.find("messages") == nullptr) add_system(line, conversation);
+  add_messages(line, key, conversation);
+  return conversation;
+}
+
+Conversation read_completion(const ConversationLine& line) {
+  Conversation conversation;
+  const JsonValue* completion = line.find("completion");
+  if (completion->array() == nullptr) {
+    const std::string& prompt = line.text(line.find("prompt"), "prompt");
+    conversation.text = prompt + line.text(completion, "completion");
+    conversation.prompt = prompt.size();
+    if (conversation.text->size() == prompt.size()) line.fail("completion: expected at least one character");
+    return conversation;
+  }
+  add_messages(line, "prompt", conversation);
+  conversation.prompt = conversation.messages.size();
+  add_messages(line, "completion", conversation);
   return conversation;
 }
 
@@ -135,9 +218,10 @@ JsonValue tool_calls_of(const ConversationLine& line, const JsonValue& given, co
 }
 
 Conversation read_sharegpt(const ConversationLine& line) {
-  Conversation conversation;
-  add_system(line, conversation.messages);
   const JsonValue::Array& turns = line.array(line.find("conversations"), "conversations");
+  if (!turns.empty() && turns.front().find("role") != nullptr) return read_openai(line, "conversations");
+  Conversation conversation;
+  add_system(line, conversation);
   for (std::size_t i = 0; i < turns.size(); ++i) {
     if (turns[i].object() == nullptr) line.fail_type(place("conversations", i), "an object", &turns[i]);
     const std::string& from = line.text(turns[i].find("from"), place("conversations", i, "from"));
@@ -153,33 +237,29 @@ Conversation read_sharegpt(const ConversationLine& line) {
       message = message_of("assistant", {});
       std::get<JsonValue::Object>(message.value).push_back({"tool_calls", std::move(calls)});
     }
-    conversation.messages.push_back(std::move(message));
+    take_the_rest(turns[i], message);
+    add_message(line, std::move(message), place("conversations", i), conversation);
   }
-  conversation.tools = tools_of(line);
+  return conversation;
+}
+
+Conversation read_query(const ConversationLine& line) {
+  Conversation conversation;
+  add_system(line, conversation);
+  add_history(line, conversation);
+  add_turn(line, line.text(line.find("query"), "query"), line.text(line.find("response"), "response"),
+           conversation);
   return conversation;
 }
 
 Conversation read_alpaca(const ConversationLine& line) {
   Conversation conversation;
-  add_system(line, conversation.messages);
-  const auto add_turn = [&](const std::string& asked, const std::string& said) {
-    conversation.messages.push_back(message_of("user", json_text_value(asked)));
-    conversation.messages.push_back(message_of("assistant", json_text_value(said)));
-  };
-  if (const JsonValue* history = line.find("history")) {
-    const JsonValue::Array& turns = line.array(history, "history");
-    for (std::size_t i = 0; i < turns.size(); ++i) {
-      const JsonValue::Array& turn = line.array(&turns[i], place("history", i));
-      if (turn.size() != 2)
-        line.fail(place("history", i) + ": expected two texts, found " + described(turns[i]));
-      add_turn(line.text(&turn[0], place("history", i)), line.text(&turn[1], place("history", i)));
-    }
-  }
+  add_system(line, conversation);
+  add_history(line, conversation);
   std::string asked = line.text(line.find("instruction"), "instruction");
   if (const JsonValue* input = line.find("input"); input != nullptr && !line.text(input, "input").empty())
     asked += "\n" + *input->text();
-  add_turn(asked, line.text(line.find("output"), "output"));
-  conversation.tools = tools_of(line);
+  add_turn(line, asked, line.text(line.find("output"), "output"), conversation);
   return conversation;
 }
 

@@ -42,6 +42,22 @@ bool ChatTemplate::marks_assistant() const {
   return parsed_->program.marks_assistant;
 }
 
+bool ChatTemplate::takes_parts() const {
+  constexpr const char* kWord = "WORDOFAPART";
+  ChatRequest request;
+  request.messages = parse_json_value(
+      std::string(R"([{"role": "user", "content": [{"type": "text", "text": ")") + kWord + R"("}]}])",
+      "part");
+  try {
+    const std::string text = render(request).text;
+    return text.find(kWord) != std::string::npos &&
+           text.find(std::string("'") + kWord) == std::string::npos &&
+           text.find(std::string("\"") + kWord) == std::string::npos;
+  } catch (const TemplateError&) {
+    return false;
+  }
+}
+
 RenderedChat ChatTemplate::render(const ChatRequest& request) const {
   jinja::Renderer renderer(parsed_->program, request);
   try {

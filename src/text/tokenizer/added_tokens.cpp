@@ -41,11 +41,10 @@ std::size_t without_space_behind(std::string_view text, std::size_t at) {
   return at;
 }
 
-AddedToken token_of(const Field& field, const Vocabulary& model) {
+AddedToken token_of(const Field& field) {
   AddedToken token;
   token.content = field.member("content").text();
-  token.id = field.member("id").id();
-  if (const auto id = model.id_of(token.content)) token.id = *id;
+  field.member("id").id();  // another number than the engine's is not used, but must be one
   token.single_word = field.boolean_or("single_word", false);
   token.strips_left = field.boolean_or("lstrip", false);
   token.strips_right = field.boolean_or("rstrip", false);
@@ -105,26 +104,34 @@ std::vector<TextPart> AddedTokenSearch::parts(std::string_view text) const {
   return parts;
 }
 
-AddedTokens::AddedTokens(const std::optional<Field>& field, const Vocabulary& model,
-                         const Normalizer& normalizer) {
-  if (!field) return;
-  std::vector<std::uint32_t> order;
-  for (const Field& each : field->items()) {
-    AddedToken token = token_of(each, model);
-    if (token.content.empty()) continue;
-    if (const auto known = by_id_.find(token.id);
-        known != by_id_.end() && known->second.content != token.content)
-      each.refuse("an id of its own: " + std::to_string(token.id) + " is \"" + known->second.content + "\"");
-    if (!by_id_.contains(token.id)) order.push_back(token.id);
-    ids_[token.content] = token.id;
-    largest_id_ = std::max(largest_id_, token.id);
-    by_id_[token.id] = std::move(token);
-  }
-  for (const std::uint32_t id : order) {
+AddedTokens::AddedTokens(const std::optional<Field>& field, const std::vector<AddedToken>& more,
+                         const Vocabulary& model, const Normalizer& normalizer) {
+  if (field)
+    for (const Field& each : field->items()) add(token_of(each), model);
+  for (const AddedToken& token : more)
+    if (!ids_.contains(token.content)) add(token, model);
+  for (const std::uint32_t id : order_) {
     const AddedToken& token = by_id_.at(id);
     decoded_[id] = token.normalized ? normalizer.apply(token.content) : token.content;
     (token.normalized ? normalized_ : raw_).add(decoded_[id], token);
   }
+}
+
+void AddedTokens::add(AddedToken token, const Vocabulary& model) {
+  if (token.content.empty()) return;
+  const auto in_model = model.id_of(token.content);
+  const auto known = ids_.find(token.content);
+  const auto next = static_cast<std::uint32_t>(model.count());
+  if (in_model)
+    token.id = *in_model;
+  else if (known != ids_.end())
+    token.id = known->second;
+  else
+    token.id = by_id_.empty() ? next : std::max(next, largest_id_ + 1);
+  if (!by_id_.contains(token.id)) order_.push_back(token.id);
+  ids_[token.content] = token.id;
+  largest_id_ = std::max(largest_id_, token.id);
+  by_id_[token.id] = std::move(token);
 }
 
 const AddedToken* AddedTokens::find(std::uint32_t id) const {

@@ -61,8 +61,11 @@ class AddedTokenSearch {
 class AddedTokens {
  public:
   AddedTokens(AddedTokens&&) = default;  // a copy's searches would point into the original
-  /// `field` is the list, or none. Throws ConfigError for two tokens of one id.
-  AddedTokens(const std::optional<Field>& field, const Vocabulary& model, const Normalizer& normalizer);
+  /// `field` is the list, or none; `more` follow where it lacks them. A token that the model knows has its
+  /// id; any other is numbered on from the model's tokens, as the reference engine does, whatever number the
+  /// file gives it.
+  AddedTokens(const std::optional<Field>& field, const std::vector<AddedToken>& more, const Vocabulary& model,
+              const Normalizer& normalizer);
 
   const AddedTokenSearch& raw() const { return raw_; }
   const AddedTokenSearch& normalized() const { return normalized_; }
@@ -75,6 +78,9 @@ class AddedTokens {
   std::uint32_t largest_id() const { return largest_id_; }
 
  private:
+  void add(AddedToken token, const Vocabulary& model);
+
+  std::vector<std::uint32_t> order_;
   std::unordered_map<std::uint32_t, AddedToken> by_id_;
   std::unordered_map<std::string, std::uint32_t> ids_;
   std::unordered_map<std::uint32_t, std::string> decoded_;

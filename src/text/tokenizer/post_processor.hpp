@@ -29,6 +29,8 @@ class PostProcessor {
   /// around the text.
   explicit PostProcessor(const Field& field);
 
+  /// These stand around a text in place of what the file says.
+  void add_instead(AddAround around) { added_ = std::move(around); }
   /// The ids that stand before and after a text's own.
   const AddAround& added() const { return added_; }
 

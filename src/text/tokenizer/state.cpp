@@ -62,15 +62,33 @@ Tokenizer::State::Model Tokenizer::State::model_of(const Field& field, PreTokeni
   return Model(std::in_place_type<Bpe>, field, of_bytes ? Bpe::Unit::kByte : Bpe::Unit::kCharacter);
 }
 
-Tokenizer::State::State(const Field& file)
+namespace {
+
+/// Of what add_bos_token and add_eos_token say.
+AddAround ends_of(const FolderRules& rules, const AddedTokens& added, const Vocabulary& vocabulary) {
+  const auto ids_of = [&](bool wanted, const std::string& token,
+                          const char* name) -> std::vector<std::uint32_t> {
+    if (!wanted || token.empty()) return {};  // transformers drops the wish without a word
+    if (const AddedToken* found = added.find(token)) return {found->id};
+    if (const auto id = vocabulary.id_of(token)) return {*id};
+    throw ConfigError({std::string("tokenizer_config.json: add_") + name + " is true, but " + name + " is " +
+                       "no token: \"" + token + "\""});
+  };
+  return {ids_of(rules.ends->bos, rules.bos, "bos_token"), ids_of(rules.ends->eos, rules.eos, "eos_token")};
+}
+
+}  // namespace
+
+Tokenizer::State::State(const Field& file, const FolderRules& rules)
     : normalizer_(part_of<Normalizer>(file, "normalizer")),
       pre_tokenizer_(part_of<PreTokenizer>(file, "pre_tokenizer")),
       model_(model_of(file.member("model"), pre_tokenizer_)),
-      added_(file.optional("added_tokens"), vocabulary(), normalizer_),
+      added_(file.optional("added_tokens"), rules.tokens, vocabulary(), normalizer_),
       post_processor_(part_of<PostProcessor>(file, "post_processor")),
       decoder_(part_of<TokenDecoder>(file, "decoder")) {
-  for (const char* part : {"truncation", "padding"})
-    if (const auto field = file.optional(part)) field->refuse("null: it is not implemented");
+  // "truncation" and "padding" are what somebody's last call left behind: transformers sets both at each
+  // call.
+  if (rules.ends) post_processor_.add_instead(ends_of(rules, added_, vocabulary()));
 }
 
 void Tokenizer::State::add_tokens(std::string_view word, Workspace& space) const {

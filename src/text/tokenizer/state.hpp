@@ -10,6 +10,7 @@
 #include "tokenizer/added_tokens.hpp"
 #include "tokenizer/bpe.hpp"
 #include "tokenizer/decoder.hpp"
+#include "tokenizer/folder_rules.hpp"
 #include "tokenizer/normalizer.hpp"
 #include "tokenizer/post_processor.hpp"
 #include "tokenizer/pre_tokenizer.hpp"
@@ -21,7 +22,7 @@ namespace moeloom {
 class Tokenizer::State {
  public:
   /// `file` is needed no longer than this takes. Throws ConfigError as Tokenizer::load does.
-  explicit State(const tokenizing::Field& file);
+  State(const tokenizing::Field& file, const tokenizing::FolderRules& rules);
 
   // As Tokenizer's.
   std::vector<std::uint32_t> encode(std::string_view utf8, bool add_special_tokens) const;

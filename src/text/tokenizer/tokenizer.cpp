@@ -14,11 +14,19 @@ Tokenizer Tokenizer::load(const std::filesystem::path& tokenizer_json) {
   return parse(read_text_file(tokenizer_json), tokenizer_json.string());
 }
 
+Tokenizer Tokenizer::of_folder(const std::filesystem::path& folder) {
+  const std::filesystem::path path = folder / "tokenizer.json";
+  const JsonValue file = parse_json_value(read_text_file(path), path.string());
+  const tokenizing::Field root(file, path.string());
+  root.object();
+  return Tokenizer(std::make_shared<const State>(root, tokenizing::folder_rules(folder)));
+}
+
 Tokenizer Tokenizer::parse(std::string_view json, const std::string& origin) {
   const JsonValue file = parse_json_value(json, origin);
   const tokenizing::Field root(file, origin);
   root.object();
-  return Tokenizer(std::make_shared<const State>(root));
+  return Tokenizer(std::make_shared<const State>(root, tokenizing::FolderRules()));
 }
 
 std::vector<std::uint32_t> Tokenizer::encode(std::string_view utf8, bool add_special_tokens) const {

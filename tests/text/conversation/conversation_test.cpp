@@ -75,19 +75,81 @@ TEST(Conversation, ReadsPlainText) {
   EXPECT_TRUE(read.messages.empty());
 }
 
+TEST(Conversation, ReadsConversationsOfRoleAndContentAndQueries) {
+  const Conversation turns = parse_conversation(
+      R"({"conversations": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "a"}]})",
+      "f:1");
+  EXPECT_EQ(roles_of(turns), "user assistant ");
+  const Conversation query = parse_conversation(
+      R"({"query": "hi", "response": "hello", "system": "s", "history": [["q", "a"]], "id": 7, "url": "x", "mark": null})",
+      "f:1");
+  EXPECT_EQ(roles_of(query), "system user assistant user assistant ");
+  EXPECT_EQ(content_of(query, 4), "hello");
+  EXPECT_EQ(query.other_columns, (std::vector<std::string>{"id", "url"}));
+}
+
+TEST(Conversation, LeavesOutTheKeysThatAreIgnored) {
+  const std::string row =
+      R"({"messages": [{"role": "user", "content": "a", "loss": 0.5}], "sample_weight": 2, "labels": [1, 0]})";
+  EXPECT_THROW(parse_conversation(row, "f:1"), IoError);
+  const Conversation read = parse_conversation(row, "f:1", {"sample_weight", "labels", "loss"});
+  EXPECT_EQ(read.messages.front().find("loss"), nullptr);
+  EXPECT_TRUE(read.other_columns.empty());
+}
+
+TEST(Conversation, ReadsPromptsAndTheirCompletions) {
+  const Conversation text = parse_conversation(R"({"prompt": "2+2=", "completion": "4"})", "f:1");
+  EXPECT_EQ(text.text, "2+2=4");
+  EXPECT_EQ(text.prompt, 4U);
+  const Conversation messages = parse_conversation(
+      R"({"prompt": [{"role": "user", "content": "hi"}], "completion": [{"role": "assistant", "content": "a"}]})",
+      "f:1");
+  EXPECT_EQ(roles_of(messages), "user assistant ");
+  EXPECT_EQ(messages.prompt, 1U);
+}
+
+TEST(Conversation, TakesWhatATurnSaysOfBeingLearnedOutOfTheMessage) {
+  for (const std::string key : {"weight", "train", "loss_mask", "trainable"})
+    for (const auto& [zero, one] :
+         {std::pair("0", "1"), std::pair("false", "true"), std::pair("0.0", "1.0")}) {
+      const Conversation read = parse_conversation(
+          R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "no", ")" +
+              key + "\": " + zero + R"(}, {"role": "assistant", "content": "yes", ")" + key + "\": " + one +
+              "}]}",
+          "f:1");
+      EXPECT_EQ(read.learned, (std::vector<std::optional<bool>>{std::nullopt, false, true})) << key;
+      EXPECT_EQ(read.messages[1].find(key), nullptr);
+    }
+  const Conversation turns = parse_conversation(
+      R"({"conversations": [{"from": "human", "value": "q"}, {"from": "gpt", "value": "no", "weight": 0}]})",
+      "f:1");
+  EXPECT_EQ(turns.learned.back(), false);
+}
+
+TEST(Conversation, ReadsVariablesOfTheTemplateAsAnObjectOrAsText) {
+  for (const std::string given : {R"({"enable_thinking": false})", R"("{\"enable_thinking\": false}")"}) {
+    const Conversation read =
+        parse_conversation(R"({"text": "a", "chat_template_kwargs": )" + given + "}", "f:1");
+    ASSERT_EQ(read.template_variables.size(), 1U);
+    EXPECT_EQ(read.template_variables[0].name, "enable_thinking");
+  }
+}
+
 TEST(Conversation, NamesFileLineAndReason) {
   const std::string user = R"({"role": "user", "content": "u"})";
-  const std::string assistant = R"({"role": "assistant", "content": "a"})";
-  const std::string tool = R"({"role": "tool", "content": "t"})";
-  const std::string system = R"({"role": "system", "content": "s"})";
   const auto messages = [](const std::string& list) { return R"({"messages": [)" + list + "]}"; };
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"{", "chats.jsonl:7"},
       {"[]", "chats.jsonl:7: expected an object, found an array of 0"},
-      {"{}", "chats.jsonl:7: expected one of the keys messages, conversations, instruction, text"},
+      {"{}",
+       "chats.jsonl:7: expected one of the keys messages, conversations, instruction, query, completion, "
+       "text; "
+       "found none"},
+      {R"({"conversation": []})",
+       "chats.jsonl:7: expected one of the keys messages, conversations, instruction, "
+       "query, completion, text; found conversation"},
       {R"({"messages": null})", "chats.jsonl:7: expected one of the keys"},
       {messages(""), "chats.jsonl:7: the conversation is empty"},
-      {messages(system), "chats.jsonl:7: the conversation is empty: system stands alone"},
       {R"({"messages": {}})", "chats.jsonl:7: messages: expected an array, found an object"},
       {messages("7"), "chats.jsonl:7: messages[0]: expected an object, found 7"},
       {messages(R"({"content": "x"})"), "chats.jsonl:7: messages[0].role: expected a text, found nothing"},
@@ -96,15 +158,24 @@ TEST(Conversation, NamesFileLineAndReason) {
       {messages(R"({"role": "user", "content": 3})"), "chats.jsonl:7: messages[0].content: expected a text"},
       {messages(R"({"role": "ghost", "content": ""})"),
        "chats.jsonl:7: messages[0].role: expected system, developer"},
-      {messages(assistant), "chats.jsonl:7: messages[0]: roles out of order: assistant stands first"},
-      {messages(user + "," + user),
-       "chats.jsonl:7: messages[1]: roles out of order: user stands behind user"},
-      {messages(user + "," + assistant + "," + assistant), "chats.jsonl:7: messages[2]: roles out of order"},
-      {messages(user + "," + system),
-       "chats.jsonl:7: messages[1]: roles out of order: system stands behind user"},
-      {messages(user + "," + assistant + "," + tool),
-       "chats.jsonl:7: messages[2]: roles out of order: tool stands behind assistant, where no tool was "
-       "called"},
+      {messages(R"({"role": "user", "content": [{"type": "image", "image": "x.png"}]})"),
+       "chats.jsonl:7: messages[0].content[0]: a part of type \"image\": only parts of text are read"},
+      {messages(R"({"role": "assistant", "content": "a", "weight": 0.5})"),
+       "chats.jsonl:7: messages[0].weight: expected true or false, 1 or 0, found 0.5"},
+      {messages(R"({"role": "assistant", "content": "a", "weight": 1, "train": false})"),
+       "chats.jsonl:7: messages[0].train = false contradicts what the turn says before"},
+      {messages(R"({"role": "user", "content": "a", "train": true})"),
+       "chats.jsonl:7: messages[0] is to be learned, but user says it"},
+      {R"({"prompt": "a", "completion": "b", "label": false})",
+       "chats.jsonl:7: unknown keys that may say what is learned: label"},
+      {R"({"text": "a", "loss_mask": [0, 1]})",
+       "chats.jsonl:7: unknown keys that may say what is learned: loss_mask"},
+      {R"({"text": "a", "numbers": [0, 1]})",
+       "chats.jsonl:7: unknown keys that may say what is learned: numbers"},
+      {R"({"prompt": "a", "chosen": "b", "rejected": "c"})",
+       "chats.jsonl:7: chosen, rejected: training on preferences"},
+      {R"({"text": "a", "chat_template_kwargs": 3})",
+       "chats.jsonl:7: chat_template_kwargs: expected an object, found 3"},
       {messages(user + R"(,{"role": "assistant", "content": "", "tool_calls": [{"function": {"name": 1}}]})"),
        "chats.jsonl:7: messages[1].tool_calls[0].function.name: expected a text, found 1"},
       {R"({"conversations": [{"from": "alien", "value": "x"}]})",

@@ -125,6 +125,53 @@ TEST(Learned, FindsEachTurnByItsPrefixes) {
   EXPECT_EQ(nothing.turns, 0U);
 }
 
+constexpr const char* kWeighed =
+    R"({"messages": [{"role": "user", "content": "1?"}, {"role": "assistant", "content": "no", "weight": 0},
+                     {"role": "user", "content": "2?"}, {"role": "assistant", "content": "yes", "weight": 1}]})";
+constexpr const char* kMarked =
+    "{% for m in messages %}<{{ m.role }}>{% if m.role == 'assistant' %}{% generation %}{{ m.content }}"
+    "{% endgeneration %}{% else %}{{ m.content }}{% endif %}{% endfor %}";
+
+TEST(Learned, LeavesOutTheTurnsThatSaySo) {
+  EXPECT_EQ(said(said_with(kChatMl, kWeighed)), (Parts{"yes</>\n"}));
+  EXPECT_EQ(said(said_with(kMarked, kWeighed)), (Parts{"yes"}));
+  const std::string first =
+      R"({"messages": [{"role": "user", "content": "1?"}, {"role": "assistant", "content": "yes", "train": true},
+                       {"role": "user", "content": "2?"}, {"role": "assistant", "content": "no", "train": false}]})";
+  EXPECT_EQ(said(said_with(kChatMl, first, LearnRule::kLast)), (Parts{"yes</>\n"}));
+  EXPECT_EQ(said(said_with(kMarked, first, LearnRule::kLast)), (Parts{"yes"}));
+  EXPECT_THROW(said_with(kChatMl, kWeighed, LearnRule::kAll), ConfigError);
+}
+
+TEST(Learned, OfMessagesTheCompletionAlone) {
+  const std::string line =
+      R"({"prompt": [{"role": "user", "content": "1?"}, {"role": "assistant", "content": "one"},
+                     {"role": "user", "content": "2?"}], "completion": [{"role": "assistant", "content": "two"}]})";
+  EXPECT_EQ(said(said_with(kChatMl, line)), (Parts{"two</>\n"}));
+}
+
+TEST(Learned, JoinsPartsOfTextForATemplateThatTakesTexts) {
+  const std::string line =
+      R"({"messages": [{"role": "user", "content": [{"type": "text", "text": "a "}, {"type": "text", "text": "b"}]},
+                       {"role": "assistant", "content": [{"type": "text", "text": "c"}]}]})";
+  EXPECT_EQ(said_with(kChatMl, line).text, "<user>a b</>\n<assistant>c</>\n");
+  const std::string of_parts =
+      "{% for m in messages %}<{{ m.role }}>{% for part in m.content %}[{{ part.text }}]{% endfor %}{% "
+      "endfor %}";
+  EXPECT_EQ(said_with(of_parts, line).text, "<user>[a ][b]<assistant>[c]");
+}
+
+TEST(Learned, GivesTheTemplateWhatTheRowSaysAndLetsItWin) {
+  LearnOptions options;
+  JsonValue low;
+  low.value = std::string("low");
+  options.variables = {{"effort", low}};
+  const std::string source = "{{ effort }}{% for m in messages %}{{ m.content }}{% endfor %}";
+  const std::string line =
+      R"({"messages": [{"role": "user", "content": "a"}], "chat_template_kwargs": {"effort": "high"}})";
+  EXPECT_EQ(assistant_text(conversation_of(line), ChatTemplate::parse(source, "t"), options).text, "higha");
+}
+
 TEST(Learned, FindsTheEndOfATurnWhoseReasoningIsDroppedLater) {
   const std::string source =
       "{% for m in messages %}<{{ m.role }}>{% if m.role == 'assistant' and loop.last %}<think></think>{% "
@@ -151,8 +198,34 @@ TEST(Learned, CountsTurnsThatItCannotPlace) {
   EXPECT_EQ(text.unplaced_turns, 2U);
   const std::string choosy =
       "{% if messages | length == 1 %}{{ raise_exception('more') }}{% endif %}" + std::string(kChatMl);
-  EXPECT_EQ(said(said_with(choosy, kTwoTurns)), (Parts{"two</>\n"}));
-  EXPECT_EQ(said_with(choosy, kTwoTurns).unplaced_turns, 1U);
+  EXPECT_EQ(said(said_with(choosy, kTwoTurns)), (Parts{"one</>\n", "two</>\n"}));
+}
+
+/// As mistral-nemo: the system's message stands in the last user's, and only where the user speaks last.
+TEST(Learned, FindsTurnsBehindTextThatDependsOnWhatFollows) {
+  const std::string nemo =
+      "{% set system = messages[0].content if messages[0].role == 'system' else '' %}"
+      "{% for m in messages %}{% if m.role == 'user' %}[INST]{{ system if loop.last }}{{ m.content }}[/INST]"
+      "{% elif m.role == 'assistant' %} {{ m.content | trim }}</s>{% endif %}{% endfor %}";
+  EXPECT_EQ(said(said_with(nemo, R"({"messages": [{"role": "system", "content": "brief"},
+      {"role": "user", "content": "1"}, {"role": "assistant", "content": "one "},
+      {"role": "user", "content": "2"}, {"role": "assistant", "content": "two"}]})")),
+            (Parts{"one</s>", "two</s>"}));
+}
+
+/// As phi-3.5 and gpt-oss: a mark behind the conversation alone, or another one behind its last turn.
+TEST(Learned, FindsTurnsOfTemplatesThatCloseTheLastInAnotherWay) {
+  const std::string turns = "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}";
+  const std::string prompt = "{% if add_generation_prompt %}<|assistant|>";
+  EXPECT_EQ(said(said_with(turns + "<|end|>{% endfor %}" + prompt + "{% else %}<|endoftext|>{% endif %}",
+                           kTwoTurns)),
+            (Parts{"one<|end|>", "two<|end|><|endoftext|>"}));
+  EXPECT_EQ(said(said_with(turns +
+                               "{{ '<|return|>' if loop.last and m.role == 'assistant' else '<|end|>' }}"
+                               "{% endfor %}" +
+                               prompt + "{% endif %}",
+                           kTwoTurns)),
+            (Parts{"one", "two<|return|>"}));
 }
 
 TEST(Learned, TakesWhatTheTemplateMarks) {

@@ -3,6 +3,10 @@
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"
 
+#include <filesystem>
+#include <fstream>
+#include <unistd.h>
+
 #include "support/expect_error.hpp"
 #include "tokenizer/tokenizer_data.hpp"
 #include <gtest/gtest.h>
@@ -39,12 +43,10 @@ TEST(Tokenizer, RefusesByNameWhatIsNotImplemented) {
       {R"("pre_tokenizer": {"type": "UnicodeScripts"})", R"(found "UnicodeScripts")"},
       {R"("post_processor": {"type": "Odd"})", "file.post_processor.type"},
       {R"("decoder": {"type": "CTC"})", R"(found "CTC")"},
-      {R"("truncation": {"max_length": 3})", "file.truncation: expected null"},
       {R"("pre_tokenizer": {"type": "Split", "pattern": {"Regex": "("}, "behavior": "Isolated"})",
        "file.pre_tokenizer.pattern.Regex: not a regular expression"},
       {R"("pre_tokenizer": {"type": "Split", "pattern": {"Regex": "a"}, "behavior": "Odd"})", "behavior"},
       {R"("pre_tokenizer": {"type": "Metaspace"})", "expected a member \"replacement\""},
-      {R"("added_tokens": [{"id": 7, "content": "x"}, {"id": 7, "content": "y"}])", "file.added_tokens[1]"},
       {R"("added_tokens": [{"id": -1, "content": "x"}])", "file.added_tokens[0].id: expected an id"},
   };
   for (const Refusal& each : cases)
@@ -122,24 +124,94 @@ TEST(Tokenizer, FallsBackToTheBytesOfByteLevelLetters) {
 }
 
 TEST(Tokenizer, OffsetsOfIllFormedTextsAreThoseOfTheBytesGiven) {
-  const Tokenizer tokenizer = with(R"("added_tokens": [{"id": 9, "content": "�", "normalized": false}])");
+  const Tokenizer tokenizer = with(R"("added_tokens": [{"id": 7, "content": "�", "normalized": false}])");
   const Encoding encoding = tokenizer.encode_with_offsets(
       "a\xE4\xBD"
       "b\xFF",
       false);
-  EXPECT_EQ(encoding.ids, (Ids{0, 9, 1, 9}));
+  EXPECT_EQ(encoding.ids, (Ids{0, 7, 1, 7}));
   EXPECT_EQ(encoding.offsets, (std::vector<ByteRange>{{0, 1}, {1, 3}, {3, 4}, {4, 5}}));
 }
 
+/// What somebody's last call of the library left behind is no part of the tokenizer.
+TEST(Tokenizer, NeitherCutsNorPads) {
+  const Tokenizer tokenizer =
+      with(R"("truncation": {"max_length": 1}, "padding": {"strategy": {"Fixed": 9}})");
+  EXPECT_EQ(tokenizer.encode("abcab", true), (Ids{4, 3}));
+}
+
+/// As the reference engine: from the model's tokens on, in the file's order.
+TEST(Tokenizer, NumbersAddedTokensOnWhateverTheFileSays) {
+  const Tokenizer tokenizer = with(
+      R"("added_tokens": [{"id": 7, "content": "<s>"}, {"id": 20, "content": "<x>"}, {"id": 3, "content": "ab"},
+         {"id": 21, "content": "<y>"}])");
+  EXPECT_EQ(tokenizer.encode("<s>a<x>b<y>ab", false), (Ids{7, 0, 8, 1, 9, 3}));
+}
+
+class TokenizerFolder : public ::testing::Test {
+ protected:
+  TokenizerFolder() {
+    std::filesystem::create_directories(folder_);
+    write("tokenizer.json",
+          std::string(R"({"added_tokens": [{"id": 7, "content": "<s>", "special": true}], "model": )") +
+              kModel + "}");
+  }
+  ~TokenizerFolder() override { std::filesystem::remove_all(folder_); }
+  void write(const std::string& name, const std::string& text) const {
+    std::ofstream(folder_ / name) << text;
+  }
+  Ids encoded(const std::string& config, const std::string& text) const {
+    write("tokenizer_config.json", config);
+    return Tokenizer::of_folder(folder_).encode(text, true);
+  }
+
+  const std::filesystem::path folder_ =
+      std::filesystem::temp_directory_path() / ("moeloom-tokenizer-" + std::to_string(::getpid()));
+};
+
+TEST_F(TokenizerFolder, AddsTheEndsThatTheConfigAsksFor) {
+  EXPECT_EQ(Tokenizer::of_folder(folder_).encode("ab", true), (Ids{3}));
+  EXPECT_EQ(encoded(R"({"bos_token": "<s>", "add_bos_token": true})", "ab"), (Ids{7, 3}));
+  EXPECT_EQ(
+      encoded(
+          R"({"bos_token": {"content": "<s>"}, "eos_token": "</s>", "add_bos_token": true, "add_eos_token": true})",
+          "ab"),
+      (Ids{7, 3, 8}));
+  EXPECT_EQ(encoded(R"({"add_bos_token": true})", "ab"), (Ids{3}))
+      << "as transformers does without a bos_token";
+  EXPECT_EQ(testing::message_of<ConfigError>([&] {
+              encoded(R"({"add_bos_token": true, "bos_token": "<x>x"})", "ab");
+            }).find("tokenizer_config.json: add_bos_token"),
+            std::string::npos)
+      << "a special token that only the config has is added";
+}
+
+TEST_F(TokenizerFolder, TakesNoEndsWhereTheConfigSaysSo) {
+  write("tokenizer.json", std::string(R"({"added_tokens": [{"id": 7, "content": "<s>", "special": true}],
+      "post_processor": {"type": "BertProcessing", "cls": ["<s>", 7], "sep": ["<s>", 7]}, "model": )") +
+                              kModel + "}");
+  EXPECT_EQ(encoded("{}", "ab"), (Ids{7, 3, 7}));
+  EXPECT_EQ(encoded(R"({"bos_token": "<s>", "add_bos_token": false})", "ab"), (Ids{3}));
+}
+
+TEST_F(TokenizerFolder, KnowsTokensThatTheConfigAloneNames) {
+  EXPECT_EQ(
+      encoded(
+          R"({"added_tokens_decoder": {"30": {"content": "<b>"}, "4": {"content": "<a>", "special": false}},
+      "pad_token": "<pad>", "additional_special_tokens": ["<c>", "<s>"]})",
+          "<a><b><pad><c><s>ab"),
+      (Ids{8, 9, 10, 11, 7, 3}));
+}
+
 TEST(Tokenizer, KnowsItsVocabulary) {
-  const Tokenizer tokenizer = with(R"("added_tokens": [{"id": 20, "content": "<s>", "special": true}])");
-  EXPECT_EQ(tokenizer.vocabulary_size(), 21U);
-  EXPECT_EQ(tokenizer.id_of("<s>"), 20U);
+  const Tokenizer tokenizer = with(R"("added_tokens": [{"id": 7, "content": "<s>", "special": true}])");
+  EXPECT_EQ(tokenizer.vocabulary_size(), 8U);
+  EXPECT_EQ(tokenizer.id_of("<s>"), 7U);
   EXPECT_EQ(tokenizer.id_of("abc"), 4U);
   EXPECT_EQ(tokenizer.id_of("xyz"), std::nullopt);
   EXPECT_EQ(tokenizer.token_of(4), "abc");
   EXPECT_EQ(tokenizer.token_of(10), std::nullopt);
-  EXPECT_TRUE(tokenizer.is_special(20));
+  EXPECT_TRUE(tokenizer.is_special(7));
   EXPECT_FALSE(tokenizer.is_special(4));
 }
 

@@ -62,10 +62,13 @@ class SafetensorsFile {
 /// A checkpoint folder: model.safetensors, or the shards that model.safetensors.index.json names, as one set.
 class SafetensorsFolder {
  public:
-  /// Throws IoError if neither is there, a shard is missing, or the index disagrees with the shards.
+  /// Throws IoError if neither is there, a shard is missing, or a shard holds a tensor that the index does
+  /// not name or puts elsewhere.
   explicit SafetensorsFolder(const std::filesystem::path& folder);
   bool has(const std::string& name) const { return home_.contains(name); }
   std::vector<std::string> names() const;
+  /// Names that stand in the index and in no shard.
+  const std::vector<std::string>& absent() const { return absent_; }
   const std::vector<SafetensorsFile>& files() const { return files_; }
   const SafetensorsFile& file_of(const std::string& name) const;
   const TensorInfo& info(const std::string& name) const { return file_of(name).info(name); }
@@ -79,6 +82,7 @@ class SafetensorsFolder {
   std::filesystem::path folder_;
   std::vector<SafetensorsFile> files_;
   std::map<std::string, std::size_t> home_;
+  std::vector<std::string> absent_;
 };
 
 struct TensorSpec {

@@ -1,0 +1,163 @@
+#include "moeloom/io/data_text.hpp"
+
+#include "moeloom/base/errors.hpp"
+
+#include <algorithm>
+#include <array>
+#include <fstream>
+#include <zlib.h>
+
+namespace moeloom {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kGzip = "\x1f\x8b";
+
+struct Kind {
+  std::string_view first;
+  const char* name;
+  const char* way;  // behind which the file's name stands
+};
+constexpr std::array<Kind, 8> kKinds = {
+    {{"PAR1", "Parquet",
+      "python3 -c 'import pandas, sys; pandas.read_parquet(sys.argv[1]).to_json(sys.argv[1] + "
+      "\".jsonl\", orient=\"records\", lines=True)' "},
+     {"ARROW1", "Arrow",
+      "python3 -c 'import pandas, sys; pandas.read_feather(sys.argv[1]).to_json(sys.argv[1] + "
+      "\".jsonl\", orient=\"records\", lines=True)' "},
+     {"PK\x03\x04", "zip", "unzip "},
+     {"\x28\xb5\x2f\xfd", "zstd", "zstd -d "},
+     {"\xfd"
+      "7zXZ",
+      "xz", "xz -d "},
+     {"BZh", "bzip2", "bzip2 -d "},
+     {"SQLite format 3", "SQLite", "sqlite3 -json "},
+     {"\x93NUMPY", "NumPy",
+      "python3 -c 'import numpy, sys; numpy.load(sys.argv[1]).astype(\"u4\").tofile(sys.argv[1] "
+      "+ \".u32\")' "}}};
+
+std::string_view text_of(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+/// Without the ending of gzip: "chats.csv.gz" is CSV.
+std::string ending_of(fs::path file) {
+  if (file.extension() == ".gz") file = file.stem();
+  return file.extension().string();
+}
+
+[[noreturn]] void refuse(const fs::path& file, const std::string& kind, const std::string& way) {
+  throw IoError(file.string() + ": " + kind + " is not read; convert it first: " + way);
+}
+
+/// All members of a gzip file, one behind the other.
+std::string unpacked(const fs::path& file, std::span<const std::byte> bytes) {
+  constexpr std::size_t kPiece = std::size_t{1} << 20;
+  constexpr uInt kMostIn = 1u << 30;
+  z_stream stream{};
+  if (inflateInit2(&stream, 15 + 16) != Z_OK) throw IoError(file.string() + ": zlib cannot begin");
+  const struct End {
+    z_stream& stream;
+    ~End() { inflateEnd(&stream); }
+  } end{stream};
+  std::string text;
+  std::size_t given = 0, written = 0;
+  for (;;) {
+    if (stream.avail_in == 0) {
+      stream.next_in = reinterpret_cast<Bytef*>(const_cast<std::byte*>(bytes.data() + given));
+      stream.avail_in = static_cast<uInt>(std::min<std::size_t>(bytes.size() - given, kMostIn));
+      given += stream.avail_in;
+    }
+    text.resize(written + kPiece);
+    stream.next_out = reinterpret_cast<Bytef*>(text.data() + written);
+    stream.avail_out = static_cast<uInt>(kPiece);
+    const int status = inflate(&stream, Z_NO_FLUSH);
+    written = text.size() - stream.avail_out;
+    if (status == Z_STREAM_END) {
+      if (stream.avail_in == 0 && given == bytes.size()) break;
+      if (inflateReset(&stream) == Z_OK) continue;
+    }
+    const bool is_short = stream.avail_in == 0 && given == bytes.size() && stream.avail_out > 0;
+    if (status != Z_OK || is_short)
+      throw IoError(
+          file.string() + ": damaged gzip behind " + std::to_string(written) + " bytes of text" +
+          (stream.msg == nullptr ? is_short ? ": it ends early" : "" : std::string(": ") + stream.msg));
+  }
+  text.resize(written);
+  return text;
+}
+
+}  // namespace
+
+bool is_gzip(const fs::path& file) {
+  std::array<char, 2> first{};
+  std::ifstream in(file, std::ios::binary);
+  in.read(first.data(), first.size());
+  return in.gcount() == 2 && std::string_view(first.data(), 2) == kGzip;
+}
+
+void require_text(const fs::path& file, std::span<const std::byte> bytes) {
+  const std::string_view text = text_of(bytes);
+  for (const Kind& kind : kKinds)
+    if (text.starts_with(kind.first)) refuse(file, kind.name, kind.way + file.string());
+  const std::string ending = ending_of(file);
+  if (ending == ".csv" || ending == ".tsv")
+    refuse(file, ending == ".csv" ? "CSV" : "TSV",
+           "python3 -c 'import csv, json, sys; [print(json.dumps(row)) for row in csv.DictReader(sys.stdin" +
+               std::string(ending == ".csv" ? "" : ", delimiter=\"\\t\"") + ")]' < " + file.string() + " > " +
+               file.string() + ".jsonl");
+  constexpr std::size_t kLooked = 4096;
+  if (const std::size_t zero = text.substr(0, kLooked).find('\0'); zero != std::string_view::npos)
+    throw IoError(file.string() + ": it has a zero at byte " + std::to_string(zero) +
+                  ", so it is no text; token ids are read by a data format: u16, u32 or megatron");
+}
+
+DataText::DataText(const fs::path& file) : file_(file) {
+  if (text_of(file_.bytes()).starts_with(kGzip)) {
+    unpacked_ = unpacked(file, file_.bytes());
+    file_ = MappedFile();
+  }
+  require_text(file, std::as_bytes(std::span(text())));
+}
+
+std::string_view DataText::text() const {
+  return unpacked_.empty() ? text_of(file_.bytes()) : std::string_view(unpacked_);
+}
+
+bool is_json_array(std::string_view text) {
+  const std::size_t first = text.find_first_not_of(" \t\r\n");
+  return first != std::string_view::npos && text[first] == '[';
+}
+
+std::vector<std::string_view> json_elements(std::string_view text, const std::string& origin) {
+  constexpr std::string_view kBlank = " \t\r\n";
+  if (!is_json_array(text)) throw IoError(origin + ": expected a JSON array");
+  std::vector<std::string_view> elements;
+  std::size_t depth = 0, begin = 0;
+  const auto take = [&](std::size_t end) {
+    const std::string_view element = text.substr(begin, end - begin);
+    const std::size_t first = element.find_first_not_of(kBlank);
+    if (first != std::string_view::npos) elements.push_back(element.substr(first));
+    begin = end + 1;
+  };
+  for (std::size_t i = text.find('['); i < text.size(); ++i) {
+    const char c = text[i];
+    if (c == '"') {
+      for (++i; i < text.size() && text[i] != '"'; ++i)
+        if (text[i] == '\\') ++i;
+    } else if (c == '[' || c == '{') {
+      if (++depth == 1) begin = i + 1;
+    } else if ((c == ']' || c == '}') && --depth == 0) {
+      take(i);
+      const std::size_t more = text.find_first_not_of(kBlank, i + 1);
+      if (more == std::string_view::npos) return elements;
+      throw IoError(origin + ": expected one JSON array, found more behind byte " + std::to_string(i));
+    } else if (c == ',' && depth == 1) {
+      take(i);
+    }
+  }
+  throw IoError(origin + ": the JSON array does not end");
+}
+
+}  // namespace moeloom

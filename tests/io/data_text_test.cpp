@@ -1,0 +1,100 @@
+#include "moeloom/io/data_text.hpp"
+
+#include <filesystem>
+#include <fstream>
+#include <zlib.h>
+
+#include "support/expect_error.hpp"
+#include "support/files.hpp"
+#include <gtest/gtest.h>
+
+namespace moeloom {
+namespace {
+
+namespace fs = std::filesystem;
+
+class DataTextTest : public ::testing::Test {
+ protected:
+  DataTextTest() { fs::create_directories(folder_); }
+  ~DataTextTest() override { fs::remove_all(folder_); }
+
+  fs::path write(const std::string& name, std::string_view bytes) const {
+    std::ofstream(folder_ / name, std::ios::binary) << bytes;
+    return folder_ / name;
+  }
+  fs::path pack(const std::string& name, const std::string& text) const {
+    const gzFile file = gzopen((folder_ / name).c_str(), "ab");
+    gzwrite(file, text.data(), static_cast<unsigned>(text.size()));
+    gzclose(file);
+    return folder_ / name;
+  }
+  static std::string error_of(const fs::path& file) {
+    try {
+      const DataText text(file);
+      return "none";
+    } catch (const std::exception& error) {
+      return error.what();
+    }
+  }
+
+  const fs::path folder_ = fs::temp_directory_path() / ("moeloom-data-text-" + std::to_string(::getpid()));
+};
+
+std::vector<std::string> elements(const std::string& text) {
+  std::vector<std::string> found;
+  for (const std::string_view each : json_elements(text, "a.json")) found.emplace_back(each);
+  return found;
+}
+
+TEST_F(DataTextTest, GivesTextAsItIsAndGzipUnpackedWithAllItsMembers) {
+  EXPECT_EQ(DataText(write("a.txt", "one\ntwo\n")).text(), "one\ntwo\n");
+  pack("b.jsonl.gz", "one\n");
+  const fs::path two = pack("b.jsonl.gz", "two\n");
+  EXPECT_TRUE(is_gzip(two));
+  EXPECT_EQ(DataText(two).text(), "one\ntwo\n");
+  std::string long_text;
+  for (int i = 0; i < 400'000; ++i) long_text += std::to_string(i) + "\n";
+  EXPECT_EQ(DataText(pack("c.gz", long_text)).text(), long_text);
+  EXPECT_EQ(DataText(write("empty.txt", "")).text(), "");
+}
+
+TEST_F(DataTextTest, RefusesDamagedGzip) {
+  const fs::path whole = pack("a.gz", std::string(5000, 'x') + "y");
+  const auto size = fs::file_size(whole);
+  fs::resize_file(whole, size - 4);
+  EXPECT_NE(error_of(whole).find("damaged gzip"), std::string::npos) << error_of(whole);
+  EXPECT_NE(error_of(write("b.gz", "\x1f\x8b\x08 nothing of the kind")).find("damaged gzip"),
+            std::string::npos);
+}
+
+TEST_F(DataTextTest, RefusesByNameWhatIsNoText) {
+  const std::vector<std::pair<std::string, std::string>> kinds = {{"PAR1", "Parquet"},
+                                                                  {"ARROW1", "Arrow"},
+                                                                  {"PK\x03\x04", "zip"},
+                                                                  {"\x28\xb5\x2f\xfd", "zstd"},
+                                                                  {"\xfd"
+                                                                   "7zXZ",
+                                                                   "xz"},
+                                                                  {"BZh9", "bzip2"}};
+  for (const auto& [first, name] : kinds) {
+    const std::string error = error_of(write("data.jsonl", first + "rest"));
+    EXPECT_NE(error.find(name + " is not read; convert it first: "), std::string::npos) << error;
+  }
+  EXPECT_NE(error_of(write("chats.csv", "a,b\n")).find("CSV is not read"), std::string::npos);
+  EXPECT_NE(error_of(pack("chats.csv.gz", "a,b\n")).find("CSV is not read"), std::string::npos);
+  const std::string zeros = error_of(write("a.txt", std::string("ab\0c", 4)));
+  EXPECT_NE(zeros.find("a zero at byte 2"), std::string::npos) << zeros;
+}
+
+TEST_F(DataTextTest, FindsTheElementsOfAnArray) {
+  EXPECT_TRUE(is_json_array(" \n[1]"));
+  EXPECT_FALSE(is_json_array("{}"));
+  EXPECT_EQ(elements("[]"), std::vector<std::string>());
+  EXPECT_EQ(elements(R"([ {"a": [1, 2], "b": "],\"}"}, {"c": {}} ])"),
+            (std::vector<std::string>{R"({"a": [1, 2], "b": "],\"}"})", R"({"c": {}} )"}));
+  for (const char* broken : {"[1, 2", "[{]", "[\"a", "[1] 2", "{}"})
+    EXPECT_THROW(elements(broken), std::exception) << broken;
+}
+
+}  // namespace
+}  // namespace moeloom

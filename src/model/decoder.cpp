@@ -36,6 +36,17 @@ void tell(PhaseClock& clock, Phase phase, const std::function<void(Index)>& hook
   hook(part);
 }
 
+/// [begin, end) of each.
+std::vector<std::pair<Index, Index>> segments_of(const Batch& batch) {
+  std::vector<std::pair<Index, Index>> segments;
+  for (std::size_t i = 0; i + 1 < batch.segment_offsets.size(); ++i)
+    segments.emplace_back(batch.segment_offsets[i], batch.segment_offsets[i + 1]);
+  if (!batch.segment_offsets.empty()) return segments;
+  for (Index s = 0; s < batch.sequences; ++s)
+    segments.emplace_back(s * batch.sequence_length, (s + 1) * batch.sequence_length);
+  return segments;
+}
+
 bool finite(ConstMatrixView x) {
   return std::all_of(x.data, x.data + x.size(), [](float value) { return std::isfinite(value); });
 }
@@ -72,18 +83,25 @@ void Decoder::prepare_positions(const Batch& batch, Index first) {
   for (std::size_t i = 0; i < ropes_.size(); ++i) {
     if (ropes_[i].serves(needed)) continue;
     const RopeSettings& settings = rope_settings_[i];
-    ropes_[i] = make_rope_table(roomy_rope_positions(needed, settings), settings);
+    ropes_[i] = make_rope_table_of_lengths(roomy_rope_positions(needed, settings), settings);
   }
   check_segments(batch);
   position_ids_.resize(at(batch.tokens()));
-  const auto count_from_first = [&](Index begin, Index end) {
-    std::iota(position_ids_.begin() + begin, position_ids_.begin() + end, static_cast<std::int32_t>(first));
+  rope_rows_.resize(position_ids_.size());
+  const auto count = [&](std::vector<std::int32_t>& rows, Index begin, Index end, Index from) {
+    std::iota(rows.begin() + begin, rows.begin() + end, static_cast<std::int32_t>(from));
   };
-  for (std::size_t i = 0; i + 1 < batch.segment_offsets.size(); ++i)
-    count_from_first(batch.segment_offsets[i], batch.segment_offsets[i + 1]);
-  if (!batch.segment_offsets.empty()) return;
-  for (Index s = 0; s < batch.sequences; ++s)
-    count_from_first(s * batch.sequence_length, (s + 1) * batch.sequence_length);
+  for (const auto& [begin, end] : segments_of(batch)) {
+    count(position_ids_, begin, end, first);
+    count(rope_rows_, begin, end, first + first_rope_row(first + end - begin));
+  }
+}
+
+Index Decoder::first_rope_row(Index sequence_length) const {
+  if (ropes_.size() == 1) return ropes_.front().first_row(sequence_length);
+  require(std::ranges::all_of(ropes_, [](const RopeTable& table) { return table.long_begin == 0; }),
+          "longrope is the only rope of its model");
+  return 0;
 }
 
 Index Decoder::tokens_of_leaf(const Batch& batch, bool training) const {
@@ -116,7 +134,8 @@ LayerContext Decoder::context(const Batch& batch, Index layer, bool training) {
                     .position_ids = position_ids_,
                     .ropes = ropes_,
                     .segment_offsets = batch.segment_offsets,
-                    .is_real = batch.is_real},
+                    .is_real = batch.is_real,
+                    .rope_rows = rope_rows_},
           .moe = {.kernels = kernels_,
                   .dispatcher = dispatcher_,
                   .experts = experts_,

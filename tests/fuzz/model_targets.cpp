@@ -12,6 +12,7 @@
 #include <sstream>
 
 #include "fuzz/target.hpp"
+#include "support/small_model.hpp"
 
 namespace moeloom::fuzz {
 namespace {
@@ -153,14 +154,15 @@ std::vector<std::string> convert_seeds() {
 
 // ---- adapter_config.json ---------------------------------------------------------------------------------
 
-/// The document, and behind a byte 0xFF the names of the tensors beside it, a line each.
+/// The document, and behind a byte 0xFF the names of the tensors beside it, a line each, all of one shape.
 void run_adapter(std::string_view input) {
   const std::size_t end = std::min(input.find('\xff'), input.size());
   std::istringstream lines{std::string(input.substr(std::min(end + 1, input.size())))};
-  std::set<std::string> tensors;
-  for (std::string line; std::getline(lines, line);) tensors.insert(line);
+  TensorShapes tensors;
+  for (std::string line; std::getline(lines, line);) tensors[line] = {4, 24};
   const Document document = Document::parse(input.substr(0, end), "adapter_config.json");
-  const AdapterSettings settings = adapter_settings(document, tensors, "adapter_config.json");
+  const AdapterSettings settings =
+      adapter_settings(document, tensors, testing::tiny_config(), "adapter_config.json");
   expect(settings.rank >= 1 && settings.alpha > 0, "an adapter without a rank or alpha");
   expect(!settings.modules.empty() && settings.modules.size() <= tensors.size(),
          "an adapter has more modules than tensors");
@@ -176,6 +178,8 @@ std::vector<std::string> adapter_seeds() {
   return {head + "}\xff" + factors("self_attn.q_proj"),
           head + stacks + R"(,"model.layers.0.mlp.experts.down_proj"]})" + "\xff" + factors("mlp.experts") +
               factors("mlp.experts.base_layer"),
+          head + R"(,"rank_pattern":{".*_proj":3},"alpha_pattern":{"q_proj":1.5}})" + "\xff" +
+              factors("self_attn.q_proj"),
           head + stacks + "]}\xff" + factors("mlp.experts") + factors("mlp.gate")};
 }
 
@@ -216,8 +220,9 @@ std::vector<Target> model_targets() {
            run_adapter,
            adapter_seeds,
            {"\"target_parameters\"", "\"target_modules\"", "\"r\"", "\"lora_alpha\"", "\"use_rslora\"",
-            "\"rank_pattern\"", "\"peft_version\"", ".base_layer", ".experts", "gate_up_proj", "down_proj",
-            ".lora_A.weight", ".lora_B.weight", "base_model.model.", "weight", "null", "-1", "1e400"}},
+            "\"rank_pattern\"", "\"alpha_pattern\"", "\"peft_version\"", ".base_layer", ".experts",
+            "gate_up_proj", "down_proj", ".lora_A.weight", ".lora_B.weight", "base_model.model.", "weight",
+            "null", "-1", "1e400"}},
           {"trainer_state",
            run_trainer_state,
            trainer_state_seeds,

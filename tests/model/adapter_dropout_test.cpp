@@ -148,13 +148,13 @@ TEST(AdapterDropout, IsWrittenForPeftAndReadAgain) {
   config.adapter = resolve_adapter(config, {.rank = 2, .dropout = 0.25});
   const Document document = adapter_document(config);
   EXPECT_EQ(document.number("lora_dropout"), 0.25);
-  std::set<std::string> tensors;
-  for (const TensorSpec& tensor : adapter_tensor_specs(config)) tensors.insert(tensor.name);
-  EXPECT_EQ(adapter_settings(document, tensors, "file").dropout, 0.25);
+  TensorShapes tensors;
+  for (const TensorSpec& tensor : adapter_tensor_specs(config)) tensors[tensor.name] = tensor.shape;
+  EXPECT_EQ(adapter_settings(document, tensors, config, "file").dropout, 0.25);
   for (const double wrong : {-0.1, 1.0}) {
     Document other = document;
     other.set("lora_dropout", wrong);
-    EXPECT_THROW(adapter_settings(other, tensors, "file"), ConfigError) << wrong;
+    EXPECT_THROW(adapter_settings(other, tensors, config, "file"), ConfigError) << wrong;
     EXPECT_THROW(resolve_adapter(testing::tiny_config(), {.dropout = wrong}), ConfigError) << wrong;
   }
 }

@@ -21,8 +21,7 @@ struct Batch {
   std::vector<std::uint8_t> is_real = {};
   /// [segments + 1] or empty (each sequence is one): where the examples begin that share sequences, from 0 to
   /// T. Attention stays inside a segment, and positions start again at 0 in each. A rotary embedding that
-  /// goes by the length of what is read (longrope) goes by sequence_length, so that it is the same on every
-  /// mesh.
+  /// goes by the length of what is read (longrope) goes by the segment's own.
   std::vector<Index> segment_offsets = {};
 
   Index step = 0;         // of training

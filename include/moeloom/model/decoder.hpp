@@ -121,6 +121,7 @@ class Decoder {
   double head_loss_of(const Batch& batch, std::optional<float> backward);
   void add_embedding_gradient(const Batch& batch);
   void prepare_positions(const Batch& batch, Index first);
+  Index first_rope_row(Index sequence_length) const;  // of longrope's table, 0 in others
   /// How many tokens at the beginning of the sequence in the cache, and of `input_ids`, are the same.
   Index shared_tokens(std::span<const std::int32_t> input_ids) const;
   /// Whether a sequence that grows so turns its keys in another way (longrope): what is cached is then void.
@@ -145,6 +146,7 @@ class Decoder {
   float embedding_scale_;
   Index padding_row_;  // -1: there is none
   std::vector<std::int32_t> position_ids_;
+  std::vector<std::int32_t> rope_rows_;
   std::vector<MixerCache> cache_;       // one a layer
   std::vector<std::int32_t> sequence_;  // the tokens since start_sequence
   Index cached_ = 0;                    // of them

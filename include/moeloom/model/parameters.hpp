@@ -38,11 +38,12 @@ enum class Init { kNormal, kOnes, kZeros, kLogUniform, kFanIn, kByRank };
 /// How a checkpoint keeps rows of a parameter. It is said, never guessed: where 2F = D or F = D the shapes of
 /// both are the same.
 enum class SliceLayout {
-  kRows,             // one row after the other
-  kTransposed,       // one column after the other, shape.back() elements apart
-  kInterleaved,      // the same; in a column the first half of the rows alternates with the second
-  kSteps,            // rows shape.back() elements apart, in them elements column_step apart
-  kInterleavedSteps  // the same; the first half of the rows alternates with the second
+  kRows,              // one row after the other
+  kTransposed,        // one column after the other, shape.back() elements apart
+  kInterleaved,       // the same; in a column the first half of the rows alternates with the second
+  kSteps,             // rows shape.back() elements apart, in them elements column_step apart
+  kInterleavedSteps,  // the same; the first half of the rows alternates with the second
+  kTurnedSteps        // rows column_step apart, in them elements shape.back() apart
 };
 
 /// A tensor of the checkpoint, or a part of one, that is some rows of a parameter.
@@ -53,7 +54,7 @@ struct HfSlice {
   std::vector<Index> shape;  // of the whole tensor, as in the file
   Index source_begin = 0;    // its first element in that tensor
   SliceLayout layout = SliceLayout::kRows;
-  Index column_step = 1;  // of kSteps and kInterleavedSteps
+  Index column_step = 1;  // of layouts in steps
 };
 
 /// What a factor of an adapter adds to (kernels/low_rank.hpp).

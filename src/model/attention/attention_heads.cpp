@@ -57,16 +57,16 @@ void ProjectedHeads::turn(const KernelTable& kernels, const MixerContext& contex
                           const AttentionHeads& heads) const {
   if (spec_.rope == kNoRope) return;
   const RopeTable& rope = context.ropes[at(spec_.rope)];
-  kernels.rope.forward(heads.query, spec_.head_dim, context.position_ids, rope);
-  kernels.rope.forward(heads.key, spec_.head_dim, context.position_ids, rope);
+  kernels.rope.forward(heads.query, spec_.head_dim, context.rows_of_ropes(), rope);
+  kernels.rope.forward(heads.key, spec_.head_dim, context.rows_of_ropes(), rope);
 }
 
 void ProjectedHeads::turn_back(const KernelTable& kernels, const MixerContext& context, MatrixView d_query,
                                MatrixView d_key) const {
   if (spec_.rope == kNoRope) return;
   const RopeTable& rope = context.ropes[at(spec_.rope)];
-  kernels.rope.backward(d_query, spec_.head_dim, context.position_ids, rope);
-  kernels.rope.backward(d_key, spec_.head_dim, context.position_ids, rope);
+  kernels.rope.backward(d_query, spec_.head_dim, context.rows_of_ropes(), rope);
+  kernels.rope.backward(d_key, spec_.head_dim, context.rows_of_ropes(), rope);
 }
 
 void ProjectedHeads::normalise(const KernelTable& kernels) {

@@ -85,8 +85,8 @@ void LatentHeads::forward(const KernelTable& kernels, const MixerContext& contex
   forward_query(kernels, normed);
   forward_key_value(kernels, normed);
   const MatrixView key_rope = saved_.key_value_low.view().cols_from(latent_.kv_rank, latent_.rope_dim);
-  kernels.rope.forward(saved_.query, spec_.head_dim, context.position_ids, rope(context));
-  kernels.rope.forward(key_rope, latent_.rope_dim, context.position_ids, rope(context));
+  kernels.rope.forward(saved_.query, spec_.head_dim, context.rows_of_ropes(), rope(context));
+  kernels.rope.forward(key_rope, latent_.rope_dim, context.rows_of_ropes(), rope(context));
   copy_to_heads(spec_.heads, key_rope, saved_.key);
 }
 
@@ -130,7 +130,7 @@ AttentionHeads LatentHeads::gradients(Index tokens, HeadsWorkspace& workspace) c
 
 void LatentHeads::backward(const KernelTable& kernels, const MixerContext& context, ConstRows normed,
                            HeadsWorkspace& workspace, MatrixView d_normed) const {
-  kernels.rope.backward(workspace.d_query, spec_.head_dim, context.position_ids, rope(context));
+  kernels.rope.backward(workspace.d_query, spec_.head_dim, context.rows_of_ropes(), rope(context));
   backward_query(kernels, normed, workspace, d_normed);
   backward_key_value(kernels, context, normed, workspace, d_normed);
 }
@@ -159,7 +159,7 @@ void LatentHeads::backward_key_value(const KernelTable& kernels, const MixerCont
   const MatrixView d_latent = w.d_key_value_latent.view().cols_from(0, latent_.kv_rank);
   const MatrixView d_rope = w.d_key_value_latent.view().cols_from(latent_.kv_rank, latent_.rope_dim);
   sum_of_heads(spec_.heads, w.d_key, d_rope);
-  kernels.rope.backward(d_rope, latent_.rope_dim, context.position_ids, rope(context));
+  kernels.rope.backward(d_rope, latent_.rope_dim, context.rows_of_ropes(), rope(context));
   key_value_up_.backward(kernels.dense, w.d_key_value, saved_.key_value_low_normed, d_latent);
   key_value_norm_.backward(kernels.rmsnorm, d_latent,
                            saved_.key_value_low.view().cols_from(0, latent_.kv_rank),

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <iterator>
 
 namespace moeloom {
 namespace {
@@ -29,6 +28,19 @@ bool is_linear(const HfSlice& slice) {
   return slice.layout == SliceLayout::kRows && slice.shape.size() == 2 && slice.name.ends_with(kWeight);
 }
 
+/// The next rows of a part, which come from this tensor of its module.
+void append_rows(AdaptedRows& part, const HfSlice& slice, Index cols) {
+  const Index from = slice.source_begin / cols;
+  if (!part.order.empty())
+    if (MovedRows& last = part.order.back(); last.from + last.rows == from) {
+      last.rows += slice.rows;
+      part.rows += slice.rows;
+      return;
+    }
+  part.order.push_back({part.rows, slice.rows, from});
+  part.rows += slice.rows;
+}
+
 /// The stretches of a group's rows that come from one tensor each.
 std::vector<AdaptedRows> rows_of_group(const ParameterSpec& spec, Index group) {
   const Index each = spec.rows / spec.groups;
@@ -37,12 +49,11 @@ std::vector<AdaptedRows> rows_of_group(const ParameterSpec& spec, Index group) {
     if (slice.row_begin / each != group) continue;
     if (!is_linear(slice)) return {};
     const std::string module = module_of(slice);
-    const Index row = slice.row_begin - group * each;
-    if (!found.empty() && found.back().modules.front() == module)
-      found.back().rows += slice.rows;
-    else
-      found.push_back(
-          {row, slice.rows, {module}, is_stack(slice) ? std::optional(slice.layout) : std::nullopt});
+    if (found.empty() || found.back().modules.front() != module)
+      found.push_back({.row = slice.row_begin - group * each,
+                       .modules = {module},
+                       .stack = is_stack(slice) ? std::optional(slice.layout) : std::nullopt});
+    append_rows(found.back(), slice, spec.cols);
   }
   std::set<std::string> seen;
   for (const AdaptedRows& part : found)
@@ -50,28 +61,89 @@ std::vector<AdaptedRows> rows_of_group(const ParameterSpec& spec, Index group) {
   return found;
 }
 
+/// Which expert of a stack a pair of factors belongs to.
+struct InStack {
+  Index expert, experts;
+  SliceLayout layout;
+  bool is_turned;
+};
+
+/// A stack's factors of one expert: of A, which is [E r, in] in the file, some rows; of B, which is
+/// [out, r E], some columns. Exchanged, A is what the file calls B, and the other way round.
+void place_in_stack(const InStack& stack, const std::string& name, Index in, FactorPair& pair) {
+  const bool alternates = stack.layout == SliceLayout::kInterleaved;
+  const Index rank = pair.rank, all = rank * stack.experts;
+  const auto rows_of = [&](const char* factor, Index cols) {
+    return HfSlice{.name = name + factor,
+                   .rows = rank,
+                   .shape = {all, cols},
+                   .source_begin = stack.expert * rank * cols};
+  };
+  const auto columns_of = [&](const char* factor, Index rows, SliceLayout layout) {
+    return HfSlice{.name = name + factor,
+                   .rows = rows,
+                   .shape = {rows, all},
+                   .source_begin = stack.expert,
+                   .layout = layout,
+                   .column_step = stack.experts};
+  };
+  if (!stack.is_turned) {
+    pair.a = {rows_of(kFactorA.c_str(), in)};
+    pair.b = {columns_of(kFactorB.c_str(), pair.rows,
+                         alternates ? SliceLayout::kInterleavedSteps : SliceLayout::kSteps)};
+    return;
+  }
+  pair.a = {columns_of(kFactorB.c_str(), in, SliceLayout::kTurnedSteps)};
+  pair.a.front().rows = rank;
+  pair.b = {rows_of(kFactorA.c_str(), pair.rows)};
+  pair.b.front().rows = pair.rows;
+  pair.b.front().layout = alternates ? SliceLayout::kInterleaved : SliceLayout::kTransposed;
+}
+
+FactorPair pair_of(const ParameterSpec& base, const AdaptedRows& part, Index group,
+                   const AdapterSettings& settings) {
+  FactorPair pair{.module = part.modules[at(group)], .group = group, .row = part.row, .rows = part.rows};
+  const OwnRank own = settings.of(pair.module);
+  pair.rank = own.rank;
+  pair.scale = settings.scale_of(own);
+  const std::string name = kPeftPrefix + path_in_adapter(pair.module, settings.modules);
+  if (part.stack) {
+    place_in_stack({base.group_ids[at(group)], base.total_groups, *part.stack, settings.turned_stacks}, name,
+                   base.cols, pair);
+    return pair;
+  }
+  pair.a = {{.name = name + kFactorA, .rows = pair.rank, .shape = {pair.rank, base.cols}}};
+  for (const MovedRows& moved : part.order)
+    pair.b.push_back({.name = name + kFactorB,
+                      .row_begin = moved.row,
+                      .rows = moved.rows,
+                      .shape = {pair.rows, pair.rank},
+                      .source_begin = moved.from * pair.rank});
+  return pair;
+}
+
+/// One factor of all groups, of which each has its module.
 ParameterSpec factor_of(const ParameterSpec& base, const AdaptedRows& part, Index number, bool is_a,
                         const AdapterSettings& settings) {
-  const Index rows = is_a ? settings.rank : part.rows, cols = is_a ? base.cols : settings.rank;
+  const FactorPair first = pair_of(base, part, 0, settings);
   ParameterSpec factor;
   factor.name = base.name + (is_a ? ".lora_A." : ".lora_B.") + std::to_string(number);
+  const Index rows = is_a ? first.rank : first.rows;
   factor.rows = base.groups * rows;
-  factor.cols = cols;
+  factor.cols = is_a ? base.cols : first.rank;
   factor.placement = base.placement;
   factor.groups = base.groups;
   factor.group_ids = base.group_ids;
   factor.total_groups = base.total_groups;
   factor.layer = base.layer;
   factor.init = !is_a ? Init::kZeros : settings.init == AdapterInit::kGaussian ? Init::kByRank : Init::kFanIn;
-  factor.adapter =
-      AdapterRole{base.name, part.row, static_cast<float>(settings.scale()), is_a, settings.dropout};
+  factor.adapter = AdapterRole{base.name, part.row, static_cast<float>(first.scale), is_a, settings.dropout};
   for (Index group = 0; group < base.groups; ++group) {
-    std::optional<InStack> stack;
-    if (part.stack)
-      stack = {factor.group_ids[at(group)], factor.total_groups, part.stack == SliceLayout::kInterleaved};
-    const std::string path = path_in_adapter(part.modules[at(group)], settings.modules);
-    factor.slices.push_back(factor_slice(path, is_a, rows, cols, stack));
-    factor.slices.back().row_begin = group * rows;
+    FactorPair pair = pair_of(base, part, group, settings);
+    for (HfSlice& slice : is_a ? pair.a : pair.b) {
+      slice.row_begin += group * rows;
+      factor.slices.push_back(std::move(slice));
+    }
   }
   return factor;
 }
@@ -83,9 +155,19 @@ bool is_in_block(const std::string& module) {
 
 }  // namespace
 
-double AdapterSettings::scale() const {
-  const auto r = static_cast<double>(rank);
-  return alpha / (rank_stabilised ? std::sqrt(r) : r);
+double AdapterSettings::scale_of(const OwnRank& of_module) const {
+  const auto r = static_cast<double>(of_module.rank);
+  return of_module.alpha / (rank_stabilised ? std::sqrt(r) : r);
+}
+
+OwnRank AdapterSettings::of(const std::string& module) const {
+  const auto found = own.find(module);
+  return found == own.end() ? OwnRank{rank, alpha} : found->second;
+}
+
+const std::string& AdapterSettings::in_file(const std::string& tensor) const {
+  const auto found = tensors.find(tensor);
+  return found == tensors.end() ? tensor : found->second;
 }
 
 std::vector<AdaptedRows> adapted_rows(const ParameterSpec& spec) {
@@ -109,12 +191,6 @@ std::string adapted_kind(const ParameterSpec& spec) {
   return {};
 }
 
-bool may_be_half(const ParameterSpec& spec) {
-  const std::string kind = adapted_kind(spec);
-  return (!kind.empty() && kind != "router") || spec.name == "model.embed_tokens.weight" ||
-         spec.name == "lm_head.weight";
-}
-
 std::string path_in_adapter(const std::string& module, const std::set<std::string>& adapted) {
   if (!is_in_block(module)) return module;
   const std::size_t dot = module.rfind('.');
@@ -123,64 +199,42 @@ std::string path_in_adapter(const std::string& module, const std::set<std::strin
   return is_inner ? block + kInner : block;
 }
 
-HfSlice factor_slice(const std::string& path, bool is_a, Index rows, Index cols,
-                     const std::optional<InStack>& stack) {
-  HfSlice slice{
-      .name = kPeftPrefix + path + (is_a ? kFactorA : kFactorB), .rows = rows, .shape = {rows, cols}};
-  if (!stack) return slice;
-  if (is_a) {
-    slice.shape = {stack->experts * rows, cols};
-    slice.source_begin = stack->expert * rows * cols;
-    return slice;
-  }
-  slice.shape = {rows, cols * stack->experts};
-  slice.source_begin = stack->expert;
-  slice.column_step = stack->experts;
-  slice.layout = stack->alternates ? SliceLayout::kInterleavedSteps : SliceLayout::kSteps;
-  return slice;
+std::vector<FactorPair> factor_pairs(const ParameterSpec& base, const AdaptedRows& part,
+                                     const AdapterSettings& settings) {
+  std::vector<FactorPair> pairs;
+  for (Index group = 0; group < base.groups; ++group)
+    if (settings.modules.contains(part.modules[at(group)]))
+      pairs.push_back(pair_of(base, part, group, settings));
+  return pairs;
 }
 
-Specs factors_of(const ParameterSpec& base, const AdaptedRows& part, Index number,
-                 const AdapterSettings& settings) {
-  Specs factors;
-  for (const bool is_a : {true, false}) factors.push_back(factor_of(base, part, number, is_a, settings));
-  return factors;
+Specs parameters_of_adapter(ModelConfig config, ExpertRange experts) {
+  if (config.adapter && config.adapter->names) config.names = *config.adapter->names;
+  config.adapter.reset();
+  return parameter_specs(config, experts);
 }
 
-std::vector<ParameterSpec> with_storage(Specs specs, Storage masters, Storage frozen) {
-  for (ParameterSpec& spec : specs) {
-    if (!may_be_half(spec)) continue;
-    if (!spec.frozen)
-      spec.stored = masters;
-    else if (frozen != Storage::kFp32)
-      spec.stored = frozen;
-  }
-  return specs;
+Specs parameters_of_adapter(const ModelConfig& config) {
+  return parameters_of_adapter(config, {0, config.num_experts});
 }
 
-std::vector<ParameterSpec> with_gradients(Specs specs, Storage gradients) {
-  for (ParameterSpec& spec : specs)
-    if (spec.placement == Placement::kExperts && spec.is_matrix && !spec.frozen && !spec.adapter)
-      spec.gradient = gradients;
-  return specs;
-}
-
-void add_adapter(const AdapterSettings& settings, Specs& specs) {
-  Specs factors;
+void add_adapter(const AdapterSettings& settings, const Specs& named, Specs& specs) {
   for (ParameterSpec& spec : specs) {
     spec.frozen = true;
     if (may_be_half(spec)) spec.stored = settings.base_stored;
+  }
+  for (const ParameterSpec& spec : named) {
     if (adapted_kind(spec).empty()) continue;
     Index number = 0;
     for (const AdaptedRows& part : adapted_rows(spec)) {
-      const bool named = std::ranges::any_of(
+      const bool is_adapted = std::ranges::any_of(
           part.modules, [&](const std::string& module) { return settings.modules.contains(module); });
       // Of a list of experts all have one or none: they are one product.
-      if (named) std::ranges::move(factors_of(spec, part, number, settings), std::back_inserter(factors));
+      for (const bool is_a : {true, false})
+        if (is_adapted) specs.push_back(factor_of(spec, part, number, is_a, settings));
       ++number;
     }
   }
-  for (ParameterSpec& factor : factors) specs.push_back(std::move(factor));
 }
 
 }  // namespace moeloom

@@ -12,6 +12,11 @@
 
 namespace moeloom {
 
+/// Rows of a part, the first of which is row `from` of the module.
+struct MovedRows {
+  Index row = 0, rows = 0, from = 0;
+};
+
 /// A weight's rows that are one module of the file, in each group (expert) of the parameter.
 struct AdaptedRows {
   Index row = 0;  // the first, in a group
@@ -19,6 +24,8 @@ struct AdaptedRows {
   std::vector<std::string> modules;  // by group
   /// Of all experts in one tensor, which is then called the module of each: how it keeps them.
   std::optional<SliceLayout> stack = {};
+  /// Of a module that is no stack, all of its rows: a file may have them in another order.
+  std::vector<MovedRows> order = {};
 };
 
 /// The modules that a parameter is made of; none if it is no weight of a product, or if rows of one module
@@ -38,20 +45,26 @@ std::string path_in_adapter(const std::string& module, const std::set<std::strin
 inline const std::string kPeftPrefix = "base_model.model.";
 inline const std::string kFactorA = ".lora_A.weight", kFactorB = ".lora_B.weight";
 
-/// Which expert's factors, of how many in the tensor; `alternates`: the first half of B's rows with the
-/// second.
-struct InStack {
-  Index expert = 0, experts = 1;
-  bool alternates = false;
+/// What an adapter adds to rows of one group of a parameter, and where its file has the factors. Slices count
+/// the rows of A [rank, in] and B [rows, rank].
+struct FactorPair {
+  std::string module;
+  Index group = 0;
+  Index row = 0, rows = 0;
+  Index rank = 0;
+  double scale = 1;
+  std::vector<HfSlice> a = {}, b = {};
 };
-/// Where an adapter's file has a factor [rows, cols]: as a tensor of its own, or in a stack's (adapter.hpp).
-HfSlice factor_slice(const std::string& path, bool is_a, Index rows, Index cols,
-                     const std::optional<InStack>& stack = {});
-/// The factors of one part of a weight, A and then B.
-Specs factors_of(const ParameterSpec& base, const AdaptedRows& part, Index number,
-                 const AdapterSettings& settings);
+/// Of the groups whose modules the settings name; `base` as the adapter calls it.
+std::vector<FactorPair> factor_pairs(const ParameterSpec& base, const AdaptedRows& part,
+                                     const AdapterSettings& settings);
 
-/// Freezes all that is there and adds both factors of each module that the settings name.
-void add_adapter(const AdapterSettings& settings, Specs& specs);
+/// The model's own parameters as the adapter of `config` calls them.
+Specs parameters_of_adapter(ModelConfig config, ExpertRange experts);
+Specs parameters_of_adapter(const ModelConfig& config);
+
+/// Freezes all that is there and adds both factors of each module that the settings name. named: the same
+/// parameters as the adapter calls them.
+void add_adapter(const AdapterSettings& settings, const Specs& named, Specs& specs);
 
 }  // namespace moeloom

@@ -4,8 +4,7 @@
 #include "moeloom/model/hf/slice_io.hpp"
 #include "moeloom/tensor/gemm.hpp"
 
-#include <array>
-#include <sstream>
+#include <algorithm>
 
 #include "hf/adapter_specs.hpp"
 
@@ -15,27 +14,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t kListed = 20;
-
-/// "0.19.1" and later, also "1.0" and "0.20.0.dev0".
-bool has_stacks_as_here(const std::string& version) {
-  std::array<int, 3> parts{};
-  std::istringstream text(version);
-  char dot = 0;
-  for (int& part : parts)
-    if (!(text >> part) || !(text >> dot)) break;
-  return parts >= std::array{0, 19, 1};
-}
-
-/// A stack [E, out, in] of which PEFT before 0.19.1 may have exchanged in and out, and no shape would tell;
-/// empty: there is none.
-std::string ambiguous_stack(const ModelConfig& config) {
-  for (const ParameterSpec& spec : own_parameters(config))
-    for (const AdaptedRows& part : adapted_rows(spec))
-      if (part.stack == SliceLayout::kRows && part.rows == spec.cols &&
-          config.adapter->modules.contains(part.modules.front()))
-        return part.modules.front();
-  return {};
-}
 
 [[noreturn]] void refuse(const fs::path& file, std::vector<std::string> complaints) {
   const std::size_t all = complaints.size();
@@ -54,67 +32,85 @@ std::string shape_text(const std::vector<Index>& shape) {
   return text + "]";
 }
 
+/// Training goes on with one product for all experts of a layer, which wants factors of each, all of one rank
+/// and scale.
+void require_whole_parts(const ModelConfig& config) {
+  const AdapterSettings& settings = *config.adapter;
+  for (const ParameterSpec& spec : parameters_of_adapter(config)) {
+    if (adapted_kind(spec).empty()) continue;
+    for (const AdaptedRows& part : adapted_rows(spec)) {
+      const std::vector<FactorPair> pairs = factor_pairs(spec, part, settings);
+      const bool alike = std::ranges::all_of(pairs, [&](const FactorPair& pair) {
+        return pair.rank == pairs.front().rank && pair.scale == pairs.front().scale;
+      });
+      if (!pairs.empty() && (!alike || std::ssize(pairs) != spec.groups))
+        throw ConfigError({"the adapter has factors of " + std::to_string(pairs.size()) + " of the " +
+                           std::to_string(spec.groups) + " experts beside " + pairs.front().module +
+                           ", or of other ranks: it can be asked and merged into its base, but training "
+                           "goes on with factors of all, of one rank and scale"},
+                          Cause::kData);
+    }
+  }
+}
+
+void read_factor(const SafetensorsFile& file, const AdapterSettings& settings,
+                 const std::vector<HfSlice>& slices, MatrixView factor) {
+  for (HfSlice slice : slices) {
+    slice.name = settings.in_file(slice.name);
+    read_slice(file, slice, factor.rows_from(slice.row_begin, slice.rows));
+  }
+}
+
+/// weight [rows, in] += s B A of the rows of a pair from `first` on.
+void add_product(const SafetensorsFile& file, const AdapterSettings& settings, const FactorPair& pair,
+                 Index first, MatrixView weight) {
+  Matrix a = Matrix::uninitialised(pair.rank, weight.cols);
+  Matrix b = Matrix::uninitialised(pair.rows, pair.rank);
+  read_factor(file, settings, pair.a, a);
+  read_factor(file, settings, pair.b, b);
+  const auto scale = static_cast<float>(pair.scale);
+  for (float& number : b.view().flat()) number *= scale;
+  matmul_input_grad(b.view().rows_from(first, weight.rows), a, weight, Write::kAdd);
+}
+
 }  // namespace
 
-AdapterFile::AdapterFile(const fs::path& folder)
-    : settings_(read_adapter_settings(folder)), file_(folder / kAdapterFile) {}
-
-void AdapterFile::add_product(const HfSlice& a_slice, const HfSlice& b_slice, MatrixView weight) const {
-  Matrix a = Matrix::uninitialised(settings_.rank, weight.cols);
-  Matrix b = Matrix::uninitialised(weight.rows, settings_.rank);
-  for (const auto& [slice, factor] : {std::pair(&a_slice, a.view()), std::pair(&b_slice, b.view())}) {
-    require(file_.info(slice->name).shape == slice->shape,
-            "tensor " + slice->name + " of " + file_.path().string() + " must be " +
-                shape_text(slice->shape) + " to fit the weight, and is " +
-                shape_text(file_.info(slice->name).shape));
-    read_slice(file_, *slice, factor);
-  }
-  const auto scale = static_cast<float>(settings_.scale());
-  for (float& number : b.view().flat()) number *= scale;
-  matmul_input_grad(b, a, weight, Write::kAdd);
-}
-
-void AdapterFile::add_to(const std::string& module, MatrixView weight) const {
-  const std::string path = path_in_adapter(module, settings_.modules);
-  add_product(factor_slice(path, true, settings_.rank, weight.cols),
-              factor_slice(path, false, weight.rows, settings_.rank), weight);
-}
-
-void AdapterFile::add_to_stack(const std::string& module, Index experts, SliceLayout layout,
-                               MatrixView weights) const {
-  const bool transposed = layout != SliceLayout::kRows;
-  const Index each = weights.rows / experts;
-  const Index in = transposed ? each : weights.cols, out = transposed ? weights.cols : each;
-  const std::string path = path_in_adapter(module, settings_.modules);
-  Matrix turned(transposed ? out : 0, in);
-  for (Index expert = 0; expert < experts; ++expert) {
-    const MatrixView weight = weights.rows_from(expert * each, each);
-    const MatrixView sum = transposed ? turned.view() : weight;
-    if (transposed) fill(sum, 0.0f);
-    const InStack stack{expert, experts};  // rows of B as the file has them
-    add_product(factor_slice(path, true, settings_.rank, in, stack),
-                factor_slice(path, false, out, settings_.rank, stack), sum);
-    if (!transposed) continue;
-    for (Index i = 0; i < in; ++i)
-      for (Index o = 0; o < out; ++o) weight(i, o) += sum(o, i);
-  }
-}
-
 std::vector<TensorSpec> adapter_tensor_specs(const ModelConfig& config, DType dtype) {
+  const AdapterSettings& settings = *config.adapter;
   std::vector<TensorSpec> tensors;
-  for (const ParameterSpec& spec : parameter_specs(config, {0, config.num_experts}))
-    if (spec.adapter)
-      for (const HfSlice& slice : spec.slices)
-        if (tensors.empty() || tensors.back().name != slice.name)  // of a stack all experts' are one tensor
-          tensors.push_back({slice.name, dtype, slice.shape});
+  std::set<std::string> placed, listed;
+  for (const ParameterSpec& spec : parameters_of_adapter(config)) {
+    if (adapted_kind(spec).empty()) continue;
+    for (const AdaptedRows& part : adapted_rows(spec)) {
+      const std::vector<FactorPair> pairs = factor_pairs(spec, part, settings);
+      for (const auto factor : {&FactorPair::a, &FactorPair::b})
+        for (const FactorPair& pair : pairs) {
+          placed.insert(pair.module);
+          for (const HfSlice& slice : pair.*factor)
+            if (listed.insert(slice.name).second)  // of a stack all experts' are one tensor
+              tensors.push_back({slice.name, dtype, slice.shape});
+        }
+    }
+  }
   // A module of the settings that is none of the model's has no parameter, and would be lost without a word.
-  std::set<std::string> placed;
-  for (const AdaptableModule& module : adaptable_modules(config)) placed.insert(module.name);
   std::vector<std::string> lost;
-  for (const std::string& module : config.adapter->modules)
+  for (const std::string& module : settings.modules)
     if (!placed.contains(module)) lost.push_back("module " + module + ": the model has no such weight");
-  if (!lost.empty()) refuse(config.adapter->base, std::move(lost));
+  if (!lost.empty()) refuse(settings.base, std::move(lost));
   return tensors;
+}
+
+Index modules_left_out(const ModelConfig& config) {
+  Index left_out = 0;
+  for (const ParameterSpec& spec : parameters_of_adapter(config)) {
+    if (adapted_kind(spec).empty()) continue;
+    for (const AdaptedRows& part : adapted_rows(spec)) {
+      const Index named = std::ranges::count_if(
+          part.modules, [&](const std::string& module) { return config.adapter->modules.contains(module); });
+      if (named > 0) left_out += spec.groups - named;
+    }
+  }
+  return left_out;
 }
 
 SafetensorsFile checked_adapter(const fs::path& folder, const ModelConfig& config) {
@@ -122,34 +118,30 @@ SafetensorsFile checked_adapter(const fs::path& folder, const ModelConfig& confi
   std::vector<std::string> complaints;
   std::set<std::string> known;
   for (const TensorSpec& wanted : adapter_tensor_specs(config)) {
-    known.insert(wanted.name);
-    const auto found = file.tensors().find(wanted.name);
+    const std::string& name = config.adapter->in_file(wanted.name);
+    known.insert(name);
+    const auto found = file.tensors().find(name);
     if (found == file.tensors().end())
-      complaints.push_back("tensor " + wanted.name + ": missing, expected " + shape_text(wanted.shape));
+      complaints.push_back("tensor " + name + ": missing, expected " + shape_text(wanted.shape));
     else if (found->second.shape != wanted.shape)
-      complaints.push_back("tensor " + wanted.name + ": expected " + shape_text(wanted.shape) + ", found " +
+      complaints.push_back("tensor " + name + ": expected " + shape_text(wanted.shape) + ", found " +
                            shape_text(found->second.shape));
   }
   for (const auto& [name, info] : file.tensors())
     if (!known.contains(name))
       complaints.push_back("tensor " + name + ": no module of the model has this name");
   if (!complaints.empty()) refuse(file.path(), std::move(complaints));
-  const fs::path document = folder / kAdapterConfigFile;
-  const std::string stack = ambiguous_stack(config);
-  if (!stack.empty() && !has_stacks_as_here(Document::read(document).text_or("peft_version", "")))
-    throw ConfigError({document.string() + ": \"peft_version\" is not 0.19.1 or later: the factors of " +
-                       stack + ", which has as many rows as columns, could be either way round"},
-                      Cause::kData);
   return file;
 }
 
 void load_adapter(ParameterStore& store, const fs::path& folder, const ModelConfig& config,
                   PositionBoard* board) {
   const SafetensorsFile file = checked_adapter(folder, config);
+  require_whole_parts(config);
   for (const Parameter& parameter : store.parameters())
     if (parameter.spec.adapter && parameter.is_filled_here)
       for (const HfSlice& slice : parameter.spec.slices) {
-        read_slice(file, slice, parameter.value.rows_from(slice.row_begin, slice.rows));
+        read_factor(file, *config.adapter, {slice}, parameter.value);
         go_on(board);
       }
   store.mark_changed();
@@ -157,23 +149,73 @@ void load_adapter(ParameterStore& store, const fs::path& folder, const ModelConf
 
 void merge_adapter(ParameterStore& store, const fs::path& folder, const ModelConfig& config,
                    PositionBoard* board) {
-  checked_adapter(folder, config);
-  const AdapterFile file(folder);
-  const AdapterSettings& settings = file.settings();
-  for (const Parameter& parameter : store.parameters()) {
-    if (adapted_kind(parameter.spec).empty()) continue;
-    const Index each = parameter.spec.rows / parameter.spec.groups;
-    for (const AdaptedRows& part : adapted_rows(parameter.spec)) {
-      const Specs factors = factors_of(parameter.spec, part, 0, settings);
-      for (Index group = 0; group < parameter.spec.groups; ++group) {
-        if (!settings.modules.contains(part.modules[at(group)])) continue;
-        file.add_product(factors[0].slices[at(group)], factors[1].slices[at(group)],
-                         parameter.value.rows_from(group * each + part.row, part.rows));
+  const SafetensorsFile file = checked_adapter(folder, config);
+  const AdapterSettings& settings = *config.adapter;
+  for (const ParameterSpec& spec : parameters_of_adapter(config)) {
+    if (adapted_kind(spec).empty()) continue;
+    const Parameter& parameter = store.find(spec.name);
+    const std::vector<Index>& here = parameter.spec.group_ids;
+    const Index each = spec.rows / spec.groups;
+    for (const AdaptedRows& part : adapted_rows(spec))
+      for (const FactorPair& pair : factor_pairs(spec, part, settings)) {
+        const auto held = std::ranges::find(here, spec.group_ids[at(pair.group)]);
+        if (held == here.end()) continue;
+        add_product(file, settings, pair, 0,
+                    parameter.value.rows_from((held - here.begin()) * each + pair.row, pair.rows));
         go_on(board);
       }
-    }
   }
   store.mark_changed();
+}
+
+/// A slice of a tensor of the model's folder, and a pair whose first row is row `begin` of its parameter.
+struct AdapterMerge::Addition {
+  FactorPair pair;
+  HfSlice slice;
+  Index begin, cols;
+};
+
+AdapterMerge::AdapterMerge(const fs::path& adapter, const ModelConfig& config)
+    : settings_(*config.adapter), file_(checked_adapter(adapter, config)) {
+  const Specs in_folder = own_parameters(config), named = parameters_of_adapter(config);
+  for (std::size_t i = 0; i < named.size(); ++i) {
+    if (adapted_kind(named[i]).empty()) continue;
+    for (const AdaptedRows& part : adapted_rows(named[i]))
+      for (const FactorPair& pair : factor_pairs(named[i], part, settings_)) add(pair, in_folder[i]);
+  }
+}
+
+AdapterMerge::~AdapterMerge() = default;
+AdapterMerge::AdapterMerge(AdapterMerge&&) noexcept = default;
+
+void AdapterMerge::add(const FactorPair& pair, const ParameterSpec& weight) {
+  const Index begin = pair.group * (weight.rows / weight.groups) + pair.row;
+  for (const HfSlice& slice : weight.slices)
+    if (slice.row_begin < begin + pair.rows && begin < slice.row_begin + slice.rows)
+      additions_[slice.name].push_back({pair, slice, begin, weight.cols});
+}
+
+std::set<std::string> AdapterMerge::tensors() const {
+  std::set<std::string> names;
+  for (const auto& [name, additions] : additions_) names.insert(name);
+  return names;
+}
+
+void AdapterMerge::add_to(const std::string& tensor, std::span<float> values) const {
+  for (const auto& [pair, slice, begin, cols] : additions_.at(tensor)) {
+    const Index from = std::max(begin, slice.row_begin);
+    const Index rows = std::min(begin + pair.rows, slice.row_begin + slice.rows) - from;
+    const Index first = (from - slice.row_begin) * cols;
+    if (slice.layout == SliceLayout::kRows) {
+      add_product(file_, settings_, pair, from - begin,
+                  {values.data() + place_in_file(slice, cols, first), rows, cols});
+      continue;
+    }
+    Matrix sum(rows, cols);
+    add_product(file_, settings_, pair, from - begin, sum);
+    for (Index i = 0; i < rows * cols; ++i)
+      values[at(place_in_file(slice, cols, first + i))] += sum.view().data[i];
+  }
 }
 
 }  // namespace moeloom

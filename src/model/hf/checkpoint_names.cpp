@@ -37,8 +37,16 @@ FilePrefix prefix_in(const Names& names, const FilePrefix& own) {
   return prefix;
 }
 
+bool has_memory_names(const Names& names, const std::string& block, const MoeRule& rule) {
+  const MemoryNames& other = rule.in_memory;
+  const auto has = [&](const std::string& name) {
+    return !name.empty() && any_contains(names, "." + block + "." + name);
+  };
+  return has(other.router) || has(other.correction_bias) || (other.own_stacks && has(StackNames().gate_up));
+}
+
 ExpertLayout layout_in(const Names& names, const MoeRule& rule) {
-  if (any_contains(names, "." + rule.stack.gate_up)) {
+  if (any_contains(names, "." + rule.stack.gate_up) || any_contains(names, "." + StackNames().gate_up)) {
     if (rule.interleaved) return ExpertLayout::kStackedInterleaved;
     return rule.transposed ? ExpertLayout::kStackedTransposed : ExpertLayout::kStacked;
   }
@@ -59,6 +67,7 @@ CheckpointNames checkpoint_names(const Family& family, const Names& tensors) {
   if (!family.moe) return names;
   names.block = block_in(tensors, family.moe->block);
   names.experts = layout_in(tensors, *family.moe);
+  names.as_in_memory = has_memory_names(tensors, names.block, *family.moe);
   return names;
 }
 

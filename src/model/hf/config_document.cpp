@@ -1,8 +1,6 @@
 // config.json to ModelConfig and back. No key is passed over in silence: it is read, or known to have no
 // effect on training, or refused by name.
 #include "moeloom/base/errors.hpp"
-#include "moeloom/io/safetensors.hpp"
-#include "moeloom/model/hf/adapter.hpp"
 #include "moeloom/model/hf/config.hpp"
 
 #include <algorithm>
@@ -25,6 +23,9 @@ const List kWithoutEffect = {
     "output_hidden_states", "torchscript", "id2label", "label2id", "is_decoder", "is_encoder_decoder",
     "name_or_path", "chunk_size_feed_forward", "problem_type", "finetuning_task", "task_specific_params",
     "attn_implementation", "auto_map",
+    // Of other tasks and of how a class was called, which every config of 4.57 or 5.15 may hold.
+    "add_cross_attention", "cross_attention_hidden_size", "decoder_start_token_id", "experts_implementation",
+    "num_labels", "prefix", "tf_legacy_loss", "tie_encoder_decoder", "use_bfloat16", "use_return_dict",
     // Of generation, which transformers 4 wrote here.
     "max_length", "min_length", "do_sample", "early_stopping", "num_beams", "num_beam_groups",
     "diversity_penalty", "temperature", "top_k", "top_p", "typical_p", "repetition_penalty", "length_penalty",
@@ -34,6 +35,8 @@ const List kWithoutEffect = {
 
 const FixedKey kNoAttentionDropout = {"attention_dropout", 0.0, "training here has no dropout"};
 const FixedKey kNotQuantized = {"quantization_config", {}, "weights here are fp32, bf16 or fp16"};
+const FixedKey kNotQuantizedByMlx = {"quantization", {}, "weights here are fp32, bf16 or fp16"};
+const FixedKey kAlikeLayers = {"per_layer_config", {}, "layers here differ by the family's own keys alone"};
 
 void throw_if_any(const List& violations) {
   if (!violations.empty()) throw ConfigError(violations);
@@ -180,15 +183,30 @@ void read_shared_expert(ConfigReader& reader, const SharedExpertRule& rule, Mode
     reader.refuse(rule.width_key + " must be at least 1: every layer with experts has a shared one");
 }
 
+/// The family's name of a number, or another that a version of transformers takes for it, and writes: 4 and 5
+/// call one number num_experts and num_local_experts, in turn, and some files have both, which must agree.
+std::string key_of(ConfigReader& reader, const std::string& own, std::initializer_list<const char*> others) {
+  std::string key = own;
+  for (const std::string other : others) {
+    if (other == own || !reader.has(other)) continue;
+    if (!reader.has(key))
+      key = other;
+    else if (reader.integer(key) != reader.integer(other))
+      reader.refuse(key + " = " + std::to_string(reader.integer(key)) + " contradicts " + other + " = " +
+                    std::to_string(reader.integer(other)));
+  }
+  return key;
+}
+
 void read_experts(ConfigReader& reader, const MoeRule& rule, ModelConfig& config) {
   const auto count = [&](const std::string& key) {
     return rule.by_layer ? reader.integer_of_all_layers(key, config.num_hidden_layers) : reader.integer(key);
   };
-  config.num_experts = count(rule.experts_key);
+  config.num_experts = count(key_of(reader, rule.experts_key, {"num_experts", "num_local_experts"}));
   read_sparse_layers(reader, rule, config);
   read_router(reader, rule, config);
   if (config.num_experts > 0) {
-    config.num_experts_per_tok = count(rule.top_k_key);
+    config.num_experts_per_tok = count(key_of(reader, rule.top_k_key, {"num_experts_per_tok"}));
     config.moe_intermediate_size = reader.integer(rule.width_key);
     if (rule.shared) read_shared_expert(reader, *rule.shared, config);
   }
@@ -217,6 +235,7 @@ void read_feed_forward(ConfigReader& reader, const Family& family, ModelConfig& 
 }
 
 void read_quantization(ConfigReader& reader, const Family& family) {
+  reader.fixed(kNotQuantizedByMlx);
   if (!family.reads_mxfp4 || !reader.has("quantization_config")) return reader.fixed(kNotQuantized);
   ConfigReader quantization = reader.object("quantization_config");
   const std::string method = quantization.text_or("quant_method", "");
@@ -231,6 +250,8 @@ void read_text(ConfigReader& reader, const Family& family, ModelConfig& config) 
   read_rope(reader, family, config);
   read_feed_forward(reader, family, config);
   reader.fixed(kNoAttentionDropout);
+  reader.fixed(kAlikeLayers);
+  reader.none("pruned_heads", "every head is computed here");
   read_quantization(reader, family);
   for (const FixedKey& key : family.fixed) reader.fixed(key);
   reader.skip(kWithoutEffect);
@@ -243,7 +264,10 @@ void read_nested(ConfigReader outer, const TextConfigRule& rule, std::size_t dep
   ConfigReader inner = outer.object(rule.path[depth]);
   outer.skip(rule.without_effect);
   outer.skip(kWithoutEffect);
-  outer.skip({"model_type", "initializer_range"});
+  outer.skip({"model_type", "initializer_range", "pad_token_id", "pruned_heads"});
+  outer.fixed(kNotQuantized);
+  outer.fixed(kNotQuantizedByMlx);
+  // 5.15 goes by the object around the text model's, which has the head; 4.57 by the text model's own.
   const bool tied = outer.boolean_or("tie_word_embeddings", false);
   outer.refuse_the_rest();
   if (depth + 1 < rule.path.size()) return read_nested(std::move(inner), rule, depth + 1, family, config);
@@ -251,18 +275,18 @@ void read_nested(ConfigReader outer, const TextConfigRule& rule, std::size_t dep
   if (type != rule.model_type)
     inner.refuse("model_type = \"" + type + "\" must be \"" + rule.model_type + "\"");
   read_text(inner, family, config);
-  if (outer.has("tie_word_embeddings") && tied != config.tie_word_embeddings)
-    outer.refuse("tie_word_embeddings contradicts that of the text model");
+  config.tie_word_embeddings = tied;
   inner.refuse_the_rest();
 }
 
 }  // namespace
 
-ModelConfig ModelConfig::from(const Document& document) {
+ModelConfig ModelConfig::from(const Document& document, const std::set<std::string>& ignored) {
   const Family& family = family_of(document);
-  List violations;
-  ConfigReader reader(document, "", violations);
+  ConfigFindings findings{.ignored = ignored};
+  ConfigReader reader(document, "", findings);
   ModelConfig config;
+  config.ignored_keys = ignored;
   config.model_type = reader.text_or("model_type", "");
   if (family.text_config) {
     read_nested(std::move(reader), *family.text_config, 0, family, config);
@@ -272,48 +296,8 @@ ModelConfig ModelConfig::from(const Document& document) {
   }
   config.names = checkpoint_names(family, {});
   config.source = document;
-  throw_if_any(violations);
+  throw_if_any(findings.all());
   throw_if_any(config_violations(config));
-  return config;
-}
-
-namespace {
-
-CheckpointNames names_in(const std::filesystem::path& folder, const ModelConfig& config) {
-  auto source = std::make_shared<const SafetensorsFolder>(folder);
-  List of_text, beside;
-  for (const std::string& name : source->names())
-    (is_carried(config, name) ? beside : of_text).push_back(name);
-  CheckpointNames names = checkpoint_names(config.family(), of_text);
-  if (!beside.empty()) names.carried = {std::move(source), std::move(beside)};
-  return names;
-}
-
-}  // namespace
-
-ModelConfig ModelConfig::read(const std::filesystem::path& folder) {
-  if (holds_adapter(folder)) {
-    AdapterSettings settings = read_adapter_settings(folder);
-    if (!std::filesystem::exists(settings.base / "config.json"))
-      throw IoError(folder.string() + " holds an adapter of \"" + settings.base.string() +
-                    "\" (base_model_name_or_path), which is no folder with config.json here");
-    ModelConfig config = read(settings.base);
-    settings.base_stored = resting_storage(SafetensorsFolder(settings.base), config);
-    config.adapter = std::move(settings);
-    return config;
-  }
-  const std::filesystem::path path = folder / "config.json";
-  const Document document = Document::read(path);
-  ModelConfig config;
-  try {
-    config = from(document);
-  } catch (const ConfigError& error) {
-    List violations = error.violations();
-    for (std::string& violation : violations) violation = path.string() + ": " + violation;
-    throw ConfigError(violations, Cause::kData);
-  }
-  if (std::filesystem::exists(folder / kWeightsFile) || std::filesystem::exists(folder / kWeightsIndexFile))
-    config.names = names_in(folder, config);
   return config;
 }
 

@@ -29,10 +29,30 @@ std::optional<std::string> other_than(const std::string& value, const Document& 
   return "= \"" + found + "\" must be \"" + value + "\"";
 }
 
+template <typename Words>
+std::string joined(const Words& words, const std::string& separator) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : separator) + word;
+  return text;
+}
+
 }  // namespace
 
-ConfigReader::ConfigReader(Document document, std::string path, std::vector<std::string>& violations)
-    : document_(std::move(document)), path_(std::move(path)), violations_(violations) {}
+std::vector<std::string> ConfigFindings::all() const {
+  std::vector<std::string> all = violations;
+  if (unknown.empty()) return all;
+  std::set<std::string> named = ignored;
+  named.insert(unknown.begin(), unknown.end());
+  all.push_back(
+      "unknown keys: " + joined(unknown, ", ") +
+      "; a key that may change the model is not ignored: remove what does not matter, or pass it over "
+      "with ignored keys = " +
+      joined(named, ","));
+  return all;
+}
+
+ConfigReader::ConfigReader(Document document, std::string path, ConfigFindings& findings)
+    : document_(std::move(document)), path_(std::move(path)), findings_(findings) {}
 
 bool ConfigReader::stated(const std::string& key) {
   asked_.insert(key);
@@ -46,7 +66,7 @@ bool ConfigReader::has(const std::string& key) {
 
 Index ConfigReader::integer(const std::string& key) {
   if (has(key)) return document_.integer(key);
-  violations_.push_back("key " + path_ + key + " is missing");
+  findings_.violations.push_back("key " + path_ + key + " is missing");
   return 1;
 }
 
@@ -63,13 +83,14 @@ Index ConfigReader::integer_of_all_layers(const std::string& key, Index layers) 
 
 double ConfigReader::number(const std::string& key) {
   if (has(key)) return document_.number(key);
-  violations_.push_back("key " + path_ + key + " is missing");
+  findings_.violations.push_back("key " + path_ + key + " is missing");
   return 1;
 }
 
 bool ConfigReader::has_value(const std::string& key) {
   if (stated(key) && !has(key))
-    violations_.push_back("key " + path_ + key + " is null; give it a value, or remove it for the fallback");
+    findings_.violations.push_back("key " + path_ + key +
+                                   " is null; give it a value, or remove it for the fallback");
   return has(key);
 }
 
@@ -120,8 +141,8 @@ std::vector<std::string> ConfigReader::texts(const std::string& key) {
 }
 
 ConfigReader ConfigReader::object(const std::string& key) {
-  if (!has(key)) violations_.push_back("key " + path_ + key + " is missing");
-  return {document_.has(key) ? document_.object(key) : Document(), path_ + key + ".", violations_};
+  if (!has(key)) findings_.violations.push_back("key " + path_ + key + " is missing");
+  return {document_.has(key) ? document_.object(key) : Document(), path_ + key + ".", findings_};
 }
 
 void ConfigReader::fixed(const FixedKey& key) {
@@ -131,18 +152,20 @@ void ConfigReader::fixed(const FixedKey& key) {
   if (other) refuse(key.key + " " + *other + ": " + key.why);
 }
 
+void ConfigReader::none(const std::string& key, const std::string& why) {
+  if (has(key) && !document_.object(key).keys().empty()) refuse(key + " must be null or {}: " + why);
+}
+
 void ConfigReader::skip(const std::vector<std::string>& keys) {
   asked_.insert(keys.begin(), keys.end());
 }
 
 void ConfigReader::refuse_the_rest() {
-  std::string unknown;
-  for (const std::string& key : document_.keys())
-    if (!key.starts_with('_') && !asked_.contains(key))
-      unknown += (unknown.empty() ? "" : ", ") + path_ + key;
-  if (!unknown.empty())
-    violations_.push_back("unknown keys: " + unknown +
-                          "; a key that may change the model is not ignored: remove what does not matter");
+  for (const std::string& key : document_.keys()) {
+    const bool read = key.starts_with('_') || key.starts_with("unsloth_") || asked_.contains(key);
+    const bool ignored = findings_.ignored.contains(key) || findings_.ignored.contains(path_ + key);
+    if (!read && !ignored) findings_.unknown.push_back(path_ + key);
+  }
 }
 
 }  // namespace moeloom

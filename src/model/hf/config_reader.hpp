@@ -10,12 +10,22 @@
 
 namespace moeloom {
 
+/// What readers of one document and of the objects in it find wrong.
+struct ConfigFindings {
+  std::vector<std::string> violations = {};
+  std::vector<std::string> unknown = {};  // keys, with the path to them
+  std::set<std::string> ignored = {};     // unknown ones that may stand there, by name or by path
+
+  /// With the unknown keys as the last of them.
+  std::vector<std::string> all() const;
+};
+
 /// A value of the wrong type throws IoError with the file and the key. Null is no value, which HF's classes
 /// do not take for their fallback: it is a violation, except where said.
 class ConfigReader {
  public:
-  /// Violations are added to `violations`, keys named with `path` before them ("rope_parameters.").
-  ConfigReader(Document document, std::string path, std::vector<std::string>& violations);
+  /// Findings are added, keys named with `path` before them ("rope_parameters.").
+  ConfigReader(Document document, std::string path, ConfigFindings& findings);
 
   bool stated(const std::string& key);  // there, if only as null
   bool has(const std::string& key);     // there and not null
@@ -38,9 +48,11 @@ class ConfigReader {
   ConfigReader object(const std::string& key);
 
   void fixed(const FixedKey& key);
+  void none(const std::string& key, const std::string& why);  // may only be null, or an object without keys
   void skip(const std::vector<std::string>& keys);
-  void refuse(const std::string& text) { violations_.push_back(path_ + text); }
-  /// Every key that nobody asked for, in one violation. Those that begin with _ are not meant to be read.
+  void refuse(const std::string& text) { findings_.violations.push_back(path_ + text); }
+  /// Every key that nobody asked for is unknown. Those that begin with _ are not meant to be read, and those
+  /// of unsloth's trainers say how it was trained.
   void refuse_the_rest();
 
  private:
@@ -49,7 +61,7 @@ class ConfigReader {
   Document document_;
   std::string path_;
   std::set<std::string> asked_;
-  std::vector<std::string>& violations_;
+  ConfigFindings& findings_;
 };
 
 }  // namespace moeloom

@@ -12,20 +12,32 @@ LinearScaling linear(ConfigReader& rope) {
   return {.factor = rope.number("factor")};
 }
 
-Llama3Scaling llama3(ConfigReader& rope) {
-  return {.factor = rope.number("factor"),
-          .low_freq_factor = rope.number("low_freq_factor"),
-          .high_freq_factor = rope.number("high_freq_factor"),
-          .original_max_position_embeddings = rope.number("original_max_position_embeddings")};
+/// The length that a model was trained at, which some files have beside the object and some in it. 5.15 goes
+/// by the one beside it, 4.57 by the one in it.
+std::optional<double> original_length(ConfigReader& top, ConfigReader& rope) {
+  const char* const key = "original_max_position_embeddings";
+  const std::optional<double> beside = top.optional_number(key), inside = rope.optional_number(key);
+  if (beside && inside && *beside != *inside)
+    rope.refuse(std::string(key) + " = " + number_text(*inside) + " contradicts " + key + " = " +
+                number_text(*beside) + " beside it");
+  return beside ? beside : inside;
+}
+
+Llama3Scaling llama3(ConfigReader& top, ConfigReader& rope) {
+  const std::optional<double> length = original_length(top, rope);
+  return {
+      .factor = rope.number("factor"),
+      .low_freq_factor = rope.number("low_freq_factor"),
+      .high_freq_factor = rope.number("high_freq_factor"),
+      .original_max_position_embeddings = length ? *length : rope.number("original_max_position_embeddings")};
 }
 
 /// HF takes the factor as it is stated, also where two lengths give another (gpt_oss, golden data of 4.57.6).
-YarnScaling yarn(ConfigReader& rope, const ModelConfig& config) {
+YarnScaling yarn(ConfigReader& top, ConfigReader& rope, const ModelConfig& config) {
   const double length = static_cast<double>(config.max_position_embeddings);
   YarnScaling scaling;
   scaling.factor = rope.number("factor");
-  scaling.original_max_position_embeddings =
-      rope.optional_number("original_max_position_embeddings").value_or(length);
+  scaling.original_max_position_embeddings = original_length(top, rope).value_or(length);
   scaling.attention_factor = rope.optional_number("attention_factor");
   const auto or_default = [&](const char* key, double fallback) {
     const double value = rope.optional_number(key).value_or(0);
@@ -44,8 +56,7 @@ LongRopeScaling longrope(ConfigReader& top, ConfigReader& rope, const ModelConfi
   LongRopeScaling scaling;
   scaling.short_factor = rope.numbers("short_factor");
   scaling.long_factor = rope.numbers("long_factor");
-  const Index original = rope.integer_or("original_max_position_embeddings",
-                                         top.integer_or("original_max_position_embeddings", 4096));
+  const auto original = static_cast<Index>(original_length(top, rope).value_or(4096));
   scaling.original_max_position_embeddings = std::max<Index>(original, 1);
   const double stretch = static_cast<double>(config.max_position_embeddings) /
                          static_cast<double>(scaling.original_max_position_embeddings);
@@ -92,8 +103,8 @@ RopeScaling scaling_of(ConfigReader& top, ConfigReader& rope, const Family& fami
   if (family.rope.longrope) return longrope_or_none(top, rope, type, config);
   if (family.rope.ntk_alpha && type == "dynamic") return ntk_alpha(rope);
   if (type == "linear") return linear(rope);
-  if (type == "llama3") return llama3(rope);
-  if (type == "yarn") return yarn(rope, config);
+  if (type == "llama3") return llama3(top, rope);
+  if (type == "yarn") return yarn(top, rope, config);
   rope.refuse("rope_type = \"" + type + "\" is not supported; known: default, linear, llama3, yarn");
   return {};
 }
@@ -169,20 +180,24 @@ void read_rope(ConfigReader& reader, const Family& family, ModelConfig& config) 
   config.partial_rotary_factor = family.rope.partial.value_or(1.0);
   read_partial(reader, family, config);
   if (family.rope.by_width) read_rotary_width(reader, config);
-  if (family.rope.longrope) reader.skip({"original_max_position_embeddings"});
+  reader.skip({"original_max_position_embeddings"});  // without a scaling it says nothing
   if (family.latent_attention && family.rope.pairs == RopePairs::kInterleavedToHalves)
     config.rope_interleave = reader.boolean_or("rope_interleave", true);
   if (family.rope.stated && !reader.stated("rope_scaling") && !reader.stated("rope_parameters"))
     reader.refuse(
         "key rope_scaling is missing; HF then takes yarn with a factor of 32. Write it, or null for none");
-  if (reader.has("rope_scaling") && reader.has("rope_parameters"))
-    reader.refuse("rope_scaling and rope_parameters are both set; remove one");
-  if (reader.has("rope_scaling")) {
+  const bool has_scaling = reader.has("rope_scaling");
+  if (has_scaling) {
     ConfigReader rope = reader.object("rope_scaling");
     read_scaling(reader, rope, family, config);
     rope.refuse_the_rest();
   }
-  if (reader.has("rope_parameters")) read_parameters(reader, family, config);
+  if (!reader.has("rope_parameters")) return;
+  // 4.57 goes by the one and 5.15 by the other; beside a null 5.15 goes by rope_parameters.
+  const RopeScaling scaling = config.rope_scaling;
+  read_parameters(reader, family, config);
+  if (has_scaling && config.rope_scaling != scaling)
+    reader.refuse("rope_scaling and rope_parameters say different things; remove one");
 }
 
 }  // namespace moeloom

@@ -20,6 +20,7 @@ std::optional<Index> window_size(ConfigReader& reader, WindowRule rule) {
     case WindowRule::kFromLayer:
       return reader.optional_integer("sliding_window", kDefaultWindow);
     case WindowRule::kFlag:
+    case WindowRule::kEvenBelow:
     case WindowRule::kLayerTypes:
       break;
   }
@@ -29,17 +30,19 @@ std::optional<Index> window_size(ConfigReader& reader, WindowRule rule) {
 
 /// Where windows are if no layer_types say so.
 std::vector<std::string> default_types(ConfigReader& reader, WindowRule rule, bool windowed, Index layers) {
-  Index first = 0;
+  Index first = 0, end = layers;
+  if (rule == WindowRule::kEvenBelow) end = reader.integer_or("max_window_layers", 28);
   if (rule == WindowRule::kLayerTypes) first = reader.integer_or("max_window_layers", 28);
   if (rule == WindowRule::kFromLayer) first = reader.integer_or("max_window_layers", 62);
   const Index pattern = rule == WindowRule::kPattern ? reader.integer_or("sliding_window_pattern", 6) : 0;
   if (rule == WindowRule::kPattern && pattern < 1) reader.refuse("sliding_window_pattern must be at least 1");
+  const bool alternates = rule == WindowRule::kAlternate || rule == WindowRule::kEvenBelow;
   std::vector<std::string> types;
   for (Index layer = 0; layer < layers; ++layer) {
-    const bool in_pattern = (pattern < 1 || (layer + 1) % pattern != 0) &&
-                            (rule != WindowRule::kAlternate || (layer + 1) % 2 != 0);
-    types.push_back((windowed || rule == WindowRule::kAlternate) && layer >= first && in_pattern ? kSliding
-                                                                                                 : kFull);
+    const bool in_pattern =
+        (pattern < 1 || (layer + 1) % pattern != 0) && (!alternates || (layer + 1) % 2 != 0);
+    const bool any = windowed || rule == WindowRule::kAlternate;
+    types.push_back(any && layer >= first && layer < end && in_pattern ? kSliding : kFull);
   }
   return types;
 }

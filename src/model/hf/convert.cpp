@@ -12,8 +12,6 @@
 namespace moeloom {
 namespace {
 
-const std::string kWeight = ".weight";
-
 Index elements_of(const TensorSpec& spec) {
   Index count = 1;
   for (const Index size : spec.shape) count *= size;
@@ -31,28 +29,12 @@ void add_normal(std::span<float> values, double deviation, const CounterRandom& 
     values[i] = static_cast<float>(values[i] + deviation * random.normal(i));
 }
 
-/// What is merged, and how stacks of experts lie in the model's files.
-struct Merge {
-  AdapterFile file;
-  SliceLayout stacks;
-
-  void into(const std::string& module, const std::vector<Index>& shape, std::span<float> values) const {
-    if (shape.size() == 2) return file.add_to(module, {values.data(), shape[0], shape[1]});
-    file.add_to_stack(module, shape.at(0), stacks, {values.data(), shape.at(0) * shape.at(1), shape.at(2)});
-  }
-};
-
-SliceLayout stacks_of(const Family& family) {
-  if (!family.moe || !family.moe->transposed) return SliceLayout::kRows;
-  return family.moe->interleaved ? SliceLayout::kInterleaved : SliceLayout::kTransposed;
-}
-
 /// The piece as floats: copied, made, or copied with noise.
 std::vector<float> numbers_of(const SafetensorsFolder& source, const TensorPiece& piece, std::uint64_t seed,
-                              const std::optional<Merge>& merge) {
+                              const AdapterMerge* merge) {
   std::vector<float> values(at(piece.count), 0.0f);
   if (!piece.source.empty()) source.read(piece.source, piece.source_begin, values);
-  if (!piece.merged.empty()) merge.value().into(piece.merged, source.info(piece.source).shape, values);
+  if (piece.is_merged) merge->add_to(piece.source, values);
   if (piece.deviation == 0) return values;
   const double unit = piece.source.empty() ? 1.0 : root_mean_square(values);
   add_normal(values, piece.deviation * unit, CounterRandom(seed, stream_of(piece.stream)));
@@ -64,8 +46,8 @@ bool is_float(DType type) {
 }
 
 void write_piece(const SafetensorsFolder& source, const TensorSpec& spec, const TensorPiece& piece,
-                 std::uint64_t seed, const std::optional<Merge>& merge, ShardWriter& writer) {
-  const bool copied = !piece.source.empty() && piece.deviation == 0 && piece.merged.empty();
+                 std::uint64_t seed, const AdapterMerge* merge, ShardWriter& writer) {
+  const bool copied = !piece.source.empty() && piece.deviation == 0 && !piece.is_merged;
   if (copied && source.info(piece.source).dtype == spec.dtype) {
     const Index each = bytes_of(spec.dtype);
     const auto bytes = source.file_of(piece.source).raw(piece.source);
@@ -98,20 +80,16 @@ Recipes copies_of(const SafetensorsFolder& source) {
   return recipes;
 }
 
-Recipes merged(const Recipes& recipes, const AdapterSettings& adapter) {
+Recipes merged(const Recipes& recipes, const AdapterMerge& merge) {
   Recipes result = recipes;
-  std::set<std::string> lost = adapter.modules;
-  for (TensorRecipe& recipe : result) {
-    const std::string& name = recipe.spec.name;
-    const bool is_weight = name.ends_with(kWeight);
-    if (recipe.spec.shape.size() != 3 && !(is_weight && recipe.spec.shape.size() == 2)) continue;
-    const std::string module = is_weight ? name.substr(0, name.size() - kWeight.size()) : name;
-    if (lost.erase(module) > 0) recipe.pieces.front().merged = module;
-  }
+  std::set<std::string> lost = merge.tensors();
+  for (TensorRecipe& recipe : result)
+    if (lost.erase(recipe.spec.name) > 0) recipe.pieces.front().is_merged = true;
   if (lost.empty()) return result;
-  throw ConfigError({"the adapter has factors of " + std::to_string(lost.size()) +
-                     " modules that are no matrix and no stack of the model, the first of " + *lost.begin()},
-                    Cause::kData);
+  throw ConfigError(
+      {"the adapter adds to " + std::to_string(lost.size()) +
+       " tensors that the model's folder does not have as they are, the first of them " + *lost.begin()},
+      Cause::kData);
 }
 
 void write_initial_weights(const ModelConfig& config, const std::filesystem::path& folder,
@@ -144,11 +122,9 @@ void write_recipes(const SafetensorsFolder& source, Recipes recipes, const std::
   const ShardPlan plan = plan_shards(specs, format.shard_bytes);
   create_shards(folder, plan);
   ShardWriter writer(folder, plan);
-  std::optional<Merge> merge;
-  if (!format.adapter.empty()) merge.emplace(AdapterFile(format.adapter), stacks_of(family));
   for (const TensorRecipe& recipe : recipes)
     for (const TensorPiece& piece : recipe.pieces)
-      write_piece(source, recipe.spec, piece, format.seed, merge, writer);
+      write_piece(source, recipe.spec, piece, format.seed, format.merge, writer);
   writer.close();
 }
 

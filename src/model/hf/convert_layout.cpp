@@ -18,6 +18,8 @@ struct LayoutNames {
   std::array<std::string, 3> parts;  // gate, up, down
   std::string list_block;
   std::string stacked_block = "mlp.";
+  std::map<std::string, std::string> in_stacked =
+      {};  // what else has another name beside stacks, within the block
 };
 
 LayoutNames names_of(const std::string& model_type) {
@@ -33,6 +35,10 @@ LayoutNames names_of(const std::string& model_type) {
                        " in every version of transformers; leave the layout as it is"});
   LayoutNames names{{rule.experts.gate, rule.experts.up, rule.experts.down}, rule.block + "."};
   if (rule.block != "block_sparse_moe") names.stacked_block = names.list_block;
+  const MemoryNames& other = rule.in_memory;
+  if (!other.router.empty()) names.in_stacked[rule.router_names.weight] = other.router;
+  if (!other.correction_bias.empty())
+    names.in_stacked[rule.router_names.correction_bias] = other.correction_bias;
   return names;
 }
 
@@ -138,6 +144,22 @@ std::string moved(const std::string& name, const std::string& from, const std::s
   return name.substr(0, found + 1) + to + name.substr(found + 1 + from.size());
 }
 
+std::string in_stacked(const std::string& listed, const LayoutNames& names) {
+  std::string name = moved(listed, names.list_block, names.stacked_block);
+  for (const auto& [of_list, of_stacked] : names.in_stacked)
+    if (name.ends_with("." + names.stacked_block + of_list))
+      return name.substr(0, name.size() - of_list.size()) + of_stacked;
+  return name;
+}
+
+std::string in_list(const std::string& stacked, const LayoutNames& names) {
+  std::string name = moved(stacked, names.stacked_block, names.list_block);
+  for (const auto& [of_list, of_stacked] : names.in_stacked)
+    if (name.ends_with("." + names.list_block + of_stacked))
+      return name.substr(0, name.size() - of_stacked.size()) + of_list;
+  return name;
+}
+
 Recipes stacked(const Recipes& recipes, const LayoutNames& names) {
   Recipes result;
   std::map<std::string, Listed> layers;
@@ -147,7 +169,7 @@ Recipes stacked(const Recipes& recipes, const LayoutNames& names) {
       continue;
     }
     result.push_back(recipe);
-    result.back().spec.name = moved(recipe.spec.name, names.list_block, names.stacked_block);
+    result.back().spec.name = in_stacked(recipe.spec.name, names);
   }
   for (const auto& [layer, experts] : layers) {
     const std::string where = layer + names.list_block + std::string(kExperts);
@@ -192,7 +214,7 @@ Recipes listed(const Recipes& recipes, const LayoutNames& names) {
       unstack(recipe, where, {names.parts[2]}, result);
     } else {
       result.push_back(recipe);
-      result.back().spec.name = moved(name, names.stacked_block, names.list_block);
+      result.back().spec.name = in_list(name, names);
     }
   }
   return result;

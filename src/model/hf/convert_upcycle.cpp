@@ -161,8 +161,7 @@ Document upcycled_config(const Document& config, const Upcycling& settings) {
   sparse.set("architectures", std::vector<std::string>{family.sparse.architecture});
   sparse.set(family.sparse.moe->experts_key, settings.experts);
   sparse.set("num_experts_per_tok", settings.top_k);
-  // Experts that start alike part only if the router is held to use them all.
-  sparse.set("output_router_logits", true);
+  sparse.set("output_router_logits", false);  // with true, transformers' generate() fails in both versions
   sparse.set("router_aux_loss_coef", 0.001);
   if (family.sparse.model_type == "mixtral") {
     sparse.erase("attention_bias");

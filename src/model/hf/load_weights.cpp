@@ -36,7 +36,14 @@ bool is_readable(DType type) {
 std::string complaint(const TensorSpec& wanted, const SafetensorsFolder& folder) {
   const std::string tensor = "tensor " + wanted.name + ": ";
   if (is_in_mxfp4(folder, wanted.name)) return mxfp4_complaint(folder, wanted.name, wanted.shape);
-  if (!folder.has(wanted.name)) return tensor + "missing, expected " + shape_text(wanted.shape);
+  if (!folder.has(wanted.name)) {
+    const std::string missing = tensor + "missing, expected " + shape_text(wanted.shape);
+    if (std::ranges::count(folder.absent(), wanted.name) > 0)
+      return missing + "; the index names it, and no shard has it";
+    const bool has_index =
+        !folder.files().empty() && folder.files().front().path().filename() != kWeightsFile;
+    return missing + (has_index ? "; " + std::string(kWeightsIndexFile) + " does not name it" : "");
+  }
   const TensorInfo& found = folder.info(wanted.name);
   if (found.shape != wanted.shape)
     return tensor + "expected " + shape_text(wanted.shape) + ", found " + shape_text(found.shape);
@@ -45,7 +52,24 @@ std::string complaint(const TensorSpec& wanted, const SafetensorsFolder& folder)
   return "";
 }
 
-[[noreturn]] void refuse(const SafetensorsFolder& folder, std::vector<std::string> complaints, Cause cause) {
+/// Of names that are missing or unexpected.
+std::string way_round(const WeightCoverage& coverage, const ModelConfig& config,
+                      const SafetensorsFolder& folder) {
+  if (coverage.found == 0)
+    return "no name of the folder is one of " + config.model_type +
+           "'s: the tensors may be another model's, or have "
+           "a prefix that differs between them";
+  const std::string& head = config.names.prefix.head;
+  if (!config.tie_word_embeddings && !folder.has(head))
+    return "without " + head +
+           " the head may be the embedding: say \"tie_word_embeddings\": true in config.json, or "
+           "let it start anew with tensors that may be missing = " +
+           head;
+  return "what may be missing (it then starts anew) or too many: tensors that may be missing = NAMES";
+}
+
+[[noreturn]] void refuse(const SafetensorsFolder& folder, std::vector<std::string> complaints,
+                         const std::string& way_round, Cause cause) {
   const std::vector<std::string> names = folder.names();
   const std::string where =
       names.empty() ? "" : " in " + folder.file_of(names.front()).path().parent_path().string();
@@ -54,6 +78,7 @@ std::string complaint(const TensorSpec& wanted, const SafetensorsFolder& folder)
     complaints.resize(kListedViolations);
     complaints.push_back("and " + std::to_string(all - kListedViolations) + " more");
   }
+  if (!way_round.empty()) complaints.push_back(way_round);
   complaints.insert(complaints.begin(), "the weights" + where + " are not those of the config (" +
                                             std::to_string(all) + " tensors differ):");
   throw ConfigError(std::move(complaints), cause);
@@ -132,9 +157,13 @@ WeightCoverage check_weights(const SafetensorsFolder& folder, const ModelConfig&
       complaints.push_back("tensor " + name + ": unexpected, found " + shape_text(folder.info(name).shape));
   }
   const std::size_t of_tensors = complaints.size();
+  const bool names_differ = std::ranges::any_of(complaints, [](const std::string& text) {
+    return text.find(": missing") != std::string::npos || text.find(": unexpected") != std::string::npos;
+  });
   exceptions.complain_of_idle_ones(complaints);
   const Cause cause = complaints.size() > of_tensors ? Cause::kRequest : Cause::kData;
-  if (!complaints.empty()) refuse(folder, std::move(complaints), cause);
+  if (!complaints.empty())
+    refuse(folder, std::move(complaints), names_differ ? way_round(coverage, config, folder) : "", cause);
   return coverage;
 }
 

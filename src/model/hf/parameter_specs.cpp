@@ -64,7 +64,7 @@ std::vector<ParameterSpec> parameter_specs(const ModelConfig& config, ExpertRang
     }
   add_norm(specs, config.final_norm(), naming.in_file(kBody + naming.family.norms.last + ".weight"));
   add_head(specs, config);
-  if (config.adapter) add_adapter(*config.adapter, specs);
+  if (config.adapter) add_adapter(*config.adapter, parameters_of_adapter(config, experts), specs);
   return specs;
 }
 

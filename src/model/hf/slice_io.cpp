@@ -10,7 +10,8 @@ namespace {
 constexpr Index kColumnsAtOnce = 16;  // a cache line of each row is filled whole
 
 bool has_steps(const HfSlice& slice) {
-  return slice.layout == SliceLayout::kSteps || slice.layout == SliceLayout::kInterleavedSteps;
+  return slice.layout == SliceLayout::kSteps || slice.layout == SliceLayout::kInterleavedSteps ||
+         slice.layout == SliceLayout::kTurnedSteps;
 }
 
 /// Which of the file's rows, or of a column's elements, row r of a slice is.
@@ -80,6 +81,8 @@ Index source_end(const HfSlice& slice, Index cols) {
 
 Index place_in_file(const HfSlice& slice, Index cols, Index i) {
   if (slice.layout == SliceLayout::kRows) return slice.source_begin + i;
+  if (slice.layout == SliceLayout::kTurnedSteps)
+    return slice.source_begin + i / cols * slice.column_step + i % cols * slice.shape.back();
   if (has_steps(slice))
     return slice.source_begin + place_in_column(slice, i / cols) * slice.shape.back() +
            i % cols * slice.column_step;
@@ -116,7 +119,8 @@ void write_slices(ShardWriter& writer, std::span<const HfSlice* const> slices,
   const HfSlice& first = *slices.front();
   const Index cols = rows.front().cols, count = std::ssize(slices);
   // Where these are all that alternate, a whole row of the file is one run.
-  const Index at_once = count == first.column_step ? cols : 1;
+  const bool is_turned = first.layout == SliceLayout::kTurnedSteps;
+  const Index at_once = count == first.column_step && !is_turned ? cols : 1;
   std::vector<float> run(at(at_once * count));
   for (Index i = 0; i < first.rows; ++i)
     for (Index j = 0; j < cols; j += at_once) {
@@ -132,9 +136,10 @@ std::string slice_violation(const HfSlice& slice, Index cols) {
   if (alternates && slice.rows % 2 != 0)
     return "slice of " + slice.name + ": " + std::to_string(slice.rows) + " rows have no two halves";
   if (has_steps(slice)) {
-    if (slice.shape.empty() || slice.source_begin < 0 || slice.column_step * cols > slice.shape.back() ||
+    const Index steps = slice.layout == SliceLayout::kTurnedSteps ? slice.rows : cols;
+    if (slice.shape.empty() || slice.source_begin < 0 || slice.column_step * steps > slice.shape.back() ||
         slice.source_begin % slice.shape.back() >= slice.column_step)
-      return "slice of " + slice.name + ": " + std::to_string(cols) + " elements in steps of " +
+      return "slice of " + slice.name + ": " + std::to_string(steps) + " elements in steps of " +
              std::to_string(slice.column_step) + " do not fit into a row of the tensor";
   } else if (slice.layout != SliceLayout::kRows && (slice.shape.empty() || slice.shape.back() < slice.rows))
     return "slice of " + slice.name + ": a column of " + std::to_string(slice.rows) +

@@ -91,6 +91,7 @@ void write_text(const ModelConfig& config, const ModelConfig* before, Document& 
   if (family.moe) write_experts(writer, *family.moe);
   writer.put("max_position_embeddings", &ModelConfig::max_position_embeddings);
   writer.put("tie_word_embeddings", &ModelConfig::tie_word_embeddings);
+  if (document.has(family.tie_key)) writer.put(family.tie_key, &ModelConfig::tie_word_embeddings);
   writer.put(family.eps_key, &ModelConfig::rms_norm_eps);
   writer.put("initializer_range", &ModelConfig::initializer_range);
   if (writer.changed(&ModelConfig::rope_theta)) write_rope_theta(config.rope_theta, document);
@@ -139,17 +140,23 @@ void set_weights_dtype(Document& config, DType weights) {
     replace_nested_dtype(config, family->text_config->path, dtype);
 }
 
-Document ModelConfig::to_document(DType weights) const {
+Document ModelConfig::updated_source() const {
   const bool fresh = source.keys().empty();
   const Family& row = family();
   Document document = fresh ? fresh_document(row) : source;
-  const ModelConfig before = fresh ? ModelConfig() : from(source);
+  const ModelConfig before = fresh ? ModelConfig() : from(source, ignored_keys);
   if (fresh || before.model_type != model_type) document.set("model_type", model_type);
   if (row.text_config)
     write_nested(*this, fresh ? nullptr : &before, *row.text_config, 0, document);
   else
     write_text(*this, fresh ? nullptr : &before, document);
-  if (row.reads_mxfp4)
+  write_for_both_versions(*this, document);
+  return document;
+}
+
+Document ModelConfig::to_document(DType weights) const {
+  Document document = updated_source();
+  if (family().reads_mxfp4)
     document.erase("quantization_config");  // weights are written as they are computed with
   set_weights_dtype(document, weights);
   return document;

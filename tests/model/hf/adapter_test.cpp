@@ -58,11 +58,13 @@ TEST(Adapter, MeansTheModulesOfItsTargetsAndRefusesTargetsWithoutAny) {
   EXPECT_EQ(modules({"experts"}).size(), 2u * 4 * 3);
   EXPECT_EQ(modules({"*.0.self_attn.q_proj", "*.v_proj"}).size(), 1u + 3);
   EXPECT_EQ(modules({"*.0.mlp.experts.3.up_proj"}).size(), 4u) << "all experts of a layer or none";
-  expect_refusal(
-      [] {
-        resolve_adapter(testing::tiny_config(), {.targets = {"attention", "shared", "*.k"}});
-      },
-      {"target \"shared\" means no linear module or stack", "target \"*.k\" means no linear module"});
+  EXPECT_EQ(modules({"all"}).size(), 3u * 4 + 2u + 3u + 2u * 4 * 3);
+  EXPECT_EQ(modules({"router", "shared"}), modules({"router"})) << "the model has none to adapt";
+  const auto refused = [](const NamePatterns& targets, const std::vector<std::string>& words) {
+    expect_refusal([&] { resolve_adapter(testing::tiny_config(), {.targets = targets}); }, words);
+  };
+  refused({"attention", "*.k"}, {"target \"*.k\" means no linear module"});
+  refused({"shared"}, {"targets shared mean nothing", "this model has attention, experts, mlp, router"});
 }
 
 TEST(Adapter, HasTheNamesAndShapesOfPeft) {
@@ -79,12 +81,12 @@ TEST(Adapter, HasTheNamesAndShapesOfPeft) {
   EXPECT_EQ(shapes.at(layer + "mlp.gate.lora_B.weight"), (Shape{4, 2}));
 }
 
-/// PEFT takes one regular expression or a list of names.
-TEST(Adapter, NamesItsModulesByOnePatternWhereThatFitsNoOthers) {
-  EXPECT_EQ(adapter_document(adapted({"*.q_proj"})).text("target_modules"),
-            "model\\.layers\\.\\d+\\.self_attn\\.q_proj");
-  EXPECT_EQ(adapter_document(adapted({"*.0.self_attn.q_proj"})).texts("target_modules"),
-            std::vector<std::string>{"model.layers.0.self_attn.q_proj"});
+/// PEFT 0.20 drops experts of a pattern beside transformers 5, and loads those of a list.
+TEST(Adapter, NamesItsModulesInAList) {
+  EXPECT_EQ(adapter_document(adapted({"*.0.self_attn.?_proj", "*.1.mlp.down_proj"})).texts("target_modules"),
+            (std::vector<std::string>{"model.layers.0.self_attn.k_proj", "model.layers.0.self_attn.o_proj",
+                                      "model.layers.0.self_attn.q_proj", "model.layers.0.self_attn.v_proj",
+                                      "model.layers.1.mlp.down_proj"}));
 }
 
 TEST(Adapter, ReadsWhatItWrites) {
@@ -92,7 +94,7 @@ TEST(Adapter, ReadsWhatItWrites) {
   const ModelConfig config = adapted({"attention", "experts"});
   write_adapter(config, folder.path());
   EXPECT_TRUE(holds_adapter(folder.path()));
-  const AdapterSettings settings = read_adapter_settings(folder.path());
+  const AdapterSettings settings = read_adapter_settings(folder.path(), testing::tiny_config());
   EXPECT_EQ(settings.rank, 2);
   EXPECT_EQ(settings.alpha, 3);
   EXPECT_EQ(settings.modules, config.adapter->modules);
@@ -130,16 +132,14 @@ TEST(Adapter, OfAnotherKindIsRefusedByKey) {
     Document document = adapter_document(config);
     document.set(key, value);
     document.write(folder.path() / kAdapterConfigFile);
-    expect_refusal([&] { read_adapter_settings(folder.path()); }, {"\"" + key + "\": "});
+    expect_refusal([&] { read_adapter_settings(folder.path(), testing::tiny_config()); },
+                   {"\"" + key + "\": "});
   };
   refused("peft_type", std::string("ADALORA"));
   refused("use_dora", true);
   refused("fan_in_fan_out", true);
   refused("bias", std::string("all"));
   refused("modules_to_save", std::vector<std::string>{"lm_head"});
-  Document pattern;
-  pattern.set("q_proj", 8);
-  refused("rank_pattern", pattern);
 }
 
 /// Experts as gpt_oss has them ([E, in, 2F], gate and up alternating) or as qwen3_5_moe ([E, out, in]).
@@ -179,7 +179,7 @@ TEST(Adapter, OfAStackAddsPeftsProductToEachExpert) {
     const testing::TemporaryFolder folder;
     const ModelConfig config = stacked(layout, {"attention", "experts"});
     write_adapter(config, folder.path());
-    EXPECT_EQ(read_adapter_settings(folder.path()).modules, config.adapter->modules);
+    EXPECT_EQ(read_adapter_settings(folder.path(), config).modules, config.adapter->modules);
     ModelConfig plain = config;
     plain.adapter.reset();
     ParameterStore before(parameter_specs(plain, {1, 3})), after(parameter_specs(plain, {1, 3}));
@@ -226,7 +226,7 @@ TEST(Adapter, OfAStackTellsItsTensorsByTheParametersThatItTargets) {
     Document document = adapter_document(config);
     document.set("target_parameters", parameters);
     document.write(folder.path() / kAdapterConfigFile);
-    return read_adapter_settings(folder.path()).modules;
+    return read_adapter_settings(folder.path(), config).modules;
   };
   const auto both = [](const std::string& name) {
     return std::set<std::string>{"model.layers.0.mlp.experts." + name, "model.layers.2.mlp.experts." + name};
@@ -241,25 +241,25 @@ TEST(Adapter, OfAStackTellsItsTensorsByTheParametersThatItTargets) {
 }
 
 /// Earlier versions of PEFT exchanged in and out, which the shapes of square stacks do not tell.
-TEST(Adapter, OfASquareStackMustSayWhichWayRoundItIs) {
+TEST(Adapter, OfSquareStacksMustSayWhichWayRoundTheyAre) {
   const testing::TemporaryFolder folder;
   ModelConfig config = testing::tiny_config();
   config.names.experts = ExpertLayout::kStacked;
   config.moe_intermediate_size = config.hidden_size;  // down_proj [E, D, D]
-  config.adapter = resolve_adapter(config, {.rank = 2, .alpha = 3, .targets = {"experts"}});
-  write_adapter(config, folder.path());
-  checked_adapter(folder.path(), config);
-  Document document = adapter_document(config);
-  for (const std::string version : {"0.20.0.dev0", "1.0", "0.19.1"}) {
+  const auto read = [&](const NamePatterns& targets, const std::string& version) {
+    config.adapter = resolve_adapter(config, {.rank = 2, .alpha = 3, .targets = targets});
+    write_adapter(config, folder.path());
+    Document document = adapter_document(config);
     document.set("peft_version", version);
     document.write(folder.path() / kAdapterConfigFile);
-    checked_adapter(folder.path(), config);
-  }
+    return read_adapter_settings(folder.path(), config);
+  };
+  for (const std::string version : {"0.20.0.dev0", "1.0", "0.19.1"})
+    EXPECT_FALSE(read({"*.experts.down_proj"}, version).turned_stacks);
   for (const std::string version : {"0.19.0", "0.18.1", "", "unknown"}) {
-    document.set("peft_version", version);
-    document.write(folder.path() / kAdapterConfigFile);
-    expect_refusal([&] { checked_adapter(folder.path(), config); },
+    expect_refusal([&] { read({"*.experts.down_proj"}, version); },
                    {"\"peft_version\" is not 0.19.1 or later", "mlp.experts.down_proj"});
+    EXPECT_FALSE(read({"experts"}, version).turned_stacks) << "gate_up_proj tells";
   }
 }
 

@@ -30,6 +30,7 @@ void write_with_tower(const std::filesystem::path& folder) {
   std::vector<TensorSpec> specs = tensor_specs(ModelConfig::from(document));
   specs.push_back({"model.visual.blocks.0.attn.qkv.weight", DType::kBF16, {3, 5}});
   specs.push_back({"model.visual.patch_embed.steps", DType::kI64, {2}});
+  specs.push_back({"model.visual.merger.mlp.weight", dtype_from_name("F8_E4M3").value(), {3}});
   const ShardPlan plan = plan_shards(specs);
   create_shards(folder, plan);
   ShardWriter writer(folder, plan);
@@ -56,11 +57,11 @@ TEST(CarriedTowers, AreSavedUnchangedAlsoWhenTheirFolderIsGone) {
   }
   world.barrier();
   const ModelConfig config = ModelConfig::read(source);
-  EXPECT_EQ(config.names.carried.names.size(), 2u);
+  EXPECT_EQ(config.names.carried.names.size(), 3u);
   const Mesh mesh(Communicator::world(), {1, world.size(), {"dp", "ep"}});
   ParameterStore store(parameter_specs(config, experts_here(config, mesh)));
   const WeightCoverage coverage = load_weights(store, SafetensorsFolder(source), config);
-  EXPECT_EQ(coverage.carried, 2);
+  EXPECT_EQ(coverage.carried, 3);
   EXPECT_TRUE(coverage.unused.empty());
   world.barrier();
   if (world.rank() == 0) std::filesystem::remove_all(source);
@@ -84,6 +85,31 @@ TEST(CarriedTowers, AreThoseThatTheFamilyHasAndNoOthers) {
   const std::string message = refusal_of(folder.path(), text);
   EXPECT_NE(message.find("model.visual.patch_embed.steps: unexpected"), std::string::npos) << message;
   EXPECT_EQ(refusal_of(folder.path(), config), "nothing thrown");
+}
+
+/// 4.57 and released files have [E, D, 2F] and [E, F, D]; 5.15 saves [E, 2F, D] and [E, D, F] by the same
+/// names.
+TEST(CarriedTowers, StacksOfBothVersionsAreToldByTheirShapes) {
+  const auto layout_of = [](Index d, Index f, bool turned) {
+    const TemporaryFolder folder;
+    const std::string text = R"({"model_type": "qwen3_vl_moe_text", "vocab_size": 3, "hidden_size": )" +
+                             std::to_string(d) + R"(, "num_hidden_layers": 1, "num_attention_heads": 2,
+      "num_key_value_heads": 1, "head_dim": 4, "intermediate_size": 12, "moe_intermediate_size": )" +
+                             std::to_string(f) + R"(, "num_experts": 3, "num_experts_per_tok": 2})";
+    const Document document = Document::parse(text, "test");
+    document.write(folder / "config.json");
+    ModelConfig config = ModelConfig::from(document);
+    config.names.experts = turned ? ExpertLayout::kStacked : ExpertLayout::kStackedTransposed;
+    const ShardPlan plan = plan_shards(tensor_specs(config));
+    create_shards(folder.path(), plan);
+    const ModelConfig read = ModelConfig::read(folder.path());
+    EXPECT_EQ(check_weights(SafetensorsFolder(folder.path()), read).missing.size(), 0u);
+    return read.names.experts;
+  };
+  for (const auto& [d, f] : {std::pair<Index, Index>{8, 6}, {8, 4}, {8, 8}}) {
+    EXPECT_EQ(layout_of(d, f, true), ExpertLayout::kStacked) << d << " " << f;
+    EXPECT_EQ(layout_of(d, f, false), ExpertLayout::kStackedTransposed) << d << " " << f;
+  }
 }
 
 }  // namespace

@@ -1,7 +1,11 @@
 #include "moeloom/model/hf/checkpoint_names.hpp"
 
 #include "moeloom/model/hf/family.hpp"
+#include "moeloom/model/hf/weights_io.hpp"
 
+#include <algorithm>
+
+#include "family_models.hpp"
 #include <gtest/gtest.h>
 
 namespace moeloom {
@@ -39,6 +43,34 @@ TEST(CheckpointNames, TheBlockIsTheOneThatExpertsAreIn) {
   EXPECT_EQ(names_in("mixtral", {"model.layers.0.mlp.experts.gate_up_proj"}).block, "mlp");
   EXPECT_EQ(names_in("qwen3_moe", {"model.layers.0.block_sparse_moe.experts.0.w1.weight"}).block,
             "block_sparse_moe");
+}
+
+/// save_pretrained(save_original_format=False) of transformers 5.15.
+TEST(CheckpointNames, OfAFileAsInMemoryAreThoseOfTheClass) {
+  const struct {
+    std::string type, block;
+    std::vector<std::string> names;
+  } cases[] = {
+      {"granitemoe", "block_sparse_moe.", {"experts.gate_up_proj", "experts.down_proj", "router.weight"}},
+      {"phimoe", "mlp.", {"experts.gate_up_proj", "experts.down_proj", "router.weight"}},
+      {"ernie4_5_moe",
+       "mlp.",
+       {"experts.gate_up_proj", "experts.down_proj", "gate.weight",
+        "gate.moe_statics.e_score_correction_bias"}},
+      {"granitemoe",
+       "block_sparse_moe.",
+       {"input_linear.weight", "output_linear.weight", "router.layer.weight"}},
+  };
+  for (const auto& c : cases) {
+    std::vector<std::string> tensors;
+    for (const std::string& name : c.names) tensors.push_back("model.layers.1." + c.block + name);
+    ModelConfig config = testing::model(c.type);
+    config.names = names_in(c.type, tensors);
+    EXPECT_EQ(config.names.experts, ExpertLayout::kStacked) << c.type;
+    const std::vector<TensorSpec> specs = tensor_specs(config);
+    for (const std::string& name : tensors)
+      EXPECT_EQ(std::ranges::count(specs, name, &TensorSpec::name), 1) << name;
+  }
 }
 
 TEST(CheckpointNames, ThePrefixIsWhatStandsBeforeTheOnlyEmbeddings) {

@@ -31,10 +31,16 @@ std::string refusal(const std::function<void()>& action) {
   return "";
 }
 
-TEST(ModelConfig, WritesEveryGoldenConfigBackAsItWas) {
+TEST(ModelConfig, WritesEveryGoldenConfigBackAsItWasWithRopeInBothSpellings) {
   for (const auto& folder : testing::golden_cases("models", testing::is_of_a_family_that_runs)) {
     const ModelConfig config = ModelConfig::read(folder);
-    EXPECT_EQ(config.to_document().dump(), Document::read(folder / "config.json").dump()) << folder;
+    Document written = config.to_document();
+    const Document source = Document::read(folder / "config.json");
+    EXPECT_EQ(ModelConfig::from(written).to_document().dump(), written.dump()) << folder;
+    if (config.family().text_config) continue;
+    for (const char* key : {"rope_theta", "rope_scaling", "rope_parameters", "rope_local_base_freq"})
+      if (std::ranges::count(source.keys(), key) == 0) written.erase(key);
+    EXPECT_EQ(written.dump(), source.dump()) << folder;
   }
 }
 
@@ -115,8 +121,74 @@ TEST(ModelConfig, ReadsBothSpellingsOfTheRotaryBase) {
   EXPECT_EQ(parsed(R"("rope_theta": 5e5)").rope_theta, 5e5);
   const ModelConfig config = parsed(R"("rope_parameters": {"rope_theta": 1e6, "rope_type": "default"})");
   EXPECT_EQ(config.rope_theta, 1e6);
-  EXPECT_FALSE(config.to_document().has("rope_theta"));
+  EXPECT_EQ(config.to_document().number("rope_theta"), 1e6);
   EXPECT_EQ(ModelConfig::from(config.to_document()).rope_theta, 1e6);
+}
+
+TEST(ModelConfig, ReadsBothSpellingsOfRopeBesideEachOtherIfTheySayTheSame) {
+  const std::string yarn = R"("rope_type": "yarn", "factor": 4, "original_max_position_embeddings": 64)";
+  const std::string both = R"("rope_theta": 1e6, "rope_scaling": {)" + yarn + R"(}, "rope_parameters": {)" +
+                           yarn + R"(, "rope_theta": 1e6})";
+  EXPECT_EQ(std::get<YarnScaling>(parsed(both).rope_scaling).factor, 4);
+  // 5.15 takes rope_parameters where the other is null.
+  const ModelConfig beside_null = parsed(R"("rope_scaling": null, "rope_parameters": {)" + yarn + "}");
+  EXPECT_EQ(std::get<YarnScaling>(beside_null.rope_scaling).factor, 4);
+  EXPECT_EQ(beside_null.to_document().object("rope_scaling").number("factor"), 4) << "which 4.57 reads";
+}
+
+TEST(ModelConfig, SaysTheNumberOfExpertsAsBothVersionsDo) {
+  const std::string without = R"({"model_type": "qwen3_moe", "vocab_size": 160, "hidden_size": 48,
+    "num_hidden_layers": 2, "num_attention_heads": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 72, )";
+  const auto read = [&](const std::string& experts) {
+    return ModelConfig::from(Document::parse(without + experts + "}", "test"));
+  };
+  EXPECT_EQ(read(R"("num_local_experts": 4)").num_experts, 4);
+  EXPECT_EQ(read(R"("num_local_experts": 4)").to_document().integer("num_experts"), 4);
+  EXPECT_EQ(read(R"("num_local_experts": 4, "num_experts": 4)").num_experts, 4);
+  EXPECT_NE(refusal([&] {
+              read(R"("num_local_experts": 4, "num_experts": 8)");
+            }).find("num_experts = 8 contradicts num_local_experts = 4"),
+            std::string::npos);
+}
+
+/// 5.15 goes by the key around the text model's, and takes false where it is absent.
+TEST(ModelConfig, TiesAModelOfSeveralPartsByItsOuterKey) {
+  const auto read = [](const std::string& outer, const std::string& inner) {
+    return ModelConfig::from(Document::parse(R"({"model_type": "qwen3_vl_moe", )" + outer +
+                                                 R"("text_config": {"vocab_size": 160, "hidden_size": 48,
+      "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "num_experts": 8,
+      "num_experts_per_tok": 2, "moe_intermediate_size": 72)" +
+                                                 inner + "}}",
+                                             "test"));
+  };
+  const std::string yes = R"("tie_word_embeddings": true)", no = R"("tie_word_embeddings": false)";
+  EXPECT_FALSE(read(no + ", ", ", " + yes).tie_word_embeddings);
+  EXPECT_TRUE(read(yes + ", ", ", " + no).tie_word_embeddings);
+  EXPECT_FALSE(read("", ", " + yes).tie_word_embeddings);
+  const Document written = read(no + ", ", ", " + yes).to_document();
+  EXPECT_FALSE(written.boolean("tie_word_embeddings"));
+  EXPECT_FALSE(written.object("text_config").boolean("tie_word_embeddings")) << "which 4.57 reads";
+}
+
+TEST(ModelConfig, PassesOverUnknownKeysThatAreNamed) {
+  const std::string more =
+      R"("frobnicate": 1, "rope_scaling": {"rope_type": "linear", "factor": 2, "knob": 3})";
+  EXPECT_NE(refusal([&] { parsed(more); }).find("ignored keys = frobnicate,rope_scaling.knob"),
+            std::string::npos);
+  const Document document = Document::parse("{" + kMinimal + ", " + more + "}", "test");
+  EXPECT_NE(refusal([&] {
+              ModelConfig::from(document, {"frobnicate"});
+            }).find("ignored keys = frobnicate,rope_scaling.knob"),
+            std::string::npos)
+      << "the whole list";
+  const ModelConfig config = ModelConfig::from(document, {"frobnicate", "knob"});
+  EXPECT_EQ(config.to_document().integer("frobnicate"), 1) << "written back as it was";
+  EXPECT_NE(refusal([&] {
+              ModelConfig::from(Document::parse("{" + kMinimal + R"(, "hidden_act": "relu"})", "test"),
+                                {"hidden_act"});
+            }),
+            "")
+      << "a key that is known is read";
 }
 
 TEST(ModelConfig, KeepsOtherKeysAndTheirOrder) {
@@ -171,7 +243,9 @@ TEST(ModelConfig, AcceptsWhatChangesNothing) {
         R"("use_sliding_window": true, "sliding_window": null)", R"("pad_token_id": null)",
         R"("rope_scaling": {"rope_type": "default"})",
         R"("layer_types": ["full_attention", "full_attention"])",
-        R"("_name_or_path": "x", "use_cache": true)", R"("bos_token_id": 1, "transformers_version": "5.0")"})
+        R"("unsloth_version": "2025.9", "unsloth_fixed": true, "pruned_heads": {}, "quantization": null)",
+        R"("original_max_position_embeddings": 4096)", R"("_name_or_path": "x", "use_cache": true)",
+        R"("bos_token_id": 1, "transformers_version": "5.0")"})
     EXPECT_EQ(refusal([&] { parsed(more); }), "") << more;
 }
 
@@ -196,7 +270,14 @@ TEST(ModelConfig, RefusesByNameWhatWouldChangeTheModel) {
        "unknown keys: rope_scaling.mscale"},
       {R"("rope_parameters": {"factor": 4})", "rope_parameters.factor"},
       {R"("rope_theta": 1e4, "rope_parameters": {"rope_theta": 1e6})", "differ"},
-      {R"("rope_scaling": {}, "rope_parameters": {})", "both set"},
+      {R"("rope_scaling": {"type": "linear", "factor": 2}, "rope_parameters": {"rope_type": "default"})",
+       "rope_scaling and rope_parameters say different things"},
+      {R"("rope_scaling": {"type": "yarn", "factor": 2, "original_max_position_embeddings": 8},
+        "original_max_position_embeddings": 16)",
+       "original_max_position_embeddings = 8 contradicts"},
+      {R"("pruned_heads": {"0": [1]})", "pruned_heads must be null or {}"},
+      {R"("quantization": {"bits": 4})", "quantization is set"},
+      {R"("per_layer_config": {"0": {}})", "per_layer_config is set"},
       {R"("partial_rotary_factor": 0.5)", "partial_rotary_factor"},
       {R"("hidden_act": "relu")", "hidden_act = \"relu\""},
       {R"("pad_token_id": 160)", "pad_token_id = 160 is no row of vocab_size = 160"},

@@ -137,7 +137,8 @@ TEST(InLayout, ThereAndBackKeepsEveryBit) {
   const std::tuple<const char*, Shapes> models[] = {
       {"qwen3_moe", qwen_list(11)},
       {"olmoe", qwen_list(1)},
-      {"mixtral", list_shapes("block_sparse_moe.", {"w1", "w3", "w2"}, 3)}};
+      {"mixtral", list_shapes("block_sparse_moe.", {"w1", "w3", "w2"}, 3)},
+      {"phimoe", list_shapes("block_sparse_moe.", {"w1", "w3", "w2"}, 3)}};
   for (const auto& [type, shapes] : models)
     for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
       const TemporaryFolder folder;
@@ -157,14 +158,18 @@ TEST(InLayout, ThereAndBackKeepsEveryBit) {
 }
 
 TEST(InLayout, MovesMixtralsBlockWithItsRouter) {
-  const TemporaryFolder folder;
-  write(list_shapes("block_sparse_moe.", {"w1", "w3", "w2"}, 3), folder.path());
-  convert(folder.path(), folder / "stacked",
-          [](const Recipes& r) { return in_layout(r, ExpertFiles::kStacked, "mixtral"); });
-  const SafetensorsFolder stacked(folder / "stacked");
-  EXPECT_EQ(stacked.names(),
-            (std::vector<std::string>{"model.embed_tokens.weight", kLayer + "mlp.experts.down_proj",
-                                      kLayer + "mlp.experts.gate_up_proj", kLayer + "mlp.gate.weight"}));
+  for (const auto& [type, router] : {std::pair("mixtral", "gate"), std::pair("phimoe", "router")}) {
+    const TemporaryFolder folder;
+    write(list_shapes("block_sparse_moe.", {"w1", "w3", "w2"}, 3), folder.path());
+    convert(folder.path(), folder / "stacked", [model = std::string(type)](const Recipes& r) {
+      return in_layout(r, ExpertFiles::kStacked, model);
+    });
+    const SafetensorsFolder stacked(folder / "stacked");
+    EXPECT_EQ(stacked.names(),
+              (std::vector<std::string>{"model.embed_tokens.weight", kLayer + "mlp.experts.down_proj",
+                                        kLayer + "mlp.experts.gate_up_proj",
+                                        kLayer + "mlp." + router + ".weight"}));
+  }
 }
 
 TEST(InLayout, RefusesWhatIsNoWholeStackOfLikeExperts) {

@@ -41,12 +41,13 @@ TEST(Families, EachHasOneRow) {
   EXPECT_EQ(find_family("t5"), nullptr);
 }
 
-TEST(Families, ReadTheirKeysAndGoBackToTheSameFile) {
+TEST(Families, ReadTheirKeysAndGoBackToTheSameFileForBothVersions) {
   for (const Family& family : families()) {
     if (!family.refusal.empty()) continue;
     const ModelConfig config = family_model(family);
     EXPECT_EQ(config.model_type, family.model_type);
     Document expected = config.source;
+    write_for_both_versions(config, expected);
     expected.set("dtype", "float32");
     EXPECT_EQ(config.to_document().dump(), expected.dump());
     EXPECT_EQ(config.has_experts(), family.moe.has_value()) << family.model_type;
@@ -258,7 +259,12 @@ TEST(Families, SayWhichLayersSeeAWindow) {
       {"phi3", R"("sliding_window": 8)", {8, 8, 8, 8}},
       {"qwen3_moe", R"("sliding_window": 8)", {}},
       {"qwen3_moe", R"("sliding_window": 8, "use_sliding_window": true)", {8, 8, 8, 8}},
-      {"qwen2_moe", R"("use_sliding_window": true)", {4096, 4096, 4096, 4096}},
+      {"qwen2_moe", R"("use_sliding_window": true)", {4096, 0, 4096, 0}},
+      {"qwen2_moe", R"("use_sliding_window": true, "max_window_layers": 1)", {4096, 0, 0, 0}},
+      {"qwen2_moe",
+       R"("use_sliding_window": true, "layer_types": ["full_attention", "full_attention",
+        "sliding_attention", "sliding_attention"])",
+       {0, 0, 4096, 4096}},
       {"qwen3", R"("sliding_window": 8, "use_sliding_window": true, "max_window_layers": 3)", {0, 0, 0, 8}},
       {"qwen3", R"("sliding_window": 8, "use_sliding_window": true)", {}},
       {"gemma3_text", R"("sliding_window": 8, "sliding_window_pattern": 2)", {8, 0, 8, 0}},

@@ -61,6 +61,18 @@ SliceCase interleaved_columns(Index f, Index d) {
   return c;
 }
 
+/// [D, 2F E]: of each expert every E-th element of a row of the file is a row of the parameter.
+SliceCase turned_steps(Index f, Index d) {
+  SliceCase c{"turned steps", 2 * f, d, {}, [=](Index e, Index r, Index j) {
+                return (j * 2 * f + r) * kExperts + e;
+              }};
+  for (Index e = 0; e < kExperts; ++e) {
+    c.slices.push_back(slice_of(e * 2 * f, 2 * f, {d, 2 * f * kExperts}, e, SliceLayout::kTurnedSteps));
+    c.slices.back().column_step = kExperts;
+  }
+  return c;
+}
+
 /// Sizes that are no multiples of a block, one row, one column, and those of which the shapes say nothing:
 /// 2F = D and F = D.
 std::vector<SliceCase> cases() {
@@ -70,6 +82,7 @@ std::vector<SliceCase> cases() {
     all.push_back(stacked_columns(f, d, false));
     all.push_back(stacked_columns(f, d, true));
     all.push_back(interleaved_columns(f, d));
+    all.push_back(turned_steps(f, d));
   }
   return all;
 }

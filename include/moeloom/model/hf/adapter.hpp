@@ -1,8 +1,9 @@
 // Adapters as PEFT keeps them: a folder with adapter_config.json and adapter_model.safetensors, in which each
 // module that is adapted has lora_A.weight [r, in] and lora_B.weight [out, r] behind its name. Of experts
 // that a model keeps in a stack [E, ., .] it is lora_A.weight [E r, in], an expert after the other, and
-// lora_B.weight [out, r E], in which column j E + e is column j of expert e (PEFT's target_parameters; before
-// 0.19.1 in and out were the other way round in stacks [E, out, in]).
+// lora_B.weight [out, r E], in which column j E + e is column j of expert e (PEFT's target_parameters). In
+// some versions of PEFT and for some models in and out are the other way round there: A is [E r, out] and B
+// [in, r E], of which B^T A^T is added.
 #pragma once
 
 #include "moeloom/model/hf/weights_io.hpp"
@@ -30,48 +31,67 @@ AdapterSettings resolve_adapter(const ModelConfig& config, AdapterSettings setti
 Storage resting_storage(const SafetensorsFolder& folder, const ModelConfig& config);
 
 bool holds_adapter(const std::filesystem::path& folder);
-/// What an adapter_config.json, `file` in errors, says beside tensors of these names, and the modules that
-/// those are of. Throws IoError for what it lacks, ConfigError by key for what is not supported (other kinds
-/// of adapters, ranks by module, trained biases, saved modules).
-AdapterSettings adapter_settings(const Document& document, const std::set<std::string>& tensors,
-                                 const std::string& file);
+/// Where the folder says that the model is (base_model_name_or_path). Throws IoError.
+std::filesystem::path base_of_adapter(const std::filesystem::path& folder);
+/// Names of tensors and their shapes.
+using TensorShapes = std::map<std::string, std::vector<Index>>;
+/// What an adapter_config.json, `file` in errors, says beside these tensors, and the modules of the model
+/// that those are of; config: the model's, without an adapter. Throws IoError for what the document lacks,
+/// ConfigError by key for what is not supported (other kinds of adapters, trained biases, saved modules), and
+/// for unknown keys that say something but for those in `ignored`.
+AdapterSettings adapter_settings(const Document& document, const TensorShapes& tensors,
+                                 const ModelConfig& config, const std::string& file,
+                                 const std::set<std::string>& ignored = {});
 /// The same of a folder's files. Throws IoError for those, too.
-AdapterSettings read_adapter_settings(const std::filesystem::path& folder);
+AdapterSettings read_adapter_settings(const std::filesystem::path& folder, const ModelConfig& config,
+                                      const std::set<std::string>& ignored = {});
 /// What PEFT reads beside the tensors. Beside stacks of experts it says no dropout, which PEFT refuses there.
 Document adapter_document(const ModelConfig& config);
+
+/// Kinds of modules whose factors PEFT 0.20 does not load into its model, each with where that is so.
+std::vector<std::string> lost_in_peft(const ModelConfig& config);
 
 /// A and B of every module, as the file has them. config.adapter is there.
 std::vector<TensorSpec> adapter_tensor_specs(const ModelConfig& config, DType dtype = DType::kF32);
 
-/// The file of `folder`'s factors, of which every one has its place in the model. Throws as load_adapter().
+/// How many modules have no factors while the same module of other experts has: nothing is added to them.
+Index modules_left_out(const ModelConfig& config);
+
+/// The file of `folder`'s factors, of which every one has its place in the model. Throws ConfigError that
+/// lists every tensor that is missing, unexpected, or of another shape: an adapter of which a part finds no
+/// place would train or answer without it.
 SafetensorsFile checked_adapter(const std::filesystem::path& folder, const ModelConfig& config);
 
-/// This rank's factors from `folder`. Throws ConfigError that lists every tensor that is missing, unexpected,
-/// or of another shape: an adapter of which a part finds no place would train or answer without it.
+/// This rank's factors from `folder`, to go on training. Throws as checked_adapter(), and ConfigError where
+/// experts of a layer have different ranks, or some have none.
 void load_adapter(ParameterStore& store, const std::filesystem::path& folder, const ModelConfig& config,
                   PositionBoard* board = nullptr);
 
-/// The factors of single modules, read as they are asked for.
-class AdapterFile {
+struct FactorPair;
+
+/// What an adapter adds to tensors of the model's folder, which are given one by one.
+class AdapterMerge {
  public:
-  /// Throws as read_adapter_settings() does.
-  explicit AdapterFile(const std::filesystem::path& folder);
-  const AdapterSettings& settings() const { return settings_; }
-  /// weight [out, in] += s B A, of the factors that lie in these slices. Throws ShapeError for factors of
-  /// other shapes.
-  void add_product(const HfSlice& a, const HfSlice& b, MatrixView weight) const;
-  /// The same of a module's whole matrix, and of each expert of a stack as a file has it: weights
-  /// [E * out, in], or [E * in, out] where the layout is transposed or interleaved.
-  void add_to(const std::string& module, MatrixView weight) const;
-  void add_to_stack(const std::string& module, Index experts, SliceLayout layout, MatrixView weights) const;
+  /// config.adapter is the one in `adapter`. Throws as checked_adapter() does.
+  AdapterMerge(const std::filesystem::path& adapter, const ModelConfig& config);
+  ~AdapterMerge();
+  AdapterMerge(AdapterMerge&&) noexcept;
+  /// The tensors that it changes.
+  std::set<std::string> tensors() const;
+  /// values: all of that tensor, as the folder has it.
+  void add_to(const std::string& tensor, std::span<float> values) const;
 
  private:
+  struct Addition;
+  void add(const FactorPair& pair, const ParameterSpec& weight);
+
   AdapterSettings settings_;
   SafetensorsFile file_;
+  std::map<std::string, std::vector<Addition>> additions_;
 };
 
 /// W += s B A of the adapter in `folder` to the parameters of a store without adapters, which holds the
-/// weights of `experts` (parameters.hpp). config.adapter is the folder's. Throws as load_adapter() does.
+/// weights of some experts. config.adapter is the folder's. Throws as checked_adapter() does.
 void merge_adapter(ParameterStore& store, const std::filesystem::path& folder, const ModelConfig& config,
                    PositionBoard* board = nullptr);
 

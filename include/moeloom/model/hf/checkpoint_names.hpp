@@ -36,6 +36,8 @@ struct CheckpointNames {
   FilePrefix prefix;
   std::string block = "mlp";  // around the experts and their router
   ExpertLayout experts = ExpertLayout::kList;
+  bool as_in_memory =
+      false;  // router and stacks, where transformers 5 has other names for them than files have
   CarriedTensors carried;
 };
 

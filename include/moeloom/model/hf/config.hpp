@@ -10,6 +10,7 @@
 
 #include <filesystem>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -96,6 +97,8 @@ struct ModelConfig {
   CheckpointNames names;
   /// The file this came from, whose other keys are written back unchanged.
   Document source;
+  std::set<std::string> ignored_keys;  // of it, that read() was told to pass over
+  std::vector<std::string> remarks;    // what read() found in the folder and went by, a line each
 
   bool is_sparse(Index layer) const;
   bool is_attention(Index layer) const;
@@ -119,16 +122,24 @@ struct ModelConfig {
   /// Reads `folder`/config.json and, if there are weights, how they are called. Throws IoError for the files,
   /// ConfigError for a model that is not supported, naming each key: what it says and what would run. Keys
   /// that begin with _ are kept and not read. A folder with an adapter (adapter_config.json) is read as the
-  /// model that it adds to, and the adapter with it.
-  static ModelConfig read(const std::filesystem::path& folder);
-  static ModelConfig from(const Document& document);
-  /// Of a folder whose weights are of this format (kF32, kBF16 or kF16).
+  /// model that it adds to, and the adapter with it. `ignored`: keys that may be unknown, by name or by path
+  /// ("text_config.x").
+  static ModelConfig read(const std::filesystem::path& folder, const std::set<std::string>& ignored = {});
+  static ModelConfig from(const Document& document, const std::set<std::string>& ignored = {});
+  /// The file this came from with what has changed since, and for both versions of transformers.
+  Document updated_source() const;
+  /// The same for a folder whose weights are of this format (kF32, kBF16 or kF16).
   Document to_document(DType weights = DType::kF32) const;
 };
 
 /// Says the format of the weights wherever `config` says one for the text model: at the top, where it is
 /// added if it is missing, and in the objects around the text model's keys.
 void set_weights_dtype(Document& config, DType weights);
+
+/// Says in `document` what transformers 4.57 and 5.15 call by different names by both of them, and alike:
+/// rope, the number of experts, and in a model of several parts whether its head is tied. Each version takes
+/// a default of its own for what it does not find. Families that 4.57 does not have stay as they are.
+void write_for_both_versions(const ModelConfig& config, Document& document);
 
 /// What is wrong with the numbers themselves, with the arithmetic; empty when they fit together.
 std::vector<std::string> config_violations(const ModelConfig& config);

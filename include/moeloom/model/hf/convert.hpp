@@ -20,8 +20,8 @@ struct TensorPiece {
   std::string source;  // tensor that they are copied from; empty: normal numbers of this deviation
   Index source_begin = 0;
   double deviation = 0;  // beside a source: of noise that is added, relative to the piece's root mean square
-  std::string merged;    // module whose adapter is added to a whole matrix; empty: none
-  std::string stream;    // of the normal numbers; by position in the piece
+  bool is_merged = false;  // all of `source`, to which an adapter is added
+  std::string stream;      // of the normal numbers; by position in the piece
 };
 
 struct TensorRecipe {
@@ -33,9 +33,11 @@ using Recipes = std::vector<TensorRecipe>;
 /// Every tensor as it is.
 Recipes copies_of(const SafetensorsFolder& source);
 
-/// With s B A of each module that the adapter has added to its weight. Throws ConfigError for a module
-/// without a matrix or a stack of its own among the tensors: it would be lost.
-Recipes merged(const Recipes& recipes, const AdapterSettings& adapter);
+class AdapterMerge;
+
+/// Whole tensors, with what the adapter adds to them. Throws ConfigError for one that it changes and that is
+/// not among them: it would be lost.
+Recipes merged(const Recipes& recipes, const AdapterMerge& merge);
 
 enum class ExpertFiles {
   kList,     // of transformers 4: experts.0.gate_proj.weight [F, D], ...
@@ -64,8 +66,8 @@ struct RecipeFormat {
   Index shard_bytes = kShardBytes;
   std::optional<DType> dtype;  // none: each tensor's own
   std::uint64_t seed = 0;
-  std::string model_type = {};         // some of whose tensors stay fp32
-  std::filesystem::path adapter = {};  // folder of what is merged
+  std::string model_type = {};          // some of whose tensors stay fp32
+  const AdapterMerge* merge = nullptr;  // of recipes that are merged
 };
 
 /// Writes the weights that initialise() gives a model, a parameter at a time, into `folder`, which exists and

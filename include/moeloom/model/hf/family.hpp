@@ -26,9 +26,11 @@ struct BiasRule {
 };
 
 enum class WindowRule {
-  kNone,        // every token sees all earlier ones; there are no such keys
-  kKey,         // sliding_window, if not null, in all layers (Mistral)
-  kFlag,        // sliding_window in all layers if use_sliding_window
+  kNone,       // every token sees all earlier ones; there are no such keys
+  kKey,        // sliding_window, if not null, in all layers (Mistral)
+  kFlag,       // sliding_window in all layers if use_sliding_window
+  kEvenBelow,  // if use_sliding_window: where layer_types says so, or even layers below max_window_layers; so
+               // 5.15 has Qwen2-MoE, and 4.57 windows in all layers
   kLayerTypes,  // if use_sliding_window: where layer_types says so, or from max_window_layers on
   kFromLayer,   // the same without that flag (dots1)
   kAlternate,   // where layer_types says so, or every second layer from the first on (gpt_oss)
@@ -138,6 +140,14 @@ struct RouterRule {
   bool weight_on_input = false;
 };
 
+/// What transformers 5 calls some of these in memory, and in a file that
+/// save_pretrained(save_original_format=False) wrote. Empty: the same.
+struct MemoryNames {
+  std::string router = {};
+  std::string correction_bias = {};
+  bool own_stacks = false;  // it has StackNames' defaults for them
+};
+
 struct MoeRule {
   std::string experts_key = "num_experts";
   std::string top_k_key = "num_experts_per_tok";
@@ -162,8 +172,11 @@ struct MoeRule {
   ExpertNames experts = {};
   StackNames stack = {};
   RouterNames router_names = {};
+  MemoryNames in_memory = {};
   bool transposed = false;                    // stacked experts are [E, D, 2F]
+  bool either_way = false;                    // or, as 5.15 saves them by the same names, [E, 2F, D]
   bool interleaved = false;                   // of those gate and up alternate
+  bool turned_factors = false;                // adapters of stacks have in and out exchanged (PEFT 0.19.1 on)
   ExpertLayout layout = ExpertLayout::kList;  // where no file says
 };
 
@@ -184,9 +197,10 @@ struct TextConfigRule {
 
 struct Family {
   std::string model_type;
-  std::string architecture;   // the class that HF loads it with
-  std::string refusal = {};   // why it does not run; the rest of the row is then empty
-  std::string upcycled = {};  // the family whose layer computes the same with one expert
+  std::string architecture;      // the class that HF loads it with
+  bool in_both_versions = true;  // of transformers, 4.57 and 5.15
+  std::string refusal = {};      // why it does not run; the rest of the row is then empty
+  std::string upcycled = {};     // the family whose layer computes the same with one expert
   std::optional<TextConfigRule> text_config = {};
   FilePrefix prefix = {};
 

@@ -34,6 +34,7 @@ const Family kDeepseekV3 = {
 Family kimi_k2() {
   Family row = kDeepseekV3;
   row.model_type = "kimi_k2";
+  row.in_both_versions = false;
   return row;
 }
 

@@ -30,6 +30,7 @@ const Family kLlama4Text = {
                    .block = "feed_forward",
                    .router_names = {.weight = "router.weight"},
                    .transposed = true,
+                   .turned_factors = true,
                    .layout = ExpertLayout::kStackedTransposed},
     .head_dim = 128,
     .num_key_value_heads = 8,
@@ -55,7 +56,7 @@ const Family kGptOss = {
                    .topk_norm = TopkNorm::kAlways,
                    .activation = {.alpha = 1.702f, .limit = 7, .up_offset = 1},
                    .biased = true,
-                   .aux_loss_fallback = 0.9,
+                   .aux_loss_fallback = 0.001,  // of 5.15; 4.57 has 0.9
                    .router_names = {.weight = "router.weight", .bias = "router.bias"},
                    .transposed = true,
                    .interleaved = true,
@@ -71,6 +72,7 @@ const Family kGptOss = {
 const Family kMinimaxM2 = {
     .model_type = "minimax_m2",
     .architecture = "MiniMaxM2ForCausalLM",
+    .in_both_versions = false,
     .qk_norm = QkNorm::kWholeWidth,
     .rope = {.theta = 5e6, .partial = 1.0, .by_width = true},
     .moe = MoeRule{.experts_key = "num_local_experts",

@@ -27,6 +27,7 @@ const Family kQwen3Next = {
 const Family kQwen35MoeText = {
     .model_type = "qwen3_5_moe_text",
     .architecture = "Qwen3_5MoeForCausalLM",
+    .in_both_versions = false,
     .qk_norm = QkNorm::kPerHead,
     .bias = kAttentionBias,
     .output_gate = true,
@@ -50,6 +51,7 @@ const Family kQwen35MoeText = {
 const Family kLfm2Moe = {
     .model_type = "lfm2_moe",
     .architecture = "Lfm2MoeForCausalLM",
+    .in_both_versions = false,
     .attention = {.output = "out_proj", .query_norm = "q_layernorm", .key_norm = "k_layernorm"},
     .qk_norm = QkNorm::kPerHead,
     .other_mixer = OtherMixer::kShortConv,

@@ -10,11 +10,10 @@ const Family kQwen2Moe = {
     .model_type = "qwen2_moe",
     .architecture = "Qwen2MoeForCausalLM",
     .bias = {.key = "qkv_bias", .fallback = true, .of_output = false},
-    .window = WindowRule::kFlag,
+    .window = WindowRule::kEvenBelow,
     .moe = MoeRule{.sparse = SparseRule::kStepAndList,
                    .shared = SharedExpertRule{.width_key = "shared_expert_intermediate_size", .gated = true}},
     .num_key_value_heads = 16,
-    .without_effect = {"max_window_layers"},  // HF's masks do not read it
 };
 
 const Family kQwen3Moe = {
@@ -44,10 +43,11 @@ const Family kQwen3VlMoeText = {
     .architecture = "Qwen3VLMoeForConditionalGeneration",
     .qk_norm = QkNorm::kPerHead,
     .bias = kAttentionBias,
-    .rope = {.theta = 5e6, .multimodal = true},
+    .rope = {.theta = 5e5, .multimodal = true},  // of 5.15; 4.57 has 5e6
     .moe = MoeRule{.sparse = SparseRule::kStepAndList,
                    .topk_norm = TopkNorm::kAlways,
                    .transposed = true,
+                   .either_way = true,
                    .layout = ExpertLayout::kStackedTransposed},
     .num_key_value_heads = 16,
     .max_position_embeddings = 128000,

@@ -1,0 +1,111 @@
+// A folder to ModelConfig: its config.json, what its tensors are called, and where they decide against it.
+#include "moeloom/base/errors.hpp"
+#include "moeloom/io/safetensors.hpp"
+#include "moeloom/model/hf/adapter.hpp"
+#include "moeloom/model/hf/config.hpp"
+#include "moeloom/model/hf/family.hpp"
+
+#include <algorithm>
+
+namespace moeloom {
+namespace {
+
+/// Whether stacks lie as 5.15 has them: with 2F = D or F = D one of the two has a shape that tells still.
+bool is_turned(const SafetensorsFolder& folder, const std::vector<std::string>& names,
+               const ModelConfig& config) {
+  const StackNames& stack = config.family().moe->stack;
+  const Index experts = config.num_experts, d = config.hidden_size, f = config.moe_intermediate_size;
+  const auto tells = [&](const std::string& end, Index rows, Index cols) {
+    return rows != cols && std::ranges::any_of(names, [&](const std::string& name) {
+             return name.ends_with("." + end) &&
+                    folder.info(name).shape == std::vector<Index>{experts, rows, cols};
+           });
+  };
+  return tells(stack.gate_up, 2 * f, d) || tells(stack.down, d, f);
+}
+
+CheckpointNames names_in(std::shared_ptr<const SafetensorsFolder> source, const ModelConfig& config) {
+  std::vector<std::string> of_text, beside;
+  for (const std::string& name : source->names())
+    (is_carried(config, name) ? beside : of_text).push_back(name);
+  CheckpointNames names = checkpoint_names(config.family(), of_text);
+  const std::optional<MoeRule>& rule = config.family().moe;
+  if (rule && rule->either_way && names.experts == ExpertLayout::kStackedTransposed &&
+      is_turned(*source, of_text, config))
+    names.experts = ExpertLayout::kStacked;
+  if (!beside.empty()) names.carried = {std::move(source), std::move(beside)};
+  return names;
+}
+
+/// Whether both are there, of one shape and format, and differ.
+bool differ(const SafetensorsFolder& folder, const std::string& one, const std::string& other) {
+  if (!folder.has(one) || !folder.has(other)) return false;
+  const TensorInfo &first = folder.info(one), &second = folder.info(other);
+  if (first.shape != second.shape || first.dtype != second.dtype) return false;
+  const bool alike = std::ranges::equal(folder.file_of(one).raw(one), folder.file_of(other).raw(other));
+  folder.forget();
+  return !alike;
+}
+
+/// A stored head that is not the embedding is the model's own, whatever the config says: so 5.15 reads it,
+/// where 4.57 drops it.
+void untie_own_head(const SafetensorsFolder& folder, ModelConfig& config) {
+  const FilePrefix& prefix = config.names.prefix;
+  const std::string embeddings = prefix.body + "embed_tokens.weight";
+  if (!config.tie_word_embeddings || !differ(folder, prefix.head, embeddings)) return;
+  config.tie_word_embeddings = false;
+  config.remarks.push_back(prefix.head + " is another matrix than " + embeddings +
+                           ", which tie_word_embeddings = true says it is: it is read as a head of its own");
+}
+
+void remark_names(const SafetensorsFolder& folder, ModelConfig& config) {
+  const std::string &own = config.family().prefix.body, &found = config.names.prefix.body;
+  if (own != found)
+    config.remarks.push_back("names of tensors begin with \"" + found + "\", where transformers has \"" +
+                             own + "\" for " + config.model_type + ": they are read so, and written so");
+  if (folder.absent().empty()) return;
+  config.remarks.push_back(std::string(kWeightsIndexFile) + " names " +
+                           std::to_string(folder.absent().size()) +
+                           " tensors that are in no shard, the first of them " + folder.absent().front());
+}
+
+void read_names(const std::filesystem::path& path, ModelConfig& config) {
+  if (!std::filesystem::exists(path / kWeightsFile) && !std::filesystem::exists(path / kWeightsIndexFile))
+    return;
+  const auto folder = std::make_shared<const SafetensorsFolder>(path);
+  config.names = names_in(folder, config);
+  untie_own_head(*folder, config);
+  remark_names(*folder, config);
+}
+
+ModelConfig read_adapted(const std::filesystem::path& folder, const std::set<std::string>& ignored) {
+  const std::filesystem::path base = base_of_adapter(folder);
+  if (!std::filesystem::exists(base / "config.json"))
+    throw IoError(folder.string() + " holds an adapter of \"" + base.string() +
+                  "\" (base_model_name_or_path), which is no folder with config.json here");
+  ModelConfig config = ModelConfig::read(base, ignored);
+  AdapterSettings settings = read_adapter_settings(folder, config, ignored);
+  settings.base_stored = resting_storage(SafetensorsFolder(base), config);
+  config.adapter = std::move(settings);
+  return config;
+}
+
+}  // namespace
+
+ModelConfig ModelConfig::read(const std::filesystem::path& folder, const std::set<std::string>& ignored) {
+  if (holds_adapter(folder)) return read_adapted(folder, ignored);
+  const std::filesystem::path path = folder / "config.json";
+  const Document document = Document::read(path);
+  ModelConfig config;
+  try {
+    config = from(document, ignored);
+  } catch (const ConfigError& error) {
+    std::vector<std::string> violations = error.violations();
+    for (std::string& violation : violations) violation = path.string() + ": " + violation;
+    throw ConfigError(violations, Cause::kData);
+  }
+  read_names(folder, config);
+  return config;
+}
+
+}  // namespace moeloom

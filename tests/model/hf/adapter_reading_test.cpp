@@ -1,0 +1,341 @@
+// Adapters as others write them: ranks by module, other layouts and names, some experts only. What is added
+// is compared with PEFT's formulas, B A of a module and the sum over ranks j of B[o, j E + e] A[e r + j, i]
+// of a stack's expert e.
+#include "moeloom/base/errors.hpp"
+#include "moeloom/model/hf/adapter.hpp"
+#include "moeloom/model/hf/slice_io.hpp"
+
+#include <functional>
+#include <map>
+#include <memory>
+
+#include "support/expect_error.hpp"
+#include "support/files.hpp"
+#include "support/golden.hpp"
+#include "support/golden_model.hpp"
+#include "support/random_matrix.hpp"
+#include "support/small_model.hpp"
+#include <gtest/gtest.h>
+
+namespace moeloom {
+namespace {
+
+class AdapterReading : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    document_.set("peft_type", "LORA");
+    document_.set("r", Index{2});
+    document_.set("lora_alpha", 3.0);
+    document_.set("peft_version", "0.20.0");
+  }
+
+  /// Factors [rank, in] and [out, rank] of a path, or of `copies` experts.
+  void add(const std::string& path, Index in, Index out, Index rank = 2, Index copies = 1) {
+    tensors_[path + ".lora_A.weight"] = testing::random_matrix(rank * copies, in, ++seed_);
+    tensors_[path + ".lora_B.weight"] = testing::random_matrix(out, rank * copies, ++seed_);
+  }
+  void add_stacks(const std::string& block, Index rank = 2) {
+    add(block + ".base_layer", kHidden, 2 * kWidth, rank, kExperts);
+    add(block, kWidth, kHidden, 2, kExperts);
+    document_.set("target_parameters",
+                  std::vector<std::string>{"mlp.experts.gate_up_proj", "mlp.experts.down_proj"});
+  }
+  void rename(const std::string& from, const std::string& to) {
+    std::map<std::string, Matrix> renamed;
+    for (auto& [name, matrix] : tensors_) {
+      std::string other = name;
+      const std::size_t found = name.find(from);
+      if (found != std::string::npos) other = name.substr(0, found) + to + name.substr(found + from.size());
+      renamed[other] = std::move(matrix);
+    }
+    tensors_ = std::move(renamed);
+  }
+  void write() {
+    std::vector<TensorSpec> specs;
+    std::vector<std::span<const float>> values;
+    for (const auto& [name, matrix] : tensors_) {
+      specs.push_back({name, DType::kF32, {matrix.rows(), matrix.cols()}});
+      values.push_back(matrix.view().flat());
+    }
+    write_safetensors(folder_ / kAdapterFile, specs, values);
+    document_.write(folder_ / kAdapterConfigFile);
+  }
+  ModelConfig read(ModelConfig config) {
+    write();
+    config.adapter = read_adapter_settings(folder_.path(), config);
+    return config;
+  }
+  /// What the adapter adds, in a store of zeros.
+  std::unique_ptr<ParameterStore> added(const ModelConfig& model) {
+    const ModelConfig config = read(model);
+    auto store = std::make_unique<ParameterStore>(own_parameters(config));
+    merge_adapter(*store, folder_.path(), config);
+    return store;
+  }
+  std::string refusal(const ModelConfig& model = testing::tiny_config()) {
+    return testing::message_of<ConfigError>([&] { checked_adapter(folder_.path(), read(model)); });
+  }
+  /// (B A)[row, col] of expert `e` of `copies`.
+  double product(const std::string& path, Index row, Index col, Index e = 0, Index copies = 1) const {
+    const Matrix& a = tensors_.at(path + ".lora_A.weight");
+    const Matrix& b = tensors_.at(path + ".lora_B.weight");
+    const Index rank = a.rows() / copies;
+    double sum = 0;
+    for (Index j = 0; j < rank; ++j)
+      sum += static_cast<double>(b.view()(row, j * copies + e)) * a.view()(e * rank + j, col);
+    return sum;
+  }
+  void expect_added(const ParameterStore& store, const std::string& parameter, Index first, Index rows,
+                    double scale, const std::function<double(Index, Index)>& expected) const {
+    const MatrixView value = store.find("model.layers.0." + parameter).value;
+    for (Index i = 0; i < rows; ++i)
+      for (Index j = 0; j < value.cols; ++j)
+        ASSERT_NEAR(value(first + i, j), scale * expected(i, j), 1e-5) << parameter << " " << i << "," << j;
+  }
+  void expect_stacks(const ParameterStore& store, const std::string& block, double inner_scale) const {
+    for (Index e = 0; e < kExperts; ++e) {
+      expect_added(store, "mlp.experts.gate_up_proj", e * 2 * kWidth, 2 * kWidth, inner_scale,
+                   [&](Index i, Index j) { return product(block + ".base_layer", i, j, e, kExperts); });
+      expect_added(store, "mlp.experts.down_proj", e * kHidden, kHidden, 1.5,
+                   [&](Index i, Index j) { return product(block, i, j, e, kExperts); });
+    }
+  }
+
+  static constexpr Index kHidden = 24, kWidth = 20, kExperts = 4;  // of tiny_config()
+  static inline const std::string kLayer = "base_model.model.model.layers.0.";
+  testing::TemporaryFolder folder_;
+  Document document_;
+  std::map<std::string, Matrix> tensors_;
+  std::uint64_t seed_ = 0;
+};
+
+ModelConfig with_layout(ExpertLayout layout) {
+  ModelConfig config = testing::tiny_config();
+  config.names.experts = layout;
+  return config;
+}
+
+Document numbers(const std::map<std::string, double>& entries) {
+  Document document;
+  for (const auto& [key, number] : entries) document.set(key, number);
+  return document;
+}
+
+TEST_F(AdapterReading, GivesEachModuleTheRankAndAlphaOfTheFirstPatternThatFitsItsEnd) {
+  add(kLayer + "self_attn.q_proj", kHidden, 32, 3);
+  add(kLayer + "self_attn.k_proj", kHidden, 16, 5);
+  add(kLayer + "self_attn.o_proj", 32, kHidden);
+  document_.set("rank_pattern", numbers({{"q_proj", 3}, {R"(.*layers\.\d+\.self_attn\.[kv]_proj)", 5}}));
+  document_.set("alpha_pattern", numbers({{"layers.0.self_attn.q_proj", 12}, {"proj", 99}, {"_proj", 7}}));
+  const auto store = added(testing::tiny_config());
+  const std::string qkv = "self_attn.qkv_proj.weight";
+  const auto of = [&](const char* name) {
+    return [this, path = kLayer + "self_attn." + name](Index i, Index j) { return product(path, i, j); };
+  };
+  expect_added(*store, qkv, 0, 32, 4, of("q_proj"));
+  expect_added(*store, qkv, 32, 16, 3.0 / 5, of("k_proj"));
+  expect_added(*store, "self_attn.o_proj.weight", 0, kHidden, 1.5, of("o_proj"));
+}
+
+TEST_F(AdapterReading, ScalesByTheRootOfAModulesOwnRank) {
+  add(kLayer + "self_attn.o_proj", 32, kHidden, 4);
+  document_.set("use_rslora", true);
+  document_.set("rank_pattern", numbers({{"o_proj", 4}}));
+  expect_added(*added(testing::tiny_config()), "self_attn.o_proj.weight", 0, kHidden, 1.5,
+               [&](Index i, Index j) { return product(kLayer + "self_attn.o_proj", i, j); });
+}
+
+TEST_F(AdapterReading, RefusesRanksAndPatternsThatAreNone) {
+  add(kLayer + "self_attn.o_proj", 32, kHidden);
+  document_.set("rank_pattern", numbers({{"o_proj", 2.5}}));
+  EXPECT_NE(refusal().find("\"rank_pattern\" of"), std::string::npos);
+  document_.set("rank_pattern", numbers({{"(o_proj", 2}}));
+  EXPECT_NE(refusal().find("is no regular expression"), std::string::npos);
+  document_.set("rank_pattern", numbers({{"o_proj", 3}}));
+  EXPECT_NE(refusal().find("lora_A.weight: expected [3,32], found [2,32]"), std::string::npos);
+}
+
+/// Transformers 5 stacks what a folder lists. Its gate_up_proj has twice the rank and alpha.
+TEST_F(AdapterReading, AddsStacksToAListAndToStacks) {
+  const std::string block = kLayer + "mlp.experts";
+  add_stacks(block, 4);
+  document_.set("rank_pattern", numbers({{R"(.*\.gate_up_proj)", 4}}));
+  document_.set("alpha_pattern", numbers({{R"(.*\.gate_up_proj)", 6}}));
+  for (const ExpertLayout layout : {ExpertLayout::kList, ExpertLayout::kStacked}) {
+    expect_stacks(*added(with_layout(layout)), block, 1.5);
+    document_.set("target_parameters", std::vector<std::string>{"gate_up_proj", "down_proj"});
+  }
+}
+
+TEST_F(AdapterReading, AddsAListToStacks) {
+  const std::string expert = kLayer + "mlp.experts.3.";
+  for (Index e = 0; e < kExperts; ++e)
+    for (const char* part : {"gate_proj", "up_proj"})
+      add(kLayer + "mlp.experts." + std::to_string(e) + "." + part, kHidden, kWidth);
+  const auto store = added(with_layout(ExpertLayout::kStacked));
+  expect_added(*store, "mlp.experts.gate_up_proj", 3 * 2 * kWidth + kWidth, kWidth, 1.5,
+               [&](Index i, Index j) { return product(expert + "up_proj", i, j); });
+}
+
+/// A of [E r, out] and B of [in, r E]: the transposed product is added. Shapes tell, of one stack for all.
+TEST_F(AdapterReading, AddsStacksWithInAndOutExchanged) {
+  const std::string block = kLayer + "mlp.experts";
+  add(block + ".base_layer", 2 * kWidth, kHidden, 2, kExperts);
+  add(block, kHidden, kWidth, 2, kExperts);
+  document_.set("target_parameters",
+                std::vector<std::string>{"mlp.experts.gate_up_proj", "mlp.experts.down_proj"});
+  document_.set("peft_version", "0.18.1");
+  for (const ExpertLayout layout : {ExpertLayout::kList, ExpertLayout::kStacked}) {
+    const auto store = added(with_layout(layout));
+    for (Index e = 0; e < kExperts; ++e)
+      expect_added(*store, "mlp.experts.gate_up_proj", e * 2 * kWidth, 2 * kWidth, 1.5,
+                   [&](Index i, Index j) { return product(block + ".base_layer", j, i, e, kExperts); });
+  }
+}
+
+TEST_F(AdapterReading, AddsNothingToExpertsWithoutFactorsAndSaysHowMany) {
+  add(kLayer + "mlp.experts.2.down_proj", kWidth, kHidden);
+  const auto store = added(testing::tiny_config());
+  EXPECT_EQ(modules_left_out(read(testing::tiny_config())), 3);
+  expect_added(*store, "mlp.experts.down_proj", 2 * kHidden, kHidden, 1.5,
+               [&](Index i, Index j) { return product(kLayer + "mlp.experts.2.down_proj", i, j); });
+  expect_added(*store, "mlp.experts.down_proj", 0, 2 * kHidden, 0, [](Index, Index) { return 0.0; });
+  const ModelConfig config = read(testing::tiny_config());
+  ParameterStore trained(parameter_specs(config, {0, kExperts}));
+  const std::string text =
+      testing::message_of<ConfigError>([&] { load_adapter(trained, folder_.path(), config); });
+  EXPECT_NE(text.find("has factors of 1 of the 4 experts"), std::string::npos) << text;
+}
+
+TEST_F(AdapterReading, OpensNamesWithOtherPrefixesAndTheAdaptersOwn) {
+  const std::string module = "layers.0.self_attn.o_proj";
+  for (const std::string prefix :
+       {"base_model.model.model.", "model.", "base_model.model.", "base_model.model.base_model.model.model.",
+        "base_model.model.model.language_model.", "module.base_model.model.model.", ""})
+    for (const std::string own : {"", ".default", ".mine"}) {
+      SCOPED_TRACE(prefix + own);
+      tensors_.clear();
+      add(prefix + module, 32, kHidden);
+      const float expected = tensors_.at(prefix + module + ".lora_A.weight").view()(1, 2);
+      rename("lora_A.weight", "lora_A" + own + ".weight");
+      rename("lora_B.weight", "lora_B" + own + ".weight");
+      const ModelConfig config = read(testing::tiny_config());
+      EXPECT_EQ(config.adapter->modules, std::set<std::string>{"model." + module});
+      ParameterStore store(parameter_specs(config, {0, kExperts}));
+      load_adapter(store, folder_.path(), config);
+      EXPECT_EQ(store.find("model.layers.0.self_attn.o_proj.weight.lora_A.0").value(1, 2), expected);
+    }
+}
+
+/// One line for each kind, and the way out.
+TEST_F(AdapterReading, RefusesTensorsThatAreNoFactorsOfTheTextModel) {
+  add(kLayer + "self_attn.o_proj", 32, kHidden);
+  const auto refused = [&](const std::string& path, const std::string& words) {
+    add(path, kHidden, kHidden);
+    const std::string text = refusal();
+    EXPECT_NE(text.find(words), std::string::npos) << text;
+    EXPECT_NE(text.find("merge_and_unload"), std::string::npos) << text;
+    tensors_.erase(path + ".lora_A.weight");
+    tensors_.erase(path + ".lora_B.weight");
+  };
+  refused("base_model.model.lm_head", "2 tensors of lm_head");
+  refused("base_model.model.model.embed_tokens", "2 tensors of embed_tokens");
+  refused("base_model.model.model.visual.layers.0.self_attn.o_proj", "no factors of the text model's layers");
+  refused("model.layers.0.self_attn.o_proj", "of modules that have other factors in the file");
+}
+
+TEST_F(AdapterReading, RefusesByKeyWithoutALineForEachTensor) {
+  add(kLayer + "self_attn.o_proj", 32, kHidden);
+  tensors_[kLayer + "self_attn.o_proj.lora_magnitude_vector"] = testing::random_matrix(1, kHidden, 1);
+  const std::string head = R"({"peft_type": "LORA", "r": 2, "lora_alpha": 3, )";
+  for (const std::string key :
+       {"\"use_dora\": true", "\"use_qalora\": true", "\"alora_invocation_tokens\": [3, 5]",
+        "\"layer_replication\": [[0, 2], [1, 3]]", "\"trainable_token_indices\": [3, 5]",
+        "\"trainable_token_indices\": {\"embed_tokens\": [3]}", "\"modules_to_save\": [\"lm_head\"]",
+        "\"init_lora_weights\": \"pissa\"", "\"init_lora_weights\": \"OLoRA\"", "\"bias\": \"all\"",
+        "\"use_something_new\": true", "\"something_new\": 3"}) {
+    document_ = Document::parse(head + key + "}", "test");
+    const std::string text = refusal();
+    EXPECT_NE(text.find(key.substr(0, key.find(':') + 1)), std::string::npos) << key << " in " << text;
+    EXPECT_EQ(text.find("tensor"), std::string::npos) << text;
+  }
+  tensors_.erase(kLayer + "self_attn.o_proj.lora_magnitude_vector");
+  for (const std::string key :
+       {"\"use_something_new\": false", "\"something_new\": null", "\"something_new\": []",
+        "\"something_new\": {}", "\"init_lora_weights\": \"eva\"", "\"layers_to_transform\": [1]",
+        "\"runtime_config\": {\"ephemeral_gpu_offload\": true}", "\"qalora_group_size\": 16"}) {
+    document_ = Document::parse(head + key + "}", "test");
+    EXPECT_NO_THROW(checked_adapter(folder_.path(), read(testing::tiny_config()))) << key;
+  }
+}
+
+TEST(AdapterNames, OfModulesThatPeftDoesNotLoadAreSaid) {
+  ModelConfig config = testing::tiny_config();  // qwen3_moe, with one dense layer
+  const auto lost = [&](const std::string& target) {
+    config.adapter = resolve_adapter(config, {.targets = {target}});
+    return lost_in_peft(config);
+  };
+  EXPECT_TRUE(lost("attention").empty());
+  EXPECT_TRUE(lost("experts").empty());
+  EXPECT_EQ(lost("all"), std::vector<std::string>{"mlp (with transformers 5)"});
+  config.model_type = "qwen2_moe";
+  EXPECT_EQ(lost("experts"), std::vector<std::string>{"experts (with transformers 5)"});
+  config.names.experts = ExpertLayout::kStacked;
+  EXPECT_TRUE(lost("experts").empty());
+}
+
+/// Rows of B go where the rows of the weight go, in every family: gated queries and delta nets have them in
+/// another order than the file. What is held for training is what is merged.
+TEST(AdapterRows, LieAsTheRowsOfTheirWeightInEveryFamily) {
+  for (const auto& golden : testing::golden_cases("models", testing::is_of_a_family_that_runs)) {
+    SCOPED_TRACE(golden.filename().string());
+    ModelConfig config = ModelConfig::read(golden);
+    if (adaptable_modules(config).empty()) continue;
+    config.adapter = resolve_adapter(config, {.rank = 2, .alpha = 3, .targets = {"all"}});
+    const testing::TemporaryFolder folder;
+    std::vector<Matrix> values;
+    std::vector<std::span<const float>> spans;
+    const std::vector<TensorSpec> specs = adapter_tensor_specs(config);
+    for (const TensorSpec& spec : specs)
+      values.push_back(testing::random_matrix(spec.shape[0], spec.shape[1], values.size() + 1));
+    for (const Matrix& matrix : values) spans.push_back(matrix.view().flat());
+    write_safetensors(folder / kAdapterFile, specs, spans);
+    adapter_document(config).write(folder / kAdapterConfigFile);
+    ParameterStore store(own_parameters(config));
+    merge_adapter(store, folder.path(), config);
+    const AdapterMerge merge(folder.path(), config);
+    const SafetensorsFile file(folder / kAdapterFile);
+    std::map<std::string, std::vector<float>> in_file;
+    for (const Parameter& parameter : store.parameters())
+      for (const HfSlice& slice : parameter.spec.slices) {
+        if (!merge.tensors().contains(slice.name)) continue;
+        Index count = 1;
+        for (const Index size : slice.shape) count *= size;
+        std::vector<float>& sums = in_file[slice.name];
+        if (sums.empty()) {
+          sums.assign(static_cast<std::size_t>(count), 0.0f);
+          merge.add_to(slice.name, sums);
+        }
+        const MatrixView rows = parameter.value.rows_from(slice.row_begin, slice.rows);
+        const std::string module = slice.name.substr(0, slice.name.size() - std::string(".weight").size());
+        const std::string path = "base_model.model." + module;
+        std::vector<float> a, b;
+        if (slice.shape.size() == 2) {
+          a = file.floats(path + ".lora_A.weight");
+          b = file.floats(path + ".lora_B.weight");
+        }
+        for (Index i = 0; i < rows.size(); i += 7) {
+          const Index place = place_in_file(slice, rows.cols, i);
+          ASSERT_NEAR(sums[at(place)], rows.data[i], 1e-5) << slice.name << " " << i;
+          if (a.empty()) continue;
+          const Index row = place / rows.cols, col = place % rows.cols;
+          const double expected = 1.5 * (double{b[at(2 * row)]} * a[at(col)] +
+                                         double{b[at(2 * row + 1)]} * a[at(rows.cols + col)]);
+          ASSERT_NEAR(rows.data[i], expected, 1e-5) << slice.name << " row " << row;
+        }
+      }
+  }
+}
+
+}  // namespace
+}  // namespace moeloom

@@ -1,0 +1,126 @@
+#include "moeloom/base/errors.hpp"
+#include "moeloom/model/hf/weights_io.hpp"
+
+#include <fstream>
+#include <functional>
+
+#include "support/expect_error.hpp"
+#include "support/files.hpp"
+#include <gtest/gtest.h>
+
+namespace moeloom {
+namespace {
+
+using testing::TemporaryFolder;
+using Renaming = std::function<std::string(const std::string&)>;
+
+const std::string kConfig =
+    R"({"model_type": "llama", "vocab_size": 3, "hidden_size": 8, "num_hidden_layers": 1,
+  "num_attention_heads": 2, "num_key_value_heads": 1, "intermediate_size": 12)";
+
+std::string as_it_is(const std::string& name) {
+  return name;
+}
+
+/// A llama's folder; an empty name leaves a tensor out. `head`: the byte that fills lm_head where it is not
+/// empty.
+void write_llama(const std::filesystem::path& folder, bool tied, std::optional<unsigned char> head,
+                 const Renaming& renamed = as_it_is) {
+  const Document document =
+      Document::parse(kConfig + R"(, "tie_word_embeddings": )" + (tied ? "true}" : "false}"), "test");
+  document.write(folder / "config.json");
+  ModelConfig config = ModelConfig::from(document);
+  config.tie_word_embeddings = !head.has_value();
+  std::vector<TensorSpec> specs;
+  for (TensorSpec spec : tensor_specs(config)) {
+    spec.name = renamed(spec.name);
+    if (!spec.name.empty()) specs.push_back(spec);
+  }
+  const ShardPlan plan = plan_shards(specs);
+  create_shards(folder, plan);
+  ShardWriter writer(folder, plan);
+  for (const TensorSpec& spec : specs) {
+    Index bytes = bytes_of(spec.dtype);
+    for (const Index size : spec.shape) bytes *= size;
+    const bool is_head = spec.name.ends_with("lm_head.weight");
+    writer.write_bytes(spec.name, 0, std::vector<std::byte>(at(bytes), std::byte(is_head ? *head : 7)));
+  }
+  writer.close();
+}
+
+TEST(ConfigFolder, AStoredHeadThatIsNotTheEmbeddingIsTheModelsOwn) {
+  const TemporaryFolder same, other;
+  write_llama(same.path(), true, 7);
+  write_llama(other.path(), true, 9);
+  EXPECT_TRUE(ModelConfig::read(same.path()).tie_word_embeddings);
+  EXPECT_TRUE(ModelConfig::read(same.path()).remarks.empty());
+  const ModelConfig config = ModelConfig::read(other.path());
+  EXPECT_FALSE(config.tie_word_embeddings);
+  ASSERT_EQ(config.remarks.size(), 1u);
+  EXPECT_NE(config.remarks.front().find("lm_head.weight is another matrix"), std::string::npos);
+  EXPECT_FALSE(config.to_document().boolean("tie_word_embeddings"));
+  EXPECT_EQ(check_weights(SafetensorsFolder(other.path()), config).unused.size(), 0u);
+}
+
+TEST(ConfigFolder, OtherPrefixesAreReadAndSaid) {
+  const auto behind = [](const std::string& prefix) {
+    return [prefix](const std::string& name) { return prefix + name; };
+  };
+  const auto without_model = [](const std::string& name) {
+    return name.starts_with("model.") ? name.substr(6) : name;
+  };
+  for (const Renaming& renamed : {Renaming(behind("language_model.")), Renaming(behind("base_model.model.")),
+                                  Renaming(without_model)}) {
+    const TemporaryFolder folder;
+    write_llama(folder.path(), false, 9, renamed);
+    const ModelConfig config = ModelConfig::read(folder.path());
+    const SafetensorsFolder tensors(folder.path());
+    EXPECT_EQ(check_weights(tensors, config).found, std::ssize(tensors.names()));
+    ASSERT_EQ(config.remarks.size(), 1u) << renamed("x");
+    EXPECT_NE(config.remarks.front().find("names of tensors begin with \"" + config.names.prefix.body + "\""),
+              std::string::npos);
+  }
+}
+
+TEST(ConfigFolder, AMissingHeadIsNamedWithTheWaysRound) {
+  const TemporaryFolder folder;
+  write_llama(folder.path(), false, 9,
+              [](const std::string& name) { return name == "lm_head.weight" ? "" : name; });
+  const std::string text = testing::message_of<ConfigError>(
+      [&] { check_weights(SafetensorsFolder(folder.path()), ModelConfig::read(folder.path())); });
+  for (const char* part : {"tensor lm_head.weight: missing", "\"tie_word_embeddings\": true",
+                           "tensors that may be missing = lm_head.weight"})
+    EXPECT_NE(text.find(part), std::string::npos) << part << " not in: " << text;
+}
+
+TEST(ConfigFolder, TensorsThatTheIndexAloneNamesAreMissedWhereTheyAreNeeded) {
+  const auto with_index = [](const std::string& absent, const Renaming& renamed) {
+    auto folder = std::make_unique<TemporaryFolder>();
+    write_llama(folder->path(), false, 9, renamed);
+    std::string map;
+    for (const std::string& name : SafetensorsFolder(folder->path()).names())
+      map += "\"" + name + "\": \"model-1.safetensors\", ";
+    std::filesystem::rename(folder->path() / kWeightsFile, folder->path() / "model-1.safetensors");
+    std::ofstream(folder->path() / kWeightsIndexFile)
+        << "{\"weight_map\": {" << map << "\"" << absent << "\": \"model-1.safetensors\"}}";
+    return folder;
+  };
+  const auto unneeded = with_index("mtp.fc.weight", as_it_is);
+  const ModelConfig config = ModelConfig::read(unneeded->path());
+  ASSERT_EQ(config.remarks.size(), 1u);
+  EXPECT_NE(
+      config.remarks.front().find("names 1 tensors that are in no shard, the first of them mtp.fc.weight"),
+      std::string::npos);
+  EXPECT_EQ(check_weights(SafetensorsFolder(unneeded->path()), config).missing.size(), 0u);
+  const auto needed = with_index("model.norm.weight", [](const std::string& name) {
+    return name == "model.norm.weight" ? std::string() : name;
+  });
+  const std::string text = testing::message_of<ConfigError>(
+      [&] { check_weights(SafetensorsFolder(needed->path()), ModelConfig::read(needed->path())); });
+  EXPECT_NE(text.find("tensor model.norm.weight: missing, expected [8]; the index names it"),
+            std::string::npos)
+      << text;
+}
+
+}  // namespace
+}  // namespace moeloom

@@ -37,12 +37,14 @@
 #include "moeloom/tensor/matrix.hpp"
 #include "moeloom/tensor/ordered_sum.hpp"
 #include "moeloom/tensor/pages.hpp"
+#include "moeloom/tensor/rounded_math.hpp"
 #include "moeloom/tensor/rounded_sums.hpp"
 #include "moeloom/tensor/rows.hpp"
 #include "moeloom/tensor/stored_rows.hpp"
 #include "moeloom/tensor/tree_sum.hpp"
 
 // Files in, views out.
+#include "moeloom/io/data_text.hpp"
 #include "moeloom/io/disk_memory.hpp"
 #include "moeloom/io/document.hpp"
 #include "moeloom/io/example_file.hpp"

@@ -13,10 +13,19 @@ struct Row {
   Index bytes;
 };
 
-constexpr std::array kTypes = {Row{DType::kF32, "F32", 4}, Row{DType::kBF16, "BF16", 2},
-                               Row{DType::kF16, "F16", 2}, Row{DType::kF64, "F64", 8},
-                               Row{DType::kI64, "I64", 8}, Row{DType::kI32, "I32", 4},
-                               Row{DType::kU8, "U8", 1}};
+/// Of a format that tensors may have which are copied and not read: nothing else asks for it.
+constexpr DType copied(int place) {
+  return static_cast<DType>(static_cast<int>(DType::kU8) + place);
+}
+
+/// By value.
+constexpr std::array kTypes = {
+    Row{DType::kF32, "F32", 4},  Row{DType::kBF16, "BF16", 2}, Row{DType::kF16, "F16", 2},
+    Row{DType::kF64, "F64", 8},  Row{DType::kI64, "I64", 8},   Row{DType::kI32, "I32", 4},
+    Row{DType::kU8, "U8", 1},    Row{copied(1), "BOOL", 1},    Row{copied(2), "I8", 1},
+    Row{copied(3), "I16", 2},    Row{copied(4), "U16", 2},     Row{copied(5), "U32", 4},
+    Row{copied(6), "U64", 8},    Row{copied(7), "F8_E4M3", 1}, Row{copied(8), "F8_E5M2", 1},
+    Row{copied(9), "F8_E8M0", 1}};
 
 const Row& row_of(DType type) {
   return kTypes[static_cast<std::size_t>(type)];

@@ -12,6 +12,7 @@ void add_ask_options(OptionTable& table, AskOptions& options) {
   table.add("model", "DIR", "a run, a checkpoint or a Hugging Face folder", options.model);
   table.add("adapter", "DIR", "an adapter of PEFT or of train --lora that is added to the model",
             options.adapter);
+  add_ignore_option(table, options.ignored_keys);
   table.add("ep", "N", "ranks that share the experts of a layer", options.ep);
   table.add("threads", "N",
             "threads of a rank; 0: OMP_NUM_THREADS, or else its share of the node's processors",
@@ -69,7 +70,7 @@ OptionTable table_of(EvalOptions& options) {
       [&options](const std::string& text) { options.sources = read_sources(text); },
       [&options] { return sources_text(options.sources); });
   table.repeat(',');
-  add_reading_options(table, options.format, options.learn, options.skip_bad, options.cache);
+  add_reading_options(table, options.format, options.rows, options.skip_bad, options.cache);
   table.add("seq-len", "N",
             "tokens of a sequence: longer conversations are cut, texts are read in pieces; 0: as many as "
             "the model has positions, at most 2048",
@@ -87,6 +88,7 @@ OptionTable table_of(ChatOptions& options) {
   table.add("message", "TEXT", "one turn, whose answer is printed; without it turns are read line by line",
             options.message);
   table.add("system", "TEXT", "a system message before the first turn", options.system);
+  add_template_option(table, options.switches);
   table.add("tokens", "N", "tokens of an answer at most", options.tokens);
   add_sampling_options(table, options.sampling, options.stop);
   return table;
@@ -96,6 +98,7 @@ OptionTable table_of(InspectOptions& options) {
   OptionTable table;
   table.group("Options");
   table.add("model", "DIR", "a run, a checkpoint or a Hugging Face folder", options.model);
+  add_ignore_option(table, options.ignored_keys);
   table.add("ranks", "N", "show what each of so many ranks would hold", options.ranks);
   table.add("ep", "N", "ranks that share the experts of a layer", options.ep);
   table.add("freeze", "LIST", "as of train: memory where these are not trained", options.freeze);
@@ -112,7 +115,7 @@ OptionTable table_of(InspectOptions& options) {
       [&options] { return sources_text(options.data); });
   table.repeat(',');
   table.add("examples", "N", "examples to show", options.examples);
-  add_learn_option(table, options.learn);
+  add_row_options(table, options.rows);
   table.add("seq-len", "N", "count those that are longer; 0: none is", options.sequence_length);
   table.positional("model");
   return table;
@@ -125,6 +128,7 @@ OptionTable table_of(ConvertOptions& options, Upcycling& upcycling) {
   table.group("Folders");
   table.add("source", "DIR", "a run, a checkpoint or a Hugging Face folder", options.source);
   table.add("target", "DIR", "a new folder", options.target);
+  add_ignore_option(table, options.ignored_keys);
   table.group("Experts from a dense model");
   table.add("experts", "N", "each a copy of the dense MLP; without this option the model stays what it is",
             upcycling.experts);
@@ -154,6 +158,7 @@ OptionTable table_of(TokenizeOptions& options) {
   OptionTable table;
   table.group("Options");
   table.add("model", "DIR", "a folder with tokenizer.json, or that file", options.model);
+  add_ignore_option(table, options.ignored_keys);
   table.add(
       "in", "LIST",
       "files and folders, with commas: a line of .jsonl or .ndjson is a document, {\"text\": ...}, any other "
@@ -268,7 +273,8 @@ InspectOptions parse_inspect_options(int argc, const char* const* argv) {
   for (const DataSource& source : options.data)
     mistakes.violations.unless(
         holds_records(source.file, std::nullopt),
-        source.file.string() + " is no .jsonl: of a text and of token ids everything is learned");
+        source.file.string() +
+            " is no .jsonl and no .json: of a text and of token ids everything is learned");
   mistakes.violations.throw_if_any();
   return options;
 }

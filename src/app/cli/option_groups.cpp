@@ -9,24 +9,53 @@
 
 namespace moeloom {
 
-void add_learn_option(OptionTable& table, LearnRule& learn) {
-  table.add_choice<LearnRule>(
-      "learn", "of conversations: what the assistant says, its last turn alone, or everything", learn,
-      {{"assistant", LearnRule::kAssistant}, {"last", LearnRule::kLast}, {"all", LearnRule::kAll}});
+void add_template_option(OptionTable& table, TemplateSwitches& switches) {
+  table.add(
+      "template", "KEY=VALUE",
+      "what the chat template is told, as enable_thinking=false; a value is JSON, else a text; several with "
+      "commas, or "
+      "given again; a row's chat_template_kwargs wins",
+      [&switches](const std::string& text) { switches = read_template_switches(text); },
+      [&switches] { return switches.text; });
+  table.repeat(',');
 }
 
-void add_reading_options(OptionTable& table, std::optional<TokenFormat>& format, LearnRule& learn,
+void add_row_options(OptionTable& table, RowOptions& rows) {
+  table.add_choice<LearnRule>(
+      "learn", "of conversations: what the assistant says, its last turn alone, or everything", rows.learn,
+      {{"assistant", LearnRule::kAssistant}, {"last", LearnRule::kLast}, {"all", LearnRule::kAll}});
+  add_template_option(table, rows.switches);
+}
+
+void add_ignore_option(OptionTable& table, std::set<std::string>& ignored) {
+  table.add(
+      "ignore-keys", "LIST",
+      "keys that may be unknown: of config.json, adapter_config.json, files of the tokenizer and records of "
+      "data; "
+      "an error about unknown keys says the whole list",
+      [&ignored](const std::string& text) {
+        std::vector<std::string> keys;
+        read_value(text, keys);
+        ignored = {keys.begin(), keys.end()};
+      },
+      [&ignored] {
+        return joined({ignored.begin(), ignored.end()}, ",");
+      });
+}
+
+void add_reading_options(OptionTable& table, std::optional<TokenFormat>& format, RowOptions& rows,
                          Index& skip_bad, std::filesystem::path& cache) {
   table.add_choice<std::optional<TokenFormat>>("data-format",
                                                "auto goes by the name: .bin with .idx is megatron, .bin u16, "
-                                               ".u32 u32, .jsonl and .ndjson records, else text",
+                                               ".u32 u32, .jsonl, .ndjson and .json records, else text; "
+                                               ".gz is unpacked",
                                                format,
                                                {{"auto", std::nullopt},
                                                 {"text", TokenFormat::kText},
                                                 {"u16", TokenFormat::kU16},
                                                 {"u32", TokenFormat::kU32},
                                                 {"megatron", TokenFormat::kMegatron}});
-  add_learn_option(table, learn);
+  add_row_options(table, rows);
   table.add("skip-bad", "N", "lines of .jsonl that may be unusable and are left out; more are an error",
             skip_bad);
   table.add("cache", "DIR",
@@ -98,8 +127,9 @@ void add_lora_option(OptionTable& table, std::optional<AdapterSettings>& lora) {
       "lora", "r=N,alpha=X,...",
       "train low-rank adapters beside the weights of --model, which rest: "
       "r=16,alpha=32,targets=attention,experts; "
-      "targets: attention, mlp, experts, shared, router or names of modules (*.q_proj); dropout=0.05: the "
-      "share of their inputs that training leaves out; rslora=true: alpha / sqrt(r); init=kaiming|gaussian. "
+      "targets: all, or some of attention, mlp, experts, shared, router (those that the model has), or names "
+      "of modules (*.q_proj); dropout=0.05: the share of their inputs that training leaves out; rslora=true: "
+      "alpha / sqrt(r); init=kaiming|gaussian. "
       "Checkpoints and --export are folders of PEFT; none: the weights are "
       "trained",
       [&lora](const std::string& text) { lora = read_adapter(text); },

@@ -27,10 +27,15 @@ void add_offload_option(OptionTable& table, std::filesystem::path& offload);
 /// --seq-len, --global-batch, --accumulate.
 void add_batch_options(OptionTable& table, Index& sequence_length, Index& global_batch, Index& accumulate);
 
-/// --learn
-void add_learn_option(OptionTable& table, LearnRule& learn);
-/// --data-format, --learn, --skip-bad, --cache: how data are read.
-void add_reading_options(OptionTable& table, std::optional<TokenFormat>& format, LearnRule& learn,
+/// --ignore-keys.
+void add_ignore_option(OptionTable& table, std::set<std::string>& ignored);
+
+/// --template
+void add_template_option(OptionTable& table, TemplateSwitches& switches);
+/// --learn, --template: what becomes of a conversation.
+void add_row_options(OptionTable& table, RowOptions& rows);
+/// --data-format, those of rows, --skip-bad, --cache: how data are read.
+void add_reading_options(OptionTable& table, std::optional<TokenFormat>& format, RowOptions& rows,
                          Index& skip_bad, std::filesystem::path& cache);
 
 /// Routing and balance.

@@ -26,6 +26,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/row_options.hpp"
 #include "data/data_source.hpp"
 
 namespace moeloom {
@@ -37,6 +38,7 @@ struct ModelOptions {
   ModelConfig shape;
   std::vector<std::string> shape_given;  // names of the shape options that were given, sorted
   NamePatterns allow_missing;            // tensors that the folder may lack, or have too many
+  std::set<std::string> ignored_keys;    // of its files and of data, that may be unknown
 };
 
 /// A network as `--net` says it: of a node, and of one message.
@@ -82,7 +84,7 @@ struct DataOptions {
   Index global_batch = 16;  // sequences a step over all ranks
   Index accumulate = 1;     // micro-batches a step
   Index exact = 0;          // sequences of a leaf of exact sums; 0: off
-  LearnRule learn = LearnRule::kAssistant;
+  RowOptions rows;
   TooLong too_long = TooLong::kCut;
   Index skip_bad = 0;           // lines of records that may be unusable
   std::filesystem::path cache;  // of tokenized data; empty: in the run's folder
@@ -188,6 +190,7 @@ struct TrainOptions {
 struct AskOptions {
   std::filesystem::path model;    // a run, a checkpoint or a Hugging Face folder
   std::filesystem::path adapter;  // of PEFT, beside it; empty: none
+  std::set<std::string> ignored_keys;
   Index ep = 1;
   Index threads = 0;
 };
@@ -206,7 +209,7 @@ struct EvalOptions {
   AskOptions ask;
   std::vector<DataSource> sources;
   std::optional<TokenFormat> format;
-  LearnRule learn = LearnRule::kAssistant;
+  RowOptions rows;
   Index sequence_length = 0;  // 0: the model's positions, at most 2048
   Index batch = 8;            // sequences of a rank at a time
   Index skip_bad = 0;
@@ -217,6 +220,7 @@ struct ChatOptions {
   AskOptions ask;
   std::string message;  // one turn; empty: turns come from standard input
   std::string system;
+  TemplateSwitches switches;
   Index tokens = 512;
   SamplingSettings sampling = {.temperature = 0.8};
   std::vector<std::string> stop;
@@ -224,6 +228,7 @@ struct ChatOptions {
 
 struct InspectOptions {
   std::filesystem::path model;
+  std::set<std::string> ignored_keys;
   Index ranks = 1;
   Index ep = 1;
   NamePatterns freeze;           // memory as with these not trained
@@ -232,7 +237,7 @@ struct InspectOptions {
   std::vector<DataSource> data;  // instead: what training would learn of these
   Index examples = 2;            // of them shown
   Index sequence_length = 0;
-  LearnRule learn = LearnRule::kAssistant;
+  RowOptions rows;
 };
 
 struct ConvertOptions {
@@ -244,10 +249,12 @@ struct ConvertOptions {
   std::optional<DType> dtype;
   Index shard_bytes = kShardBytes;
   std::optional<std::uint64_t> seed = {};  // none: 0
+  std::set<std::string> ignored_keys = {};
 };
 
 struct TokenizeOptions {
   std::filesystem::path model;  // a folder with tokenizer.json, or that file
+  std::set<std::string> ignored_keys;
   std::vector<std::string> in;  // files and folders
   std::filesystem::path out;
   bool raw = false;       // integers alone, no .idx

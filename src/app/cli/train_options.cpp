@@ -127,7 +127,7 @@ void add_data_options(OptionTable& table, DataOptions& data) {
       [&data](const std::string& text) { data.sources = read_sources(text); },
       [&data] { return sources_text(data.sources); });
   table.repeat(',');
-  add_reading_options(table, data.format, data.learn, data.skip_bad, data.cache);
+  add_reading_options(table, data.format, data.rows, data.skip_bad, data.cache);
   table.add_choice<TooLong>(
       "too-long", "conversations longer than --seq-len: their end is cut, they are split, or dropped",
       data.too_long, {{"cut", TooLong::kCut}, {"split", TooLong::kSplit}, {"drop", TooLong::kDrop}});
@@ -265,6 +265,7 @@ OptionTable train_table(TrainOptions& options) {
       "names of tensors, * for any characters, that the --model folder may lack (then they start anew) or "
       "have too many",
       options.model.allow_missing);
+  add_ignore_option(table, options.model.ignored_keys);
   add_mesh_options(table, options.mesh);
   add_kernel_options(table, options.kernels);
   add_data_options(table, options.data);

@@ -77,11 +77,13 @@ class Chat {
   Index positions() { return model_.decoder().config().max_position_embeddings; }
 
   std::vector<std::int32_t> prompt_ids() {
+    JsonValue::Object variables = text_.chat().variables(*text_.tokenizer());
+    variables.insert(variables.end(), options_.switches.variables.begin(), options_.switches.variables.end());
     const std::string prompt = text_.chat()
                                    .chat_template(false)
                                    .render({.messages = {messages_},
                                             .add_generation_prompt = true,
-                                            .variables = text_.chat().variables(*text_.tokenizer()),
+                                            .variables = std::move(variables),
                                             .now = today()})
                                    .text;
     std::vector<std::int32_t> ids = text_.encode(prompt, false);

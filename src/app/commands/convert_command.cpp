@@ -23,9 +23,22 @@ struct Converted {
   Document config;
 };
 
-Converted converted(const SafetensorsFolder& tensors, const Document& config, const ConvertOptions& options) {
+/// What --merge names; none where it is not given.
+std::optional<AdapterMerge> opened_merge(ModelConfig config, const ConvertOptions& options) {
+  const fs::path& adapter = options.merge;
+  if (adapter.empty()) return std::nullopt;
+  config.adapter = read_adapter_settings(adapter, config, options.ignored_keys);
+  if (const Index left_out = modules_left_out(config); left_out > 0)
+    Log(LogSettings()).warn(adapter_left_out(adapter, left_out));
+  return AdapterMerge(adapter, config);
+}
+
+/// `model`: of the folder with these tensors.
+Converted converted(const SafetensorsFolder& tensors, const ModelConfig& model, const ConvertOptions& options,
+                    const AdapterMerge* merge) {
+  const Document config = model.updated_source();
   Converted result{copies_of(tensors), config};
-  if (!options.merge.empty()) result.recipes = merged(result.recipes, read_adapter_settings(options.merge));
+  if (merge != nullptr) result.recipes = merged(result.recipes, *merge);
   if (options.upcycling) {
     result.recipes = upcycled(result.recipes, config, *options.upcycling);
     result.config = upcycled_config(config, *options.upcycling);
@@ -37,13 +50,13 @@ Converted converted(const SafetensorsFolder& tensors, const Document& config, co
 }
 
 void write_folder(const SafetensorsFolder& tensors, const Converted& model, const fs::path& source,
-                  const fs::path& partial, const ConvertOptions& options) {
+                  const fs::path& partial, const ConvertOptions& options, const AdapterMerge* merge) {
   write_recipes(tensors, model.recipes, partial,
                 {.shard_bytes = options.shard_bytes,
                  .dtype = options.dtype,
                  .seed = options.seed.value_or(0),
                  .model_type = model.config.text_or("model_type", ""),
-                 .adapter = options.merge});
+                 .merge = merge});
   model.config.write(partial / "config.json");
   write_word_files(read_word_files(source), partial);
 }
@@ -63,7 +76,7 @@ void make_folder(const fs::path& target, const std::function<void(const fs::path
 
 /// A folder with config.json alone becomes a model that nobody has trained.
 int write_new_model(const ConvertOptions& options) {
-  const ModelConfig config = ModelConfig::read(options.source);
+  const ModelConfig config = ModelConfig::read(options.source, options.ignored_keys);
   if (const auto violations = config_violations(config); !violations.empty()) throw ConfigError(violations);
   if (options.upcycling || options.layout || !options.merge.empty())
     throw ConfigError(
@@ -91,12 +104,22 @@ int convert_command(int argc, char** argv) {
   if (options.seed && !options.upcycling)
     throw ConfigError({"--seed belongs to --experts N, or to a SOURCE with config.json only; remove it"});
   const CheckedFolder start = whole_checkpoint(options.source, Communicator::self());
-  for (const Event& warning : start_warnings(start)) Log(LogSettings()).warn(warning);
+  Log log({});
+  for (const Event& warning : start_warnings(start)) log.warn(warning);
   const fs::path& source = start.folder;
   const SafetensorsFolder tensors(source);
-  const Converted model = converted(tensors, Document::read(source / "config.json"), options);
-  make_folder(options.target,
-              [&](const fs::path& partial) { write_folder(tensors, model, source, partial, options); });
+  const ModelConfig config = ModelConfig::read(source, options.ignored_keys);
+  for (const Event& remark : remarks_of(config)) log.info(remark);
+  check_weights(tensors, config);  // nothing is written that train would refuse
+  const std::optional<AdapterMerge> merge = opened_merge(config, options);
+  const AdapterMerge* const merging = merge ? &*merge : nullptr;
+  const Converted model = converted(tensors, config, options, merging);
+  make_folder(options.target, [&](const fs::path& partial) {
+    write_folder(tensors, model, source, partial, options, merging);
+  });
+  if (options.upcycling)
+    log.info(Event().with("train",
+                          "copies of experts part if the router has to use them all: --aux-loss-coef 0.001"));
   const SafetensorsFolder written(options.target);
   std::printf("%s: %s, %zu tensors in %zu file(s), from %s with %zu\n", options.target.c_str(),
               model.config.text("model_type").c_str(), written.names().size(), written.files().size(),

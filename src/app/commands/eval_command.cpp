@@ -201,10 +201,11 @@ RunData open_data(const AskedEval& request, const Communicator& world) {
   reading.data = {.sources = options.sources,
                   .format = options.format,
                   .sequence_length = request.length(),
-                  .learn = options.learn,
+                  .rows = options.rows,
                   .skip_bad = options.skip_bad,
                   .cache = cache_of(options, request.model)};
   reading.kernels.threads = options.ask.threads;
+  reading.model.ignored_keys = options.ask.ignored_keys;
   RunData data;
   open_examples(reading, request.text.value_or(ModelText()), world, nullptr, data);
   agree(world, [&] {

@@ -115,6 +115,7 @@ void print_architecture(const std::filesystem::path& folder, const ModelConfig& 
                         (c.adapter->dropout > 0 ? ", dropout " + rounded_text(c.adapter->dropout) : "") +
                         ", " + std::to_string(c.adapter->modules.size()) + " modules of " +
                         c.adapter->base.string());
+  for (const std::string& remark : c.remarks) line("read so", remark);
 }
 
 /// Bytes of one rank by what they are for; activations come on top and grow with the tokens.
@@ -170,9 +171,10 @@ void print_tensors(const std::filesystem::path& folder, const ModelConfig& confi
 }
 
 /// Of a folder without weights, which would have shown what does not fit together.
-ModelConfig config_by_itself(const std::filesystem::path& folder) {
+ModelConfig config_by_itself(const std::filesystem::path& folder, const InspectOptions& options) {
   ModelOptions model;
   model.folder = folder;
+  model.ignored_keys = options.ignored_keys;
   return checked_config(model);
 }
 
@@ -208,11 +210,30 @@ int verify(const std::filesystem::path& path) {
   return all_whole ? 0 : kDataExitCode;
 }
 
+/// How a folder's texts and conversations are read, before what becomes of a file's.
+void print_reading(const ModelConfig& config, const ModelText& text) {
+  for (const std::string& remark : config.remarks) std::printf("config                 %s\n", remark.c_str());
+  if (text.is_bytes()) return;
+  const std::vector<std::uint32_t> around = text.tokenizer()->encode("", true);
+  std::string names;
+  for (const std::uint32_t id : around)
+    names += " " + text.tokenizer()->token_of(id).value_or(std::to_string(id));
+  std::printf("added to a text       %s\n", names.empty() ? " nothing" : names.c_str());
+  if (!text.chat().has_template()) return std::printf("chat template          none\n"), void();
+  const ChatTemplate& chat_template = text.chat().chat_template(false);
+  std::printf("chat template          %s, %s; %s\n\n", chat_template.name().c_str(),
+              chat_template.marks_assistant() ? "which marks what the assistant says"
+                                              : "without marks: turns are found by rendering",
+              chat_template.takes_parts() ? "it takes contents in parts" : "contents in parts are joined");
+}
+
 int show_data(const InspectOptions& options) {
   const bool config_alone = holds_config_alone(options.model);
   const std::filesystem::path folder = config_alone ? options.model : resolve_checkpoint(options.model);
-  const ModelText text = ModelText::of(folder, ModelConfig::read(folder));
-  const RecordReader reader(text, options.learn, day_of(options.data.front().file));
+  const ModelConfig config = ModelConfig::read(folder, options.ignored_keys);
+  const ModelText text = ModelText::of(folder, config);
+  print_reading(config, text);
+  const RecordReader reader(text, options.rows, options.ignored_keys, day_of(options.data.front().file));
   show_examples(options.data, reader, text,
                 {.examples = options.examples,
                  .sequence_length = options.sequence_length,
@@ -229,7 +250,8 @@ int inspect_command(int argc, char** argv) {
   if (!options.data.empty()) return show_data(options);
   const bool config_alone = holds_config_alone(options.model);
   const std::filesystem::path folder = config_alone ? options.model : resolve_checkpoint(options.model);
-  const ModelConfig config = config_alone ? config_by_itself(folder) : ModelConfig::read(folder);
+  const ModelConfig config =
+      config_alone ? config_by_itself(folder, options) : ModelConfig::read(folder, options.ignored_keys);
   MeshShape mesh;
   mesh.ep = options.ep;
   mesh.dp = 0;

@@ -64,7 +64,9 @@ std::string names_of(const std::vector<DataSource>& sources) {
 }
 
 bool holds_records(const fs::path& file, const std::optional<TokenFormat>& format) {
-  return !format && (file.extension() == ".jsonl" || file.extension() == ".ndjson");
+  const fs::path name = file.extension() == ".gz" ? file.stem() : file;
+  const fs::path ending = name.extension();
+  return !format && (ending == ".jsonl" || ending == ".ndjson" || ending == ".json");
 }
 
 }  // namespace moeloom

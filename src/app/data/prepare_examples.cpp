@@ -3,6 +3,7 @@
 #include "moeloom/base/checksum.hpp"
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"
+#include "moeloom/io/data_text.hpp"
 #include "moeloom/io/document.hpp"
 #include "moeloom/io/file_lock.hpp"
 #include "moeloom/io/mapped_file.hpp"
@@ -38,7 +39,7 @@ class WithThreads {
   const int before_;
 };
 
-std::string_view text_of(const MappedFile& file) {
+std::string_view bytes_of(const MappedFile& file) {
   return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
 }
 
@@ -52,29 +53,30 @@ std::string_view lines_at(std::string_view text, std::size_t begin) {
 /// What one file becomes, part by part in its order.
 class Preparation {
  public:
-  Preparation(const DataSource& source, const MappedFile& file, const RecordReader& reader,
-              const PrepareSettings& settings, PositionBoard* board, ExampleFileWriter& writer,
-              Prepared& result)
+  Preparation(const DataSource& source, const RecordReader& reader, const PrepareSettings& settings,
+              PositionBoard* board, ExampleFileWriter& writer, Prepared& result)
       : source_(source),
-        file_(file),
         reader_(reader),
         settings_(settings),
         board_(board),
         writer_(writer),
         result_(result) {}
 
-  void records(std::string_view text) {
+  void records(const DataText& file) {
+    const std::string_view text = file.text();
+    if (is_json_array(text)) return elements(text);
     for (std::size_t begin = 0; begin < text.size();) {
       const std::string_view part = lines_at(text, begin);
-      add_records(part);
+      add_records(lines_of(part));
       begin += part.size();
-      forget_pages(begin);
+      forget_pages(file, begin);
       go_on(board_);
     }
   }
 
   /// A document of any length is tokenized in parts that end with a line.
-  void document(std::string_view text) {
+  void document(const DataText& file) {
+    const std::string_view text = file.text();
     std::vector<std::string_view> parts;
     for (std::size_t begin = 0; begin < text.size(); begin += parts.back().size())
       parts.push_back(text.substr(begin, end_of_part(text.substr(begin))));
@@ -86,7 +88,7 @@ class Preparation {
                    [&](Index i) { examples[at(i)] = reader_.document(parts[first + at(i)]); });
       for (const Example& each : examples) append(each, rest);
       add_whole(rest, false);
-      forget_pages(static_cast<std::size_t>(parts[first + count - 1].end() - text.begin()));
+      forget_pages(file, static_cast<std::size_t>(parts[first + count - 1].end() - text.begin()));
       go_on(board_);
     }
     add_whole(rest, true);
@@ -107,24 +109,44 @@ class Preparation {
  private:
   struct Line {
     std::string_view text;
-    Index number;
+    std::string origin;
     RecordReader::Record record = {};
     std::string error = {};
   };
 
-  void add_records(std::string_view part) {
+  /// Of a JSON array, as many at a time as a part of lines has bytes.
+  void elements(std::string_view text) {
+    const std::string name = source_.file.string();
+    std::vector<Line> part;
+    std::size_t bytes = 0, number = 0;
+    for (const std::string_view element : json_elements(text, name)) {
+      part.push_back({element, name + "[" + std::to_string(number++) + "]"});
+      if ((bytes += element.size()) < kPartBytes) continue;
+      add_records(std::move(part));
+      part.clear(), bytes = 0;
+      go_on(board_);
+    }
+    add_records(std::move(part));
+  }
+
+  std::vector<Line> lines_of(std::string_view part) {
     std::vector<Line> lines;
     for (std::size_t begin = 0; begin < part.size();) {
       const std::size_t end = std::min(part.find('\n', begin), part.size());
       std::string_view line = part.substr(begin, end - begin);
       ++line_number_;
-      if (line.find_first_not_of(" \t\r") != std::string_view::npos) lines.push_back({line, line_number_});
+      if (line.find_first_not_of(" \t\r") != std::string_view::npos)
+        lines.push_back({line, source_.file.string() + ":" + std::to_string(line_number_)});
       begin = end + 1;
     }
+    return lines;
+  }
+
+  void add_records(std::vector<Line> lines) {
     parallel_for(std::ssize(lines), [&](Index i) {
       Line& line = lines[at(i)];
       try {
-        line.record = reader_.read(line.text, source_.file.string() + ":" + std::to_string(line.number));
+        line.record = reader_.read(line.text, line.origin);
       } catch (const Error& error) {
         line.error = error.what();
       }
@@ -134,12 +156,12 @@ class Preparation {
 
   void take(const Line& line) {
     if (line.error.empty() && !line.record.example.ids.empty()) {
+      result_.turns += line.record.turns;
       result_.unplaced += line.record.unplaced_turns;
+      result_.unread.insert(line.record.unread.begin(), line.record.unread.end());
       return writer_.add(line.record.example);
     }
-    const std::string why =
-        !line.error.empty() ? line.error
-                            : source_.file.string() + ":" + std::to_string(line.number) + ": it has no token";
+    const std::string why = !line.error.empty() ? line.error : line.origin + ": it has no token";
     if (++result_.skipped > settings_.skip_bad)
       throw IoError(why + (settings_.skip_bad == 0 ? ""
                                                    : "; this is the " + std::to_string(result_.skipped) +
@@ -167,14 +189,13 @@ class Preparation {
   }
 
   /// Of what lies before: a file of any size takes as much memory as its last stretch.
-  void forget_pages(std::size_t read) {
+  void forget_pages(const DataText& file, std::size_t read) {
     if (read - forgotten_ < kForgottenBytes) return;
-    file_.forget();
+    file.forget();
     forgotten_ = read;
   }
 
   const DataSource& source_;
-  const MappedFile& file_;
   const RecordReader& reader_;
   const PrepareSettings& settings_;
   PositionBoard* board_;
@@ -200,7 +221,7 @@ std::string fingerprint_of_other(const fs::path& path, const std::optional<Token
   if (holds_records(path, format) || token_format(path, format) != TokenFormat::kMegatron) return "";
   const fs::path other = fs::path(path).replace_extension(path.extension() == ".idx" ? ".bin" : ".idx");
   const MappedFile file(other);
-  return ", beside " + fingerprint_of(other, text_of(file));
+  return ", beside " + fingerprint_of(other, bytes_of(file));
 }
 
 std::string key_of(const DataSource& source, const std::string& fingerprint, const RecordReader& reader,
@@ -208,7 +229,7 @@ std::string key_of(const DataSource& source, const std::string& fingerprint, con
   const bool records = holds_records(source.file, settings.format);
   const char* format = records ? "records" : name_of(token_format(source.file, settings.format));
   // A change of how text becomes ids raises the number.
-  return "moeloom examples: 3\nfile: " + fs::absolute(source.file).string() + "\ncontents: " + fingerprint +
+  return "moeloom examples: 4\nfile: " + fs::absolute(source.file).string() + "\ncontents: " + fingerprint +
          "\n" + reader.key() + "\nformat: " + format +
          "\nsequence length: " + std::to_string(settings.sequence_length) +
          "\nskips: " + std::to_string(settings.skip_bad);
@@ -236,6 +257,7 @@ void write_notes(const Prepared& made) {
   notes.set("skipped", made.skipped);
   notes.set("why_skipped", made.why_skipped);
   notes.set("unplaced", made.unplaced);
+  notes.set("unread", std::vector<std::string>(made.unread.begin(), made.unread.end()));
   notes.write(notes_of(made));
 }
 
@@ -245,6 +267,8 @@ Prepared with_notes(Prepared found) {
   found.skipped = notes.integer_or("skipped", 0);
   found.unplaced = notes.integer_or("unplaced", 0);
   if (notes.has("why_skipped")) found.why_skipped = notes.texts("why_skipped");
+  if (notes.has("unread"))
+    for (const std::string& name : notes.texts("unread")) found.unread.insert(name);
   return found;
 }
 
@@ -287,32 +311,39 @@ Prepared prepare_examples(const DataSource& source, const RecordReader& reader,
                           const PrepareSettings& settings, PositionBoard* board) {
   const auto start = std::chrono::steady_clock::now();
   const MappedFile file(source.file);
-  const std::string_view text = text_of(file);
+  const std::string_view bytes = bytes_of(file);
   const std::string key =
-      key_of(source, fingerprint_of(source.file, text) + fingerprint_of_other(source.file, settings.format),
+      key_of(source, fingerprint_of(source.file, bytes) + fingerprint_of_other(source.file, settings.format),
              reader, settings);
   fs::create_directories(settings.cache);
   Prepared result{
       .examples = settings.cache / (hex_text(checksum(std::as_bytes(std::span(key)))) + ".examples"),
-      .bytes = static_cast<Index>(text.size())};
+      .bytes = static_cast<Index>(bytes.size())};
   const FileLock lock = wait_for(result.examples, settings, board);
   result.found = is_made(result.examples, key);
   if (result.found) return with_notes(std::move(result));
   const WithThreads with(settings.threads);
   result.threads = threads();
   ExampleFileWriter writer(result.examples, key);
-  Preparation preparation(source, file, reader, settings, board, writer, result);
+  Preparation preparation(source, reader, settings, board, writer, result);
   const TokenFormat format = token_format(source.file, settings.format);
   if (holds_records(source.file, settings.format))
-    preparation.records(text);
+    preparation.records(DataText(source.file));
   else if (format == TokenFormat::kText)
-    preparation.document(text);
+    preparation.document(DataText(source.file));
   else
     preparation.tokens(TokenSource(source.file, format));
   if (writer.examples() == 0)
     throw IoError(
         source.file.string() + ": there is no example in it" +
         (result.skipped > 0 ? "; " + std::to_string(result.skipped) + " lines cannot be used" : ""));
+  if (too_many_unplaced(result.unplaced, result.turns))
+    throw ConfigError(
+        {source.file.string() + ": " + std::to_string(result.unplaced) + " of " +
+         std::to_string(result.turns) +
+         " turns of the assistant are not found in what the template writes, and would not be learned; "
+         "moeloom inspect --data shows what is; --learn last, --learn all or a template with "
+         "{% generation %} does without a search"});
   write_notes(result);
   writer.finish();
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <functional>
+#include <set>
 
 #include "data/data_source.hpp"
 #include "data/record_reader.hpp"
@@ -26,12 +27,14 @@ struct PrepareSettings {
 
 /// What was made of a file, or found made.
 struct Prepared {
-  std::filesystem::path examples;             // ExampleFile
-  bool found = false;                         // as an earlier run had made it
-  Index bytes = 0;                            // of the file
-  Index skipped = 0;                          // lines
-  Index unplaced = 0;                         // turns of the assistant that were not found in the text
+  std::filesystem::path examples;  // ExampleFile
+  bool found = false;              // as an earlier run had made it
+  Index bytes = 0;                 // of the file
+  Index skipped = 0;               // lines
+  Index turns = 0;                 // of the assistant, that are to be learned; 0 where it was found made
+  Index unplaced = 0;              // of those, that were not found in the text
   std::vector<std::string> why_skipped = {};  // of the first ones
+  std::set<std::string> unread = {};          // names of columns and of messages' members that nobody reads
   double seconds = 0;
   Index threads = 0;  // that it took
 };

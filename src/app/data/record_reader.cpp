@@ -7,6 +7,8 @@
 #include <chrono>
 #include <ctime>
 
+#include "cli/option_values.hpp"
+
 namespace moeloom {
 namespace {
 
@@ -30,26 +32,38 @@ std::tm day_of(const std::filesystem::path& file) {
   return day;
 }
 
-RecordReader::RecordReader(const ModelText& text, LearnRule rule, std::tm now)
-    : text_(text), options_{.rule = rule, .now = now} {
+RecordReader::RecordReader(const ModelText& text, RowOptions rows, std::set<std::string> ignored_keys,
+                           std::tm now)
+    : text_(text),
+      rows_(std::move(rows)),
+      ignored_keys_(std::move(ignored_keys)),
+      options_{.rule = rows_.learn, .variables = rows_.switches.variables, .now = now} {
   if (const std::optional<std::int32_t> eos = text.eos_token())
     options_.end_of_text = static_cast<std::uint32_t>(*eos);
 }
 
 RecordReader::Record RecordReader::read(std::string_view line, const std::string& origin) const {
-  const Conversation conversation = parse_conversation(line, origin);
+  const Conversation conversation = parse_conversation(line, origin, ignored_keys_);
   if (text_.is_bytes()) {
     if (!conversation.text)
       throw ConfigError(
           {origin + ": a conversation needs a tokenizer and a chat template, and the model has none"});
-    return {all_learned(text_.encode(*conversation.text, true))};
+    if (conversation.prompt)
+      throw ConfigError({origin + ": a prompt and its completion need a tokenizer, and the model has none"});
+    return {all_learned(text_.encode(*conversation.text, true)), 0, 0, conversation.other_columns};
   }
   if (!conversation.text && !text_.chat().has_template())
     throw ConfigError({origin + ": a conversation needs a chat template, and " + text_.folder().string() +
                        " has neither chat_template.jinja nor one in tokenizer_config.json"});
   try {
     LearnedIds learned = learned_ids(conversation, text_.chat(), *text_.tokenizer(), options_);
-    return {{std::move(learned.ids), std::move(learned.learned)}, static_cast<Index>(learned.unplaced_turns)};
+    text_.check_ids(learned.ids);
+    std::vector<std::string> unread = conversation.other_columns;
+    for (const std::string& key : learned.unread_keys) unread.push_back("messages[]." + key);
+    return {{std::move(learned.ids), std::move(learned.learned)},
+            static_cast<Index>(learned.assistant_turns),
+            static_cast<Index>(learned.unplaced_turns),
+            std::move(unread)};
   } catch (const ConfigError& error) {
     throw ConfigError({origin + ": " + error.what()});
   }
@@ -66,6 +80,9 @@ std::string RecordReader::key() const {
   for (const char* name : {"tokenizer_config.json", "special_tokens_map.json"})
     if (std::filesystem::exists(text_.folder() / name))
       tokenizer += " " + sum_of(read_text_file(text_.folder() / name));
+  if (!rows_.switches.text.empty()) key += "template switches: " + rows_.switches.text + "\n";
+  if (!ignored_keys_.empty())
+    key += "ignored keys: " + joined({ignored_keys_.begin(), ignored_keys_.end()}, ",") + "\n";
   key += "tokenizer: " + tokenizer + "\ntemplate:";
   if (text_.chat().has_template())
     for (const bool with_tools : {false, true})

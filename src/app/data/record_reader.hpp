@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "cli/row_options.hpp"
 #include "text/model_text.hpp"
 
 namespace moeloom {
@@ -15,14 +16,22 @@ namespace moeloom {
 /// IoError.
 std::tm day_of(const std::filesystem::path& file);
 
+/// Of more turns than one in a hundred it is no accident of a row that they are not found, but the template's
+/// way.
+inline bool too_many_unplaced(Index unplaced, Index turns) {
+  return 100 * unplaced > turns;
+}
+
 class RecordReader {
  public:
-  /// `text` must outlive it. now: what a template's strftime_now shows.
-  RecordReader(const ModelText& text, LearnRule rule, std::tm now);
+  /// `text` must outlive it. ignored_keys: of rows and messages. now: what a template's strftime_now shows.
+  RecordReader(const ModelText& text, RowOptions rows, std::set<std::string> ignored_keys, std::tm now);
 
   struct Record {
     Example example;
-    Index unplaced_turns = 0;  // of the assistant, which could not be found in the text and are not learned
+    Index turns = 0;           // of the assistant, that are to be learned
+    Index unplaced_turns = 0;  // of those, which could not be found in the text and are not learned
+    std::vector<std::string> unread = {};  // names of columns and of messages' members that nobody reads
   };
   /// Of a line of .jsonl. Any thread. Throws IoError, ConfigError, which name `origin`: "chats.jsonl:12".
   Record read(std::string_view line, const std::string& origin) const;
@@ -33,6 +42,8 @@ class RecordReader {
 
  private:
   const ModelText& text_;
+  RowOptions rows_;
+  std::set<std::string> ignored_keys_;
   LearnOptions options_;
 };
 

@@ -2,11 +2,15 @@
 
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/statistics.hpp"
+#include "moeloom/io/data_text.hpp"
 #include "moeloom/io/text_file.hpp"
 
 #include <algorithm>
 #include <cstdio>
-#include <fstream>
+#include <set>
+
+#include "cli/flag_words.hpp"
+#include "cli/option_values.hpp"
 
 namespace moeloom {
 namespace {
@@ -14,9 +18,10 @@ namespace {
 constexpr std::size_t kShownReasons = 5;
 
 struct Counts {
-  Index tokens = 0, learned = 0, too_long = 0, unlearned = 0, unusable = 0, unplaced = 0;
+  Index tokens = 0, learned = 0, too_long = 0, unlearned = 0, unusable = 0, turns = 0, unplaced = 0;
   std::vector<double> lengths;
   std::vector<std::string> reasons;
+  std::set<std::string> unread;
 };
 
 std::string shown(const Example& example, const ModelText& text, bool in_colour) {
@@ -66,9 +71,35 @@ void print(const Counts& counts, Index longest) {
     std::printf("longer than %-10lld %lld, which --too-long is about\n", static_cast<long long>(longest),
                 static_cast<long long>(counts.too_long));
   std::printf("nothing to learn       %lld, left out\n", static_cast<long long>(counts.unlearned));
-  std::printf("turns not found        %lld, not learned\n", static_cast<long long>(counts.unplaced));
+  std::printf("turns not found        %lld of %lld, not learned%s\n", static_cast<long long>(counts.unplaced),
+              static_cast<long long>(counts.turns),
+              too_many_unplaced(counts.unplaced, counts.turns) ? ": too many, train refuses the file" : "");
+  if (!counts.unread.empty())
+    std::printf("not read               %s\n", joined({counts.unread.begin(), counts.unread.end()}).c_str());
   std::printf("cannot be used         %lld\n", static_cast<long long>(counts.unusable));
   for (const std::string& reason : counts.reasons) std::printf("  %s\n", reason.c_str());
+}
+
+/// use(record, where it stands) of a file of lines or of one array.
+void for_each_record(const std::filesystem::path& path, const auto& use) {
+  require_regular_file(path);
+  const DataText file(path);
+  const std::string_view text = file.text();
+  const std::string name = path.string();
+  if (is_json_array(text)) {
+    Index number = 0;
+    for (const std::string_view element : json_elements(text, name))
+      use(element, name + "[" + std::to_string(number++) + "]");
+    return;
+  }
+  Index number = 1;
+  for (std::size_t begin = 0; begin < text.size(); ++number) {
+    const std::size_t end = std::min(text.find('\n', begin), text.size());
+    const std::string_view line = text.substr(begin, end - begin);
+    if (line.find_first_not_of(" \t\r") != std::string_view::npos)
+      use(line, name + ":" + std::to_string(number));
+    begin = end + 1;
+  }
 }
 
 }  // namespace
@@ -77,14 +108,11 @@ void show_examples(const std::vector<DataSource>& sources, const RecordReader& r
                    const ShowSettings& settings) {
   Counts counts;
   for (const DataSource& source : sources) {
-    require_regular_file(source.file);
-    std::ifstream lines(source.file);
-    std::string line;
-    for (Index number = 1; std::getline(lines, line); ++number) {
-      if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
-      const std::string origin = source.file.string() + ":" + std::to_string(number);
+    for_each_record(source.file, [&](std::string_view line, const std::string& origin) {
       try {
-        const auto [example, unplaced] = reader.read(line, origin);
+        const auto [example, turns, unplaced, unread] = reader.read(line, origin);
+        counts.unread.insert(unread.begin(), unread.end());
+        counts.turns += turns;
         counts.unplaced += unplaced;
         if (std::ssize(counts.lengths) < settings.examples)
           std::printf("%s, %zu tokens, %lld learned\n%s\n\n", origin.c_str(), example.ids.size(),
@@ -93,9 +121,9 @@ void show_examples(const std::vector<DataSource>& sources, const RecordReader& r
         count(example, settings.sequence_length, counts);
       } catch (const Error& error) {
         ++counts.unusable;
-        if (counts.reasons.size() < kShownReasons) counts.reasons.push_back(error.what());
+        if (counts.reasons.size() < kShownReasons) counts.reasons.push_back(with_flags(error.what()));
       }
-    }
+    });
   }
   print(counts, settings.sequence_length);
 }

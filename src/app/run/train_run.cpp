@@ -336,9 +336,9 @@ void TrainRun::record(const StepMetrics& metrics) {
   write_line(metrics);
   const bool now = metrics.step % options_.run.log_every == 0 || metrics.step + 1 == options_.run.steps;
   if (progress_.live())
-    log_.record(step_event(metrics));
+    log_.record(step_event(metrics, settings_.aux_loss_coef));
   else if (now)
-    log_.info(step_event(metrics));
+    log_.info(step_event(metrics, settings_.aux_loss_coef));
   if (const auto event = collapse_event(metrics.collapse, collapse_watch_.rule())) warn_once(*event);
   const double a_step = seconds_ / static_cast<double>(steps_done_);
   progress_.show({.step = metrics.step + 1,

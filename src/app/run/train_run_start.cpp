@@ -1,4 +1,5 @@
 #include "moeloom/base/errors.hpp"
+#include "moeloom/model/hf/adapter.hpp"
 
 #include "cli/option_values.hpp"
 #include "run/report/run_report.hpp"
@@ -12,6 +13,9 @@ namespace moeloom {
 void TrainRun::log_run() {
   for (const auto& [key, value] : run_facts(options_, inputs_, mesh_)) log_.info(Event().with(key, value));
   for (const Prepared& prepared : inputs_.data.prepared) say(prepared, log_);
+  std::vector<ParameterSpec> specs;
+  for (const Parameter& parameter : model_->store.parameters()) specs.push_back(parameter.spec);
+  if (const auto event = decay_event(specs, options_.optimizer.settings)) log_.info(*event);
   if (!rate_reason_.empty()) log_.info(rate_event(settings_.schedule, rate_reason_));
   log_decision(log_, decided_);
 }
@@ -26,6 +30,7 @@ void TrainRun::load() {
   }
   if (!inputs_.weights.empty())
     if (const auto event = missing_towers(inputs_)) warn_once(*event);
+  for (const Event& remark : remarks_of(inputs_.config)) log_.info(remark);
   if (inputs_.resumes) {
     const TrainerState state =
         load_checkpoint(inputs_.weights, store, model_->optimizer, mesh_, inputs_.config);
@@ -36,7 +41,10 @@ void TrainRun::load() {
                   .with("carried", static_cast<Index>(inputs_.config.names.carried.names.size())));
   } else if (!inputs_.weights.empty()) {
     load_weights_alone();
-    if (inputs_.config.adapter) initialise_adapter(store, inputs_.config, options_.run.seed);
+    if (inputs_.config.adapter) {
+      initialise_adapter(store, inputs_.config, options_.run.seed);
+      if (const auto lost = lost_in_peft(inputs_.config); !lost.empty()) warn_once(lost_in_peft_event(lost));
+    }
   } else {
     initialise(store, inputs_.config, options_.run.seed);
     if (const std::filesystem::path& folder = options_.model.folder; !folder.empty())

@@ -21,14 +21,15 @@ GroupedMatmulKernel on_masters(GroupedMatmulKernel kernel) {
   return kernel;
 }
 
-void add_adapter(const std::filesystem::path& named, AskedModel& asked) {
+void add_adapter(const std::filesystem::path& named, const std::set<std::string>& ignored,
+                 AskedModel& asked) {
   if (asked.config.adapter)
     throw ConfigError({"--model " + asked.start.folder.string() +
                        " is an adapter itself; name the model that " + "it adds to, or leave --adapter out"});
   asked.adapter = resolve_checkpoint(named);
   if (!holds_adapter(asked.adapter))
     throw ConfigError({"--adapter " + asked.adapter.string() + " has no " + kAdapterConfigFile});
-  asked.config.adapter = read_adapter_settings(asked.adapter);
+  asked.config.adapter = read_adapter_settings(asked.adapter, asked.config, ignored);
   asked.config.adapter->base = asked.start.folder;
 }
 
@@ -47,8 +48,8 @@ AskedModel agree_on_model(const AskOptions& options, const std::string& said, co
     violations.attempt([&] { asked.flags = read_environment(); });
     violations.attempt([&] {
       if (asked.start.folder.empty()) return;
-      asked.config = ModelConfig::read(asked.start.folder);
-      if (!options.adapter.empty()) add_adapter(options.adapter, asked);
+      asked.config = ModelConfig::read(asked.start.folder, options.ignored_keys);
+      if (!options.adapter.empty()) add_adapter(options.adapter, options.ignored_keys, asked);
       if (options.ep >= 1)
         violations.add(mesh_violations({0, options.ep, {"dp", "ep"}}, world.size(),
                                        asked.config.has_experts() ? asked.config.num_experts : 0));
@@ -103,6 +104,11 @@ LoadedModel::LoadedModel(const AskedModel& asked, const AskOptions& options, Com
   Log log({.rank = mesh_.world().rank(), .level = asked.flags.log_level});
   for (const Event& warning : start_warnings(asked.start))
     if (speaks()) log.warn(warning);
+  for (const Event& remark : remarks_of(asked.config))
+    if (speaks()) log.info(remark);
+  if (asked.config.adapter && speaks())
+    if (const Index left_out = modules_left_out(asked.config); left_out > 0)
+      log.warn(adapter_left_out(asked.adapter_folder(), left_out));
   set_threads(threads_for(options.threads, asked.flags.threads, mesh_.node()));
   RunRequest request = run_request({}, {.node_pool = false, .overlap = 0}, asked.flags);
   // Each weight is read once or a few times: packing every expert would cost more than it could bring.

@@ -36,22 +36,12 @@ bool holds_tokenizer(const fs::path& folder) {
   return !folder.empty() && fs::exists(folder / kTokenizerFile);
 }
 
-std::string vocabulary_violation(const Tokenizer& tokenizer, const fs::path& folder,
-                                 const ModelConfig& config) {
-  const Index ids = tokenizer.vocabulary_size();
-  if (ids <= config.vocab_size) return {};
-  return (folder / kTokenizerFile).string() + " has ids up to " + std::to_string(ids - 1) +
-         ", but the embedding has vocab_size = " + std::to_string(config.vocab_size) +
-         " rows: it is another model's tokenizer";
-}
-
 ModelText ModelText::of(const fs::path& folder, const ModelConfig& config, const std::string& other_way) {
   ModelText text;
   text.folder_ = folder;
+  text.rows_ = config.vocab_size;
   if (holds_tokenizer(folder)) {
-    text.tokenizer_ = Tokenizer::load(folder / kTokenizerFile);
-    const std::string violation = vocabulary_violation(*text.tokenizer_, folder, config);
-    if (!violation.empty()) throw ConfigError({violation});
+    text.tokenizer_ = Tokenizer::of_folder(folder);
     text.chat_ = ChatModel::load(folder);
   } else if (config.vocab_size != kBytes) {
     throw ConfigError({"there is no " + std::string(kTokenizerFile) + " in " + folder.string() +
@@ -62,13 +52,24 @@ ModelText ModelText::of(const fs::path& folder, const ModelConfig& config, const
   return text;
 }
 
+void ModelText::check_ids(std::span<const std::uint32_t> ids) const {
+  const auto beyond = std::ranges::find_if(ids, [&](std::uint32_t id) { return Index{id} >= rows_; });
+  if (beyond == ids.end()) return;
+  throw ConfigError({"token " + std::to_string(*beyond) + " (\"" +
+                     tokenizer_->token_of(*beyond).value_or("") + "\") of " +
+                     (folder_ / kTokenizerFile).string() +
+                     ": the embedding has vocab_size = " + std::to_string(rows_) + " rows"});
+}
+
 std::vector<std::int32_t> ModelText::encode(const std::string& text, bool add_special_tokens) const {
   std::vector<std::int32_t> ids;
-  if (tokenizer_)
-    for (const std::uint32_t id : tokenizer_->encode(text, add_special_tokens))
-      ids.push_back(static_cast<std::int32_t>(id));
-  else
+  if (tokenizer_) {
+    const std::vector<std::uint32_t> encoded = tokenizer_->encode(text, add_special_tokens);
+    check_ids(encoded);
+    ids.assign(encoded.begin(), encoded.end());
+  } else {
     for (const char byte : text) ids.push_back(static_cast<unsigned char>(byte));
+  }
   return ids;
 }
 

@@ -15,8 +15,8 @@ namespace moeloom {
 class ModelText {
  public:
   /// Of a folder with tokenizer.json; of another one where `config` has 256 ids: bytes. Throws ConfigError
-  /// where it is neither, where ids do not fit the embedding's rows, or where a part of the tokenizer is not
-  /// implemented. other_way: what the command takes instead of text, for that message.
+  /// where it is neither, or where a part of the tokenizer is not implemented. other_way: what the command
+  /// takes instead of text, for that message.
   static ModelText of(const std::filesystem::path& folder, const ModelConfig& config,
                       const std::string& other_way = {});
 
@@ -28,7 +28,11 @@ class ModelText {
   const ChatModel& chat() const { return chat_; }
   const std::filesystem::path& folder() const { return folder_; }
 
+  /// Throws ConfigError as check_ids() does.
   std::vector<std::int32_t> encode(const std::string& text, bool add_special_tokens) const;
+  /// Throws ConfigError for an id that the embedding has no row for: a tokenizer may have such tokens, as an
+  /// unused [PAD], so long as no text holds one.
+  void check_ids(std::span<const std::uint32_t> ids) const;
   std::string decode(std::span<const std::int32_t> ids) const;
   /// That end a text, by generation_config.json, else by config.json, else the tokenizer's eos_token.
   std::vector<std::int32_t> end_tokens() const;
@@ -37,6 +41,7 @@ class ModelText {
 
  private:
   std::filesystem::path folder_;
+  Index rows_ = 0;
   std::optional<Tokenizer> tokenizer_;
   ChatModel chat_;
 };
@@ -46,10 +51,5 @@ std::vector<std::int32_t> end_tokens_in(const std::filesystem::path& folder);
 
 /// Whether the folder has a tokenizer.json.
 bool holds_tokenizer(const std::filesystem::path& folder);
-
-/// Why ids of the tokenizer cannot be those of the model; empty if they can. A model may have more rows than
-/// the tokenizer has ids: they are padding.
-std::string vocabulary_violation(const Tokenizer& tokenizer, const std::filesystem::path& folder,
-                                 const ModelConfig& config);
 
 }  // namespace moeloom

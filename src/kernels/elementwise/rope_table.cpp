@@ -221,6 +221,24 @@ RopeTable make_rope_table(Index positions, const RopeSettings& settings) {
   return table;
 }
 
+RopeTable make_rope_table_of_lengths(Index positions, const RopeSettings& settings) {
+  RopeTable table = make_rope_table(positions, settings);
+  const Index limit = short_until(settings);
+  if (table.shortest_served == 0) return table;
+  const RopeTable shorter = make_rope_table(limit, settings);
+  const auto below = [](const Matrix& first, const Matrix& second) {
+    Matrix both(first.rows() + second.rows(), first.cols());
+    copy(first, both.view().rows_from(0, first.rows()));
+    copy(second, both.view().rows_from(first.rows(), second.rows()));
+    return both;
+  };
+  table.cosine = below(shorter.cosine, table.cosine);
+  table.sine = below(shorter.sine, table.sine);
+  table.shortest_served = 0;
+  table.long_begin = limit;
+  return table;
+}
+
 Index roomy_rope_positions(Index sequence_length, const RopeSettings& settings) {
   const auto roomy = static_cast<Index>(std::bit_ceil(static_cast<std::uint64_t>(sequence_length)));
   const Index limit = short_until(settings);

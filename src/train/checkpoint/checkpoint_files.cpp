@@ -35,10 +35,13 @@ void throw_if(const std::error_code& failure, const std::string& action, const f
   if (failure) throw_io_error("cannot " + action + " " + path.string(), failure.value());
 }
 
+/// Together with whoever removes it too, as a save that is going on and the look at what an earlier one left.
 void remove_folder(const fs::path& folder) {
   std::error_code failure;
-  fs::remove_all(folder, failure);
-  throw_if(failure, "remove", folder);
+  do {
+    fs::remove_all(folder, failure);
+  } while (failure == std::errc::no_such_file_or_directory && fs::exists(folder));
+  if (failure != std::errc::no_such_file_or_directory) throw_if(failure, "remove", folder);
 }
 
 void rename_folder(const fs::path& from, const fs::path& to) {

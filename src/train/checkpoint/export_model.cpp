@@ -15,6 +15,10 @@ void export_model(const fs::path& folder, const ParameterStore& store, const Mes
   const Communicator& world = mesh.world();
   const bool leads = world.rank() == 0;
   const fs::path partial = partial_folder(folder);
+  ModelConfig exported = config;
+  // transformers' generate() fails where routers' logits are asked for. A config that transformers wrote
+  // keeps what it says; one from flags, also by way of a checkpoint, asks for them only for training here.
+  if (!config.source.has("transformers_version")) exported.output_router_logits = false;
   try {
     agree(world, [&] {
       if (leads) begin_folder(folder);
@@ -25,7 +29,7 @@ void export_model(const fs::path& folder, const ParameterStore& store, const Mes
     const std::vector<std::string> sums_of_ranks = world.all_gather_text(sums);
     agree(world, [&] {
       if (!leads) return;
-      write_config(config, format.dtype, partial);
+      write_config(exported, format.dtype, partial);
       write_word_files(words, partial);
       write_manifest(partial, sums_of_ranks);
       publish_folder(folder);

@@ -23,6 +23,7 @@ enum class RopePairs {
 /// Every frequency divided by factor.
 struct LinearScaling {
   double factor = 1;
+  bool operator==(const LinearScaling&) const = default;
 };
 
 /// Llama 3.1: wavelengths above original/low_freq_factor are divided by factor, those below
@@ -32,6 +33,7 @@ struct Llama3Scaling {
   double low_freq_factor = 1;
   double high_freq_factor = 4;
   double original_max_position_embeddings = 8192;
+  bool operator==(const Llama3Scaling&) const = default;
 };
 
 /// Peng et al. 2023: frequencies that turn more than beta_fast times over the original length are kept, those
@@ -47,6 +49,7 @@ struct YarnScaling {
   double mscale_all_dim = 0;
   bool truncate = true;  // the ramp's ends are rounded outwards to whole pairs
   double original_max_position_embeddings = 4096;
+  bool operator==(const YarnScaling&) const = default;
 };
 
 /// Phi3: a factor of its own for each frequency, one list for sequences of up to
@@ -63,12 +66,14 @@ struct LongRopeScaling {
   std::optional<double> short_mscale = {};
   std::optional<double> long_mscale = {};
   Index original_max_position_embeddings = 4096;
+  bool operator==(const LongRopeScaling&) const = default;
 };
 
 /// HunYuan's "dynamic" with an alpha: theta alpha^(rotary_dim / (rotary_dim - 2)) in place of theta, at any
 /// length.
 struct NtkAlphaScaling {
   double alpha = 1;
+  bool operator==(const NtkAlphaScaling&) const = default;
 };
 
 using RopeScaling =
@@ -103,12 +108,15 @@ struct RopeTable {
   RopePairs pairs = RopePairs::kHalfSplit;
   Index first_dim = 0;
   Index shortest_served = 0;  // sequences below it need another table (longrope)
+  Index long_begin = 0;  // rows from here on are of sequences that are longer than that; 0: there are none
 
   Index rotary_dim() const { return 2 * cosine.cols(); }
   Index positions() const { return cosine.rows(); }
+  /// The row of position 0 in a sequence of this length.
+  Index first_row(Index sequence_length) const { return sequence_length > long_begin ? long_begin : 0; }
   /// Whether it holds the angles of sequences of this length: of one as long as the longest of a batch.
   bool serves(Index sequence_length) const {
-    return sequence_length <= positions() && sequence_length >= shortest_served;
+    return sequence_length <= positions() - long_begin && sequence_length >= shortest_served;
   }
 };
 
@@ -116,6 +124,10 @@ struct RopeTable {
 /// beyond longrope's original_max_position_embeddings it holds the long factors. Throws ShapeError for
 /// settings that have no frequencies.
 RopeTable make_rope_table(Index positions, const RopeSettings& settings);
+
+/// The table of sequences of any lengths up to `positions`. Where those beyond longrope's original length
+/// turn in another way, it has the rows of shorter ones first, and theirs from long_begin on.
+RopeTable make_rope_table_of_lengths(Index positions, const RopeSettings& settings);
 
 /// Positions for a table that serves this length and, as far as one table can, later and longer ones.
 Index roomy_rope_positions(Index sequence_length, const RopeSettings& settings);

@@ -197,12 +197,11 @@ std::vector<LayerMetrics> layer_metrics(const std::vector<std::vector<Index>>& r
   return layers;
 }
 
-Event step_event(const StepMetrics& metrics) {
+Event step_event(const StepMetrics& metrics, double aux_loss_coef) {
   Event event;
-  event.with("step", metrics.step)
-      .with("loss", metrics.loss)
-      .with("aux", metrics.aux_loss)
-      .with("grad_norm", metrics.grad_norm)
+  event.with("step", metrics.step).with("loss", metrics.loss);
+  if (aux_loss_coef != 0) event.with("aux", metrics.aux_loss);
+  event.with("grad_norm", metrics.grad_norm)
       .with("lr", metrics.learning_rate)
       .with("tok/s", metrics.tokens_per_s);
   double load = 0;
@@ -302,6 +301,40 @@ std::vector<Event> start_warnings(const CheckedFolder& start) {
             .with("unverified", start.folder.string())
             .with("reason", "it has no manifest.json, as older checkpoints; only tensors are checked"));
   return warnings;
+}
+
+std::optional<Event> decay_event(const std::vector<ParameterSpec>& specs, const OptimizerSettings& settings) {
+  if (settings.adamw.weight_decay == 0 || settings.decay_all) return std::nullopt;
+  std::vector<std::string> names;
+  for (const ParameterSpec& spec : specs) {
+    const auto says = [&](const char* part) { return spec.name.find(part) != std::string::npos; };
+    if (!spec.is_matrix && !spec.frozen && !says("norm") && !says("bias")) names.push_back(spec.name);
+  }
+  if (names.empty()) return std::nullopt;
+  return Event()
+      .with("without_decay", std::ssize(names))
+      .with("first", names.front())
+      .with("reason", "no matrix; transformers' Trainer goes by name, and lets these decay");
+}
+
+std::vector<Event> remarks_of(const ModelConfig& config) {
+  std::vector<Event> remarks;
+  for (const std::string& remark : config.remarks) remarks.push_back(Event().with("model", remark));
+  return remarks;
+}
+
+Event lost_in_peft_event(const std::vector<std::string>& lost) {
+  return Event()
+      .with("not_loaded_by_peft", joined(lost))
+      .with("reason",
+            "PEFT 0.20 finds no such modules there; generate, eval and convert --merge have them all");
+}
+
+Event adapter_left_out(const std::filesystem::path& folder, Index modules) {
+  return Event()
+      .with("adapter", folder.string())
+      .with("modules_without_factors", modules)
+      .with("reason", "it has factors of the same module of other experts; nothing is added to these");
 }
 
 std::optional<Event> verified_event(const CheckedFolder& start) {

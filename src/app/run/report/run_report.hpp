@@ -42,8 +42,10 @@ Index tokens_before(const std::vector<StepMetrics>& earlier, const TrainerState&
 std::vector<LayerMetrics> layer_metrics(const std::vector<std::vector<Index>>& rows_per_expert,
                                         const std::vector<RoutingReport>& routing);
 
-/// "step=40 loss=3.214 ..."
-Event step_event(const StepMetrics& metrics);
+/// "step=40 loss=3.214 ...", with the auxiliary loss where its coefficient is not 0.
+Event step_event(const StepMetrics& metrics, double aux_loss_coef);
+/// Says which parameters do not decay here and do in transformers' Trainer; none if there is no such one.
+std::optional<Event> decay_event(const std::vector<ParameterSpec>& specs, const OptimizerSettings& settings);
 
 /// One line for all layers in which a collapse began or ended with a step; none if there is no such layer.
 std::optional<Event> collapse_event(const std::vector<CollapseEvent>& collapse, const CollapseRule& rule);
@@ -56,6 +58,12 @@ Event rate_event(const Schedule& schedule, const std::string& reason);
 
 /// What a log should warn of: damaged checkpoints that were passed over, and one that could not be checked.
 std::vector<Event> start_warnings(const CheckedFolder& start);
+/// What was found in the model's folder and gone by.
+std::vector<Event> remarks_of(const ModelConfig& config);
+/// What of an adapter PEFT does not load (lost_in_peft).
+Event lost_in_peft_event(const std::vector<std::string>& lost);
+/// That modules of some experts have no factors in an adapter's folder (modules_left_out).
+Event adapter_left_out(const std::filesystem::path& folder, Index modules);
 /// That a folder is whole; none where nothing could be checked.
 std::optional<Event> verified_event(const CheckedFolder& start);
 

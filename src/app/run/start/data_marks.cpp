@@ -112,9 +112,9 @@ void compare_sources(const std::vector<std::string>& then, const std::vector<std
 
 void add_data_marks(const DataOptions& options, const RunData& data, Document& settings) {
   if (!data.tokens) {
-    LearnRule learn = options.learn;
+    RowOptions rows = options.rows;
     OptionTable table;
-    add_learn_option(table, learn);
+    add_row_options(table, rows);
     settings.set("learn", table.find("learn")->get());
     settings.set("too_long", name_of(options.too_long));
   }

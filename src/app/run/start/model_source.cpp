@@ -178,7 +178,7 @@ ModelConfig with_positions(ModelConfig config, const TrainOptions& options) {
 Index vocabulary_of(const ModelOptions& model) {
   const bool given = std::ranges::find(model.shape_given, "vocab") != model.shape_given.end();
   if (given || model.tokenizer.empty() || !holds_tokenizer(model.tokenizer)) return model.shape.vocab_size;
-  return Tokenizer::load(model.tokenizer / "tokenizer.json").vocabulary_size();
+  return Tokenizer::of_folder(model.tokenizer).vocabulary_size();
 }
 
 }  // namespace
@@ -189,9 +189,9 @@ ModelConfig config_of(const ModelOptions& model) {
     config.vocab_size = vocabulary_of(model);
     return config;
   }
-  return ModelConfig::read(std::filesystem::exists(model.folder / "config.json")
-                               ? model.folder
-                               : resolve_checkpoint(model.folder));
+  return ModelConfig::read(
+      std::filesystem::exists(model.folder / "config.json") ? model.folder : resolve_checkpoint(model.folder),
+      model.ignored_keys);
 }
 
 bool holds_config_alone(const fs::path& folder) {
@@ -249,7 +249,7 @@ void open_model(const TrainOptions& options, Index world, RunInputs& inputs, Vio
   }
   const fs::path folder =
       inputs.resumes ? open_resumed(options, inputs, violations) : open_folder(options, inputs);
-  inputs.config = ModelConfig::read(folder);
+  inputs.config = ModelConfig::read(folder, options.model.ignored_keys);
   violations.add(config_violations(inputs.config));
   violations.add(shape_violations(options.model, inputs.config));
   open_words(options, folder, inputs);

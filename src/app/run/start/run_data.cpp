@@ -1,6 +1,7 @@
 #include "run/start/run_data.hpp"
 
 #include "moeloom/base/errors.hpp"
+#include "moeloom/io/data_text.hpp"
 
 #include <cmath>
 #include <sstream>
@@ -45,7 +46,7 @@ void say_wait(const std::string& file, const std::string& who) {
 bool trains_on_stream(const DataOptions& data, const ModelText* text) {
   if (data.sources.size() != 1) return false;
   const fs::path& file = data.sources.front().file;
-  if (holds_records(file, data.format)) return false;
+  if (holds_records(file, data.format) || (!data.format && is_gzip(file))) return false;
   return token_format(file, data.format) != TokenFormat::kText || text == nullptr || text->is_bytes();
 }
 
@@ -58,7 +59,7 @@ void open_examples(const TrainOptions& options, const ModelText& text, const Com
   agree(world, [&] {
     if (world.rank() != 0) return;
     for (const DataSource& source : asked.sources) {
-      const RecordReader reader(text, asked.learn, day_of(source.file));
+      const RecordReader reader(text, asked.rows, options.model.ignored_keys, day_of(source.file));
       data.prepared.push_back(prepare_examples(source, reader,
                                                {.cache = cache,
                                                 .format = asked.format,
@@ -127,6 +128,11 @@ void say(const Prepared& prepared, Log& log) {
   if (prepared.skipped > 0) event.with("skipped_lines", prepared.skipped);
   if (prepared.unplaced > 0) event.with("turns_not_found", prepared.unplaced);
   log.info(event);
+  if (!prepared.unread.empty()) {
+    std::string names;
+    for (const std::string& name : prepared.unread) names += (names.empty() ? "" : ", ") + name;
+    log.info(Event().with("not_read", names));
+  }
   for (const std::string& why : prepared.why_skipped) log.warn(Event().with("skipped", why));
   if (prepared.unplaced > 0)
     log.warn(Event()

@@ -3,6 +3,7 @@
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/violations.hpp"
 #include "moeloom/comm/process_memory.hpp"
+#include "moeloom/io/data_text.hpp"
 #include "moeloom/io/text_file.hpp"
 
 #include <algorithm>
@@ -62,7 +63,9 @@ void open_data(const TrainOptions& options, Index world, RunInputs& inputs, Viol
     return;
   }
   const fs::path& file = data.sources.front().file;
-  inputs.data.tokens = std::make_unique<TokenSource>(file, token_format(file, data.format));
+  const TokenFormat format = token_format(file, data.format);
+  inputs.data.tokens = std::make_unique<TokenSource>(file, format);
+  if (format == TokenFormat::kText) require_text(file, MappedFile(file).bytes());
   inputs.data.bytes = static_cast<Index>(fs::file_size(file));
   violations.add(split_violations(inputs.data.tokens->size(), data.heldout, data.sequence_length, world));
   violations.unless(data.epochs == 0, "--epochs counts examples, and " + file.filename().string() +

@@ -81,9 +81,13 @@ DocumentReader::DocumentReader(std::vector<fs::path> files, ReadPlace from)
 
 /// Of the present file.
 std::string_view DocumentReader::rest() {
-  if (!current_) current_.emplace(files_[static_cast<std::size_t>(place_.file)]);
-  const auto bytes = current_->bytes();
-  const std::string_view all(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  const fs::path& file = files_[static_cast<std::size_t>(place_.file)];
+  if (!current_) current_.emplace(file);
+  const std::string_view all = current_->text();
+  if (holds_records(file, std::nullopt) && is_json_array(all))
+    throw IoError(file.string() +
+                  ": a JSON array is not read here; write a record a line first: jq -c '.[]' " +
+                  file.string());
   return all.substr(std::min(static_cast<std::size_t>(place_.offset), all.size()));
 }
 

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "moeloom/base/index.hpp"
-#include "moeloom/io/mapped_file.hpp"
+#include "moeloom/io/data_text.hpp"
 
 #include <filesystem>
 #include <optional>
@@ -55,7 +55,7 @@ class DocumentReader {
 
   std::vector<std::filesystem::path> files_;
   ReadPlace place_;
-  std::optional<MappedFile> current_;
+  std::optional<DataText> current_;
 };
 
 }  // namespace moeloom

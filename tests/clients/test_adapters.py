@@ -33,8 +33,8 @@ CONFIGS = {
     "layers": (("llama",), dict(ATTENTION, layers_to_transform=[1]), None),
     "exclude": (("llama",), dict(target_modules="all-linear", exclude_modules=["k_proj", "up_proj"]), None),
     "rank-pattern": (("llama", "mixtral"), dict(ATTENTION, rank_pattern={"q_proj": 2, "layers.1.self_attn.o_proj": 3}),
-                     "rank_pattern"),
-    "alpha-pattern": (("llama", "mixtral"), dict(ATTENTION, alpha_pattern={"v_proj": 3}), "alpha_pattern"),
+                     None),
+    "alpha-pattern": (("llama", "mixtral"), dict(ATTENTION, alpha_pattern={"v_proj": 3}), None),
     "rslora": (("llama", "mixtral"), dict(ATTENTION, use_rslora=True), None),
     "bias-all": (("llama-tied-biases",), dict(ATTENTION, bias="all"), "bias"),
     "bias-lora": (("llama-tied-biases",), dict(ATTENTION, bias="lora_only"), "bias"),
@@ -73,6 +73,7 @@ OURS = {
     "experts": (SPARSE, "r=4,alpha=8,targets=experts"),
     "shared": (("deepseek_v3", "qwen2_moe"), "r=4,alpha=8,targets=shared"),
     "router": (("mixtral", "deepseek_v3", "qwen2_moe"), "r=4,alpha=8,targets=attention,router"),
+    "all": (("llama", "qwen3"), "r=4,alpha=8,targets=all"),
     "modules": (("llama", "mixtral"), "r=4,alpha=8,targets=*.q_proj"),
     "rslora": (("llama",), "r=4,alpha=8,targets=attention,rslora=true"),
 }

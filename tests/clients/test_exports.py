@@ -134,7 +134,9 @@ def test_config_keeps_every_key(saved, tmp_path, name):
     source, _ = saved(name)
     moeloom.run("convert", source, tmp_path / "to", "--export-dtype", "fp32")
     before, after = (json.loads((f / "config.json").read_text()) for f in (source, tmp_path / "to"))
-    assert after == before
+    assert {key: after[key] for key in before} == before
+    # Each version of transformers has its own names for these.
+    assert set(after) - set(before) <= {"rope_theta", "rope_scaling", "rope_parameters", "num_experts"}
 
 
 # Each version reads what it calls rope itself; what the other calls so it gives its own default.

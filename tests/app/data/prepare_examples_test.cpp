@@ -18,8 +18,7 @@ class PrepareExamples : public ::testing::Test {
  protected:
   Prepared prepare(const std::string& name, PrepareSettings settings = {}) const {
     settings.cache = folder_ / "cache";
-    return prepare_examples({folder_ / name}, RecordReader(bytes_, LearnRule::kAssistant, {}), settings,
-                            nullptr);
+    return prepare_examples({folder_ / name}, RecordReader(bytes_, RowOptions(), {}, {}), settings, nullptr);
   }
   void write(const std::string& name, const std::string& content) const {
     testing::write_bytes(folder_ / name, content);

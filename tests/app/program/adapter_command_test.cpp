@@ -413,7 +413,7 @@ TEST_F(AdapterCommand, ANewModelsWeightsAreThoseThatTrainingBeginsWith) {
     const Outcome outcome = shell("train --seed 5 --model " + model + losses + common(run));
     EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
     const std::size_t at = outcome.output.find("step=0 loss=");
-    return outcome.output.substr(at, outcome.output.find(" aux", at) - at);
+    return outcome.output.substr(at, outcome.output.find(" grad_norm", at) - at);
   };
   EXPECT_EQ(first_loss(path("new"), "one"), first_loss(path("config"), "two"));
   expect_says(shell("convert " + base_ + " " + path("x") + " --layout stacked --seed 5", 0), 1,
@@ -436,9 +436,44 @@ TEST_F(AdapterCommand, SaysThatTheMergedModelDoesNotFit) {
   EXPECT_EQ(alone.output.find("--merge"), std::string::npos) << alone.output;
 }
 
+TEST_F(AdapterCommand, SaysWhichExpertsHaveNoFactors) {
+  ASSERT_EQ(shell(tune("tuned", "--lora r=2,targets=all --steps 2")).exit_code, 0);
+  const std::string only = path("tuned/checkpoint-2/") + kAdapterFile;
+  std::vector<TensorSpec> specs;
+  std::vector<std::vector<float>> values;
+  {
+    const SafetensorsFile file(only);
+    for (const auto& [name, info] : file.tensors())
+      if (name.find("experts.2.") != std::string::npos) {
+        specs.push_back({name, DType::kF32, info.shape});
+        values.push_back(file.floats(name));
+      }
+  }
+  fs::create_directory(path("some"));
+  write_safetensors(path("some/") + kAdapterFile, specs, {values.begin(), values.end()});
+  fs::copy_file(path("tuned/checkpoint-2/") + kAdapterConfigFile, path("some/") + kAdapterConfigFile);
+  const std::string left_out = "modules_without_factors=18";
+  expect_says(shell("generate --tokens 4 --model " + base_ + " --adapter " + path("some")), 0, left_out);
+  expect_says(shell("convert " + base_ + " " + path("merged") + " --merge " + path("some")), 0, left_out);
+}
+
+TEST_F(AdapterCommand, ThatIsDamagedIsRefusedByConvertAsByEval) {
+  ASSERT_EQ(shell(tune("tuned", "--lora r=2,targets=attention --steps 2")).exit_code, 0);
+  fs::create_directory(path("damaged"));
+  fs::copy_file(path("tuned/checkpoint-2/") + kAdapterConfigFile, path("damaged/") + kAdapterConfigFile);
+  const std::vector<float> values(4 * 16, 1.0f);
+  const std::string tensor = "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight";
+  write_safetensors(path("damaged/") + kAdapterFile, {{tensor, DType::kF32, {4, 16}}},
+                    {std::span<const float>(values)});
+  const std::string words = tensor + ": expected [2,16], found [4,16]";
+  expect_says(shell("convert " + base_ + " " + path("out") + " --merge " + path("damaged")), kDataExitCode,
+              words);
+  expect_says(shell("generate --model " + base_ + " --adapter " + path("damaged")), kDataExitCode, words);
+}
+
 TEST_F(AdapterCommand, IsRefusedWhereItWouldBeLost) {
   expect_says(shell(tune("a", "--lora targets=shared")), 1,
-              "--lora: target \"shared\" means no linear module");
+              "--lora: targets shared mean nothing of this model");
   expect_says(shell(tune("a", "--lora r=2 --freeze '*norm*'")), 1,
               "--freeze has nothing to freeze beside --lora");
   expect_says(shell(tune("a", "--lora r=2 --ep 2 --rebalance"), 2), 1, "cannot be had with --rebalance on");

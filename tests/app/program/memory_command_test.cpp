@@ -1,4 +1,6 @@
 // A ceiling for the memory of a rank: what becomes slices, what is refused, and what the run then holds.
+#include "moeloom/io/document.hpp"
+
 #include <cmath>
 
 #include "program/program_testing.hpp"

@@ -239,7 +239,7 @@ TEST_F(TextCommands, BadDataAreNamedBeforeTheFirstStep) {
       {"--data " + path("bad.jsonl") + " --skip-bad 1", "this is the 2th line that cannot be used"},
       {"--data " + path("nowhere.jsonl"), "nowhere.jsonl"},
       {"--data " + path("chats.jsonl") + ":-1", "must be positive"},
-      {"--vocab 300 --data " + path("chats.jsonl"), "it is another model's tokenizer"}};
+      {"--vocab 300 --data " + path("chats.jsonl"), "the embedding has vocab_size = 300 rows"}};
   for (const Case& c : cases) {
     const Outcome refused = shell(train_words(2, c.flags));
     EXPECT_NE(refused.exit_code, 0) << c.flags;

@@ -120,7 +120,7 @@ TEST_F(WeightsCommands, TensorsMayBeMissingWhereThatIsSaid) {
   config.write(path("one") + "/config.json");
   const std::string from_one = "--steps 1 --model " + path("one") + " --run " + path("two");
   expect_says(shell(train(from_one)), kDataExitCode,
-              "one is damaged: config.json: bytes 0 to 825 are not what was written; for the newest whole "
+              "one is damaged: config.json: bytes 0 to 908 are not what was written; for the newest whole "
               "checkpoint name the run's folder, and where the change was meant remove");
   std::filesystem::remove(path("one") + "/manifest.json");
   expect_says(shell(train(from_one)), kDataExitCode, "model.layers.1.input_layernorm.weight: missing");
@@ -128,6 +128,47 @@ TEST_F(WeightsCommands, TensorsMayBeMissingWhereThatIsSaid) {
               "pattern \"visual.*\": no missing or unexpected");
   const Outcome allowed = shell(train(from_one + " --allow-missing 'model.layers.1.*'"), 2);
   expect_says(allowed, 0, "missing=\"model.layers.1.");
+}
+
+TEST_F(WeightsCommands, UnknownKeysArePassedOverWhereTheyAreNamed) {
+  const std::string one = path("one");
+  ASSERT_EQ(shell(train(shape() + "--run " + path("run") + " --steps 1 --export " + one)).exit_code, 0);
+  Document config = Document::read(one + "/config.json");
+  config.set("frobnicate", 2);
+  config.set("knob", 3);
+  config.write(one + "/config.json");
+  fs::remove(one + "/manifest.json");
+  const std::string named = " --ignore-keys frobnicate,knob";
+  for (const std::string& command :
+       {"inspect " + one, "convert " + one + " " + path("two") + " --export-dtype fp32",
+        "generate " + one + " --tokens 1 --prompt a"}) {
+    const Outcome refused = shell(command, 0);
+    EXPECT_NE(refused.exit_code, 0) << command;
+    EXPECT_NE(refused.output.find(named), std::string::npos) << refused.output;
+    const Outcome passed = shell(command + named, 0);
+    EXPECT_EQ(passed.exit_code, 0) << command << passed.output;
+  }
+  EXPECT_EQ(Document::read(path("two") + "/config.json").integer("knob"), 3);
+  const std::string go_on = "--steps 1 --model " + one + " --run " + path("again");
+  expect_says(shell(train(go_on)), kDataExitCode, named);
+  EXPECT_EQ(shell(train(go_on + named)).exit_code, 0);
+}
+
+TEST_F(WeightsCommands, ExportsAskForNoRouterLogitsAndSayRopeInBothSpellings) {
+  for (const char* experts : {"--experts 0 --dense-inter 8", "--experts 4 --top-k 2"}) {
+    fs::remove_all(path("one"));
+    const Outcome outcome = shell(
+        train(std::string("--layers 1 --hidden 16 --inter 8 --heads 2 --kv-heads 1 --head-dim 8 ") + experts +
+              " --overwrite true --steps 1 --run " + path("run") + " --export " + path("one")));
+    ASSERT_EQ(outcome.exit_code, 0) << outcome.output;
+    const Document config = Document::read(path("one") + "/config.json");
+    EXPECT_FALSE(config.boolean_or("output_router_logits", false)) << experts;
+    EXPECT_EQ(config.object("rope_parameters").number("rope_theta"), config.number("rope_theta"));
+    EXPECT_FALSE(config.has("rope_scaling"));
+  }
+  const Outcome resumed = shell(train("--resume " + path("run") + " --steps 2 --export " + path("two")));
+  ASSERT_EQ(resumed.exit_code, 0) << resumed.output;
+  EXPECT_FALSE(Document::read(path("two") + "/config.json").boolean_or("output_router_logits", false));
 }
 
 TEST_F(WeightsCommands, OptionsWithoutEffectAndPatternsWithoutMatchAreRefused) {

@@ -52,12 +52,13 @@ TEST(TextStream, EndsBeforeAStopTextAndNeverShowsItsBeginning) {
   EXPECT_EQ(joined(shown(plain, "abcabd", {"abd"})), "abc");
 }
 
-TEST(ModelText, RefusesAnotherModelsTokenizerAndNone) {
+TEST(ModelText, RefusesIdsBeyondTheEmbeddingWhereTheyAreMetAndNoTokenizer) {
   ModelConfig config;
   config.vocab_size = 300;
-  EXPECT_THROW(
-      ModelText::of(testing::source_root() / "tests/data/text/tokenizers/tiny-bytelevel-qwen2", config),
-      ConfigError);
+  const ModelText text =
+      ModelText::of(testing::source_root() / "tests/data/text/tokenizers/tiny-bytelevel-qwen2", config);
+  EXPECT_EQ(text.encode("x", false).size(), 1U);
+  EXPECT_THROW(text.encode("In the beginning", false), ConfigError);
   EXPECT_THROW(ModelText::of("/nowhere", config), ConfigError);
   config.vocab_size = 256;
   EXPECT_TRUE(ModelText::of("/nowhere", config).is_bytes());

@@ -119,6 +119,17 @@ TEST(RopeTable, TakesLongRopesFactorsByTheLengthOfTheSequence) {
   const RopeTable far = make_rope_table(roomy_rope_positions(21, settings), settings);
   EXPECT_TRUE(near.serves(1) && near.serves(20) && !near.serves(21));
   EXPECT_TRUE(far.serves(21) && far.serves(32) && !far.serves(33) && !far.serves(20));
+  const RopeTable both = make_rope_table_of_lengths(32, settings);
+  EXPECT_TRUE(both.serves(1) && both.serves(20) && both.serves(21) && both.serves(32) && !both.serves(33));
+  for (const auto& [length, alone] : {std::pair(Index{20}, &near), std::pair(Index{32}, &far)})
+    for (Index position = 0; position < length; ++position)
+      for (Index pair = 0; pair < 2; ++pair) {
+        const Index row = both.first_row(length) + position;
+        EXPECT_EQ(both.cosine.row(row)[pair], alone->cosine.row(position)[pair])
+            << length << ": " << position;
+        EXPECT_EQ(both.sine.row(row)[pair], alone->sine.row(position)[pair]) << length << ": " << position;
+      }
+  EXPECT_EQ(make_rope_table_of_lengths(20, settings).first_row(20), 0) << "nothing is longer";
 }
 
 TEST(RopeTable, TurnsAnewExactlyWhereTheFrequenciesOfAGrowingSequenceChange) {

@@ -127,9 +127,38 @@ TEST(LayerMetrics, AreZeroForALayerWithoutRows) {
 
 TEST(StepEvent, SaysTheLoadOfTheMostUnevenLayer) {
   StepMetrics metrics;
-  EXPECT_EQ(step_event(metrics).text().find("expert_load"), std::string::npos) << "a dense model";
+  EXPECT_EQ(step_event(metrics, 0).text().find("expert_load"), std::string::npos) << "a dense model";
   metrics.layers = {{}, {.max_over_mean = 1.25}, {.max_over_mean = 2.5}, {.max_over_mean = 2}};
-  EXPECT_NE(step_event(metrics).text().find(" expert_load=2.5"), std::string::npos);
+  EXPECT_NE(step_event(metrics, 0).text().find(" expert_load=2.5"), std::string::npos);
+}
+
+TEST(StepEvent, SaysTheAuxiliaryLossWhereItCounts) {
+  StepMetrics metrics;
+  metrics.aux_loss = 2.5;
+  EXPECT_NE(step_event(metrics, 0.01).text().find(" aux=2.5"), std::string::npos);
+  EXPECT_EQ(step_event(metrics, 0).text().find("aux"), std::string::npos) << "no gradient comes of it";
+}
+
+TEST(DecayEvent, NamesRowsOfNumbersThatTrainersOfHuggingFaceDecay) {
+  const auto spec = [](const std::string& name, bool is_matrix) {
+    ParameterSpec made;
+    made.name = name;
+    made.is_matrix = is_matrix;
+    return made;
+  };
+  const std::vector<ParameterSpec> usual = {
+      spec("model.embed_tokens.weight", true), spec("model.norm.weight", false),
+      spec("model.layers.0.self_attn.q_proj.bias", false), spec("model.layers.0.linear_attn.dt_bias", false)};
+  EXPECT_FALSE(decay_event(usual, {.adamw = {.weight_decay = 0.1}}));
+  std::vector<ParameterSpec> more = usual;
+  for (const char* layer : {"0", "1"})
+    more.push_back(spec("model.layers." + std::string(layer) + ".self_attn.sinks", false));
+  const auto event = decay_event(more, {.adamw = {.weight_decay = 0.1}});
+  ASSERT_TRUE(event);
+  EXPECT_NE(event->text().find("without_decay=2"), std::string::npos) << event->text();
+  EXPECT_NE(event->text().find("model.layers.0.self_attn.sinks"), std::string::npos) << event->text();
+  EXPECT_FALSE(decay_event(more, {.adamw = {.weight_decay = 0}}));
+  EXPECT_FALSE(decay_event(more, {.adamw = {.weight_decay = 0.1}, .decay_all = true}));
 }
 
 TEST(CollapseEvent, AllLayersOfAStepShareALine) {

@@ -80,7 +80,7 @@ TEST_F(DataMarks, NameWhatMadeTheTokensOthers) {
 TEST_F(DataMarks, NameOptionsThatChooseOtherTokens) {
   const Document then = marks({{}});
   EXPECT_EQ(texts(then, marks({{.learns = "1", .first_id = 7}}, with([](DataOptions& o) {
-                                o.learn = LearnRule::kLast;
+                                o.rows.learn = LearnRule::kLast;
                                 o.too_long = TooLong::kDrop;
                               }))),
             (Texts{"changed=learn then=assistant now=last keep=\"--learn assistant\"",
@@ -114,7 +114,7 @@ TEST_F(DataMarks, AreComparedWithTheSettingsOfARun) {
   TrainerState then, now;
   then.settings = marks({{}});
   now.settings =
-      marks({{.learns = "1", .first_id = 7}}, with([](DataOptions& o) { o.learn = LearnRule::kLast; }));
+      marks({{.learns = "1", .first_id = 7}}, with([](DataOptions& o) { o.rows.learn = LearnRule::kLast; }));
   const std::vector<Event> changes = changes_between(TrainerState::from(then.to_document()), now);
   ASSERT_EQ(changes.size(), 1u);
   EXPECT_EQ(changes.front().text(), "changed=learn then=assistant now=last keep=\"--learn assistant\"");

@@ -10,13 +10,17 @@ DECAY = "Trainer lets gpt_oss's sinks and qwen3_next's A_log decay, train does n
 # Ours, to be mended.
 OURS = [
     *(("both", f"test_tokenizers.py::test_switch[tiny-{name}-split-special]", SPLIT)
-      for name in ("bytelevel-qwen2", "spm-llama2")),
+      for name in ("bytelevel-qwen2", "spm-llama2", "unigram", "bytelevel-o200k")),
     ("v5", "test_families.py::*_are_the_same[deepseek_v2-yarn-*", MSCALE),
     ("v5", "test_exports.py::*[deepseek_v2-yarn]", MSCALE),
     *(("both", f"test_training.py::test_the_same_parameters_decay[{name}]", DECAY)
       for name in ("gpt_oss", "qwen3_next")),
 ]
 
+ENDS = ("transformers 5.15.0 passes over add_bos_token and add_eos_token beside a tokenizer.json; "
+        "5.16 reads them, as Llama's classes of 4.57.6 do")
+ENDS_4 = "transformers 4.57.6 reads add_bos_token and add_eos_token in Llama's classes alone"
+LLAMA_4 = "transformers 4.57.6's Llama class adds a BOS by its own default, whatever tokenizer.json says"
 ROTARY = "transformers 5.15.0 overlooks rotary_dim, which released configs have, and turns whole heads"
 BIASES = "transformers 5.15.0 has no biases of ernie4_5_moe's experts, which 4.57.6 and use_bias have"
 REBUILT = "transformers 5.15.0 builds what tokenizer_class names from the vocabulary, not from tokenizer.json"
@@ -30,6 +34,14 @@ GRANITE = "PEFT 0.20.0 does not find granitemoe's experts of transformers 5.15.0
 
 # Breaks of transformers and PEFT themselves, with the version in the reason.
 THEIRS = [
+    *((version, f"test_tokenizers.py::test_switch[tiny-{name}]", reason)
+      for version, reason in (("v4", ENDS_4), ("v5", ENDS))
+      for name in ("bytelevel-qwen2-eos", "bytelevel-qwen2-both", "unigram-bos", "unigram-no-bos",
+                   "bytelevel-o200k-bos", "bytelevel-o200k-eos", "bytelevel-o200k-both")),
+    *(("v4", f"test_tokenizers.py::test_switch[tiny-{name}-class-llama]", LLAMA_4)
+      for name in ("unigram", "bytelevel-o200k")),
+    *(("v5", f"test_tokenizers.py::test_switch[tiny-{name}]", REBUILT)
+      for name in ("bytelevel-qwen2-added-decoder", "spm-llama2-additional", "spm-llama2-added-decoder")),
     ("v5", "test_families.py::*_are_the_same[minimax_m2-rotary_dim-*", ROTARY),
     ("v5", "test_exports.py::*minimax_m2-rotary_dim]", ROTARY),
     ("v5", "test_families.py::*[ernie4_5_moe-biases-*", BIASES),

@@ -81,8 +81,8 @@ def examples(model, data, *options):
     # An empty line stands behind every example.
     shown, _, rest = ("\n" + out).partition("\nexamples  ")
     name = re.escape(Path(data).name)
-    pieces = re.split(rf"\n\S*{name}:(\d+), \d+ tokens, \d+ learned\n", shown)
+    pieces = re.split(rf"\n\S*{name}[:\[](\d+)\]?, \d+ tokens, \d+ learned\n", shown)
     texts = {int(line): text.removesuffix("\n") for line, text in zip(pieces[1::2], pieces[2::2])}
     unusable = {int(line): why for line, why in
-                re.findall(rf"(?m)^  \S*{name}:(\d+)[:,] ?(.*)$", rest)}
+                re.findall(rf"(?m)^  \S*{name}[:\[](\d+)\]?[:,] ?(.*)$", rest)}
     return texts, unusable

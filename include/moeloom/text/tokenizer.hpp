@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -32,9 +33,9 @@ class Tokenizer {
   /// member's name for what is not implemented or does not fit together.
   static Tokenizer load(const std::filesystem::path& tokenizer_json);
   /// What transformers makes of a folder: its tokenizer.json, and from its tokenizer_config.json the tokens
-  /// that the other lacks, and whether a text begins with the BOS and ends with the EOS. Throws as load()
-  /// does.
-  static Tokenizer of_folder(const std::filesystem::path& folder);
+  /// that the other lacks, and whether a text begins with the BOS and ends with the EOS. `ignored`: keys of
+  /// the latter that are passed over. Throws as load() does.
+  static Tokenizer of_folder(const std::filesystem::path& folder, const std::set<std::string>& ignored = {});
   /// The same from its text; `origin` stands in messages for the file.
   static Tokenizer parse(std::string_view json, const std::string& origin);
 

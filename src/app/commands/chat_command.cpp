@@ -21,7 +21,7 @@ struct AskedChat {
 
 void check_chat(AskedChat& request, Violations& violations) {
   const std::filesystem::path& folder = request.model.start.folder;
-  request.text = ModelText::of(folder, request.model.config);
+  request.text = ModelText::of(folder, request.model.config, "", request.options.ask.ignored_keys);
   violations.unless(request.text.tokenizer() != nullptr && request.text.chat().has_template(),
                     folder.string() + " has no chat template; moeloom generate goes on with a text");
 }

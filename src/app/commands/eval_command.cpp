@@ -182,7 +182,8 @@ std::optional<ModelText> words_of(const EvalOptions& options, const AskedModel& 
   data.sources = options.sources;
   data.format = options.format;
   if (!has_words && trains_on_stream(data, nullptr)) return ModelText();
-  return ModelText::of(model.start.folder, model.config, "give ids: --data-format u16 or u32");
+  return ModelText::of(model.start.folder, model.config, "give ids: --data-format u16 or u32",
+                       options.ask.ignored_keys);
 }
 
 void check_eval(AskedEval& request, Violations& violations) {

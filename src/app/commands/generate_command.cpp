@@ -55,7 +55,8 @@ void check(Request& request, Violations& violations) {
   const GenerateOptions& options = request.options;
   const AskedModel& asked = request.model;
   if (options.prompt_ids.empty())
-    request.text = ModelText::of(asked.start.folder, asked.config, "ask in ids: --prompt-ids 1,2,3");
+    request.text = ModelText::of(asked.start.folder, asked.config, "ask in ids: --prompt-ids 1,2,3",
+                                 options.ask.ignored_keys);
   if (!options.ignore_end)
     request.end_tokens = request.text ? request.text->end_tokens() : end_tokens_in(asked.start.folder);
   check_ids(request, asked.config.vocab_size, violations);

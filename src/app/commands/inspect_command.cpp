@@ -231,7 +231,7 @@ int show_data(const InspectOptions& options) {
   const bool config_alone = holds_config_alone(options.model);
   const std::filesystem::path folder = config_alone ? options.model : resolve_checkpoint(options.model);
   const ModelConfig config = ModelConfig::read(folder, options.ignored_keys);
-  const ModelText text = ModelText::of(folder, config);
+  const ModelText text = ModelText::of(folder, config, "", options.ignored_keys);
   print_reading(config, text);
   const RecordReader reader(text, options.rows, options.ignored_keys, day_of(options.data.front().file));
   show_examples(options.data, reader, text,

@@ -76,8 +76,9 @@ void print_line(const std::string& line) {
 int tokenize_command(int argc, char** argv) {
   const TokenizeOptions options = parse_tokenize_options(argc, argv);
   const fs::path file = fs::is_directory(options.model) ? options.model / "tokenizer.json" : options.model;
-  const Tokenizer tokenizer =
-      file == options.model ? Tokenizer::load(file) : Tokenizer::of_folder(options.model);
+  const Tokenizer tokenizer = file == options.model
+                                  ? Tokenizer::load(file)
+                                  : Tokenizer::of_folder(options.model, options.ignored_keys);
   if (options.ids) {
     each_input_line(options.in, [&](const std::string& line, const std::string&) {
       print_line(line_of_ids(tokenizer.encode(line, options.special)));

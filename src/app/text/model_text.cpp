@@ -36,12 +36,13 @@ bool holds_tokenizer(const fs::path& folder) {
   return !folder.empty() && fs::exists(folder / kTokenizerFile);
 }
 
-ModelText ModelText::of(const fs::path& folder, const ModelConfig& config, const std::string& other_way) {
+ModelText ModelText::of(const fs::path& folder, const ModelConfig& config, const std::string& other_way,
+                        const std::set<std::string>& ignored_keys) {
   ModelText text;
   text.folder_ = folder;
   text.rows_ = config.vocab_size;
   if (holds_tokenizer(folder)) {
-    text.tokenizer_ = Tokenizer::of_folder(folder);
+    text.tokenizer_ = Tokenizer::of_folder(folder, ignored_keys);
     text.chat_ = ChatModel::load(folder);
   } else if (config.vocab_size != kBytes) {
     throw ConfigError({"there is no " + std::string(kTokenizerFile) + " in " + folder.string() +

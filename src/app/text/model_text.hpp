@@ -7,6 +7,7 @@
 
 #include <filesystem>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -18,7 +19,7 @@ class ModelText {
   /// where it is neither, or where a part of the tokenizer is not implemented. other_way: what the command
   /// takes instead of text, for that message.
   static ModelText of(const std::filesystem::path& folder, const ModelConfig& config,
-                      const std::string& other_way = {});
+                      const std::string& other_way = {}, const std::set<std::string>& ignored_keys = {});
 
   bool is_bytes() const { return !tokenizer_; }
   /// "byte" or "token"

@@ -3,6 +3,7 @@
 #include "moeloom/base/errors.hpp"
 
 #include <algorithm>
+#include <cctype>
 
 #include "conversation/turns.hpp"
 
@@ -176,6 +177,16 @@ constexpr std::string_view kKnownMembers[] = {"reasoning_content",
                                               "emoji",
                                               "avatar"};
 
+/// Not within a longer name.
+bool has_word(std::string_view text, std::string_view word) {
+  const auto is_letter = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; };
+  for (std::size_t at = text.find(word); at != text.npos; at = text.find(word, at + 1)) {
+    const std::size_t end = at + word.size();
+    if ((at == 0 || !is_letter(text[at - 1])) && (end == text.size() || !is_letter(text[end]))) return true;
+  }
+  return false;
+}
+
 std::set<std::string> unread_keys(const Conversation& conversation, const ChatTemplate& chat_template) {
   constexpr std::string_view kRead[] = {"role", "content", "tool_calls", "tool_call_id", "name"};
   std::set<std::string> unread, refused;
@@ -183,7 +194,7 @@ std::set<std::string> unread_keys(const Conversation& conversation, const ChatTe
     for (const auto& [name, value] : *message.object()) {
       if (std::ranges::count(kRead, name) > 0 || value.is_null()) continue;
       if (says_nothing(value) && !could_say_what_is_learned(name)) continue;
-      if (chat_template.source().find(name) != std::string::npos) continue;
+      if (has_word(chat_template.source(), name)) continue;
       (std::ranges::count(kKnownMembers, name) > 0 ? unread : refused).insert(name);
     }
   }

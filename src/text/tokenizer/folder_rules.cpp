@@ -71,14 +71,16 @@ std::string content_of(const Field& config, std::string_view name) {
 
 }  // namespace
 
-FolderRules folder_rules(const std::filesystem::path& folder) {
+FolderRules folder_rules(const std::filesystem::path& folder, const std::set<std::string>& ignored) {
   const std::filesystem::path path = folder / "tokenizer_config.json";
   if (!std::filesystem::exists(path)) return {};
   const JsonValue document = parse_json_value(read_text_file(path), path.string());
   const Field config(document, path.string());
-  if (config.boolean_or("split_special_tokens", false))
-    config.member("split_special_tokens")
-        .refuse("false: texts of special tokens are not read as other texts here");
+  constexpr const char* kSplit = "split_special_tokens";
+  if (!ignored.contains(kSplit) && config.boolean_or(kSplit, false))
+    config.member(kSplit).refuse(
+        std::string("false, as special tokens are not read as other texts here (ignored keys = ") + kSplit +
+        " reads on as if it were)");
   FolderRules rules;
   if (const auto decoder = config.optional("added_tokens_decoder")) rules.tokens = decoder_tokens(*decoder);
   add_special_tokens(config, rules);

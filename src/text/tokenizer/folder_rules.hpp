@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -24,7 +25,8 @@ struct FolderRules {
 };
 
 /// Of the folder's tokenizer_config.json; nothing where there is none. Throws IoError for what is no JSON,
-/// ConfigError for values of other kinds.
-FolderRules folder_rules(const std::filesystem::path& folder);
+/// ConfigError for values of other kinds, and for
+/// split_special_tokens unless `ignored` names it.
+FolderRules folder_rules(const std::filesystem::path& folder, const std::set<std::string>& ignored);
 
 }  // namespace moeloom::tokenizing

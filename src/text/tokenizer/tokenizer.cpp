@@ -14,12 +14,12 @@ Tokenizer Tokenizer::load(const std::filesystem::path& tokenizer_json) {
   return parse(read_text_file(tokenizer_json), tokenizer_json.string());
 }
 
-Tokenizer Tokenizer::of_folder(const std::filesystem::path& folder) {
+Tokenizer Tokenizer::of_folder(const std::filesystem::path& folder, const std::set<std::string>& ignored) {
   const std::filesystem::path path = folder / "tokenizer.json";
   const JsonValue file = parse_json_value(read_text_file(path), path.string());
   const tokenizing::Field root(file, path.string());
   root.object();
-  return Tokenizer(std::make_shared<const State>(root, tokenizing::folder_rules(folder)));
+  return Tokenizer(std::make_shared<const State>(root, tokenizing::folder_rules(folder, ignored)));
 }
 
 Tokenizer Tokenizer::parse(std::string_view json, const std::string& origin) {

@@ -178,7 +178,7 @@ ModelConfig with_positions(ModelConfig config, const TrainOptions& options) {
 Index vocabulary_of(const ModelOptions& model) {
   const bool given = std::ranges::find(model.shape_given, "vocab") != model.shape_given.end();
   if (given || model.tokenizer.empty() || !holds_tokenizer(model.tokenizer)) return model.shape.vocab_size;
-  return Tokenizer::of_folder(model.tokenizer).vocabulary_size();
+  return Tokenizer::of_folder(model.tokenizer, model.ignored_keys).vocabulary_size();
 }
 
 }  // namespace
@@ -233,7 +233,7 @@ void open_words(const TrainOptions& options, const fs::path& folder, RunInputs& 
     throw ConfigError({"--tokenizer " + words.string() + " has no tokenizer.json"});
   if (!words.empty()) inputs.words = read_word_files(words);
   if (holds_tokenizer(words) || inputs.config.vocab_size == 256)
-    inputs.text = ModelText::of(words, inputs.config);
+    inputs.text = ModelText::of(words, inputs.config, "", options.model.ignored_keys);
 }
 
 void open_model(const TrainOptions& options, Index world, RunInputs& inputs, Violations& violations) {

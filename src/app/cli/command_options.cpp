@@ -159,11 +159,11 @@ OptionTable table_of(TokenizeOptions& options) {
   table.group("Options");
   table.add("model", "DIR", "a folder with tokenizer.json, or that file", options.model);
   add_ignore_option(table, options.ignored_keys);
-  table.add(
-      "in", "LIST",
-      "files and folders, with commas: a line of .jsonl or .ndjson is a document, {\"text\": ...}, any other "
-      "file is one",
-      options.in);
+  table.add("in", "LIST",
+            "files and folders, with commas: a line of .jsonl or .ndjson is a document, {\"text\": ...} or a "
+            "conversation as of train, any other file is one",
+            options.in);
+  add_template_option(table, options.switches);
   table.add("out", "FILE", "the tokens: with an .idx beside it Megatron's, which train --data reads",
             options.out);
   table.add_choice("format", "raw: 32-bit integers alone, which train reads by the name .u32", options.raw,

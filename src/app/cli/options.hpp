@@ -260,6 +260,7 @@ struct TokenizeOptions {
   bool raw = false;       // integers alone, no .idx
   bool special = false;   // as the post-processor adds them
   std::string end_token;  // behind each document; empty: none
+  TemplateSwitches switches = {};
   bool overwrite = false;
   bool ids = false;     // instead: each line's ids
   bool decode = false;  // instead: the text of each line of ids

@@ -2,7 +2,6 @@
 #include "moeloom/base/parallel.hpp"
 #include "moeloom/base/text.hpp"
 #include "moeloom/comm/communicator.hpp"
-#include "moeloom/text/tokenizer.hpp"
 
 #include <charconv>
 #include <cstdio>
@@ -11,6 +10,7 @@
 #include <iostream>
 
 #include "cli/environment.hpp"
+#include "cli/option_values.hpp"
 #include "cli/options.hpp"
 #include "cli/processors.hpp"
 #include "cli/standard_output.hpp"
@@ -18,6 +18,7 @@
 #include "run/record/log.hpp"
 #include "run/tokenize/document_reader.hpp"
 #include "run/tokenize/tokenize_files.hpp"
+#include "text/model_text.hpp"
 
 namespace moeloom {
 namespace {
@@ -75,10 +76,8 @@ void print_line(const std::string& line) {
 
 int tokenize_command(int argc, char** argv) {
   const TokenizeOptions options = parse_tokenize_options(argc, argv);
-  const fs::path file = fs::is_directory(options.model) ? options.model / "tokenizer.json" : options.model;
-  const Tokenizer tokenizer = file == options.model
-                                  ? Tokenizer::load(file)
-                                  : Tokenizer::of_folder(options.model, options.ignored_keys);
+  const ModelText text = ModelText::of_tokenizer(options.model, options.ignored_keys);
+  const Tokenizer& tokenizer = *text.tokenizer();
   if (options.ids) {
     each_input_line(options.in, [&](const std::string& line, const std::string&) {
       print_line(line_of_ids(tokenizer.encode(line, options.special)));
@@ -93,13 +92,14 @@ int tokenize_command(int argc, char** argv) {
   }
   set_threads(threads_for(options.threads, read_environment().threads, Communicator::self()));
   Log log{LogSettings()};
-  const TokenizeCounts counts = tokenize_files(options, tokenizer, file, log);
+  const TokenizeCounts counts = tokenize_files(options, text, log);
   std::printf("%s: %lld tokens of %lld documents, from %s in %.1f s, %.1f MB/s on %d thread(s)\n",
               options.out.c_str(), static_cast<long long>(counts.tokens),
               static_cast<long long>(counts.documents), bytes_text(static_cast<double>(counts.bytes)).c_str(),
               counts.seconds,
               static_cast<double>(counts.bytes - counts.resumed_bytes) / 1e6 / std::max(counts.seconds, 1e-9),
               threads());
+  if (!counts.unread.empty()) std::printf("not read: %s\n", joined(counts.unread).c_str());
   return 0;
 }
 

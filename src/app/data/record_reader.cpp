@@ -76,8 +76,8 @@ Example RecordReader::document(std::string_view text) const {
 std::string RecordReader::key() const {
   std::string key = "learns: " + std::to_string(static_cast<int>(options_.rule)) + "\n";
   if (text_.is_bytes()) return key + "tokenizer: bytes";
-  std::string tokenizer = sum_of(read_text_file(text_.folder() / "tokenizer.json"));
-  for (const char* name : {"tokenizer_config.json", "special_tokens_map.json"})
+  std::string tokenizer = sum_of(read_text_file(text_.tokenizer_file()));
+  for (const char* name : {"tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"})
     if (std::filesystem::exists(text_.folder() / name))
       tokenizer += " " + sum_of(read_text_file(text_.folder() / name));
   if (!rows_.switches.text.empty()) key += "template switches: " + rows_.switches.text + "\n";

@@ -40,6 +40,7 @@ ModelText ModelText::of(const fs::path& folder, const ModelConfig& config, const
                         const std::set<std::string>& ignored_keys) {
   ModelText text;
   text.folder_ = folder;
+  text.tokenizer_file_ = folder / kTokenizerFile;
   text.rows_ = config.vocab_size;
   if (holds_tokenizer(folder)) {
     text.tokenizer_ = Tokenizer::of_folder(folder, ignored_keys);
@@ -53,12 +54,22 @@ ModelText ModelText::of(const fs::path& folder, const ModelConfig& config, const
   return text;
 }
 
+ModelText ModelText::of_tokenizer(const fs::path& path, const std::set<std::string>& ignored_keys) {
+  ModelText text;
+  const bool is_folder = fs::is_directory(path);
+  text.folder_ = is_folder ? path : path.parent_path();
+  text.tokenizer_file_ = is_folder ? path / kTokenizerFile : path;
+  text.tokenizer_ = is_folder ? Tokenizer::of_folder(path, ignored_keys) : Tokenizer::load(path);
+  if (is_folder) text.chat_ = ChatModel::load(path);
+  text.rows_ = static_cast<Index>(text.tokenizer_->vocabulary_size());
+  return text;
+}
+
 void ModelText::check_ids(std::span<const std::uint32_t> ids) const {
   const auto beyond = std::ranges::find_if(ids, [&](std::uint32_t id) { return Index{id} >= rows_; });
   if (beyond == ids.end()) return;
   throw ConfigError({"token " + std::to_string(*beyond) + " (\"" +
-                     tokenizer_->token_of(*beyond).value_or("") + "\") of " +
-                     (folder_ / kTokenizerFile).string() +
+                     tokenizer_->token_of(*beyond).value_or("") + "\") of " + tokenizer_file_.string() +
                      ": the embedding has vocab_size = " + std::to_string(rows_) + " rows"});
 }
 

@@ -21,6 +21,10 @@ class ModelText {
   static ModelText of(const std::filesystem::path& folder, const ModelConfig& config,
                       const std::string& other_way = {}, const std::set<std::string>& ignored_keys = {});
 
+  /// Of a folder with tokenizer.json, or of that file without what lies beside it; any id will do. Throws as
+  /// of() does.
+  static ModelText of_tokenizer(const std::filesystem::path& path, const std::set<std::string>& ignored_keys);
+
   bool is_bytes() const { return !tokenizer_; }
   /// "byte" or "token"
   std::string unit() const { return is_bytes() ? "byte" : "token"; }
@@ -28,6 +32,8 @@ class ModelText {
   /// Without a template where the folder has none.
   const ChatModel& chat() const { return chat_; }
   const std::filesystem::path& folder() const { return folder_; }
+  /// Not there where ids are bytes.
+  const std::filesystem::path& tokenizer_file() const { return tokenizer_file_; }
 
   /// Throws ConfigError as check_ids() does.
   std::vector<std::int32_t> encode(const std::string& text, bool add_special_tokens) const;
@@ -41,7 +47,7 @@ class ModelText {
   std::optional<std::int32_t> eos_token() const;
 
  private:
-  std::filesystem::path folder_;
+  std::filesystem::path folder_, tokenizer_file_;
   Index rows_ = 0;
   std::optional<Tokenizer> tokenizer_;
   ChatModel chat_;

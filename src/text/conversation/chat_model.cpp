@@ -13,8 +13,6 @@ using Templates = std::map<std::string, ChatTemplate>;
 
 constexpr const char* kDefault = "default";
 constexpr const char* kToolUse = "tool_use";
-constexpr std::string_view kSpecialTokens[] = {"bos_token", "eos_token", "unk_token", "sep_token",
-                                               "pad_token", "cls_token", "mask_token"};
 
 void add(Templates& templates, const std::string& name, std::string source, const fs::path& path) {
   templates.insert_or_assign(name, ChatTemplate::parse(std::move(source), path.string()));
@@ -70,32 +68,44 @@ JsonValue text_value(const std::string& text) {
   return value;
 }
 
-void add_token(JsonValue::Object& tokens, const std::string& name, const JsonValue* token,
+void set_token(JsonValue::Object& tokens, const std::string& name, const JsonValue& token,
                const fs::path& file) {
-  const bool known = std::ranges::any_of(tokens, [&](const auto& each) { return each.name == name; });
-  if (token == nullptr || token->is_null() || known) return;
-  const std::string* content = content_of(*token);
-  if (content == nullptr) fail(file, name, "a text or an object with content", token);
-  tokens.push_back({name, text_value(*content)});
+  if (token.is_null()) return;
+  const std::string* content = content_of(token);
+  if (content == nullptr) fail(file, name, "a text or an object with content", &token);
+  const auto known = std::ranges::find(tokens, name, &JsonValue::Member::name);
+  if (known == tokens.end())
+    tokens.push_back({name, text_value(*content)});
+  else
+    known->value = text_value(*content);
 }
 
-void add_tokens(JsonValue::Object& tokens, const JsonValue& config, const fs::path& file) {
-  for (const std::string_view name : kSpecialTokens)
-    add_token(tokens, std::string(name), config.find(name), file);
-  if (const JsonValue* extra = config.find("extra_special_tokens");
-      extra != nullptr && extra->object() != nullptr)
-    for (const auto& [name, token] : *extra->object()) add_token(tokens, name, &token, file);
-  const JsonValue* additional = config.find("additional_special_tokens");
-  if (additional == nullptr || additional->array() == nullptr || additional->array()->empty()) return;
-  JsonValue::Array list;
-  for (const JsonValue& token : *additional->array()) {
+void set_list(JsonValue::Object& tokens, const std::string& name, const JsonValue& list,
+              const fs::path& file) {
+  JsonValue::Array contents;
+  for (const JsonValue& token : *list.array()) {
     const std::string* content = content_of(token);
-    if (content == nullptr) fail(file, "additional_special_tokens", "texts or objects with content", &token);
-    list.push_back(text_value(*content));
+    if (content == nullptr) fail(file, name, "texts or objects with content", &token);
+    contents.push_back(text_value(*content));
   }
-  JsonValue value;
-  value.value = std::move(list);
-  tokens.push_back({"additional_special_tokens", std::move(value)});
+  if (contents.empty()) return;
+  std::erase_if(tokens, [&](const JsonValue::Member& each) { return each.name == name; });
+  tokens.push_back({name, {}});
+  tokens.back().value.value = std::move(contents);
+}
+
+/// Tokens by their names, which end in _token, those of {name: token}, and the list without names.
+void set_tokens(JsonValue::Object& tokens, const JsonValue& file_value, const fs::path& file) {
+  if (file_value.object() == nullptr) return;
+  for (const auto& [name, value] : *file_value.object()) {
+    const bool named_token =
+        name.ends_with("_token") && (value.text() != nullptr || value.object() != nullptr);
+    const bool named_list = name == "extra_special_tokens" || name == "model_specific_special_tokens";
+    if (named_token) set_token(tokens, name, value, file);
+    if (named_list && value.object() != nullptr)
+      for (const auto& [inner, token] : *value.object()) set_token(tokens, inner, token, file);
+    if (name == "additional_special_tokens" && value.array() != nullptr) set_list(tokens, name, value, file);
+  }
 }
 
 }  // namespace
@@ -105,12 +115,15 @@ ChatModel ChatModel::load(const fs::path& folder) {
   model.origin_ = folder.string();
   model.templates_ = templates_in_files(folder);
   const bool from_files = model.has_template();
+  bool has_decoder = false;  // then transformers does not read the other file
   for (const char* name : {"tokenizer_config.json", "special_tokens_map.json"}) {
     const fs::path file = folder / name;
-    if (!fs::exists(file)) continue;
+    if (!fs::exists(file) || has_decoder) continue;
     const JsonValue config = parse_json_value(read_text_file(file), file.string());
     if (!from_files && !model.has_template()) model.templates_ = templates_in_config(config, file);
-    if (model.special_tokens_.empty()) add_tokens(model.special_tokens_, config, file);
+    set_tokens(model.special_tokens_, config, file);
+    const JsonValue* decoder = config.find("added_tokens_decoder");
+    has_decoder = decoder != nullptr && !decoder->is_null();
   }
   return model;
 }

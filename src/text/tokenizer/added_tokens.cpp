@@ -104,10 +104,12 @@ std::vector<TextPart> AddedTokenSearch::parts(std::string_view text) const {
   return parts;
 }
 
-AddedTokens::AddedTokens(const std::optional<Field>& field, const std::vector<AddedToken>& more,
-                         const Vocabulary& model, const Normalizer& normalizer) {
+AddedTokens::AddedTokens(const std::optional<Field>& field, const std::vector<AddedToken>& instead,
+                         const std::vector<AddedToken>& more, const Vocabulary& model,
+                         const Normalizer& normalizer) {
   if (field)
     for (const Field& each : field->items()) add(token_of(each), model);
+  for (const AddedToken& token : instead) add(token, model);
   for (const AddedToken& token : more)
     if (!ids_.contains(token.content)) add(token, model);
   for (const std::uint32_t id : order_) {

@@ -61,11 +61,11 @@ class AddedTokenSearch {
 class AddedTokens {
  public:
   AddedTokens(AddedTokens&&) = default;  // a copy's searches would point into the original
-  /// `field` is the list, or none; `more` follow where it lacks them. A token that the model knows has its
-  /// id; any other is numbered on from the model's tokens, as the reference engine does, whatever number the
-  /// file gives it.
-  AddedTokens(const std::optional<Field>& field, const std::vector<AddedToken>& more, const Vocabulary& model,
-              const Normalizer& normalizer);
+  /// `field` is the list, or none; those of `instead` follow or take the place of one with their content, and
+  /// `more` follow where there is none. A token that the model knows has its id; any other is numbered on
+  /// from the model's tokens, as the reference engine does, whatever number the file gives it.
+  AddedTokens(const std::optional<Field>& field, const std::vector<AddedToken>& instead,
+              const std::vector<AddedToken>& more, const Vocabulary& model, const Normalizer& normalizer);
 
   const AddedTokenSearch& raw() const { return raw_; }
   const AddedTokenSearch& normalized() const { return normalized_; }

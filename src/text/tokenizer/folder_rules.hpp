@@ -12,9 +12,11 @@
 namespace moeloom::tokenizing {
 
 struct FolderRules {
-  /// Tokens that tokenizer.json may lack, in the order in which they are numbered on: those of
-  /// added_tokens_decoder by their ids, then special tokens.
-  std::vector<AddedToken> tokens = {};
+  /// Of added_tokens_decoder, by their ids: tokens that tokenizer.json may lack or has with other properties,
+  /// which are then these.
+  std::vector<AddedToken> decoder_tokens = {};
+  /// Tokens that are added behind those, in this order, where they are not known yet.
+  std::vector<AddedToken> special_tokens = {};
   /// Whether a text gets the BOS before and the EOS behind it, where add_bos_token or add_eos_token says so;
   /// then the post-processor of tokenizer.json adds nothing.
   struct Ends {
@@ -22,11 +24,13 @@ struct FolderRules {
   };
   std::optional<Ends> ends = {};
   std::string bos, eos;
+  std::optional<bool> add_prefix_space = {};
 };
 
-/// Of the folder's tokenizer_config.json; nothing where there is none. Throws IoError for what is no JSON,
-/// ConfigError for values of other kinds, and for
-/// split_special_tokens unless `ignored` names it.
+/// Of the folder's tokenizer_config.json and, where that has no added_tokens_decoder, of its
+/// special_tokens_map.json and added_tokens.json; nothing where there are none. Throws IoError for what is no
+/// JSON, ConfigError for values of other kinds, for unknown keys and for split_special_tokens, unless
+/// `ignored` names them.
 FolderRules folder_rules(const std::filesystem::path& folder, const std::set<std::string>& ignored);
 
 }  // namespace moeloom::tokenizing

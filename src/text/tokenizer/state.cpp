@@ -77,15 +77,29 @@ AddAround ends_of(const FolderRules& rules, const AddedTokens& added, const Voca
   return {ids_of(rules.ends->bos, rules.bos, "bos_token"), ids_of(rules.ends->eos, rules.eos, "eos_token")};
 }
 
+/// transformers 4 rewrites a pre-tokenizer of bytes by the folder's add_prefix_space, and 5 does for some
+/// classes.
+void check_prefix_space(const Field& file, const FolderRules& rules) {
+  const auto field = file.optional("pre_tokenizer");
+  if (!rules.add_prefix_space || !field || field->text_or_empty("type") != "ByteLevel") return;
+  if (field->boolean_or("add_prefix_space", true) != *rules.add_prefix_space)
+    throw ConfigError({field->path() + ".add_prefix_space is " +
+                       (*rules.add_prefix_space ? "false" : "true") +
+                       ", and tokenizer_config.json says the opposite; make them alike (ignored keys = "
+                       "add_prefix_space takes this file's)"});
+}
+
 }  // namespace
 
 Tokenizer::State::State(const Field& file, const FolderRules& rules)
     : normalizer_(part_of<Normalizer>(file, "normalizer")),
       pre_tokenizer_(part_of<PreTokenizer>(file, "pre_tokenizer")),
       model_(model_of(file.member("model"), pre_tokenizer_)),
-      added_(file.optional("added_tokens"), rules.tokens, vocabulary(), normalizer_),
+      added_(file.optional("added_tokens"), rules.decoder_tokens, rules.special_tokens, vocabulary(),
+             normalizer_),
       post_processor_(part_of<PostProcessor>(file, "post_processor")),
       decoder_(part_of<TokenDecoder>(file, "decoder")) {
+  check_prefix_space(file, rules);
   // "truncation" and "padding" are what somebody's last call left behind: transformers sets both at each
   // call.
   if (rules.ends) post_processor_.add_instead(ends_of(rules, added_, vocabulary()));

@@ -56,6 +56,15 @@ TEST_F(ChatModelFolder, TakesTheMapOfSpecialTokensWhereTheConfigHasNone) {
   EXPECT_EQ(load().special_tokens().back().value.array()->size(), 2U);
 }
 
+TEST_F(ChatModelFolder, TakesTheMapBeforeAConfigWithoutADecoder) {
+  write("special_tokens_map.json", R"({"eos_token": "<e>"})");
+  write("tokenizer_config.json", R"({"eos_token": "</s>", "image_token": "<i>"})");
+  EXPECT_EQ(load().special_token("eos_token"), "<e>");
+  EXPECT_EQ(load().special_token("image_token"), "<i>");
+  write("tokenizer_config.json", R"({"eos_token": "</s>", "added_tokens_decoder": {}})");
+  EXPECT_EQ(load().special_token("eos_token"), "</s>");
+}
+
 TEST_F(ChatModelFolder, GivesATemplateTheTokensThatTheTokenizerHas) {
   write("tokenizer_config.json", R"({"bos_token": "<s>", "eos_token": "</s>"})");
   const Tokenizer tokenizer = Tokenizer::parse(

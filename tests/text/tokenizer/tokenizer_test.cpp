@@ -3,10 +3,6 @@
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"
 
-#include <filesystem>
-#include <fstream>
-#include <unistd.h>
-
 #include "support/expect_error.hpp"
 #include "tokenizer/tokenizer_data.hpp"
 #include <gtest/gtest.h>
@@ -146,61 +142,6 @@ TEST(Tokenizer, NumbersAddedTokensOnWhateverTheFileSays) {
       R"("added_tokens": [{"id": 7, "content": "<s>"}, {"id": 20, "content": "<x>"}, {"id": 3, "content": "ab"},
          {"id": 21, "content": "<y>"}])");
   EXPECT_EQ(tokenizer.encode("<s>a<x>b<y>ab", false), (Ids{7, 0, 8, 1, 9, 3}));
-}
-
-class TokenizerFolder : public ::testing::Test {
- protected:
-  TokenizerFolder() {
-    std::filesystem::create_directories(folder_);
-    write("tokenizer.json",
-          std::string(R"({"added_tokens": [{"id": 7, "content": "<s>", "special": true}], "model": )") +
-              kModel + "}");
-  }
-  ~TokenizerFolder() override { std::filesystem::remove_all(folder_); }
-  void write(const std::string& name, const std::string& text) const {
-    std::ofstream(folder_ / name) << text;
-  }
-  Ids encoded(const std::string& config, const std::string& text) const {
-    write("tokenizer_config.json", config);
-    return Tokenizer::of_folder(folder_).encode(text, true);
-  }
-
-  const std::filesystem::path folder_ =
-      std::filesystem::temp_directory_path() / ("moeloom-tokenizer-" + std::to_string(::getpid()));
-};
-
-TEST_F(TokenizerFolder, AddsTheEndsThatTheConfigAsksFor) {
-  EXPECT_EQ(Tokenizer::of_folder(folder_).encode("ab", true), (Ids{3}));
-  EXPECT_EQ(encoded(R"({"bos_token": "<s>", "add_bos_token": true})", "ab"), (Ids{7, 3}));
-  EXPECT_EQ(
-      encoded(
-          R"({"bos_token": {"content": "<s>"}, "eos_token": "</s>", "add_bos_token": true, "add_eos_token": true})",
-          "ab"),
-      (Ids{7, 3, 8}));
-  EXPECT_EQ(encoded(R"({"add_bos_token": true})", "ab"), (Ids{3}))
-      << "as transformers does without a bos_token";
-  EXPECT_EQ(encoded(R"({"add_bos_token": true, "bos_token": "<x>x"})", "ab"), (Ids{8, 3}))
-      << "a special token that only the config has is added";
-  const std::string split = R"({"split_special_tokens": true})";
-  EXPECT_THROW(encoded(split, "ab"), ConfigError);
-  EXPECT_EQ(Tokenizer::of_folder(folder_, {"split_special_tokens"}).encode("ab", true), (Ids{3}));
-}
-
-TEST_F(TokenizerFolder, TakesNoEndsWhereTheConfigSaysSo) {
-  write("tokenizer.json", std::string(R"({"added_tokens": [{"id": 7, "content": "<s>", "special": true}],
-      "post_processor": {"type": "BertProcessing", "cls": ["<s>", 7], "sep": ["<s>", 7]}, "model": )") +
-                              kModel + "}");
-  EXPECT_EQ(encoded("{}", "ab"), (Ids{7, 3, 7}));
-  EXPECT_EQ(encoded(R"({"bos_token": "<s>", "add_bos_token": false})", "ab"), (Ids{3}));
-}
-
-TEST_F(TokenizerFolder, KnowsTokensThatTheConfigAloneNames) {
-  EXPECT_EQ(
-      encoded(
-          R"({"added_tokens_decoder": {"30": {"content": "<b>"}, "4": {"content": "<a>", "special": false}},
-      "pad_token": "<pad>", "additional_special_tokens": ["<c>", "<s>"]})",
-          "<a><b><pad><c><s>ab"),
-      (Ids{8, 9, 10, 11, 7, 3}));
 }
 
 TEST(Tokenizer, KnowsItsVocabulary) {

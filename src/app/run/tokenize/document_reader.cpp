@@ -65,17 +65,6 @@ std::vector<fs::path> files_under(const std::vector<std::string>& names) {
   return files;
 }
 
-std::string text_of(const DocumentPart& part) {
-  if (part.origin.empty()) return part.bytes;
-  const JsonValue line = parse_json_value(part.bytes, part.origin);
-  const JsonValue* text = line.find("text");
-  if (text == nullptr || text->text() == nullptr)
-    throw IoError(
-        part.origin + ": expected {\"text\": \"...\"}, found " +
-        (text == nullptr ? described(line) + " without \"text\"" : "\"text\": " + described(*text)));
-  return *text->text();
-}
-
 DocumentReader::DocumentReader(std::vector<fs::path> files, ReadPlace from)
     : files_(std::move(files)), place_(from) {}
 

@@ -20,9 +20,6 @@ struct DocumentPart {
   bool begins_document = true;
 };
 
-/// The part's text. Throws IoError that names file and line for what is no {"text": ...}.
-std::string text_of(const DocumentPart& part);
-
 /// Where the next part of a text ends: all of it up to 1 MiB. A longer one is cut at the begin of a line that
 /// follows a line without a blank between them, else before a space between two letters: no usual
 /// pre-tokenizer has a token across. A text that has neither in half a MiB is cut between two characters. A

@@ -10,7 +10,10 @@
 
 #include <chrono>
 #include <limits>
+#include <set>
 
+#include "data/record_reader.hpp"
+#include "run/tokenize/document_ids.hpp"
 #include "run/tokenize/document_reader.hpp"
 
 namespace moeloom {
@@ -30,8 +33,8 @@ Index bytes_of_files(const std::vector<fs::path>& files) {
 
 /// Of all that decides the output's bytes, but what files hold beyond their sizes.
 std::string tokenize_key(const TokenizeOptions& options, const std::vector<fs::path>& files,
-                         const fs::path& tokenizer_file) {
-  std::string text = read_text_file(tokenizer_file);
+                         const DocumentIds& ids) {
+  std::string text = ids.key();
   for (const fs::path& file : files)
     text += '\0' + file.string() + '\0' + std::to_string(fs::file_size(file));
   text += options.raw ? "raw" : "megatron";
@@ -53,18 +56,18 @@ SpecialTokens special_tokens_of(const Tokenizer& tokenizer) {
 
 class TokenizeRun {
  public:
-  TokenizeRun(const TokenizeOptions& options, const Tokenizer& tokenizer, const fs::path& tokenizer_file,
-              Log& log)
+  TokenizeRun(const TokenizeOptions& options, const ModelText& text, Log& log)
       : options_(options),
-        tokenizer_(tokenizer),
+        tokenizer_(*text.tokenizer()),
         log_(log),
         files_(files_under(options.in)),
-        key_(tokenize_key(options, files_, tokenizer_file)),
+        ids_(text, options, files_.empty() ? std::tm{} : day_of(files_.front())),
+        key_(tokenize_key(options, files_, ids_)),
         state_file_(options.out.string() + ".progress.json") {
     counts_.bytes = bytes_of_files(files_);
-    if (options.special) around_ = special_tokens_of(tokenizer);
+    if (options.special) around_ = special_tokens_of(tokenizer_);
     if (options.end_token.empty()) return;
-    end_ = tokenizer.id_of(options.end_token);
+    end_ = tokenizer_.id_of(options.end_token);
     if (!end_)
       throw ConfigError({"the tokenizer has no token \"" + options.end_token + "\" to end documents with"});
   }
@@ -83,6 +86,7 @@ class TokenizeRun {
     }
     writer.finish();
     fs::remove(state_file_);
+    counts_.unread = {unread_.begin(), unread_.end()};
     counts_.seconds = seconds_since(begin_);
     return counts_;
   }
@@ -149,21 +153,23 @@ class TokenizeRun {
 
   /// All parts are encoded before the first is written: a line that cannot be read leaves the batch undone.
   void write(const std::vector<DocumentPart>& parts, const DocumentReader& reader, TokenFileWriter& writer) {
-    std::vector<std::vector<std::uint32_t>> ids(parts.size());
+    std::vector<DocumentIds::Ids> documents(parts.size());
     parallel_for(std::ssize(parts), [&](Index i) {
       const auto at = static_cast<std::size_t>(i);
-      ids[at] = tokenizer_.encode(text_of(parts[at]), false);
+      documents[at] = ids_.of(parts[at]);
     });
     adds_ = true;  // of a batch that was added in part, the state before it holds
     for (std::size_t i = 0; i < parts.size(); ++i) {
       const bool ends = i + 1 < parts.size() ? parts[i + 1].begins_document : ends_document(reader);
-      if (parts[i].begins_document)
-        ids[i].insert(ids[i].begin(), around_.before.begin(), around_.before.end());
-      if (ends) ids[i].insert(ids[i].end(), around_.after.begin(), around_.after.end());
-      if (end_ && ends) ids[i].push_back(*end_);
-      writer.add(ids[i], parts[i].begins_document);
+      auto& [ids, by_template, unread] = documents[i];
+      if (parts[i].begins_document && !by_template)
+        ids.insert(ids.begin(), around_.before.begin(), around_.before.end());
+      if (ends && !by_template) ids.insert(ids.end(), around_.after.begin(), around_.after.end());
+      if (end_ && ends) ids.push_back(*end_);
+      writer.add(ids, parts[i].begins_document);
+      unread_.insert(unread.begin(), unread.end());
       counts_.documents += parts[i].begins_document ? 1 : 0;
-      counts_.tokens += std::ssize(ids[i]);
+      counts_.tokens += std::ssize(ids);
     }
     adds_ = false;
   }
@@ -191,6 +197,8 @@ class TokenizeRun {
   SpecialTokens around_;
   bool adds_ = false;
   std::vector<fs::path> files_;
+  DocumentIds ids_;
+  std::set<std::string> unread_;
   std::string key_;
   fs::path state_file_;
   std::optional<std::uint32_t> end_;
@@ -201,11 +209,10 @@ class TokenizeRun {
 
 }  // namespace
 
-TokenizeCounts tokenize_files(const TokenizeOptions& options, const Tokenizer& tokenizer,
-                              const fs::path& tokenizer_file, Log& log) {
+TokenizeCounts tokenize_files(const TokenizeOptions& options, const ModelText& text, Log& log) {
   if (!options.overwrite && fs::exists(options.out))
     throw ConfigError({options.out.string() + " is there; remove it, or give --overwrite true"});
-  return TokenizeRun(options, tokenizer, tokenizer_file, log).run();
+  return TokenizeRun(options, text, log).run();
 }
 
 }  // namespace moeloom

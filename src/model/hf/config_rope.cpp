@@ -119,8 +119,14 @@ void read_scaling(ConfigReader& top, ConfigReader& rope, const Family& family, M
   config.rope_scaling = scaling_of(top, rope, family, config);
   if (family.rope.multimodal) rope.skip({"mrope_section", "mrope_interleaved", "interleaved"});
   const auto* yarn = std::get_if<YarnScaling>(&config.rope_scaling);
-  if (family.latent_attention && family.rope.yarn_scales_scores && yarn && yarn->mscale_all_dim != 0)
-    config.score_scale = scaled_score(rope.number("factor"), yarn->mscale_all_dim, config.head_dim);
+  if (!family.latent_attention || !yarn || yarn->mscale_all_dim == 0) return;
+  const double scale = scaled_score(rope.number("factor"), yarn->mscale_all_dim, config.head_dim);
+  if (family.rope.yarn_scales_scores)
+    config.score_scale = scale;
+  else
+    config.remarks.push_back(
+        "mscale_all_dim of yarn does not scale scores, as in transformers 4.57; 5.15 scales them by " +
+        number_text(scale * std::sqrt(static_cast<double>(config.head_dim))));
 }
 
 void read_partial(ConfigReader& rope, const Family& family, ModelConfig& config) {

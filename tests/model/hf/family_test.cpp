@@ -361,6 +361,16 @@ TEST(Families, DeepseekScalesItsScoresWithYarn) {
   EXPECT_EQ(yarn.factor, 4.0);  // as stated; the two lengths would give 8
   EXPECT_EQ(yarn.mscale, 1.0);
   EXPECT_EQ(config.ropes()[0].pairs, RopePairs::kHalfSplit);
+  EXPECT_TRUE(config.remarks.empty());
+}
+
+TEST(Families, DeepseekV2SaysThatItScalesNoScoresAsTransformersFiveDoes) {
+  const ModelConfig config = model("deepseek_v2", R"("rope_scaling": {"type": "yarn", "factor": 4,
+    "original_max_position_embeddings": 32, "mscale": 0.7, "mscale_all_dim": 0.7})");
+  EXPECT_FLOAT_EQ(config.layer(0).attention()->scale,
+                  static_cast<float>(1 / std::sqrt(static_cast<double>(config.head_dim))));
+  ASSERT_EQ(config.remarks.size(), 1U);
+  EXPECT_NE(config.remarks[0].find("5.15 scales them by 1.2"), std::string::npos) << config.remarks[0];
 }
 
 TEST(Families, ReadTheScalingsOfBothSpellings) {

@@ -21,6 +21,14 @@ std::vector<Index> divisors(Index n) {
   return found;
 }
 
+/// Numbers of micro-batches that divide a rank's sequences, into whole leaves where sums are exact.
+std::vector<Index> micro_batch_counts(const Job& job) {
+  const Index sequences = job.tokens / job.sequence_length;
+  std::vector<Index> counts = divisors(sequences);
+  std::erase_if(counts, [&](Index count) { return sequences / count % std::max<Index>(job.exact, 1) != 0; });
+  return counts;
+}
+
 struct Saving {
   Storage masters, gradients;
   MomentFormat moments;
@@ -51,7 +59,8 @@ class Fitter {
     // less.
     job.threads = asked_.threads * std::max<Index>(asked_.ranks_per_node / ranks_per_node, 1);
     job.tokens = sequences / job.ranks * asked_.sequence_length;
-    const std::vector<Index> micro_batches = divisors(sequences / job.ranks);
+    const std::vector<Index> micro_batches = micro_batch_counts(job);
+    if (micro_batches.empty()) return std::nullopt;
     job.micro_batches = micro_batches.back();
     if (!least(job)) return std::nullopt;
     for (const Index count : micro_batches) {
@@ -69,9 +78,8 @@ class Fitter {
       return std::abs(std::log2(static_cast<double>(size) / static_cast<double>(ep)));
     };
     std::ranges::stable_sort(sizes, {}, distance);
-    const Index sequences = job.tokens / job.sequence_length;
-    for (const Index count : divisors(sequences)) {
-      if (count < asked_.micro_batches || sequences / count % job.leaf_sequences != 0) continue;
+    for (const Index count : micro_batch_counts(job)) {
+      if (count < asked_.micro_batches) continue;
       job.micro_batches = count;
       for (const Index size : sizes)
         if (auto fit = least_at(job, size)) return fit;

@@ -14,21 +14,9 @@ RowRange row_range(const ModelConfig& config, const StepCase& step) {
 
 MemoryNeed memory_of_rows(const ModelConfig& config, const std::vector<ParameterSpec>& specs,
                           const StepCase& step, bool packs, DType element, Index rows) {
-  return training_memory(config, specs, step.mesh, step.kind,
-                         {.tokens = step.tokens,
-                          .sequence_length = step.sequence_length,
-                          .rows = rows,
-                          .planned_rows = row_range(config, step).most,
-                          .in_chunks = step.chunks > 0,
-                          .threads = step.threads,
-                          .recompute = step.recompute,
-                          .moments = step.moments,
-                          .optimizer = step.optimizer,
-                          .ranks_per_node = step.ranks_per_node,
-                          .overlap_reduce = step.overlap_reduce,
-                          .shard_dense = step.shard_dense,
-                          .offload = step.offload},
-                         packs, element);
+  MicroBatchShape batch = micro_batch_of(step, rows);
+  batch.planned_rows = row_range(config, step).most;
+  return training_memory(config, specs, step.mesh, step.kind, batch, packs, element);
 }
 
 RowRoom row_room(double ceiling, const RowRange& range, const std::function<MemoryNeed(Index rows)>& need) {

@@ -156,6 +156,25 @@ TEST(Fit, FrozenExpertsGoToADiskWhereNothingElseHelps) {
   }
 }
 
+TEST(Fit, AMicroBatchHoldsWholeLeavesOfExactSums) {
+  Job asked = saving_job(0);
+  asked.gradients = Storage::kFp32;
+  asked.shard_dense = false;
+  Job small = asked;
+  small.micro_batches = 16;
+  asked.memory_per_node = 1.02 * least_node_bytes(small);
+  ASSERT_TRUE(cheapest_fit(asked));
+  EXPECT_EQ(cheapest_fit(asked)->job.micro_batches, 16) << "of one sequence each";
+  asked.exact = 4;
+  if (const auto fit = cheapest_fit(asked)) {
+    EXPECT_EQ(fit->job.tokens / fit->job.sequence_length / fit->job.micro_batches % 4, 0);
+  }
+  asked.memory_per_node = 1e12;
+  ASSERT_TRUE(cheapest_fit(asked));
+  asked.exact = 3;
+  EXPECT_FALSE(cheapest_fit(asked)) << "3 do not divide 16";
+}
+
 TEST(Fit, OfFittingMicroBatchesTheFewestAreTaken) {
   Job four = job(0);
   four.micro_batches = 4;

@@ -92,5 +92,20 @@ TEST(RowBudget, NeedGrowsWithRowsOfEveryWayAndTheWholeLayerIsThatOfSteps) {
   }
 }
 
+TEST(RowBudget, ExactSumsTakeAsMuchAsInPredictedSteps) {
+  const Job job = testing::made_up_job(4, 4);
+  StepCase step = step_at(job, 4);
+  const auto specs = parameters_at(job, 4);
+  const auto of_rows = [&] {
+    return memory_of_rows(job.config, specs, step, false, DType::kF32, row_range(job.config, step).most)
+        .total();
+  };
+  const auto of_step = [&] { return step_memory(job.config, specs, step, false, DType::kF32).total(); };
+  const double rows = of_rows(), predicted = of_step();
+  step.exact = 1;
+  EXPECT_GT(of_step(), predicted);
+  EXPECT_EQ(of_rows() - rows, of_step() - predicted);
+}
+
 }  // namespace
 }  // namespace moeloom

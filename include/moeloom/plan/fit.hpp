@@ -30,7 +30,7 @@ std::optional<FittingJob> cheapest_fit_of_ranks(const Job& job, double rank_byte
                                                 std::span<const DispatcherKind> kinds = kDispatcherKinds);
 
 /// The same tokens a step on hosts of which each has memory_per_node and takes at most so many ranks, filled
-/// in order, with micro-batches of whole leaf_sequences. Of the jobs that fit: the most ranks, then the
+/// in order, with micro-batches of whole leaves of exact sums. Of the jobs that fit: the most ranks, then the
 /// fewest micro-batches, not fewer than asked, then the ep nearest to the asked one. None: nothing divides,
 /// or not even one rank with one sequence at a time fits.
 std::optional<FittingJob> fit_on_hosts(const Job& job, Index ep, std::span<const Index> slots,

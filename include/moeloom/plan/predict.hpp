@@ -33,9 +33,8 @@ struct Job {
   OptimizerKind optimizer = OptimizerKind::kAdamW;
   bool shard_dense = false;
   bool offload = false;
-  bool overlap = true;       // what may travel under products does where decide() has it so
-  Index exact = 0;           // sequences of a leaf of exact sums
-  Index leaf_sequences = 1;  // a rank's micro-batch on other hosts is a multiple of them
+  bool overlap = true;  // what may travel under products does where decide() has it so
+  Index exact = 0;      // sequences of a leaf of exact sums: a rank's micro-batch is a multiple of them
 };
 
 /// One way to run it.

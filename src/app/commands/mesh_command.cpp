@@ -69,8 +69,7 @@ Job job_of(const MeshQuestion& question) {
           .optimizer = train.optimizer.settings.kind,
           .shard_dense = train.run.shard_dense,
           .offload = !train.run.offload.empty(),
-          .exact = train.data.exact,
-          .leaf_sequences = std::max<Index>(train.data.exact, 1)};
+          .exact = train.data.exact};
 }
 
 std::optional<FittingJob> fit_of(const MeshQuestion& question, const Job& job) {
@@ -106,7 +105,7 @@ int mesh_command(int argc, char** argv) {
         std::to_string(std::accumulate(question.slots.begin(), question.slots.end(), Index{0})) +
         " ranks fits, with " + bytes_text(job.memory_per_node) + " on a host for its ranks, that divides " +
         std::to_string(question.train.data.global_batch) + " sequences a step" +
-        (job.leaf_sequences > 1 ? " into micro-batches of whole --exact " + std::to_string(job.leaf_sequences)
+        (job.exact > 1 ? " into micro-batches of whole --exact " + std::to_string(job.exact)
                                 : ""));
   std::printf("ranks %lld\nslots %s\nasked %s\noptions %s\nneeds %s a rank\n",
               static_cast<long long>(fit->job.ranks),

@@ -306,24 +306,28 @@ double step_bytes(const ModelConfig& config, const std::vector<ParameterSpec>& s
          bookkeeping_bytes(config, specs, step);
 }
 
+MicroBatchShape micro_batch_of(const StepCase& step, Index rows) {
+  return {.tokens = step.tokens,
+          .sequence_length = step.sequence_length,
+          .rows = rows,
+          .in_chunks = step.chunks > 0,
+          .threads = step.threads,
+          .exact = step.exact > 0,
+          .recompute = step.recompute,
+          .moments = step.moments,
+          .optimizer = step.optimizer,
+          .ranks_per_node = step.ranks_per_node,
+          .overlap_reduce = step.overlap_reduce,
+          .shard_dense = step.shard_dense,
+          .offload = step.offload};
+}
+
 MemoryNeed step_memory(const ModelConfig& config, const std::vector<ParameterSpec>& specs,
                        const StepCase& step, bool packs, DType element) {
   const double even_rows = real(step.tokens * config.num_experts_per_tok);  // in a sparse layer
   return training_memory(config, specs, step.mesh, step.kind,
-                         {.tokens = step.tokens,
-                          .sequence_length = step.sequence_length,
-                          .rows = std::llround(even_rows * fullest_rank_load(step)),
-                          .in_chunks = step.chunks > 0,
-                          .threads = step.threads,
-                          .exact = step.exact > 0,
-                          .recompute = step.recompute,
-                          .moments = step.moments,
-                          .optimizer = step.optimizer,
-                          .ranks_per_node = step.ranks_per_node,
-                          .overlap_reduce = step.overlap_reduce,
-                          .shard_dense = step.shard_dense,
-                          .offload = step.offload},
-                         packs, element);
+                         micro_batch_of(step, std::llround(even_rows * fullest_rank_load(step))), packs,
+                         element);
 }
 
 }  // namespace moeloom

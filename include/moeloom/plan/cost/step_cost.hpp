@@ -55,6 +55,9 @@ double reduction_seconds(const GroupExchange& reduction, const StepCase& step, c
 /// products.
 double tcp_seconds(double bytes);
 
+/// What memory_need.hpp asks about a step of which a rank's experts take so many rows of a layer at once.
+MicroBatchShape micro_batch_of(const StepCase& step, Index rows);
+
 using PhaseSeconds = std::array<double, kPhases>;
 
 /// A whole step; products last tcp_seconds() longer beside what travels. expert_seconds: of one layer and

@@ -292,8 +292,6 @@ ConvertOptions parse_convert_options(int argc, const char* const* argv) {
   for (const char* name : {"top-k", "noise"})
     if (layer.contains(name) && !layer.contains("experts") && !mistakes.unread.contains("experts"))
       violations.add("--" + std::string(name) + " belongs to --experts N, which is not given; remove it");
-  if (options.seed && !options.upcycling && (options.layout || !options.merge.empty()))
-    violations.add("--seed belongs to --experts N, or to a SOURCE with config.json only; remove it");
   const bool any = std::ranges::any_of(
       std::initializer_list<const char*>{"experts", "merge", "layout", "export-dtype", "shard-size"},
       [&](const char* name) { return layer.contains(name); });

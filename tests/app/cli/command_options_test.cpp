@@ -78,7 +78,6 @@ TEST(CommandOptions, ConvertRefusesWhatWouldHaveNoEffect) {
                                              {"a", "b"},
                                              {"a", "b", "c", "--layout", "list"},
                                              {"a", "b", "--layout", "list", "--top-k", "2"},
-                                             {"a", "b", "--layout", "list", "--seed", "2"},
                                              {"a", "b", "--layout", "heap"},
                                              {"a", "b", "--shard-size", "0"},
                                              {"a", "b", "--export-dtype", "int8"}})

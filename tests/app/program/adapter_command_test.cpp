@@ -418,6 +418,8 @@ TEST_F(AdapterCommand, ANewModelsWeightsAreThoseThatTrainingBeginsWith) {
   EXPECT_EQ(first_loss(path("new"), "one"), first_loss(path("config"), "two"));
   expect_says(shell("convert " + base_ + " " + path("x") + " --layout stacked --seed 5", 0), 1,
               "--seed belongs to --experts N, or to a SOURCE with config.json only");
+  expect_says(shell("convert " + path("config") + " " + path("x") + " --layout stacked --seed 5", 0), 1,
+              "holds config.json only: its initial weights are written as they are; convert them then");
 }
 
 TEST_F(AdapterCommand, SaysThatTheMergedModelDoesNotFit) {

@@ -46,7 +46,6 @@
 #include "support/json_file.hpp"
 #include "support/kernels.hpp"
 #include "support/options.hpp"
-#include "support/progress_word.hpp"
 
 namespace {
 
@@ -66,11 +65,10 @@ struct Options {
 
 /// 0: off.
 Index chunks_of(const std::string& word) {
-  const std::string overlap = bench::progress_word(word).way;
-  if (overlap == "off") return 0;
-  const Index chunks = std::atoll(overlap.c_str());
+  if (word == "off") return 0;
+  const Index chunks = std::atoll(word.c_str());
   if (chunks < 1)
-    throw std::invalid_argument("unknown --overlap " + overlap + "; known: off, or a number from 1");
+    throw std::invalid_argument("unknown --overlap " + word + "; known: off, or a number from 1");
   return chunks;
 }
 
@@ -92,8 +90,7 @@ std::optional<Options> parse(int argc, char** argv) {
       "node-pool", po::value(&o.node_pool)->default_value(o.node_pool),
       "a list of off, on: ranks of a node run each other's experts")(
       "overlap", po::value(&o.overlap)->default_value(o.overlap),
-      "off, or chunks of experts that compute while rows travel, a list: off,2,4; +thread or +PROCESSOR: a "
-      "thread of its own moves them")(
+      "off, or chunks of experts that compute while rows travel, a list: off,2,4")(
       "rebalance", po::value(&o.rebalance)->default_value(o.rebalance),
       "a list of off, on: experts get replicas on other ranks where that pays")(
       "net-bytes-per-second", po::value(&o.net_bytes_per_second)->default_value(o.net_bytes_per_second),
@@ -159,12 +156,10 @@ DispatcherSettings dispatcher_of(const Options& o, const Mesh& mesh, const Varia
 struct Subject {
   Subject(const Options& o, const Mesh& mesh, const Variant& variant_, LayerInputs& inputs_)
       : variant(variant_),
-        progress(bench::progress_word(variant_.overlap)),
         inputs(inputs_),
         layer(o.sizes(), mesh, bench::layer_kernels(variant.path, bench::dtype_from_option(o.dtype)),
               dispatcher_of(o, mesh, variant), kSeed) {}
   Variant variant;
-  bench::ProgressWord progress;
   LayerInputs& inputs;
   LayerSubject layer;
 };
@@ -186,7 +181,6 @@ Pass slowest(const PhaseTimes& seconds, const Communicator& world) {
 }
 
 Step step_of(Subject& subject) {
-  const auto progress = subject.progress.start();
   subject.layer.step(subject.inputs);
   const Communicator& world = subject.layer.mesh().world();
   return {slowest(subject.layer.forward_seconds(), world), slowest(subject.layer.backward_seconds(), world)};

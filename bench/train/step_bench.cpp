@@ -5,15 +5,15 @@
 //   16 --ep 2 mpirun -n 2 build/bench/step_bench --case custom --path gmm --ep 2 --dispatcher shared
 //     --routing balanced,hot --node-pool off,on
 //
-//   mpirun ... build/bench/step_bench --case custom --path gmm --overlap off,reduce,all,all+thread
+//   mpirun ... build/bench/step_bench --case custom --path gmm --overlap off,reduce,all
 //   mpirun ... build/bench/step_bench --case custom --path gmm --ep 4 --alone on --overlap off,all
 //
 // Forward, backward, gradient norm and AdamW; each path takes its turn in every round, between two
 // measurements of the fp32 FMA peak. gmm has every kernel; loop multiplies by OpenBLAS. --dtype is gmm's. The
 // slowest rank's time counts; sequences are per rank. `of_first` is a subject's time over that of the first
 // in the same round. --routing natural is an untrained router's; others route a token by its id. The first
-// steps of each are checked against ep = 1 before it is timed; --check off leaves it out. +thread: a thread
-// of its own moves messages; cpu is the time that the rank's computing thread took of its processor.
+// steps of each are checked against ep = 1 before it is timed; --check off leaves it out. cpu
+// is the time that the rank's computing thread took of its processor.
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"
 #include "moeloom/comm/session.hpp"
@@ -34,7 +34,6 @@
 #include "support/json_file.hpp"
 #include "support/kernels.hpp"
 #include "support/options.hpp"
-#include "support/progress_word.hpp"
 
 namespace {
 
@@ -85,11 +84,10 @@ std::optional<Workload> routing_named(const std::string& name) {
 }
 
 OptimizerSettings optimizer_with(const std::string& word) {
-  const std::string overlap = bench::progress_word(word).way;
-  if (overlap == "off") return {};
-  if (overlap == "reduce") return {.reduction = Reduction::kByLayer};
-  if (overlap == "all") return {.reduction = Reduction::kByLayer, .gathering = Gathering::kByLayer};
-  throw std::invalid_argument("unknown --overlap " + overlap + "; known: off, reduce, all");
+  if (word == "off") return {};
+  if (word == "reduce") return {.reduction = Reduction::kByLayer};
+  if (word == "all") return {.reduction = Reduction::kByLayer, .gathering = Gathering::kByLayer};
+  throw std::invalid_argument("unknown --overlap " + word + "; known: off, reduce, all");
 }
 
 std::optional<Options> parse(int argc, char** argv) {
@@ -113,7 +111,7 @@ std::optional<Options> parse(int argc, char** argv) {
       "a list of off, on: ranks of a node run each other's experts")(
       "overlap", po::value(&o.overlap)->default_value(o.overlap),
       "a list of off, reduce, all: whether sums of gradients travel under backward, and new weights under "
-      "the next forward; +thread or +PROCESSOR: a thread of its own moves them")(
+      "the next forward")(
       "alone", po::value(&o.alone)->default_value(o.alone),
       "on: in each round also every rank by itself, at the same time, with as many tokens and all experts; "
       "of_first is then over that")("threads", po::value(&o.threads)->default_value(o.threads),
@@ -171,7 +169,6 @@ struct Subject {
   Subject(const Options& o, const TrainingCase& of, const Mesh& mesh, const TokenSource& tokens,
           const Variant& variant_)
       : variant(variant_),
-        progress(bench::progress_word(variant.overlap)),
         training(of, mesh, tokens,
                  bench::model_kernels(variant.path == "gmm", bench::dtype_from_option(o.dtype)),
                  settings_of(o, of, mesh, variant), optimizer_with(variant.overlap)) {}
@@ -184,7 +181,6 @@ struct Subject {
     return settings;
   }
   Variant variant;
-  bench::ProgressWord progress;
   StepSubject training;
 };
 
@@ -198,7 +194,6 @@ struct Measured {
 
 void measure(const Options& o, const Mesh& mesh, Subject& subject, Measured& measured) {
   StepSample step;
-  const auto progress = subject.progress.start();
   const BesidePeak beside =
       beside_peak([&](double seconds) { return fma_peak_gflops(o.threads, seconds); }, measured.last_seconds,
                   [&] {

@@ -22,7 +22,6 @@
 #include "moeloom/base/meanwhile.hpp"
 #include "moeloom/base/parallel.hpp"
 #include "moeloom/base/phase_clock.hpp"
-#include "moeloom/base/progress_thread.hpp"
 #include "moeloom/base/random.hpp"
 #include "moeloom/base/statistics.hpp"
 #include "moeloom/base/text.hpp"

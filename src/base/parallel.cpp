@@ -23,13 +23,12 @@ int thread_index() {
 namespace detail {
 
 void run_tasks(Index count, void (*task)(void*, Index), void* context) {
-  Computing computing;
   if (count <= 1 || threads() == 1 || omp_in_parallel()) {
     for (Index i = 0; i < count; ++i) {
       task(context, i);
       do_meanwhile();
     }
-    return computing.end();
+    return;
   }
   std::exception_ptr first;
   std::mutex guard;
@@ -44,7 +43,6 @@ void run_tasks(Index count, void (*task)(void*, Index), void* context) {
     }
   }
   if (first) std::rethrow_exception(first);
-  computing.end();
 }
 
 }  // namespace detail

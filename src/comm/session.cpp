@@ -13,7 +13,7 @@ Session::Session(int& argc, char**& argv, MpiThreads threads) {
   if (initialised != 0) throw MpiError("MPI_Init_thread: MPI was started before; a process has one Session");
   int provided = 0;
   const bool one = threads == MpiThreads::kOne;
-  check_mpi(MPI_Init_thread(&argc, &argv, one ? MPI_THREAD_SINGLE : MPI_THREAD_SERIALIZED, &provided),
+  check_mpi(MPI_Init_thread(&argc, &argv, one ? MPI_THREAD_SINGLE : MPI_THREAD_FUNNELED, &provided),
             "MPI_Init_thread");
   if (!one && provided < MPI_THREAD_FUNNELED)
     throw MpiError("this MPI library does not allow threads (MPI_THREAD_FUNNELED)");
@@ -22,12 +22,6 @@ Session::Session(int& argc, char**& argv, MpiThreads threads) {
 
 Session::~Session() {
   if (mpi_is_running() && std::uncaught_exceptions() == 0) MPI_Finalize();
-}
-
-bool mpi_allows_turns() {
-  int provided = MPI_THREAD_SINGLE;
-  if (mpi_is_running()) MPI_Query_thread(&provided);
-  return provided >= MPI_THREAD_SERIALIZED;
 }
 
 void abort_all_ranks(int exit_code) {

@@ -17,11 +17,6 @@ TEST(Session, StartsMpiOnceAProcess) {
   EXPECT_NO_THROW(Communicator::world().barrier());  // the first one still runs
 }
 
-/// Open MPI and MPICH give it.
-TEST(Session, LetsThreadsTakeTurns) {
-  EXPECT_TRUE(mpi_allows_turns());
-}
-
 TEST(Session, NamesTheLibrary) {
   EXPECT_FALSE(std::string(mpi_library_version()).empty());
 }

@@ -25,7 +25,7 @@ void run_tasks(Index count, void (*task)(void*, Index), void* context);
 
 /// Runs body(0) ... body(count - 1) in any order on the rank's threads; the first exception is rethrown here.
 /// Nested calls run on the calling thread. After each of its own tasks the calling thread does what is to be
-/// done meanwhile (base/meanwhile.hpp); or its progress thread does, whose exceptions are rethrown here too.
+/// done meanwhile (base/meanwhile.hpp).
 template <typename Body>
 void parallel_for(Index count, Body&& body) {
   using Stored = std::remove_reference_t<Body>;

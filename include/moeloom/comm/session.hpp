@@ -6,9 +6,8 @@ namespace moeloom {
 /// Of a rank that runs in MPI's process. kOne: parallel_for is to have one, as a simulator of MPI asks.
 enum class MpiThreads { kSeveral, kOne };
 
-/// MPI_Init_thread and MPI_Finalize. One a process. SERIALIZED, where MPI gives it: parallel_for's threads
-/// never call MPI, and a progress thread takes turns with the thread that does. Open MPI locks no more for it
-/// than for FUNNELED. If it is destroyed by an exception in flight it does not finalize, because that could
+/// MPI_Init_thread and MPI_Finalize. One a process. FUNNELED: parallel_for's threads never call MPI.
+/// If it is destroyed by an exception in flight it does not finalize, because that could
 /// wait for other ranks.
 class Session {
  public:
@@ -17,9 +16,6 @@ class Session {
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 };
-
-/// Whether MPI gave that, so that a rank may have a progress thread.
-bool mpi_allows_turns();
 
 /// Ends every rank of the job with `exit_code`; returns only where MPI is not running.
 void abort_all_ranks(int exit_code);

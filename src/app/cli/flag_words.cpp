@@ -33,7 +33,6 @@ constexpr std::array kFlagWords = {
     FlagWord{"overlap chunks", "--overlap"},
     FlagWord{"overlap grad reduce", "--overlap-grad-reduce"},
     FlagWord{"overlap param gather", "--overlap-param-gather"},
-    FlagWord{"progress thread", "--progress-thread"},
     FlagWord{"sequence length", "--seq-len"},
     FlagWord{"shard dense", "--shard-dense"},
     FlagWord{"tensors that may be missing", "--allow-missing"},

@@ -5,6 +5,7 @@
 
 #include "cli/config_file.hpp"
 #include "cli/environment.hpp"
+#include "cli/gone_options.hpp"
 #include <boost/program_options.hpp>
 
 namespace moeloom {
@@ -159,12 +160,26 @@ Layer OptionTable::command_line(int argc, const char* const* argv, Mistakes& mis
 }
 
 Layer OptionTable::file(const std::filesystem::path& path, Mistakes& mistakes) const {
+  return read_file(path, mistakes, nullptr);
+}
+
+Layer OptionTable::file(const std::filesystem::path& path, Mistakes& mistakes,
+                        std::vector<std::string>& gone) const {
+  return read_file(path, mistakes, &gone);
+}
+
+Layer OptionTable::read_file(const std::filesystem::path& path, Mistakes& mistakes,
+                             std::vector<std::string>* gone) const {
   constexpr Index kMostNamed = 50;  // each is compared with every option's name
   Layer layer;
   Index unknown = 0;
   try {
     for (const ConfigLine& line : read_config_file(path)) {
       const std::string where = path.string() + ":" + std::to_string(line.line) + ": ";
+      if (const auto became = gone != nullptr ? what_became_of(line.key, line.value) : std::nullopt) {
+        if (!became->empty()) gone->push_back(*became);
+        continue;
+      }
       if (find(line.key) != nullptr && line.key != "config")
         layer[line.key] = {line.value, where + line.key};
       else if (++unknown <= kMostNamed)

@@ -87,10 +87,15 @@ class OptionTable {
   Layer command_line(int argc, const char* const* argv, Mistakes& mistakes) const;
   /// What a file says. One that cannot be read could have said anything: then no option is known.
   Layer file(const std::filesystem::path& path, Mistakes& mistakes) const;
+  /// The same of a file that an earlier build may have written: what became of options that are gone is
+  /// added.
+  Layer file(const std::filesystem::path& path, Mistakes& mistakes, std::vector<std::string>& gone) const;
   /// Sets the fields of a layer.
   void set(const Layer& layer, Mistakes& mistakes) const;
 
  private:
+  Layer read_file(const std::filesystem::path& path, Mistakes& mistakes,
+                  std::vector<std::string>* gone) const;
   void note_unknown(const std::string& origin, const std::string& name, const std::string& dashes,
                     Mistakes& mistakes) const;
   std::vector<std::string> with_whole_pairs(int argc, const char* const* argv, Mistakes& mistakes) const;

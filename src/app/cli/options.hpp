@@ -13,7 +13,6 @@
 #include "moeloom/moe/dispatch/dispatcher_kind.hpp"
 #include "moeloom/moe/moe_layer.hpp"
 #include "moeloom/moe/recompute.hpp"
-#include "moeloom/plan/decide/progress_request.hpp"
 #include "moeloom/tensor/dtype.hpp"
 #include "moeloom/text/learned.hpp"
 #include "moeloom/train/packing.hpp"
@@ -60,7 +59,6 @@ struct MeshOptions {
   std::optional<Index> overlap = std::nullopt;        // chunks; none: auto, 0: off
   std::optional<bool> overlap_reduce = std::nullopt;  // none: auto
   std::optional<bool> overlap_gather = std::nullopt;
-  ProgressRequest progress = {};
   NetworkOptions network = {};  // for the choice of dispatcher and chunks; none: built-in rates
 };
 
@@ -179,7 +177,8 @@ struct TrainOptions {
   OptimizerOptions optimizer;
   RouterOptions router;
   RunOptions run;
-  std::set<std::string> unread;  // options that were given, perhaps, but whose values could not be read
+  std::set<std::string> unread;        // options that were given, perhaps, but whose values could not be read
+  std::vector<std::string> gone = {};  // of the resumed run's: what became of options that are no more
 
   /// Whether what these options say is known: a default that stands in for an unread value is not to be
   /// judged.

@@ -11,7 +11,6 @@ namespace moeloom {
 namespace {
 
 constexpr int kBits = 64;
-static_assert(kMostProcessors == CPU_SETSIZE);
 using ProcessorMask = std::array<std::int64_t, CPU_SETSIZE / kBits>;
 
 bool holds(std::span<const std::int64_t> mask, int processor) {
@@ -71,21 +70,6 @@ void check_threads(Index threads, Violations& violations) {
 
 int share_of_processors(std::span<const std::int64_t> masks, int ranks, int rank) {
   return std::max(1, static_cast<int>(part_of_processors(masks, ranks, rank) + kRounding));
-}
-
-std::string why_no_free_processor(std::span<const std::int64_t> masks, int ranks, int rank, Index threads) {
-  const double part = part_of_processors(masks, ranks, rank);
-  if (part > static_cast<double>(threads) + kRounding) return {};
-  return "a rank of " + std::to_string(threads) + (threads == 1 ? " thread" : " threads") + " has " +
-         rounded_text(part) + " of its node's processors";
-}
-
-std::string why_no_free_processor(const Mesh& mesh, Index threads) {
-  const std::vector<std::int64_t> masks = masks_of(mesh.node());
-  const std::string mine = why_no_free_processor(masks, mesh.node().size(), mesh.node().rank(), threads);
-  const std::vector<std::string> reasons = mesh.world().all_gather_text(mine);
-  const auto first = std::ranges::find_if(reasons, [](const std::string& each) { return !each.empty(); });
-  return first == reasons.end() ? std::string() : *first;
 }
 
 int threads_for(Index asked, std::optional<Index> omp_num_threads, const Communicator& node) {

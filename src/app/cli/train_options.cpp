@@ -29,33 +29,6 @@ void add_overlap_option(OptionTable& table, std::optional<Index>& overlap) {
       [&overlap] { return overlap == 0 ? "off" : value_text(overlap); });
 }
 
-/// auto, on, off, or the processor that it is bound to.
-void add_progress_option(OptionTable& table, ProgressRequest& progress) {
-  table.add(
-      "progress-thread", "auto|on|off|N",
-      "a thread of each rank moves messages while the others compute, with the same bits; N: all of a node "
-      "on its processor N; auto: where something travels between nodes while ranks compute, and each node "
-      "has a "
-      "processor beside those of its ranks' threads",
-      [&progress](const std::string& text) {
-        progress = {};
-        if (text == "on" || text == "off") {
-          progress.on = text == "on";
-        } else if (text != "auto") {
-          try {
-            read_value(text, progress.processor);
-          } catch (const BadValue&) {
-            progress.processor = -1;  // said below, with the words that are valid
-          }
-          if (!progress.processor || *progress.processor < 0 || *progress.processor >= kMostProcessors)
-            throw BadValue("valid: auto, on, off, or the number of a processor from 0");
-        }
-      },
-      [&progress] {
-        return progress.on ? std::string(*progress.on ? "on" : "off") : value_text(progress.processor);
-      });
-}
-
 void add_mesh_options(OptionTable& table, MeshOptions& mesh) {
   table.group("Mesh and kernels");
   table.add("dp", "N", "data-parallel groups; 0: ranks / ep", mesh.dp);
@@ -107,7 +80,6 @@ void add_mesh_options(OptionTable& table, MeshOptions& mesh) {
       "overlap-param-gather",
       "new weights come to each rank while the next forward goes on, with the same bits; auto: between nodes",
       mesh.overlap_gather);
-  add_progress_option(table, mesh.progress);
   table.add(
       "net", "BANDWIDTH,LATENCY",
       "between nodes, for the choice of dispatcher, chunks, replicas and places of experts: 200Gbit,2us; "
@@ -302,12 +274,13 @@ void settle_export(const Layer& said, Layer& layer) {
 
 /// What the run said when it began: all but where its weights came from, where it lay, what it replaced, the
 /// export that it has made and the steps that it traced.
-Layer layer_of_run(const OptionTable& table, const fs::path& resume, const Layer& said, Mistakes& mistakes) {
+Layer layer_of_run(const OptionTable& table, const fs::path& resume, const Layer& said, Mistakes& mistakes,
+                   std::vector<std::string>& gone) {
   const fs::path run = run_of(resume);
   const fs::path config = run / "train.conf";
   std::error_code ignored;
   if (!fs::exists(config, ignored)) return {};
-  Layer layer = table.file(config, mistakes);
+  Layer layer = table.file(config, mistakes, gone);
   layer.erase("model");
   layer.erase("resume");
   layer.erase("overwrite");
@@ -341,7 +314,7 @@ Layer merged(Layer winner, const Layer& other) {
   return winner;
 }
 
-Layer with_files(const OptionTable& table, Layer layer, Mistakes& mistakes) {
+Layer with_files(const OptionTable& table, Layer layer, Mistakes& mistakes, std::vector<std::string>& gone) {
   if (layer.contains("config")) {
     Layer file = table.file(layer["config"].value, mistakes);
     prefer_answer(layer, file);
@@ -349,14 +322,15 @@ Layer with_files(const OptionTable& table, Layer layer, Mistakes& mistakes) {
   }
   const auto resume = layer.find("resume");
   if (resume == layer.end() || resume->second.value.empty()) return layer;
-  return merged(layer, layer_of_run(table, resume->second.value, layer, mistakes));
+  return merged(layer, layer_of_run(table, resume->second.value, layer, mistakes, gone));
 }
 
-Layer all_layers(const OptionTable& table, int argc, const char* const* argv, Mistakes& mistakes) {
+Layer all_layers(const OptionTable& table, int argc, const char* const* argv, Mistakes& mistakes,
+                 std::vector<std::string>& gone) {
   const Layer said = table.command_line(argc, argv, mistakes);
   mistakes.violations.unless(!said.contains("steps") || !said.contains("epochs"),
                              "--steps and --epochs are two ends of one run; give one of them");
-  Layer all = with_files(table, said, mistakes);
+  Layer all = with_files(table, said, mistakes, gone);
   // It wins over any file, so it is known whatever became of that.
   for (const auto& [name, given] : said) mistakes.unread.erase(name);
   return all;
@@ -375,7 +349,7 @@ TrainOptions parse_train_options(int argc, const char* const* argv, Violations& 
   fs::path config;
   add_config_option(table, config);
   Mistakes mistakes;
-  Layer layer = all_layers(table, argc, argv, mistakes);
+  Layer layer = all_layers(table, argc, argv, mistakes, options.gone);
   table.set(layer, mistakes);
   for (const std::string& name : mistakes.unread) layer.erase(name);
   note_shape(layer, options.model);

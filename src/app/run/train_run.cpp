@@ -57,7 +57,6 @@ DecidedRun decide_training(const TrainRequest& request, const RunInputs& inputs,
   RunFacts facts = find_run_facts(inputs.config, mesh, work, request.flags.pretended_nodes);
   if (const auto& recorded = inputs.recorded)
     facts.recorded = GmmDecision{recorded->gmm_applied, recorded->gmm_reason};
-  facts.no_free_processor = why_no_free_processor(mesh, threads());
   if (options.mesh.network.bytes_per_second > 0) use_network(facts, options.mesh.network);
   const ExpertRange most_experts =
       experts_of(std::max<Index>(inputs.config.num_experts, 1), mesh.shape().ep, 0);
@@ -82,17 +81,6 @@ DecidedRun decide_training(const TrainRequest& request, const RunInputs& inputs,
     if (options.run.memory_bytes == 0) require_within_node(facts, run.decision, inputs.frozen, least_left);
   });
   return run;
-}
-
-/// For the thread that calls it. Collective: one rank's processors may not be those of the others.
-std::unique_ptr<ProgressThread> start_progress_thread(const ProgressDecision& decision,
-                                                      const Communicator& world) {
-  std::unique_ptr<ProgressThread> thread;
-  if (!decision.on) return thread;
-  ProgressThread::Settings settings;
-  if (decision.processor) settings.processor = static_cast<int>(*decision.processor);
-  agree(world, [&] { thread = std::make_unique<ProgressThread>(settings); });
-  return thread;
 }
 
 LeafSettings leaves_of(const DataOptions& data) {
@@ -135,7 +123,6 @@ TrainRun::TrainRun(const TrainRequest& request, RunInputs inputs, Mesh mesh, Log
       settings_(trainer_settings(options_, inputs_.config, mesh_.world().size())),
       batches_(inputs_.data, options_, settings_.batch),
       decided_(decide_training(request, inputs_, batches_, mesh_)),
-      moves_messages_(start_progress_thread(decision().progress, mesh_.world())),
       dispatcher_(open_dispatcher(decision(), mesh_, inputs_.config.num_experts)),
       model_(make_training_state(inputs_.config, mesh_,
                                  {.kernels = decision().table,

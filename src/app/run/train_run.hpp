@@ -1,7 +1,6 @@
 // A training run from its first step to its report, on every rank.
 #pragma once
 
-#include "moeloom/base/progress_thread.hpp"
 #include "moeloom/train/checkpoint/background_save.hpp"
 #include "moeloom/train/collapse_watch.hpp"
 #include "moeloom/train/training_state.hpp"
@@ -138,7 +137,6 @@ class TrainRun {
   std::optional<Document> recorded_settings_;  // of every checkpoint; made once, because marks read the data
   const RunBatches batches_;                   // before what is decided: its memory is counted
   const DecidedRun decided_;
-  const std::unique_ptr<ProgressThread> moves_messages_;  // before what it moves; null: tasks do
   const DispatcherSettings dispatcher_;
   const std::unique_ptr<TrainingState> model_;
   RunRouting routing_;

@@ -31,6 +31,7 @@ void TrainRun::load() {
   if (!inputs_.weights.empty())
     if (const auto event = missing_towers(inputs_)) warn_once(*event);
   for (const Event& remark : remarks_of(inputs_.config)) log_.info(remark);
+  for (const std::string& became : options_.gone) warn_once(Event().with("resumed", became));
   if (inputs_.resumes) {
     const TrainerState state =
         load_checkpoint(inputs_.weights, store, model_->optimizer, mesh_, inputs_.config);

@@ -8,7 +8,6 @@
 #include <algorithm>
 
 #include "decide/decide_exact.hpp"
-#include "decide/decide_progress.hpp"
 #include "decide/decide_rows.hpp"
 #include "decide/decide_travel.hpp"
 
@@ -310,7 +309,6 @@ RunDecision decide(const RunFacts& facts, const RunRequest& request) {
   decision.step.overlap_gather = decision.travel.gather.on;
   decision.rebalance = decide_rebalance(facts, request, decision);
   decision.replace = decide_replace(facts, request, decision);
-  decision.progress = decide_progress(facts, request.progress, decision);
   if (!facts.parameters.empty()) decide_memory(facts, request, type, decision);
   check_experts(facts, decision);
   decision.exact = decide_exact(facts, decision);

@@ -2,7 +2,6 @@
 
 #include "moeloom/base/errors.hpp"
 #include "moeloom/comm/exchange_way.hpp"
-#include "moeloom/comm/session.hpp"
 
 #include <algorithm>
 
@@ -48,8 +47,6 @@ RunFacts find_run_facts(const ModelConfig& model, const Mesh& mesh, StepCase wor
   RunFacts facts = facts_of_job(model, work);
   facts.ep_nodes = ep_nodes;
   if (mesh.ep().size() > 1 && model.has_experts()) facts.no_node_memory = why_no_node_memory(mesh, nodes);
-  facts.no_turns = first_reason(
-      world, mpi_allows_turns() ? "" : "this MPI library has no turns of threads (MPI_THREAD_SERIALIZED)");
   facts.no_bf16 = first_reason(world, std::string(why_no_bf16()));
   facts.bf16_unit = static_cast<Bf16Unit>(-world.all_max(-static_cast<double>(best_bf16_unit())));
   return facts;

@@ -39,25 +39,6 @@ TEST(Processors, AMaskMayTakeSeveralWords) {
   EXPECT_EQ(share_of_processors(masks, 2, 1), 1);
 }
 
-/// Of so many threads a rank.
-TEST(Processors, OneIsFreeWhereARankHasMoreThanItsThreads) {
-  const auto is_free = [](const std::vector<std::int64_t>& masks, int rank, Index threads) {
-    return why_no_free_processor(masks, static_cast<int>(masks.size()), rank, threads).empty();
-  };
-  EXPECT_TRUE(is_free({0b11}, 0, 1));
-  EXPECT_FALSE(is_free({0b11}, 0, 2));
-  EXPECT_TRUE(is_free({0b111, 0b111}, 1, 1)) << "one for both";
-  EXPECT_FALSE(is_free({0b11, 0b11}, 0, 1));
-  EXPECT_FALSE(is_free({0b01, 0b10}, 0, 1)) << "bound to a core each";
-  EXPECT_FALSE(is_free({0b111, 0b111, 0b111}, 0, 1)) << "thirds add up to one";
-  EXPECT_TRUE(is_free({0b0011, 0b1111}, 1, 1));
-  EXPECT_FALSE(is_free({0b0011, 0b1111}, 0, 1)) << "it may not run on the others'";
-  EXPECT_EQ(why_no_free_processor(std::vector<std::int64_t>{0b11, 0b11}, 2, 0, 1),
-            "a rank of 1 thread has 1 of its node's processors");
-  EXPECT_EQ(why_no_free_processor(std::vector<std::int64_t>{0b111, 0b111}, 2, 0, 2),
-            "a rank of 2 threads has 1.5 of its node's processors");
-}
-
 TEST(Processors, WhatIsAskedForWinsThenTheEnvironment) {
   const Communicator alone = Communicator::self();
   EXPECT_EQ(threads_for(3, 5, alone), 3);

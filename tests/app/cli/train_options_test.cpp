@@ -75,7 +75,6 @@ const std::map<std::string, std::string> kOtherValues = {{"layers", "3"},
                                                          {"overlap", "4"},
                                                          {"overlap-grad-reduce", "on"},
                                                          {"overlap-param-gather", "off"},
-                                                         {"progress-thread", "1"},
                                                          {"kernels", "fused_rope,fused_moe"},
                                                          {"gmm-rule", "upstream"},
                                                          {"gmm-budget", "96MiB"},
@@ -320,6 +319,17 @@ TEST(TrainOptions, AConfigurationCannotNameAnother) {
   const TemporaryFolder folder;
   write_bytes(folder / "a.conf", "config = b.conf\n");
   EXPECT_EQ(complaints({"--config", (folder / "a.conf").string()}).size(), 1u);
+}
+
+TEST(TrainOptions, AResumedRunIsToldWhatBecameOfOptionsThatAreGone) {
+  const TemporaryFolder folder;
+  write_bytes(folder / "train.conf", "progress-thread = on\ndata = c.txt\n");
+  const TrainOptions read = parse({"--resume", folder.path().string(), "--steps", "20"});
+  ASSERT_EQ(read.gone.size(), 1U);
+  EXPECT_TRUE(read.gone[0].starts_with("progress-thread = on is gone: ")) << read.gone[0];
+  write_bytes(folder / "train.conf", "progress-thread = auto\ndata = c.txt\n");
+  EXPECT_TRUE(parse({"--resume", folder.path().string(), "--steps", "20"}).gone.empty());
+  EXPECT_EQ(complaints({"--config", (folder / "train.conf").string()}).size(), 1U) << "no run wrote that one";
 }
 
 TEST(TrainOptions, AResumedRunGoesOnWithItsOwnSettings) {

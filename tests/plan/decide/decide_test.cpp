@@ -79,41 +79,6 @@ TEST(Decide, SumsAndWeightsTravelBetweenNodes) {
   EXPECT_TRUE(decision.step.overlap_reduce && decision.step.overlap_gather);
 }
 
-/// On two nodes, where something travels and each node has a processor more than its threads.
-TEST(Decide, AThreadMovesMessagesWhereAProcessorIsFree) {
-  const auto thread = [](const RunFacts& facts, const ProgressRequest& asked = {}, RunRequest request = {}) {
-    request.progress = asked;
-    return decide(facts, request).progress;
-  };
-  RunFacts two_nodes = facts_with(2, 2);
-  EXPECT_FALSE(thread(two_nodes).on) << "nobody has looked for a processor";
-  two_nodes.no_free_processor = "a rank of 1 thread has 1 of its node's processors";
-  EXPECT_EQ(thread(two_nodes).reason, "no processor is free for it: " + two_nodes.no_free_processor);
-  EXPECT_TRUE(thread(two_nodes, {.on = true}).on);
-  two_nodes.no_free_processor = {};
-  EXPECT_TRUE(thread(two_nodes).on);
-  EXPECT_TRUE(thread(two_nodes).reason.starts_with("rows in chunks and sums of gradients and new weights"));
-  EXPECT_FALSE(thread(two_nodes, {.on = false}).on);
-  EXPECT_EQ(thread(two_nodes, {.processor = 3}).processor, 3);
-  EXPECT_TRUE(thread(two_nodes, {.processor = 3}).on);
-  EXPECT_FALSE(thread(two_nodes).processor);
-
-  const RunRequest at_the_end{.chunks = 0, .overlap_reduce = false, .overlap_gather = false};
-  EXPECT_EQ(thread(two_nodes, {}, at_the_end).reason, "nothing travels while ranks compute");
-  EXPECT_THROW(thread(two_nodes, {.on = true}, at_the_end), ConfigError);
-  EXPECT_THROW(thread(two_nodes, {.processor = 0}, at_the_end), ConfigError);
-  two_nodes.no_turns = "this MPI library has no turns";
-  EXPECT_EQ(thread(two_nodes).reason, two_nodes.no_turns);
-  EXPECT_THROW(thread(two_nodes, {.on = true}), ConfigError);
-
-  RunFacts one_node = facts_with(2, 1);
-  one_node.no_free_processor = {};
-  const RunRequest sums{.overlap_reduce = true};
-  EXPECT_FALSE(thread(one_node, {}, sums).on) << "processors make the copies at any time";
-  EXPECT_TRUE(thread(one_node, {.on = true}, sums).on);
-  EXPECT_FALSE(thread(facts_with(1, 1), {.on = true}).on) << "a rank alone";
-}
-
 /// Whether a kind can serve a request, in one's own words: the table and the code that reads it are held
 /// against this.
 bool can_serve(DispatcherKind kind, const RunFacts& facts, const RunRequest& request) {

@@ -11,7 +11,6 @@
 #include "moeloom/plan/cost/step_cost.hpp"
 #include "moeloom/plan/decide/compute_dtype.hpp"
 #include "moeloom/plan/decide/dispatcher_ways.hpp"
-#include "moeloom/plan/decide/progress_request.hpp"
 #include "moeloom/plan/memory_need.hpp"
 #include "moeloom/plan/rates/built_in_rates.hpp"
 #include "moeloom/plan/row_budget.hpp"
@@ -36,7 +35,6 @@ struct RunRequest {
   std::optional<Index> chunks = {};         // "overlap": 0: rows travel whole
   std::optional<bool> overlap_reduce = {};  // sums of gradients travel while backward goes on
   std::optional<bool> overlap_gather = {};  // new weights travel while the next forward goes on
-  ProgressRequest progress = {};
   bool node_pool = false;
   bool rebalance = false;    // experts get replicas on other ranks, micro-batch by micro-batch, where it pays
   Index replace_every = 0;   // steps after which experts change ranks for good, where it pays; 0: never
@@ -60,10 +58,8 @@ std::vector<std::optional<DispatcherKind>> dispatcher_requests();
 struct RunFacts {
   ModelConfig model;
   StepCase step;
-  Index ep_nodes = 1;               // the most nodes that the ranks of one ep row lie on
-  std::string no_node_memory = {};  // why ranks cannot open each other's memory; empty: they can
-  std::string no_turns = {};        // why threads must not take turns in MPI; empty: they may
-  std::string no_free_processor = "nobody has looked for one";  // beside ranks' threads; empty: each has one
+  Index ep_nodes = 1;                            // the most nodes that the ranks of one ep row lie on
+  std::string no_node_memory = {};               // why ranks cannot open each other's memory; empty: they can
   std::string no_bf16 = {};                      // why a rank has no bf16 instructions; empty: all have
   Bf16Unit bf16_unit = best_bf16_unit();         // the slowest of any rank
   std::optional<GmmDecision> recorded = {};      // by an earlier part of the run; auto and measure keep it
@@ -112,13 +108,6 @@ struct TravelDecision {
   OverlapChoice gather = {};
 };
 
-/// Whether each rank has a thread that moves messages while the others compute (base/progress_thread.hpp).
-struct ProgressDecision {
-  bool on = false;
-  std::optional<Index> processor = {};
-  std::string reason = {};
-};
-
 /// What sums with the same bits on every mesh cost a rank.
 struct ExactDecision {
   Index sequences = 0;  // of a leaf; 0: off
@@ -141,7 +130,6 @@ struct RunDecision {
   DispatcherDecision dispatcher;
   OverlapDecision overlap;
   TravelDecision travel;
-  ProgressDecision progress;
   PoolDecision pool;
   RebalanceDecision rebalance;
   ReplaceDecision replace;

@@ -35,14 +35,14 @@ std::string on_text(const OverlapChoice& choice) {
 
 /// Ranks that took different ways would wait for each other for ever.
 void require_one_decision(const RunDecision& d, const Communicator& world) {
-  const std::string mine =
-      std::string(name_of(d.dispatcher.kind)) + ", overlap " + std::to_string(d.overlap.chunks) +
-      ", reduce " + on_text(d.travel.reduce) + ", gather " + on_text(d.travel.gather) + ", progress thread " +
-      (d.progress.on ? "on" : "off") + ", node pool " + std::to_string(d.pool.on) + ", rebalance " +
-      (d.rebalance.rates ? rates_text(*d.rebalance.rates) : "off") + ", replace every " +
-      std::to_string(d.replace.every) + " by " + rates_text(d.replace.rates) + ", row budget " +
-      std::to_string(d.row_budget.rows) + ", grouped " + std::to_string(d.gmm.apply) + ", " +
-      std::string(dtype_text(d.dtype.type));
+  const std::string mine = std::string(name_of(d.dispatcher.kind)) + ", overlap " +
+                           std::to_string(d.overlap.chunks) + ", reduce " + on_text(d.travel.reduce) +
+                           ", gather " + on_text(d.travel.gather) + ", node pool " +
+                           std::to_string(d.pool.on) + ", rebalance " +
+                           (d.rebalance.rates ? rates_text(*d.rebalance.rates) : "off") + ", replace every " +
+                           std::to_string(d.replace.every) + " by " + rates_text(d.replace.rates) +
+                           ", row budget " + std::to_string(d.row_budget.rows) + ", grouped " +
+                           std::to_string(d.gmm.apply) + ", " + std::string(dtype_text(d.dtype.type));
   const std::vector<std::string> all = world.all_gather_text(mine);
   for (std::size_t rank = 1; rank < all.size(); ++rank)
     if (all[rank] != all[0])
@@ -51,9 +51,7 @@ void require_one_decision(const RunDecision& d, const Communicator& world) {
 }
 
 std::vector<std::pair<std::string, OverlapChoice>> choices_of(const RunDecision& decision) {
-  return {{"overlap_grad_reduce", decision.travel.reduce},
-          {"overlap_param_gather", decision.travel.gather},
-          {"progress_thread", {decision.progress.on, decision.progress.reason}}};
+  return {{"overlap_grad_reduce", decision.travel.reduce}, {"overlap_param_gather", decision.travel.gather}};
 }
 
 std::string overlap_text(const OverlapDecision& choice) {
@@ -94,7 +92,6 @@ RunRequest run_request(const KernelOptions& choice, const MeshOptions& mesh, con
           .chunks = mesh.overlap,
           .overlap_reduce = mesh.overlap_reduce,
           .overlap_gather = mesh.overlap_gather,
-          .progress = mesh.progress,
           .node_pool = mesh.node_pool.value_or(flags.node_pool.value_or(false)),
           .rebalance = mesh.rebalance,
           .replace_every = mesh.replace_every};

@@ -38,6 +38,12 @@ std::vector<std::string> split(std::string_view text, char separator) {
   }
 }
 
+std::string joined(const std::vector<std::string>& words, const std::string& separator) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : separator) + word;
+  return text;
+}
+
 std::string number_text(double value) {
   std::array<char, 64> text;
   return {text.data(), std::to_chars(text.data(), text.data() + text.size(), value).ptr};

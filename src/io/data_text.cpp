@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <fstream>
 #include <zlib.h>
 
@@ -41,14 +42,44 @@ std::string_view text_of(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-/// Without the ending of gzip: "chats.csv.gz" is CSV.
-std::string ending_of(fs::path file) {
-  if (file.extension() == ".gz") file = file.stem();
-  return file.extension().string();
+constexpr std::string_view kMarkOfUtf8 = "\xef\xbb\xbf";
+
+std::string in_small_letters(std::string text) {
+  std::ranges::transform(text, text.begin(), [](unsigned char c) { return std::tolower(c); });
+  return text;
+}
+
+std::string_view without_blanks_before(std::string_view text) {
+  if (text.starts_with(kMarkOfUtf8)) text.remove_prefix(kMarkOfUtf8.size());
+  text.remove_prefix(std::min(text.find_first_not_of(" \t\r\n"), text.size()));
+  return text;
+}
+
+bool is_packed(const fs::path& file) {
+  return in_small_letters(file.extension().string()) == ".gz";
+}
+
+bool only_zeros(std::span<const std::byte> bytes) {
+  return std::ranges::all_of(bytes, [](std::byte each) { return each == std::byte{0}; });
 }
 
 [[noreturn]] void refuse(const fs::path& file, const std::string& kind, const std::string& way) {
   throw IoError(file.string() + ": " + kind + " is not read; convert it first: " + way);
+}
+
+std::string kind_of_table(const std::string& ending) {
+  return ending == ".csv" ? "CSV" : ending == ".tsv" ? "TSV" : "PSV";
+}
+
+/// A line of shell that writes a table with a header as records.
+std::string way_of_table(const fs::path& file) {
+  const std::string ending = data_ending(file);
+  const char* delimiter = ending == ".csv"   ? ""
+                          : ending == ".tsv" ? ", delimiter=\"\\t\""
+                                             : ", delimiter=\"|\"";
+  return (is_packed(file) ? "gzip -dc < " : "cat ") + file.string() +
+         " | python3 -c 'import csv, json, sys; [print(json.dumps(row)) for row in csv.DictReader(sys.stdin" +
+         delimiter + ")]' > " + file.string() + ".jsonl";
 }
 
 /// All members of a gzip file, one behind the other.
@@ -75,7 +106,7 @@ std::string unpacked(const fs::path& file, std::span<const std::byte> bytes) {
     const int status = inflate(&stream, Z_NO_FLUSH);
     written = text.size() - stream.avail_out;
     if (status == Z_STREAM_END) {
-      if (stream.avail_in == 0 && given == bytes.size()) break;
+      if (only_zeros(bytes.subspan(given - stream.avail_in))) break;  // what a tape was filled up with
       if (inflateReset(&stream) == Z_OK) continue;
     }
     const bool is_short = stream.avail_in == 0 && given == bytes.size() && stream.avail_out > 0;
@@ -101,12 +132,9 @@ void require_text(const fs::path& file, std::span<const std::byte> bytes) {
   const std::string_view text = text_of(bytes);
   for (const Kind& kind : kKinds)
     if (text.starts_with(kind.first)) refuse(file, kind.name, kind.way + file.string());
-  const std::string ending = ending_of(file);
-  if (ending == ".csv" || ending == ".tsv")
-    refuse(file, ending == ".csv" ? "CSV" : "TSV",
-           "python3 -c 'import csv, json, sys; [print(json.dumps(row)) for row in csv.DictReader(sys.stdin" +
-               std::string(ending == ".csv" ? "" : ", delimiter=\"\\t\"") + ")]' < " + file.string() + " > " +
-               file.string() + ".jsonl");
+  const std::string ending = data_ending(file);
+  if (ending == ".csv" || ending == ".tsv" || ending == ".psv")
+    refuse(file, kind_of_table(ending), way_of_table(file));
   constexpr std::size_t kLooked = 4096;
   if (const std::size_t zero = text.substr(0, kLooked).find('\0'); zero != std::string_view::npos)
     throw IoError(file.string() + ": it has a zero at byte " + std::to_string(zero) +
@@ -126,8 +154,26 @@ std::string_view DataText::text() const {
 }
 
 bool is_json_array(std::string_view text) {
-  const std::size_t first = text.find_first_not_of(" \t\r\n");
-  return first != std::string_view::npos && text[first] == '[';
+  return without_blanks_before(text).starts_with('[');
+}
+
+bool begins_as_json(const fs::path& file) {
+  std::string first(std::size_t{1} << 16, '\0');
+  const gzFile in = gzopen(file.c_str(), "rb");  // which reads plain files too
+  if (in == nullptr) return false;
+  const int count = gzread(in, first.data(), static_cast<unsigned>(first.size()));
+  gzclose(in);
+  std::string_view text = without_blanks_before(std::string_view(first).substr(0, std::max(count, 0)));
+  if (text.starts_with('[')) text = without_blanks_before(text.substr(1));
+  if (!text.starts_with('{')) return false;
+  text = without_blanks_before(text.substr(1));
+  const std::size_t end = text.starts_with('"') ? text.find('"', 1) : std::string_view::npos;
+  return end != std::string_view::npos && without_blanks_before(text.substr(end + 1)).starts_with(':');
+}
+
+std::string data_ending(fs::path file) {
+  if (is_packed(file)) file = file.stem();
+  return in_small_letters(file.extension().string());
 }
 
 std::vector<std::string_view> json_elements(std::string_view text, const std::string& origin) {

@@ -67,6 +67,22 @@ TEST_F(DataTextTest, RefusesDamagedGzip) {
             std::string::npos);
 }
 
+TEST_F(DataTextTest, TakesZerosBehindGzip) {
+  const fs::path padded = pack("a.gz", "text");
+  std::ofstream(padded, std::ios::app | std::ios::binary) << std::string(512, '\0');
+  EXPECT_EQ(DataText(padded).text(), "text");
+}
+
+TEST_F(DataTextTest, TellsJsonByItsBeginning) {
+  for (const char* json : {"{\"a\": 1}", "\xef\xbb\xbf \n[ {\n\"a\" : 2", "{\"a b\":"})
+    EXPECT_TRUE(begins_as_json(write("a.txt", json))) << json;
+  for (const char* text : {"", "{", "[1, 2]", "{a: 1}", "{\"a\"}", "a {\"a\": 1}"})
+    EXPECT_FALSE(begins_as_json(write("a.txt", text))) << text;
+  EXPECT_TRUE(begins_as_json(pack("a.gz", "{\"a\": 1}")));
+  EXPECT_FALSE(begins_as_json(folder_ / "none"));
+  EXPECT_EQ(data_ending("Chats.CSV.GZ"), ".csv");
+}
+
 TEST_F(DataTextTest, RefusesByNameWhatIsNoText) {
   const std::vector<std::pair<std::string, std::string>> kinds = {{"PAR1", "Parquet"},
                                                                   {"ARROW1", "Arrow"},
@@ -81,13 +97,15 @@ TEST_F(DataTextTest, RefusesByNameWhatIsNoText) {
     EXPECT_NE(error.find(name + " is not read; convert it first: "), std::string::npos) << error;
   }
   EXPECT_NE(error_of(write("chats.csv", "a,b\n")).find("CSV is not read"), std::string::npos);
-  EXPECT_NE(error_of(pack("chats.csv.gz", "a,b\n")).find("CSV is not read"), std::string::npos);
+  const std::string packed = error_of(pack("chats.CSV.gz", "a,b\n"));
+  EXPECT_NE(packed.find("CSV is not read; convert it first: gzip -dc < "), std::string::npos) << packed;
   const std::string zeros = error_of(write("a.txt", std::string("ab\0c", 4)));
   EXPECT_NE(zeros.find("a zero at byte 2"), std::string::npos) << zeros;
 }
 
 TEST_F(DataTextTest, FindsTheElementsOfAnArray) {
   EXPECT_TRUE(is_json_array(" \n[1]"));
+  EXPECT_TRUE(is_json_array("\xef\xbb\xbf[1]")) << "behind a byte order mark";
   EXPECT_FALSE(is_json_array("{}"));
   EXPECT_EQ(elements("[]"), std::vector<std::string>());
   EXPECT_EQ(elements(R"([ {"a": [1, 2], "b": "],\"}"}, {"c": {}} ])"),

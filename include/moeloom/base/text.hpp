@@ -12,6 +12,8 @@ std::string trimmed(std::string_view text);
 /// What stands between separators, each trimmed: one word more than there are separators.
 std::vector<std::string> split(std::string_view text, char separator);
 
+std::string joined(const std::vector<std::string>& words, const std::string& separator = ", ");
+
 /// The shortest text that reads back to the same number: "0.1", "1e-05".
 std::string number_text(double value);
 /// To be read: a decimal where it carries something: "0.5", "1.2", "64", "256".

@@ -1,6 +1,6 @@
 // Conversations as people keep them: a line of .jsonl in one of these shapes, told by their keys.
 //
-//   OpenAI      {"messages": [{"role", "content", ...}], "tools": [...]}
+//   OpenAI      {"messages": [{"role", "content", ...}], "system", "tools": [...]}
 //   ShareGPT    {"conversations": [{"from", "value"}], "system", "tools"}, or turns of role and content
 //   Alpaca      {"instruction", "input", "output", "system", "history"}
 //   ms-swift    {"query", "response", "system", "history"}
@@ -37,19 +37,20 @@ struct Conversation {
 /// By these a turn says whether it is learned: true or false, 1 or 0.
 inline constexpr std::string_view kTurnWeights[] = {"weight", "train", "loss_mask", "trainable"};
 
-/// Messages are kept with every member that they have; a tool call whose arguments are JSON in a text, as
-/// OpenAI writes them, has them as an object, as templates read them.
+/// Messages are kept with every member that they have.
 ///
 /// Roles stand in any order: what a template does not take, it refuses. Throws IoError "<origin>: <reason>"
-/// for no JSON, none of the shapes, an empty conversation, wrong types, pairs of preferences (chosen and
+/// for no JSON, none of the shapes, an empty conversation, wrong types, columns of preferences (chosen,
 /// rejected) and columns that could mean something; `origin` names file and line: "chats.jsonl:12". Members
-/// of a row or a turn that `ignored` names are as if they were not there.
+/// of a row, a turn or a part of its content that `ignored` names are as if they were not there; what a turn
+/// says of its weight stays.
 Conversation parse_conversation(std::string_view line, const std::string& origin,
                                 const std::set<std::string>& ignored = {});
 
 /// Null, false, an empty text, list or object.
 bool says_nothing(const JsonValue& value);
-/// Whether a name nobody reads could say what is learned: it has weight, mask, label, loss or train in it.
+/// Whether a name nobody reads could say what is learned: weight, mask, label, loss, train or learn is a word
+/// of it.
 bool could_say_what_is_learned(std::string_view name);
 /// What lets such members pass: "...; ignored keys = a,b reads on without them".
 std::string way_around(const std::vector<std::string>& keys);

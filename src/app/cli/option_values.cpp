@@ -177,12 +177,6 @@ std::string exact_bytes_text(Index bytes) {
   return best;
 }
 
-std::string joined(const std::vector<std::string>& words, const std::string& separator) {
-  std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : separator) + word;
-  return text;
-}
-
 std::optional<std::string> closest(const std::string& word, const std::vector<std::string>& known) {
   // Farther than a third of the word, and the guess would confuse more than it helps.
   std::size_t least = std::max<std::size_t>(word.size() / 3, 1) + 1;

@@ -60,9 +60,6 @@ std::string value_text(const std::optional<T>& value) {
 Index read_bytes(const std::string& text);
 std::string exact_bytes_text(Index bytes);
 
-/// "a, b and c" without the last word's flourish: "a, b, c".
-std::string joined(const std::vector<std::string>& words, const std::string& separator = ", ");
-
 /// The word of `known` that `word` was probably meant to be, or none if all are far.
 std::optional<std::string> closest(const std::string& word, const std::vector<std::string>& known);
 

@@ -1,6 +1,9 @@
 #include "data/data_source.hpp"
 
+#include "moeloom/io/data_text.hpp"
+
 #include <algorithm>
+#include <array>
 #include <sstream>
 
 #include "cli/option_values.hpp"
@@ -64,9 +67,10 @@ std::string names_of(const std::vector<DataSource>& sources) {
 }
 
 bool holds_records(const fs::path& file, const std::optional<TokenFormat>& format) {
-  const fs::path name = file.extension() == ".gz" ? file.stem() : file;
-  const fs::path ending = name.extension();
-  return !format && (ending == ".jsonl" || ending == ".ndjson" || ending == ".json");
+  constexpr std::array kEndings = {".jsonl", ".ndjson", ".json", ".jsonlines", ".ldjson"};
+  if (format) return false;
+  if (std::ranges::count(kEndings, data_ending(file)) > 0) return true;
+  return token_format(file, std::nullopt) == TokenFormat::kText && begins_as_json(file);
 }
 
 }  // namespace moeloom

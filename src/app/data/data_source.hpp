@@ -25,8 +25,8 @@ std::string sources_text(const std::vector<DataSource>& sources);
 /// Names without their folders, for people.
 std::string names_of(const std::vector<DataSource>& sources);
 
-/// Whether a file holds a record a line, for every command: .jsonl or .ndjson, where no other format is asked
-/// for.
+/// Whether a file holds records, for every command: by its ending (.jsonl, .ndjson, .json, ...) or, of what
+/// else would be text, because it begins as JSON; not where another format is asked for.
 bool holds_records(const std::filesystem::path& file, const std::optional<TokenFormat>& format);
 
 }  // namespace moeloom

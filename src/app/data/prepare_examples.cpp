@@ -3,6 +3,7 @@
 #include "moeloom/base/checksum.hpp"
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"
+#include "moeloom/base/text.hpp"
 #include "moeloom/io/data_text.hpp"
 #include "moeloom/io/document.hpp"
 #include "moeloom/io/file_lock.hpp"
@@ -65,6 +66,7 @@ class Preparation {
   void records(const DataText& file) {
     const std::string_view text = file.text();
     if (is_json_array(text)) return elements(text);
+    require_rows_of_lines(text);
     for (std::size_t begin = 0; begin < text.size();) {
       const std::string_view part = lines_at(text, begin);
       add_records(lines_of(part));
@@ -113,6 +115,16 @@ class Preparation {
     RecordReader::Record record = {};
     std::string error = {};
   };
+
+  /// An object over several lines would be an error for each of them.
+  void require_rows_of_lines(std::string_view text) const {
+    constexpr std::size_t kLooked = 256;
+    if (trimmed(text.substr(0, std::min(text.find('\n'), kLooked))) != "{") return;
+    const std::string file = source_.file.string();
+    throw IoError(
+        file + ": an object stands on several lines; a row a line is read, or one array of rows: jq -c . " +
+        file);
+  }
 
   /// Of a JSON array, as many at a time as a part of lines has bytes.
   void elements(std::string_view text) {
@@ -229,7 +241,7 @@ std::string key_of(const DataSource& source, const std::string& fingerprint, con
   const bool records = holds_records(source.file, settings.format);
   const char* format = records ? "records" : name_of(token_format(source.file, settings.format));
   // A change of how text becomes ids raises the number.
-  return "moeloom examples: 4\nfile: " + fs::absolute(source.file).string() + "\ncontents: " + fingerprint +
+  return "moeloom examples: 5\nfile: " + fs::absolute(source.file).string() + "\ncontents: " + fingerprint +
          "\n" + reader.key() + "\nformat: " + format +
          "\nsequence length: " + std::to_string(settings.sequence_length) +
          "\nskips: " + std::to_string(settings.skip_bad);

@@ -1,8 +1,7 @@
 #include "moeloom/text/conversation.hpp"
 
 #include "moeloom/base/errors.hpp"
-
-#include <algorithm>
+#include "moeloom/base/text.hpp"
 
 #include "message.hpp"
 
@@ -69,18 +68,12 @@ Conversation read_plain(const ConversationLine& line) {
   return conversation;
 }
 
-const Shape kShapes[] = {{"messages", read_messages, {}},
+const Shape kShapes[] = {{"messages", read_messages, {"system"}},
                          {"conversations", read_sharegpt, {"system"}},
                          {"instruction", read_alpaca, {"input", "output", "system", "history"}},
                          {"query", read_query, {"response", "system", "history"}},
                          {"completion", read_completion, {"prompt"}},
                          {"text", read_plain, {}}};
-
-std::string joined(const auto& names, const char* between = ", ") {
-  std::string text;
-  for (const auto& name : names) text += (text.empty() ? "" : between) + std::string(name);
-  return text;
-}
 
 const Shape& shape_of(const ConversationLine& line) {
   std::vector<std::string> known, found;
@@ -91,30 +84,6 @@ const Shape& shape_of(const ConversationLine& line) {
   for (const auto& [name, value] : line.members()) found.push_back(name);
   line.fail("expected one of the keys " + joined(known) + "; found " +
             (found.empty() ? "none" : joined(found)));
-}
-
-/// By its name, or as a list of masks.
-bool could_mean_something(const std::string& name, const JsonValue& value) {
-  if (could_say_what_is_learned(name)) return true;
-  if (value.array() == nullptr || value.array()->empty()) return false;
-  return std::ranges::all_of(*value.array(), [](const JsonValue& each) {
-    return each.boolean() != nullptr || each.integer() != nullptr || each.number() != nullptr;
-  });
-}
-
-/// Names of the columns that are neither read nor refused.
-std::vector<std::string> other_columns(const ConversationLine& line, const Shape& shape) {
-  constexpr std::string_view kBeside[] = {"tools", "chat_template_kwargs"};
-  std::vector<std::string> others, refused;
-  for (const auto& [name, value] : line.members()) {
-    const bool is_read = name == shape.key || std::ranges::count(shape.keys, name) > 0 ||
-                         std::ranges::count(kBeside, name) > 0;
-    if (is_read || value.is_null() || (says_nothing(value) && !could_say_what_is_learned(name))) continue;
-    (could_mean_something(name, value) ? refused : others).push_back(name);
-  }
-  if (!refused.empty())
-    line.fail("unknown keys that may say what is learned: " + joined(refused) + way_around(refused));
-  return others;
 }
 
 JsonValue tools_of(const ConversationLine& line) {
@@ -135,50 +104,23 @@ JsonValue::Object template_variables(const ConversationLine& line, const std::st
   return *parsed.object();
 }
 
-/// In a row, and in the objects of its lists, which are turns.
-void take_out(const std::set<std::string>& keys, JsonValue& value, int depth = 0) {
-  if (auto* list = std::get_if<JsonValue::Array>(&value.value))
-    for (JsonValue& each : *list) take_out(keys, each, depth + 1);
-  auto* object = std::get_if<JsonValue::Object>(&value.value);
-  if (object == nullptr) return;
-  std::erase_if(*object, [&](const JsonValue::Member& each) { return keys.contains(each.name); });
-  if (depth == 0)
-    for (JsonValue::Member& each : *object) take_out(keys, each.value, depth + 1);
-}
-
 }  // namespace
-
-bool says_nothing(const JsonValue& value) {
-  return value.is_null() || (value.boolean() != nullptr && !*value.boolean()) ||
-         (value.text() != nullptr && value.text()->empty()) ||
-         (value.array() != nullptr && value.array()->empty()) ||
-         (value.object() != nullptr && value.object()->empty());
-}
-
-bool could_say_what_is_learned(std::string_view name) {
-  for (const std::string_view word : {"weight", "mask", "label", "loss", "train"})
-    if (name.find(word) != std::string_view::npos) return true;
-  return false;
-}
-
-std::string way_around(const std::vector<std::string>& keys) {
-  return "; ignored keys = " + joined(keys, ",") + " reads on without " + (keys.size() == 1 ? "it" : "them");
-}
 
 Conversation parse_conversation(std::string_view text, const std::string& origin,
                                 const std::set<std::string>& ignored) {
   JsonValue json = parse_json_value(text, origin);
-  if (!ignored.empty()) take_out(ignored, json);
+  take_out(ignored, json);
   const ConversationLine line(json, origin);
   if (json.object() == nullptr) line.fail("expected an object, found " + described(json));
-  if (line.find("chosen") != nullptr && line.find("rejected") != nullptr)
-    line.fail("chosen, rejected: training on preferences is not supported; give one answer as a completion");
+  require_no_preference(line);
   const Shape& shape = shape_of(line);
   Conversation conversation = shape.read(line);
   if (!conversation.text && conversation.messages.empty()) line.fail("the conversation is empty");
   conversation.tools = tools_of(line);
   conversation.template_variables = template_variables(line, origin);
-  conversation.other_columns = other_columns(line, shape);
+  std::vector<std::string_view> read = {shape.key, "tools", "chat_template_kwargs"};
+  read.insert(read.end(), shape.keys.begin(), shape.keys.end());
+  conversation.other_columns = other_columns(line, read);
   return conversation;
 }
 

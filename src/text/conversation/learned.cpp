@@ -3,8 +3,10 @@
 #include "moeloom/base/errors.hpp"
 
 #include <algorithm>
-#include <cctype>
+#include <ranges>
 
+#include "conversation/calls.hpp"
+#include "conversation/members.hpp"
 #include "conversation/turns.hpp"
 
 namespace moeloom {
@@ -149,62 +151,6 @@ std::vector<std::uint8_t> mask_of(const std::vector<ByteRange>& ranges,
 
 namespace {
 
-/// Members of messages that templates are known to read, or that are known to say nothing of a text: where
-/// this template does not read one, it is named.
-constexpr std::string_view kKnownMembers[] = {"reasoning_content",
-                                              "reasoning",
-                                              "thinking",  // left out by such a template, by design
-                                              "functions",
-                                              "function_calls",
-                                              "prefix",
-                                              "current_date",
-                                              "current_location",  // read by templates of one family
-                                              "id",
-                                              "timestamp",
-                                              "created",
-                                              "created_at",
-                                              "date",
-                                              "model",
-                                              "lang",
-                                              "language",
-                                              "source",
-                                              "url",
-                                              "uuid",
-                                              "finish_reason",
-                                              "index",
-                                              "score",
-                                              "rank",
-                                              "emoji",
-                                              "avatar"};
-
-/// Not within a longer name.
-bool has_word(std::string_view text, std::string_view word) {
-  const auto is_letter = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; };
-  for (std::size_t at = text.find(word); at != text.npos; at = text.find(word, at + 1)) {
-    const std::size_t end = at + word.size();
-    if ((at == 0 || !is_letter(text[at - 1])) && (end == text.size() || !is_letter(text[end]))) return true;
-  }
-  return false;
-}
-
-std::set<std::string> unread_keys(const Conversation& conversation, const ChatTemplate& chat_template) {
-  constexpr std::string_view kRead[] = {"role", "content", "tool_calls", "tool_call_id", "name"};
-  std::set<std::string> unread, refused;
-  for (const JsonValue& message : conversation.messages) {
-    for (const auto& [name, value] : *message.object()) {
-      if (std::ranges::count(kRead, name) > 0 || value.is_null()) continue;
-      if (says_nothing(value) && !could_say_what_is_learned(name)) continue;
-      if (has_word(chat_template.source(), name)) continue;
-      (std::ranges::count(kKnownMembers, name) > 0 ? unread : refused).insert(name);
-    }
-  }
-  if (refused.empty()) return unread;
-  const std::vector<std::string> names(refused.begin(), refused.end());
-  std::string text = "unknown keys of messages, which the template does not read:";
-  for (const std::string& name : names) text += " " + name;
-  throw ConfigError({text + way_around(names)});
-}
-
 /// A plain text is learned whole; of a prompt and its completion, what begins behind the prompt.
 LearnedIds learned_text(const Conversation& conversation, const Tokenizer& tokenizer,
                         const LearnOptions& options) {
@@ -217,8 +163,13 @@ LearnedIds learned_text(const Conversation& conversation, const Tokenizer& token
     encoding = tokenizer.encode_with_offsets(*conversation.text, true);
   result.ids = std::move(encoding.ids);
   result.learned.assign(result.ids.size(), 1);
-  for (std::size_t i = 0; !whole && i < result.ids.size(); ++i)
-    result.learned[i] = encoding.offsets[i].begin >= *conversation.prompt ? 1 : 0;
+  if (!whole) {
+    // What the tokenizer puts behind the text has no bytes of it, and belongs to the completion.
+    const auto is_text = [](const ByteRange& range) { return range.begin < range.end; };
+    const auto end = std::ranges::find_if(encoding.offsets | std::views::reverse, is_text).base();
+    for (std::size_t i = 0; i < static_cast<std::size_t>(end - encoding.offsets.begin()); ++i)
+      result.learned[i] = encoding.offsets[i].begin >= *conversation.prompt ? 1 : 0;
+  }
   if (options.end_of_text && (result.ids.empty() || result.ids.back() != *options.end_of_text)) {
     result.ids.push_back(*options.end_of_text);
     result.learned.push_back(1);
@@ -233,11 +184,12 @@ LearnedIds learned_ids(const Conversation& conversation, const ChatModel& model,
   LearnedIds result;
   if (conversation.text) return learned_text(conversation, tokenizer, options);
   const ChatTemplate& chat_template = model.chat_template(!conversation.tools.is_null());
-  result.unread_keys = unread_keys(conversation, chat_template);
+  result.unread_keys = unread_keys(conversation, chat_template, options.variables);
   LearnOptions all = options;
   all.variables = model.variables(tokenizer);
   all.variables.insert(all.variables.end(), options.variables.begin(), options.variables.end());
-  const AssistantText said = assistant_text(conversation, chat_template, all);
+  const AssistantText said =
+      assistant_text(with_calls_as_taken(conversation, chat_template, all), chat_template, all);
   Encoding encoding = tokenizer.encode_with_offsets(said.text, false);
   result.learned = options.rule == LearnRule::kAll ? std::vector<std::uint8_t>(encoding.ids.size(), 1)
                                                    : mask_of(said.ranges, encoding.offsets);

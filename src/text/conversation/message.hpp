@@ -15,6 +15,7 @@ class ConversationLine {
   /// The member if it is there and not null.
   const JsonValue* find(std::string_view key) const;
   const JsonValue::Object& members() const { return *line_.object(); }
+  const std::string& origin() const { return origin_; }
   [[noreturn]] void fail(const std::string& reason) const;
   /// What a member is to be: "messages[2].role: expected a text, found 7".
   [[noreturn]] void fail_type(const std::string& member, const char* expected, const JsonValue* found) const;
@@ -29,6 +30,15 @@ class ConversationLine {
   const std::string& origin_;
 };
 
+/// Throws IoError for columns of pairs of answers, as chosen and rejected.
+void require_no_preference(const ConversationLine& line);
+/// Names of the columns beside `read` that are neither silent nor refused; throws IoError for those that may
+/// change what is learned.
+std::vector<std::string> other_columns(const ConversationLine& line,
+                                       const std::vector<std::string_view>& read);
+/// As if these stood neither in the row nor in its turns, nor in the parts of a content.
+void take_out(const std::set<std::string>& keys, JsonValue& row);
+
 JsonValue json_text_value(std::string text);
 JsonValue message_of(const std::string& role, JsonValue content);
 
@@ -39,7 +49,7 @@ Conversation read_alpaca(const ConversationLine& line);
 Conversation read_query(const ConversationLine& line);
 Conversation read_completion(const ConversationLine& line);
 
-/// [{"name", "arguments"}] or one of them, as tool calls of OpenAI's shape; arguments in a text are parsed.
+/// [{"name", "arguments"}] or one of them, as tool calls of OpenAI's shape.
 JsonValue tool_calls_of(const ConversationLine& line, const JsonValue& calls, const std::string& member);
 
 }  // namespace moeloom

@@ -1,5 +1,6 @@
 // The shapes of a conversation, each as messages of OpenAI's.
 #include "moeloom/base/errors.hpp"
+#include "moeloom/base/text.hpp"
 
 #include <algorithm>
 
@@ -7,8 +8,6 @@
 
 namespace moeloom {
 namespace {
-
-constexpr std::string_view kRoles[] = {"system", "developer", "user", "assistant", "tool"};
 
 struct Speaker {
   std::string_view from;
@@ -37,18 +36,6 @@ JsonValue* member_of(JsonValue& value, std::string_view key) {
   return const_cast<JsonValue*>(value.find(key));
 }
 
-/// JSON that holds an object or an array, parsed; any other text as it is.
-JsonValue arguments_of(const JsonValue& arguments, const std::string& member) {
-  if (arguments.text() == nullptr) return arguments;
-  const std::size_t first = arguments.text()->find_first_not_of(" \t\r\n");
-  if (first == std::string::npos || (*arguments.text())[first] != '{') return arguments;
-  try {
-    return parse_json_value(*arguments.text(), member);
-  } catch (const IoError&) {
-    return arguments;  // a model's own words, which the template prints
-  }
-}
-
 /// {"function": {"name", "arguments"}}, or the inner object alone.
 void check_call(const ConversationLine& line, JsonValue& call, const std::string& member) {
   if (call.object() == nullptr) line.fail_type(member, "an object", &call);
@@ -57,10 +44,9 @@ void check_call(const ConversationLine& line, JsonValue& call, const std::string
     line.fail_type(member + ".function", "an object", function);
   JsonValue& holder = function == nullptr ? call : *function;
   line.text(holder.find("name"), member + (function == nullptr ? ".name" : ".function.name"));
-  if (JsonValue* arguments = member_of(holder, "arguments")) *arguments = arguments_of(*arguments, member);
 }
 
-/// {"type": "text", "text"}, or a text by itself.
+/// {"type": "text", "text"}, or a text by itself. What else a part says could be that it is learned or not.
 void check_part(const ConversationLine& line, const JsonValue& part, const std::string& member) {
   if (part.text() != nullptr) return;
   if (part.object() == nullptr) line.fail_type(member, "an object", &part);
@@ -68,6 +54,14 @@ void check_part(const ConversationLine& line, const JsonValue& part, const std::
   if (type != nullptr && (type->text() == nullptr || *type->text() != "text"))
     line.fail(member + ": a part of type " + described(*type) + ": only parts of text are read");
   line.text(part.find("text"), member + ".text");
+  constexpr std::string_view kWithoutEffect[] = {"type", "text", "cache_control", "annotations", "citations"};
+  std::vector<std::string> unknown;
+  for (const auto& [name, value] : *part.object())
+    if (std::ranges::count(kWithoutEffect, name) == 0 &&
+        (!says_nothing(value) || could_say_what_is_learned(name)))
+      unknown.push_back(name);
+  if (!unknown.empty())
+    line.fail(member + ": unknown keys of a part: " + joined(unknown) + way_around(unknown));
 }
 
 void check_content(const ConversationLine& line, const JsonValue& message, const std::string& member) {
@@ -123,9 +117,7 @@ void add_message(const ConversationLine& line, JsonValue message, const std::str
 
 JsonValue checked_message(const ConversationLine& line, JsonValue message, const std::string& member) {
   if (message.object() == nullptr) line.fail_type(member, "an object", &message);
-  const std::string& role = line.text(message.find("role"), member + ".role");
-  if (std::ranges::find(kRoles, role) == std::end(kRoles))
-    line.fail(member + ".role: expected system, developer, user, assistant or tool, found \"" + role + "\"");
+  if (line.text(message.find("role"), member + ".role").empty()) line.fail(member + ".role: it is empty");
   JsonValue* calls = member_of(message, "tool_calls");
   if (calls != nullptr && !calls->is_null()) {
     line.array(calls, member + ".tool_calls");
@@ -137,10 +129,21 @@ JsonValue checked_message(const ConversationLine& line, JsonValue message, const
   return message;
 }
 
-/// A system prompt that stands beside the turns.
-void add_system(const ConversationLine& line, Conversation& conversation) {
+bool says_system(const JsonValue& turn) {
+  const JsonValue* role = turn.find("role") == nullptr ? turn.find("from") : turn.find("role");
+  return role != nullptr && role->text() != nullptr &&
+         (*role->text() == "system" || *role->text() == "developer");
+}
+
+/// A system prompt that stands beside the turns `list`, which then have none.
+void add_system(const ConversationLine& line, Conversation& conversation, const char* list = nullptr) {
   const JsonValue* system = line.find("system");
   if (system == nullptr || line.text(system, "system").empty()) return;
+  const JsonValue* turns = list == nullptr ? nullptr : line.find(list);
+  const bool has_one = turns != nullptr && turns->array() != nullptr && !turns->array()->empty() &&
+                       says_system(turns->array()->front());
+  if (has_one)
+    line.fail(std::string("system and the first of ") + list + " are two system prompts; give one");
   add_message(line, message_of("system", *system), "system", conversation);
 }
 
@@ -182,7 +185,7 @@ void take_the_rest(const JsonValue& turn, JsonValue& message) {
 
 Conversation read_openai(const ConversationLine& line, const char* key) {
   Conversation conversation;
-  if (line.find("messages") == nullptr) add_system(line, conversation);
+  add_system(line, conversation, key);
   add_messages(line, key, conversation);
   return conversation;
 }
@@ -221,7 +224,7 @@ Conversation read_sharegpt(const ConversationLine& line) {
   const JsonValue::Array& turns = line.array(line.find("conversations"), "conversations");
   if (!turns.empty() && turns.front().find("role") != nullptr) return read_openai(line, "conversations");
   Conversation conversation;
-  add_system(line, conversation);
+  add_system(line, conversation, "conversations");
   for (std::size_t i = 0; i < turns.size(); ++i) {
     if (turns[i].object() == nullptr) line.fail_type(place("conversations", i), "an object", &turns[i]);
     const std::string& from = line.text(turns[i].find("from"), place("conversations", i, "from"));
@@ -233,7 +236,8 @@ Conversation read_sharegpt(const ConversationLine& line) {
                 ": expected human, gpt, system, function_call or observation, found \"" + from + "\"");
     JsonValue message = message_of(speaker->role, json_text_value(value));
     if (from == "function_call") {
-      JsonValue calls = tool_calls_of(line, parse_json_value(value, value_member), value_member);
+      JsonValue calls =
+          tool_calls_of(line, parse_json_value(value, line.origin() + ": " + value_member), value_member);
       message = message_of("assistant", {});
       std::get<JsonValue::Object>(message.value).push_back({"tool_calls", std::move(calls)});
     }

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "conversation/answers.hpp"
+
 namespace moeloom {
 namespace {
 
@@ -36,19 +38,6 @@ std::size_t longest_end(std::string_view turn, std::string_view text) {
     if (!text.empty() && text[matched] == c) ++matched;
   }
   return matched;
-}
-
-std::string_view trimmed_text(std::string_view text) {
-  const std::size_t begin = text.find_first_not_of(" \t\r\n");
-  if (begin == std::string_view::npos) return {};
-  return text.substr(begin, text.find_last_not_of(" \t\r\n") + 1 - begin);
-}
-
-/// How much of what is said is reasoning, to the end of its mark.
-std::size_t thought_of(std::string_view said) {
-  constexpr std::string_view kThought = "</think>";
-  const std::size_t at = said.rfind(kThought);
-  return at == std::string_view::npos ? 0 : at + kThought.size();
 }
 
 /// Where in `part` that ends which a message says without reasoning before it, and the names of what it
@@ -89,63 +78,6 @@ std::size_t before_open_mark(std::string_view text) {
 /// How far `text` goes on as `other` does, in whole marks.
 std::size_t common_marks(std::string_view text, std::string_view other) {
   return before_open_mark(text.substr(0, common_prefix(text, other)));
-}
-
-/// The first form of an answer that stands at the text's begin: as it is, or without the blanks around it.
-std::optional<std::size_t> length_at_begin(std::string_view text, std::string_view answer,
-                                           std::string_view behind) {
-  const std::string_view trimmed = trimmed_text(answer);
-  const auto rest = static_cast<std::size_t>(trimmed.data() - answer.data());
-  for (const std::string_view form :
-       {answer, trimmed, answer.substr(rest), answer.substr(0, rest + trimmed.size())})
-    if (text.starts_with(form) && text.substr(form.size()).starts_with(behind)) return form.size();
-  return std::nullopt;
-}
-
-/// What message `message` says behind its reasoning.
-struct Answer {
-  std::size_t message;
-  std::string text;
-  /// A word that stands in its place.
-  std::string stand_in() const { return "StandsForAnswer" + std::to_string(message) + "InItsPlace"; }
-};
-
-std::vector<Answer> replaced_answers(JsonValue::Array& messages) {
-  std::vector<Answer> said;
-  for (std::size_t i = 0; i < messages.size(); ++i) {
-    if (*messages[i].find("role")->text() != "assistant") continue;
-    for (auto& [name, value] : std::get<JsonValue::Object>(messages[i].value)) {
-      if (name != "content" || value.text() == nullptr) continue;
-      const std::string text = *value.text();
-      const std::size_t thought = thought_of(text);
-      if (trimmed_text(std::string_view(text).substr(thought)).empty()) continue;
-      said.push_back({i, text.substr(thought)});
-      value.value = text.substr(0, thought) + said.back().stand_in();
-    }
-  }
-  return said;
-}
-
-/// Where answers stand in `whole`, of which `text` is the same with words in their places; up to the first
-/// around which it is not. Left out are those that the template does not write.
-std::vector<std::pair<std::size_t, ByteRange>> places_of(std::vector<Answer> said, std::string_view text,
-                                                         std::string_view whole) {
-  std::erase_if(said, [&](const Answer& each) { return text.find(each.stand_in()) == text.npos; });
-  std::vector<std::pair<std::size_t, ByteRange>> places;
-  std::size_t begin = 0;
-  for (std::size_t k = 0; k < said.size(); ++k) {
-    const std::size_t place = text.find(said[k].stand_in());
-    if (!whole.substr(begin).starts_with(text.substr(0, place))) break;
-    begin += place;
-    text.remove_prefix(place + said[k].stand_in().size());
-    const std::string_view behind =
-        k + 1 < said.size() ? text.substr(0, text.find(said[k + 1].stand_in())) : text;
-    const auto length = length_at_begin(whole.substr(begin), said[k].text, behind);
-    if (!length) break;
-    places.push_back({said[k].message, {begin, begin + *length}});
-    begin += *length;
-  }
-  return places;
 }
 
 }  // namespace
@@ -207,6 +139,7 @@ std::optional<ByteRange> TurnFinder::turn_by_answer(std::size_t i,
                                                     const std::optional<std::string>& with_turn) {
   const std::optional<ByteRange> answer = answers()[i];
   if (!answer) return std::nullopt;
+  if (!called_alone(conversation_.messages[i]).empty()) return turn_by_call(i, answer->begin, with_turn);
   ByteRange range = *answer;
   const std::string_view whole = whole_, said = whole.substr(range.begin, range.end - range.begin);
   if (i + 1 == conversation_.messages.size()) {
@@ -216,6 +149,20 @@ std::optional<ByteRange> TurnFinder::turn_by_answer(std::size_t i,
     range.end += common_marks(whole.substr(range.end), std::string_view(*with_turn).substr(at + said.size()));
   }
   return range;
+}
+
+/// What the turn adds to the messages before it, where the name that it calls stands at `name` of the whole
+/// text.
+std::optional<ByteRange> TurnFinder::turn_by_call(std::size_t i, std::size_t name,
+                                                  const std::optional<std::string>& with_turn) {
+  const std::optional<std::string> before = rendered(i, false);
+  if (!before || !with_turn || !with_turn->starts_with(*before)) return std::nullopt;
+  const std::string_view turn = std::string_view(*with_turn).substr(before->size());
+  const std::size_t at = turn.find(called_alone(conversation_.messages[i]));
+  if (at == std::string_view::npos || at > name) return std::nullopt;
+  const std::size_t begin = name - at;
+  if (!std::string_view(whole_).substr(begin).starts_with(turn)) return std::nullopt;
+  return ByteRange{begin, begin + turn.size()};
 }
 
 /// Answers by a text in which words stand in their places: what is rendered around them must be the same.

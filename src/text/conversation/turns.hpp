@@ -27,6 +27,8 @@ class TurnFinder {
   std::optional<std::size_t> begin_of(std::size_t i);
   std::optional<ByteRange> turn_at(std::size_t begin, std::size_t i, std::string_view with_turn) const;
   std::optional<ByteRange> turn_by_answer(std::size_t i, const std::optional<std::string>& with_turn);
+  std::optional<ByteRange> turn_by_call(std::size_t i, std::size_t name,
+                                        const std::optional<std::string>& with_turn);
   const std::vector<std::optional<ByteRange>>& answers();
 
   const Conversation& conversation_;

@@ -158,9 +158,8 @@ FolderRules folder_rules(const std::filesystem::path& folder, const std::set<std
   if (config) {
     check_keys(*config, ignored);
     named.read(*config);
-    if (config->optional("add_bos_token") || config->optional("add_eos_token"))
-      rules.ends = {.bos = config->boolean_or("add_bos_token", false),
-                    .eos = config->boolean_or("add_eos_token", false)};
+    if (config->optional("add_bos_token")) rules.adds_bos = config->boolean_or("add_bos_token", false);
+    if (config->optional("add_eos_token")) rules.adds_eos = config->boolean_or("add_eos_token", false);
     if (!ignored.contains(kPrefixSpace) && config->optional(kPrefixSpace))
       rules.add_prefix_space = config->boolean_or(kPrefixSpace, false);
   }

@@ -64,17 +64,17 @@ Tokenizer::State::Model Tokenizer::State::model_of(const Field& field, PreTokeni
 
 namespace {
 
-/// Of what add_bos_token and add_eos_token say.
-AddAround ends_of(const FolderRules& rules, const AddedTokens& added, const Vocabulary& vocabulary) {
-  const auto ids_of = [&](bool wanted, const std::string& token,
-                          const char* name) -> std::vector<std::uint32_t> {
-    if (!wanted || token.empty()) return {};  // transformers drops the wish without a word
-    if (const AddedToken* found = added.find(token)) return {found->id};
-    if (const auto id = vocabulary.id_of(token)) return {*id};
-    throw ConfigError({std::string("tokenizer_config.json: add_") + name + " is true, but " + name + " is " +
-                       "no token: \"" + token + "\""});
-  };
-  return {ids_of(rules.ends->bos, rules.bos, "bos_token"), ids_of(rules.ends->eos, rules.eos, "eos_token")};
+/// Of one side of a text: `present`, unless the folder says otherwise of its token. transformers drops a wish
+/// for a token that is none without a word.
+std::vector<std::uint32_t> side_of(const std::optional<bool>& adds, const std::string& token,
+                                   const char* name, const std::vector<std::uint32_t>& present,
+                                   const AddedTokens& added, const Vocabulary& vocabulary) {
+  if (!adds || (*adds && token.empty())) return present;
+  if (!*adds) return {};
+  if (const AddedToken* found = added.find(token)) return {found->id};
+  if (const auto id = vocabulary.id_of(token)) return {*id};
+  throw ConfigError({std::string("tokenizer_config.json: add_") + name + " is true, but " + name +
+                     " is no token: \"" + token + "\""});
 }
 
 /// transformers 4 rewrites a pre-tokenizer of bytes by the folder's add_prefix_space, and 5 does for some
@@ -102,7 +102,10 @@ Tokenizer::State::State(const Field& file, const FolderRules& rules)
   check_prefix_space(file, rules);
   // "truncation" and "padding" are what somebody's last call left behind: transformers sets both at each
   // call.
-  if (rules.ends) post_processor_.add_instead(ends_of(rules, added_, vocabulary()));
+  const AddAround present = post_processor_.added();
+  post_processor_.add_instead(
+      {side_of(rules.adds_bos, rules.bos, "bos_token", present.before, added_, vocabulary()),
+       side_of(rules.adds_eos, rules.eos, "eos_token", present.after, added_, vocabulary())});
 }
 
 void Tokenizer::State::add_tokens(std::string_view word, Workspace& space) const {

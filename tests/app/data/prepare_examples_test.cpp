@@ -20,8 +20,9 @@ class PrepareExamples : public ::testing::Test {
     settings.cache = folder_ / "cache";
     return prepare_examples({folder_ / name}, RecordReader(bytes_, RowOptions(), {}, {}), settings, nullptr);
   }
-  void write(const std::string& name, const std::string& content) const {
+  fs::path write(const std::string& name, const std::string& content) const {
     testing::write_bytes(folder_ / name, content);
+    return folder_ / name;
   }
 
   testing::TemporaryFolder folder_;
@@ -49,12 +50,14 @@ TEST_F(PrepareExamples, TellsWidthsOfIdsApart) {
 }
 
 TEST_F(PrepareExamples, ReadsRecordsByOneRule) {
-  for (const char* name : {"a.jsonl", "a.ndjson", "a.txt"}) {
-    write(name, "{\"text\": \"one\"}\n{\"text\": \"two\"}\n");
-    EXPECT_EQ(ExampleFile(prepare(name).examples).examples(), name == std::string("a.txt") ? 1 : 2) << name;
-    EXPECT_EQ(holds_records(name, std::nullopt), name != std::string("a.txt"));
-    EXPECT_FALSE(holds_records(name, TokenFormat::kText)) << "said otherwise";
+  for (const char* name : {"a.jsonl", "a.ndjson", "a.JSONL", "a.jsonlines", "a.txt", "a"}) {
+    const fs::path file = write(name, "{\"text\": \"one\"}\n{\"text\": \"two\"}\n");
+    EXPECT_EQ(ExampleFile(prepare(name).examples).examples(), 2) << name;
+    EXPECT_TRUE(holds_records(file, std::nullopt)) << name;
+    EXPECT_FALSE(holds_records(file, TokenFormat::kText)) << "said otherwise";
+    EXPECT_EQ(ExampleFile(prepare(name, {.format = TokenFormat::kText}).examples).examples(), 1) << name;
   }
+  EXPECT_FALSE(holds_records(write("b.txt", "{one}\n"), std::nullopt)) << "text with a brace";
 }
 
 TEST_F(PrepareExamples, ABrokenLineIsNamed) {

@@ -36,9 +36,7 @@ TEST(Conversation, ReadsOpenAiMessagesWithEveryMemberInItsOrder) {
   EXPECT_EQ(roles_of(read), "system user assistant tool assistant ");
   EXPECT_EQ((*read.messages[1].object())[0].name, "name");
   const JsonValue& call = (*read.messages[2].find("tool_calls")->array())[0];
-  const JsonValue* arguments = call.find("function")->find("arguments");
-  ASSERT_NE(arguments->object(), nullptr);
-  EXPECT_EQ((*arguments->object())[0].name, "b");
+  EXPECT_EQ(*call.find("function")->find("arguments")->text(), R"({"b": 1, "a": [2.50]})");
   EXPECT_EQ(read.tools.array()->size(), 1U);
   EXPECT_FALSE(read.text);
 }
@@ -95,6 +93,29 @@ TEST(Conversation, LeavesOutTheKeysThatAreIgnored) {
   const Conversation read = parse_conversation(row, "f:1", {"sample_weight", "labels", "loss"});
   EXPECT_EQ(read.messages.front().find("loss"), nullptr);
   EXPECT_TRUE(read.other_columns.empty());
+}
+
+/// A column is ignored as a column: what turns say of their weight is read all the same.
+TEST(Conversation, KeepsTheWeightsOfTurnsBesideAnIgnoredColumn) {
+  const Conversation read = parse_conversation(
+      R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b", "weight": 0}],
+          "weight": 1.5})",
+      "f:1", {"weight"});
+  EXPECT_EQ(read.learned[1], false);
+}
+
+TEST(Conversation, TakesTheSystemPromptBesideMessages) {
+  const Conversation read =
+      parse_conversation(R"({"messages": [{"role": "user", "content": "a"}], "system": "s"})", "f:1");
+  EXPECT_EQ(roles_of(read), "system user ");
+  EXPECT_EQ(content_of(read, 0), "s");
+}
+
+TEST(Conversation, NamesColumnsByWholeWords) {
+  const Conversation read = parse_conversation(
+      R"({"text": "a", "constraints": "x", "glossary": "y", "flag": false, "empty": "", "score": 0.5})",
+      "f:1");
+  EXPECT_EQ(read.other_columns, (std::vector<std::string>{"constraints", "glossary", "flag", "score"}));
 }
 
 TEST(Conversation, ReadsPromptsAndTheirCompletions) {
@@ -156,8 +177,6 @@ TEST(Conversation, NamesFileLineAndReason) {
       {messages(R"({"role": "user"})"),
        "chats.jsonl:7: messages[0].content: expected a text or an array of parts"},
       {messages(R"({"role": "user", "content": 3})"), "chats.jsonl:7: messages[0].content: expected a text"},
-      {messages(R"({"role": "ghost", "content": ""})"),
-       "chats.jsonl:7: messages[0].role: expected system, developer"},
       {messages(R"({"role": "user", "content": [{"type": "image", "image": "x.png"}]})"),
        "chats.jsonl:7: messages[0].content[0]: a part of type \"image\": only parts of text are read"},
       {messages(R"({"role": "assistant", "content": "a", "weight": 0.5})"),
@@ -174,6 +193,22 @@ TEST(Conversation, NamesFileLineAndReason) {
        "chats.jsonl:7: unknown keys that may say what is learned: numbers"},
       {R"({"prompt": "a", "chosen": "b", "rejected": "c"})",
        "chats.jsonl:7: chosen, rejected: training on preferences"},
+      {R"({"text": "a", "rejected_response": "b"})",
+       "chats.jsonl:7: rejected_response: training on preferences"},
+      {R"({"instruction": "a", "output": "b", "kto_tag": false})",
+       "chats.jsonl:7: kto_tag: training on preferences"},
+      {R"({"instruction": "a", "output": "b", "system_prompt": "s"})",
+       "chats.jsonl:7: unknown keys that may say what is learned: system_prompt"},
+      {R"({"text": "a", "images": ["b.png"]})",
+       "chats.jsonl:7: unknown keys that may say what is learned: images; ignored keys = images"},
+      {R"({"text": "a", "lossMask": "0 1"})",
+       "chats.jsonl:7: unknown keys that may say what is learned: lossMask"},
+      {R"({"messages": [{"role": "system", "content": "a"}], "system": "b"})",
+       "chats.jsonl:7: system and the first of messages are two system prompts"},
+      {messages(R"({"role": "assistant", "content": [{"type": "text", "text": "a", "train": false}]})"),
+       "chats.jsonl:7: messages[0].content[0]: unknown keys of a part: train; ignored keys = train"},
+      {messages(R"({"role": "user", "content": [{"text": "a", "image": "b.png"}]})"),
+       "chats.jsonl:7: messages[0].content[0]: unknown keys of a part: image"},
       {R"({"text": "a", "chat_template_kwargs": 3})",
        "chats.jsonl:7: chat_template_kwargs: expected an object, found 3"},
       {messages(user + R"(,{"role": "assistant", "content": "", "tool_calls": [{"function": {"name": 1}}]})"),

@@ -230,23 +230,6 @@ TEST(Learned, FindsTurnsOfTemplatesThatCloseTheLastInAnotherWay) {
 }
 
 /// A member is read where the template names it as a word of its own, not within a longer one.
-TEST(Learned, NamesMembersThatNobodyReadsAndRefusesUnknownOnes) {
-  const Tokenizer tokenizer = Tokenizer::load(
-      testing::source_root() / "tests/data/text/tokenizers/tiny-bytelevel-qwen2/tokenizer.json");
-  const ChatModel model = ChatModel::of(ChatTemplate::parse(
-      "{% for m in messages %}{{ m.content }}{{ m.mood }}{{ m.lossy }}{% endfor %}", "t"));
-  const auto learned = [&](const std::string& members) {
-    return learned_ids(conversation_of(R"({"messages": [{"role": "user", "content": "a"},
-        {"role": "assistant", "content": "b", )" +
-                                       members + "}]}"),
-                       model, tokenizer, {});
-  };
-  EXPECT_TRUE(learned(R"("mood": "glad", "stance": null, "parts": [])").unread_keys.empty());
-  EXPECT_EQ(learned(R"("thinking": "hm")").unread_keys, std::set<std::string>{"thinking"});
-  for (const char* refused : {R"("stance": "odd")", R"("loss": false)", R"("loss": 0.5)"})
-    EXPECT_THROW(learned(refused), ConfigError) << refused;
-}
-
 TEST(Learned, TakesWhatTheTemplateMarks) {
   const std::string source =
       "{% for m in messages %}<{{ m.role }}>{% if m.role == 'assistant' %}{% generation %}{{ m.content }}"

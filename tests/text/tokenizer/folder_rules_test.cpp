@@ -65,7 +65,10 @@ TEST_F(FolderRules, TakesNoEndsWhereTheConfigSaysSo) {
       "post_processor": {"type": "BertProcessing", "cls": ["<s>", 7], "sep": ["<s>", 7]}, "model": )") +
                               kModel + "}");
   EXPECT_EQ(encoded("{}", "ab"), (Ids{7, 3, 7}));
-  EXPECT_EQ(encoded(R"({"bos_token": "<s>", "add_bos_token": false})", "ab"), (Ids{3}));
+  EXPECT_EQ(encoded(R"({"bos_token": "<s>", "add_bos_token": false})", "ab"), (Ids{3, 7}));
+  EXPECT_EQ(encoded(R"({"bos_token": "<s>", "add_eos_token": false})", "ab"), (Ids{7, 3}));
+  EXPECT_EQ(encoded(R"({"add_bos_token": false, "add_eos_token": false})", "ab"), (Ids{3}));
+  EXPECT_EQ(encoded(R"({"bos_token": null, "add_bos_token": true})", "ab"), (Ids{7, 3, 7}));
 }
 
 TEST_F(FolderRules, KnowsTokensThatTheConfigAloneNames) {

@@ -3,6 +3,8 @@
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/text.hpp"
 
+#include <algorithm>
+
 #include "message.hpp"
 
 namespace moeloom {
@@ -104,11 +106,39 @@ JsonValue::Object template_variables(const ConversationLine& line, const std::st
   return *parsed.object();
 }
 
+/// Python writes numbers that JSON does not have; here they are texts, which no reader takes for a number.
+std::string with_quoted_nans(std::string_view text) {
+  std::string quoted;
+  bool in_text = false;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::string_view rest = text.substr(at);
+    std::size_t length = 1;
+    for (const std::string_view word : {"NaN", "Infinity", "-Infinity"})
+      if (!in_text && rest.starts_with(word)) length = word.size();
+    if (in_text && rest.starts_with('\\')) length = std::min<std::size_t>(2, rest.size());
+    if (rest.starts_with('"')) in_text = !in_text;
+    const std::string piece(rest.substr(0, length));
+    quoted += !in_text && length > 1 ? '"' + piece + '"' : piece;
+    at += length;
+  }
+  return quoted;
+}
+
+JsonValue parsed_row(std::string_view text, const std::string& origin) {
+  try {
+    return parse_json_value(text, origin);
+  } catch (const IoError&) {
+    const std::string quoted = with_quoted_nans(text);
+    if (quoted == text) throw;
+    return parse_json_value(quoted, origin);
+  }
+}
+
 }  // namespace
 
 Conversation parse_conversation(std::string_view text, const std::string& origin,
                                 const std::set<std::string>& ignored) {
-  JsonValue json = parse_json_value(text, origin);
+  JsonValue json = parsed_row(text, origin);
   take_out(ignored, json);
   const ConversationLine line(json, origin);
   if (json.object() == nullptr) line.fail("expected an object, found " + described(json));

@@ -46,7 +46,8 @@ bool has_word(std::string_view text, std::string_view word) {
   return false;
 }
 
-/// Members of messages that are neither read nor silent.
+/// Members of messages that are neither read nor silent. Tools and calls that a template leaves out are
+/// named: what is learned is what transformers renders.
 void judge_members(const Conversation& conversation, const std::string& source, std::set<std::string>& unread,
                    std::set<std::string>& refused) {
   constexpr std::string_view kRead[] = {"role", "content", "tool_call_id", "name"};
@@ -55,10 +56,10 @@ void judge_members(const Conversation& conversation, const std::string& source, 
       if (std::ranges::count(kRead, name) > 0 || value.is_null()) continue;
       if (says_nothing(value) && !could_say_what_is_learned(name)) continue;
       if (has_word(source, name)) continue;
-      (std::ranges::count(kKnownMembers, name) > 0 ? unread : refused).insert(name);
+      (std::ranges::count(kKnownMembers, name) > 0 || name == "tool_calls" ? unread : refused).insert(name);
     }
   }
-  if (!conversation.tools.is_null() && !has_word(source, "tools")) refused.insert("tools");
+  if (!conversation.tools.is_null() && !has_word(source, "tools")) unread.insert("tools");
 }
 
 /// Templates write the name of any role, or ask for those that they know.

@@ -111,6 +111,13 @@ TEST(Conversation, TakesTheSystemPromptBesideMessages) {
   EXPECT_EQ(content_of(read, 0), "s");
 }
 
+TEST(Conversation, ReadsRowsWithNumbersThatPythonAloneWrites) {
+  const Conversation read = parse_conversation(
+      R"({"text": "a \"NaN\" \\", "score": NaN, "low": -Infinity, "list": [Infinity]})", "f:1");
+  EXPECT_EQ(read.text, "a \"NaN\" \\");
+  EXPECT_EQ(read.other_columns, (std::vector<std::string>{"score", "low", "list"}));
+}
+
 TEST(Conversation, NamesColumnsByWholeWords) {
   const Conversation read = parse_conversation(
       R"({"text": "a", "constraints": "x", "glossary": "y", "flag": false, "empty": "", "score": 0.5})",

@@ -225,6 +225,14 @@ void decide_memory(const RunFacts& facts, const RunRequest& request, DType type,
       step_memory(facts.model, facts.parameters, decision.step, decision.gmm.packs, type), facts, decision);
   const std::optional<RowRoom>& room = decision.row_budget.room;
   if (room && room->memory.total() < decision.memory.total()) decision.memory = room->memory;
+  decision.most_memory = decision.memory.total();
+  const Index most = row_range(facts.model, decision.step).most;
+  const bool evens_out = decision.pool.on || decision.rebalance.rates || decision.row_budget.rows > 0;
+  if (most == 0 || evens_out) return;
+  const MemoryNeed need = with_the_rest(
+      memory_of_rows(facts.model, facts.parameters, decision.step, decision.gmm.packs, type, most), facts,
+      decision);
+  decision.most_memory = std::max(decision.most_memory, need.total());
 }
 
 }  // namespace

@@ -137,7 +137,10 @@ struct RunDecision {
   ExactDecision exact;
   RowBudgetDecision row_budget;
   bool save_copy = false;  // is counted, and may be made
-  MemoryNeed memory;       // of a rank
+  MemoryNeed memory;       // of a rank, whose experts get as many rows as the other ranks'
+  /// In bytes, where they get all that may come to one rank, as an untrained router may have it; as `memory`
+  /// where a budget keeps the rows, or nodes share them out.
+  double most_memory = 0;
 
   /// The job as it will run.
   StepCase step;

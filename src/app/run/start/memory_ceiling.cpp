@@ -164,7 +164,10 @@ Event peak_event(Index peak_bytes, const RunDecision& decision) {
   const std::optional<RowRoom>& room = decision.row_budget.room;
   if (room) return event.with("ceiling", bytes_text(room->ceiling)).with("share", peak / room->ceiling);
   const double predicted = decision.memory.total();
-  return event.with("predicted", bytes_text(predicted)).with("share", peak / predicted);
+  event.with("predicted", bytes_text(predicted)).with("share", peak / predicted);
+  if (decision.most_memory > predicted && peak > predicted)
+    event.with("predicted_with_uneven_rows", bytes_text(decision.most_memory));
+  return event;
 }
 
 }  // namespace moeloom

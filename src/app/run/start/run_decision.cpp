@@ -54,6 +54,13 @@ std::vector<std::pair<std::string, OverlapChoice>> choices_of(const RunDecision&
   return {{"overlap_grad_reduce", decision.travel.reduce}, {"overlap_param_gather", decision.travel.gather}};
 }
 
+/// What routing may add; empty where it is next to nothing.
+std::string uneven_text(const RunDecision& decision) {
+  constexpr double kWorthAWord = 1.05;
+  if (decision.most_memory < kWorthAWord * decision.memory.total()) return "";
+  return "; with even rows: if all that may come to one rank do, " + bytes_text(decision.most_memory);
+}
+
 std::string overlap_text(const OverlapDecision& choice) {
   return choice.chunks == 0 ? "off" : std::to_string(choice.chunks);
 }
@@ -147,18 +154,19 @@ void log_decision(Log& log, const DecidedRun& run) {
   for (const KernelReport& report : d.kernels)
     log.info(Event().with("kernel", report.id).with("applied", report.applied).with("reason", report.reason));
   if (d.memory.total() > 0)
-    log.info(Event()
-                 .with("memory", bytes_text(d.memory.total()))
-                 .with("reason",
-                       "predicted for a rank: " + bytes_text(d.memory.lasting()) +
-                           " weights, gradients and moments, " + bytes_text(d.memory.packed) +
-                           " packed experts, " + bytes_text(d.memory.activations) + " activations, " +
-                           bytes_text(d.memory.buffers) + " buffers" +
-                           (d.memory.replicas > 0 ? ", " + bytes_text(d.memory.replicas) + " replicas" : "") +
-                           (d.memory.save_copy > 0 ? ", " + bytes_text(d.memory.save_copy) + " copy for saves"
-                                                   : "") +
-                           (d.memory.program > 0 ? ", " + bytes_text(d.memory.program) + " program and MPI"
-                                                 : "")));
+    log.info(
+        Event()
+            .with("memory", bytes_text(d.memory.total()))
+            .with("reason",
+                  "predicted for a rank: " + bytes_text(d.memory.lasting()) +
+                      " weights, gradients and moments, " + bytes_text(d.memory.packed) +
+                      " packed experts, " + bytes_text(d.memory.activations) + " activations, " +
+                      bytes_text(d.memory.buffers) + " buffers" +
+                      (d.memory.replicas > 0 ? ", " + bytes_text(d.memory.replicas) + " replicas" : "") +
+                      (d.memory.save_copy > 0 ? ", " + bytes_text(d.memory.save_copy) + " copy for saves"
+                                              : "") +
+                      (d.memory.program > 0 ? ", " + bytes_text(d.memory.program) + " program and MPI" : "") +
+                      uneven_text(d)));
 }
 
 std::vector<std::pair<std::string, std::string>> facts_of(const RunDecision& decision) {

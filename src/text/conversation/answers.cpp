@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <optional>
 
+#include "conversation/message.hpp"
+
 namespace moeloom {
 namespace {
 
@@ -15,10 +17,6 @@ std::optional<std::size_t> length_at_begin(std::string_view text, std::string_vi
        {answer, trimmed, answer.substr(rest), answer.substr(0, rest + trimmed.size())})
     if (text.starts_with(form) && text.substr(form.size()).starts_with(behind)) return form.size();
   return std::nullopt;
-}
-
-JsonValue* member_of(JsonValue& value, std::string_view key) {
-  return const_cast<JsonValue*>(value.find(key));
 }
 
 /// Of the first call.

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "conversation/message.hpp"
 #include "conversation/turns.hpp"
 
 namespace moeloom {
@@ -14,16 +15,14 @@ namespace {
 /// use(arguments) for those of each call.
 template <typename Use>
 void each_arguments(JsonValue::Array& messages, const Use& use) {
-  const auto member = [](JsonValue& value, std::string_view key) {
-    return const_cast<JsonValue*>(value.find(key));
-  };
   for (JsonValue& message : messages) {
-    JsonValue* calls = member(message, "tool_calls");
+    JsonValue* calls = member_of(message, "tool_calls");
     auto* list = calls == nullptr ? nullptr : std::get_if<JsonValue::Array>(&calls->value);
     if (list == nullptr) continue;
     for (JsonValue& call : *list) {
-      JsonValue* function = member(call, "function");
-      if (JsonValue* arguments = member(function == nullptr ? call : *function, "arguments")) use(*arguments);
+      JsonValue* function = member_of(call, "function");
+      if (JsonValue* arguments = member_of(function == nullptr ? call : *function, "arguments"))
+        use(*arguments);
     }
   }
 }

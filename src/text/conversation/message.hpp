@@ -39,8 +39,21 @@ std::vector<std::string> other_columns(const ConversationLine& line,
 /// As if these stood neither in the row nor in its turns, nor in the parts of a content.
 void take_out(const std::set<std::string>& keys, JsonValue& row);
 
+inline JsonValue* member_of(JsonValue& value, std::string_view key) {
+  return const_cast<JsonValue*>(value.find(key));
+}
 JsonValue json_text_value(std::string text);
 JsonValue message_of(const std::string& role, JsonValue content);
+
+/// "messages[2].role".
+std::string place(const char* list, std::size_t i, const char* member = nullptr);
+/// {"function": {"name", "arguments"}}, or the inner object alone.
+void check_call(const ConversationLine& line, JsonValue& call, const std::string& member);
+/// A message of role and content. Throws IoError.
+JsonValue checked_message(const ConversationLine& line, JsonValue message, const std::string& member);
+/// With what its turn says of being learned, which does not stay in it.
+void add_message(const ConversationLine& line, JsonValue message, const std::string& member,
+                 Conversation& conversation);
 
 /// A conversation's messages, out of each shape.
 Conversation read_openai(const ConversationLine& line, const char* key);

@@ -1,6 +1,7 @@
 #include "moeloom/io/data_text.hpp"
 
 #include "moeloom/base/errors.hpp"
+#include "moeloom/io/json_value.hpp"
 
 #include <algorithm>
 #include <array>
@@ -57,6 +58,14 @@ std::string_view without_blanks_before(std::string_view text) {
 
 bool is_packed(const fs::path& file) {
   return in_small_letters(file.extension().string()) == ".gz";
+}
+
+/// {"key":
+bool begins_as_object(std::string_view text) {
+  if (!text.starts_with('{')) return false;
+  text = without_blanks_before(text.substr(1));
+  const std::size_t end = text.starts_with('"') ? text.find('"', 1) : std::string_view::npos;
+  return end != std::string_view::npos && without_blanks_before(text.substr(end + 1)).starts_with(':');
 }
 
 bool only_zeros(std::span<const std::byte> bytes) {
@@ -163,12 +172,17 @@ bool begins_as_json(const fs::path& file) {
   if (in == nullptr) return false;
   const int count = gzread(in, first.data(), static_cast<unsigned>(first.size()));
   gzclose(in);
-  std::string_view text = without_blanks_before(std::string_view(first).substr(0, std::max(count, 0)));
-  if (text.starts_with('[')) text = without_blanks_before(text.substr(1));
-  if (!text.starts_with('{')) return false;
-  text = without_blanks_before(text.substr(1));
-  const std::size_t end = text.starts_with('"') ? text.find('"', 1) : std::string_view::npos;
-  return end != std::string_view::npos && without_blanks_before(text.substr(end + 1)).starts_with(':');
+  std::string_view text =
+      without_blanks_before(std::string_view(first).substr(0, static_cast<std::size_t>(std::max(count, 0))));
+  if (text.starts_with('[')) return begins_as_object(without_blanks_before(text.substr(1)));
+  if (!begins_as_object(text)) return false;
+  const std::size_t end = text.find('\n');
+  if (end == text.npos && static_cast<std::size_t>(count) == first.size()) return true;  // a longer row
+  try {
+    return parse_json_value(text.substr(0, end), file.string()).object() != nullptr;
+  } catch (const IoError&) {
+    return false;
+  }
 }
 
 std::string data_ending(fs::path file) {

@@ -74,9 +74,12 @@ TEST_F(DataTextTest, TakesZerosBehindGzip) {
 }
 
 TEST_F(DataTextTest, TellsJsonByItsBeginning) {
-  for (const char* json : {"{\"a\": 1}", "\xef\xbb\xbf \n[ {\n\"a\" : 2", "{\"a b\":"})
+  const std::string long_row = "{\"a b\": \"" + std::string(1 << 16, 'x');
+  for (const std::string& json :
+       {std::string("{\"a\": 1}\nmore"), std::string("\xef\xbb\xbf \n[ {\n\"a\" : 2"), long_row})
     EXPECT_TRUE(begins_as_json(write("a.txt", json))) << json;
-  for (const char* text : {"", "{", "[1, 2]", "{a: 1}", "{\"a\"}", "a {\"a\": 1}"})
+  for (const char* text :
+       {"", "{", "{\n \"cells\": []", "{\"a\": 1} is JSON", "[1, 2]", "{a: 1}", "{\"a\"}", "a {\"a\": 1}"})
     EXPECT_FALSE(begins_as_json(write("a.txt", text))) << text;
   EXPECT_TRUE(begins_as_json(pack("a.gz", "{\"a\": 1}")));
   EXPECT_FALSE(begins_as_json(folder_ / "none"));

@@ -35,8 +35,8 @@ class DataText {
 /// what lies inside the elements. Throws IoError where it is no array.
 std::vector<std::string_view> json_elements(std::string_view text, const std::string& origin);
 
-/// Whether the file, packed by gzip or not, begins as a JSON object or an array of them do, whatever its
-/// name. False where it cannot be read.
+/// Whether the file, packed by gzip or not, begins with a line that is a JSON object, or as an array of
+/// objects, whatever its name. False where it cannot be read.
 bool begins_as_json(const std::filesystem::path& file);
 
 /// The name's last ending in small letters, without that of gzip: ".csv" of "Chats.CSV.gz".

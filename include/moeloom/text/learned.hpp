@@ -25,7 +25,7 @@ struct LearnedIds {
   std::vector<std::uint8_t> learned;  // of each id: 1, if it is learned as a target
   std::size_t assistant_turns = 0;
   std::size_t unplaced_turns = 0;  // of those, how many could not be found in the text and are not learned
-  std::set<std::string> unread_keys = {};  // members of messages that this template does not read
+  std::set<std::string> unread_keys = {};  // what this template does not read: "messages[].thinking", "tools"
 };
 
 struct LearnOptions {
@@ -33,6 +33,7 @@ struct LearnOptions {
   JsonValue::Object variables = {};  // of the template, beside the special tokens
   std::tm now = {};
   std::optional<std::uint32_t> end_of_text = {};  // follows a plain text, and is learned
+  std::set<std::string> ignored_keys = {};        // unknown members of messages that may stand there
 };
 
 /// Where the assistant speaks in a conversation's text, as LearnRule says.

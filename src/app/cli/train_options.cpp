@@ -316,7 +316,7 @@ Layer merged(Layer winner, const Layer& other) {
 
 Layer with_files(const OptionTable& table, Layer layer, Mistakes& mistakes, std::vector<std::string>& gone) {
   if (layer.contains("config")) {
-    Layer file = table.file(layer["config"].value, mistakes);
+    Layer file = table.file(layer["config"].value, mistakes, gone);
     prefer_answer(layer, file);
     layer = merged(layer, file);
   }

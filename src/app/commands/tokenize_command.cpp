@@ -3,6 +3,7 @@
 #include "moeloom/base/text.hpp"
 #include "moeloom/comm/communicator.hpp"
 
+#include <algorithm>
 #include <charconv>
 #include <cstdio>
 #include <fstream>
@@ -10,11 +11,11 @@
 #include <iostream>
 
 #include "cli/environment.hpp"
-#include "cli/option_values.hpp"
 #include "cli/options.hpp"
 #include "cli/processors.hpp"
 #include "cli/standard_output.hpp"
 #include "commands/commands.hpp"
+#include "data/data_source.hpp"
 #include "run/record/log.hpp"
 #include "run/tokenize/document_reader.hpp"
 #include "run/tokenize/tokenize_files.hpp"
@@ -74,9 +75,16 @@ void print_line(const std::string& line) {
 
 }  // namespace
 
+/// A template is read for them alone.
+bool reads_rows(const TokenizeOptions& options) {
+  if (options.ids || options.decode) return false;
+  return std::ranges::any_of(files_under(options.in),
+                             [](const fs::path& file) { return holds_records(file, std::nullopt); });
+}
+
 int tokenize_command(int argc, char** argv) {
   const TokenizeOptions options = parse_tokenize_options(argc, argv);
-  const ModelText text = ModelText::of_tokenizer(options.model, options.ignored_keys);
+  const ModelText text = ModelText::of_tokenizer(options.model, reads_rows(options), options.ignored_keys);
   const Tokenizer& tokenizer = *text.tokenizer();
   if (options.ids) {
     each_input_line(options.in, [&](const std::string& line, const std::string&) {

@@ -2,12 +2,11 @@
 
 #include "moeloom/base/checksum.hpp"
 #include "moeloom/base/errors.hpp"
+#include "moeloom/base/text.hpp"
 #include "moeloom/io/text_file.hpp"
 
 #include <chrono>
 #include <ctime>
-
-#include "cli/option_values.hpp"
 
 namespace moeloom {
 namespace {
@@ -37,13 +36,19 @@ RecordReader::RecordReader(const ModelText& text, RowOptions rows, std::set<std:
     : text_(text),
       rows_(std::move(rows)),
       ignored_keys_(std::move(ignored_keys)),
-      options_{.rule = rows_.learn, .variables = rows_.switches.variables, .now = now} {
+      options_{.rule = rows_.learn,
+               .variables = rows_.switches.variables,
+               .now = now,
+               .ignored_keys = ignored_keys_} {
   if (const std::optional<std::int32_t> eos = text.eos_token())
     options_.end_of_text = static_cast<std::uint32_t>(*eos);
 }
 
 RecordReader::Record RecordReader::read(std::string_view line, const std::string& origin) const {
-  const Conversation conversation = parse_conversation(line, origin, ignored_keys_);
+  return read(parse_conversation(line, origin, ignored_keys_), origin);
+}
+
+RecordReader::Record RecordReader::read(const Conversation& conversation, const std::string& origin) const {
   if (text_.is_bytes()) {
     if (!conversation.text)
       throw ConfigError(
@@ -59,7 +64,7 @@ RecordReader::Record RecordReader::read(std::string_view line, const std::string
     LearnedIds learned = learned_ids(conversation, text_.chat(), *text_.tokenizer(), options_);
     text_.check_ids(learned.ids);
     std::vector<std::string> unread = conversation.other_columns;
-    for (const std::string& key : learned.unread_keys) unread.push_back("messages[]." + key);
+    for (const std::string& key : learned.unread_keys) unread.push_back(key);
     return {{std::move(learned.ids), std::move(learned.learned)},
             static_cast<Index>(learned.assistant_turns),
             static_cast<Index>(learned.unplaced_turns),

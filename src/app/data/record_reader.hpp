@@ -35,6 +35,7 @@ class RecordReader {
   };
   /// Of a line of .jsonl. Any thread. Throws IoError, ConfigError, which name `origin`: "chats.jsonl:12".
   Record read(std::string_view line, const std::string& origin) const;
+  Record read(const Conversation& conversation, const std::string& origin) const;
   /// Of a part of a document: every token is learned.
   Example document(std::string_view text) const;
   /// What the examples depend on beside the file: tokenizer, template and rule, a line each, "name: value".

@@ -54,13 +54,14 @@ ModelText ModelText::of(const fs::path& folder, const ModelConfig& config, const
   return text;
 }
 
-ModelText ModelText::of_tokenizer(const fs::path& path, const std::set<std::string>& ignored_keys) {
+ModelText ModelText::of_tokenizer(const fs::path& path, bool with_templates,
+                                  const std::set<std::string>& ignored_keys) {
   ModelText text;
   const bool is_folder = fs::is_directory(path);
   text.folder_ = is_folder ? path : path.parent_path();
   text.tokenizer_file_ = is_folder ? path / kTokenizerFile : path;
   text.tokenizer_ = is_folder ? Tokenizer::of_folder(path, ignored_keys) : Tokenizer::load(path);
-  if (is_folder) text.chat_ = ChatModel::load(path);
+  if (is_folder && with_templates) text.chat_ = ChatModel::load(path);
   text.rows_ = static_cast<Index>(text.tokenizer_->vocabulary_size());
   return text;
 }

@@ -23,7 +23,8 @@ class ModelText {
 
   /// Of a folder with tokenizer.json, or of that file without what lies beside it; any id will do. Throws as
   /// of() does.
-  static ModelText of_tokenizer(const std::filesystem::path& path, const std::set<std::string>& ignored_keys);
+  static ModelText of_tokenizer(const std::filesystem::path& path, bool with_templates,
+                                const std::set<std::string>& ignored_keys);
 
   bool is_bytes() const { return !tokenizer_; }
   /// "byte" or "token"

@@ -3,8 +3,10 @@
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/text.hpp"
 
+#include <algorithm>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "conversation/message.hpp"
 #include "conversation/turns.hpp"
@@ -62,19 +64,22 @@ Conversation with_json_texts(Conversation conversation) {
   return conversation;
 }
 
-/// Whether the template takes it, and writes texts of arguments as they are.
+/// Whether the template takes it, and writes texts of arguments as they are: others in their places, which
+/// stand nowhere else and have quotes that tojson would change, come out whole.
 bool is_taken(Conversation conversation, const ChatTemplate& chat_template, const LearnOptions& options) {
-  std::string text;
+  std::vector<std::string> in_place;
+  each_arguments(conversation.messages, [&](JsonValue& arguments) {
+    if (!object_in(arguments)) return;
+    in_place.push_back("{\"StandsForArguments" + std::to_string(in_place.size()) + "\": 0}");
+    arguments.value = in_place.back();
+  });
   try {
-    text = chat_template.render(request_of(conversation, options)).text;
+    const std::string text = chat_template.render(request_of(conversation, options)).text;
+    return std::ranges::all_of(in_place,
+                               [&](const std::string& each) { return text.find(each) != text.npos; });
   } catch (const TemplateError&) {
     return false;
   }
-  bool writes_all = true;
-  each_arguments(conversation.messages, [&](const JsonValue& arguments) {
-    if (object_in(arguments)) writes_all &= text.find(trimmed(*arguments.text())) != std::string::npos;
-  });
-  return writes_all;
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include "moeloom/base/text.hpp"
 
 #include <algorithm>
+#include <limits>
 
 #include "message.hpp"
 
@@ -90,7 +91,10 @@ const Shape& shape_of(const ConversationLine& line) {
 
 JsonValue tools_of(const ConversationLine& line) {
   const JsonValue* tools = line.find("tools");
-  if (tools == nullptr || (tools->text() != nullptr && tools->text()->empty())) return {};
+  if (tools == nullptr || says_nothing(*tools)) return {};
+  const bool is_word =
+      tools->text() != nullptr && (trimmed(*tools->text()).empty() || trimmed(*tools->text()) == "null");
+  if (is_word) return {};
   JsonValue list = line.array_or_json(*tools, "tools");
   return list.array()->empty() ? JsonValue() : list;
 }
@@ -106,8 +110,11 @@ JsonValue::Object template_variables(const ConversationLine& line, const std::st
   return *parsed.object();
 }
 
-/// Python writes numbers that JSON does not have; here they are texts, which no reader takes for a number.
-std::string with_quoted_nans(std::string_view text) {
+/// Begins a text that stands for a number that JSON does not have; no text of a row has it.
+constexpr char kNumber = '\x01';
+
+/// Python writes such numbers bare.
+std::string with_numbers_as_texts(std::string_view text) {
   std::string quoted;
   bool in_text = false;
   for (std::size_t at = 0; at < text.size();) {
@@ -118,19 +125,34 @@ std::string with_quoted_nans(std::string_view text) {
     if (in_text && rest.starts_with('\\')) length = std::min<std::size_t>(2, rest.size());
     if (rest.starts_with('"')) in_text = !in_text;
     const std::string piece(rest.substr(0, length));
-    quoted += !in_text && length > 1 ? '"' + piece + '"' : piece;
+    quoted += !in_text && length > 1 ? "\"\\u0001" + piece + '"' : piece;
     at += length;
   }
   return quoted;
+}
+
+void make_numbers(JsonValue& value) {
+  if (auto* list = std::get_if<JsonValue::Array>(&value.value))
+    for (JsonValue& each : *list) make_numbers(each);
+  if (auto* object = std::get_if<JsonValue::Object>(&value.value))
+    for (JsonValue::Member& each : *object) make_numbers(each.value);
+  if (value.text() == nullptr || !value.text()->starts_with(kNumber)) return;
+  const std::string_view word = std::string_view(*value.text()).substr(1);
+  const double infinity = std::numeric_limits<double>::infinity();
+  value.value = word == "NaN"        ? std::numeric_limits<double>::quiet_NaN()
+                : word == "Infinity" ? infinity
+                                     : -infinity;
 }
 
 JsonValue parsed_row(std::string_view text, const std::string& origin) {
   try {
     return parse_json_value(text, origin);
   } catch (const IoError&) {
-    const std::string quoted = with_quoted_nans(text);
+    const std::string quoted = with_numbers_as_texts(text);
     if (quoted == text) throw;
-    return parse_json_value(quoted, origin);
+    JsonValue row = parse_json_value(quoted, origin);
+    make_numbers(row);
+    return row;
   }
 }
 
@@ -139,17 +161,21 @@ JsonValue parsed_row(std::string_view text, const std::string& origin) {
 Conversation parse_conversation(std::string_view text, const std::string& origin,
                                 const std::set<std::string>& ignored) {
   JsonValue json = parsed_row(text, origin);
-  take_out(ignored, json);
-  const ConversationLine line(json, origin);
+  if (auto* row = std::get_if<JsonValue::Object>(&json.value))
+    std::erase_if(*row, [&](const JsonValue::Member& each) { return ignored.contains(each.name); });
+  const ConversationLine line(json, origin, ignored);
   if (json.object() == nullptr) line.fail("expected an object, found " + described(json));
   require_no_preference(line);
   const Shape& shape = shape_of(line);
   Conversation conversation = shape.read(line);
   if (!conversation.text && conversation.messages.empty()) line.fail("the conversation is empty");
-  conversation.tools = tools_of(line);
-  conversation.template_variables = template_variables(line, origin);
-  std::vector<std::string_view> read = {shape.key, "tools", "chat_template_kwargs"};
+  std::vector<std::string_view> read = {shape.key};
   read.insert(read.end(), shape.keys.begin(), shape.keys.end());
+  if (!conversation.text) {
+    conversation.tools = tools_of(line);
+    conversation.template_variables = template_variables(line, origin);
+    read.insert(read.end(), {"tools", "chat_template_kwargs"});
+  }
   conversation.other_columns = other_columns(line, read);
   return conversation;
 }

@@ -184,12 +184,14 @@ LearnedIds learned_ids(const Conversation& conversation, const ChatModel& model,
   LearnedIds result;
   if (conversation.text) return learned_text(conversation, tokenizer, options);
   const ChatTemplate& chat_template = model.chat_template(!conversation.tools.is_null());
-  result.unread_keys = unread_keys(conversation, chat_template, options.variables);
+  result.unread_keys = unread_keys(conversation, chat_template, options);
   LearnOptions all = options;
   all.variables = model.variables(tokenizer);
   all.variables.insert(all.variables.end(), options.variables.begin(), options.variables.end());
+  const Conversation joined =
+      has_parts(conversation) && !chat_template.takes_parts() ? with_texts(conversation) : conversation;
   const AssistantText said =
-      assistant_text(with_calls_as_taken(conversation, chat_template, all), chat_template, all);
+      assistant_text(with_calls_as_taken(joined, chat_template, all), chat_template, all);
   Encoding encoding = tokenizer.encode_with_offsets(said.text, false);
   result.learned = options.rule == LearnRule::kAll ? std::vector<std::uint8_t>(encoding.ids.size(), 1)
                                                    : mask_of(said.ranges, encoding.offsets);

@@ -1,9 +1,14 @@
 #include "conversation/members.hpp"
 
 #include "moeloom/base/errors.hpp"
+#include "moeloom/base/text.hpp"
 
 #include <algorithm>
 #include <cctype>
+#include <iterator>
+
+#include "conversation/message.hpp"
+#include "conversation/turns.hpp"
 
 namespace moeloom {
 namespace {
@@ -56,40 +61,68 @@ void judge_members(const Conversation& conversation, const std::string& source, 
       if (std::ranges::count(kRead, name) > 0 || value.is_null()) continue;
       if (says_nothing(value) && !could_say_what_is_learned(name)) continue;
       if (has_word(source, name)) continue;
-      (std::ranges::count(kKnownMembers, name) > 0 || name == "tool_calls" ? unread : refused).insert(name);
+      if (std::ranges::count(kKnownMembers, name) > 0 || name == "tool_calls")
+        unread.insert("messages[]." + name);
+      else
+        refused.insert(name);
     }
   }
-  if (!conversation.tools.is_null() && !has_word(source, "tools")) unread.insert("tools");
 }
 
-/// Templates write the name of any role, or ask for those that they know.
-void require_known_roles(const Conversation& conversation, const std::string& source) {
+/// Whether the template writes what a message of such a role says: under any name, or because it knows this
+/// one.
+bool writes_role(const Conversation& conversation, std::size_t message, const ChatTemplate& chat_template,
+                 const LearnOptions& options) {
+  const std::string& role = *conversation.messages[message].find("role")->text();
+  const JsonValue* content = conversation.messages[message].find("content");
+  ChatRequest request = request_of(conversation, options);
+  try {
+    if (has_word(chat_template.source(), role)) {
+      const std::string text = chat_template.render(request).text;
+      if (content == nullptr || content->text() == nullptr ||
+          text.find(trimmed(*content->text())) != text.npos)
+        return true;
+    }
+    constexpr const char* kStandIn = "StandsForRole";
+    auto& messages = std::get<JsonValue::Array>(request.messages.value);
+    member_of(messages[message], "role")->value = std::string(kStandIn);
+    return chat_template.render(request).text.find(kStandIn) != std::string::npos;
+  } catch (const TemplateError&) {
+    return false;
+  }
+}
+
+void require_known_roles(const Conversation& conversation, const ChatTemplate& chat_template,
+                         const LearnOptions& options) {
   constexpr std::string_view kRoles[] = {"system", "developer", "user", "assistant", "tool"};
-  for (const JsonValue& message : conversation.messages) {
-    const std::string& role = *message.find("role")->text();
-    if (std::ranges::count(kRoles, role) == 0 && !has_word(source, role))
-      throw ConfigError(
-          {"role: expected system, developer, user, assistant, tool or another that the template "
-           "names, found \"" +
-           role + "\""});
+  std::set<std::string> known(std::begin(kRoles), std::end(kRoles));
+  for (std::size_t i = 0; i < conversation.messages.size(); ++i) {
+    const std::string& role = *conversation.messages[i].find("role")->text();
+    if (!known.insert(role).second) continue;
+    if (!writes_role(conversation, i, chat_template, options))
+      throw ConfigError({"messages[" + std::to_string(i) +
+                         "].role: expected system, developer, user, assistant, "
+                         "tool or another that the template writes, found \"" +
+                         role + "\""});
   }
 }
 
 }  // namespace
 
 std::set<std::string> unread_keys(const Conversation& conversation, const ChatTemplate& chat_template,
-                                  const JsonValue::Object& variables) {
+                                  const LearnOptions& options) {
   const std::string& source = chat_template.source();
-  require_known_roles(conversation, source);
+  require_known_roles(conversation, chat_template, options);
   std::set<std::string> unread, refused;
   judge_members(conversation, source, unread, refused);
+  std::erase_if(refused, [&](const std::string& name) { return options.ignored_keys.contains(name); });
   if (!refused.empty()) {
     const std::vector<std::string> names(refused.begin(), refused.end());
-    std::string text = "unknown keys of messages, which the template does not read:";
-    for (const std::string& name : names) text += " " + name;
-    throw ConfigError({text + way_around(names)});
+    throw ConfigError(
+        {"unknown keys of messages, which the template does not read: " + joined(names) + way_around(names)});
   }
-  for (const JsonValue::Object* told : {&variables, &conversation.template_variables})
+  if (!conversation.tools.is_null() && !has_word(source, "tools")) unread.insert("tools");
+  for (const JsonValue::Object* told : {&options.variables, &conversation.template_variables})
     for (const auto& [name, value] : *told)
       if (!has_word(source, name)) unread.insert("template variable " + name);
   return unread;

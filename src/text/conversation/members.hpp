@@ -1,18 +1,17 @@
 // What of a conversation its template does not read.
 #pragma once
 
-#include "moeloom/text/chat_template.hpp"
-#include "moeloom/text/conversation.hpp"
+#include "moeloom/text/learned.hpp"
 
 #include <set>
 #include <string>
 
 namespace moeloom {
 
-/// Names of members of messages, and of variables that the template was to be told, which it does not read
-/// and which change nothing else. Throws ConfigError for members, tools and roles that it does not read and
-/// that may mean something.
+/// What the template does not read and what changes nothing else: "tools", "messages[].thinking", "template
+/// variable enable_thinking". Throws ConfigError for roles that it does not write, and for members that may
+/// mean something, unless options.ignored_keys has them.
 std::set<std::string> unread_keys(const Conversation& conversation, const ChatTemplate& chat_template,
-                                  const JsonValue::Object& variables);
+                                  const LearnOptions& options);
 
 }  // namespace moeloom

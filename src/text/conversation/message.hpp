@@ -10,12 +10,15 @@ namespace moeloom {
 /// A line that is being read; its complaints name where it stands.
 class ConversationLine {
  public:
-  ConversationLine(const JsonValue& line, const std::string& origin) : line_(line), origin_(origin) {}
+  /// ignored: unknown members that may stand there.
+  ConversationLine(const JsonValue& line, const std::string& origin, const std::set<std::string>& ignored)
+      : line_(line), origin_(origin), ignored_(ignored) {}
 
   /// The member if it is there and not null.
   const JsonValue* find(std::string_view key) const;
   const JsonValue::Object& members() const { return *line_.object(); }
   const std::string& origin() const { return origin_; }
+  bool ignores(const std::string& key) const { return ignored_.contains(key); }
   [[noreturn]] void fail(const std::string& reason) const;
   /// What a member is to be: "messages[2].role: expected a text, found 7".
   [[noreturn]] void fail_type(const std::string& member, const char* expected, const JsonValue* found) const;
@@ -28,6 +31,7 @@ class ConversationLine {
  private:
   const JsonValue& line_;
   const std::string& origin_;
+  const std::set<std::string>& ignored_;
 };
 
 /// Throws IoError for columns of pairs of answers, as chosen and rejected.
@@ -36,9 +40,6 @@ void require_no_preference(const ConversationLine& line);
 /// change what is learned.
 std::vector<std::string> other_columns(const ConversationLine& line,
                                        const std::vector<std::string_view>& read);
-/// As if these stood neither in the row nor in its turns, nor in the parts of a content.
-void take_out(const std::set<std::string>& keys, JsonValue& row);
-
 inline JsonValue* member_of(JsonValue& value, std::string_view key) {
   return const_cast<JsonValue*>(value.find(key));
 }

@@ -33,15 +33,19 @@ bool says_system(const JsonValue& turn) {
          (*role->text() == "system" || *role->text() == "developer");
 }
 
-/// A system prompt that stands beside the turns `list`, which then have none.
+/// A system prompt that stands beside the turns `list`, unless their first is that prompt.
 void add_system(const ConversationLine& line, Conversation& conversation, const char* list = nullptr) {
   const JsonValue* system = line.find("system");
-  if (system == nullptr || line.text(system, "system").empty()) return;
+  if (system == nullptr || says_nothing(*system)) return;
+  line.text(system, "system");
   const JsonValue* turns = list == nullptr ? nullptr : line.find(list);
-  const bool has_one = turns != nullptr && turns->array() != nullptr && !turns->array()->empty() &&
-                       says_system(turns->array()->front());
-  if (has_one)
+  const bool has_turns = turns != nullptr && turns->array() != nullptr && !turns->array()->empty();
+  if (has_turns && says_system(turns->array()->front())) {
+    const JsonValue& first = turns->array()->front();
+    const JsonValue* said = first.find("content") == nullptr ? first.find("value") : first.find("content");
+    if (said != nullptr && said->text() != nullptr && *said->text() == *system->text()) return;
     line.fail(std::string("system and the first of ") + list + " are two system prompts; give one");
+  }
   add_message(line, message_of("system", *system), "system", conversation);
 }
 
@@ -54,7 +58,7 @@ void add_messages(const ConversationLine& line, const char* key, Conversation& c
 /// [["question", "answer"], ...], which came before.
 void add_history(const ConversationLine& line, Conversation& conversation) {
   const JsonValue* history = line.find("history");
-  if (history == nullptr) return;
+  if (history == nullptr || says_nothing(*history)) return;
   const JsonValue::Array& turns = line.array(history, "history");
   for (std::size_t i = 0; i < turns.size(); ++i) {
     const JsonValue::Array& turn = line.array(&turns[i], place("history", i));
@@ -72,11 +76,21 @@ void add_turn(const ConversationLine& line, const std::string& asked, const std:
   add_message(line, message_of("assistant", json_text_value(said)), "assistant", conversation);
 }
 
-/// The members of a turn of ShareGPT's that are not read here go along with its message.
-void take_the_rest(const JsonValue& turn, JsonValue& message) {
-  for (const auto& [name, value] : *turn.object())
-    if (name != "from" && name != "value")
+/// The members of a turn of ShareGPT's that are not read here go along with its message. Those that it has by
+/// the turn's words already must say the same.
+void take_the_rest(const ConversationLine& line, const JsonValue& turn, const std::string& member,
+                   JsonValue& message) {
+  for (const auto& [name, value] : *turn.object()) {
+    if (name == "from" || name == "value" || value.is_null()) continue;
+    const JsonValue* present = message.find(name);
+    if (present == nullptr) {
       std::get<JsonValue::Object>(message.value).push_back({name, value});
+      continue;
+    }
+    const bool is_same =
+        present->text() != nullptr && value.text() != nullptr && *present->text() == *value.text();
+    if (!is_same) line.fail(member + "." + name + ": it says otherwise than from and value do");
+  }
 }
 
 }  // namespace
@@ -100,6 +114,7 @@ Conversation read_completion(const ConversationLine& line) {
   }
   add_messages(line, "prompt", conversation);
   conversation.prompt = conversation.messages.size();
+  if (completion->array()->empty()) line.fail("completion: expected at least one message");
   add_messages(line, "completion", conversation);
   return conversation;
 }
@@ -139,8 +154,9 @@ Conversation read_sharegpt(const ConversationLine& line) {
       message = message_of("assistant", {});
       std::get<JsonValue::Object>(message.value).push_back({"tool_calls", std::move(calls)});
     }
-    take_the_rest(turns[i], message);
-    add_message(line, std::move(message), place("conversations", i), conversation);
+    const std::string member = place("conversations", i);
+    take_the_rest(line, turns[i], member, message);
+    add_message(line, checked_message(line, std::move(message), member), member, conversation);
   }
   return conversation;
 }

@@ -151,18 +151,19 @@ std::optional<ByteRange> TurnFinder::turn_by_answer(std::size_t i,
   return range;
 }
 
-/// What the turn adds to the messages before it, where the name that it calls stands at `name` of the whole
+/// What the turn adds to the prompt before it, where the name that it calls stands at `name` of the whole
 /// text.
 std::optional<ByteRange> TurnFinder::turn_by_call(std::size_t i, std::size_t name,
                                                   const std::optional<std::string>& with_turn) {
-  const std::optional<std::string> before = rendered(i, false);
+  std::optional<std::string> before = rendered(i, true);
+  if (!before || !with_turn || !with_turn->starts_with(*before)) before = rendered(i, false);
   if (!before || !with_turn || !with_turn->starts_with(*before)) return std::nullopt;
   const std::string_view turn = std::string_view(*with_turn).substr(before->size());
-  const std::size_t at = turn.find(called_alone(conversation_.messages[i]));
-  if (at == std::string_view::npos || at > name) return std::nullopt;
-  const std::size_t begin = name - at;
-  if (!std::string_view(whole_).substr(begin).starts_with(turn)) return std::nullopt;
-  return ByteRange{begin, begin + turn.size()};
+  const std::string called = called_alone(conversation_.messages[i]);
+  for (std::size_t at = turn.find(called); at != turn.npos && at <= name; at = turn.find(called, at + 1))
+    if (std::string_view(whole_).substr(name - at).starts_with(turn))
+      return ByteRange{name - at, name - at + turn.size()};
+  return std::nullopt;
 }
 
 /// Answers by a text in which words stand in their places: what is rendered around them must be the same.

@@ -1,6 +1,7 @@
 #include "tokenizer/folder_keys.hpp"
 
 #include "moeloom/base/errors.hpp"
+#include "moeloom/text/conversation.hpp"
 
 #include <algorithm>
 #include <map>
@@ -23,14 +24,14 @@ constexpr std::string_view kRead[] = {"added_tokens_decoder"sv,
 
 /// Of no effect on the ids of a text where there is a tokenizer.json, by the reason.
 const std::map<std::string_view, std::vector<std::string_view>> kWithoutEffect = {
-    {"tokenizer.json says it", {"tokenizer_class", "backend",         "auto_map",
-                                "legacy",          "from_slow",       "use_fast",
-                                "errors",          "sp_model_kwargs", "extra_ids",
-                                "special_tokens",  "bos_id",          "eos_id",
-                                "pad_id",          "eos_token_ids",   "language",
-                                "remove_space",    "keep_accents",    "unk_id",
-                                "do_lower_case",   "strip_accents",   "tokenize_chinese_chars",
-                                "tokenizer_type",  "trim_offsets"}},
+    {"tokenizer.json says it",
+     {"tokenizer_class", "backend",        "auto_map",      "legacy",
+      "from_slow",       "use_fast",       "errors",        "sp_model_kwargs",
+      "extra_ids",       "special_tokens", "bos_id",        "eos_id",
+      "pad_id",          "eos_token_ids",  "language",      "remove_space",
+      "keep_accents",    "unk_id",         "do_lower_case", "do_basic_tokenize",
+      "src_lang",        "tgt_lang",       "strip_accents", "tokenize_chinese_chars",
+      "tokenizer_type",  "trim_offsets"}},
     {"how transformers makes batches, at each call",
      {"padding_side", "truncation_side", "padding", "truncation", "max_length", "max_len", "model_max_length",
       "stride", "truncation_strategy", "pad_to_multiple_of", "model_input_names", "return_token_type_ids",
@@ -41,6 +42,7 @@ const std::map<std::string_view, std::vector<std::string_view>> kWithoutEffect =
       "spaces_between_special_tokens", "response_schema", "response_template", "tool_parser_type"}},
     {"where the files came from",
      {"name_or_path",
+      "pretrained_model_name_or_path",
       "special_tokens_map_file",
       "tokenizer_file",
       "vocab_file",
@@ -66,23 +68,20 @@ const std::map<std::string_view, std::vector<std::string_view>> kWithoutEffect =
       "gguf_file",
       "use_safetensors"}},
     {"of programs around it",
-     {"processor_class", "auto_processor", "image_seq_len", "image_processor_type", "feature_extractor_type",
-      "verbose", "tokenizer_mode", "use_default_system_prompt", "vocab_size"}},
+     {"processor_class", "model_type", "is_fast", "default_chat_template", "auto_processor", "image_seq_len",
+      "image_processor_type", "feature_extractor_type", "verbose", "tokenizer_mode",
+      "use_default_system_prompt", "vocab_size"}},
     {"of mistral's dense families", {"fix_mistral_regex"}},
 };
 
-bool says_nothing(const JsonValue& value) {
-  if (value.is_null()) return true;
-  if (const bool* flag = value.boolean()) return !*flag;
-  if (const std::string* text = value.text()) return text->empty();
-  if (const auto* array = value.array()) return array->empty();
-  return value.object() != nullptr && value.object()->empty();
+/// `<name>_token` is a token, if it is none of add_..._token; its id is the tokenizer's to say.
+bool is_token(std::string_view key, const JsonValue& value) {
+  return key.ends_with("_token") && (value.text() != nullptr || value.object() != nullptr);
 }
 
-/// `<name>_token` is a token; its id is the tokenizer's to say.
 bool is_known(std::string_view key) {
-  return key.ends_with("_token") || key.ends_with("_token_id") || key.starts_with("_") ||
-         key.starts_with("unsloth_") || std::ranges::find(kRead, key) != std::end(kRead) ||
+  return key.ends_with("_token_id") || key.starts_with("_") || key.starts_with("unsloth_") ||
+         std::ranges::find(kRead, key) != std::end(kRead) ||
          std::ranges::any_of(kWithoutEffect, [&](const auto& reason) {
            return std::ranges::find(reason.second, key) != reason.second.end();
          });
@@ -93,7 +92,7 @@ bool is_known(std::string_view key) {
 void check_folder_keys(const Field& config, const std::set<std::string>& ignored) {
   std::set<std::string> unknown;
   for (const auto& [key, value] : config.object())
-    if (!is_known(key) && !says_nothing(value)) unknown.insert(key);
+    if (!is_known(key) && !is_token(key, value) && !says_nothing(value)) unknown.insert(key);
   std::string names;
   std::string all;
   for (const std::string& key : unknown)

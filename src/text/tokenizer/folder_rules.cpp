@@ -64,13 +64,13 @@ class NamedTokens {
       known->second = std::move(token);
   }
 
-  /// Tokens without a name, or {name: token}; of two lists the last is taken.
+  /// Tokens without a name, behind those of other lists, or {name: token}.
   void set_extra(const Field& field) {
     if (field.value().object() != nullptr) {
-      for (const auto& [name, value] : field.object()) set(name, field.member(name));
+      for (const auto& [name, value] : field.object())
+        if (!value.is_null()) set(name, field.member(name));
       return;
     }
-    extra_.clear();
     for (const Field& each : field.items()) extra_.push_back(token_of(each));
   }
 

@@ -329,7 +329,7 @@ TEST(TrainOptions, AResumedRunIsToldWhatBecameOfOptionsThatAreGone) {
   EXPECT_TRUE(read.gone[0].starts_with("progress-thread = on is gone: ")) << read.gone[0];
   write_bytes(folder / "train.conf", "progress-thread = auto\ndata = c.txt\n");
   EXPECT_TRUE(parse({"--resume", folder.path().string(), "--steps", "20"}).gone.empty());
-  EXPECT_EQ(complaints({"--config", (folder / "train.conf").string()}).size(), 1U) << "no run wrote that one";
+  EXPECT_TRUE(complaints({"--config", (folder / "train.conf").string()}).empty());
 }
 
 TEST(TrainOptions, AResumedRunGoesOnWithItsOwnSettings) {

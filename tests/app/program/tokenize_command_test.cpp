@@ -92,6 +92,14 @@ TEST_F(TokenizeCommand, WritesConversationsByTheTemplateAndItsSwitches) {
       << bare.output;
 }
 
+/// A file of ids has no mask, and an end for each document.
+TEST_F(TokenizeCommand, TakesRowsThatSayMoreThanAFileOfIdsCan) {
+  write_bytes(folder_ / "a.jsonl", "{\"text\": \"\"}\n{\"prompt\": \"God \", \"completion\": \"created\"}\n");
+  const Outcome run = shell(tokenize(in("a.jsonl") + " --end-token '<|endoftext|>'" + out()));
+  ASSERT_EQ(run.exit_code, 0) << run.output;
+  EXPECT_EQ(written(TokenFormat::kMegatron), expected({"<|endoftext|>God created<|endoftext|>"}));
+}
+
 /// As train reads it: a name has one meaning.
 TEST_F(TokenizeCommand, AnNdjsonHoldsADocumentALineToo) {
   write_bytes(folder_ / "a.ndjson", "{\"text\": \"God created\"}\n{\"text\": \"the earth\"}\n");

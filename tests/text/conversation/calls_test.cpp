@@ -43,6 +43,13 @@ TEST(Calls, AreObjectsWhereTheTemplateWalksThroughThem) {
       << "a text would be quoted once more";
 }
 
+/// Whatever else the row says: the same text in a question, or no argument at all.
+TEST(Calls, AreToldByTheTemplateAlone) {
+  EXPECT_EQ(written(std::string(kCall) + "{{ a | tojson }}", R"("{}")"), "{}");
+  EXPECT_EQ(written("{\"x\":1.0}" + std::string(kCall) + "{{ a | tojson }}", R"("{\"x\":1.0}")"),
+            R"({"x":1.0}{"x": 1.0})");
+}
+
 TEST(Calls, AreTextsWhereTheTemplateJoinsThem) {
   const std::string joins = std::string(kCall) + "{{ '<' + a + '>' }}";
   EXPECT_EQ(written(joins, kText), R"(<{"x":1.0,"u":"\u00e9"}>)");

@@ -88,11 +88,9 @@ TEST(Conversation, ReadsConversationsOfRoleAndContentAndQueries) {
 
 TEST(Conversation, LeavesOutTheKeysThatAreIgnored) {
   const std::string row =
-      R"({"messages": [{"role": "user", "content": "a", "loss": 0.5}], "sample_weight": 2, "labels": [1, 0]})";
+      R"({"messages": [{"role": "user", "content": "a"}], "sample_weight": 2, "labels": [1, 0]})";
   EXPECT_THROW(parse_conversation(row, "f:1"), IoError);
-  const Conversation read = parse_conversation(row, "f:1", {"sample_weight", "labels", "loss"});
-  EXPECT_EQ(read.messages.front().find("loss"), nullptr);
-  EXPECT_TRUE(read.other_columns.empty());
+  EXPECT_TRUE(parse_conversation(row, "f:1", {"sample_weight", "labels"}).other_columns.empty());
 }
 
 /// A column is ignored as a column: what turns say of their weight is read all the same.
@@ -104,6 +102,15 @@ TEST(Conversation, KeepsTheWeightsOfTurnsBesideAnIgnoredColumn) {
   EXPECT_EQ(read.learned[1], false);
 }
 
+TEST(Conversation, TakesOneSystemPromptThatIsSaidTwice) {
+  const Conversation read = parse_conversation(
+      R"({"messages": [{"role": "system", "content": "s"}, {"role": "user", "content": "a"}], "system": "s",
+          "tools": false, "history": ""})",
+      "f:1");
+  EXPECT_EQ(roles_of(read), "system user ");
+  EXPECT_TRUE(read.tools.is_null());
+}
+
 TEST(Conversation, TakesTheSystemPromptBesideMessages) {
   const Conversation read =
       parse_conversation(R"({"messages": [{"role": "user", "content": "a"}], "system": "s"})", "f:1");
@@ -112,17 +119,41 @@ TEST(Conversation, TakesTheSystemPromptBesideMessages) {
 }
 
 TEST(Conversation, ReadsRowsWithNumbersThatPythonAloneWrites) {
-  const Conversation read = parse_conversation(
-      R"({"text": "a \"NaN\" \\", "score": NaN, "low": -Infinity, "list": [Infinity]})", "f:1");
+  const Conversation read =
+      parse_conversation(R"({"text": "a \"NaN\" \\", "score": NaN, "low": -Infinity})", "f:1");
   EXPECT_EQ(read.text, "a \"NaN\" \\");
-  EXPECT_EQ(read.other_columns, (std::vector<std::string>{"score", "low", "list"}));
+  EXPECT_EQ(read.other_columns, (std::vector<std::string>{"score", "low"}));
+  for (const char* row : {R"({"text": NaN})", R"({"instruction": "a", "input": NaN, "output": "b"})",
+                          R"({"text": "a", "marks": [NaN, 1]})"})
+    EXPECT_THROW(parse_conversation(row, "f:1"), IoError) << row;
 }
 
 TEST(Conversation, NamesColumnsByWholeWords) {
   const Conversation read = parse_conversation(
-      R"({"text": "a", "constraints": "x", "glossary": "y", "flag": false, "empty": "", "score": 0.5})",
+      R"({"text": "a", "constraints": "x", "glossary": "y", "flag": false, "empty": "", "score": 0.5, "trainer": "z",
+          "preferred_language": "en", "rejected": "", "label": "", "labels": [], "images": [], "audio": false,
+          "tools": "hammer"})",
       "f:1");
-  EXPECT_EQ(read.other_columns, (std::vector<std::string>{"constraints", "glossary", "flag", "score"}));
+  EXPECT_EQ(read.other_columns,
+            (std::vector<std::string>{"constraints", "glossary", "flag", "score", "trainer",
+                                      "preferred_language", "audio", "tools"}));
+  for (const char* column : {R"("learnable": true)", R"("loss1": 0.5)", R"("lossWeight": 1)",
+                             R"("label": false)", R"("enable_thinking": false)"})
+    EXPECT_THROW(parse_conversation(std::string(R"({"text": "a", )") + column + "}", "f:1"), IoError)
+        << column;
+}
+
+TEST(Conversation, TakesWhatShareGptSaysTwiceIfItIsTheSame) {
+  const auto row = [](const std::string& members) {
+    return R"({"conversations": [{"from": "human", "value": "a"}, {"from": "gpt", "value": "b", )" + members +
+           "}]}";
+  };
+  const Conversation read =
+      parse_conversation(row(R"("role": "assistant", "content": "b", "mood": "glad")"), "f:1");
+  EXPECT_EQ(read.messages[1].object()->size(), 3U);
+  for (const char* other : {R"("role": "user")", R"("content": "c")", R"("tool_calls": [5])",
+                            R"("tool_calls": [{"x": 1}])", R"("tool_calls": [{"function": 5}])"})
+    EXPECT_THROW(parse_conversation(row(other), "f:1"), IoError) << other;
 }
 
 TEST(Conversation, ReadsPromptsAndTheirCompletions) {
@@ -156,8 +187,8 @@ TEST(Conversation, TakesWhatATurnSaysOfBeingLearnedOutOfTheMessage) {
 
 TEST(Conversation, ReadsVariablesOfTheTemplateAsAnObjectOrAsText) {
   for (const std::string given : {R"({"enable_thinking": false})", R"("{\"enable_thinking\": false}")"}) {
-    const Conversation read =
-        parse_conversation(R"({"text": "a", "chat_template_kwargs": )" + given + "}", "f:1");
+    const Conversation read = parse_conversation(
+        R"({"query": "a", "response": "b", "chat_template_kwargs": )" + given + "}", "f:1");
     ASSERT_EQ(read.template_variables.size(), 1U);
     EXPECT_EQ(read.template_variables[0].name, "enable_thinking");
   }
@@ -205,9 +236,9 @@ TEST(Conversation, NamesFileLineAndReason) {
       {R"({"instruction": "a", "output": "b", "kto_tag": false})",
        "chats.jsonl:7: kto_tag: training on preferences"},
       {R"({"instruction": "a", "output": "b", "system_prompt": "s"})",
-       "chats.jsonl:7: unknown keys that may say what is learned: system_prompt"},
+       "chats.jsonl:7: unknown keys that may belong into the text: system_prompt"},
       {R"({"text": "a", "images": ["b.png"]})",
-       "chats.jsonl:7: unknown keys that may say what is learned: images; ignored keys = images"},
+       "chats.jsonl:7: unknown keys that may belong into the text: images; ignored keys = images"},
       {R"({"text": "a", "lossMask": "0 1"})",
        "chats.jsonl:7: unknown keys that may say what is learned: lossMask"},
       {R"({"messages": [{"role": "system", "content": "a"}], "system": "b"})",
@@ -216,7 +247,7 @@ TEST(Conversation, NamesFileLineAndReason) {
        "chats.jsonl:7: messages[0].content[0]: unknown keys of a part: train; ignored keys = train"},
       {messages(R"({"role": "user", "content": [{"text": "a", "image": "b.png"}]})"),
        "chats.jsonl:7: messages[0].content[0]: unknown keys of a part: image"},
-      {R"({"text": "a", "chat_template_kwargs": 3})",
+      {R"({"messages": [)" + user + R"(], "chat_template_kwargs": 3})",
        "chats.jsonl:7: chat_template_kwargs: expected an object, found 3"},
       {messages(user + R"(,{"role": "assistant", "content": "", "tool_calls": [{"function": {"name": 1}}]})"),
        "chats.jsonl:7: messages[1].tool_calls[0].function.name: expected a text, found 1"},
@@ -228,8 +259,7 @@ TEST(Conversation, NamesFileLineAndReason) {
        "chats.jsonl:7: history[0]: expected two texts"},
       {R"({"text": ""})", "chats.jsonl:7: text: expected at least one character"},
       {R"({"text": ["a"]})", "chats.jsonl:7: text: expected a text, found an array of 1"},
-      {R"({"messages": [)" + user + R"(], "tools": {}})",
-       "chats.jsonl:7: tools: expected an array, found an object"},
+      {R"({"messages": [)" + user + R"(], "tools": 5})", "chats.jsonl:7: tools: expected an array, found 5"},
   };
   for (const auto& [line, reason] : cases)
     EXPECT_TRUE(error_of(line).starts_with(reason)) << line << "\n" << error_of(line);

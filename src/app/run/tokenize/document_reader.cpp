@@ -71,9 +71,12 @@ DocumentReader::DocumentReader(std::vector<fs::path> files, ReadPlace from)
 /// Of the present file.
 std::string_view DocumentReader::rest() {
   const fs::path& file = files_[static_cast<std::size_t>(place_.file)];
-  if (!current_) current_.emplace(file);
+  if (!current_) {
+    current_.emplace(file);
+    holds_rows_ = holds_records(file, std::nullopt);
+  }
   const std::string_view all = current_->text();
-  if (holds_records(file, std::nullopt) && is_json_array(all))
+  if (holds_rows_ && is_json_array(all))
     throw IoError(file.string() +
                   ": a JSON array is not read here; write a record a line first: jq -c '.[]' " +
                   file.string());
@@ -110,7 +113,7 @@ std::vector<DocumentPart> DocumentReader::next(Index bytes) {
       place_ = {.file = place_.file + 1};
       continue;
     }
-    const bool lines = holds_records(files_[static_cast<std::size_t>(place_.file)], std::nullopt);
+    const bool lines = holds_rows_;
     DocumentPart part = lines ? next_line(left) : next_text(left);
     taken += std::ssize(part.bytes);
     if (!std::ranges::all_of(part.bytes, is_blank_byte) || !lines) parts.push_back(std::move(part));

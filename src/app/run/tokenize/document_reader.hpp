@@ -53,6 +53,7 @@ class DocumentReader {
   std::vector<std::filesystem::path> files_;
   ReadPlace place_;
   std::optional<DataText> current_;
+  bool holds_rows_ = false;  // the present file
 };
 
 }  // namespace moeloom

@@ -40,6 +40,7 @@ std::string tokenize_key(const TokenizeOptions& options, const std::vector<fs::p
   text += options.raw ? "raw" : "megatron";
   text += options.special ? "special" : "plain";
   text += '\0' + options.end_token;
+  if (!files.empty()) text += std::to_string(fs::last_write_time(files.front()).time_since_epoch().count());
   return hex_text(checksum(std::as_bytes(std::span(text))));
 }
 
@@ -165,7 +166,8 @@ class TokenizeRun {
       if (parts[i].begins_document && !by_template)
         ids.insert(ids.begin(), around_.before.begin(), around_.before.end());
       if (ends && !by_template) ids.insert(ids.end(), around_.after.begin(), around_.after.end());
-      if (end_ && ends) ids.push_back(*end_);
+      const bool has_end = by_template && !ids.empty() && ids.back() == end_;
+      if (end_ && ends && !has_end) ids.push_back(*end_);
       writer.add(ids, parts[i].begins_document);
       unread_.insert(unread.begin(), unread.end());
       counts_.documents += parts[i].begins_document ? 1 : 0;

@@ -160,8 +160,9 @@ OptionTable table_of(TokenizeOptions& options) {
   table.add("model", "DIR", "a folder with tokenizer.json, or that file", options.model);
   add_ignore_option(table, options.ignored_keys);
   table.add("in", "LIST",
-            "files and folders, with commas: a line of .jsonl or .ndjson is a document, {\"text\": ...} or a "
-            "conversation as of train, any other file is one",
+            "files and folders, with commas: a line of JSON is a document, {\"text\": ...} or another row as "
+            "of train, any "
+            "other file is one",
             options.in);
   add_template_option(table, options.switches);
   table.add("out", "FILE", "the tokens: with an .idx beside it Megatron's, which train --data reads",

@@ -62,6 +62,37 @@ TEST(ConfigFolder, AStoredHeadThatIsNotTheEmbeddingIsTheModelsOwn) {
   EXPECT_EQ(check_weights(SafetensorsFolder(other.path()), config).unused.size(), 0u);
 }
 
+/// Both tables of a tied llama, in formats of their own: their values tell, as 5.15 has it.
+TEST(ConfigFolder, AStoredHeadOfAnotherFormatIsComparedByItsNumbers) {
+  std::vector<float> coarse(24), fine(24);
+  for (std::size_t i = 0; i < coarse.size(); ++i) {
+    coarse[i] = static_cast<float>(i) / 4;          // the same in bf16
+    fine[i] = coarse[i] + 1.0f / (Index{1} << 14);  // not the same
+  }
+  const auto is_tied = [](const std::vector<float>& embedding, const std::vector<float>& head, DType format) {
+    const TemporaryFolder folder;
+    write_llama(folder.path(), true, std::nullopt);
+    const SafetensorsFile before(folder.path() / kWeightsFile);
+    std::vector<TensorSpec> specs = {{"lm_head.weight", format, {3, 8}}};
+    std::vector<std::vector<float>> values = {head};
+    for (const auto& [name, info] : before.tensors()) {
+      specs.push_back({name, DType::kF32, info.shape});
+      values.push_back(name == "model.embed_tokens.weight" ? embedding : before.floats(name));
+    }
+    std::filesystem::remove(folder.path() / kWeightsFile);
+    write_safetensors(folder.path() / kWeightsFile, specs, {values.begin(), values.end()});
+    const ModelConfig config = ModelConfig::read(folder.path());
+    EXPECT_EQ(config.remarks.empty(), config.tie_word_embeddings);
+    EXPECT_EQ(check_weights(SafetensorsFolder(folder.path()), config).unused.empty(),
+              !config.tie_word_embeddings);
+    return config.tie_word_embeddings;
+  };
+  EXPECT_TRUE(is_tied(coarse, coarse, DType::kBF16));
+  EXPECT_FALSE(is_tied(coarse, std::vector<float>(24, 2), DType::kBF16));
+  EXPECT_FALSE(is_tied(fine, fine, DType::kBF16)) << "a rounded copy is another matrix";
+  EXPECT_FALSE(is_tied(fine, fine, DType::kF16));
+}
+
 TEST(ConfigFolder, OtherPrefixesAreReadAndSaid) {
   const auto behind = [](const std::string& prefix) {
     return [prefix](const std::string& name) { return prefix + name; };

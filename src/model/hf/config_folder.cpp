@@ -94,9 +94,13 @@ void remark_names(const SafetensorsFolder& folder, ModelConfig& config) {
                            " tensors that are in no shard, the first of them " + folder.absent().front());
 }
 
+bool holds_weights(const std::filesystem::path& folder) {
+  return std::filesystem::exists(folder / kWeightsFile) ||
+         std::filesystem::exists(folder / kWeightsIndexFile);
+}
+
 void read_names(const std::filesystem::path& path, ModelConfig& config) {
-  if (!std::filesystem::exists(path / kWeightsFile) && !std::filesystem::exists(path / kWeightsIndexFile))
-    return;
+  if (!holds_weights(path)) return;
   const auto folder = std::make_shared<const SafetensorsFolder>(path);
   config.names = names_in(folder, config);
   untie_own_head(*folder, config);
@@ -112,6 +116,10 @@ ModelConfig read_adapted(const std::filesystem::path& folder, const std::set<std
   AdapterSettings settings = read_adapter_settings(folder, config, ignored);
   settings.base_stored = resting_storage(SafetensorsFolder(base), config);
   config.adapter = std::move(settings);
+  if (holds_weights(folder))
+    config.remarks.push_back("the weights in " + folder.string() + " are passed over: its " +
+                             kAdapterConfigFile + " says that they are those of " + base.string() +
+                             " (base_model_name_or_path) and an adapter; without that file they are read");
   return config;
 }
 

@@ -1,4 +1,5 @@
 #include "moeloom/base/errors.hpp"
+#include "moeloom/model/hf/adapter.hpp"
 #include "moeloom/model/hf/weights_io.hpp"
 
 #include <fstream>
@@ -111,6 +112,27 @@ TEST(ConfigFolder, OtherPrefixesAreReadAndSaid) {
     EXPECT_NE(config.remarks.front().find("names of tensors begin with \"" + config.names.prefix.body + "\""),
               std::string::npos);
   }
+}
+
+TEST(ConfigFolder, WeightsBesideAnAdapterArePassedOverWithALine) {
+  const TemporaryFolder base, adapter;
+  write_llama(base.path(), false, 9);
+  ModelConfig config = ModelConfig::read(base.path());
+  config.adapter = resolve_adapter(config, {.rank = 1, .alpha = 1, .targets = {"attention"}});
+  config.adapter->base = base.path();
+  std::vector<float> numbers(64);
+  const std::vector<TensorSpec> specs = adapter_tensor_specs(config);
+  std::vector<std::span<const float>> values;
+  for (const TensorSpec& spec : specs)
+    values.emplace_back(numbers.data(), static_cast<std::size_t>(spec.shape[0] * spec.shape[1]));
+  write_safetensors(adapter.path() / kAdapterFile, specs, values);
+  adapter_document(config).write(adapter.path() / kAdapterConfigFile);
+  EXPECT_TRUE(ModelConfig::read(adapter.path()).remarks.empty());
+  write_llama(adapter.path(), false, 5);
+  const std::vector<std::string> remarks = ModelConfig::read(adapter.path()).remarks;
+  ASSERT_EQ(remarks.size(), 1u);
+  EXPECT_NE(remarks[0].find("the weights in " + adapter.path().string() + " are passed over"),
+            std::string::npos);
 }
 
 TEST(ConfigFolder, AMissingHeadIsNamedWithTheWaysRound) {

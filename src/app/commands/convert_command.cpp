@@ -28,6 +28,8 @@ std::optional<AdapterMerge> opened_merge(ModelConfig config, const ConvertOption
   const fs::path& adapter = options.merge;
   if (adapter.empty()) return std::nullopt;
   config.adapter = read_adapter_settings(adapter, config, options.ignored_keys);
+  for (const std::string& remark : config.adapter->remarks)
+    Log(LogSettings()).info(Event().with("adapter", remark));
   if (const Index left_out = modules_left_out(config); left_out > 0)
     Log(LogSettings()).warn(adapter_left_out(adapter, left_out));
   return AdapterMerge(adapter, config);
@@ -37,7 +39,7 @@ std::optional<AdapterMerge> opened_merge(ModelConfig config, const ConvertOption
 Converted converted(const SafetensorsFolder& tensors, const ModelConfig& model, const ConvertOptions& options,
                     const AdapterMerge* merge) {
   const Document config = model.updated_source();
-  Converted result{copies_of(tensors), config};
+  Converted result{copies_of(tensors, model), config};
   if (merge != nullptr) result.recipes = merged(result.recipes, *merge);
   if (options.upcycling) {
     result.recipes = upcycled(result.recipes, config, *options.upcycling);
@@ -99,7 +101,7 @@ int write_new_model(const ConvertOptions& options) {
 
 int convert_command(int argc, char** argv) {
   ConvertOptions options = parse_convert_options(argc, argv);
-  if (!options.merge.empty()) options.merge = resolve_checkpoint(options.merge);
+  if (!options.merge.empty()) options.merge = resolve_adapter_folder(options.merge);
   if (fs::is_directory(options.source) && holds_config_alone(options.source)) return write_new_model(options);
   if (options.seed && !options.upcycling)
     throw ConfigError({"--seed belongs to --experts N, or to a SOURCE with config.json only; remove it"});

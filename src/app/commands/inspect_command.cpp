@@ -116,6 +116,8 @@ void print_architecture(const std::filesystem::path& folder, const ModelConfig& 
                         ", " + std::to_string(c.adapter->modules.size()) + " modules of " +
                         c.adapter->base.string());
   for (const std::string& remark : c.remarks) line("read so", remark);
+  if (c.adapter)
+    for (const std::string& remark : c.adapter->remarks) line("adapter", remark);
 }
 
 /// Bytes of one rank by what they are for; activations come on top and grow with the tokens.

@@ -11,6 +11,7 @@
 
 #include "cli/processors.hpp"
 #include "run/report/run_report.hpp"
+#include "run/start/model_source.hpp"
 #include "run/start/run_setup.hpp"
 
 namespace moeloom {
@@ -26,9 +27,7 @@ void add_adapter(const std::filesystem::path& named, const std::set<std::string>
   if (asked.config.adapter)
     throw ConfigError({"--model " + asked.start.folder.string() +
                        " is an adapter itself; name the model that " + "it adds to, or leave --adapter out"});
-  asked.adapter = resolve_checkpoint(named);
-  if (!holds_adapter(asked.adapter))
-    throw ConfigError({"--adapter " + asked.adapter.string() + " has no " + kAdapterConfigFile});
+  asked.adapter = resolve_adapter_folder(named);
   asked.config.adapter = read_adapter_settings(asked.adapter, asked.config, ignored);
   asked.config.adapter->base = asked.start.folder;
 }

@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "hf/adapter_specs.hpp"
+#include "hf/stored_names.hpp"
 
 namespace moeloom {
 namespace {
@@ -126,8 +127,9 @@ Storage resting_storage(const SafetensorsFolder& folder, const ModelConfig& conf
   for (const ParameterSpec& spec : own_parameters(config)) {
     if (!may_be_half(spec)) continue;
     for (const HfSlice& slice : spec.slices) {
-      if (!folder.has(slice.name)) return Storage::kFp32;
-      types.insert(folder.info(slice.name).dtype);
+      const std::string name = stored_name(folder, config, slice.name);
+      if (!folder.has(name)) return Storage::kFp32;
+      types.insert(folder.info(name).dtype);
     }
   }
   if (types == std::set{DType::kBF16}) return Storage::kBf16;

@@ -5,20 +5,35 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <optional>
 #include <set>
 
 namespace moeloom {
 namespace {
 
-constexpr std::array kRead = {"peft_type",         "use_dora",      "fan_in_fan_out",
-                              "lora_bias",         "bias",          "r",
-                              "lora_alpha",        "use_rslora",    "lora_dropout",
-                              "rank_pattern",      "alpha_pattern", "init_lora_weights",
-                              "target_parameters", "peft_version",  "base_model_name_or_path"};
+constexpr std::array kRead = {"peft_type",
+                              "use_dora",
+                              "fan_in_fan_out",
+                              "lora_bias",
+                              "bias",
+                              "r",
+                              "lora_alpha",
+                              "use_rslora",
+                              "lora_dropout",
+                              "rank_pattern",
+                              "alpha_pattern",
+                              "init_lora_weights",
+                              "target_parameters",
+                              "target_modules",
+                              "exclude_modules",
+                              "layers_to_transform",
+                              "layers_pattern",
+                              "modules_to_save",
+                              "peft_version",
+                              "base_model_name_or_path"};
 
 /// Refused where they say something, with what that means.
 const std::map<std::string, std::string> kRefused = {
-    {"modules_to_save", "whole modules were trained beside the factors"},
     {"trainable_token_indices", "rows of the embedding were trained beside the factors"},
     {"alora_invocation_tokens", "an activated LoRA adds to the tokens behind its invocation alone"},
     {"use_qalora", "QA-LoRA adds to groups of inputs"},
@@ -30,14 +45,11 @@ const std::map<std::string, std::string> kRefused = {
 
 /// Of no effect on what the adapter computes, each with its reason.
 const std::map<std::string, std::string> kWithoutEffect = {
+    {"fan_in_fan_out", "of layers that are no torch.nn.Linear: for those PEFT sets it to false"},
     {"task_type", "the class that PEFT wraps around the model"},
     {"auto_mapping", "the class of the model that was trained"},
     {"revision", "of the base's repository"},
     {"inference_mode", "whether PEFT goes on training it"},
-    {"target_modules", "the names of the tensors say which modules have factors"},
-    {"exclude_modules", "the same"},
-    {"layers_to_transform", "the same"},
-    {"layers_pattern", "the same"},
     {"megatron_config", "how another program splits the products"},
     {"megatron_core", "the same"},
     {"loftq_config", "read by an initialisation that init_lora_weights names"},
@@ -57,14 +69,58 @@ bool changes_the_base(const std::string& initialisation) {
                              [&](const char* name) { return initialisation.starts_with(name); });
 }
 
-/// In small letters; empty where it is true or false.
-std::string initialisation_of(const Document& document) {
+/// Others that leave the base as it is, as true and false do.
+bool leaves_the_base(const std::string& initialisation) {
+  return std::ranges::count(std::array{"gaussian", "eva", "orthogonal", "mica"}, initialisation) > 0;
+}
+
+/// In small letters; none where it is true, false or null.
+std::optional<std::string> initialisation_of(const Document& document) {
+  const std::string key = "init_lora_weights";
+  if (!document.has(key)) return std::nullopt;
   try {
-    std::string text = document.text_or("init_lora_weights", "");
+    document.boolean(key);
+    return std::nullopt;
+  } catch (const IoError&) {
+    std::string text = document.text(key);
     std::ranges::transform(text, text.begin(), [](unsigned char c) { return std::tolower(c); });
     return text;
-  } catch (const IoError&) {
-    return "";
+  }
+}
+
+void check_initialisation(const Document& document, DoubtfulKeys& doubtful, Violations& violations) {
+  const std::optional<std::string> made = initialisation_of(document);
+  if (!made || leaves_the_base(*made)) return;
+  violations.unless(!changes_the_base(*made),
+                    "\"init_lora_weights\": \"" + *made +
+                        "\" changed the base's weights too, so these factors do not fit the base in its "
+                        "folder; " +
+                        kMergeFirst);
+  if (!changes_the_base(*made))
+    doubtful.refuse("init_lora_weights", "\"" + *made + "\" is unknown, and it may have changed the base");
+}
+
+/// Biases and whole modules change what is computed where the file holds their tensors: PEFT leaves those
+/// that it does not find as the base has them.
+void check_what_is_beside(const Document& document, const TensorShapes& tensors, Violations& violations) {
+  const auto any = [&](const auto& check) {
+    return std::ranges::any_of(tensors, [&](const auto& tensor) { return check("." + tensor.first); });
+  };
+  const auto refuse = [&](const std::string& key, const std::string& what) {
+    violations.add("\"" + key + "\": " + what + ", which is not supported; " + kMergeFirst);
+  };
+  const bool has_biases = any([](const std::string& name) { return name.ends_with(".bias"); });
+  if (document.text_or("bias", "none") != "none" && has_biases)
+    refuse("bias", "biases were trained beside the factors");
+  if (document.boolean_or("lora_bias", false) && has_biases) refuse("lora_bias", "the factors have biases");
+  if (says_nothing(document, "modules_to_save")) return;
+  for (const std::string& module : document.texts("modules_to_save")) {
+    const bool is_held = any([&](const std::string& name) {
+      return name.find(".lora_") == std::string::npos && name.find("." + module + ".") != std::string::npos;
+    });
+    if (!is_held) continue;
+    refuse("modules_to_save", module + " was trained as a whole beside the factors");
+    return;
   }
 }
 
@@ -75,21 +131,21 @@ bool is_known(const std::string& key) {
 
 }  // namespace
 
-bool says_nothing(const Document& document, const std::string& key) {
-  if (!document.has(key)) return true;
-  const auto holds = [](const auto& check) {
-    try {
-      return check();
-    } catch (const IoError&) {
-      return false;  // a value of another kind
-    }
-  };
-  if (document.is_list(key)) return holds([&] { return document.texts(key).empty(); });
-  return holds([&] { return document.object(key).keys().empty(); }) ||
-         holds([&] { return !document.boolean(key); }) || holds([&] { return document.text(key).empty(); });
+void DoubtfulKeys::refuse(const std::string& key, const std::string& why) {
+  if (!ignored_.contains(key)) refused_[key] = why;
 }
 
-void check_adapter_keys(const Document& document, const std::set<std::string>& ignored,
+void DoubtfulKeys::add_to(Violations& violations) const {
+  std::set<std::string> keys = ignored_;
+  for (const auto& [key, why] : refused_) keys.insert(key);
+  std::string all;
+  for (const std::string& key : keys) all += (all.empty() ? "" : ",") + key;
+  for (const auto& [key, why] : refused_)
+    violations.add("\"" + key + "\": " + why + "; " + kMergeFirst +
+                   ", or pass it over with ignored keys = " + all);
+}
+
+void check_adapter_keys(const Document& document, const TensorShapes& tensors, DoubtfulKeys& doubtful,
                         Violations& violations) {
   const auto wants = [&](bool holds, const std::string& key, const std::string& what) {
     violations.unless(holds, "\"" + key + "\": " + what);
@@ -97,26 +153,13 @@ void check_adapter_keys(const Document& document, const std::set<std::string>& i
   wants(document.text_or("peft_type", "") == "LORA", "peft_type", "only LORA is supported; " + kMergeFirst);
   wants(!document.boolean_or("use_dora", false), "use_dora",
         "magnitudes of DoRA are not supported; " + kMergeFirst);
-  wants(!document.boolean_or("fan_in_fan_out", false), "fan_in_fan_out", "weights here are [out, in]");
-  wants(!document.boolean_or("lora_bias", false), "lora_bias", "factors here have no biases; " + kMergeFirst);
-  wants(document.text_or("bias", "none") == "none", "bias", "only none is supported; " + kMergeFirst);
-  const std::string made = initialisation_of(document);
-  wants(!changes_the_base(made), "init_lora_weights",
-        "\"" + made +
-            "\" changed the base's weights too, so these factors do not fit the base in its folder; " +
-            kMergeFirst);
+  check_what_is_beside(document, tensors, violations);
+  check_initialisation(document, doubtful, violations);
   for (const auto& [key, meaning] : kRefused)
     wants(says_nothing(document, key), key, meaning + ", which is not supported; " + kMergeFirst);
-  std::set<std::string> unknown;
   for (const std::string& key : document.keys())
-    if (!is_known(key) && !says_nothing(document, key) && !ignored.contains(key)) unknown.insert(key);
-  std::string all;
-  for (const std::set<std::string>& keys : {ignored, unknown})
-    for (const std::string& key : keys) all += (all.empty() ? "" : ",") + key;
-  for (const std::string& key : unknown)
-    wants(false, key,
-          "unknown, and it may change what the adapter computes; " + kMergeFirst +
-              ", or pass it over with ignored keys = " + all);
+    if (!is_known(key) && !says_nothing(document, key))
+      doubtful.refuse(key, "unknown, and it may change what the adapter computes");
 }
 
 }  // namespace moeloom

@@ -3,19 +3,36 @@
 
 #include "moeloom/base/violations.hpp"
 #include "moeloom/io/document.hpp"
+#include "moeloom/model/hf/adapter.hpp"
 
+#include <map>
 #include <set>
+#include <string>
+
+#include "hf/says_nothing.hpp"
 
 namespace moeloom {
 
 /// What there is to do about an adapter that is refused.
 inline const std::string kMergeFirst = "merge it with PEFT (merge_and_unload) and load the result";
 
-/// Null, false, no text, an empty list or object.
-bool says_nothing(const Document& document, const std::string& key);
+/// Keys that are refused unless they are to be passed over.
+class DoubtfulKeys {
+ public:
+  explicit DoubtfulKeys(const std::set<std::string>& ignored) : ignored_(ignored) {}
+  void refuse(const std::string& key, const std::string& why);
+  bool empty() const { return refused_.empty(); }
+  /// Each with the value that passes over all of them.
+  void add_to(Violations& violations) const;
 
-/// Adds what is not supported, by key, and every key that is not known, not ignored and says something.
-void check_adapter_keys(const Document& document, const std::set<std::string>& ignored,
+ private:
+  const std::set<std::string>& ignored_;
+  std::map<std::string, std::string> refused_;
+};
+
+/// Adds what is not supported, by key, and every key that is not known and says something. tensors: of the
+/// adapter's file.
+void check_adapter_keys(const Document& document, const TensorShapes& tensors, DoubtfulKeys& doubtful,
                         Violations& violations);
 
 }  // namespace moeloom

@@ -13,6 +13,7 @@
 #include "hf/adapter_model.hpp"
 #include "hf/adapter_patterns.hpp"
 #include "hf/adapter_specs.hpp"
+#include "hf/adapter_targets.hpp"
 
 namespace moeloom {
 namespace {
@@ -41,14 +42,16 @@ class TargetParameters {
 /// Reads one adapter.
 class Reader {
  public:
-  Reader(const Document& document, const TensorShapes& tensors, const ModelConfig& config)
+  Reader(const Document& document, const TensorShapes& tensors, const ModelConfig& config,
+         const std::set<std::string>& ignored)
       : found_(adapter_names(tensors, config.names.prefix.body)),
         model_(model_named_by(found_, config)),
-        targets_(document),
+        parameters_(document),
+        modules_(document, config.model_type, ignored),
         document_(document),
         config_(config) {}
 
-  AdapterSettings read(Violations& violations);
+  AdapterSettings read(DoubtfulKeys& doubtful, Violations& violations);
 
  private:
   std::string module_at(const std::string& path, const std::string& in_peft) const;
@@ -56,10 +59,15 @@ class Reader {
   std::optional<bool> is_turned(const Place& place, const NamedFactors& factors) const;
   void read_stacks(Violations& violations);
   void read_own(Violations& violations);
+  void check_places(Violations& violations) const;
+  void check_targets(DoubtfulKeys& doubtful) const;
+  std::string name_in_peft(const std::string& module) const;
+  void remark_absent();
 
   AdapterNames found_;
   NamedModel model_;
-  TargetParameters targets_;
+  TargetParameters parameters_;
+  AdapterTargets modules_;
   const Document& document_;
   const ModelConfig& config_;
   AdapterSettings settings_;
@@ -76,7 +84,8 @@ std::string Reader::module_at(const std::string& path, const std::string& in_pef
   const std::string block = is_inner ? path.substr(0, path.size() - kInnerPath.size()) : path;
   std::set<std::string> stacks;
   for (auto place = begin; place != end; ++place)
-    if (targets_.contain(peft_key(path, place->second.module, in_peft))) stacks.insert(place->second.module);
+    if (parameters_.contain(peft_key(path, place->second.module, in_peft)))
+      stacks.insert(place->second.module);
   const bool has_both = found_.paths.contains(block) && found_.paths.contains(block + kInnerPath);
   if (stacks.empty() || has_both != (stacks.size() > 1)) return {};
   for (const std::string& stack : stacks)
@@ -92,7 +101,7 @@ std::string Reader::peft_key(const std::string& path, const std::string& module,
         in_peft.ends_with(kInnerPath) ? in_peft.substr(0, in_peft.size() - kInnerPath.size()) : in_peft;
     return block + module.substr(module.rfind('.'));
   }
-  return targets_.contain(in_peft + ".weight") ? in_peft + ".weight" : in_peft;
+  return parameters_.contain(in_peft + ".weight") ? in_peft + ".weight" : in_peft;
 }
 
 /// Whether factors of a stack have in and out exchanged; none where their shapes do not tell.
@@ -155,7 +164,67 @@ void Reader::read_own(Violations& violations) {
   }
 }
 
-AdapterSettings Reader::read(Violations& violations) {
+/// Weights of the model that no adapter adds to here, as the gate of a shared expert.
+void Reader::check_places(Violations& violations) const {
+  std::set<std::string> weights;
+  for (const ParameterSpec& spec : model_.specs)
+    for (const HfSlice& slice : spec.slices) weights.insert(slice.name);
+  std::vector<std::string> without;
+  for (const auto& [path, factors] : found_.paths)
+    if (!model_.places.contains(path) && weights.contains(path + ".weight")) without.push_back(path);
+  if (!without.empty())
+    violations.add(std::string(kAdapterFile) + " has factors of " + std::to_string(without.size()) +
+                   " modules that can have none here, the first of them " + without.front() + "; " +
+                   kMergeFirst);
+}
+
+/// PEFT would add nothing to modules that the document leaves out, whatever the file holds. Which parameters
+/// have factors is said by target_parameters alone.
+void Reader::check_targets(DoubtfulKeys& doubtful) const {
+  std::map<std::string, std::vector<std::string>> left_out;  // by key
+  for (const auto& [module, path] : paths_) {
+    const std::string& in_peft = found_.paths.at(path).in_peft;
+    if (module != path || !model_.places.contains(path) || parameters_.contain(in_peft + ".weight")) continue;
+    const auto key = modules_.left_out_by(in_peft);
+    if (key && modules_.left_out_by(path)) left_out[*key].push_back(module);
+  }
+  for (const auto& [key, modules] : left_out)
+    doubtful.refuse(key, "by it PEFT leaves out " + std::to_string(modules.size()) +
+                             " modules that the file has factors of, the first of them " + modules.front());
+}
+
+/// What the class that was trained calls a module, as the names in the file tell.
+std::string Reader::name_in_peft(const std::string& module) const {
+  const std::string& body = config_.names.prefix.body;
+  if (found_.paths.empty() || !module.starts_with(body)) return module;
+  const auto& [path, factors] = *found_.paths.begin();
+  const std::size_t own = factors.in_peft.size() + body.size() - path.size();
+  return factors.in_peft.substr(0, own) + module.substr(body.size());
+}
+
+/// Modules that the document names and the file has no factors for; those of some experts modules_left_out()
+/// counts.
+void Reader::remark_absent() {
+  std::set<std::string> absent;
+  for (const ParameterSpec& spec : model_.specs) {
+    if (adapted_kind(spec).empty()) continue;
+    for (const AdaptedRows& part : adapted_rows(spec)) {
+      if (std::ranges::any_of(part.modules, [&](const auto& module) { return paths_.contains(module); }))
+        continue;
+      for (const std::string& module : part.modules) {
+        const std::string name = name_in_peft(module);
+        const bool is_meant = part.stack ? parameters_.contain(name) : modules_.contain(name);
+        if (is_meant || parameters_.contain(name + ".weight")) absent.insert(module);
+      }
+    }
+  }
+  if (absent.empty()) return;
+  settings_.remarks.push_back(std::string(kAdapterConfigFile) + " names " + std::to_string(absent.size()) +
+                              " modules that " + kAdapterFile + " has no factors for, the first of them " +
+                              *absent.begin() + ": nothing is added to them");
+}
+
+AdapterSettings Reader::read(DoubtfulKeys& doubtful, Violations& violations) {
   settings_.rank = document_.integer("r");
   settings_.alpha = document_.number("lora_alpha");
   settings_.rank_stabilised = document_.boolean_or("use_rslora", false);
@@ -166,7 +235,7 @@ AdapterSettings Reader::read(Violations& violations) {
   violations.unless_positive("lora_alpha", settings_.alpha);
   violations.unless_below_one("lora_dropout", settings_.dropout);
   // A key that is refused explains tensors that have no place.
-  if (violations.empty()) violations.add(stray_violations(found_));
+  if (violations.empty() && doubtful.empty()) violations.add(stray_violations(found_));
   settings_.names = model_.names;
   settings_.tensors = found_.tensors;
   for (const auto& [path, factors] : found_.paths) {
@@ -177,10 +246,13 @@ AdapterSettings Reader::read(Violations& violations) {
                                            "\"target_parameters\" names, or of none");
   }
   for (const auto& [module, path] : paths_) settings_.modules.insert(module);
+  check_targets(doubtful);
+  check_places(violations);
   if (violations.empty() && settings_.modules.empty())
     violations.add(std::string(kAdapterFile) + " holds no factors");
   read_stacks(violations);
   read_own(violations);
+  if (violations.empty()) remark_absent();
   return std::move(settings_);
 }
 
@@ -190,13 +262,15 @@ AdapterSettings adapter_settings(const Document& document, const TensorShapes& t
                                  const ModelConfig& config, const std::string& file,
                                  const std::set<std::string>& ignored) {
   Violations violations;
-  check_adapter_keys(document, ignored, violations);
+  DoubtfulKeys doubtful(ignored);
+  check_adapter_keys(document, tensors, doubtful, violations);
   AdapterSettings settings;
   try {
-    settings = Reader(document, tensors, config).read(violations);
+    settings = Reader(document, tensors, config, ignored).read(doubtful, violations);
   } catch (const ConfigError& error) {
     violations.add(error.violations());
   }
+  doubtful.add_to(violations);
   if (violations.empty()) return settings;
   std::vector<std::string> texts = violations.list();
   if (texts.size() > kListed) texts.resize(kListed);
@@ -208,8 +282,31 @@ fs::path base_of_adapter(const fs::path& folder) {
   return Document::read(folder / kAdapterConfigFile).text_or("base_model_name_or_path", "");
 }
 
+namespace {
+
+/// PEFT saves an adapter that has a name of its own one folder below, and before 0.5 wrote torch's files.
+void require_files(const fs::path& folder) {
+  constexpr const char* kOfTorch = "adapter_model.bin";
+  if (!holds_adapter(folder)) {
+    std::string below;
+    if (fs::is_directory(folder))
+      for (const fs::directory_entry& entry : fs::directory_iterator(folder))
+        if (holds_adapter(entry.path())) below = entry.path().string();
+    throw ConfigError({folder.string() + " has no " + kAdapterConfigFile +
+                       (below.empty() ? "" : "; the adapter is in " + below + ": name that folder")});
+  }
+  if (!fs::exists(folder / kAdapterFile) && fs::exists(folder / kOfTorch))
+    throw IoError(folder.string() + " holds " + kOfTorch +
+                  ", but only safetensors are read: load it with "
+                  "PEFT and save_pretrained() it again, which writes " +
+                  kAdapterFile);
+}
+
+}  // namespace
+
 AdapterSettings read_adapter_settings(const fs::path& folder, const ModelConfig& config,
                                       const std::set<std::string>& ignored) {
+  require_files(folder);
   const fs::path path = folder / kAdapterConfigFile;
   const SafetensorsFile file(folder / kAdapterFile);
   TensorShapes tensors;

@@ -26,6 +26,9 @@ const List kWithoutEffect = {
     // Of other tasks and of how a class was called, which every config of 4.57 or 5.15 may hold.
     "add_cross_attention", "cross_attention_hidden_size", "decoder_start_token_id", "experts_implementation",
     "num_labels", "prefix", "tf_legacy_loss", "tie_encoder_decoder", "use_bfloat16", "use_return_dict",
+    // Of trainers, of other programs and of the hub's page.
+    "gradient_checkpointing", "keys_to_ignore_at_inference", "transformers.js_config", "license", "tags",
+    "library_name", "pipeline_tag", "base_model", "datasets", "language",
     // Of generation, which transformers 4 wrote here.
     "max_length", "min_length", "do_sample", "early_stopping", "num_beams", "num_beam_groups",
     "diversity_penalty", "temperature", "top_k", "top_p", "typical_p", "repetition_penalty", "length_penalty",

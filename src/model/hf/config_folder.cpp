@@ -37,12 +37,37 @@ CheckpointNames names_in(std::shared_ptr<const SafetensorsFolder> source, const 
   return names;
 }
 
-/// Whether both are there, of one shape and format, and differ.
+/// Elements that are compared at once.
+constexpr Index kPiece = Index{1} << 16;
+
+bool is_float(DType type) {
+  return type == DType::kF32 || type == DType::kBF16 || type == DType::kF16;
+}
+
+/// Of two tensors of one shape in different formats, whether any number differs.
+bool values_differ(const SafetensorsFolder& folder, const std::string& one, const std::string& other) {
+  const Index all = folder.info(one).elements();
+  std::vector<float> first, second;
+  for (Index begin = 0; begin < all; begin += kPiece) {
+    first.resize(at(std::min(kPiece, all - begin)));
+    second.resize(first.size());
+    folder.read(one, begin, first);
+    folder.read(other, begin, second);
+    if (first != second) return true;
+  }
+  return false;
+}
+
+/// Whether both are there, of one shape, and differ. Also a copy that was rounded to another format does:
+/// 5.15 computes with what is stored.
 bool differ(const SafetensorsFolder& folder, const std::string& one, const std::string& other) {
   if (!folder.has(one) || !folder.has(other)) return false;
   const TensorInfo &first = folder.info(one), &second = folder.info(other);
-  if (first.shape != second.shape || first.dtype != second.dtype) return false;
-  const bool alike = std::ranges::equal(folder.file_of(one).raw(one), folder.file_of(other).raw(other));
+  if (first.shape != second.shape) return false;
+  if (first.dtype != second.dtype && !(is_float(first.dtype) && is_float(second.dtype))) return true;
+  const bool alike = first.dtype == second.dtype
+                         ? std::ranges::equal(folder.file_of(one).raw(one), folder.file_of(other).raw(other))
+                         : !values_differ(folder, one, other);
   folder.forget();
   return !alike;
 }
@@ -69,9 +94,13 @@ void remark_names(const SafetensorsFolder& folder, ModelConfig& config) {
                            " tensors that are in no shard, the first of them " + folder.absent().front());
 }
 
+bool holds_weights(const std::filesystem::path& folder) {
+  return std::filesystem::exists(folder / kWeightsFile) ||
+         std::filesystem::exists(folder / kWeightsIndexFile);
+}
+
 void read_names(const std::filesystem::path& path, ModelConfig& config) {
-  if (!std::filesystem::exists(path / kWeightsFile) && !std::filesystem::exists(path / kWeightsIndexFile))
-    return;
+  if (!holds_weights(path)) return;
   const auto folder = std::make_shared<const SafetensorsFolder>(path);
   config.names = names_in(folder, config);
   untie_own_head(*folder, config);
@@ -87,6 +116,10 @@ ModelConfig read_adapted(const std::filesystem::path& folder, const std::set<std
   AdapterSettings settings = read_adapter_settings(folder, config, ignored);
   settings.base_stored = resting_storage(SafetensorsFolder(base), config);
   config.adapter = std::move(settings);
+  if (holds_weights(folder))
+    config.remarks.push_back("the weights in " + folder.string() + " are passed over: its " +
+                             kAdapterConfigFile + " says that they are those of " + base.string() +
+                             " (base_model_name_or_path) and an adapter; without that file they are read");
   return config;
 }
 

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <functional>
 
+#include "hf/says_nothing.hpp"
+
 namespace moeloom {
 namespace {
 
@@ -164,7 +166,7 @@ void ConfigReader::refuse_the_rest() {
   for (const std::string& key : document_.keys()) {
     const bool read = key.starts_with('_') || key.starts_with("unsloth_") || asked_.contains(key);
     const bool ignored = findings_.ignored.contains(key) || findings_.ignored.contains(path_ + key);
-    if (!read && !ignored) findings_.unknown.push_back(path_ + key);
+    if (!read && !ignored && !says_nothing(document_, key)) findings_.unknown.push_back(path_ + key);
   }
 }
 

@@ -51,8 +51,8 @@ class ConfigReader {
   void none(const std::string& key, const std::string& why);  // may only be null, or an object without keys
   void skip(const std::vector<std::string>& keys);
   void refuse(const std::string& text) { findings_.violations.push_back(path_ + text); }
-  /// Every key that nobody asked for is unknown. Those that begin with _ are not meant to be read, and those
-  /// of unsloth's trainers say how it was trained.
+  /// Every key that nobody asked for and that says something is unknown. Those that begin with _ are not
+  /// meant to be read, and those of unsloth's trainers say how it was trained.
   void refuse_the_rest();
 
  private:

@@ -9,6 +9,8 @@
 
 #include <cmath>
 
+#include "hf/stored_names.hpp"
+
 namespace moeloom {
 namespace {
 
@@ -77,6 +79,17 @@ Recipes copies_of(const SafetensorsFolder& source) {
     whole.source = name;
     recipes.push_back({{name, info.dtype, info.shape}, {whole}});
   }
+  return recipes;
+}
+
+Recipes copies_of(const SafetensorsFolder& source, const ModelConfig& config) {
+  Recipes recipes = copies_of(source);
+  std::erase_if(recipes, [&](const TensorRecipe& recipe) {
+    return is_computed(recipe.spec.name) && !is_carried(config, recipe.spec.name);
+  });
+  const std::string table = config.names.prefix.body + "embed_tokens.weight";
+  for (TensorRecipe& recipe : recipes)
+    if (recipe.spec.name == stored_name(source, config, table)) recipe.spec.name = table;
   return recipes;
 }
 

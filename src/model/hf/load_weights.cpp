@@ -1,5 +1,6 @@
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"
+#include "moeloom/base/text.hpp"
 #include "moeloom/model/hf/family.hpp"
 #include "moeloom/model/hf/slice_io.hpp"
 #include "moeloom/model/hf/weights_io.hpp"
@@ -10,6 +11,7 @@
 #include <utility>
 
 #include "hf/mxfp4.hpp"
+#include "hf/stored_names.hpp"
 
 namespace moeloom {
 namespace {
@@ -52,20 +54,39 @@ std::string complaint(const TensorSpec& wanted, const SafetensorsFolder& folder)
   return "";
 }
 
+/// All names as one list of patterns; where they are many, those of all layers and experts together.
+std::string patterns_of(const std::set<std::string>& names, const NamePatterns& allowed) {
+  constexpr std::size_t kWritten = 8;
+  std::set<std::string> patterns(allowed.begin(), allowed.end());
+  for (const std::string& name : names) {
+    std::string pattern;
+    for (const std::string& word : split(name, '.')) {
+      const bool is_number = word.find_first_not_of("0123456789") == std::string::npos;
+      pattern += (pattern.empty() ? "" : ".") + (is_number && names.size() > kWritten ? "*" : word);
+    }
+    patterns.insert(pattern);
+  }
+  std::string list;
+  for (const std::string& pattern : patterns) list += (list.empty() ? "" : ",") + pattern;
+  return list;
+}
+
 /// Of names that are missing or unexpected.
 std::string way_round(const WeightCoverage& coverage, const ModelConfig& config,
-                      const SafetensorsFolder& folder) {
+                      const SafetensorsFolder& folder, const std::string& patterns) {
   if (coverage.found == 0)
     return "no name of the folder is one of " + config.model_type +
            "'s: the tensors may be another model's, or have "
            "a prefix that differs between them";
   const std::string& head = config.names.prefix.head;
+  const std::string in_training =
+      "train alone can start missing tensors anew and pass over the others, with tensors that may be "
+      "missing = " +
+      patterns;
   if (!config.tie_word_embeddings && !folder.has(head))
     return "without " + head +
-           " the head may be the embedding: say \"tie_word_embeddings\": true in config.json, or "
-           "let it start anew with tensors that may be missing = " +
-           head;
-  return "what may be missing (it then starts anew) or too many: tensors that may be missing = NAMES";
+           " the head may be the embedding: say \"tie_word_embeddings\": true in config.json; " + in_training;
+  return in_training;
 }
 
 [[noreturn]] void refuse(const SafetensorsFolder& folder, std::vector<std::string> complaints,
@@ -118,7 +139,9 @@ class Exceptions {
 };
 
 /// A slice's rows, rounded where they are stored in halves, which loses nothing of a file in those.
-void read_into(const SafetensorsFolder& folder, const HfSlice& slice, const Parameter& parameter) {
+void read_into(const SafetensorsFolder& folder, HfSlice slice, const std::string& name,
+               const Parameter& parameter) {
+  slice.name = name;
   if (parameter.spec.stored == Storage::kFp32)
     return read_slice(folder, slice, parameter.value.rows_from(slice.row_begin, slice.rows));
   Matrix numbers = Matrix::uninitialised(slice.rows, parameter.spec.cols);
@@ -132,9 +155,10 @@ WeightCoverage check_weights(const SafetensorsFolder& folder, const ModelConfig&
                              const NamePatterns& allowed) {
   WeightCoverage coverage;
   std::vector<std::string> complaints;
-  std::set<std::string> known;
+  std::set<std::string> known, differing;
   Exceptions exceptions(allowed);
-  for (const TensorSpec& wanted : tensor_specs(config)) {
+  for (const TensorSpec& spec : tensor_specs(config)) {
+    const TensorSpec wanted = {stored_name(folder, config, spec.name), spec.dtype, spec.shape};
     known.insert(wanted.name);
     ++coverage.expected;
     const bool in_mxfp4 = is_in_mxfp4(folder, wanted.name);
@@ -144,26 +168,31 @@ WeightCoverage check_weights(const SafetensorsFolder& folder, const ModelConfig&
     coverage.found += there ? 1 : 0;
     if (!there && exceptions.excuse(wanted.name))
       coverage.missing.push_back(wanted.name);
-    else if (const std::string text = complaint(wanted, folder); !text.empty())
+    else if (const std::string text = complaint(wanted, folder); !text.empty()) {
       complaints.push_back(text);
+      if (!there) differing.insert(wanted.name);
+    }
   }
   for (const std::string& name : folder.names()) {
     if (known.contains(name)) continue;
     if (is_carried(config, name))
       ++coverage.carried;
+    else if (is_computed(name))
+      continue;
     else if (is_tied_head(name, folder, config) || exceptions.excuse(name))
       coverage.unused.push_back(name);
-    else
+    else {
       complaints.push_back("tensor " + name + ": unexpected, found " + shape_text(folder.info(name).shape));
+      differing.insert(name);
+    }
   }
   const std::size_t of_tensors = complaints.size();
-  const bool names_differ = std::ranges::any_of(complaints, [](const std::string& text) {
-    return text.find(": missing") != std::string::npos || text.find(": unexpected") != std::string::npos;
-  });
   exceptions.complain_of_idle_ones(complaints);
   const Cause cause = complaints.size() > of_tensors ? Cause::kRequest : Cause::kData;
   if (!complaints.empty())
-    refuse(folder, std::move(complaints), names_differ ? way_round(coverage, config, folder) : "", cause);
+    refuse(folder, std::move(complaints),
+           differing.empty() ? "" : way_round(coverage, config, folder, patterns_of(differing, allowed)),
+           cause);
   return coverage;
 }
 
@@ -173,12 +202,13 @@ WeightCoverage load_weights(ParameterStore& store, const SafetensorsFolder& fold
   std::vector<std::pair<const HfSlice*, const Parameter*>> reads;
   for (const Parameter& parameter : store.parameters())
     for (const HfSlice& slice : parameter.spec.slices)
-      if (parameter.is_filled_here && (folder.has(slice.name) || is_in_mxfp4(folder, slice.name)))
+      if (const std::string name = stored_name(folder, config, slice.name);
+          parameter.is_filled_here && (folder.has(name) || is_in_mxfp4(folder, name)))
         reads.emplace_back(&slice, &parameter);
   std::atomic<Index> read = 0;
   parallel_for(static_cast<Index>(reads.size()), [&](Index i) {
     const auto& [slice, parameter] = reads[at(i)];
-    read_into(folder, *slice, *parameter);
+    read_into(folder, *slice, stored_name(folder, config, slice->name), *parameter);
     store.leave(*parameter);
     const Index bytes = slice->rows * parameter->spec.cols * Index{sizeof(float)};
     const Index before = read.fetch_add(bytes);

@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 
+#include "hf/family_models.hpp"
 #include "support/expect_error.hpp"
 #include "support/files.hpp"
 #include "support/golden.hpp"
@@ -251,8 +252,8 @@ TEST_F(AdapterReading, RefusesByKeyWithoutALineForEachTensor) {
   for (const std::string key :
        {"\"use_dora\": true", "\"use_qalora\": true", "\"alora_invocation_tokens\": [3, 5]",
         "\"layer_replication\": [[0, 2], [1, 3]]", "\"trainable_token_indices\": [3, 5]",
-        "\"trainable_token_indices\": {\"embed_tokens\": [3]}", "\"modules_to_save\": [\"lm_head\"]",
-        "\"init_lora_weights\": \"pissa\"", "\"init_lora_weights\": \"OLoRA\"", "\"bias\": \"all\"",
+        "\"trainable_token_indices\": {\"embed_tokens\": [3]}", "\"init_lora_weights\": \"pissa\"",
+        "\"init_lora_weights\": \"OLoRA\"", "\"init_lora_weights\": \"something_new\"",
         "\"use_something_new\": true", "\"something_new\": 3"}) {
     document_ = Document::parse(head + key + "}", "test");
     const std::string text = refusal();
@@ -262,11 +263,149 @@ TEST_F(AdapterReading, RefusesByKeyWithoutALineForEachTensor) {
   tensors_.erase(kLayer + "self_attn.o_proj.lora_magnitude_vector");
   for (const std::string key :
        {"\"use_something_new\": false", "\"something_new\": null", "\"something_new\": []",
-        "\"something_new\": {}", "\"init_lora_weights\": \"eva\"", "\"layers_to_transform\": [1]",
+        "\"something_new\": {}", "\"init_lora_weights\": \"eva\"", "\"init_lora_weights\": \"Gaussian\"",
+        "\"init_lora_weights\": \"orthogonal\"", "\"init_lora_weights\": \"mica\"",
+        "\"init_lora_weights\": false", "\"init_lora_weights\": null", "\"fan_in_fan_out\": true",
+        "\"bias\": \"all\"", "\"lora_bias\": true", "\"modules_to_save\": [\"lm_head\"]",
         "\"runtime_config\": {\"ephemeral_gpu_offload\": true}", "\"qalora_group_size\": 16"}) {
     document_ = Document::parse(head + key + "}", "test");
     EXPECT_NO_THROW(checked_adapter(folder_.path(), read(testing::tiny_config()))) << key;
   }
+}
+
+/// What PEFT finds in the file alone changes anything.
+TEST_F(AdapterReading, RefusesBiasesAndWholeModulesWhereTheFileHoldsThem) {
+  const auto refused = [&](const std::string& key, const std::string& tensor) {
+    tensors_.clear();
+    add(kLayer + "self_attn.o_proj", 32, kHidden);
+    tensors_[tensor] = testing::random_matrix(1, kHidden, 1);
+    document_ = Document::parse(R"({"peft_type": "LORA", "r": 2, "lora_alpha": 3, )" + key + "}", "test");
+    const std::string text = refusal();
+    EXPECT_NE(text.find(key.substr(0, key.find(':') + 1)), std::string::npos) << key << " in " << text;
+    EXPECT_EQ(text.find("tensor"), std::string::npos) << text;
+  };
+  refused("\"bias\": \"lora_only\"", kLayer + "self_attn.o_proj.bias");
+  refused("\"lora_bias\": true", kLayer + "self_attn.o_proj.lora_B.bias");
+  refused("\"modules_to_save\": [\"score\", \"lm_head\"]", "base_model.model.lm_head.weight");
+}
+
+/// By leaf names or a pattern of the whole, exclusions, and layers, as PEFT 0.20 matches them.
+TEST_F(AdapterReading, RefusesFactorsThatPeftWouldLeaveOut) {
+  for (const std::string layer : {"0", "1"})
+    for (const char* module : {"q_proj", "v_proj"}) {
+      const bool is_query = module[0] == 'q';
+      add("base_model.model.model.layers." + layer + ".self_attn." + module, kHidden, is_query ? 32 : 16);
+    }
+  const auto open = [&](const std::string& keys, const std::set<std::string>& ignored = {}) {
+    document_ = Document::parse(R"({"peft_type": "LORA", "r": 2, "lora_alpha": 3, )" + keys + "}", "test");
+    write();
+    return read_adapter_settings(folder_.path(), testing::tiny_config(), ignored).modules.size();
+  };
+  const std::string all = R"("target_modules": ["q_proj", "v_proj"])";
+  for (const std::string& keys :
+       {all, all + R"(, "exclude_modules": ["k_proj", "j"])", all + R"(, "layers_to_transform": [0, 1])",
+        all + R"(, "layers_to_transform": [0, 1], "layers_pattern": "layers")",
+        all + R"(, "layers_to_transform": [], "layers_pattern": [])",
+        std::string(R"("target_modules": "all-linear")"), std::string(R"("target_modules": null)"),
+        std::string(R"("target_modules": ".*\\.[qv]_proj", "exclude_modules": "q_proj")"),
+        std::string(R"x("target_modules": "(?P<any>no)")x"), std::string(R"x("target_modules": "\\Ano\\Z")x"),
+        std::string(R"("target_modules": ["model.layers.0.self_attn.q_proj", "layers.1.self_attn.q_proj",
+                        "self_attn.v_proj"])")})
+    EXPECT_EQ(open(keys), 4u) << keys;
+  const auto refused = [&](const std::string& keys, const std::string& key, const std::string& first) {
+    const std::string text = testing::message_of<ConfigError>([&] { open(keys); });
+    EXPECT_NE(text.find("\"" + key + "\": "), std::string::npos) << keys << " " << text;
+    EXPECT_NE(text.find("the first of them model.layers." + first), std::string::npos) << text;
+    EXPECT_NE(text.find("ignored keys = " + key), std::string::npos) << text;
+    EXPECT_EQ(open(keys, {key}), 4u);
+  };
+  refused(R"("target_modules": ["q_proj"])", "target_modules", "0.self_attn.v_proj");
+  refused(R"("target_modules": ["q_proj", "proj"])", "target_modules", "0.self_attn.v_proj");
+  refused(R"("target_modules": "[qv]_proj")", "target_modules", "0.self_attn.q_proj");
+  refused(R"("target_modules": ".*layers\\.0\\..*")", "target_modules", "1.self_attn.q_proj");
+  refused(R"("target_modules": null, "target_parameters": ["experts.down_proj"])", "target_modules",
+          "0.self_attn.q_proj");
+  refused(all + R"(, "exclude_modules": ["q_proj"])", "exclude_modules", "0.self_attn.q_proj");
+  refused(all + R"(, "exclude_modules": ".*1.*v_proj")", "exclude_modules", "1.self_attn.v_proj");
+  refused(all + R"(, "layers_to_transform": [1])", "layers_to_transform", "0.self_attn.q_proj");
+  refused(all + R"(, "layers_to_transform": 0, "layers_pattern": ["h", "layers"])", "layers_to_transform",
+          "1.self_attn.q_proj");
+}
+
+/// Not as a module that the model lacks.
+TEST_F(AdapterReading, RefusesFactorsOfWeightsThatCanHaveNone) {
+  add(kLayer + "self_attn.o_proj", 32, kHidden);
+  add(kLayer + "self_attn.q_norm", kHidden, 8);
+  const std::string text = refusal();
+  EXPECT_NE(text.find("can have none here, the first of them model.layers.0.self_attn.q_norm; merge it"),
+            std::string::npos)
+      << text;
+}
+
+/// Transformers 5 calls granitemoe's stacks as it calls those of others.
+TEST_F(AdapterReading, OpensStacksAsTransformersFiveHasThemInMemory) {
+  const ModelConfig model = testing::model("granitemoe");
+  const Index experts = model.num_experts, width = model.moe_intermediate_size, hidden = model.hidden_size;
+  const std::string block = kLayer + "block_sparse_moe.experts";
+  add(block + ".base_layer", hidden, 2 * width, 2, experts);
+  add(block, width, hidden, 2, experts);
+  document_.set("target_parameters", std::vector<std::string>{"experts.gate_up_proj", "experts.down_proj"});
+  document_.set("target_modules", std::vector<std::string>{"q_proj"});
+  const auto store = added(model);
+  const ModelConfig config = read(model);
+  EXPECT_EQ(AdapterMerge(folder_.path(), config).tensors(),
+            (std::set<std::string>{"model.layers.0.block_sparse_moe.input_linear.weight",
+                                   "model.layers.0.block_sparse_moe.output_linear.weight"}));
+  for (Index e = 0; e < experts; ++e) {
+    expect_added(*store, "mlp.experts.gate_up_proj", e * 2 * width, 2 * width, 1.5,
+                 [&](Index i, Index j) { return product(block + ".base_layer", i, j, e, experts); });
+    expect_added(*store, "mlp.experts.down_proj", e * hidden, hidden, 1.5,
+                 [&](Index i, Index j) { return product(block, i, j, e, experts); });
+  }
+}
+
+TEST_F(AdapterReading, NamesTheFileOrTheFolderThatHasTheAdapter) {
+  const auto said = [&] {
+    return testing::message_of<Error>([&] { read_adapter_settings(folder_.path(), testing::tiny_config()); });
+  };
+  std::filesystem::create_directory(folder_ / "default");
+  document_.write(folder_ / "default" / kAdapterConfigFile);
+  EXPECT_NE(said().find("the adapter is in " + (folder_ / "default").string()), std::string::npos) << said();
+  document_.write(folder_ / kAdapterConfigFile);
+  testing::write_bytes(folder_ / "adapter_model.bin", "PK");
+  EXPECT_NE(said().find("adapter_model.bin, but only safetensors"), std::string::npos) << said();
+}
+
+TEST_F(AdapterReading, DoesNotJudgeStacksByTargetModules) {
+  add_stacks(kLayer + "mlp.experts");
+  document_.set("target_modules", std::vector<std::string>{"q_proj"});
+  EXPECT_EQ(read(with_layout(ExpertLayout::kStacked)).adapter->modules.size(), 2u);
+}
+
+/// An initialisation and a key that are unknown are passed over together.
+TEST_F(AdapterReading, SaysTheWholeValueThatPassesUnknownKeysOver) {
+  add(kLayer + "self_attn.o_proj", 32, kHidden);
+  document_.set("init_lora_weights", "something_new");
+  document_.set("mystery", true);
+  EXPECT_NE(refusal().find("ignored keys = init_lora_weights,mystery"), std::string::npos) << refusal();
+  EXPECT_NO_THROW(
+      read_adapter_settings(folder_.path(), testing::tiny_config(), {"init_lora_weights", "mystery"}));
+}
+
+TEST_F(AdapterReading, SaysWhichModulesHaveNoFactors) {
+  add(kLayer + "self_attn.o_proj", 32, kHidden);
+  const auto remarks = [&](const std::vector<std::string>& targets) {
+    document_.set("target_modules", targets);
+    return read(testing::tiny_config()).adapter->remarks;
+  };
+  EXPECT_TRUE(remarks({"layers.0.self_attn.o_proj"}).empty());
+  const std::vector<std::string> said = remarks({"o_proj", "lm_head"});
+  ASSERT_EQ(said.size(), 1u);
+  EXPECT_NE(
+      said[0].find("names 2 modules that adapter_model.safetensors has no factors for, the first of them "
+                   "model.layers.1.self_attn.o_proj"),
+      std::string::npos)
+      << said[0];
 }
 
 TEST(AdapterNames, OfModulesThatPeftDoesNotLoadAreSaid) {

@@ -137,9 +137,6 @@ TEST(Adapter, OfAnotherKindIsRefusedByKey) {
   };
   refused("peft_type", std::string("ADALORA"));
   refused("use_dora", true);
-  refused("fan_in_fan_out", true);
-  refused("bias", std::string("all"));
-  refused("modules_to_save", std::vector<std::string>{"lm_head"});
 }
 
 /// Experts as gpt_oss has them ([E, in, 2F], gate and up alternating) or as qwen3_5_moe ([E, out, in]).

@@ -1,4 +1,5 @@
 #include "moeloom/base/errors.hpp"
+#include "moeloom/model/hf/adapter.hpp"
 #include "moeloom/model/hf/weights_io.hpp"
 
 #include <fstream>
@@ -62,6 +63,37 @@ TEST(ConfigFolder, AStoredHeadThatIsNotTheEmbeddingIsTheModelsOwn) {
   EXPECT_EQ(check_weights(SafetensorsFolder(other.path()), config).unused.size(), 0u);
 }
 
+/// Both tables of a tied llama, in formats of their own: their values tell, as 5.15 has it.
+TEST(ConfigFolder, AStoredHeadOfAnotherFormatIsComparedByItsNumbers) {
+  std::vector<float> coarse(24), fine(24);
+  for (std::size_t i = 0; i < coarse.size(); ++i) {
+    coarse[i] = static_cast<float>(i) / 4;          // the same in bf16
+    fine[i] = coarse[i] + 1.0f / (Index{1} << 14);  // not the same
+  }
+  const auto is_tied = [](const std::vector<float>& embedding, const std::vector<float>& head, DType format) {
+    const TemporaryFolder folder;
+    write_llama(folder.path(), true, std::nullopt);
+    const SafetensorsFile before(folder.path() / kWeightsFile);
+    std::vector<TensorSpec> specs = {{"lm_head.weight", format, {3, 8}}};
+    std::vector<std::vector<float>> values = {head};
+    for (const auto& [name, info] : before.tensors()) {
+      specs.push_back({name, DType::kF32, info.shape});
+      values.push_back(name == "model.embed_tokens.weight" ? embedding : before.floats(name));
+    }
+    std::filesystem::remove(folder.path() / kWeightsFile);
+    write_safetensors(folder.path() / kWeightsFile, specs, {values.begin(), values.end()});
+    const ModelConfig config = ModelConfig::read(folder.path());
+    EXPECT_EQ(config.remarks.empty(), config.tie_word_embeddings);
+    EXPECT_EQ(check_weights(SafetensorsFolder(folder.path()), config).unused.empty(),
+              !config.tie_word_embeddings);
+    return config.tie_word_embeddings;
+  };
+  EXPECT_TRUE(is_tied(coarse, coarse, DType::kBF16));
+  EXPECT_FALSE(is_tied(coarse, std::vector<float>(24, 2), DType::kBF16));
+  EXPECT_FALSE(is_tied(fine, fine, DType::kBF16)) << "a rounded copy is another matrix";
+  EXPECT_FALSE(is_tied(fine, fine, DType::kF16));
+}
+
 TEST(ConfigFolder, OtherPrefixesAreReadAndSaid) {
   const auto behind = [](const std::string& prefix) {
     return [prefix](const std::string& name) { return prefix + name; };
@@ -80,6 +112,27 @@ TEST(ConfigFolder, OtherPrefixesAreReadAndSaid) {
     EXPECT_NE(config.remarks.front().find("names of tensors begin with \"" + config.names.prefix.body + "\""),
               std::string::npos);
   }
+}
+
+TEST(ConfigFolder, WeightsBesideAnAdapterArePassedOverWithALine) {
+  const TemporaryFolder base, adapter;
+  write_llama(base.path(), false, 9);
+  ModelConfig config = ModelConfig::read(base.path());
+  config.adapter = resolve_adapter(config, {.rank = 1, .alpha = 1, .targets = {"attention"}});
+  config.adapter->base = base.path();
+  std::vector<float> numbers(64);
+  const std::vector<TensorSpec> specs = adapter_tensor_specs(config);
+  std::vector<std::span<const float>> values;
+  for (const TensorSpec& spec : specs)
+    values.emplace_back(numbers.data(), static_cast<std::size_t>(spec.shape[0] * spec.shape[1]));
+  write_safetensors(adapter.path() / kAdapterFile, specs, values);
+  adapter_document(config).write(adapter.path() / kAdapterConfigFile);
+  EXPECT_TRUE(ModelConfig::read(adapter.path()).remarks.empty());
+  write_llama(adapter.path(), false, 5);
+  const std::vector<std::string> remarks = ModelConfig::read(adapter.path()).remarks;
+  ASSERT_EQ(remarks.size(), 1u);
+  EXPECT_NE(remarks[0].find("the weights in " + adapter.path().string() + " are passed over"),
+            std::string::npos);
 }
 
 TEST(ConfigFolder, AMissingHeadIsNamedWithTheWaysRound) {

@@ -237,15 +237,20 @@ TEST(ModelConfig, FromFlagsReadsBackTheSame) {
 }
 
 TEST(ModelConfig, AcceptsWhatChangesNothing) {
-  for (const std::string more :
-       {R"("attention_dropout": 0.0, "attention_bias": false)", R"("rope_scaling": null)",
-        R"("use_sliding_window": false, "sliding_window": 4096, "max_window_layers": 28)",
-        R"("use_sliding_window": true, "sliding_window": null)", R"("pad_token_id": null)",
-        R"("rope_scaling": {"rope_type": "default"})",
-        R"("layer_types": ["full_attention", "full_attention"])",
-        R"("unsloth_version": "2025.9", "unsloth_fixed": true, "pruned_heads": {}, "quantization": null)",
-        R"("original_max_position_embeddings": 4096)", R"("_name_or_path": "x", "use_cache": true)",
-        R"("bos_token_id": 1, "transformers_version": "5.0")"})
+  for (
+      const std::string more :
+      {R"("attention_dropout": 0.0, "attention_bias": false)", R"("rope_scaling": null)",
+       R"("use_sliding_window": false, "sliding_window": 4096, "max_window_layers": 28)",
+       R"("use_sliding_window": true, "sliding_window": null)", R"("pad_token_id": null)",
+       R"("rope_scaling": {"rope_type": "default"})",
+       R"("layer_types": ["full_attention", "full_attention"])",
+       R"("unsloth_version": "2025.9", "unsloth_fixed": true, "pruned_heads": {}, "quantization": null)",
+       R"("original_max_position_embeddings": 4096)", R"("_name_or_path": "x", "use_cache": true)",
+       R"("something": null, "new": false, "a": [], "b": {}, "c": "", "rope_scaling": {"type": "linear", "factor": 2,
+           "d": false}, "gradient_checkpointing": true, "keys_to_ignore_at_inference": ["past_key_values"])",
+       R"("license": "mit", "tags": ["moe"], "library_name": "transformers", "pipeline_tag": "text-generation",
+           "base_model": "x", "datasets": ["y"], "language": "en", "transformers.js_config": {"dtype": "q4"})",
+       R"("bos_token_id": 1, "transformers_version": "5.0")"})
     EXPECT_EQ(refusal([&] { parsed(more); }), "") << more;
 }
 

@@ -1,6 +1,8 @@
 #include "moeloom/model/hf/weights_io.hpp"
 
 #include "moeloom/base/errors.hpp"
+#include "moeloom/model/hf/adapter.hpp"
+#include "moeloom/model/hf/convert.hpp"
 
 #include <algorithm>
 #include <functional>
@@ -188,6 +190,54 @@ TEST(LoadWeights, TakesTheEmbeddingForATiedHeadAndNamesTheStoredCopy) {
   config.tie_word_embeddings = true;
   EXPECT_EQ(check_weights(SafetensorsFolder(folder.path()), config).unused,
             (std::vector<std::string>{"lm_head.weight"}));
+}
+
+/// Of tied tables some folders keep the head alone. A copy has the table's own name, which both versions
+/// read.
+TEST(LoadWeights, TakesATiedHeadForTheEmbeddingThatIsNotThere) {
+  ModelConfig config = tiny_config();
+  config.tie_word_embeddings = true;
+  const testing::TemporaryFolder folder, copy;
+  std::vector<TensorSpec> specs = tensor_specs(config);
+  std::vector<std::vector<float>> numbers;
+  for (TensorSpec& spec : specs) {
+    Index count = 1;
+    for (const Index size : spec.shape) count *= size;
+    numbers.emplace_back(static_cast<std::size_t>(count), static_cast<float>(numbers.size()));
+    if (spec.name == "model.embed_tokens.weight") {
+      spec.name = "lm_head.weight";
+      numbers.back().assign(numbers.back().size(), 0.5f);
+    }
+  }
+  // Frequencies that older versions stored are nobody's.
+  specs.push_back({"model.layers.0.self_attn.rotary_emb.inv_freq", DType::kF32, {4}});
+  numbers.emplace_back(4, 1.0f);
+  write_safetensors(folder / kWeightsFile, specs, {numbers.begin(), numbers.end()});
+  const SafetensorsFolder source(folder.path());
+  ParameterStore store(parameter_specs(config, {0, config.num_experts}));
+  const WeightCoverage coverage = load_weights(store, source, config);
+  EXPECT_EQ(coverage.found, coverage.expected);
+  EXPECT_TRUE(coverage.unused.empty());
+  EXPECT_EQ(store.find("model.embed_tokens.weight").value(1, 2), 0.5f);
+  EXPECT_EQ(resting_storage(source, config), Storage::kFp32);
+  write_recipes(source, copies_of(source, config), copy.path(), {});
+  const SafetensorsFolder written(copy.path());
+  EXPECT_EQ(written.names().size(), tensor_specs(config).size());
+  EXPECT_TRUE(written.has("model.embed_tokens.weight"));
+  EXPECT_FALSE(written.has("lm_head.weight"));
+  EXPECT_EQ(check_weights(written, config).found, coverage.expected);
+}
+
+TEST(LoadWeights, SaysTheWholeValueThatPassesOverWhatDiffers) {
+  const ModelConfig config = tiny_config();
+  const testing::TemporaryFolder folder;
+  Tensors tensors = tensors_of(config);
+  tensors.erase("model.norm.weight");
+  tensors["more"] = {{1}, {1}};
+  write_tensors(tensors, folder.path());
+  EXPECT_NE(refusal(folder.path(), config).find("tensors that may be missing = model.norm.weight,more"),
+            std::string::npos)
+      << refusal(folder.path(), config);
 }
 
 TEST(LoadWeights, ReadsHalfPrecisionAndRefusesIntegers) {

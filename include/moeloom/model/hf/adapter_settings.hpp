@@ -11,6 +11,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
 namespace moeloom {
 
@@ -43,6 +44,8 @@ struct AdapterSettings {
   /// What the file calls tensors that it does not call as PEFT does.
   std::map<std::string, std::string> tensors = {};
   std::filesystem::path base = {};  // folder of the model that it adds to
+  /// Of how its files were read, where that may be another thing than their writer meant.
+  std::vector<std::string> remarks = {};
   /// How the weights of its products rest beside the adapter: resting_storage() (adapter.hpp).
   Storage base_stored = Storage::kFp32;
 

@@ -32,6 +32,9 @@ using Recipes = std::vector<TensorRecipe>;
 
 /// Every tensor as it is.
 Recipes copies_of(const SafetensorsFolder& source);
+/// The same of a model's folder, without what is computed (rope's frequencies), the embedding by its own
+/// name.
+Recipes copies_of(const SafetensorsFolder& source, const ModelConfig& config);
 
 class AdapterMerge;
 

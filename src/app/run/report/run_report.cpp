@@ -320,6 +320,9 @@ std::optional<Event> decay_event(const std::vector<ParameterSpec>& specs, const 
 std::vector<Event> remarks_of(const ModelConfig& config) {
   std::vector<Event> remarks;
   for (const std::string& remark : config.remarks) remarks.push_back(Event().with("model", remark));
+  if (config.adapter)
+    for (const std::string& remark : config.adapter->remarks)
+      remarks.push_back(Event().with("adapter", remark));
   return remarks;
 }
 

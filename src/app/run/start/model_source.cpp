@@ -213,6 +213,15 @@ bool holds_config_alone(const fs::path& folder) {
                 ", or leave config.json alone in a folder to start from initial weights");
 }
 
+fs::path resolve_adapter_folder(const fs::path& named) {
+  try {
+    return resolve_checkpoint(named);
+  } catch (const IoError&) {
+    if (fs::is_directory(named)) return named;
+    throw;
+  }
+}
+
 Index sample_positions(const RunOptions& run) {
   if (run.sample_chars <= 0) return 0;
   return static_cast<Index>(run.prompt.size()) + std::min(run.sample_chars, kLargestCount);

@@ -17,6 +17,9 @@ ModelConfig config_of(const ModelOptions& model);
 /// Throws IoError for weights that cannot be loaded, because training from others would not be noticed.
 bool holds_config_alone(const std::filesystem::path& folder);
 
+/// The folder of an adapter: of a run its newest checkpoint. What it lacks is told where it is read.
+std::filesystem::path resolve_adapter_folder(const std::filesystem::path& named);
+
 /// Positions of the final sample: its prompt and what follows.
 Index sample_positions(const RunOptions& run);
 

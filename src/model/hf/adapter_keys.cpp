@@ -101,8 +101,10 @@ void check_initialisation(const Document& document, DoubtfulKeys& doubtful, Viol
 }
 
 /// Biases and whole modules change what is computed where the file holds their tensors: PEFT leaves those
-/// that it does not find as the base has them.
-void check_what_is_beside(const Document& document, const TensorShapes& tensors, Violations& violations) {
+/// that it does not find as the base has them. With "lora_only" PEFT 0.19 and 0.20 train biases and do not
+/// save them.
+void check_what_is_beside(const Document& document, const TensorShapes& tensors, bool base_has_biases,
+                          Violations& violations) {
   const auto any = [&](const auto& check) {
     return std::ranges::any_of(tensors, [&](const auto& tensor) { return check("." + tensor.first); });
   };
@@ -110,8 +112,10 @@ void check_what_is_beside(const Document& document, const TensorShapes& tensors,
     violations.add("\"" + key + "\": " + what + ", which is not supported; " + kMergeFirst);
   };
   const bool has_biases = any([](const std::string& name) { return name.ends_with(".bias"); });
-  if (document.text_or("bias", "none") != "none" && has_biases)
-    refuse("bias", "biases were trained beside the factors");
+  const std::string bias = document.text_or("bias", "none");
+  if (bias != "none" && has_biases) refuse("bias", "biases were trained beside the factors");
+  if (bias == "lora_only" && !has_biases && base_has_biases)
+    refuse("bias", "biases were trained beside the factors, and the file has none of them");
   if (document.boolean_or("lora_bias", false) && has_biases) refuse("lora_bias", "the factors have biases");
   if (says_nothing(document, "modules_to_save")) return;
   for (const std::string& module : document.texts("modules_to_save")) {
@@ -145,15 +149,15 @@ void DoubtfulKeys::add_to(Violations& violations) const {
                    ", or pass it over with ignored keys = " + all);
 }
 
-void check_adapter_keys(const Document& document, const TensorShapes& tensors, DoubtfulKeys& doubtful,
-                        Violations& violations) {
+void check_adapter_keys(const Document& document, const TensorShapes& tensors, bool base_has_biases,
+                        DoubtfulKeys& doubtful, Violations& violations) {
   const auto wants = [&](bool holds, const std::string& key, const std::string& what) {
     violations.unless(holds, "\"" + key + "\": " + what);
   };
   wants(document.text_or("peft_type", "") == "LORA", "peft_type", "only LORA is supported; " + kMergeFirst);
   wants(!document.boolean_or("use_dora", false), "use_dora",
         "magnitudes of DoRA are not supported; " + kMergeFirst);
-  check_what_is_beside(document, tensors, violations);
+  check_what_is_beside(document, tensors, base_has_biases, violations);
   check_initialisation(document, doubtful, violations);
   for (const auto& [key, meaning] : kRefused)
     wants(says_nothing(document, key), key, meaning + ", which is not supported; " + kMergeFirst);

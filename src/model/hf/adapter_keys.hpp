@@ -31,8 +31,8 @@ class DoubtfulKeys {
 };
 
 /// Adds what is not supported, by key, and every key that is not known and says something. tensors: of the
-/// adapter's file.
-void check_adapter_keys(const Document& document, const TensorShapes& tensors, DoubtfulKeys& doubtful,
-                        Violations& violations);
+/// adapter's file. base_has_biases: of the model that was trained.
+void check_adapter_keys(const Document& document, const TensorShapes& tensors, bool base_has_biases,
+                        DoubtfulKeys& doubtful, Violations& violations);
 
 }  // namespace moeloom

@@ -256,6 +256,12 @@ AdapterSettings Reader::read(DoubtfulKeys& doubtful, Violations& violations) {
   return std::move(settings_);
 }
 
+bool has_biases(const ModelConfig& config) {
+  return std::ranges::any_of(parameters_of_adapter(config), [](const ParameterSpec& spec) {
+    return std::ranges::any_of(spec.slices, [](const auto& slice) { return slice.name.ends_with(".bias"); });
+  });
+}
+
 }  // namespace
 
 AdapterSettings adapter_settings(const Document& document, const TensorShapes& tensors,
@@ -263,7 +269,7 @@ AdapterSettings adapter_settings(const Document& document, const TensorShapes& t
                                  const std::set<std::string>& ignored) {
   Violations violations;
   DoubtfulKeys doubtful(ignored);
-  check_adapter_keys(document, tensors, doubtful, violations);
+  check_adapter_keys(document, tensors, has_biases(config), doubtful, violations);
   AdapterSettings settings;
   try {
     settings = Reader(document, tensors, config, ignored).read(doubtful, violations);

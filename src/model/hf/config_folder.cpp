@@ -112,6 +112,10 @@ ModelConfig read_adapted(const std::filesystem::path& folder, const std::set<std
   if (!std::filesystem::exists(base / "config.json"))
     throw IoError(folder.string() + " holds an adapter of \"" + base.string() +
                   "\" (base_model_name_or_path), which is no folder with config.json here");
+  if (std::error_code unread; std::filesystem::equivalent(base, folder, unread))
+    throw ConfigError(
+        {folder.string() + ": " + kAdapterConfigFile +
+         " says that the folder itself is its base (base_model_name_or_path); name the model's"});
   ModelConfig config = ModelConfig::read(base, ignored);
   AdapterSettings settings = read_adapter_settings(folder, config, ignored);
   settings.base_stored = resting_storage(SafetensorsFolder(base), config);

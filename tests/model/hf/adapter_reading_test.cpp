@@ -289,6 +289,18 @@ TEST_F(AdapterReading, RefusesBiasesAndWholeModulesWhereTheFileHoldsThem) {
   refused("\"modules_to_save\": [\"score\", \"lm_head\"]", "base_model.model.lm_head.weight");
 }
 
+/// PEFT trains them with lora_only and leaves them out of the file.
+TEST_F(AdapterReading, RefusesBiasesThatWereTrainedAndLost) {
+  add(kLayer + "self_attn.o_proj", 32, kHidden);
+  document_ =
+      Document::parse(R"({"peft_type": "LORA", "r": 2, "lora_alpha": 3, "bias": "lora_only"})", "test");
+  write();
+  ModelConfig config = testing::tiny_config();
+  EXPECT_NO_THROW(read_adapter_settings(folder_.path(), config));
+  config.attention_bias = true;
+  EXPECT_THROW(read_adapter_settings(folder_.path(), config), ConfigError);
+}
+
 /// By leaf names or a pattern of the whole, exclusions, and layers, as PEFT 0.20 matches them.
 TEST_F(AdapterReading, RefusesFactorsThatPeftWouldLeaveOut) {
   for (const std::string layer : {"0", "1"})

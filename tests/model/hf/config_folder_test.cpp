@@ -133,6 +133,9 @@ TEST(ConfigFolder, WeightsBesideAnAdapterArePassedOverWithALine) {
   ASSERT_EQ(remarks.size(), 1u);
   EXPECT_NE(remarks[0].find("the weights in " + adapter.path().string() + " are passed over"),
             std::string::npos);
+  config.adapter->base = adapter.path();
+  adapter_document(config).write(adapter.path() / kAdapterConfigFile);
+  EXPECT_THROW(ModelConfig::read(adapter.path()), ConfigError) << "it is its own base";
 }
 
 TEST(ConfigFolder, AMissingHeadIsNamedWithTheWaysRound) {

@@ -41,7 +41,12 @@ AskedModel agree_on_model(const AskOptions& options, const std::string& said, co
   AskedModel asked;
   const std::string model = world.all_gather_text(options.model.string()).front();
   violations.attempt([&] {  // together: what it throws, the ranks agreed on
-    if (!model.empty()) asked.start = whole_checkpoint(model, world);
+    if (model.empty()) return;
+    agree(world, [&] {
+      if (holds_config_alone(model))
+        throw IoError(model + " holds config.json alone: there are no weights to ask");
+    });
+    asked.start = whole_checkpoint(model, world);
   });
   agree(world, [&] {
     violations.attempt([&] { asked.flags = read_environment(); });

@@ -130,6 +130,17 @@ TEST_F(WeightsCommands, TensorsMayBeMissingWhereThatIsSaid) {
   expect_says(allowed, 0, "missing=\"model.layers.1.");
 }
 
+TEST_F(WeightsCommands, AskingAFolderWithWeightsThatCannotBeReadNamesThem) {
+  const std::string one = path("one"),
+                    ask = "eval --model " + one + " --data " + one + "/config.json";
+  ASSERT_EQ(shell(train(shape() + "--run " + path("run") + " --steps 1 --export " + one)).exit_code, 0);
+  std::filesystem::remove(one + "/manifest.json");
+  std::filesystem::rename(one + "/model.safetensors", one + "/pytorch_model.bin");
+  expect_says(shell(ask), kDataExitCode, "only safetensors are read; convert them");
+  std::filesystem::rename(one + "/pytorch_model.bin", one + "/model-00001-of-00002.safetensors");
+  expect_says(shell(ask), kDataExitCode, "model.safetensors.index.json, which says what each shard holds");
+}
+
 TEST_F(WeightsCommands, UnknownKeysArePassedOverWhereTheyAreNamed) {
   const std::string one = path("one");
   ASSERT_EQ(shell(train(shape() + "--run " + path("run") + " --steps 1 --export " + one)).exit_code, 0);

@@ -131,8 +131,7 @@ TEST_F(WeightsCommands, TensorsMayBeMissingWhereThatIsSaid) {
 }
 
 TEST_F(WeightsCommands, AskingAFolderWithWeightsThatCannotBeReadNamesThem) {
-  const std::string one = path("one"),
-                    ask = "eval --model " + one + " --data " + one + "/config.json";
+  const std::string one = path("one"), ask = "eval --model " + one + " --data " + one + "/config.json";
   ASSERT_EQ(shell(train(shape() + "--run " + path("run") + " --steps 1 --export " + one)).exit_code, 0);
   std::filesystem::remove(one + "/manifest.json");
   std::filesystem::rename(one + "/model.safetensors", one + "/pytorch_model.bin");

@@ -41,9 +41,9 @@ inline constexpr std::string_view kTurnWeights[] = {"weight", "train", "loss_mas
 ///
 /// Roles stand in any order: what a template does not take, it refuses. Throws IoError "<origin>: <reason>"
 /// for no JSON, none of the shapes, an empty conversation, wrong types, columns of preferences (chosen,
-/// rejected) and columns that could mean something; `origin` names file and line: "chats.jsonl:12". Members
-/// of a row, a turn or a part of its content that `ignored` names are as if they were not there; what a turn
-/// says of its weight stays.
+/// rejected) and columns that could mean something; `origin` names file and line: "chats.jsonl:12". Columns
+/// that `ignored` names are as if they were not there, and parts of a content may say what it names. A plain
+/// text may be empty.
 Conversation parse_conversation(std::string_view line, const std::string& origin,
                                 const std::set<std::string>& ignored = {});
 

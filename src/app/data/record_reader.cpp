@@ -49,6 +49,8 @@ RecordReader::Record RecordReader::read(std::string_view line, const std::string
 }
 
 RecordReader::Record RecordReader::read(const Conversation& conversation, const std::string& origin) const {
+  if (conversation.text && conversation.text->empty())
+    throw IoError(origin + ": text: expected at least one character");
   if (text_.is_bytes()) {
     if (!conversation.text)
       throw ConfigError(

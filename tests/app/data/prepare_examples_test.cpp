@@ -61,6 +61,9 @@ TEST_F(PrepareExamples, ReadsRecordsByOneRule) {
 }
 
 TEST_F(PrepareExamples, ABrokenLineIsNamed) {
+  write("empty.jsonl", "{\"text\": \"a\"}\n{\"text\": \"\"}\n");
+  const std::string empty = testing::message_of<IoError>([&] { prepare("empty.jsonl"); });
+  EXPECT_NE(empty.find("empty.jsonl:2: text: expected at least one character"), std::string::npos) << empty;
   write("a.jsonl", "{\"text\": \"one\"}\n{\"text\": 2}\n");
   const std::string message = testing::message_of<IoError>([&] { prepare("a.jsonl"); });
   EXPECT_NE(message.find("a.jsonl:2: "), std::string::npos) << message;

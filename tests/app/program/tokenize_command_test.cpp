@@ -94,7 +94,8 @@ TEST_F(TokenizeCommand, WritesConversationsByTheTemplateAndItsSwitches) {
 
 /// A file of ids has no mask, and an end for each document.
 TEST_F(TokenizeCommand, TakesRowsThatSayMoreThanAFileOfIdsCan) {
-  write_bytes(folder_ / "a.jsonl", "{\"text\": \"\"}\n{\"prompt\": \"God \", \"completion\": \"created\"}\n");
+  write_bytes(folder_ / "a.jsonl",
+              "{\"id\": NaN, \"text\": \"\"}\n{\"prompt\": \"God \", \"completion\": \"created\"}\n");
   const Outcome run = shell(tokenize(in("a.jsonl") + " --end-token '<|endoftext|>'" + out()));
   ASSERT_EQ(run.exit_code, 0) << run.output;
   EXPECT_EQ(written(TokenFormat::kMegatron), expected({"<|endoftext|>God created<|endoftext|>"}));

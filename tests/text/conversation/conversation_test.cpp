@@ -257,7 +257,6 @@ TEST(Conversation, NamesFileLineAndReason) {
       {R"({"instruction": "x"})", "chats.jsonl:7: output: expected a text, found nothing"},
       {R"({"instruction": "x", "output": "y", "history": [["q"]]})",
        "chats.jsonl:7: history[0]: expected two texts"},
-      {R"({"text": ""})", "chats.jsonl:7: text: expected at least one character"},
       {R"({"text": ["a"]})", "chats.jsonl:7: text: expected a text, found an array of 1"},
       {R"({"messages": [)" + user + R"(], "tools": 5})", "chats.jsonl:7: tools: expected an array, found 5"},
   };

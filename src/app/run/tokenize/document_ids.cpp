@@ -5,19 +5,6 @@
 #include <algorithm>
 
 namespace moeloom {
-namespace {
-
-/// {"text": ""}, with spaces or without: a document of no token.
-bool is_empty_text(std::string_view line) {
-  if (line.find("\"\"") == std::string_view::npos) return false;
-  const JsonValue row = parse_json_value(line, "row");
-  const JsonValue* text = row.find("text");
-  return row.object() != nullptr && row.object()->size() == 1 && text != nullptr && text->text() != nullptr &&
-         text->text()->empty();
-}
-
-}  // namespace
-
 DocumentIds::DocumentIds(const ModelText& text, const TokenizeOptions& options, std::tm day)
     : text_(text),
       ignored_keys_(options.ignored_keys),
@@ -26,7 +13,6 @@ DocumentIds::DocumentIds(const ModelText& text, const TokenizeOptions& options, 
 
 DocumentIds::Ids DocumentIds::of(const DocumentPart& part) const {
   if (part.origin.empty()) return {text_.tokenizer()->encode(part.bytes, false)};
-  if (is_empty_text(part.bytes)) return {};
   Conversation row = parse_conversation(part.bytes, part.origin, ignored_keys_);
   if (row.text) return {text_.tokenizer()->encode(*row.text, false), false, std::move(row.other_columns)};
   const bool weighs = std::ranges::any_of(row.learned, [](const auto& weight) { return weight.has_value(); });

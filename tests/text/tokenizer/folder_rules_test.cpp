@@ -7,16 +7,14 @@
 #include <unistd.h>
 
 #include "support/expect_error.hpp"
+#include "tokenizer/tokenizer_data.hpp"
 #include <gtest/gtest.h>
 
 namespace moeloom {
 namespace {
 
-using Ids = std::vector<std::uint32_t>;
-
-constexpr const char* kModel =
-    R"({"type": "BPE", "vocab": {"a": 0, "b": 1, "c": 2, "ab": 3, "abc": 4, "▁": 5, "▁a": 6},
-  "merges": ["a b", "ab c", "▁ a"]})";
+using testing::Ids;
+using testing::kModel;
 
 class FolderRules : public ::testing::Test {
  protected:

@@ -21,6 +21,13 @@
 
 namespace moeloom::testing {
 
+using Ids = std::vector<std::uint32_t>;
+
+/// A model that joins three pairs.
+inline constexpr const char* kModel =
+    R"({"type": "BPE", "vocab": {"a": 0, "b": 1, "c": 2, "ab": 3, "abc": 4, "▁": 5, "▁a": 6},
+  "merges": ["a b", "ab c", "▁ a"]})";
+
 inline std::filesystem::path tokenizer_root() {
   namespace fs = std::filesystem;
   if (const char* named = std::getenv("MOELOOM_TEXT"); named != nullptr && *named != '\0') {

@@ -10,11 +10,8 @@
 namespace moeloom {
 namespace {
 
-using Ids = std::vector<std::uint32_t>;
-
-constexpr const char* kModel =
-    R"({"type": "BPE", "vocab": {"a": 0, "b": 1, "c": 2, "ab": 3, "abc": 4, "▁": 5, "▁a": 6},
-  "merges": ["a b", "ab c", "▁ a"]})";
+using testing::Ids;
+using testing::kModel;
 
 /// A file of some members beside the model.
 Tokenizer with(const std::string& members, const std::string& model = kModel) {

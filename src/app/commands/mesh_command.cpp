@@ -100,13 +100,12 @@ int mesh_command(int argc, char** argv) {
   const Job job = job_of(question);
   const auto fit = fit_of(question, job);
   if (!fit)
-    throw Error(
-        "no mesh of 1 to " +
-        std::to_string(std::accumulate(question.slots.begin(), question.slots.end(), Index{0})) +
-        " ranks fits, with " + bytes_text(job.memory_per_node) + " on a host for its ranks, that divides " +
-        std::to_string(question.train.data.global_batch) + " sequences a step" +
-        (job.exact > 1 ? " into micro-batches of whole --exact " + std::to_string(job.exact)
-                                : ""));
+    throw Error("no mesh of 1 to " +
+                std::to_string(std::accumulate(question.slots.begin(), question.slots.end(), Index{0})) +
+                " ranks fits, with " + bytes_text(job.memory_per_node) +
+                " on a host for its ranks, that divides " + std::to_string(question.train.data.global_batch) +
+                " sequences a step" +
+                (job.exact > 1 ? " into micro-batches of whole --exact " + std::to_string(job.exact) : ""));
   std::printf("ranks %lld\nslots %s\nasked %s\noptions %s\nneeds %s a rank\n",
               static_cast<long long>(fit->job.ranks),
               list_text(filled(question.slots, fit->job.ranks)).c_str(),

@@ -17,8 +17,8 @@ struct FolderRules {
   std::vector<AddedToken> decoder_tokens = {};
   /// Tokens that are added behind those, in this order, where they are not known yet.
   std::vector<AddedToken> special_tokens = {};
-  /// Whether a text gets the BOS before and the EOS behind it, as add_bos_token and add_eos_token say; what the
-  /// post-processor of tokenizer.json puts on that side is then not added. None: that is.
+  /// Whether a text gets the BOS before and the EOS behind it, as add_bos_token and add_eos_token say; what
+  /// the post-processor of tokenizer.json puts on that side is then not added. None: that is.
   std::optional<bool> adds_bos = {}, adds_eos = {};
   std::string bos, eos;
   std::optional<bool> add_prefix_space = {};

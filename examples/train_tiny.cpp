@@ -29,8 +29,8 @@ int main(int argc, char** argv) try {
   initialise(model->store, config, /*seed=*/1);
 
   const TokenSource tokens(argc > 1 ? argv[1] : "README.md", TokenFormat::kText);
-  const BatchShape batch{.global_batch = 8, .sequence_length = 64, .accumulation = 1, .world = shape.world()};
-  const BatchSampler sampler(tokens, split_tokens(tokens.size(), 0.1), batch, /*seed=*/1);
+  const BatchShape batch{.sequences = 8, .length = 64};
+  const BatchSampler sampler(tokens, split_tokens(tokens.size(), 0.1), batch, shape.world(), /*seed=*/1);
   Trainer trainer(model->decoder, model->store, mesh, model->optimizer, sampler,
                   {.schedule = {.peak = 3e-3, .warmup_steps = 5, .total_steps = 30}, .batch = batch});
 

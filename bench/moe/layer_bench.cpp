@@ -133,14 +133,14 @@ RebalanceRates rates_of(const Options& o, const Mesh& mesh) {
   config.num_experts = o.experts;
   config.num_experts_per_tok = o.top_k;
   const auto on_node = static_cast<Index>(mesh.world().all_max(static_cast<double>(mesh.node().size())));
-  const StepCase step{.mesh = mesh.shape(),
-                      .ranks_per_node = on_node,
-                      .processors_per_node = on_node * o.threads,
-                      .threads = o.threads,
-                      .tokens = o.tokens};
+  const Job job{.batch = {.sequences = mesh.shape().world(), .length = o.tokens},
+                .layout = {.mesh = mesh.shape(),
+                           .ranks_per_node = on_node,
+                           .processors_per_node = on_node * o.threads,
+                           .threads = o.threads}};
   MachineRates machine = built_in_rates(o.threads);
   if (o.net_bytes_per_second > 0) machine.network_bytes_per_second = o.net_bytes_per_second;
-  return rebalance_rates(config, step, machine);
+  return rebalance_rates(config, job, machine);
 }
 
 DispatcherSettings dispatcher_of(const Options& o, const Mesh& mesh, const Variant& variant) {

@@ -130,7 +130,7 @@ TrainingCase case_of(const Options& o, const Communicator& world) {
 }
 
 void train_first(StepSubject& subject) {
-  for (Index step = 0; step < StepCheck::kSteps; ++step) subject.train();
+  for (Index job = 0; job < StepCheck::kSteps; ++job) subject.train();
 }
 
 /// Rows of each expert, by step and layer. Of a recording what `moeloom plan --routing` reads of it: the
@@ -162,7 +162,7 @@ class Runner {
          const std::optional<StepCheck>& check)
       : options_(o),
         point_(point),
-        mesh_(Communicator::world(), point.step.mesh),
+        mesh_(Communicator::world(), point.job.layout.mesh),
         subject_(case_of(o, mesh_.world()), mesh_, tokens, kernels(point.grouped)) {
     if (check)
       bench::refuse_unless_right(mesh_.shape().text(), check->error_of(subject_),
@@ -174,11 +174,11 @@ class Runner {
   /// By the rates of now.
   void predict(const std::vector<PredictedPoint>& points) {
     point_ = *std::ranges::find_if(points, [&](const PredictedPoint& p) {
-      return p.step.mesh.ep == point_.step.mesh.ep && p.grouped == point_.grouped;
+      return p.job.layout.mesh.ep == point_.job.layout.mesh.ep && p.grouped == point_.grouped;
     });
   }
 
-  void step() {
+  void job() {
     mesh_.world().barrier();
     const double before = processor_seconds();
     const StepReport report = subject_.train();
@@ -198,12 +198,12 @@ class Runner {
     std::vector<double> errors;
     for (std::size_t i = 0; i < measured_.size(); ++i) errors.push_back(predicted_[i] / measured_[i] - 1);
     const Spread error = spread_of(errors);
-    nlohmann::ordered_json row = {{"ranks", point_.step.mesh.world()},
-                                  {"dp", point_.step.mesh.dp},
-                                  {"ep", point_.step.mesh.ep},
+    nlohmann::ordered_json row = {{"ranks", point_.job.layout.mesh.world()},
+                                  {"dp", point_.job.layout.mesh.dp},
+                                  {"ep", point_.job.layout.mesh.ep},
                                   {"experts", gmm_text(point_)},
                                   {"routing", options_.routing},
-                                  {"busiest_load", mean_busiest_load(point_.step)},
+                                  {"busiest_load", mean_busiest_load(point_.job)},
                                   {"clock", options_.clock},
                                   {"predicted_ms", 1e3 * median(predicted_)},
                                   {"measured_ms", 1e3 * measured.median},
@@ -237,17 +237,15 @@ class Runner {
   PhaseSeconds measured_phases_{}, predicted_phases_{};  // sums over rounds; measured on rank 0 by the wall
 };
 
-Job job_of(const Options& o, const Communicator& world, std::vector<std::vector<double>> expert_rows) {
+PlannedJob planned_of(const Options& o, const Communicator& world,
+                      std::vector<std::vector<double>> expert_rows) {
   return {.config = o.model,
-          .ranks = world.size(),
-          .ranks_per_node = world.size(),
-          .processors_per_node = o.processors,
-          .memory_per_node = 1e15,
-          .threads = 1,
-          .tokens = o.sequences * o.sequence_length,
-          .sequence_length = o.sequence_length,
-          .gmm_budget_bytes = 0,  // on the masters
-          .expert_rows = std::move(expert_rows)};
+          .job = {.batch = {.sequences = o.sequences * world.size(), .length = o.sequence_length},
+                  .exchange = {.expert_rows = std::move(expert_rows)},
+                  .layout = {.mesh = {.dp = world.size()},
+                             .ranks_per_node = world.size(),
+                             .processors_per_node = o.processors}},
+          .memory_per_node = 1e15};  // a GMM budget of 0: on the masters
 }
 
 nlohmann::ordered_json kept_rows(const std::string& path) {
@@ -264,7 +262,7 @@ void run(const Options& o, Communicator world) {
   set_threads(1);
   nlohmann::ordered_json rows = kept_rows(o.json);
   const TokenSource tokens = random_text(1, 1 << 16);
-  const Job job = job_of(o, world, rows_of_steps(o, tokens));
+  const PlannedJob planned = planned_of(o, world, rows_of_steps(o, tokens));
   std::optional<StepCheck> check;
   if (bench::is_on("--check", o.check)) {
     const Mesh without_ep(Communicator::world(), MeshShape{0, 1}.completed(world.size()));
@@ -273,14 +271,14 @@ void run(const Options& o, Communicator world) {
   std::deque<Runner> runners;
   for (int calibration = 0; calibration < o.calibrations; ++calibration) {
     const std::vector<PredictedPoint> points = predict_points(
-        job, machine_rates(o, world),
+        planned, machine_rates(o, world),
         [&](const GmmFacts& facts, const MeshShape&) { return predict_experts(o, facts, world); },
         std::array{DispatcherKind::kAlltoall});
     if (runners.empty())
       for (const PredictedPoint& point : points) runners.emplace_back(o, point, tokens, check);
     for (Runner& runner : runners) runner.predict(points);
     for (int sample = 0; sample < o.samples; ++sample)
-      for (Runner& runner : runners) runner.step();
+      for (Runner& runner : runners) runner.job();
   }
   if (world.rank() != 0) return;
   for (const Runner& runner : runners) rows.push_back(runner.row());

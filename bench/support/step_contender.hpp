@@ -59,15 +59,14 @@ inline std::optional<StepSizes> read_step_sizes(const char* heading, int argc, c
 class StepContender {
  public:
   /// Everything that is given must outlive it but the settings. Collective over the world.
-  StepContender(const ModelConfig& model, const BatchShape& batch, const Mesh& mesh,
-                const TokenSource& tokens, const TrainingStateSettings& settings)
+  StepContender(const ModelConfig& model, const Mesh& mesh, const TokenSource& tokens,
+                const TrainingStateSettings& settings)
       : mesh_(mesh),
-        batch_(batch),
         state_(make_training_state(model, mesh, settings)),
-        sampler_(tokens, split_tokens(tokens.size(), 0), batch_, 1),
+        sampler_(tokens, split_tokens(tokens.size(), 0), settings.job.batch, mesh.world().size(), 1),
         trainer_(state_->decoder, state_->store, mesh, state_->optimizer, sampler_,
                  {.schedule = {.peak = 1e-4, .warmup_steps = 1, .total_steps = 1'000'000},
-                  .batch = batch_,
+                  .batch = settings.job.batch,
                   .aux_loss_coef = 0.02}) {
     initialise(state_->store, model, 1);
     state_->store.settle();
@@ -83,7 +82,6 @@ class StepContender {
 
  private:
   const Mesh& mesh_;
-  BatchShape batch_;
   std::unique_ptr<TrainingState> state_;
   BatchSampler sampler_;
   Trainer trainer_;

@@ -30,69 +30,57 @@ using namespace moeloom;
 
 using Options = bench::StepSizes;
 
-struct Setting {
-  Recompute recompute = Recompute::kNone;
-  Storage masters = Storage::kFp32;
-  bool shard_dense = false;
-  Storage gradients = Storage::kFp32;
+std::string text_of(const Keeping& keeping) {
+  if (keeping.gradients != Storage::kFp32) return "gradients " + std::string(name_of(keeping.gradients));
+  if (keeping.shard_dense) return "shard dense";
+  if (keeping.masters != Storage::kFp32) return "masters " + std::string(name_of(keeping.masters));
+  return "recompute " + std::string(name_of(keeping.recompute));
+}
+std::vector<Keeping> settings() {
+  return {{},
+          {.recompute = Recompute::kExperts},
+          {.recompute = Recompute::kBlock},
+          {.masters = Storage::kSplit},
+          {.masters = Storage::kBf16},
+          {.shard_dense = true},
+          {.gradients = Storage::kBf16}};
+}
 
-  std::string text() const {
-    if (gradients != Storage::kFp32) return "gradients " + std::string(name_of(gradients));
-    if (shard_dense) return "shard dense";
-    if (masters != Storage::kFp32) return "masters " + std::string(name_of(masters));
-    return "recompute " + std::string(name_of(recompute));
-  }
-};
-constexpr std::array kSettings = {Setting{},
-                                  Setting{Recompute::kExperts},
-                                  Setting{Recompute::kBlock},
-                                  Setting{Recompute::kNone, Storage::kSplit},
-                                  Setting{Recompute::kNone, Storage::kBf16},
-                                  Setting{Recompute::kNone, Storage::kFp32, true},
-                                  Setting{Recompute::kNone, Storage::kFp32, false, Storage::kBf16}};
+Job job_of(const Options& o, const Mesh& mesh, const Keeping& keeping) {
+  return {.batch = {.sequences = o.sequences * mesh.world().size(), .length = o.sequence_length},
+          .keeping = keeping,
+          .exchange = {.dispatcher = bench::dispatcher_named(o.dispatcher)},
+          .layout = {.mesh = mesh.shape(), .ranks_per_node = mesh.node().size(), .threads = o.threads}};
+}
 
 struct Contended {
-  Setting setting;
+  Keeping keeping;
   std::unique_ptr<bench::StepContender> step;
   double held = 0;         // bytes, of the rank that holds most
   MemoryNeed need;         // as predicted
   double activations = 0;  // of it
 };
 
-MemoryNeed need_of(const Options& o, const Mesh& mesh, Setting setting) {
-  const auto specs = specs_here(o.model, mesh, {}, setting.masters, setting.gradients);
-  const Index tokens = o.sequences * o.sequence_length;
-  return training_memory(o.model, specs, mesh.shape(), bench::dispatcher_named(o.dispatcher),
-                         {.tokens = tokens,
-                          .sequence_length = o.sequence_length,
-                          .rows = tokens * o.model.num_experts_per_tok,
-                          .threads = o.threads,
-                          .recompute = setting.recompute,
-                          .ranks_per_node = mesh.node().size(),
-                          .shard_dense = setting.shard_dense},
-                         false);
+MemoryNeed need_of(const Options& o, const Mesh& mesh, const Keeping& keeping) {
+  const Job job = job_of(o, mesh, keeping);
+  return training_memory(o.model, specs_here(o.model, mesh, {}, keeping), job,
+                         {.at_once = job.tokens() * o.model.num_experts_per_tok}, false);
 }
 
-Contended contend(const Options& o, const Mesh& mesh, const TokenSource& tokens, Setting setting) {
-  Contended made{.setting = setting, .step = nullptr, .need = need_of(o, mesh, setting)};
-  const BatchShape batch{.global_batch = o.sequences * mesh.world().size(),
-                         .sequence_length = o.sequence_length,
-                         .accumulation = 1,
-                         .world = mesh.world().size()};
+Contended contend(const Options& o, const Mesh& mesh, const TokenSource& tokens, const Keeping& keeping) {
+  Contended made{.keeping = keeping, .step = nullptr, .need = need_of(o, mesh, keeping)};
   const Index before = private_bytes();
   made.step = std::make_unique<bench::StepContender>(
-      o.model, batch, mesh, tokens,
+      o.model, mesh, tokens,
       TrainingStateSettings{
           .kernels = bench::model_kernels(true, DType::kF32),
           .dispatcher = bench::dispatcher_settings(o.dispatcher, mesh.ep(), o.model.num_experts, false),
-          .optimizer = {.masters = setting.masters, .gradients = setting.gradients},
-          .recompute = setting.recompute,
-          .shard_dense = setting.shard_dense});
+          .job = job_of(o, mesh, keeping)});
   for (int warm = 0; warm < 2; ++warm) made.step->seconds();
   made.held = mesh.world().all_max(static_cast<double>(private_bytes() - before + made.step->shared_bytes()));
   // What the buffers hold beside those of a run that makes nothing again is what it makes again, once.
   made.activations = made.need.activations + made.need.buffers -
-                     need_of(o, mesh, {.shard_dense = setting.shard_dense}).buffers;
+                     need_of(o, mesh, {.shard_dense = keeping.shard_dense}).buffers;
   return made;
 }
 
@@ -102,7 +90,7 @@ void run(const Options& o) {
   const Mesh mesh(Communicator::world(), {0, o.ep, {"dp", "ep"}});
   const TokenSource tokens = random_text(1, 1 << 20);
   std::vector<Contended> all;
-  for (const Setting& setting : kSettings) all.push_back(contend(o, mesh, tokens, setting));
+  for (const Keeping& keeping : settings()) all.push_back(contend(o, mesh, tokens, keeping));
   const std::vector<Samples> samples =
       take_turns(all.size(), o.samples, [&](std::size_t i) { return all[i].step->seconds(); });
   if (mesh.world().rank() > 0) return;
@@ -117,8 +105,8 @@ void run(const Options& o) {
     std::printf(
         "%-17s %8.2f ms, %6.3f (%.3f to %.3f) of the first's; held %7.1f MiB, %5.3f of the predicted %7.1f; "
         "activations %7.1f MiB, %5.3f of the first's\n",
-        all[i].setting.text().c_str(), 1e3 * spread_of(samples[i]).median, ratio.median, ratio.p10, ratio.p90,
-        all[i].held / kMiB, all[i].held / predicted, predicted / kMiB, all[i].activations / kMiB,
+        text_of(all[i].keeping).c_str(), 1e3 * spread_of(samples[i]).median, ratio.median, ratio.p10,
+        ratio.p90, all[i].held / kMiB, all[i].held / predicted, predicted / kMiB, all[i].activations / kMiB,
         all[i].activations / all[0].activations);
   }
 }

@@ -42,20 +42,14 @@ struct Order {
   Index exact = 0;
 };
 
-BatchShape batch_of(const Options& o, const Order& order, const Mesh& mesh) {
-  return {.global_batch = o.sequences * mesh.world().size(),
-          .sequence_length = o.sequence_length,
-          .accumulation = 1,
-          .world = mesh.world().size(),
-          .micro_batches_whole = order.exact > 0};
-}
-
 TrainingStateSettings settings_of(const Options& o, const Order& order, const Mesh& mesh) {
   TrainingStateSettings settings{
       .kernels = bench::model_kernels(true, DType::kF32),
-      .dispatcher = bench::dispatcher_settings(o.dispatcher, mesh.ep(), o.model.num_experts, false)};
+      .dispatcher = bench::dispatcher_settings(o.dispatcher, mesh.ep(), o.model.num_experts, false),
+      .job = {.batch = {.sequences = o.sequences * mesh.world().size(),
+                        .length = o.sequence_length,
+                        .exact = order.exact}}};
   if (order.free) settings.kernels.grouped_matmul.weight_grad = free_weight_grad;
-  if (order.exact > 0) settings.leaves = {order.exact, batch_of(o, order, mesh).global_batch / order.exact};
   return settings;
 }
 
@@ -67,8 +61,7 @@ void run(const Options& o) {
   if (o.sequences > 1) orders.push_back({"exact 1", false, 1});
   const TokenSource tokens = random_text(1, 1 << 20);
   std::deque<bench::StepContender> subjects;
-  for (const Order& order : orders)
-    subjects.emplace_back(o.model, batch_of(o, order, mesh), mesh, tokens, settings_of(o, order, mesh));
+  for (const Order& order : orders) subjects.emplace_back(o.model, mesh, tokens, settings_of(o, order, mesh));
   for (bench::StepContender& subject : subjects) subject.seconds();  // warms caches and pages
   const std::vector<Samples> samples =
       take_turns(orders.size(), o.samples, [&](std::size_t i) { return subjects[i].seconds(); });

@@ -83,10 +83,10 @@ std::optional<Workload> routing_named(const std::string& name) {
   return workload_named(name);
 }
 
-OptimizerSettings optimizer_with(const std::string& word) {
+Exchange travel_with(const std::string& word) {
   if (word == "off") return {};
-  if (word == "reduce") return {.reduction = Reduction::kByLayer};
-  if (word == "all") return {.reduction = Reduction::kByLayer, .gathering = Gathering::kByLayer};
+  if (word == "reduce") return {.overlap_reduce = true};
+  if (word == "all") return {.overlap_reduce = true, .overlap_gather = true};
   throw std::invalid_argument("unknown --overlap " + word + "; known: off, reduce, all");
 }
 
@@ -138,7 +138,7 @@ std::optional<Options> parse(int argc, char** argv) {
   bench::dispatcher_named(o.dispatcher);
   for (const std::string& name : bench::words(o.routing)) routing_named(name);
   for (const std::string& word : bench::words(o.node_pool)) bench::is_on("--node-pool", word);
-  for (const std::string& word : bench::words(o.overlap)) optimizer_with(word);
+  for (const std::string& word : bench::words(o.overlap)) travel_with(word);
   bench::is_on("--check", o.check);
   if (bench::is_on("--alone", o.alone) && bench::words(o.routing).size() > 1)
     throw std::invalid_argument("--alone on is for one --routing");
@@ -171,7 +171,7 @@ struct Subject {
       : variant(variant_),
         training(of, mesh, tokens,
                  bench::model_kernels(variant.path == "gmm", bench::dtype_from_option(o.dtype)),
-                 settings_of(o, of, mesh, variant), optimizer_with(variant.overlap)) {}
+                 settings_of(o, of, mesh, variant), travel_with(variant.overlap)) {}
   static DispatcherSettings settings_of(const Options& o, const TrainingCase& of, const Mesh& mesh,
                                         const Variant& variant) {
     if (variant.alone) return {};

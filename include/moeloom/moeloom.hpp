@@ -60,6 +60,9 @@
 #include "moeloom/io/token_file_writer.hpp"
 #include "moeloom/io/token_source.hpp"
 
+// What a run is.
+#include "moeloom/job/job.hpp"
+
 // Ranks and what they tell each other.
 #include "moeloom/comm/communicator.hpp"
 #include "moeloom/comm/exchange_way.hpp"
@@ -126,8 +129,8 @@
 #include "moeloom/train/mixture.hpp"
 #include "moeloom/train/moments.hpp"
 #include "moeloom/train/muon.hpp"
+#include "moeloom/train/muon_weights.hpp"
 #include "moeloom/train/non_finite.hpp"
-#include "moeloom/train/optimizer_kind.hpp"
 #include "moeloom/train/packing.hpp"
 #include "moeloom/train/routing/routing_recorder.hpp"
 #include "moeloom/train/routing/routing_replay.hpp"

@@ -86,15 +86,12 @@ TokenSource random_text(std::uint64_t seed, Index bytes) {
 
 StepSubject::StepSubject(const TrainingCase& of, const Mesh& mesh, const TokenSource& tokens,
                          const KernelTable& kernels, const DispatcherSettings& dispatcher,
-                         const OptimizerSettings& optimizer)
+                         const Exchange& travel)
     : mesh_(&mesh),
-      state_(make_training_state(of.model, mesh,
-                                 {.kernels = kernels, .dispatcher = dispatcher, .optimizer = optimizer})),
-      batch_{.global_batch = of.sequences,
-             .sequence_length = of.sequence_length,
-             .accumulation = 1,
-             .world = mesh.world().size()},
-      sampler_(tokens, split_tokens(tokens.size(), 0), batch_, of.seed),
+      state_(make_training_state(
+          of.model, mesh, {.kernels = kernels, .dispatcher = dispatcher, .job = {.exchange = travel}})),
+      batch_{.sequences = of.sequences, .length = of.sequence_length},
+      sampler_(tokens, split_tokens(tokens.size(), 0), batch_, mesh.world().size(), of.seed),
       trainer_(state_->decoder, state_->store, mesh, state_->optimizer, sampler_, settings_of(of, batch_)) {
   require(!dispatcher.node_pool || dispatcher.memory != nullptr, "a node pool needs memory of the node");
   initialise(state_->store, of.model, of.seed);

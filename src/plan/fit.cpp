@@ -7,12 +7,10 @@
 #include <tuple>
 #include <utility>
 
+#include "savings.hpp"
+
 namespace moeloom {
 namespace {
-
-Index nodes_of(const Job& job) {
-  return ceil_div(job.ranks, job.ranks_per_node);
-}
 
 std::vector<Index> divisors(Index n) {
   std::vector<Index> found;
@@ -23,104 +21,93 @@ std::vector<Index> divisors(Index n) {
 
 /// Numbers of micro-batches that divide a rank's sequences, into whole leaves where sums are exact.
 std::vector<Index> micro_batch_counts(const Job& job) {
-  const Index sequences = job.tokens / job.sequence_length;
+  const Index sequences = job.batch.sequences / job.layout.mesh.world();
   std::vector<Index> counts = divisors(sequences);
-  std::erase_if(counts, [&](Index count) { return sequences / count % std::max<Index>(job.exact, 1) != 0; });
+  std::erase_if(counts,
+                [&](Index count) { return sequences / count % std::max<Index>(job.batch.exact, 1) != 0; });
   return counts;
 }
-
-struct Saving {
-  Storage masters, gradients;
-  MomentFormat moments;
-  Recompute recompute;
-  bool shard_dense;
-  bool offload;
-};
 
 /// Fits jobs of one model; parameters depend on ep alone and are listed once.
 class Fitter {
  public:
-  Fitter(const Job& job, std::span<const DispatcherKind> kinds) : asked_(job), kinds_(kinds) {}
+  Fitter(const PlannedJob& planned, std::span<const DispatcherKind> kinds) : asked_(planned), kinds_(kinds) {}
 
   /// The fewest micro-batches with which such a layout fits.
-  std::optional<FittingJob> on(Index nodes, Index ranks_per_node, const Saving& saving) {
-    const Index sequences = asked_.tokens * asked_.ranks / asked_.sequence_length;  // of a step
-    if (sequences % (nodes * ranks_per_node) != 0) return std::nullopt;
-    Job job = asked_;
-    job.ranks = nodes * ranks_per_node;
-    job.recompute = saving.recompute;
-    job.moments = saving.moments;
-    job.masters = saving.masters;
-    job.gradients = saving.gradients;
-    job.shard_dense = saving.shard_dense;
-    job.offload = saving.offload;
-    job.ranks_per_node = ranks_per_node;
+  std::optional<FittingJob> on(Index nodes, Index ranks_per_node, const Keeping& keeping) {
+    const Layout& asked = asked_.job.layout;
+    const Index ranks = nodes * ranks_per_node;
+    if (asked_.job.batch.sequences % ranks != 0) return std::nullopt;
+    PlannedJob laid = asked_;
+    laid.job.keeping = keeping;
+    laid.job.layout.mesh = {.dp = ranks};
+    laid.job.layout.ranks_per_node = ranks_per_node;
     // Where threads are not said a rank takes over what its neighbours leave; more threads hold more, not
     // less.
-    job.threads = asked_.threads * std::max<Index>(asked_.ranks_per_node / ranks_per_node, 1);
-    job.tokens = sequences / job.ranks * asked_.sequence_length;
-    const std::vector<Index> micro_batches = micro_batch_counts(job);
+    laid.job.layout.threads = asked.threads * std::max<Index>(asked.ranks_per_node / ranks_per_node, 1);
+    const std::vector<Index> micro_batches = micro_batch_counts(laid.job);
     if (micro_batches.empty()) return std::nullopt;
-    job.micro_batches = micro_batches.back();
-    if (!least(job)) return std::nullopt;
+    laid.job.batch.micro_batches = micro_batches.back();
+    if (!least(laid)) return std::nullopt;
     for (const Index count : micro_batches) {
-      job.micro_batches = count;
-      if (auto fit = least(job)) return fit;
+      laid.job.batch.micro_batches = count;
+      if (auto fit = least(laid)) return fit;
     }
     return std::nullopt;
   }
 
   /// The fewest micro-batches, and with those the ep nearest to that one, with which a layout fits that
   /// brings its ranks.
-  std::optional<FittingJob> nearest(Job job, Index ep) {
-    std::vector<Index> sizes = ep_sizes(job);
+  std::optional<FittingJob> nearest(PlannedJob planned, Index ep) {
+    std::vector<Index> sizes = ep_sizes(planned);
     const auto distance = [ep](Index size) {
       return std::abs(std::log2(static_cast<double>(size) / static_cast<double>(ep)));
     };
     std::ranges::stable_sort(sizes, {}, distance);
-    for (const Index count : micro_batch_counts(job)) {
-      if (count < asked_.micro_batches) continue;
-      job.micro_batches = count;
+    for (const Index count : micro_batch_counts(planned.job)) {
+      if (count < asked_.job.batch.micro_batches) continue;
+      planned.job.batch.micro_batches = count;
       for (const Index size : sizes)
-        if (auto fit = least_at(job, size)) return fit;
+        if (auto fit = least_at(planned, size)) return fit;
     }
     return std::nullopt;
   }
 
  private:
   /// The mesh and way of a job that asks for least, if that fits.
-  std::optional<FittingJob> least(const Job& job) {
+  std::optional<FittingJob> least(const PlannedJob& planned) {
     std::optional<FittingJob> best;
-    for (const Index ep : ep_sizes(job)) {
-      auto fit = least_at(job, ep);
+    for (const Index ep : ep_sizes(planned)) {
+      auto fit = least_at(planned, ep);
       if (fit && (!best || fit->memory.total() < best->memory.total())) best = std::move(fit);
     }
     return best;
   }
   /// The way of one mesh.
-  std::optional<FittingJob> least_at(const Job& job, Index ep) {
+  std::optional<FittingJob> least_at(const PlannedJob& planned, Index ep) {
+    const Keeping& keeping = planned.job.keeping;
     const auto specs =
-        specs_.try_emplace({ep, job.masters, job.gradients}, std::vector<ParameterSpec>()).first;
-    if (specs->second.empty()) specs->second = parameters_at(job, ep);
+        specs_.try_emplace({ep, keeping.masters, keeping.gradients}, std::vector<ParameterSpec>()).first;
+    if (specs->second.empty()) specs->second = parameters_at(planned, ep);
     std::optional<FittingJob> best;
-    StepCase step = step_at(job, ep);
-    for (const DispatcherKind kind : kinds_at(step, kinds_)) {
-      step.kind = kind;
-      step.chunks = most_chunks(job, step);
-      const MemoryNeed memory = step_memory(job.config, specs->second, step, false, job.dtype);
-      if (node_memory_bytes(step, memory) > job.memory_per_node) continue;
-      if (!best || memory.total() < best->memory.total()) best = FittingJob{job, step, memory};
+    Job job = job_at(planned, ep);
+    for (const DispatcherKind kind : kinds_at(job, kinds_)) {
+      job.exchange.dispatcher = kind;
+      job.exchange.chunks = most_chunks(planned, job);
+      const MemoryNeed memory = step_memory(planned.config, specs->second, job, false, planned.dtype);
+      if (node_memory_bytes(job, memory) > planned.memory_per_node) continue;
+      if (!best || memory.total() < best->memory.total()) best = FittingJob{job, memory};
     }
     return best;
   }
 
   /// Chunks that the rows might travel in: a job must fit whatever is decided of it.
-  static Index most_chunks(const Job& job, const StepCase& step) {
-    const bool may = way_of(step.kind).in_chunks && ep_on_node(step) < step.mesh.ep;
-    return may && job.config.has_experts() ? job.config.num_experts / step.mesh.ep : 0;
+  static Index most_chunks(const PlannedJob& planned, const Job& job) {
+    const bool may = way_of(job.exchange.dispatcher).in_chunks && ep_on_node(job) < job.layout.mesh.ep;
+    return may && planned.config.has_experts() ? planned.config.num_experts / job.layout.mesh.ep : 0;
   }
 
-  const Job& asked_;
+  const PlannedJob& asked_;
   std::span<const DispatcherKind> kinds_;
   /// By ep, masters and gradients.
   std::map<std::tuple<Index, Storage, Storage>, std::vector<ParameterSpec>> specs_;
@@ -129,35 +116,27 @@ class Fitter {
 /// What a job is asked for and what saves more, in order: dense parameters are sharded before time is spent,
 /// time before numbers change, and of numbers the moments before gradients and these before the weights. The
 /// time of a disk is not known, so it comes last.
-std::vector<Saving> savings_beyond(const Job& job) {
-  std::vector<Saving> savings;
-  std::vector<Storage> storages = {job.masters};
-  if (job.masters != Storage::kBf16) storages.push_back(Storage::kBf16);
-  std::vector<bool> shards = {job.shard_dense};
-  if (!job.shard_dense && job.exact == 0) shards.push_back(true);
-  std::vector<Storage> gradients = {job.gradients};
-  if (job.gradients == Storage::kFp32 && job.exact == 0 && job.config.has_experts())
-    gradients.push_back(Storage::kBf16);
-  std::vector<bool> disks = {job.offload};
-  if (!job.offload && ParameterStore::disk_bytes(parameters_at(job, 1)) > 0) disks.push_back(true);
-  for (const bool offload : disks)
-    for (const Storage masters : storages)
-      for (const Storage gradient : gradients)
-        for (const MomentFormat moments : kMomentFormats)
-          for (const Recompute recompute : kRecomputes)
-            for (const bool shard_dense : shards)
-              if (moments >= job.moments && recompute >= job.recompute)
-                savings.push_back({masters, gradient, moments, recompute, shard_dense, offload});
-  return savings;
+std::vector<Keeping> keepings_of(const PlannedJob& planned) {
+  const Savings savings = savings_of(planned);
+  std::vector<Keeping> keepings;
+  for (const std::filesystem::path& offload : savings.offload)
+    for (const Storage masters : savings.masters)
+      for (const Storage gradients : savings.gradients)
+        for (const MomentFormat moments : savings.moments)
+          for (const Recompute recompute : savings.recompute)
+            for (const bool shard_dense : savings.shard_dense)
+              keepings.push_back({planned.job.keeping.optimizer, moments, masters, gradients, recompute,
+                                  shard_dense, offload});
+  return keepings;
 }
 
 /// shares: ranks a node to try, in order.
-std::optional<FittingJob> on_fewest_nodes(const Job& job, std::span<const DispatcherKind> kinds,
+std::optional<FittingJob> on_fewest_nodes(const PlannedJob& planned, std::span<const DispatcherKind> kinds,
                                           const std::vector<Index>& shares) {
-  Fitter fitter(job, kinds);
-  const Index sequences = job.tokens * job.ranks / job.sequence_length;
-  for (Index nodes = nodes_of(job); nodes <= sequences; ++nodes)
-    for (const Saving& saving : savings_beyond(job))
+  Fitter fitter(planned, kinds);
+  for (Index nodes = ceil_div(planned.ranks(), planned.job.layout.ranks_per_node);
+       nodes <= planned.job.batch.sequences; ++nodes)
+    for (const Keeping& saving : keepings_of(planned))
       for (const Index ranks_per_node : shares)
         if (auto fit = fitter.on(nodes, ranks_per_node, saving)) return fit;
   return std::nullopt;
@@ -169,30 +148,29 @@ const PredictedPoint& smallest_point(const std::vector<PredictedPoint>& points) 
   return *std::ranges::min_element(points, {}, [](const PredictedPoint& p) { return p.memory.total(); });
 }
 
-std::optional<FittingJob> cheapest_fit(const Job& job, std::span<const DispatcherKind> kinds) {
-  std::vector<Index> shares = divisors(std::min(job.ranks_per_node, job.ranks));
+std::optional<FittingJob> cheapest_fit(const PlannedJob& planned, std::span<const DispatcherKind> kinds) {
+  std::vector<Index> shares = divisors(std::min(planned.job.layout.ranks_per_node, planned.ranks()));
   std::ranges::reverse(shares);
-  return on_fewest_nodes(job, kinds, shares);
+  return on_fewest_nodes(planned, kinds, shares);
 }
 
-std::optional<FittingJob> cheapest_fit_of_ranks(const Job& job, double rank_bytes,
+std::optional<FittingJob> cheapest_fit_of_ranks(const PlannedJob& planned, double rank_bytes,
                                                 std::span<const DispatcherKind> kinds) {
-  const Index on_node = std::min(job.ranks_per_node, job.ranks);
-  Job bounded = job;
+  const Index on_node = std::min(planned.job.layout.ranks_per_node, planned.ranks());
+  PlannedJob bounded = planned;
   bounded.memory_per_node = rank_bytes * static_cast<double>(on_node);
   return on_fewest_nodes(bounded, kinds, {on_node});
 }
 
-std::optional<FittingJob> fit_on_hosts(const Job& job, Index ep, std::span<const Index> slots,
+std::optional<FittingJob> fit_on_hosts(const PlannedJob& planned, Index ep, std::span<const Index> slots,
                                        std::span<const DispatcherKind> kinds) {
-  const Index sequences = job.tokens * job.ranks / job.sequence_length;  // of a step
-  Fitter fitter(job, kinds);
+  const Index sequences = planned.job.batch.sequences;
+  Fitter fitter(planned, kinds);
   for (Index ranks = std::accumulate(slots.begin(), slots.end(), Index{0}); ranks > 0; --ranks) {
     if (sequences % ranks != 0) continue;
-    Job laid = job;
-    laid.ranks = ranks;
-    laid.ranks_per_node = std::min(ranks, std::ranges::max(slots));
-    laid.tokens = sequences / ranks * job.sequence_length;
+    PlannedJob laid = planned;
+    laid.job.layout.mesh = {.dp = ranks};
+    laid.job.layout.ranks_per_node = std::min(ranks, std::ranges::max(slots));
     if (auto fit = fitter.nearest(laid, ep)) return fit;
   }
   return std::nullopt;

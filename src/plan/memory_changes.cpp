@@ -1,64 +1,64 @@
 #include "moeloom/plan/memory_changes.hpp"
 
 #include <algorithm>
+#include <ranges>
+
+#include "savings.hpp"
 
 namespace moeloom {
 namespace {
 
-std::vector<StepCase> candidates(const Job& job, const StepCase& step) {
-  std::vector<StepCase> found;
-  const auto add = [&](auto change) { change(found.emplace_back(step)); };
-  const Index sequences = step.tokens / step.sequence_length;
-  const Index leaf = std::max<Index>(step.exact, 1);
-  if (sequences % (2 * leaf) == 0)
-    add([](StepCase& twice) {
-      twice.tokens /= 2;
-      twice.micro_batches *= 2;
-    });
-  for (const Index ep : ep_sizes(job))
-    if (ep > step.mesh.ep) {
-      add([&](StepCase& wider) { wider.mesh = step_at(job, ep).mesh; });
+std::vector<Job> candidates(const PlannedJob& planned) {
+  const Job& job = planned.job;
+  std::vector<Job> found;
+  const auto add = [&](auto change) { change(found.emplace_back(job)); };
+  if (job.sequences() % (2 * std::max<Index>(job.batch.exact, 1)) == 0)
+    add([](Job& other) { other.batch.micro_batches *= 2; });
+  for (const Index ep : ep_sizes(planned))
+    if (ep > job.layout.mesh.ep) {
+      add([&](Job& other) { other.layout.mesh = job_at(planned, ep).layout.mesh; });
       break;
     }
-  for (const MomentFormat moments : kMomentFormats)
-    if (moments > step.moments) add([&](StepCase& smaller) { smaller.moments = moments; });
-  if (step.exact == 0) add([](StepCase& rounded) { rounded.gradients = Storage::kBf16; });
-  add([](StepCase& rounded) { rounded.masters = Storage::kBf16; });
-  if (!step.shard_dense && step.exact == 0 && step.mesh.world() > 1)
-    add([](StepCase& sharded) { sharded.shard_dense = true; });
-  if (!step.offload) add([](StepCase& on_disk) { on_disk.offload = true; });
-  for (const Recompute recompute : kRecomputes)
-    if (recompute > step.recompute) add([&](StepCase& again) { again.recompute = recompute; });
+  const auto add_each = [&](auto Keeping::*field, const auto& values) {
+    for (const auto& value : values | std::views::drop(1))
+      add([&](Job& other) { other.keeping.*field = value; });
+  };
+  const Savings savings = savings_of(planned);
+  add_each(&Keeping::moments, savings.moments);
+  add_each(&Keeping::gradients, savings.gradients);
+  add_each(&Keeping::masters, savings.masters);
+  if (job.layout.mesh.world() > 1) add_each(&Keeping::shard_dense, savings.shard_dense);
+  add_each(&Keeping::offload, savings.offload);
+  add_each(&Keeping::recompute, savings.recompute);
   return found;
 }
 
 /// The way of a mesh of one rank may not be that of another.
-bool can_run(const StepCase& step) {
-  const std::array way = {step.kind};
-  return !kinds_at(step, way).empty();
+bool can_run(const Job& job) {
+  const std::array way = {job.exchange.dispatcher};
+  return !kinds_at(job, way).empty();
 }
 
 }  // namespace
 
-std::vector<MemoryChange> memory_changes(const Job& job, const StepCase& step, const MachineRates& rates) {
+std::vector<MemoryChange> memory_changes(const PlannedJob& planned, const MachineRates& rates) {
   struct Cost {
     double bytes, seconds;
   };
-  const auto cost_of = [&](const StepCase& each) {
-    Job changed = job;
-    changed.masters = each.masters;
-    changed.gradients = each.gradients;
-    const std::vector<ParameterSpec> specs = parameters_at(changed, each.mesh.ep);
+  const auto cost_of = [&](const Job& each) {
+    PlannedJob changed = planned;
+    changed.job = each;
+    const std::vector<ParameterSpec> specs = parameters_at(changed, each.layout.mesh.ep);
     RunFacts facts;
-    facts.model = job.config;
-    facts.step = each;
+    facts.model = planned.config;
+    facts.job = each;
     facts.rates = rates;
-    return Cost{step_memory(job.config, specs, each, false, job.dtype).total(),
-                total(step_seconds(job.config, specs, each, rates, expert_seconds(facts, {})))};
+    return Cost{step_memory(planned.config, specs, each, false, planned.dtype).total(),
+                total(step_seconds(planned.config, specs, each, rates, expert_seconds(facts, {})))};
   };
-  const Cost now = cost_of(step);
+  const Cost now = cost_of(planned.job);
   std::vector<MemoryChange> changes;
-  for (const StepCase& each : candidates(job, step)) {
+  for (const Job& each : candidates(planned)) {
     if (!can_run(each)) continue;
     const Cost changed = cost_of(each);
     if (changed.bytes < now.bytes)

@@ -4,19 +4,18 @@
 
 namespace moeloom {
 
-RowRange row_range(const ModelConfig& config, const StepCase& step) {
+RowRange row_range(const ModelConfig& config, const Job& job) {
   if (!config.has_experts()) return {};
-  const Index ep = step.mesh.ep, top_k = config.num_experts_per_tok;
+  const Index ep = job.layout.mesh.ep, top_k = config.num_experts_per_tok;
   const Index resident = experts_of(config.num_experts, ep, 0).count;  // the most that a rank holds
   const Index of_a_token = ep * std::min(top_k, resident);
-  return {.least = of_a_token, .balanced = step.tokens * top_k, .most = step.tokens * of_a_token};
+  return {.least = of_a_token, .balanced = job.tokens() * top_k, .most = job.tokens() * of_a_token};
 }
 
-MemoryNeed memory_of_rows(const ModelConfig& config, const std::vector<ParameterSpec>& specs,
-                          const StepCase& step, bool packs, DType element, Index rows) {
-  MicroBatchShape batch = micro_batch_of(step, rows);
-  batch.planned_rows = row_range(config, step).most;
-  return training_memory(config, specs, step.mesh, step.kind, batch, packs, element);
+MemoryNeed memory_of_rows(const ModelConfig& config, const std::vector<ParameterSpec>& specs, const Job& job,
+                          bool packs, DType element, Index rows) {
+  return training_memory(config, specs, job, {.at_once = rows, .planned = row_range(config, job).most}, packs,
+                         element);
 }
 
 RowRoom row_room(double ceiling, const RowRange& range, const std::function<MemoryNeed(Index rows)>& need) {

@@ -35,9 +35,8 @@ std::vector<std::string> split_violations(Index tokens, double fraction, Index s
   return violations;
 }
 
-void check_shape(const BatchShape& shape) {
-  require(shape.world >= 1 && shape.accumulation >= 1 &&
-              shape.global_batch % (shape.world * shape.accumulation) == 0,
+void check_shape(const BatchShape& shape, Index world) {
+  require(world >= 1 && shape.micro_batches >= 1 && shape.sequences % (world * shape.micro_batches) == 0,
           "the global batch must divide over ranks and micro-batches");
 }
 
@@ -54,47 +53,46 @@ std::vector<Stretch> deal_heldout(Index held, Index count, Index per_batch, Inde
   return batches;
 }
 
-BatchSampler::BatchSampler(const TokenSource& tokens, Split split, BatchShape shape, std::uint64_t seed)
-    : tokens_(tokens), split_(split), shape_(shape), seed_(seed) {
-  check_shape(shape);
-  require(split.train_end - split.train_begin > shape.sequence_length,
-          "the training part must hold a sequence");
+BatchSampler::BatchSampler(const TokenSource& tokens, Split split, BatchShape shape, Index world,
+                           std::uint64_t seed)
+    : tokens_(tokens), split_(split), shape_(shape), world_(world), seed_(seed) {
+  check_shape(shape, world);
+  require(split.train_end - split.train_begin > shape.length, "the training part must hold a sequence");
 }
 
 Batch BatchSampler::train(Index step, Index micro_batch, Index rank) const {
   const CounterRandom random(seed_, stream_of("train-batch"));
-  const auto places =
-      static_cast<std::uint64_t>(split_.train_end - split_.train_begin - shape_.sequence_length);
-  const Index first = shape_.first_sequence(micro_batch, rank);
+  const auto places = static_cast<std::uint64_t>(split_.train_end - split_.train_begin - shape_.length);
+  const Index first = shape_.first_sequence(micro_batch, rank, world_);
   std::vector<Index> starts;
-  for (Index g = first; g < first + shape_.sequences_per_micro_batch(); ++g) {
-    const auto position = static_cast<std::uint64_t>(step * shape_.global_batch + g);
+  for (Index g = first; g < first + shape_.sequences_per_micro_batch(world_); ++g) {
+    const auto position = static_cast<std::uint64_t>(step * shape_.sequences + g);
     starts.push_back(split_.train_begin + static_cast<Index>(random.below(places, position)));
   }
   Batch batch = windows(starts);
   batch.step = step;
-  batch.first_token = first * shape_.sequence_length;
+  batch.first_token = first * shape_.length;
   return batch;
 }
 
 StepTokens BatchSampler::tokens_of(Index /*step*/) const {
-  const Index tokens = shape_.global_batch * shape_.sequence_length;
+  const Index tokens = shape_.tokens();
   return {.tokens = tokens, .targets = tokens};
 }
 
 std::vector<Batch> BatchSampler::heldout(Index count, Index per_batch, Index rank) const {
-  const Index held = (split_.heldout_end - split_.heldout_begin - 1) / shape_.sequence_length;
+  const Index held = (split_.heldout_end - split_.heldout_begin - 1) / shape_.length;
   std::vector<Batch> batches;
-  for (const auto& [begin, end] : deal_heldout(held, count, per_batch, shape_.world, rank)) {
+  for (const auto& [begin, end] : deal_heldout(held, count, per_batch, world_, rank)) {
     std::vector<Index> starts;
-    for (Index g = begin; g < end; ++g) starts.push_back(split_.heldout_begin + g * shape_.sequence_length);
+    for (Index g = begin; g < end; ++g) starts.push_back(split_.heldout_begin + g * shape_.length);
     batches.push_back(windows(starts));
   }
   return batches;
 }
 
 Batch BatchSampler::windows(const std::vector<Index>& starts) const {
-  const Index length = shape_.sequence_length;
+  const Index length = shape_.length;
   Batch batch;
   batch.sequences = static_cast<Index>(starts.size());
   batch.sequence_length = length;

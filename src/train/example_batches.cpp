@@ -52,7 +52,7 @@ std::vector<bool> choose_heldout(Index examples, double fraction) {
 /// Of at most a row each and with something to learn.
 std::vector<Piece> learnable_pieces(const ExampleFile& file, std::span<const Piece> whole,
                                     const ExampleBatchesSettings& settings, ExampleCounts& counts) {
-  FittedPieces fitted = fit_to_length(whole, settings.batch.sequence_length, settings.too_long);
+  FittedPieces fitted = fit_to_length(whole, settings.batch.length, settings.too_long);
   for (Piece& piece : fitted.pieces) {
     if (Index{piece.length} == file.length(piece.example)) continue;
     const auto learned = file.example(piece.example).learned.subspan(piece.begin, piece.length);
@@ -118,7 +118,7 @@ void append_row(const ExampleFile& file, std::span<const Piece> row, Batch& batc
 ExampleBatches::ExampleBatches(const std::vector<ExampleSource>& sources,
                                const ExampleBatchesSettings& settings)
     : settings_(settings), mixture_(mixture_of(sources, settings.seed)) {
-  check_shape(settings.batch);
+  check_shape(settings.batch, settings.world);
   require(settings.heldout >= 0 && settings.heldout < 1, "the held-out part is a fraction below 1");
   Violations violations;
   for (const ExampleSource& source : sources) {
@@ -128,7 +128,7 @@ ExampleBatches::ExampleBatches(const std::vector<ExampleSource>& sources,
       violations.add(source.file->path().string() + ": none of its " +
                          std::to_string(counts.examples - counts.heldout) +
                          " examples to train on has a learned token behind its first in a row of " +
-                         std::to_string(settings.batch.sequence_length) +
+                         std::to_string(settings.batch.length) +
                          " positions; give a longer sequence length or other data",
                      Cause::kData);
     sources_.back().rows_before = std::exchange(all_rows_, all_rows_ + counts.rows);
@@ -148,7 +148,7 @@ ExampleBatches::ExampleBatches(const std::vector<ExampleSource>& sources,
 
 ExampleBatches::Source ExampleBatches::make_source(const ExampleFile& file) const {
   Source source{.file = &file, .train = {}, .heldout = {}, .counts = {.examples = file.examples()}};
-  const Index length = settings_.batch.sequence_length;
+  const Index length = settings_.batch.length;
   const std::vector<bool> is_heldout = choose_heldout(file.examples(), settings_.heldout);
   std::vector<Piece> train, heldout;
   for (const Piece& piece : pieces_of(file)) (is_heldout[piece.example] ? heldout : train).push_back(piece);
@@ -195,7 +195,7 @@ Index ExampleBatches::rows_before(Index number, Index source) const {
 template <typename RowOf>
 Batch ExampleBatches::batch_of(Index begin, Index end, RowOf row_of) const {
   Batch batch;
-  batch.sequence_length = settings_.batch.sequence_length;
+  batch.sequence_length = settings_.batch.length;
   for (Index number = begin; number < end; ++number) {
     const Row row = row_of(number);
     append_row(*row.source->file, row.pieces, batch);
@@ -205,9 +205,9 @@ Batch ExampleBatches::batch_of(Index begin, Index end, RowOf row_of) const {
 }
 
 Batch ExampleBatches::train(Index step, Index micro_batch, Index rank) const {
-  const Index first = settings_.batch.first_sequence(micro_batch, rank);
-  const Index begin = step * settings_.batch.global_batch + first;
-  Batch batch = batch_of(begin, begin + settings_.batch.sequences_per_micro_batch(),
+  const Index first = settings_.batch.first_sequence(micro_batch, rank, settings_.world);
+  const Index begin = step * settings_.batch.sequences + first;
+  Batch batch = batch_of(begin, begin + settings_.batch.sequences_per_micro_batch(settings_.world),
                          [&](Index number) { return row(number); });
   batch.step = step;
   batch.first_token = first * batch.sequence_length;
@@ -216,8 +216,8 @@ Batch ExampleBatches::train(Index step, Index micro_batch, Index rank) const {
 
 StepTokens ExampleBatches::tokens_of(Index step) const {
   StepTokens sum;
-  for (Index g = 0; g < settings_.batch.global_batch; ++g) {
-    const StepTokens mine = tokens_in(row(step * settings_.batch.global_batch + g).pieces);
+  for (Index g = 0; g < settings_.batch.sequences; ++g) {
+    const StepTokens mine = tokens_in(row(step * settings_.batch.sequences + g).pieces);
     sum.tokens += mine.tokens;
     sum.targets += mine.targets;
   }
@@ -227,7 +227,7 @@ StepTokens ExampleBatches::tokens_of(Index step) const {
 std::vector<Batch> ExampleBatches::heldout(Index count, Index per_batch, Index rank) const {
   std::vector<Batch> batches;
   const Index held = std::ssize(heldout_);
-  for (const auto& [begin, end] : deal_heldout(held, count, per_batch, settings_.batch.world, rank))
+  for (const auto& [begin, end] : deal_heldout(held, count, per_batch, settings_.world, rank))
     batches.push_back(batch_of(begin, end, [&](Index number) -> Row {
       const Source& source = sources_[at(heldout_[at(number)].source)];
       return {&source, source.heldout.row(heldout_[at(number)].row)};
@@ -238,7 +238,7 @@ std::vector<Batch> ExampleBatches::heldout(Index count, Index per_batch, Index r
 /// Of the epoch under way row by row: what each holds is known when it is looked up.
 ExampleProgress ExampleBatches::progress(Index source, Index step) const {
   const Source& of = sources_[at(source)];
-  const Index end = step * settings_.batch.global_batch;
+  const Index end = step * settings_.batch.sequences;
   const Index rows = rows_before(end, source);
   const Index whole = mixture_ ? rows / of.counts.rows : end / all_rows_;
   ExampleProgress progress{.rows = rows,
@@ -265,14 +265,14 @@ ExampleProgress ExampleBatches::progress(Index source, Index step) const {
 Index ExampleBatches::steps_of(double epochs) const {
   const auto steps_of_rows = [&](double rows) {
     return std::max<Index>(
-        static_cast<Index>(std::ceil(rows / static_cast<double>(settings_.batch.global_batch))), 1);
+        static_cast<Index>(std::ceil(rows / static_cast<double>(settings_.batch.sequences))), 1);
   };
   if (!mixture_) return steps_of_rows(epochs * static_cast<double>(all_rows_));
   Index steps = 1;
   for (Index s = 0; s < sources(); ++s) {
     const double wanted = epochs * static_cast<double>(sources_[at(s)].counts.rows);
     const auto is_read = [&](Index n) {
-      return static_cast<double>(rows_before(n * settings_.batch.global_batch, s)) >= wanted;
+      return static_cast<double>(rows_before(n * settings_.batch.sequences, s)) >= wanted;
     };
     // By the share that the source has of every whole block, and then by what the blocks hold.
     const double share =

@@ -1,6 +1,8 @@
 #include "moeloom/train/lasting_memory.hpp"
 
 #include "moeloom/model/node_halves.hpp"
+#include "moeloom/train/moments.hpp"
+#include "moeloom/train/muon_weights.hpp"
 
 #include <algorithm>
 #include <cstdint>
@@ -31,27 +33,29 @@ double gradients_under_way(const std::vector<ParameterSpec>& specs) {
 
 }  // namespace
 
-LastingMemory lasting_memory(const std::vector<ParameterSpec>& specs, const MeshShape& mesh,
-                             const LastingSettings& settings) {
+LastingMemory lasting_memory(const std::vector<ParameterSpec>& specs, const Job& job) {
+  const MeshShape& mesh = job.layout.mesh;
+  const Keeping& keeping = job.keeping;
   LastingMemory need;
   std::map<Index, double> layers_on_disk;
-  if (settings.shard_dense && mesh.world() > 1) need.dense_gradients = gradients_under_way(specs);
+  if (keeping.shard_dense && mesh.world() > 1) need.dense_gradients = gradients_under_way(specs);
   for (const ParameterSpec& spec : specs) {
     const double numbers = static_cast<double>(spec.rows) * static_cast<double>(spec.cols);
     const bool is_dense = spec.placement == Placement::kWorld;
-    const bool on_disk = settings.offload && !is_dense && spec.frozen && is_half(spec.stored);
+    const bool on_disk = keeping.offloads() && !is_dense && spec.frozen && is_half(spec.stored);
     if (on_disk) layers_on_disk[spec.layer] += numbers * static_cast<double>(bytes_of(spec.stored));
     (is_dense ? need.dense_weights : need.expert_weights) +=
         on_disk ? 0.0
                 : numbers * static_cast<double>(bytes_of(spec.stored)) /
-                      static_cast<double>(
-                          is_kept_once(spec) || (is_dense && settings.shard_dense) ? settings.sharers : 1);
+                      static_cast<double>(is_kept_once(spec) || (is_dense && keeping.shard_dense)
+                                              ? job.layout.ranks_per_node
+                                              : 1);
     if (spec.frozen) continue;
     const double owned = numbers / static_cast<double>(is_dense ? mesh.world() : mesh.dp);
     (is_dense ? need.dense_gradients : need.expert_gradients) +=
-        (is_dense && settings.shard_dense ? owned : numbers) * static_cast<double>(bytes_of(spec.gradient));
-    if (settings.exact) need.exact_sums += numbers * sizeof(std::int64_t);
-    need.moments += (is_of_muon(spec, settings.optimizer) ? 1 : 2) * owned * moment_bytes(settings.moments);
+        (is_dense && keeping.shard_dense ? owned : numbers) * static_cast<double>(bytes_of(spec.gradient));
+    if (job.batch.exact > 0) need.exact_sums += numbers * sizeof(std::int64_t);
+    need.moments += (is_of_muon(spec, keeping.optimizer) ? 1 : 2) * owned * moment_bytes(keeping.moments);
   }
   double largest = 0;
   for (const auto& [layer, bytes] : layers_on_disk) largest = std::max(largest, bytes);

@@ -82,15 +82,18 @@ double sum_of_squares(std::span<const Number> values) {
 
 }  // namespace
 
-ShardedOptimizer::ShardedOptimizer(ParameterStore& store, const Mesh& mesh, OptimizerSettings settings)
+ShardedOptimizer::ShardedOptimizer(ParameterStore& store, const Mesh& mesh, OptimizerSettings settings,
+                                   const Job& job)
     : store_(store),
       mesh_(mesh),
       settings_(settings),
+      keeping_(job.keeping),
+      exchange_(job.exchange),
       travelling_(std::make_unique<TravellingSums>(kBucketsAtOnce)),
       arriving_(std::make_unique<TravellingWeights>(kBucketsAtOnce)) {
-  require(!store.dense().gradients || settings.reduction == Reduction::kByLayer,
+  require(!store.dense().gradients || exchange_.overlap_reduce,
           "dense gradients are sharded as layers finish");
-  require(!store.dense().weights || settings.gathering == Gathering::kAtEnd,
+  require(!store.dense().weights || !exchange_.overlap_gather,
           "weights that ranks of a node share arrive for all of them at once");
   // A rank without experts could not tell how many blocks the experts of others have.
   for (const Parameter& parameter : store.parameters())
@@ -101,15 +104,15 @@ ShardedOptimizer::ShardedOptimizer(ParameterStore& store, const Mesh& mesh, Opti
   std::iota(in_forward_.begin(), in_forward_.end(), Index{0});
   std::ranges::stable_sort(in_forward_, {}, [&](Index bucket) { return buckets_[at(bucket)].place; });
   squares_.resize(blocks_.size());
-  const Index unit = unit_of(settings.moments).elements;
+  const Index unit = unit_of(keeping_.moments).elements;
   Index first = 0, second = 0;
   for (OwnedBlock& block : blocks_) {
     const Index size = ceil_div(block.count, unit) * unit;
-    const bool has_second = !is_of_muon(store.parameters()[at(block.parameter)].spec, settings.kind);
+    const bool has_second = !is_of_muon(store.parameters()[at(block.parameter)].spec, keeping_.optimizer);
     block.state = std::exchange(first, first + size);
     block.second = has_second ? std::exchange(second, second + size) : -1;
   }
-  moments_ = Moments(settings.moments, first, second);
+  moments_ = Moments(keeping_.moments, first, second);
   for (const Parameter& parameter : store.parameters()) times_.emplace_back(at(parameter.spec.groups), 0);
 }
 
@@ -117,7 +120,7 @@ ShardedOptimizer::~ShardedOptimizer() = default;
 
 std::size_t ShardedOptimizer::unit_length(std::span<const OwnedBlock> blocks) const {
   const OwnedBlock& first = blocks.front();
-  if (!is_of_muon(store_.parameters()[at(first.parameter)].spec, settings_.kind)) return 1;
+  if (!is_of_muon(store_.parameters()[at(first.parameter)].spec, keeping_.optimizer)) return 1;
   const auto other = std::ranges::find_if(blocks, [&](const OwnedBlock& block) {
     return block.parameter != first.parameter || block.group != first.group;
   });

@@ -32,7 +32,7 @@ void ShardedOptimizer::move_moments(Index parameter, std::span<const SeatMove> m
     return shape.world_rank(owners_[at(parameter)][at(seat % seats * blocks + block)], seat / seats);
   };
   std::vector<Moment> moments = {Moment::kFirst};
-  if (!is_of_muon(store_.parameters()[at(parameter)].spec, settings_.kind))
+  if (!is_of_muon(store_.parameters()[at(parameter)].spec, keeping_.optimizer))
     moments.push_back(Moment::kSecond);
   const Index me = mesh_.world().rank();
   std::vector<std::pair<Index, std::vector<float>>> leaving;  // to whom; its place is taken by what arrives

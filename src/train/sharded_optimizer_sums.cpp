@@ -33,7 +33,7 @@ Stretch ShardedOptimizer::mine_of(const Bucket& bucket) const {
 }
 
 bool ShardedOptimizer::reduces_by_layer() const {
-  return settings_.reduction == Reduction::kByLayer && !store_.leaves().exact();
+  return exchange_.overlap_reduce && !store_.leaves().exact();
 }
 
 bool ShardedOptimizer::is_sharded(const Bucket& bucket) const {

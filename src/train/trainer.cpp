@@ -50,9 +50,9 @@ Trainer::Trainer(Decoder& decoder, ParameterStore& store, const Mesh& mesh, Shar
   const BatchShape& batch = settings_.batch;
   const LeafSettings& leaves = store.leaves();
   if (!leaves.exact()) return;
-  require(batch.micro_batches_whole, "exact sums need micro-batches that are the same on every mesh");
-  require(batch.sequences_per_micro_batch() % leaves.sequences == 0 &&
-              batch.global_batch == leaves.sequences * leaves.per_step,
+  require(batch.exact > 0, "exact sums need micro-batches that are the same on every mesh");
+  require(batch.sequences_per_micro_batch(mesh.world().size()) % leaves.sequences == 0 &&
+              batch.sequences == leaves.sequences * leaves.per_step,
           "a rank's micro-batch must be whole leaves of the exact sums, and the step all of them");
 }
 
@@ -96,7 +96,7 @@ Batch Trainer::batch_of(MicroBatchPlace place) const {
 }
 
 std::optional<ChosenCounts> Trainer::count_ahead(Index step) {
-  const Index micro_batches = settings_.batch.accumulation;
+  const Index micro_batches = settings_.batch.micro_batches;
   if (decoder_.balance().over != BalanceOver::kGlobalBatch || settings_.aux_loss_coef == 0 ||
       micro_batches == 1)
     return std::nullopt;
@@ -115,7 +115,7 @@ LossScales Trainer::scales_of(Index step, StepTokens tokens) const {
   return {.lm = 1.0 / static_cast<double>(tokens.targets),
           .aux = settings_.aux_loss_coef,
           .z = settings_.z_loss_coef,
-          .micro_batches = settings_.batch.accumulation,
+          .micro_batches = settings_.batch.micro_batches,
           .step_tokens = tokens.tokens};
 }
 
@@ -133,12 +133,12 @@ void Trainer::run_micro_batches(StepReport& report, StepRouting& routing,
   const bool exact = store_.leaves().exact();
   double nll_sum = 0;
   store_.restart_gradients();
-  for (Index micro_batch = 0; micro_batch < shape.accumulation && !report.skipped; ++micro_batch) {
+  for (Index micro_batch = 0; micro_batch < shape.micro_batches && !report.skipped; ++micro_batch) {
     decoder_.clock().enter_step(report.step, micro_batch);
     decoder_.clock().enter(Phase::kData);
     const MicroBatchPlace place{report.step, micro_batch};
     const Batch batch = batch_of(place);
-    const bool is_last = micro_batch + 1 == shape.accumulation;
+    const bool is_last = micro_batch + 1 == shape.micro_batches;
     const PartHooks hooks{.weights_needed = micro_batch == 0 ? arrival() : std::function<void(Index)>(),
                           .gradients_done = look_at ? look_at : reduction_in(is_last)};
     MicroBatchLosses losses = decoder_.forward_backward(batch, scales, ahead ? &*ahead : nullptr, hooks);

@@ -32,7 +32,8 @@ std::string does_not_fit(const LastingMemory& need, const Mesh& mesh, Index may_
 
 /// Throws ShapeError for what adds up gradients in an order of its own.
 LeafSettings checked_leaves(const ModelConfig& config, const TrainingStateSettings& settings) {
-  if (!settings.leaves.exact()) return settings.leaves;
+  const LeafSettings leaves = leaves_of(settings.job.batch);
+  if (!leaves.exact()) return leaves;
   const DispatcherSettings& dispatcher = settings.dispatcher;
   const bool loops = settings.kernels.grouped_matmul.forward == native_grouped_matmul().forward;
   require(
@@ -43,7 +44,7 @@ LeafSettings checked_leaves(const ModelConfig& config, const TrainingStateSettin
   require(dispatcher.wire.combine == CombineMode::kExact && dispatcher.wire.dtype == WireDType::kFp32,
           "exact sums: rows are summed or rounded on the way, which depends on the nodes");
   require(settings.routing.row_budget == 0, "exact sums: a layer in slices divides leaves");
-  return settings.leaves;
+  return leaves;
 }
 
 /// Throws ShapeError for what the node pool would leave out.
@@ -58,27 +59,33 @@ std::vector<ParameterSpec> checked(std::vector<ParameterSpec> specs, const Train
 
 }  // namespace
 
+LeafSettings leaves_of(const BatchShape& batch) {
+  if (batch.exact == 0) return {};
+  return {.sequences = batch.exact, .per_step = batch.sequences / batch.exact};
+}
+
+std::vector<ParameterSpec> kept_specs(const ModelConfig& config, ExpertRange experts,
+                                      const std::set<std::string>& frozen, const Keeping& keeping) {
+  return with_gradients(with_storage(with_frozen(parameter_specs(config, experts), frozen), keeping.masters),
+                        keeping.gradients);
+}
+
 std::vector<ParameterSpec> specs_here(const ModelConfig& config, const Mesh& mesh,
-                                      const std::set<std::string>& frozen, Storage masters,
-                                      Storage gradients) {
-  const ExpertRange experts = mesh.experts(std::max<Index>(config.num_experts, 1));
-  return with_gradients(with_storage(with_frozen(parameter_specs(config, experts), frozen), masters),
-                        gradients);
+                                      const std::set<std::string>& frozen, const Keeping& keeping) {
+  return kept_specs(config, mesh.experts(std::max<Index>(config.num_experts, 1)), frozen, keeping);
 }
 
 TrainingState::TrainingState(const ModelConfig& config, const Mesh& mesh,
                              const TrainingStateSettings& settings)
-    : store(checked(specs_here(config, mesh, settings.frozen, settings.optimizer.masters,
-                               settings.optimizer.gradients),
-                    settings),
+    : store(checked(specs_here(config, mesh, settings.frozen, settings.job.keeping), settings),
             StoreHomes{.experts = settings.dispatcher.weights_memory(),
                        .halves = settings.halves,
                        .dense = settings.dense,
                        .frozen = settings.frozen_on_disk},
             checked_leaves(config, settings)),
       decoder(config, store, mesh, settings.kernels, settings.dispatcher, settings.routing,
-              settings.recompute),
-      optimizer(store, mesh, settings.optimizer) {}
+              settings.job.keeping.recompute),
+      optimizer(store, mesh, settings.optimizer, settings.job) {}
 
 ShardedDense sharded_dense(const Mesh& mesh, const std::vector<ParameterSpec>& specs, bool with_halves,
                            Index pretended_nodes) {
@@ -95,19 +102,16 @@ ShardedDense sharded_dense(const Mesh& mesh, const std::vector<ParameterSpec>& s
 
 std::unique_ptr<TrainingState> make_training_state(const ModelConfig& config, const Mesh& mesh,
                                                    const TrainingStateSettings& settings) {
-  const auto specs =
-      specs_here(config, mesh, settings.frozen, settings.optimizer.masters, settings.optimizer.gradients);
+  const Keeping& keeping = settings.job.keeping;
+  const auto specs = specs_here(config, mesh, settings.frozen, keeping);
   const Index disk_bytes = ParameterStore::disk_bytes(specs);
-  const Index may_lie_on_a_disk = settings.offload.empty() ? disk_bytes : 0;
+  const Index may_lie_on_a_disk = keeping.offloads() ? 0 : disk_bytes;
   // Linux gives more than it has and ends the process that uses it, without a word: so this comes first.
   const auto require_room = [&](Index sharers) {
-    const LastingMemory need = lasting_memory(specs, mesh.shape(),
-                                              {.exact = settings.leaves.exact(),
-                                               .moments = settings.optimizer.moments,
-                                               .optimizer = settings.optimizer.kind,
-                                               .sharers = sharers,
-                                               .shard_dense = settings.shard_dense,
-                                               .offload = !settings.offload.empty()});
+    Job here = settings.job;
+    here.layout.mesh = mesh.shape();
+    here.layout.ranks_per_node = sharers;
+    const LastingMemory need = lasting_memory(specs, here);
     double on_node = need.lasting();
     mesh.node().all_sum(std::span(&on_node, 1));
     agree(mesh.world(), [&] {
@@ -119,17 +123,17 @@ std::unique_ptr<TrainingState> make_training_state(const ModelConfig& config, co
   LastingMemory need = require_room(mesh.node().size());
   TrainingStateSettings with_halves = settings;
   with_halves.halves = shared_halves(mesh.node(), specs);
-  if (settings.shard_dense) {
+  if (keeping.shard_dense) {
     with_halves.dense = sharded_dense(mesh, specs, with_halves.halves != nullptr, settings.pretended_nodes);
-    with_halves.optimizer.reduction = Reduction::kByLayer;
+    with_halves.job.exchange.overlap_reduce = true;
   }
   const bool alone = std::ranges::any_of(specs, is_kept_once) && !with_halves.halves;
   if (mesh.world().all_max(alone ? 1.0 : 0.0) > 0)
     need = require_room(with_halves.halves ? mesh.node().size() : 1);
   std::unique_ptr<TrainingState> state;
   agree(mesh.world(), [&] {
-    if (!settings.offload.empty() && disk_bytes > 0)
-      with_halves.frozen_on_disk = std::make_shared<const DiskMemory>(settings.offload, disk_bytes);
+    if (keeping.offloads() && disk_bytes > 0)
+      with_halves.frozen_on_disk = std::make_shared<const DiskMemory>(keeping.offload, disk_bytes);
     try {
       state = std::make_unique<TrainingState>(config, mesh, with_halves);
     } catch (const std::bad_alloc&) {

@@ -1,5 +1,5 @@
 // A layer whose backward makes the experts' activations again against the same layer that keeps them.
-#include "moeloom/moe/recompute.hpp"
+#include "moeloom/job/recompute.hpp"
 
 #include "moeloom/comm/mesh.hpp"
 

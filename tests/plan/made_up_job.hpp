@@ -23,15 +23,26 @@ inline MachineRates made_up_rates(Index ranks, double network = 0) {
           .network_bytes_per_second = network};
 }
 
-inline Job made_up_job(Index ranks, Index per_node) {
-  return {.config = {},
-          .ranks = ranks,
-          .ranks_per_node = per_node,
-          .processors_per_node = per_node,
-          .memory_per_node = 64e9,
-          .tokens = 1024,
-          .sequence_length = 256,
-          .gmm_budget_bytes = Index{4} << 30};
+/// Of 4 sequences a rank.
+inline PlannedJob made_up_job(Index ranks, Index per_node) {
+  return {
+      .config = {},
+      .job = {.batch = {.sequences = 4 * ranks, .length = 256},
+              .layout = {.mesh = {.dp = ranks}, .ranks_per_node = per_node, .processors_per_node = per_node}},
+      .memory_per_node = 64e9,
+      .gmm_budget_bytes = Index{4} << 30};
+}
+
+/// So many of a rank and micro-batch, as one sequence.
+inline void give_tokens(Job& job, Index tokens) {
+  job.batch.length = tokens;
+  job.batch.sequences = job.layout.mesh.world() * job.batch.micro_batches;
+}
+
+/// So many of a step, each as large as before.
+inline void give_micro_batches(Job& job, Index count) {
+  job.batch.sequences = job.batch.sequences / job.batch.micro_batches * count;
+  job.batch.micro_batches = count;
 }
 
 }  // namespace moeloom::testing

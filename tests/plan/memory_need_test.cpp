@@ -19,17 +19,24 @@ MeshShape shape_of(Index dp, Index ep) {
   return {dp, ep, {"dp", "ep"}};
 }
 
+/// Of sequences of 16 tokens.
+Job job_of(Index tokens, const MeshShape& mesh = shape_of(1, 1),
+           DispatcherKind kind = DispatcherKind::kAlltoall) {
+  return {.batch = {.sequences = mesh.world() * tokens / 16, .length = 16},
+          .exchange = {.dispatcher = kind},
+          .layout = {.mesh = mesh}};
+}
+
 TEST(MemoryNeed, PackedFacesAreTwoOfFp32OrTheSameBytesOfBf16) {
   const auto specs = parameter_specs(tiny_config(), {0, 4});
-  const double weights = lasting_memory(specs, shape_of(1, 1)).expert_weights;
+  const double weights = lasting_memory(specs, {}).expert_weights;
   EXPECT_EQ(packed_bytes(specs, DType::kF32), 2 * weights);
   EXPECT_EQ(packed_bytes(specs, DType::kBF16), weights);
 }
 
 TEST(MemoryNeed, ASaveCopiesAnAdapterAndNotWhatRestsBesideIt) {
   ModelConfig config;
-  const MeshShape mesh;
-  const auto copied = [&] { return save_copy_bytes(parameter_specs(config, {0, config.num_experts}), mesh); };
+  const auto copied = [&] { return save_copy_bytes(parameter_specs(config, {0, config.num_experts}), {}); };
   const double whole = copied();
   EXPECT_EQ(whole, 3 * 4.0 * static_cast<double>(config.total_parameters()));
   config.adapter = resolve_adapter(config, {.rank = 2, .targets = {"attention"}});
@@ -59,10 +66,8 @@ TEST(MemoryNeed, AWeightThatRestsInHalvesTakesHalfAsMuch) {
 
 TEST(MemoryNeed, AdaptersOfExpertsTakeWhatBackwardKeepsOfEachRow) {
   ModelConfig config = tiny_config();
-  const MicroBatchShape batch{.tokens = 64, .sequence_length = 16, .rows = 128};
   const auto bytes = [&] {
-    return buffer_bytes(config, parameter_specs(config, {0, 4}), shape_of(1, 1), DispatcherKind::kAlltoall,
-                        batch);
+    return buffer_bytes(config, parameter_specs(config, {0, 4}), job_of(64), {.at_once = 128});
   };
   const double plain = bytes();
   config.adapter = resolve_adapter(config, {.rank = 2, .targets = {"attention"}});
@@ -73,30 +78,28 @@ TEST(MemoryNeed, AdaptersOfExpertsTakeWhatBackwardKeepsOfEachRow) {
 
 TEST(MemoryNeed, DropoutHoldsSomeRowsAndTheirKeys) {
   ModelConfig config = tiny_config();  // sparse layers 0 and 2
-  const auto bytes = [&](const NamePatterns& targets, double dropout, const MicroBatchShape& batch) {
+  const auto bytes = [&](const NamePatterns& targets, double dropout, const Job& job) {
     config.adapter = resolve_adapter(config, {.rank = 2, .dropout = dropout, .targets = targets});
-    return buffer_bytes(config, parameter_specs(config, {0, 4}), shape_of(1, 1), DispatcherKind::kAlltoall,
-                        batch);
+    return buffer_bytes(config, parameter_specs(config, {0, 4}), job, {.at_once = 2 * job.tokens()});
   };
-  const auto more = [&](const NamePatterns& targets, const MicroBatchShape& batch) {
-    return bytes(targets, 0.1, batch) - bytes(targets, 0, batch);
+  const auto more = [&](const NamePatterns& targets, const Job& job) {
+    return bytes(targets, 0.1, job) - bytes(targets, 0, job);
   };
-  MicroBatchShape batch{.tokens = 3000, .sequence_length = 16, .rows = 6000};
-  EXPECT_EQ(more({"router"}, batch), 4.0 * 256 * 24 + 8 * 3000);
-  EXPECT_EQ(more({"mlp"}, batch), 4.0 * 256 * 40 + 8 * 3000) << "down_proj reads most";
-  EXPECT_EQ(more({"experts"}, batch), 4.0 * 6000 * 24 + 2 * 8 * 6000)
+  Job job = job_of(2992);
+  EXPECT_EQ(more({"router"}, job), 4.0 * 256 * 24 + 8 * 2992);
+  EXPECT_EQ(more({"mlp"}, job), 4.0 * 256 * 40 + 8 * 2992) << "down_proj reads most";
+  EXPECT_EQ(more({"experts"}, job), 4.0 * 5984 * 24 + 2 * 8 * 5984)
       << "few columns of all rows, keys of two layers";
-  batch.recompute = Recompute::kExperts;
-  EXPECT_EQ(more({"experts"}, batch), 4.0 * 6000 * 24 + 8 * 6000);
-  batch.tokens = 20, batch.rows = 40;
-  EXPECT_EQ(more({"experts", "router"}, batch), 4.0 * 40 * 24 + 8 * 40 + 8 * 20);
+  job.keeping.recompute = Recompute::kExperts;
+  EXPECT_EQ(more({"experts"}, job), 4.0 * 5984 * 24 + 8 * 5984);
+  job.batch.sequences = 1;
+  EXPECT_EQ(more({"experts", "router"}, job), 4.0 * 32 * 24 + 8 * 32 + 8 * 16);
 }
 
 TEST(MemoryNeed, ActivationsGrowWithTokensAndLayers) {
   ModelConfig config = tiny_config();
   const auto bytes = [&](Index tokens) {
-    return activation_bytes(config, shape_of(1, 1), DispatcherKind::kAlltoall,
-                            {.tokens = tokens, .sequence_length = 16, .rows = 2 * tokens});
+    return activation_bytes(config, job_of(tokens), {.at_once = 2 * tokens});
   };
   const double fixed = 2 * bytes(64) - bytes(128);  // counts by expert
   EXPECT_NEAR(bytes(256) - fixed, 4 * (bytes(64) - fixed), 1);
@@ -112,9 +115,10 @@ TEST(MemoryNeed, WhatBackwardMakesAgainIsHeldOnceForAllLayers) {
   config.mlp_only_layers.clear();  // all sparse alike
   const auto specs = parameter_specs(config, {0, 4});
   const auto bytes = [&](Recompute recompute) {
-    const MicroBatchShape batch{.tokens = 64, .sequence_length = 16, .rows = 128, .recompute = recompute};
-    return std::pair(activation_bytes(config, shape_of(1, 1), DispatcherKind::kAlltoall, batch),
-                     buffer_bytes(config, specs, shape_of(1, 1), DispatcherKind::kAlltoall, batch));
+    Job job = job_of(64);
+    job.keeping.recompute = recompute;
+    return std::pair(activation_bytes(config, job, {.at_once = 128}),
+                     buffer_bytes(config, specs, job, {.at_once = 128}));
   };
   const auto [kept, buffers] = bytes(Recompute::kNone);
   const auto layers = static_cast<double>(config.num_hidden_layers);
@@ -136,8 +140,7 @@ TEST(MemoryNeed, LargeArraysTakeWholeHugePages) {
   ModelConfig config = tiny_config();
   config.num_hidden_layers = 1;
   config.mlp_only_layers = {0};
-  const MicroBatchShape batch{.tokens = 40000, .sequence_length = 16, .rows = 80000};
-  const double bytes = activation_bytes(config, shape_of(1, 1), DispatcherKind::kAlltoall, batch);
+  const double bytes = activation_bytes(config, job_of(40000), {.at_once = 80000});
   const double exact = 4.0 * 40000 * (4 * 24 + 64 + 48 + 6 + 32 + 4 + 2 + 80);
   EXPECT_GT(bytes, exact);
   EXPECT_LT(bytes, exact + 11 * (2 << 20));
@@ -146,11 +149,13 @@ TEST(MemoryNeed, LargeArraysTakeWholeHugePages) {
 TEST(MemoryNeed, RowsUnderWayAreTheDispatchersOwn) {
   const ModelConfig config = tiny_config();
   const auto specs = parameter_specs(config, {0, 2});
-  MicroBatchShape batch{.tokens = 128, .sequence_length = 16, .rows = 256};
+  Index chunks = 0;
   const auto bytes = [&](Index ep, DispatcherKind kind) {
-    return buffer_bytes(config, specs, shape_of(1, ep), kind, batch);
+    Job job = job_of(128, shape_of(1, ep), kind);
+    job.exchange.chunks = chunks;
+    return buffer_bytes(config, specs, job, {.at_once = 256});
   };
-  const double alone = buffer_bytes(config, specs, shape_of(1, 1), DispatcherKind::kAlltoall, batch);
+  const double alone = bytes(1, DispatcherKind::kAlltoall);
   double reduced = 0;  // the scratch of the dense gradients' reduction
   for (const ParameterSpec& spec : specs)
     if (spec.placement == Placement::kWorld) reduced += 4.0 * static_cast<double>(spec.rows * spec.cols);
@@ -158,7 +163,7 @@ TEST(MemoryNeed, RowsUnderWayAreTheDispatchersOwn) {
   EXPECT_EQ(bytes(2, DispatcherKind::kAllgather) - bytes(2, DispatcherKind::kAlltoall), 4.0 * 2 * 128 * 24)
       << "the tokens of both ranks, beside the outputs";
   EXPECT_LT(bytes(2, DispatcherKind::kShared), bytes(2, DispatcherKind::kAlltoall));
-  batch.in_chunks = true;
+  chunks = 2;
   EXPECT_EQ(bytes(2, DispatcherKind::kAlltoall) - alone, reduced + 3 * 4.0 * 256 * 24);
   EXPECT_EQ(bytes(2, DispatcherKind::kHierarchical) - alone, reduced + (2 * 256 + 2 * 128) * 4.0 * 24)
       << "sums, and tokens once a node";

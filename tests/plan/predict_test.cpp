@@ -26,8 +26,8 @@ TEST(Predict, HasEveryMeshThatRunsWithEveryDispatcherThatCan) {
   const auto points = predict_points(made_up_job(16, 4), machine, grouped_is_faster, kTwoWays);
   std::set<std::pair<Index, DispatcherKind>> seen;
   for (const PredictedPoint& p : points) {
-    EXPECT_EQ(p.step.mesh.world(), 16);
-    seen.insert({p.step.mesh.ep, p.step.kind});
+    EXPECT_EQ(p.job.layout.mesh.world(), 16);
+    seen.insert({p.job.layout.mesh.ep, p.job.exchange.dispatcher});
   }
   const std::set<std::pair<Index, DispatcherKind>> expected = {
       {1, DispatcherKind::kAlltoall}, {2, DispatcherKind::kAlltoall}, {2, DispatcherKind::kShared},
@@ -44,11 +44,14 @@ TEST(Predict, RowsTravelInChunksWhereExpertsHideThem) {
   };
   std::map<DispatcherKind, double> whole, in_chunks;  // bytes on the wire
   for (const PredictedPoint& p : predict_points(made_up_job(4, 2), machine, products)) {
-    const bool crosses = p.step.mesh.ep == 4 && p.step.kind != DispatcherKind::kAllgather;
-    EXPECT_EQ(p.step.chunks, crosses && p.grouped ? 2 : 0) << "of the 2 experts of a rank, behind 9 ms";
-    const std::string kind(name_of(p.step.kind));
-    EXPECT_EQ(dispatcher_text(p), p.step.mesh.ep == 1 ? "-" : p.step.chunks > 0 ? kind + " in 2" : kind);
-    if (crosses) (p.step.chunks > 0 ? in_chunks : whole)[p.step.kind] = p.message_bytes;
+    const bool crosses = p.job.layout.mesh.ep == 4 && p.job.exchange.dispatcher != DispatcherKind::kAllgather;
+    EXPECT_EQ(p.job.exchange.chunks, crosses && p.grouped ? 2 : 0)
+        << "of the 2 experts of a rank, behind 9 ms";
+    const std::string kind(name_of(p.job.exchange.dispatcher));
+    EXPECT_EQ(dispatcher_text(p), p.job.layout.mesh.ep == 1   ? "-"
+                                  : p.job.exchange.chunks > 0 ? kind + " in 2"
+                                                              : kind);
+    if (crosses) (p.job.exchange.chunks > 0 ? in_chunks : whole)[p.job.exchange.dispatcher] = p.message_bytes;
   }
   ASSERT_EQ(in_chunks.size(), 2u) << "alltoall and hierarchical";
   for (const auto& [kind, bytes] : in_chunks)
@@ -61,25 +64,25 @@ TEST(Predict, NothingTravelsUnderProductsWhereOverlapIsOff) {
   const auto products = [](const GmmFacts&, const MeshShape&) {
     return GmmPrediction{.loop_seconds = 9e-3, .gmm_seconds = 9e-3, .packed_seconds = 9e-3};
   };
-  Job job = made_up_job(4, 1);
+  PlannedJob planned = made_up_job(4, 1);
   const auto travelling = [&](auto what) {
     Index points = 0;
-    for (const PredictedPoint& p : predict_points(job, machine, products)) points += what(p.step) ? 1 : 0;
+    for (const PredictedPoint& p : predict_points(planned, machine, products)) points += what(p.job) ? 1 : 0;
     return points;
   };
-  const auto rows = [](const StepCase& step) { return step.chunks > 0; };
-  const auto sums = [](const StepCase& step) { return step.overlap_reduce; };
-  const auto weights = [](const StepCase& step) { return step.overlap_gather; };
+  const auto rows = [](const Job& job) { return job.exchange.chunks > 0; };
+  const auto sums = [](const Job& job) { return job.exchange.overlap_reduce; };
+  const auto weights = [](const Job& job) { return job.exchange.overlap_gather; };
   EXPECT_TRUE(travelling(rows) > 0 && travelling(sums) > 0 && travelling(weights) > 0);
-  job.overlap = false;
+  planned.overlap = false;
   EXPECT_EQ(travelling(rows) + travelling(sums) + travelling(weights), 0);
-  job.shard_dense = true;
+  planned.job.keeping.shard_dense = true;
   EXPECT_GT(travelling(sums), 0) << "shard dense takes them as layers finish, whatever is asked";
   EXPECT_EQ(travelling(rows) + travelling(weights), 0);
 }
 
 TEST(Predict, TheFastestComesFirstAndWhatDoesNotFitLast) {
-  Job small = made_up_job(4, 4);
+  PlannedJob small = made_up_job(4, 4);
   const auto points = predict_points(small, made_up_rates(4), grouped_is_faster, kAlltoall);
   for (std::size_t i = 1; i < points.size(); ++i)
     EXPECT_LE(points[i - 1].step_seconds(), points[i].step_seconds());
@@ -98,27 +101,27 @@ TEST(Predict, PacksAsTrainDoesUnasked) {
   const auto packed = [](const GmmFacts&, const MeshShape&) {
     return GmmPrediction{.loop_seconds = 3e-3, .gmm_seconds = 2e-3, .packed_seconds = 1e-3};
   };
-  Job r = made_up_job(1, 1);
+  PlannedJob r = made_up_job(1, 1);
   EXPECT_EQ(gmm_text(predict_points(r, made_up_rates(1), packed, kAlltoall).front()), "gmm")
       << "one micro-batch a step, whatever is predicted";
-  r.micro_batches = 4;
+  r.job.batch.micro_batches = 4;
   const auto points = predict_points(r, made_up_rates(1), packed, kAlltoall);
   EXPECT_EQ(gmm_text(points.front()), "gmm, packed");
   EXPECT_GT(points.front().memory.packed, 0);
   EXPECT_EQ(gmm_text(points.back()), "loop");
   EXPECT_EQ(points.back().memory.packed, 0);
-  Job without_budget = r;
+  PlannedJob without_budget = r;
   without_budget.gmm_budget_bytes = 0;
   EXPECT_EQ(gmm_text(predict_points(without_budget, made_up_rates(1), packed, kAlltoall).front()), "gmm");
 }
 
 TEST(Predict, ADenseModelHasOneMesh) {
-  Job dense = made_up_job(4, 4);
+  PlannedJob dense = made_up_job(4, 4);
   dense.config.num_experts = 0;
   dense.config.num_experts_per_tok = 0;
   const auto points = predict_points(dense, made_up_rates(4), grouped_is_faster);
   ASSERT_EQ(points.size(), 1u);
-  EXPECT_EQ(points.front().step.mesh.ep, 1);
+  EXPECT_EQ(points.front().job.layout.mesh.ep, 1);
 }
 
 TEST(Predict, TheBottleneckIsTheLargestPart) {
@@ -131,14 +134,14 @@ TEST(Predict, TheBottleneckIsTheLargestPart) {
 }
 
 TEST(Predict, BusyRanksAreThoseThatHaveProcessors) {
-  Job job = made_up_job(16, 8);
-  EXPECT_EQ(busy_node_ranks(job), 8);
-  job.threads = 4;
-  EXPECT_EQ(busy_node_ranks(job), 2);
-  job.threads = 16;
-  EXPECT_EQ(busy_node_ranks(job), 1);
-  job = made_up_job(4, 8);
-  EXPECT_EQ(busy_node_ranks(job), 4) << "a job of part of a node";
+  PlannedJob planned = made_up_job(16, 8);
+  EXPECT_EQ(busy_node_ranks(planned), 8);
+  planned.job.layout.threads = 4;
+  EXPECT_EQ(busy_node_ranks(planned), 2);
+  planned.job.layout.threads = 16;
+  EXPECT_EQ(busy_node_ranks(planned), 1);
+  planned = made_up_job(4, 8);
+  EXPECT_EQ(busy_node_ranks(planned), 4) << "a job of part of a node";
 }
 
 }  // namespace

@@ -59,7 +59,8 @@ TEST(RowBudget, RowsRangeFromOneTokenOfEachRankToEveryTokenOfAllWithAllItsExpert
     ModelConfig config;
     config.num_experts = experts;
     config.num_experts_per_tok = top_k;
-    const RowRange found = row_range(config, {.mesh = {1, ep, {"dp", "ep"}}, .tokens = 10});
+    const RowRange found =
+        row_range(config, {.batch = {.sequences = ep, .length = 10}, .layout = {.mesh = {.ep = ep}}});
     EXPECT_EQ(found.least, range.least);
     EXPECT_EQ(found.balanced, range.balanced);
     EXPECT_EQ(found.most, range.most);
@@ -67,42 +68,37 @@ TEST(RowBudget, RowsRangeFromOneTokenOfEachRankToEveryTokenOfAllWithAllItsExpert
 }
 
 TEST(RowBudget, NeedGrowsWithRowsOfEveryWayAndTheWholeLayerIsThatOfSteps) {
-  const Job job = testing::made_up_job(4, 4);
-  StepCase step = step_at(job, 4);
-  const auto specs = parameters_at(job, 4);
-  const RowRange range = row_range(job.config, step);
+  const PlannedJob planned = testing::made_up_job(4, 4);
+  Job job = job_at(planned, 4);
+  const auto specs = parameters_at(planned, 4);
+  const RowRange range = row_range(planned.config, job);
   for (const DispatcherKind kind : kDispatcherKinds) {
-    step.kind = kind;
+    job.exchange.dispatcher = kind;
     const auto need = [&](Index rows) {
-      return memory_of_rows(job.config, specs, step, false, DType::kF32, rows).total();
+      return memory_of_rows(planned.config, specs, job, false, DType::kF32, rows).total();
     };
     double before = 0;
     for (Index rows = range.least; rows < range.most; rows += (range.most - range.least) / 7) {
       EXPECT_GE(need(rows), before) << name_of(kind) << ' ' << rows;
       before = need(rows);
     }
-    const auto whole = training_memory(job.config, specs, step.mesh, kind,
-                                       {.tokens = step.tokens,
-                                        .sequence_length = step.sequence_length,
-                                        .rows = range.most,
-                                        .threads = step.threads},
-                                       false);
+    const auto whole = training_memory(planned.config, specs, job, {.at_once = range.most}, false);
     EXPECT_EQ(need(range.most), whole.total()) << name_of(kind);
     EXPECT_LT(need(range.least), whole.total()) << name_of(kind);
   }
 }
 
 TEST(RowBudget, ExactSumsTakeAsMuchAsInPredictedSteps) {
-  const Job job = testing::made_up_job(4, 4);
-  StepCase step = step_at(job, 4);
-  const auto specs = parameters_at(job, 4);
+  const PlannedJob planned = testing::made_up_job(4, 4);
+  Job job = job_at(planned, 4);
+  const auto specs = parameters_at(planned, 4);
   const auto of_rows = [&] {
-    return memory_of_rows(job.config, specs, step, false, DType::kF32, row_range(job.config, step).most)
+    return memory_of_rows(planned.config, specs, job, false, DType::kF32, row_range(planned.config, job).most)
         .total();
   };
-  const auto of_step = [&] { return step_memory(job.config, specs, step, false, DType::kF32).total(); };
+  const auto of_step = [&] { return step_memory(planned.config, specs, job, false, DType::kF32).total(); };
   const double rows = of_rows(), predicted = of_step();
-  step.exact = 1;
+  job.batch.exact = 1;
   EXPECT_GT(of_step(), predicted);
   EXPECT_EQ(of_rows() - rows, of_step() - predicted);
 }

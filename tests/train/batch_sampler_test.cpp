@@ -44,14 +44,14 @@ std::vector<std::int32_t> starts_of(const Batch& batch) {
 }
 
 /// Of the whole global batch, in its order.
-std::vector<std::int32_t> global_starts(const TokenSource& tokens, Split split, BatchShape shape, Index step,
-                                        std::uint64_t seed) {
-  const BatchSampler sampler(tokens, split, shape, seed);
+std::vector<std::int32_t> global_starts(const TokenSource& tokens, Split split, BatchShape shape, Index world,
+                                        Index step, std::uint64_t seed) {
+  const BatchSampler sampler(tokens, split, shape, world, seed);
   std::vector<std::int32_t> starts;
-  for (Index rank = 0; rank < shape.world; ++rank)
-    for (Index micro = 0; micro < shape.accumulation; ++micro) {
+  for (Index rank = 0; rank < world; ++rank)
+    for (Index micro = 0; micro < shape.micro_batches; ++micro) {
       const Batch batch = sampler.train(step, micro, rank);
-      EXPECT_EQ(batch.sequences, shape.sequences_per_micro_batch());
+      EXPECT_EQ(batch.sequences, shape.sequences_per_micro_batch(world));
       for (const std::int32_t start : starts_of(batch)) starts.push_back(start);
     }
   return starts;
@@ -69,12 +69,12 @@ TEST(BatchSampler, TheGlobalBatchDependsOnSeedAndStepAlone) {
     for (const Index world : {1, 2, 3, 4, 6, 12})
       for (const Index accumulation : {1, 2, 3}) {
         if (12 % (world * accumulation) != 0) continue;
-        EXPECT_EQ(global_starts(tokens.source(), split, {12, 16, accumulation, world}, step, 7), expected)
+        EXPECT_EQ(global_starts(tokens.source(), split, {12, 16, accumulation}, world, step, 7), expected)
             << "step " << step << ", " << world << " ranks, accumulation " << accumulation;
       }
   }
-  EXPECT_NE(global_starts(tokens.source(), split, {12, 16, 1, 1}, 0, 8),
-            global_starts(tokens.source(), split, {12, 16, 1, 1}, 0, 7));
+  EXPECT_NE(global_starts(tokens.source(), split, {12, 16}, 1, 0, 8),
+            global_starts(tokens.source(), split, {12, 16}, 1, 0, 7));
 }
 
 TEST(BatchSampler, WindowsStartAtEveryPlaceOfTheTrainingPartAndNowhereElse) {
@@ -93,7 +93,7 @@ TEST(BatchSampler, WindowsStartAtEveryPlaceOfTheTrainingPartAndNowhereElse) {
     std::set<std::int32_t> seen;
     for (Index step = 0; step < 100; ++step)
       for (const std::int32_t start :
-           global_starts(tokens.source(), c.split, {8, c.sequence_length}, step, 3))
+           global_starts(tokens.source(), c.split, {8, c.sequence_length}, 1, step, 3))
         seen.insert(start);
     EXPECT_EQ(*seen.begin(), c.first);
     EXPECT_EQ(*seen.rbegin(), c.last);
@@ -121,7 +121,7 @@ TEST(BatchSampler, DealsHeldOutWindowsInStretchesAndGivesEveryRankAsManyBatches)
   };
   for (const Case& c : cases) {
     SCOPED_TRACE(c.name);
-    const BatchSampler sampler(tokens.source(), split, {c.world, 4, 1, c.world}, 1);
+    const BatchSampler sampler(tokens.source(), split, {c.world, 4}, c.world, 1);
     std::vector<std::int32_t> starts;
     for (Index rank = 0; rank < c.world; ++rank) {
       std::vector<Index> sequences;
@@ -139,20 +139,20 @@ TEST(BatchSampler, DealsHeldOutWindowsInStretchesAndGivesEveryRankAsManyBatches)
 TEST(BatchSampler, HasNoHeldOutWindowInAPartThatIsTooShort) {
   const CountedTokens tokens(100);
   for (const Index held : {0, 1, 4})
-    EXPECT_TRUE(BatchSampler(tokens.source(), {0, 90, 90, 90 + held}, {1, 4}, 1).heldout(9, 1, 0).empty())
+    EXPECT_TRUE(BatchSampler(tokens.source(), {0, 90, 90, 90 + held}, {1, 4}, 1, 1).heldout(9, 1, 0).empty())
         << held << " tokens";
-  EXPECT_EQ(BatchSampler(tokens.source(), {0, 90, 90, 95}, {1, 4}, 1).heldout(9, 1, 0).size(), 1u);
+  EXPECT_EQ(BatchSampler(tokens.source(), {0, 90, 90, 95}, {1, 4}, 1, 1).heldout(9, 1, 0).size(), 1u);
 }
 
 TEST(BatchSampler, RefusesWhatCannotBeDealt) {
   const CountedTokens tokens(100);
   const Split split = split_tokens(100, 0.0);
-  EXPECT_THROW(BatchSampler(tokens.source(), split, {6, 4, 1, 4}, 1), ShapeError);
-  EXPECT_THROW(BatchSampler(tokens.source(), split, {4, 4, 3, 2}, 1), ShapeError);
-  EXPECT_THROW(BatchSampler(tokens.source(), split, {1, 100}, 1), ShapeError)
+  EXPECT_THROW(BatchSampler(tokens.source(), split, {6, 4}, 4, 1), ShapeError);
+  EXPECT_THROW(BatchSampler(tokens.source(), split, {4, 4, 3}, 2, 1), ShapeError);
+  EXPECT_THROW(BatchSampler(tokens.source(), split, {1, 100}, 1, 1), ShapeError)
       << "no token for the last target";
-  EXPECT_NO_THROW(BatchSampler(tokens.source(), split, {1, 99}, 1));
-  EXPECT_THROW(BatchSampler(tokens.source(), split, {1, 4}, 1).heldout(1, 0, 0), ShapeError);
+  EXPECT_NO_THROW(BatchSampler(tokens.source(), split, {1, 99}, 1, 1));
+  EXPECT_THROW(BatchSampler(tokens.source(), split, {1, 4}, 1, 1).heldout(1, 0, 0), ShapeError);
 }
 
 TEST(SplitTokens, HoldsOutTheLastPart) {

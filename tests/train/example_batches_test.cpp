@@ -18,17 +18,22 @@ using testing::message_of;
 
 constexpr Index kRowLength = 24;
 
-ExampleBatches batches_of(const MadeUpExamples& examples, BatchShape shape, std::uint64_t seed = 3,
-                          double heldout = 0) {
-  return ExampleBatches({{&examples.file(), 1}}, {.batch = shape, .seed = seed, .heldout = heldout});
+/// To so many ranks.
+ExampleBatchesSettings dealt(Index world, Index micro_batches = 1, bool exact = false) {
+  return {.batch = {.sequences = 12,
+                    .length = kRowLength,
+                    .micro_batches = micro_batches,
+                    .exact = exact ? 1 : 0},
+          .world = world,
+          .seed = 3};
 }
 
-BatchShape batch_shape(Index world, Index accumulation = 1, bool whole = false) {
-  return {.global_batch = 12,
-          .sequence_length = kRowLength,
-          .accumulation = accumulation,
-          .world = world,
-          .micro_batches_whole = whole};
+ExampleBatchesSettings row_by_row() {
+  return {.batch = {.sequences = 1, .length = kRowLength}, .seed = 3};
+}
+
+ExampleBatches batches_of(const MadeUpExamples& examples, const ExampleBatchesSettings& settings) {
+  return ExampleBatches({{&examples.file(), 1}}, settings);
 }
 
 /// A segment of a batch: its ids and targets.
@@ -79,7 +84,7 @@ std::multiset<Segment> epoch_of(const ExampleBatches& batches, Index epoch) {
 
 TEST(ExampleBatches, AnEpochHasEveryExampleThatCanBeLearnedOnce) {
   const MadeUpExamples examples;
-  const ExampleBatches batches = batches_of(examples, {.global_batch = 1, .sequence_length = kRowLength});
+  const ExampleBatches batches = batches_of(examples, row_by_row());
   std::multiset<Segment> expected;
   Index too_long = 0, left_out = 0, tokens = 0, targets = 0;
   for (Index i = 0; i < examples.file().examples(); ++i) {
@@ -108,11 +113,12 @@ TEST(ExampleBatches, AnEpochHasEveryExampleThatCanBeLearnedOnce) {
 
 TEST(ExampleBatches, TheGlobalBatchDependsOnSeedAndStepAlone) {
   const MadeUpExamples examples;
-  const auto global_batch = [&](BatchShape shape, Index step, std::uint64_t seed) {
-    const ExampleBatches batches = batches_of(examples, shape, seed);
+  const auto global_batch = [&](ExampleBatchesSettings settings, Index step, std::uint64_t seed) {
+    settings.seed = seed;
+    const ExampleBatches batches = batches_of(examples, settings);
     std::map<Index, Batch> by_place;
-    for (Index rank = 0; rank < shape.world; ++rank)
-      for (Index m = 0; m < shape.accumulation; ++m) {
+    for (Index rank = 0; rank < settings.world; ++rank)
+      for (Index m = 0; m < settings.batch.micro_batches; ++m) {
         Batch batch = batches.train(step, m, rank);
         EXPECT_EQ(batch.step, step);
         by_place[batch.first_token] = std::move(batch);
@@ -129,12 +135,12 @@ TEST(ExampleBatches, TheGlobalBatchDependsOnSeedAndStepAlone) {
     return tokens;
   };
   for (const Index step : {0, 4, 7, 1000}) {
-    const auto first = global_batch(batch_shape(1), step, 3);
-    EXPECT_EQ(global_batch(batch_shape(1), step, 3), first);
-    EXPECT_EQ(global_batch(batch_shape(4), step, 3), first);
-    EXPECT_EQ(global_batch(batch_shape(2, 3), step, 3), first);
-    EXPECT_EQ(global_batch(batch_shape(2, 3, true), step, 3), first);
-    EXPECT_NE(global_batch(batch_shape(1), step, 4), first);
+    const auto first = global_batch(dealt(1), step, 3);
+    EXPECT_EQ(global_batch(dealt(1), step, 3), first);
+    EXPECT_EQ(global_batch(dealt(4), step, 3), first);
+    EXPECT_EQ(global_batch(dealt(2, 3), step, 3), first);
+    EXPECT_EQ(global_batch(dealt(2, 3, true), step, 3), first);
+    EXPECT_NE(global_batch(dealt(1), step, 4), first);
   }
 }
 
@@ -142,8 +148,8 @@ TEST(ExampleBatches, TheGlobalBatchDependsOnSeedAndStepAlone) {
 TEST(ExampleBatches, AStepDoesNotDependOnTheStepsBefore) {
   const MadeUpExamples examples({.examples = 20}), others({.examples = 90, .stream = 2});
   const std::vector<ExampleSource> sources = {{&examples.file(), 0.3}, {&others.file(), 0.7}};
-  const ExampleBatches forward(sources, {.batch = batch_shape(2), .seed = 3});
-  const ExampleBatches backward(sources, {.batch = batch_shape(2), .seed = 3});
+  const ExampleBatches forward(sources, dealt(2));
+  const ExampleBatches backward(sources, dealt(2));
   std::vector<Batch> batches;
   for (Index step = 0; step < 40; ++step) batches.push_back(forward.train(step, 0, 1));
   for (Index step = 39; step >= 0; --step) {
@@ -155,7 +161,7 @@ TEST(ExampleBatches, AStepDoesNotDependOnTheStepsBefore) {
 
 TEST(ExampleBatches, CountsTheTokensAndTargetsOfAStepOfAllRanks) {
   const MadeUpExamples examples;
-  const ExampleBatches batches = batches_of(examples, batch_shape(3, 2));
+  const ExampleBatches batches = batches_of(examples, dealt(3, 2));
   for (Index step = 0; step < 9; ++step) {
     Index tokens = 0, targets = 0;
     for (Index rank = 0; rank < 3; ++rank)
@@ -172,8 +178,7 @@ TEST(ExampleBatches, CountsTheTokensAndTargetsOfAStepOfAllRanks) {
 
 TEST(ExampleBatches, SourcesHaveTheirSharesAndAreCounted) {
   const MadeUpExamples examples({.examples = 40}), others({.examples = 90, .stream = 2});
-  const ExampleBatches batches({{&examples.file(), 0.3}, {&others.file(), 0.7}},
-                               {.batch = batch_shape(1), .seed = 3});
+  const ExampleBatches batches({{&examples.file(), 0.3}, {&others.file(), 0.7}}, dealt(1));
   ASSERT_EQ(batches.sources(), 2);
   const Index steps = 400;
   Index rows = 0, tokens = 0, targets = 0;
@@ -200,7 +205,7 @@ TEST(ExampleBatches, SourcesHaveTheirSharesAndAreCounted) {
 
 TEST(ExampleBatches, AsManyStepsAsEpochsTakeReadEveryExample) {
   const MadeUpExamples examples;
-  const ExampleBatches batches = batches_of(examples, batch_shape(1));
+  const ExampleBatches batches = batches_of(examples, dealt(1));
   for (const double epochs : {1.0, 2.5, 3.0}) {
     const Index steps = batches.steps_of(epochs);
     EXPECT_GE(batches.progress(0, steps).epochs, epochs);
@@ -212,11 +217,10 @@ TEST(ExampleBatches, AsManyStepsAsEpochsTakeReadEveryExample) {
 /// Without weights, files are read as one: at the end of an epoch each example of each file was read once.
 TEST(ExampleBatches, AnEpochOfFilesWithoutWeightsHasEachExampleOnce) {
   const MadeUpExamples few({.examples = 40}), many({.examples = 900, .stream = 2});
-  const ExampleBatches both({{&few.file()}, {&many.file()}},
-                            {.batch = {.global_batch = 1, .sequence_length = kRowLength}, .seed = 3});
+  const ExampleBatches both({{&few.file()}, {&many.file()}}, row_by_row());
   std::multiset<Segment> expected;
   for (const MadeUpExamples* file : {&few, &many})
-    expected.merge(epoch_of(batches_of(*file, {.global_batch = 1, .sequence_length = kRowLength}), 0));
+    expected.merge(epoch_of(batches_of(*file, row_by_row()), 0));
   const Index rows = both.counts(0).rows + both.counts(1).rows;
   ASSERT_EQ(both.steps_of(1), rows);
   EXPECT_EQ(both.steps_of(2.5), (5 * rows + 1) / 2);
@@ -237,8 +241,7 @@ TEST(ExampleBatches, AnEpochOfAMixtureReadsEachSourceAtLeastOnce) {
   const MadeUpExamples few({.examples = 40}), many({.examples = 900, .stream = 2});
   for (const double weight : {0.1, 1.0, 5.0})
     for (const double epochs : {0.5, 1.0, 3.0}) {
-      const ExampleBatches batches({{&few.file(), 1.0}, {&many.file(), weight}},
-                                   {.batch = batch_shape(1), .seed = 3});
+      const ExampleBatches batches({{&few.file(), 1.0}, {&many.file(), weight}}, dealt(1));
       const Index steps = batches.steps_of(epochs);
       const auto least = [&](Index n) {
         return std::min(batches.progress(0, n).epochs, batches.progress(1, n).epochs);
@@ -250,7 +253,7 @@ TEST(ExampleBatches, AnEpochOfAMixtureReadsEachSourceAtLeastOnce) {
 
 TEST(ExampleBatches, CountsTheTokensOfAnEpochUnderWay) {
   const MadeUpExamples few({.examples = 40}), many({.examples = 90, .stream = 2});
-  const ExampleBatches batches({{&few.file()}, {&many.file()}}, {.batch = batch_shape(1), .seed = 3});
+  const ExampleBatches batches({{&few.file()}, {&many.file()}}, dealt(1));
   Index tokens = 0, targets = 0;
   for (Index step = 0; step < 30; ++step) {
     EXPECT_EQ(batches.progress(0, step).tokens + batches.progress(1, step).tokens, tokens);
@@ -263,7 +266,11 @@ TEST(ExampleBatches, CountsTheTokensOfAnEpochUnderWay) {
 TEST(ExampleBatches, HoldsTheSameExamplesOutForEverySeedAndTrainsOnNoneOfThem) {
   const MadeUpExamples examples({.examples = 400, .longest = kRowLength});
   const auto heldout = [&](Index world, std::uint64_t seed, Index count) {
-    const ExampleBatches batches = batches_of(examples, batch_shape(world), seed, 0.1);
+    const ExampleBatches batches = [&] {
+      ExampleBatchesSettings settings = dealt(world);
+      settings.seed = seed, settings.heldout = 0.1;
+      return batches_of(examples, settings);
+    }();
     EXPECT_EQ(batches.counts(0).heldout, 40);
     std::multiset<Segment> all;
     for (Index rank = 0; rank < world; ++rank) {
@@ -279,20 +286,19 @@ TEST(ExampleBatches, HoldsTheSameExamplesOutForEverySeedAndTrainsOnNoneOfThem) {
   EXPECT_EQ(heldout(4, 9, 1000), one);
   EXPECT_EQ(heldout(3, 3, 5), heldout(1, 3, 5));
   EXPECT_LT(heldout(1, 3, 5).size(), one.size());
-  const ExampleBatches with(
-      {{&examples.file(), 1}},
-      {.batch = {.global_batch = 1, .sequence_length = kRowLength}, .seed = 3, .heldout = 0.1});
-  const ExampleBatches without = batches_of(examples, {.global_batch = 1, .sequence_length = kRowLength});
+  const ExampleBatches with({{&examples.file(), 1}},
+                            {.batch = row_by_row().batch, .seed = 3, .heldout = 0.1});
+  const ExampleBatches without = batches_of(examples, row_by_row());
   std::multiset<Segment> together = epoch_of(with, 0);
   together.insert(one.begin(), one.end());
   EXPECT_EQ(together, epoch_of(without, 0));
-  EXPECT_TRUE(batches_of(examples, batch_shape(1)).heldout(5, 1, 0).empty());
+  EXPECT_TRUE(batches_of(examples, dealt(1)).heldout(5, 1, 0).empty());
 }
 
 TEST(ExampleBatches, TooLongExamplesFollowTheRule) {
   const MadeUpExamples examples({.examples = 60, .longest = 100});
   const auto counts = [&](TooLong rule) {
-    return ExampleBatches({{&examples.file(), 1}}, {.batch = batch_shape(1), .seed = 3, .too_long = rule})
+    return ExampleBatches({{&examples.file(), 1}}, {.batch = dealt(1).batch, .seed = 3, .too_long = rule})
         .counts(0);
   };
   const ExampleCounts cut = counts(TooLong::kCut), split = counts(TooLong::kSplit),
@@ -334,7 +340,7 @@ TEST(ExampleBatches, RefusesWhatCannotBeLearnedOrDealt) {
   const MadeUpExamples examples;
   const auto message = [&](const std::vector<ExampleSource>& sources, double heldout = 0) {
     return message_of<ConfigError>(
-        [&] { ExampleBatches(sources, {.batch = batch_shape(1), .heldout = heldout}); });
+        [&] { ExampleBatches(sources, {.batch = dealt(1).batch, .heldout = heldout}); });
   };
   const std::string found = message({{&examples.file(), 1}, {&unlearned, 1}});
   EXPECT_NE(found.find("unlearned: none of its 5 examples to train on has a learned token"),
@@ -342,14 +348,14 @@ TEST(ExampleBatches, RefusesWhatCannotBeLearnedOrDealt) {
       << found;
   EXPECT_NE(message({{&single, 1}}, 0.5).find("the held-out part holds no example"), std::string::npos);
   EXPECT_EQ(
-      ExampleBatches({{&examples.file(), 1}}, {.batch = batch_shape(1), .heldout = 0.001}).counts(0).heldout,
+      ExampleBatches({{&examples.file(), 1}}, {.batch = dealt(1).batch, .heldout = 0.001}).counts(0).heldout,
       1)
       << "of two and more examples at least one";
   EXPECT_NE(message({{&examples.file(), -1}}).find("weight"), std::string::npos);
   EXPECT_NE(message({}).find("sources"), std::string::npos);
   EXPECT_NE(message({{&examples.file(), 1}, {&single}}).find("of 2 sources 1 have a weight"),
             std::string::npos);
-  EXPECT_THROW(batches_of(examples, batch_shape(5)), ShapeError);
+  EXPECT_THROW(batches_of(examples, dealt(5)), ShapeError);
 }
 
 }  // namespace

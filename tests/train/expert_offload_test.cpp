@@ -58,8 +58,8 @@ struct OffloadedModel {
   TemporaryFolder folder;
   Mesh mesh{Communicator::world().split(Communicator::world().rank(), 0), {.dp = 1, .ep = 1}};
   ModelConfig config = adapted_config();
-  std::unique_ptr<TrainingState> state =
-      make_training_state(config, mesh, {.kernels = testing::kernel_table(true), .offload = folder.path()});
+  std::unique_ptr<TrainingState> state = make_training_state(
+      config, mesh, {.kernels = testing::kernel_table(true), .job = {.keeping = {.offload = folder.path()}}});
   const void* experts = state->store.find("model.layers.0.mlp.experts.gate_up_proj").halves.data;
 
   Index held() const { return held_of_mapping(experts); }

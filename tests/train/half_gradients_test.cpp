@@ -20,7 +20,7 @@ TrainingRunSettings with_halves(TrainingRunSettings settings) {
 
 void backward(TrainingRun& run) {
   run.store.restart_gradients();
-  for (Index micro_batch = 0; micro_batch < run.batch.accumulation; ++micro_batch)
+  for (Index micro_batch = 0; micro_batch < run.batch.micro_batches; ++micro_batch)
     run.decoder.forward_backward(run.batches.train(0, micro_batch, run.mesh.world().rank()), {.lm = 0.01});
 }
 
@@ -158,8 +158,8 @@ TEST(HalfGradients, TakeHalfTheMemoryThatIsCounted) {
   const auto floats = parameter_specs(config, {0, config.num_experts});
   const auto halves = with_gradients(floats, Storage::kBf16);
   ParameterStore store(halves);
-  const LastingMemory need = lasting_memory(halves, {1, 1, {"dp", "ep"}}, {});
-  const LastingMemory before = lasting_memory(floats, {1, 1, {"dp", "ep"}}, {});
+  const LastingMemory need = lasting_memory(halves, {});
+  const LastingMemory before = lasting_memory(floats, {});
   EXPECT_EQ(need.expert_gradients, before.expert_gradients / 2);
   EXPECT_EQ(need.dense_gradients, before.dense_gradients);
   EXPECT_EQ(need.expert_gradients,

@@ -11,8 +11,8 @@ namespace {
 
 using testing::tiny_config;
 
-MeshShape dp_by_ep(Index dp, Index ep) {
-  return {dp, ep, {"dp", "ep"}};
+Job dp_by_ep(Index dp, Index ep, const Keeping& keeping = {}, Index ranks_per_node = 1) {
+  return {.keeping = keeping, .layout = {.mesh = {.dp = dp, .ep = ep}, .ranks_per_node = ranks_per_node}};
 }
 
 TEST(LastingMemory, FollowsThePlacement) {
@@ -31,7 +31,7 @@ TEST(LastingMemory, FollowsThePlacement) {
 TEST(LastingMemory, MomentsTakeTheBytesOfTheirFormat) {
   const auto specs = parameter_specs(tiny_config(), {0, tiny_config().num_experts});
   const auto moments = [&](MomentFormat format) {
-    return lasting_memory(specs, dp_by_ep(1, 1), {.moments = format}).moments;
+    return lasting_memory(specs, dp_by_ep(1, 1, {.moments = format})).moments;
   };
   const double numbers = 2 * static_cast<double>(tiny_config().total_parameters());
   EXPECT_DOUBLE_EQ(moments(MomentFormat::kFp32), 4 * numbers);
@@ -53,7 +53,7 @@ TEST(LastingMemory, WhatIsFrozenHasNeitherGradientNorMoments) {
 TEST(LastingMemory, OfShardedDenseParametersCountsTheNodesWeightsOnceAndTheGradientsOfTwoParts) {
   const auto specs = parameter_specs(tiny_config(), {0, tiny_config().num_experts});
   const LastingMemory whole = lasting_memory(specs, dp_by_ep(4, 1));
-  const LastingMemory sharded = lasting_memory(specs, dp_by_ep(4, 1), {.sharers = 2, .shard_dense = true});
+  const LastingMemory sharded = lasting_memory(specs, dp_by_ep(4, 1, {.shard_dense = true}, 2));
   EXPECT_DOUBLE_EQ(sharded.dense_weights, whole.dense_weights / 2);
   EXPECT_EQ(sharded.moments, whole.moments);
   EXPECT_EQ(sharded.expert_gradients, whole.expert_gradients);
@@ -64,7 +64,7 @@ TEST(LastingMemory, OfShardedDenseParametersCountsTheNodesWeightsOnceAndTheGradi
   const double largest = std::ranges::max(std::views::values(parts));
   EXPECT_GE(sharded.dense_gradients, whole.dense_gradients / 4 + largest);
   EXPECT_LE(sharded.dense_gradients, whole.dense_gradients / 4 + 2 * largest);
-  EXPECT_EQ(lasting_memory(specs, dp_by_ep(1, 1), {.shard_dense = true}).dense_gradients,
+  EXPECT_EQ(lasting_memory(specs, dp_by_ep(1, 1, {.shard_dense = true})).dense_gradients,
             lasting_memory(specs, dp_by_ep(1, 1)).dense_gradients);
 }
 
@@ -76,16 +76,16 @@ TEST(LastingMemory, OfExpertsOnADiskCountsTwoLayers) {
   const auto resting = with_storage(std::move(specs), Storage::kFp32, Storage::kBf16);
   const LastingMemory in_memory = lasting_memory(resting, dp_by_ep(1, 1));
   for (const bool offload : {false, true})
-    EXPECT_EQ(lasting_memory(in_f16, dp_by_ep(1, 1), {.offload = offload}).expert_weights,
-              lasting_memory(resting, dp_by_ep(1, 1), {.offload = offload}).expert_weights);
-  const LastingMemory on_disk = lasting_memory(resting, dp_by_ep(1, 1), {.offload = true});
+    EXPECT_EQ(lasting_memory(in_f16, dp_by_ep(1, 1, {.offload = offload ? "DIR" : ""})).expert_weights,
+              lasting_memory(resting, dp_by_ep(1, 1, {.offload = offload ? "DIR" : ""})).expert_weights);
+  const LastingMemory on_disk = lasting_memory(resting, dp_by_ep(1, 1, {.offload = "DIR"}));
   EXPECT_EQ(on_disk.dense_weights, in_memory.dense_weights);
   EXPECT_DOUBLE_EQ(on_disk.expert_weights, in_memory.expert_weights) << "the model has two sparse layers";
   config.num_hidden_layers *= 4;
   auto deeper = parameter_specs(config, {0, config.num_experts});
   for (ParameterSpec& spec : deeper) spec.frozen = spec.placement == Placement::kExperts;
   EXPECT_DOUBLE_EQ(lasting_memory(with_storage(std::move(deeper), Storage::kFp32, Storage::kBf16),
-                                  dp_by_ep(1, 1), {.offload = true})
+                                  dp_by_ep(1, 1, {.offload = "DIR"}))
                        .expert_weights,
                    on_disk.expert_weights);
 }
@@ -95,7 +95,7 @@ TEST(LastingMemory, OfANodeCountsFrozenHalvesOfAllRanksOnce) {
   for (ParameterSpec& spec : specs) spec.frozen = true;
   const auto rest = with_storage(std::move(specs), Storage::kFp32, Storage::kBf16);
   const auto dense = [&](Index sharers) {
-    return lasting_memory(rest, dp_by_ep(4, 1), {.sharers = sharers}).dense_weights;
+    return lasting_memory(rest, dp_by_ep(4, 1, {}, sharers)).dense_weights;
   };
   double once = 0;
   for (const ParameterSpec& spec : rest)

@@ -36,8 +36,11 @@ std::vector<ParameterSpec> muon_model(ExpertRange here) {
           experts("layers.0.mlp.experts.down_proj", 0, 20, 13, here)};
 }
 
-constexpr OptimizerSettings kMuonSettings{
-    .kind = OptimizerKind::kMuon, .adamw = {.weight_decay = 0.2}, .max_grad_norm = 0};
+constexpr OptimizerSettings kMuonSettings{.adamw = {.weight_decay = 0.2}, .max_grad_norm = 0};
+
+Job muon_job() {
+  return {.keeping = {.optimizer = OptimizerKind::kMuon}};
+}
 
 /// Of the parameters of Muon, all groups, after steps of `sixteenths`.
 struct SerialMuon {
@@ -115,11 +118,11 @@ TEST(MuonOptimizer, TrainsAsItsDefinitionOnEveryMeshWithTheSameBits) {
   constexpr Index kSteps = 3;
   SerialMuon serial;
   for (Index step = 0; step < kSteps; ++step) serial.step(step, 0.05);
-  ShardedRun alone(Mesh::single(), muon_model, kMuonSettings);
+  ShardedRun alone(Mesh::single(), muon_model, kMuonSettings, muon_job());
   train(alone, kSteps);
   for (const MeshShape& shape : meshes_of(Communicator::world().size())) {
     SCOPED_TRACE(shape.text());
-    ShardedRun run(shape, muon_model, kMuonSettings);
+    ShardedRun run(shape, muon_model, kMuonSettings, muon_job());
     train(run, kSteps);
     double gap = 0;
     std::int64_t differing = 0;
@@ -135,7 +138,7 @@ TEST(MuonOptimizer, TrainsAsItsDefinitionOnEveryMeshWithTheSameBits) {
 
 TEST(MuonOptimizer, OneRankOwnsAllOfAMatrixAndNoSecondMoment) {
   for (const MeshShape& shape : meshes_of(Communicator::world().size())) {
-    ShardedRun run(shape, muon_model, kMuonSettings);
+    ShardedRun run(shape, muon_model, kMuonSettings, muon_job());
     std::map<std::pair<Index, Index>, Index> owned;
     for (const OwnedBlock& block : run.optimizer.owned_blocks()) {
       const ParameterSpec& spec = run.store.parameters()[at(block.parameter)].spec;

@@ -101,13 +101,13 @@ struct ShardedRun {
   ParameterStore store;
   ShardedOptimizer optimizer;
 
-  ShardedRun(Mesh over, ModelSpecs model, OptimizerSettings settings = {})
-      : mesh(std::move(over)), store(model(part_of_experts(mesh))), optimizer(store, mesh, settings) {
+  ShardedRun(Mesh over, ModelSpecs model, OptimizerSettings settings = {}, const Job& job = {})
+      : mesh(std::move(over)), store(model(part_of_experts(mesh))), optimizer(store, mesh, settings, job) {
     each_element([&](Index p, Index element, float& value, float&) { value = start_weight(p, element); });
   }
-  ShardedRun(const MeshShape& shape, ModelSpecs model, OptimizerSettings settings = {})
-      : ShardedRun(Mesh(Communicator::world().split(0, Communicator::world().rank()), shape), model,
-                   settings) {}
+  ShardedRun(const MeshShape& shape, ModelSpecs model, OptimizerSettings settings = {}, const Job& job = {})
+      : ShardedRun(Mesh(Communicator::world().split(0, Communicator::world().rank()), shape), model, settings,
+                   job) {}
 
   /// visit(parameter, element over all groups, value, gradient) for what this rank holds.
   template <typename Visit>

@@ -107,7 +107,7 @@ TEST(StepChecks, ARandomStreamOfAnotherSeedAndACountOfUpdatesAreFound) {
   if (world == 1) GTEST_SKIP() << "a rank alone has no replica";
   TrainingRun run(shape_of(world, 1), {});
   const bool odd = run.mesh.world().rank() == 1;
-  const BatchSampler other(run.tokens, split_tokens(run.tokens.size(), 0.1), run.batch, odd ? 18 : 17);
+  const BatchSampler other(run.tokens, split_tokens(run.tokens.size(), 0.1), run.batch, world, odd ? 18 : 17);
   const auto difference = [&](const BatchSampler& sampler) {
     return first_difference_of_replicas({run.store, run.optimizer, sampler, 4, 0.1}, run.mesh);
   };

@@ -136,7 +136,7 @@ TEST(TrainerDropout, IsRefusedWhereTheNodePoolWouldLeaveItOut) {
 /// Other masks in each step: the same tokens and weights, and another loss.
 TEST(TrainerDropout, DrawsOtherMasksInEachStep) {
   TrainingRunSettings settings = dropping();
-  settings.batches = [](const BatchSampler& sampler, const BatchShape&) {
+  settings.batches = [](const BatchSampler& sampler, const BatchShape&, Index) {
     BatchSource source(sampler);
     const auto train = source.train;
     source.train = [train](Index, Index micro_batch, Index rank) { return train(0, micro_batch, rank); };

@@ -17,14 +17,15 @@ using namespace testing;
 struct TwoFiles {
   MadeUpExamples few{{.examples = 30}}, many{{.examples = 200, .stream = 2}};
   ExampleBatches batches;
-  explicit TwoFiles(const BatchShape& shape)
-      : batches({{&few.file(), 0.4}, {&many.file(), 0.6}}, {.batch = shape, .seed = 5, .heldout = 0.1}) {}
+  explicit TwoFiles(const BatchShape& shape, Index world = 1)
+      : batches({{&few.file(), 0.4}, {&many.file(), 0.6}},
+                {.batch = shape, .world = world, .seed = 5, .heldout = 0.1}) {}
 };
 
 TrainingRunSettings on_examples(const TrainingRunSettings& changed = {}) {
   TrainingRunSettings settings = changed;
-  settings.batches = [](const BatchSampler&, const BatchShape& shape) {
-    const auto files = std::make_shared<TwoFiles>(shape);
+  settings.batches = [](const BatchSampler&, const BatchShape& shape, Index world) {
+    const auto files = std::make_shared<TwoFiles>(shape, world);
     return BatchSource([files](Index step, Index micro_batch,
                                Index rank) { return files->batches.train(step, micro_batch, rank); },
                        [files](Index step) { return files->batches.tokens_of(step); });
@@ -82,7 +83,7 @@ Batch example_alone(const Batch& batch, Stretch segment) {
 /// Every rank has all examples, so that no sum over ranks is another one.
 TEST(TrainerExamples, GradientsAndLossAreThoseOfTheExamplesAlone) {
   TrainingRun run(shape_of(1, Communicator::world().size()), {.aux_loss_coef = 0, .z_loss_coef = 0});
-  const TwoFiles files({.global_batch = 6, .sequence_length = 24});
+  const TwoFiles files({.sequences = 6, .length = 24});
   const Batch packed = files.batches.train(0, 0, 0);
   const LossScales scales{.lm = 1.0 / static_cast<double>(files.batches.tokens_of(0).targets)};
   const auto gradients = [&](const std::vector<Batch>& batches) {
@@ -109,7 +110,7 @@ TEST(TrainerExamples, GradientsAndLossAreThoseOfTheExamplesAlone) {
 TEST(TrainerExamples, EvaluationIsTheMeanOverLearnedTokensOnEveryMesh) {
   const auto evaluated = [](const MeshShape& shape) {
     TrainingRun run(shape, on_examples());
-    const TwoFiles files(run.batch);
+    const TwoFiles files(run.batch, shape.world());
     return run.trainer.evaluate(files.batches.heldout(100, 2, run.mesh.world().rank()));
   };
   const double alone = evaluated(shape_of(1, 1));

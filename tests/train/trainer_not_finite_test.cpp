@@ -156,7 +156,7 @@ TEST(TrainerNotFinite, LeavesWeightsOfEveryRankAloneWhenItSkipsAStep) {
 
 std::set<std::int32_t> tokens_of(const TrainingRun& run, Index step, Index micro_batch) {
   std::set<std::int32_t> tokens;
-  for (Index rank = 0; rank < run.batch.world; ++rank) {
+  for (Index rank = 0; rank < run.mesh.world().size(); ++rank) {
     const Batch batch = run.sampler.train(step, micro_batch, rank);
     tokens.insert(batch.input_ids.begin(), batch.input_ids.end());
   }

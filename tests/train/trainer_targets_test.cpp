@@ -16,8 +16,8 @@ using Which = std::function<bool(Index step, Index place, Index tokens)>;
 
 /// The sampler's batches: what is not real is padding, what is not learned no target.
 auto masked(Which real, Which learned) {
-  return [=](const BatchSampler& sampler, const BatchShape& shape) {
-    const Index tokens = shape.global_batch * shape.sequence_length;
+  return [=](const BatchSampler& sampler, const BatchShape& shape, Index) {
+    const Index tokens = shape.tokens();
     const auto is_target = [=](Index step, Index place) {
       return real(step, place, tokens) && learned(step, place, tokens);
     };

@@ -71,7 +71,7 @@ struct TrainingRunSettings {
   bool shard_dense = false;           // that too
   ModelConfig model = tiny_config();  // with so many experts
   /// What is trained on in place of the sampler; the batch's shape is the run's.
-  std::function<BatchSource(const BatchSampler&, const BatchShape&)> batches = {};
+  std::function<BatchSource(const BatchSampler&, const BatchShape&, Index world)> batches = {};
 };
 
 inline ModelConfig with_experts(ModelConfig config, Index experts) {
@@ -102,25 +102,13 @@ struct TrainingRun {
         state(config, mesh,
               {.kernels = kernel_table(settings.fused, settings.packed),
                .dispatcher = dispatcher,
-               .optimizer = {.kind = settings.optimizer_kind,
-                             .moments = settings.moments,
-                             .masters = settings.masters,
-                             .gradients = settings.gradients,
-                             .reduction = settings.by_layer || settings.shard_dense ? Reduction::kByLayer
-                                                                                    : Reduction::kAtEnd,
-                             .gathering = settings.gather_by_layer ? Gathering::kByLayer : Gathering::kAtEnd},
+               .job = job_of(settings, shape),
                .frozen = settings.frozen,
                .routing = settings.routing,
-               .leaves = leaves_of(settings),
-               .recompute = settings.recompute,
                .dense = settings.shard_dense ? dense_of(settings) : ShardedDense()}),
-        batch{.global_batch = settings.global_batch,
-              .sequence_length = 24,
-              .accumulation = settings.accumulation,
-              .world = shape.world(),
-              .micro_batches_whole = settings.exact > 0},
-        sampler(tokens, split_tokens(tokens.size(), 0.1), batch, 17),
-        batches(settings.batches ? settings.batches(sampler, batch) : BatchSource(sampler)),
+        batch(job_of(settings, shape).batch),
+        sampler(tokens, split_tokens(tokens.size(), 0.1), batch, shape.world(), 17),
+        batches(settings.batches ? settings.batches(sampler, batch, shape.world()) : BatchSource(sampler)),
         trainer(decoder, store, mesh, optimizer, batches,
                 {.schedule = {.peak = 3e-3, .warmup_steps = 3, .total_steps = 20, .final_fraction = 0.1},
                  .batch = batch,
@@ -147,8 +135,9 @@ struct TrainingRun {
   }
 
   ShardedDense dense_of(const TrainingRunSettings& settings) const {
-    return sharded_dense(mesh, specs_here(config, mesh, settings.frozen, settings.masters), false,
-                         settings.wire.pretended_nodes);
+    return sharded_dense(mesh,
+                         specs_here(config, mesh, settings.frozen, job_of(settings, mesh.shape()).keeping),
+                         false, settings.wire.pretended_nodes);
   }
 
   DispatcherSettings dispatcher_of(const TrainingRunSettings& settings) const {
@@ -160,9 +149,19 @@ struct TrainingRun {
     return made;
   }
 
-  static LeafSettings leaves_of(const TrainingRunSettings& settings) {
-    if (settings.exact == 0) return {};
-    return {.sequences = settings.exact, .per_step = settings.global_batch / settings.exact};
+  static Job job_of(const TrainingRunSettings& settings, const MeshShape& shape) {
+    return {.batch = {.sequences = settings.global_batch,
+                      .length = 24,
+                      .micro_batches = settings.accumulation,
+                      .exact = settings.exact},
+            .keeping = {.optimizer = settings.optimizer_kind,
+                        .moments = settings.moments,
+                        .masters = settings.masters,
+                        .gradients = settings.gradients,
+                        .recompute = settings.recompute},
+            .exchange = {.overlap_reduce = settings.by_layer || settings.shard_dense,
+                         .overlap_gather = settings.gather_by_layer},
+            .layout = {.mesh = shape}};
   }
 
   std::vector<double> losses(Index steps) {
@@ -180,8 +179,8 @@ struct TrainingRun {
   std::map<std::string, std::vector<double>> gradients(double aux_loss_coef) {
     store.restart_gradients();
     const LossScales scales{.lm = 1.0 / static_cast<double>(batches.tokens_of(0).targets),
-                            .aux = aux_loss_coef / static_cast<double>(batch.accumulation)};
-    for (Index micro_batch = 0; micro_batch < batch.accumulation; ++micro_batch)
+                            .aux = aux_loss_coef / static_cast<double>(batch.micro_batches)};
+    for (Index micro_batch = 0; micro_batch < batch.micro_batches; ++micro_batch)
       decoder.forward_backward(batches.train(0, micro_batch, mesh.world().rank()), scales);
     std::map<std::string, std::vector<double>> by_name;
     for (const Parameter& p : store.parameters()) {

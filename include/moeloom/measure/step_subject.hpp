@@ -27,7 +27,7 @@ class StepSubject {
   /// All of it must outlive it but kernels and settings. Collective over the world; throws AgreedError with
   /// the bytes that were asked for if they do not fit on any rank.
   StepSubject(const TrainingCase& of, const Mesh& mesh, const TokenSource& tokens, const KernelTable& kernels,
-              const DispatcherSettings& dispatcher = {}, const OptimizerSettings& optimizer = {});
+              const DispatcherSettings& dispatcher = {}, const Exchange& travel = {});
   /// The next one. Collective over the world.
   StepReport train() { return trainer_.step(next_++); }
   /// The same after a barrier, as a sample of this rank. Where weights are gathered by layer, they travel

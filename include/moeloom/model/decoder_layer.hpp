@@ -3,10 +3,10 @@
 #pragma once
 
 #include "moeloom/base/interlude.hpp"
+#include "moeloom/job/recompute.hpp"
 #include "moeloom/model/mixer/mixer_layer.hpp"
 #include "moeloom/model/mlp_layer.hpp"
 #include "moeloom/moe/moe_layer.hpp"
-#include "moeloom/moe/recompute.hpp"
 
 #include <variant>
 

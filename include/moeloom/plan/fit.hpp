@@ -7,10 +7,9 @@
 
 namespace moeloom {
 
-/// A job laid out another way, and the mesh of it that asks for least.
+/// A job laid out another way, on the mesh that asks for least.
 struct FittingJob {
   Job job;
-  StepCase step;
   MemoryNeed memory;  // of a rank
 };
 
@@ -21,19 +20,19 @@ const PredictedPoint& smallest_point(const std::vector<PredictedPoint>& points);
 /// first, which cost money; then weights and moments of the formats that are asked for, which change no
 /// number; then what recomputes least, the most ranks a node and the fewest micro-batches, which cost time.
 /// None: not even one rank a node with one sequence at a time fits, on as many nodes as there are sequences.
-std::optional<FittingJob> cheapest_fit(const Job& job,
+std::optional<FittingJob> cheapest_fit(const PlannedJob& planned,
                                        std::span<const DispatcherKind> kinds = kDispatcherKinds);
 
 /// The same with as many ranks a node as there are, of which each may hold `rank_bytes`: on the fewest nodes,
 /// and there with the least to recompute, in the fewest micro-batches.
-std::optional<FittingJob> cheapest_fit_of_ranks(const Job& job, double rank_bytes,
+std::optional<FittingJob> cheapest_fit_of_ranks(const PlannedJob& planned, double rank_bytes,
                                                 std::span<const DispatcherKind> kinds = kDispatcherKinds);
 
 /// The same tokens a step on hosts of which each has memory_per_node and takes at most so many ranks, filled
 /// in order, with micro-batches of whole leaves of exact sums. Of the jobs that fit: the most ranks, then the
 /// fewest micro-batches, not fewer than asked, then the ep nearest to the asked one. None: nothing divides,
 /// or not even one rank with one sequence at a time fits.
-std::optional<FittingJob> fit_on_hosts(const Job& job, Index ep, std::span<const Index> slots,
+std::optional<FittingJob> fit_on_hosts(const PlannedJob& planned, Index ep, std::span<const Index> slots,
                                        std::span<const DispatcherKind> kinds = kDispatcherKinds);
 
 }  // namespace moeloom

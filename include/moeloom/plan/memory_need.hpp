@@ -5,7 +5,6 @@
 // counted.
 #pragma once
 
-#include "moeloom/moe/recompute.hpp"
 #include "moeloom/plan/cost/exchange_cost.hpp"
 #include "moeloom/tensor/dtype.hpp"
 #include "moeloom/train/lasting_memory.hpp"
@@ -27,37 +26,24 @@ struct MemoryNeed : LastingMemory {
   }
 };
 
-/// One micro-batch of a rank, as its memory sees it.
-struct MicroBatchShape {
-  Index tokens = 0;
-  Index sequence_length = 0;
-  Index rows = 0;          // that dispatch brings to the rank's experts; even routing: tokens * top_k
-  Index planned_rows = 0;  // more than `rows`: a layer has so many, and runs in slices of at most `rows`
-  bool in_chunks = false;  // rows travel while experts compute
-  Index threads = 1;
-  bool exact = false;  // sums have the same bits on every mesh
-  Recompute recompute = Recompute::kNone;
-  MomentFormat moments = MomentFormat::kFp32;
-  OptimizerKind optimizer = OptimizerKind::kAdamW;
-  Index ranks_per_node = 1;
-  bool overlap_reduce = false;  // StepCase
-  bool shard_dense = false;
-  bool offload = false;  // LastingSettings
+/// Rows of a layer that dispatch brings to a rank's experts.
+struct LayerRows {
+  Index at_once = 0;  // even routing: tokens * top_k
+  Index planned = 0;  // more: a layer has so many, and runs in slices of at most `at_once`
 
-  bool sliced() const { return planned_rows > rows; }
+  bool sliced() const { return planned > at_once; }
 };
 
 /// Both packed faces: a weight's bytes twice, bf16 once.
 double packed_bytes(const std::vector<ParameterSpec>& specs, DType element);
 
 /// What every layer keeps from its forward to its backward.
-double activation_bytes(const ModelConfig& config, const MeshShape& mesh, DispatcherKind kind,
-                        const MicroBatchShape& batch);
+double activation_bytes(const ModelConfig& config, const Job& job, LayerRows rows);
 
 /// What all layers share: the workspaces, what backward makes again, the residual stream, a stretch of
 /// logits, rows under way and the scratch of the gradient reduction.
-double buffer_bytes(const ModelConfig& config, const std::vector<ParameterSpec>& specs, const MeshShape& mesh,
-                    DispatcherKind kind, const MicroBatchShape& batch);
+double buffer_bytes(const ModelConfig& config, const std::vector<ParameterSpec>& specs, const Job& job,
+                    LayerRows rows);
 
 /// The most that replicas take: of each layer as many experts' weights as a rank has of its own, from forward
 /// to backward, and the tables that place them; and, once, the sums of branches of their gradients
@@ -67,13 +53,10 @@ double replica_bytes(const ModelConfig& config, const std::vector<ParameterSpec>
 
 /// The copy that the rank that writes most makes for a save in the background: the dense weights, its experts
 /// and its moments; with an adapter its factors and their moments alone.
-double save_copy_bytes(const std::vector<ParameterSpec>& specs, const MeshShape& mesh,
-                       MomentFormat moments = MomentFormat::kFp32,
-                       OptimizerKind optimizer = OptimizerKind::kAdamW);
+double save_copy_bytes(const std::vector<ParameterSpec>& specs, const Job& job);
 
 /// All of it. `packs`: the experts' products read packed faces of `element`.
-MemoryNeed training_memory(const ModelConfig& config, const std::vector<ParameterSpec>& specs,
-                           const MeshShape& mesh, DispatcherKind kind, const MicroBatchShape& batch,
-                           bool packs, DType element = DType::kF32);
+MemoryNeed training_memory(const ModelConfig& config, const std::vector<ParameterSpec>& specs, const Job& job,
+                           LayerRows rows, bool packs, DType element = DType::kF32);
 
 }  // namespace moeloom

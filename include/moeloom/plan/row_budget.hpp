@@ -17,12 +17,12 @@ struct RowRange {
   Index most = 0;      // every token of all ranks of ep has all of its experts, or as many as can be, there
 };
 /// All zeros for a model without experts.
-RowRange row_range(const ModelConfig& config, const StepCase& step);
+RowRange row_range(const ModelConfig& config, const Job& job);
 
 /// What a rank holds in such a step where it takes at most `rows` of a layer at once, and as many come as
 /// can.
-MemoryNeed memory_of_rows(const ModelConfig& config, const std::vector<ParameterSpec>& specs,
-                          const StepCase& step, bool packs, DType element, Index rows);
+MemoryNeed memory_of_rows(const ModelConfig& config, const std::vector<ParameterSpec>& specs, const Job& job,
+                          bool packs, DType element, Index rows);
 
 /// What a ceiling leaves.
 struct RowRoom {

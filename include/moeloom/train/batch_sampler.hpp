@@ -3,6 +3,7 @@
 
 #include "moeloom/base/stretch.hpp"
 #include "moeloom/io/token_source.hpp"
+#include "moeloom/job/batch_shape.hpp"
 #include "moeloom/model/batch.hpp"
 
 #include <string>
@@ -23,23 +24,8 @@ struct Split {
 std::vector<std::string> split_violations(Index tokens, double fraction, Index sequence_length, Index world);
 Split split_tokens(Index tokens, double fraction);
 
-struct BatchShape {
-  Index global_batch = 0;  // sequences a step over all ranks
-  Index sequence_length = 0;
-  Index accumulation = 1;  // micro-batches a step
-  Index world = 1;
-  /// A micro-batch of all ranks is a stretch of the global batch, and so the same on every mesh; else each
-  /// rank's micro-batches together are one.
-  bool micro_batches_whole = false;
-  Index sequences_per_micro_batch() const { return global_batch / (world * accumulation); }
-  /// Of a rank's micro-batch, in the global batch.
-  Index first_sequence(Index micro_batch, Index rank) const {
-    return (micro_batches_whole ? micro_batch * world + rank : rank * accumulation + micro_batch) *
-           sequences_per_micro_batch();
-  }
-};
 /// Throws ShapeError unless the global batch divides over ranks and micro-batches.
-void check_shape(const BatchShape& shape);
+void check_shape(const BatchShape& shape, Index world);
 /// `count` of `held` sequences, or all, dealt to ranks in stretches of at most `per_batch`: as many on every
 /// rank, the last ones possibly empty. Throws ShapeError for per_batch < 1.
 std::vector<Stretch> deal_heldout(Index held, Index count, Index per_batch, Index world, Index rank);
@@ -54,7 +40,7 @@ class BatchSampler {
  public:
   /// The tokens must outlive it. Throws ShapeError unless the global batch divides over ranks and
   /// micro-batches, and the training part is longer than a sequence (the last target lies behind it).
-  BatchSampler(const TokenSource& tokens, Split split, BatchShape shape, std::uint64_t seed);
+  BatchSampler(const TokenSource& tokens, Split split, BatchShape shape, Index world, std::uint64_t seed);
 
   /// Rank r has the r-th stretch of the global batch, its micro-batches one after the other (or of each
   /// micro-batch the r-th stretch), so the global batch does not depend on the number of ranks. Windows start
@@ -73,6 +59,7 @@ class BatchSampler {
   const TokenSource& tokens_;
   Split split_;
   BatchShape shape_;
+  Index world_;
   std::uint64_t seed_;
 };
 

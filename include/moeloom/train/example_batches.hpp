@@ -32,6 +32,7 @@ struct ExampleSource {
 
 struct ExampleBatchesSettings {
   BatchShape batch;  // a sequence is a row
+  Index world = 1;   // ranks that it is dealt to
   std::uint64_t seed = 0;
   TooLong too_long = TooLong::kCut;
   double heldout =

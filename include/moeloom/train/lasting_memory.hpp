@@ -2,10 +2,10 @@
 // the optimizer's moments, counted before any of it is there.
 #pragma once
 
-#include "moeloom/comm/mesh.hpp"
+#include "moeloom/job/job.hpp"
 #include "moeloom/model/parameters.hpp"
-#include "moeloom/train/moments.hpp"
-#include "moeloom/train/optimizer_kind.hpp"
+
+#include <vector>
 
 namespace moeloom {
 
@@ -21,17 +21,8 @@ struct LastingMemory {
   }
 };
 
-struct LastingSettings {
-  bool exact = false;  // sums have the same bits on every mesh
-  MomentFormat moments = MomentFormat::kFp32;
-  OptimizerKind optimizer = OptimizerKind::kAdamW;
-  Index sharers = 1;         // ranks of a node, which keep frozen bf16 weights of all ranks once
-  bool shard_dense = false;  // and the other dense weights too; gradients are sharded
-  bool offload = false;      // frozen experts in bf16 or F16 lie on a disk, but for those of two layers
-};
-
-/// Of a rank whose parameters these are.
-LastingMemory lasting_memory(const std::vector<ParameterSpec>& specs, const MeshShape& mesh,
-                             const LastingSettings& settings = {});
+/// Of a rank whose parameters these are. The ranks of a node keep frozen bf16 weights of all of them once,
+/// with shard_dense the other dense weights too; of frozen experts on a disk those of two layers are held.
+LastingMemory lasting_memory(const std::vector<ParameterSpec>& specs, const Job& job);
 
 }  // namespace moeloom

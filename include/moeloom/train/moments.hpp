@@ -11,25 +11,15 @@
 #pragma once
 
 #include "moeloom/base/random.hpp"
+#include "moeloom/job/optimizer_kind.hpp"
 #include "moeloom/tensor/matrix.hpp"
 
 #include <array>
 #include <bit>
 #include <cstdint>
-#include <string_view>
 #include <vector>
 
 namespace moeloom {
-
-enum class MomentFormat { kFp32, kBf16, kInt8 };
-
-inline constexpr std::array kMomentFormats = {MomentFormat::kFp32, MomentFormat::kBf16, MomentFormat::kInt8};
-
-/// "fp32", "bf16", "int8".
-constexpr std::string_view name_of(MomentFormat format) {
-  constexpr std::array<std::string_view, 3> names = {"fp32", "bf16", "int8"};
-  return names[static_cast<std::size_t>(format)];
-}
 
 /// Elements that share a piece of memory, and how many floats' worth that is.
 struct MomentUnit {

@@ -9,11 +9,12 @@
 
 #include "moeloom/base/stretch.hpp"
 #include "moeloom/comm/mesh.hpp"
+#include "moeloom/job/job.hpp"
 #include "moeloom/model/parameters.hpp"
 #include "moeloom/moe/rebalance/expert_seats.hpp"
 #include "moeloom/train/adamw.hpp"
 #include "moeloom/train/muon.hpp"
-#include "moeloom/train/optimizer_kind.hpp"
+#include "moeloom/train/muon_weights.hpp"
 
 #include <chrono>
 #include <cstdint>
@@ -22,36 +23,18 @@
 
 namespace moeloom {
 
-/// When gradients are summed over ranks. The sums have the same bits, but where ranks are added before
-/// micro-batches (ShardedDense::gradients).
-enum class Reduction {
-  kAtEnd,    // of the step, in as few pieces as memory allows
-  kByLayer,  // as backward leaves each layer, while it goes on
-};
-
-/// When new weights come from their owners; the same bits.
-enum class Gathering {
-  kAtEnd,   // of the update
-  kByLayer  // while the next forward goes on, each before it is read there
-};
-
 enum class StarvedExperts {
   kDecay,  // a zero gradient: decay and momentum act, time advances (a stacked parameter's meaning)
   kSkip,   // left alone, time included (HF's list-backed experts, whose gradient is unset)
 };
 
+/// Numbers of the update.
 struct OptimizerSettings {
-  OptimizerKind kind = OptimizerKind::kAdamW;
   AdamW adamw = {};
   Muon muon = {};
   double max_grad_norm = 1.0;  // 0: no clipping
   bool decay_all = false;      // false: norms and biases are spared weight decay
   StarvedExperts starved = StarvedExperts::kDecay;
-  MomentFormat moments = MomentFormat::kFp32;
-  Storage masters = Storage::kFp32;    // of matrices; how the store keeps them
-  Storage gradients = Storage::kFp32;  // of matrices of experts, kFp32 or kBf16; the same
-  Reduction reduction = Reduction::kAtEnd;
-  Gathering gathering = Gathering::kAtEnd;
 };
 
 class TravellingSums;
@@ -78,9 +61,11 @@ class ShardedOptimizer {
   /// Of those that travel by layer, at once: one is on the wire while another is added up.
   static constexpr Index kBucketsAtOnce = 3;
 
-  /// Collective over nothing. The store and the mesh must outlive it. Throws ShapeError for a parameter
-  /// without a group on this rank.
-  ShardedOptimizer(ParameterStore& store, const Mesh& mesh, OptimizerSettings settings);
+  /// Of `job` it reads what is kept, and when sums and weights travel: at the end of backward and of the
+  /// update, or by layer while backward and the next forward go on. The bits are the same, but where ranks
+  /// are added before micro-batches (ShardedDense::gradients). Collective over nothing. The store and the
+  /// mesh must outlive it. Throws ShapeError for a parameter without a group on this rank.
+  ShardedOptimizer(ParameterStore& store, const Mesh& mesh, OptimizerSettings settings, const Job& job = {});
   ~ShardedOptimizer();
   ShardedOptimizer(const ShardedOptimizer&) = delete;
   ShardedOptimizer& operator=(const ShardedOptimizer&) = delete;
@@ -89,7 +74,7 @@ class ShardedOptimizer {
   /// gradient arenas hold the sums, everything else there is scratch; dropped, where dense gradients are
   /// sharded. Collective over the world.
   void reduce_gradients();
-  /// The same of kByLayer in pieces, each of the gradients that backward has completed after `part`
+  /// The same by layer, in pieces, each of the gradients that backward has completed after `part`
   /// (Decoder::GradientsDone); of a micro-batch before the last, only of those that are sharded: the sum is
   /// what the next adds to. Collective over the world, all ranks alike.
   void begin_reduction(Index part, bool is_last);
@@ -102,7 +87,7 @@ class ShardedOptimizer {
   bool reduces_by_layer() const;
   /// Before the last micro-batch too.
   bool reduces_each() const { return reduces_by_layer() && store_.dense().gradients; }
-  bool gathers_by_layer() const { return settings_.gathering == Gathering::kByLayer; }
+  bool gathers_by_layer() const { return exchange_.overlap_gather; }
   /// The 2-norm of all gradients, each parameter counted once whoever holds it; the same bits on every rank
   /// and at every ep. After reduce_gradients(); collective over the world.
   double gradient_norm();
@@ -122,6 +107,7 @@ class ShardedOptimizer {
   void move_experts(Index layer, std::span<const SeatMove> moves);
 
   const OptimizerSettings& settings() const { return settings_; }
+  const Keeping& keeping() const { return keeping_; }
   const std::vector<OwnedBlock>& owned_blocks() const { return blocks_; }
   /// A block's place in the order of the norm's sum: parameters in store order, experts by global id.
   Index norm_place(const OwnedBlock& block) const;
@@ -199,6 +185,8 @@ class ShardedOptimizer {
   ParameterStore& store_;
   const Mesh& mesh_;
   OptimizerSettings settings_;
+  Keeping keeping_;
+  Exchange exchange_;
   std::vector<Bucket> buckets_;
   std::vector<Index> in_forward_;  // buckets, as a forward reads them
   std::unique_ptr<TravellingSums> travelling_;

@@ -6,10 +6,10 @@
 #include "moeloom/model/node_halves.hpp"
 #include "moeloom/train/sharded_optimizer.hpp"
 
-#include <filesystem>
 #include <memory>
 #include <set>
 #include <string>
+#include <vector>
 
 namespace moeloom {
 
@@ -17,21 +17,19 @@ struct TrainingStateSettings {
   KernelTable kernels = {};
   DispatcherSettings dispatcher = {};
   OptimizerSettings optimizer = {};
+  /// As it was settled: what is kept, when sums and weights travel, and leaves of exact sums.
+  Job job = {};
   std::set<std::string> frozen = {};  // names of parameters
   RoutingSettings routing = {};
-  LeafSettings leaves = {};  // of exact sums
-  Recompute recompute = Recompute::kNone;
-  /// Dense gradients are held by the ranks that own them, and dense weights once a node. The optimizer's
-  /// reduction is then kByLayer.
-  bool shard_dense = false;
   Index pretended_nodes = 0;  // of shard_dense, as in find_nodes()
-  /// A folder on a disk of the node, where frozen experts in bf16 or F16 lie; empty: in memory.
-  std::filesystem::path offload = {};
   // What make_training_state() makes.
   std::shared_ptr<const NodeHalves> halves = nullptr;
   ShardedDense dense = {};
   std::shared_ptr<const DiskMemory> frozen_on_disk = nullptr;
 };
+
+/// Leaves of the exact sums of such a step; none where they follow the tree of ranks.
+LeafSettings leaves_of(const BatchShape& batch);
 
 /// Of a run with shard_dense: memory of the node where ranks can share it, which all nodes must alike.
 /// Collective over the world.
@@ -48,10 +46,12 @@ struct TrainingState {
   ShardedOptimizer optimizer;
 };
 
-/// The parameters of this rank.
+/// The parameters of these experts, as they are kept.
+std::vector<ParameterSpec> kept_specs(const ModelConfig& config, ExpertRange experts,
+                                      const std::set<std::string>& frozen, const Keeping& keeping);
+/// Those of this rank.
 std::vector<ParameterSpec> specs_here(const ModelConfig& config, const Mesh& mesh,
-                                      const std::set<std::string>& frozen = {},
-                                      Storage masters = Storage::kFp32, Storage gradients = Storage::kFp32);
+                                      const std::set<std::string>& frozen = {}, const Keeping& keeping = {});
 
 /// Collective over the world; throws AgreedError with the bytes that were asked for if they do not fit on any
 /// rank.

@@ -187,7 +187,7 @@ OptionTable table_of(KernelsOptions& options) {
   table.add("ep", "N", "ranks that share the experts of a layer", options.ep);
   add_kernel_options(table, options.kernels);
   table.group("Batch");
-  add_batch_options(table, options.sequence_length, options.global_batch, options.accumulate);
+  add_batch_options(table, options.batch);
   return table;
 }
 
@@ -329,9 +329,9 @@ KernelsOptions parse_kernels_options(int argc, const char* const* argv) {
   violations.unless_at_least(0, "ranks", options.ranks);
   violations.unless_at_least(1, "ep", options.ep);
   check_kernels(options.kernels, violations);
-  violations.unless_at_least(1, "seq-len", options.sequence_length);
-  violations.unless_at_least(1, "global-batch", options.global_batch);
-  violations.unless_at_least(1, "accumulate", options.accumulate);
+  violations.unless_at_least(1, "seq-len", options.batch.length);
+  violations.unless_at_least(1, "global-batch", options.batch.sequences);
+  violations.unless_at_least(1, "accumulate", options.batch.micro_batches);
   violations.throw_if_any();
   return options;
 }

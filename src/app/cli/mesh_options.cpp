@@ -45,8 +45,8 @@ MeshQuestion parse_mesh_question(int argc, const char* const* argv) {
                       "-- and the options of train are missing: the run that is to fit");
   const TrainOptions& train = question.train;
   for (const auto& [name, value] :
-       {std::pair("ep", train.mesh.ep), std::pair("seq-len", train.data.sequence_length),
-        std::pair("global-batch", train.data.global_batch), std::pair("accumulate", train.data.accumulate)})
+       {std::pair("ep", train.mesh.ep), std::pair("seq-len", train.batch.length),
+        std::pair("global-batch", train.batch.sequences), std::pair("accumulate", train.batch.micro_batches)})
     violations.unless_at_least(1, name, value);
   violations.throw_if_any();
   return question;

@@ -136,63 +136,58 @@ void add_lora_option(OptionTable& table, std::optional<AdapterSettings>& lora) {
       [&lora] { return adapter_text(lora); });
 }
 
-void add_optimizer_kind_options(OptionTable& table, OptimizerKind& kind, MomentFormat& moments,
-                                Storage& masters, Storage& gradients) {
+void add_format_options(OptionTable& table, Keeping& keeping) {
   table.add_choice(
       "optimizer",
       "muon: momentum of each matrix with singular values of about 1, scaled so that AdamW's rate "
       "and decay serve; embeddings, head, routers, norms and biases have AdamW",
-      kind, {{"adamw", OptimizerKind::kAdamW}, {"muon", OptimizerKind::kMuon}});
+      keeping.optimizer, {{"adamw", OptimizerKind::kAdamW}, {"muon", OptimizerKind::kMuon}});
   table.add_choice(
       "moments",
       "what the optimizer keeps its moments in; bf16 takes 2 bytes each and int8 1.02, both rounded at "
       "random; "
       "a resumed run may change it",
-      moments, {{"fp32", MomentFormat::kFp32}, {"bf16", MomentFormat::kBf16}, {"int8", MomentFormat::kInt8}});
+      keeping.moments,
+      {{"fp32", MomentFormat::kFp32}, {"bf16", MomentFormat::kBf16}, {"int8", MomentFormat::kInt8}});
   table.add_choice("masters",
                    "what the weights of large products, embeddings and head are kept in; split: 4 bytes, of "
                    "which products "
                    "read the 2 of bf16 and updates all of fp32; bf16: 2 bytes, rounded at random at each "
                    "update; a resumed "
                    "run may change it",
-                   masters, {{"fp32", Storage::kFp32}, {"split", Storage::kSplit}, {"bf16", Storage::kBf16}});
+                   keeping.masters,
+                   {{"fp32", Storage::kFp32}, {"split", Storage::kSplit}, {"bf16", Storage::kBf16}});
   table.add_choice(
       "gradients",
       "what the gradients of experts' weights are kept and sent in; bf16: 2 bytes, rounded to the nearest "
       "where a sum in fp32 is written: once, and again for each further micro-batch and for the sum over dp; "
       "a resumed run may change it",
-      gradients, {{"fp32", Storage::kFp32}, {"bf16", Storage::kBf16}});
+      keeping.gradients, {{"fp32", Storage::kFp32}, {"bf16", Storage::kBf16}});
 }
 
-void add_recompute_option(OptionTable& table, Recompute& recompute) {
+void add_memory_options(OptionTable& table, Keeping& keeping) {
   table.add_choice(
       "recompute",
       "what a backward makes again instead of keeping it, for less memory and with the same bits; experts: "
       "the rows of experts and their first product, as of every MLP; block: attention too",
-      recompute,
+      keeping.recompute,
       {{"none", Recompute::kNone}, {"experts", Recompute::kExperts}, {"block", Recompute::kBlock}});
-}
-
-void add_shard_dense_option(OptionTable& table, bool& shard_dense) {
   table.add(
       "shard-dense", "BOOL",
       "hold of dense gradients, which are summed as backward leaves a layer, what this rank owns, and "
       "dense weights once for the ranks of a node; bits change with --accumulate alone, where ranks are "
       "then summed before micro-batches",
-      shard_dense);
-}
-
-void add_offload_option(OptionTable& table, std::filesystem::path& offload) {
+      keeping.shard_dense);
   table.add("offload", "DIR",
             "a folder on a disk of each node: frozen experts in bf16 or F16, as beside --lora, lie in a file "
             "there without a name, of which a layer at a time is read ahead; none: in memory",
-            offload);
+            keeping.offload);
 }
 
-void add_batch_options(OptionTable& table, Index& sequence_length, Index& global_batch, Index& accumulate) {
-  table.add("seq-len", "N", "tokens of one sequence", sequence_length);
-  table.add("global-batch", "N", "sequences a step, over all ranks", global_batch);
-  table.add("accumulate", "N", "micro-batches that one step is cut into", accumulate);
+void add_batch_options(OptionTable& table, BatchShape& batch) {
+  table.add("seq-len", "N", "tokens of one sequence", batch.length);
+  table.add("global-batch", "N", "sequences a step, over all ranks", batch.sequences);
+  table.add("accumulate", "N", "micro-batches that one step is cut into", batch.micro_batches);
 }
 
 void add_shard_option(OptionTable& table, Index& shard_bytes) {

@@ -17,15 +17,11 @@ void check_kernels(const KernelOptions& kernels, Violations& violations);
 /// --lora.
 void add_lora_option(OptionTable& table, std::optional<AdapterSettings>& lora);
 /// --optimizer, --moments, --masters, --gradients.
-void add_optimizer_kind_options(OptionTable& table, OptimizerKind& kind, MomentFormat& moments,
-                                Storage& masters, Storage& gradients);
-/// --recompute.
-void add_recompute_option(OptionTable& table, Recompute& recompute);
-/// --shard-dense.
-void add_shard_dense_option(OptionTable& table, bool& shard_dense);
-void add_offload_option(OptionTable& table, std::filesystem::path& offload);
+void add_format_options(OptionTable& table, Keeping& keeping);
+/// --recompute, --shard-dense, --offload.
+void add_memory_options(OptionTable& table, Keeping& keeping);
 /// --seq-len, --global-batch, --accumulate.
-void add_batch_options(OptionTable& table, Index& sequence_length, Index& global_batch, Index& accumulate);
+void add_batch_options(OptionTable& table, BatchShape& batch);
 
 /// --ignore-keys.
 void add_ignore_option(OptionTable& table, std::set<std::string>& ignored);

@@ -41,25 +41,25 @@ void check_mesh(const TrainOptions& options, Index world, Violations& violations
 }
 
 void check_batch(const TrainOptions& options, Index world, Violations& violations) {
-  const DataOptions& data = options.data;
+  const BatchShape& batch = options.batch;
   const std::size_t before = violations.list().size();
-  violations.unless_at_least(1, "seq-len", data.sequence_length);
-  violations.unless_at_least(1, "global-batch", data.global_batch);
-  violations.unless_at_least(1, "accumulate", data.accumulate);
-  violations.unless_at_least(0, "exact", data.exact);
+  violations.unless_at_least(1, "seq-len", batch.length);
+  violations.unless_at_least(1, "global-batch", batch.sequences);
+  violations.unless_at_least(1, "accumulate", batch.micro_batches);
+  violations.unless_at_least(0, "exact", batch.exact);
   if (violations.list().size() > before || !options.knows({"global-batch", "accumulate"})) return;
-  const Index shares = world * data.accumulate;
-  violations.unless(data.global_batch % shares == 0,
-                    "global-batch = " + value_text(data.global_batch) + " sequences do not divide over " +
-                        value_text(world) + " ranks x " + value_text(data.accumulate) +
+  const Index shares = world * batch.micro_batches;
+  violations.unless(batch.sequences % shares == 0,
+                    "global-batch = " + value_text(batch.sequences) + " sequences do not divide over " +
+                        value_text(world) + " ranks x " + value_text(batch.micro_batches) +
                         " micro-batches; choose a multiple of " + value_text(shares));
-  if (data.exact == 0 || data.global_batch % shares != 0 || !options.knows({"exact"})) return;
-  const Index each = data.global_batch / shares;
-  violations.unless(each % data.exact == 0, "exact = " + value_text(data.exact) +
-                                                " sequences do not divide the " + value_text(each) +
-                                                " of a rank's micro-batch; --exact 1 fits every mesh");
+  if (batch.exact == 0 || batch.sequences % shares != 0 || !options.knows({"exact"})) return;
+  const Index each = batch.sequences / shares;
+  violations.unless(each % batch.exact == 0, "exact = " + value_text(batch.exact) +
+                                                 " sequences do not divide the " + value_text(each) +
+                                                 " of a rank's micro-batch; --exact 1 fits every mesh");
   const RoutingOptions& routing = options.run.routing;
-  violations.unless(data.accumulate == 1 || (routing.record.empty() && routing.replay.empty()),
+  violations.unless(batch.micro_batches == 1 || (routing.record.empty() && routing.replay.empty()),
                     "--record-routing and --replay-routing number tokens by rank, then by micro-batch, which "
                     "--exact with --accumulate above 1 does not; remove one");
 }
@@ -75,7 +75,8 @@ void check_data(const TrainOptions& options, Index world, Violations& violations
   check_batch(options, world, violations);
 }
 
-void check_optimizer(const OptimizerOptions& optimizer, Violations& violations) {
+void check_optimizer(const TrainOptions& options, Violations& violations) {
+  const OptimizerOptions& optimizer = options.optimizer;
   const AdamW& adamw = optimizer.settings.adamw;
   violations.unless(optimizer.learning_rate.value_or(1) > 0,
                     "lr = " + value_text(optimizer.learning_rate) + " must be positive");
@@ -86,9 +87,9 @@ void check_optimizer(const OptimizerOptions& optimizer, Violations& violations) 
   violations.unless_below_one("beta1", adamw.beta1);
   violations.unless_below_one("beta2", adamw.beta2);
   violations.unless_below_one("muon-momentum", optimizer.settings.muon.momentum);
-  violations.unless(
-      optimizer.settings.kind == OptimizerKind::kMuon || optimizer.settings.muon.momentum == Muon{}.momentum,
-      "--muon-momentum is that of --optimizer muon, which is not given; remove it");
+  violations.unless(options.keeping.optimizer == OptimizerKind::kMuon ||
+                        optimizer.settings.muon.momentum == Muon{}.momentum,
+                    "--muon-momentum is that of --optimizer muon, which is not given; remove it");
   violations.unless(adamw.epsilon > 0, "eps = " + value_text(adamw.epsilon) + " must be positive");
   violations.unless_not_negative("weight-decay", adamw.weight_decay);
   violations.unless_not_negative("max-grad-norm", optimizer.settings.max_grad_norm);
@@ -143,7 +144,7 @@ std::vector<std::string> option_violations(const TrainOptions& options, Index wo
   check_mesh(options, world, violations);
   check_kernels(options.kernels, violations);
   check_data(options, world, violations);
-  check_optimizer(options.optimizer, violations);
+  check_optimizer(options, violations);
   check_router_options(options.router, violations);
   violations.unless(!options.router.forced || options.run.routing.replay.empty(),
                     "--force-routing and --replay-routing both replace what routers choose; give one");
@@ -205,11 +206,6 @@ std::vector<std::string> routing_violations(const RoutingOptions& options, const
 
 MeshShape mesh_shape(const MeshOptions& options, Index world) {
   return MeshShape{options.dp, options.ep, options.order}.completed(world);
-}
-
-BatchShape batch_shape(const TrainOptions& options, Index world) {
-  return {options.data.global_batch, options.data.sequence_length, options.data.accumulate, world,
-          options.data.exact > 0};
 }
 
 Schedule schedule(const TrainOptions& options, Index hidden_size) {

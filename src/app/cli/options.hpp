@@ -6,13 +6,12 @@
 #include "moeloom/comm/mesh.hpp"
 #include "moeloom/io/safetensors_shards.hpp"
 #include "moeloom/io/token_source.hpp"
+#include "moeloom/job/job.hpp"
 #include "moeloom/measure/workload.hpp"
 #include "moeloom/model/hf/config.hpp"
 #include "moeloom/model/hf/convert.hpp"
 #include "moeloom/model/sampling.hpp"
-#include "moeloom/moe/dispatch/dispatcher_kind.hpp"
 #include "moeloom/moe/moe_layer.hpp"
-#include "moeloom/moe/recompute.hpp"
 #include "moeloom/tensor/dtype.hpp"
 #include "moeloom/text/learned.hpp"
 #include "moeloom/train/packing.hpp"
@@ -78,10 +77,6 @@ struct DataOptions {
   std::vector<DataSource> sources;
   std::optional<TokenFormat> format;  // none: guessed from the name
   double heldout = 0.05;
-  Index sequence_length = 256;
-  Index global_batch = 16;  // sequences a step over all ranks
-  Index accumulate = 1;     // micro-batches a step
-  Index exact = 0;          // sequences of a leaf of exact sums; 0: off
   RowOptions rows;
   TooLong too_long = TooLong::kCut;
   Index skip_bad = 0;           // lines of records that may be unusable
@@ -134,9 +129,6 @@ struct RunOptions {
   Index check_replicas = 0;  // every so many steps; 0: never
   Index check_steps = 0;
   Index memory_bytes = 0;  // that a rank may hold; 0: no ceiling
-  Recompute recompute = Recompute::kNone;
-  bool shard_dense = false;
-  std::filesystem::path offload;
   Index sample_chars = 200;
   std::string prompt = "The ";
   std::filesystem::path export_folder;  // a plain Hugging Face folder after the last step; empty: none
@@ -174,6 +166,8 @@ struct TrainOptions {
   MeshOptions mesh;
   KernelOptions kernels;
   DataOptions data;
+  BatchShape batch;
+  Keeping keeping;
   OptimizerOptions optimizer;
   RouterOptions router;
   RunOptions run;
@@ -271,9 +265,7 @@ struct KernelsOptions {
   Index ranks = 0;  // 0: as many as the command runs on
   Index ep = 1;
   KernelOptions kernels;
-  Index sequence_length = 256;
-  Index global_batch = 16;
-  Index accumulate = 1;
+  BatchShape batch;
 };
 
 struct CalibrateOptions {
@@ -300,14 +292,8 @@ struct PlanOptions {
   DType dtype = DType::kF32;
   Index gmm_budget_bytes = KernelOptions{}.gmm_budget_bytes;
   std::optional<AdapterSettings> lora = {};  // as of train
-  Recompute recompute = Recompute::kNone;
-  bool shard_dense = false;
-  std::filesystem::path offload;  // empty: in memory
-  bool overlap = true;            // where train would; off: nothing travels while anything computes
-  MomentFormat moments = MomentFormat::kFp32;
-  Storage masters = Storage::kFp32;
-  Storage gradients = Storage::kFp32;  // of experts
-  OptimizerKind optimizer = OptimizerKind::kAdamW;
+  Keeping keeping;
+  bool overlap = true;  // where train would; off: nothing travels while anything computes
   bool calibrate = false;
   Index rows = 20;  // of the table; 0: all
   std::filesystem::path data = "corpus.txt";
@@ -378,7 +364,6 @@ std::vector<std::string> router_violations(const TrainOptions& options, const Mo
 
 /// The mesh that is asked for, dp filled in from `world`.
 MeshShape mesh_shape(const MeshOptions& options, Index world);
-BatchShape batch_shape(const TrainOptions& options, Index world);
 /// For a model of such a width; it counts where no rate is said.
 Schedule schedule(const TrainOptions& options, Index hidden_size);
 

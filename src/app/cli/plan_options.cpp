@@ -58,10 +58,8 @@ OptionTable table_of(PlanOptions& options) {
       [&options](const std::string& text) { options.gmm_budget_bytes = read_bytes(text); },
       [&options] { return exact_bytes_text(options.gmm_budget_bytes); });
   add_lora_option(table, options.lora);
-  add_optimizer_kind_options(table, options.optimizer, options.moments, options.masters, options.gradients);
-  add_recompute_option(table, options.recompute);
-  add_shard_dense_option(table, options.shard_dense);
-  add_offload_option(table, options.offload);
+  add_format_options(table, options.keeping);
+  add_memory_options(table, options.keeping);
   table.add_choice("overlap",
                    "whether rows, sums of gradients and new weights travel under products; auto: where train "
                    "lets them, off: nowhere",

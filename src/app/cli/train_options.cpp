@@ -90,7 +90,7 @@ void add_mesh_options(OptionTable& table, MeshOptions& mesh) {
       [&mesh] { return mesh.network.bytes_per_second > 0 ? network_text(mesh.network) : "auto"; });
 }
 
-void add_data_options(OptionTable& table, DataOptions& data) {
+void add_data_options(OptionTable& table, DataOptions& data, BatchShape& batch) {
   table.group("Data");
   table.add(
       "data", "FILE[:WEIGHT]",
@@ -110,21 +110,20 @@ void add_data_options(OptionTable& table, DataOptions& data) {
             data.epochs);
   table.add("heldout", "X", "fraction that is kept for validation: of a file its end, of examples some",
             data.heldout);
-  add_batch_options(table, data.sequence_length, data.global_batch, data.accumulate);
+  add_batch_options(table, batch);
   table.add(
       "exact", "N",
       "losses and weights have the same bits on any number of ranks and mesh, and with any --accumulate "
       "where nothing else is counted over a micro-batch (--aux-loss-over, --capacity-factor, expert choice): "
       "sums are made of parts of N sequences, of which every micro-batch of a rank is a multiple; 1 fits "
       "every mesh, larger parts cost less; 0: off",
-      data.exact);
+      batch.exact);
 }
 
-void add_optimizer_options(OptionTable& table, OptimizerOptions& optimizer) {
+void add_optimizer_options(OptionTable& table, OptimizerOptions& optimizer, Keeping& keeping) {
   AdamW& adamw = optimizer.settings.adamw;
   table.group("Optimizer");
-  OptimizerSettings& kept = optimizer.settings;
-  add_optimizer_kind_options(table, kept.kind, kept.moments, kept.masters, kept.gradients);
+  add_format_options(table, keeping);
   table.add("lr", "X",
             "peak learning rate; auto: 1e-3 up to a hidden size of 256, beyond it 1e-3 x 256 / hidden size",
             optimizer.learning_rate);
@@ -152,7 +151,7 @@ void add_optimizer_options(OptionTable& table, OptimizerOptions& optimizer) {
   add_lora_option(table, optimizer.lora);
 }
 
-void add_run_options(OptionTable& table, RunOptions& run) {
+void add_run_options(OptionTable& table, RunOptions& run, Keeping& keeping) {
   table.group("Run");
   table.add("run", "DIR", "folder for metrics, checkpoints and the report", run.folder);
   table.add("overwrite", "BOOL", "replace a run that the folder holds already", run.overwrite);
@@ -192,9 +191,7 @@ void add_run_options(OptionTable& table, RunOptions& run) {
       "and rows that come unevenly run in slices that stay within it; 0: no ceiling",
       [&run](const std::string& text) { run.memory_bytes = read_bytes(text); },
       [&run] { return exact_bytes_text(run.memory_bytes); });
-  add_recompute_option(table, run.recompute);
-  add_shard_dense_option(table, run.shard_dense);
-  add_offload_option(table, run.offload);
+  add_memory_options(table, keeping);
   table.add("sample-chars", "N", "tokens of the sample at the end; 0: none", run.sample_chars);
   table.add("prompt", "TEXT", "what the sample begins with", run.prompt);
   table.add(
@@ -240,10 +237,10 @@ OptionTable train_table(TrainOptions& options) {
   add_ignore_option(table, options.model.ignored_keys);
   add_mesh_options(table, options.mesh);
   add_kernel_options(table, options.kernels);
-  add_data_options(table, options.data);
-  add_optimizer_options(table, options.optimizer);
+  add_data_options(table, options.data, options.batch);
+  add_optimizer_options(table, options.optimizer, options.keeping);
   add_router_options(table, options.router);
-  add_run_options(table, options.run);
+  add_run_options(table, options.run, options.keeping);
   return table;
 }
 

@@ -94,8 +94,9 @@ SetUpPoint as_a_run_decides(const BenchRequest& request) {
     KernelOptions choice;
     choice.dtype = point.dtype;
     const RunRequest asked = run_request(choice, mesh_options(point, request.options.sweep), flags);
-    const StepCase work{.threads = threads(), .tokens = ceil_div(point.tokens, point.ranks)};
-    RunFacts facts = find_run_facts(request.config, mesh, work, flags.pretended_nodes);
+    const Job job{.batch = {.sequences = point.ranks, .length = ceil_div(point.tokens, point.ranks)},
+                  .layout = {.threads = threads()}};
+    RunFacts facts = find_run_facts(request.config, mesh, job, flags.pretended_nodes);
     const DecidedRun run = decide_run(std::move(facts), asked, choice, flags, mesh.world());
     const RunDecision& decision = run.decision;
     // A fallback to fp32 would stand in the report beside the bf16 that was asked for. Where auto takes the

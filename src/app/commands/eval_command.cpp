@@ -201,10 +201,10 @@ RunData open_data(const AskedEval& request, const Communicator& world) {
   TrainOptions reading;
   reading.data = {.sources = options.sources,
                   .format = options.format,
-                  .sequence_length = request.length(),
                   .rows = options.rows,
                   .skip_bad = options.skip_bad,
                   .cache = cache_of(options, request.model)};
+  reading.batch.length = request.length();
   reading.kernels.threads = options.ask.threads;
   reading.model.ignored_keys = options.ask.ignored_keys;
   RunData data;

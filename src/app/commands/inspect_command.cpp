@@ -125,7 +125,7 @@ void print_memory(const ModelConfig& c, const InspectOptions& options, const std
   const MeshShape mesh = {.dp = options.ranks / options.ep, .ep = options.ep};
   const std::vector<ParameterSpec> specs =
       with_frozen(parameter_specs(c, experts_of(std::max<Index>(c.num_experts, 1), options.ep, 0)), frozen);
-  const LastingMemory need = lasting_memory(specs, mesh);
+  const LastingMemory need = lasting_memory(specs, {.layout = {.mesh = mesh}});
   std::printf("\nmemory of a rank for training, %s, %swithout activations\n", mesh.text().c_str(),
               frozen.empty() ? "" : "parts frozen, ");
   const auto part = [](const char* what, double bytes) {

@@ -77,16 +77,14 @@ int kernels_command(int argc, char** argv) {
   violations.throw_if_any();
   const MeshShape shape = MeshShape{0, options.ep, {"dp", "ep"}}.completed(ranks);
   set_threads(threads_for(options.kernels.threads, flags.threads, Communicator::self()));
-  const StepCase work{.mesh = shape,
-                      .ranks_per_node = ranks,
-                      .processors_per_node = ranks * threads(),
-                      .threads = threads(),
-                      .tokens = std::max<Index>(options.global_batch / (ranks * options.accumulate), 1) *
-                                options.sequence_length,
-                      .sequence_length = options.sequence_length,
-                      .micro_batches = options.accumulate};
+  Job job{.batch = options.batch,
+          .layout = {.mesh = shape,
+                     .ranks_per_node = ranks,
+                     .processors_per_node = ranks * threads(),
+                     .threads = threads()}};
+  job.batch.sequences = std::max(job.batch.sequences, ranks * job.batch.micro_batches);
   const DecidedRun run =
-      decide_run(facts_of_job(config, work), run_request(options.kernels, {.node_pool = false}, flags),
+      decide_run(facts_of_job(config, job), run_request(options.kernels, {.node_pool = false}, flags),
                  options.kernels, flags, Communicator::self());
   print_decision(run, shape);
   print_modules(kernel_modules(config, run.decision.kernels));

@@ -41,7 +41,7 @@ std::set<std::string> frozen_of(const TrainOptions& train, const ModelConfig& co
 }
 
 /// With a rank in each slot; a step's sequences may not divide over those.
-Job job_of(const MeshQuestion& question) {
+PlannedJob planned_of(const MeshQuestion& question) {
   const TrainOptions& train = question.train;
   const ModelConfig config = config_of_run(train);
   const Index on_host = std::ranges::max(question.slots);
@@ -51,32 +51,22 @@ Job job_of(const MeshQuestion& question) {
           : read_environment().threads.value_or(std::max<Index>(processors_here() / on_host, 1));
   const Index memory = question.host_bytes > 0 ? question.host_bytes : memory_of_this_node();
   return {.config = config,
-          .ranks = 1,  // with the tokens of all
-          .ranks_per_node = on_host,
-          .processors_per_node = processors_here(),
+          .job = {.batch = train.batch,
+                  .keeping = train.keeping,
+                  .layout = {.ranks_per_node = on_host,
+                             .processors_per_node = processors_here(),
+                             .threads = threads}},
           .memory_per_node = static_cast<double>(memory) - kProgramBytes * static_cast<double>(on_host),
-          .threads = threads,
-          .tokens = train.data.global_batch * train.data.sequence_length,
-          .sequence_length = train.data.sequence_length,
-          .micro_batches = train.data.accumulate,
           .gmm_budget_bytes = train.kernels.gmm_budget_bytes,
           .dtype = train.kernels.dtype,
-          .frozen = frozen_of(train, config),
-          .recompute = train.run.recompute,
-          .moments = train.optimizer.settings.moments,
-          .masters = train.optimizer.settings.masters,
-          .gradients = train.optimizer.settings.gradients,
-          .optimizer = train.optimizer.settings.kind,
-          .shard_dense = train.run.shard_dense,
-          .offload = !train.run.offload.empty(),
-          .exact = train.data.exact};
+          .frozen = frozen_of(train, config)};
 }
 
-std::optional<FittingJob> fit_of(const MeshQuestion& question, const Job& job) {
+std::optional<FittingJob> fit_of(const MeshQuestion& question, const PlannedJob& planned) {
   const std::optional<DispatcherKind> kind = question.train.mesh.dispatcher;
-  if (!kind) return fit_on_hosts(job, question.train.mesh.ep, question.slots);
+  if (!kind) return fit_on_hosts(planned, question.train.mesh.ep, question.slots);
   const std::array kinds = {*kind, DispatcherKind::kAlltoall};  // the latter is that of ep = 1
-  return fit_on_hosts(job, question.train.mesh.ep, question.slots, kinds);
+  return fit_on_hosts(planned, question.train.mesh.ep, question.slots, kinds);
 }
 
 /// Ranks that each host takes where they are filled in order.
@@ -97,20 +87,22 @@ int mesh_command(int argc, char** argv) {
     std::printf("%lld\n", static_cast<long long>(memory_of_this_node()));
     return 0;
   }
-  const Job job = job_of(question);
-  const auto fit = fit_of(question, job);
+  const PlannedJob planned = planned_of(question);
+  const auto fit = fit_of(question, planned);
   if (!fit)
     throw Error("no mesh of 1 to " +
                 std::to_string(std::accumulate(question.slots.begin(), question.slots.end(), Index{0})) +
-                " ranks fits, with " + bytes_text(job.memory_per_node) +
-                " on a host for its ranks, that divides " + std::to_string(question.train.data.global_batch) +
+                " ranks fits, with " + bytes_text(planned.memory_per_node) +
+                " on a host for its ranks, that divides " + std::to_string(question.train.batch.sequences) +
                 " sequences a step" +
-                (job.exact > 1 ? " into micro-batches of whole --exact " + std::to_string(job.exact) : ""));
+                (planned.job.batch.exact > 1
+                     ? " into micro-batches of whole --exact " + std::to_string(planned.job.batch.exact)
+                     : ""));
   std::printf("ranks %lld\nslots %s\nasked %s\noptions %s\nneeds %s a rank\n",
-              static_cast<long long>(fit->job.ranks),
-              list_text(filled(question.slots, fit->job.ranks)).c_str(),
-              option_words(question.train.mesh.ep, question.train.data.accumulate).c_str(),
-              option_words(fit->step.mesh.ep, fit->job.micro_batches).c_str(),
+              static_cast<long long>(fit->job.layout.mesh.world()),
+              list_text(filled(question.slots, fit->job.layout.mesh.world())).c_str(),
+              option_words(question.train.mesh.ep, question.train.batch.micro_batches).c_str(),
+              option_words(fit->job.layout.mesh.ep, fit->job.batch.micro_batches).c_str(),
               bytes_text(fit->memory.total() + kProgramBytes).c_str());
   return 0;
 }

@@ -10,6 +10,7 @@
 #include <cstdio>
 
 #include "cli/flag_words.hpp"
+#include "cli/job_words.hpp"
 #include "cli/network_text.hpp"
 #include "commands/commands.hpp"
 #include "commands/plan_words.hpp"
@@ -45,59 +46,54 @@ std::vector<std::vector<double>> recorded_rows(const std::string& routing, const
   return rows;
 }
 
-Job job_of(const PlanOptions& o, const ModelConfig& config, const EnvironmentFlags& flags) {
-  Job job{.config = config,
-          .ranks = o.ranks,
-          .ranks_per_node = o.ranks_per_node,
-          .processors_per_node = o.processors > 0 ? o.processors : processors_here(),
-          .memory_per_node = static_cast<double>(o.memory_bytes),
-          .threads = o.threads,
-          .tokens = o.tokens_per_rank,
-          .sequence_length = o.sequence_length,
-          .micro_batches = o.accumulate,
+PlannedJob planned_of(const PlanOptions& o, const ModelConfig& config, const EnvironmentFlags& flags) {
+  const Index processors = o.processors > 0 ? o.processors : processors_here();
+  const Index threads =
+      o.threads > 0 ? o.threads : flags.threads.value_or(std::max<Index>(processors / o.ranks_per_node, 1));
+  return {.config = config,
+          .job = {.batch = {.sequences = o.ranks * (o.tokens_per_rank / o.sequence_length),
+                            .length = o.sequence_length,
+                            .micro_batches = o.accumulate},
+                  .keeping = o.keeping,
+                  .exchange = {.expert_rows = o.routing.empty() ? expert_rows(o.expert_load, config)
+                                                                : recorded_rows(o.routing, config)},
+                  .layout = {.mesh = {.dp = o.ranks},
+                             .ranks_per_node = o.ranks_per_node,
+                             .processors_per_node = processors,
+                             .threads = threads}},
+          .memory_per_node = static_cast<double>(o.memory_bytes > 0 ? o.memory_bytes : memory_of_this_node()),
           .gmm_budget_bytes = o.gmm_budget_bytes,
           .dtype = o.dtype,
-          .expert_rows =
-              o.routing.empty() ? expert_rows(o.expert_load, config) : recorded_rows(o.routing, config),
-          .recompute = o.recompute,
-          .moments = o.moments,
-          .masters = o.masters,
-          .gradients = o.gradients,
-          .optimizer = o.optimizer,
-          .shard_dense = o.shard_dense,
-          .offload = !o.offload.empty(),
           .overlap = o.overlap};
-  if (o.memory_bytes == 0) job.memory_per_node = static_cast<double>(memory_of_this_node());
-  if (o.threads == 0)
-    job.threads = flags.threads.value_or(std::max<Index>(job.processors_per_node / o.ranks_per_node, 1));
-  return job;
 }
 
 /// The rates of ranks that share a node as the job's will, from the cache; else of this process alone.
-MachineRates machine_rates(const Job& job, const PlanOptions& options, const std::filesystem::path& file) {
-  const RateCase sizes = rate_case(job.config, job.sequence_length);
-  const std::string machine = rate_machine(job.dtype);
+MachineRates machine_rates(const PlannedJob& planned, const PlanOptions& options,
+                           const std::filesystem::path& file) {
+  const RateCase sizes = rate_case(planned.config, planned.job.batch.length);
+  const std::string machine = rate_machine(planned.dtype);
   if (!options.calibrate) {
-    const MachineAnswer kept = kept_machine_rates(file, machine, sizes, busy_node_ranks(job));
+    const MachineAnswer kept = kept_machine_rates(file, machine, sizes, busy_node_ranks(planned));
     if (!kept.warning.empty()) std::printf("warning: %s\n", kept.warning.c_str());
     if (kept.rates) return *kept.rates;
   }
-  const MachineRates rates = measure_machine_rates(sizes, usual_kernels(job.config, kSumChunkRows, job.dtype),
-                                                   Communicator::self(), kMachineSeconds);
+  const MachineRates rates =
+      measure_machine_rates(sizes, usual_kernels(planned.config, kSumChunkRows, planned.dtype),
+                            Communicator::self(), kMachineSeconds);
   const std::string warning = keep_machine_rates(file, machine, sizes, rates);
   if (!warning.empty()) std::printf("warning: %s\n", warning.c_str());
   return rates;
 }
 
 /// The network as it was given, or as it was measured.
-void choose_network(const Job& job, const PlanOptions& options, MachineRates& machine) {
+void choose_network(const PlannedJob& planned, const PlanOptions& options, MachineRates& machine) {
   if (options.network.bytes_per_second > 0) use_network(machine, options.network);
   if (options.ranks <= options.ranks_per_node || machine.measured_network()) return;
   throw ConfigError({std::to_string(options.ranks) + " ranks, " + std::to_string(options.ranks_per_node) +
                      " a node, lie on " + std::to_string(options.ranks / options.ranks_per_node) +
                      " nodes and nothing is known of the network between them; give --net 200Gbit,2us, or "
                      "measure it on two of them by `" +
-                     calibrate_line(calibration_of(job, options), busy_node_ranks(job), 2) + "`"});
+                     calibrate_line(calibration_of(planned, options), busy_node_ranks(planned), 2) + "`"});
 }
 
 PredictExperts predictor(const PlanOptions& options, const ModelConfig& config,
@@ -114,18 +110,19 @@ PredictExperts predictor(const PlanOptions& options, const ModelConfig& config,
 }
 
 /// What `train` would do unasked at the mesh of a point: by the network that was given, and no measurement.
-RunDecision decision_at(const PlanOptions& options, const Job& job, const PredictedPoint& point) {
-  StepCase step = step_at(job, point.step.mesh.ep);
-  step.processors_per_node = step.ranks_per_node * step.threads;  // as find_run_facts() has it
-  RunFacts facts = facts_at(job, step);
+RunDecision decision_at(const PlanOptions& options, const PlannedJob& planned, const PredictedPoint& point) {
+  Job job = job_at(planned, point.job.layout.mesh.ep);
+  job.layout.processors_per_node =
+      job.layout.ranks_per_node * job.layout.threads;  // as find_run_facts() has it
+  RunFacts facts = facts_at(planned, job);
   if (options.network.bytes_per_second > 0) use_network(facts, options.network);
   facts.program_bytes = kProgramBytes;
   RunRequest request;
   request.memory_ceiling = memory_of_a_rank(options);
-  request.gmm_budget_bytes = job.gmm_budget_bytes;
-  request.dtype = job.dtype;
+  request.gmm_budget_bytes = planned.gmm_budget_bytes;
+  request.dtype = planned.dtype;
   request.bf16 = Bf16Request::kEmulate;  // require_dtype() has looked
-  if (!job.overlap) ask_for_no_overlap(job.shard_dense, request);
+  if (!planned.overlap) ask_for_no_overlap(planned.job.keeping.shard_dense, request);
   return decide(facts, request);
 }
 
@@ -144,7 +141,7 @@ void print_row(const PredictedPoint& p) {
     return milliseconds(sum_of(p.seconds, phases));
   };
   std::printf("%4lld %4lld  %-13s %-11s %9s %10s %8s %8s %8s %8s %8s %8s %10s %10s  %s%s\n",
-              static_cast<long long>(p.step.mesh.dp), static_cast<long long>(p.step.mesh.ep),
+              static_cast<long long>(p.job.layout.mesh.dp), static_cast<long long>(p.job.layout.mesh.ep),
               dispatcher_text(p).c_str(), gmm_text(p).c_str(), milliseconds(p.step_seconds()).c_str(),
               rounded_text(p.tokens_per_second()).c_str(),
               ms({Phase::kAttention, Phase::kDense, Phase::kRouter, Phase::kEmbed, Phase::kOther}).c_str(),
@@ -178,12 +175,12 @@ Document document_of(const PredictedPoint& p) {
   memory.set("activations", p.memory.activations);
   memory.set("buffers", p.memory.buffers);
   memory.set("total", p.memory.total());
-  row.set("dp", p.step.mesh.dp);
-  row.set("ep", p.step.mesh.ep);
-  row.set("dispatcher", std::string(name_of(p.step.kind)));
-  row.set("chunks", p.step.chunks);
-  row.set("overlap_grad_reduce", p.step.overlap_reduce);
-  row.set("overlap_param_gather", p.step.overlap_gather);
+  row.set("dp", p.job.layout.mesh.dp);
+  row.set("ep", p.job.layout.mesh.ep);
+  row.set("dispatcher", std::string(name_of(p.job.exchange.dispatcher)));
+  row.set("chunks", p.job.exchange.chunks);
+  row.set("overlap_grad_reduce", p.job.exchange.overlap_reduce);
+  row.set("overlap_param_gather", p.job.exchange.overlap_gather);
   row.set("experts", gmm_text(p));
   row.set("step_seconds", p.step_seconds());
   row.set("tokens_per_s", p.tokens_per_second());
@@ -207,17 +204,18 @@ Document document_of(const RunDecision& decision) {
   return row;
 }
 
-void write_json(const PlanOptions& options, const Job& job, const std::vector<PredictedPoint>& points,
-                const std::vector<std::string>& notes, const std::optional<FittingJob>& fit) {
+void write_json(const PlanOptions& options, const PlannedJob& planned,
+                const std::vector<PredictedPoint>& points, const std::vector<std::string>& notes,
+                const std::optional<FittingJob>& fit) {
   if (options.json.empty()) return;
   Document document;
-  document.set("ranks", job.ranks);
-  document.set("ranks_per_node", job.ranks_per_node);
-  document.set("processors_per_node", job.processors_per_node);
-  document.set("threads", job.threads);
-  document.set("tokens_per_rank", job.tokens);
-  document.set("sequence_length", job.sequence_length);
-  document.set("accumulate", job.micro_batches);
+  document.set("ranks", planned.ranks());
+  document.set("ranks_per_node", planned.job.layout.ranks_per_node);
+  document.set("processors_per_node", planned.job.layout.processors_per_node);
+  document.set("threads", planned.job.layout.threads);
+  document.set("tokens_per_rank", options.tokens_per_rank);
+  document.set("sequence_length", planned.job.batch.length);
+  document.set("accumulate", planned.job.batch.micro_batches);
   document.set("expert_load", options.expert_load);
   document.set("routing", options.routing);
   document.set("network", network_text(options.network));
@@ -225,14 +223,15 @@ void write_json(const PlanOptions& options, const Job& job, const std::vector<Pr
   std::vector<Document> rows;
   for (const PredictedPoint& point : points) rows.push_back(document_of(point));
   document.set("points", rows);
-  if (points.front().fits) document.set("decision", document_of(decision_at(options, job, points.front())));
+  if (points.front().fits)
+    document.set("decision", document_of(decision_at(options, planned, points.front())));
   document.set("recommended", points.front().fits ? run_line(options, points.front()) : std::string());
-  document.set("fits_with", fit ? changed_options(job, fit->job) : std::string());
+  document.set("fits_with", fit ? changed_plan_options(planned.job, fit->job) : std::string());
   document.write(options.json);
 }
 
-void print_recommended(const PlanOptions& options, const Job& job, const PredictedPoint& point) {
-  const RunDecision train = decision_at(options, job, point);
+void print_recommended(const PlanOptions& options, const PlannedJob& planned, const PredictedPoint& point) {
+  const RunDecision train = decision_at(options, planned, point);
   std::printf("\nrecommended\n  %s\n", run_line(options, point).c_str());
   std::printf("unasked, train does at this mesh\n");
   for (const auto& [name, text] : facts_of(train))
@@ -241,8 +240,7 @@ void print_recommended(const PlanOptions& options, const Job& job, const Predict
               with_flags(train.gmm.reason).c_str());
   std::printf("  %-10s  %s a rank, %s of it program and MPI\n", "memory",
               bytes_text(train.memory.total()).c_str(), bytes_text(train.memory.program).c_str());
-  const double copy =
-      save_copy_bytes(parameters_at(job, point.step.mesh.ep), point.step.mesh, job.moments, job.optimizer);
+  const double copy = save_copy_bytes(parameters_at(planned, point.job.layout.mesh.ep), point.job);
   std::printf("  %-10s  and %s a rank for the copy of --async-save, where that fits\n", "",
               bytes_text(copy).c_str());
   if (train.row_budget.room)
@@ -250,21 +248,22 @@ void print_recommended(const PlanOptions& options, const Job& job, const Predict
 }
 
 /// What a ceiling of train makes of a job whose even rows do not fit.
-void print_slices(const PlanOptions& options, const Job& job, const PredictedPoint& point) {
+void print_slices(const PlanOptions& options, const PlannedJob& planned, const PredictedPoint& point) {
   if (options.memory_bytes == 0) return;
-  const RowBudgetDecision budget = decision_at(options, job, point).row_budget;
+  const RowBudgetDecision budget = decision_at(options, planned, point).row_budget;
   if (budget.room->fits() && budget.rows > 0)
     std::printf("or as it is, in slices, slower: %s\n", with_flags(budget.reason).c_str());
 }
 
-void print_advice(const PlanOptions& options, const Job& job, const MachineRates& machine,
+void print_advice(const PlanOptions& options, const PlannedJob& planned, const MachineRates& machine,
                   const std::vector<PredictedPoint>& points, const std::optional<FittingJob>& fit) {
-  if (points.front().fits)
-    print_recommended(options, job, points.front());
-  else
-    std::printf("\n%s%s", memory_advice(job, smallest_point(points), fit).c_str(),
-                memory_changes_text(job, smallest_point(points).step, machine).c_str());
-  if (!points.front().fits) print_slices(options, job, smallest_point(points));
+  if (points.front().fits) return print_recommended(options, planned, points.front());
+  const PredictedPoint& smallest = smallest_point(points);
+  PlannedJob laid = planned;
+  laid.job = smallest.job;
+  std::printf("\n%s%s", memory_advice(planned, smallest, fit).c_str(),
+              memory_changes_text(laid, machine).c_str());
+  print_slices(options, planned, smallest);
 }
 
 }  // namespace
@@ -274,20 +273,21 @@ int plan_command(int argc, char** argv) {
   const EnvironmentFlags flags = read_environment();
   const ModelConfig config = checked_config(options.model, options.lora);
   require_dtype(options.dtype, flags);
-  Job job = job_of(options, config, flags);
-  require_use_of_offload(options.offload, parameters_at(job, 1));
-  set_threads(static_cast<int>(job.threads));
+  PlannedJob planned = planned_of(options, config, flags);
+  require_use_of_offload(options.keeping.offload, parameters_at(planned, 1));
+  set_threads(static_cast<int>(planned.job.layout.threads));
   const std::filesystem::path file = rate_cache_file(flags.cache_folder);
-  MachineRates machine = machine_rates(job, options, file);
-  choose_network(job, options, machine);
-  job.tcp = machine.network_tcp;
-  const std::vector<PredictedPoint> points = predict_points(job, machine, predictor(options, config, file));
-  const std::vector<std::string> notes = extrapolations(job, machine, options);
+  MachineRates machine = machine_rates(planned, options, file);
+  choose_network(planned, options, machine);
+  planned.job.layout.tcp = machine.network_tcp;
+  const std::vector<PredictedPoint> points =
+      predict_points(planned, machine, predictor(options, config, file));
+  const std::vector<std::string> notes = extrapolations(planned, machine, options);
   print_table(points, options.rows);
   for (const std::string& note : notes) std::printf("note: %s\n", note.c_str());
-  const auto fit = points.front().fits ? std::nullopt : cheapest_fit(job);
-  print_advice(options, job, machine, points, fit);
-  write_json(options, job, points, notes, fit);
+  const auto fit = points.front().fits ? std::nullopt : cheapest_fit(planned);
+  print_advice(options, planned, machine, points, fit);
+  write_json(options, planned, points, notes, fit);
   return 0;
 }
 

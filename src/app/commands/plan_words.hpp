@@ -8,11 +8,11 @@
 namespace moeloom {
 
 /// Where the prediction goes beyond what was measured, a sentence each.
-std::vector<std::string> extrapolations(const Job& job, const MachineRates& machine,
+std::vector<std::string> extrapolations(const PlannedJob& planned, const MachineRates& machine,
                                         const PlanOptions& options);
 
 /// What measures the rates that the plan reads, its threads settled.
-CalibrateOptions calibration_of(const Job& job, const PlanOptions& options);
+CalibrateOptions calibration_of(const PlannedJob& planned, const PlanOptions& options);
 /// The line that does so with as many ranks a node on so many nodes: mpirun ... moeloom calibrate ...
 std::string calibrate_line(const CalibrateOptions& options, Index node_ranks, Index nodes);
 
@@ -22,10 +22,8 @@ Index memory_of_a_rank(const PlanOptions& options);
 /// The line that runs a point: mpirun ... moeloom train ...
 std::string run_line(const PlanOptions& options, const PredictedPoint& point);
 
-/// The options that change, as they are typed: "--accumulate 16".
-std::string changed_options(const Job& before, const Job& after);
 /// What is said of a plan of which nothing fits: its smallest point, and the change that helps.
-std::string memory_advice(const Job& job, const PredictedPoint& smallest,
+std::string memory_advice(const PlannedJob& planned, const PredictedPoint& smallest,
                           const std::optional<FittingJob>& fit);
 
 }  // namespace moeloom

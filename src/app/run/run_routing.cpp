@@ -50,7 +50,7 @@ std::vector<Event> RunRouting::plan(const RoutingOptions& options, const RoutedR
   std::vector<Event> events;
   if (!options.replay.empty()) {
     agree(world, [&] {
-      replay_.emplace(options.replay, run.config, run.batch);
+      replay_.emplace(options.replay, run.config, run.batch, world.size());
       replay_->match(batches, run.steps.from, run.steps.to, run.resumes);
     });
     events.push_back(event_of(*replay_, run.steps));
@@ -67,9 +67,9 @@ std::vector<Event> RunRouting::plan(const RoutingOptions& options, const RoutedR
                                              " came before the one that this run goes on from"));
     return events;
   }
-  const Index tokens = run.batch.global_batch * run.batch.sequence_length;
-  recorder_.emplace(options.record,
-                    routing_heading_of(run.config, tokens, run.batch.sequence_length, run.seed), world);
+  const Index tokens = run.batch.tokens();
+  recorder_.emplace(options.record, routing_heading_of(run.config, tokens, run.batch.length, run.seed),
+                    world);
   if (run.resumes) recorder_->go_on_from(run.steps.from);
   return events;
 }
@@ -77,8 +77,7 @@ std::vector<Event> RunRouting::plan(const RoutingOptions& options, const RoutedR
 void RunRouting::force(Workload workload, const RoutedRun& run) {
   Index layers = 0;
   for (Index layer = 0; layer < run.config.num_hidden_layers; ++layer) layers += run.config.is_sparse(layer);
-  const WorkloadShape shape{run.batch.global_batch * run.batch.sequence_length, run.config.num_experts,
-                            run.config.num_experts_per_tok};
+  const WorkloadShape shape{run.batch.tokens(), run.config.num_experts, run.config.num_experts_per_tok};
   force_ = [workload, layers, shape, seed = run.seed](MicroBatchPlace place, Batch& batch) {
     batch.given_topk_idx.clear();
     for (Index layer = 0; layer < layers; ++layer)

@@ -41,29 +41,14 @@ void require_offload(const std::filesystem::path& folder, const std::vector<Para
 DecidedRun decide_training(const TrainRequest& request, const RunInputs& inputs, const RunBatches& batches,
                            const Mesh& mesh) {
   const TrainOptions& options = request.options;
-  const BatchShape batch = batch_shape(options, mesh.world().size());
-  const StepCase work{.threads = threads(),
-                      .tokens = batch.sequences_per_micro_batch() * batch.sequence_length,
-                      .sequence_length = batch.sequence_length,
-                      .micro_batches = batch.accumulation,
-                      .exact = options.data.exact,
-                      .recompute = options.run.recompute,
-                      .moments = options.optimizer.settings.moments,
-                      .masters = options.optimizer.settings.masters,
-                      .gradients = options.optimizer.settings.gradients,
-                      .optimizer = options.optimizer.settings.kind,
-                      .shard_dense = options.run.shard_dense,
-                      .offload = !options.run.offload.empty()};
-  RunFacts facts = find_run_facts(inputs.config, mesh, work, request.flags.pretended_nodes);
+  const Job job{.batch = options.batch, .keeping = options.keeping, .layout = {.threads = threads()}};
+  RunFacts facts = find_run_facts(inputs.config, mesh, job, request.flags.pretended_nodes);
   if (const auto& recorded = inputs.recorded)
     facts.recorded = GmmDecision{recorded->gmm_applied, recorded->gmm_reason};
   if (options.mesh.network.bytes_per_second > 0) use_network(facts, options.mesh.network);
   const ExpertRange most_experts =
       experts_of(std::max<Index>(inputs.config.num_experts, 1), mesh.shape().ep, 0);
-  facts.parameters =
-      with_gradients(with_storage(with_frozen(parameter_specs(inputs.config, most_experts), inputs.frozen),
-                                  options.optimizer.settings.masters),
-                     options.optimizer.settings.gradients);
+  facts.parameters = kept_specs(inputs.config, most_experts, inputs.frozen, options.keeping);
   if (options.run.memory_bytes > 0) return_freed_blocks();
   facts.data_bytes = static_cast<double>(batches.most_bytes());
   facts.program_bytes =
@@ -76,22 +61,11 @@ DecidedRun decide_training(const TrainRequest& request, const RunInputs& inputs,
   const double left = static_cast<double>(available_memory()) / static_cast<double>(mesh.node().size());
   const double least_left = -mesh.world().all_max(-left);
   agree(mesh.world(), [&] {
-    require_offload(options.run.offload, facts.parameters);
+    require_offload(options.keeping.offload, facts.parameters);
     require_within_ceiling(facts, run.decision, inputs.frozen);
     if (options.run.memory_bytes == 0) require_within_node(facts, run.decision, inputs.frozen, least_left);
   });
   return run;
-}
-
-LeafSettings leaves_of(const DataOptions& data) {
-  if (data.exact == 0) return {};
-  return {.sequences = data.exact, .per_step = data.global_batch / data.exact};
-}
-
-OptimizerSettings with_travel(OptimizerSettings settings, const RunDecision& decision) {
-  if (decision.step.overlap_reduce) settings.reduction = Reduction::kByLayer;
-  if (decision.step.overlap_gather) settings.gathering = Gathering::kByLayer;
-  return settings;
 }
 
 RoutingSettings within(RoutingSettings settings, const RowBudgetDecision& budget) {
@@ -120,21 +94,18 @@ TrainRun::TrainRun(const TrainRequest& request, RunInputs inputs, Mesh mesh, Log
       log_(log),
       watcher_(watcher),
       progress_(std::cerr, live),
-      settings_(trainer_settings(options_, inputs_.config, mesh_.world().size())),
-      batches_(inputs_.data, options_, settings_.batch),
+      settings_(trainer_settings(options_, inputs_.config)),
+      batches_(inputs_.data, options_, mesh_.world().size()),
       decided_(decide_training(request, inputs_, batches_, mesh_)),
       dispatcher_(open_dispatcher(decision(), mesh_, inputs_.config.num_experts)),
       model_(make_training_state(inputs_.config, mesh_,
                                  {.kernels = decision().table,
                                   .dispatcher = dispatcher_,
-                                  .optimizer = with_travel(options_.optimizer.settings, decision()),
+                                  .optimizer = options_.optimizer.settings,
+                                  .job = decision().job,
                                   .frozen = inputs_.frozen,
                                   .routing = within(routing_settings(options_), decision().row_budget),
-                                  .leaves = leaves_of(options_.data),
-                                  .recompute = decision().step.recompute,
-                                  .shard_dense = decision().step.shard_dense,
-                                  .pretended_nodes = request.flags.pretended_nodes,
-                                  .offload = options_.run.offload})),
+                                  .pretended_nodes = request.flags.pretended_nodes})),
       trainer_(model_->decoder, model_->store, mesh_, model_->optimizer, batches_.source(),
                with_decision(settings_, hooks(), decision(), request.flags.pretended_nodes)),
       collapse_watch_(inputs_.config.num_experts_per_tok),

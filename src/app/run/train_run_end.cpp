@@ -24,7 +24,8 @@ constexpr Index kSequencesPerEvaluation = 8;  // of one rank at a time
 std::optional<double> TrainRun::validate() {
   enter(Activity::kValidating);
   // No more than a micro-batch of a step, for which memory was planned.
-  const Index at_once = std::min(kSequencesPerEvaluation, settings_.batch.sequences_per_micro_batch());
+  const Index at_once =
+      std::min(kSequencesPerEvaluation, settings_.batch.sequences_per_micro_batch(mesh_.world().size()));
   const std::vector<Batch> batches =
       batches_.heldout(options_.run.eval_sequences, at_once, mesh_.world().rank());
   if (batches.empty()) return std::nullopt;

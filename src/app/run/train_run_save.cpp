@@ -38,18 +38,18 @@ TrainerState TrainRun::state_at(Index step) {
   state.seed = options_.run.seed;
   state.data_file = sources_text(options_.data.sources);
   state.data_bytes = inputs_.data.bytes;
-  state.global_batch = options_.data.global_batch;
-  state.sequence_length = options_.data.sequence_length;
+  state.global_batch = options_.batch.sequences;
+  state.sequence_length = options_.batch.length;
   state.gmm_applied = decision().gmm.apply;
   state.gmm_reason = inputs_.recorded ? inputs_.recorded->gmm_reason : decision().gmm.reason;
   if (!recorded_settings_) {
     Document settings = document_of(settings_);
     add_routing(options_.router, inputs_.config, settings);
     add_data_marks(options_.data, inputs_.data, settings);
-    settings.set("optimizer", std::string(name_of(options_.optimizer.settings.kind)));
-    settings.set("moments", std::string(name_of(options_.optimizer.settings.moments)));
-    settings.set("masters", std::string(name_of(options_.optimizer.settings.masters)));
-    settings.set("gradients", std::string(name_of(options_.optimizer.settings.gradients)));
+    settings.set("optimizer", std::string(name_of(options_.keeping.optimizer)));
+    settings.set("moments", std::string(name_of(options_.keeping.moments)));
+    settings.set("masters", std::string(name_of(options_.keeping.masters)));
+    settings.set("gradients", std::string(name_of(options_.keeping.gradients)));
     if (const auto& adapter = inputs_.config.adapter; adapter && adapter->dropout > 0)
       settings.set(kDropoutSetting, adapter->dropout);
     recorded_settings_ = std::move(settings);

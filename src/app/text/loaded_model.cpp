@@ -85,7 +85,8 @@ std::vector<ParameterSpec> at_rest(const ModelConfig& config, const AskedModel& 
 /// Linux gives more than it has and ends the process that uses it, without a word. Collective over the world;
 /// sharers: ranks of the node that keep weights in halves once.
 void require_room(const std::vector<ParameterSpec>& specs, const Mesh& mesh, Index sharers, bool merges) {
-  double on_node = lasting_memory(specs, mesh.shape(), {.sharers = sharers}).lasting();
+  double on_node =
+      lasting_memory(specs, {.layout = {.mesh = mesh.shape(), .ranks_per_node = sharers}}).lasting();
   mesh.node().all_sum(std::span(&on_node, 1));
   const auto held = static_cast<double>(memory_of_this_node());
   agree(mesh.world(), [&] {
@@ -118,7 +119,8 @@ LoadedModel::LoadedModel(const AskedModel& asked, const AskOptions& options, Com
   // Each weight is read once or a few times: packing every expert would cost more than it could bring.
   const bool chooses = request.gmm == GmmRequest::kAuto || request.gmm == GmmRequest::kMeasure;
   if (chooses) request.gmm = GmmRequest::kNever;
-  RunFacts facts = find_run_facts(asked.config, mesh_, {.threads = threads(), .tokens = 1});
+  const Job job{.batch = {.sequences = mesh_.world().size(), .length = 1}, .layout = {.threads = threads()}};
+  RunFacts facts = find_run_facts(asked.config, mesh_, job);
   const DecidedRun run = decide_run(std::move(facts), request, {}, asked.flags, mesh_.world());
   const Index experts = std::max<Index>(asked.config.num_experts, 1);
   dispatcher_ = open_dispatcher(run.decision, mesh_, asked.config.num_experts);

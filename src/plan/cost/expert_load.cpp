@@ -27,37 +27,37 @@ std::vector<double> rank_loads(std::span<const double> expert_rows, Index ep) {
   return loads;
 }
 
-double busiest_load(const StepCase& step, std::span<const double> expert_rows) {
-  const std::vector<double> loads = rank_loads(expert_rows, step.mesh.ep);
-  const Index world = step.mesh.world();
-  const Index on_node = std::min(step.ranks_per_node, world);
-  const Index own = std::clamp<Index>(step.processors_per_node / step.threads, 1, on_node);
+double busiest_load(const Job& job, std::span<const double> expert_rows) {
+  const std::vector<double> loads = rank_loads(expert_rows, job.layout.mesh.ep);
+  const Index world = job.layout.mesh.world();
+  const Index on_node = std::min(job.layout.ranks_per_node, world);
+  const Index own = std::clamp<Index>(job.layout.processors_per_node / job.layout.threads, 1, on_node);
   double busiest = 0;
   for (Index first = 0; first < world; first += on_node)
     for (Index processor = 0; processor < own; ++processor) {
       double sum = 0;
       for (Index rank = processor; rank < on_node && first + rank < world; rank += own)
-        sum += loads[at(step.mesh.ep_rank(first + rank))];
+        sum += loads[at(job.layout.mesh.ep_rank(first + rank))];
       busiest = std::max(busiest, sum);
     }
   return std::max(1.0, busiest / real(ceil_div(on_node, own)));
 }
 
-double mean_busiest_load(const StepCase& step) {
-  if (step.expert_rows.empty()) return 1;
+double mean_busiest_load(const Job& job) {
+  if (job.exchange.expert_rows.empty()) return 1;
   double sum = 0;
-  for (const std::vector<double>& rows : step.expert_rows) sum += busiest_load(step, rows);
-  return sum / real(std::ssize(step.expert_rows));
+  for (const std::vector<double>& rows : job.exchange.expert_rows) sum += busiest_load(job, rows);
+  return sum / real(std::ssize(job.exchange.expert_rows));
 }
 
-double fullest_rank_load(const StepCase& step) {
-  if (step.expert_rows.empty()) return 1;
-  std::vector<double> sums(at(step.mesh.ep));
-  for (const std::vector<double>& rows : step.expert_rows) {
-    const std::vector<double> loads = rank_loads(rows, step.mesh.ep);
+double fullest_rank_load(const Job& job) {
+  if (job.exchange.expert_rows.empty()) return 1;
+  std::vector<double> sums(at(job.layout.mesh.ep));
+  for (const std::vector<double>& rows : job.exchange.expert_rows) {
+    const std::vector<double> loads = rank_loads(rows, job.layout.mesh.ep);
     for (std::size_t rank = 0; rank < sums.size(); ++rank) sums[rank] += loads[rank];
   }
-  return std::ranges::max(sums) / real(std::ssize(step.expert_rows));
+  return std::ranges::max(sums) / real(std::ssize(job.exchange.expert_rows));
 }
 
 }  // namespace moeloom

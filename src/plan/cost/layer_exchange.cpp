@@ -28,8 +28,8 @@ Index more_rounds(DispatcherKind kind, Index rounds) {
 
 }  // namespace
 
-ExchangeRates link_rates(const MachineRates& machine, const StepCase& step) {
-  const double slowdown = oversubscription(step);
+ExchangeRates link_rates(const MachineRates& machine, const Job& job) {
+  const double slowdown = oversubscription(job);
   const auto seconds = [](double measured) { return measured > 0 ? measured : kUnmeasuredMessageSeconds; };
   return {.node_message_seconds = seconds(machine.node_message_seconds) * slowdown,
           .node_bandwidth =
@@ -40,14 +40,14 @@ ExchangeRates link_rates(const MachineRates& machine, const StepCase& step) {
           .meeting_seconds = seconds(machine.meeting_seconds) * slowdown};
 }
 
-ExchangeSeconds exchange_seconds_of_layer(const ModelConfig& config, const StepCase& step,
+ExchangeSeconds exchange_seconds_of_layer(const ModelConfig& config, const Job& job,
                                           const ExchangeRates& rates) {
-  const ExchangeCase exchange = exchange_case(config, step);
+  const ExchangeCase exchange = exchange_case(config, job);
   const auto both_passes = [&](const ExchangeVolume& volume) {
-    return 2 * exchange_seconds(volume, rates, step.ranks_per_node);
+    return 2 * exchange_seconds(volume, rates, job.layout.ranks_per_node);
   };
-  return {both_passes(dispatch_volume(step.kind, exchange)),
-          both_passes(combine_volume(step.kind, exchange))};
+  return {both_passes(dispatch_volume(job.exchange.dispatcher, exchange)),
+          both_passes(combine_volume(job.exchange.dispatcher, exchange))};
 }
 
 double exposed_seconds(double wire, double products, Index chunks, double share_alone) {
@@ -65,24 +65,25 @@ double share_of_last_chunk(DispatcherKind kind, const ExchangeCase& e, Index chu
   return e.combine == CombineMode::kFast ? share_of_first_chunk(kind, e, chunks) : 1 / real(chunks);
 }
 
-ExchangeSeconds overlapped_exchange(const ModelConfig& config, const StepCase& step,
-                                    const ExchangeRates& rates, double expert_seconds) {
-  const ExchangeCase exchange = exchange_case(config, step);
-  if (step.chunks == 0 || exchange.ep == exchange.ep_on_node)
-    return exchange_seconds_of_layer(config, step, rates);
+ExchangeSeconds overlapped_exchange(const ModelConfig& config, const Job& job, const ExchangeRates& rates,
+                                    double expert_seconds) {
+  const ExchangeCase exchange = exchange_case(config, job);
+  if (job.exchange.chunks == 0 || exchange.ep == exchange.ep_on_node)
+    return exchange_seconds_of_layer(config, job, rates);
   require(rates.network_bandwidth > 0, "rows that leave a node need a bandwidth between nodes");
   ExchangeRates only = rates;
   only.network_message_seconds = 0;
-  const ExchangeSeconds bytes = exchange_seconds_of_layer(config, step, only);
+  const ExchangeSeconds bytes = exchange_seconds_of_layer(config, job, only);
   only.network_bandwidth = std::numeric_limits<double>::infinity();
-  const ExchangeSeconds copies = exchange_seconds_of_layer(config, step, only);
+  const ExchangeSeconds copies = exchange_seconds_of_layer(config, job, only);
   const double out = bytes.dispatch - copies.dispatch, home = bytes.combine - copies.combine;
   const double wire = out + home;  // of both passes
-  const double alone = per(out * share_of_first_chunk(step.kind, exchange, step.chunks) +
-                               home * share_of_last_chunk(step.kind, exchange, step.chunks),
-                           wire);
-  const double exposed = exposed_seconds(wire / 2, expert_seconds / 3, step.chunks, alone) +
-                         exposed_seconds(wire / 2, 2 * expert_seconds / 3, step.chunks, alone);
+  const double alone =
+      per(out * share_of_first_chunk(job.exchange.dispatcher, exchange, job.exchange.chunks) +
+              home * share_of_last_chunk(job.exchange.dispatcher, exchange, job.exchange.chunks),
+          wire);
+  const double exposed = exposed_seconds(wire / 2, expert_seconds / 3, job.exchange.chunks, alone) +
+                         exposed_seconds(wire / 2, 2 * expert_seconds / 3, job.exchange.chunks, alone);
   const double left = per(exposed, wire), answers = 2 * rates.network_message_seconds;
   return {std::lerp(copies.dispatch, bytes.dispatch, left) + answers,
           std::lerp(copies.combine, bytes.combine, left) + answers};
@@ -92,19 +93,19 @@ double waiting_seconds(double busiest, double expert_seconds, const ExchangeSeco
   return (busiest - 1) * (expert_seconds + (exchange.dispatch + exchange.combine) / 2);
 }
 
-double plan_seconds_of_layer(const ModelConfig& config, const StepCase& step, const MachineRates& machine,
+double plan_seconds_of_layer(const ModelConfig& config, const Job& job, const MachineRates& machine,
                              const ExchangeRates& rates) {
-  const ExchangeCase exchange = exchange_case(config, step);
-  const double slots = real(step.tokens * config.num_experts_per_tok);
-  const double sorted = oversubscription(step) * per(slots, machine.plan_slots);
-  if (step.kind == DispatcherKind::kShared) return sorted + rates.meeting_seconds;
+  const ExchangeCase exchange = exchange_case(config, job);
+  const double slots = real(job.tokens() * config.num_experts_per_tok);
+  const double sorted = oversubscription(job) * per(slots, machine.plan_slots);
+  if (job.exchange.dispatcher == DispatcherKind::kShared) return sorted + rates.meeting_seconds;
   constexpr Index kFewestOfBruck = 16;  // ranks
   const Index rounds = exchange.ep == exchange.ep_on_node ? 0
                        : exchange.ep < kFewestOfBruck     ? 1
                                                           : std::bit_width(at(exchange.ep - 1));
-  const Index more = rounds == 0 ? 0 : more_rounds(step.kind, rounds);
+  const Index more = rounds == 0 ? 0 : more_rounds(job.exchange.dispatcher, rounds);
   return sorted + real(exchange.ep_on_node - 1) * rates.node_message_seconds +
-         real(rounds + more + rounds_of_cuts(exchange, step.chunks)) * rates.network_message_seconds;
+         real(rounds + more + rounds_of_cuts(exchange, job.exchange.chunks)) * rates.network_message_seconds;
 }
 
 }  // namespace moeloom

@@ -45,13 +45,13 @@ double share_made(const std::vector<ParameterSpec>& specs, Placement placement) 
 }
 
 /// One layer of one micro-batch, but for its experts and exchanges.
-void add_layer(const LayerSpec& layer, const StepCase& step, const Local& local, double made,
+void add_layer(const LayerSpec& layer, const Job& job, const Local& local, double made,
                PhaseSeconds& seconds) {
-  const Index t = step.tokens;
-  of(seconds, Phase::kAttention) += made * local.dense(mixer_product_flops(layer.mixer, t), t) +
-                                    local.slowdown * per(mixing_flops(layer.mixer, t, step.sequence_length),
-                                                         local.machine.attention_flops) +
-                                    local.elementwise(mixer_elementwise_bytes(layer.mixer, t));
+  const Index t = job.tokens();
+  of(seconds, Phase::kAttention) +=
+      made * local.dense(mixer_product_flops(layer.mixer, t), t) +
+      local.slowdown * per(mixing_flops(layer.mixer, t, job.batch.length), local.machine.attention_flops) +
+      local.elementwise(mixer_elementwise_bytes(layer.mixer, t));
   of(seconds, Phase::kDense) += made * local.dense(mlp_product_flops(layer, t), t) +
                                 local.elementwise(dense_elementwise_bytes(layer, t));
   if (layer.moe) of(seconds, Phase::kRouter) += local.slowdown * per(real(t), local.machine.router_tokens);
@@ -59,15 +59,15 @@ void add_layer(const LayerSpec& layer, const StepCase& step, const Local& local,
 
 /// What a backward does once more of one layer. Forward makes a third of a mixer's products, and the first of
 /// a gated MLP's or an expert's is two of the nine that both passes make.
-void add_recomputed(const LayerSpec& layer, const StepCase& step, const Local& local, PhaseSeconds& seconds) {
-  const Index t = step.tokens;
+void add_recomputed(const LayerSpec& layer, const Job& job, const Local& local, PhaseSeconds& seconds) {
+  const Index t = job.tokens();
   of(seconds, Phase::kDense) += 2.0 / 9 * local.dense(mlp_product_flops(layer, t), t);
-  if (step.recompute != Recompute::kBlock) return;
-  of(seconds, Phase::kAttention) += (local.dense(mixer_product_flops(layer.mixer, t), t) +
-                                     local.slowdown * per(mixing_flops(layer.mixer, t, step.sequence_length),
-                                                          local.machine.attention_flops) +
-                                     local.elementwise(mixer_elementwise_bytes(layer.mixer, t))) /
-                                    3;
+  if (job.keeping.recompute != Recompute::kBlock) return;
+  of(seconds, Phase::kAttention) +=
+      (local.dense(mixer_product_flops(layer.mixer, t), t) +
+       local.slowdown * per(mixing_flops(layer.mixer, t, job.batch.length), local.machine.attention_flops) +
+       local.elementwise(mixer_elementwise_bytes(layer.mixer, t))) /
+      3;
 }
 
 /// Shares of products that are made, by the placement of their weights.
@@ -75,39 +75,39 @@ struct MadeShares {
   double dense = 1, experts = 1;
 };
 
-void add_micro_batch(const ModelConfig& config, const StepCase& step, const Local& local,
+void add_micro_batch(const ModelConfig& config, const Job& job, const Local& local,
                      const ExchangeRates& links, double expert_seconds, const MadeShares& made,
                      PhaseSeconds& seconds) {
   for (Index layer = 0; layer < config.num_hidden_layers; ++layer)
-    add_layer(config.layer(layer), step, local, made.dense, seconds);
-  if (step.recompute != Recompute::kNone)
+    add_layer(config.layer(layer), job, local, made.dense, seconds);
+  if (job.keeping.recompute != Recompute::kNone)
     for (Index layer = 0; layer < config.num_hidden_layers; ++layer)
-      add_recomputed(config.layer(layer), step, local, seconds);
+      add_recomputed(config.layer(layer), job, local, seconds);
   const double sparse = real(sparse_layers(config));
   const double experts = local.slowdown * local.machine.expert_slowdown * expert_seconds;
-  const ExchangeSeconds exchange = overlapped_exchange(config, step, links, experts);
+  const ExchangeSeconds exchange = overlapped_exchange(config, job, links, experts);
   of(seconds, Phase::kDispatch) += sparse * exchange.dispatch;
   of(seconds, Phase::kCombine) +=
-      sparse * (exchange.combine + waiting_seconds(mean_busiest_load(step), experts, exchange));
-  of(seconds, Phase::kPlan) += sparse * plan_seconds_of_layer(config, step, local.machine, links);
+      sparse * (exchange.combine + waiting_seconds(mean_busiest_load(job), experts, exchange));
+  of(seconds, Phase::kPlan) += sparse * plan_seconds_of_layer(config, job, local.machine, links);
   of(seconds, Phase::kExperts) += made.experts * sparse * experts;
-  if (step.recompute != Recompute::kNone) {
+  if (job.keeping.recompute != Recompute::kNone) {
     of(seconds, Phase::kExperts) += sparse * experts * 2 / 9;
     of(seconds, Phase::kDispatch) += sparse * exchange.dispatch / 2;  // rows go out a third time
   }
-  const double stream = kFloatBytes * real(step.tokens * config.hidden_size);
+  const double stream = kFloatBytes * real(job.tokens() * config.hidden_size);
   of(seconds, Phase::kDense) += local.elementwise(5 * stream);  // the final norm both ways
   of(seconds, Phase::kEmbed) += local.elementwise(5 * stream);  // looked up, and added to the gradient
   of(seconds, Phase::kLoss) +=
-      made.dense * local.slowdown * per(head_flops(config, step.tokens), local.machine.head_flops);
+      made.dense * local.slowdown * per(head_flops(config, job.tokens()), local.machine.head_flops);
 }
 
 /// Of Muon's Newton-Schulz: three products an iteration, X X^T, its square, and that times X.
-double muon_flops(const std::vector<ParameterSpec>& specs, const StepCase& step) {
+double muon_flops(const std::vector<ParameterSpec>& specs, const Job& job) {
   double flops = 0;
   for (const ParameterSpec& spec : specs) {
-    if (!is_of_muon(spec, step.optimizer)) continue;
-    const Index sharers = spec.placement == Placement::kWorld ? step.mesh.world() : step.mesh.dp;
+    if (!is_of_muon(spec, job.keeping.optimizer)) continue;
+    const Index sharers = spec.placement == Placement::kWorld ? job.layout.mesh.world() : job.layout.mesh.dp;
     for (const Stretch& matrix : matrices_of(spec)) {
       const double m = real(std::min(matrix.size(), spec.cols)), n = real(std::max(matrix.size(), spec.cols));
       flops += real(spec.groups) * real(Muon{}.iterations) * (4 * m * m * n + 2 * m * m * m) / real(sharers);
@@ -126,10 +126,10 @@ double product_seconds(const PhaseSeconds& micro_batch) {
 }
 
 /// What is taken from products, where they are.
-void lengthen_products(double seconds, PhaseSeconds& step) {
-  const double products = product_seconds(step);
+void lengthen_products(double seconds, PhaseSeconds& job) {
+  const double products = product_seconds(job);
   if (products == 0) return;
-  for (const Phase phase : kProducts) of(step, phase) *= 1 + seconds / products;
+  for (const Phase phase : kProducts) of(job, phase) *= 1 + seconds / products;
 }
 
 /// Seconds left of an exchange that travels while others take `beside`: what they are too short for, and at
@@ -147,20 +147,20 @@ Trained of_embedding(const std::vector<ParameterSpec>& specs) {
   return {.dense = real(table->rows * table->cols), .experts = 0};
 }
 
-void add_update(const Trained& trained, const Trained& embedding, const StepCase& step, const Local& local,
+void add_update(const Trained& trained, const Trained& embedding, const Job& job, const Local& local,
                 const ExchangeRates& links, double products, PhaseSeconds& seconds) {
-  const MeshShape& mesh = step.mesh;
-  const Index near_ep = ep_on_node(step);
-  const Index near_world = std::min(step.ranks_per_node, mesh.world());
+  const MeshShape& mesh = job.layout.mesh;
+  const Index near_ep = ep_on_node(job);
+  const Index near_world = std::min(job.layout.ranks_per_node, mesh.world());
   const Index near_dp = std::max<Index>(near_world / near_ep, 1);
   const auto over = [&](const Trained& some, bool sums) {
-    const bool travels = sums ? step.overlap_reduce : step.overlap_gather;
+    const bool travels = sums ? job.exchange.overlap_reduce : job.exchange.overlap_gather;
     double seconds = 0;
     for (GroupExchange part : {GroupExchange{some.dense, mesh.world(), near_world, sums},
                                GroupExchange{some.experts, mesh.dp, near_dp, sums}}) {
-      const bool halves = sums && part.group == mesh.dp && step.gradients != Storage::kFp32;
-      part.crosses_once = !halves && (travels || step.tcp) && may_cross_once(part);
-      seconds += reduction_seconds(part, step, links);
+      const bool halves = sums && part.group == mesh.dp && job.keeping.gradients != Storage::kFp32;
+      part.crosses_once = !halves && (travels || job.layout.tcp) && may_cross_once(part);
+      seconds += reduction_seconds(part, job, links);
     }
     return seconds;
   };
@@ -170,29 +170,29 @@ void add_update(const Trained& trained, const Trained& embedding, const StepCase
   const double update = local.slowdown * per(owned, local.machine.updated_elements);
   const double sums = over(trained, true), gathers = over(trained, false);
   const double sums_left =
-      step.overlap_reduce ? left_of(sums, products * 2 / 3, over(embedding, true)) : sums;
-  const double gathers_left = step.overlap_gather ? left_of(gathers, update + products / 3,
-                                                            std::max(over(embedding, false) - update, 0.0))
-                                                  : gathers;
+      job.exchange.overlap_reduce ? left_of(sums, products * 2 / 3, over(embedding, true)) : sums;
+  const double gathers_left =
+      job.exchange.overlap_gather
+          ? left_of(gathers, update + products / 3, std::max(over(embedding, false) - update, 0.0))
+          : gathers;
   of(seconds, Phase::kReduce) += local.elementwise(kFloatBytes * owned) + sums_left;  // and the norm
   of(seconds, Phase::kOptimizer) += update + gathers_left;
   const double hidden = sums + gathers - sums_left - gathers_left;
-  if (step.tcp && hidden > 0)
+  if (job.layout.tcp && hidden > 0)
     lengthen_products(local.slowdown * tcp_seconds(hidden * links.network_bandwidth /
-                                                   static_cast<double>(step.ranks_per_node)),
+                                                   static_cast<double>(job.layout.ranks_per_node)),
                       seconds);
 }
 
 /// Where each rank's chunks end, given to every other; for those who write rows there, in rows too.
-double cut_bytes(const ExchangeCase& exchange, const StepCase& step) {
-  const Index lists = step.kind == DispatcherKind::kHierarchical ? 2 : 1;
-  return step.chunks == 0 ? 0 : kWord * real(lists * (step.chunks + 1) * (exchange.ep - 1));
+double cut_bytes(const ExchangeCase& exchange, const Job& job) {
+  const Index lists = job.exchange.dispatcher == DispatcherKind::kHierarchical ? 2 : 1;
+  return job.exchange.chunks == 0 ? 0 : kWord * real(lists * (job.exchange.chunks + 1) * (exchange.ep - 1));
 }
 
 /// Words that every rank gives every other: losses, what routers chose (once before the backward of a router
 /// loss, once for the step), their probabilities, rows and norms.
-double bookkeeping_bytes(const ModelConfig& config, const std::vector<ParameterSpec>& specs,
-                         const StepCase& step) {
+double bookkeeping_bytes(const ModelConfig& config, const std::vector<ParameterSpec>& specs, const Job& job) {
   const double experts = config.has_experts() ? real(config.num_experts) : 0;
   const double layers = experts > 0 ? real(config.num_hidden_layers) : 0;
   const double chosen = layers * experts + 2;
@@ -202,8 +202,8 @@ double bookkeeping_bytes(const ModelConfig& config, const std::vector<ParameterS
     if (!spec.frozen)
       blocks += real(spec.total_groups *
                      ceil_div(spec.rows * spec.cols / spec.groups, ShardedOptimizer::kBlockElements));
-  return kWord * real(step.mesh.world() - 1) *
-         (real(step.micro_batches) * a_micro_batch + real(sparse_layers(config)) * experts + blocks);
+  return kWord * real(job.layout.mesh.world() - 1) *
+         (real(job.batch.micro_batches) * a_micro_batch + real(sparse_layers(config)) * experts + blocks);
 }
 
 }  // namespace
@@ -239,7 +239,7 @@ bool may_cross_once(const GroupExchange& r) {
   return r.on_node > 1 && r.group > r.on_node && (subtrees || !r.sums);
 }
 
-double reduction_seconds(const GroupExchange& r, const StepCase& step, const ExchangeRates& rates) {
+double reduction_seconds(const GroupExchange& r, const Job& job, const ExchangeRates& rates) {
   if (r.group == 1 || r.elements == 0) return 0;
   const double buckets = std::ceil(r.elements / real(ShardedOptimizer::kBucketElements));
   const double to_each = kFloatBytes * r.elements / real(r.group);
@@ -248,7 +248,7 @@ double reduction_seconds(const GroupExchange& r, const StepCase& step, const Exc
       .node_bytes = to_each * mates,
       .network_bytes = to_each * elsewhere,
       .node_messages = buckets * mates,
-      .network_messages = buckets * (r.sums || step.tcp ? std::min(elsewhere, 1.0) : elsewhere),
+      .network_messages = buckets * (r.sums || job.layout.tcp ? std::min(elsewhere, 1.0) : elsewhere),
       .copied_bytes = r.sums ? 2 * kFloatBytes * r.elements : 0};
   if (r.crosses_once) {
     const double nodes = real(r.group / r.on_node);
@@ -257,7 +257,7 @@ double reduction_seconds(const GroupExchange& r, const StepCase& step, const Exc
     volume.network_bytes /= real(r.on_node);
     volume.copied_bytes *= 1 + 1 / real(r.on_node);
   }
-  return exchange_seconds(volume, rates, step.ranks_per_node);
+  return exchange_seconds(volume, rates, job.layout.ranks_per_node);
 }
 
 double tcp_seconds(double bytes) {
@@ -267,19 +267,19 @@ double tcp_seconds(double bytes) {
   return bytes / kBytesPerSecond;
 }
 
-PhaseSeconds step_seconds(const ModelConfig& config, const std::vector<ParameterSpec>& specs,
-                          const StepCase& step, const MachineRates& machine, double expert_seconds) {
-  const Local local{machine, oversubscription(step)};
-  const ExchangeRates links = link_rates(machine, step);
+PhaseSeconds step_seconds(const ModelConfig& config, const std::vector<ParameterSpec>& specs, const Job& job,
+                          const MachineRates& machine, double expert_seconds) {
+  const Local local{machine, oversubscription(job)};
+  const ExchangeRates links = link_rates(machine, job);
   PhaseSeconds micro_batch{};
-  add_micro_batch(config, step, local, links, expert_seconds,
+  add_micro_batch(config, job, local, links, expert_seconds,
                   {share_made(specs, Placement::kWorld), share_made(specs, Placement::kExperts)},
                   micro_batch);
   PhaseSeconds seconds{};
-  for (std::size_t i = 0; i < kPhases; ++i) seconds[i] = real(step.micro_batches) * micro_batch[i];
-  add_update(trained_elements(specs), of_embedding(specs), step, local, links, product_seconds(micro_batch),
+  for (std::size_t i = 0; i < kPhases; ++i) seconds[i] = real(job.batch.micro_batches) * micro_batch[i];
+  add_update(trained_elements(specs), of_embedding(specs), job, local, links, product_seconds(micro_batch),
              seconds);
-  if (const double flops = muon_flops(specs, step); flops > 0)
+  if (const double flops = muon_flops(specs, job); flops > 0)
     of(seconds, Phase::kOptimizer) += local.dense(flops, kSumChunkRows);
   return seconds;
 }
@@ -288,46 +288,31 @@ double total(const PhaseSeconds& seconds) {
   return std::accumulate(seconds.begin(), seconds.end(), 0.0);
 }
 
-double step_bytes(const ModelConfig& config, const std::vector<ParameterSpec>& specs, const StepCase& step) {
-  const ExchangeCase exchange = exchange_case(config, step);
-  const ExchangeVolume out = dispatch_volume(step.kind, exchange), back = combine_volume(step.kind, exchange);
+double step_bytes(const ModelConfig& config, const std::vector<ParameterSpec>& specs, const Job& job) {
+  const ExchangeCase exchange = exchange_case(config, job);
+  const ExchangeVolume out = dispatch_volume(job.exchange.dispatcher, exchange),
+                       back = combine_volume(job.exchange.dispatcher, exchange);
   const double rows = out.node_bytes + out.network_bytes + back.node_bytes + back.network_bytes;
   // A routing weight goes out with each row and its gradient comes home; in chunks every row of alltoall has
   // a number beside it, both ways.
-  const bool always = step.chunks > 0 && step.kind == DispatcherKind::kAlltoall;
-  const double scalars = (always ? 4 : 2) * scalar_bytes(step.kind, exchange);
-  const double a_layer = 2 * rows + scalars + planning_bytes(step.kind, exchange) + cut_bytes(exchange, step);
+  const bool always = job.exchange.chunks > 0 && job.exchange.dispatcher == DispatcherKind::kAlltoall;
+  const double scalars = (always ? 4 : 2) * scalar_bytes(job.exchange.dispatcher, exchange);
+  const double a_layer =
+      2 * rows + scalars + planning_bytes(job.exchange.dispatcher, exchange) + cut_bytes(exchange, job);
   const Trained trained = trained_elements(specs);
   const auto both_ways = [](double elements, Index group) {
     return 2 * kFloatBytes * elements * (1 - 1 / real(group));
   };
-  return real(step.micro_batches * sparse_layers(config)) * a_layer +
-         both_ways(trained.dense, step.mesh.world()) + both_ways(trained.experts, step.mesh.dp) +
-         bookkeeping_bytes(config, specs, step);
+  return real(job.batch.micro_batches * sparse_layers(config)) * a_layer +
+         both_ways(trained.dense, job.layout.mesh.world()) + both_ways(trained.experts, job.layout.mesh.dp) +
+         bookkeeping_bytes(config, specs, job);
 }
 
-MicroBatchShape micro_batch_of(const StepCase& step, Index rows) {
-  return {.tokens = step.tokens,
-          .sequence_length = step.sequence_length,
-          .rows = rows,
-          .in_chunks = step.chunks > 0,
-          .threads = step.threads,
-          .exact = step.exact > 0,
-          .recompute = step.recompute,
-          .moments = step.moments,
-          .optimizer = step.optimizer,
-          .ranks_per_node = step.ranks_per_node,
-          .overlap_reduce = step.overlap_reduce,
-          .shard_dense = step.shard_dense,
-          .offload = step.offload};
-}
-
-MemoryNeed step_memory(const ModelConfig& config, const std::vector<ParameterSpec>& specs,
-                       const StepCase& step, bool packs, DType element) {
-  const double even_rows = real(step.tokens * config.num_experts_per_tok);  // in a sparse layer
-  return training_memory(config, specs, step.mesh, step.kind,
-                         micro_batch_of(step, std::llround(even_rows * fullest_rank_load(step))), packs,
-                         element);
+MemoryNeed step_memory(const ModelConfig& config, const std::vector<ParameterSpec>& specs, const Job& job,
+                       bool packs, DType element) {
+  const double even_rows = real(job.tokens() * config.num_experts_per_tok);  // in a sparse layer
+  return training_memory(config, specs, job, {.at_once = std::llround(even_rows * fullest_rank_load(job))},
+                         packs, element);
 }
 
 }  // namespace moeloom

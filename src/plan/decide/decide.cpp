@@ -41,7 +41,7 @@ void decide_kernels(const RunFacts& facts, const RunRequest& request, DType type
       .fused_ops_enabled = request.fused_ops,
       .gmm = decision.gmm,
       // Where sums are exact, every mesh takes the same kernels, however few its rows.
-      .rows = facts.step.exact > 0 ? kLargestCount : facts.step.tokens};
+      .rows = facts.job.batch.exact > 0 ? kLargestCount : facts.job.tokens()};
   decision.kernels = KernelRegistry::builtin().apply_all(request.kernels, decision.table, context);
   const DtypeFacts dtype{.asked = request.dtype,
                          .bf16 = request.bf16,
@@ -61,12 +61,12 @@ void decide_kernels(const RunFacts& facts, const RunRequest& request, DType type
     decision.table.dense = tiled_bf16_dense(decision.dtype.unit);
 }
 
-StepCase with_way(StepCase step, const RunRequest& request, DispatcherKind kind, Index chunks) {
-  step.kind = kind;
-  step.chunks = chunks;
-  step.combine = request.wire.combine;
-  step.wire = request.wire.dtype;
-  return step;
+Job with_way(Job job, const RunRequest& request, DispatcherKind kind, Index chunks) {
+  job.exchange.dispatcher = kind;
+  job.exchange.chunks = chunks;
+  job.exchange.combine = request.wire.combine;
+  job.exchange.wire = request.wire.dtype;
+  return job;
 }
 
 /// "a row's products take 1 ms, a row 2 ms and an expert's weights 3 ms between nodes (built-in rates)"
@@ -85,7 +85,7 @@ std::string rates_text(const RunFacts& facts, const RebalanceRates& rates) {
 /// experts in a layer.
 double most_leaving_bytes(const RunFacts& facts) {
   const ModelConfig& model = facts.model;
-  const auto experts = static_cast<double>(ceil_div(model.num_experts, facts.step.mesh.ep));
+  const auto experts = static_cast<double>(ceil_div(model.num_experts, facts.job.layout.mesh.ep));
   return experts * 2 * 2 * 4 * static_cast<double>(model.hidden_size * model.moe_intermediate_size);
 }
 
@@ -112,7 +112,7 @@ void check_experts(const RunFacts& facts, const RunDecision& decision) {
   refuse(half_gradients, rebalance, "gradients = bf16", "rebalance = on", write_floats);
   refuse(any_expert([](const auto& spec) { return spec.adapter && spec.adapter->dropout > 0; }), pool,
          "experts whose adapters drop inputs", "node pool = on", "have no keys of the rows");
-  refuse(facts.step.offload, pool, "experts that lie on a disk", "node pool = on",
+  refuse(facts.job.keeping.offloads(), pool, "experts that lie on a disk", "node pool = on",
          "look for them in the node's memory");
   violations.throw_if_any();
 }
@@ -120,7 +120,7 @@ void check_experts(const RunFacts& facts, const RunDecision& decision) {
 RebalanceDecision decide_rebalance(const RunFacts& facts, const RunRequest& request,
                                    const RunDecision& decision) {
   if (!request.rebalance) return {std::nullopt, "rebalance = off"};
-  const RebalanceRates rates = rebalance_rates(facts.model, decision.step, facts.rates);
+  const RebalanceRates rates = rebalance_rates(facts.model, decision.job, facts.rates);
   std::string reason = "rebalance = on: " + rates_text(facts, rates);
   if (facts.ep_nodes <= 1) reason += "; on one node, node pool = on does the same without moving weights";
   if (!decision.gmm.apply) reason += "; the loop rounds by rows at a time, so last bits may change";
@@ -130,7 +130,7 @@ RebalanceDecision decide_rebalance(const RunFacts& facts, const RunRequest& requ
 ReplaceDecision decide_replace(const RunFacts& facts, const RunRequest& request,
                                const RunDecision& decision) {
   if (request.replace_every == 0) return {.reason = "replace every = 0"};
-  const Index experts = facts.model.num_experts, ep = facts.step.mesh.ep;
+  const Index experts = facts.model.num_experts, ep = facts.job.layout.mesh.ep;
   if (experts % ep != 0)
     throw ConfigError({"replace every = " + std::to_string(request.replace_every) +
                        " needs as many experts on every rank: ep = " + std::to_string(ep) +
@@ -140,7 +140,7 @@ ReplaceDecision decide_replace(const RunFacts& facts, const RunRequest& request,
     throw ConfigError({"replace every = " + std::to_string(request.replace_every) +
                        " changes which rows come to a rank, and row budget or memory ceiling cut sums by "
                        "them; choose replace every = 0, or neither of those"});
-  const RebalanceRates rates = rebalance_rates(facts.model, decision.step, facts.rates);
+  const RebalanceRates rates = rebalance_rates(facts.model, decision.job, facts.rates);
   std::string reason =
       "replace every = " + std::to_string(request.replace_every) + ": " + rates_text(facts, rates);
   if (decision.pool.on && facts.ep_nodes <= 1)
@@ -153,20 +153,19 @@ MemoryNeed with_the_rest(MemoryNeed need, const RunFacts& facts, const RunDecisi
   need.data = facts.data_bytes;
   need.program = facts.program_bytes;
   if (decision.replace.every > 0) need.buffers += most_leaving_bytes(facts);
-  if (decision.rebalance.rates) need.replicas = replica_bytes(facts.model, facts.parameters, facts.step.mesh);
-  if (decision.save_copy)
-    need.save_copy =
-        save_copy_bytes(facts.parameters, facts.step.mesh, facts.step.moments, facts.step.optimizer);
+  if (decision.rebalance.rates)
+    need.replicas = replica_bytes(facts.model, facts.parameters, facts.job.layout.mesh);
+  if (decision.save_copy) need.save_copy = save_copy_bytes(facts.parameters, facts.job);
   return need;
 }
 
 RowRoom room_within(const RunFacts& facts, Index ceiling, DType type, const RunDecision& decision) {
   const auto need = [&](Index rows) {
     return with_the_rest(
-        memory_of_rows(facts.model, facts.parameters, decision.step, decision.gmm.packs, type, rows), facts,
+        memory_of_rows(facts.model, facts.parameters, decision.job, decision.gmm.packs, type, rows), facts,
         decision);
   };
-  return row_room(static_cast<double>(ceiling), row_range(facts.model, decision.step), need);
+  return row_room(static_cast<double>(ceiling), row_range(facts.model, decision.job), need);
 }
 
 std::string rows_text(Index rows) {
@@ -222,15 +221,15 @@ void decide_memory(const RunFacts& facts, const RunRequest& request, DType type,
   decision.save_copy = request.save_copy.value_or(true);
   decide_row_budget(facts, request, type, decision);
   decision.memory = with_the_rest(
-      step_memory(facts.model, facts.parameters, decision.step, decision.gmm.packs, type), facts, decision);
+      step_memory(facts.model, facts.parameters, decision.job, decision.gmm.packs, type), facts, decision);
   const std::optional<RowRoom>& room = decision.row_budget.room;
   if (room && room->memory.total() < decision.memory.total()) decision.memory = room->memory;
   decision.most_memory = decision.memory.total();
-  const Index most = row_range(facts.model, decision.step).most;
+  const Index most = row_range(facts.model, decision.job).most;
   const bool evens_out = decision.pool.on || decision.rebalance.rates || decision.row_budget.rows > 0;
   if (most == 0 || evens_out) return;
   const MemoryNeed need = with_the_rest(
-      memory_of_rows(facts.model, facts.parameters, decision.step, decision.gmm.packs, type, most), facts,
+      memory_of_rows(facts.model, facts.parameters, decision.job, decision.gmm.packs, type, most), facts,
       decision);
   decision.most_memory = std::max(decision.most_memory, need.total());
 }
@@ -260,20 +259,22 @@ std::vector<std::optional<DispatcherKind>> dispatcher_requests() {
 
 GmmFacts gmm_facts(const RunFacts& facts, const RunRequest& request, DType packed) {
   const ModelConfig& model = facts.model;
-  const StepCase& step = facts.step;
-  const Index resident = experts_of(model.num_experts, step.mesh.ep, 0).count;  // the most that a rank holds
+  const Job& job = facts.job;
+  const Index resident =
+      experts_of(model.num_experts, job.layout.mesh.ep, 0).count;  // the most that a rank holds
   GmmFacts weighed;
-  weighed.ep_size = step.mesh.ep;
+  weighed.ep_size = job.layout.mesh.ep;
   weighed.resident_bytes =
       resident * 3 * model.hidden_size * model.moe_intermediate_size * static_cast<Index>(sizeof(float));
   // One face forward, one for input gradients.
   weighed.packed_bytes = weighed.resident_bytes * (packed == DType::kBF16 ? 1 : 2);
   weighed.budget_bytes = request.gmm_budget_bytes;
-  weighed.rows_per_expert = static_cast<double>(step.tokens * step.mesh.ep * model.num_experts_per_tok) /
-                            static_cast<double>(model.num_experts);
-  weighed.uses_per_packing = static_cast<double>(step.micro_batches);
+  weighed.rows_per_expert =
+      static_cast<double>(job.tokens() * job.layout.mesh.ep * model.num_experts_per_tok) /
+      static_cast<double>(model.num_experts);
+  weighed.uses_per_packing = static_cast<double>(job.batch.micro_batches);
   weighed.may_pack = !request.node_pool;
-  weighed.on_disk = step.offload;
+  weighed.on_disk = job.keeping.offloads();
   weighed.prediction = facts.prediction;
   return weighed;
 }
@@ -283,19 +284,19 @@ double expert_seconds(const RunFacts& facts, const GmmDecision& gmm) {
   if (!model.has_experts()) return 0;
   if (const auto& seconds = facts.prediction)
     return !gmm.apply ? seconds->loop_seconds : gmm.packs ? seconds->packed_seconds : seconds->gmm_seconds;
-  const auto rows = static_cast<double>(facts.step.tokens * model.num_experts_per_tok);
+  const auto rows = static_cast<double>(facts.job.tokens() * model.num_experts_per_tok);
   const double an_expert =
-      rows * static_cast<double>(facts.step.mesh.ep) / static_cast<double>(model.num_experts);
+      rows * static_cast<double>(facts.job.layout.mesh.ep) / static_cast<double>(model.num_experts);
   return 18 * rows * static_cast<double>(model.hidden_size * model.moe_intermediate_size) /
          dense_flops_at(facts.rates, std::max(an_expert, 1.0));
 }
 
 double exchange_seconds(const RunFacts& facts, const RunRequest& request, DispatcherKind kind, Index chunks,
                         double expert_seconds) {
-  const StepCase step = with_way(facts.step, request, kind, chunks);
-  const ExchangeRates links = link_rates(facts.rates, step);
-  const ExchangeSeconds rows = overlapped_exchange(facts.model, step, links, expert_seconds);
-  return rows.dispatch + rows.combine + plan_seconds_of_layer(facts.model, step, facts.rates, links);
+  const Job job = with_way(facts.job, request, kind, chunks);
+  const ExchangeRates links = link_rates(facts.rates, job);
+  const ExchangeSeconds rows = overlapped_exchange(facts.model, job, links, expert_seconds);
+  return rows.dispatch + rows.combine + plan_seconds_of_layer(facts.model, job, facts.rates, links);
 }
 
 RunDecision decide(const RunFacts& facts, const RunRequest& request) {
@@ -311,10 +312,10 @@ RunDecision decide(const RunFacts& facts, const RunRequest& request) {
   decision.overlap = rows.overlap;
   decision.pool = rows.pool;
   decision.wire = request.wire;
-  decision.step = with_way(facts.step, request, rows.dispatcher.kind, rows.overlap.chunks);
-  decision.travel = decide_travel(request, decision.step);
-  decision.step.overlap_reduce = decision.travel.reduce.on;
-  decision.step.overlap_gather = decision.travel.gather.on;
+  decision.job = with_way(facts.job, request, rows.dispatcher.kind, rows.overlap.chunks);
+  decision.travel = decide_travel(request, decision.job);
+  decision.job.exchange.overlap_reduce = decision.travel.reduce.on;
+  decision.job.exchange.overlap_gather = decision.travel.gather.on;
   decision.rebalance = decide_rebalance(facts, request, decision);
   decision.replace = decide_replace(facts, request, decision);
   if (!facts.parameters.empty()) decide_memory(facts, request, type, decision);

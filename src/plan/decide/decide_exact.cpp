@@ -13,7 +13,7 @@ std::string why_not_applied(const std::vector<KernelReport>& reports, std::strin
 }
 
 void check(const RunFacts& facts, const RunDecision& decision) {
-  const std::string exact = "exact sums = " + std::to_string(facts.step.exact);
+  const std::string exact = "exact sums = " + std::to_string(facts.job.batch.exact);
   Violations violations;
   for (const char* id : {"fused_moe", "tiled_dense"}) {
     if (id == std::string_view("fused_moe") && !facts.model.has_experts()) continue;
@@ -32,9 +32,9 @@ void check(const RunFacts& facts, const RunDecision& decision) {
          "nodes add up rows before they send them");
   refuse(decision.wire.dtype == WireDType::kBf16, "wire dtype = bf16",
          "which rows are rounded depends on the mesh");
-  refuse(decision.step.shard_dense, "shard dense = yes",
+  refuse(decision.job.keeping.shard_dense, "shard dense = yes",
          "the integers that are summed are whole on every rank");
-  refuse(decision.step.gradients != Storage::kFp32, "gradients = bf16",
+  refuse(decision.job.keeping.gradients != Storage::kFp32, "gradients = bf16",
          "integers are made of gradients in fp32");
   refuse(decision.row_budget.rows > 0, "row budget = " + std::to_string(decision.row_budget.rows),
          "a layer in slices divides the parts that are summed, and a memory ceiling sets such a budget");
@@ -43,7 +43,7 @@ void check(const RunFacts& facts, const RunDecision& decision) {
 
 /// Bytes that a rank sends more in a step: integers of eight bytes for floats of four, and counts.
 double more_message_bytes(const RunFacts& facts, const RunDecision& decision) {
-  const MeshShape& mesh = facts.step.mesh;
+  const MeshShape& mesh = facts.job.layout.mesh;
   double bytes = 0;
   for (const ParameterSpec& spec : facts.parameters) {
     if (spec.frozen) continue;
@@ -54,30 +54,30 @@ double more_message_bytes(const RunFacts& facts, const RunDecision& decision) {
   Index sparse = 0;
   for (Index layer = 0; layer < facts.model.num_hidden_layers; ++layer)
     sparse += facts.model.is_sparse(layer);
-  const Index leaves = decision.step.tokens / (decision.step.sequence_length * facts.step.exact);
+  const Index leaves = decision.job.sequences() / facts.job.batch.exact;
   const Index experts = experts_of(facts.model.num_experts, mesh.ep, 0).count;
   return bytes +
-         8.0 * static_cast<double>(facts.step.micro_batches * sparse * (mesh.ep - 1) * experts * leaves);
+         8.0 * static_cast<double>(facts.job.batch.micro_batches * sparse * (mesh.ep - 1) * experts * leaves);
 }
 
 }  // namespace
 
 ExactDecision decide_exact(const RunFacts& facts, const RunDecision& decision) {
-  if (facts.step.exact == 0) return {};
+  if (facts.job.batch.exact == 0) return {};
   check(facts, decision);
   std::string reason = "the same bits on every mesh whose micro-batches are multiples of " +
-                       std::to_string(facts.step.exact) +
-                       (facts.step.exact == 1 ? " sequence" : " sequences");
-  if (facts.step.micro_batches > 1)
+                       std::to_string(facts.job.batch.exact) +
+                       (facts.job.batch.exact == 1 ? " sequence" : " sequences");
+  if (facts.job.batch.micro_batches > 1)
     reason +=
         "; what is counted over a micro-batch, as the auxiliary loss by default, depends on their number";
   if (!facts.parameters.empty()) {
-    const LastingMemory memory = lasting_memory(facts.parameters, facts.step.mesh, {.exact = true});
+    const LastingMemory memory = lasting_memory(facts.parameters, facts.job);
     reason += "; it costs a rank " + bytes_text(memory.exact_sums) + " of memory and " +
               bytes_text(more_message_bytes(facts, decision)) + " of messages a step";
-    if (facts.step.mesh.ep > 1) reason += ", one of them for each sparse layer of a micro-batch";
+    if (facts.job.layout.mesh.ep > 1) reason += ", one of them for each sparse layer of a micro-batch";
   }
-  return {facts.step.exact, reason};
+  return {facts.job.batch.exact, reason};
 }
 
 }  // namespace moeloom

@@ -2,6 +2,7 @@
 
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/text.hpp"
+#include "moeloom/moe/dispatch/wire.hpp"
 
 #include <algorithm>
 #include <vector>
@@ -26,14 +27,14 @@ struct Case {
   const RunRequest& request;
   double expert_seconds;
 
-  Index ep() const { return facts.step.mesh.ep; }
+  Index ep() const { return facts.job.layout.mesh.ep; }
   /// Whether rows are asked to travel in chunks, and travel at all.
   bool in_chunks() const { return request.chunks.value_or(0) > 0 && ep() > 1; }
   /// Of the rank that holds the fewest.
   Index experts() const { return std::max<Index>(facts.model.num_experts / ep(), 1); }
   /// Expected from one rank to another in one direction, if experts are even.
   Index bytes_per_pair(WireDType wire) const {
-    return facts.step.tokens * facts.model.num_experts_per_tok * wire_cols(facts.model.hidden_size, wire) *
+    return facts.job.tokens() * facts.model.num_experts_per_tok * wire_cols(facts.model.hidden_size, wire) *
            static_cast<Index>(sizeof(float)) / ep();
   }
   /// The same of what crosses nodes; by hierarchical from a rank to a node, on the way home, where more do.
@@ -44,7 +45,7 @@ struct Case {
                                        facts.ep_nodes, request.wire.combine) /
                         static_cast<double>(facts.ep_nodes - 1);
     return static_cast<Index>(
-        rows * static_cast<double>(facts.step.tokens * wire_cols(facts.model.hidden_size, wire) * 4));
+        rows * static_cast<double>(facts.job.tokens() * wire_cols(facts.model.hidden_size, wire) * 4));
   }
   std::string message_text(DispatcherKind kind) const {
     return std::to_string(bytes_per_message(kind)) +

@@ -7,36 +7,37 @@ namespace {
 
 /// Whether something travels while there are products, as asked or, if nothing was asked for, between nodes.
 /// `cannot`: why it must not; empty: it may.
-OverlapChoice choose(const std::string& option, std::optional<bool> asked, const StepCase& step,
+OverlapChoice choose(const std::string& option, std::optional<bool> asked, const Job& job,
                      const std::string& cannot, Violations& violations) {
   const std::string on = option + " = on";
   if (asked == false) return {false, option + " = off"};
-  if (step.mesh.world() == 1) return {false, "one rank has nobody to exchange with"};
+  if (job.layout.mesh.world() == 1) return {false, "one rank has nobody to exchange with"};
   violations.unless(cannot.empty() || !asked, on + " cannot be: " + cannot + "; leave it to auto");
   if (!cannot.empty()) return {false, cannot};
   if (asked) return {true, on};
-  if (step.mesh.world() <= step.ranks_per_node)
+  if (job.layout.mesh.world() <= job.layout.ranks_per_node)
     return {false, "all ranks are on one node, whose processors make the copies at any time"};
   return {true, "ranks lie on several nodes, and the network moves it while processors multiply"};
 }
 
 }  // namespace
 
-TravelDecision decide_travel(const RunRequest& request, const StepCase& step) {
+TravelDecision decide_travel(const RunRequest& request, const Job& job) {
   Violations violations;
   TravelDecision travel;
-  travel.reduce =
-      choose("overlap grad reduce", request.overlap_reduce, step,
-             step.exact > 0 ? "exact sums are of integers, which MPI adds up at the end" : "", violations);
-  violations.unless(!step.shard_dense || request.overlap_reduce != false,
+  travel.reduce = choose(
+      "overlap grad reduce", request.overlap_reduce, job,
+      job.batch.exact > 0 ? "exact sums are of integers, which MPI adds up at the end" : "", violations);
+  violations.unless(!job.keeping.shard_dense || request.overlap_reduce != false,
                     "overlap grad reduce = off cannot be with shard dense = yes, which takes sums as layers "
                     "finish; leave it to auto");
-  if (step.shard_dense) travel.reduce = {true, "shard dense = yes takes sums as layers finish"};
-  travel.gather = choose("overlap param gather", request.overlap_gather, step,
-                         step.shard_dense ? "with shard dense = yes, ranks of a node share weights, which "
-                                            "change for all of them at once"
-                                          : "",
-                         violations);
+  if (job.keeping.shard_dense) travel.reduce = {true, "shard dense = yes takes sums as layers finish"};
+  travel.gather =
+      choose("overlap param gather", request.overlap_gather, job,
+             job.keeping.shard_dense ? "with shard dense = yes, ranks of a node share weights, which "
+                                       "change for all of them at once"
+                                     : "",
+             violations);
   violations.throw_if_any();
   return travel;
 }

@@ -6,6 +6,6 @@
 namespace moeloom {
 
 /// Pure. Throws ConfigError for what was asked for and cannot be.
-TravelDecision decide_travel(const RunRequest& request, const StepCase& step);
+TravelDecision decide_travel(const RunRequest& request, const Job& job);
 
 }  // namespace moeloom

@@ -32,18 +32,18 @@ std::string why_no_node_memory(const Mesh& mesh, const NodeMap& nodes) {
 
 }  // namespace
 
-RunFacts find_run_facts(const ModelConfig& model, const Mesh& mesh, StepCase work, Index pretended_nodes) {
+RunFacts find_run_facts(const ModelConfig& model, const Mesh& mesh, Job work, Index pretended_nodes) {
   const NodeMap nodes = find_nodes(mesh.ep(), pretended_nodes);
   const Communicator& world = mesh.world();
-  work.mesh = mesh.shape();
-  work.ranks_per_node = static_cast<Index>(world.all_max(static_cast<double>(mesh.node().size())));
-  if (pretended_nodes > 1) work.ranks_per_node = ceil_div(work.ranks_per_node, pretended_nodes);
+  work.layout.mesh = mesh.shape();
+  work.layout.ranks_per_node = static_cast<Index>(world.all_max(static_cast<double>(mesh.node().size())));
+  if (pretended_nodes > 1) work.layout.ranks_per_node = ceil_div(work.layout.ranks_per_node, pretended_nodes);
   // The fewest of any rank: what is decided by them must be the same everywhere.
-  work.threads = -static_cast<Index>(world.all_max(-static_cast<double>(work.threads)));
-  work.processors_per_node = work.ranks_per_node * work.threads;
-  work.tcp = tcp_between_nodes(world);
+  work.layout.threads = -static_cast<Index>(world.all_max(-static_cast<double>(work.layout.threads)));
+  work.layout.processors_per_node = work.layout.ranks_per_node * work.layout.threads;
+  work.layout.tcp = tcp_between_nodes(world);
   const auto ep_nodes = static_cast<Index>(world.all_max(static_cast<double>(nodes.nodes())));
-  work.ep_per_node = std::max<Index>(mesh.ep().size() / ep_nodes, 1);
+  work.layout.ep_per_node = std::max<Index>(mesh.ep().size() / ep_nodes, 1);
   RunFacts facts = facts_of_job(model, work);
   facts.ep_nodes = ep_nodes;
   if (mesh.ep().size() > 1 && model.has_experts()) facts.no_node_memory = why_no_node_memory(mesh, nodes);
@@ -52,10 +52,10 @@ RunFacts find_run_facts(const ModelConfig& model, const Mesh& mesh, StepCase wor
   return facts;
 }
 
-RunFacts facts_of_job(const ModelConfig& model, const StepCase& work) {
-  RunFacts facts{.model = model, .step = work, .no_bf16 = std::string(why_no_bf16())};
-  facts.ep_nodes = work.mesh.ep / ep_on_node(work);
-  facts.rates = built_in_rates(work.threads);
+RunFacts facts_of_job(const ModelConfig& model, const Job& work) {
+  RunFacts facts{.model = model, .job = work, .no_bf16 = std::string(why_no_bf16())};
+  facts.ep_nodes = work.layout.mesh.ep / ep_on_node(work);
+  facts.rates = built_in_rates(work.layout.threads);
   return facts;
 }
 

@@ -111,7 +111,7 @@ TensorChecksums sum_checksums(const std::vector<TensorSpec>& specs, std::vector<
 
 void load_moments(const std::filesystem::path& path, const ParameterStore& store, ShardedOptimizer& optimizer,
                   const Mesh& mesh, const ModelConfig& config, const TensorChecksums& checksums) {
-  const std::vector<TensorSpec> specs = moment_specs(config, store, optimizer.settings().kind);
+  const std::vector<TensorSpec> specs = moment_specs(config, store, optimizer.keeping().optimizer);
   std::vector<std::int64_t> sums;
   agree(mesh.world(), [&] { sums = read_moments(path, specs, store, optimizer, mesh.world().board()); });
   const TensorChecksums found = sum_checksums(specs, std::move(sums), mesh.world());

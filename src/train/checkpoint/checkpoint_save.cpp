@@ -49,7 +49,7 @@ CheckpointSave::CheckpointSave(CheckpointRun run, const ParameterStore& store, S
       folder_(partial_path(run_.folder, state_.step)),
       weights_(written_parts(store, mesh)),
       moments_(owned_parts(store, optimizer)),
-      moment_specs_(moment_specs(config, store, optimizer.settings().kind)),
+      moment_specs_(moment_specs(config, store, optimizer.keeping().optimizer)),
       weights_plan_(plan_weights(config, {.shard_bytes = run_.shard_bytes})),
       moments_plan_(plan_single_file(kMomentsFile, moment_specs_)) {
   state_.mesh = mesh.shape();

@@ -30,16 +30,16 @@ void check_fit(const RoutingFile& file, const ModelConfig& config, const BatchSh
   same_number("num_experts", recorded.experts, config.num_experts, kOtherModel);
   same_number("num_experts_per_tok", recorded.top_k, config.num_experts_per_tok, kOtherModel);
   same("sparse layers", numbers(recorded.layers), numbers(sparse_layers_of(config)), kOtherModel);
-  same_number("sequence length", recorded.sequence_length, batch.sequence_length, "choose the same");
-  same_number("tokens a step", recorded.tokens, batch.global_batch * batch.sequence_length,
-              "choose as many sequences a step");
+  same_number("sequence length", recorded.sequence_length, batch.length, "choose the same");
+  same_number("tokens a step", recorded.tokens, batch.tokens(), "choose as many sequences a step");
   violations.throw_if_any();
 }
 
-std::uint64_t text_hash_of_step(const BatchSource& batches, const BatchShape& shape, Index step) {
+std::uint64_t text_hash_of_step(const BatchSource& batches, const BatchShape& shape, Index world,
+                                Index step) {
   std::vector<std::int32_t> ids;
-  for (Index rank = 0; rank < shape.world; ++rank)
-    for (Index micro_batch = 0; micro_batch < shape.accumulation; ++micro_batch) {
+  for (Index rank = 0; rank < world; ++rank)
+    for (Index micro_batch = 0; micro_batch < shape.micro_batches; ++micro_batch) {
       const Batch batch = batches.train(step, micro_batch, rank);
       ids.insert(ids.end(), batch.input_ids.begin(), batch.input_ids.end());
     }
@@ -49,14 +49,14 @@ std::uint64_t text_hash_of_step(const BatchSource& batches, const BatchShape& sh
 }  // namespace
 
 RoutingReplay::RoutingReplay(const std::filesystem::path& path, const ModelConfig& config,
-                             const BatchShape& batch)
-    : file_(path), batch_(batch) {
+                             const BatchShape& batch, Index world)
+    : file_(path), batch_(batch), world_(world) {
   check_fit(file_, config, batch);
 }
 
 void RoutingReplay::match(const BatchSource& batches, Index from, Index to, bool may_be_over) {
   by_number_ = std::ranges::all_of(file_.steps(), [&](const RecordedStep& step) {
-    return text_hash_of_step(batches, batch_, step.number) == step.text_hash;
+    return text_hash_of_step(batches, batch_, world_, step.number) == step.text_hash;
   });
   if (may_be_over || forced_steps(from, to) > 0) return;
   throw ConfigError(

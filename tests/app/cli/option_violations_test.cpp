@@ -34,13 +34,13 @@ TEST(OptionViolations, TheDefaultsRunOnOneToSixteenRanks) {
 
 TEST(OptionViolations, EachSaysItsArithmetic) {
   const std::vector<std::tuple<Change, Index, std::string>> cases = {
-      {[](auto& o) { o.data.global_batch = 6; }, 4,
+      {[](auto& o) { o.batch.sequences = 6; }, 4,
        "global-batch = 6 sequences do not divide over 4 ranks x 1 micro-batches; choose a multiple of 4"},
-      {[](auto& o) { o.data.global_batch = 2; }, 4, "choose a multiple of 4"},
-      {[](auto& o) { o.data.accumulate = 3; }, 2, "2 ranks x 3 micro-batches; choose a multiple of 6"},
-      {[](auto& o) { o.data.global_batch = 0; }, 2, "global-batch = 0 must be at least 1"},
-      {[](auto& o) { o.data.sequence_length = -1; }, 2, "seq-len = -1 must be at least 1"},
-      {[](auto& o) { o.data.accumulate = Index{1} << 62; }, 2, "is too large"},
+      {[](auto& o) { o.batch.sequences = 2; }, 4, "choose a multiple of 4"},
+      {[](auto& o) { o.batch.micro_batches = 3; }, 2, "2 ranks x 3 micro-batches; choose a multiple of 6"},
+      {[](auto& o) { o.batch.sequences = 0; }, 2, "global-batch = 0 must be at least 1"},
+      {[](auto& o) { o.batch.length = -1; }, 2, "seq-len = -1 must be at least 1"},
+      {[](auto& o) { o.batch.micro_batches = Index{1} << 62; }, 2, "is too large"},
       {[](auto& o) { o.data.sources.clear(); }, 2, "--data FILE is needed"},
       {[](auto& o) { o.data.heldout = 1; }, 2, "heldout = 1 must lie in [0, 1)"},
       {[](auto& o) { o.data.heldout = -0.5; }, 2, "heldout = -0.5 must lie in [0, 1)"},
@@ -104,7 +104,7 @@ TEST(OptionViolations, EachSaysItsArithmetic) {
 TEST(OptionViolations, AllAreListedAtOnce) {
   const auto violations = violations_of([](TrainOptions& options) {
     options.optimizer.learning_rate = -1;
-    options.data.global_batch = 5;
+    options.batch.sequences = 5;
     options.run.steps = 0;
   });
   EXPECT_EQ(violations.size(), 3u);
@@ -120,7 +120,7 @@ TEST(OptionViolations, ADefaultInPlaceOfAnUnreadValueIsNotJudged) {
         4);
   };
   EXPECT_TRUE(unread("ep", [](auto& o) { o.mesh.dp = 2; }).empty());
-  EXPECT_TRUE(unread("global-batch", [](auto& o) { o.data.accumulate = 3; }).empty());
+  EXPECT_TRUE(unread("global-batch", [](auto& o) { o.batch.micro_batches = 3; }).empty());
   EXPECT_TRUE(unread("heads", [](auto& o) { o.model.shape.num_key_value_heads = 3; }).empty());
   EXPECT_TRUE(unread("data", [](auto& o) { o.data.sources.clear(); }).empty());
   EXPECT_EQ(unread("ep", [](auto& o) { o.optimizer.learning_rate = -1; }).size(), 1u);
@@ -132,9 +132,9 @@ TEST(OptionViolations, KernelsTakesEveryWordThatTheRegistryTakes) {
 }
 
 TEST(OptionViolations, AModelStillToBeReadIsNotJudgedByTheDefaults) {
-  EXPECT_TRUE(violations_of(
-                  [](TrainOptions& o) { o.model.folder = "qwen", o.mesh.ep = 3, o.data.global_batch = 3; }, 3)
-                  .empty());
+  EXPECT_TRUE(
+      violations_of([](TrainOptions& o) { o.model.folder = "qwen", o.mesh.ep = 3, o.batch.sequences = 3; }, 3)
+          .empty());
 }
 
 TEST(OptionViolations, AGivenShapeMustAgreeWithTheLoadedModel) {

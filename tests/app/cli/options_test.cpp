@@ -15,18 +15,6 @@ TEST(Options, TheMeshFillsInWhatTheRanksLeaveOpen) {
   EXPECT_EQ(strided.order, (std::vector<std::string>{"ep", "dp"}));
 }
 
-TEST(Options, TheBatchIsSharedByRanksAndMicroBatches) {
-  TrainOptions options;
-  options.data.global_batch = 24;
-  options.data.accumulate = 3;
-  options.data.sequence_length = 40;
-  const BatchShape batch = batch_shape(options, 4);
-  EXPECT_EQ(batch.sequences_per_micro_batch(), 2);
-  EXPECT_EQ(batch.global_batch, 24);
-  EXPECT_EQ(batch.sequence_length, 40);
-  EXPECT_EQ(batch.world, 4);
-}
-
 TEST(Options, TheScheduleFillsInWhatIsLeftOpen) {
   constexpr Index kWidth = 2048;
   TrainOptions options;

@@ -62,7 +62,7 @@ TEST(PlanOptions, EveryOptionSetsItsField) {
   EXPECT_EQ(options.threads, 3);
   EXPECT_EQ(options.dtype, DType::kBF16);
   EXPECT_EQ(options.gmm_budget_bytes, Index{1} << 30);
-  EXPECT_EQ(options.offload, "/disk");
+  EXPECT_EQ(options.keeping.offload, "/disk");
   EXPECT_TRUE(options.calibrate);
   EXPECT_EQ(options.rows, 5);
   EXPECT_EQ(options.data, "a.bin");

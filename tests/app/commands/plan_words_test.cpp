@@ -19,29 +19,29 @@ TEST(PlanWords, SaysWhereItExtrapolates) {
   EXPECT_NE(far.back().find("1024 ranks are extrapolated from 2; routing is taken as even"),
             std::string::npos)
       << far.back();
-  Job uneven = made_up_job(1024, 64);
-  uneven.expert_rows = {{3, 1}};
+  PlannedJob uneven = made_up_job(1024, 64);
+  uneven.job.exchange.expert_rows = {{3, 1}};
   EXPECT_EQ(extrapolations(uneven, made_up_rates(2), given).back().find("even"), std::string::npos);
 }
 
 TEST(PlanWords, CalibrationIsAdvisedForTheSizesThatThePlanReads) {
-  Job job = made_up_job(16, 8);
-  job.threads = 4;
+  PlannedJob planned = made_up_job(16, 8);
+  planned.job.layout.threads = 4;
   PlanOptions options;
   options.model.folder = "model";
-  const auto line = [&](Index nodes) { return calibrate_line(calibration_of(job, options), 2, nodes); };
+  const auto line = [&](Index nodes) { return calibrate_line(calibration_of(planned, options), 2, nodes); };
   EXPECT_EQ(line(1), "mpirun -n 2 moeloom calibrate --model model --seq-len 256 --threads 4");
-  job.dtype = DType::kBF16;
+  planned.dtype = DType::kBF16;
   EXPECT_EQ(line(2),
             "mpirun -n 4 --map-by ppr:2:node moeloom calibrate --model model --seq-len 256 --threads 4 "
             "--dtype bf16");
-  auto notes = extrapolations(job, made_up_rates(1), options);
+  auto notes = extrapolations(planned, made_up_rates(1), options);
   ASSERT_EQ(notes.size(), 3u) << "memory, links, ranks";
   EXPECT_EQ(notes[0],
             "rates are of 1 busy ranks; 2 a node share its memory: `" + line(1) + "` measures that");
   EXPECT_NE(notes[1].find("`" + line(1) + "` does"), std::string::npos) << notes[1];
-  job.threads = 8;
-  notes = extrapolations(job, made_up_rates(1), options);
+  planned.job.layout.threads = 8;
+  notes = extrapolations(planned, made_up_rates(1), options);
   ASSERT_EQ(notes.size(), 2u) << "no two ranks have processors of their own to measure on";
   EXPECT_EQ(notes[0].find("calibrate"), std::string::npos) << notes[0];
 }
@@ -51,12 +51,9 @@ TEST(PlanWords, TheLineSaysEverythingThatThePointDoes) {
   options.model.shape.num_hidden_layers = 6;
   options.model.shape_given = {"layers"};
   options.data = "text.bin";
-  PredictedPoint point{.step = {.mesh = {16, 64, {"dp", "ep"}},
-                                .ranks_per_node = 64,
-                                .kind = DispatcherKind::kShared,
-                                .tokens = 2048,
-                                .sequence_length = 256,
-                                .micro_batches = 2}};
+  PredictedPoint point{.job = {.batch = {.sequences = 16384, .length = 256, .micro_batches = 2},
+                               .exchange = {.dispatcher = DispatcherKind::kShared},
+                               .layout = {.mesh = {16, 64}, .ranks_per_node = 64}}};
   EXPECT_EQ(run_line(options, point),
             "mpirun -n 1024 --map-by ppr:64:node moeloom train --layers 6 --ep 64 --seq-len 256 "
             "--global-batch 16384 --accumulate 2 --dispatcher shared --data text.bin");
@@ -64,7 +61,8 @@ TEST(PlanWords, TheLineSaysEverythingThatThePointDoes) {
   options.threads = 2;
   options.dtype = DType::kBF16;
   options.gmm_budget_bytes = 1 << 20;
-  point.step.mesh = {2, 1, {"dp", "ep"}};
+  point.job.layout.mesh = {2, 1, {"dp", "ep"}};
+  point.job.batch.sequences = 32;
   EXPECT_EQ(run_line(options, point),
             "mpirun -n 2 moeloom train --model model --ep 1 --seq-len 256 --global-batch 32 --accumulate 2 "
             "--threads 2 --dtype bf16 --gmm-budget 1MiB --data text.bin");
@@ -79,29 +77,26 @@ TEST(PlanWords, TheLineSaysEverythingThatThePointDoes) {
 TEST(PlanWords, TheLineAsksForWhatTrainWouldNotDoUnasked) {
   PlanOptions options;
   options.model.folder = "model";
-  PredictedPoint point{.step = {.mesh = {1, 4, {"dp", "ep"}},
-                                .ranks_per_node = 2,
-                                .kind = DispatcherKind::kAlltoall,
-                                .tokens = 1024,
-                                .sequence_length = 256},
-                       .grouped = true,
-                       .sparse = true};
-  point.step.chunks = 2;
+  PredictedPoint point{
+      .job = {.batch = {.sequences = 16, .length = 256}, .layout = {.mesh = {1, 4}, .ranks_per_node = 2}},
+      .grouped = true,
+      .sparse = true};
+  point.job.exchange.chunks = 2;
   const auto says = [&](const std::string& words) {
     return run_line(options, point).find(words) != std::string::npos;
   };
   EXPECT_TRUE(says("--dispatcher alltoall --overlap 2 --data")) << run_line(options, point);
   EXPECT_FALSE(says("GMM_PATCH")) << "grouped is what an unset flag means";
-  point.step.chunks = 0;
+  point.job.exchange.chunks = 0;
   EXPECT_TRUE(says("--dispatcher alltoall --overlap off --data")) << run_line(options, point);
   options.overlap = false;
   EXPECT_TRUE(says("--overlap off --overlap-grad-reduce off --overlap-param-gather off --data"))
       << run_line(options, point);
   options.overlap = true;
-  point.step.kind = DispatcherKind::kHierarchical;
+  point.job.exchange.dispatcher = DispatcherKind::kHierarchical;
   EXPECT_TRUE(says("--dispatcher hierarchical --overlap off --data")) << run_line(options, point);
-  point.step.kind = DispatcherKind::kAlltoall;
-  point.step.ranks_per_node = 4;
+  point.job.exchange.dispatcher = DispatcherKind::kAlltoall;
+  point.job.layout.ranks_per_node = 4;
   EXPECT_TRUE(says("--dispatcher alltoall --data")) << run_line(options, point);
   point.grouped = false;
   EXPECT_TRUE(says("mpirun -n 4 -x MOELOOM_GMM_PATCH=0 moeloom train")) << run_line(options, point);
@@ -110,10 +105,10 @@ TEST(PlanWords, TheLineAsksForWhatTrainWouldNotDoUnasked) {
 }
 
 TEST(PlanWords, TheAdviceNamesTheSmallestTheMemoryAndTheWayOut) {
-  Job asked = made_up_job(4, 2);
+  PlannedJob asked = made_up_job(4, 2);
   asked.memory_per_node = double(Index{64} << 30);
-  PredictedPoint smallest{
-      .step = {.mesh = {1, 4, {"dp", "ep"}}, .ranks_per_node = 2, .kind = DispatcherKind::kShared}};
+  PredictedPoint smallest{.job = {.exchange = {.dispatcher = DispatcherKind::kShared},
+                                  .layout = {.mesh = {1, 4}, .ranks_per_node = 2}}};
   smallest.memory.activations = double(Index{58} << 30);
   const std::string nothing =
       "nothing fits: the smallest need is 58 GiB a rank (dp=1 ep=4, shared), 116 GiB for the 2 ranks of a "
@@ -122,17 +117,17 @@ TEST(PlanWords, TheAdviceNamesTheSmallestTheMemoryAndTheWayOut) {
             nothing +
                 "no other layout of these tokens fits, down to one rank a node with one sequence at a time; "
                 "as it is the job needs nodes of 116 GiB\n");
-  FittingJob fit{.job = asked, .step = smallest.step, .memory = {}};
+  FittingJob fit{.job = smallest.job, .memory = {}};
+  fit.job.batch = asked.job.batch;
   fit.memory.activations = double(Index{30} << 30);
-  fit.job.micro_batches = 16;
+  fit.job.batch.micro_batches = 16;
   EXPECT_EQ(memory_advice(asked, smallest, fit),
             nothing +
                 "the cheapest change that fits, with the same tokens a step: --accumulate 16\n"
                 "  30 GiB a rank (dp=1 ep=4, shared), 60 GiB for the 2 ranks of a node\n");
-  fit.job.ranks_per_node = 1;
-  fit.step.mesh.ep = 1;
-  fit.step.mesh.dp = 4;
-  fit.step.ranks_per_node = 1;
+  fit.job.layout.mesh.ep = 1;
+  fit.job.layout.mesh.dp = 4;
+  fit.job.layout.ranks_per_node = 1;
   EXPECT_EQ(memory_advice(asked, smallest, fit),
             nothing +
                 "the cheapest change that fits, with the same tokens a step, on 4 nodes instead of 2: "

@@ -8,12 +8,9 @@ namespace {
 
 using namespace testing;
 
-StepCase case_of(Index dp, Index ep) {
-  return {.mesh = shape_of(dp, ep),
-          .ranks_per_node = dp * ep,
-          .processors_per_node = dp * ep,
-          .tokens = 48,
-          .sequence_length = 24};
+Job case_of(Index dp, Index ep) {
+  return {.batch = {.sequences = 2 * dp * ep, .length = 24},
+          .layout = {.mesh = shape_of(dp, ep), .ranks_per_node = dp * ep, .processors_per_node = dp * ep}};
 }
 
 MachineRates even_rates() {
@@ -28,24 +25,24 @@ MachineRates even_rates() {
 }
 
 TEST(StepCost, ThreadsBeyondTheProcessorsShareThem) {
-  StepCase step = case_of(2, 4);
-  EXPECT_EQ(oversubscription(step), 1);
-  step.processors_per_node = 2;
-  EXPECT_EQ(oversubscription(step), 4);
-  step.threads = 2;
-  EXPECT_EQ(oversubscription(step), 8);
-  step.processors_per_node = 64;
-  EXPECT_EQ(oversubscription(step), 1);
+  Job job = case_of(2, 4);
+  EXPECT_EQ(oversubscription(job), 1);
+  job.layout.processors_per_node = 2;
+  EXPECT_EQ(oversubscription(job), 4);
+  job.layout.threads = 2;
+  EXPECT_EQ(oversubscription(job), 8);
+  job.layout.processors_per_node = 64;
+  EXPECT_EQ(oversubscription(job), 1);
 }
 
 TEST(StepCost, RanksOfAnEpRowAreNeighboursWhereEpVariesFastest) {
-  StepCase step = case_of(4, 8);
-  step.ranks_per_node = 4;
-  EXPECT_EQ(ep_on_node(step), 4);
-  step.ranks_per_node = 16;
-  EXPECT_EQ(ep_on_node(step), 8);
-  step.mesh.order = {"ep", "dp"};
-  EXPECT_EQ(ep_on_node(step), 4) << "of 16 ranks a node each fourth is of one row";
+  Job job = case_of(4, 8);
+  job.layout.ranks_per_node = 4;
+  EXPECT_EQ(ep_on_node(job), 4);
+  job.layout.ranks_per_node = 16;
+  EXPECT_EQ(ep_on_node(job), 8);
+  job.layout.mesh.order = {"ep", "dp"};
+  EXPECT_EQ(ep_on_node(job), 4) << "of 16 ranks a node each fourth is of one row";
 }
 
 TEST(StepCost, ARankHoldsTheRowsOfItsExperts) {
@@ -54,10 +51,10 @@ TEST(StepCost, ARankHoldsTheRowsOfItsExperts) {
   EXPECT_EQ(loads({1, 1, 0, 0}), (std::vector<double>{2, 0}));
   EXPECT_EQ(loads({0, 0, 0, 0}), (std::vector<double>{1, 1})) << "no rows at all";
   EXPECT_DOUBLE_EQ(loads({3, 1, 1, 1, 1})[0], 2 * 5 / 7.0) << "the first of 5 experts' 2 ranks holds 3";
-  StepCase step = case_of(1, 2);
-  EXPECT_EQ(fullest_rank_load(step), 1) << "even";
-  step.expert_rows = {{3, 1}, {0, 1}, {1, 1}};  // of rank 0 1.5, 0, 1; of rank 1 0.5, 2, 1
-  EXPECT_DOUBLE_EQ(fullest_rank_load(step), 3.5 / 3);
+  Job job = case_of(1, 2);
+  EXPECT_EQ(fullest_rank_load(job), 1) << "even";
+  job.exchange.expert_rows = {{3, 1}, {0, 1}, {1, 1}};  // of rank 0 1.5, 0, 1; of rank 1 0.5, 2, 1
+  EXPECT_DOUBLE_EQ(fullest_rank_load(job), 3.5 / 3);
 }
 
 TEST(StepCost, TheFullestExpertLeavesTheRestToTheOthers) {
@@ -67,39 +64,39 @@ TEST(StepCost, TheFullestExpertLeavesTheRestToTheOthers) {
 
 TEST(StepCost, AStepWaitsForTheBusiestProcessor) {
   const std::vector<double> rows = {4, 1, 2, 1};  // loads of four ranks 2, 0.5, 1, 0.5
-  StepCase step = case_of(1, 4);
-  EXPECT_DOUBLE_EQ(busiest_load(step, rows), 2);
-  step.ranks_per_node = 2;
-  EXPECT_DOUBLE_EQ(busiest_load(step, rows), 2) << "a processor each on two nodes";
-  step.ranks_per_node = 4;
-  step.processors_per_node = 2;
-  EXPECT_DOUBLE_EQ(busiest_load(step, rows), 1.5) << "ranks 0 and 2 share one";
-  step.processors_per_node = 1;
-  EXPECT_DOUBLE_EQ(busiest_load(step, rows), 1) << "all share one, and no time is lost";
-  step = case_of(2, 2);
-  step.processors_per_node = 2;
-  EXPECT_DOUBLE_EQ(busiest_load(step, rows), 1.25) << "both rows' fullest ranks share a processor";
-  step.processors_per_node = 3;
-  EXPECT_DOUBLE_EQ(busiest_load(step, {{1, 1, 1, 1}}), 1) << "even, though one processor has two ranks";
+  Job job = case_of(1, 4);
+  EXPECT_DOUBLE_EQ(busiest_load(job, rows), 2);
+  job.layout.ranks_per_node = 2;
+  EXPECT_DOUBLE_EQ(busiest_load(job, rows), 2) << "a processor each on two nodes";
+  job.layout.ranks_per_node = 4;
+  job.layout.processors_per_node = 2;
+  EXPECT_DOUBLE_EQ(busiest_load(job, rows), 1.5) << "ranks 0 and 2 share one";
+  job.layout.processors_per_node = 1;
+  EXPECT_DOUBLE_EQ(busiest_load(job, rows), 1) << "all share one, and no time is lost";
+  job = case_of(2, 2);
+  job.layout.processors_per_node = 2;
+  EXPECT_DOUBLE_EQ(busiest_load(job, rows), 1.25) << "both rows' fullest ranks share a processor";
+  job.layout.processors_per_node = 3;
+  EXPECT_DOUBLE_EQ(busiest_load(job, {{1, 1, 1, 1}}), 1) << "even, though one processor has two ranks";
 }
 
 TEST(StepCost, ListsOfRowsCountByTheirMean) {
-  StepCase step = case_of(1, 2);
-  EXPECT_EQ(mean_busiest_load(step), 1);
-  step.expert_rows = {{3, 1}, {1, 1}, {0, 1}};
-  EXPECT_DOUBLE_EQ(mean_busiest_load(step), (1.5 + 1 + 2) / 3);
+  Job job = case_of(1, 2);
+  EXPECT_EQ(mean_busiest_load(job), 1);
+  job.exchange.expert_rows = {{3, 1}, {1, 1}, {0, 1}};
+  EXPECT_DOUBLE_EQ(mean_busiest_load(job), (1.5 + 1 + 2) / 3);
 }
 
 TEST(StepCost, TheOthersWaitInCombine) {
   EXPECT_DOUBLE_EQ(waiting_seconds(1.5, 4, {.dispatch = 1, .combine = 3}), 0.5 * (4 + 2));
   const ModelConfig config = tiny_config();
-  StepCase step = case_of(1, 2);
+  Job job = case_of(1, 2);
   const auto specs = parameter_specs(config, {0, config.num_experts / 2});
   const MachineRates machine = even_rates();
-  const PhaseSeconds even = step_seconds(config, specs, step, machine, 0.25);
-  step.expert_rows = {{3, 1}, {1, 1}};  // of the two sparse layers, as if of two experts
-  const PhaseSeconds uneven = step_seconds(config, specs, step, machine, 0.25);
-  const ExchangeSeconds exchange = exchange_seconds_of_layer(config, step, link_rates(machine, step));
+  const PhaseSeconds even = step_seconds(config, specs, job, machine, 0.25);
+  job.exchange.expert_rows = {{3, 1}, {1, 1}};  // of the two sparse layers, as if of two experts
+  const PhaseSeconds uneven = step_seconds(config, specs, job, machine, 0.25);
+  const ExchangeSeconds exchange = exchange_seconds_of_layer(config, job, link_rates(machine, job));
   EXPECT_NEAR(total(uneven) - total(even), 2 * waiting_seconds(1.25, 0.25, exchange), 1e-12);
   EXPECT_EQ(uneven[static_cast<std::size_t>(Phase::kExperts)],
             even[static_cast<std::size_t>(Phase::kExperts)]);
@@ -116,22 +113,22 @@ TEST(StepCost, OfFeedForwardsAndTheHeadAreTheirProductsThreeTimes) {
 }
 
 TEST(StepCost, AReductionMovesAllButARanksOwnShare) {
-  StepCase step = case_of(4, 1);
-  step.ranks_per_node = 2;
+  Job job = case_of(4, 1);
+  job.layout.ranks_per_node = 2;
   const ExchangeRates rates{.node_message_seconds = 1,
                             .node_bandwidth = 100,
                             .network_message_seconds = 10,
                             .network_bandwidth = 50,
                             .copy_bandwidth = 200};
   const auto of = [&](bool sums, bool once = false) {
-    return reduction_seconds({1000, 4, 2, sums, once}, step, rates);
+    return reduction_seconds({1000, 4, 2, sums, once}, job, rates);
   };
-  EXPECT_EQ(reduction_seconds({1000, 1, 1, true}, step, rates), 0);
+  EXPECT_EQ(reduction_seconds({1000, 1, 1, true}, job, rates), 0);
   // 4 ranks, 2 a node, 1000 bytes to each: 1 in the node, 2 over the network that 2 ranks share.
   EXPECT_DOUBLE_EQ(of(false), 1 + 10 + 2 * 10 + 2 * 2000 / 50.0);
   EXPECT_DOUBLE_EQ(of(true) - of(false), 8000 / 200.0 - 10)
       << "what is summed is sent to both at once, what is gathered goes round";
-  step.tcp = true;
+  job.layout.tcp = true;
   EXPECT_DOUBLE_EQ(of(false), 1 + 10 + 10 + 2 * 2000 / 50.0) << "swaps are all under way at once";
   // 1000 bytes to one rank of the other node; 2 x 1000 to the mate.
   EXPECT_DOUBLE_EQ(of(false, true), 1 + 2000 / 100.0 + 10 + 2 * 1000 / 50.0);
@@ -155,20 +152,20 @@ TEST(StepCost, ReductionsOfAStepCrossOnceAtTheEndAndLengthenProductsBesideThem) 
   MachineRates machine = even_rates();
   machine.network_message_seconds = 0;
   machine.network_bytes_per_second = 1e6;
-  const auto seconds = [&](const StepCase& step) { return step_seconds(config, specs, step, machine, 1e3); };
+  const auto seconds = [&](const Job& job) { return step_seconds(config, specs, job, machine, 1e3); };
   const auto of = [](const PhaseSeconds& all, Phase phase) { return all[static_cast<std::size_t>(phase)]; };
-  StepCase step = case_of(4, 1);
-  step.ranks_per_node = 2;
-  const double apart = of(seconds(step), Phase::kOptimizer);
-  step.tcp = true;
+  Job job = case_of(4, 1);
+  job.layout.ranks_per_node = 2;
+  const double apart = of(seconds(job), Phase::kOptimizer);
+  job.layout.tcp = true;
   const Trained trained = trained_elements(specs);
   const double spared =
       2 * 4 * (trained.dense + trained.experts) / 4 / 1e6;  // one of two crossings of a link
-  EXPECT_NEAR(apart - of(seconds(step), Phase::kOptimizer), spared, 0.05 * spared) << "copies beside";
-  step.ranks_per_node = 1;
-  const PhaseSeconds end = seconds(step);
-  step.overlap_reduce = step.overlap_gather = true;
-  const PhaseSeconds beside = seconds(step);
+  EXPECT_NEAR(apart - of(seconds(job), Phase::kOptimizer), spared, 0.05 * spared) << "copies beside";
+  job.layout.ranks_per_node = 1;
+  const PhaseSeconds end = seconds(job);
+  job.exchange.overlap_reduce = job.exchange.overlap_gather = true;
+  const PhaseSeconds beside = seconds(job);
   const double hidden = of(end, Phase::kReduce) - of(beside, Phase::kReduce) + of(end, Phase::kOptimizer) -
                         of(beside, Phase::kOptimizer);
   ASSERT_GT(hidden, 0);
@@ -181,10 +178,10 @@ TEST(StepCost, CountsTravelAtOnceAndInRoundsBetweenManyRanks) {
   const MachineRates machine = even_rates();
   const ExchangeRates rates{.node_message_seconds = 1, .network_message_seconds = 100};
   const auto counts = [&](Index ep, Index ranks_per_node) {
-    StepCase step = case_of(1, ep);
-    step.ranks_per_node = ranks_per_node;
-    return plan_seconds_of_layer(config, step, machine, rates) -
-           plan_seconds_of_layer(config, step, machine, {});
+    Job job = case_of(1, ep);
+    job.layout.ranks_per_node = ranks_per_node;
+    return plan_seconds_of_layer(config, job, machine, rates) -
+           plan_seconds_of_layer(config, job, machine, {});
   };
   EXPECT_DOUBLE_EQ(counts(4, 4), 3) << "each is work of the node's processors";
   EXPECT_DOUBLE_EQ(counts(2, 1), 100);
@@ -192,9 +189,9 @@ TEST(StepCost, CountsTravelAtOnceAndInRoundsBetweenManyRanks) {
   EXPECT_DOUBLE_EQ(counts(15, 1), 100);
   EXPECT_DOUBLE_EQ(counts(16, 1), 400);
   EXPECT_DOUBLE_EQ(counts(17, 1), 500);
-  StepCase chunks = case_of(1, 4);
-  chunks.ranks_per_node = 1;
-  chunks.chunks = 2;
+  Job chunks = case_of(1, 4);
+  chunks.layout.ranks_per_node = 1;
+  chunks.exchange.chunks = 2;
   EXPECT_DOUBLE_EQ(plan_seconds_of_layer(config, chunks, machine, rates) -
                        plan_seconds_of_layer(config, chunks, machine, {}),
                    300)
@@ -223,36 +220,36 @@ TEST(StepCost, MoreThanAShareOfTokensLeavesWithHierarchicalsFirstChunk) {
 
 TEST(StepCost, ChunksHideTheNetworkAndNotTheCopies) {
   const ModelConfig config = tiny_config();
-  StepCase step = case_of(1, 2);
-  step.ranks_per_node = 1;
+  Job job = case_of(1, 2);
+  job.layout.ranks_per_node = 1;
   const ExchangeRates rates{.network_message_seconds = 0, .network_bandwidth = 1, .copy_bandwidth = 1};
   const double row_bytes = 48.0 * 2 * 24 * 4;  // of all slots: half of them cross, each way and pass
   const auto sum = [](const ExchangeSeconds& e) { return e.dispatch + e.combine; };
-  const double whole = sum(exchange_seconds_of_layer(config, step, rates));
+  const double whole = sum(exchange_seconds_of_layer(config, job, rates));
   const double copies = whole - 4 * row_bytes / 2;
-  EXPECT_DOUBLE_EQ(sum(overlapped_exchange(config, step, rates, 1e9)), whole) << "not in chunks";
-  step.chunks = 4;
-  EXPECT_DOUBLE_EQ(sum(overlapped_exchange(config, step, rates, 1e9)), copies + 4 * row_bytes / 2 / 4);
-  EXPECT_DOUBLE_EQ(sum(overlapped_exchange(config, step, rates, 0)), whole) << "no products to hide behind";
+  EXPECT_DOUBLE_EQ(sum(overlapped_exchange(config, job, rates, 1e9)), whole) << "not in chunks";
+  job.exchange.chunks = 4;
+  EXPECT_DOUBLE_EQ(sum(overlapped_exchange(config, job, rates, 1e9)), copies + 4 * row_bytes / 2 / 4);
+  EXPECT_DOUBLE_EQ(sum(overlapped_exchange(config, job, rates, 0)), whole) << "no products to hide behind";
   const double products =
       0.3 * row_bytes;  // forward's third hides three quarters of itself, as backward's do
-  EXPECT_NEAR(sum(overlapped_exchange(config, step, rates, products)), whole - 0.75 * products, 1e-6);
-  step.ranks_per_node = 2;
-  EXPECT_DOUBLE_EQ(sum(overlapped_exchange(config, step, {.node_bandwidth = 1, .copy_bandwidth = 1}, 1e9)),
+  EXPECT_NEAR(sum(overlapped_exchange(config, job, rates, products)), whole - 0.75 * products, 1e-6);
+  job.layout.ranks_per_node = 2;
+  EXPECT_DOUBLE_EQ(sum(overlapped_exchange(config, job, {.node_bandwidth = 1, .copy_bandwidth = 1}, 1e9)),
                    whole)
       << "inside a node processors move rows";
 }
 
 TEST(StepCost, PhasesAreTheirTerms) {
   const ModelConfig config = tiny_config();
-  const StepCase step = case_of(1, 1);
+  const Job job = case_of(1, 1);
   const auto specs = parameter_specs(config, {0, config.num_experts});
-  const PhaseSeconds seconds = step_seconds(config, specs, step, even_rates(), 0.25);
+  const PhaseSeconds seconds = step_seconds(config, specs, job, even_rates(), 0.25);
   const auto of = [&](Phase phase) { return seconds[static_cast<std::size_t>(phase)]; };
   EXPECT_DOUBLE_EQ(of(Phase::kExperts), 2 * 0.25) << "two layers are sparse";
   MachineRates crowded = even_rates();
   crowded.expert_slowdown = 1.5;
-  EXPECT_DOUBLE_EQ(total(step_seconds(config, specs, step, crowded, 0.25)) - total(seconds), 2 * 0.25 / 2);
+  EXPECT_DOUBLE_EQ(total(step_seconds(config, specs, job, crowded, 0.25)) - total(seconds), 2 * 0.25 / 2);
   EXPECT_DOUBLE_EQ(of(Phase::kRouter), 2 * 48 / 1e6);
   EXPECT_DOUBLE_EQ(of(Phase::kPlan), 2 * 48 * 2 / 1e6);
   EXPECT_DOUBLE_EQ(of(Phase::kLoss), head_flops(config, 48) / 1e9);
@@ -261,13 +258,14 @@ TEST(StepCost, PhasesAreTheirTerms) {
   const Trained trained = trained_elements(specs);
   EXPECT_DOUBLE_EQ(of(Phase::kOptimizer), (trained.dense + trained.experts) / 1e9);
   EXPECT_EQ(of(Phase::kData), 0);
-  StepCase twice = step;
-  twice.micro_batches = 2;
+  Job twice = job;
+  twice.batch.micro_batches = 2;
+  twice.batch.sequences *= 2;
   EXPECT_DOUBLE_EQ(
       step_seconds(config, specs, twice, even_rates(), 0.25)[static_cast<std::size_t>(Phase::kLoss)],
       2 * of(Phase::kLoss));
-  twice.processors_per_node = 1;
-  twice.ranks_per_node = 3;
+  twice.layout.processors_per_node = 1;
+  twice.layout.ranks_per_node = 3;
   EXPECT_DOUBLE_EQ(
       step_seconds(config, specs, twice, even_rates(), 0.25)[static_cast<std::size_t>(Phase::kLoss)],
       6 * of(Phase::kLoss));
@@ -276,11 +274,11 @@ TEST(StepCost, PhasesAreTheirTerms) {
 TEST(StepCost, WhatTravelsBesideProductsIsHiddenByThem) {
   const ModelConfig config = tiny_config();
   const auto specs = parameter_specs(config, {0, config.num_experts});
-  const StepCase whole = case_of(4, 1);
-  StepCase travelling = whole;
-  travelling.overlap_reduce = travelling.overlap_gather = true;
-  const auto seconds = [&](const StepCase& step, double experts, Phase phase) {
-    return step_seconds(config, specs, step, even_rates(), experts)[static_cast<std::size_t>(phase)];
+  const Job whole = case_of(4, 1);
+  Job travelling = whole;
+  travelling.exchange.overlap_reduce = travelling.exchange.overlap_gather = true;
+  const auto seconds = [&](const Job& job, double experts, Phase phase) {
+    return step_seconds(config, specs, job, even_rates(), experts)[static_cast<std::size_t>(phase)];
   };
   for (const Phase phase : {Phase::kReduce, Phase::kOptimizer}) {
     const double exchange = reduction_seconds({1e9, 4, 4, true}, whole, link_rates(even_rates(), whole));
@@ -318,15 +316,14 @@ void expect_counted_bytes(const MeshShape& shape, DispatcherKind kind, Index nod
                           .dispatcher = kind,
                           .wire = {.combine = mode, .pretended_nodes = nodes},
                           .chunks = chunks});
-  StepCase step = case_of(shape.dp, shape.ep);
-  step.ranks_per_node = nodes == 1 ? world : shape.ep / nodes;
-  step.kind = kind;
-  step.combine = mode;
-  step.chunks = chunks;
-  step.micro_batches = run.batch.accumulation;
-  step.tokens = run.batch.sequences_per_micro_batch() * run.batch.sequence_length;
+  Job job = case_of(shape.dp, shape.ep);
+  job.layout.ranks_per_node = nodes == 1 ? world : shape.ep / nodes;
+  job.exchange.dispatcher = kind;
+  job.exchange.combine = mode;
+  job.exchange.chunks = chunks;
+  job.batch = run.batch;
   const double predicted = step_bytes(
-      run.config, with_frozen(parameter_specs(run.config, experts_here(run.config, run.mesh)), {}), step);
+      run.config, with_frozen(parameter_specs(run.config, experts_here(run.config, run.mesh)), {}), job);
   const double counted = counted_bytes(run);
   const double tolerance = kind == DispatcherKind::kHierarchical && nodes > 1 ? 0.05 : 0.02;
   EXPECT_NEAR(predicted, counted, tolerance * counted)

@@ -5,6 +5,7 @@
 #include "moeloom/base/errors.hpp"
 #include "moeloom/model/hf/adapter.hpp"
 
+#include "made_up_job.hpp"
 #include <gtest/gtest.h>
 
 namespace moeloom {
@@ -17,10 +18,10 @@ RunFacts facts_with(Index ep, Index nodes) {
   facts.model.num_experts_per_tok = 2;
   facts.model.hidden_size = 512;
   facts.model.moe_intermediate_size = 512;
-  facts.step.mesh = {1, ep, {"dp", "ep"}};
-  facts.step.ranks_per_node = ep / nodes;
-  facts.step.processors_per_node = ep / nodes;
-  facts.step.tokens = 256 * ep;
+  facts.job.layout.mesh = {1, ep, {"dp", "ep"}};
+  facts.job.layout.ranks_per_node = ep / nodes;
+  facts.job.layout.processors_per_node = ep / nodes;
+  testing::give_tokens(facts.job, 256 * ep);
   facts.ep_nodes = nodes;
   return facts;
 }
@@ -50,7 +51,7 @@ std::string text_of(const RunFacts& facts, const RunRequest& r) {
          ", pool " + (r.node_pool ? "on" : "off") + (r.rebalance ? ", rebalance" : "") +
          (r.replace_every > 0 ? ", replace" : "") + (r.wire.dtype == WireDType::kBf16 ? ", bf16" : ", fp32") +
          (r.wire.combine == CombineMode::kFast ? ", fast" : ", exact") + ", ep " +
-         std::to_string(facts.step.mesh.ep) + " on " + std::to_string(facts.ep_nodes) +
+         std::to_string(facts.job.layout.mesh.ep) + " on " + std::to_string(facts.ep_nodes) +
          (facts.no_node_memory.empty() ? "" : ", no node memory");
 }
 
@@ -70,13 +71,13 @@ TEST(Decide, SumsAndWeightsTravelBetweenNodes) {
   EXPECT_FALSE(travel(facts_with(2, 2), {.overlap_reduce = false}).reduce.on);
   EXPECT_FALSE(travel(facts_with(2, 2), {.overlap_gather = false}).gather.on);
   RunFacts sharded = facts_with(2, 2);
-  sharded.step.shard_dense = true;
+  sharded.job.keeping.shard_dense = true;
   EXPECT_TRUE(travel(sharded).reduce.on);
   EXPECT_FALSE(travel(sharded).gather.on);
   EXPECT_THROW(travel(sharded, {.overlap_gather = true}), ConfigError);
   EXPECT_THROW(travel(sharded, {.overlap_reduce = false}), ConfigError);
   const RunDecision decision = decide(facts_with(2, 2), {});
-  EXPECT_TRUE(decision.step.overlap_reduce && decision.step.overlap_gather);
+  EXPECT_TRUE(decision.job.exchange.overlap_reduce && decision.job.exchange.overlap_gather);
 }
 
 /// Whether a kind can serve a request, in one's own words: the table and the code that reads it are held
@@ -86,7 +87,7 @@ bool can_serve(DispatcherKind kind, const RunFacts& facts, const RunRequest& req
   if (in_memory && !facts.no_node_memory.empty()) return false;
   if (kind == DispatcherKind::kShared && facts.ep_nodes > 1) return false;
   if (request.node_pool && !in_memory) return false;
-  const bool chunks = request.chunks.value_or(0) > 0 && facts.step.mesh.ep > 1;
+  const bool chunks = request.chunks.value_or(0) > 0 && facts.job.layout.mesh.ep > 1;
   const bool rounds_by_node =
       request.wire.dtype == WireDType::kBf16 || request.wire.combine == CombineMode::kFast;
   if (request.rebalance && (kind == DispatcherKind::kAllgather || request.node_pool || chunks ||
@@ -100,7 +101,7 @@ bool can_serve(DispatcherKind kind, const RunFacts& facts, const RunRequest& req
 }
 
 bool wire_is_used(DispatcherKind kind, const RunFacts& facts, const RunRequest& request) {
-  const bool ranks = facts.step.mesh.ep > 1, nodes = facts.ep_nodes > 1;
+  const bool ranks = facts.job.layout.mesh.ep > 1, nodes = facts.ep_nodes > 1;
   const bool rounds =
       kind == DispatcherKind::kHierarchical ? nodes : kind != DispatcherKind::kShared && ranks;
   const bool sums = kind == DispatcherKind::kHierarchical && nodes;
@@ -111,12 +112,13 @@ bool wire_is_used(DispatcherKind kind, const RunFacts& facts, const RunRequest& 
 void expect_right(const RunFacts& facts, const RunRequest& request) {
   SCOPED_TRACE(text_of(facts, request));
   const Answer answer = ask(facts, request);
-  const bool shares = facts.step.mesh.ep > facts.ep_nodes;
+  const bool shares = facts.job.layout.mesh.ep > facts.ep_nodes;
   bool possible = (!request.node_pool || shares) &&
-                  ((!request.rebalance && request.replace_every == 0) || facts.step.mesh.ep > 1);
+                  ((!request.rebalance && request.replace_every == 0) || facts.job.layout.mesh.ep > 1);
   if (request.dispatcher) {
     possible = possible && can_serve(*request.dispatcher, facts, request);
-    if (facts.step.mesh.ep > 1) possible = possible && wire_is_used(*request.dispatcher, facts, request);
+    if (facts.job.layout.mesh.ep > 1)
+      possible = possible && wire_is_used(*request.dispatcher, facts, request);
   } else {
     possible = possible && std::ranges::any_of(kDispatcherKinds, [&](DispatcherKind kind) {
                  return can_serve(kind, facts, request);
@@ -139,17 +141,17 @@ void expect_right(const RunFacts& facts, const RunRequest& request) {
   EXPECT_EQ(decided.pool.on, request.node_pool);
   EXPECT_EQ(decided.rebalance.rates.has_value(), request.rebalance);
   EXPECT_EQ(decided.replace.every, request.replace_every);
-  const Index most = facts.model.num_experts / facts.step.mesh.ep;
+  const Index most = facts.model.num_experts / facts.job.layout.mesh.ep;
   if (request.chunks) {
-    EXPECT_EQ(decided.overlap.chunks, facts.step.mesh.ep == 1 ? 0 : std::min(*request.chunks, most));
+    EXPECT_EQ(decided.overlap.chunks, facts.job.layout.mesh.ep == 1 ? 0 : std::min(*request.chunks, most));
   }
   if (decided.overlap.chunks > 0) {
     EXPECT_TRUE(kind == DispatcherKind::kAlltoall || kind == DispatcherKind::kHierarchical);
     EXPECT_FALSE(request.node_pool) << "the pool waits for all rows";
     EXPECT_TRUE(request.chunks || facts.ep_nodes > 1) << "inside a node nothing is hidden";
   }
-  EXPECT_EQ(decided.step.kind, kind);
-  EXPECT_EQ(decided.step.chunks, decided.overlap.chunks);
+  EXPECT_EQ(decided.job.exchange.dispatcher, kind);
+  EXPECT_EQ(decided.job.exchange.chunks, decided.overlap.chunks);
   for (const std::string& reason : {decided.dispatcher.reason, decided.overlap.reason, decided.pool.reason,
                                     decided.rebalance.reason, decided.replace.reason})
     EXPECT_FALSE(reason.empty());
@@ -192,7 +194,7 @@ TEST(Decide, RebalancingCountsTheReplicasThatLayersMayKeep) {
   EXPECT_EQ(decide(facts, request).memory.replicas, 0);
   request.rebalance = true;
   EXPECT_EQ(decide(facts, request).memory.replicas,
-            replica_bytes(facts.model, facts.parameters, facts.step.mesh));
+            replica_bytes(facts.model, facts.parameters, facts.job.layout.mesh));
   EXPECT_GT(decide(facts, request).memory.replicas, 0);
 }
 
@@ -287,9 +289,10 @@ TEST(Decide, InsideANodeSizesChooseTheDispatcher) {
   const std::vector<Case> cases = {
       {"large rows", facts_with(4, 1), DispatcherKind::kShared,
        "the 4 ranks of ep share their node's memory, 1048576 bytes a pair of ranks"},
-      {"small rows", with([](RunFacts& f) { f.step.tokens = 3; }), DispatcherKind::kAlltoall,
+      {"small rows", with([](RunFacts& f) { testing::give_tokens(f.job, 3); }), DispatcherKind::kAlltoall,
        "3072 bytes a pair of ranks are below 4096, where MPI is as fast"},
-      {"at the limit", with([](RunFacts& f) { f.step.tokens = 4; }), DispatcherKind::kShared, "4096 bytes"},
+      {"at the limit", with([](RunFacts& f) { testing::give_tokens(f.job, 4); }), DispatcherKind::kShared,
+       "4096 bytes"},
       {"containers", with([](RunFacts& f) { f.no_node_memory = "denied"; }), DispatcherKind::kAlltoall,
        "memory cannot be shared: denied"},
       {"containers, and more experts than ranks", with([](RunFacts& f) {
@@ -333,7 +336,7 @@ TEST(Decide, TheFastestOfAllThatCanRunIsTaken) {
       for (const Index tokens : {1, 64, 4096}) {
         RunFacts facts = facts_with(ep, nodes);
         facts.model.num_experts_per_tok = top_k;
-        facts.step.tokens = tokens;
+        testing::give_tokens(facts.job, tokens);
         const RunDecision decided = decide(facts, {});
         const double products = expert_seconds(facts, decided.gmm);
         const double chosen =
@@ -371,7 +374,7 @@ TEST(Decide, ChunksAreLargeEnoughForTheirMessagesAndTheirProducts) {
   for (const Case& c : cases) {
     RunFacts facts = facts_with(4, 2);
     facts.model.num_experts = 4 * c.experts;
-    facts.step.tokens = c.tokens;
+    testing::give_tokens(facts.job, c.tokens);
     facts.prediction = GmmPrediction{c.products, c.products, c.products};
     RunRequest alltoall;
     alltoall.dispatcher = DispatcherKind::kAlltoall;
@@ -456,7 +459,7 @@ TEST(Decide, ExpertsThatDropInputsOrLieOnADiskAreNotPooled) {
             "keys of the rows; remove one");
   EXPECT_TRUE(ask(dropping, {}).decision);
   RunFacts on_disk = facts_with(4, 1);
-  on_disk.step.offload = true;
+  on_disk.job.keeping.offload = "DIR";
   EXPECT_EQ(refusal(on_disk, pool),
             "experts that lie on a disk cannot be had with node pool = on: other ranks would look for them "
             "in the node's memory; remove one");
@@ -480,7 +483,7 @@ TEST(Decide, SettingsOfAWireThatNothingCrossesAreRefusedByNameAndSaidUnderAuto) 
   fast.dispatcher = DispatcherKind::kAlltoall;
   EXPECT_NE(refusal(facts_with(4, 2), fast).find("combine = fast changes nothing"), std::string::npos);
   fast.dispatcher = DispatcherKind::kHierarchical;
-  EXPECT_EQ(decide(facts_with(4, 2), fast).step.combine, CombineMode::kFast);
+  EXPECT_EQ(decide(facts_with(4, 2), fast).job.exchange.combine, CombineMode::kFast);
 }
 
 TEST(Decide, ARowOfHalfTheWidthIsPredictedCheaperBetweenNodesAlone) {
@@ -525,7 +528,7 @@ TEST(Decide, TheExpertsPathFollowsTheRequestTheRecordAndTheFacts) {
 
 TEST(Decide, ANodePoolReadsMastersWhichOthersCanReach) {
   RunFacts facts = facts_with(4, 1);
-  facts.step.micro_batches = 16;
+  testing::give_micro_batches(facts.job, 16);
   RunRequest request;
   EXPECT_TRUE(decide(facts, request).gmm.packs);
   request.node_pool = true;
@@ -537,9 +540,9 @@ TEST(Decide, ANodePoolReadsMastersWhichOthersCanReach) {
 
 TEST(Decide, ExpertsOnADiskAreNotPackedIntoMemory) {
   RunFacts facts = facts_with(4, 1);
-  facts.step.micro_batches = 4;
+  testing::give_micro_batches(facts.job, 4);
   EXPECT_TRUE(decide(facts, {}).gmm.packs);
-  facts.step.offload = true;
+  facts.job.keeping.offload = "DIR";
   for (const GmmRequest request : {GmmRequest::kAuto, GmmRequest::kForce, GmmRequest::kUpstreamRule}) {
     RunRequest asked;
     asked.gmm = request;
@@ -570,7 +573,7 @@ TEST(Decide, Bf16NeedsItsInstructionsOnEveryRankOrLeaveToDoWithout) {
 
 TEST(Decide, WhereTheGroupedKernelIsLeftOutTheLoopIsDecidedOn) {
   RunFacts facts = facts_with(2, 1);
-  facts.step.micro_batches = 16;
+  testing::give_micro_batches(facts.job, 16);
   facts.parameters = parameter_specs(facts.model, {0, facts.model.num_experts / 2});
   RunRequest request;
   request.kernels = "none";
@@ -583,9 +586,10 @@ TEST(Decide, WhereTheGroupedKernelIsLeftOutTheLoopIsDecidedOn) {
 TEST(Decide, WhereAnEpRowLiesIsAFactAndNotGuessedFromTheOrderOfRanks) {
   RunFacts facts = facts_with(2, 2);
   const double by_order = exchange_seconds(facts, {}, DispatcherKind::kAlltoall, 0, 0);
-  facts.step.ranks_per_node = facts.step.processors_per_node = 2;  // mpirun --map-by node
-  facts.step.ep_per_node = 1;
-  facts.step.mesh.dp = 2;
+  facts.job.layout.ranks_per_node = facts.job.layout.processors_per_node = 2;  // mpirun --map-by node
+  facts.job.layout.ep_per_node = 1;
+  facts.job.layout.mesh.dp = 2;
+  facts.job.batch.sequences *= 2;
   EXPECT_GE(exchange_seconds(facts, {}, DispatcherKind::kAlltoall, 0, 0), by_order);
 }
 
@@ -595,7 +599,7 @@ TEST(Decide, MemoryIsOfTheJobThatWasDecidedOn) {
   facts.parameters = parameter_specs(facts.model, {0, facts.model.num_experts / 2});
   const double masters = decide(facts, {}).memory.total();
   EXPECT_GT(masters, 0);
-  facts.step.micro_batches = 16;
+  testing::give_micro_batches(facts.job, 16);
   EXPECT_GT(decide(facts, {}).memory.packed, 0);
   RunRequest loop;
   loop.gmm = GmmRequest::kNever;
@@ -605,8 +609,7 @@ TEST(Decide, MemoryIsOfTheJobThatWasDecidedOn) {
 /// Facts of which memory is counted, 40 rows and more of a layer.
 RunFacts counted_facts() {
   RunFacts facts = facts_with(4, 1);
-  facts.step.sequence_length = 64;
-  facts.step.micro_batches = 8;  // packing pays
+  facts.job.batch = {.sequences = 4 * 16 * 8, .length = 64, .micro_batches = 8};  // packing pays
   facts.parameters = parameter_specs(facts.model, experts_of(facts.model.num_experts, 4, 0));
   return facts;
 }
@@ -620,7 +623,7 @@ RunDecision decide_within(const RunFacts& facts, double ceiling, Index row_budge
 
 TEST(Decide, TheCopyForSavesIsCountedWhereItIsWantedAndComesAfterRowsWhereItMayBeLeftOut) {
   const RunFacts facts = counted_facts();
-  const LastingMemory lasting = lasting_memory(facts.parameters, facts.step.mesh);
+  const LastingMemory lasting = lasting_memory(facts.parameters, facts.job);
   const double copy = lasting.dense_weights + lasting.expert_weights + lasting.moments;
   const auto with = [&](std::optional<bool> save_copy, double ceiling) {
     RunRequest request;

@@ -25,14 +25,19 @@ std::vector<std::string> decisions(const RunFacts& facts, const RunRequest& requ
                                d.overlap.reason + "; " + d.gmm.reason);
 }
 
+/// Of so many tokens a rank.
+Job job_of(Index tokens, Index threads = 1) {
+  return {.batch = {.sequences = Communicator::world().size(), .length = tokens},
+          .layout = {.threads = threads}};
+}
+
 TEST(RunFacts, RanksWithOtherThreadsDecideTheSame) {
   const Index ranks = Communicator::world().size();
   const Mesh mesh(Communicator::world(), {1, ranks, {"dp", "ep"}});
   const Index mine = mesh.world().rank() == 0 ? 1 : 8;
   for (const Index pretended : {Index{0}, ranks}) {
-    const RunFacts facts = find_run_facts(sixteen_experts(), mesh,
-                                          {.threads = mine, .tokens = 4096, .micro_batches = 1}, pretended);
-    EXPECT_EQ(facts.step.threads, 1) << "the fewest of any rank";
+    const RunFacts facts = find_run_facts(sixteen_experts(), mesh, job_of(4096, mine), pretended);
+    EXPECT_EQ(facts.job.layout.threads, 1) << "the fewest of any rank";
     for (const auto& kind : {std::optional<DispatcherKind>(), std::optional(DispatcherKind::kAlltoall)}) {
       RunRequest request;
       request.dispatcher = kind;
@@ -49,10 +54,10 @@ TEST(RunFacts, NodesAreThoseOfAnEpRowWhateverDpIs) {
     const Mesh mesh(Communicator::world(), {ranks / ep, ep, {"dp", "ep"}});
     for (const Index nodes : {Index{1}, Index{2}}) {
       if (ep % nodes != 0) continue;
-      const RunFacts facts = find_run_facts(sixteen_experts(), mesh, {.tokens = 64}, nodes == 1 ? 0 : nodes);
+      const RunFacts facts = find_run_facts(sixteen_experts(), mesh, job_of(64), nodes == 1 ? 0 : nodes);
       EXPECT_EQ(facts.ep_nodes, nodes) << mesh.shape().text();
-      EXPECT_EQ(ep_on_node(facts.step), ep / nodes) << mesh.shape().text();
-      EXPECT_EQ(facts.step.mesh.ep, ep);
+      EXPECT_EQ(ep_on_node(facts.job), ep / nodes) << mesh.shape().text();
+      EXPECT_EQ(facts.job.layout.mesh.ep, ep);
       EXPECT_EQ(facts.no_node_memory, "") << "these ranks share /proc";
     }
   }
@@ -61,7 +66,7 @@ TEST(RunFacts, NodesAreThoseOfAnEpRowWhateverDpIs) {
 TEST(RunFacts, WhatWasDecidedIsOpened) {
   const Index ranks = Communicator::world().size();
   const Mesh mesh(Communicator::world(), {1, ranks, {"dp", "ep"}});
-  const RunFacts facts = find_run_facts(sixteen_experts(), mesh, {.tokens = 4096});
+  const RunFacts facts = find_run_facts(sixteen_experts(), mesh, job_of(4096));
   for (const auto& kind : dispatcher_requests()) {
     RunRequest request;
     request.dispatcher = kind;
@@ -77,8 +82,8 @@ TEST(RunFacts, WhatWasDecidedIsOpened) {
 }
 
 TEST(RunFacts, OfAJobThatIsNotThereAreTakenFromItsCase) {
-  StepCase work{.mesh = {2, 8, {"dp", "ep"}}, .ranks_per_node = 4, .processors_per_node = 4, .tokens = 64};
-  const RunFacts facts = facts_of_job(sixteen_experts(), work);
+  const Job job{.layout = {.mesh = {2, 8}, .ranks_per_node = 4, .processors_per_node = 4}};
+  const RunFacts facts = facts_of_job(sixteen_experts(), job);
   EXPECT_EQ(facts.ep_nodes, 2);
   EXPECT_EQ(facts.no_node_memory, "");
 }

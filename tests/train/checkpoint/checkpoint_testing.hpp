@@ -27,7 +27,7 @@ struct Trained {
       : mesh(Communicator::world(), shape),
         store(
             with_storage(with_frozen(parameter_specs(config, experts_here(config, mesh)), frozen), masters)),
-        optimizer(store, mesh, {.masters = masters}) {}
+        optimizer(store, mesh, {}, {.keeping = {.masters = masters}}) {}
 
   std::filesystem::path save(const std::filesystem::path& folder, TrainerState state,
                              Index shard_bytes = kShardBytes) {

@@ -21,7 +21,7 @@ struct ReplayedRun {
   ReplayedRun(const std::filesystem::path& path, const MeshShape& shape, TrainingRunSettings settings,
               Index steps = kReplayedSteps)
       : run(shape, with_hooks(std::move(settings))) {
-    replay.emplace(path, run.config, run.batch);
+    replay.emplace(path, run.config, run.batch, run.mesh.world().size());
     replay->match(run.sampler, 0, steps);
   }
 
@@ -119,7 +119,7 @@ TEST(RoutingReplay, TakesStepsByNumberWhereTextsAreTheSameAndElseInTurn) {
     }
     return layers;
   };
-  RoutingReplay same(path, recorded.run.config, recorded.run.batch);
+  RoutingReplay same(path, recorded.run.config, recorded.run.batch, world.size());
   same.match(recorded.run.sampler, 0, 10);
   EXPECT_TRUE(same.goes_by_number());
   EXPECT_EQ(same.forced_steps(0, 10), 2);
@@ -130,9 +130,9 @@ TEST(RoutingReplay, TakesStepsByNumberWhereTextsAreTheSameAndElseInTurn) {
               same.match(recorded.run.sampler, 4, 10);
             }).find("holds the routing of steps 2 to 3 of these data, and this run takes 4 to 9"),
             std::string::npos);
-  RoutingReplay other(path, recorded.run.config, recorded.run.batch);
+  RoutingReplay other(path, recorded.run.config, recorded.run.batch, world.size());
   const BatchSampler other_text(recorded.run.tokens, split_tokens(recorded.run.tokens.size(), 0.1),
-                                recorded.run.batch, 18);
+                                recorded.run.batch, world.size(), 18);
   other.match(other_text, 4, 10);
   EXPECT_FALSE(other.goes_by_number());
   EXPECT_EQ(other.forced_steps(4, 10), 6);
@@ -153,8 +153,8 @@ TEST(RoutingReplay, RefusesAnotherModelOrBatchWithEveryNumber) {
   config.num_experts_per_tok = 3;
   config.mlp_only_layers = {};
   BatchShape batch = recorded.run.batch;
-  batch.sequence_length = 12;
-  const std::string told = message_of<ConfigError>([&] { RoutingReplay(path, config, batch); });
+  batch.length = 12;
+  const std::string told = message_of<ConfigError>([&] { RoutingReplay(path, config, batch, world.size()); });
   for (const char* part :
        {"num_experts = 4, and this run has 8", "num_experts_per_tok = 2, and this run has 3",
         "sparse layers = 0, 2, and this run has 0, 1, 2", "sequence length = 24, and this run has 12",

@@ -17,9 +17,7 @@ struct RecordedRun {
 
   RecordedRun(const std::filesystem::path& path, const MeshShape& shape, TrainingRunSettings settings)
       : run(shape, with_hooks(settings)) {
-    recorder.emplace(path,
-                     routing_heading_of(run.config, run.batch.global_batch * run.batch.sequence_length,
-                                        run.batch.sequence_length, 17),
+    recorder.emplace(path, routing_heading_of(run.config, run.batch.tokens(), run.batch.length, 17),
                      run.mesh.world());
   }
   void record(Index from, Index to) {

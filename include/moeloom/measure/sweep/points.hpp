@@ -1,10 +1,10 @@
 // What a sweep over ep measures: the points that follow from its settings in a world.
 #pragma once
 
+#include "moeloom/job/dispatcher_kind.hpp"
 #include "moeloom/kernels/gmm_policy.hpp"
 #include "moeloom/measure/workload.hpp"
 #include "moeloom/model/hf/config.hpp"
-#include "moeloom/moe/dispatch/dispatcher_kind.hpp"
 
 namespace moeloom {
 

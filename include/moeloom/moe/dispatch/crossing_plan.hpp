@@ -8,6 +8,7 @@
 
 #include "moeloom/base/index.hpp"
 #include "moeloom/comm/node_map.hpp"
+#include "moeloom/job/dispatcher_kind.hpp"
 
 #include <cstdint>
 #include <span>
@@ -17,8 +18,6 @@ namespace moeloom {
 
 struct DispatchPlan;
 struct HierarchicalPlan;
-
-enum class CombineMode { kExact, kFast };
 
 /// One copy of a row that has crossed: where it lands there.
 struct CrossingCopy {

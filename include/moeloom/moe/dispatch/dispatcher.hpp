@@ -6,10 +6,10 @@
 // CombineMode::kFast and rows rounded on the wire change bits, and both are asked for.
 #pragma once
 
+#include "moeloom/job/dispatcher_kind.hpp"
 #include "moeloom/moe/dispatch/allgather_dispatch.hpp"
 #include "moeloom/moe/dispatch/alltoall_dispatch.hpp"
 #include "moeloom/moe/dispatch/dispatch_traffic.hpp"
-#include "moeloom/moe/dispatch/dispatcher_kind.hpp"
 #include "moeloom/moe/dispatch/hierarchical_dispatch.hpp"
 #include "moeloom/moe/dispatch/overlapped_dispatch.hpp"
 #include "moeloom/moe/dispatch/overlapped_hierarchical.hpp"

@@ -4,11 +4,9 @@
 // Column i shares its place with column i + ceil(cols / 2): both directions are then plain vector code.
 #pragma once
 
-#include "moeloom/base/index.hpp"
+#include "moeloom/job/dispatcher_kind.hpp"
 
 namespace moeloom {
-
-enum class WireDType { kFp32, kBf16 };
 
 /// Floats' worth of bits of a row.
 inline Index wire_cols(Index cols, WireDType type) {

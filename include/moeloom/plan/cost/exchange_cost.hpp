@@ -6,7 +6,7 @@
 #pragma once
 
 #include "moeloom/base/index.hpp"
-#include "moeloom/moe/dispatch/dispatcher_kind.hpp"
+#include "moeloom/job/dispatcher_kind.hpp"
 
 namespace moeloom {
 

@@ -1,7 +1,7 @@
 // What uneven routing burdens ranks and processors with, over even routing's.
 #pragma once
 
-#include "moeloom/plan/cost/step_case.hpp"
+#include "moeloom/plan/cost/exchange_case.hpp"
 
 #include <span>
 
@@ -16,10 +16,10 @@ std::vector<double> rank_loads(std::span<const double> expert_rows, Index ep);
 /// each has processors of its own. Else rank r of a node shares a processor with r + P, r + 2 P ..., P =
 /// processors / threads, as they are dealt at start; a waiting rank looks busy, so the kernel leaves it
 /// there.
-double busiest_load(const StepCase& step, std::span<const double> expert_rows);
+double busiest_load(const Job& job, std::span<const double> expert_rows);
 /// Over the step's lists.
-double mean_busiest_load(const StepCase& step);
+double mean_busiest_load(const Job& job);
 /// Of the rank with the most rows in all lists together: what its memory holds, over even routing's.
-double fullest_rank_load(const StepCase& step);
+double fullest_rank_load(const Job& job);
 
 }  // namespace moeloom

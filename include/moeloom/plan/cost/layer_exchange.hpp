@@ -1,14 +1,14 @@
 // What the exchange of one sparse layer adds to a step, whole or in chunks behind its experts' products.
 #pragma once
 
-#include "moeloom/plan/cost/step_case.hpp"
+#include "moeloom/plan/cost/exchange_case.hpp"
 #include "moeloom/plan/rates/machine_rates.hpp"
 
 namespace moeloom {
 
 /// What carries rows and gradients: the machine's rates, slower where cores are shared, and the network. A
 /// link that was not measured is taken from copying: half its bandwidth, a microsecond a message.
-ExchangeRates link_rates(const MachineRates& machine, const StepCase& step);
+ExchangeRates link_rates(const MachineRates& machine, const Job& job);
 
 /// Of a layer and micro-batch: each is one direction of forward and the same of backward.
 struct ExchangeSeconds {
@@ -16,7 +16,7 @@ struct ExchangeSeconds {
   double combine = 0;
 };
 /// For even routing and rows that travel whole.
-ExchangeSeconds exchange_seconds_of_layer(const ModelConfig& config, const StepCase& step,
+ExchangeSeconds exchange_seconds_of_layer(const ModelConfig& config, const Job& job,
                                           const ExchangeRates& rates);
 /// What n chunks leave of w seconds on the network beside p seconds of products: max(f w, w - (1 - 1/n) p),
 /// where a share f travels with the first chunk on its way out, which has nothing to hide behind, or with the
@@ -32,8 +32,8 @@ double share_of_last_chunk(DispatcherKind kind, const ExchangeCase& exchange, In
 /// Of exchange_seconds_of_layer(): the network's part as each pass leaves it exposed, forward beside a third
 /// of the products and backward beside two; copying is work of the processors and stays, and so does a
 /// message a direction, as all are posted at once.
-ExchangeSeconds overlapped_exchange(const ModelConfig& config, const StepCase& step,
-                                    const ExchangeRates& rates, double expert_seconds);
+ExchangeSeconds overlapped_exchange(const ModelConfig& config, const Job& job, const ExchangeRates& rates,
+                                    double expert_seconds);
 /// What uneven routing adds to combine, where the others wait: b = mean_busiest_load(); (b - 1) of the
 /// experts, and of half of both exchanges, because a rank sends or gets back as many rows as any.
 double waiting_seconds(double busiest, double expert_seconds, const ExchangeSeconds& exchange);
@@ -43,7 +43,7 @@ double waiting_seconds(double busiest, double expert_seconds, const ExchangeSeco
 /// ompi_coll_tuned_alltoall_intra_dec_fixed). In chunks: ceil(log2 ep) rounds more, for where experts are
 /// cut. hierarchical: as many as for the counts for where rows begin, and one for where copies land;
 /// allgather: two more, for how many tokens come and whose.
-double plan_seconds_of_layer(const ModelConfig& config, const StepCase& step, const MachineRates& machine,
+double plan_seconds_of_layer(const ModelConfig& config, const Job& job, const MachineRates& machine,
                              const ExchangeRates& rates);
 
 }  // namespace moeloom

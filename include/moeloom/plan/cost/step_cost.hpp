@@ -49,30 +49,27 @@ bool may_cross_once(const GroupExchange& reduction);
 /// sums and of swaps at once, an MPI_Allgatherv's round a ring. Reducing also reads and writes 4 P.
 /// What crosses once, of N = n / m nodes, is 4 P (N - 1) / n bytes out of each rank, and 4 P (m - 1) / m stay
 /// in the node, before a sum crosses or after a gather has. A sum is then made in two parts.
-double reduction_seconds(const GroupExchange& reduction, const StepCase& step, const ExchangeRates& rates);
+double reduction_seconds(const GroupExchange& reduction, const Job& job, const ExchangeRates& rates);
 
 /// Seconds of one rank's processor for the bytes that leave it, and as many that come, by TCP beside
 /// products.
 double tcp_seconds(double bytes);
-
-/// What memory_need.hpp asks about a step of which a rank's experts take so many rows of a layer at once.
-MicroBatchShape micro_batch_of(const StepCase& step, Index rows);
 
 using PhaseSeconds = std::array<double, kPhases>;
 
 /// A whole step; products last tcp_seconds() longer beside what travels. expert_seconds: of one layer and
 /// micro-batch, of even routing, as the GMM policy predicts for a rank alone; they take
 /// machine.expert_slowdown times as long beside the others.
-PhaseSeconds step_seconds(const ModelConfig& config, const std::vector<ParameterSpec>& specs,
-                          const StepCase& step, const MachineRates& machine, double expert_seconds);
+PhaseSeconds step_seconds(const ModelConfig& config, const std::vector<ParameterSpec>& specs, const Job& job,
+                          const MachineRates& machine, double expert_seconds);
 double total(const PhaseSeconds& seconds);
 
 /// What a rank holds in such a step whose parameters these are. packs: experts read packed faces of
 /// `element`.
-MemoryNeed step_memory(const ModelConfig& config, const std::vector<ParameterSpec>& specs,
-                       const StepCase& step, bool packs, DType element);
+MemoryNeed step_memory(const ModelConfig& config, const std::vector<ParameterSpec>& specs, const Job& job,
+                       bool packs, DType element);
 
 /// Bytes that one rank sends in a step, to any other rank, as StepReport::message_bytes counts them.
-double step_bytes(const ModelConfig& config, const std::vector<ParameterSpec>& specs, const StepCase& step);
+double step_bytes(const ModelConfig& config, const std::vector<ParameterSpec>& specs, const Job& job);
 
 }  // namespace moeloom

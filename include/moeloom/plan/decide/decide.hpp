@@ -57,7 +57,7 @@ std::vector<std::optional<DispatcherKind>> dispatcher_requests();
 /// leaves of exact sums and threads; way, chunks, combine and wire dtype are its own to choose.
 struct RunFacts {
   ModelConfig model;
-  StepCase step;
+  Job job;
   Index ep_nodes = 1;                            // the most nodes that the ranks of one ep row lie on
   std::string no_node_memory = {};               // why ranks cannot open each other's memory; empty: they can
   std::string no_bf16 = {};                      // why a rank has no bf16 instructions; empty: all have
@@ -143,7 +143,7 @@ struct RunDecision {
   double most_memory = 0;
 
   /// The job as it will run.
-  StepCase step;
+  Job job;
 };
 
 /// Pure. Throws ConfigError, with the way out, for what was asked for by name and cannot run: a kernel, a

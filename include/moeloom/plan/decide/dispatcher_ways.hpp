@@ -1,7 +1,7 @@
 // What each dispatcher can do: a row a kind. Which can serve a run, and the sentence of a refusal, follow.
 #pragma once
 
-#include "moeloom/moe/dispatch/dispatcher_kind.hpp"
+#include "moeloom/job/dispatcher_kind.hpp"
 
 #include <span>
 

@@ -10,11 +10,11 @@ namespace moeloom {
 /// Facts of this mesh. `work`: tokens, sequence length, micro-batches and threads of a rank, of which the
 /// fewest count; the mesh and its nodes are filled in, with processors for every thread. Measures nothing.
 /// Collective over the world, the same on every rank.
-RunFacts find_run_facts(const ModelConfig& model, const Mesh& mesh, StepCase work, Index pretended_nodes = 0);
+RunFacts find_run_facts(const ModelConfig& model, const Mesh& mesh, Job work, Index pretended_nodes = 0);
 
 /// Facts of a mesh that is not there: nodes as `work` has them, memory that can be shared, this CPU's
 /// instructions.
-RunFacts facts_of_job(const ModelConfig& model, const StepCase& work);
+RunFacts facts_of_job(const ModelConfig& model, const Job& work);
 
 /// What the dispatcher that was decided on needs. Collective over the world; throws AgreedError on every rank
 /// if one cannot open another's memory.

@@ -16,7 +16,8 @@ class RoutingReplay {
  public:
   /// Reads the file on this rank. Throws IoError, or ConfigError with every number in which the file differs
   /// from the model or the batch.
-  RoutingReplay(const std::filesystem::path& path, const ModelConfig& config, const BatchShape& batch);
+  RoutingReplay(const std::filesystem::path& path, const ModelConfig& config, const BatchShape& batch,
+                Index world);
 
   /// Compares texts, for a run that takes the steps [from, to). Throws ConfigError if the file has the run's
   /// texts, but none of those steps. No collective: every rank finds the same.
@@ -37,6 +38,7 @@ class RoutingReplay {
 
   RoutingFile file_;
   BatchShape batch_;
+  Index world_;
   bool by_number_ = false;
 };
 

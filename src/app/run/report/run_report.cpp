@@ -269,7 +269,7 @@ std::vector<std::pair<std::string, std::string>> run_facts(const TrainOptions& o
       {"parameters", number(c.total_parameters()) + ", " + number(c.active_parameters()) + " active a token"},
       {"mesh", mesh.shape().text() + " on " + number(mesh.nodes()) + " node(s), " + number(threads()) +
                    " thread(s) a rank"},
-      {"batch", number(options.data.global_batch) + " sequences of " + number(options.data.sequence_length)},
+      {"batch", number(options.batch.sequences) + " sequences of " + number(options.batch.length)},
       {"seed", number(static_cast<Index>(options.run.seed))},
       {"MPI", mpi_fact(mesh)}};
   const auto data = facts_of(inputs.data, options.data, inputs.unit());

@@ -7,31 +7,16 @@
 #include <array>
 #include <cmath>
 
+#include "cli/job_words.hpp"
+
 namespace moeloom {
 namespace {
 
 constexpr double kMiB = 1 << 20;
 
-Job job_of(const RunFacts& facts, const RunDecision& decision, const std::set<std::string>& frozen) {
-  const StepCase& step = decision.step;
-  return {.config = facts.model,
-          .ranks = step.mesh.world(),
-          .ranks_per_node = step.ranks_per_node,
-          .processors_per_node = step.processors_per_node,
-          .threads = step.threads,
-          .tokens = step.tokens * step.micro_batches,
-          .sequence_length = step.sequence_length,
-          .micro_batches = step.micro_batches,
-          .dtype = decision.dtype.type,
-          .frozen = frozen,
-          .recompute = step.recompute,
-          .moments = step.moments,
-          .masters = step.masters,
-          .gradients = step.gradients,
-          .optimizer = step.optimizer,
-          .shard_dense = step.shard_dense,
-          .offload = step.offload,
-          .exact = step.exact};
+PlannedJob planned_of(const RunFacts& facts, const RunDecision& decision,
+                      const std::set<std::string>& frozen) {
+  return {.config = facts.model, .job = decision.job, .dtype = decision.dtype.type, .frozen = frozen};
 }
 
 /// Whole, so that what is said here is enough; what the program itself holds differs from start to start.
@@ -43,15 +28,15 @@ std::string enough(double bytes) {
 /// room: of a ceiling that the rank does not fit under.
 std::string way_out(const RunFacts& facts, const RunDecision& decision, const std::set<std::string>& frozen,
                     const RowRoom& room) {
-  const Job job = job_of(facts, decision, frozen);
+  const PlannedJob planned = planned_of(facts, decision, frozen);
   const std::string as_it_is = enough(room.memory.total()) + " is enough as it is";
   const auto fit = cheapest_fit_of_ranks(
-      job, room.ceiling - facts.program_bytes - facts.data_bytes - room.memory.save_copy);
+      planned, room.ceiling - facts.program_bytes - facts.data_bytes - room.memory.save_copy);
   if (!fit) return as_it_is + "; no other mesh, and no more micro-batches or ranks, fit";
-  std::string text = changed_options(decision.step, fit->step);
-  if (fit->job.ranks != job.ranks)
-    text = std::to_string(fit->job.ranks) + " ranks, " + std::to_string(fit->job.ranks_per_node) + " a node" +
-           (text.empty() ? "" : ", with " + text);
+  std::string text = changed_train_options(decision.job, fit->job);
+  if (const Layout& layout = fit->job.layout; layout.mesh.world() != planned.ranks())
+    text = std::to_string(layout.mesh.world()) + " ranks, " + std::to_string(layout.ranks_per_node) +
+           " a node" + (text.empty() ? "" : ", with " + text);
   return "the cheapest change that fits, with the same tokens a step: " + text + "\n  " +
          bytes_text(fit->memory.total() + facts.program_bytes + facts.data_bytes) +
          " a rank with even rows\n" + as_it_is;
@@ -60,8 +45,7 @@ std::string way_out(const RunFacts& facts, const RunDecision& decision, const st
 /// A table by kind of bytes, single changes, and the way out.
 std::string advice(const RunFacts& facts, const RunDecision& decision, const std::set<std::string>& frozen,
                    const RowRoom& room) {
-  return memory_table(room.memory) +
-         memory_changes_text(job_of(facts, decision, frozen), decision.step, facts.rates) +
+  return memory_table(room.memory) + memory_changes_text(planned_of(facts, decision, frozen), facts.rates) +
          way_out(facts, decision, frozen, room);
 }
 
@@ -76,30 +60,13 @@ std::string refusal(const RunFacts& facts, const RunDecision& decision, const st
 
 }  // namespace
 
-std::string changed_options(const StepCase& before, const StepCase& after) {
-  std::string options;
-  const auto add = [&](bool differs, const std::string& option) {
-    if (differs) options += (options.empty() ? "" : " ") + option;
-  };
-  add(before.micro_batches != after.micro_batches, "--accumulate " + std::to_string(after.micro_batches));
-  add(before.moments != after.moments, "--moments " + std::string(name_of(after.moments)));
-  add(before.masters != after.masters, "--masters " + std::string(name_of(after.masters)));
-  add(before.gradients != after.gradients, "--gradients " + std::string(name_of(after.gradients)));
-  add(before.recompute != after.recompute, "--recompute " + std::string(name_of(after.recompute)));
-  add(before.shard_dense != after.shard_dense, "--shard-dense yes");
-  add(before.offload != after.offload, "--offload DIR");
-  add(before.mesh.ep != after.mesh.ep, "--ep " + std::to_string(after.mesh.ep));
-  add(before.kind != after.kind && after.mesh.ep > 1, "--dispatcher " + std::string(name_of(after.kind)));
-  return options;
-}
-
-std::string memory_changes_text(const Job& job, const StepCase& step, const MachineRates& rates) {
+std::string memory_changes_text(const PlannedJob& planned, const MachineRates& rates) {
   std::string lines;
-  for (const MemoryChange& change : memory_changes(job, step, rates)) {
+  for (const MemoryChange& change : memory_changes(planned, rates)) {
     const auto percent = std::lround(100 * (change.time - 1));
-    lines += "  " + changed_options(step, change.step) + ": -" + bytes_text(-change.bytes) + " a rank, " +
-             (percent < 0 ? "" : "+") + std::to_string(percent) + " % time" +
-             (change.step.offload && !step.offload ? " and the disk's\n" : "\n");
+    lines += "  " + changed_train_options(planned.job, change.job) + ": -" + bytes_text(-change.bytes) +
+             " a rank, " + (percent < 0 ? "" : "+") + std::to_string(percent) + " % time" +
+             (change.job.keeping.offload != planned.job.keeping.offload ? " and the disk's\n" : "\n");
   }
   return lines.empty() ? lines : "changed alone, with even rows and predicted times\n" + lines;
 }
@@ -148,7 +115,7 @@ void require_within_ceiling(const RunFacts& facts, const RunDecision& decision,
 void require_within_node(const RunFacts& facts, const RunDecision& decision,
                          const std::set<std::string>& frozen, double available) {
   RowRoom room{.ceiling = available + facts.program_bytes,
-               .range = row_range(facts.model, decision.step),
+               .range = row_range(facts.model, decision.job),
                .rows = 0,
                .memory = decision.memory};
   room.memory.save_copy = 0;  // is made where there is room for it

@@ -13,11 +13,8 @@ namespace moeloom {
 /// Bytes by kind, a line each, largest first; kinds that there are none of are left out.
 std::string memory_table(const MemoryNeed& need);
 
-/// "--accumulate 4 --ep 2 --dispatcher shared": what train would have to be told.
-std::string changed_options(const StepCase& before, const StepCase& after);
-
 /// What single changes would bring, a line each; empty where none makes it less.
-std::string memory_changes_text(const Job& job, const StepCase& step, const MachineRates& rates);
+std::string memory_changes_text(const PlannedJob& planned, const MachineRates& rates);
 
 /// Throws ConfigError where a folder for what may lie on a disk was given, and no parameter may.
 void require_use_of_offload(const std::filesystem::path& folder,

@@ -60,7 +60,7 @@ fs::path open_resumed(const TrainOptions& options, RunInputs& inputs, Violations
   }
   inputs.recorded = TrainerState::from(Document::read(folder / "trainer_state.json"));
   const std::string optimizer = inputs.recorded->settings.text_or("optimizer", "adamw");
-  if (const std::string_view asked = name_of(options.optimizer.settings.kind); asked != optimizer)
+  if (const std::string_view asked = name_of(options.keeping.optimizer); asked != optimizer)
     violations.add("--optimizer " + std::string(asked) + ": the run that is resumed has the moments of " +
                    optimizer + "; give --optimizer " + optimizer +
                    ", or start from its weights with --model");
@@ -80,7 +80,7 @@ fs::path open_folder(const TrainOptions& options, RunInputs& inputs) {
 
 void check_positions(const TrainOptions& options, const fs::path& folder, const ModelConfig& config,
                      Violations& violations) {
-  const Index length = options.data.sequence_length;
+  const Index length = options.batch.length;
   const Index positions = config.max_position_embeddings;
   if (!options.knows({"seq-len"}) || length <= positions) return;
   violations.add("seq-len = " + std::to_string(length) + " is longer than max_position_embeddings = " +
@@ -127,14 +127,14 @@ void open_adapter(const TrainOptions& options, RunInputs& inputs, Violations& vi
   if (!asked || !options.knows({"lora"})) return;
   if (!options.optimizer.freeze.empty())
     violations.add("--freeze has nothing to freeze beside --lora, which trains adapters alone; remove one");
-  if (options.optimizer.settings.kind == OptimizerKind::kMuon)
+  if (options.keeping.optimizer == OptimizerKind::kMuon)
     violations.add(
         "--optimizer muon has nothing to train beside --lora, whose factors have AdamW; remove one");
-  if (const Storage masters = options.optimizer.settings.masters; masters != Storage::kFp32)
+  if (const Storage masters = options.keeping.masters; masters != Storage::kFp32)
     violations.add(
         "--masters " + std::string(name_of(masters)) +
         " has nothing to keep beside --lora: the weights rest, and the factors are fp32; remove one");
-  if (options.optimizer.settings.gradients != Storage::kFp32)
+  if (options.keeping.gradients != Storage::kFp32)
     violations.add(
         "--gradients bf16 has nothing to keep beside --lora: the weights of experts rest, and gradients of "
         "factors are fp32; remove one");
@@ -169,7 +169,7 @@ void open_adapter(const TrainOptions& options, RunInputs& inputs, Violations& vi
 
 /// A model from flags generates what it is trained on, and the final sample.
 ModelConfig with_positions(ModelConfig config, const TrainOptions& options) {
-  const Index needed = std::min(options.data.sequence_length, kLargestCount) + sample_positions(options.run);
+  const Index needed = std::min(options.batch.length, kLargestCount) + sample_positions(options.run);
   config.max_position_embeddings = std::max(config.max_position_embeddings, needed);
   return config;
 }

@@ -63,7 +63,7 @@ void open_examples(const TrainOptions& options, const ModelText& text, const Com
       data.prepared.push_back(prepare_examples(source, reader,
                                                {.cache = cache,
                                                 .format = asked.format,
-                                                .sequence_length = asked.sequence_length,
+                                                .sequence_length = options.batch.length,
                                                 .skip_bad = asked.skip_bad,
                                                 .threads = threads,
                                                 .on_wait = say_wait},
@@ -80,13 +80,14 @@ void open_examples(const TrainOptions& options, const ModelText& text, const Com
   });
 }
 
-RunBatches::RunBatches(const RunData& data, const TrainOptions& options, const BatchShape& shape) {
+RunBatches::RunBatches(const RunData& data, const TrainOptions& options, Index world) {
   if (data.tokens)
-    sampler_.emplace(*data.tokens, split_tokens(data.tokens->size(), options.data.heldout), shape,
-                     options.run.seed);
+    sampler_.emplace(*data.tokens, split_tokens(data.tokens->size(), options.data.heldout), options.batch,
+                     world, options.run.seed);
   else
     examples_.emplace(sources_of(data, options.data),
-                      ExampleBatchesSettings{.batch = shape,
+                      ExampleBatchesSettings{.batch = options.batch,
+                                             .world = world,
                                              .seed = options.run.seed,
                                              .too_long = options.data.too_long,
                                              .heldout = options.data.heldout});

@@ -33,7 +33,7 @@ void open_examples(const TrainOptions& options, const ModelText& text, const Com
 class RunBatches {
  public:
   /// `data` must outlive it. Throws ShapeError, ConfigError.
-  RunBatches(const RunData& data, const TrainOptions& options, const BatchShape& shape);
+  RunBatches(const RunData& data, const TrainOptions& options, Index world);
 
   BatchSource source() const;
   std::vector<Batch> heldout(Index count, Index per_batch, Index rank) const;

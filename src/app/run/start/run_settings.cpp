@@ -82,13 +82,13 @@ Event seam(const TrainerState& then, const TrainerState& now) {
 
 }  // namespace
 
-TrainerSettings trainer_settings(const TrainOptions& options, const ModelConfig& config, Index world) {
+TrainerSettings trainer_settings(const TrainOptions& options, const ModelConfig& config) {
   const bool chooses_evenly = config.hash_router || options.router.kind == RouterKind::kExpertChoice;
   const double of_model = config.output_router_logits && config.has_experts() && !chooses_evenly
                               ? config.router_aux_loss_coef
                               : 0.0;
   return {.schedule = schedule(options, config.hidden_size),
-          .batch = batch_shape(options, world),
+          .batch = options.batch,
           .aux_loss_coef = options.router.aux_loss_coef.value_or(of_model),
           .z_loss_coef = options.router.z_loss_coef,
           .router_bias = options.router.bias,

@@ -12,7 +12,7 @@ namespace moeloom {
 /// Of TrainerState::settings: an adapter's dropout, which its own files do not always say (adapter.hpp).
 inline constexpr const char* kDropoutSetting = "lora_dropout";
 
-TrainerSettings trainer_settings(const TrainOptions& options, const ModelConfig& config, Index world);
+TrainerSettings trainer_settings(const TrainOptions& options, const ModelConfig& config);
 
 /// settle_routing() has been.
 RoutingSettings routing_settings(const TrainOptions& options);

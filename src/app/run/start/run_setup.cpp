@@ -67,7 +67,7 @@ void open_data(const TrainOptions& options, Index world, RunInputs& inputs, Viol
   inputs.data.tokens = std::make_unique<TokenSource>(file, format);
   if (format == TokenFormat::kText) require_text(file, MappedFile(file).bytes());
   inputs.data.bytes = static_cast<Index>(fs::file_size(file));
-  violations.add(split_violations(inputs.data.tokens->size(), data.heldout, data.sequence_length, world));
+  violations.add(split_violations(inputs.data.tokens->size(), data.heldout, options.batch.length, world));
   violations.unless(data.epochs == 0, "--epochs counts examples, and " + file.filename().string() +
                                           " is one long text of ids; give --steps");
   check_ids(file, inputs.data.tokens->largest_id(), inputs, options.model, violations);
@@ -85,7 +85,7 @@ void open_examples_of(TrainOptions& options, RunInputs& inputs, const Communicat
       check_ids(options.data.sources[i].file, inputs.data.examples[i]->largest_id(), inputs, options.model,
                 violations);
     violations.throw_if_any();
-    const RunBatches batches(inputs.data, options, batch_shape(options, world.size()));
+    const RunBatches batches(inputs.data, options, world.size());
     if (options.data.epochs == 0) return;
     const double epochs = std::exchange(options.data.epochs, 0);  // from here on, steps are what counts
     options.run.steps = batches.examples()->steps_of(epochs);
@@ -101,8 +101,9 @@ TrainOptions with_usable_data(TrainOptions options) {
   DataOptions& data = options.data;
   if (!options.knows({"data-format"})) data.format = TokenFormat::kText;  // any file is bytes
   if (!options.knows({"heldout"}) || data.heldout < 0 || data.heldout >= 1) data.heldout = 0;
-  if (!options.knows({"seq-len"}) || data.sequence_length < 1) data.sequence_length = 1;
-  data.sequence_length = std::min(data.sequence_length, kLargestCount);
+  Index& length = options.batch.length;
+  if (!options.knows({"seq-len"}) || length < 1) length = 1;
+  length = std::min(length, kLargestCount);
   return options;
 }
 

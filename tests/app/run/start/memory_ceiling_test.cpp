@@ -12,13 +12,13 @@ namespace {
 using testing::count_of;
 
 struct Asked {
-  Job job = testing::made_up_job(2, 2);
+  PlannedJob planned = testing::made_up_job(2, 2);
   RunFacts facts;
   RunDecision decision;
 
   Asked() {
-    job.tokens = 4096;
-    facts = facts_at(job, step_at(job, 2));
+    planned.job.batch.sequences = 32;
+    facts = facts_at(planned, job_at(planned, 2));
     facts.program_bytes = 50e6;
     decision = decide(facts, {});
   }
@@ -49,20 +49,6 @@ TEST(MemoryCeiling, TheCopyForSavesIsNoReasonToRefuse) {
   asked.decision.memory.save_copy = 1e12;
   const double room = asked.without_program() - 1e12;
   EXPECT_NO_THROW(require_within_node(asked.facts, asked.decision, {}, room));
-}
-
-TEST(MemoryCeiling, ChangedOptionsAreThoseOfTrain) {
-  StepCase before, after;
-  before.micro_batches = 1;
-  after = before;
-  EXPECT_EQ(changed_options(before, after), "");
-  after.micro_batches = 4;
-  after.mesh.ep = 2;
-  after.kind = DispatcherKind::kShared;
-  after.recompute = Recompute::kBlock;
-  after.moments = MomentFormat::kInt8;
-  EXPECT_EQ(changed_options(before, after),
-            "--accumulate 4 --moments int8 --recompute block --ep 2 --dispatcher shared");
 }
 
 }  // namespace

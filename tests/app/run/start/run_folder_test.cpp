@@ -150,7 +150,7 @@ TEST(Positions, OfAModelFromFlagsHoldASequenceAndTheSample) {
   Violations violations;
   open_model(options, 1, inputs, violations);
   EXPECT_EQ(inputs.config.max_position_embeddings, options.model.shape.max_position_embeddings);
-  options.data.sequence_length = 40000;
+  options.batch.length = 40000;
   options.run.prompt = "The ";
   options.run.sample_chars = 200;
   open_model(options, 1, inputs, violations);
@@ -169,7 +169,7 @@ TEST(Positions, OfALoadedModelBoundTheSequence) {
   TrainOptions options;
   options.model.folder = folder.path();
   const auto violations_at = [&](Index length) {
-    options.data.sequence_length = length;
+    options.batch.length = length;
     RunInputs inputs;
     Violations violations;
     open_model(options, 1, inputs, violations);

@@ -16,9 +16,9 @@ TrainerState state_of(const TrainOptions& options, Index step) {
   state.step = step;
   state.seed = options.run.seed;
   state.data_bytes = 1000;
-  state.global_batch = options.data.global_batch;
-  state.sequence_length = options.data.sequence_length;
-  state.settings = document_of(trainer_settings(options, {}, 1));
+  state.global_batch = options.batch.sequences;
+  state.sequence_length = options.batch.length;
+  state.settings = document_of(trainer_settings(options, {}));
   add_routing(options.router, {}, state.settings);
   return state;
 }
@@ -66,7 +66,7 @@ TEST(RunSettings, EachIsNamedWithTheOptionThatKeepsIt) {
             Texts{"changed=z-loss-coef then=0 now=1e-05 keep=\"--z-loss-coef 0\""});
   EXPECT_EQ(changes_by([](TrainOptions& o) { o.run.seed = 7; }),
             Texts{"changed=seed then=0 now=7 keep=\"--seed 0\""});
-  EXPECT_EQ(changes_by([](TrainOptions& o) { o.data.global_batch = 8; }),
+  EXPECT_EQ(changes_by([](TrainOptions& o) { o.batch.sequences = 8; }),
             Texts{"changed=global-batch then=16 now=8 keep=\"--global-batch 16\""});
   const Texts peak = changes_by([](TrainOptions& o) { o.optimizer.learning_rate = 1e-4; });
   ASSERT_EQ(peak.size(), 2u);
@@ -98,7 +98,7 @@ TEST(RunSettings, RoutersOfAnotherKindAreNamed) {
 TEST(RunSettings, WhatAnOlderProgramDidNotRecordOfRoutersIsNotCompared) {
   TrainOptions options;
   TrainerState then = state_of(options, 200);
-  then.settings = document_of(trainer_settings(options, {}, 1));
+  then.settings = document_of(trainer_settings(options, {}));
   options.router.dtype = RouterDType::kFp64;
   options.router.aux_loss_pooled = false;
   EXPECT_TRUE(changes_between(then, state_of(options, 200)).empty());

@@ -1,8 +1,7 @@
 // The ways that rows can travel, and how they cross between ranks that share no memory.
 #pragma once
 
-#include "moeloom/moe/dispatch/crossing_plan.hpp"
-#include "moeloom/moe/dispatch/wire.hpp"
+#include "moeloom/base/index.hpp"
 
 #include <array>
 #include <optional>
@@ -18,6 +17,12 @@ inline constexpr std::array kDispatcherKinds = {DispatcherKind::kAlltoall, Dispa
 /// As it is written: "alltoall", "shared", ...
 std::string_view name_of(DispatcherKind kind);
 std::optional<DispatcherKind> dispatcher_kind_from_text(std::string_view text);
+
+/// Whether a node returns every copy of a token's row, or their sum (moe/dispatch/crossing_plan.hpp).
+enum class CombineMode { kExact, kFast };
+
+/// Of the numbers of a row under way.
+enum class WireDType { kFp32, kBf16 };
 
 /// How rows cross between ranks that share no memory.
 struct WireSettings {

@@ -1,4 +1,4 @@
-#include "moeloom/moe/dispatch/dispatcher_kind.hpp"
+#include "moeloom/job/dispatcher_kind.hpp"
 
 namespace moeloom {
 

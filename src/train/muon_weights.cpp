@@ -1,4 +1,4 @@
-#include "moeloom/train/optimizer_kind.hpp"
+#include "moeloom/train/muon_weights.hpp"
 
 #include <algorithm>
 

@@ -2,23 +2,12 @@
 #pragma once
 
 #include "moeloom/base/stretch.hpp"
+#include "moeloom/job/optimizer_kind.hpp"
 #include "moeloom/model/parameters.hpp"
 
-#include <array>
-#include <string_view>
+#include <vector>
 
 namespace moeloom {
-
-enum class OptimizerKind {
-  kAdamW,
-  kMuon,  // of matrices; embeddings, head, routers, norms and biases have AdamW
-};
-
-/// "adamw", "muon".
-constexpr std::string_view name_of(OptimizerKind kind) {
-  constexpr std::array<std::string_view, 2> names = {"adamw", "muon"};
-  return names[static_cast<std::size_t>(kind)];
-}
 
 /// Whether Muon trains it.
 bool is_of_muon(const ParameterSpec& spec, OptimizerKind kind);

@@ -12,6 +12,12 @@ using Texts = std::vector<std::string>;
 const Texts kDpFirst = {"dp", "ep"};
 const Texts kEpFirst = {"ep", "dp"};
 
+/// World ranks of a communicator, in its order.
+std::vector<std::int64_t> world_ranks(const Communicator& comm, const Communicator& world) {
+  const std::int64_t mine = world.rank();
+  return comm.all_gather(std::span(&mine, 1));
+}
+
 TEST(Mesh, MakesRowsAndColumnsOfEveryShape) {
   const int ranks = Communicator::world().size();
   for (Index ep = 1; ep <= ranks; ++ep)

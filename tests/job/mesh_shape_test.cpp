@@ -118,11 +118,5 @@ TEST(ExpertsOf, CoverAllExpertsInOrderAlsoWithARemainder) {
     }
 }
 
-/// World ranks of a communicator, in its order.
-std::vector<std::int64_t> world_ranks(const Communicator& comm, const Communicator& world) {
-  const std::int64_t mine = world.rank();
-  return comm.all_gather(std::span(&mine, 1));
-}
-
 }  // namespace
 }  // namespace moeloom

@@ -1,6 +1,8 @@
 // A kernel of one's own: a named edit to the table of functions, with its backward, and a reason when it
 // cannot run.
 //   build/examples/custom_kernel
+#include "moeloom/model/hf/initialise.hpp"
+#include "moeloom/model/hf/parameter_specs.hpp"
 #include "moeloom/moeloom.hpp"
 
 #include <cmath>

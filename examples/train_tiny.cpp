@@ -1,5 +1,6 @@
 // A whole training run in one page: mesh, model, data, optimizer, thirty steps.
 //   mpirun -n 2 build/examples/train_tiny README.md
+#include "moeloom/model/hf/initialise.hpp"
 #include "moeloom/moeloom.hpp"
 
 #include <iostream>

@@ -12,7 +12,9 @@
 #include "moeloom/comm/session.hpp"
 #include "moeloom/measure/paired.hpp"
 #include "moeloom/model/decoder.hpp"
-#include "moeloom/model/parameters.hpp"
+#include "moeloom/model/hf/initialise.hpp"
+#include "moeloom/model/hf/parameter_specs.hpp"
+#include "moeloom/model/parts/parameters.hpp"
 
 #include <cstdio>
 

@@ -10,6 +10,8 @@
 #include "moeloom/base/parallel.hpp"
 #include "moeloom/measure/paired.hpp"
 #include "moeloom/model/hf/config.hpp"
+#include "moeloom/model/hf/initialise.hpp"
+#include "moeloom/model/hf/parameter_specs.hpp"
 #include "moeloom/model/mixer/mixer_layer.hpp"
 
 #include <cstdio>

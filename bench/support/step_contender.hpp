@@ -2,6 +2,7 @@
 #pragma once
 
 #include "moeloom/measure/step_subject.hpp"
+#include "moeloom/model/hf/initialise.hpp"
 
 #include <optional>
 #include <string>

@@ -11,7 +11,7 @@
 #include "moeloom/comm/process_memory.hpp"
 #include "moeloom/comm/session.hpp"
 #include "moeloom/measure/paired.hpp"
-#include "moeloom/plan/memory_need.hpp"
+#include "moeloom/plan/memory/memory_need.hpp"
 
 #include <array>
 #include <cstdio>

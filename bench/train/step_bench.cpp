@@ -20,6 +20,7 @@
 #include "moeloom/measure/paired.hpp"
 #include "moeloom/measure/peaks.hpp"
 #include "moeloom/measure/step_subject.hpp"
+#include "moeloom/model/hf/config.hpp"
 
 #include <cstdio>
 #include <deque>

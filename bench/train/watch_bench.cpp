@@ -10,6 +10,7 @@
 #include "moeloom/comm/session.hpp"
 #include "moeloom/measure/paired.hpp"
 #include "moeloom/measure/step_subject.hpp"
+#include "moeloom/model/hf/config.hpp"
 
 #include <cstdio>
 #include <iostream>

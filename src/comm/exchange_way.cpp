@@ -120,4 +120,9 @@ void Communicator::go_by(ExchangeWay way, NodeMap map) const {
   handle_->nodes = std::make_unique<GroupNodes>(std::move(map), std::move(node));
 }
 
+double messages_in_turn(Index ranks, double messages) {
+  const bool at_once = (ranks >= 4 && ranks < 64) || (ranks >= 128 && ranks < 256) || ranks >= 1024;
+  return at_once ? std::min(messages, 1.0) : messages;
+}
+
 }  // namespace moeloom

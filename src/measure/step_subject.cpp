@@ -3,6 +3,7 @@
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/random.hpp"
 #include "moeloom/base/statistics.hpp"
+#include "moeloom/model/hf/initialise.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -2,7 +2,7 @@
 
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/lent.hpp"
-#include "moeloom/model/linear.hpp"
+#include "moeloom/model/parts/linear.hpp"
 
 #include <algorithm>
 

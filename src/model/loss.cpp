@@ -3,7 +3,7 @@
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"
 #include "moeloom/model/batch.hpp"
-#include "moeloom/model/linear.hpp"
+#include "moeloom/model/parts/linear.hpp"
 #include "moeloom/tensor/gemm.hpp"
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "attention/softmax.hpp"
+#include "parts/softmax.hpp"
 
 namespace moeloom {
 namespace {

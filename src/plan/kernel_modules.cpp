@@ -2,7 +2,7 @@
 
 #include "moeloom/base/text.hpp"
 #include "moeloom/model/hf/family.hpp"
-#include "moeloom/model/layer_spec.hpp"
+#include "moeloom/model/parts/layer_spec.hpp"
 
 #include <algorithm>
 #include <array>

@@ -4,6 +4,7 @@
 #include "moeloom/comm/messages.hpp"
 #include "moeloom/comm/node_map.hpp"
 #include "moeloom/model/decoder.hpp"
+#include "moeloom/model/hf/parameter_specs.hpp"
 
 #include <algorithm>
 #include <chrono>

@@ -1,6 +1,6 @@
 #include "moeloom/train/lasting_memory.hpp"
 
-#include "moeloom/model/node_halves.hpp"
+#include "moeloom/model/parts/node_halves.hpp"
 #include "moeloom/train/moments.hpp"
 #include "moeloom/train/muon_weights.hpp"
 

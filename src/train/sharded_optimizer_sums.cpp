@@ -1,7 +1,7 @@
 // What travels between the ranks that share a parameter: gradients to their owner, new weights from there.
 #include "moeloom/base/parallel.hpp"
 #include "moeloom/comm/messages.hpp"
-#include "moeloom/model/node_weights.hpp"
+#include "moeloom/model/parts/node_weights.hpp"
 #include "moeloom/tensor/pages.hpp"
 #include "moeloom/train/sharded_optimizer.hpp"
 

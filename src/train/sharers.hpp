@@ -2,7 +2,7 @@
 #pragma once
 
 #include "moeloom/comm/mesh.hpp"
-#include "moeloom/model/parameters.hpp"
+#include "moeloom/model/parts/parameters.hpp"
 
 namespace moeloom {
 

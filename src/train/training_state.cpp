@@ -4,7 +4,8 @@
 #include "moeloom/base/text.hpp"
 #include "moeloom/comm/process_memory.hpp"
 #include "moeloom/io/disk_memory.hpp"
-#include "moeloom/model/node_weights.hpp"
+#include "moeloom/model/hf/parameter_specs.hpp"
+#include "moeloom/model/parts/node_weights.hpp"
 #include "moeloom/train/lasting_memory.hpp"
 
 #include <algorithm>

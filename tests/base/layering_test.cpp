@@ -37,6 +37,53 @@ const std::map<std::string, Rooms> kBelow = {
       "text"}},
 };
 
+/// What each folder of a room may include besides itself; "." is the room's own. Rooms that are not named
+/// have no folders. Of a header beside the source the folder is that of the source.
+const std::map<std::string, std::map<std::string, Rooms>> kFolders = {
+    {"text", {{".", {}}, {"conversation", {"."}}, {"template", {"."}}, {"tokenizer", {"."}}}},
+    {"kernels",
+     {{"elementwise", {}},
+      {".", {"elementwise"}},
+      {"tile", {".", "elementwise"}},
+      {"causal_conv", {".", "elementwise"}},
+      {"delta_rule", {".", "elementwise", "tile"}}}},
+    {"moe",
+     {{"routing", {}},
+      {"rebalance", {"routing"}},
+      {"dispatch", {"routing", "rebalance"}},
+      {"experts", {"routing", "rebalance", "dispatch"}},
+      {".", {"routing", "rebalance", "dispatch", "experts"}}}},
+    {"model",
+     {{"parts", {}},
+      {"hf", {"parts"}},
+      {"hf/families", {"parts", "hf"}},
+      {"attention", {"parts"}},
+      {"mixer", {"parts", "attention"}},
+      {".", {"parts", "hf", "attention", "mixer"}}}},
+    {"train", {{".", {}}, {"checkpoint", {"."}}, {"routing", {"."}}}},
+    {"plan",
+     {{"rates", {}},
+      {"memory", {}},
+      {"cost", {"rates", "memory"}},
+      {"decide", {"rates", "memory", "cost"}},
+      {".", {"rates", "memory", "cost", "decide"}}}},
+    {"measure", {{".", {}}, {"sweep", {"."}}}},
+    {"app",
+     {{"cli", {}},
+      {"text", {"cli"}},
+      {"data", {"cli", "text"}},
+      {"watch", {"cli"}},
+      {"run/record", {"cli"}},
+      {"run/start", {"cli", "text", "data", "run/record"}},
+      {"run/report", {"cli", "run/record", "run/start"}},
+      {"run/tokenize", {"cli", "text", "data", "run/record"}},
+      {"ask", {"cli", "text", "run/record", "run/start", "run/report"}},
+      {"run", {"cli", "text", "watch", "run/record", "run/start", "run/report"}},
+      {"commands",
+       {"cli", "text", "data", "ask", "run", "run/record", "run/start", "run/report", "run/tokenize"}},
+      {".", {"cli", "watch", "run", "commands"}}}},
+};
+
 struct Home {
   const char* header;  // a regular expression of the whole name
   Rooms rooms;
@@ -104,6 +151,36 @@ std::vector<std::string> breaches(const std::string& room, const std::string& fi
   return found;
 }
 
+std::string folder_of(const std::string& path) {
+  const std::size_t slash = path.rfind('/');
+  return slash == std::string::npos ? "." : path.substr(0, slash);
+}
+
+/// file: its path in the room. Headers in quotes that are not the library's lie from src/<room> on, or beside
+/// it.
+std::string folder_breach(const std::string& room, const std::string& file, const std::string& header) {
+  const std::string mine = folder_of(file), library = "moeloom/" + room + "/";
+  std::string path = header;
+  if (header.starts_with(library))
+    path = header.substr(library.size());
+  else if (header.starts_with("moeloom/") || folder_of(header) == ".")
+    return "";
+  const std::string other = folder_of(path);
+  if (other == mine) return "";
+  const auto folders = kFolders.find(room);
+  if (folders == kFolders.end() || !folders->second.contains(mine))
+    return "folder " + mine + " of room " + room + " is not in the list";
+  return folders->second.at(mine).contains(other)
+             ? ""
+             : "folder " + mine + " of room " + room + " may not include its folder " + other;
+}
+
+/// Folders of the list that can be reached from `folder`.
+void reach(const std::map<std::string, Rooms>& folders, const std::string& folder, Rooms& reached) {
+  for (const std::string& other : folders.at(folder))
+    if (reached.insert(other).second) reach(folders, other, reached);
+}
+
 std::vector<fs::path> files_under(const fs::path& folder) {
   std::vector<fs::path> files;
   if (!fs::is_directory(folder)) return files;
@@ -125,6 +202,42 @@ TEST(Layering, IsKeptByEveryFile) {
           ADD_FAILURE() << breach;
       }
   EXPECT_GT(files, 20) << "no sources found under " << root;
+}
+
+TEST(Layering, FoldersOfARoomIncludeWhatTheListSays) {
+  const fs::path root = testing::source_root();
+  const std::regex include("^\\s*#\\s*include \"([^\"]+)\"");
+  for (const auto& [room, below] : kBelow)
+    for (const fs::path& folder : {root / "include" / "moeloom" / room, root / "src" / room})
+      for (const fs::path& path : files_under(folder)) {
+        std::ifstream text(path);
+        std::smatch match;
+        for (std::string line; std::getline(text, line);) {
+          if (!std::regex_search(line, match, include)) continue;
+          EXPECT_EQ(folder_breach(room, fs::relative(path, folder).string(), match[1]), "") << path;
+        }
+      }
+}
+
+TEST(Layering, NoFolderLeansOnItself) {
+  for (const auto& [room, folders] : kFolders)
+    for (const auto& [folder, below] : folders) {
+      Rooms reached;
+      reach(folders, folder, reached);
+      EXPECT_FALSE(reached.contains(folder)) << folder << " of " << room;
+    }
+}
+
+TEST(Layering, SeesWhatAFolderMayNotInclude) {
+  EXPECT_EQ(folder_breach("plan", "decide/decide.cpp", "moeloom/plan/cost/step_cost.hpp"), "");
+  EXPECT_EQ(folder_breach("plan", "cost/step_cost.cpp", "cost/real.hpp"), "");
+  EXPECT_EQ(folder_breach("plan", "cost/step_cost.cpp", "moeloom/train/moments.hpp"), "");
+  EXPECT_EQ(folder_breach("plan", "cost/step_cost.cpp", "moeloom/plan/decide/decide.hpp"),
+            "folder cost of room plan may not include its folder decide");
+  EXPECT_EQ(folder_breach("app", "cli/help.cpp", "run/train_run.hpp"),
+            "folder cli of room app may not include its folder run");
+  EXPECT_EQ(folder_breach("io", "json/json.cpp", "moeloom/io/document.hpp"),
+            "folder json of room io is not in the list");
 }
 
 TEST(Layering, KnowsEveryRoom) {

@@ -4,7 +4,8 @@
 #include "moeloom/model/hf/config.hpp"
 #include "moeloom/model/hf/convert.hpp"
 #include "moeloom/model/hf/family.hpp"
-#include "moeloom/model/parameters.hpp"
+#include "moeloom/model/hf/parameter_specs.hpp"
+#include "moeloom/model/parts/parameters.hpp"
 #include "moeloom/train/checkpoint/checkpoint.hpp"
 
 #include <algorithm>

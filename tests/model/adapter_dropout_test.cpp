@@ -3,6 +3,7 @@
 // one's numbers change the rows and so the masks of the second.
 #include "moeloom/base/random.hpp"
 #include "moeloom/model/hf/adapter.hpp"
+#include "moeloom/model/hf/parameter_specs.hpp"
 
 #include <cmath>
 #include <limits>

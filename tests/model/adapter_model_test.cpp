@@ -2,6 +2,8 @@
 // must be: dA = s B^T dW and dB = s dW A^T.
 #include "moeloom/base/random.hpp"
 #include "moeloom/model/hf/adapter.hpp"
+#include "moeloom/model/hf/initialise.hpp"
+#include "moeloom/model/hf/parameter_specs.hpp"
 
 #include <cmath>
 #include <iostream>

@@ -2,6 +2,9 @@
 // their output, and their residual; backward the same in reverse.
 #include "moeloom/model/decoder_layer.hpp"
 
+#include "moeloom/model/hf/initialise.hpp"
+#include "moeloom/model/hf/parameter_specs.hpp"
+
 #include <cstring>
 #include <string>
 #include <vector>

@@ -2,6 +2,8 @@
 #pragma once
 
 #include "moeloom/model/decoder.hpp"
+#include "moeloom/model/hf/initialise.hpp"
+#include "moeloom/model/hf/parameter_specs.hpp"
 
 #include <utility>
 

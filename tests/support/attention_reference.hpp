@@ -3,8 +3,8 @@
 #pragma once
 
 #include "moeloom/kernels/elementwise/rope_table.hpp"
-#include "moeloom/model/layer_spec.hpp"
-#include "moeloom/model/parameters.hpp"
+#include "moeloom/model/parts/layer_spec.hpp"
+#include "moeloom/model/parts/parameters.hpp"
 
 #include <cmath>
 #include <map>

@@ -5,7 +5,8 @@
 #include "moeloom/io/safetensors.hpp"
 #include "moeloom/model/decoder.hpp"
 #include "moeloom/model/hf/family.hpp"
-#include "moeloom/model/parameters.hpp"
+#include "moeloom/model/hf/parameter_specs.hpp"
+#include "moeloom/model/parts/parameters.hpp"
 
 #include <algorithm>
 

@@ -2,6 +2,8 @@
 // not does not move.
 #include "moeloom/model/freeze.hpp"
 
+#include "moeloom/model/hf/parameter_specs.hpp"
+
 #include <cmath>
 
 #include "sharded_run.hpp"

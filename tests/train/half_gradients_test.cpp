@@ -1,4 +1,5 @@
 // Gradients of experts that are kept as bf16.
+#include "moeloom/model/hf/parameter_specs.hpp"
 #include "moeloom/train/lasting_memory.hpp"
 #include "moeloom/train/non_finite.hpp"
 

@@ -1,5 +1,7 @@
 #include "moeloom/train/lasting_memory.hpp"
 
+#include "moeloom/model/hf/parameter_specs.hpp"
+
 #include <map>
 #include <ranges>
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "moeloom/model/freeze.hpp"
+#include "moeloom/model/hf/initialise.hpp"
 #include "moeloom/model/hf/weights_io.hpp"
 #include "moeloom/train/trainer.hpp"
 #include "moeloom/train/training_state.hpp"

@@ -2,6 +2,7 @@
 
 #include "moeloom/base/errors.hpp"
 #include "moeloom/model/hf/adapter.hpp"
+#include "moeloom/model/hf/parameter_specs.hpp"
 
 #include "support/small_model.hpp"
 #include <gtest/gtest.h>

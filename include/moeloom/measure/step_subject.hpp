@@ -4,6 +4,7 @@
 
 #include "moeloom/measure/sample.hpp"
 #include "moeloom/measure/workload.hpp"
+#include "moeloom/model/hf/config.hpp"
 #include "moeloom/train/trainer.hpp"
 #include "moeloom/train/training_state.hpp"
 

@@ -4,6 +4,7 @@
 #include "moeloom/base/phase_clock.hpp"
 #include "moeloom/model/batch.hpp"
 #include "moeloom/model/decoder_layer.hpp"
+#include "moeloom/model/hf/config.hpp"
 #include "moeloom/model/loss.hpp"
 
 #include <deque>

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "moeloom/base/glob.hpp"
-#include "moeloom/model/parameters.hpp"
+#include "moeloom/model/parts/parameters.hpp"
 
 #include <set>
 #include <string>

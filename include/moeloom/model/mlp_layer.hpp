@@ -2,8 +2,8 @@
 #pragma once
 
 #include "moeloom/kernels/registry.hpp"
-#include "moeloom/model/layer_spec.hpp"
-#include "moeloom/model/linear.hpp"
+#include "moeloom/model/parts/layer_spec.hpp"
+#include "moeloom/model/parts/linear.hpp"
 
 namespace moeloom {
 

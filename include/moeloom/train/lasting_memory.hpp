@@ -3,7 +3,7 @@
 #pragma once
 
 #include "moeloom/job/job.hpp"
-#include "moeloom/model/parameters.hpp"
+#include "moeloom/model/parts/parameters.hpp"
 
 #include <vector>
 

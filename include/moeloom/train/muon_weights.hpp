@@ -3,7 +3,7 @@
 
 #include "moeloom/base/stretch.hpp"
 #include "moeloom/job/optimizer_kind.hpp"
-#include "moeloom/model/parameters.hpp"
+#include "moeloom/model/parts/parameters.hpp"
 
 #include <vector>
 

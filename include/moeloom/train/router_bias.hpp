@@ -2,7 +2,7 @@
 // too rarely and down where too often (Wang et al. 2024, "Auxiliary-Loss-Free Load Balancing").
 #pragma once
 
-#include "moeloom/model/parameters.hpp"
+#include "moeloom/model/parts/parameters.hpp"
 
 #include <cstdint>
 #include <span>

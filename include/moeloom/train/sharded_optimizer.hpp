@@ -10,7 +10,7 @@
 #include "moeloom/base/stretch.hpp"
 #include "moeloom/comm/mesh.hpp"
 #include "moeloom/job/job.hpp"
-#include "moeloom/model/parameters.hpp"
+#include "moeloom/model/parts/parameters.hpp"
 #include "moeloom/moe/rebalance/expert_seats.hpp"
 #include "moeloom/train/adamw.hpp"
 #include "moeloom/train/muon.hpp"

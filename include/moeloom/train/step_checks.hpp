@@ -8,7 +8,7 @@
 
 #include "moeloom/base/errors.hpp"
 #include "moeloom/comm/mesh.hpp"
-#include "moeloom/model/parameters.hpp"
+#include "moeloom/model/parts/parameters.hpp"
 #include "moeloom/train/batch_source.hpp"
 #include "moeloom/train/sharded_optimizer.hpp"
 

@@ -3,7 +3,7 @@
 
 #include "moeloom/model/decoder.hpp"
 #include "moeloom/model/freeze.hpp"
-#include "moeloom/model/node_halves.hpp"
+#include "moeloom/model/parts/node_halves.hpp"
 #include "moeloom/train/sharded_optimizer.hpp"
 
 #include <memory>

@@ -11,9 +11,9 @@
 #include <string_view>
 #include <vector>
 
+#include "cli/fault.hpp"
+#include "cli/log_level.hpp"
 #include "cli/options.hpp"
-#include "run/record/log.hpp"
-#include "watch/fault.hpp"
 
 namespace moeloom {
 

@@ -24,8 +24,8 @@
 #include <string>
 #include <vector>
 
+#include "cli/data_source.hpp"
 #include "cli/row_options.hpp"
-#include "data/data_source.hpp"
 
 namespace moeloom {
 

@@ -5,9 +5,9 @@
 #include <iostream>
 #include <unistd.h>
 
+#include "ask/loaded_model.hpp"
 #include "commands/commands.hpp"
 #include "run/report/run_report.hpp"
-#include "text/loaded_model.hpp"
 #include "text/text_stream.hpp"
 
 namespace moeloom {

@@ -10,11 +10,11 @@
 #include <numeric>
 #include <sstream>
 
+#include "ask/loaded_model.hpp"
+#include "ask/score.hpp"
 #include "cli/option_values.hpp"
 #include "commands/commands.hpp"
 #include "run/start/run_data.hpp"
-#include "text/loaded_model.hpp"
-#include "text/score.hpp"
 
 namespace moeloom {
 namespace {

@@ -7,11 +7,11 @@
 #include <iostream>
 #include <sstream>
 
+#include "ask/loaded_model.hpp"
 #include "cli/option_values.hpp"
 #include "commands/commands.hpp"
 #include "run/report/run_report.hpp"
 #include "run/start/run_setup.hpp"
-#include "text/loaded_model.hpp"
 #include "text/text_stream.hpp"
 
 namespace moeloom {

@@ -3,7 +3,8 @@
 #include "moeloom/model/freeze.hpp"
 #include "moeloom/model/hf/adapter.hpp"
 #include "moeloom/model/hf/family.hpp"
-#include "moeloom/plan/memory_need.hpp"
+#include "moeloom/model/hf/parameter_specs.hpp"
+#include "moeloom/plan/memory/memory_need.hpp"
 #include "moeloom/train/checkpoint/checkpoint.hpp"
 #include "moeloom/train/checkpoint/verify.hpp"
 

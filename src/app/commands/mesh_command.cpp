@@ -2,6 +2,7 @@
 #include "moeloom/base/text.hpp"
 #include "moeloom/comm/process_memory.hpp"
 #include "moeloom/model/freeze.hpp"
+#include "moeloom/model/hf/parameter_specs.hpp"
 #include "moeloom/plan/fit.hpp"
 
 #include <algorithm>

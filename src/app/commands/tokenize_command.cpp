@@ -10,14 +10,14 @@
 #include <functional>
 #include <iostream>
 
+#include "cli/data_source.hpp"
 #include "cli/environment.hpp"
 #include "cli/options.hpp"
 #include "cli/processors.hpp"
 #include "cli/standard_output.hpp"
 #include "commands/commands.hpp"
-#include "data/data_source.hpp"
+#include "data/document_reader.hpp"
 #include "run/record/log.hpp"
-#include "run/tokenize/document_reader.hpp"
 #include "run/tokenize/tokenize_files.hpp"
 #include "text/model_text.hpp"
 

@@ -13,8 +13,8 @@
 #include <chrono>
 #include <thread>
 
-#include "run/start/lock_holder.hpp"
-#include "run/tokenize/document_reader.hpp"
+#include "data/document_reader.hpp"
+#include "data/lock_holder.hpp"
 
 namespace moeloom {
 namespace {

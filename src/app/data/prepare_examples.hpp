@@ -9,7 +9,7 @@
 #include <functional>
 #include <set>
 
-#include "data/data_source.hpp"
+#include "cli/data_source.hpp"
 #include "data/record_reader.hpp"
 
 namespace moeloom {

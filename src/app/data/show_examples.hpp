@@ -2,7 +2,7 @@
 // all.
 #pragma once
 
-#include "data/data_source.hpp"
+#include "cli/data_source.hpp"
 #include "data/record_reader.hpp"
 
 namespace moeloom {

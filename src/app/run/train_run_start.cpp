@@ -1,5 +1,6 @@
 #include "moeloom/base/errors.hpp"
 #include "moeloom/model/hf/adapter.hpp"
+#include "moeloom/model/hf/initialise.hpp"
 
 #include "cli/option_values.hpp"
 #include "run/report/run_report.hpp"

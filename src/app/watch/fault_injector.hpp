@@ -1,7 +1,7 @@
 // Makes the faults of this rank happen, each once in a run.
 #pragma once
 
-#include "moeloom/model/parameters.hpp"
+#include "moeloom/model/parts/parameters.hpp"
 
 #include <atomic>
 #include <filesystem>
@@ -9,7 +9,7 @@
 #include <mutex>
 #include <vector>
 
-#include "watch/fault.hpp"
+#include "cli/fault.hpp"
 
 namespace moeloom {
 

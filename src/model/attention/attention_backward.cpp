@@ -2,7 +2,7 @@
 #include "moeloom/base/parallel.hpp"
 
 #include "attention/attention_block.hpp"
-#include "attention/softmax.hpp"
+#include "parts/softmax.hpp"
 
 namespace moeloom {
 namespace attention {

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "attention/attention_block.hpp"
-#include "attention/softmax.hpp"
+#include "parts/softmax.hpp"
 
 namespace moeloom {
 namespace attention {

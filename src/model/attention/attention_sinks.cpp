@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "attention/softmax.hpp"
+#include "parts/softmax.hpp"
 
 namespace moeloom {
 

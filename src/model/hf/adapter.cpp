@@ -3,6 +3,7 @@
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/violations.hpp"
 #include "moeloom/model/hf/family.hpp"
+#include "moeloom/model/hf/parameter_specs.hpp"
 
 #include <algorithm>
 #include <array>

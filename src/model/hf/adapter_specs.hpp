@@ -2,6 +2,7 @@
 #pragma once
 
 #include "moeloom/model/hf/adapter_settings.hpp"
+#include "moeloom/model/hf/config.hpp"
 
 #include <optional>
 #include <set>

@@ -1,6 +1,7 @@
 // The factors of adapters: their tensors in a folder, and their places in a model.
 #include "moeloom/base/errors.hpp"
 #include "moeloom/model/hf/adapter.hpp"
+#include "moeloom/model/hf/parameter_specs.hpp"
 #include "moeloom/model/hf/slice_io.hpp"
 #include "moeloom/tensor/gemm.hpp"
 

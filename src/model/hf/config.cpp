@@ -3,7 +3,8 @@
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/violations.hpp"
 #include "moeloom/model/hf/family.hpp"
-#include "moeloom/model/parameters.hpp"
+#include "moeloom/model/hf/parameter_specs.hpp"
+#include "moeloom/model/parts/parameters.hpp"
 
 #include <algorithm>
 #include <cmath>

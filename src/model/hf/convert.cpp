@@ -4,6 +4,8 @@
 #include "moeloom/base/random.hpp"
 #include "moeloom/model/hf/adapter.hpp"
 #include "moeloom/model/hf/family.hpp"
+#include "moeloom/model/hf/initialise.hpp"
+#include "moeloom/model/hf/parameter_specs.hpp"
 #include "moeloom/model/hf/slice_io.hpp"
 #include "moeloom/model/hf/weights_io.hpp"
 

@@ -6,7 +6,7 @@
 #pragma once
 
 #include "moeloom/io/safetensors.hpp"
-#include "moeloom/model/parameters.hpp"
+#include "moeloom/model/parts/parameters.hpp"
 
 #include <array>
 #include <string>

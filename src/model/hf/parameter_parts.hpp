@@ -2,8 +2,8 @@
 #pragma once
 
 #include "moeloom/model/hf/family.hpp"
-#include "moeloom/model/layer_spec.hpp"
-#include "moeloom/model/parameters.hpp"
+#include "moeloom/model/parts/layer_spec.hpp"
+#include "moeloom/model/parts/parameters.hpp"
 
 #include <string>
 #include <utility>

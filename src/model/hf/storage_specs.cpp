@@ -1,4 +1,6 @@
 // How the parameters of a model are stored.
+#include "moeloom/model/hf/parameter_specs.hpp"
+
 #include "hf/adapter_specs.hpp"
 
 namespace moeloom {

@@ -4,6 +4,7 @@
 #include "moeloom/base/errors.hpp"
 #include "moeloom/model/hf/adapter.hpp"
 #include "moeloom/model/hf/family.hpp"
+#include "moeloom/model/hf/parameter_specs.hpp"
 #include "moeloom/model/hf/slice_io.hpp"
 
 #include <algorithm>

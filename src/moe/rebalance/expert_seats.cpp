@@ -1,7 +1,7 @@
 #include "moeloom/moe/rebalance/expert_seats.hpp"
 
 #include "moeloom/base/errors.hpp"
-#include "moeloom/moe/no_expert.hpp"
+#include "moeloom/moe/routing/no_expert.hpp"
 
 #include <algorithm>
 #include <numeric>

@@ -1,6 +1,7 @@
 #include "moeloom/plan/cost/exchange_cost.hpp"
 
 #include "moeloom/base/errors.hpp"
+#include "moeloom/comm/exchange_way.hpp"
 #include "moeloom/moe/dispatch/crossing_plan.hpp"
 #include "moeloom/moe/dispatch/wire.hpp"
 
@@ -120,11 +121,6 @@ double counts_bytes(const ExchangeCase& e, Index counts_to_each) {
 }
 
 }  // namespace
-
-double messages_in_turn(Index ranks, double messages) {
-  const bool at_once = (ranks >= 4 && ranks < 64) || (ranks >= 128 && ranks < 256) || ranks >= 1024;
-  return at_once ? std::min(messages, 1.0) : messages;
-}
 
 double groups_visited(Index num_experts, Index top_k, Index groups) {
   require(groups >= 1 && top_k >= 0 && top_k <= num_experts, "groups_visited: K of E experts, in groups");

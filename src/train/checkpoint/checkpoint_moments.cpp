@@ -2,6 +2,7 @@
 
 #include "moeloom/base/checksum.hpp"
 #include "moeloom/base/errors.hpp"
+#include "moeloom/model/hf/parameter_specs.hpp"
 
 #include <algorithm>
 #include <array>

@@ -1,3 +1,5 @@
+#include "moeloom/model/hf/config.hpp"
+
 #include <algorithm>
 #include <functional>
 #include <limits>

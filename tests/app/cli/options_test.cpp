@@ -1,6 +1,9 @@
 // What options.hpp makes of options once they are read; how they are read is in the tests of each command.
 #include "cli/options.hpp"
 
+#include "moeloom/job/mesh_shape.hpp"
+#include "moeloom/model/hf/config.hpp"
+
 #include <gtest/gtest.h>
 
 namespace moeloom {

@@ -1,3 +1,5 @@
+#include "moeloom/model/hf/config.hpp"
+
 #include <array>
 
 #include "cli/options.hpp"

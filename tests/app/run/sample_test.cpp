@@ -1,5 +1,7 @@
 #include "run/sample.hpp"
 
+#include "moeloom/model/hf/config.hpp"
+
 #include <gtest/gtest.h>
 
 namespace moeloom {

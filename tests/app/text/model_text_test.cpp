@@ -1,6 +1,7 @@
 #include "text/model_text.hpp"
 
 #include "moeloom/base/errors.hpp"
+#include "moeloom/model/hf/config.hpp"
 
 #include "support/expect_error.hpp"
 #include <gtest/gtest.h>

@@ -1,5 +1,7 @@
 #include "text/text_stream.hpp"
 
+#include "moeloom/model/hf/config.hpp"
+
 #include "support/golden.hpp"
 #include <gtest/gtest.h>
 

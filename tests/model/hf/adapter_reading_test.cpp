@@ -3,6 +3,7 @@
 // of a stack's expert e.
 #include "moeloom/base/errors.hpp"
 #include "moeloom/model/hf/adapter.hpp"
+#include "moeloom/model/hf/parameter_specs.hpp"
 #include "moeloom/model/hf/slice_io.hpp"
 
 #include <functional>

@@ -1,6 +1,8 @@
 #include "moeloom/model/hf/adapter.hpp"
 
 #include "moeloom/base/errors.hpp"
+#include "moeloom/model/hf/initialise.hpp"
+#include "moeloom/model/hf/parameter_specs.hpp"
 
 #include <cmath>
 

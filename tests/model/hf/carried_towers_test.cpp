@@ -1,5 +1,6 @@
 // The towers of a model that are not trained: kept from import to export as they are.
 #include "moeloom/base/errors.hpp"
+#include "moeloom/model/hf/parameter_specs.hpp"
 #include "moeloom/model/hf/weights_io.hpp"
 
 #include <algorithm>

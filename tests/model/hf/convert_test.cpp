@@ -3,6 +3,7 @@
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/random.hpp"
 #include "moeloom/model/decoder.hpp"
+#include "moeloom/model/hf/parameter_specs.hpp"
 #include "moeloom/model/hf/weights_io.hpp"
 
 #include <algorithm>

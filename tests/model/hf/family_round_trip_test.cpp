@@ -1,6 +1,7 @@
 // A folder of every family, read and written back: the same tensors under the same names, bit for bit.
 #include "moeloom/base/errors.hpp"
 #include "moeloom/model/hf/convert.hpp"
+#include "moeloom/model/hf/parameter_specs.hpp"
 #include "moeloom/model/hf/weights_io.hpp"
 
 #include <algorithm>

@@ -1,5 +1,6 @@
 #include "hf/mxfp4.hpp"
 
+#include "moeloom/model/hf/parameter_specs.hpp"
 #include "moeloom/model/hf/slice_io.hpp"
 #include "moeloom/model/hf/weights_io.hpp"
 

@@ -3,6 +3,8 @@
 #include "moeloom/base/errors.hpp"
 #include "moeloom/model/hf/adapter.hpp"
 #include "moeloom/model/hf/convert.hpp"
+#include "moeloom/model/hf/initialise.hpp"
+#include "moeloom/model/hf/parameter_specs.hpp"
 
 #include <algorithm>
 #include <functional>

@@ -4,6 +4,7 @@
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/parallel.hpp"
 #include "moeloom/model/freeze.hpp"
+#include "moeloom/model/hf/config.hpp"
 
 #include <cmath>
 #include <cstring>

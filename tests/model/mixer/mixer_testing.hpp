@@ -2,6 +2,7 @@
 #pragma once
 
 #include "moeloom/model/hf/config.hpp"
+#include "moeloom/model/hf/parameter_specs.hpp"
 #include "moeloom/model/mixer/mixer_layer.hpp"
 
 #include <ostream>

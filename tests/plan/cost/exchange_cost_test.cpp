@@ -1,5 +1,6 @@
 #include "moeloom/plan/cost/exchange_cost.hpp"
 
+#include "moeloom/comm/exchange_way.hpp"
 #include "moeloom/moe/dispatch/dispatcher.hpp"
 
 #include <array>

@@ -1,5 +1,7 @@
 #include "moeloom/plan/cost/step_cost.hpp"
 
+#include "moeloom/model/hf/parameter_specs.hpp"
+
 #include "train/training_run.hpp"
 #include <gtest/gtest.h>
 

@@ -4,6 +4,7 @@
 
 #include "moeloom/base/errors.hpp"
 #include "moeloom/model/hf/adapter.hpp"
+#include "moeloom/model/hf/parameter_specs.hpp"
 
 #include "made_up_job.hpp"
 #include <gtest/gtest.h>

@@ -3,6 +3,7 @@
 #include "moeloom/base/checksum.hpp"
 #include "moeloom/io/manifest.hpp"
 #include "moeloom/io/text_file.hpp"
+#include "moeloom/model/hf/parameter_specs.hpp"
 #include "moeloom/train/checkpoint/verify.hpp"
 
 #include <limits>

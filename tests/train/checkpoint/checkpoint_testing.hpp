@@ -4,6 +4,7 @@
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/random.hpp"
 #include "moeloom/model/freeze.hpp"
+#include "moeloom/model/hf/parameter_specs.hpp"
 #include "moeloom/train/checkpoint/checkpoint.hpp"
 
 #include <functional>

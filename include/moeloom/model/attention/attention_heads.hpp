@@ -4,10 +4,10 @@
 
 #include "moeloom/kernels/registry.hpp"
 #include "moeloom/model/attention/attention.hpp"
-#include "moeloom/model/layer_spec.hpp"
-#include "moeloom/model/linear.hpp"
-#include "moeloom/model/mixer/mixer_context.hpp"
-#include "moeloom/model/norm.hpp"
+#include "moeloom/model/parts/layer_spec.hpp"
+#include "moeloom/model/parts/linear.hpp"
+#include "moeloom/model/parts/mixer_context.hpp"
+#include "moeloom/model/parts/norm.hpp"
 
 #include <optional>
 

@@ -7,7 +7,7 @@
 #include "moeloom/base/glob.hpp"
 #include "moeloom/kernels/elementwise/rope_table.hpp"
 #include "moeloom/model/hf/checkpoint_names.hpp"
-#include "moeloom/model/layer_spec.hpp"
+#include "moeloom/model/parts/layer_spec.hpp"
 
 #include <optional>
 #include <string>

@@ -6,8 +6,10 @@
 #pragma once
 
 #include "moeloom/base/glob.hpp"
+#include "moeloom/comm/mesh.hpp"
 #include "moeloom/io/safetensors_shards.hpp"
-#include "moeloom/model/parameters.hpp"
+#include "moeloom/model/hf/config.hpp"
+#include "moeloom/model/parts/parameters.hpp"
 
 #include <map>
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "moeloom/kernels/causal_conv.hpp"
-#include "moeloom/model/linear.hpp"
+#include "moeloom/model/parts/linear.hpp"
 
 #include <span>
 

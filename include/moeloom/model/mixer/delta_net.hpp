@@ -5,11 +5,11 @@
 #include "moeloom/kernels/delta_gates.hpp"
 #include "moeloom/kernels/delta_rule.hpp"
 #include "moeloom/kernels/registry.hpp"
-#include "moeloom/model/layer_spec.hpp"
 #include "moeloom/model/mixer/convolution.hpp"
-#include "moeloom/model/mixer/mixer_context.hpp"
 #include "moeloom/model/mixer/recurrent_state.hpp"
-#include "moeloom/model/norm.hpp"
+#include "moeloom/model/parts/layer_spec.hpp"
+#include "moeloom/model/parts/mixer_context.hpp"
+#include "moeloom/model/parts/norm.hpp"
 
 namespace moeloom {
 

@@ -3,9 +3,9 @@
 #pragma once
 
 #include "moeloom/model/attention/attention_mixer.hpp"
-#include "moeloom/model/branch_output.hpp"
 #include "moeloom/model/mixer/delta_net.hpp"
 #include "moeloom/model/mixer/short_conv.hpp"
+#include "moeloom/model/parts/branch_output.hpp"
 
 #include <utility>
 #include <variant>

@@ -3,10 +3,10 @@
 #pragma once
 
 #include "moeloom/kernels/registry.hpp"
-#include "moeloom/model/layer_spec.hpp"
 #include "moeloom/model/mixer/convolution.hpp"
-#include "moeloom/model/mixer/mixer_context.hpp"
 #include "moeloom/model/mixer/recurrent_state.hpp"
+#include "moeloom/model/parts/layer_spec.hpp"
+#include "moeloom/model/parts/mixer_context.hpp"
 
 namespace moeloom {
 

@@ -8,6 +8,7 @@
 #pragma once
 
 #include "moeloom/base/stretch.hpp"
+#include "moeloom/job/mesh_shape.hpp"
 
 #include <cstdint>
 #include <span>

@@ -11,8 +11,8 @@
 #include "moeloom/moe/dispatch/chunk_plan.hpp"
 #include "moeloom/moe/dispatch/crossing_chunks.hpp"
 #include "moeloom/moe/dispatch/crossing_plan.hpp"
-#include "moeloom/moe/no_expert.hpp"
 #include "moeloom/moe/rebalance/replica_plan.hpp"
+#include "moeloom/moe/routing/no_expert.hpp"
 
 #include <cstdint>
 #include <functional>

@@ -3,7 +3,7 @@
 // Letters: T tokens of a rank and micro-batch, S of a sequence, D hidden size.
 #pragma once
 
-#include "moeloom/model/layer_spec.hpp"
+#include "moeloom/model/parts/layer_spec.hpp"
 
 namespace moeloom {
 

@@ -8,12 +8,13 @@
 #pragma once
 
 #include "moeloom/base/phase_clock.hpp"
-#include "moeloom/model/layer_spec.hpp"
-#include "moeloom/model/parameters.hpp"
+#include "moeloom/model/hf/config.hpp"
+#include "moeloom/model/parts/layer_spec.hpp"
+#include "moeloom/model/parts/parameters.hpp"
 #include "moeloom/plan/cost/expert_load.hpp"
 #include "moeloom/plan/cost/layer_exchange.hpp"
 #include "moeloom/plan/cost/mixer_cost.hpp"
-#include "moeloom/plan/memory_need.hpp"
+#include "moeloom/plan/memory/memory_need.hpp"
 
 #include <vector>
 

@@ -11,9 +11,9 @@
 #include "moeloom/plan/cost/step_cost.hpp"
 #include "moeloom/plan/decide/compute_dtype.hpp"
 #include "moeloom/plan/decide/dispatcher_ways.hpp"
-#include "moeloom/plan/memory_need.hpp"
+#include "moeloom/plan/memory/memory_need.hpp"
+#include "moeloom/plan/memory/row_budget.hpp"
 #include "moeloom/plan/rates/built_in_rates.hpp"
-#include "moeloom/plan/row_budget.hpp"
 
 #include <optional>
 #include <string>

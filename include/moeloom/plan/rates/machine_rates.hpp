@@ -10,7 +10,6 @@
 #include "moeloom/comm/communicator.hpp"
 #include "moeloom/kernels/registry.hpp"
 #include "moeloom/model/hf/config.hpp"
-#include "moeloom/plan/cost/exchange_cost.hpp"
 
 #include <array>
 #include <string>

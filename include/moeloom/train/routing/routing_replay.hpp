@@ -8,6 +8,7 @@
 #pragma once
 
 #include "moeloom/io/routing_file.hpp"
+#include "moeloom/model/hf/config.hpp"
 #include "moeloom/train/trainer.hpp"
 
 namespace moeloom {

@@ -15,8 +15,6 @@
 namespace moeloom {
 namespace {
 
-constexpr std::array kLevels = {LogLevel::kDebug, LogLevel::kInfo, LogLevel::kWarn, LogLevel::kError};
-constexpr std::array<std::string_view, 4> kLevelNames = {"debug", "info", "warn", "error"};
 constexpr const char* kPattern = "[%l] %v";
 constexpr const char* kWipingPattern = "\r\033[K[%l] %v";
 
@@ -45,12 +43,6 @@ std::string quoted(std::string_view value) {
 }
 
 }  // namespace
-
-std::optional<LogLevel> log_level_from_text(std::string_view text) {
-  const auto found = std::ranges::find(kLevelNames, text);
-  if (found == kLevelNames.end()) return std::nullopt;
-  return kLevels[static_cast<std::size_t>(found - kLevelNames.begin())];
-}
 
 Event& Event::with(std::string_view key, std::string_view value) {
   if (!text_.empty()) text_ += ' ';

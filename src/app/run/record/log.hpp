@@ -13,15 +13,13 @@
 #include <string>
 #include <string_view>
 
+#include "cli/log_level.hpp"
+
 namespace spdlog {
 class logger;
 }
 
 namespace moeloom {
-
-enum class LogLevel { kDebug, kInfo, kWarn, kError };
-inline constexpr std::string_view kLogLevelTexts = "debug, info, warn, error";
-std::optional<LogLevel> log_level_from_text(std::string_view text);
 
 /// One line in the making; values with spaces, quotes or = stand in quotes. A `reason` may be the library's,
 /// and gets the flags of the fields that it names.

@@ -5,6 +5,7 @@
 #include "moeloom/comm/session.hpp"
 #include "moeloom/model/hf/adapter.hpp"
 #include "moeloom/model/hf/family.hpp"
+#include "moeloom/model/hf/parameter_specs.hpp"
 #include "moeloom/moe/load_balance.hpp"
 #include "moeloom/report/html.hpp"
 

@@ -6,6 +6,7 @@
 #include "moeloom/io/manifest.hpp"
 #include "moeloom/model/freeze.hpp"
 #include "moeloom/model/hf/adapter.hpp"
+#include "moeloom/model/hf/parameter_specs.hpp"
 
 #include <algorithm>
 #include <array>

@@ -4,7 +4,7 @@
 
 #include <thread>
 
-#include "run/start/lock_holder.hpp"
+#include "data/lock_holder.hpp"
 
 namespace moeloom {
 namespace {

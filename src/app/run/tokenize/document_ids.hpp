@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "cli/options.hpp"
+#include "data/document_reader.hpp"
 #include "data/record_reader.hpp"
-#include "run/tokenize/document_reader.hpp"
 #include "text/model_text.hpp"
 
 namespace moeloom {

@@ -12,9 +12,9 @@
 #include <limits>
 #include <set>
 
+#include "data/document_reader.hpp"
 #include "data/record_reader.hpp"
 #include "run/tokenize/document_ids.hpp"
-#include "run/tokenize/document_reader.hpp"
 
 namespace moeloom {
 namespace {

@@ -1,5 +1,7 @@
 #include "run/start/run_settings.hpp"
 
+#include "moeloom/model/hf/config.hpp"
+
 #include <functional>
 
 #include <gtest/gtest.h>

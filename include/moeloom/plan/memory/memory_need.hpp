@@ -1,0 +1,62 @@
+// What a rank of a training job holds, counted from the structures that hold it, before any of it is there.
+//
+// Every matrix of the model, the optimizer and the dispatcher is one term here, in the order of its header,
+// and is rounded as the allocator rounds it. What MPI, the program and the system's caches take is not
+// counted.
+#pragma once
+
+#include "moeloom/model/hf/config.hpp"
+#include "moeloom/tensor/dtype.hpp"
+#include "moeloom/train/lasting_memory.hpp"
+
+namespace moeloom {
+
+/// Bytes of one rank by what they are for: beside what lasts, what a step needs.
+struct MemoryNeed : LastingMemory {
+  double packed = 0;       // both faces of the experts
+  double activations = 0;  // kept from forward to backward, a set a layer
+  double buffers = 0;      // one set for all layers, the exchange and the reduction
+  double replicas = 0;     // of experts that other ranks hold, where rows are rebalanced
+  double save_copy = 0;    // of what checkpoints are written from while steps go on
+  double data = 0;         // tables of the examples, and what is mapped of their files; known where it runs
+  double program = 0;      // what the process held before; known where it runs
+
+  double total() const {
+    return lasting() + packed + activations + buffers + replicas + save_copy + data + program;
+  }
+};
+
+/// Rows of a layer that dispatch brings to a rank's experts.
+struct LayerRows {
+  Index at_once = 0;  // even routing: tokens * top_k
+  Index planned = 0;  // more: a layer has so many, and runs in slices of at most `at_once`
+
+  bool sliced() const { return planned > at_once; }
+};
+
+/// Both packed faces: a weight's bytes twice, bf16 once.
+double packed_bytes(const std::vector<ParameterSpec>& specs, DType element);
+
+/// What every layer keeps from its forward to its backward.
+double activation_bytes(const ModelConfig& config, const Job& job, LayerRows rows);
+
+/// What all layers share: the workspaces, what backward makes again, the residual stream, a stretch of
+/// logits, rows under way and the scratch of the gradient reduction.
+double buffer_bytes(const ModelConfig& config, const std::vector<ParameterSpec>& specs, const Job& job,
+                    LayerRows rows);
+
+/// The most that replicas take: of each layer as many experts' weights as a rank has of its own, from forward
+/// to backward, and the tables that place them; and, once, the sums of branches of their gradients
+/// (RebalancedExperts) where each own expert has a replica that computes a branch of the tree of sums.
+double replica_bytes(const ModelConfig& config, const std::vector<ParameterSpec>& specs,
+                     const MeshShape& mesh);
+
+/// The copy that the rank that writes most makes for a save in the background: the dense weights, its experts
+/// and its moments; with an adapter its factors and their moments alone.
+double save_copy_bytes(const std::vector<ParameterSpec>& specs, const Job& job);
+
+/// All of it. `packs`: the experts' products read packed faces of `element`.
+MemoryNeed training_memory(const ModelConfig& config, const std::vector<ParameterSpec>& specs, const Job& job,
+                           LayerRows rows, bool packs, DType element = DType::kF32);
+
+}  // namespace moeloom

@@ -101,6 +101,7 @@
 #include "moeloom/model/hf/config.hpp"
 #include "moeloom/model/hf/convert.hpp"
 #include "moeloom/model/hf/family.hpp"
+#include "moeloom/model/hf/initialise.hpp"
 #include "moeloom/model/hf/parameter_specs.hpp"
 #include "moeloom/model/hf/slice_io.hpp"
 #include "moeloom/model/hf/weights_io.hpp"

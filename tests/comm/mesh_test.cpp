@@ -2,6 +2,8 @@
 
 #include "moeloom/base/errors.hpp"
 
+#include <numeric>
+
 #include <gtest/gtest.h>
 
 namespace moeloom {

@@ -68,9 +68,11 @@ std::vector<Event> RunRouting::plan(const RoutingOptions& options, const RoutedR
     return events;
   }
   const Index tokens = run.batch.global_batch * run.batch.sequence_length;
+  const StepRange whole = recorded_range(options.record_steps, {0, run.steps.to});  // as before a resume
   recorder_.emplace(options.record,
-                    routing_heading_of(run.config, tokens, run.batch.sequence_length, run.seed), world);
-  if (run.resumes) recorder_->go_on_from(run.steps.from);
+                    routing_heading_of(run.config, tokens, run.batch.sequence_length, run.seed), whole.from,
+                    whole.to, world);
+  kept_before_ = run.resumes ? run.steps.from : 0;
   return events;
 }
 
@@ -88,21 +90,16 @@ void RunRouting::force(Workload workload, const RoutedRun& run) {
 }
 
 void RunRouting::start() {
-  if (recorder_) recorder_->start();
+  if (recorder_) recorder_->start(kept_before_);
 }
 
 std::optional<Event> RunRouting::end_step(const StepReport& report) {
   if (!records(report.step)) return std::nullopt;
   recorder_->end_step(report.step, report.skipped);
   if (report.step + 1 < range_.to) return std::nullopt;
-  publish();
   return Event()
       .with("recorded", recorder_->path().string())
       .with("steps", std::to_string(range_.from) + " to " + std::to_string(range_.to - 1));
-}
-
-void RunRouting::publish() {
-  if (recorder_) recorder_->publish();
 }
 
 }  // namespace moeloom

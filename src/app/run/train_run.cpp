@@ -221,10 +221,10 @@ bool TrainRun::one_step_in_memory(Index step) {
 bool TrainRun::one_step(Index step) {
   const StepReport report = train(step);
   watcher_.step_took(report.seconds);
-  if (routing_.records(step))
-    record_routing([&] {
-      if (const auto recorded = routing_.end_step(report)) log_.info(*recorded);
-    });
+  if (routing_.records(step) && !write_output("recording", [&] {
+        if (const auto recorded = routing_.end_step(report)) log_.info(*recorded);
+      }))
+    routing_.give_up();
   memory_bytes_ =
       std::max(memory_bytes_, held_bytes(dispatcher_.memory.get()) + model_->store.shared_bytes());
   auto [metrics, signal, save_due, parts_done] = measure_step(report, tokens_seen_, news(), mesh_.world());

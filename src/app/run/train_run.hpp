@@ -122,7 +122,6 @@ class TrainRun {
   void write_line(const StepMetrics& metrics);
   /// What is lost where the system refuses it, and said. `write` runs on every rank.
   bool write_output(const char* what, const std::function<void()>& write);
-  void record_routing(const std::function<void()>& record);
   /// That of a full disk, where something that was to be written at the end is not there.
   int exit_code(int otherwise);
 

@@ -95,9 +95,8 @@ SetUpPoint as_a_run_decides(const BenchRequest& request) {
     choice.dtype = point.dtype;
     const RunRequest asked = run_request(choice, mesh_options(point, request.options.sweep), flags);
     const StepCase work{.threads = threads(), .tokens = ceil_div(point.tokens, point.ranks)};
-    RunFacts facts = find_run_facts(request.config, mesh, work, flags.pretended_nodes);
-    const DecidedRun run = decide_run(std::move(facts), asked, choice, flags, mesh.world());
-    const RunDecision& decision = run.decision;
+    const RunFacts facts = find_run_facts(request.config, mesh, work, flags.pretended_nodes);
+    const RunDecision decision = decide_run(facts, asked, mesh.world());
     // A fallback to fp32 would stand in the report beside the bf16 that was asked for. Where auto takes the
     // loop, it is fp32.
     if (point.dtype == DType::kBF16 && decision.dtype.type != DType::kBF16 && decision.gmm.apply)

@@ -38,8 +38,8 @@ void require_offload(const std::filesystem::path& folder, const std::vector<Para
 }
 
 /// What will run, from the options, the files that the run starts from and this mesh. Collective.
-DecidedRun decide_training(const TrainRequest& request, const RunInputs& inputs, const RunBatches& batches,
-                           const Mesh& mesh) {
+RunDecision decide_training(const TrainRequest& request, const RunInputs& inputs, const RunBatches& batches,
+                            const Mesh& mesh) {
   const TrainOptions& options = request.options;
   const BatchShape batch = batch_shape(options, mesh.world().size());
   const StepCase work{.threads = threads(),
@@ -72,15 +72,15 @@ DecidedRun decide_training(const TrainRequest& request, const RunInputs& inputs,
   asked.row_budget = options.router.row_budget;
   asked.memory_ceiling = options.run.memory_bytes;
   asked.save_copy = saves_before_the_end(options.run) ? options.run.async_save : std::optional(false);
-  DecidedRun run = decide_run(facts, asked, options.kernels, request.flags, mesh.world());
+  RunDecision decision = decide_run(facts, asked, mesh.world());
   const double left = static_cast<double>(available_memory()) / static_cast<double>(mesh.node().size());
   const double least_left = -mesh.world().all_max(-left);
   agree(mesh.world(), [&] {
     require_offload(options.run.offload, facts.parameters);
-    require_within_ceiling(facts, run.decision, inputs.frozen);
-    if (options.run.memory_bytes == 0) require_within_node(facts, run.decision, inputs.frozen, least_left);
+    require_within_ceiling(facts, decision, inputs.frozen);
+    if (options.run.memory_bytes == 0) require_within_node(facts, decision, inputs.frozen, least_left);
   });
-  return run;
+  return decision;
 }
 
 LeafSettings leaves_of(const DataOptions& data) {

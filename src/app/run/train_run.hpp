@@ -37,7 +37,7 @@ class TrainRun {
   int run();
 
  private:
-  const RunDecision& decision() const { return decided_.decision; }
+  const RunDecision& decision() const { return decided_; }
   bool is_rank_0() const { return mesh_.world().rank() == 0; }
   std::filesystem::path in_run(const char* name) const { return options_.run.folder / name; }
   /// What rank 0 alone writes; a full disk there stops every rank in order.
@@ -135,7 +135,7 @@ class TrainRun {
   const TrainerSettings settings_;
   std::optional<Document> recorded_settings_;  // of every checkpoint; made once, because marks read the data
   const RunBatches batches_;                   // before what is decided: its memory is counted
-  const DecidedRun decided_;
+  const RunDecision decided_;
   const DispatcherSettings dispatcher_;
   const std::unique_ptr<TrainingState> model_;
   RunRouting routing_;

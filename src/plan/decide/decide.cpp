@@ -17,8 +17,8 @@ namespace {
 GmmDecision decide_experts(const RunFacts& facts, const RunRequest& request, DType packed) {
   if (!facts.model.has_experts()) return {.apply = false, .reason = "this model has no experts"};
   const GmmFacts weighed = gmm_facts(facts, request, packed);
-  const bool chooses = request.gmm == GmmRequest::kAuto || request.gmm == GmmRequest::kMeasure;
-  if (facts.recorded && chooses)  // whose path stays; how it reads the weights changes no bit
+  if (facts.recorded &&
+      request.gmm == GmmRequest::kAuto)  // whose path stays; how it reads the weights changes no bit
     return {facts.recorded->apply, "as the run recorded: " + facts.recorded->reason,
             facts.recorded->apply && decide_gmm(GmmRequest::kForce, weighed).packs};
   return decide_gmm(request.gmm, weighed);
@@ -264,8 +264,9 @@ GmmFacts gmm_facts(const RunFacts& facts, const RunRequest& request, DType packe
   const Index resident = experts_of(model.num_experts, step.mesh.ep, 0).count;  // the most that a rank holds
   GmmFacts weighed;
   weighed.ep_size = step.mesh.ep;
-  weighed.resident_bytes =
-      resident * 3 * model.hidden_size * model.moe_intermediate_size * static_cast<Index>(sizeof(float));
+  weighed.expert_bytes =
+      3 * model.hidden_size * model.moe_intermediate_size * static_cast<Index>(sizeof(float));
+  weighed.resident_bytes = resident * weighed.expert_bytes;
   // One face forward, one for input gradients.
   weighed.packed_bytes = weighed.resident_bytes * (packed == DType::kBF16 ? 1 : 2);
   weighed.budget_bytes = request.gmm_budget_bytes;
@@ -274,7 +275,10 @@ GmmFacts gmm_facts(const RunFacts& facts, const RunRequest& request, DType packe
   weighed.uses_per_packing = static_cast<double>(step.micro_batches);
   weighed.may_pack = !request.node_pool;
   weighed.on_disk = step.offload;
-  weighed.prediction = facts.prediction;
+  weighed.avx512 = facts.avx512;
+  // OpenBLAS rounds by the rows of a call, which these promise not to show.
+  weighed.loop_may_run =
+      packed == DType::kF32 && step.exact == 0 && !request.rebalance && request.replace_every == 0;
   return weighed;
 }
 

@@ -1,5 +1,5 @@
-// What does the policy's rule (`auto`) lose against the fastest path of the experts, beside `measure`, which
-// times them first?
+// What does the policy's rule (`auto`) lose against the fastest path of the experts, beside a policy that
+// times them first (`measure`)?
 //
 //   build/bench/gmm_policy_bench                  every point of bench/results/2026-11-22-gmm-policy-avx2.txt
 //   build/bench/gmm_policy_bench --points 10 --rounds 3
@@ -10,6 +10,7 @@
 #include "moeloom/base/parallel.hpp"
 #include "moeloom/base/random.hpp"
 #include "moeloom/base/statistics.hpp"
+#include "moeloom/kernels/gmm_policy.hpp"
 #include "moeloom/moe/experts/experts.hpp"
 #include "moeloom/plan/rates/calibration.hpp"
 
@@ -224,25 +225,30 @@ GmmRates rates_of(const GmmCase& wanted, double budget) {
 
 constexpr Index kBudget = Index{4} << 30;  // the program's --gmm-budget
 
-Path decide(GmmRequest request, const Point& point, const GmmPrediction& prediction) {
+Path decide(const Point& point) {
   GmmFacts facts;
-  facts.resident_bytes =
-      point.size.experts * 3 * point.size.hidden * point.size.inter * static_cast<Index>(sizeof(float));
+  facts.expert_bytes = 3 * point.size.hidden * point.size.inter * static_cast<Index>(sizeof(float));
+  facts.resident_bytes = point.size.experts * facts.expert_bytes;
+  facts.avx512 = cpu_has_avx512();
   facts.packed_bytes = 2 * facts.resident_bytes;
   facts.budget_bytes = kBudget;
   facts.rows_per_expert = static_cast<double>(point.size.rows_per_expert);
   facts.uses_per_packing = static_cast<double>(point.uses);
-  facts.prediction = prediction;
-  const GmmDecision decision = decide_gmm(request, facts);
+  const GmmDecision decision = decide_gmm(GmmRequest::kAuto, facts);
   return !decision.apply ? kLoop : decision.packs ? kPacked : kGmm;
 }
 
+Path fastest(const GmmPrediction& predicted) {
+  const Path grouped = predicted.packed_seconds < predicted.gmm_seconds ? kPacked : kGmm;
+  const double seconds = std::min(predicted.packed_seconds, predicted.gmm_seconds);
+  return seconds < predicted.loop_seconds ? grouped : kLoop;
+}
+
 Json row_of(const Options& o, const Point& point, const GmmPrediction& predicted, const Measured& measured) {
-  const Path by_rule = decide(GmmRequest::kAuto, point, predicted);
-  const Path by_clock = decide(GmmRequest::kMeasure, point, predicted);
-  const Path fastest = measured.fastest();
+  const Path by_rule = decide(point), by_clock = fastest(predicted);
+  const Path best = measured.fastest();
   const auto regret = [&](Path chosen) {
-    return 100 * (measured.over_loop[chosen] / measured.over_loop[fastest] - 1);
+    return 100 * (measured.over_loop[chosen] / measured.over_loop[best] - 1);
   };
   return {{"shape", point.name},
           {"hidden", point.size.hidden},
@@ -259,7 +265,7 @@ Json row_of(const Options& o, const Point& point, const GmmPrediction& predicted
           {"loop_ms", 1e3 * measured.seconds[kLoop]},
           {"gmm_over_loop", measured.over_loop[kGmm]},
           {"packed_over_loop", measured.over_loop[kPacked]},
-          {"fastest", kPaths[fastest]},
+          {"fastest", kPaths[best]},
           {"auto", kPaths[by_rule]},
           {"auto_regret_percent", regret(by_rule)},
           {"measure", kPaths[by_clock]},

@@ -1,108 +1,115 @@
 #include "moeloom/io/routing_file.hpp"
 
-#include "moeloom/base/checksum.hpp"
 #include "moeloom/base/errors.hpp"
+#include "moeloom/io/document.hpp"
 
 #include <algorithm>
 #include <bit>
 #include <cstring>
-
-#include "routing_heading.hpp"
-#include "routing_marks.hpp"
-#include "routing_planes.hpp"
+#include <functional>
+#include <limits>
+#include <string_view>
+#include <utility>
 
 namespace moeloom {
 namespace {
 
-static_assert(std::endian::native == std::endian::little, "routing files are written and read as they lie");
+constexpr const char* kMetadata = "routing";
+constexpr const char* kHashes = "text_hashes";
+
+std::string tensor_of(Index step, const char* what) {
+  const std::string digits = std::to_string(step);
+  return "step." + std::string(digits.size() < 6 ? 6 - digits.size() : 0, '0') + digits + "." + what;
+}
+
+std::vector<TensorSpec> specs_of(const RoutingHeading& heading, Index from, Index to) {
+  const std::vector<Index> shape = {std::ssize(heading.layers), heading.tokens, heading.top_k};
+  std::vector<TensorSpec> specs = {{kHashes, DType::kI64, {to - from}}};
+  for (Index step = from; step < to; ++step) {
+    specs.push_back({tensor_of(step, "topk_idx"), dtype_from_name("I16").value(), shape});
+    specs.push_back({tensor_of(step, "topk_weights"), DType::kF16, shape});
+  }
+  return specs;
+}
+
+std::string text_of(const RoutingHeading& heading, Index from, Index to) {
+  Document document;
+  document.set("model_type", heading.model_type);
+  document.set("model_hash", heading.model_hash);
+  document.set("layers", heading.layers);
+  document.set("num_experts", heading.experts);
+  document.set("num_experts_per_tok", heading.top_k);
+  document.set("sequence_length", heading.sequence_length);
+  document.set("tokens", heading.tokens);
+  document.set("seed", std::bit_cast<Index>(heading.seed));
+  document.set("from", from);
+  document.set("to", to);
+  return document.dump(-1);
+}
+
+std::string why_not(const RoutingHeading& h, Index from, Index to) {
+  constexpr Index kMostExperts = std::numeric_limits<std::int16_t>::max();
+  const auto outside = [](const char* name, Index value, Index most) {
+    return std::string(name) + " = " + std::to_string(value) + " must lie in [1, " + std::to_string(most) +
+           "]";
+  };
+  if (h.layers.empty() || h.layers.front() < 0 ||
+      std::ranges::adjacent_find(h.layers, std::greater_equal<>()) != h.layers.end())
+    return "layers must be numbers from 0 that rise";
+  if (h.experts < 1 || h.experts > kMostExperts) return outside("num_experts", h.experts, kMostExperts);
+  if (h.top_k < 1 || h.top_k > h.experts) return outside("num_experts_per_tok", h.top_k, h.experts);
+  if (h.sequence_length < 1 || h.tokens < 1 || h.tokens % h.sequence_length != 0)
+    return "sequence_length = " + std::to_string(h.sequence_length) +
+           " must divide tokens = " + std::to_string(h.tokens);
+  constexpr Index kMostSteps = Index{1} << 40;  // times tokens, it is still a number
+  if (from < 0 || from >= to || to > kMostSteps)
+    return "steps from " + std::to_string(from) + " to " + std::to_string(to) + " must rise from 0 to 2^40";
+  return "";
+}
 
 [[noreturn]] void refuse(const std::string& origin, const std::string& what) {
   throw IoError(origin + ": " + what);
 }
 
-/// Bytes of a file, from either end; a stretch that does not lie inside is an error.
-class Bytes {
- public:
-  Bytes(std::span<const std::byte> bytes, const std::string& origin) : bytes_(bytes), origin_(origin) {}
-
-  std::span<const std::byte> stretch(std::size_t begin, std::size_t count, const char* what) const {
-    if (begin > bytes_.size() || count > bytes_.size() - begin)
-      refuse(origin_, "the file is cut off, or its sizes are damaged: " + std::string(what) + " has " +
-                          std::to_string(count) + " bytes from byte " + std::to_string(begin) + " of " +
-                          std::to_string(bytes_.size()));
-    return bytes_.subspan(begin, count);
-  }
-  std::uint64_t number(std::size_t begin, const char* what) const {
-    std::uint64_t value = 0;
-    std::memcpy(&value, stretch(begin, sizeof value, what).data(), sizeof value);
-    return value;
-  }
-  bool has_mark(std::size_t begin) const {
-    return std::memcmp(stretch(begin, kRoutingMark.size(), "a mark").data(), kRoutingMark.data(),
-                       kRoutingMark.size()) == 0;
-  }
-
- private:
-  std::span<const std::byte> bytes_;
-  const std::string& origin_;
-};
-
-/// Where the parts of a file lie.
-struct Parts {
-  std::size_t heading_end = 0;
-  std::size_t table_begin = 0;
-  std::size_t checksum_begin = 0;
-};
-
-std::string heading_text(const Bytes& bytes, std::size_t size, const std::string& origin) {
-  constexpr std::size_t kLeast = kRoutingStart + kRoutingEnd;
-  if (size < kLeast || !bytes.has_mark(0)) refuse(origin, "this is no routing file of moeloom");
-  if (!bytes.has_mark(size - kRoutingMark.size()))
-    refuse(origin, "the file is cut off: it does not end as a routing file does");
-  const std::uint64_t length = bytes.number(kRoutingMark.size(), "the length of the heading");
-  if (length > kMostRoutingHeadingBytes)
-    refuse(origin, "expected a heading of at most " + std::to_string(kMostRoutingHeadingBytes) +
-                       " bytes, found " + std::to_string(length));
-  const auto text = bytes.stretch(kRoutingStart, length, "the heading");
-  return {reinterpret_cast<const char*>(text.data()), text.size()};
+SafetensorsFile opened(const std::filesystem::path& path) {
+  constexpr std::string_view kEarlierMark = "moeroute";
+  const MappedFile file(path);
+  const auto bytes = file.bytes();
+  if (bytes.size() >= kEarlierMark.size() &&
+      std::memcmp(bytes.data(), kEarlierMark.data(), kEarlierMark.size()) == 0)
+    refuse(path.string(),
+           "an earlier moeloom recorded this routing, in a format that is gone; record it anew");
+  return SafetensorsFile(path);
 }
 
-/// The table's place follows from the number of steps behind it.
-Parts parts_of(const Bytes& bytes, std::size_t size, std::size_t heading_bytes, std::size_t layers,
-               const std::string& origin) {
-  Parts parts;
-  parts.heading_end = kRoutingStart + heading_bytes;
-  parts.checksum_begin = size - kRoutingMark.size() - sizeof(std::uint64_t);
-  const std::size_t steps_begin = parts.checksum_begin - sizeof(std::uint64_t);
-  const std::uint64_t steps = bytes.number(steps_begin, "the number of steps");
-  const std::uint64_t a_step = bytes_of_routing_step(layers);
-  if (steps == 0) refuse(origin, "it holds no step");
-  if (steps_begin < parts.heading_end || steps > (steps_begin - parts.heading_end) / a_step)
-    refuse(origin, "the file is cut off, or its sizes are damaged: a table of " + std::to_string(steps) +
-                       " steps does not lie inside it");
-  parts.table_begin = steps_begin - steps * a_step;
-  return parts;
+RoutingHeading heading_of(const Document& document) {
+  return {.model_type = document.text("model_type"),
+          .model_hash = document.text("model_hash"),
+          .layers = document.integers("layers"),
+          .experts = document.integer("num_experts"),
+          .top_k = document.integer("num_experts_per_tok"),
+          .sequence_length = document.integer("sequence_length"),
+          .tokens = document.integer("tokens"),
+          .seed = std::bit_cast<std::uint64_t>(document.integer("seed"))};
 }
 
-void check_table(const Bytes& bytes, const Parts& parts, const std::string& heading,
-                 const std::string& origin) {
-  const auto table = bytes.stretch(parts.table_begin, parts.checksum_begin - parts.table_begin, "the table");
-  if (bytes.number(parts.checksum_begin, "the checksum") != routing_checksum(heading, table))
-    refuse(origin, "the file is damaged: the checksum of its heading and table is another one");
+void check_tensor(const SafetensorsFile& file, const TensorSpec& spec) {
+  const TensorInfo& found = file.info(spec.name);
+  if (found.dtype != spec.dtype || found.shape != spec.shape)
+    refuse(file.path().string(),
+           "tensor \"" + spec.name + "\" has another dtype or shape than its heading says");
 }
 
-/// What the block says is right for its model.
+/// What the file says is right for its model.
 void check_choices(const RecordedRouting& routing, const RoutingHeading& heading, const std::string& origin) {
-  const auto top_k = static_cast<std::size_t>(heading.top_k);
+  const auto top_k = at(heading.top_k);
   for (std::size_t first = 0; first < routing.topk_idx.size(); first += top_k) {
     const auto chosen = std::span(routing.topk_idx).subspan(first, top_k);
     for (std::size_t k = 0; k < top_k; ++k) {
-      if (chosen[k] >= heading.experts)
-        refuse(origin, "token " + std::to_string(first / top_k) + " has expert " + std::to_string(chosen[k]) +
-                           " of " + std::to_string(heading.experts));
-      if (chosen[k] >= 0 && std::ranges::count(chosen.first(k), chosen[k]) > 0)
-        refuse(origin, "token " + std::to_string(first / top_k) + " has expert " + std::to_string(chosen[k]) +
-                           " twice");
+      const bool is_known = chosen[k] >= -1 && chosen[k] < heading.experts;
+      if (is_known && (chosen[k] < 0 || std::ranges::count(chosen.first(k), chosen[k]) == 0)) continue;
+      refuse(origin, "token " + std::to_string(first / top_k) + " has expert " + std::to_string(chosen[k]) +
+                         (is_known ? " twice" : " of " + std::to_string(heading.experts)));
     }
   }
 }
@@ -110,61 +117,91 @@ void check_choices(const RecordedRouting& routing, const RoutingHeading& heading
 }  // namespace
 
 std::uint64_t text_hash(std::span<const std::int32_t> token_ids) {
-  return checksum(std::as_bytes(token_ids));
+  return std::max<std::uint64_t>(1, checksum(std::as_bytes(token_ids)));
 }
 
-RoutingFile::RoutingFile(const std::filesystem::path& path) : path_(path), file_(path) {
+RoutingFile::RoutingFile(const std::filesystem::path& path) : file_(opened(path)) {
   const std::string origin = path.string();
-  const Bytes bytes(file_.bytes(), origin);
-  const std::string heading = heading_text(bytes, file_.bytes().size(), origin);
-  heading_ = routing_heading(heading, origin);
-  const std::size_t layers = heading_.layers.size();
-  const Parts parts = parts_of(bytes, file_.bytes().size(), heading.size(), layers, origin);
-  check_table(bytes, parts, heading, origin);
-  checksum_ = bytes.number(parts.checksum_begin, "the checksum");
-  std::size_t block_begin = parts.heading_end, at_byte = parts.table_begin;
-  const auto next = [&] {
-    const std::uint64_t value = bytes.number(at_byte, "the table");
-    at_byte += sizeof value;
-    return value;
-  };
-  const std::size_t steps = (parts.checksum_begin - parts.table_begin) / bytes_of_routing_step(layers);
-  for (std::size_t step = 0; step < steps; ++step) {
-    const auto number = static_cast<Index>(next());
-    if (number < 0 || number >= kMostRecordedSteps || (!steps_.empty() && number <= steps_.back().number))
-      refuse(origin,
-             "numbers of steps must rise from 0 and stay below 2^40, found " + std::to_string(number));
-    steps_.push_back({number, next()});
-    for (std::size_t layer = 0; layer < layers; ++layer) {
-      const std::uint64_t count = next();
-      if (count > parts.table_begin - block_begin)
-        refuse(origin, "its sizes are damaged: a block of step " + std::to_string(number) + " has " +
-                           std::to_string(count) + " bytes");
-      blocks_.push_back({block_begin, count, next()});
-      block_begin += count;
-    }
+  const auto text = file_.metadata().find(kMetadata);
+  if (text == file_.metadata().end())
+    refuse(origin, "expected \"routing\" in __metadata__, found none: this is no recorded routing");
+  const Document document = Document::parse(text->second, origin);
+  heading_ = heading_of(document);
+  const Index from = document.integer("from"), to = document.integer("to");
+  if (const std::string wrong = why_not(heading_, from, to); !wrong.empty()) refuse(origin, wrong);
+  check_tensor(file_, {kHashes, DType::kI64, {to - from}});  // first: so many steps have bytes in the file
+  for (const TensorSpec& spec : specs_of(heading_, from, to)) check_tensor(file_, spec);
+  Index number = from;
+  for (const std::int64_t hash : file_.integers(kHashes)) {
+    if (hash != 0) steps_.push_back({number, std::bit_cast<std::uint64_t>(hash)});
+    ++number;
   }
-  if (block_begin != parts.table_begin)
-    refuse(origin, "its sizes are damaged: " + std::to_string(parts.table_begin - block_begin) +
-                       " bytes belong to no block");
-}
-
-const RoutingFile::Block& RoutingFile::block(Index step, Index layer) const {
-  const auto layers = static_cast<Index>(heading_.layers.size());
-  require(step >= 0 && step < static_cast<Index>(steps_.size()) && layer >= 0 && layer < layers,
-          "a routing file has no such step or layer");
-  return blocks_[at(step * layers + layer)];
+  if (steps_.empty()) refuse(origin, "it holds no step");
 }
 
 RecordedRouting RoutingFile::read(Index step, Index layer) const {
-  const Block& found = block(step, layer);
-  const std::string origin = path_.string() + ": step " + std::to_string(steps_[at(step)].number) +
-                             ", layer " + std::to_string(heading_.layers[at(layer)]);
-  const auto frame = file_.bytes().subspan(found.begin, found.bytes);
-  if (moeloom::checksum(frame) != found.checksum) refuse(origin, "is damaged: its checksum is another one");
-  RecordedRouting routing = routing_of_planes(frame, heading_.tokens * heading_.top_k, origin);
-  check_choices(routing, heading_, origin);
+  require(step >= 0 && step < std::ssize(steps_) && layer >= 0 && layer < std::ssize(heading_.layers),
+          "a routing file has no such step or layer");
+  const Index number = steps_[at(step)].number, slots = heading_.tokens * heading_.top_k;
+  std::vector<std::int16_t> ids(at(slots));
+  const auto bytes = std::as_writable_bytes(std::span(ids));
+  std::memcpy(ids.data(), file_.raw(tensor_of(number, "topk_idx")).data() + at(layer) * bytes.size(),
+              bytes.size());
+  RecordedRouting routing{{ids.begin(), ids.end()}, std::vector<float>(at(slots))};
+  file_.read(tensor_of(number, "topk_weights"), layer * slots, routing.topk_weights);
+  check_choices(routing, heading_,
+                path().string() + ": step " + std::to_string(number) + ", layer " +
+                    std::to_string(heading_.layers[at(layer)]));
   return routing;
+}
+
+RoutingFileWriter::RoutingFileWriter(std::filesystem::path path, const RoutingHeading& heading, Index from,
+                                     Index to, Index keep_before)
+    : path_(std::move(path)), heading_(heading), from_(from) {
+  const std::string wrong = why_not(heading, from, to);
+  require(wrong.empty(), "routing cannot be recorded: " + wrong);
+  layout_ = plan_safetensors(specs_of(heading, from, to), {{kMetadata, text_of(heading, from, to)}});
+  if (keep_before <= 0 || !std::filesystem::exists(path_)) {
+    create_safetensors(path_, layout_);
+    return;
+  }
+  const MappedFile there(path_);
+  const std::string_view text(reinterpret_cast<const char*>(there.bytes().data()), there.bytes().size());
+  if (!text.starts_with(layout_.header))
+    refuse(
+        path_.string(),
+        "holds the routing of another model, batch, seed or other steps, which this run cannot go on with; "
+        "record into another file");
+  for (Index step = std::max(from, keep_before); step < to; ++step) write_hash(step, 0);
+}
+
+void RoutingFileWriter::begin_step(Index number) {
+  file_ = std::make_unique<SafetensorsWriter>(path_, layout_);
+  step_ = number;
+  layer_ = 0;
+}
+
+void RoutingFileWriter::add_layer(const RecordedRouting& routing) {
+  const Index slots = heading_.tokens * heading_.top_k;
+  require(std::ssize(routing.topk_idx) == slots && std::ssize(routing.topk_weights) == slots,
+          "recorded routing must be [tokens, top_k]");
+  require(file_ != nullptr, "a layer is recorded in a step that was begun");
+  const std::vector<std::int16_t> ids(routing.topk_idx.begin(), routing.topk_idx.end());
+  file_->write_bytes(tensor_of(step_, "topk_idx"), layer_ * slots, std::as_bytes(std::span(ids)));
+  file_->write(tensor_of(step_, "topk_weights"), layer_++ * slots, routing.topk_weights);
+}
+
+void RoutingFileWriter::end_step(std::uint64_t text_hash) {
+  require(layer_ == std::ssize(heading_.layers), "a recorded step needs the routing of every sparse layer");
+  file_->close();  // before the hash that says so
+  file_.reset();
+  write_hash(step_, text_hash);
+}
+
+void RoutingFileWriter::write_hash(Index number, std::uint64_t hash) {
+  SafetensorsWriter file(path_, layout_);
+  file.write_bytes(kHashes, number - from_, std::as_bytes(std::span(&hash, 1)));
+  file.close();
 }
 
 }  // namespace moeloom

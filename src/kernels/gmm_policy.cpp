@@ -1,6 +1,5 @@
 #include "moeloom/kernels/gmm_policy.hpp"
 
-#include "moeloom/base/errors.hpp"
 #include "moeloom/base/text.hpp"
 
 #include <algorithm>
@@ -11,7 +10,7 @@ namespace moeloom {
 namespace {
 
 constexpr std::array kRequests = {GmmRequest::kNever, GmmRequest::kUpstreamRule, GmmRequest::kAuto,
-                                  GmmRequest::kMeasure, GmmRequest::kForce};
+                                  GmmRequest::kForce};
 
 /// Both in the largest unit that suits them, or in bytes where that would hide the difference.
 std::pair<std::string, std::string> texts_that_differ(Index a, Index b) {
@@ -45,10 +44,14 @@ GmmDecision decide_by_upstream_rule(const GmmFacts& facts) {
 }
 
 /// Faces that would be faster, where they can be had.
-bool packs(GmmRequest request, const GmmFacts& facts) {
-  if (!facts.may_pack || facts.on_disk || facts.packed_bytes > facts.budget_bytes) return false;
-  return request == GmmRequest::kMeasure ? facts.prediction->packed_seconds < facts.prediction->gmm_seconds
-                                         : facts.uses_per_packing >= kUsesThatPayPacking;
+bool packs(const GmmFacts& facts) {
+  return facts.may_pack && !facts.on_disk && facts.packed_bytes <= facts.budget_bytes &&
+         facts.uses_per_packing >= kUsesThatPayPacking;
+}
+
+bool loop_is_faster(const GmmFacts& facts) {
+  return facts.loop_may_run && facts.avx512 && facts.rows_per_expert <= kMostRowsOfTheLoop &&
+         facts.expert_bytes <= kMostExpertBytesOfTheLoop;
 }
 
 /// What keeps faces from being packed, as the end of a sentence.
@@ -63,9 +66,13 @@ std::string why_not_packed(const GmmFacts& facts) {
 }
 
 GmmDecision decide_by_rule(const GmmFacts& facts) {
+  if (loop_is_faster(facts))
+    return {false, "a call has about one row an expert (" + rounded_text(facts.rows_per_expert) +
+                       "), an expert is small (" + bytes_text(static_cast<double>(facts.expert_bytes)) +
+                       ") and the CPU has AVX-512, with which the loop is faster there"};
   const std::string weights =
       "a rank's expert weights (" + bytes_text(static_cast<double>(facts.resident_bytes)) + " a layer) are ";
-  if (packs(GmmRequest::kAuto, facts)) {
+  if (packs(facts)) {
     const auto [packed, budget] = texts_that_differ(facts.packed_bytes, facts.budget_bytes);
     return {true, weights + (facts.contiguous ? "contiguous" : "not contiguous, but packed copies are") +
                       "; grouped products read packed copies (" + packed + ", within the budget " + budget +
@@ -81,32 +88,6 @@ GmmDecision decide_by_rule(const GmmFacts& facts) {
                      because};
 }
 
-/// Why faces that would be faster are not packed; empty where they would not.
-std::string unpacked_text(const GmmFacts& facts) {
-  if (facts.prediction->packed_seconds >= facts.prediction->gmm_seconds) return {};
-  if (!facts.may_pack) return " (packed faces would be out of the node's other ranks' reach)";
-  if (facts.on_disk) return " (packed faces would hold in memory what lies on a disk)";
-  return " (packed faces would take " + bytes_text(static_cast<double>(facts.packed_bytes)) +
-         " a layer, over gmm budget = " + bytes_text(static_cast<double>(facts.budget_bytes)) + ")";
-}
-
-GmmDecision decide_by_prediction(const GmmFacts& facts) {
-  if (!facts.prediction) {
-    throw ConfigError(
-        {"GMM request measure needs a prediction of both paths; calibrate first, or request 0, 1, auto or "
-         "force"});
-  }
-  const auto [loop, masters, packed] = *facts.prediction;
-  const std::string rows = rounded_text(facts.rows_per_expert) + " rows per expert";
-  const std::string against = " against " + milliseconds_text(loop) + " for the loop, at " + rows;
-  if (packs(GmmRequest::kMeasure, facts))
-    return {packed < loop, "predicted " + milliseconds_text(packed) + " grouped on packed weights (" +
-                               milliseconds_text(masters) + " on the masters)" + against + " and " +
-                               rounded_text(facts.uses_per_packing) + " uses per packing"};
-  return {masters < loop, "predicted " + milliseconds_text(masters) + " grouped on the masters" +
-                              unpacked_text(facts) + against};
-}
-
 /// All but the faces.
 GmmDecision decide_path(GmmRequest request, const GmmFacts& facts) {
   switch (request) {
@@ -116,8 +97,6 @@ GmmDecision decide_path(GmmRequest request, const GmmFacts& facts) {
       return decide_by_upstream_rule(facts);
     case GmmRequest::kAuto:
       return decide_by_rule(facts);
-    case GmmRequest::kMeasure:
-      return decide_by_prediction(facts);
     case GmmRequest::kForce:
       return {true, "GMM request force: the experts run grouped, whatever the facts"};
   }
@@ -125,6 +104,10 @@ GmmDecision decide_path(GmmRequest request, const GmmFacts& facts) {
 }
 
 }  // namespace
+
+bool cpu_has_avx512() {
+  return __builtin_cpu_supports("avx512f") != 0;
+}
 
 std::string_view name_of(GmmRequest request) {
   switch (request) {
@@ -134,8 +117,6 @@ std::string_view name_of(GmmRequest request) {
       return "1";
     case GmmRequest::kAuto:
       return "auto";
-    case GmmRequest::kMeasure:
-      return "measure";
     case GmmRequest::kForce:
       return "force";
   }
@@ -155,7 +136,7 @@ std::optional<GmmRequest> gmm_request_from_text(std::string_view text) {
 
 GmmDecision decide_gmm(GmmRequest request, const GmmFacts& facts) {
   GmmDecision decision = decide_path(request, facts);
-  decision.packs = packs(request, facts);
+  decision.packs = packs(facts);
   return decision;
 }
 

@@ -96,7 +96,6 @@ const std::vector<Home> kHomes = {
     {"nlohmann/.*", {"io"}},
     {"xxhash\\.h", {"base"}},
     {"oniguruma\\.h|utf8proc\\.h", {"text"}},
-    {"zstd\\.h", {"io"}},
     {"boost/.*", {"app"}},
     {"(spdlog|fmt)/.*", {"app"}},
     {"(gtest|gmock|benchmark)/.*", {}},

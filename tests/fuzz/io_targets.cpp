@@ -13,7 +13,6 @@
 #include "fuzz/target.hpp"
 #include "io/example_layout.hpp"
 #include "io/megatron_index.hpp"
-#include "io/routing_marks.hpp"
 #include "support/files.hpp"
 
 namespace moeloom::fuzz {
@@ -205,52 +204,9 @@ std::vector<std::string> megatron_seeds() {
 
 // ---- routing files ---------------------------------------------------------------------------------------
 
-constexpr std::size_t kNumber = sizeof(std::uint64_t);
-
-std::uint64_t number_at(std::string_view bytes, std::size_t place) {
-  std::uint64_t value = 0;
-  std::memcpy(&value, bytes.data() + place, kNumber);
-  return value;
-}
-void set_number(std::string& bytes, std::size_t place, std::uint64_t value) {
-  std::memcpy(bytes.data() + place, &value, kNumber);
-}
-std::uint64_t checksum_of(std::string_view bytes) {
-  return checksum(std::as_bytes(std::span(bytes)));
-}
-
-/// Checksums that are right, as far as the file's sizes can be believed: no mutation could guess them.
-void mend_checksums(std::string& file, std::size_t layers) {
-  if (file.size() < kRoutingStart + kRoutingEnd) return;
-  const std::size_t heading = number_at(file, kRoutingMark.size());
-  const std::size_t end = file.size() - kRoutingEnd;
-  const std::size_t steps = number_at(file, end);
-  if (heading > file.size() || kRoutingStart + heading > end) return;
-  const std::size_t room = end - kRoutingStart - heading;
-  if (layers == 0 || steps > room / bytes_of_routing_step(layers)) return;
-  const std::size_t table = end - steps * bytes_of_routing_step(layers);
-  std::size_t block = kRoutingStart + heading;
-  for (std::size_t step = 0; step < steps; ++step)
-    for (std::size_t layer = 0; layer < layers; ++layer) {
-      const std::size_t entry = table + step * bytes_of_routing_step(layers) + 2 * kNumber * (1 + layer);
-      const std::uint64_t bytes = number_at(file, entry);
-      if (bytes > table - block) return;
-      set_number(file, entry + kNumber, checksum_of(std::string_view(file).substr(block, bytes)));
-      block += bytes;
-    }
-  const std::string_view all = file;
-  const std::string_view tail = all.substr(table, end + kNumber - table);
-  set_number(file, end + kNumber,
-             routing_checksum(all.substr(kRoutingStart, heading), std::as_bytes(std::span(tail))));
-}
-
-constexpr std::size_t kSeedLayers = 2;
-
 void run_routing(std::string_view input) {
   static MemoryFile memory;
-  std::string bytes(input);
-  mend_checksums(bytes, kSeedLayers);
-  memory.hold(bytes);
+  memory.hold(input);
   const RoutingFile file(memory.path());
   constexpr Index kMostSlots = 1 << 16;  // more are as good and take longer
   if (file.heading().tokens * file.heading().top_k > kMostSlots) return;
@@ -268,21 +224,23 @@ void run_routing(std::string_view input) {
 std::string routing_file(Index steps) {
   const testing::TemporaryFolder folder;
   const std::filesystem::path path = folder / "routing";
-  RoutingFileWriter writer(path, {.model_type = "qwen3_moe",
-                                  .model_hash = "0123456789abcdef",
-                                  .layers = {0, 2},
-                                  .experts = 4,
-                                  .top_k = 2,
-                                  .sequence_length = 2,
-                                  .tokens = 4,
-                                  .seed = 1});
+  RoutingFileWriter writer(path,
+                           {.model_type = "qwen3_moe",
+                            .model_hash = "0123456789abcdef",
+                            .layers = {0, 2},
+                            .experts = 4,
+                            .top_k = 2,
+                            .sequence_length = 2,
+                            .tokens = 4,
+                            .seed = 1},
+                           0, steps);
   const RecordedRouting routing{{0, 1, 1, 2, 2, 3, -1, 0}, {0.5f, 0.5f, 1, 0, 0.25f, 0.75f, 0, 1}};
   for (Index step = 0; step < steps; ++step) {
-    writer.begin_step({step, 7});
+    writer.begin_step(step);
     writer.add_layer(routing);
     writer.add_layer(routing);
+    writer.end_step(7);
   }
-  writer.finish();
   return testing::read_bytes(path);
 }
 
@@ -291,6 +249,20 @@ std::vector<std::string> routing_seeds() {
 }
 
 // ---- example files ---------------------------------------------------------------------------------------
+
+constexpr std::size_t kNumber = sizeof(std::uint64_t);
+
+std::uint64_t number_at(std::string_view bytes, std::size_t place) {
+  std::uint64_t value = 0;
+  std::memcpy(&value, bytes.data() + place, kNumber);
+  return value;
+}
+void set_number(std::string& bytes, std::size_t place, std::uint64_t value) {
+  std::memcpy(bytes.data() + place, &value, kNumber);
+}
+std::uint64_t checksum_of(std::string_view bytes) {
+  return checksum(std::as_bytes(std::span(bytes)));
+}
 
 /// The checksum of key and table that is right, as far as the file's sizes can be believed.
 void mend_example_checksum(std::string& file) {
@@ -355,8 +327,9 @@ std::vector<Target> io_targets() {
                   ".."})},
       {"megatron_index", run_megatron, megatron_seeds, {"MMIDIDX"}},
       {"routing_file", run_routing, routing_seeds,
-       with_json({"moeroute", "\"num_experts\"", "\"tokens\"", "\"layers\"", "\"num_experts_per_tok\"",
-                  "\"sequence_length\"", "\x28\xb5\x2f\xfd"})},
+       with_json({"moeroute", "\\\"num_experts\\\"", "\\\"tokens\\\"", "\\\"layers\\\"",
+                  "\\\"num_experts_per_tok\\\"", "\\\"sequence_length\\\"", "text_hashes", "topk_idx",
+                  "topk_weights", "\"I16\"", "\"F16\"", "\"I64\""})},
       {"example_file", run_examples, example_seeds, {"moexampl"}},
   };
 }

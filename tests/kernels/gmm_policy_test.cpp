@@ -1,7 +1,5 @@
 #include "moeloom/kernels/gmm_policy.hpp"
 
-#include "moeloom/base/errors.hpp"
-
 #include <gtest/gtest.h>
 
 namespace moeloom {
@@ -15,7 +13,6 @@ GmmFacts sharded() {
   facts.resident_bytes = 12 * kMiB;
   facts.budget_bytes = 256 * kMiB;
   facts.rows_per_expert = 64;
-  facts.prediction = GmmPrediction{.loop_seconds = 6e-3, .gmm_seconds = 4.1e-3, .packed_seconds = 5e-3};
   return facts;
 }
 
@@ -28,12 +25,20 @@ GmmFacts with(void (*change)(GmmFacts&)) {
 /// As train's: packed faces take twice what the masters do.
 GmmFacts facts_of(bool contiguous, double uses, bool may_pack, bool within_budget) {
   GmmFacts facts = sharded();
-  facts.prediction.reset();
   facts.contiguous = contiguous;
   facts.uses_per_packing = uses;
   facts.may_pack = may_pack;
   facts.packed_bytes = 24 * kMiB;
   facts.budget_bytes = within_budget ? facts.packed_bytes : facts.packed_bytes - 1;
+  return facts;
+}
+
+/// Of the table's shape "default".
+GmmFacts small_calls() {
+  GmmFacts facts = facts_of(true, 8, true, true);
+  facts.expert_bytes = Index{768} << 10;
+  facts.rows_per_expert = 1;
+  facts.avx512 = true;
   return facts;
 }
 
@@ -103,86 +108,25 @@ const std::vector<Case>& cases() {
        "read packed copies (24 MiB, within the budget 24 MiB), because 4 micro-batches a step use them and 4 "
        "pay for packing",
        true},
-      {"measure, grouped is faster", GmmRequest::kMeasure, sharded(), true,
-       "predicted 4.1 ms grouped on the masters against 6 ms for the loop, at 64 rows per expert"},
-      {"measure, the loop is faster", GmmRequest::kMeasure, with([](GmmFacts& f) {
-         f.prediction = GmmPrediction{.loop_seconds = 2.5e-4, .gmm_seconds = 2e-2, .packed_seconds = 1.5e-2};
-         f.rows_per_expert = 0.5;
-         f.uses_per_packing = 4;
-       }),
-       false,
-       "predicted 15 ms grouped on packed weights (20 ms on the masters) against 0.25 ms for the loop, at "
-       "0.5 rows "
-       "per expert and 4 uses per packing",
+      {"auto, AVX-512 and a row an expert", GmmRequest::kAuto, small_calls(), false,
+       "a call has about one row an expert (1), an expert is small (768 KiB) and the CPU has AVX-512, with "
+       "which the loop is faster there",
        true},
-      {"measure, equal", GmmRequest::kMeasure, with([](GmmFacts& f) {
-         f.prediction = GmmPrediction{.loop_seconds = 1, .gmm_seconds = 1, .packed_seconds = 1};
-       }),
-       false,
-       "predicted 1,000 ms grouped on the masters against 1,000 ms for the loop, at 64 rows per expert"},
-      {"measure does not ask for a mesh", GmmRequest::kMeasure, with([](GmmFacts& f) {
-         f.ep_size = 1;
-         f.budget_bytes = 0;
-         f.contiguous = false;
-       }),
-       true, "predicted 4.1 ms grouped on the masters against 6 ms for the loop, at 64 rows per expert"},
-      {"measure, packed faces of exactly the budget", GmmRequest::kMeasure, with([](GmmFacts& f) {
-         f.packed_bytes = f.budget_bytes = 24 * kMiB;
-         f.uses_per_packing = 8;
-         f.prediction->packed_seconds = 3e-3;
-       }),
-       true,
-       "predicted 3 ms grouped on packed weights (4.1 ms on the masters) against 6 ms for the loop, at 64 "
-       "rows per "
-       "expert and 8 uses per packing",
-       true},
-      {"measure, packed faces over the budget", GmmRequest::kMeasure, with([](GmmFacts& f) {
-         f.packed_bytes = 24 * kMiB;
-         f.budget_bytes = 16 * kMiB;
-         f.prediction->packed_seconds = 3e-3;
-       }),
-       true,
-       "predicted 4.1 ms grouped on the masters (packed faces would take 24 MiB a layer, over gmm budget = "
-       "16 MiB) "
-       "against 6 ms for the loop, at 64 rows per expert"},
-      {"measure, packed faces that a node pool could not reach", GmmRequest::kMeasure, with([](GmmFacts& f) {
-         f.may_pack = false;
-         f.prediction->packed_seconds = 3e-3;
-       }),
-       true,
-       "predicted 4.1 ms grouped on the masters (packed faces would be out of the node's other ranks' reach) "
-       "against 6 ms for the loop, at 64 rows per expert"},
-      {"measure, packed faces of what lies on a disk", GmmRequest::kMeasure, with([](GmmFacts& f) {
-         f.on_disk = true;
-         f.prediction->packed_seconds = 3e-3;
-       }),
-       true,
-       "predicted 4.1 ms grouped on the masters (packed faces would hold in memory what lies on a disk) "
-       "against 6 ms for the loop, at 64 rows per expert"},
       {"force, many uses of what lies on a disk", GmmRequest::kForce, with([](GmmFacts& f) {
-         f.prediction.reset();
          f.on_disk = true;
          f.uses_per_packing = 8;
        }),
        true, "GMM request force: the experts run grouped, whatever the facts"},
       {"force, many uses that a node pool could not share", GmmRequest::kForce, with([](GmmFacts& f) {
-         f.prediction.reset();
          f.may_pack = false;
          f.uses_per_packing = 8;
        }),
        true, "GMM request force: the experts run grouped, whatever the facts"},
-      {"force, few uses", GmmRequest::kForce, with([](GmmFacts& f) {
-         f.prediction.reset();
-         f.uses_per_packing = 3;
-       }),
-       true, "GMM request force: the experts run grouped, whatever the facts"},
-      {"force, many uses", GmmRequest::kForce, with([](GmmFacts& f) {
-         f.prediction.reset();
-         f.uses_per_packing = 4;
-       }),
-       true, "GMM request force: the experts run grouped, whatever the facts", true},
+      {"force, few uses", GmmRequest::kForce, with([](GmmFacts& f) { f.uses_per_packing = 3; }), true,
+       "GMM request force: the experts run grouped, whatever the facts"},
+      {"force, many uses", GmmRequest::kForce, with([](GmmFacts& f) { f.uses_per_packing = 4; }), true,
+       "GMM request force: the experts run grouped, whatever the facts", true},
       {"force, many uses, over the budget", GmmRequest::kForce, with([](GmmFacts& f) {
-         f.prediction.reset();
          f.uses_per_packing = 4;
          f.packed_bytes = f.budget_bytes + 1;
        }),
@@ -200,21 +144,6 @@ TEST(GmmPolicy, DecidesByTheTable) {
   }
 }
 
-TEST(GmmPolicy, NeedsAPredictionForMeasureOnly) {
-  const GmmFacts facts = with([](GmmFacts& f) { f.prediction.reset(); });
-  try {
-    decide_gmm(GmmRequest::kMeasure, facts);
-    FAIL();
-  } catch (const ConfigError& error) {
-    EXPECT_NE(std::string(error.what()).find("GMM request measure needs a prediction"), std::string::npos)
-        << error.what();
-  }
-  for (const GmmRequest request :
-       {GmmRequest::kNever, GmmRequest::kUpstreamRule, GmmRequest::kAuto, GmmRequest::kForce}) {
-    EXPECT_NO_THROW(decide_gmm(request, facts));
-  }
-}
-
 TEST(GmmPolicy, AutoRunsGroupedWhereWhatItReadsIsContiguous) {
   for (const bool contiguous : {true, false})
     for (const double uses : {0.0, 1.0, 3.0, 3.5, 4.0, 5.0, 64.0})
@@ -227,29 +156,42 @@ TEST(GmmPolicy, AutoRunsGroupedWhereWhatItReadsIsContiguous) {
         }
 }
 
-TEST(GmmPolicy, AutoLooksAtNoClock) {
-  for (const bool contiguous : {true, false})
-    for (const double uses : {1.0, 8.0}) {
-      GmmFacts facts = facts_of(contiguous, uses, true, true);
-      const GmmDecision unmeasured = decide_gmm(GmmRequest::kAuto, facts);
-      for (const GmmPrediction& prediction : {GmmPrediction{1, 2, 3}, GmmPrediction{3, 2, 1}}) {
-        facts.prediction = prediction;
-        const GmmDecision decision = decide_gmm(GmmRequest::kAuto, facts);
-        EXPECT_EQ(decision.apply, unmeasured.apply);
-        EXPECT_EQ(decision.packs, unmeasured.packs);
-        EXPECT_EQ(decision.reason, unmeasured.reason);
-      }
-    }
+/// The points of bench/results/2026-11-22-gmm-policy-avx512.txt on both sides of the bounds.
+TEST(GmmPolicy, AutoTakesTheLoopForARowAnExpertOfSmallOnesWithAvx512Alone) {
+  struct Point {
+    const char* name;
+    Index hidden, inter;
+    double rows;
+    bool avx512, loop_may_run, apply;
+  };
+  for (const Point& p :
+       {Point{"small, a row", 256, 256, 1, true, true, false},
+        Point{"small, half a row", 256, 256, 0.5, true, true, false},
+        Point{"small, no row", 256, 256, 0, true, true, false},
+        Point{"small, about a row", 256, 256, 1.5, true, true, false},
+        Point{"small, two rows", 256, 256, 2, true, true, true},
+        Point{"small, 8 rows", 256, 256, 8, true, true, true}, Point{"AVX2", 256, 256, 1, false, true, true},
+        Point{"bf16 or exact sums", 256, 256, 1, true, false, true},
+        Point{"layer", 1024, 768, 1, true, true, true}, Point{"qwen3-30b", 2048, 768, 1, true, true, true},
+        Point{"mixtral", 4096, 14336, 1, true, true, true}}) {
+    GmmFacts facts = sharded();
+    facts.expert_bytes = 12 * p.hidden * p.inter;
+    facts.rows_per_expert = p.rows;
+    facts.avx512 = p.avx512;
+    facts.loop_may_run = p.loop_may_run;
+    EXPECT_EQ(decide_gmm(GmmRequest::kAuto, facts).apply, p.apply) << p.name;
+    EXPECT_TRUE(decide_gmm(GmmRequest::kForce, facts).apply) << p.name;
+    EXPECT_FALSE(decide_gmm(GmmRequest::kNever, facts).apply) << p.name;
+  }
 }
 
 TEST(GmmRequestText, IsTrimmedInAnyCaseAndReadsBackItsName) {
-  for (const GmmRequest request : {GmmRequest::kNever, GmmRequest::kUpstreamRule, GmmRequest::kAuto,
-                                   GmmRequest::kMeasure, GmmRequest::kForce}) {
+  for (const GmmRequest request :
+       {GmmRequest::kNever, GmmRequest::kUpstreamRule, GmmRequest::kAuto, GmmRequest::kForce}) {
     EXPECT_EQ(gmm_request_from_text(name_of(request)), request);
     EXPECT_NE(kGmmRequestTexts.find(name_of(request)), std::string_view::npos);
   }
   EXPECT_EQ(gmm_request_from_text("  AUTO\n"), GmmRequest::kAuto);
-  EXPECT_EQ(gmm_request_from_text(" Measure"), GmmRequest::kMeasure);
   EXPECT_EQ(gmm_request_from_text("\tForce "), GmmRequest::kForce);
 }
 

@@ -43,9 +43,10 @@ class Recording {
   void write(bool with_empty_slot) {
     RoutingFileWriter writer(
         folder_.path() / "a@2.routing",
-        {.layers = {1, 4}, .experts = 8, .top_k = 2, .sequence_length = 5, .tokens = kTokens});
+        {.layers = {1, 4}, .experts = 8, .top_k = 2, .sequence_length = 5, .tokens = kTokens}, 20,
+        20 + kRecordedSteps);
     for (Index step = 0; step < kRecordedSteps; ++step) {
-      writer.begin_step({20 + step, 0});
+      writer.begin_step(20 + step);
       for (Index layer = 0; layer < 2; ++layer) {
         RecordedRouting routing;
         for (Index slot = 0; slot < kTokens * 2; ++slot)
@@ -54,8 +55,8 @@ class Recording {
         if (with_empty_slot) routing.topk_idx[3] = -1;
         writer.add_layer(routing);
       }
+      writer.end_step(1);
     }
-    writer.finish();
   }
 
   Communicator world_ = Communicator::world();

@@ -1,24 +1,17 @@
 // Recorded routing: which experts each token of some steps went to, and with what weights, by sparse layer.
 //
-//   "moeroute"
-//   bytes of the heading, u64                     all numbers little-endian
-//   the heading, a JSON object                    RoutingHeading
-//   blocks, a zstd frame each                     of a step all sparse layers, then those of the next step
-//   of each step: its number, the hash of its text, and of each block its bytes and its checksum, u64 each
-//   number of steps, u64
-//   checksum of the heading and of all that follows the blocks, u64
-//   "moeroute"
+// A safetensors file, of each step two tensors [layers, tokens, top_k]:
 //
-// A block is ids and weights [T, K] of all tokens of a step, two bytes each, cut into four planes of T * K
-// bytes because bytes of one kind compress best beside each other: the low bytes of the ids, their high bytes
-// (0xFFFF is no expert), the low bytes of the weights, their high bytes. Weights are fp16: those of a router
-// lie near 1, where fp16 has eight times the precision of bf16. The table stands at the end, as in a zip
-// file, so that a run can record without knowing when it stops. A block that unpacks to more than 1 MiB has
-// at least a byte for 1024 of them, if need be in a frame that zstd skips.
+//   step.000012.topk_idx      I16   -1 is no expert
+//   step.000012.topk_weights  F16   those of a router lie near 1, where fp16 has eight times bf16's precision
+//   text_hashes               I64   of all steps; 0: this one was not recorded, or is being
+//
+// RoutingHeading and the range of the steps are JSON under "routing" in __metadata__. The file has its full
+// size from the start, so that a full disk is met there, and a kill loses nothing but the step under way.
 #pragma once
 
-#include "moeloom/base/index.hpp"
-#include "moeloom/io/mapped_file.hpp"
+#include "moeloom/base/checksum.hpp"
+#include "moeloom/io/safetensors.hpp"
 
 #include <cstdint>
 #include <filesystem>
@@ -28,8 +21,6 @@
 #include <vector>
 
 namespace moeloom {
-
-class SystemFile;
 
 /// What all steps of a file share.
 struct RoutingHeading {
@@ -56,76 +47,56 @@ struct RecordedRouting {
   std::vector<float> topk_weights;     // [T, K]
 };
 
-/// XXH3 of token ids, in global token order.
+/// XXH3 of token ids, in global token order; never 0.
 std::uint64_t text_hash(std::span<const std::int32_t> token_ids);
 
 /// A file of strangers: everything in it is checked before it is used.
 class RoutingFile {
  public:
-  /// Throws IoError: missing, of another format or version, cut off, damaged, or with sizes that contradict
-  /// each other.
+  /// Throws IoError: missing, no recorded routing, cut off, or with sizes that contradict each other.
   explicit RoutingFile(const std::filesystem::path& path);
 
-  const std::filesystem::path& path() const { return path_; }
+  const std::filesystem::path& path() const { return file_.path(); }
   const RoutingHeading& heading() const { return heading_; }
-  /// Another file has another one: over the heading and the checksums of all blocks.
-  std::uint64_t checksum() const { return checksum_; }
+  /// Reads the whole file; another one has another.
+  std::uint64_t checksum() const { return moeloom::checksum(file_.bytes()); }
   /// By rising number; at least one.
   const std::vector<RecordedStep>& steps() const { return steps_; }
-  /// Of steps()[step] and heading().layers[layer]. Throws IoError for a block that is damaged, or that names
-  /// an expert twice for one token or one that the model has not. Threads may read at the same time.
+  /// Of steps()[step] and heading().layers[layer]. Throws IoError for an expert that a token has twice or
+  /// that the model has not. Threads may read at the same time.
   RecordedRouting read(Index step, Index layer) const;
 
  private:
-  friend class RoutingFileWriter;
-  struct Block {
-    std::size_t begin = 0;
-    std::size_t bytes = 0;
-    std::uint64_t checksum = 0;
-  };
-  const Block& block(Index step, Index layer) const;
-
-  std::filesystem::path path_;
-  MappedFile file_;
+  SafetensorsFile file_;
   RoutingHeading heading_;
-  std::uint64_t checksum_ = 0;
   std::vector<RecordedStep> steps_;
-  std::vector<Block> blocks_;  // [step, layer]
 };
 
-/// PATH.partial while it is written, PATH after finish(); nothing stays of a file that was not finished.
+/// Makes the file, or goes on with one; a step that is not whole in it is not recorded.
 class RoutingFileWriter {
  public:
-  /// Throws IoError; ShapeError for a heading that no file can have.
-  RoutingFileWriter(std::filesystem::path path, const RoutingHeading& heading);
+  /// Of the steps [from, to). keep_before > 0: of a file that is there, those before stay. Throws IoError,
+  /// also where that is another recording; ShapeError for a heading or steps that no file can have.
+  RoutingFileWriter(std::filesystem::path path, const RoutingHeading& heading, Index from, Index to,
+                    Index keep_before = 0);
   RoutingFileWriter(const RoutingFileWriter&) = delete;
   RoutingFileWriter& operator=(const RoutingFileWriter&) = delete;
-  ~RoutingFileWriter();
 
-  /// The steps of a file with the same heading that lie before step number `before`, as they are there.
-  void copy(const RoutingFile& file, Index before);
-  /// Begins the next step; the one before has all its layers. Numbers rise.
-  void begin_step(const RecordedStep& step);
+  void begin_step(Index number);
   /// The next layer of the step. Throws ShapeError unless both are [T, K].
   void add_layer(const RecordedRouting& routing);
-  /// Throws IoError, as for a full disk; ShapeError without a whole step.
-  void finish();
-
-  Index steps() const { return static_cast<Index>(steps_.size()); }
+  /// The step is on the disk. Throws IoError; ShapeError if a layer is missing.
+  void end_step(std::uint64_t text_hash);
 
  private:
-  void append(std::span<const std::byte> bytes);
-  void append_block(std::span<const std::byte> bytes, std::uint64_t checksum);
-  std::string table() const;
+  void write_hash(Index number, std::uint64_t hash);
 
   std::filesystem::path path_;
-  std::filesystem::path partial_;
   RoutingHeading heading_;
-  std::string heading_text_;
-  std::unique_ptr<SystemFile> file_;
-  Index end_ = 0;
-  std::vector<RecordedStep> steps_;
-  std::vector<RoutingFile::Block> blocks_;
+  Index from_ = 0;
+  SafetensorsLayout layout_;
+  std::unique_ptr<SafetensorsWriter> file_;  // of a step under way
+  Index step_ = 0, layer_ = 0;               // the next layer
 };
 
 }  // namespace moeloom

@@ -47,6 +47,7 @@ class SafetensorsFile {
   std::span<const std::byte> raw(const std::string& name) const;
   /// elements [begin, begin + target.size()) as fp32.
   void read(const std::string& name, Index begin, std::span<float> target) const;
+  std::span<const std::byte> bytes() const { return file_.bytes(); }
   /// As MappedFile's.
   void forget() const { file_.forget(); }
   std::vector<float> floats(const std::string& name) const;

@@ -118,13 +118,13 @@ LoadedModel::LoadedModel(const AskedModel& asked, const AskOptions& options, Com
   set_threads(threads_for(options.threads, asked.flags.threads, mesh_.node()));
   RunRequest request = run_request({}, {.node_pool = false, .overlap = 0}, asked.flags);
   // Each weight is read once or a few times: packing every expert would cost more than it could bring.
-  const bool chooses = request.gmm == GmmRequest::kAuto || request.gmm == GmmRequest::kMeasure;
+  const bool chooses = request.gmm == GmmRequest::kAuto;
   if (chooses) request.gmm = GmmRequest::kNever;
   const Job job{.batch = {.sequences = mesh_.world().size(), .length = 1}, .layout = {.threads = threads()}};
   RunFacts facts = find_run_facts(asked.config, mesh_, job);
   const DecidedRun run = decide_run(std::move(facts), request, {}, asked.flags, mesh_.world());
   const Index experts = std::max<Index>(asked.config.num_experts, 1);
-  dispatcher_ = open_dispatcher(run.decision, mesh_, asked.config.num_experts);
+  dispatcher_ = open_dispatcher(decision, mesh_, asked.config.num_experts);
   ModelConfig config = asked.config;
   config.adapter.reset();  // it is merged: no token pays for it
   std::vector<ParameterSpec> specs;
@@ -138,7 +138,7 @@ LoadedModel::LoadedModel(const AskedModel& asked, const AskOptions& options, Com
   if (asked.config.adapter)
     agree(mesh_.world(),
           [&] { merge_adapter(*store_, asked.adapter_folder(), asked.config, mesh_.world().board()); });
-  KernelTable kernels = run.decision.table;
+  KernelTable kernels = decision.table;
   kernels.dense = decodes ? streamed_dense() : tiled_dense();
   if (chooses)
     kernels.grouped_matmul = decodes ? streamed_grouped_matmul() : on_masters(packed_grouped_matmul());

@@ -114,9 +114,7 @@ void add_point_options(OptionTable& table, SweepSettings& s) {
       [&s](const std::string& text) { read_eps(text, s.eps); },
       [&s] { return s.eps.empty() ? std::string("auto") : value_text(s.eps); });
   add_words(table, "gmm", "grouped matmul, asked for as by MOELOOM_GMM_PATCH", s.gmm,
-            {GmmRequest::kNever, GmmRequest::kUpstreamRule, GmmRequest::kAuto, GmmRequest::kMeasure,
-             GmmRequest::kForce},
-            name);
+            {GmmRequest::kNever, GmmRequest::kUpstreamRule, GmmRequest::kAuto, GmmRequest::kForce}, name);
   add_words(table, "dispatcher", "how rows travel between the ranks of ep", s.dispatchers,
             dispatcher_requests(), name);
   add_words(table, "dtype", "what products multiply; the loop is fp32 alone", s.dtypes,

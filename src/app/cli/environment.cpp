@@ -22,7 +22,7 @@ std::string lowered(std::string_view text) {
   return word;
 }
 
-/// 0, 1, auto, measure, force, and what else means 0 or 1.
+/// 0, 1, auto, force, and what else means 0 or 1.
 std::optional<GmmRequest> gmm_from_text(std::string_view text) {
   if (const auto on = boolean_from_text(text)) return *on ? GmmRequest::kUpstreamRule : GmmRequest::kNever;
   return gmm_request_from_text(text);
@@ -125,7 +125,12 @@ EnvironmentFlags read_environment(const EnvironmentLookup& lookup) {
   EnvironmentFlags flags;
   flags.patch = reader.boolean("MOELOOM_PATCH", "TWINKLE_NPU_PATCH");
   flags.fused_ops = reader.boolean("MOELOOM_FUSED_OPS", "TWINKLE_NPU_FUSED_OPS");
-  const auto gmm = reader.read("MOELOOM_GMM_PATCH", kGmmRequestTexts, gmm_from_text);
+  const bool measures = lowered(lookup("MOELOOM_GMM_PATCH").value_or("")) == "measure";
+  if (measures)
+    reader.violations.add(
+        "MOELOOM_GMM_PATCH = measure is gone: auto decides by a rule, and `moeloom calibrate` measures");
+  const auto gmm =
+      measures ? std::nullopt : reader.read("MOELOOM_GMM_PATCH", kGmmRequestTexts, gmm_from_text);
   const auto alias = reader.read("TWINKLE_NPU_GMM_PATCH", kBooleanTexts, upstream_gmm_from_text);
   flags.gmm = reader.agreed("MOELOOM_GMM_PATCH", gmm, "TWINKLE_NPU_GMM_PATCH", alias);
   flags.node_pool = reader.read("MOELOOM_NODE_POOL", kBooleanTexts, boolean_from_text);

@@ -13,6 +13,8 @@ struct GoneOption {
 };
 
 constexpr std::array kGone = {
+    GoneOption{"calibrate", "false",
+               "a rule chooses the experts' path, and `moeloom calibrate` measures for `moeloom plan`"},
     GoneOption{"progress-thread", "auto",
                "each rank moves messages between its tasks; that changes no number"},
 };

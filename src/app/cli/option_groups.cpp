@@ -105,11 +105,6 @@ void add_kernel_options(OptionTable& table, KernelOptions& kernels) {
       "the most that packed copies of a layer's expert weights may take; what upstream's rule calls small",
       [&kernels](const std::string& text) { kernels.gmm_budget_bytes = read_bytes(text); },
       [&kernels] { return exact_bytes_text(kernels.gmm_budget_bytes); });
-  table.add("calibrate", "BOOL",
-            "time the experts' paths before the first step, whatever the user's cache holds, and take the "
-            "fastest, as "
-            "MOELOOM_GMM_PATCH=measure does; a resumed run keeps its decision",
-            kernels.calibrate);
   table.add("threads", "N",
             "threads of a rank; 0: OMP_NUM_THREADS, or else its share of the node's processors",
             kernels.threads);

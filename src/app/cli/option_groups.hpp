@@ -10,7 +10,7 @@ namespace moeloom {
 void add_model_options(OptionTable& table, ModelOptions& model);
 /// Says so where both a folder and a shape are given.
 void check_shape_source(const ModelOptions& model, Violations& violations);
-/// --kernels, --gmm-rule, --gmm-budget, --calibrate, --threads, --dtype.
+/// --kernels, --gmm-rule, --gmm-budget, --threads, --dtype.
 void add_kernel_options(OptionTable& table, KernelOptions& kernels);
 /// What can be said against their values.
 void check_kernels(const KernelOptions& kernels, Violations& violations);

@@ -68,8 +68,7 @@ struct KernelOptions {
   std::string kernels = "auto";  // "none", or ids with commas
   GmmRule gmm_rule = GmmRule::kAuto;
   Index gmm_budget_bytes = Index{4} << 30;
-  bool calibrate = false;  // asks for GMM request measure, anew, whatever the user's cache holds
-  Index threads = 0;       // a rank; 0: the node's processors divided by its ranks
+  Index threads = 0;  // a rank; 0: the node's processors divided by its ranks
   DType dtype = DType::kF32;
 };
 

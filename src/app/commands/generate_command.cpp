@@ -4,8 +4,11 @@
 #include "moeloom/model/generate.hpp"
 #include "moeloom/train/routing/routing_recorder.hpp"
 
+#include <filesystem>
 #include <iostream>
+#include <optional>
 #include <sstream>
+#include <utility>
 
 #include "ask/loaded_model.hpp"
 #include "cli/option_values.hpp"
@@ -93,7 +96,8 @@ class TextRecording {
       : decoder_(decoder),
         heading_(
             routing_heading_of(request.model.config, positions, positions, request.options.sampling.seed)),
-        file_(request.options.record_routing, heading_) {}
+        path_(request.options.record_routing),
+        file_(std::in_place, path_, heading_, 0, 1) {}
 
   /// The last forward had the tokens of `text` that are not known yet, or all of them anew.
   void add(const std::vector<std::int32_t>& text) {
@@ -102,15 +106,21 @@ class TextRecording {
     mine_.add(decoder_, std::span(text).last(tokens));
   }
   void write() {
-    file_.begin_step({0, text_hash(mine_.input_ids())});
-    for (const RecordedRouting& layer : mine_.layers()) file_.add_layer(layer);
-    file_.finish();
+    const Index positions = std::ssize(mine_.input_ids());
+    if (positions != heading_.tokens) {  // the text ended before
+      heading_.tokens = heading_.sequence_length = positions;
+      file_.emplace(path_, heading_, 0, 1);
+    }
+    file_->begin_step(0);
+    for (const RecordedRouting& layer : mine_.layers()) file_->add_layer(layer);
+    file_->end_step(text_hash(mine_.input_ids()));
   }
 
  private:
   const Decoder& decoder_;
   RoutingHeading heading_;
-  RoutingFileWriter file_;
+  std::filesystem::path path_;
+  std::optional<RoutingFileWriter> file_;
   RoutingCollector mine_;
 };
 

@@ -21,16 +21,12 @@ std::string aliases_text(const Kernel& kernel) {
   return text;
 }
 
-void print_decision(const DecidedRun& run, const MeshShape& shape) {
-  const RunDecision& decision = run.decision;
-  const FoundPrediction& found = run.prediction;
+void print_decision(const RunDecision& decision, const MeshShape& shape) {
   std::printf("kernels for %s\n", shape.text().c_str());
   std::printf("  asked for  %s\n  GMM        %s\n", decision.kernels_request.c_str(),
               decision.gmm_request.c_str());
   std::printf("  decision   %s: %s\n", decision.gmm.apply ? "grouped" : "loop",
               with_flags(decision.gmm.reason).c_str());
-  if (!found.rates.empty()) std::printf("  rates      %s; %s\n", found.rates.c_str(), run.rates_file.c_str());
-  if (!found.warning.empty()) std::printf("  warning    %s\n", found.warning.c_str());
   std::printf("  dtype      %s: %s\n\n", std::string(dtype_text(decision.dtype.type)).c_str(),
               with_flags(decision.dtype.reason).c_str());
   const KernelRegistry registry = KernelRegistry::builtin();

@@ -4,6 +4,7 @@
 #include "moeloom/comm/process_memory.hpp"
 #include "moeloom/measure/recorded_workload.hpp"
 #include "moeloom/plan/rates/calibration.hpp"
+#include "moeloom/plan/rates/gmm_prediction.hpp"
 #include "moeloom/plan/rates/rate_cache.hpp"
 
 #include <algorithm>
@@ -104,8 +105,7 @@ PredictExperts predictor(const PlanOptions& options, const ModelConfig& config,
                    static_cast<long long>(mesh.ep));
     };
     return find_prediction(gmm_case(config, facts), facts.uses_per_packing,
-                           {file, options.calibrate, options.dtype, say})
-        .seconds;
+                           {file, options.calibrate, options.dtype, say});
   };
 }
 

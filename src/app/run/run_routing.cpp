@@ -87,21 +87,16 @@ void RunRouting::force(Workload workload, const RoutedRun& run) {
 }
 
 void RunRouting::start() {
-  if (recorder_) recorder_->start();
+  if (recorder_) recorder_->start(kept_before_);
 }
 
 std::optional<Event> RunRouting::end_step(const StepReport& report) {
   if (!records(report.step)) return std::nullopt;
   recorder_->end_step(report.step, report.skipped);
   if (report.step + 1 < range_.to) return std::nullopt;
-  publish();
   return Event()
       .with("recorded", recorder_->path().string())
       .with("steps", std::to_string(range_.from) + " to " + std::to_string(range_.to - 1));
-}
-
-void RunRouting::publish() {
-  if (recorder_) recorder_->publish();
 }
 
 }  // namespace moeloom

@@ -44,14 +44,13 @@ class RunRouting {
   void give_up() { recorder_.reset(); }
   /// Whether the step is recorded; the same on every rank.
   bool records(Index step) const { return recorder_ && range_.from <= step && step < range_.to; }
-  /// Puts what was recorded so far on the disk. Collective; throws AgreedError.
-  void publish();
 
  private:
   std::optional<RoutingRecorder> recorder_;
   std::optional<RoutingReplay> replay_;
   std::function<void(MicroBatchPlace, Batch&)> force_;
-  StepRange range_;  // recorded
+  StepRange range_;        // recorded
+  Index kept_before_ = 0;  // of a recording that is there; 0: nothing
 };
 
 }  // namespace moeloom

@@ -38,8 +38,8 @@ void require_offload(const std::filesystem::path& folder, const std::vector<Para
 }
 
 /// What will run, from the options, the files that the run starts from and this mesh. Collective.
-DecidedRun decide_training(const TrainRequest& request, const RunInputs& inputs, const RunBatches& batches,
-                           const Mesh& mesh) {
+RunDecision decide_training(const TrainRequest& request, const RunInputs& inputs, const RunBatches& batches,
+                            const Mesh& mesh) {
   const TrainOptions& options = request.options;
   const Job job{.batch = options.batch, .keeping = options.keeping, .layout = {.threads = threads()}};
   RunFacts facts = find_run_facts(inputs.config, mesh, job, request.flags.pretended_nodes);
@@ -57,7 +57,7 @@ DecidedRun decide_training(const TrainRequest& request, const RunInputs& inputs,
   asked.row_budget = options.router.row_budget;
   asked.memory_ceiling = options.run.memory_bytes;
   asked.save_copy = saves_before_the_end(options.run) ? options.run.async_save : std::optional(false);
-  DecidedRun run = decide_run(facts, asked, options.kernels, request.flags, mesh.world());
+  RunDecision decision = decide_run(facts, asked, mesh.world());
   const double left = static_cast<double>(available_memory()) / static_cast<double>(mesh.node().size());
   const double least_left = -mesh.world().all_max(-left);
   agree(mesh.world(), [&] {
@@ -65,7 +65,7 @@ DecidedRun decide_training(const TrainRequest& request, const RunInputs& inputs,
     require_within_ceiling(facts, run.decision, inputs.frozen);
     if (options.run.memory_bytes == 0) require_within_node(facts, run.decision, inputs.frozen, least_left);
   });
-  return run;
+  return decision;
 }
 
 RoutingSettings within(RoutingSettings settings, const RowBudgetDecision& budget) {
@@ -192,10 +192,10 @@ bool TrainRun::one_step_in_memory(Index step) {
 bool TrainRun::one_step(Index step) {
   const StepReport report = train(step);
   watcher_.step_took(report.seconds);
-  if (routing_.records(step))
-    record_routing([&] {
-      if (const auto recorded = routing_.end_step(report)) log_.info(*recorded);
-    });
+  if (routing_.records(step) && !write_output("recording", [&] {
+        if (const auto recorded = routing_.end_step(report)) log_.info(*recorded);
+      }))
+    routing_.give_up();
   memory_bytes_ =
       std::max(memory_bytes_, held_bytes(dispatcher_.memory.get()) + model_->store.shared_bytes());
   auto [metrics, signal, save_due, parts_done] = measure_step(report, tokens_seen_, news(), mesh_.world());

@@ -37,7 +37,7 @@ class TrainRun {
   int run();
 
  private:
-  const RunDecision& decision() const { return decided_.decision; }
+  const RunDecision& decision() const { return decided_; }
   bool is_rank_0() const { return mesh_.world().rank() == 0; }
   std::filesystem::path in_run(const char* name) const { return options_.run.folder / name; }
   /// What rank 0 alone writes; a full disk there stops every rank in order.
@@ -122,7 +122,6 @@ class TrainRun {
   void write_line(const StepMetrics& metrics);
   /// What is lost where the system refuses it, and said. `write` runs on every rank.
   bool write_output(const char* what, const std::function<void()>& write);
-  void record_routing(const std::function<void()>& record);
   /// That of a full disk, where something that was to be written at the end is not there.
   int exit_code(int otherwise);
 
@@ -136,7 +135,7 @@ class TrainRun {
   const TrainerSettings settings_;
   std::optional<Document> recorded_settings_;  // of every checkpoint; made once, because marks read the data
   const RunBatches batches_;                   // before what is decided: its memory is counted
-  const DecidedRun decided_;
+  const RunDecision decided_;
   const DispatcherSettings dispatcher_;
   const std::unique_ptr<TrainingState> model_;
   RunRouting routing_;

@@ -117,7 +117,6 @@ void TrainRun::try_saving(Index done, const std::function<void()>& step) {
 
 void TrainRun::prepare_save() {
   save_clock_.restart(std::chrono::steady_clock::now());
-  record_routing([&] { routing_.publish(); });  // first: what a file has too much, a run that goes on drops
   check_file_system();
 }
 
@@ -218,10 +217,6 @@ bool TrainRun::write_output(const char* what, const std::function<void()>& write
     warn_once(Event().with(what, "not written").with("reason", error.what()));
     return false;
   }
-}
-
-void TrainRun::record_routing(const std::function<void()>& record) {
-  if (!write_output("recording", record)) routing_.give_up();
 }
 
 void TrainRun::export_weights() {

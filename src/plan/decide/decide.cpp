@@ -17,8 +17,8 @@ namespace {
 GmmDecision decide_experts(const RunFacts& facts, const RunRequest& request, DType packed) {
   if (!facts.model.has_experts()) return {.apply = false, .reason = "this model has no experts"};
   const GmmFacts weighed = gmm_facts(facts, request, packed);
-  const bool chooses = request.gmm == GmmRequest::kAuto || request.gmm == GmmRequest::kMeasure;
-  if (facts.recorded && chooses)  // whose path stays; how it reads the weights changes no bit
+  if (facts.recorded &&
+      request.gmm == GmmRequest::kAuto)  // whose path stays; how it reads the weights changes no bit
     return {facts.recorded->apply, "as the run recorded: " + facts.recorded->reason,
             facts.recorded->apply && decide_gmm(GmmRequest::kForce, weighed).packs};
   return decide_gmm(request.gmm, weighed);

@@ -49,6 +49,7 @@ RunFacts find_run_facts(const ModelConfig& model, const Mesh& mesh, Job work, In
   if (mesh.ep().size() > 1 && model.has_experts()) facts.no_node_memory = why_no_node_memory(mesh, nodes);
   facts.no_bf16 = first_reason(world, std::string(why_no_bf16()));
   facts.bf16_unit = static_cast<Bf16Unit>(-world.all_max(-static_cast<double>(best_bf16_unit())));
+  facts.avx512 = world.all_max(cpu_has_avx512() ? 0 : 1) == 0;
   return facts;
 }
 

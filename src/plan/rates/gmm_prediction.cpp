@@ -3,7 +3,6 @@
 #include "moeloom/plan/rates/rate_cache.hpp"
 
 #include <algorithm>
-#include <array>
 
 namespace moeloom {
 
@@ -13,7 +12,7 @@ GmmCase gmm_case(const ModelConfig& config, const GmmFacts& facts) {
           experts_of(config.num_experts, *facts.ep_size, 0).count, std::max<Index>(rows, 1), *facts.ep_size};
 }
 
-FoundPrediction find_prediction(const GmmCase& wanted, double uses_per_packing, const RateSource& source) {
+GmmPrediction find_prediction(const GmmCase& wanted, double uses_per_packing, const RateSource& source) {
   const GmmCase measured = calibration_case(wanted);
   const GroupedMatmulKernel grouped =
       source.element == DType::kBF16 ? packed_bf16_grouped_matmul() : packed_grouped_matmul();
@@ -22,19 +21,7 @@ FoundPrediction find_prediction(const GmmCase& wanted, double uses_per_packing, 
                                            if (source.before_measuring) source.before_measuring();
                                            return measure_gmm_rates(c, kCalibrationSeconds, grouped);
                                          });
-  return {predict(scaled(answer.rates, measured, wanted), uses_per_packing),
-          answer.cached ? "cached" : "measured", answer.warning};
-}
-
-FoundPrediction agree_on_prediction(const GmmCase& wanted, double uses_per_packing, const RateSource& source,
-                                    const Communicator& world) {
-  FoundPrediction found;
-  if (world.rank() == 0) found = find_prediction(wanted, uses_per_packing, source);
-  std::array<double, 3> seconds = {found.seconds.loop_seconds, found.seconds.gmm_seconds,
-                                   found.seconds.packed_seconds};
-  world.broadcast(std::as_writable_bytes(std::span(seconds)), 0);
-  found.seconds = {.loop_seconds = seconds[0], .gmm_seconds = seconds[1], .packed_seconds = seconds[2]};
-  return found;
+  return predict(scaled(answer.rates, measured, wanted), uses_per_packing);
 }
 
 }  // namespace moeloom

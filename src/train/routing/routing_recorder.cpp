@@ -96,21 +96,9 @@ void RoutingCollector::clear() {
   layers_.clear();
 }
 
-void RoutingRecorder::go_on_from(Index step) {
+void RoutingRecorder::start(Index kept_before) {
   agree(world_, [&] {
-    if (world_.rank() != 0 || !std::filesystem::exists(path_)) return;
-    const RoutingFile file(path_);
-    if (file.heading() != heading_)
-      throw IoError(path_.string() +
-                    " holds the routing of another model, batch or seed, which this run cannot go on with; "
-                    "record into another file");
-    kept_before_ = step;
-  });
-}
-
-void RoutingRecorder::start() {
-  agree(world_, [&] {
-    if (world_.rank() == 0) open();
+    if (world_.rank() == 0) writer_.emplace(path_, heading_, from_, to_, kept_before);
   });
 }
 
@@ -139,7 +127,7 @@ void RoutingRecorder::write_step(Index step) {
       cause = cause_of(error);
     }
   };
-  on_first([&] { open().begin_step({step, text_hash(unpacked(input_ids))}); });
+  on_first([&] { writer_->begin_step(step); });
   for (const RecordedRouting& layer : mine_.layers()) {
     const Matrix slots = gathered_on_first(packed(layer), world_);
     on_first([&] {
@@ -149,23 +137,8 @@ void RoutingRecorder::write_step(Index step) {
       writer_->add_layer(unpacked_routing(slots));
     });
   }
+  on_first([&] { writer_->end_step(text_hash(unpacked(input_ids))); });
   throw_if_any_failed(world_, failure, cause);
-}
-
-RoutingFileWriter& RoutingRecorder::open() {
-  if (writer_) return *writer_;
-  writer_.emplace(path_, heading_);
-  if (kept_before_ > 0) writer_->copy(RoutingFile(path_), kept_before_);
-  return *writer_;
-}
-
-void RoutingRecorder::publish() {
-  agree(world_, [&] {
-    if (!writer_ || writer_->steps() == 0) return;
-    writer_->finish();
-    writer_.reset();
-    kept_before_ = RoutingFile(path_).steps().back().number + 1;
-  });
 }
 
 }  // namespace moeloom

@@ -35,7 +35,7 @@ TEST(BenchEpOptions, BadOptionsAreRefusedWithTheirArithmetic) {
   const std::vector<std::pair<std::vector<const char*>, const char*>> cases = {
       {{"--ep", "3"}, "ep = 3 does not divide the 2 ranks; choose ep from 1, 2"},
       {{"--ep", "two"}, "--ep = \"two\": expected"},
-      {{"--gmm", "1,on"}, "--gmm = \"1,on\": \"on\" is none of: 0, 1, auto, measure, force"},
+      {{"--gmm", "1,on"}, "--gmm = \"1,on\": \"on\" is none of: 0, 1, auto, force"},
       {{"--gmm", "0", "--dtype", "bf16"}, "leaves no point"},
       {{"--workloads", "hottest"}, "\"hottest\" is none of: balanced, random, zipf, hot, hot-experts"},
       {{"--workloads", ""}, "\"\" is none of: balanced"},

@@ -58,19 +58,21 @@ TEST(Environment, BooleansAreTrimmedAndLowerCased) {
   }
 }
 
-TEST(Environment, TheGmmPatchHasFiveAnswersAndItsAliasTwo) {
+TEST(Environment, TheGmmPatchHasFourAnswersAndItsAliasTwo) {
   const std::vector<std::tuple<std::string, std::string, GmmRequest>> cases = {
       {"MOELOOM_GMM_PATCH", "0", GmmRequest::kNever},
       {"MOELOOM_GMM_PATCH", "off", GmmRequest::kNever},
       {"MOELOOM_GMM_PATCH", " 1 ", GmmRequest::kUpstreamRule},
       {"MOELOOM_GMM_PATCH", "Auto", GmmRequest::kAuto},
-      {"MOELOOM_GMM_PATCH", "measure ", GmmRequest::kMeasure},
       {"MOELOOM_GMM_PATCH", "FORCE", GmmRequest::kForce},
       {"TWINKLE_NPU_GMM_PATCH", "0", GmmRequest::kNever},
       {"TWINKLE_NPU_GMM_PATCH", "no", GmmRequest::kNever},
       {"TWINKLE_NPU_GMM_PATCH", "1", GmmRequest::kUpstreamRule},
       {"TWINKLE_NPU_GMM_PATCH", "Yes", GmmRequest::kUpstreamRule}};
   for (const auto& [name, text, request] : cases) EXPECT_EQ(flags_of({{name, text}}).gmm, request) << text;
+  EXPECT_EQ(complaints({{"MOELOOM_GMM_PATCH", " Measure "}}),
+            (std::vector<std::string>{"MOELOOM_GMM_PATCH = measure is gone: auto decides by a rule, and "
+                                      "`moeloom calibrate` measures"}));
 }
 
 TEST(Environment, TheNodePoolIsABooleanOrUnset) {
@@ -131,7 +133,7 @@ TEST(Environment, EveryValueThatIsNotValidIsListed) {
                         {"MOELOOM_LOG", "loud"}}),
             (std::vector<std::string>{
                 "MOELOOM_PATCH = \"2\" is not valid; valid: 1, true, on, yes, 0, false, off, no",
-                "MOELOOM_GMM_PATCH = \"maybe\" is not valid; valid: 0, 1, auto, measure, force",
+                "MOELOOM_GMM_PATCH = \"maybe\" is not valid; valid: 0, 1, auto, force",
                 "TWINKLE_NPU_GMM_PATCH = \"auto\" is not valid; valid: 1, true, on, yes, 0, false, off, no",
                 "MOELOOM_BF16 = \"1\" is not valid; valid: emulate, pairs",
                 "MOELOOM_LOG = \"loud\" is not valid; valid: debug, info, warn, error"}));

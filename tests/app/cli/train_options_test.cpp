@@ -1,5 +1,6 @@
 #include "moeloom/base/errors.hpp"
 
+#include <array>
 #include <map>
 
 #include "cli/options.hpp"
@@ -93,7 +94,6 @@ const std::map<std::string, std::string> kOtherValues = {{"layers", "3"},
                                                          {"global-batch", "24"},
                                                          {"accumulate", "3"},
                                                          {"exact", "2"},
-                                                         {"calibrate", "true"},
                                                          {"lr", "0.00030000000000000003"},
                                                          {"warmup", "7"},
                                                          {"schedule-steps", "900"},
@@ -323,12 +323,17 @@ TEST(TrainOptions, AConfigurationCannotNameAnother) {
 
 TEST(TrainOptions, AResumedRunIsToldWhatBecameOfOptionsThatAreGone) {
   const TemporaryFolder folder;
-  write_bytes(folder / "train.conf", "progress-thread = on\ndata = c.txt\n");
-  const TrainOptions read = parse({"--resume", folder.path().string(), "--steps", "20"});
-  ASSERT_EQ(read.gone.size(), 1U);
-  EXPECT_TRUE(read.gone[0].starts_with("progress-thread = on is gone: ")) << read.gone[0];
-  write_bytes(folder / "train.conf", "progress-thread = auto\ndata = c.txt\n");
-  EXPECT_TRUE(parse({"--resume", folder.path().string(), "--steps", "20"}).gone.empty());
+  const auto gone = [&](const std::string& line) {
+    write_bytes(folder / "train.conf", line + "\ndata = c.txt\n");
+    return parse({"--resume", folder.path().string(), "--steps", "20"}).gone;
+  };
+  for (const auto& [name, now, other] :
+       {std::array{"progress-thread", "auto", "on"}, std::array{"calibrate", "false", "true"}}) {
+    const std::string line = std::string(name) + " = ";
+    ASSERT_EQ(gone(line + other).size(), 1U) << name;
+    EXPECT_TRUE(gone(line + other)[0].starts_with(line + other + " is gone: ")) << gone(line + other)[0];
+    EXPECT_TRUE(gone(line + now).empty()) << name;
+  }
   EXPECT_TRUE(complaints({"--config", (folder / "train.conf").string()}).empty());
 }
 

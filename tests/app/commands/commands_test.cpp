@@ -157,49 +157,31 @@ TEST_F(Commands, AModelFolderWithAConfigAloneSaysThatItsWeightsAreInitial) {
       << shards.output;
 }
 
-TEST_F(Commands, MeasureKeepsItsRatesAndItsDecision) {
-  const std::string measured = "MOELOOM_GMM_PATCH=measure ";
-  const Outcome first = shell(measured + train(2, "--ep 2 --steps 1"));
-  ASSERT_EQ(first.exit_code, 0) << first.output;
-  EXPECT_EQ(count_of(first.output, "rates=measured"), 1u) << first.output;
-  const Outcome run = shell(measured + train(2, "--ep 2 --steps 16 --overwrite"));
+TEST_F(Commands, AResumedRunKeepsItsPathOfTheExpertsAndNothingIsMeasured) {
+  const Outcome run = shell("MOELOOM_GMM_PATCH=0 " + train(2, "--ep 2 --steps 2"));
   ASSERT_EQ(run.exit_code, 0) << run.output;
-  EXPECT_EQ(count_of(run.output, "rates=cached"), 1u) << run.output;
   const auto recorded =
-      TrainerState::from(Document::read(fs::path(path("run")) / "checkpoint-16" / "trainer_state.json"));
-  EXPECT_TRUE(recorded.gmm_reason.starts_with("predicted ")) << recorded.gmm_reason;
-  int steps = 22;
-  for (const std::string& request : {measured, std::string("MOELOOM_GMM_PATCH=auto ")}) {
-    const Outcome resumed = shell(request + on_ranks(2) + "train --steps " + std::to_string(steps++) +
-                                  " --resume " + path("run"));
-    ASSERT_EQ(resumed.exit_code, 0) << resumed.output;
-    EXPECT_EQ(count_of(resumed.output, "as the run recorded: " + recorded.gmm_reason), 2u) << resumed.output;
-    EXPECT_EQ(count_of(resumed.output, "rates="), 0u) << "a recorded decision needs no measurement";
-  }
+      TrainerState::from(Document::read(fs::path(path("run")) / "checkpoint-2" / "trainer_state.json"));
+  EXPECT_FALSE(recorded.gmm_applied);
+  const Outcome resumed =
+      shell("MOELOOM_GMM_PATCH=auto " + on_ranks(2) + "train --steps 3 --resume " + path("run"));
+  ASSERT_EQ(resumed.exit_code, 0) << resumed.output;
+  EXPECT_EQ(count_of(resumed.output, "as the run recorded: " + recorded.gmm_reason), 2u) << resumed.output;
+  EXPECT_FALSE(fs::exists(path("cache"))) << "something was measured";
+  const Outcome measured = shell("MOELOOM_GMM_PATCH=measure " + train(2, "--steps 1 --overwrite"));
+  EXPECT_NE(measured.exit_code, 0);
+  EXPECT_EQ(count_of(measured.output, "auto decides by a rule, and `moeloom calibrate` measures"), 1u)
+      << measured.output;
 }
 
-TEST_F(Commands, CalibrateMeasuresAnewOrIsRefused) {
-  const std::string kernels = alone() + "kernels --layers 2 --hidden 16 --inter 8 --experts 4 ";
-  const Outcome by_rule = shell(kernels);
+TEST_F(Commands, KernelsDecidesByTheRuleAndSaysWhy) {
+  const Outcome by_rule =
+      shell(alone() + "kernels --layers 2 --hidden 16 --inter 8 --experts 4 --seq-len 64");
   EXPECT_NE(by_rule.output.find("GMM        auto: no flag is set"), std::string::npos) << by_rule.output;
   EXPECT_NE(by_rule.output.find("decision   grouped: a rank's expert weights (6 KiB a layer) are contiguous; "
                                 "grouped products read the masters, because packing pays from 4"),
             std::string::npos)
       << by_rule.output;
-  EXPECT_FALSE(fs::exists(path("cache"))) << "something was measured";
-  for (int time = 0; time < 2; ++time) {
-    const Outcome anew = shell(kernels + "--calibrate yes");
-    EXPECT_NE(anew.output.find("GMM        measure: --calibrate asks for it"), std::string::npos)
-        << anew.output;
-    EXPECT_NE(anew.output.find("rates      measured; " + path("cache")), std::string::npos) << anew.output;
-  }
-  const std::string refusal =
-      "--calibrate times what GMM request measure chooses from, but the request is force";
-  for (const std::string& line : {kernels + "--calibrate yes", train(2, "--gmm-rule auto --calibrate yes")}) {
-    const Outcome refused = shell("MOELOOM_GMM_PATCH=force " + line);
-    EXPECT_NE(refused.exit_code, 0);
-    EXPECT_EQ(count_of(refused.output, refusal), 1u) << refused.output;
-  }
 }
 
 TEST_F(Commands, KernelsExplainsEachDecision) {

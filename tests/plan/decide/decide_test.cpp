@@ -527,6 +527,27 @@ TEST(Decide, TheExpertsPathFollowsTheRequestTheRecordAndTheFacts) {
   }
 }
 
+TEST(Decide, ARowAnExpertWithAvx512TakesTheLoopWhereBitsMayDependOnTheRowsOfACall) {
+  RunFacts facts = facts_with(4, 1);
+  facts.avx512 = true;
+  facts.model.moe_intermediate_size = 128;  // 768 KiB an expert
+  EXPECT_TRUE(decide(facts, {}).gmm.apply) << "many rows";
+  facts.step.tokens = facts.model.num_experts / (4 * facts.model.num_experts_per_tok);  // a row an expert
+  ASSERT_EQ(gmm_facts(facts, {}, DType::kF32).rows_per_expert, 1);
+  const RunDecision decided = decide(facts, {});
+  EXPECT_FALSE(decided.gmm.apply);
+  EXPECT_NE(decided.gmm.reason.find("about one row an expert (1)"), std::string::npos) << decided.gmm.reason;
+  RunRequest request;
+  request.rebalance = true;
+  EXPECT_TRUE(decide(facts, request).gmm.apply) << "replicas cut the rows of a call";
+  request = {};
+  request.replace_every = 4;
+  EXPECT_TRUE(decide(facts, request).gmm.apply) << "experts move";
+  EXPECT_FALSE(gmm_facts(facts, {}, DType::kBF16).loop_may_run);
+  facts.step.exact = 4;
+  EXPECT_FALSE(gmm_facts(facts, {}, DType::kF32).loop_may_run);
+}
+
 TEST(Decide, ANodePoolReadsMastersWhichOthersCanReach) {
   RunFacts facts = facts_with(4, 1);
   testing::give_micro_batches(facts.job, 16);

@@ -94,7 +94,6 @@ TEST(RoutingRecorder, RunThatGoesOnKeepsWhatCameBeforeAndDropsAnotherCourse) {
   {
     RecordedRun again(path, shape, {});
     for (Index step = 0; step < 2; ++step) again.run.trainer.step(step);
-    again.recorder->go_on_from(2);
     again.record(2, 4);
     again.record(4, 6);
   }
@@ -106,11 +105,11 @@ TEST(RoutingRecorder, LeavesOutAStepThatTheRunLeavesOut) {
   const Communicator world = Communicator::world();
   const SharedFolder folder(world);
   RecordedRun run(folder.path() / "r", shape_of(world.size(), 1), {});
+  run.recorder->start();
   for (Index step = 0; step < 3; ++step) {
     run.run.trainer.step(step);
     run.recorder->end_step(step, /*left_out=*/step == 1);
   }
-  run.recorder->publish();
   world.barrier();
   const RoutingFile file(folder.path() / "r");
   ASSERT_EQ(file.steps().size(), 2u);
@@ -124,14 +123,17 @@ TEST(RoutingRecorder, AllRanksAreToldOfAFileThatIsAnothersOrCannotBeWritten) {
   const auto path = folder.path() / "r";
   RecordedRun(path, shape, {.experts = 5}).record(0, 1);
   RecordedRun run(path, shape, {});
-  EXPECT_NE(
-      message_of<AgreedError>([&] { run.recorder->go_on_from(1); }).find("another model, batch or seed"),
-      std::string::npos);
+  EXPECT_NE(message_of<AgreedError>([&] { run.recorder->start(1); }).find("another model, batch, seed"),
+            std::string::npos);
   RecordedRun nowhere(folder.path() / "no" / "r", shape, {});
   EXPECT_NE(message_of<AgreedError>([&] { nowhere.recorder->start(); }).find("cannot create"),
             std::string::npos);
-  nowhere.run.trainer.step(0);
-  EXPECT_NE(message_of<AgreedError>([&] { nowhere.recorder->end_step(0, false); }).find("cannot create"),
+  RecordedRun gone(folder.path() / "gone", shape, {});
+  gone.recorder->start();
+  world.barrier();
+  if (world.rank() == 0) std::filesystem::remove(folder.path() / "gone");
+  gone.run.trainer.step(0);
+  EXPECT_NE(message_of<AgreedError>([&] { gone.recorder->end_step(0, false); }).find("cannot open"),
             std::string::npos);
 }
 

@@ -9,6 +9,8 @@
 
 namespace moeloom::testing {
 
+inline constexpr Index kMostSteps = 6;
+
 /// Trains the steps [from, to) and records them. Collective over the run's part of the world.
 struct RecordedRun {
   std::optional<RoutingRecorder> recorder;
@@ -20,14 +22,15 @@ struct RecordedRun {
     recorder.emplace(path, routing_heading_of(run.config, run.batch.tokens(), run.batch.length, 17),
                      run.mesh.world());
   }
+  /// Goes on with what a file has before `from`, as one that holds the steps before it.
   void record(Index from, Index to) {
+    recorder->start(from);
     for (Index step = from; step < to; ++step) {
       const StepReport report = run.trainer.step(step);
       recorder->end_step(step, report.skipped);
       losses.push_back(report.loss);
       losses.push_back(report.grad_norm);
     }
-    recorder->publish();
   }
 
  private:

@@ -62,8 +62,9 @@ struct RunFacts {
   std::string no_node_memory = {};               // why ranks cannot open each other's memory; empty: they can
   std::string no_bf16 = {};                      // why a rank has no bf16 instructions; empty: all have
   Bf16Unit bf16_unit = best_bf16_unit();         // the slowest of any rank
-  std::optional<GmmDecision> recorded = {};      // by an earlier part of the run; auto and measure keep it
-  std::optional<GmmPrediction> prediction = {};  // of a layer's experts; GMM request measure needs it
+  bool avx512 = false;                           // every rank's CPU has it
+  std::optional<GmmDecision> recorded = {};      // by an earlier part of the run; auto keeps it
+  std::optional<GmmPrediction> prediction = {};  // of a layer's experts; none: by the rates
   MachineRates rates = built_in_rates();
   std::string rates_source = "built-in rates";
   std::vector<ParameterSpec> parameters = {};  // of a rank; none: memory is not predicted

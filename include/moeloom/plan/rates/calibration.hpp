@@ -1,8 +1,7 @@
-// Rates of both paths of the experts' products on this machine, as the GMM policy's `measure` needs them.
+// Rates of both paths of the experts' products on this machine, by which `moeloom plan` predicts steps.
 #pragma once
 
 #include "moeloom/base/index.hpp"
-#include "moeloom/kernels/gmm_policy.hpp"
 #include "moeloom/kernels/grouped_matmul.hpp"
 
 #include <functional>
@@ -31,6 +30,13 @@ struct GmmRates {
   double gmm_add_seconds = 0;
 };
 
+/// Seconds that one layer's expert products take for a micro-batch, by such rates.
+struct GmmPrediction {
+  double loop_seconds = 0;
+  double gmm_seconds = 0;     // grouped, reading the masters
+  double packed_seconds = 0;  // grouped, reading packed faces: with its share of the packing
+};
+
 /// So many rows for every expert from every source, expert after expert, as even as they can be.
 std::vector<Index> even_rows(const GmmCase& measured);
 
@@ -38,7 +44,7 @@ std::vector<Index> even_rows(const GmmCase& measured);
 /// waits for a processor that others use is no path's; the wall's, where a rank has several.
 double rate_clock();
 
-/// What a run spends on it before its first step, once a machine and case.
+/// What `plan` spends on it, once a machine and case.
 inline constexpr double kCalibrationSeconds = 1.5;
 
 /// The case that is measured for `wanted`: its rows are one of a bounded set, powers of the root of two.

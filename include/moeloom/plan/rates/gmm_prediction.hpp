@@ -1,13 +1,13 @@
-// GMM request measure: how long each path of the experts takes on this machine, timed or known from before.
+// How long each path of the experts takes on this machine, timed or known from before.
 #pragma once
 
-#include "moeloom/comm/communicator.hpp"
 #include "moeloom/comm/mesh.hpp"
+#include "moeloom/kernels/gmm_policy.hpp"
 #include "moeloom/model/hf/config.hpp"
 #include "moeloom/plan/rates/calibration.hpp"
 
 #include <filesystem>
-#include <string>
+#include <functional>
 
 namespace moeloom {
 
@@ -22,17 +22,7 @@ struct RateSource {
   std::function<void()> before_measuring = nullptr;
 };
 
-struct FoundPrediction {
-  GmmPrediction seconds;
-  std::string rates;    // "measured" or "cached"
-  std::string warning;  // empty: none
-};
-
 /// Of this rank, in kCalibrationSeconds unless the file knows it.
-FoundPrediction find_prediction(const GmmCase& wanted, double uses_per_packing, const RateSource& source);
-
-/// Rank 0's seconds, everywhere: the decision must be one. The texts are rank 0's alone. Collective.
-FoundPrediction agree_on_prediction(const GmmCase& wanted, double uses_per_packing, const RateSource& source,
-                                    const Communicator& world);
+GmmPrediction find_prediction(const GmmCase& wanted, double uses_per_packing, const RateSource& source);
 
 }  // namespace moeloom

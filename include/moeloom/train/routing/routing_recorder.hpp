@@ -31,40 +31,35 @@ class RoutingCollector {
   std::vector<RecordedRouting> layers_;
 };
 
-/// The steps of a run. What was recorded is on the disk after publish(), which a run calls when it saves a
-/// checkpoint and when it ends; a run that goes on from there keeps it, and drops what lies behind.
+/// The steps of a run, each on the disk when it ended.
 class RoutingRecorder {
  public:
-  /// The world must outlive it.
-  RoutingRecorder(std::filesystem::path path, RoutingHeading heading, const Communicator& world)
-      : path_(std::move(path)), heading_(std::move(heading)), world_(world) {}
+  /// Of the steps [from, to). The world must outlive it.
+  RoutingRecorder(std::filesystem::path path, RoutingHeading heading, Index from, Index to,
+                  const Communicator& world)
+      : path_(std::move(path)), heading_(std::move(heading)), from_(from), to_(to), world_(world) {}
 
-  /// What the file holds of the steps before `step` stays, if there is one. Collective; throws AgreedError
-  /// for a file of another heading.
-  void go_on_from(Index step);
-  /// Makes the file's beginning: a place that cannot be written is met before the first step. Collective;
-  /// throws AgreedError.
-  void start();
+  /// Makes the file: a place that cannot be written is met before the first step. kept_before > 0: of a file
+  /// that is there, the steps before stay. Collective; throws AgreedError, also for a file of another
+  /// heading.
+  void start(Index kept_before = 0);
   /// A micro-batch of this rank, after its forward: TrainerHooks::after.
   void note(MicroBatchPlace place, const Batch& batch, const Decoder& decoder);
   /// The micro-batches of a step were noted; drops them instead if the step was left out, as one that was not
   /// finite. Collective; throws AgreedError, as for a full disk, or for slots that are not top_k a token.
   void end_step(Index step, bool left_out);
-  /// Makes the file whole. Collective; throws AgreedError.
-  void publish();
 
   const std::filesystem::path& path() const { return path_; }
 
  private:
   void write_step(Index step);
-  RoutingFileWriter& open();
 
   std::filesystem::path path_;
   RoutingHeading heading_;
+  Index from_, to_;
   const Communicator& world_;
   RoutingCollector mine_;
   std::optional<RoutingFileWriter> writer_;  // rank 0
-  Index kept_before_ = 0;                    // of the file that is there; 0: nothing
 };
 
 }  // namespace moeloom

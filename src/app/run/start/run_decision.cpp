@@ -2,23 +2,11 @@
 
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/text.hpp"
-#include "moeloom/plan/rates/rate_cache.hpp"
 
 #include "cli/network_text.hpp"
 
 namespace moeloom {
 namespace {
-
-/// Measured on rank 0, or known there.
-void add_prediction(RunFacts& facts, const RunRequest& request, bool refresh, const EnvironmentFlags& flags,
-                    const Communicator& world, DecidedRun& run) {
-  const DType element = product_dtype(facts, request);
-  const GmmFacts weighed = gmm_facts(facts, request, element);
-  run.rates_file = rate_cache_file(flags.cache_folder);
-  run.prediction = agree_on_prediction(gmm_case(facts.model, weighed), weighed.uses_per_packing,
-                                       {run.rates_file, refresh, element}, world);
-  facts.prediction = run.prediction.seconds;
-}
 
 /// Ranks that decide by other rates would wait for weights that nobody sends.
 std::string rates_text(const RebalanceRates& rates) {
@@ -73,13 +61,7 @@ AskedGmm gmm_request(const KernelOptions& choice, const EnvironmentFlags& flags)
     const std::string kernels = choose_kernels(flags, choice.kernels).kernels;
     if (KernelRegistry::builtin().named(kernels).contains("fused_moe"))
       request = {GmmRequest::kForce, "--kernels names fused_moe"};
-    else if (choice.calibrate)
-      request = {GmmRequest::kMeasure, "--calibrate asks for it"};
   }
-  if (choice.calibrate && request.request != GmmRequest::kMeasure)
-    throw ConfigError({"--calibrate times what GMM request measure chooses from, but the request is " +
-                       std::string(name_of(request.request)) + " (" + request.reason +
-                       "); set MOELOOM_GMM_PATCH=measure, or choose --calibrate no"});
   return request;
 }
 
@@ -116,18 +98,14 @@ void use_network(RunFacts& facts, const NetworkOptions& network) {
   facts.rates_source = "--net " + network_text(network);
 }
 
-DecidedRun decide_run(RunFacts facts, const RunRequest& request, const KernelOptions& choice,
-                      const EnvironmentFlags& flags, const Communicator& world) {
-  DecidedRun run;
-  if (request.gmm == GmmRequest::kMeasure && facts.model.has_experts() && !facts.recorded)
-    add_prediction(facts, request, choice.calibrate, flags, world, run);
-  agree(world, [&] { run.decision = decide(facts, request); });
-  require_one_decision(run.decision, world);
-  return run;
+RunDecision decide_run(const RunFacts& facts, const RunRequest& request, const Communicator& world) {
+  RunDecision decision;
+  agree(world, [&] { decision = decide(facts, request); });
+  require_one_decision(decision, world);
+  return decision;
 }
 
-void log_decision(Log& log, const DecidedRun& run) {
-  const RunDecision& d = run.decision;
+void log_decision(Log& log, const RunDecision& d) {
   log.info(Event()
                .with("dispatcher", name_of(d.dispatcher.kind))
                .with("reason", d.dispatcher.reason)
@@ -143,12 +121,7 @@ void log_decision(Log& log, const DecidedRun& run) {
   if (d.row_budget.room)
     log.info(Event().with("row_budget", d.row_budget.rows).with("reason", d.row_budget.reason));
   log.info(Event().with("gmm_request", d.gmm_request));
-  Event gmm;
-  gmm.with("gmm", d.gmm.apply).with("reason", d.gmm.reason);
-  if (!run.prediction.rates.empty())
-    gmm.with("rates", run.prediction.rates).with("rates_file", run.rates_file.string());
-  log.info(gmm);
-  if (!run.prediction.warning.empty()) log.warn(Event().with("rates_warning", run.prediction.warning));
+  log.info(Event().with("gmm", d.gmm.apply).with("reason", d.gmm.reason));
   log.info(Event().with("dtype", dtype_text(d.dtype.type)).with("reason", d.dtype.reason));
   log.info(Event().with("kernels_request", d.kernels_request));
   for (const KernelReport& report : d.kernels)

@@ -36,7 +36,7 @@ BenchRequest read_request(int argc, const char* const* argv, Index world) {
     throw ConfigError({"moeloom bench needs to know what; known: ep, as in `moeloom bench ep`"});
   BenchRequest request;
   Violations violations;
-  request.options = parse_bench_ep_options(argc - 1, argv + 1, violations);
+  request.options = parse_bench_ep_options(argc - 1, argv + 1);
   violations.attempt([&] { request.flags = read_environment(); });
   const std::vector<DType>& dtypes = request.options.sweep.dtypes;
   if (std::ranges::count(dtypes, DType::kBF16) > 0 && !cpu_has_bf16() &&

@@ -13,7 +13,7 @@ namespace {
 
 RunRequest request_of(const PlannedJob& planned, DispatcherKind kind, bool grouped) {
   RunRequest request;
-  request.gmm = grouped ? GmmRequest::kAuto : GmmRequest::kNever;
+  request.gmm = grouped ? GmmRequest::kForce : GmmRequest::kNever;
   request.gmm_budget_bytes = planned.gmm_budget_bytes;
   request.dtype = planned.dtype;
   request.bf16 = Bf16Request::kEmulate;  // of another machine, perhaps, than this one

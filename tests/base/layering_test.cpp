@@ -137,7 +137,7 @@ std::string line_breach(const std::string& room, const std::string& line) {
   if (room != "app" && std::regex_search(line, voice))
     return "room " + room + " may not log or read the environment";
   if (room != "app" && names_a_flag(line))
-    return "room " + room + " may name no flag or variable of the program; app/cli/flag_words.cpp does";
+    return "room " + room + " may name no flag or variable of the program; a row of app/cli does (called)";
   return "";
 }
 

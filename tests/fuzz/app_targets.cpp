@@ -74,7 +74,7 @@ using Words = const char* const*;
 
 constexpr Command kCommands[] = {
     {"train", [](int argc, Words argv) { check_resolved(parse_train_options(argc, argv)); }},
-    {"generate", [](int argc, Words argv) { parse_generate_options(argc, argv); }},
+    {"generate", read_words<parse_generate_options>},
     {"chat", read_words<parse_chat_options>},
     {"eval", read_words<parse_eval_options>},
     {"inspect", read_words<parse_inspect_options>},
@@ -115,11 +115,13 @@ std::vector<std::string> command_line_seeds() {
 void run_train_conf(std::string_view input) {
   static MemoryFile file;
   file.hold(input);
-  for (const ConfigLine& line : parse_config(std::string(input), "train.conf")) {
-    const std::vector<ConfigLine> again = parse_config("key = " + config_value(line.value), "again");
-    expect(again.size() == 1 && again[0].value == line.value,
+  Violations violations;
+  for (const auto& [name, given] : parse_config(std::string(input), "train.conf", violations)) {
+    const Layer again = parse_config("key = " + config_value(given.value), "again", violations);
+    expect(again.contains("key") && again.at("key").value == given.value,
            "a value that was written reads back as another");
   }
+  violations.throw_if_any();
   const std::string argument = "--config=" + file.path().string();
   const char* const argv[] = {"train", argument.c_str()};
   check_resolved(parse_train_options(2, argv));

@@ -121,8 +121,8 @@ LoadedModel::LoadedModel(const AskedModel& asked, const AskOptions& options, Com
   const bool chooses = request.gmm == GmmRequest::kAuto;
   if (chooses) request.gmm = GmmRequest::kNever;
   const Job job{.batch = {.sequences = mesh_.world().size(), .length = 1}, .layout = {.threads = threads()}};
-  RunFacts facts = find_run_facts(asked.config, mesh_, job);
-  const DecidedRun run = decide_run(std::move(facts), request, {}, asked.flags, mesh_.world());
+  const RunFacts facts = find_run_facts(asked.config, mesh_, job);
+  const RunDecision decision = decide_run(facts, request, mesh_.world());
   const Index experts = std::max<Index>(asked.config.num_experts, 1);
   dispatcher_ = open_dispatcher(decision, mesh_, asked.config.num_experts);
   ModelConfig config = asked.config;

@@ -6,7 +6,6 @@
 #include <algorithm>
 
 #include "cli/option_groups.hpp"
-#include "cli/processors.hpp"
 
 namespace moeloom {
 namespace {
@@ -35,8 +34,8 @@ std::vector<T> read_words(const std::string& text, const std::vector<std::pair<s
 
 /// Several of a few words, in the order of `values`.
 template <typename T, typename Name>
-void add_words(OptionTable& table, const std::string& name, const std::string& help, std::vector<T>& field,
-               const std::vector<T>& values, Name name_of_value, bool all = false) {
+void add_words(OptionTable& table, const std::string& name, const std::string& help, const std::string& why,
+               std::vector<T>& field, const std::vector<T>& values, Name name_of_value) {
   std::vector<std::pair<std::string, T>> known;
   std::vector<std::string> words;
   for (const T value : values) {
@@ -44,11 +43,11 @@ void add_words(OptionTable& table, const std::string& name, const std::string& h
     known.emplace_back(words.back(), value);
   }
   table.add(
-      name, "LIST", help + ": " + joined(words) + (all ? "; or all" : ""),
-      [&field, known, all](const std::string& text) { field = read_words(text, known, all); },
-      [&field, name_of_value] {
+      name, "LIST", help + ": " + joined(words), why, field,
+      [known](const std::string& text) { return read_words(text, known, /*all=*/false); },
+      [name_of_value](const std::vector<T>& chosen) {
         std::vector<std::string> given;
-        for (const T value : field) given.emplace_back(name_of_value(value));
+        for (const T value : chosen) given.emplace_back(name_of_value(value));
         return joined(given, ",");
       });
 }
@@ -78,69 +77,78 @@ std::vector<Workload> read_workloads(const std::string& text) {
   return workloads;
 }
 
-void add_workloads(OptionTable& table, std::vector<Workload>& field) {
+std::string workloads_text(const std::vector<Workload>& workloads) {
   std::vector<std::string> words;
-  for (const SyntheticWorkload workload : kWorkloads) words.emplace_back(name_of(workload));
-  table.add(
-      "workloads", "LIST",
-      "routings of the layer: " + joined(words) +
-          "; or all of these; trace:FILE or trace:FILE@LAYER: what --record-routing recorded",
-      [&field](const std::string& text) { field = read_workloads(text); },
-      [&field] {
-        std::vector<std::string> given;
-        for (const Workload& workload : field) given.emplace_back(name_of(workload));
-        return joined(given, ",");
-      });
+  for (const Workload& workload : workloads) words.emplace_back(name_of(workload));
+  return joined(words, ",");
 }
 
-void read_eps(const std::string& text, std::vector<Index>& eps) {
-  eps.clear();
-  if (text == "auto") return;
-  read_value(text, eps);
+std::vector<Index> read_eps(const std::string& text) {
+  if (text == "auto") return {};
+  auto eps = value_from<std::vector<Index>>(text);
   if (eps.empty()) throw BadValue("expected auto, or numbers with commas");
   std::ranges::sort(eps);
   eps.erase(std::unique(eps.begin(), eps.end()), eps.end());
+  return eps;
+}
+
+std::string eps_text(const std::vector<Index>& eps) {
+  return eps.empty() ? "auto" : value_text(eps);
 }
 
 void add_point_options(OptionTable& table, SweepSettings& s) {
   const auto name = [](auto value) { return name_of(value); };
   table.group("Points, every combination of them");
-  add_words(table, "mode", "the MoE layer forward and backward, the whole training step", s.modes,
+  add_words(table, "mode", "the MoE layer forward and backward, the whole training step",
+            "a layer shows what ep costs, a step what it is worth", s.modes,
             {BenchMode::kLayer, BenchMode::kStep}, name);
-  add_words(table, "scaling", "the same tokens over all ranks, or on each", s.scalings,
+  add_words(table, "scaling", "the same tokens over all ranks, or on each", "papers have either", s.scalings,
             {Scaling::kStrong, Scaling::kWeak}, name);
-  table.add(
-      "ep", "LIST", "ranks that share the experts; auto: every divisor of the ranks up to the experts",
-      [&s](const std::string& text) { read_eps(text, s.eps); },
-      [&s] { return s.eps.empty() ? std::string("auto") : value_text(s.eps); });
-  add_words(table, "gmm", "grouped matmul, asked for as by MOELOOM_GMM_PATCH", s.gmm,
+  table.add("ep", "LIST", "ranks that share the experts; auto: every divisor of the ranks up to the experts",
+            "the question", s.eps, read_eps, eps_text);
+  add_words(table, "gmm", "grouped matmul, asked for as by MOELOOM_GMM_PATCH",
+            "one product of many experts against a loop, at every ep", s.gmm,
             {GmmRequest::kNever, GmmRequest::kUpstreamRule, GmmRequest::kAuto, GmmRequest::kForce}, name);
-  add_words(table, "dispatcher", "how rows travel between the ranks of ep", s.dispatchers,
+  add_words(table, "dispatcher", "how rows travel between the ranks of ep", "as of train", s.dispatchers,
             dispatcher_requests(), name);
-  add_words(table, "dtype", "what products multiply; the loop is fp32 alone", s.dtypes,
+  add_words(table, "dtype", "what products multiply; the loop is fp32 alone", "as of train", s.dtypes,
             {DType::kF32, DType::kBF16}, dtype_text);
-  add_workloads(table, s.workloads);
-  table.add("tokens", "N", "strong scaling: tokens over all ranks", s.tokens);
-  table.add("tokens-per-rank", "N", "weak scaling: tokens of a rank", s.tokens_per_rank);
-  table.add("seq-len", "N", "training step: tokens of a sequence", s.sequence_length);
+  std::vector<std::string> workloads;
+  for (const SyntheticWorkload workload : kWorkloads) workloads.emplace_back(name_of(workload));
+  table.add("workloads", "LIST",
+            "routings of the layer: " + joined(workloads) +
+                "; or all of these; trace:FILE or trace:FILE@LAYER: what --record-routing recorded",
+            "what uneven load costs", s.workloads, read_workloads, workloads_text);
+  table.add("tokens", "N", "strong scaling: tokens over all ranks", "as of train", s.tokens).at_least(1);
+  table.add("tokens-per-rank", "N", "weak scaling: tokens of a rank", "as of plan", s.tokens_per_rank)
+      .at_least(1);
+  table.add("seq-len", "N", "training step: tokens of a sequence", "as of train", s.sequence_length)
+      .at_least(1);
 }
 
 void add_run_options(OptionTable& table, BenchEpOptions& o) {
   table.group("Measuring");
   table.add("rebalance", "BOOL", "where ep > 1: experts get replicas on other ranks where that pays",
-            o.sweep.rebalance);
-  table.add("warmup", "N", "steps of each point before the first sample", o.sweep.warmup);
-  table.add("samples", "N", "measured steps of each point, the points of a comparison in turn",
-            o.sweep.samples);
-  table.add("seed", "N", "of weights, tokens and routings", o.sweep.seed);
-  table.add("threads", "N",
-            "threads of a rank; 0: OMP_NUM_THREADS, or else its share of the node's processors", o.threads);
+            "as of train", o.sweep.rebalance);
+  table
+      .add("warmup", "N", "steps of each point before the first sample", "first steps touch new memory",
+           o.sweep.warmup)
+      .at_least(0);
+  table
+      .add("samples", "N", "measured steps of each point, the points of a comparison in turn",
+           "noise of a shared machine", o.sweep.samples)
+      .at_least(1);
+  table.add("seed", "N", "of weights, tokens and routings", "the same points again", o.sweep.seed);
+  add_threads_option(table, o.threads);
   table.group("Results");
-  table.add("out", "DIR", "folder of points.jsonl, points.csv and report.html; what it holds is not repeated",
-            o.out);
-  table.add("fresh", "BOOL", "forget what the folder holds of this number of ranks", o.fresh);
+  table
+      .add("out", "DIR", "folder of points.jsonl, points.csv and report.html; what it holds is not repeated",
+           "worlds of several sizes make one report", o.out)
+      .needed();
+  table.add("fresh", "BOOL", "forget what the folder holds of this number of ranks", "another machine",
+            o.fresh);
   table.add("commit", "TEXT", "what was built; another one is measured anew (launch/bench-ep.sh says it)",
-            o.sweep.commit);
+            "numbers of two builds are no comparison of ep", o.sweep.commit);
 }
 
 OptionTable table_of(BenchEpOptions& options) {
@@ -190,11 +198,9 @@ void check_layer(const SweepSettings& s, const ModelConfig& config, Violations& 
 
 }  // namespace
 
-BenchEpOptions parse_bench_ep_options(int argc, const char* const* argv, Violations& violations) {
+BenchEpOptions parse_bench_ep_options(int argc, const char* const* argv) {
   BenchEpOptions options;
-  Mistakes mistakes;
-  note_shape(read_command_line(table_of(options), argc, argv, mistakes), options.model);
-  violations.add(mistakes.violations.list());
+  note_shape(read_command_line(table_of(options), argc, argv), options.model);
   return options;
 }
 
@@ -214,13 +220,8 @@ std::vector<std::string> bench_ep_violations(const BenchEpOptions& o, const Mode
   const SweepSettings& s = o.sweep;
   Violations violations;
   check_shape_source(o.model, violations);
-  violations.unless_at_least(1, "tokens", s.tokens);
-  violations.unless_at_least(1, "tokens-per-rank", s.tokens_per_rank);
-  violations.unless_at_least(1, "seq-len", s.sequence_length);
-  violations.unless_at_least(0, "warmup", s.warmup);
-  violations.unless_at_least(1, "samples", s.samples);
-  violations.unless(!o.out.empty(), "--out DIR must not be empty");
-  check_threads(o.threads, violations);
+  BenchEpOptions copy = o;
+  table_of(copy).check(violations);
   violations.unless(config.has_experts(),
                     "the model has no experts, so there is no ep to compare; set --experts");
   violations.unless(s.gmm != std::vector{GmmRequest::kNever} || has(s.dtypes, DType::kF32),

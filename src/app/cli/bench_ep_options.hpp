@@ -17,8 +17,8 @@ struct BenchEpOptions {
   bool fresh = false;
 };
 
-/// Reads what can be read and adds the rest to `violations`.
-BenchEpOptions parse_bench_ep_options(int argc, const char* const* argv, Violations& violations);
+/// Throws ConfigError with every word that cannot be read.
+BenchEpOptions parse_bench_ep_options(int argc, const char* const* argv);
 std::string bench_ep_help();
 
 /// What can be said against the options for `world` ranks and the model that they name, with the arithmetic.

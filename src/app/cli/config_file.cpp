@@ -1,13 +1,11 @@
 #include "cli/config_file.hpp"
 
-#include "moeloom/base/violations.hpp"
-#include "moeloom/io/text_file.hpp"
+#include "moeloom/base/text.hpp"
 
-#include <map>
 #include <optional>
 #include <sstream>
-
-#include "cli/option_values.hpp"
+#include <string_view>
+#include <utility>
 
 namespace moeloom {
 namespace {
@@ -40,46 +38,36 @@ std::string without_comment(const std::string& text) {
   return trimmed(text);
 }
 
-std::optional<ConfigLine> parse_line(const std::string& text) {
+/// Key and value.
+std::optional<std::pair<std::string, std::string>> parse_line(const std::string& text) {
   const std::size_t equals = text.find('=');
-  if (equals == std::string::npos) return std::nullopt;
-  ConfigLine line;
-  line.key = trimmed(text.substr(0, equals));
-  const std::string value = trimmed(text.substr(equals + 1));
-  const auto read = value.starts_with('"') ? unquoted(value) : std::optional(without_comment(value));
-  if (line.key.empty() || line.key[0] == '-' || !read) return std::nullopt;
-  line.value = *read;
-  return line;
+  const std::string key = trimmed(text.substr(0, equals));
+  if (equals == std::string::npos || key.empty() || key[0] == '-') return std::nullopt;
+  const std::string said = trimmed(text.substr(equals + 1));
+  const auto value = said.starts_with('"') ? unquoted(said) : std::optional(without_comment(said));
+  return value ? std::optional(std::pair(key, *value)) : std::nullopt;
 }
 
 }  // namespace
 
-std::vector<ConfigLine> parse_config(const std::string& text, const std::string& origin) {
-  std::vector<ConfigLine> lines;
-  Violations violations;
-  std::map<std::string, Index> seen;
+Layer parse_config(const std::string& text, const std::string& origin, Violations& violations) {
+  Layer layer;
   std::istringstream stream(text);
   std::string raw;
   for (Index number = 1; std::getline(stream, raw); ++number) {
     const std::string content = trimmed(raw);
     if (content.empty() || content[0] == '#') continue;
     const std::string where = origin + ":" + std::to_string(number) + ": ";
-    std::optional<ConfigLine> line = parse_line(content);
+    const auto line = parse_line(content);
     if (!line) {
       violations.add(where + "expected key = value, found \"" + content + "\"");
       continue;
     }
-    line->line = number;
-    if (const auto [first, is_new] = seen.emplace(line->key, number); !is_new)
-      violations.add(where + line->key + " was already given on line " + std::to_string(first->second));
-    lines.push_back(*line);
+    const auto& [key, value] = *line;
+    const auto [first, is_new] = layer.emplace(key, Given{value, where + key});
+    violations.unless(is_new, where + key + " was already given by " + first->second.origin);
   }
-  violations.throw_if_any();
-  return lines;
-}
-
-std::vector<ConfigLine> read_config_file(const std::filesystem::path& path) {
-  return parse_config(read_text_file(path), path.string());
+  return layer;
 }
 
 std::string config_value(const std::string& value) {

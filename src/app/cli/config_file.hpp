@@ -4,24 +4,23 @@
 // a line break stands in double quotes, with \" \\ \n \r \t inside.
 #pragma once
 
-#include "moeloom/base/index.hpp"
+#include "moeloom/base/violations.hpp"
 
-#include <filesystem>
+#include <map>
 #include <string>
-#include <vector>
 
 namespace moeloom {
 
-struct ConfigLine {
-  std::string key;
+/// A value and where it was said: "--lr" or "tiny.conf:4: lr".
+struct Given {
   std::string value;
-  Index line = 0;  // from 1
+  std::string origin;
 };
+/// By option.
+using Layer = std::map<std::string, Given>;
 
-/// Throws IoError for a file that cannot be read, ConfigError with every line that is no setting and every
-/// key given twice.
-std::vector<ConfigLine> read_config_file(const std::filesystem::path& path);
-std::vector<ConfigLine> parse_config(const std::string& text, const std::string& origin);
+/// Every line that is no setting and every key given twice is added to `violations`.
+Layer parse_config(const std::string& text, const std::string& origin, Violations& violations);
 
 /// The value as it must be written, in quotes where it needs them.
 std::string config_value(const std::string& value);

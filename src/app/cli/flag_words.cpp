@@ -1,111 +1,64 @@
 #include "cli/flag_words.hpp"
 
-#include <array>
+#include <regex>
+
+#include "cli/option_groups.hpp"
 
 namespace moeloom {
 namespace {
 
-constexpr std::array kFlagWords = {
-    FlagWord{"bf16 emulation", "MOELOOM_BF16=emulate"},
-    FlagWord{"combine", "--combine"},
-    FlagWord{"compute dtype", "--dtype"},
-    FlagWord{"data format", "--data-format"},
-    FlagWord{"dispatcher", "--dispatcher"},
-    FlagWord{"exact sums", "--exact"},
-    FlagWord{"expert layout", "--layout"},
-    FlagWord{"freeze patterns", "--freeze"},
-    FlagWord{"fused ops", "MOELOOM_FUSED_OPS"},
-    FlagWord{"gmm budget", "--gmm-budget"},
-    FlagWord{"gradients", "--gradients"},
-    FlagWord{"held-out fraction", "--heldout"},
-    FlagWord{"ignored keys", "--ignore-keys"},
-    FlagWord{"learning rate", "--lr"},
-    FlagWord{"min_p", "--min-p"},
-    FlagWord{"memory ceiling", "--memory"},
-    FlagWord{"model folder", "--model"},
-    FlagWord{"node pool", "--node-pool"},
-    FlagWord{"rebalance", "--rebalance"},
-    FlagWord{"repetition_penalty", "--repetition-penalty"},
-    FlagWord{"replace every", "--replace-every"},
-    FlagWord{"row budget", "--row-budget"},
-    FlagWord{"offload", "--offload"},
-    FlagWord{"on nan", "--on-nan"},
-    FlagWord{"overlap chunks", "--overlap"},
-    FlagWord{"overlap grad reduce", "--overlap-grad-reduce"},
-    FlagWord{"overlap param gather", "--overlap-param-gather"},
-    FlagWord{"sequence length", "--seq-len"},
-    FlagWord{"shard dense", "--shard-dense"},
-    FlagWord{"tensors that may be missing", "--allow-missing"},
-    FlagWord{"top_k", "--top-k"},
-    FlagWord{"top_p", "--top-p"},
-    FlagWord{"wire dtype", "--wire-dtype"},
+void add_fields(const OptionTable& table, std::vector<FlagWord>& words) {
+  for (const Option& option : table.options())
+    if (!option.field.empty()) words.push_back({option.field, "--" + option.name});
+}
+
+struct Pattern {
+  std::regex with_value;
+  std::regex alone;
+  std::string flag_before_value;
 };
 
-constexpr std::string_view kEquals = " = ";
-
-bool is_one_word(std::string_view field) {
-  return field.find(' ') == std::string_view::npos;
-}
-
-/// Of a longer word, a path or a text in quotes.
-bool belongs_to_more(char c) {
-  const bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
-  return letter || std::string_view("_-/\"").find(c) != std::string_view::npos;
-}
-
-bool has_value(std::string_view behind) {
-  return behind.starts_with(kEquals) && behind.size() > kEquals.size() && behind[kEquals.size()] != '"';
-}
-
-/// The field that begins at `at`, if one does.
-const FlagWord* word_at(std::string_view text, std::size_t at) {
-  if (at > 0 && belongs_to_more(text[at - 1])) return nullptr;
-  for (const FlagWord& word : kFlagWords) {
-    if (!text.substr(at).starts_with(word.field)) continue;
-    const std::string_view behind = text.substr(at + word.field.size());
-    if (!behind.empty() && belongs_to_more(behind.front())) continue;
-    if (!is_one_word(word.field) || has_value(behind)) return &word;
-  }
-  return nullptr;
-}
-
-std::string flag_before_value(const FlagWord& word) {
-  return std::string(word.flag) + (word.flag.starts_with("--") ? ' ' : '=');
-}
-
-/// Fields with their values as flags with theirs.
-std::string with_values_of_flags(std::string_view text) {
-  std::string result;
-  for (std::size_t at = 0; at < text.size();) {
-    const FlagWord* word = word_at(text, at);
-    if (word != nullptr && has_value(text.substr(at + word->field.size()))) {
-      result += flag_before_value(*word);
-      at += word->field.size() + kEquals.size();
-    } else {
-      result += text[at++];
-    }
-  }
-  return result;
-}
-
-/// The flag beside a field, unless the text has it already.
-std::string with_flags_beside(std::string text) {
-  for (std::size_t at = 0; at < text.size(); ++at) {
-    const FlagWord* word = word_at(text, at);
-    if (word != nullptr && text.find(word->flag) == std::string::npos)
-      text.insert(at + word->field.size(), " (" + std::string(word->flag) + ")");
-  }
-  return text;
+Pattern pattern_of(const FlagWord& word) {
+  // Not of a longer word, a path or a text in quotes.
+  const std::string begin = "(^|[^-\\w/\"])", end = "(?![-\\w/\"])";
+  return {std::regex(begin + word.field + " = (?=[^\"])"), std::regex(begin + "(" + word.field + ")" + end),
+          word.flag + (word.flag.starts_with("--") ? " " : "=")};
 }
 
 }  // namespace
 
-std::span<const FlagWord> flag_words() {
-  return kFlagWords;
+const std::vector<FlagWord>& flag_words() {
+  static const std::vector<FlagWord> words = [] {
+    TrainOptions train;
+    GenerateOptions generate;
+    ConvertOptions convert;
+    Upcycling upcycling;
+    std::vector<FlagWord> all = {{"bf16 emulation", "MOELOOM_BF16=emulate"},
+                                 {"fused ops", "MOELOOM_FUSED_OPS"}};
+    add_fields(train_table(train), all);
+    add_fields(generate_table(generate), all);
+    add_fields(convert_table(convert, upcycling), all);
+    return all;
+  }();
+  return words;
 }
 
-std::string with_flags(std::string_view text) {
-  return with_flags_beside(with_values_of_flags(text));
+std::string with_flags(std::string_view words) {
+  static const std::vector<Pattern> patterns = [] {
+    std::vector<Pattern> all;
+    for (const FlagWord& word : flag_words()) all.push_back(pattern_of(word));
+    return all;
+  }();
+  std::string text(words);
+  for (const Pattern& pattern : patterns)
+    text = std::regex_replace(text, pattern.with_value, "$1" + pattern.flag_before_value);
+  for (std::size_t i = 0; i < patterns.size(); ++i) {
+    const auto& [field, flag] = flag_words()[i];
+    if (field.find(' ') != std::string::npos && text.find(flag) == std::string::npos)
+      text = std::regex_replace(text, patterns[i].alone, "$1$2 (" + flag + ")",
+                                std::regex_constants::format_first_only);
+  }
+  return text;
 }
 
 }  // namespace moeloom

@@ -1,23 +1,23 @@
 // Where the library's words for settings meet the program's flags.
 //
 // The library does not know the command line: its errors and reasons name fields, in words that anybody who
-// links it understands. Whoever runs the program is told the flag as well, by one table, where such a text is
-// printed.
+// links it understands. Whoever runs the program is told the flag as well, where such a text is printed; what
+// the field of an option is called stands in its row.
 #pragma once
 
-#include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace moeloom {
 
 struct FlagWord {
-  std::string_view field;  // "learning rate"
-  std::string_view flag;   // "--lr", or an environment variable
+  std::string field;  // "learning rate"
+  std::string flag;   // "--lr", or an environment variable
 };
 
 /// A field of one word is also an English one, and is known by its value alone: "combine = fast".
-std::span<const FlagWord> flag_words();
+const std::vector<FlagWord>& flag_words();
 
 /// What a person types in place of a field and its value, and beside the first mention of a field without
 /// one:
@@ -26,6 +26,6 @@ std::span<const FlagWord> flag_words();
 ///   lower the learning rate                lower the learning rate (--lr)
 ///
 /// A text that names the flag already is left alone; so are words in quotes, which somebody else said.
-std::string with_flags(std::string_view text);
+std::string with_flags(std::string_view words);
 
 }  // namespace moeloom

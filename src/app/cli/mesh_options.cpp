@@ -13,14 +13,14 @@ namespace {
 OptionTable table_of(MeshQuestion& question) {
   OptionTable table;
   table.group("Hosts");
-  table.add("slots", "LIST", "ranks that each host may take, with commas; filled in order", question.slots);
-  table.add(
-      "host-memory", "BYTES", "of the host that has least; 0: as this one has",
-      [&question](const std::string& text) { question.host_bytes = read_bytes(text); },
-      [&question] { return exact_bytes_text(question.host_bytes); });
-  table.add("this-host", "BOOL", "instead: print how many bytes of memory this host has", question.this_host);
+  table.add("slots", "LIST", "ranks that each host may take, with commas; filled in order",
+            "the hosts that are left, as the launcher has them", question.slots);
+  table.add("host-memory", "BYTES", "of the host that has least; 0: as this one has",
+            "the hosts' memory, gathered by --this-host", question.host_bytes, read_bytes, exact_bytes_text);
+  table.add("this-host", "BOOL", "instead: print how many bytes of memory this host has",
+            "launch/go-on.sh asks each host", question.this_host);
   table.add("this-network", "BOOL", "instead: say why this host cannot use the network of MOELOOM_NET",
-            question.this_network);
+            "a host without it would wait for ever in MPI_Init", question.this_network);
   return table;
 }
 
@@ -32,14 +32,13 @@ MeshQuestion parse_mesh_question(int argc, const char* const* argv) {
                                         [](const char* word) { return std::string_view(word); });
   const auto own = static_cast<int>(dashes - words.begin());
   MeshQuestion question;
-  Mistakes mistakes;
-  read_command_line(table_of(question), own, argv, mistakes);
-  Violations violations = mistakes.violations;
+  Violations violations;
+  read_command_line(table_of(question), own, argv, violations);
   violations.unless(
       !question.slots.empty() && std::ranges::all_of(question.slots, [](Index n) { return n > 0; }),
       "--slots must be a list of ranks of at least 1 each, such as 4,4");
   if (dashes != words.end())
-    question.train = parse_train_options(argc - own, argv + own, violations);
+    question.train = parse_train_options(argc - own, argv + own);
   else
     violations.unless(question.this_host || question.this_network,
                       "-- and the options of train are missing: the run that is to fit");

@@ -10,82 +10,94 @@
 namespace moeloom {
 
 void add_template_option(OptionTable& table, TemplateSwitches& switches) {
-  table.add(
-      "template", "KEY=VALUE",
-      "what the chat template is told, as enable_thinking=false; a value is JSON, else a text; several with "
-      "commas, or "
-      "given again; a row's chat_template_kwargs wins",
-      [&switches](const std::string& text) { switches = read_template_switches(text); },
-      [&switches] { return switches.text; });
-  table.repeat(',');
+  table
+      .add("template", "KEY=VALUE",
+           "what the chat template is told, as enable_thinking=false; a value is JSON, else a text; several "
+           "with "
+           "commas, or given again; a row's chat_template_kwargs wins",
+           "templates of Qwen3 and others ask for it; chat_template_kwargs of vLLM", switches,
+           read_template_switches, [](const TemplateSwitches& said) { return said.text; })
+      .given_again(',');
 }
 
 void add_row_options(OptionTable& table, RowOptions& rows) {
   table.add_choice<LearnRule>(
-      "learn", "of conversations: what the assistant says, its last turn alone, or everything", rows.learn,
+      "learn", "of conversations: what the assistant says, its last turn alone, or everything",
+      "assistant_only_loss of TRL; reasoning models learn the last turn alone", rows.learn,
       {{"assistant", LearnRule::kAssistant}, {"last", LearnRule::kLast}, {"all", LearnRule::kAll}});
   add_template_option(table, rows.switches);
 }
 
 void add_ignore_option(OptionTable& table, std::set<std::string>& ignored) {
-  table.add(
-      "ignore-keys", "LIST",
-      "keys that may be unknown: of config.json, adapter_config.json, files of the tokenizer and records of "
-      "data; "
-      "an error about unknown keys says the whole list",
-      [&ignored](const std::string& text) {
-        std::vector<std::string> keys;
-        read_value(text, keys);
-        ignored = {keys.begin(), keys.end()};
-      },
-      [&ignored] {
-        return joined({ignored.begin(), ignored.end()}, ",");
-      });
+  table
+      .add(
+          "ignore-keys", "LIST",
+          "keys that may be unknown: of config.json, adapter_config.json, files of the tokenizer and records "
+          "of "
+          "data; an error about unknown keys says the whole list",
+          "unknown keys are refused, and not each of them matters", ignored,
+          [](const std::string& text) {
+            const auto keys = value_from<std::vector<std::string>>(text);
+            return std::set<std::string>{keys.begin(), keys.end()};
+          },
+          [](const auto& keys) {
+            return joined({keys.begin(), keys.end()}, ",");
+          })
+      .called("ignored keys");
 }
 
 void add_reading_options(OptionTable& table, std::optional<TokenFormat>& format, RowOptions& rows,
                          Index& skip_bad, std::filesystem::path& cache) {
-  table.add_choice<std::optional<TokenFormat>>("data-format",
-                                               "auto goes by the name: .bin with .idx is megatron, .bin u16, "
-                                               ".u32 u32, .jsonl, .ndjson and .json records, else text; "
-                                               ".gz is unpacked",
-                                               format,
-                                               {{"auto", std::nullopt},
-                                                {"text", TokenFormat::kText},
-                                                {"u16", TokenFormat::kU16},
-                                                {"u32", TokenFormat::kU32},
-                                                {"megatron", TokenFormat::kMegatron}});
+  table
+      .add_choice<std::optional<TokenFormat>>("data-format",
+                                              "auto goes by the name: .bin with .idx is megatron, .bin u16, "
+                                              ".u32 u32, .jsonl, .ndjson and .json records, else text; "
+                                              ".gz is unpacked",
+                                              "a .bin of nanoGPT and one of Megatron-LM have the same ending",
+                                              format,
+                                              {{"auto", std::nullopt},
+                                               {"text", TokenFormat::kText},
+                                               {"u16", TokenFormat::kU16},
+                                               {"u32", TokenFormat::kU32},
+                                               {"megatron", TokenFormat::kMegatron}})
+      .called("data format");
   add_row_options(table, rows);
-  table.add("skip-bad", "N", "lines of .jsonl that may be unusable and are left out; more are an error",
-            skip_bad);
+  table
+      .add("skip-bad", "N", "lines of .jsonl that may be unusable and are left out; more are an error",
+           "collected data have a few bad lines, and a run must not learn from half a file", skip_bad)
+      .at_least(0);
   table.add("cache", "DIR",
             "where tokenized data are kept; empty: of train data/ in the run's folder, else the user's cache",
-            cache);
+            "tokenizing takes longer than reading; nodes share a disk, or do not", cache);
 }
 
 void add_model_options(OptionTable& table, ModelOptions& model) {
   ModelConfig& shape = model.shape;
+  const char* const why = "config.json says it of a model; small ones are tried without a folder";
   table.group("Model");
-  table.add("model", "DIR",
-            "Hugging Face folder with config.json, and weights if it has them; instead of a shape",
-            model.folder);
-  table.add("layers", "N", "decoder layers", shape.num_hidden_layers);
-  table.add("hidden", "N", "width of hidden_states", shape.hidden_size);
-  table.add("inter", "N", "intermediate width of one expert", shape.moe_intermediate_size);
-  table.add("dense-inter", "N", "intermediate width of a dense MLP layer", shape.intermediate_size);
-  table.add("experts", "N", "experts of a sparse layer; 0: all layers dense", shape.num_experts);
-  table.add("top-k", "N", "experts that a token goes to", shape.num_experts_per_tok);
-  table.add("heads", "N", "query heads", shape.num_attention_heads);
-  table.add("kv-heads", "N", "key and value heads", shape.num_key_value_heads);
-  table.add("head-dim", "N", "width of one head", shape.head_dim);
-  table.add("vocab", "N", "token ids; 256 for bytes", shape.vocab_size);
-  table.add("tie-embeddings", "BOOL", "the output head is the embedding", shape.tie_word_embeddings);
-  table.add("norm-topk", "BOOL", "divide the chosen experts' weights by their sum", shape.norm_topk_prob);
-  table.add("rope-theta", "X", "base of the rotary angles", shape.rope_theta);
-  table.add("sparse-step", "N", "every N-th layer is sparse", shape.decoder_sparse_step);
-  table.add("dense-layers", "LIST", "layers, counted from 0, that are dense whatever else: 0,3",
+  table
+      .add("model", "DIR",
+           "Hugging Face folder with config.json, and weights if it has them; instead of a shape",
+           "most training starts from weights that somebody published", model.folder)
+      .called("model folder");
+  table.add("layers", "N", "decoder layers", why, shape.num_hidden_layers);
+  table.add("hidden", "N", "width of hidden_states", why, shape.hidden_size);
+  table.add("inter", "N", "intermediate width of one expert", why, shape.moe_intermediate_size);
+  table.add("dense-inter", "N", "intermediate width of a dense MLP layer", why, shape.intermediate_size);
+  table.add("experts", "N", "experts of a sparse layer; 0: all layers dense", why, shape.num_experts);
+  table.add("top-k", "N", "experts that a token goes to", why, shape.num_experts_per_tok);
+  table.add("heads", "N", "query heads", why, shape.num_attention_heads);
+  table.add("kv-heads", "N", "key and value heads", why, shape.num_key_value_heads);
+  table.add("head-dim", "N", "width of one head", why, shape.head_dim);
+  table.add("vocab", "N", "token ids; 256 for bytes", why, shape.vocab_size);
+  table.add("tie-embeddings", "BOOL", "the output head is the embedding", why, shape.tie_word_embeddings);
+  table.add("norm-topk", "BOOL", "divide the chosen experts' weights by their sum", why,
+            shape.norm_topk_prob);
+  table.add("rope-theta", "X", "base of the rotary angles", why, shape.rope_theta);
+  table.add("sparse-step", "N", "every N-th layer is sparse", why, shape.decoder_sparse_step);
+  table.add("dense-layers", "LIST", "layers, counted from 0, that are dense whatever else: 0,3", why,
             shape.mlp_only_layers);
-  table.add("init-std", "X", "spread of initial weights", shape.initializer_range);
+  table.add("init-std", "X", "spread of initial weights", why, shape.initializer_range);
 }
 
 void check_shape_source(const ModelOptions& model, Violations& violations) {
@@ -94,26 +106,37 @@ void check_shape_source(const ModelOptions& model, Violations& violations) {
                         "; remove --" + joined(model.shape_given, ", --"));
 }
 
+void add_threads_option(OptionTable& table, Index& threads, const std::string& help) {
+  table.add("threads", "N", help, "MPI ranks and OpenMP threads share a node in many ways", threads)
+      .at_least(0)
+      .must([](double value) { return value <= kMostThreads; },
+            "must be at most " + std::to_string(kMostThreads) +
+                ": each has a stack and workspaces of its own; 0 takes the processors there are");
+}
+
 void add_kernel_options(OptionTable& table, KernelOptions& kernels) {
   table.add("kernels", "LIST", "auto, none, or ids with commas (`moeloom kernels` lists them)",
-            kernels.kernels);
+            "one kernel against the plain code, in tests and measurements", kernels.kernels);
   table.add_choice("gmm-rule",
                    "what an unset MOELOOM_GMM_PATCH means: a rule from the sizes, or upstream's answer",
-                   kernels.gmm_rule, {{"auto", GmmRule::kAuto}, {"upstream", GmmRule::kUpstream}});
-  table.add(
-      "gmm-budget", "BYTES",
-      "the most that packed copies of a layer's expert weights may take; what upstream's rule calls small",
-      [&kernels](const std::string& text) { kernels.gmm_budget_bytes = read_bytes(text); },
-      [&kernels] { return exact_bytes_text(kernels.gmm_budget_bytes); });
-  table.add("threads", "N",
-            "threads of a rank; 0: OMP_NUM_THREADS, or else its share of the node's processors",
-            kernels.threads);
-  table.add_choice("dtype", "what the experts' products multiply; bf16 sums in fp32 and needs fused_moe",
-                   kernels.dtype, {{"fp32", DType::kF32}, {"bf16", DType::kBF16}});
+                   "runs of upstream that are to be repeated", kernels.gmm_rule,
+                   {{"auto", GmmRule::kAuto}, {"upstream", GmmRule::kUpstream}});
+  table
+      .add("gmm-budget", "BYTES",
+           "the most that packed copies of a layer's expert weights may take; what upstream's rule calls "
+           "small",
+           "packed copies are memory for speed; upstream has the number too", kernels.gmm_budget_bytes,
+           read_bytes, exact_bytes_text)
+      .called("gmm budget");
+  add_threads_option(table, kernels.threads);
+  table
+      .add_choice("dtype", "what the experts' products multiply; bf16 sums in fp32 and needs fused_moe",
+                  "bf16 doubles the products of a CPU with AMX or AVX512-BF16", kernels.dtype,
+                  {{"fp32", DType::kF32}, {"bf16", DType::kBF16}})
+      .called("compute dtype");
 }
 
 void check_kernels(const KernelOptions& kernels, Violations& violations) {
-  check_threads(kernels.threads, violations);
   violations.attempt([&] { KernelRegistry::builtin().named(kernels.kernels); });
 }
 
@@ -127,72 +150,34 @@ void add_lora_option(OptionTable& table, std::optional<AdapterSettings>& lora) {
       "alpha / sqrt(r); init=kaiming|gaussian. "
       "Checkpoints and --export are folders of PEFT; none: the weights are "
       "trained",
-      [&lora](const std::string& text) { lora = read_adapter(text); },
-      [&lora] { return adapter_text(lora); });
-}
-
-void add_format_options(OptionTable& table, Keeping& keeping) {
-  table.add_choice(
-      "optimizer",
-      "muon: momentum of each matrix with singular values of about 1, scaled so that AdamW's rate "
-      "and decay serve; embeddings, head, routers, norms and biases have AdamW",
-      keeping.optimizer, {{"adamw", OptimizerKind::kAdamW}, {"muon", OptimizerKind::kMuon}});
-  table.add_choice(
-      "moments",
-      "what the optimizer keeps its moments in; bf16 takes 2 bytes each and int8 1.02, both rounded at "
-      "random; "
-      "a resumed run may change it",
-      keeping.moments,
-      {{"fp32", MomentFormat::kFp32}, {"bf16", MomentFormat::kBf16}, {"int8", MomentFormat::kInt8}});
-  table.add_choice("masters",
-                   "what the weights of large products, embeddings and head are kept in; split: 4 bytes, of "
-                   "which products "
-                   "read the 2 of bf16 and updates all of fp32; bf16: 2 bytes, rounded at random at each "
-                   "update; a resumed "
-                   "run may change it",
-                   keeping.masters,
-                   {{"fp32", Storage::kFp32}, {"split", Storage::kSplit}, {"bf16", Storage::kBf16}});
-  table.add_choice(
-      "gradients",
-      "what the gradients of experts' weights are kept and sent in; bf16: 2 bytes, rounded to the nearest "
-      "where a sum in fp32 is written: once, and again for each further micro-batch and for the sum over dp; "
-      "a resumed run may change it",
-      keeping.gradients, {{"fp32", Storage::kFp32}, {"bf16", Storage::kBf16}});
-}
-
-void add_memory_options(OptionTable& table, Keeping& keeping) {
-  table.add_choice(
-      "recompute",
-      "what a backward makes again instead of keeping it, for less memory and with the same bits; experts: "
-      "the rows of experts and their first product, as of every MLP; block: attention too",
-      keeping.recompute,
-      {{"none", Recompute::kNone}, {"experts", Recompute::kExperts}, {"block", Recompute::kBlock}});
-  table.add(
-      "shard-dense", "BOOL",
-      "hold of dense gradients, which are summed as backward leaves a layer, what this rank owns, and "
-      "dense weights once for the ranks of a node; bits change with --accumulate alone, where ranks are "
-      "then summed before micro-batches",
-      keeping.shard_dense);
-  table.add("offload", "DIR",
-            "a folder on a disk of each node: frozen experts in bf16 or F16, as beside --lora, lie in a file "
-            "there without a name, of which a layer at a time is read ahead; none: in memory",
-            keeping.offload);
+      "LoRA as PEFT has it: a model whose optimizer state fits nowhere", lora, read_adapter, adapter_text);
 }
 
 void add_batch_options(OptionTable& table, BatchShape& batch) {
-  table.add("seq-len", "N", "tokens of one sequence", batch.length);
-  table.add("global-batch", "N", "sequences a step, over all ranks", batch.sequences);
-  table.add("accumulate", "N", "micro-batches that one step is cut into", batch.micro_batches);
+  table
+      .add("seq-len", "N", "tokens of one sequence", "Megatron-LM's --seq-length; memory goes with it",
+           batch.length)
+      .at_least(1)
+      .called("sequence length");
+  table
+      .add("global-batch", "N", "sequences a step, over all ranks",
+           "Megatron-LM's --global-batch-size: the same run on any number of ranks", batch.sequences)
+      .at_least(1);
+  table
+      .add("accumulate", "N", "micro-batches that one step is cut into",
+           "gradient_accumulation_steps of transformers: batches that do not fit at once",
+           batch.micro_batches)
+      .at_least(1);
 }
 
 void add_shard_option(OptionTable& table, Index& shard_bytes) {
-  table.add(
-      "shard-size", "BYTES", "weights beyond it are written in several files with an index",
-      [&shard_bytes](const std::string& text) {
-        shard_bytes = read_bytes(text);
-        if (shard_bytes < 1) throw BadValue("a shard needs at least one byte");
-      },
-      [&shard_bytes] { return exact_bytes_text(shard_bytes); });
+  const auto read = [](const std::string& text) {
+    const Index bytes = read_bytes(text);
+    return bytes > 0 ? bytes : throw BadValue("a shard needs at least one byte");
+  };
+  table.add("shard-size", "BYTES", "weights beyond it are written in several files with an index",
+            "max_shard_size of transformers, whose readers expect such files", shard_bytes, read,
+            exact_bytes_text);
 }
 
 const std::vector<std::string>& shape_option_names() {
@@ -200,8 +185,9 @@ const std::vector<std::string>& shape_option_names() {
     ModelOptions model;
     OptionTable table;
     add_model_options(table, model);
-    std::vector<std::string> all = table.names();
-    std::erase(all, "model");
+    std::vector<std::string> all;
+    for (const Option& option : table.options())
+      if (option.name != "model") all.push_back(option.name);
     return all;
   }();
   return names;
@@ -209,8 +195,7 @@ const std::vector<std::string>& shape_option_names() {
 
 void note_shape(const Layer& layer, ModelOptions& model) {
   for (const std::string& name : shape_option_names())
-    if (layer.contains(name) && std::ranges::find(model.shape_given, name) == model.shape_given.end())
-      model.shape_given.push_back(name);
+    if (layer.contains(name)) model.shape_given.push_back(name);
   std::ranges::sort(model.shape_given);
 }
 

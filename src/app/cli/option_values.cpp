@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -11,21 +10,6 @@
 
 namespace moeloom {
 namespace {
-
-template <typename Number>
-std::optional<Number> whole(const std::string& text) {
-  Number value{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
-
-template <typename Number>
-std::string shortest(Number value) {
-  std::array<char, 64> text;
-  const auto [end, error] = std::to_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc() ? std::string(text.data(), end) : std::string();
-}
 
 struct ByteUnit {
   const char* suffix;
@@ -58,95 +42,22 @@ std::size_t edit_distance(const std::string& a, const std::string& b) {
 
 }  // namespace
 
-void read_value(const std::string& text, Index& value) {
-  const auto read = whole<Index>(text);
-  if (!read) throw BadValue("expected a whole number");
-  value = *read;
-}
-
-void read_value(const std::string& text, std::uint64_t& value) {
-  const auto read = whole<std::uint64_t>(text);
-  if (!read) throw BadValue("expected a whole number from 0 to 2^64 - 1");
-  value = *read;
-}
-
-void read_value(const std::string& text, double& value) {
-  const auto read = whole<double>(text);
-  if (!read || !std::isfinite(*read)) throw BadValue("expected a finite number");
-  value = *read;
-}
-
 void read_value(const std::string& text, bool& value) {
   const auto read = boolean_from_text(text);
   if (!read) throw BadValue("expected one of " + std::string(kBooleanTexts));
   value = *read;
 }
 
-void read_value(const std::string& text, std::string& value) {
-  value = text;
-}
-
-void read_value(const std::string& text, std::filesystem::path& value) {
-  value = text;
-}
-
-void read_value(const std::string& text, std::vector<Index>& value) {
-  value.clear();
-  if (text.empty()) return;
-  for (const std::string& word : split(text, ',')) {
-    const auto read = whole<Index>(word);
-    if (!read) throw BadValue("expected whole numbers with commas between them");
-    value.push_back(*read);
-  }
-}
-
-void read_value(const std::string& text, std::vector<std::string>& value) {
-  value.clear();
-  if (text.empty()) return;
-  value = split(text, ',');
-  if (std::ranges::count(value, "") > 0) throw BadValue("expected words with commas between them");
-}
-
 void read_value(const std::string& text, StepRange& value) {
   const std::vector<std::string> parts = split(text, ':');
-  const auto from = whole<Index>(parts.front());
-  const auto to = whole<Index>(parts.back());
-  if (parts.size() != 2 || !from || !to) throw BadValue("expected two whole numbers, as 10:20");
+  const auto from = value_in<Index>(parts.front()), to = value_in<Index>(parts.back());
+  if (parts.size() != 2 || !from || !to || *from < 0 || *from >= *to)
+    throw BadValue("expected two whole numbers from 0 on, the second the larger, as 10:20");
   value = {*from, *to};
-}
-
-std::string value_text(Index value) {
-  return shortest(value);
-}
-
-std::string value_text(std::uint64_t value) {
-  return shortest(value);
-}
-
-std::string value_text(double value) {
-  return shortest(value);
 }
 
 std::string value_text(bool value) {
   return value ? "true" : "false";
-}
-
-std::string value_text(const std::string& value) {
-  return value;
-}
-
-std::string value_text(const std::filesystem::path& value) {
-  return value.string();
-}
-
-std::string value_text(const std::vector<Index>& value) {
-  std::vector<std::string> words;
-  for (const Index number : value) words.push_back(shortest(number));
-  return joined(words, ",");
-}
-
-std::string value_text(const std::vector<std::string>& value) {
-  return joined(value, ",");
 }
 
 std::string value_text(const StepRange& value) {
@@ -157,10 +68,10 @@ Index read_bytes(const std::string& text) {
   for (const auto& [suffix, bytes] : kByteUnits) {
     if (!text.ends_with(suffix)) continue;
     const std::string number = trimmed(text.substr(0, text.size() - std::string(suffix).size()));
-    const auto count = whole<Index>(number);
+    const auto count = value_in<Index>(number);
     if (count && *count >= 0 && *count <= std::numeric_limits<Index>::max() / bytes) return *count * bytes;
     if (count || bytes == 1) break;
-    const double all = whole<double>(number).value_or(-1) * static_cast<double>(bytes);  // 25.4MiB
+    const double all = value_in<double>(number).value_or(-1) * static_cast<double>(bytes);  // 25.4MiB
     if (all >= 0 && all < 0x1p62) return static_cast<Index>(std::llround(all));
     break;
   }
@@ -168,28 +79,23 @@ Index read_bytes(const std::string& text) {
 }
 
 std::string exact_bytes_text(Index bytes) {
-  std::string best = shortest(bytes);
+  std::string best = value_text(bytes);
   for (const auto& [suffix, unit] : kByteUnits) {
     if (bytes == 0 || bytes % unit != 0) continue;
-    const std::string text = shortest(bytes / unit) + suffix;
+    const std::string text = value_text(bytes / unit) + suffix;
     if (text.size() < best.size()) best = text;
   }
   return best;
 }
 
 std::optional<std::string> closest(const std::string& word, const std::vector<std::string>& known) {
+  constexpr std::size_t kLongest = 64;  // no name is longer, and a file may hold any line
+  if (word.size() > kLongest) return std::nullopt;
   // Farther than a third of the word, and the guess would confuse more than it helps.
-  std::size_t least = std::max<std::size_t>(word.size() / 3, 1) + 1;
-  std::optional<std::string> best;
-  for (const std::string& candidate : known) {
-    const std::size_t longer = std::max(word.size(), candidate.size());
-    if (longer - std::min(word.size(), candidate.size()) >= least) continue;  // at least so many insertions
-    const std::size_t distance = edit_distance(word, candidate);
-    if (distance >= least) continue;
-    least = distance;
-    best = candidate;
-  }
-  return best;
+  const std::size_t most = std::max<std::size_t>(word.size() / 3, 1);
+  const auto distance = [&](const std::string& other) { return edit_distance(word, other); };
+  const auto best = std::ranges::min_element(known, {}, distance);
+  return best != known.end() && distance(*best) <= most ? std::optional(*best) : std::nullopt;
 }
 
 }  // namespace moeloom

@@ -5,9 +5,13 @@
 #include "moeloom/base/index.hpp"
 #include "moeloom/base/text.hpp"
 
-#include <filesystem>
+#include <array>
+#include <charconv>
+#include <cmath>
 #include <optional>
 #include <string>
+#include <system_error>
+#include <type_traits>
 #include <vector>
 
 #include "cli/options.hpp"
@@ -20,40 +24,77 @@ class BadValue : public Error {
   using Error::Error;
 };
 
-void read_value(const std::string& text, Index& value);
-void read_value(const std::string& text, std::uint64_t& value);
-void read_value(const std::string& text, double& value);  // finite
-void read_value(const std::string& text, bool& value);    // 1 true on yes, 0 false off no
-void read_value(const std::string& text, std::string& value);
-void read_value(const std::string& text, std::filesystem::path& value);
-void read_value(const std::string& text, std::vector<Index>& value);        // 0,3,5
-void read_value(const std::string& text, std::vector<std::string>& value);  // words with commas
-void read_value(const std::string& text, StepRange& value);                 // 10:20
-
-std::string value_text(Index value);
-std::string value_text(std::uint64_t value);
-std::string value_text(double value);  // the shortest text that reads back to the same bits
+void read_value(const std::string& text, bool& value);       // 1 true on yes, 0 false off no
+void read_value(const std::string& text, StepRange& value);  // 10:20, not empty
 std::string value_text(bool value);
-std::string value_text(const std::string& value);
-std::string value_text(const std::filesystem::path& value);
-std::string value_text(const std::vector<Index>& value);
-std::string value_text(const std::vector<std::string>& value);
 std::string value_text(const StepRange& value);
+
+/// A number, finite, or a text as it is.
+template <typename T>
+void read_value(const std::string& text, T& value) {
+  if constexpr (std::is_arithmetic_v<T>) {
+    const char* const last = text.data() + text.size();
+    const auto [end, error] = std::from_chars(text.data(), last, value);
+    if (error == std::errc() && end == last && std::isfinite(static_cast<double>(value))) return;
+    throw BadValue(std::is_floating_point_v<T> ? "expected a finite number"
+                   : std::is_signed_v<T>       ? "expected a whole number"
+                                               : "expected a whole number from 0 to 2^64 - 1");
+  } else {
+    value = text;
+  }
+}
+/// Of a number the shortest text that reads back to the same bits.
+template <typename T>
+std::string value_text(const T& value) {
+  if constexpr (std::is_arithmetic_v<T>) {
+    std::array<char, 64> text;
+    return {text.data(), std::to_chars(text.data(), text.data() + text.size(), value).ptr};
+  } else {
+    return value;
+  }
+}
 
 /// "auto" is no value.
 template <typename T>
 void read_value(const std::string& text, std::optional<T>& value) {
-  if (text == "auto") {
-    value.reset();
-    return;
-  }
-  T read{};
-  read_value(text, read);
-  value = read;
+  value.reset();
+  if (text != "auto") read_value(text, value.emplace());
 }
 template <typename T>
 std::string value_text(const std::optional<T>& value) {
   return value ? value_text(*value) : "auto";
+}
+
+/// 0,3,5
+template <typename T>
+void read_value(const std::string& text, std::vector<T>& value) {
+  value.clear();
+  if (text.empty()) return;
+  for (const std::string& word : split(text, ',')) {
+    if (word.empty()) throw BadValue("expected values with commas between them");
+    read_value(word, value.emplace_back());
+  }
+}
+template <typename T>
+std::string value_text(const std::vector<T>& value) {
+  std::vector<std::string> words;
+  for (const T& each : value) words.push_back(value_text(each));
+  return joined(words, ",");
+}
+
+template <typename T>
+T value_from(const std::string& text) {
+  T value{};
+  read_value(text, value);
+  return value;
+}
+
+/// None where the text is no such value.
+template <typename T>
+std::optional<T> value_in(const std::string& text) try {
+  return value_from<T>(text);
+} catch (const BadValue&) {
+  return std::nullopt;
 }
 
 /// "4GiB", "512MiB", "64KiB" (powers of 1024), "5GB", "500MB", "64KB" (of 1000) or plain bytes.

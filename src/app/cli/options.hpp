@@ -18,7 +18,6 @@
 #include "moeloom/train/trainer.hpp"
 
 #include <filesystem>
-#include <initializer_list>
 #include <optional>
 #include <set>
 #include <string>
@@ -170,12 +169,7 @@ struct TrainOptions {
   OptimizerOptions optimizer;
   RouterOptions router;
   RunOptions run;
-  std::set<std::string> unread;        // options that were given, perhaps, but whose values could not be read
-  std::vector<std::string> gone = {};  // of the resumed run's: what became of options that are no more
-
-  /// Whether what these options say is known: a default that stands in for an unread value is not to be
-  /// judged.
-  bool knows(std::initializer_list<const char*> names) const;
+  std::vector<std::string> gone;  // of the resumed run's: what became of options that are no more
 };
 
 /// A model that is asked, not trained.
@@ -310,11 +304,9 @@ struct MeshQuestion {
 
 /// argv[0] is the command's own name. Settings come from the command line, then from --config FILE, then,
 /// with --resume, from the train.conf of that run; the first that names a setting wins. Throws ConfigError
-/// with every option that is unknown or cannot be read, and every file.
+/// with every option that is unknown or cannot be read, and every file; what else may be wrong is said by
+/// option_violations, or added to `violations`, or thrown where there are none.
 TrainOptions parse_train_options(int argc, const char* const* argv);
-GenerateOptions parse_generate_options(int argc, const char* const* argv);
-/// The same, but reads what can be read and adds the rest to `violations`.
-TrainOptions parse_train_options(int argc, const char* const* argv, Violations& violations);
 GenerateOptions parse_generate_options(int argc, const char* const* argv, Violations& violations);
 ChatOptions parse_chat_options(int argc, const char* const* argv, Violations& violations);
 EvalOptions parse_eval_options(int argc, const char* const* argv, Violations& violations);

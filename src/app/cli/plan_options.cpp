@@ -1,18 +1,36 @@
+// What this machine or another would do: kernels, calibrate and plan.
 #include "moeloom/base/text.hpp"
 #include "moeloom/base/violations.hpp"
 #include "moeloom/measure/recorded_workload.hpp"
 
+#include "cli/adapter_text.hpp"
 #include "cli/network_text.hpp"
 #include "cli/option_groups.hpp"
 #include "cli/options.hpp"
-#include "cli/processors.hpp"
 
 namespace moeloom {
 namespace {
 
+constexpr const char* kAsTrain = "as of train";
+
+OptionTable table_of(KernelsOptions& options) {
+  OptionTable table;
+  add_model_options(table, options.model);
+  table.group("Mesh and kernels");
+  table
+      .add("ranks", "N", "decide for so many ranks; 0: those that run the command",
+           "before machines are asked for", options.ranks)
+      .at_least(0);
+  table.add("ep", "N", "ranks that share the experts of a layer", kAsTrain, options.ep).at_least(1);
+  add_kernel_options(table, options.kernels);
+  table.group("Batch");
+  add_batch_options(table, options.batch);
+  return table;
+}
+
 void add_rate_options(OptionTable& table, Index& threads, DType& dtype) {
-  table.add("threads", "N", "threads of a rank; 0: its share of the node's processors", threads);
-  table.add_choice("dtype", "what products multiply; bf16 needs a CPU with its instructions", dtype,
+  add_threads_option(table, threads, "threads of a rank; 0: its share of the node's processors");
+  table.add_choice("dtype", "what products multiply; bf16 needs a CPU with its instructions", kAsTrain, dtype,
                    {{"fp32", DType::kF32}, {"bf16", DType::kBF16}});
 }
 
@@ -20,70 +38,90 @@ OptionTable table_of(CalibrateOptions& options) {
   OptionTable table;
   add_model_options(table, options.model);
   table.group("Measurement");
-  table.add("seq-len", "N", "tokens of one sequence", options.sequence_length);
+  table
+      .add("seq-len", "N", "tokens of one sequence", "attention's time goes with it", options.sequence_length)
+      .at_least(1);
   add_rate_options(table, options.threads, options.dtype);
-  table.add("seconds", "X", "to spend on work inside a rank, or as long as four rounds of each take",
-            options.seconds);
+  table
+      .add("seconds", "X", "to spend on work inside a rank, or as long as four rounds of each take",
+           "a busy machine needs more rounds", options.seconds)
+      .positive();
   return table;
 }
 
-OptionTable table_of(PlanOptions& options) {
-  OptionTable table;
-  add_model_options(table, options.model);
+void add_cluster_options(OptionTable& table, PlanOptions& options) {
   table.group("Cluster");
-  table.add("ranks", "N", "of the job; every dp x ep of them is planned", options.ranks);
-  table.add("ranks-per-node", "N", "0: all on one", options.ranks_per_node);
-  table.add("processors", "N", "of a node; 0: as this one has", options.processors);
-  table.add(
-      "memory", "BYTES",
-      "of a node, whose ranks share it as ceilings (--memory of train); 0: as this one has",
-      [&options](const std::string& text) { options.memory_bytes = read_bytes(text); },
-      [&options] { return exact_bytes_text(options.memory_bytes); });
-  table.add(
-      "net", "BANDWIDTH,LATENCY", "between nodes: 200Gbit,2us; without it what `moeloom calibrate` measured",
-      [&options](const std::string& text) { options.network = read_network(text); },
-      [&options] { return network_text(options.network); });
+  table.add("ranks", "N", "of the job; every dp x ep of them is planned", "the question", options.ranks)
+      .at_least(1);
+  table.add("ranks-per-node", "N", "0: all on one", "what stays on a node is cheap", options.ranks_per_node)
+      .at_least(0);
+  table
+      .add("processors", "N", "of a node; 0: as this one has", "nodes of the cluster, not this one",
+           options.processors)
+      .at_least(0);
+  table.add("memory", "BYTES",
+            "of a node, whose ranks share it as ceilings (--memory of train); 0: as this one has",
+            "nodes of the cluster, not this one", options.memory_bytes, read_bytes, exact_bytes_text);
+  table.add("net", "BANDWIDTH,LATENCY",
+            "between nodes: 200Gbit,2us; without it what `moeloom calibrate` measured",
+            "the network of the cluster, not this one's", options.network, read_network, network_text);
+}
+
+void add_work_options(OptionTable& table, PlanOptions& options) {
   table.group("Work");
-  table.add("tokens-per-rank", "N", "of a step", options.tokens_per_rank);
-  table.add("seq-len", "N", "tokens of one sequence", options.sequence_length);
-  table.add("accumulate", "N", "micro-batches that one step is cut into", options.accumulate);
-  table.add("expert-load", "X", "rows of the fullest expert over the mean, as metrics.jsonl has it; 1: even",
-            options.expert_load);
+  table.add("tokens-per-rank", "N", "of a step", "work that grows with the ranks", options.tokens_per_rank)
+      .at_least(1);
+  table.add("seq-len", "N", "tokens of one sequence", kAsTrain, options.sequence_length).at_least(1);
+  table.add("accumulate", "N", "micro-batches that one step is cut into", kAsTrain, options.accumulate)
+      .at_least(1);
+  table
+      .add("expert-load", "X", "rows of the fullest expert over the mean, as metrics.jsonl has it; 1: even",
+           "the fullest rank's time is the step's", options.expert_load)
+      .must([](double load) { return load >= 1; }, "is below 1, the mean of all experts; choose 1 or more");
   table.add("routing", "trace:FILE",
             "instead: rows of each expert as --record-routing recorded them; @LAYER: of one",
-            options.routing);
+            "load as it was, expert by expert", options.routing);
   add_rate_options(table, options.threads, options.dtype);
-  table.add(
-      "gmm-budget", "BYTES", "as of train: the most that packed experts of a layer may take",
-      [&options](const std::string& text) { options.gmm_budget_bytes = read_bytes(text); },
-      [&options] { return exact_bytes_text(options.gmm_budget_bytes); });
+  table.add("gmm-budget", "BYTES", "as of train: the most that packed experts of a layer may take", kAsTrain,
+            options.gmm_budget_bytes, read_bytes, exact_bytes_text);
   add_lora_option(table, options.lora);
   add_format_options(table, options.keeping);
   add_memory_options(table, options.keeping);
   table.add_choice("overlap",
                    "whether rows, sums of gradients and new weights travel under products; auto: where train "
                    "lets them, off: nowhere",
-                   options.overlap, {{"auto", true}, {"off", false}});
+                   "what overlap gains", options.overlap, {{"auto", true}, {"off", false}});
   table.add("calibrate", "BOOL", "measure this machine anew, whatever the user's cache holds",
-            options.calibrate);
+            "a machine that has changed", options.calibrate);
+}
+
+OptionTable table_of(PlanOptions& options) {
+  OptionTable table;
+  add_model_options(table, options.model);
+  add_cluster_options(table, options);
+  add_work_options(table, options);
   table.group("Output");
-  table.add("rows", "N", "of the table, the fastest first; 0: all", options.rows);
-  table.add("data", "FILE", "what the recommended line trains on", options.data);
-  table.add("json", "FILE", "also write every row there", options.json);
+  table
+      .add("rows", "N", "of the table, the fastest first; 0: all", "1024 ranks have many meshes",
+           options.rows)
+      .at_least(0);
+  table.add("data", "FILE", "what the recommended line trains on", "a line that can be run as it is",
+            options.data);
+  table.add("json", "FILE", "also write every row there", "scripts", options.json);
   return table;
 }
 
-/// The command line into the options that `table` names, and what is wrong with it so far.
+/// The command line into the options that `table` names, and what is wrong with them so far.
 Violations read(const OptionTable& table, int argc, const char* const* argv, ModelOptions& model) {
-  Mistakes mistakes;
-  note_shape(read_command_line(table, argc, argv, mistakes), model);
-  check_shape_source(model, mistakes.violations);
-  return mistakes.violations;
+  Violations violations;
+  note_shape(read_command_line(table, argc, argv, violations), model);
+  check_shape_source(model, violations);
+  return violations;
 }
 
 /// Sequences of a rank are whole, in every micro-batch.
 void check_tokens(const PlanOptions& o, Violations& violations) {
-  if (o.sequence_length < 1 || o.accumulate < 1 || o.tokens_per_rank < 1) return;
+  if (!violations.empty()) return;  // of rows: counts that are none
   const Index least = o.sequence_length * o.accumulate;
   violations.unless(o.tokens_per_rank % least == 0,
                     "tokens-per-rank = " + std::to_string(o.tokens_per_rank) +
@@ -101,38 +139,39 @@ void check_ranks(const PlanOptions& o, Violations& violations) {
 
 }  // namespace
 
+KernelsOptions parse_kernels_options(int argc, const char* const* argv) {
+  KernelsOptions options;
+  Violations violations = read(table_of(options), argc, argv, options.model);
+  check_kernels(options.kernels, violations);
+  violations.throw_if_any();
+  return options;
+}
+
 CalibrateOptions parse_calibrate_options(int argc, const char* const* argv) {
   CalibrateOptions options;
-  Violations violations = read(table_of(options), argc, argv, options.model);
-  violations.unless_at_least(1, "seq-len", options.sequence_length);
-  violations.unless_positive("seconds", options.seconds);
-  check_threads(options.threads, violations);
-  violations.throw_if_any();
+  read(table_of(options), argc, argv, options.model).throw_if_any();
   return options;
 }
 
 PlanOptions parse_plan_options(int argc, const char* const* argv) {
   PlanOptions options;
   Violations violations = read(table_of(options), argc, argv, options.model);
-  violations.unless_at_least(1, "ranks", options.ranks);
-  violations.unless_at_least(0, "ranks-per-node", options.ranks_per_node);
-  violations.unless_at_least(0, "processors", options.processors);
-  violations.unless_at_least(1, "tokens-per-rank", options.tokens_per_rank);
-  violations.unless_at_least(1, "seq-len", options.sequence_length);
-  violations.unless_at_least(1, "accumulate", options.accumulate);
-  violations.unless(options.expert_load >= 1, "expert-load = " + number_text(options.expert_load) +
-                                                  " is below 1, the mean of all experts; choose 1 or more");
   violations.unless(options.routing.empty() || options.routing.starts_with(RecordedWorkload::kPrefix),
                     "--routing " + options.routing + " is no trace:FILE, which a recording is named by");
   violations.unless(options.routing.empty() || options.expert_load == 1,
                     "--routing and --expert-load are two answers to how rows lie; remove one");
-  violations.unless_at_least(0, "rows", options.rows);
-  check_threads(options.threads, violations);
   check_tokens(options, violations);
   check_ranks(options, violations);
   violations.throw_if_any();
   if (options.ranks_per_node == 0) options.ranks_per_node = options.ranks;
   return options;
+}
+
+std::string kernels_help() {
+  KernelsOptions options;
+  return "moeloom kernels: the kernels, what each replaces, and the decision for a model and mesh\n\n"
+         "  moeloom kernels --model DIR --ranks 4 --ep 2\n" +
+         table_of(options).help();
 }
 
 std::string calibrate_help() {

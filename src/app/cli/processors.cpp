@@ -60,14 +60,6 @@ double part_of_processors(std::span<const std::int64_t> masks, int ranks, int ra
 
 }  // namespace
 
-void check_threads(Index threads, Violations& violations) {
-  violations.unless_at_least(0, "threads", threads);
-  violations.unless(threads <= kMostThreads || threads > kLargestCount,
-                    "threads = " + std::to_string(threads) + " must be at most " +
-                        std::to_string(kMostThreads) +
-                        ": each has a stack and workspaces of its own; 0 takes the processors there are");
-}
-
 int share_of_processors(std::span<const std::int64_t> masks, int ranks, int rank) {
   return std::max(1, static_cast<int>(part_of_processors(masks, ranks, rank) + kRounding));
 }

@@ -1,7 +1,7 @@
 // How many threads a rank should run.
 #pragma once
 
-#include "moeloom/base/violations.hpp"
+#include "moeloom/base/index.hpp"
 #include "moeloom/comm/communicator.hpp"
 
 #include <optional>
@@ -11,7 +11,6 @@ namespace moeloom {
 /// Each thread has a stack and workspaces of its own; more of them than any machine has processors would only
 /// use up memory.
 inline constexpr Index kMostThreads = 1024;
-void check_threads(Index threads, Violations& violations);
 
 /// masks [ranks, words]: the processors that each rank of a node may run on, bit by bit -> how many `rank`
 /// should count as its own: each divided by the ranks that may run on it, the sum rounded down; at least 1.

@@ -9,14 +9,17 @@ namespace moeloom {
 namespace {
 
 /// none, or a workload by its name.
-void read_forced(const std::string& text, std::optional<Workload>& forced) {
-  forced.reset();
-  if (text == "none") return;
+std::optional<Workload> read_forced(const std::string& text) {
+  if (text == "none") return std::nullopt;
   try {
-    forced = workload_named(text);
+    return workload_named(text);
   } catch (const std::invalid_argument& error) {
     throw BadValue(std::string(error.what()) + "; or none");
   }
+}
+
+std::string forced_text(const std::optional<Workload>& forced) {
+  return forced ? std::string(name_of(*forced)) : "none";
 }
 
 std::string families_with_bias() {
@@ -28,76 +31,94 @@ std::string families_with_bias() {
 }
 
 void add_balance_options(OptionTable& table, RouterOptions& router) {
-  table.add("aux-loss-coef", "X", "weight of the load-balancing loss; auto: the model's own",
-            router.aux_loss_coef);
+  table
+      .add("aux-loss-coef", "X", "weight of the load-balancing loss; auto: the model's own",
+           "router_aux_loss_coef of config.json; tuning wants another than training from nothing",
+           router.aux_loss_coef)
+      .not_negative();
   table.add_choice<std::optional<bool>>(
       "aux-loss",
       "layer: each layer is balanced by itself; pooled: all layers' tokens together, as Hugging Face has it; "
       "auto: layer for a model from flags, else pooled",
-      router.aux_loss_pooled, {{"auto", std::nullopt}, {"layer", false}, {"pooled", true}});
+      "transformers pools the layers, Megatron-LM does not", router.aux_loss_pooled,
+      {{"auto", std::nullopt}, {"layer", false}, {"pooled", true}});
   table.add_choice<BalanceOver>(
       "aux-loss-over",
       "the tokens among which experts' shares are counted, of all ranks; with --accumulate above 1 "
       "global-batch runs each forward twice",
-      router.aux_loss_over,
+      "Qwen3 balances over the global batch, DeepSeek-V3 over each sequence", router.aux_loss_over,
       {{"micro-batch", BalanceOver::kMicroBatch},
        {"sequence", BalanceOver::kSequence},
        {"global-batch", BalanceOver::kGlobalBatch}});
-  table.add("z-loss-coef", "X", "weight of the router's z-loss", router.z_loss_coef);
-  table.add("router-bias-rate", "X",
-            "after each step, how far the biases of the choice move towards even load, for models that have "
-            "such biases; 0: they stay",
-            router.bias.rate);
+  table
+      .add("z-loss-coef", "X", "weight of the router's z-loss", "ST-MoE; --moe-z-loss-coeff of Megatron-LM",
+           router.z_loss_coef)
+      .not_negative();
+  table
+      .add("router-bias-rate", "X",
+           "after each step, how far the biases of the choice move towards even load, for models that have "
+           "such biases; 0: they stay",
+           "DeepSeek-V3 is balanced so; --moe-router-bias-update-rate of Megatron-LM", router.bias.rate)
+      .not_negative();
   table.add_choice<RouterBiasRule>(
       "router-bias-rule", "sign: by the rate; proportional: by the rate times the relative error of the load",
-      router.bias.rule, {{"sign", RouterBiasRule::kSign}, {"proportional", RouterBiasRule::kProportional}});
+      "the two rules of Loss-Free Balancing (Wang et al. 2024)", router.bias.rule,
+      {{"sign", RouterBiasRule::kSign}, {"proportional", RouterBiasRule::kProportional}});
+}
+
+void add_capacity_options(OptionTable& table, RouterOptions& router) {
+  RouterTraining& training = router.training;
+  table
+      .add("capacity-factor", "X",
+           "in training an expert takes at most X times an even share of the rows of all ranks, and drops "
+           "the rest; 0: it drops none",
+           "Switch Transformer; --moe-expert-capacity-factor of Megatron-LM", training.capacity_factor)
+      .not_negative();
+  table.add_choice<DropBy>("drop-by", "which rows a full expert keeps: the largest weights, or the first",
+                           "--moe-token-drop-policy of Megatron-LM", training.drop_by,
+                           {{"probability", DropBy::kProbability}, {"position", DropBy::kPosition}});
+  table
+      .add("row-budget", "N",
+           "the most rows that a rank takes of a layer at once: with more, the layer runs in slices, and its "
+           "backward does their forward again; 0: as many as come",
+           "a rank that many rows come to must not run out of memory", router.row_budget)
+      .at_least(0)
+      .called("row budget");
 }
 
 }  // namespace
 
 void add_router_options(OptionTable& table, RouterOptions& router) {
-  RouterTraining& training = router.training;
   table.group("Routing and balance");
   table.add_choice<std::optional<RouterKind>>(
       "router",
       "top-k: tokens choose experts; expert-choice: in training experts choose tokens of all ranks, in "
       "evaluation tokens choose; hash: by the token's id; auto: top-k, or hash where the model says so",
-      router.kind,
+      "expert choice (Zhou et al. 2022) and hash layers (Roller et al. 2021) against top-k", router.kind,
       {{"auto", std::nullopt},
        {"top-k", RouterKind::kTopK},
        {"expert-choice", RouterKind::kExpertChoice},
        {"hash", RouterKind::kHash}});
   table.add_choice<RouterDType>("router-dtype", "in which logits, scores and weights are computed",
+                                "--moe-router-dtype of Megatron-LM: close scores of many experts",
                                 router.dtype, {{"fp32", RouterDType::kFp32}, {"fp64", RouterDType::kFp64}});
-  table.add("router-jitter", "X",
-            "in training the router sees each number times a random one of [1 - X, 1 + X]", training.jitter);
-  table.add("capacity-factor", "X",
-            "in training an expert takes at most X times an even share of the rows of all ranks, and drops "
-            "the rest; 0: it drops none",
-            training.capacity_factor);
-  table.add_choice<DropBy>("drop-by", "which rows a full expert keeps: the largest weights, or the first",
-                           training.drop_by,
-                           {{"probability", DropBy::kProbability}, {"position", DropBy::kPosition}});
-  table.add(
-      "row-budget", "N",
-      "the most rows that a rank takes of a layer at once: with more, the layer runs in slices, and its "
-      "backward does their forward again; 0: as many as come",
-      router.row_budget);
+  table
+      .add("router-jitter", "X",
+           "in training the router sees each number times a random one of [1 - X, 1 + X]",
+           "router_jitter_noise of Mixtral and Switch Transformer", router.training.jitter)
+      .below_one();
+  add_capacity_options(table, router);
   add_balance_options(table, router);
-  table.add(
-      "force-routing", "NAME",
-      "for measurements: a made-up routing, as balanced or zipf, in place of the routers' choices in "
-      "training; none: they choose",
-      [&router](const std::string& text) { read_forced(text, router.forced); },
-      [&router] { return router.forced ? std::string(name_of(*router.forced)) : "none"; });
+  table.add("force-routing", "NAME",
+            "for measurements: a made-up routing, as balanced or zipf, in place of the routers' choices in "
+            "training; none: they choose",
+            "--moe-router-force-load-balancing of Megatron-LM: what a step costs at a load that is known",
+            router.forced, read_forced, forced_text);
 }
 
 void check_router_options(const RouterOptions& router, Violations& violations) {
   const RouterTraining& training = router.training;
   const bool by_expert = router.kind == RouterKind::kExpertChoice;
-  violations.unless_below_one("router-jitter", training.jitter);
-  violations.unless_not_negative("capacity-factor", training.capacity_factor);
-  violations.unless_at_least(0, "row-budget", router.row_budget);
   violations.unless(training.drop_by == DropBy::kProbability || training.capacity_factor > 0,
                     "--drop-by is that of --capacity-factor, which is not given; remove it");
   violations.unless(router.bias.rule == RouterBiasRule::kSign || router.bias.rate != 0,
@@ -110,9 +131,6 @@ void check_router_options(const RouterOptions& router, Violations& violations) {
                     "--router expert-choice is even by itself; remove --aux-loss-coef");
   violations.unless(router.kind != RouterKind::kHash || router.aux_loss_coef.value_or(0) == 0,
                     "--router hash chooses by token ids, which no loss changes; remove --aux-loss-coef");
-  violations.unless_not_negative("aux-loss-coef", router.aux_loss_coef.value_or(0));
-  violations.unless_not_negative("z-loss-coef", router.z_loss_coef);
-  violations.unless_not_negative("router-bias-rate", router.bias.rate);
   check_balance({router.aux_loss_pooled.value_or(false), router.aux_loss_over}, violations);
 }
 

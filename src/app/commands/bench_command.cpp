@@ -36,7 +36,7 @@ BenchRequest read_request(int argc, const char* const* argv, Index world) {
     throw ConfigError({"moeloom bench needs to know what; known: ep, as in `moeloom bench ep`"});
   BenchRequest request;
   Violations violations;
-  request.options = parse_bench_ep_options(argc - 1, argv + 1, violations);
+  request.options = parse_bench_ep_options(argc - 1, argv + 1);
   violations.attempt([&] { request.flags = read_environment(); });
   const std::vector<DType>& dtypes = request.options.sweep.dtypes;
   if (std::ranges::count(dtypes, DType::kBF16) > 0 && !cpu_has_bf16() &&
@@ -96,9 +96,8 @@ SetUpPoint as_a_run_decides(const BenchRequest& request) {
     const RunRequest asked = run_request(choice, mesh_options(point, request.options.sweep), flags);
     const Job job{.batch = {.sequences = point.ranks, .length = ceil_div(point.tokens, point.ranks)},
                   .layout = {.threads = threads()}};
-    RunFacts facts = find_run_facts(request.config, mesh, job, flags.pretended_nodes);
-    const DecidedRun run = decide_run(std::move(facts), asked, choice, flags, mesh.world());
-    const RunDecision& decision = run.decision;
+    const RunFacts facts = find_run_facts(request.config, mesh, job, flags.pretended_nodes);
+    const RunDecision decision = decide_run(facts, asked, mesh.world());
     // A fallback to fp32 would stand in the report beside the bf16 that was asked for. Where auto takes the
     // loop, it is fp32.
     if (point.dtype == DType::kBF16 && decision.dtype.type != DType::kBF16 && decision.gmm.apply)

@@ -79,11 +79,11 @@ int kernels_command(int argc, char** argv) {
                      .processors_per_node = ranks * threads(),
                      .threads = threads()}};
   job.batch.sequences = std::max(job.batch.sequences, ranks * job.batch.micro_batches);
-  const DecidedRun run =
+  const RunDecision decision =
       decide_run(facts_of_job(config, job), run_request(options.kernels, {.node_pool = false}, flags),
-                 options.kernels, flags, Communicator::self());
-  print_decision(run, shape);
-  print_modules(kernel_modules(config, run.decision.kernels));
+                 Communicator::self());
+  print_decision(decision, shape);
+  print_modules(kernel_modules(config, decision.kernels));
   return 0;
 }
 

@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kPartBytes = std::size_t{1} << 20;
+constexpr std::size_t kDocumentPartBytes = std::size_t{1} << 20;
 constexpr std::size_t kLongestLine = std::size_t{256} << 20;
 
 bool is_blank_byte(char c) {
@@ -42,13 +42,13 @@ void add_files_of(const fs::path& folder, std::vector<fs::path>& files) {
 }  // namespace
 
 std::size_t end_of_part(std::string_view text) {
-  if (text.size() <= kPartBytes) return text.size();
-  for (std::size_t at = kPartBytes; at > kPartBytes / 2; --at)
+  if (text.size() <= kDocumentPartBytes) return text.size();
+  for (std::size_t at = kDocumentPartBytes; at > kDocumentPartBytes / 2; --at)
     if (text[at - 1] == '\n' && !is_blank_byte(text[at - 2]) && !is_blank_byte(text[at])) return at;
-  for (std::size_t at = kPartBytes; at > kPartBytes / 2; --at)
+  for (std::size_t at = kDocumentPartBytes; at > kDocumentPartBytes / 2; --at)
     if (text[at] == ' ' && is_letter(text[at - 1]) && is_letter(text[at + 1])) return at;
-  std::size_t at = kPartBytes;
-  while (at > kPartBytes - 4 && (static_cast<std::uint8_t>(text[at]) & 0xC0) == 0x80) --at;
+  std::size_t at = kDocumentPartBytes;
+  while (at > kDocumentPartBytes - 4 && (static_cast<std::uint8_t>(text[at]) & 0xC0) == 0x80) --at;
   return at;
 }
 
@@ -99,7 +99,7 @@ DocumentPart DocumentReader::next_line(std::string_view rest) {
 DocumentPart DocumentReader::next_text(std::string_view rest) {
   DocumentPart part;
   part.begins_document = place_.offset == 0;
-  part.bytes = rest.substr(0, rest.size() > kPartBytes ? end_of_part(rest) : rest.size());
+  part.bytes = rest.substr(0, rest.size() > kDocumentPartBytes ? end_of_part(rest) : rest.size());
   place_.offset += std::ssize(part.bytes);
   return part;
 }

@@ -68,9 +68,10 @@ std::vector<Event> RunRouting::plan(const RoutingOptions& options, const RoutedR
     return events;
   }
   const Index tokens = run.batch.tokens();
+  const StepRange whole = recorded_range(options.record_steps, {0, run.steps.to});  // as before a resume
   recorder_.emplace(options.record, routing_heading_of(run.config, tokens, run.batch.length, run.seed),
-                    world);
-  if (run.resumes) recorder_->go_on_from(run.steps.from);
+                    whole.from, whole.to, world);
+  kept_before_ = run.resumes ? run.steps.from : 0;
   return events;
 }
 

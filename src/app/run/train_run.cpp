@@ -62,8 +62,8 @@ RunDecision decide_training(const TrainRequest& request, const RunInputs& inputs
   const double least_left = -mesh.world().all_max(-left);
   agree(mesh.world(), [&] {
     require_offload(options.keeping.offload, facts.parameters);
-    require_within_ceiling(facts, run.decision, inputs.frozen);
-    if (options.run.memory_bytes == 0) require_within_node(facts, run.decision, inputs.frozen, least_left);
+    require_within_ceiling(facts, decision, inputs.frozen);
+    if (options.run.memory_bytes == 0) require_within_node(facts, decision, inputs.frozen, least_left);
   });
   return decision;
 }

@@ -264,8 +264,9 @@ GmmFacts gmm_facts(const RunFacts& facts, const RunRequest& request, DType packe
       experts_of(model.num_experts, job.layout.mesh.ep, 0).count;  // the most that a rank holds
   GmmFacts weighed;
   weighed.ep_size = job.layout.mesh.ep;
-  weighed.resident_bytes =
-      resident * 3 * model.hidden_size * model.moe_intermediate_size * static_cast<Index>(sizeof(float));
+  weighed.expert_bytes =
+      3 * model.hidden_size * model.moe_intermediate_size * static_cast<Index>(sizeof(float));
+  weighed.resident_bytes = resident * weighed.expert_bytes;
   // One face forward, one for input gradients.
   weighed.packed_bytes = weighed.resident_bytes * (packed == DType::kBF16 ? 1 : 2);
   weighed.budget_bytes = request.gmm_budget_bytes;
@@ -275,7 +276,9 @@ GmmFacts gmm_facts(const RunFacts& facts, const RunRequest& request, DType packe
   weighed.uses_per_packing = static_cast<double>(job.batch.micro_batches);
   weighed.may_pack = !request.node_pool;
   weighed.on_disk = job.keeping.offloads();
-  weighed.prediction = facts.prediction;
+  weighed.avx512 = facts.avx512;
+  // OpenBLAS rounds by the rows of a call, which depend on ep: no world of several ranks may show it.
+  weighed.loop_may_run = packed == DType::kF32 && job.batch.exact == 0 && job.layout.mesh.world() == 1;
   return weighed;
 }
 

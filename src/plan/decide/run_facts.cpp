@@ -50,11 +50,13 @@ RunFacts find_run_facts(const ModelConfig& model, const Mesh& mesh, Job work, In
   facts.no_bf16 = first_reason(world, std::string(why_no_bf16()));
   facts.bf16_unit = static_cast<Bf16Unit>(-world.all_max(-static_cast<double>(best_bf16_unit())));
   facts.avx512 = world.all_max(cpu_has_avx512() ? 0 : 1) == 0;
+  facts.avx512 = world.all_max(cpu_has_avx512() ? 0 : 1) == 0;
   return facts;
 }
 
 RunFacts facts_of_job(const ModelConfig& model, const Job& work) {
-  RunFacts facts{.model = model, .job = work, .no_bf16 = std::string(why_no_bf16())};
+  RunFacts facts{
+      .model = model, .job = work, .no_bf16 = std::string(why_no_bf16()), .avx512 = cpu_has_avx512()};
   facts.ep_nodes = work.layout.mesh.ep / ep_on_node(work);
   facts.rates = built_in_rates(work.layout.threads);
   return facts;

@@ -1,29 +1,27 @@
 #include "cli/bench_ep_options.hpp"
 
+#include "cli/parse.hpp"
 #include <gtest/gtest.h>
 
 namespace moeloom {
 namespace {
 
-std::string refusal(std::vector<const char*> words, Index world = 2) {
-  words.insert(words.begin(), "ep");
-  Violations violations;
-  const BenchEpOptions options =
-      parse_bench_ep_options(static_cast<int>(words.size()), words.data(), violations);
-  violations.add(bench_ep_violations(options, options.model.shape, world));
+std::string refusal(const std::vector<const char*>& words, Index world = 2) {
   std::string text;
+  Violations violations;
+  violations.attempt([&] {
+    const BenchEpOptions options = testing::parse(parse_bench_ep_options, words);
+    violations.add(bench_ep_violations(options, options.model.shape, world));
+  });
   for (const std::string& each : violations.list()) text += each + "\n";
   return text;
 }
 
 TEST(BenchEpOptions, ListsAreReadInOneOrderAndEachWordCountsOnce) {
-  Violations violations;
-  const std::vector<const char*> words = {
-      "ep",          "--ep", "2,1,2",     "--gmm", "force,0,force", "--dispatcher", "alltoall,shared",
-      "--workloads", "all",  "--scaling", "weak"};
   const SweepSettings settings =
-      parse_bench_ep_options(static_cast<int>(words.size()), words.data(), violations).sweep;
-  EXPECT_EQ(violations.list(), std::vector<std::string>());
+      testing::parse(parse_bench_ep_options, {"--ep", "2,1,2", "--gmm", "force,0,force", "--dispatcher",
+                                              "alltoall,shared", "--workloads", "all", "--scaling", "weak"})
+          .sweep;
   EXPECT_EQ(settings.eps, (std::vector<Index>{1, 2}));
   EXPECT_EQ(settings.gmm, (std::vector{GmmRequest::kNever, GmmRequest::kForce}));
   EXPECT_EQ(settings.dispatchers.size(), 2u);
@@ -55,7 +53,7 @@ TEST(BenchEpOptions, BadOptionsAreRefusedWithTheirArithmetic) {
        "loads 4 of 8 experts, fewer than top-k = 6"},
       {{"--model", "x", "--hidden", "4"}, "--model takes the shape from x/config.json; remove --hidden"},
       {{"--threads", "-2"}, "threads = -2"},
-      {{"--out", ""}, "--out DIR must not be empty"},
+      {{"--out", ""}, "--out DIR is needed"},
       {{"--scalling", "weak"}, "did you mean --scaling?"}};
   for (const auto& [words, part] : cases)
     EXPECT_NE(refusal(words).find(part), std::string::npos) << part << "\n" << refusal(words);

@@ -34,13 +34,22 @@ TEST(CommandOptions, WhatIsMissingOrOutOfRangeIsListed) {
   EXPECT_THROW(parse(parse_kernels_options, {"--model", "a", "--layers", "2"}), ConfigError);
 }
 
-TEST(CommandOptions, EveryMistakeIsListedAtOnce) {
-  const std::vector<const char*> argv = {"generate", "--tokens", "0", "--top-k", "x", "--ep", "0"};
-  Violations violations;
-  parse_generate_options(static_cast<int>(argv.size()), argv.data(), violations);
-  EXPECT_EQ(violations.list(),
-            (std::vector<std::string>{"--top-k = \"x\": expected a whole number", "--model DIR is needed",
-                                      "tokens = 0 must be at least 1", "ep = 0 must be at least 1"}));
+TEST(CommandOptions, WhatCannotBeReadIsListedFirstAndThenEveryOtherMistake) {
+  const auto complaints = [](const std::vector<const char*>& words) {
+    try {
+      parse(parse_generate_options, words);
+    } catch (const ConfigError& error) {
+      return error.violations();
+    }
+    return std::vector<std::string>();
+  };
+  EXPECT_EQ(complaints({"--tokens", "0", "--top-k", "x", "--token", "--ep=y"}),
+            (std::vector<std::string>{"unknown option \"--token\"; did you mean --tokens?",
+                                      "--ep = \"y\": expected a whole number",
+                                      "--top-k = \"x\": expected a whole number"}));
+  EXPECT_EQ(complaints({"--tokens", "0", "--ep", "0"}),
+            (std::vector<std::string>{"--model DIR is needed", "ep = 0 must be at least 1",
+                                      "tokens = 0 must be at least 1"}));
 }
 
 TEST(CommandOptions, GenerateTakesIdsInsteadOfAPrompt) {

@@ -527,25 +527,23 @@ TEST(Decide, TheExpertsPathFollowsTheRequestTheRecordAndTheFacts) {
   }
 }
 
-TEST(Decide, ARowAnExpertWithAvx512TakesTheLoopWhereBitsMayDependOnTheRowsOfACall) {
-  RunFacts facts = facts_with(4, 1);
+TEST(Decide, ARowAnExpertWithAvx512TakesTheLoopOnOneRankWhereNoOtherMeshCanShowItsBits) {
+  RunFacts facts = facts_with(1, 1);
   facts.avx512 = true;
   facts.model.moe_intermediate_size = 128;  // 768 KiB an expert
   EXPECT_TRUE(decide(facts, {}).gmm.apply) << "many rows";
-  facts.step.tokens = facts.model.num_experts / (4 * facts.model.num_experts_per_tok);  // a row an expert
+  testing::give_tokens(facts.job, facts.model.num_experts / facts.model.num_experts_per_tok);
   ASSERT_EQ(gmm_facts(facts, {}, DType::kF32).rows_per_expert, 1);
   const RunDecision decided = decide(facts, {});
   EXPECT_FALSE(decided.gmm.apply);
   EXPECT_NE(decided.gmm.reason.find("about one row an expert (1)"), std::string::npos) << decided.gmm.reason;
-  RunRequest request;
-  request.rebalance = true;
-  EXPECT_TRUE(decide(facts, request).gmm.apply) << "replicas cut the rows of a call";
-  request = {};
-  request.replace_every = 4;
-  EXPECT_TRUE(decide(facts, request).gmm.apply) << "experts move";
   EXPECT_FALSE(gmm_facts(facts, {}, DType::kBF16).loop_may_run);
-  facts.step.exact = 4;
-  EXPECT_FALSE(gmm_facts(facts, {}, DType::kF32).loop_may_run);
+  RunFacts exact = facts;
+  exact.job.batch.exact = 1;
+  EXPECT_FALSE(gmm_facts(exact, {}, DType::kF32).loop_may_run);
+  RunFacts four = facts_with(4, 1);
+  four.avx512 = true;
+  EXPECT_FALSE(gmm_facts(four, {}, DType::kF32).loop_may_run) << "rows of a call depend on ep";
 }
 
 TEST(Decide, ANodePoolReadsMastersWhichOthersCanReach) {

@@ -19,8 +19,8 @@ struct RecordedRun {
 
   RecordedRun(const std::filesystem::path& path, const MeshShape& shape, TrainingRunSettings settings)
       : run(shape, with_hooks(settings)) {
-    recorder.emplace(path, routing_heading_of(run.config, run.batch.tokens(), run.batch.length, 17),
-                     run.mesh.world());
+    recorder.emplace(path, routing_heading_of(run.config, run.batch.tokens(), run.batch.length, 17), 0,
+                     kMostSteps, run.mesh.world());
   }
   /// Goes on with what a file has before `from`, as one that holds the steps before it.
   void record(Index from, Index to) {

@@ -14,6 +14,7 @@
 #include "moeloom/plan/memory/memory_need.hpp"
 #include "moeloom/plan/memory/row_budget.hpp"
 #include "moeloom/plan/rates/built_in_rates.hpp"
+#include "moeloom/plan/rates/calibration.hpp"
 
 #include <optional>
 #include <string>
@@ -148,8 +149,7 @@ struct RunDecision {
 };
 
 /// Pure. Throws ConfigError, with the way out, for what was asked for by name and cannot run: a kernel, a
-/// dispatcher, chunks, a node pool, settings of a wire that nothing crosses; and for GMM request measure
-/// without a prediction.
+/// dispatcher, chunks, a node pool, settings of a wire that nothing crosses.
 RunDecision decide(const RunFacts& facts, const RunRequest& request);
 
 /// What the GMM policy weighs of a run; packed: what packed faces would hold.

@@ -67,8 +67,8 @@ fs::path open_resumed(const TrainOptions& options, RunInputs& inputs, Violations
                    ", or start from its weights with --model");
   const std::string done = std::to_string(inputs.recorded->step);
   const Index left = options.run.steps - inputs.recorded->step;
-  const bool is_done = left < 0 || (left == 0 && !(options.knows({"run"}) && lacks_its_end(options.run)));
-  if (options.data.epochs == 0 && options.knows({"steps"}) && is_done)
+  const bool is_done = left < 0 || (left == 0 && !lacks_its_end(options.run));
+  if (options.data.epochs == 0 && is_done)
     violations.add("the run is at step " + done + " already; --steps " + std::to_string(options.run.steps) +
                    " leaves nothing to do; give --steps above " + done);
   return folder;
@@ -83,7 +83,7 @@ void check_positions(const TrainOptions& options, const fs::path& folder, const 
                      Violations& violations) {
   const Index length = options.batch.length;
   const Index positions = config.max_position_embeddings;
-  if (!options.knows({"seq-len"}) || length <= positions) return;
+  if (length <= positions) return;
   violations.add("seq-len = " + std::to_string(length) + " is longer than max_position_embeddings = " +
                  std::to_string(positions) + " in " + (folder / "config.json").string() +
                  ": what is learnt of the last " + std::to_string(length - positions) +
@@ -96,7 +96,7 @@ void open_frozen(const TrainOptions& options, RunInputs& inputs, Violations& vio
   const NamePatterns& patterns = options.optimizer.freeze;
   if (patterns.empty() && inputs.recorded)
     inputs.frozen = {inputs.recorded->frozen.begin(), inputs.recorded->frozen.end()};
-  if (patterns.empty() || !options.knows({"freeze"}) || !config_violations(inputs.config).empty()) return;
+  if (patterns.empty() || !config_violations(inputs.config).empty()) return;
   const auto specs = parameter_specs(inputs.config, {0, inputs.config.num_experts});
   try {
     inputs.frozen = matching_parameters(specs, patterns);
@@ -125,7 +125,7 @@ void open_adapter(const TrainOptions& options, RunInputs& inputs, Violations& vi
         std::string(kDropoutSetting) + " in " + (inputs.weights / "trainer_state.json").string(), dropout);
   }
   const std::optional<AdapterSettings>& asked = options.optimizer.lora;
-  if (!asked || !options.knows({"lora"})) return;
+  if (!asked) return;
   if (!options.optimizer.freeze.empty())
     violations.add("--freeze has nothing to freeze beside --lora, which trains adapters alone; remove one");
   if (options.keeping.optimizer == OptimizerKind::kMuon)

@@ -12,23 +12,18 @@
 namespace moeloom {
 namespace {
 
-struct Setting {
-  const char* key;
-  const char* option;
-};
+// Options, which a checkpoint keeps by their names, with _ for -.
+constexpr std::array kSchedule = {"lr", "warmup", "schedule-steps", "final-lr-fraction"};
+constexpr std::array kCoefficients = {"aux-loss-coef", "z-loss-coef", "router-jitter", "capacity-factor",
+                                      "router-bias-rate"};
+// As they are written.
+constexpr std::array kRouterTexts = {"router", "router-dtype", "drop-by", "aux-loss-over",
+                                     "router-bias-rule"};
 
-constexpr std::array kSchedule = {Setting{"lr", "--lr"}, Setting{"warmup", "--warmup"},
-                                  Setting{"schedule_steps", "--schedule-steps"},
-                                  Setting{"final_lr_fraction", "--final-lr-fraction"}};
-constexpr std::array kCoefficients = {
-    Setting{"aux_loss_coef", "--aux-loss-coef"}, Setting{"z_loss_coef", "--z-loss-coef"},
-    Setting{"router_jitter", "--router-jitter"}, Setting{"capacity_factor", "--capacity-factor"},
-    Setting{"router_bias_rate", "--router-bias-rate"}};
-
-// As the options are written.
-constexpr std::array kRouterTexts = {
-    Setting{"router", "--router"}, Setting{"router_dtype", "--router-dtype"}, Setting{"drop_by", "--drop-by"},
-    Setting{"aux_loss_over", "--aux-loss-over"}, Setting{"router_bias_rule", "--router-bias-rule"}};
+std::string key_of(std::string option) {
+  std::ranges::replace(option, '-', '_');
+  return option;
+}
 
 /// As an option takes it: whole numbers without an exponent.
 std::string option_text(double value) {
@@ -39,17 +34,17 @@ std::string option_text(double value) {
 
 Event change(const std::string& option, const std::string& then, const std::string& now) {
   return Event()
-      .with("changed", option.substr(2))
+      .with("changed", option)
       .with("then", then)
       .with("now", now)
-      .with("keep", option + " " + then);
+      .with("keep", "--" + option + " " + then);
 }
 
 template <std::size_t N>
-void compare(const std::array<Setting, N>& settings, const Document& then, const Document& now,
+void compare(const std::array<const char*, N>& options, const Document& then, const Document& now,
              std::vector<Event>& changes) {
-  for (const auto& [key, option] : settings)
-    if (then.has(key) && then.number(key) != now.number(key))
+  for (const char* option : options)
+    if (const std::string key = key_of(option); then.has(key) && then.number(key) != now.number(key))
       changes.push_back(change(option, option_text(then.number(key)), option_text(now.number(key))));
 }
 
@@ -57,12 +52,13 @@ void compare_routers(const Document& then, const Document& now, std::vector<Even
   const auto texts = [&](const char* option, const std::string& before, const std::string& after) {
     if (before != after) changes.push_back(change(option, before, after));
   };
-  for (const auto& [key, option] : kRouterTexts)
-    if (then.has(key) && now.has(key)) texts(option, then.text(key), now.text(key));
+  for (const char* option : kRouterTexts)
+    if (const std::string key = key_of(option); then.has(key) && now.has(key))
+      texts(option, then.text(key), now.text(key));
   const auto aux_loss = [](const Document& settings) {
     return settings.boolean_or("aux_loss_pooled", true) ? "pooled" : "layer";
   };
-  if (then.has("aux_loss_pooled")) texts("--aux-loss", aux_loss(then), aux_loss(now));
+  if (then.has("aux_loss_pooled")) texts("aux-loss", aux_loss(then), aux_loss(now));
 }
 
 Schedule schedule_from(const Document& settings) {
@@ -124,8 +120,7 @@ void add_routing(const RouterOptions& router, const ModelConfig& config, Documen
   settled.kind = config.hash_router ? RouterKind::kHash : router.kind.value_or(RouterKind::kTopK);
   OptionTable table;
   add_router_options(table, settled);
-  for (const auto& [key, option] : kRouterTexts)
-    settings.set(key, table.find(std::string(option).substr(2))->get());
+  for (const char* option : kRouterTexts) settings.set(key_of(option), table.find(option)->get());
   settings.set("aux_loss_pooled", router.aux_loss_pooled.value_or(true));
   settings.set("router_jitter", router.training.jitter);
   settings.set("capacity_factor", router.training.capacity_factor);
@@ -135,19 +130,19 @@ void add_routing(const RouterOptions& router, const ModelConfig& config, Documen
 std::vector<Event> changes_between(const TrainerState& then, const TrainerState& now) {
   std::vector<Event> changes;
   const auto text = [](const auto& value) { return std::to_string(value); };
-  if (then.seed != now.seed) changes.push_back(change("--seed", text(then.seed), text(now.seed)));
+  if (then.seed != now.seed) changes.push_back(change("seed", text(then.seed), text(now.seed)));
   if (then.global_batch != now.global_batch)
-    changes.push_back(change("--global-batch", text(then.global_batch), text(now.global_batch)));
+    changes.push_back(change("global-batch", text(then.global_batch), text(now.global_batch)));
   if (then.sequence_length != now.sequence_length)
-    changes.push_back(change("--seq-len", text(then.sequence_length), text(now.sequence_length)));
+    changes.push_back(change("seq-len", text(then.sequence_length), text(now.sequence_length)));
   if (then.data_bytes != now.data_bytes)
     changes.push_back(
         Event().with("changed", "data bytes").with("then", then.data_bytes).with("now", now.data_bytes));
-  if (then.dtype != now.dtype) changes.push_back(change("--dtype", then.dtype, now.dtype));
+  if (then.dtype != now.dtype) changes.push_back(change("dtype", then.dtype, now.dtype));
   for (const std::string kept : {"moments", "masters", "gradients"}) {
     const std::string before = then.settings.text_or(kept, "fp32"),
                       after = now.settings.text_or(kept, "fp32");
-    if (before != after) changes.push_back(change("--" + kept, before, after));
+    if (before != after) changes.push_back(change(kept, before, after));
   }
   compare(kCoefficients, then.settings, now.settings, changes);
   compare_routers(then.settings, now.settings, changes);

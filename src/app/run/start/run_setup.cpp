@@ -56,7 +56,7 @@ void open_data(const TrainOptions& options, Index world, RunInputs& inputs, Viol
   if (!trains_on_stream(data, inputs.text ? &*inputs.text : nullptr)) {
     for (const DataSource& source : data.sources)
       violations.attempt([&] { require_regular_file(source.file); });
-    violations.unless(inputs.text.has_value() || !options.knows({"model", "resume", "vocab", "tokenizer"}),
+    violations.unless(inputs.text.has_value(),
                       "to read " + names_of(data.sources) +
                           " a tokenizer.json is needed, in the folder of --model or in "
                           "--tokenizer DIR");
@@ -96,20 +96,16 @@ void open_examples_of(TrainOptions& options, RunInputs& inputs, const Communicat
   });
 }
 
-/// Values that nothing can be said against, where it was said already or where they are not known.
+/// Values that nothing can be said against, where it was said already.
 TrainOptions with_usable_data(TrainOptions options) {
   DataOptions& data = options.data;
-  if (!options.knows({"data-format"})) data.format = TokenFormat::kText;  // any file is bytes
-  if (!options.knows({"heldout"}) || data.heldout < 0 || data.heldout >= 1) data.heldout = 0;
-  Index& length = options.batch.length;
-  if (!options.knows({"seq-len"}) || length < 1) length = 1;
-  length = std::min(length, kLargestCount);
+  if (data.heldout < 0 || data.heldout >= 1) data.heldout = 0;
+  options.batch.length = std::clamp<Index>(options.batch.length, 1, kLargestCount);
   return options;
 }
 
 /// The folder that the run starts from; empty: none that is known.
 fs::path start_of(const TrainOptions& options) {
-  if (!options.knows({"model", "resume"})) return {};
   if (!options.run.resume.empty()) return options.run.resume;
   try {
     const fs::path& model = options.model.folder;
@@ -134,20 +130,17 @@ std::string find_start(const TrainOptions& options, const Communicator& world, R
 void open_inputs(const TrainOptions& options, Index world, const std::string& start_error, RunInputs& inputs,
                  Violations& violations) {
   if (!start_error.empty()) violations.add(start_error, Cause::kData);
-  bool model_known = options.knows({"model", "resume", "vocab"}) && start_error.empty();
+  bool model_known = start_error.empty();
   if (model_known)
     violations.attempt([&] {
       model_known = false;
       open_model(options, world, inputs, violations);
       model_known = true;
     });
-  // A vocabulary that is not known bounds no token, and bytes that may be something else are not tokens.
-  if (!model_known || !options.knows({"data-format"}))
-    inputs.config.vocab_size = std::numeric_limits<Index>::max();
-  if (options.knows({"data"}))
-    violations.attempt([&] { open_data(with_usable_data(options), world, inputs, violations); });
-  if (options.knows({"run", "resume", "overwrite"}))
-    violations.attempt([&] { check_run_folder(options.run); });
+  // A vocabulary that is not known bounds no token.
+  if (!model_known) inputs.config.vocab_size = std::numeric_limits<Index>::max();
+  violations.attempt([&] { open_data(with_usable_data(options), world, inputs, violations); });
+  violations.attempt([&] { check_run_folder(options.run); });
 }
 
 /// The first of each: two checks may meet the same mistake.
@@ -190,21 +183,19 @@ void settle_routing(TrainOptions& options, const RunInputs& inputs) {
 RunSetup agree_on_run(int argc, char** argv, const Communicator& world, PositionBoard* board) {
   RunSetup setup;
   TrainRequest& request = setup.request;
-  Violations violations;
-  agree(world, [&] { request.options = parse_train_options(argc, argv, violations); });
+  agree(world, [&] { request.options = parse_train_options(argc, argv); });
   // Before a checkpoint is chosen: a job that ends just now may write another.
   agree(world, [&] {
     const RunOptions& run = request.options.run;
-    if (world.rank() == 0 && request.options.knows({"run", "resume"}) && goes_on_in_its_folder(run) &&
-        !checkpoints_of(run.folder).empty())
+    if (world.rank() == 0 && goes_on_in_its_folder(run) && !checkpoints_of(run.folder).empty())
       setup.inputs.lock = std::make_unique<RunLock>(run.folder);
   });
   const std::string start_error = find_start(request.options, world, setup.inputs);
   agree(world, [&] {
+    Violations violations;
     violations.attempt([&] { request.flags = read_environment(); });
     violations.add(option_violations(request.options, world.size()));
-    const bool allowed = request.options.run.allow_faults || !request.options.knows({"allow-faults"});
-    violations.unless(request.flags.faults.empty() || allowed,
+    violations.unless(request.flags.faults.empty() || request.options.run.allow_faults,
                       "MOELOOM_FAULT is set, which breaks a run on purpose; unset it, or allow it by "
                       "--allow-faults");
     violations.attempt([&] { gmm_request(request.options.kernels, request.flags); });

@@ -1,0 +1,171 @@
+// What a model is asked: generate, chat and eval.
+#include <sstream>
+
+#include "cli/option_groups.hpp"
+#include "cli/options.hpp"
+
+namespace moeloom {
+namespace {
+
+void add_ask_options(OptionTable& table, AskOptions& options) {
+  table.group("Options");
+  table.add("model", "DIR", "a run, a checkpoint or a Hugging Face folder", "what is asked", options.model)
+      .needed();
+  table.add("adapter", "DIR", "an adapter of PEFT or of train --lora that is added to the model",
+            "an adapter says its base by a path, which may be elsewhere", options.adapter);
+  add_ignore_option(table, options.ignored_keys);
+  table
+      .add("ep", "N", "ranks that share the experts of a layer", "models that one rank cannot hold",
+           options.ep)
+      .at_least(1);
+  add_threads_option(table, options.threads);
+  table.positional("model");
+}
+
+constexpr char kBetweenStops = '\x1E';  // of the command line, where no text has it
+
+std::vector<std::string> read_stops(const std::string& texts) {
+  std::vector<std::string> stops;
+  std::istringstream parts(texts);
+  for (std::string part; std::getline(parts, part, kBetweenStops);)
+    if (!part.empty()) stops.push_back(part);
+  return stops;
+}
+
+void add_sampling_options(OptionTable& table, SamplingSettings& sampling, std::vector<std::string>& stop) {
+  const char* const why = "generation_config.json of transformers, by its name there";
+  table.add("temperature", "X", "0: always the likeliest token", why, sampling.temperature);
+  table.add("top-k", "N", "draw from so many of the likeliest; 0: from all", why, sampling.top_k)
+      .called("top_k");
+  table
+      .add("top-p", "X", "draw from the fewest likeliest that have this probability together", why,
+           sampling.top_p)
+      .called("top_p");
+  table
+      .add("min-p", "X", "draw from those at least so likely as this share of the likeliest", why,
+           sampling.min_p)
+      .called("min_p");
+  table
+      .add("repetition-penalty", "X", "above 1: tokens of the text become less likely", why,
+           sampling.repetition_penalty)
+      .called("repetition_penalty");
+  table.add("seed", "N", "of the draws", "the same text again", sampling.seed);
+  table
+      .add("stop", "TEXT", "ends the text before this one; may be given several times",
+           "stop of the OpenAI interface", stop, read_stops,
+           [](const auto& stops) { return joined(stops, std::string(1, kBetweenStops)); })
+      .given_again(kBetweenStops);
+}
+
+void add_tokens_option(OptionTable& table, const std::string& help, Index& tokens) {
+  table.add("tokens", "N", help, "max_new_tokens of transformers", tokens).at_least(1);
+}
+
+OptionTable table_of(EvalOptions& options) {
+  OptionTable table;
+  add_ask_options(table, options.ask);
+  table
+      .add("data", "FILE", "as of train: text, token ids or .jsonl; several with commas, or given again",
+           "what the model is measured by", options.sources, read_sources, sources_text)
+      .needed()
+      .given_again(',');
+  add_reading_options(table, options.format, options.rows, options.skip_bad, options.cache);
+  table
+      .add("seq-len", "N",
+           "tokens of a sequence: longer conversations are cut, texts are read in pieces; 0: as many as "
+           "the model has positions, at most 2048",
+           "perplexity goes with the context", options.sequence_length)
+      .at_least(0);
+  table.add("batch", "N", "sequences of a rank at a time", "memory for speed", options.batch).at_least(1);
+  table.add("logprobs", "FILE", "a JSON object a line: log p of each example's learned tokens",
+            "which examples a model fails at", options.logprobs);
+  return table;
+}
+
+OptionTable table_of(ChatOptions& options) {
+  OptionTable table;
+  add_ask_options(table, options.ask);
+  table.add("message", "TEXT", "one turn, whose answer is printed; without it turns are read line by line",
+            "scripts", options.message);
+  table.add("system", "TEXT", "a system message before the first turn", "templates have a place for it",
+            options.system);
+  add_template_option(table, options.switches);
+  add_tokens_option(table, "tokens of an answer at most", options.tokens);
+  add_sampling_options(table, options.sampling, options.stop);
+  return table;
+}
+
+}  // namespace
+
+OptionTable generate_table(GenerateOptions& options) {
+  OptionTable table;
+  add_ask_options(table, options.ask);
+  table.add("prompt", "TEXT", "what the text begins with", "the question", options.prompt);
+  table.add("prompts", "FILE",
+            "instead: a prompt a line, spread over the ranks; prints a JSON object a prompt",
+            "many prompts for one start", options.prompts);
+  table.add("prompt-ids", "LIST", "instead: token ids with commas, for any vocabulary; the text comes as ids",
+            "models without a tokenizer, and comparisons with transformers", options.prompt_ids);
+  add_tokens_option(table, "tokens to add at most", options.tokens);
+  add_sampling_options(table, options.sampling, options.stop);
+  table.add("ignore-end", "BOOL", "go on behind the model's own end tokens",
+            "ignore_eos of vLLM: measurements of so many tokens", options.ignore_end);
+  table.add("record-routing", "FILE", "as of train: experts and weights of the prompt and of what is added",
+            "which experts a text has", options.record_routing);
+  return table;
+}
+
+GenerateOptions parse_generate_options(int argc, const char* const* argv, Violations& violations) {
+  GenerateOptions options;
+  const Layer layer = read_command_line(generate_table(options), argc, argv, violations);
+  violations.attempt([&] { check(options.sampling); });
+  const auto given = layer.count("prompt") + layer.count("prompt-ids") + layer.count("prompts");
+  violations.unless(given <= 1,
+                    "--prompt, --prompt-ids and --prompts are different prompts; give one of them");
+  violations.unless(!options.prompt.empty(), "--prompt must hold at least one character");
+  violations.unless(options.prompts.empty() || options.record_routing.empty(),
+                    "--record-routing is of one text; give one prompt instead of --prompts");
+  violations.unless(options.prompt_ids.empty() || options.stop.empty(),
+                    "--stop is a text, and with --prompt-ids there are only ids; remove one");
+  return options;
+}
+
+EvalOptions parse_eval_options(int argc, const char* const* argv, Violations& violations) {
+  EvalOptions options;
+  read_command_line(table_of(options), argc, argv, violations);
+  return options;
+}
+
+ChatOptions parse_chat_options(int argc, const char* const* argv, Violations& violations) {
+  ChatOptions options;
+  read_command_line(table_of(options), argc, argv, violations);
+  violations.attempt([&] { check(options.sampling); });
+  return options;
+}
+
+std::string generate_help() {
+  GenerateOptions options;
+  return "moeloom generate: text from a model\n\n"
+         "  moeloom generate --model runs/latest --prompt \"In the beginning\"\n" +
+         generate_table(options).help();
+}
+
+std::string chat_help() {
+  ChatOptions options;
+  return "moeloom chat: a conversation with a model, by its chat template\n\n"
+         "  moeloom chat --model runs/latest --message \"Who was Ruth?\"\n" +
+         table_of(options).help();
+}
+
+std::string eval_help() {
+  EvalOptions options;
+  return "moeloom eval: how well a model predicts texts and conversations\n\n"
+         "  moeloom eval --model runs/latest --data test.jsonl --logprobs scores.jsonl\n\n"
+         "Nats a token and perplexity are of all learned tokens, those that end a turn or a text too; the\n"
+         "first of a sequence is not predicted and not counted. Bits a byte leave special tokens out, which\n"
+         "have no bytes: the loss of the text alone over its bytes in UTF-8, which models of different\n"
+         "tokenizers share.\n" +
+         table_of(options).help();
+}
+
+}  // namespace moeloom

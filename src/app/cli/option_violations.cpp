@@ -1,7 +1,5 @@
 #include "moeloom/base/violations.hpp"
 
-#include <algorithm>
-
 #include "cli/option_groups.hpp"
 #include "cli/options.hpp"
 

@@ -1,5 +1,7 @@
 #include "moeloom/kernels/gmm_policy.hpp"
 
+#include <vector>
+
 #include <gtest/gtest.h>
 
 namespace moeloom {

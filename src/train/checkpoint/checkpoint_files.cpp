@@ -37,13 +37,10 @@ void throw_if(const std::error_code& failure, const std::string& action, const f
 
 /// Together with whoever removes it too, as a save that is going on and the look at what an earlier one left.
 void remove_folder(const fs::path& folder) {
-  constexpr int kAttempts = 3;  // each ends early where the other was faster by one file
   std::error_code failure;
-  for (int attempt = 0; attempt < kAttempts; ++attempt) {
-    fs::remove_all(folder, failure);
-    if (!fs::exists(folder)) return;
-  }
-  throw_if(failure, "remove", folder);
+  do fs::remove_all(folder, failure);  // ends early where the other was faster by one file
+  while (failure == std::errc::no_such_file_or_directory && fs::exists(folder));
+  if (fs::exists(folder)) throw_if(failure, "remove", folder);
 }
 
 void rename_folder(const fs::path& from, const fs::path& to) {

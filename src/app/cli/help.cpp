@@ -36,7 +36,8 @@ Environment (the names after the comma are aliases)
   MOELOOM_FUSED_OPS, TWINKLE_NPU_FUSED_OPS  0 switches fused rmsnorm, rope, swiglu and tiled dense off
   MOELOOM_GMM_PATCH, TWINKLE_NPU_GMM_PATCH  experts as grouped matmul: 0 never, 1 if ep > 1 and the weights are
                                             small and contiguous; MOELOOM_ only: auto (the default) if they are
-                                            contiguous and a call has more than a row for each, force always
+                                            contiguous; a single rank with AVX-512 loops over
+                                            small ones of about a row each; force always
   MOELOOM_NODE_POOL                         1: the node pool where --node-pool does not say; default 0
   MOELOOM_BF16                              emulate: --dtype bf16 on CPUs without its instructions, slowly; pairs:
                                             not in tiles (AMX), whose sums have bits of their own

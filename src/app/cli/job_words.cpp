@@ -1,5 +1,7 @@
 #include "cli/job_words.hpp"
 
+#include "cli/option_groups.hpp"
+
 namespace moeloom {
 namespace {
 
@@ -11,25 +13,37 @@ std::string without_space(const std::string& words) {
   return words.substr(words.empty() ? 0 : 1);
 }
 
+std::vector<std::pair<std::string, std::string>> texts_of(const OptionTable& table) {
+  std::vector<std::pair<std::string, std::string>> texts;
+  for (const Option& option : table.options()) texts.emplace_back(option.name, option.get());
+  return texts;
+}
+
 Index rank_tokens(const Job& job) {
   return job.batch.sequences / job.layout.mesh.world() * job.batch.length;
 }
 
 }  // namespace
 
+std::vector<std::pair<std::string, std::string>> format_texts(const Keeping& keeping) {
+  Keeping said = keeping;
+  OptionTable table;
+  add_format_options(table, said);
+  return texts_of(table);
+}
+
 std::string changed_keeping(const Keeping& before, const Keeping& after) {
+  Keeping said;
+  OptionTable table;
+  add_format_options(table, said);
+  add_memory_options(table, said);
+  said = before;
+  const auto then = texts_of(table);
+  said = after;
+  const auto now = texts_of(table);
   std::string words;
-  const auto say = [&](const char* option, auto Keeping::*field) {
-    if (before.*field != after.*field)
-      words += " --" + std::string(option) + " " + std::string(name_of(after.*field));
-  };
-  say("optimizer", &Keeping::optimizer);
-  say("moments", &Keeping::moments);
-  say("masters", &Keeping::masters);
-  say("gradients", &Keeping::gradients);
-  say("recompute", &Keeping::recompute);
-  if (before.shard_dense != after.shard_dense) words += " --shard-dense yes";
-  if (before.offload != after.offload) words += " --offload " + after.offload.string();
+  for (std::size_t i = 0; i < now.size(); ++i)
+    if (then[i] != now[i]) words += " --" + now[i].first + " " + now[i].second;
   return words;
 }
 

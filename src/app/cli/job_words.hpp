@@ -4,8 +4,13 @@
 #include "moeloom/job/job.hpp"
 
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace moeloom {
+
+/// The formats that are kept, each with the name of its option: {"moments", "bf16"}.
+std::vector<std::pair<std::string, std::string>> format_texts(const Keeping& keeping);
 
 /// What `after` keeps otherwise than `before`: " --moments int8 --recompute block"; empty: nothing.
 std::string changed_keeping(const Keeping& before, const Keeping& after);

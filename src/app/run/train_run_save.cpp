@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "cli/exit_code.hpp"
+#include "cli/job_words.hpp"
 #include "cli/option_values.hpp"
 #include "run/start/data_marks.hpp"
 #include "run/start/run_settings.hpp"
@@ -46,10 +47,7 @@ TrainerState TrainRun::state_at(Index step) {
     Document settings = document_of(settings_);
     add_routing(options_.router, inputs_.config, settings);
     add_data_marks(options_.data, inputs_.data, settings);
-    settings.set("optimizer", std::string(name_of(options_.keeping.optimizer)));
-    settings.set("moments", std::string(name_of(options_.keeping.moments)));
-    settings.set("masters", std::string(name_of(options_.keeping.masters)));
-    settings.set("gradients", std::string(name_of(options_.keeping.gradients)));
+    for (const auto& [option, text] : format_texts(options_.keeping)) settings.set(option, text);
     if (const auto& adapter = inputs_.config.adapter; adapter && adapter->dropout > 0)
       settings.set(kDropoutSetting, adapter->dropout);
     recorded_settings_ = std::move(settings);

@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 
+#include "cli/job_words.hpp"
 #include "cli/option_groups.hpp"
 #include "run/start/data_marks.hpp"
 
@@ -139,10 +140,10 @@ std::vector<Event> changes_between(const TrainerState& then, const TrainerState&
     changes.push_back(
         Event().with("changed", "data bytes").with("then", then.data_bytes).with("now", now.data_bytes));
   if (then.dtype != now.dtype) changes.push_back(change("dtype", then.dtype, now.dtype));
-  for (const std::string kept : {"moments", "masters", "gradients"}) {
-    const std::string before = then.settings.text_or(kept, "fp32"),
-                      after = now.settings.text_or(kept, "fp32");
-    if (before != after) changes.push_back(change(kept, before, after));
+  for (const auto& [option, by_default] : format_texts({})) {
+    const std::string before = then.settings.text_or(option, by_default),
+                      after = now.settings.text_or(option, by_default);
+    if (before != after) changes.push_back(change(option, before, after));
   }
   compare(kCoefficients, then.settings, now.settings, changes);
   compare_routers(then.settings, now.settings, changes);

@@ -13,7 +13,7 @@ double oversubscription(const Job& job) {
 Index ep_on_node(const Job& job) {
   if (job.layout.ep_per_node > 0) return job.layout.ep_per_node;
   const MeshShape& mesh = job.layout.mesh;
-  const Index apart = mesh.order.back() == "ep" ? 1 : mesh.dp;
+  const Index apart = mesh.ep_is_fastest() ? 1 : mesh.dp;
   // A row that begins in the middle of a node lies on more nodes: then as the worst of them.
   return std::gcd(mesh.ep, std::max<Index>(job.layout.ranks_per_node / apart, 1));
 }

@@ -11,19 +11,16 @@
 namespace moeloom {
 namespace {
 
-RunRequest request_of(const PlannedJob& planned, DispatcherKind kind, bool grouped) {
-  RunRequest request;
+/// By one dispatcher, the experts as asked.
+RunRequest request_by(const PlannedJob& planned, DispatcherKind kind, bool grouped) {
+  RunRequest request = request_of(planned);
   request.gmm = grouped ? GmmRequest::kForce : GmmRequest::kNever;
-  request.gmm_budget_bytes = planned.gmm_budget_bytes;
-  request.dtype = planned.dtype;
-  request.bf16 = Bf16Request::kEmulate;  // of another machine, perhaps, than this one
-  request.dispatcher = kind;
-  if (!planned.overlap) ask_for_no_overlap(planned.job.keeping.shard_dense, request);
+  request.exchange.dispatcher = kind;
   return request;
 }
 
 PredictedPoint point_of(const PlannedJob& planned, const RunFacts& facts, DispatcherKind kind, bool grouped) {
-  const RunDecision decision = decide(facts, request_of(planned, kind, grouped));
+  const RunDecision decision = decide(facts, request_by(planned, kind, grouped));
   const double experts = expert_seconds(facts, decision.gmm);
   PredictedPoint point{.job = decision.job,
                        .grouped = grouped,
@@ -72,11 +69,8 @@ Job job_at(const PlannedJob& planned, Index ep) {
   Job job = planned.job;
   job.layout.mesh = MeshShape{.dp = 0, .ep = ep}.completed(planned.ranks());
   job.layout.ranks_per_node = std::min(job.layout.ranks_per_node, planned.ranks());
-  RunRequest request;
-  if (!planned.overlap) ask_for_no_overlap(planned.job.keeping.shard_dense, request);
-  const TravelDecision travel = decide_travel(request, job);
-  job.exchange.overlap_reduce = travel.reduce.on;
-  job.exchange.overlap_gather = travel.gather.on;
+  ExchangeReasons unsaid;
+  decide_travel(request_of(planned).exchange, job, unsaid);
   return job;
 }
 
@@ -95,6 +89,17 @@ std::vector<ParameterSpec> parameters_at(const PlannedJob& planned, Index ep) {
   return kept_specs(planned.config, experts, planned.frozen, planned.job.keeping);
 }
 
+RunRequest request_of(const PlannedJob& planned) {
+  RunRequest request;
+  request.gmm_budget_bytes = planned.gmm_budget_bytes;
+  request.dtype = planned.dtype;
+  request.bf16 = Bf16Request::kEmulate;  // of another machine, perhaps, than this one
+  if (planned.overlap) return request;
+  request.exchange = {.chunks = 0, .overlap_reduce = false, .overlap_gather = false};
+  if (planned.job.keeping.shard_dense) request.exchange.overlap_reduce.reset();  // cannot leave it out
+  return request;
+}
+
 RunFacts facts_at(const PlannedJob& planned, const Job& job) {
   RunFacts facts = facts_of_job(planned.config, job);
   facts.parameters = parameters_at(planned, job.layout.mesh.ep);
@@ -111,7 +116,7 @@ std::vector<PredictedPoint> predict_points(const PlannedJob& planned, const Mach
     facts.rates_source = "measured rates";
     if (planned.config.has_experts())
       facts.prediction =
-          predict(gmm_facts(facts, request_of(planned, DispatcherKind::kAlltoall, true), planned.dtype),
+          predict(gmm_facts(facts, request_by(planned, DispatcherKind::kAlltoall, true), planned.dtype),
                   facts.job.layout.mesh);
     for (const DispatcherKind kind : kinds_at(facts.job, kinds))
       for (const bool grouped : {false, true})

@@ -125,7 +125,8 @@ std::unique_ptr<TrainingState> make_training_state(const ModelConfig& config, co
   TrainingStateSettings with_halves = settings;
   with_halves.halves = shared_halves(mesh.node(), specs);
   if (keeping.shard_dense) {
-    with_halves.dense = sharded_dense(mesh, specs, with_halves.halves != nullptr, settings.pretended_nodes);
+    with_halves.dense =
+        sharded_dense(mesh, specs, with_halves.halves != nullptr, settings.job.layout.pretended_nodes);
     with_halves.job.exchange.overlap_reduce = true;
   }
   const bool alone = std::ranges::any_of(specs, is_kept_once) && !with_halves.halves;

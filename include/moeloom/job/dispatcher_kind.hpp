@@ -24,11 +24,4 @@ enum class CombineMode { kExact, kFast };
 /// Of the numbers of a row under way.
 enum class WireDType { kFp32, kBf16 };
 
-/// How rows cross between ranks that share no memory.
-struct WireSettings {
-  CombineMode combine = CombineMode::kExact;  // kFast: of hierarchical; others sum at home
-  WireDType dtype = WireDType::kFp32;         // of all but shared, where nothing travels
-  Index pretended_nodes = 0;                  // find_nodes()'s
-};
-
 }  // namespace moeloom

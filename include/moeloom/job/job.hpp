@@ -14,6 +14,7 @@
 #include "moeloom/tensor/stored_rows.hpp"
 
 #include <filesystem>
+#include <optional>
 #include <vector>
 
 namespace moeloom {
@@ -41,9 +42,28 @@ struct Exchange {
   Index chunks = 0;             // in which rows travel while experts compute; 0: whole, before and after
   bool overlap_reduce = false;  // sums of gradients travel while backward goes on
   bool overlap_gather = false;  // new weights travel while the next forward goes on
+  bool node_pool = false;       // ranks of a node run each other's experts in its memory
+  bool rebalance = false;   // experts get replicas on other ranks, micro-batch by micro-batch, where it pays
+  Index replace_every = 0;  // steps after which experts change ranks for good, where it pays; 0: never
   /// Rows of each expert as far as routing is known, a list for each sparse layer (of several steps, if so
   /// many are known), or one for all: their ratios count, and the lists' mean. Empty: even.
   std::vector<std::vector<double>> expert_rows = {};
+};
+
+/// What is asked of an exchange; of what is none, decide() chooses.
+struct AskedExchange {
+  std::optional<DispatcherKind> dispatcher = {};
+  CombineMode combine = CombineMode::kExact;
+  WireDType wire = WireDType::kFp32;
+  std::optional<Index> chunks = {};  // 0: rows travel whole
+  std::optional<bool> overlap_reduce = {};
+  std::optional<bool> overlap_gather = {};
+  std::optional<bool> node_pool = {};  // none: off
+  bool rebalance = false;
+  Index replace_every = 0;
+
+  /// Of `known` what it leaves open, and what is known of routing.
+  Exchange over(const Exchange& known) const;
 };
 
 /// Where ranks lie, and what a rank has to compute with.
@@ -52,8 +72,9 @@ struct Layout {
   Index ranks_per_node = 1;
   Index ep_per_node = 0;  // ranks of an ep row on each of its nodes; 0: as ranks lie in order
   Index processors_per_node = 1;
-  Index threads = 1;  // of a rank
-  bool tcp = false;   // what leaves a node goes by TCP alone (comm/exchange_way.hpp)
+  Index threads = 1;          // of a rank
+  bool tcp = false;           // what leaves a node goes by TCP alone (comm/exchange_way.hpp)
+  Index pretended_nodes = 0;  // find_nodes()'s
 };
 
 struct Job {

@@ -21,7 +21,6 @@ struct TrainingStateSettings {
   Job job = {};
   std::set<std::string> frozen = {};  // names of parameters
   RoutingSettings routing = {};
-  Index pretended_nodes = 0;  // of shard_dense, as in find_nodes()
   // What make_training_state() makes.
   std::shared_ptr<const NodeHalves> halves = nullptr;
   ShardedDense dense = {};

@@ -116,7 +116,7 @@ LoadedModel::LoadedModel(const AskedModel& asked, const AskOptions& options, Com
     if (const Index left_out = modules_left_out(asked.config); left_out > 0)
       log.warn(adapter_left_out(asked.adapter_folder(), left_out));
   set_threads(threads_for(options.threads, asked.flags.threads, mesh_.node()));
-  RunRequest request = run_request({}, {.node_pool = false, .overlap = 0}, asked.flags);
+  RunRequest request = run_request({}, {.chunks = 0, .node_pool = false}, asked.flags);
   // Each weight is read once or a few times: packing every expert would cost more than it could bring.
   const bool chooses = request.gmm == GmmRequest::kAuto;
   if (chooses) request.gmm = GmmRequest::kNever;

@@ -48,15 +48,7 @@ struct MeshOptions {
   Index dp = 0;  // 0: ranks / ep
   Index ep = 1;
   std::vector<std::string> order = {"dp", "ep"};
-  std::optional<DispatcherKind> dispatcher = {};  // none: auto
-  CombineMode combine = CombineMode::kExact;
-  WireDType wire_dtype = WireDType::kFp32;
-  std::optional<bool> node_pool = std::nullopt;  // none: what MOELOOM_NODE_POOL says, or else off
-  bool rebalance = false;
-  Index replace_every = 0;                            // steps; 0: experts stay where they are
-  std::optional<Index> overlap = std::nullopt;        // chunks; none: auto, 0: off
-  std::optional<bool> overlap_reduce = std::nullopt;  // none: auto
-  std::optional<bool> overlap_gather = std::nullopt;
+  AskedExchange exchange = {};  // of no node_pool what MOELOOM_NODE_POOL says
   NetworkOptions network = {};  // for the choice of dispatcher and chunks; none: built-in rates
 };
 

@@ -35,59 +35,60 @@ std::string network_or_auto(const NetworkOptions& network) {
   return network.bytes_per_second > 0 ? network_text(network) : "auto";
 }
 
-void add_dispatcher_options(OptionTable& table, MeshOptions& mesh) {
+void add_dispatcher_options(OptionTable& table, AskedExchange& exchange) {
   std::vector<std::pair<std::string, std::optional<DispatcherKind>>> dispatchers;
   for (const auto& kind : dispatcher_requests()) dispatchers.emplace_back(name_of(kind), kind);
   table
       .add_choice("dispatcher", "how rows travel between the ranks of ep; auto: the fastest that can run",
                   "Megatron-LM's --moe-token-dispatcher-type; none is the fastest on every cluster",
-                  mesh.dispatcher, dispatchers)
+                  exchange.dispatcher, dispatchers)
       .called("dispatcher");
   table
       .add_choice<CombineMode>("combine",
                                "exact: sums in slot order, the same bits for every dispatcher; fast: "
                                "hierarchical sums on each node before the wire",
-                               "sums on the node send less, and cost the same bits everywhere", mesh.combine,
+                               "sums on the node send less, and cost the same bits everywhere",
+                               exchange.combine,
                                {{"exact", CombineMode::kExact}, {"fast", CombineMode::kFast}})
       .called("combine");
   table
       .add_choice<WireDType>("wire-dtype",
                              "of rows between ranks, or with hierarchical between nodes; sums stay fp32",
-                             "half the bytes where the network is what a step waits for", mesh.wire_dtype,
+                             "half the bytes where the network is what a step waits for", exchange.wire,
                              {{"fp32", WireDType::kFp32}, {"bf16", WireDType::kBf16}})
       .called("wire dtype");
 }
 
-void add_uneven_options(OptionTable& table, MeshOptions& mesh) {
+void add_uneven_options(OptionTable& table, AskedExchange& exchange) {
   table
       .add("node-pool", "BOOL",
            "ranks of a node run each other's experts in its memory, so that uneven rows cost it nothing; "
            "auto: what MOELOOM_NODE_POOL says, or else off",
-           "uneven load inside a node, without moving a weight", mesh.node_pool)
+           "uneven load inside a node, without moving a weight", exchange.node_pool)
       .called("node pool");
   table
       .add("rebalance", "BOOL",
            "experts with many rows get replicas on other ranks for a micro-batch, where moving weights costs "
            "less than the rows save; the losses stay the same, bit for bit",
-           "EPLB of DeepSeek, by the micro-batch: one hot expert needs replicas", mesh.rebalance)
+           "EPLB of DeepSeek, by the micro-batch: one hot expert needs replicas", exchange.rebalance)
       .called("rebalance");
   table
       .add("replace-every", "STEPS",
            "after so many steps, experts change ranks for good, weights, moments and all, where uneven load "
            "lasted and moving costs less than it saves; losses stay the same, bit for bit; 0: never",
-           "a skew that lasts is cheaper to move once than to replicate in each step", mesh.replace_every)
+           "a skew that lasts is cheaper to move once than to replicate in each step", exchange.replace_every)
       .at_least(0)
       .called("replace every");
 }
 
-void add_overlap_options(OptionTable& table, MeshOptions& mesh) {
+void add_overlap_options(OptionTable& table, AskedExchange& exchange) {
   const std::vector<std::pair<std::string, std::optional<bool>>> switches = {
       {"auto", std::nullopt}, {"on", true}, {"off", false}};
   table
       .add("overlap", "auto|off|N",
            "experts compute in N chunks while rows travel, with the same bits; auto: where rows leave the "
            "node",
-           "DeepEP's and FlowMoE's chunks; within a node they cost more than they hide", mesh.overlap,
+           "DeepEP's and FlowMoE's chunks; within a node they cost more than they hide", exchange.chunks,
            read_overlap, overlap_text)
       .called("overlap chunks");
   table
@@ -95,13 +96,13 @@ void add_overlap_options(OptionTable& table, MeshOptions& mesh) {
           "overlap-grad-reduce",
           "a layer's gradients are summed over ranks while backward goes on, with the same bits; auto: "
           "between nodes",
-          "Megatron-LM's option of this name", mesh.overlap_reduce, switches)
+          "Megatron-LM's option of this name", exchange.overlap_reduce, switches)
       .called("overlap grad reduce");
   table
       .add_choice("overlap-param-gather",
                   "new weights come to each rank while the next forward goes on, with the same bits; auto: "
                   "between nodes",
-                  "Megatron-LM's option of this name", mesh.overlap_gather, switches)
+                  "Megatron-LM's option of this name", exchange.overlap_gather, switches)
       .called("overlap param gather");
 }
 
@@ -116,9 +117,9 @@ void add_mesh_options(OptionTable& table, MeshOptions& mesh) {
   table.add("mesh-order", "LIST", "axes from slowest to fastest over ranks: dp,ep or ep,dp",
             "which of the two stays on a node", mesh.order, read_order,
             [](const auto& order) { return joined(order, ","); });
-  add_dispatcher_options(table, mesh);
-  add_uneven_options(table, mesh);
-  add_overlap_options(table, mesh);
+  add_dispatcher_options(table, mesh.exchange);
+  add_uneven_options(table, mesh.exchange);
+  add_overlap_options(table, mesh.exchange);
   table.add(
       "net", "BANDWIDTH,LATENCY",
       "between nodes, for the choice of dispatcher, chunks, replicas and places of experts: 200Gbit,2us; "

@@ -81,8 +81,8 @@ std::string now_text() {
 }
 
 /// A rank alone has nobody to hold a replica.
-MeshOptions mesh_options(const EpPoint& point, const SweepSettings& sweep) {
-  return {.dispatcher = point.dispatcher, .rebalance = sweep.rebalance && point.ep > 1};
+AskedExchange exchange_of(const EpPoint& point, const SweepSettings& sweep) {
+  return {.dispatcher = point.dispatcher, .node_pool = false, .rebalance = sweep.rebalance && point.ep > 1};
 }
 
 /// What a run decides that asks for the point.
@@ -90,13 +90,12 @@ SetUpPoint as_a_run_decides(const BenchRequest& request) {
   return [&request](const EpPoint& point, const Mesh& mesh) -> PointSetup {
     EnvironmentFlags flags = request.flags;
     flags.gmm = point.gmm;
-    flags.node_pool = false;
     KernelOptions choice;
     choice.dtype = point.dtype;
-    const RunRequest asked = run_request(choice, mesh_options(point, request.options.sweep), flags);
+    const RunRequest asked = run_request(choice, exchange_of(point, request.options.sweep), flags);
     const Job job{.batch = {.sequences = point.ranks, .length = ceil_div(point.tokens, point.ranks)},
-                  .layout = {.threads = threads()}};
-    const RunFacts facts = find_run_facts(request.config, mesh, job, flags.pretended_nodes);
+                  .layout = {.threads = threads(), .pretended_nodes = flags.pretended_nodes}};
+    const RunFacts facts = find_run_facts(request.config, mesh, job);
     const RunDecision decision = decide_run(facts, asked, mesh.world());
     // A fallback to fp32 would stand in the report beside the bf16 that was asked for. Where auto takes the
     // loop, it is fp32.
@@ -110,7 +109,7 @@ SetUpPoint as_a_run_decides(const BenchRequest& request) {
             decision.dtype.type,
             grouped,
             with_flags(decision.gmm.reason),
-            with_flags(decision.dispatcher.reason)};
+            with_flags(decision.why.dispatcher)};
   };
 }
 

@@ -64,7 +64,7 @@ PlannedJob planned_of(const MeshQuestion& question) {
 }
 
 std::optional<FittingJob> fit_of(const MeshQuestion& question, const PlannedJob& planned) {
-  const std::optional<DispatcherKind> kind = question.train.mesh.dispatcher;
+  const std::optional<DispatcherKind> kind = question.train.mesh.exchange.dispatcher;
   if (!kind) return fit_on_hosts(planned, question.train.mesh.ep, question.slots);
   const std::array kinds = {*kind, DispatcherKind::kAlltoall};  // the latter is that of ep = 1
   return fit_on_hosts(planned, question.train.mesh.ep, question.slots, kinds);

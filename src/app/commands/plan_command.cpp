@@ -117,12 +117,8 @@ RunDecision decision_at(const PlanOptions& options, const PlannedJob& planned, c
   RunFacts facts = facts_at(planned, job);
   if (options.network.bytes_per_second > 0) use_network(facts, options.network);
   facts.program_bytes = kProgramBytes;
-  RunRequest request;
+  RunRequest request = request_of(planned);
   request.memory_ceiling = memory_of_a_rank(options);
-  request.gmm_budget_bytes = planned.gmm_budget_bytes;
-  request.dtype = planned.dtype;
-  request.bf16 = Bf16Request::kEmulate;  // require_dtype() has looked
-  if (!planned.overlap) ask_for_no_overlap(planned.job.keeping.shard_dense, request);
   return decide(facts, request);
 }
 

@@ -41,8 +41,10 @@ void require_offload(const std::filesystem::path& folder, const std::vector<Para
 RunDecision decide_training(const TrainRequest& request, const RunInputs& inputs, const RunBatches& batches,
                             const Mesh& mesh) {
   const TrainOptions& options = request.options;
-  const Job job{.batch = options.batch, .keeping = options.keeping, .layout = {.threads = threads()}};
-  RunFacts facts = find_run_facts(inputs.config, mesh, job, request.flags.pretended_nodes);
+  const Job job{.batch = options.batch,
+                .keeping = options.keeping,
+                .layout = {.threads = threads(), .pretended_nodes = request.flags.pretended_nodes}};
+  RunFacts facts = find_run_facts(inputs.config, mesh, job);
   if (const auto& recorded = inputs.recorded)
     facts.recorded = GmmDecision{recorded->gmm_applied, recorded->gmm_reason};
   if (options.mesh.network.bytes_per_second > 0) use_network(facts, options.mesh.network);
@@ -53,7 +55,7 @@ RunDecision decide_training(const TrainRequest& request, const RunInputs& inputs
   facts.data_bytes = static_cast<double>(batches.most_bytes());
   facts.program_bytes =
       mesh.world().all_max(static_cast<double>(std::max<Index>(private_bytes() - batches.held_bytes(), 0)));
-  RunRequest asked = run_request(options.kernels, options.mesh, request.flags);
+  RunRequest asked = run_request(options.kernels, options.mesh.exchange, request.flags);
   asked.row_budget = options.router.row_budget;
   asked.memory_ceiling = options.run.memory_bytes;
   asked.save_copy = saves_before_the_end(options.run) ? options.run.async_save : std::optional(false);
@@ -73,13 +75,13 @@ RoutingSettings within(RoutingSettings settings, const RowBudgetDecision& budget
   return settings;
 }
 
-TrainerSettings with_decision(TrainerSettings settings, TrainerHooks hooks, const RunDecision& decision,
-                              Index pretended_nodes) {
+TrainerSettings with_decision(TrainerSettings settings, TrainerHooks hooks, const RunDecision& decision) {
+  const Job& job = decision.job;
   settings.hooks = std::move(hooks);
-  settings.replace = {.every = decision.replace.every,
-                      .rates = decision.replace.rates,
-                      .pooled_by_node = decision.pool.on,
-                      .pretended_nodes = pretended_nodes};
+  settings.replace = {.every = job.exchange.replace_every,
+                      .rates = decision.rates,
+                      .pooled_by_node = job.exchange.node_pool,
+                      .pretended_nodes = job.layout.pretended_nodes};
   return settings;
 }
 
@@ -104,10 +106,9 @@ TrainRun::TrainRun(const TrainRequest& request, RunInputs inputs, Mesh mesh, Log
                                   .optimizer = options_.optimizer.settings,
                                   .job = decision().job,
                                   .frozen = inputs_.frozen,
-                                  .routing = within(routing_settings(options_), decision().row_budget),
-                                  .pretended_nodes = request.flags.pretended_nodes})),
+                                  .routing = within(routing_settings(options_), decision().row_budget)})),
       trainer_(model_->decoder, model_->store, mesh_, model_->optimizer, batches_.source(),
-               with_decision(settings_, hooks(), decision(), request.flags.pretended_nodes)),
+               with_decision(settings_, hooks(), decision())),
       collapse_watch_(inputs_.config.num_experts_per_tok),
       save_clock_(options_.run.save_minutes, std::chrono::steady_clock::now()),
       background_(model_->store, model_->optimizer, mesh_, inputs_.config) {

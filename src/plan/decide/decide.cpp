@@ -61,11 +61,11 @@ void decide_kernels(const RunFacts& facts, const RunRequest& request, DType type
     decision.table.dense = tiled_bf16_dense(decision.dtype.unit);
 }
 
-Job with_way(Job job, const RunRequest& request, DispatcherKind kind, Index chunks) {
+/// The job with what is asked of its exchange, by such a way.
+Job with_way(Job job, const AskedExchange& asked, DispatcherKind kind, Index chunks) {
+  job.exchange = asked.over(job.exchange);
   job.exchange.dispatcher = kind;
   job.exchange.chunks = chunks;
-  job.exchange.combine = request.wire.combine;
-  job.exchange.wire = request.wire.dtype;
   return job;
 }
 
@@ -102,7 +102,7 @@ void check_experts(const RunFacts& facts, const RunDecision& decision) {
     violations.unless(!found || !asked,
                       what + " cannot be had with " + other + ": other ranks would " + why + "; remove one");
   };
-  const bool pool = decision.pool.on, rebalance = decision.rebalance.rates.has_value();
+  const bool pool = decision.job.exchange.node_pool, rebalance = decision.job.exchange.rebalance;
   refuse(any_expert([](const auto& spec) { return spec.adapter || spec.stored != Storage::kFp32; }),
          rebalance, "experts that have adapters or are kept in bf16 or F16", "rebalance = on",
          "run them as fp32 weights without adapters");
@@ -117,43 +117,38 @@ void check_experts(const RunFacts& facts, const RunDecision& decision) {
   violations.throw_if_any();
 }
 
-RebalanceDecision decide_rebalance(const RunFacts& facts, const RunRequest& request,
-                                   const RunDecision& decision) {
-  if (!request.rebalance) return {std::nullopt, "rebalance = off"};
-  const RebalanceRates rates = rebalance_rates(facts.model, decision.job, facts.rates);
-  std::string reason = "rebalance = on: " + rates_text(facts, rates);
+std::string why_rebalance(const RunFacts& facts, const RunDecision& decision) {
+  if (!decision.job.exchange.rebalance) return "rebalance = off";
+  std::string reason = "rebalance = on: " + rates_text(facts, decision.rates);
   if (facts.ep_nodes <= 1) reason += "; on one node, node pool = on does the same without moving weights";
   if (!decision.gmm.apply) reason += "; the loop rounds by rows at a time, so last bits may change";
-  return {rates, reason};
+  return reason;
 }
 
-ReplaceDecision decide_replace(const RunFacts& facts, const RunRequest& request,
-                               const RunDecision& decision) {
-  if (request.replace_every == 0) return {.reason = "replace every = 0"};
+std::string why_replace(const RunFacts& facts, const RunRequest& request, const RunDecision& decision) {
+  const std::string asked = "replace every = " + std::to_string(decision.job.exchange.replace_every);
+  if (decision.job.exchange.replace_every == 0) return asked;
   const Index experts = facts.model.num_experts, ep = facts.job.layout.mesh.ep;
   if (experts % ep != 0)
-    throw ConfigError({"replace every = " + std::to_string(request.replace_every) +
-                       " needs as many experts on every rank: ep = " + std::to_string(ep) +
+    throw ConfigError({asked + " needs as many experts on every rank: ep = " + std::to_string(ep) +
                        " does not divide the " + std::to_string(experts) +
                        " experts; choose another ep, or replace every = 0"});
   if (request.row_budget > 0 || request.memory_ceiling > 0)
-    throw ConfigError({"replace every = " + std::to_string(request.replace_every) +
+    throw ConfigError({asked +
                        " changes which rows come to a rank, and row budget or memory ceiling cut sums by "
                        "them; choose replace every = 0, or neither of those"});
-  const RebalanceRates rates = rebalance_rates(facts.model, decision.job, facts.rates);
-  std::string reason =
-      "replace every = " + std::to_string(request.replace_every) + ": " + rates_text(facts, rates);
-  if (decision.pool.on && facts.ep_nodes <= 1)
+  std::string reason = asked + ": " + rates_text(facts, decision.rates);
+  if (decision.job.exchange.node_pool && facts.ep_nodes <= 1)
     reason += "; the node pool evens out this one node already, so no expert will move";
-  return {request.replace_every, rates, reason};
+  return reason;
 }
 
 /// A step's need with what decide() knows beside the step.
 MemoryNeed with_the_rest(MemoryNeed need, const RunFacts& facts, const RunDecision& decision) {
   need.data = facts.data_bytes;
   need.program = facts.program_bytes;
-  if (decision.replace.every > 0) need.buffers += most_leaving_bytes(facts);
-  if (decision.rebalance.rates)
+  if (decision.job.exchange.replace_every > 0) need.buffers += most_leaving_bytes(facts);
+  if (decision.job.exchange.rebalance)
     need.replicas = replica_bytes(facts.model, facts.parameters, facts.job.layout.mesh);
   if (decision.save_copy) need.save_copy = save_copy_bytes(facts.parameters, facts.job);
   return need;
@@ -226,7 +221,8 @@ void decide_memory(const RunFacts& facts, const RunRequest& request, DType type,
   if (room && room->memory.total() < decision.memory.total()) decision.memory = room->memory;
   decision.most_memory = decision.memory.total();
   const Index most = row_range(facts.model, decision.job).most;
-  const bool evens_out = decision.pool.on || decision.rebalance.rates || decision.row_budget.rows > 0;
+  const Exchange& exchange = decision.job.exchange;
+  const bool evens_out = exchange.node_pool || exchange.rebalance || decision.row_budget.rows > 0;
   if (most == 0 || evens_out) return;
   const MemoryNeed need = with_the_rest(
       memory_of_rows(facts.model, facts.parameters, decision.job, decision.gmm.packs, type, most), facts,
@@ -235,12 +231,6 @@ void decide_memory(const RunFacts& facts, const RunRequest& request, DType type,
 }
 
 }  // namespace
-
-void ask_for_no_overlap(bool shard_dense, RunRequest& request) {
-  request.chunks = 0;
-  request.overlap_gather = false;
-  if (!shard_dense) request.overlap_reduce = false;
-}
 
 std::string_view name_of(const std::optional<DispatcherKind>& request) {
   return request ? name_of(*request) : "auto";
@@ -274,7 +264,7 @@ GmmFacts gmm_facts(const RunFacts& facts, const RunRequest& request, DType packe
       static_cast<double>(job.tokens() * job.layout.mesh.ep * model.num_experts_per_tok) /
       static_cast<double>(model.num_experts);
   weighed.uses_per_packing = static_cast<double>(job.batch.micro_batches);
-  weighed.may_pack = !request.node_pool;
+  weighed.may_pack = !request.exchange.node_pool.value_or(false);
   weighed.on_disk = job.keeping.offloads();
   weighed.avx512 = facts.avx512;
   // OpenBLAS rounds by the rows of a call, which depend on ep: no world of several ranks may show it.
@@ -296,7 +286,7 @@ double expert_seconds(const RunFacts& facts, const GmmDecision& gmm) {
 
 double exchange_seconds(const RunFacts& facts, const RunRequest& request, DispatcherKind kind, Index chunks,
                         double expert_seconds) {
-  const Job job = with_way(facts.job, request, kind, chunks);
+  const Job job = with_way(facts.job, request.exchange, kind, chunks);
   const ExchangeRates links = link_rates(facts.rates, job);
   const ExchangeSeconds rows = overlapped_exchange(facts.model, job, links, expert_seconds);
   return rows.dispatch + rows.combine + plan_seconds_of_layer(facts.model, job, facts.rates, links);
@@ -311,16 +301,13 @@ RunDecision decide(const RunFacts& facts, const RunRequest& request) {
   decision.gmm.packs = decision.gmm.packs && decision.gmm.apply;
   decide_kernels(facts, request, type, decision);
   const RowsDecision rows = decide_rows(facts, request, expert_seconds(facts, decision.gmm));
-  decision.dispatcher = rows.dispatcher;
-  decision.overlap = rows.overlap;
-  decision.pool = rows.pool;
-  decision.wire = request.wire;
-  decision.job = with_way(facts.job, request, rows.dispatcher.kind, rows.overlap.chunks);
-  decision.travel = decide_travel(request, decision.job);
-  decision.job.exchange.overlap_reduce = decision.travel.reduce.on;
-  decision.job.exchange.overlap_gather = decision.travel.gather.on;
-  decision.rebalance = decide_rebalance(facts, request, decision);
-  decision.replace = decide_replace(facts, request, decision);
+  decision.job = with_way(facts.job, request.exchange, rows.dispatcher, rows.chunks);
+  decision.why.dispatcher = rows.why_dispatcher;
+  decision.why.chunks = rows.why_chunks;
+  decide_travel(request.exchange, decision.job, decision.why);
+  decision.rates = rebalance_rates(facts.model, decision.job, facts.rates);
+  decision.why.rebalance = why_rebalance(facts, decision);
+  decision.why.replace_every = why_replace(facts, request, decision);
   if (!facts.parameters.empty()) decide_memory(facts, request, type, decision);
   check_experts(facts, decision);
   decision.exact = decide_exact(facts, decision);

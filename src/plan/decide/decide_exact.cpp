@@ -25,12 +25,13 @@ void check(const RunFacts& facts, const RunDecision& decision) {
   const auto refuse = [&](bool asked, const std::string& what, const std::string& why) {
     violations.unless(!asked, exact + " cannot be had with " + what + ": " + why + "; remove one");
   };
-  refuse(decision.pool.on, "node pool = yes", "ranks write gradients into memory of other ranks");
-  refuse(decision.rebalance.rates.has_value(), "rebalance = yes",
+  refuse(decision.job.exchange.node_pool, "node pool = yes",
+         "ranks write gradients into memory of other ranks");
+  refuse(decision.job.exchange.rebalance, "rebalance = yes",
          "the gradients of replicas are branches of the tree of ranks");
-  refuse(decision.wire.combine == CombineMode::kFast, "combine = fast",
+  refuse(decision.job.exchange.combine == CombineMode::kFast, "combine = fast",
          "nodes add up rows before they send them");
-  refuse(decision.wire.dtype == WireDType::kBf16, "wire dtype = bf16",
+  refuse(decision.job.exchange.wire == WireDType::kBf16, "wire dtype = bf16",
          "which rows are rounded depends on the mesh");
   refuse(decision.job.keeping.shard_dense, "shard dense = yes",
          "the integers that are summed are whole on every rank");
@@ -62,7 +63,7 @@ double more_message_bytes(const RunFacts& facts, const RunDecision& decision) {
 
 }  // namespace
 
-ExactDecision decide_exact(const RunFacts& facts, const RunDecision& decision) {
+std::string decide_exact(const RunFacts& facts, const RunDecision& decision) {
   if (facts.job.batch.exact == 0) return {};
   check(facts, decision);
   std::string reason = "the same bits on every mesh whose micro-batches are multiples of " +
@@ -77,7 +78,7 @@ ExactDecision decide_exact(const RunFacts& facts, const RunDecision& decision) {
               bytes_text(more_message_bytes(facts, decision)) + " of messages a step";
     if (facts.job.layout.mesh.ep > 1) reason += ", one of them for each sparse layer of a micro-batch";
   }
-  return {facts.job.batch.exact, reason};
+  return reason;
 }
 
 }  // namespace moeloom

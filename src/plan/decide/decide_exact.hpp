@@ -5,7 +5,8 @@
 
 namespace moeloom {
 
-/// `decision`: everything else. Throws ConfigError with all that adds numbers up in an order of its own.
-ExactDecision decide_exact(const RunFacts& facts, const RunDecision& decision);
+/// What it costs; empty: sums are not exact. `decision`: everything else. Throws ConfigError with all that
+/// adds numbers up in an order of its own.
+std::string decide_exact(const RunFacts& facts, const RunDecision& decision);
 
 }  // namespace moeloom

@@ -26,10 +26,12 @@ struct Case {
   const RunFacts& facts;
   const RunRequest& request;
   double expert_seconds;
+  const AskedExchange& asked = request.exchange;
 
   Index ep() const { return facts.job.layout.mesh.ep; }
   /// Whether rows are asked to travel in chunks, and travel at all.
-  bool in_chunks() const { return request.chunks.value_or(0) > 0 && ep() > 1; }
+  bool in_chunks() const { return asked.chunks.value_or(0) > 0 && ep() > 1; }
+  bool pool() const { return asked.node_pool.value_or(false); }
   /// Of the rank that holds the fewest.
   Index experts() const { return std::max<Index>(facts.model.num_experts / ep(), 1); }
   /// Expected from one rank to another in one direction, if experts are even.
@@ -39,10 +41,10 @@ struct Case {
   }
   /// The same of what crosses nodes; by hierarchical from a rank to a node, on the way home, where more do.
   Index bytes_per_message(DispatcherKind kind) const {
-    const WireDType wire = request.wire.dtype;
+    const WireDType wire = asked.wire;
     if (kind != DispatcherKind::kHierarchical || facts.ep_nodes == 1) return bytes_per_pair(wire);
     const double rows = crossings_back(facts.model.num_experts, facts.model.num_experts_per_tok,
-                                       facts.ep_nodes, request.wire.combine) /
+                                       facts.ep_nodes, asked.combine) /
                         static_cast<double>(facts.ep_nodes - 1);
     return static_cast<Index>(
         rows * static_cast<double>(facts.job.tokens() * wire_cols(facts.model.hidden_size, wire) * 4));
@@ -62,10 +64,10 @@ struct Case {
 /// Why the bits of a way depend on where an expert is computed; none: they do not.
 std::optional<std::string> why_places_matter(const DispatcherWay& way, const Case& c) {
   if (c.facts.ep_nodes <= 1) return std::nullopt;
-  const std::string who = c.request.rebalance ? "rebalance keeps" : "replace every keeps";
-  if (way.sums_before_wire && c.request.wire.combine == CombineMode::kFast)
+  const std::string who = c.asked.rebalance ? "rebalance keeps" : "replace every keeps";
+  if (way.sums_before_wire && c.asked.combine == CombineMode::kFast)
     return who + " every bit, and combine = fast sums by the node that computes";
-  if (way.rounds == OnWire::kBetweenNodes && c.request.wire.dtype == WireDType::kBf16)
+  if (way.rounds == OnWire::kBetweenNodes && c.asked.wire == WireDType::kBf16)
     return who + " every bit, and wire dtype = bf16 rounds by the node that computes";
   return std::nullopt;
 }
@@ -73,8 +75,7 @@ std::optional<std::string> why_places_matter(const DispatcherWay& way, const Cas
 /// Why rows of a way cannot go to replicas, or not with the same bits; none: they can.
 std::optional<std::string> why_no_rebalance(const DispatcherWay& way, const Case& c) {
   if (!way.rebalances) return "rebalance needs rows that go to one rank alone, and it sends them to all";
-  if (c.request.node_pool)
-    return "rebalance moves rows to other ranks, and node pool = on runs them where they are";
+  if (c.pool()) return "rebalance moves rows to other ranks, and node pool = on runs them where they are";
   if (c.in_chunks()) return "rebalance needs rows that travel whole, and overlap asks for chunks";
   return why_places_matter(way, c);
 }
@@ -84,13 +85,13 @@ std::optional<std::string> why_not(const DispatcherWay& way, const Case& c) {
   if (!way.crosses_nodes && c.facts.ep_nodes > 1) return c.on_nodes() + ", which share no memory";
   if (way.needs_node_memory && !c.facts.no_node_memory.empty())
     return "memory cannot be shared: " + c.facts.no_node_memory;
-  if (c.request.node_pool && !way.serves_pool)
+  if (c.pool() && !way.serves_pool)
     return "the node pool needs rows in the node's memory, and it keeps them in each rank's own";
   if (c.in_chunks() && !way.in_chunks) return "overlap asks for chunks, and it moves rows whole";
-  if (c.in_chunks() && c.request.node_pool)
+  if (c.in_chunks() && c.pool())
     return "overlap asks for chunks, and the node pool runs experts when all rows are there";
-  if (c.request.rebalance) return why_no_rebalance(way, c);
-  if (c.request.replace_every > 0) return why_places_matter(way, c);
+  if (c.asked.rebalance) return why_no_rebalance(way, c);
+  if (c.asked.replace_every > 0) return why_places_matter(way, c);
   return std::nullopt;
 }
 
@@ -106,11 +107,10 @@ std::string way_out(const Case& c) {
   std::string kinds;
   for (const DispatcherWay& way : able(c)) kinds += std::string(name_of(way.kind)) + ", ";
   if (!kinds.empty()) return "dispatcher = " + kinds.substr(0, kinds.size() - 2) + " or auto";
-  if (c.request.rebalance && (c.request.node_pool || c.in_chunks()))
-    return std::string("rebalance = off, or ") +
-           (c.request.node_pool ? "node pool = off" : "overlap chunks = off");
-  if (c.request.node_pool && c.in_chunks()) return "overlap chunks = off, or node pool = off";
-  return c.request.node_pool ? "node pool = off" : "overlap chunks = off";
+  if (c.asked.rebalance && (c.pool() || c.in_chunks()))
+    return std::string("rebalance = off, or ") + (c.pool() ? "node pool = off" : "overlap chunks = off");
+  if (c.pool() && c.in_chunks()) return "overlap chunks = off, or node pool = off";
+  return c.pool() ? "node pool = off" : "overlap chunks = off";
 }
 
 void require_somebody_to_share_with(const Case& c) {
@@ -124,16 +124,16 @@ void require_somebody_to_share_with(const Case& c) {
 
 /// The ways that are left by what was asked for.
 std::vector<DispatcherWay> candidates(const Case& c) {
-  if (c.request.node_pool) require_somebody_to_share_with(c);
-  if (c.request.rebalance && c.ep() == 1)
+  if (c.pool()) require_somebody_to_share_with(c);
+  if (c.asked.rebalance && c.ep() == 1)
     throw ConfigError(
         {"rebalance = on has no rank to move rows to: ep = 1; choose a larger ep, or "
          "rebalance = off"});
-  if (c.request.replace_every > 0 && c.ep() == 1)
-    throw ConfigError({"replace every = " + std::to_string(c.request.replace_every) +
+  if (c.asked.replace_every > 0 && c.ep() == 1)
+    throw ConfigError({"replace every = " + std::to_string(c.asked.replace_every) +
                        " has no rank to move experts to: ep = 1; choose a larger ep, or replace every = 0"});
-  if (c.request.dispatcher) {
-    const DispatcherWay& way = way_of(*c.request.dispatcher);
+  if (c.asked.dispatcher) {
+    const DispatcherWay& way = way_of(*c.asked.dispatcher);
     if (const auto reason = why_not(way, c))
       throw ConfigError({"dispatcher = " + std::string(name_of(way.kind)) + " cannot run: " + *reason +
                          "; choose " + way_out(c)});
@@ -151,7 +151,7 @@ std::vector<DispatcherWay> candidates(const Case& c) {
 std::vector<std::string> idle_settings(const DispatcherWay& way, const Case& c) {
   std::vector<std::string> idle;
   const bool leaves = c.facts.ep_nodes > 1;
-  if (c.request.wire.dtype == WireDType::kBf16) {
+  if (c.asked.wire == WireDType::kBf16) {
     const std::string nothing = "wire dtype = bf16 rounds nothing: ";
     if (way.rounds == OnWire::kNowhere)
       idle.push_back(nothing + "rows in the node's memory stay fp32");
@@ -160,7 +160,7 @@ std::vector<std::string> idle_settings(const DispatcherWay& way, const Case& c) 
     else if (way.rounds == OnWire::kBetweenNodes && !leaves)
       idle.push_back(nothing + "no row leaves the node");
   }
-  if (c.request.wire.combine == CombineMode::kFast && !(way.sums_before_wire && leaves))
+  if (c.asked.combine == CombineMode::kFast && !(way.sums_before_wire && leaves))
     idle.emplace_back("combine = fast changes nothing: no sum is made before a wire");
   return idle;
 }
@@ -189,7 +189,7 @@ Index usual_chunks(DispatcherKind kind, const Case& c) {
 
 /// No more than experts, whatever is asked for: chunks are made of whole ones.
 Index asked_chunks(const Case& c) {
-  return std::min(*c.request.chunks, c.experts());
+  return std::min(*c.asked.chunks, c.experts());
 }
 
 std::vector<Option> options(const std::vector<DispatcherWay>& ways, const Case& c) {
@@ -203,8 +203,7 @@ std::vector<Option> options(const std::vector<DispatcherWay>& ways, const Case& 
       continue;
     }
     add(way.kind, 0);
-    if (way.in_chunks && !c.request.chunks && !c.request.rebalance && !c.request.node_pool &&
-        usual_chunks(way.kind, c) > 0)
+    if (way.in_chunks && !c.asked.chunks && !c.asked.rebalance && !c.pool() && usual_chunks(way.kind, c) > 0)
       add(way.kind, usual_chunks(way.kind, c));
   }
   return found;
@@ -225,10 +224,10 @@ std::string prediction_text(const Option& best, const std::vector<Option>& all, 
 }
 
 /// Inside a node: by sizes, because the processor that computes is the one that copies.
-DispatcherDecision choose_on_node(const std::vector<DispatcherWay>& ways, const Case& c) {
+std::pair<DispatcherKind, std::string> choose_on_node(const std::vector<DispatcherWay>& ways, const Case& c) {
   const bool memory = ways.front().needs_node_memory;  // the table's order: those first
   const std::string bytes = std::to_string(c.bytes_per_pair(WireDType::kFp32)) + " bytes a pair of ranks";
-  if (c.request.node_pool)
+  if (c.pool())
     return {ways.front().kind, "the node pool needs rows in the node's memory, and " + c.on_nodes()};
   if (c.in_chunks()) return {DispatcherKind::kAlltoall, "overlap asks for chunks, and " + c.on_nodes()};
   if (memory && c.bytes_per_pair(WireDType::kFp32) >= kLeastSharedBytes)
@@ -246,19 +245,18 @@ DispatcherDecision choose_on_node(const std::vector<DispatcherWay>& ways, const 
 
 /// Why rows of the dispatcher travel in no chunks, or in those that were asked for.
 std::string overlap_reason(DispatcherKind kind, Index chunks, const Case& c) {
-  if (c.request.chunks == 0) return "overlap chunks = off";
-  if (c.request.chunks) {
-    const std::string asked = "overlap chunks = " + std::to_string(*c.request.chunks);
+  if (c.asked.chunks == 0) return "overlap chunks = off";
+  if (c.asked.chunks) {
+    const std::string asked = "overlap chunks = " + std::to_string(*c.asked.chunks);
     if (c.ep() == 1) return asked + " hides nothing: ep = 1, and rows stay on their rank";
-    if (chunks < *c.request.chunks)
-      return asked + ", cut to the experts of a rank: " + std::to_string(chunks);
+    if (chunks < *c.asked.chunks) return asked + ", cut to the experts of a rank: " + std::to_string(chunks);
     return asked;
   }
   if (c.ep() == 1) return "ep = 1: rows stay on their rank";
-  if (c.request.rebalance) return "rebalance = on: rows travel whole";
+  if (c.asked.rebalance) return "rebalance = on: rows travel whole";
   if (c.facts.ep_nodes == 1)
     return c.ranks() + " share a node, where the processor that computes is the one that copies rows";
-  if (c.request.node_pool) return "node pool = on: experts run when all rows are there";
+  if (c.pool()) return "node pool = on: experts run when all rows are there";
   if (!way_of(kind).in_chunks) return "the " + std::string(name_of(kind)) + " dispatcher moves rows whole";
   const std::string sent =
       c.message_text(kind) + " beside products of " + milliseconds_text(c.expert_seconds);
@@ -269,7 +267,7 @@ std::string overlap_reason(DispatcherKind kind, Index chunks, const Case& c) {
 }
 
 RowsDecision choose(const std::vector<DispatcherWay>& ways, const Case& c) {
-  DispatcherDecision choice;
+  std::pair<DispatcherKind, std::string> choice;
   Index chunks = c.in_chunks() ? asked_chunks(c) : 0;
   const bool leaves = c.facts.ep_nodes > 1;
   if (leaves) {
@@ -279,37 +277,37 @@ RowsDecision choose(const std::vector<DispatcherWay>& ways, const Case& c) {
     chunks = best.chunks;
   } else if (c.ep() == 1) {
     choice = {DispatcherKind::kAlltoall, "ep = 1: rows stay on their rank"};
-  } else if (!c.request.dispatcher) {
+  } else if (!c.asked.dispatcher) {
     choice = choose_on_node(ways, c);
   }
-  if (c.request.dispatcher)
-    choice = {*c.request.dispatcher, "dispatcher = " + std::string(name_of(*c.request.dispatcher))};
-  return {choice, {chunks, overlap_reason(choice.kind, chunks, c)}, {}};
+  if (c.asked.dispatcher)
+    choice = {*c.asked.dispatcher, "dispatcher = " + std::string(name_of(*c.asked.dispatcher))};
+  const auto& [kind, reason] = choice;
+  return {kind, reason, chunks, overlap_reason(kind, chunks, c)};
 }
 
 }  // namespace
 
 RowsDecision decide_rows(const RunFacts& facts, const RunRequest& request, double expert_seconds) {
+  const AskedExchange& asked = request.exchange;
   const std::string none = "this model has no experts";
   if (!facts.model.has_experts()) {
-    if (request.node_pool)
+    if (asked.node_pool.value_or(false))
       throw ConfigError({"node pool = on has nothing to share: " + none + "; choose node pool = off"});
-    if (request.rebalance)
+    if (asked.rebalance)
       throw ConfigError({"rebalance = on has nothing to move: " + none + "; choose rebalance = off"});
-    if (request.replace_every > 0)
-      throw ConfigError({"replace every = " + std::to_string(request.replace_every) +
+    if (asked.replace_every > 0)
+      throw ConfigError({"replace every = " + std::to_string(asked.replace_every) +
                          " has nothing to move: " + none + "; choose replace every = 0"});
-    return {{DispatcherKind::kAlltoall, none}, {0, none}, {false, none}};
+    return {DispatcherKind::kAlltoall, none, 0, none};
   }
   const Case c{facts, request, expert_seconds};
   RowsDecision rows = choose(candidates(c), c);
-  for (const std::string& idle : idle_settings(way_of(rows.dispatcher.kind), c)) {
-    if (request.dispatcher && c.ep() > 1)
-      throw ConfigError(
-          {rows.dispatcher.reason + ": " + idle + "; leave it out, or choose dispatcher = auto"});
-    rows.dispatcher.reason += "; " + idle;
+  for (const std::string& idle : idle_settings(way_of(rows.dispatcher), c)) {
+    if (asked.dispatcher && c.ep() > 1)
+      throw ConfigError({rows.why_dispatcher + ": " + idle + "; leave it out, or choose dispatcher = auto"});
+    rows.why_dispatcher += "; " + idle;
   }
-  rows.pool = {request.node_pool, request.node_pool ? "node pool = on" : "node pool = off"};
   return rows;
 }
 

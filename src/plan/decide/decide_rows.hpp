@@ -6,9 +6,10 @@
 namespace moeloom {
 
 struct RowsDecision {
-  DispatcherDecision dispatcher;
-  OverlapDecision overlap;
-  PoolDecision pool;
+  DispatcherKind dispatcher = DispatcherKind::kAlltoall;
+  std::string why_dispatcher;
+  Index chunks = 0;
+  std::string why_chunks;
 };
 
 /// Pure. expert_seconds: of a layer and micro-batch. Throws ConfigError as decide() does.

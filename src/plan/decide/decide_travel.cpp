@@ -2,13 +2,16 @@
 
 #include "moeloom/base/violations.hpp"
 
+#include <tuple>
+#include <utility>
+
 namespace moeloom {
 namespace {
 
 /// Whether something travels while there are products, as asked or, if nothing was asked for, between nodes.
 /// `cannot`: why it must not; empty: it may.
-OverlapChoice choose(const std::string& option, std::optional<bool> asked, const Job& job,
-                     const std::string& cannot, Violations& violations) {
+std::pair<bool, std::string> choose(const std::string& option, std::optional<bool> asked, const Job& job,
+                                    const std::string& cannot, Violations& violations) {
   const std::string on = option + " = on";
   if (asked == false) return {false, option + " = off"};
   if (job.layout.mesh.world() == 1) return {false, "one rank has nobody to exchange with"};
@@ -22,24 +25,26 @@ OverlapChoice choose(const std::string& option, std::optional<bool> asked, const
 
 }  // namespace
 
-TravelDecision decide_travel(const RunRequest& request, const Job& job) {
+void decide_travel(const AskedExchange& asked, Job& job, ExchangeReasons& why) {
   Violations violations;
-  TravelDecision travel;
-  travel.reduce = choose(
-      "overlap grad reduce", request.overlap_reduce, job,
+  Exchange& exchange = job.exchange;
+  std::tie(exchange.overlap_reduce, why.overlap_reduce) = choose(
+      "overlap grad reduce", asked.overlap_reduce, job,
       job.batch.exact > 0 ? "exact sums are of integers, which MPI adds up at the end" : "", violations);
-  violations.unless(!job.keeping.shard_dense || request.overlap_reduce != false,
+  violations.unless(!job.keeping.shard_dense || asked.overlap_reduce != false,
                     "overlap grad reduce = off cannot be with shard dense = yes, which takes sums as layers "
                     "finish; leave it to auto");
-  if (job.keeping.shard_dense) travel.reduce = {true, "shard dense = yes takes sums as layers finish"};
-  travel.gather =
-      choose("overlap param gather", request.overlap_gather, job,
+  if (job.keeping.shard_dense) {
+    exchange.overlap_reduce = true;
+    why.overlap_reduce = "shard dense = yes takes sums as layers finish";
+  }
+  std::tie(exchange.overlap_gather, why.overlap_gather) =
+      choose("overlap param gather", asked.overlap_gather, job,
              job.keeping.shard_dense ? "with shard dense = yes, ranks of a node share weights, which "
                                        "change for all of them at once"
                                      : "",
              violations);
   violations.throw_if_any();
-  return travel;
 }
 
 }  // namespace moeloom

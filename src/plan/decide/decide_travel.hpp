@@ -5,7 +5,8 @@
 
 namespace moeloom {
 
-/// Pure. Throws ConfigError for what was asked for and cannot be.
-TravelDecision decide_travel(const RunRequest& request, const Job& job);
+/// -> the job's overlap_reduce and overlap_gather, with their reasons. Throws ConfigError for what was asked
+/// for and cannot be.
+void decide_travel(const AskedExchange& asked, Job& job, ExchangeReasons& why);
 
 }  // namespace moeloom

@@ -32,7 +32,8 @@ std::string why_no_node_memory(const Mesh& mesh, const NodeMap& nodes) {
 
 }  // namespace
 
-RunFacts find_run_facts(const ModelConfig& model, const Mesh& mesh, Job work, Index pretended_nodes) {
+RunFacts find_run_facts(const ModelConfig& model, const Mesh& mesh, Job work) {
+  const Index pretended_nodes = work.layout.pretended_nodes;
   const NodeMap nodes = find_nodes(mesh.ep(), pretended_nodes);
   const Communicator& world = mesh.world();
   work.layout.mesh = mesh.shape();
@@ -50,7 +51,6 @@ RunFacts find_run_facts(const ModelConfig& model, const Mesh& mesh, Job work, In
   facts.no_bf16 = first_reason(world, std::string(why_no_bf16()));
   facts.bf16_unit = static_cast<Bf16Unit>(-world.all_max(-static_cast<double>(best_bf16_unit())));
   facts.avx512 = world.all_max(cpu_has_avx512() ? 0 : 1) == 0;
-  facts.avx512 = world.all_max(cpu_has_avx512() ? 0 : 1) == 0;
   return facts;
 }
 
@@ -64,18 +64,20 @@ RunFacts facts_of_job(const ModelConfig& model, const Job& work) {
 
 DispatcherSettings open_dispatcher(const RunDecision& decision, const Mesh& mesh, Index num_experts) {
   if (num_experts == 0) return {};
+  const Exchange& exchange = decision.job.exchange;
   DispatcherSettings settings;
   std::string refusal;
   try {
-    settings = open_dispatcher(decision.dispatcher.kind, mesh.ep(), num_experts, decision.wire);
+    settings = open_dispatcher(exchange.dispatcher, mesh.ep(), num_experts,
+                               {exchange.combine, exchange.wire, decision.job.layout.pretended_nodes});
   } catch (const AgreedError& refused) {  // by the ranks of one ep row
     refusal = refused.what();
   }
   refusal = first_reason(mesh.world(), refusal);
   if (!refusal.empty()) throw AgreedError(refusal);
-  settings.chunks = decision.overlap.chunks;
-  settings.node_pool = decision.pool.on;
-  settings.rebalance = decision.rebalance.rates;
+  settings.chunks = exchange.chunks;
+  settings.node_pool = exchange.node_pool;
+  if (exchange.rebalance) settings.rebalance = decision.rates;
   return settings;
 }
 

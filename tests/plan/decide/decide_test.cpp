@@ -43,38 +43,40 @@ Answer ask(const RunFacts& facts, const RunRequest& request) {
 
 std::string refusal(const RunFacts& facts, const RunRequest& request) {
   const Answer answer = ask(facts, request);
-  EXPECT_FALSE(answer.decision) << name_of(answer.decision->dispatcher.kind);
+  EXPECT_FALSE(answer.decision) << name_of(answer.decision->job.exchange.dispatcher);
   return answer.refusal;
 }
 
 std::string text_of(const RunFacts& facts, const RunRequest& r) {
-  return std::string(name_of(r.dispatcher)) + ", overlap " + (r.chunks ? std::to_string(*r.chunks) : "auto") +
-         ", pool " + (r.node_pool ? "on" : "off") + (r.rebalance ? ", rebalance" : "") +
-         (r.replace_every > 0 ? ", replace" : "") + (r.wire.dtype == WireDType::kBf16 ? ", bf16" : ", fp32") +
-         (r.wire.combine == CombineMode::kFast ? ", fast" : ", exact") + ", ep " +
+  return std::string(name_of(r.exchange.dispatcher)) + ", overlap " +
+         (r.exchange.chunks ? std::to_string(*r.exchange.chunks) : "auto") + ", pool " +
+         (r.exchange.node_pool ? "on" : "off") + (r.exchange.rebalance ? ", rebalance" : "") +
+         (r.exchange.replace_every > 0 ? ", replace" : "") +
+         (r.exchange.wire == WireDType::kBf16 ? ", bf16" : ", fp32") +
+         (r.exchange.combine == CombineMode::kFast ? ", fast" : ", exact") + ", ep " +
          std::to_string(facts.job.layout.mesh.ep) + " on " + std::to_string(facts.ep_nodes) +
          (facts.no_node_memory.empty() ? "" : ", no node memory");
 }
 
 /// What travels beside products: sums of gradients and new weights, each with a reason.
 TEST(Decide, SumsAndWeightsTravelBetweenNodes) {
-  const auto travel = [](const RunFacts& facts, const RunRequest& request = {}) {
-    return decide(facts, request).travel;
+  const auto travel = [](const RunFacts& facts, const AskedExchange& asked = {}) {
+    return decide(facts, {.exchange = asked}).job.exchange;
   };
-  EXPECT_FALSE(travel(facts_with(1, 1)).reduce.on) << "a rank alone";
-  EXPECT_FALSE(travel(facts_with(2, 1)).reduce.on);
-  EXPECT_FALSE(travel(facts_with(2, 1)).gather.on);
-  EXPECT_TRUE(travel(facts_with(2, 2)).reduce.on);
-  EXPECT_TRUE(travel(facts_with(2, 2)).gather.on);
-  EXPECT_TRUE(travel(facts_with(4, 2)).reduce.on) << "two ranks share a link, which is crossed once";
-  EXPECT_TRUE(travel(facts_with(4, 2)).gather.on);
-  EXPECT_TRUE(travel(facts_with(2, 1), {.overlap_reduce = true}).reduce.on);
-  EXPECT_FALSE(travel(facts_with(2, 2), {.overlap_reduce = false}).reduce.on);
-  EXPECT_FALSE(travel(facts_with(2, 2), {.overlap_gather = false}).gather.on);
+  EXPECT_FALSE(travel(facts_with(1, 1)).overlap_reduce) << "a rank alone";
+  EXPECT_FALSE(travel(facts_with(2, 1)).overlap_reduce);
+  EXPECT_FALSE(travel(facts_with(2, 1)).overlap_gather);
+  EXPECT_TRUE(travel(facts_with(2, 2)).overlap_reduce);
+  EXPECT_TRUE(travel(facts_with(2, 2)).overlap_gather);
+  EXPECT_TRUE(travel(facts_with(4, 2)).overlap_reduce) << "two ranks share a link, which is crossed once";
+  EXPECT_TRUE(travel(facts_with(4, 2)).overlap_gather);
+  EXPECT_TRUE(travel(facts_with(2, 1), {.overlap_reduce = true}).overlap_reduce);
+  EXPECT_FALSE(travel(facts_with(2, 2), {.overlap_reduce = false}).overlap_reduce);
+  EXPECT_FALSE(travel(facts_with(2, 2), {.overlap_gather = false}).overlap_gather);
   RunFacts sharded = facts_with(2, 2);
   sharded.job.keeping.shard_dense = true;
-  EXPECT_TRUE(travel(sharded).reduce.on);
-  EXPECT_FALSE(travel(sharded).gather.on);
+  EXPECT_TRUE(travel(sharded).overlap_reduce);
+  EXPECT_FALSE(travel(sharded).overlap_gather);
   EXPECT_THROW(travel(sharded, {.overlap_gather = true}), ConfigError);
   EXPECT_THROW(travel(sharded, {.overlap_reduce = false}), ConfigError);
   const RunDecision decision = decide(facts_with(2, 2), {});
@@ -87,17 +89,18 @@ bool can_serve(DispatcherKind kind, const RunFacts& facts, const RunRequest& req
   const bool in_memory = kind == DispatcherKind::kShared || kind == DispatcherKind::kHierarchical;
   if (in_memory && !facts.no_node_memory.empty()) return false;
   if (kind == DispatcherKind::kShared && facts.ep_nodes > 1) return false;
-  if (request.node_pool && !in_memory) return false;
-  const bool chunks = request.chunks.value_or(0) > 0 && facts.job.layout.mesh.ep > 1;
+  if (request.exchange.node_pool && !in_memory) return false;
+  const bool chunks = request.exchange.chunks.value_or(0) > 0 && facts.job.layout.mesh.ep > 1;
   const bool rounds_by_node =
-      request.wire.dtype == WireDType::kBf16 || request.wire.combine == CombineMode::kFast;
-  if (request.rebalance && (kind == DispatcherKind::kAllgather || request.node_pool || chunks ||
-                            (kind == DispatcherKind::kHierarchical && facts.ep_nodes > 1 && rounds_by_node)))
+      request.exchange.wire == WireDType::kBf16 || request.exchange.combine == CombineMode::kFast;
+  if (request.exchange.rebalance &&
+      (kind == DispatcherKind::kAllgather || request.exchange.node_pool || chunks ||
+       (kind == DispatcherKind::kHierarchical && facts.ep_nodes > 1 && rounds_by_node)))
     return false;
-  if (request.replace_every > 0 && kind == DispatcherKind::kHierarchical && facts.ep_nodes > 1 &&
+  if (request.exchange.replace_every > 0 && kind == DispatcherKind::kHierarchical && facts.ep_nodes > 1 &&
       rounds_by_node)
     return false;
-  if (chunks && request.node_pool) return false;
+  if (chunks && request.exchange.node_pool) return false;
   return !chunks || kind == DispatcherKind::kAlltoall || kind == DispatcherKind::kHierarchical;
 }
 
@@ -106,20 +109,21 @@ bool wire_is_used(DispatcherKind kind, const RunFacts& facts, const RunRequest& 
   const bool rounds =
       kind == DispatcherKind::kHierarchical ? nodes : kind != DispatcherKind::kShared && ranks;
   const bool sums = kind == DispatcherKind::kHierarchical && nodes;
-  return (request.wire.dtype == WireDType::kFp32 || rounds) &&
-         (request.wire.combine == CombineMode::kExact || sums);
+  return (request.exchange.wire == WireDType::kFp32 || rounds) &&
+         (request.exchange.combine == CombineMode::kExact || sums);
 }
 
 void expect_right(const RunFacts& facts, const RunRequest& request) {
   SCOPED_TRACE(text_of(facts, request));
   const Answer answer = ask(facts, request);
   const bool shares = facts.job.layout.mesh.ep > facts.ep_nodes;
-  bool possible = (!request.node_pool || shares) &&
-                  ((!request.rebalance && request.replace_every == 0) || facts.job.layout.mesh.ep > 1);
-  if (request.dispatcher) {
-    possible = possible && can_serve(*request.dispatcher, facts, request);
+  bool possible =
+      (!request.exchange.node_pool || shares) &&
+      ((!request.exchange.rebalance && request.exchange.replace_every == 0) || facts.job.layout.mesh.ep > 1);
+  if (request.exchange.dispatcher) {
+    possible = possible && can_serve(*request.exchange.dispatcher, facts, request);
     if (facts.job.layout.mesh.ep > 1)
-      possible = possible && wire_is_used(*request.dispatcher, facts, request);
+      possible = possible && wire_is_used(*request.exchange.dispatcher, facts, request);
   } else {
     possible = possible && std::ranges::any_of(kDispatcherKinds, [&](DispatcherKind kind) {
                  return can_serve(kind, facts, request);
@@ -131,33 +135,31 @@ void expect_right(const RunFacts& facts, const RunRequest& request) {
     return;
   }
   const RunDecision& decided = *answer.decision;
-  const DispatcherKind kind = decided.dispatcher.kind;
-  if (request.dispatcher) {
-    EXPECT_EQ(kind, *request.dispatcher);
+  const DispatcherKind kind = decided.job.exchange.dispatcher;
+  if (request.exchange.dispatcher) {
+    EXPECT_EQ(kind, *request.exchange.dispatcher);
   }
   EXPECT_TRUE(can_serve(kind, facts, request)) << name_of(kind);
-  EXPECT_EQ(wire_is_used(kind, facts, request),
-            decided.dispatcher.reason.find("nothing: ") == std::string::npos)
-      << decided.dispatcher.reason;
-  EXPECT_EQ(decided.pool.on, request.node_pool);
-  EXPECT_EQ(decided.rebalance.rates.has_value(), request.rebalance);
-  EXPECT_EQ(decided.replace.every, request.replace_every);
+  EXPECT_EQ(wire_is_used(kind, facts, request), decided.why.dispatcher.find("nothing: ") == std::string::npos)
+      << decided.why.dispatcher;
+  EXPECT_EQ(decided.job.exchange.node_pool, request.exchange.node_pool);
+  EXPECT_EQ(decided.job.exchange.rebalance, request.exchange.rebalance);
+  EXPECT_EQ(decided.job.exchange.replace_every, request.exchange.replace_every);
   const Index most = facts.model.num_experts / facts.job.layout.mesh.ep;
-  if (request.chunks) {
-    EXPECT_EQ(decided.overlap.chunks, facts.job.layout.mesh.ep == 1 ? 0 : std::min(*request.chunks, most));
+  if (request.exchange.chunks) {
+    EXPECT_EQ(decided.job.exchange.chunks,
+              facts.job.layout.mesh.ep == 1 ? 0 : std::min(*request.exchange.chunks, most));
   }
-  if (decided.overlap.chunks > 0) {
+  if (decided.job.exchange.chunks > 0) {
     EXPECT_TRUE(kind == DispatcherKind::kAlltoall || kind == DispatcherKind::kHierarchical);
-    EXPECT_FALSE(request.node_pool) << "the pool waits for all rows";
-    EXPECT_TRUE(request.chunks || facts.ep_nodes > 1) << "inside a node nothing is hidden";
+    EXPECT_FALSE(request.exchange.node_pool) << "the pool waits for all rows";
+    EXPECT_TRUE(request.exchange.chunks || facts.ep_nodes > 1) << "inside a node nothing is hidden";
   }
-  EXPECT_EQ(decided.job.exchange.dispatcher, kind);
-  EXPECT_EQ(decided.job.exchange.chunks, decided.overlap.chunks);
-  for (const std::string& reason : {decided.dispatcher.reason, decided.overlap.reason, decided.pool.reason,
-                                    decided.rebalance.reason, decided.replace.reason})
+  for (const std::string& reason :
+       {decided.why.dispatcher, decided.why.chunks, decided.why.rebalance, decided.why.replace_every})
     EXPECT_FALSE(reason.empty());
   const RunDecision again = decide(facts, request);
-  EXPECT_EQ(again.dispatcher.reason, decided.dispatcher.reason) << "pure";
+  EXPECT_EQ(again.why.dispatcher, decided.why.dispatcher) << "pure";
 }
 
 TEST(Decide, EveryCombinationRunsOrIsRefusedWithTheWayOut) {
@@ -175,12 +177,12 @@ TEST(Decide, EveryCombinationRunsOrIsRefusedWithTheWayOut) {
                   RunFacts facts = facts_with(ep, nodes);
                   if (!memory) facts.no_node_memory = "open /proc/7/fd/9: denied";
                   RunRequest request;
-                  request.dispatcher = dispatcher;
-                  request.chunks = chunks;
-                  request.node_pool = pool;
-                  request.rebalance = rebalance;
-                  request.replace_every = replace_every;
-                  request.wire = {.combine = combine, .dtype = wire};
+                  request.exchange.dispatcher = dispatcher;
+                  request.exchange.chunks = chunks;
+                  request.exchange.node_pool = pool;
+                  request.exchange.rebalance = rebalance;
+                  request.exchange.replace_every = replace_every;
+                  request.exchange.combine = combine, request.exchange.wire = wire;
                   expect_right(facts, request);
                   ++cases;
                 }
@@ -191,9 +193,9 @@ TEST(Decide, RebalancingCountsTheReplicasThatLayersMayKeep) {
   RunFacts facts = facts_with(4, 2);
   facts.parameters = parameter_specs(facts.model, experts_of(facts.model.num_experts, 4, 0));
   RunRequest request;
-  request.chunks = 0;
+  request.exchange.chunks = 0;
   EXPECT_EQ(decide(facts, request).memory.replicas, 0);
-  request.rebalance = true;
+  request.exchange.rebalance = true;
   EXPECT_EQ(decide(facts, request).memory.replicas,
             replica_bytes(facts.model, facts.parameters, facts.job.layout.mesh));
   EXPECT_GT(decide(facts, request).memory.replicas, 0);
@@ -204,7 +206,7 @@ TEST(Decide, ReplacingCountsTheMomentsThatLeaveARank) {
   facts.parameters = parameter_specs(facts.model, experts_of(facts.model.num_experts, 4, 0));
   const double without = decide(facts, {}).memory.buffers;
   RunRequest request;
-  request.replace_every = 10;
+  request.exchange.replace_every = 10;
   const ModelConfig& m = facts.model;
   const Index gate_up =
       m.num_experts / 4 * 2 * m.hidden_size * m.moe_intermediate_size * 4;  // bytes of a rank
@@ -213,14 +215,13 @@ TEST(Decide, ReplacingCountsTheMomentsThatLeaveARank) {
 
 TEST(Decide, RebalancingSaysByWhatItDecidesAndIsRefusedBesideWhatMovesOrRoundsRows) {
   RunRequest request;
-  request.rebalance = true;
+  request.exchange.rebalance = true;
   const RunDecision crossing = decide(facts_with(4, 4), request);
-  EXPECT_EQ(crossing.overlap.chunks, 0);
-  EXPECT_NE(crossing.rebalance.reason.find(" between nodes ("), std::string::npos)
-      << crossing.rebalance.reason;
+  EXPECT_EQ(crossing.job.exchange.chunks, 0);
+  EXPECT_NE(crossing.why.rebalance.find(" between nodes ("), std::string::npos) << crossing.why.rebalance;
   const RunDecision on_node = decide(facts_with(4, 1), request);
-  EXPECT_NE(on_node.rebalance.reason.find("on one node, node pool = on does the same"), std::string::npos)
-      << on_node.rebalance.reason;
+  EXPECT_NE(on_node.why.rebalance.find("on one node, node pool = on does the same"), std::string::npos)
+      << on_node.why.rebalance;
   EXPECT_EQ(refusal(facts_with(1, 1), request),
             "rebalance = on has no rank to move rows to: ep = 1; choose a larger ep, or rebalance = off");
   RunFacts dense = facts_with(4, 1);
@@ -228,11 +229,11 @@ TEST(Decide, RebalancingSaysByWhatItDecidesAndIsRefusedBesideWhatMovesOrRoundsRo
   EXPECT_EQ(refusal(dense, request),
             "rebalance = on has nothing to move: this model has no experts; choose rebalance = off");
   RunRequest chunks = request, pool = request, gathered = request, fast = request;
-  chunks.chunks = 2;
-  pool.node_pool = true;
-  gathered.dispatcher = DispatcherKind::kAllgather;
-  fast.dispatcher = DispatcherKind::kHierarchical;
-  fast.wire.combine = CombineMode::kFast;
+  chunks.exchange.chunks = 2;
+  pool.exchange.node_pool = true;
+  gathered.exchange.dispatcher = DispatcherKind::kAllgather;
+  fast.exchange.dispatcher = DispatcherKind::kHierarchical;
+  fast.exchange.combine = CombineMode::kFast;
   const std::string in_chunks = refusal(facts_with(4, 2), chunks), pooled = refusal(facts_with(4, 1), pool);
   EXPECT_TRUE(in_chunks.ends_with("choose rebalance = off, or overlap chunks = off")) << in_chunks;
   EXPECT_TRUE(pooled.ends_with("choose rebalance = off, or node pool = off")) << pooled;
@@ -246,10 +247,11 @@ TEST(Decide, RebalancingSaysByWhatItDecidesAndIsRefusedBesideWhatMovesOrRoundsRo
 
 TEST(Decide, ReplacingSaysByWhatItDecidesAndIsRefusedWhereNothingCanMove) {
   RunRequest request;
-  request.replace_every = 20;
-  const ReplaceDecision crossing = decide(facts_with(4, 4), request).replace;
-  EXPECT_TRUE(crossing.reason.starts_with("replace every = 20: a row's products take ")) << crossing.reason;
-  EXPECT_NE(crossing.reason.find(" between nodes ("), std::string::npos) << crossing.reason;
+  request.exchange.replace_every = 20;
+  const RunDecision crossing = decide(facts_with(4, 4), request);
+  const std::string& why = crossing.why.replace_every;
+  EXPECT_TRUE(why.starts_with("replace every = 20: a row's products take ")) << why;
+  EXPECT_NE(why.find(" between nodes ("), std::string::npos) << why;
   EXPECT_GT(crossing.rates.between_nodes.weights, 0);
   EXPECT_EQ(
       refusal(facts_with(1, 1), request),
@@ -264,11 +266,11 @@ TEST(Decide, ReplacingSaysByWhatItDecidesAndIsRefusedWhereNothingCanMove) {
       "replace every = 20 needs as many experts on every rank: ep = 4 does not divide the 6 experts; choose "
       "another ep, or replace every = 0");
   RunRequest pool = request, fast = request;
-  pool.node_pool = true;
-  EXPECT_NE(decide(facts_with(4, 1), pool).replace.reason.find("no expert will move"), std::string::npos);
-  EXPECT_EQ(decide(facts_with(4, 2), pool).replace.reason.find("no expert will move"), std::string::npos);
-  fast.dispatcher = DispatcherKind::kHierarchical;
-  fast.wire.combine = CombineMode::kFast;
+  pool.exchange.node_pool = true;
+  EXPECT_NE(decide(facts_with(4, 1), pool).why.replace_every.find("no expert will move"), std::string::npos);
+  EXPECT_EQ(decide(facts_with(4, 2), pool).why.replace_every.find("no expert will move"), std::string::npos);
+  fast.exchange.dispatcher = DispatcherKind::kHierarchical;
+  fast.exchange.combine = CombineMode::kFast;
   EXPECT_EQ(
       refusal(facts_with(4, 2), fast),
       "dispatcher = hierarchical cannot run: replace every keeps every bit, and combine = fast sums by the "
@@ -304,10 +306,10 @@ TEST(Decide, InsideANodeSizesChooseTheDispatcher) {
       {"nobody", facts_with(1, 1), DispatcherKind::kAlltoall, "ep = 1: rows stay on their rank"}};
   for (const Case& c : cases) {
     const RunDecision decided = decide(c.facts, {});
-    EXPECT_EQ(decided.dispatcher.kind, c.kind) << c.name;
-    EXPECT_NE(decided.dispatcher.reason.find(c.reason), std::string::npos)
-        << c.name << ": " << decided.dispatcher.reason;
-    EXPECT_EQ(decided.overlap.chunks, 0) << c.name;
+    EXPECT_EQ(decided.job.exchange.dispatcher, c.kind) << c.name;
+    EXPECT_NE(decided.why.dispatcher.find(c.reason), std::string::npos)
+        << c.name << ": " << decided.why.dispatcher;
+    EXPECT_EQ(decided.job.exchange.chunks, 0) << c.name;
   }
 }
 
@@ -315,20 +317,20 @@ TEST(Decide, BetweenNodesTheCostModelIsAskedAndItsRatesDecide) {
   RunFacts facts = facts_with(4, 2);
   facts.prediction = GmmPrediction{.loop_seconds = 1, .gmm_seconds = 1, .packed_seconds = 1};
   const RunDecision hidden = decide(facts, {});
-  EXPECT_EQ(hidden.dispatcher.kind, DispatcherKind::kHierarchical) << hidden.dispatcher.reason;
-  EXPECT_EQ(hidden.overlap.chunks, 8) << "products of a second hide rows of a few milliseconds";
+  EXPECT_EQ(hidden.job.exchange.dispatcher, DispatcherKind::kHierarchical) << hidden.why.dispatcher;
+  EXPECT_EQ(hidden.job.exchange.chunks, 8) << "products of a second hide rows of a few milliseconds";
   facts.prediction = GmmPrediction{.loop_seconds = 1e-6, .gmm_seconds = 1e-6, .packed_seconds = 1e-6};
   const RunDecision bare = decide(facts, {});
-  EXPECT_EQ(bare.dispatcher.kind, DispatcherKind::kHierarchical) << bare.dispatcher.reason;
-  EXPECT_EQ(bare.overlap.chunks, 0);
+  EXPECT_EQ(bare.job.exchange.dispatcher, DispatcherKind::kHierarchical) << bare.why.dispatcher;
+  EXPECT_EQ(bare.job.exchange.chunks, 0);
   EXPECT_TRUE(
-      bare.overlap.reason.starts_with("1589776 bytes a rank and node beside products of 0.001 ms, too "
-                                      "little to be sent in parts of 65536 bytes"))
-      << bare.overlap.reason;
+      bare.why.chunks.starts_with("1589776 bytes a rank and node beside products of 0.001 ms, too "
+                                  "little to be sent in parts of 65536 bytes"))
+      << bare.why.chunks;
   facts.rates.network_message_seconds = 1;  // then messages are all that costs, and alltoall has fewest
   const RunDecision late = decide(facts, {});
-  EXPECT_EQ(late.dispatcher.kind, DispatcherKind::kAlltoall) << late.dispatcher.reason;
-  EXPECT_EQ(late.overlap.chunks, 0);
+  EXPECT_EQ(late.job.exchange.dispatcher, DispatcherKind::kAlltoall) << late.why.dispatcher;
+  EXPECT_EQ(late.job.exchange.chunks, 0);
 }
 
 TEST(Decide, TheFastestOfAllThatCanRunIsTaken) {
@@ -340,19 +342,19 @@ TEST(Decide, TheFastestOfAllThatCanRunIsTaken) {
         testing::give_tokens(facts.job, tokens);
         const RunDecision decided = decide(facts, {});
         const double products = expert_seconds(facts, decided.gmm);
-        const double chosen =
-            exchange_seconds(facts, {}, decided.dispatcher.kind, decided.overlap.chunks, products);
+        const double chosen = exchange_seconds(facts, {}, decided.job.exchange.dispatcher,
+                                               decided.job.exchange.chunks, products);
         for (const DispatcherKind kind : kDispatcherKinds)
           if (can_serve(kind, facts, {})) {
             EXPECT_LE(chosen, exchange_seconds(facts, {}, kind, 0, products))
-                << name_of(kind) << ": " << decided.dispatcher.reason;
+                << name_of(kind) << ": " << decided.why.dispatcher;
           }
         for (const DispatcherKind kind : {DispatcherKind::kAlltoall, DispatcherKind::kHierarchical}) {
           RunRequest asked;
-          asked.dispatcher = kind;
-          const Index chunks = decide(facts, asked).overlap.chunks;
+          asked.exchange.dispatcher = kind;
+          const Index chunks = decide(facts, asked).job.exchange.chunks;
           EXPECT_LE(chosen, exchange_seconds(facts, {}, kind, chunks, products))
-              << name_of(kind) << " in " << chunks << " chunks: " << decided.dispatcher.reason;
+              << name_of(kind) << " in " << chunks << " chunks: " << decided.why.dispatcher;
         }
       }
 }
@@ -378,22 +380,21 @@ TEST(Decide, ChunksAreLargeEnoughForTheirMessagesAndTheirProducts) {
     testing::give_tokens(facts.job, c.tokens);
     facts.prediction = GmmPrediction{c.products, c.products, c.products};
     RunRequest alltoall;
-    alltoall.dispatcher = DispatcherKind::kAlltoall;
+    alltoall.exchange.dispatcher = DispatcherKind::kAlltoall;
     const RunDecision decided = decide(facts, alltoall);
-    EXPECT_EQ(decided.overlap.chunks, c.chunks) << c.name << ": " << decided.overlap.reason;
-    EXPECT_NE(decided.overlap.reason.find(c.reason), std::string::npos)
-        << c.name << ": " << decided.overlap.reason;
+    EXPECT_EQ(decided.job.exchange.chunks, c.chunks) << c.name << ": " << decided.why.chunks;
+    EXPECT_NE(decided.why.chunks.find(c.reason), std::string::npos) << c.name << ": " << decided.why.chunks;
   }
 }
 
 TEST(Decide, RefusalsNameTheFieldTheReasonAndTheWayOut) {
   RunRequest shared, pool, chunks, both;
-  shared.dispatcher = DispatcherKind::kShared;
-  pool.node_pool = true;
-  chunks.dispatcher = DispatcherKind::kAllgather;
-  chunks.chunks = 3;
-  both.node_pool = true;
-  both.chunks = 2;
+  shared.exchange.dispatcher = DispatcherKind::kShared;
+  pool.exchange.node_pool = true;
+  chunks.exchange.dispatcher = DispatcherKind::kAllgather;
+  chunks.exchange.chunks = 3;
+  both.exchange.node_pool = true;
+  both.exchange.chunks = 2;
   EXPECT_EQ(refusal(facts_with(4, 2), shared),
             "dispatcher = shared cannot run: the 4 ranks of ep lie on 2 nodes, which share no memory; choose "
             "dispatcher = hierarchical, alltoall, allgather or auto");
@@ -421,20 +422,20 @@ TEST(Decide, RefusalsNameTheFieldTheReasonAndTheWayOut) {
   dense.model.num_experts = dense.model.num_experts_per_tok = 0;
   EXPECT_EQ(refusal(dense, pool),
             "node pool = on has nothing to share: this model has no experts; choose node pool = off");
-  EXPECT_EQ(decide(dense, {}).dispatcher.reason, "this model has no experts");
+  EXPECT_EQ(decide(dense, {}).why.dispatcher, "this model has no experts");
 }
 
 TEST(Decide, ExpertsWithAdaptersOrInBf16MayBePooledAndNotRebalanced) {
   RunRequest pool, rebalance;
-  pool.node_pool = true;
-  rebalance.rebalance = true;
+  pool.exchange.node_pool = true;
+  rebalance.exchange.rebalance = true;
   RunFacts adapted = facts_with(4, 1);
   adapted.model.adapter = resolve_adapter(adapted.model, {.rank = 2, .targets = {"experts"}});
   adapted.parameters = parameter_specs(adapted.model, {0, 8});
   RunFacts halves = facts_with(4, 1);
   halves.parameters = with_storage(parameter_specs(halves.model, {0, 8}), Storage::kBf16);
   for (const RunFacts& facts : {adapted, halves}) {
-    EXPECT_TRUE(decide(facts, pool).pool.on);
+    EXPECT_TRUE(decide(facts, pool).job.exchange.node_pool);
     EXPECT_EQ(refusal(facts, rebalance),
               "experts that have adapters or are kept in bf16 or F16 cannot be had with rebalance = on: "
               "other ranks "
@@ -450,7 +451,7 @@ TEST(Decide, ExpertsWithAdaptersOrInBf16MayBePooledAndNotRebalanced) {
 
 TEST(Decide, ExpertsThatDropInputsOrLieOnADiskAreNotPooled) {
   RunRequest pool;
-  pool.node_pool = true;
+  pool.exchange.node_pool = true;
   RunFacts dropping = facts_with(4, 1);
   dropping.model.adapter =
       resolve_adapter(dropping.model, {.rank = 2, .dropout = 0.1, .targets = {"experts"}});
@@ -469,28 +470,28 @@ TEST(Decide, ExpertsThatDropInputsOrLieOnADiskAreNotPooled) {
 
 TEST(Decide, SettingsOfAWireThatNothingCrossesAreRefusedByNameAndSaidUnderAuto) {
   RunRequest narrow;
-  narrow.wire.dtype = WireDType::kBf16;
+  narrow.exchange.wire = WireDType::kBf16;
   EXPECT_NE(
       decide(facts_with(4, 1), narrow)
-          .dispatcher.reason.find("; wire dtype = bf16 rounds nothing: rows in the node's memory stay fp32"),
+          .why.dispatcher.find("; wire dtype = bf16 rounds nothing: rows in the node's memory stay fp32"),
       std::string::npos);
-  narrow.dispatcher = DispatcherKind::kShared;
+  narrow.exchange.dispatcher = DispatcherKind::kShared;
   EXPECT_EQ(
       refusal(facts_with(4, 1), narrow),
       "dispatcher = shared: wire dtype = bf16 rounds nothing: rows in the node's memory stay fp32; leave it "
       "out, or choose dispatcher = auto");
   RunRequest fast;
-  fast.wire.combine = CombineMode::kFast;
-  fast.dispatcher = DispatcherKind::kAlltoall;
+  fast.exchange.combine = CombineMode::kFast;
+  fast.exchange.dispatcher = DispatcherKind::kAlltoall;
   EXPECT_NE(refusal(facts_with(4, 2), fast).find("combine = fast changes nothing"), std::string::npos);
-  fast.dispatcher = DispatcherKind::kHierarchical;
+  fast.exchange.dispatcher = DispatcherKind::kHierarchical;
   EXPECT_EQ(decide(facts_with(4, 2), fast).job.exchange.combine, CombineMode::kFast);
 }
 
 TEST(Decide, ARowOfHalfTheWidthIsPredictedCheaperBetweenNodesAlone) {
   RunFacts facts = facts_with(4, 2);
   RunRequest fp32, bf16;
-  bf16.wire.dtype = WireDType::kBf16;
+  bf16.exchange.wire = WireDType::kBf16;
   const auto seconds = [&](const RunRequest& request) {
     return exchange_seconds(facts, request, DispatcherKind::kAlltoall, 0, 0);
   };
@@ -551,11 +552,11 @@ TEST(Decide, ANodePoolReadsMastersWhichOthersCanReach) {
   testing::give_micro_batches(facts.job, 16);
   RunRequest request;
   EXPECT_TRUE(decide(facts, request).gmm.packs);
-  request.node_pool = true;
+  request.exchange.node_pool = true;
   const RunDecision pooled = decide(facts, request);
   EXPECT_FALSE(pooled.gmm.packs);
   EXPECT_FALSE(pooled.table.grouped_matmul.uses_packed);
-  EXPECT_EQ(pooled.dispatcher.kind, DispatcherKind::kShared);
+  EXPECT_EQ(pooled.job.exchange.dispatcher, DispatcherKind::kShared);
 }
 
 TEST(Decide, ExpertsOnADiskAreNotPackedIntoMemory) {

@@ -20,15 +20,15 @@ ModelConfig sixteen_experts() {
 std::vector<std::string> decisions(const RunFacts& facts, const RunRequest& request,
                                    const Communicator& world) {
   const RunDecision d = decide(facts, request);
-  return world.all_gather_text(std::string(name_of(d.dispatcher.kind)) + " in " +
-                               std::to_string(d.overlap.chunks) + ": " + d.dispatcher.reason + "; " +
-                               d.overlap.reason + "; " + d.gmm.reason);
+  return world.all_gather_text(std::string(name_of(d.job.exchange.dispatcher)) + " in " +
+                               std::to_string(d.job.exchange.chunks) + ": " + d.why.dispatcher + "; " +
+                               d.why.chunks + "; " + d.gmm.reason);
 }
 
 /// Of so many tokens a rank.
-Job job_of(Index tokens, Index threads = 1) {
+Job job_of(Index tokens, Index threads = 1, Index pretended_nodes = 0) {
   return {.batch = {.sequences = Communicator::world().size(), .length = tokens},
-          .layout = {.threads = threads}};
+          .layout = {.threads = threads, .pretended_nodes = pretended_nodes}};
 }
 
 TEST(RunFacts, RanksWithOtherThreadsDecideTheSame) {
@@ -36,11 +36,11 @@ TEST(RunFacts, RanksWithOtherThreadsDecideTheSame) {
   const Mesh mesh(Communicator::world(), {1, ranks, {"dp", "ep"}});
   const Index mine = mesh.world().rank() == 0 ? 1 : 8;
   for (const Index pretended : {Index{0}, ranks}) {
-    const RunFacts facts = find_run_facts(sixteen_experts(), mesh, job_of(4096, mine), pretended);
+    const RunFacts facts = find_run_facts(sixteen_experts(), mesh, job_of(4096, mine, pretended));
     EXPECT_EQ(facts.job.layout.threads, 1) << "the fewest of any rank";
     for (const auto& kind : {std::optional<DispatcherKind>(), std::optional(DispatcherKind::kAlltoall)}) {
       RunRequest request;
-      request.dispatcher = kind;
+      request.exchange.dispatcher = kind;
       const auto all = decisions(facts, request, mesh.world());
       for (const std::string& each : all) EXPECT_EQ(each, all.front());
     }
@@ -54,7 +54,7 @@ TEST(RunFacts, NodesAreThoseOfAnEpRowWhateverDpIs) {
     const Mesh mesh(Communicator::world(), {ranks / ep, ep, {"dp", "ep"}});
     for (const Index nodes : {Index{1}, Index{2}}) {
       if (ep % nodes != 0) continue;
-      const RunFacts facts = find_run_facts(sixteen_experts(), mesh, job_of(64), nodes == 1 ? 0 : nodes);
+      const RunFacts facts = find_run_facts(sixteen_experts(), mesh, job_of(64, 1, nodes == 1 ? 0 : nodes));
       EXPECT_EQ(facts.ep_nodes, nodes) << mesh.shape().text();
       EXPECT_EQ(ep_on_node(facts.job), ep / nodes) << mesh.shape().text();
       EXPECT_EQ(facts.job.layout.mesh.ep, ep);
@@ -69,14 +69,14 @@ TEST(RunFacts, WhatWasDecidedIsOpened) {
   const RunFacts facts = find_run_facts(sixteen_experts(), mesh, job_of(4096));
   for (const auto& kind : dispatcher_requests()) {
     RunRequest request;
-    request.dispatcher = kind;
-    request.node_pool = ranks > 1 && kind == DispatcherKind::kShared;
+    request.exchange.dispatcher = kind;
+    request.exchange.node_pool = ranks > 1 && kind == DispatcherKind::kShared;
     const RunDecision decision = decide(facts, request);
     const DispatcherSettings settings = open_dispatcher(decision, mesh, 16);
-    EXPECT_EQ(settings.kind, decision.dispatcher.kind);
-    EXPECT_EQ(settings.chunks, decision.overlap.chunks);
-    EXPECT_EQ(settings.weights_memory() != nullptr, request.node_pool);
-    EXPECT_EQ(Dispatcher(mesh.ep(), 16, settings).kind(), decision.dispatcher.kind);
+    EXPECT_EQ(settings.kind, decision.job.exchange.dispatcher);
+    EXPECT_EQ(settings.chunks, decision.job.exchange.chunks);
+    EXPECT_EQ(settings.weights_memory() != nullptr, request.exchange.node_pool);
+    EXPECT_EQ(Dispatcher(mesh.ep(), 16, settings).kind(), decision.job.exchange.dispatcher);
   }
   EXPECT_EQ(open_dispatcher({}, mesh, 0).memory, nullptr) << "a dense model exchanges no rows";
 }

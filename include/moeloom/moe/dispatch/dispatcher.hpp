@@ -21,6 +21,13 @@
 
 namespace moeloom {
 
+/// How rows cross between ranks that share no memory.
+struct WireSettings {
+  CombineMode combine = CombineMode::kExact;  // kFast: of hierarchical; others sum at home
+  WireDType dtype = WireDType::kFp32;         // of all but shared, where nothing travels
+  Index pretended_nodes = 0;                  // find_nodes()'s
+};
+
 /// Of the ranks of one ep row; all of them give the same.
 struct DispatcherSettings {
   DispatcherKind kind = DispatcherKind::kAlltoall;

@@ -31,23 +31,12 @@ struct RunRequest {
   Index gmm_budget_bytes = Index{4} << 30;  // of a layer
   DType dtype = DType::kF32;
   Bf16Request bf16 = Bf16Request::kBest;
-  std::optional<DispatcherKind> dispatcher = {};
-  WireSettings wire = {};
-  std::optional<Index> chunks = {};         // "overlap": 0: rows travel whole
-  std::optional<bool> overlap_reduce = {};  // sums of gradients travel while backward goes on
-  std::optional<bool> overlap_gather = {};  // new weights travel while the next forward goes on
-  bool node_pool = false;
-  bool rebalance = false;    // experts get replicas on other ranks, micro-batch by micro-batch, where it pays
-  Index replace_every = 0;   // steps after which experts change ranks for good, where it pays; 0: never
+  AskedExchange exchange = {};
   Index row_budget = 0;      // MoeContext's; 0: as many rows as come, or as the ceiling leaves room for
   Index memory_ceiling = 0;  // bytes of a rank; 0: none
   // Checkpoints are written from a copy while steps go on; none: where a memory ceiling leaves room for it
   std::optional<bool> save_copy = false;
 };
-
-/// Rows whole, sums and weights at the end; with shard_dense sums as layers finish, which it cannot leave
-/// out.
-void ask_for_no_overlap(bool shard_dense, RunRequest& request);
 
 /// "auto", "alltoall", ...: how a request for a dispatcher is written.
 std::string_view name_of(const std::optional<DispatcherKind>& request);
@@ -73,47 +62,14 @@ struct RunFacts {
   double program_bytes = 0;                    // that a rank holds already beside it
 };
 
-struct DispatcherDecision {
-  DispatcherKind kind = DispatcherKind::kAlltoall;
-  std::string reason = {};
-};
-
-struct OverlapDecision {
-  Index chunks = 0;  // 0: rows travel whole, before and after the experts
-  std::string reason = {};
-};
-
-struct PoolDecision {
-  bool on = false;
-  std::string reason = {};
-};
-
-struct RebalanceDecision {
-  std::optional<RebalanceRates> rates = {};  // by which every micro-batch decides; none: off
-  std::string reason = {};
-};
-
-struct ReplaceDecision {
-  Index every = 0;            // steps; 0: off
-  RebalanceRates rates = {};  // by which it is decided then
-  std::string reason = {};
-};
-
-struct OverlapChoice {
-  bool on = false;
-  std::string reason = {};
-};
-
-/// When sums of gradients and new weights travel; off: all at once, after backward and after the update.
-struct TravelDecision {
-  OverlapChoice reduce = {};
-  OverlapChoice gather = {};
-};
-
-/// What sums with the same bits on every mesh cost a rank.
-struct ExactDecision {
-  Index sequences = 0;  // of a leaf; 0: off
-  std::string reason = {};
+/// Why an exchange is as it is, a sentence each.
+struct ExchangeReasons {
+  std::string dispatcher = {};
+  std::string chunks = {};
+  std::string overlap_reduce = {};
+  std::string overlap_gather = {};
+  std::string rebalance = {};
+  std::string replace_every = {};
 };
 
 struct RowBudgetDecision {
@@ -129,14 +85,9 @@ struct RunDecision {
   GmmDecision gmm;
   std::string gmm_request;
   ComputeDtype dtype;
-  DispatcherDecision dispatcher;
-  OverlapDecision overlap;
-  TravelDecision travel;
-  PoolDecision pool;
-  RebalanceDecision rebalance;
-  ReplaceDecision replace;
-  WireSettings wire;
-  ExactDecision exact;
+  ExchangeReasons why;
+  RebalanceRates rates = {};  // by which replicas are made, and experts change ranks, where they may
+  std::string exact;          // what sums with the same bits on every mesh cost a rank; empty: they are off
   RowBudgetDecision row_budget;
   bool save_copy = false;  // is counted, and may be made
   MemoryNeed memory;       // of a rank, whose experts get as many rows as the other ranks'

@@ -7,10 +7,10 @@
 
 namespace moeloom {
 
-/// Facts of this mesh. `work`: tokens, sequence length, micro-batches and threads of a rank, of which the
-/// fewest count; the mesh and its nodes are filled in, with processors for every thread. Measures nothing.
-/// Collective over the world, the same on every rank.
-RunFacts find_run_facts(const ModelConfig& model, const Mesh& mesh, Job work, Index pretended_nodes = 0);
+/// Facts of this mesh. `work`: tokens, sequence length, micro-batches, pretended nodes and threads of a rank,
+/// of which the fewest count; the mesh and its nodes are filled in, with processors for every thread.
+/// Measures nothing. Collective over the world, the same on every rank.
+RunFacts find_run_facts(const ModelConfig& model, const Mesh& mesh, Job work);
 
 /// Facts of a mesh that is not there: nodes as `work` has them, memory that can be shared, this CPU's
 /// instructions.

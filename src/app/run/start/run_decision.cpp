@@ -3,6 +3,8 @@
 #include "moeloom/base/errors.hpp"
 #include "moeloom/base/text.hpp"
 
+#include <variant>
+
 #include "cli/network_text.hpp"
 
 namespace moeloom {
@@ -17,18 +19,18 @@ std::string rates_text(const RebalanceRates& rates) {
   return text + " ns";
 }
 
-std::string on_text(const OverlapChoice& choice) {
-  return choice.on ? "on" : "off";
+std::string on_text(bool on) {
+  return on ? "on" : "off";
 }
 
 /// Ranks that took different ways would wait for each other for ever.
 void require_one_decision(const RunDecision& d, const Communicator& world) {
-  const std::string mine = std::string(name_of(d.dispatcher.kind)) + ", overlap " +
-                           std::to_string(d.overlap.chunks) + ", reduce " + on_text(d.travel.reduce) +
-                           ", gather " + on_text(d.travel.gather) + ", node pool " +
-                           std::to_string(d.pool.on) + ", rebalance " +
-                           (d.rebalance.rates ? rates_text(*d.rebalance.rates) : "off") + ", replace every " +
-                           std::to_string(d.replace.every) + " by " + rates_text(d.replace.rates) +
+  const Exchange& e = d.job.exchange;
+  const std::string mine = std::string(name_of(e.dispatcher)) + ", overlap " + std::to_string(e.chunks) +
+                           ", reduce " + on_text(e.overlap_reduce) + ", gather " + on_text(e.overlap_gather) +
+                           ", node pool " + on_text(e.node_pool) + ", rebalance " + on_text(e.rebalance) +
+                           ", replace every " + std::to_string(e.replace_every) +
+                           (e.rebalance || e.replace_every > 0 ? " by " + rates_text(d.rates) : "") +
                            ", row budget " + std::to_string(d.row_budget.rows) + ", grouped " +
                            std::to_string(d.gmm.apply) + ", " + std::string(dtype_text(d.dtype.type));
   const std::vector<std::string> all = world.all_gather_text(mine);
@@ -38,8 +40,24 @@ void require_one_decision(const RunDecision& d, const Communicator& world) {
                         all[rank] + "; say --dispatcher, --overlap and --net, so that all do the same");
 }
 
-std::vector<std::pair<std::string, OverlapChoice>> choices_of(const RunDecision& decision) {
-  return {{"overlap_grad_reduce", decision.travel.reduce}, {"overlap_param_gather", decision.travel.gather}};
+/// What was decided of the exchange, and why.
+struct Decided {
+  std::string name;
+  std::variant<bool, std::string> value;
+  std::string reason;
+};
+std::vector<Decided> decided_of(const RunDecision& decision) {
+  const Exchange& exchange = decision.job.exchange;
+  const ExchangeReasons& why = decision.why;
+  std::vector<Decided> all = {
+      {"dispatcher", std::string(name_of(exchange.dispatcher)), why.dispatcher},
+      {"overlap", exchange.chunks == 0 ? "off" : std::to_string(exchange.chunks), why.chunks},
+      {"overlap_grad_reduce", exchange.overlap_reduce, why.overlap_reduce},
+      {"overlap_param_gather", exchange.overlap_gather, why.overlap_gather}};
+  if (exchange.rebalance) all.push_back({"rebalance", true, why.rebalance});
+  if (exchange.replace_every > 0)
+    all.push_back({"replace_every", std::to_string(exchange.replace_every), why.replace_every});
+  return all;
 }
 
 /// What routing may add; empty where it is next to nothing.
@@ -47,10 +65,6 @@ std::string uneven_text(const RunDecision& decision) {
   constexpr double kWorthAWord = 1.05;
   if (decision.most_memory < kWorthAWord * decision.memory.total()) return "";
   return "; with even rows: if all that may come to one rank do, " + bytes_text(decision.most_memory);
-}
-
-std::string overlap_text(const OverlapDecision& choice) {
-  return choice.chunks == 0 ? "off" : std::to_string(choice.chunks);
 }
 
 }  // namespace
@@ -65,25 +79,21 @@ AskedGmm gmm_request(const KernelOptions& choice, const EnvironmentFlags& flags)
   return request;
 }
 
-RunRequest run_request(const KernelOptions& choice, const MeshOptions& mesh, const EnvironmentFlags& flags) {
+RunRequest run_request(const KernelOptions& choice, const AskedExchange& asked,
+                       const EnvironmentFlags& flags) {
   const AskedKernels kernels = choose_kernels(flags, choice.kernels);
   const AskedGmm gmm = gmm_request(choice, flags);
-  return {.kernels = kernels.kernels,
-          .kernels_reason = kernels.reason,
-          .fused_ops = flags.fused_ops,
-          .gmm = gmm.request,
-          .gmm_reason = gmm.reason,
-          .gmm_budget_bytes = choice.gmm_budget_bytes,
-          .dtype = choice.dtype,
-          .bf16 = flags.bf16,
-          .dispatcher = mesh.dispatcher,
-          .wire = {mesh.combine, mesh.wire_dtype, flags.pretended_nodes},
-          .chunks = mesh.overlap,
-          .overlap_reduce = mesh.overlap_reduce,
-          .overlap_gather = mesh.overlap_gather,
-          .node_pool = mesh.node_pool.value_or(flags.node_pool.value_or(false)),
-          .rebalance = mesh.rebalance,
-          .replace_every = mesh.replace_every};
+  RunRequest request{.kernels = kernels.kernels,
+                     .kernels_reason = kernels.reason,
+                     .fused_ops = flags.fused_ops,
+                     .gmm = gmm.request,
+                     .gmm_reason = gmm.reason,
+                     .gmm_budget_bytes = choice.gmm_budget_bytes,
+                     .dtype = choice.dtype,
+                     .bf16 = flags.bf16,
+                     .exchange = asked};
+  if (!asked.node_pool) request.exchange.node_pool = flags.node_pool;
+  return request;
 }
 
 void use_network(MachineRates& rates, const NetworkOptions& network) {
@@ -106,18 +116,14 @@ RunDecision decide_run(const RunFacts& facts, const RunRequest& request, const C
 }
 
 void log_decision(Log& log, const RunDecision& d) {
-  log.info(Event()
-               .with("dispatcher", name_of(d.dispatcher.kind))
-               .with("reason", d.dispatcher.reason)
-               .with("node_pool", d.pool.on));
-  log.info(Event().with("overlap", overlap_text(d.overlap)).with("reason", d.overlap.reason));
-  for (const auto& [name, choice] : choices_of(d))
-    log.info(Event().with(name, choice.on).with("reason", choice.reason));
-  if (d.rebalance.rates) log.info(Event().with("rebalance", true).with("reason", d.rebalance.reason));
-  if (d.replace.every > 0)
-    log.info(Event().with("replace_every", d.replace.every).with("reason", d.replace.reason));
-  if (d.exact.sequences > 0)
-    log.info(Event().with("exact", d.exact.sequences).with("reason", d.exact.reason));
+  for (const auto& [name, value, reason] : decided_of(d)) {
+    Event event;
+    std::visit([&](const auto& v) { event.with(name, v); }, value);
+    event.with("reason", reason);
+    if (name == "dispatcher") event.with("node_pool", d.job.exchange.node_pool);
+    log.info(event);
+  }
+  if (d.job.batch.exact > 0) log.info(Event().with("exact", d.job.batch.exact).with("reason", d.exact));
   if (d.row_budget.room)
     log.info(Event().with("row_budget", d.row_budget.rows).with("reason", d.row_budget.reason));
   log.info(Event().with("gmm_request", d.gmm_request));
@@ -143,13 +149,14 @@ void log_decision(Log& log, const RunDecision& d) {
 }
 
 std::vector<std::pair<std::string, std::string>> facts_of(const RunDecision& decision) {
-  std::vector<std::pair<std::string, std::string>> facts = {
-      {"dispatcher", std::string(name_of(decision.dispatcher.kind)) + ": " + decision.dispatcher.reason},
-      {"overlap", overlap_text(decision.overlap) + ": " + decision.overlap.reason}};
-  for (const auto& [name, choice] : choices_of(decision))
-    facts.emplace_back(name, on_text(choice) + ": " + choice.reason);
-  if (decision.rebalance.rates) facts.emplace_back("rebalance", decision.rebalance.reason);
-  if (decision.replace.every > 0) facts.emplace_back("replace every", decision.replace.reason);
+  std::vector<std::pair<std::string, std::string>> facts;
+  for (const auto& [name, value, reason] : decided_of(decision)) {
+    const bool* on = std::get_if<bool>(&value);
+    const std::string text = on != nullptr ? on_text(*on) : std::get<std::string>(value);
+    // These two begin with what was asked for.
+    const bool says_it = name == "rebalance" || name == "replace_every";
+    facts.emplace_back(name, says_it ? reason : text + ": " + reason);
+  }
   return facts;
 }
 

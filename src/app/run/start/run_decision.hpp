@@ -14,7 +14,8 @@ namespace moeloom {
 AskedGmm gmm_request(const KernelOptions& choice, const EnvironmentFlags& flags);
 
 /// Everything that is asked for.
-RunRequest run_request(const KernelOptions& choice, const MeshOptions& mesh, const EnvironmentFlags& flags);
+RunRequest run_request(const KernelOptions& choice, const AskedExchange& asked,
+                       const EnvironmentFlags& flags);
 
 /// The network between nodes as it was given, instead of what stands there.
 void use_network(MachineRates& rates, const NetworkOptions& network);

@@ -18,11 +18,6 @@
 namespace moeloom {
 namespace {
 
-GroupedMatmulKernel on_masters(GroupedMatmulKernel kernel) {
-  kernel.uses_packed = false;
-  return kernel;
-}
-
 void add_adapter(const std::filesystem::path& named, const std::set<std::string>& ignored,
                  AskedModel& asked) {
   if (asked.config.adapter)
@@ -117,9 +112,7 @@ LoadedModel::LoadedModel(const AskedModel& asked, const AskOptions& options, Com
       log.warn(adapter_left_out(asked.adapter_folder(), left_out));
   set_threads(threads_for(options.threads, asked.flags.threads, mesh_.node()));
   RunRequest request = run_request({}, {.chunks = 0, .node_pool = false}, asked.flags);
-  // Each weight is read once or a few times: packing every expert would cost more than it could bring.
-  const bool chooses = request.gmm == GmmRequest::kAuto;
-  if (chooses) request.gmm = GmmRequest::kNever;
+  request.use = decodes ? Use::kDecoding : Use::kScoring;
   const Job job{.batch = {.sequences = mesh_.world().size(), .length = 1}, .layout = {.threads = threads()}};
   const RunFacts facts = find_run_facts(asked.config, mesh_, job);
   const RunDecision decision = decide_run(facts, request, mesh_.world());
@@ -138,11 +131,7 @@ LoadedModel::LoadedModel(const AskedModel& asked, const AskOptions& options, Com
   if (asked.config.adapter)
     agree(mesh_.world(),
           [&] { merge_adapter(*store_, asked.adapter_folder(), asked.config, mesh_.world().board()); });
-  KernelTable kernels = decision.table;
-  kernels.dense = decodes ? streamed_dense() : tiled_dense();
-  if (chooses)
-    kernels.grouped_matmul = decodes ? streamed_grouped_matmul() : on_masters(packed_grouped_matmul());
-  decoder_.emplace(config, *store_, mesh_, kernels, dispatcher_);
+  decoder_.emplace(config, *store_, mesh_, decision.table, dispatcher_);
 }
 
 }  // namespace moeloom

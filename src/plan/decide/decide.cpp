@@ -16,6 +16,8 @@ namespace {
 
 GmmDecision decide_experts(const RunFacts& facts, const RunRequest& request, DType packed) {
   if (!facts.model.has_experts()) return {.apply = false, .reason = "this model has no experts"};
+  if (request.use != Use::kTraining && request.gmm == GmmRequest::kAuto)
+    return {.apply = true, .reason = "each weight is read once or a few times, which no packing pays for"};
   const GmmFacts weighed = gmm_facts(facts, request, packed);
   if (facts.recorded &&
       request.gmm == GmmRequest::kAuto)  // whose path stays; how it reads the weights changes no bit
@@ -33,15 +35,17 @@ std::string why_not(const std::vector<KernelReport>& reports, std::string_view i
 
 /// -> table, kernels and dtype, by the GMM decision that is there already.
 void decide_kernels(const RunFacts& facts, const RunRequest& request, DType type, RunDecision& decision) {
-  const KernelContext context{
-      .model_type = facts.model.model_type,
-      .known_model_type = facts.model.family().refusal.empty(),
-      .hidden_act = facts.model.hidden_act,
-      .has_experts = facts.model.has_experts(),
-      .fused_ops_enabled = request.fused_ops,
-      .gmm = decision.gmm,
-      // Where sums are exact, every mesh takes the same kernels, however few its rows.
-      .rows = facts.job.batch.exact > 0 ? kLargestCount : facts.job.tokens()};
+  const KernelContext context{.model_type = facts.model.model_type,
+                              .known_model_type = facts.model.family().refusal.empty(),
+                              .hidden_act = facts.model.hidden_act,
+                              .has_experts = facts.model.has_experts(),
+                              .fused_ops_enabled = request.fused_ops,
+                              .gmm = decision.gmm,
+                              // Where sums are exact or a model is asked, every mesh and batch takes the same
+                              // kernels, however few its rows.
+                              .rows = facts.job.batch.exact > 0 || request.use != Use::kTraining
+                                          ? kLargestCount
+                                          : facts.job.tokens()};
   decision.kernels = KernelRegistry::builtin().apply_all(request.kernels, decision.table, context);
   const DtypeFacts dtype{.asked = request.dtype,
                          .bf16 = request.bf16,
@@ -59,6 +63,10 @@ void decide_kernels(const RunFacts& facts, const RunRequest& request, DType type
   }
   if (dtype.why_no_tiled_dense.empty() && decision.dtype.type == DType::kBF16)
     decision.table.dense = tiled_bf16_dense(decision.dtype.unit);
+  if (request.use != Use::kDecoding) return;
+  if (dtype.why_no_tiled_dense.empty()) decision.table.dense = streamed_dense();
+  if (dtype.why_no_fused_moe.empty() && request.gmm == GmmRequest::kAuto)
+    decision.table.grouped_matmul = streamed_grouped_matmul();
 }
 
 /// The job with what is asked of its exchange, by such a way.

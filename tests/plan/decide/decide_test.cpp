@@ -27,6 +27,10 @@ RunFacts facts_with(Index ep, Index nodes) {
   return facts;
 }
 
+bool is_on(const std::optional<bool>& asked) {
+  return asked == true;
+}
+
 /// The decision, or the refusal's first sentence.
 struct Answer {
   std::optional<RunDecision> decision;
@@ -50,7 +54,7 @@ std::string refusal(const RunFacts& facts, const RunRequest& request) {
 std::string text_of(const RunFacts& facts, const RunRequest& r) {
   return std::string(name_of(r.exchange.dispatcher)) + ", overlap " +
          (r.exchange.chunks ? std::to_string(*r.exchange.chunks) : "auto") + ", pool " +
-         (r.exchange.node_pool ? "on" : "off") + (r.exchange.rebalance ? ", rebalance" : "") +
+         (is_on(r.exchange.node_pool) ? "on" : "off") + (r.exchange.rebalance ? ", rebalance" : "") +
          (r.exchange.replace_every > 0 ? ", replace" : "") +
          (r.exchange.wire == WireDType::kBf16 ? ", bf16" : ", fp32") +
          (r.exchange.combine == CombineMode::kFast ? ", fast" : ", exact") + ", ep " +
@@ -89,18 +93,18 @@ bool can_serve(DispatcherKind kind, const RunFacts& facts, const RunRequest& req
   const bool in_memory = kind == DispatcherKind::kShared || kind == DispatcherKind::kHierarchical;
   if (in_memory && !facts.no_node_memory.empty()) return false;
   if (kind == DispatcherKind::kShared && facts.ep_nodes > 1) return false;
-  if (request.exchange.node_pool && !in_memory) return false;
+  if (is_on(request.exchange.node_pool) && !in_memory) return false;
   const bool chunks = request.exchange.chunks.value_or(0) > 0 && facts.job.layout.mesh.ep > 1;
   const bool rounds_by_node =
       request.exchange.wire == WireDType::kBf16 || request.exchange.combine == CombineMode::kFast;
   if (request.exchange.rebalance &&
-      (kind == DispatcherKind::kAllgather || request.exchange.node_pool || chunks ||
+      (kind == DispatcherKind::kAllgather || is_on(request.exchange.node_pool) || chunks ||
        (kind == DispatcherKind::kHierarchical && facts.ep_nodes > 1 && rounds_by_node)))
     return false;
   if (request.exchange.replace_every > 0 && kind == DispatcherKind::kHierarchical && facts.ep_nodes > 1 &&
       rounds_by_node)
     return false;
-  if (chunks && request.exchange.node_pool) return false;
+  if (chunks && is_on(request.exchange.node_pool)) return false;
   return !chunks || kind == DispatcherKind::kAlltoall || kind == DispatcherKind::kHierarchical;
 }
 
@@ -118,7 +122,7 @@ void expect_right(const RunFacts& facts, const RunRequest& request) {
   const Answer answer = ask(facts, request);
   const bool shares = facts.job.layout.mesh.ep > facts.ep_nodes;
   bool possible =
-      (!request.exchange.node_pool || shares) &&
+      (!is_on(request.exchange.node_pool) || shares) &&
       ((!request.exchange.rebalance && request.exchange.replace_every == 0) || facts.job.layout.mesh.ep > 1);
   if (request.exchange.dispatcher) {
     possible = possible && can_serve(*request.exchange.dispatcher, facts, request);
@@ -152,7 +156,7 @@ void expect_right(const RunFacts& facts, const RunRequest& request) {
   }
   if (decided.job.exchange.chunks > 0) {
     EXPECT_TRUE(kind == DispatcherKind::kAlltoall || kind == DispatcherKind::kHierarchical);
-    EXPECT_FALSE(request.exchange.node_pool) << "the pool waits for all rows";
+    EXPECT_FALSE(is_on(request.exchange.node_pool)) << "the pool waits for all rows";
     EXPECT_TRUE(request.exchange.chunks || facts.ep_nodes > 1) << "inside a node nothing is hidden";
   }
   for (const std::string& reason :

@@ -21,8 +21,12 @@
 
 namespace moeloom {
 
+/// What a run does with its weights: it reads each a few times (scoring), or once for a few rows (decoding).
+enum class Use { kTraining, kScoring, kDecoding };
+
 /// What is asked for; what is none or auto is left to decide().
 struct RunRequest {
+  Use use = Use::kTraining;
   std::string kernels = "auto";  // for KernelRegistry::apply_all
   std::string kernels_reason = {};
   bool fused_ops = true;  // rmsnorm, rope and swiglu may be fused

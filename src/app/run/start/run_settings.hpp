@@ -14,13 +14,13 @@ inline constexpr const char* kDropoutSetting = "lora_dropout";
 
 TrainerSettings trainer_settings(const TrainOptions& options, const ModelConfig& config);
 
-/// settle_routing() has been.
+/// settled() options.
 RoutingSettings routing_settings(const TrainOptions& options);
 
 /// Schedule and coefficients, for TrainerState::settings.
 Document document_of(const TrainerSettings& settings);
 
-/// What routers do, beside it; settle_routing() has been.
+/// What routers do, beside it; settled() options.
 void add_routing(const RouterOptions& router, const ModelConfig& config, Document& settings);
 
 /// What `now` would change of the run that `then` recorded: an event each, with the option that keeps it, and

@@ -22,9 +22,9 @@ namespace {
 namespace fs = std::filesystem;
 
 /// Text of everything that must be the same on all ranks.
-std::string fingerprint(const TrainRequest& request) {
-  std::string text = resolved_config(request.options);
-  for (const std::string& given : request.flags.given)
+std::string fingerprint(const TrainOptions& options, const EnvironmentFlags& flags) {
+  std::string text = resolved_config(options);
+  for (const std::string& given : flags.given)
     if (!given.starts_with("MOELOOM_LOG")) text += given + "\n";
   return text;
 }
@@ -74,7 +74,7 @@ void open_data(const TrainOptions& options, Index world, RunInputs& inputs, Viol
 }
 
 /// Collective; throws AgreedError.
-void open_examples_of(TrainOptions& options, RunInputs& inputs, const Communicator& world,
+void open_examples_of(const TrainOptions& options, RunInputs& inputs, const Communicator& world,
                       PositionBoard* board) {
   if (inputs.data.tokens) return;
   if (options.run.memory_bytes > 0) return_freed_blocks();  // of tables that are made, and made smaller
@@ -85,15 +85,20 @@ void open_examples_of(TrainOptions& options, RunInputs& inputs, const Communicat
       check_ids(options.data.sources[i].file, inputs.data.examples[i]->largest_id(), inputs, options.model,
                 violations);
     violations.throw_if_any();
-    const RunBatches batches(inputs.data, options, world.size());
-    if (options.data.epochs == 0) return;
-    const double epochs = std::exchange(options.data.epochs, 0);  // from here on, steps are what counts
-    options.run.steps = batches.examples()->steps_of(epochs);
-    if (inputs.recorded && options.run.steps <= inputs.recorded->step)
-      throw ConfigError({"the run is at step " + std::to_string(inputs.recorded->step) +
-                         " already, and --epochs " + value_text(epochs) + " are " +
-                         std::to_string(options.run.steps) + " steps; give more of them"});
   });
+}
+
+/// Steps of --epochs; those of --steps where it was not given.
+Index steps_of(const TrainOptions& asked, const RunInputs& inputs, Index world) {
+  if (inputs.data.tokens) return asked.run.steps;
+  const RunBatches batches(inputs.data, asked, world);
+  if (asked.data.epochs == 0) return asked.run.steps;
+  const Index steps = batches.examples()->steps_of(asked.data.epochs);
+  if (inputs.recorded && steps <= inputs.recorded->step)
+    throw ConfigError({"the run is at step " + std::to_string(inputs.recorded->step) +
+                       " already, and --epochs " + value_text(asked.data.epochs) + " are " +
+                       std::to_string(steps) + " steps; give more of them"});
+  return steps;
 }
 
 /// Values that nothing can be said against, where it was said already.
@@ -151,68 +156,92 @@ std::vector<std::string> without_repeats(const std::vector<std::string>& texts) 
   return once;
 }
 
+/// Of a run that goes on, the rate that it has.
+bool records_rate(const RunInputs& inputs) {
+  return inputs.recorded && inputs.recorded->settings.has("lr");
+}
+
+/// With numbers for --lr auto and its warm-up: those of the run that is resumed, or else by the model's
+/// width.
+OptimizerOptions with_rate(const TrainOptions& asked, const RunInputs& inputs) {
+  OptimizerOptions optimizer = asked.optimizer;
+  if (optimizer.learning_rate) return optimizer;
+  if (!records_rate(inputs)) {
+    const Schedule usual = schedule(asked, inputs.config.hidden_size);
+    optimizer.learning_rate = usual.peak;
+    optimizer.warmup = usual.warmup_steps;
+    return optimizer;
+  }
+  const Document& before = inputs.recorded->settings;
+  optimizer.learning_rate = before.number("lr");
+  if (!optimizer.warmup && before.has("warmup")) optimizer.warmup = before.integer("warmup");
+  return optimizer;
+}
+
+/// What --aux-loss auto means: as the run that is resumed has it, or else by where the model comes from.
+bool pools_aux_loss(const TrainOptions& asked, const RunInputs& inputs) {
+  if (asked.router.aux_loss_pooled) return *asked.router.aux_loss_pooled;
+  if (asked.router.aux_loss_over == BalanceOver::kSequence) return false;
+  // What runs before there was a choice had.
+  if (inputs.recorded) return inputs.recorded->settings.boolean_or("aux_loss_pooled", true);
+  return inputs.resumes || !asked.model.folder.empty();
+}
+
 }  // namespace
 
-std::string settle_rate(TrainOptions& options, const RunInputs& inputs) {
-  OptimizerOptions& optimizer = options.optimizer;
-  if (optimizer.learning_rate) return {};
-  if (inputs.recorded && inputs.recorded->settings.has("lr")) {
-    const Document& before = inputs.recorded->settings;
-    optimizer.learning_rate = before.number("lr");
-    if (!optimizer.warmup && before.has("warmup")) optimizer.warmup = before.integer("warmup");
-    return "auto: as the resumed run has it";
-  }
+std::string why_rate(const TrainOptions& asked, const RunInputs& inputs) {
+  if (asked.optimizer.learning_rate) return {};
+  if (records_rate(inputs)) return "auto: as the resumed run has it";
   const Index width = inputs.config.hidden_size;
-  const Schedule usual = schedule(options, width);
-  optimizer.learning_rate = usual.peak;
-  optimizer.warmup = usual.warmup_steps;
   const std::string peak = "auto: " + value_text(kUsualPeak), limit = std::to_string(kUsualPeakWidth);
   return width <= kUsualPeakWidth ? peak + " up to hidden_size " + limit
                                   : peak + " x " + limit + " / hidden_size " + std::to_string(width);
 }
 
-void settle_routing(TrainOptions& options, const RunInputs& inputs) {
-  std::optional<bool>& pooled = options.router.aux_loss_pooled;
-  if (pooled) return;
-  // What runs before there was a choice had.
-  pooled = inputs.resumes || !options.model.folder.empty();
-  if (inputs.recorded) pooled = inputs.recorded->settings.boolean_or("aux_loss_pooled", true);
-  if (options.router.aux_loss_over == BalanceOver::kSequence) pooled = false;
+TrainOptions settled(const TrainOptions& asked, const RunInputs& inputs, Index steps) {
+  TrainOptions options = asked;
+  options.run.steps = steps;
+  options.data.epochs = 0;  // steps are what counts
+  // What a resumed run reads, which has no shape of its own to compare with.
+  if (asked.model.folder.empty()) options.model.shape.vocab_size = inputs.config.vocab_size;
+  // Of these steps, from here on.
+  options.optimizer = with_rate(options, inputs);
+  options.router.aux_loss_pooled = pools_aux_loss(asked, inputs);
+  return options;
 }
 
 RunSetup agree_on_run(int argc, char** argv, const Communicator& world, PositionBoard* board) {
   RunSetup setup;
   TrainRequest& request = setup.request;
-  agree(world, [&] { request.options = parse_train_options(argc, argv); });
+  TrainOptions asked;
+  agree(world, [&] { asked = parse_train_options(argc, argv); });
   // Before a checkpoint is chosen: a job that ends just now may write another.
   agree(world, [&] {
-    const RunOptions& run = request.options.run;
+    const RunOptions& run = asked.run;
     if (world.rank() == 0 && goes_on_in_its_folder(run) && !checkpoints_of(run.folder).empty())
       setup.inputs.lock = std::make_unique<RunLock>(run.folder);
   });
-  const std::string start_error = find_start(request.options, world, setup.inputs);
+  const std::string start_error = find_start(asked, world, setup.inputs);
   agree(world, [&] {
     Violations violations;
     violations.attempt([&] { request.flags = read_environment(); });
-    violations.add(option_violations(request.options, world.size()));
-    violations.unless(request.flags.faults.empty() || request.options.run.allow_faults,
+    violations.add(option_violations(asked, world.size()));
+    violations.unless(request.flags.faults.empty() || asked.run.allow_faults,
                       "MOELOOM_FAULT is set, which breaks a run on purpose; unset it, or allow it by "
                       "--allow-faults");
-    violations.attempt([&] { gmm_request(request.options.kernels, request.flags); });
-    open_inputs(request.options, world.size(), start_error, setup.inputs, violations);
+    violations.attempt([&] { gmm_request(asked.kernels, request.flags); });
+    open_inputs(asked, world.size(), start_error, setup.inputs, violations);
     if (!violations.empty()) throw ConfigError(without_repeats(violations.list()), violations.cause());
   });
   // What decides who takes part in reading the data.
-  require_same_on_all_ranks(fingerprint(request) + (setup.inputs.data.tokens ? "ids" : "examples"), world);
-  open_examples_of(request.options, setup.inputs, world, board);
+  require_same_on_all_ranks(
+      fingerprint(asked, request.flags) + (setup.inputs.data.tokens ? "ids" : "examples"), world);
+  open_examples_of(asked, setup.inputs, world, board);
   agree(world, [&] {
-    // What a resumed run reads, which has no shape of its own to compare with.
-    if (request.options.model.folder.empty())
-      request.options.model.shape.vocab_size = setup.inputs.config.vocab_size;
-    request.rate_reason = settle_rate(request.options, setup.inputs);
-    settle_routing(request.options, setup.inputs);
+    request.options = settled(asked, setup.inputs, steps_of(asked, setup.inputs, world.size()));
+    request.rate_reason = why_rate(asked, setup.inputs);
   });
-  require_same_on_all_ranks(fingerprint(request), world);
+  require_same_on_all_ranks(fingerprint(request.options, request.flags), world);
   return setup;
 }
 

@@ -13,7 +13,7 @@
 namespace moeloom {
 
 struct TrainRequest {
-  TrainOptions options;
+  TrainOptions options;  // settled
   EnvironmentFlags flags;
   std::string rate_reason = {};  // of a learning rate that was not said
 };
@@ -43,13 +43,12 @@ struct RunSetup {
 /// `board`, if there is one, is told how rank 0 gets on with tokenizing.
 RunSetup agree_on_run(int argc, char** argv, const Communicator& world, PositionBoard* board = nullptr);
 
-/// Makes numbers of --lr auto and its warm-up, as train.conf keeps them: those of the run that is resumed, or
-/// else by the model's width -> why; empty: a rate was said.
-std::string settle_rate(TrainOptions& options, const RunInputs& inputs);
+/// What was asked, of so many steps and no epochs, with all that is left to the model and to the run that is
+/// resumed: the vocabulary, --lr and --aux-loss of auto. As train.conf keeps it.
+TrainOptions settled(const TrainOptions& asked, const RunInputs& inputs, Index steps);
 
-/// Makes a choice of --aux-loss auto, as train.conf keeps it: that of the run that is resumed, or else by
-/// where the model comes from.
-void settle_routing(TrainOptions& options, const RunInputs& inputs);
+/// Why its learning rate is what it is; empty: it was said.
+std::string why_rate(const TrainOptions& asked, const RunInputs& inputs);
 
 /// Throws AgreedError naming the ranks that were told something else than rank 0. Collective.
 void require_same_on_all_ranks(const std::string& said, const Communicator& world);

@@ -126,6 +126,7 @@
 #include "moeloom/train/checkpoint/checkpoint.hpp"
 #include "moeloom/train/checkpoint/verify.hpp"
 #include "moeloom/train/collapse_watch.hpp"
+#include "moeloom/train/conflicts.hpp"
 #include "moeloom/train/example_batches.hpp"
 #include "moeloom/train/expert_mover.hpp"
 #include "moeloom/train/mixture.hpp"

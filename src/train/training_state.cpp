@@ -6,6 +6,7 @@
 #include "moeloom/io/disk_memory.hpp"
 #include "moeloom/model/hf/parameter_specs.hpp"
 #include "moeloom/model/parts/node_weights.hpp"
+#include "moeloom/train/conflicts.hpp"
 #include "moeloom/train/lasting_memory.hpp"
 
 #include <algorithm>
@@ -35,26 +36,23 @@ std::string does_not_fit(const LastingMemory& need, const Mesh& mesh, Index may_
 LeafSettings checked_leaves(const ModelConfig& config, const TrainingStateSettings& settings) {
   const LeafSettings leaves = leaves_of(settings.job.batch);
   if (!leaves.exact()) return leaves;
-  const DispatcherSettings& dispatcher = settings.dispatcher;
   const bool loops = settings.kernels.grouped_matmul.forward == native_grouped_matmul().forward;
   require(
       settings.kernels.dense.forward != native_forward && !(config.has_experts() && loops),
       "exact sums: OpenBLAS chooses its kernel by the number of rows; they need products on register tiles");
-  require(!dispatcher.node_pool, "exact sums: the node pool writes gradients into memory of other ranks");
-  require(!dispatcher.rebalance, "exact sums: replicas add up branches of the tree of ranks");
-  require(dispatcher.wire.combine == CombineMode::kExact && dispatcher.wire.dtype == WireDType::kFp32,
-          "exact sums: rows are summed or rounded on the way, which depends on the nodes");
-  require(settings.routing.row_budget == 0, "exact sums: a layer in slices divides leaves");
   return leaves;
 }
 
-/// Throws ShapeError for what the node pool would leave out.
+/// Throws ShapeError for what cannot be had together.
 std::vector<ParameterSpec> checked(std::vector<ParameterSpec> specs, const TrainingStateSettings& settings) {
-  const bool drops = std::ranges::any_of(specs, [](const ParameterSpec& spec) {
-    return spec.placement == Placement::kExperts && spec.adapter && spec.adapter->dropout > 0;
-  });
-  require(!drops || !settings.dispatcher.node_pool,
-          "adapters of experts that drop inputs: the node pool has no keys of rows");
+  const DispatcherSettings& dispatcher = settings.dispatcher;
+  Job job = settings.job;
+  job.exchange.node_pool = dispatcher.node_pool;
+  job.exchange.rebalance = dispatcher.rebalance.has_value();
+  job.exchange.combine = dispatcher.wire.combine;
+  job.exchange.wire = dispatcher.wire.dtype;
+  const auto found = conflicts(job, specs, settings.routing.row_budget);
+  require(found.empty(), joined(found, "; "));
   return specs;
 }
 

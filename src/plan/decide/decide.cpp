@@ -4,6 +4,7 @@
 #include "moeloom/base/text.hpp"
 #include "moeloom/base/violations.hpp"
 #include "moeloom/model/hf/family.hpp"
+#include "moeloom/train/conflicts.hpp"
 
 #include <algorithm>
 
@@ -95,34 +96,6 @@ double most_leaving_bytes(const RunFacts& facts) {
   const ModelConfig& model = facts.model;
   const auto experts = static_cast<double>(ceil_div(model.num_experts, facts.job.layout.mesh.ep));
   return experts * 2 * 2 * 4 * static_cast<double>(model.hidden_size * model.moe_intermediate_size);
-}
-
-/// Other ranks read experts' weights and write their gradients in fp32, and multiply without their adapters.
-void check_experts(const RunFacts& facts, const RunDecision& decision) {
-  const auto any_expert = [&](auto has) {
-    return std::ranges::any_of(facts.parameters, [&](const ParameterSpec& spec) {
-      return spec.placement == Placement::kExperts && has(spec);
-    });
-  };
-  Violations violations;
-  const auto refuse = [&](bool found, bool asked, const std::string& what, const std::string& other,
-                          const std::string& why) {
-    violations.unless(!found || !asked,
-                      what + " cannot be had with " + other + ": other ranks would " + why + "; remove one");
-  };
-  const bool pool = decision.job.exchange.node_pool, rebalance = decision.job.exchange.rebalance;
-  refuse(any_expert([](const auto& spec) { return spec.adapter || spec.stored != Storage::kFp32; }),
-         rebalance, "experts that have adapters or are kept in bf16 or F16", "rebalance = on",
-         "run them as fp32 weights without adapters");
-  const bool half_gradients = any_expert([](const auto& spec) { return spec.gradient != Storage::kFp32; });
-  const std::string write_floats = "write gradients of experts as fp32";
-  refuse(half_gradients, pool, "gradients = bf16", "node pool = on", write_floats);
-  refuse(half_gradients, rebalance, "gradients = bf16", "rebalance = on", write_floats);
-  refuse(any_expert([](const auto& spec) { return spec.adapter && spec.adapter->dropout > 0; }), pool,
-         "experts whose adapters drop inputs", "node pool = on", "have no keys of the rows");
-  refuse(facts.job.keeping.offloads(), pool, "experts that lie on a disk", "node pool = on",
-         "look for them in the node's memory");
-  violations.throw_if_any();
 }
 
 std::string why_rebalance(const RunFacts& facts, const RunDecision& decision) {
@@ -317,7 +290,8 @@ RunDecision decide(const RunFacts& facts, const RunRequest& request) {
   decision.why.rebalance = why_rebalance(facts, decision);
   decision.why.replace_every = why_replace(facts, request, decision);
   if (!facts.parameters.empty()) decide_memory(facts, request, type, decision);
-  check_experts(facts, decision);
+  if (const auto found = conflicts(decision.job, facts.parameters, decision.row_budget.rows); !found.empty())
+    throw ConfigError(found);
   decision.exact = decide_exact(facts, decision);
   return decision;
 }

@@ -22,23 +22,6 @@ void check(const RunFacts& facts, const RunDecision& decision) {
                                        ", because OpenBLAS chooses an order by the " +
                                        "number of rows, but it is not applied: " + why);
   }
-  const auto refuse = [&](bool asked, const std::string& what, const std::string& why) {
-    violations.unless(!asked, exact + " cannot be had with " + what + ": " + why + "; remove one");
-  };
-  refuse(decision.job.exchange.node_pool, "node pool = yes",
-         "ranks write gradients into memory of other ranks");
-  refuse(decision.job.exchange.rebalance, "rebalance = yes",
-         "the gradients of replicas are branches of the tree of ranks");
-  refuse(decision.job.exchange.combine == CombineMode::kFast, "combine = fast",
-         "nodes add up rows before they send them");
-  refuse(decision.job.exchange.wire == WireDType::kBf16, "wire dtype = bf16",
-         "which rows are rounded depends on the mesh");
-  refuse(decision.job.keeping.shard_dense, "shard dense = yes",
-         "the integers that are summed are whole on every rank");
-  refuse(decision.job.keeping.gradients != Storage::kFp32, "gradients = bf16",
-         "integers are made of gradients in fp32");
-  refuse(decision.row_budget.rows > 0, "row budget = " + std::to_string(decision.row_budget.rows),
-         "a layer in slices divides the parts that are summed, and a memory ceiling sets such a budget");
   violations.throw_if_any();
 }
 

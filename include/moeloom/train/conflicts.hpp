@@ -1,0 +1,17 @@
+// What a training job cannot have together, because it would learn other numbers: one list, for who decides
+// on a job and for who makes its state.
+#pragma once
+
+#include "moeloom/job/job.hpp"
+#include "moeloom/model/parts/parameters.hpp"
+
+#include <string>
+#include <vector>
+
+namespace moeloom {
+
+/// A sentence each; empty: all of it can be had. `parameters`: as they are kept; row_budget: MoeContext's.
+std::vector<std::string> conflicts(const Job& job, const std::vector<ParameterSpec>& parameters,
+                                   Index row_budget);
+
+}  // namespace moeloom

@@ -6,32 +6,21 @@
 #include <unistd.h>
 
 namespace moeloom {
-namespace {
 
-/// What the system refuses to take is filled with zeros, as what shares a page with others is.
-void drop_by(int advice, std::span<float> values) {
+void drop(std::span<float> values) {
   static const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
   const auto begin = reinterpret_cast<std::uintptr_t>(values.data());
   const std::uintptr_t end = begin + values.size_bytes();
   const std::uintptr_t first = (begin + page - 1) / page * page, last = end / page * page;
-  const bool dropped = first < last && ::madvise(reinterpret_cast<void*>(first), last - first, advice) == 0;
-  if (!dropped) {
+  const bool dropped =
+      first < last && ::madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED) == 0;
+  if (!dropped) {  // what the system refuses to take is filled, as what shares a page with others is
     std::ranges::fill(values, 0.0f);
     return;
   }
   const std::size_t before = (first - begin) / sizeof(float), after = (end - last) / sizeof(float);
   std::ranges::fill(values.first(before), 0.0f);
   std::ranges::fill(values.last(after), 0.0f);
-}
-
-}  // namespace
-
-void drop(std::span<float> values) {
-  drop_by(MADV_DONTNEED, values);
-}
-
-void drop_shared(std::span<float> values) {
-  drop_by(MADV_REMOVE, values);
 }
 
 }  // namespace moeloom

@@ -36,8 +36,4 @@ void move_router_biases(std::span<const std::int64_t> chosen, Index num_experts,
   store.mark_changed();
 }
 
-bool has_router_bias(const ParameterStore& store) {
-  return std::ranges::any_of(store.parameters(), is_router_bias);
-}
-
 }  // namespace moeloom

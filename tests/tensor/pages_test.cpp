@@ -3,7 +3,6 @@
 #include "moeloom/tensor/matrix.hpp"
 
 #include <fstream>
-#include <sys/mman.h>
 #include <unistd.h>
 #include <vector>
 
@@ -39,26 +38,6 @@ TEST(Pages, TakeNoMemoryUntilTheyAreWritten) {
   const Index before = resident_bytes();
   drop(values.view().flat());
   EXPECT_LE(resident_bytes(), before - kCount * Index{sizeof(float)} * 9 / 10);
-}
-
-TEST(Pages, OfSharedMemoryAreDroppedForAll) {
-  constexpr std::size_t kBytes = 1 << 20;
-  const int file = ::memfd_create("pages", MFD_CLOEXEC);
-  ASSERT_GE(file, 0);
-  ASSERT_EQ(::ftruncate(file, kBytes), 0);
-  const auto map = [&] {
-    return static_cast<float*>(::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0));
-  };
-  float *const one = map(), *const other = map();
-  std::fill_n(one, kBytes / sizeof(float), 2.0f);
-  drop_shared({one + 100, 100000});
-  EXPECT_EQ(other[99], 2.0f);
-  EXPECT_EQ(other[100], 0.0f);
-  EXPECT_EQ(other[100099], 0.0f);
-  EXPECT_EQ(other[100100], 2.0f);
-  ::munmap(one, kBytes);
-  ::munmap(other, kBytes);
-  ::close(file);
 }
 
 }  // namespace

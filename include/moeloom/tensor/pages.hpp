@@ -9,8 +9,4 @@ namespace moeloom {
 /// process's own memory, not of what it shares.
 void drop(std::span<float> values);
 
-/// The same of memory that processes share through a file without a name (comm/node_memory.hpp): a page that
-/// one of them drops is dropped for all.
-void drop_shared(std::span<float> values);
-
 }  // namespace moeloom

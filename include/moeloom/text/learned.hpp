@@ -17,9 +17,6 @@ namespace moeloom {
 /// every token.
 enum class LearnRule { kAssistant, kLast, kAll };
 
-/// Throws ConfigError for anything but "assistant", "last" and "all".
-LearnRule parse_learn_rule(std::string_view name);
-
 struct LearnedIds {
   std::vector<std::uint32_t> ids;
   std::vector<std::uint8_t> learned;  // of each id: 1, if it is learned as a target

@@ -28,7 +28,4 @@ void move_router_bias(std::span<const std::int64_t> chosen, const RouterBiasSett
 void move_router_biases(std::span<const std::int64_t> chosen, Index num_experts,
                         const RouterBiasSettings& settings, ParameterStore& store);
 
-/// Whether any layer has one.
-bool has_router_bias(const ParameterStore& store);
-
 }  // namespace moeloom

@@ -83,14 +83,6 @@ std::vector<ByteRange> ranges_of(const std::vector<std::size_t>& turns, const st
 
 }  // namespace
 
-LearnRule parse_learn_rule(std::string_view name) {
-  if (name == "assistant") return LearnRule::kAssistant;
-  if (name == "last") return LearnRule::kLast;
-  if (name == "all") return LearnRule::kAll;
-  throw ConfigError(
-      {"what is learned: expected assistant, last or all, found \"" + std::string(name) + "\""});
-}
-
 AssistantText assistant_text(const Conversation& given, const ChatTemplate& chat_template,
                              const LearnOptions& options) {
   if (has_parts(given) && !chat_template.takes_parts())

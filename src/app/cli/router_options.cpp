@@ -102,11 +102,6 @@ void add_router_options(OptionTable& table, RouterOptions& router) {
   table.add_choice<RouterDType>("router-dtype", "in which logits, scores and weights are computed",
                                 "--moe-router-dtype of Megatron-LM: close scores of many experts",
                                 router.dtype, {{"fp32", RouterDType::kFp32}, {"fp64", RouterDType::kFp64}});
-  table
-      .add("router-jitter", "X",
-           "in training the router sees each number times a random one of [1 - X, 1 + X]",
-           "router_jitter_noise of Mixtral and Switch Transformer", router.training.jitter)
-      .below_one();
   add_capacity_options(table, router);
   add_balance_options(table, router);
   table.add("force-routing", "NAME",
@@ -142,8 +137,8 @@ std::vector<std::string> router_violations(const TrainOptions& options, const Mo
                     "--router-bias-rate moves biases of the choice, and " + config.model_type +
                         " has none; families that have them: " + families_with_bias());
   const bool asks = router.kind || router.forced || router.training.capacity_factor > 0 ||
-                    router.training.jitter > 0 || router.row_budget > 0 ||
-                    router.dtype != RouterDType::kFp32 || router.aux_loss_over != BalanceOver::kMicroBatch;
+                    router.row_budget > 0 || router.dtype != RouterDType::kFp32 ||
+                    router.aux_loss_over != BalanceOver::kMicroBatch;
   violations.unless(!asks || config.has_experts(),
                     "options of routing were given, and no layer of this model has experts; remove them");
   violations.unless(router.kind != RouterKind::kExpertChoice || !rule || (!rule->groups && !rule->corrected),

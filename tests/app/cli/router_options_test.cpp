@@ -22,15 +22,13 @@ bool says(const std::vector<std::string>& violations, const std::string& words) 
 
 TEST(RouterOptions, AreReadAndWrittenBackAlike) {
   const TrainOptions options =
-      options_of({"--router",           "hash",         "--router-dtype",     "fp64",
-                  "--router-jitter",    "0.1",          "--capacity-factor",  "1.25",
-                  "--drop-by",          "position",     "--aux-loss",         "layer",
-                  "--aux-loss-over",    "sequence",     "--router-bias-rate", "0.001",
-                  "--router-bias-rule", "proportional", "--row-budget",       "100",
-                  "--force-routing",    "zipf"});
+      options_of({"--router",           "hash",  "--router-dtype",     "fp64",
+                  "--capacity-factor",  "1.25",  "--drop-by",          "position",
+                  "--aux-loss",         "layer", "--aux-loss-over",    "sequence",
+                  "--router-bias-rate", "0.001", "--router-bias-rule", "proportional",
+                  "--row-budget",       "100",   "--force-routing",    "zipf"});
   EXPECT_EQ(options.router.kind, RouterKind::kHash);
   EXPECT_EQ(options.router.dtype, RouterDType::kFp64);
-  EXPECT_EQ(options.router.training.jitter, 0.1);
   EXPECT_EQ(options.router.training.capacity_factor, 1.25);
   EXPECT_EQ(options.router.training.drop_by, DropBy::kPosition);
   EXPECT_EQ(options.router.aux_loss_pooled, false);
@@ -40,8 +38,8 @@ TEST(RouterOptions, AreReadAndWrittenBackAlike) {
   EXPECT_EQ(options.router.row_budget, 100);
   const std::string conf = resolved_config(options);
   for (const char* line :
-       {"router = hash", "router-dtype = fp64", "router-jitter = 0.1", "capacity-factor = 1.25",
-        "drop-by = position", "aux-loss = layer", "aux-loss-over = sequence", "router-bias-rate = 0.001",
+       {"router = hash", "router-dtype = fp64", "capacity-factor = 1.25", "drop-by = position",
+        "aux-loss = layer", "aux-loss-over = sequence", "router-bias-rate = 0.001",
         "router-bias-rule = proportional", "row-budget = 100", "force-routing = zipf"})
     EXPECT_NE(conf.find(std::string("\n") + line + "\n"), std::string::npos) << line;
 }
@@ -52,8 +50,7 @@ TEST(RouterOptions, RefuseWhatContradictsItself) {
     const char* part;
   };
   for (const Case& c :
-       {Case{{"--router-jitter", "1"}, "router-jitter"}, Case{{"--capacity-factor", "-1"}, "capacity-factor"},
-        Case{{"--row-budget", "-1"}, "row-budget"},
+       {Case{{"--capacity-factor", "-1"}, "capacity-factor"}, Case{{"--row-budget", "-1"}, "row-budget"},
         Case{{"--router", "expert-choice", "--capacity-factor", "1"}, "remove --capacity-factor"},
         Case{{"--router", "expert-choice", "--aux-loss-coef", "1"}, "remove --aux-loss-coef"},
         Case{{"--router", "hash", "--aux-loss-coef", "1"}, "remove --aux-loss-coef"},

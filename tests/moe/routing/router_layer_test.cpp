@@ -41,7 +41,7 @@ struct Routed {
     const Index begin = std::min(all.rows(), each * world.rank());
     const Index count = std::min(each, all.rows() - begin);
     hidden = Matrix::copy_of(all.view().rows_from(begin, count));
-    tokens = {.world = &world, .training = is_training, .step = 3, .first_token = begin};
+    tokens = {.world = &world, .training = is_training};
     layer.forward(tokens, hidden, logits, routing);
   }
 
@@ -99,7 +99,7 @@ TEST(RouterLayer, LetsTokensChooseWhereItDoesNotTrain) {
   const Communicator world = Communicator::world();
   const Matrix all = random_matrix(9, kHidden, 8);
   Routing plain;
-  const Routed evaluated(world, all, {.expert_choice = true, .jitter = 0.5, .capacity_factor = 0.5}, false);
+  const Routed evaluated(world, all, {.expert_choice = true, .capacity_factor = 0.5}, false);
   Matrix logits(evaluated.hidden.rows(), kExperts);
   matmul(evaluated.hidden, evaluated.weight, logits);
   route(logits, softmax_router(kExperts, kTopK), plain);
@@ -228,23 +228,6 @@ TEST(RouterLayer, HashesAnIdToDifferentExpertsAndIdsEvenly) {
       std::string::npos);
 }
 
-TEST(RouterLayer, JittersByStepAndPlaceAloneHoweverTokensAreDealt) {
-  const Communicator world = Communicator::world(), alone = Communicator::self();
-  const Matrix all = random_matrix(12, kHidden, 13);
-  const RouterTraining jitter{.jitter = 0.1, .seed = 5};
-  const Routed whole(alone, all, jitter), mine(world, all, jitter), plain(world, all, {});
-  for (Index i = 0; i < mine.logits.view().size(); ++i) {
-    EXPECT_EQ(mine.logits.view().data[i], whole.logits.row(mine.tokens.first_token)[i]);
-    EXPECT_NE(mine.logits.view().data[i], plain.logits.view().data[i]);
-  }
-  Routed again(world, all, jitter);
-  again.tokens.step = 4;
-  again.layer.forward(again.tokens, again.hidden, again.logits, again.routing);
-  if (again.logits.rows() > 0) {
-    EXPECT_NE(again.logits.row(0)[0], mine.logits.row(0)[0]);
-  }
-}
-
 /// <r, weights> of a forward.
 double weighted(Routed& router, const Matrix& upstream) {
   router.layer.forward(router.tokens, router.hidden, router.logits, router.routing);
@@ -254,31 +237,30 @@ double weighted(Routed& router, const Matrix& upstream) {
   return sum;
 }
 
-TEST(RouterLayer, HasTheGradientsOfWeightBiasAndInputUnderJitterAndInDouble) {
+TEST(RouterLayer, HasTheGradientsOfWeightBiasAndInputInFloatAndInDouble) {
   const Communicator alone = Communicator::self();
-  for (const RouterDType dtype : {RouterDType::kFp32, RouterDType::kFp64})
-    for (const double jitter : {0.0, 0.2}) {
-      Routed router(alone, random_matrix(4, kHidden, 14), {.jitter = jitter, .seed = 5}, true,
-                    softmax_router(kExperts, kTopK, false), dtype, true);
-      const Matrix upstream = random_matrix(4, kTopK, 15);
-      weighted(router, upstream);
-      router.backward(upstream);
-      const auto expect_slopes = [&](MatrixView x, const Matrix& gradient) {
-        for (Index i = 0; i < x.size(); ++i) {
-          const float at = x.data[i], step = 4e-3f;
-          x.data[i] = at + step;
-          const double above = weighted(router, upstream);
-          x.data[i] = at - step;
-          const double below = weighted(router, upstream);
-          x.data[i] = at;
-          // fp32 weights over a difference of 8e-3: 1e-7 / 8e-3, and the cubic term.
-          EXPECT_NEAR(gradient.view().data[i], (above - below) / (2 * step), 1e-4) << i;
-        }
-      };
-      expect_slopes(router.weight, router.d_weight);
-      expect_slopes(router.bias, router.d_bias);
-      expect_slopes(router.hidden, router.d_hidden);
-    }
+  for (const RouterDType dtype : {RouterDType::kFp32, RouterDType::kFp64}) {
+    Routed router(alone, random_matrix(4, kHidden, 14), {}, true, softmax_router(kExperts, kTopK, false),
+                  dtype, true);
+    const Matrix upstream = random_matrix(4, kTopK, 15);
+    weighted(router, upstream);
+    router.backward(upstream);
+    const auto expect_slopes = [&](MatrixView x, const Matrix& gradient) {
+      for (Index i = 0; i < x.size(); ++i) {
+        const float at = x.data[i], step = 4e-3f;
+        x.data[i] = at + step;
+        const double above = weighted(router, upstream);
+        x.data[i] = at - step;
+        const double below = weighted(router, upstream);
+        x.data[i] = at;
+        // fp32 weights over a difference of 8e-3: 1e-7 / 8e-3, and the cubic term.
+        EXPECT_NEAR(gradient.view().data[i], (above - below) / (2 * step), 1e-4) << i;
+      }
+    };
+    expect_slopes(router.weight, router.d_weight);
+    expect_slopes(router.bias, router.d_bias);
+    expect_slopes(router.hidden, router.d_hidden);
+  }
 }
 
 TEST(RouterLayer, LeavesAFrozenWeightAloneAndStillPassesItsGradientOn) {

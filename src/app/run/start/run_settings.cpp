@@ -15,8 +15,7 @@ namespace {
 
 // Options, which a checkpoint keeps by their names, with _ for -.
 constexpr std::array kSchedule = {"lr", "warmup", "schedule-steps", "final-lr-fraction"};
-constexpr std::array kCoefficients = {"aux-loss-coef", "z-loss-coef", "router-jitter", "capacity-factor",
-                                      "router-bias-rate"};
+constexpr std::array kCoefficients = {"aux-loss-coef", "z-loss-coef", "capacity-factor", "router-bias-rate"};
 // As they are written.
 constexpr std::array kRouterTexts = {"router", "router-dtype", "drop-by", "aux-loss-over",
                                      "router-bias-rule"};
@@ -101,7 +100,6 @@ RoutingSettings routing_settings(const TrainOptions& options) {
                            .dtype = router.dtype,
                            .balance = {router.aux_loss_pooled.value_or(true), router.aux_loss_over}};
   settings.training.expert_choice = router.kind == RouterKind::kExpertChoice;
-  settings.training.seed = options.run.seed;
   return settings;
 }
 
@@ -123,7 +121,6 @@ void add_routing(const RouterOptions& router, const ModelConfig& config, Documen
   add_router_options(table, settled);
   for (const char* option : kRouterTexts) settings.set(key_of(option), table.find(option)->get());
   settings.set("aux_loss_pooled", router.aux_loss_pooled.value_or(true));
-  settings.set("router_jitter", router.training.jitter);
   settings.set("capacity_factor", router.training.capacity_factor);
   settings.set("router_bias_rate", router.bias.rate);
 }

@@ -70,13 +70,10 @@ void add_capacity_options(OptionTable& table, RouterOptions& router) {
   RouterTraining& training = router.training;
   table
       .add("capacity-factor", "X",
-           "in training an expert takes at most X times an even share of the rows of all ranks, and drops "
-           "the rest; 0: it drops none",
+           "in training an expert takes at most X times an even share of the rows of all ranks, those of "
+           "the largest weights, and drops the rest; 0: it drops none",
            "Switch Transformer; --moe-expert-capacity-factor of Megatron-LM", training.capacity_factor)
       .not_negative();
-  table.add_choice<DropBy>("drop-by", "which rows a full expert keeps: the largest weights, or the first",
-                           "--moe-token-drop-policy of Megatron-LM", training.drop_by,
-                           {{"probability", DropBy::kProbability}, {"position", DropBy::kPosition}});
   table
       .add("row-budget", "N",
            "the most rows that a rank takes of a layer at once: with more, the layer runs in slices, and its "
@@ -114,8 +111,6 @@ void add_router_options(OptionTable& table, RouterOptions& router) {
 void check_router_options(const RouterOptions& router, Violations& violations) {
   const RouterTraining& training = router.training;
   const bool by_expert = router.kind == RouterKind::kExpertChoice;
-  violations.unless(training.drop_by == DropBy::kProbability || training.capacity_factor > 0,
-                    "--drop-by is that of --capacity-factor, which is not given; remove it");
   violations.unless(router.bias.rule == RouterBiasRule::kSign || router.bias.rate != 0,
                     "--router-bias-rule is that of --router-bias-rate, which is not given; remove it");
   violations.unless(!router.forced || router.forced->recorded() == nullptr,

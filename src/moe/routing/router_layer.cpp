@@ -72,8 +72,7 @@ void drop_beyond_capacity(const RoutedTokens& tokens, const Communicator& world,
   const Index capacity =
       expert_capacity(training.capacity_factor, sum_over(world, real), settings.top_k, settings.num_experts);
   const Candidates slots{asking, routing.topk_weights, settings.num_experts};
-  const auto keep = training.drop_by == DropBy::kProbability ? keep_largest(world, slots, capacity)
-                                                             : keep_first(world, slots, capacity);
+  const auto keep = keep_largest(world, slots, capacity);
   routing.kept_idx = routing.topk_idx;
   for (std::size_t slot = 0; slot < keep.size(); ++slot)
     if (keep[slot] == 0) routing.kept_idx[slot] = kNoExpert;

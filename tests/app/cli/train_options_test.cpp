@@ -118,7 +118,6 @@ const std::map<std::string, std::string> kOtherValues = {{"layers", "3"},
                                                          {"router", "hash"},
                                                          {"router-dtype", "fp64"},
                                                          {"capacity-factor", "1.25"},
-                                                         {"drop-by", "position"},
                                                          {"row-budget", "5000"},
                                                          {"router-bias-rate", "0.001"},
                                                          {"router-bias-rule", "proportional"},
@@ -317,7 +316,7 @@ TEST(TrainOptions, AResumedRunIsToldWhatBecameOfOptionsThatAreGone) {
   };
   for (const auto& [name, now, other] :
        {std::array{"progress-thread", "auto", "on"}, std::array{"calibrate", "false", "true"},
-        std::array{"router-jitter", "0", "0.1"}}) {
+        std::array{"router-jitter", "0", "0.1"}, std::array{"drop-by", "probability", "position"}}) {
     const std::string line = std::string(name) + " = ";
     ASSERT_EQ(gone(line + other).size(), 1U) << name;
     EXPECT_TRUE(gone(line + other)[0].starts_with(line + other + " is gone: ")) << gone(line + other)[0];

@@ -111,36 +111,31 @@ TEST(RouterLayer, LetsTokensChooseWhereItDoesNotTrain) {
 TEST(RouterLayer, KeepsNoMoreRowsOfAnExpertThanItsCapacity) {
   const Communicator world = Communicator::world(), alone = Communicator::self();
   const Matrix all = random_matrix(24, kHidden, 9);
-  for (const DropBy by : {DropBy::kProbability, DropBy::kPosition})
-    for (const double factor : {0.01, 0.5, 1.0, 1.25, 5.0}) {
-      SCOPED_TRACE(factor);
-      const RouterTraining training{.capacity_factor = factor, .drop_by = by};
-      const Index capacity = expert_capacity(factor, 24, kTopK, kExperts);
-      const Routed free(alone, all, {});
-      const Routed whole(alone, all, training);
-      const auto chosen = experts_of_all(alone, free.routing), kept = experts_of_all(alone, whole.routing);
-      for (std::int32_t e = 0; e < kExperts; ++e) {
-        Index asked = 0, taken = 0;
-        for (std::size_t t = 0; t < chosen.size(); ++t) {
-          EXPECT_TRUE(chosen[t].contains(e) || !kept[t].contains(e));
-          asked += chosen[t].contains(e);
-          // Of those who come, the first are kept.
-          if (by == DropBy::kPosition) {
-            EXPECT_EQ(kept[t].contains(e), chosen[t].contains(e) && asked <= capacity);
-          }
-          taken += kept[t].contains(e);
-        }
-        EXPECT_EQ(taken, std::min(asked, capacity));
+  for (const double factor : {0.01, 0.5, 1.0, 1.25, 5.0}) {
+    SCOPED_TRACE(factor);
+    const RouterTraining training{.capacity_factor = factor};
+    const Index capacity = expert_capacity(factor, 24, kTopK, kExperts);
+    const Routed free(alone, all, {});
+    const Routed whole(alone, all, training);
+    const auto chosen = experts_of_all(alone, free.routing), kept = experts_of_all(alone, whole.routing);
+    for (std::int32_t e = 0; e < kExperts; ++e) {
+      Index asked = 0, taken = 0;
+      for (std::size_t t = 0; t < chosen.size(); ++t) {
+        EXPECT_TRUE(chosen[t].contains(e) || !kept[t].contains(e));
+        asked += chosen[t].contains(e);
+        taken += kept[t].contains(e);
       }
-      RouterStatistics statistics(1, kExperts);
-      statistics.add(0, whole.routing, {});
-      EXPECT_EQ(statistics.dropped(0), std::ranges::count(whole.routing.kept_idx, kNoExpert));
-      EXPECT_EQ(statistics.dropped(0) > 0, factor < 5);
-      EXPECT_EQ(experts_of_all(world, Routed(world, all, training).routing), kept);
+      EXPECT_EQ(taken, std::min(asked, capacity));
     }
+    RouterStatistics statistics(1, kExperts);
+    statistics.add(0, whole.routing, {});
+    EXPECT_EQ(statistics.dropped(0), std::ranges::count(whole.routing.kept_idx, kNoExpert));
+    EXPECT_EQ(statistics.dropped(0) > 0, factor < 5);
+    EXPECT_EQ(experts_of_all(world, Routed(world, all, training).routing), kept);
+  }
 }
 
-TEST(RouterLayer, DropsTheSmallestWeightsByProbability) {
+TEST(RouterLayer, DropsTheSmallestWeights) {
   const Communicator alone = Communicator::self();
   const Routed whole(alone, random_matrix(40, kHidden, 10), {.capacity_factor = 0.5});
   const Routing& routing = whole.routing;
@@ -191,7 +186,7 @@ TEST(RouterLayer, GivesPaddingNoRowOfACapacity) {
   const Matrix all = random_matrix(20, kHidden, 19);
   std::vector<std::uint8_t> is_real(20, 1);
   std::fill_n(is_real.begin(), 10, std::uint8_t{0});
-  Routed router(alone, all, {.capacity_factor = 0.5, .drop_by = DropBy::kPosition});
+  Routed router(alone, all, {.capacity_factor = 0.5});
   router.tokens.is_real = is_real;
   router.layer.forward(router.tokens, router.hidden, router.logits, router.routing);
   for (Index slot = 0; slot < 10 * kTopK; ++slot) EXPECT_EQ(router.routing.kept_idx[at(slot)], kNoExpert);

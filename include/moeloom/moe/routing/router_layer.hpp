@@ -14,19 +14,16 @@
 
 namespace moeloom {
 
-/// Which of an expert's rows stay when there are more than its capacity.
-enum class DropBy { kProbability, kPosition };
-
 /// What a router does in training beside its formulas. Evaluation and generation choose by token, without
 /// dropping anything: a token's output must not depend on the tokens beside and behind it.
 struct RouterTraining {
   /// Experts choose tokens (Zhou et al. 2022): each the ceil(N K / E) with its largest scores, of the N
   /// tokens of all ranks in this micro-batch; a token has as many experts as chose it, 0 to E.
   bool expert_choice = false;
-  /// An expert takes at most ceil(factor N K / E) rows of the N tokens of all ranks in this micro-batch; 0:
-  /// as many as come. A slot that is dropped brings nothing: a token without any passes by the residual.
+  /// An expert takes at most ceil(factor N K / E) rows of the N tokens of all ranks in this micro-batch,
+  /// those of the largest weights; 0: as many as come. A slot that is dropped brings nothing: a token without
+  /// any passes by the residual.
   double capacity_factor = 0;
-  DropBy drop_by = DropBy::kProbability;
 };
 
 enum class RouterDType { kFp32, kFp64 };

@@ -153,7 +153,7 @@ struct RouterOptions {
   std::optional<bool> aux_loss_pooled;  // none: a model from flags by layer, others pooled as HF
   BalanceOver aux_loss_over = BalanceOver::kMicroBatch;
   double z_loss_coef = 0;
-  RouterBiasSettings bias;
+  double bias_rate = 0;            // of biases of the choice; 0: they stay
   Index row_budget = 0;            // rows a rank receives at once; 0: as many as come
   std::optional<Workload> forced;  // choices that replace the routers' in training
 };

@@ -58,12 +58,8 @@ void add_balance_options(OptionTable& table, RouterOptions& router) {
       .add("router-bias-rate", "X",
            "after each step, how far the biases of the choice move towards even load, for models that have "
            "such biases; 0: they stay",
-           "DeepSeek-V3 is balanced so; --moe-router-bias-update-rate of Megatron-LM", router.bias.rate)
+           "DeepSeek-V3 is balanced so; --moe-router-bias-update-rate of Megatron-LM", router.bias_rate)
       .not_negative();
-  table.add_choice<RouterBiasRule>(
-      "router-bias-rule", "sign: by the rate; proportional: by the rate times the relative error of the load",
-      "the two rules of Loss-Free Balancing (Wang et al. 2024)", router.bias.rule,
-      {{"sign", RouterBiasRule::kSign}, {"proportional", RouterBiasRule::kProportional}});
 }
 
 void add_capacity_options(OptionTable& table, RouterOptions& router) {
@@ -111,8 +107,6 @@ void add_router_options(OptionTable& table, RouterOptions& router) {
 void check_router_options(const RouterOptions& router, Violations& violations) {
   const RouterTraining& training = router.training;
   const bool by_expert = router.kind == RouterKind::kExpertChoice;
-  violations.unless(router.bias.rule == RouterBiasRule::kSign || router.bias.rate != 0,
-                    "--router-bias-rule is that of --router-bias-rate, which is not given; remove it");
   violations.unless(!router.forced || router.forced->recorded() == nullptr,
                     "--force-routing makes a routing up; a recorded one is forced by --replay-routing");
   violations.unless(!by_expert || training.capacity_factor == 0,
@@ -128,7 +122,7 @@ std::vector<std::string> router_violations(const TrainOptions& options, const Mo
   Violations violations;
   const RouterOptions& router = options.router;
   const std::optional<MoeRule>& rule = config.family().moe;
-  violations.unless(router.bias.rate == 0 || (rule && rule->corrected),
+  violations.unless(router.bias_rate == 0 || (rule && rule->corrected),
                     "--router-bias-rate moves biases of the choice, and " + config.model_type +
                         " has none; families that have them: " + families_with_bias());
   const bool asks = router.kind || router.forced || router.training.capacity_factor > 0 ||

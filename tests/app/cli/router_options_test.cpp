@@ -23,20 +23,19 @@ bool says(const std::vector<std::string>& violations, const std::string& words) 
 TEST(RouterOptions, AreReadAndWrittenBackAlike) {
   const TrainOptions options =
       options_of({"--router", "hash", "--router-dtype", "fp64", "--capacity-factor", "1.25", "--aux-loss",
-                  "layer", "--aux-loss-over", "sequence", "--router-bias-rate", "0.001", "--router-bias-rule",
-                  "proportional", "--row-budget", "100", "--force-routing", "zipf"});
+                  "layer", "--aux-loss-over", "sequence", "--router-bias-rate", "0.001", "--row-budget",
+                  "100", "--force-routing", "zipf"});
   EXPECT_EQ(options.router.kind, RouterKind::kHash);
   EXPECT_EQ(options.router.dtype, RouterDType::kFp64);
   EXPECT_EQ(options.router.training.capacity_factor, 1.25);
   EXPECT_EQ(options.router.aux_loss_pooled, false);
   EXPECT_EQ(options.router.aux_loss_over, BalanceOver::kSequence);
-  EXPECT_EQ(options.router.bias.rate, 0.001);
-  EXPECT_EQ(options.router.bias.rule, RouterBiasRule::kProportional);
+  EXPECT_EQ(options.router.bias_rate, 0.001);
   EXPECT_EQ(options.router.row_budget, 100);
   const std::string conf = resolved_config(options);
-  for (const char* line : {"router = hash", "router-dtype = fp64", "capacity-factor = 1.25",
-                           "aux-loss = layer", "aux-loss-over = sequence", "router-bias-rate = 0.001",
-                           "router-bias-rule = proportional", "row-budget = 100", "force-routing = zipf"})
+  for (const char* line :
+       {"router = hash", "router-dtype = fp64", "capacity-factor = 1.25", "aux-loss = layer",
+        "aux-loss-over = sequence", "router-bias-rate = 0.001", "row-budget = 100", "force-routing = zipf"})
     EXPECT_NE(conf.find(std::string("\n") + line + "\n"), std::string::npos) << line;
 }
 
@@ -51,7 +50,6 @@ TEST(RouterOptions, RefuseWhatContradictsItself) {
         Case{{"--router", "expert-choice", "--aux-loss-coef", "1"}, "remove --aux-loss-coef"},
         Case{{"--router", "hash", "--aux-loss-coef", "1"}, "remove --aux-loss-coef"},
         Case{{"--aux-loss", "pooled", "--aux-loss-over", "sequence"}, "has no sequences"},
-        Case{{"--router-bias-rule", "proportional"}, "remove it"},
         Case{{"--router", "hash", "--force-routing", "zipf"}, "remove it"},
         Case{{"--router", "expert-choice", "--record-routing", "f"}, "remove one"},
         Case{{"--force-routing", "zipf", "--replay-routing", "f"}, "give one"}})

@@ -120,7 +120,6 @@ const std::map<std::string, std::string> kOtherValues = {{"layers", "3"},
                                                          {"capacity-factor", "1.25"},
                                                          {"row-budget", "5000"},
                                                          {"router-bias-rate", "0.001"},
-                                                         {"router-bias-rule", "proportional"},
                                                          {"force-routing", "zipf"},
                                                          {"run", "runs/other"},
                                                          {"seed", "18446744073709551615"},
@@ -316,7 +315,8 @@ TEST(TrainOptions, AResumedRunIsToldWhatBecameOfOptionsThatAreGone) {
   };
   for (const auto& [name, now, other] :
        {std::array{"progress-thread", "auto", "on"}, std::array{"calibrate", "false", "true"},
-        std::array{"router-jitter", "0", "0.1"}, std::array{"drop-by", "probability", "position"}}) {
+        std::array{"router-jitter", "0", "0.1"}, std::array{"drop-by", "probability", "position"},
+        std::array{"router-bias-rule", "sign", "proportional"}}) {
     const std::string line = std::string(name) + " = ";
     ASSERT_EQ(gone(line + other).size(), 1U) << name;
     EXPECT_TRUE(gone(line + other)[0].starts_with(line + other + " is gone: ")) << gone(line + other)[0];

@@ -86,7 +86,7 @@ TrainerSettings trainer_settings(const TrainOptions& options, const ModelConfig&
           .batch = options.batch,
           .aux_loss_coef = options.router.aux_loss_coef.value_or(of_model),
           .z_loss_coef = options.router.z_loss_coef,
-          .router_bias = options.router.bias,
+          .router_bias_rate = options.router.bias_rate,
           .on_nan = options.run.on_nan,
           .check_replicas = options.run.check_replicas,
           .check_steps = options.run.check_steps,
@@ -121,7 +121,7 @@ void add_routing(const RouterOptions& router, const ModelConfig& config, Documen
   for (const char* option : kRouterTexts) settings.set(key_of(option), table.find(option)->get());
   settings.set("aux_loss_pooled", router.aux_loss_pooled.value_or(true));
   settings.set("capacity_factor", router.training.capacity_factor);
-  settings.set("router_bias_rate", router.bias.rate);
+  settings.set("router_bias_rate", router.bias_rate);
 }
 
 std::vector<Event> changes_between(const TrainerState& then, const TrainerState& now) {

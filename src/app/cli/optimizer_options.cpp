@@ -71,7 +71,6 @@ void add_optimizer_options(OptionTable& table, OptimizerOptions& optimizer, Keep
   table.add("beta2", "X", "AdamW: memory of the square", "0.95 from nothing, 0.999 in tuning", adamw.beta2)
       .below_one();
   table.add("eps", "X", "AdamW: added to the root", "AdamW's own", adamw.epsilon).positive();
-  table.add("muon-momentum", "X", "Muon: memory of the mean", "Muon's own", kept.muon.momentum).below_one();
   table
       .add("weight-decay", "X", "AdamW: decay, times the learning rate", "0.1 from nothing, 0 with adapters",
            adamw.weight_decay)

@@ -49,13 +49,6 @@ void check_batch(const TrainOptions& options, Index world, Violations& violation
                     "--exact with --accumulate above 1 does not; remove one");
 }
 
-void check_optimizer(const TrainOptions& options, Violations& violations) {
-  const OptimizerSettings& settings = options.optimizer.settings;
-  violations.unless(
-      options.keeping.optimizer == OptimizerKind::kMuon || settings.muon.momentum == Muon{}.momentum,
-      "--muon-momentum is that of --optimizer muon, which is not given; remove it");
-}
-
 void check_replaced_routing(const TrainOptions& options, Violations& violations) {
   const RoutingOptions& routing = options.run.routing;
   const RouterKind kind = options.router.kind.value_or(RouterKind::kTopK);
@@ -98,7 +91,6 @@ std::vector<std::string> option_violations(const TrainOptions& options, Index wo
   check_mesh(options, world, violations);
   check_kernels(options.kernels, violations);
   check_batch(options, world, violations);
-  check_optimizer(options, violations);
   check_router_options(options.router, violations);
   check_replaced_routing(options, violations);
   check_run(options.run, violations);

@@ -203,6 +203,7 @@ OptionTable train_table(TrainOptions& options) {
              "a rule chooses the experts' path, and `moeloom calibrate` measures for `moeloom plan`");
   table.gone("drop-by", "probability",
              "a full expert keeps the largest weights, which changes the losses from here on");
+  table.gone("muon-momentum", "0.95", "Muon's is 0.95, which changes the updates from here on");
   table.gone("router-bias-rule", "sign",
              "--router-bias-rate moves biases by the sign alone, which changes the losses from here on");
   table.gone("router-jitter", "0", "routers see each number as it is, which changes the losses from here on");

@@ -17,7 +17,7 @@ namespace {
 constexpr std::array kSchedule = {"lr", "warmup", "schedule-steps", "final-lr-fraction"};
 constexpr std::array kCoefficients = {"aux-loss-coef", "z-loss-coef", "capacity-factor", "router-bias-rate"};
 // As they are written.
-constexpr std::array kRouterTexts = {"router", "router-dtype", "aux-loss-over", "router-bias-rule"};
+constexpr std::array kRouterTexts = {"router", "router-dtype", "aux-loss-over"};
 
 std::string key_of(std::string option) {
   std::ranges::replace(option, '-', '_');

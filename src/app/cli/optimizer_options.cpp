@@ -72,11 +72,9 @@ void add_optimizer_options(OptionTable& table, OptimizerOptions& optimizer, Keep
       .below_one();
   table.add("eps", "X", "AdamW: added to the root", "AdamW's own", adamw.epsilon).positive();
   table
-      .add("weight-decay", "X", "AdamW: decay, times the learning rate", "0.1 from nothing, 0 with adapters",
-           adamw.weight_decay)
+      .add("weight-decay", "X", "AdamW: decay of matrices, times the learning rate",
+           "0.1 from nothing, 0 with adapters", adamw.weight_decay)
       .not_negative();
-  table.add("decay-all", "BOOL", "also decay norms", "AdamW of PyTorch decays what it is given",
-            kept.decay_all);
   table
       .add("max-grad-norm", "X", "clip the gradient to this norm; 0: never",
            "max_grad_norm of transformers, clip_grad of Megatron-LM", kept.max_grad_norm)

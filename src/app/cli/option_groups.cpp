@@ -94,7 +94,6 @@ void add_model_options(OptionTable& table, ModelOptions& model) {
   table.add("norm-topk", "BOOL", "divide the chosen experts' weights by their sum", why,
             shape.norm_topk_prob);
   table.add("rope-theta", "X", "base of the rotary angles", why, shape.rope_theta);
-  table.add("sparse-step", "N", "every N-th layer is sparse", why, shape.decoder_sparse_step);
   table.add("dense-layers", "LIST", "layers, counted from 0, that are dense whatever else: 0,3", why,
             shape.mlp_only_layers);
   table.add("init-std", "X", "spread of initial weights", why, shape.initializer_range);

@@ -205,6 +205,8 @@ OptionTable train_table(TrainOptions& options) {
              "a full expert keeps the largest weights, which changes the losses from here on");
   table.gone("muon-momentum", "0.95", "Muon's is 0.95, which changes the updates from here on");
   table.gone("decay-all", "false", "norms and biases do not decay, which changes the updates from here on");
+  table.gone("sparse-step", "1",
+             "--dense-layers names them for a new model; a run that goes on has those of its checkpoint");
   table.gone("router-bias-rule", "sign",
              "--router-bias-rate moves biases by the sign alone, which changes the losses from here on");
   table.gone("router-jitter", "0", "routers see each number as it is, which changes the losses from here on");

@@ -137,7 +137,6 @@ struct RunOptions {
   bool allow_faults = false;                 // that MOELOOM_FAULT asks for
   Index log_every = 1;
   ProgressMode progress = ProgressMode::kAuto;
-  bool quiet = false;
   TraceOptions trace;
   RoutingOptions routing;
 };

@@ -159,10 +159,9 @@ void add_watching_options(OptionTable& table, RunOptions& run) {
             "a variable that stayed in a shell must break no run", run.allow_faults);
   table.add("log-every", "N", "steps between log lines", "logging_steps of transformers", run.log_every)
       .at_least(1);
-  table.add_choice("progress", "one live line; auto: on a terminal", "a log file is no terminal",
-                   run.progress,
+  table.add_choice("progress", "one live line; auto: on a terminal, where MOELOOM_LOG leaves info in",
+                   "a log file is no terminal", run.progress,
                    {{"auto", ProgressMode::kAuto}, {"on", ProgressMode::kOn}, {"off", ProgressMode::kOff}});
-  table.add("quiet", "BOOL", "only warnings and errors on the terminal", "scripts", run.quiet);
 }
 
 void add_recording_options(OptionTable& table, RunOptions& run) {
@@ -207,6 +206,7 @@ OptionTable train_table(TrainOptions& options) {
   table.gone("decay-all", "false", "norms and biases do not decay, which changes the updates from here on");
   table.gone("sparse-step", "1",
              "--dense-layers names them for a new model; a run that goes on has those of its checkpoint");
+  table.gone("quiet", "false", "MOELOOM_LOG=warn leaves warnings and errors alone on the terminal");
   table.gone("router-bias-rule", "sign",
              "--router-bias-rate moves biases by the sign alone, which changes the losses from here on");
   table.gone("router-jitter", "0", "routers see each number as it is, which changes the losses from here on");

@@ -200,7 +200,8 @@ void check_layer(const SweepSettings& s, const ModelConfig& config, Violations& 
 
 BenchEpOptions parse_bench_ep_options(int argc, const char* const* argv) {
   BenchEpOptions options;
-  note_shape(read_command_line(table_of(options), argc, argv), options.model);
+  Violations of_values;  // told with what the model and the ranks say against them
+  note_shape(read_command_line(table_of(options), argc, argv, of_values), options.model);
   return options;
 }
 

@@ -35,7 +35,9 @@ void add_balance_options(OptionTable& table, RouterOptions& router) {
       .add("aux-loss-coef", "X", "weight of the load-balancing loss; auto: the model's own",
            "router_aux_loss_coef of config.json; tuning wants another than training from nothing",
            router.aux_loss_coef)
-      .not_negative();
+      .not_negative()
+      .against("router", "experts that choose are even by themselves", {"expert-choice"})
+      .against("router", "token ids choose, which no loss changes", {"hash"});
   table.add_choice<std::optional<bool>>(
       "aux-loss",
       "layer: each layer is balanced by itself; pooled: all layers' tokens together, as Hugging Face has it; "
@@ -69,7 +71,8 @@ void add_capacity_options(OptionTable& table, RouterOptions& router) {
            "in training an expert takes at most X times an even share of the rows of all ranks, those of "
            "the largest weights, and drops the rest; 0: it drops none",
            "Switch Transformer; --moe-expert-capacity-factor of Megatron-LM", training.capacity_factor)
-      .not_negative();
+      .not_negative()
+      .against("router", "experts that choose are all filled alike", {"expert-choice"});
   table
       .add("row-budget", "N",
            "the most rows that a rank takes of a layer at once: with more, the layer runs in slices, and its "
@@ -97,24 +100,18 @@ void add_router_options(OptionTable& table, RouterOptions& router) {
                                 router.dtype, {{"fp32", RouterDType::kFp32}, {"fp64", RouterDType::kFp64}});
   add_capacity_options(table, router);
   add_balance_options(table, router);
-  table.add("force-routing", "NAME",
-            "for measurements: a made-up routing, as balanced or zipf, in place of the routers' choices in "
-            "training; none: they choose",
-            "--moe-router-force-load-balancing of Megatron-LM: what a step costs at a load that is known",
-            router.forced, read_forced, forced_text);
+  table
+      .add("force-routing", "NAME",
+           "for measurements: a made-up routing, as balanced or zipf, in place of the routers' choices in "
+           "training; none: they choose",
+           "--moe-router-force-load-balancing of Megatron-LM: what a step costs at a load that is known",
+           router.forced, read_forced, forced_text)
+      .against("router", "it has nothing left to choose", {"expert-choice", "hash"});
 }
 
 void check_router_options(const RouterOptions& router, Violations& violations) {
-  const RouterTraining& training = router.training;
-  const bool by_expert = router.kind == RouterKind::kExpertChoice;
   violations.unless(!router.forced || router.forced->recorded() == nullptr,
                     "--force-routing makes a routing up; a recorded one is forced by --replay-routing");
-  violations.unless(!by_expert || training.capacity_factor == 0,
-                    "--router expert-choice fills every expert alike; remove --capacity-factor");
-  violations.unless(!by_expert || router.aux_loss_coef.value_or(0) == 0,
-                    "--router expert-choice is even by itself; remove --aux-loss-coef");
-  violations.unless(router.kind != RouterKind::kHash || router.aux_loss_coef.value_or(0) == 0,
-                    "--router hash chooses by token ids, which no loss changes; remove --aux-loss-coef");
   check_balance({router.aux_loss_pooled.value_or(false), router.aux_loss_over}, violations);
 }
 
@@ -147,6 +144,30 @@ std::vector<std::string> router_violations(const TrainOptions& options, const Mo
     if (const auto why = why_not(*router.forced, {1, config.num_experts, config.num_experts_per_tok}))
       violations.unless(false, "--force-routing: " + *why);
   return violations.list();
+}
+
+std::vector<std::string> router_loss_violations(const TrainOptions& options, const ModelConfig& config) {
+  std::vector<std::string> violations;
+  const auto refuse = [&](const char* name, double coefficient, const std::string& reason) {
+    if (coefficient <= 0) return;
+    violations.push_back("--" + std::string(name) + " " + value_text(coefficient) +
+                         " has nothing to weigh: " + reason + "; remove it");
+  };
+  const std::string no_experts = "no layer of this model has experts";
+  if (!config.has_experts()) refuse("aux-loss-coef", options.router.aux_loss_coef.value_or(0), no_experts);
+  if (!config.has_z_loss())
+    refuse("z-loss-coef", options.router.z_loss_coef,
+           config.has_experts() ? "the router of " + config.model_type +
+                                      " scores each expert by itself, without a sum over all of them"
+                                : no_experts);
+  return violations;
+}
+
+std::vector<std::string> routing_violations(const RoutingOptions& options, const ModelConfig& config) {
+  if (config.has_experts() || (options.record.empty() && options.replay.empty())) return {};
+  const char* name = options.record.empty() ? "--replay-routing " : "--record-routing ";
+  return {name + (options.record.empty() ? options.replay : options.record).string() +
+          " needs experts, and no layer of this model has any; remove it"};
 }
 
 }  // namespace moeloom

@@ -46,13 +46,21 @@ TEST(RouterOptions, RefuseWhatContradictsItself) {
   };
   for (const Case& c :
        {Case{{"--capacity-factor", "-1"}, "capacity-factor"}, Case{{"--row-budget", "-1"}, "row-budget"},
-        Case{{"--router", "expert-choice", "--capacity-factor", "1"}, "remove --capacity-factor"},
-        Case{{"--router", "expert-choice", "--aux-loss-coef", "1"}, "remove --aux-loss-coef"},
-        Case{{"--router", "hash", "--aux-loss-coef", "1"}, "remove --aux-loss-coef"},
+        Case{{"--router", "expert-choice", "--capacity-factor", "1"},
+             "--capacity-factor cannot be had with --router expert-choice"},
+        Case{{"--router", "expert-choice", "--aux-loss-coef", "1"},
+             "--aux-loss-coef cannot be had with --router expert-choice"},
+        Case{{"--router", "hash", "--aux-loss-coef", "1"},
+             "--aux-loss-coef cannot be had with --router hash"},
         Case{{"--aux-loss", "pooled", "--aux-loss-over", "sequence"}, "has no sequences"},
-        Case{{"--router", "hash", "--force-routing", "zipf"}, "remove it"},
-        Case{{"--router", "expert-choice", "--record-routing", "f"}, "remove one"},
-        Case{{"--force-routing", "zipf", "--replay-routing", "f"}, "give one"}})
+        Case{{"--router", "hash", "--force-routing", "zipf"},
+             "--force-routing cannot be had with --router hash"},
+        Case{{"--router", "hash", "--replay-routing", "f"},
+             "--replay-routing cannot be had with --router hash"},
+        Case{{"--router", "expert-choice", "--record-routing", "f"},
+             "--record-routing cannot be had with --router expert-choice"},
+        Case{{"--force-routing", "zipf", "--replay-routing", "f"},
+             "--replay-routing cannot be had with --force-routing"}})
     EXPECT_TRUE(says(option_violations(options_of(c.words), 2), c.part)) << c.part;
   EXPECT_THROW(options_of({"--force-routing", "even"}), ConfigError);
 }
